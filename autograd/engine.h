@@ -1,0 +1,34 @@
+#pragma once
+#include <span>
+#include <vector>
+
+#include "../core/tensor.h"
+#include "../core/modes.h"
+#include "node.h"
+
+namespace tapir::inline v0 {
+
+struct BackwardOptions {
+  bool retain_graph = false;
+  bool create_graph = false;  // record the backward pass itself, for second derivatives; implies retain_graph
+};
+
+/// Gradients of the sum of outputs, weighted by `gradients` (ones where undefined, for one element only), added into every
+/// leaf below that wants one.
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients = {}, const BackwardOptions& options = {});
+
+struct GradOptions {
+  bool retain_graph = false;
+  bool create_graph = false;
+  bool allow_unused = false;  // an input that the outputs do not depend on gives an undefined tensor, not an error
+};
+/// The gradients with respect to `inputs`, returned instead of accumulated.
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const std::vector<Tensor>& gradients = {}, const GradOptions& options = {});
+
+/// In this scope a NaN made by a gradient function is a RuntimeError that names the forward operation.
+struct [[nodiscard]] AnomalyMode : ScopedMode<bool> {
+  explicit AnomalyMode(bool on = true) : ScopedMode(modes.anomaly, on) {}
+};
+
+}  // namespace tapir::inline v0

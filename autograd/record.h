@@ -1,0 +1,170 @@
+#pragma once
+// Note [Recording]
+// The last line of an operation is
+//     return record("softmax", y, {x}, save(y), [dim](const Tensor& g, const Tensor& y) { return Grads{...}; });
+// - The inputs are those whose gradients the closure returns, in that order; numbers and absent tensors are allowed.
+// - save(...) is the only way for a tensor into the closure: what the closure captures must be trivially destructible.
+// - The closure may take `Needs needs` first. It takes `const Tensor& g` for one output, `const Grads& g` for several, then
+//   the saved values. It never un-broadcasts: the engine sums gradients to the shape of the input.
+// - An operation in place records with y being its first input itself. A saved first input then means the value after the
+//   write; where the gradient needs the old one, clone it before (only when wants_grad says that it will be recorded).
+#include <cstring>
+#include <initializer_list>
+#include <new>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "../core/allocator.h"
+#include "../core/modes.h"
+#include "../core/tensor.h"
+#include "node.h"
+
+namespace tapir::inline v0 {
+
+/// The inputs of an operation, by reference: {x, w, bias} or a span of tensors.
+class Inputs {
+ public:
+  struct Ref {
+    const Tensor* tensor;
+    Ref(const Tensor& t) : tensor(&t) {}
+    Ref(const Operand& o) : tensor(&o.tensor_or_undefined()) {}
+  };
+  Inputs(std::initializer_list<Ref> list) : refs_(list.begin()), size_(int64_t(list.size())) {}
+  Inputs(std::span<const Tensor> list) : tensors_(list.data()), size_(int64_t(list.size())) {}
+  int64_t size() const { return size_; }
+  const Tensor& operator[](int64_t i) const { return refs_ ? *refs_[i].tensor : tensors_[i]; }
+
+ private:
+  const Ref* refs_ = nullptr;
+  const Tensor* tensors_ = nullptr;
+  int64_t size_;
+};
+
+/// Will an operation of these inputs be recorded now?
+inline bool wants_grad(const Inputs& inputs) {
+  if (!modes.grad) return false;
+  for (int64_t i = 0; i < inputs.size(); ++i)
+    if (const TensorImpl* p = inputs[i].impl_or_null(); p && p->requires_grad) return true;
+  return false;
+}
+
+/// References to what a gradient needs: tensors, or operands that may be numbers.
+template <class... S> struct Save {
+  std::tuple<const S&...> values;
+};
+template <class... S> Save<S...> save(const S&... values) { return {{values...}}; }
+
+namespace detail {
+
+template <class T> struct SavedSlot;  // how one argument of save() is kept
+template <> struct SavedSlot<Tensor> {
+  SavedTensor held;
+  SavedSlot(const Tensor& t, const Tensor& y) : held(t, y) {}
+  Tensor unpack(Node* self) const { return held.unpack(self); }
+  void reset() { held.reset(); }
+};
+struct UnpackedOperand {
+  Tensor tensor;
+  Scalar scalar;
+  operator Operand() const { return tensor.defined() ? Operand(tensor) : Operand(scalar); }
+};
+template <> struct SavedSlot<Operand> {
+  SavedTensor held;
+  Scalar scalar;
+  SavedSlot(const Operand& o, const Tensor& y) : held(o.tensor_or_undefined(), y), scalar(o.scalar()) {}
+  UnpackedOperand unpack(Node* self) const { return {held.unpack(self), scalar}; }
+  void reset() { held.reset(); }
+};
+
+template <class F, class... S> class OpNode final : public Node {
+ public:
+  OpNode(const F& f, const Save<S...>& saved, const Tensor& y)
+      : f_(f), saved_(std::apply([&](auto&... v) { return std::tuple<SavedSlot<S>...>{SavedSlot<S>(v, y)...}; }, saved.values)) {}
+  Grads apply(const Grads& g, Needs needs) override {
+    return std::apply(
+        [&](const SavedSlot<S>&... s) -> Grads {
+          auto values = std::tuple{s.unpack(this)...};
+          return std::apply([&](auto&... v) -> Grads { return call(g, needs, v...); }, values);
+        },
+        saved_);
+  }
+  void free_saved() override {
+    std::apply([](auto&... s) { (s.reset(), ...); }, saved_);
+    if constexpr (sizeof...(S) > 0) freed = true;
+  }
+
+ private:
+  template <class... A> Grads call(const Grads& g, Needs needs, const A&... a) {
+    if constexpr (std::is_invocable_v<F&, Needs, const Grads&, const A&...> && !std::is_invocable_v<F&, Needs, const Tensor&, const A&...>) return f_(needs, g, a...);
+    else if constexpr (std::is_invocable_v<F&, const Grads&, const A&...> && !std::is_invocable_v<F&, const Tensor&, const A&...>) return f_(g, a...);
+    else if constexpr (std::is_invocable_v<F&, Needs, const Tensor&, const A&...>) return f_(needs, g[0], a...);
+    else return f_(g[0], a...);
+  }
+  F f_;
+  std::tuple<SavedSlot<S>...> saved_;
+};
+
+}  // namespace detail
+
+/// Makes a node with its edges in one block and ties outputs to it.
+struct NodeBuilder {
+  template <class N, class... A> static N* make(const char* name, const Inputs& inputs, A&&... args) {
+    const size_t at = (sizeof(N) + alignof(Edge) - 1) / alignof(Edge) * alignof(Edge);
+    const size_t bytes = at + sizeof(Edge) * size_t(inputs.size());
+    void* block = pool_allocate(bytes);
+    N* node = new (block) N(std::forward<A>(args)...);
+    node->block_bytes_ = uint32_t(bytes);
+    node->name = name;
+    attach(node, reinterpret_cast<Edge*>(static_cast<char*>(block) + at), inputs);
+    return node;
+  }
+  static void free_block(Node* node) noexcept;
+  static void attach(Node* node, Edge* edges, const Inputs& inputs);
+};
+
+/// y becomes output 0 of node (adopted). In place (y is input 0) its history is rebased, and a view's base follows.
+void tie_output(Node* node, const Tensor& y, bool in_place);
+void tie_outputs(Node* node, std::span<const Tensor> outputs);
+/// y, a view of x, remembers where it came from.
+void tie_view(const Tensor& y, const Tensor& x);
+/// Counts one write to y's memory.
+inline void bump_version(const Tensor& y) { y.impl().storage->version.fetch_add(1, std::memory_order_relaxed); }
+
+/// Before an operation writes to `self` in place: ValueError for leaves that want gradients, overlapping memory, and views
+/// that may not be written. `op`: "add_".
+void check_inplace(const char* op, const Tensor& self, bool will_record);
+
+/// Records y = op(inputs). See Note [Recording].
+template <class F, class... S>
+Tensor record(const char* name, Tensor y, const Inputs& inputs, const Save<S...>& saved, const F& f) {
+  static_assert(std::is_trivially_destructible_v<F>, "a gradient closure captures plain values only: tensors go through save(...)");
+  const bool in_place = inputs.size() > 0 && inputs[0].is_same(y);
+  if (in_place) bump_version(y);
+  if (!wants_grad(inputs)) return y;
+  tie_output(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, y), y, in_place);
+  return y;
+}
+template <class F> Tensor record(const char* name, Tensor y, const Inputs& inputs, const F& f) {
+  return record(name, std::move(y), inputs, Save<>{}, f);
+}
+/// Several outputs at once; the closure takes `const Grads& g`. Outputs of integer dtype get no gradient.
+/// Saving an output: pass the same handle that stands in `outputs`.
+template <class F, class... S>
+void record_outputs(const char* name, std::span<const Tensor> outputs, const Inputs& inputs, const Save<S...>& saved, const F& f) {
+  static_assert(std::is_trivially_destructible_v<F>, "a gradient closure captures plain values only: tensors go through save(...)");
+  if (!wants_grad(inputs)) return;
+  tie_outputs(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, outputs[0]), outputs);
+}
+/// Records y as a view of x: y = alias(x, ...). Under NoGrad the view is still tied to its base for checks in place.
+template <class F> Tensor record_view(const char* name, Tensor y, const Tensor& x, const F& f) {
+  static_assert(std::is_trivially_destructible_v<F>, "a gradient closure captures plain values only");
+  if (!x.impl().requires_grad) return y;
+  tie_view(y, x);
+  if (!modes.grad) return y;
+  tie_output(NodeBuilder::make<detail::OpNode<F>>(name, {x}, f, Save<>{}, y), y, false);
+  return y;
+}
+
+}  // namespace tapir::inline v0

@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace tapir::inline v0 {
+
+/// What the CPU's caching allocator holds, in bytes.
+struct MemoryStats {
+  int64_t allocated = 0;      // in use by tensors and scratch
+  int64_t reserved = 0;       // taken from the system: allocated plus cached
+  int64_t max_allocated = 0;  // peaks since the start or reset_peak_memory_stats()
+  int64_t max_reserved = 0;
+  int64_t allocations = 0;    // calls served
+  int64_t system_allocations = 0;  // of these, calls that went to the system
+};
+MemoryStats memory_stats();
+void reset_peak_memory_stats();
+/// Gives cached blocks back to the system.
+void trim_memory();
+/// A table of the above for people.
+std::string memory_summary();
+
+/// Blocks of the CPU's allocator: aligned to 64 bytes, not initialised; null when the system has no more. Behind the table's
+/// allocate and release; tensors come here through it.
+void* cpu_allocate(int64_t bytes);
+void cpu_release(void* data, int64_t bytes);
+
+/// Small fixed-size blocks for tensor and tape nodes, from lists of this thread.
+void* pool_allocate(std::size_t bytes);
+void pool_release(void* block, std::size_t bytes) noexcept;
+
+}  // namespace tapir::inline v0

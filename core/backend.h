@@ -1,0 +1,287 @@
+#pragma once
+// Note [The narrow waist]
+// This file is all that a device must provide: a table of typed functions. Everything Tapir computes goes through it, so a
+// new device is one folder, the same tests run on every device, and compile() is one more table. `(optional)` beside an
+// entry: it may be null, and the operations above then use their composite form.
+#include <cstdint>
+#include <span>
+
+#include "device.h"
+#include "dims.h"
+#include "dtype.h"
+#include "modes.h"
+#include "scalar.h"
+#include "tensor.h"
+
+namespace tapir::inline v0 {
+
+/// What a kernel sees of a tensor: no tape, no ownership. A pointwise operand may instead be a number (`is_scalar`).
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = kFloat32;
+  bool is_scalar = false;
+  Device device;
+  int64_t rank = 0;
+  Scalar scalar;
+  int64_t sizes[kMaxRank], strides[kMaxRank];  // strides in elements; only the first `rank` are set
+
+  TensorView() = default;  // absent: defined() is false
+  TensorView(const Tensor& t) {
+    if (const TensorImpl* p = t.impl_or_null()) {
+      data = p->data(), dtype = p->dtype, device = p->device, rank = p->sizes.size();
+      for (int64_t i = 0; i < rank; ++i) sizes[i] = p->sizes[i], strides[i] = p->strides[i];
+    }
+    defined_ = t.defined();
+  }
+  TensorView(Scalar number, DType dtype) : dtype(dtype), is_scalar(true), scalar(number), defined_(true) {}
+  bool defined() const { return defined_; }
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int64_t i = 0; i < rank; ++i) n *= sizes[i];
+    return n;
+  }
+  Shape shape() const { return std::span<const int64_t>(sizes, size_t(rank)); }
+  Strides stride_list() const { return std::span<const int64_t>(strides, size_t(rank)); }
+  bool is_contiguous() const {
+    int64_t step = 1;
+    for (int64_t i = rank; i-- > 0;) {
+      if (sizes[i] == 0) return true;
+      if (sizes[i] != 1 && strides[i] != step) return false;
+      step *= sizes[i];
+    }
+    return true;
+  }
+  template <class T> T* as() const { return static_cast<T*>(data); }
+  /// This view broadcast to `shape` (it must fit): stride 0 along the axes that repeat.
+  TensorView expand(const Shape& shape) const {
+    TensorView v = *this;
+    v.rank = shape.size();
+    for (int64_t i = 0; i < v.rank; ++i) {
+      const int64_t from = i - (v.rank - rank);
+      v.sizes[i] = shape[i];
+      v.strides[i] = from < 0 || sizes[from] == 1 ? 0 : strides[from];
+    }
+    return v;
+  }
+
+ private:
+  bool defined_ = false;
+};
+
+/// The first bad value that a kernel met (an index out of range, a label): the kernel skips it and goes on.
+struct ErrorWord {
+  bool set = false;
+  int64_t position = 0, value = 0, bound = 0;
+};
+
+/// What a kernel is given beside its operands. It gets memory in no other way than scratch().
+struct Context {
+  Device device;
+  bool deterministic = false;
+  void* stream = nullptr;
+  ErrorWord error;
+  /// Memory until the kernel returns, aligned to 64 bytes, not initialised.
+  void* scratch(int64_t bytes);
+  template <class T> T* scratch_of(int64_t count) { return static_cast<T*>(scratch(count * int64_t(sizeof(T)))); }
+  void bad_value(int64_t position, int64_t value, int64_t bound);
+  void free_scratch();
+  ~Context() { free_scratch(); }
+
+ private:
+  static constexpr int kMaxScratch = 16;
+  void* blocks_[kMaxScratch];
+  int count_ = 0;
+};
+
+// Operations by family. The comment gives the formula where the name does not.
+enum class UnaryOp : uint8_t {
+  Neg, Abs, Sign, Exp, Expm1, Log, Log1p, Log2, Log10, Sqrt, Rsqrt, Reciprocal, Square, Sin, Cos, Tan, Asin, Acos, Atan,
+  Sinh, Cosh, Tanh, Sigmoid, Erf, Floor, Ceil, Round, Trunc, Relu, Silu,
+  Gelu,      // a = 0: x Phi(x); a = 1: tanh approximation
+  LeakyRelu, // a: negative slope
+  Clamp,     // a: min, b: max; NaN stays
+  PowScalar, // x ^ a
+  LogicalNot, IsNan, IsInf, IsFinite,  // write bool
+};
+enum class BinaryOp : uint8_t {
+  Add, Sub,  // a + alpha b, a - alpha b
+  Mul, Div, TruncDiv, FloorDiv, Remainder, Fmod, Pow, Atan2,
+  Maximum, Minimum,  // NaN wins
+  Fmax, Fmin,        // NaN loses
+  Eq, Ne, Lt, Le, Gt, Ge, LogicalAnd, LogicalOr, LogicalXor,  // write bool
+  BitwiseAnd, BitwiseOr, BitwiseXor,
+  // Gradients that are one pass; the first operand is the incoming gradient, alpha/beta the options of the forward.
+  ReluGrad,       // g where y > 0
+  SigmoidGrad,    // g y (1 - y)
+  TanhGrad,       // g (1 - y^2)
+  GeluGrad, SiluGrad,  // of x
+  LeakyReluGrad,  // of x
+  ClampGrad,      // g where alpha <= x <= beta
+};
+enum class TernaryOp : uint8_t {
+  Where,    // a ? b : c; a is bool
+  AddCMul,  // a + alpha b c
+  AddCDiv,  // a + alpha b / c
+  Lerp,     // a + c (b - a)
+  Clamp,    // min(max(a, b), c), NaN wins
+};
+enum class ReduceOp : uint8_t { Sum, Mean, Prod, Max, Min, Any, All, NormP, Var, Std, LogSumExp };
+enum class ArgReduceOp : uint8_t { ArgMax, ArgMin };
+enum class ScanOp : uint8_t { CumSum, CumProd };
+enum class RandomOp : uint8_t { Uniform, Normal, Integer, Bernoulli, BernoulliTensor, Permutation };
+enum class ScatterOp : uint8_t { Assign, Add };
+enum class PoolOp : uint8_t { Max, Avg, AdaptiveAvg };
+enum class NormOp : uint8_t { Batch, Layer, Group, Rms };
+enum class OptimizerOp : uint8_t { Sgd, Adam, AdamW };
+enum class ForeachOp : uint8_t { NormP, Scale, ClampValue, Zero };
+
+struct UnaryParams { UnaryOp op; double a = 0, b = 0; };
+struct BinaryParams { BinaryOp op; Scalar alpha = 1, beta = 0; };
+struct TernaryParams { TernaryOp op; Scalar alpha = 1; };
+struct ReduceParams {
+  ReduceOp op;
+  uint32_t dims = 0;  // bit d: dimension d is reduced; `out` keeps it with extent 1
+  double p = 2;       // NormP
+  double correction = 0;  // Var, Std
+};
+struct ArgReduceParams { ArgReduceOp op; int64_t dim = 0; };  // out: int64, extent 1 along dim
+struct ScanParams { ScanOp op; int64_t dim = 0; };
+struct RangeParams { Scalar start, step; };  // out[i] = start + i step, computed in int64 or double
+struct RandomParams {
+  RandomOp op;
+  uint64_t seed = 0, offset = 0;   // element i: Philox(seed, offset + i / 4), lane i mod 4, in row-major order of `out`
+  double a = 0, b = 1;             // Uniform [a, b), Normal mean a std b, Bernoulli p = a
+  int64_t low = 0, high = 0;       // Integer [low, high)
+};
+/// out = alpha op(a) op(b) + beta out, batched: (B, M, K) x (B, K, N) -> (B, M, N), any strides (a transposed operand is a
+/// view). bias, where defined, broadcasts to out and is added; relu is applied last.
+struct MatmulParams { double alpha = 1, beta = 0; bool relu = false; };
+/// x (N, C, ...), w (O, C / groups, ...), y (N, O, ...); 1 to 3 spatial axes; the arrays' first `spatial` entries count.
+struct ConvParams {
+  int64_t spatial = 2, groups = 1;
+  int64_t stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1};
+};
+struct PoolParams {
+  PoolOp op;
+  int64_t spatial = 2;
+  int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1};
+  bool ceil_mode = false, count_include_pad = true;
+  int64_t divisor = 0;  // 0: the window's size
+};
+struct SoftmaxParams { int64_t dim = 0; bool log = false; };
+/// Batch: statistics over all but dimension 1 (training) or the running ones (eval). Layer, Rms: over the last `axes` dimensions.
+struct NormParams {
+  NormOp op;
+  double eps = 1e-5, momentum = 0.1;
+  int64_t axes = 1, groups = 1;
+  bool training = true;
+};
+struct GatherParams { int64_t dim = 0; };
+struct ScatterParams { int64_t dim = 0; ScatterOp op = ScatterOp::Assign; };
+struct IndexParams { bool accumulate = false; };
+struct NllParams {
+  int64_t ignore_index = -100;
+  double label_smoothing = 0;
+};
+struct DropoutParams { double p; uint64_t seed, offset; };
+struct OptimizerParams {
+  OptimizerOp op;
+  double weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // SGD: beta1 is momentum, beta2 dampening
+  bool nesterov = false, amsgrad = false, maximize = false;
+  bool first_step = false;  // SGD: the momentum buffers are not set yet
+};
+/// What changes from step to step: 0-dim views on the device. `step` is raised by the kernel unless found_inf is set.
+struct OptimizerScalars {
+  TensorView lr;          // float64
+  TensorView step;        // int64
+  TensorView inv_scale;   // (optional) float32: gradients are multiplied by it
+  TensorView found_inf;   // (optional) float32: not 0 skips the step
+};
+/// Per parameter one entry in each list; lists that an operation does not need are empty.
+struct OptimizerLists {
+  std::span<const TensorView> params, grads, first, second, third;  // Adam: exp_avg, exp_avg_sq, max_exp_avg_sq; SGD: momentum
+};
+struct ForeachParams { ForeachOp op; double p = 2; };
+
+using V = const TensorView&;
+
+/// The functions of one device. `copy`, `unary`, ... take operands whose shapes fit; views may have any strides (0 too).
+struct BackendTable {
+  const char* name;
+
+  // Memory and streams.
+  void* (*allocate)(int64_t bytes, Device device);  // null when there is none left
+  void (*release)(void* data, int64_t bytes, Device device);
+  void (*copy_bytes)(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
+  void (*synchronize)(Device device);
+
+  // Copies and pointwise.
+  void (*copy)(Context&, V out, V x);  // converts the dtype: floats to integers truncate and saturate, NaN gives 0
+  void (*fill)(Context&, V out, Scalar value);
+  void (*range)(Context&, V out, const RangeParams&);  // out is 1-d
+  void (*random)(Context&, V out, V p, const RandomParams&);  // p: probabilities of BernoulliTensor, else absent
+  void (*unary)(Context&, V out, V x, const UnaryParams&);
+  void (*binary)(Context&, V out, V a, V b, const BinaryParams&);
+  void (*ternary)(Context&, V out, V a, V b, V c, const TernaryParams&);
+
+  // Reductions: out keeps the reduced dimensions with extent 1.
+  void (*reduce)(Context&, V out, V x, const ReduceParams&);
+  void (*arg_reduce)(Context&, V out, V x, const ArgReduceParams&);
+  void (*scan)(Context&, V out, V x, const ScanParams&);
+
+  // Indexing. Index tensors are int64.
+  void (*gather)(Context&, V out, V x, V index, const GatherParams&);
+  void (*scatter)(Context&, V out, V index, V source, const ScatterParams&);  // into out, which holds the start values
+  // out[i..., rest] = x[indices[0][i...], indices[1][i...], ..., rest]: the first `indices.size()` dimensions are indexed by
+  // tensors of one shape; negative values count from the end.
+  void (*index)(Context&, V out, V x, std::span<const TensorView> indices);
+  void (*index_put)(Context&, V out, V source, std::span<const TensorView> indices, const IndexParams&);
+  int64_t (*count_nonzero)(Context&, V x);
+  void (*nonzero)(Context&, V out, V x);  // out: (count, rank) int64
+
+  // Linear algebra and networks.
+  void (*matmul)(Context&, V out, V a, V b, V bias, const MatmulParams&);
+  void (*conv)(Context&, V y, V x, V w, V bias, const ConvParams&);
+  void (*conv_backward_data)(Context&, V dx, V dy, V w, const ConvParams&);
+  void (*conv_backward_weight)(Context&, V dw, V dbias, V dy, V x, const ConvParams&);  // dbias may be absent
+  void (*pool)(Context&, V y, V indices, V x, const PoolParams&);  // indices (Max only, int64, flat within the plane) may be absent
+  void (*pool_backward)(Context&, V dx, V dy, V indices, const PoolParams&);
+  void (*softmax)(Context&, V y, V x, const SoftmaxParams&);
+  void (*softmax_backward)(Context&, V dx, V dy, V y, const SoftmaxParams&);
+  // Batch: weight, bias, running_mean, running_var may be absent; mean and rstd (float32 or wider) are written in training.
+  void (*norm)(Context&, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var, const NormParams&);
+  void (*norm_backward)(Context&, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams&);
+  // Cross entropy of logits (N, C, ...) and int64 labels (N, ...): per-element losses (N, ...) and log-sum-exp (N, ...).
+  void (*cross_entropy)(Context&, V losses, V lse, V logits, V target, V weight, const NllParams&);
+  void (*cross_entropy_backward)(Context&, V dlogits, V dlosses, V lse, V logits, V target, V weight, const NllParams&);
+  void (*dropout)(Context&, V y, V mask, V x, const DropoutParams&);  // (optional) y = mask x / (1 - p), mask: bool
+
+  // Many tensors in one pass.
+  void (*optimizer_step)(Context&, const OptimizerLists&, const OptimizerScalars&, const OptimizerParams&);
+  void (*foreach)(Context&, V out, std::span<const TensorView> xs, V factor, const ForeachParams&);  // out: 0-dim result of NormP
+};
+
+/// The table built in for that kind of device, or null; written by CMake (backends.cpp).
+const BackendTable* built_in_backend(DeviceType type);
+const BackendTable& load_backend(Device device);
+
+/// The table that this thread uses for that device.
+inline const BackendTable& backend(Device device) {
+  const BackendTable* table = modes.tables[int(device.type)];
+  if (!table) [[unlikely]] return load_backend(device);
+  return *table;
+}
+inline const BackendTable& backend(const Tensor& x) { return backend(x.device()); }
+
+/// The context for the next kernel on x's device in this thread; valid until the next call.
+Context& context(Device device);
+inline Context& context(const Tensor& x) { return context(x.device()); }
+/// After a kernel that checks values: throws ValueError with the first bad one.
+/// text: "[embedding] index {value} at position {position} is out of range for {bound} rows"
+inline void check_values(const Context& ctx, std::string_view text);
+[[noreturn]] void fail_values(const ErrorWord& error, std::string_view text);
+inline void check_values(const Context& ctx, std::string_view text) {
+  if (ctx.error.set) [[unlikely]] fail_values(ctx.error, text);
+}
+
+}  // namespace tapir::inline v0

@@ -1,0 +1,26 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tapir::inline v0 {
+
+enum class DeviceType : uint8_t { CPU, CUDA };
+inline constexpr int kNumDeviceTypes = 2;
+
+/// Where a tensor lives: `Device("cuda:1")`, kCPU, kCUDA (the first CUDA device).
+struct Device {
+  DeviceType type = DeviceType::CPU;
+  int8_t index = 0;
+  constexpr Device() = default;
+  constexpr Device(DeviceType type, int8_t index = 0) : type(type), index(index) {}
+  /// Reads "cpu", "cuda", "cuda:N"; anything else is a ValueError.
+  explicit Device(std::string_view text);
+  constexpr bool operator==(const Device&) const = default;
+  constexpr bool is_cpu() const { return type == DeviceType::CPU; }
+  constexpr bool is_cuda() const { return type == DeviceType::CUDA; }
+  std::string str() const;
+};
+inline constexpr Device kCPU{DeviceType::CPU}, kCUDA{DeviceType::CUDA};
+
+}  // namespace tapir::inline v0

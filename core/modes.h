@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+
+#include "device.h"
+
+namespace tapir::inline v0 {
+
+struct BackendTable;
+
+/// Everything that is switched per thread, in one place. Guards set and restore it; a new thread starts with the defaults.
+struct Modes {
+  bool grad = true;
+  bool inference = false;
+  bool anomaly = false;
+  bool deterministic = false;
+  int threads = 0;  // limit for parallel loops of this thread; 0: the process-wide number
+  const BackendTable* tables[kNumDeviceTypes] = {};
+};
+inline constinit thread_local Modes modes;
+
+/// Sets one mode for a scope: ScopedMode guard(modes.grad, false).
+template <class T> class ScopedMode {
+ public:
+  ScopedMode(T& mode, T value) : mode_(mode), before_(mode) { mode_ = value; }
+  ~ScopedMode() { mode_ = before_; }
+  ScopedMode(const ScopedMode&) = delete;
+  ScopedMode& operator=(const ScopedMode&) = delete;
+
+ private:
+  T& mode_;
+  T before_;
+};
+
+/// Nothing in this scope is recorded on the tape.
+struct [[nodiscard]] NoGrad : ScopedMode<bool> {
+  NoGrad() : ScopedMode(modes.grad, false) {}
+};
+/// Recording is on in this scope, also inside a NoGrad.
+struct [[nodiscard]] EnableGrad : ScopedMode<bool> {
+  EnableGrad() : ScopedMode(modes.grad, true) {}
+};
+/// Nothing is recorded, and the tensors made here can never take part in a recorded graph.
+struct [[nodiscard]] InferenceMode {
+  ScopedMode<bool> inference{modes.inference, true};
+  ScopedMode<bool> grad{modes.grad, false};
+};
+/// Recording on or off by a value.
+struct [[nodiscard]] GradMode : ScopedMode<bool> {
+  explicit GradMode(bool on) : ScopedMode(modes.grad, on) {}
+};
+inline bool grad_enabled() { return modes.grad; }
+
+}  // namespace tapir::inline v0

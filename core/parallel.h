@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+namespace tapir::inline v0 {
+
+/// Threads that parallel loops may use: the CPUs this process may run on, unless set. ValueError below 1.
+void set_num_threads(int threads);
+int get_num_threads();
+
+/// True inside a parallel loop; loops within it run serially.
+bool in_parallel_region();
+/// Runs body(context, first, last) over [0, n) in pieces. See parallel_for.
+void parallel_for_erased(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context);
+
+/// Calls f(first, last) for pieces that cover [0, n), at most one piece for each thread and none smaller than `grain` (but the
+/// last). An exception of f reaches the caller, once. Serial when n <= grain, inside another loop, and after a fork.
+template <class F> void parallel_for(int64_t n, int64_t grain, F&& f) {
+  if (n <= 0) return;
+  if (n <= grain) return f(int64_t(0), n);
+  parallel_for_erased(
+      n, grain, [](void* c, int64_t first, int64_t last) { (*static_cast<std::remove_reference_t<F>*>(c))(first, last); }, &f);
+}
+
+}  // namespace tapir::inline v0

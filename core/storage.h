@@ -1,0 +1,55 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "device.h"
+
+namespace tapir::inline v0 {
+
+/// A block of device memory with an owner and a version that every in-place write raises. Held by StoragePtr.
+struct Storage {
+  std::atomic<uint32_t> refs{1};
+  std::atomic<uint32_t> version{0};
+  void* data = nullptr;
+  int64_t bytes = 0;
+  Device device;
+  void (*release)(Storage&) = nullptr;  // gives `data` back; called once, before the Storage itself goes
+  void* context = nullptr;              // what release needs: a deleter, or the Storage whose block this one lies in
+};
+
+/// Shared ownership of a Storage.
+class StoragePtr {
+ public:
+  StoragePtr() = default;
+  explicit StoragePtr(Storage* adopted) : p_(adopted) {}
+  StoragePtr(const StoragePtr& o) : p_(o.p_) {
+    if (p_) p_->refs.fetch_add(1, std::memory_order_relaxed);
+  }
+  StoragePtr(StoragePtr&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  StoragePtr& operator=(StoragePtr o) noexcept {
+    std::swap(p_, o.p_);
+    return *this;
+  }
+  ~StoragePtr() {
+    if (p_ && p_->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(p_);
+  }
+  Storage* operator->() const { return p_; }
+  Storage& operator*() const { return *p_; }
+  Storage* get() const { return p_; }
+  explicit operator bool() const { return p_ != nullptr; }
+  bool unique() const { return p_ && p_->refs.load(std::memory_order_acquire) == 1; }
+
+ private:
+  static void destroy(Storage* s) noexcept;
+  Storage* p_ = nullptr;
+};
+
+/// Memory of the device's allocator, not initialised. OutOfMemoryError when there is none.
+StoragePtr allocate_storage(int64_t bytes, Device device);
+/// Memory of someone else's: `release(storage)` is called once at the end.
+StoragePtr adopt_storage(void* data, int64_t bytes, Device device, void (*release)(Storage&), void* context);
+/// A part of another storage's block that has a version of its own (a slice of a flat gradient bucket).
+StoragePtr slice_storage(const StoragePtr& whole, int64_t offset_bytes, int64_t bytes);
+
+}  // namespace tapir::inline v0
