@@ -31,8 +31,8 @@ class Inputs {
     Ref(const Tensor& t) : tensor(&t) {}
     Ref(const Operand& o) : tensor(&o.tensor_or_undefined()) {}
   };
-  Inputs(std::initializer_list<Ref> list) : refs_(list.begin()), size_(int64_t(list.size())) {}
-  Inputs(std::span<const Tensor> list) : tensors_(list.data()), size_(int64_t(list.size())) {}
+  Inputs(std::initializer_list<Ref> list) : size_(int64_t(list.size())) { refs_ = list.begin(); }
+  Inputs(std::span<const Tensor> list) : size_(int64_t(list.size())) { tensors_ = list.data(); }
   int64_t size() const { return size_; }
   const Tensor& operator[](int64_t i) const { return refs_ ? *refs_[i].tensor : tensors_[i]; }
 
@@ -157,12 +157,12 @@ void record_outputs(const char* name, std::span<const Tensor> outputs, const Inp
   if (!wants_grad(inputs)) return;
   tie_outputs(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, outputs[0]), outputs);
 }
-/// Records y as a view of x: y = alias(x, ...). Under NoGrad the view is still tied to its base for checks in place.
+/// Records y = alias(x, ...), a view of x: writes to either in place are seen by both histories.
 template <class F> Tensor record_view(const char* name, Tensor y, const Tensor& x, const F& f) {
   static_assert(std::is_trivially_destructible_v<F>, "a gradient closure captures plain values only");
-  if (!x.impl().requires_grad) return y;
+  if (modes.inference) return y;
   tie_view(y, x);
-  if (!modes.grad) return y;
+  if (!wants_grad({x})) return y;
   tie_output(NodeBuilder::make<detail::OpNode<F>>(name, {x}, f, Save<>{}, y), y, false);
   return y;
 }
