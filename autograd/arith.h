@@ -10,4 +10,19 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 Tensor to(const Tensor& x, DType dtype);
 Tensor zeros_like(const Tensor& x, const LikeOptions& options = {});
 
+/// Where a view's elements lie among those of its base; `offset` counts from the base's first element.
+struct ViewGeometry {
+  Shape base_shape;
+  Strides base_strides;
+  Shape shape;
+  Strides strides;
+  int64_t offset = 0;
+};
+/// The elements of x (of base_shape, any strides) that the view names.
+Tensor strided_gather(const Tensor& x, const ViewGeometry& view);
+/// base_shape zeros with x (of the view's shape) added where the view lies: the adjoint of strided_gather.
+Tensor strided_scatter(const Tensor& x, const ViewGeometry& view);
+/// x (of base_shape) with zeros where the view lies.
+Tensor strided_zero(const Tensor& x, const ViewGeometry& view);
+
 }  // namespace tapir::inline v0

@@ -5,7 +5,9 @@
 // tensors it produced, so there is no cycle. The engine runs nodes from the latest to the earliest.
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "../core/tensor.h"
 
@@ -108,7 +110,7 @@ struct GradHookList;  // defined in autograd/meta.h
 /// One recorded operation. Reference counted; freed without recursion (release()).
 class Node {
  public:
-  virtual ~Node() = default;
+  virtual ~Node();
   /// Gradients of the inputs from those of the outputs (undefined: zero).
   virtual Grads apply(const Grads& outputs, Needs needs) = 0;
   /// Lets go of the saved values; a second apply() is then an error that says so.
@@ -131,12 +133,14 @@ class Node {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(this);
   }
   static void destroy(Node* node) noexcept;
-  static int64_t live_nodes();  // for tests
+  /// Nodes made less nodes destroyed by this thread.
+  static int64_t live_nodes();
 
  protected:
   Node();
   std::atomic<uint32_t> refs_{1};
   uint32_t block_bytes_ = 0;  // of the pool block that holds the node and its edges
+  Node* next_dead_ = nullptr;
   friend struct NodeBuilder;
 };
 
@@ -152,8 +156,8 @@ inline void Edge::reset() {
 class SavedTensor {
  public:
   SavedTensor() = default;
-  /// An output of the node itself is kept without its history, so that there is no cycle.
-  SavedTensor(const Tensor& value, const Tensor& output);
+  /// A value that is one of the node's own outputs is kept without its history, so that there is no cycle.
+  SavedTensor(const Tensor& value, std::span<const Tensor> outputs);
   /// The value; `self` gives an output its history back. ValueError when it was modified in place.
   Tensor unpack(Node* self) const;
   void reset() { value_.reset(); }

@@ -42,11 +42,14 @@ class Inputs {
   int64_t size_;
 };
 
+/// A view takes over the history of its base where that was written in place. Does it want a gradient now?
+bool refresh_view(const Tensor& x);
+
 /// Will an operation of these inputs be recorded now?
 inline bool wants_grad(const Inputs& inputs) {
   if (!modes.grad) return false;
   for (int64_t i = 0; i < inputs.size(); ++i)
-    if (const TensorImpl* p = inputs[i].impl_or_null(); p && p->requires_grad) return true;
+    if (const TensorImpl* p = inputs[i].impl_or_null(); p && (p->requires_grad || (p->view && refresh_view(inputs[i])))) return true;
   return false;
 }
 
@@ -61,7 +64,7 @@ namespace detail {
 template <class T> struct SavedSlot;  // how one argument of save() is kept
 template <> struct SavedSlot<Tensor> {
   SavedTensor held;
-  SavedSlot(const Tensor& t, const Tensor& y) : held(t, y) {}
+  SavedSlot(const Tensor& t, std::span<const Tensor> outputs) : held(t, outputs) {}
   Tensor unpack(Node* self) const { return held.unpack(self); }
   void reset() { held.reset(); }
 };
@@ -73,15 +76,15 @@ struct UnpackedOperand {
 template <> struct SavedSlot<Operand> {
   SavedTensor held;
   Scalar scalar;
-  SavedSlot(const Operand& o, const Tensor& y) : held(o.tensor_or_undefined(), y), scalar(o.scalar()) {}
+  SavedSlot(const Operand& o, std::span<const Tensor> outputs) : held(o.tensor_or_undefined(), outputs), scalar(o.scalar()) {}
   UnpackedOperand unpack(Node* self) const { return {held.unpack(self), scalar}; }
   void reset() { held.reset(); }
 };
 
 template <class F, class... S> class OpNode final : public Node {
  public:
-  OpNode(const F& f, const Save<S...>& saved, const Tensor& y)
-      : f_(f), saved_(std::apply([&](auto&... v) { return std::tuple<SavedSlot<S>...>{SavedSlot<S>(v, y)...}; }, saved.values)) {}
+  OpNode(const F& f, const Save<S...>& saved, std::span<const Tensor> outputs)
+      : f_(f), saved_(std::apply([&](auto&... v) { return std::tuple<SavedSlot<S>...>{SavedSlot<S>(v, outputs)...}; }, saved.values)) {}
   Grads apply(const Grads& g, Needs needs) override {
     return std::apply(
         [&](const SavedSlot<S>&... s) -> Grads {
@@ -114,7 +117,13 @@ struct NodeBuilder {
     const size_t at = (sizeof(N) + alignof(Edge) - 1) / alignof(Edge) * alignof(Edge);
     const size_t bytes = at + sizeof(Edge) * size_t(inputs.size());
     void* block = pool_allocate(bytes);
-    N* node = new (block) N(std::forward<A>(args)...);
+    N* node;
+    try {
+      node = new (block) N(std::forward<A>(args)...);
+    } catch (...) {
+      pool_release(block, bytes);
+      throw;
+    }
     node->block_bytes_ = uint32_t(bytes);
     node->name = name;
     attach(node, reinterpret_cast<Edge*>(static_cast<char*>(block) + at), inputs);
@@ -143,7 +152,7 @@ Tensor record(const char* name, Tensor y, const Inputs& inputs, const Save<S...>
   const bool in_place = inputs.size() > 0 && inputs[0].is_same(y);
   if (in_place) bump_version(y);
   if (!wants_grad(inputs)) return y;
-  tie_output(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, y), y, in_place);
+  tie_output(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, std::span(&y, 1)), y, in_place);
   return y;
 }
 template <class F> Tensor record(const char* name, Tensor y, const Inputs& inputs, const F& f) {
@@ -155,7 +164,7 @@ template <class F, class... S>
 void record_outputs(const char* name, std::span<const Tensor> outputs, const Inputs& inputs, const Save<S...>& saved, const F& f) {
   static_assert(std::is_trivially_destructible_v<F>, "a gradient closure captures plain values only: tensors go through save(...)");
   if (!wants_grad(inputs)) return;
-  tie_outputs(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, outputs[0]), outputs);
+  tie_outputs(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, outputs), outputs);
 }
 /// Records y = alias(x, ...), a view of x: writes to either in place are seen by both histories.
 template <class F> Tensor record_view(const char* name, Tensor y, const Tensor& x, const F& f) {
@@ -163,7 +172,7 @@ template <class F> Tensor record_view(const char* name, Tensor y, const Tensor& 
   if (modes.inference) return y;
   tie_view(y, x);
   if (!wants_grad({x})) return y;
-  tie_output(NodeBuilder::make<detail::OpNode<F>>(name, {x}, f, Save<>{}, y), y, false);
+  tie_output(NodeBuilder::make<detail::OpNode<F>>(name, {x}, f, Save<>{}, std::span(&y, 1)), y, false);
   return y;
 }
 

@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <string>
 
+#include "device.h"
+
 namespace tapir::inline v0 {
 
 /// What the CPU's caching allocator holds, in bytes.
@@ -24,6 +26,9 @@ std::string memory_summary();
 /// allocate and release; tensors come here through it.
 void* cpu_allocate(int64_t bytes);
 void cpu_release(void* data, int64_t bytes);
+
+/// OutOfMemoryError with the figures: asked, allocated, reserved, free memory of the machine.
+[[noreturn]] void fail_out_of_memory(int64_t bytes, Device device);
 
 /// Small fixed-size blocks for tensor and tape nodes, from lists of this thread.
 void* pool_allocate(std::size_t bytes);

@@ -39,6 +39,7 @@ struct TensorImpl {
   bool requires_grad = false;  // a leaf that wants a gradient, or a result that was recorded
   bool inference = false;      // made under InferenceMode
   bool contiguous = true;      // follows from sizes and strides
+  bool view = false;           // has a base: writes to the base may give it another history
   Device device;
   int64_t numel = 0;
   int64_t offset = 0;  // in elements
@@ -133,7 +134,7 @@ class Tensor {
   void* data_ptr() const { return impl().data(); }
 
   // The tape (autograd/tensor.cpp).
-  bool requires_grad() const { return impl().requires_grad; }
+  bool requires_grad() const { return impl().view ? view_requires_grad() : impl_->requires_grad; }
   /// Makes a leaf take part in backward(); ValueError for integer dtypes and for results of operations.
   Tensor& requires_grad_(bool on = true);
   bool is_leaf() const;
@@ -263,6 +264,7 @@ class Tensor {
 
  private:
   [[noreturn]] static void fail_undefined();
+  bool view_requires_grad() const;
   int64_t item_int(int64_t low, uint64_t high, std::source_location where) const;
   void copy_to_host(void* to, DType dtype, std::source_location where) const;
   int64_t add_hook(GradHook* adopted, bool post_accumulate) const;

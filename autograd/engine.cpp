@@ -1,0 +1,341 @@
+#include "engine.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "../core/backend.h"
+#include "arith.h"
+#include "meta.h"
+#include "record.h"
+
+namespace tapir::inline v0 {
+
+Tensor GradHookList::run(Tensor grad, uint32_t output) const {
+  const std::vector<Item> now = items;
+  for (const Item& item : now) {
+    if (item.output != output) continue;
+    Tensor replaced = item.hook->call(grad);
+    if (!replaced.defined()) continue;
+    check(replaced.shape() == grad.shape() && replaced.dtype() == grad.dtype() && replaced.device() == grad.device(),
+          "[hook] expected a gradient of {}, got {}", grad, replaced);
+    grad = std::move(replaced);
+  }
+  return grad;
+}
+
+namespace {
+
+bool nobody_shares(const Tensor& g) { return g.impl().refs.load() == 1 && g.impl().storage.unique(); }
+
+/// Adds b to a, in a's memory.
+void add_in_place(const Tensor& a, const Tensor& b) {
+  backend(a).binary(context(a), a, a, b, {BinaryOp::Add});
+  bump_version(a);
+}
+
+/// One node or leaf in this backward pass.
+struct Task {
+  Node* node = nullptr;  // null for a leaf
+  Tensor leaf;
+  int64_t pending = 0;  // edges into it whose gradient is still to come
+  bool needed = true;   // lies on the way to a wanted input
+  Grads grads;          // of its outputs
+};
+
+/// Tasks by the address of their node or leaf: an open hash table, since it is asked once for each edge.
+class TaskMap {
+ public:
+  TaskMap() : slots_(64) {}
+  Task& operator[](size_t i) { return tasks_[i]; }
+  size_t size() const { return tasks_.size(); }
+  std::vector<Task>& tasks() { return tasks_; }
+  int64_t find(const void* key) const {
+    for (size_t at = hash(key);; ++at) {
+      const Slot& s = slots_[at & (slots_.size() - 1)];
+      if (s.key == key) return s.task;
+      if (!s.key) return -1;
+    }
+  }
+  /// Its position, and whether it is new.
+  std::pair<size_t, bool> insert(const void* key) {
+    if (2 * tasks_.size() >= slots_.size()) grow();
+    for (size_t at = hash(key);; ++at) {
+      Slot& s = slots_[at & (slots_.size() - 1)];
+      if (s.key == key) return {size_t(s.task), false};
+      if (s.key) continue;
+      s = {key, int64_t(tasks_.size())};
+      tasks_.emplace_back();
+      return {tasks_.size() - 1, true};
+    }
+  }
+
+ private:
+  struct Slot {
+    const void* key = nullptr;
+    int64_t task = 0;
+  };
+  static size_t hash(const void* key) { return size_t((uint64_t(uintptr_t(key)) >> 4) * 0x9E3779B97F4A7C15u >> 20); }
+  void grow() {
+    std::vector<Slot> old(slots_.size() * 2);
+    old.swap(slots_);
+    for (const Slot& s : old) {
+      if (!s.key) continue;
+      size_t at = hash(s.key);
+      while (slots_[at & (slots_.size() - 1)].key) ++at;
+      slots_[at & (slots_.size() - 1)] = s;
+    }
+  }
+  std::vector<Slot> slots_;
+  std::vector<Task> tasks_;
+};
+
+const void* key_of(const Edge& e) { return e.node() ? static_cast<const void*>(e.node()) : e.leaf().impl_or_null(); }
+
+/// One run over the graph. With `wanted` edges their gradients are collected, else every leaf accumulates.
+class Engine {
+ public:
+  Engine(const BackwardOptions& options, std::span<const Edge> wanted) : options_(options), wanted_(wanted), found_(wanted.size()) {}
+
+  std::vector<Tensor> run(std::span<const Edge> roots, std::span<Tensor> gradients) {
+    discover(roots);
+    if (!wanted_.empty()) find_needed();
+    GradMode mode(options_.create_graph);
+    for (size_t i = 0; i < roots.size(); ++i) {
+      add_gradient(tasks_[size_t(tasks_.find(key_of(roots[i])))], roots[i], std::move(gradients[i]));
+    }
+    for (size_t i = 0; i < tasks_.size(); ++i)
+      if (tasks_[i].pending == 0) push(i);
+    while (!ready_.empty()) {
+      std::pop_heap(ready_.begin(), ready_.end());
+      const size_t at = ready_.back().second;
+      ready_.pop_back();
+      if (tasks_[at].node) run_node(tasks_[at]);
+      else run_leaf(tasks_[at]);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  /// Lists every node and leaf below the roots and counts the edges into each.
+  void discover(std::span<const Edge> roots) {
+    std::vector<Node*> stack;
+    auto visit = [&](const Edge& e) {
+      const auto [at, fresh] = tasks_.insert(key_of(e));
+      Task& t = tasks_[at];
+      if (!fresh) return at;
+      if (Node* n = e.node()) {
+        t.node = n;
+        t.grads.resize(n->num_outputs);
+        stack.push_back(n);
+      } else {
+        t.leaf = e.leaf();
+        t.grads.resize(1);
+      }
+      return at;
+    };
+    for (const Edge& e : roots) visit(e);
+    while (!stack.empty()) {
+      Node* n = stack.back();
+      stack.pop_back();
+      for (uint32_t i = 0; i < n->num_edges; ++i) {
+        if (!n->edges[i]) continue;
+        const size_t at = visit(n->edges[i]);
+        ++tasks_[at].pending;
+      }
+    }
+  }
+
+  /// A node is needed when an edge of it leads to a wanted input, directly or not. Producers have smaller sequence numbers.
+  void find_needed() {
+    std::vector<std::pair<uint64_t, size_t>> order;
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      tasks_[i].needed = false;
+      order.emplace_back(tasks_[i].node ? tasks_[i].node->sequence : 0, i);
+    }
+    for (const Edge& w : wanted_)
+      if (const int64_t at = tasks_.find(key_of(w)); at >= 0) tasks_[size_t(at)].needed = true;
+    std::sort(order.begin(), order.end());
+    for (auto [sequence, i] : order) {
+      Task& t = tasks_[i];
+      for (uint32_t k = 0; t.node && !t.needed && k < t.node->num_edges; ++k)
+        if (t.node->edges[k]) t.needed = tasks_[size_t(tasks_.find(key_of(t.node->edges[k])))].needed;
+    }
+  }
+
+  void push(size_t at) {
+    const Task& t = tasks_[at];
+    ready_.emplace_back(t.node ? t.node->sequence : UINT64_MAX, at);  // a leaf is finished at once: its reduction may start
+    std::push_heap(ready_.begin(), ready_.end());
+  }
+
+  void run_node(Task& task) {
+    Node* node = task.node;
+    Grads grads = std::move(task.grads);
+    bool any = false;
+    for (int64_t i = 0; i < grads.size(); ++i) {
+      if (!grads[i].defined()) continue;
+      any = true;
+      if (node->hooks) grads[i] = node->hooks->run(std::move(grads[i]), uint32_t(i));
+    }
+    collect(task, grads);
+    Grads inputs;
+    if (any && task.needed) inputs = apply(task, grads);
+    for (uint32_t i = 0; i < node->num_edges; ++i) {
+      const Edge& e = node->edges[i];
+      if (!e) continue;
+      const size_t at = size_t(tasks_.find(key_of(e)));
+      Task& next = tasks_[at];
+      if (int64_t(i) < inputs.size() && inputs[i].defined() && next.needed) add_gradient(next, e, std::move(inputs[i]));
+      if (--next.pending == 0) push(at);
+    }
+    if (!options_.retain_graph && any) node->free_saved();
+  }
+
+  Grads apply(Task& task, const Grads& grads) {
+    Node* node = task.node;
+    if (node->freed) {
+      fail(ErrorKind::Value, "[backward] trying to backward through the graph a second time: the values saved by {} have been freed. Specify retain_graph=true when calling backward the first time",
+           node->name);
+    }
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < node->num_edges && i < 64; ++i) {
+      const Edge& e = node->edges[i];
+      if (e && (wanted_.empty() || tasks_[size_t(tasks_.find(key_of(e)))].needed)) bits |= uint64_t(1) << i;
+    }
+    Grads inputs = node->apply(grads, Needs(bits));
+    if (inputs.size() != int64_t(node->num_edges)) {
+      fail(ErrorKind::Internal, "[{}] returned an incorrect number of gradients (expected {}, got {})", node->name, int64_t(node->num_edges), inputs.size());
+    }
+    if (modes.anomaly) check_for_nan(*node, inputs);
+    current_ = node->name;
+    return inputs;
+  }
+
+  static void check_for_nan(const Node& node, const Grads& inputs) {
+    for (int64_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].defined() || inputs[i].numel() == 0) continue;
+      NoGrad guard;
+      const Tensor& g = inputs[i];
+      Tensor flags = empty(g.shape(), {.dtype = kBool, .device = g.device()});
+      backend(g).binary(context(g), flags, g, g, {BinaryOp::Ne});
+      Tensor any = empty(Dims::filled(g.dim(), 1), {.dtype = kBool, .device = g.device()});
+      backend(g).reduce(context(g), any, flags, {ReduceOp::Any, uint32_t((1u << g.dim()) - 1)});
+      check_runtime(!any.item<bool>(), "[anomaly] the gradient of {} returned nan values in its output {}", node.name, i);
+    }
+  }
+
+  /// Adds g to what flows into `to`, summed to its shape.
+  void add_gradient(Task& to, const Edge& e, Tensor g) {
+    const OutputInfo* info = e.node() ? &e.node()->output(e.index()) : nullptr;
+    const Shape& shape = info ? info->shape : e.leaf().shape();
+    const DType dtype = info ? info->dtype : e.leaf().dtype();
+    if (g.dtype() != dtype) fail(ErrorKind::Internal, "[{}] returned a gradient of dtype {} for an input of {}", current_, g.dtype(), dtype);
+    if (!(g.shape() == shape)) g = sum_to(g, shape);
+    Tensor& held = to.grads[e.index()];
+    if (!held.defined()) held = std::move(g);
+    else if (!options_.create_graph && nobody_shares(held) && !may_overlap(held.shape(), held.strides())) add_in_place(held, g);
+    else held = add(held, g);
+  }
+
+  void collect(const Task& task, const Grads& grads) {
+    for (size_t w = 0; w < wanted_.size(); ++w) {
+      const Edge& e = wanted_[w];
+      if (task.node ? e.node() == task.node : e.leaf().is_same(task.leaf) && !e.node()) found_[w] = grads[e.index()];
+    }
+  }
+
+  void run_leaf(Task& task) {
+    Tensor g = std::move(task.grads[0]);
+    if (!g.defined()) return;
+    TapeMeta& meta = TapeMeta::of(task.leaf);
+    if (meta.hooks) g = meta.hooks->run(std::move(g), 0);
+    if (!wanted_.empty()) {
+      Grads one(std::move(g));
+      return collect(task, one);
+    }
+    accumulate_grad(task.leaf, std::move(g), options_.create_graph);
+    if (meta.post_hooks) meta.post_hooks->run(task.leaf, 0);
+  }
+
+  BackwardOptions options_;
+  std::span<const Edge> wanted_;
+  std::vector<Tensor> found_;
+  TaskMap tasks_;
+  std::vector<std::pair<uint64_t, size_t>> ready_;
+  const char* current_ = "backward";
+};
+
+/// Checks what was handed to backward() or grad(), and fills in the ones.
+void prepare(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> gradients, std::vector<Edge>& roots, std::vector<Tensor>& seeds) {
+  check(!outputs.empty(), "[{}] expected at least one output, got none", op);
+  check(gradients.empty() || gradients.size() == outputs.size(), "[{}] expected {} gradients, one for each output, got {}", op, int64_t(outputs.size()), int64_t(gradients.size()));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor& y = outputs[i];
+    Edge e = edge_of(y);
+    check(bool(e), "[{}] element {} of tensors does not require grad and does not have a grad_fn{}", op, int64_t(i),
+          modes.grad ? "" : " (recording is off here: was it made under NoGrad?)");
+    Tensor g = gradients.empty() ? Tensor() : gradients[i];
+    if (!g.defined()) {
+      check(y.numel() == 1, "[{}] grad can be implicitly created only for scalar outputs, got shape {}", op, y.shape());
+      g = empty(y.shape(), {.dtype = y.dtype(), .device = y.device()});
+      backend(y).fill(context(y), g, 1);
+    }
+    check(g.shape() == y.shape() && g.dtype() == y.dtype() && g.device() == y.device(), "[{}] invalid gradient at index {} - got {} but expected {}", op, int64_t(i), g, y);
+    roots.push_back(std::move(e));
+    seeds.push_back(std::move(g));
+  }
+}
+
+/// Leaves may be shared by threads that run backward on graphs of their own.
+std::mutex& mutex_of(const Tensor& leaf) {
+  static std::mutex mutexes[64];
+  return mutexes[(uintptr_t(leaf.impl_or_null()) >> 6) % 64];
+}
+
+}  // namespace
+
+void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph) {
+  std::lock_guard lock(mutex_of(leaf));
+  Tensor& held = TapeMeta::of(leaf).grad;
+  if (held.defined()) {
+    if (create_graph) held = add(held, g);
+    else add_in_place(held, g);
+    return;
+  }
+  // Taken over where nobody shares it and it lies like the leaf, so that an optimizer can walk both in one loop.
+  const bool fits = g.strides() == leaf.strides() || (g.is_contiguous() && leaf.is_contiguous());
+  if (create_graph || (fits && nobody_shares(g) && !g.requires_grad())) {
+    held = std::move(g);
+    return;
+  }
+  held = empty_like(leaf);
+  backend(leaf).copy(context(leaf), held, g);
+}
+
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients, const BackwardOptions& options) {
+  std::vector<Edge> roots;
+  std::vector<Tensor> seeds;
+  prepare("backward", outputs, gradients, roots, seeds);
+  BackwardOptions o = options;
+  o.retain_graph |= o.create_graph;
+  Engine(o, {}).run(roots, seeds);
+}
+
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, const std::vector<Tensor>& gradients, const GradOptions& options) {
+  std::vector<Edge> roots, wanted;
+  std::vector<Tensor> seeds;
+  prepare("grad", outputs, gradients, roots, seeds);
+  check(!inputs.empty(), "[grad] expected at least one input, got none");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    wanted.push_back(edge_of(inputs[i]));
+    check(bool(wanted.back()), "[grad] expected inputs that require grad, input {} ({}) does not", int64_t(i), inputs[i]);
+  }
+  auto found = Engine({options.retain_graph || options.create_graph, options.create_graph}, wanted).run(roots, seeds);
+  for (size_t i = 0; i < found.size(); ++i) {
+    check(found[i].defined() || options.allow_unused,
+          "[grad] input {} ({}) appears to not have been used in the graph. Set allow_unused if this is desired", int64_t(i), inputs[i]);
+  }
+  return found;
+}
+
+}  // namespace tapir::inline v0

@@ -1,0 +1,263 @@
+#include "tensor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "allocator.h"
+#include "backend.h"
+
+namespace tapir::inline v0 {
+
+void* TensorImpl::operator new(size_t bytes) { return pool_allocate(bytes); }
+void TensorImpl::operator delete(void* p, size_t bytes) { pool_release(p, bytes); }
+
+void Tensor::fail_undefined() {
+  fail(ErrorKind::Value, "[Tensor] expected a tensor, got an undefined one (made by the default constructor)");
+}
+
+int64_t Tensor::size(int64_t d) const { return shape()[wrap_dim("size", d, dim())]; }
+int64_t Tensor::stride(int64_t d) const { return strides()[wrap_dim("stride", d, dim())]; }
+
+bool Tensor::is_contiguous(MemoryFormat format) const {
+  if (format != kChannelsLast) return is_contiguous();
+  if (dim() != 4 && dim() != 5) return false;
+  const Strides want = channels_last_strides(shape());
+  for (int64_t d = 0; d < dim(); ++d)
+    if (shape()[d] != 1 && strides()[d] != want[d]) return numel() == 0;
+  return true;
+}
+
+const Tensor& Operand::tensor_or_undefined() const {
+  static const Tensor undefined;
+  return tensor_ ? *tensor_ : undefined;
+}
+
+namespace {
+
+/// Bytes of a new tensor; ValueError for negative sizes and for counts that do not fit in 63 bits (zero sizes count as one,
+/// so that strides fit too).
+int64_t checked_bytes(const char* op, const Shape& shape, DType dtype) {
+  int64_t bytes = size_of(dtype);
+  bool empty = false;
+  for (int64_t d = 0; d < shape.size(); ++d) {
+    check(shape[d] >= 0, "[{}] expected sizes of at least 0, got {} at dimension {} of shape {}", op, shape[d], d, shape);
+    empty |= shape[d] == 0;
+    const bool overflow = __builtin_mul_overflow(bytes, std::max<int64_t>(shape[d], 1), &bytes);
+    check(!overflow, "[{}] storage size calculation overflowed: shape {} of {}", op, shape, dtype);
+  }
+  return empty ? 0 : bytes;
+}
+
+Tensor make(const Shape& shape, const Strides& strides, DType dtype, Device device, StoragePtr storage, bool requires_grad) {
+  Tensor t(new TensorImpl);
+  TensorImpl& p = t.impl();
+  p.dtype = dtype, p.device = device, p.storage = std::move(storage), p.inference = modes.inference;
+  p.sizes = shape, p.strides = strides, p.numel = numel_of(shape);
+  p.contiguous = is_contiguous(shape, strides);
+  if (requires_grad) t.requires_grad_();
+  return t;
+}
+
+/// Strides for `shape` whose order is that of a dense layout (ties and extents of 1 by position).
+Strides strides_like(const Shape& shape, const Strides& strides) {
+  Dims order;
+  for (int64_t d = shape.size(); d-- > 0;) order.push_back(d);  // innermost first
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return strides[a] < strides[b]; });
+  Strides out = Dims::filled(shape.size(), 1);
+  int64_t step = 1;
+  for (int64_t d : order) out[d] = step, step *= std::max<int64_t>(shape[d], 1);
+  return out;
+}
+
+}  // namespace
+
+Tensor empty(const Shape& shape, const TensorOptions& o) {
+  const DType dtype = o.dtype.value_or(kFloat32);
+  const int64_t bytes = checked_bytes("empty", shape, dtype);
+  return make(shape, contiguous_strides(shape), dtype, o.device, allocate_storage(bytes, o.device), o.requires_grad);
+}
+
+Tensor empty_strided(const Shape& shape, const Strides& strides, const TensorOptions& o) {
+  const DType dtype = o.dtype.value_or(kFloat32);
+  checked_bytes("empty_strided", shape, dtype);
+  check(shape.size() == strides.size(), "[empty_strided] expected as many strides as sizes, got {} and {}", shape, strides);
+  for (int64_t s : strides) check(s >= 0, "[empty_strided] expected strides of at least 0, got {}", strides);
+  int64_t bytes;
+  const bool overflow = __builtin_mul_overflow(extent_of(shape, strides).second, size_of(dtype), &bytes);
+  check(!overflow, "[empty_strided] storage size calculation overflowed: shape {} and strides {}", shape, strides);
+  return make(shape, strides, dtype, o.device, allocate_storage(bytes, o.device), o.requires_grad);
+}
+
+Tensor empty_like(const Tensor& x, const LikeOptions& o) {
+  const Shape& shape = x.shape();
+  const TensorOptions options{o.dtype.value_or(x.dtype()), o.device.value_or(x.device()), o.requires_grad};
+  if (o.memory_format == kChannelsLast) return empty_strided(shape, channels_last_strides(shape), options);
+  if (o.memory_format == kContiguous || x.is_contiguous() || may_overlap(shape, x.strides())) return empty(shape, options);
+  return empty_strided(shape, strides_like(shape, x.strides()), options);
+}
+
+Tensor alias(const Tensor& x, const Shape& shape, const Strides& strides, int64_t offset) {
+  Tensor t = make(shape, strides, x.dtype(), x.device(), x.impl().storage, false);
+  t.impl().offset = offset;
+  t.impl().inference = x.impl().inference;
+  return t;
+}
+
+Tensor from_blob(void* data, const Shape& shape, const TensorOptions& o) {
+  return from_blob(data, shape, contiguous_strides(shape), o);
+}
+Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& o) {
+  return from_blob(data, shape, strides, o, nullptr, nullptr);
+}
+Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& o, void (*release)(Storage&), void* context) {
+  const DType dtype = o.dtype.value_or(kFloat32);
+  const int64_t bytes = checked_bytes("from_blob", shape, dtype);
+  check(data != nullptr || bytes == 0, "[from_blob] expected an address, got null for shape {}", shape);
+  check(shape.size() == strides.size(), "[from_blob] expected as many strides as sizes, got {} and {}", shape, strides);
+  for (int64_t s : strides) check(s >= 0, "[from_blob] expected strides of at least 0, got {}", strides);
+  check(uintptr_t(data) % uintptr_t(size_of(dtype)) == 0, "[from_blob] expected an address aligned for {}", dtype);
+  const int64_t extent = extent_of(shape, strides).second * size_of(dtype);
+  return make(shape, strides, dtype, o.device, adopt_storage(data, extent, o.device, release, context), o.requires_grad);
+}
+
+Strides channels_last_strides(const Shape& shape) {
+  const int64_t rank = shape.size();
+  check(rank == 4 || rank == 5, "[channels_last] expected a tensor of rank 4 or 5, got shape {}", shape);
+  Strides s = Dims::filled(rank, 1);
+  int64_t step = std::max<int64_t>(shape[1], 1);
+  for (int64_t d = rank - 1; d >= 2; --d) s[d] = step, step *= std::max<int64_t>(shape[d], 1);
+  s[0] = step;
+  return s;
+}
+
+std::pair<int64_t, int64_t> extent_of(const Shape& shape, const Strides& strides) {
+  int64_t low = 0, high = 0;
+  for (int64_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 0) return {0, 0};
+    int64_t reach;
+    if (__builtin_mul_overflow(shape[d] - 1, strides[d], &reach) || __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high))
+      fail(ErrorKind::Value, "[strides] expected strides that stay within 63 bits, got shape {} and strides {}", shape, strides);
+  }
+  return {low, high + 1};
+}
+
+namespace {
+/// Extents above 1 with their strides, the smallest stride first.
+std::pair<Dims, Dims> sorted_axes(const Shape& shape, const Strides& strides) {
+  Dims n, s;
+  for (int64_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 1) continue;
+    int64_t at = n.size();
+    while (at > 0 && s[at - 1] > strides[d]) --at;
+    n.insert(at, shape[d]), s.insert(at, strides[d]);
+  }
+  return {n, s};
+}
+}  // namespace
+
+bool is_dense(const Shape& shape, const Strides& strides) {
+  if (numel_of(shape) == 0) return true;
+  const auto [n, s] = sorted_axes(shape, strides);
+  int64_t step = 1;
+  for (int64_t i = 0; i < n.size(); ++i) {
+    if (s[i] != step) return false;
+    step *= n[i];
+  }
+  return true;
+}
+
+bool may_overlap(const Shape& shape, const Strides& strides) {
+  if (numel_of(shape) == 0) return false;
+  const auto [n, s] = sorted_axes(shape, strides);
+  int64_t reach = 0;  // of the axes so far: a stride beyond it cannot meet them
+  for (int64_t i = 0; i < n.size(); ++i) {
+    if (s[i] <= reach) return true;
+    reach += s[i] * (n[i] - 1);
+  }
+  return false;
+}
+
+// ---- reading and making values
+
+NestedList::NestedList(std::initializer_list<NestedList> items) {
+  shape.push_back(int64_t(items.size()));
+  if (items.size() == 0) kind = Scalar::Kind::Float;
+  int64_t at = 0;
+  for (const NestedList& item : items) {
+    if (at == 0) shape.insert(shape.end(), item.shape.begin(), item.shape.end());
+    const bool same = std::equal(item.shape.begin(), item.shape.end(), shape.begin() + 1, shape.end());
+    check(same, "[tensor] expected a sequence of shape {} at position {}, got {}", Dims(std::span<const int64_t>(shape).subspan(1)), at, Dims(item.shape));
+    floats.insert(floats.end(), item.floats.begin(), item.floats.end());
+    integers.insert(integers.end(), item.integers.begin(), item.integers.end());
+    const auto rank = [](Scalar::Kind k) { return k == Scalar::Kind::Float ? 2 : k == Scalar::Kind::Int ? 1 : 0; };
+    if (rank(item.kind) > rank(kind)) kind = item.kind;
+    ++at;
+  }
+}
+
+Tensor tensor(const NestedList& values, const TensorOptions& o) {
+  const bool floats = values.kind == Scalar::Kind::Float;
+  TensorOptions options = o;
+  if (!o.dtype) options.dtype = floats ? kFloat32 : values.kind == Scalar::Kind::Int ? kInt64 : kBool;
+  const void* data = floats ? static_cast<const void*>(values.floats.data()) : values.integers.data();
+  return tensor_from_host(data, floats ? kFloat64 : kInt64, values.shape, options);
+}
+
+Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, const TensorOptions& o) {
+  const DType want = o.dtype.value_or(dtype);
+  Tensor host = empty(shape, {.dtype = dtype});
+  if (host.numel()) std::memcpy(host.data_ptr(), values, size_t(host.numel() * size_of(dtype)));
+  Tensor out = host;
+  if (want != dtype) {
+    out = empty(shape, {.dtype = want});
+    backend(kCPU).copy(context(kCPU), out, host);
+  }
+  if (!o.device.is_cpu()) {
+    Tensor there = empty(shape, {.dtype = want, .device = o.device});
+    backend(o.device).copy_bytes(there.data_ptr(), o.device, out.data_ptr(), kCPU, out.numel() * size_of(want));
+    out = there;
+  }
+  if (o.requires_grad) out.requires_grad_();
+  return out;
+}
+
+void Tensor::copy_to_host(void* to, DType dtype, std::source_location) const {
+  const TensorImpl& p = impl();
+  if (p.numel == 0) return;
+  Tensor host = *this;
+  if (!p.device.is_cpu()) {
+    Tensor dense = empty(p.sizes, {.dtype = p.dtype, .device = p.device});
+    backend(p.device).copy(context(p.device), dense, *this);
+    host = empty(p.sizes, {.dtype = p.dtype});
+    backend(p.device).copy_bytes(host.data_ptr(), kCPU, dense.data_ptr(), p.device, p.numel * size_of(p.dtype));
+    backend(p.device).synchronize(p.device);
+  }
+  Tensor target = from_blob(to, p.sizes, {.dtype = dtype});
+  backend(kCPU).copy(context(kCPU), target, host);
+}
+
+Scalar Tensor::item_scalar(std::source_location where) const {
+  check(numel() == 1, "[item] a Tensor with {} elements cannot be converted to Scalar", numel());
+  if (is_floating(dtype())) {
+    double v;
+    return copy_to_host(&v, kFloat64, where), Scalar(v);
+  }
+  int64_t v;
+  copy_to_host(&v, kInt64, where);
+  return dtype() == kBool ? Scalar(v != 0) : Scalar(v);
+}
+
+int64_t Tensor::item_int(int64_t low, uint64_t high, std::source_location where) const {
+  const Scalar v = item_scalar(where);
+  if (v.is_float()) {
+    const double d = v.to_double();
+    check(d >= double(low) && d < double(high) + 1, "[item] expected a value between {} and {}, got {}", low, high > INT64_MAX ? INT64_MAX : int64_t(high), d);
+  } else {
+    const int64_t i = v.to_int();
+    check(i >= low && (i < 0 || uint64_t(i) <= high), "[item] expected a value between {} and {}, got {}", low, high > INT64_MAX ? INT64_MAX : int64_t(high), i);
+  }
+  return v.to_int();
+}
+
+}  // namespace tapir::inline v0
