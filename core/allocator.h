@@ -26,6 +26,8 @@ std::string memory_summary();
 /// allocate and release; tensors come here through it.
 void* cpu_allocate(int64_t bytes);
 void cpu_release(void* data, int64_t bytes);
+/// Throws OutOfMemoryError: what was asked for, what is allocated, reserved and cached, and what the machine has left.
+[[noreturn]] void fail_out_of_memory(int64_t bytes, Device device);
 
 /// OutOfMemoryError with the figures: asked, allocated, reserved, free memory of the machine.
 [[noreturn]] void fail_out_of_memory(int64_t bytes, Device device);

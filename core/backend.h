@@ -90,6 +90,7 @@ struct Context {
  private:
   static constexpr int kMaxScratch = 16;
   void* blocks_[kMaxScratch];
+  int64_t bytes_[kMaxScratch];
   int count_ = 0;
 };
 

@@ -9,9 +9,10 @@ struct Philox {
   struct Block {
     uint32_t word[4];
   };
-  /// The block of counter `counter` (64 bits, the upper counter words are 0) under key `seed`.
-  static constexpr Block block(uint64_t seed, uint64_t counter) {
-    uint32_t c[4] = {uint32_t(counter), uint32_t(counter >> 32), 0, 0};
+  /// The block of counter `counter` (64 bits) under key `seed`. `plane` is the third counter word: plane 0 holds an element's
+  /// first word, plane 1 the second one that wide types take.
+  static constexpr Block block(uint64_t seed, uint64_t counter, uint32_t plane = 0) {
+    uint32_t c[4] = {uint32_t(counter), uint32_t(counter >> 32), plane, 0};
     uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
     for (int round = 0; round < 10; ++round) {
       const uint64_t p0 = uint64_t(0xD2511F53u) * c[0], p1 = uint64_t(0xCD9E8D57u) * c[2];
@@ -23,13 +24,26 @@ struct Philox {
   }
   /// [0, 1) with 24 bits.
   static constexpr float uniform(uint32_t word) { return float(word >> 8) * 0x1p-24f; }
+  /// [0, 1) with 53 bits; `low` is the element's word of plane 1.
+  static constexpr double uniform(uint32_t word, uint32_t low) { return double(uint64_t(word) << 21 | low >> 11) * 0x1p-53; }
+  /// Ranges above this take the word of plane 1 too, so that no value is more than 2^-16 more likely than another.
+  static constexpr uint64_t kNarrowRange = uint64_t(1) << 16;
+  /// An integer in [0, range), range <= kNarrowRange, from one word.
+  static constexpr uint64_t integer(uint32_t word, uint64_t range) { return uint64_t(word) * range >> 32; }
+  /// An integer in [0, range) from two words; range 0 stands for 2^64. The upper half of a 64 x 64 bit product.
+  static constexpr uint64_t integer(uint32_t word, uint32_t low, uint64_t range) {
+    if (range == 0) return uint64_t(word) << 32 | low;
+    const uint64_t r0 = uint32_t(range), r1 = range >> 32;
+    const uint64_t middle = uint64_t(word) * r0 + (uint64_t(low) * r0 >> 32), other = uint64_t(low) * r1 + uint32_t(middle);
+    return uint64_t(word) * r1 + (middle >> 32) + (other >> 32);
+  }
 };
 
 /// Where random operations of one device take their numbers: a key and a position. A call that fills n elements takes
 /// ceil(n / 4) counter values; element i is lane i mod 4 of counter offset + i / 4, on every device and thread count.
 class Generator {
  public:
-  explicit Generator(uint64_t seed = 0) : seed_(seed) {}
+  constexpr explicit Generator(uint64_t seed = 0) : seed_(seed) {}
   uint64_t seed() const { return seed_; }
   uint64_t offset() const { return offset_; }
   void set_state(uint64_t seed, uint64_t offset) { seed_ = seed, offset_ = offset; }

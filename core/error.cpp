@@ -1,0 +1,55 @@
+#include "error.h"
+
+#include <charconv>
+
+#include "tensor.h"
+
+namespace tapir::inline v0 {
+namespace {
+
+void append_double(std::string& out, double v) {
+  char digits[32];
+  out.append(digits, std::to_chars(digits, digits + sizeof(digits), v).ptr);
+}
+
+void append(std::string& out, const FormatArg& a) {
+  using Kind = FormatArg::Kind;
+  switch (a.kind) {
+    case Kind::Int: out += std::to_string(a.integer); return;
+    case Kind::Float: append_double(out, a.number); return;
+    case Kind::Bool: out += a.integer ? "true" : "false"; return;
+    case Kind::Text: out += a.text; return;
+    case Kind::Dims: out += a.dims->str(); return;
+    case Kind::DType: out += name_of(DType(a.integer)); return;
+    case Kind::Device: out += a.device.str(); return;
+    case Kind::Tensor:
+      if (!a.tensor->defined()) out += "undefined";
+      else out.append(name_of(a.tensor->dtype())).append(" ").append(a.tensor->shape().str());
+      return;
+  }
+}
+
+}  // namespace
+
+std::string format_args(std::string_view text, const FormatArg* args, int count) {
+  std::string out;
+  int next = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '{' && i + 1 < text.size() && text[i + 1] == '}' && next < count) append(out, args[next++]), ++i;
+    else out += text[i];
+  }
+  return out;
+}
+
+void fail_args(ErrorKind kind, std::string_view text, const FormatArg* args, int count) {
+  std::string message = format_args(text, args, count);
+  switch (kind) {
+    case ErrorKind::Value: throw ValueError(message);
+    case ErrorKind::Runtime: throw RuntimeError(message);
+    case ErrorKind::OutOfMemory: throw OutOfMemoryError(message);
+    case ErrorKind::Internal: break;
+  }
+  throw InternalError(message + " (this is a bug of Tapir's: please report it)");
+}
+
+}  // namespace tapir::inline v0
