@@ -8,6 +8,12 @@ namespace tapir::inline v0 {
 void set_num_threads(int threads);
 int get_num_threads();
 
+/// Threads that a loop started here and now would use: get_num_threads() under this thread's limit (modes.threads), and 1 inside a
+/// parallel loop or in a forked child.
+int threads_here();
+/// Tells OpenMP's own loops of this thread (oneDNN's) threads_here(). Cheap when nothing changed; call before entering such a library.
+void share_threads();
+
 /// True inside a parallel loop; loops within it run serially.
 bool in_parallel_region();
 /// Runs body(context, first, last) over [0, n) in pieces. See parallel_for.

@@ -1,0 +1,42 @@
+#pragma once
+#include <atomic>
+#include <exception>
+
+#include "parallel.h"
+
+// Between core/parallel.cpp and the two teams, of which CMake compiles one: parallel_openmp.cpp or parallel_threads.cpp.
+namespace tapir::inline v0::detail {
+
+/// Set while this thread runs a piece of a parallel loop.
+inline constinit thread_local bool in_region = false;
+
+/// One loop: its pieces, and the first exception.
+struct Loop {
+  int64_t n;
+  int64_t pieces;
+  void (*body)(void*, int64_t, int64_t);
+  void* context;
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;  // written by the piece that set `failed`
+
+  int64_t first_of(int64_t piece) const { return n / pieces * piece + (piece < n % pieces ? piece : n % pieces); }
+  void run(int64_t piece) noexcept {
+    const bool outer = in_region;
+    in_region = true;
+    try {
+      body(context, first_of(piece), first_of(piece + 1));
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
+    in_region = outer;
+  }
+};
+
+/// Runs every piece; piece 0 in the calling thread.
+void run_team(Loop& loop);
+/// `threads` for OpenMP's loops in the calling thread.
+void set_team_size(int threads);
+/// In the thread that forks, before it does: no worker of its team may be left, since the child will not have it.
+void before_fork();
+
+}  // namespace tapir::inline v0::detail
