@@ -94,11 +94,10 @@ constexpr Strides contiguous_strides(const Shape& shape) {
   for (int64_t i = shape.size(); i-- > 0;) s[i] = step, step *= shape[i] > 1 ? shape[i] : 1;
   return s;
 }
-/// True when elements lie in row-major order without gaps; extents of 1 do not count, an empty tensor is contiguous.
+/// True when elements lie in row-major order without gaps; extents of 1 do not count. For shapes without a 0.
 constexpr bool is_contiguous(const Shape& shape, const Strides& strides) {
   int64_t step = 1;
   for (int64_t i = shape.size(); i-- > 0;) {
-    if (shape[i] == 0) return true;
     if (shape[i] == 1) continue;
     if (strides[i] != step) return false;
     step *= shape[i];

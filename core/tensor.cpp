@@ -54,7 +54,7 @@ Tensor make(const Shape& shape, const Strides& strides, DType dtype, Device devi
   TensorImpl& p = t.impl();
   p.dtype = dtype, p.device = device, p.storage = std::move(storage), p.inference = modes.inference;
   p.sizes = shape, p.strides = strides, p.numel = numel_of(shape);
-  p.contiguous = is_contiguous(shape, strides);
+  p.contiguous = p.numel == 0 || is_contiguous(shape, strides);
   if (requires_grad) t.requires_grad_();
   return t;
 }

@@ -1,0 +1,18 @@
+#pragma once
+#include "../autograd/arith.h"
+#include "../core/tensor.h"
+
+namespace tapir::inline v0 {
+
+/// x converted to `dtype`; x itself when it has it. Floats to integers truncate and saturate, NaN gives 0.
+Tensor to(const Tensor& x, DType dtype);
+/// x on `device`; x itself when it is there.
+Tensor to(const Tensor& x, Device device, bool non_blocking = false);
+/// A copy with memory of its own; dense layouts keep their order of strides unless a format is given.
+Tensor clone(const Tensor& x, MemoryFormat format = kPreserve);
+/// x, or a copy in that layout where x is not laid out so.
+Tensor contiguous(const Tensor& x, MemoryFormat format = kContiguous);
+/// Writes `source`, broadcast and converted, into self.
+Tensor& copy_(Tensor& self, const Tensor& source);
+
+}  // namespace tapir::inline v0

@@ -1,0 +1,144 @@
+#include "front.h"
+
+#include "cast.h"
+
+namespace tapir::inline v0 {
+
+DType result_type(std::initializer_list<const Operand*> operands) {
+  std::optional<DType> level[3];  // tensors with dimensions, 0-dim tensors, numbers
+  for (const Operand* o : operands) {
+    if (o->is_tensor() && !o->tensor().defined()) continue;
+    const int at = !o->is_tensor() ? 2 : o->tensor().dim() == 0 ? 1 : 0;
+    const DType t = o->is_tensor() ? o->tensor().dtype() : o->scalar().dtype();
+    level[at] = level[at] ? promote_types(*level[at], t) : t;
+  }
+  const auto combine = [](std::optional<DType> high, std::optional<DType> low) {
+    if (!high || !low) return high ? high : low;
+    if (is_floating(*high)) return high;
+    if (*high == kBool || is_floating(*low)) return std::optional(promote_types(*high, *low));
+    return high;
+  };
+  return combine(level[0], combine(level[1], level[2])).value_or(kFloat32);
+}
+
+Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
+  if (a == b) return a;
+  const int64_t rank = std::max(a.size(), b.size());
+  Shape out = Dims::filled(rank, 1);
+  for (int64_t d = 0; d < rank; ++d) {
+    const int64_t i = d - (rank - a.size()), j = d - (rank - b.size());
+    const int64_t n = i < 0 ? 1 : a[i], m = j < 0 ? 1 : b[j];
+    if (n != m && n != 1 && m != 1) {
+      fail(ErrorKind::Value, "[{}] the size of tensor a ({}) must match the size of tensor b ({}) at non-singleton dimension {}; got shapes {} and {}", op, n, m, d, a, b);
+    }
+    out[d] = n == 1 ? m : n;
+  }
+  return out;
+}
+
+bool broadcasts_to(const Shape& from, const Shape& to) {
+  if (from.size() > to.size()) return false;
+  for (int64_t d = 0; d < from.size(); ++d)
+    if (const int64_t n = from[d]; n != 1 && n != to[d + to.size() - from.size()]) return false;
+  return true;
+}
+
+Device common_device(const char* op, std::initializer_list<const Tensor*> tensors) {
+  const Tensor* first = nullptr;
+  for (const Tensor* t : tensors) {
+    if (!t->defined()) continue;
+    if (!first) first = t;
+    if (t->device() != first->device()) {
+      fail(ErrorKind::Value, "[{}] expected all tensors to be on the same device, but found at least two devices, {} and {}", op, first->device(), t->device());
+    }
+  }
+  return first ? first->device() : kCPU;
+}
+
+uint32_t reduce_mask(const char* op, const Dims& dims, int64_t rank) {
+  if (dims.empty()) return (1u << rank) - 1;
+  uint32_t mask = 0;
+  for (int64_t d : dims) {
+    const int64_t w = wrap_dim(op, d, rank);
+    check(!(mask >> w & 1), "[{}] dim {} appears multiple times in the list of dims {}", op, w, dims);
+    mask |= 1u << w;
+  }
+  return rank == 0 ? 0 : mask;
+}
+
+Tensor empty_pointwise(const Shape& shape, DType dtype, Device device, std::initializer_list<const Tensor*> operands) {
+  for (const Tensor* t : operands) {
+    if (!t->defined() || !(t->shape() == shape)) continue;
+    if (t->is_contiguous()) break;
+    if (is_dense(shape, t->strides())) return empty_like(*t, {.dtype = dtype, .device = device});
+  }
+  return empty(shape, {.dtype = dtype, .device = device});
+}
+
+void check_can_cast(const char* op, DType from, DType to) {
+  const auto category = [](DType t) { return is_floating(t) ? 2 : is_integral(t) ? 1 : 0; };
+  check(category(from) <= category(to), "[{}] result type {} can't be cast to the desired output type {}", op, from, to);
+}
+
+/// Two tensors that lie in one storage, not at the same places.
+static bool overlap_partly(const Tensor& a, const Tensor& b) {
+  if (a.impl().storage.get() != b.impl().storage.get() || a.numel() == 0 || b.numel() == 0) return false;
+  if (a.storage_offset() == b.storage_offset() && a.shape() == b.shape() && a.strides() == b.strides()) return false;
+  const auto [alow, ahigh] = extent_of(a.shape(), a.strides());
+  const auto [blow, bhigh] = extent_of(b.shape(), b.strides());
+  return a.storage_offset() + alow < b.storage_offset() + bhigh && b.storage_offset() + blow < a.storage_offset() + ahigh;
+}
+
+static Operand cast_operand(const Operand& x, DType dtype, Tensor& held) {
+  if (!x.is_tensor() || x.tensor().dtype() == dtype) return x;
+  held = to(x.tensor(), dtype);
+  return held;
+}
+
+static DType promoted(const Operand& a, const Operand& b, Promote promote) {
+  if (a.is_tensor() && b.is_tensor() && a.tensor().dtype() == b.tensor().dtype() && is_floating(a.tensor().dtype())) return a.tensor().dtype();
+  const DType t = result_type({&a, &b});
+  return promote == Promote::Float ? float_type(t) : t;
+}
+
+static Shape shape_of(const char* op, const Operand& a, const Operand& b) {
+  if (!a.is_tensor()) return b.tensor_or_undefined().shape();
+  return b.is_tensor() ? broadcast_shapes(op, a.tensor().shape(), b.tensor().shape()) : a.tensor().shape();
+}
+
+Pointwise::Pointwise(const char* op, const Operand& x, const Operand& y, const Tensor* self, Promote promote)
+    : op_(op), self_(self), dtype(promoted(x, y, promote)), device(common_device(op, {&x.tensor_or_undefined(), &y.tensor_or_undefined()})),
+      shape(shape_of(op, x, y)), a(cast_operand(x, dtype, cast_a_)), b(cast_operand(y, dtype, cast_b_)) {
+  if (!self) return;
+  check(shape == self->shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", op, self->shape(), shape);
+  check_can_cast(op, dtype, self->dtype());
+  cast_back = dtype != self->dtype();
+}
+
+Tensor Pointwise::run(BinaryOp kind, Scalar alpha, std::optional<DType> result) {
+  TensorView vb = view_as(b, shape, dtype);
+  Tensor apart, y;
+  if (self_) {
+    check_inplace(op_, *self_, wants_grad({a, b}));
+    if (b.is_tensor() && overlap_partly(*self_, b.tensor())) apart = clone(b.tensor().detach()), vb = view_as(apart, shape, dtype);
+    y = *self_;
+  } else y = empty_pointwise(shape, result.value_or(dtype), device, {&a.tensor_or_undefined(), &b.tensor_or_undefined()});
+  Context& ctx = context(device);
+  backend(device).binary(ctx, y, view_as(a, shape, dtype), vb, {kind, alpha});
+  if (ctx.error.set) [[unlikely]] fail_values(ctx.error, format("[{}] ZeroDivisionError: the integer divisor at position {position} is {value}", op_));
+  return y;
+}
+
+Tensor Pointwise::old_self() const {
+  if (!self_ || !wants_grad({a, b})) return {};
+  return clone(*self_);
+}
+
+Tensor run_unary(const Tensor& x, const UnaryParams& params, const Tensor* self) {
+  const bool predicate = params.op >= UnaryOp::LogicalNot;
+  Tensor y = self ? *self : empty_pointwise(x.shape(), predicate ? kBool : x.dtype(), x.device(), {&x});
+  backend(x).unary(context(x), y, x, params);
+  return y;
+}
+
+}  // namespace tapir::inline v0

@@ -1,0 +1,69 @@
+#pragma once
+// Note [Front functions]
+// What operations of a kind share before they call a kernel: checks, type promotion, broadcasting. The kernel gets operands
+// that fit. Casts are recorded `to` operations, so that a saved operand keeps its history; broadcasting is only a stride.
+#include <initializer_list>
+#include <optional>
+
+#include "../autograd/record.h"
+#include "../core/backend.h"
+#include "../core/tensor.h"
+
+namespace tapir::inline v0 {
+
+/// PyTorch's result type: tensors with dimensions decide, unless a 0-dim tensor, or after it a number, is of a higher category
+/// (bool < integer < float). Undefined tensors are skipped.
+DType result_type(std::initializer_list<const Operand*> operands);
+/// float32 for integers and bool, the type itself otherwise.
+inline DType float_type(DType t) { return is_floating(t) ? t : kFloat32; }
+/// The shape both broadcast to; ValueError names the sizes and the dimension.
+Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
+bool broadcasts_to(const Shape& from, const Shape& to);
+/// All defined tensors on one device, or ValueError.
+Device common_device(const char* op, std::initializer_list<const Tensor*> tensors);
+/// Dimensions wrapped, as a bit mask; all of them when the list is empty. ValueError for a dimension twice.
+uint32_t reduce_mask(const char* op, const Dims& dims, int64_t rank);
+/// Memory for the result of a pointwise operation: laid out like the first operand of that shape that is dense.
+Tensor empty_pointwise(const Shape& shape, DType dtype, Device device, std::initializer_list<const Tensor*> operands);
+/// x as it stands for one operand of a pointwise kernel.
+inline TensorView view_as(const Operand& x, const Shape& shape, DType dtype) {
+  if (!x.is_tensor()) return TensorView(x.scalar(), dtype);
+  const TensorView v(x.tensor());
+  return x.tensor().shape() == shape ? v : v.expand(shape);
+}
+/// ValueError where a result of dtype `from` may not be stored in a tensor of dtype `to` (a float in integers).
+void check_can_cast(const char* op, DType from, DType to);
+
+enum class Promote : uint8_t { Common, Float };  // Float: integers become float32
+
+/// Two operands of a pointwise operation, promoted and broadcast.
+///     Pointwise p("mul", a, b, self);
+///     if (p.cast_back) return copy_(*self, mul(a, b));
+///     Tensor y = p.run(BinaryOp::Mul);
+///     return record("mul", y, {p.a, p.b}, save(p.a, p.b), ...);
+/// With `self` (in place) y is *self, and p.a stands for it.
+class Pointwise {
+ public:
+  Pointwise(const char* op, const Operand& a, const Operand& b, const Tensor* self = nullptr, Promote promote = Promote::Common);
+  /// Runs the kernel into a new tensor of the promoted dtype (or of `result`), or into self.
+  Tensor run(BinaryOp kind, Scalar alpha = 1, std::optional<DType> result = {});
+  /// In place, where the closure needs the old value of self: a copy of it when the operation will be recorded.
+  Tensor old_self() const;
+
+ private:
+  const char* op_;
+  const Tensor* self_;
+  Tensor cast_a_, cast_b_;
+
+ public:
+  DType dtype;
+  Device device;
+  Shape shape;
+  bool cast_back = false;  // in place, and the promoted dtype is not self's: compute apart, then copy_
+  Operand a, b;
+};
+
+/// y = op(x) by one kernel, into a new tensor (bool for predicates) or into self.
+Tensor run_unary(const Tensor& x, const UnaryParams& params, const Tensor* self = nullptr);
+
+}  // namespace tapir::inline v0

@@ -1,0 +1,7 @@
+#pragma once
+/// Every operation.
+#include "arithmetic.h"
+#include "cast.h"
+#include "create.h"
+#include "reduce.h"
+#include "shape.h"

@@ -1,0 +1,15 @@
+#pragma once
+// What reductions share. A mask has bit d set where dimension d is reduced.
+#include "../core/backend.h"
+
+namespace tapir::inline v0 {
+
+/// The kernel's result: reduced dimensions stay with extent 1.
+Tensor run_reduce(const Tensor& x, const ReduceParams& params, DType dtype);
+Shape reduced_shape(const Shape& shape, uint32_t mask, bool keepdim);
+/// The same memory without the reduced dimensions; no history.
+Tensor drop_reduced(const Tensor& y, uint32_t mask, bool keepdim);
+/// g (of the reduced shape) back to `shape`, repeated along the reduced dimensions; differentiable.
+Tensor expand_reduced(const Tensor& g, const Shape& shape, uint32_t mask, bool keepdim);
+
+}  // namespace tapir::inline v0
