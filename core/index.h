@@ -73,8 +73,8 @@ class Indexed {
 #undef TAPIR_FORWARD
   /// A copy, since value() is gone after the call.
   Shape shape() const { return value().shape(); }
-  template <class T = double> T item(std::source_location where = std::source_location::current()) const { return value().template item<T>(where); }
-  template <Element T> std::vector<T> to_vector(std::source_location where = std::source_location::current()) const { return value().template to_vector<T>(where); }
+  template <class T = double> T item(SourceLocation where = SourceLocation::current()) const { return value().template item<T>(where); }
+  template <Element T> std::vector<T> to_vector(SourceLocation where = SourceLocation::current()) const { return value().template to_vector<T>(where); }
   void add_(const Operand& other) const { *this += other; }
   void mul_(const Operand& other) const { *this *= other; }
   void fill_(Scalar value) const { *this = Operand(value); }

@@ -222,7 +222,7 @@ Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, con
   return out;
 }
 
-void Tensor::copy_to_host(void* to, DType dtype, std::source_location) const {
+void Tensor::copy_to_host(void* to, DType dtype, SourceLocation) const {
   const TensorImpl& p = impl();
   if (p.numel == 0) return;
   Tensor host = *this;
@@ -237,7 +237,7 @@ void Tensor::copy_to_host(void* to, DType dtype, std::source_location) const {
   backend(kCPU).copy(context(kCPU), target, host);
 }
 
-Scalar Tensor::item_scalar(std::source_location where) const {
+Scalar Tensor::item_scalar(SourceLocation where) const {
   check(numel() == 1, "[item] a Tensor with {} elements cannot be converted to Scalar", numel());
   if (is_floating(dtype())) {
     double v;
@@ -248,7 +248,7 @@ Scalar Tensor::item_scalar(std::source_location where) const {
   return dtype() == kBool ? Scalar(v != 0) : Scalar(v);
 }
 
-int64_t Tensor::item_int(int64_t low, uint64_t high, std::source_location where) const {
+int64_t Tensor::item_int(int64_t low, uint64_t high, SourceLocation where) const {
   const Scalar v = item_scalar(where);
   if (v.is_float()) {
     const double d = v.to_double();

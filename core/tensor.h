@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <limits>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -18,6 +17,7 @@
 #include "error.h"
 #include "options.h"
 #include "scalar.h"
+#include "source_location.h"
 #include "storage.h"
 
 namespace tapir::inline v0 {
@@ -108,14 +108,14 @@ class Tensor {
   /// The only element, converted; ValueError when there are more, or when T cannot hold it.
   template <class T = double>
     requires std::is_arithmetic_v<T>
-  T item(std::source_location where = std::source_location::current()) const {
+  T item(SourceLocation where = SourceLocation::current()) const {
     if constexpr (std::is_same_v<T, bool>) return item_scalar(where).to_bool();
     else if constexpr (std::is_floating_point_v<T>) return T(item_scalar(where).to_double());
     else return T(item_int(int64_t(std::numeric_limits<T>::min()), uint64_t(std::numeric_limits<T>::max()), where));
   }
-  Scalar item_scalar(std::source_location where = std::source_location::current()) const;
+  Scalar item_scalar(SourceLocation where = SourceLocation::current()) const;
   /// The elements in row-major order, converted to T where the dtype differs.
-  template <Element T> std::vector<T> to_vector(std::source_location where = std::source_location::current()) const {
+  template <Element T> std::vector<T> to_vector(SourceLocation where = SourceLocation::current()) const {
     if constexpr (std::is_same_v<T, bool>) {
       std::vector<uint8_t> bytes(static_cast<size_t>(numel()));
       copy_to_host(bytes.data(), kBool, where);
@@ -265,8 +265,8 @@ class Tensor {
  private:
   [[noreturn]] static void fail_undefined();
   bool view_requires_grad() const;
-  int64_t item_int(int64_t low, uint64_t high, std::source_location where) const;
-  void copy_to_host(void* to, DType dtype, std::source_location where) const;
+  int64_t item_int(int64_t low, uint64_t high, SourceLocation where) const;
+  void copy_to_host(void* to, DType dtype, SourceLocation where) const;
   int64_t add_hook(GradHook* adopted, bool post_accumulate) const;
 
   TensorImpl* impl_;
