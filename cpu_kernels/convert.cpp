@@ -1,0 +1,89 @@
+#include "convert.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dispatch.h"
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+template <class To, class From> void convert(int64_t n, void* to, const void* from) {
+  To* out = static_cast<To*>(to);
+  const From* x = static_cast<const From*>(from);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) out[i] = cast<To>(x[i]);
+}
+
+template <class T> void same(int64_t n, void* to, const void* from) { std::memcpy(to, from, size_t(n) * sizeof(T)); }
+
+// The exact conversions of core/dtype.h have branches; the CPU has an instruction with the same results.
+void half_to_float(int64_t n, void* to, const void* from) {
+  int64_t i = 0;
+  const Half* x = static_cast<const Half*>(from);
+  float* out = static_cast<float*>(to);
+#ifdef __F16C__
+  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i))));
+#endif
+  for (; i < n; ++i) out[i] = float(x[i]);
+}
+void float_to_half(int64_t n, void* to, const void* from) {
+  int64_t i = 0;
+  const float* x = static_cast<const float*>(from);
+  Half* out = static_cast<Half*>(to);
+#ifdef __F16C__
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+#endif
+  for (; i < n; ++i) out[i] = Half(x[i]);
+}
+
+template <class F> Converter from_float() {
+  if constexpr (std::same_as<F, Half>) return float_to_half;
+  else return convert<F, float>;
+}
+template <class F> Converter to_float() {
+  if constexpr (std::same_as<F, Half>) return half_to_float;
+  else return convert<float, F>;
+}
+
+constexpr int64_t kBlock = 256;
+
+/// A 16-bit float to or from anything else goes through float32, a block at a time.
+template <class To, class From> void convert_through_float(int64_t n, void* to, const void* from) {
+  float block[kBlock];
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t m = std::min(kBlock, n - i);
+    const void* x = static_cast<const From*>(from) + i;
+    void* out = static_cast<To*>(to) + i;
+    if constexpr (is_half<From>) to_float<From>()(m, block, x);
+    else convert<float, From>(m, block, x);
+    if constexpr (is_half<To>) from_float<To>()(m, out, block);
+    else convert<To, float>(m, out, block);
+  }
+}
+
+template <class To, class From> Converter pick() {
+  if constexpr (std::same_as<To, From>) return same<To>;
+  else if constexpr (std::same_as<From, float> && is_half<To>) return from_float<To>();
+  else if constexpr (std::same_as<To, float> && is_half<From>) return to_float<From>();
+  else if constexpr (is_half<To> || is_half<From>) return convert_through_float<To, From>;
+  else return convert<To, From>;
+}
+
+}  // namespace
+
+Converter converter(DType to, DType from) {
+  return for_all("copy", to, [&]<class To>() {
+    return for_all("copy", from, [&]<class From>() -> Converter { return pick<To, From>(); });
+  });
+}
+
+void store_scalar(void* to, DType dtype, Scalar value) {
+  for_all("fill", dtype, [&]<class T>() { *static_cast<T*>(to) = cast<T>(value); });
+}
+
+}  // namespace tapir::inline v0::cpu

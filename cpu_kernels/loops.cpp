@@ -1,0 +1,281 @@
+#include "loops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "../core/parallel.h"
+
+namespace tapir::inline v0::cpu {
+
+void Space::add(int64_t size, const int64_t* byte_strides) {
+  numel *= size;
+  if (size == 1) return;
+  sizes[rank] = size;
+  for (int k = 0; k < operands; ++k) strides[k][rank] = byte_strides[k];
+  ++rank;
+}
+
+void Space::simplify() {
+  const auto magnitude = [](int64_t v) { return v < 0 ? -v : v; };
+  const auto before = [&](int64_t i, int64_t j) {  // dimension j belongs outside of i
+    for (int k = 0; k < operands; ++k)
+      if (magnitude(strides[k][i]) != magnitude(strides[k][j])) return magnitude(strides[k][i]) < magnitude(strides[k][j]);
+    return false;
+  };
+  const auto swap = [&](int64_t i, int64_t j) {
+    std::swap(sizes[i], sizes[j]);
+    for (int k = 0; k < operands; ++k) std::swap(strides[k][i], strides[k][j]);
+  };
+  for (int64_t i = 1; i < rank; ++i)
+    for (int64_t j = i; j > 0 && before(j - 1, j); --j) swap(j - 1, j);
+
+  int64_t kept = 0;
+  for (int64_t i = 1; i < rank; ++i) {
+    bool one = true;
+    for (int k = 0; k < operands; ++k) one &= strides[k][kept] == strides[k][i] * sizes[i];
+    if (one) sizes[kept] *= sizes[i];
+    else sizes[++kept] = sizes[i];
+    for (int k = 0; k < operands; ++k) strides[k][kept] = strides[k][i];
+  }
+  if (rank) rank = kept + 1;
+}
+
+int64_t Space::row_offset(int k, int64_t row) const {
+  int64_t bytes = 0;
+  for (int64_t d = rank - 2; d >= 0; --d) {
+    const int64_t index = d ? row % sizes[d] : row;
+    if (d) row /= sizes[d];
+    bytes += index * strides[k][d];
+  }
+  return bytes;
+}
+int64_t Space::offset(int k, int64_t flat) const {
+  if (rank <= 1) return flat * inner_stride(k);
+  return row_offset(k, flat / inner()) + flat % inner() * inner_stride(k);
+}
+
+bool Space::is_flat(int k, int64_t size) const {
+  for (int64_t d = rank; d-- > 0;) {
+    if (strides[k][d] != size) return false;
+    size *= sizes[d];
+  }
+  return true;
+}
+
+namespace {
+
+/// Calls f(bytes from the start, elements, position) for the pieces of [flat, flat + n) that lie in one row each.
+template <class F> void for_rows(const Space& s, int k, int64_t flat, int64_t n, F&& f) {
+  const int64_t inner = s.inner(), step = s.inner_stride(k);
+  int64_t row = flat / inner, column = flat % inner;
+  for (int64_t done = 0; done < n; ++row, column = 0) {
+    const int64_t m = std::min(inner - column, n - done);
+    f(s.row_offset(k, row) + column * step, m, done);
+    done += m;
+  }
+}
+
+template <class W> void gather_words(const Space& s, int k, const char* from, int64_t flat, int64_t n, W* tile) {
+  const int64_t step = s.inner_stride(k);
+  for_rows(s, k, flat, n, [&](int64_t bytes, int64_t m, int64_t at) {
+    const char* p = from + bytes;
+    W* to = tile + at;
+    if (step == 0) std::fill_n(to, m, *reinterpret_cast<const W*>(p));
+    else if (step == sizeof(W) && m >= 16) std::memcpy(to, p, size_t(m) * sizeof(W));
+    else
+      for (int64_t i = 0; i < m; ++i) to[i] = *reinterpret_cast<const W*>(p + i * step);
+  });
+}
+template <class W> void scatter_words(const Space& s, int k, char* to, int64_t flat, int64_t n, const W* tile) {
+  const int64_t step = s.inner_stride(k);
+  for_rows(s, k, flat, n, [&](int64_t bytes, int64_t m, int64_t at) {
+    char* p = to + bytes;
+    const W* from = tile + at;
+    if (step == sizeof(W) && m >= 16) std::memcpy(p, from, size_t(m) * sizeof(W));
+    else
+      for (int64_t i = 0; i < m; ++i) *reinterpret_cast<W*>(p + i * step) = from[i];
+  });
+}
+
+}  // namespace
+
+void gather(const Space& s, int k, const char* from, int64_t flat, int64_t n, int64_t size, void* tile) {
+  switch (size) {
+    case 1: return gather_words(s, k, from, flat, n, static_cast<uint8_t*>(tile));
+    case 2: return gather_words(s, k, from, flat, n, static_cast<uint16_t*>(tile));
+    case 4: return gather_words(s, k, from, flat, n, static_cast<uint32_t*>(tile));
+    default: return gather_words(s, k, from, flat, n, static_cast<uint64_t*>(tile));
+  }
+}
+void scatter(const Space& s, int k, char* to, int64_t flat, int64_t n, int64_t size, const void* tile) {
+  switch (size) {
+    case 1: return scatter_words(s, k, to, flat, n, static_cast<const uint8_t*>(tile));
+    case 2: return scatter_words(s, k, to, flat, n, static_cast<const uint16_t*>(tile));
+    case 4: return scatter_words(s, k, to, flat, n, static_cast<const uint32_t*>(tile));
+    default: return scatter_words(s, k, to, flat, n, static_cast<const uint64_t*>(tile));
+  }
+}
+
+Tiles::Tiles(const Space& space, int64_t width) : width(width), by_row(space.inner() >= kSmallRow || space.rank <= 1) {
+  if (by_row && space.numel) {
+    row = space.inner(), per_row = (row + width - 1) / width;
+    count = space.numel / row * per_row;
+  } else {
+    count = (space.numel + width - 1) / width;
+  }
+}
+
+namespace {
+
+struct Operand {
+  char* data = nullptr;
+  DType dtype, as;
+  int64_t size;  // of one element in memory
+  bool constant = false, flat = false;
+  Converter convert = nullptr;  // null: the kernel takes it as it lies in memory
+};
+
+/// One pointwise call on views that need tiles. See Note [Loops by tiles].
+class Pointwise {
+ public:
+  Pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params);
+  void run(int64_t cost) const {
+    const Tiles tiles(space_);
+    parallel_for(tiles.count, tiles.grain(kGrain / cost), [&](int64_t first, int64_t last) { run_tiles(tiles, first, last); });
+  }
+
+ private:
+  struct Buffers {
+    alignas(64) char tile[kMaxOperands][kTile * kMaxElementSize];
+    alignas(64) char raw[kTile * kMaxElementSize];
+    const char* repeated[kMaxOperands] = {};  // the element that fills tile[k] ...
+    int64_t filled[kMaxOperands];             // ... up to here
+  };
+  void run_tiles(const Tiles& tiles, int64_t first, int64_t last) const;
+  void* load(int k, const Tiles& tiles, int64_t flat, int64_t n, Buffers& buffers) const;
+  void* repeat(int k, const char* element, int64_t n, Buffers& buffers) const;
+  char* in_place(int k, const Tiles& tiles, int64_t flat) const;
+
+  int count_;
+  LoopKernel kernel_;
+  const void* params_;
+  Space space_;
+  Operand operands_[kMaxOperands];
+  alignas(8) char immediates_[kMaxOperands][kMaxElementSize];
+};
+
+Pointwise::Pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params)
+    : count_(int(views.size())), kernel_(kernel), params_(params), space_(count_) {
+  for (int k = 0; k < count_; ++k) {
+    const TensorView& v = *views[k];
+    Operand& o = operands_[k];
+    o.dtype = v.is_scalar ? types[k] : v.dtype, o.as = types[k], o.size = size_of(o.dtype);
+    o.data = v.as<char>();
+    if (v.is_scalar) store_scalar(o.data = immediates_[k], types[k], v.scalar);
+    if (o.dtype != o.as) o.convert = k ? converter(o.as, o.dtype) : converter(o.dtype, o.as);
+  }
+  const TensorView& out = *views[0];
+  for (int64_t d = 0; d < out.rank; ++d) {
+    int64_t strides[kMaxOperands];
+    for (int k = 0; k < count_; ++k) {
+      const TensorView& v = *views[k];
+      const int64_t from = v.is_scalar ? -1 : d - (out.rank - v.rank);
+      strides[k] = from < 0 || v.sizes[from] == 1 ? 0 : v.strides[from] * operands_[k].size;
+    }
+    space_.add(out.sizes[d], strides);
+  }
+  space_.simplify();
+  for (int k = 0; k < count_; ++k) {
+    Operand& o = operands_[k];
+    o.flat = space_.is_flat(k, o.size);
+    o.constant = k > 0;
+    for (int64_t d = 0; d < space_.rank; ++d) o.constant &= space_.strides[k][d] == 0;
+  }
+}
+
+/// Where the kernel can work in memory itself, or null.
+char* Pointwise::in_place(int k, const Tiles& tiles, int64_t flat) const {
+  const Operand& o = operands_[k];
+  if (o.convert) return nullptr;
+  if (o.flat) return o.data + flat * o.size;
+  if (tiles.by_row && space_.inner_stride(k) == o.size) return o.data + space_.offset(k, flat);
+  return nullptr;
+}
+
+void* Pointwise::repeat(int k, const char* element, int64_t n, Buffers& b) const {
+  if (b.repeated[k] == element && b.filled[k] >= n) return b.tile[k];
+  const Operand& o = operands_[k];
+  b.repeated[k] = element, b.filled[k] = n;
+  Space one(1);
+  const int64_t zero = 0;
+  one.add(n, &zero);
+  if (!o.convert) {
+    gather(one, 0, element, 0, n, o.size, b.tile[k]);
+  } else {
+    o.convert(1, b.raw, element);
+    gather(one, 0, b.raw, 0, n, size_of(o.as), b.tile[k]);
+  }
+  return b.tile[k];
+}
+
+void* Pointwise::load(int k, const Tiles& tiles, int64_t flat, int64_t n, Buffers& b) const {
+  const Operand& o = operands_[k];
+  if (char* p = in_place(k, tiles, flat)) return p;
+  if (k == 0) return b.tile[0];
+  if (o.constant) return repeat(k, o.data, n, b);
+  if (tiles.by_row && space_.inner_stride(k) == 0) return repeat(k, o.data + space_.offset(k, flat), n, b);
+  const char* raw = o.flat ? o.data + flat * o.size : nullptr;
+  if (!raw) {
+    gather(space_, k, o.data, flat, n, o.size, o.convert ? b.raw : b.tile[k]);
+    raw = b.raw;
+  }
+  if (o.convert) o.convert(n, b.tile[k], raw);
+  return b.tile[k];
+}
+
+void Pointwise::run_tiles(const Tiles& tiles, int64_t first, int64_t last) const {
+  Buffers b;
+  const Operand& out = operands_[0];
+  for (int64_t t = first; t < last; ++t) {
+    const int64_t flat = tiles.begin(t);
+    const int64_t end = tiles.by_row ? flat - flat % tiles.row + tiles.row : space_.numel;
+    const int64_t n = std::min(tiles.width, end - flat);
+    void* data[kMaxOperands];
+    for (int k = 0; k < count_; ++k) data[k] = load(k, tiles, flat, n, b);
+    kernel_(n, data, params_);
+    if (data[0] != b.tile[0]) continue;
+    if (out.flat) {
+      out.convert(n, out.data + flat * out.size, data[0]);
+    } else {
+      if (out.convert) out.convert(n, b.raw, data[0]);
+      scatter(space_, 0, out.data, flat, n, out.size, out.convert ? b.raw : data[0]);
+    }
+  }
+}
+
+/// True when every operand is contiguous, of the output's size and of the kernel's type.
+bool all_direct(std::span<const TensorView* const> views, const DType* types, int64_t n) {
+  for (size_t k = 0; k < views.size(); ++k) {
+    const TensorView& v = *views[k];
+    if (v.is_scalar || v.dtype != types[k] || v.numel() != n || !v.is_contiguous()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params, int64_t cost) {
+  const int64_t n = views[0]->numel();
+  if (n == 0) return;
+  if (!all_direct(views, types, n)) return Pointwise(views, types, kernel, params).run(cost);
+  auto run = [&](int64_t first, int64_t last) {
+    void* data[kMaxOperands];
+    const int64_t begin = first * kTile;
+    for (size_t k = 0; k < views.size(); ++k) data[k] = views[k]->as<char>() + begin * size_of(types[k]);
+    kernel(std::min(last * kTile, n) - begin, data, params);
+  };
+  const int64_t grain = std::max<int64_t>(kGrain / cost / kTile, 1);
+  parallel_for((n + kTile - 1) / kTile, grain, run);
+}
+
+}  // namespace tapir::inline v0::cpu

@@ -1,0 +1,19 @@
+#include <cstring>
+
+#include "../core/allocator.h"
+#include "../core/parallel.h"
+#include "kernels.h"
+
+namespace tapir::inline v0::cpu {
+
+void* allocate(int64_t bytes, Device) { return cpu_allocate(bytes); }
+void release(void* data, int64_t bytes, Device) { cpu_release(data, bytes); }
+void synchronize(Device) {}
+
+void copy_bytes(void* to, Device, const void* from, Device, int64_t bytes) {
+  parallel_for(bytes, int64_t(1) << 18, [&](int64_t first, int64_t last) {
+    std::memcpy(static_cast<char*>(to) + first, static_cast<const char*>(from) + first, size_t(last - first));
+  });
+}
+
+}  // namespace tapir::inline v0::cpu
