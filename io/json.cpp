@@ -22,7 +22,8 @@ JsonReader::JsonReader(std::string_view text, std::string where, int max_depth, 
     : text_(text), where_(std::move(where)), max_depth_(max_depth), base_(base) {
   check_internal(max_depth > 0 && max_depth <= 64, "[JsonReader] depth {}", max_depth);
   int64_t bad = 0;
-  check_runtime(valid_utf8(text, &bad), "{}: expected JSON in UTF-8, got a wrong byte at byte {}", where_, base_ + bad);
+  const bool utf8 = valid_utf8(text, &bad);
+  check_runtime(utf8, "{}: expected JSON in UTF-8, got a wrong byte at byte {}", where_, base_ + bad);
 }
 
 void JsonReader::fail_at(std::string_view expected) const {
