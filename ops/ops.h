@@ -3,5 +3,7 @@
 #include "arithmetic.h"
 #include "cast.h"
 #include "create.h"
+#include "indexing.h"
 #include "reduce.h"
 #include "shape.h"
+#include "slicing.h"
