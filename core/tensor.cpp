@@ -131,6 +131,18 @@ Strides channels_last_strides(const Shape& shape) {
   return s;
 }
 
+MemoryFormat suggest_memory_format(const Tensor& x) {
+  const int64_t rank = x.dim();
+  if (rank != 4 && rank != 5) return kContiguous;
+  int64_t least = 0;  // strides must not fall along the order channels, last axis, ..., first axis, batch
+  for (int64_t i = 0; i < rank; ++i) {
+    const int64_t d = i == 0 ? 1 : i == rank - 1 ? 0 : rank - i;
+    if (x.strides()[d] < least || (d == 0 && least == x.strides()[1])) return kContiguous;
+    least = x.strides()[d] * std::max<int64_t>(x.shape()[d], 1);
+  }
+  return kChannelsLast;
+}
+
 std::pair<int64_t, int64_t> extent_of(const Shape& shape, const Strides& strides) {
   int64_t low = 0, high = 0;
   for (int64_t d = 0; d < shape.size(); ++d) {

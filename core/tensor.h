@@ -326,6 +326,8 @@ Tensor from_blob(void* data, const Shape& shape, F deleter, const TensorOptions&
 }
 /// PyTorch's strides for that format.
 Strides channels_last_strides(const Shape& shape);
+/// The format that x's strides tell of, extents of 1 included: kChannelsLast for rank 4 or 5 laid out so, else kContiguous.
+MemoryFormat suggest_memory_format(const Tensor& x);
 /// Smallest and one past the largest element offset that sizes and strides reach; {0, 0} when empty.
 std::pair<int64_t, int64_t> extent_of(const Shape& shape, const Strides& strides);
 /// No two elements share memory and there are no gaps: a permutation of a contiguous layout.

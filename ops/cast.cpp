@@ -38,8 +38,11 @@ Tensor clone(const Tensor& x, MemoryFormat format) {
 }
 
 Tensor contiguous(const Tensor& x, MemoryFormat format) {
-  if (format == kPreserve || x.is_contiguous(format)) return x;
-  return clone(x, format);
+  if (format == kPreserve) return x;
+  if (!x.is_contiguous(format)) return clone(x, format);
+  if (format == kContiguous || suggest_memory_format(x) == kChannelsLast) return x;
+  // Extents of 1 make x both: the same elements under the strides that say channels_last.
+  return record_view("contiguous", alias(x, x.shape(), channels_last_strides(x.shape()), x.storage_offset()), x, [](const Tensor& g) { return Grads{g}; });
 }
 
 Tensor& copy_(Tensor& self, const Tensor& source) {

@@ -1,0 +1,137 @@
+#pragma once
+// The machinery behind TAPIR_FIELDS: macros that visit a list, and the check that nothing was left out of it.
+//
+// Note [The layout check]
+// The list gives each listed field's offset and size. Whatever lies before, between or behind them must be too small for the
+// smallest thing that may not be forgotten, a Tensor: 8 bytes at a multiple of 8. The assertion stands in the body of a virtual
+// function, so it is compiled with the struct, used or not (in a class template: with the first constructor used).
+// It compares sizes, not types. Rule for users: list every field; it is then also printed. A bool or an int in padding may be
+// left out; a std::string may not, since it cannot be told from a forgotten tensor. offsetof in classes with a base is
+// "conditionally supported": g++ and clang do, virtual bases excepted.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <concepts>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../core/tensor.h"
+
+namespace tapir::inline v0 {
+
+/// A tensor that is trained and saved: undefined when the module has none (no bias).
+struct Parameter : Tensor {
+  Parameter() = default;
+  Parameter(Tensor t, bool requires_grad = true) : Tensor(std::move(t)) {
+    if (defined() && requires_grad) requires_grad_();
+  }
+};
+/// A tensor that is saved, not trained: running statistics.
+struct Buffer : Tensor {
+  Buffer() = default;
+  Buffer(Tensor t) : Tensor(std::move(t)) {}
+};
+
+namespace nn {
+
+class Module;
+template <class T> concept TensorField = std::derived_from<T, Tensor>;
+template <class T> concept ModuleField = std::derived_from<T, Module>;
+
+/// One entry of a module's field list, containers opened ("blocks.0").
+struct Field {
+  enum class Kind : uint8_t { Parameter, Buffer, Tensor, Module, Plain };
+  std::string name;
+  Kind kind;
+  tapir::Tensor* tensor = nullptr;
+  nn::Module* module = nullptr;
+  std::string text;  // "bias=True", of plain fields
+};
+
+namespace detail {
+
+template <class T> concept RangeField = requires(T& t) { t.begin(); t.end(); typename T::value_type; } && !std::is_same_v<T, std::string> && !std::is_same_v<T, Dims>;
+/// optional, unique_ptr, Owned
+template <class T> concept HandleField = requires(T& t) { *t; static_cast<bool>(t); } && !std::is_pointer_v<T> && !TensorField<T> && !ModuleField<T>;
+
+struct Span {
+  size_t begin, end;
+};
+/// Bytes of gaps that could hold a Tensor, from the end of the base to the end of the struct.
+template <size_t N> constexpr size_t unlisted_bytes(size_t base, size_t end, std::array<Span, N> fields) {
+  std::sort(fields.begin(), fields.end(), [](Span a, Span b) { return a.begin < b.begin; });
+  size_t at = base, missing = 0;
+  const auto advance = [&](Span f) {
+    const size_t slot = (at + alignof(Tensor) - 1) / alignof(Tensor) * alignof(Tensor);
+    if (slot + sizeof(Tensor) <= f.begin) missing += f.begin - slot;
+    at = std::max(at, f.end);
+  };
+  for (Span f : fields) advance(f);
+  advance({end, end});
+  return missing;
+}
+template <size_t N> constexpr bool listed_twice(const std::array<Span, N>& f) {
+  for (size_t i = 0; i < N; ++i)
+    for (size_t k = 0; k < i; ++k)
+      if (f[i].begin == f[k].begin) return true;
+  return false;
+}
+/// Where T's fields end: a field of a derived struct may stand in the padding behind them.
+template <class T> constexpr size_t end_of_fields() {
+  if constexpr (std::is_final_v<T>) return sizeof(T);
+  else {
+    struct Next : T {
+      char c;
+    };
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Winvalid-offsetof\"") return __builtin_offsetof(Next, c);
+    _Pragma("GCC diagnostic pop")
+  }
+}
+/// References and raw pointers to modules or tensors would be shared by clone() and dangle after a move.
+template <class T>
+constexpr bool shares = std::is_reference_v<T> || (std::is_pointer_v<T> && (ModuleField<std::remove_cvref_t<std::remove_pointer_t<T>>> ||
+                                                                             TensorField<std::remove_cvref_t<std::remove_pointer_t<T>>>));
+
+std::string plain_text(const char* name, Scalar value);
+std::string plain_text(const char* name, const std::string& value);
+std::string plain_text(const char* name, const Dims& value);
+
+/// Appends field f under that name to the list.
+template <class T> void list_field(std::vector<Field>& out, const std::string& name, T& f) {
+  using Kind = Field::Kind;
+  if constexpr (TensorField<T>) {
+    const Kind kind = std::is_same_v<T, Parameter> ? Kind::Parameter : std::is_same_v<T, Buffer> ? Kind::Buffer : Kind::Tensor;
+    out.push_back({name, kind, &f, nullptr, ""});
+  } else if constexpr (ModuleField<T>) {
+    if constexpr (!std::is_abstract_v<T>) static_assert(std::is_same_v<decltype(f.tapir_self()), T*>, "the type of this field is a module without TAPIR_FIELDS of its own");
+    out.push_back({name, Kind::Module, nullptr, &f, ""});
+  } else if constexpr (RangeField<T>) {
+    size_t i = 0;
+    for (auto& e : f) list_field(out, name + "." + std::to_string(i++), e);
+  } else if constexpr (HandleField<T>) {
+    if (f) list_field(out, name, *f);
+  } else if constexpr (std::is_arithmetic_v<T>) out.push_back({name, Kind::Plain, nullptr, nullptr, plain_text(name.c_str(), Scalar(f))});
+  else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, Dims>) out.push_back({name, Kind::Plain, nullptr, nullptr, plain_text(name.c_str(), f)});
+}
+
+}  // namespace detail
+}  // namespace nn
+}  // namespace tapir::inline v0
+
+// TAPIR_EACH(m, a, b, c): m(a) m(b) m(c), for up to 256 names.
+#define TAPIR_EACH(m, ...) __VA_OPT__(TAPIR_EXPAND1(TAPIR_EACH_(m, __VA_ARGS__)))
+#define TAPIR_EACH_(m, a, ...) m(a) __VA_OPT__(TAPIR_EACH_AGAIN TAPIR_PARENS(m, __VA_ARGS__))
+#define TAPIR_EACH_AGAIN() TAPIR_EACH_
+#define TAPIR_PARENS ()
+#define TAPIR_EXPAND1(...) TAPIR_EXPAND2(TAPIR_EXPAND2(TAPIR_EXPAND2(TAPIR_EXPAND2(__VA_ARGS__))))
+#define TAPIR_EXPAND2(...) TAPIR_EXPAND3(TAPIR_EXPAND3(TAPIR_EXPAND3(TAPIR_EXPAND3(__VA_ARGS__))))
+#define TAPIR_EXPAND3(...) TAPIR_EXPAND4(TAPIR_EXPAND4(TAPIR_EXPAND4(TAPIR_EXPAND4(__VA_ARGS__))))
+#define TAPIR_EXPAND4(...) TAPIR_EXPAND5(TAPIR_EXPAND5(TAPIR_EXPAND5(TAPIR_EXPAND5(__VA_ARGS__))))
+#define TAPIR_EXPAND5(...) __VA_ARGS__
+#define TAPIR_FIELD_VISIT(x) visit(#x, s.x...);
+#define TAPIR_FIELD_SPAN(x) {__builtin_offsetof(Self, x), __builtin_offsetof(Self, x) + sizeof(Self::x)},
+#define TAPIR_FIELD_ONE(x) +1
+#define TAPIR_FIELD_OWNED(x) \
+  static_assert(!::tapir::nn::detail::shares<decltype(Self::x)>, "field " #x " is a reference or a raw pointer: hold the module or tensor itself");

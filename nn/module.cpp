@@ -1,0 +1,264 @@
+#include "module.h"
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+
+#include "../core/modes.h"
+#include "../ops/cast.h"
+#include "../ops/create.h"
+
+namespace tapir::inline v0::nn {
+
+using Kind = Field::Kind;
+
+namespace detail {
+
+std::string plain_text(const char* name, Scalar v) { return format("{}={}", name, v.is_bool() ? FormatArg(v.to_bool() ? "True" : "False") : FormatArg(v)); }
+std::string plain_text(const char* name, const std::string& v) { return format("{}='{}'", name, v); }
+std::string plain_text(const char* name, const Dims& v) { return format("{}={}", name, v); }
+
+Tensor clone_tensor(const Tensor& x, CloneMemo& memo) {
+  if (!x.defined()) return {};
+  for (auto& [from, copy] : memo)
+    if (from == x.impl_or_null()) return copy;
+  Tensor copy = x.detach().clone();
+  if (x.is_leaf() && x.requires_grad()) copy.requires_grad_();
+  memo.emplace_back(x.impl_or_null(), copy);
+  return copy;
+}
+
+static std::string type_name(const std::type_info& type) {
+  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, nullptr);
+  std::string name = text ? text : type.name();
+  std::free(text);
+  const size_t colon = name.substr(0, name.find('<')).rfind(':');
+  return colon == std::string::npos ? name : name.substr(colon + 1);
+}
+
+static thread_local int call_depth = 0;
+static thread_local Module* failed_module = nullptr;  // the innermost one of a call that is being unwound
+
+CallScope::CallScope() { ++call_depth; }
+CallScope::~CallScope() {
+  if (--call_depth == 0) failed_module = nullptr;
+}
+void CallScope::rethrow(Module& module, const ValueError& error) {
+  if (!failed_module) failed_module = &module;
+  if (call_depth > 1) throw;
+  for (auto& [name, m] : module.named_modules()) {
+    if (m != failed_module) continue;
+    throw ValueError(format("{} (in module {}{})", error.what(), name.empty() ? std::string() : name + ": ", type_name(typeid(*m))));
+  }
+  throw;
+}
+
+}  // namespace detail
+
+void Module::tapir_check_type() const {
+  check(typeid(*this) == tapir_type(), "[{}] a struct derived from module {} has no TAPIR_FIELDS of its own", detail::type_name(typeid(*this)), detail::type_name(tapir_type()));
+}
+
+std::vector<Field> Module::fields() {
+  tapir_check_type();
+  std::vector<Field> out;
+  tapir_fields(out);
+  if (tapir_is_list())
+    for (Field& f : out) f.name.erase(0, f.name.find('.') + 1);
+  return out;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_children() {
+  std::vector<std::pair<std::string, Module*>> out;
+  for (Field& f : fields())
+    if (f.module) out.emplace_back(f.name, f.module);
+  return out;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_modules(const std::string& prefix) {
+  std::vector<std::pair<std::string, Module*>> out{{prefix, this}};
+  for (auto& [name, child] : named_children())
+    for (auto& below : child->named_modules(prefix.empty() ? name : prefix + "." + name)) out.push_back(below);
+  return out;
+}
+
+/// visit(name, kind, tensor) for every defined tensor: a module's parameters, its buffers, plain tensors, then its children.
+template <class Visit> void Module::walk_tensors(const std::string& prefix, Visit&& visit) {
+  const std::vector<Field> own = fields();
+  for (Kind kind : {Kind::Parameter, Kind::Buffer, Kind::Tensor})
+    for (const Field& f : own)
+      if (f.kind == kind && f.tensor->defined()) visit(prefix + f.name, kind, *f.tensor);
+  for (const Field& f : own)
+    if (f.module) f.module->walk_tensors(prefix + f.name + ".", visit);
+}
+
+std::vector<std::pair<std::string, Tensor>> Module::named_parameters() {
+  std::vector<std::pair<std::string, Tensor>> out;
+  std::vector<TensorImpl*> seen;
+  walk_tensors("", [&](const std::string& name, Kind kind, Tensor& t) {
+    if (kind != Kind::Parameter || std::find(seen.begin(), seen.end(), t.impl_or_null()) != seen.end()) return;
+    seen.push_back(t.impl_or_null());
+    out.emplace_back(name, t);
+  });
+  return out;
+}
+
+std::vector<Tensor> Module::parameters() {
+  std::vector<Tensor> out;
+  for (auto& [name, t] : named_parameters()) out.push_back(t);
+  return out;
+}
+
+std::vector<std::pair<std::string, Tensor>> Module::named_buffers() {
+  std::vector<std::pair<std::string, Tensor>> out;
+  walk_tensors("", [&](const std::string& name, Kind kind, Tensor& t) {
+    if (kind == Kind::Buffer) out.emplace_back(name, t);
+  });
+  return out;
+}
+
+StateDict Module::state_dict() {
+  StateDict state;
+  walk_tensors("", [&](const std::string& name, Kind kind, Tensor& t) {
+    if (kind != Kind::Tensor) state.append(name, t.detach());
+  });
+  return state;
+}
+
+/// What hinders loading, in PyTorch's words; empty when all is well.
+static std::string difference(const StateDict& mine, const StateDict& theirs, bool strict) {
+  std::string missing, unexpected, mismatch, hint;
+  for (auto& [name, t] : mine) {
+    const Tensor* from = theirs.find(name);
+    if (!from) missing += format("{}\"{}\"", missing.empty() ? "" : ", ", name);
+    else if (!(from->shape() == t.shape())) mismatch += format("\n\tsize mismatch for {}: copying a param with shape {} from checkpoint, the shape in current model is {}.", name, from->shape(), t.shape());
+    else if (is_floating(t.dtype()) && !is_floating(from->dtype())) mismatch += format("\n\tdtype mismatch for {}: copying {} from checkpoint into {}.", name, from->dtype(), t.dtype());
+  }
+  for (auto& [name, t] : theirs) {
+    if (mine.contains(name)) continue;
+    unexpected += format("{}\"{}\"", unexpected.empty() ? "" : ", ", name);
+    for (const char* prefix : {"module.", "_orig_mod."})
+      if (name.starts_with(prefix) && mine.contains(std::string_view(name).substr(std::string_view(prefix).size())))
+        hint = format("\n\tThe names begin with \"{}\": load with {.strip_prefix = \"{}\"}.", prefix, prefix);
+  }
+  if (!strict) missing.clear(), unexpected.clear(), hint.clear();
+  std::string text;
+  if (!missing.empty()) text += "\n\tMissing key(s) in state_dict: " + missing + ".";
+  if (!unexpected.empty()) text += "\n\tUnexpected key(s) in state_dict: " + unexpected + ".";
+  return text + hint + mismatch;
+}
+
+void Module::load_state_dict(const StateDict& state, const LoadOptions& options) {
+  StateDict stripped;
+  const bool strip = !options.strip_prefix.empty();
+  if (strip)
+    for (auto& [name, t] : state) stripped.append(name.starts_with(options.strip_prefix) ? name.substr(options.strip_prefix.size()) : name, t);
+  const StateDict& from = strip ? stripped : state;
+  const StateDict mine = state_dict();
+  const std::string text = difference(mine, from, options.strict);
+  check(text.empty(), "[load_state_dict] error(s) in loading state_dict for {}:{}", detail::type_name(typeid(*this)), text);
+  NoGrad guard;
+  for (auto& [name, t] : mine) {
+    Tensor to = t;
+    if (const Tensor* source = from.find(name)) to.copy_(*source);
+  }
+}
+
+/// Puts `value`'s memory into the existing handle x.
+static void set_data(Tensor& x, const Tensor& value) {
+  TensorImpl &p = x.impl(), &from = value.impl();
+  p.storage = from.storage, p.offset = from.offset, p.dtype = from.dtype, p.device = from.device;
+  p.strides = from.strides, p.contiguous = from.contiguous;
+}
+template <class F> static void convert(Tensor& x, F&& f) {
+  NoGrad guard;
+  Tensor gradient = x.grad();
+  x.set_grad({});
+  set_data(x, f(x.detach()));
+  if (gradient.defined()) x.set_grad(f(gradient.detach()));
+}
+
+void Module::to(Device device) {
+  walk_tensors("", [&](const std::string&, Kind, Tensor& t) {
+    if (t.device() != device) convert(t, [&](const Tensor& x) { return tapir::to(x, device); });
+  });
+}
+void Module::to(DType dtype) {
+  check(is_floating(dtype), "[Module::to] only accepts floating point dtypes, got {}", dtype);
+  walk_tensors("", [&](const std::string&, Kind, Tensor& t) {
+    if (is_floating(t.dtype()) && t.dtype() != dtype) convert(t, [&](const Tensor& x) { return tapir::to(x, dtype); });
+  });
+}
+void Module::to(MemoryFormat format) {
+  walk_tensors("", [&](const std::string&, Kind, Tensor& t) {
+    if (t.dim() == 4) convert(t, [&](const Tensor& x) { return contiguous(x, format); });
+  });
+}
+
+void Module::train(bool on) {
+  training = on;
+  for (auto& [name, child] : named_children()) child->train(on);
+}
+void Module::requires_grad_(bool on) {
+  for (Tensor& p : parameters()) p.requires_grad_(on);
+}
+void Module::zero_grad(bool set_to_none) {
+  NoGrad guard;
+  for (Tensor& p : parameters()) {
+    if (set_to_none) p.set_grad({});
+    else if (p.grad().defined()) Tensor(p.grad()).zero_();
+  }
+}
+int64_t Module::num_parameters() {
+  int64_t n = 0;
+  for (Tensor& p : parameters()) n += p.numel();
+  return n;
+}
+
+std::string Module::extra_repr() {
+  std::string out;
+  for (const Field& f : fields())
+    if (f.kind == Kind::Plain) out += (out.empty() ? "" : ", ") + f.text;
+  return out;
+}
+
+static std::string indent(std::string text) {
+  for (size_t i = 0; (i = text.find('\n', i)) != text.npos; i += 3) text.insert(i + 1, "  ");
+  return text;
+}
+
+/// "(0-2): 3 x Block(...)" for equal neighbours of a list, as PyTorch prints them.
+static std::string str_of_list(const std::vector<std::pair<std::string, Module*>>& items) {
+  std::string out;
+  for (size_t i = 0; i < items.size();) {
+    const std::string text = items[i].second->str();
+    size_t last = i;
+    while (last + 1 < items.size() && items[last + 1].second->str() == text) ++last;
+    out += last > i ? format("\n  ({}-{}): {} x {}", items[i].first, items[last].first, int64_t(last - i + 1), indent(text)) : format("\n  ({}): {}", items[i].first, indent(text));
+    i = last + 1;
+  }
+  return out;
+}
+
+std::string Module::str() {
+  const auto children = named_children();
+  std::string body;
+  for (size_t i = 0; i < children.size();) {
+    const auto& [name, child] = children[i];
+    const size_t dot = name.find('.');
+    if (tapir_is_list() || dot == name.npos) {
+      body += format("\n  ({}): {}", name, indent(child->str()));
+      ++i;
+      continue;
+    }
+    std::vector<std::pair<std::string, Module*>> list;  // a std::vector of modules prints as a ModuleList
+    const std::string stem = name.substr(0, dot + 1);
+    for (; i < children.size() && children[i].first.starts_with(stem); ++i) list.emplace_back(children[i].first.substr(dot + 1), children[i].second);
+    body += format("\n  ({}): ModuleList({}\n  )", stem.substr(0, dot), indent(str_of_list(list)));
+  }
+  const std::string type = detail::type_name(typeid(*this)), extra = extra_repr();
+  if (body.empty()) return type + "(" + extra + ")";
+  return type + "(" + (extra.empty() ? "" : "\n  " + extra) + body + "\n)";
+}
+
+}  // namespace tapir::inline v0::nn
