@@ -17,8 +17,8 @@ namespace tapir::inline v0 {
 class Grads {
  public:
   Grads() = default;
-  Grads(const Tensor& one) { push_back(one); }
-  Grads(Tensor&& one) { push_back(std::move(one)); }
+  explicit Grads(const Tensor& one) { push_back(one); }
+  explicit Grads(Tensor&& one) { push_back(std::move(one)); }
   Grads(std::initializer_list<Tensor> list) {
     for (auto& t : list) push_back(t);
   }
