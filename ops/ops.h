@@ -4,6 +4,7 @@
 #include "cast.h"
 #include "create.h"
 #include "indexing.h"
+#include "matmul.h"
 #include "reduce.h"
 #include "shape.h"
 #include "slicing.h"

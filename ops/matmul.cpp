@@ -1,0 +1,191 @@
+#include "matmul.h"
+
+#include "arithmetic.h"
+#include "cast.h"
+#include "front.h"
+#include "reduce.h"
+#include "shape.h"
+
+namespace tapir::inline v0 {
+
+static void check_operands(const char* op, const Tensor& a, const Tensor& b) {
+  common_device(op, {&a, &b});
+  check(a.dtype() == b.dtype(), "[{}] expected mat1 and mat2 to have the same dtype, but got: {} and {}", op, a, b);
+  check(a.dtype() != kBool, "[{}] expected a numeric dtype, got {}", op, a);
+}
+
+/// A view of the last two dimensions, swapped where the product takes the transpose.
+static TensorView matrix(const Tensor& x, bool transposed) {
+  TensorView v(x);
+  if (transposed) std::swap(v.sizes[v.rank - 1], v.sizes[v.rank - 2]), std::swap(v.strides[v.rank - 1], v.strides[v.rank - 2]);
+  return v;
+}
+
+/// alpha op(a) op(b) for operands of rank 2, or of rank 3 with batches that are equal or 1; op transposes where the flag is set,
+/// so that gradients need no views.
+static Tensor product(const char* name, const Tensor& a, const Tensor& b, bool ta, bool tb, double alpha = 1) {
+  TensorView va = matrix(a, ta), vb = matrix(b, tb);
+  const int64_t rank = va.rank;
+  Shape shape = va.shape();
+  shape[rank - 1] = vb.sizes[rank - 1];
+  if (rank == 3) shape[0] = va.sizes[0] == 1 ? vb.sizes[0] : va.sizes[0];
+  Tensor y = empty(shape, {.dtype = a.dtype(), .device = a.device()});
+  if (rank == 3) {
+    va = va.expand({shape[0], va.sizes[1], va.sizes[2]});
+    vb = vb.expand({shape[0], vb.sizes[1], vb.sizes[2]});
+  }
+  backend(a).matmul(context(a), y, va, vb, {}, {.alpha = alpha});
+  return record(name, y, {a, b}, save(a, b), [ta, tb, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
+    Grads out(2);
+    if (needs[0]) out[0] = ta ? product("matmul", b, g, tb, true, alpha) : product("matmul", g, b, false, !tb, alpha);
+    if (needs[1]) out[1] = tb ? product("matmul", g, a, true, ta, alpha) : product("matmul", a, g, !ta, false, alpha);
+    return out;
+  });
+}
+
+static void check_inner(const char* op, const Tensor& a, const Tensor& b, int64_t ka, int64_t kb) {
+  check(ka == kb, "[{}] mat1 and mat2 shapes cannot be multiplied: {} and {}, inner sizes {} and {}", op, a.shape(), b.shape(), ka, kb);
+}
+
+Tensor mm(const Tensor& a, const Tensor& b) {
+  check(a.dim() == 2 && b.dim() == 2, "[mm] expected two matrices, got {} and {}", a, b);
+  check_operands("mm", a, b), check_inner("mm", a, b, a.shape()[1], b.shape()[0]);
+  return product("mm", a, b, false, false);
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  check(a.dim() == 3 && b.dim() == 3 && a.shape()[0] == b.shape()[0], "[bmm] expected two batches of matrices, (B, M, K) and (B, K, N), got {} and {}", a, b);
+  check_operands("bmm", a, b), check_inner("bmm", a, b, a.shape()[2], b.shape()[1]);
+  return product("bmm", a, b, false, false);
+}
+
+Tensor mv(const Tensor& a, const Tensor& x) {
+  check(a.dim() == 2 && x.dim() == 1, "[mv] expected a matrix and a vector, got {} and {}", a, x);
+  return matmul(a, x);
+}
+
+Tensor dot(const Tensor& a, const Tensor& b) {
+  check(a.dim() == 1 && b.dim() == 1, "[dot] expected two vectors, got {} and {}", a, b);
+  return matmul(a, b);
+}
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  check(a.dim() == 1 && b.dim() == 1, "[outer] expected two vectors, got {} and {}", a, b);
+  return mul(unsqueeze(a, 1), b);
+}
+
+/// The first `count` sizes of a shape.
+static Shape head(const Shape& shape, int64_t count) { return std::span(shape.data(), size_t(count)); }
+
+/// One matrix on the right serves every row of a: the leading dimensions of a are rows, where they lie so.
+static bool rows_in_line(const Tensor& a) {
+  for (int64_t d = 0; d + 2 < a.dim(); ++d)
+    if (a.shape()[d] != 1 && a.strides()[d] != a.strides()[d + 1] * a.shape()[d + 1]) return false;
+  return true;
+}
+
+/// (..., R, C) as (B, R, C), where the leading dimensions are `batch`, or one matrix that repeats as (1, R, C).
+static Tensor as_batch(const Tensor& x, const Shape& batch) {
+  const int64_t lead = x.dim() - 2, rows = x.shape()[lead], columns = x.shape()[lead + 1];
+  const Shape own = head(x.shape(), lead);
+  if (lead == 1 && (own == batch || own[0] == 1)) return x;
+  if (numel_of(own) == 1) return view(x, {1, rows, columns});
+  if (own == batch) return reshape(x, {numel_of(batch), rows, columns});
+  Shape wide = batch;
+  wide.push_back(rows), wide.push_back(columns);
+  return reshape(expand(x, wide), {numel_of(batch), rows, columns});
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  check(a.dim() > 0 && b.dim() > 0, "[matmul] both arguments to matmul need to be at least 1-dimensional, but they are {} and {}", a, b);
+  check_operands("matmul", a, b);
+  check_inner("matmul", a, b, a.shape().back(), b.shape()[b.dim() == 1 ? 0 : b.dim() - 2]);
+  if (a.dim() == 2 && b.dim() == 2) return product("matmul", a, b, false, false);
+  if (a.dim() == 1) {
+    const Tensor y = matmul(unsqueeze(a, 0), b.dim() == 1 ? unsqueeze(b, 1) : b);
+    return b.dim() == 1 ? view(y, {}) : squeeze(y, -2);
+  }
+  if (b.dim() == 1) return squeeze(matmul(a, unsqueeze(b, 1)), -1);
+
+  const int64_t m = a.shape()[a.dim() - 2], n = b.shape().back();
+  if (b.dim() == 2 && rows_in_line(a)) {
+    Shape shape = a.shape();
+    shape[a.dim() - 1] = n;
+    return view(product("matmul", reshape(a, {numel_of(head(a.shape(), a.dim() - 1)), a.shape().back()}), b, false, false), shape);
+  }
+  Shape shape = broadcast_shapes("matmul", head(a.shape(), a.dim() - 2), head(b.shape(), b.dim() - 2));
+  const Tensor y = product("matmul", as_batch(a, shape), as_batch(b, shape), false, false);
+  shape.push_back(m), shape.push_back(n);
+  return shape.size() == 3 ? y : view(y, shape);
+}
+
+/// beta input + alpha a b for operands of rank 2 or 3 that fit.
+static Tensor add_product(const char* name, const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+  check_operands(name, a, b), common_device(name, {&input, &a});
+  check(input.dtype() == a.dtype(), "[{}] expected input and mat1 to have the same dtype, but got: {} and {}", name, input, a);
+  check(is_floating(a.dtype()) || !(o.beta.is_float() || o.alpha.is_float()), "[{}] for integral input tensors, argument {} must not be a floating point number", name, o.beta.is_float() ? "beta" : "alpha");
+  const int64_t rank = a.dim();
+  check_inner(name, a, b, a.shape()[rank - 1], b.shape()[rank - 2]);
+  Shape shape = a.shape();
+  shape[rank - 1] = b.shape()[rank - 1];
+  check(broadcasts_to(input.shape(), shape), "[{}] expected an input that broadcasts to {}, got {}", name, shape, input);
+  const double beta = o.beta.to_double(), alpha = o.alpha.to_double();
+  Tensor y = empty(shape, {.dtype = a.dtype(), .device = a.device()});
+  const TensorView start = TensorView(input).expand(shape);
+  if (beta != 0 && beta != 1) backend(a).copy(context(a), y, start);
+  backend(a).matmul(context(a), y, a, b, beta == 1 ? start : TensorView(), {.alpha = alpha, .beta = beta == 1 ? 0 : beta});
+  const Scalar factor = o.beta;
+  return record(name, y, {input, a, b}, save(a, b), [factor, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
+    Grads out(3);
+    if (needs[0]) out[0] = factor.to_double() == 1 ? g : mul(g, factor);
+    if (needs[1]) out[1] = product("matmul", g, b, false, true, alpha);
+    if (needs[2]) out[2] = product("matmul", a, g, true, false, alpha);
+    return out;
+  });
+}
+
+Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& options) {
+  check(a.dim() == 2 && b.dim() == 2, "[addmm] expected mat1 and mat2 to be matrices, got {} and {}", a, b);
+  return add_product("addmm", input, a, b, options);
+}
+
+Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& options) {
+  check(a.dim() == 3 && b.dim() == 3 && a.shape()[0] == b.shape()[0], "[baddbmm] expected two batches of matrices, (B, M, K) and (B, K, N), got {} and {}", a, b);
+  return add_product("baddbmm", input, a, b, options);
+}
+
+Tensor addmv(const Tensor& input, const Tensor& a, const Tensor& x, const AddmmOptions& options) {
+  check(a.dim() == 2 && x.dim() == 1, "[addmv] expected a matrix and a vector, got {} and {}", a, x);
+  check(input.dim() < 2, "[addmv] expected an input that broadcasts to ({},), got {}", a.shape()[0], input);
+  return squeeze(add_product("addmv", unsqueeze(input, -1), a, unsqueeze(x, 1), options), 1);
+}
+
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  check(x.dim() > 0, "[linear] expected an input of shape (..., in), got {}", x);
+  check(w.dim() == 2 || w.dim() == 1, "[linear] expected a weight of shape (out, in) or (in), got {}", w);
+  check_operands("linear", x, w);
+  check_inner("linear", x, w, x.shape().back(), w.shape().back());
+  if (bias.defined()) {
+    common_device("linear", {&x, &bias});
+    check(bias.dtype() == x.dtype(), "[linear] expected input and bias to have the same dtype, but got: {} and {}", x, bias);
+    const bool fits = w.dim() == 1 ? bias.numel() == 1 && bias.dim() <= 1 : bias.dim() == 1 && bias.shape()[0] == w.shape()[0];
+    check(fits, "[linear] expected a bias of shape ({},), got {} (weight is {})", w.dim() == 1 ? 1 : w.shape()[0], bias, w.shape());
+  }
+  if (w.dim() == 1) return squeeze(linear(x, unsqueeze(w, 0), bias.defined() ? view(bias, {1}) : bias), -1);
+  if (x.dim() != 2) {  // leading dimensions are rows
+    Shape shape = x.shape();
+    shape[x.dim() - 1] = w.shape()[0];
+    return view(linear(reshape(x, {numel_of(head(x.shape(), x.dim() - 1)), x.shape().back()}), w, bias), shape);
+  }
+  Tensor y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()});
+  backend(x).matmul(context(x), y, x, matrix(w, true), bias, {});
+  return record("linear", y, {x, w, bias}, save(x, w), [](Needs needs, const Tensor& g, const Tensor& x, const Tensor& w) {
+    Grads out(3);
+    if (needs[0]) out[0] = product("linear", g, w, false, false);
+    if (needs[1]) out[1] = product("linear", g, x, true, false);
+    if (needs[2]) out[2] = sum(g, 0);
+    return out;
+  });
+}
+
+}  // namespace tapir::inline v0
