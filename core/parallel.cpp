@@ -71,7 +71,8 @@ int get_num_threads() {
 
 void set_num_threads(int threads) {
   check(threads >= 1, "[set_num_threads] expected at least 1 thread, got {}", threads);
-  process_threads.store(std::min(threads, kMaxThreads), std::memory_order_relaxed);
+  const int most = std::max(64, 4 * affinity_count());  // more than that is a slip, and each one costs
+  process_threads.store(std::min({threads, most, kMaxThreads}), std::memory_order_relaxed);
   share_threads();
 }
 

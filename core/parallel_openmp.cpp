@@ -1,19 +1,140 @@
 #include <omp.h>
+#include <time.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "parallel_detail.h"
 
+// Note [The busy neighbour]
+// libgomp's threads wait by spinning for some milliseconds. That is the fastest on an idle machine, and ruinous beside another
+// busy process: a spinning thread holds the CPU that its own team mate needs, and a loop of 0.1 ms takes 5 ms or more. libgomp spins
+// shortly only while it manages more threads than there are CPUs. So: when workers begin their pieces late (twice within 100 ms),
+// an idle extra team is parked, which makes libgomp, and with it oneDNN, wait passively. After a while the team is sent home to
+// see whether the machine is free again; each time that it is not, twice as long is waited before the next try. The number
+// of pieces never changes, so that results do not depend on the neighbours.
 namespace tapir::inline v0::detail {
+namespace {
+
+int64_t microseconds() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t(t.tv_sec) * 1000000 + t.tv_nsec / 1000;
+}
+
+/// How many of `wanted` threads can be had: libgomp ends the process when it cannot start one (RLIMIT_NPROC), so try first.
+int affordable(int wanted) {
+  static thread_local int proven = 1, refused = 1 << 30;
+  if (wanted <= proven || wanted >= refused) return std::min(wanted, proven);
+  std::mutex gate;
+  std::vector<std::thread> tries;
+  try {
+    std::lock_guard hold(gate);  // they must all exist at once
+    while (int(tries.size()) + 1 < wanted) tries.emplace_back([&] { std::lock_guard pass(gate); });
+  } catch (const std::system_error& e) {
+    refused = wanted;
+    static std::once_flag once;
+    std::call_once(once, [&] {
+      std::fprintf(stderr, "tapir: warning: %d threads wanted, %zu could be started (%s)\n", wanted, tries.size() + 1, e.what());
+    });
+  }
+  for (auto& t : tries) t.join();
+  return proven = std::max(proven, int(tries.size()) + 1);
+}
+
+class Parking {
+ public:
+  /// True while the extra team is there. Ends its stay when that is over.
+  bool parked() {
+    const int64_t until = until_.load(std::memory_order_relaxed);
+    if (until == 0) [[likely]] return false;
+    if (microseconds() < until) return true;
+    std::lock_guard lock(mutex_);
+    if (until_.load() == until) leave();
+    return until_.load() != 0;
+  }
+  /// A worker began its piece late.
+  void note_late() {
+    std::lock_guard lock(mutex_);
+    const int64_t now = microseconds(), before = std::exchange(last_late_, now);
+    if (until_.load() != 0) return;
+    const bool on_trial = now - left_ < kTrial;
+    if (!on_trial && now - before > kTwice) return;
+    stay_ = on_trial ? std::min(2 * stay_, kLongest) : kShortest;
+    if (enter()) until_.store(now + stay_);
+  }
+
+ private:
+  static constexpr int64_t kTwice = 100'000, kTrial = 30'000, kShortest = 50'000, kLongest = 2'000'000;
+
+  bool enter() {
+    const int size = omp_get_num_procs() + 1;
+    stop_ = false;
+    try {
+      host_ = std::thread([this, size] {
+        if (affordable(size) < size) return;
+#pragma omp parallel num_threads(size)
+        {
+          std::unique_lock lock(stay_mutex_);
+          leave_.wait(lock, [&] { return stop_; });
+        }
+      });
+    } catch (const std::system_error&) {
+      return false;
+    }
+    return true;
+  }
+  void leave() {
+    {
+      std::lock_guard lock(stay_mutex_);
+      stop_ = true;
+    }
+    leave_.notify_all();
+    host_.join();  // its team goes with it
+    left_ = microseconds();
+    until_.store(0);
+  }
+
+  std::atomic<int64_t> until_{0};
+  std::mutex mutex_;
+  int64_t last_late_ = -kTwice, left_ = -kTrial, stay_ = kShortest;
+  std::thread host_;
+  std::mutex stay_mutex_;
+  std::condition_variable leave_;
+  bool stop_ = false;
+};
+
+/// Never destroyed: its threads may outlive main.
+Parking& parking() {
+  static Parking* const p = new Parking;
+  return *p;
+}
+
+}  // namespace
 
 void run_team(Loop& loop) {
-#pragma omp parallel num_threads(int(loop.pieces))
+  const int threads = affordable(int(loop.pieces));
+  std::atomic<bool> late{false};
+  const bool parked = parking().parked();
+  const int64_t begin = microseconds(), latest = begin + 500 + 10 * loop.pieces;
+#pragma omp parallel num_threads(threads)
   {
+    if (!parked && omp_get_thread_num() != 0 && microseconds() > latest) late.store(true, std::memory_order_relaxed);
     // Fewer threads than asked for may have come.
     for (int64_t piece = omp_get_thread_num(); piece < loop.pieces; piece += omp_get_num_threads()) loop.run(piece);
   }
+  if (late.load(std::memory_order_relaxed)) [[unlikely]] parking().note_late();
 }
 
-void set_team_size(int threads) { omp_set_num_threads(threads); }
+void set_team_size(int threads) { omp_set_num_threads(affordable(threads)); }
 
+// The forking thread's team is dissolved, since the child would wait for it forever. It comes back with the next loop.
 void before_fork() {
   if (!omp_in_parallel()) omp_pause_resource(omp_pause_soft, omp_get_initial_device());
 }
