@@ -1,0 +1,67 @@
+#include <limits>
+
+#include "lanes.h"
+#include "reduction.h"
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+using P = ReduceParams;
+
+/// Max and Min of float, double or int64_t; a NaN wins.
+template <class T, bool kLargest> struct Extreme {
+  using In = T;
+  using Cell = std::conditional_t<std::integral<T>, int64_t, double>;  // holds a float exactly
+  using Out = Cell;
+  static constexpr int kCells = 1;
+  static constexpr In worst() {
+    if constexpr (std::floating_point<In>) return kLargest ? -std::numeric_limits<In>::infinity() : std::numeric_limits<In>::infinity();
+    else return kLargest ? std::numeric_limits<In>::min() : std::numeric_limits<In>::max();
+  }
+  static void identity(Cell* s, const P&) { *s = Cell(worst()); }
+  static void leaf(Cell* s, const In* x, Run run, const P&) {
+    *s = Cell(extreme_of<kLargest>(x, run.count, [](In v) { return v; }));
+  }
+  static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) s[j] = extreme<kLargest>(s[j], Cell(x[j]));
+  }
+  static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a = extreme<kLargest>(*a, *b); }
+  static Out result(const Cell* s, int64_t, const P&) { return *s; }
+};
+
+/// Any and All: whether one, or every, element is not 0.
+template <bool kAny> struct Truth {
+  using In = bool;
+  using Cell = int64_t;
+  using Out = bool;
+  static constexpr int kCells = 1;
+  static void identity(Cell* s, const P&) { *s = !kAny; }
+  static void leaf(Cell* s, const In* x, Run run, const P&) {
+    uint8_t found = 0;  // a true for Any, a false for All
+#pragma omp simd reduction(| : found)
+    for (int64_t i = 0; i < run.count; ++i) found |= uint8_t(x[i] == kAny);
+    *s = (found != 0) == kAny;
+  }
+  static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) s[j] = kAny ? s[j] | int64_t(x[j]) : s[j] & int64_t(x[j]);
+  }
+  static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a = kAny ? *a | *b : *a & *b; }
+  static Out result(const Cell* s, int64_t, const P&) { return *s != 0; }
+};
+
+template <class T> Reducer extreme_for(ReduceOp op) {
+  return op == ReduceOp::Max ? make_reducer<Extreme<T, true>>() : make_reducer<Extreme<T, false>>();
+}
+
+}  // namespace
+
+Reducer extreme_reducer(const ReduceParams& p, DType in) {
+  if (p.op == ReduceOp::Any) return make_reducer<Truth<true>>();
+  if (p.op == ReduceOp::All) return make_reducer<Truth<false>>();
+  if (!is_floating(in)) return extreme_for<int64_t>(p.op);
+  return in == kFloat64 ? extreme_for<double>(p.op) : extreme_for<float>(p.op);
+}
+
+}  // namespace tapir::inline v0::cpu

@@ -1,0 +1,112 @@
+#include <cmath>
+#include <limits>
+
+#include "../core/math.h"
+#include "lanes.h"
+#include "reduction.h"
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+using P = ReduceParams;
+
+enum class Norm { Count, Sum, Euclid, Power };
+
+/// The p-norm for finite p: a sum of powers.
+template <class T, Norm kNorm> struct PowerNorm {
+  using In = T;
+  using Cell = double;
+  using Out = double;
+  static constexpr int kCells = 1;
+  static double power(In x, double p) {
+    const double v = std::abs(double(x));
+    if constexpr (kNorm == Norm::Count) return v != 0;
+    else if constexpr (kNorm == Norm::Sum) return v;
+    else if constexpr (kNorm == Norm::Euclid) return v * v;
+    else return std::pow(v, p);
+  }
+  static void identity(Cell* s, const P&) { *s = 0; }
+  static void leaf(Cell* s, const In* x, Run run, const P& params) {
+    *s = sum_of<double>(x, run.count, [p = params.p](In v) { return power(v, p); });
+  }
+  static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P& params) {
+    const double p = params.p;
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) s[j] += power(x[j], p);
+  }
+  static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a += *b; }
+  static Out result(const Cell* s, int64_t, const P& params) {
+    if constexpr (kNorm == Norm::Euclid) return std::sqrt(*s);
+    else if constexpr (kNorm == Norm::Power) return std::pow(*s, 1 / params.p);
+    else return *s;
+  }
+};
+
+/// p = inf and -inf: the largest or smallest magnitude; NaN wins.
+template <class T, bool kLargest> struct ExtremeNorm {
+  using In = T;
+  using Cell = double;
+  using Out = double;
+  static constexpr int kCells = 1;
+  static void identity(Cell* s, const P&) { *s = kLargest ? 0 : std::numeric_limits<double>::infinity(); }
+  static void leaf(Cell* s, const In* x, Run run, const P&) {
+    *s = extreme_of<kLargest>(x, run.count, [](In v) { return std::abs(v); });
+  }
+  static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) s[j] = extreme<kLargest>(s[j], std::abs(double(x[j])));
+  }
+  static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a = extreme<kLargest>(*a, *b); }
+  static Out result(const Cell* s, int64_t, const P&) { return *s; }
+};
+
+/// ln of a sum of e^x. The state is the largest element m and the sum of e^(x - m); an infinite m is taken as 0 in it.
+template <class T> struct LogSumExp {
+  using In = T;
+  using Cell = double;
+  using Out = double;
+  static constexpr int kCells = 2;
+  static constexpr double kInf = std::numeric_limits<double>::infinity();
+  static double base(double m) { return m > -kInf && m < kInf ? m : 0.0; }
+  static double moved(double sum, double from, double to) { return sum == 0 ? 0 : sum * std::exp(base(from) - base(to)); }
+  static void identity(Cell* s, const P&) { s[0] = -kInf, s[1] = 0; }
+  static void leaf(Cell* s, const In* x, Run run, const P&) {
+    const In largest = extreme_of<true>(x, run.count, [](In v) { return v; });
+    const In start = In(base(largest));
+    s[0] = largest;  // a NaN makes the sum one
+    s[1] = sum_of<double>(x, run.count, [start](In v) { return double(math::exp(v - start)); });
+  }
+  static void add(Cell* s, int64_t width, const In* x, int64_t columns, Run, const P& p) {
+    for (int64_t j = 0; j < columns; ++j) {
+      const double v = double(x[j]);
+      double a[] = {s[j], s[width + j]};
+      const double b[] = {v, v == base(v) ? 1.0 : std::exp(v)};
+      join(a, b, {}, {}, p);
+      s[j] = a[0], s[width + j] = a[1];
+    }
+  }
+  static void join(Cell* a, const Cell* b, Run, Run, const P&) {
+    const double m = b[0] > a[0] ? b[0] : a[0];
+    a[1] = moved(a[1], a[0], m) + moved(b[1], b[0], m);
+    a[0] = m;
+  }
+  static Out result(const Cell* s, int64_t, const P&) { return std::log(s[1]) + base(s[0]); }
+};
+
+template <class T> Reducer norm_of(double p) {
+  if (std::isinf(p)) return p > 0 ? make_reducer<ExtremeNorm<T, true>>() : make_reducer<ExtremeNorm<T, false>>();
+  if (p == 0) return make_reducer<PowerNorm<T, Norm::Count>>();
+  if (p == 1) return make_reducer<PowerNorm<T, Norm::Sum>>();
+  if (p == 2) return make_reducer<PowerNorm<T, Norm::Euclid>>();
+  return make_reducer<PowerNorm<T, Norm::Power>>();
+}
+
+}  // namespace
+
+Reducer norm_reducer(const ReduceParams& p, DType in) {
+  const bool wide = in == kFloat64 || !is_floating(in);
+  if (p.op == ReduceOp::LogSumExp) return wide ? make_reducer<LogSumExp<double>>() : make_reducer<LogSumExp<float>>();
+  return wide ? norm_of<double>(p.p) : norm_of<float>(p.p);
+}
+
+}  // namespace tapir::inline v0::cpu

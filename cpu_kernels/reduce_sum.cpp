@@ -1,0 +1,98 @@
+#include <cmath>
+
+#include "lanes.h"
+#include "reduction.h"
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+using P = ReduceParams;
+
+/// Sum and Mean. Cell: double, or uint64_t (integers wrap).
+template <class T, class C> struct Sum {
+  using In = T;
+  using Cell = C;
+  using Out = std::conditional_t<std::integral<C>, int64_t, double>;
+  static constexpr int kCells = 1;
+  static void identity(Cell* s, const P&) { *s = 0; }
+  static void leaf(Cell* s, const In* x, Run run, const P&) {
+    *s = sum_of<Cell>(x, run.count, [](In v) { return Cell(v); });
+  }
+  static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) s[j] += Cell(x[j]);
+  }
+  static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a += *b; }
+  static Out result(const Cell* s, int64_t count, const P& p) {
+    if constexpr (std::floating_point<Cell>) return p.op == ReduceOp::Mean ? *s / double(count) : *s;
+    else return Out(*s);
+  }
+};
+
+template <class T, class C> struct Prod : Sum<T, C> {
+  using In = T;
+  using Cell = C;
+  static void identity(Cell* s, const P&) { *s = 1; }
+  static void leaf(Cell* s, const In* x, Run run, const P&) {
+    Cell a = 1, b = 1;
+    const int64_t half = run.count / 2;
+#pragma omp simd reduction(* : a, b)
+    for (int64_t i = 0; i < half; ++i) a *= Cell(x[i]), b *= Cell(x[half + i]);
+    *s = run.count & 1 ? a * b * Cell(x[run.count - 1]) : a * b;
+  }
+  static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) s[j] *= Cell(x[j]);
+  }
+  static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a *= *b; }
+};
+
+/// Var and Std. The state is the mean and the sum of squared distances from it: exact under shifts, however large.
+template <class T> struct Moments {
+  using In = T;
+  using Cell = double;
+  using Out = double;
+  static constexpr int kCells = 2;
+  static void identity(Cell* s, const P&) { s[0] = s[1] = 0; }
+  static void leaf(Cell* s, const In* x, Run run, const P&) {  // two passes over a run that is in cache
+    const double n = double(run.count), mean = sum_of<double>(x, run.count, [](In v) { return double(v); }) / n;
+    const double squares = sum_of<double>(x, run.count, [mean](In v) { return (double(v) - mean) * (double(v) - mean); });
+    const double rest = sum_of<double>(x, run.count, [mean](In v) { return double(v) - mean; });
+    s[0] = mean, s[1] = squares - rest * rest / n;
+  }
+  static void add(Cell* s, int64_t width, const In* x, int64_t columns, Run at, const P&) {  // Welford 1962
+    const double weight = 1.0 / double(at.count + 1);
+    double* mean = s;
+    double* squares = s + width;
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      const double v = double(x[j]), distance = v - mean[j], moved = mean[j] + distance * weight;
+      mean[j] = moved;
+      squares[j] += distance * (v - moved);
+    }
+  }
+  static void join(Cell* a, const Cell* b, Run first, Run second, const P&) {  // Chan, Golub, LeVeque 1979
+    const double na = double(first.count), nb = double(second.count), distance = b[0] - a[0];
+    a[0] += distance * (nb / (na + nb));
+    a[1] += b[1] + distance * distance * (na * nb / (na + nb));
+  }
+  static Out result(const Cell* s, int64_t count, const P& p) {
+    const double divisor = double(count) - p.correction, variance = (count ? s[1] : NAN) / (divisor > 0 ? divisor : 0.0);
+    return p.op == ReduceOp::Std ? std::sqrt(variance) : variance;
+  }
+};
+
+}  // namespace
+
+Reducer sum_reducer(const ReduceParams& p, DType in, DType out) {
+  const bool moments = p.op == ReduceOp::Var || p.op == ReduceOp::Std;
+  const bool wide = in == kFloat64 || !is_floating(in);
+  if (moments) return wide ? make_reducer<Moments<double>>() : make_reducer<Moments<float>>();
+  const bool product = p.op == ReduceOp::Prod;
+  if (!is_floating(in) && !is_floating(out) && p.op != ReduceOp::Mean)
+    return product ? make_reducer<Prod<int64_t, uint64_t>>() : make_reducer<Sum<int64_t, uint64_t>>();
+  if (wide) return product ? make_reducer<Prod<double, double>>() : make_reducer<Sum<double, double>>();
+  return product ? make_reducer<Prod<float, double>>() : make_reducer<Sum<float, double>>();
+}
+
+}  // namespace tapir::inline v0::cpu
