@@ -1,0 +1,68 @@
+#include "dataset.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "../core/parallel.h"
+#include "../ops/ops.h"
+#include "sampler.h"
+
+namespace tapir::inline v0::data {
+
+Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices) {
+  const int64_t rows = x.size(0), count = int64_t(indices.size());
+  for (const int64_t i : indices) check_index("gather_rows", i, rows);
+  if (!x.device().is_cpu() || !x.is_contiguous() || x.requires_grad()) return x.index_select(0, tensor(indices, count));
+  Shape shape = x.shape();
+  shape[0] = count;
+  Tensor out = empty(shape, {.dtype = x.dtype()});
+  if (out.numel() == 0) return out;
+  // Whole rows of bytes: a loader thread needs no kernel for this.
+  const int64_t bytes = x.numel() / rows * size_of(x.dtype());
+  const char* from = static_cast<const char*>(x.data_ptr());
+  char* to = static_cast<char*>(out.data_ptr());
+  parallel_for(count, 1 + (1 << 20) / bytes, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) std::memcpy(to + i * bytes, from + indices[size_t(i)] * bytes, size_t(bytes));
+  });
+  return out;
+}
+
+int64_t common_rows(std::span<const Tensor> tensors) {
+  int64_t rows = -1;
+  for (const Tensor& t : tensors) {
+    check(t.defined() && t.dim() > 0, "[TensorDataset] expected tensors with rows, got {}", t.defined() ? "a 0-dim tensor" : "an undefined one");
+    check(rows < 0 || t.size(0) == rows, "[TensorDataset] expected tensors of as many rows as the first ({}), got {}", rows, t);
+    rows = t.size(0);
+  }
+  return rows;
+}
+
+void check_index(const char* op, int64_t index, int64_t size) {
+  check(index >= 0 && index < size, "[{}] expected an index in [0, {}), got {}", op, size, index);
+}
+
+std::vector<std::vector<int64_t>> split_indices(int64_t n, const std::vector<Scalar>& lengths, uint64_t seed) {
+  double sum = 0;
+  bool fractions = false;
+  for (const Scalar length : lengths) {
+    check(length.to_double() >= 0, "[random_split] expected lengths from 0 on, got {}", length);
+    fractions = fractions || length.is_float();
+    sum += length.to_double();
+  }
+  if (fractions) check(std::abs(sum - 1) < 1e-6, "[random_split] expected fractions that add up to 1, got {}", sum);
+  else check(sum == double(n), "[random_split] expected lengths that add up to {}, got {}", n, int64_t(sum));
+  const auto order = permutation(n, mix_seed(seed, 0x5eed));
+  std::vector<std::vector<int64_t>> out;
+  int64_t at = 0;
+  double edge = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    edge += lengths[i].to_double();
+    int64_t end = fractions ? std::llround(edge * double(n)) : at + lengths[i].to_int();
+    if (i + 1 == lengths.size()) end = n;
+    out.emplace_back(order.begin() + at, order.begin() + end);
+    at = end;
+  }
+  return out;
+}
+
+}  // namespace tapir::inline v0::data

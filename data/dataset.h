@@ -1,0 +1,141 @@
+#pragma once
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../core/tensor.h"
+#include "fields.h"
+#include "shared.h"
+
+namespace tapir::inline v0::data {
+
+/// Anything with `size()` and `get(i)`, which returns a sample: a Tensor, or a tuple, pair, array, vector or aggregate of Tensors.
+/// Worker threads of a loader call get() at the same time. Random operations within get() are seeded for each sample.
+template <class D> concept Dataset = requires(D& d, int64_t i) {
+  { d.size() } -> std::convertible_to<int64_t>;
+  d.get(i);
+};
+template <class D> using SampleOf = std::remove_cvref_t<decltype(std::declval<D&>().get(int64_t(0)))>;
+/// A dataset that can gather a whole batch at once.
+template <class D> concept BatchDataset = Dataset<D> && requires(D& d, std::span<const int64_t> indices) {
+  { d.get_batch(indices) } -> std::same_as<SampleOf<D>>;
+};
+
+/// Row i of x for each index, as one new tensor (count, ...); ValueError for an index out of range.
+Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices);
+/// Checks that every tensor has the same number of rows, and returns it.
+int64_t common_rows(std::span<const Tensor> tensors);
+void check_index(const char* op, int64_t index, int64_t size);
+
+/// Row i of each of N tensors (rows, ...): `TensorDataset(images, labels)`.
+template <size_t N> class TensorDataset {
+ public:
+  using Sample = std::array<Tensor, N>;
+  template <std::same_as<Tensor>... T>
+    requires(sizeof...(T) == N)
+  explicit TensorDataset(T... tensors) : tensors_{std::move(tensors)...}, size_(common_rows(tensors_)) {}
+  int64_t size() const { return size_; }
+  Sample get(int64_t i) const {
+    check_index("TensorDataset", i, size_);
+    Sample out;
+    for (size_t k = 0; k < N; ++k) out[k] = tensors_[k].select(0, i);
+    return out;
+  }
+  Sample get_batch(std::span<const int64_t> indices) const {
+    Sample out;
+    for (size_t k = 0; k < N; ++k) out[k] = gather_rows(tensors_[k], indices);
+    return out;
+  }
+  const Sample& tensors() const { return tensors_; }
+
+ private:
+  Sample tensors_;
+  int64_t size_;
+};
+template <class... T> TensorDataset(T...) -> TensorDataset<sizeof...(T)>;
+
+/// f applied to each sample: f(sample), or f(field, field, ...).
+template <Dataset D, class F> class MapDataset {
+ public:
+  MapDataset(D dataset, F f) : dataset_(std::move(dataset)), f_(std::move(f)) {}
+  int64_t size() { return dataset_.size(); }
+  auto get(int64_t i) {
+    if constexpr (std::invocable<F&, SampleOf<D>>) return f_(dataset_.get(i));
+    else return std::apply(f_, dataset_.get(i));
+  }
+
+ private:
+  D dataset_;
+  F f_;
+};
+template <Dataset D, class F> MapDataset<D, F> map(D dataset, F f) { return {std::move(dataset), std::move(f)}; }
+
+/// The samples at the given indices. ValueError for an index out of range.
+template <Dataset D> class Subset {
+ public:
+  Subset(Shared<D> dataset, std::vector<int64_t> indices) : dataset_(std::move(dataset)), indices_(std::move(indices)) {
+    for (const int64_t i : indices_) check_index("subset", i, dataset_->size());
+  }
+  int64_t size() const { return int64_t(indices_.size()); }
+  auto get(int64_t i) const {
+    check_index("subset", i, size());
+    return dataset_->get(indices_[size_t(i)]);
+  }
+  auto get_batch(std::span<const int64_t> at) const
+    requires BatchDataset<D>
+  {
+    std::vector<int64_t> inner;
+    for (const int64_t i : at) {
+      check_index("subset", i, size());
+      inner.push_back(indices_[size_t(i)]);
+    }
+    return dataset_->get_batch(inner);
+  }
+  const std::vector<int64_t>& indices() const { return indices_; }
+
+ private:
+  Shared<D> dataset_;
+  std::vector<int64_t> indices_;
+};
+template <Dataset D> Subset<D> subset(D dataset, std::vector<int64_t> indices) { return {Shared<D>(std::move(dataset)), std::move(indices)}; }
+
+/// The samples of several datasets, one after the other.
+template <Dataset... D> class ConcatDataset {
+ public:
+  explicit ConcatDataset(D... datasets) : datasets_(std::move(datasets)...) {}
+  int64_t size() {
+    return std::apply([](auto&... d) { return (int64_t(0) + ... + int64_t(d.size())); }, datasets_);
+  }
+  auto get(int64_t i) {
+    check_index("concat", i, size());
+    return get_from<0>(i);
+  }
+
+ private:
+  template <size_t K> auto get_from(int64_t i) {
+    auto& d = std::get<K>(datasets_);
+    if constexpr (K + 1 < sizeof...(D)) {
+      if (const int64_t n = d.size(); i >= n) return get_from<K + 1>(i - n);
+    }
+    return d.get(i);
+  }
+  std::tuple<D...> datasets_;
+};
+template <Dataset... D> ConcatDataset<D...> concat(D... datasets) { return ConcatDataset<D...>(std::move(datasets)...); }
+
+/// Index lists for random_split: `lengths` are counts that add up to n, or fractions that add up to 1.
+std::vector<std::vector<int64_t>> split_indices(int64_t n, const std::vector<Scalar>& lengths, uint64_t seed);
+/// Subsets of random samples without overlap: random_split(train, {55000, 5000}) or random_split(train, {0.9, 0.1}, seed).
+template <Dataset D> std::vector<Subset<D>> random_split(D dataset, const std::vector<Scalar>& lengths, uint64_t seed = 0) {
+  const Shared<D> shared(std::move(dataset));
+  std::vector<Subset<D>> out;
+  for (auto& indices : split_indices(shared->size(), lengths, seed)) out.emplace_back(shared, std::move(indices));
+  return out;
+}
+
+}  // namespace tapir::inline v0::data

@@ -1,0 +1,327 @@
+#include "epoch.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "../core/generator.h"
+#include "../core/modes.h"
+
+namespace tapir::inline v0::data::detail {
+
+// Note [Loader]
+// Batch b is made by whichever worker takes it, at most `window` batches ahead of the reader, and waits in slot b % window; so batches
+// arrive in order and memory is bounded. Each sample's random numbers are seeded by (seed, epoch, index): who makes it does not
+// matter. The state belongs to reader and workers alike: a worker that hangs in get() is left behind after half a second, and
+// finds, when it comes back, that it was told to stop. What a worker throws crosses over as text, since it must name the sample.
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+struct Left {};  // thrown by SampleScope when the epoch was left
+
+struct Failure {
+  ErrorKind kind;
+  std::string text;
+};
+struct Slot {
+  bool ready = false;
+  void* batch = nullptr;
+  std::optional<Failure> failure;
+};
+/// What a worker is at; read by a reader that has waited too long.
+struct Work {
+  std::atomic<int64_t> batch{-1}, index{-1};
+  bool done = false;
+};
+
+}  // namespace
+
+struct EpochState {
+  Shared<BatchSource> source;
+  LoaderOptions options;
+  int64_t epoch = 0, dataset_size = 0, first = 0, batches = 0, window = 0;
+  std::vector<int64_t> order;
+
+  std::mutex mutex;
+  std::condition_variable work_left, batch_ready, worker_done;
+  std::atomic<bool> stop{false};
+  int64_t next = 0, delivered = 0;  // batches taken by workers, and by the reader
+  std::vector<Slot> slots;
+  std::vector<Work> workers;  // one more than there are threads: the last is the calling thread's
+
+  explicit EpochState(size_t workers) : workers(workers + 1) {}
+  ~EpochState() {
+    for (auto& slot : slots)
+      if (slot.batch) source->drop(slot.batch);
+  }
+  std::span<const int64_t> indices_of(int64_t batch) const {
+    const int64_t from = first + batch * options.batch_size;
+    return std::span(order).subspan(size_t(from), size_t(std::min(options.batch_size, int64_t(order.size()) - from)));
+  }
+  bool in_caller(int64_t worker) const { return worker + 1 == int64_t(workers.size()); }
+};
+
+void SampleScope::begin(int64_t index) {
+  if (state_.stop.load(std::memory_order_relaxed)) throw Left{};
+  state_.workers[size_t(worker_)].index.store(index, std::memory_order_relaxed);
+  default_generator().set_state(mix_seed(state_.options.seed, uint64_t(state_.epoch), uint64_t(index)), 0);
+}
+void SampleScope::begin_collate() { state_.workers[size_t(worker_)].index.store(-1, std::memory_order_relaxed); }
+
+namespace {
+
+std::string list_of(std::span<const int64_t> indices) {
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(indices.size(), 8); ++i) (text += i ? ", " : "") += std::to_string(indices[i]);
+  return text + (indices.size() > 8 ? ", ..." : "");
+}
+
+Failure describe(EpochState& state, int64_t worker, int64_t batch, ErrorKind kind, std::string_view what) {
+  const int64_t index = state.workers[size_t(worker)].index.load(std::memory_order_relaxed);
+  const std::string who = state.in_caller(worker) ? "the calling thread" : "worker " + std::to_string(worker);
+  if (index >= 0)
+    return {kind == ErrorKind::OutOfMemory ? kind : ErrorKind::Runtime,
+            format("[DataLoader] expected sample {} of {}, got an exception in {}: {}", index, state.dataset_size, who, what)};
+  return {kind, format("[DataLoader] expected a batch of samples {}, got an exception in {}: {}", list_of(state.indices_of(batch)), who, what)};
+}
+
+/// Makes one batch; whatever it throws becomes the slot's failure.
+Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
+  Slot slot;
+  slot.ready = true;
+  auto& work = state.workers[size_t(worker)];
+  work.index = -1, work.batch = batch;
+  SampleScope scope(state, worker);
+  const auto fails = [&](ErrorKind kind, std::string_view what) { slot.failure = describe(state, worker, batch, kind, what); };
+  try {
+    slot.batch = state.source->make(state.indices_of(batch), scope);
+  } catch (const Left&) {
+    slot.ready = false;
+  } catch (const OutOfMemoryError& e) {
+    fails(ErrorKind::OutOfMemory, e.what());
+  } catch (const std::bad_alloc&) {
+    fails(ErrorKind::OutOfMemory, "no memory");
+  } catch (const ValueError& e) {
+    fails(ErrorKind::Value, e.what());
+  } catch (const std::exception& e) {
+    fails(ErrorKind::Runtime, e.what());
+  } catch (...) {
+    fails(ErrorKind::Runtime, "something that is not a std::exception");
+  }
+  work.batch = -1;
+  return slot;
+}
+
+void work(const std::shared_ptr<EpochState>& state, int64_t worker) {
+  NoGrad no_grad;
+  modes.threads = 1;
+  std::unique_lock lock(state->mutex);
+  for (;;) {
+    state->work_left.wait(lock, [&] {
+      return state->stop || state->next >= state->batches || state->next < state->delivered + state->window;
+    });
+    if (state->stop || state->next >= state->batches) break;
+    const int64_t batch = state->next++;
+    lock.unlock();
+    Slot slot = make_batch(*state, worker, batch);
+    lock.lock();
+    if (slot.failure) state->next = state->batches;  // the reader will not go beyond it
+    state->slots[size_t(batch % state->window)] = std::move(slot);
+    state->batch_ready.notify_all();
+  }
+  state->workers[size_t(worker)].done = true;
+  state->worker_done.notify_all();
+}
+
+/// The threads inherit a mask of every signal: signals are for the program's own threads.
+std::vector<std::thread> start_workers(const std::shared_ptr<EpochState>& state, int64_t count) {
+  std::vector<std::thread> threads;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    for (int64_t i = 0; i < count; ++i) threads.emplace_back(work, state, i);
+  } catch (const std::system_error& e) {
+    static std::atomic<bool> warned{false};
+    if (!warned.exchange(true))
+      std::fprintf(stderr, "tapir: [DataLoader] only %zu of %lld workers could be started (%s)\n", threads.size(), static_cast<long long>(count), e.what());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return threads;
+}
+
+/// Restores the calling thread's modes and random numbers, which making a batch changes.
+struct CallerScope {
+  NoGrad no_grad;
+  Generator before = default_generator();
+  ~CallerScope() { default_generator() = before; }
+};
+
+std::vector<int64_t> make_order(const LoaderOptions& options, int64_t n, int64_t epoch) {
+  auto order = options.sampler   ? options.sampler->indices(epoch)
+               : options.shuffle ? RandomSampler(n, options.seed).indices(epoch)
+                                 : SequentialSampler(n).indices(epoch);
+  for (size_t i = 0; i < order.size(); ++i)
+    check(order[i] >= 0 && order[i] < n, "[DataLoader] expected the sampler to give indices in [0, {}), got {} at position {}", n, order[i], int64_t(i));
+  return order;
+}
+
+int64_t checked_size(BatchSource& source) {
+  const int64_t n = source.size();
+  check_runtime(n >= 0, "[DataLoader] expected a dataset size from 0 on, got {}", n);
+  return n;
+}
+
+}  // namespace
+
+struct Epoch::Impl {
+  std::shared_ptr<EpochState> state;
+  std::vector<std::thread> threads;
+
+  Slot wait_for(int64_t batch);
+  [[noreturn]] void fail_late(int64_t batch);
+};
+
+Epoch::Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample) : impl_(nullptr) {
+  check_options(options);
+  const int64_t n = checked_size(*source);
+  auto order = make_order(options, n, epoch);
+  check(first_sample <= int64_t(order.size()), "[DataLoader] expected to go on at a sample of at most {}, got {}", int64_t(order.size()), first_sample);
+  const int64_t batches = count_batches(int64_t(order.size()) - first_sample, options);
+  const int64_t workers = std::min(options.num_workers, batches);
+  auto state = std::make_shared<EpochState>(size_t(workers));
+  state->source = std::move(source), state->options = options, state->epoch = epoch, state->dataset_size = n;
+  state->first = first_sample, state->batches = batches, state->order = std::move(order);
+  state->window = std::min(batches, workers * std::min(options.prefetch, batches));
+  state->slots.resize(size_t(state->window));
+  impl_ = new Impl{state, {}};
+  impl_->threads = start_workers(state, workers);
+}
+
+Epoch::~Epoch() {
+  if (!impl_) return;
+  auto& state = *impl_->state;
+  {
+    std::unique_lock lock(state.mutex);
+    state.stop = true;
+    state.work_left.notify_all();
+    const auto finished = [&] {
+      return std::all_of(state.workers.begin(), state.workers.begin() + int64_t(impl_->threads.size()), [](const Work& w) { return w.done; });
+    };
+    state.worker_done.wait_until(lock, Clock::now() + std::chrono::milliseconds(500), finished);
+  }
+  for (size_t i = 0; i < impl_->threads.size(); ++i) {
+    bool done;
+    {
+      std::lock_guard lock(state.mutex);
+      done = state.workers[i].done;
+    }
+    done ? impl_->threads[i].join() : impl_->threads[i].detach();
+  }
+  delete impl_;
+}
+
+void Epoch::Impl::fail_late(int64_t batch) {
+  std::string where = "no worker has taken it";
+  for (size_t i = 0; i < threads.size(); ++i)
+    if (state->workers[i].batch == batch) {
+      const int64_t index = state->workers[i].index;
+      where = index >= 0 ? format("worker {} is still in sample {}", int64_t(i), index) : format("worker {} is still in the collate function", int64_t(i));
+    }
+  state->stop = true;
+  fail(ErrorKind::Runtime, "[DataLoader] expected batch {} within {} s, but {}", batch, state->options.timeout, where);
+}
+
+Slot Epoch::Impl::wait_for(int64_t batch) {
+  std::unique_lock lock(state->mutex);
+  Slot& slot = state->slots[size_t(batch % state->window)];
+  const auto ready = [&] { return slot.ready; };
+  if (state->options.timeout <= 0) state->batch_ready.wait(lock, ready);
+  else {
+    const auto limit = std::chrono::duration<double>(std::min(state->options.timeout, 1e8));
+    if (!state->batch_ready.wait_until(lock, Clock::now() + std::chrono::duration_cast<Clock::duration>(limit), ready)) fail_late(batch);
+  }
+  ++state->delivered;
+  state->work_left.notify_all();
+  return std::exchange(slot, Slot());
+}
+
+void* Epoch::next(int64_t& samples) {
+  auto& state = *impl_->state;
+  const int64_t batch = state.delivered;  // only the reader writes it
+  if (batch >= state.batches || state.stop) return nullptr;
+  Slot slot;
+  if (impl_->threads.empty()) {
+    CallerScope scope;
+    slot = make_batch(state, int64_t(state.workers.size()) - 1, batch);
+    ++state.delivered;
+  } else {
+    slot = impl_->wait_for(batch);
+  }
+  if (slot.failure) {
+    state.stop = true;
+    fail(slot.failure->kind, "{}", slot.failure->text);
+  }
+  samples = int64_t(state.indices_of(batch).size());
+  if (!state.options.device) return slot.batch;
+  try {
+    state.source->move_to(slot.batch, *state.options.device);
+  } catch (...) {
+    state.source->drop(slot.batch);
+    throw;
+  }
+  return slot.batch;
+}
+
+void check_options(const LoaderOptions& o) {
+  check(o.batch_size > 0, "[DataLoader] expected batch_size above 0, got {}", o.batch_size);
+  check(o.num_workers >= 0 && o.num_workers <= 4096, "[DataLoader] expected num_workers from 0 to 4096, got {}", o.num_workers);
+  check(o.prefetch > 0, "[DataLoader] expected prefetch above 0, got {}", o.prefetch);
+  check(o.timeout >= 0, "[DataLoader] expected a timeout from 0 seconds on, got {}", o.timeout);
+  check(!(o.sampler && o.shuffle), "[DataLoader] expected either a sampler or shuffle, got both");
+}
+
+int64_t count_samples(BatchSource& source, const LoaderOptions& options) {
+  return options.sampler ? options.sampler->size() : checked_size(source);
+}
+int64_t count_batches(int64_t samples, const LoaderOptions& options) {
+  return samples / options.batch_size + (!options.drop_last && samples % options.batch_size != 0);
+}
+
+void check_columns(size_t fields, size_t expected, int64_t index) {
+  check(fields == expected, "[DataLoader] expected {} tensors in each sample, got {} in sample {}", int64_t(expected), int64_t(fields), index);
+}
+
+Tensor stack_column(const std::vector<Tensor>& rows, std::span<const int64_t> indices) {
+  const Tensor& first = rows[0];
+  for (size_t i = 0; i < rows.size(); ++i) {
+    check(rows[i].defined(), "[DataLoader] expected defined tensors, got an undefined one in sample {}", indices[i]);
+    check(rows[i].shape() == first.shape() && rows[i].dtype() == first.dtype() && rows[i].device() == first.device(),
+          "[DataLoader] expected samples of one shape and dtype, got {} in sample {} and {} in sample {} (a collate function of your own may accept them)",
+          first, indices[0], rows[i], indices[i]);
+  }
+  Shape shape = first.shape();
+  shape.insert(0, int64_t(rows.size()));
+  const Tensor out = empty(shape, {.dtype = first.dtype(), .device = first.device()});
+  const int64_t bytes = first.numel() * size_of(first.dtype());
+  for (size_t i = 0; i < rows.size() && bytes > 0; ++i) {
+    if (rows[i].is_contiguous() && rows[i].device().is_cpu()) std::memcpy(static_cast<char*>(out.data_ptr()) + int64_t(i) * bytes, rows[i].data_ptr(), size_t(bytes));
+    else out.select(0, int64_t(i)).copy_(rows[i]);
+  }
+  return out;
+}
+
+}  // namespace tapir::inline v0::data::detail

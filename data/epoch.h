@@ -1,0 +1,76 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "../core/tensor.h"
+#include "sampler.h"
+#include "shared.h"
+
+namespace tapir::inline v0::data {
+
+struct LoaderOptions {
+  int64_t batch_size = 1;
+  bool shuffle = false;     // a new permutation each epoch, fixed by (seed, epoch)
+  int64_t num_workers = 0;  // threads that load; 0: the calling thread does
+  uint64_t seed = 0;        // of the order and of random operations within get()
+  bool drop_last = false;   // leave out the last batch when it is short
+  double timeout = 0;       // seconds that workers have for a batch; 0: no limit
+  std::optional<Device> device = {};  // where batches go; by default they stay where they were made
+  int64_t prefetch = 2;               // batches that each worker may be ahead
+  Shared<Sampler> sampler = {};       // the order, instead of `shuffle`: {.sampler = WeightedRandomSampler(weights, 1000)}
+};
+
+namespace detail {
+
+struct EpochState;
+
+/// What the engine tells of a batch while it is made: which sample is being loaded, with its random numbers seeded.
+class SampleScope {
+ public:
+  SampleScope(EpochState& state, int64_t worker) : state_(state), worker_(worker) {}
+  /// Before each get(index). Leaves the batch by an exception of the engine's own when the epoch was left.
+  void begin(int64_t index);
+  void begin_collate();
+
+ private:
+  EpochState& state_;
+  int64_t worker_;
+};
+
+/// A dataset with its collate function, without their types. Batches are heap objects of the Batch type.
+struct BatchSource {
+  virtual ~BatchSource() = default;
+  virtual int64_t size() = 0;
+  virtual void* make(std::span<const int64_t> indices, SampleScope& scope) = 0;
+  virtual void drop(void* batch) noexcept = 0;
+  virtual void move_to(void* batch, Device device) = 0;
+};
+
+/// One pass over the data: worker threads that make batches, a bounded queue, batches in order. See Note [Loader].
+class Epoch {
+ public:
+  Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample);
+  Epoch(Epoch&& o) noexcept : impl_(std::exchange(o.impl_, nullptr)) {}
+  Epoch& operator=(Epoch&&) = delete;
+  ~Epoch();
+  /// The next batch, the caller's from now on, or null at the end; `samples` is how many it was made of.
+  void* next(int64_t& samples);
+
+ private:
+  struct Impl;
+  Impl* impl_;
+};
+
+/// ValueError for options that make no sense.
+void check_options(const LoaderOptions& options);
+/// How many samples and batches an epoch has.
+int64_t count_samples(BatchSource& source, const LoaderOptions& options);
+int64_t count_batches(int64_t samples, const LoaderOptions& options);
+/// One column of a batch: (count, ...). ValueError with both samples when they differ in shape or dtype.
+Tensor stack_column(const std::vector<Tensor>& rows, std::span<const int64_t> indices);
+void check_columns(size_t fields, size_t expected, int64_t index);
+
+}  // namespace detail
+}  // namespace tapir::inline v0::data
