@@ -2,6 +2,7 @@
 /// Every operation.
 #include "arithmetic.h"
 #include "cast.h"
+#include "conv.h"
 #include "create.h"
 #include "indexing.h"
 #include "matmul.h"
