@@ -1,0 +1,181 @@
+// Convolutions: dtype and layout of the operands, then the kernel that suits them: conv_direct.h for float32 in channels-last order
+// where it beats the library, dnn::conv for dense float32 and bfloat16, the implicit GEMM (conv_gemm.h) for all else.
+#include "conv_gemm.h"
+#include "dnn.h"
+#include "pack.h"
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+dnn::ConvShape conv_shape(V x, V w, V y, const ConvParams& p) {
+  dnn::ConvShape s{.n = x.sizes[0], .c = x.sizes[1], .o = y.sizes[1], .groups = p.groups, .spatial = p.spatial};
+  for (int64_t d = 0; d < p.spatial; ++d) {
+    s.in[d] = x.sizes[d + 2], s.out[d] = y.sizes[d + 2], s.kernel[d] = w.sizes[d + 2];
+    s.stride[d] = p.stride[d], s.padding[d] = p.padding[d], s.dilation[d] = p.dilation[d];
+  }
+  return s;
+}
+
+/// Whether v fills its memory in the order (N, C, spatial) or (N, spatial, C). Both can be true.
+bool fills(V v, bool channels_last) {
+  int64_t step = 1;
+  const auto next = [&](int64_t d) {
+    const bool fits = v.sizes[d] == 1 || v.strides[d] == step;
+    step *= v.sizes[d];
+    return fits;
+  };
+  bool ok = !channels_last || next(1);
+  for (int64_t d = v.rank; d-- > 0;)
+    if (!channels_last || d != 1) ok = ok && next(d);
+  return ok;
+}
+TensorView scratch_image(Context& ctx, V v, DType dtype, bool channels_last) {
+  TensorView image = v;
+  int64_t step = 1;
+  if (channels_last) image.strides[1] = 1, step = v.sizes[1];
+  for (int64_t d = v.rank; d-- > 0;)
+    if (!channels_last || d != 1) image.strides[d] = step, step *= v.sizes[d];
+  image.dtype = dtype;
+  image.data = ctx.scratch(v.numel() * size_of(dtype));
+  return image;
+}
+
+/// An operand in a layout and dtype that the kernels take: itself, or a copy, or memory that finish() copies back.
+class Operand {
+ public:
+  Operand(Context& ctx, V user, DType dtype, bool written, bool channels_last) : ctx_(ctx), user_(user), view_(user), written_(written) {
+    if (user.dtype == dtype && fills(user, channels_last)) {
+      last_ = channels_last;
+    } else if (user.dtype == dtype && fills(user, !channels_last)) {
+      last_ = !channels_last;
+    } else {
+      last_ = channels_last;
+      view_ = scratch_image(ctx, user, dtype, channels_last);
+      if (!written) copy(ctx, view_, user);
+    }
+  }
+  V view() const { return view_; }
+  dnn::Image image() const { return {view_.data, last_}; }
+  void finish() const {
+    if (written_ && view_.data != user_.data) copy(ctx_, user_, view_);
+  }
+
+ private:
+  Context& ctx_;
+  const TensorView &user_;
+  TensorView view_;
+  bool written_, last_;
+};
+
+/// The operands' common layout: channels last where x or y has it and the other does not forbid it.
+bool prefers_channels_last(V x, V y) { return fills(x, true) || (fills(y, true) && !fills(x, false)) || !(fills(x, false) || fills(y, false)); }
+
+DType conv_type(V x) { return x.dtype == kBFloat16 && dnn::has_bfloat16() ? kBFloat16 : compute_type(x.dtype); }
+
+void check_type(const char* op, V x) { check(is_floating(x.dtype), "[{}] expected a floating-point dtype, got {}", op, x.dtype); }
+
+/// The sum of each channel of dy, in an order that depends on the shape alone.
+template <class T> void sum_channels(Context& ctx, V dbias, V dy, const dnn::ConvShape& s) {
+  const Field<T> f = field<T>(dy);
+  double* parts = ctx.scratch_of<double>(s.n * s.o);
+  parallel_for(s.n, 1, [&](int64_t first, int64_t last) {
+    for (int64_t n = first; n < last; ++n)
+      for (int64_t o = 0; o < s.o; ++o) {
+        double sum = 0;
+        for (int64_t i = 0; i < s.out[0]; ++i)
+          for (int64_t j = 0; j < s.out[1]; ++j)
+            for (int64_t k = 0; k < s.out[2]; ++k)
+              sum += double(f.data[n * f.n + o * f.channel + i * f.at[0] + j * f.at[1] + k * f.at[2]]);
+        parts[n * s.o + o] = sum;
+      }
+  });
+  for (int64_t o = 0; o < s.o; ++o) {
+    double sum = 0;
+    for (int64_t n = 0; n < s.n; ++n) sum += parts[n * s.o + o];
+    dbias.as<T>()[o * dbias.strides[0]] = T(sum);
+  }
+}
+
+template <class T> void run_gemm(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, V x, V w, V y, V bias) {
+  ConvGemm<T> gemm(ctx, s, x, w, y);
+  if (pass == dnn::ConvPass::Forward) return gemm.forward(bias.as<T>());
+  if (pass == dnn::ConvPass::BackwardData) return gemm.backward_data();
+  gemm.backward_weight();
+  if (bias.defined()) sum_channels<T>(ctx, bias, y, s);
+}
+
+/// One pass in float32, float64 or bfloat16 over views of that dtype. bias: contiguous, in float32 (float64 for it) or absent.
+/// False: the library has no bfloat16 kernel for this shape.
+bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operand& x, const Operand& w, const Operand& y, V bias) {
+  const DType dtype = x.view().dtype;
+  if (dtype != kFloat64 && dnn::conv(ctx, {pass, dtype, s, x.image(), w.image(), y.image(), bias.as<float>()})) return true;
+  if (dtype == kBFloat16) return false;
+  if (dtype == kFloat64) run_gemm<double>(ctx, pass, s, x.view(), w.view(), y.view(), bias);
+  else run_gemm<float>(ctx, pass, s, x.view(), w.view(), y.view(), bias);
+  return true;
+}
+
+void forward_in(Context& ctx, DType dtype, V y, V x, V w, V bias, const ConvParams& params) {
+  const bool last = prefers_channels_last(y, x);
+  const Operand ys(ctx, y, dtype, true, last), xs(ctx, x, dtype, false, last), ws(ctx, w, dtype, false, false);
+  const TensorView b = bias.defined() ? dense(ctx, bias, dtype == kBFloat16 ? kFloat32 : dtype) : TensorView();
+  if (!run(ctx, dnn::ConvPass::Forward, conv_shape(x, w, y, params), xs, ws, ys, b)) return forward_in(ctx, kFloat32, y, x, w, bias, params);
+  ys.finish();
+}
+
+void backward_data_in(Context& ctx, DType dtype, V dx, V dy, V w, const ConvParams& params) {
+  const bool last = prefers_channels_last(dx, dy);
+  const Operand xs(ctx, dx, dtype, true, last), ys(ctx, dy, dtype, false, last), ws(ctx, w, dtype, false, false);
+  if (!run(ctx, dnn::ConvPass::BackwardData, conv_shape(dx, w, dy, params), xs, ws, ys, {}))
+    return backward_data_in(ctx, kFloat32, dx, dy, w, params);
+  xs.finish();
+}
+
+void backward_weight_in(Context& ctx, DType dtype, V dw, V dbias, V dy, V x, const ConvParams& params) {
+  const bool last = prefers_channels_last(x, dy);
+  const Operand xs(ctx, x, dtype, false, last), ys(ctx, dy, dtype, false, last), ws(ctx, dw, dtype, true, false);
+  const TensorView b = dbias.defined() ? scratch_like(ctx, dbias, dtype == kBFloat16 ? kFloat32 : dtype) : TensorView();
+  if (!run(ctx, dnn::ConvPass::BackwardWeight, conv_shape(x, dw, dy, params), xs, ws, ys, b))
+    return backward_weight_in(ctx, kFloat32, dw, dbias, dy, x, params);
+  ws.finish();
+  if (dbias.defined()) copy(ctx, dbias, b);
+}
+
+}  // namespace
+
+void conv(Context& ctx, V y, V x, V w, V bias, const ConvParams& params) {
+  check_type("conv", x);
+  if (y.numel() == 0) return;
+  if (x.numel() == 0 || w.numel() == 0) {  // no products: what is left is the bias
+    if (!bias.defined()) return fill(ctx, y, 0.0);
+    TensorView b = bias;
+    b.rank = y.rank;
+    for (int64_t d = 0; d < y.rank; ++d) b.sizes[d] = y.sizes[d], b.strides[d] = d == 1 ? bias.strides[0] : 0;
+    return copy(ctx, y, b);
+  }
+  forward_in(ctx, conv_type(x), y, x, w, bias, params);
+}
+
+void conv_backward_data(Context& ctx, V dx, V dy, V w, const ConvParams& params) {
+  check_type("conv_backward_data", dx);
+  if (dx.numel() == 0) return;
+  if (dy.numel() == 0 || w.numel() == 0) return fill(ctx, dx, 0.0);
+  backward_data_in(ctx, conv_type(dx), dx, dy, w, params);
+}
+
+void conv_backward_weight(Context& ctx, V dw, V dbias, V dy, V x, const ConvParams& params) {
+  check_type("conv_backward_weight", dw);
+  if (dw.numel() == 0 || dy.numel() == 0 || x.numel() == 0) {
+    fill(ctx, dw, 0.0);
+    if (!dbias.defined() || dbias.numel() == 0) return;
+    if (dy.numel() == 0) return fill(ctx, dbias, 0.0);
+    const DType sums = compute_type(x.dtype);
+    const dnn::ConvShape s = conv_shape(x, dw, dy, params);
+    const TensorView wide = dense(ctx, dy, sums), b = scratch_like(ctx, dbias, sums);
+    sums == kFloat64 ? sum_channels<double>(ctx, b, wide, s) : sum_channels<float>(ctx, b, wide, s);
+    return copy(ctx, dbias, b);
+  }
+  backward_weight_in(ctx, conv_type(x), dw, dbias, dy, x, params);
+}
+
+}  // namespace tapir::inline v0::cpu

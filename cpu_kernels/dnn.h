@@ -1,0 +1,50 @@
+#pragma once
+#include "../core/backend.h"
+
+// The small functions behind which a library may stand: onednn/ has oneDNN, own/ nothing but this library's own kernels. Which of
+// the two folders is built is CMake's choice. Each answers false where it has no good kernel; the caller then uses ours.
+namespace tapir::inline v0::cpu::dnn {
+
+/// Element (b, i, j) is data[b * batch + i * row + j * column].
+struct Matrix {
+  void* data = nullptr;
+  int64_t batch = 0, row = 0, column = 0;
+};
+/// out = relu?(alpha a b + beta out + bias). a, b: one of row and column is 1, the other at least the extent; out: column is 1.
+/// dtype float32, or bfloat16 where has_bfloat16(); bias: n numbers of float32 or null (then alpha must be 1 where it is not).
+struct Gemm {
+  DType dtype = kFloat32;
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  Matrix a, b, out;
+  const float* bias = nullptr;
+  float alpha = 1, beta = 0;
+  bool relu = false;
+};
+bool gemm(Context& ctx, const Gemm& g);
+
+/// Whether bfloat16 has instructions of its own here. Elsewhere it is computed in float32, which is five times faster.
+bool has_bfloat16();
+
+enum class ConvPass : uint8_t { Forward, BackwardData, BackwardWeight };
+/// Sizes of a convolution; extents behind `spatial` are 1.
+struct ConvShape {
+  int64_t n = 0, c = 0, o = 0, groups = 1, spatial = 2;
+  int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1};
+  int64_t stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1};
+};
+/// A dense operand in (N, C, spatial...) or channels-last order; the weight's N and C are O and C / groups.
+struct Image {
+  void* data = nullptr;
+  bool channels_last = false;
+};
+/// One pass: what it computes is written (y; x; w and, where not null, bias), the rest read. bias is float32.
+struct Conv {
+  ConvPass pass;
+  DType dtype = kFloat32;
+  ConvShape shape;
+  Image x, w, y;
+  float* bias = nullptr;
+};
+bool conv(Context& ctx, const Conv& c);
+
+}  // namespace tapir::inline v0::cpu::dnn

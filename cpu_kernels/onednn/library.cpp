@@ -1,0 +1,64 @@
+#include "library.h"
+
+#include <omp.h>
+
+#include "../dnn.h"
+
+namespace tapir::inline v0::cpu::dnn {
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+static dnnl::stream& stream() {
+  thread_local dnnl::stream s(engine());
+  return s;
+}
+
+Session::Session() : threads_(in_parallel_region() ? 1 : get_num_threads()), before_(omp_get_max_threads()) {
+  if (threads_ != before_) omp_set_num_threads(threads_);
+}
+Session::~Session() {
+  if (threads_ != before_) omp_set_num_threads(before_);
+}
+
+uint64_t Key::hash() const {
+  uint64_t h = uint64_t(count);
+  for (int i = 0; i < count; ++i) {
+    h = (h ^ uint64_t(words[size_t(i)])) * 0x9e3779b97f4a7c15u;
+    h ^= h >> 32;
+  }
+  return h;
+}
+
+void Call::argument(int name, const dnnl::memory::desc& desc) {
+  const size_t i = size_t(count_++);
+  memory_[i] = dnnl::memory(desc, engine(), DNNL_MEMORY_NONE);
+  arguments_[i] = {name, memory_[i].get()};
+}
+
+void Call::run(Context& ctx, std::initializer_list<void*> data) {
+  int i = 0;
+  if (scratch_) dnnl_memory_set_data_handle(arguments_[size_t(i++)].memory, ctx.scratch(scratch_));
+  for (void* p : data) dnnl_memory_set_data_handle(arguments_[size_t(i++)].memory, p);
+  const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream().get(), count_, arguments_.data());
+  check_internal(status == dnnl_success, "[onednn] execution failed with status {}", int(status));
+}
+
+Call make_reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+  const dnnl::reorder::primitive_desc desc(engine(), from, engine(), to, attributes());
+  Call call(dnnl::reorder(desc), desc.scratchpad_desc());
+  call.argument(DNNL_ARG_FROM, from);
+  call.argument(DNNL_ARG_TO, to);
+  return call;
+}
+
+bool has_bfloat16() {
+  static const bool has = [] {
+    const int wanted = int(dnnl::cpu_isa::avx512_core_bf16);
+    return (int(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+  }();
+  return has;
+}
+
+}  // namespace tapir::inline v0::cpu::dnn

@@ -1,0 +1,10 @@
+// Without oneDNN: everything falls to the kernels of ../matmul.cpp and ../conv_*.cpp.
+#include "../dnn.h"
+
+namespace tapir::inline v0::cpu::dnn {
+
+bool gemm(Context&, const Gemm&) { return false; }
+bool has_bfloat16() { return false; }
+bool conv(Context&, const Conv&) { return false; }
+
+}  // namespace tapir::inline v0::cpu::dnn

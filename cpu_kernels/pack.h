@@ -1,0 +1,41 @@
+#pragma once
+#include "kernels.h"
+
+namespace tapir::inline v0::cpu {
+
+/// A new view of that shape in scratch memory, row-major.
+inline TensorView scratch_like(Context& ctx, V x, DType dtype) {
+  TensorView y = x;
+  y.dtype = dtype;
+  int64_t step = 1;
+  for (int64_t d = x.rank; d-- > 0;) {
+    y.strides[d] = x.sizes[d] > 1 && x.strides[d] == 0 ? 0 : step;  // what repeats stays one
+    step *= y.strides[d] == 0 ? 1 : x.sizes[d];
+  }
+  y.data = ctx.scratch(step * size_of(dtype));
+  return y;
+}
+/// x with every axis that repeats (stride 0) cut to extent 1.
+inline TensorView without_repeats(V x) {
+  TensorView y = x;
+  for (int64_t d = 0; d < x.rank; ++d)
+    if (x.strides[d] == 0) y.sizes[d] = 1;
+  return y;
+}
+/// A copy of x in scratch memory, row-major; axes that repeat still do.
+inline TensorView packed(Context& ctx, V x, DType dtype) {
+  const TensorView y = scratch_like(ctx, x, dtype);
+  copy(ctx, without_repeats(y), without_repeats(x));
+  return y;
+}
+/// The same without repeats: truly dense.
+inline TensorView dense(Context& ctx, V x, DType dtype) {
+  TensorView y = x;
+  for (int64_t d = 0, step = x.numel(); d < x.rank; ++d) step /= x.sizes[d], y.strides[d] = step;
+  y.dtype = dtype;
+  y.data = ctx.scratch(x.numel() * size_of(dtype));
+  copy(ctx, y, x);
+  return y;
+}
+
+}  // namespace tapir::inline v0::cpu

@@ -1,0 +1,191 @@
+// Pooling forward: a block of neighbouring channels (channels last) or of neighbouring outputs (other layouts) is kept in registers
+// or the first cache while the window runs over it.
+#include "pool_window.h"
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+/// The largest values so far and where they were; the first position always enters, NaN wins, later ones only if larger.
+template <class A> struct Best {
+  A value[kPoolLanes];
+  int32_t index[kPoolLanes];
+  void start() {
+    std::fill_n(value, kPoolLanes, std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity() : std::numeric_limits<A>::lowest());
+    std::fill_n(index, kPoolLanes, -1);
+  }
+  template <class T> void offer(int64_t lo, int64_t hi, const T* x, int64_t stride, int32_t index0, int32_t index_step) {
+    for (int64_t i = lo; i < hi; ++i) {
+      const A v = A(x[(i - lo) * stride]);
+      const bool wins = (v > value[i]) | (v != v) | (index[i] < 0);
+      value[i] = wins ? v : value[i];
+      index[i] = wins ? index0 + int32_t(i - lo) * index_step : index[i];
+    }
+  }
+};
+
+template <class T> struct MaxPool {
+  using A = typename PoolAcc<T>::type;
+  const Windows& w;
+  Field<T> x, y;
+  Field<int64_t> indices;
+
+  void take(const Best<A>& best, int64_t at, int64_t step, int64_t index_at, int64_t index_step, int64_t count) const {
+    if (step == 1)
+      for (int64_t l = 0; l < count; ++l) y.data[at + l] = T(best.value[l]);
+    else
+      for (int64_t l = 0; l < count; ++l) y.data[at + l * step] = T(best.value[l]);
+    if (!indices.data) return;
+    if (index_step == 1)
+      for (int64_t l = 0; l < count; ++l) indices.data[index_at + l] = best.index[l];
+    else
+      for (int64_t l = 0; l < count; ++l) indices.data[index_at + l * index_step] = best.index[l];
+  }
+
+  /// One output row of image n, channels last.
+  void row_of_channels(int64_t n, int64_t i, int64_t j) const {
+    const Span &a = w.spans[0][i], &b = w.spans[1][j];
+    Best<A> best;
+    for (int64_t k = 0; k < w.out[2]; ++k)
+      for (int64_t c0 = 0; c0 < w.c; c0 += kPoolLanes) {
+        const int64_t count = std::min(kPoolLanes, w.c - c0);
+        const Span& d = w.spans[2][k];
+        best.start();
+        for (int64_t p = 0; p < a.count; ++p)
+          for (int64_t q = 0; q < b.count; ++q)
+            for (int64_t r = 0; r < d.count; ++r) {
+              const int64_t z = a.first + p * w.step[0], u = b.first + q * w.step[1], v = d.first + r * w.step[2];
+              const T* from = x.data + n * x.n + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2];
+              const auto index = int32_t((z * w.in[1] + u) * w.in[2] + v);
+              if (count == kPoolLanes) best.offer(0, kPoolLanes, from, 1, index, 0);
+              else best.offer(0, count, from, 1, index, 0);
+            }
+        take(best, n * y.n + c0 + i * y.at[0] + j * y.at[1] + k * y.at[2], 1,
+             n * indices.n + c0 + i * indices.at[0] + j * indices.at[1] + k * indices.at[2], 1, count);
+      }
+  }
+
+  /// One output row of channel c, the lanes along it. Offset r of the window serves the outputs [lo, hi).
+  void row_of_outputs(int64_t n, int64_t c, int64_t i, int64_t j, const PoolParams& params) const {
+    const Span &a = w.spans[0][i], &b = w.spans[1][j];
+    const int64_t stride = params.stride[2], padding = params.padding[2], dilation = params.dilation[2];
+    Best<A> best;
+    for (int64_t k0 = 0; k0 < w.out[2]; k0 += kPoolLanes) {
+      const int64_t count = std::min(kPoolLanes, w.out[2] - k0);
+      best.start();
+      for (int64_t p = 0; p < a.count; ++p)
+        for (int64_t q = 0; q < b.count; ++q)
+          for (int64_t r = 0; r < params.kernel[2]; ++r) {
+            const int64_t z = a.first + p * w.step[0], u = b.first + q * w.step[1], start = k0 * stride - padding + r * dilation;
+            const int64_t lo = start < 0 ? (-start + stride - 1) / stride : 0;
+            const int64_t hi = std::min(count, start < w.in[2] ? (w.in[2] - 1 - start) / stride + 1 : 0);
+            const int64_t v = start + lo * stride, step = stride * x.at[2];
+            if (lo >= hi) continue;
+            const T* from = x.data + n * x.n + c * x.channel + z * x.at[0] + u * x.at[1] + v * x.at[2];
+            const auto index = int32_t((z * w.in[1] + u) * w.in[2] + v);
+            if (step == 1) best.offer(lo, hi, from, 1, index, 1);
+            else if (step == 2) best.offer(lo, hi, from, 2, index, int32_t(stride));
+            else best.offer(lo, hi, from, step, index, int32_t(stride));
+          }
+      take(best, n * y.n + c * y.channel + i * y.at[0] + j * y.at[1] + k0 * y.at[2], y.at[2],
+           n * indices.n + c * indices.channel + i * indices.at[0] + j * indices.at[1] + k0 * indices.at[2], indices.at[2], count);
+    }
+  }
+};
+
+template <class T> struct AvgPool {
+  using A = typename PoolAcc<T>::type;
+  const Windows& w;
+  Field<T> x, y;
+
+  void row_of_channels(int64_t n, int64_t i, int64_t j) const {
+    const Span &a = w.spans[0][i], &b = w.spans[1][j];
+    A sums[kPoolLanes];
+    for (int64_t k = 0; k < w.out[2]; ++k)
+      for (int64_t c0 = 0; c0 < w.c; c0 += kPoolLanes) {
+        const int64_t count = std::min(kPoolLanes, w.c - c0);
+        const Span& d = w.spans[2][k];
+        std::fill_n(sums, kPoolLanes, A(0));
+        for (int64_t z = a.first; z < a.first + a.count; ++z)
+          for (int64_t u = b.first; u < b.first + b.count; ++u)
+            for (int64_t v = d.first; v < d.first + d.count; ++v) {
+              const T* from = x.data + n * x.n + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2];
+              if (count == kPoolLanes)
+                for (int64_t l = 0; l < kPoolLanes; ++l) sums[l] += A(from[l]);
+              else
+                for (int64_t l = 0; l < count; ++l) sums[l] += A(from[l]);
+            }
+        const A scale = A(w.inverse(i, j, k));
+        T* to = y.data + n * y.n + c0 + i * y.at[0] + j * y.at[1] + k * y.at[2];
+        for (int64_t l = 0; l < count; ++l) to[l] = T(sums[l] * scale);
+      }
+  }
+
+  void row_of_outputs(int64_t n, int64_t c, int64_t i, int64_t j) const {
+    const Span &a = w.spans[0][i], &b = w.spans[1][j];
+    for (int64_t k = 0; k < w.out[2]; ++k) {
+      const Span& d = w.spans[2][k];
+      A sum = 0;
+      for (int64_t z = a.first; z < a.first + a.count; ++z)
+        for (int64_t u = b.first; u < b.first + b.count; ++u) {
+          const T* from = x.data + n * x.n + c * x.channel + z * x.at[0] + u * x.at[1] + d.first * x.at[2];
+          if (x.at[2] == 1 && d.count >= kLanes<A>) {
+#pragma omp simd reduction(+ : sum)
+            for (int64_t v = 0; v < d.count; ++v) sum += A(from[v]);
+          } else {
+            for (int64_t v = 0; v < d.count; ++v) sum += A(from[v * x.at[2]]);
+          }
+        }
+      y.data[n * y.n + c * y.channel + i * y.at[0] + j * y.at[1] + k * y.at[2]] = T(sum * A(w.inverse(i, j, k)));
+    }
+  }
+};
+
+/// Runs f over all output rows, image by image; over each channel of its own when `by_channel`.
+template <class F> void for_rows(const Windows& w, bool by_channel, F&& f) {
+  const int64_t channels = by_channel ? w.c : 1, rows = w.n * channels * w.out[0] * w.out[1];
+  const int64_t work = w.out[2] * (by_channel ? 1 : w.c) * std::max<int64_t>(1, volume(w.in) / volume(w.out));
+  parallel_for(rows, std::max<int64_t>(1, 16384 / work), [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t j = row % w.out[1], i = row / w.out[1] % w.out[0], plane = row / (w.out[0] * w.out[1]);
+      f(plane / channels, plane % channels, i, j);
+    }
+  });
+}
+
+template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolParams& p) {
+  const Windows w = windows(ctx, x, y, p);
+  const auto fx = field<T>(x), fy = field<T>(y);
+  if (p.op == PoolOp::Max) {
+    const MaxPool<T> max{w, fx, fy, indices.defined() ? field<int64_t>(indices) : Field<int64_t>()};
+    if (channels_inside(fx, fy, max.indices)) return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { max.row_of_channels(n, i, j); });
+    for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { max.row_of_outputs(n, c, i, j, p); });
+  } else if constexpr (!std::is_integral_v<T>) {
+    const AvgPool<T> avg{w, fx, fy};
+    if (channels_inside(fx, fy)) return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { avg.row_of_channels(n, i, j); });
+    for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { avg.row_of_outputs(n, c, i, j); });
+  } else {
+    fail(ErrorKind::Value, "[pool] expected a floating-point dtype for a mean, got {}", x.dtype);
+  }
+}
+
+}  // namespace
+
+void pool(Context& ctx, V user_y, V user_indices, V user_x, const PoolParams& params) {
+  if (user_y.numel() == 0) return;
+  const TensorView y = with_three_axes(user_y), indices = with_three_axes(user_indices), x = with_three_axes(user_x);
+  const PoolParams p = with_three_axes(params);
+  switch (x.dtype) {
+    case kFloat32: return pool_as<float>(ctx, y, indices, x, p);
+    case kFloat64: return pool_as<double>(ctx, y, indices, x, p);
+    case kFloat16: return pool_as<Half>(ctx, y, indices, x, p);
+    case kBFloat16: return pool_as<BFloat16>(ctx, y, indices, x, p);
+    case kInt64: return pool_as<int64_t>(ctx, y, indices, x, p);
+    case kInt32: return pool_as<int32_t>(ctx, y, indices, x, p);
+    case kInt16: return pool_as<int16_t>(ctx, y, indices, x, p);
+    case kInt8: return pool_as<int8_t>(ctx, y, indices, x, p);
+    case kUInt8: return pool_as<uint8_t>(ctx, y, indices, x, p);
+    default: fail(ErrorKind::Value, "[pool] expected a numeric dtype, got {}", x.dtype);
+  }
+}
+
+}  // namespace tapir::inline v0::cpu

@@ -1,0 +1,60 @@
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "../core/dtype.h"
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+namespace tapir::inline v0::cpu {
+
+/// Bytes of the widest vectors that the compiler may use, and how many of them a loop can keep in registers.
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64, kVectorRegisters = 32;
+#elif defined(__AVX__)
+inline constexpr int kVectorBytes = 32, kVectorRegisters = 16;
+#else
+inline constexpr int kVectorBytes = 16, kVectorRegisters = 16;
+#endif
+
+/// A vector of T that may lie at any address: *reinterpret_cast<const Vec<float>*>(p) loads and stores.
+template <class T, int Bytes = kVectorBytes> struct VecOf {
+  typedef T type __attribute__((vector_size(Bytes), may_alias, aligned(alignof(T))));
+};
+template <class T, int Bytes = kVectorBytes> using Vec = typename VecOf<T, Bytes>::type;
+template <class T> inline constexpr int kLanes = kVectorBytes / int(sizeof(T));
+
+template <class T> inline Vec<T> load(const T* p) { return *reinterpret_cast<const Vec<T>*>(p); }
+template <class T> inline void store(T* p, Vec<T> v) { *reinterpret_cast<Vec<T>*>(p) = v; }
+
+/// kLanes<float> elements as float32.
+inline Vec<float> load_float(const float* p) { return load(p); }
+inline Vec<float> load_float(const BFloat16* p) {
+  using Bits = Vec<uint16_t, kVectorBytes / 2>;
+  Bits bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return std::bit_cast<Vec<float>>(__builtin_convertvector(bits, Vec<uint32_t>) << 16);
+}
+inline Vec<float> load_float(const Half* p) {
+#if defined(__AVX512F__)
+  return std::bit_cast<Vec<float>>(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+#elif defined(__F16C__)
+  return std::bit_cast<Vec<float>>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#else
+  Vec<float> v;
+  for (int i = 0; i < kLanes<float>; ++i) v[i] = float(p[i]);
+  return v;
+#endif
+}
+/// The lanes' sum, always in the same order.
+template <class T> inline T sum_lanes(Vec<T> v) {
+  T t[kLanes<T>];
+  std::memcpy(t, &v, sizeof v);
+  for (int n = kLanes<T> / 2; n > 0; n /= 2)
+    for (int i = 0; i < n; ++i) t[i] += t[i + n];
+  return t[0];
+}
+
+}  // namespace tapir::inline v0::cpu
