@@ -181,6 +181,16 @@ void pack_operand(Context& ctx, dnn::Matrix& x, int64_t batch, int64_t rows, int
   x = {y.data, x.batch == 0 ? 0 : rows * columns, columns, 1};
 }
 
+/// Keeps NaN, as the library's own relu does not.
+template <class T> void relu_rows(const Product& p) {
+  parallel_for(p.batch * p.m, std::max<int64_t>(1, 32768 / p.n), [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      T* out = static_cast<T*>(p.out.data) + row / p.m * p.out.batch + row % p.m * p.out.row;
+      for (int64_t j = 0; j < p.n; ++j) out[j] = float(out[j]) < 0 ? T(0) : out[j];
+    }
+  });
+}
+
 /// By the library. False: p still says what there is to do, in operands that suit it better.
 bool library_product(Context& ctx, Product& p, DType dtype) {
   tidy(p.out, p.m, p.n);
@@ -192,7 +202,7 @@ bool library_product(Context& ctx, Product& p, DType dtype) {
   if (!is_blas(p.a, p.m, p.k)) pack_operand(ctx, p.a, p.batch, p.m, p.k, dtype);
   if (!is_blas(p.b, p.k, p.n)) pack_operand(ctx, p.b, p.batch, p.k, p.n, dtype);
   dnn::Gemm g{.dtype = dtype, .batch = p.batch, .m = p.m, .n = p.n, .k = p.k, .a = p.a, .b = p.b, .out = p.out};
-  g.alpha = float(p.alpha), g.relu = p.relu;
+  g.alpha = float(p.alpha);
   if (vector_bias && dtype == kBFloat16) {
     float* bias = ctx.scratch_of<float>(p.n);
     for (int64_t j = 0; j < p.n; ++j) bias[j] = float(static_cast<const BFloat16*>(p.bias.data)[j]);
@@ -203,7 +213,9 @@ bool library_product(Context& ctx, Product& p, DType dtype) {
     add_bias_first<float>(p);
   }
   g.beta = float(p.beta);
-  return dnn::gemm(ctx, g);
+  if (!dnn::gemm(ctx, g)) return false;
+  if (p.relu) dtype == kBFloat16 ? relu_rows<BFloat16>(p) : relu_rows<float>(p);
+  return true;
 }
 
 void float_product(Context& ctx, Product p) {

@@ -17,7 +17,6 @@ std::unique_ptr<Call> make_gemm(const Gemm& g) try {
   dnnl::post_ops after;
   if (g.alpha != 1) append_eltwise(after, dnnl::algorithm::eltwise_linear, g.alpha, 0);
   if (g.beta != 0) after.append_sum(g.beta);
-  if (g.relu) append_eltwise(after, dnnl::algorithm::eltwise_relu, 0, 0);
   const Desc a = describe_matrix(g, g.a, g.m, g.k), b = describe_matrix(g, g.b, g.k, g.n), out = describe_matrix(g, g.out, g.m, g.n);
   const auto f32 = dnnl::memory::data_type::f32;
   const Desc bias = g.batch == 1 ? Desc({1, g.n}, f32, dnnl::memory::dims{g.n, 1}) : Desc({1, 1, g.n}, f32, dnnl::memory::dims{g.n, g.n, 1});
@@ -40,7 +39,7 @@ bool gemm(Context& ctx, const Gemm& g) {
   const Session session;
   Key key;
   key.add(session.threads(), g.dtype, g.batch, g.m, g.n, g.k, g.a.batch, g.a.row, g.a.column, g.b.batch, g.b.row, g.b.column);
-  key.add(g.out.batch, g.out.row, std::bit_cast<int32_t>(g.alpha), std::bit_cast<int32_t>(g.beta), g.bias != nullptr, g.relu);
+  key.add(g.out.batch, g.out.row, std::bit_cast<int32_t>(g.alpha), std::bit_cast<int32_t>(g.beta), g.bias != nullptr);
   Call* call = cache.find(key, [&] { return make_gemm(g); });
   if (!call) return false;
   if (g.bias) call->run(ctx, {g.a.data, g.b.data, g.out.data, const_cast<float*>(g.bias)});

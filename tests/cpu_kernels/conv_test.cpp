@@ -1,0 +1,184 @@
+#include "arrays.h"
+#include "catch.h"
+
+#include <cmath>
+#include <limits>
+
+#include <tapir/core/parallel.h>
+
+using namespace tapir_tests;
+
+namespace {
+
+struct Case {
+  int64_t n, c, o, groups;
+  std::vector<int64_t> in, kernel, stride, padding, dilation;
+};
+
+/// A convolution by its definition, in double; coordinates are padded to three axes.
+struct Reference {
+  const Case& k;
+  ConvParams p;
+  std::vector<int64_t> out;
+
+  explicit Reference(const Case& c) : k(c) {
+    p.spatial = int64_t(c.in.size()), p.groups = c.groups;
+    for (size_t d = 0; d < c.in.size(); ++d) {
+      p.stride[d] = c.stride[d], p.padding[d] = c.padding[d], p.dilation[d] = c.dilation[d];
+      out.push_back((c.in[d] + 2 * c.padding[d] - (c.kernel[d] - 1) * c.dilation[d] - 1) / c.stride[d] + 1);
+    }
+  }
+  std::vector<int64_t> shape(int64_t a, int64_t b, const std::vector<int64_t>& rest) const {
+    std::vector<int64_t> s{a, b};
+    s.insert(s.end(), rest.begin(), rest.end());
+    return s;
+  }
+  std::vector<int64_t> x() const { return shape(k.n, k.c, k.in); }
+  std::vector<int64_t> w() const { return shape(k.o, k.c / k.groups, k.kernel); }
+  std::vector<int64_t> y() const { return shape(k.n, k.o, out); }
+
+  static int64_t offset(const Array& a, int64_t i, int64_t j, const int64_t* at) {
+    int64_t sum = i * a.view.strides[0] + j * a.view.strides[1];
+    for (int64_t d = 2; d < a.view.rank; ++d) sum += at[d - 2] * a.view.strides[d];
+    return sum;
+  }
+  /// f(n, o, c, offsets in y, x, w) for each product of the convolution; offsets of the arrays given.
+  template <class F> void each(const Array& xa, const Array& wa, const Array& ya, F&& f) const {
+    const size_t axes = k.in.size();
+    int64_t outs = 1, taps = 1;
+    for (size_t d = 0; d < axes; ++d) outs *= out[d], taps *= k.kernel[d];
+    for (int64_t n = 0; n < k.n; ++n)
+      for (int64_t o = 0; o < k.o; ++o)
+        for (int64_t i = 0; i < outs; ++i)
+          for (int64_t t = 0; t < taps; ++t) {
+            int64_t to[3] = {}, tap[3] = {}, from[3] = {}, left = i, rest = t;
+            bool inside = true;
+            for (size_t d = axes; d-- > 0;) {
+              to[d] = left % out[d], left /= out[d], tap[d] = rest % k.kernel[d], rest /= k.kernel[d];
+              from[d] = to[d] * k.stride[d] - k.padding[d] + tap[d] * k.dilation[d];
+              inside = inside && from[d] >= 0 && from[d] < k.in[d];
+            }
+            for (int64_t c = 0; inside && c < k.c / k.groups; ++c)
+              f(offset(xa, n, o / (k.o / k.groups) * (k.c / k.groups) + c, from), offset(wa, o, c, tap), offset(ya, n, o, to), o);
+          }
+  }
+};
+
+/// Orders of the dimensions in memory: contiguous, channels last, and one that is neither.
+std::vector<int> order(size_t rank, int kind) {
+  std::vector<int> o;
+  if (kind == 0)
+    for (size_t d = 0; d < rank; ++d) o.push_back(int(d));
+  else if (kind == 1) {
+    o.push_back(0);
+    for (size_t d = 2; d < rank; ++d) o.push_back(int(d));
+    o.push_back(1);
+  } else {
+    for (size_t d = rank; d-- > 0;) o.push_back(int(d));
+  }
+  return o;
+}
+
+int64_t mismatches(const Array& a, const std::vector<double>& expected) {
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < a.count; ++i) {
+    const double got = read(a.view.dtype, a.view.data, i), want = as_type(a.view.dtype, expected[size_t(i)]);
+    wrong += !(std::abs(got - want) <= 1e-5 * std::abs(want));
+  }
+  return wrong;
+}
+
+void check_case(const Case& k, DType t, int x_order, int y_order, int w_order, bool with_bias) {
+  const Reference r(k);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Array x(t, r.x(), order(r.x().size(), x_order)), y(t, r.y(), order(r.y().size(), y_order)), w(t, r.w(), order(r.w().size(), w_order));
+  Array bias(t, {k.o});
+  x.random(1, -2, 2), w.random(2, -1, 1), bias.random(3);
+  CAPTURE(name_of(t), k.n, k.c, k.o, k.groups, k.in, k.kernel, k.stride, k.padding, k.dilation, x_order, y_order, w_order, with_bias);
+  const auto value = [&](const Array& a, int64_t i) { return read(t, a.view.data, i); };
+
+  std::vector<double> ey(size_t(y.count), 0.0), ex(size_t(x.count), 0.0), ew(size_t(w.count), 0.0), eb(size_t(k.o), 0.0);
+  y.fill(nan);
+  r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ey[size_t(yi)] += value(x, xi) * value(w, wi); });
+  cpu_table().conv(cpu_context(), y.view, x.view, w.view, with_bias ? bias.view : TensorView(), r.p);
+  int64_t spatial = 1;
+  for (const int64_t e : r.out) spatial *= e;
+  for (int64_t i = 0; with_bias && i < k.n * k.o * spatial; ++i) {
+    int64_t at[3] = {}, left = i % spatial;
+    for (size_t d = r.out.size(); d-- > 0;) at[d] = left % r.out[d], left /= r.out[d];
+    ey[size_t(Reference::offset(y, i / spatial / k.o, i / spatial % k.o, at))] += value(bias, i / spatial % k.o);
+  }
+  CHECK(mismatches(y, ey) == 0);
+
+  y.random(4, -1, 1);
+  x.fill(nan);
+  r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ex[size_t(xi)] += value(y, yi) * value(w, wi); });
+  cpu_table().conv_backward_data(cpu_context(), x.view, y.view, w.view, r.p);
+  CHECK(mismatches(x, ex) == 0);
+
+  x.random(5, -1, 1);
+  w.fill(nan), bias.fill(nan);
+  r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ew[size_t(wi)] += value(x, xi) * value(y, yi); });
+  for (int64_t i = 0; i < k.n * k.o * spatial; ++i) {
+    int64_t at[3] = {}, left = i % spatial;
+    for (size_t d = r.out.size(); d-- > 0;) at[d] = left % r.out[d], left /= r.out[d];
+    eb[size_t(i / spatial % k.o)] += value(y, Reference::offset(y, i / spatial / k.o, i / spatial % k.o, at));
+  }
+  cpu_table().conv_backward_weight(cpu_context(), w.view, with_bias ? bias.view : TensorView(), y.view, x.view, r.p);
+  CHECK(mismatches(w, ew) == 0);
+  if (with_bias) CHECK(mismatches(bias, eb) == 0);
+}
+
+const Case cases[] = {
+    {2, 1, 4, 1, {9, 9}, {3, 3}, {1, 1}, {0, 0}, {1, 1}},       {2, 1, 32, 1, {12, 10}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
+    {2, 3, 16, 1, {11, 13}, {5, 3}, {2, 2}, {2, 1}, {1, 1}},    {1, 32, 64, 1, {8, 9}, {3, 3}, {1, 1}, {0, 0}, {1, 1}},
+    {2, 16, 33, 1, {7, 6}, {3, 3}, {1, 2}, {1, 2}, {1, 2}},     {2, 8, 12, 4, {8, 8}, {3, 3}, {2, 1}, {1, 1}, {1, 1}},
+    {2, 16, 16, 16, {8, 7}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},    {3, 20, 24, 1, {6, 6}, {1, 1}, {1, 1}, {0, 0}, {1, 1}},
+    {2, 20, 24, 1, {7, 7}, {1, 1}, {2, 2}, {0, 0}, {1, 1}},     {2, 5, 7, 1, {20}, {4}, {3}, {2}, {2}},
+    {1, 16, 16, 1, {33}, {3}, {1}, {1}, {1}},                   {2, 3, 4, 1, {5, 6, 7}, {2, 3, 2}, {1, 2, 1}, {1, 1, 0}, {2, 1, 1}},
+    {1, 4, 6, 2, {4, 4, 5}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+    {1, 2, 2, 1, {3, 3}, {3, 3}, {2, 2}, {4, 4}, {1, 1}},  // windows that lie wholly in the padding
+    {40, 2, 6, 1, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
+};
+
+}  // namespace
+
+TEST_CASE("conv: float32 and float64, groups, strides, padding, dilation, 1 to 3 axes, every layout") {
+  for (const Case& k : cases)
+    for (int form = 0; form < 9; ++form)
+      for (const DType t : {kFloat32, kFloat64}) check_case(k, t, form % 3, form / 3, form % 2, form % 4 < 2);
+}
+
+TEST_CASE("conv: 16-bit floats") {  // BI-099
+  for (const Case& k : cases)
+    for (int form = 0; form < 2; ++form)
+      for (const DType t : {kFloat16, kBFloat16}) check_case(k, t, form, form, form, form == 0);
+}
+
+TEST_CASE("conv: zero sizes") {  // BI-103, BI-104
+  for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
+    check_case({0, 3, 4, 1, {8, 8}, {3, 3}, {1, 1}, {0, 0}, {1, 1}}, t, 0, 0, 0, true);
+    check_case({2, 0, 4, 1, {8, 8}, {3, 3}, {1, 1}, {0, 0}, {1, 1}}, t, 0, 0, 0, true);
+    check_case({2, 3, 0, 1, {8, 8}, {3, 3}, {1, 1}, {0, 0}, {1, 1}}, t, 0, 0, 0, true);
+    check_case({2, 3, 4, 1, {0, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}, t, 0, 0, 0, true);
+  }
+}
+
+TEST_CASE("conv: an expanded input and a sliced weight") {
+  const Case k{2, 4, 6, 1, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}};
+  const Reference r(k);
+  for (const DType t : {kFloat32, kFloat64}) {
+    Array x(t, r.x(), {}, {0, 1}), w(t, r.w(), {}, {}, 2), y(t, r.y(), {}, {}, 1);
+    x.random(1), w.random(2);
+    std::vector<double> expected(size_t(y.count), 0.0);
+    y.fill(0);
+    r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { expected[size_t(yi)] += read(t, x.view.data, xi) * read(t, w.view.data, wi); });
+    cpu_table().conv(cpu_context(), y.view, x.view, w.view, {}, r.p);
+    CHECK(mismatches(y, expected) == 0);
+  }
+}
+
+TEST_CASE("conv: an integer dtype is a ValueError") {
+  Array x(kInt64, {1, 1, 4, 4}), w(kInt64, {1, 1, 3, 3}), y(kInt64, {1, 1, 2, 2});
+  CHECK_THROWS_AS(cpu_table().conv(cpu_context(), y.view, x.view, w.view, {}, {}), ValueError);
+}

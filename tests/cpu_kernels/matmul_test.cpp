@@ -1,0 +1,130 @@
+#include "arrays.h"
+#include "catch.h"
+
+#include <cmath>
+#include <limits>
+
+#include <tapir/core/parallel.h>
+
+using namespace tapir_tests;
+
+namespace {
+
+/// Compares with loops in double, element by element.
+void compare(Array& out, const Array& a, const Array& b, const Array* bias, MatmulParams p) {
+  const DType t = out.view.dtype;
+  std::vector<double> expected;
+  const int64_t batch = out.view.sizes[0], m = out.view.sizes[1], n = out.view.sizes[2], k = a.view.sizes[2];
+  const TensorView wide = bias ? bias->view.expand(out.view.shape()) : TensorView();
+  for (int64_t at = 0; at < batch; ++at)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int64_t q = 0; q < k; ++q) sum += a(at, i, q) * b(at, q, j);
+        sum *= p.alpha;
+        if (p.beta != 0) sum += p.beta * out(at, i, j);
+        if (bias) sum += read(t, wide.data, at * wide.strides[0] + i * wide.strides[1] + j * wide.strides[2]);
+        if (is_integral(t)) sum = as_type(t, sum);
+        expected.push_back(as_type(t, p.relu && sum < 0 ? 0 : sum));
+      }
+  cpu_table().matmul(cpu_context(), out.view, a.view, b.view, bias ? bias->view : TensorView(), p);
+  int64_t wrong = 0, e = 0;
+  for (int64_t at = 0; at < batch; ++at)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j, ++e) wrong += out(at, i, j) != expected[size_t(e)];
+  CAPTURE(name_of(t), batch, m, n, k, p.alpha, p.beta, p.relu, bias != nullptr);
+  CHECK(wrong == 0);
+}
+
+struct Extents {
+  int64_t batch, m, n, k;
+};
+const Extents extents[] = {{1, 1, 1, 1}, {1, 2, 3, 4}, {3, 5, 7, 9}, {1, 33, 65, 40}, {2, 40, 20, 70}, {1, 1, 150, 90}, {1, 130, 1, 70}, {4, 1, 33, 70}, {1, 200, 90, 300}};
+
+}  // namespace
+
+TEST_CASE("matmul: every dtype, operands straight and transposed") {
+  for (const DType t : all_dtypes)
+    for (const Extents& e : extents)
+      for (int form = 0; form < 8; ++form) {
+        const auto order = [&](int bit) { return form & bit ? std::vector<int>{0, 2, 1} : std::vector<int>{0, 1, 2}; };
+        Array a(t, {e.batch, e.m, e.k}, order(1)), b(t, {e.batch, e.k, e.n}, order(2)), out(t, {e.batch, e.m, e.n}, order(4));
+        a.random(1), b.random(2);
+        out.fill(std::numeric_limits<double>::quiet_NaN());
+        compare(out, a, b, nullptr, {});
+      }
+}
+
+TEST_CASE("matmul: gaps, repeated rows and shared batches") {
+  for (const DType t : {kFloat32, kFloat64, kBFloat16, kInt32})
+    for (const Extents& e : extents)
+      for (int form = 0; form < 6; ++form) {
+        const int64_t gap = form % 2 ? 3 : 0;
+        Array a(t, {e.batch, e.m, e.k}, {}, form == 2 ? std::vector<int>{0} : form == 4 ? std::vector<int>{1} : std::vector<int>{}, gap);
+        Array b(t, {e.batch, e.k, e.n}, {1, 2, 0}, form >= 3 ? std::vector<int>{0} : form == 2 ? std::vector<int>{2} : std::vector<int>{}, gap);
+        Array c(t, {e.batch, e.m, e.n}, form == 5 ? std::vector<int>{1, 2, 0} : std::vector<int>{}, {}, gap);
+        a.random(3), b.random(4), c.random(5);
+        compare(c, a, b, nullptr, {});
+      }
+}
+
+TEST_CASE("matmul: alpha, beta, bias and relu") {
+  for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt8, kUInt8})
+    for (const Extents& e : extents)
+      for (int form = 0; form < 32; ++form) {
+        MatmulParams p{.alpha = form & 1 ? 2.0 : 1.0, .beta = form & 2 ? 3.0 : 0.0, .relu = (form & 4) != 0};
+        Array a(t, {e.batch, e.m, e.k}), b(t, {e.batch, e.k, e.n}, {0, 2, 1}), out(t, {e.batch, e.m, e.n}, form & 16 ? std::vector<int>{0, 2, 1} : std::vector<int>{});
+        a.random(6, -1, 1), b.random(7, -1, 1), out.random(8);
+        if (p.beta == 0) out.fill(std::numeric_limits<double>::quiet_NaN());
+        Array vector(t, {e.n}), full(t, {e.batch, e.m, e.n}), column(t, {e.m, 1});
+        vector.random(9), full.random(10), column.random(11);
+        const Array* biases[] = {nullptr, &vector, &full, &column};
+        compare(out, a, b, biases[form / 8 % 4], p);
+      }
+}
+
+TEST_CASE("matmul: zero sizes") {  // BI-101, BI-102
+  for (const DType t : all_dtypes) {
+    for (const Extents& e : {Extents{0, 2, 3, 4}, Extents{2, 0, 3, 4}, Extents{2, 2, 0, 4}}) {
+      Array a(t, {e.batch, e.m, e.k}), b(t, {e.batch, e.k, e.n}), out(t, {e.batch, e.m, e.n});
+      CHECK_NOTHROW(cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {}));
+    }
+    for (const double beta : {0.0, 2.0}) {
+      Array a(t, {2, 20, 0}), b(t, {2, 0, 40}), out(t, {2, 20, 40}), bias(t, {40});
+      out.random(1, 0, 3), bias.random(2, 0, 3);
+      if (beta == 0) out.fill(std::numeric_limits<double>::quiet_NaN());
+      compare(out, a, b, nullptr, {.beta = beta});
+      if (beta == 0) out.fill(std::numeric_limits<double>::quiet_NaN());
+      compare(out, a, b, &bias, {.beta = beta});
+    }
+  }
+}
+
+TEST_CASE("matmul: NaN reaches the result, also through relu") {
+  for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16})
+    for (const int64_t size : {2, 40}) {
+      Array a(t, {1, size, size}), b(t, {1, size, size}), out(t, {1, size, size});
+      a.random(1), b.random(2);
+      a.set(std::numeric_limits<double>::quiet_NaN(), 0, 1, 1);
+      cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {.relu = true});
+      for (int64_t j = 0; j < size; ++j) CHECK(std::isnan(out(0, 1, j)));
+      CHECK(!std::isnan(out(0, 0, 0)));
+    }
+}
+
+TEST_CASE("matmul: our own loops give the same bits for any number of threads") {
+  const int before = get_num_threads();
+  for (const DType t : {kFloat64, kInt32}) {
+    std::vector<char> first;
+    for (const int threads : {1, 2, 3}) {
+      set_num_threads(threads);
+      Array a(t, {1, 150, 400}), b(t, {1, 400, 120}), out(t, {1, 150, 120});
+      for (int64_t i = 0; i < a.count; ++i) write(t, a.view.data, i, double(i % 97) / 7.0);
+      for (int64_t i = 0; i < b.count; ++i) write(t, b.view.data, i, double(i % 89) / 11.0);
+      cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {});
+      if (first.empty()) first = out.bytes;
+      CHECK(first == out.bytes);
+    }
+  }
+  set_num_threads(before);
+}
