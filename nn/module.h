@@ -156,7 +156,7 @@ template <class M, class... Nothing> auto clone(M& m, Nothing...) {
   return clone_field(m, memo);
 }
 template <class M> Tensor call_erased(M& m, const Tensor& x) {
-  if constexpr (requires { { m(x) } -> std::convertible_to<Tensor>; }) return m(x);
+  if constexpr (requires { { m.forward(x) } -> std::convertible_to<Tensor>; }) return m(x);
   else fail(ErrorKind::Value, "[{}] this module has no forward(Tensor) that returns a Tensor", typeid(M).name());
 }
 
