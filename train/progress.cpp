@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "table.h"
 #include "terminal.h"
 
 namespace tapir::inline v0::train {
@@ -32,9 +33,7 @@ std::string clock_text(double seconds) {
 std::string short_number(double value) {
   const double size = std::abs(value);
   const int decimals = !std::isfinite(value) || size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 || size == 0 ? 2 : 4;
-  char text[400];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
+  return fixed(value, decimals);
 }
 
 ProgressBar::ProgressBar(std::string_view label, int64_t total, const ProgressOptions& options)
