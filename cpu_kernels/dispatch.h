@@ -47,4 +47,23 @@ template <class F> decltype(auto) for_all(std::string_view op, DType dtype, F&& 
   }
 }
 
+/// The four floats.
+template <class F> decltype(auto) for_any_float(std::string_view op, DType dtype, F&& f) {
+  switch (dtype) {
+    case kFloat16: return f.template operator()<Half>();
+    case kBFloat16: return f.template operator()<BFloat16>();
+    default: return for_floats(op, dtype, f);
+  }
+}
+
+/// An integer as wide as the elements: for kernels that only move them.
+template <class F> decltype(auto) for_size(DType dtype, F&& f) {
+  switch (size_of(dtype)) {
+    case 1: return f.template operator()<uint8_t>();
+    case 2: return f.template operator()<uint16_t>();
+    case 4: return f.template operator()<uint32_t>();
+    default: return f.template operator()<uint64_t>();
+  }
+}
+
 }  // namespace tapir::inline v0::cpu

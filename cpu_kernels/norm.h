@@ -1,0 +1,22 @@
+#pragma once
+#include "kernels.h"
+#include "moments.h"
+#include "stage.h"
+
+namespace tapir::inline v0::cpu {
+
+struct NormOperands {
+  const TensorView &y, &mean, &rstd, &x, &weight, &bias, &running_mean, &running_var;
+};
+struct NormGradOperands {
+  const TensorView &dx, &dweight, &dbias, &dy, &x, &weight, &mean, &rstd;
+};
+
+/// Layer and Rms, for T of float, double, Half, BFloat16 (norm_rows.cpp).
+template <class T> void norm_rows(Context& ctx, const NormOperands& o, const NormParams& params);
+template <class T> void norm_rows_backward(Context& ctx, const NormGradOperands& o, const NormParams& params);
+/// Batch and Group (norm_channels.cpp).
+template <class T> void norm_channels(Context& ctx, const NormOperands& o, const NormParams& params);
+template <class T> void norm_channels_backward(Context& ctx, const NormGradOperands& o, const NormParams& params);
+
+}  // namespace tapir::inline v0::cpu

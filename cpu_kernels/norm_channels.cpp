@@ -1,0 +1,404 @@
+#include <cmath>
+
+#include "../core/parallel.h"
+#include "norm.h"
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+// Note [Channel norms]
+// Batch and group norm share everything: x (N, C, ...) is seen as `outer` samples of `channels` with one set of statistics for
+// each (sample, group): batch norm is one sample of all N with groups of one channel. What is summed is cut into `parts` by shape
+// alone. Two layouts are fast: rows (channels_last: channels lie side by side, loops run over channels) and planes (NCHW and any
+// other strides: a loop runs over one channel's pixels).
+
+constexpr int64_t kGrain = 16384;   // elements
+constexpr int64_t kRowBlock = 64;   // rows summed in C before they go into double
+
+template <int K> struct ChannelView {
+  int64_t n, channels, plane;  // plane: product of the spatial extents
+  std::array<const int64_t*, K> strides;
+  Walk<K> pixels;              // one plane
+  Walk<K> all;                 // everything but the channels
+  bool by_rows;
+
+  ChannelView(V x, const std::array<const int64_t*, K>& strides)
+      : n(x.sizes[0]), channels(x.sizes[1]), plane(1), strides(strides),
+        pixels(std::span(x.sizes + 2, size_t(x.rank - 2)), spatial(strides)), all(x.shape(), strides, 1) {
+    plane = pixels.total;
+    by_rows = channels > 1 && all.rank == 1;
+    for (const int64_t* s : strides) by_rows = by_rows && s[1] == 1;
+  }
+  static std::array<const int64_t*, K> spatial(std::array<const int64_t*, K> strides) {
+    for (auto& s : strides) s += 2;
+    return strides;
+  }
+  int64_t row_stride(int k) const { return all.step(k); }
+  /// f(count, offsets) for segments of plane (image, channel).
+  template <class F> void segments(int64_t image, int64_t channel, F&& f) const {
+    pixels.run(0, plane, [&](int64_t, int64_t count, std::array<int64_t, size_t(K)> at) {
+      for (int k = 0; k < K; ++k) at[size_t(k)] += image * strides[size_t(k)][0] + channel * strides[size_t(k)][1];
+      for (int64_t done = 0; done < count; done += kSegment) {
+        f(std::min(kSegment, count - done), at);
+        for (int k = 0; k < K; ++k) at[size_t(k)] += kSegment * pixels.step(k);
+      }
+    });
+  }
+};
+
+/// How sums are cut.
+struct Cut {
+  int64_t outer, channels, groups, rows, part_rows, parts;  // rows of a sample; parts of part_rows rows
+
+  template <int K> Cut(const ChannelView<K>& view, const NormParams& params) {
+    const bool batch = params.op == NormOp::Batch;
+    outer = batch ? 1 : view.n, channels = view.channels, groups = batch ? channels : params.groups;
+    rows = batch ? view.n * view.plane : view.plane;
+    if (view.by_rows) {
+      constexpr int64_t kPart = 131072;  // elements
+      const int64_t wanted = std::clamp<int64_t>(rows * channels / kPart, 1, 64);
+      part_rows = std::max<int64_t>(1, (rows + wanted - 1) / wanted);
+    } else {
+      part_rows = std::max<int64_t>(1, view.plane);
+    }
+    parts = (rows + part_rows - 1) / part_rows;
+  }
+  int64_t per_group() const { return groups ? channels / groups : 0; }
+  int64_t cells() const { return outer * channels; }
+  int64_t count(int64_t part) const { return std::min(part_rows, rows - part * part_rows); }
+  int64_t grain() const { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, part_rows * channels)); }
+};
+
+// ---- rows: columns [0, width) of `rows` rows, width <= kSegment ----
+
+template <class T, class C>
+void column_moments(const T* x, int64_t stride, int64_t rows, int64_t width, double* mean, double* m2) {
+  alignas(64) C buffer[kSegment], shift[kSegment], s1[kSegment], s2[kSegment];
+  // Distances are taken from what is known of the mean, so that nothing cancels; at first from a few rows' mean.
+  const int64_t probe = std::min<int64_t>(rows, 8);
+  std::fill_n(shift, width, C(0));
+  for (int64_t r = 0; r < probe; ++r) {
+    const C* const row = read_row(x + r * stride, 1, width, buffer);
+    for (int64_t c = 0; c < width; ++c) shift[c] += row[c];
+  }
+  for (int64_t c = 0; c < width; ++c) shift[c] /= C(probe), mean[c] = m2[c] = 0;
+  for (int64_t first = 0; first < rows; first += kRowBlock) {
+    const int64_t n = std::min(kRowBlock, rows - first);
+    std::fill_n(s1, width, C(0)), std::fill_n(s2, width, C(0));
+    for (int64_t r = first; r < first + n; ++r) {
+      const C* const row = read_row(x + r * stride, 1, width, buffer);
+      for (int64_t c = 0; c < width; ++c) {
+        const C d = row[c] - shift[c];
+        s1[c] += d, s2[c] += d * d;
+      }
+    }
+    const double before = double(first), added = double(n), share = added / (before + added), both = before * share;
+    for (int64_t c = 0; c < width; ++c) {
+      const double a = s1[c], delta = double(shift[c]) + a / added - mean[c];
+      mean[c] += delta * share;
+      m2[c] += double(s2[c]) - a * (a / added) + delta * delta * both;
+      shift[c] = C(mean[c]);
+    }
+  }
+}
+
+/// Sums of dy and dy (x - mean).
+template <class T, class C>
+void column_sums(const T* dy, int64_t dy_stride, const T* x, int64_t x_stride, int64_t rows, int64_t width, const C* mean, double* sum_dy,
+                 double* sum_dyx) {
+  alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], s1[kSegment], s2[kSegment];
+  std::fill_n(sum_dy, width, 0.0), std::fill_n(sum_dyx, width, 0.0);
+  for (int64_t first = 0; first < rows; first += kRowBlock) {
+    std::fill_n(s1, width, C(0)), std::fill_n(s2, width, C(0));
+    for (int64_t r = first; r < std::min(rows, first + kRowBlock); ++r) {
+      const C* const g = read_row(dy + r * dy_stride, 1, width, dy_buffer);
+      const C* const v = read_row(x + r * x_stride, 1, width, x_buffer);
+      for (int64_t c = 0; c < width; ++c) s1[c] += g[c], s2[c] += g[c] * (v[c] - mean[c]);
+    }
+    for (int64_t c = 0; c < width; ++c) sum_dy[c] += double(s1[c]), sum_dyx[c] += double(s2[c]);
+  }
+}
+
+/// f(sample, part, first channel, channels, first row of all rows, rows) in parallel, for the rows layout.
+template <class F> void for_row_parts(const Cut& cut, F&& f) {
+  parallel_for(cut.outer * cut.parts, cut.grain(), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t sample = i / cut.parts, part = i % cut.parts;
+      for (int64_t c = 0; c < cut.channels; c += kSegment)
+        f(i, c, std::min(kSegment, cut.channels - c), sample * cut.rows + part * cut.part_rows, cut.count(part));
+    }
+  });
+}
+/// f(cell of (sample, part, channel), image, channel) in parallel, for planes; a part is an image, or a sample is.
+template <int K, class F> void for_planes(const ChannelView<K>& view, F&& f) {
+  parallel_for(view.n * view.channels, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, view.plane)), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) f(i, i / view.channels, i % view.channels);
+  });
+}
+
+/// Mean and squared distances of each (sample, part, channel).
+template <class T> void partial_moments(V x, const ChannelView<2>& view, const Cut& cut, double* mean, double* m2) {
+  using C = Compute<T>;
+  const T* const data = x.as<T>();
+  if (view.by_rows)
+    for_row_parts(cut, [&](int64_t part, int64_t c, int64_t width, int64_t row, int64_t rows) {
+      const int64_t cell = part * cut.channels + c;
+      column_moments<T, C>(data + row * view.row_stride(0) + c, view.row_stride(0), rows, width, mean + cell, m2 + cell);
+    });
+  else
+    for_planes(view, [&](int64_t cell, int64_t image, int64_t channel) {
+      alignas(64) C buffer[kSegment];
+      Moments moments;
+      view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 2>& at) {
+        moments.add(read_row(data + at[0], view.pixels.step(0), n, buffer), n);
+      });
+      mean[cell] = moments.mean, m2[cell] = moments.m2;
+    });
+}
+
+/// y = (x - mean) scale + shift; the three have one value for each (sample, channel).
+template <class C> struct Affine {
+  const C *mean, *scale, *shift;
+};
+template <class T> void apply(const NormOperands& o, const ChannelView<2>& view, const Cut& cut, const Affine<Compute<T>>& k) {
+  using C = Compute<T>;
+  if (view.by_rows) {
+    const int64_t grain = std::max<int64_t>(1, kGrain / cut.channels);
+    parallel_for(cut.outer * cut.rows, grain, [&](int64_t first, int64_t last) {
+      alignas(64) C from[kSegment], to[kSegment];
+      for (int64_t r = first; r < last; ++r)
+        for (int64_t c0 = 0; c0 < cut.channels; c0 += kSegment) {
+          const int64_t n = std::min(kSegment, cut.channels - c0), cell = r / cut.rows * cut.channels + c0;
+          const C* const x = read_row(o.x.as<T>() + r * view.row_stride(0) + c0, 1, n, from);
+          T* const place = o.y.as<T>() + r * view.row_stride(1) + c0;
+          C* const y = row_target(place, 1, to);
+          for (int64_t c = 0; c < n; ++c) y[c] = (x[c] - k.mean[cell + c]) * k.scale[cell + c] + k.shift[cell + c];
+          write_row(place, 1, n, y);
+        }
+    });
+    return;
+  }
+  for_planes(view, [&](int64_t, int64_t image, int64_t channel) {
+    alignas(64) C from[kSegment], to[kSegment];
+    const int64_t cell = image / cut.parts * cut.channels + channel, xs = view.pixels.step(0), ys = view.pixels.step(1);
+    const C mean = k.mean[cell], scale = k.scale[cell], shift = k.shift[cell];
+    view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 2>& at) {
+      const C* const x = read_row(o.x.as<T>() + at[0], xs, n, from);
+      C* const y = row_target(o.y.as<T>() + at[1], ys, to);
+      for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * scale + shift;
+      write_row(o.y.as<T>() + at[1], ys, n, y);
+    });
+  });
+}
+
+void update_running(V running, double value, double momentum, int64_t channel) {
+  double old;
+  load_row(running, channel * running.strides[0], 0, 1, &old);
+  old += momentum * (value - old);
+  store_row(running, channel * running.strides[0], 0, 1, &old);
+}
+
+/// Statistics of each (sample, group) from those of the parts; running statistics follow.
+template <class C>
+void finish_moments(const NormOperands& o, const Cut& cut, const NormParams& params, const double* part_mean,
+                    const double* part_m2, C* mean, C* rstd) {
+  for (int64_t s = 0; s < cut.outer; ++s)
+    for (int64_t g = 0; g < cut.groups; ++g) {
+      Moments all;
+      for (int64_t part = 0; part < cut.parts; ++part)
+        for (int64_t c = g * cut.per_group(); c < (g + 1) * cut.per_group(); ++c) {
+          const int64_t cell = (s * cut.parts + part) * cut.channels + c;
+          all.merge(double(cut.count(part)), part_mean[cell], part_m2[cell]);
+        }
+      mean[s * cut.groups + g] = C(all.mean);
+      rstd[s * cut.groups + g] = C(1 / std::sqrt(all.variance() + params.eps));
+      if (params.op != NormOp::Batch || all.n == 0) continue;
+      if (o.running_mean.defined()) update_running(o.running_mean, all.mean, params.momentum, g);
+      if (o.running_var.defined()) update_running(o.running_var, all.n > 1 ? all.m2 / (all.n - 1) : 0, params.momentum, g);
+    }
+}
+
+}  // namespace
+
+template <class T> void norm_channels(Context& ctx, const NormOperands& o, const NormParams& params) {
+  using C = Compute<T>;
+  const ChannelView<2> view(o.x, {o.x.strides, o.y.strides});
+  const Cut cut(view, params);
+  const int64_t statistics = cut.outer * cut.groups;
+  C* const mean = o.mean.defined() ? staged<C>(ctx, o.mean, false) : ctx.scratch_of<C>(statistics);
+  C* const rstd = o.rstd.defined() ? staged<C>(ctx, o.rstd, false) : ctx.scratch_of<C>(statistics);
+  if (params.op == NormOp::Batch && !params.training) {
+    const C* const running_mean = staged<C>(ctx, o.running_mean, true);
+    const C* const running_var = staged<C>(ctx, o.running_var, true);
+    for (int64_t c = 0; c < cut.channels; ++c)
+      mean[c] = running_mean[c], rstd[c] = C(1 / std::sqrt(double(running_var[c]) + params.eps));
+  } else {
+    const int64_t cells = cut.cells() * cut.parts;
+    double* const partial = ctx.scratch_of<double>(2 * cells);
+    if (cut.rows > 0) partial_moments<T>(o.x, view, cut, partial, partial + cells);
+    finish_moments(o, cut, params, partial, partial + cells, mean, rstd);
+  }
+  if (o.mean.defined()) unstage(o.mean, mean);
+  if (o.rstd.defined()) unstage(o.rstd, rstd);
+  const C* const weight = staged<C>(ctx, o.weight, true);
+  const C* const bias = staged<C>(ctx, o.bias, true);
+  C* const means = ctx.scratch_of<C>(3 * cut.cells());
+  C *const scales = means + cut.cells(), *const shifts = scales + cut.cells();
+  for (int64_t i = 0; i < cut.cells(); ++i) {
+    const int64_t c = i % cut.channels, g = i / cut.channels * cut.groups + c / cut.per_group();
+    means[i] = mean[g], scales[i] = weight ? rstd[g] * weight[c] : rstd[g], shifts[i] = bias ? bias[c] : C(0);
+  }
+  if (cut.rows > 0) apply<T>(o, view, cut, {means, scales, shifts});
+}
+
+namespace {
+
+/// Sums of dy and dy (x - mean) of each (sample, part, channel). means: one for each (sample, channel).
+template <class T>
+void partial_sums(const NormGradOperands& o, const ChannelView<3>& view, const Cut& cut, const Compute<T>* means, double* sum_dy,
+                  double* sum_dyx) {
+  using C = Compute<T>;
+  const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
+  if (view.by_rows) {
+    for_row_parts(cut, [&](int64_t part, int64_t c, int64_t width, int64_t row, int64_t rows) {
+      const int64_t cell = part * cut.channels + c;
+      column_sums<T, C>(dy + row * view.row_stride(0) + c, view.row_stride(0), x + row * view.row_stride(1) + c, view.row_stride(1), rows,
+                        width, means + part / cut.parts * cut.channels + c, sum_dy + cell, sum_dyx + cell);
+    });
+    return;
+  }
+  for_planes(view, [&](int64_t cell, int64_t image, int64_t channel) {
+    alignas(64) C dy_buffer[kSegment], x_buffer[kSegment];
+    const C mean = means[image / cut.parts * cut.channels + channel];
+    double total_dy = 0, total_dyx = 0;
+    view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 3>& at) {
+      const C* const g = read_row(dy + at[0], view.pixels.step(0), n, dy_buffer);
+      const C* const v = read_row(x + at[1], view.pixels.step(1), n, x_buffer);
+      C a = 0, b = 0;
+#pragma omp simd reduction(+ : a, b)
+      for (int64_t i = 0; i < n; ++i) a += g[i], b += g[i] * (v[i] - mean);
+      total_dy += double(a), total_dyx += double(b);
+    });
+    sum_dy[cell] = total_dy, sum_dyx[cell] = total_dyx;
+  });
+}
+
+/// dx = slope dy + bend (x - mean) + shift, one of each for each (sample, channel).
+template <class C> struct AffineGrad {
+  C *mean, *slope, *bend, *shift;
+};
+template <class T> void apply_grad(const NormGradOperands& o, const ChannelView<3>& view, const Cut& cut, const AffineGrad<Compute<T>>& k) {
+  using C = Compute<T>;
+  const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
+  T* const dx = o.dx.as<T>();
+  if (view.by_rows) {
+    parallel_for(cut.outer * cut.rows, std::max<int64_t>(1, kGrain / cut.channels), [&](int64_t first, int64_t last) {
+      alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], to[kSegment];
+      for (int64_t r = first; r < last; ++r)
+        for (int64_t c0 = 0; c0 < cut.channels; c0 += kSegment) {
+          const int64_t n = std::min(kSegment, cut.channels - c0), cell = r / cut.rows * cut.channels + c0;
+          const C* const g = read_row(dy + r * view.row_stride(0) + c0, 1, n, dy_buffer);
+          const C* const v = read_row(x + r * view.row_stride(1) + c0, 1, n, x_buffer);
+          const C *const mean = k.mean + cell, *const slope = k.slope + cell, *const bend = k.bend + cell, *const shift = k.shift + cell;
+          T* const place = dx + r * view.row_stride(2) + c0;
+          C* const out = row_target(place, 1, to);
+          for (int64_t c = 0; c < n; ++c) out[c] = slope[c] * g[c] + (bend[c] * (v[c] - mean[c]) + shift[c]);
+          write_row(place, 1, n, out);
+        }
+    });
+    return;
+  }
+  for_planes(view, [&](int64_t, int64_t image, int64_t channel) {
+    alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], to[kSegment];
+    const int64_t cell = image / cut.parts * cut.channels + channel, step = view.pixels.step(2);
+    const C mean = k.mean[cell], slope = k.slope[cell], bend = k.bend[cell], shift = k.shift[cell];
+    view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 3>& at) {
+      const C* const g = read_row(dy + at[0], view.pixels.step(0), n, dy_buffer);
+      const C* const v = read_row(x + at[1], view.pixels.step(1), n, x_buffer);
+      C* const out = row_target(dx + at[2], step, to);
+      for (int64_t i = 0; i < n; ++i) out[i] = slope * g[i] + (bend * (v[i] - mean) + shift);
+      write_row(dx + at[2], step, n, out);
+    });
+  });
+}
+
+/// Adds up the parts: afterwards part 0 of each sample holds the sum.
+void merge_parts(const Cut& cut, double* sums) {
+  for (int64_t s = 0; s < cut.outer; ++s) {
+    double* const to = sums + s * cut.parts * cut.channels;
+    for (int64_t part = 1; part < cut.parts; ++part)
+      for (int64_t c = 0; c < cut.channels; ++c) to[c] += to[part * cut.channels + c];
+  }
+}
+
+template <class C> void weight_gradients(Context& ctx, const NormGradOperands& o, const Cut& cut, const double* sum_dy, const double* sum_dyx, const C* rstd) {
+  C* const dweight = staged<C>(ctx, o.dweight, false);
+  C* const dbias = staged<C>(ctx, o.dbias, false);
+  for (int64_t c = 0; c < cut.channels; ++c) {
+    double w = 0, b = 0;
+    for (int64_t s = 0; cut.parts > 0 && s < cut.outer; ++s) {
+      const int64_t cell = s * cut.parts * cut.channels + c;
+      b += sum_dy[cell], w += sum_dyx[cell] * double(rstd[s * cut.groups + c / cut.per_group()]);
+    }
+    if (dweight) dweight[c] = C(w);
+    if (dbias) dbias[c] = C(b);
+  }
+  if (dweight) unstage(o.dweight, dweight);
+  if (dbias) unstage(o.dbias, dbias);
+}
+
+}  // namespace
+
+// With xhat = (x - mean) rstd and g = dy weight: dx = rstd (g - avg(g) - xhat avg(g xhat)), averages over what shares statistics;
+// fixed statistics (eval) leave dx = rstd g.
+template <class T> void norm_channels_backward(Context& ctx, const NormGradOperands& o, const NormParams& params) {
+  using C = Compute<T>;
+  const bool wants_x = o.dx.defined(), fixed = params.op == NormOp::Batch && !params.training;
+  const ChannelView<3> view(o.x, {o.dy.strides, o.x.strides, wants_x ? o.dx.strides : o.x.strides});
+  const Cut cut(view, params);
+  const int64_t cells = cut.cells(), partial = cells * cut.parts;
+  const C* const mean = staged<C>(ctx, o.mean, true);
+  const C* const rstd = staged<C>(ctx, o.rstd, true);
+  const C* const weight = staged<C>(ctx, o.weight, true);
+  C* const block = ctx.scratch_of<C>(4 * cells);
+  const AffineGrad<C> k{block, block + cells, block + 2 * cells, block + 3 * cells};
+  const auto group_of = [&](int64_t cell) { return cell / cut.channels * cut.groups + cell % cut.channels / cut.per_group(); };
+  for (int64_t i = 0; i < cells; ++i) {
+    const int64_t g = group_of(i);
+    k.mean[i] = mean[g], k.slope[i] = weight ? rstd[g] * weight[i % cut.channels] : rstd[g], k.bend[i] = k.shift[i] = 0;
+  }
+  double* sum_dy = nullptr;
+  if (!fixed || o.dweight.defined() || o.dbias.defined()) {
+    sum_dy = ctx.scratch_of<double>(2 * partial);
+    double* const sum_dyx = sum_dy + partial;
+    if (cut.rows > 0) partial_sums<T>(o, view, cut, k.mean, sum_dy, sum_dyx);
+    merge_parts(cut, sum_dy), merge_parts(cut, sum_dyx);
+    weight_gradients(ctx, o, cut, sum_dy, sum_dyx, rstd);
+    if (!fixed && cut.rows > 0) {
+      const int64_t per_group = cut.per_group();
+      const double count = double(cut.rows * per_group);
+      for (int64_t first = 0; first < cells; first += per_group) {  // one group
+        const int64_t s = first / cut.channels, c0 = first % cut.channels, from = s * cut.parts * cut.channels + c0;
+        const double r = double(rstd[group_of(first)]);
+        double a = 0, b = 0;
+        for (int64_t c = 0; c < per_group; ++c) {
+          const double w = weight ? double(weight[c0 + c]) : 1;
+          a += w * sum_dy[from + c], b += w * sum_dyx[from + c];
+        }
+        for (int64_t c = first; c < first + per_group; ++c) k.shift[c] = C(-r * a / count), k.bend[c] = C(-r * r * r * b / count);
+      }
+    }
+  }
+  if (wants_x && cut.rows > 0) apply_grad<T>(o, view, cut, k);
+}
+
+#define TAPIR_INSTANTIATE(T)                                                        \
+  template void norm_channels<T>(Context&, const NormOperands&, const NormParams&); \
+  template void norm_channels_backward<T>(Context&, const NormGradOperands&, const NormParams&);
+TAPIR_INSTANTIATE(float)
+TAPIR_INSTANTIATE(double)
+TAPIR_INSTANTIATE(Half)
+TAPIR_INSTANTIATE(BFloat16)
+#undef TAPIR_INSTANTIATE
+
+}  // namespace tapir::inline v0::cpu
