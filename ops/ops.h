@@ -6,6 +6,7 @@
 #include "create.h"
 #include "indexing.h"
 #include "matmul.h"
+#include "pool.h"
 #include "reduce.h"
 #include "shape.h"
 #include "slicing.h"
