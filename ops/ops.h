@@ -4,6 +4,8 @@
 #include "cast.h"
 #include "conv.h"
 #include "create.h"
+#include "dropout.h"
+#include "embedding.h"
 #include "indexing.h"
 #include "matmul.h"
 #include "pool.h"

@@ -1,0 +1,34 @@
+#include "checked.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace tapir::inline v0 {
+
+static bool asked() {
+  const char* value = std::getenv("TAPIR_CHECK");
+  return value && std::strcmp(value, "") != 0 && std::strcmp(value, "0") != 0;
+}
+const bool fused_checks = asked();
+
+static double rounding(DType t) { return t == kFloat64 ? 1e-9 : t == kFloat32 ? 1e-4 : t == kFloat16 ? 1e-2 : 4e-2; }
+
+void compare_results(const char* op, const Tensor& fused, const Tensor& composite) {
+  check_internal(fused.shape() == composite.shape(), "[{}] the fused kernel gave {}, its composite form {}", op, fused, composite);
+  const auto a = fused.to_vector<double>(), b = composite.to_vector<double>();
+  double scale = 0, worst = 0;
+  size_t where = 0;
+  for (double v : b)
+    if (std::isfinite(v)) scale = std::max(scale, std::abs(v));
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    const double difference = std::abs(a[i] - b[i]);
+    if (std::isnan(difference) || difference > worst) worst = std::isnan(difference) ? INFINITY : difference, where = i;
+  }
+  const double bound = rounding(fused.dtype()) * std::max(scale, 1e-3);
+  check_internal(worst <= bound, "[{}] the fused kernel and its composite form differ by {} at position {}: {} and {} (allowed {})", op, worst, int64_t(where), a.empty() ? 0.0 : a[where],
+                 b.empty() ? 0.0 : b[where], bound);
+}
+
+}  // namespace tapir::inline v0

@@ -1,0 +1,21 @@
+#pragma once
+// Note [Checked fusion]
+// A fused operation owns a composite form, made of simpler operations. With TAPIR_CHECK=1 in the environment the composite runs beside
+// the fused kernel on the user's own data, and a difference beyond rounding is an InternalError.
+#include "../core/modes.h"
+#include "../core/tensor.h"
+
+namespace tapir::inline v0 {
+
+/// TAPIR_CHECK=1 was set when the program started.
+extern const bool fused_checks;
+/// InternalError with the largest difference, where two results of one operation differ by more than rounding.
+void compare_results(const char* op, const Tensor& fused, const Tensor& composite);
+/// compare_fused("softmax", y, [&] { return softmax_composite(x, dim); });
+template <class F> void compare_fused(const char* op, const Tensor& fused, F&& composite) {
+  if (!fused_checks) [[likely]] return;
+  NoGrad guard;
+  compare_results(op, fused, composite());
+}
+
+}  // namespace tapir::inline v0
