@@ -7,8 +7,7 @@
 
 namespace tapir::inline v0 {
 
-/// ValueError where a number does not fit into an integer dtype, or overflows a float one.
-static void check_fits(const char* op, Scalar v, DType dtype) {
+void check_fits(const char* op, Scalar v, DType dtype) {
   if (dtype == kBool) return;
   const double d = v.to_double();
   double low, high;  // exclusive above

@@ -80,8 +80,7 @@ void check_can_cast(const char* op, DType from, DType to) {
   check(category(from) <= category(to), "[{}] result type {} can't be cast to the desired output type {}", op, from, to);
 }
 
-/// Two tensors that lie in one storage, not at the same places.
-static bool overlap_partly(const Tensor& a, const Tensor& b) {
+bool overlap_partly(const Tensor& a, const Tensor& b) {
   if (a.impl().storage.get() != b.impl().storage.get() || a.numel() == 0 || b.numel() == 0) return false;
   if (a.storage_offset() == b.storage_offset() && a.shape() == b.shape() && a.strides() == b.strides()) return false;
   const auto [alow, ahigh] = extent_of(a.shape(), a.strides());
@@ -115,7 +114,7 @@ Pointwise::Pointwise(const char* op, const Operand& x, const Operand& y, const T
   cast_back = dtype != self->dtype();
 }
 
-Tensor Pointwise::run(BinaryOp kind, Scalar alpha, std::optional<DType> result) {
+Tensor Pointwise::run(const BinaryParams& params, std::optional<DType> result) {
   TensorView vb = view_as(b, shape, dtype);
   Tensor apart, y;
   if (self_) {
@@ -124,7 +123,7 @@ Tensor Pointwise::run(BinaryOp kind, Scalar alpha, std::optional<DType> result) 
     y = *self_;
   } else y = empty_pointwise(shape, result.value_or(dtype), device, {&a.tensor_or_undefined(), &b.tensor_or_undefined()});
   Context& ctx = context(device);
-  backend(device).binary(ctx, y, view_as(a, shape, dtype), vb, {kind, alpha});
+  backend(device).binary(ctx, y, view_as(a, shape, dtype), vb, params);
   if (ctx.error.set) [[unlikely]] fail_values(ctx.error, format("[{}] ZeroDivisionError: the integer divisor at position {position} is {value}", op_));
   return y;
 }

@@ -33,6 +33,10 @@ inline TensorView view_as(const Operand& x, const Shape& shape, DType dtype) {
 }
 /// ValueError where a result of dtype `from` may not be stored in a tensor of dtype `to` (a float in integers).
 void check_can_cast(const char* op, DType from, DType to);
+/// ValueError where a number does not fit into an integer dtype, or overflows a float one.
+void check_fits(const char* op, Scalar v, DType dtype);
+/// Two tensors that lie in one storage, not at the same places: what is written to one must not be read from the other.
+bool overlap_partly(const Tensor& a, const Tensor& b);
 
 enum class Promote : uint8_t { Common, Float };  // Float: integers become float32
 
@@ -46,7 +50,8 @@ class Pointwise {
  public:
   Pointwise(const char* op, const Operand& a, const Operand& b, const Tensor* self = nullptr, Promote promote = Promote::Common);
   /// Runs the kernel into a new tensor of the promoted dtype (or of `result`), or into self.
-  Tensor run(BinaryOp kind, Scalar alpha = 1, std::optional<DType> result = {});
+  Tensor run(const BinaryParams& params, std::optional<DType> result = {});
+  Tensor run(BinaryOp op, Scalar alpha = 1, std::optional<DType> result = {}) { return run(BinaryParams{op, alpha}, result); }
   /// In place, where the closure needs the old value of self: a copy of it when the operation will be recorded.
   Tensor old_self() const;
 

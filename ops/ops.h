@@ -1,7 +1,9 @@
 #pragma once
 /// Every operation.
+#include "activation.h"
 #include "arithmetic.h"
 #include "cast.h"
+#include "compare.h"
 #include "conv.h"
 #include "create.h"
 #include "dropout.h"
@@ -9,6 +11,9 @@
 #include "indexing.h"
 #include "matmul.h"
 #include "pool.h"
+#include "pointwise.h"
 #include "reduce.h"
 #include "shape.h"
 #include "slicing.h"
+#include "ternary.h"
+#include "unary.h"

@@ -1,0 +1,30 @@
+#pragma once
+#include "../core/tensor.h"
+
+namespace tapir::inline v0 {
+
+// Element by element, broadcast, in the promoted dtype; the result is bool. In place 0 or 1 is written in self's own dtype.
+Tensor eq(const Operand& a, const Operand& b);
+Tensor ne(const Operand& a, const Operand& b);
+Tensor lt(const Operand& a, const Operand& b);
+Tensor le(const Operand& a, const Operand& b);
+Tensor gt(const Operand& a, const Operand& b);
+Tensor ge(const Operand& a, const Operand& b);
+// What is not 0 is true.
+Tensor logical_and(const Operand& a, const Operand& b);
+Tensor logical_or(const Operand& a, const Operand& b);
+Tensor logical_xor(const Operand& a, const Operand& b);
+Tensor logical_not(const Tensor& x);
+
+Tensor& eq_(Tensor& self, const Operand& other);
+Tensor& ne_(Tensor& self, const Operand& other);
+Tensor& lt_(Tensor& self, const Operand& other);
+Tensor& le_(Tensor& self, const Operand& other);
+Tensor& gt_(Tensor& self, const Operand& other);
+Tensor& ge_(Tensor& self, const Operand& other);
+Tensor& logical_and_(Tensor& self, const Operand& other);
+Tensor& logical_or_(Tensor& self, const Operand& other);
+Tensor& logical_xor_(Tensor& self, const Operand& other);
+Tensor& logical_not_(Tensor& self);
+
+}  // namespace tapir::inline v0
