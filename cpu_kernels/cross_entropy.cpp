@@ -24,7 +24,8 @@ struct Samples {
   }
   Samples(V logits, V target, V losses, V lse, V dlogits)
       : logits_strides(without_class(logits)), dlogits_strides(without_class(dlogits)),
-        walk(target.shape(), {logits_strides.data(), target.strides, losses.strides, lse.strides, dlogits_strides.data()}),
+        walk(target.shape(),
+             {logits_strides.data(), target.strides, losses.strides, lse.strides, dlogits_strides.data()}),
         classes(logits.sizes[1]), class_step(logits.strides[1]), dclass_step(dlogits.strides[1]) {
     const bool side_by_side = walk.step(0) == 1 && walk.step(4) == 1 && (class_step != 1 || dclass_step != 1);
     tiled = walk.inner() >= 4 && (side_by_side || classes <= kShortLane);
@@ -32,7 +33,7 @@ struct Samples {
 };
 
 template <class C> struct Weights {
-  const C* each;  // null: all 1
+  const C* each;            // null: all 1
   C sum, smoothing, share;  // share = smoothing / classes
 
   Weights(Context& ctx, V weight, const NllParams& params, int64_t classes)
@@ -66,8 +67,8 @@ template <class C> C smooth_loss(const C* x, int64_t n, C lse, const C* weight) 
 }
 
 /// lse of `width` samples, and sum_c w_c (lse - x_c) where that is asked for. buffer: a lane, or a tile (classes, width).
-template <class T, class C>
-void reduce_tile(const T* x, const Samples& samples, int64_t width, const Weights<C>& weights, C* buffer, C* lse, C* smooth) {
+template <class T, class C> void reduce_tile(const T* x, const Samples& samples, int64_t width,
+                                             const Weights<C>& weights, C* buffer, C* lse, C* smooth) {
   alignas(64) C sum[kTileWidth];
   const int64_t step = samples.walk.step(0);
   std::fill_n(lse, width, -std::numeric_limits<C>::infinity());
@@ -86,8 +87,8 @@ void reduce_tile(const T* x, const Samples& samples, int64_t width, const Weight
     for (int64_t j = 0; j < width; ++j) smooth[j] += w * (lse[j] - buffer[k * width + j]);
   }
 }
-template <class T, class C>
-void reduce_rows(const T* x, const Samples& samples, int64_t width, const Weights<C>& weights, C* buffer, C* lse, C* smooth) {
+template <class T, class C> void reduce_rows(const T* x, const Samples& samples, int64_t width,
+                                             const Weights<C>& weights, C* buffer, C* lse, C* smooth) {
   for (int64_t j = 0; j < width; ++j) {
     const C* const row = read_row(x + j * samples.walk.step(0), samples.class_step, samples.classes, buffer);
     lse[j] = log_sum_exp(row, samples.classes);
@@ -99,7 +100,8 @@ void reduce_rows(const T* x, const Samples& samples, int64_t width, const Weight
 int64_t label_at(Context& ctx, const int64_t* target, int64_t position, int64_t classes, const NllParams& params) {
   const int64_t t = *target;
   if (t == params.ignore_index) return -1;
-  if (uint64_t(t) < uint64_t(classes)) [[likely]] return t;
+  if (uint64_t(t) < uint64_t(classes)) [[likely]]
+    return t;
   ctx.bad_value(position, t, classes);
   return -1;
 }
@@ -114,24 +116,29 @@ void cross_entropy(Context& ctx, V losses, V lse, V logits, V target, V weight, 
     const Weights<C> weights(ctx, weight, params, samples.classes);
     const bool direct = std::is_same_v<C, T> && samples.class_step == 1 && !samples.tiled;
     const int64_t elements = direct ? 0 : samples.classes * (samples.tiled ? kTileWidth : 1);
-    for_lanes<C>(ctx, walk, samples.classes, elements, [&](C* buffer, int64_t position, int64_t count, const std::array<int64_t, 5>& at) {
-      alignas(64) C sums[kTileWidth], smooth[kTileWidth], loss[kTileWidth];
-      for (int64_t done = 0; done < count; done += kTileWidth) {
-        const int64_t width = std::min(kTileWidth, count - done);
-        const T* const x = logits.as<T>() + at[0] + done * walk.step(0);
-        if (samples.tiled) reduce_tile(x, samples, width, weights, buffer, sums, smooth);
-        else reduce_rows(x, samples, width, weights, buffer, sums, smooth);
-        const int64_t* const labels = target.as<int64_t>() + at[1] + done * walk.step(1);
-        for (int64_t j = 0; j < width; ++j) {
-          const int64_t t = label_at(ctx, labels + j * walk.step(1), position + done + j, samples.classes, params);
-          if (t < 0) { loss[j] = 0; continue; }
-          const C picked = sums[j] - C(x[j * walk.step(0) + t * samples.class_step]);
-          loss[j] = (1 - weights.smoothing) * weights.of(t) * picked + weights.share * smooth[j];
-        }
-        store_row(losses, at[2] + done * walk.step(2), walk.step(2), width, loss);
-        store_row(lse, at[3] + done * walk.step(3), walk.step(3), width, sums);
-      }
-    });
+    for_lanes<C>(ctx, walk, samples.classes, elements,
+                 [&](C* buffer, int64_t position, int64_t count, const std::array<int64_t, 5>& at) {
+                   alignas(64) C sums[kTileWidth], smooth[kTileWidth], loss[kTileWidth];
+                   for (int64_t done = 0; done < count; done += kTileWidth) {
+                     const int64_t width = std::min(kTileWidth, count - done);
+                     const T* const x = logits.as<T>() + at[0] + done * walk.step(0);
+                     if (samples.tiled) reduce_tile(x, samples, width, weights, buffer, sums, smooth);
+                     else reduce_rows(x, samples, width, weights, buffer, sums, smooth);
+                     const int64_t* const labels = target.as<int64_t>() + at[1] + done * walk.step(1);
+                     for (int64_t j = 0; j < width; ++j) {
+                       const int64_t t =
+                           label_at(ctx, labels + j * walk.step(1), position + done + j, samples.classes, params);
+                       if (t < 0) {
+                         loss[j] = 0;
+                         continue;
+                       }
+                       const C picked = sums[j] - C(x[j * walk.step(0) + t * samples.class_step]);
+                       loss[j] = (1 - weights.smoothing) * weights.of(t) * picked + weights.share * smooth[j];
+                     }
+                     store_row(losses, at[2] + done * walk.step(2), walk.step(2), width, loss);
+                     store_row(lse, at[3] + done * walk.step(3), walk.step(3), width, sums);
+                   }
+                 });
   });
 }
 
@@ -143,8 +150,8 @@ template <class C> struct Slopes {
   alignas(64) int32_t label[kTileWidth];
 };
 
-template <class T, class C>
-void grad_tile(const T* x, T* dx, const Samples& samples, int64_t width, const Weights<C>& weights, const Slopes<C>& s) {
+template <class T, class C> void grad_tile(const T* x, T* dx, const Samples& samples, int64_t width,
+                                           const Weights<C>& weights, const Slopes<C>& s) {
   alignas(64) C buffer[kTileWidth], to_buffer[kTileWidth];
   for (int64_t k = 0; k < samples.classes; ++k) {
     const C* const row = read_row(x + k * samples.class_step, samples.walk.step(0), width, buffer);
@@ -156,8 +163,8 @@ void grad_tile(const T* x, T* dx, const Samples& samples, int64_t width, const W
     write_row(dx + k * samples.dclass_step, samples.walk.step(4), width, to);
   }
 }
-template <class T, class C>
-void grad_rows(const T* x, T* dx, const Samples& samples, int64_t width, const Weights<C>& weights, const Slopes<C>& s, C* buffer) {
+template <class T, class C> void grad_rows(const T* x, T* dx, const Samples& samples, int64_t width,
+                                           const Weights<C>& weights, const Slopes<C>& s, C* buffer) {
   const int64_t n = samples.classes;
   for (int64_t j = 0; j < width; ++j) {
     const C* const row = read_row(x + j * samples.walk.step(0), samples.class_step, n, buffer);
@@ -175,7 +182,8 @@ void grad_rows(const T* x, T* dx, const Samples& samples, int64_t width, const W
 
 }  // namespace
 
-void cross_entropy_backward(Context& ctx, V dlogits, V dlosses, V lse, V logits, V target, V weight, const NllParams& params) {
+void cross_entropy_backward(Context& ctx, V dlogits, V dlosses, V lse, V logits, V target, V weight,
+                            const NllParams& params) {
   const Samples samples(logits, target, dlosses, lse, dlogits);
   const Walk<5>& walk = samples.walk;
   for_any_float("cross_entropy_backward", logits.dtype, [&]<class T>() {
@@ -183,29 +191,32 @@ void cross_entropy_backward(Context& ctx, V dlogits, V dlosses, V lse, V logits,
     const Weights<C> weights(ctx, weight, params, samples.classes);
     const bool direct = std::is_same_v<C, T> && samples.class_step == 1 && samples.dclass_step == 1;
     const int64_t elements = direct || samples.tiled ? 0 : samples.classes;
-    for_lanes<C>(ctx, walk, samples.classes, elements, [&](C* buffer, int64_t position, int64_t count, const std::array<int64_t, 5>& at) {
-      Slopes<C> s;
-      alignas(64) C grads[kTileWidth];
-      for (int64_t done = 0; done < count; done += kTileWidth) {
-        const int64_t width = std::min(kTileWidth, count - done);
-        load_row(dlosses, at[2] + done * walk.step(2), walk.step(2), width, grads);
-        load_row(lse, at[3] + done * walk.step(3), walk.step(3), width, s.lse);
-        const int64_t* const labels = target.as<int64_t>() + at[1] + done * walk.step(1);
-        for (int64_t j = 0; j < width; ++j) {
-          const int64_t t = label_at(ctx, labels + j * walk.step(1), position + done + j, samples.classes, params);
-          const C g = t < 0 ? C(0) : grads[j];
-          s.label[j] = int32_t(t);
-          s.picked[j] = g * (1 - weights.smoothing) * (t < 0 ? C(0) : weights.of(t));
-          s.uniform[j] = g * weights.share;
-          s.p[j] = s.picked[j] + s.uniform[j] * weights.sum;
-          if (t < 0) s.lse[j] = std::numeric_limits<C>::infinity();  // an ignored row of -inf has no NaN gradient
-        }
-        const T* const x = logits.as<T>() + at[0] + done * walk.step(0);
-        T* const dx = dlogits.as<T>() + at[4] + done * walk.step(4);
-        if (samples.tiled) grad_tile(x, dx, samples, width, weights, s);
-        else grad_rows(x, dx, samples, width, weights, s, buffer);
-      }
-    });
+    for_lanes<C>(ctx, walk, samples.classes, elements,
+                 [&](C* buffer, int64_t position, int64_t count, const std::array<int64_t, 5>& at) {
+                   Slopes<C> s;
+                   alignas(64) C grads[kTileWidth];
+                   for (int64_t done = 0; done < count; done += kTileWidth) {
+                     const int64_t width = std::min(kTileWidth, count - done);
+                     load_row(dlosses, at[2] + done * walk.step(2), walk.step(2), width, grads);
+                     load_row(lse, at[3] + done * walk.step(3), walk.step(3), width, s.lse);
+                     const int64_t* const labels = target.as<int64_t>() + at[1] + done * walk.step(1);
+                     for (int64_t j = 0; j < width; ++j) {
+                       const int64_t t =
+                           label_at(ctx, labels + j * walk.step(1), position + done + j, samples.classes, params);
+                       const C g = t < 0 ? C(0) : grads[j];
+                       s.label[j] = int32_t(t);
+                       s.picked[j] = g * (1 - weights.smoothing) * (t < 0 ? C(0) : weights.of(t));
+                       s.uniform[j] = g * weights.share;
+                       s.p[j] = s.picked[j] + s.uniform[j] * weights.sum;
+                       if (t < 0)
+                         s.lse[j] = std::numeric_limits<C>::infinity();  // an ignored row of -inf has no NaN gradient
+                     }
+                     const T* const x = logits.as<T>() + at[0] + done * walk.step(0);
+                     T* const dx = dlogits.as<T>() + at[4] + done * walk.step(4);
+                     if (samples.tiled) grad_tile(x, dx, samples, width, weights, s);
+                     else grad_rows(x, dx, samples, width, weights, s, buffer);
+                   }
+                 });
   });
 }
 

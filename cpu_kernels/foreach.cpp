@@ -135,7 +135,7 @@ void zero(std::span<const TensorView> xs, int64_t chunks) {
 
 }  // namespace
 
-void foreach(Context& ctx, V out, std::span<const TensorView> xs, V factor, const ForeachParams& params) {
+void foreach (Context& ctx, V out, std::span<const TensorView> xs, V factor, const ForeachParams& params) {
   int64_t chunks = 0;
   for (V x : xs) chunks += (x.numel() + kChunk - 1) / kChunk;
   if (params.op == ForeachOp::NormP) return norm_p(ctx, out, xs, chunks, params.p);

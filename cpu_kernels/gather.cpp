@@ -24,7 +24,8 @@ void gather(Context& ctx, V out, V x, V index, const GatherParams& params) {
       walk.run(first, last, [&](int64_t position, int64_t count, const std::array<int64_t, 3>& at) {
         for (int64_t i = 0; i < count; ++i) {
           const int64_t id = ids[at[1] + i * id_step];
-          if (uint64_t(id) >= uint64_t(bound)) [[unlikely]] ctx.bad_value(position + i, id, bound);
+          if (uint64_t(id) >= uint64_t(bound)) [[unlikely]]
+            ctx.bad_value(position + i, id, bound);
           else to[at[0] + i * to_step] = from[at[2] + i * from_step + id * step];
         }
       });
@@ -56,7 +57,8 @@ void scatter(Context& ctx, V out, V index, V source, const ScatterParams& params
   if (index.numel() == 0) return;
   const int64_t dim = params.dim, bound = out.rank ? out.sizes[dim] : 1, step = out.rank ? out.strides[dim] : 0;
   if (any_bad_index(ctx, index, bound)) return;
-  Strides to_strides = out.stride_list(), from_strides = source.is_scalar ? Strides::filled(index.rank, 0) : source.stride_list();
+  Strides to_strides = out.stride_list(),
+          from_strides = source.is_scalar ? Strides::filled(index.rank, 0) : source.stride_list();
   if (out.rank) to_strides[dim] = 0;
   int64_t split = 0;
   for (int64_t d = 1; d < index.rank; ++d)

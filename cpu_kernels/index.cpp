@@ -24,8 +24,8 @@ struct Plan {
 
   Plan(V table, std::span<const TensorView> indices, Shape index_shape, Shape rest_shape, const int64_t* dense_strides)
       : indices(indices), index_rank(index_shape.size()), positions(numel_of(index_shape)), rest(numel_of(rest_shape)),
-        index_shape(index_shape), rows(rest_shape, {table.strides + indices.size(), dense_strides + index_rank}), table(table),
-        dense_strides(dense_strides) {
+        index_shape(index_shape), rows(rest_shape, {table.strides + indices.size(), dense_strides + index_rank}),
+        table(table), dense_strides(dense_strides) {
     rows.by_memory();
   }
   bool empty() const { return positions == 0 || rest == 0; }
@@ -41,7 +41,8 @@ struct Plan {
         for (int64_t i = 0; i < count; ++i) {
           const int64_t value = ids[at[0] + i * walk.step(0)], id = value < 0 ? value + size : value;
           int64_t& slot = to[position - first + i];
-          if (uint64_t(id) >= uint64_t(size)) [[unlikely]] ctx.bad_value(position + i, value, size), slot = kSkip;
+          if (uint64_t(id) >= uint64_t(size)) [[unlikely]]
+            ctx.bad_value(position + i, value, size), slot = kSkip;
           else if (slot != kSkip) slot += id * stride;
         }
       });
@@ -68,8 +69,7 @@ template <class F> void for_positions(Context& ctx, const Plan& plan, int64_t fi
   }
 }
 
-template <class T, class Combine>
-void put(Context& ctx, const Plan& plan, T* table, const T* source, Combine combine) {
+template <class T, class Combine> void put(Context& ctx, const Plan& plan, T* table, const T* source, Combine combine) {
   // Rows may meet in one place, so positions go in order; what is split between threads is the rest.
   const Walk<2>& rows = plan.rows;
   if (plan.rest == 1)
@@ -85,7 +85,8 @@ void put(Context& ctx, const Plan& plan, T* table, const T* source, Combine comb
         if (rows.step(0) == 1 && rows.step(1) == 1)
           for (int64_t i = 0; i < count; ++i) to[i] = combine(to[i], from[i]);
         else
-          for (int64_t i = 0; i < count; ++i) to[i * rows.step(0)] = combine(to[i * rows.step(0)], from[i * rows.step(1)]);
+          for (int64_t i = 0; i < count; ++i)
+            to[i * rows.step(0)] = combine(to[i * rows.step(0)], from[i * rows.step(1)]);
       });
     });
   });
@@ -113,7 +114,8 @@ void index(Context& ctx, V out, V x, std::span<const TensorView> indices) {
         });
       for_positions(ctx, plan, first, last, [&](int64_t in_x, int64_t in_out) {
         rows.run(0, plan.rest, [&](int64_t, int64_t count, const std::array<int64_t, 2>& at) {
-          for (int64_t i = 0; i < count; ++i) to[in_out + at[1] + i * rows.step(1)] = from[in_x + at[0] + i * rows.step(0)];
+          for (int64_t i = 0; i < count; ++i)
+            to[in_out + at[1] + i * rows.step(1)] = from[in_x + at[0] + i * rows.step(0)];
         });
       });
     });

@@ -8,7 +8,8 @@ namespace tapir::inline v0::cpu {
 
 /// What elements of T are computed in.
 template <class T> using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
-inline constexpr int64_t kSegment = 1024;  // elements that are read, converted and summed together: they stay in the L1 cache
+inline constexpr int64_t kSegment =
+    1024;  // elements that are read, converted and summed together: they stay in the L1 cache
 
 /// `n` elements, `step` apart, as C: where they lie if that is possible, else converted into `buffer`.
 template <class C, class T> const C* read_row(const T* from, int64_t step, int64_t n, C* buffer) {

@@ -2,7 +2,8 @@
 
 namespace tapir::inline v0::cpu {
 
-void norm(Context& ctx, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var, const NormParams& params) {
+void norm(Context& ctx, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var,
+          const NormParams& params) {
   const NormOperands operands{y, mean, rstd, x, weight, bias, running_mean, running_var};
   for_any_float("norm", x.dtype, [&]<class T>() {
     if (params.op == NormOp::Layer || params.op == NormOp::Rms) norm_rows<T>(ctx, operands, params);
@@ -10,7 +11,8 @@ void norm(Context& ctx, V y, V mean, V rstd, V x, V weight, V bias, V running_me
   });
 }
 
-void norm_backward(Context& ctx, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams& params) {
+void norm_backward(Context& ctx, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd,
+                   const NormParams& params) {
   const NormGradOperands operands{dx, dweight, dbias, dy, x, weight, mean, rstd};
   for_any_float("norm", x.dtype, [&]<class T>() {
     if (params.op == NormOp::Layer || params.op == NormOp::Rms) norm_rows_backward<T>(ctx, operands, params);

@@ -12,14 +12,14 @@ namespace {
 // alone. Two layouts are fast: rows (channels_last: channels lie side by side, loops run over channels) and planes (NCHW and any
 // other strides: a loop runs over one channel's pixels).
 
-constexpr int64_t kGrain = 16384;   // elements
-constexpr int64_t kRowBlock = 64;   // rows summed in C before they go into double
+constexpr int64_t kGrain = 16384;  // elements
+constexpr int64_t kRowBlock = 64;  // rows summed in C before they go into double
 
 template <int K> struct ChannelView {
   int64_t n, channels, plane;  // plane: product of the spatial extents
   std::array<const int64_t*, K> strides;
-  Walk<K> pixels;              // one plane
-  Walk<K> all;                 // everything but the channels
+  Walk<K> pixels;  // one plane
+  Walk<K> all;     // everything but the channels
   bool by_rows;
 
   ChannelView(V x, const std::array<const int64_t*, K>& strides)
@@ -103,9 +103,8 @@ void column_moments(const T* x, int64_t stride, int64_t rows, int64_t width, dou
 }
 
 /// Sums of dy and dy (x - mean).
-template <class T, class C>
-void column_sums(const T* dy, int64_t dy_stride, const T* x, int64_t x_stride, int64_t rows, int64_t width, const C* mean, double* sum_dy,
-                 double* sum_dyx) {
+template <class T, class C> void column_sums(const T* dy, int64_t dy_stride, const T* x, int64_t x_stride, int64_t rows,
+                                             int64_t width, const C* mean, double* sum_dy, double* sum_dyx) {
   alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], s1[kSegment], s2[kSegment];
   std::fill_n(sum_dy, width, 0.0), std::fill_n(sum_dyx, width, 0.0);
   for (int64_t first = 0; first < rows; first += kRowBlock) {
@@ -131,9 +130,10 @@ template <class F> void for_row_parts(const Cut& cut, F&& f) {
 }
 /// f(cell of (sample, part, channel), image, channel) in parallel, for planes; a part is an image, or a sample is.
 template <int K, class F> void for_planes(const ChannelView<K>& view, F&& f) {
-  parallel_for(view.n * view.channels, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, view.plane)), [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) f(i, i / view.channels, i % view.channels);
-  });
+  parallel_for(view.n * view.channels, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, view.plane)),
+               [&](int64_t first, int64_t last) {
+                 for (int64_t i = first; i < last; ++i) f(i, i / view.channels, i % view.channels);
+               });
 }
 
 /// Mean and squared distances of each (sample, part, channel).
@@ -143,7 +143,8 @@ template <class T> void partial_moments(V x, const ChannelView<2>& view, const C
   if (view.by_rows)
     for_row_parts(cut, [&](int64_t part, int64_t c, int64_t width, int64_t row, int64_t rows) {
       const int64_t cell = part * cut.channels + c;
-      column_moments<T, C>(data + row * view.row_stride(0) + c, view.row_stride(0), rows, width, mean + cell, m2 + cell);
+      column_moments<T, C>(data + row * view.row_stride(0) + c, view.row_stride(0), rows, width, mean + cell,
+                           m2 + cell);
     });
   else
     for_planes(view, [&](int64_t cell, int64_t image, int64_t channel) {
@@ -157,10 +158,9 @@ template <class T> void partial_moments(V x, const ChannelView<2>& view, const C
 }
 
 /// y = (x - mean) scale + shift; the three have one value for each (sample, channel).
-template <class C> struct Affine {
-  const C *mean, *scale, *shift;
-};
-template <class T> void apply(const NormOperands& o, const ChannelView<2>& view, const Cut& cut, const Affine<Compute<T>>& k) {
+template <class C> struct Affine { const C *mean, *scale, *shift; };
+template <class T>
+void apply(const NormOperands& o, const ChannelView<2>& view, const Cut& cut, const Affine<Compute<T>>& k) {
   using C = Compute<T>;
   if (view.by_rows) {
     const int64_t grain = std::max<int64_t>(1, kGrain / cut.channels);
@@ -199,9 +199,8 @@ void update_running(V running, double value, double momentum, int64_t channel) {
 }
 
 /// Statistics of each (sample, group) from those of the parts; running statistics follow.
-template <class C>
-void finish_moments(const NormOperands& o, const Cut& cut, const NormParams& params, const double* part_mean,
-                    const double* part_m2, C* mean, C* rstd) {
+template <class C> void finish_moments(const NormOperands& o, const Cut& cut, const NormParams& params,
+                                       const double* part_mean, const double* part_m2, C* mean, C* rstd) {
   for (int64_t s = 0; s < cut.outer; ++s)
     for (int64_t g = 0; g < cut.groups; ++g) {
       Moments all;
@@ -214,7 +213,8 @@ void finish_moments(const NormOperands& o, const Cut& cut, const NormParams& par
       rstd[s * cut.groups + g] = C(1 / std::sqrt(all.variance() + params.eps));
       if (params.op != NormOp::Batch || all.n == 0) continue;
       if (o.running_mean.defined()) update_running(o.running_mean, all.mean, params.momentum, g);
-      if (o.running_var.defined()) update_running(o.running_var, all.n > 1 ? all.m2 / (all.n - 1) : 0, params.momentum, g);
+      if (o.running_var.defined())
+        update_running(o.running_var, all.n > 1 ? all.m2 / (all.n - 1) : 0, params.momentum, g);
     }
 }
 
@@ -254,16 +254,16 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
 namespace {
 
 /// Sums of dy and dy (x - mean) of each (sample, part, channel). means: one for each (sample, channel).
-template <class T>
-void partial_sums(const NormGradOperands& o, const ChannelView<3>& view, const Cut& cut, const Compute<T>* means, double* sum_dy,
-                  double* sum_dyx) {
+template <class T> void partial_sums(const NormGradOperands& o, const ChannelView<3>& view, const Cut& cut,
+                                     const Compute<T>* means, double* sum_dy, double* sum_dyx) {
   using C = Compute<T>;
   const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
   if (view.by_rows) {
     for_row_parts(cut, [&](int64_t part, int64_t c, int64_t width, int64_t row, int64_t rows) {
       const int64_t cell = part * cut.channels + c;
-      column_sums<T, C>(dy + row * view.row_stride(0) + c, view.row_stride(0), x + row * view.row_stride(1) + c, view.row_stride(1), rows,
-                        width, means + part / cut.parts * cut.channels + c, sum_dy + cell, sum_dyx + cell);
+      column_sums<T, C>(dy + row * view.row_stride(0) + c, view.row_stride(0), x + row * view.row_stride(1) + c,
+                        view.row_stride(1), rows, width, means + part / cut.parts * cut.channels + c, sum_dy + cell,
+                        sum_dyx + cell);
     });
     return;
   }
@@ -284,10 +284,9 @@ void partial_sums(const NormGradOperands& o, const ChannelView<3>& view, const C
 }
 
 /// dx = slope dy + bend (x - mean) + shift, one of each for each (sample, channel).
-template <class C> struct AffineGrad {
-  C *mean, *slope, *bend, *shift;
-};
-template <class T> void apply_grad(const NormGradOperands& o, const ChannelView<3>& view, const Cut& cut, const AffineGrad<Compute<T>>& k) {
+template <class C> struct AffineGrad { C *mean, *slope, *bend, *shift; };
+template <class T> void apply_grad(const NormGradOperands& o, const ChannelView<3>& view, const Cut& cut,
+                                   const AffineGrad<Compute<T>>& k) {
   using C = Compute<T>;
   const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
   T* const dx = o.dx.as<T>();
@@ -299,7 +298,8 @@ template <class T> void apply_grad(const NormGradOperands& o, const ChannelView<
           const int64_t n = std::min(kSegment, cut.channels - c0), cell = r / cut.rows * cut.channels + c0;
           const C* const g = read_row(dy + r * view.row_stride(0) + c0, 1, n, dy_buffer);
           const C* const v = read_row(x + r * view.row_stride(1) + c0, 1, n, x_buffer);
-          const C *const mean = k.mean + cell, *const slope = k.slope + cell, *const bend = k.bend + cell, *const shift = k.shift + cell;
+          const C *const mean = k.mean + cell, *const slope = k.slope + cell, *const bend = k.bend + cell,
+                         *const shift = k.shift + cell;
           T* const place = dx + r * view.row_stride(2) + c0;
           C* const out = row_target(place, 1, to);
           for (int64_t c = 0; c < n; ++c) out[c] = slope[c] * g[c] + (bend[c] * (v[c] - mean[c]) + shift[c]);
@@ -331,7 +331,8 @@ void merge_parts(const Cut& cut, double* sums) {
   }
 }
 
-template <class C> void weight_gradients(Context& ctx, const NormGradOperands& o, const Cut& cut, const double* sum_dy, const double* sum_dyx, const C* rstd) {
+template <class C> void weight_gradients(Context& ctx, const NormGradOperands& o, const Cut& cut, const double* sum_dy,
+                                         const double* sum_dyx, const C* rstd) {
   C* const dweight = staged<C>(ctx, o.dweight, false);
   C* const dbias = staged<C>(ctx, o.dbias, false);
   for (int64_t c = 0; c < cut.channels; ++c) {
@@ -362,7 +363,9 @@ template <class T> void norm_channels_backward(Context& ctx, const NormGradOpera
   const C* const weight = staged<C>(ctx, o.weight, true);
   C* const block = ctx.scratch_of<C>(4 * cells);
   const AffineGrad<C> k{block, block + cells, block + 2 * cells, block + 3 * cells};
-  const auto group_of = [&](int64_t cell) { return cell / cut.channels * cut.groups + cell % cut.channels / cut.per_group(); };
+  const auto group_of = [&](int64_t cell) {
+    return cell / cut.channels * cut.groups + cell % cut.channels / cut.per_group();
+  };
   for (int64_t i = 0; i < cells; ++i) {
     const int64_t g = group_of(i);
     k.mean[i] = mean[g], k.slope[i] = weight ? rstd[g] * weight[i % cut.channels] : rstd[g], k.bend[i] = k.shift[i] = 0;
@@ -385,7 +388,8 @@ template <class T> void norm_channels_backward(Context& ctx, const NormGradOpera
           const double w = weight ? double(weight[c0 + c]) : 1;
           a += w * sum_dy[from + c], b += w * sum_dyx[from + c];
         }
-        for (int64_t c = first; c < first + per_group; ++c) k.shift[c] = C(-r * a / count), k.bend[c] = C(-r * r * r * b / count);
+        for (int64_t c = first; c < first + per_group; ++c)
+          k.shift[c] = C(-r * a / count), k.bend[c] = C(-r * r * r * b / count);
       }
     }
   }

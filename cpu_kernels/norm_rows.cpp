@@ -63,7 +63,8 @@ template <class C> double sum_of_squares(const C* x, int64_t n) {
 }
 
 /// Sums over a segment of g and g (x - mean), where g = dy weight.
-template <class C> void gradient_sums(const C* dy, const C* x, const C* weight, int64_t n, C mean, double& s1, double& s2) {
+template <class C>
+void gradient_sums(const C* dy, const C* x, const C* weight, int64_t n, C mean, double& s1, double& s2) {
   C a = 0, b = 0;
   if (weight) {
 #pragma omp simd reduction(+ : a, b)
@@ -84,7 +85,8 @@ template <class C> struct WeightSums {
   C *dweight, *dbias;  // (parts, width)
 
   WeightSums(Context& ctx, const NormGradOperands& o, int64_t rows, int64_t width)
-      : rows(rows), width(width), per_part(std::clamp<int64_t>(rows / 64, 8, 512)), parts((rows + per_part - 1) / per_part),
+      : rows(rows), width(width), per_part(std::clamp<int64_t>(rows / 64, 8, 512)),
+        parts((rows + per_part - 1) / per_part),
         dweight(o.dweight.defined() ? ctx.scratch_of<C>(parts * width) : nullptr),
         dbias(o.dbias.defined() ? ctx.scratch_of<C>(parts * width) : nullptr) {}
 
@@ -194,8 +196,8 @@ template <class T> void norm_rows_backward(Context& ctx, const NormGradOperands&
   sums.finish(ctx, sums.dbias, o.dbias);
 }
 
-#define TAPIR_INSTANTIATE(T)                                                             \
-  template void norm_rows<T>(Context&, const NormOperands&, const NormParams&);          \
+#define TAPIR_INSTANTIATE(T)                                                    \
+  template void norm_rows<T>(Context&, const NormOperands&, const NormParams&); \
   template void norm_rows_backward<T>(Context&, const NormGradOperands&, const NormParams&);
 TAPIR_INSTANTIATE(float)
 TAPIR_INSTANTIATE(double)

@@ -11,7 +11,7 @@ constexpr int64_t kGrain = 16384;  // elements
 
 /// Per step: what the formulas need of the options, in the type they are computed in.
 template <class C> struct Coefficients {
-  C gradient;  // inv_scale, negative to maximize
+  C gradient;         // inv_scale, negative to maximize
   C lr, decay, keep;  // keep = 1 - lr decay, of AdamW
   C beta1, beta2, one_minus_beta1, one_minus_beta2, eps;
   C step_size;        // lr / (1 - beta1^t)
@@ -19,10 +19,10 @@ template <class C> struct Coefficients {
   bool first_step;
 
   Coefficients(const OptimizerParams& p, double lr, double t, double inv_scale)
-      : gradient(C(p.maximize ? -inv_scale : inv_scale)), lr(C(lr)), decay(C(p.weight_decay)), keep(C(1 - lr * p.weight_decay)),
-        beta1(C(p.beta1)), beta2(C(p.beta2)), one_minus_beta1(C(1 - p.beta1)), one_minus_beta2(C(1 - p.beta2)), eps(C(p.eps)),
-        step_size(C(lr / (1 - std::pow(p.beta1, t)))), inv_correction2(C(1 / std::sqrt(1 - std::pow(p.beta2, t)))),
-        first_step(p.first_step) {}
+      : gradient(C(p.maximize ? -inv_scale : inv_scale)), lr(C(lr)), decay(C(p.weight_decay)),
+        keep(C(1 - lr * p.weight_decay)), beta1(C(p.beta1)), beta2(C(p.beta2)), one_minus_beta1(C(1 - p.beta1)),
+        one_minus_beta2(C(1 - p.beta2)), eps(C(p.eps)), step_size(C(lr / (1 - std::pow(p.beta1, t)))),
+        inv_correction2(C(1 / std::sqrt(1 - std::pow(p.beta2, t)))), first_step(p.first_step) {}
 };
 
 /// Where one run of elements lies: parameter, gradient, states.
@@ -73,7 +73,8 @@ template <class C, bool kMomentum, bool kNesterov> void sgd(const Coefficients<C
 template <class C> using Update = void (*)(const Coefficients<C>&, const Slots<C>&, int64_t);
 
 template <class C> Update<C> update_for(const OptimizerParams& p) {
-  if (p.op == OptimizerOp::Sgd) return p.beta1 == 0 ? sgd<C, false, false> : p.nesterov ? sgd<C, true, true> : sgd<C, true, false>;
+  if (p.op == OptimizerOp::Sgd)
+    return p.beta1 == 0 ? sgd<C, false, false> : p.nesterov ? sgd<C, true, true> : sgd<C, true, false>;
   if (p.op == OptimizerOp::Adam) return p.amsgrad ? adam<C, false, true> : adam<C, false, false>;
   return p.amsgrad ? adam<C, true, true> : adam<C, true, false>;
 }
@@ -120,7 +121,8 @@ void update_strided(const Operands& operands, Update<C> update, const Coefficien
   });
 }
 
-template <class C> void update_all(const OptimizerLists& lists, const OptimizerParams& params, const Coefficients<C>& k) {
+template <class C>
+void update_all(const OptimizerLists& lists, const OptimizerParams& params, const Coefficients<C>& k) {
   const Update<C> update = update_for<C>(params);
   int64_t total = 0;
   for (V p : lists.params) total += p.numel();
@@ -128,7 +130,8 @@ template <class C> void update_all(const OptimizerLists& lists, const OptimizerP
   parallel_for(total, kGrain, [&](int64_t first, int64_t last) {
     int64_t start = 0;
     for (size_t i = 0; i < lists.params.size() && start < last; ++i) {
-      const int64_t n = lists.params[i].numel(), from = std::max<int64_t>(first - start, 0), to = std::min(last - start, n);
+      const int64_t n = lists.params[i].numel(), from = std::max<int64_t>(first - start, 0),
+                    to = std::min(last - start, n);
       start += n;
       if (from >= to) continue;
       const Operands operands(lists, i);
@@ -140,7 +143,8 @@ template <class C> void update_all(const OptimizerLists& lists, const OptimizerP
 
 }  // namespace
 
-void optimizer_step(Context&, const OptimizerLists& lists, const OptimizerScalars& scalars, const OptimizerParams& params) {
+void optimizer_step(Context&, const OptimizerLists& lists, const OptimizerScalars& scalars,
+                    const OptimizerParams& params) {
   if (scalars.found_inf.defined() && number_of(scalars.found_inf) != 0) return;
   const double lr = number_of(scalars.lr), inv_scale = scalars.inv_scale.defined() ? number_of(scalars.inv_scale) : 1;
   const double t = double(++*scalars.step.as<int64_t>());

@@ -54,19 +54,21 @@ template <class T> void softmax_rows(Context& ctx, V y, V x, const Lanes<2>& lan
   using C = Compute<T>;
   const int64_t n = lanes.size, ys = lanes.step[0], xs = lanes.step[1];
   const bool direct = std::is_same_v<C, T> && ys == 1 && xs == 1;
-  for_lanes<C>(ctx, lanes.others, n, direct ? 0 : n, [&](C* buffer, int64_t, int64_t count, const std::array<int64_t, 2>& at) {
-    for (int64_t i = 0; i < count; ++i) {
-      const C* const from = read_row(x.as<T>() + at[1] + i * lanes.others.step(1), xs, n, buffer);
-      T* const place = y.as<T>() + at[0] + i * lanes.others.step(0);
-      C* const to = row_target(place, ys, buffer);
-      softmax_row(from, to, n, log);
-      write_row(place, ys, n, to);
-    }
-  });
+  for_lanes<C>(ctx, lanes.others, n, direct ? 0 : n,
+               [&](C* buffer, int64_t, int64_t count, const std::array<int64_t, 2>& at) {
+                 for (int64_t i = 0; i < count; ++i) {
+                   const C* const from = read_row(x.as<T>() + at[1] + i * lanes.others.step(1), xs, n, buffer);
+                   T* const place = y.as<T>() + at[0] + i * lanes.others.step(0);
+                   C* const to = row_target(place, ys, buffer);
+                   softmax_row(from, to, n, log);
+                   write_row(place, ys, n, to);
+                 }
+               });
 }
 
 /// One tile, brought into a buffer (size, width). y, x: the first lane; the offsets of its neighbours are `others.step`.
-template <class T, class C> void softmax_tile(T* y, const T* x, const Lanes<2>& lanes, int64_t width, C* tile, bool log) {
+template <class T, class C>
+void softmax_tile(T* y, const T* x, const Lanes<2>& lanes, int64_t width, C* tile, bool log) {
   alignas(64) C top[kTileWidth], sum[kTileWidth];
   const int64_t y_step = lanes.others.step(0), x_step = lanes.others.step(1);
   std::fill_n(top, width, -std::numeric_limits<C>::infinity()), std::fill_n(sum, width, C(0));
@@ -94,11 +96,13 @@ template <class T, class C> void softmax_tile(T* y, const T* x, const Lanes<2>& 
 template <class T> void softmax_tiles(Context& ctx, V y, V x, const Lanes<2>& lanes, bool log) {
   using C = Compute<T>;
   const int64_t wanted = lanes.width(sizeof(C));
-  for_lanes<C>(ctx, lanes.others, lanes.size, lanes.size * wanted, [&](C* tile, int64_t, int64_t count, const std::array<int64_t, 2>& at) {
-    for (int64_t j = 0; j < count; j += wanted)
-      softmax_tile(y.as<T>() + at[0] + j * lanes.others.step(0), x.as<T>() + at[1] + j * lanes.others.step(1), lanes,
-                   std::min(wanted, count - j), tile, log);
-  });
+  for_lanes<C>(ctx, lanes.others, lanes.size, lanes.size * wanted,
+               [&](C* tile, int64_t, int64_t count, const std::array<int64_t, 2>& at) {
+                 for (int64_t j = 0; j < count; j += wanted)
+                   softmax_tile(y.as<T>() + at[0] + j * lanes.others.step(0),
+                                x.as<T>() + at[1] + j * lanes.others.step(1), lanes, std::min(wanted, count - j), tile,
+                                log);
+               });
 }
 
 /// dx of one lane from y: (dy - sum(dy y)) y, or dy - e^y sum(dy) for log.
@@ -119,19 +123,22 @@ template <class T> void softmax_grad_rows(Context& ctx, V dx, V dy, V y, const L
   using C = Compute<T>;
   const int64_t n = lanes.size;
   const bool direct = std::is_same_v<C, T> && lanes.step == std::array<int64_t, 3>{1, 1, 1};
-  for_lanes<C>(ctx, lanes.others, n, direct ? 0 : 2 * n, [&](C* buffer, int64_t, int64_t count, const std::array<int64_t, 3>& at) {
-    for (int64_t i = 0; i < count; ++i) {
-      const C* const g = read_row(dy.as<T>() + at[1] + i * lanes.others.step(1), lanes.step[1], n, buffer);
-      const C* const v = read_row(y.as<T>() + at[2] + i * lanes.others.step(2), lanes.step[2], n, buffer + (direct ? 0 : n));
-      T* const place = dx.as<T>() + at[0] + i * lanes.others.step(0);
-      C* const to = row_target(place, lanes.step[0], buffer);
-      softmax_grad_row(g, v, to, n, log);
-      write_row(place, lanes.step[0], n, to);
-    }
-  });
+  for_lanes<C>(ctx, lanes.others, n, direct ? 0 : 2 * n,
+               [&](C* buffer, int64_t, int64_t count, const std::array<int64_t, 3>& at) {
+                 for (int64_t i = 0; i < count; ++i) {
+                   const C* const g = read_row(dy.as<T>() + at[1] + i * lanes.others.step(1), lanes.step[1], n, buffer);
+                   const C* const v = read_row(y.as<T>() + at[2] + i * lanes.others.step(2), lanes.step[2], n,
+                                               buffer + (direct ? 0 : n));
+                   T* const place = dx.as<T>() + at[0] + i * lanes.others.step(0);
+                   C* const to = row_target(place, lanes.step[0], buffer);
+                   softmax_grad_row(g, v, to, n, log);
+                   write_row(place, lanes.step[0], n, to);
+                 }
+               });
 }
 
-template <class T> void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, int64_t width, bool log) {
+template <class T>
+void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, int64_t width, bool log) {
   using C = Compute<T>;
   alignas(64) C sum[kTileWidth], g_buffer[kTileWidth], y_buffer[kTileWidth];
   const auto row_of = [&](const T* from, int operand, int64_t k, C* buffer) {
@@ -155,11 +162,12 @@ template <class T> void softmax_grad_tile(T* dx, const T* dy, const T* y, const 
 
 template <class T> void softmax_grad_tiles(Context& ctx, V dx, V dy, V y, const Lanes<3>& lanes, bool log) {
   const Walk<3>& others = lanes.others;
-  for_lanes<Compute<T>>(ctx, others, lanes.size, 0, [&](auto*, int64_t, int64_t count, const std::array<int64_t, 3>& at) {
-    for (int64_t j = 0; j < count; j += kTileWidth)
-      softmax_grad_tile(dx.as<T>() + at[0] + j * others.step(0), dy.as<T>() + at[1] + j * others.step(1),
-                        y.as<T>() + at[2] + j * others.step(2), lanes, std::min(kTileWidth, count - j), log);
-  });
+  for_lanes<Compute<T>>(
+      ctx, others, lanes.size, 0, [&](auto*, int64_t, int64_t count, const std::array<int64_t, 3>& at) {
+        for (int64_t j = 0; j < count; j += kTileWidth)
+          softmax_grad_tile(dx.as<T>() + at[0] + j * others.step(0), dy.as<T>() + at[1] + j * others.step(1),
+                            y.as<T>() + at[2] + j * others.step(2), lanes, std::min(kTileWidth, count - j), log);
+      });
 }
 
 }  // namespace

@@ -8,20 +8,22 @@
 // side by side, or that are too short to fill a vector, are taken together, kTileWidth at most: the inner loop runs across them.
 namespace tapir::inline v0::cpu {
 
-inline constexpr int64_t kTileWidth = 64;     // lanes
-inline constexpr int64_t kShortLane = 32;     // elements
-inline constexpr int64_t kLaneGrain = 4096;   // elements: the work of a lane is mostly exp()
+inline constexpr int64_t kTileWidth = 64;    // lanes
+inline constexpr int64_t kShortLane = 32;    // elements
+inline constexpr int64_t kLaneGrain = 4096;  // elements: the work of a lane is mostly exp()
 
 /// Calls f(buffer, position, count, offsets) in parallel for the rows of `walk`; each thread's buffer holds `elements` of C.
-template <class C, int K, class F> void for_lanes(Context& ctx, const Walk<K>& walk, int64_t size, int64_t elements, F&& f) {
+template <class C, int K, class F>
+void for_lanes(Context& ctx, const Walk<K>& walk, int64_t size, int64_t elements, F&& f) {
   const int64_t grain = std::max<int64_t>(1, kLaneGrain / std::max<int64_t>(1, size)), total = walk.total;
   const int64_t pieces = total <= grain ? 1 : std::min<int64_t>((total + grain - 1) / grain, get_num_threads());
   C* const buffers = elements ? ctx.scratch_of<C>(elements * pieces) : nullptr;
   parallel_for(pieces, 1, [&](int64_t first, int64_t last) {
     for (int64_t p = first; p < last; ++p)
-      walk.run(total * p / pieces, total * (p + 1) / pieces, [&](int64_t position, int64_t n, const std::array<int64_t, size_t(K)>& at) {
-        f(elements ? buffers + elements * p : nullptr, position, n, at);
-      });
+      walk.run(total * p / pieces, total * (p + 1) / pieces,
+               [&](int64_t position, int64_t n, const std::array<int64_t, size_t(K)>& at) {
+                 f(elements ? buffers + elements * p : nullptr, position, n, at);
+               });
   });
 }
 

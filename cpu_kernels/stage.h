@@ -37,7 +37,8 @@ template <class C> C* staged(Context& ctx, V v, bool read) {
 template <class C> void unstage(V v, const C* from) {
   if (!v.defined() || from == v.data) return;
   const Walk<1> walk(v.shape(), {v.strides});
-  walk.run(0, walk.total, [&](int64_t i, int64_t n, const auto& at) { store_row(v, at[0], walk.step(0), n, from + i); });
+  walk.run(0, walk.total,
+           [&](int64_t i, int64_t n, const auto& at) { store_row(v, at[0], walk.step(0), n, from + i); });
 }
 
 /// The value of a 0-dim float or integer view, or of a number.

@@ -1,0 +1,145 @@
+#include "catch.h"
+#include "naive.h"
+
+using namespace tapir_tests;
+
+namespace {
+
+/// One element's way through torch.optim's formulas, in double.
+struct Naive {
+  double p, m = 0, v = 0, x = 0;
+  void step(const OptimizerParams& o, double g, double lr, double t, double inv_scale) {
+    g *= o.maximize ? -inv_scale : inv_scale;
+    if (o.op == OptimizerOp::Sgd) {
+      g += o.weight_decay * p;
+      if (o.beta1 != 0) {
+        m = o.first_step ? g : o.beta1 * m + (1 - o.beta2) * g;
+        g = o.nesterov ? g + o.beta1 * m : m;
+      }
+      p -= lr * g;
+      return;
+    }
+    if (o.op == OptimizerOp::AdamW) p *= 1 - lr * o.weight_decay;
+    else g += o.weight_decay * p;
+    m = o.beta1 * m + (1 - o.beta1) * g;
+    v = o.beta2 * v + (1 - o.beta2) * g * g;
+    x = std::max(x, v);
+    const double denominator = std::sqrt(o.amsgrad ? x : v) / std::sqrt(1 - std::pow(o.beta2, t)) + o.eps;
+    p -= lr / (1 - std::pow(o.beta1, t)) * m / denominator;
+  }
+};
+
+std::vector<OptimizerParams> all_params() {
+  std::vector<OptimizerParams> all;
+  for (double decay : {0.0, 0.1})
+    for (bool maximize : {false, true}) {
+      for (OptimizerOp op : {OptimizerOp::Adam, OptimizerOp::AdamW})
+        for (bool amsgrad : {false, true}) all.push_back({op, decay, 0.9, 0.99, 1e-6, false, amsgrad, maximize});
+      all.push_back({OptimizerOp::Sgd, decay, 0, 0, 0, false, false, maximize});
+      all.push_back({OptimizerOp::Sgd, decay, 0.9, 0.1, 0, false, false, maximize});
+      all.push_back({OptimizerOp::Sgd, decay, 0.9, 0, 0, true, false, maximize});
+    }
+  return all;
+}
+
+/// Lists of views on tensors of one kind, and what a step needs beside them.
+struct Problem {
+  std::vector<Array> p, g, m, v, x;
+  std::vector<TensorView> views[5];
+  double lr = 0.05;
+  int64_t step = 0;
+  float inv_scale = 0.5f, found_inf = 0;
+
+  static TensorView scalar(void* data, DType t) {
+    TensorView view(Scalar(0), t);
+    view.is_scalar = false, view.data = data;
+    return view;
+  }
+  void add(DType t, DType state, std::vector<int64_t> shape, std::vector<int> order, bool mixed) {
+    const uint32_t seed = uint32_t(p.size());
+    const std::vector<int> other = mixed ? std::vector<int>{} : order;
+    p.emplace_back(t, shape, order), g.emplace_back(t, shape, other, std::vector<int>{}, mixed);
+    for (auto* list : {&m, &v, &x}) list->emplace_back(state, shape, order), list->back().fill(0);
+    eighths(p.back(), seed);
+  }
+  void run(const OptimizerParams& o, bool scaled = true) {
+    std::vector<Array>* lists[] = {&p, &g, &m, &v, &x};
+    for (int k = 0; k < 5; ++k) {
+      views[k].clear();
+      for (Array& a : *lists[k]) views[k].push_back(a.view);
+    }
+    OptimizerLists all{views[0], views[1], {}, {}, {}};
+    if (o.op != OptimizerOp::Sgd) all.second = views[3];
+    if (o.op != OptimizerOp::Sgd || o.beta1 != 0) all.first = views[2];
+    if (o.amsgrad) all.third = views[4];
+    OptimizerScalars scalars{scalar(&lr, kFloat64), scalar(&step, kInt64), {}, {}};
+    if (scaled) scalars.inv_scale = scalar(&inv_scale, kFloat32), scalars.found_inf = scalar(&found_inf, kFloat32);
+    cpu_table().optimizer_step(cpu_context(), all, scalars, o);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("optimizer_step: torch.optim's formulas over five steps, in every float and layout") {
+  for (const DType t : float_dtypes)
+    for (OptimizerParams o : all_params()) {
+      Problem problem;
+      problem.add(t, compute_type(t), {3, 5}, {0, 1}, false);
+      problem.add(t, compute_type(t), {4, 3, 2}, {2, 0, 1}, false);
+      problem.add(t, compute_type(t), {4, 3, 2}, {2, 0, 1}, true);
+      problem.add(t, compute_type(t), {}, {}, false);
+      problem.add(t, compute_type(t), {0, 3}, {0, 1}, false);
+      problem.add(t, compute_type(t), {700}, {0}, false);
+      std::vector<std::vector<Naive>> naive;
+      for (const Array& a : problem.p) {
+        naive.emplace_back();
+        for (double value : values(a.view)) naive.back().push_back({value});
+      }
+      for (int step = 1; step <= 5; ++step) {
+        o.first_step = step == 1;
+        for (size_t i = 0; i < problem.p.size(); ++i) {
+          eighths(problem.g[i], uint32_t(31 * step + int(i)));
+          const auto g = values(problem.g[i].view);
+          for (size_t j = 0; j < g.size(); ++j) naive[i][j].step(o, g[j], problem.lr, step, double(problem.inv_scale));
+        }
+        problem.run(o);
+      }
+      CHECK(problem.step == 5);
+      for (size_t i = 0; i < problem.p.size(); ++i) {
+        std::vector<double> expected;
+        for (const Naive& n : naive[i]) expected.push_back(n.p);
+        CHECK(distance(values(problem.p[i].view), expected) < tolerance(t) * (size_of(t) == 2 ? 6 : 1));
+      }
+    }
+}
+
+TEST_CASE("optimizer_step: found_inf leaves everything as it was") {
+  Problem problem;
+  problem.add(kFloat32, kFloat32, {9}, {0}, false);
+  problem.g[0].fill(INFINITY);
+  const auto before = values(problem.p[0].view);
+  problem.found_inf = 1;
+  problem.run({OptimizerOp::Adam});
+  CHECK((problem.step == 0 && values(problem.p[0].view) == before &&
+         values(problem.m[0].view) == std::vector<double>(9, 0)));
+  problem.found_inf = 0;
+  problem.g[0].fill(1);
+  problem.run({OptimizerOp::Adam}, false);
+  CHECK((problem.step == 1 && values(problem.p[0].view) != before));
+}
+
+TEST_CASE("optimizer_step: bitwise the same for any number of threads, many small tensors and large ones") {
+  std::vector<std::vector<double>> first;
+  for (int threads : {1, 3}) {
+    const Threads guard(threads);
+    Problem problem;
+    for (int i = 0; i < 40; ++i) problem.add(kFloat32, kFloat32, {i % 7 + 1, 13}, {0, 1}, false);
+    problem.add(kFloat32, kFloat32, {70001}, {0}, false);
+    for (size_t i = 0; i < problem.g.size(); ++i) eighths(problem.g[i], uint32_t(i));
+    problem.run({OptimizerOp::AdamW, 0.01}), problem.run({OptimizerOp::AdamW, 0.01});
+    std::vector<std::vector<double>> all;
+    for (const Array& a : problem.p) all.push_back(values(a.view));
+    if (threads == 1) first = all;
+    else CHECK(all == first);
+  }
+}
