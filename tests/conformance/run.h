@@ -1,0 +1,25 @@
+#pragma once
+#include "run_ops.h"
+
+namespace conformance {
+
+/// Runs the cases of every family. What a case throws is its failure.
+class Runner {
+ public:
+  explicit Runner(const std::string& folder);
+  /// What differed, "" for a case that passed, nothing where the name is not bound.
+  std::optional<std::string> run(const Family& family, const Json& json);
+
+ private:
+  std::string folder_;
+  Signatures signatures_;
+};
+
+std::optional<std::string> run_module(const Family& family, const Json& json);
+std::optional<std::string> run_optimizer(const Family& family, const Json& json);
+std::optional<std::string> run_scheduler(const Family& family, const Json& json);
+std::optional<std::string> run_file(const Family& family, const Json& json, const std::string& folder);
+/// A kernel call that TAPIR_DUMP wrote.
+std::optional<std::string> run_dump(const Family& family, const Json& json);
+
+}  // namespace conformance
