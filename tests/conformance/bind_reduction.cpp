@@ -1,0 +1,74 @@
+#include "ops.h"
+
+namespace conformance {
+
+static ReduceOptions reduce_options(Args& a) { return {.keepdim = a.boolean("keepdim", false), .dtype = a.dtype()}; }
+
+/// var(unbiased) and var(dim, unbiased, keepdim) and var(dim, correction, keepdim), told apart by kind.
+struct VarArgs {
+  Dims dims;
+  VarOptions options;
+  explicit VarArgs(Args& a) {
+    const Value* first = a.positional.size() > 1 ? a.at(1) : nullptr;
+    const bool flag = first && first->kind == Value::Kind::Bool;
+    if (flag) options.correction = first->boolean ? 1 : 0;
+    if (const Value* d = flag ? nullptr : first ? first : a.find("dim")) dims = dims_of(*d);
+    for (size_t i = 2; i < a.positional.size(); ++i) {
+      const Value* v = a.at(i);
+      if (!v) continue;
+      if (i == 2) options.correction = scalar_of(*v).to_double();
+      else options.keepdim = scalar_of(*v).to_bool();
+    }
+    if (a.named.contains("unbiased")) options.correction = a.boolean("unbiased", true) ? 1 : 0;
+    if (a.named.contains("correction")) options.correction = a.number("correction", 1);
+    if (a.named.contains("keepdim")) options.keepdim = a.boolean("keepdim", false);
+  }
+};
+
+/// max and min: of two tensors, along a dimension (values and indices), or of everything.
+template <class Two, class Along, class All> static Results extreme(Args& a, Two&& two, Along&& along, All&& all) {
+  const Value* second = a.positional.size() > 1 ? a.at(1) : a.has("other") ? a.find("other") : a.find("dim");
+  const Tensor x = a.tensor("input");
+  if (!second) return {all(x)};
+  if (second->kind == Value::Kind::Tensor) return {two(x, second->tensor)};
+  auto [values, indices] = along(x, scalar_of(*second).to_int(), a.boolean("keepdim", false));
+  return {values, indices};
+}
+
+static std::optional<int64_t> optional_dim(Args& a) {
+  const Value* v = a.find("dim");
+  return v ? std::optional(scalar_of(*v).to_int()) : std::nullopt;
+}
+
+void bind_reduction() {
+  auto& table = bindings();
+  table["sum"] = {[](Args& a) -> Results {
+                    const ReduceOptions o = reduce_options(a);
+                    return {sum(a.tensor("input"), a.dims("dim"), o)};
+                  }, {}};
+  table["mean"] = {[](Args& a) -> Results { return {mean(a.tensor("input"), a.dims("dim"), reduce_options(a))}; }, {}};
+  table["prod"] = {[](Args& a) -> Results { return {prod(a.tensor("input"), a.dims("dim"), reduce_options(a))}; }, {}};
+  table["amax"] = {[](Args& a) -> Results { return {amax(a.tensor("input"), a.dims("dim"), a.boolean("keepdim", false))}; }, {}};
+  table["amin"] = {[](Args& a) -> Results { return {amin(a.tensor("input"), a.dims("dim"), a.boolean("keepdim", false))}; }, {}};
+  table["max"] = {[](Args& a) { return extreme(a, [](auto& x, auto& y) { return maximum(x, y); }, [](auto& x, int64_t d, bool k) { return max(x, d, k); }, [](auto& x) { return max(x); }); }, {}};
+  table["min"] = {[](Args& a) { return extreme(a, [](auto& x, auto& y) { return minimum(x, y); }, [](auto& x, int64_t d, bool k) { return min(x, d, k); }, [](auto& x) { return min(x); }); }, {}};
+  table["argmax"] = {[](Args& a) -> Results { return {argmax(a.tensor("input"), optional_dim(a), a.boolean("keepdim", false))}; }, {}};
+  table["argmin"] = {[](Args& a) -> Results { return {argmin(a.tensor("input"), optional_dim(a), a.boolean("keepdim", false))}; }, {}};
+  table["any"] = {[](Args& a) -> Results { return {any(a.tensor("input"), a.dims("dim"), a.boolean("keepdim", false))}; }, {}};
+  table["all"] = {[](Args& a) -> Results { return {all(a.tensor("input"), a.dims("dim"), a.boolean("keepdim", false))}; }, {}};
+  table["var"] = {[](Args& a) -> Results {
+                    const VarArgs v(a);
+                    return {var(a.tensor("input"), v.dims, v.options)};
+                  }, {}};
+  table["std"] = {[](Args& a) -> Results {
+                    const VarArgs v(a);
+                    return {std(a.tensor("input"), v.dims, v.options)};
+                  }, {}};
+  table["logsumexp"] = {[](Args& a) -> Results { return {logsumexp(a.tensor("input"), a.dims("dim"), a.boolean("keepdim", false))}; }, {}};
+  table["cumsum"] = {[](Args& a) -> Results { return {cumsum(a.tensor("input"), a.integer("dim"), a.dtype())}; },
+                     [](Tensor& self, Args& a) { cumsum_(self, a.integer("dim"), a.dtype()); }};
+  table["softmax"] = {[](Args& a) -> Results { return {softmax(a.tensor("input"), a.integer("dim"), {.dtype = a.dtype()})}; }, {}};
+  table["log_softmax"] = {[](Args& a) -> Results { return {log_softmax(a.tensor("input"), a.integer("dim"), {.dtype = a.dtype()})}; }, {}};
+}
+
+}  // namespace conformance

@@ -1,0 +1,24 @@
+#include "run.h"
+
+namespace conformance {
+
+Runner::Runner(const std::string& folder) : folder_(folder), signatures_(read_signatures(folder)) {
+  bind_pointwise(), bind_reduction(), bind_shape(), bind_index(), bind_matmul(), bind_nn(), bind_loss();
+}
+
+std::optional<std::string> Runner::run(const Family& family, const Json& json) {
+  try {
+    manual_seed(0);
+    if (json.contains("kernel")) return run_dump(family, json);
+    if (family.name.starts_with("ops_")) return run_op(family, json, signatures_);
+    if (family.name == "modules") return run_module(family, json);
+    if (family.name == "optimizers") return run_optimizer(family, json);
+    if (family.name == "schedulers") return run_scheduler(family, json);
+    if (family.name == "files") return run_file(family, json, folder_);
+    return std::nullopt;
+  } catch (const std::exception& e) {
+    return std::string(e.what());
+  }
+}
+
+}  // namespace conformance
