@@ -192,7 +192,7 @@ class Tensor {
   Tensor transpose(int64_t dim0, int64_t dim1) const;
   Tensor t() const;
   Tensor squeeze() const;
-  Tensor squeeze(int64_t dim) const;
+  Tensor squeeze(const Dims& dims) const;
   Tensor unsqueeze(int64_t dim) const;
   Tensor expand(const Shape& shape) const;
   Tensor select(int64_t dim, int64_t index) const;

@@ -45,7 +45,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   });
 }
 
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+static Tensor scatter_add(const char* name, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Tensor* self) {
   dim = wrap_dim("scatter_add", dim, x.dim());
   common_device("scatter_add", {&x, &index, &source});
   check_gather("scatter_add", x, dim, index);
@@ -57,16 +57,19 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
     if (index.shape()[d] < source.shape()[d]) part = narrow(part, d, 0, index.shape()[d]);
   }
   const Tensor places = to(index, kInt64);
-  Tensor y = empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
-  backend(x).copy(context(x), y, x);
+  if (self) check_inplace(name, x, wants_grad({x, part}));
+  Tensor y = self ? *self : empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
+  if (!self) backend(x).copy(context(x), y, x);
   const auto at_least_1d = [](const Tensor& t) { return t.dim() ? t : alias(t, {1}, {1}, t.storage_offset()); };
   Context& ctx = context(x);
   backend(x).scatter(ctx, at_least_1d(y), at_least_1d(places), at_least_1d(part), {dim, ScatterOp::Add});
   check_values(ctx, "[scatter_add] index {value} at position {position} is out of bounds for a dimension with size {bound}");
-  return record("scatter_add", y, {x, part}, save(places), [dim](Needs needs, const Tensor& g, const Tensor& places) {
+  return record(name, y, {x, part}, save(places), [dim](Needs needs, const Tensor& g, const Tensor& places) {
     return Grads{needs[0] ? g : Tensor(), needs[1] ? gather(g, dim, places) : Tensor()};
   });
 }
+Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) { return scatter_add("scatter_add", x, dim, index, source, nullptr); }
+Tensor& scatter_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) { return scatter_add("scatter_add_", self, dim, index, source, &self), self; }
 
 // ---- indexing by tensors
 //

@@ -12,6 +12,7 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index);
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
 /// x with source added at the places that gather(x, dim, index) would read.
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
+Tensor& scatter_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source);
 /// x[indices[0], indices[1], ...] with tensors of integers or bools; undefined: all positions of that dimension. A copy.
 Tensor index(const Tensor& x, const std::vector<Tensor>& indices);
 /// Writes (or adds) values, broadcast, at those places of self.

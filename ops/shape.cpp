@@ -124,7 +124,7 @@ static Tensor squeeze_mask(const Tensor& x, uint32_t mask) {
   return view_as_shape("squeeze", x, shape, strides);
 }
 Tensor squeeze(const Tensor& x) { return squeeze_mask(x, ~0u); }
-Tensor squeeze(const Tensor& x, int64_t dim) { return squeeze_mask(x, 1u << wrap_dim("squeeze", dim, x.dim())); }
+Tensor squeeze(const Tensor& x, const Dims& dims) { return dims.empty() ? view_as_shape("squeeze", x, x.shape(), x.strides()) : squeeze_mask(x, reduce_mask("squeeze", dims, x.dim())); }
 
 Tensor unsqueeze(const Tensor& x, int64_t dim) {
   dim = wrap_dim("unsqueeze", dim, x.dim() + 1);
@@ -161,6 +161,49 @@ Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, s
   check(end == 0 || end <= held - from, "[as_strided] setStorage: sizes {}, strides {} and offset {} need {} elements, out of bounds for storage of size {}", shape, strides, from, from + end, held);
   const ViewGeometry geometry{x.shape(), x.strides(), shape, strides, from - x.storage_offset()};
   return record_view("as_strided", alias(x, shape, strides, from), x, [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });
+}
+
+// ---- in place
+
+/// Gives self the geometry of `like`, a view of it; back: from a gradient of the new shape to one of the old.
+template <class F> static Tensor& restride_(const char* name, Tensor& self, const Tensor& like, const F& back) {
+  const bool recorded = wants_grad({self});
+  if (modes.grad && self.is_leaf() && self.requires_grad()) check_inplace(name, self, recorded);
+  Node* node = recorded ? NodeBuilder::make<detail::OpNode<F>>(name, {self}, back, Save<>{}, std::span(&self, 1)) : nullptr;
+  TensorImpl &p = self.impl(), &from = like.impl();
+  p.sizes = from.sizes, p.strides = from.strides, p.offset = from.offset, p.contiguous = from.contiguous, p.numel = from.numel;
+  bump_version(self);
+  if (node) tie_output(node, self, false);
+  return self;
+}
+static Tensor without_history(auto&& f) {
+  NoGrad guard;
+  return f();
+}
+
+Tensor& transpose_(Tensor& self, int64_t dim0, int64_t dim1) {
+  return restride_("transpose_", self, without_history([&] { return transpose(self, dim0, dim1); }), [dim0, dim1](const Tensor& g) { return Grads{transpose(g, dim0, dim1)}; });
+}
+Tensor& t_(Tensor& self) {
+  return restride_("t_", self, without_history([&] { return t(self); }), [](const Tensor& g) { return Grads{t(g)}; });
+}
+static Tensor& reshape_(const char* name, Tensor& self, const Tensor& like) {
+  const Shape from = self.shape();
+  return restride_(name, self, like, [from](const Tensor& g) { return Grads{reshape(g, from)}; });
+}
+Tensor& squeeze_(Tensor& self) {
+  return reshape_("squeeze_", self, without_history([&] { return squeeze(self); }));
+}
+Tensor& squeeze_(Tensor& self, const Dims& dims) {
+  return reshape_("squeeze_", self, without_history([&] { return squeeze(self, dims); }));
+}
+Tensor& unsqueeze_(Tensor& self, int64_t dim) {
+  return reshape_("unsqueeze_", self, without_history([&] { return unsqueeze(self, dim); }));
+}
+Tensor& as_strided_(Tensor& self, const Shape& shape, const Strides& strides, std::optional<int64_t> offset) {
+  const Tensor like = without_history([&] { return as_strided(self, shape, strides, offset); });
+  const ViewGeometry geometry{self.shape(), self.strides(), shape, strides, like.storage_offset() - self.storage_offset()};
+  return restride_("as_strided_", self, like, [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });
 }
 
 }  // namespace tapir::inline v0
