@@ -1,0 +1,37 @@
+#include <tapir/core/backend.h>
+#include <tapir/core/cuda.h>
+#include <tapir/core/device.h>
+#include <tapir/core/error.h>
+
+#include "../catch.h"
+#include "messages.h"
+
+using namespace tapir;
+using tapir_tests::contains;
+using tapir_tests::message_of;
+
+TEST_CASE("devices are read from text and written back") {
+  CHECK(Device("cpu") == kCPU);
+  CHECK(Device("cuda") == kCUDA);
+  CHECK(Device("cuda:0") == kCUDA);
+  CHECK(kCPU.str() == "cpu");
+  CHECK(Device(DeviceType::CUDA, 3).str() == "cuda:3");
+}
+
+TEST_CASE("other texts are errors that show them") {
+  for (const char* wrong : {"cuda:99", "cuda:-2", "cuda:1x", "gpu", "", "cuda:", "CPU", "cuda: 1", "cuda:99999999999999999999", "cpu:1"}) {
+    INFO(wrong);
+    const std::string message = message_of<ValueError>([&] { Device device{std::string_view(wrong)}; });
+    CHECK(contains(message, "[Device] expected"));
+    CHECK(contains(message, "got \"" + std::string(wrong) + "\""));
+  }
+  CHECK(contains(message_of<ValueError>([] { Device device("cuda:99"); }), std::to_string(cuda::device_count()) + " CUDA devices"));
+}
+
+TEST_CASE("CUDA asked of a build without it") {
+  if (built_in_backend(DeviceType::CUDA)) SKIP_TEST("this build has CUDA");
+  CHECK(!cuda::is_available());
+  CHECK(cuda::device_count() == 0);
+  CHECK(contains(cuda::why_not(), "built without CUDA"));
+  CHECK(contains(message_of<ValueError>([] { empty({2}, {.device = kCUDA}); }), "built without CUDA"));
+}

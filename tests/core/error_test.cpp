@@ -1,0 +1,40 @@
+#include <limits>
+
+#include <tapir/core/error.h>
+#include <tapir/core/tensor.h>
+
+#include "../catch.h"
+#include "messages.h"
+
+using namespace tapir;
+using tapir_tests::message_of;
+
+TEST_CASE("messages take numbers, shapes, dtypes, devices and tensors") {
+  const Tensor x = empty({2, 3}, {.dtype = kFloat16}), none;
+  CHECK(format("{} {} {} {}", 1, int64_t(-7), true, "text") == "1 -7 true text");
+  CHECK(format("{} {} {}", 0.1, 1e300, 2.0) == "0.1 1e+300 2");
+  CHECK(format("{}", std::numeric_limits<double>::infinity()) == "inf");
+  CHECK(format("{} {} {}", Shape{4}, Shape{}, Shape{2, 3}) == "(4,) () (2, 3)");
+  CHECK(format("{} {} {}", kBFloat16, kCPU, kCUDA) == "bfloat16 cpu cuda:0");
+  CHECK(format("{} {}", x, none) == "float16 (2, 3) undefined");
+  CHECK(format("{} {}", Scalar(2.5), Scalar(3)) == "2.5 3");
+  CHECK(format("{} {}", 1) == "1 {}");
+  CHECK(format("{0} } {", 1) == "{0} } {");
+  CHECK(format("{}", std::string("{}")) == "{}");
+}
+
+TEST_CASE("checks throw the four kinds") {
+  CHECK(message_of<ValueError>([] { check(false, "[op] expected {}", 3); }) == "[op] expected 3");
+  CHECK(message_of<RuntimeError>([] { check_runtime(false, "[file] {}", "gone"); }) == "[file] gone");
+  CHECK(message_of<RuntimeError>([] { fail(ErrorKind::OutOfMemory, "none"); }) == "none");
+  CHECK_THROWS_AS(fail(ErrorKind::OutOfMemory, "none"), OutOfMemoryError);
+  CHECK(tapir_tests::contains(message_of<InternalError>([] { check_internal(false, "odd"); }), "odd"));
+  CHECK(message_of<ValueError>([] { check(true, "not thrown"); }) == "nothing");
+}
+
+TEST_CASE("dimensions wrap") {
+  CHECK(wrap_dim("sum", -1, 3) == 2);
+  CHECK(wrap_dim("sum", -1, 0) == 0);
+  CHECK(message_of<ValueError>([] { wrap_dim("sum", 3, 3); }) ==
+        "[sum] dimension out of range (expected to be in range of [-3, 2], but got 3)");
+}
