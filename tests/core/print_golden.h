@@ -1,5 +1,5 @@
 #pragma once
-// What PyTorch 2.15 prints for these tensors, without "torch." before the dtype. No values: element i is start + i step.
+// What PyTorch 2.15 prints for these tensors, its dtypes named without "torch.". No values: element i is start + i step.
 #include <limits>
 #include <vector>
 
@@ -225,8 +225,7 @@ inline std::vector<Printed> printed_by_pytorch() {
      "         359245, 371590, 383935]], dtype=int32)"},
     {kFloat32, {1, 1, 1, 1, 2}, {1.5, 2.5}, 0, 1, "tensor([[[[[1.5000, 2.5000]]]]])"},
     {kFloat64, {6}, {-1.123456789, 2, 3, 4, 5, 6}, 0, 1,
-     "tensor([-1.1235,  2.0000,  3.0000,  4.0000,  5.0000,  6.0000],\n"
-     "       dtype=float64)"},
+     "tensor([-1.1235,  2.0000,  3.0000,  4.0000,  5.0000,  6.0000], dtype=float64)"},
   };
   // clang-format on
 }
