@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+
+#include "../core/tensor.h"
+
+namespace tapir::inline v0 {
+
+/// What becomes of the losses of all elements: kept, averaged, or summed.
+enum class Reduction : uint8_t { None, Mean, Sum };
+
+struct CrossEntropyOptions {
+  Tensor weight = {};  // (C): a factor for each class
+  Reduction reduction = Reduction::Mean;
+  int64_t ignore_index = -100;  // samples with this label do not count
+  double label_smoothing = 0;
+};
+struct NllLossOptions {
+  Tensor weight = {};
+  Reduction reduction = Reduction::Mean;
+  int64_t ignore_index = -100;
+};
+struct LossOptions {
+  Tensor weight = {};  // a factor for each element
+  Reduction reduction = Reduction::Mean;
+};
+struct BceWithLogitsOptions {
+  Tensor weight = {};
+  Reduction reduction = Reduction::Mean;
+  Tensor pos_weight = {};  // a factor for the positive part, broadcast (one for each class)
+};
+
+/// -log softmax(input) at the target. input: (C), (N, C) or (N, C, d1, ...); target: labels of an integer dtype, (), (N) or
+/// (N, d1, ...), or probabilities of input's shape. The mean is weighted by the weights of the labels, without ignored ones; where all
+/// are ignored, or there are none, it is NaN with a gradient of zero. ValueError for labels outside [0, C).
+Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options = {});
+/// The same for input that holds log-probabilities: -w[t] input[t].
+Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions& options = {});
+/// (input - target)^2; target broadcasts to input's shape. A weighted mean is divided by the sum of the weights.
+Tensor mse_loss(const Tensor& input, const Tensor& target, const LossOptions& options = {});
+/// |input - target|
+Tensor l1_loss(const Tensor& input, const Tensor& target, const LossOptions& options = {});
+/// -(pos_weight t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))), computed without overflow. target: input's shape.
+Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const BceWithLogitsOptions& options = {});
+
+}  // namespace tapir::inline v0
