@@ -1,6 +1,6 @@
 #pragma once
 // For kernels: the float32 functions that the standard library has no vectorised form of. Branch-free, so that a loop over
-// them vectorises; shared by every device. Errors in ulp are those that tests/core/math_test.cpp allows. The float64
+// them vectorises; shared by every device. Errors in ulp are those that tests/cpu_kernels/unary_math_test.cpp allows. The float64
 // overloads are the standard library's.
 #include <bit>
 #include <cmath>
