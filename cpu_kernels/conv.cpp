@@ -1,5 +1,6 @@
 // Convolutions: dtype and layout of the operands, then the kernel that suits them: conv_direct.h for float32 in channels-last order
 // where it beats the library, dnn::conv for dense float32 and bfloat16, the implicit GEMM (conv_gemm.h) for all else.
+#include "conv_direct.h"
 #include "conv_gemm.h"
 #include "dnn.h"
 #include "pack.h"
@@ -108,6 +109,10 @@ template <class T> void run_gemm(Context& ctx, dnn::ConvPass pass, const dnn::Co
 /// False: the library has no bfloat16 kernel for this shape.
 bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operand& x, const Operand& w, const Operand& y, V bias) {
   const DType dtype = x.view().dtype;
+  const bool last = x.image().channels_last && y.image().channels_last;
+  if (pass == dnn::ConvPass::BackwardWeight && dtype == kFloat32 && last &&
+      direct_backward_weight(ctx, s, w.view(), bias.as<float>(), y.view().as<float>(), x.view().as<float>()))
+    return true;
   if (dtype != kFloat64 && dnn::conv(ctx, {pass, dtype, s, x.image(), w.image(), y.image(), bias.as<float>()})) return true;
   if (dtype == kBFloat16) return false;
   if (dtype == kFloat64) run_gemm<double>(ctx, pass, s, x.view(), w.view(), y.view(), bias);

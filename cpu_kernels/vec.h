@@ -35,7 +35,7 @@ inline Vec<float> load_float(const BFloat16* p) {
   using Bits = Vec<uint16_t, kVectorBytes / 2>;
   Bits bits;
   std::memcpy(&bits, p, sizeof bits);
-  return std::bit_cast<Vec<float>>(__builtin_convertvector(bits, Vec<uint32_t>) << 16);
+  return reinterpret_cast<Vec<float>>(__builtin_convertvector(bits, Vec<uint32_t>) << 16);
 }
 inline Vec<float> load_float(const Half* p) {
 #if defined(__AVX512F__)

@@ -1,8 +1,10 @@
 #include "library.h"
 
-#include <omp.h>
-
 #include "../dnn.h"
+
+// Of the OpenMP runtime that the library is linked to; omp.h belongs to the compiler, and clang's is a package of its own.
+extern "C" void omp_set_num_threads(int);
+extern "C" int omp_get_max_threads();
 
 namespace tapir::inline v0::cpu::dnn {
 
