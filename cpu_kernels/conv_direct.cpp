@@ -18,7 +18,7 @@ constexpr int kLane = kLanes<float>;
 constexpr int kTileSums = kVectorRegisters == 32 ? 24 : 12;  // accumulators of one tile
 constexpr int kMaxColumns = 12;
 constexpr int64_t kStripBytes = 24 << 10;
-constexpr int64_t kMaxWeights = 1 << 16;  // beyond, the sums leave the second cache and a library does as well
+constexpr int64_t kMaxWeights = 1 << 17;  // beyond, the sums leave the second cache and a library does as well
 constexpr int64_t kMaxGroups = 16;
 
 /// Where the pixels of one strip are: `rows` rows of `width`, in floats.

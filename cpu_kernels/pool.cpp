@@ -9,9 +9,9 @@ namespace {
 template <class A> struct Best {
   A value[kPoolLanes];
   int32_t index[kPoolLanes];
-  void start() {
-    std::fill_n(value, kPoolLanes, std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity() : std::numeric_limits<A>::lowest());
-    std::fill_n(index, kPoolLanes, -1);
+  void start(int64_t count) {
+    std::fill_n(value, count, std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity() : std::numeric_limits<A>::lowest());
+    std::fill_n(index, count, -1);
   }
   template <class T> void offer(int64_t lo, int64_t hi, const T* x, int64_t stride, int32_t index0, int32_t index_step) {
     for (int64_t i = lo; i < hi; ++i) {
@@ -45,23 +45,56 @@ template <class T> struct MaxPool {
   void row_of_channels(int64_t n, int64_t i, int64_t j) const {
     const Span &a = w.spans[0][i], &b = w.spans[1][j];
     Best<A> best;
-    for (int64_t k = 0; k < w.out[2]; ++k)
-      for (int64_t c0 = 0; c0 < w.c; c0 += kPoolLanes) {
-        const int64_t count = std::min(kPoolLanes, w.c - c0);
-        const Span& d = w.spans[2][k];
-        best.start();
-        for (int64_t p = 0; p < a.count; ++p)
-          for (int64_t q = 0; q < b.count; ++q)
-            for (int64_t r = 0; r < d.count; ++r) {
-              const int64_t z = a.first + p * w.step[0], u = b.first + q * w.step[1], v = d.first + r * w.step[2];
-              const T* from = x.data + n * x.n + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2];
-              const auto index = int32_t((z * w.in[1] + u) * w.in[2] + v);
-              if (count == kPoolLanes) best.offer(0, kPoolLanes, from, 1, index, 0);
-              else best.offer(0, count, from, 1, index, 0);
-            }
-        take(best, n * y.n + c0 + i * y.at[0] + j * y.at[1] + k * y.at[2], 1,
-             n * indices.n + c0 + i * indices.at[0] + j * indices.at[1] + k * indices.at[2], 1, count);
+    for (int64_t k = 0; k < w.out[2]; ++k) {
+      const Span& d = w.spans[2][k];
+      const T* image = x.data + n * x.n;
+      const int64_t to = n * y.n + i * y.at[0] + j * y.at[1] + k * y.at[2];
+      const int64_t index_to = n * indices.n + i * indices.at[0] + j * indices.at[1] + k * indices.at[2];
+      int64_t c0 = 0;
+      if constexpr (FloatLike<T>) {
+        for (; c0 + 4 * kLanes<float> <= w.c; c0 += 4 * kLanes<float>) vectors<4>(a, b, d, image + c0, to + c0, index_to + c0);
+        for (; c0 + kLanes<float> <= w.c; c0 += kLanes<float>) vectors<1>(a, b, d, image + c0, to + c0, index_to + c0);
       }
+      for (; c0 < w.c; c0 += kPoolLanes) {
+        const int64_t count = std::min(kPoolLanes, w.c - c0);
+        best.start(count);
+        each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
+          best.offer(0, count, image + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2], 1, int32_t((z * w.in[1] + u) * w.in[2] + v), 0);
+        });
+        take(best, to + c0, 1, index_to + c0, 1, count);
+      }
+    }
+  }
+
+  static void store_wide(int64_t* to, Vec<int32_t> v) {
+    using HalfVec = Vec<int32_t, kVectorBytes / 2>;
+    HalfVec halves[2];
+    std::memcpy(halves, &v, sizeof v);
+    store(to, __builtin_convertvector(halves[0], Vec<int64_t>));
+    store(to + kLanes<int64_t>, __builtin_convertvector(halves[1], Vec<int64_t>));
+  }
+
+  /// The same for `Count` vectors of channels, all in registers.
+  template <int Count> void vectors(const Span& a, const Span& b, const Span& d, const T* from, int64_t to, int64_t index_to) const {
+    constexpr int lanes = kLanes<float>;
+    Vec<float> value[Count];
+    Vec<int32_t> index[Count];
+    for (int c = 0; c < Count; ++c) value[c] = Vec<float>{} - std::numeric_limits<float>::infinity(), index[c] = Vec<int32_t>{} - 1;
+    each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
+      const auto here = int32_t((z * w.in[1] + u) * w.in[2] + v);
+      const T* p = from + z * x.at[0] + u * x.at[1] + v * x.at[2];
+#pragma GCC unroll 4
+      for (int c = 0; c < Count; ++c) {
+        const Vec<float> got = load_float(p + c * lanes);
+        const auto wins = (got > value[c]) | (got != got) | (index[c] < 0);
+        value[c] = wins ? got : value[c];
+        index[c] = wins ? Vec<int32_t>{} + here : index[c];
+      }
+    });
+    for (int c = 0; c < Count; ++c) {
+      store_as(y.data + to + c * lanes, value[c]);
+      if (indices.data) store_wide(indices.data + index_to + c * lanes, index[c]);
+    }
   }
 
   /// One output row of channel c, the lanes along it. Offset r of the window serves the outputs [lo, hi).
@@ -71,7 +104,7 @@ template <class T> struct MaxPool {
     Best<A> best;
     for (int64_t k0 = 0; k0 < w.out[2]; k0 += kPoolLanes) {
       const int64_t count = std::min(kPoolLanes, w.out[2] - k0);
-      best.start();
+      best.start(count);
       for (int64_t p = 0; p < a.count; ++p)
         for (int64_t q = 0; q < b.count; ++q)
           for (int64_t r = 0; r < params.kernel[2]; ++r) {
@@ -99,44 +132,78 @@ template <class T> struct AvgPool {
 
   void row_of_channels(int64_t n, int64_t i, int64_t j) const {
     const Span &a = w.spans[0][i], &b = w.spans[1][j];
-    A sums[kPoolLanes];
-    for (int64_t k = 0; k < w.out[2]; ++k)
-      for (int64_t c0 = 0; c0 < w.c; c0 += kPoolLanes) {
-        const int64_t count = std::min(kPoolLanes, w.c - c0);
-        const Span& d = w.spans[2][k];
-        std::fill_n(sums, kPoolLanes, A(0));
-        for (int64_t z = a.first; z < a.first + a.count; ++z)
-          for (int64_t u = b.first; u < b.first + b.count; ++u)
-            for (int64_t v = d.first; v < d.first + d.count; ++v) {
-              const T* from = x.data + n * x.n + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2];
-              if (count == kPoolLanes)
-                for (int64_t l = 0; l < kPoolLanes; ++l) sums[l] += A(from[l]);
-              else
-                for (int64_t l = 0; l < count; ++l) sums[l] += A(from[l]);
-            }
-        const A scale = A(w.inverse(i, j, k));
-        T* to = y.data + n * y.n + c0 + i * y.at[0] + j * y.at[1] + k * y.at[2];
-        for (int64_t l = 0; l < count; ++l) to[l] = T(sums[l] * scale);
+    for (int64_t k = 0; k < w.out[2]; ++k) {
+      const Span& d = w.spans[2][k];
+      const T* image = x.data + n * x.n;
+      T* to = y.data + n * y.n + i * y.at[0] + j * y.at[1] + k * y.at[2];
+      const A share = A(w.share(a, b, d));
+      int64_t c0 = 0;
+      if constexpr (FloatLike<T>) {
+        for (; c0 + 4 * kLanes<float> <= w.c; c0 += 4 * kLanes<float>) vectors<4>(a, b, d, image + c0, to + c0, share);
+        for (; c0 + kLanes<float> <= w.c; c0 += kLanes<float>) vectors<1>(a, b, d, image + c0, to + c0, share);
       }
+      for (; c0 < w.c; c0 += kPoolLanes) {
+        const int64_t count = std::min(kPoolLanes, w.c - c0);
+        A sums[kPoolLanes];
+        std::fill_n(sums, count, A(0));
+        each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
+          const T* from = image + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2];
+          for (int64_t l = 0; l < count; ++l) sums[l] += A(from[l]);
+        });
+        for (int64_t l = 0; l < count; ++l) to[c0 + l] = T(sums[l] / share);
+      }
+    }
+  }
+
+  template <int Count> void vectors(const Span& a, const Span& b, const Span& d, const T* from, T* to, float share) const {
+    Vec<float> sums[Count] = {};
+    each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
+#pragma GCC unroll 4
+      for (int c = 0; c < Count; ++c) sums[c] += load_float(from + z * x.at[0] + u * x.at[1] + v * x.at[2] + c * kLanes<float>);
+    });
+    for (int c = 0; c < Count; ++c) store_as(to + c * kLanes<float>, sums[c] / share);
   }
 
   void row_of_outputs(int64_t n, int64_t c, int64_t i, int64_t j) const {
-    const Span &a = w.spans[0][i], &b = w.spans[1][j];
-    for (int64_t k = 0; k < w.out[2]; ++k) {
-      const Span& d = w.spans[2][k];
-      A sum = 0;
+    const Span &a = w.spans[0][i], &b = w.spans[1][j], *d = w.spans[2];
+    const T* plane = x.data + n * x.n + c * x.channel;
+    T* to = y.data + n * y.n + c * y.channel + i * y.at[0] + j * y.at[1];
+    if (x.at[2] == 1 && d[0].count >= kLanes<A>) {
+      for (int64_t k = 0; k < w.out[2]; ++k) to[k * y.at[2]] = T(long_window(plane, a, b, d[k]) / A(w.share(a, b, d[k])));
+      return;
+    }
+    for (int64_t k0 = 0; k0 < w.out[2]; k0 += kPoolLanes) {
+      const int64_t count = std::min(kPoolLanes, w.out[2] - k0);
+      A sums[kPoolLanes];
+      std::fill_n(sums, count, A(0));
       for (int64_t z = a.first; z < a.first + a.count; ++z)
         for (int64_t u = b.first; u < b.first + b.count; ++u) {
-          const T* from = x.data + n * x.n + c * x.channel + z * x.at[0] + u * x.at[1] + d.first * x.at[2];
-          if (x.at[2] == 1 && d.count >= kLanes<A>) {
-#pragma omp simd reduction(+ : sum)
-            for (int64_t v = 0; v < d.count; ++v) sum += A(from[v]);
-          } else {
-            for (int64_t v = 0; v < d.count; ++v) sum += A(from[v * x.at[2]]);
-          }
+          const T* row = plane + z * x.at[0] + u * x.at[1];
+          for (int64_t k = 0; k < count; ++k)
+            for (int64_t v = 0; v < d[k0 + k].count; ++v) sums[k] += A(row[(d[k0 + k].first + v) * x.at[2]]);
         }
-      y.data[n * y.n + c * y.channel + i * y.at[0] + j * y.at[1] + k * y.at[2]] = T(sum * A(w.inverse(i, j, k)));
+      for (int64_t k = 0; k < count; ++k) to[(k0 + k) * y.at[2]] = T(sums[k] / A(w.share(a, b, d[k0 + k])));
     }
+  }
+
+  /// Windows over whole rows are one run of the plane.
+  A long_window(const T* plane, const Span& a, const Span& b, const Span& d) const {
+    const bool joined = d.count == w.in[2] && x.at[1] == w.in[2];
+    A sum = 0;
+    for (int64_t z = a.first; z < a.first + a.count; ++z)
+      for (int64_t u = b.first; u < b.first + (joined ? 1 : b.count); ++u)
+        sum += sum_run(plane + z * x.at[0] + u * x.at[1] + d.first, joined ? b.count * d.count : d.count);
+    return sum;
+  }
+  static A sum_run(const T* from, int64_t count) {
+    constexpr int lanes = kLanes<A>;
+    A parts[lanes] = {}, rest = 0;
+    int64_t v = 0;
+    for (; v + lanes <= count; v += lanes)
+      for (int l = 0; l < lanes; ++l) parts[l] += A(from[v + l]);
+    for (; v < count; ++v) rest += A(from[v]);
+    for (int l = 0; l < lanes; ++l) rest += parts[l];
+    return rest;
   }
 };
 

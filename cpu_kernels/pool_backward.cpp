@@ -9,6 +9,7 @@ template <class T> struct MaxBackward {
   const Windows& w;
   Field<T> dx, dy;
   Field<int64_t> indices;
+  static constexpr int64_t kBlock = 64;
 
   int64_t dy_at(int64_t n, int64_t i, int64_t j, int64_t k) const { return n * dy.n + i * dy.at[0] + j * dy.at[1] + k * dy.at[2]; }
   int64_t index_at(int64_t n, int64_t i, int64_t j, int64_t k) const {
@@ -19,16 +20,21 @@ template <class T> struct MaxBackward {
   void write_row(int64_t n, int64_t i, int64_t j) const {
     const Span &a = w.spans[0][i], &b = w.spans[1][j];
     for (int64_t k = 0; k < w.out[2]; ++k) {
-      const Span& d = w.spans[2][k];
       const T* g = dy.data + dy_at(n, i, j, k);
       const int64_t* index = indices.data + index_at(n, i, j, k);
-      for (int64_t z = a.first; z < a.first + a.count; ++z)
-        for (int64_t u = b.first; u < b.first + b.count; ++u)
-          for (int64_t v = d.first; v < d.first + d.count; ++v) {
-            T* to = dx.data + n * dx.n + z * dx.at[0] + u * dx.at[1] + v * dx.at[2];
-            const int64_t here = (z * w.in[1] + u) * w.in[2] + v;
-            for (int64_t c = 0; c < w.c; ++c) to[c] = index[c] == here ? g[c] : T(0);
-          }
+      for (int64_t c0 = 0; c0 < w.c; c0 += kBlock) {
+        const int64_t count = std::min<int64_t>(kBlock, w.c - c0);
+        int32_t at[kBlock];  // as wide as what it selects
+        for (int64_t c = 0; c < count; ++c) at[c] = int32_t(index[c0 + c]);
+        each_position(w, a, b, w.spans[2][k], [&](int64_t z, int64_t u, int64_t v) {
+          T* to = dx.data + n * dx.n + z * dx.at[0] + u * dx.at[1] + v * dx.at[2] + c0;
+          const auto here = int32_t((z * w.in[1] + u) * w.in[2] + v);
+          if (count == kBlock)
+            for (int64_t c = 0; c < kBlock; ++c) to[c] = at[c] == here ? g[c0 + c] : T(0);
+          else
+            for (int64_t c = 0; c < count; ++c) to[c] = at[c] == here ? g[c0 + c] : T(0);
+        });
+      }
     }
   }
   /// What lies behind the last window of each axis, in image n.
@@ -63,22 +69,38 @@ template <class T> struct AvgBackward {
   const Windows& w;
   Field<T> dx, dy;
 
-  /// Adds the windows of `channels` channels from c on, `dx.channel` apart, to one image.
-  void add(int64_t n, int64_t c, int64_t channels) const {
+  /// Adds the windows of `channels` channels from c on, side by side, to one image.
+  void add_channels(int64_t n, int64_t c, int64_t channels) const {
+    T part[kPoolLanes];
     for (int64_t i = 0; i < w.out[0]; ++i)
       for (int64_t j = 0; j < w.out[1]; ++j)
         for (int64_t k = 0; k < w.out[2]; ++k) {
           const Span &a = w.spans[0][i], &b = w.spans[1][j], &d = w.spans[2][k];
-          const T scale = T(w.inverse(i, j, k));
-          const T* g = dy.data + n * dy.n + c * dy.channel + i * dy.at[0] + j * dy.at[1] + k * dy.at[2];
+          const T share = T(w.share(a, b, d));
+          const T* g = dy.data + n * dy.n + c + i * dy.at[0] + j * dy.at[1] + k * dy.at[2];
+          for (int64_t l = 0; l < channels; ++l) part[l] = g[l] / share;
+          each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
+            T* to = dx.data + n * dx.n + c + z * dx.at[0] + u * dx.at[1] + v * dx.at[2];
+            for (int64_t l = 0; l < channels; ++l) to[l] += part[l];
+          });
+        }
+  }
+  /// Adds the windows of one channel, row by row.
+  void add_plane(int64_t n, int64_t c) const {
+    T part[kPoolLanes];
+    const Span* d = w.spans[2];
+    for (int64_t i = 0; i < w.out[0]; ++i)
+      for (int64_t j = 0; j < w.out[1]; ++j)
+        for (int64_t k0 = 0; k0 < w.out[2]; k0 += kPoolLanes) {
+          const Span &a = w.spans[0][i], &b = w.spans[1][j];
+          const int64_t count = std::min(kPoolLanes, w.out[2] - k0);
+          const T* g = dy.data + n * dy.n + c * dy.channel + i * dy.at[0] + j * dy.at[1] + k0 * dy.at[2];
+          for (int64_t k = 0; k < count; ++k) part[k] = g[k * dy.at[2]] / T(w.share(a, b, d[k0 + k]));
           for (int64_t z = a.first; z < a.first + a.count; ++z)
             for (int64_t u = b.first; u < b.first + b.count; ++u) {
-              T* to = dx.data + n * dx.n + c * dx.channel + z * dx.at[0] + u * dx.at[1] + d.first * dx.at[2];
-              if (channels == 1)
-                for (int64_t v = 0; v < d.count; ++v) to[v * dx.at[2]] += *g * scale;
-              else
-                for (int64_t v = 0; v < d.count; ++v)
-                  for (int64_t l = 0; l < channels; ++l) to[v * dx.at[2] + l] += g[l] * scale;
+              T* row = dx.data + n * dx.n + c * dx.channel + z * dx.at[0] + u * dx.at[1];
+              for (int64_t k = 0; k < count; ++k)
+                for (int64_t v = 0; v < d[k0 + k].count; ++v) row[(d[k0 + k].first + v) * dx.at[2]] += part[k];
             }
         }
   }
@@ -114,12 +136,13 @@ template <class T> void pool_backward_as(Context& ctx, V dx, V dy, V indices, co
     });
   }
   const AvgBackward<T> avg{w, fx, fy};
-  const int64_t block = channels_inside(fx, fy) ? std::min(w.c, kPoolLanes) : 1, blocks = (w.c + block - 1) / block;
+  const bool inside = channels_inside(fx, fy);
+  const int64_t block = inside ? std::min(w.c, kPoolLanes) : 1, blocks = (w.c + block - 1) / block;
   parallel_for(w.n * blocks, std::max<int64_t>(1, grain / block), [&](int64_t first, int64_t last) {
     for (int64_t q = first; q < last; ++q) {
       const int64_t c = q % blocks * block, channels = std::min(block, w.c - c);
       clear_image(w, fx, q / blocks, c, channels);
-      avg.add(q / blocks, c, channels);
+      inside ? avg.add_channels(q / blocks, c, channels) : avg.add_plane(q / blocks, c);
     }
   });
 }

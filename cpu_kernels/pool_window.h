@@ -44,15 +44,16 @@ struct Windows {
   bool include_pad;
   bool tiles = true;  // windows lie side by side without overlap and without padding, as in a plain 2 x 2 pooling
 
-  double inverse(int64_t i, int64_t j, int64_t k) const {
-    const Span &a = spans[0][i], &b = spans[1][j], &d = spans[2][k];
-    if (divisor) return 1.0 / double(divisor);
-    return 1.0 / double(include_pad ? a.extent * b.extent * d.extent : a.count * b.count * d.count);
+  /// What the sum of a window is divided by for the mean.
+  int64_t share(const Span& a, const Span& b, const Span& d) const {
+    return divisor ? divisor : include_pad ? a.extent * b.extent * d.extent : a.count * b.count * d.count;
   }
 };
 
 /// Start and end as PyTorch has them: adaptive windows are [floor(o in / out), ceil((o + 1) in / out)).
 inline Windows windows(Context& ctx, V x, V y, const PoolParams& p) {
+  check(volume(x.sizes + 2) <= std::numeric_limits<int32_t>::max(), "[pool] expected planes of fewer than 2^31 elements, got {}",
+        x.shape());
   Windows w{.n = x.sizes[0], .c = x.sizes[1], .spans = {}, .divisor = p.divisor, .include_pad = p.count_include_pad};
   for (int64_t d = 0; d < 3; ++d) {
     w.in[d] = x.sizes[d + 2], w.out[d] = y.sizes[d + 2];
@@ -85,5 +86,17 @@ template <> struct PoolAcc<BFloat16> { using type = float; };
 /// Channels lie side by side in every operand that is there.
 template <class... F> bool channels_inside(const F&... fields) { return ((fields.channel == 1 || !fields.data) && ...); }
 inline constexpr int64_t kPoolLanes = 64;
+/// f(z, u, v) for the positions of a window.
+template <class F> inline void each_position(const Windows& w, const Span& a, const Span& b, const Span& d, F&& f) {
+  for (int64_t p = 0, z = a.first; p < a.count; ++p, z += w.step[0])
+    for (int64_t q = 0, u = b.first; q < b.count; ++q, u += w.step[1])
+      for (int64_t r = 0, v = d.first; r < d.count; ++r, v += w.step[2]) f(z, u, v);
+}
+/// Types whose channels are handled as vectors of float32.
+template <class T> concept FloatLike = std::is_same_v<typename PoolAcc<T>::type, float>;
+inline void store_as(float* p, Vec<float> v) { store(p, v); }
+template <class T> inline void store_as(T* p, Vec<float> v) {
+  for (int i = 0; i < kLanes<float>; ++i) p[i] = T(v[i]);
+}
 
 }  // namespace tapir::inline v0::cpu

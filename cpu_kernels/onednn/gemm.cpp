@@ -36,7 +36,8 @@ std::unique_ptr<Call> make_gemm(const Gemm& g) try {
 
 bool gemm(Context& ctx, const Gemm& g) {
   thread_local Cache<Call> cache;
-  const Session session;
+  constexpr int64_t kSerial = 1 << 20;  // multiplications that one thread does in less time than it takes to wake another
+  const Session session(g.batch * g.m * g.n * g.k < kSerial ? 1 : 0);
   Key key;
   key.add(session.threads(), g.dtype, g.batch, g.m, g.n, g.k, g.a.batch, g.a.row, g.a.column, g.b.batch, g.b.row, g.b.column);
   key.add(g.out.batch, g.out.row, std::bit_cast<int32_t>(g.alpha), std::bit_cast<int32_t>(g.beta), g.bias != nullptr);

@@ -17,7 +17,7 @@ static dnnl::stream& stream() {
   return s;
 }
 
-Session::Session() : threads_(in_parallel_region() ? 1 : get_num_threads()), before_(omp_get_max_threads()) {
+Session::Session(int threads) : threads_(in_parallel_region() ? 1 : threads ? threads : get_num_threads()), before_(omp_get_max_threads()) {
   if (threads_ != before_) omp_set_num_threads(threads_);
 }
 Session::~Session() {

@@ -16,10 +16,10 @@ namespace tapir::inline v0::cpu::dnn {
 
 const dnnl::engine& engine();
 
-/// One thread's stream, and the number of threads the library may use in this scope: this thread's, whatever OpenMP thinks.
+/// The number of threads the library may use in this scope: `threads`, or this thread's limit when that is 0.
 class Session {
  public:
-  Session();
+  explicit Session(int threads = 0);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
