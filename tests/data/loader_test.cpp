@@ -25,7 +25,7 @@ struct Numbers {
     Tensor index, random;
   };
   explicit Numbers(int64_t n) : n(n) { ++live; }
-  Numbers(const Numbers& o) : n(o.n), throw_at(o.throw_at), kind(o.kind), slow_at(o.slow_at), slow_ms(o.slow_ms), ragged_at(o.ragged_at) { ++live; }
+  Numbers(const Numbers& o) : n(o.n), throw_at(o.throw_at), kind(o.kind), slow_at(o.slow_at.load()), slow_ms(o.slow_ms), ragged_at(o.ragged_at) { ++live; }
   ~Numbers() { --live; }
   int64_t size() const { return n; }
   Sample get(int64_t i) const {
@@ -40,7 +40,7 @@ struct Numbers {
   }
   int64_t n, throw_at = -1;
   int kind = 0;
-  int64_t slow_at = -1;
+  std::atomic<int64_t> slow_at{-1};  // a worker left behind may read it later
   int slow_ms = 0;
   int64_t ragged_at = -1;
   static inline std::atomic<int> live{0};
