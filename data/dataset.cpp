@@ -22,7 +22,8 @@ Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices) {
   const char* from = static_cast<const char*>(x.data_ptr());
   char* to = static_cast<char*>(out.data_ptr());
   parallel_for(count, 1 + (1 << 20) / bytes, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) std::memcpy(to + i * bytes, from + indices[size_t(i)] * bytes, size_t(bytes));
+    for (int64_t i = first; i < last; ++i)
+      std::memcpy(to + i * bytes, from + indices[size_t(i)] * bytes, size_t(bytes));
   });
   return out;
 }
@@ -30,8 +31,10 @@ Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices) {
 int64_t common_rows(std::span<const Tensor> tensors) {
   int64_t rows = -1;
   for (const Tensor& t : tensors) {
-    check(t.defined() && t.dim() > 0, "[TensorDataset] expected tensors with rows, got {}", t.defined() ? "a 0-dim tensor" : "an undefined one");
-    check(rows < 0 || t.size(0) == rows, "[TensorDataset] expected tensors of as many rows as the first ({}), got {}", rows, t);
+    check(t.defined() && t.dim() > 0, "[TensorDataset] expected tensors with rows, got {}",
+          t.defined() ? "a 0-dim tensor" : "an undefined one");
+    check(rows < 0 || t.size(0) == rows, "[TensorDataset] expected tensors of as many rows as the first ({}), got {}",
+          rows, t);
     rows = t.size(0);
   }
   return rows;

@@ -14,15 +14,18 @@
 
 namespace tapir::inline v0::data {
 
-/// Anything with `size()` and `get(i)`, which returns a sample: a Tensor, or a tuple, pair, array, vector or aggregate of Tensors.
-/// Worker threads of a loader call get() at the same time. Random operations within get() are seeded for each sample.
-template <class D> concept Dataset = requires(D& d, int64_t i) {
+/// Anything with `size()` and `get(i)`, which returns a sample: a Tensor, or a tuple, pair, array, vector or aggregate
+/// of Tensors. Worker threads of a loader call get() at the same time. Random operations within get() are seeded for
+/// each sample.
+template <class D>
+concept Dataset = requires(D& d, int64_t i) {
   { d.size() } -> std::convertible_to<int64_t>;
   d.get(i);
 };
 template <class D> using SampleOf = std::remove_cvref_t<decltype(std::declval<D&>().get(int64_t(0)))>;
 /// A dataset that can gather a whole batch at once.
-template <class D> concept BatchDataset = Dataset<D> && requires(D& d, std::span<const int64_t> indices) {
+template <class D>
+concept BatchDataset = Dataset<D> && requires(D& d, std::span<const int64_t> indices) {
   { d.get_batch(indices) } -> std::same_as<SampleOf<D>>;
 };
 
@@ -37,8 +40,8 @@ template <size_t N> class TensorDataset {
  public:
   using Sample = std::array<Tensor, N>;
   template <std::same_as<Tensor>... T>
-    requires(sizeof...(T) == N)
-  explicit TensorDataset(T... tensors) : tensors_{std::move(tensors)...}, size_(common_rows(tensors_)) {}
+  requires(sizeof...(T) == N) explicit TensorDataset(T... tensors)
+      : tensors_{std::move(tensors)...}, size_(common_rows(tensors_)) {}
   int64_t size() const { return size_; }
   Sample get(int64_t i) const {
     check_index("TensorDataset", i, size_);
@@ -86,9 +89,7 @@ template <Dataset D> class Subset {
     check_index("subset", i, size());
     return dataset_->get(indices_[size_t(i)]);
   }
-  auto get_batch(std::span<const int64_t> at) const
-    requires BatchDataset<D>
-  {
+  auto get_batch(std::span<const int64_t> at) const requires BatchDataset<D> {
     std::vector<int64_t> inner;
     for (const int64_t i : at) {
       check_index("subset", i, size());
@@ -102,7 +103,9 @@ template <Dataset D> class Subset {
   Shared<D> dataset_;
   std::vector<int64_t> indices_;
 };
-template <Dataset D> Subset<D> subset(D dataset, std::vector<int64_t> indices) { return {Shared<D>(std::move(dataset)), std::move(indices)}; }
+template <Dataset D> Subset<D> subset(D dataset, std::vector<int64_t> indices) {
+  return {Shared<D>(std::move(dataset)), std::move(indices)};
+}
 
 /// The samples of several datasets, one after the other.
 template <Dataset... D> class ConcatDataset {
@@ -126,12 +129,16 @@ template <Dataset... D> class ConcatDataset {
   }
   std::tuple<D...> datasets_;
 };
-template <Dataset... D> ConcatDataset<D...> concat(D... datasets) { return ConcatDataset<D...>(std::move(datasets)...); }
+template <Dataset... D> ConcatDataset<D...> concat(D... datasets) {
+  return ConcatDataset<D...>(std::move(datasets)...);
+}
 
 /// Index lists for random_split: `lengths` are counts that add up to n, or fractions that add up to 1.
 std::vector<std::vector<int64_t>> split_indices(int64_t n, const std::vector<Scalar>& lengths, uint64_t seed);
-/// Subsets of random samples without overlap: random_split(train, {55000, 5000}) or random_split(train, {0.9, 0.1}, seed).
-template <Dataset D> std::vector<Subset<D>> random_split(D dataset, const std::vector<Scalar>& lengths, uint64_t seed = 0) {
+/// Subsets of random samples without overlap: random_split(train, {55000, 5000}) or random_split(train, {0.9, 0.1},
+/// seed).
+template <Dataset D>
+std::vector<Subset<D>> random_split(D dataset, const std::vector<Scalar>& lengths, uint64_t seed = 0) {
   const Shared<D> shared(std::move(dataset));
   std::vector<Subset<D>> out;
   for (auto& indices : split_indices(shared->size(), lengths, seed)) out.emplace_back(shared, std::move(indices));

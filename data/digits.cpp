@@ -17,8 +17,8 @@ namespace {
 struct Point {
   float x, y;
 };
-/// A stroke: an elliptic arc of `sweep` radians from `start` (0 is right, pi/2 is down) about (cx, cy), or, with ry below 0, the
-/// straight line from (cx, cy) to (rx, start).
+/// A stroke: an elliptic arc of `sweep` radians from `start` (0 is right, pi/2 is down) about (cx, cy), or, with ry
+/// below 0, the straight line from (cx, cy) to (rx, start).
 struct Stroke {
   float cx, cy, rx, ry, start, sweep;
 };
@@ -75,7 +75,8 @@ struct Distortion {
   float wobble[8];
   explicit Distortion(Dice& dice) {
     const float angle = dice.uniform(-.22f, .22f), slant = dice.uniform(-.1f, .45f);
-    const float sx = dice.uniform(7.2f, 9.8f), sy = dice.uniform(8.6f, 10.6f), co = std::cos(angle), si = std::sin(angle);
+    const float sx = dice.uniform(7.2f, 9.8f), sy = dice.uniform(8.6f, 10.6f), co = std::cos(angle),
+                si = std::sin(angle);
     a = co * sx, b = (-co * slant - si) * sy, c = si * sx, d = (co - si * slant) * sy;
     x = 13.5f + dice.uniform(-1.5f, 1.5f), y = 13.5f + dice.uniform(-1.5f, 1.5f);
     for (int i = 0; i < 8; ++i) wobble[i] = i % 4 < 2 ? .08f * dice.bell() : dice.uniform(0, 2 * kPi);
@@ -105,14 +106,16 @@ void draw_segment(float (&distance)[28 * 28], Point a, Point b, float reach) {
   const int x0 = std::max(0, int(std::min(a.x, b.x) - reach)), x1 = std::min(27, int(std::max(a.x, b.x) + reach) + 1);
   const int y0 = std::max(0, int(std::min(a.y, b.y) - reach)), y1 = std::min(27, int(std::max(a.y, b.y) + reach) + 1);
   for (int y = y0; y <= y1; ++y)
-    for (int x = x0; x <= x1; ++x) distance[y * 28 + x] = std::min(distance[y * 28 + x], squared_distance({float(x), float(y)}, a, b));
+    for (int x = x0; x <= x1; ++x)
+      distance[y * 28 + x] = std::min(distance[y * 28 + x], squared_distance({float(x), float(y)}, a, b));
 }
 
 int draw_digit(uint8_t* pixels, uint64_t seed, int64_t image) {
   Dice dice(seed, image);
   const Glyph& glyph = kGlyph[std::min(kGlyphs - 1, int(dice.uniform(0, kGlyphs)))];
   const Distortion distort(dice);
-  const float radius = dice.uniform(.7f, 1.7f), soft = dice.uniform(.6f, 1.f), ink = dice.uniform(200, 255), noise = dice.uniform(0, 14);
+  const float radius = dice.uniform(.7f, 1.7f), soft = dice.uniform(.6f, 1.f), ink = dice.uniform(200, 255),
+              noise = dice.uniform(0, 14);
   float distance[28 * 28];
   std::fill_n(distance, 28 * 28, 1e9f);
   for (const Stroke& stroke : glyph.strokes) {

@@ -22,10 +22,11 @@
 namespace tapir::inline v0::data::detail {
 
 // Note [Loader]
-// Batch b is made by whichever worker takes it, at most `window` batches ahead of the reader, and waits in slot b % window; so batches
-// arrive in order and memory is bounded. Each sample's random numbers are seeded by (seed, epoch, index): who makes it does not
-// matter. The state belongs to reader and workers alike: a worker that hangs in get() is left behind after half a second, and
-// finds, when it comes back, that it was told to stop. What a worker throws crosses over as text, since it must name the sample.
+// Batch b is made by whichever worker takes it, at most `window` batches ahead of the reader, and waits in slot b %
+// window; so batches arrive in order and memory is bounded. Each sample's random numbers are seeded by (seed, epoch,
+// index): who makes it does not matter. The state belongs to reader and workers alike: a worker that hangs in get() is
+// left behind after half a second, and finds, when it comes back, that it was told to stop. What a worker throws
+// crosses over as text, since it must name the sample.
 
 namespace {
 
@@ -85,7 +86,8 @@ namespace {
 
 std::string list_of(std::span<const int64_t> indices) {
   std::string text;
-  for (size_t i = 0; i < std::min<size_t>(indices.size(), 8); ++i) (text += i ? ", " : "") += std::to_string(indices[i]);
+  for (size_t i = 0; i < std::min<size_t>(indices.size(), 8); ++i)
+    (text += i ? ", " : "") += std::to_string(indices[i]);
   return text + (indices.size() > 8 ? ", ..." : "");
 }
 
@@ -94,8 +96,10 @@ Failure describe(EpochState& state, int64_t worker, int64_t batch, ErrorKind kin
   const std::string who = state.in_caller(worker) ? "the calling thread" : "worker " + std::to_string(worker);
   if (index >= 0)
     return {kind == ErrorKind::OutOfMemory ? kind : ErrorKind::Runtime,
-            format("[DataLoader] expected sample {} of {}, got an exception in {}: {}", index, state.dataset_size, who, what)};
-  return {kind, format("[DataLoader] expected a batch of samples {}, got an exception in {}: {}", list_of(state.indices_of(batch)), who, what)};
+            format("[DataLoader] expected sample {} of {}, got an exception in {}: {}", index, state.dataset_size, who,
+                   what)};
+  return {kind, format("[DataLoader] expected a batch of samples {}, got an exception in {}: {}",
+                       list_of(state.indices_of(batch)), who, what)};
 }
 
 /// Makes one batch; whatever it throws becomes the slot's failure.
@@ -105,7 +109,9 @@ Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
   auto& work = state.workers[size_t(worker)];
   work.index = -1, work.batch = batch;
   SampleScope scope(state, worker);
-  const auto fails = [&](ErrorKind kind, std::string_view what) { slot.failure = describe(state, worker, batch, kind, what); };
+  const auto fails = [&](ErrorKind kind, std::string_view what) {
+    slot.failure = describe(state, worker, batch, kind, what);
+  };
   try {
     slot.batch = state.source->make(state.indices_of(batch), scope);
   } catch (const Left&) {
@@ -157,7 +163,8 @@ std::vector<std::thread> start_workers(const std::shared_ptr<EpochState>& state,
   } catch (const std::system_error& e) {
     static std::atomic<bool> warned{false};
     if (!warned.exchange(true))
-      std::fprintf(stderr, "tapir: [DataLoader] only %zu of %lld workers could be started (%s)\n", threads.size(), static_cast<long long>(count), e.what());
+      std::fprintf(stderr, "tapir: [DataLoader] only %zu of %lld workers could be started (%s)\n", threads.size(),
+                   static_cast<long long>(count), e.what());
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return threads;
@@ -175,7 +182,9 @@ std::vector<int64_t> make_order(const LoaderOptions& options, int64_t n, int64_t
                : options.shuffle ? RandomSampler(n, options.seed).indices(epoch)
                                  : SequentialSampler(n).indices(epoch);
   for (size_t i = 0; i < order.size(); ++i)
-    check(order[i] >= 0 && order[i] < n, "[DataLoader] expected the sampler to give indices in [0, {}), got {} at position {}", n, order[i], int64_t(i));
+    check(order[i] >= 0 && order[i] < n,
+          "[DataLoader] expected the sampler to give indices in [0, {}), got {} at position {}", n, order[i],
+          int64_t(i));
   return order;
 }
 
@@ -195,11 +204,13 @@ struct Epoch::Impl {
   [[noreturn]] void fail_late(int64_t batch);
 };
 
-Epoch::Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample) : impl_(nullptr) {
+Epoch::Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample)
+    : impl_(nullptr) {
   check_options(options);
   const int64_t n = checked_size(*source);
   auto order = make_order(options, n, epoch);
-  check(first_sample <= int64_t(order.size()), "[DataLoader] expected to go on at a sample of at most {}, got {}", int64_t(order.size()), first_sample);
+  check(first_sample <= int64_t(order.size()), "[DataLoader] expected to go on at a sample of at most {}, got {}",
+        int64_t(order.size()), first_sample);
   const int64_t batches = count_batches(int64_t(order.size()) - first_sample, options);
   const int64_t workers = std::min(options.num_workers, batches);
   auto state = std::make_shared<EpochState>(size_t(workers));
@@ -219,7 +230,8 @@ Epoch::~Epoch() {
     state.stop = true;
     state.work_left.notify_all();
     const auto finished = [&] {
-      return std::all_of(state.workers.begin(), state.workers.begin() + int64_t(impl_->threads.size()), [](const Work& w) { return w.done; });
+      return std::all_of(state.workers.begin(), state.workers.begin() + int64_t(impl_->threads.size()),
+                         [](const Work& w) { return w.done; });
     };
     state.worker_done.wait_until(lock, Clock::now() + std::chrono::milliseconds(500), finished);
   }
@@ -239,7 +251,8 @@ void Epoch::Impl::fail_late(int64_t batch) {
   for (size_t i = 0; i < threads.size(); ++i)
     if (state->workers[i].batch == batch) {
       const int64_t index = state->workers[i].index;
-      where = index >= 0 ? format("worker {} is still in sample {}", int64_t(i), index) : format("worker {} is still in the collate function", int64_t(i));
+      where = index >= 0 ? format("worker {} is still in sample {}", int64_t(i), index)
+                         : format("worker {} is still in the collate function", int64_t(i));
     }
   state->stop = true;
   fail(ErrorKind::Runtime, "[DataLoader] expected batch {} within {} s, but {}", batch, state->options.timeout, where);
@@ -252,7 +265,8 @@ Slot Epoch::Impl::wait_for(int64_t batch) {
   if (state->options.timeout <= 0) state->batch_ready.wait(lock, ready);
   else {
     const auto limit = std::chrono::duration<double>(std::min(state->options.timeout, 1e8));
-    if (!state->batch_ready.wait_until(lock, Clock::now() + std::chrono::duration_cast<Clock::duration>(limit), ready)) fail_late(batch);
+    if (!state->batch_ready.wait_until(lock, Clock::now() + std::chrono::duration_cast<Clock::duration>(limit), ready))
+      fail_late(batch);
   }
   ++state->delivered;
   state->work_left.notify_all();
@@ -288,7 +302,8 @@ void* Epoch::next(int64_t& samples) {
 
 void check_options(const LoaderOptions& o) {
   check(o.batch_size > 0, "[DataLoader] expected batch_size above 0, got {}", o.batch_size);
-  check(o.num_workers >= 0 && o.num_workers <= 4096, "[DataLoader] expected num_workers from 0 to 4096, got {}", o.num_workers);
+  check(o.num_workers >= 0 && o.num_workers <= 4096, "[DataLoader] expected num_workers from 0 to 4096, got {}",
+        o.num_workers);
   check(o.prefetch > 0, "[DataLoader] expected prefetch above 0, got {}", o.prefetch);
   check(o.timeout >= 0, "[DataLoader] expected a timeout from 0 seconds on, got {}", o.timeout);
   check(!(o.sampler && o.shuffle), "[DataLoader] expected either a sampler or shuffle, got both");
@@ -302,7 +317,8 @@ int64_t count_batches(int64_t samples, const LoaderOptions& options) {
 }
 
 void check_columns(size_t fields, size_t expected, int64_t index) {
-  check(fields == expected, "[DataLoader] expected {} tensors in each sample, got {} in sample {}", int64_t(expected), int64_t(fields), index);
+  check(fields == expected, "[DataLoader] expected {} tensors in each sample, got {} in sample {}", int64_t(expected),
+        int64_t(fields), index);
 }
 
 Tensor stack_column(const std::vector<Tensor>& rows, std::span<const int64_t> indices) {
@@ -310,7 +326,8 @@ Tensor stack_column(const std::vector<Tensor>& rows, std::span<const int64_t> in
   for (size_t i = 0; i < rows.size(); ++i) {
     check(rows[i].defined(), "[DataLoader] expected defined tensors, got an undefined one in sample {}", indices[i]);
     check(rows[i].shape() == first.shape() && rows[i].dtype() == first.dtype() && rows[i].device() == first.device(),
-          "[DataLoader] expected samples of one shape and dtype, got {} in sample {} and {} in sample {} (a collate function of your own may accept them)",
+          "[DataLoader] expected samples of one shape and dtype, got {} in sample {} and {} in sample {} (a collate "
+          "function of your own may accept them)",
           first, indices[0], rows[i], indices[i]);
   }
   Shape shape = first.shape();
@@ -318,7 +335,8 @@ Tensor stack_column(const std::vector<Tensor>& rows, std::span<const int64_t> in
   const Tensor out = empty(shape, {.dtype = first.dtype(), .device = first.device()});
   const int64_t bytes = first.numel() * size_of(first.dtype());
   for (size_t i = 0; i < rows.size() && bytes > 0; ++i) {
-    if (rows[i].is_contiguous() && rows[i].device().is_cpu()) std::memcpy(static_cast<char*>(out.data_ptr()) + int64_t(i) * bytes, rows[i].data_ptr(), size_t(bytes));
+    if (rows[i].is_contiguous() && rows[i].device().is_cpu())
+      std::memcpy(static_cast<char*>(out.data_ptr()) + int64_t(i) * bytes, rows[i].data_ptr(), size_t(bytes));
     else out.select(0, int64_t(i)).copy_(rows[i]);
   }
   return out;

@@ -12,14 +12,14 @@ namespace tapir::inline v0::data {
 
 struct LoaderOptions {
   int64_t batch_size = 1;
-  bool shuffle = false;     // a new permutation each epoch, fixed by (seed, epoch)
-  int64_t num_workers = 0;  // threads that load; 0: the calling thread does
-  uint64_t seed = 0;        // of the order and of random operations within get()
-  bool drop_last = false;   // leave out the last batch when it is short
-  double timeout = 0;       // seconds that workers have for a batch; 0: no limit
+  bool shuffle = false;               // a new permutation each epoch, fixed by (seed, epoch)
+  int64_t num_workers = 0;            // threads that load; 0: the calling thread does
+  uint64_t seed = 0;                  // of the order and of random operations within get()
+  bool drop_last = false;             // leave out the last batch when it is short
+  double timeout = 0;                 // seconds that workers have for a batch; 0: no limit
   std::optional<Device> device = {};  // where batches go; by default they stay where they were made
   int64_t prefetch = 2;               // batches that each worker may be ahead
-  Shared<Sampler> sampler = {};       // the order, instead of `shuffle`: {.sampler = WeightedRandomSampler(weights, 1000)}
+  Shared<Sampler> sampler = {};  // the order, instead of `shuffle`: {.sampler = WeightedRandomSampler(weights, 1000)}
 };
 
 namespace detail {

@@ -22,15 +22,18 @@ template <class S, size_t N = 8> constexpr size_t count_fields() {
   else if constexpr (takes<S>(std::make_index_sequence<N>())) return N;
   else return count_fields<S, N - 1>();
 }
-template <class S> concept TupleLike = requires { std::tuple_size<S>::value; };
+template <class S>
+concept TupleLike = requires {
+  std::tuple_size<S>::value;
+};
 template <class S> inline constexpr bool is_tensor_vector = std::is_same_v<S, std::vector<Tensor>>;
 
 template <class S, class F> void visit_aggregate(S& s, F& f) {
   constexpr size_t n = count_fields<std::remove_const_t<S>>();
-#define TAPIR_FIELDS_OF(count, ...)  \
-  if constexpr (n == count) {        \
-    auto& [__VA_ARGS__] = s;         \
-    visit_all(f, __VA_ARGS__);       \
+#define TAPIR_FIELDS_OF(count, ...) \
+  if constexpr (n == count) {       \
+    auto& [__VA_ARGS__] = s;        \
+    visit_all(f, __VA_ARGS__);      \
   }
   const auto visit_all = [](F& g, auto&... fields) { (g(fields), ...); };
   TAPIR_FIELDS_OF(1, a)
@@ -47,9 +50,8 @@ template <class S, class F> void visit_aggregate(S& s, F& f) {
 template <class S> constexpr bool has_fields() {
   if constexpr (std::is_same_v<S, Tensor> || is_tensor_vector<S>) return true;
   else if constexpr (TupleLike<S>) {
-    return []<size_t... I>(std::index_sequence<I...>) {
-      return (has_fields<std::tuple_element_t<I, S>>() && ...);
-    }(std::make_index_sequence<std::tuple_size_v<S>>());
+    return []<size_t... I>(std::index_sequence<I...>) { return (has_fields<std::tuple_element_t<I, S>>() && ...); }
+    (std::make_index_sequence<std::tuple_size_v<S>>());
   } else if constexpr (std::is_aggregate_v<S>) return count_fields<S>() > 0;
   else return false;
 }
@@ -57,7 +59,8 @@ template <class S> constexpr bool has_fields() {
 }  // namespace detail
 
 /// What visit_fields can walk: a Tensor, or a tuple, pair, array, vector or aggregate of at most 8 Tensors.
-template <class S> concept TensorFields = detail::has_fields<S>();
+template <class S>
+concept TensorFields = detail::has_fields<S>();
 
 /// Calls f(tensor) for each Tensor of a sample or batch, in order. Fields may be samples themselves.
 template <class S, class F> void visit_fields(S& s, F&& f) {
@@ -67,7 +70,8 @@ template <class S, class F> void visit_fields(S& s, F&& f) {
   if constexpr (std::is_same_v<Plain, Tensor>) f(s);
   else if constexpr (detail::is_tensor_vector<Plain>) {
     for (auto& t : s) f(t);
-  } else if constexpr (detail::TupleLike<Plain>) std::apply([&](auto&... fields) { (visit_fields(fields, f), ...); }, s);
+  } else if constexpr (detail::TupleLike<Plain>)
+    std::apply([&](auto&... fields) { (visit_fields(fields, f), ...); }, s);
   else detail::visit_aggregate(s, f);
 }
 

@@ -40,9 +40,7 @@ template <class S> S collate_fields(const std::vector<S>& samples, std::span<con
 template <class D, class C> struct BatchOf {
   using type = std::remove_cvref_t<std::invoke_result_t<C&, std::vector<SampleOf<D>>>>;
 };
-template <class D> struct BatchOf<D, DefaultCollate> {
-  using type = SampleOf<D>;
-};
+template <class D> struct BatchOf<D, DefaultCollate> { using type = SampleOf<D>; };
 
 template <class D, class C> struct TypedSource final : BatchSource {
   using Sample = SampleOf<D>;
@@ -97,7 +95,8 @@ template <class Batch> class BatchIterator {
     ++*this;
   }
   BatchIterator(BatchIterator&& o) noexcept
-      : epoch_(std::move(o.epoch_)), position_(std::move(o.position_)), number_(o.number_), batch_(std::exchange(o.batch_, nullptr)) {}
+      : epoch_(std::move(o.epoch_)), position_(std::move(o.position_)), number_(o.number_),
+        batch_(std::exchange(o.batch_, nullptr)) {}
   BatchIterator& operator=(BatchIterator&&) = delete;
   ~BatchIterator() { delete batch_; }
   Batch& operator*() const { return *batch_; }
@@ -121,14 +120,16 @@ template <class Batch> class BatchIterator {
   Batch* batch_ = nullptr;
 };
 
-/// Batches of a dataset: `for (auto& [images, labels] : loader)`. Each loop is one epoch. The data of an epoch depend on the seed and the
-/// epoch alone, not on the number of workers. What get() or the collate function throws leaves the loop as a RuntimeError with the
-/// sample's index; the next loop starts afresh. ValueError for options that make no sense.
+/// Batches of a dataset: `for (auto& [images, labels] : loader)`. Each loop is one epoch. The data of an epoch depend
+/// on the seed and the epoch alone, not on the number of workers. What get() or the collate function throws leaves the
+/// loop as a RuntimeError with the sample's index; the next loop starts afresh. ValueError for options that make no
+/// sense.
 template <class D, class C = DefaultCollate> class DataLoader {
  public:
   using Batch = typename detail::BatchOf<D, C>::type;
   explicit DataLoader(Shared<D> dataset, const LoaderOptions& options = {}, C collate = {})
-      : dataset_(dataset), options_(options), source_(std::in_place_type<detail::TypedSource<D, C>>, std::move(dataset), std::move(collate)),
+      : dataset_(dataset), options_(options),
+        source_(std::in_place_type<detail::TypedSource<D, C>>, std::move(dataset), std::move(collate)),
         position_(detail::Position{}) {
     detail::check_options(options_);
   }
@@ -152,13 +153,15 @@ template <class D, class C = DefaultCollate> class DataLoader {
   /// Epoch, samples handed out of it, seed. Taken within a loop, the batch at hand counts as handed out.
   StateDict state_dict() const {
     StateDict out;
-    const std::pair<const char*, int64_t> items[] = {{"epoch", position_->epoch}, {"samples", position_->samples}, {"seed", int64_t(options_.seed)}};
+    const std::pair<const char*, int64_t> items[] = {
+        {"epoch", position_->epoch}, {"samples", position_->samples}, {"seed", int64_t(options_.seed)}};
     for (const auto& [name, value] : items) out.append(name, tensor_from_host(&value, kInt64, {}, {}));
     return out;
   }
   /// The next loop goes on where the state was taken, with any number of workers and any batch size.
   void load_state_dict(const StateDict& state) {
-    const auto epoch = state.at("epoch").template item<int64_t>(), samples = state.at("samples").template item<int64_t>();
+    const auto epoch = state.at("epoch").template item<int64_t>(),
+               samples = state.at("samples").template item<int64_t>();
     check(samples >= 0, "[DataLoader] expected a count of samples from 0 on, got {}", samples);
     options_.seed = uint64_t(state.at("seed").template item<int64_t>());
     *position_ = {epoch, samples, position_->iterator + 1, true};

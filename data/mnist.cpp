@@ -17,7 +17,8 @@ namespace {
 std::string find_file(const std::string& folder, const std::string& stem, const std::string& kind) {
   for (const char* dot : {"-", "."})
     for (const char* end : {"", ".gz"})
-      if (const std::string path = folder + "/" + stem + dot + kind + "-ubyte" + end; ::access(path.c_str(), F_OK) == 0) return path;
+      if (const std::string path = folder + "/" + stem + dot + kind + "-ubyte" + end; ::access(path.c_str(), F_OK) == 0)
+        return path;
   return {};
 }
 
@@ -35,7 +36,8 @@ bool has_mnist(const std::string& folder) {
 
 Tensor read_labels(const std::string& path) {
   const Tensor raw = io::read_idx(path);
-  check_runtime(raw.dtype() == kUInt8 && raw.dim() == 1, "[mnist] {}: expected labels of uint8 (N,), got {}", path, raw);
+  check_runtime(raw.dtype() == kUInt8 && raw.dim() == 1, "[mnist] {}: expected labels of uint8 (N,), got {}", path,
+                raw);
   Tensor labels = empty(raw.shape(), {.dtype = kInt64});
   for (int64_t i = 0; i < raw.numel(); ++i) {
     const uint8_t label = raw.data<uint8_t>()[i];
@@ -62,21 +64,24 @@ Tensor normalize_digits(const Tensor& raw) {
 TensorDataset<2> mnist(const std::string& folder, Split split, const MnistOptions& options) {
   const auto image_path = image_file(folder, split), label_path = label_file(folder, split);
   const char* name = split == Split::Train ? "train" : "t10k";
-  check_runtime(!image_path.empty(), "[mnist] expected {}-images-idx3-ubyte or its .gz in {}, found neither", name, folder);
-  check_runtime(!label_path.empty(), "[mnist] expected {}-labels-idx1-ubyte or its .gz in {}, found neither", name, folder);
+  check_runtime(!image_path.empty(), "[mnist] expected {}-images-idx3-ubyte or its .gz in {}, found neither", name,
+                folder);
+  check_runtime(!label_path.empty(), "[mnist] expected {}-labels-idx1-ubyte or its .gz in {}, found neither", name,
+                folder);
   const Tensor raw = io::read_idx(image_path);
   check_runtime(raw.dtype() == kUInt8 && raw.dim() == 3 && raw.size(1) == 28 && raw.size(2) == 28,
                 "[mnist] {}: expected images of uint8 (N, 28, 28), got {}", image_path, raw);
   const Tensor labels = read_labels(label_path);
-  check_runtime(raw.size(0) == labels.size(0), "[mnist] expected as many images as labels, got {} in {} and {} in {}", raw.size(0), image_path,
-                labels.size(0), label_path);
+  check_runtime(raw.size(0) == labels.size(0), "[mnist] expected as many images as labels, got {} in {} and {} in {}",
+                raw.size(0), image_path, labels.size(0), label_path);
   const Tensor images = alias(raw, {raw.size(0), 1, 28, 28}, contiguous_strides({raw.size(0), 1, 28, 28}), 0);
   return TensorDataset(options.normalize ? normalize_digits(images) : images, labels);
 }
 
 MnistData find_mnist(const std::string& folder, const FindMnistOptions& options) {
   const auto load = [&](const std::string& from, const std::string& note) {
-    return MnistData{mnist(from, Split::Train, options.mnist), mnist(from, Split::Test, options.mnist), "data: MNIST from " + from + note};
+    return MnistData{mnist(from, Split::Train, options.mnist), mnist(from, Split::Test, options.mnist),
+                     "data: MNIST from " + from + note};
   };
   if (!folder.empty()) return load(folder, "");
   if (const char* given = std::getenv("TAPIR_DATA"); given && *given) {
@@ -86,8 +91,10 @@ MnistData find_mnist(const std::string& folder, const FindMnistOptions& options)
   for (const std::string& place : {options.target, std::string("../shared/data/mnist")})
     if (has_mnist(place)) return load(place, "");
   if (options.download && download_mnist(options.target, options.mirrors)) return load(options.target, " (downloaded)");
-  return {synthetic_digits(options.synthetic_train, 1, options.mnist), synthetic_digits(options.synthetic_test, 2, options.mnist),
-          "data: built-in generated digits (no MNIST found" + std::string(options.download ? ", no download" : "") + ")"};
+  return {
+      synthetic_digits(options.synthetic_train, 1, options.mnist),
+      synthetic_digits(options.synthetic_test, 2, options.mnist),
+      "data: built-in generated digits (no MNIST found" + std::string(options.download ? ", no download" : "") + ")"};
 }
 
 }  // namespace tapir::inline v0::data

@@ -74,7 +74,8 @@ bool make_folders(const std::string& path) {
 
 bool download_mnist(const std::string& target, const std::vector<std::string>& mirrors) {
   std::vector<std::string> from = mirrors;
-  if (from.empty()) from = {"https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"};
+  if (from.empty())
+    from = {"https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"};
   if (!make_folders(target)) return false;
   size_t mirror = 0;  // one that has failed is not asked again
   for (const auto& file : kFiles) {

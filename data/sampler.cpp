@@ -64,21 +64,28 @@ std::vector<int64_t> SequentialSampler::indices(int64_t) const {
 
 RandomSampler::RandomSampler(int64_t n, uint64_t seed) : n_(n), seed_(seed) { check_size("RandomSampler", n); }
 
-std::vector<int64_t> RandomSampler::indices(int64_t epoch) const { return permutation(n_, mix_seed(seed_, uint64_t(epoch))); }
+std::vector<int64_t> RandomSampler::indices(int64_t epoch) const {
+  return permutation(n_, mix_seed(seed_, uint64_t(epoch)));
+}
 
-WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, int64_t count, bool replacement, uint64_t seed)
+WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, int64_t count, bool replacement,
+                                             uint64_t seed)
     : weights_(std::move(weights)), count_(count), replacement_(replacement), seed_(seed) {
   check_size("WeightedRandomSampler", count);
   int64_t positive = 0;
   double sum = 0;
   for (size_t i = 0; i < weights_.size(); ++i) {
-    check(weights_[i] >= 0 && std::isfinite(weights_[i]), "[WeightedRandomSampler] expected finite weights from 0 on, got {} at {}", weights_[i], int64_t(i));
+    check(weights_[i] >= 0 && std::isfinite(weights_[i]),
+          "[WeightedRandomSampler] expected finite weights from 0 on, got {} at {}", weights_[i], int64_t(i));
     positive += weights_[i] > 0;
     sum += weights_[i];
   }
   check(std::isfinite(sum), "[WeightedRandomSampler] expected weights with a finite sum, got {}", sum);
-  check(count == 0 || positive > 0, "[WeightedRandomSampler] expected a weight above 0, got none among {}", int64_t(weights_.size()));
-  check(replacement || count <= positive, "[WeightedRandomSampler] expected at most {} draws without replacement (the weights above 0), got {}", positive, count);
+  check(count == 0 || positive > 0, "[WeightedRandomSampler] expected a weight above 0, got none among {}",
+        int64_t(weights_.size()));
+  check(replacement || count <= positive,
+        "[WeightedRandomSampler] expected at most {} draws without replacement (the weights above 0), got {}", positive,
+        count);
 }
 
 std::vector<int64_t> WeightedRandomSampler::indices(int64_t epoch) const {
@@ -109,13 +116,15 @@ std::vector<int64_t> WeightedRandomSampler::indices(int64_t epoch) const {
 DistributedSampler::DistributedSampler(int64_t n, int64_t rank, int64_t world, const DistributedSamplerOptions& options)
     : n_(n), rank_(rank), world_(world), options_(options) {
   check_size("DistributedSampler", n);
-  check(world > 0 && rank >= 0 && rank < world, "[DistributedSampler] expected a rank in [0, world), got rank {} of {}", rank, world);
+  check(world > 0 && rank >= 0 && rank < world, "[DistributedSampler] expected a rank in [0, world), got rank {} of {}",
+        rank, world);
 }
 
 int64_t DistributedSampler::size() const { return options_.drop_last ? n_ / world_ : n_ / world_ + (n_ % world_ != 0); }
 
 std::vector<int64_t> DistributedSampler::indices(int64_t epoch) const {
-  const auto all = options_.shuffle ? permutation(n_, mix_seed(options_.seed, uint64_t(epoch))) : SequentialSampler(n_).indices(epoch);
+  const auto all = options_.shuffle ? permutation(n_, mix_seed(options_.seed, uint64_t(epoch)))
+                                    : SequentialSampler(n_).indices(epoch);
   std::vector<int64_t> out(static_cast<size_t>(size()));
   for (size_t i = 0; i < out.size(); ++i) out[i] = all[(i * size_t(world_) + size_t(rank_)) % all.size()];
   return out;

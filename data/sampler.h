@@ -4,8 +4,8 @@
 
 namespace tapir::inline v0::data {
 
-/// Tells in which order the samples of an epoch come. Derive from it for an order of your own: the same epoch must give the
-/// same list, since a resumed run asks again.
+/// Tells in which order the samples of an epoch come. Derive from it for an order of your own: the same epoch must give
+/// the same list, since a resumed run asks again.
 class Sampler {
  public:
   virtual ~Sampler() = default;
@@ -37,8 +37,8 @@ class RandomSampler final : public Sampler {
   uint64_t seed_;
 };
 
-/// `count` draws with probabilities in proportion to `weights`, with or without replacement. ValueError for weights that are
-/// negative, not finite or all 0, and for more draws than there are weights above 0 without replacement.
+/// `count` draws with probabilities in proportion to `weights`, with or without replacement. ValueError for weights
+/// that are negative, not finite or all 0, and for more draws than there are weights above 0 without replacement.
 class WeightedRandomSampler final : public Sampler {
  public:
   WeightedRandomSampler(std::vector<double> weights, int64_t count, bool replacement = true, uint64_t seed = 0);
@@ -57,8 +57,8 @@ struct DistributedSamplerOptions {
   uint64_t seed = 0;
   bool drop_last = false;
 };
-/// Rank r of `world` takes every world-th index from r on, of the order that all ranks share. Every rank has the same count: the list
-/// is padded by its own beginning, or cut with drop_last.
+/// Rank r of `world` takes every world-th index from r on, of the order that all ranks share. Every rank has the same
+/// count: the list is padded by its own beginning, or cut with drop_last.
 class DistributedSampler final : public Sampler {
  public:
   DistributedSampler(int64_t n, int64_t rank, int64_t world, const DistributedSamplerOptions& options = {});

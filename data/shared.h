@@ -5,8 +5,8 @@
 
 namespace tapir::inline v0::data {
 
-/// Shared ownership of one T: what loaders, their iterators, worker threads and decorators hold a dataset by. Made from a T, which is
-/// moved in, or of a class derived from T.
+/// Shared ownership of one T: what loaders, their iterators, worker threads and decorators hold a dataset by. Made from
+/// a T, which is moved in, or of a class derived from T.
 template <class T> class Shared {
   struct Block {
     std::atomic<int> refs{1};
@@ -20,8 +20,8 @@ template <class T> class Shared {
  public:
   Shared() = default;
   template <class D>
-    requires(std::is_convertible_v<std::remove_cvref_t<D>*, T*>)
-  Shared(D&& value) : Shared(std::in_place_type<std::remove_cvref_t<D>>, std::forward<D>(value)) {}
+  requires(std::is_convertible_v<std::remove_cvref_t<D>*, T*>) Shared(D&& value)
+      : Shared(std::in_place_type<std::remove_cvref_t<D>>, std::forward<D>(value)) {}
   template <class D, class... A> explicit Shared(std::in_place_type_t<D>, A&&... a) {
     auto* holder = new Holder<D>(std::forward<A>(a)...);
     block_ = holder, value_ = &holder->value;

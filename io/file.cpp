@@ -20,9 +20,10 @@
 namespace tapir::inline v0::io {
 
 // Note [Atomic files]
-// The new content goes to `<path>.tmp`, under an exclusive flock: two savers of one path take turns, and what a dead run left
-// is reused, since its lock died with it. After the lock is won the name is looked up again: the holder before us has
-// renamed the inode that we waited for, and writing there would tear the finished file. The rename happens under the lock.
+// The new content goes to `<path>.tmp`, under an exclusive flock: two savers of one path take turns, and what a dead
+// run left is reused, since its lock died with it. After the lock is won the name is looked up again: the holder before
+// us has renamed the inode that we waited for, and writing there would tear the finished file. The rename happens under
+// the lock.
 
 namespace {
 
@@ -103,7 +104,8 @@ void InputFile::read_through(int64_t offset, char* to, int64_t bytes) {
     const int64_t got = retry([&] { return real_calls.read(fd_, to, uint64_t(wanted), offset); });
     const int error = errno;
     check_runtime(got >= 0, "[{}] cannot read {} at byte {}: {}", op_, path_, offset, text_of(error));
-    check_runtime(got > 0, "[{}] expected {} more bytes at byte {} of {}, but the file ends there", op_, bytes, offset, path_);
+    check_runtime(got > 0, "[{}] expected {} more bytes at byte {} of {}, but the file ends there", op_, bytes, offset,
+                  path_);
     to += got, offset += got, bytes -= got;
   }
 }
@@ -123,7 +125,8 @@ void InputFile::read(int64_t offset, void* to, int64_t bytes) {
 }
 
 OutputFile::OutputFile(std::string_view op, const std::string& path) : op_(op), path_(path), target_(path) {
-  check_runtime(!path.empty() && path.find('\0') == std::string::npos, "[{}] expected a path, got \"{}\"", op_, shown(path));
+  check_runtime(!path.empty() && path.find('\0') == std::string::npos, "[{}] expected a path, got \"{}\"", op_,
+                shown(path));
   struct stat info;
   if (::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {  // replace what the link names, not the link
     if (char* real = ::realpath(path.c_str(), nullptr)) {
@@ -150,15 +153,17 @@ bool OutputFile::open_temporary() {
   if (fd_ < 0) fail_with("open", errno);
   if (!lock_within(fd_, 60)) {
     close_quietly(fd_);
-    fail(ErrorKind::Runtime, "[{}] cannot write {}: another process has been writing {} for 60 s", op_, path_, temporary_);
+    fail(ErrorKind::Runtime, "[{}] cannot write {}: another process has been writing {} for 60 s", op_, path_,
+         temporary_);
   }
   struct stat held, named;
-  const bool ours = ::fstat(fd_, &held) == 0 && ::lstat(temporary_.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
-                    held.st_dev == named.st_dev;
+  const bool ours = ::fstat(fd_, &held) == 0 && ::lstat(temporary_.c_str(), &named) == 0 &&
+                    held.st_ino == named.st_ino && held.st_dev == named.st_dev;
   if (ours && S_ISREG(held.st_mode) && held.st_nlink == 1) return true;
   close_quietly(fd_);
   if (ours) {  // a hard link or not a file: never write into it
-    check_runtime(S_ISREG(held.st_mode), "[{}] cannot write {}: {} is {}", op_, path_, temporary_, kind_of(held.st_mode));
+    check_runtime(S_ISREG(held.st_mode), "[{}] cannot write {}: {} is {}", op_, path_, temporary_,
+                  kind_of(held.st_mode));
     ::unlink(temporary_.c_str());
   }
   return false;
@@ -188,7 +193,8 @@ void OutputFile::commit() {
   if (retry([&] { return real_calls.rename(temporary_.c_str(), target_.c_str()); }) != 0) fail_with("rename", errno);
   close_quietly(fd_);
   fd_ = -1;
-  const int folder = retry([&] { return real_calls.open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
+  const int folder =
+      retry([&] { return real_calls.open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
   if (folder < 0) {
     if (errno == EACCES) return;  // a folder that may be written but not read cannot be synced
     fail_with("open the folder of", errno);
@@ -200,7 +206,8 @@ void OutputFile::commit() {
 
 std::string read_file(std::string_view op, const std::string& path, int64_t limit) {
   InputFile file(op, path);
-  check_runtime(file.size() <= limit, "[{}] expected {} to have at most {} bytes, it has {}", op, path, limit, file.size());
+  check_runtime(file.size() <= limit, "[{}] expected {} to have at most {} bytes, it has {}", op, path, limit,
+                file.size());
   std::string bytes(size_t(file.size()), '\0');
   file.read(0, bytes.data(), file.size());
   return bytes;

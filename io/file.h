@@ -38,8 +38,9 @@ class InputFile {
   std::vector<char> buffer_;
 };
 
-/// A file that appears under its name whole or not at all: written beside, synced, renamed, the folder synced. Until commit()
-/// returns, and after any exception, the old file is what it was, and nothing else is left. See Note [Atomic files].
+/// A file that appears under its name whole or not at all: written beside, synced, renamed, the folder synced. Until
+/// commit() returns, and after any exception, the old file is what it was, and nothing else is left. See Note [Atomic
+/// files].
 class OutputFile {
  public:
   OutputFile(std::string_view op, const std::string& path);

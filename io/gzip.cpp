@@ -29,7 +29,8 @@ GzipReader::~GzipReader() {
 }
 
 void GzipReader::fail_damaged(const char* what) const {
-  fail(ErrorKind::Runtime, "{}: expected gzip data, got {} near byte {} of {}", where_, what, at_ - int64_t(stream_->avail_in), file_.size());
+  fail(ErrorKind::Runtime, "{}: expected gzip data, got {} near byte {} of {}", where_, what,
+       at_ - int64_t(stream_->avail_in), file_.size());
 }
 
 bool GzipReader::refill() {
@@ -79,7 +80,8 @@ std::string gzip(std::string_view bytes) {
   if (::deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipOnly, 8, Z_DEFAULT_STRATEGY) != Z_OK)
     fail(ErrorKind::OutOfMemory, "[gzip] no memory for zlib");
   std::string out(::deflateBound(&stream, uLong(bytes.size())), '\0');
-  check(bytes.size() <= UINT_MAX && out.size() <= UINT_MAX, "[gzip] expected less than 4 GB, got {} bytes", int64_t(bytes.size()));
+  check(bytes.size() <= UINT_MAX && out.size() <= UINT_MAX, "[gzip] expected less than 4 GB, got {} bytes",
+        int64_t(bytes.size()));
   stream.next_in = bytes_of(bytes.data()), stream.avail_in = uInt(bytes.size());
   stream.next_out = bytes_of(out.data()), stream.avail_out = uInt(out.size());
   const int result = ::deflate(&stream, Z_FINISH);

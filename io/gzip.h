@@ -9,14 +9,16 @@ struct z_stream_s;
 
 namespace tapir::inline v0::io {
 
-/// Reads what a gzip file holds, front to back; several members follow one another. Output is made only as it is asked for.
+/// Reads what a gzip file holds, front to back; several members follow one another. Output is made only as it is asked
+/// for.
 class GzipReader {
  public:
   GzipReader(std::string_view op, const std::string& path);
   ~GzipReader();
   GzipReader(const GzipReader&) = delete;
   GzipReader& operator=(const GzipReader&) = delete;
-  /// Up to `bytes` more bytes, fewer only at the end. RuntimeError for damaged, truncated data and for garbage behind it.
+  /// Up to `bytes` more bytes, fewer only at the end. RuntimeError for damaged, truncated data and for garbage behind
+  /// it.
   int64_t read(void* to, int64_t bytes);
   int64_t compressed_size() const { return file_.size(); }
 

@@ -14,8 +14,10 @@ struct Type {
   unsigned char code;
   DType dtype;
 };
-constexpr Type kTypes[] = {{0x08, kUInt8}, {0x09, kInt8}, {0x0B, kInt16}, {0x0C, kInt32}, {0x0D, kFloat32}, {0x0E, kFloat64}};
-constexpr int64_t kMaxDeflateRatio = 1032;  // a deflate stream cannot grow more: a lower bound on what a claim must weigh
+constexpr Type kTypes[] = {{0x08, kUInt8}, {0x09, kInt8},    {0x0B, kInt16},
+                           {0x0C, kInt32}, {0x0D, kFloat32}, {0x0E, kFloat64}};
+constexpr int64_t kMaxDeflateRatio =
+    1032;  // a deflate stream cannot grow more: a lower bound on what a claim must weigh
 
 /// The two kinds of file behind one read().
 class Source {
@@ -32,7 +34,8 @@ class Source {
   }
   void read_header(void* to, int64_t at, int64_t bytes) {
     const int64_t got = read(to, bytes);
-    check_runtime(got == bytes, "{}: expected a header of at least {} bytes, the content has {}", where_, at + bytes, at + got);
+    check_runtime(got == bytes, "{}: expected a header of at least {} bytes, the content has {}", where_, at + bytes,
+                  at + got);
   }
   bool compressed() const { return gzip_.has_value(); }
   int64_t file_size() const { return file_.size(); }
@@ -48,12 +51,15 @@ class Source {
 DType read_magic(Source& source, int& rank) {
   unsigned char magic[4];
   source.read_header(magic, 0, 4);
-  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.code == magic[2]; });
+  const auto* type =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.code == magic[2]; });
   const int64_t word = int64_t(magic[0]) << 24 | magic[1] << 16 | magic[2] << 8 | magic[3];
   check_runtime(magic[0] == 0 && magic[1] == 0 && type != std::end(kTypes),
-                "{}: expected an IDX file (bytes 0, 0, a type of 08 09 0B 0C 0D 0E, the rank), got magic {} at byte 0", source.where(), word);
+                "{}: expected an IDX file (bytes 0, 0, a type of 08 09 0B 0C 0D 0E, the rank), got magic {} at byte 0",
+                source.where(), word);
   rank = magic[3];
-  check_runtime(rank >= 1 && rank <= kMaxRank, "{}: expected 1 to {} dimensions at byte 3, got {}", source.where(), kMaxRank, rank);
+  check_runtime(rank >= 1 && rank <= kMaxRank, "{}: expected 1 to {} dimensions at byte 3, got {}", source.where(),
+                kMaxRank, rank);
   return type->dtype;
 }
 
@@ -67,9 +73,11 @@ Shape read_shape(Source& source, int rank, DType dtype, int64_t& bytes) {
   for (int i = 0; i < rank; ++i) {
     const unsigned char* p = raw + 4 * i;
     shape.push_back(int64_t(p[0]) << 24 | p[1] << 16 | p[2] << 8 | p[3]);
-    fits = fits && !__builtin_mul_overflow(bytes, shape[i], &bytes) && !__builtin_mul_overflow(steps, std::max<int64_t>(shape[i], 1), &steps);
+    fits = fits && !__builtin_mul_overflow(bytes, shape[i], &bytes) &&
+           !__builtin_mul_overflow(steps, std::max<int64_t>(shape[i], 1), &steps);
   }
-  check_runtime(fits, "{}: expected a size below 2^63 bytes, got shape {} of {} at byte 4", source.where(), shape, dtype);
+  check_runtime(fits, "{}: expected a size below 2^63 bytes, got shape {} of {} at byte 4", source.where(), shape,
+                dtype);
   return shape;
 }
 
@@ -87,18 +95,20 @@ void copy_elements(void* to, const char* from, int64_t bytes, int64_t size) {
 /// Grows with what really comes out, so that a lying header costs no memory.
 std::string inflate_payload(Source& source, int64_t header, int64_t bytes) {
   const int64_t bound = source.file_size() * kMaxDeflateRatio;
-  check_runtime(bytes <= bound, "{}: expected {} bytes of elements, a compressed file of {} bytes has at most {}", source.where(), bytes,
-                source.file_size(), bound);
+  check_runtime(bytes <= bound, "{}: expected {} bytes of elements, a compressed file of {} bytes has at most {}",
+                source.where(), bytes, source.file_size(), bound);
   std::string payload;
   while (int64_t(payload.size()) < bytes) {
     const int64_t at = int64_t(payload.size());
     const int64_t wanted = std::min(bytes - at, std::max<int64_t>(at, 1 << 20));
     payload.resize(size_t(at + wanted));
     const int64_t got = source.read(payload.data() + at, wanted);
-    check_runtime(got == wanted, "{}: expected {} bytes of elements after byte {}, got {}", source.where(), bytes, header, at + got);
+    check_runtime(got == wanted, "{}: expected {} bytes of elements after byte {}, got {}", source.where(), bytes,
+                  header, at + got);
   }
   char extra;
-  check_runtime(source.read(&extra, 1) == 0, "{}: expected {} bytes of elements after byte {}, got more", source.where(), bytes, header);
+  check_runtime(source.read(&extra, 1) == 0, "{}: expected {} bytes of elements after byte {}, got more",
+                source.where(), bytes, header);
   return payload;
 }
 
@@ -118,8 +128,9 @@ Tensor read_idx(const std::string& path) {
     return out;
   }
   const int64_t present = source.file_size() - header;
-  check_runtime(bytes == present, "{}: expected {} bytes of elements after byte {} (shape {}, {}), got {}: {} too {}", source.where(), bytes,
-                header, shape, dtype, present, bytes > present ? bytes - present : present - bytes, bytes > present ? "few" : "many");
+  check_runtime(bytes == present, "{}: expected {} bytes of elements after byte {} (shape {}, {}), got {}: {} too {}",
+                source.where(), bytes, header, shape, dtype, present,
+                bytes > present ? bytes - present : present - bytes, bytes > present ? "few" : "many");
   Tensor out = empty(shape, {.dtype = dtype});
   if (bytes == 0) return out;
   char* data = static_cast<char*>(out.data_ptr());
@@ -130,8 +141,10 @@ Tensor read_idx(const std::string& path) {
 }
 
 void write_idx(const std::string& path, const Tensor& x) {
-  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.dtype == x.dtype(); });
-  check(type != std::end(kTypes), "[write_idx] expected uint8, int8, int16, int32, float32 or float64, got {}", x.dtype());
+  const auto* type =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.dtype == x.dtype(); });
+  check(type != std::end(kTypes), "[write_idx] expected uint8, int8, int16, int32, float32 or float64, got {}",
+        x.dtype());
   check(x.dim() >= 1, "[write_idx] expected at least 1 dimension, got {}", x.shape());
   std::string out = {'\0', '\0', char(type->code), char(x.dim())};
   for (const int64_t extent : x.shape()) {
@@ -142,7 +155,8 @@ void write_idx(const std::string& path, const Tensor& x) {
   const size_t header = out.size();
   const int64_t bytes = host.numel() * size_of(host.dtype());
   out.resize(header + size_t(bytes));
-  if (bytes > 0) copy_elements(out.data() + header, static_cast<const char*>(host.data_ptr()), bytes, size_of(host.dtype()));
+  if (bytes > 0)
+    copy_elements(out.data() + header, static_cast<const char*>(host.data_ptr()), bytes, size_of(host.dtype()));
   write_file("write_idx", path, path.ends_with(".gz") ? gzip(out) : out);
 }
 

@@ -11,8 +11,12 @@ using Token = JsonReader::Token;
 
 namespace {
 std::string_view name_of(Token token) {
-  constexpr std::string_view names[] = {"an object", "the end of an object", "a list", "the end of a list", "a key", "a string",
-                                        "a number", "true", "false", "null", "the end"};
+  constexpr std::string_view names[] = {"an object", "the end of an object",
+                                        "a list",    "the end of a list",
+                                        "a key",     "a string",
+                                        "a number",  "true",
+                                        "false",     "null",
+                                        "the end"};
   return names[int(token)];
 }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -32,7 +36,8 @@ void JsonReader::fail_at(std::string_view expected) const {
 }
 
 void JsonReader::skip_space() {
-  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) ++at_;
+  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t'))
+    ++at_;
 }
 
 Token JsonReader::next() {
@@ -69,7 +74,8 @@ Token JsonReader::next() {
 }
 
 Token JsonReader::begin(bool object) {
-  check_runtime(depth_ < max_depth_, "{}: expected at most {} levels of nesting, got more at byte {}", where_, max_depth_, offset());
+  check_runtime(depth_ < max_depth_, "{}: expected at most {} levels of nesting, got more at byte {}", where_,
+                max_depth_, offset());
   ++at_;
   objects_ = (objects_ & ~(uint64_t(1) << depth_)) | uint64_t(object) << depth_;
   ++depth_;
@@ -121,7 +127,10 @@ unsigned JsonReader::read_hex4() {
   unsigned code = 0;
   for (int i = 0; i < 4; ++i) {
     const char c = ++at_ < text_.size() ? text_[at_] : '\0';
-    const int digit = is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    const int digit = is_digit(c)            ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
     if (digit < 0) fail_at("four hexadecimal digits after \\u");
     code = code * 16 + unsigned(digit);
   }
@@ -147,8 +156,11 @@ void JsonReader::read_escape() {
   }
   if (code < 0x80) unescaped_ += char(code);
   else if (code < 0x800) unescaped_ += {char(0xC0 | code >> 6), char(0x80 | (code & 0x3F))};
-  else if (code < 0x10000) unescaped_ += {char(0xE0 | code >> 12), char(0x80 | (code >> 6 & 0x3F)), char(0x80 | (code & 0x3F))};
-  else unescaped_ += {char(0xF0 | code >> 18), char(0x80 | (code >> 12 & 0x3F)), char(0x80 | (code >> 6 & 0x3F)), char(0x80 | (code & 0x3F))};
+  else if (code < 0x10000)
+    unescaped_ += {char(0xE0 | code >> 12), char(0x80 | (code >> 6 & 0x3F)), char(0x80 | (code & 0x3F))};
+  else
+    unescaped_ += {char(0xF0 | code >> 18), char(0x80 | (code >> 12 & 0x3F)), char(0x80 | (code >> 6 & 0x3F)),
+                   char(0x80 | (code & 0x3F))};
 }
 
 Token JsonReader::number_token() {
@@ -185,7 +197,8 @@ void JsonReader::skip(Token first) {
 
 void JsonReader::expect(Token wanted, std::string_view what, std::string_view of) {
   if (next() == wanted) return;
-  fail_at(of.data() ? format("{} as {} of \"{}\"", name_of(wanted), what, shown(of)) : format("{} as {}", name_of(wanted), what));
+  fail_at(of.data() ? format("{} as {} of \"{}\"", name_of(wanted), what, shown(of))
+                    : format("{} as {}", name_of(wanted), what));
 }
 
 bool JsonReader::to_int(int64_t& out) const {

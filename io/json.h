@@ -5,12 +5,24 @@
 
 namespace tapir::inline v0::io {
 
-/// Reads JSON token by token, in memory that does not grow with the text. Strict (RFC 8259): the text must be UTF-8, escapes
-/// must be whole, nothing may follow the value but spaces. Anything else is a RuntimeError that names the byte. Duplicate
-/// keys are the caller's to refuse: only it knows which objects it keeps.
+/// Reads JSON token by token, in memory that does not grow with the text. Strict (RFC 8259): the text must be UTF-8,
+/// escapes must be whole, nothing may follow the value but spaces. Anything else is a RuntimeError that names the byte.
+/// Duplicate keys are the caller's to refuse: only it knows which objects it keeps.
 class JsonReader {
  public:
-  enum class Token : uint8_t { BeginObject, EndObject, BeginArray, EndArray, Key, String, Number, True, False, Null, End };
+  enum class Token : uint8_t {
+    BeginObject,
+    EndObject,
+    BeginArray,
+    EndArray,
+    Key,
+    String,
+    Number,
+    True,
+    False,
+    Null,
+    End
+  };
 
   /// `where` begins every message: "[load_safetensors] model.safetensors". `base` is added to the offsets named.
   /// At most `max_depth` (64 or less) objects and arrays inside one another.

@@ -66,8 +66,8 @@ StateDict load_safetensors(const std::string& path, Metadata* metadata = nullptr
 struct SafetensorsOptions {
   bool checksum = true;  // add a CRC-32 of each tensor, which load_safetensors checks, and {"format", "pt"}
 };
-/// Writes the file as the reference writer does, atomically (io/file.h): logical elements only, whatever the strides and device.
-/// ValueError for undefined tensors, duplicate or non-UTF-8 names.
+/// Writes the file as the reference writer does, atomically (io/file.h): logical elements only, whatever the strides
+/// and device. ValueError for undefined tensors, duplicate or non-UTF-8 names.
 void save_safetensors(const std::string& path, const StateDict& tensors, const Metadata& metadata = {},
                       const SafetensorsOptions& options = {});
 

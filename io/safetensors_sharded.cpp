@@ -18,7 +18,8 @@ using WeightMap = std::vector<std::pair<std::string, std::string>>;  // (shard, 
 void check_shard_name(const std::string& name, const JsonReader& json) {
   const bool plain = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
                      name.find('\\') == std::string::npos && name.find('\0') == std::string::npos;
-  check_runtime(plain, "{}: expected a plain file name in the folder of the index, got \"{}\" at byte {}", json.where(), shown(name), json.offset());
+  check_runtime(plain, "{}: expected a plain file name in the folder of the index, got \"{}\" at byte {}", json.where(),
+                shown(name), json.offset());
 }
 
 WeightMap read_weight_map(const std::string& path) {
@@ -52,7 +53,8 @@ StateDict load_sharded(const std::string& path) {
   for (const auto& item : map) names.push_back(item.second);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice != names.end()) fail(ErrorKind::Runtime, "[load_safetensors] {}: expected names once, got \"{}\" twice", path, shown(*twice));
+  if (twice != names.end())
+    fail(ErrorKind::Runtime, "[load_safetensors] {}: expected names once, got \"{}\" twice", path, shown(*twice));
 
   std::stable_sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   const size_t slash = path.rfind('/');
@@ -64,7 +66,8 @@ StateDict load_sharded(const std::string& path) {
     if (!open || *open != file) {
       struct stat info;
       const bool link = ::lstat((folder + file).c_str(), &info) == 0 && S_ISLNK(info.st_mode);
-      check_runtime(!link, "[load_safetensors] {}: expected the shard {} to be a file, it is a symbolic link", path, file);
+      check_runtime(!link, "[load_safetensors] {}: expected the shard {} to be a file, it is a symbolic link", path,
+                    file);
       shard.emplace(folder + file);
       open = &file;
     }

@@ -44,8 +44,10 @@ std::vector<Piece> sorted_pieces(const StateDict& tensors) {
     pieces.push_back({name, tensor, order_of(tensor.dtype())});
   }
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.name < b.name; });
-  const auto twice = std::adjacent_find(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.name == b.name; });
-  if (twice != pieces.end()) fail(ErrorKind::Value, "[save_safetensors] expected names once, got \"{}\" twice", shown(twice->name));
+  const auto twice =
+      std::adjacent_find(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.name == b.name; });
+  if (twice != pieces.end())
+    fail(ErrorKind::Value, "[save_safetensors] expected names once, got \"{}\" twice", shown(twice->name));
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.order > b.order; });
   for (auto& piece : pieces) piece.data = piece.data.detach().cpu().contiguous();
   return pieces;
@@ -61,7 +63,8 @@ void append_metadata(std::string& out, Metadata metadata, const std::vector<Piec
   if (checksum) {
     metadata.emplace_back(kVersionKey, "1");
     std::string sums = hex8(metadata_sum(metadata));
-    for (const auto& p : pieces) sums += hex8(tensor_sum(p.name, p.data.dtype(), p.data.shape(), p.data.data_ptr(), p.bytes()));
+    for (const auto& p : pieces)
+      sums += hex8(tensor_sum(p.name, p.data.dtype(), p.data.shape(), p.data.data_ptr(), p.bytes()));
     metadata.emplace_back(kSumsKey, std::move(sums));
   }
   if (metadata.empty()) return;
@@ -90,13 +93,15 @@ std::string make_header(const Metadata& metadata, const std::vector<Piece>& piec
   }
   out += '}';
   out.resize((out.size() + 7) / 8 * 8, ' ');
-  check(int64_t(out.size()) <= kMaxHeader, "[save_safetensors] expected a header of at most {} bytes, got {}", kMaxHeader, int64_t(out.size()));
+  check(int64_t(out.size()) <= kMaxHeader, "[save_safetensors] expected a header of at most {} bytes, got {}",
+        kMaxHeader, int64_t(out.size()));
   return out;
 }
 
 }  // namespace
 
-void save_safetensors(const std::string& path, const StateDict& tensors, const Metadata& metadata, const SafetensorsOptions& options) {
+void save_safetensors(const std::string& path, const StateDict& tensors, const Metadata& metadata,
+                      const SafetensorsOptions& options) {
   check_metadata(metadata);
   const auto pieces = sorted_pieces(tensors);
   Metadata all = metadata;

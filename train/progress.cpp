@@ -38,7 +38,8 @@ std::string short_number(double value) {
 
 ProgressBar::ProgressBar(std::string_view label, int64_t total, const ProgressOptions& options)
     : label_(plain(label)), total_(std::max<int64_t>(total, 0)), options_(options),
-      terminal_(options.terminal.value_or(is_terminal(options.fd))), live_(options.enabled), start_(now()), last_draw_(start_) {
+      terminal_(options.terminal.value_or(is_terminal(options.fd))), live_(options.enabled), start_(now()),
+      last_draw_(start_) {
   if (terminal_ && live_) draw();
 }
 
@@ -51,7 +52,9 @@ double ProgressBar::rate() const {
   return s > 0 ? double(done_) / s : 0;
 }
 
-bool ProgressBar::due() const { return live_ && now() - last_draw_ >= (terminal_ ? options_.interval : options_.plain_interval); }
+bool ProgressBar::due() const {
+  return live_ && now() - last_draw_ >= (terminal_ ? options_.interval : options_.plain_interval);
+}
 
 void ProgressBar::update(int64_t steps, std::string_view text) {
   done_ += steps;
@@ -62,9 +65,13 @@ void ProgressBar::update(int64_t steps, std::string_view text) {
 std::string ProgressBar::line(int columns) const {
   const double speed = rate();
   char percent[16] = "";
-  if (total_) std::snprintf(percent, sizeof percent, " %3d%%", int(std::clamp(100.0 * double(done_) / double(total_), 0.0, 100.0)));
-  std::string tail = " " + std::to_string(done_) + (total_ ? "/" + std::to_string(total_) : "") + "  " + short_number(speed) + " " + options_.unit + "/s  ";
-  tail += total_ && done_ < total_ ? clock_text(speed > 0 ? double(total_ - done_) / speed : -1) + " left" : clock_text(seconds());
+  if (total_)
+    std::snprintf(percent, sizeof percent, " %3d%%",
+                  int(std::clamp(100.0 * double(done_) / double(total_), 0.0, 100.0)));
+  std::string tail = " " + std::to_string(done_) + (total_ ? "/" + std::to_string(total_) : "") + "  " +
+                     short_number(speed) + " " + options_.unit + "/s  ";
+  tail += total_ && done_ < total_ ? clock_text(speed > 0 ? double(total_ - done_) / speed : -1) + " left"
+                                   : clock_text(seconds());
   if (!text_.empty()) tail += "  " + text_;
   std::string out = label_ + percent;
   const int room = std::min(30, columns - int(out.size() + tail.size()) - 4);

@@ -8,15 +8,16 @@ namespace tapir::inline v0::train {
 
 struct ProgressOptions {
   std::string unit = "it";
-  int fd = 2;                             // standard error: results on standard output stay clean
-  bool enabled = true;                    // off on every rank but 0
-  std::optional<bool> terminal = {};      // by default asked of the system
-  double interval = 0.1;                  // seconds between redraws on a terminal
-  double plain_interval = 10;             // seconds between lines elsewhere
+  int fd = 2;                         // standard error: results on standard output stay clean
+  bool enabled = true;                // off on every rank but 0
+  std::optional<bool> terminal = {};  // by default asked of the system
+  double interval = 0.1;              // seconds between redraws on a terminal
+  double plain_interval = 10;         // seconds between lines elsewhere
 };
 
-/// A line that shows how far a loop is: `epoch 1  45% [====>     ] 211/469  12.3 it/s  00:21 left  loss 0.123`. On a terminal it redraws
-/// itself; into a file or a pipe it writes a plain line now and then, without escape codes. When nobody reads, it falls silent.
+/// A line that shows how far a loop is: `epoch 1  45% [====>     ] 211/469  12.3 it/s  00:21 left  loss 0.123`. On a
+/// terminal it redraws itself; into a file or a pipe it writes a plain line now and then, without escape codes. When
+/// nobody reads, it falls silent.
 class ProgressBar {
  public:
   /// `total` 0 or less: unknown.

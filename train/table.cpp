@@ -10,10 +10,12 @@
 
 namespace tapir::inline v0::train {
 
-Table::Table(std::vector<std::string> columns, int fd, int least_width) : columns_(std::move(columns)), fd_(fd), least_width_(least_width) {}
+Table::Table(std::vector<std::string> columns, int fd, int least_width)
+    : columns_(std::move(columns)), fd_(fd), least_width_(least_width) {}
 
 std::string Table::line(const std::vector<std::string>& cells) const {
-  check(cells.size() == columns_.size(), "[Table] expected {} cells, got {}", int64_t(columns_.size()), int64_t(cells.size()));
+  check(cells.size() == columns_.size(), "[Table] expected {} cells, got {}", int64_t(columns_.size()),
+        int64_t(cells.size()));
   std::string out;
   for (size_t i = 0; i < cells.size(); ++i) {
     const size_t width = std::max(columns_[i].size(), size_t(least_width_));
@@ -32,7 +34,8 @@ void Table::row(const std::vector<std::string>& cells) {
 std::string fixed(double value, int decimals) {
   if (std::isnan(value)) return "nan";
   char text[400];
-  const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, std::clamp(decimals, 0, 60)).ptr;
+  const auto end =
+      std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, std::clamp(decimals, 0, 60)).ptr;
   return {text, end};
 }
 

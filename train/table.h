@@ -5,7 +5,8 @@
 
 namespace tapir::inline v0::train {
 
-/// A table that grows by a line per epoch, columns right-aligned at fixed widths. The header comes before the first row.
+/// A table that grows by a line per epoch, columns right-aligned at fixed widths. The header comes before the first
+/// row.
 class Table {
  public:
   explicit Table(std::vector<std::string> columns, int fd = 1, int least_width = 8);

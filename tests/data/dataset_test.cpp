@@ -25,7 +25,8 @@ TEST_CASE("TensorDataset: rows, batches, errors") {
   CHECK_THROWS_AS(rows().get(5), ValueError);
   CHECK_THROWS_AS(rows().get(-1), ValueError);
   CHECK_THROWS_AS(rows().get_batch(std::vector<int64_t>{0, 5}), ValueError);
-  CHECK(mentions(message_of<ValueError>([] { data::TensorDataset(tensor(kRows), tensor(std::vector<float>{1})); }), {"[TensorDataset]", "5", "(1,)"}));
+  CHECK(mentions(message_of<ValueError>([] { data::TensorDataset(tensor(kRows), tensor(std::vector<float>{1})); }),
+                 {"[TensorDataset]", "5", "(1,)"}));
   CHECK_THROWS_AS(data::TensorDataset(Tensor()), ValueError);
   CHECK_THROWS_AS(data::TensorDataset(empty({})), ValueError);
   CHECK(data::TensorDataset(empty({0, 3})).size() == 0);

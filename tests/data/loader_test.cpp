@@ -25,7 +25,11 @@ struct Numbers {
     Tensor index, random;
   };
   explicit Numbers(int64_t n) : n(n) { ++live; }
-  Numbers(const Numbers& o) : n(o.n), throw_at(o.throw_at), kind(o.kind), slow_at(o.slow_at.load()), slow_ms(o.slow_ms), ragged_at(o.ragged_at) { ++live; }
+  Numbers(const Numbers& o)
+      : n(o.n), throw_at(o.throw_at), kind(o.kind), slow_at(o.slow_at.load()), slow_ms(o.slow_ms),
+        ragged_at(o.ragged_at) {
+    ++live;
+  }
   ~Numbers() { --live; }
   int64_t size() const { return n; }
   Sample get(int64_t i) const {
@@ -138,8 +142,10 @@ TEST_CASE("BI-229 samples of different shapes name both; a collate function may 
     Numbers ragged(8);
     ragged.ragged_at = 6;
     data::DataLoader loader(ragged, {.batch_size = 4, .num_workers = workers});
-    CHECK(mentions(message_of<ValueError>([&] { collect(loader); }), {"sample 4", "sample 6", "int64 ()", "float32 (3,)"}));
-    data::DataLoader lists(ragged, {.batch_size = 4, .num_workers = workers}, [](std::vector<Numbers::Sample> samples) { return samples; });
+    CHECK(mentions(message_of<ValueError>([&] { collect(loader); }),
+                   {"sample 4", "sample 6", "int64 ()", "float32 (3,)"}));
+    data::DataLoader lists(ragged, {.batch_size = 4, .num_workers = workers},
+                           [](std::vector<Numbers::Sample> samples) { return samples; });
     size_t count = 0;
     for (auto& batch : lists) count += batch.size();
     CHECK(count == 8);
@@ -147,7 +153,8 @@ TEST_CASE("BI-229 samples of different shapes name both; a collate function may 
 }
 
 TEST_CASE("an exception in a collate function") {
-  data::DataLoader loader(Numbers(8), {.batch_size = 4, .num_workers = 1}, [](std::vector<Numbers::Sample>) -> int { throw std::runtime_error("odd"); });
+  data::DataLoader loader(Numbers(8), {.batch_size = 4, .num_workers = 1},
+                          [](std::vector<Numbers::Sample>) -> int { throw std::runtime_error("odd"); });
   CHECK(mentions(message_of<RuntimeError>([&] { loader.begin(); }), {"0, 1, 2, 3", "odd"}));
 }
 
@@ -176,7 +183,8 @@ TEST_CASE("BI-231 leaving early joins the workers; a loader may move in mid-epoc
     CHECK(since(start) < 1);
   }
   CHECK(Numbers::live == 0);
-  auto loader = std::make_unique<data::DataLoader<Numbers>>(Numbers(100), data::LoaderOptions{.batch_size = 1, .num_workers = 2});
+  auto loader =
+      std::make_unique<data::DataLoader<Numbers>>(Numbers(100), data::LoaderOptions{.batch_size = 1, .num_workers = 2});
   auto it = loader->begin();
   auto moved = std::move(*loader);
   ++it;
@@ -185,7 +193,8 @@ TEST_CASE("BI-231 leaving early joins the workers; a loader may move in mid-epoc
 }
 
 TEST_CASE("BI-232 two iterators are independent; one outlives its loader") {
-  auto loader = std::make_unique<data::DataLoader<Numbers>>(Numbers(6), data::LoaderOptions{.batch_size = 1, .num_workers = 2});
+  auto loader =
+      std::make_unique<data::DataLoader<Numbers>>(Numbers(6), data::LoaderOptions{.batch_size = 1, .num_workers = 2});
   auto a = loader->begin();
   auto b = loader->begin();
   ++b;
@@ -240,7 +249,8 @@ TEST_CASE("BI-237 the same data for any number of workers, other data in the nex
   std::vector<std::vector<std::vector<int64_t>>> first, second;
   for (const int workers : {0, 1, 2, 5}) {
     default_generator().set_state(uint64_t(workers) + 77, 5);
-    data::DataLoader loader(Numbers(23), {.batch_size = 4, .shuffle = true, .num_workers = workers, .seed = 9, .prefetch = workers + 1});
+    data::DataLoader loader(
+        Numbers(23), {.batch_size = 4, .shuffle = true, .num_workers = workers, .seed = 9, .prefetch = workers + 1});
     first.push_back(collect(loader));
     second.push_back(collect(loader));
     CHECK(default_generator().seed() == uint64_t(workers) + 77);  // the caller's numbers are left alone
@@ -258,7 +268,9 @@ TEST_CASE("BI-237 the same data for any number of workers, other data in the nex
 }
 
 TEST_CASE("BI-239 resuming in mid-epoch, with another number of workers") {
-  const auto options = [](int workers) { return data::LoaderOptions{.batch_size = 3, .shuffle = true, .num_workers = workers, .seed = 4}; };
+  const auto options = [](int workers) {
+    return data::LoaderOptions{.batch_size = 3, .shuffle = true, .num_workers = workers, .seed = 4};
+  };
   data::DataLoader whole(Numbers(20), options(2));
   std::vector<std::vector<std::vector<int64_t>>> epochs;
   for (int e = 0; e < 3; ++e) epochs.push_back(collect(whole));
@@ -289,7 +301,8 @@ TEST_CASE("BI-239 resuming in mid-epoch, with another number of workers") {
   left.set_epoch(0);
   CHECK(collect(left) == epochs[0]);
   CHECK_THROWS_AS(left.load_state_dict({}), ValueError);
-  CHECK_THROWS_AS(left.load_state_dict({{"epoch", number(0)}, {"samples", number(-1)}, {"seed", number(0)}}), ValueError);
+  CHECK_THROWS_AS(left.load_state_dict({{"epoch", number(0)}, {"samples", number(-1)}, {"seed", number(0)}}),
+                  ValueError);
   left.load_state_dict({{"epoch", number(0)}, {"samples", number(21)}, {"seed", number(0)}});
   CHECK_THROWS_AS(left.begin(), ValueError);
 }
@@ -312,9 +325,15 @@ TEST_CASE("samples of every kind: tensor, pair, tuple, array, vector, aggregate"
     return *loader.begin();
   };
   CHECK(batch_of([](int64_t i) { return number(i); }).shape() == Shape{3});
-  CHECK(batch_of([](int64_t i) { return std::pair(number(i), number(-i)); }).second.template to_vector<int64_t>()[2] == -2);
-  CHECK(std::get<2>(batch_of([](int64_t i) { return std::tuple(number(i), number(i), empty({2, 0})); })).shape() == Shape{3, 2, 0});
-  CHECK(batch_of([](int64_t i) { return std::array{number(i), number(i + 1)}; })[1].template to_vector<int64_t>()[0] == 1);
+  CHECK(batch_of([](int64_t i) { return std::pair(number(i), number(-i)); }).second.template to_vector<int64_t>()[2] ==
+        -2);
+  CHECK(std::get<2>(batch_of([](int64_t i) {
+          return std::tuple(number(i), number(i), empty({2, 0}));
+        })).shape() == Shape{3, 2, 0});
+  CHECK(batch_of([](int64_t i) {
+          return std::array{number(i), number(i + 1)};
+        })[1]
+            .template to_vector<int64_t>()[0] == 1);
   CHECK(batch_of([](int64_t i) { return std::vector{number(i), number(i)}; }).size() == 2);
   CHECK_THROWS_AS(batch_of([](int64_t i) { return std::vector<Tensor>(size_t(i), number(i)); }), ValueError);
   CHECK_THROWS_AS(batch_of([](int64_t) { return Tensor(); }), ValueError);
@@ -327,11 +346,13 @@ TEST_CASE("a TensorDataset's batches are gathered, views and all") {
   for (size_t i = 0; i < 60; ++i) values[i] = float(i);
   const Tensor x = tensor(std::span<const float>(values), {6, 10}), y = tensor(std::vector<int64_t>{0, 1, 2, 3, 4, 5});
   for (const int workers : {0, 2}) {
-    data::DataLoader loader(data::TensorDataset(x, y), {.batch_size = 4, .shuffle = true, .num_workers = workers, .seed = 3});
+    data::DataLoader loader(data::TensorDataset(x, y),
+                            {.batch_size = 4, .shuffle = true, .num_workers = workers, .seed = 3});
     int64_t seen = 0;
     for (auto& [rows, labels] : loader) {
       CHECK(rows.size(1) == 10);
-      for (int64_t i = 0; i < rows.size(0); ++i) CHECK(rows.select(0, i).select(0, 3).item<int64_t>() == labels.select(0, i).item<int64_t>() * 10 + 3);
+      for (int64_t i = 0; i < rows.size(0); ++i)
+        CHECK(rows.select(0, i).select(0, 3).item<int64_t>() == labels.select(0, i).item<int64_t>() * 10 + 3);
       seen += rows.size(0);
     }
     CHECK(seen == 6);

@@ -88,7 +88,8 @@ TEST_CASE("mnist: the real files") {
   const auto [images, labels] = data::mnist(kReal, data::Split::Train).tensors();
   CHECK(images.shape() == Shape{60000, 1, 28, 28});
   double sum = 0, squares = 0;
-  for (int64_t i = 0; i < images.numel(); ++i) sum += images.data<float>()[i], squares += double(images.data<float>()[i]) * images.data<float>()[i];
+  for (int64_t i = 0; i < images.numel(); ++i)
+    sum += images.data<float>()[i], squares += double(images.data<float>()[i]) * images.data<float>()[i];
   CHECK(std::abs(sum / double(images.numel())) < 1e-3);
   CHECK(std::abs(squares / double(images.numel()) - 1) < 1e-3);
   CHECK(labels.narrow(0, 0, 5).to_vector<int64_t>() == std::vector<int64_t>{5, 0, 4, 1, 9});
@@ -97,17 +98,20 @@ TEST_CASE("mnist: the real files") {
 
 TEST_CASE("find_mnist: the order of the search") {
   TemporaryFolder folder;
-  for (const char* name : {"/given", "/env", "/env/mnist", "/work", "/work/datasets", "/work/datasets/mnist", "/bare"}) mkdir((folder.path + name).c_str(), 0755);
+  for (const char* name : {"/given", "/env", "/env/mnist", "/work", "/work/datasets", "/work/datasets/mnist", "/bare"})
+    mkdir((folder.path + name).c_str(), 0755);
   write_small(folder / "given");
   write_small(folder / "env/mnist");
   write_small(folder / "work/datasets/mnist");
-  const data::FindMnistOptions options = {.mnist = {.normalize = false}, .download = false, .synthetic_train = 20, .synthetic_test = 10};
+  const data::FindMnistOptions options = {
+      .mnist = {.normalize = false}, .download = false, .synthetic_train = 20, .synthetic_test = 10};
   const std::string env = folder / "env";
   {
     const Surroundings in(folder / "work", env.c_str());
     CHECK(mentions(data::find_mnist(folder / "given", options).source, {"given"}));
     CHECK(mentions(data::find_mnist("", options).source, {"env/mnist", "$TAPIR_DATA"}));
-    CHECK_THROWS_AS(data::find_mnist(folder / "bare", options), RuntimeError);  // asked for: never something else silently
+    CHECK_THROWS_AS(data::find_mnist(folder / "bare", options),
+                    RuntimeError);  // asked for: never something else silently
   }
   {
     const Surroundings in(folder / "work");
@@ -125,9 +129,11 @@ TEST_CASE("find_mnist: the order of the search") {
 TEST_CASE("download_mnist: only the right bytes get their names") {
   TemporaryFolder folder;
   mkdir((folder / "wrong").c_str(), 0755);
-  for (const char* name : {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"})
+  for (const char* name : {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz",
+                           "t10k-labels-idx1-ubyte.gz"})
     spit(folder / ("wrong/" + std::string(name)), "not the digits");
-  CHECK_FALSE(data::download_mnist(folder / "a/b", {"file://" + folder.path + "/none", "file://" + folder.path + "/wrong"}));
+  CHECK_FALSE(
+      data::download_mnist(folder / "a/b", {"file://" + folder.path + "/none", "file://" + folder.path + "/wrong"}));
   CHECK(access((folder / "a/b").c_str(), F_OK) != 0);
   if (!has_real() || access("/usr/bin/curl", X_OK) != 0) SKIP_TEST("no real MNIST beside the repository, or no curl");
   REQUIRE(data::download_mnist(folder / "a/b", {"file://" + folder.path + "/wrong", "file://" + kReal}));
@@ -142,7 +148,8 @@ TEST_CASE("synthetic digits: balanced, reproducible, distinct, and told apart by
   CHECK((images.shape() == Shape{3000, 1, 28, 28} && images.dtype() == kFloat32));
   CHECK((labels.shape() == Shape{3000} && labels.dtype() == kInt64));
   const auto raw = data::synthetic_digits(50, 1, {.normalize = false}).tensors()[0];
-  CHECK((raw.dtype() == kUInt8 && raw.data<uint8_t>()[400] == uint8_t(std::lround((images.data<float>()[400] * 0.3081f + 0.1307f) * 255))));
+  CHECK((raw.dtype() == kUInt8 &&
+         raw.data<uint8_t>()[400] == uint8_t(std::lround((images.data<float>()[400] * 0.3081f + 0.1307f) * 255))));
   CHECK(data::synthetic_digits(50, 1).tensors()[0].to_vector<float>() == images.narrow(0, 0, 50).to_vector<float>());
   CHECK(data::synthetic_digits(50, 2).tensors()[0].to_vector<float>() != images.narrow(0, 0, 50).to_vector<float>());
   CHECK(data::synthetic_digits(0, 1).size() == 0);
@@ -159,7 +166,8 @@ TEST_CASE("synthetic digits: balanced, reproducible, distinct, and told apart by
     int64_t nearest = -1;
     for (int64_t k = 150; k < 3000; ++k) {
       float d = 0;
-      for (int64_t p = 0; p < 784; ++p) d += (pixels[i * 784 + p] - pixels[k * 784 + p]) * (pixels[i * 784 + p] - pixels[k * 784 + p]);
+      for (int64_t p = 0; p < 784; ++p)
+        d += (pixels[i * 784 + p] - pixels[k * 784 + p]) * (pixels[i * 784 + p] - pixels[k * 784 + p]);
       if (d < best) best = d, nearest = k;
     }
     right += labels.data<int64_t>()[i] == labels.data<int64_t>()[nearest];

@@ -15,7 +15,8 @@ using namespace tapir_tests;
 TEST_CASE("BI-240 what is not a readable file is refused with path and reason, and a FIFO never blocks") {
   TemporaryFolder folder;
   REQUIRE(mkfifo((folder / "fifo").c_str(), 0600) == 0);
-  CHECK(mentions(message_of<RuntimeError>([&] { io::InputFile("op", folder / "none"); }), {"[op]", "none", "No such file"}));
+  CHECK(mentions(message_of<RuntimeError>([&] { io::InputFile("op", folder / "none"); }),
+                 {"[op]", "none", "No such file"}));
   CHECK(mentions(message_of<RuntimeError>([&] { io::InputFile("op", folder.path); }), {"folder"}));
   CHECK(mentions(message_of<RuntimeError>([&] { io::InputFile("op", folder / "fifo"); }), {"FIFO"}));
   CHECK(mentions(message_of<RuntimeError>([&] { io::InputFile("op", "/dev/null"); }), {"/dev/null", "device"}));
@@ -23,7 +24,8 @@ TEST_CASE("BI-240 what is not a readable file is refused with path and reason, a
   CHECK_THROWS_AS(io::InputFile("op", ""), RuntimeError);
   spit(folder / "secret", "x");
   chmod((folder / "secret").c_str(), 0);
-  if (geteuid() != 0) CHECK(mentions(message_of<RuntimeError>([&] { io::InputFile("op", folder / "secret"); }), {"Permission"}));
+  if (geteuid() != 0)
+    CHECK(mentions(message_of<RuntimeError>([&] { io::InputFile("op", folder / "secret"); }), {"Permission"}));
 }
 
 TEST_CASE("reading inside, across and beyond a file") {
@@ -105,7 +107,8 @@ TEST_CASE("BI-313 a full disk") {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{4096, 4096};
     setrlimit(RLIMIT_FSIZE, &limit);
-    const auto message = message_of<RuntimeError>([&] { io::write_file("op", folder / "f", std::string(100000, 'x')); });
+    const auto message =
+        message_of<RuntimeError>([&] { io::write_file("op", folder / "f", std::string(100000, 'x')); });
     _exit(mentions(message, {"write", "/f"}) ? 0 : 1);
   }
   int status = 0;
@@ -118,9 +121,12 @@ TEST_CASE("BI-313 a full disk") {
 TEST_CASE("BI-314 no folder, a file as folder, a path too long, a folder as target") {
   TemporaryFolder folder;
   spit(folder / "file", "x");
-  CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / "none/f", "x"); }), {"none/f", "No such file"}));
-  CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / "file/f", "x"); }), {"file/f", "Not a directory"}));
-  CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / std::string(300, 'a'), "x"); }), {"too long"}));
+  CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / "none/f", "x"); }),
+                 {"none/f", "No such file"}));
+  CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / "file/f", "x"); }),
+                 {"file/f", "Not a directory"}));
+  CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / std::string(300, 'a'), "x"); }),
+                 {"too long"}));
   CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder.path, "x"); }), {"folder"}));
   CHECK_THROWS_AS(io::write_file("op", "", "x"), RuntimeError);
   CHECK_THROWS_AS(io::write_file("op", "/dev/null", "x"), RuntimeError);
@@ -187,7 +193,8 @@ TEST_CASE("BI-312 SIGKILL at any moment: the old or the new file") {
   for (int round = 0; round < 40; ++round) {
     const pid_t child = fork();
     if (child == 0)
-      for (char letter = 'b';; letter = letter == 'z' ? 'a' : char(letter + 1)) io::write_file("op", folder / "f", std::string(300000, letter));
+      for (char letter = 'b';; letter = letter == 'z' ? 'a' : char(letter + 1))
+        io::write_file("op", folder / "f", std::string(300000, letter));
     usleep(useconds_t(300 + round * 211));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
@@ -206,8 +213,7 @@ TEST_CASE("BI-319 an exception in the middle of a save") {
     io::OutputFile file("op", folder / "f");
     file.write("half of it");
     throw 1;
-  } catch (int) {
-  }
+  } catch (int) {}
   CHECK(slurp(folder / "f") == "old");
   CHECK(names_in(folder.path).size() == 1);
 }
@@ -215,7 +221,8 @@ TEST_CASE("BI-319 an exception in the middle of a save") {
 TEST_CASE("UTF-8 and what messages show") {
   int64_t bad = -1;
   CHECK(io::valid_utf8("plain, \xc3\xa9, \xe2\x82\xac, \xf0\x9f\x98\x80"));
-  for (const char* text : {"\x80", "\xc0\xaf", "\xc3", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"})
+  for (const char* text :
+       {"\x80", "\xc0\xaf", "\xc3", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"})
     CHECK_FALSE(io::valid_utf8(std::string("12345678") + text, &bad));
   CHECK(bad == 8);
   CHECK(io::shown("a\nb\x7f") == "a\\x0ab\\x7f");

@@ -1,8 +1,8 @@
 #include <tapir/io/idx.h>
 
+#include <tapir/io/gzip.h>
 #include "../catch.h"
 #include "temporary.h"
-#include <tapir/io/gzip.h>
 
 using namespace tapir;
 using namespace tapir_tests;
@@ -38,7 +38,8 @@ TEST_CASE("IDX: every type, plain and compressed") {
 
 TEST_CASE("BI-241 BI-242 BI-243 IDX headers") {
   TemporaryFolder folder;
-  for (const size_t size : {0, 1, 3}) CHECK(mentions(refusal(folder, kThree.substr(0, size)), {"x.idx", "4 bytes", std::to_string(size).c_str()}));
+  for (const size_t size : {0, 1, 3})
+    CHECK(mentions(refusal(folder, kThree.substr(0, size)), {"x.idx", "4 bytes", std::to_string(size).c_str()}));
   CHECK(mentions(refusal(folder, idx({0, 0, 0, 0})), {"magic 0", "08 09 0B 0C 0D 0E"}));
   CHECK(mentions(refusal(folder, idx({1, 0, 8, 1, 0, 0, 0, 0})), {"magic"}));
   CHECK(mentions(refusal(folder, idx({0, 0, 0x0A, 1, 0, 0, 0, 0})), {"magic 2561"}));
@@ -52,7 +53,8 @@ TEST_CASE("BI-244 BI-245 IDX sizes against the bytes present") {
   TemporaryFolder folder;
   const std::string huge = idx({0, 0, 14, 4, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1});
   CHECK(mentions(refusal(folder, huge), {"shape"}));
-  CHECK(mentions(refusal(folder, idx({0, 0, 8, 4, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1})), {"shape"}));
+  CHECK(mentions(refusal(folder, idx({0, 0, 8, 4, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1})),
+                 {"shape"}));
   const std::string mnist = idx({0, 0, 8, 3, 0, 0, -22, 96, 0, 0, 0, 28, 0, 0, 0, 28}) + std::string(1000, '\0');
   CHECK(mentions(refusal(folder, mnist), {"47040000", "1000", "few"}));
   CHECK(mentions(refusal(folder, io::gzip(mnist)), {"47040000"}));
@@ -94,6 +96,7 @@ TEST_CASE("200 truncations and 200 bit flips of an IDX file: a typed error or a 
   for (int i = 0; i < 385; ++i) plain += char(i * i);
   for (const auto& bytes : {plain, io::gzip(plain)}) {
     for (const auto& damaged : truncations(bytes, 200)) CHECK(!refusal(folder, damaged).empty());
-    for (const auto& damaged : bit_flips(bytes, 200, 3)) refusal(folder, damaged);  // any other exception fails the test
+    for (const auto& damaged : bit_flips(bytes, 200, 3))
+      refusal(folder, damaged);  // any other exception fails the test
   }
 }

@@ -13,7 +13,8 @@ std::string tokens(std::string_view text, int depth = 8) {
   std::string out;
   for (Token token = json.next(); token != Token::End; token = json.next()) {
     out += "{}[]KSNTFZ"[int(token)];
-    if (token == Token::Key || token == Token::String || token == Token::Number) out += "<" + std::string(json.text()) + ">";
+    if (token == Token::Key || token == Token::String || token == Token::Number)
+      out += "<" + std::string(json.text()) + ">";
   }
   return out;
 }
@@ -23,14 +24,18 @@ TEST_CASE("JSON tokens") {
   CHECK(tokens(R"( {"a": [1, -2.5e+3, 0], "b":{}, "c": [[]], "d": null, "e":true,"f":false} )") ==
         "{K<a>[N<1>N<-2.5e+3>N<0>]K<b>{}K<c>[[]]K<d>ZK<e>TK<f>F}");
   CHECK(tokens("3") == "N<3>");
-  CHECK(tokens(R"(["\u0061\n\"\\\/\u20ac\ud83d\ude00", "\u0000"])") == std::string("[S<a\n\"\\/\xe2\x82\xac\xf0\x9f\x98\x80>S<\0>]", 21));
+  CHECK(tokens(R"(["\u0061\n\"\\\/\u20ac\ud83d\ude00", "\u0000"])") ==
+        std::string("[S<a\n\"\\/\xe2\x82\xac\xf0\x9f\x98\x80>S<\0>]", 21));
 }
 
 TEST_CASE("BI-269 what is not JSON is an error with its offset") {
   for (const char* text :
-       {"", " ", "{", "[", "}", "[1,]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{'a':1}", "[1 2]", "01", "1.", ".5", "+1", "1e", "-", "nul",
-        "tru", "NaN", "Infinity", "\"", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0061\"", "\"a\nb\"", "{} {}", "[] x",
-        "{\"a\":1]", "[1}", "[,1]", "{,}", "//", "[1]\x01"})
+       {"",         " ",          "{",       "[",         "}",           "[1,]",        "{\"a\"}",
+        "{\"a\":}", "{\"a\":1,}", "{a:1}",   "{'a':1}",   "[1 2]",       "01",          "1.",
+        ".5",       "+1",         "1e",      "-",         "nul",         "tru",         "NaN",
+        "Infinity", "\"",         "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0061\"",
+        "\"a\nb\"", "{} {}",      "[] x",    "{\"a\":1]", "[1}",         "[,1]",        "{,}",
+        "//",       "[1]\x01"})
     CHECK(mentions(message_of<RuntimeError>([&] { tokens(text); }), {"[t]", "expected", "at byte"}));
   CHECK_THROWS_AS(tokens(std::string("{}\0\0", 4)), RuntimeError);
   CHECK(mentions(message_of<RuntimeError>([&] { tokens("[\"\xed\xa0\x80\"]"); }), {"UTF-8", "byte 2"}));
@@ -55,7 +60,8 @@ TEST_CASE("JSON integers, skipping, writing") {
   json.skip(json.next());
   json.expect(Token::Number, "a number");
   CHECK(json.text() == "5");
-  CHECK(mentions(message_of<RuntimeError>([&] { json.expect(Token::String, "the name", "x"); }), {"a string as the name of \"x\""}));
+  CHECK(mentions(message_of<RuntimeError>([&] { json.expect(Token::String, "the name", "x"); }),
+                 {"a string as the name of \"x\""}));
   std::string out;
   io::append_json_string(out, std::string_view("a\"\\\n\x01\xc3\xa9", 7));
   CHECK(out == "\"a\\\"\\\\\\n\\u0001\xc3\xa9\"");

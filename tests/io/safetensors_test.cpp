@@ -23,7 +23,9 @@ std::string refusal_of(const std::string& bytes) {
   spit(folder / "x", bytes);
   return message_of<RuntimeError>([&] { io::load_safetensors(folder / "x"); });
 }
-std::string refusal(const std::string& json, const std::string& data = "") { return refusal_of(with_header(json, data)); }
+std::string refusal(const std::string& json, const std::string& data = "") {
+  return refusal_of(with_header(json, data));
+}
 Tensor bytes_tensor(DType dtype, const Shape& shape, int salt = 0) {
   Tensor x = empty(shape, {.dtype = dtype});
   for (int64_t i = 0; i < x.numel() * size_of(dtype); ++i)
@@ -37,7 +39,8 @@ bool same(const Tensor& a, const Tensor& b) {
 constexpr DType kAll[] = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool};
 StateDict sample_state() {
   StateDict state;
-  for (const DType dtype : kAll) state.set(std::string("layer.") + std::string(name_of(dtype)), bytes_tensor(dtype, {2, 3}, int(dtype)));
+  for (const DType dtype : kAll)
+    state.set(std::string("layer.") + std::string(name_of(dtype)), bytes_tensor(dtype, {2, 3}, int(dtype)));
   state.set("scalar", bytes_tensor(kFloat32, {}));
   state.set("empty", bytes_tensor(kFloat64, {0, 4}));
   return state;
@@ -69,7 +72,8 @@ TEST_CASE("safetensors: what is saved comes back, metadata too") {
 TEST_CASE("safetensors: the reference writer's bytes") {
   TemporaryFolder folder;
   const char* base = std::getenv("TAPIR_CONFORMANCE");
-  const std::string cases = (base ? std::string(base) : std::string(TAPIR_SOURCE_DIR) + "/../shared/conformance") + "/files/";
+  const std::string cases =
+      (base ? std::string(base) : std::string(TAPIR_SOURCE_DIR) + "/../shared/conformance") + "/files/";
   if (access(cases.c_str(), R_OK) != 0) SKIP_TEST("no conformance cases");
   for (const char* number : {"000", "001", "002", "003"}) {
     const std::string path = cases + "safetensors_" + number + ".safetensors";
@@ -88,10 +92,12 @@ TEST_CASE("safetensors: the reference writer's bytes") {
 }
 
 TEST_CASE("BI-267 BI-268 safetensors: length of the header") {
-  for (const size_t n : {0, 1, 7}) CHECK(mentions(refusal_of(std::string(n, 'x')), {"8 bytes", std::to_string(n).c_str()}));
+  for (const size_t n : {0, 1, 7})
+    CHECK(mentions(refusal_of(std::string(n, 'x')), {"8 bytes", std::to_string(n).c_str()}));
   CHECK(mentions(refusal_of(std::string(8, '\xff')), {"18446744073709551615", "100000000"}));
   for (const uint64_t size : {uint64_t(100'000'001), uint64_t(3), uint64_t(1) << 63})
-    CHECK(mentions(refusal_of(std::string(reinterpret_cast<const char*>(&size), 8) + "{}"), {std::to_string(size).c_str()}));
+    CHECK(mentions(refusal_of(std::string(reinterpret_cast<const char*>(&size), 8) + "{}"),
+                   {std::to_string(size).c_str()}));
 }
 
 TEST_CASE("BI-269 BI-270 safetensors: the header is JSON in UTF-8, an object") {
@@ -108,7 +114,8 @@ TEST_CASE("BI-271 safetensors: duplicate keys, after unescaping too") {
   CHECK(mentions(refusal("{\"a\"" + t + ",\"\\u0061\"" + t + "}"), {"\"a\" twice"}));
   CHECK(mentions(refusal("{\"__metadata__\":{\"k\":\"1\",\"\\u006b\":\"2\"}}"), {"\"k\" twice"}));
   CHECK(!refusal("{\"__metadata__\":{},\"__metadata__\":{}}").empty());
-  CHECK(mentions(refusal("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}"), {"dtype", "once"}));
+  CHECK(mentions(refusal("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}"),
+                 {"dtype", "once"}));
 }
 
 TEST_CASE("BI-272 safetensors: nesting") {
@@ -120,7 +127,8 @@ TEST_CASE("BI-273 safetensors: a header of many tensors takes linear time and me
   std::string json = "{";
   json.reserve(40'000'000);
   for (int i = 0; i < 400'000; ++i)
-    json += (i ? ",\"" : "\"") + std::to_string(i) + "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[" + std::to_string(i) + "," + std::to_string(i + 1) + "]}";
+    json += (i ? ",\"" : "\"") + std::to_string(i) + "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[" +
+            std::to_string(i) + "," + std::to_string(i + 1) + "]}";
   json += '}';
   TemporaryFolder folder;
   spit(folder / "x", with_header(json, std::string(400'000, '\7')));
@@ -132,9 +140,10 @@ TEST_CASE("BI-273 safetensors: a header of many tensors takes linear time and me
 TEST_CASE("BI-274 BI-275 safetensors: shapes") {
   for (const char* dim : {"-1", "1.5", "1e2", "9223372036854775808", "\"2\"", "true", "null", "[1]", "{}"})
     CHECK(mentions(refusal(one("[" + std::string(dim) + "]", "[0,2]"), "xx"), {"\"w\"", "shape"}));
-  for (const char* shape : {"2", "null", "{}", "\"2\""}) CHECK(mentions(refusal(one(shape, "[0,2]"), "xx"), {"\"w\"", "shape"}));
-  for (const char* shape : {"[9223372036854775807,4]", "[4294967296,4294967296]", "[4611686018427387904,4]", "[0,4611686018427387904,4611686018427387904]",
-                            "[1152921504606846976,2]"})
+  for (const char* shape : {"2", "null", "{}", "\"2\""})
+    CHECK(mentions(refusal(one(shape, "[0,2]"), "xx"), {"\"w\"", "shape"}));
+  for (const char* shape : {"[9223372036854775807,4]", "[4294967296,4294967296]", "[4611686018427387904,4]",
+                            "[0,4611686018427387904,4611686018427387904]", "[1152921504606846976,2]"})
     CHECK(mentions(refusal(one(shape, "[0,2]", "\"F64\""), "xx"), {"\"w\"", "shape"}));
   CHECK(mentions(refusal(one("[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,1]"), "x"), {"\"w\"", "17"}));
 }
@@ -142,7 +151,8 @@ TEST_CASE("BI-274 BI-275 safetensors: shapes") {
 TEST_CASE("BI-276 BI-277 safetensors: offsets") {
   const auto two = [](const char* a, const char* b, int bytes) {
     return refusal("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":" + std::string(a) +
-                       "},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":" + b + "}}", std::string(size_t(bytes), 'x'));
+                       "},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":" + b + "}}",
+                   std::string(size_t(bytes), 'x'));
   };
   CHECK(two("[0,2]", "[2,4]", 4).empty());
   CHECK(two("[2,4]", "[0,2]", 4).empty());  // order in the header is free
@@ -154,15 +164,19 @@ TEST_CASE("BI-276 BI-277 safetensors: offsets") {
   CHECK(mentions(two("[0,2]", "[2,4]", 3), {"\"b\"", "[2, 4]"}));
   CHECK(mentions(two("[0,2]", "[2,4]", 5), {"4 bytes", "5"}));
   CHECK(mentions(two("[0,2]", "[2,5]", 5), {"2 bytes", "3 bytes"}));
-  for (const char* offsets : {"[0]", "[0,1,2]", "[-1,1]", "[0,1.0]", "[0,\"2\"]", "3", "[0,99999999999999999999]", "[]"})
+  for (const char* offsets :
+       {"[0]", "[0,1,2]", "[-1,1]", "[0,1.0]", "[0,\"2\"]", "3", "[0,99999999999999999999]", "[]"})
     CHECK(mentions(refusal(one("[2]", offsets), "xx"), {"data_offsets", "\"w\""}));
   CHECK(mentions(refusal("{\"w\":{\"dtype\":\"U8\",\"shape\":[2]}}", "xx"), {"data_offsets", "\"w\""}));
 }
 
 TEST_CASE("BI-278 safetensors: dtypes that Tapir lacks leave the others readable") {
   TemporaryFolder folder;
-  spit(folder / "x", with_header("{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
-                                 "\"data_offsets\":[2,4]},\"c\":{\"dtype\":\"NEW9\",\"shape\":[2],\"data_offsets\":[4,5]}}", "xxyyz"));
+  spit(folder / "x",
+       with_header(
+           "{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
+           "\"data_offsets\":[2,4]},\"c\":{\"dtype\":\"NEW9\",\"shape\":[2],\"data_offsets\":[4,5]}}",
+           "xxyyz"));
   io::SafetensorsFile file(folder / "x");
   CHECK(file.read("b").to_vector<uint8_t>() == std::vector<uint8_t>{'y', 'y'});
   CHECK(mentions(message_of<RuntimeError>([&] { file.read("a"); }), {"\"a\"", "F8_E4M3", "BF16"}));
@@ -183,7 +197,8 @@ TEST_CASE("BI-279 safetensors: metadata") {
 TEST_CASE("BI-280 safetensors: a name is only a name") {
   TemporaryFolder folder;
   StateDict state;
-  for (const std::string& name : {std::string(), std::string("../../x"), std::string("a\nb\0c", 5), std::string(10'000'000, 'n')})
+  for (const std::string& name :
+       {std::string(), std::string("../../x"), std::string("a\nb\0c", 5), std::string(10'000'000, 'n')})
     state.set(name, bytes_tensor(kUInt8, {1}));
   io::save_safetensors(folder / "x", state);
   CHECK(io::load_safetensors(folder / "x").size() == 4);
@@ -217,9 +232,11 @@ TEST_CASE("BI-282 safetensors: sharded checkpoints") {
   const auto whole = load(R"({"b":"m-2.safetensors","a":"m-1.safetensors"})");
   CHECK((whole.size() == 2 && same(whole.at("a"), first.at("a")) && same(whole.at("b"), second.at("b"))));
   REQUIRE(symlink("m-1.safetensors", (folder / "link.safetensors").c_str()) == 0);
-  for (const char* shard : {"../m-1.safetensors", "/etc/passwd", "", ".", "..", "none.safetensors", "link.safetensors", "x\\u0000y", "m-2.safetensors"})
+  for (const char* shard : {"../m-1.safetensors", "/etc/passwd", "", ".", "..", "none.safetensors", "link.safetensors",
+                            "x\\u0000y", "m-2.safetensors"})
     CHECK(mentions(message_of<RuntimeError>([&] { load("{\"a\":\"" + std::string(shard) + "\"}"); }), {"m"}));
-  for (const char* map : {"3", "{\"a\":3}", "{\"a\":\"m-1.safetensors\",\"\\u0061\":\"m-1.safetensors\"}"}) CHECK_THROWS_AS(load(map), RuntimeError);
+  for (const char* map : {"3", "{\"a\":3}", "{\"a\":\"m-1.safetensors\",\"\\u0061\":\"m-1.safetensors\"}"})
+    CHECK_THROWS_AS(load(map), RuntimeError);
   spit(folder / "m.safetensors.index.json", "{}");
   CHECK_THROWS_AS(io::load_safetensors(folder / "m.safetensors.index.json"), RuntimeError);
 }
@@ -277,7 +294,8 @@ TEST_CASE("BI-313 BI-314 safetensors: saving fails at the k-th call") {
   for (const int error : {ENOSPC, EIO})
     for (int k = 1, done = 0; !done; ++k) {
       TemporaryFolder folder;
-      StateDict old{{"a", bytes_tensor(kFloat32, {4}, 1)}}, next{{"a", bytes_tensor(kFloat32, {4}, 2)}, {"b", bytes_tensor(kInt8, {3})}};
+      StateDict old{{"a", bytes_tensor(kFloat32, {4}, 1)}},
+          next{{"a", bytes_tensor(kFloat32, {4}, 2)}, {"b", bytes_tensor(kInt8, {3})}};
       io::save_safetensors(folder / "x", old);
       bool reached;
       {
@@ -298,7 +316,9 @@ TEST_CASE("BI-313 BI-314 safetensors: saving fails at the k-th call") {
 TEST_CASE("BI-317 safetensors: the logical elements of any layout") {
   TemporaryFolder folder;
   const Tensor base = tensor({{1., 2., 3.}, {4., 5., 6.}});
-  io::save_safetensors(folder / "x", {{"t", base.t()}, {"e", base.narrow(1, 0, 1).expand({2, 4})}, {"s", base.select(1, 2)}, {"f", base.slice(0, 1)}});
+  io::save_safetensors(
+      folder / "x",
+      {{"t", base.t()}, {"e", base.narrow(1, 0, 1).expand({2, 4})}, {"s", base.select(1, 2)}, {"f", base.slice(0, 1)}});
   const auto back = io::load_safetensors(folder / "x");
   CHECK(back.at("t").to_vector<float>() == std::vector<float>{1, 4, 2, 5, 3, 6});
   CHECK(back.at("e").to_vector<float>() == std::vector<float>{1, 1, 1, 1, 4, 4, 4, 4});

@@ -55,13 +55,16 @@ inline void spit(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-/// The k-th call (of those counted) fails with `error`, once or from then on, while this lives. `error` 0: a short write.
+/// The k-th call (of those counted) fails with `error`, once or from then on, while this lives. `error` 0: a short
+/// write.
 struct FailingCalls {
   FailingCalls(int k, int error, bool sticky) {
     saved = tapir::io::system_calls(), left = k, code = error, forever = sticky;
     auto& calls = tapir::io::system_calls();
     calls.open = [](const char* path, int flags, unsigned mode) { return hit() ? -1 : saved.open(path, flags, mode); };
-    calls.read = [](int fd, void* to, uint64_t bytes, int64_t at) { return hit() ? int64_t(-1) : saved.read(fd, to, bytes, at); };
+    calls.read = [](int fd, void* to, uint64_t bytes, int64_t at) {
+      return hit() ? int64_t(-1) : saved.read(fd, to, bytes, at);
+    };
     calls.write = [](int fd, const void* from, uint64_t bytes) {
       if (!hit()) return saved.write(fd, from, bytes);
       return code == 0 ? saved.write(fd, from, bytes > 1 ? bytes / 2 : bytes) : int64_t(-1);

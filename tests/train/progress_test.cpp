@@ -52,7 +52,8 @@ TEST_CASE("on a terminal the line redraws at most ten times a second and goes aw
   CHECK(text.ends_with("\r\x1b[K"));
   CHECK(std::count(text.begin(), text.end(), '\r') < 20);
   CHECK(text.find('\n') == std::string::npos);
-  CHECK(written([](int fd) { train::ProgressBar bar("x", 10, {.fd = fd, .enabled = false, .terminal = true}); }).empty());
+  CHECK(
+      written([](int fd) { train::ProgressBar bar("x", 10, {.fd = fd, .enabled = false, .terminal = true}); }).empty());
 }
 
 TEST_CASE("a pseudo-terminal is a terminal, a dumb one is not") {
