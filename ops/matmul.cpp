@@ -119,8 +119,11 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return shape.size() == 3 ? y : view(y, shape);
 }
 
-/// beta input + alpha a b for operands of rank 2 or 3 that fit.
-static Tensor add_product(const char* name, const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+/// An operand of a product that is written into self: a copy where they may share memory.
+static Tensor apart_from(const Tensor& self, const Tensor& x) { return x.impl().storage.get() == self.impl().storage.get() ? clone(x.detach()) : x; }
+
+/// beta input + alpha a b for operands of rank 2 or 3 that fit; into self, which is then input.
+static Tensor add_product(const char* name, const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o, const Tensor* self = nullptr) {
   check_operands(name, a, b), common_device(name, {&input, &a});
   check(input.dtype() == a.dtype(), "[{}] expected input and mat1 to have the same dtype, but got: {} and {}", name, input, a);
   check(is_floating(a.dtype()) || !(o.beta.is_float() || o.alpha.is_float()), "[{}] for integral input tensors, argument {} must not be a floating point number", name, o.beta.is_float() ? "beta" : "alpha");
@@ -130,10 +133,19 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
   shape[rank - 1] = b.shape()[rank - 1];
   check(broadcasts_to(input.shape(), shape), "[{}] expected an input that broadcasts to {}, got {}", name, shape, input);
   const double beta = o.beta.to_double(), alpha = o.alpha.to_double();
-  Tensor y = empty(shape, {.dtype = a.dtype(), .device = a.device()});
-  const TensorView start = TensorView(input).expand(shape);
-  if (beta != 0 && beta != 1) backend(a).copy(context(a), y, start);
-  backend(a).matmul(context(a), y, a, b, beta == 1 ? start : TensorView(), {.alpha = alpha, .beta = beta == 1 ? 0 : beta});
+  Tensor y;
+  if (self) {
+    check(self->shape() == shape, "[{}] expected a tensor of the product's shape {}, got {}", name, shape, *self);
+    check_inplace(name, *self, wants_grad({input, a, b}));
+    y = *self;
+    const Tensor va = apart_from(*self, a), vb = apart_from(*self, b);
+    backend(a).matmul(context(a), y, va, vb, {}, {.alpha = alpha, .beta = beta});
+  } else {
+    y = empty(shape, {.dtype = a.dtype(), .device = a.device()});
+    const TensorView start = TensorView(input).expand(shape);
+    if (beta != 0 && beta != 1) backend(a).copy(context(a), y, start);
+    backend(a).matmul(context(a), y, a, b, beta == 1 ? start : TensorView(), {.alpha = alpha, .beta = beta == 1 ? 0 : beta});
+  }
   const Scalar factor = o.beta;
   return record(name, y, {input, a, b}, save(a, b), [factor, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
     Grads out(3);
@@ -144,20 +156,33 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
   });
 }
 
-Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& options) {
-  check(a.dim() == 2 && b.dim() == 2, "[addmm] expected mat1 and mat2 to be matrices, got {} and {}", a, b);
-  return add_product("addmm", input, a, b, options);
+static void check_ranks(const char* op, const Tensor& a, const Tensor& b, int64_t rank) {
+  check(a.dim() == rank && b.dim() == rank, "[{}] expected mat1 and mat2 to be {}, got {} and {}", op, rank == 2 ? "matrices" : "batches of matrices", a, b);
+  check(rank == 2 || a.shape()[0] == b.shape()[0], "[{}] expected batches of one size, got {} and {}", op, a, b);
+}
+Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) { return check_ranks("addmm", a, b, 2), add_product("addmm", input, a, b, o); }
+Tensor& addmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+  check_ranks("addmm_", a, b, 2);
+  return add_product("addmm_", self, a, b, o, &self), self;
+}
+Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) { return check_ranks("baddbmm", a, b, 3), add_product("baddbmm", input, a, b, o); }
+Tensor& baddbmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+  check_ranks("baddbmm_", a, b, 3);
+  return add_product("baddbmm_", self, a, b, o, &self), self;
 }
 
-Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& options) {
-  check(a.dim() == 3 && b.dim() == 3 && a.shape()[0] == b.shape()[0], "[baddbmm] expected two batches of matrices, (B, M, K) and (B, K, N), got {} and {}", a, b);
-  return add_product("baddbmm", input, a, b, options);
+static void check_addmv(const char* op, const Tensor& input, const Tensor& a, const Tensor& x) {
+  check(a.dim() == 2 && x.dim() == 1, "[{}] expected a matrix and a vector, got {} and {}", op, a, x);
+  check(input.dim() < 2, "[{}] expected an input that broadcasts to ({},), got {}", op, a.shape()[0], input);
 }
-
-Tensor addmv(const Tensor& input, const Tensor& a, const Tensor& x, const AddmmOptions& options) {
-  check(a.dim() == 2 && x.dim() == 1, "[addmv] expected a matrix and a vector, got {} and {}", a, x);
-  check(input.dim() < 2, "[addmv] expected an input that broadcasts to ({},), got {}", a.shape()[0], input);
-  return squeeze(add_product("addmv", unsqueeze(input, -1), a, unsqueeze(x, 1), options), 1);
+Tensor addmv(const Tensor& input, const Tensor& a, const Tensor& x, const AddmmOptions& o) {
+  check_addmv("addmv", input, a, x);
+  return squeeze(add_product("addmv", unsqueeze(input, -1), a, unsqueeze(x, 1), o), 1);
+}
+Tensor& addmv_(Tensor& self, const Tensor& a, const Tensor& x, const AddmmOptions& o) {
+  check_addmv("addmv_", self, a, x);
+  Tensor column = unsqueeze(self, -1);
+  return add_product("addmv_", column, a, unsqueeze(x, 1), o, &column), self;
 }
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {

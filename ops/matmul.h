@@ -26,6 +26,10 @@ Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmO
 Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
 /// beta input + alpha a x; a: (M, K), x: (K), input broadcasts to (M).
 Tensor addmv(const Tensor& input, const Tensor& a, const Tensor& x, const AddmmOptions& options = {});
+/// The same into self, which has the shape of the product.
+Tensor& addmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
+Tensor& baddbmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
+Tensor& addmv_(Tensor& self, const Tensor& a, const Tensor& x, const AddmmOptions& options = {});
 /// x w^T + bias. x: (..., in), weight: (out, in) or (in), bias: (out) or absent -> (..., out).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
