@@ -125,7 +125,7 @@ void integer(V out, const P& p) {
   });
 }
 
-void bernoulli(V out, V probabilities, const P& p) {
+void bernoulli(Context& ctx, V out, V probabilities, const P& p) {
   Space space(1);
   const bool by_tensor = p.op == RandomOp::BernoulliTensor;
   for (int64_t d = 0; by_tensor && d < out.rank; ++d) {
@@ -146,7 +146,10 @@ void bernoulli(V out, V probabilities, const P& p) {
     double limits[kTile];
     gather(space, 0, probabilities.as<char>(), first, count, size_of(probabilities.dtype), raw);
     load(count, limits, raw);
-    for (int64_t i = 0; i < count; ++i) values[i] = double(Philox::uniform(words[i])) < limits[i];
+    for (int64_t i = 0; i < count; ++i) {
+      if (!(limits[i] >= 0 && limits[i] <= 1)) [[unlikely]] ctx.bad_value(first + i, 0, 0);
+      values[i] = double(Philox::uniform(words[i])) < limits[i];
+    }
   });
 }
 
@@ -183,7 +186,7 @@ void random(Context& ctx, V out, V probabilities, const RandomParams& p) {
       return p.op == RandomOp::Uniform ? uniform(out, p) : normal(out, p);
     case RandomOp::Integer: return integer(out, p);
     case RandomOp::Bernoulli:
-    case RandomOp::BernoulliTensor: return bernoulli(out, probabilities, p);
+    case RandomOp::BernoulliTensor: return bernoulli(ctx, out, probabilities, p);
     case RandomOp::Permutation: return permutation(ctx, out, p);
   }
 }

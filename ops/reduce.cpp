@@ -2,9 +2,13 @@
 
 #include "arithmetic.h"
 #include "cast.h"
+#include "compare.h"
+#include "create.h"
 #include "front.h"
 #include "reduce_front.h"
 #include "shape.h"
+#include "ternary.h"
+#include "unary.h"
 
 namespace tapir::inline v0 {
 
@@ -43,6 +47,13 @@ Tensor expand_reduced(const Tensor& g, const Shape& shape, uint32_t mask, bool k
   return expand(view(g, kept), shape);
 }
 
+Dims mask_dims(uint32_t mask) {
+  Dims dims;
+  for (int64_t d = 0; mask >> d; ++d)
+    if (mask >> d & 1) dims.push_back(d);
+  return dims;
+}
+
 static Tensor sum_or_mean(const char* name, ReduceOp op, const Tensor& x, uint32_t mask, bool keepdim, DType dtype) {
   Tensor y = drop_reduced(run_reduce(x, {op, mask}, dtype), mask, keepdim);
   double factor = 1;
@@ -75,6 +86,59 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (!broadcasts_to(shape, x.shape())) fail(ErrorKind::Internal, "[sum_to] expected a gradient whose shape {} broadcasts from {}", x.shape(), shape);
   Tensor y = mask ? sum_or_mean("sum_to", ReduceOp::Sum, x, mask, true, x.dtype()) : x;
   return y.shape() == shape ? y : view(y, shape);
+}
+
+// The gradient of a product is g times the product of the others. Once: the product p of what is not 0, over x; where there is a
+// zero, only it has a gradient, p, and where there are two, none has. To be differentiated itself, that is written as products of
+// copies of x in which the element in question is 1, n copies of n elements.
+static Tensor prod_of_others(const Tensor& x, uint32_t mask) {
+  Dims order;
+  for (int64_t d = 0; d < x.dim(); ++d)
+    if (!(mask >> d & 1)) order.push_back(d);
+  Shape shape;
+  int64_t n = 1;
+  for (int64_t d : order) shape.push_back(x.shape()[d]);
+  for (int64_t d : mask_dims(mask)) order.push_back(d), n *= x.shape()[d];
+  Dims back = order;
+  for (int64_t i = 0; i < order.size(); ++i) back[order[i]] = i;
+  const Tensor moved = permute(x, order);
+  shape.push_back(1), shape.push_back(n);
+  Shape copies = shape;
+  copies[shape.size() - 2] = n;
+  const Tensor others = masked_fill(expand(reshape(moved, shape), copies), eye(n, n, {.dtype = kBool, .device = x.device()}), 1);
+  return permute(reshape(prod(others, -1), moved.shape()), back);
+}
+static Tensor prod_gradient(const Tensor& g, const Tensor& x, uint32_t mask, bool keepdim) {
+  const Tensor wide = expand_reduced(g, x.shape(), mask, keepdim);
+  if (modes.grad) return mul(wide, prod_of_others(x, mask));
+  const Dims dims = mask_dims(mask);
+  const Tensor zeros = eq(x, 0), rest = masked_fill(x, zeros, 1);
+  const Tensor alone = eq(sum(zeros, dims, {.keepdim = true}), zeros);  // no zero but itself
+  return mul(wide, where(alone, div(prod(rest, dims, {.keepdim = true}), rest), 0));
+}
+Tensor prod(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
+  const uint32_t mask = reduce_mask("prod", dims, x.dim());
+  const DType dtype = o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64);
+  const Tensor from = to(x, dtype);
+  const Tensor y = drop_reduced(run_reduce(from, {ReduceOp::Prod, mask}, dtype), mask, o.keepdim);
+  return record("prod", y, {from}, save(from), [mask, keepdim = o.keepdim](const Tensor& g, const Tensor& x) { return Grads{prod_gradient(g, x, mask, keepdim)}; });
+}
+
+static Tensor truth(const char* name, ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
+  const uint32_t mask = reduce_mask(name, dims, x.dim());
+  return drop_reduced(run_reduce(x, {op, mask}, x.dtype() == kUInt8 ? kUInt8 : kBool), mask, keepdim);
+}
+Tensor any(const Tensor& x, const Dims& dims, const KeepdimOptions& o) { return truth("any", ReduceOp::Any, x, dims, o.keepdim); }
+Tensor all(const Tensor& x, const Dims& dims, const KeepdimOptions& o) { return truth("all", ReduceOp::All, x, dims, o.keepdim); }
+
+Tensor logsumexp(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
+  const uint32_t mask = reduce_mask("logsumexp", dims, x.dim());
+  const Tensor from = to(x, float_type(x.dtype()));
+  const Tensor y = drop_reduced(run_reduce(from, {ReduceOp::LogSumExp, mask}, from.dtype()), mask, o.keepdim);
+  return record("logsumexp", y, {from}, save(from, y), [mask, keepdim = o.keepdim](const Tensor& g, const Tensor& x, const Tensor& y) {
+    const Shape shape = x.shape();
+    return Grads{mul(expand_reduced(g, shape, mask, keepdim), exp(sub(x, expand_reduced(y, shape, mask, keepdim))))};
+  });
 }
 
 }  // namespace tapir::inline v0

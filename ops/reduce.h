@@ -9,4 +9,15 @@ Tensor sum(const Tensor& x, const Dims& dims = {}, const ReduceOptions& options 
 /// Means over `dims` (all when empty) of a floating-point tensor; of nothing: NaN.
 Tensor mean(const Tensor& x, const Dims& dims = {}, const ReduceOptions& options = {});
 
+struct KeepdimOptions {
+  bool keepdim = false;
+};
+/// Products over `dims` (all when empty); integers and bool give int64.
+Tensor prod(const Tensor& x, const Dims& dims = {}, const ReduceOptions& options = {});
+/// Is one element (are all elements) not 0? bool; uint8 for uint8. Of nothing: false (true).
+Tensor any(const Tensor& x, const Dims& dims = {}, const KeepdimOptions& options = {});
+Tensor all(const Tensor& x, const Dims& dims = {}, const KeepdimOptions& options = {});
+/// ln of the sum of e^x, without overflow; integers give float32. Of nothing: -inf.
+Tensor logsumexp(const Tensor& x, const Dims& dims = {}, const KeepdimOptions& options = {});
+
 }  // namespace tapir::inline v0
