@@ -1,5 +1,7 @@
 #include "value.h"
 
+#include <algorithm>
+
 namespace conformance {
 
 const Value* Args::at(size_t i) {
