@@ -7,6 +7,7 @@
 #include "allocator.h"
 #include "cuda.h"
 #include "error.h"
+#include "trace.h"
 
 namespace tapir::inline v0 {
 namespace {
@@ -28,7 +29,7 @@ const BackendTable& built_in(Device device) {
 }  // namespace
 
 const BackendTable& load_backend(Device device) {
-  const BackendTable& table = built_in(device);
+  const BackendTable& table = traced(built_in(device), device.type);
   modes.tables[int(device.type)] = &table;
   return table;
 }
