@@ -4,8 +4,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <atomic>
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
@@ -59,14 +59,14 @@ constexpr int64_t large_size(int64_t bytes) {
 
 // ---- statistics: exact; each number by itself ----
 struct Counters {
-  std::atomic<int64_t> allocated{0}, reserved{0}, max_allocated{0}, max_reserved{0}, allocations{0}, system_allocations{0};
+  std::atomic<int64_t> allocated{0}, reserved{0}, max_allocated{0}, max_reserved{0}, allocations{0},
+      system_allocations{0};
 };
 constinit Counters counters;
 
 void raise_to(std::atomic<int64_t>& peak, int64_t value) {
   int64_t seen = peak.load(std::memory_order_relaxed);
-  while (seen < value && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
-  }
+  while (seen < value && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {}
 }
 void count_allocated(int64_t bytes) {
   raise_to(counters.max_allocated, counters.allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes);
@@ -95,8 +95,9 @@ int64_t available_bytes() {
       if (name == "MemAvailable:" || name == "SwapFree:") sum += kib * 1024, found |= name[0] == 'M';
     if (found) available = sum;
   }
-  for (const auto& [limit_file, used_file] : {std::pair{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-                                              std::pair{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
+  for (const auto& [limit_file, used_file] :
+       {std::pair{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+        std::pair{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
     const int64_t limit = number_in(limit_file), used = number_in(used_file);
     if (limit >= 0 && used >= 0) available = std::min(available, std::max<int64_t>(limit - used, 0));
   }
@@ -132,7 +133,8 @@ void* from_system(int64_t size) {
   void* raw = mmap(nullptr, size_t(size + kHugePage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   char* const start = static_cast<char*>(raw);
-  char* const block = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(start) + kHugePage - 1) / kHugePage * kHugePage);
+  char* const block =
+      reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(start) + kHugePage - 1) / kHugePage * kHugePage);
   if (block > start) munmap(start, size_t(block - start));
   if (char* end = start + size + kHugePage; block + size < end) munmap(block + size, size_t(end - block - size));
   madvise(block, size_t(size), MADV_HUGEPAGE);
@@ -196,7 +198,8 @@ void flush_cache() {
 
 /// True when this thread may keep blocks: its cache then is flushed when it ends.
 bool cache_is_live() {
-  if (cache.state == ThreadState::Live) [[likely]] return true;
+  if (cache.state == ThreadState::Live) [[likely]]
+    return true;
   if (cache.state == ThreadState::Gone) return false;
   struct AtExit {
     ~AtExit() {
@@ -218,7 +221,8 @@ bool cache_is_live() {
     void* block = list.pop();
     if (block) {
       if (cache_is_live())
-        for (int64_t more = kept_of(c.bytes) / 2; more > 1 && list.count > 0; --more) cache.lists[c.index].push(list.pop());
+        for (int64_t more = kept_of(c.bytes) / 2; more > 1 && list.count > 0; --more)
+          cache.lists[c.index].push(list.pop());
       return block;
     }
   }
@@ -226,7 +230,8 @@ bool cache_is_live() {
 }
 
 void* allocate_small(SizeClass c) {
-  if (void* block = cache.lists[c.index].pop()) [[likely]] return block;
+  if (void* block = cache.lists[c.index].pop()) [[likely]]
+    return block;
   return refill_small(c);
 }
 
@@ -345,7 +350,8 @@ std::string memory_summary() {
   std::string out = "CPU memory           now         peak\n";
   const auto row = [&](const char* name, const std::string& now, const std::string& peak) {
     char line[96];
-    std::snprintf(line, sizeof(line), peak.empty() ? "%-11s%13s\n" : "%-11s%13s%13s\n", name, now.c_str(), peak.c_str());
+    std::snprintf(line, sizeof(line), peak.empty() ? "%-11s%13s\n" : "%-11s%13s%13s\n", name, now.c_str(),
+                  peak.c_str());
     out += line;
   };
   row("allocated", readable(s.allocated), readable(s.max_allocated));
@@ -364,7 +370,9 @@ void fail_out_of_memory(int64_t bytes, Device device) {
   std::string limit;
   if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
     limit = ", address space limited to " + readable(int64_t(space.rlim_cur));
-  fail(ErrorKind::OutOfMemory, "[allocate] expected {} bytes ({}) of memory on {}, got none: {} allocated, {} reserved, {} cached, the machine has {} available{}",
+  fail(ErrorKind::OutOfMemory,
+       "[allocate] expected {} bytes ({}) of memory on {}, got none: {} allocated, {} reserved, {} cached, the machine "
+       "has {} available{}",
        bytes, readable(bytes), device, readable(s.allocated), readable(s.reserved), readable(s.reserved - s.allocated),
        available == INT64_MAX ? "an unknown amount" : readable(available), limit);
 }

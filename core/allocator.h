@@ -12,7 +12,7 @@ struct MemoryStats {
   int64_t reserved = 0;       // taken from the system: allocated plus cached
   int64_t max_allocated = 0;  // peaks since the start or reset_peak_memory_stats()
   int64_t max_reserved = 0;
-  int64_t allocations = 0;    // calls served
+  int64_t allocations = 0;         // calls served
   int64_t system_allocations = 0;  // of these, calls that went to the system
 };
 MemoryStats memory_stats();

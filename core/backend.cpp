@@ -19,7 +19,8 @@ std::mutex error_word;  // of every context: bad values are rare
 const BackendTable& built_in(Device device) {
   auto& slot = loaded[int(device.type)];
   const BackendTable* table = slot.load(std::memory_order_acquire);
-  if (table) [[likely]] return *table;
+  if (table) [[likely]]
+    return *table;
   table = built_in_backend(device.type);
   if (!table) fail(ErrorKind::Value, "[{}] expected a device that this program can use: {}", device, cuda::why_not());
   slot.store(table, std::memory_order_release);
@@ -69,7 +70,8 @@ void Context::bad_value(int64_t position, int64_t value, int64_t bound) {
 void fail_values(const ErrorWord& error, std::string_view text) {
   std::string message(text);
   const auto put = [&](std::string_view name, int64_t number) {
-    for (size_t at = 0; (at = message.find(name, at)) != std::string::npos;) message.replace(at, name.size(), std::to_string(number));
+    for (size_t at = 0; (at = message.find(name, at)) != std::string::npos;)
+      message.replace(at, name.size(), std::to_string(number));
   };
   put("{value}", error.value);
   put("{position}", error.position);

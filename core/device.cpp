@@ -20,7 +20,8 @@ Device::Device(std::string_view text) {
   check(number >= 0, "[Device] expected \"cpu\", \"cuda\" or \"cuda:N\", got \"{}\"", text);
   // cuda:0 can be named without a driver, as kCUDA can; it fails when it is used.
   const int count = number > 0 ? cuda::device_count() : 1;
-  check(number < (count > 1 ? count : 1), "[Device] expected the index of one of {} CUDA devices, got \"{}\"", count, text);
+  check(number < (count > 1 ? count : 1), "[Device] expected the index of one of {} CUDA devices, got \"{}\"", count,
+        text);
   index = int8_t(number);
 }
 

@@ -45,7 +45,8 @@ void restart() {
 }  // namespace
 
 Generator& default_generator() {
-  if (mine.epoch != current_epoch.load(std::memory_order_acquire)) [[unlikely]] restart();
+  if (mine.epoch != current_epoch.load(std::memory_order_acquire)) [[unlikely]]
+    restart();
   return mine.generator;
 }
 

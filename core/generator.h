@@ -25,7 +25,9 @@ struct Philox {
   /// [0, 1) with 24 bits.
   static constexpr float uniform(uint32_t word) { return float(word >> 8) * 0x1p-24f; }
   /// [0, 1) with 53 bits; `low` is the element's word of plane 1.
-  static constexpr double uniform(uint32_t word, uint32_t low) { return double(uint64_t(word) << 21 | low >> 11) * 0x1p-53; }
+  static constexpr double uniform(uint32_t word, uint32_t low) {
+    return double(uint64_t(word) << 21 | low >> 11) * 0x1p-53;
+  }
   /// Ranges above this take the word of plane 1 too, so that no value is more than 2^-16 more likely than another.
   static constexpr uint64_t kNarrowRange = uint64_t(1) << 16;
   /// An integer in [0, range), range <= kNarrowRange, from one word.
@@ -34,7 +36,8 @@ struct Philox {
   static constexpr uint64_t integer(uint32_t word, uint32_t low, uint64_t range) {
     if (range == 0) return uint64_t(word) << 32 | low;
     const uint64_t r0 = uint32_t(range), r1 = range >> 32;
-    const uint64_t middle = uint64_t(word) * r0 + (uint64_t(low) * r0 >> 32), other = uint64_t(low) * r1 + uint32_t(middle);
+    const uint64_t middle = uint64_t(word) * r0 + (uint64_t(low) * r0 >> 32),
+                   other = uint64_t(low) * r1 + uint32_t(middle);
     return uint64_t(word) * r1 + (middle >> 32) + (other >> 32);
   }
 };

@@ -43,8 +43,10 @@ template <class T = float> constexpr NormalPair<T> normal_pair(uint32_t word0, u
   return {radius * c, radius * s};
 }
 /// The same in double: each lane brings its words of plane 0 and plane 1.
-template <class T = double> inline NormalPair<T> normal_pair(uint32_t word0, uint32_t low0, uint32_t word1, uint32_t low1) {
-  const T u = (T(uint64_t(word0) << 21 | low0 >> 11) + 1) * T(0x1p-53), v = T(uint64_t(word1) << 21 | low1 >> 11) * T(0x1p-53);
+template <class T = double>
+inline NormalPair<T> normal_pair(uint32_t word0, uint32_t low0, uint32_t word1, uint32_t low1) {
+  const T u = (T(uint64_t(word0) << 21 | low0 >> 11) + 1) * T(0x1p-53),
+          v = T(uint64_t(word1) << 21 | low1 >> 11) * T(0x1p-53);
   const T radius = std::sqrt(T(-2) * std::log(u)), angle = T(6.28318530717958647692) * v;
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }

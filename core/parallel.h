@@ -25,7 +25,8 @@ template <class F> void parallel_for(int64_t n, int64_t grain, F&& f) {
   if (n <= 0) return;
   if (n <= grain) return f(int64_t(0), n);
   parallel_for_erased(
-      n, grain, [](void* c, int64_t first, int64_t last) { (*static_cast<std::remove_reference_t<F>*>(c))(first, last); }, &f);
+      n, grain,
+      [](void* c, int64_t first, int64_t last) { (*static_cast<std::remove_reference_t<F>*>(c))(first, last); }, &f);
 }
 
 }  // namespace tapir::inline v0

@@ -41,7 +41,8 @@ int affordable(int wanted) {
     refused = wanted;
     static std::once_flag once;
     std::call_once(once, [&] {
-      std::fprintf(stderr, "tapir: warning: %d threads wanted, %zu could be started (%s)\n", wanted, tries.size() + 1, e.what());
+      std::fprintf(stderr, "tapir: warning: %d threads wanted, %zu could be started (%s)\n", wanted, tries.size() + 1,
+                   e.what());
     });
   }
   for (auto& t : tries) t.join();
@@ -53,7 +54,8 @@ class Parking {
   /// True while the extra team is there. Ends its stay when that is over.
   bool parked() {
     const int64_t until = until_.load(std::memory_order_relaxed);
-    if (until == 0) [[likely]] return false;
+    if (until == 0) [[likely]]
+      return false;
     if (microseconds() < until) return true;
     std::lock_guard lock(mutex_);
     if (until_.load() == until) leave();
@@ -129,7 +131,8 @@ void run_team(Loop& loop) {
     // Fewer threads than asked for may have come.
     for (int64_t piece = omp_get_thread_num(); piece < loop.pieces; piece += omp_get_num_threads()) loop.run(piece);
   }
-  if (late.load(std::memory_order_relaxed)) [[unlikely]] parking().note_late();
+  if (late.load(std::memory_order_relaxed)) [[unlikely]]
+    parking().note_late();
 }
 
 void set_team_size(int threads) { omp_set_num_threads(affordable(threads)); }

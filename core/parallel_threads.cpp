@@ -52,8 +52,7 @@ class Team {
   void grow(int64_t wanted) {
     try {
       while (int64_t(workers_.size()) < wanted) workers_.emplace_back([this] { work(); });
-    } catch (const std::system_error&) {
-    }
+    } catch (const std::system_error&) {}
   }
 
   std::mutex owner_, mutex_;

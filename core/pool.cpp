@@ -52,9 +52,11 @@ struct AtExit {
 
 void* pool_allocate(std::size_t bytes) {
   const std::size_t index = (bytes - 1) / 64;
-  if (kDirect || index >= kClasses) [[unlikely]] return from_system(bytes);
+  if (kDirect || index >= kClasses) [[unlikely]]
+    return from_system(bytes);
   FreeBlock* block = pool.heads[index];
-  if (!block) [[unlikely]] return from_system((index + 1) * 64);
+  if (!block) [[unlikely]]
+    return from_system((index + 1) * 64);
   pool.heads[index] = block->next;
   --pool.counts[index];
   return block;
@@ -63,7 +65,8 @@ void* pool_allocate(std::size_t bytes) {
 void pool_release(void* block, std::size_t bytes) noexcept {
   if (!block) return;
   const std::size_t index = (bytes - 1) / 64;
-  if (kDirect || index >= kClasses || !(pool.live || enter_pool()) || pool.counts[index] >= kKept) [[unlikely]] return std::free(block);
+  if (kDirect || index >= kClasses || !(pool.live || enter_pool()) || pool.counts[index] >= kKept) [[unlikely]]
+    return std::free(block);
   pool.heads[index] = new (block) FreeBlock{pool.heads[index]};
   ++pool.counts[index];
 }

@@ -30,7 +30,8 @@ template <class T> void read_edges(const Tensor& x, int64_t dim, T* to, const St
     shape[dim] = kEdge;
     const int64_t tail = (n - kEdge) * x.strides()[dim];
     read_edges(alias(x, shape, x.strides(), x.storage_offset()), dim + 1, to, strides);
-    return read_edges(alias(x, shape, x.strides(), x.storage_offset() + tail), dim + 1, to + kEdge * strides[dim], strides);
+    return read_edges(alias(x, shape, x.strides(), x.storage_offset() + tail), dim + 1, to + kEdge * strides[dim],
+                      strides);
   }
   const auto values = x.to_vector<T>();
   Dims at = Dims::filled(x.dim(), 0);
@@ -69,7 +70,8 @@ class Formatter {
  public:
   explicit Formatter(const Elements& e) : e_(e) {
     if (is_floating(e.dtype)) choose();
-    else for (int64_t v : e.integers) widen(integer(v));
+    else
+      for (int64_t v : e.integers) widen(integer(v));
   }
   int64_t width() const { return int64_t(width_); }
   std::string operator()(int64_t i) const {
@@ -118,7 +120,8 @@ class Printer {
     if (dim == e_.shape.size() - 1) return row(at, indent, real[dim]);
     const int64_t n = e_.shape[dim];
     const bool cut = e_.summarized && real[dim] > 2 * kEdge;
-    const std::string separator = "," + std::string(size_t(e_.shape.size() - dim - 1), '\n') + std::string(size_t(indent + 1), ' ');
+    const std::string separator =
+        "," + std::string(size_t(e_.shape.size() - dim - 1), '\n') + std::string(size_t(indent + 1), ' ');
     std::string s = "[";
     for (int64_t i = 0; i < n; ++i) {
       if (i) s += separator;

@@ -49,7 +49,10 @@ template <class P> void flatten(std::vector<TraceArg>& to, const P& params) {
 using Rest = std::span<const TraceArg>;
 const TraceArg& take_arg(Rest& rest, TraceArg::Kind kind) {
   check(!rest.empty() && rest.front().kind == kind, "[call_entry] expected {}, got {}",
-        kind == TraceArg::Kind::View ? "a view" : kind == TraceArg::Kind::List ? "a list" : "parameters", rest.empty() ? "nothing" : "another kind");
+        kind == TraceArg::Kind::View   ? "a view"
+        : kind == TraceArg::Kind::List ? "a list"
+                                       : "parameters",
+        rest.empty() ? "nothing" : "another kind");
   const TraceArg& first = rest.front();
   rest = rest.subspan(1);
   return first;
@@ -63,7 +66,8 @@ template <class T> T take(Rest& rest) {
   else if constexpr (std::is_same_v<T, OptimizerScalars>) return T{view(), view(), view(), view()};
   else {
     const std::string& bytes = take_arg(rest, TraceArg::Kind::Bytes).bytes;
-    check(bytes.size() == sizeof(T), "[call_entry] expected {} bytes of parameters, got {}", int64_t(sizeof(T)), int64_t(bytes.size()));
+    check(bytes.size() == sizeof(T), "[call_entry] expected {} bytes of parameters, got {}", int64_t(sizeof(T)),
+          int64_t(bytes.size()));
     alignas(T) char raw[sizeof(T)];
     std::memcpy(raw, bytes.data(), sizeof(T));
     return *std::launder(reinterpret_cast<T*>(raw));
@@ -114,15 +118,18 @@ class Probe {
     const char* separator = "  ";
     for (const TraceArg& a : args_) {
       if (a.kind == TraceArg::Kind::View) line += separator + text_of(a.view);
-      if (a.kind == TraceArg::Kind::List) line += separator + format("{} x {}", int64_t(a.list.size()), a.list.empty() ? "-" : text_of(a.list[0]));
+      if (a.kind == TraceArg::Kind::List)
+        line += separator + format("{} x {}", int64_t(a.list.size()), a.list.empty() ? "-" : text_of(a.list[0]));
       if (a.kind != TraceArg::Kind::Bytes) separator = ", ";
     }
     std::fprintf(stderr, "%s  %.1f us\n", line.c_str(), us);
   }
   void judge() {
     if (!before_) return;
-    if (ctx_.error.set) dump(format("bad value {} at position {}, bound {}", ctx_.error.value, ctx_.error.position, ctx_.error.bound));
-    else if (before_->all_finite() && !detail::Snapshot(real(), args_).all_finite()) dump("NaN or infinity of finite operands");
+    if (ctx_.error.set)
+      dump(format("bad value {} at position {}, bound {}", ctx_.error.value, ctx_.error.position, ctx_.error.bound));
+    else if (before_->all_finite() && !detail::Snapshot(real(), args_).all_finite())
+      dump("NaN or infinity of finite operands");
   }
   void dump(const std::string& reason) {
     static std::atomic<int64_t> next{0};
@@ -164,14 +171,16 @@ void* allocate_zeroed(int64_t bytes, Device device) {
   void* data = real.allocate(bytes, device);
   static const std::vector<char> zeros(size_t(1) << 20);
   for (int64_t at = 0; data && at < bytes; at += int64_t(zeros.size()))
-    real.copy_bytes(static_cast<char*>(data) + at, device, zeros.data(), kCPU, std::min<int64_t>(bytes - at, int64_t(zeros.size())));
+    real.copy_bytes(static_cast<char*>(data) + at, device, zeros.data(), kCPU,
+                    std::min<int64_t>(bytes - at, int64_t(zeros.size())));
   return data;
 }
 
 #define X(entry) +1
 constexpr int kEntries = TAPIR_KERNEL_ENTRIES(X);
 #undef X
-static_assert(sizeof(BackendTable) == sizeof(void*) * (kEntries + 5), "TAPIR_KERNEL_ENTRIES must name every kernel entry of the table");
+static_assert(sizeof(BackendTable) == sizeof(void*) * (kEntries + 5),
+              "TAPIR_KERNEL_ENTRIES must name every kernel entry of the table");
 
 }  // namespace
 
@@ -180,8 +189,8 @@ const BackendTable& make_traced(const BackendTable& real, DeviceType type, bool 
   t.table = real;
   t.real = &real;
   logging = log, dump_dir = dump;
-#define X(entry)                                                    \
-  Entry<&BackendTable::entry>::name = #entry;                       \
+#define X(entry)                               \
+  Entry<& BackendTable::entry>::name = #entry; \
   if (real.entry) t.table.entry = Entry<&BackendTable::entry>::call;
   TAPIR_KERNEL_ENTRIES(X)
 #undef X
@@ -203,10 +212,10 @@ const BackendTable& traced(const BackendTable& real, DeviceType type) {
 }
 
 void call_entry(const BackendTable& table, std::string_view entry, Context& ctx, std::span<const TraceArg> args) {
-#define X(e)                                                                                            \
-  if (entry == #e) {                                                                                    \
-    check(table.e != nullptr, "[call_entry] expected an entry that this device has, got {}", entry);    \
-    return Entry<&BackendTable::e>::replay(table, ctx, args);                                           \
+#define X(e)                                                                                         \
+  if (entry == #e) {                                                                                 \
+    check(table.e != nullptr, "[call_entry] expected an entry that this device has, got {}", entry); \
+    return Entry<&BackendTable::e>::replay(table, ctx, args);                                        \
   }
   TAPIR_KERNEL_ENTRIES(X)
 #undef X

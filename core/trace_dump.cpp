@@ -79,7 +79,8 @@ std::string number_text(Scalar v) {
   return text;
 }
 
-constexpr const char* kSafetensorsNames[kNumDTypes] = {"F32", "F64", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"};
+constexpr const char* kSafetensorsNames[kNumDTypes] = {"F32", "F64", "F16", "BF16", "I64",
+                                                       "I32", "I16", "I8",  "U8",   "BOOL"};
 
 }  // namespace
 
@@ -141,7 +142,8 @@ std::string Snapshot::json_of(const TensorView& v, int64_t number) const {
   if (!has_memory(v)) return "{\"tensor\":null," + geometry + ",\"offset\":0}";
   const size_t i = index_of(v);
   const int64_t offset = (static_cast<const char*>(v.data) - blocks_[i].begin) / size_of(v.dtype);
-  return "{\"tensor\":\"" + std::to_string(number) + "." + std::to_string(i) + "\"," + geometry + ",\"offset\":" + std::to_string(offset) + "}";
+  return "{\"tensor\":\"" + std::to_string(number) + "." + std::to_string(i) + "\"," + geometry +
+         ",\"offset\":" + std::to_string(offset) + "}";
 }
 
 std::string Snapshot::json_of(const TraceArg& arg, int64_t number) const {
@@ -160,9 +162,10 @@ void Snapshot::write_blocks(const std::string& path, int64_t number) const {
   size_t at = 0;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
-    header += std::string(i ? "," : "") + "\"" + std::to_string(number) + "." + std::to_string(i) + "\":{\"dtype\":\"" + kSafetensorsNames[int(b.dtype)] +
-              "\",\"shape\":[" + std::to_string(int64_t(b.bytes.size()) / size_of(b.dtype)) + "],\"data_offsets\":[" + std::to_string(at) + "," +
-              std::to_string(at + b.bytes.size()) + "]}";
+    header += std::string(i ? "," : "") + "\"" + std::to_string(number) + "." + std::to_string(i) + "\":{\"dtype\":\"" +
+              kSafetensorsNames[int(b.dtype)] + "\",\"shape\":[" +
+              std::to_string(int64_t(b.bytes.size()) / size_of(b.dtype)) + "],\"data_offsets\":[" + std::to_string(at) +
+              "," + std::to_string(at + b.bytes.size()) + "]}";
     at += b.bytes.size();
   }
   header += "}";
@@ -175,13 +178,14 @@ void Snapshot::write_blocks(const std::string& path, int64_t number) const {
   check_runtime(file.flush().good(), "[TAPIR_DUMP] expected to write {}", path);
 }
 
-void Snapshot::write(const std::string& dir, int64_t number, const char* entry, Device device, const std::string& reason) const {
+void Snapshot::write(const std::string& dir, int64_t number, const char* entry, Device device,
+                     const std::string& reason) const {
   std::error_code ignored;
   std::filesystem::create_directories(dir, ignored);  // a failure shows when the files are written
   const std::string base = dir + "/" + std::to_string(number), n = std::to_string(number);
   write_blocks(base + ".safetensors", number);
-  std::string line = "{\"name\":\"" + std::string(entry) + "/" + n + "\",\"entry\":\"" + entry + "\",\"device\":\"" + device.str() +
-                     "\",\"reason\":" + quoted(reason) + ",\"args\":[";
+  std::string line = "{\"name\":\"" + std::string(entry) + "/" + n + "\",\"entry\":\"" + entry + "\",\"device\":\"" +
+                     device.str() + "\",\"reason\":" + quoted(reason) + ",\"args\":[";
   for (size_t i = 0; i < args_.size(); ++i) line += (i ? "," : "") + json_of(args_[i], number);
   std::ofstream file(base + ".jsonl");
   file << line << "]}\n";

@@ -33,8 +33,7 @@ template <class F> bool in_child(F f) {
     bool ok = false;
     try {
       ok = f();
-    } catch (...) {
-    }
+    } catch (...) {}
     _exit(ok ? 0 : 1);
   }
   int status = -1;
@@ -46,9 +45,10 @@ template <class F> bool in_child(F f) {
 
 TEST_CASE("blocks of every size are aligned, writable and come back") {
   const int64_t before = memory_stats().allocated;
-  for (int64_t bytes : {int64_t(0), int64_t(1), int64_t(63), int64_t(64), int64_t(65), int64_t(512), int64_t(513), int64_t(577), int64_t(1023),
-                        int64_t(1025), int64_t(4096), int64_t(100000), (int64_t(1) << 20) - 1, int64_t(1) << 20, (int64_t(1) << 20) + 1,
-                        int64_t(3) << 20, int64_t(5000001), int64_t(33) << 20}) {
+  for (int64_t bytes :
+       {int64_t(0), int64_t(1), int64_t(63), int64_t(64), int64_t(65), int64_t(512), int64_t(513), int64_t(577),
+        int64_t(1023), int64_t(1025), int64_t(4096), int64_t(100000), (int64_t(1) << 20) - 1, int64_t(1) << 20,
+        (int64_t(1) << 20) + 1, int64_t(3) << 20, int64_t(5000001), int64_t(33) << 20}) {
     INFO(bytes);
     void* block = cpu_allocate(bytes);
     REQUIRE(block);

@@ -37,8 +37,10 @@ TEST_CASE("the bad value of the lowest position is kept, from any thread") {
     for (int64_t i = first; i < last; ++i)
       if (i % 7 == 3) ctx.bad_value(i, -i, 50);
   });
-  CHECK(message_of<ValueError>([&] { check_values(ctx, "[embedding] index {value} at position {position} is out of range for {bound} rows ({bound})"); }) ==
-        "[embedding] index -3 at position 3 is out of range for 50 rows (50)");
+  CHECK(message_of<ValueError>([&] {
+          check_values(ctx,
+                       "[embedding] index {value} at position {position} is out of range for {bound} rows ({bound})");
+        }) == "[embedding] index -3 at position 3 is out of range for 50 rows (50)");
   CHECK(!context(kCPU).error.set);
 }
 

@@ -19,13 +19,15 @@ TEST_CASE("devices are read from text and written back") {
 }
 
 TEST_CASE("other texts are errors that show them") {
-  for (const char* wrong : {"cuda:99", "cuda:-2", "cuda:1x", "gpu", "", "cuda:", "CPU", "cuda: 1", "cuda:99999999999999999999", "cpu:1"}) {
+  for (const char* wrong :
+       {"cuda:99", "cuda:-2", "cuda:1x", "gpu", "", "cuda:", "CPU", "cuda: 1", "cuda:99999999999999999999", "cpu:1"}) {
     INFO(wrong);
     const std::string message = message_of<ValueError>([&] { Device device{std::string_view(wrong)}; });
     CHECK(contains(message, "[Device] expected"));
     CHECK(contains(message, "got \"" + std::string(wrong) + "\""));
   }
-  CHECK(contains(message_of<ValueError>([] { Device device("cuda:99"); }), std::to_string(cuda::device_count()) + " CUDA devices"));
+  CHECK(contains(message_of<ValueError>([] { Device device("cuda:99"); }),
+                 std::to_string(cuda::device_count()) + " CUDA devices"));
 }
 
 TEST_CASE("CUDA asked of a build without it") {

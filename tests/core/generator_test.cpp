@@ -20,7 +20,8 @@ TEST_CASE("Philox 4x32-10 gives the known answers") {
   static_assert(Philox::block(0, 0).word[0] == 0x6627e8d5);
   // Frozen: these words are what every saved seed stands for.
   CHECK(equals(Philox::block(42, 0), 0x9ceaf053, 0x77f5493b, 0x12bf50ad, 0x5742b3d7));
-  CHECK(equals(Philox::block(0x0123456789abcdef, 0xfedcba9876543210, 1), 0x2b19200b, 0x5bee5d38, 0x781fe46e, 0x8fc6e39d));
+  CHECK(
+      equals(Philox::block(0x0123456789abcdef, 0xfedcba9876543210, 1), 0x2b19200b, 0x5bee5d38, 0x781fe46e, 0x8fc6e39d));
 }
 
 TEST_CASE("uniform and integer formulas") {
@@ -52,7 +53,8 @@ TEST_CASE("normal pairs agree with libm") {
     const double radius = std::sqrt(-2 * std::log(u)), angle = 2 * 3.14159265358979323846 * v;
     // Words are rounded to float first: near u = 1 the radius then has an absolute error of sqrt(2 * 2^-25).
     const double allowed = 2e-6 * radius + (u > 0.99 ? 4e-4 : 0);
-    worst = std::max({worst, std::abs(x - radius * std::cos(angle)) - allowed, std::abs(y - radius * std::sin(angle)) - allowed});
+    worst = std::max(
+        {worst, std::abs(x - radius * std::cos(angle)) - allowed, std::abs(y - radius * std::sin(angle)) - allowed});
     sum += x + y, squares += double(x) * x + double(y) * y;
   }
   CHECK(worst < 0);

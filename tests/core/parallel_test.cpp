@@ -65,7 +65,8 @@ TEST_CASE("the first exception reaches the caller, once, and the team survives")
       message = e.what();
     }
     CHECK(message.substr(0, 6) == "piece ");
-    CHECK_THROWS_AS(parallel_for(100, 1, [](int64_t, int64_t last) { check(last < 100, "[loop] the last piece"); }), ValueError);
+    CHECK_THROWS_AS(parallel_for(100, 1, [](int64_t, int64_t last) { check(last < 100, "[loop] the last piece"); }),
+                    ValueError);
     CHECK(!in_parallel_region());
     CHECK(pieces_of(100, 1) == 4);
   }

@@ -3,6 +3,7 @@
 
 #include <tapir/core/print.h>
 #include <tapir/core/tensor.h>
+#include <tapir/ops/arithmetic.h>
 
 #include "../catch.h"
 #include "print_golden.h"
@@ -35,7 +36,7 @@ TEST_CASE("leaves and results of operations say what they are") {
   Tensor x = tensor({1., 2.});
   x.requires_grad_();
   CHECK(x.str() == "tensor([1., 2.], requires_grad=True)");
-  const Tensor y = x.neg();
+  const Tensor y = neg(x);
   CHECK(y.str() == "tensor([-1., -2.], grad_fn=<" + std::string(y.grad_fn()) + ">)");
 }
 

@@ -110,7 +110,9 @@ class Replay {
       }
     }
     if (a.kind == TraceArg::Kind::Bytes) return;
-    if (!number.empty()) a.view = TensorView(kind == "float" ? Scalar(std::stod(number)) : Scalar(std::stoll(number)), dtype_from_name(dtype));
+    if (!number.empty())
+      a.view =
+          TensorView(kind == "float" ? Scalar(std::stod(number)) : Scalar(std::stoll(number)), dtype_from_name(dtype));
     else if (tensor.empty()) a.view = TensorView(empty(shape, {.dtype = dtype_from_name(dtype)}));
     else a.view = TensorView(alias(tensors_.at(tensor), shape, strides, offset));
   }
@@ -153,7 +155,8 @@ TEST_CASE("TAPIR_LOG: a line per kernel call") {
   const Tensor a = tensor({{1., 2.}, {3., 4.}}), out = tensor({{0., 0.}, {0., 0.}});
   TableInUse guard(make_traced(real_table(), DeviceType::CPU, true, ""));
   const std::string text = stderr_of([&] { divided(a, alias(a, {2, 2}, {1, 2}, 0), out); });
-  CHECK(contains(text, "[tapir] binary(" + std::to_string(int(BinaryOp::Div)) + ")  float32 (2, 2), float32 (2, 2), float32 (2, 2) strides (1, 2)"));
+  CHECK(contains(text, "[tapir] binary(" + std::to_string(int(BinaryOp::Div)) +
+                           ")  float32 (2, 2), float32 (2, 2), float32 (2, 2) strides (1, 2)"));
   CHECK(contains(text, " us\n"));
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);
   CHECK(out.to_vector<float>()[1] == 2.0f / 3.0f);
