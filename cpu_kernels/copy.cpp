@@ -5,12 +5,12 @@
 #include "dispatch.h"
 #include "kernels.h"
 #include "loops.h"
+#include "transpose.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
 
 constexpr int64_t kCopyGrain = int64_t(1) << 18;  // bytes
-constexpr int64_t kTransposeBlock = 32;           // a block of 4-byte elements is 4 KiB: both sides stay in the first-level cache
 
 /// What a transposing copy works on: dimension `a` is dense in the source, `b` in the destination.
 struct Transpose {
@@ -18,24 +18,16 @@ struct Transpose {
   int64_t to_row, from_col;  // bytes from one element to the next: of the destination along a, of the source along b
 };
 
-template <class W> void copy_block(const Transpose& t, char* to, const char* from, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
-  const int64_t to_row = t.to_row, from_col = t.from_col;
-  if (i1 - i0 == kTransposeBlock && j1 - j0 == kTransposeBlock) {  // through a block in registers and cache: both sides dense
-    alignas(64) W block[kTransposeBlock][kTransposeBlock];
-    for (int64_t j = 0; j < kTransposeBlock; ++j) {
-      const W* column = reinterpret_cast<const W*>(from + (j0 + j) * from_col) + i0;
-      for (int64_t i = 0; i < kTransposeBlock; ++i) block[j][i] = column[i];
-    }
-    for (int64_t i = 0; i < kTransposeBlock; ++i) {
-      W* row = reinterpret_cast<W*>(to + (i0 + i) * to_row) + j0;
-      for (int64_t j = 0; j < kTransposeBlock; ++j) row[j] = block[j][i];
-    }
+template <class W> void copy_block(const Transpose& t, char* to, const char* from, int64_t rows, int64_t columns) {
+  constexpr int64_t side = block_side(sizeof(W));
+  if (rows < side || columns < side) {
+    for (int64_t i = 0; i < rows; ++i)
+      load_part<W>(reinterpret_cast<W*>(to + i * t.to_row), 0, from + i * int64_t(sizeof(W)), t.from_col, 1, columns);
     return;
   }
-  for (int64_t i = i0; i < i1; ++i) {
-    W* row = reinterpret_cast<W*>(to + i * to_row);
-    for (int64_t j = j0; j < j1; ++j) row[j] = reinterpret_cast<const W*>(from + j * from_col)[i];
-  }
+  alignas(64) W block[side * side];
+  load_block(block, from, t.from_col);
+  for (int64_t i = 0; i < side; ++i) std::memcpy(to + i * t.to_row, block + i * side, 64);
 }
 
 /// Copies a space whose operand 0 is dense along the last dimension and operand 1 along dimension `a`.
@@ -47,15 +39,16 @@ template <class W> void transpose(const Space& s, int64_t a, char* to, const cha
     const int64_t strides[] = {s.strides[0][d], s.strides[1][d]};
     if (d != a && d != b) outer.add(s.sizes[d], strides);
   }
-  const int64_t bands = (t.rows + kTransposeBlock - 1) / kTransposeBlock;
-  const int64_t grain = std::max<int64_t>(kCopyGrain / 2 / (kTransposeBlock * t.columns * int64_t(sizeof(W))), 1);
+  constexpr int64_t size = sizeof(W), side = block_side(size);
+  const int64_t bands = (t.rows + side - 1) / side;
+  const int64_t grain = std::max<int64_t>(kCopyGrain / 2 / (side * t.columns * size), 1);
   parallel_for(outer.numel * bands, grain, [&](int64_t first, int64_t last) {
     for (int64_t band = first; band < last; ++band) {
-      const int64_t flat = band / bands, i0 = band % bands * kTransposeBlock, i1 = std::min(i0 + kTransposeBlock, t.rows);
-      char* out = to + outer.offset(0, flat);
-      const char* x = from + outer.offset(1, flat);
-      for (int64_t j0 = 0; j0 < t.columns; j0 += kTransposeBlock)
-        copy_block<W>(t, out, x, i0, i1, j0, std::min(j0 + kTransposeBlock, t.columns));
+      const int64_t flat = band / bands, i = band % bands * side, rows = std::min(side, t.rows - i);
+      char* out = to + outer.offset(0, flat) + i * t.to_row;
+      const char* x = from + outer.offset(1, flat) + i * size;
+      for (int64_t j = 0; j < t.columns; j += side)
+        copy_block<W>(t, out + j * size, x + j * t.from_col, rows, std::min(side, t.columns - j));
     }
   });
 }

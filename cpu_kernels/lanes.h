@@ -3,37 +3,40 @@
 
 namespace tapir::inline v0::cpu {
 
-/// f(x[0]) + ... + f(x[n - 1]), in a fixed order: four partial sums, each of vector lanes, so that additions overlap.
+/// join(...join(join(start, f(x[0])), f(x[1]))..., f(x[n - 1])) in a fixed order that vectorises: element i goes to lane i mod
+/// kLanes, and the lanes are joined as a tree. Lanes by hand, as the reductions of OpenMP fix no order, start from the
+/// largest finite number and know no NaN. `start` may be joined more than once.
+template <int64_t kLanes, class A, class T, class F, class Join> A fold(const T* x, int64_t n, A start, F&& f, Join&& join) {
+  A result = start;
+  int64_t i = 0;
+  if (n >= kLanes) {
+    A lane[kLanes];
+    for (int64_t l = 0; l < kLanes; ++l) lane[l] = start;
+    for (; i + kLanes <= n; i += kLanes) {
+#pragma omp simd
+      for (int64_t l = 0; l < kLanes; ++l) lane[l] = join(lane[l], A(f(x[i + l])));
+    }
+    for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+#pragma omp simd
+      for (int64_t l = 0; l < half; ++l) lane[l] = join(lane[l], lane[half + l]);
+    }
+    result = lane[0];
+  }
+  for (; i < n; ++i) result = join(result, A(f(x[i])));
+  return result;
+}
+
+/// f(x[0]) + ... + f(x[n - 1]).
 template <class Sum, class T, class F> Sum sum_of(const T* x, int64_t n, F&& f) {
-  Sum a = 0, b = 0, c = 0, d = 0;
-  const int64_t quarter = n / 4;
-  const T *x1 = x + quarter, *x2 = x1 + quarter, *x3 = x2 + quarter;
-#pragma omp simd reduction(+ : a, b, c, d)
-  for (int64_t i = 0; i < quarter; ++i) a += f(x[i]), b += f(x1[i]), c += f(x2[i]), d += f(x3[i]);
-  for (int64_t i = 4 * quarter; i < n; ++i) a += f(x[i]);
-  return (a + b) + (c + d);
+  return fold<32>(x, n, Sum(0), f, [](Sum a, Sum b) { return a + b; });
 }
 
 /// The larger (smaller) of two; a NaN wins.
 template <bool kLargest, class T> constexpr T extreme(T a, T b) { return (kLargest ? a > b : a < b) || a != a ? a : b; }
 
-/// The extreme of f(x[0]), ..., f(x[n - 1]); n > 0. Lanes by hand: the reductions of OpenMP may start from the largest
-/// finite number, and know no NaN.
+/// The extreme of f(x[0]), ..., f(x[n - 1]); n > 0.
 template <bool kLargest, class T, class F> T extreme_of(const T* x, int64_t n, F&& f) {
-  constexpr int64_t kLanes = 64;
-  T best = f(x[0]);
-  int64_t i = 0;
-  if (n >= kLanes) {
-    T lane[kLanes];
-    for (int64_t l = 0; l < kLanes; ++l) lane[l] = f(x[l]);
-    for (i = kLanes; i + kLanes <= n; i += kLanes) {
-#pragma omp simd
-      for (int64_t l = 0; l < kLanes; ++l) lane[l] = extreme<kLargest>(lane[l], T(f(x[i + l])));
-    }
-    for (int64_t l = 0; l < kLanes; ++l) best = extreme<kLargest>(best, lane[l]);
-  }
-  for (; i < n; ++i) best = extreme<kLargest>(best, T(f(x[i])));
-  return best;
+  return fold<64>(x, n, T(f(x[0])), f, [](T a, T b) { return extreme<kLargest>(a, b); });
 }
 
 /// The first i with f(x[i]); there must be one.

@@ -2,12 +2,12 @@
 #include <array>
 #include <cmath>
 
-#include "../core/generator.h"
 #include "../core/normal.h"
 #include "../core/parallel.h"
 #include "dispatch.h"
 #include "kernels.h"
 #include "loops.h"
+#include "philox.h"
 
 // The formulas are those of docs/random.md; lanes and counters those of core/generator.h.
 namespace tapir::inline v0::cpu {
@@ -15,15 +15,8 @@ namespace {
 
 using P = RandomParams;
 
-/// The words of elements [first, first + count), first a multiple of 4; up to 3 words more are written.
-void words_of(const P& p, int64_t first, int64_t count, uint32_t plane, uint32_t* words) {
-  const uint64_t counter = p.offset + uint64_t(first) / 4;
-  const int64_t blocks = (count + 3) / 4;
-#pragma omp simd
-  for (int64_t i = 0; i < blocks; ++i) {
-    const Philox::Block block = Philox::block(p.seed, counter + uint64_t(i), plane);
-    for (int lane = 0; lane < 4; ++lane) words[4 * i + lane] = block.word[lane];
-  }
+void draw_words(const P& p, int64_t first, int64_t count, uint32_t plane, uint32_t* words) {
+  words_of(p.seed, p.offset, first, count, plane, words);
 }
 
 /// Fills `out` in row-major order, whatever its strides: make(first, count, values) writes `count` values of type R.
@@ -53,32 +46,28 @@ template <class R, class Make> void generate(V out, Make&& make) {
   });
 }
 
-// A 16-bit float has fewer bits than the word gives: as many as it holds are kept, so that nothing rounds up to 1.
-float uniform_bits(DType dtype, uint32_t word) {
-  if (dtype == kFloat16) return float(word >> 21) * 0x1p-11f;
-  if (dtype == kBFloat16) return float(word >> 24) * 0x1p-8f;
-  return Philox::uniform(word);
-}
+/// The bits of a word that a uniform float32 takes. A 16-bit float holds fewer: the others are dropped, so that none rounds to 1.
+int uniform_bits(DType dtype) { return dtype == kFloat16 ? 11 : dtype == kBFloat16 ? 8 : 24; }
 
 void uniform(V out, const P& p) {
   if (out.dtype == kFloat64)
     return generate<double>(out, [&](int64_t first, int64_t count, double* values) {
-      uint32_t high[kTile + 4], low[kTile + 4];
-      words_of(p, first, count, 0, high), words_of(p, first, count, 1, low);
+      alignas(64) uint32_t high[kTile + 4], low[kTile + 4];
+      draw_words(p, first, count, 0, high), draw_words(p, first, count, 1, low);
       const double width = p.b - p.a, below = std::nextafter(p.b, p.a);
       for (int64_t i = 0; i < count; ++i) {
         const double v = std::fma(Philox::uniform(high[i], low[i]), width, p.a);
         values[i] = v < p.b || width <= 0 ? v : below;
       }
     });
-  const DType dtype = out.dtype;
+  const int bits = uniform_bits(out.dtype);
   generate<float>(out, [&](int64_t first, int64_t count, float* values) {
-    uint32_t words[kTile + 4];
-    words_of(p, first, count, 0, words);
-    const float a = float(p.a), b = float(p.b), width = float(p.b - p.a), below = std::nextafter(b, a);
+    alignas(64) uint32_t words[kTile + 4];
+    draw_words(p, first, count, 0, words);
+    const float a = float(p.a), b = float(p.b), width = float(p.b - p.a), below = std::nextafter(b, a), unit = std::ldexp(1.0f, -bits);
 #pragma omp simd
     for (int64_t i = 0; i < count; ++i) {
-      const float v = std::fma(uniform_bits(dtype, words[i]), width, a);  // rounded once, with or without the instruction
+      const float v = std::fma(float(int32_t(words[i] >> (32 - bits))) * unit, width, a);  // rounded once, with or without the instruction
       values[i] = v < b || width <= 0 ? v : below;
     }
   });
@@ -87,8 +76,8 @@ void uniform(V out, const P& p) {
 void normal(V out, const P& p) {
   if (out.dtype == kFloat64)
     return generate<double>(out, [&](int64_t first, int64_t count, double* values) {
-      uint32_t high[kTile + 4], low[kTile + 4];
-      words_of(p, first, count, 0, high), words_of(p, first, count, 1, low);
+      alignas(64) uint32_t high[kTile + 4], low[kTile + 4];
+      draw_words(p, first, count, 0, high), draw_words(p, first, count, 1, low);
       for (int64_t i = 0; i < count; i += 2) {
         const auto [x, y] = normal_pair<double>(high[i], low[i], high[i + 1], low[i + 1]);
         values[i] = p.a + p.b * x;
@@ -96,9 +85,9 @@ void normal(V out, const P& p) {
       }
     });
   generate<float>(out, [&](int64_t first, int64_t count, float* values) {
-    uint32_t words[kTile + 4];
+    alignas(64) uint32_t words[kTile + 4];
     float pairs[kTile + 4];
-    words_of(p, first, count, 0, words);
+    draw_words(p, first, count, 0, words);
     const float mean = float(p.a), deviation = float(p.b);
     const int64_t half = (count + 1) / 2;
 #pragma omp simd
@@ -114,12 +103,12 @@ void normal(V out, const P& p) {
 void integer(V out, const P& p) {
   const uint64_t range = uint64_t(p.high) - uint64_t(p.low);
   generate<int64_t>(out, [&](int64_t first, int64_t count, int64_t* values) {
-    uint32_t words[kTile + 4], low[kTile + 4];
-    words_of(p, first, count, 0, words);
+    alignas(64) uint32_t words[kTile + 4], low[kTile + 4];
+    draw_words(p, first, count, 0, words);
     if (range - 1 < Philox::kNarrowRange) {
       for (int64_t i = 0; i < count; ++i) values[i] = int64_t(uint64_t(p.low) + Philox::integer(words[i], range));
     } else {
-      words_of(p, first, count, 1, low);
+      draw_words(p, first, count, 1, low);
       for (int64_t i = 0; i < count; ++i) values[i] = int64_t(uint64_t(p.low) + Philox::integer(words[i], low[i], range));
     }
   });
@@ -136,8 +125,8 @@ void bernoulli(Context& ctx, V out, V probabilities, const P& p) {
   }
   const Converter load = by_tensor ? converter(kFloat64, probabilities.dtype) : nullptr;
   generate<bool>(out, [&](int64_t first, int64_t count, bool* values) {
-    uint32_t words[kTile + 4];
-    words_of(p, first, count, 0, words);
+    alignas(64) uint32_t words[kTile + 4];
+    draw_words(p, first, count, 0, words);
     if (!by_tensor) {
       for (int64_t i = 0; i < count; ++i) values[i] = double(Philox::uniform(words[i])) < p.a;
       return;
@@ -160,7 +149,7 @@ void permutation(Context& ctx, V out, const P& p) {
   int64_t* order = ctx.scratch_of<int64_t>(2 * n);
   uint32_t* next_words = words + n + 4;
   int64_t* next_order = order + n;
-  words_of(p, 0, n, 0, words);
+  draw_words(p, 0, n, 0, words);
   for (int64_t i = 0; i < n; ++i) order[i] = i;
   for (int shift = 0; shift < 32; shift += 11) {
     std::array<int64_t, 2049> start{};

@@ -34,11 +34,7 @@ template <class T, class C> struct Prod : Sum<T, C> {
   using Cell = C;
   static void identity(Cell* s, const P&) { *s = 1; }
   static void leaf(Cell* s, const In* x, Run run, const P&) {
-    Cell a = 1, b = 1;
-    const int64_t half = run.count / 2;
-#pragma omp simd reduction(* : a, b)
-    for (int64_t i = 0; i < half; ++i) a *= Cell(x[i]), b *= Cell(x[half + i]);
-    *s = run.count & 1 ? a * b * Cell(x[run.count - 1]) : a * b;
+    *s = fold<32>(x, run.count, Cell(1), [](In v) { return Cell(v); }, [](Cell a, Cell b) { return a * b; });
   }
   static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
 #pragma omp simd

@@ -1,0 +1,57 @@
+#pragma once
+#include <cstdint>
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
+
+namespace tapir::inline v0::cpu {
+
+/// Elements on a side of a block, for elements of `size` bytes: a row of the block is a cache line, so that a transposition reads
+/// and writes whole lines once, however the strides fall in the cache.
+constexpr int64_t block_side(int64_t size) { return 64 / size; }
+
+#ifdef __AVX__
+/// to[i][j] = from[j][i] for 8 x 8 elements of 4 bytes, in registers.
+inline void transpose_8x8(float* to, int64_t to_step, const char* from, int64_t from_step) {
+  __m256 r[8], s[8];
+  for (int j = 0; j < 8; ++j) r[j] = _mm256_loadu_ps(reinterpret_cast<const float*>(from + j * from_step));
+  for (int j = 0; j < 8; j += 2) {
+    s[j] = _mm256_unpacklo_ps(r[j], r[j + 1]);
+    s[j + 1] = _mm256_unpackhi_ps(r[j], r[j + 1]);
+  }
+  for (int j = 0; j < 8; j += 4)
+    for (int h = 0; h < 2; ++h) {
+      r[j + 2 * h] = _mm256_shuffle_ps(s[j + h], s[j + 2 + h], 0x44);
+      r[j + 2 * h + 1] = _mm256_shuffle_ps(s[j + h], s[j + 2 + h], 0xee);
+    }
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(to + i * to_step, _mm256_permute2f128_ps(r[i], r[4 + i], 0x20));
+    _mm256_storeu_ps(to + (4 + i) * to_step, _mm256_permute2f128_ps(r[i], r[4 + i], 0x31));
+  }
+}
+#endif
+
+/// block[i * side + j] = element i of the run that starts `from_step` bytes after that of j - 1; i, j < side = block_side(sizeof(W)).
+template <class W> void load_block(W* block, const char* from, int64_t from_step) {
+  constexpr int64_t side = block_side(sizeof(W));
+#ifdef __AVX__
+  if constexpr (sizeof(W) == 4) {
+    float* to = reinterpret_cast<float*>(block);
+    for (int64_t j = 0; j < side; j += 8)
+      for (int64_t i = 0; i < side; i += 8) transpose_8x8(to + i * side + j, side, from + j * from_step + i * 4, from_step);
+    return;
+  }
+#endif
+  for (int64_t j = 0; j < side; ++j) {
+    const W* run = reinterpret_cast<const W*>(from + j * from_step);
+    for (int64_t i = 0; i < side; ++i) block[i * side + j] = run[i];
+  }
+}
+
+/// The same for blocks that are cut short: rows x columns, with `step` elements from one row of `to` to the next.
+template <class W> void load_part(W* to, int64_t step, const char* from, int64_t from_step, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) to[i * step + j] = reinterpret_cast<const W*>(from + j * from_step)[i];
+}
+
+}  // namespace tapir::inline v0::cpu
