@@ -1,5 +1,7 @@
 #include "library.h"
 
+#include <algorithm>
+
 #include "../dnn.h"
 
 // Of the OpenMP runtime that the library is linked to; omp.h belongs to the compiler, and clang's is a package of its own.
@@ -17,7 +19,10 @@ static dnnl::stream& stream() {
   return s;
 }
 
-Session::Session(int threads) : threads_(in_parallel_region() ? 1 : threads ? threads : get_num_threads()), before_(omp_get_max_threads()) {
+Session::Session(int threads) {
+  share_threads();  // what this thread may use: 1 in a forked child or a loader's worker
+  before_ = omp_get_max_threads();
+  threads_ = std::min(threads ? threads : threads_here(), before_);
   if (threads_ != before_) omp_set_num_threads(threads_);
 }
 Session::~Session() {
