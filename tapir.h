@@ -12,6 +12,8 @@
 #include "data/mnist.h"
 #include "io/idx.h"
 #include "io/safetensors.h"
+#include "nn/nn.h"
 #include "ops/ops.h"
+#include "optim/optim.h"
 #include "train/progress.h"
 #include "train/table.h"
