@@ -26,7 +26,7 @@ template <class W> void copy_block(const Transpose& t, char* to, const char* fro
     return;
   }
   alignas(64) W block[side * side];
-  load_block(block, from, t.from_col);
+  load_block(block, side, from, t.from_col);
   for (int64_t i = 0; i < side; ++i) std::memcpy(to + i * t.to_row, block + i * side, 64);
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "../core/parallel.h"
+#include "transpose.h"
 
 namespace tapir::inline v0::cpu {
 
@@ -127,6 +128,8 @@ Tiles::Tiles(const Space& space, int64_t width) : width(width), by_row(space.inn
 
 namespace {
 
+constexpr int64_t kBlockRows = 16, kBlockColumns = kTile / kBlockRows;
+
 struct Operand {
   char* data = nullptr;
   DType dtype, as;
@@ -140,6 +143,8 @@ class Pointwise {
  public:
   Pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params);
   void run(int64_t cost) const {
+    const int64_t across = transposed_dimension();
+    if (across >= 0) return run_blocks(across, cost);
     const Tiles tiles(space_);
     parallel_for(tiles.count, tiles.grain(kGrain / cost), [&](int64_t first, int64_t last) { run_tiles(tiles, first, last); });
   }
@@ -151,7 +156,15 @@ class Pointwise {
     const char* repeated[kMaxOperands] = {};  // the element that fills tile[k] ...
     int64_t filled[kMaxOperands];             // ... up to here
   };
+  /// Rows along dimension `across`, columns along the innermost: a tile for operands that are dense along the former.
+  struct Block {
+    int64_t across, rows, columns;
+    int64_t offset[kMaxOperands];  // bytes from an operand's start to the block's
+  };
   void run_tiles(const Tiles& tiles, int64_t first, int64_t last) const;
+  int64_t transposed_dimension() const;
+  void run_blocks(int64_t across, int64_t cost) const;
+  void run_block(const Block& block, Buffers& buffers) const;
   void* load(int k, const Tiles& tiles, int64_t flat, int64_t n, Buffers& buffers) const;
   void* repeat(int k, const char* element, int64_t n, Buffers& buffers) const;
   char* in_place(int k, const Tiles& tiles, int64_t flat) const;
@@ -251,6 +264,85 @@ void Pointwise::run_tiles(const Tiles& tiles, int64_t first, int64_t last) const
       scatter(space_, 0, out.data, flat, n, out.size, out.convert ? b.raw : data[0]);
     }
   }
+}
+
+/// The dimension along which an operand is dense that strides along the innermost one: row by row, each element of it would
+/// bring its own cache line. -1: there is none.
+int64_t Pointwise::transposed_dimension() const {
+  for (int k = 1; k < count_ && space_.inner() >= kBlockRows; ++k)
+    for (int64_t d = 0; d + 1 < space_.rank; ++d)
+      if (space_.strides[k][d] == operands_[k].size && space_.sizes[d] >= kBlockRows && space_.inner_stride(k) != 0) return d;
+  return -1;
+}
+
+template <class W> void gather_block(W* to, const char* from, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step) {
+  constexpr int64_t size = sizeof(W), side = block_side(size);
+  if (row_step != size) {
+    for (int64_t i = 0; i < rows; ++i, to += columns, from += row_step) load_part<W>(to, 0, from, column_step, 1, columns);
+    return;
+  }
+  for (int64_t i = 0; i < rows; i += side)
+    for (int64_t j = 0; j < columns; j += side) {
+      const char* corner = from + i * size + j * column_step;
+      W* const place = to + i * columns + j;
+      if (i + side <= rows && j + side <= columns) load_block(place, columns, corner, column_step);
+      else load_part<W>(place, columns, corner, column_step, std::min(side, rows - i), std::min(side, columns - j));
+    }
+}
+void gather_block(void* to, const char* from, int64_t size, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step) {
+  switch (size) {
+    case 1: return gather_block(static_cast<uint8_t*>(to), from, rows, columns, row_step, column_step);
+    case 2: return gather_block(static_cast<uint16_t*>(to), from, rows, columns, row_step, column_step);
+    case 4: return gather_block(static_cast<uint32_t*>(to), from, rows, columns, row_step, column_step);
+    default: return gather_block(static_cast<uint64_t*>(to), from, rows, columns, row_step, column_step);
+  }
+}
+
+void Pointwise::run_block(const Block& block, Buffers& b) const {
+  const int64_t n = block.rows * block.columns, inner = space_.rank - 1;
+  void* data[kMaxOperands];
+  for (int k = 0; k < count_; ++k) {
+    const Operand& o = operands_[k];
+    data[k] = b.tile[k];
+    if (k == 0) continue;
+    if (o.constant) {
+      data[k] = repeat(k, o.data, n, b);
+      continue;
+    }
+    gather_block(o.convert ? b.raw : b.tile[k], o.data + block.offset[k], o.size, block.rows, block.columns,
+                 space_.strides[k][block.across], space_.strides[k][inner]);
+    if (o.convert) o.convert(n, b.tile[k], b.raw);
+  }
+  kernel_(n, data, params_);
+  const Operand& out = operands_[0];
+  if (out.convert) out.convert(n, b.raw, data[0]);
+  const char* results = out.convert ? b.raw : b.tile[0];
+  Space rows(1);
+  rows.add(block.rows, &space_.strides[0][block.across]);
+  rows.add(block.columns, &space_.strides[0][inner]);
+  scatter(rows, 0, out.data + block.offset[0], 0, n, out.size, results);
+}
+
+void Pointwise::run_blocks(int64_t across, int64_t cost) const {
+  const int64_t inner = space_.rank - 1;
+  Space outer(count_);
+  for (int64_t d = 0; d < inner; ++d) {
+    int64_t strides[kMaxOperands];
+    for (int k = 0; k < count_; ++k) strides[k] = space_.strides[k][d];
+    if (d != across) outer.add(space_.sizes[d], strides);
+  }
+  const int64_t down = (space_.sizes[across] + kBlockRows - 1) / kBlockRows, right = (space_.inner() + kBlockColumns - 1) / kBlockColumns;
+  const int64_t grain = std::max<int64_t>(kGrain / cost / kTile, 1);
+  parallel_for(outer.numel * down * right, grain, [&](int64_t first, int64_t last) {
+    Buffers buffers;
+    for (int64_t t = first; t < last; ++t) {
+      const int64_t flat = t / (down * right), i = t / right % down * kBlockRows, j = t % right * kBlockColumns;
+      Block block{across, std::min(kBlockRows, space_.sizes[across] - i), std::min(kBlockColumns, space_.inner() - j), {}};
+      for (int k = 0; k < count_; ++k)
+        block.offset[k] = outer.offset(k, flat) + i * space_.strides[k][across] + j * space_.strides[k][inner];
+      run_block(block, buffers);
+    }
+  });
 }
 
 /// True when every operand is contiguous, of the output's size and of the kernel's type.

@@ -31,24 +31,24 @@ inline void transpose_8x8(float* to, int64_t to_step, const char* from, int64_t 
 }
 #endif
 
-/// block[i * side + j] = element i of the run that starts `from_step` bytes after that of j - 1; i, j < side = block_side(sizeof(W)).
-template <class W> void load_block(W* block, const char* from, int64_t from_step) {
+/// to[i * step + j] = element i of the run that starts `from_step` bytes after that of j - 1; i, j < block_side(sizeof(W)).
+template <class W> void load_block(W* to, int64_t step, const char* from, int64_t from_step) {
   constexpr int64_t side = block_side(sizeof(W));
 #ifdef __AVX__
   if constexpr (sizeof(W) == 4) {
-    float* to = reinterpret_cast<float*>(block);
     for (int64_t j = 0; j < side; j += 8)
-      for (int64_t i = 0; i < side; i += 8) transpose_8x8(to + i * side + j, side, from + j * from_step + i * 4, from_step);
+      for (int64_t i = 0; i < side; i += 8)
+        transpose_8x8(reinterpret_cast<float*>(to) + i * step + j, step, from + j * from_step + i * 4, from_step);
     return;
   }
 #endif
   for (int64_t j = 0; j < side; ++j) {
     const W* run = reinterpret_cast<const W*>(from + j * from_step);
-    for (int64_t i = 0; i < side; ++i) block[i * side + j] = run[i];
+    for (int64_t i = 0; i < side; ++i) to[i * step + j] = run[i];
   }
 }
 
-/// The same for blocks that are cut short: rows x columns, with `step` elements from one row of `to` to the next.
+/// The same for rows x columns elements.
 template <class W> void load_part(W* to, int64_t step, const char* from, int64_t from_step, int64_t rows, int64_t columns) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) to[i * step + j] = reinterpret_cast<const W*>(from + j * from_step)[i];

@@ -33,10 +33,21 @@ TEST_CASE("Pointwise loops: every dtype, layout and kind of broadcasting") {
           check_add(t, {6, 70, 3}, {6, 1, 3}, {70, 1}, lo, la, lb);
           check_add(t, {5, 1030}, {5, 1030}, {1}, lo, la, lb);
           check_add(t, {700, 3}, {3}, {700, 3}, lo, la, lb);
+          check_add(t, {37, 90}, {37, 90}, {37, 90}, lo, la, lb);
+          check_add(t, {2, 37, 90}, {37, 90}, {2, 37, 1}, lo, la, lb);
           check_add(t, {}, {}, {}, lo, la, lb);
           check_add(t, {1, 1}, {}, {1}, lo, la, lb);
           check_add(t, {0, 5}, {5}, {0, 5}, lo, la, lb);
         }
+  Numbers numbers;
+  const Array square = Array(kFloat32, {160, 160}).fill(numbers);
+  TensorView turned = square.view;
+  std::swap(turned.strides[0], turned.strides[1]);
+  for (const DType t : {kFloat32, kFloat16}) {
+    Array out(t, {160, 160});
+    cpu().binary(ctx(), out.view, square.view, turned, {BinaryOp::Sub});
+    CHECK(difference(out, [&](int64_t i) { return square.get(i) - square.get(i % 160 * 160 + i / 160); }) == "");
+  }
   const Shape deep{2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 3}, half{1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2, 1};
   for (const Layout layout : kLayouts) check_add(kFloat32, deep, deep, half, layout, layout, layout);
 }
