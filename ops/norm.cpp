@@ -147,6 +147,7 @@ int64_t rows_above(const Tensor& x, const Shape& tail) { return numel_of(Dims(st
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight, const Tensor& bias, const BatchNormOptions& o) {
   check_input("batch_norm", x, {&running_mean, &running_var, &weight, &bias}, o.eps);
   check(!std::isnan(o.momentum), "[batch_norm] expected a number for momentum, got {}", o.momentum);
+  if (x.dim() == 1 && x.numel() == 0 && !o.training) return clone(x);  // as PyTorch
   check(x.dim() >= 2, "[batch_norm] expected an input of shape (N, C, ...), got {}", x);
   const int64_t channels = x.shape()[1];
   check_vector("batch_norm", "running_mean", running_mean, channels), check_vector("batch_norm", "running_var", running_var, channels);
@@ -178,9 +179,10 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
     if (running_var.defined()) var_all = clone(repeated("running_var", running_var));
   }
   const Tensor y = batch_norm(reshape(x, shape), mean_all, var_all, w, b, {.training = o.use_input_stats, .momentum = o.momentum, .eps = o.eps});
-  NoGrad guard;
-  for (auto [running, all] : {std::pair(running_mean, mean_all), std::pair(running_var, var_all)})
+  for (auto [running, all] : {std::pair(running_mean, mean_all), std::pair(running_var, var_all)}) {
+    NoGrad guard;
     if (o.use_input_stats && running.defined()) copy_(running, mean(view(all, {samples, channels}), 0));
+  }
   return reshape(y, x.shape());
 }
 

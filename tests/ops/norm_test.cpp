@@ -1,0 +1,83 @@
+#include <cmath>
+#include <limits>
+
+#include "numbers.h"
+
+using namespace tapir;
+using namespace tapir_tests;
+
+static Tensor normalized(const Tensor& x, const Dims& over, double eps) {
+  const Tensor d = sub(x, mean(x, over, {.keepdim = true}));
+  return div(d, sqrt(add(mean(mul(d, d), over, {.keepdim = true}), eps)));
+}
+
+TEST_CASE("batch_norm: values, running statistics, layouts") {
+  const Tensor x = numbers({3, 2, 4, 5}), w = numbers(2), b = numbers(2, 0.8);
+  Tensor running_mean = zeros(2, {.dtype = kFloat64}), running_var = ones(2, {.dtype = kFloat64});
+  const Tensor expected = add(mul(normalized(x, {0, 2, 3}, 1e-5), view(w, {1, 2, 1, 1})), view(b, {1, 2, 1, 1}));
+  const uint32_t version = running_mean.version();
+  CHECK(close(batch_norm(x, running_mean, running_var, w, b, {.training = true, .momentum = 0.2}), expected));
+  CHECK(running_mean.version() > version);
+  CHECK(close(running_mean, mul(mean(x, {0, 2, 3}), 0.2)));
+  const Tensor d = sub(x, mean(x, {0, 2, 3}, {.keepdim = true}));
+  CHECK(close(running_var, add(mul(sum(mul(d, d), {0, 2, 3}), 0.2 / 59), 0.8)));
+  const Tensor last = batch_norm(contiguous(x, kChannelsLast), {}, {}, w, b, {.training = true});
+  CHECK(last.is_contiguous(kChannelsLast));
+  CHECK(close(last, expected));
+  const Tensor eval = batch_norm(x, running_mean, running_var, w, b);
+  const auto wide = [](const Tensor& v) { return view(v, {1, 2, 1, 1}); };
+  CHECK(close(eval, add(mul(div(sub(x, wide(running_mean)), sqrt(add(wide(running_var), 1e-5))), wide(w)), wide(b))));
+}
+
+TEST_CASE("layer_norm, group_norm, rms_norm, instance_norm: values") {
+  const Tensor x = numbers({2, 6, 4}), w = numbers(4), b = numbers(4, 0.8);
+  CHECK(close(layer_norm(x, 4, w, b), add(mul(normalized(x, {2}, 1e-5), w), b)));
+  CHECK(close(layer_norm(transpose(x, 1, 2), {4, 6}), normalized(transpose(x, 1, 2), {1, 2}, 1e-5)));
+  CHECK(close(group_norm(x, 3), view(normalized(view(x, {2, 3, 8}), {2}, 1e-5), {2, 6, 4})));
+  CHECK(close(instance_norm(x), normalized(x, {2}, 1e-5)));
+  CHECK(close(rms_norm(x, 4, w, {.eps = 1e-3}), mul(div(x, sqrt(add(mean(mul(x, x), {2}, {.keepdim = true}), 1e-3))), w)));
+}
+
+TEST_CASE("norms: gradients of first and second order") {
+  const std::vector<Tensor> channels{leaf({3, 2, 2, 2}), leaf(2, 0.9), leaf(2, 0.1)}, last{channels_last_leaf({3, 2, 2, 2}), leaf(2, 0.9), leaf(2, 0.1)};
+  const auto training = [](const Tensor& x, const Tensor& w, const Tensor& b) { return batch_norm(x, {}, {}, w, b, {.training = true}); };
+  check_gradients(training, channels);
+  check_gradients(training, last);
+  const Tensor m = numbers(2), v = add(abs(numbers(2)), 0.5);
+  check_gradients([&](const Tensor& x, const Tensor& w, const Tensor& b) { return batch_norm(x, m, v, w, b); }, channels);
+  check_gradients([](const Tensor& x, const Tensor& w, const Tensor& b) { return layer_norm(x, {2, 3}, w, b); }, {leaf({2, 2, 3}), leaf({2, 3}, 0.9), leaf({2, 3}, 0.1)});
+  check_gradients([](const Tensor& x, const Tensor& w, const Tensor& b) { return group_norm(x, 2, w, b); }, {leaf({2, 4, 3}), leaf(4, 0.9), leaf(4, 0.1)});
+  check_gradients([](const Tensor& x, const Tensor& w) { return rms_norm(x, 3, w); }, {leaf({2, 3}), leaf(3, 0.9)});
+  check_gradients([](const Tensor& x, const Tensor& w) { return instance_norm(x, {}, {}, w); }, {leaf({2, 2, 4}), leaf(2, 0.9)});
+}
+
+TEST_CASE("BI-107 BI-133 batch_norm of too little") {
+  const Tensor m = zeros(3), v = ones(3);
+  CHECK(refuses([&] { batch_norm(zeros({1, 3}), m, v, {}, {}, {.training = true}); }, "more than 1 value per channel", "(1, 3)"));
+  CHECK(refuses([&] { batch_norm(zeros({0, 3, 2}), m, v, {}, {}, {.training = true}); }, "more than 1 value per channel"));
+  CHECK(refuses([&] { batch_norm(zeros({4, 0}), zeros(0), ones(0), {}, {}, {.training = true}); }, "[batch_norm]"));
+  CHECK(batch_norm(zeros({0, 3, 2}), m, v).shape() == Shape{0, 3, 2});
+  CHECK(batch_norm(zeros({4, 0}), zeros(0), ones(0)).shape() == Shape{4, 0});
+  CHECK(close(m, zeros(3)));
+}
+
+TEST_CASE("BI-108 layer_norm of nothing") {
+  Tensor w = ones(4).requires_grad_();
+  layer_norm(zeros({0, 4}), 4, w).backward(zeros({0, 4}));
+  CHECK(close(w.grad(), zeros(4)));
+  CHECK(layer_norm(zeros({3, 0}), 0).shape() == Shape{3, 0});
+}
+
+TEST_CASE("BI-134 BI-135 BI-136 arguments of norms") {
+  const Tensor x = zeros({2, 4, 3}), m = zeros(4), v = ones(4);
+  CHECK(refuses([&] { batch_norm(x, zeros(3), v); }, "running_mean should contain 4 elements not 3"));
+  CHECK(refuses([&] { batch_norm(x, m, zeros(5)); }, "running_var should contain 4 elements not 5"));
+  CHECK(refuses([&] { batch_norm(x, m, v, ones(3)); }, "weight should contain 4 elements not 3"));
+  CHECK(refuses([&] { batch_norm(x, {}, {}); }, "running_mean"));
+  CHECK(refuses([&] { batch_norm(x, m, v, {}, {}, {.eps = std::nan("")}); }, "eps"));
+  CHECK(refuses([&] { layer_norm(x, {4, 4}); }, "(4, 4)", "(2, 4, 3)"));
+  CHECK(refuses([&] { layer_norm(x, 3, ones(4)); }, "weight", "(3,)"));
+  CHECK(refuses([&] { layer_norm(x, Shape{}); }, "normalized_shape"));
+  CHECK(refuses([&] { group_norm(x, 3); }, "num_groups=3"));
+  CHECK(refuses([&] { group_norm(x, 0); }, "num_groups=0"));
+}
