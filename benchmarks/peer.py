@@ -1,0 +1,137 @@
+"""PyTorch's side of the benchmarks: the workloads of workloads.cpp in its strongest eager modes (fused optimizers, channels_last).
+
+peer.py THREADS: a line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step; `version` with the version.
+"""
+import os
+import subprocess
+import sys
+import time
+
+import torch
+from torch import nn
+
+WARM_STEPS = 20
+
+
+def timed(step):
+    def run(steps):
+        start = time.perf_counter()
+        for _ in range(steps):
+            step()
+        return (time.perf_counter() - start) * 1e3 / steps
+    return run
+
+
+def op_overhead(variant):
+    calls = 1000
+    x, y = torch.ones(1), torch.ones(1)
+
+    def add():
+        for _ in range(calls):
+            x + y
+
+    if variant == "no_grad":
+        return timed(torch.no_grad()(add))
+    if variant == "inference":
+        return timed(torch.inference_mode()(add))
+    x.requires_grad_()
+    if variant == "recording":
+        return timed(add)
+
+    def backward(steps):
+        seconds = 0
+        for _ in range(steps):
+            z = x
+            for _ in range(calls):
+                z = z + y
+            start = time.perf_counter()
+            z.backward()
+            del z
+            seconds += time.perf_counter() - start
+        return seconds * 1e3 / steps
+    return backward
+
+
+def training(net, optimizer, x, labels):
+    loss = nn.CrossEntropyLoss()
+
+    def step():
+        optimizer.zero_grad()
+        loss(net(x), labels).backward()
+        optimizer.step()
+    return timed(step)
+
+
+def mlp(_):
+    net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
+    return training(net, torch.optim.Adam(net.parameters(), lr=1e-3, fused=True), torch.randn(64, 784), torch.randint(0, 10, (64,)))
+
+
+def cnn(_):
+    net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                        nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10)).to(memory_format=torch.channels_last)
+    images = torch.randn(128, 1, 28, 28).to(memory_format=torch.channels_last)
+    return training(net, torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.01, fused=True), images, torch.randint(0, 10, (128,)))
+
+
+def resnet50_shapes():
+    """The 160 parameter shapes of ResNet-50 without fc.bias."""
+    shapes = []
+
+    def conv(out, inputs, k):
+        shapes.extend([(out, inputs, k, k), (out,), (out,)])
+    conv(64, 3, 7)
+    inputs = 64
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        width = 64 << stage
+        for block in range(blocks):
+            conv(width, inputs, 1), conv(width, width, 3), conv(4 * width, width, 1)
+            if block == 0:
+                conv(4 * width, inputs, 1)
+            inputs = 4 * width
+    return shapes + [(1000, 2048)]
+
+
+def adamw(_):
+    parameters = [torch.randn(shape, requires_grad=True) for shape in resnet50_shapes()]
+    assert len(parameters) == 160 and sum(p.numel() for p in parameters) == 25556032
+    for p in parameters:
+        p.grad = torch.randn_like(p)
+    return timed(torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, fused=True).step)
+
+
+def busy_neighbour(variant):
+    alone = mlp(variant)
+    spin = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+
+    def run(steps):
+        neighbour = subprocess.Popen([sys.executable, "-S", "-c", spin])
+        time.sleep(0.2)
+        try:
+            return alone(steps)
+        finally:
+            neighbour.kill()
+            neighbour.wait()
+    return run
+
+
+def serve():
+    torch.set_num_threads(int(sys.argv[1]))
+    torch.manual_seed(0)
+    current, run = None, None
+    for line in sys.stdin:
+        words = line.split()
+        if words[0] == "version":
+            print(torch.__version__, flush=True)
+            continue
+        _, name, variant, steps = words
+        if (name, variant) != current:
+            run = None
+            run = {f.__name__: f for f in (op_overhead, mlp, cnn, adamw, busy_neighbour)}[name](variant)
+            run(WARM_STEPS)
+            current = name, variant
+        run(1)
+        print(run(int(steps)), flush=True)
+
+
+serve()

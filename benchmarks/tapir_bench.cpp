@@ -1,0 +1,83 @@
+// tapir_bench NAME [--threads N] [--repeats R] [--seconds S]: one JSON line per variant.
+// tapir_bench [--threads N]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step.
+#include <tapir/tapir.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <sstream>
+
+#include "workloads.h"
+
+constexpr int64_t warm_steps = 20;
+
+static const Workload& find(const std::string& name) {
+  for (const Workload& w : workloads())
+    if (w.name == name) return w;
+  std::fprintf(stderr, "tapir_bench: there is no workload '%s'\n", name.c_str());
+  std::exit(2);
+}
+
+static Run make_warm(const Workload& workload, const std::string& variant) {
+  Run run = workload.make(variant);
+  run(warm_steps);
+  return run;
+}
+
+static void print_all(const Workload& workload, int threads, int repeats, double seconds) {
+  for (const std::string& variant : workload.variants) {
+    Run run = make_warm(workload, variant);
+    const int64_t steps = std::max<int64_t>(1, int64_t(seconds * 1000 / run(2)));
+    std::vector<double> ms;
+    for (int i = 0; i < repeats; ++i) ms.push_back(run(steps));
+    std::sort(ms.begin(), ms.end());
+    std::printf(R"({"workload": "%s", "variant": "%s", "threads": %d, "min_ms": %.6g, "median_ms": %.6g})"
+                "\n",
+                workload.name.c_str(), variant.c_str(), threads, ms.front(), ms[ms.size() / 2]);
+    std::fflush(stdout);
+  }
+}
+
+static void serve() {
+  std::string line, current;
+  Run run;  // only the last one is kept: they are large
+  while (std::getline(std::cin, line)) {
+    std::istringstream words(line);
+    std::string verb, name, variant;
+    int64_t steps = 1;
+    words >> verb >> name >> variant >> steps;
+    if (name + variant != current) {
+      run = nullptr;
+      run = make_warm(find(name), variant);
+      current = name + variant;
+    }
+    run(1);  // threads wake, caches fill
+    std::printf("%.9g\n", run(steps));
+    std::fflush(stdout);
+  }
+}
+
+int main(int argc, char** argv) {
+  std::string name;
+  int threads = 0, repeats = 7;
+  double seconds = 0.4;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const char* value = i + 1 < argc ? argv[i + 1] : "0";
+    if (word == "--threads") threads = std::atoi(value), ++i;
+    else if (word == "--repeats") repeats = std::max(1, std::atoi(value)), ++i;
+    else if (word == "--seconds") seconds = std::atof(value), ++i;
+    else name = word;
+  }
+  try {
+    if (threads > 0) tapir::set_num_threads(threads);
+    tapir::manual_seed(0);
+    if (name.empty()) serve();
+    else print_all(find(name), tapir::get_num_threads(), repeats, seconds);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "tapir_bench: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,160 @@
+// The five workloads. A step is zero_grad, forward, loss, backward and optimizer, on random data of fixed seed.
+#include "workloads.h"
+
+#include <sys/wait.h>
+#include <tapir/tapir.h>
+#include <unistd.h>
+#include <csignal>
+
+#include <chrono>
+#include <memory>
+
+using namespace tapir;
+using Clock = std::chrono::steady_clock;
+
+static double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+/// Times a step that needs nothing untimed in between.
+template <class F> static Run timed(F step) {
+  return [step](int64_t steps) mutable {
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < steps; ++i) step();
+    return ms_since(start) / double(steps);
+  };
+}
+
+/// z = x + y of one float32 element. A step is 1,000 calls, so that ms per step are us per call.
+static Run op_overhead(const std::string& variant) {
+  constexpr int calls = 1000;
+  Tensor x = ones({1}), y = ones({1});
+  if (variant == "no_grad")
+    return timed([=] {
+      NoGrad guard;
+      for (int i = 0; i < calls; ++i) Tensor z = x + y;
+    });
+  if (variant == "inference")
+    return timed([=] {
+      InferenceMode guard;
+      for (int i = 0; i < calls; ++i) Tensor z = x + y;
+    });
+  x.requires_grad_();
+  if (variant == "recording")
+    return timed([=] {
+      for (int i = 0; i < calls; ++i) Tensor z = x + y;
+    });
+  return [=](int64_t steps) {  // backward through a chain, and its release; building it is not timed
+    double ms = 0;
+    for (int64_t step = 0; step < steps; ++step) {
+      Tensor z = x;
+      for (int i = 0; i < calls; ++i) z = z + y;
+      const auto start = Clock::now();
+      z.backward();
+      z = Tensor();
+      ms += ms_since(start);
+    }
+    return ms / double(steps);
+  };
+}
+
+struct Mlp : nn::Module {
+  nn::Linear fc1{784, 512}, fc2{512, 256}, fc3{256, 10};
+  Tensor forward(const Tensor& x) { return fc3(relu(fc2(relu(fc1(x))))); }
+  TAPIR_FIELDS(fc1, fc2, fc3)
+};
+
+struct Cnn : nn::Module {
+  nn::Conv2d conv1{1, 32, 3}, conv2{32, 64, 3};
+  nn::Linear fc1{9216, 128}, fc2{128, 10};
+  Tensor forward(const Tensor& x) {                         // (N, 1, 28, 28)
+    Tensor h = max_pool2d(relu(conv2(relu(conv1(x)))), 2);  // (N, 64, 12, 12)
+    return fc2(relu(fc1(flatten(h, 1))));                   // (N, 10)
+  }
+  TAPIR_FIELDS(conv1, conv2, fc1, fc2)
+};
+
+template <class Net, class Optimizer>
+static Run training(std::shared_ptr<Net> net, std::shared_ptr<Optimizer> optimizer, Tensor x, Tensor labels) {
+  return timed([=] {
+    optimizer->zero_grad();
+    cross_entropy((*net)(x), labels).backward();
+    optimizer->step();
+  });
+}
+
+static Run mlp(const std::string&) {
+  auto net = std::make_shared<Mlp>();
+  auto optimizer = std::make_shared<optim::Adam>(net->parameters(), optim::AdamOptions{.lr = 1e-3});
+  return training(net, optimizer, randn({64, 784}), randint(0, 10, {64}));
+}
+
+static Run cnn(const std::string&) {
+  auto net = std::make_shared<Cnn>();
+  net->to(kChannelsLast);
+  auto optimizer =
+      std::make_shared<optim::AdamW>(net->parameters(), optim::AdamWOptions{.lr = 1e-3, .weight_decay = 0.01});
+  return training(net, optimizer, randn({128, 1, 28, 28}).to(kChannelsLast), randint(0, 10, {128}));
+}
+
+/// The 160 parameter shapes of ResNet-50 without fc.bias: 25,556,032 numbers.
+static std::vector<Shape> resnet50_shapes() {
+  std::vector<Shape> shapes;
+  const auto conv = [&](int64_t out, int64_t in, int64_t k) {
+    shapes.insert(shapes.end(), {{out, in, k, k}, {out}, {out}});
+  };  // and its norm
+  conv(64, 3, 7);
+  const int64_t blocks[] = {3, 4, 6, 3};
+  int64_t in = 64;
+  for (int stage = 0; stage < 4; ++stage)
+    for (int64_t block = 0, width = 64 << stage; block < blocks[stage]; ++block) {
+      conv(width, in, 1), conv(width, width, 3), conv(4 * width, width, 1);
+      if (block == 0) conv(4 * width, in, 1);
+      in = 4 * width;
+    }
+  shapes.push_back({1000, 2048});
+  return shapes;
+}
+
+static Run adamw(const std::string&) {
+  std::vector<Tensor> parameters;
+  for (const Shape& shape : resnet50_shapes()) {
+    parameters.push_back(randn(shape).requires_grad_());
+    parameters.back().set_grad(randn(shape));
+  }
+  auto optimizer = std::make_shared<optim::AdamW>(parameters, optim::AdamWOptions{.lr = 1e-3, .weight_decay = 0.01});
+  return timed([=] { optimizer->step(); });
+}
+
+/// Another process that computes for as long as this object lives (and no longer than ours).
+struct Neighbour {
+  pid_t child;
+  Neighbour() {
+    const pid_t parent = getpid();
+    child = fork();
+    if (child == 0) {
+      while (getppid() == parent) {}
+      _exit(0);
+    }
+    usleep(100000);
+  }
+  ~Neighbour() { kill(child, SIGKILL), waitpid(child, nullptr, 0); }
+};
+
+static Run busy_neighbour(const std::string& variant) {
+  return [alone = mlp(variant)](int64_t steps) {
+    Neighbour neighbour;
+    return alone(steps);
+  };
+}
+
+const std::vector<Workload>& workloads() {
+  static const std::vector<Workload> all = {
+      {"op_overhead", {"no_grad", "recording", "inference", "backward"}, op_overhead},
+      {"mlp", {"step"}, mlp},
+      {"cnn", {"step"}, cnn},
+      {"adamw", {"step"}, adamw},
+      {"busy_neighbour", {"step"}, busy_neighbour},
+  };
+  return all;
+}
