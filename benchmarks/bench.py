@@ -97,9 +97,11 @@ def machine(python):
     if python:
         version = subprocess.run([str(python), "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True).stdout.strip()
     log = HERE.parent / "build" / "release" / "configure.log"
-    onednn = next((line.split()[-1] for line in log.read_text().splitlines() if line.startswith("--   oneDNN")), "?") if log.exists() else "?"
+    lines = log.read_text().splitlines() if log.exists() else []
+    onednn = next((line.split()[-1] for line in lines if line.startswith("--   oneDNN")), "unknown")
     load = os.getloadavg()[0]
-    return f"{field('model name') or os.uname().machine}, {isa}, {len(os.sched_getaffinity(0))} CPUs, load {load:.1f}; oneDNN {onednn}; PyTorch {version}"
+    cpu = f"{field('model name') or os.uname().machine}, {isa}, {len(os.sched_getaffinity(0))} CPUs, load {load:.1f}"
+    return f"{cpu}; oneDNN {onednn}; PyTorch {version}"
 
 
 def number(ms):
