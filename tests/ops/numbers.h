@@ -1,5 +1,6 @@
 // What tests of operations share: numbers that differ from place to place, comparison, and errors by their words.
 #pragma once
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,7 @@ inline Tensor numbers(const Shape& shape, double from = 0.37) {
   double v = from;
   for (int64_t i = 0; i < x.numel(); ++i) {
     x.data<double>()[i] = v;
-    v = v * 1.7 + 0.613;
-    while (v > 1) v -= 2;
+    v = std::remainder(v * 1.7 + 0.613, 2.0);
   }
   return x;
 }
