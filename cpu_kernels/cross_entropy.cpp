@@ -76,14 +76,17 @@ template <class T, class C> void reduce_tile(const T* x, const Samples& samples,
   for (int64_t k = 0; k < samples.classes; ++k) {
     C* const row = buffer + k * width;
     const C* const from = read_row(x + k * samples.class_step, step, width, row);
+#pragma omp simd
     for (int64_t j = 0; j < width; ++j) row[j] = from[j], lse[j] = from[j] > lse[j] ? from[j] : lse[j];
   }
   for (int64_t k = 0; k < samples.classes; ++k)
+#pragma omp simd
     for (int64_t j = 0; j < width; ++j) sum[j] += math::exp(buffer[k * width + j] - lse[j]);
   for (int64_t j = 0; j < width; ++j) lse[j] += math::log(sum[j]);
   if (weights.smoothing == 0) return;
   for (int64_t k = 0; k < samples.classes; ++k) {
     const C w = weights.of(k);
+#pragma omp simd
     for (int64_t j = 0; j < width; ++j) smooth[j] += w * (lse[j] - buffer[k * width + j]);
   }
 }
@@ -158,6 +161,7 @@ template <class T, class C> void grad_tile(const T* x, T* dx, const Samples& sam
     C* const to = row_target(dx + k * samples.dclass_step, samples.walk.step(4), to_buffer);
     const C w = weights.of(k);
     const int32_t label = int32_t(k);
+#pragma omp simd
     for (int64_t j = 0; j < width; ++j)
       to[j] = s.p[j] * math::exp(row[j] - s.lse[j]) - w * s.uniform[j] - (s.label[j] == label ? s.picked[j] : C(0));
     write_row(dx + k * samples.dclass_step, samples.walk.step(4), width, to);

@@ -1,9 +1,9 @@
 #include <cmath>
 
-#include "../core/generator.h"
 #include "../core/parallel.h"
 #include "dispatch.h"
 #include "kernels.h"
+#include "philox.h"
 #include "walk.h"
 
 namespace tapir::inline v0::cpu {
@@ -11,15 +11,11 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // elements whose random words are made together
 
-/// keep[i]: element first + i stays; up to 3 more are written. `first` is a multiple of 4.
+/// keep[i]: element first + i stays. `first` is a multiple of 4, `count` at most kBlock.
 void make_keep(const DropoutParams& params, int64_t first, int64_t count, uint32_t threshold, bool* keep) {
-  const uint64_t counter = params.offset + uint64_t(first) / 4;
-  const int64_t blocks = (count + 3) / 4;
-#pragma omp simd
-  for (int64_t i = 0; i < blocks; ++i) {
-    const Philox::Block block = Philox::block(params.seed, counter + uint64_t(i));
-    for (int lane = 0; lane < 4; ++lane) keep[4 * i + lane] = block.word[lane] >> 8 >= threshold;
-  }
+  alignas(64) uint32_t words[kBlock];
+  words_of(params.seed, params.offset, first, count, 0, words);
+  for (int64_t i = 0; i < count; ++i) keep[i] = words[i] >> 8 >= threshold;
 }
 
 template <class T> void apply(T* y, int64_t ys, const T* x, int64_t xs, const bool* keep, int64_t n, double scale) {

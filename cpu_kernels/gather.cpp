@@ -41,8 +41,11 @@ static bool any_bad_index(Context& ctx, V index, int64_t bound) {
   parallel_for(walk.total, kGrain, [&](int64_t first, int64_t last) {
     walk.run(first, last, [&](int64_t position, int64_t count, const std::array<int64_t, 1>& at) {
       const int64_t* const row = ids + at[0];
-      bool wrong = false;
-      for (int64_t i = 0; i < count; ++i) wrong |= uint64_t(row[i * step]) >= uint64_t(bound);
+      int64_t wrong = 0;
+      if (step == 1)
+        for (int64_t i = 0; i < count; ++i) wrong |= int64_t(uint64_t(row[i]) >= uint64_t(bound));
+      else
+        for (int64_t i = 0; i < count; ++i) wrong |= int64_t(uint64_t(row[i * step]) >= uint64_t(bound));
       for (int64_t i = 0; wrong && i < count; ++i)
         if (uint64_t(row[i * step]) >= uint64_t(bound)) ctx.bad_value(position + i, row[i * step], bound);
     });

@@ -43,11 +43,14 @@ struct Moments {
   double n = 0, mean = 0, m2 = 0;
 
   void merge(double other_n, double other_mean, double other_m2) {
-    if (other_n == 0) return;
-    const double delta = other_mean - mean, total = n + other_n;
-    mean += delta * (other_n / total);
-    m2 += other_m2 + delta * delta * (n * other_n / total);
-    n = total;
+    if (n == 0 || other_n == 0) {
+      if (n == 0) n = other_n, mean = other_mean, m2 = other_m2;
+      return;
+    }
+    const double delta = other_mean - mean, share = other_n / (n + other_n);
+    mean += delta * share;
+    m2 += other_m2 + delta * delta * (n * share);
+    n += other_n;
   }
   /// Adds at most kSegment elements. Sums are of distances from a shift near the mean, so that nothing cancels: the mean of the
   /// elements themselves at first, what is known of it later.
@@ -65,8 +68,8 @@ struct Moments {
       const C d = x[i] - shift;
       s1 += d, s2 += d * d;
     }
-    const double a = s1, k = double(count);
-    merge(k, double(shift) + a / k, double(s2) - a * (a / k));
+    const double k = double(count), rest = double(s1) / k;
+    merge(k, double(shift) + rest, double(s2) - double(s1) * rest);
   }
   double variance() const { return n > 0 ? std::max(m2 / n, 0.0) : 0; }
 };

@@ -9,31 +9,41 @@ namespace {
 // Note [Channel norms]
 // Batch and group norm share everything: x (N, C, ...) is seen as `outer` samples of `channels` with one set of statistics for
 // each (sample, group): batch norm is one sample of all N with groups of one channel. What is summed is cut into `parts` by shape
-// alone. Two layouts are fast: rows (channels_last: channels lie side by side, loops run over channels) and planes (NCHW and any
-// other strides: a loop runs over one channel's pixels).
+// alone. Two layouts are fast: rows (channels_last: channels lie side by side, loops run over columns, which are channels) and
+// planes (NCHW and any other strides: a loop runs over one channel's pixels). In NCHW with small planes an image is a row, and
+// `fold` columns, the pixels of a plane, make up a channel.
 
 constexpr int64_t kGrain = 16384;  // elements
 constexpr int64_t kRowBlock = 64;  // rows summed in C before they go into double
+constexpr int64_t kMaxFold = 64;
 
 template <int K> struct ChannelView {
   int64_t n, channels, plane;  // plane: product of the spatial extents
   std::array<const int64_t*, K> strides;
   Walk<K> pixels;  // one plane
-  Walk<K> all;     // everything but the channels
   bool by_rows;
+  int64_t fold = 1;
+  int64_t row_stride[K];
 
-  ChannelView(V x, const std::array<const int64_t*, K>& strides)
+  ChannelView(V x, const std::array<const int64_t*, K>& strides, NormOp op)
       : n(x.sizes[0]), channels(x.sizes[1]), plane(1), strides(strides),
-        pixels(std::span(x.sizes + 2, size_t(x.rank - 2)), spatial(strides)), all(x.shape(), strides, 1) {
+        pixels(std::span(x.sizes + 2, size_t(x.rank - 2)), spatial(strides)) {
     plane = pixels.total;
+    const Walk<K> all(x.shape(), strides, 1);  // everything but the channels
     by_rows = channels > 1 && all.rank == 1;
-    for (const int64_t* s : strides) by_rows = by_rows && s[1] == 1;
+    bool folds = op == NormOp::Batch && plane > 1 && plane <= kMaxFold && n >= 8 && pixels.rank == 1;
+    for (size_t k = 0; k < size_t(K); ++k) {
+      by_rows = by_rows && strides[k][1] == 1;
+      folds = folds && strides[k][1] == plane && pixels.step(int(k)) == 1;
+    }
+    folds = folds && !by_rows;
+    if (folds) by_rows = true, fold = plane;
+    for (int k = 0; k < K; ++k) row_stride[k] = folds ? strides[size_t(k)][0] : all.step(k);
   }
   static std::array<const int64_t*, K> spatial(std::array<const int64_t*, K> strides) {
     for (auto& s : strides) s += 2;
     return strides;
   }
-  int64_t row_stride(int k) const { return all.step(k); }
   /// f(count, offsets) for segments of plane (image, channel).
   template <class F> void segments(int64_t image, int64_t channel, F&& f) const {
     pixels.run(0, plane, [&](int64_t, int64_t count, std::array<int64_t, size_t(K)> at) {
@@ -48,25 +58,27 @@ template <int K> struct ChannelView {
 
 /// How sums are cut.
 struct Cut {
-  int64_t outer, channels, groups, rows, part_rows, parts;  // rows of a sample; parts of part_rows rows
+  int64_t outer, fold, columns, groups, rows, part_rows, parts;  // rows of a sample; parts of part_rows rows
 
   template <int K> Cut(const ChannelView<K>& view, const NormParams& params) {
     const bool batch = params.op == NormOp::Batch;
-    outer = batch ? 1 : view.n, channels = view.channels, groups = batch ? channels : params.groups;
-    rows = batch ? view.n * view.plane : view.plane;
+    outer = batch ? 1 : view.n, fold = view.fold, columns = view.channels * fold;
+    groups = batch ? view.channels : params.groups;
+    rows = (batch ? view.n * view.plane : view.plane) / fold;
     if (view.by_rows) {
       constexpr int64_t kPart = 131072;  // elements
-      const int64_t wanted = std::clamp<int64_t>(rows * channels / kPart, 1, 64);
+      const int64_t wanted = std::clamp<int64_t>(rows * columns / kPart, 1, 64);
       part_rows = std::max<int64_t>(1, (rows + wanted - 1) / wanted);
     } else {
       part_rows = std::max<int64_t>(1, view.plane);
     }
     parts = (rows + part_rows - 1) / part_rows;
   }
-  int64_t per_group() const { return groups ? channels / groups : 0; }
-  int64_t cells() const { return outer * channels; }
+  int64_t channels() const { return columns / fold; }
+  int64_t per_group() const { return groups ? columns / groups : 0; }  // columns
+  int64_t cells() const { return outer * columns; }
   int64_t count(int64_t part) const { return std::min(part_rows, rows - part * part_rows); }
-  int64_t grain() const { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, part_rows * channels)); }
+  int64_t grain() const { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, part_rows * columns)); }
 };
 
 // ---- rows: columns [0, width) of `rows` rows, width <= kSegment ----
@@ -79,6 +91,7 @@ void column_moments(const T* x, int64_t stride, int64_t rows, int64_t width, dou
   std::fill_n(shift, width, C(0));
   for (int64_t r = 0; r < probe; ++r) {
     const C* const row = read_row(x + r * stride, 1, width, buffer);
+#pragma omp simd
     for (int64_t c = 0; c < width; ++c) shift[c] += row[c];
   }
   for (int64_t c = 0; c < width; ++c) shift[c] /= C(probe), mean[c] = m2[c] = 0;
@@ -87,12 +100,14 @@ void column_moments(const T* x, int64_t stride, int64_t rows, int64_t width, dou
     std::fill_n(s1, width, C(0)), std::fill_n(s2, width, C(0));
     for (int64_t r = first; r < first + n; ++r) {
       const C* const row = read_row(x + r * stride, 1, width, buffer);
+#pragma omp simd
       for (int64_t c = 0; c < width; ++c) {
         const C d = row[c] - shift[c];
         s1[c] += d, s2[c] += d * d;
       }
     }
     const double before = double(first), added = double(n), share = added / (before + added), both = before * share;
+#pragma omp simd
     for (int64_t c = 0; c < width; ++c) {
       const double a = s1[c], delta = double(shift[c]) + a / added - mean[c];
       mean[c] += delta * share;
@@ -112,8 +127,10 @@ template <class T, class C> void column_sums(const T* dy, int64_t dy_stride, con
     for (int64_t r = first; r < std::min(rows, first + kRowBlock); ++r) {
       const C* const g = read_row(dy + r * dy_stride, 1, width, dy_buffer);
       const C* const v = read_row(x + r * x_stride, 1, width, x_buffer);
+#pragma omp simd
       for (int64_t c = 0; c < width; ++c) s1[c] += g[c], s2[c] += g[c] * (v[c] - mean[c]);
     }
+#pragma omp simd
     for (int64_t c = 0; c < width; ++c) sum_dy[c] += double(s1[c]), sum_dyx[c] += double(s2[c]);
   }
 }
@@ -123,8 +140,8 @@ template <class F> void for_row_parts(const Cut& cut, F&& f) {
   parallel_for(cut.outer * cut.parts, cut.grain(), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const int64_t sample = i / cut.parts, part = i % cut.parts;
-      for (int64_t c = 0; c < cut.channels; c += kSegment)
-        f(i, c, std::min(kSegment, cut.channels - c), sample * cut.rows + part * cut.part_rows, cut.count(part));
+      for (int64_t c = 0; c < cut.columns; c += kSegment)
+        f(i, c, std::min(kSegment, cut.columns - c), sample * cut.rows + part * cut.part_rows, cut.count(part));
     }
   });
 }
@@ -142,8 +159,8 @@ template <class T> void partial_moments(V x, const ChannelView<2>& view, const C
   const T* const data = x.as<T>();
   if (view.by_rows)
     for_row_parts(cut, [&](int64_t part, int64_t c, int64_t width, int64_t row, int64_t rows) {
-      const int64_t cell = part * cut.channels + c;
-      column_moments<T, C>(data + row * view.row_stride(0) + c, view.row_stride(0), rows, width, mean + cell,
+      const int64_t cell = part * cut.columns + c;
+      column_moments<T, C>(data + row * view.row_stride[0] + c, view.row_stride[0], rows, width, mean + cell,
                            m2 + cell);
     });
   else
@@ -163,15 +180,16 @@ template <class T>
 void apply(const NormOperands& o, const ChannelView<2>& view, const Cut& cut, const Affine<Compute<T>>& k) {
   using C = Compute<T>;
   if (view.by_rows) {
-    const int64_t grain = std::max<int64_t>(1, kGrain / cut.channels);
+    const int64_t grain = std::max<int64_t>(1, kGrain / cut.columns);
     parallel_for(cut.outer * cut.rows, grain, [&](int64_t first, int64_t last) {
       alignas(64) C from[kSegment], to[kSegment];
       for (int64_t r = first; r < last; ++r)
-        for (int64_t c0 = 0; c0 < cut.channels; c0 += kSegment) {
-          const int64_t n = std::min(kSegment, cut.channels - c0), cell = r / cut.rows * cut.channels + c0;
-          const C* const x = read_row(o.x.as<T>() + r * view.row_stride(0) + c0, 1, n, from);
-          T* const place = o.y.as<T>() + r * view.row_stride(1) + c0;
+        for (int64_t c0 = 0; c0 < cut.columns; c0 += kSegment) {
+          const int64_t n = std::min(kSegment, cut.columns - c0), cell = r / cut.rows * cut.columns + c0;
+          const C* const x = read_row(o.x.as<T>() + r * view.row_stride[0] + c0, 1, n, from);
+          T* const place = o.y.as<T>() + r * view.row_stride[1] + c0;
           C* const y = row_target(place, 1, to);
+#pragma omp simd
           for (int64_t c = 0; c < n; ++c) y[c] = (x[c] - k.mean[cell + c]) * k.scale[cell + c] + k.shift[cell + c];
           write_row(place, 1, n, y);
         }
@@ -180,7 +198,7 @@ void apply(const NormOperands& o, const ChannelView<2>& view, const Cut& cut, co
   }
   for_planes(view, [&](int64_t, int64_t image, int64_t channel) {
     alignas(64) C from[kSegment], to[kSegment];
-    const int64_t cell = image / cut.parts * cut.channels + channel, xs = view.pixels.step(0), ys = view.pixels.step(1);
+    const int64_t cell = image / cut.parts * cut.columns + channel, xs = view.pixels.step(0), ys = view.pixels.step(1);
     const C mean = k.mean[cell], scale = k.scale[cell], shift = k.shift[cell];
     view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 2>& at) {
       const C* const x = read_row(o.x.as<T>() + at[0], xs, n, from);
@@ -206,7 +224,7 @@ template <class C> void finish_moments(const NormOperands& o, const Cut& cut, co
       Moments all;
       for (int64_t part = 0; part < cut.parts; ++part)
         for (int64_t c = g * cut.per_group(); c < (g + 1) * cut.per_group(); ++c) {
-          const int64_t cell = (s * cut.parts + part) * cut.channels + c;
+          const int64_t cell = (s * cut.parts + part) * cut.columns + c;
           all.merge(double(cut.count(part)), part_mean[cell], part_m2[cell]);
         }
       mean[s * cut.groups + g] = C(all.mean);
@@ -222,7 +240,7 @@ template <class C> void finish_moments(const NormOperands& o, const Cut& cut, co
 
 template <class T> void norm_channels(Context& ctx, const NormOperands& o, const NormParams& params) {
   using C = Compute<T>;
-  const ChannelView<2> view(o.x, {o.x.strides, o.y.strides});
+  const ChannelView<2> view(o.x, {o.x.strides, o.y.strides}, params.op);
   const Cut cut(view, params);
   const int64_t statistics = cut.outer * cut.groups;
   C* const mean = o.mean.defined() ? staged<C>(ctx, o.mean, false) : ctx.scratch_of<C>(statistics);
@@ -230,7 +248,7 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
   if (params.op == NormOp::Batch && !params.training) {
     const C* const running_mean = staged<C>(ctx, o.running_mean, true);
     const C* const running_var = staged<C>(ctx, o.running_var, true);
-    for (int64_t c = 0; c < cut.channels; ++c)
+    for (int64_t c = 0; c < cut.groups; ++c)
       mean[c] = running_mean[c], rstd[c] = C(1 / std::sqrt(double(running_var[c]) + params.eps));
   } else {
     const int64_t cells = cut.cells() * cut.parts;
@@ -245,8 +263,9 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
   C* const means = ctx.scratch_of<C>(3 * cut.cells());
   C *const scales = means + cut.cells(), *const shifts = scales + cut.cells();
   for (int64_t i = 0; i < cut.cells(); ++i) {
-    const int64_t c = i % cut.channels, g = i / cut.channels * cut.groups + c / cut.per_group();
-    means[i] = mean[g], scales[i] = weight ? rstd[g] * weight[c] : rstd[g], shifts[i] = bias ? bias[c] : C(0);
+    const int64_t c = i % cut.columns, g = i / cut.columns * cut.groups + c / cut.per_group();
+    means[i] = mean[g], scales[i] = weight ? rstd[g] * weight[c / cut.fold] : rstd[g],
+    shifts[i] = bias ? bias[c / cut.fold] : C(0);
   }
   if (cut.rows > 0) apply<T>(o, view, cut, {means, scales, shifts});
 }
@@ -260,16 +279,16 @@ template <class T> void partial_sums(const NormGradOperands& o, const ChannelVie
   const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
   if (view.by_rows) {
     for_row_parts(cut, [&](int64_t part, int64_t c, int64_t width, int64_t row, int64_t rows) {
-      const int64_t cell = part * cut.channels + c;
-      column_sums<T, C>(dy + row * view.row_stride(0) + c, view.row_stride(0), x + row * view.row_stride(1) + c,
-                        view.row_stride(1), rows, width, means + part / cut.parts * cut.channels + c, sum_dy + cell,
+      const int64_t cell = part * cut.columns + c;
+      column_sums<T, C>(dy + row * view.row_stride[0] + c, view.row_stride[0], x + row * view.row_stride[1] + c,
+                        view.row_stride[1], rows, width, means + part / cut.parts * cut.columns + c, sum_dy + cell,
                         sum_dyx + cell);
     });
     return;
   }
   for_planes(view, [&](int64_t cell, int64_t image, int64_t channel) {
     alignas(64) C dy_buffer[kSegment], x_buffer[kSegment];
-    const C mean = means[image / cut.parts * cut.channels + channel];
+    const C mean = means[image / cut.parts * cut.columns + channel];
     double total_dy = 0, total_dyx = 0;
     view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 3>& at) {
       const C* const g = read_row(dy + at[0], view.pixels.step(0), n, dy_buffer);
@@ -291,17 +310,18 @@ template <class T> void apply_grad(const NormGradOperands& o, const ChannelView<
   const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
   T* const dx = o.dx.as<T>();
   if (view.by_rows) {
-    parallel_for(cut.outer * cut.rows, std::max<int64_t>(1, kGrain / cut.channels), [&](int64_t first, int64_t last) {
+    parallel_for(cut.outer * cut.rows, std::max<int64_t>(1, kGrain / cut.columns), [&](int64_t first, int64_t last) {
       alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], to[kSegment];
       for (int64_t r = first; r < last; ++r)
-        for (int64_t c0 = 0; c0 < cut.channels; c0 += kSegment) {
-          const int64_t n = std::min(kSegment, cut.channels - c0), cell = r / cut.rows * cut.channels + c0;
-          const C* const g = read_row(dy + r * view.row_stride(0) + c0, 1, n, dy_buffer);
-          const C* const v = read_row(x + r * view.row_stride(1) + c0, 1, n, x_buffer);
+        for (int64_t c0 = 0; c0 < cut.columns; c0 += kSegment) {
+          const int64_t n = std::min(kSegment, cut.columns - c0), cell = r / cut.rows * cut.columns + c0;
+          const C* const g = read_row(dy + r * view.row_stride[0] + c0, 1, n, dy_buffer);
+          const C* const v = read_row(x + r * view.row_stride[1] + c0, 1, n, x_buffer);
           const C *const mean = k.mean + cell, *const slope = k.slope + cell, *const bend = k.bend + cell,
                          *const shift = k.shift + cell;
-          T* const place = dx + r * view.row_stride(2) + c0;
+          T* const place = dx + r * view.row_stride[2] + c0;
           C* const out = row_target(place, 1, to);
+#pragma omp simd
           for (int64_t c = 0; c < n; ++c) out[c] = slope[c] * g[c] + (bend[c] * (v[c] - mean[c]) + shift[c]);
           write_row(place, 1, n, out);
         }
@@ -310,7 +330,7 @@ template <class T> void apply_grad(const NormGradOperands& o, const ChannelView<
   }
   for_planes(view, [&](int64_t, int64_t image, int64_t channel) {
     alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], to[kSegment];
-    const int64_t cell = image / cut.parts * cut.channels + channel, step = view.pixels.step(2);
+    const int64_t cell = image / cut.parts * cut.columns + channel, step = view.pixels.step(2);
     const C mean = k.mean[cell], slope = k.slope[cell], bend = k.bend[cell], shift = k.shift[cell];
     view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 3>& at) {
       const C* const g = read_row(dy + at[0], view.pixels.step(0), n, dy_buffer);
@@ -325,9 +345,9 @@ template <class T> void apply_grad(const NormGradOperands& o, const ChannelView<
 /// Adds up the parts: afterwards part 0 of each sample holds the sum.
 void merge_parts(const Cut& cut, double* sums) {
   for (int64_t s = 0; s < cut.outer; ++s) {
-    double* const to = sums + s * cut.parts * cut.channels;
+    double* const to = sums + s * cut.parts * cut.columns;
     for (int64_t part = 1; part < cut.parts; ++part)
-      for (int64_t c = 0; c < cut.channels; ++c) to[c] += to[part * cut.channels + c];
+      for (int64_t c = 0; c < cut.columns; ++c) to[c] += to[part * cut.columns + c];
   }
 }
 
@@ -335,11 +355,14 @@ template <class C> void weight_gradients(Context& ctx, const NormGradOperands& o
                                          const double* sum_dyx, const C* rstd) {
   C* const dweight = staged<C>(ctx, o.dweight, false);
   C* const dbias = staged<C>(ctx, o.dbias, false);
-  for (int64_t c = 0; c < cut.channels; ++c) {
+  for (int64_t c = 0; c < cut.channels(); ++c) {
     double w = 0, b = 0;
     for (int64_t s = 0; cut.parts > 0 && s < cut.outer; ++s) {
-      const int64_t cell = s * cut.parts * cut.channels + c;
-      b += sum_dy[cell], w += sum_dyx[cell] * double(rstd[s * cut.groups + c / cut.per_group()]);
+      const double r = double(rstd[s * cut.groups + c * cut.fold / cut.per_group()]);
+      for (int64_t column = c * cut.fold; column < (c + 1) * cut.fold; ++column) {
+        const int64_t cell = s * cut.parts * cut.columns + column;
+        b += sum_dy[cell], w += sum_dyx[cell] * r;
+      }
     }
     if (dweight) dweight[c] = C(w);
     if (dbias) dbias[c] = C(b);
@@ -355,7 +378,7 @@ template <class C> void weight_gradients(Context& ctx, const NormGradOperands& o
 template <class T> void norm_channels_backward(Context& ctx, const NormGradOperands& o, const NormParams& params) {
   using C = Compute<T>;
   const bool wants_x = o.dx.defined(), fixed = params.op == NormOp::Batch && !params.training;
-  const ChannelView<3> view(o.x, {o.dy.strides, o.x.strides, wants_x ? o.dx.strides : o.x.strides});
+  const ChannelView<3> view(o.x, {o.dy.strides, o.x.strides, wants_x ? o.dx.strides : o.x.strides}, params.op);
   const Cut cut(view, params);
   const int64_t cells = cut.cells(), partial = cells * cut.parts;
   const C* const mean = staged<C>(ctx, o.mean, true);
@@ -364,11 +387,12 @@ template <class T> void norm_channels_backward(Context& ctx, const NormGradOpera
   C* const block = ctx.scratch_of<C>(4 * cells);
   const AffineGrad<C> k{block, block + cells, block + 2 * cells, block + 3 * cells};
   const auto group_of = [&](int64_t cell) {
-    return cell / cut.channels * cut.groups + cell % cut.channels / cut.per_group();
+    return cell / cut.columns * cut.groups + cell % cut.columns / cut.per_group();
   };
   for (int64_t i = 0; i < cells; ++i) {
     const int64_t g = group_of(i);
-    k.mean[i] = mean[g], k.slope[i] = weight ? rstd[g] * weight[i % cut.channels] : rstd[g], k.bend[i] = k.shift[i] = 0;
+    k.mean[i] = mean[g], k.slope[i] = weight ? rstd[g] * weight[i % cut.columns / cut.fold] : rstd[g],
+    k.bend[i] = k.shift[i] = 0;
   }
   double* sum_dy = nullptr;
   if (!fixed || o.dweight.defined() || o.dbias.defined()) {
@@ -381,11 +405,11 @@ template <class T> void norm_channels_backward(Context& ctx, const NormGradOpera
       const int64_t per_group = cut.per_group();
       const double count = double(cut.rows * per_group);
       for (int64_t first = 0; first < cells; first += per_group) {  // one group
-        const int64_t s = first / cut.channels, c0 = first % cut.channels, from = s * cut.parts * cut.channels + c0;
+        const int64_t s = first / cut.columns, c0 = first % cut.columns, from = s * cut.parts * cut.columns + c0;
         const double r = double(rstd[group_of(first)]);
         double a = 0, b = 0;
         for (int64_t c = 0; c < per_group; ++c) {
-          const double w = weight ? double(weight[c0 + c]) : 1;
+          const double w = weight ? double(weight[(c0 + c) / cut.fold]) : 1;
           a += w * sum_dy[from + c], b += w * sum_dyx[from + c];
         }
         for (int64_t c = first; c < first + per_group; ++c)

@@ -95,10 +95,17 @@ template <class C> struct WeightSums {
     if (dbias) std::fill_n(dbias + part * width, width, C(0));
   }
   void add(int64_t part, int64_t position, int64_t n, const C* dy, const C* x, C mean, C rstd) const {
-    if (C* const to = dweight ? dweight + part * width + position : nullptr)
-      for (int64_t i = 0; i < n; ++i) to[i] += dy[i] * ((x[i] - mean) * rstd);
-    if (C* const to = dbias ? dbias + part * width + position : nullptr)
-      for (int64_t i = 0; i < n; ++i) to[i] += dy[i];
+    C* const w = dweight ? dweight + part * width + position : nullptr;
+    C* const b = dbias ? dbias + part * width + position : nullptr;
+    if (w && b) {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) w[i] += dy[i] * ((x[i] - mean) * rstd), b[i] += dy[i];
+      return;
+    }
+    if (w)
+      for (int64_t i = 0; i < n; ++i) w[i] += dy[i] * ((x[i] - mean) * rstd);
+    if (b)
+      for (int64_t i = 0; i < n; ++i) b[i] += dy[i];
   }
   void finish(Context& ctx, const C* from, V out) const {
     if (!from) return;

@@ -75,20 +75,30 @@ void softmax_tile(T* y, const T* x, const Lanes<2>& lanes, int64_t width, C* til
   for (int64_t k = 0; k < lanes.size; ++k) {
     C* const row = tile + k * width;
     const C* const from = read_row(x + k * lanes.step[1], x_step, width, row);
+#pragma omp simd
     for (int64_t j = 0; j < width; ++j) row[j] = from[j], top[j] = from[j] > top[j] ? from[j] : top[j];
   }
   for (int64_t k = 0; k < lanes.size; ++k) {
     C* const row = tile + k * width;
-    for (int64_t j = 0; j < width; ++j) {
-      const C d = row[j] - top[j], e = math::exp(d);
-      row[j] = log ? d : e, sum[j] += e;
+    if (log) {
+#pragma omp simd
+      for (int64_t j = 0; j < width; ++j) row[j] -= top[j], sum[j] += math::exp(row[j]);
+    } else {
+#pragma omp simd
+      for (int64_t j = 0; j < width; ++j) row[j] = math::exp(row[j] - top[j]), sum[j] += row[j];
     }
   }
   for (int64_t j = 0; j < width; ++j) sum[j] = log ? math::log(sum[j]) : 1 / sum[j];
   for (int64_t k = 0; k < lanes.size; ++k) {
     C* const row = tile + k * width;
     C* const to = row_target(y + k * lanes.step[0], y_step, row);
-    for (int64_t j = 0; j < width; ++j) to[j] = log ? row[j] - sum[j] : row[j] * sum[j];
+    if (log) {
+#pragma omp simd
+      for (int64_t j = 0; j < width; ++j) to[j] = row[j] - sum[j];
+    } else {
+#pragma omp simd
+      for (int64_t j = 0; j < width; ++j) to[j] = row[j] * sum[j];
+    }
     write_row(y + k * lanes.step[0], y_step, width, to);
   }
 }
@@ -147,15 +157,24 @@ void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, in
   std::fill_n(sum, width, C(0));
   for (int64_t k = 0; k < lanes.size; ++k) {
     const C *const g = row_of(dy, 1, k, g_buffer), *const v = row_of(y, 2, k, y_buffer);
-    for (int64_t j = 0; j < width; ++j) sum[j] += log ? g[j] : g[j] * v[j];
+    if (log) {
+#pragma omp simd
+      for (int64_t j = 0; j < width; ++j) sum[j] += g[j];
+    } else {
+#pragma omp simd
+      for (int64_t j = 0; j < width; ++j) sum[j] += g[j] * v[j];
+    }
   }
   for (int64_t k = 0; k < lanes.size; ++k) {
     const C *const g = row_of(dy, 1, k, g_buffer), *const v = row_of(y, 2, k, y_buffer);
     C* const to = row_target(dx + k * lanes.step[0], lanes.others.step(0), g_buffer);
-    if (log)
+    if (log) {
+#pragma omp simd
       for (int64_t j = 0; j < width; ++j) to[j] = g[j] - math::exp(v[j]) * sum[j];
-    else
+    } else {
+#pragma omp simd
       for (int64_t j = 0; j < width; ++j) to[j] = (g[j] - sum[j]) * v[j];
+    }
     write_row(dx + k * lanes.step[0], lanes.others.step(0), width, to);
   }
 }

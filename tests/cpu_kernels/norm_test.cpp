@@ -27,6 +27,7 @@ std::vector<Case> all_cases() {
     add(NormOp::Batch, 1, 1, training, {300, 3}, {1, 0});
     add(NormOp::Batch, 1, 1, training, {2, 3, 40, 40}, {0, 1, 2, 3});
     add(NormOp::Batch, 1, 1, training, {2, 1, 33}, {0, 1, 2});
+    add(NormOp::Batch, 1, 1, training, {20, 3, 2, 3}, {0, 1, 2, 3});
   }
   add(NormOp::Group, 1, 2, true, {3, 6, 5, 7}, {0, 1, 2, 3});
   add(NormOp::Group, 1, 3, true, {3, 6, 5, 7}, {0, 2, 3, 1});
