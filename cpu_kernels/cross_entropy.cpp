@@ -118,12 +118,13 @@ void cross_entropy(Context& ctx, V losses, V lse, V logits, V target, V weight, 
     using C = Compute<T>;
     const Weights<C> weights(ctx, weight, params, samples.classes);
     const bool direct = std::is_same_v<C, T> && samples.class_step == 1 && !samples.tiled;
-    const int64_t elements = direct ? 0 : samples.classes * (samples.tiled ? kTileWidth : 1);
+    const int64_t wanted = tile_width(samples.classes, sizeof(C));
+    const int64_t elements = direct ? 0 : samples.classes * (samples.tiled ? wanted : 1);
     for_lanes<C>(ctx, walk, samples.classes, elements,
                  [&](C* buffer, int64_t position, int64_t count, const std::array<int64_t, 5>& at) {
                    alignas(64) C sums[kTileWidth], smooth[kTileWidth], loss[kTileWidth];
-                   for (int64_t done = 0; done < count; done += kTileWidth) {
-                     const int64_t width = std::min(kTileWidth, count - done);
+                   for (int64_t done = 0; done < count; done += wanted) {
+                     const int64_t width = std::min(wanted, count - done);
                      const T* const x = logits.as<T>() + at[0] + done * walk.step(0);
                      if (samples.tiled) reduce_tile(x, samples, width, weights, buffer, sums, smooth);
                      else reduce_rows(x, samples, width, weights, buffer, sums, smooth);

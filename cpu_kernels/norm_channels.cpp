@@ -77,6 +77,13 @@ struct Cut {
   int64_t channels() const { return columns / fold; }
   int64_t per_group() const { return groups ? columns / groups : 0; }  // columns
   int64_t cells() const { return outer * columns; }
+  /// f(cell, set of statistics, channel) for each (sample, column).
+  template <class F> void each(F&& f) const {
+    for (int64_t s = 0, cell = 0; s < outer; ++s)
+      for (int64_t g = 0, channel = 0; g < groups; ++g)
+        for (int64_t end = channel + per_group() / fold; channel < end; ++channel)
+          for (int64_t i = 0; i < fold; ++i) f(cell++, s * groups + g, channel);
+  }
   int64_t count(int64_t part) const { return std::min(part_rows, rows - part * part_rows); }
   int64_t grain() const { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, part_rows * columns)); }
 };
@@ -209,30 +216,24 @@ void apply(const NormOperands& o, const ChannelView<2>& view, const Cut& cut, co
   });
 }
 
-void update_running(V running, double value, double momentum, int64_t channel) {
-  double old;
-  load_row(running, channel * running.strides[0], 0, 1, &old);
-  old += momentum * (value - old);
-  store_row(running, channel * running.strides[0], 0, 1, &old);
-}
-
-/// Statistics of each (sample, group) from those of the parts; running statistics follow.
-template <class C> void finish_moments(const NormOperands& o, const Cut& cut, const NormParams& params,
-                                       const double* part_mean, const double* part_m2, C* mean, C* rstd) {
+/// Statistics of each (sample, group) from those of the parts; the running statistics of batch norm follow.
+template <class C> void finish_moments(const Cut& cut, const NormParams& params, const double* part_mean,
+                                       const double* part_m2, C* mean, C* rstd, C* running_mean, C* running_var) {
+  const int64_t per_group = cut.per_group();
   for (int64_t s = 0; s < cut.outer; ++s)
     for (int64_t g = 0; g < cut.groups; ++g) {
       Moments all;
-      for (int64_t part = 0; part < cut.parts; ++part)
-        for (int64_t c = g * cut.per_group(); c < (g + 1) * cut.per_group(); ++c) {
-          const int64_t cell = (s * cut.parts + part) * cut.columns + c;
-          all.merge(double(cut.count(part)), part_mean[cell], part_m2[cell]);
-        }
+      for (int64_t part = 0; part < cut.parts; ++part) {
+        const double count = double(cut.count(part));
+        const int64_t first = (s * cut.parts + part) * cut.columns + g * per_group;
+        for (int64_t cell = first; cell < first + per_group; ++cell) all.merge(count, part_mean[cell], part_m2[cell]);
+      }
       mean[s * cut.groups + g] = C(all.mean);
       rstd[s * cut.groups + g] = C(1 / std::sqrt(all.variance() + params.eps));
-      if (params.op != NormOp::Batch || all.n == 0) continue;
-      if (o.running_mean.defined()) update_running(o.running_mean, all.mean, params.momentum, g);
-      if (o.running_var.defined())
-        update_running(o.running_var, all.n > 1 ? all.m2 / (all.n - 1) : 0, params.momentum, g);
+      if (all.n == 0) continue;
+      if (running_mean) running_mean[g] += C(params.momentum) * (C(all.mean) - running_mean[g]);
+      if (running_var)
+        running_var[g] += C(params.momentum) * (C(all.n > 1 ? all.m2 / (all.n - 1) : 0) - running_var[g]);
     }
 }
 
@@ -245,16 +246,17 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
   const int64_t statistics = cut.outer * cut.groups;
   C* const mean = o.mean.defined() ? staged<C>(ctx, o.mean, false) : ctx.scratch_of<C>(statistics);
   C* const rstd = o.rstd.defined() ? staged<C>(ctx, o.rstd, false) : ctx.scratch_of<C>(statistics);
+  C* const running_mean = staged<C>(ctx, o.running_mean, true);
+  C* const running_var = staged<C>(ctx, o.running_var, true);
   if (params.op == NormOp::Batch && !params.training) {
-    const C* const running_mean = staged<C>(ctx, o.running_mean, true);
-    const C* const running_var = staged<C>(ctx, o.running_var, true);
     for (int64_t c = 0; c < cut.groups; ++c)
       mean[c] = running_mean[c], rstd[c] = C(1 / std::sqrt(double(running_var[c]) + params.eps));
   } else {
     const int64_t cells = cut.cells() * cut.parts;
     double* const partial = ctx.scratch_of<double>(2 * cells);
     if (cut.rows > 0) partial_moments<T>(o.x, view, cut, partial, partial + cells);
-    finish_moments(o, cut, params, partial, partial + cells, mean, rstd);
+    finish_moments(cut, params, partial, partial + cells, mean, rstd, running_mean, running_var);
+    unstage(o.running_mean, running_mean), unstage(o.running_var, running_var);
   }
   if (o.mean.defined()) unstage(o.mean, mean);
   if (o.rstd.defined()) unstage(o.rstd, rstd);
@@ -262,11 +264,9 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
   const C* const bias = staged<C>(ctx, o.bias, true);
   C* const means = ctx.scratch_of<C>(3 * cut.cells());
   C *const scales = means + cut.cells(), *const shifts = scales + cut.cells();
-  for (int64_t i = 0; i < cut.cells(); ++i) {
-    const int64_t c = i % cut.columns, g = i / cut.columns * cut.groups + c / cut.per_group();
-    means[i] = mean[g], scales[i] = weight ? rstd[g] * weight[c / cut.fold] : rstd[g],
-    shifts[i] = bias ? bias[c / cut.fold] : C(0);
-  }
+  cut.each([&](int64_t i, int64_t g, int64_t c) {
+    means[i] = mean[g], scales[i] = weight ? rstd[g] * weight[c] : rstd[g], shifts[i] = bias ? bias[c] : C(0);
+  });
   if (cut.rows > 0) apply<T>(o, view, cut, {means, scales, shifts});
 }
 
@@ -371,6 +371,26 @@ template <class C> void weight_gradients(Context& ctx, const NormGradOperands& o
   if (dbias) unstage(o.dbias, dbias);
 }
 
+/// What the averages over all that share statistics add to dx.
+template <class C> void fill_bends(const Cut& cut, const double* sum_dy, const double* sum_dyx, const C* rstd,
+                                   const C* weight, const AffineGrad<C>& k) {
+  const int64_t per_group = cut.per_group(), channels = per_group / cut.fold;
+  const double count = double(cut.rows * per_group);
+  for (int64_t s = 0; s < cut.outer; ++s)
+    for (int64_t g = 0; g < cut.groups; ++g) {
+      const double r = double(rstd[s * cut.groups + g]);
+      double a = 0, b = 0;
+      for (int64_t c = 0; c < channels; ++c) {
+        const double w = weight ? double(weight[g * channels + c]) : 1;
+        const int64_t from = s * cut.parts * cut.columns + g * per_group + c * cut.fold;
+        for (int64_t i = from; i < from + cut.fold; ++i) a += w * sum_dy[i], b += w * sum_dyx[i];
+      }
+      const int64_t first = s * cut.columns + g * per_group;
+      std::fill_n(k.shift + first, per_group, C(-r * a / count));
+      std::fill_n(k.bend + first, per_group, C(-r * r * r * b / count));
+    }
+}
+
 }  // namespace
 
 // With xhat = (x - mean) rstd and g = dy weight: dx = rstd (g - avg(g) - xhat avg(g xhat)), averages over what shares statistics;
@@ -386,14 +406,9 @@ template <class T> void norm_channels_backward(Context& ctx, const NormGradOpera
   const C* const weight = staged<C>(ctx, o.weight, true);
   C* const block = ctx.scratch_of<C>(4 * cells);
   const AffineGrad<C> k{block, block + cells, block + 2 * cells, block + 3 * cells};
-  const auto group_of = [&](int64_t cell) {
-    return cell / cut.columns * cut.groups + cell % cut.columns / cut.per_group();
-  };
-  for (int64_t i = 0; i < cells; ++i) {
-    const int64_t g = group_of(i);
-    k.mean[i] = mean[g], k.slope[i] = weight ? rstd[g] * weight[i % cut.columns / cut.fold] : rstd[g],
-    k.bend[i] = k.shift[i] = 0;
-  }
+  cut.each([&](int64_t i, int64_t g, int64_t c) {
+    k.mean[i] = mean[g], k.slope[i] = weight ? rstd[g] * weight[c] : rstd[g], k.bend[i] = k.shift[i] = 0;
+  });
   double* sum_dy = nullptr;
   if (!fixed || o.dweight.defined() || o.dbias.defined()) {
     sum_dy = ctx.scratch_of<double>(2 * partial);
@@ -401,21 +416,7 @@ template <class T> void norm_channels_backward(Context& ctx, const NormGradOpera
     if (cut.rows > 0) partial_sums<T>(o, view, cut, k.mean, sum_dy, sum_dyx);
     merge_parts(cut, sum_dy), merge_parts(cut, sum_dyx);
     weight_gradients(ctx, o, cut, sum_dy, sum_dyx, rstd);
-    if (!fixed && cut.rows > 0) {
-      const int64_t per_group = cut.per_group();
-      const double count = double(cut.rows * per_group);
-      for (int64_t first = 0; first < cells; first += per_group) {  // one group
-        const int64_t s = first / cut.columns, c0 = first % cut.columns, from = s * cut.parts * cut.columns + c0;
-        const double r = double(rstd[group_of(first)]);
-        double a = 0, b = 0;
-        for (int64_t c = 0; c < per_group; ++c) {
-          const double w = weight ? double(weight[(c0 + c) / cut.fold]) : 1;
-          a += w * sum_dy[from + c], b += w * sum_dyx[from + c];
-        }
-        for (int64_t c = first; c < first + per_group; ++c)
-          k.shift[c] = C(-r * a / count), k.bend[c] = C(-r * r * r * b / count);
-      }
-    }
+    if (!fixed && cut.rows > 0) fill_bends(cut, sum_dy, sum_dyx, rstd, weight, k);
   }
   if (wants_x && cut.rows > 0) apply_grad<T>(o, view, cut, k);
 }

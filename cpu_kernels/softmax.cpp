@@ -25,8 +25,6 @@ template <int K> struct Lanes {
     }
     tiled = others.inner() >= 4 && ((side_by_side && !adjacent) || size <= kShortLane);
   }
-  /// Lanes of a tile: as many as a buffer in the L1 cache takes.
-  int64_t width(int64_t element) const { return std::clamp<int64_t>(32768 / element / size, 16, kTileWidth); }
 };
 
 /// y = softmax(x) of one lane; y may be x. All -inf gives NaN.
@@ -105,7 +103,7 @@ void softmax_tile(T* y, const T* x, const Lanes<2>& lanes, int64_t width, C* til
 
 template <class T> void softmax_tiles(Context& ctx, V y, V x, const Lanes<2>& lanes, bool log) {
   using C = Compute<T>;
-  const int64_t wanted = lanes.width(sizeof(C));
+  const int64_t wanted = tile_width(lanes.size, sizeof(C));
   for_lanes<C>(ctx, lanes.others, lanes.size, lanes.size * wanted,
                [&](C* tile, int64_t, int64_t count, const std::array<int64_t, 2>& at) {
                  for (int64_t j = 0; j < count; j += wanted)
@@ -147,30 +145,29 @@ template <class T> void softmax_grad_rows(Context& ctx, V dx, V dy, V y, const L
                });
 }
 
-template <class T>
-void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, int64_t width, bool log) {
-  using C = Compute<T>;
-  alignas(64) C sum[kTileWidth], g_buffer[kTileWidth], y_buffer[kTileWidth];
-  const auto row_of = [&](const T* from, int operand, int64_t k, C* buffer) {
-    return read_row(from + k * lanes.step[size_t(operand)], lanes.others.step(operand), width, buffer);
-  };
+/// tile: 2 size * width elements, where dy and y stay between the two passes: neighbours in a lane may be a power of two apart.
+template <class T, class C>
+void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, int64_t width, C* tile, bool log) {
+  alignas(64) C sum[kTileWidth];
   std::fill_n(sum, width, C(0));
   for (int64_t k = 0; k < lanes.size; ++k) {
-    const C *const g = row_of(dy, 1, k, g_buffer), *const v = row_of(y, 2, k, y_buffer);
+    C *const g = tile + 2 * k * width, *const v = g + width;
+    const C* const from_g = read_row(dy + k * lanes.step[1], lanes.others.step(1), width, g);
+    const C* const from_v = read_row(y + k * lanes.step[2], lanes.others.step(2), width, v);
     if (log) {
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) sum[j] += g[j];
+      for (int64_t j = 0; j < width; ++j) g[j] = from_g[j], v[j] = math::exp(from_v[j]), sum[j] += g[j];
     } else {
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) sum[j] += g[j] * v[j];
+      for (int64_t j = 0; j < width; ++j) g[j] = from_g[j], v[j] = from_v[j], sum[j] += g[j] * v[j];
     }
   }
   for (int64_t k = 0; k < lanes.size; ++k) {
-    const C *const g = row_of(dy, 1, k, g_buffer), *const v = row_of(y, 2, k, y_buffer);
-    C* const to = row_target(dx + k * lanes.step[0], lanes.others.step(0), g_buffer);
+    const C *const g = tile + 2 * k * width, *const v = g + width;
+    C* const to = row_target(dx + k * lanes.step[0], lanes.others.step(0), tile + 2 * k * width);
     if (log) {
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) to[j] = g[j] - math::exp(v[j]) * sum[j];
+      for (int64_t j = 0; j < width; ++j) to[j] = g[j] - v[j] * sum[j];
     } else {
 #pragma omp simd
       for (int64_t j = 0; j < width; ++j) to[j] = (g[j] - sum[j]) * v[j];
@@ -180,12 +177,14 @@ void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, in
 }
 
 template <class T> void softmax_grad_tiles(Context& ctx, V dx, V dy, V y, const Lanes<3>& lanes, bool log) {
+  using C = Compute<T>;
   const Walk<3>& others = lanes.others;
-  for_lanes<Compute<T>>(
-      ctx, others, lanes.size, 0, [&](auto*, int64_t, int64_t count, const std::array<int64_t, 3>& at) {
-        for (int64_t j = 0; j < count; j += kTileWidth)
+  const int64_t wanted = tile_width(lanes.size, 2 * sizeof(C)), elements = 2 * lanes.size * wanted;
+  for_lanes<C>(
+      ctx, others, lanes.size, elements, [&](C* tile, int64_t, int64_t count, const std::array<int64_t, 3>& at) {
+        for (int64_t j = 0; j < count; j += wanted)
           softmax_grad_tile(dx.as<T>() + at[0] + j * others.step(0), dy.as<T>() + at[1] + j * others.step(1),
-                            y.as<T>() + at[2] + j * others.step(2), lanes, std::min(kTileWidth, count - j), log);
+                            y.as<T>() + at[2] + j * others.step(2), lanes, std::min(wanted, count - j), tile, log);
       });
 }
 

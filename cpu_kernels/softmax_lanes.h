@@ -8,9 +8,14 @@
 // side by side, or that are too short to fill a vector, are taken together, kTileWidth at most: the inner loop runs across them.
 namespace tapir::inline v0::cpu {
 
-inline constexpr int64_t kTileWidth = 64;    // lanes
+inline constexpr int64_t kTileWidth = 256;   // lanes
 inline constexpr int64_t kShortLane = 32;    // elements
 inline constexpr int64_t kLaneGrain = 4096;  // elements: the work of a lane is mostly exp()
+
+/// Lanes of a tile of which each element takes `bytes`: as many as fit well in the L2 cache.
+inline int64_t tile_width(int64_t size, int64_t bytes) {
+  return std::clamp<int64_t>(131072 / bytes / std::max<int64_t>(1, size) / 16 * 16, 16, kTileWidth);
+}
 
 /// Calls f(buffer, position, count, offsets) in parallel for the rows of `walk`; each thread's buffer holds `elements` of C.
 template <class C, int K, class F>
