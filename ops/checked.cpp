@@ -14,21 +14,29 @@ const bool fused_checks = asked();
 
 static double rounding(DType t) { return t == kFloat64 ? 1e-9 : t == kFloat32 ? 1e-4 : t == kFloat16 ? 1e-2 : 4e-2; }
 
-void compare_results(const char* op, const Tensor& fused, const Tensor& composite) {
-  check_internal(fused.shape() == composite.shape(), "[{}] the fused kernel gave {}, its composite form {}", op, fused, composite);
-  const auto a = fused.to_vector<double>(), b = composite.to_vector<double>();
-  double scale = 0, worst = 0;
-  size_t where = 0;
-  for (double v : b)
+static double largest(const std::vector<double>& values) {
+  double scale = 0;
+  for (double v : values)
     if (std::isfinite(v)) scale = std::max(scale, std::abs(v));
+  return scale;
+}
+
+void compare_results(const char* op, const Tensor& fused, const Tensor& composite, const Tensor& terms) {
+  check_internal(fused.shape() == composite.shape(), "[{}] the fused kernel gave {}, its composite form {}", op, fused,
+                 composite);
+  const auto a = fused.to_vector<double>(), b = composite.to_vector<double>();
+  double scale = std::max(largest(b), 1e-3), worst = 0;
+  if (terms.defined()) scale = std::max(scale, largest(terms.to_vector<double>()));
+  size_t where = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
     const double difference = std::abs(a[i] - b[i]);
     if (std::isnan(difference) || difference > worst) worst = std::isnan(difference) ? INFINITY : difference, where = i;
   }
-  const double bound = rounding(fused.dtype()) * std::max(scale, 1e-3);
-  check_internal(worst <= bound, "[{}] the fused kernel and its composite form differ by {} at position {}: {} and {} (allowed {})", op, worst, int64_t(where), a.empty() ? 0.0 : a[where],
-                 b.empty() ? 0.0 : b[where], bound);
+  const double bound = rounding(fused.dtype()) * scale;
+  check_internal(worst <= bound,
+                 "[{}] the fused kernel and its composite form differ by {} at position {}: {} and {} (allowed {})", op,
+                 worst, int64_t(where), a.empty() ? 0.0 : a[where], b.empty() ? 0.0 : b[where], bound);
 }
 
 }  // namespace tapir::inline v0

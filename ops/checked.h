@@ -9,11 +9,13 @@ namespace tapir::inline v0 {
 
 /// TAPIR_CHECK=1 was set when the program started.
 extern const bool fused_checks;
-/// InternalError with the largest difference, where two results of one operation differ by more than rounding.
-void compare_results(const char* op, const Tensor& fused, const Tensor& composite);
+/// InternalError with the largest difference, where two results of one operation differ by more than rounding of their own numbers, or
+/// of those in `terms`, where they are small differences of such.
+void compare_results(const char* op, const Tensor& fused, const Tensor& composite, const Tensor& terms = {});
 /// compare_fused("softmax", y, [&] { return softmax_composite(x, dim); });
 template <class F> void compare_fused(const char* op, const Tensor& fused, F&& composite) {
-  if (!fused_checks) [[likely]] return;
+  if (!fused_checks) [[likely]]
+    return;
   NoGrad guard;
   compare_results(op, fused, composite());
 }

@@ -9,7 +9,8 @@ namespace tapir::inline v0 {
 
 /// Element i stays where the i-th uniform number is at least p.
 static Tensor dropout_composite(const Tensor& x, const DropoutParams& params) {
-  Tensor u = empty(x.shape(), {.device = x.device()}), keep = empty(x.shape(), {.dtype = kBool, .device = x.device()}), y = empty_like(x);
+  Tensor u = empty(x.shape(), {.device = x.device()}), keep = empty(x.shape(), {.dtype = kBool, .device = x.device()}),
+         y = empty_like(x);
   backend(x).random(context(x), u, {}, {.op = RandomOp::Uniform, .seed = params.seed, .offset = params.offset});
   backend(x).binary(context(x), keep, u, TensorView(params.p, kFloat32), {BinaryOp::Ge});
   const Tensor scaled = params.p < 1 ? div(x.detach(), 1 - params.p) : x;

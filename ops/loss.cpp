@@ -26,7 +26,8 @@ Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index);
 Tensor place_classes(const char* op, const Tensor& g, const Tensor& index, const Shape& shape) {
   Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
   backend(g).scatter(context(g), y, index, view_as(g, index.shape(), g.dtype()), {.dim = 1});
-  return record(op, y, {g}, save(index), [op](const Tensor& u, const Tensor& index) { return Grads{pick_classes(op, u, index)}; });
+  return record(op, y, {g}, save(index),
+                [op](const Tensor& u, const Tensor& index) { return Grads{pick_classes(op, u, index)}; });
 }
 /// x (N, C, ...) at the classes of index (N, 1, ...).
 Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index) {
@@ -35,7 +36,9 @@ Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index) {
   backend(x).gather(ctx, y, x, index, {.dim = 1});
   check_values(ctx, format("[{}] target {value} at position {position} is out of bounds for {bound} classes", op));
   const Shape shape = x.shape();
-  return record(op, y, {x}, save(index), [op, shape](const Tensor& g, const Tensor& index) { return Grads{place_classes(op, g, index, shape)}; });
+  return record(op, y, {x}, save(index), [op, shape](const Tensor& g, const Tensor& index) {
+    return Grads{place_classes(op, g, index, shape)};
+  });
 }
 
 /// What labels (N, ...) say, with an axis of classes: constants of the tape.
@@ -69,18 +72,21 @@ Tensor along_classes(const Tensor& weight, int64_t rank) {
 /// A of (N, C, ...) such that the losses are sum_c A_c log softmax(logits)_c.
 Tensor class_factors(const Shape& shape, const Labels& labels, const Tensor& weight, const NllParams& p, DType dtype) {
   NoGrad guard;
-  const Tensor picked = place_classes("cross_entropy", mul(labels.factor(weight, dtype), p.label_smoothing - 1), labels.index, shape);
+  const Tensor picked =
+      place_classes("cross_entropy", mul(labels.factor(weight, dtype), p.label_smoothing - 1), labels.index, shape);
   if (p.label_smoothing == 0) return picked;
   const Tensor uniform = mul(to(labels.valid, dtype), p.label_smoothing / double(shape[1]));
   return sub(picked, weight.defined() ? mul(uniform, to(along_classes(weight, shape.size()), dtype)) : uniform);
 }
 
-Tensor cross_entropy_composite(const Tensor& logits, const Tensor& target, const Tensor& weight, const NllParams& p, DType dtype) {
+Tensor cross_entropy_composite(const Tensor& logits, const Tensor& target, const Tensor& weight, const NllParams& p,
+                               DType dtype) {
   const Tensor a = class_factors(logits.shape(), Labels(target, p.ignore_index), weight, p, dtype);
   return sum(where(ne(a, 0), mul(a, log_softmax(to(logits, dtype), 1)), 0), 1);
 }
 /// dlogits = g (A - softmax(logits) sum_c A_c), in differentiable operations.
-Tensor cross_entropy_gradient(const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight, const NllParams& p) {
+Tensor cross_entropy_gradient(const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight,
+                              const NllParams& p) {
   const Labels labels(target, p.ignore_index);
   const Tensor a = class_factors(logits.shape(), labels, weight, p, g.dtype());
   const Tensor wide = where(labels.valid, unsqueeze(g, 1), 0);  // not a product: g is infinite where all are ignored
@@ -94,23 +100,30 @@ Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& we
   Context& ctx = context(logits);
   backend(logits).cross_entropy(ctx, losses, lse, logits, target, weight, p);
   check_values(ctx, "[cross_entropy] target {value} at position {position} is out of bounds for {bound} classes");
-  compare_fused("cross_entropy", losses, [&] { return cross_entropy_composite(logits, target, weight, p, losses.dtype()); });
-  return record("cross_entropy", losses, {logits}, save(logits, target, weight, lse),
-                [p](const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight, const Tensor& lse) {
-                  if (modes.grad) return Grads{cross_entropy_gradient(g, logits, target, weight, p)};
-                  Tensor dlogits = empty_like(logits);
-                  backend(logits).cross_entropy_backward(context(logits), dlogits, g, lse, logits, target, weight, p);
-                  compare_fused("cross_entropy_backward", dlogits, [&] { return cross_entropy_gradient(g, logits, target, weight, p); });
-                  return Grads{dlogits};
-                });
+  compare_fused("cross_entropy", losses,
+                [&] { return cross_entropy_composite(logits, target, weight, p, losses.dtype()); });
+  return record(
+      "cross_entropy", losses, {logits}, save(logits, target, weight, lse),
+      [p](const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight, const Tensor& lse) {
+        if (modes.grad) return Grads{cross_entropy_gradient(g, logits, target, weight, p)};
+        Tensor dlogits = empty_like(logits);
+        backend(logits).cross_entropy_backward(context(logits), dlogits, g, lse, logits, target, weight, p);
+        compare_fused("cross_entropy_backward", dlogits,
+                      [&] { return cross_entropy_gradient(g, logits, target, weight, p); });
+        return Grads{dlogits};
+      });
 }
 
 /// -sum_c w_c t_c log softmax(input)_c for probabilities t.
 Tensor probability_losses(const Tensor& input, const Tensor& target, const CrossEntropyOptions& o) {
-  check(target.shape() == input.shape(), "[cross_entropy] expected probabilities of the input's shape {}, or labels of an integer dtype, got {}", input.shape(), target);
-  check(o.ignore_index < 0, "[cross_entropy] ignore_index is not supported for floating point target, got {}", o.ignore_index);
+  check(target.shape() == input.shape(),
+        "[cross_entropy] expected probabilities of the input's shape {}, or labels of an integer dtype, got {}",
+        input.shape(), target);
+  check(o.ignore_index < 0, "[cross_entropy] ignore_index is not supported for floating point target, got {}",
+        o.ignore_index);
   const int64_t axis = input.dim() == 1 ? 0 : 1, classes = input.shape()[axis];
-  const Tensor t = o.label_smoothing == 0 ? target : add(mul(target, 1 - o.label_smoothing), o.label_smoothing / double(classes));
+  const Tensor t =
+      o.label_smoothing == 0 ? target : add(mul(target, 1 - o.label_smoothing), o.label_smoothing / double(classes));
   Tensor terms = mul(log_softmax(input, axis), t);
   if (o.weight.defined()) terms = mul(terms, along_classes(o.weight, input.dim()));
   const Tensor losses = neg(sum(terms, axis));
@@ -124,13 +137,17 @@ void check_classes(const char* op, const Tensor& input, const Tensor& target, co
   check(input.dim() > 0, "[{}] expected an input of shape (C), (N, C) or (N, C, ...), got {}", op, input);
   const int64_t classes = input.shape()[input.dim() == 1 ? 0 : 1];
   if (weight.defined()) {
-    check(weight.dim() == 1 && weight.numel() == classes && is_floating(weight.dtype()), "[{}] weight tensor should be defined either for all {} classes or no classes but got {}", op, classes, weight);
+    check(weight.dim() == 1 && weight.numel() == classes && is_floating(weight.dtype()),
+          "[{}] weight tensor should be defined either for all {} classes or no classes but got {}", op, classes,
+          weight);
   }
   if (is_floating(target.dtype())) return;
   check(is_integral(target.dtype()), "[{}] expected labels of an integer dtype, got {}", op, target);
   Shape expected = input.shape();
   expected.erase(input.dim() == 1 ? 0 : 1);
-  check(target.shape() == expected, "[{}] expected input batch_size to match target batch_size: a target of shape {} for input {}, got {}", op, expected, input.shape(), target);
+  check(target.shape() == expected,
+        "[{}] expected input batch_size to match target batch_size: a target of shape {} for input {}, got {}", op,
+        expected, input.shape(), target);
 }
 
 Tensor mean_over(const Tensor& losses, const Tensor& total) { return div(sum(losses), total); }
@@ -139,15 +156,19 @@ Tensor mean_over(const Tensor& losses, const Tensor& total) { return div(sum(los
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& o) {
   check_classes("cross_entropy", input, target, o.weight);
-  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "[cross_entropy] label_smoothing must be between 0.0 and 1.0. Got: {}", o.label_smoothing);
+  check(o.label_smoothing >= 0 && o.label_smoothing <= 1,
+        "[cross_entropy] label_smoothing must be between 0.0 and 1.0. Got: {}", o.label_smoothing);
   if (is_floating(target.dtype())) return probability_losses(input, target, o);
   if (input.dim() == 1) {
     const Tensor y = cross_entropy(unsqueeze(input, 0), unsqueeze(target, 0), o);
     return o.reduction == Reduction::None ? squeeze(y, 0) : y;
   }
-  const Tensor labels = to(target, kInt64), losses = label_losses(input, labels, o.weight, {o.ignore_index, o.label_smoothing});
+  const Tensor labels = to(target, kInt64),
+               losses = label_losses(input, labels, o.weight, {o.ignore_index, o.label_smoothing});
   const bool mean = o.reduction == Reduction::Mean;
-  return to(mean ? mean_over(losses, Labels(labels, o.ignore_index).total(o.weight, losses.dtype())) : reduced(losses, o.reduction), input.dtype());
+  return to(mean ? mean_over(losses, Labels(labels, o.ignore_index).total(o.weight, losses.dtype()))
+                 : reduced(losses, o.reduction),
+            input.dtype());
 }
 
 Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions& o) {
@@ -161,16 +182,21 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions&
   const Tensor picked = pick_classes("nll_loss", input, labels.index);
   const Tensor x = to(picked, compute_type(input.dtype()));
   const Tensor losses = squeeze(where(labels.valid, neg(mul(x, labels.factor(o.weight, x.dtype()))), 0), 1);
-  return to(o.reduction == Reduction::Mean ? mean_over(losses, labels.total(o.weight, x.dtype())) : reduced(losses, o.reduction), input.dtype());
+  return to(o.reduction == Reduction::Mean ? mean_over(losses, labels.total(o.weight, x.dtype()))
+                                           : reduced(losses, o.reduction),
+            input.dtype());
 }
 
 /// The losses of elements, weighted and reduced; `difference` of input and target makes them.
-template <class F> static Tensor elementwise_loss(const char* op, const Tensor& input, const Tensor& target, const LossOptions& o, const F& difference) {
+template <class F> static Tensor elementwise_loss(const char* op, const Tensor& input, const Tensor& target,
+                                                  const LossOptions& o, const F& difference) {
   common_device(op, {&input, &target, &o.weight});
-  check(broadcasts_to(target.shape(), input.shape()), "[{}] expected a target that broadcasts to the input's shape {}, got {}", op, input.shape(), target);
+  check(broadcasts_to(target.shape(), input.shape()),
+        "[{}] expected a target that broadcasts to the input's shape {}, got {}", op, input.shape(), target);
   const Tensor losses = difference(sub(input, target));
   if (!o.weight.defined()) return reduced(losses, o.reduction);
-  check(o.weight.shape() == input.shape(), "[{}] weights and input must have the same size, got {} and {}", op, o.weight.shape(), input.shape());
+  check(o.weight.shape() == input.shape(), "[{}] weights and input must have the same size, got {} and {}", op,
+        o.weight.shape(), input.shape());
   const Tensor weighted = mul(losses, o.weight);
   return o.reduction == Reduction::Mean ? mean_over(weighted, sum(o.weight)) : reduced(weighted, o.reduction);
 }
@@ -189,16 +215,21 @@ static Tensor log_one_plus_exp(const Tensor& x) {
     NoGrad guard;
     y = add(relu(x), log1p(exp(neg(abs(x)))));
   }
-  return record("softplus", y, {x}, save(x), [](const Tensor& g, const Tensor& x) { return Grads{mul(g, sigmoid(x))}; });
+  return record("softplus", y, {x}, save(x),
+                [](const Tensor& g, const Tensor& x) { return Grads{mul(g, sigmoid(x))}; });
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const BceWithLogitsOptions& o) {
   const char* op = "binary_cross_entropy_with_logits";
   common_device(op, {&input, &target, &o.weight, &o.pos_weight});
   check(is_floating(input.dtype()), "[{}] expected an input of a floating-point dtype, got {}", op, input);
-  check(target.shape() == input.shape(), "[{}] target size {} must be the same as input size {}", op, target.shape(), input.shape());
+  check(target.shape() == input.shape(), "[{}] target size {} must be the same as input size {}", op, target.shape(),
+        input.shape());
   for (const Tensor* w : {&o.weight, &o.pos_weight}) {
-    if (w->defined()) check(broadcasts_to(w->shape(), input.shape()), "[{}] expected {} that broadcasts to the input's shape {}, got {}", op, w == &o.weight ? "a weight" : "a pos_weight", input.shape(), *w);
+    if (w->defined())
+      check(broadcasts_to(w->shape(), input.shape()),
+            "[{}] expected {} that broadcasts to the input's shape {}, got {}", op,
+            w == &o.weight ? "a weight" : "a pos_weight", input.shape(), *w);
   }
   Tensor softplus = log_one_plus_exp(neg(input));
   if (o.pos_weight.defined()) softplus = mul(softplus, add(mul(sub(o.pos_weight, 1), target), 1));

@@ -40,6 +40,7 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, const LossOptions& op
 /// |input - target|
 Tensor l1_loss(const Tensor& input, const Tensor& target, const LossOptions& options = {});
 /// -(pos_weight t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))), computed without overflow. target: input's shape.
-Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const BceWithLogitsOptions& options = {});
+Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
+                                        const BceWithLogitsOptions& options = {});
 
 }  // namespace tapir::inline v0

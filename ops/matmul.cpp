@@ -17,7 +17,8 @@ static void check_operands(const char* op, const Tensor& a, const Tensor& b) {
 /// A view of the last two dimensions, swapped where the product takes the transpose.
 static TensorView matrix(const Tensor& x, bool transposed) {
   TensorView v(x);
-  if (transposed) std::swap(v.sizes[v.rank - 1], v.sizes[v.rank - 2]), std::swap(v.strides[v.rank - 1], v.strides[v.rank - 2]);
+  if (transposed)
+    std::swap(v.sizes[v.rank - 1], v.sizes[v.rank - 2]), std::swap(v.strides[v.rank - 1], v.strides[v.rank - 2]);
   return v;
 }
 
@@ -35,16 +36,20 @@ static Tensor product(const char* name, const Tensor& a, const Tensor& b, bool t
     vb = vb.expand({shape[0], vb.sizes[1], vb.sizes[2]});
   }
   backend(a).matmul(context(a), y, va, vb, {}, {.alpha = alpha});
-  return record(name, y, {a, b}, save(a, b), [ta, tb, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
-    Grads out(2);
-    if (needs[0]) out[0] = ta ? product("matmul", b, g, tb, true, alpha) : product("matmul", g, b, false, !tb, alpha);
-    if (needs[1]) out[1] = tb ? product("matmul", g, a, true, ta, alpha) : product("matmul", a, g, !ta, false, alpha);
-    return out;
-  });
+  return record(name, y, {a, b}, save(a, b),
+                [ta, tb, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
+                  Grads out(2);
+                  if (needs[0])
+                    out[0] = ta ? product("matmul", b, g, tb, true, alpha) : product("matmul", g, b, false, !tb, alpha);
+                  if (needs[1])
+                    out[1] = tb ? product("matmul", g, a, true, ta, alpha) : product("matmul", a, g, !ta, false, alpha);
+                  return out;
+                });
 }
 
 static void check_inner(const char* op, const Tensor& a, const Tensor& b, int64_t ka, int64_t kb) {
-  check(ka == kb, "[{}] mat1 and mat2 shapes cannot be multiplied: {} and {}, inner sizes {} and {}", op, a.shape(), b.shape(), ka, kb);
+  check(ka == kb, "[{}] mat1 and mat2 shapes cannot be multiplied: {} and {}, inner sizes {} and {}", op, a.shape(),
+        b.shape(), ka, kb);
 }
 
 Tensor mm(const Tensor& a, const Tensor& b) {
@@ -54,7 +59,8 @@ Tensor mm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
-  check(a.dim() == 3 && b.dim() == 3 && a.shape()[0] == b.shape()[0], "[bmm] expected two batches of matrices, (B, M, K) and (B, K, N), got {} and {}", a, b);
+  check(a.dim() == 3 && b.dim() == 3 && a.shape()[0] == b.shape()[0],
+        "[bmm] expected two batches of matrices, (B, M, K) and (B, K, N), got {} and {}", a, b);
   check_operands("bmm", a, b), check_inner("bmm", a, b, a.shape()[2], b.shape()[1]);
   return product("bmm", a, b, false, false);
 }
@@ -97,7 +103,8 @@ static Tensor as_batch(const Tensor& x, const Shape& batch) {
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  check(a.dim() > 0 && b.dim() > 0, "[matmul] both arguments to matmul need to be at least 1-dimensional, but they are {} and {}", a, b);
+  check(a.dim() > 0 && b.dim() > 0,
+        "[matmul] both arguments to matmul need to be at least 1-dimensional, but they are {} and {}", a, b);
   check_operands("matmul", a, b);
   check_inner("matmul", a, b, a.shape().back(), b.shape()[b.dim() == 1 ? 0 : b.dim() - 2]);
   if (a.dim() == 2 && b.dim() == 2) return product("matmul", a, b, false, false);
@@ -111,7 +118,9 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   if (b.dim() == 2 && rows_in_line(a)) {
     Shape shape = a.shape();
     shape[a.dim() - 1] = n;
-    return view(product("matmul", reshape(a, {numel_of(head(a.shape(), a.dim() - 1)), a.shape().back()}), b, false, false), shape);
+    return view(
+        product("matmul", reshape(a, {numel_of(head(a.shape(), a.dim() - 1)), a.shape().back()}), b, false, false),
+        shape);
   }
   Shape shape = broadcast_shapes("matmul", head(a.shape(), a.dim() - 2), head(b.shape(), b.dim() - 2));
   const Tensor y = product("matmul", as_batch(a, shape), as_batch(b, shape), false, false);
@@ -120,18 +129,25 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 /// An operand of a product that is written into self: a copy where they may share memory.
-static Tensor apart_from(const Tensor& self, const Tensor& x) { return x.impl().storage.get() == self.impl().storage.get() ? clone(x.detach()) : x; }
+static Tensor apart_from(const Tensor& self, const Tensor& x) {
+  return x.impl().storage.get() == self.impl().storage.get() ? clone(x.detach()) : x;
+}
 
 /// beta input + alpha a b for operands of rank 2 or 3 that fit; into self, which is then input.
-static Tensor add_product(const char* name, const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o, const Tensor* self = nullptr) {
+static Tensor add_product(const char* name, const Tensor& input, const Tensor& a, const Tensor& b,
+                          const AddmmOptions& o, const Tensor* self = nullptr) {
   check_operands(name, a, b), common_device(name, {&input, &a});
-  check(input.dtype() == a.dtype(), "[{}] expected input and mat1 to have the same dtype, but got: {} and {}", name, input, a);
-  check(is_floating(a.dtype()) || !(o.beta.is_float() || o.alpha.is_float()), "[{}] for integral input tensors, argument {} must not be a floating point number", name, o.beta.is_float() ? "beta" : "alpha");
+  check(input.dtype() == a.dtype(), "[{}] expected input and mat1 to have the same dtype, but got: {} and {}", name,
+        input, a);
+  check(is_floating(a.dtype()) || !(o.beta.is_float() || o.alpha.is_float()),
+        "[{}] for integral input tensors, argument {} must not be a floating point number", name,
+        o.beta.is_float() ? "beta" : "alpha");
   const int64_t rank = a.dim();
   check_inner(name, a, b, a.shape()[rank - 1], b.shape()[rank - 2]);
   Shape shape = a.shape();
   shape[rank - 1] = b.shape()[rank - 1];
-  check(broadcasts_to(input.shape(), shape), "[{}] expected an input that broadcasts to {}, got {}", name, shape, input);
+  check(broadcasts_to(input.shape(), shape), "[{}] expected an input that broadcasts to {}, got {}", name, shape,
+        input);
   const double beta = o.beta.to_double(), alpha = o.alpha.to_double();
   Tensor y;
   if (self) {
@@ -144,28 +160,35 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
     y = empty(shape, {.dtype = a.dtype(), .device = a.device()});
     const TensorView start = TensorView(input).expand(shape);
     if (beta != 0 && beta != 1) backend(a).copy(context(a), y, start);
-    backend(a).matmul(context(a), y, a, b, beta == 1 ? start : TensorView(), {.alpha = alpha, .beta = beta == 1 ? 0 : beta});
+    backend(a).matmul(context(a), y, a, b, beta == 1 ? start : TensorView(),
+                      {.alpha = alpha, .beta = beta == 1 ? 0 : beta});
   }
   const Scalar factor = o.beta;
-  return record(name, y, {input, a, b}, save(a, b), [factor, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
-    Grads out(3);
-    if (needs[0]) out[0] = factor.to_double() == 1 ? g : mul(g, factor);
-    if (needs[1]) out[1] = product("matmul", g, b, false, true, alpha);
-    if (needs[2]) out[2] = product("matmul", a, g, true, false, alpha);
-    return out;
-  });
+  return record(name, y, {input, a, b}, save(a, b),
+                [factor, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
+                  Grads out(3);
+                  if (needs[0]) out[0] = factor.to_double() == 1 ? g : mul(g, factor);
+                  if (needs[1]) out[1] = product("matmul", g, b, false, true, alpha);
+                  if (needs[2]) out[2] = product("matmul", a, g, true, false, alpha);
+                  return out;
+                });
 }
 
 static void check_ranks(const char* op, const Tensor& a, const Tensor& b, int64_t rank) {
-  check(a.dim() == rank && b.dim() == rank, "[{}] expected mat1 and mat2 to be {}, got {} and {}", op, rank == 2 ? "matrices" : "batches of matrices", a, b);
+  check(a.dim() == rank && b.dim() == rank, "[{}] expected mat1 and mat2 to be {}, got {} and {}", op,
+        rank == 2 ? "matrices" : "batches of matrices", a, b);
   check(rank == 2 || a.shape()[0] == b.shape()[0], "[{}] expected batches of one size, got {} and {}", op, a, b);
 }
-Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) { return check_ranks("addmm", a, b, 2), add_product("addmm", input, a, b, o); }
+Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+  return check_ranks("addmm", a, b, 2), add_product("addmm", input, a, b, o);
+}
 Tensor& addmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
   check_ranks("addmm_", a, b, 2);
   return add_product("addmm_", self, a, b, o, &self), self;
 }
-Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) { return check_ranks("baddbmm", a, b, 3), add_product("baddbmm", input, a, b, o); }
+Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+  return check_ranks("baddbmm", a, b, 3), add_product("baddbmm", input, a, b, o);
+}
 Tensor& baddbmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
   check_ranks("baddbmm_", a, b, 3);
   return add_product("baddbmm_", self, a, b, o, &self), self;
@@ -192,9 +215,12 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   check_inner("linear", x, w, x.shape().back(), w.shape().back());
   if (bias.defined()) {
     common_device("linear", {&x, &bias});
-    check(bias.dtype() == x.dtype(), "[linear] expected input and bias to have the same dtype, but got: {} and {}", x, bias);
-    const bool fits = w.dim() == 1 ? bias.numel() == 1 && bias.dim() <= 1 : bias.dim() == 1 && bias.shape()[0] == w.shape()[0];
-    check(fits, "[linear] expected a bias of shape ({},), got {} (weight is {})", w.dim() == 1 ? 1 : w.shape()[0], bias, w.shape());
+    check(bias.dtype() == x.dtype(), "[linear] expected input and bias to have the same dtype, but got: {} and {}", x,
+          bias);
+    const bool fits =
+        w.dim() == 1 ? bias.numel() == 1 && bias.dim() <= 1 : bias.dim() == 1 && bias.shape()[0] == w.shape()[0];
+    check(fits, "[linear] expected a bias of shape ({},), got {} (weight is {})", w.dim() == 1 ? 1 : w.shape()[0], bias,
+          w.shape());
   }
   if (w.dim() == 1) return squeeze(linear(x, unsqueeze(w, 0), bias.defined() ? view(bias, {1}) : bias), -1);
   if (x.dim() != 2) {  // leading dimensions are rows
@@ -204,13 +230,14 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   }
   Tensor y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()});
   backend(x).matmul(context(x), y, x, matrix(w, true), bias, {});
-  return record("linear", y, {x, w, bias}, save(x, w), [](Needs needs, const Tensor& g, const Tensor& x, const Tensor& w) {
-    Grads out(3);
-    if (needs[0]) out[0] = product("linear", g, w, false, false);
-    if (needs[1]) out[1] = product("linear", g, x, true, false);
-    if (needs[2]) out[2] = sum(g, 0);
-    return out;
-  });
+  return record("linear", y, {x, w, bias}, save(x, w),
+                [](Needs needs, const Tensor& g, const Tensor& x, const Tensor& w) {
+                  Grads out(3);
+                  if (needs[0]) out[0] = product("linear", g, w, false, false);
+                  if (needs[1]) out[1] = product("linear", g, x, true, false);
+                  if (needs[2]) out[2] = sum(g, 0);
+                  return out;
+                });
 }
 
 }  // namespace tapir::inline v0

@@ -28,7 +28,8 @@ struct Frame {
       for (int64_t d = 0; d < rank; ++d)
         if (d != 1) over.push_back(d);
     } else if (params.op == NormOp::Group) {
-      const int64_t samples = shape[0], channels = shape[1], plane = numel_of(Dims(std::span(shape.data() + 2, size_t(rank - 2))));
+      const int64_t samples = shape[0], channels = shape[1],
+                    plane = numel_of(Dims(std::span(shape.data() + 2, size_t(rank - 2))));
       x = {samples, params.groups, channels / params.groups, plane};
       weight = {1, params.groups, channels / params.groups, 1};
       over = {2, 3};
@@ -56,9 +57,12 @@ struct Normalized {
 };
 
 /// weight (or bias) as it broadcasts against Frame::x.
-Tensor framed(const Frame& f, const Tensor& v, DType dtype) { return v.defined() ? reshape(to(v, dtype), f.weight) : v; }
+Tensor framed(const Frame& f, const Tensor& v, DType dtype) {
+  return v.defined() ? reshape(to(v, dtype), f.weight) : v;
+}
 
-Tensor norm_composite(const Frame& f, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean, const Tensor& rstd) {
+Tensor norm_composite(const Frame& f, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
+                      const Tensor& rstd) {
   Tensor y = Normalized(f, x, mean, rstd).xhat;
   if (weight.defined()) y = mul(y, framed(f, weight, y.dtype()));
   if (bias.defined()) y = add(y, framed(f, bias, y.dtype()));
@@ -66,9 +70,11 @@ Tensor norm_composite(const Frame& f, const Tensor& x, const Tensor& weight, con
 }
 
 /// With g = dy weight: dx = rstd (g - avg(g) - xhat avg(g xhat)), where Rms has no avg(g) and fixed statistics have no averages.
-Grads norm_gradient(const Frame& f, const Tensor& dy_of, const Tensor& x, const Tensor& weight, DType bias_dtype, const Tensor& mean_of, const Tensor& rstd_of, Needs needs) {
+Grads norm_gradient(const Frame& f, const Tensor& dy_of, const Tensor& x, const Tensor& weight, DType bias_dtype,
+                    const Tensor& mean_of, const Tensor& rstd_of, Needs needs) {
   const Normalized n(f, x, mean_of, rstd_of);
-  const Tensor dy = reshape(to(dy_of, n.xhat.dtype()), f.x), g = weight.defined() ? mul(dy, framed(f, weight, dy.dtype())) : dy;
+  const Tensor dy = reshape(to(dy_of, n.xhat.dtype()), f.x),
+               g = weight.defined() ? mul(dy, framed(f, weight, dy.dtype())) : dy;
   const auto average = [&](const Tensor& t) { return mean(t, f.over, {.keepdim = true}); };
   Grads out(3);
   if (needs[0]) {
@@ -86,24 +92,28 @@ Grads norm_gradient(const Frame& f, const Tensor& dy_of, const Tensor& x, const 
 }
 
 /// The fused gradient. It is not recorded: where its own derivative may be asked for, norm_gradient stands instead.
-Grads norm_backward(const NormParams& params, const Tensor& dy, const Tensor& x, const Tensor& weight, DType bias_dtype, const Tensor& mean, const Tensor& rstd, Needs needs) {
+Grads norm_backward(const NormParams& params, const Tensor& dy, const Tensor& x, const Tensor& weight, DType bias_dtype,
+                    const Tensor& mean, const Tensor& rstd, Needs needs) {
   const Frame f(params, x.shape());
   if (modes.grad) return norm_gradient(f, dy, x, weight, bias_dtype, mean, rstd, needs);
   Grads out(3);
   if (needs[0]) out[0] = empty_like(x);
   if (needs[1]) out[1] = empty(weight.shape(), {.dtype = weight.dtype(), .device = x.device()});
-  if (needs[2]) out[2] = empty(params.op == NormOp::Layer ? f.weight : Shape(x.shape()[1]), {.dtype = bias_dtype, .device = x.device()});
+  if (needs[2])
+    out[2] =
+        empty(params.op == NormOp::Layer ? f.weight : Shape(x.shape()[1]), {.dtype = bias_dtype, .device = x.device()});
   backend(x).norm_backward(context(x), out[0], out[1], out[2], dy, x, weight, mean, rstd, params);
   if (fused_checks) [[unlikely]] {
     const Grads composite = norm_gradient(f, dy, x, weight, bias_dtype, mean, rstd, needs);
     for (int64_t i = 0; i < 3; ++i)
-      if (out[i].defined()) compare_results("norm_backward", out[i], composite[i]);
+      if (out[i].defined()) compare_results("norm_backward", out[i], composite[i], dy);
   }
   return out;
 }
 
 /// The one kernel call behind every norm; `statistics` is how many means there are.
-Tensor run_norm(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean, const Tensor& running_var, int64_t statistics, const NormParams& params) {
+Tensor run_norm(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                const Tensor& running_var, int64_t statistics, const NormParams& params) {
   const TensorOptions options{.dtype = compute_type(x.dtype()), .device = x.device()};
   Tensor y = empty_like(x), mean, rstd;
   if (wants_grad({x, weight, bias}) || fused_checks) rstd = empty(statistics, options);
@@ -112,7 +122,8 @@ Tensor run_norm(const char* op, const Tensor& x, const Tensor& weight, const Ten
   compare_fused(op, y, [&] { return norm_composite(Frame(params, x.shape()), x, weight, bias, mean, rstd); });
   const DType bias_dtype = bias.defined() ? bias.dtype() : x.dtype();
   return record(op, y, {x, weight, bias}, save(x, weight, mean, rstd),
-                [params, bias_dtype](Needs needs, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
+                [params, bias_dtype](Needs needs, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                                     const Tensor& mean, const Tensor& rstd) {
                   return norm_backward(params, dy, x, weight, bias_dtype, mean, rstd, needs);
                 });
 }
@@ -120,7 +131,8 @@ Tensor run_norm(const char* op, const Tensor& x, const Tensor& weight, const Ten
 void check_vector(const char* op, const char* what, const Tensor& v, int64_t channels) {
   if (!v.defined()) return;
   check(is_floating(v.dtype()), "[{}] expected {} of a floating-point dtype, got {}", op, what, v);
-  check(v.dim() == 1 && v.numel() == channels, "[{}] {} should contain {} elements not {} (shape {})", op, what, channels, v.numel(), v.shape());
+  check(v.dim() == 1 && v.numel() == channels, "[{}] {} should contain {} elements not {} (shape {})", op, what,
+        channels, v.numel(), v.shape());
 }
 
 void check_input(const char* op, const Tensor& x, std::initializer_list<const Tensor*> others, double eps) {
@@ -134,36 +146,49 @@ void check_tail(const char* op, const Tensor& x, const Shape& tail, const Tensor
   check(!tail.empty(), "[{}] expected normalized_shape to be at least 1-dimensional, got {}", op, tail);
   bool fits = tail.size() <= x.dim();
   for (int64_t d = 0; fits && d < tail.size(); ++d) fits = tail[d] == x.shape()[x.dim() - tail.size() + d];
-  check(fits, "[{}] given normalized_shape={}, expected input with shape (*, {}), but got input of size {}", op, tail, tail, x.shape());
+  check(fits, "[{}] given normalized_shape={}, expected input with shape (*, {}), but got input of size {}", op, tail,
+        tail, x.shape());
   for (const Tensor* v : {&weight, &bias}) {
-    if (v->defined()) check(v->shape() == tail && is_floating(v->dtype()), "[{}] expected {} to be of same shape as normalized_shape {}, got {}", op, v == &weight ? "weight" : "bias", tail, *v);
+    if (v->defined())
+      check(v->shape() == tail && is_floating(v->dtype()),
+            "[{}] expected {} to be of same shape as normalized_shape {}, got {}", op, v == &weight ? "weight" : "bias",
+            tail, *v);
   }
 }
 
-int64_t rows_above(const Tensor& x, const Shape& tail) { return numel_of(Dims(std::span(x.shape().data(), size_t(x.dim() - tail.size())))); }
+int64_t rows_above(const Tensor& x, const Shape& tail) {
+  return numel_of(Dims(std::span(x.shape().data(), size_t(x.dim() - tail.size()))));
+}
 
 }  // namespace
 
-Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight, const Tensor& bias, const BatchNormOptions& o) {
+Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
+                  const Tensor& bias, const BatchNormOptions& o) {
   check_input("batch_norm", x, {&running_mean, &running_var, &weight, &bias}, o.eps);
   check(!std::isnan(o.momentum), "[batch_norm] expected a number for momentum, got {}", o.momentum);
   if (x.dim() == 1 && x.numel() == 0 && !o.training) return clone(x);  // as PyTorch
   check(x.dim() >= 2, "[batch_norm] expected an input of shape (N, C, ...), got {}", x);
   const int64_t channels = x.shape()[1];
-  check_vector("batch_norm", "running_mean", running_mean, channels), check_vector("batch_norm", "running_var", running_var, channels);
+  check_vector("batch_norm", "running_mean", running_mean, channels),
+      check_vector("batch_norm", "running_var", running_var, channels);
   check_vector("batch_norm", "weight", weight, channels), check_vector("batch_norm", "bias", bias, channels);
-  check(o.training || (running_mean.defined() && running_var.defined()), "[batch_norm] expected running_mean and running_var to be defined in evaluation mode");
-  check(!o.training || (channels > 0 && x.numel() / channels > 1), "[batch_norm] expected more than 1 value per channel when training, got input size {}", x.shape());
-  const Tensor y = run_norm("batch_norm", x, weight, bias, running_mean, running_var, channels, {.op = NormOp::Batch, .eps = o.eps, .momentum = o.momentum, .training = o.training});
+  check(o.training || (running_mean.defined() && running_var.defined()),
+        "[batch_norm] expected running_mean and running_var to be defined in evaluation mode");
+  check(!o.training || (channels > 0 && x.numel() / channels > 1),
+        "[batch_norm] expected more than 1 value per channel when training, got input size {}", x.shape());
+  const Tensor y = run_norm("batch_norm", x, weight, bias, running_mean, running_var, channels,
+                            {.op = NormOp::Batch, .eps = o.eps, .momentum = o.momentum, .training = o.training});
   for (const Tensor* t : {&running_mean, &running_var})
     if (o.training && t->defined()) bump_version(*t);
   return y;
 }
 
-Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight, const Tensor& bias, const InstanceNormOptions& o) {
+Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
+                     const Tensor& bias, const InstanceNormOptions& o) {
   check(x.dim() >= 2, "[instance_norm] expected an input of shape (N, C, ...), got {}", x);
   const int64_t samples = x.shape()[0], channels = x.shape()[1];
-  check(!o.use_input_stats || (x.numel() > 0 && x.numel() / (samples * channels) > 1), "[instance_norm] expected more than 1 spatial element when training, got input size {}", x.shape());
+  check(!o.use_input_stats || (x.numel() > 0 && x.numel() / (samples * channels) > 1),
+        "[instance_norm] expected more than 1 spatial element when training, got input size {}", x.shape());
   // One sample of N C channels is batch norm.
   Shape shape = x.shape();
   shape[0] = 1, shape[1] = samples * channels;
@@ -178,7 +203,8 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
     if (running_mean.defined()) mean_all = clone(repeated("running_mean", running_mean));
     if (running_var.defined()) var_all = clone(repeated("running_var", running_var));
   }
-  const Tensor y = batch_norm(reshape(x, shape), mean_all, var_all, w, b, {.training = o.use_input_stats, .momentum = o.momentum, .eps = o.eps});
+  const Tensor y = batch_norm(reshape(x, shape), mean_all, var_all, w, b,
+                              {.training = o.use_input_stats, .momentum = o.momentum, .eps = o.eps});
   for (auto [running, all] : {std::pair(running_mean, mean_all), std::pair(running_var, var_all)}) {
     NoGrad guard;
     if (o.use_input_stats && running.defined()) copy_(running, mean(view(all, {samples, channels}), 0));
@@ -186,27 +212,37 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   return reshape(y, x.shape());
 }
 
-Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias, const NormOptions& o) {
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
+                  const NormOptions& o) {
   check_input("layer_norm", x, {&weight, &bias}, o.eps);
   check_tail("layer_norm", x, normalized_shape, weight, bias);
-  return run_norm("layer_norm", x, weight, bias, {}, {}, rows_above(x, normalized_shape), {.op = NormOp::Layer, .eps = o.eps, .axes = normalized_shape.size()});
+  return run_norm("layer_norm", x, weight, bias, {}, {}, rows_above(x, normalized_shape),
+                  {.op = NormOp::Layer, .eps = o.eps, .axes = normalized_shape.size()});
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const RmsNormOptions& o) {
-  const double epsilon = x.dtype() == kFloat64 ? std::numeric_limits<double>::epsilon() : x.dtype() == kFloat16 ? 0x1p-10 : x.dtype() == kBFloat16 ? 0x1p-7 : 0x1p-23;
+  const double epsilon = x.dtype() == kFloat64    ? std::numeric_limits<double>::epsilon()
+                         : x.dtype() == kFloat16  ? 0x1p-10
+                         : x.dtype() == kBFloat16 ? 0x1p-7
+                                                  : 0x1p-23;
   const double eps = o.eps.value_or(epsilon);
   check_input("rms_norm", x, {&weight}, eps);
   check_tail("rms_norm", x, normalized_shape, weight, {});
-  return run_norm("rms_norm", x, weight, {}, {}, {}, rows_above(x, normalized_shape), {.op = NormOp::Rms, .eps = eps, .axes = normalized_shape.size()});
+  return run_norm("rms_norm", x, weight, {}, {}, {}, rows_above(x, normalized_shape),
+                  {.op = NormOp::Rms, .eps = eps, .axes = normalized_shape.size()});
 }
 
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, const NormOptions& o) {
   check_input("group_norm", x, {&weight, &bias}, o.eps);
   check(x.dim() >= 2, "[group_norm] expected an input of shape (N, C, ...), got {}", x);
   const int64_t channels = x.shape()[1];
-  check(num_groups > 0 && channels % num_groups == 0, "[group_norm] expected number of channels in input to be divisible by num_groups, but got input of shape {} and num_groups={}", x.shape(), num_groups);
+  check(num_groups > 0 && channels % num_groups == 0,
+        "[group_norm] expected number of channels in input to be divisible by num_groups, but got input of shape {} "
+        "and num_groups={}",
+        x.shape(), num_groups);
   check_vector("group_norm", "weight", weight, channels), check_vector("group_norm", "bias", bias, channels);
-  return run_norm("group_norm", x, weight, bias, {}, {}, x.shape()[0] * num_groups, {.op = NormOp::Group, .eps = o.eps, .groups = num_groups});
+  return run_norm("group_norm", x, weight, bias, {}, {}, x.shape()[0] * num_groups,
+                  {.op = NormOp::Group, .eps = o.eps, .groups = num_groups});
 }
 
 }  // namespace tapir::inline v0

@@ -25,16 +25,19 @@ struct RmsNormOptions {
 /// (x - mean) / sqrt(var + eps) weight + bias for each channel of x (N, C, ...). In training the statistics are those of the batch and
 /// the running ones (C), where given, follow in place; else they are the running ones. weight, bias: (C) or absent. ValueError for
 /// lengths that do not fit, and in training for fewer than two values per channel. Ioffe and Szegedy 2015, arXiv 1502.03167.
-Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight = {}, const Tensor& bias = {},
-                  const BatchNormOptions& options = {});
+Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight = {},
+                  const Tensor& bias = {}, const BatchNormOptions& options = {});
 /// The same for each sample and channel; the running statistics follow the mean over samples.
-Tensor instance_norm(const Tensor& x, const Tensor& running_mean = {}, const Tensor& running_var = {}, const Tensor& weight = {}, const Tensor& bias = {},
-                     const InstanceNormOptions& options = {});
+Tensor instance_norm(const Tensor& x, const Tensor& running_mean = {}, const Tensor& running_var = {},
+                     const Tensor& weight = {}, const Tensor& bias = {}, const InstanceNormOptions& options = {});
 /// Normalised over the last dimensions, which are `normalized_shape`, the shape of weight and bias. Ba et al. 2016, arXiv 1607.06450.
-Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {}, const NormOptions& options = {});
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
+                  const NormOptions& options = {});
 /// Normalised over each of num_groups groups of channels of x (N, C, ...); weight, bias: (C). Wu and He 2018, arXiv 1803.08494.
-Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight = {}, const Tensor& bias = {}, const NormOptions& options = {});
+Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight = {}, const Tensor& bias = {},
+                  const NormOptions& options = {});
 /// x / sqrt(mean(x^2) + eps) weight over the last dimensions. Zhang and Sennrich 2019, arXiv 1910.07467.
-Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const RmsNormOptions& options = {});
+Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
+                const RmsNormOptions& options = {});
 
 }  // namespace tapir::inline v0

@@ -3,10 +3,12 @@
 namespace tapir::inline v0 {
 
 void spread(const char* op, const char* option, const Dims& values, int64_t spatial, int64_t least, int64_t* to) {
-  check(values.size() == 1 || values.size() == spatial, "[{}] expected {} to be one number or {}, got {}", op, option, spatial, values);
+  check(values.size() == 1 || values.size() == spatial, "[{}] expected {} to be one number or {}, got {}", op, option,
+        spatial, values);
   for (int64_t i = 0; i < spatial; ++i) {
     to[i] = values[values.size() == 1 ? 0 : i];
-    check(to[i] >= least, "[{}] {} {} is not supported: expected at least {}, got {}", op, least ? "non-positive" : "negative", option, least, values);
+    check(to[i] >= least, "[{}] {} {} is not supported: expected at least {}, got {}", op,
+          least ? "non-positive" : "negative", option, least, values);
   }
 }
 
@@ -16,7 +18,8 @@ Tensor empty_image(const Shape& shape, const Tensor& like, bool channels_last) {
 }
 
 static int64_t in_range(const char* op, bool overflow, int64_t value) {
-  check(!overflow && value < int64_t(1) << 62 && value > -(int64_t(1) << 62), "[{}] the output size overflows: a term of {}", op, value);
+  check(!overflow && value < int64_t(1) << 62 && value > -(int64_t(1) << 62),
+        "[{}] the output size overflows: a term of {}", op, value);
   return value;
 }
 int64_t checked_add(const char* op, int64_t a, int64_t b) {

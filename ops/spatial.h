@@ -15,6 +15,8 @@ Tensor empty_image(const Shape& shape, const Tensor& like, bool channels_last);
 int64_t checked_add(const char* op, int64_t a, int64_t b);
 int64_t checked_mul(const char* op, int64_t a, int64_t b);
 /// The extent of a dilated kernel: dilation (kernel - 1) + 1.
-inline int64_t checked_extent(const char* op, int64_t kernel, int64_t dilation) { return checked_add(op, checked_mul(op, dilation, kernel - 1), 1); }
+inline int64_t checked_extent(const char* op, int64_t kernel, int64_t dilation) {
+  return checked_add(op, checked_mul(op, dilation, kernel - 1), 1);
+}
 
 }  // namespace tapir::inline v0

@@ -20,7 +20,8 @@ TEST_CASE("dropout: some are zero, the others scaled; the gradient has the same 
   CHECK(close(x.grad(), y));
   manual_seed(1);
   CHECK(close(dropout(x, 0.25), y));
-  CHECK(close(transpose(dropout(transpose(x.detach(), 0, 1), 0.5), 0, 1), transpose(dropout(x.detach(), 0.5), 0, 1)) == false);
+  CHECK(close(transpose(dropout(transpose(x.detach(), 0, 1), 0.5), 0, 1), transpose(dropout(x.detach(), 0.5), 0, 1)) ==
+        false);
 }
 
 TEST_CASE("dropout: nothing to do") {

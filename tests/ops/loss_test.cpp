@@ -9,7 +9,8 @@ using namespace tapir_tests;
 static Tensor labels(std::vector<int64_t> v) { return tensor(v); }
 
 /// Mean cross entropy of (N, C) from its definition.
-static double naive(const Tensor& x, const std::vector<int64_t>& t, const std::vector<double>& w, double s, int64_t ignore) {
+static double naive(const Tensor& x, const std::vector<int64_t>& t, const std::vector<double>& w, double s,
+                    int64_t ignore) {
   const int64_t n = x.size(0), c = x.size(1);
   const auto v = x.to_vector<double>();
   double sum = 0, total = 0;
@@ -29,7 +30,8 @@ TEST_CASE("cross_entropy: values against the definition") {
   const Tensor x = numbers({4, 3}), w = tensor(std::vector<double>{0.5, 2, 1});
   const std::vector<int64_t> t{2, 0, 1, 2};
   CHECK(cross_entropy(x, labels(t)).item() == Approx(naive(x, t, {1, 1, 1}, 0, -100)));
-  CHECK(cross_entropy(x, labels(t), {.weight = w, .ignore_index = 0, .label_smoothing = 0.3}).item() == Approx(naive(x, t, {0.5, 2, 1}, 0.3, 0)));
+  CHECK(cross_entropy(x, labels(t), {.weight = w, .ignore_index = 0, .label_smoothing = 0.3}).item() ==
+        Approx(naive(x, t, {0.5, 2, 1}, 0.3, 0)));
   CHECK(cross_entropy(x, to(labels(t), kInt32)).item() == Approx(naive(x, t, {1, 1, 1}, 0, -100)));
   CHECK(close(cross_entropy(x, to(one_hot(labels(t), 3), kFloat64)), cross_entropy(x, labels(t))));
   CHECK(close(cross_entropy(x[1], tensor(0)), cross_entropy(narrow(x, 0, 1, 1), labels({0}))));
@@ -41,18 +43,31 @@ TEST_CASE("cross_entropy: values against the definition") {
 TEST_CASE("losses: gradients of first and second order") {
   const Tensor t = labels({2, 0, 1, 2}), w = tensor(std::vector<double>{0.5, 2, 1});
   for (const Reduction r : {Reduction::None, Reduction::Mean, Reduction::Sum}) {
-    check_gradients([&](const Tensor& x) { return cross_entropy(x, t, {.weight = w, .reduction = r, .ignore_index = 0, .label_smoothing = 0.2}); }, {leaf({4, 3})});
-    check_gradients([&](const Tensor& x) { return nll_loss(x, t, {.weight = w, .reduction = r, .ignore_index = 1}); }, {leaf({4, 3})});
-    check_gradients([&](const Tensor& a, const Tensor& b) { return mse_loss(a, b, {.reduction = r}); }, {leaf({4, 3}), leaf({1, 3}, 0.8)});
-    check_gradients([&](const Tensor& a, const Tensor& b) { return l1_loss(a, b, {.reduction = r}); }, {leaf({4, 3}), leaf({4, 3}, 0.81)});
-    check_gradients([&](const Tensor& a, const Tensor& b) { return binary_cross_entropy_with_logits(a, b, {.weight = w, .reduction = r, .pos_weight = w}); }, {leaf({4, 3}), leaf({4, 3}, 0.8)});
+    check_gradients(
+        [&](const Tensor& x) {
+          return cross_entropy(x, t, {.weight = w, .reduction = r, .ignore_index = 0, .label_smoothing = 0.2});
+        },
+        {leaf({4, 3})});
+    check_gradients([&](const Tensor& x) { return nll_loss(x, t, {.weight = w, .reduction = r, .ignore_index = 1}); },
+                    {leaf({4, 3})});
+    check_gradients([&](const Tensor& a, const Tensor& b) { return mse_loss(a, b, {.reduction = r}); },
+                    {leaf({4, 3}), leaf({1, 3}, 0.8)});
+    check_gradients([&](const Tensor& a, const Tensor& b) { return l1_loss(a, b, {.reduction = r}); },
+                    {leaf({4, 3}), leaf({4, 3}, 0.81)});
+    check_gradients(
+        [&](const Tensor& a, const Tensor& b) {
+          return binary_cross_entropy_with_logits(a, b, {.weight = w, .reduction = r, .pos_weight = w});
+        },
+        {leaf({4, 3}), leaf({4, 3}, 0.8)});
   }
-  check_gradients([&](const Tensor& x, const Tensor& p) { return cross_entropy(x, p, {.label_smoothing = 0.1}); }, {leaf({2, 3, 2}), leaf({2, 3, 2}, 0.8)});
+  check_gradients([&](const Tensor& x, const Tensor& p) { return cross_entropy(x, p, {.label_smoothing = 0.1}); },
+                  {leaf({2, 3, 2}), leaf({2, 3, 2}, 0.8)});
 }
 
 TEST_CASE("binary_cross_entropy_with_logits: no overflow, the gradient at 0") {
   Tensor x = tensor(std::vector<double>{0, 1000, -1000}).requires_grad_();
-  const Tensor y = binary_cross_entropy_with_logits(x, tensor(std::vector<double>{1, 1, 1}), {.reduction = Reduction::None});
+  const Tensor y =
+      binary_cross_entropy_with_logits(x, tensor(std::vector<double>{1, 1, 1}), {.reduction = Reduction::None});
   CHECK(close(y, tensor(std::vector<double>{std::log(2.0), 0, 1000})));
   y.backward(ones(3, {.dtype = kFloat64}));
   CHECK(close(x.grad(), tensor(std::vector<double>{-0.5, 0, -1})));

@@ -39,9 +39,13 @@ TEST_CASE("products: gradients of first and second order") {
   check_gradients(product, {leaf({2, 3, 4}), leaf({4, 2}, 0.8)});
   check_gradients(product, {leaf({3, 4}), leaf({2, 4, 2}, 0.8)});
   check_gradients(product, {leaf({2, 1, 3, 4}), leaf({3, 4, 2}, 0.8)});
-  check_gradients([](const Tensor& a, const Tensor& b) { return matmul(transpose(a, 0, 1), transpose(b, 0, 1)); }, {leaf({4, 3}), leaf({2, 4}, 0.8)});
-  check_gradients([](const Tensor& c, const Tensor& a, const Tensor& b) { return addmm(c, a, b, {.beta = 0.5, .alpha = 2.0}); }, {leaf({2}), leaf({3, 4}), leaf({4, 2}, 0.8)});
-  check_gradients([](const Tensor& c, const Tensor& a, const Tensor& b) { return baddbmm(c, a, b); }, {leaf({3, 1}), leaf({2, 3, 4}), leaf({2, 4, 2}, 0.8)});
+  check_gradients([](const Tensor& a, const Tensor& b) { return matmul(transpose(a, 0, 1), transpose(b, 0, 1)); },
+                  {leaf({4, 3}), leaf({2, 4}, 0.8)});
+  check_gradients(
+      [](const Tensor& c, const Tensor& a, const Tensor& b) { return addmm(c, a, b, {.beta = 0.5, .alpha = 2.0}); },
+      {leaf({2}), leaf({3, 4}), leaf({4, 2}, 0.8)});
+  check_gradients([](const Tensor& c, const Tensor& a, const Tensor& b) { return baddbmm(c, a, b); },
+                  {leaf({3, 1}), leaf({2, 3, 4}), leaf({2, 4, 2}, 0.8)});
   const auto layer = [](const Tensor& x, const Tensor& w, const Tensor& b) { return linear(x, w, b); };
   check_gradients(layer, {leaf({3, 4}), leaf({2, 4}, 0.8), leaf({2}, 0.1)});
   check_gradients(layer, {leaf({2, 3, 4}), leaf({2, 4}, 0.8), leaf({2}, 0.1)});
@@ -72,7 +76,8 @@ TEST_CASE("addmm in place, and beta 0 reads nothing") {
 }
 
 TEST_CASE("products of integers, and of 16-bit floats summed in float32") {
-  CHECK(mm(tensor({{1, 2}, {3, 4}}), tensor({{5, 6}, {7, 8}})).to_vector<int64_t>() == std::vector<int64_t>{19, 22, 43, 50});
+  CHECK(mm(tensor({{1, 2}, {3, 4}}), tensor({{5, 6}, {7, 8}})).to_vector<int64_t>() ==
+        std::vector<int64_t>{19, 22, 43, 50});
   const Tensor row = ones({1, 4096}, {.dtype = kFloat16});
   CHECK(mm(row, transpose(row, 0, 1)).item() == 4096);
 }

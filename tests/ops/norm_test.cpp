@@ -35,26 +35,45 @@ TEST_CASE("layer_norm, group_norm, rms_norm, instance_norm: values") {
   CHECK(close(layer_norm(transpose(x, 1, 2), {4, 6}), normalized(transpose(x, 1, 2), {1, 2}, 1e-5)));
   CHECK(close(group_norm(x, 3), view(normalized(view(x, {2, 3, 8}), {2}, 1e-5), {2, 6, 4})));
   CHECK(close(instance_norm(x), normalized(x, {2}, 1e-5)));
-  CHECK(close(rms_norm(x, 4, w, {.eps = 1e-3}), mul(div(x, sqrt(add(mean(mul(x, x), {2}, {.keepdim = true}), 1e-3))), w)));
+  CHECK(close(rms_norm(x, 4, w, {.eps = 1e-3}),
+              mul(div(x, sqrt(add(mean(mul(x, x), {2}, {.keepdim = true}), 1e-3))), w)));
 }
 
 TEST_CASE("norms: gradients of first and second order") {
-  const std::vector<Tensor> channels{leaf({3, 2, 2, 2}), leaf(2, 0.9), leaf(2, 0.1)}, last{channels_last_leaf({3, 2, 2, 2}), leaf(2, 0.9), leaf(2, 0.1)};
-  const auto training = [](const Tensor& x, const Tensor& w, const Tensor& b) { return batch_norm(x, {}, {}, w, b, {.training = true}); };
+  const std::vector<Tensor> channels{leaf({3, 2, 2, 2}), leaf(2, 0.9), leaf(2, 0.1)},
+      last{channels_last_leaf({3, 2, 2, 2}), leaf(2, 0.9), leaf(2, 0.1)};
+  const auto training = [](const Tensor& x, const Tensor& w, const Tensor& b) {
+    return batch_norm(x, {}, {}, w, b, {.training = true});
+  };
   check_gradients(training, channels);
   check_gradients(training, last);
   const Tensor m = numbers(2), v = add(abs(numbers(2)), 0.5);
-  check_gradients([&](const Tensor& x, const Tensor& w, const Tensor& b) { return batch_norm(x, m, v, w, b); }, channels);
-  check_gradients([](const Tensor& x, const Tensor& w, const Tensor& b) { return layer_norm(x, {2, 3}, w, b); }, {leaf({2, 2, 3}), leaf({2, 3}, 0.9), leaf({2, 3}, 0.1)});
-  check_gradients([](const Tensor& x, const Tensor& w, const Tensor& b) { return group_norm(x, 2, w, b); }, {leaf({2, 4, 3}), leaf(4, 0.9), leaf(4, 0.1)});
+  check_gradients([&](const Tensor& x, const Tensor& w, const Tensor& b) { return batch_norm(x, m, v, w, b); },
+                  channels);
+  check_gradients(
+      [](const Tensor& x, const Tensor& w, const Tensor& b) {
+        return layer_norm(x, {2, 3}, w, b);
+      },
+      {leaf({2, 2, 3}), leaf({2, 3}, 0.9), leaf({2, 3}, 0.1)});
+  check_gradients([](const Tensor& x, const Tensor& w, const Tensor& b) { return group_norm(x, 2, w, b); },
+                  {leaf({2, 4, 3}), leaf(4, 0.9), leaf(4, 0.1)});
   check_gradients([](const Tensor& x, const Tensor& w) { return rms_norm(x, 3, w); }, {leaf({2, 3}), leaf(3, 0.9)});
-  check_gradients([](const Tensor& x, const Tensor& w) { return instance_norm(x, {}, {}, w); }, {leaf({2, 2, 4}), leaf(2, 0.9)});
+  check_gradients([](const Tensor& x, const Tensor& w) { return instance_norm(x, {}, {}, w); },
+                  {leaf({2, 2, 4}), leaf(2, 0.9)});
 }
 
 TEST_CASE("BI-107 BI-133 batch_norm of too little") {
   const Tensor m = zeros(3), v = ones(3);
-  CHECK(refuses([&] { batch_norm(zeros({1, 3}), m, v, {}, {}, {.training = true}); }, "more than 1 value per channel", "(1, 3)"));
-  CHECK(refuses([&] { batch_norm(zeros({0, 3, 2}), m, v, {}, {}, {.training = true}); }, "more than 1 value per channel"));
+  CHECK(refuses(
+      [&] {
+        batch_norm(zeros({1, 3}), m, v, {}, {}, {.training = true});
+      },
+      "more than 1 value per channel", "(1, 3)"));
+  CHECK(refuses(
+      [&] {
+        batch_norm(zeros({0, 3, 2}), m, v, {}, {}, {.training = true});
+      },
+      "more than 1 value per channel"));
   CHECK(refuses([&] { batch_norm(zeros({4, 0}), zeros(0), ones(0), {}, {}, {.training = true}); }, "[batch_norm]"));
   CHECK(batch_norm(zeros({0, 3, 2}), m, v).shape() == Shape{0, 3, 2});
   CHECK(batch_norm(zeros({4, 0}), zeros(0), ones(0)).shape() == Shape{4, 0});

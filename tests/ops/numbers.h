@@ -23,7 +23,9 @@ inline Tensor numbers(const Shape& shape, double from = 0.37) {
   return x;
 }
 inline Tensor leaf(const Shape& shape, double from = 0.37) { return numbers(shape, from).requires_grad_(); }
-inline Tensor channels_last_leaf(const Shape& shape, double from = 0.37) { return contiguous(numbers(shape, from), kChannelsLast).detach().requires_grad_(); }
+inline Tensor channels_last_leaf(const Shape& shape, double from = 0.37) {
+  return contiguous(numbers(shape, from), kChannelsLast).detach().requires_grad_();
+}
 
 inline bool close(const Tensor& got, const Tensor& expected, double margin = 1e-10) {
   if (!(got.shape() == expected.shape())) return false;

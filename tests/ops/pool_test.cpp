@@ -27,7 +27,8 @@ TEST_CASE("max_pool2d: a NaN wins") {
 TEST_CASE("avg_pool2d: zeros around count, or do not") {
   const Tensor x = ones({1, 1, 2, 2}, {.dtype = kFloat64});
   CHECK(avg_pool2d(x, 2, {.padding = 1}).to_vector<double>() == std::vector<double>{0.25, 0.25, 0.25, 0.25});
-  CHECK(avg_pool2d(x, 2, {.padding = 1, .count_include_pad = false}).to_vector<double>() == std::vector<double>{1, 1, 1, 1});
+  CHECK(avg_pool2d(x, 2, {.padding = 1, .count_include_pad = false}).to_vector<double>() ==
+        std::vector<double>{1, 1, 1, 1});
   CHECK(avg_pool2d(x, 2, {.divisor_override = 8}).item() == 0.5);
   CHECK(avg_pool2d(tensor({{{1, 2}, {3, -9}}}), 2).item<int64_t>() == 0);
   CHECK(avg_pool2d(tensor({{{-1, -2}, {-3, -9}}}), 2).item<int64_t>() == -3);
@@ -43,7 +44,8 @@ TEST_CASE("pooling: gradients of first and second order") {
   const Tensor x = leaf({2, 2, 4, 5}), last = channels_last_leaf({2, 2, 4, 5});
   for (const Tensor& t : {x, last}) {
     check_gradients([](const Tensor& x) { return max_pool2d(x, 3, {.stride = 2, .padding = 1}); }, {t});
-    check_gradients([](const Tensor& x) { return avg_pool2d(x, 3, {.stride = 2, .padding = 1, .ceil_mode = true}); }, {t});
+    check_gradients([](const Tensor& x) { return avg_pool2d(x, 3, {.stride = 2, .padding = 1, .ceil_mode = true}); },
+                    {t});
     check_gradients([](const Tensor& x) { return adaptive_avg_pool2d(x, {3, 2}); }, {t});
   }
   check_gradients([](const Tensor& x) { return mul(max_pool2d(mul(x, x), 2), 3); }, {x});

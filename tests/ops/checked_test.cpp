@@ -1,0 +1,16 @@
+#include <tapir/ops/checked.h>
+
+#include "numbers.h"
+
+using namespace tapir;
+using namespace tapir_tests;
+
+TEST_CASE("a fused result that is not its composite form's is a bug of ours") {
+  const Tensor x = numbers({2, 3});
+  compare_results("softmax", x, add(x, 1e-12));
+  CHECK_THROWS_AS(compare_results("softmax", x, add(x, 1e-3)), InternalError);
+  CHECK_THROWS_AS(compare_results("softmax", x, numbers({3, 2})), InternalError);
+  const Tensor nan = full({2}, std::nan(""), {.dtype = kFloat64});
+  compare_results("softmax", nan, nan);
+  CHECK_THROWS_AS(compare_results("softmax", nan, zeros({2}, {.dtype = kFloat64})), InternalError);
+}
