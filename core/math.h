@@ -57,8 +57,8 @@ TAPIR_HD inline float exp(float x) {
 TAPIR_HD inline float expm1(float x) {
   const auto [r, n] = reduce_exp(x < -18.0f ? -18.0f : x > 88.8f ? 88.8f : x);
   const float tail = poly(r, 0.5f, 1.0f / 6, 1.0f / 24, 1.0f / 120, 1.0f / 720, 1.0f / 5040, 1.0f / 40320);
-  const float q = fma(r * r, tail, r);       // e^r - 1
-  const float s = power_of_two(n - 1);       // half the power: n may be 128
+  const float q = fma(r * r, tail, r);  // e^r - 1
+  const float s = power_of_two(n - 1);  // half the power: n may be 128
   const float y = 2.0f * fma(s, q, s - 0.5f);
   return x == 0 ? x : y;
 }
@@ -103,15 +103,15 @@ TAPIR_HD inline float sigmoid(float x) {
 /// erfc(t) e^(t^2) for 0 <= t <= 11: a polynomial in (t - 2) / (t + 2), fitted to relative error 3e-8.
 TAPIR_HD inline float scaled_erfc(float t) {
   const float u = (t - 2.0f) / (t + 2.0f);
-  return poly(u, 1.276978377f, -0.09276396319f, -0.166030434f, 0.1640551989f, -0.0542138765f, -0.008062068434f, 0.008661998349f,
-              0.001328767718f, -0.001260634359f, -0.0004225154714f) /
+  return poly(u, 1.276978377f, -0.09276396319f, -0.166030434f, 0.1640551989f, -0.0542138765f, -0.008062068434f,
+              0.008661998349f, 0.001328767718f, -0.001260634359f, -0.0004225154714f) /
          fma(2.0f, t, 1.0f);
 }
 /// erf x, 2 ulp.
 TAPIR_HD inline float erf(float x) {
   const float a = abs(x), t = a > 5.0f ? 5.0f : a, z = t * t;
-  const float small = x * poly(z, 1.128379166f, -0.3761262667f, 0.1128359472f, -0.02685421201f, 0.005189087423f, -0.0008016864287f,
-                               7.875875063e-5f);
+  const float small = x * poly(z, 1.128379166f, -0.3761262667f, 0.1128359472f, -0.02685421201f, 0.005189087423f,
+                               -0.0008016864287f, 7.875875063e-5f);
   const float large = with_sign(1.0f - exp(-z) * scaled_erfc(t), x);
   return a < 1.0f ? small : large;
 }

@@ -10,7 +10,8 @@ namespace {
 
 bool is_integer_division(const BinaryParams& p, DType type) {
   if (is_floating(type)) return false;
-  return p.op == BinaryOp::TruncDiv || p.op == BinaryOp::FloorDiv || p.op == BinaryOp::Remainder || p.op == BinaryOp::Fmod;
+  return p.op == BinaryOp::TruncDiv || p.op == BinaryOp::FloorDiv || p.op == BinaryOp::Remainder ||
+         p.op == BinaryOp::Fmod;
 }
 
 /// Reports the first 0 among the divisors by its position in `out`.

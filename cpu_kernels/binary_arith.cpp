@@ -10,9 +10,11 @@ template <class T, class Make> LoopKernel map(Make make) { return loop2<T, T, T,
 template <class T> LoopKernel any_type(BinaryOp op) {
   switch (op) {
     case BinaryOp::Add:
-      return map<T>([](const P& p) { return [k = cast<T>(p.alpha)](T a, T b) { return wrap_add(a, wrap_mul(k, b)); }; });
+      return map<T>(
+          [](const P& p) { return [k = cast<T>(p.alpha)](T a, T b) { return wrap_add(a, wrap_mul(k, b)); }; });
     case BinaryOp::Sub:
-      return map<T>([](const P& p) { return [k = cast<T>(p.alpha)](T a, T b) { return wrap_sub(a, wrap_mul(k, b)); }; });
+      return map<T>(
+          [](const P& p) { return [k = cast<T>(p.alpha)](T a, T b) { return wrap_sub(a, wrap_mul(k, b)); }; });
     case BinaryOp::Mul: return map<T>([](const P&) { return [](T a, T b) { return wrap_mul(a, b); }; });
     // A NaN wins in Maximum and Minimum, and loses in Fmax and Fmin.
     case BinaryOp::Maximum: return map<T>([](const P&) { return [](T a, T b) { return a > b || a != a ? a : b; }; });

@@ -58,7 +58,8 @@ template <class T> LoopKernel of_integers(BinaryOp op) {
 template <class T> LoopKernel of_floats(BinaryOp op) {
   switch (op) {
     case BinaryOp::TruncDiv: return map<T>([](const P&) { return [](T a, T b) { return std::trunc(a / b); }; });
-    case BinaryOp::FloorDiv: return map<T>([](const P&) { return [](T a, T b) { return float_floor_quotient(a, b); }; });
+    case BinaryOp::FloorDiv:
+      return map<T>([](const P&) { return [](T a, T b) { return float_floor_quotient(a, b); }; });
     case BinaryOp::Remainder: return map<T>([](const P&) { return [](T a, T b) { return float_rest(a, b); }; });
     case BinaryOp::Fmod: return map<T>([](const P&) { return [](T a, T b) { return std::fmod(a, b); }; });
     case BinaryOp::Pow: return map<T>([](const P&) { return [](T a, T b) { return std::pow(a, b); }; });

@@ -18,13 +18,15 @@ template <class T> LoopKernel cheap(BinaryOp op) {
       return map<T>([](const P& p) { return [k = cast<T>(p.alpha)](T g, T x) { return x > T(0) ? g : k * g; }; });
     case BinaryOp::ClampGrad:
       return map<T>([](const P& p) {
-        return [low = cast<T>(p.alpha), high = cast<T>(p.beta)](T g, T x) { return (x >= low) & (x <= high) ? g : T(0); };
+        return
+            [low = cast<T>(p.alpha), high = cast<T>(p.beta)](T g, T x) { return (x >= low) & (x <= high) ? g : T(0); };
       });
     default: return nullptr;
   }
 }
 template <class T> LoopKernel costly(BinaryOp op, const P& p) {
-  if (op == BinaryOp::SiluGrad) return map<T>([](const P&) { return [](T g, T x) { return g * math::silu_slope(x); }; });
+  if (op == BinaryOp::SiluGrad)
+    return map<T>([](const P&) { return [](T g, T x) { return g * math::silu_slope(x); }; });
   if (op != BinaryOp::GeluGrad) return nullptr;
   if (p.alpha.to_bool()) return map<T>([](const P&) { return [](T g, T x) { return g * math::gelu_tanh_slope(x); }; });
   return map<T>([](const P&) { return [](T g, T x) { return g * math::gelu_slope(x); }; });

@@ -32,7 +32,9 @@ template <class To, class From> constexpr To cast(From v) {
   else if constexpr (std::integral<To> && std::floating_point<From>) return saturate<To>(v);
   else return static_cast<To>(v);
 }
-template <class To> constexpr To cast(Scalar v) { return v.is_float() ? cast<To>(v.to_double()) : cast<To>(v.to_int()); }
+template <class To> constexpr To cast(Scalar v) {
+  return v.is_float() ? cast<To>(v.to_double()) : cast<To>(v.to_int());
+}
 
 /// n contiguous elements of one dtype to another.
 using Converter = void (*)(int64_t n, void* to, const void* from);

@@ -74,7 +74,8 @@ template <class W> void copy_rows(const Space& s, char* to, const char* from) {
       if (out_step == sizeof(W) && step == sizeof(W)) std::memcpy(out, x, size_t(n) * sizeof(W));
       else if (out_step == sizeof(W)) gather(s, 1, from, flat, n, sizeof(W), out);
       else
-        for (int64_t i = 0; i < n; ++i) *reinterpret_cast<W*>(out + i * out_step) = *reinterpret_cast<const W*>(x + i * step);
+        for (int64_t i = 0; i < n; ++i)
+          *reinterpret_cast<W*>(out + i * out_step) = *reinterpret_cast<const W*>(x + i * step);
     }
   });
 }

@@ -59,6 +59,6 @@ void dropout(Context&, V y, V mask, V x, const DropoutParams&);
 
 // Many tensors in one pass.
 void optimizer_step(Context&, const OptimizerLists&, const OptimizerScalars&, const OptimizerParams&);
-void foreach(Context&, V out, std::span<const TensorView> xs, V factor, const ForeachParams&);
+void foreach (Context&, V out, std::span<const TensorView> xs, V factor, const ForeachParams&);
 
 }  // namespace tapir::inline v0::cpu

@@ -6,7 +6,8 @@ namespace tapir::inline v0::cpu {
 /// join(...join(join(start, f(x[0])), f(x[1]))..., f(x[n - 1])) in a fixed order that vectorises: element i goes to lane i mod
 /// kLanes, and the lanes are joined as a tree. Lanes by hand, as the reductions of OpenMP fix no order, start from the
 /// largest finite number and know no NaN. `start` may be joined more than once.
-template <int64_t kLanes, class A, class T, class F, class Join> A fold(const T* x, int64_t n, A start, F&& f, Join&& join) {
+template <int64_t kLanes, class A, class T, class F, class Join>
+A fold(const T* x, int64_t n, A start, F&& f, Join&& join) {
   A result = start;
   int64_t i = 0;
   if (n >= kLanes) {

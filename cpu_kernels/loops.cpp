@@ -20,7 +20,8 @@ void Space::simplify() {
   const auto magnitude = [](int64_t v) { return v < 0 ? -v : v; };
   const auto before = [&](int64_t i, int64_t j) {  // dimension j belongs outside of i
     for (int k = 0; k < operands; ++k)
-      if (magnitude(strides[k][i]) != magnitude(strides[k][j])) return magnitude(strides[k][i]) < magnitude(strides[k][j]);
+      if (magnitude(strides[k][i]) != magnitude(strides[k][j]))
+        return magnitude(strides[k][i]) < magnitude(strides[k][j]);
     return false;
   };
   const auto swap = [&](int64_t i, int64_t j) {
@@ -146,7 +147,8 @@ class Pointwise {
     const int64_t across = transposed_dimension();
     if (across >= 0) return run_blocks(across, cost);
     const Tiles tiles(space_);
-    parallel_for(tiles.count, tiles.grain(kGrain / cost), [&](int64_t first, int64_t last) { run_tiles(tiles, first, last); });
+    parallel_for(tiles.count, tiles.grain(kGrain / cost),
+                 [&](int64_t first, int64_t last) { run_tiles(tiles, first, last); });
   }
 
  private:
@@ -177,7 +179,8 @@ class Pointwise {
   alignas(8) char immediates_[kMaxOperands][kMaxElementSize];
 };
 
-Pointwise::Pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params)
+Pointwise::Pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel,
+                     const void* params)
     : count_(int(views.size())), kernel_(kernel), params_(params), space_(count_) {
   for (int k = 0; k < count_; ++k) {
     const TensorView& v = *views[k];
@@ -271,14 +274,17 @@ void Pointwise::run_tiles(const Tiles& tiles, int64_t first, int64_t last) const
 int64_t Pointwise::transposed_dimension() const {
   for (int k = 1; k < count_ && space_.inner() >= kBlockRows; ++k)
     for (int64_t d = 0; d + 1 < space_.rank; ++d)
-      if (space_.strides[k][d] == operands_[k].size && space_.sizes[d] >= kBlockRows && space_.inner_stride(k) != 0) return d;
+      if (space_.strides[k][d] == operands_[k].size && space_.sizes[d] >= kBlockRows && space_.inner_stride(k) != 0)
+        return d;
   return -1;
 }
 
-template <class W> void gather_block(W* to, const char* from, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step) {
+template <class W>
+void gather_block(W* to, const char* from, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step) {
   constexpr int64_t size = sizeof(W), side = block_side(size);
   if (row_step != size) {
-    for (int64_t i = 0; i < rows; ++i, to += columns, from += row_step) load_part<W>(to, 0, from, column_step, 1, columns);
+    for (int64_t i = 0; i < rows; ++i, to += columns, from += row_step)
+      load_part<W>(to, 0, from, column_step, 1, columns);
     return;
   }
   for (int64_t i = 0; i < rows; i += side)
@@ -289,7 +295,8 @@ template <class W> void gather_block(W* to, const char* from, int64_t rows, int6
       else load_part<W>(place, columns, corner, column_step, std::min(side, rows - i), std::min(side, columns - j));
     }
 }
-void gather_block(void* to, const char* from, int64_t size, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step) {
+void gather_block(void* to, const char* from, int64_t size, int64_t rows, int64_t columns, int64_t row_step,
+                  int64_t column_step) {
   switch (size) {
     case 1: return gather_block(static_cast<uint8_t*>(to), from, rows, columns, row_step, column_step);
     case 2: return gather_block(static_cast<uint16_t*>(to), from, rows, columns, row_step, column_step);
@@ -331,13 +338,15 @@ void Pointwise::run_blocks(int64_t across, int64_t cost) const {
     for (int k = 0; k < count_; ++k) strides[k] = space_.strides[k][d];
     if (d != across) outer.add(space_.sizes[d], strides);
   }
-  const int64_t down = (space_.sizes[across] + kBlockRows - 1) / kBlockRows, right = (space_.inner() + kBlockColumns - 1) / kBlockColumns;
+  const int64_t down = (space_.sizes[across] + kBlockRows - 1) / kBlockRows,
+                right = (space_.inner() + kBlockColumns - 1) / kBlockColumns;
   const int64_t grain = std::max<int64_t>(kGrain / cost / kTile, 1);
   parallel_for(outer.numel * down * right, grain, [&](int64_t first, int64_t last) {
     Buffers buffers;
     for (int64_t t = first; t < last; ++t) {
       const int64_t flat = t / (down * right), i = t / right % down * kBlockRows, j = t % right * kBlockColumns;
-      Block block{across, std::min(kBlockRows, space_.sizes[across] - i), std::min(kBlockColumns, space_.inner() - j), {}};
+      Block block{
+          across, std::min(kBlockRows, space_.sizes[across] - i), std::min(kBlockColumns, space_.inner() - j), {}};
       for (int k = 0; k < count_; ++k)
         block.offset[k] = outer.offset(k, flat) + i * space_.strides[k][across] + j * space_.strides[k][inner];
       run_block(block, buffers);
@@ -356,7 +365,8 @@ bool all_direct(std::span<const TensorView* const> views, const DType* types, in
 
 }  // namespace
 
-void pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params, int64_t cost) {
+void pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params,
+               int64_t cost) {
   const int64_t n = views[0]->numel();
   if (n == 0) return;
   if (!all_direct(views, types, n)) return Pointwise(views, types, kernel, params).run(cost);

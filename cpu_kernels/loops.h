@@ -63,6 +63,7 @@ using LoopKernel = void (*)(int64_t n, void* const* data, const void* params);
 
 /// Runs the kernel over all elements of views[0]; the others are broadcast to it. types[k] is what the kernel takes as
 /// operand k, whatever the view holds. `cost`: of an element, in additions.
-void pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params, int64_t cost = 1);
+void pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params,
+               int64_t cost = 1);
 
 }  // namespace tapir::inline v0::cpu

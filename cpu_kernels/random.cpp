@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "../core/normal.h"
 #include "../core/parallel.h"
@@ -49,6 +50,19 @@ template <class R, class Make> void generate(V out, Make&& make) {
 /// The bits of a word that a uniform float32 takes. A 16-bit float holds fewer: the others are dropped, so that none rounds to 1.
 int uniform_bits(DType dtype) { return dtype == kFloat16 ? 11 : dtype == kBFloat16 ? 8 : 24; }
 
+/// The largest number of that dtype below b.
+template <class T> float below_half(float b) {
+  T v(b);
+  if (float(v) < b) return float(v);
+  v.bits = v.bits & 0x8000 ? uint16_t(v.bits + 1) : v.bits ? uint16_t(v.bits - 1) : uint16_t(0x8001);
+  return float(v);
+}
+float number_below(DType dtype, float b) {
+  if (dtype == kFloat16) return below_half<Half>(b);
+  if (dtype == kBFloat16) return below_half<BFloat16>(b);
+  return std::nextafter(b, -std::numeric_limits<float>::infinity());
+}
+
 void uniform(V out, const P& p) {
   if (out.dtype == kFloat64)
     return generate<double>(out, [&](int64_t first, int64_t count, double* values) {
@@ -60,15 +74,18 @@ void uniform(V out, const P& p) {
         values[i] = v < p.b || width <= 0 ? v : below;
       }
     });
-  const int bits = uniform_bits(out.dtype);
+  const DType dtype = out.dtype;
+  const int bits = uniform_bits(dtype);
   generate<float>(out, [&](int64_t first, int64_t count, float* values) {
     alignas(64) uint32_t words[kTile + 4];
     draw_words(p, first, count, 0, words);
-    const float a = float(p.a), b = float(p.b), width = float(p.b - p.a), below = std::nextafter(b, a), unit = std::ldexp(1.0f, -bits);
+    const float a = float(p.a), b = float(p.b), width = float(p.b - p.a), below = number_below(dtype, b),
+                unit = std::ldexp(1.0f, -bits);
 #pragma omp simd
     for (int64_t i = 0; i < count; ++i) {
-      const float v = std::fma(float(int32_t(words[i] >> (32 - bits))) * unit, width, a);  // rounded once, with or without the instruction
-      values[i] = v < b || width <= 0 ? v : below;
+      const float v = std::fma(float(int32_t(words[i] >> (32 - bits))) * unit, width,
+                               a);  // rounded once, with or without the instruction
+      values[i] = v <= below || width <= 0 ? v : below;
     }
   });
 }
@@ -109,7 +126,8 @@ void integer(V out, const P& p) {
       for (int64_t i = 0; i < count; ++i) values[i] = int64_t(uint64_t(p.low) + Philox::integer(words[i], range));
     } else {
       draw_words(p, first, count, 1, low);
-      for (int64_t i = 0; i < count; ++i) values[i] = int64_t(uint64_t(p.low) + Philox::integer(words[i], low[i], range));
+      for (int64_t i = 0; i < count; ++i)
+        values[i] = int64_t(uint64_t(p.low) + Philox::integer(words[i], low[i], range));
     }
   });
 }
@@ -136,7 +154,8 @@ void bernoulli(Context& ctx, V out, V probabilities, const P& p) {
     gather(space, 0, probabilities.as<char>(), first, count, size_of(probabilities.dtype), raw);
     load(count, limits, raw);
     for (int64_t i = 0; i < count; ++i) {
-      if (!(limits[i] >= 0 && limits[i] <= 1)) [[unlikely]] ctx.bad_value(first + i, 0, 0);
+      if (!(limits[i] >= 0 && limits[i] <= 1)) [[unlikely]]
+        ctx.bad_value(first + i, 0, 0);
       values[i] = double(Philox::uniform(words[i])) < limits[i];
     }
   });
@@ -161,7 +180,8 @@ void permutation(Context& ctx, V out, const P& p) {
     }
     std::swap(words, next_words), std::swap(order, next_order);
   }
-  generate<int64_t>(out, [&](int64_t first, int64_t count, int64_t* values) { std::copy_n(order + first, count, values); });
+  generate<int64_t>(out,
+                    [&](int64_t first, int64_t count, int64_t* values) { std::copy_n(order + first, count, values); });
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ constexpr int64_t kLeaf = 2048;          // elements of a run that `leaf` takes 
 constexpr int64_t kLeavesPerChunk = 32;  // a chunk is what one thread does of one output
 constexpr int64_t kColumns = 512;        // outputs side by side
 constexpr int64_t kRowsPerChunk = 256;
-constexpr int64_t kOutputs = 256;        // results that are converted and stored together
-constexpr int64_t kFewElements = 16;     // fewer for each output: outputs side by side, whatever the strides
+constexpr int64_t kOutputs = 256;     // results that are converted and stored together
+constexpr int64_t kFewElements = 16;  // fewer for each output: outputs side by side, whatever the strides
 
 /// One reduction: the dimensions that stay (operands x, out) and those that go (x).
 class Reduction {
@@ -46,7 +46,8 @@ class Reduction {
 };
 
 Reduction::Reduction(Context& ctx, V out, V x, const Reducer& reducer, const ReduceParams& p)
-    : ctx_(ctx), reducer_(reducer), p_(p), x_(x.as<char>()), out_(out.as<char>()), size_(size_of(x.dtype)), out_size_(size_of(out.dtype)) {
+    : ctx_(ctx), reducer_(reducer), p_(p), x_(x.as<char>()), out_(out.as<char>()), size_(size_of(x.dtype)),
+      out_size_(size_of(out.dtype)) {
   for (int64_t d = 0; d < x.rank; ++d) {
     const int64_t strides[] = {x.strides[d] * size_, out.strides[d] * out_size_};
     if (p.dims >> d & 1) gone_.add(x.sizes[d], strides);
@@ -78,7 +79,8 @@ void Reduction::store(int64_t flat, int64_t columns, const char* state, int64_t 
 void Reduction::run_empty() {
   alignas(64) char state[kMaxCells * kOutputs * 8];
   reducer_.init(state, kOutputs, p_);
-  for (int64_t flat = 0; flat < kept_.numel; flat += kOutputs) store(flat, std::min(kOutputs, kept_.numel - flat), state, kOutputs);
+  for (int64_t flat = 0; flat < kept_.numel; flat += kOutputs)
+    store(flat, std::min(kOutputs, kept_.numel - flat), state, kOutputs);
 }
 
 // Lines: each output reduces elements that lie close together.
@@ -100,7 +102,8 @@ Run Reduction::chunk_of_line(const Tiles& leaves, int64_t chunk, Run* leaf_range
   return {begin, end - begin};
 }
 
-void Reduction::reduce_line(const Tiles& leaves, int64_t output, int64_t chunk, char* state, int64_t width, Buffers& b) const {
+void Reduction::reduce_line(const Tiles& leaves, int64_t output, int64_t chunk, char* state, int64_t width,
+                            Buffers& b) const {
   const char* base = x_ + kept_.offset(0, output);
   Run range;
   const Run run = chunk_of_line(leaves, chunk, &range);
@@ -140,7 +143,8 @@ void Reduction::run_lines() {
   char* states = static_cast<char*>(ctx_.scratch(outputs * chunks * cell_bytes(1)));
   parallel_for(outputs * chunks, 1, [&](int64_t first, int64_t last) {
     Buffers b;
-    for (int64_t i = first; i < last; ++i) reduce_line(leaves, i / chunks, i % chunks, states + i * cell_bytes(1), 1, b);
+    for (int64_t i = first; i < last; ++i)
+      reduce_line(leaves, i / chunks, i % chunks, states + i * cell_bytes(1), 1, b);
   });
   for (int64_t o = 0; o < outputs; ++o) {
     char* state = states + o * chunks * cell_bytes(1);
@@ -156,7 +160,8 @@ void Reduction::run_lines() {
 
 // Columns: neighbouring elements belong to different outputs, whose states stand side by side.
 
-void Reduction::reduce_columns(int64_t flat, int64_t columns, bool dense, Run run, char* state, int64_t width, Buffers& b) const {
+void Reduction::reduce_columns(int64_t flat, int64_t columns, bool dense, Run run, char* state, int64_t width,
+                               Buffers& b) const {
   reducer_.init(state, width, p_);
   const int64_t inner = gone_.inner();
   for (int64_t done = 0; done < run.count;) {
@@ -202,7 +207,8 @@ void Reduction::run_columns() {
       char* state = states + t * chunks * cell_bytes(width);
       for (int64_t c = 1; c < chunks; ++c) {
         const int64_t row = c * kRowsPerChunk;
-        reducer_.merge(state, state + c * cell_bytes(width), width, columns, {0, row}, {row, std::min(kRowsPerChunk, count - row)}, p_);
+        reducer_.merge(state, state + c * cell_bytes(width), width, columns, {0, row},
+                       {row, std::min(kRowsPerChunk, count - row)}, p_);
       }
       store(flat, columns, state, width);
     }
@@ -211,7 +217,9 @@ void Reduction::run_columns() {
 
 }  // namespace
 
-void run_reducer(Context& ctx, V out, V x, const Reducer& reducer, const ReduceParams& p) { Reduction(ctx, out, x, reducer, p).run(); }
+void run_reducer(Context& ctx, V out, V x, const Reducer& reducer, const ReduceParams& p) {
+  Reduction(ctx, out, x, reducer, p).run();
+}
 
 void reduce(Context& ctx, V out, V x, const ReduceParams& p) {
   switch (p.op) {

@@ -15,7 +15,8 @@ template <class T, bool kLargest> struct Extreme {
   using Out = Cell;
   static constexpr int kCells = 1;
   static constexpr In worst() {
-    if constexpr (std::floating_point<In>) return kLargest ? -std::numeric_limits<In>::infinity() : std::numeric_limits<In>::infinity();
+    if constexpr (std::floating_point<In>)
+      return kLargest ? -std::numeric_limits<In>::infinity() : std::numeric_limits<In>::infinity();
     else return kLargest ? std::numeric_limits<In>::min() : std::numeric_limits<In>::max();
   }
   static void identity(Cell* s, const P&) { *s = Cell(worst()); }

@@ -68,7 +68,9 @@ template <class T> struct LogSumExp {
   static constexpr int kCells = 2;
   static constexpr double kInf = std::numeric_limits<double>::infinity();
   static double base(double m) { return m > -kInf && m < kInf ? m : 0.0; }
-  static double moved(double sum, double from, double to) { return sum == 0 ? 0 : sum * std::exp(base(from) - base(to)); }
+  static double moved(double sum, double from, double to) {
+    return sum == 0 ? 0 : sum * std::exp(base(from) - base(to));
+  }
   static void identity(Cell* s, const P&) { s[0] = -kInf, s[1] = 0; }
   static void leaf(Cell* s, const In* x, Run run, const P&) {
     const In largest = extreme_of<true>(x, run.count, [](In v) { return v; });

@@ -34,7 +34,8 @@ template <class T, class C> struct Prod : Sum<T, C> {
   using Cell = C;
   static void identity(Cell* s, const P&) { *s = 1; }
   static void leaf(Cell* s, const In* x, Run run, const P&) {
-    *s = fold<32>(x, run.count, Cell(1), [](In v) { return Cell(v); }, [](Cell a, Cell b) { return a * b; });
+    *s = fold<32>(
+        x, run.count, Cell(1), [](In v) { return Cell(v); }, [](Cell a, Cell b) { return a * b; });
   }
   static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
 #pragma omp simd
@@ -52,7 +53,8 @@ template <class T> struct Moments {
   static void identity(Cell* s, const P&) { s[0] = s[1] = 0; }
   static void leaf(Cell* s, const In* x, Run run, const P&) {  // two passes over a run that is in cache
     const double n = double(run.count), mean = sum_of<double>(x, run.count, [](In v) { return double(v); }) / n;
-    const double squares = sum_of<double>(x, run.count, [mean](In v) { return (double(v) - mean) * (double(v) - mean); });
+    const double squares =
+        sum_of<double>(x, run.count, [mean](In v) { return (double(v) - mean) * (double(v) - mean); });
     const double rest = sum_of<double>(x, run.count, [mean](In v) { return double(v) - mean; });
     s[0] = mean, s[1] = squares - rest * rest / n;
   }
@@ -73,7 +75,8 @@ template <class T> struct Moments {
     a[1] += b[1] + distance * distance * (na * nb / (na + nb));
   }
   static Out result(const Cell* s, int64_t count, const P& p) {
-    const double divisor = double(count) - p.correction, variance = (count ? s[1] : NAN) / (divisor > 0 ? divisor : 0.0);
+    const double divisor = double(count) - p.correction,
+                 variance = (count ? s[1] : NAN) / (divisor > 0 ? divisor : 0.0);
     return p.op == ReduceOp::Std ? std::sqrt(variance) : variance;
   }
 };

@@ -18,13 +18,15 @@ struct Run {
 };
 struct Reducer {
   int cells;
-  DType input;   // what leaf and rows read
-  DType result;  // what finish writes, one for each output
+  DType input;                                                    // what leaf and rows read
+  DType result;                                                   // what finish writes, one for each output
   void (*init)(void* state, int64_t width, const ReduceParams&);  // of an empty run
   void (*leaf)(void* state, int64_t width, const void* x, Run run, const ReduceParams&);  // overwrites
   // Adds `run.count` rows, `stride` bytes apart, to states that hold `done` rows.
-  void (*rows)(void* state, int64_t width, const void* x, int64_t stride, int64_t columns, Run run, int64_t done, const ReduceParams&);
-  void (*merge)(void* into, const void* from, int64_t width, int64_t columns, Run into_run, Run from_run, const ReduceParams&);
+  void (*rows)(void* state, int64_t width, const void* x, int64_t stride, int64_t columns, Run run, int64_t done,
+               const ReduceParams&);
+  void (*merge)(void* into, const void* from, int64_t width, int64_t columns, Run into_run, Run from_run,
+                const ReduceParams&);
   void (*finish)(void* results, const void* state, int64_t width, int64_t columns, int64_t count, const ReduceParams&);
 };
 
@@ -32,10 +34,10 @@ struct Reducer {
 void run_reducer(Context&, V out, V x, const Reducer& reducer, const ReduceParams& p);
 
 // By operation; ValueError where there is none for the dtype.
-Reducer sum_reducer(const ReduceParams&, DType in, DType out);      // reduce_sum.cpp: Sum, Mean, Prod, Var, Std
-Reducer norm_reducer(const ReduceParams&, DType in);                // reduce_norm.cpp: NormP, LogSumExp
-Reducer extreme_reducer(const ReduceParams&, DType in);             // reduce_minmax.cpp: Max, Min, Any, All
-Reducer arg_reducer(ArgReduceOp op, DType in);                      // arg_reduce.cpp
+Reducer sum_reducer(const ReduceParams&, DType in, DType out);  // reduce_sum.cpp: Sum, Mean, Prod, Var, Std
+Reducer norm_reducer(const ReduceParams&, DType in);            // reduce_norm.cpp: NormP, LogSumExp
+Reducer extreme_reducer(const ReduceParams&, DType in);         // reduce_minmax.cpp: Max, Min, Any, All
+Reducer arg_reducer(ArgReduceOp op, DType in);                  // arg_reduce.cpp
 
 /// A reducer from a struct with
 ///   using In, Cell, Out; static constexpr int kCells;
@@ -62,7 +64,8 @@ template <class R> Reducer make_reducer() {
     R::leaf(cells, static_cast<const In*>(x), run, p);
     for (int c = 0; c < n; ++c) static_cast<Cell*>(state)[c * width] = cells[c];
   };
-  r.rows = [](void* state, int64_t width, const void* x, int64_t stride, int64_t columns, Run run, int64_t done, const ReduceParams& p) {
+  r.rows = [](void* state, int64_t width, const void* x, int64_t stride, int64_t columns, Run run, int64_t done,
+              const ReduceParams& p) {
     for (int64_t i = 0; i < run.count; ++i) {
       const In* row = reinterpret_cast<const In*>(static_cast<const char*>(x) + i * stride);
       R::add(static_cast<Cell*>(state), width, row, columns, Run{run.first + i, done + i}, p);
@@ -78,7 +81,8 @@ template <class R> Reducer make_reducer() {
       for (int c = 0; c < n; ++c) s[c * width + j] = x[c];
     }
   };
-  r.finish = [](void* results, const void* state, int64_t width, int64_t columns, int64_t count, const ReduceParams& p) {
+  r.finish = [](void* results, const void* state, int64_t width, int64_t columns, int64_t count,
+                const ReduceParams& p) {
     const Cell* s = static_cast<const Cell*>(state);
     for (int64_t j = 0; j < columns; ++j) {
       Cell cells[n];

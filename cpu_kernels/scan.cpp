@@ -13,7 +13,8 @@ constexpr int64_t kColumns = 256;
 /// Runs along one dimension: everything is converted to double or int64_t, scanned there, and rounded once on its way out.
 template <class T, bool kProduct> class Scan {
  public:
-  Scan(V out, V x, int64_t dim) : x_(x.as<char>()), out_(out.as<char>()), size_(size_of(x.dtype)), out_size_(size_of(out.dtype)) {
+  Scan(V out, V x, int64_t dim)
+      : x_(x.as<char>()), out_(out.as<char>()), size_(size_of(x.dtype)), out_size_(size_of(out.dtype)) {
     for (int64_t d = 0; d < x.rank; ++d) {
       const int64_t strides[] = {x.strides[d] * size_, out.strides[d] * out_size_};
       (d == dim ? line_ : kept_).add(x.sizes[d], strides);
@@ -23,7 +24,8 @@ template <class T, bool kProduct> class Scan {
   }
   void run() const {
     if (kept_.numel == 0 || line_.numel == 0) return;
-    const bool columns = kept_.rank > 0 && kept_.numel >= 16 && std::abs(kept_.inner_stride(0)) < std::abs(line_.inner_stride(0));
+    const bool columns =
+        kept_.rank > 0 && kept_.numel >= 16 && std::abs(kept_.inner_stride(0)) < std::abs(line_.inner_stride(0));
     if (columns) return run_columns();
     parallel_for(kept_.numel, std::max<int64_t>(kGrain / line_.numel, 1), [&](int64_t first, int64_t last) {
       for (int64_t o = first; o < last; ++o) scan_line(o);
@@ -54,20 +56,21 @@ template <class T, bool kProduct> class Scan {
   }
   void run_columns() const {
     const Tiles tiles(kept_, kColumns);
-    parallel_for(tiles.count, tiles.grain(std::max<int64_t>(kGrain / line_.numel, 1)), [&](int64_t first, int64_t last) {
-      T tile[kColumns], sums[kColumns];
-      for (int64_t t = first; t < last; ++t) {
-        const int64_t flat = tiles.begin(t), end = tiles.by_row ? flat - flat % tiles.row + tiles.row : kept_.numel;
-        const int64_t n = std::min(kColumns, end - flat);
-        std::fill_n(sums, n, start());
-        for (int64_t i = 0; i < line_.numel; ++i) {
-          load(kept_, x_ + line_.offset(0, i), flat, n, tile);
+    parallel_for(
+        tiles.count, tiles.grain(std::max<int64_t>(kGrain / line_.numel, 1)), [&](int64_t first, int64_t last) {
+          T tile[kColumns], sums[kColumns];
+          for (int64_t t = first; t < last; ++t) {
+            const int64_t flat = tiles.begin(t), end = tiles.by_row ? flat - flat % tiles.row + tiles.row : kept_.numel;
+            const int64_t n = std::min(kColumns, end - flat);
+            std::fill_n(sums, n, start());
+            for (int64_t i = 0; i < line_.numel; ++i) {
+              load(kept_, x_ + line_.offset(0, i), flat, n, tile);
 #pragma omp simd
-          for (int64_t j = 0; j < n; ++j) sums[j] = join(sums[j], tile[j]);
-          store(kept_, out_ + line_.offset(1, i), flat, n, sums);
-        }
-      }
-    });
+              for (int64_t j = 0; j < n; ++j) sums[j] = join(sums[j], tile[j]);
+              store(kept_, out_ + line_.offset(1, i), flat, n, sums);
+            }
+          }
+        });
   }
 
   Space kept_{2}, line_{2};  // operands: x, out

@@ -22,7 +22,8 @@ template <class T> LoopKernel of_floats(TernaryOp op) {
 
 template <class T> LoopKernel any_type(TernaryOp op) {
   switch (op) {
-    case TernaryOp::Where: return loop3<T, bool, T, T, P>([](const P&) { return [](bool a, T b, T c) { return a ? b : c; }; });
+    case TernaryOp::Where:
+      return loop3<T, bool, T, T, P>([](const P&) { return [](bool a, T b, T c) { return a ? b : c; }; });
     case TernaryOp::AddCMul:
       return map<T>([](const P& p) {
         return [k = cast<T>(p.alpha)](T a, T b, T c) { return wrap_add(a, wrap_mul(k, wrap_mul(b, c))); };

@@ -49,7 +49,8 @@ template <class W> void load_block(W* to, int64_t step, const char* from, int64_
 }
 
 /// The same for rows x columns elements.
-template <class W> void load_part(W* to, int64_t step, const char* from, int64_t from_step, int64_t rows, int64_t columns) {
+template <class W>
+void load_part(W* to, int64_t step, const char* from, int64_t from_step, int64_t rows, int64_t columns) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) to[i * step + j] = reinterpret_cast<const W*>(from + j * from_step)[i];
 }

@@ -13,7 +13,8 @@ template <class T, class Make> LoopKernel map(Make make) { return loop1<T, T, P>
 
 template <class T> LoopKernel any_type(UnaryOp op) {
   switch (op) {
-    case UnaryOp::Neg: return map<T>([](const P&) { return [](T x) { return std::integral<T> ? wrap_sub(T(0), x) : T(-x); }; });
+    case UnaryOp::Neg:
+      return map<T>([](const P&) { return [](T x) { return std::integral<T> ? wrap_sub(T(0), x) : T(-x); }; });
     case UnaryOp::Abs:
       return map<T>([](const P&) {
         return [](T x) {
@@ -42,7 +43,8 @@ template <class T> LoopKernel of_integers(UnaryOp op) {
     case UnaryOp::Ceil:
     case UnaryOp::Round:
     case UnaryOp::Trunc: return map<T>([](const P&) { return [](T x) { return x; }; });
-    case UnaryOp::PowScalar: return map<T>([](const P& p) { return [b = cast<T>(p.a)](T x) { return integer_pow(x, b); }; });
+    case UnaryOp::PowScalar:
+      return map<T>([](const P& p) { return [b = cast<T>(p.a)](T x) { return integer_pow(x, b); }; });
     default: return nullptr;
   }
 }
@@ -56,7 +58,8 @@ template <class T> LoopKernel of_floats(UnaryOp op) {
     case UnaryOp::Ceil: return map<T>([](const P&) { return [](T x) { return std::ceil(x); }; });
     case UnaryOp::Round: return map<T>([](const P&) { return [](T x) { return std::nearbyint(x); }; });
     case UnaryOp::Trunc: return map<T>([](const P&) { return [](T x) { return std::trunc(x); }; });
-    case UnaryOp::LeakyRelu: return map<T>([](const P& p) { return [a = T(p.a)](T x) { return x > T(0) ? x : a * x; }; });
+    case UnaryOp::LeakyRelu:
+      return map<T>([](const P& p) { return [a = T(p.a)](T x) { return x > T(0) ? x : a * x; }; });
     default: return nullptr;
   }
 }
@@ -67,8 +70,10 @@ template <class T> LoopKernel tests(UnaryOp op) {
   switch (op) {
     case UnaryOp::LogicalNot: return loop1<bool, T, P>([](const P&) { return [](T x) { return x == T(0); }; });
     case UnaryOp::IsNan: return loop1<bool, T, P>([](const P&) { return [](T x) { return x != x; }; });
-    case UnaryOp::IsInf: return loop1<bool, T, P>([](const P&) { return [](T x) { return real && (x == inf || x == -inf); }; });
-    case UnaryOp::IsFinite: return loop1<bool, T, P>([](const P&) { return [](T x) { return !real || (x < inf && x > -inf); }; });
+    case UnaryOp::IsInf:
+      return loop1<bool, T, P>([](const P&) { return [](T x) { return real && (x == inf || x == -inf); }; });
+    case UnaryOp::IsFinite:
+      return loop1<bool, T, P>([](const P&) { return [](T x) { return !real || (x < inf && x > -inf); }; });
     default: return nullptr;
   }
 }
@@ -78,7 +83,8 @@ template <class T> LoopKernel tests(UnaryOp op) {
 Choice unary_arithmetic(UnaryOp op, DType type, double) {
   return for_compute("unary", type, [&]<class T>() -> Choice {
     if (const LoopKernel k = any_type<T>(op)) return {k, 1};
-    if constexpr (std::floating_point<T>) return {of_floats<T>(op), op == UnaryOp::Sqrt || op == UnaryOp::Rsqrt ? 4 : 1};
+    if constexpr (std::floating_point<T>)
+      return {of_floats<T>(op), op == UnaryOp::Sqrt || op == UnaryOp::Rsqrt ? 4 : 1};
     else return {of_integers<T>(op), 1};
   });
 }

@@ -36,7 +36,8 @@ TEST_CASE("arg_reduce: the first of equals, the first NaN, every dtype and layou
       for (const bool with_nan : {false, true}) {
         if (with_nan && !is_floating(t)) continue;
         for (int64_t dim = 0; dim < 3; ++dim)
-          for (const Shape& shape : {Shape{6, 20, 7}, Shape{30, 3, 70}, Shape{100, 2, 1}}) check_arg(t, shape, dim, layout, with_nan);
+          for (const Shape& shape : {Shape{6, 20, 7}, Shape{30, 3, 70}, Shape{100, 2, 1}})
+            check_arg(t, shape, dim, layout, with_nan);
         check_arg(t, {200000}, 0, layout, false);
         check_arg(t, {3, 5000}, 1, layout, with_nan);
         check_arg(t, {5000, 3}, 0, layout, with_nan);

@@ -3,7 +3,9 @@
 using namespace kernel_tests;
 
 namespace {
-double wrapped(DType t, double v) { return t == kUInt8 ? double(uint8_t(int64_t(v))) : t == kInt8 ? double(int8_t(int64_t(v))) : v; }
+double wrapped(DType t, double v) {
+  return t == kUInt8 ? double(uint8_t(int64_t(v))) : t == kInt8 ? double(int8_t(int64_t(v))) : v;
+}
 
 void check_binary(BinaryParams p, DType t, const std::function<double(double, double)>& f, double ulps = 0) {
   Numbers numbers;
@@ -11,7 +13,10 @@ void check_binary(BinaryParams p, DType t, const std::function<double(double, do
     const Array a = Array(t, {7, 90}, layout).fill(numbers), b = Array(t, {7, 90}).fill(numbers);
     Array out(t, {7, 90}, layout);
     cpu().binary(ctx(), out.view, a.view, b.view, p);
-    REQUIRE(difference(out, [&](int64_t i) { return is_floating(t) ? f(a.get(i), b.get(i)) : wrapped(t, f(a.get(i), b.get(i))); }, ulps) == "");
+    REQUIRE(difference(
+                out,
+                [&](int64_t i) { return is_floating(t) ? f(a.get(i), b.get(i)) : wrapped(t, f(a.get(i), b.get(i))); },
+                ulps) == "");
   }
 }
 }  // namespace
@@ -67,6 +72,8 @@ TEST_CASE("binary: integers wrap") {
 
 TEST_CASE("binary: what a dtype has no meaning for is a ValueError") {
   Array x(kInt32, {3}), y(kFloat32, {3});
-  CHECK(message_of([&] { cpu().binary(ctx(), x.view, x.view, x.view, {BinaryOp::Div}); }) == "[binary] not implemented for int32");
-  CHECK(message_of([&] { cpu().binary(ctx(), y.view, y.view, y.view, {BinaryOp::BitwiseAnd}); }) == "[binary] not implemented for float32");
+  CHECK(message_of([&] { cpu().binary(ctx(), x.view, x.view, x.view, {BinaryOp::Div}); }) ==
+        "[binary] not implemented for int32");
+  CHECK(message_of([&] { cpu().binary(ctx(), y.view, y.view, y.view, {BinaryOp::BitwiseAnd}); }) ==
+        "[binary] not implemented for float32");
 }

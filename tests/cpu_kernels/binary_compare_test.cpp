@@ -20,7 +20,8 @@ TEST_CASE("binary: comparisons and logic write bool") {
   for (const DType t : kAllDTypes)
     for (const Layout layout : kLayouts)
       for (const Case& c : cases) {
-        Array a = Array(t, {9, 130}, layout).fill(numbers), b = Array(t, {9, 130}).fill(numbers), out(kBool, {9, 130}, layout);
+        Array a = Array(t, {9, 130}, layout).fill(numbers), b = Array(t, {9, 130}).fill(numbers),
+              out(kBool, {9, 130}, layout);
         for (int64_t i = 0; i < 400; ++i) b.set(i, a.get(i));
         if (is_floating(t)) a.set(7, kNaN), b.set(500, kNaN);
         cpu().binary(ctx(), out.view, a.view, b.view, {c.op});

@@ -77,7 +77,8 @@ TEST_CASE("binary: an integer divided by 0 is reported by its position") {
 TEST_CASE("binary: powers") {
   for (const DType t : {kInt64, kInt32, kInt16, kInt8})
     for (double a = -3; a <= 3; ++a)
-      for (double b = -3; b <= 4; ++b) CHECK(run(BinaryOp::Pow, t, a, b) == (b < 0 ? (std::abs(a) == 1 ? std::pow(a, b) : 0) : std::pow(a, b)));
+      for (double b = -3; b <= 4; ++b)
+        CHECK(run(BinaryOp::Pow, t, a, b) == (b < 0 ? (std::abs(a) == 1 ? std::pow(a, b) : 0) : std::pow(a, b)));
   CHECK(run(BinaryOp::Pow, kUInt8, 3, 6) == 729 % 256);
   CHECK(run(BinaryOp::Pow, kBool, 0, 0) == 1);
   for (const DType t : kFloats) {

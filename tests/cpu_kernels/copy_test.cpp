@@ -19,7 +19,9 @@ TEST_CASE("copy: every pair of dtypes and layouts") {
           for (int64_t i = 0; i < x.numel(); ++i) x.set(i, std::abs(x.get(i)));  // an unsigned dtype holds it
           cpu().copy(ctx(), out.view, x.view);
           const bool whole = !is_floating(to);
-          REQUIRE(difference(out, [&](int64_t i) { return to == kBool ? x.get(i) != 0 : whole ? std::trunc(x.get(i)) : x.get(i); }) == "");
+          REQUIRE(difference(out, [&](int64_t i) {
+                    return to == kBool ? x.get(i) != 0 : whole ? std::trunc(x.get(i)) : x.get(i);
+                  }) == "");
         }
 }
 
@@ -31,7 +33,8 @@ TEST_CASE("copy: permutations of three axes, and planes larger than a block") {
       for (const auto& order : orders) {
         Array x = Array(t, shape).fill(numbers), out(t, {shape[order[0]], shape[order[1]], shape[order[2]]});
         TensorView permuted = x.view;
-        for (int d = 0; d < 3; ++d) permuted.sizes[d] = x.view.sizes[order[d]], permuted.strides[d] = x.view.strides[order[d]];
+        for (int d = 0; d < 3; ++d)
+          permuted.sizes[d] = x.view.sizes[order[d]], permuted.strides[d] = x.view.strides[order[d]];
         cpu().copy(ctx(), out.view, permuted);
         Array expected = x;
         expected.view = permuted, expected.view.data = expected.memory.data();
@@ -40,8 +43,11 @@ TEST_CASE("copy: permutations of three axes, and planes larger than a block") {
 }
 
 TEST_CASE("copy: floats to integers truncate, saturate, and NaN gives 0") {
-  const std::vector<double> values = {kNaN, kInf, -kInf, 1e30, -1e30, -1, 255.9, 256, -0.9, 127.5, -128.5, -129, 2147483648.0, -2147483649.0, 9.3e18, -9.3e18};
-  const auto expected = [&](double v, double low, double high) { return v != v ? 0 : std::trunc(std::min(std::max(v, low), high)); };
+  const std::vector<double> values = {kNaN,  kInf,   -kInf, 1e30,         -1e30,         -1,     255.9,  256, -0.9,
+                                      127.5, -128.5, -129,  2147483648.0, -2147483649.0, 9.3e18, -9.3e18};
+  const auto expected = [&](double v, double low, double high) {
+    return v != v ? 0 : std::trunc(std::min(std::max(v, low), high));
+  };
   for (const DType from : {kFloat32, kFloat64, kBFloat16}) {
     const Array x = Array(from, {16}).fill(values);
     Array u8(kUInt8, {16}), i8(kInt8, {16}), i16(kInt16, {16}), i32(kInt32, {16}), i64(kInt64, {16});
@@ -60,7 +66,8 @@ TEST_CASE("copy: floats to integers truncate, saturate, and NaN gives 0") {
 
 TEST_CASE("copy: 16-bit floats round to nearest even, overflow to infinity") {
   std::vector<double> values;
-  for (int64_t i = 0; i < 65536; ++i) values.push_back(double(std::bit_cast<float>(uint32_t(i) << 16 | uint32_t(i * 40503) % 65536)));
+  for (int64_t i = 0; i < 65536; ++i)
+    values.push_back(double(std::bit_cast<float>(uint32_t(i) << 16 | uint32_t(i * 40503) % 65536)));
   const Array x = Array(kFloat32, {65536}).fill(values);
   Array h(kFloat16, {65536}), b(kBFloat16, {65536}), back(kFloat32, {65536});
   cpu().copy(ctx(), h.view, x.view);

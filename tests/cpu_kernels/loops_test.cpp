@@ -48,7 +48,8 @@ TEST_CASE("Pointwise loops: every dtype, layout and kind of broadcasting") {
     cpu().binary(ctx(), out.view, square.view, turned, {BinaryOp::Sub});
     CHECK(difference(out, [&](int64_t i) { return square.get(i) - square.get(i % 160 * 160 + i / 160); }) == "");
   }
-  const Shape deep{2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 3}, half{1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2, 1};
+  const Shape deep{2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 3},
+      half{1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2, 1};
   for (const Layout layout : kLayouts) check_add(kFloat32, deep, deep, half, layout, layout, layout);
 }
 

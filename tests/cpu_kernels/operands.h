@@ -14,7 +14,8 @@
 namespace kernel_tests {
 using namespace tapir;
 
-inline constexpr DType kAllDTypes[] = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool};
+inline constexpr DType kAllDTypes[] = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64,
+                                       kInt32,   kInt16,   kInt8,    kUInt8,    kBool};
 inline constexpr DType kFloats[] = {kFloat32, kFloat64, kFloat16, kBFloat16};
 inline constexpr DType kIntegers[] = {kInt64, kInt32, kInt16, kInt8, kUInt8};
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();

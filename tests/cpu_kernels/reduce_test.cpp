@@ -63,12 +63,14 @@ void check_reduce(ReduceParams p, DType t, const Shape& shape, Layout layout) {
   Numbers numbers;
   Array x = Array(t, shape, layout).fill(numbers);
   if (p.op == ReduceOp::Prod)
-    for (int64_t i = 0; i < x.numel(); ++i) x.set(i, numbers.next() % 3 || t == kUInt8 || t == kBool ? 1 : numbers.next() % 2 ? 2 : -1);
+    for (int64_t i = 0; i < x.numel(); ++i)
+      x.set(i, numbers.next() % 3 || t == kUInt8 || t == kBool ? 1 : numbers.next() % 2 ? 2 : -1);
   Array out(result_type(p.op, t), reduced(shape, p.dims), layout);
   cpu().reduce(ctx(), out.view, x.view, p);
   const auto g = groups(x, p.dims, out.numel());
   INFO(int(p.op) << " " << name_of(t) << " " << shape.str() << " dims " << p.dims << " layout " << int(layout));
-  REQUIRE(difference(out, [&](int64_t i) { return naive(p, g[size_t(i)]); }, t == kFloat64 ? 100 : 4) == "");
+  REQUIRE(difference(
+              out, [&](int64_t i) { return naive(p, g[size_t(i)]); }, t == kFloat64 ? 100 : 4) == "");
 }
 double reduce_one(ReduceParams p, const std::vector<double>& values, DType t = kFloat32) {
   const Array x = Array(t, {int64_t(values.size())}).fill(values);
@@ -80,14 +82,17 @@ double reduce_one(ReduceParams p, const std::vector<double>& values, DType t = k
 }  // namespace
 
 TEST_CASE("reduce: every operation, dtype, set of dimensions and layout") {
-  const ReduceOp ops[] = {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::Any, ReduceOp::All, ReduceOp::NormP, ReduceOp::Var, ReduceOp::Std, ReduceOp::LogSumExp};
+  const ReduceOp ops[] = {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Prod,     ReduceOp::Max,
+                          ReduceOp::Min, ReduceOp::Any,  ReduceOp::All,      ReduceOp::NormP,
+                          ReduceOp::Var, ReduceOp::Std,  ReduceOp::LogSumExp};
   for (const ReduceOp op : ops)
     for (const DType t : kAllDTypes)
       for (const Layout layout : {Layout::Dense, Layout::Reversed, Layout::Gaps, Layout::Repeated})
         for (const Shape& shape : {Shape{5, 9, 6}, Shape{2, 70, 3}, Shape{40, 3, 1}})
           for (uint32_t dims = 0; dims < 8; ++dims) {
             if (op == ReduceOp::Prod && dims == 7) continue;  // 2^100 is no float16
-            if ((op == ReduceOp::Var || op == ReduceOp::Std) && layout == Layout::Repeated) continue;  // 0 but for rounding
+            if ((op == ReduceOp::Var || op == ReduceOp::Std) && layout == Layout::Repeated)
+              continue;  // 0 but for rounding
             check_reduce({op, dims}, t, shape, layout);
           }
 }

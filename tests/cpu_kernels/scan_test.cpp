@@ -11,7 +11,9 @@ TEST_CASE("scan: sums and products along each dimension, every dtype and layout"
           for (const ScanOp op : {ScanOp::CumSum, ScanOp::CumProd}) {
             Array x(t, shape, layout);
             for (int64_t i = 0; i < x.numel(); ++i)
-              x.set(i, op == ScanOp::CumSum || t == kBool ? numbers.value(t) : numbers.next() % 9 || t == kUInt8 ? 1 : -1);
+              x.set(i, op == ScanOp::CumSum || t == kBool  ? numbers.value(t)
+                       : numbers.next() % 9 || t == kUInt8 ? 1
+                                                           : -1);
             Array out(is_floating(t) ? t : kInt64, shape, layout == Layout::Gaps ? Layout::Reversed : Layout::Dense);
             cpu().scan(ctx(), out.view, x.view, {op, dim});
             int64_t inner = 1;

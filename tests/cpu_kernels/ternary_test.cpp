@@ -6,7 +6,8 @@ TEST_CASE("where: every dtype and layout, numbers as branches, NaN not mixed in"
   Numbers numbers;
   for (const DType t : kAllDTypes)
     for (const Layout layout : kLayouts) {
-      const Array a = Array(kBool, {6, 100}, layout).fill(numbers), b = Array(t, {6, 1}, layout).fill(numbers), c = Array(t, {100}).fill(numbers);
+      const Array a = Array(kBool, {6, 100}, layout).fill(numbers), b = Array(t, {6, 1}, layout).fill(numbers),
+                  c = Array(t, {100}).fill(numbers);
       Array out(t, {6, 100}, layout);
       cpu().ternary(ctx(), out.view, a.view, b.view, c.view, {TernaryOp::Where});
       CHECK(difference(out, [&](int64_t i) { return a.get(i) != 0 ? b.get(i / 100) : c.get(i % 100); }) == "");
@@ -24,7 +25,8 @@ TEST_CASE("ternary: products, quotients, interpolation, bounds") {
   for (const DType t : kAllDTypes)
     for (const Layout layout : kLayouts) {
       if (t == kBool) continue;
-      const Array a = Array(t, {5, 90}, layout).fill(numbers), b = Array(t, {5, 90}).fill(numbers), c = Array(t, {90}).fill(numbers);
+      const Array a = Array(t, {5, 90}, layout).fill(numbers), b = Array(t, {5, 90}).fill(numbers),
+                  c = Array(t, {90}).fill(numbers);
       Array out(t, {5, 90}, layout);
       const auto check = [&](TernaryParams p, double ulps, auto f) {
         cpu().ternary(ctx(), out.view, a.view, b.view, c.view, p);
@@ -33,7 +35,8 @@ TEST_CASE("ternary: products, quotients, interpolation, bounds") {
           return t == kInt8 ? double(int8_t(int64_t(v))) : t == kUInt8 ? double(uint8_t(int64_t(v))) : v;
         };
         if (is_floating(t)) {
-          CHECK(difference(out, [&](int64_t i) { return f(a.get(i), b.get(i), c.get(i % 90)); }, ulps) == "");
+          CHECK(difference(
+                    out, [&](int64_t i) { return f(a.get(i), b.get(i), c.get(i % 90)); }, ulps) == "");
         } else {
           CHECK(difference(out, expected) == "");
         }
@@ -44,7 +47,8 @@ TEST_CASE("ternary: products, quotients, interpolation, bounds") {
       cpu().ternary(ctx(), out.view, a.view, b.view, c.view, {TernaryOp::AddCDiv, 0.5});
       for (int64_t i = 0; i < out.numel(); ++i) {
         const double q = 0.5 * b.get(i) / c.get(i % 90), want = a.get(i) + q;
-        CHECK((same(out.get(i), want) || std::abs(out.get(i) - want) <= 4 * epsilon(t) * (std::abs(q) + std::abs(a.get(i)))));
+        CHECK((same(out.get(i), want) ||
+               std::abs(out.get(i) - want) <= 4 * epsilon(t) * (std::abs(q) + std::abs(a.get(i)))));
       }
       cpu().ternary(ctx(), out.view, a.view, b.view, c.view, {TernaryOp::Lerp});
       for (int64_t i = 0; i < out.numel(); ++i) {
@@ -52,7 +56,8 @@ TEST_CASE("ternary: products, quotients, interpolation, bounds") {
         CHECK(std::abs(out.get(i) - want) <= 64 * epsilon(t) * 8);
       }
     }
-  const Array x = Array(kFloat32, {3}).fill({kNaN, 1.0, 1.0}), low = Array(kFloat32, {3}).fill({0.0, kNaN, 0.0}), high = Array(kFloat32, {3}).fill({2.0, 2.0, kNaN});
+  const Array x = Array(kFloat32, {3}).fill({kNaN, 1.0, 1.0}), low = Array(kFloat32, {3}).fill({0.0, kNaN, 0.0}),
+              high = Array(kFloat32, {3}).fill({2.0, 2.0, kNaN});
   Array out(kFloat32, {3});
   cpu().ternary(ctx(), out.view, x.view, low.view, high.view, {TernaryOp::Clamp});
   CHECK(difference(out, [](int64_t) { return kNaN; }) == "");

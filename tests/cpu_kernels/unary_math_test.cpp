@@ -20,15 +20,24 @@ double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / 
 double silu(double x) { return x * sigmoid(x); }
 
 const Function kFunctions[] = {
-    {"exp", UnaryOp::Exp, 1.5, std::exp},       {"expm1", UnaryOp::Expm1, 2, std::expm1},
-    {"log", UnaryOp::Log, 1.5, std::log},       {"log1p", UnaryOp::Log1p, 2.5, std::log1p},
-    {"log2", UnaryOp::Log2, 1.5, std::log2},    {"log10", UnaryOp::Log10, 2, std::log10},
-    {"tanh", UnaryOp::Tanh, 3, std::tanh},      {"sigmoid", UnaryOp::Sigmoid, 3, sigmoid},
-    {"silu", UnaryOp::Silu, 4, silu, 0, 0x1p-142},           {"erf", UnaryOp::Erf, 2.5, std::erf},
-    {"gelu", UnaryOp::Gelu, 5, gelu, 0, 0x1p-142},           {"sin", UnaryOp::Sin, 2, std::sin},
-    {"cos", UnaryOp::Cos, 2, std::cos},         {"tan", UnaryOp::Tan, 2, std::tan},
-    {"asin", UnaryOp::Asin, 2, std::asin},      {"acos", UnaryOp::Acos, 2, std::acos},
-    {"atan", UnaryOp::Atan, 2, std::atan},      {"sinh", UnaryOp::Sinh, 2.5, std::sinh},
+    {"exp", UnaryOp::Exp, 1.5, std::exp},
+    {"expm1", UnaryOp::Expm1, 2, std::expm1},
+    {"log", UnaryOp::Log, 1.5, std::log},
+    {"log1p", UnaryOp::Log1p, 2.5, std::log1p},
+    {"log2", UnaryOp::Log2, 1.5, std::log2},
+    {"log10", UnaryOp::Log10, 2, std::log10},
+    {"tanh", UnaryOp::Tanh, 3, std::tanh},
+    {"sigmoid", UnaryOp::Sigmoid, 3, sigmoid},
+    {"silu", UnaryOp::Silu, 4, silu, 0, 0x1p-142},
+    {"erf", UnaryOp::Erf, 2.5, std::erf},
+    {"gelu", UnaryOp::Gelu, 5, gelu, 0, 0x1p-142},
+    {"sin", UnaryOp::Sin, 2, std::sin},
+    {"cos", UnaryOp::Cos, 2, std::cos},
+    {"tan", UnaryOp::Tan, 2, std::tan},
+    {"asin", UnaryOp::Asin, 2, std::asin},
+    {"acos", UnaryOp::Acos, 2, std::acos},
+    {"atan", UnaryOp::Atan, 2, std::atan},
+    {"sinh", UnaryOp::Sinh, 2.5, std::sinh},
     {"cosh", UnaryOp::Cosh, 2.5, std::cosh},
 };
 
@@ -42,7 +51,8 @@ double ulps(float got, double exact, double least) {
 }  // namespace
 
 TEST_CASE("unary: float32 functions are right to a few ulp, over all exponents and for every special value") {
-  std::vector<float> inputs = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, 88.72f, 88.73f, -87.4f, -103.9f, -104.1f, 1e30f, -1e30f, 1e-45f};
+  std::vector<float> inputs = {0.0f,   -0.0f,  INFINITY, -INFINITY, NAN,   1.0f,   -1.0f, 88.72f,
+                               88.73f, -87.4f, -103.9f,  -104.1f,   1e30f, -1e30f, 1e-45f};
   for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 10007) inputs.push_back(std::bit_cast<float>(uint32_t(bits)));
   for (int i = 0; i < 200000; ++i) inputs.push_back(float(i - 100000) * 2.1e-4f);  // where functions bend
   for (int i = 0; i < 20000; ++i) inputs.push_back(float(i) * 50.3f);              // many periods
@@ -79,13 +89,15 @@ TEST_CASE("unary: functions of the other float dtypes and layouts") {
         Array out(t, {9, 140});
         cpu().unary(ctx(), out.view, x.view, {f.op, f.a});
         INFO(f.name);
-        REQUIRE(difference(out, [&](int64_t i) { return f.exact(x.get(i)); }, t == kFloat64 ? 8 : 1) == "");
+        REQUIRE(difference(
+                    out, [&](int64_t i) { return f.exact(x.get(i)); }, t == kFloat64 ? 8 : 1) == "");
       }
   for (const DType t : kFloats) {
     const Array x = Array(t, {500}).fill(numbers);
     Array out(t, {500});
     cpu().unary(ctx(), out.view, x.view, {UnaryOp::Gelu, 1});
-    for (int64_t i = 0; i < 500; ++i) CHECK(std::abs(out.get(i) - gelu_tanh(x.get(i))) <= 8 * epsilon(t) * (1 + std::abs(x.get(i))));
+    for (int64_t i = 0; i < 500; ++i)
+      CHECK(std::abs(out.get(i) - gelu_tanh(x.get(i))) <= 8 * epsilon(t) * (1 + std::abs(x.get(i))));
   }
 }
 
@@ -97,7 +109,9 @@ TEST_CASE("unary: powers by a number") {
       Array out(t, {10});
       cpu().unary(ctx(), out.view, x.view, {UnaryOp::PowScalar, a});
       const double exponent = t == kFloat64 ? a : double(float(a));
-      const auto power = [&](int64_t i) { return a == 0.5 ? std::sqrt(x.get(i)) : a == -0.5 ? 1 / std::sqrt(x.get(i)) : std::pow(x.get(i), exponent); };
+      const auto power = [&](int64_t i) {
+        return a == 0.5 ? std::sqrt(x.get(i)) : a == -0.5 ? 1 / std::sqrt(x.get(i)) : std::pow(x.get(i), exponent);
+      };
       CHECK(difference(out, power, 2) == "");
     }
 }

@@ -3,14 +3,16 @@
 using namespace kernel_tests;
 
 namespace {
-void check_unary(UnaryOp op, DType t, const std::function<double(double)>& f, double a = 0, double b = 0, double ulps = 0) {
+void check_unary(UnaryOp op, DType t, const std::function<double(double)>& f, double a = 0, double b = 0,
+                 double ulps = 0) {
   Numbers numbers;
   for (const Layout layout : kLayouts)
     for (const Shape& shape : {Shape{}, Shape{0}, Shape{5, 300}, Shape{3, 7, 11}}) {
       const Array x = Array(t, shape, layout).fill(numbers);
       Array out(t, shape, layout == Layout::Gaps ? Layout::Reversed : Layout::Dense);
       cpu().unary(ctx(), out.view, x.view, {op, a, b});
-      REQUIRE(difference(out, [&](int64_t i) { return f(x.get(i)); }, ulps) == "");
+      REQUIRE(difference(
+                  out, [&](int64_t i) { return f(x.get(i)); }, ulps) == "");
     }
 }
 }  // namespace
@@ -20,9 +22,11 @@ TEST_CASE("unary: arithmetic of every dtype") {
     const bool u8 = t == kUInt8;
     if (t != kBool) {
       check_unary(UnaryOp::Neg, t, [&](double x) { return u8 ? double(uint8_t(-x)) : -x; });
-      check_unary(UnaryOp::Clamp, t, [&](double x) { return std::min(std::max(x, 1.0), 3.0); }, 1, 3);
+      check_unary(
+          UnaryOp::Clamp, t, [&](double x) { return std::min(std::max(x, 1.0), 3.0); }, 1, 3);
       check_unary(UnaryOp::Square, t, [](double x) { return x * x; });
-      check_unary(UnaryOp::PowScalar, t, [&](double x) { return u8 ? double(uint8_t(x * x * x)) : x * x * x; }, 3, 0, 1);
+      check_unary(
+          UnaryOp::PowScalar, t, [&](double x) { return u8 ? double(uint8_t(x * x * x)) : x * x * x; }, 3, 0, 1);
     }
     check_unary(UnaryOp::Abs, t, [](double x) { return std::abs(x); });
     check_unary(UnaryOp::Sign, t, [](double x) { return double(x > 0) - double(x < 0); });
@@ -34,9 +38,11 @@ TEST_CASE("unary: arithmetic of every dtype") {
   }
   for (const DType t : kFloats) {
     check_unary(UnaryOp::Sqrt, t, [](double x) { return std::sqrt(x); });
-    check_unary(UnaryOp::Rsqrt, t, [](double x) { return 1 / std::sqrt(x); }, 0, 0, 2);
+    check_unary(
+        UnaryOp::Rsqrt, t, [](double x) { return 1 / std::sqrt(x); }, 0, 0, 2);
     check_unary(UnaryOp::Reciprocal, t, [](double x) { return 1 / x; });
-    check_unary(UnaryOp::LeakyRelu, t, [](double x) { return x > 0 ? x : 0.25 * x; }, 0.25);
+    check_unary(
+        UnaryOp::LeakyRelu, t, [](double x) { return x > 0 ? x : 0.25 * x; }, 0.25);
   }
 }
 
@@ -60,7 +66,8 @@ TEST_CASE("unary: tests write bool") {
 
 TEST_CASE("unary: NaN goes through, integers wrap") {
   for (const DType t : kFloats)
-    for (const UnaryOp op : {UnaryOp::Relu, UnaryOp::Clamp, UnaryOp::Abs, UnaryOp::Sign, UnaryOp::LeakyRelu, UnaryOp::Gelu, UnaryOp::Sigmoid}) {
+    for (const UnaryOp op : {UnaryOp::Relu, UnaryOp::Clamp, UnaryOp::Abs, UnaryOp::Sign, UnaryOp::LeakyRelu,
+                             UnaryOp::Gelu, UnaryOp::Sigmoid}) {
       const Array x = Array(t, {100}).fill(std::vector<double>{kNaN});
       Array out(t, {100});
       cpu().unary(ctx(), out.view, x.view, {op, 0.5, 2});
