@@ -44,7 +44,8 @@ TensorView scratch_image(Context& ctx, V v, DType dtype, bool channels_last) {
 /// An operand in a layout and dtype that the kernels take: itself, or a copy, or memory that finish() copies back.
 class Operand {
  public:
-  Operand(Context& ctx, V user, DType dtype, bool written, bool channels_last) : ctx_(ctx), user_(user), view_(user), written_(written) {
+  Operand(Context& ctx, V user, DType dtype, bool written, bool channels_last)
+      : ctx_(ctx), user_(user), view_(user), written_(written) {
     if (user.dtype == dtype && fills(user, channels_last)) {
       last_ = channels_last;
     } else if (user.dtype == dtype && fills(user, !channels_last)) {
@@ -63,17 +64,21 @@ class Operand {
 
  private:
   Context& ctx_;
-  const TensorView &user_;
+  const TensorView& user_;
   TensorView view_;
   bool written_, last_;
 };
 
 /// The operands' common layout: channels last where x or y has it and the other does not forbid it.
-bool prefers_channels_last(V x, V y) { return fills(x, true) || (fills(y, true) && !fills(x, false)) || !(fills(x, false) || fills(y, false)); }
+bool prefers_channels_last(V x, V y) {
+  return fills(x, true) || (fills(y, true) && !fills(x, false)) || !(fills(x, false) || fills(y, false));
+}
 
 DType conv_type(V x) { return x.dtype == kBFloat16 && dnn::has_bfloat16() ? kBFloat16 : compute_type(x.dtype); }
 
-void check_type(const char* op, V x) { check(is_floating(x.dtype), "[{}] expected a floating-point dtype, got {}", op, x.dtype); }
+void check_type(const char* op, V x) {
+  check(is_floating(x.dtype), "[{}] expected a floating-point dtype, got {}", op, x.dtype);
+}
 
 /// The sum of each channel of dy, in an order that depends on the shape alone.
 template <class T> void sum_channels(Context& ctx, V dbias, V dy, const dnn::ConvShape& s) {
@@ -107,13 +112,15 @@ template <class T> void run_gemm(Context& ctx, dnn::ConvPass pass, const dnn::Co
 
 /// One pass in float32, float64 or bfloat16 over views of that dtype. bias: contiguous, in float32 (float64 for it) or absent.
 /// False: the library has no bfloat16 kernel for this shape.
-bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operand& x, const Operand& w, const Operand& y, V bias) {
+bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operand& x, const Operand& w,
+         const Operand& y, V bias) {
   const DType dtype = x.view().dtype;
   const bool last = x.image().channels_last && y.image().channels_last;
   if (pass == dnn::ConvPass::BackwardWeight && dtype == kFloat32 && last &&
       direct_backward_weight(ctx, s, w.view(), bias.as<float>(), y.view().as<float>(), x.view().as<float>()))
     return true;
-  if (dtype != kFloat64 && dnn::conv(ctx, {pass, dtype, s, x.image(), w.image(), y.image(), bias.as<float>()})) return true;
+  if (dtype != kFloat64 && dnn::conv(ctx, {pass, dtype, s, x.image(), w.image(), y.image(), bias.as<float>()}))
+    return true;
   if (dtype == kBFloat16) return false;
   if (dtype == kFloat64) run_gemm<double>(ctx, pass, s, x.view(), w.view(), y.view(), bias);
   else run_gemm<float>(ctx, pass, s, x.view(), w.view(), y.view(), bias);
@@ -124,7 +131,8 @@ void forward_in(Context& ctx, DType dtype, V y, V x, V w, V bias, const ConvPara
   const bool last = prefers_channels_last(y, x);
   const Operand ys(ctx, y, dtype, true, last), xs(ctx, x, dtype, false, last), ws(ctx, w, dtype, false, false);
   const TensorView b = bias.defined() ? dense(ctx, bias, dtype == kBFloat16 ? kFloat32 : dtype) : TensorView();
-  if (!run(ctx, dnn::ConvPass::Forward, conv_shape(x, w, y, params), xs, ws, ys, b)) return forward_in(ctx, kFloat32, y, x, w, bias, params);
+  if (!run(ctx, dnn::ConvPass::Forward, conv_shape(x, w, y, params), xs, ws, ys, b))
+    return forward_in(ctx, kFloat32, y, x, w, bias, params);
   ys.finish();
 }
 

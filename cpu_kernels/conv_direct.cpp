@@ -55,16 +55,20 @@ template <int Vectors, int Columns> void add_tile(const Strip& s, const int64_t*
 }
 
 using AddTile = void (*)(const Strip&, const int64_t*, float*, int64_t);
-template <int Vectors, int... C> constexpr std::array<AddTile, kMaxColumns + 1> tiles_of(std::integer_sequence<int, C...>) {
-  return {nullptr, (Vectors * (C + 1) <= kTileSums ? add_tile<Vectors, Vectors * (C + 1) <= kTileSums ? C + 1 : 1> : nullptr)...};
+template <int Vectors, int... C>
+constexpr std::array<AddTile, kMaxColumns + 1> tiles_of(std::integer_sequence<int, C...>) {
+  return {nullptr, (Vectors * (C + 1) <= kTileSums               ? add_tile < Vectors,
+                    Vectors * (C + 1) <= kTileSums ? C + 1 : 1 > : nullptr)...};
 }
 constexpr auto kCounts = std::make_integer_sequence<int, kMaxColumns>();
-constexpr std::array<AddTile, kMaxColumns + 1> kTiles[] = {{}, tiles_of<1>(kCounts), tiles_of<2>(kCounts), {}, tiles_of<4>(kCounts)};
+constexpr std::array<AddTile, kMaxColumns + 1> kTiles[] = {
+    {}, tiles_of<1>(kCounts), tiles_of<2>(kCounts), {}, tiles_of<4>(kCounts)};
 
 /// The same convolution with its axes at the end of the arrays, extents of 1 before them.
 dnn::ConvShape last_axes(const dnn::ConvShape& shape) {
   dnn::ConvShape s = shape;
-  for (int64_t* list : {s.in, s.out, s.kernel, s.stride, s.padding, s.dilation}) std::rotate(list, list + s.spatial, list + 3);
+  for (int64_t* list : {s.in, s.out, s.kernel, s.stride, s.padding, s.dilation})
+    std::rotate(list, list + s.spatial, list + 3);
   return s;
 }
 
@@ -82,7 +86,8 @@ struct WeightGradient {
     std::fill_n(to, volume(padded) * s.c, 0.f);
     for (int64_t i = 0; i < s.in[0]; ++i)
       for (int64_t j = 0; j < s.in[1]; ++j, from += s.in[2] * s.c)
-        std::copy_n(from, s.in[2] * s.c, to + (i + s.padding[0]) * strides[0] + (j + s.padding[1]) * strides[1] + s.padding[2] * strides[2]);
+        std::copy_n(from, s.in[2] * s.c,
+                    to + (i + s.padding[0]) * strides[0] + (j + s.padding[1]) * strides[1] + s.padding[2] * strides[2]);
   }
 
   void add_strip(const Strip& strip, float* sums, float* bias) const {
@@ -109,22 +114,27 @@ struct WeightGradient {
     if (pads) pad(n, room);
     const float* image = pads ? room : x + n * volume(s.in) * s.c;
     const float* gradient = dy + n * volume(s.out) * s.o;
-    const int64_t dy_row = s.out[2] * s.o, rows = std::clamp<int64_t>(kStripBytes / 4 / (s.out[2] * std::min<int64_t>(s.o, 4 * kLane)), 1, s.out[1]);
+    const int64_t dy_row = s.out[2] * s.o,
+                  rows = std::clamp<int64_t>(kStripBytes / 4 / (s.out[2] * std::min<int64_t>(s.o, 4 * kLane)), 1,
+                                             s.out[1]);
     for (int64_t i = 0; i < s.out[0]; ++i)
       for (int64_t j = 0; j < s.out[1]; j += rows)
-        add_strip({image + i * s.stride[0] * strides[0] + j * s.stride[1] * strides[1], gradient + (i * s.out[1] + j) * dy_row,
-                   std::min(rows, s.out[1] - j), s.out[2], s.stride[1] * strides[1], s.stride[2] * strides[2], dy_row, s.o},
+        add_strip({image + i * s.stride[0] * strides[0] + j * s.stride[1] * strides[1],
+                   gradient + (i * s.out[1] + j) * dy_row, std::min(rows, s.out[1] - j), s.out[2],
+                   s.stride[1] * strides[1], s.stride[2] * strides[2], dy_row, s.o},
                   sums, bias);
   }
 };
 
 }  // namespace
 
-bool direct_backward_weight(Context& ctx, const dnn::ConvShape& shape, V dw, float* dbias, const float* dy, const float* x) {
+bool direct_backward_weight(Context& ctx, const dnn::ConvShape& shape, V dw, float* dbias, const float* dy,
+                            const float* x) {
   const dnn::ConvShape s = last_axes(shape);
   const int64_t columns = volume(s.kernel) * s.c, weights = columns * s.o;
   if (s.groups != 1 || s.o % kLane != 0 || weights > kMaxWeights) return false;
-  WeightGradient g{.s = s, .x = x, .dy = dy, .columns = columns, .padded = {}, .strides = {}, .offsets = nullptr, .pads = false};
+  WeightGradient g{
+      .s = s, .x = x, .dy = dy, .columns = columns, .padded = {}, .strides = {}, .offsets = nullptr, .pads = false};
   for (int d = 2; d >= 0; --d) {
     g.padded[d] = s.in[d] + 2 * s.padding[d], g.pads = g.pads || s.padding[d] > 0;
     g.strides[d] = d == 2 ? s.c : g.strides[d + 1] * g.padded[d + 1];
@@ -141,14 +151,16 @@ bool direct_backward_weight(Context& ctx, const dnn::ConvShape& shape, V dw, flo
   float* sums = ctx.scratch_of<float>(groups * size);
   float* rooms = ctx.scratch_of<float>(std::min<int64_t>(get_num_threads(), groups) * room);
   std::atomic<int64_t> next{0};
-  parallel_for(groups, std::max<int64_t>(1, groups * 200000 / (s.n * volume(s.out) * weights)), [&](int64_t first, int64_t last) {
-    float* mine = rooms + next++ * room;
-    for (int64_t i = first; i < last; ++i) {
-      float* part = sums + i * size;
-      std::fill_n(part, size, 0.f);
-      for (int64_t n = s.n * i / groups; n < s.n * (i + 1) / groups; ++n) g.add_image(n, mine, part, dbias ? part + weights : nullptr);
-    }
-  });
+  parallel_for(groups, std::max<int64_t>(1, groups * 200000 / (s.n * volume(s.out) * weights)),
+               [&](int64_t first, int64_t last) {
+                 float* mine = rooms + next++ * room;
+                 for (int64_t i = first; i < last; ++i) {
+                   float* part = sums + i * size;
+                   std::fill_n(part, size, 0.f);
+                   for (int64_t n = s.n * i / groups; n < s.n * (i + 1) / groups; ++n)
+                     g.add_image(n, mine, part, dbias ? part + weights : nullptr);
+                 }
+               });
 
   Field<float> w = field<float>(dw);
   std::rotate(w.at, w.at + s.spatial, w.at + 3);
@@ -158,9 +170,9 @@ bool direct_backward_weight(Context& ctx, const dnn::ConvShape& shape, V dw, flo
       for (int64_t k = 0; k < groups; ++k) sum += sums[k * size + i];
       const int64_t j = i / s.o, o = i % s.o, q = j / s.c;
       if (j < columns)
-        w.data[o * w.n + j % s.c * w.channel + q / (s.kernel[1] * s.kernel[2]) * w.at[0] + q / s.kernel[2] % s.kernel[1] * w.at[1] + q % s.kernel[2] * w.at[2]] = sum;
-      else if (dbias)
-        dbias[o] = sum;
+        w.data[o * w.n + j % s.c * w.channel + q / (s.kernel[1] * s.kernel[2]) * w.at[0] +
+               q / s.kernel[2] % s.kernel[1] * w.at[1] + q % s.kernel[2] * w.at[2]] = sum;
+      else if (dbias) dbias[o] = sum;
     }
   });
   return true;

@@ -52,7 +52,8 @@ inline bool target_of(const dnn::ConvShape& s, const int64_t* p, const int64_t* 
 
 template <class T> class ConvGemm {
  public:
-  ConvGemm(Context& ctx, const dnn::ConvShape& s, V x, V w, V y) : ctx_(ctx), s_(s), x_(field<T>(x)), w_(field<T>(w)), y_(field<T>(y)) {}
+  ConvGemm(Context& ctx, const dnn::ConvShape& s, V x, V w, V y)
+      : ctx_(ctx), s_(s), x_(field<T>(x)), w_(field<T>(w)), y_(field<T>(y)) {}
 
   void forward(const T* bias) {
     const int64_t og = s_.o / s_.groups, cg = s_.c / s_.groups;
@@ -118,15 +119,17 @@ template <class T> class ConvGemm {
 
  private:
   using P = Panel<T>;
-  static int64_t offset(const Field<T>& f, const int64_t* p) { return p[0] * f.at[0] + p[1] * f.at[1] + p[2] * f.at[2]; }
+  static int64_t offset(const Field<T>& f, const int64_t* p) {
+    return p[0] * f.at[0] + p[1] * f.at[1] + p[2] * f.at[2];
+  }
   void position(int64_t index, int64_t* q) const {
     for (int d = 2; d >= 0; --d) q[d] = index % s_.kernel[d], index /= s_.kernel[d];
   }
 
   /// Panels of kRows pixels; steps k are (kernel position, channel), `find` tells where a pixel reads.
-  template <class Find>
-  void gather_rows(T* to, const Field<T>& f, int64_t channel0, int64_t channels, const Pixels& pixels, int64_t i0, int64_t rows, int64_t k0,
-                   int64_t depth, const Find& find) const {
+  template <class Find> void gather_rows(T* to, const Field<T>& f, int64_t channel0, int64_t channels,
+                                         const Pixels& pixels, int64_t i0, int64_t rows, int64_t k0, int64_t depth,
+                                         const Find& find) const {
     static constexpr T zero = 0;
     for (int64_t i = 0; i < rows; i += P::kRows, to += P::kRows * depth) {
       int64_t n[P::kRows], p[P::kRows][3];
@@ -152,7 +155,8 @@ template <class T> class ConvGemm {
   }
 
   /// Panels of kColumns (kernel position, channel) pairs; steps are output pixels from k0 on, zeros behind `used` of them.
-  void gather_columns(T* to, int64_t channel0, int64_t channels, int64_t j0, int64_t columns, int64_t k0, int64_t used, int64_t depth) const {
+  void gather_columns(T* to, int64_t channel0, int64_t channels, int64_t j0, int64_t columns, int64_t k0, int64_t used,
+                      int64_t depth) const {
     const Pixels pixels{s_.out};
     for (int64_t j = 0; j < columns; j += P::kColumns, to += P::kColumns * depth) {
       const int64_t count = std::min<int64_t>(P::kColumns, columns - j);
@@ -178,8 +182,8 @@ template <class T> class ConvGemm {
   }
 
   /// Panels of kColumns columns of the weight: w[column0 + j, inner0 + (k mod inner), k div inner] by the two given strides.
-  void pack_weight(T* to, int64_t column0, int64_t inner0, int64_t column_step, int64_t inner_step, int64_t inner, int64_t j0, int64_t columns,
-                   int64_t k0, int64_t depth) const {
+  void pack_weight(T* to, int64_t column0, int64_t inner0, int64_t column_step, int64_t inner_step, int64_t inner,
+                   int64_t j0, int64_t columns, int64_t k0, int64_t depth) const {
     for (int64_t j = 0; j < columns; j += P::kColumns, to += P::kColumns * depth) {
       const int64_t count = std::min<int64_t>(P::kColumns, columns - j);
       if (count < P::kColumns) std::fill_n(to, P::kColumns * depth, T(0));
@@ -207,8 +211,8 @@ template <class T> class ConvGemm {
     }
   }
 
-  void scatter(const Field<T>& f, const Pixels& pixels, int64_t i0, int64_t rows, int64_t channel, int64_t columns, const T* tile, int64_t ld,
-               const T* bias) const {
+  void scatter(const Field<T>& f, const Pixels& pixels, int64_t i0, int64_t rows, int64_t channel, int64_t columns,
+               const T* tile, int64_t ld, const T* bias) const {
     for (int64_t i = 0; i < rows; ++i) {
       int64_t n, p[3];
       pixels.locate(i0 + i, n, p);

@@ -21,7 +21,8 @@ template <class Acc> struct Panel {
 };
 
 /// c (kRows x kColumns, rows ld apart) = or += a b, over `depth` steps of one panel each.
-template <class Acc> [[gnu::noinline]] void multiply_panels(int64_t depth, const Acc* a, const Acc* b, Acc* c, int64_t ld, bool first) {
+template <class Acc>
+[[gnu::noinline]] void multiply_panels(int64_t depth, const Acc* a, const Acc* b, Acc* c, int64_t ld, bool first) {
   using P = Panel<Acc>;
   constexpr int lanes = kLanes<Acc>;
   Vec<Acc> sum[P::kRows][P::kVectors] = {};
@@ -45,7 +46,8 @@ template <class Acc> [[gnu::noinline]] void multiply_panels(int64_t depth, const
 
 /// Packs rows [0, rows) x steps [0, depth) of a matrix into panels of R rows, zeros behind the last row. p[i * row + k * step]
 /// is element (i, k).
-template <int R, class Acc, class T> void pack_matrix(Acc* to, const T* p, int64_t row, int64_t step, int64_t rows, int64_t depth) {
+template <int R, class Acc, class T>
+void pack_matrix(Acc* to, const T* p, int64_t row, int64_t step, int64_t rows, int64_t depth) {
   for (int64_t i0 = 0; i0 < rows; i0 += R, to += R * depth) {
     const int64_t n = std::min<int64_t>(R, rows - i0);
     const T* from = p + i0 * row;
@@ -69,7 +71,8 @@ struct Tiling {
 template <class Acc> Tiling tiling(int64_t batch, int64_t m, int64_t n) {
   using P = Panel<Acc>;
   const auto up = [](int64_t a, int64_t b) { return (a + b - 1) / b * b; };
-  int64_t rows = std::min<int64_t>(up(m, P::kRows), 16 * P::kRows), columns = std::min<int64_t>(up(n, P::kColumns), 8 * P::kColumns);
+  int64_t rows = std::min<int64_t>(up(m, P::kRows), 16 * P::kRows),
+          columns = std::min<int64_t>(up(n, P::kColumns), 8 * P::kColumns);
   const auto tiles = [&] { return batch * ((m + rows - 1) / rows) * ((n + columns - 1) / columns); };
   while (tiles() < 16 && (rows > 4 * P::kRows || columns > 2 * P::kColumns)) {  // enough of them to share out
     if (columns >= rows && columns > 2 * P::kColumns) columns = up(columns / 2, P::kColumns);
@@ -82,8 +85,9 @@ template <class Acc> Tiling tiling(int64_t batch, int64_t m, int64_t n) {
 /// For each tile of the batch of (m, n) products over k > 0:
 ///   pack_a(to, b, i0, rows, k0, depth), pack_b(to, b, j0, columns, k0, depth) write panels of kRows and kColumns,
 ///   store(b, i0, rows, j0, columns, tile, ld) takes the sums.
-template <class Acc, class PackA, class PackB, class Store>
-void packed_gemm(Context& ctx, int64_t batch, int64_t m, int64_t n, int64_t k, PackA&& pack_a, PackB&& pack_b, Store&& store) {
+template <class Acc, class PackA, class PackB, class Store> void packed_gemm(Context& ctx, int64_t batch, int64_t m,
+                                                                             int64_t n, int64_t k, PackA&& pack_a,
+                                                                             PackB&& pack_b, Store&& store) {
   using P = Panel<Acc>;
   const Tiling t = tiling<Acc>(batch, m, n);
   const int64_t total = batch * t.row_tiles * t.column_tiles, depth = std::min(k, P::kDepth);

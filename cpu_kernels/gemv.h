@@ -8,7 +8,8 @@ namespace tapir::inline v0::cpu {
 
 /// Sums over k of x[k] b[k, j] for `Rows` columns j that lie `stride` apart, each contiguous in k. Every column is summed in the
 /// same order whatever Rows is.
-template <int Rows, class T> inline void dot_columns(int64_t k, const T* b, int64_t stride, const float* x, float* sums) {
+template <int Rows, class T>
+inline void dot_columns(int64_t k, const T* b, int64_t stride, const float* x, float* sums) {
   constexpr int lanes = kLanes<float>;
   Vec<float> even[Rows] = {}, odd[Rows] = {};
   int64_t i = 0;
@@ -46,8 +47,8 @@ template <class T> inline void sum_rows(int64_t k, int64_t n, const T* b, int64_
 }
 
 /// For each (batch, j): take(batch, j, sum over k of x[batch, k] b[batch, k, j]). b is contiguous along k or along j.
-template <class T, class Take>
-void gemv(int64_t batch, int64_t n, int64_t k, const T* b, int64_t b_batch, int64_t step, int64_t column, const float* x, Take&& take) {
+template <class T, class Take> void gemv(int64_t batch, int64_t n, int64_t k, const T* b, int64_t b_batch, int64_t step,
+                                         int64_t column, const float* x, Take&& take) {
   const int64_t blocks = (n + kWide - 1) / kWide;
   parallel_for(batch * blocks, std::max<int64_t>(1, (1 << 17) / (k * kWide)), [&](int64_t first, int64_t last) {
     float sums[kWide];

@@ -42,8 +42,11 @@ bool is_blas(const dnn::Matrix& x, int64_t rows, int64_t columns) {
 
 /// A batch that shares one operand is one taller or wider product.
 void join_batch(Product& p) {
-  const auto joins = [](const dnn::Matrix& x, int64_t stride, int64_t extent) { return !x.data || x.batch == stride * extent; };
-  if (p.batch > 1 && p.b.batch == 0 && joins(p.a, p.a.row, p.m) && joins(p.out, p.out.row, p.m) && joins(p.bias, p.bias.row, p.m))
+  const auto joins = [](const dnn::Matrix& x, int64_t stride, int64_t extent) {
+    return !x.data || x.batch == stride * extent;
+  };
+  if (p.batch > 1 && p.b.batch == 0 && joins(p.a, p.a.row, p.m) && joins(p.out, p.out.row, p.m) &&
+      joins(p.bias, p.bias.row, p.m))
     p.m *= p.batch, p.batch = 1;
   else if (p.batch > 1 && p.a.batch == 0 && joins(p.b, p.b.column, p.n) && joins(p.out, p.out.column, p.n) &&
            joins(p.bias, p.bias.column, p.n))
@@ -159,15 +162,17 @@ template <class T> bool vector_product(Context& ctx, const Product& p) {
   if (p.b.row != 1 && p.b.column != 1) return false;
   float* x = ctx.scratch_of<float>(p.batch * p.k);
   for (int64_t at = 0; at < p.batch; ++at)
-    for (int64_t k = 0; k < p.k; ++k) x[at * p.k + k] = float(static_cast<const T*>(p.a.data)[at * p.a.batch + k * p.a.column]);
+    for (int64_t k = 0; k < p.k; ++k)
+      x[at * p.k + k] = float(static_cast<const T*>(p.a.data)[at * p.a.batch + k * p.a.column]);
   const float alpha = float(p.alpha), beta = float(p.beta);
-  gemv(p.batch, p.n, p.k, static_cast<const T*>(p.b.data), p.b.batch, p.b.row, p.b.column, x, [&](int64_t at, int64_t j, float sum) {
-    T* o = static_cast<T*>(p.out.data) + at * p.out.batch + j * p.out.column;
-    float v = alpha * sum;
-    if (beta != 0) v += beta * float(*o);
-    if (p.bias.data) v += float(static_cast<const T*>(p.bias.data)[at * p.bias.batch + j * p.bias.column]);
-    *o = T(p.relu && v < 0 ? 0.f : v);
-  });
+  gemv(p.batch, p.n, p.k, static_cast<const T*>(p.b.data), p.b.batch, p.b.row, p.b.column, x,
+       [&](int64_t at, int64_t j, float sum) {
+         T* o = static_cast<T*>(p.out.data) + at * p.out.batch + j * p.out.column;
+         float v = alpha * sum;
+         if (beta != 0) v += beta * float(*o);
+         if (p.bias.data) v += float(static_cast<const T*>(p.bias.data)[at * p.bias.batch + j * p.bias.column]);
+         *o = T(p.relu && v < 0 ? 0.f : v);
+       });
   return true;
 }
 
@@ -196,7 +201,8 @@ bool library_product(Context& ctx, Product& p, DType dtype) {
   tidy(p.out, p.m, p.n);
   if (p.out.column != 1 && p.out.row == 1) p = transposed(p);
   if (p.out.column != 1 || (p.m > 1 && p.out.row < p.n) || (p.batch > 1 && p.out.batch == 0)) return false;
-  const bool vector_bias = p.bias.data && p.bias.batch == 0 && (p.bias.row == 0 || p.m == 1) && p.bias.column == 1 && p.alpha == 1;
+  const bool vector_bias =
+      p.bias.data && p.bias.batch == 0 && (p.bias.row == 0 || p.m == 1) && p.bias.column == 1 && p.alpha == 1;
   if (dtype == kBFloat16 && (p.beta != 0 || (p.bias.data && !vector_bias))) return false;  // rounded once
   tidy(p.a, p.m, p.k), tidy(p.b, p.k, p.n);
   if (!is_blas(p.a, p.m, p.k)) pack_operand(ctx, p.a, p.batch, p.m, p.k, dtype);

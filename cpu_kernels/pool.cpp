@@ -10,10 +10,13 @@ template <class A> struct Best {
   A value[kPoolLanes];
   int32_t index[kPoolLanes];
   void start(int64_t count) {
-    std::fill_n(value, count, std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity() : std::numeric_limits<A>::lowest());
+    std::fill_n(
+        value, count,
+        std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity() : std::numeric_limits<A>::lowest());
     std::fill_n(index, count, -1);
   }
-  template <class T> void offer(int64_t lo, int64_t hi, const T* x, int64_t stride, int32_t index0, int32_t index_step) {
+  template <class T>
+  void offer(int64_t lo, int64_t hi, const T* x, int64_t stride, int32_t index0, int32_t index_step) {
     for (int64_t i = lo; i < hi; ++i) {
       const A v = A(x[(i - lo) * stride]);
       const bool wins = (v > value[i]) | (v != v) | (index[i] < 0);
@@ -52,14 +55,16 @@ template <class T> struct MaxPool {
       const int64_t index_to = n * indices.n + i * indices.at[0] + j * indices.at[1] + k * indices.at[2];
       int64_t c0 = 0;
       if constexpr (FloatLike<T>) {
-        for (; c0 + 4 * kLanes<float> <= w.c; c0 += 4 * kLanes<float>) vectors<4>(a, b, d, image + c0, to + c0, index_to + c0);
+        for (; c0 + 4 * kLanes<float> <= w.c; c0 += 4 * kLanes<float>)
+          vectors<4>(a, b, d, image + c0, to + c0, index_to + c0);
         for (; c0 + kLanes<float> <= w.c; c0 += kLanes<float>) vectors<1>(a, b, d, image + c0, to + c0, index_to + c0);
       }
       for (; c0 < w.c; c0 += kPoolLanes) {
         const int64_t count = std::min(kPoolLanes, w.c - c0);
         best.start(count);
         each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
-          best.offer(0, count, image + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2], 1, int32_t((z * w.in[1] + u) * w.in[2] + v), 0);
+          best.offer(0, count, image + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2], 1,
+                     int32_t((z * w.in[1] + u) * w.in[2] + v), 0);
         });
         take(best, to + c0, 1, index_to + c0, 1, count);
       }
@@ -75,11 +80,13 @@ template <class T> struct MaxPool {
   }
 
   /// The same for `Count` vectors of channels, all in registers.
-  template <int Count> void vectors(const Span& a, const Span& b, const Span& d, const T* from, int64_t to, int64_t index_to) const {
+  template <int Count>
+  void vectors(const Span& a, const Span& b, const Span& d, const T* from, int64_t to, int64_t index_to) const {
     constexpr int lanes = kLanes<float>;
     Vec<float> value[Count];
     Vec<int32_t> index[Count];
-    for (int c = 0; c < Count; ++c) value[c] = Vec<float>{} - std::numeric_limits<float>::infinity(), index[c] = Vec<int32_t>{} - 1;
+    for (int c = 0; c < Count; ++c)
+      value[c] = Vec<float>{} - std::numeric_limits<float>::infinity(), index[c] = Vec<int32_t>{} - 1;
     each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
       const auto here = int32_t((z * w.in[1] + u) * w.in[2] + v);
       const T* p = from + z * x.at[0] + u * x.at[1] + v * x.at[2];
@@ -108,7 +115,8 @@ template <class T> struct MaxPool {
       for (int64_t p = 0; p < a.count; ++p)
         for (int64_t q = 0; q < b.count; ++q)
           for (int64_t r = 0; r < params.kernel[2]; ++r) {
-            const int64_t z = a.first + p * w.step[0], u = b.first + q * w.step[1], start = k0 * stride - padding + r * dilation;
+            const int64_t z = a.first + p * w.step[0], u = b.first + q * w.step[1],
+                          start = k0 * stride - padding + r * dilation;
             const int64_t lo = start < 0 ? (-start + stride - 1) / stride : 0;
             const int64_t hi = std::min(count, start < w.in[2] ? (w.in[2] - 1 - start) / stride + 1 : 0);
             const int64_t v = start + lo * stride, step = stride * x.at[2];
@@ -120,7 +128,8 @@ template <class T> struct MaxPool {
             else best.offer(lo, hi, from, step, index, int32_t(stride));
           }
       take(best, n * y.n + c * y.channel + i * y.at[0] + j * y.at[1] + k0 * y.at[2], y.at[2],
-           n * indices.n + c * indices.channel + i * indices.at[0] + j * indices.at[1] + k0 * indices.at[2], indices.at[2], count);
+           n * indices.n + c * indices.channel + i * indices.at[0] + j * indices.at[1] + k0 * indices.at[2],
+           indices.at[2], count);
     }
   }
 };
@@ -155,11 +164,13 @@ template <class T> struct AvgPool {
     }
   }
 
-  template <int Count> void vectors(const Span& a, const Span& b, const Span& d, const T* from, T* to, float share) const {
+  template <int Count>
+  void vectors(const Span& a, const Span& b, const Span& d, const T* from, T* to, float share) const {
     Vec<float> sums[Count] = {};
     each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
 #pragma GCC unroll 4
-      for (int c = 0; c < Count; ++c) sums[c] += load_float(from + z * x.at[0] + u * x.at[1] + v * x.at[2] + c * kLanes<float>);
+      for (int c = 0; c < Count; ++c)
+        sums[c] += load_float(from + z * x.at[0] + u * x.at[1] + v * x.at[2] + c * kLanes<float>);
     });
     for (int c = 0; c < Count; ++c) store_as(to + c * kLanes<float>, sums[c] / share);
   }
@@ -169,7 +180,8 @@ template <class T> struct AvgPool {
     const T* plane = x.data + n * x.n + c * x.channel;
     T* to = y.data + n * y.n + c * y.channel + i * y.at[0] + j * y.at[1];
     if (x.at[2] == 1 && d[0].count >= kLanes<A>) {
-      for (int64_t k = 0; k < w.out[2]; ++k) to[k * y.at[2]] = T(long_window(plane, a, b, d[k]) / A(w.share(a, b, d[k])));
+      for (int64_t k = 0; k < w.out[2]; ++k)
+        to[k * y.at[2]] = T(long_window(plane, a, b, d[k]) / A(w.share(a, b, d[k])));
       return;
     }
     for (int64_t k0 = 0; k0 < w.out[2]; k0 += kPoolLanes) {
@@ -224,11 +236,13 @@ template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolPar
   const auto fx = field<T>(x), fy = field<T>(y);
   if (p.op == PoolOp::Max) {
     const MaxPool<T> max{w, fx, fy, indices.defined() ? field<int64_t>(indices) : Field<int64_t>()};
-    if (channels_inside(fx, fy, max.indices)) return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { max.row_of_channels(n, i, j); });
+    if (channels_inside(fx, fy, max.indices))
+      return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { max.row_of_channels(n, i, j); });
     for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { max.row_of_outputs(n, c, i, j, p); });
   } else if constexpr (!std::is_integral_v<T>) {
     const AvgPool<T> avg{w, fx, fy};
-    if (channels_inside(fx, fy)) return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { avg.row_of_channels(n, i, j); });
+    if (channels_inside(fx, fy))
+      return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { avg.row_of_channels(n, i, j); });
     for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { avg.row_of_outputs(n, c, i, j); });
   } else {
     fail(ErrorKind::Value, "[pool] expected a floating-point dtype for a mean, got {}", x.dtype);

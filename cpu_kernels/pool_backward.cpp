@@ -11,7 +11,9 @@ template <class T> struct MaxBackward {
   Field<int64_t> indices;
   static constexpr int64_t kBlock = 64;
 
-  int64_t dy_at(int64_t n, int64_t i, int64_t j, int64_t k) const { return n * dy.n + i * dy.at[0] + j * dy.at[1] + k * dy.at[2]; }
+  int64_t dy_at(int64_t n, int64_t i, int64_t j, int64_t k) const {
+    return n * dy.n + i * dy.at[0] + j * dy.at[1] + k * dy.at[2];
+  }
   int64_t index_at(int64_t n, int64_t i, int64_t j, int64_t k) const {
     return n * indices.n + i * indices.at[0] + j * indices.at[1] + k * indices.at[2];
   }
@@ -59,7 +61,9 @@ template <class T> struct MaxBackward {
           const int64_t at = index[k * indices.at[2]];
           if (at < 0) continue;  // a window without elements
           if (rows_join) plane[at] += g[k * dy.at[2]];
-          else plane[at / (w.in[1] * w.in[2]) * dx.at[0] + at / w.in[2] % w.in[1] * dx.at[1] + at % w.in[2] * dx.at[2]] += g[k * dy.at[2]];
+          else
+            plane[at / (w.in[1] * w.in[2]) * dx.at[0] + at / w.in[2] % w.in[1] * dx.at[1] + at % w.in[2] * dx.at[2]] +=
+                g[k * dy.at[2]];
         }
       }
   }

@@ -52,8 +52,8 @@ struct Windows {
 
 /// Start and end as PyTorch has them: adaptive windows are [floor(o in / out), ceil((o + 1) in / out)).
 inline Windows windows(Context& ctx, V x, V y, const PoolParams& p) {
-  check(volume(x.sizes + 2) <= std::numeric_limits<int32_t>::max(), "[pool] expected planes of fewer than 2^31 elements, got {}",
-        x.shape());
+  check(volume(x.sizes + 2) <= std::numeric_limits<int32_t>::max(),
+        "[pool] expected planes of fewer than 2^31 elements, got {}", x.shape());
   Windows w{.n = x.sizes[0], .c = x.sizes[1], .spans = {}, .divisor = p.divisor, .include_pad = p.count_include_pad};
   for (int64_t d = 0; d < 3; ++d) {
     w.in[d] = x.sizes[d + 2], w.out[d] = y.sizes[d + 2];
@@ -72,7 +72,8 @@ inline Windows windows(Context& ctx, V x, V y, const PoolParams& p) {
         spans[o] = {first, std::clamp<int64_t>(fits, 0, std::max<int64_t>(0, p.kernel[d] - skipped)),
                     std::min(start + p.kernel[d], in + p.padding[d]) - start};
       }
-      w.tiles = w.tiles && dilation == 1 && spans[o].count > 0 && spans[o].first == (o ? spans[o - 1].first + spans[o - 1].count : 0);
+      w.tiles = w.tiles && dilation == 1 && spans[o].count > 0 &&
+                spans[o].first == (o ? spans[o - 1].first + spans[o - 1].count : 0);
     }
     w.spans[d] = spans;
   }
@@ -84,7 +85,9 @@ template <> struct PoolAcc<Half> { using type = float; };
 template <> struct PoolAcc<BFloat16> { using type = float; };
 
 /// Channels lie side by side in every operand that is there.
-template <class... F> bool channels_inside(const F&... fields) { return ((fields.channel == 1 || !fields.data) && ...); }
+template <class... F> bool channels_inside(const F&... fields) {
+  return ((fields.channel == 1 || !fields.data) && ...);
+}
 inline constexpr int64_t kPoolLanes = 64;
 /// f(z, u, v) for the positions of a window.
 template <class F> inline void each_position(const Windows& w, const Span& a, const Span& b, const Span& d, F&& f) {
@@ -93,7 +96,9 @@ template <class F> inline void each_position(const Windows& w, const Span& a, co
       for (int64_t r = 0, v = d.first; r < d.count; ++r, v += w.step[2]) f(z, u, v);
 }
 /// Types whose channels are handled as vectors of float32.
-template <class T> concept FloatLike = std::is_same_v<typename PoolAcc<T>::type, float>;
+template <class T>
+concept FloatLike = std::is_same_v < typename PoolAcc<T>::type,
+float > ;
 inline void store_as(float* p, Vec<float> v) { store(p, v); }
 template <class T> inline void store_as(T* p, Vec<float> v) {
   for (int i = 0; i < kLanes<float>; ++i) p[i] = T(v[i]);

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "../core/dtype.h"
-#if defined(__F16C__)
+#if defined(__F16C__) || defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -32,16 +32,21 @@ template <class T> inline void store(T* p, Vec<T> v) { *reinterpret_cast<Vec<T>*
 /// kLanes<float> elements as float32.
 inline Vec<float> load_float(const float* p) { return load(p); }
 inline Vec<float> load_float(const BFloat16* p) {
+#if defined(__AVX512F__)  // the portable form is widened in halves by GCC 12
+  return _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+#else
   using Bits = Vec<uint16_t, kVectorBytes / 2>;
   Bits bits;
   std::memcpy(&bits, p, sizeof bits);
   return reinterpret_cast<Vec<float>>(__builtin_convertvector(bits, Vec<uint32_t>) << 16);
+#endif
 }
 inline Vec<float> load_float(const Half* p) {
 #if defined(__AVX512F__)
-  return std::bit_cast<Vec<float>>(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__F16C__)
-  return std::bit_cast<Vec<float>>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #else
   Vec<float> v;
   for (int i = 0; i < kLanes<float>; ++i) v[i] = float(p[i]);

@@ -51,13 +51,15 @@ struct Geometry {
     for (int64_t d = 0; d < s.spatial; ++d) {
       const int64_t reach = (s.kernel[d] - 1) * s.dilation[d] + 1;
       stride.push_back(s.stride[d]), dilation.push_back(s.dilation[d] - 1), before.push_back(s.padding[d]);
-      after.push_back((s.out[d] - 1) * s.stride[d] + reach - s.in[d] - s.padding[d]);  // may be negative: rows never read
+      after.push_back((s.out[d] - 1) * s.stride[d] + reach - s.in[d] -
+                      s.padding[d]);  // may be negative: rows never read
     }
   }
 };
 
 /// Binds the kernel that `desc` chose to the caller's operands.
-template <class P, class PD> std::unique_ptr<Plan> bind(const PD& desc, Plan plan, std::array<int, 3> names, int bias_name, const Desc& bias) {
+template <class P, class PD>
+std::unique_ptr<Plan> bind(const PD& desc, Plan plan, std::array<int, 3> names, int bias_name, const Desc& bias) {
   plan.call = Call(P(desc), desc.scratchpad_desc());
   const Desc* inner[] = {&plan.x.inner, &plan.w.inner, &plan.y.inner};
   for (size_t i = 0; i < 3; ++i) plan.call.argument(names[i], *inner[i]);
@@ -87,30 +89,35 @@ std::unique_ptr<Plan> make_plan(const Conv& c, bool as_they_are, bool turned) tr
   const Desc w(ws, c.pass == ConvPass::BackwardWeight ? Type::f32 : type, kAny), w_forward(ws, type, kAny);
   const Desc bias = c.bias ? Desc({s.o}, Type::f32, dnnl::memory::format_tag::a) : Desc();
   const auto attr = attributes();
-  const auto finish = [&](const auto& desc, auto primitive, const Desc& xi, const Desc& wi, const Desc& yi, std::array<int, 3> names, int bias_name) {
+  const auto finish = [&](const auto& desc, auto primitive, const Desc& xi, const Desc& wi, const Desc& yi,
+                          std::array<int, 3> names, int bias_name) {
     plan.x.inner = xi, plan.w.inner = wi, plan.y.inner = yi;
-    join(plan.x, c.pass == ConvPass::BackwardData), join(plan.w, c.pass == ConvPass::BackwardWeight), join(plan.y, c.pass == ConvPass::Forward);
+    join(plan.x, c.pass == ConvPass::BackwardData), join(plan.w, c.pass == ConvPass::BackwardWeight),
+        join(plan.y, c.pass == ConvPass::Forward);
     return bind<decltype(primitive)>(desc, std::move(plan), names, c.bias ? bias_name : 0, bias);
   };
-  const auto kind = c.pass == ConvPass::Forward ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training;
-  const auto forward = describe<dnnl::convolution_forward>(attr, kind, kDirect, x, w_forward, c.pass == ConvPass::Forward ? bias : Desc(), y,
-                                                           g.stride, g.dilation, g.before, g.after);
+  const auto kind =
+      c.pass == ConvPass::Forward ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training;
+  const auto forward = describe<dnnl::convolution_forward>(attr, kind, kDirect, x, w_forward,
+                                                           c.pass == ConvPass::Forward ? bias : Desc(), y, g.stride,
+                                                           g.dilation, g.before, g.after);
   if (c.pass == ConvPass::Forward) {
     if (!is_good(forward)) return nullptr;
     return finish(forward, dnnl::convolution_forward(), forward.src_desc(), forward.weights_desc(), forward.dst_desc(),
                   {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}, DNNL_ARG_BIAS);
   }
   if (c.pass == ConvPass::BackwardData) {
-    const auto desc = describe_backward<dnnl::convolution_backward_data>(attr, forward, kDirect, x, w, y, g.stride, g.dilation, g.before, g.after);
+    const auto desc = describe_backward<dnnl::convolution_backward_data>(attr, forward, kDirect, x, w, y, g.stride,
+                                                                         g.dilation, g.before, g.after);
     if (!is_good(desc)) return nullptr;
-    return finish(desc, dnnl::convolution_backward_data(), desc.diff_src_desc(), desc.weights_desc(), desc.diff_dst_desc(),
-                  {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST}, 0);
+    return finish(desc, dnnl::convolution_backward_data(), desc.diff_src_desc(), desc.weights_desc(),
+                  desc.diff_dst_desc(), {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST}, 0);
   }
-  const auto desc =
-      describe_backward<dnnl::convolution_backward_weights>(attr, forward, kDirect, x, w, bias, y, g.stride, g.dilation, g.before, g.after);
+  const auto desc = describe_backward<dnnl::convolution_backward_weights>(attr, forward, kDirect, x, w, bias, y,
+                                                                          g.stride, g.dilation, g.before, g.after);
   if (!is_good(desc)) return nullptr;
-  return finish(desc, dnnl::convolution_backward_weights(), desc.src_desc(), desc.diff_weights_desc(), desc.diff_dst_desc(),
-                {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}, DNNL_ARG_DIFF_BIAS);
+  return finish(desc, dnnl::convolution_backward_weights(), desc.src_desc(), desc.diff_weights_desc(),
+                desc.diff_dst_desc(), {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}, DNNL_ARG_DIFF_BIAS);
 } catch (const dnnl::error&) {
   return nullptr;
 }
@@ -118,7 +125,8 @@ std::unique_ptr<Plan> make_plan(const Conv& c, bool as_they_are, bool turned) tr
 /// Measured with 2.6.3 on AVX-512: plain NCHW pays for the few channels of a first layer alone; channels last always but for
 /// the forward pass on narrow images.
 bool suit_as_they_are(const Conv& c) {
-  if (!c.x.channels_last && !c.y.channels_last) return c.shape.c / c.shape.groups <= 4 && c.pass != ConvPass::BackwardWeight;
+  if (!c.x.channels_last && !c.y.channels_last)
+    return c.shape.c / c.shape.groups <= 4 && c.pass != ConvPass::BackwardWeight;
   if (!c.x.channels_last || !c.y.channels_last) return false;
   return c.pass != ConvPass::Forward || c.shape.out[c.shape.spatial - 1] > 5;
 }
@@ -140,8 +148,10 @@ void* inner_memory(Context& ctx, Side& side, void* data, bool written) {
 Key key_of(const Conv& c, int threads, bool turned) {
   Key key;
   const ConvShape& s = c.shape;
-  key.add(threads, turned, c.pass, c.dtype, c.x.channels_last, c.w.channels_last, c.y.channels_last, c.bias != nullptr, s.n, s.c, s.o, s.groups, s.spatial);
-  for (int64_t d = 0; d < s.spatial; ++d) key.add(s.in[d], s.out[d], s.kernel[d], s.stride[d], s.padding[d], s.dilation[d]);
+  key.add(threads, turned, c.pass, c.dtype, c.x.channels_last, c.w.channels_last, c.y.channels_last, c.bias != nullptr,
+          s.n, s.c, s.o, s.groups, s.spatial);
+  for (int64_t d = 0; d < s.spatial; ++d)
+    key.add(s.in[d], s.out[d], s.kernel[d], s.stride[d], s.padding[d], s.dilation[d]);
   return key;
 }
 
@@ -189,7 +199,8 @@ void* turned_weight(Context& ctx, const Conv& c) {
   else if (bytes == 2) turn(uint16_t());
   else
     for (int64_t i = 0; i < blocks * positions; ++i)
-      std::memcpy(turned + i * bytes, from + (i / positions * positions + positions - 1 - i % positions) * bytes, size_t(bytes));
+      std::memcpy(turned + i * bytes, from + (i / positions * positions + positions - 1 - i % positions) * bytes,
+                  size_t(bytes));
   return turned;
 }
 

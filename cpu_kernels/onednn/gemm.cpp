@@ -17,10 +17,13 @@ std::unique_ptr<Call> make_gemm(const Gemm& g) try {
   dnnl::post_ops after;
   if (g.alpha != 1) append_eltwise(after, dnnl::algorithm::eltwise_linear, g.alpha, 0);
   if (g.beta != 0) after.append_sum(g.beta);
-  const Desc a = describe_matrix(g, g.a, g.m, g.k), b = describe_matrix(g, g.b, g.k, g.n), out = describe_matrix(g, g.out, g.m, g.n);
+  const Desc a = describe_matrix(g, g.a, g.m, g.k), b = describe_matrix(g, g.b, g.k, g.n),
+             out = describe_matrix(g, g.out, g.m, g.n);
   const auto f32 = dnnl::memory::data_type::f32;
-  const Desc bias = g.batch == 1 ? Desc({1, g.n}, f32, dnnl::memory::dims{g.n, 1}) : Desc({1, 1, g.n}, f32, dnnl::memory::dims{g.n, g.n, 1});
-  const auto desc = g.bias ? describe<dnnl::matmul>(attributes(after), a, b, bias, out) : describe<dnnl::matmul>(attributes(after), a, b, out);
+  const Desc bias = g.batch == 1 ? Desc({1, g.n}, f32, dnnl::memory::dims{g.n, 1})
+                                 : Desc({1, 1, g.n}, f32, dnnl::memory::dims{g.n, g.n, 1});
+  const auto desc = g.bias ? describe<dnnl::matmul>(attributes(after), a, b, bias, out)
+                           : describe<dnnl::matmul>(attributes(after), a, b, out);
   if (!is_good(desc)) return nullptr;
   auto call = std::make_unique<Call>(dnnl::matmul(desc), desc.scratchpad_desc());
   call->argument(DNNL_ARG_SRC, a);
@@ -36,10 +39,12 @@ std::unique_ptr<Call> make_gemm(const Gemm& g) try {
 
 bool gemm(Context& ctx, const Gemm& g) {
   thread_local Cache<Call> cache;
-  constexpr int64_t kSerial = 1 << 20;  // multiplications that one thread does in less time than it takes to wake another
+  constexpr int64_t kSerial =
+      1 << 20;  // multiplications that one thread does in less time than it takes to wake another
   const Session session(g.batch * g.m * g.n * g.k < kSerial ? 1 : 0);
   Key key;
-  key.add(session.threads(), g.dtype, g.batch, g.m, g.n, g.k, g.a.batch, g.a.row, g.a.column, g.b.batch, g.b.row, g.b.column);
+  key.add(session.threads(), g.dtype, g.batch, g.m, g.n, g.k, g.a.batch, g.a.row, g.a.column, g.b.batch, g.b.row,
+          g.b.column);
   key.add(g.out.batch, g.out.row, std::bit_cast<int32_t>(g.alpha), std::bit_cast<int32_t>(g.beta), g.bias != nullptr);
   Call* call = cache.find(key, [&] { return make_gemm(g); });
   if (!call) return false;

@@ -79,7 +79,8 @@ template <class Plan> class Cache {
 class Call {
  public:
   Call() = default;
-  Call(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad) : primitive_(primitive), scratch_(int64_t(scratchpad.get_size())) {
+  Call(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad)
+      : primitive_(primitive), scratch_(int64_t(scratchpad.get_size())) {
     if (scratch_) argument(DNNL_ARG_SCRATCHPAD, scratchpad);
   }
   void argument(int name, const dnnl::memory::desc& desc);

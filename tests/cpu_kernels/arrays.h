@@ -52,7 +52,8 @@ struct Array {
 
   Array() = default;
   /// order: dimensions from the outermost in memory to the innermost; repeated: those with stride 0; gap: unused elements in each row.
-  Array(DType t, std::vector<int64_t> shape, std::vector<int> order = {}, std::vector<int> repeated = {}, int64_t gap = 0)
+  Array(DType t, std::vector<int64_t> shape, std::vector<int> order = {}, std::vector<int> repeated = {},
+        int64_t gap = 0)
       : view(Scalar(0), t) {
     view.is_scalar = false;
     view.rank = int64_t(shape.size());
@@ -101,7 +102,8 @@ struct Array {
   int64_t count = 0;
 };
 
-inline const DType all_dtypes[] = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool};
+inline const DType all_dtypes[] = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64,
+                                   kInt32,   kInt16,   kInt8,    kUInt8,    kBool};
 inline Context& cpu_context() { return context(kCPU); }
 inline const BackendTable& cpu_table() { return backend(kCPU); }
 

@@ -59,7 +59,8 @@ struct Reference {
               inside = inside && from[d] >= 0 && from[d] < k.in[d];
             }
             for (int64_t c = 0; inside && c < k.c / k.groups; ++c)
-              f(offset(xa, n, o / (k.o / k.groups) * (k.c / k.groups) + c, from), offset(wa, o, c, tap), offset(ya, n, o, to), o);
+              f(offset(xa, n, o / (k.o / k.groups) * (k.c / k.groups) + c, from), offset(wa, o, c, tap),
+                offset(ya, n, o, to), o);
           }
   }
 };
@@ -91,13 +92,16 @@ int64_t mismatches(const Array& a, const std::vector<double>& expected) {
 void check_case(const Case& k, DType t, int x_order, int y_order, int w_order, bool with_bias) {
   const Reference r(k);
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  Array x(t, r.x(), order(r.x().size(), x_order)), y(t, r.y(), order(r.y().size(), y_order)), w(t, r.w(), order(r.w().size(), w_order));
+  Array x(t, r.x(), order(r.x().size(), x_order)), y(t, r.y(), order(r.y().size(), y_order)),
+      w(t, r.w(), order(r.w().size(), w_order));
   Array bias(t, {k.o});
   x.random(1, -2, 2), w.random(2, -1, 1), bias.random(3);
-  CAPTURE(name_of(t), k.n, k.c, k.o, k.groups, k.in, k.kernel, k.stride, k.padding, k.dilation, x_order, y_order, w_order, with_bias);
+  CAPTURE(name_of(t), k.n, k.c, k.o, k.groups, k.in, k.kernel, k.stride, k.padding, k.dilation, x_order, y_order,
+          w_order, with_bias);
   const auto value = [&](const Array& a, int64_t i) { return read(t, a.view.data, i); };
 
-  std::vector<double> ey(size_t(y.count), 0.0), ex(size_t(x.count), 0.0), ew(size_t(w.count), 0.0), eb(size_t(k.o), 0.0);
+  std::vector<double> ey(size_t(y.count), 0.0), ex(size_t(x.count), 0.0), ew(size_t(w.count), 0.0),
+      eb(size_t(k.o), 0.0);
   y.fill(nan);
   r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ey[size_t(yi)] += value(x, xi) * value(w, wi); });
   cpu_table().conv(cpu_context(), y.view, x.view, w.view, with_bias ? bias.view : TensorView(), r.p);
@@ -130,15 +134,22 @@ void check_case(const Case& k, DType t, int x_order, int y_order, int w_order, b
 }
 
 const Case cases[] = {
-    {2, 1, 4, 1, {9, 9}, {3, 3}, {1, 1}, {0, 0}, {1, 1}},       {2, 1, 32, 1, {12, 10}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
-    {2, 3, 16, 1, {11, 13}, {5, 3}, {2, 2}, {2, 1}, {1, 1}},    {1, 32, 64, 1, {8, 9}, {3, 3}, {1, 1}, {0, 0}, {1, 1}},
-    {2, 16, 33, 1, {7, 6}, {3, 3}, {1, 2}, {1, 2}, {1, 2}},     {2, 8, 12, 4, {8, 8}, {3, 3}, {2, 1}, {1, 1}, {1, 1}},
-    {2, 16, 16, 16, {8, 7}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},    {3, 20, 24, 1, {6, 6}, {1, 1}, {1, 1}, {0, 0}, {1, 1}},
-    {2, 20, 24, 1, {7, 7}, {1, 1}, {2, 2}, {0, 0}, {1, 1}},     {2, 5, 7, 1, {20}, {4}, {3}, {2}, {2}},
-    {1, 16, 16, 1, {33}, {3}, {1}, {1}, {1}},                   {2, 3, 4, 1, {5, 6, 7}, {2, 3, 2}, {1, 2, 1}, {1, 1, 0}, {2, 1, 1}},
+    {2, 1, 4, 1, {9, 9}, {3, 3}, {1, 1}, {0, 0}, {1, 1}},
+    {2, 1, 32, 1, {12, 10}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
+    {2, 3, 16, 1, {11, 13}, {5, 3}, {2, 2}, {2, 1}, {1, 1}},
+    {1, 32, 64, 1, {8, 9}, {3, 3}, {1, 1}, {0, 0}, {1, 1}},
+    {2, 16, 33, 1, {7, 6}, {3, 3}, {1, 2}, {1, 2}, {1, 2}},
+    {2, 8, 12, 4, {8, 8}, {3, 3}, {2, 1}, {1, 1}, {1, 1}},
+    {2, 16, 16, 16, {8, 7}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
+    {3, 20, 24, 1, {6, 6}, {1, 1}, {1, 1}, {0, 0}, {1, 1}},
+    {2, 20, 24, 1, {7, 7}, {1, 1}, {2, 2}, {0, 0}, {1, 1}},
+    {2, 5, 7, 1, {20}, {4}, {3}, {2}, {2}},
+    {1, 16, 16, 1, {33}, {3}, {1}, {1}, {1}},
+    {2, 3, 4, 1, {5, 6, 7}, {2, 3, 2}, {1, 2, 1}, {1, 1, 0}, {2, 1, 1}},
     {1, 4, 6, 2, {4, 4, 5}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
     {1, 2, 2, 1, {3, 3}, {3, 3}, {2, 2}, {4, 4}, {1, 1}},  // windows that lie wholly in the padding
-    {2, 16, 24, 1, {8, 9}, {3, 5}, {1, 1}, {1, 2}, {1, 1}},     {1, 18, 16, 1, {9, 8}, {3, 3}, {1, 1}, {2, 2}, {2, 2}},
+    {2, 16, 24, 1, {8, 9}, {3, 5}, {1, 1}, {1, 2}, {1, 1}},
+    {1, 18, 16, 1, {9, 8}, {3, 3}, {1, 1}, {2, 2}, {2, 2}},
     {40, 2, 6, 1, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
 };
 
@@ -173,7 +184,9 @@ TEST_CASE("conv: an expanded input and a sliced weight") {
     x.random(1), w.random(2);
     std::vector<double> expected(size_t(y.count), 0.0);
     y.fill(0);
-    r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { expected[size_t(yi)] += read(t, x.view.data, xi) * read(t, w.view.data, wi); });
+    r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) {
+      expected[size_t(yi)] += read(t, x.view.data, xi) * read(t, w.view.data, wi);
+    });
     cpu_table().conv(cpu_context(), y.view, x.view, w.view, {}, r.p);
     CHECK(mismatches(y, expected) == 0);
   }

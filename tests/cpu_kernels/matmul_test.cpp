@@ -39,7 +39,8 @@ void compare(Array& out, const Array& a, const Array& b, const Array* bias, Matm
 struct Extents {
   int64_t batch, m, n, k;
 };
-const Extents extents[] = {{1, 1, 1, 1}, {1, 2, 3, 4}, {3, 5, 7, 9}, {1, 33, 65, 40}, {2, 40, 20, 70}, {1, 1, 150, 90}, {1, 130, 1, 70}, {4, 1, 33, 70}, {1, 200, 90, 300}};
+const Extents extents[] = {{1, 1, 1, 1},    {1, 2, 3, 4},    {3, 5, 7, 9},   {1, 33, 65, 40},  {2, 40, 20, 70},
+                           {1, 1, 150, 90}, {1, 130, 1, 70}, {4, 1, 33, 70}, {1, 200, 90, 300}};
 
 }  // namespace
 
@@ -48,7 +49,8 @@ TEST_CASE("matmul: every dtype, operands straight and transposed") {
     for (const Extents& e : extents)
       for (int form = 0; form < 8; ++form) {
         const auto order = [&](int bit) { return form & bit ? std::vector<int>{0, 2, 1} : std::vector<int>{0, 1, 2}; };
-        Array a(t, {e.batch, e.m, e.k}, order(1)), b(t, {e.batch, e.k, e.n}, order(2)), out(t, {e.batch, e.m, e.n}, order(4));
+        Array a(t, {e.batch, e.m, e.k}, order(1)), b(t, {e.batch, e.k, e.n}, order(2)),
+            out(t, {e.batch, e.m, e.n}, order(4));
         a.random(1), b.random(2);
         out.fill(std::numeric_limits<double>::quiet_NaN());
         compare(out, a, b, nullptr, {});
@@ -60,8 +62,16 @@ TEST_CASE("matmul: gaps, repeated rows and shared batches") {
     for (const Extents& e : extents)
       for (int form = 0; form < 6; ++form) {
         const int64_t gap = form % 2 ? 3 : 0;
-        Array a(t, {e.batch, e.m, e.k}, {}, form == 2 ? std::vector<int>{0} : form == 4 ? std::vector<int>{1} : std::vector<int>{}, gap);
-        Array b(t, {e.batch, e.k, e.n}, {1, 2, 0}, form >= 3 ? std::vector<int>{0} : form == 2 ? std::vector<int>{2} : std::vector<int>{}, gap);
+        Array a(t, {e.batch, e.m, e.k}, {},
+                form == 2   ? std::vector<int>{0}
+                : form == 4 ? std::vector<int>{1}
+                            : std::vector<int>{},
+                gap);
+        Array b(t, {e.batch, e.k, e.n}, {1, 2, 0},
+                form >= 3   ? std::vector<int>{0}
+                : form == 2 ? std::vector<int>{2}
+                            : std::vector<int>{},
+                gap);
         Array c(t, {e.batch, e.m, e.n}, form == 5 ? std::vector<int>{1, 2, 0} : std::vector<int>{}, {}, gap);
         a.random(3), b.random(4), c.random(5);
         compare(c, a, b, nullptr, {});
@@ -73,7 +83,8 @@ TEST_CASE("matmul: alpha, beta, bias and relu") {
     for (const Extents& e : extents)
       for (int form = 0; form < 32; ++form) {
         MatmulParams p{.alpha = form & 1 ? 2.0 : 1.0, .beta = form & 2 ? 3.0 : 0.0, .relu = (form & 4) != 0};
-        Array a(t, {e.batch, e.m, e.k}), b(t, {e.batch, e.k, e.n}, {0, 2, 1}), out(t, {e.batch, e.m, e.n}, form & 16 ? std::vector<int>{0, 2, 1} : std::vector<int>{});
+        Array a(t, {e.batch, e.m, e.k}), b(t, {e.batch, e.k, e.n}, {0, 2, 1}),
+            out(t, {e.batch, e.m, e.n}, form & 16 ? std::vector<int>{0, 2, 1} : std::vector<int>{});
         a.random(6, -1, 1), b.random(7, -1, 1), out.random(8);
         if (p.beta == 0) out.fill(std::numeric_limits<double>::quiet_NaN());
         Array vector(t, {e.n}), full(t, {e.batch, e.m, e.n}), column(t, {e.m, 1});

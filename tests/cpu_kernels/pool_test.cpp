@@ -57,12 +57,14 @@ struct Pooling {
     p.op = op, p.spatial = int64_t(k.in.size()), p.ceil_mode = k.ceil_mode;
     std::vector<int64_t> xs{k.n, k.c}, ys{k.n, k.c};
     for (size_t d = 0; d < k.in.size(); ++d) {
-      p.kernel[d] = k.kernel[d], p.stride[d] = k.stride[d], p.padding[d] = k.padding[d], p.dilation[d] = op == PoolOp::Max ? k.dilation[d] : 1;
+      p.kernel[d] = k.kernel[d], p.stride[d] = k.stride[d], p.padding[d] = k.padding[d],
+      p.dilation[d] = op == PoolOp::Max ? k.dilation[d] : 1;
       out.push_back(op == PoolOp::AdaptiveAvg ? adaptive[d] : output_size(k, d, p.dilation[d]));
       xs.push_back(k.in[d]), ys.push_back(out[d]);
     }
     const auto o4 = order(xs.size(), kind);
-    x = Array(t, xs, o4), dx = Array(t, xs, o4), y = Array(t, ys, o4), dy = Array(t, ys, o4), indices = Array(kInt64, ys, o4);
+    x = Array(t, xs, o4), dx = Array(t, xs, o4), y = Array(t, ys, o4), dy = Array(t, ys, o4),
+    indices = Array(kInt64, ys, o4);
     x.random(1, -50, 50), dy.random(2, -3, 3);
   }
 
@@ -82,7 +84,8 @@ struct Pooling {
   }
 
   void check() {
-    CAPTURE(int(op), name_of(t), k.n, k.c, k.in, k.kernel, k.stride, k.padding, k.dilation, k.ceil_mode, p.count_include_pad, p.divisor, out);
+    CAPTURE(int(op), name_of(t), k.n, k.c, k.in, k.kernel, k.stride, k.padding, k.dilation, k.ceil_mode,
+            p.count_include_pad, p.divisor, out);
     std::vector<double> ex(size_t(x.count), 0.0);
     int64_t wrong = 0;
     const bool floats = is_floating(t);
@@ -100,7 +103,8 @@ struct Pooling {
             padded *= extent, count *= extents[d];
           }
           double best = -std::numeric_limits<double>::infinity(), sum = 0;
-          const double divisor = p.divisor ? double(p.divisor) : double(p.count_include_pad ? padded : count), g = read(t, dy.view.data, offset(dy.view, n, c, o));
+          const double divisor = p.divisor ? double(p.divisor) : double(p.count_include_pad ? padded : count),
+                       g = read(t, dy.view.data, offset(dy.view, n, c, o));
           each(extents, [&](const std::vector<int64_t>& w) {
             std::vector<int64_t> at;
             int64_t flat = 0;
@@ -125,19 +129,27 @@ struct Pooling {
     if (!floats) return;
     dx.fill(std::numeric_limits<double>::quiet_NaN());
     cpu_table().pool_backward(cpu_context(), dx.view, dy.view, op == PoolOp::Max ? indices.view : TensorView(), p);
-    for (int64_t i = 0; i < dx.count; ++i) wrong += !(std::abs(read(t, dx.view.data, i) - ex[size_t(i)]) <= tolerance() * std::max(1.0, std::abs(ex[size_t(i)])));
+    for (int64_t i = 0; i < dx.count; ++i)
+      wrong +=
+          !(std::abs(read(t, dx.view.data, i) - ex[size_t(i)]) <= tolerance() * std::max(1.0, std::abs(ex[size_t(i)])));
     CHECK(wrong == 0);
   }
   double tolerance() const { return t == kFloat64 ? 1e-12 : t == kFloat32 ? 1e-5 : t == kFloat16 ? 1e-3 : 8e-3; }
 };
 
 const Case cases[] = {
-    {2, 3, {8, 8}, {2, 2}, {2, 2}, {0, 0}, {1, 1}},           {2, 70, {9, 7}, {2, 2}, {2, 2}, {0, 0}, {1, 1}},
-    {1, 5, {11, 12}, {3, 3}, {2, 2}, {1, 1}, {1, 1}},         {2, 64, {10, 9}, {3, 2}, {1, 3}, {1, 1}, {1, 1}},
-    {1, 4, {11, 13}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, true},   {1, 4, {12, 14}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, true},
-    {1, 3, {7, 7}, {2, 2}, {3, 3}, {1, 1}, {1, 1}, true},     {2, 3, {13, 12}, {3, 2}, {2, 1}, {1, 1}, {2, 3}},
-    {2, 3, {21}, {4}, {3}, {2}, {1}},                         {1, 2, {200}, {2}, {2}, {0}, {1}},
-    {1, 2, {5, 6, 7}, {2, 3, 2}, {2, 1, 2}, {1, 1, 0}, {1, 1, 1}}, {1, 66, {4, 4, 5}, {2, 2, 2}, {2, 2, 2}, {0, 0, 0}, {1, 1, 1}},
+    {2, 3, {8, 8}, {2, 2}, {2, 2}, {0, 0}, {1, 1}},
+    {2, 70, {9, 7}, {2, 2}, {2, 2}, {0, 0}, {1, 1}},
+    {1, 5, {11, 12}, {3, 3}, {2, 2}, {1, 1}, {1, 1}},
+    {2, 64, {10, 9}, {3, 2}, {1, 3}, {1, 1}, {1, 1}},
+    {1, 4, {11, 13}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, true},
+    {1, 4, {12, 14}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, true},
+    {1, 3, {7, 7}, {2, 2}, {3, 3}, {1, 1}, {1, 1}, true},
+    {2, 3, {13, 12}, {3, 2}, {2, 1}, {1, 1}, {2, 3}},
+    {2, 3, {21}, {4}, {3}, {2}, {1}},
+    {1, 2, {200}, {2}, {2}, {0}, {1}},
+    {1, 2, {5, 6, 7}, {2, 3, 2}, {2, 1, 2}, {1, 1, 0}, {1, 1, 1}},
+    {1, 66, {4, 4, 5}, {2, 2, 2}, {2, 2, 2}, {0, 0, 0}, {1, 1, 1}},
 };
 const DType floats[] = {kFloat32, kFloat64, kFloat16, kBFloat16};
 
@@ -168,7 +180,8 @@ TEST_CASE("pool: mean with and without padding, with a divisor") {
 TEST_CASE("pool: adaptive mean") {
   for (int kind = 0; kind < 3; ++kind)
     for (const DType t : floats) {
-      for (const auto& out : {std::vector<int64_t>{1, 1}, {3, 5}, {10, 9}, {12, 13}}) Pooling(cases[3], PoolOp::AdaptiveAvg, t, kind, out).check();
+      for (const auto& out : {std::vector<int64_t>{1, 1}, {3, 5}, {10, 9}, {12, 13}})
+        Pooling(cases[3], PoolOp::AdaptiveAvg, t, kind, out).check();
       Pooling(cases[8], PoolOp::AdaptiveAvg, t, kind, {5}).check();
       Pooling(cases[10], PoolOp::AdaptiveAvg, t, kind, {2, 4, 3}).check();
     }
