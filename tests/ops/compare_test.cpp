@@ -1,0 +1,50 @@
+#include "helpers.h"
+
+using Bools = std::vector<bool>;
+static Bools bools(const Tensor& x) {
+  CHECK(x.dtype() == kBool);
+  return x.to_vector<bool>();
+}
+
+TEST_CASE("comparisons: values, NaN, numbers, broadcasting") {
+  const Tensor a = floats({1, 2, 3, kNan}), b = floats({2, 2, 2, kNan});
+  CHECK(bools(eq(a, b)) == Bools{false, true, false, false});
+  CHECK(bools(ne(a, b)) == Bools{true, false, true, true});
+  CHECK(bools(lt(a, b)) == Bools{true, false, false, false});
+  CHECK(bools(le(a, 2)) == Bools{true, true, false, false});
+  CHECK(bools(gt(2, a)) == Bools{true, false, false, false});
+  CHECK(bools(ge(a, 2.5)) == Bools{false, false, true, false});
+  CHECK(eq(ones({2, 1}), ones({3})).shape() == Shape{2, 3});
+  CHECK(bools(eq(tensor({1, 2}), 1.5)) == Bools{false, false});
+  CHECK(bools(eq(tensor({1, 0}), tensor({true, true}))) == Bools{true, false});
+}
+
+TEST_CASE("a number beyond the tensor's dtype is compared as it is") {
+  const Tensor u = tensor({3, 250}, {.dtype = kUInt8}), s = tensor({-128, 127}, {.dtype = kInt8});
+  CHECK(bools(lt(u, 300)) == Bools{true, true});
+  CHECK(bools(gt(u, -1)) == Bools{true, true});
+  CHECK(bools(eq(255 + 45, u)) == Bools{false, false});
+  CHECK(bools(le(s, 128)) == Bools{true, true});
+  CHECK(bools(ge(s, -129)) == Bools{true, true});
+}
+
+TEST_CASE("logical operations") {
+  const Tensor a = floats({0, 1, kNan, 0}), b = tensor({2, 0, 1, 0});
+  CHECK(bools(logical_and(a, b)) == Bools{false, false, true, false});
+  CHECK(bools(logical_or(a, b)) == Bools{true, true, true, false});
+  CHECK(bools(logical_xor(a, b)) == Bools{true, true, false, false});
+  CHECK(bools(logical_not(a)) == Bools{true, false, false, true});
+}
+
+TEST_CASE("comparisons in place write 0 and 1 in the tensor's dtype; no gradient passes") {
+  Tensor x = tensor({1, 2, 3});
+  CHECK(eq_(x, 2).is_same(x));
+  CHECK(x.dtype() == kInt64);
+  CHECK(values(x) == Values{0, 1, 0});
+  CHECK(values(logical_not_(x)) == Values{1, 0, 1});
+  CHECK_THROWS_AS(eq_(x, ones({2, 3})), ValueError);
+  Tensor leaf_ = leaf({1, 2}), y = leaf_ * 2.0;
+  sum(gt_(y, 3)).backward();
+  CHECK(values(leaf_.grad()) == Values{0, 0});
+  CHECK(!eq(leaf_, 1).requires_grad());
+}
