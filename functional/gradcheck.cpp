@@ -10,9 +10,10 @@
 namespace tapir::inline v0::detail {
 
 // Note [Checking by directions]
-// For an input x, a direction u of x and weights v of the outputs, u' J' v is one number. The tape gives it as <u, grad of <v, f>>,
-// differences as <v, f(x + eps u) - f(x - eps u)> / 2 eps. A wrong element of J shows unless u and v happen to hide it. Where
-// the numbers differ, or in full mode, u runs through the unit vectors and v through single outputs' elements.
+// For an input x, a direction u of x and weights v of the outputs, u' J' v is one number. The tape gives it as <u,
+// grad of <v, f>>, differences as <v, f(x + eps u) - f(x - eps u)> / 2 eps. A wrong element of J shows unless u and v
+// happen to hide it. Where the numbers differ, or in full mode, u runs through the unit vectors and v through single
+// outputs' elements.
 namespace {
 
 using List = std::vector<double>;
@@ -20,7 +21,8 @@ using List = std::vector<double>;
 List values_of(const Tensor& x) { return x.to_vector<double>(); }
 
 Tensor tensor_of(const List& values, const Tensor& like) {
-  const Tensor y = tensor_from_host(values.data(), kFloat64, like.shape(), {.dtype = like.dtype(), .device = like.device()});
+  const Tensor y =
+      tensor_from_host(values.data(), kFloat64, like.shape(), {.dtype = like.dtype(), .device = like.device()});
   if (!is_dense(like.shape(), like.strides()) || like.is_contiguous()) return y;
   Tensor placed = empty_like(like);  // an input that is permuted stays so
   NoGrad guard;
@@ -50,7 +52,8 @@ class Check {
       : name_(name), f_(f), o_(o) {
     for (const Tensor& x : inputs) {
       const bool wanted = x.defined() && x.requires_grad();
-      check(!wanted || x.dtype() == kFloat64, "[{}] expected float64 inputs, got {}: differences are too coarse in other types", name, x);
+      check(!wanted || x.dtype() == kFloat64,
+            "[{}] expected float64 inputs, got {}: differences are too coarse in other types", name, x);
       inputs_.push_back(wanted ? leaf(x) : x);
       if (wanted) wanted_.push_back(inputs_.size() - 1);
     }
@@ -68,8 +71,8 @@ class Check {
       const double numeric = difference(wanted_[w], u, v), exact = dot(u, gradients[w]);
       if (agree(numeric, exact)) continue;
       every_element();  // names the element
-      fail(ErrorKind::Value, "[{}] input {}: the derivative along a random direction is {} (analytic) but {} (numeric)", name_,
-           int64_t(wanted_[w]), exact, numeric);
+      fail(ErrorKind::Value, "[{}] input {}: the derivative along a random direction is {} (analytic) but {} (numeric)",
+           name_, int64_t(wanted_[w]), exact, numeric);
     }
   }
 
@@ -84,7 +87,9 @@ class Check {
       if (y.defined() && is_floating(y.dtype())) floats.push_back(std::move(y));
     return floats;
   }
-  bool agree(double numeric, double exact) const { return std::abs(numeric - exact) <= o_.atol + o_.rtol * std::abs(numeric); }
+  bool agree(double numeric, double exact) const {
+    return std::abs(numeric - exact) <= o_.atol + o_.rtol * std::abs(numeric);
+  }
 
   /// Gradients of <v, outputs> with respect to each wanted input, by the tape.
   std::vector<List> analytic(const std::vector<List>& v) const {
@@ -135,8 +140,9 @@ class Check {
         u[i] = 1;
         const double numeric = difference(wanted_[w], u, v);
         if (!agree(numeric, gradients[w][i])) {
-          fail(ErrorKind::Value, "[{}] input {}, element {}: the derivative of output {}, element {} is {} (analytic) but {} (numeric)", name_,
-               int64_t(wanted_[w]), int64_t(i), int64_t(output), int64_t(element), gradients[w][i], numeric);
+          fail(ErrorKind::Value,
+               "[{}] input {}, element {}: the derivative of output {}, element {} is {} (analytic) but {} (numeric)",
+               name_, int64_t(wanted_[w]), int64_t(i), int64_t(output), int64_t(element), gradients[w][i], numeric);
         }
         u[i] = 0;
       }
@@ -159,7 +165,8 @@ struct GradientOf final : TensorFunction {
     for (const Tensor& t : x) wanted.push_back(t.defined() && t.requires_grad());
   }
   std::vector<Tensor> call(const std::vector<Tensor>& all) const override {
-    const std::vector<Tensor> x(all.begin(), all.begin() + std::ptrdiff_t(inputs)), v(all.begin() + std::ptrdiff_t(inputs), all.end());
+    const std::vector<Tensor> x(all.begin(), all.begin() + std::ptrdiff_t(inputs)),
+        v(all.begin() + std::ptrdiff_t(inputs), all.end());
     std::vector<Tensor> ys, xs;
     for (Tensor& y : f.call(x))
       if (y.defined() && y.requires_grad()) ys.push_back(std::move(y));
@@ -182,7 +189,8 @@ bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, c
   std::vector<Tensor> all = inputs;
   uint64_t stream = 2000;
   for (const Tensor& y : f.call(inputs))
-    if (y.defined() && y.requires_grad()) all.push_back(tensor_of(direction(options.seed, stream++, y.numel()), y).requires_grad_());
+    if (y.defined() && y.requires_grad())
+      all.push_back(tensor_of(direction(options.seed, stream++, y.numel()), y).requires_grad_());
   Check("gradgradcheck", GradientOf(f, inputs), all, options).run();
   return true;
 }

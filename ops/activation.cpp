@@ -47,10 +47,13 @@ static Tensor gelu_bend(const Tensor& x, bool approximate) {
 }
 Tensor gelu(const Tensor& x, std::string_view approximate) {
   const bool by_tanh = approximate == "tanh";
-  check(by_tanh || approximate == "none", "[gelu] approximate argument must be either none or tanh, got \"{}\"", approximate);
-  return unary_by_x("gelu", {UnaryOp::Gelu, double(by_tanh)}, float_only("gelu", x, nullptr), nullptr, [by_tanh](const Tensor& g, const Tensor& x) {
-    return Grads{fused_gradient("gelu_grad", {BinaryOp::GeluGrad, by_tanh}, g, x, [by_tanh](const Tensor& x) { return gelu_bend(x, by_tanh); })};
-  });
+  check(by_tanh || approximate == "none", "[gelu] approximate argument must be either none or tanh, got \"{}\"",
+        approximate);
+  return unary_by_x("gelu", {UnaryOp::Gelu, double(by_tanh)}, float_only("gelu", x, nullptr), nullptr,
+                    [by_tanh](const Tensor& g, const Tensor& x) {
+                      return Grads{fused_gradient("gelu_grad", {BinaryOp::GeluGrad, by_tanh}, g, x,
+                                                  [by_tanh](const Tensor& x) { return gelu_bend(x, by_tanh); })};
+                    });
 }
 
 // With s = sigmoid(x): silu'' = s (1 - s) (2 + x (1 - 2 s)).
@@ -68,7 +71,8 @@ Tensor& silu_(Tensor& self) { return silu("silu_", self, &self), self; }
 
 static Tensor sigmoid(const char* name, const Tensor& x, Tensor* self) {
   return unary_by_y(name, {UnaryOp::Sigmoid}, float_operand(name, x, self), self, [](const Tensor& g, const Tensor& y) {
-    return Grads{fused_gradient("sigmoid_grad", {BinaryOp::SigmoidGrad}, g, y, [](const Tensor& y) { return sub(1, y, 2); })};
+    return Grads{
+        fused_gradient("sigmoid_grad", {BinaryOp::SigmoidGrad}, g, y, [](const Tensor& y) { return sub(1, y, 2); })};
   });
 }
 Tensor sigmoid(const Tensor& x) { return sigmoid("sigmoid", x, nullptr); }

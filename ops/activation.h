@@ -11,7 +11,8 @@ Tensor& relu_(Tensor& self);
 /// x where x > 0, else slope x. Floating point only.
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor& leaky_relu_(Tensor& self, double negative_slope = 0.01);
-/// x Phi(x), or with approximate "tanh" x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Hendrycks and Gimpel 2016, arXiv 1606.08415.
+/// x Phi(x), or with approximate "tanh" x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Hendrycks and Gimpel 2016,
+/// arXiv 1606.08415.
 Tensor gelu(const Tensor& x, std::string_view approximate = "none");
 /// x sigmoid(x)
 Tensor silu(const Tensor& x);

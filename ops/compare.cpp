@@ -21,13 +21,16 @@ static Tensor compared(const char* name, BinaryOp op, const Operand& a, const Op
 }
 
 static Tensor& written(const char* name, Tensor& self, const Tensor& result) {
-  check(result.shape() == self.shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", name, self.shape(), result.shape());
+  check(result.shape() == self.shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", name,
+        self.shape(), result.shape());
   return copy_(self, result);
 }
 
-#define TAPIR_COMPARISON(name, op)                                                              \
+#define TAPIR_COMPARISON(name, op)                                                                \
   Tensor name(const Operand& a, const Operand& b) { return compared(#name, BinaryOp::op, a, b); } \
-  Tensor& name##_(Tensor& self, const Operand& b) { return written(#name "_", self, compared(#name "_", BinaryOp::op, self, b)); }
+  Tensor& name##_(Tensor& self, const Operand& b) {                                               \
+    return written(#name "_", self, compared(#name "_", BinaryOp::op, self, b));                  \
+  }
 
 TAPIR_COMPARISON(eq, Eq)
 TAPIR_COMPARISON(ne, Ne)

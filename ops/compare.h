@@ -3,7 +3,8 @@
 
 namespace tapir::inline v0 {
 
-// Element by element, broadcast, in the promoted dtype; the result is bool. In place 0 or 1 is written in self's own dtype.
+// Element by element, broadcast, in the promoted dtype; the result is bool. In place 0 or 1 is written in self's own
+// dtype.
 Tensor eq(const Operand& a, const Operand& b);
 Tensor ne(const Operand& a, const Operand& b);
 Tensor lt(const Operand& a, const Operand& b);

@@ -29,7 +29,10 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
     const int64_t i = d - (rank - a.size()), j = d - (rank - b.size());
     const int64_t n = i < 0 ? 1 : a[i], m = j < 0 ? 1 : b[j];
     if (n != m && n != 1 && m != 1) {
-      fail(ErrorKind::Value, "[{}] the size of tensor a ({}) must match the size of tensor b ({}) at non-singleton dimension {}; got shapes {} and {}", op, n, m, d, a, b);
+      fail(ErrorKind::Value,
+           "[{}] the size of tensor a ({}) must match the size of tensor b ({}) at non-singleton dimension {}; got "
+           "shapes {} and {}",
+           op, n, m, d, a, b);
     }
     out[d] = n == 1 ? m : n;
   }
@@ -49,7 +52,9 @@ Device common_device(const char* op, std::initializer_list<const Tensor*> tensor
     if (!t->defined()) continue;
     if (!first) first = t;
     if (t->device() != first->device()) {
-      fail(ErrorKind::Value, "[{}] expected all tensors to be on the same device, but found at least two devices, {} and {}", op, first->device(), t->device());
+      fail(ErrorKind::Value,
+           "[{}] expected all tensors to be on the same device, but found at least two devices, {} and {}", op,
+           first->device(), t->device());
     }
   }
   return first ? first->device() : kCPU;
@@ -77,7 +82,8 @@ Tensor empty_pointwise(const Shape& shape, DType dtype, Device device, std::init
 
 void check_can_cast(const char* op, DType from, DType to) {
   const auto category = [](DType t) { return is_floating(t) ? 2 : is_integral(t) ? 1 : 0; };
-  check(category(from) <= category(to), "[{}] result type {} can't be cast to the desired output type {}", op, from, to);
+  check(category(from) <= category(to), "[{}] result type {} can't be cast to the desired output type {}", op, from,
+        to);
 }
 
 bool overlap_partly(const Tensor& a, const Tensor& b) {
@@ -85,7 +91,8 @@ bool overlap_partly(const Tensor& a, const Tensor& b) {
   if (a.storage_offset() == b.storage_offset() && a.shape() == b.shape() && a.strides() == b.strides()) return false;
   const auto [alow, ahigh] = extent_of(a.shape(), a.strides());
   const auto [blow, bhigh] = extent_of(b.shape(), b.strides());
-  return a.storage_offset() + alow < b.storage_offset() + bhigh && b.storage_offset() + blow < a.storage_offset() + ahigh;
+  return a.storage_offset() + alow < b.storage_offset() + bhigh &&
+         b.storage_offset() + blow < a.storage_offset() + ahigh;
 }
 
 static Operand cast_operand(const Operand& x, DType dtype, Tensor& held) {
@@ -95,7 +102,8 @@ static Operand cast_operand(const Operand& x, DType dtype, Tensor& held) {
 }
 
 static DType promoted(const Operand& a, const Operand& b, Promote promote) {
-  if (a.is_tensor() && b.is_tensor() && a.tensor().dtype() == b.tensor().dtype() && is_floating(a.tensor().dtype())) return a.tensor().dtype();
+  if (a.is_tensor() && b.is_tensor() && a.tensor().dtype() == b.tensor().dtype() && is_floating(a.tensor().dtype()))
+    return a.tensor().dtype();
   const DType t = result_type({&a, &b});
   return promote == Promote::Float ? float_type(t) : t;
 }
@@ -106,10 +114,12 @@ static Shape shape_of(const char* op, const Operand& a, const Operand& b) {
 }
 
 Pointwise::Pointwise(const char* op, const Operand& x, const Operand& y, const Tensor* self, Promote promote)
-    : op_(op), self_(self), dtype(promoted(x, y, promote)), device(common_device(op, {&x.tensor_or_undefined(), &y.tensor_or_undefined()})),
-      shape(shape_of(op, x, y)), a(cast_operand(x, dtype, cast_a_)), b(cast_operand(y, dtype, cast_b_)) {
+    : op_(op), self_(self), dtype(promoted(x, y, promote)),
+      device(common_device(op, {&x.tensor_or_undefined(), &y.tensor_or_undefined()})), shape(shape_of(op, x, y)),
+      a(cast_operand(x, dtype, cast_a_)), b(cast_operand(y, dtype, cast_b_)) {
   if (!self) return;
-  check(shape == self->shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", op, self->shape(), shape);
+  check(shape == self->shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", op, self->shape(),
+        shape);
   check_can_cast(op, dtype, self->dtype());
   cast_back = dtype != self->dtype();
 }
@@ -119,12 +129,16 @@ Tensor Pointwise::run(const BinaryParams& params, std::optional<DType> result) {
   Tensor apart, y;
   if (self_) {
     check_inplace(op_, *self_, wants_grad({a, b}));
-    if (b.is_tensor() && overlap_partly(*self_, b.tensor())) apart = clone(b.tensor().detach()), vb = view_as(apart, shape, dtype);
+    if (b.is_tensor() && overlap_partly(*self_, b.tensor()))
+      apart = clone(b.tensor().detach()), vb = view_as(apart, shape, dtype);
     y = *self_;
-  } else y = empty_pointwise(shape, result.value_or(dtype), device, {&a.tensor_or_undefined(), &b.tensor_or_undefined()});
+  } else
+    y = empty_pointwise(shape, result.value_or(dtype), device, {&a.tensor_or_undefined(), &b.tensor_or_undefined()});
   Context& ctx = context(device);
   backend(device).binary(ctx, y, view_as(a, shape, dtype), vb, params);
-  if (ctx.error.set) [[unlikely]] fail_values(ctx.error, format("[{}] ZeroDivisionError: the integer divisor at position {position} is {value}", op_));
+  if (ctx.error.set) [[unlikely]]
+    fail_values(ctx.error,
+                format("[{}] ZeroDivisionError: the integer divisor at position {position} is {value}", op_));
   return y;
 }
 

@@ -48,10 +48,13 @@ enum class Promote : uint8_t { Common, Float };  // Float: integers become float
 /// With `self` (in place) y is *self, and p.a stands for it.
 class Pointwise {
  public:
-  Pointwise(const char* op, const Operand& a, const Operand& b, const Tensor* self = nullptr, Promote promote = Promote::Common);
+  Pointwise(const char* op, const Operand& a, const Operand& b, const Tensor* self = nullptr,
+            Promote promote = Promote::Common);
   /// Runs the kernel into a new tensor of the promoted dtype (or of `result`), or into self.
   Tensor run(const BinaryParams& params, std::optional<DType> result = {});
-  Tensor run(BinaryOp op, Scalar alpha = 1, std::optional<DType> result = {}) { return run(BinaryParams{op, alpha}, result); }
+  Tensor run(BinaryOp op, Scalar alpha = 1, std::optional<DType> result = {}) {
+    return run(BinaryParams{op, alpha}, result);
+  }
   /// In place, where the closure needs the old value of self: a copy of it when the operation will be recorded.
   Tensor old_self() const;
 

@@ -33,54 +33,72 @@ static Tensor power(const char* name, const Operand& a, const Operand& b, Tensor
   if (p.cast_back) return copy_(*self, pow(a, b));
   check(p.dtype != kBool, "[{}] expected a base or an exponent that is not bool", name);
   const bool number = !b.is_tensor();
-  check(!number || is_floating(p.dtype) || b.scalar().to_int() >= 0, "[{}] integers to negative integer powers are not allowed, got exponent {}", name, b.scalar());
+  check(!number || is_floating(p.dtype) || b.scalar().to_int() >= 0,
+        "[{}] integers to negative integer powers are not allowed, got exponent {}", name, b.scalar());
   const Tensor old = p.old_self();
   if (self) check_inplace(name, *self, wants_grad({p.a, p.b}));
-  Tensor y = number ? run_unary(p.a.tensor(), {UnaryOp::PowScalar, b.scalar().to_double()}, self) : p.run(BinaryOp::Pow);
+  Tensor y =
+      number ? run_unary(p.a.tensor(), {UnaryOp::PowScalar, b.scalar().to_double()}, self) : p.run(BinaryOp::Pow);
   const Operand& base = old.defined() ? Operand(old) : p.a;
-  if (number) return record(name, y, {p.a}, save(base, p.b), [](const Tensor& g, const Operand& a, const Operand& b) { return Grads{pow_gradient_base(g, a.tensor(), b)}; });
-  return record(name, y, {p.a, p.b}, save(base, p.b, y), [](Needs needs, const Tensor& g, const Operand& a, const Operand& b, const Tensor& y) {
-    return Grads{needs[0] ? pow_gradient_base(g, a.tensor(), b) : Tensor(), needs[1] ? pow_gradient_exponent(g, a, b.tensor(), y) : Tensor()};
-  });
+  if (number)
+    return record(name, y, {p.a}, save(base, p.b), [](const Tensor& g, const Operand& a, const Operand& b) {
+      return Grads{pow_gradient_base(g, a.tensor(), b)};
+    });
+  return record(name, y, {p.a, p.b}, save(base, p.b, y),
+                [](Needs needs, const Tensor& g, const Operand& a, const Operand& b, const Tensor& y) {
+                  return Grads{needs[0] ? pow_gradient_base(g, a.tensor(), b) : Tensor(),
+                               needs[1] ? pow_gradient_exponent(g, a, b.tensor(), y) : Tensor()};
+                });
 }
 Tensor pow(const Operand& a, const Operand& b) { return power("pow", a, b); }
 Tensor& pow_(Tensor& self, const Operand& b) { return power("pow_", self, b, &self), self; }
 
 /// The part of g that is a's: all of it, half where both are equal, none where a loses. With a NaN both get all.
-static Tensor shared(const Tensor& g, const Operand& a, const Operand& b, Tensor (*loses)(const Operand&, const Operand&)) {
+static Tensor shared(const Tensor& g, const Operand& a, const Operand& b,
+                     Tensor (*loses)(const Operand&, const Operand&)) {
   return masked_fill(where(eq(a, b), mul(g, 0.5), g), loses(a, b), 0);
 }
-static Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b, Tensor (*loses)(const Operand&, const Operand&)) {
+static Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b,
+                      Tensor (*loses)(const Operand&, const Operand&)) {
   Pointwise p(name, a, b);
-  return record(name, p.run(op), {p.a, p.b}, save(p.a, p.b), [loses](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-    return Grads{needs[0] ? shared(g, a, b, loses) : Tensor(), needs[1] ? shared(g, b, a, loses) : Tensor()};
-  });
+  return record(
+      name, p.run(op), {p.a, p.b}, save(p.a, p.b),
+      [loses](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+        return Grads{needs[0] ? shared(g, a, b, loses) : Tensor(), needs[1] ? shared(g, b, a, loses) : Tensor()};
+      });
 }
 Tensor maximum(const Operand& a, const Operand& b) { return extreme("maximum", BinaryOp::Maximum, a, b, lt); }
 Tensor minimum(const Operand& a, const Operand& b) { return extreme("minimum", BinaryOp::Minimum, a, b, gt); }
 
-static Tensor float_extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b, Tensor (*wins)(const Operand&, const Operand&)) {
+static Tensor float_extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b,
+                            Tensor (*wins)(const Operand&, const Operand&)) {
   Pointwise p(name, a, b);
-  return record(name, p.run(op), {p.a, p.b}, save(p.a, p.b), [wins](const Tensor& g, const Operand& a, const Operand& b) {
-    const Tensor first = b.is_tensor() ? logical_or(wins(a, b), isnan(b.tensor())) : logical_or(wins(a, b), std::isnan(b.scalar().to_double()));
-    return Grads{where(first, g, 0), where(first, 0, g)};
-  });
+  return record(name, p.run(op), {p.a, p.b}, save(p.a, p.b),
+                [wins](const Tensor& g, const Operand& a, const Operand& b) {
+                  const Tensor first = b.is_tensor() ? logical_or(wins(a, b), isnan(b.tensor()))
+                                                     : logical_or(wins(a, b), std::isnan(b.scalar().to_double()));
+                  return Grads{where(first, g, 0), where(first, 0, g)};
+                });
 }
 Tensor fmax(const Operand& a, const Operand& b) { return float_extreme("fmax", BinaryOp::Fmax, a, b, ge); }
 Tensor fmin(const Operand& a, const Operand& b) { return float_extreme("fmin", BinaryOp::Fmin, a, b, le); }
 
 // a - b round(a / b): the quotient counts as a constant.
-static Tensor modulo(const char* name, BinaryOp op, const char* rounding, const Operand& a, const Operand& b, Tensor* self = nullptr) {
+static Tensor modulo(const char* name, BinaryOp op, const char* rounding, const Operand& a, const Operand& b,
+                     Tensor* self = nullptr) {
   Pointwise p(name, a, b, self);
   if (p.cast_back) return copy_(*self, modulo(name, op, rounding, a, b));
   const Tensor old = p.old_self();
   Tensor y = p.run(op);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b), [rounding](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-    return Grads{needs[0] ? g : Tensor(), needs[1] ? neg(mul(g, div(a, b, rounding))) : Tensor()};
-  });
+  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b),
+                [rounding](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+                  return Grads{needs[0] ? g : Tensor(), needs[1] ? neg(mul(g, div(a, b, rounding))) : Tensor()};
+                });
 }
 Tensor remainder(const Operand& a, const Operand& b) { return modulo("remainder", BinaryOp::Remainder, "floor", a, b); }
-Tensor& remainder_(Tensor& self, const Operand& b) { return modulo("remainder_", BinaryOp::Remainder, "floor", self, b, &self), self; }
+Tensor& remainder_(Tensor& self, const Operand& b) {
+  return modulo("remainder_", BinaryOp::Remainder, "floor", self, b, &self), self;
+}
 Tensor fmod(const Operand& a, const Operand& b) { return modulo("fmod", BinaryOp::Fmod, "trunc", a, b); }
 Tensor& fmod_(Tensor& self, const Operand& b) { return modulo("fmod_", BinaryOp::Fmod, "trunc", self, b, &self), self; }
 
@@ -97,10 +115,11 @@ static Tensor angle(const char* name, const Operand& a, const Operand& b, Tensor
   if (p.cast_back) return copy_(*self, atan2(a, b));
   const Tensor old = p.old_self();
   Tensor y = p.run(BinaryOp::Atan2);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b), [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-    const Tensor part = div(g, sum_of_squares(a, b));
-    return Grads{needs[0] ? mul(part, b) : Tensor(), needs[1] ? neg(mul(part, a)) : Tensor()};
-  });
+  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b),
+                [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+                  const Tensor part = div(g, sum_of_squares(a, b));
+                  return Grads{needs[0] ? mul(part, b) : Tensor(), needs[1] ? neg(mul(part, a)) : Tensor()};
+                });
 }
 Tensor atan2(const Operand& a, const Operand& b) { return angle("atan2", a, b); }
 Tensor& atan2_(Tensor& self, const Operand& b) { return angle("atan2_", self, b, &self), self; }

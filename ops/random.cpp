@@ -18,7 +18,8 @@ static void draw(const char* op, const Tensor& y, RandomParams params, const Ten
   backend(y).random(ctx, y, p.defined() ? TensorView(p).expand(y.shape()) : TensorView(), params);
   if (!ctx.error.set) return;
   const int64_t at = ctx.error.position;
-  fail(ErrorKind::Value, "[{}] expected probabilities in [0, 1], got {} at position {}", op, expand(p, y.shape()).to_vector<double>()[size_t(at)], at);
+  fail(ErrorKind::Value, "[{}] expected probabilities in [0, 1], got {} at position {}", op,
+       expand(p, y.shape()).to_vector<double>()[size_t(at)], at);
 }
 static Tensor drawn(const char* op, Tensor y, bool requires_grad, const RandomParams& params) {
   draw(op, y, params);
@@ -36,7 +37,8 @@ static Tensor& redrawn(const char* op, Tensor& self, const RandomParams& params,
 // What each distribution asks of its arguments.
 static RandomParams uniform(const char* op, DType dtype, double from, double to) {
   check(is_floating(dtype), "[{}] expected a floating point dtype, got {}", op, dtype);
-  check(from <= to && std::isfinite(to - from), "[{}] expected to return a [from, to) range, got from={} and to={}", op, from, to);
+  check(from <= to && std::isfinite(to - from), "[{}] expected to return a [from, to) range, got from={} and to={}", op,
+        from, to);
   check_fits(op, from, dtype), check_fits(op, to, dtype);
   return {.op = RandomOp::Uniform, .a = from, .b = to};
 }
@@ -48,7 +50,8 @@ static RandomParams normal(const char* op, DType dtype, double mean, double std)
 static RandomParams integers(const char* op, DType dtype, int64_t low, int64_t high) {
   check(low < high, "[{}] expected 'from' to be less than 'to', got from={} >= to={}", op, low, high);
   check_fits(op, low, dtype), check_fits(op, high - 1, dtype);
-  check(dtype != kBool || (low >= 0 && high <= 2), "[{}] expected bounds within those of bool, got from={} and to={}", op, low, high);
+  check(dtype != kBool || (low >= 0 && high <= 2), "[{}] expected bounds within those of bool, got from={} and to={}",
+        op, low, high);
   return {.op = RandomOp::Integer, .low = low, .high = high};
 }
 static RandomParams coin(const char* op, double p) {
@@ -56,7 +59,9 @@ static RandomParams coin(const char* op, double p) {
   return {.op = RandomOp::Bernoulli, .a = p};
 }
 
-static Tensor like(const Tensor& x, const LikeOptions& o) { return empty_like(x, {.dtype = o.dtype, .device = o.device, .memory_format = o.memory_format}); }
+static Tensor like(const Tensor& x, const LikeOptions& o) {
+  return empty_like(x, {.dtype = o.dtype, .device = o.device, .memory_format = o.memory_format});
+}
 
 Tensor rand(const Shape& shape, const TensorOptions& o) {
   const RandomParams params = uniform("rand", o.dtype.value_or(kFloat32), 0, 1);
@@ -79,7 +84,8 @@ Tensor randperm(int64_t n, const TensorOptions& o) {
   check(n >= 0, "[randperm] expected n to be at least 0, got {}", n);
   const DType dtype = o.dtype.value_or(kInt64);
   if (n > 0) check_fits("randperm", n - 1, dtype);
-  return drawn("randperm", empty(n, {.dtype = dtype, .device = o.device}), o.requires_grad, {.op = RandomOp::Permutation});
+  return drawn("randperm", empty(n, {.dtype = dtype, .device = o.device}), o.requires_grad,
+               {.op = RandomOp::Permutation});
 }
 
 Tensor rand_like(const Tensor& x, const LikeOptions& o) {
@@ -106,15 +112,22 @@ Tensor bernoulli(const Tensor& x, double p) {
   return drawn("bernoulli", empty_like(x), false, params);
 }
 
-Tensor& uniform_(Tensor& self, double from, double to) { return redrawn("uniform_", self, uniform("uniform_", self.dtype(), from, to)); }
-Tensor& normal_(Tensor& self, double mean, double std) { return redrawn("normal_", self, normal("normal_", self.dtype(), mean, std)); }
+Tensor& uniform_(Tensor& self, double from, double to) {
+  return redrawn("uniform_", self, uniform("uniform_", self.dtype(), from, to));
+}
+Tensor& normal_(Tensor& self, double mean, double std) {
+  return redrawn("normal_", self, normal("normal_", self.dtype(), mean, std));
+}
 Tensor& bernoulli_(Tensor& self, double p) { return redrawn("bernoulli_", self, coin("bernoulli_", p)); }
 Tensor& bernoulli_(Tensor& self, const Tensor& p) {
   check(is_floating(p.dtype()), "[bernoulli_] expected probabilities of floating point dtype, got {}", p);
-  check(broadcasts_to(p.shape(), self.shape()), "[bernoulli_] expected probabilities that broadcast to {}, got {}", self, p);
+  check(broadcasts_to(p.shape(), self.shape()), "[bernoulli_] expected probabilities that broadcast to {}, got {}",
+        self, p);
   common_device("bernoulli_", {&self, &p});
   return redrawn("bernoulli_", self, {.op = RandomOp::BernoulliTensor}, p);
 }
-Tensor& random_(Tensor& self, int64_t from, int64_t to) { return redrawn("random_", self, integers("random_", self.dtype(), from, to)); }
+Tensor& random_(Tensor& self, int64_t from, int64_t to) {
+  return redrawn("random_", self, integers("random_", self.dtype(), from, to));
+}
 
 }  // namespace tapir::inline v0

@@ -11,7 +11,9 @@ Tensor rand(const Shape& shape, const TensorOptions& options = {});
 Tensor randn(const Shape& shape, const TensorOptions& options = {});
 /// Integers in [low, high); int64 unless a dtype is given, which must hold them.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options = {});
-inline Tensor randint(int64_t high, const Shape& shape, const TensorOptions& options = {}) { return randint(0, high, shape, options); }
+inline Tensor randint(int64_t high, const Shape& shape, const TensorOptions& options = {}) {
+  return randint(0, high, shape, options);
+}
 /// 0 to n - 1 in random order; int64 unless a dtype is given.
 Tensor randperm(int64_t n, const TensorOptions& options = {});
 Tensor rand_like(const Tensor& x, const LikeOptions& options = {});

@@ -68,13 +68,16 @@ static Tensor sum_or_mean(const char* name, ReduceOp op, const Tensor& x, uint32
 Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
   const uint32_t mask = reduce_mask("sum", dims, x.dim());
   const DType dtype = o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64);
-  const Tensor from = is_floating(dtype) && is_floating(x.dtype()) ? to(x, dtype) : is_floating(dtype) || o.dtype ? to(x, dtype) : x;
+  const Tensor from = is_floating(dtype) && is_floating(x.dtype()) ? to(x, dtype)
+                      : is_floating(dtype) || o.dtype              ? to(x, dtype)
+                                                                   : x;
   return sum_or_mean("sum", ReduceOp::Sum, from, mask, o.keepdim, dtype);
 }
 
 Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
   const DType dtype = o.dtype.value_or(x.dtype());
-  check(is_floating(dtype), "[mean] input dtype must be a floating point dtype, got {}; ask for one with .dtype", dtype);
+  check(is_floating(dtype), "[mean] input dtype must be a floating point dtype, got {}; ask for one with .dtype",
+        dtype);
   return sum_or_mean("mean", ReduceOp::Mean, to(x, dtype), reduce_mask("mean", dims, x.dim()), o.keepdim, dtype);
 }
 
@@ -83,14 +86,15 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   uint32_t mask = 0;
   for (int64_t d = 0; d < x.dim(); ++d)
     if (d < lead || (shape[d - lead] == 1 && x.shape()[d] != 1)) mask |= 1u << d;
-  if (!broadcasts_to(shape, x.shape())) fail(ErrorKind::Internal, "[sum_to] expected a gradient whose shape {} broadcasts from {}", x.shape(), shape);
+  if (!broadcasts_to(shape, x.shape()))
+    fail(ErrorKind::Internal, "[sum_to] expected a gradient whose shape {} broadcasts from {}", x.shape(), shape);
   Tensor y = mask ? sum_or_mean("sum_to", ReduceOp::Sum, x, mask, true, x.dtype()) : x;
   return y.shape() == shape ? y : view(y, shape);
 }
 
-// The gradient of a product is g times the product of the others. Once: the product p of what is not 0, over x; where there is a
-// zero, only it has a gradient, p, and where there are two, none has. To be differentiated itself, that is written as products of
-// copies of x in which the element in question is 1, n copies of n elements.
+// The gradient of a product is g times the product of the others. Once: the product p of what is not 0, over x; where
+// there is a zero, only it has a gradient, p, and where there are two, none has. To be differentiated itself, that is
+// written as products of copies of x in which the element in question is 1, n copies of n elements.
 static Tensor prod_of_others(const Tensor& x, uint32_t mask) {
   Dims order;
   for (int64_t d = 0; d < x.dim(); ++d)
@@ -105,7 +109,8 @@ static Tensor prod_of_others(const Tensor& x, uint32_t mask) {
   shape.push_back(1), shape.push_back(n);
   Shape copies = shape;
   copies[shape.size() - 2] = n;
-  const Tensor others = masked_fill(expand(reshape(moved, shape), copies), eye(n, n, {.dtype = kBool, .device = x.device()}), 1);
+  const Tensor others =
+      masked_fill(expand(reshape(moved, shape), copies), eye(n, n, {.dtype = kBool, .device = x.device()}), 1);
   return permute(reshape(prod(others, -1), moved.shape()), back);
 }
 static Tensor prod_gradient(const Tensor& g, const Tensor& x, uint32_t mask, bool keepdim) {
@@ -121,24 +126,32 @@ Tensor prod(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
   const DType dtype = o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64);
   const Tensor from = to(x, dtype);
   const Tensor y = drop_reduced(run_reduce(from, {ReduceOp::Prod, mask}, dtype), mask, o.keepdim);
-  return record("prod", y, {from}, save(from), [mask, keepdim = o.keepdim](const Tensor& g, const Tensor& x) { return Grads{prod_gradient(g, x, mask, keepdim)}; });
+  return record("prod", y, {from}, save(from), [mask, keepdim = o.keepdim](const Tensor& g, const Tensor& x) {
+    return Grads{prod_gradient(g, x, mask, keepdim)};
+  });
 }
 
 static Tensor truth(const char* name, ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
   const uint32_t mask = reduce_mask(name, dims, x.dim());
   return drop_reduced(run_reduce(x, {op, mask}, x.dtype() == kUInt8 ? kUInt8 : kBool), mask, keepdim);
 }
-Tensor any(const Tensor& x, const Dims& dims, const KeepdimOptions& o) { return truth("any", ReduceOp::Any, x, dims, o.keepdim); }
-Tensor all(const Tensor& x, const Dims& dims, const KeepdimOptions& o) { return truth("all", ReduceOp::All, x, dims, o.keepdim); }
+Tensor any(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
+  return truth("any", ReduceOp::Any, x, dims, o.keepdim);
+}
+Tensor all(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
+  return truth("all", ReduceOp::All, x, dims, o.keepdim);
+}
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
   const uint32_t mask = reduce_mask("logsumexp", dims, x.dim());
   const Tensor from = to(x, float_type(x.dtype()));
   const Tensor y = drop_reduced(run_reduce(from, {ReduceOp::LogSumExp, mask}, from.dtype()), mask, o.keepdim);
-  return record("logsumexp", y, {from}, save(from, y), [mask, keepdim = o.keepdim](const Tensor& g, const Tensor& x, const Tensor& y) {
-    const Shape shape = x.shape();
-    return Grads{mul(expand_reduced(g, shape, mask, keepdim), exp(sub(x, expand_reduced(y, shape, mask, keepdim))))};
-  });
+  return record("logsumexp", y, {from}, save(from, y),
+                [mask, keepdim = o.keepdim](const Tensor& g, const Tensor& x, const Tensor& y) {
+                  const Shape shape = x.shape();
+                  return Grads{mul(expand_reduced(g, shape, mask, keepdim),
+                                   exp(sub(x, expand_reduced(y, shape, mask, keepdim))))};
+                });
 }
 
 }  // namespace tapir::inline v0

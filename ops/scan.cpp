@@ -18,7 +18,9 @@ static TensorView reversed(const Tensor& x, int64_t dim) {
 static Tensor running_sums(const char* name, const Tensor& x, int64_t dim, bool backwards, Tensor y) {
   if (backwards) backend(x).scan(context(x), reversed(y, dim), reversed(x, dim), {ScanOp::CumSum, dim});
   else backend(x).scan(context(x), y, x, {ScanOp::CumSum, dim});
-  return record(name, y, {x}, [name, dim, backwards](const Tensor& g) { return Grads{running_sums(name, g, dim, !backwards, empty_like(g))}; });
+  return record(name, y, {x}, [name, dim, backwards](const Tensor& g) {
+    return Grads{running_sums(name, g, dim, !backwards, empty_like(g))};
+  });
 }
 
 Tensor cumsum(const Tensor& x, int64_t dim, const ScanOptions& o) {

@@ -14,22 +14,27 @@ namespace tapir::inline v0 {
 
 namespace {
 
-/// Three operands of a pointwise kernel, broadcast and cast to `dtype`; a mask as the first one stays. In place `self` is one of them.
+/// Three operands of a pointwise kernel, broadcast and cast to `dtype`; a mask as the first one stays. In place `self`
+/// is one of them.
 class Three {
  public:
-  Three(const char* op, DType dtype, const Operand& a, const Operand& b, const Operand& c, const Tensor* self, bool masked = false)
+  Three(const char* op, DType dtype, const Operand& a, const Operand& b, const Operand& c, const Tensor* self,
+        bool masked = false)
       : dtype(dtype), shape(broadcast_shapes(op, broadcast_shapes(op, shape_of(a), shape_of(b)), shape_of(c))),
         device(common_device(op, {&a.tensor_or_undefined(), &b.tensor_or_undefined(), &c.tensor_or_undefined()})),
         a(masked ? a : cast(a, held_[0])), b(cast(b, held_[1])), c(cast(c, held_[2])), op_(op), self_(self) {
     if (!self) return;
-    check(shape == self->shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", op, self->shape(), shape);
+    check(shape == self->shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", op, self->shape(),
+          shape);
     check_can_cast(op, dtype, self->dtype());
     cast_back = dtype != self->dtype();
   }
   Tensor run(TernaryOp op, Scalar alpha = 1) const {
     Tensor y, apart[3];
     if (self_) check_inplace(op_, *self_, wants_grad({a, b, c})), y = *self_;
-    else y = empty_pointwise(shape, dtype, device, {&a.tensor_or_undefined(), &b.tensor_or_undefined(), &c.tensor_or_undefined()});
+    else
+      y = empty_pointwise(shape, dtype, device,
+                          {&a.tensor_or_undefined(), &b.tensor_or_undefined(), &c.tensor_or_undefined()});
     backend(device).ternary(context(device), y, view(a, apart[0]), view(b, apart[1]), view(c, apart[2]), {op, alpha});
     return y;
   }
@@ -70,22 +75,31 @@ void check_mask(const char* op, const Tensor& mask) {
 Tensor where(const Tensor& condition, const Operand& x, const Operand& y) {
   check_mask("where", condition);
   Three p("where", result_type({&x, &y}), condition, x, y, nullptr, true);
-  return record("where", p.run(TernaryOp::Where), {p.b, p.c}, save(condition), [](Needs needs, const Tensor& g, const Tensor& condition) {
-    return Grads{needs[0] ? where(condition, g, 0) : Tensor(), needs[1] ? where(condition, 0, g) : Tensor()};
-  });
+  return record(
+      "where", p.run(TernaryOp::Where), {p.b, p.c}, save(condition),
+      [](Needs needs, const Tensor& g, const Tensor& condition) {
+        return Grads{needs[0] ? where(condition, g, 0) : Tensor(), needs[1] ? where(condition, 0, g) : Tensor()};
+      });
 }
 
-static Tensor fill_masked(const char* name, const Tensor& x, const Tensor& mask, const Operand& value, Tensor* self = nullptr) {
+static Tensor fill_masked(const char* name, const Tensor& x, const Tensor& mask, const Operand& value,
+                          Tensor* self = nullptr) {
   check_mask(name, mask);
-  check(!value.is_tensor() || value.tensor().dim() == 0, "[{}] expected a number or a 0-dim tensor as value, got {}", name, value.tensor_or_undefined());
+  check(!value.is_tensor() || value.tensor().dim() == 0, "[{}] expected a number or a 0-dim tensor as value, got {}",
+        name, value.tensor_or_undefined());
   if (!value.is_tensor()) check_fits(name, value.scalar(), x.dtype());
   Three p(name, x.dtype(), mask, value, x, self, true);
-  return record(name, p.run(TernaryOp::Where), {p.c, p.b}, save(mask), [](Needs needs, const Tensor& g, const Tensor& mask) {
-    return Grads{needs[0] ? masked_fill(g, mask, 0) : Tensor(), needs[1] ? where(mask, g, 0) : Tensor()};
-  });
+  return record(name, p.run(TernaryOp::Where), {p.c, p.b}, save(mask),
+                [](Needs needs, const Tensor& g, const Tensor& mask) {
+                  return Grads{needs[0] ? masked_fill(g, mask, 0) : Tensor(), needs[1] ? where(mask, g, 0) : Tensor()};
+                });
 }
-Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) { return fill_masked("masked_fill", x, mask, value); }
-Tensor& masked_fill_(Tensor& self, const Tensor& mask, const Operand& value) { return fill_masked("masked_fill_", self, mask, value, &self), self; }
+Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
+  return fill_masked("masked_fill", x, mask, value);
+}
+Tensor& masked_fill_(Tensor& self, const Tensor& mask, const Operand& value) {
+  return fill_masked("masked_fill_", self, mask, value, &self), self;
+}
 
 // Clamping by numbers.
 
@@ -101,10 +115,12 @@ static bool needs_exact(const std::optional<Scalar>& bound) {
   return bound && (bound->is_int() ? std::abs(bound->to_double()) >= 0x1p53 : std::isnan(bound->to_double()));
 }
 
-static Tensor clamp_numbers(const char* name, const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max, Tensor* self = nullptr) {
+static Tensor clamp_numbers(const char* name, const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max,
+                            Tensor* self = nullptr) {
   check(min || max, "[{}] at least one of min or max must be given", name);
   const Tensor none;
-  const DType dtype = clamp_type(name, x, min ? Operand(*min) : Operand(none), max ? Operand(*max) : Operand(none), self);
+  const DType dtype =
+      clamp_type(name, x, min ? Operand(*min) : Operand(none), max ? Operand(*max) : Operand(none), self);
   if (self && dtype != x.dtype()) return copy_(*self, clamp(x, min, max));
   constexpr double inf = std::numeric_limits<double>::infinity();
   const double low = min ? min->to_double() : -inf, high = max ? max->to_double() : inf;
@@ -114,14 +130,20 @@ static Tensor clamp_numbers(const char* name, const Tensor& x, std::optional<Sca
   if (needs_exact(min) || needs_exact(max)) {
     constexpr int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
     const bool real = is_floating(dtype);
-    y = Three(name, dtype, from, min.value_or(real ? Scalar(-inf) : Scalar(least)), max.value_or(real ? Scalar(inf) : Scalar(most)), self).run(TernaryOp::Clamp);
+    y = Three(name, dtype, from, min.value_or(real ? Scalar(-inf) : Scalar(least)),
+              max.value_or(real ? Scalar(inf) : Scalar(most)), self)
+            .run(TernaryOp::Clamp);
   } else y = run_unary(from, {UnaryOp::Clamp, low, high}, self);
   return record(name, y, {from}, save(old.defined() ? old : from), [low, high](const Tensor& g, const Tensor& x) {
     return Grads{fused_gradient("clamp_grad", {BinaryOp::ClampGrad, low, high}, g, x, kNoBend)};
   });
 }
-Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max) { return clamp_numbers("clamp", x, min, max); }
-Tensor& clamp_(Tensor& self, std::optional<Scalar> min, std::optional<Scalar> max) { return clamp_numbers("clamp_", self, min, max, &self), self; }
+Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max) {
+  return clamp_numbers("clamp", x, min, max);
+}
+Tensor& clamp_(Tensor& self, std::optional<Scalar> min, std::optional<Scalar> max) {
+  return clamp_numbers("clamp_", self, min, max, &self), self;
+}
 
 // Clamping by tensors. An element's gradient goes to what the result was taken from, to x where it equals a bound.
 
@@ -132,12 +154,15 @@ static Tensor clamp_one(const char* name, BinaryOp op, const Tensor& x, const Te
   if (p.cast_back) return copy_(*self, clamp_one(name, op, x, bound, nullptr));
   const Tensor old = p.old_self();
   Tensor y = p.run(op);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b), [lower](Needs needs, const Tensor& g, const Operand& x, const Operand& bound) {
-    return Grads{needs[0] ? where(lower ? ge(x, bound) : le(x, bound), g, 0) : Tensor(), needs[1] ? where(lower ? lt(x, bound) : gt(x, bound), g, 0) : Tensor()};
-  });
+  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b),
+                [lower](Needs needs, const Tensor& g, const Operand& x, const Operand& bound) {
+                  return Grads{needs[0] ? where(lower ? ge(x, bound) : le(x, bound), g, 0) : Tensor(),
+                               needs[1] ? where(lower ? lt(x, bound) : gt(x, bound), g, 0) : Tensor()};
+                });
 }
 
-static Tensor clamp_tensors(const char* name, const Tensor& x, const Tensor& min, const Tensor& max, Tensor* self = nullptr) {
+static Tensor clamp_tensors(const char* name, const Tensor& x, const Tensor& min, const Tensor& max,
+                            Tensor* self = nullptr) {
   check(min.defined() || max.defined(), "[{}] at least one of min or max must be given", name);
   if (!max.defined()) return clamp_one(name, BinaryOp::Maximum, x, min, self);
   if (!min.defined()) return clamp_one(name, BinaryOp::Minimum, x, max, self);
@@ -153,13 +178,17 @@ static Tensor clamp_tensors(const char* name, const Tensor& x, const Tensor& min
                 });
 }
 Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) { return clamp_tensors("clamp", x, min, max); }
-Tensor& clamp_(Tensor& self, const Tensor& min, const Tensor& max) { return clamp_tensors("clamp_", self, min, max, &self), self; }
+Tensor& clamp_(Tensor& self, const Tensor& min, const Tensor& max) {
+  return clamp_tensors("clamp_", self, min, max, &self), self;
+}
 
 Tensor clamp_min(const Tensor& x, const Operand& min) {
-  return min.is_tensor() ? clamp_one("clamp_min", BinaryOp::Maximum, x, min.tensor(), nullptr) : clamp_numbers("clamp_min", x, min.scalar(), {});
+  return min.is_tensor() ? clamp_one("clamp_min", BinaryOp::Maximum, x, min.tensor(), nullptr)
+                         : clamp_numbers("clamp_min", x, min.scalar(), {});
 }
 Tensor clamp_max(const Tensor& x, const Operand& max) {
-  return max.is_tensor() ? clamp_one("clamp_max", BinaryOp::Minimum, x, max.tensor(), nullptr) : clamp_numbers("clamp_max", x, {}, max.scalar());
+  return max.is_tensor() ? clamp_one("clamp_max", BinaryOp::Minimum, x, max.tensor(), nullptr)
+                         : clamp_numbers("clamp_max", x, {}, max.scalar());
 }
 Tensor& clamp_min_(Tensor& self, const Operand& min) {
   if (min.is_tensor()) clamp_one("clamp_min_", BinaryOp::Maximum, self, min.tensor(), &self);
@@ -172,10 +201,12 @@ Tensor& clamp_max_(Tensor& self, const Operand& max) {
   return self;
 }
 
-static Tensor interpolate(const char* name, const Tensor& x, const Tensor& end, const Operand& weight, Tensor* self = nullptr) {
+static Tensor interpolate(const char* name, const Tensor& x, const Tensor& end, const Operand& weight,
+                          Tensor* self = nullptr) {
   const Operand a(x), b(end);
   const DType dtype = result_type({&a, &b, &weight});
-  check(is_floating(x.dtype()) && is_floating(end.dtype()), "[{}] expected tensors of floating point dtype, got {} and {}", name, x, end);
+  check(is_floating(x.dtype()) && is_floating(end.dtype()),
+        "[{}] expected tensors of floating point dtype, got {} and {}", name, x, end);
   Three p(name, dtype, x, end, weight, self);
   if (p.cast_back) return copy_(*self, lerp(x, end, weight));
   const Tensor old = p.old_self();
@@ -187,34 +218,50 @@ static Tensor interpolate(const char* name, const Tensor& x, const Tensor& end, 
                 });
 }
 Tensor lerp(const Tensor& x, const Tensor& end, const Operand& weight) { return interpolate("lerp", x, end, weight); }
-Tensor& lerp_(Tensor& self, const Tensor& end, const Operand& weight) { return interpolate("lerp_", self, end, weight, &self), self; }
+Tensor& lerp_(Tensor& self, const Tensor& end, const Operand& weight) {
+  return interpolate("lerp_", self, end, weight, &self), self;
+}
 
 static DType common_type(const Tensor& x, const Tensor& a, const Tensor& b) {
   const Operand first(x), second(a), third(b);
   return result_type({&first, &second, &third});
 }
 
-static Tensor add_product(const char* name, const Tensor& x, const Tensor& a, const Tensor& b, Scalar value, Tensor* self = nullptr) {
+static Tensor add_product(const char* name, const Tensor& x, const Tensor& a, const Tensor& b, Scalar value,
+                          Tensor* self = nullptr) {
   Three p(name, common_type(x, a, b), x, a, b, self);
   check(p.dtype != kBool, "[{}] expected tensors of numbers, got {}", name, x);
   if (p.cast_back) return copy_(*self, addcmul(x, a, b, value));
-  return record(name, p.run(TernaryOp::AddCMul, value), {p.a, p.b, p.c}, save(p.b, p.c), [value](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-    return Grads{needs[0] ? g : Tensor(), needs[1] ? mul(g, mul(b, value)) : Tensor(), needs[2] ? mul(g, mul(a, value)) : Tensor()};
-  });
+  return record(name, p.run(TernaryOp::AddCMul, value), {p.a, p.b, p.c}, save(p.b, p.c),
+                [value](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+                  return Grads{needs[0] ? g : Tensor(), needs[1] ? mul(g, mul(b, value)) : Tensor(),
+                               needs[2] ? mul(g, mul(a, value)) : Tensor()};
+                });
 }
-Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) { return add_product("addcmul", x, a, b, value); }
-Tensor& addcmul_(Tensor& self, const Tensor& a, const Tensor& b, Scalar value) { return add_product("addcmul_", self, a, b, value, &self), self; }
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
+  return add_product("addcmul", x, a, b, value);
+}
+Tensor& addcmul_(Tensor& self, const Tensor& a, const Tensor& b, Scalar value) {
+  return add_product("addcmul_", self, a, b, value, &self), self;
+}
 
-static Tensor add_quotient(const char* name, const Tensor& x, const Tensor& a, const Tensor& b, Scalar value, Tensor* self = nullptr) {
-  check(is_floating(a.dtype()) || is_floating(b.dtype()), "[{}] expected tensors of floating point dtype, got {} and {}: it divides", name, a, b);
+static Tensor add_quotient(const char* name, const Tensor& x, const Tensor& a, const Tensor& b, Scalar value,
+                           Tensor* self = nullptr) {
+  check(is_floating(a.dtype()) || is_floating(b.dtype()),
+        "[{}] expected tensors of floating point dtype, got {} and {}: it divides", name, a, b);
   Three p(name, common_type(x, a, b), x, a, b, self);
   if (p.cast_back) return copy_(*self, addcdiv(x, a, b, value));
-  return record(name, p.run(TernaryOp::AddCDiv, value), {p.a, p.b, p.c}, save(p.b, p.c), [value](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-    const Tensor part = needs[1] || needs[2] ? div(mul(g, value), b) : Tensor();
-    return Grads{needs[0] ? g : Tensor(), part, needs[2] ? neg(mul(part, div(a, b))) : Tensor()};
-  });
+  return record(name, p.run(TernaryOp::AddCDiv, value), {p.a, p.b, p.c}, save(p.b, p.c),
+                [value](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+                  const Tensor part = needs[1] || needs[2] ? div(mul(g, value), b) : Tensor();
+                  return Grads{needs[0] ? g : Tensor(), part, needs[2] ? neg(mul(part, div(a, b))) : Tensor()};
+                });
 }
-Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) { return add_quotient("addcdiv", x, a, b, value); }
-Tensor& addcdiv_(Tensor& self, const Tensor& a, const Tensor& b, Scalar value) { return add_quotient("addcdiv_", self, a, b, value, &self), self; }
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
+  return add_quotient("addcdiv", x, a, b, value);
+}
+Tensor& addcdiv_(Tensor& self, const Tensor& a, const Tensor& b, Scalar value) {
+  return add_quotient("addcdiv_", self, a, b, value, &self), self;
+}
 
 }  // namespace tapir::inline v0

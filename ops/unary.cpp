@@ -8,15 +8,17 @@
 
 namespace tapir::inline v0 {
 
-static constexpr double kLn2 = std::numbers::ln2, kLn10 = std::numbers::ln10, kTwoBySqrtPi = 2 * std::numbers::inv_sqrtpi;
+static constexpr double kLn2 = std::numbers::ln2, kLn10 = std::numbers::ln10,
+                        kTwoBySqrtPi = 2 * std::numbers::inv_sqrtpi;
 
-// A line gives name, kernel, operand (float: integers become float32; number: they stay), what the gradient is a function of, and it.
-#define TAPIR_UNARY(name, op, operand, saved, gradient)                                                              \
-  static Tensor name(const char* label, const Tensor& x, Tensor* self) {                              \
-    return unary_by_##saved(label, {UnaryOp::op}, operand##_operand(label, x, self), self,             \
+// A line gives name, kernel, operand (float: integers become float32; number: they stay), what the gradient is a
+// function of, and it.
+#define TAPIR_UNARY(name, op, operand, saved, gradient)                                                             \
+  static Tensor name(const char* label, const Tensor& x, Tensor* self) {                                            \
+    return unary_by_##saved(label, {UnaryOp::op}, operand##_operand(label, x, self), self,                          \
                             [](const Tensor& g, [[maybe_unused]] const Tensor& saved) { return Grads{gradient}; }); \
-  }                                                                                                    \
-  Tensor name(const Tensor& x) { return name(#name, x, nullptr); }                                     \
+  }                                                                                                                 \
+  Tensor name(const Tensor& x) { return name(#name, x, nullptr); }                                                  \
   Tensor& name##_(Tensor& self) { return name(#name "_", self, &self), self; }
 
 TAPIR_UNARY(abs, Abs, number, x, mul(g, sign(x)))
@@ -38,24 +40,34 @@ TAPIR_UNARY(atan, Atan, float, x, div(g, add(square(x), 1)))
 TAPIR_UNARY(sinh, Sinh, float, x, mul(g, cosh(x)))
 TAPIR_UNARY(cosh, Cosh, float, x, mul(g, sinh(x)))
 TAPIR_UNARY(erf, Erf, float, x, mul(g, mul(exp(neg(square(x))), kTwoBySqrtPi)))
-TAPIR_UNARY(floor, Floor, number, y, zeros_like(g))
-TAPIR_UNARY(ceil, Ceil, number, y, zeros_like(g))
-TAPIR_UNARY(round, Round, number, y, zeros_like(g))
-TAPIR_UNARY(trunc, Trunc, number, y, zeros_like(g))
 #undef TAPIR_UNARY
 
-// bool has a sign; its square is an integer.
+/// Constant in pieces: nothing is saved, so that y may be written later.
+static Tensor step(const char* name, UnaryOp op, const Tensor& x, Tensor* self) {
+  const Tensor from = number_operand(name, x, self);
+  return record(name, run_unary(from, {op}, self), {from}, [](const Tensor& g) { return Grads{zeros_like(g)}; });
+}
+Tensor floor(const Tensor& x) { return step("floor", UnaryOp::Floor, x, nullptr); }
+Tensor& floor_(Tensor& self) { return step("floor_", UnaryOp::Floor, self, &self), self; }
+Tensor ceil(const Tensor& x) { return step("ceil", UnaryOp::Ceil, x, nullptr); }
+Tensor& ceil_(Tensor& self) { return step("ceil_", UnaryOp::Ceil, self, &self), self; }
+Tensor round(const Tensor& x) { return step("round", UnaryOp::Round, x, nullptr); }
+Tensor& round_(Tensor& self) { return step("round_", UnaryOp::Round, self, &self), self; }
+Tensor trunc(const Tensor& x) { return step("trunc", UnaryOp::Trunc, x, nullptr); }
+Tensor& trunc_(Tensor& self) { return step("trunc_", UnaryOp::Trunc, self, &self), self; }
+
+// bool has a sign, itself; its square is an integer.
 static Tensor sign(const char* name, const Tensor& x, Tensor* self) {
   if (x.dtype() == kBool) return self ? x : clone(x);
-  const Tensor from = number_operand(name, x, self);
-  return record(name, run_unary(from, {UnaryOp::Sign}, self), {from}, [](const Tensor& g) { return Grads{zeros_like(g)}; });
+  return step(name, UnaryOp::Sign, x, self);
 }
 Tensor sign(const Tensor& x) { return sign("sign", x, nullptr); }
 Tensor& sign_(Tensor& self) { return sign("sign_", self, &self), self; }
 
 static Tensor square(const char* name, const Tensor& x, Tensor* self) {
   const Tensor from = number_operand(name, x.dtype() == kBool && !self ? to(x, kInt64) : x, self);
-  return unary_by_x(name, {UnaryOp::Square}, from, self, [](const Tensor& g, const Tensor& x) { return Grads{mul(g, mul(x, 2))}; });
+  return unary_by_x(name, {UnaryOp::Square}, from, self,
+                    [](const Tensor& g, const Tensor& x) { return Grads{mul(g, mul(x, 2))}; });
 }
 Tensor square(const Tensor& x) { return square("square", x, nullptr); }
 Tensor& square_(Tensor& self) { return square("square_", self, &self), self; }

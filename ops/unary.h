@@ -3,8 +3,8 @@
 
 namespace tapir::inline v0 {
 
-// One operand, element by element. Integers and bool give float32, except for abs, sign, square and the roundings, which keep
-// integers. In place an integer tensor cannot take a float: ValueError.
+// One operand, element by element. Integers and bool give float32, except for abs, sign, square and the roundings,
+// which keep integers. In place an integer tensor cannot take a float: ValueError.
 Tensor abs(const Tensor& x);
 /// -1, 0 or 1; NaN stays.
 Tensor sign(const Tensor& x);

@@ -22,27 +22,32 @@ inline Tensor number_operand(const char* name, const Tensor& x, const Tensor* se
 }
 
 /// y = op(x), whose gradient is a function of g and y.
-template <class F> Tensor unary_by_y(const char* name, const UnaryParams& params, const Tensor& x, const Tensor* self, const F& gradient) {
+template <class F>
+Tensor unary_by_y(const char* name, const UnaryParams& params, const Tensor& x, const Tensor* self, const F& gradient) {
   const Tensor y = run_unary(x, params, self);
   return record(name, y, {x}, save(y), gradient);
 }
 /// y = op(x), whose gradient is a function of g and x; in place a copy of x is kept where it will be needed.
-template <class F> Tensor unary_by_x(const char* name, const UnaryParams& params, const Tensor& x, const Tensor* self, const F& gradient) {
+template <class F>
+Tensor unary_by_x(const char* name, const UnaryParams& params, const Tensor& x, const Tensor* self, const F& gradient) {
   const Tensor old = self && wants_grad({x}) ? clone(x) : Tensor();
   const Tensor y = run_unary(x, params, self);
   return record(name, y, {x}, save(old.defined() ? old : x), gradient);
 }
 
 // Note [Fused gradients]
-// The gradient of an activation is one kernel of g and a saved value v (x or y), so that a backward pass reads and writes
-// memory once. That kernel is a recorded operation of its own, g times a function of v, whose derivative slope(v) is made of plain
-// operations and so is differentiable as often as one likes (undefined: it is 0).
-template <class Slope> Tensor fused_gradient(const char* name, const BinaryParams& params, const Tensor& g, const Tensor& v, const Slope& slope) {
+// The gradient of an activation is one kernel of g and a saved value v (x or y), so that a backward pass reads and
+// writes memory once. That kernel is a recorded operation of its own, g times a function of v, whose derivative
+// slope(v) is made of plain operations and so is differentiable as often as one likes (undefined: it is 0).
+template <class Slope> Tensor fused_gradient(const char* name, const BinaryParams& params, const Tensor& g,
+                                             const Tensor& v, const Slope& slope) {
   Pointwise p(name, g, v);
-  return record(name, p.run(params), {g, v}, save(g, v), [=](Needs needs, const Tensor& gg, const Tensor& g, const Tensor& v) {
-    const Tensor bend = needs[1] ? slope(v) : Tensor();
-    return Grads{needs[0] ? fused_gradient(name, params, gg, v, slope) : Tensor(), bend.defined() ? mul(mul(gg, g), bend) : Tensor()};
-  });
+  return record(name, p.run(params), {g, v}, save(g, v),
+                [=](Needs needs, const Tensor& gg, const Tensor& g, const Tensor& v) {
+                  const Tensor bend = needs[1] ? slope(v) : Tensor();
+                  return Grads{needs[0] ? fused_gradient(name, params, gg, v, slope) : Tensor(),
+                               bend.defined() ? mul(mul(gg, g), bend) : Tensor()};
+                });
 }
 /// For what is linear in pieces.
 inline constexpr auto kNoBend = [](const Tensor&) { return Tensor(); };

@@ -26,7 +26,8 @@ static Tensor var_gradient(const Tensor& g, const Tensor& x, uint32_t mask, cons
 
 Tensor var(const Tensor& x, const Dims& dims, const VarOptions& o) {
   const uint32_t mask = reduce_mask("var", dims, x.dim());
-  return record("var", run_variance("var", ReduceOp::Var, x, mask, o), {x}, save(x), [mask, o](const Tensor& g, const Tensor& x) { return Grads{var_gradient(g, x, mask, o)}; });
+  return record("var", run_variance("var", ReduceOp::Var, x, mask, o), {x}, save(x),
+                [mask, o](const Tensor& g, const Tensor& x) { return Grads{var_gradient(g, x, mask, o)}; });
 }
 
 Tensor std(const Tensor& x, const Dims& dims, const VarOptions& o) {
@@ -37,7 +38,11 @@ Tensor std(const Tensor& x, const Dims& dims, const VarOptions& o) {
   });
 }
 
-std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims, const VarOptions& o) { return {var(x, dims, o), mean(x, dims, {.keepdim = o.keepdim})}; }
-std::pair<Tensor, Tensor> std_mean(const Tensor& x, const Dims& dims, const VarOptions& o) { return {std(x, dims, o), mean(x, dims, {.keepdim = o.keepdim})}; }
+std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims, const VarOptions& o) {
+  return {var(x, dims, o), mean(x, dims, {.keepdim = o.keepdim})};
+}
+std::pair<Tensor, Tensor> std_mean(const Tensor& x, const Dims& dims, const VarOptions& o) {
+  return {std(x, dims, o), mean(x, dims, {.keepdim = o.keepdim})};
+}
 
 }  // namespace tapir::inline v0

@@ -34,14 +34,20 @@ static Tensor p_norm(const char* name, const Tensor& x, double p, const Dims& di
   const uint32_t mask = reduce_mask(name, dims, x.dim());
   if (p < 0 || std::isinf(p)) check_not_empty(name, x, mask);
   const Tensor from = to(x, dtype);
-  const Tensor y = drop_reduced(run_reduce(from, {.op = ReduceOp::NormP, .dims = mask, .p = p}, dtype), mask, o.keepdim);
-  return record(name, y, {from}, save(from, y), [p, mask, keepdim = o.keepdim](const Tensor& g, const Tensor& x, const Tensor& y) {
-    return Grads{norm_gradient(g, x, y, p, mask, keepdim)};
-  });
+  const Tensor y =
+      drop_reduced(run_reduce(from, {.op = ReduceOp::NormP, .dims = mask, .p = p}, dtype), mask, o.keepdim);
+  return record(name, y, {from}, save(from, y),
+                [p, mask, keepdim = o.keepdim](const Tensor& g, const Tensor& x, const Tensor& y) {
+                  return Grads{norm_gradient(g, x, y, p, mask, keepdim)};
+                });
 }
-Tensor norm(const Tensor& x, Scalar p, const Dims& dims, const ReduceOptions& o) { return p_norm("norm", x, p.to_double(), dims, o); }
+Tensor norm(const Tensor& x, Scalar p, const Dims& dims, const ReduceOptions& o) {
+  return p_norm("norm", x, p.to_double(), dims, o);
+}
 namespace linalg {
-Tensor vector_norm(const Tensor& x, Scalar ord, const Dims& dims, const ReduceOptions& o) { return p_norm("linalg.vector_norm", x, ord.to_double(), dims, o); }
+Tensor vector_norm(const Tensor& x, Scalar ord, const Dims& dims, const ReduceOptions& o) {
+  return p_norm("linalg.vector_norm", x, ord.to_double(), dims, o);
+}
 }  // namespace linalg
 
 }  // namespace tapir::inline v0

@@ -57,34 +57,65 @@ void bind_reduction() {
   table["sum"] = {[](Args& a) -> Results {
                     const ReduceOptions o = reduce_options(a);
                     return {sum(a.tensor("input"), a.dims("dim"), o)};
-                  }, {}};
+                  },
+                  {}};
   table["mean"] = {[](Args& a) -> Results { return {mean(a.tensor("input"), a.dims("dim"), reduce_options(a))}; }, {}};
   table["prod"] = {[](Args& a) -> Results { return {prod(a.tensor("input"), a.dims("dim"), reduce_options(a))}; }, {}};
-  table["amax"] = {[](Args& a) -> Results { return {amax(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
-  table["amin"] = {[](Args& a) -> Results { return {amin(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
-  table["max"] = {[](Args& a) { return extreme(a, [](auto& x, auto& y) { return maximum(x, y); }, [](auto& x, int64_t d, bool k) { return max(x, d, {k}); }, [](auto& x) { return max(x); }); }, {}};
-  table["min"] = {[](Args& a) { return extreme(a, [](auto& x, auto& y) { return minimum(x, y); }, [](auto& x, int64_t d, bool k) { return min(x, d, {k}); }, [](auto& x) { return min(x); }); }, {}};
-  table["argmax"] = {[](Args& a) -> Results { return {argmax(a.tensor("input"), optional_dim(a), {a.boolean("keepdim", false)})}; }, {}};
-  table["argmin"] = {[](Args& a) -> Results { return {argmin(a.tensor("input"), optional_dim(a), {a.boolean("keepdim", false)})}; }, {}};
-  table["any"] = {[](Args& a) -> Results { return {any(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
-  table["all"] = {[](Args& a) -> Results { return {all(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
+  table["amax"] = {
+      [](Args& a) -> Results { return {amax(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
+  table["amin"] = {
+      [](Args& a) -> Results { return {amin(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
+  table["max"] = {[](Args& a) {
+                    return extreme(
+                        a, [](auto& x, auto& y) { return maximum(x, y); },
+                        [](auto& x, int64_t d, bool k) { return max(x, d, {k}); }, [](auto& x) { return max(x); });
+                  },
+                  {}};
+  table["min"] = {[](Args& a) {
+                    return extreme(
+                        a, [](auto& x, auto& y) { return minimum(x, y); },
+                        [](auto& x, int64_t d, bool k) { return min(x, d, {k}); }, [](auto& x) { return min(x); });
+                  },
+                  {}};
+  table["argmax"] = {
+      [](Args& a) -> Results { return {argmax(a.tensor("input"), optional_dim(a), {a.boolean("keepdim", false)})}; },
+      {}};
+  table["argmin"] = {
+      [](Args& a) -> Results { return {argmin(a.tensor("input"), optional_dim(a), {a.boolean("keepdim", false)})}; },
+      {}};
+  table["any"] = {
+      [](Args& a) -> Results { return {any(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
+  table["all"] = {
+      [](Args& a) -> Results { return {all(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
   table["var"] = {[](Args& a) -> Results {
                     const VarArgs v(a);
                     return {var(a.tensor("input"), v.dims, v.options)};
-                  }, {}};
+                  },
+                  {}};
   table["std"] = {[](Args& a) -> Results {
                     const VarArgs v(a);
                     return {tapir::std(a.tensor("input"), v.dims, v.options)};
-                  }, {}};
+                  },
+                  {}};
   table["var_mean"] = {[](Args& a) { return both(a, var_mean); }, {}};
   table["std_mean"] = {[](Args& a) { return both(a, std_mean); }, {}};
-  table["norm"] = {[](Args& a) -> Results { return {norm(a.tensor("input"), order(a, "p"), a.dims("dim"), reduce_options(a))}; }, {}};
-  table["linalg.vector_norm"] = {[](Args& a) -> Results { return {linalg::vector_norm(a.tensor("input"), order(a, "ord"), a.dims("dim"), reduce_options(a))}; }, {}};
-  table["logsumexp"] = {[](Args& a) -> Results { return {logsumexp(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
+  table["norm"] = {
+      [](Args& a) -> Results { return {norm(a.tensor("input"), order(a, "p"), a.dims("dim"), reduce_options(a))}; },
+      {}};
+  table["linalg.vector_norm"] = {
+      [](Args& a) -> Results {
+        return {linalg::vector_norm(a.tensor("input"), order(a, "ord"), a.dims("dim"), reduce_options(a))};
+      },
+      {}};
+  table["logsumexp"] = {
+      [](Args& a) -> Results { return {logsumexp(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; },
+      {}};
   table["cumsum"] = {[](Args& a) -> Results { return {cumsum(a.tensor("input"), a.integer("dim"), {a.dtype()})}; },
                      [](Tensor& self, Args& a) { cumsum_(self, a.integer("dim")); }};
-  table["softmax"] = {[](Args& a) -> Results { return {softmax(a.tensor("input"), a.integer("dim"), {.dtype = a.dtype()})}; }, {}};
-  table["log_softmax"] = {[](Args& a) -> Results { return {log_softmax(a.tensor("input"), a.integer("dim"), {.dtype = a.dtype()})}; }, {}};
+  table["softmax"] = {
+      [](Args& a) -> Results { return {softmax(a.tensor("input"), a.integer("dim"), {.dtype = a.dtype()})}; }, {}};
+  table["log_softmax"] = {
+      [](Args& a) -> Results { return {log_softmax(a.tensor("input"), a.integer("dim"), {.dtype = a.dtype()})}; }, {}};
 }
 
 }  // namespace conformance

@@ -1,10 +1,17 @@
+#include <tapir/autograd/record.h>
+
 #include "../ops/helpers.h"
 
 TEST_CASE("gradcheck passes what is right, in both modes and for several inputs and outputs") {
-  const Tensor x = leaf({0.5, -1.5, 2, 3}, {2, 2}), y = leaf({1, 2}), constant = tensor({3.0, 4.0}, {.dtype = kFloat64});
+  const Tensor x = leaf({0.5, -1.5, 2, 3}, {2, 2}), y = leaf({1, 2}),
+               constant = tensor({3.0, 4.0}, {.dtype = kFloat64});
   CHECK(gradcheck([](const Tensor& a) { return mul(a, a); }, {x}));
   CHECK(gradcheck([](const Tensor& a, const Tensor& b) { return add(mul(a, b), b); }, {x, y}, {.full = true}));
-  CHECK(gradcheck([](const Tensor& a, const Tensor& b) { return std::vector<Tensor>{mul(a, b), sum(a)}; }, {x, constant}));
+  CHECK(gradcheck(
+      [](const Tensor& a, const Tensor& b) {
+        return std::vector<Tensor>{mul(a, b), sum(a)};
+      },
+      {x, constant}));
   CHECK(gradcheck([](const std::vector<Tensor>& v) { return div(v[0], v[1]); }, {x, y}));
   CHECK(gradgradcheck([](const Tensor& a, const Tensor& b) { return div(a, b); }, {x, y}));
   CHECK(gradgradcheck([](const Tensor& a) { return mul(a, 3); }, {x}));  // linear: only the incoming gradient matters
@@ -33,7 +40,8 @@ TEST_CASE("gradcheck finds a result without history, and gradgradcheck a gradien
   const Tensor x = leaf({1, 2, 3});
   CHECK_THROWS_AS(gradcheck([](const Tensor& x) { return mul(x.detach(), 2); }, {x}), ValueError);
   const auto cut = [](const Tensor& x) {
-    return record("cut", mul(x.detach(), x.detach()), {x}, save(x), [](const Tensor& g, const Tensor& x) { return Grads{mul(g, mul(x.detach(), 2))}; });
+    return record("cut", mul(x.detach(), x.detach()), {x}, save(x),
+                  [](const Tensor& g, const Tensor& x) { return Grads{mul(g, mul(x.detach(), 2))}; });
   };
   CHECK(gradcheck(cut, {x}));
   CHECK(has(error_of([&] { gradgradcheck(cut, {x}); }), "[gradgradcheck] input 0"));

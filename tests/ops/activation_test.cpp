@@ -30,9 +30,25 @@ TEST_CASE("activations: first and second derivatives") {
 
 TEST_CASE("activations in place, steep and negative slopes included") {
   const Tensor x = leaf({-2.1, -0.7, 0.3, 0.9});
-  CHECK(gradients_hold([](const Tensor& x) { Tensor y = x * 1.0; return relu_(y); }, {x}));
-  CHECK(gradients_hold([](const Tensor& x) { Tensor y = x * 1.0; return silu_(y); }, {x}));
-  for (double slope : {0.1, 0.0, 3.0, -0.5}) CHECK(gradients_hold([slope](const Tensor& x) { Tensor y = x * 1.0; return leaky_relu_(y, slope); }, {x}));
+  CHECK(gradients_hold(
+      [](const Tensor& x) {
+        Tensor y = x * 1.0;
+        return relu_(y);
+      },
+      {x}));
+  CHECK(gradients_hold(
+      [](const Tensor& x) {
+        Tensor y = x * 1.0;
+        return silu_(y);
+      },
+      {x}));
+  for (double slope : {0.1, 0.0, 3.0, -0.5})
+    CHECK(gradients_hold(
+        [slope](const Tensor& x) {
+          Tensor y = x * 1.0;
+          return leaky_relu_(y, slope);
+        },
+        {x}));
 }
 
 TEST_CASE("the gradient at the kink of relu is 0, third derivatives exist") {

@@ -23,7 +23,9 @@ inline Tensor floats(const Values& v) { return to(tensor(v), kFloat32); }
 inline bool close(const Values& a, const Values& b, double tolerance = 1e-6) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i)
-    if (!(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) || std::abs(a[i] - b[i]) <= tolerance * (1 + std::abs(b[i])))) return false;
+    if (!(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) ||
+          std::abs(a[i] - b[i]) <= tolerance * (1 + std::abs(b[i]))))
+      return false;
   return true;
 }
 /// The text of the ValueError that f throws, or nothing.

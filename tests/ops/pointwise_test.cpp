@@ -14,7 +14,7 @@ TEST_CASE("pow: values and dtypes") {
   CHECK(pow(i, 2).dtype() == kInt64);
   CHECK(pow(i, 2.0).dtype() == kFloat32);
   CHECK(values(pow(tensor({3037000500}), 2)) == Values{double(int64_t(3037000500ull * 3037000500ull))});  // wraps
-  CHECK(has(error_of([&] { pow(i, -1); }), "integers to negative integer powers are not allowed"));  // BI-086
+  CHECK(has(error_of([&] { pow(i, -1); }), "integers to negative integer powers are not allowed"));       // BI-086
   CHECK(has(error_of([&] { pow(tensor({true}), true); }), "[pow]"));
   Tensor j = clone(i);
   CHECK(values(pow_(j, 2)) == Values{9, 4});
@@ -29,8 +29,18 @@ TEST_CASE("pow: gradients") {
   CHECK(gradients_hold([](const Tensor& x) { return pow(x, 0); }, {x}));
   CHECK(gradients_hold([](const Tensor& e) { return pow(2.5, e); }, {e}));
   CHECK(gradients_hold([](const Tensor& x, const Tensor& e) { return pow(x, e); }, {x, e}));
-  CHECK(gradients_hold([](const Tensor& x, const Tensor& e) { Tensor y = x * 1.0; return pow_(y, e); }, {x, e}));
-  CHECK(gradients_hold([](const Tensor& x) { Tensor y = x * 1.0; return pow_(y, 3); }, {signed_x}));
+  CHECK(gradients_hold(
+      [](const Tensor& x, const Tensor& e) {
+        Tensor y = x * 1.0;
+        return pow_(y, e);
+      },
+      {x, e}));
+  CHECK(gradients_hold(
+      [](const Tensor& x) {
+        Tensor y = x * 1.0;
+        return pow_(y, 3);
+      },
+      {signed_x}));
 }
 
 TEST_CASE("pow: no NaN where the gradient is 0") {
@@ -71,7 +81,12 @@ TEST_CASE("remainders and quotients") {
   const Tensor x = leaf({-7.3, 7.1}), y = leaf({2.2, -3.1});
   CHECK(gradients_hold([](const Tensor& x, const Tensor& y) { return remainder(x, y); }, {x, y}));
   CHECK(gradients_hold([](const Tensor& x, const Tensor& y) { return fmod(x, y); }, {x, y}));
-  CHECK(gradients_hold([](const Tensor& x, const Tensor& y) { Tensor z = x * 1.0; return remainder_(z, y); }, {x, y}));
+  CHECK(gradients_hold(
+      [](const Tensor& x, const Tensor& y) {
+        Tensor z = x * 1.0;
+        return remainder_(z, y);
+      },
+      {x, y}));
 }
 
 TEST_CASE("atan2") {
@@ -81,5 +96,10 @@ TEST_CASE("atan2") {
   CHECK(gradients_hold([](const Tensor& x, const Tensor& y) { return atan2(x, y); }, {x, y}));
   CHECK(gradients_hold([](const Tensor& x) { return atan2(x, 2.0); }, {x}));
   CHECK(gradients_hold([](const Tensor& x) { return atan2(2.0, x); }, {x}));
-  CHECK(gradients_hold([](const Tensor& x, const Tensor& y) { Tensor z = x * 1.0; return atan2_(z, y); }, {x, y}));
+  CHECK(gradients_hold(
+      [](const Tensor& x, const Tensor& y) {
+        Tensor z = x * 1.0;
+        return atan2_(z, y);
+      },
+      {x, y}));
 }

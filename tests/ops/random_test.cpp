@@ -68,13 +68,13 @@ TEST_CASE("bernoulli with a probability for each element") {
 
 TEST_CASE("what random operations refuse") {
   Tensor x = zeros({3}), i = zeros({3}, {.dtype = kInt64});
-  CHECK(has(error_of([] { randperm(-1); }), "-1"));                                              // BI-011
-  CHECK(has(error_of([] { randint(5, 5, {2}); }), "'from' to be less than 'to'"));               // BI-012
+  CHECK(has(error_of([] { randperm(-1); }), "-1"));                                 // BI-011
+  CHECK(has(error_of([] { randint(5, 5, {2}); }), "'from' to be less than 'to'"));  // BI-012
   CHECK(has(error_of([] { randint(0, 300, {2}, {.dtype = kUInt8}); }), "uint8"));
-  CHECK(has(error_of([&] { normal_(x, 0, -1); }), "std >= 0.0, got std -1"));                    // BI-013
+  CHECK(has(error_of([&] { normal_(x, 0, -1); }), "std >= 0.0, got std -1"));  // BI-013
   CHECK(has(error_of([&] { normal_(x, 0, kNan); }), "nan"));
   CHECK(has(error_of([&] { uniform_(x, 2, 1); }), "from=2"));
-  CHECK(has(error_of([&] { bernoulli_(x, 2); }), "[0, 1], got p=2"));                            // BI-014
+  CHECK(has(error_of([&] { bernoulli_(x, 2); }), "[0, 1], got p=2"));  // BI-014
   CHECK(has(error_of([&] { bernoulli_(x, kNan); }), "[0, 1]"));
   CHECK(has(error_of([&] { bernoulli(floats({0.5, -0.25})); }), "got -0.25 at position 1"));
   CHECK(has(error_of([&] { bernoulli(i); }), "floating point"));

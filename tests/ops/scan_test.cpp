@@ -18,6 +18,11 @@ TEST_CASE("cumsum: gradients") {
   const Tensor a = leaf({1, 5, -2, 0.5, -4, 3}, {2, 3});
   CHECK(gradients_hold([](const Tensor& a) { return square(cumsum(a, 1)); }, {a}));
   CHECK(gradients_hold([](const Tensor& a) { return cumsum(a, 0); }, {a}));
-  CHECK(gradients_hold([](const Tensor& a) { Tensor b = a * 2.0; return cumsum_(b, 1); }, {a}));
+  CHECK(gradients_hold(
+      [](const Tensor& a) {
+        Tensor b = a * 2.0;
+        return cumsum_(b, 1);
+      },
+      {a}));
   CHECK(gradients_hold([](const Tensor& a) { return sum(cumsum(a, 1)); }, {a}));  // its incoming gradient is expanded
 }

@@ -8,12 +8,32 @@ struct Case {
   double (*expected)(double);
   double low, high;  // where it is differentiable
 };
-#define CASE(name, low, high) Case{#name, name, name##_, [](double x) { return double(std::name(x)); }, low, high}
+#define CASE(name, low, high)                                                      \
+  Case {                                                                           \
+#name, name, name##_, [](double x) { return double(std::name(x)); }, low, high \
+  }
 double sign_of(double x) { return (x > 0) - (x < 0); }
 const std::vector<Case> cases = {
-    CASE(abs, 0.3, 2), CASE(exp, -2, 2), CASE(expm1, -2, 2), CASE(log, 0.2, 3), CASE(log1p, -0.8, 3), CASE(log2, 0.2, 3), CASE(log10, 0.2, 3),
-    CASE(sqrt, 0.2, 3), CASE(sin, -3, 3), CASE(cos, -3, 3), CASE(tan, -1, 1), CASE(asin, -0.8, 0.8), CASE(acos, -0.8, 0.8), CASE(atan, -3, 3),
-    CASE(sinh, -2, 2), CASE(cosh, -2, 2), CASE(erf, -2, 2), CASE(floor, 0.1, 0.9), CASE(ceil, 0.1, 0.9), CASE(trunc, 0.1, 0.9),
+    CASE(abs, 0.3, 2),
+    CASE(exp, -2, 2),
+    CASE(expm1, -2, 2),
+    CASE(log, 0.2, 3),
+    CASE(log1p, -0.8, 3),
+    CASE(log2, 0.2, 3),
+    CASE(log10, 0.2, 3),
+    CASE(sqrt, 0.2, 3),
+    CASE(sin, -3, 3),
+    CASE(cos, -3, 3),
+    CASE(tan, -1, 1),
+    CASE(asin, -0.8, 0.8),
+    CASE(acos, -0.8, 0.8),
+    CASE(atan, -3, 3),
+    CASE(sinh, -2, 2),
+    CASE(cosh, -2, 2),
+    CASE(erf, -2, 2),
+    CASE(floor, 0.1, 0.9),
+    CASE(ceil, 0.1, 0.9),
+    CASE(trunc, 0.1, 0.9),
     {"round", round, round_, [](double x) { return std::nearbyint(x); }, 0.6, 1.4},
     {"rsqrt", rsqrt, rsqrt_, [](double x) { return 1 / std::sqrt(x); }, 0.2, 3},
     {"reciprocal", reciprocal, reciprocal_, [](double x) { return 1 / x; }, 0.3, 3},
@@ -48,7 +68,12 @@ TEST_CASE("functions of one operand: gradients, in place too") {
     INFO(c.name);
     const Tensor x = (rand({2, 3}, {.dtype = kFloat64}) * (c.high - c.low) + c.low).requires_grad_();
     CHECK(gradients_hold(c.f, {x}));
-    CHECK(gradients_hold([&](const Tensor& x) { Tensor y = x * 1.0; return c.in_place(y); }, {x}));
+    CHECK(gradients_hold(
+        [&](const Tensor& x) {
+          Tensor y = x * 1.0;
+          return c.in_place(y);
+        },
+        {x}));
   }
 }
 
@@ -56,7 +81,8 @@ TEST_CASE("integers give float32, or stay") {
   const Tensor i = tensor({-3, 0, 4});
   CHECK(exp(i).dtype() == kFloat32);
   CHECK(sqrt(tensor({true, false})).dtype() == kFloat32);
-  for (auto f : std::vector<Tensor (*)(const Tensor&)>{abs, sign, square, floor, ceil, round, trunc}) CHECK(f(i).dtype() == kInt64);
+  for (auto f : std::vector<Tensor (*)(const Tensor&)>{abs, sign, square, floor, ceil, round, trunc})
+    CHECK(f(i).dtype() == kInt64);
   CHECK(values(abs(i)) == Values{3, 0, 4});
   CHECK(values(square(i)) == Values{9, 0, 16});
   CHECK(square(tensor({true})).dtype() == kInt64);

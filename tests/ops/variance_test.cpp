@@ -22,7 +22,12 @@ TEST_CASE("var and std: gradients") {
   CHECK(gradients_hold([](const Tensor& a) { return var(a, 1); }, {a}));
   CHECK(gradients_hold([](const Tensor& a) { return var(a, {0, 1}, {.correction = 0, .keepdim = true}); }, {a}));
   CHECK(gradients_hold([](const Tensor& a) { return tapir::std(a, 0); }, {a}));
-  CHECK(gradients_hold([](const Tensor& a) { auto [s, m] = std_mean(a, 1); return std::vector<Tensor>{s, m}; }, {a}));
+  CHECK(gradients_hold(
+      [](const Tensor& a) {
+        auto [s, m] = std_mean(a, 1);
+        return std::vector<Tensor>{s, m};
+      },
+      {a}));
   Tensor flat = leaf({2, 2, 2});
   tapir::std(flat).backward();
   CHECK(values(flat.grad()) == Values{0, 0, 0});
