@@ -110,12 +110,16 @@ static Tensor sum_of_squares(const Operand& a, const Operand& b) {
   if (!a.is_tensor()) return add(square(b.tensor()), squared(a));
   return b.is_tensor() ? add(square(a.tensor()), square(b.tensor())) : add(square(a.tensor()), squared(b));
 }
+/// A float operand is saved, and squared, in the dtype that it came in, as PyTorch does.
+static const Operand& as_given(const Operand& x, const Operand& cast) {
+  return x.is_tensor() && is_floating(x.tensor().dtype()) ? x : cast;
+}
 static Tensor angle(const char* name, const Operand& a, const Operand& b, Tensor* self = nullptr) {
   Pointwise p(name, a, b, self, Promote::Float);
   if (p.cast_back) return copy_(*self, atan2(a, b));
   const Tensor old = p.old_self();
   Tensor y = p.run(BinaryOp::Atan2);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b),
+  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : as_given(a, p.a), as_given(b, p.b)),
                 [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
                   const Tensor part = div(g, sum_of_squares(a, b));
                   return Grads{needs[0] ? mul(part, b) : Tensor(), needs[1] ? neg(mul(part, a)) : Tensor()};

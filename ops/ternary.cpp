@@ -149,7 +149,6 @@ Tensor& clamp_(Tensor& self, std::optional<Scalar> min, std::optional<Scalar> ma
 
 static Tensor clamp_one(const char* name, BinaryOp op, const Tensor& x, const Tensor& bound, Tensor* self) {
   Pointwise p(name, x, bound, self);
-  check(p.dtype != kBool, "[{}] expected tensors of numbers, got {}", name, x);
   const bool lower = op == BinaryOp::Maximum;
   if (p.cast_back) return copy_(*self, clamp_one(name, op, x, bound, nullptr));
   const Tensor old = p.old_self();

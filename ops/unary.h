@@ -6,7 +6,7 @@ namespace tapir::inline v0 {
 // One operand, element by element. Integers and bool give float32, except for abs, sign, square and the roundings,
 // which keep integers. In place an integer tensor cannot take a float: ValueError.
 Tensor abs(const Tensor& x);
-/// -1, 0 or 1; NaN stays.
+/// -1, 0 or 1; 0 for NaN.
 Tensor sign(const Tensor& x);
 Tensor exp(const Tensor& x);
 /// e^x - 1, exact for small x.

@@ -60,7 +60,12 @@ void bind_reduction() {
                   },
                   {}};
   table["mean"] = {[](Args& a) -> Results { return {mean(a.tensor("input"), a.dims("dim"), reduce_options(a))}; }, {}};
-  table["prod"] = {[](Args& a) -> Results { return {prod(a.tensor("input"), a.dims("dim"), reduce_options(a))}; }, {}};
+  table["prod"] = {[](Args& a) -> Results {
+                     const Value* second = a.positional.size() > 1 ? a.at(1) : nullptr;  // dim, of two overloads
+                     const Dims dims = second ? dims_of(*second) : a.dims("dim");
+                     const std::optional<DType> dtype = a.named.contains("dtype") ? a.dtype() : std::nullopt;
+                     return {prod(a.tensor("input"), dims, {.keepdim = a.boolean("keepdim", false), .dtype = dtype})};
+                   }, {}};
   table["amax"] = {
       [](Args& a) -> Results { return {amax(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
   table["amin"] = {

@@ -90,6 +90,7 @@ TEST_CASE("integers give float32, or stay") {
   CHECK(has(error_of([] { floor(tensor({true})); }), "[floor]"));
   Tensor j = clone(i);
   CHECK(has(error_of([&] { exp_(j); }), "can't be cast"));
+  CHECK(values(sign(floats({kNan, -kInf, 0}))) == Values{0, -1, 0});
   CHECK(values(abs(tensor({-128}, {.dtype = kInt8}))) == Values{-128});  // BI-083: wraps
 }
 
