@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "run.h"
+#include "source_dir.h"
 
 namespace fs = std::filesystem;
 using namespace conformance;

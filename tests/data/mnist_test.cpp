@@ -9,6 +9,7 @@
 
 #include "../catch.h"
 #include "../io/temporary.h"
+#include "source_dir.h"
 
 using namespace tapir;
 using namespace tapir_tests;

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include "../catch.h"
+#include "source_dir.h"
 #include "temporary.h"
 
 using namespace tapir;
