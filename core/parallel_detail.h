@@ -34,6 +34,10 @@ struct Loop {
 
 /// Runs every piece; piece 0 in the calling thread.
 void run_team(Loop& loop);
+/// Around a call into a library that runs loops of its own in the same team, so that a busy neighbour is noticed there too.
+/// `fastest`: the microseconds that the fastest call of its kind took, kept by the caller; at first the largest number.
+int64_t begin_library_loop();
+void end_library_loop(int64_t begun, int64_t& fastest);
 /// `threads` for OpenMP's loops in the calling thread.
 void set_team_size(int threads);
 /// In the thread that forks, before it does: no worker of its team may be left, since the child will not have it.

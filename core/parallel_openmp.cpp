@@ -15,7 +15,8 @@
 // Note [The busy neighbour]
 // libgomp's threads wait by spinning for some milliseconds. That is the fastest on an idle machine, and ruinous beside another
 // busy process: a spinning thread holds the CPU that its own team mate needs, and a loop of 0.1 ms takes 5 ms or more. libgomp spins
-// shortly only while it manages more threads than there are CPUs. So: when workers begin their pieces late (twice within 100 ms),
+// shortly only while it manages more threads than there are CPUs. So: when workers begin their pieces late, or a call into a library
+// takes far longer than the fastest of its kind (twice within 100 ms or 32 loops, since a step may take longer than that by then),
 // an idle extra team is parked, which makes libgomp, and with it oneDNN, wait passively. After a while the team is sent home to
 // see whether the machine is free again; each time that it is not, twice as long is waited before the next try. The number
 // of pieces never changes, so that results do not depend on the neighbours.
@@ -53,6 +54,7 @@ class Parking {
  public:
   /// True while the extra team is there. Ends its stay when that is over.
   bool parked() {
+    loops_.fetch_add(1, std::memory_order_relaxed);
     const int64_t until = until_.load(std::memory_order_relaxed);
     if (until == 0) [[likely]]
       return false;
@@ -64,16 +66,23 @@ class Parking {
   /// A worker began its piece late.
   void note_late() {
     std::lock_guard lock(mutex_);
-    const int64_t now = microseconds(), before = std::exchange(last_late_, now);
+    const Moment now = moment(), before = std::exchange(last_late_, now);
     if (until_.load() != 0) return;
-    const bool on_trial = now - left_ < kTrial;
-    if (!on_trial && now - before > kTwice) return;
+    const bool on_trial = soon(left_, now, kTrial);
+    if (!on_trial && !soon(before, now, kTwice)) return;
     stay_ = on_trial ? std::min(2 * stay_, kLongest) : kShortest;
-    if (enter()) until_.store(now + stay_);
+    if (enter()) until_.store(now.time + stay_);
   }
 
  private:
   static constexpr int64_t kTwice = 100'000, kTrial = 30'000, kShortest = 50'000, kLongest = 2'000'000;
+  static constexpr int64_t kFewLoops = 32;
+  struct Moment {
+    int64_t time, loop;
+  };
+
+  Moment moment() const { return {microseconds(), loops_.load(std::memory_order_relaxed)}; }
+  static bool soon(Moment a, Moment b, int64_t time) { return b.time - a.time <= time || b.loop - a.loop <= kFewLoops; }
 
   bool enter() {
     const int size = omp_get_num_procs() + 1;
@@ -99,13 +108,14 @@ class Parking {
     }
     leave_.notify_all();
     host_.join();  // its team goes with it
-    left_ = microseconds();
+    left_ = moment();
     until_.store(0);
   }
 
-  std::atomic<int64_t> until_{0};
+  std::atomic<int64_t> until_{0}, loops_{0};
   std::mutex mutex_;
-  int64_t last_late_ = -kTwice, left_ = -kTrial, stay_ = kShortest;
+  Moment last_late_{-kTwice, -kFewLoops - 1}, left_{-kTrial, -kFewLoops - 1};
+  int64_t stay_ = kShortest;
   std::thread host_;
   std::mutex stay_mutex_;
   std::condition_variable leave_;
@@ -132,6 +142,16 @@ void run_team(Loop& loop) {
     for (int64_t piece = omp_get_thread_num(); piece < loop.pieces; piece += omp_get_num_threads()) loop.run(piece);
   }
   if (late.load(std::memory_order_relaxed)) [[unlikely]]
+    parking().note_late();
+}
+
+int64_t begin_library_loop() { return parking().parked() ? 0 : microseconds(); }
+
+void end_library_loop(int64_t begun, int64_t& fastest) {
+  if (begun == 0) return;
+  const int64_t took = microseconds() - begun;
+  fastest = std::min(fastest, took);
+  if (took > 500 + 3 * fastest) [[unlikely]]
     parking().note_late();
 }
 

@@ -69,6 +69,8 @@ void run_team(Loop& loop) {
   team->run(loop);
 }
 
+int64_t begin_library_loop() { return 0; }
+void end_library_loop(int64_t, int64_t&) {}
 void set_team_size(int) {}
 void before_fork() {}
 

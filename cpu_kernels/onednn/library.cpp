@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../../core/parallel_detail.h"
 #include "../dnn.h"
 
 // Of the OpenMP runtime that the library is linked to; omp.h belongs to the compiler, and clang's is a package of its own.
@@ -48,7 +49,10 @@ void Call::run(Context& ctx, std::initializer_list<void*> data) {
   int i = 0;
   if (scratch_) dnnl_memory_set_data_handle(arguments_[size_t(i++)].memory, ctx.scratch(scratch_));
   for (void* p : data) dnnl_memory_set_data_handle(arguments_[size_t(i++)].memory, p);
+  const bool team = omp_get_max_threads() > 1;
+  const int64_t begun = team ? detail::begin_library_loop() : 0;
   const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream().get(), count_, arguments_.data());
+  if (team) detail::end_library_loop(begun, fastest_);
   check_internal(status == dnnl_success, "[onednn] execution failed with status {}", int(status));
 }
 

@@ -94,6 +94,7 @@ class Call {
   std::array<dnnl_exec_arg_t, 6> arguments_;
   int count_ = 0;
   int64_t scratch_ = 0;
+  int64_t fastest_ = INT64_MAX;  // microseconds
 };
 
 Call make_reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
