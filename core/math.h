@@ -24,6 +24,17 @@ TAPIR_HD inline float fma(float a, float b, float c) {
 #endif
 }
 
+/// t^2 - square for the rounded square: what the rounding lost.
+TAPIR_HD inline float square_rest(float t, float square) {
+#if defined(__FMA__) || defined(__CUDACC__)
+  return __builtin_fmaf(t, t, -square);
+#else
+  const float high = std::bit_cast<float>(std::bit_cast<uint32_t>(t) & 0xfffff000u),
+              low = t - high;  // halves: exact products
+  return ((high * high - square) + 2.0f * high * low) + low * low;
+#endif
+}
+
 /// c[0] + c[1] x + c[2] x^2 + ...
 template <class... C> TAPIR_HD inline float poly(float x, float c0, C... rest) {
   if constexpr (sizeof...(rest) == 0) return c0;
@@ -122,7 +133,7 @@ struct Gaussian {
 };
 TAPIR_HD inline Gaussian gaussian(float x) {
   const float a = abs(x), t = a > 15.0f ? 15.0f : a;
-  const float square = t * t, lost = fma(t, t, -square);
+  const float square = t * t, lost = square_rest(t, square);
   const float e0 = exp(-0.5f * square), e = fma(e0, -0.5f * lost, e0);
   const float upper = 0.5f * e * scaled_erfc(t * 0.707106781f);  // 1 - Phi(|x|)
   return {x < 0 ? upper : 1.0f - upper, e * 0.398942280f};

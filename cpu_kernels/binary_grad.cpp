@@ -18,8 +18,9 @@ template <class T> LoopKernel cheap(BinaryOp op) {
       return map<T>([](const P& p) { return [k = cast<T>(p.alpha)](T g, T x) { return x > T(0) ? g : k * g; }; });
     case BinaryOp::ClampGrad:
       return map<T>([](const P& p) {
-        return
-            [low = cast<T>(p.alpha), high = cast<T>(p.beta)](T g, T x) { return (x >= low) & (x <= high) ? g : T(0); };
+        return [low = cast<T>(p.alpha), high = cast<T>(p.beta)](T g, T x) {
+          return ((x >= low) & (x <= high)) ? g : T(0);
+        };
       });
     default: return nullptr;
   }

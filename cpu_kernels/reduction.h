@@ -50,7 +50,7 @@ template <class R> Reducer make_reducer() {
   using In = typename R::In;
   using Cell = typename R::Cell;
   using Out = typename R::Out;
-  constexpr int n = R::kCells;
+  static constexpr int n = R::kCells;
   Reducer r;
   r.cells = n, r.input = dtype_of<In>, r.result = dtype_of<Out>;
   r.init = [](void* state, int64_t width, const ReduceParams& p) {
