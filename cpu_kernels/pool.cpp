@@ -239,13 +239,11 @@ template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolPar
     if (channels_inside(fx, fy, max.indices))
       return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { max.row_of_channels(n, i, j); });
     for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { max.row_of_outputs(n, c, i, j, p); });
-  } else if constexpr (!std::is_integral_v<T>) {
-    const AvgPool<T> avg{w, fx, fy};
-    if (channels_inside(fx, fy))
-      return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { avg.row_of_channels(n, i, j); });
-    for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { avg.row_of_outputs(n, c, i, j); });
   } else {
-    fail(ErrorKind::Value, "[pool] expected a floating-point dtype for a mean, got {}", x.dtype);
+    const AvgPool<T> avg{w, fx, fy};
+    if constexpr (!std::is_integral_v<T>)
+      if (channels_inside(fx, fy)) return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { avg.row_of_channels(n, i, j); });
+    for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { avg.row_of_outputs(n, c, i, j); });
   }
 }
 

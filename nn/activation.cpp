@@ -5,7 +5,11 @@
 
 namespace tapir::inline v0::nn {
 
-Tensor ReLU::forward(const Tensor& x) { return relu(x); }
+Tensor ReLU::forward(const Tensor& x) {
+  if (!inplace) return relu(x);
+  Tensor y = x;
+  return relu_(y);
+}
 Tensor Sigmoid::forward(const Tensor& x) { return sigmoid(x); }
 Tensor Tanh::forward(const Tensor& x) { return tanh(x); }
 Tensor SiLU::forward(const Tensor& x) { return silu(x); }

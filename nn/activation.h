@@ -5,9 +5,15 @@
 
 namespace tapir::inline v0::nn {
 
+struct ReLUOptions {
+  bool inplace = false;  // overwrites the input
+};
 struct ReLU : Module {
+  bool inplace;
+  explicit ReLU(const ReLUOptions& options = {}) : inplace(options.inplace) {}
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS()
+  std::string extra_repr() override { return inplace ? "inplace=True" : ""; }
+  TAPIR_FIELDS(inplace)
 };
 struct Sigmoid : Module {
   Tensor forward(const Tensor& x);

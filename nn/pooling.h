@@ -10,6 +10,8 @@ struct MaxPool2d : Module {
   MaxPoolOptions options;
   explicit MaxPool2d(const Dims& kernel_size, const MaxPoolOptions& options = {}) : kernel_size(kernel_size), options(options) {}
   Tensor forward(const Tensor& x) { return max_pool2d(x, kernel_size, options); }
+  /// PyTorch's return_indices: the maxima, and their positions in the flattened plane.
+  std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) { return max_pool2d_with_indices(x, kernel_size, options); }
   std::string extra_repr() override;
   TAPIR_FIELDS(kernel_size, options)
 };

@@ -65,10 +65,12 @@ Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& o) {
 
 Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& o) {
   check(steps >= 0, "[linspace] number of steps must be non-negative, got {}", steps);
-  const double a = start.to_double(), b = end.to_double(), step = steps > 1 ? (b - a) / double(steps - 1) : 0;
   Tensor y = empty(steps, {.dtype = o.dtype.value_or(kFloat32), .device = o.device});
+  const bool whole = !is_floating(y.dtype());  // integers: the ends are truncated first, then every value
+  const double a = whole ? double(start.to_int()) : start.to_double(), b = whole ? double(end.to_int()) : end.to_double();
+  const double step = steps > 1 ? (b - a) / double(steps - 1) : 0;
   // From both ends inwards, so that the last value is `end` itself.
-  const int64_t half = (steps + 1) / 2, rest = steps - half;
+  const int64_t half = steps == 1 ? 1 : steps / 2, rest = steps - half;
   backend(y).range(context(y), alias(y, half, 1, 0), {Scalar(a), Scalar(step)});
   backend(y).range(context(y), alias(y, rest, 1, half), {Scalar(b - step * double(rest - 1)), Scalar(step)});
   if (rest) backend(y).fill(context(y), alias(y, 1, 1, steps - 1), is_floating(y.dtype()) ? Scalar(b) : Scalar(int64_t(b)));

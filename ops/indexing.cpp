@@ -19,6 +19,7 @@ static void check_index_dtype(const char* op, const Tensor& index) {
 
 static void check_gather(const char* op, const Tensor& x, int64_t dim, const Tensor& index) {
   check_index_dtype(op, index);
+  if (index.numel() == 0) return;  // nothing is asked for, of whatever shape
   const int64_t rank = std::max<int64_t>(x.dim(), 1);
   check(std::max<int64_t>(index.dim(), 1) == rank, "[{}] index tensor must have the same number of dimensions as input tensor, got {} and {}", op, index, x);
   for (int64_t d = 0; d < index.dim() && d < x.dim(); ++d) {

@@ -48,7 +48,8 @@ Tensor strided_scatter(const Tensor& x, const ViewGeometry& v) {
     backend(x).copy(context(x), at.view(flat, v), x);
   } else if (x.numel()) {  // each element of the view names its place in the buffer
     Tensor places = arange(0, at.size, 1, {.device = x.device()});
-    const TensorView index = dense_copy(at.view(places, v));
+    const Tensor chosen = dense_copy(at.view(places, v));
+    const TensorView index(chosen);
     backend(x).index_put(context(x), flat, x, {&index, 1}, {.accumulate = true});
   }
   return record("strided_scatter", dense_copy(at.base(flat, v)), {x}, [v](const Tensor& g) { return Grads{strided_gather(g, v)}; });

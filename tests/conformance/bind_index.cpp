@@ -42,9 +42,9 @@ void bind_index() {
   table["index_put"] = {[](Args& a) -> Results { return {index_put(a.tensor("input"), index_list(a), a.tensor("values"), a.boolean("accumulate", false))}; },
                         [](Tensor& self, Args& a) { index_put_(self, index_list(a), a.tensor("values"), a.boolean("accumulate", false)); }};
   table["nonzero"] = {[](Args& a) -> Results {
-                        const Tensor places = nonzero(a.tensor("input"));
-                        if (!a.boolean("as_tuple", false)) return {places};
-                        return list_results(unbind(places, 1));
+                        const Tensor x = a.tensor("input");
+                        if (!a.boolean("as_tuple", false)) return {nonzero(x)};
+                        return list_results(unbind(nonzero(x.dim() ? x : reshape(x, {1})), 1));
                       }, {}};
   table["embedding"] = {[](Args& a) -> Results {
                           EmbeddingOptions o;

@@ -47,7 +47,7 @@ std::map<std::string, Make>& makers() {
       {"BatchNorm1d", batch_norm_module<nn::BatchNorm1d>},
       {"BatchNorm2d", batch_norm_module<nn::BatchNorm2d>},
       {"LayerNorm", [](ModuleArgs& a) -> nn::AnyModule { return nn::LayerNorm(a.dims("normalized_shape"), {a.number("eps", 1e-5), a.boolean("elementwise_affine", true), a.boolean("bias", true)}); }},
-      {"MaxPool2d", [](ModuleArgs& a) -> nn::AnyModule { return nn::MaxPool2d(a.dims("kernel_size"), {a.dims("stride"), a.dims("padding", 0), a.dims("dilation", 1), a.boolean("ceil_mode", false)}); }},
+      {"MaxPool2d", [](ModuleArgs& a) -> nn::AnyModule { a.find("return_indices"); return nn::MaxPool2d(a.dims("kernel_size"), {a.dims("stride"), a.dims("padding", 0), a.dims("dilation", 1), a.boolean("ceil_mode", false)}); }},
       {"AvgPool2d", [](ModuleArgs& a) -> nn::AnyModule {
          AvgPoolOptions o{a.dims("stride"), a.dims("padding", 0), a.boolean("ceil_mode", false), a.boolean("count_include_pad", true)};
          if (a.has("divisor_override")) o.divisor_override = a.integer("divisor_override");
@@ -60,7 +60,7 @@ std::map<std::string, Make>& makers() {
          for (const Value& item : v.list) size.push_back(item.none() ? -1 : scalar_of(item).to_int());
          return nn::AdaptiveAvgPool2d(size);
        }},
-      {"ReLU", [](ModuleArgs&) -> nn::AnyModule { return nn::ReLU(); }},
+      {"ReLU", [](ModuleArgs& a) -> nn::AnyModule { return nn::ReLU({a.boolean("inplace", false)}); }},
       {"Sigmoid", [](ModuleArgs&) -> nn::AnyModule { return nn::Sigmoid(); }},
       {"Tanh", [](ModuleArgs&) -> nn::AnyModule { return nn::Tanh(); }},
       {"SiLU", [](ModuleArgs&) -> nn::AnyModule { return nn::SiLU(); }},
@@ -133,22 +133,27 @@ std::optional<std::string> run_module(const Family& family, const Json& json) {
     for (auto& [name, v] : json["state"].items()) state.append(name, family.expected(v));
     module->load_state_dict(state);
     module->train(json["train"].get<bool>());
-    out = module(inputs.at(0));
+    if (auto* pool = dynamic_cast<nn::MaxPool2d*>(&*module); pool && json["kwargs"].value("return_indices", false)) {
+      auto [values, places] = pool->forward_with_indices(inputs.at(0));
+      if (std::string text = compare(places, family.expected(json["outputs"][1]), json["outputs"][1]); !text.empty()) return "outputs.1: " + text;
+      out = values;
+    } else out = module(inputs.at(0));
   }
   if (std::string text = compare(out, family.expected(json["outputs"][0]), json["outputs"][0]); !text.empty()) return "outputs.0: " + text;
   if (grads.contains("outputs") && out.requires_grad()) out.backward(family.decode(grads["outputs"][0]).tensor);
-  for (auto& [path, want] : grads.value("inputs", Json::object()).items()) {
+  const Json input_grads = grads.value("inputs", Json::object()), state_grads = grads.value("state", Json::object()), state_after = json.value("state_after", Json::object());
+  for (auto& [path, want] : input_grads.items()) {
     const Tensor& x = inputs.at(std::stoul(path.substr(path.find('.') + 1)));
     if (std::string text = compare(x.grad().defined() ? x.grad() : zeros_like(x.detach()), family.expected(want), want); !text.empty()) return "grad " + path + ": " + text;
   }
   if (!module) return "";
   for (auto& [name, p] : module->named_parameters()) {
-    const Json want = grads.value("state", Json::object()).value(name, Json());
+    const Json want = state_grads.value(name, Json());
     if (want.is_null()) continue;
     if (std::string text = compare(p.grad().defined() ? p.grad() : zeros_like(p.detach()), family.expected(want), want); !text.empty()) return "grad " + name + ": " + text;
   }
   const StateDict after = module->state_dict();
-  for (auto& [name, want] : json.value("state_after", Json::object()).items())
+  for (auto& [name, want] : state_after.items())
     if (std::string text = compare(after.at(name), family.expected(want), want); !text.empty()) return "state_after " + name + ": " + text;
   return "";
 }

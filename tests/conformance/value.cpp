@@ -86,7 +86,7 @@ std::optional<Scalar> Args::optional_scalar(const std::string& name) {
 }
 std::optional<DType> Args::dtype(const std::string& name) {
   const Value* v = find(name);
-  return v ? std::optional(v->dtype) : std::nullopt;
+  return v && v->kind == Value::Kind::DType ? std::optional(v->dtype) : std::nullopt;
 }
 Dims Args::dims(const std::string& name, const Dims& otherwise) {
   const Value* v = find(name);
