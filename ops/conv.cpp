@@ -115,14 +115,8 @@ static int64_t pad_axis(const char* op, const Padding& padding, int64_t axis, in
   return total % 2;
 }
 
-/// Integers are convolved in float64: exact while the sums stay below 2^53.
-template <class F> static Tensor in_float64(const Tensor& x, const Tensor& w, const Tensor& bias, const F& f) {
-  return to(f(to(x, kFloat64), to(w, kFloat64), bias.defined() ? to(bias, kFloat64) : bias), x.dtype());
-}
-
 static Tensor convolution(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t spatial, const ConvOptions& o) {
   check_tensors(op, x, w, bias, spatial, o.groups, false);
-  if (!is_floating(x.dtype())) return in_float64(x, w, bias, [&](const Tensor& x, const Tensor& w, const Tensor& bias) { return convolution(op, x, w, bias, spatial, o); });
   if (x.dim() == spatial + 1) return squeeze(convolution(op, unsqueeze(x, 0), w, bias, spatial, o), 0);
   ConvParams p{.spatial = spatial, .groups = o.groups};
   spread(op, "stride", o.stride, spatial, 1, p.stride);
@@ -152,7 +146,6 @@ Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
 
 static Tensor transposed_convolution(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t spatial, const ConvTransposeOptions& o) {
   check_tensors(op, x, w, bias, spatial, o.groups, true);
-  if (!is_floating(x.dtype())) return in_float64(x, w, bias, [&](const Tensor& x, const Tensor& w, const Tensor& bias) { return transposed_convolution(op, x, w, bias, spatial, o); });
   if (x.dim() == spatial + 1) return squeeze(transposed_convolution(op, unsqueeze(x, 0), w, bias, spatial, o), 0);
   ConvParams p{.spatial = spatial, .groups = o.groups};
   int64_t extra[3];

@@ -1,13 +1,10 @@
 #include "pool.h"
 
-#include "arithmetic.h"
 #include "cast.h"
-#include "create.h"
 #include "front.h"
 #include "indexing.h"
 #include "shape.h"
 #include "spatial.h"
-#include "unary.h"
 
 namespace tapir::inline v0 {
 
@@ -93,15 +90,6 @@ static std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, int64
   return {record(op, y, {x}, save(indices), [x_shape, last, p](const Tensor& dy, const Tensor& indices) { return Grads{scatter_maxima(dy, indices, x_shape, last, p)}; }), indices};
 }
 
-/// Integers: sums over sizes of windows, exact in float64, rounded towards zero.
-static Tensor integer_average(const char* op, const Tensor& x, const Shape& y_shape, PoolParams p) {
-  check(is_integral(x.dtype()), "[{}] expected a tensor of numbers, got {}", op, x);
-  const Tensor one = ones(x.shape(), {.dtype = kFloat64, .device = x.device()}), share = average(op, one, y_shape, p);
-  p.divisor = 1;
-  const Tensor sizes = round(div(average(op, one, y_shape, p), share));
-  return to(div(average(op, to(x, kFloat64), y_shape, p), sizes), x.dtype());
-}
-
 static Tensor avg_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& kernel, const AvgPoolOptions& o) {
   check_input(op, x, spatial);
   PoolParams p = window_params(op, PoolOp::Avg, spatial, kernel, o.stride, o.padding, 1, o.ceil_mode);
@@ -109,8 +97,7 @@ static Tensor avg_pool(const char* op, const Tensor& x, int64_t spatial, const D
   check(o.divisor_override != 0, "[{}] divisor must be not zero", op);
   p.divisor = o.divisor_override.value_or(0);
   if (x.dim() == spatial + 1) return squeeze(avg_pool(op, unsqueeze(x, 0), spatial, kernel, o), 0);
-  const Shape shape = pooled_shape(op, x, p);
-  return is_floating(x.dtype()) ? average(op, x, shape, p) : integer_average(op, x, shape, p);
+  return average(op, x, pooled_shape(op, x, p), p);
 }
 
 static Tensor adaptive_avg_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& output_size) {
