@@ -192,7 +192,12 @@ TEST_CASE("conv: an expanded input and a sliced weight") {
   }
 }
 
-TEST_CASE("conv: an integer dtype is a ValueError") {
-  Array x(kInt64, {1, 1, 4, 4}), w(kInt64, {1, 1, 3, 3}), y(kInt64, {1, 1, 2, 2});
-  CHECK_THROWS_AS(cpu_table().conv(cpu_context(), y.view, x.view, w.view, {}, {}), ValueError);
+TEST_CASE("conv: integers are exact, beyond what a double holds") {
+  Array x(kInt64, {1, 1, 2, 2}), w(kInt64, {1, 1, 2, 2}), y(kInt64, {1, 1, 1, 1});
+  int64_t *xs = x.view.as<int64_t>(), *ws = w.view.as<int64_t>();
+  for (int i = 0; i < 4; ++i) xs[i] = (int64_t(1) << 53) + i, ws[i] = 1;
+  cpu_table().conv(cpu_context(), y.view, x.view, w.view, {}, {});
+  CHECK(y.view.as<int64_t>()[0] == (int64_t(1) << 55) + 6);
+  Array truth(kBool, {1, 1, 2, 2});
+  CHECK_THROWS_AS(cpu_table().conv(cpu_context(), truth.view, truth.view, truth.view, {}, {}), ValueError);
 }
