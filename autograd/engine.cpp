@@ -94,7 +94,8 @@ const void* key_of(const Edge& e) { return e.node() ? static_cast<const void*>(e
 /// One run over the graph. With `wanted` edges their gradients are collected, else every leaf accumulates.
 class Engine {
  public:
-  Engine(const BackwardOptions& options, std::span<const Edge> wanted) : options_(options), wanted_(wanted), found_(wanted.size()) {}
+  Engine(const BackwardOptions& options, std::span<const Edge> wanted)
+      : options_(options), wanted_(wanted), found_(wanted.size()) {}
 
   std::vector<Tensor> run(std::span<const Edge> roots, std::span<Tensor> gradients) {
     discover(roots);
@@ -164,7 +165,8 @@ class Engine {
 
   void push(size_t at) {
     const Task& t = tasks_[at];
-    ready_.emplace_back(t.node ? t.node->sequence : UINT64_MAX, at);  // a leaf is finished at once: its reduction may start
+    ready_.emplace_back(t.node ? t.node->sequence : UINT64_MAX,
+                        at);  // a leaf is finished at once: its reduction may start
     std::push_heap(ready_.begin(), ready_.end());
   }
 
@@ -194,7 +196,9 @@ class Engine {
   Grads apply(Task& task, const Grads& grads) {
     Node* node = task.node;
     if (node->freed) {
-      fail(ErrorKind::Value, "[backward] trying to backward through the graph a second time: the values saved by {} have been freed. Specify retain_graph=true when calling backward the first time",
+      fail(ErrorKind::Value,
+           "[backward] trying to backward through the graph a second time: the values saved by {} have been freed. "
+           "Specify retain_graph=true when calling backward the first time",
            node->name);
     }
     uint64_t bits = 0;
@@ -204,7 +208,8 @@ class Engine {
     }
     Grads inputs = node->apply(grads, Needs(bits));
     if (inputs.size() != int64_t(node->num_edges)) {
-      fail(ErrorKind::Internal, "[{}] returned an incorrect number of gradients (expected {}, got {})", node->name, int64_t(node->num_edges), inputs.size());
+      fail(ErrorKind::Internal, "[{}] returned an incorrect number of gradients (expected {}, got {})", node->name,
+           int64_t(node->num_edges), inputs.size());
     }
     if (modes.anomaly) check_for_nan(*node, inputs);
     current_ = node->name;
@@ -220,7 +225,8 @@ class Engine {
       backend(g).binary(context(g), flags, g, g, {BinaryOp::Ne});
       Tensor any = empty(Dims::filled(g.dim(), 1), {.dtype = kBool, .device = g.device()});
       backend(g).reduce(context(g), any, flags, {ReduceOp::Any, uint32_t((1u << g.dim()) - 1)});
-      check_runtime(!any.item<bool>(), "[anomaly] the gradient of {} returned nan values in its output {}", node.name, i);
+      check_runtime(!any.item<bool>(), "[anomaly] the gradient of {} returned nan values in its output {}", node.name,
+                    i);
     }
   }
 
@@ -229,11 +235,13 @@ class Engine {
     const OutputInfo* info = e.node() ? &e.node()->output(e.index()) : nullptr;
     const Shape& shape = info ? info->shape : e.leaf().shape();
     const DType dtype = info ? info->dtype : e.leaf().dtype();
-    if (g.dtype() != dtype) fail(ErrorKind::Internal, "[{}] returned a gradient of dtype {} for an input of {}", current_, g.dtype(), dtype);
+    if (g.dtype() != dtype)
+      fail(ErrorKind::Internal, "[{}] returned a gradient of dtype {} for an input of {}", current_, g.dtype(), dtype);
     if (!(g.shape() == shape)) g = sum_to(g, shape);
     Tensor& held = to.grads[e.index()];
     if (!held.defined()) held = std::move(g);
-    else if (!options_.create_graph && nobody_shares(held) && !may_overlap(held.shape(), held.strides())) add_in_place(held, g);
+    else if (!options_.create_graph && nobody_shares(held) && !may_overlap(held.shape(), held.strides()))
+      add_in_place(held, g);
     else held = add(held, g);
   }
 
@@ -266,9 +274,12 @@ class Engine {
 };
 
 /// Checks what was handed to backward() or grad(), and fills in the ones.
-void prepare(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> gradients, std::vector<Edge>& roots, std::vector<Tensor>& seeds) {
+void prepare(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> gradients,
+             std::vector<Edge>& roots, std::vector<Tensor>& seeds) {
   check(!outputs.empty(), "[{}] expected at least one output, got none", op);
-  check(gradients.empty() || gradients.size() == outputs.size(), "[{}] expected {} gradients, one for each output, got {}", op, int64_t(outputs.size()), int64_t(gradients.size()));
+  check(gradients.empty() || gradients.size() == outputs.size(),
+        "[{}] expected {} gradients, one for each output, got {}", op, int64_t(outputs.size()),
+        int64_t(gradients.size()));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& y = outputs[i];
     Edge e = edge_of(y);
@@ -280,7 +291,8 @@ void prepare(const char* op, std::span<const Tensor> outputs, std::span<const Te
       g = empty(y.shape(), {.dtype = y.dtype(), .device = y.device()});
       backend(y).fill(context(y), g, 1);
     }
-    check(g.shape() == y.shape() && g.dtype() == y.dtype() && g.device() == y.device(), "[{}] invalid gradient at index {} - got {} but expected {}", op, int64_t(i), g, y);
+    check(g.shape() == y.shape() && g.dtype() == y.dtype() && g.device() == y.device(),
+          "[{}] invalid gradient at index {} - got {} but expected {}", op, int64_t(i), g, y);
     roots.push_back(std::move(e));
     seeds.push_back(std::move(g));
   }
@@ -321,19 +333,22 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients
   Engine(o, {}).run(roots, seeds);
 }
 
-std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, const std::vector<Tensor>& gradients, const GradOptions& options) {
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const std::vector<Tensor>& gradients, const GradOptions& options) {
   std::vector<Edge> roots, wanted;
   std::vector<Tensor> seeds;
   prepare("grad", outputs, gradients, roots, seeds);
   check(!inputs.empty(), "[grad] expected at least one input, got none");
   for (size_t i = 0; i < inputs.size(); ++i) {
     wanted.push_back(edge_of(inputs[i]));
-    check(bool(wanted.back()), "[grad] expected inputs that require grad, input {} ({}) does not", int64_t(i), inputs[i]);
+    check(bool(wanted.back()), "[grad] expected inputs that require grad, input {} ({}) does not", int64_t(i),
+          inputs[i]);
   }
   auto found = Engine({options.retain_graph || options.create_graph, options.create_graph}, wanted).run(roots, seeds);
   for (size_t i = 0; i < found.size(); ++i) {
     check(found[i].defined() || options.allow_unused,
-          "[grad] input {} ({}) appears to not have been used in the graph. Set allow_unused if this is desired", int64_t(i), inputs[i]);
+          "[grad] input {} ({}) appears to not have been used in the graph. Set allow_unused if this is desired",
+          int64_t(i), inputs[i]);
   }
   return found;
 }

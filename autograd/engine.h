@@ -2,8 +2,8 @@
 #include <span>
 #include <vector>
 
-#include "../core/tensor.h"
 #include "../core/modes.h"
+#include "../core/tensor.h"
 #include "node.h"
 
 namespace tapir::inline v0 {
@@ -15,7 +15,8 @@ struct BackwardOptions {
 
 /// Gradients of the sum of outputs, weighted by `gradients` (ones where undefined, for one element only), added into every
 /// leaf below that wants one.
-void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients = {}, const BackwardOptions& options = {});
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients = {},
+              const BackwardOptions& options = {});
 
 struct GradOptions {
   bool retain_graph = false;

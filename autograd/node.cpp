@@ -64,7 +64,9 @@ Edge edge_of(const Tensor& x) {
   return Edge(x);
 }
 
-static void set_info(OutputInfo& info, const Tensor& y) { info.shape = y.shape(), info.dtype = y.dtype(), info.device = y.device(); }
+static void set_info(OutputInfo& info, const Tensor& y) {
+  info.shape = y.shape(), info.dtype = y.dtype(), info.device = y.device();
+}
 
 static void set_producer(Node* node, uint32_t index, const Tensor& y) {
   TapeMeta& meta = TapeMeta::of(y);
@@ -118,7 +120,8 @@ void tie_output(Node* node, const Tensor& y, bool in_place) {
   auto f = [view](Needs needs, const Tensor& g) {
     return Grads{needs[0] ? strided_zero(g, view) : Tensor(), needs[1] ? strided_gather(g, view) : Tensor()};
   };
-  Node* put = NodeBuilder::make<detail::OpNode<decltype(f)>>("view_write", {meta.base, y}, f, Save<>{}, std::span(&meta.base, 1));
+  Node* put = NodeBuilder::make<detail::OpNode<decltype(f)>>("view_write", {meta.base, y}, f, Save<>{},
+                                                             std::span(&meta.base, 1));
   set_info(put->info, meta.base);
   set_producer(put, 0, meta.base);
   put->release();
@@ -139,25 +142,38 @@ void tie_outputs(Node* node, std::span<const Tensor> outputs) {
 void check_inplace(const char* op, const Tensor& self, bool will_record) {
   const TensorImpl& p = self.impl();
   if (may_overlap(p.sizes, p.strides)) {
-    fail(ErrorKind::Value, "[{}] more than one element of the written-to tensor refers to a single memory location (shape {}, strides {}). Please clone() it first",
+    fail(ErrorKind::Value,
+         "[{}] more than one element of the written-to tensor refers to a single memory location (shape {}, strides "
+         "{}). Please clone() it first",
          op, p.sizes, p.strides);
   }
   if (!modes.grad) return;
   const TapeMeta* meta = TapeMeta::find(self);
   if (p.requires_grad && !(meta && meta->grad_fn)) {
-    fail(ErrorKind::Value, "[{}] a leaf tensor ({}) that requires grad is being used in an in-place operation; write to it under NoGrad, or clone() it", op, self);
+    fail(ErrorKind::Value,
+         "[{}] a leaf tensor ({}) that requires grad is being used in an in-place operation; write to it under NoGrad, "
+         "or clone() it",
+         op, self);
   }
   if (meta && meta->base.defined() && !meta->no_grad_view && meta->base.requires_grad() && meta->base.is_leaf()) {
-    fail(ErrorKind::Value, "[{}] a view of a leaf tensor ({}) that requires grad is being used in an in-place operation; write to it under NoGrad, or clone() it", op, meta->base);
+    fail(ErrorKind::Value,
+         "[{}] a view of a leaf tensor ({}) that requires grad is being used in an in-place operation; write to it "
+         "under NoGrad, or clone() it",
+         op, meta->base);
   }
   if (!will_record) return;
-  check(!p.inference, "[{}] expected a tensor that can be recorded, got one made under InferenceMode; clone() it first", op);
-  check(!(meta && meta->no_grad_view), "[{}] expected a tensor with its own history, got a view made under NoGrad; make the view where gradients are recorded", op);
+  check(!p.inference, "[{}] expected a tensor that can be recorded, got one made under InferenceMode; clone() it first",
+        op);
+  check(!(meta && meta->no_grad_view),
+        "[{}] expected a tensor with its own history, got a view made under NoGrad; make the view where gradients are "
+        "recorded",
+        op);
 }
 
 SavedTensor::SavedTensor(const Tensor& value, std::span<const Tensor> outputs) {
   if (!value.defined()) return;
-  check(!value.impl().inference, "[autograd] inference tensors cannot be saved for backward ({}); clone() it outside of InferenceMode", value);
+  check(!value.impl().inference,
+        "[autograd] inference tensors cannot be saved for backward ({}); clone() it outside of InferenceMode", value);
   version_ = value.version(), storage_ = value.impl().storage.get();
   value_ = value;
   for (uint32_t i = 0; i < outputs.size(); ++i) {
@@ -171,7 +187,8 @@ Tensor SavedTensor::unpack(Node* self) const {
   if (!value_.defined()) return {};
   if (value_.version() != version_ || value_.impl().storage.get() != storage_) [[unlikely]] {
     fail(ErrorKind::Value,
-         "[{}] one of the variables needed for gradient computation has been modified by an inplace operation: {} saved by {} is at version {}; expected version {}",
+         "[{}] one of the variables needed for gradient computation has been modified by an inplace operation: {} "
+         "saved by {} is at version {}; expected version {}",
          "backward", value_, self->name, int64_t(value_.version()), int64_t(version_));
   }
   if (!is_output_ || !modes.grad) return value_;

@@ -74,7 +74,7 @@ class Node;
 class Edge {
  public:
   Edge() = default;
-  Edge(Node* node, uint32_t index);       // shares the node
+  Edge(Node* node, uint32_t index);  // shares the node
   explicit Edge(const Tensor& leaf) : leaf_(leaf) {}
   Edge(Edge&& o) noexcept : node_(std::exchange(o.node_, nullptr)), index_(o.index_), leaf_(std::move(o.leaf_)) {}
   Edge& operator=(Edge&& o) noexcept {

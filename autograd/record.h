@@ -49,14 +49,13 @@ bool refresh_view(const Tensor& x);
 inline bool wants_grad(const Inputs& inputs) {
   if (!modes.grad) return false;
   for (int64_t i = 0; i < inputs.size(); ++i)
-    if (const TensorImpl* p = inputs[i].impl_or_null(); p && (p->requires_grad || (p->view && refresh_view(inputs[i])))) return true;
+    if (const TensorImpl* p = inputs[i].impl_or_null(); p && (p->requires_grad || (p->view && refresh_view(inputs[i]))))
+      return true;
   return false;
 }
 
 /// References to what a gradient needs: tensors, or operands that may be numbers.
-template <class... S> struct Save {
-  std::tuple<const S&...> values;
-};
+template <class... S> struct Save { std::tuple<const S&...> values; };
 template <class... S> Save<S...> save(const S&... values) { return {{values...}}; }
 
 namespace detail {
@@ -76,7 +75,8 @@ struct UnpackedOperand {
 template <> struct SavedSlot<Operand> {
   SavedTensor held;
   Scalar scalar;
-  SavedSlot(const Operand& o, std::span<const Tensor> outputs) : held(o.tensor_or_undefined(), outputs), scalar(o.scalar()) {}
+  SavedSlot(const Operand& o, std::span<const Tensor> outputs)
+      : held(o.tensor_or_undefined(), outputs), scalar(o.scalar()) {}
   UnpackedOperand unpack(Node* self) const { return {held.unpack(self), scalar}; }
   void reset() { held.reset(); }
 };
@@ -84,7 +84,8 @@ template <> struct SavedSlot<Operand> {
 template <class F, class... S> class OpNode final : public Node {
  public:
   OpNode(const F& f, const Save<S...>& saved, std::span<const Tensor> outputs)
-      : f_(f), saved_(std::apply([&](auto&... v) { return std::tuple<SavedSlot<S>...>{SavedSlot<S>(v, outputs)...}; }, saved.values)) {}
+      : f_(f), saved_(std::apply([&](auto&... v) { return std::tuple<SavedSlot<S>...>{SavedSlot<S>(v, outputs)...}; },
+                                 saved.values)) {}
   Grads apply(const Grads& g, Needs needs) override {
     return std::apply(
         [&](const SavedSlot<S>&... s) -> Grads {
@@ -100,8 +101,12 @@ template <class F, class... S> class OpNode final : public Node {
 
  private:
   template <class... A> Grads call(const Grads& g, Needs needs, const A&... a) {
-    if constexpr (std::is_invocable_v<F&, Needs, const Grads&, const A&...> && !std::is_invocable_v<F&, Needs, const Tensor&, const A&...>) return f_(needs, g, a...);
-    else if constexpr (std::is_invocable_v<F&, const Grads&, const A&...> && !std::is_invocable_v<F&, const Tensor&, const A&...>) return f_(g, a...);
+    if constexpr (std::is_invocable_v<F&, Needs, const Grads&, const A&...> &&
+                  !std::is_invocable_v<F&, Needs, const Tensor&, const A&...>)
+      return f_(needs, g, a...);
+    else if constexpr (std::is_invocable_v<F&, const Grads&, const A&...> &&
+                       !std::is_invocable_v<F&, const Tensor&, const A&...>)
+      return f_(g, a...);
     else if constexpr (std::is_invocable_v<F&, Needs, const Tensor&, const A&...>) return f_(needs, g[0], a...);
     else return f_(g[0], a...);
   }
@@ -148,7 +153,8 @@ void check_inplace(const char* op, const Tensor& self, bool will_record);
 /// Records y = op(inputs). See Note [Recording].
 template <class F, class... S>
 Tensor record(const char* name, Tensor y, const Inputs& inputs, const Save<S...>& saved, const F& f) {
-  static_assert(std::is_trivially_destructible_v<F>, "a gradient closure captures plain values only: tensors go through save(...)");
+  static_assert(std::is_trivially_destructible_v<F>,
+                "a gradient closure captures plain values only: tensors go through save(...)");
   const bool in_place = inputs.size() > 0 && inputs[0].is_same(y);
   if (in_place) bump_version(y);
   if (!wants_grad(inputs)) return y;
@@ -160,9 +166,10 @@ template <class F> Tensor record(const char* name, Tensor y, const Inputs& input
 }
 /// Several outputs at once; the closure takes `const Grads& g`. Outputs of integer dtype get no gradient.
 /// Saving an output: pass the same handle that stands in `outputs`.
-template <class F, class... S>
-void record_outputs(const char* name, std::span<const Tensor> outputs, const Inputs& inputs, const Save<S...>& saved, const F& f) {
-  static_assert(std::is_trivially_destructible_v<F>, "a gradient closure captures plain values only: tensors go through save(...)");
+template <class F, class... S> void record_outputs(const char* name, std::span<const Tensor> outputs,
+                                                   const Inputs& inputs, const Save<S...>& saved, const F& f) {
+  static_assert(std::is_trivially_destructible_v<F>,
+                "a gradient closure captures plain values only: tensors go through save(...)");
   if (!wants_grad(inputs)) return;
   tie_outputs(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, outputs), outputs);
 }

@@ -19,9 +19,12 @@ static bool has_producer(const Tensor& x) {
 Tensor& Tensor::requires_grad_(bool on) {
   TensorImpl& p = impl();
   if (on) {
-    check(is_floating(p.dtype), "[requires_grad_] only tensors of floating point dtype can require gradients, got {}", p.dtype);
+    check(is_floating(p.dtype), "[requires_grad_] only tensors of floating point dtype can require gradients, got {}",
+          p.dtype);
     check(!p.inference, "[requires_grad_] expected a tensor that can be recorded, got one made under InferenceMode");
-  } else check(!has_producer(*this), "[requires_grad_] you can only change requires_grad flags of leaf variables; use detach()");
+  } else
+    check(!has_producer(*this),
+          "[requires_grad_] you can only change requires_grad flags of leaf variables; use detach()");
   p.requires_grad = on || has_producer(*this);
   return *this;
 }
@@ -39,13 +42,16 @@ const Tensor& Tensor::grad() const {
 
 void Tensor::set_grad(const Tensor& g) const {
   if (g.defined()) {
-    check(g.shape() == shape() && g.dtype() == dtype() && g.device() == device(), "[set_grad] expected a gradient like the tensor, {}, got {}", *this, g);
+    check(g.shape() == shape() && g.dtype() == dtype() && g.device() == device(),
+          "[set_grad] expected a gradient like the tensor, {}, got {}", *this, g);
   } else if (!TapeMeta::find(*this)) return;
   TapeMeta& meta = TapeMeta::of(*this);
   (meta.retained ? *meta.retained : meta.grad) = g;
 }
 
-std::string_view Tensor::grad_fn() const { return has_producer(*this) ? TapeMeta::find(*this)->grad_fn.node()->name : ""; }
+std::string_view Tensor::grad_fn() const {
+  return has_producer(*this) ? TapeMeta::find(*this)->grad_fn.node()->name : "";
+}
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
   tapir::backward({this, 1}, {&gradient, 1}, {retain_graph, create_graph});
@@ -77,7 +83,8 @@ int64_t Tensor::add_hook(GradHook* adopted, bool post_accumulate) const {
   std::shared_ptr<GradHook> hook(adopted);
   const bool produced = has_producer(*this);
   check(requires_grad(), "[register_hook] cannot register a hook on a tensor that doesn't require gradient");
-  check(!post_accumulate || !produced, "[register_post_accumulate_grad_hook] expected a leaf, got the result of {}", grad_fn());
+  check(!post_accumulate || !produced, "[register_post_accumulate_grad_hook] expected a leaf, got the result of {}",
+        grad_fn());
   const int64_t id = ++last_id;
   if (post_accumulate) {
     TapeMeta& meta = TapeMeta::of(*this);

@@ -96,26 +96,78 @@ struct Context {
 
 // Operations by family. The comment gives the formula where the name does not.
 enum class UnaryOp : uint8_t {
-  Neg, Abs, Sign, Exp, Expm1, Log, Log1p, Log2, Log10, Sqrt, Rsqrt, Reciprocal, Square, Sin, Cos, Tan, Asin, Acos, Atan,
-  Sinh, Cosh, Tanh, Sigmoid, Erf, Floor, Ceil, Round, Trunc, Relu, Silu,
-  Gelu,      // a = 0: x Phi(x); a = 1: tanh approximation
-  LeakyRelu, // a: negative slope
-  Clamp,     // a: min, b: max; NaN stays
-  PowScalar, // x ^ a
-  LogicalNot, IsNan, IsInf, IsFinite,  // write bool
+  Neg,
+  Abs,
+  Sign,
+  Exp,
+  Expm1,
+  Log,
+  Log1p,
+  Log2,
+  Log10,
+  Sqrt,
+  Rsqrt,
+  Reciprocal,
+  Square,
+  Sin,
+  Cos,
+  Tan,
+  Asin,
+  Acos,
+  Atan,
+  Sinh,
+  Cosh,
+  Tanh,
+  Sigmoid,
+  Erf,
+  Floor,
+  Ceil,
+  Round,
+  Trunc,
+  Relu,
+  Silu,
+  Gelu,       // a = 0: x Phi(x); a = 1: tanh approximation
+  LeakyRelu,  // a: negative slope
+  Clamp,      // a: min, b: max; NaN stays
+  PowScalar,  // x ^ a
+  LogicalNot,
+  IsNan,
+  IsInf,
+  IsFinite,  // write bool
 };
 enum class BinaryOp : uint8_t {
-  Add, Sub,  // a + alpha b, a - alpha b
-  Mul, Div, TruncDiv, FloorDiv, Remainder, Fmod, Pow, Atan2,
-  Maximum, Minimum,  // NaN wins
-  Fmax, Fmin,        // NaN loses
-  Eq, Ne, Lt, Le, Gt, Ge, LogicalAnd, LogicalOr, LogicalXor,  // write bool
-  BitwiseAnd, BitwiseOr, BitwiseXor,
+  Add,
+  Sub,  // a + alpha b, a - alpha b
+  Mul,
+  Div,
+  TruncDiv,
+  FloorDiv,
+  Remainder,
+  Fmod,
+  Pow,
+  Atan2,
+  Maximum,
+  Minimum,  // NaN wins
+  Fmax,
+  Fmin,  // NaN loses
+  Eq,
+  Ne,
+  Lt,
+  Le,
+  Gt,
+  Ge,
+  LogicalAnd,
+  LogicalOr,
+  LogicalXor,  // write bool
+  BitwiseAnd,
+  BitwiseOr,
+  BitwiseXor,
   // Gradients that are one pass; the first operand is the incoming gradient, alpha/beta the options of the forward.
-  ReluGrad,       // g where y > 0
-  SigmoidGrad,    // g y (1 - y)
-  TanhGrad,       // g (1 - y^2)
-  GeluGrad, SiluGrad,  // of x
+  ReluGrad,     // g where y > 0
+  SigmoidGrad,  // g y (1 - y)
+  TanhGrad,     // g (1 - y^2)
+  GeluGrad,
+  SiluGrad,       // of x
   LeakyReluGrad,  // of x
   ClampGrad,      // g where alpha <= x <= beta
 };
@@ -136,27 +188,47 @@ enum class NormOp : uint8_t { Batch, Layer, Group, Rms };
 enum class OptimizerOp : uint8_t { Sgd, Adam, AdamW };
 enum class ForeachOp : uint8_t { NormP, Scale, ClampValue, Zero };
 
-struct UnaryParams { UnaryOp op; double a = 0, b = 0; };
-struct BinaryParams { BinaryOp op; Scalar alpha = 1, beta = 0; };
-struct TernaryParams { TernaryOp op; Scalar alpha = 1; };
+struct UnaryParams {
+  UnaryOp op;
+  double a = 0, b = 0;
+};
+struct BinaryParams {
+  BinaryOp op;
+  Scalar alpha = 1, beta = 0;
+};
+struct TernaryParams {
+  TernaryOp op;
+  Scalar alpha = 1;
+};
 struct ReduceParams {
   ReduceOp op;
-  uint32_t dims = 0;  // bit d: dimension d is reduced; `out` keeps it with extent 1
-  double p = 2;       // NormP
+  uint32_t dims = 0;      // bit d: dimension d is reduced; `out` keeps it with extent 1
+  double p = 2;           // NormP
   double correction = 0;  // Var, Std
 };
-struct ArgReduceParams { ArgReduceOp op; int64_t dim = 0; };  // out: int64, extent 1 along dim
-struct ScanParams { ScanOp op; int64_t dim = 0; };
-struct RangeParams { Scalar start, step; };  // out[i] = start + i step, computed in int64 or double
+struct ArgReduceParams {
+  ArgReduceOp op;
+  int64_t dim = 0;
+};  // out: int64, extent 1 along dim
+struct ScanParams {
+  ScanOp op;
+  int64_t dim = 0;
+};
+struct RangeParams {
+  Scalar start, step;
+};  // out[i] = start + i step, computed in int64 or double
 struct RandomParams {
   RandomOp op;
-  uint64_t seed = 0, offset = 0;   // element i: Philox(seed, offset + i / 4), lane i mod 4, in row-major order of `out`
-  double a = 0, b = 1;             // Uniform [a, b), Normal mean a std b, Bernoulli p = a
-  int64_t low = 0, high = 0;       // Integer [low, high)
+  uint64_t seed = 0, offset = 0;  // element i: Philox(seed, offset + i / 4), lane i mod 4, in row-major order of `out`
+  double a = 0, b = 1;            // Uniform [a, b), Normal mean a std b, Bernoulli p = a
+  int64_t low = 0, high = 0;      // Integer [low, high)
 };
 /// out = alpha op(a) op(b) + beta out, batched: (B, M, K) x (B, K, N) -> (B, M, N), any strides (a transposed operand is a
 /// view). bias, where defined, broadcasts to out and is added; relu is applied last.
-struct MatmulParams { double alpha = 1, beta = 0; bool relu = false; };
+struct MatmulParams {
+  double alpha = 1, beta = 0;
+  bool relu = false;
+};
 /// x (N, C, ...), w (O, C / groups, ...), y (N, O, ...); 1 to 3 spatial axes; the arrays' first `spatial` entries count.
 struct ConvParams {
   int64_t spatial = 2, groups = 1;
@@ -169,7 +241,10 @@ struct PoolParams {
   bool ceil_mode = false, count_include_pad = true;
   int64_t divisor = 0;  // 0: the window's size
 };
-struct SoftmaxParams { int64_t dim = 0; bool log = false; };
+struct SoftmaxParams {
+  int64_t dim = 0;
+  bool log = false;
+};
 /// Batch: statistics over all but dimension 1 (training) or the running ones (eval). Layer, Rms: over the last `axes` dimensions.
 struct NormParams {
   NormOp op;
@@ -177,14 +252,24 @@ struct NormParams {
   int64_t axes = 1, groups = 1;
   bool training = true;
 };
-struct GatherParams { int64_t dim = 0; };
-struct ScatterParams { int64_t dim = 0; ScatterOp op = ScatterOp::Assign; };
-struct IndexParams { bool accumulate = false; };
+struct GatherParams {
+  int64_t dim = 0;
+};
+struct ScatterParams {
+  int64_t dim = 0;
+  ScatterOp op = ScatterOp::Assign;
+};
+struct IndexParams {
+  bool accumulate = false;
+};
 struct NllParams {
   int64_t ignore_index = -100;
   double label_smoothing = 0;
 };
-struct DropoutParams { double p; uint64_t seed, offset; };
+struct DropoutParams {
+  double p;
+  uint64_t seed, offset;
+};
 struct OptimizerParams {
   OptimizerOp op;
   double weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // SGD: beta1 is momentum, beta2 dampening
@@ -193,16 +278,20 @@ struct OptimizerParams {
 };
 /// What changes from step to step: 0-dim views on the device. `step` is raised by the kernel unless found_inf is set.
 struct OptimizerScalars {
-  TensorView lr;          // float64
-  TensorView step;        // int64
-  TensorView inv_scale;   // (optional) float32: gradients are multiplied by it
-  TensorView found_inf;   // (optional) float32: not 0 skips the step
+  TensorView lr;         // float64
+  TensorView step;       // int64
+  TensorView inv_scale;  // (optional) float32: gradients are multiplied by it
+  TensorView found_inf;  // (optional) float32: not 0 skips the step
 };
 /// Per parameter one entry in each list; lists that an operation does not need are empty.
 struct OptimizerLists {
-  std::span<const TensorView> params, grads, first, second, third;  // Adam: exp_avg, exp_avg_sq, max_exp_avg_sq; SGD: momentum
+  std::span<const TensorView> params, grads, first, second,
+      third;  // Adam: exp_avg, exp_avg_sq, max_exp_avg_sq; SGD: momentum
 };
-struct ForeachParams { ForeachOp op; double p = 2; };
+struct ForeachParams {
+  ForeachOp op;
+  double p = 2;
+};
 
 using V = const TensorView&;
 
@@ -219,7 +308,7 @@ struct BackendTable {
   // Copies and pointwise.
   void (*copy)(Context&, V out, V x);  // converts the dtype: floats to integers truncate and saturate, NaN gives 0
   void (*fill)(Context&, V out, Scalar value);
-  void (*range)(Context&, V out, const RangeParams&);  // out is 1-d
+  void (*range)(Context&, V out, const RangeParams&);         // out is 1-d
   void (*random)(Context&, V out, V p, const RandomParams&);  // p: probabilities of BernoulliTensor, else absent
   void (*unary)(Context&, V out, V x, const UnaryParams&);
   void (*binary)(Context&, V out, V a, V b, const BinaryParams&);
@@ -245,7 +334,8 @@ struct BackendTable {
   void (*conv)(Context&, V y, V x, V w, V bias, const ConvParams&);
   void (*conv_backward_data)(Context&, V dx, V dy, V w, const ConvParams&);
   void (*conv_backward_weight)(Context&, V dw, V dbias, V dy, V x, const ConvParams&);  // dbias may be absent
-  void (*pool)(Context&, V y, V indices, V x, const PoolParams&);  // indices (Max only, int64, flat within the plane) may be absent
+  void (*pool)(Context&, V y, V indices, V x,
+               const PoolParams&);  // indices (Max only, int64, flat within the plane) may be absent
   void (*pool_backward)(Context&, V dx, V dy, V indices, const PoolParams&);
   void (*softmax)(Context&, V y, V x, const SoftmaxParams&);
   void (*softmax_backward)(Context&, V dx, V dy, V y, const SoftmaxParams&);
@@ -259,7 +349,8 @@ struct BackendTable {
 
   // Many tensors in one pass.
   void (*optimizer_step)(Context&, const OptimizerLists&, const OptimizerScalars&, const OptimizerParams&);
-  void (*foreach)(Context&, V out, std::span<const TensorView> xs, V factor, const ForeachParams&);  // out: 0-dim result of NormP
+  void (*foreach)(Context&, V out, std::span<const TensorView> xs, V factor,
+                  const ForeachParams&);  // out: 0-dim result of NormP
 };
 
 /// The table built in for that kind of device, or null; written by CMake (backends.cpp).
@@ -269,7 +360,8 @@ const BackendTable& load_backend(Device device);
 /// The table that this thread uses for that device.
 inline const BackendTable& backend(Device device) {
   const BackendTable* table = modes.tables[int(device.type)];
-  if (!table) [[unlikely]] return load_backend(device);
+  if (!table) [[unlikely]]
+    return load_backend(device);
   return *table;
 }
 inline const BackendTable& backend(const Tensor& x) { return backend(x.device()); }
@@ -282,7 +374,8 @@ inline Context& context(const Tensor& x) { return context(x.device()); }
 inline void check_values(const Context& ctx, std::string_view text);
 [[noreturn]] void fail_values(const ErrorWord& error, std::string_view text);
 inline void check_values(const Context& ctx, std::string_view text) {
-  if (ctx.error.set) [[unlikely]] fail_values(ctx.error, text);
+  if (ctx.error.set) [[unlikely]]
+    fail_values(ctx.error, text);
 }
 
 }  // namespace tapir::inline v0

@@ -10,8 +10,8 @@ enum class DType : uint8_t { Float32, Float64, Float16, BFloat16, Int64, Int32, 
 inline constexpr int kNumDTypes = 10;
 
 inline constexpr DType kFloat32 = DType::Float32, kFloat64 = DType::Float64, kFloat16 = DType::Float16,
-                       kBFloat16 = DType::BFloat16, kInt64 = DType::Int64, kInt32 = DType::Int32,
-                       kInt16 = DType::Int16, kInt8 = DType::Int8, kUInt8 = DType::UInt8, kBool = DType::Bool;
+                       kBFloat16 = DType::BFloat16, kInt64 = DType::Int64, kInt32 = DType::Int32, kInt16 = DType::Int16,
+                       kInt8 = DType::Int8, kUInt8 = DType::UInt8, kBool = DType::Bool;
 
 /// IEEE binary16. Conversion from float rounds to nearest even; overflow gives infinity.
 struct Half {
@@ -40,7 +40,7 @@ constexpr uint16_t Half::from_float(float value) {
   const uint32_t u = std::bit_cast<uint32_t>(value), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
   if (a > 0x7f800000u) return uint16_t(sign | 0x7e00u | (a >> 13 & 0x3ffu));
   if (a >= 0x47800000u) return uint16_t(sign | 0x7c00u);  // 65536 and above; 65520 to 65536 round up below
-  if (a < 0x38800000u) {                                  // below 2^-14: adding 0.5 aligns the bits to multiples of 2^-24
+  if (a < 0x38800000u) {  // below 2^-14: adding 0.5 aligns the bits to multiples of 2^-24
     const float shifted = std::bit_cast<float>(a) + 0.5f;
     return uint16_t(sign | (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f)));
   }
@@ -82,7 +82,10 @@ template <> struct DTypeOf<int16_t> { static constexpr DType value = kInt16; };
 template <> struct DTypeOf<int8_t> { static constexpr DType value = kInt8; };
 template <> struct DTypeOf<uint8_t> { static constexpr DType value = kUInt8; };
 template <> struct DTypeOf<bool> { static constexpr DType value = kBool; };
-template <class T> concept Element = requires { DTypeOf<T>::value; };
+template <class T>
+concept Element = requires {
+  DTypeOf<T>::value;
+};
 template <Element T> inline constexpr DType dtype_of = DTypeOf<T>::value;
 
 }  // namespace tapir::inline v0

@@ -24,7 +24,8 @@ inline constexpr EllipsisType Ellipsis{};
 class Index {
  public:
   enum class Kind : uint8_t { Integer, Slice, None, Ellipsis, Bool, Tensor };
-  template <std::integral I> Index(I i) : kind(std::same_as<I, bool> ? Kind::Bool : Kind::Integer), integer(int64_t(i)) {}
+  template <std::integral I> Index(I i)
+      : kind(std::same_as<I, bool> ? Kind::Bool : Kind::Integer), integer(int64_t(i)) {}
   Index(const tapir::Slice& s) : kind(Kind::Slice), slice(s) {}
   Index(NoneType) : kind(Kind::None) {}
   Index(EllipsisType) : kind(Kind::Ellipsis) {}
@@ -56,25 +57,84 @@ class Indexed {
 
 #define TAPIR_FORWARD(method) \
   template <class... A> decltype(auto) method(A&&... a) const { return value().method(std::forward<A>(a)...); }
-  TAPIR_FORWARD(dim) TAPIR_FORWARD(numel) TAPIR_FORWARD(size) TAPIR_FORWARD(stride) TAPIR_FORWARD(dtype)
-  TAPIR_FORWARD(device) TAPIR_FORWARD(is_contiguous) TAPIR_FORWARD(str) TAPIR_FORWARD(requires_grad)
-  TAPIR_FORWARD(detach) TAPIR_FORWARD(backward) TAPIR_FORWARD(to) TAPIR_FORWARD(cpu) TAPIR_FORWARD(cuda)
-  TAPIR_FORWARD(contiguous) TAPIR_FORWARD(clone) TAPIR_FORWARD(view) TAPIR_FORWARD(reshape) TAPIR_FORWARD(flatten)
-  TAPIR_FORWARD(permute) TAPIR_FORWARD(transpose) TAPIR_FORWARD(t) TAPIR_FORWARD(squeeze) TAPIR_FORWARD(unsqueeze)
-  TAPIR_FORWARD(expand) TAPIR_FORWARD(select) TAPIR_FORWARD(narrow) TAPIR_FORWARD(slice) TAPIR_FORWARD(split)
-  TAPIR_FORWARD(chunk) TAPIR_FORWARD(index_select) TAPIR_FORWARD(gather) TAPIR_FORWARD(masked_fill)
-  TAPIR_FORWARD(add) TAPIR_FORWARD(sub) TAPIR_FORWARD(mul) TAPIR_FORWARD(div) TAPIR_FORWARD(pow) TAPIR_FORWARD(neg)
-  TAPIR_FORWARD(abs) TAPIR_FORWARD(exp) TAPIR_FORWARD(log) TAPIR_FORWARD(sqrt) TAPIR_FORWARD(sigmoid)
-  TAPIR_FORWARD(tanh) TAPIR_FORWARD(relu) TAPIR_FORWARD(clamp) TAPIR_FORWARD(eq) TAPIR_FORWARD(ne) TAPIR_FORWARD(lt)
-  TAPIR_FORWARD(le) TAPIR_FORWARD(gt) TAPIR_FORWARD(ge) TAPIR_FORWARD(sum) TAPIR_FORWARD(mean) TAPIR_FORWARD(var)
-  TAPIR_FORWARD(std) TAPIR_FORWARD(max) TAPIR_FORWARD(min) TAPIR_FORWARD(argmax) TAPIR_FORWARD(argmin)
-  TAPIR_FORWARD(any) TAPIR_FORWARD(all) TAPIR_FORWARD(norm) TAPIR_FORWARD(softmax) TAPIR_FORWARD(log_softmax)
-  TAPIR_FORWARD(matmul) TAPIR_FORWARD(mm) TAPIR_FORWARD(bmm)
+  TAPIR_FORWARD(dim)
+  TAPIR_FORWARD(numel)
+  TAPIR_FORWARD(size)
+  TAPIR_FORWARD(stride)
+  TAPIR_FORWARD(dtype)
+  TAPIR_FORWARD(device)
+  TAPIR_FORWARD(is_contiguous)
+  TAPIR_FORWARD(str)
+  TAPIR_FORWARD(requires_grad)
+  TAPIR_FORWARD(detach)
+  TAPIR_FORWARD(backward)
+  TAPIR_FORWARD(to)
+  TAPIR_FORWARD(cpu)
+  TAPIR_FORWARD(cuda)
+  TAPIR_FORWARD(contiguous)
+  TAPIR_FORWARD(clone)
+  TAPIR_FORWARD(view)
+  TAPIR_FORWARD(reshape)
+  TAPIR_FORWARD(flatten)
+  TAPIR_FORWARD(permute)
+  TAPIR_FORWARD(transpose)
+  TAPIR_FORWARD(t)
+  TAPIR_FORWARD(squeeze)
+  TAPIR_FORWARD(unsqueeze)
+  TAPIR_FORWARD(expand)
+  TAPIR_FORWARD(select)
+  TAPIR_FORWARD(narrow)
+  TAPIR_FORWARD(slice)
+  TAPIR_FORWARD(split)
+  TAPIR_FORWARD(chunk)
+  TAPIR_FORWARD(index_select)
+  TAPIR_FORWARD(gather)
+  TAPIR_FORWARD(masked_fill)
+  TAPIR_FORWARD(add)
+  TAPIR_FORWARD(sub)
+  TAPIR_FORWARD(mul)
+  TAPIR_FORWARD(div)
+  TAPIR_FORWARD(pow)
+  TAPIR_FORWARD(neg)
+  TAPIR_FORWARD(abs)
+  TAPIR_FORWARD(exp)
+  TAPIR_FORWARD(log)
+  TAPIR_FORWARD(sqrt)
+  TAPIR_FORWARD(sigmoid)
+  TAPIR_FORWARD(tanh)
+  TAPIR_FORWARD(relu)
+  TAPIR_FORWARD(clamp)
+  TAPIR_FORWARD(eq)
+  TAPIR_FORWARD(ne)
+  TAPIR_FORWARD(lt)
+  TAPIR_FORWARD(le)
+  TAPIR_FORWARD(gt)
+  TAPIR_FORWARD(ge)
+  TAPIR_FORWARD(sum)
+  TAPIR_FORWARD(mean)
+  TAPIR_FORWARD(var)
+  TAPIR_FORWARD(std)
+  TAPIR_FORWARD(max)
+  TAPIR_FORWARD(min)
+  TAPIR_FORWARD(argmax)
+  TAPIR_FORWARD(argmin)
+  TAPIR_FORWARD(any)
+  TAPIR_FORWARD(all)
+  TAPIR_FORWARD(norm)
+  TAPIR_FORWARD(softmax)
+  TAPIR_FORWARD(log_softmax)
+  TAPIR_FORWARD(matmul)
+  TAPIR_FORWARD(mm)
+  TAPIR_FORWARD(bmm)
 #undef TAPIR_FORWARD
   /// A copy, since value() is gone after the call.
   Shape shape() const { return value().shape(); }
-  template <class T = double> T item(SourceLocation where = SourceLocation::current()) const { return value().template item<T>(where); }
-  template <Element T> std::vector<T> to_vector(SourceLocation where = SourceLocation::current()) const { return value().template to_vector<T>(where); }
+  template <class T = double> T item(SourceLocation where = SourceLocation::current()) const {
+    return value().template item<T>(where);
+  }
+  template <Element T> std::vector<T> to_vector(SourceLocation where = SourceLocation::current()) const {
+    return value().template to_vector<T>(where);
+  }
   void add_(const Operand& other) const { *this += other; }
   void mul_(const Operand& other) const { *this *= other; }
   void fill_(Scalar value) const { *this = Operand(value); }

@@ -12,7 +12,7 @@ class Scalar {
   enum class Kind : uint8_t { Int, Float, Bool };
   constexpr Scalar() : int_(0) {}
   template <class T>
-    requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
   constexpr Scalar(T v) {
     if constexpr (std::is_same_v<T, bool>) int_ = v, kind_ = Kind::Bool;
     else if constexpr (std::is_floating_point_v<T>) float_ = double(v), kind_ = Kind::Float;

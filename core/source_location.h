@@ -9,7 +9,9 @@ using SourceLocation = std::source_location;
 /// What clang 14 lacks of std::source_location.
 class SourceLocation {
  public:
-  static constexpr SourceLocation current(const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(), unsigned line = __builtin_LINE()) {
+  static constexpr SourceLocation current(const char* file = __builtin_FILE(),
+                                          const char* function = __builtin_FUNCTION(),
+                                          unsigned line = __builtin_LINE()) {
     SourceLocation here;
     here.file_ = file, here.function_ = function, here.line_ = line;
     return here;

@@ -20,15 +20,18 @@ StoragePtr adopt_storage(void* data, int64_t bytes, Device device, void (*releas
 StoragePtr allocate_storage(int64_t bytes, Device device) {
   if (bytes == 0) return adopt_storage(nullptr, 0, device, nullptr, nullptr);
   void* data = backend(device).allocate(bytes, device);
-  if (!data) [[unlikely]] fail_out_of_memory(bytes, device);
-  return adopt_storage(data, bytes, device, [](Storage& s) { backend(s.device).release(s.data, s.bytes, s.device); }, nullptr);
+  if (!data) [[unlikely]]
+    fail_out_of_memory(bytes, device);
+  return adopt_storage(
+      data, bytes, device, [](Storage& s) { backend(s.device).release(s.data, s.bytes, s.device); }, nullptr);
 }
 
 StoragePtr slice_storage(const StoragePtr& whole, int64_t offset_bytes, int64_t bytes) {
   check(offset_bytes >= 0 && bytes >= 0 && offset_bytes + bytes <= whole->bytes,
         "[slice_storage] expected a part of {} bytes, got {} bytes at {}", whole->bytes, bytes, offset_bytes);
-  return adopt_storage(static_cast<char*>(whole->data) + offset_bytes, bytes, whole->device,
-                       [](Storage& s) { delete static_cast<StoragePtr*>(s.context); }, new StoragePtr(whole));
+  return adopt_storage(
+      static_cast<char*>(whole->data) + offset_bytes, bytes, whole->device,
+      [](Storage& s) { delete static_cast<StoragePtr*>(s.context); }, new StoragePtr(whole));
 }
 
 }  // namespace tapir::inline v0

@@ -41,7 +41,8 @@ int64_t checked_bytes(const char* op, const Shape& shape, DType dtype) {
   int64_t bytes = size_of(dtype);
   bool empty = false;
   for (int64_t d = 0; d < shape.size(); ++d) {
-    check(shape[d] >= 0, "[{}] expected sizes of at least 0, got {} at dimension {} of shape {}", op, shape[d], d, shape);
+    check(shape[d] >= 0, "[{}] expected sizes of at least 0, got {} at dimension {} of shape {}", op, shape[d], d,
+          shape);
     empty |= shape[d] == 0;
     const bool overflow = __builtin_mul_overflow(bytes, std::max<int64_t>(shape[d], 1), &bytes);
     check(!overflow, "[{}] storage size calculation overflowed: shape {} of {}", op, shape, dtype);
@@ -49,7 +50,8 @@ int64_t checked_bytes(const char* op, const Shape& shape, DType dtype) {
   return empty ? 0 : bytes;
 }
 
-Tensor make(const Shape& shape, const Strides& strides, DType dtype, Device device, StoragePtr storage, bool requires_grad) {
+Tensor make(const Shape& shape, const Strides& strides, DType dtype, Device device, StoragePtr storage,
+            bool requires_grad) {
   Tensor t(new TensorImpl);
   TensorImpl& p = t.impl();
   p.dtype = dtype, p.device = device, p.storage = std::move(storage), p.inference = modes.inference;
@@ -81,7 +83,8 @@ Tensor empty(const Shape& shape, const TensorOptions& o) {
 Tensor empty_strided(const Shape& shape, const Strides& strides, const TensorOptions& o) {
   const DType dtype = o.dtype.value_or(kFloat32);
   checked_bytes("empty_strided", shape, dtype);
-  check(shape.size() == strides.size(), "[empty_strided] expected as many strides as sizes, got {} and {}", shape, strides);
+  check(shape.size() == strides.size(), "[empty_strided] expected as many strides as sizes, got {} and {}", shape,
+        strides);
   for (int64_t s : strides) check(s >= 0, "[empty_strided] expected strides of at least 0, got {}", strides);
   int64_t bytes;
   const bool overflow = __builtin_mul_overflow(extent_of(shape, strides).second, size_of(dtype), &bytes);
@@ -93,7 +96,8 @@ Tensor empty_like(const Tensor& x, const LikeOptions& o) {
   const Shape& shape = x.shape();
   const TensorOptions options{o.dtype.value_or(x.dtype()), o.device.value_or(x.device()), o.requires_grad};
   if (o.memory_format == kChannelsLast) return empty_strided(shape, channels_last_strides(shape), options);
-  if (o.memory_format == kContiguous || x.is_contiguous() || may_overlap(shape, x.strides())) return empty(shape, options);
+  if (o.memory_format == kContiguous || x.is_contiguous() || may_overlap(shape, x.strides()))
+    return empty(shape, options);
   return empty_strided(shape, strides_like(shape, x.strides()), options);
 }
 
@@ -110,7 +114,8 @@ Tensor from_blob(void* data, const Shape& shape, const TensorOptions& o) {
 Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& o) {
   return from_blob(data, shape, strides, o, nullptr, nullptr);
 }
-Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& o, void (*release)(Storage&), void* context) {
+Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& o,
+                 void (*release)(Storage&), void* context) {
   const DType dtype = o.dtype.value_or(kFloat32);
   const int64_t bytes = checked_bytes("from_blob", shape, dtype);
   check(data != nullptr || bytes == 0, "[from_blob] expected an address, got null for shape {}", shape);
@@ -118,7 +123,8 @@ Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const T
   for (int64_t s : strides) check(s >= 0, "[from_blob] expected strides of at least 0, got {}", strides);
   check(uintptr_t(data) % uintptr_t(size_of(dtype)) == 0, "[from_blob] expected an address aligned for {}", dtype);
   const int64_t extent = extent_of(shape, strides).second * size_of(dtype);
-  return make(shape, strides, dtype, o.device, adopt_storage(data, extent, o.device, release, context), o.requires_grad);
+  return make(shape, strides, dtype, o.device, adopt_storage(data, extent, o.device, release, context),
+              o.requires_grad);
 }
 
 Strides channels_last_strides(const Shape& shape) {
@@ -148,8 +154,10 @@ std::pair<int64_t, int64_t> extent_of(const Shape& shape, const Strides& strides
   for (int64_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 0) return {0, 0};
     int64_t reach;
-    if (__builtin_mul_overflow(shape[d] - 1, strides[d], &reach) || __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high))
-      fail(ErrorKind::Value, "[strides] expected strides that stay within 63 bits, got shape {} and strides {}", shape, strides);
+    if (__builtin_mul_overflow(shape[d] - 1, strides[d], &reach) ||
+        __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high))
+      fail(ErrorKind::Value, "[strides] expected strides that stay within 63 bits, got shape {} and strides {}", shape,
+           strides);
   }
   return {low, high + 1};
 }
@@ -199,7 +207,8 @@ NestedList::NestedList(std::initializer_list<NestedList> items) {
   for (const NestedList& item : items) {
     if (at == 0) shape.insert(shape.end(), item.shape.begin(), item.shape.end());
     const bool same = std::equal(item.shape.begin(), item.shape.end(), shape.begin() + 1, shape.end());
-    check(same, "[tensor] expected a sequence of shape {} at position {}, got {}", Dims(std::span<const int64_t>(shape).subspan(1)), at, Dims(item.shape));
+    check(same, "[tensor] expected a sequence of shape {} at position {}, got {}",
+          Dims(std::span<const int64_t>(shape).subspan(1)), at, Dims(item.shape));
     floats.insert(floats.end(), item.floats.begin(), item.floats.end());
     integers.insert(integers.end(), item.integers.begin(), item.integers.end());
     const auto rank = [](Scalar::Kind k) { return k == Scalar::Kind::Float ? 2 : k == Scalar::Kind::Int ? 1 : 0; };
@@ -264,10 +273,15 @@ int64_t Tensor::item_int(int64_t low, uint64_t high, SourceLocation where) const
   const Scalar v = item_scalar(where);
   if (v.is_float()) {
     const double d = v.to_double();
-    check(d >= double(low) && d < double(high) + 1, "[item] expected a value between {} and {}, got {}", low, high > INT64_MAX ? INT64_MAX : int64_t(high), d);
+    check(d >= double(low) &&
+                  d<double(high) + 1, "[item] expected a value between {} and {}, got {}", low, high> INT64_MAX
+              ? INT64_MAX
+              : int64_t(high),
+          d);
   } else {
     const int64_t i = v.to_int();
-    check(i >= low && (i < 0 || uint64_t(i) <= high), "[item] expected a value between {} and {}, got {}", low, high > INT64_MAX ? INT64_MAX : int64_t(high), i);
+    check(i >= low && (i < 0 || uint64_t(i) <= high), "[item] expected a value between {} and {}, got {}", low,
+          high > INT64_MAX ? INT64_MAX : int64_t(high), i);
   }
   return v.to_int();
 }

@@ -80,7 +80,8 @@ class Tensor {
   }
   ~Tensor() { reset(); }
   void reset() {
-    if (TensorImpl* p = std::exchange(impl_, nullptr); p && p->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete p;
+    if (TensorImpl* p = std::exchange(impl_, nullptr); p && p->refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      delete p;
   }
 
   // What it is. Every one but defined() throws ValueError on an undefined tensor.
@@ -107,8 +108,8 @@ class Tensor {
   // Reading values. They wait for the device; while compile() records, they are an error that names the caller's line.
   /// The only element, converted; ValueError when there are more, or when T cannot hold it.
   template <class T = double>
-    requires std::is_arithmetic_v<T>
-  T item(SourceLocation where = SourceLocation::current()) const {
+  requires std::is_arithmetic_v<T> T item(SourceLocation where = SourceLocation::current())
+  const {
     if constexpr (std::is_same_v<T, bool>) return item_scalar(where).to_bool();
     else if constexpr (std::is_floating_point_v<T>) return T(item_scalar(where).to_double());
     else return T(item_int(int64_t(std::numeric_limits<T>::min()), uint64_t(std::numeric_limits<T>::max()), where));
@@ -257,7 +258,8 @@ class Tensor {
   // For operations and devices.
   explicit Tensor(TensorImpl* adopted) : impl_(adopted) {}
   TensorImpl& impl() const {
-    if (!impl_) [[unlikely]] fail_undefined();
+    if (!impl_) [[unlikely]]
+      fail_undefined();
     return *impl_;
   }
   TensorImpl* impl_or_null() const { return impl_; }
@@ -279,8 +281,7 @@ class Operand {
   Operand(const Tensor& t) : tensor_(&t) {}
   Operand(const Indexed& x);
   template <class T>
-    requires std::is_arithmetic_v<T>
-  Operand(T number) : scalar_(number) {}
+  requires std::is_arithmetic_v<T> Operand(T number) : scalar_(number) {}
   Operand(Scalar number) : scalar_(number) {}
   bool is_tensor() const { return tensor_ != nullptr; }
   const Tensor& tensor() const { return *tensor_; }
@@ -310,19 +311,21 @@ Tensor alias(const Tensor& x, const Shape& shape, const Strides& strides, int64_
 /// Elements that lie in memory of the caller's, which must outlive every tensor that sees it.
 Tensor from_blob(void* data, const Shape& shape, const TensorOptions& options = {});
 Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& options = {});
-Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& options, void (*release)(Storage&), void* context);
+Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& options,
+                 void (*release)(Storage&), void* context);
 /// The same, and `deleter(data)` is called when no tensor sees it any more.
 template <class F>
-  requires std::invocable<F&, void*>
-Tensor from_blob(void* data, const Shape& shape, F deleter, const TensorOptions& options = {}) {
+requires std::invocable<F&, void*> Tensor from_blob(void* data, const Shape& shape, F deleter,
+                                                    const TensorOptions& options = {}) {
   auto* held = new F(std::move(deleter));
-  return from_blob(data, shape, contiguous_strides(shape), options,
-                   [](Storage& s) {
-                     auto* f = static_cast<F*>(s.context);
-                     (*f)(s.data);
-                     delete f;
-                   },
-                   held);
+  return from_blob(
+      data, shape, contiguous_strides(shape), options,
+      [](Storage& s) {
+        auto* f = static_cast<F*>(s.context);
+        (*f)(s.data);
+        delete f;
+      },
+      held);
 }
 /// PyTorch's strides for that format.
 Strides channels_last_strides(const Shape& shape);
@@ -342,8 +345,7 @@ struct NestedList {
   std::vector<int64_t> integers;
   Scalar::Kind kind = Scalar::Kind::Bool;
   template <class T>
-    requires std::is_arithmetic_v<T>
-  NestedList(T v) : kind(Scalar(v).kind()) {
+  requires std::is_arithmetic_v<T> NestedList(T v) : kind(Scalar(v).kind()) {
     floats.push_back(double(v));
     integers.push_back(Scalar(v).to_int());
   }
@@ -360,7 +362,8 @@ template <Element T> Tensor tensor(const std::vector<T>& values, const TensorOpt
   } else return tensor_from_host(values.data(), dtype_of<T>, int64_t(values.size()), options);
 }
 template <Element T> Tensor tensor(std::span<const T> values, const Shape& shape, const TensorOptions& options = {}) {
-  check(int64_t(values.size()) == numel_of(shape), "[tensor] expected {} values for shape {}, got {}", numel_of(shape), shape, int64_t(values.size()));
+  check(int64_t(values.size()) == numel_of(shape), "[tensor] expected {} values for shape {}, got {}", numel_of(shape),
+        shape, int64_t(values.size()));
   return tensor_from_host(values.data(), dtype_of<T>, shape, options);
 }
 

@@ -79,10 +79,13 @@ DType conv_type(V x) {
   return x.dtype == kBFloat16 && dnn::has_bfloat16() ? kBFloat16 : compute_type(x.dtype);
 }
 
-void check_type(const char* op, V x) { check(x.dtype != kBool, "[{}] expected a dtype of numbers, got {}", op, x.dtype); }
+void check_type(const char* op, V x) {
+  check(x.dtype != kBool, "[{}] expected a dtype of numbers, got {}", op, x.dtype);
+}
 
 /// Forward and data pass in int64, which wraps: exact, and not in a hurry.
-void integer_conv(dnn::ConvPass pass, const dnn::ConvShape& s, Field<int64_t> x, Field<int64_t> w, Field<int64_t> y, const int64_t* bias) {
+void integer_conv(dnn::ConvPass pass, const dnn::ConvShape& s, Field<int64_t> x, Field<int64_t> w, Field<int64_t> y,
+                  const int64_t* bias) {
   const bool forward = pass == dnn::ConvPass::Forward;
   check_internal(pass != dnn::ConvPass::BackwardWeight, "[conv] integers have no gradients");
   const int64_t per_group = s.c / s.groups, out_group = s.o / s.groups;
@@ -103,7 +106,8 @@ void integer_conv(dnn::ConvPass pass, const dnn::ConvShape& s, Field<int64_t> x,
           for (int64_t c = 0; c < summed; ++c) {
             const int64_t o = forward ? channel : group * out_group + c, in_group = forward ? c : channel % per_group;
             const int64_t other = forward ? group * per_group + c : o;
-            const int64_t a = from.data[n * from.n + other * from.channel + at[0] * from.at[0] + at[1] * from.at[1] + at[2] * from.at[2]];
+            const int64_t a = from.data[n * from.n + other * from.channel + at[0] * from.at[0] + at[1] * from.at[1] +
+                                        at[2] * from.at[2]];
             const int64_t b = w.data[o * w.n + in_group * w.channel + q[0] * w.at[0] + q[1] * w.at[1] + q[2] * w.at[2]];
             sum += uint64_t(a) * uint64_t(b);
           }
@@ -149,7 +153,10 @@ template <class T> void run_gemm(Context& ctx, dnn::ConvPass pass, const dnn::Co
 bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operand& x, const Operand& w,
          const Operand& y, V bias) {
   const DType dtype = x.view().dtype;
-  if (dtype == kInt64) return integer_conv(pass, s, field<int64_t>(x.view()), field<int64_t>(w.view()), field<int64_t>(y.view()), bias.as<int64_t>()), true;
+  if (dtype == kInt64)
+    return integer_conv(pass, s, field<int64_t>(x.view()), field<int64_t>(w.view()), field<int64_t>(y.view()),
+                        bias.as<int64_t>()),
+           true;
   const bool last = x.image().channels_last && y.image().channels_last;
   if (pass == dnn::ConvPass::BackwardWeight && dtype == kFloat32 && last &&
       direct_backward_weight(ctx, s, w.view(), bias.as<float>(), y.view().as<float>(), x.view().as<float>()))

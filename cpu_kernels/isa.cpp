@@ -9,8 +9,7 @@ namespace tapir::inline v0 {
 /// RuntimeError where the CPU lacks what the kernels were compiled for.
 void check_cpu() {
   std::string built_for, found, lacking;
-#define X(extension) \
-  built_for += " " extension, (__builtin_cpu_supports(extension) ? found : lacking) += " " extension;
+#define X(extension) built_for += " " extension, (__builtin_cpu_supports(extension) ? found : lacking) += " " extension;
   TAPIR_ARCH_ISA
 #undef X
   if (!lacking.empty())

@@ -242,7 +242,8 @@ template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolPar
   } else {
     const AvgPool<T> avg{w, fx, fy};
     if constexpr (!std::is_integral_v<T>)
-      if (channels_inside(fx, fy)) return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { avg.row_of_channels(n, i, j); });
+      if (channels_inside(fx, fy))
+        return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { avg.row_of_channels(n, i, j); });
     for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { avg.row_of_outputs(n, c, i, j); });
   }
 }

@@ -22,8 +22,7 @@ template <class T> LoopKernel any_type(UnaryOp op) {
           else return x < T(0) ? wrap_sub(T(0), x) : x;
         };
       });
-    case UnaryOp::Sign:
-      return map<T>([](const P&) { return [](T x) { return T(int(x > T(0)) - int(x < T(0))); }; });
+    case UnaryOp::Sign: return map<T>([](const P&) { return [](T x) { return T(int(x > T(0)) - int(x < T(0))); }; });
     case UnaryOp::Square: return map<T>([](const P&) { return [](T x) { return wrap_mul(x, x); }; });
     case UnaryOp::Relu: return map<T>([](const P&) { return [](T x) { return x < T(0) ? T(0) : x; }; });
     case UnaryOp::Clamp:

@@ -7,9 +7,7 @@ namespace tapir::inline v0::nn {
 struct ModuleList : Module {
   std::vector<AnyModule> items;
   ModuleList() = default;
-  template <ModuleField... M> explicit ModuleList(M... modules) {
-    (push_back(std::move(modules)), ...);
-  }
+  template <ModuleField... M> explicit ModuleList(M... modules) { (push_back(std::move(modules)), ...); }
   template <ModuleField M> M& push_back(M module) {
     auto* held = new M(std::move(module));
     items.emplace_back(held);

@@ -10,9 +10,13 @@ namespace tapir::inline v0::nn {
 static Dims pair(const Dims& d) { return d.size() == 1 ? Dims{d[0], d[0]} : d; }
 
 Conv2d::Conv2d(int64_t in, int64_t out, const Dims& kernel, const Conv2dOptions& o)
-    : in_channels(in), out_channels(out), kernel_size(pair(kernel)), options{pair(o.stride), o.padding, pair(o.dilation), o.groups} {
-  check(kernel_size.size() == 2 && kernel_size[0] > 0 && kernel_size[1] > 0, "[Conv2d] expected a kernel_size of one or two numbers above 0, got {}", kernel);
-  check(o.groups > 0 && in > 0 && out > 0 && in % o.groups == 0 && out % o.groups == 0, "[Conv2d] expected in_channels and out_channels above 0 and divisible by groups, got {}, {} and {}", in, out, o.groups);
+    : in_channels(in), out_channels(out),
+      kernel_size(pair(kernel)), options{pair(o.stride), o.padding, pair(o.dilation), o.groups} {
+  check(kernel_size.size() == 2 && kernel_size[0] > 0 && kernel_size[1] > 0,
+        "[Conv2d] expected a kernel_size of one or two numbers above 0, got {}", kernel);
+  check(o.groups > 0 && in > 0 && out > 0 && in % o.groups == 0 && out % o.groups == 0,
+        "[Conv2d] expected in_channels and out_channels above 0 and divisible by groups, got {}, {} and {}", in, out,
+        o.groups);
   const double bound = 1 / std::sqrt(double(in / o.groups * kernel_size[0] * kernel_size[1]));
   weight = Parameter(empty({out, in / o.groups, kernel_size[0], kernel_size[1]}));
   init::uniform_(weight, -bound, bound);

@@ -8,10 +8,9 @@
 // It compares sizes, not types. Rule for users: list every field; it is then also printed. A bool or an int in padding may be
 // left out; a std::string may not, since it cannot be told from a forgotten tensor. offsetof in classes with a base is
 // "conditionally supported": g++ and clang do, virtual bases excepted.
-#include <algorithm>
 #include <array>
-#include <cstddef>
 #include <concepts>
+#include <cstddef>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -37,8 +36,10 @@ struct Buffer : Tensor {
 namespace nn {
 
 class Module;
-template <class T> concept TensorField = std::derived_from<T, Tensor>;
-template <class T> concept ModuleField = std::derived_from<T, Module>;
+template <class T>
+concept TensorField = std::derived_from<T, Tensor>;
+template <class T>
+concept ModuleField = std::derived_from<T, Module>;
 
 /// One entry of a module's field list, containers opened ("blocks.0").
 struct Field {
@@ -52,21 +53,33 @@ struct Field {
 
 namespace detail {
 
-template <class T> concept RangeField = requires(T& t) { t.begin(); t.end(); typename T::value_type; } && !std::is_same_v<T, std::string> && !std::is_same_v<T, Dims>;
+template <class T>
+concept RangeField = requires(T& t) {
+  t.begin();
+  t.end();
+  typename T::value_type;
+}
+&&!std::is_same_v<T, std::string> && !std::is_same_v<T, Dims>;
 /// optional, unique_ptr, Owned
-template <class T> concept HandleField = requires(T& t) { *t; static_cast<bool>(t); } && !std::is_pointer_v<T> && !TensorField<T> && !ModuleField<T>;
+template <class T>
+concept HandleField = requires(T& t) {
+  *t;
+  static_cast<bool>(t);
+}
+&&!std::is_pointer_v<T> && !TensorField<T> && !ModuleField<T>;
 
 struct Span {
   size_t begin, end;
 };
 /// Bytes of gaps that could hold a Tensor, from the end of the base to the end of the struct.
 template <size_t N> constexpr size_t unlisted_bytes(size_t base, size_t end, std::array<Span, N> fields) {
-  std::sort(fields.begin(), fields.end(), [](Span a, Span b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < N; ++i)  // by begin; <algorithm> is too heavy for a public header
+    for (size_t k = i; k > 0 && fields[k].begin < fields[k - 1].begin; --k) std::swap(fields[k], fields[k - 1]);
   size_t at = base, missing = 0;
   const auto advance = [&](Span f) {
     const size_t slot = (at + alignof(Tensor) - 1) / alignof(Tensor) * alignof(Tensor);
     if (slot + sizeof(Tensor) <= f.begin) missing += f.begin - slot;
-    at = std::max(at, f.end);
+    if (f.end > at) at = f.end;
   };
   for (Span f : fields) advance(f);
   advance({end, end});
@@ -85,14 +98,16 @@ template <class T> constexpr size_t end_of_fields() {
     struct Next : T {
       char c;
     };
-    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Winvalid-offsetof\"") return __builtin_offsetof(Next, c);
+    _Pragma("GCC diagnostic push")
+        _Pragma("GCC diagnostic ignored \"-Winvalid-offsetof\"") return __builtin_offsetof(Next, c);
     _Pragma("GCC diagnostic pop")
   }
 }
 /// References and raw pointers to modules or tensors would be shared by clone() and dangle after a move.
 template <class T>
-constexpr bool shares = std::is_reference_v<T> || (std::is_pointer_v<T> && (ModuleField<std::remove_cvref_t<std::remove_pointer_t<T>>> ||
-                                                                             TensorField<std::remove_cvref_t<std::remove_pointer_t<T>>>));
+constexpr bool shares = std::is_reference_v<T> ||
+                        (std::is_pointer_v<T> && (ModuleField<std::remove_cvref_t<std::remove_pointer_t<T>>> ||
+                                                  TensorField<std::remove_cvref_t<std::remove_pointer_t<T>>>));
 
 std::string plain_text(const char* name, Scalar value);
 std::string plain_text(const char* name, const std::string& value);
@@ -102,18 +117,24 @@ std::string plain_text(const char* name, const Dims& value);
 template <class T> void list_field(std::vector<Field>& out, const std::string& name, T& f) {
   using Kind = Field::Kind;
   if constexpr (TensorField<T>) {
-    const Kind kind = std::is_same_v<T, Parameter> ? Kind::Parameter : std::is_same_v<T, Buffer> ? Kind::Buffer : Kind::Tensor;
+    const Kind kind = std::is_same_v<T, Parameter> ? Kind::Parameter
+                      : std::is_same_v<T, Buffer>  ? Kind::Buffer
+                                                   : Kind::Tensor;
     out.push_back({name, kind, &f, nullptr, ""});
   } else if constexpr (ModuleField<T>) {
-    if constexpr (!std::is_abstract_v<T>) static_assert(std::is_same_v<decltype(f.tapir_self()), T*>, "the type of this field is a module without TAPIR_FIELDS of its own");
+    if constexpr (!std::is_abstract_v<T>)
+      static_assert(std::is_same_v<decltype(f.tapir_self()), T*>,
+                    "the type of this field is a module without TAPIR_FIELDS of its own");
     out.push_back({name, Kind::Module, nullptr, &f, ""});
   } else if constexpr (RangeField<T>) {
     size_t i = 0;
     for (auto& e : f) list_field(out, name + "." + std::to_string(i++), e);
   } else if constexpr (HandleField<T>) {
     if (f) list_field(out, name, *f);
-  } else if constexpr (std::is_arithmetic_v<T>) out.push_back({name, Kind::Plain, nullptr, nullptr, plain_text(name.c_str(), Scalar(f))});
-  else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, Dims>) out.push_back({name, Kind::Plain, nullptr, nullptr, plain_text(name.c_str(), f)});
+  } else if constexpr (std::is_arithmetic_v<T>)
+    out.push_back({name, Kind::Plain, nullptr, nullptr, plain_text(name.c_str(), Scalar(f))});
+  else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, Dims>)
+    out.push_back({name, Kind::Plain, nullptr, nullptr, plain_text(name.c_str(), f)});
 }
 
 }  // namespace detail
@@ -133,5 +154,6 @@ template <class T> void list_field(std::vector<Field>& out, const std::string& n
 #define TAPIR_FIELD_VISIT(x) visit(#x, s.x...);
 #define TAPIR_FIELD_SPAN(x) {__builtin_offsetof(Self, x), __builtin_offsetof(Self, x) + sizeof(Self::x)},
 #define TAPIR_FIELD_ONE(x) +1
-#define TAPIR_FIELD_OWNED(x) \
-  static_assert(!::tapir::nn::detail::shares<decltype(Self::x)>, "field " #x " is a reference or a raw pointer: hold the module or tensor itself");
+#define TAPIR_FIELD_OWNED(x)                                     \
+  static_assert(!::tapir::nn::detail::shares<decltype(Self::x)>, \
+                "field " #x " is a reference or a raw pointer: hold the module or tensor itself");

@@ -7,7 +7,9 @@
 namespace tapir::inline v0::nn::init {
 
 std::pair<int64_t, int64_t> fan_in_and_out(const Tensor& w) {
-  check(w.dim() >= 2, "[init] fan in and fan out can not be computed for tensor with fewer than 2 dimensions, got shape {}", w.shape());
+  check(w.dim() >= 2,
+        "[init] fan in and fan out can not be computed for tensor with fewer than 2 dimensions, got shape {}",
+        w.shape());
   int64_t kernel = 1;
   for (int64_t d = 2; d < w.dim(); ++d) kernel *= w.shape()[d];
   return {w.shape()[1] * kernel, w.shape()[0] * kernel};
@@ -40,24 +42,32 @@ Tensor& normal_(Tensor& x, double mean, double std) {
 
 /// Inverse of the normal distribution function: Acklam's rational approximation, one Newton step.
 static double normal_quantile(double p) {
-  static constexpr double a[] = {-39.69683028665376, 220.9460984245205, -275.9285104469687, 138.3577518672690, -30.66479806614716, 2.506628277459239};
-  static constexpr double b[] = {-54.47609879822406, 161.5858368580409, -155.6989798598866, 66.80131188771972, -13.28068155288572};
-  static constexpr double c[] = {-0.007784894002430293, -0.3223964580411365, -2.400758277161838, -2.549732539343734, 4.374664141464968, 2.938163982698783};
+  static constexpr double a[] = {-39.69683028665376, 220.9460984245205,  -275.9285104469687,
+                                 138.3577518672690,  -30.66479806614716, 2.506628277459239};
+  static constexpr double b[] = {-54.47609879822406, 161.5858368580409, -155.6989798598866, 66.80131188771972,
+                                 -13.28068155288572};
+  static constexpr double c[] = {-0.007784894002430293, -0.3223964580411365, -2.400758277161838,
+                                 -2.549732539343734,    4.374664141464968,   2.938163982698783};
   static constexpr double d[] = {0.007784695709041462, 0.3224671290700398, 2.445134137142996, 3.754408661907416};
-  const auto tail = [](double q) { return (((((c[0] * q + c[1]) * q + c[2]) * q + c[3]) * q + c[4]) * q + c[5]) / ((((d[0] * q + d[1]) * q + d[2]) * q + d[3]) * q + 1); };
+  const auto tail = [](double q) {
+    return (((((c[0] * q + c[1]) * q + c[2]) * q + c[3]) * q + c[4]) * q + c[5]) /
+           ((((d[0] * q + d[1]) * q + d[2]) * q + d[3]) * q + 1);
+  };
   double x;
   if (p < 0.02425) x = tail(std::sqrt(-2 * std::log(p)));
   else if (p > 1 - 0.02425) x = -tail(std::sqrt(-2 * std::log1p(-p)));
   else {
     const double q = p - 0.5, r = q * q;
-    x = (((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * q / (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
+    x = (((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * q /
+        (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
   }
   const double error = std::erfc(-x / std::sqrt(2.0)) / 2 - p;
   return x - error * std::sqrt(2 * 3.141592653589793) * std::exp(x * x / 2);
 }
 
 Tensor& trunc_normal_(Tensor& x, double mean, double std, double from, double to) {
-  check(std > 0 && from < to, "[trunc_normal_] expected std above 0 and from below to, got std {}, from {}, to {}", std, from, to);
+  check(std > 0 && from < to, "[trunc_normal_] expected std above 0 and from below to, got std {}, from {}, to {}", std,
+        from, to);
   NoGrad guard;
   const auto cdf = [&](double v) { return std::erfc(-(v - mean) / std / std::sqrt(2.0)) / 2; };
   const double low = cdf(from), high = cdf(to);

@@ -18,7 +18,10 @@ Linear::Linear(int64_t in, int64_t out, const LinearOptions& o) : in_features(in
   init::uniform_(bias, -bound, bound);
 }
 Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
-std::string Linear::extra_repr() { return format("in_features={}, out_features={}, bias={}", in_features, out_features, bias.defined() ? "True" : "False"); }
+std::string Linear::extra_repr() {
+  return format("in_features={}, out_features={}, bias={}", in_features, out_features,
+                bias.defined() ? "True" : "False");
+}
 
 Tensor Flatten::forward(const Tensor& x) { return flatten(x, start_dim, end_dim); }
 

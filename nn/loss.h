@@ -5,12 +5,12 @@
 // Losses as modules: loss(input, target), with the options of the function of that name.
 namespace tapir::inline v0::nn {
 
-#define TAPIR_LOSS_MODULE(Name, Options, function)                                                       \
-  struct Name : Module {                                                                                 \
-    Options options;                                                                                     \
-    explicit Name(const Options& options = {}) : options(options) {}                                     \
+#define TAPIR_LOSS_MODULE(Name, Options, function)                                                         \
+  struct Name : Module {                                                                                   \
+    Options options;                                                                                       \
+    explicit Name(const Options& options = {}) : options(options) {}                                       \
     Tensor forward(const Tensor& input, const Tensor& target) { return function(input, target, options); } \
-    TAPIR_FIELDS(options)                                                                                \
+    TAPIR_FIELDS(options)                                                                                  \
   };
 TAPIR_LOSS_MODULE(CrossEntropyLoss, CrossEntropyOptions, cross_entropy)
 TAPIR_LOSS_MODULE(NLLLoss, NllLossOptions, nll_loss)

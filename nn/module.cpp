@@ -2,6 +2,7 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "../core/modes.h"
@@ -14,7 +15,9 @@ using Kind = Field::Kind;
 
 namespace detail {
 
-std::string plain_text(const char* name, Scalar v) { return format("{}={}", name, v.is_bool() ? FormatArg(v.to_bool() ? "True" : "False") : FormatArg(v)); }
+std::string plain_text(const char* name, Scalar v) {
+  return format("{}={}", name, v.is_bool() ? FormatArg(v.to_bool() ? "True" : "False") : FormatArg(v));
+}
 std::string plain_text(const char* name, const std::string& v) { return format("{}='{}'", name, v); }
 std::string plain_text(const char* name, const Dims& v) { return format("{}={}", name, v); }
 
@@ -48,7 +51,8 @@ void CallScope::rethrow(Module& module, const ValueError& error) {
   if (call_depth > 1) throw;
   for (auto& [name, m] : module.named_modules()) {
     if (m != failed_module) continue;
-    throw ValueError(format("{} (in module {}{})", error.what(), name.empty() ? std::string() : name + ": ", type_name(typeid(*m))));
+    throw ValueError(
+        format("{} (in module {}{})", error.what(), name.empty() ? std::string() : name + ": ", type_name(typeid(*m))));
   }
   throw;
 }
@@ -56,7 +60,8 @@ void CallScope::rethrow(Module& module, const ValueError& error) {
 }  // namespace detail
 
 void Module::tapir_check_type() const {
-  check(typeid(*this) == tapir_type(), "[{}] a struct derived from module {} has no TAPIR_FIELDS of its own", detail::type_name(typeid(*this)), detail::type_name(tapir_type()));
+  check(typeid(*this) == tapir_type(), "[{}] a struct derived from module {} has no TAPIR_FIELDS of its own",
+        detail::type_name(typeid(*this)), detail::type_name(tapir_type()));
 }
 
 std::vector<Field> Module::fields() {
@@ -131,8 +136,13 @@ static std::string difference(const StateDict& mine, const StateDict& theirs, bo
   for (auto& [name, t] : mine) {
     const Tensor* from = theirs.find(name);
     if (!from) missing += format("{}\"{}\"", missing.empty() ? "" : ", ", name);
-    else if (!(from->shape() == t.shape())) mismatch += format("\n\tsize mismatch for {}: copying a param with shape {} from checkpoint, the shape in current model is {}.", name, from->shape(), t.shape());
-    else if (is_floating(t.dtype()) && !is_floating(from->dtype())) mismatch += format("\n\tdtype mismatch for {}: copying {} from checkpoint into {}.", name, from->dtype(), t.dtype());
+    else if (!(from->shape() == t.shape()))
+      mismatch += format(
+          "\n\tsize mismatch for {}: copying a param with shape {} from checkpoint, the shape in current model is {}.",
+          name, from->shape(), t.shape());
+    else if (is_floating(t.dtype()) && !is_floating(from->dtype()))
+      mismatch +=
+          format("\n\tdtype mismatch for {}: copying {} from checkpoint into {}.", name, from->dtype(), t.dtype());
   }
   for (auto& [name, t] : theirs) {
     if (mine.contains(name)) continue;
@@ -152,11 +162,13 @@ void Module::load_state_dict(const StateDict& state, const LoadOptions& options)
   StateDict stripped;
   const bool strip = !options.strip_prefix.empty();
   if (strip)
-    for (auto& [name, t] : state) stripped.append(name.starts_with(options.strip_prefix) ? name.substr(options.strip_prefix.size()) : name, t);
+    for (auto& [name, t] : state)
+      stripped.append(name.starts_with(options.strip_prefix) ? name.substr(options.strip_prefix.size()) : name, t);
   const StateDict& from = strip ? stripped : state;
   const StateDict mine = state_dict();
   const std::string text = difference(mine, from, options.strict);
-  check(text.empty(), "[load_state_dict] error(s) in loading state_dict for {}:{}", detail::type_name(typeid(*this)), text);
+  check(text.empty(), "[load_state_dict] error(s) in loading state_dict for {}:{}", detail::type_name(typeid(*this)),
+        text);
   NoGrad guard;
   for (auto& [name, t] : mine) {
     Tensor to = t;
@@ -234,7 +246,9 @@ static std::string str_of_list(const std::vector<std::pair<std::string, Module*>
     const std::string text = items[i].second->str();
     size_t last = i;
     while (last + 1 < items.size() && items[last + 1].second->str() == text) ++last;
-    out += last > i ? format("\n  ({}-{}): {} x {}", items[i].first, items[last].first, int64_t(last - i + 1), indent(text)) : format("\n  ({}): {}", items[i].first, indent(text));
+    out += last > i
+               ? format("\n  ({}-{}): {} x {}", items[i].first, items[last].first, int64_t(last - i + 1), indent(text))
+               : format("\n  ({}): {}", items[i].first, indent(text));
     i = last + 1;
   }
   return out;
@@ -253,7 +267,8 @@ std::string Module::str() {
     }
     std::vector<std::pair<std::string, Module*>> list;  // a std::vector of modules prints as a ModuleList
     const std::string stem = name.substr(0, dot + 1);
-    for (; i < children.size() && children[i].first.starts_with(stem); ++i) list.emplace_back(children[i].first.substr(dot + 1), children[i].second);
+    for (; i < children.size() && children[i].first.starts_with(stem); ++i)
+      list.emplace_back(children[i].first.substr(dot + 1), children[i].second);
     body += format("\n  ({}): ModuleList({}\n  )", stem.substr(0, dot), indent(str_of_list(list)));
   }
   const std::string type = detail::type_name(typeid(*this)), extra = extra_repr();

@@ -12,8 +12,8 @@
 namespace tapir::inline v0::nn {
 
 struct LoadOptions {
-  bool strict = true;               // missing and unexpected names are errors
-  std::string strip_prefix = {};    // removed from names that begin with it: "module.", "_orig_mod."
+  bool strict = true;             // missing and unexpected names are errors
+  std::string strip_prefix = {};  // removed from names that begin with it: "module.", "_orig_mod."
 };
 
 /// Tensors that clone() has copied, so that tied parameters stay tied.
@@ -156,7 +156,10 @@ template <class M, class... Nothing> auto clone(M& m, Nothing...) {
   return clone_field(m, memo);
 }
 template <class M> Tensor call_erased(M& m, const Tensor& x) {
-  if constexpr (requires { { m.forward(x) } -> std::convertible_to<Tensor>; }) return m(x);
+  if constexpr (requires {
+                  { m.forward(x) } -> std::convertible_to<Tensor>;
+                })
+    return m(x);
   else fail(ErrorKind::Value, "[{}] this module has no forward(Tensor) that returns a Tensor", typeid(M).name());
 }
 
@@ -180,32 +183,36 @@ template <class M, class... A> decltype(auto) call(M& m, A&&... a) {
 }  // namespace tapir::inline v0::nn
 
 /// The fields of a module, in the order that names, state_dict and printing follow. Stands last in the struct.
-#define TAPIR_FIELDS(...) TAPIR_FIELDS_WITH_BASE(::tapir::nn::Module __VA_OPT__(,) __VA_ARGS__)
+#define TAPIR_FIELDS(...) TAPIR_FIELDS_WITH_BASE(::tapir::nn::Module __VA_OPT__(, ) __VA_ARGS__)
 /// For a struct that derives from a finished module: the base's fields come first.
-#define TAPIR_FIELDS_WITH_BASE(Base, ...)                                                                                  \
- public:                                                                                                                   \
-  auto tapir_self()->std::remove_cvref_t<decltype(*this)>*;                                                                \
-  template <class TapirVisit, class... TapirSelf> static void tapir_zip(TapirVisit&& visit, TapirSelf&... s) {             \
-    Base::tapir_zip(visit, static_cast<Base&>(s)...);                                                                      \
-    TAPIR_EACH(TAPIR_FIELD_VISIT, __VA_ARGS__)                                                                             \
-  }                                                                                                                        \
-  const std::type_info& tapir_type() const override {                                                                      \
-    using Self = std::remove_cvref_t<decltype(*this)>;                                                                     \
-    TAPIR_EACH(TAPIR_FIELD_OWNED, __VA_ARGS__)                                                                             \
-    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Winvalid-offsetof\"")                                \
-    constexpr std::array<::tapir::nn::detail::Span, 0 TAPIR_EACH(TAPIR_FIELD_ONE, __VA_ARGS__)> spans{                     \
-        {TAPIR_EACH(TAPIR_FIELD_SPAN, __VA_ARGS__)}};                                                                      \
-    _Pragma("GCC diagnostic pop")                                                                                          \
-    constexpr size_t unlisted =                                                                                            \
-        ::tapir::nn::detail::unlisted_bytes(::tapir::nn::detail::end_of_fields<Base>(), ::tapir::nn::detail::end_of_fields<Self>(), spans); \
-    static_assert(unlisted == 0, "TAPIR_FIELDS(" #__VA_ARGS__ ") leaves out a field of this struct");                      \
-    static_assert(!::tapir::nn::detail::listed_twice(spans), "TAPIR_FIELDS(" #__VA_ARGS__ ") names a field twice");        \
-    return typeid(Self);                                                                                                   \
-  }                                                                                                                        \
-  void tapir_fields(std::vector<::tapir::nn::Field>& out) override {                                                       \
-    tapir_zip([&](const char* name, auto& f) { ::tapir::nn::detail::list_field(out, name, f); }, *this);                   \
-  }                                                                                                                        \
-  ::tapir::nn::Module* tapir_clone(::tapir::nn::CloneMemo& memo) override { return ::tapir::nn::detail::clone_as_base(*this, memo); } \
-  ::tapir::Tensor tapir_call(const ::tapir::Tensor& x) override { return ::tapir::nn::detail::call_erased(*this, x); }     \
-  template <class... Nothing> requires(sizeof...(Nothing) == 0) auto clone(Nothing... n) { return ::tapir::nn::detail::clone(*this, n...); } \
-  template <class... TapirArgs> decltype(auto) operator()(TapirArgs&&... a) { return ::tapir::nn::detail::call(*this, std::forward<TapirArgs>(a)...); }
+#define TAPIR_FIELDS_WITH_BASE(Base, ...)                                                                              \
+ public:                                                                                                               \
+  auto tapir_self()->std::remove_cvref_t<decltype(*this)>*;                                                            \
+  template <class TapirVisit, class... TapirSelf> static void tapir_zip(TapirVisit&& visit, TapirSelf&... s) {         \
+    Base::tapir_zip(visit, static_cast<Base&>(s)...);                                                                  \
+    TAPIR_EACH(TAPIR_FIELD_VISIT, __VA_ARGS__)                                                                         \
+  }                                                                                                                    \
+  const std::type_info& tapir_type() const override {                                                                  \
+    using Self = std::remove_cvref_t<decltype(*this)>;                                                                 \
+    TAPIR_EACH(TAPIR_FIELD_OWNED, __VA_ARGS__)                                                                         \
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Winvalid-offsetof\"") constexpr std::array<      \
+        ::tapir::nn::detail::Span, 0 TAPIR_EACH(TAPIR_FIELD_ONE, __VA_ARGS__)>                                         \
+        spans{{TAPIR_EACH(TAPIR_FIELD_SPAN, __VA_ARGS__)}};                                                            \
+    _Pragma("GCC diagnostic pop") constexpr size_t unlisted = ::tapir::nn::detail::unlisted_bytes(                     \
+        ::tapir::nn::detail::end_of_fields<Base>(), ::tapir::nn::detail::end_of_fields<Self>(), spans);                \
+    static_assert(unlisted == 0, "TAPIR_FIELDS(" #__VA_ARGS__ ") leaves out a field of this struct");                  \
+    static_assert(!::tapir::nn::detail::listed_twice(spans), "TAPIR_FIELDS(" #__VA_ARGS__ ") names a field twice");    \
+    return typeid(Self);                                                                                               \
+  }                                                                                                                    \
+  void tapir_fields(std::vector<::tapir::nn::Field>& out) override {                                                   \
+    tapir_zip([&](const char* name, auto& f) { ::tapir::nn::detail::list_field(out, name, f); }, *this);               \
+  }                                                                                                                    \
+  ::tapir::nn::Module* tapir_clone(::tapir::nn::CloneMemo& memo) override {                                            \
+    return ::tapir::nn::detail::clone_as_base(*this, memo);                                                            \
+  }                                                                                                                    \
+  ::tapir::Tensor tapir_call(const ::tapir::Tensor& x) override { return ::tapir::nn::detail::call_erased(*this, x); } \
+  template <class... Nothing>                                                                                          \
+  requires(sizeof...(Nothing) == 0) auto clone(Nothing... n) { return ::tapir::nn::detail::clone(*this, n...); }       \
+  template <class... TapirArgs> decltype(auto) operator()(TapirArgs&&... a) {                                          \
+    return ::tapir::nn::detail::call(*this, std::forward<TapirArgs>(a)...);                                            \
+  }

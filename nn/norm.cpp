@@ -9,9 +9,11 @@ namespace tapir::inline v0::nn {
 BatchNormBase::BatchNormBase(const char* name, int64_t n, const BatchNormOptions& o) : num_features(n), options(o) {
   check(n > 0, "[{}] expected num_features above 0, got {}", name, n);
   check(o.eps >= 0, "[{}] expected eps of at least 0, got {}", name, o.eps);
-  check(!o.momentum || (*o.momentum >= 0 && *o.momentum <= 1), "[{}] expected momentum in [0, 1], got {}", name, o.momentum.value_or(0));
+  check(!o.momentum || (*o.momentum >= 0 && *o.momentum <= 1), "[{}] expected momentum in [0, 1], got {}", name,
+        o.momentum.value_or(0));
   if (o.affine) weight = Parameter(ones(n)), bias = Parameter(zeros(n));
-  if (o.track_running_stats) running_mean = zeros(n), running_var = ones(n), num_batches_tracked = full({}, 0, {.dtype = kInt64});
+  if (o.track_running_stats)
+    running_mean = zeros(n), running_var = ones(n), num_batches_tracked = full({}, 0, {.dtype = kInt64});
 }
 
 Tensor BatchNormBase::normalize(const Tensor& x) {
@@ -22,17 +24,20 @@ Tensor BatchNormBase::normalize(const Tensor& x) {
     num_batches_tracked.add_(1);
     if (!options.momentum) momentum = 1 / num_batches_tracked.item<double>();
   }
-  return batch_norm(x, running_mean, running_var, weight, bias, {.training = training || !tracked, .momentum = momentum, .eps = options.eps});
+  return batch_norm(x, running_mean, running_var, weight, bias,
+                    {.training = training || !tracked, .momentum = momentum, .eps = options.eps});
 }
 
 std::string BatchNormBase::extra_repr() {
   const auto text = [](bool b) { return b ? "True" : "False"; };
-  return format("{}, eps={}, momentum={}, affine={}, track_running_stats={}", num_features, options.eps, options.momentum ? format("{}", *options.momentum) : std::string("None"), text(options.affine),
+  return format("{}, eps={}, momentum={}, affine={}, track_running_stats={}", num_features, options.eps,
+                options.momentum ? format("{}", *options.momentum) : std::string("None"), text(options.affine),
                 text(options.track_running_stats));
 }
 
 Tensor BatchNorm1d::forward(const Tensor& x) {
-  check(x.dim() == 2 || x.dim() == 3, "[BatchNorm1d] expected 2D or 3D input (got {}D input of shape {})", x.dim(), x.shape());
+  check(x.dim() == 2 || x.dim() == 3, "[BatchNorm1d] expected 2D or 3D input (got {}D input of shape {})", x.dim(),
+        x.shape());
   return normalize(x);
 }
 Tensor BatchNorm2d::forward(const Tensor& x) {
@@ -46,9 +51,12 @@ LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& o) : normalized
   weight = Parameter(ones(shape));
   if (o.bias) bias = Parameter(zeros(shape));
 }
-Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, normalized_shape, weight, bias, {.eps = options.eps}); }
+Tensor LayerNorm::forward(const Tensor& x) {
+  return layer_norm(x, normalized_shape, weight, bias, {.eps = options.eps});
+}
 std::string LayerNorm::extra_repr() {
-  return format("{}, eps={}, elementwise_affine={}", normalized_shape, options.eps, options.elementwise_affine ? "True" : "False");
+  return format("{}, eps={}, elementwise_affine={}", normalized_shape, options.eps,
+                options.elementwise_affine ? "True" : "False");
 }
 
 }  // namespace tapir::inline v0::nn

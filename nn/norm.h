@@ -28,13 +28,15 @@ struct BatchNormBase : Module {
 
 /// (N, C) or (N, C, L), normalised over all but C. Ioffe and Szegedy 2015, arXiv 1502.03167.
 struct BatchNorm1d : BatchNormBase {
-  explicit BatchNorm1d(int64_t num_features, const BatchNormOptions& options = {}) : BatchNormBase("BatchNorm1d", num_features, options) {}
+  explicit BatchNorm1d(int64_t num_features, const BatchNormOptions& options = {})
+      : BatchNormBase("BatchNorm1d", num_features, options) {}
   Tensor forward(const Tensor& x);
   TAPIR_FIELDS_WITH_BASE(BatchNormBase)
 };
 /// (N, C, H, W), normalised over all but C.
 struct BatchNorm2d : BatchNormBase {
-  explicit BatchNorm2d(int64_t num_features, const BatchNormOptions& options = {}) : BatchNormBase("BatchNorm2d", num_features, options) {}
+  explicit BatchNorm2d(int64_t num_features, const BatchNormOptions& options = {})
+      : BatchNormBase("BatchNorm2d", num_features, options) {}
   Tensor forward(const Tensor& x);
   TAPIR_FIELDS_WITH_BASE(BatchNormBase)
 };

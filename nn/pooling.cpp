@@ -7,11 +7,13 @@ static std::string number(const Dims& d) { return d.size() == 1 ? std::to_string
 static const Dims& stride_of(const Dims& stride, const Dims& kernel) { return stride.empty() ? kernel : stride; }
 
 std::string MaxPool2d::extra_repr() {
-  return format("kernel_size={}, stride={}, padding={}, dilation={}, ceil_mode={}", number(kernel_size), number(stride_of(options.stride, kernel_size)), number(options.padding),
-                number(options.dilation), options.ceil_mode ? "True" : "False");
+  return format("kernel_size={}, stride={}, padding={}, dilation={}, ceil_mode={}", number(kernel_size),
+                number(stride_of(options.stride, kernel_size)), number(options.padding), number(options.dilation),
+                options.ceil_mode ? "True" : "False");
 }
 std::string AvgPool2d::extra_repr() {
-  return format("kernel_size={}, stride={}, padding={}", number(kernel_size), number(stride_of(options.stride, kernel_size)), number(options.padding));
+  return format("kernel_size={}, stride={}, padding={}", number(kernel_size),
+                number(stride_of(options.stride, kernel_size)), number(options.padding));
 }
 std::string AdaptiveAvgPool2d::extra_repr() { return "output_size=" + number(output_size); }
 

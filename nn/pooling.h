@@ -8,10 +8,13 @@ namespace tapir::inline v0::nn {
 struct MaxPool2d : Module {
   Dims kernel_size;
   MaxPoolOptions options;
-  explicit MaxPool2d(const Dims& kernel_size, const MaxPoolOptions& options = {}) : kernel_size(kernel_size), options(options) {}
+  explicit MaxPool2d(const Dims& kernel_size, const MaxPoolOptions& options = {})
+      : kernel_size(kernel_size), options(options) {}
   Tensor forward(const Tensor& x) { return max_pool2d(x, kernel_size, options); }
   /// PyTorch's return_indices: the maxima, and their positions in the flattened plane.
-  std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) { return max_pool2d_with_indices(x, kernel_size, options); }
+  std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {
+    return max_pool2d_with_indices(x, kernel_size, options);
+  }
   std::string extra_repr() override;
   TAPIR_FIELDS(kernel_size, options)
 };
@@ -20,7 +23,8 @@ struct MaxPool2d : Module {
 struct AvgPool2d : Module {
   Dims kernel_size;
   AvgPoolOptions options;
-  explicit AvgPool2d(const Dims& kernel_size, const AvgPoolOptions& options = {}) : kernel_size(kernel_size), options(options) {}
+  explicit AvgPool2d(const Dims& kernel_size, const AvgPoolOptions& options = {})
+      : kernel_size(kernel_size), options(options) {}
   Tensor forward(const Tensor& x) { return avg_pool2d(x, kernel_size, options); }
   std::string extra_repr() override;
   TAPIR_FIELDS(kernel_size, options)

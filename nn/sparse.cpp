@@ -6,10 +6,13 @@
 
 namespace tapir::inline v0::nn {
 
-Embedding::Embedding(int64_t rows, int64_t dim, const EmbeddingOptions& o) : num_embeddings(rows), embedding_dim(dim), options(o) {
-  check(rows >= 0 && dim >= 0, "[Embedding] expected sizes of at least 0, got num_embeddings {} and embedding_dim {}", rows, dim);
+Embedding::Embedding(int64_t rows, int64_t dim, const EmbeddingOptions& o)
+    : num_embeddings(rows), embedding_dim(dim), options(o) {
+  check(rows >= 0 && dim >= 0, "[Embedding] expected sizes of at least 0, got num_embeddings {} and embedding_dim {}",
+        rows, dim);
   if (o.padding_idx) {
-    check(*o.padding_idx >= -rows && *o.padding_idx < rows, "[Embedding] padding_idx must be within num_embeddings ({}), got {}", rows, *o.padding_idx);
+    check(*o.padding_idx >= -rows && *o.padding_idx < rows,
+          "[Embedding] padding_idx must be within num_embeddings ({}), got {}", rows, *o.padding_idx);
     if (*o.padding_idx < 0) *options.padding_idx += rows;
   }
   weight = Parameter(empty({rows, dim}));
@@ -23,7 +26,9 @@ std::string Embedding::extra_repr() {
   return options.padding_idx ? s + format(", padding_idx={}", *options.padding_idx) : s;
 }
 
-Dropout::Dropout(double p) : p(p) { check(p >= 0 && p <= 1, "[Dropout] dropout probability has to be between 0 and 1, but got {}", p); }
+Dropout::Dropout(double p) : p(p) {
+  check(p >= 0 && p <= 1, "[Dropout] dropout probability has to be between 0 and 1, but got {}", p);
+}
 Tensor Dropout::forward(const Tensor& x) { return dropout(x, p, training); }
 
 }  // namespace tapir::inline v0::nn

@@ -42,12 +42,14 @@ Tensor contiguous(const Tensor& x, MemoryFormat format) {
   if (!x.is_contiguous(format)) return clone(x, format);
   if (format == kContiguous || suggest_memory_format(x) == kChannelsLast) return x;
   // Extents of 1 make x both: the same elements under the strides that say channels_last.
-  return record_view("contiguous", alias(x, x.shape(), channels_last_strides(x.shape()), x.storage_offset()), x, [](const Tensor& g) { return Grads{g}; });
+  return record_view("contiguous", alias(x, x.shape(), channels_last_strides(x.shape()), x.storage_offset()), x,
+                     [](const Tensor& g) { return Grads{g}; });
 }
 
 Tensor& copy_(Tensor& self, const Tensor& source) {
   const Tensor here = to(source, self.device());
-  check(broadcasts_to(here.shape(), self.shape()), "[copy_] expected a source that broadcasts to {}, got {}", self, here);
+  check(broadcasts_to(here.shape(), self.shape()), "[copy_] expected a source that broadcasts to {}, got {}", self,
+        here);
   if (self.is_same(here)) return self;
   check_inplace("copy_", self, wants_grad({self, here}));
   const bool apart = self.impl().storage.get() == here.impl().storage.get();  // may overlap: as if copied first

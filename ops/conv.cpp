@@ -19,7 +19,9 @@ Padding::Padding(std::string_view name) : kind(name == "same" ? Kind::Same : Kin
 // in w, W(dy, x). They are adjoint to each other, <dy, C(x, w)> = <D(dy, w), x> = <W(dy, x), w>, so that the gradients of each of
 // them are the other two: all three are recorded operations, and any derivative of a convolution exists.
 
-static bool channels_last(const Tensor& a, const Tensor& b) { return prefers_channels_last(a) || prefers_channels_last(b); }
+static bool channels_last(const Tensor& a, const Tensor& b) {
+  return prefers_channels_last(a) || prefers_channels_last(b);
+}
 static Dims all_but_channels(int64_t rank) {
   Dims dims;
   for (int64_t d = 0; d < rank; ++d)
@@ -33,8 +35,10 @@ static Tensor along_channels(const Tensor& v, int64_t rank) {
   return view(v, shape);
 }
 
-static Tensor conv_forward(const char* name, const Tensor& x, const Tensor& w, const Tensor& bias, const Shape& y_shape, const ConvParams& p);
-static Tensor conv_data(const char* name, const Tensor& dy, const Tensor& w, const Shape& x_shape, bool x_last, const ConvParams& p);
+static Tensor conv_forward(const char* name, const Tensor& x, const Tensor& w, const Tensor& bias, const Shape& y_shape,
+                           const ConvParams& p);
+static Tensor conv_data(const char* name, const Tensor& dy, const Tensor& w, const Shape& x_shape, bool x_last,
+                        const ConvParams& p);
 
 /// W: {dw, db}, db = sum of dy only where it is wanted. w gives shape and layout.
 static Grads conv_weight(const Tensor& dy, const Tensor& x, const Tensor& w, const ConvParams& p, bool wants_bias) {
@@ -46,18 +50,23 @@ static Grads conv_weight(const Tensor& dy, const Tensor& x, const Tensor& w, con
     for (const Tensor& t : out)
       if (t.defined()) backend(dy).fill(context(dy), t, 0);
   }
-  record_outputs("conv_backward_weight", std::span(out, wants_bias ? 2 : 1), {dy, x}, save(dy, x), [p](Needs needs, const Grads& u, const Tensor& dy, const Tensor& x) {
-    const Tensor ub = u.size() > 1 ? u[1] : Tensor();
-    Grads g(2);
-    if (needs[0]) g[0] = u[0].defined() ? conv_forward("conv", x, u[0], ub, dy.shape(), p) : expand(along_channels(ub, dy.dim()), dy.shape());
-    if (needs[1] && u[0].defined()) g[1] = conv_data("conv_backward_data", dy, u[0], x.shape(), prefers_channels_last(x), p);
-    return g;
-  });
+  record_outputs("conv_backward_weight", std::span(out, wants_bias ? 2 : 1), {dy, x}, save(dy, x),
+                 [p](Needs needs, const Grads& u, const Tensor& dy, const Tensor& x) {
+                   const Tensor ub = u.size() > 1 ? u[1] : Tensor();
+                   Grads g(2);
+                   if (needs[0])
+                     g[0] = u[0].defined() ? conv_forward("conv", x, u[0], ub, dy.shape(), p)
+                                           : expand(along_channels(ub, dy.dim()), dy.shape());
+                   if (needs[1] && u[0].defined())
+                     g[1] = conv_data("conv_backward_data", dy, u[0], x.shape(), prefers_channels_last(x), p);
+                   return g;
+                 });
   return {out[0], out[1]};
 }
 
 /// D: dx of the given shape and layout. It is also the forward of a transposed convolution.
-static Tensor conv_data(const char* name, const Tensor& dy, const Tensor& w, const Shape& x_shape, bool x_last, const ConvParams& p) {
+static Tensor conv_data(const char* name, const Tensor& dy, const Tensor& w, const Shape& x_shape, bool x_last,
+                        const ConvParams& p) {
   Tensor dx = empty_image(x_shape, dy, x_last);
   if (dx.numel()) backend(dy).conv_backward_data(context(dy), dx, dy, w, p);
   return record(name, dx, {dy, w}, save(dy, w), [p](Needs needs, const Tensor& u, const Tensor& dy, const Tensor& w) {
@@ -68,38 +77,51 @@ static Tensor conv_data(const char* name, const Tensor& dy, const Tensor& w, con
   });
 }
 
-static Tensor conv_forward(const char* name, const Tensor& x, const Tensor& w, const Tensor& bias, const Shape& y_shape, const ConvParams& p) {
+static Tensor conv_forward(const char* name, const Tensor& x, const Tensor& w, const Tensor& bias, const Shape& y_shape,
+                           const ConvParams& p) {
   Tensor y = empty_image(y_shape, x, channels_last(x, w));
   if (y.numel()) backend(x).conv(context(x), y, x, w, bias, p);
-  return record(name, y, {x, w, bias}, save(x, w), [p](Needs needs, const Tensor& dy, const Tensor& x, const Tensor& w) {
-    Grads g(3);
-    if (needs[0]) g[0] = conv_data("conv_backward_data", dy, w, x.shape(), prefers_channels_last(x), p);
-    if (needs[1]) {
-      Grads both = conv_weight(dy, x, w, p, needs[2]);
-      g[1] = both[0], g[2] = both[1];
-    } else if (needs[2]) {
-      g[2] = sum(dy, all_but_channels(dy.dim()));
-    }
-    return g;
-  });
+  return record(name, y, {x, w, bias}, save(x, w),
+                [p](Needs needs, const Tensor& dy, const Tensor& x, const Tensor& w) {
+                  Grads g(3);
+                  if (needs[0]) g[0] = conv_data("conv_backward_data", dy, w, x.shape(), prefers_channels_last(x), p);
+                  if (needs[1]) {
+                    Grads both = conv_weight(dy, x, w, p, needs[2]);
+                    g[1] = both[0], g[2] = both[1];
+                  } else if (needs[2]) {
+                    g[2] = sum(dy, all_but_channels(dy.dim()));
+                  }
+                  return g;
+                });
 }
 
 /// Ranks, dtypes, devices and channels.
-static void check_tensors(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t spatial, int64_t groups, bool transposed) {
+static void check_tensors(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t spatial,
+                          int64_t groups, bool transposed) {
   common_device(op, {&x, &w, &bias});
   check(w.dim() == spatial + 2, "[{}] expected a weight with {} dimensions, got {}", op, spatial + 2, w);
-  check(x.dim() == spatial + 2 || x.dim() == spatial + 1, "[{}] expected {}D (unbatched) or {}D (batched) input, got {}", op, spatial + 1, spatial + 2, x);
+  check(x.dim() == spatial + 2 || x.dim() == spatial + 1,
+        "[{}] expected {}D (unbatched) or {}D (batched) input, got {}", op, spatial + 1, spatial + 2, x);
   check(x.dtype() == w.dtype(), "[{}] expected input and weight of one dtype, got {} and {}", op, x, w);
   check(groups > 0, "[{}] non-positive groups is not supported, got {}", op, groups);
   check(w.numel() > 0, "[{}] expected a weight with at least one element, got {}", op, w);
-  check(w.shape()[0] % groups == 0, "[{}] given groups={}, expected weight to be divisible by {} at dimension 0, but got weight of size {} instead", op, groups, groups, w.shape());
-  const int64_t channels = transposed ? w.shape()[0] : checked_mul(op, w.shape()[1], groups), got = x.shape()[x.dim() - spatial - 1];
-  check(got == channels, "[{}] given groups={}, weight of size {}, expected input {} to have {} channels, but got {} channels instead", op, groups, w.shape(), x.shape(), channels, got);
-  for (int64_t d = x.dim() - spatial; d < x.dim(); ++d) check(x.shape()[d] > 0, "[{}] expected an input without empty spatial dimensions, got {}", op, x);
+  check(w.shape()[0] % groups == 0,
+        "[{}] given groups={}, expected weight to be divisible by {} at dimension 0, but got weight of size {} instead",
+        op, groups, groups, w.shape());
+  const int64_t channels = transposed ? w.shape()[0] : checked_mul(op, w.shape()[1], groups),
+                got = x.shape()[x.dim() - spatial - 1];
+  check(got == channels,
+        "[{}] given groups={}, weight of size {}, expected input {} to have {} channels, but got {} channels instead",
+        op, groups, w.shape(), x.shape(), channels, got);
+  for (int64_t d = x.dim() - spatial; d < x.dim(); ++d)
+    check(x.shape()[d] > 0, "[{}] expected an input without empty spatial dimensions, got {}", op, x);
   if (!bias.defined()) return;
   const int64_t out = transposed ? w.shape()[1] * groups : w.shape()[0];
   check(bias.dtype() == x.dtype(), "[{}] expected input and bias of one dtype, got {} and {}", op, x, bias);
-  check(bias.dim() == 1 && bias.numel() == out, "[{}] given weight of size {}, expected bias to be 1-dimensional with {} elements, but got bias of size {} instead", op, w.shape(), out, bias.shape());
+  check(bias.dim() == 1 && bias.numel() == out,
+        "[{}] given weight of size {}, expected bias to be 1-dimensional with {} elements, but got bias of size {} "
+        "instead",
+        op, w.shape(), out, bias.shape());
 }
 
 /// (N, O, ...) without its spatial extents.
@@ -109,13 +131,15 @@ static Shape image_shape(const Tensor& x, int64_t channels) { return {x.shape()[
 /// the start as well, whose output is dropped (returns 1).
 static int64_t pad_axis(const char* op, const Padding& padding, int64_t axis, int64_t kernel, ConvParams& p) {
   if (padding.kind != Padding::Kind::Same) return 0;
-  check(p.stride[axis] == 1, "[{}] padding='same' is not supported for strided convolutions (stride {})", op, p.stride[axis]);
+  check(p.stride[axis] == 1, "[{}] padding='same' is not supported for strided convolutions (stride {})", op,
+        p.stride[axis]);
   const int64_t total = checked_mul(op, p.dilation[axis], kernel - 1);
   p.padding[axis] = (total + 1) / 2;
   return total % 2;
 }
 
-static Tensor convolution(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t spatial, const ConvOptions& o) {
+static Tensor convolution(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t spatial,
+                          const ConvOptions& o) {
   check_tensors(op, x, w, bias, spatial, o.groups, false);
   if (x.dim() == spatial + 1) return squeeze(convolution(op, unsqueeze(x, 0), w, bias, spatial, o), 0);
   ConvParams p{.spatial = spatial, .groups = o.groups};
@@ -127,9 +151,12 @@ static Tensor convolution(const char* op, const Tensor& x, const Tensor& w, cons
   for (int64_t i = 0; i < spatial; ++i) {
     const int64_t in = x.shape()[2 + i], kernel = w.shape()[2 + i];
     dropped |= uint32_t(pad_axis(op, o.padding, i, kernel, p)) << (2 + i);
-    const int64_t padded = checked_add(op, in, checked_mul(op, 2, p.padding[i])), extent = checked_extent(op, kernel, p.dilation[i]);
-    check(extent <= padded, "[{}] calculated padded input size per channel: {} at axis {}. Kernel size: {}. Kernel size can't be greater than actual input size (input {}, weight {})", op, padded, i,
-          extent, x.shape(), w.shape());
+    const int64_t padded = checked_add(op, in, checked_mul(op, 2, p.padding[i])),
+                  extent = checked_extent(op, kernel, p.dilation[i]);
+    check(extent <= padded,
+          "[{}] calculated padded input size per channel: {} at axis {}. Kernel size: {}. Kernel size can't be greater "
+          "than actual input size (input {}, weight {})",
+          op, padded, i, extent, x.shape(), w.shape());
     out.push_back((padded - extent) / p.stride[i] + 1);
   }
   Tensor y = conv_forward(op, x, w, bias, out, p);
@@ -140,11 +167,18 @@ static Tensor convolution(const char* op, const Tensor& x, const Tensor& w, cons
   return contiguous(y, format);
 }
 
-Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) { return convolution("conv1d", x, weight, bias, 1, options); }
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) { return convolution("conv2d", x, weight, bias, 2, options); }
-Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) { return convolution("conv3d", x, weight, bias, 3, options); }
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
+  return convolution("conv1d", x, weight, bias, 1, options);
+}
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
+  return convolution("conv2d", x, weight, bias, 2, options);
+}
+Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
+  return convolution("conv3d", x, weight, bias, 3, options);
+}
 
-static Tensor transposed_convolution(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t spatial, const ConvTransposeOptions& o) {
+static Tensor transposed_convolution(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias,
+                                     int64_t spatial, const ConvTransposeOptions& o) {
   check_tensors(op, x, w, bias, spatial, o.groups, true);
   if (x.dim() == spatial + 1) return squeeze(transposed_convolution(op, unsqueeze(x, 0), w, bias, spatial, o), 0);
   ConvParams p{.spatial = spatial, .groups = o.groups};
@@ -155,23 +189,31 @@ static Tensor transposed_convolution(const char* op, const Tensor& x, const Tens
   spread(op, "output_padding", o.output_padding, spatial, 0, extra);
   Shape out = image_shape(x, checked_mul(op, w.shape()[1], o.groups));
   for (int64_t i = 0; i < spatial; ++i) {
-    check(extra[i] < std::max(p.stride[i], p.dilation[i]), "[{}] output padding must be smaller than either stride or dilation, but got output_padding {}, stride {}, dilation {}", op, extra[i],
-          p.stride[i], p.dilation[i]);
-    const int64_t reach = checked_add(op, checked_mul(op, x.shape()[2 + i] - 1, p.stride[i]), checked_extent(op, w.shape()[2 + i], p.dilation[i]));
+    check(extra[i] < std::max(p.stride[i], p.dilation[i]),
+          "[{}] output padding must be smaller than either stride or dilation, but got output_padding {}, stride {}, "
+          "dilation {}",
+          op, extra[i], p.stride[i], p.dilation[i]);
+    const int64_t reach = checked_add(op, checked_mul(op, x.shape()[2 + i] - 1, p.stride[i]),
+                                      checked_extent(op, w.shape()[2 + i], p.dilation[i]));
     out.push_back(checked_add(op, reach, extra[i] - checked_mul(op, 2, p.padding[i])));
-    check(out[2 + i] > 0, "[{}] expected an output of at least 1 along each axis, got {} along axis {} (input {}, weight {})", op, out[2 + i], i, x.shape(), w.shape());
+    check(out[2 + i] > 0,
+          "[{}] expected an output of at least 1 along each axis, got {} along axis {} (input {}, weight {})", op,
+          out[2 + i], i, x.shape(), w.shape());
   }
   const Tensor y = conv_data(op, x, w, out, channels_last(x, w), p);
   return bias.defined() ? add(y, along_channels(bias, y.dim())) : y;
 }
 
-Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvTransposeOptions& options) {
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTransposeOptions& options) {
   return transposed_convolution("conv_transpose1d", x, weight, bias, 1, options);
 }
-Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvTransposeOptions& options) {
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTransposeOptions& options) {
   return transposed_convolution("conv_transpose2d", x, weight, bias, 2, options);
 }
-Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvTransposeOptions& options) {
+Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTransposeOptions& options) {
   return transposed_convolution("conv_transpose3d", x, weight, bias, 3, options);
 }
 

@@ -12,13 +12,19 @@ void check_fits(const char* op, Scalar v, DType dtype) {
   const double d = v.to_double();
   double low, high;  // exclusive above
   if (is_floating(dtype)) {
-    high = dtype == kFloat64 ? INFINITY : dtype == kFloat16 ? 65520 : dtype == kBFloat16 ? 0x1.ffp127 : 0x1.ffffffp127, low = -high;
-    check(!(std::abs(d) >= high) || std::isinf(d), "[{}] value {} cannot be converted to type {} without overflow", op, v, dtype);
+    high = dtype == kFloat64    ? INFINITY
+           : dtype == kFloat16  ? 65520
+           : dtype == kBFloat16 ? 0x1.ffp127
+                                : 0x1.ffffffp127,
+    low = -high;
+    check(!(std::abs(d) >= high) || std::isinf(d), "[{}] value {} cannot be converted to type {} without overflow", op,
+          v, dtype);
     return;
   }
   const int bits = int(size_of(dtype)) * 8;
   low = dtype == kUInt8 ? 0 : -std::ldexp(1, bits - 1), high = dtype == kUInt8 ? 256 : std::ldexp(1, bits - 1);
-  check(d >= low && (d < high || (v.is_int() && bits == 64)), "[{}] value {} cannot be converted to type {} without overflow (range {} to {})", op, v, dtype, low, high - 1);
+  check(d >= low && (d < high || (v.is_int() && bits == 64)),
+        "[{}] value {} cannot be converted to type {} without overflow (range {} to {})", op, v, dtype, low, high - 1);
 }
 
 static Tensor filled(const char* op, Tensor t, Scalar value, bool requires_grad) {
@@ -29,12 +35,18 @@ static Tensor filled(const char* op, Tensor t, Scalar value, bool requires_grad)
 }
 
 Tensor full(const Shape& shape, Scalar value, const TensorOptions& o) {
-  return filled("full", empty(shape, {.dtype = o.dtype.value_or(value.dtype()), .device = o.device}), value, o.requires_grad);
+  return filled("full", empty(shape, {.dtype = o.dtype.value_or(value.dtype()), .device = o.device}), value,
+                o.requires_grad);
 }
-Tensor zeros(const Shape& shape, const TensorOptions& o) { return filled("zeros", empty(shape, {.dtype = o.dtype, .device = o.device}), 0, o.requires_grad); }
-Tensor ones(const Shape& shape, const TensorOptions& o) { return filled("ones", empty(shape, {.dtype = o.dtype, .device = o.device}), 1, o.requires_grad); }
+Tensor zeros(const Shape& shape, const TensorOptions& o) {
+  return filled("zeros", empty(shape, {.dtype = o.dtype, .device = o.device}), 0, o.requires_grad);
+}
+Tensor ones(const Shape& shape, const TensorOptions& o) {
+  return filled("ones", empty(shape, {.dtype = o.dtype, .device = o.device}), 1, o.requires_grad);
+}
 Tensor full_like(const Tensor& x, Scalar value, const LikeOptions& o) {
-  return filled("full_like", empty_like(x, {.dtype = o.dtype, .device = o.device, .memory_format = o.memory_format}), value, o.requires_grad);
+  return filled("full_like", empty_like(x, {.dtype = o.dtype, .device = o.device, .memory_format = o.memory_format}),
+                value, o.requires_grad);
 }
 Tensor zeros_like(const Tensor& x, const LikeOptions& o) { return full_like(x, 0, o); }
 Tensor ones_like(const Tensor& x, const LikeOptions& o) { return full_like(x, 1, o); }
@@ -51,12 +63,16 @@ Tensor& zero_(Tensor& self) { return fill_(self, 0); }
 Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& o) {
   const bool floats = start.is_float() || end.is_float() || step.is_float();
   const double a = start.to_double(), b = end.to_double(), s = step.to_double();
-  check(std::isfinite(a) && std::isfinite(b) && std::isfinite(s), "[arange] unsupported range: {} to {} by {}", start, end, step);
+  check(std::isfinite(a) && std::isfinite(b) && std::isfinite(s), "[arange] unsupported range: {} to {} by {}", start,
+        end, step);
   check(s != 0, "[arange] step must be nonzero (start {}, end {}, step {})", start, end, step);
-  check(s > 0 ? a <= b : a >= b, "[arange] upper bound and lower bound inconsistent with step sign (start {}, end {}, step {})", start, end, step);
+  check(s > 0 ? a <= b : a >= b,
+        "[arange] upper bound and lower bound inconsistent with step sign (start {}, end {}, step {})", start, end,
+        step);
   const double n = std::ceil((b - a) / s);
   check(n < 0x1p62, "[arange] unsupported range: {} to {} by {} is {} elements", start, end, step, n);
-  const int64_t count = floats ? int64_t(n) : (end.to_int() - start.to_int() + step.to_int() - (s > 0 ? 1 : -1)) / step.to_int();
+  const int64_t count =
+      floats ? int64_t(n) : (end.to_int() - start.to_int() + step.to_int() - (s > 0 ? 1 : -1)) / step.to_int();
   Tensor y = empty(count, {.dtype = o.dtype.value_or(floats ? kFloat32 : kInt64), .device = o.device});
   backend(y).range(context(y), y, {start, step});
   if (o.requires_grad) y.requires_grad_();
@@ -67,13 +83,15 @@ Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& o)
   check(steps >= 0, "[linspace] number of steps must be non-negative, got {}", steps);
   Tensor y = empty(steps, {.dtype = o.dtype.value_or(kFloat32), .device = o.device});
   const bool whole = !is_floating(y.dtype());  // integers: the ends are truncated first, then every value
-  const double a = whole ? double(start.to_int()) : start.to_double(), b = whole ? double(end.to_int()) : end.to_double();
+  const double a = whole ? double(start.to_int()) : start.to_double(),
+               b = whole ? double(end.to_int()) : end.to_double();
   const double step = steps > 1 ? (b - a) / double(steps - 1) : 0;
   // From both ends inwards, so that the last value is `end` itself.
   const int64_t half = steps == 1 ? 1 : steps / 2, rest = steps - half;
   backend(y).range(context(y), alias(y, half, 1, 0), {Scalar(a), Scalar(step)});
   backend(y).range(context(y), alias(y, rest, 1, half), {Scalar(b - step * double(rest - 1)), Scalar(step)});
-  if (rest) backend(y).fill(context(y), alias(y, 1, 1, steps - 1), is_floating(y.dtype()) ? Scalar(b) : Scalar(int64_t(b)));
+  if (rest)
+    backend(y).fill(context(y), alias(y, 1, 1, steps - 1), is_floating(y.dtype()) ? Scalar(b) : Scalar(int64_t(b)));
   if (o.requires_grad) y.requires_grad_();
   return y;
 }

@@ -12,7 +12,8 @@
 namespace tapir::inline v0 {
 
 static void check_index_dtype(const char* op, const Tensor& index) {
-  check(is_integral(index.dtype()), "[{}] tensors used as indices must be of an integer dtype, got {}", op, index.dtype());
+  check(is_integral(index.dtype()), "[{}] tensors used as indices must be of an integer dtype, got {}", op,
+        index.dtype());
 }
 
 // ---- gather and its adjoint
@@ -21,12 +22,16 @@ static void check_gather(const char* op, const Tensor& x, int64_t dim, const Ten
   check_index_dtype(op, index);
   if (index.numel() == 0) return;  // nothing is asked for, of whatever shape
   const int64_t rank = std::max<int64_t>(x.dim(), 1);
-  check(std::max<int64_t>(index.dim(), 1) == rank, "[{}] index tensor must have the same number of dimensions as input tensor, got {} and {}", op, index, x);
+  check(std::max<int64_t>(index.dim(), 1) == rank,
+        "[{}] index tensor must have the same number of dimensions as input tensor, got {} and {}", op, index, x);
   for (int64_t d = 0; d < index.dim() && d < x.dim(); ++d) {
-    check(d == dim || index.shape()[d] <= x.shape()[d], "[{}] size does not match at dimension {}: expected index {} to be no larger than {} apart from dimension {}", op, d, index.shape(), x.shape(), dim);
+    check(d == dim || index.shape()[d] <= x.shape()[d],
+          "[{}] size does not match at dimension {}: expected index {} to be no larger than {} apart from dimension {}",
+          op, d, index.shape(), x.shape(), dim);
   }
 }
-static const char* gather_text = "[gather] index {value} at position {position} is out of bounds for a dimension with size {bound}";
+static const char* gather_text =
+    "[gather] index {value} at position {position} is out of bounds for a dimension with size {bound}";
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   dim = wrap_dim("gather", dim, x.dim());
@@ -46,15 +51,19 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   });
 }
 
-static Tensor scatter_add(const char* name, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Tensor* self) {
+static Tensor scatter_add(const char* name, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
+                          const Tensor* self) {
   dim = wrap_dim("scatter_add", dim, x.dim());
   common_device("scatter_add", {&x, &index, &source});
   check_gather("scatter_add", x, dim, index);
-  check(source.dtype() == x.dtype(), "[scatter_add] expected self.dtype to be equal to src.dtype, got {} and {}", x.dtype(), source.dtype());
-  check(source.dim() == index.dim(), "[scatter_add] expected source and index of equal rank, got {} and {}", source.shape(), index.shape());
+  check(source.dtype() == x.dtype(), "[scatter_add] expected self.dtype to be equal to src.dtype, got {} and {}",
+        x.dtype(), source.dtype());
+  check(source.dim() == index.dim(), "[scatter_add] expected source and index of equal rank, got {} and {}",
+        source.shape(), index.shape());
   Tensor part = source;
   for (int64_t d = 0; d < index.dim(); ++d) {
-    check(index.shape()[d] <= source.shape()[d], "[scatter_add] expected index {} to be no larger than source {}", index.shape(), source.shape());
+    check(index.shape()[d] <= source.shape()[d], "[scatter_add] expected index {} to be no larger than source {}",
+          index.shape(), source.shape());
     if (index.shape()[d] < source.shape()[d]) part = narrow(part, d, 0, index.shape()[d]);
   }
   const Tensor places = to(index, kInt64);
@@ -64,13 +73,18 @@ static Tensor scatter_add(const char* name, const Tensor& x, int64_t dim, const 
   const auto at_least_1d = [](const Tensor& t) { return t.dim() ? t : alias(t, {1}, {1}, t.storage_offset()); };
   Context& ctx = context(x);
   backend(x).scatter(ctx, at_least_1d(y), at_least_1d(places), at_least_1d(part), {dim, ScatterOp::Add});
-  check_values(ctx, "[scatter_add] index {value} at position {position} is out of bounds for a dimension with size {bound}");
+  check_values(ctx,
+               "[scatter_add] index {value} at position {position} is out of bounds for a dimension with size {bound}");
   return record(name, y, {x, part}, save(places), [dim](Needs needs, const Tensor& g, const Tensor& places) {
     return Grads{needs[0] ? g : Tensor(), needs[1] ? gather(g, dim, places) : Tensor()};
   });
 }
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) { return scatter_add("scatter_add", x, dim, index, source, nullptr); }
-Tensor& scatter_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) { return scatter_add("scatter_add_", self, dim, index, source, &self), self; }
+Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  return scatter_add("scatter_add", x, dim, index, source, nullptr);
+}
+Tensor& scatter_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+  return scatter_add("scatter_add_", self, dim, index, source, &self), self;
+}
 
 // ---- indexing by tensors
 //
@@ -82,10 +96,12 @@ static std::vector<TensorView> views_of(const Tensor& places) {
   std::vector<TensorView> views;
   const Shape shape(std::span<const int64_t>(places.shape().begin() + 1, size_t(places.dim() - 1)));
   const Strides strides(std::span<const int64_t>(places.strides().begin() + 1, size_t(places.dim() - 1)));
-  for (int64_t i = 0; i < places.shape()[0]; ++i) views.emplace_back(alias(places, shape, strides, places.storage_offset() + i * places.strides()[0]));
+  for (int64_t i = 0; i < places.shape()[0]; ++i)
+    views.emplace_back(alias(places, shape, strides, places.storage_offset() + i * places.strides()[0]));
   return views;
 }
-static const char* index_text = "[index] index {value} at position {position} is out of bounds for a dimension with size {bound}";
+static const char* index_text =
+    "[index] index {value} at position {position} is out of bounds for a dimension with size {bound}";
 
 static Tensor scatter_packed(const Tensor& g, const Shape& shape, const Tensor& places);
 
@@ -98,14 +114,16 @@ static Tensor index_packed(const Tensor& x, const Tensor& places) {
   backend(x).index(ctx, y, x, views_of(places));
   check_values(ctx, index_text);
   const Shape from = x.shape();
-  return record("index", y, {x}, save(places), [from](const Tensor& g, const Tensor& places) { return Grads{scatter_packed(g, from, places)}; });
+  return record("index", y, {x}, save(places),
+                [from](const Tensor& g, const Tensor& places) { return Grads{scatter_packed(g, from, places)}; });
 }
 
 /// Zeros of `shape` with g added at the places.
 static Tensor scatter_packed(const Tensor& g, const Shape& shape, const Tensor& places) {
   Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
   backend(g).index_put(context(g), y, g, views_of(places), {.accumulate = true});
-  return record("index_backward", y, {g}, save(places), [](const Tensor& gg, const Tensor& places) { return Grads{index_packed(gg, places)}; });
+  return record("index_backward", y, {g}, save(places),
+                [](const Tensor& gg, const Tensor& places) { return Grads{index_packed(gg, places)}; });
 }
 
 /// g with zeros at the places.
@@ -117,7 +135,8 @@ static Tensor zero_packed(const Tensor& g, const Tensor& places) {
   for (int64_t d = places.shape()[0]; d < g.dim(); ++d) shape.push_back(g.shape()[d]);
   const Tensor zero = zeros({}, {.dtype = g.dtype(), .device = g.device()});
   backend(g).index_put(context(g), y, TensorView(zero).expand(shape), views_of(places), {});
-  return record("index_zero", y, {g}, save(places), [](const Tensor& gg, const Tensor& places) { return Grads{zero_packed(gg, places)}; });
+  return record("index_zero", y, {g}, save(places),
+                [](const Tensor& gg, const Tensor& places) { return Grads{zero_packed(gg, places)}; });
 }
 
 /// Writes into x in place; values are (I..., rest) after broadcasting.
@@ -125,13 +144,18 @@ static void put_packed(const Tensor& x, const Tensor& places, const Tensor& valu
   Shape shape;
   for (int64_t d = 1; d < places.dim(); ++d) shape.push_back(places.shape()[d]);
   for (int64_t d = places.shape()[0]; d < x.dim(); ++d) shape.push_back(x.shape()[d]);
-  check(broadcasts_to(values.shape(), shape), "[index_put] shape mismatch: value tensor of shape {} cannot be broadcast to indexing result of shape {}", values.shape(), shape);
+  check(broadcasts_to(values.shape(), shape),
+        "[index_put] shape mismatch: value tensor of shape {} cannot be broadcast to indexing result of shape {}",
+        values.shape(), shape);
   check_inplace("index_put_", x, wants_grad({x, values}));
   Context& ctx = context(x);
   backend(x).index_put(ctx, x, view_as(values, shape, values.dtype()), views_of(places), {.accumulate = accumulate});
   check_values(ctx, index_text);
   record("index_put_", x, {x, values}, save(places), [accumulate](Needs needs, const Tensor& g, const Tensor& places) {
-    return Grads{!needs[0] ? Tensor() : accumulate ? g : zero_packed(g, places), needs[1] ? index_packed(g, places) : Tensor()};
+    return Grads{!needs[0]    ? Tensor()
+                 : accumulate ? g
+                              : zero_packed(g, places),
+                 needs[1] ? index_packed(g, places) : Tensor()};
   });
 }
 
@@ -145,13 +169,14 @@ Tensor nonzero(const Tensor& x) {
 namespace {
 /// x[indices] in the packed form, and how its result's dimensions stand in the caller's order.
 struct Plan {
-  Tensor x;       // a view with the indexed dimensions in front
-  Tensor places;  // (k, I...)
+  Tensor x;           // a view with the indexed dimensions in front
+  Tensor places;      // (k, I...)
   int64_t first = 0;  // where the index dimensions go in the result
 
   Plan(const char* op, const Tensor& self, const std::vector<Tensor>& given) {
     std::vector<Tensor> indices = expand_masks(op, self, given);
-    check(int64_t(indices.size()) <= self.dim(), "[{}] too many indices for tensor of dimension {} (got {})", op, self.dim(), int64_t(indices.size()));
+    check(int64_t(indices.size()) <= self.dim(), "[{}] too many indices for tensor of dimension {} (got {})", op,
+          self.dim(), int64_t(indices.size()));
     Dims order;
     std::vector<Tensor> held;
     Shape shape;
@@ -184,8 +209,10 @@ struct Plan {
       if (i.defined() && i.dtype() == kBool) {
         const int64_t at = int64_t(indices.size());
         for (int64_t d = 0; d < i.dim(); ++d) {
-          check(at + d < self.dim() && i.shape()[d] == self.shape()[at + d], "[{}] the shape of the mask {} at index {} does not match the shape of the indexed tensor {} at index {}", op, i.shape(), d,
-                self.shape(), at + d);
+          check(
+              at + d < self.dim() && i.shape()[d] == self.shape()[at + d],
+              "[{}] the shape of the mask {} at index {} does not match the shape of the indexed tensor {} at index {}",
+              op, i.shape(), d, self.shape(), at + d);
         }
         const Tensor found = nonzero(i);
         for (int64_t d = 0; d < i.dim(); ++d) indices.push_back(select(found, 1, d));
@@ -282,12 +309,8 @@ struct Parsed {
         view = slice(view, dim, i.slice.start, i.slice.stop, i.slice.step);
         ++dim;
         break;
-      case Index::Kind::None:
-        view = unsqueeze(view, dim++);
-        break;
-      case Index::Kind::Ellipsis:
-        dim += skipped;
-        break;
+      case Index::Kind::None: view = unsqueeze(view, dim++); break;
+      case Index::Kind::Ellipsis: dim += skipped; break;
       case Index::Kind::Bool:  // a mask of rank 0: a new dimension of extent 1 or 0
         view = unsqueeze(view, dim);
         put(dim, arange(0, int64_t(i.integer != 0), 1, {.device = view.device()}));
@@ -330,7 +353,9 @@ Tensor Indexed::value() const {
 
 const Indexed& Indexed::operator=(const Operand& source) const {
   Parsed p(base_, items_);
-  const Tensor value = source.is_tensor() ? source.tensor() : full({}, source.scalar(), {.dtype = base_.dtype(), .device = base_.device()});
+  const Tensor value = source.is_tensor()
+                           ? source.tensor()
+                           : full({}, source.scalar(), {.dtype = base_.dtype(), .device = base_.device()});
   if (p.tensors.empty()) tapir::copy_(p.view, value);
   else index_put_(p.view, p.tensors, value);
   return *this;

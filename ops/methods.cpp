@@ -21,8 +21,12 @@ Tensor Tensor::squeeze(const Dims& dims) const { return tapir::squeeze(*this, di
 Tensor Tensor::unsqueeze(int64_t dim) const { return tapir::unsqueeze(*this, dim); }
 Tensor Tensor::expand(const Shape& shape) const { return tapir::expand(*this, shape); }
 Tensor Tensor::select(int64_t dim, int64_t index) const { return tapir::select(*this, dim, index); }
-Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const { return tapir::narrow(*this, dim, start, length); }
-Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step) const { return tapir::slice(*this, dim, start, end, step); }
+Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {
+  return tapir::narrow(*this, dim, start, length);
+}
+Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step) const {
+  return tapir::slice(*this, dim, start, end, step);
+}
 std::vector<Tensor> Tensor::split(int64_t size, int64_t dim) const { return tapir::split(*this, size, dim); }
 std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim) const { return tapir::chunk(*this, chunks, dim); }
 Tensor Tensor::index_select(int64_t dim, const Tensor& index) const { return tapir::index_select(*this, dim, index); }
@@ -41,7 +45,9 @@ Tensor Tensor::sqrt() const { return tapir::sqrt(*this); }
 Tensor Tensor::sigmoid() const { return tapir::sigmoid(*this); }
 Tensor Tensor::tanh() const { return tapir::tanh(*this); }
 Tensor Tensor::relu() const { return tapir::relu(*this); }
-Tensor Tensor::clamp(std::optional<Scalar> min, std::optional<Scalar> max) const { return tapir::clamp(*this, min, max); }
+Tensor Tensor::clamp(std::optional<Scalar> min, std::optional<Scalar> max) const {
+  return tapir::clamp(*this, min, max);
+}
 Tensor Tensor::eq(const Operand& other) const { return tapir::eq(*this, other); }
 Tensor Tensor::ne(const Operand& other) const { return tapir::ne(*this, other); }
 Tensor Tensor::lt(const Operand& other) const { return tapir::lt(*this, other); }
@@ -54,8 +60,12 @@ Tensor Tensor::var(const Dims& dims, const VarOptions& options) const { return t
 Tensor Tensor::std(const Dims& dims, const VarOptions& options) const { return tapir::std(*this, dims, options); }
 Tensor Tensor::max() const { return tapir::max(*this); }
 Tensor Tensor::min() const { return tapir::min(*this); }
-Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim) const { return tapir::argmax(*this, dim, {.keepdim = keepdim}); }
-Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim) const { return tapir::argmin(*this, dim, {.keepdim = keepdim}); }
+Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim) const {
+  return tapir::argmax(*this, dim, {.keepdim = keepdim});
+}
+Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim) const {
+  return tapir::argmin(*this, dim, {.keepdim = keepdim});
+}
 Tensor Tensor::any() const { return tapir::any(*this); }
 Tensor Tensor::all() const { return tapir::all(*this); }
 Tensor Tensor::norm() const { return tapir::norm(*this); }

@@ -12,16 +12,19 @@ namespace tapir::inline v0 {
 // A pool is linear in x once the places of the maxima are known. Its gradient scatters dy to those places (or spreads means), and the
 // gradient of that gathers again: both are recorded operations, each the other's gradient.
 
-static Tensor scatter_maxima(const Tensor& dy, const Tensor& indices, const Shape& x_shape, bool x_last, const PoolParams& p);
+static Tensor scatter_maxima(const Tensor& dy, const Tensor& indices, const Shape& x_shape, bool x_last,
+                             const PoolParams& p);
 
 /// x at the places of the maxima.
 static Tensor gather_maxima(const Tensor& x, const Tensor& indices) {
   return view(gather(flatten(x, 2), 2, flatten(indices, 2)), indices.shape());
 }
-static Tensor scatter_maxima(const Tensor& dy, const Tensor& indices, const Shape& x_shape, bool x_last, const PoolParams& p) {
+static Tensor scatter_maxima(const Tensor& dy, const Tensor& indices, const Shape& x_shape, bool x_last,
+                             const PoolParams& p) {
   Tensor dx = empty_image(x_shape, dy, x_last);
   if (dx.numel()) backend(dy).pool_backward(context(dy), dx, dy, indices, p);
-  return record("max_pool_backward", dx, {dy}, save(indices), [](const Tensor& u, const Tensor& indices) { return Grads{gather_maxima(u, indices)}; });
+  return record("max_pool_backward", dx, {dy}, save(indices),
+                [](const Tensor& u, const Tensor& indices) { return Grads{gather_maxima(u, indices)}; });
 }
 
 static Tensor average(const char* op, const Tensor& x, const Shape& y_shape, const PoolParams& p);
@@ -30,7 +33,8 @@ static Tensor spread_means(const Tensor& dy, const Shape& x_shape, bool x_last, 
   Tensor dx = empty_image(x_shape, dy, x_last);
   if (dx.numel()) backend(dy).pool_backward(context(dy), dx, dy, {}, p);
   const Shape y_shape = dy.shape();
-  return record("avg_pool_backward", dx, {dy}, [y_shape, p](const Tensor& u) { return Grads{average("avg_pool", u, y_shape, p)}; });
+  return record("avg_pool_backward", dx, {dy},
+                [y_shape, p](const Tensor& u) { return Grads{average("avg_pool", u, y_shape, p)}; });
 }
 static Tensor average(const char* op, const Tensor& x, const Shape& y_shape, const PoolParams& p) {
   const Shape x_shape = x.shape();
@@ -41,21 +45,28 @@ static Tensor average(const char* op, const Tensor& x, const Shape& y_shape, con
 }
 
 static void check_input(const char* op, const Tensor& x, int64_t spatial) {
-  check(x.dim() == spatial + 2 || x.dim() == spatial + 1, "[{}] expected {}D or {}D (batch mode) tensor, got {}", op, spatial + 1, spatial + 2, x);
+  check(x.dim() == spatial + 2 || x.dim() == spatial + 1, "[{}] expected {}D or {}D (batch mode) tensor, got {}", op,
+        spatial + 1, spatial + 2, x);
   for (int64_t d = x.dim() - spatial - 1; d < x.dim(); ++d) {
-    check(x.shape()[d] > 0, "[{}] expected {}D or {}D (batch mode) tensor with optional 0 dim batch size for input, got {}", op, spatial + 1, spatial + 2, x);
+    check(x.shape()[d] > 0,
+          "[{}] expected {}D or {}D (batch mode) tensor with optional 0 dim batch size for input, got {}", op,
+          spatial + 1, spatial + 2, x);
   }
 }
 
 /// One axis of the result: windows that begin inside the input or its left padding.
 static int64_t pooled_size(const char* op, const Tensor& x, int64_t axis, const PoolParams& p) {
-  const int64_t in = x.shape()[2 + axis], stride = p.stride[axis], padding = p.padding[axis], extent = checked_extent(op, p.kernel[axis], p.dilation[axis]);
-  check(padding <= extent / 2, "[{}] pad should be at most half of effective kernel size, but got pad={}, kernel_size={} and dilation={}", op, padding, p.kernel[axis], p.dilation[axis]);
+  const int64_t in = x.shape()[2 + axis], stride = p.stride[axis], padding = p.padding[axis],
+                extent = checked_extent(op, p.kernel[axis], p.dilation[axis]);
+  check(padding <= extent / 2,
+        "[{}] pad should be at most half of effective kernel size, but got pad={}, kernel_size={} and dilation={}", op,
+        padding, p.kernel[axis], p.dilation[axis]);
   const int64_t room = checked_add(op, checked_add(op, in, checked_mul(op, 2, padding)), -extent);
   int64_t out = room < 0 ? 0 : (room + (p.ceil_mode ? stride - 1 : 0)) / stride + 1;
   if (room < 0 && p.ceil_mode && room + stride > 0) out = 1;  // the rounded-up division of a small negative number
   if (p.ceil_mode && (out - 1) * stride >= in + padding) --out;
-  check(out > 0, "[{}] given input size: {}. Calculated output size along axis {}: {}. Output size is too small", op, x.shape(), axis, out);
+  check(out > 0, "[{}] given input size: {}. Calculated output size along axis {}: {}. Output size is too small", op,
+        x.shape(), axis, out);
   return out;
 }
 
@@ -65,7 +76,8 @@ static Shape pooled_shape(const char* op, const Tensor& x, const PoolParams& p) 
   return shape;
 }
 
-static PoolParams window_params(const char* op, PoolOp kind, int64_t spatial, const Dims& kernel, const Dims& stride, const Dims& padding, const Dims& dilation, bool ceil_mode) {
+static PoolParams window_params(const char* op, PoolOp kind, int64_t spatial, const Dims& kernel, const Dims& stride,
+                                const Dims& padding, const Dims& dilation, bool ceil_mode) {
   PoolParams p{.op = kind, .spatial = spatial};
   spread(op, "kernel size", kernel, spatial, 1, p.kernel);
   spread(op, "stride", stride.empty() ? kernel : stride, spatial, 1, p.stride);
@@ -75,7 +87,8 @@ static PoolParams window_params(const char* op, PoolOp kind, int64_t spatial, co
   return p;
 }
 
-static std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& kernel, const MaxPoolOptions& o, bool wants_indices) {
+static std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& kernel,
+                                          const MaxPoolOptions& o, bool wants_indices) {
   check_input(op, x, spatial);
   const PoolParams p = window_params(op, PoolOp::Max, spatial, kernel, o.stride, o.padding, o.dilation, o.ceil_mode);
   if (x.dim() == spatial + 1) {
@@ -85,9 +98,14 @@ static std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, int64
   const Shape shape = pooled_shape(op, x, p), x_shape = x.shape();
   const bool last = prefers_channels_last(x);
   Tensor y = empty_image(shape, x, last), indices;
-  if (wants_indices || wants_grad({x})) indices = empty_strided(shape, y.strides(), {.dtype = kInt64, .device = x.device()});
+  if (wants_indices || wants_grad({x}))
+    indices = empty_strided(shape, y.strides(), {.dtype = kInt64, .device = x.device()});
   if (y.numel()) backend(x).pool(context(x), y, indices, x, p);
-  return {record(op, y, {x}, save(indices), [x_shape, last, p](const Tensor& dy, const Tensor& indices) { return Grads{scatter_maxima(dy, indices, x_shape, last, p)}; }), indices};
+  return {record(op, y, {x}, save(indices),
+                 [x_shape, last, p](const Tensor& dy, const Tensor& indices) {
+                   return Grads{scatter_maxima(dy, indices, x_shape, last, p)};
+                 }),
+          indices};
 }
 
 static Tensor avg_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& kernel, const AvgPoolOptions& o) {
@@ -104,27 +122,53 @@ static Tensor adaptive_avg_pool(const char* op, const Tensor& x, int64_t spatial
   check_input(op, x, spatial);
   check(is_floating(x.dtype()), "[{}] expected a floating-point dtype, got {}", op, x);
   if (x.dim() == spatial + 1) return squeeze(adaptive_avg_pool(op, unsqueeze(x, 0), spatial, output_size), 0);
-  check(output_size.size() == 1 || output_size.size() == spatial, "[{}] expected output_size to be one number or {}, got {}", op, spatial, output_size);
+  check(output_size.size() == 1 || output_size.size() == spatial,
+        "[{}] expected output_size to be one number or {}, got {}", op, spatial, output_size);
   Shape shape{x.shape()[0], x.shape()[1]};
   for (int64_t i = 0; i < spatial; ++i) {
     const int64_t wanted = output_size[output_size.size() == 1 ? 0 : i];
-    check(wanted > 0 || wanted == -1, "[{}] elements of output_size must be greater than 0 (or -1 to keep a size), got {}", op, output_size);
+    check(wanted > 0 || wanted == -1,
+          "[{}] elements of output_size must be greater than 0 (or -1 to keep a size), got {}", op, output_size);
     shape.push_back(wanted == -1 ? x.shape()[2 + i] : wanted);
   }
   return average(op, x, shape, {.op = PoolOp::AdaptiveAvg, .spatial = spatial});
 }
 
-Tensor max_pool1d(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) { return max_pool("max_pool1d", x, 1, kernel, o, false).first; }
-Tensor max_pool2d(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) { return max_pool("max_pool2d", x, 2, kernel, o, false).first; }
-Tensor max_pool3d(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) { return max_pool("max_pool3d", x, 3, kernel, o, false).first; }
-std::pair<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) { return max_pool("max_pool1d", x, 1, kernel, o, true); }
-std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) { return max_pool("max_pool2d", x, 2, kernel, o, true); }
-std::pair<Tensor, Tensor> max_pool3d_with_indices(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) { return max_pool("max_pool3d", x, 3, kernel, o, true); }
-Tensor avg_pool1d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) { return avg_pool("avg_pool1d", x, 1, kernel, o); }
-Tensor avg_pool2d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) { return avg_pool("avg_pool2d", x, 2, kernel, o); }
-Tensor avg_pool3d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) { return avg_pool("avg_pool3d", x, 3, kernel, o); }
-Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size) { return adaptive_avg_pool("adaptive_avg_pool1d", x, 1, output_size); }
-Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size) { return adaptive_avg_pool("adaptive_avg_pool2d", x, 2, output_size); }
-Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size) { return adaptive_avg_pool("adaptive_avg_pool3d", x, 3, output_size); }
+Tensor max_pool1d(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
+  return max_pool("max_pool1d", x, 1, kernel, o, false).first;
+}
+Tensor max_pool2d(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
+  return max_pool("max_pool2d", x, 2, kernel, o, false).first;
+}
+Tensor max_pool3d(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
+  return max_pool("max_pool3d", x, 3, kernel, o, false).first;
+}
+std::pair<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
+  return max_pool("max_pool1d", x, 1, kernel, o, true);
+}
+std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
+  return max_pool("max_pool2d", x, 2, kernel, o, true);
+}
+std::pair<Tensor, Tensor> max_pool3d_with_indices(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
+  return max_pool("max_pool3d", x, 3, kernel, o, true);
+}
+Tensor avg_pool1d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) {
+  return avg_pool("avg_pool1d", x, 1, kernel, o);
+}
+Tensor avg_pool2d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) {
+  return avg_pool("avg_pool2d", x, 2, kernel, o);
+}
+Tensor avg_pool3d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) {
+  return avg_pool("avg_pool3d", x, 3, kernel, o);
+}
+Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size) {
+  return adaptive_avg_pool("adaptive_avg_pool1d", x, 1, output_size);
+}
+Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size) {
+  return adaptive_avg_pool("adaptive_avg_pool2d", x, 2, output_size);
+}
+Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size) {
+  return adaptive_avg_pool("adaptive_avg_pool3d", x, 3, output_size);
+}
 
 }  // namespace tapir::inline v0

@@ -27,9 +27,12 @@ Tensor max_pool1d(const Tensor& x, const Dims& kernel_size, const MaxPoolOptions
 Tensor max_pool2d(const Tensor& x, const Dims& kernel_size, const MaxPoolOptions& options = {});
 Tensor max_pool3d(const Tensor& x, const Dims& kernel_size, const MaxPoolOptions& options = {});
 /// The same and, as int64, where it was: the position in the flattened plane. PyTorch's return_indices.
-std::pair<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, const Dims& kernel_size, const MaxPoolOptions& options = {});
-std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, const Dims& kernel_size, const MaxPoolOptions& options = {});
-std::pair<Tensor, Tensor> max_pool3d_with_indices(const Tensor& x, const Dims& kernel_size, const MaxPoolOptions& options = {});
+std::pair<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, const Dims& kernel_size,
+                                                  const MaxPoolOptions& options = {});
+std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, const Dims& kernel_size,
+                                                  const MaxPoolOptions& options = {});
+std::pair<Tensor, Tensor> max_pool3d_with_indices(const Tensor& x, const Dims& kernel_size,
+                                                  const MaxPoolOptions& options = {});
 
 /// The mean of each window.
 Tensor avg_pool1d(const Tensor& x, const Dims& kernel_size, const AvgPoolOptions& options = {});

@@ -9,7 +9,8 @@
 namespace tapir::inline v0 {
 
 /// A view whose gradient is the same rearrangement backwards.
-template <class F> static Tensor viewed(const char* name, const Tensor& x, const Shape& shape, const Strides& strides, const F& back) {
+template <class F>
+static Tensor viewed(const char* name, const Tensor& x, const Shape& shape, const Strides& strides, const F& back) {
   return record_view(name, alias(x, shape, strides, x.storage_offset()), x, back);
 }
 
@@ -28,7 +29,10 @@ static Shape infer_shape(const char* op, const Shape& shape, int64_t numel) {
   }
   Shape out = shape;
   if (unknown >= 0) {
-    check(known != 0, "[{}] cannot reshape tensor of {} elements into shape {} because the unspecified dimension size -1 can be any value and is ambiguous", op, numel, shape);
+    check(known != 0,
+          "[{}] cannot reshape tensor of {} elements into shape {} because the unspecified dimension size -1 can be "
+          "any value and is ambiguous",
+          op, numel, shape);
     out[unknown] = numel / known, known *= out[unknown];
   }
   check(known == numel, "[{}] shape '{}' is invalid for input of size {}", op, shape, numel);
@@ -65,7 +69,9 @@ static Tensor view_as_shape(const char* name, const Tensor& x, const Shape& shap
 Tensor view(const Tensor& x, const Shape& wanted) {
   const Shape shape = infer_shape("view", wanted, x.numel());
   const auto strides = view_strides(x, shape);
-  check(strides.has_value(), "[view] view size {} is not compatible with input tensor's shape {} and strides {} (at least one dimension spans across two contiguous subspaces). Use reshape(...) instead",
+  check(strides.has_value(),
+        "[view] view size {} is not compatible with input tensor's shape {} and strides {} (at least one dimension "
+        "spans across two contiguous subspaces). Use reshape(...) instead",
         shape, x.shape(), x.strides());
   return view_as_shape("view", x, shape, *strides);
 }
@@ -108,7 +114,8 @@ Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
   dim0 = wrap_dim("transpose", dim0, x.dim()), dim1 = wrap_dim("transpose", dim1, x.dim());
   Shape shape = x.shape(), strides = x.strides();
   if (x.dim() > 0) std::swap(shape[dim0], shape[dim1]), std::swap(strides[dim0], strides[dim1]);
-  return viewed("transpose", x, shape, strides, [dim0, dim1](const Tensor& g) { return Grads{transpose(g, dim0, dim1)}; });
+  return viewed("transpose", x, shape, strides,
+                [dim0, dim1](const Tensor& g) { return Grads{transpose(g, dim0, dim1)}; });
 }
 
 Tensor t(const Tensor& x) {
@@ -124,7 +131,10 @@ static Tensor squeeze_mask(const Tensor& x, uint32_t mask) {
   return view_as_shape("squeeze", x, shape, strides);
 }
 Tensor squeeze(const Tensor& x) { return squeeze_mask(x, ~0u); }
-Tensor squeeze(const Tensor& x, const Dims& dims) { return dims.empty() ? view_as_shape("squeeze", x, x.shape(), x.strides()) : squeeze_mask(x, reduce_mask("squeeze", dims, x.dim())); }
+Tensor squeeze(const Tensor& x, const Dims& dims) {
+  return dims.empty() ? view_as_shape("squeeze", x, x.shape(), x.strides())
+                      : squeeze_mask(x, reduce_mask("squeeze", dims, x.dim()));
+}
 
 Tensor unsqueeze(const Tensor& x, int64_t dim) {
   dim = wrap_dim("unsqueeze", dim, x.dim() + 1);
@@ -135,32 +145,40 @@ Tensor unsqueeze(const Tensor& x, int64_t dim) {
 }
 
 Tensor expand(const Tensor& x, const Shape& wanted) {
-  check(wanted.size() >= x.dim(), "[expand] expected at least as many sizes as dimensions, got {} for a tensor of shape {}", wanted, x.shape());
+  check(wanted.size() >= x.dim(),
+        "[expand] expected at least as many sizes as dimensions, got {} for a tensor of shape {}", wanted, x.shape());
   Shape shape = wanted;
   Strides strides = Dims::filled(wanted.size(), 0);
   const int64_t lead = wanted.size() - x.dim();
   for (int64_t d = 0; d < wanted.size(); ++d) {
     const int64_t from = d - lead;
     if (shape[d] == -1 && from >= 0) shape[d] = x.shape()[from];
-    check(shape[d] >= 0, "[expand] the expanded size {} isn't allowed at dimension {} of {} for a tensor of shape {}", shape[d], d, wanted, x.shape());
+    check(shape[d] >= 0, "[expand] the expanded size {} isn't allowed at dimension {} of {} for a tensor of shape {}",
+          shape[d], d, wanted, x.shape());
     if (from < 0) continue;
-    check(x.shape()[from] == shape[d] || x.shape()[from] == 1, "[expand] the expanded size {} must match the existing size {} at non-singleton dimension {}: {} to {}", shape[d],
-          x.shape()[from], d, x.shape(), wanted);
+    check(x.shape()[from] == shape[d] || x.shape()[from] == 1,
+          "[expand] the expanded size {} must match the existing size {} at non-singleton dimension {}: {} to {}",
+          shape[d], x.shape()[from], d, x.shape(), wanted);
     strides[d] = x.shape()[from] == shape[d] ? x.strides()[from] : 0;
   }
   return viewed("expand", x, shape, strides, [](const Tensor& g) { return Grads{g}; });  // the engine sums
 }
 
 Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, std::optional<int64_t> offset) {
-  check(shape.size() == strides.size(), "[as_strided] expected as many strides as sizes, got {} and {}", shape, strides);
+  check(shape.size() == strides.size(), "[as_strided] expected as many strides as sizes, got {} and {}", shape,
+        strides);
   for (int64_t s : shape) check(s >= 0, "[as_strided] expected sizes of at least 0, got {}", shape);
   for (int64_t s : strides) check(s >= 0, "[as_strided] negative strides are not supported, got {}", strides);
   const int64_t from = offset.value_or(x.storage_offset());
   check(from >= 0, "[as_strided] expected a storage offset of at least 0, got {}", from);
   const int64_t end = extent_of(shape, strides).second, held = x.impl().storage->bytes / size_of(x.dtype());
-  check(end == 0 || end <= held - from, "[as_strided] setStorage: sizes {}, strides {} and offset {} need {} elements, out of bounds for storage of size {}", shape, strides, from, from + end, held);
+  check(end == 0 || end <= held - from,
+        "[as_strided] setStorage: sizes {}, strides {} and offset {} need {} elements, out of bounds for storage of "
+        "size {}",
+        shape, strides, from, from + end, held);
   const ViewGeometry geometry{x.shape(), x.strides(), shape, strides, from - x.storage_offset()};
-  return record_view("as_strided", alias(x, shape, strides, from), x, [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });
+  return record_view("as_strided", alias(x, shape, strides, from), x,
+                     [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });
 }
 
 // ---- in place
@@ -169,9 +187,11 @@ Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, s
 template <class F> static Tensor& restride_(const char* name, Tensor& self, const Tensor& like, const F& back) {
   const bool recorded = wants_grad({self});
   if (modes.grad && self.is_leaf() && self.requires_grad()) check_inplace(name, self, recorded);
-  Node* node = recorded ? NodeBuilder::make<detail::OpNode<F>>(name, {self}, back, Save<>{}, std::span(&self, 1)) : nullptr;
+  Node* node =
+      recorded ? NodeBuilder::make<detail::OpNode<F>>(name, {self}, back, Save<>{}, std::span(&self, 1)) : nullptr;
   TensorImpl &p = self.impl(), &from = like.impl();
-  p.sizes = from.sizes, p.strides = from.strides, p.offset = from.offset, p.contiguous = from.contiguous, p.numel = from.numel;
+  p.sizes = from.sizes, p.strides = from.strides, p.offset = from.offset, p.contiguous = from.contiguous,
+  p.numel = from.numel;
   bump_version(self);
   if (node) tie_output(node, self, false);
   return self;
@@ -182,7 +202,8 @@ static Tensor without_history(auto&& f) {
 }
 
 Tensor& transpose_(Tensor& self, int64_t dim0, int64_t dim1) {
-  return restride_("transpose_", self, without_history([&] { return transpose(self, dim0, dim1); }), [dim0, dim1](const Tensor& g) { return Grads{transpose(g, dim0, dim1)}; });
+  return restride_("transpose_", self, without_history([&] { return transpose(self, dim0, dim1); }),
+                   [dim0, dim1](const Tensor& g) { return Grads{transpose(g, dim0, dim1)}; });
 }
 Tensor& t_(Tensor& self) {
   return restride_("t_", self, without_history([&] { return t(self); }), [](const Tensor& g) { return Grads{t(g)}; });
@@ -202,8 +223,10 @@ Tensor& unsqueeze_(Tensor& self, int64_t dim) {
 }
 Tensor& as_strided_(Tensor& self, const Shape& shape, const Strides& strides, std::optional<int64_t> offset) {
   const Tensor like = without_history([&] { return as_strided(self, shape, strides, offset); });
-  const ViewGeometry geometry{self.shape(), self.strides(), shape, strides, like.storage_offset() - self.storage_offset()};
-  return restride_("as_strided_", self, like, [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });
+  const ViewGeometry geometry{self.shape(), self.strides(), shape, strides,
+                              like.storage_offset() - self.storage_offset()};
+  return restride_("as_strided_", self, like,
+                   [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });
 }
 
 }  // namespace tapir::inline v0

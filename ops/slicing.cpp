@@ -24,12 +24,15 @@ static Tensor slice_backward(const Tensor& g, const Shape& shape, int64_t dim, i
   Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
   const int64_t count = g.shape()[dim];
   backend(g).copy(context(g), slice_view(y, dim, start, count, step), g);
-  return record("slice_backward", y, {g}, [=](const Tensor& gg) { return Grads{slice_forward("slice", gg, dim, start, count, step)}; });
+  return record("slice_backward", y, {g},
+                [=](const Tensor& gg) { return Grads{slice_forward("slice", gg, dim, start, count, step)}; });
 }
 
-static Tensor slice_forward(const char* name, const Tensor& x, int64_t dim, int64_t start, int64_t count, int64_t step) {
+static Tensor slice_forward(const char* name, const Tensor& x, int64_t dim, int64_t start, int64_t count,
+                            int64_t step) {
   const Shape shape = x.shape();
-  return record_view(name, slice_view(x, dim, start, count, step), x, [=](const Tensor& g) { return Grads{slice_backward(g, shape, dim, start, step)}; });
+  return record_view(name, slice_view(x, dim, start, count, step), x,
+                     [=](const Tensor& g) { return Grads{slice_backward(g, shape, dim, start, step)}; });
 }
 
 Tensor select(const Tensor& x, int64_t dim, int64_t index) {
@@ -41,7 +44,8 @@ Tensor select(const Tensor& x, int64_t dim, int64_t index) {
   Shape shape = part.shape(), strides = part.strides();
   shape.erase(dim), strides.erase(dim);
   const Shape from = x.shape();
-  return record_view("select", alias(x, shape, strides, part.storage_offset()), x, [=](const Tensor& g) { return Grads{slice_backward(unsqueeze(g, dim), from, dim, i, 1)}; });
+  return record_view("select", alias(x, shape, strides, part.storage_offset()), x,
+                     [=](const Tensor& g) { return Grads{slice_backward(unsqueeze(g, dim), from, dim, i, 1)}; });
 }
 
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
@@ -49,7 +53,8 @@ Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
   dim = wrap_dim("narrow", dim, x.dim());
   const int64_t n = x.shape()[dim], from = start < 0 ? start + n : start;
   check(from >= 0 && from <= n, "[narrow] start {} is out of range for dimension {} with size {}", start, dim, n);
-  check(length >= 0 && length <= n - from, "[narrow] start ({}) + length ({}) exceeds dimension size ({})", start, length, n);
+  check(length >= 0 && length <= n - from, "[narrow] start ({}) + length ({}) exceeds dimension size ({})", start,
+        length, n);
   return slice_forward("narrow", x, dim, from, length, 1);
 }
 
@@ -68,10 +73,14 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   dim = wrap_dim("split", dim, x.dim());
   int64_t at = 0;
   for (int64_t s : sizes) {
-    check(s >= 0 && s <= x.shape()[dim] - at, "[split] expects sizes that are not negative and sum exactly to {} (the extent of dimension {}), got {}", x.shape()[dim], dim, s);
+    check(s >= 0 && s <= x.shape()[dim] - at,
+          "[split] expects sizes that are not negative and sum exactly to {} (the extent of dimension {}), got {}",
+          x.shape()[dim], dim, s);
     at += s;
   }
-  check(at == x.shape()[dim], "[split] expects sizes that sum exactly to {} (the extent of dimension {}), got a sum of {}", x.shape()[dim], dim, at);
+  check(at == x.shape()[dim],
+        "[split] expects sizes that sum exactly to {} (the extent of dimension {}), got a sum of {}", x.shape()[dim],
+        dim, at);
   std::vector<Tensor> parts;
   at = 0;
   for (int64_t s : sizes) parts.push_back(slice_forward("split", x, dim, at, s, 1)), at += s;
@@ -113,16 +122,21 @@ static Shape cat_shape(std::span<const Tensor> tensors, int64_t& dim, const Tens
   for (const Tensor& t : tensors)
     if (!is_legacy_empty(t) && !model) model = &t;
   if (!model) model = &tensors[0];
-  check(model->dim() > 0, "[cat] zero-dimensional tensor (at position {}) cannot be concatenated", int64_t(model - tensors.data()));
+  check(model->dim() > 0, "[cat] zero-dimensional tensor (at position {}) cannot be concatenated",
+        int64_t(model - tensors.data()));
   dim = wrap_dim("cat", dim, model->dim());
   Shape shape = model->shape();
   shape[dim] = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = tensors[i];
     if (is_legacy_empty(t)) continue;
-    check(t.dim() == model->dim(), "[cat] tensors must have same number of dimensions: got {} and {} at position {}", model->shape(), t.shape(), int64_t(i));
+    check(t.dim() == model->dim(), "[cat] tensors must have same number of dimensions: got {} and {} at position {}",
+          model->shape(), t.shape(), int64_t(i));
     for (int64_t d = 0; d < t.dim(); ++d) {
-      check(d == dim || t.shape()[d] == shape[d], "[cat] sizes of tensors must match except in dimension {}. Expected {} but got {} at position {} of the list", dim, model->shape(), t.shape(), int64_t(i));
+      check(
+          d == dim || t.shape()[d] == shape[d],
+          "[cat] sizes of tensors must match except in dimension {}. Expected {} but got {} at position {} of the list",
+          dim, model->shape(), t.shape(), int64_t(i));
     }
     const bool overflow = __builtin_add_overflow(shape[dim], t.shape()[dim], &shape[dim]);
     check(!overflow, "[cat] the sizes along dimension {} overflow", dim);
@@ -146,7 +160,8 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
     tensors = casts;
   }
   const bool nhwc = model->dim() == 4 && !model->is_contiguous() && model->is_contiguous(kChannelsLast);
-  Tensor y = empty_strided(shape, nhwc ? channels_last_strides(shape) : contiguous_strides(shape), {.dtype = dtype, .device = model->device()});
+  Tensor y = empty_strided(shape, nhwc ? channels_last_strides(shape) : contiguous_strides(shape),
+                           {.dtype = dtype, .device = model->device()});
   int64_t at = 0;
   for (const Tensor& t : tensors) {
     if (is_legacy_empty(t)) continue;
@@ -156,7 +171,8 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
   }
   if (!wants_grad(tensors)) return y;
   Tensor sizes = empty(int64_t(tensors.size()), {.dtype = kInt64});
-  for (size_t i = 0; i < tensors.size(); ++i) sizes.data<int64_t>()[i] = is_legacy_empty(tensors[i]) ? 0 : tensors[i].shape()[dim];
+  for (size_t i = 0; i < tensors.size(); ++i)
+    sizes.data<int64_t>()[i] = is_legacy_empty(tensors[i]) ? 0 : tensors[i].shape()[dim];
   return record("cat", y, tensors, save(sizes), [dim](Needs needs, const Tensor& g, const Tensor& sizes) {
     Grads grads(sizes.numel());
     for (int64_t i = 0, from = 0; i < sizes.numel(); from += sizes.data<int64_t>()[i++])
@@ -171,7 +187,9 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
   std::vector<Tensor> parts;
   parts.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    check(tensors[i].shape() == tensors[0].shape(), "[stack] expects each tensor to be equal size, but got {} at entry 0 and {} at entry {}", tensors[0].shape(), tensors[i].shape(), int64_t(i));
+    check(tensors[i].shape() == tensors[0].shape(),
+          "[stack] expects each tensor to be equal size, but got {} at entry 0 and {} at entry {}", tensors[0].shape(),
+          tensors[i].shape(), int64_t(i));
     parts.push_back(unsqueeze(tensors[i], dim));
   }
   return cat(parts, dim);

@@ -15,9 +15,12 @@ struct Flat {
   explicit Flat(const ViewGeometry& v) {
     const int64_t low = std::min<int64_t>(0, v.offset);
     base_at = -low, view_at = v.offset - low;
-    size = std::max(base_at + extent_of(v.base_shape, v.base_strides).second, view_at + extent_of(v.shape, v.strides).second);
+    size = std::max(base_at + extent_of(v.base_shape, v.base_strides).second,
+                    view_at + extent_of(v.shape, v.strides).second);
   }
-  Tensor base(const Tensor& flat, const ViewGeometry& v) const { return alias(flat, v.base_shape, v.base_strides, base_at); }
+  Tensor base(const Tensor& flat, const ViewGeometry& v) const {
+    return alias(flat, v.base_shape, v.base_strides, base_at);
+  }
   Tensor view(const Tensor& flat, const ViewGeometry& v) const { return alias(flat, v.shape, v.strides, view_at); }
 };
 
@@ -52,7 +55,8 @@ Tensor strided_scatter(const Tensor& x, const ViewGeometry& v) {
     const TensorView index(chosen);
     backend(x).index_put(context(x), flat, x, {&index, 1}, {.accumulate = true});
   }
-  return record("strided_scatter", dense_copy(at.base(flat, v)), {x}, [v](const Tensor& g) { return Grads{strided_gather(g, v)}; });
+  return record("strided_scatter", dense_copy(at.base(flat, v)), {x},
+                [v](const Tensor& g) { return Grads{strided_gather(g, v)}; });
 }
 
 Tensor strided_zero(const Tensor& x, const ViewGeometry& v) {
@@ -60,7 +64,8 @@ Tensor strided_zero(const Tensor& x, const ViewGeometry& v) {
   Tensor flat = empty(at.size, {.dtype = x.dtype(), .device = x.device()});
   backend(x).copy(context(x), at.base(flat, v), x);
   backend(x).fill(context(x), at.view(flat, v), 0);
-  return record("strided_zero", dense_copy(at.base(flat, v)), {x}, [v](const Tensor& g) { return Grads{strided_zero(g, v)}; });
+  return record("strided_zero", dense_copy(at.base(flat, v)), {x},
+                [v](const Tensor& g) { return Grads{strided_zero(g, v)}; });
 }
 
 }  // namespace tapir::inline v0

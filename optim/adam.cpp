@@ -8,7 +8,8 @@ template <class Options> static OptimizerParams checked(const char* name, Optimi
   check_option(name, "beta parameter at index 1", o.betas[1], 0, 1);
   check_option(name, "epsilon value", o.eps);
   check_option(name, "weight_decay value", o.weight_decay);
-  OptimizerParams params{.op = op, .weight_decay = o.weight_decay, .beta1 = o.betas[0], .beta2 = o.betas[1], .eps = o.eps};
+  OptimizerParams params{
+      .op = op, .weight_decay = o.weight_decay, .beta1 = o.betas[0], .beta2 = o.betas[1], .eps = o.eps};
   params.amsgrad = o.amsgrad, params.maximize = o.maximize;
   return params;
 }

@@ -23,21 +23,27 @@ struct AdamWOptions {
 /// Adam: Kingma and Ba 2014, arXiv 1412.6980; weight decay is added to the gradient. amsgrad: Reddi et al. 2018.
 class Adam final : public Optimizer {
  public:
-  explicit Adam(std::vector<Tensor> params, const AdamOptions& options = {}) : Adam(std::vector<ParamGroup<AdamOptions>>{{std::move(params)}}, options) {}
+  explicit Adam(std::vector<Tensor> params, const AdamOptions& options = {})
+      : Adam(std::vector<ParamGroup<AdamOptions>>{{std::move(params)}}, options) {}
   explicit Adam(std::vector<ParamGroup<AdamOptions>> groups, const AdamOptions& options = {});
 
  private:
-  std::array<const char*, 3> state_names(const OptimizerParams& o) const override { return {"exp_avg", "exp_avg_sq", o.amsgrad ? "max_exp_avg_sq" : nullptr}; }
+  std::array<const char*, 3> state_names(const OptimizerParams& o) const override {
+    return {"exp_avg", "exp_avg_sq", o.amsgrad ? "max_exp_avg_sq" : nullptr};
+  }
 };
 
 /// AdamW: Loshchilov and Hutter 2017, arXiv 1711.05101; weight decay shrinks the parameters by lr * weight_decay.
 class AdamW final : public Optimizer {
  public:
-  explicit AdamW(std::vector<Tensor> params, const AdamWOptions& options = {}) : AdamW(std::vector<ParamGroup<AdamWOptions>>{{std::move(params)}}, options) {}
+  explicit AdamW(std::vector<Tensor> params, const AdamWOptions& options = {})
+      : AdamW(std::vector<ParamGroup<AdamWOptions>>{{std::move(params)}}, options) {}
   explicit AdamW(std::vector<ParamGroup<AdamWOptions>> groups, const AdamWOptions& options = {});
 
  private:
-  std::array<const char*, 3> state_names(const OptimizerParams& o) const override { return {"exp_avg", "exp_avg_sq", o.amsgrad ? "max_exp_avg_sq" : nullptr}; }
+  std::array<const char*, 3> state_names(const OptimizerParams& o) const override {
+    return {"exp_avg", "exp_avg_sq", o.amsgrad ? "max_exp_avg_sq" : nullptr};
+  }
 };
 
 }  // namespace tapir::inline v0::optim

@@ -45,21 +45,23 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, const
   Tensor norms = empty(int64_t(batches.size()), {.dtype = dtype, .device = device});
   for (size_t i = 0; i < batches.size(); ++i) {
     Tensor part = empty({}, {.dtype = compute_type(batches[i].model.dtype()), .device = batches[i].model.device()});
-    backend(part).foreach(context(part), part, batches[i].views, {}, {ForeachOp::NormP, o.norm_type});
+    backend(part).foreach (context(part), part, batches[i].views, {}, {ForeachOp::NormP, o.norm_type});
     norms[int64_t(i)] = part;
   }
   Tensor total = empty({}, {.dtype = dtype, .device = device});
   const TensorView all(norms);
-  backend(total).foreach(context(total), total, {&all, 1}, {}, {ForeachOp::NormP, o.norm_type});
+  backend(total).foreach (context(total), total, {&all, 1}, {}, {ForeachOp::NormP, o.norm_type});
   if (o.error_if_nonfinite) {
     const double value = total.item();
-    check(std::isfinite(value), "[clip_grad_norm_] the total norm of order {} for gradients is non-finite ({}), so it cannot be clipped", o.norm_type, value);
+    check(std::isfinite(value),
+          "[clip_grad_norm_] the total norm of order {} for gradients is non-finite ({}), so it cannot be clipped",
+          o.norm_type, value);
   }
   Tensor factor = div(max_norm, add(total, 1e-6));
   backend(factor).unary(context(factor), factor, factor, {UnaryOp::Clamp, -INFINITY, 1});
   for (const GradBatch& b : batches) {
     const Tensor here = factor.to(b.model.device());
-    backend(b.model).foreach(context(b.model), {}, b.views, here, {ForeachOp::Scale});
+    backend(b.model).foreach (context(b.model), {}, b.views, here, {ForeachOp::Scale});
   }
   written(params);
   return total;
@@ -70,7 +72,7 @@ void clip_grad_value_(const std::vector<Tensor>& params, double clip_value) {
   NoGrad guard;
   for (const GradBatch& b : grads_of(params)) {
     const Tensor limit = full({}, clip_value, {.dtype = kFloat64, .device = b.model.device()});
-    backend(b.model).foreach(context(b.model), {}, b.views, limit, {ForeachOp::ClampValue});
+    backend(b.model).foreach (context(b.model), {}, b.views, limit, {ForeachOp::ClampValue});
   }
   written(params);
 }

@@ -13,7 +13,8 @@ LRScheduler::LRScheduler(Optimizer& optimizer) : optimizer_(&optimizer) {
 
 void LRScheduler::step() {
   ++epoch_;
-  for (int64_t g = 0; g < optimizer_->num_groups(); ++g) optimizer_->set_lr(next_lr(optimizer_->lr(g), base_[size_t(g)]), g);
+  for (int64_t g = 0; g < optimizer_->num_groups(); ++g)
+    optimizer_->set_lr(next_lr(optimizer_->lr(g), base_[size_t(g)]), g);
 }
 
 std::vector<double> LRScheduler::get_last_lr() const {
@@ -26,7 +27,8 @@ StateDict LRScheduler::state_dict() const { return {{"last_epoch", full({}, epoc
 
 void LRScheduler::load_state_dict(const StateDict& state) {
   std::vector<double> base = state.at("base_lrs").to_vector<double>();
-  check(base.size() == base_.size(), "[LRScheduler] expected base_lrs of {} groups, got {}", int64_t(base_.size()), int64_t(base.size()));
+  check(base.size() == base_.size(), "[LRScheduler] expected base_lrs of {} groups, got {}", int64_t(base_.size()),
+        int64_t(base.size()));
   epoch_ = state.at("last_epoch").item<int64_t>();
   base_ = std::move(base);
 }
@@ -37,7 +39,8 @@ StepLR::StepLR(Optimizer& optimizer, const StepLROptions& o) : LRScheduler(optim
 }
 double StepLR::next_lr(double now, double) const { return epoch() % o_.step_size == 0 ? now * o_.gamma : now; }
 
-CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, const CosineAnnealingLROptions& o) : LRScheduler(optimizer), o_(o) {
+CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, const CosineAnnealingLROptions& o)
+    : LRScheduler(optimizer), o_(o) {
   check(o.T_max > 0, "[CosineAnnealingLR] expected T_max above 0, got {}", o.T_max);
 }
 double CosineAnnealingLR::next_lr(double now, double base) const {

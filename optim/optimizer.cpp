@@ -13,7 +13,8 @@ namespace tapir::inline v0::optim {
 void check_option(const char* optimizer, const char* option, double value, double low, double high) {
   const bool ok = std::isfinite(value) && value >= low && (high < low || value < high);
   if (ok) return;
-  if (high < low) fail(ErrorKind::Value, "[{}] invalid {}: expected a number of at least {}, got {}", optimizer, option, low, value);
+  if (high < low)
+    fail(ErrorKind::Value, "[{}] invalid {}: expected a number of at least {}, got {}", optimizer, option, low, value);
   fail(ErrorKind::Value, "[{}] invalid {}: expected a number in [{}, {}), got {}", optimizer, option, low, high, value);
 }
 
@@ -22,13 +23,18 @@ void Optimizer::add_group(std::vector<Tensor> params, const OptimizerParams& opt
   for (size_t i = 0; i < params.size(); ++i) {
     const Tensor& p = params[i];
     check(p.defined(), "[{}] expected tensors to optimize, got an undefined one at position {}", name_, int64_t(i));
-    check(p.is_leaf(), "[{}] can't optimize a non-leaf Tensor ({} at position {}, made by {})", name_, p, int64_t(i), p.grad_fn());
-    check(is_floating(p.dtype()), "[{}] expected floating-point parameters, got {} at position {}", name_, p, int64_t(i));
-    check(p.requires_grad(), "[{}] expected parameters that require grad, got {} at position {} that does not", name_, p, int64_t(i));
+    check(p.is_leaf(), "[{}] can't optimize a non-leaf Tensor ({} at position {}, made by {})", name_, p, int64_t(i),
+          p.grad_fn());
+    check(is_floating(p.dtype()), "[{}] expected floating-point parameters, got {} at position {}", name_, p,
+          int64_t(i));
+    check(p.requires_grad(), "[{}] expected parameters that require grad, got {} at position {} that does not", name_,
+          p, int64_t(i));
     const auto same = [&](const Tensor& other) { return other.is_same(p); };
-    check(std::none_of(params.begin(), params.begin() + int64_t(i), same), "[{}] the parameter at position {} ({}) appears twice in its group", name_, int64_t(i), p);
+    check(std::none_of(params.begin(), params.begin() + int64_t(i), same),
+          "[{}] the parameter at position {} ({}) appears twice in its group", name_, int64_t(i), p);
     for (size_t g = 0; g < groups_.size(); ++g) {
-      check(std::none_of(groups_[g].params.begin(), groups_[g].params.end(), same), "[{}] some parameters appear in more than one parameter group: position {} ({}) is in group {} too", name_,
+      check(std::none_of(groups_[g].params.begin(), groups_[g].params.end(), same),
+            "[{}] some parameters appear in more than one parameter group: position {} ({}) is in group {} too", name_,
             int64_t(i), p, int64_t(g));
     }
   }
@@ -92,7 +98,8 @@ void Optimizer::split_cohorts(Group& group) {
     const Tensor shared = group.slots[i].step;
     if (!shared.defined() || !group.params[i].grad().defined()) continue;
     bool left_behind = false;
-    for (size_t k = 0; k < group.params.size(); ++k) left_behind |= group.slots[k].step.is_same(shared) && !group.params[k].grad().defined();
+    for (size_t k = 0; k < group.params.size(); ++k)
+      left_behind |= group.slots[k].step.is_same(shared) && !group.params[k].grad().defined();
     if (!left_behind) continue;
     const Tensor own = shared.clone();
     for (size_t k = i; k < group.params.size(); ++k)
@@ -103,25 +110,31 @@ void Optimizer::split_cohorts(Group& group) {
 void Optimizer::step_group(Group& group, const StepScale& scale) {
   std::vector<Batch> batches;
   Tensor fresh_step;
-  const bool idle = std::any_of(group.params.begin(), group.params.end(), [](const Tensor& p) { return !p.grad().defined(); });
+  const bool idle =
+      std::any_of(group.params.begin(), group.params.end(), [](const Tensor& p) { return !p.grad().defined(); });
   if (idle) split_cohorts(group);
   for (size_t i = 0; i < group.params.size(); ++i) {
     const Tensor& p = group.params[i];
     if (!p.grad().defined()) continue;
-    check(p.grad().dtype() == p.dtype() && p.grad().device() == p.device(), "[{}] expected a gradient like its parameter {} (at position {}), got {}", name_, p, int64_t(i), p.grad());
+    check(p.grad().dtype() == p.dtype() && p.grad().device() == p.device(),
+          "[{}] expected a gradient like its parameter {} (at position {}), got {}", name_, p, int64_t(i), p.grad());
     const bool fresh = !group.slots[i].step.defined();
-    if (fresh && (!fresh_step.defined() || fresh_step.device() != p.device())) fresh_step = zeros({}, {.dtype = kInt64, .device = p.device()});
+    if (fresh && (!fresh_step.defined() || fresh_step.device() != p.device()))
+      fresh_step = zeros({}, {.dtype = kInt64, .device = p.device()});
     if (!fresh && group.slots[i].step.device() != p.device()) group.slots[i].step = to(group.slots[i].step, p.device());
     prepare(group, i, fresh_step);
     const Tensor& step = group.slots[i].step;
-    auto found = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) { return b.dtype == p.dtype() && b.device == p.device() && b.step.is_same(step) && b.fresh == fresh; });
+    auto found = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) {
+      return b.dtype == p.dtype() && b.device == p.device() && b.step.is_same(step) && b.fresh == fresh;
+    });
     if (found == batches.end()) found = batches.insert(found, {p.dtype(), p.device(), step, fresh, {}});
     found->members.push_back(i);
   }
   std::vector<TensorView> views[5];
   for (size_t b = 0; b < batches.size(); ++b) {
     const Batch& batch = batches[b];
-    if (!group.device_lr.defined() || group.device_lr.device() != batch.device) group.device_lr = full({}, group.lr, {.dtype = kFloat64, .device = batch.device});
+    if (!group.device_lr.defined() || group.device_lr.device() != batch.device)
+      group.device_lr = full({}, group.lr, {.dtype = kFloat64, .device = batch.device});
     for (auto& v : views) v.clear(), v.reserve(batch.members.size());
     for (size_t i : batch.members) {
       views[0].emplace_back(group.params[i]), views[1].emplace_back(group.params[i].grad());
@@ -130,11 +143,14 @@ void Optimizer::step_group(Group& group, const StepScale& scale) {
       bump_version(group.params[i]);
     }
     // A count that several calls share (two dtypes) is raised by the last of them only: the others work on a copy.
-    const bool shared = std::any_of(batches.begin() + int64_t(b) + 1, batches.end(), [&](const Batch& later) { return later.step.is_same(batch.step); });
+    const bool shared = std::any_of(batches.begin() + int64_t(b) + 1, batches.end(),
+                                    [&](const Batch& later) { return later.step.is_same(batch.step); });
     OptimizerParams params = group.options;
     params.first_step = batch.fresh;
     const Tensor step = shared ? batch.step.clone() : batch.step;
-    backend(batch.device).optimizer_step(context(batch.device), {views[0], views[1], views[2], views[3], views[4]}, {group.device_lr, step, scale.inv_scale, scale.found_inf}, params);
+    backend(batch.device)
+        .optimizer_step(context(batch.device), {views[0], views[1], views[2], views[3], views[4]},
+                        {group.device_lr, step, scale.inv_scale, scale.found_inf}, params);
   }
 }
 
@@ -159,18 +175,27 @@ StateDict Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const StateDict& state) {
   NoGrad guard;
-  const auto is_ours = [&](const std::string& name) { return name.starts_with("state.") || name.starts_with("param_groups."); };
-  for (auto& [name, t] : state) check(is_ours(name), "[{}] expected names that begin with \"state.\" or \"param_groups.\", got \"{}\"", name_, name);
-  check(!state.contains(format("param_groups.{}.lr", num_groups())), "[{}] loaded state dict has a different number of parameter groups than the optimizer's {}", name_, num_groups());
+  const auto is_ours = [&](const std::string& name) {
+    return name.starts_with("state.") || name.starts_with("param_groups.");
+  };
+  for (auto& [name, t] : state)
+    check(is_ours(name), "[{}] expected names that begin with \"state.\" or \"param_groups.\", got \"{}\"", name_,
+          name);
+  check(!state.contains(format("param_groups.{}.lr", num_groups())),
+        "[{}] loaded state dict has a different number of parameter groups than the optimizer's {}", name_,
+        num_groups());
   std::vector<std::vector<Slot>> loaded;
   std::vector<double> rates;
-  std::vector<std::pair<int64_t, Tensor>> counts;  // one tensor for each number of steps: parameters that agree share it
+  std::vector<std::pair<int64_t, Tensor>>
+      counts;  // one tensor for each number of steps: parameters that agree share it
   int64_t number = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     const Tensor* size = state.find(format("param_groups.{}.num_params", int64_t(g)));
-    check(!size || size->item<int64_t>() == int64_t(group.params.size()), "[{}] loaded state dict contains a parameter group that doesn't match the size of optimizer's group {}: {} and {}", name_,
-          int64_t(g), size ? size->item<int64_t>() : 0, int64_t(group.params.size()));
+    check(!size || size->item<int64_t>() == int64_t(group.params.size()),
+          "[{}] loaded state dict contains a parameter group that doesn't match the size of optimizer's group {}: {} "
+          "and {}",
+          name_, int64_t(g), size ? size->item<int64_t>() : 0, int64_t(group.params.size()));
     rates.push_back(state.at(format("param_groups.{}.lr", int64_t(g))).item<double>());
     const auto names = state_names(group.options);
     auto& slots = loaded.emplace_back(group.params.size());
@@ -181,13 +206,15 @@ void Optimizer::load_state_dict(const StateDict& state) {
       if (!step) continue;
       const Tensor& p = group.params[i];
       const int64_t n = int64_t(step->item<double>());
-      auto at = std::find_if(counts.begin(), counts.end(), [&](auto& c) { return c.first == n && c.second.device() == p.device(); });
+      auto at = std::find_if(counts.begin(), counts.end(),
+                             [&](auto& c) { return c.first == n && c.second.device() == p.device(); });
       if (at == counts.end()) at = counts.insert(at, {n, full({}, n, {.dtype = kInt64, .device = p.device()})});
       slots[i].step = at->second;
       for (size_t k = 0; k < 3; ++k) {
         if (!names[k]) continue;
         const Tensor& from = state.at(prefix + names[k]);
-        check(from.shape() == p.shape(), "[{}] expected {}{} of shape {}, got {}", name_, prefix, names[k], p.shape(), from.shape());
+        check(from.shape() == p.shape(), "[{}] expected {}{} of shape {}, got {}", name_, prefix, names[k], p.shape(),
+              from.shape());
         slots[i].state[k] = zeros_like(p.detach()).copy_(from);
       }
     }

@@ -39,8 +39,8 @@ class Optimizer {
   void load_state_dict(const StateDict& state);
 
  protected:
-  struct Slot {  // of one parameter
-    Tensor step;                // 0-dim int64, shared by the parameters that have always been stepped together
+  struct Slot {   // of one parameter
+    Tensor step;  // 0-dim int64, shared by the parameters that have always been stepped together
     std::array<Tensor, 3> state;
   };
   struct Group {

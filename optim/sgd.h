@@ -16,11 +16,14 @@ struct SGDOptions {
 /// p -= lr (g + momentum v). Sutskever et al. 2013.
 class SGD final : public Optimizer {
  public:
-  explicit SGD(std::vector<Tensor> params, const SGDOptions& options = {}) : SGD(std::vector<ParamGroup<SGDOptions>>{{std::move(params)}}, options) {}
+  explicit SGD(std::vector<Tensor> params, const SGDOptions& options = {})
+      : SGD(std::vector<ParamGroup<SGDOptions>>{{std::move(params)}}, options) {}
   explicit SGD(std::vector<ParamGroup<SGDOptions>> groups, const SGDOptions& options = {});
 
  private:
-  std::array<const char*, 3> state_names(const OptimizerParams& o) const override { return {o.beta1 != 0 ? "momentum_buffer" : nullptr, nullptr, nullptr}; }
+  std::array<const char*, 3> state_names(const OptimizerParams& o) const override {
+    return {o.beta1 != 0 ? "momentum_buffer" : nullptr, nullptr, nullptr};
+  }
 };
 
 }  // namespace tapir::inline v0::optim

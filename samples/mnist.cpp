@@ -13,12 +13,12 @@ struct Cnn : nn::Module {
   nn::Conv2d conv1{1, 32, 3}, conv2{32, 64, 3};
   nn::BatchNorm2d bn1{32}, bn2{64};
   nn::Linear fc1{64 * 12 * 12, 128}, fc2{128, 10};
-  Tensor forward(const Tensor& x) {                // (N, 1, 28, 28)
-    Tensor h = relu(bn1(conv1(x)));                // (N, 32, 26, 26)
-    h = max_pool2d(relu(bn2(conv2(h))), 2);        // (N, 64, 12, 12)
-    h = flatten(dropout(h, 0.25, training), 1);    // (N, 9216)
-    h = dropout(relu(fc1(h)), 0.5, training);      // (N, 128)
-    return fc2(h);                                 // (N, 10)
+  Tensor forward(const Tensor& x) {              // (N, 1, 28, 28)
+    Tensor h = relu(bn1(conv1(x)));              // (N, 32, 26, 26)
+    h = max_pool2d(relu(bn2(conv2(h))), 2);      // (N, 64, 12, 12)
+    h = flatten(dropout(h, 0.25, training), 1);  // (N, 9216)
+    h = dropout(relu(fc1(h)), 0.5, training);    // (N, 128)
+    return fc2(h);                               // (N, 10)
   }
   TAPIR_FIELDS(conv1, conv2, bn1, bn2, fc1, fc2)
 };
@@ -57,7 +57,8 @@ struct Trainer {
 
   Trainer(nn::AnyModule net, const data::TensorDataset<2>& train, const Options& o)
       : model(std::move(net)), optimizer(model->parameters(), {.lr = o.lr, .weight_decay = 0.01}),
-        scheduler(optimizer, {.T_max = std::max<int64_t>(1, o.epochs * ((train.size() + o.batch_size - 1) / o.batch_size))}),
+        scheduler(optimizer,
+                  {.T_max = std::max<int64_t>(1, o.epochs * ((train.size() + o.batch_size - 1) / o.batch_size))}),
         loader(train, {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed}) {}
 
   void save(const std::string& path) {
@@ -119,11 +120,14 @@ static int run(const Options& o) {
   manual_seed(o.seed);
   data::MnistData mnist = data::find_mnist(o.data);
   std::printf("data: %s\n", mnist.source.c_str());
-  if (o.limit) mnist.train = data::TensorDataset(mnist.train.tensors()[0].narrow(0, 0, o.limit), mnist.train.tensors()[1].narrow(0, 0, o.limit));
+  if (o.limit)
+    mnist.train = data::TensorDataset(mnist.train.tensors()[0].narrow(0, 0, o.limit),
+                                      mnist.train.tensors()[1].narrow(0, 0, o.limit));
   nn::AnyModule model = o.model == "mlp" ? nn::AnyModule(Mlp()) : nn::AnyModule(Cnn());
   model->to(kChannelsLast);
-  std::printf("model: %s, %lld parameters; %lld training and %lld test images; %d threads\n", o.model.c_str(), static_cast<long long>(model->num_parameters()),
-              static_cast<long long>(mnist.train.size()), static_cast<long long>(mnist.test.size()), get_num_threads());
+  std::printf("model: %s, %lld parameters; %lld training and %lld test images; %d threads\n", o.model.c_str(),
+              static_cast<long long>(model->num_parameters()), static_cast<long long>(mnist.train.size()),
+              static_cast<long long>(mnist.test.size()), get_num_threads());
   Trainer t(std::move(model), mnist.train, o);
   if (!o.resume.empty()) t.load(o.resume);
   std::signal(SIGINT, on_signal);
@@ -142,7 +146,8 @@ static int run(const Options& o) {
       return std::printf("interrupted; go on with --resume %s\n", o.checkpoint.c_str()), 130;
     }
     accuracy = evaluate(t.model, mnist.test);
-    table.row({std::to_string(epoch + 1), train::fixed(t.loss_sum.item() / double(std::max<int64_t>(1, t.batches)), 4), train::fixed(accuracy, 2), train::fixed(rate, 0),
+    table.row({std::to_string(epoch + 1), train::fixed(t.loss_sum.item() / double(std::max<int64_t>(1, t.batches)), 4),
+               train::fixed(accuracy, 2), train::fixed(rate, 0),
                train::bytes_text(double(memory_stats().max_allocated))});
     t.loss_sum.zero_();
     t.batches = 0;
@@ -158,14 +163,17 @@ int main(int argc, char** argv) {
   CLI::App app("Trains MNIST");
   app.option_defaults()->always_capture_default();
   app.add_option("--model", o.model, "Network")->check(CLI::IsMember({"cnn", "mlp"}));
-  app.add_option("--data", o.data, "Folder of the IDX files (default: $TAPIR_DATA, datasets/mnist, ../shared/data/mnist, download, generated digits)");
+  app.add_option("--data", o.data,
+                 "Folder of the IDX files (default: $TAPIR_DATA, datasets/mnist, ../shared/data/mnist, download, "
+                 "generated digits)");
   app.add_option("--epochs", o.epochs, "Passes over the training images")->check(CLI::PositiveNumber);
   app.add_option("--batch-size", o.batch_size, "Images per step")->check(CLI::PositiveNumber);
   app.add_option("--lr", o.lr, "Learning rate at the start of the cosine schedule")->check(CLI::PositiveNumber);
   app.add_option("--threads", o.threads, "Compute threads; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--checkpoint", o.checkpoint, "File to write after each epoch and on Ctrl-C");
-  app.add_option("--checkpoint-every", o.checkpoint_every, "Also write it every so many steps; 0: not")->check(CLI::NonNegativeNumber);
+  app.add_option("--checkpoint-every", o.checkpoint_every, "Also write it every so many steps; 0: not")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--resume", o.resume, "Checkpoint to go on from");
   app.add_option("--limit", o.limit, "Train on the first images only; 0: all")->check(CLI::NonNegativeNumber);
   CLI11_PARSE(app, argc, argv);

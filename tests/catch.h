@@ -8,10 +8,10 @@ using Catch::Approx;
 #endif
 
 /// Leaves the test case as skipped, with a line that says why: `SKIP_TEST("no data in ...")`. Not inside a lambda.
-#define SKIP_TEST(why)                 \
-  do {                                 \
+#define SKIP_TEST(why)                   \
+  do {                                   \
     tapir_tests::skipped(__LINE__, why); \
-    return;                            \
+    return;                              \
   } while (false)
 
 namespace tapir_tests {

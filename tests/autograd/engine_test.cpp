@@ -73,7 +73,7 @@ TEST_CASE("double backward goes through saved inputs and saved outputs") {
   CHECK(g.requires_grad());
   Tensor gg = grad({sum(g)}, {x})[0];
   CHECK(values(gg) == Values{3, 12});
-  Tensor e = exp(x);  // saves its output
+  Tensor e = exp(x);                                                   // saves its output
   Tensor ge = grad({sum(e * e)}, {x}, {}, {.create_graph = true})[0];  // 2 e^2x
   const auto got = values(grad({sum(ge)}, {x})[0]);                    // 4 e^2x
   CHECK(got[0] == Approx(4 * std::exp(1.0)));

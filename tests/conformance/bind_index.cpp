@@ -34,25 +34,39 @@ void bind_index() {
                         std::vector<Index> items;
                         for (const Value& v : a.items("index")) items.push_back(index_item(v));
                         return {Indexed(a.tensor("input"), items).value()};
-                      }, {}};
-  table["index_select"] = {[](Args& a) -> Results { return {index_select(a.tensor("input"), a.integer("dim"), a.tensor("index"))}; }, {}};
-  table["gather"] = {[](Args& a) -> Results { return {gather(a.tensor("input"), a.integer("dim"), a.tensor("index"))}; }, {}};
-  table["scatter_add"] = {[](Args& a) -> Results { return {scatter_add(a.tensor("input"), a.integer("dim"), a.tensor("index"), a.tensor("src"))}; },
-                          [](Tensor& self, Args& a) { scatter_add_(self, a.integer("dim"), a.tensor("index"), a.tensor("src")); }};
-  table["index_put"] = {[](Args& a) -> Results { return {index_put(a.tensor("input"), index_list(a), a.tensor("values"), a.boolean("accumulate", false))}; },
-                        [](Tensor& self, Args& a) { index_put_(self, index_list(a), a.tensor("values"), a.boolean("accumulate", false)); }};
+                      },
+                      {}};
+  table["index_select"] = {
+      [](Args& a) -> Results { return {index_select(a.tensor("input"), a.integer("dim"), a.tensor("index"))}; }, {}};
+  table["gather"] = {
+      [](Args& a) -> Results { return {gather(a.tensor("input"), a.integer("dim"), a.tensor("index"))}; }, {}};
+  table["scatter_add"] = {
+      [](Args& a) -> Results {
+        return {scatter_add(a.tensor("input"), a.integer("dim"), a.tensor("index"), a.tensor("src"))};
+      },
+      [](Tensor& self, Args& a) { scatter_add_(self, a.integer("dim"), a.tensor("index"), a.tensor("src")); }};
+  table["index_put"] = {
+      [](Args& a) -> Results {
+        return {index_put(a.tensor("input"), index_list(a), a.tensor("values"), a.boolean("accumulate", false))};
+      },
+      [](Tensor& self, Args& a) {
+        index_put_(self, index_list(a), a.tensor("values"), a.boolean("accumulate", false));
+      }};
   table["nonzero"] = {[](Args& a) -> Results {
                         const Tensor x = a.tensor("input");
                         if (!a.boolean("as_tuple", false)) return {nonzero(x)};
                         return list_results(unbind(nonzero(x.dim() ? x : reshape(x, {1})), 1));
-                      }, {}};
+                      },
+                      {}};
   table["embedding"] = {[](Args& a) -> Results {
                           EmbeddingOptions o;
                           if (a.has("padding_idx")) o.padding_idx = a.integer("padding_idx");
                           if (a.has("max_norm")) o.max_norm = a.number("max_norm");
-                          o.norm_type = a.number("norm_type", 2), o.scale_grad_by_freq = a.boolean("scale_grad_by_freq", false);
+                          o.norm_type = a.number("norm_type", 2),
+                          o.scale_grad_by_freq = a.boolean("scale_grad_by_freq", false);
                           return {embedding(a.tensor("input"), a.tensor("weight"), o)};
-                        }, {}};
+                        },
+                        {}};
 }
 
 }  // namespace conformance

@@ -7,10 +7,13 @@ std::map<std::string, Binding>& bindings() {
   return table;
 }
 
-#define UNARY(name) table[#name] = {[](Args& a) -> Results { return {name(a.tensor("input"))}; }, [](Tensor& self, Args&) { name##_(self); }};
+#define UNARY(name)                                                             \
+  table[#name] = {[](Args& a) -> Results { return {name(a.tensor("input"))}; }, \
+                  [](Tensor& self, Args&) { name##_(self); }};
 #define UNARY_ONLY(name) table[#name] = {[](Args& a) -> Results { return {name(a.tensor("input"))}; }, {}};
-#define BINARY(name) \
-  table[#name] = {[](Args& a) -> Results { return {name(left(a), right(a))}; }, [](Tensor& self, Args& a) { name##_(self, right(a)); }};
+#define BINARY(name)                                                            \
+  table[#name] = {[](Args& a) -> Results { return {name(left(a), right(a))}; }, \
+                  [](Tensor& self, Args& a) { name##_(self, right(a)); }};
 #define BINARY_ONLY(name) table[#name] = {[](Args& a) -> Results { return {name(left(a), right(a))}; }, {}};
 
 static Operand as_operand(const Value* v) {
@@ -18,23 +21,26 @@ static Operand as_operand(const Value* v) {
   return v->kind == Value::Kind::Tensor ? Operand(v->tensor) : Operand(scalar_of(*v));
 }
 static Operand left(Args& a) { return as_operand(a.positional.empty() ? a.find("input") : a.at(0)); }
-static Operand right(Args& a) { return as_operand(a.positional.size() > 1 ? a.at(1) : a.find(a.has("exponent") ? "exponent" : "other")); }
+static Operand right(Args& a) {
+  return as_operand(a.positional.size() > 1 ? a.at(1) : a.find(a.has("exponent") ? "exponent" : "other"));
+}
 
 /// clamp's bounds are numbers or tensors, each may be absent.
 template <class Numbers, class Tensors> static auto with_bounds(Args& a, Numbers&& numbers, Tensors&& tensors) {
   const Value *low = a.find("min"), *high = a.find("max");
   const bool any_tensor = (low && low->kind == Value::Kind::Tensor) || (high && high->kind == Value::Kind::Tensor);
   if (any_tensor) return tensors(low ? low->tensor : Tensor(), high ? high->tensor : Tensor());
-  return numbers(low ? std::optional(scalar_of(*low)) : std::nullopt, high ? std::optional(scalar_of(*high)) : std::nullopt);
+  return numbers(low ? std::optional(scalar_of(*low)) : std::nullopt,
+                 high ? std::optional(scalar_of(*high)) : std::nullopt);
 }
 
 static void bind_two_operands(std::map<std::string, Binding>& table) {
-  BINARY(eq) BINARY(ne) BINARY(lt) BINARY(le) BINARY(gt) BINARY(ge)
-  BINARY(logical_and) BINARY(logical_or) BINARY(logical_xor)
-  BINARY(mul) BINARY(pow) BINARY(remainder) BINARY(fmod) BINARY(floor_divide) BINARY(atan2)
-  BINARY_ONLY(maximum) BINARY_ONLY(minimum) BINARY_ONLY(fmax) BINARY_ONLY(fmin)
-  table["add"] = {[](Args& a) -> Results { return {add(left(a), right(a), a.scalar("alpha", Scalar(1)))}; },
-                  [](Tensor& self, Args& a) { self.add_(right(a), a.scalar("alpha", Scalar(1))); }};
+  BINARY(eq)
+  BINARY(ne) BINARY(lt) BINARY(le) BINARY(gt) BINARY(ge) BINARY(logical_and) BINARY(logical_or) BINARY(logical_xor)
+      BINARY(mul) BINARY(pow) BINARY(remainder) BINARY(fmod) BINARY(floor_divide) BINARY(atan2) BINARY_ONLY(maximum)
+          BINARY_ONLY(minimum) BINARY_ONLY(fmax) BINARY_ONLY(fmin)
+              table["add"] = {[](Args& a) -> Results { return {add(left(a), right(a), a.scalar("alpha", Scalar(1)))}; },
+                              [](Tensor& self, Args& a) { self.add_(right(a), a.scalar("alpha", Scalar(1))); }};
   table["sub"] = {[](Args& a) -> Results { return {sub(left(a), right(a), a.scalar("alpha", Scalar(1)))}; },
                   [](Tensor& self, Args& a) { self.sub_(right(a), a.scalar("alpha", Scalar(1))); }};
   const Binding divide = {[](Args& a) -> Results { return {div(left(a), right(a), a.text("rounding_mode", ""))}; },
@@ -45,36 +51,54 @@ static void bind_two_operands(std::map<std::string, Binding>& table) {
 }
 
 static void bind_ternary(std::map<std::string, Binding>& table) {
-  table["where"] = {[](Args& a) -> Results { return {where(a.tensor("condition"), a.operand("self"), a.operand("other"))}; }, {}};
-  table["masked_fill"] = {[](Args& a) -> Results { return {masked_fill(a.tensor("input"), a.tensor("mask"), a.operand("value"))}; },
-                          [](Tensor& self, Args& a) { masked_fill_(self, a.tensor("mask"), a.operand("value")); }};
+  table["where"] = {
+      [](Args& a) -> Results { return {where(a.tensor("condition"), a.operand("self"), a.operand("other"))}; }, {}};
+  table["masked_fill"] = {
+      [](Args& a) -> Results { return {masked_fill(a.tensor("input"), a.tensor("mask"), a.operand("value"))}; },
+      [](Tensor& self, Args& a) { masked_fill_(self, a.tensor("mask"), a.operand("value")); }};
   table["clamp"] = {[](Args& a) -> Results {
                       const Tensor x = a.tensor("input");
                       return {with_bounds(
-                          a, [&](auto low, auto high) { return clamp(x, low, high); }, [&](const Tensor& low, const Tensor& high) { return clamp(x, low, high); })};
+                          a, [&](auto low, auto high) { return clamp(x, low, high); },
+                          [&](const Tensor& low, const Tensor& high) { return clamp(x, low, high); })};
                     },
                     [](Tensor& self, Args& a) {
                       with_bounds(
-                          a, [&](auto low, auto high) { return clamp_(self, low, high); }, [&](const Tensor& low, const Tensor& high) { return clamp_(self, low, high); });
+                          a, [&](auto low, auto high) { return clamp_(self, low, high); },
+                          [&](const Tensor& low, const Tensor& high) { return clamp_(self, low, high); });
                     }};
-  table["clamp_min"] = {[](Args& a) -> Results { return {clamp_min(a.tensor("input"), a.operand("min"))}; }, [](Tensor& self, Args& a) { clamp_min_(self, a.operand("min")); }};
-  table["clamp_max"] = {[](Args& a) -> Results { return {clamp_max(a.tensor("input"), a.operand("max"))}; }, [](Tensor& self, Args& a) { clamp_max_(self, a.operand("max")); }};
+  table["clamp_min"] = {[](Args& a) -> Results { return {clamp_min(a.tensor("input"), a.operand("min"))}; },
+                        [](Tensor& self, Args& a) { clamp_min_(self, a.operand("min")); }};
+  table["clamp_max"] = {[](Args& a) -> Results { return {clamp_max(a.tensor("input"), a.operand("max"))}; },
+                        [](Tensor& self, Args& a) { clamp_max_(self, a.operand("max")); }};
   table["lerp"] = {[](Args& a) -> Results { return {lerp(a.tensor("input"), a.tensor("end"), a.operand("weight"))}; },
                    [](Tensor& self, Args& a) { lerp_(self, a.tensor("end"), a.operand("weight")); }};
-  table["addcmul"] = {[](Args& a) -> Results { return {addcmul(a.tensor("input"), a.tensor("tensor1"), a.tensor("tensor2"), a.scalar("value", Scalar(1)))}; },
-                      [](Tensor& self, Args& a) { addcmul_(self, a.tensor("tensor1"), a.tensor("tensor2"), a.scalar("value", Scalar(1))); }};
-  table["addcdiv"] = {[](Args& a) -> Results { return {addcdiv(a.tensor("input"), a.tensor("tensor1"), a.tensor("tensor2"), a.scalar("value", Scalar(1)))}; },
-                      [](Tensor& self, Args& a) { addcdiv_(self, a.tensor("tensor1"), a.tensor("tensor2"), a.scalar("value", Scalar(1))); }};
+  table["addcmul"] = {
+      [](Args& a) -> Results {
+        return {addcmul(a.tensor("input"), a.tensor("tensor1"), a.tensor("tensor2"), a.scalar("value", Scalar(1)))};
+      },
+      [](Tensor& self, Args& a) {
+        addcmul_(self, a.tensor("tensor1"), a.tensor("tensor2"), a.scalar("value", Scalar(1)));
+      }};
+  table["addcdiv"] = {
+      [](Args& a) -> Results {
+        return {addcdiv(a.tensor("input"), a.tensor("tensor1"), a.tensor("tensor2"), a.scalar("value", Scalar(1)))};
+      },
+      [](Tensor& self, Args& a) {
+        addcdiv_(self, a.tensor("tensor1"), a.tensor("tensor2"), a.scalar("value", Scalar(1)));
+      }};
 }
 
 void bind_pointwise() {
   auto& table = bindings();
-  UNARY(abs) UNARY(neg) UNARY(exp) UNARY(expm1) UNARY(log) UNARY(log1p) UNARY(log2) UNARY(log10) UNARY(sqrt) UNARY(rsqrt)
-  UNARY(reciprocal) UNARY(square) UNARY(sin) UNARY(cos) UNARY(tan) UNARY(asin) UNARY(acos) UNARY(atan) UNARY(sinh) UNARY(cosh)
-  UNARY(tanh) UNARY(sigmoid) UNARY(erf) UNARY(floor) UNARY(ceil) UNARY(trunc) UNARY(sign) UNARY(relu) UNARY(silu) UNARY(logical_not)
-  UNARY_ONLY(isnan) UNARY_ONLY(isinf) UNARY_ONLY(isfinite)
-  table["leaky_relu"] = {[](Args& a) -> Results { return {leaky_relu(a.tensor("input"), a.number("negative_slope", 0.01))}; },
-                         [](Tensor& self, Args& a) { leaky_relu_(self, a.number("negative_slope", 0.01)); }};
+  UNARY(abs)
+  UNARY(neg) UNARY(exp) UNARY(expm1) UNARY(log) UNARY(log1p) UNARY(log2) UNARY(log10) UNARY(sqrt) UNARY(rsqrt) UNARY(
+      reciprocal) UNARY(square) UNARY(sin) UNARY(cos) UNARY(tan) UNARY(asin) UNARY(acos) UNARY(atan) UNARY(sinh)
+      UNARY(cosh) UNARY(tanh) UNARY(sigmoid) UNARY(erf) UNARY(floor) UNARY(ceil) UNARY(trunc) UNARY(sign) UNARY(relu)
+          UNARY(silu) UNARY(logical_not) UNARY_ONLY(isnan) UNARY_ONLY(isinf) UNARY_ONLY(isfinite)
+              table["leaky_relu"] = {
+                  [](Args& a) -> Results { return {leaky_relu(a.tensor("input"), a.number("negative_slope", 0.01))}; },
+                  [](Tensor& self, Args& a) { leaky_relu_(self, a.number("negative_slope", 0.01)); }};
   table["gelu"] = {[](Args& a) -> Results { return {gelu(a.tensor("input"), a.text("approximate", "none"))}; }, {}};
   bind_two_operands(table);
   bind_ternary(table);

@@ -65,7 +65,8 @@ void bind_reduction() {
                      const Dims dims = second ? dims_of(*second) : a.dims("dim");
                      const std::optional<DType> dtype = a.named.contains("dtype") ? a.dtype() : std::nullopt;
                      return {prod(a.tensor("input"), dims, {.keepdim = a.boolean("keepdim", false), .dtype = dtype})};
-                   }, {}};
+                   },
+                   {}};
   table["amax"] = {
       [](Args& a) -> Results { return {amax(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
   table["amin"] = {

@@ -25,7 +25,8 @@ const Tensor& Family::stored(const std::string& key) const {
 
 static Tensor view_of(const Tensor& flat, const Json& json) {
   if (!json.contains("strides")) return flat;
-  return as_strided(flat, json.at("shape").get<std::vector<int64_t>>(), json.at("strides").get<std::vector<int64_t>>(), flat.storage_offset() + json.value("offset", int64_t(0)));
+  return as_strided(flat, json.at("shape").get<std::vector<int64_t>>(), json.at("strides").get<std::vector<int64_t>>(),
+                    flat.storage_offset() + json.value("offset", int64_t(0)));
 }
 
 Value Family::decode(const Json& json) const {

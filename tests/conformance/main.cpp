@@ -13,7 +13,10 @@ using namespace conformance;
 
 struct Count {
   int passed = 0, failed = 0, unsupported = 0;
-  std::string str() const { return std::to_string(passed) + " passed, " + std::to_string(failed) + " failed, " + std::to_string(unsupported) + " unsupported"; }
+  std::string str() const {
+    return std::to_string(passed) + " passed, " + std::to_string(failed) + " failed, " + std::to_string(unsupported) +
+           " unsupported";
+  }
 };
 
 /// The folder with the cases: the option, $TAPIR_CONFORMANCE, or ../shared/conformance beside the repository. Empty: none.
@@ -38,7 +41,8 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   folder = find_cases(folder);
   if (folder.empty() || !fs::exists(folder)) {
-    std::printf("no case files%s%s: set TAPIR_CONFORMANCE or --cases\n0 passed, 0 failed, 0 unsupported\n", folder.empty() ? "" : " in ", folder.c_str());
+    std::printf("no case files%s%s: set TAPIR_CONFORMANCE or --cases\n0 passed, 0 failed, 0 unsupported\n",
+                folder.empty() ? "" : " in ", folder.c_str());
     return 0;
   }
   try {
@@ -59,9 +63,17 @@ int main(int argc, char** argv) {
         const std::string id = json.value("name", "?");
         if (!std::regex_search(name + "/" + id, pattern)) continue;
         const std::optional<std::string> text = runner.run(family, json);
-        for (Count* c : {&families[name], &names[name][id.substr(0, id.rfind('/'))]}) ++(!text ? c->unsupported : text->empty() ? c->passed : c->failed);
-        if (text && !text->empty() && !quiet) std::printf("FAILED %s/%s: %s\n", name.c_str(), id.c_str(), text->c_str());
-        if (!json_file.empty()) report.push_back({{"family", name}, {"name", id}, {"outcome", !text ? "unsupported" : text->empty() ? "passed" : "failed"}, {"text", text.value_or("")}});
+        for (Count* c : {&families[name], &names[name][id.substr(0, id.rfind('/'))]})
+          ++(!text ? c->unsupported : text->empty() ? c->passed : c->failed);
+        if (text && !text->empty() && !quiet)
+          std::printf("FAILED %s/%s: %s\n", name.c_str(), id.c_str(), text->c_str());
+        if (!json_file.empty())
+          report.push_back({{"family", name},
+                            {"name", id},
+                            {"outcome", !text           ? "unsupported"
+                                        : text->empty() ? "passed"
+                                                        : "failed"},
+                            {"text", text.value_or("")}});
       }
     }
     Count total;

@@ -18,14 +18,18 @@ std::optional<std::string> run_file(const Family& family, const Json& json, cons
   }
   io::Metadata metadata;
   const StateDict got = io::load_safetensors(path, &metadata);
-  if (got.size() != json["value"].size()) return format("{} tensors, expected {}", int64_t(got.size()), int64_t(json["value"].size()));
+  if (got.size() != json["value"].size())
+    return format("{} tensors, expected {}", int64_t(got.size()), int64_t(json["value"].size()));
   for (auto& [name, want] : json["value"].items()) {
     const Tensor* t = got.find(name);
     if (!t) return "no tensor \"" + name + "\"";
-    if (std::string text = compare(*t, family.expected(want), Json{{"atol", 0.0}}); !text.empty()) return name + ": " + text;
+    if (std::string text = compare(*t, family.expected(want), Json{{"atol", 0.0}}); !text.empty())
+      return name + ": " + text;
   }
   for (auto& [key, text] : json["metadata"].items())
-    if (std::find(metadata.begin(), metadata.end(), std::pair<std::string, std::string>(key, text.get<std::string>())) == metadata.end()) return "no metadata \"" + key + "\"";
+    if (std::find(metadata.begin(), metadata.end(),
+                  std::pair<std::string, std::string>(key, text.get<std::string>())) == metadata.end())
+      return "no metadata \"" + key + "\"";
   return "";
 }
 

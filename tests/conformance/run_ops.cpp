@@ -3,7 +3,9 @@
 
 namespace conformance {
 
-static std::string failed(const std::string& where, const std::string& what) { return what.empty() ? "" : where + ": " + what; }
+static std::string failed(const std::string& where, const std::string& what) {
+  return what.empty() ? "" : where + ": " + what;
+}
 
 static Args decode_args(const Family& family, const Json& json, const Signatures& signatures) {
   Args args;
@@ -40,7 +42,8 @@ static void fix_signs(const Family& family, const Json& json, Results& results) 
   }
 }
 
-static std::string run_inplace(const Family& family, const Json& json, const Signatures& signatures, const Binding& binding) {
+static std::string run_inplace(const Family& family, const Json& json, const Signatures& signatures,
+                               const Binding& binding) {
   if (!json.value("inplace", false)) return "";
   if (!binding.inplace) return "inplace: there is no such method";
   Args args = decode_args(family, json, signatures);
@@ -50,7 +53,8 @@ static std::string run_inplace(const Family& family, const Json& json, const Sig
 }
 
 /// First and second gradients.
-static std::string run_gradients(const Family& family, const Json& json, const Signatures& signatures, const Binding& binding) {
+static std::string run_gradients(const Family& family, const Json& json, const Signatures& signatures,
+                                 const Binding& binding) {
   if (!json.contains("grad")) return "";
   Args args = decode_args(family, json, signatures);
   std::vector<std::string> names;
@@ -74,11 +78,13 @@ static std::string run_gradients(const Family& family, const Json& json, const S
     outputs.push_back(results[i].tensor), cotangents.push_back(v), positions.push_back(i);
   }
   std::vector<Tensor> got(inputs.size());
-  if (!outputs.empty() && !inputs.empty()) got = grad(outputs, inputs, cotangents, {.create_graph = second, .allow_unused = true});
+  if (!outputs.empty() && !inputs.empty())
+    got = grad(outputs, inputs, cotangents, {.create_graph = second, .allow_unused = true});
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Json& want = json["grad"]["inputs"][names[i]];
     if (!got[i].defined()) got[i] = zeros_like(inputs[i].detach());
-    if (std::string text = compare(got[i], family.expected(want), want); !text.empty()) return "grad " + names[i] + ": " + text;
+    if (std::string text = compare(got[i], family.expected(want), want); !text.empty())
+      return "grad " + names[i] + ": " + text;
   }
   if (!second) return "";
   std::vector<Tensor> firsts, weights;
@@ -96,12 +102,16 @@ static std::string run_gradients(const Family& family, const Json& json, const S
   };
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!json["second"]["inputs"].contains(names[i])) continue;
-    if (std::string text = check_one(names[i], twice[i], inputs[i], json["second"]["inputs"][names[i]]); !text.empty()) return text;
+    if (std::string text = check_one(names[i], twice[i], inputs[i], json["second"]["inputs"][names[i]]); !text.empty())
+      return text;
   }
   for (size_t k = 0; k < positions.size(); ++k) {
     const Json& want = json["second"]["outputs"][positions[k]];
     if (want.is_null()) continue;
-    if (std::string text = check_one("outputs." + std::to_string(positions[k]), twice[inputs.size() + k], cotangents[k], want); !text.empty()) return text;
+    if (std::string text =
+            check_one("outputs." + std::to_string(positions[k]), twice[inputs.size() + k], cotangents[k], want);
+        !text.empty())
+      return text;
   }
   return "";
 }
@@ -114,14 +124,17 @@ std::optional<std::string> run_op(const Family& family, const Json& json, const 
   args.check_all_used();
   fix_signs(family, json, results);
   const Json& outputs = json["outputs"];
-  if (results.size() != outputs.size()) return format("{} outputs, expected {}", int64_t(results.size()), int64_t(outputs.size()));
+  if (results.size() != outputs.size())
+    return format("{} outputs, expected {}", int64_t(results.size()), int64_t(outputs.size()));
   for (size_t i = 0; i < outputs.size(); ++i)
-    if (std::string text = check_output(family, outputs[i], results[i]); !text.empty()) return "outputs." + std::to_string(i) + ": " + text;
+    if (std::string text = check_output(family, outputs[i], results[i]); !text.empty())
+      return "outputs." + std::to_string(i) + ": " + text;
   if (json.contains("after")) {
     for (auto& [path, want] : json["after"].items())
       for (auto& [name, t] : args.paths())
         if (name == path)
-          if (std::string text = compare(*t, family.expected(want), want); !text.empty()) return "after " + path + ": " + text;
+          if (std::string text = compare(*t, family.expected(want), want); !text.empty())
+            return "after " + path + ": " + text;
   }
   if (std::string text = run_inplace(family, json, signatures, it->second); !text.empty()) return text;
   return run_gradients(family, json, signatures, it->second);

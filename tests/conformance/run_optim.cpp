@@ -28,13 +28,17 @@ void common(Args& a) {
   for (const char* way : {"foreach", "fused", "capturable", "differentiable"}) a.find(way);
 }
 optim::SGDOptions sgd_options(Args& a) {
-  return {a.number("lr", 1e-3), a.number("momentum", 0.0), a.number("dampening", 0.0), a.number("weight_decay", 0.0), a.boolean("nesterov", false), a.boolean("maximize", false)};
+  return {a.number("lr", 1e-3),          a.number("momentum", 0.0),    a.number("dampening", 0.0),
+          a.number("weight_decay", 0.0), a.boolean("nesterov", false), a.boolean("maximize", false)};
 }
 template <class O> O adam_options(Args& a, double decay) {
-  return {a.number("lr", 1e-3), betas_of(a), a.number("eps", 1e-8), a.number("weight_decay", decay), a.boolean("amsgrad", false), a.boolean("maximize", false)};
+  return {a.number("lr", 1e-3),        betas_of(a),
+          a.number("eps", 1e-8),       a.number("weight_decay", decay),
+          a.boolean("amsgrad", false), a.boolean("maximize", false)};
 }
 
-template <class Optimizer, class Options> std::unique_ptr<optim::Optimizer> make(const Family& family, const Json& json, Params& params, Options (*read)(Args&)) {
+template <class Optimizer, class Options>
+std::unique_ptr<optim::Optimizer> make(const Family& family, const Json& json, Params& params, Options (*read)(Args&)) {
   std::vector<optim::ParamGroup<Options>> groups;
   for (const Json& group : json["groups"]) {
     optim::ParamGroup<Options> g;
@@ -51,8 +55,12 @@ template <class Optimizer, class Options> std::unique_ptr<optim::Optimizer> make
 std::unique_ptr<optim::Optimizer> make_optimizer(const Family& family, const Json& json, Params& params) {
   const std::string name = json["optimizer"];
   if (name == "SGD") return make<optim::SGD, optim::SGDOptions>(family, json, params, sgd_options);
-  if (name == "Adam") return make<optim::Adam, optim::AdamOptions>(family, json, params, [](Args& a) { return adam_options<optim::AdamOptions>(a, 0); });
-  if (name == "AdamW") return make<optim::AdamW, optim::AdamWOptions>(family, json, params, [](Args& a) { return adam_options<optim::AdamWOptions>(a, 1e-2); });
+  if (name == "Adam")
+    return make<optim::Adam, optim::AdamOptions>(family, json, params,
+                                                 [](Args& a) { return adam_options<optim::AdamOptions>(a, 0); });
+  if (name == "AdamW")
+    return make<optim::AdamW, optim::AdamWOptions>(family, json, params,
+                                                   [](Args& a) { return adam_options<optim::AdamWOptions>(a, 1e-2); });
   return nullptr;
 }
 
@@ -65,7 +73,8 @@ std::string check_state(const Family& family, const Json& json, const optim::Opt
       const Tensor* got = state.find(key);
       if (!got) return "no " + key;
       if (want.is_number()) {
-        if (got->item() != want.get<double>()) return format("{}: {}, expected {}", key, got->item(), want.get<double>());
+        if (got->item() != want.get<double>())
+          return format("{}: {}, expected {}", key, got->item(), want.get<double>());
       } else if (std::string text = compare(*got, family.expected(want), want); !text.empty()) return key + ": " + text;
     }
   }
@@ -86,7 +95,8 @@ std::optional<std::string> run_trajectory(const Family& family, const Json& json
     optimizer->step();
     for (auto& [name, p] : params.tensors) {
       const Json& want = json["params_after"][name];
-      if (std::string text = compare(p.detach(), family.expected(want).select(0, s), want); !text.empty()) return format("step {}, {}: {}", s + 1, name, text);
+      if (std::string text = compare(p.detach(), family.expected(want).select(0, s), want); !text.empty())
+        return format("step {}, {}: {}", s + 1, name, text);
     }
   }
   return check_state(family, json, *optimizer);
@@ -102,13 +112,17 @@ std::optional<std::string> run_clip(const Family& family, const Json& json) {
   Args a = options_of(family, json["kwargs"], Json::object());
   a.find("foreach");
   if (json["function"] == "clip_grad_norm_") {
-    const Tensor norm = optim::clip_grad_norm_(params, a.number("max_norm"), {a.number("norm_type", 2.0), a.boolean("error_if_nonfinite", false)});
-    if (std::string text = compare(norm, family.expected(json["total_norm"]), json["total_norm"]); !text.empty()) return "total_norm: " + text;
+    const Tensor norm = optim::clip_grad_norm_(params, a.number("max_norm"),
+                                               {a.number("norm_type", 2.0), a.boolean("error_if_nonfinite", false)});
+    if (std::string text = compare(norm, family.expected(json["total_norm"]), json["total_norm"]); !text.empty())
+      return "total_norm: " + text;
   } else if (json["function"] == "clip_grad_value_") optim::clip_grad_value_(params, a.number("clip_value"));
   else return std::nullopt;
   a.check_all_used();
   for (size_t i = 0; i < params.size(); ++i)
-    if (std::string text = compare(params[i].grad(), family.expected(json["grads_after"][i]), json["grads_after"][i]); !text.empty()) return format("grads_after.{}: {}", int64_t(i), text);
+    if (std::string text = compare(params[i].grad(), family.expected(json["grads_after"][i]), json["grads_after"][i]);
+        !text.empty())
+      return format("grads_after.{}: {}", int64_t(i), text);
   return "";
 }
 
@@ -129,14 +143,19 @@ std::optional<std::string> run_scheduler(const Family& family, const Json& json)
   optim::SGD optimizer(std::move(groups));
   Args a = options_of(family, json["kwargs"], Json::object());
   std::unique_ptr<optim::LRScheduler> scheduler;
-  if (name == "StepLR") scheduler = std::make_unique<optim::StepLR>(optimizer, optim::StepLROptions{a.integer("step_size"), a.number("gamma", 0.1)});
-  else scheduler = std::make_unique<optim::CosineAnnealingLR>(optimizer, optim::CosineAnnealingLROptions{a.integer("T_max"), a.number("eta_min", 0.0)});
+  if (name == "StepLR")
+    scheduler = std::make_unique<optim::StepLR>(optimizer,
+                                                optim::StepLROptions{a.integer("step_size"), a.number("gamma", 0.1)});
+  else
+    scheduler = std::make_unique<optim::CosineAnnealingLR>(
+        optimizer, optim::CosineAnnealingLROptions{a.integer("T_max"), a.number("eta_min", 0.0)});
   a.check_all_used();
   for (size_t t = 0; t < json["lrs"].size(); ++t) {
     if (t) scheduler->step();
     const auto want = json["lrs"][t].get<std::vector<double>>(), got = scheduler->get_last_lr();
     for (size_t g = 0; g < want.size(); ++g)
-      if (std::abs(got[g] - want[g]) > 1e-9 * std::abs(want[g])) return format("step {}, group {}: {}, expected {}", int64_t(t), int64_t(g), got[g], want[g]);
+      if (std::abs(got[g] - want[g]) > 1e-9 * std::abs(want[g]))
+        return format("step {}, group {}: {}, expected {}", int64_t(t), int64_t(g), got[g], want[g]);
   }
   return "";
 }
