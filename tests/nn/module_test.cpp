@@ -1,0 +1,151 @@
+#include <tapir/tapir.h>
+
+#include <optional>
+
+#include "../catch.h"
+using namespace tapir;
+
+namespace {
+struct Block : nn::Module {
+  nn::Linear fc;
+  Buffer mean;
+  Parameter scale;
+  explicit Block(int64_t n) : fc(n, n, {.bias = false}), mean(zeros(n)), scale(ones(n)) {}
+  Tensor forward(const Tensor& x) { return fc(x) * scale; }
+  TAPIR_FIELDS(fc, mean, scale)
+};
+struct Net : nn::Module {
+  std::vector<Block> blocks;
+  std::optional<nn::Linear> extra;
+  nn::Sequential mlp{nn::Linear(2, 4), nn::ReLU(), nn::Linear(4, 2)};
+  nn::Linear head{2, 2};
+  std::string title = "net";
+  Net() {
+    for (int i = 0; i < 2; ++i) blocks.emplace_back(2);
+    head.weight = blocks[0].fc.weight;  // tied
+  }
+  Tensor forward(const Tensor& x) { return head(mlp(blocks[1](blocks[0](x)))); }
+  TAPIR_FIELDS(title, blocks, extra, mlp, head)
+};
+struct Wide : Net {
+  nn::Linear more{2, 2};
+  TAPIR_FIELDS_WITH_BASE(Net, more)
+};
+struct Careless : Net {};
+
+std::string names_of(auto&& list) {
+  std::string out;
+  for (auto& [name, t] : list) out += name + " ";
+  return out;
+}
+std::string error_of(auto&& f) {
+  try {
+    f();
+  } catch (const ValueError& e) {
+    return e.what();
+  }
+  return "";
+}
+}  // namespace
+
+TEST_CASE("names follow the fields: own parameters, own buffers, children; a tied one once, in the state twice") {
+  Net net;
+  CHECK(names_of(net.named_parameters()) ==
+        "blocks.0.scale blocks.0.fc.weight blocks.1.scale blocks.1.fc.weight mlp.0.weight mlp.0.bias mlp.2.weight mlp.2.bias head.bias ");
+  CHECK(names_of(net.state_dict()).find("blocks.0.mean ") != std::string::npos);
+  CHECK(names_of(net.state_dict()).find("head.weight ") != std::string::npos);
+  CHECK(Wide().named_parameters().back().first == "more.bias");
+  CHECK(error_of([] { Careless().parameters(); }).find("TAPIR_FIELDS") != std::string::npos);
+}
+
+TEST_CASE("BI-197 clone is deep and keeps ties; moves are free") {
+  Net net;
+  Net twin = net.clone();
+  NoGrad guard;
+  twin.head.weight.fill_(7);
+  CHECK(twin.blocks[0].fc.weight.to_vector<float>()[0] == 7);
+  CHECK(net.head.weight.to_vector<float>()[0] != 7);
+  CHECK(net.blocks.size() == 2);
+  CHECK(twin.title == "net");
+  CHECK(twin.str() == net.str());
+  Net moved = std::move(net);
+  CHECK(moved.named_parameters().size() == 9);
+}
+
+TEST_CASE("modules print as in PyTorch") {
+  nn::Sequential net(nn::Conv2d(1, 32, 3, {.padding = 1}), nn::BatchNorm2d(32), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(8, 10, {.bias = false}), nn::Dropout(0.5));
+  CHECK(net.str() == "Sequential(\n  (0): Conv2d(1, 32, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))\n"
+                     "  (1): BatchNorm2d(32, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)\n  (2): ReLU()\n"
+                     "  (3): MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)\n  (4): Flatten(start_dim=1, end_dim=-1)\n"
+                     "  (5): Linear(in_features=8, out_features=10, bias=False)\n  (6): Dropout(p=0.5)\n)");
+}
+
+TEST_CASE("BI-193, BI-195 load_state_dict tells every difference at once and leaves the module as it was") {
+  nn::Linear fc(2, 3);
+  const auto before = fc.weight.to_vector<float>();
+  const std::string text = error_of([&] { fc.load_state_dict({{"weight", zeros({3, 4})}, {"other", zeros(1)}}); });
+  CHECK(text.find("Missing key(s) in state_dict: \"bias\"") != std::string::npos);
+  CHECK(text.find("Unexpected key(s) in state_dict: \"other\"") != std::string::npos);
+  CHECK(text.find("size mismatch for weight") != std::string::npos);
+  CHECK(fc.weight.to_vector<float>() == before);
+  const StateDict prefixed{{"module.weight", ones({3, 2}, {.dtype = kFloat64})}, {"module.bias", zeros(3)}};
+  CHECK(error_of([&] { fc.load_state_dict(prefixed); }).find("strip_prefix") != std::string::npos);
+  fc.load_state_dict(prefixed, {.strip_prefix = "module."});
+  CHECK(fc.weight.to_vector<float>() == std::vector<float>(6, 1));
+  CHECK_THROWS_AS(fc.load_state_dict({{"weight", zeros({3, 2}, {.dtype = kInt64})}, {"bias", zeros(3)}}), ValueError);  // BI-194
+}
+
+TEST_CASE("BI-191 an error names the module") {
+  Net net;
+  const std::string text = error_of([&] { net(zeros({1, 3})); });
+  CHECK(text.find("blocks.0.fc: Linear") != std::string::npos);
+}
+
+TEST_CASE("to converts inside the handles, train and eval reach everything") {
+  Net net;
+  Tensor handle = net.head.weight;
+  net.to(kFloat64);
+  CHECK(handle.dtype() == kFloat64);
+  CHECK(handle.requires_grad());
+  CHECK(net(zeros({1, 2}, {.dtype = kFloat64})).dtype() == kFloat64);
+  CHECK_THROWS_AS(net.to(kInt32), ValueError);  // BI-199
+  net.eval();
+  CHECK(!net.blocks[1].fc.training);
+  CHECK(!net.mlp[2].training);
+}
+
+TEST_CASE("BI-196, BI-206, BI-208 optimizers and tied, doubled and idle parameters") {
+  Net net;
+  optim::AdamW opt(net.parameters(), {.lr = 0.1});
+  sum(net(ones({1, 2}))).backward();
+  opt.step();
+  const auto idle = net.head.bias.to_vector<float>();
+  opt.zero_grad();
+  net.mlp[0].named_parameters()[0].second.set_grad(ones({4, 2}));
+  opt.step();
+  CHECK(net.head.bias.to_vector<float>() == idle);
+  CHECK(opt.state_dict().at("state.4.step").item<int64_t>() == 2);
+  CHECK(opt.state_dict().at("state.8.step").item<int64_t>() == 1);
+  CHECK_THROWS_AS(optim::SGD({net.head.bias, net.head.bias}), ValueError);
+  CHECK_THROWS_AS(optim::SGD(std::vector<Tensor>{}), ValueError);                        // BI-205
+  CHECK_THROWS_AS(optim::AdamW(net.parameters(), {.lr = -1}), ValueError);              // BI-204
+  CHECK_THROWS_AS(optim::SGD(std::vector<Tensor>{net.head.bias * 2}), ValueError);      // BI-207
+  CHECK_THROWS_AS(optim::SGD(net.parameters(), {.momentum = 0, .nesterov = true}), ValueError);  // BI-212
+}
+
+TEST_CASE("an optimizer's state goes to a file and back") {
+  nn::Linear a(3, 2), b = a.clone();
+  optim::AdamW one(a.parameters()), two(b.parameters());
+  const Tensor x = ones({4, 3});
+  const auto step = [&](nn::Linear& m, optim::AdamW& o) {
+    o.zero_grad();
+    sum(m(x) * m(x)).backward();
+    o.step();
+  };
+  for (int i = 0; i < 3; ++i) step(a, one);
+  b.load_state_dict(a.state_dict());
+  two.load_state_dict(one.state_dict());
+  for (int i = 0; i < 3; ++i) step(a, one), step(b, two);
+  CHECK(a.weight.to_vector<float>() == b.weight.to_vector<float>());
+  CHECK_THROWS_AS(optim::SGD(b.parameters(), {.momentum = 0.9}).load_state_dict(one.state_dict()), ValueError);  // BI-211
+}
