@@ -67,10 +67,11 @@ static Dims output_size(Args& a) {
 void bind_nn() {
   auto& table = bindings();
   CONV(conv1d)
-  CONV(conv2d) CONV(conv3d) CONV_TRANSPOSE(conv_transpose1d) CONV_TRANSPOSE(conv_transpose2d)
-      CONV_TRANSPOSE(conv_transpose3d) MAX_POOL(max_pool1d) MAX_POOL(max_pool2d) MAX_POOL(max_pool3d)
-          AVG_POOL(avg_pool1d) AVG_POOL(avg_pool2d) AVG_POOL(avg_pool3d) ADAPTIVE_AVG(adaptive_avg_pool1d)
-              ADAPTIVE_AVG(adaptive_avg_pool2d) ADAPTIVE_AVG(adaptive_avg_pool3d) table["batch_norm"] = {
+  CONV(conv2d)
+  CONV(conv3d) CONV_TRANSPOSE(conv_transpose1d) CONV_TRANSPOSE(conv_transpose2d) CONV_TRANSPOSE(conv_transpose3d)
+      MAX_POOL(max_pool1d) MAX_POOL(max_pool2d) MAX_POOL(max_pool3d) AVG_POOL(avg_pool1d) AVG_POOL(avg_pool2d)
+          AVG_POOL(avg_pool3d) ADAPTIVE_AVG(adaptive_avg_pool1d) ADAPTIVE_AVG(adaptive_avg_pool2d)
+              ADAPTIVE_AVG(adaptive_avg_pool3d) table["batch_norm"] = {
                   [](Args& a) -> Results {
                     return {batch_norm(
                         a.tensor("input"), a.optional_tensor("running_mean"), a.optional_tensor("running_var"),

@@ -51,7 +51,8 @@ std::string error_of(auto&& f) {
 TEST_CASE("names follow the fields: own parameters, own buffers, children; a tied one once, in the state twice") {
   Net net;
   CHECK(names_of(net.named_parameters()) ==
-        "blocks.0.scale blocks.0.fc.weight blocks.1.scale blocks.1.fc.weight mlp.0.weight mlp.0.bias mlp.2.weight mlp.2.bias head.bias ");
+        "blocks.0.scale blocks.0.fc.weight blocks.1.scale blocks.1.fc.weight mlp.0.weight mlp.0.bias mlp.2.weight "
+        "mlp.2.bias head.bias ");
   CHECK(names_of(net.state_dict()).find("blocks.0.mean ") != std::string::npos);
   CHECK(names_of(net.state_dict()).find("head.weight ") != std::string::npos);
   CHECK(Wide().named_parameters().back().first == "more.bias");
@@ -73,11 +74,14 @@ TEST_CASE("BI-197 clone is deep and keeps ties; moves are free") {
 }
 
 TEST_CASE("modules print as in PyTorch") {
-  nn::Sequential net(nn::Conv2d(1, 32, 3, {.padding = 1}), nn::BatchNorm2d(32), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(8, 10, {.bias = false}), nn::Dropout(0.5));
-  CHECK(net.str() == "Sequential(\n  (0): Conv2d(1, 32, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))\n"
-                     "  (1): BatchNorm2d(32, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)\n  (2): ReLU()\n"
-                     "  (3): MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)\n  (4): Flatten(start_dim=1, end_dim=-1)\n"
-                     "  (5): Linear(in_features=8, out_features=10, bias=False)\n  (6): Dropout(p=0.5)\n)");
+  nn::Sequential net(nn::Conv2d(1, 32, 3, {.padding = 1}), nn::BatchNorm2d(32), nn::ReLU(), nn::MaxPool2d(2),
+                     nn::Flatten(), nn::Linear(8, 10, {.bias = false}), nn::Dropout(0.5));
+  CHECK(net.str() ==
+        "Sequential(\n  (0): Conv2d(1, 32, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))\n"
+        "  (1): BatchNorm2d(32, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)\n  (2): ReLU()\n"
+        "  (3): MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)\n  (4): "
+        "Flatten(start_dim=1, end_dim=-1)\n"
+        "  (5): Linear(in_features=8, out_features=10, bias=False)\n  (6): Dropout(p=0.5)\n)");
 }
 
 TEST_CASE("BI-193, BI-195 load_state_dict tells every difference at once and leaves the module as it was") {
@@ -92,7 +96,8 @@ TEST_CASE("BI-193, BI-195 load_state_dict tells every difference at once and lea
   CHECK(error_of([&] { fc.load_state_dict(prefixed); }).find("strip_prefix") != std::string::npos);
   fc.load_state_dict(prefixed, {.strip_prefix = "module."});
   CHECK(fc.weight.to_vector<float>() == std::vector<float>(6, 1));
-  CHECK_THROWS_AS(fc.load_state_dict({{"weight", zeros({3, 2}, {.dtype = kInt64})}, {"bias", zeros(3)}}), ValueError);  // BI-194
+  CHECK_THROWS_AS(fc.load_state_dict({{"weight", zeros({3, 2}, {.dtype = kInt64})}, {"bias", zeros(3)}}),
+                  ValueError);  // BI-194
 }
 
 TEST_CASE("BI-191 an error names the module") {
@@ -127,9 +132,9 @@ TEST_CASE("BI-196, BI-206, BI-208 optimizers and tied, doubled and idle paramete
   CHECK(opt.state_dict().at("state.4.step").item<int64_t>() == 2);
   CHECK(opt.state_dict().at("state.8.step").item<int64_t>() == 1);
   CHECK_THROWS_AS(optim::SGD({net.head.bias, net.head.bias}), ValueError);
-  CHECK_THROWS_AS(optim::SGD(std::vector<Tensor>{}), ValueError);                        // BI-205
-  CHECK_THROWS_AS(optim::AdamW(net.parameters(), {.lr = -1}), ValueError);              // BI-204
-  CHECK_THROWS_AS(optim::SGD(std::vector<Tensor>{net.head.bias * 2}), ValueError);      // BI-207
+  CHECK_THROWS_AS(optim::SGD(std::vector<Tensor>{}), ValueError);                                // BI-205
+  CHECK_THROWS_AS(optim::AdamW(net.parameters(), {.lr = -1}), ValueError);                       // BI-204
+  CHECK_THROWS_AS(optim::SGD(std::vector<Tensor>{net.head.bias * 2}), ValueError);               // BI-207
   CHECK_THROWS_AS(optim::SGD(net.parameters(), {.momentum = 0, .nesterov = true}), ValueError);  // BI-212
 }
 
@@ -147,5 +152,6 @@ TEST_CASE("an optimizer's state goes to a file and back") {
   two.load_state_dict(one.state_dict());
   for (int i = 0; i < 3; ++i) step(a, one), step(b, two);
   CHECK(a.weight.to_vector<float>() == b.weight.to_vector<float>());
-  CHECK_THROWS_AS(optim::SGD(b.parameters(), {.momentum = 0.9}).load_state_dict(one.state_dict()), ValueError);  // BI-211
+  CHECK_THROWS_AS(optim::SGD(b.parameters(), {.momentum = 0.9}).load_state_dict(one.state_dict()),
+                  ValueError);  // BI-211
 }
