@@ -2,18 +2,19 @@
 # usage: compile_fail.sh COMPILER INCLUDE_DIR
 # Every tests/compile_fail/*.cpp compiles as it stands, and is refused with -DCASE=n for each of its lines `// CASE n: REGEX`, with an
 # error that matches REGEX. So a file that fails for another reason, or stops failing, is found.
+compiler=$1 include=$(realpath "$2")
 cd "$(dirname "$0")/compile_fail" 2>/dev/null || { echo "0 passed, 0 failed, 0 skipped"; exit 0; }
 shopt -s nullglob
 passed=0 failed=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-compile() { "$1" -std=c++20 -fsyntax-only -Wall -Wextra -I "$2" "${@:3}" > "$log" 2>&1; }
+compile() { "$compiler" -std=c++20 -fsyntax-only -Wall -Wextra -I "$include" "$@" > "$log" 2>&1; }
 good() { passed=$((passed + 1)); }
 bad() { failed=$((failed + 1)); echo "FAILED: $1"; head -20 "$log"; }
 for file in *.cpp; do
-  if compile "$1" "$2" "$file"; then good; else bad "$file must compile as it stands"; fi
+  if compile "$file"; then good; else bad "$file must compile as it stands"; fi
   while read -r number pattern; do
-    if compile "$1" "$2" -DCASE="$number" "$file"; then bad "$file compiles with -DCASE=$number"
+    if compile -DCASE="$number" "$file"; then bad "$file compiles with -DCASE=$number"
     elif ! grep -E 'error:|static assertion' "$log" | grep -qE -- "$pattern"; then bad "$file, CASE $number: no error matches '$pattern'"
     else good; fi
   done < <(sed -n 's|^// CASE \([0-9]*\): *|\1 |p' "$file")
