@@ -18,6 +18,7 @@
 namespace tapir::inline v0 {
 
 // Every kernel entry of the table: what is added there is added here.
+// clang-format off
 #define TAPIR_KERNEL_ENTRIES(X)                                                                                      \
   X(copy)                                                                                                            \
   X(fill)                                                                                                            \
@@ -26,6 +27,7 @@ namespace tapir::inline v0 {
       X(count_nonzero) X(nonzero) X(matmul) X(conv) X(conv_backward_data) X(conv_backward_weight) X(pool)            \
           X(pool_backward) X(softmax) X(softmax_backward) X(norm) X(norm_backward) X(cross_entropy)                  \
               X(cross_entropy_backward) X(dropout) X(optimizer_step) X(foreach)
+// clang-format on
 
 /// One argument of a kernel call: a view, a list of views, or the bytes of its parameters.
 struct TraceArg {

@@ -36,23 +36,23 @@ template <class Plain, class WithIndices> static Results max_pool(Args& a, Plain
   table[#name] = {[](Args& a) -> Results {                                                                            \
                     return {name(a.tensor("input"), a.tensor("weight"), a.optional_tensor("bias"), conv_options(a))}; \
                   },                                                                                                  \
-                  {}};
+                  {}}
 #define CONV_TRANSPOSE(name)                                                                                    \
   table[#name] = {                                                                                              \
       [](Args& a) -> Results {                                                                                  \
         return {name(a.tensor("input"), a.tensor("weight"), a.optional_tensor("bias"), transposed_options(a))}; \
       },                                                                                                        \
-      {}};
+      {}}
 #define MAX_POOL(name)                                                         \
   table[#name] = {[](Args& a) {                                                \
                     return max_pool(                                           \
                         a, [](auto&... x) { return name(x...); },              \
                         [](auto&... x) { return name##_with_indices(x...); }); \
                   },                                                           \
-                  {}};
+                  {}}
 #define AVG_POOL(name) \
   table[#name] = {     \
-      [](Args& a) -> Results { return {name(a.tensor("input"), a.dims("kernel_size"), avg_pool_options(a))}; }, {}};
+      [](Args& a) -> Results { return {name(a.tensor("input"), a.dims("kernel_size"), avg_pool_options(a))}; }, {}}
 /// None keeps a size.
 static Dims output_size(Args& a) {
   const Value& v = a.need("output_size");
@@ -62,23 +62,32 @@ static Dims output_size(Args& a) {
   return d;
 }
 #define ADAPTIVE_AVG(name) \
-  table[#name] = {[](Args& a) -> Results { return {name(a.tensor("input"), output_size(a))}; }, {}};
+  table[#name] = {[](Args& a) -> Results { return {name(a.tensor("input"), output_size(a))}; }, {}}
 
 void bind_nn() {
   auto& table = bindings();
-  CONV(conv1d)
-  CONV(conv2d)
-  CONV(conv3d) CONV_TRANSPOSE(conv_transpose1d) CONV_TRANSPOSE(conv_transpose2d) CONV_TRANSPOSE(conv_transpose3d)
-      MAX_POOL(max_pool1d) MAX_POOL(max_pool2d) MAX_POOL(max_pool3d) AVG_POOL(avg_pool1d) AVG_POOL(avg_pool2d)
-          AVG_POOL(avg_pool3d) ADAPTIVE_AVG(adaptive_avg_pool1d) ADAPTIVE_AVG(adaptive_avg_pool2d)
-              ADAPTIVE_AVG(adaptive_avg_pool3d) table["batch_norm"] = {
-                  [](Args& a) -> Results {
-                    return {batch_norm(
-                        a.tensor("input"), a.optional_tensor("running_mean"), a.optional_tensor("running_var"),
-                        a.optional_tensor("weight"), a.optional_tensor("bias"),
-                        {a.boolean("training", false), a.number("momentum", 0.1), a.number("eps", 1e-5)})};
-                  },
-                  {}};
+  CONV(conv1d);
+  CONV(conv2d);
+  CONV(conv3d);
+  CONV_TRANSPOSE(conv_transpose1d);
+  CONV_TRANSPOSE(conv_transpose2d);
+  CONV_TRANSPOSE(conv_transpose3d);
+  MAX_POOL(max_pool1d);
+  MAX_POOL(max_pool2d);
+  MAX_POOL(max_pool3d);
+  AVG_POOL(avg_pool1d);
+  AVG_POOL(avg_pool2d);
+  AVG_POOL(avg_pool3d);
+  ADAPTIVE_AVG(adaptive_avg_pool1d);
+  ADAPTIVE_AVG(adaptive_avg_pool2d);
+  ADAPTIVE_AVG(adaptive_avg_pool3d);
+  table["batch_norm"] = {
+      [](Args& a) -> Results {
+        return {batch_norm(a.tensor("input"), a.optional_tensor("running_mean"), a.optional_tensor("running_var"),
+                           a.optional_tensor("weight"), a.optional_tensor("bias"),
+                           {a.boolean("training", false), a.number("momentum", 0.1), a.number("eps", 1e-5)})};
+      },
+      {}};
   table["instance_norm"] = {
       [](Args& a) -> Results {
         return {instance_norm(a.tensor("input"), a.optional_tensor("running_mean"), a.optional_tensor("running_var"),

@@ -9,12 +9,12 @@ std::map<std::string, Binding>& bindings() {
 
 #define UNARY(name)                                                             \
   table[#name] = {[](Args& a) -> Results { return {name(a.tensor("input"))}; }, \
-                  [](Tensor& self, Args&) { name##_(self); }};
-#define UNARY_ONLY(name) table[#name] = {[](Args& a) -> Results { return {name(a.tensor("input"))}; }, {}};
+                  [](Tensor& self, Args&) { name##_(self); }}
+#define UNARY_ONLY(name) table[#name] = {[](Args& a) -> Results { return {name(a.tensor("input"))}; }, {}}
 #define BINARY(name)                                                            \
   table[#name] = {[](Args& a) -> Results { return {name(left(a), right(a))}; }, \
-                  [](Tensor& self, Args& a) { name##_(self, right(a)); }};
-#define BINARY_ONLY(name) table[#name] = {[](Args& a) -> Results { return {name(left(a), right(a))}; }, {}};
+                  [](Tensor& self, Args& a) { name##_(self, right(a)); }}
+#define BINARY_ONLY(name) table[#name] = {[](Args& a) -> Results { return {name(left(a), right(a))}; }, {}}
 
 static Operand as_operand(const Value* v) {
   if (!v) throw Refused("an operand is missing");
@@ -35,13 +35,27 @@ template <class Numbers, class Tensors> static auto with_bounds(Args& a, Numbers
 }
 
 static void bind_two_operands(std::map<std::string, Binding>& table) {
-  BINARY(eq)
-  BINARY(ne)
-  BINARY(lt) BINARY(le) BINARY(gt) BINARY(ge) BINARY(logical_and) BINARY(logical_or) BINARY(logical_xor) BINARY(mul)
-      BINARY(pow) BINARY(remainder) BINARY(fmod) BINARY(floor_divide) BINARY(atan2) BINARY_ONLY(maximum)
-          BINARY_ONLY(minimum) BINARY_ONLY(fmax) BINARY_ONLY(fmin)
-              table["add"] = {[](Args& a) -> Results { return {add(left(a), right(a), a.scalar("alpha", Scalar(1)))}; },
-                              [](Tensor& self, Args& a) { self.add_(right(a), a.scalar("alpha", Scalar(1))); }};
+  BINARY(eq);
+  BINARY(ne);
+  BINARY(lt);
+  BINARY(le);
+  BINARY(gt);
+  BINARY(ge);
+  BINARY(logical_and);
+  BINARY(logical_or);
+  BINARY(logical_xor);
+  BINARY(mul);
+  BINARY(pow);
+  BINARY(remainder);
+  BINARY(fmod);
+  BINARY(floor_divide);
+  BINARY(atan2);
+  BINARY_ONLY(maximum);
+  BINARY_ONLY(minimum);
+  BINARY_ONLY(fmax);
+  BINARY_ONLY(fmin);
+  table["add"] = {[](Args& a) -> Results { return {add(left(a), right(a), a.scalar("alpha", Scalar(1)))}; },
+                  [](Tensor& self, Args& a) { self.add_(right(a), a.scalar("alpha", Scalar(1))); }};
   table["sub"] = {[](Args& a) -> Results { return {sub(left(a), right(a), a.scalar("alpha", Scalar(1)))}; },
                   [](Tensor& self, Args& a) { self.sub_(right(a), a.scalar("alpha", Scalar(1))); }};
   const Binding divide = {[](Args& a) -> Results { return {div(left(a), right(a), a.text("rounding_mode", ""))}; },
@@ -92,14 +106,42 @@ static void bind_ternary(std::map<std::string, Binding>& table) {
 
 void bind_pointwise() {
   auto& table = bindings();
-  UNARY(abs)
-  UNARY(neg)
-  UNARY(exp) UNARY(expm1) UNARY(log) UNARY(log1p) UNARY(log2) UNARY(log10) UNARY(sqrt) UNARY(rsqrt) UNARY(reciprocal)
-      UNARY(square) UNARY(sin) UNARY(cos) UNARY(tan) UNARY(asin) UNARY(acos) UNARY(atan) UNARY(sinh) UNARY(cosh) UNARY(
-          tanh) UNARY(sigmoid) UNARY(erf) UNARY(floor) UNARY(ceil) UNARY(trunc) UNARY(sign) UNARY(relu) UNARY(silu)
-          UNARY(logical_not) UNARY_ONLY(isnan) UNARY_ONLY(isinf) UNARY_ONLY(isfinite) table["leaky_relu"] = {
-              [](Args& a) -> Results { return {leaky_relu(a.tensor("input"), a.number("negative_slope", 0.01))}; },
-              [](Tensor& self, Args& a) { leaky_relu_(self, a.number("negative_slope", 0.01)); }};
+  UNARY(abs);
+  UNARY(neg);
+  UNARY(exp);
+  UNARY(expm1);
+  UNARY(log);
+  UNARY(log1p);
+  UNARY(log2);
+  UNARY(log10);
+  UNARY(sqrt);
+  UNARY(rsqrt);
+  UNARY(reciprocal);
+  UNARY(square);
+  UNARY(sin);
+  UNARY(cos);
+  UNARY(tan);
+  UNARY(asin);
+  UNARY(acos);
+  UNARY(atan);
+  UNARY(sinh);
+  UNARY(cosh);
+  UNARY(tanh);
+  UNARY(sigmoid);
+  UNARY(erf);
+  UNARY(floor);
+  UNARY(ceil);
+  UNARY(trunc);
+  UNARY(sign);
+  UNARY(relu);
+  UNARY(silu);
+  UNARY(logical_not);
+  UNARY_ONLY(isnan);
+  UNARY_ONLY(isinf);
+  UNARY_ONLY(isfinite);
+  table["leaky_relu"] = {
+      [](Args& a) -> Results { return {leaky_relu(a.tensor("input"), a.number("negative_slope", 0.01))}; },
+      [](Tensor& self, Args& a) { leaky_relu_(self, a.number("negative_slope", 0.01)); }};
   table["gelu"] = {[](Args& a) -> Results { return {gelu(a.tensor("input"), a.text("approximate", "none"))}; }, {}};
   bind_two_operands(table);
   bind_ternary(table);

@@ -99,23 +99,23 @@ TEST_CASE("mnist: the real files") {
 
 TEST_CASE("find_mnist: the order of the search") {
   TemporaryFolder folder;
-  for (const char* name : {"/given", "/env", "/env/mnist", "/work", "/work/datasets", "/work/datasets/mnist", "/bare"})
+  for (const char* name : {"/given", "/env", "/env/mnist", "/home", "/home/datasets", "/home/datasets/mnist", "/bare"})
     mkdir((folder.path + name).c_str(), 0755);
   write_small(folder / "given");
   write_small(folder / "env/mnist");
-  write_small(folder / "work/datasets/mnist");
+  write_small(folder / "home/datasets/mnist");
   const data::FindMnistOptions options = {
       .mnist = {.normalize = false}, .download = false, .synthetic_train = 20, .synthetic_test = 10};
   const std::string env = folder / "env";
   {
-    const Surroundings in(folder / "work", env.c_str());
+    const Surroundings in(folder / "home", env.c_str());
     CHECK(mentions(data::find_mnist(folder / "given", options).source, {"given"}));
     CHECK(mentions(data::find_mnist("", options).source, {"env/mnist", "$TAPIR_DATA"}));
     CHECK_THROWS_AS(data::find_mnist(folder / "bare", options),
                     RuntimeError);  // asked for: never something else silently
   }
   {
-    const Surroundings in(folder / "work");
+    const Surroundings in(folder / "home");
     const auto found = data::find_mnist("", options);
     CHECK(mentions(found.source, {"datasets/mnist"}));
     CHECK((found.train.size() == 6 && found.test.size() == 4));
