@@ -81,8 +81,13 @@ TensorDataset<2> mnist(const std::string& folder, Split split, const MnistOption
 MnistData find_mnist(const std::string& folder, const FindMnistOptions& options) {
   const auto load = [&](const std::string& from, const std::string& note) {
     return MnistData{mnist(from, Split::Train, options.mnist), mnist(from, Split::Test, options.mnist),
-                     "data: MNIST from " + from + note};
+                     "MNIST from " + from + note};
   };
+  const auto generate = [&](const std::string& why) {
+    return MnistData{synthetic_digits(options.synthetic_train, 1, options.mnist),
+                     synthetic_digits(options.synthetic_test, 2, options.mnist), "built-in generated digits" + why};
+  };
+  if (folder == "generated") return generate("");
   if (!folder.empty()) return load(folder, "");
   if (const char* given = std::getenv("TAPIR_DATA"); given && *given) {
     const std::string base = given, inside = base + "/mnist";
@@ -91,10 +96,7 @@ MnistData find_mnist(const std::string& folder, const FindMnistOptions& options)
   for (const std::string& place : {options.target, std::string("../shared/data/mnist")})
     if (has_mnist(place)) return load(place, "");
   if (options.download && download_mnist(options.target, options.mirrors)) return load(options.target, " (downloaded)");
-  return {
-      synthetic_digits(options.synthetic_train, 1, options.mnist),
-      synthetic_digits(options.synthetic_test, 2, options.mnist),
-      "data: built-in generated digits (no MNIST found" + std::string(options.download ? ", no download" : "") + ")"};
+  return generate(options.download ? " (no MNIST found, no download)" : " (no MNIST found)");
 }
 
 }  // namespace tapir::inline v0::data

@@ -31,7 +31,7 @@ struct MnistData {
   TensorDataset<2> train, test;
   std::string source;  // one line for people: where the digits come from
 };
-/// MNIST from `folder` if given, else $TAPIR_DATA (or mnist/ in it), else datasets/mnist, else ../shared/data/mnist
+/// MNIST from `folder` if given (the word "generated" means synthetic_digits), else $TAPIR_DATA (or mnist/ in it), else datasets/mnist, else ../shared/data/mnist
 /// where it exists, else downloaded (SHA-256 checked), else synthetic_digits. RuntimeError when a folder that was asked
 /// for has no MNIST.
 MnistData find_mnist(const std::string& folder = {}, const FindMnistOptions& options = {});

@@ -120,7 +120,7 @@ static int run(const Options& o) {
   manual_seed(o.seed);
   data::MnistData mnist = data::find_mnist(o.data);
   std::printf("data: %s\n", mnist.source.c_str());
-  if (o.limit)
+  if (o.limit && o.limit < mnist.train.size())
     mnist.train = data::TensorDataset(mnist.train.tensors()[0].narrow(0, 0, o.limit),
                                       mnist.train.tensors()[1].narrow(0, 0, o.limit));
   nn::AnyModule model = o.model == "mlp" ? nn::AnyModule(Mlp()) : nn::AnyModule(Cnn());
@@ -164,8 +164,8 @@ int main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   app.add_option("--model", o.model, "Network")->check(CLI::IsMember({"cnn", "mlp"}));
   app.add_option("--data", o.data,
-                 "Folder of the IDX files (default: $TAPIR_DATA, datasets/mnist, ../shared/data/mnist, download, "
-                 "generated digits)");
+                 "Folder of the IDX files, or 'generated' for built-in digits (default: $TAPIR_DATA, datasets/mnist, "
+                 "../shared/data/mnist, download, generated)");
   app.add_option("--epochs", o.epochs, "Passes over the training images")->check(CLI::PositiveNumber);
   app.add_option("--batch-size", o.batch_size, "Images per step")->check(CLI::PositiveNumber);
   app.add_option("--lr", o.lr, "Learning rate at the start of the cosine schedule")->check(CLI::PositiveNumber);

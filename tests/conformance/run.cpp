@@ -9,6 +9,7 @@ Runner::Runner(const std::string& folder) : folder_(folder), signatures_(read_si
 std::optional<std::string> Runner::run(const Family& family, const Json& json) {
   try {
     manual_seed(0);
+    if (json.contains("entry")) return run_dump(family, json);
     if (family.name.starts_with("ops_")) return run_op(family, json, signatures_);
     if (family.name == "modules") return run_module(family, json);
     if (family.name == "optimizers") return run_optimizer(family, json);
