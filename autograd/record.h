@@ -150,14 +150,14 @@ inline void bump_version(const Tensor& y) { y.impl().storage->version.fetch_add(
 /// that may not be written. `op`: "add_".
 void check_inplace(const char* op, const Tensor& self, bool will_record);
 
-/// Records y = op(inputs). See Note [Recording].
+/// Records y = op(inputs), unless y is of an integer dtype: it has no gradient. See Note [Recording].
 template <class F, class... S>
 Tensor record(const char* name, Tensor y, const Inputs& inputs, const Save<S...>& saved, const F& f) {
   static_assert(std::is_trivially_destructible_v<F>,
                 "a gradient closure captures plain values only: tensors go through save(...)");
   const bool in_place = inputs.size() > 0 && inputs[0].is_same(y);
   if (in_place) bump_version(y);
-  if (!wants_grad(inputs)) return y;
+  if (!wants_grad(inputs) || !is_floating(y.dtype())) return y;
   tie_output(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, std::span(&y, 1)), y, in_place);
   return y;
 }

@@ -58,7 +58,10 @@ Tensor& trunc_(Tensor& self) { return step("trunc_", UnaryOp::Trunc, self, &self
 
 // bool has a sign, itself; its square is an integer.
 static Tensor sign(const char* name, const Tensor& x, Tensor* self) {
-  if (x.dtype() == kBool) return self ? x : clone(x);
+  if (x.dtype() == kBool) {
+    if (self) check_inplace(name, x, false);
+    return self ? x : clone(x);
+  }
   return step(name, UnaryOp::Sign, x, self);
 }
 Tensor sign(const Tensor& x) { return sign("sign", x, nullptr); }
