@@ -1,0 +1,104 @@
+// Runs the table: op_cases [--only REGEX] [--mode value|gradient|support|perf] [--device cpu] [--list]
+#include <tapir/core/cuda.h>
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <regex>
+#include <set>
+
+#include "modes.h"
+
+namespace op_cases {
+
+void Report::add(const Case& c, const std::string& what, const std::string& text) {
+  if (&c != last_) last_ = &c, in_case_ = 0;
+  if (text.empty()) return void(++passed_);
+  ++failed_;
+  if (in_case_++ < shown_)
+    std::printf("FAILED %s/%s: %s | %s: %s\n", c.family.c_str(), c.op.c_str(), c.text.c_str(), what.c_str(),
+                text.c_str());
+}
+
+std::string outcome(const std::function<std::string()>& f) {
+  try {
+    return f();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+std::string text_of(const std::vector<Shape>& shapes) {
+  std::string text;
+  for (const Shape& s : shapes) text += (text.empty() ? "" : " ") + s.str();
+  return text;
+}
+
+static Table make_table() {
+  Table table;
+  const std::pair<const char*, void (*)(Table&)> families[] = {
+      {"pointwise", pointwise_cases}, {"reduction", reduction_cases}, {"shape", shape_cases},
+      {"index", index_cases},         {"matmul", matmul_cases},       {"nn", nn_cases},
+      {"loss", loss_cases},           {"create", create_cases},       {"random", random_cases}};
+  for (auto& [name, fill] : families) fill(table), table.finish(name);
+  return table;
+}
+
+static void print_list(const std::vector<const Case*>& cases) {
+  std::set<std::string> ops, own;
+  for (const Case* c : cases) {
+    const char* oracle = c->reference ? "reference" : c->property ? "property" : "float64 alone";
+    std::printf("%-10s %-14s %-16s %s\n", c->family.c_str(), oracle, c->op.c_str(), c->text.c_str());
+    ops.insert(c->op);
+    if (c->reference || c->property) own.insert(c->op);
+  }
+  std::printf("%d cases of %d operations, %d of them with a reference of their own\n", int(cases.size()),
+              int(ops.size()), int(own.size()));
+}
+
+static int run(const std::vector<const Case*>& cases, const std::string& mode, const Settings& settings) {
+  Report report(settings.shown);
+  for (const Case* c : cases) {
+    if (mode == "perf") print_perf(*c, settings);
+    if (mode == "value" || mode == "all") {
+      check_values(*c, settings, report);
+      if (c->twin_call) check_twin(*c, settings, report);
+    }
+    if (mode == "gradient" || mode == "all") check_gradients(*c, settings, report);
+  }
+  if (mode == "support" || mode == "all") print_support(cases, settings, report);
+  std::printf("%d passed, %d failed, %d skipped\n", report.passed(), report.failed(), report.skipped());
+  return report.failed() ? 1 : 0;
+}
+
+}  // namespace op_cases
+
+int main(int argc, char** argv) {
+  using namespace op_cases;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was printed before a crash is seen
+  CLI::App app("Runs the table of cases for operations");
+  std::string only = ".*", mode = "all", device = "cpu", dtype = "float32";
+  bool list = false;
+  Settings settings;
+  app.add_option("--only", only, "Regular expression on \"family/op: call\"");
+  app.add_option("--mode", mode, "value, gradient, support or perf; all: the first three")
+      ->check(CLI::IsMember({"value", "gradient", "support", "perf", "all"}));
+  app.add_option("--device", device, "cpu or cuda");
+  app.add_option("--dtype", dtype, "Of perf");
+  app.add_option("--shown", settings.shown, "Failures printed for each case");
+  app.add_flag("--list", list, "Prints the cases, and which have a reference of their own");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    settings.device = Device(device), settings.perf_dtype = dtype_from_name(dtype);
+    if (settings.device.is_cuda() && !cuda::is_available()) throw RuntimeError("no CUDA device: " + cuda::why_not());
+    const std::regex pattern(only);
+    const Table table = make_table();
+    std::vector<const Case*> chosen;
+    for (const Case& c : table.cases())
+      if (std::regex_search(c.family + "/" + c.op + ": " + c.text, pattern)) chosen.push_back(&c);
+    if (list) return print_list(chosen), 0;
+    return run(chosen, mode, settings);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "op_cases: %s\n", e.what());
+    return 2;
+  }
+}
