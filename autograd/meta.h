@@ -33,11 +33,16 @@ struct TapeMeta final : AutogradMeta {
   static void* operator new(size_t bytes) { return pool_allocate(bytes); }
   static void operator delete(void* p, size_t bytes) { pool_release(p, bytes); }
   static TapeMeta& of(const Tensor& x) {
-    TensorImpl& p = x.impl();
-    if (!p.autograd) p.autograd = new TapeMeta;
-    return static_cast<TapeMeta&>(*p.autograd);
+    if (TapeMeta* known = find(x)) return *known;
+    AutogradMeta *none = nullptr, *made = new TapeMeta;
+    if (x.impl().autograd.compare_exchange_strong(none, made, std::memory_order_acq_rel))
+      return static_cast<TapeMeta&>(*made);
+    delete made;  // another thread was first
+    return static_cast<TapeMeta&>(*none);
   }
-  static TapeMeta* find(const Tensor& x) { return static_cast<TapeMeta*>(x.impl().autograd); }
+  static TapeMeta* find(const Tensor& x) {
+    return static_cast<TapeMeta*>(x.impl().autograd.load(std::memory_order_acquire));
+  }
 };
 
 /// Adds g to the leaf's gradient: the first is taken over where nobody shares it, later ones are added in place.

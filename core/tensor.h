@@ -44,12 +44,12 @@ struct TensorImpl {
   int64_t numel = 0;
   int64_t offset = 0;  // in elements
   StoragePtr storage;
-  AutogradMeta* autograd = nullptr;  // owned; only where it is needed
+  std::atomic<AutogradMeta*> autograd{nullptr};  // owned; only where it is needed; threads may share a leaf
   Shape sizes;
   Strides strides;
 
   TensorImpl() = default;
-  ~TensorImpl() { delete autograd; }
+  ~TensorImpl() { delete autograd.load(std::memory_order_relaxed); }
   TensorImpl(const TensorImpl&) = delete;
   TensorImpl& operator=(const TensorImpl&) = delete;
   static void* operator new(size_t bytes);

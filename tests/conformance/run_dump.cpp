@@ -34,7 +34,8 @@ class DumpedCall {
     if (json.contains("number")) {
       const std::string text = json["number"], kind = json["kind"];
       if (kind == "float") return {Scalar(std::stod(text)), dtype};
-      return kind == "bool" ? TensorView(Scalar(text != "0"), dtype) : TensorView(Scalar(int64_t(std::stoll(text))), dtype);
+      return kind == "bool" ? TensorView(Scalar(text != "0"), dtype)
+                            : TensorView(Scalar(int64_t(std::stoll(text))), dtype);
     }
     const std::vector<int64_t> shape = json.at("shape"), strides = json.at("strides");
     if (json.at("tensor").is_null()) return keep(empty(shape, {.dtype = dtype, .device = run_device}));
