@@ -183,7 +183,7 @@ enum class ArgReduceOp : uint8_t { ArgMax, ArgMin };
 enum class ScanOp : uint8_t { CumSum, CumProd };
 enum class RandomOp : uint8_t { Uniform, Normal, Integer, Bernoulli, BernoulliTensor, Permutation };
 enum class ScatterOp : uint8_t { Assign, Add };
-enum class PoolOp : uint8_t { Max, Avg, AdaptiveAvg };
+enum class PoolOp : uint8_t { Max, Avg, AdaptiveAvg, AdaptiveMax };
 enum class NormOp : uint8_t { Batch, Layer, Group, Rms };
 enum class OptimizerOp : uint8_t { Sgd, Adam, AdamW };
 enum class ForeachOp : uint8_t { NormP, Scale, ClampValue, Zero };
@@ -244,6 +244,12 @@ struct PoolParams {
 struct SoftmaxParams {
   int64_t dim = 0;
   bool log = false;
+};
+/// q (B, H, S, D), k (B, G, T, D), v (B, G, T, E), out (B, H, S, E), lse (B, H, S): query head h reads head h / (H / G) of k and v.
+/// mask, where defined, has extents (B, H, S, T) with stride 0 where it repeats: bool (false hides) or of q's dtype (added).
+struct AttentionParams {
+  double scale = 1;
+  bool causal = false;  // query i sees keys 0 to i
 };
 /// Batch: statistics over all but dimension 1 (training) or the running ones (eval). Layer, Rms: over the last `axes` dimensions.
 struct NormParams {
@@ -335,10 +341,14 @@ struct BackendTable {
   void (*conv_backward_data)(Context&, V dx, V dy, V w, const ConvParams&);
   void (*conv_backward_weight)(Context&, V dw, V dbias, V dy, V x, const ConvParams&);  // dbias may be absent
   void (*pool)(Context&, V y, V indices, V x,
-               const PoolParams&);  // indices (Max only, int64, flat within the plane) may be absent
+               const PoolParams&);  // indices (Max, AdaptiveMax: int64, flat within the plane) may be absent
   void (*pool_backward)(Context&, V dx, V dy, V indices, const PoolParams&);
   void (*softmax)(Context&, V y, V x, const SoftmaxParams&);
   void (*softmax_backward)(Context&, V dx, V dy, V y, const SoftmaxParams&);
+  // (optional) both. A query that sees no key gives 0 and lse -inf. lse is float32 or wider; float mask: no gradient.
+  void (*attention)(Context&, V out, V lse, V q, V k, V v, V mask, const AttentionParams&);
+  void (*attention_backward)(Context&, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
+                             const AttentionParams&);
   // Batch: weight, bias, running_mean, running_var may be absent; mean and rstd (float32 or wider) are written in training.
   void (*norm)(Context&, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var, const NormParams&);
   void (*norm_backward)(Context&, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams&);

@@ -104,6 +104,23 @@ template <class T> struct MaxPool {
     }
   }
 
+  /// One output row of channel c, window by window: adaptive ones differ in size.
+  void row_of_windows(int64_t n, int64_t c, int64_t i, int64_t j) const {
+    const Span &a = w.spans[0][i], &b = w.spans[1][j];
+    const T* plane = x.data + n * x.n + c * x.channel;
+    Best<A> best;
+    for (int64_t k = 0; k < w.out[2]; ++k) {
+      const Span& d = w.spans[2][k];
+      best.start(1);
+      each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
+        best.offer(0, 1, plane + z * x.at[0] + u * x.at[1] + v * x.at[2], 1, int32_t((z * w.in[1] + u) * w.in[2] + v),
+                   0);
+      });
+      take(best, n * y.n + c * y.channel + i * y.at[0] + j * y.at[1] + k * y.at[2], 1,
+           n * indices.n + c * indices.channel + i * indices.at[0] + j * indices.at[1] + k * indices.at[2], 1, 1);
+    }
+  }
+
   /// One output row of channel c, the lanes along it. Offset r of the window serves the outputs [lo, hi).
   void row_of_outputs(int64_t n, int64_t c, int64_t i, int64_t j, const PoolParams& params) const {
     const Span &a = w.spans[0][i], &b = w.spans[1][j];
@@ -234,11 +251,13 @@ template <class F> void for_rows(const Windows& w, bool by_channel, F&& f) {
 template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolParams& p) {
   const Windows w = windows(ctx, x, y, p);
   const auto fx = field<T>(x), fy = field<T>(y);
-  if (p.op == PoolOp::Max) {
+  if (p.op == PoolOp::Max || p.op == PoolOp::AdaptiveMax) {
     const MaxPool<T> max{w, fx, fy, indices.defined() ? field<int64_t>(indices) : Field<int64_t>()};
     if (channels_inside(fx, fy, max.indices))
       return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { max.row_of_channels(n, i, j); });
-    for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { max.row_of_outputs(n, c, i, j, p); });
+    for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) {
+      p.op == PoolOp::Max ? max.row_of_outputs(n, c, i, j, p) : max.row_of_windows(n, c, i, j);
+    });
   } else {
     const AvgPool<T> avg{w, fx, fy};
     if constexpr (!std::is_integral_v<T>)

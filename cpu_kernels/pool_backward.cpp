@@ -125,7 +125,7 @@ template <class T> void pool_backward_as(Context& ctx, V dx, V dy, V indices, co
   const Windows w = windows(ctx, dx, dy, p);
   const auto fx = field<T>(dx), fy = field<T>(dy);
   const int64_t plane = volume(w.in), grain = std::max<int64_t>(1, 16384 / plane);
-  if (p.op == PoolOp::Max) {
+  if (p.op == PoolOp::Max || p.op == PoolOp::AdaptiveMax) {
     const MaxBackward<T> max{w, fx, fy, field<int64_t>(indices)};
     if (w.tiles && channels_inside(fx, fy, max.indices))
       return parallel_for(w.n, std::max<int64_t>(1, grain / w.c), [&](int64_t first, int64_t last) {

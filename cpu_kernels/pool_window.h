@@ -57,7 +57,7 @@ inline Windows windows(Context& ctx, V x, V y, const PoolParams& p) {
   Windows w{.n = x.sizes[0], .c = x.sizes[1], .spans = {}, .divisor = p.divisor, .include_pad = p.count_include_pad};
   for (int64_t d = 0; d < 3; ++d) {
     w.in[d] = x.sizes[d + 2], w.out[d] = y.sizes[d + 2];
-    const bool adaptive = p.op == PoolOp::AdaptiveAvg;
+    const bool adaptive = p.op == PoolOp::AdaptiveAvg || p.op == PoolOp::AdaptiveMax;
     const int64_t dilation = p.op == PoolOp::Max ? p.dilation[d] : 1, in = w.in[d];
     w.step[d] = dilation;
     Span* spans = ctx.scratch_of<Span>(w.out[d]);
