@@ -107,6 +107,7 @@ enum class UnaryOp : uint8_t {
   Log10,
   Sqrt,
   Rsqrt,
+  Exp2,
   Reciprocal,
   Square,
   Sin,
@@ -118,22 +119,48 @@ enum class UnaryOp : uint8_t {
   Sinh,
   Cosh,
   Tanh,
+  Asinh,
+  Acosh,
+  Atanh,
   Sigmoid,
+  Logit,  // ln(x / (1 - x)) of x clamped to [a, 1 - a]; a < 0: of x as it is
   Erf,
+  Erfc,
+  Erfinv,
+  Lgamma,
+  Digamma,
+  Polygamma,  // a: order
+  Sinc,       // sin(pi x) / (pi x)
   Floor,
   Ceil,
   Round,
   Trunc,
+  Frac,
+  RoundTo,  // a: decimals
   Relu,
   Silu,
   Gelu,       // a = 0: x Phi(x); a = 1: tanh approximation
   LeakyRelu,  // a: negative slope
-  Clamp,      // a: min, b: max; NaN stays
-  PowScalar,  // x ^ a
+  Elu,        // x > 0 ? b x : a expm1(c x)
+  Softplus,   // ln(1 + e^(a x)) / a; x where a x > b
+  Mish,       // x tanh(ln(1 + e^x))
+  LogSigmoid,
+  Hardswish,
+  Hardsigmoid,
+  Softsign,    // x / (1 + |x|)
+  Tanhshrink,  // x - tanh x
+  Hardshrink,  // 0 where |x| <= a
+  Softshrink,  // x - clamp(x, -a, a)
+  Threshold,   // x > a ? x : b
+  Clamp,       // a: min, b: max; NaN stays
+  NanToNum,    // a: for NaN, b: for inf, c: for -inf
+  PowScalar,   // x ^ a
+  BitwiseNot,
   LogicalNot,
   IsNan,
   IsInf,
-  IsFinite,  // write bool
+  IsFinite,
+  SignBit,  // write bool
 };
 enum class BinaryOp : uint8_t {
   Add,
@@ -146,6 +173,13 @@ enum class BinaryOp : uint8_t {
   Fmod,
   Pow,
   Atan2,
+  Hypot,
+  LogAddExp,
+  LogAddExp2,
+  XLogY,      // a ln b, 0 where a is 0
+  Copysign,   // |a| with the sign of b
+  Heaviside,  // a > 0, b where a is 0
+  Glu,        // a sigmoid(b)
   Maximum,
   Minimum,  // NaN wins
   Fmax,
@@ -158,11 +192,14 @@ enum class BinaryOp : uint8_t {
   Ge,
   LogicalAnd,
   LogicalOr,
-  LogicalXor,  // write bool
+  LogicalXor,
+  IsClose,  // |a - b| <= beta + alpha |b|, or equal; gamma: NaN equals NaN; these write bool
   BitwiseAnd,
   BitwiseOr,
   BitwiseXor,
-  // Gradients that are one pass; the first operand is the incoming gradient, alpha/beta the options of the forward.
+  ShiftLeft,
+  ShiftRight,  // counts that do not fit shift everything out
+  // Gradients that are one pass; the first operand is the incoming gradient, alpha, beta and gamma the forward's a, b and c.
   ReluGrad,     // g where y > 0
   SigmoidGrad,  // g y (1 - y)
   TanhGrad,     // g (1 - y^2)
@@ -170,6 +207,18 @@ enum class BinaryOp : uint8_t {
   SiluGrad,       // of x
   LeakyReluGrad,  // of x
   ClampGrad,      // g where alpha <= x <= beta
+  HardtanhGrad,   // g where alpha < x < beta
+  EluGrad,        // of x, as those that follow
+  SoftplusGrad,
+  MishGrad,
+  LogSigmoidGrad,
+  HardswishGrad,
+  HardsigmoidGrad,
+  SoftsignGrad,
+  TanhshrinkGrad,
+  ShrinkGrad,     // g where |x| > alpha
+  ThresholdGrad,  // 0 where x <= alpha
+  SincGrad,
 };
 enum class TernaryOp : uint8_t {
   Where,    // a ? b : c; a is bool
@@ -177,10 +226,12 @@ enum class TernaryOp : uint8_t {
   AddCDiv,  // a + alpha b / c
   Lerp,     // a + c (b - a)
   Clamp,    // min(max(a, b), c), NaN wins
+  Prelu,    // b > 0 ? a : c a; of (x, x, weight), and its gradient of (g, x, weight)
+  GluGrad,  // a b sigmoid(c) (1 - sigmoid(c))
 };
-enum class ReduceOp : uint8_t { Sum, Mean, Prod, Max, Min, Any, All, NormP, Var, Std, LogSumExp };
+enum class ReduceOp : uint8_t { Sum, Mean, Prod, Max, Min, Any, All, NormP, Var, Std, LogSumExp, NanSum };
 enum class ArgReduceOp : uint8_t { ArgMax, ArgMin };
-enum class ScanOp : uint8_t { CumSum, CumProd };
+enum class ScanOp : uint8_t { CumSum, CumProd, CumMax, CumMin, LogCumSumExp };
 enum class RandomOp : uint8_t { Uniform, Normal, Integer, Bernoulli, BernoulliTensor, Permutation };
 enum class ScatterOp : uint8_t { Assign, Add };
 enum class PoolOp : uint8_t { Max, Avg, AdaptiveAvg, AdaptiveMax };
@@ -190,11 +241,11 @@ enum class ForeachOp : uint8_t { NormP, Scale, ClampValue, Zero };
 
 struct UnaryParams {
   UnaryOp op;
-  double a = 0, b = 0;
+  double a = 0, b = 0, c = 0;
 };
 struct BinaryParams {
   BinaryOp op;
-  Scalar alpha = 1, beta = 0;
+  Scalar alpha = 1, beta = 0, gamma = 0;
 };
 struct TernaryParams {
   TernaryOp op;
@@ -213,6 +264,10 @@ struct ArgReduceParams {
 struct ScanParams {
   ScanOp op;
   int64_t dim = 0;
+};
+/// Equal bins over [low, high], which belongs to the last one; what lies outside, or is a NaN, is not counted.
+struct HistogramParams {
+  double low = 0, high = 1;
 };
 struct RangeParams {
   Scalar start, step;
@@ -323,7 +378,9 @@ struct BackendTable {
   // Reductions: out keeps the reduced dimensions with extent 1.
   void (*reduce)(Context&, V out, V x, const ReduceParams&);
   void (*arg_reduce)(Context&, V out, V x, const ArgReduceParams&);
-  void (*scan)(Context&, V out, V x, const ScanParams&);
+  void (*scan)(Context&, V out, V indices, V x,
+               const ScanParams&);  // indices: of CumMax and CumMin, int64; else absent
+  void (*histogram)(Context&, V out, V x, V weights, const HistogramParams&);  // out: (bins); weights may be absent
 
   // Indexing. Index tensors are int64.
   void (*gather)(Context&, V out, V x, V index, const GatherParams&);

@@ -169,7 +169,47 @@ TAPIR_HD inline float cos(float x) {
   return sin_or_cos(a);
 }
 
+/// 2^x, 1 ulp.
+TAPIR_HD inline float exp2(float x) {
+  const float t = x < -151.0f ? -151.0f : x > 129.0f ? 129.0f : x, shift = 12582912.0f;
+  const float shifted = t + shift, r = t - (shifted - shift);  // exact
+  const int32_t n = int32_t(std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(shift)), half = n >> 1;
+  const float p = poly(r, 1.0f, 0.69314718056f, 0.24022650696f, 0.055504108665f, 0.0096181291076f, 0.0013333558147f,
+                       1.5403530394e-4f, 1.5252733804e-5f);
+  return p * power_of_two(half) * power_of_two(n - half);
+}
+/// 1 - erf x, with small relative error where it is tiny, 4 ulp.
+TAPIR_HD inline float erfc(float x) {
+  const float a = abs(x), t = a > 10.5f ? 10.5f : a, square = t * t, lost = square_rest(t, square);
+  const float e0 = exp(-square), e = fma(e0, -lost, e0);
+  const float upper = e * scaled_erfc(t);
+  return a < 0.5f ? 1.0f - erf(x) : x < 0 ? 2.0f - upper : x != x ? x : upper;
+}
+
+// Inverse hyperbolic functions by log1p, which keeps small arguments exact; beyond 2^24 the square root is |x|.
+/// 3 ulp.
+TAPIR_HD inline float asinh(float x) {
+  const float a = abs(x), t = a > 1.6e7f ? 1.0f : a;
+  const float y = log1p(t + t * t / (1.0f + std::sqrt(fma(t, t, 1.0f))));
+  return with_sign(a > 1.6e7f ? log(a) + 0.693147181f : y, x);
+}
+TAPIR_HD inline float acosh(float x) {
+  const float t = (x > 1.6e7f ? 2.0f : x) - 1.0f;
+  const float y = x > 1.6e7f ? log(x) + 0.693147181f : log1p(t + std::sqrt(fma(t, t, 2.0f * t)));
+  return x >= 1 ? y : std::numeric_limits<float>::quiet_NaN();
+}
+TAPIR_HD inline float atanh(float x) {
+  const float a = abs(x);
+  return with_sign(0.5f * log1p(2.0f * a / (1.0f - a)), x);
+}
+
 inline double exp(double x) { return std::exp(x); }
+inline double exp2(double x) { return std::exp2(x); }
+inline double erfc(double x) { return std::erfc(x); }
+inline double asinh(double x) { return std::asinh(x); }
+inline double acosh(double x) { return std::acosh(x); }
+inline double atanh(double x) { return std::atanh(x); }
+inline double abs(double x) { return std::abs(x); }
 inline double expm1(double x) { return std::expm1(x); }
 inline double log(double x) { return std::log(x); }
 inline double log1p(double x) { return std::log1p(x); }
@@ -207,6 +247,24 @@ template <class T> TAPIR_HD inline T silu(T x) { return x * sigmoid(x); }
 template <class T> TAPIR_HD inline T silu_slope(T x) {
   const T s = sigmoid(x);
   return s * (T(1) + x * (T(1) - s));
+}
+
+/// ln(e^a + e^b) without overflow; equal infinities stay.
+template <class T> TAPIR_HD inline T logaddexp(T a, T b) {
+  const T high = a > b ? a : b, low = a > b ? b : a;
+  const T y = high + log1p(exp(low - high));
+  return a == b && a - a != T(0) ? a : y;
+}
+/// ln(e^x + 1) without overflow.
+template <class T> TAPIR_HD inline T softplus(T x) { return (x > T(0) ? x : T(0)) + log1p(exp(-abs(x))); }
+/// tanh(ln(1 + e^x)) = n / (n + 2), n = e^x (e^x + 2); 1 from 20 on.
+template <class T> TAPIR_HD inline T tanh_softplus(T x) {
+  const T e = exp(x > T(20) ? T(20) : x), n = e * (e + T(2));
+  return n / (n + T(2));
+}
+template <class T> TAPIR_HD inline T mish_slope(T x) {
+  const T t = tanh_softplus(x);
+  return t + x * sigmoid(x) * (T(1) - t * t);
 }
 
 }  // namespace tapir::inline v0::math

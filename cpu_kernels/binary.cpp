@@ -52,6 +52,7 @@ void binary(Context& ctx, V out, V a, V b, const BinaryParams& p) {
   DType types[] = {type, type, type};
   Choice choice = binary_arithmetic(p.op, type);
   if (!choice.kernel) choice = binary_division(p.op, type);
+  if (!choice.kernel) choice = binary_math(p.op, type);
   if (!choice.kernel) choice = binary_bitwise(p.op, type);
   if (!choice.kernel) choice = binary_grad(p.op, type, p);
   if (!choice.kernel) choice = binary_compare(p.op, type), types[0] = kBool;

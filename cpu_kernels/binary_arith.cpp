@@ -21,6 +21,8 @@ template <class T> LoopKernel any_type(BinaryOp op) {
     case BinaryOp::Minimum: return map<T>([](const P&) { return [](T a, T b) { return a < b || a != a ? a : b; }; });
     case BinaryOp::Fmax: return map<T>([](const P&) { return [](T a, T b) { return a > b || b != b ? a : b; }; });
     case BinaryOp::Fmin: return map<T>([](const P&) { return [](T a, T b) { return a < b || b != b ? a : b; }; });
+    case BinaryOp::Heaviside:
+      return map<T>([](const P&) { return [](T a, T b) { return a == T(0) ? b : T(a > T(0)); }; });
     default: return nullptr;
   }
 }

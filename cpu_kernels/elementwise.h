@@ -43,12 +43,15 @@ struct Choice {
   int64_t cost = 1;
 };
 
-Choice unary_arithmetic(UnaryOp op, DType type, double a);  // unary.cpp: results of the operand's type
+Choice unary_arithmetic(UnaryOp op, DType type);            // unary.cpp: results of the operand's type
 Choice unary_math(UnaryOp op, DType type, double a);        // unary_math.cpp: float functions
+Choice unary_activation(UnaryOp op, DType type, double a);  // unary_activation.cpp
+Choice unary_special(UnaryOp op, DType type);               // unary_special.cpp
 Choice unary_test(UnaryOp op, DType type);                  // unary.cpp: results are bool
 
 Choice binary_arithmetic(BinaryOp op, DType type);  // binary_arith.cpp
 Choice binary_division(BinaryOp op, DType type);    // binary_divide.cpp: and what else is built of a quotient, powers
+Choice binary_math(BinaryOp op, DType type);        // binary_math.cpp: float functions
 Choice binary_bitwise(BinaryOp op, DType type);     // binary_compare.cpp
 Choice binary_compare(BinaryOp op, DType type);     // binary_compare.cpp: results are bool
 Choice binary_grad(BinaryOp op, DType type, const BinaryParams&);  // binary_grad.cpp

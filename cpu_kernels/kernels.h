@@ -29,10 +29,11 @@ void unary(Context&, V out, V x, const UnaryParams&);
 void binary(Context&, V out, V a, V b, const BinaryParams&);
 void ternary(Context&, V out, V a, V b, V c, const TernaryParams&);
 
-// reduce*.cpp, arg_reduce.cpp, scan.cpp
+// reduce*.cpp, arg_reduce.cpp, scan.cpp, histogram.cpp
 void reduce(Context&, V out, V x, const ReduceParams&);
 void arg_reduce(Context&, V out, V x, const ArgReduceParams&);
-void scan(Context&, V out, V x, const ScanParams&);
+void scan(Context&, V out, V indices, V x, const ScanParams&);
+void histogram(Context&, V out, V x, V weights, const HistogramParams&);
 
 // Indexing.
 void gather(Context&, V out, V x, V index, const GatherParams&);

@@ -8,19 +8,20 @@ namespace {
 
 using P = ReduceParams;
 
-/// Sum and Mean. Cell: double, or uint64_t (integers wrap).
-template <class T, class C> struct Sum {
+/// Sum, Mean and NanSum. Cell: double, or uint64_t (integers wrap).
+template <class T, class C, bool kSkipNan = false> struct Sum {
   using In = T;
   using Cell = C;
   using Out = std::conditional_t<std::integral<C>, int64_t, double>;
   static constexpr int kCells = 1;
+  static Cell term(In v) { return kSkipNan && v != v ? Cell(0) : Cell(v); }
   static void identity(Cell* s, const P&) { *s = 0; }
   static void leaf(Cell* s, const In* x, Run run, const P&) {
-    *s = sum_of<Cell>(x, run.count, [](In v) { return Cell(v); });
+    *s = sum_of<Cell>(x, run.count, [](In v) { return term(v); });
   }
   static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
 #pragma omp simd
-    for (int64_t j = 0; j < columns; ++j) s[j] += Cell(x[j]);
+    for (int64_t j = 0; j < columns; ++j) s[j] += term(x[j]);
   }
   static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a += *b; }
   static Out result(const Cell* s, int64_t count, const P& p) {
@@ -87,6 +88,8 @@ Reducer sum_reducer(const ReduceParams& p, DType in, DType out) {
   const bool moments = p.op == ReduceOp::Var || p.op == ReduceOp::Std;
   const bool wide = in == kFloat64 || !is_floating(in);
   if (moments) return wide ? make_reducer<Moments<double>>() : make_reducer<Moments<float>>();
+  if (p.op == ReduceOp::NanSum)
+    return wide ? make_reducer<Sum<double, double, true>>() : make_reducer<Sum<float, double, true>>();
   const bool product = p.op == ReduceOp::Prod;
   if (!is_floating(in) && !is_floating(out) && p.op != ReduceOp::Mean)
     return product ? make_reducer<Prod<int64_t, uint64_t>>() : make_reducer<Sum<int64_t, uint64_t>>();

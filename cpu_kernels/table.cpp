@@ -18,6 +18,7 @@ static constexpr BackendTable cpu_table = {
     .reduce = cpu::reduce,
     .arg_reduce = cpu::arg_reduce,
     .scan = cpu::scan,
+    .histogram = cpu::histogram,
     .gather = cpu::gather,
     .scatter = cpu::scatter,
     .index = cpu::index,

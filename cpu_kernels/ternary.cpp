@@ -1,3 +1,4 @@
+#include "../core/math.h"
 #include "dispatch.h"
 #include "elementwise.h"
 #include "kernels.h"
@@ -15,6 +16,14 @@ template <class T> LoopKernel of_floats(TernaryOp op) {
     case TernaryOp::Lerp:  // from the nearer end, so that c = 1 gives b exactly
       return map<T>([](const P&) {
         return [](T a, T b, T c) { return (c < T(0) ? -c : c) < T(0.5) ? a + c * (b - a) : b - (b - a) * (T(1) - c); };
+      });
+    case TernaryOp::Prelu: return map<T>([](const P&) { return [](T a, T b, T c) { return b > T(0) ? a : c * a; }; });
+    case TernaryOp::GluGrad:
+      return map<T>([](const P&) {
+        return [](T a, T b, T c) {
+          const T s = math::sigmoid(c);
+          return a * b * (s * (T(1) - s));
+        };
       });
     default: return nullptr;
   }

@@ -32,6 +32,11 @@ template <class T> LoopKernel any_type(UnaryOp op) {
           return y > high ? high : y;
         };
       });
+    case UnaryOp::Threshold:
+      return map<T>([](const P& p) {
+        using Number = std::conditional_t<std::integral<T>, int64_t, T>;  // into a smaller integer it wraps
+        return [limit = T(Number(p.a)), value = T(Number(p.b))](T x) { return x <= limit ? value : x; };
+      });
     default: return nullptr;
   }
 }
@@ -42,6 +47,8 @@ template <class T> LoopKernel of_integers(UnaryOp op) {
     case UnaryOp::Ceil:
     case UnaryOp::Round:
     case UnaryOp::Trunc: return map<T>([](const P&) { return [](T x) { return x; }; });
+    case UnaryOp::BitwiseNot:
+      return map<T>([](const P&) { return [](T x) { return std::same_as<T, bool> ? T(!x) : T(~int64_t(x)); }; });
     case UnaryOp::PowScalar:
       return map<T>([](const P& p) { return [b = cast<T>(p.a)](T x) { return integer_pow(x, b); }; });
     default: return nullptr;
@@ -57,8 +64,22 @@ template <class T> LoopKernel of_floats(UnaryOp op) {
     case UnaryOp::Ceil: return map<T>([](const P&) { return [](T x) { return std::ceil(x); }; });
     case UnaryOp::Round: return map<T>([](const P&) { return [](T x) { return std::nearbyint(x); }; });
     case UnaryOp::Trunc: return map<T>([](const P&) { return [](T x) { return std::trunc(x); }; });
-    case UnaryOp::LeakyRelu:
-      return map<T>([](const P& p) { return [a = T(p.a)](T x) { return x > T(0) ? x : a * x; }; });
+    case UnaryOp::Frac: return map<T>([](const P&) { return [](T x) { return x - std::trunc(x); }; });
+    case UnaryOp::RoundTo:
+      return map<T>([](const P& p) {
+        const bool whole = p.a < 0;  // divided by an exact power, not multiplied by a rounded one
+        return [power = std::pow(10, std::abs(p.a)), whole](T x) {
+          const double y = std::nearbyint(whole ? double(x) / power : double(x) * power);
+          return T(whole ? y * power : y / power);
+        };
+      });
+    case UnaryOp::NanToNum:
+      return map<T>([](const P& p) {
+        return [nan = cast<T>(p.a), high = cast<T>(p.b), low = cast<T>(p.c)](T x) {
+          constexpr T inf = std::numeric_limits<T>::infinity();
+          return x != x ? nan : x == inf ? high : x == -inf ? low : x;
+        };
+      });
     default: return nullptr;
   }
 }
@@ -73,13 +94,20 @@ template <class T> LoopKernel tests(UnaryOp op) {
       return loop1<bool, T, P>([](const P&) { return [](T x) { return real && (x == inf || x == -inf); }; });
     case UnaryOp::IsFinite:
       return loop1<bool, T, P>([](const P&) { return [](T x) { return !real || (x < inf && x > -inf); }; });
+    case UnaryOp::SignBit:
+      return loop1<bool, T, P>([](const P&) {
+        return [](T x) {
+          if constexpr (real) return std::signbit(x);
+          else return x < T(0);
+        };
+      });
     default: return nullptr;
   }
 }
 
 }  // namespace
 
-Choice unary_arithmetic(UnaryOp op, DType type, double) {
+Choice unary_arithmetic(UnaryOp op, DType type) {
   return for_compute("unary", type, [&]<class T>() -> Choice {
     if (const LoopKernel k = any_type<T>(op)) return {k, 1};
     if constexpr (std::floating_point<T>)
@@ -94,8 +122,10 @@ Choice unary_test(UnaryOp op, DType type) {
 void unary(Context&, V out, V x, const UnaryParams& p) {
   const DType type = compute_type(x.dtype);
   DType types[] = {type, type};
-  Choice choice = unary_arithmetic(p.op, type, p.a);
+  Choice choice = unary_arithmetic(p.op, type);
   if (!choice.kernel) choice = unary_math(p.op, type, p.a);
+  if (!choice.kernel) choice = unary_activation(p.op, type, p.a);
+  if (!choice.kernel) choice = unary_special(p.op, type);
   if (!choice.kernel) choice = unary_test(p.op, type), types[0] = kBool;
   if (!choice.kernel) fail_dtype("unary", x.dtype);
   const TensorView* const views[] = {&out, &x};

@@ -34,19 +34,13 @@ template <class T, bool kSine> void sine_loop(int64_t n, void* const* data, cons
 }
 
 /// What vectorises in float.
-template <class T> LoopKernel fast(UnaryOp op, double a) {
+template <class T> LoopKernel fast(UnaryOp op) {
   switch (op) {
     case UnaryOp::Exp: return map<T>([](const P&) { return [](T x) { return math::exp(x); }; });
     case UnaryOp::Expm1: return map<T>([](const P&) { return [](T x) { return math::expm1(x); }; });
     case UnaryOp::Log: return map<T>([](const P&) { return [](T x) { return math::log(x); }; });
     case UnaryOp::Log1p: return map<T>([](const P&) { return [](T x) { return math::log1p(x); }; });
-    case UnaryOp::Tanh: return map<T>([](const P&) { return [](T x) { return math::tanh(x); }; });
-    case UnaryOp::Sigmoid: return map<T>([](const P&) { return [](T x) { return math::sigmoid(x); }; });
     case UnaryOp::Erf: return map<T>([](const P&) { return [](T x) { return math::erf(x); }; });
-    case UnaryOp::Silu: return map<T>([](const P&) { return [](T x) { return math::silu(x); }; });
-    case UnaryOp::Gelu:
-      if (a != 0) return map<T>([](const P&) { return [](T x) { return math::gelu_tanh(x); }; });
-      return map<T>([](const P&) { return [](T x) { return math::gelu(x); }; });
     case UnaryOp::Sin: return sine_loop<T, true>;
     case UnaryOp::Cos: return sine_loop<T, false>;
     default: return nullptr;
@@ -84,7 +78,7 @@ Choice unary_math(UnaryOp op, DType type, double a) {
   if (!is_floating(type)) return {};
   return for_floats("unary", type, [&]<class T>() -> Choice {
     if (op == UnaryOp::PowScalar) return power<T>(a);
-    if (const LoopKernel k = fast<T>(op, a)) return {k, std::same_as<T, float> ? 4 : 32};
+    if (const LoopKernel k = fast<T>(op)) return {k, std::same_as<T, float> ? 4 : 32};
     return {of_library<T>(op), 32};
   });
 }

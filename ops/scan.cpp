@@ -16,8 +16,8 @@ static TensorView reversed(const Tensor& x, int64_t dim) {
 
 /// From the last element to the first one when `backwards`: each is the gradient of the other.
 static Tensor running_sums(const char* name, const Tensor& x, int64_t dim, bool backwards, Tensor y) {
-  if (backwards) backend(x).scan(context(x), reversed(y, dim), reversed(x, dim), {ScanOp::CumSum, dim});
-  else backend(x).scan(context(x), y, x, {ScanOp::CumSum, dim});
+  if (backwards) backend(x).scan(context(x), reversed(y, dim), {}, reversed(x, dim), {ScanOp::CumSum, dim});
+  else backend(x).scan(context(x), y, {}, x, {ScanOp::CumSum, dim});
   return record(name, y, {x}, [name, dim, backwards](const Tensor& g) {
     return Grads{running_sums(name, g, dim, !backwards, empty_like(g))};
   });
