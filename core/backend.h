@@ -237,6 +237,19 @@ enum class ScatterOp : uint8_t { Assign, Add };
 enum class PoolOp : uint8_t { Max, Avg, AdaptiveAvg, AdaptiveMax };
 enum class NormOp : uint8_t { Batch, Layer, Group, Rms };
 enum class OptimizerOp : uint8_t { Sgd, Adam, AdamW };
+/// Leading dimensions are batches. What each takes and gives: outs <- ins.
+enum class LinalgOp : uint8_t {
+  Cholesky,  // {l, info?} <- {a}: the triangle that `upper` names is read and written; info (int32): 0, or the order of the
+             // first leading minor that is not positive; without info that is a bad value
+  Lu,        // {lu, order, sign} <- {a}: P A = L U, both in lu; order (int32): row i of A is row order[i] of P A; sign: det P.
+             // Bad value: the first pivot that is 0
+  LuSolve,   // {x} <- {lu, order, b}: A x = b, or A^T x = b (transpose)
+  TriangularSolve,  // {x} <- {a, b}: a x = b, of the triangle that `upper` names; unit: with ones on the diagonal
+  Qr,               // {q?, r} <- {a}: the sizes of r say whether reduced or complete
+  Eigh,             // {values, vectors?} <- {a}: ascending, of the triangle that `upper` names
+  Svd,              // {s, u?, vh?} <- {a}: descending; the sizes of u and vh say whether reduced or full
+  MatrixExp,        // {y} <- {a}
+};  // Eigh, Svd: a bad value is 0 for an element that is not finite, 1 where the iteration does not converge
 enum class ForeachOp : uint8_t { NormP, Scale, ClampValue, Zero };
 
 struct UnaryParams {
@@ -283,6 +296,10 @@ struct RandomParams {
 struct MatmulParams {
   double alpha = 1, beta = 0;
   bool relu = false;
+};
+struct LinalgParams {
+  LinalgOp op;
+  bool upper = false, transpose = false, unit = false;
 };
 /// x (N, C, ...), w (O, C / groups, ...), y (N, O, ...); 1 to 3 spatial axes; the arrays' first `spatial` entries count.
 struct ConvParams {
@@ -394,6 +411,7 @@ struct BackendTable {
 
   // Linear algebra and networks.
   void (*matmul)(Context&, V out, V a, V b, V bias, const MatmulParams&);
+  void (*linalg)(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const LinalgParams&);
   void (*conv)(Context&, V y, V x, V w, V bias, const ConvParams&);
   void (*conv_backward_data)(Context&, V dx, V dy, V w, const ConvParams&);
   void (*conv_backward_weight)(Context&, V dw, V dbias, V dy, V x, const ConvParams&);  // dbias may be absent

@@ -45,6 +45,7 @@ void nonzero(Context&, V out, V x);
 
 // Linear algebra and networks.
 void matmul(Context&, V out, V a, V b, V bias, const MatmulParams&);
+void linalg(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const LinalgParams&);
 void conv(Context&, V y, V x, V w, V bias, const ConvParams&);
 void conv_backward_data(Context&, V dx, V dy, V w, const ConvParams&);
 void conv_backward_weight(Context&, V dw, V dbias, V dy, V x, const ConvParams&);

@@ -26,6 +26,7 @@ static constexpr BackendTable cpu_table = {
     .count_nonzero = cpu::count_nonzero,
     .nonzero = cpu::nonzero,
     .matmul = cpu::matmul,
+    .linalg = cpu::linalg,
     .conv = cpu::conv,
     .conv_backward_data = cpu::conv_backward_data,
     .conv_backward_weight = cpu::conv_backward_weight,
