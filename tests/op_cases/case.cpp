@@ -38,8 +38,7 @@ Shape broadcast(const Shape& a, const Shape& b) {
   return y;
 }
 
-Arrays fold(const Array& x, const Dims& dims, bool keepdim,
-            const std::function<std::vector<double>(const std::vector<double>&)>& f) {
+Arrays fold(const Array& x, const Dims& dims, bool keepdim, const std::function<std::vector<double>(const std::vector<double>&)>& f) {
   Shape kept, dropped, full = x.shape;
   std::vector<bool> reduced(size_t(full.size()), dims.empty());
   for (int64_t d : dims)
@@ -76,6 +75,31 @@ Array along(const Array& x, int64_t dim, const std::function<std::vector<double>
   });
 }
 
+/// "(2,3) (3)": digits within parentheses, one pair for each shape.
+static std::vector<Shape> parse_set(std::string_view text) {
+  std::vector<Shape> set;
+  bool digit = false;
+  for (char c : text) {
+    if (c == '(') set.emplace_back();
+    if (c >= '0' && c <= '9') {
+      if (!digit) set.back().push_back(0);
+      int64_t& n = set.back()[set.back().size() - 1];
+      n = n * 10 + (c - '0');
+    }
+    digit = c >= '0' && c <= '9';
+  }
+  return set;
+}
+Case& Case::on(std::string_view sets) {
+  for (size_t at = 0; at <= sets.size();) {
+    const size_t end = std::min(sets.find('|', at), sets.size());
+    shapes.push_back(parse_set(sets.substr(at, end - at)));
+    at = end + 1;
+  }
+  return *this;
+}
+Case& Case::perf(std::string_view set) { return perf_shapes = parse_set(set), *this; }
+
 Case& Table::add(std::string op, std::string text, std::function<List(const List&)> call) {
   Case& line = lines_.emplace_back();
   line.op = op.substr(op.rfind(':') + 1), line.text = std::move(text), line.call = std::move(call);
@@ -87,9 +111,8 @@ static std::vector<std::vector<Shape>> pointwise_shapes(int n) {
   const Shape deep = {2, 1, 2, 1, 3, 1, 2, 2};
   if (n == 1) return {{{2, 3, 4}}, {{}}, {{0, 3}}, {deep}, {{7, 431}}};
   if (n == 2)
-    return {
-        {{2, 3, 4}, {2, 3, 4}}, {{2, 3, 4}, {3, 1}},  {{3, 1}, {2, 1, 4}},  {{}, {2, 3}},     {{2, 3}, {}}, {{}, {}},
-        {{0, 3}, {1, 3}},       {deep, {3, 1, 2, 2}}, {{7, 431}, {7, 431}}, {{7, 431}, {431}}};
+    return {{{2, 3, 4}, {2, 3, 4}}, {{2, 3, 4}, {3, 1}},  {{3, 1}, {2, 1, 4}},  {{}, {2, 3}},     {{2, 3}, {}}, {{}, {}},
+            {{0, 3}, {1, 3}},       {deep, {3, 1, 2, 2}}, {{7, 431}, {7, 431}}, {{7, 431}, {431}}};
   return {{{2, 3, 4}, {2, 3, 4}, {2, 3, 4}}, {{2, 3, 4}, {3, 1}, {4}},   {{2, 3}, {}, {2, 3}},          {{}, {}, {}},
           {{0, 3}, {0, 3}, {0, 3}},          {deep, deep, {3, 1, 2, 2}}, {{7, 431}, {7, 431}, {7, 431}}};
 }
@@ -101,10 +124,8 @@ static void finish_pointwise(Case& c) {
   c.reference = [f = c.element](const Arrays& x) {
     Shape shape = x[0].shape;
     for (const Array& a : x) shape = broadcast(shape, a.shape);
-    return Arrays{make(shape, [&](const Dims& i) {
-      return f(broadcast_at(x[0], i), x.size() > 1 ? broadcast_at(x[1], i) : 0,
-               x.size() > 2 ? broadcast_at(x[2], i) : 0);
-    })};
+    return Arrays{make(
+        shape, [&](const Dims& i) { return f(broadcast_at(x[0], i), x.size() > 1 ? broadcast_at(x[1], i) : 0, x.size() > 2 ? broadcast_at(x[2], i) : 0); })};
   };
 }
 
@@ -114,7 +135,7 @@ static Case number_form(const Case& line, bool first) {
   c.text = first ? line.op + "(3, x[0])" : line.op + "(x[0], 2)";
   c.call = [f = line.pair, first](const List& x) { return results(first ? f(3, x[0]) : f(x[0], 2)); };
   c.element = [f = line.element, first](double a, double, double) { return first ? f(3, a, 0) : f(a, 2, 0); };
-  c.operands = 1, c.dtypes &= ~set_of({kBool});
+  c.operands = 1, c.dtypes &= ~kBools;
   c.values = {line.values_of(first)};
   c.twin_call = {}, c.shapes.clear(), c.perf_shapes.clear(), c.pair = {};
   return c;
@@ -152,8 +173,7 @@ void Table::finish(const std::string& family) {
   for (Case& line : lines_) {
     line.family = family;
     if (line.values.empty()) line.values = {kAny};
-    if (line.result == Gives::Bool || line.result == Gives::Int64 || line.result == Gives::Truth)
-      line.differentiable = false;
+    if (line.result == Gives::Bool || line.result == Gives::Int64 || line.result == Gives::Truth) line.differentiable = false;
     if (line.reduce) {
       for (Case& c : reduction_forms(line)) cases_.push_back(std::move(c));
       continue;

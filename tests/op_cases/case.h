@@ -1,8 +1,8 @@
 // The one case table for operations. A line gives an op, its shapes, dtypes and options; four modes read it (modes.h):
 //   UNARY(exp, std::exp(a)).of(kAll).gives(Gives::Floats).TWIN(exp_);
-//   CASE(cumsum, cumsum(x[0], 1)).on({{2, 3, 4}}).of(kAll).gives(Gives::Sums).expect(...).TWIN(cumsum_, 1);
+//   CASE(cumsum, cumsum(x[0], 1)).of(kAll).gives(Gives::Sums).on("(2,3,4) | (0,3)").EXPECT(...).TWIN(cumsum_, 1);
 // Layouts, sizes of 0, non-finite values and all dtypes are made by the table. A line without a reference of its own
-// (EACH, REDUCTION, expect) is compared with the op on contiguous float64 alone; `op_cases --list` says which they are.
+// (EACH, REDUCTION, EXPECT, must) is compared with the op on contiguous float64 alone; `op_cases --list` says which they are.
 #pragma once
 #include <tapir/ops/ops.h>
 
@@ -24,9 +24,8 @@ constexpr DTypes set_of(std::initializer_list<DType> list) {
   return bits;
 }
 constexpr bool contains(DTypes set, DType t) { return set >> int(t) & 1; }
-inline constexpr DTypes kFloats = set_of({kFloat32, kFloat64, kFloat16, kBFloat16}),
-                        kInts = set_of({kInt64, kInt32, kInt16, kInt8, kUInt8}), kNumbers = kFloats | kInts,
-                        kAll = kNumbers | set_of({kBool});
+inline constexpr DTypes kFloats = set_of({kFloat32, kFloat64, kFloat16, kBFloat16}), kInts = set_of({kInt64, kInt32, kInt16, kInt8, kUInt8}),
+                        kNumbers = kFloats | kInts, kBools = set_of({kBool}), kAll = kNumbers | kBools;
 
 /// The dtype of the result, where that of the inputs is given.
 enum class Gives {
@@ -59,8 +58,7 @@ double broadcast_at(const Array& a, const Dims& index);
 Shape broadcast(const Shape& a, const Shape& b);
 /// f of all elements along dims (all when empty), in row-major order; one array for each number that f gives.
 using Fold = std::vector<double> (*)(const std::vector<double>& v);
-Arrays fold(const Array& x, const Dims& dims, bool keepdim,
-            const std::function<std::vector<double>(const std::vector<double>&)>& f);
+Arrays fold(const Array& x, const Dims& dims, bool keepdim, const std::function<std::vector<double>(const std::vector<double>&)>& f);
 /// The vectors along dim, each replaced by f of it, of the same length.
 Array along(const Array& x, int64_t dim, const std::function<std::vector<double>(const std::vector<double>&)>& f);
 
@@ -71,9 +69,8 @@ struct Values {
   bool nonzero = false;
   bool constant = false;  // no gradient is wanted
 };
-inline const Values kAny = {}, kPositive = {.low = 0.2, .high = 3.3}, kUnit = {.low = -0.93, .high = 0.96},
-                    kProbability = {.low = 0.05, .high = 0.97}, kNonzero = {.nonzero = true}, kMask = {.dtype = kBool},
-                    kConstant = {.low = 0.3, .high = 2, .constant = true};
+inline const Values kAny = {}, kPositive = {.low = 0.2, .high = 3.3}, kUnit = {.low = -0.93, .high = 0.96}, kProbability = {.low = 0.05, .high = 0.97},
+                    kNonzero = {.nonzero = true}, kMask = {.dtype = kBool}, kConstant = {.low = 0.3, .high = 2, .constant = true};
 /// Integers in [0, n), distinct where there are no more than n.
 inline Values labels(int64_t n) { return {.low = 0, .high = double(n), .dtype = kInt64}; }
 
@@ -106,8 +103,10 @@ struct Case {
   bool one_dim = false;    // the reduction takes exactly one dimension
   bool of_nothing = true;  // the reduction has a value for no elements
 
-  Case& on(std::vector<Shape> set) { return shapes.push_back(std::move(set)), *this; }
-  Case& perf(std::vector<Shape> set) { return perf_shapes = std::move(set), *this; }
+  /// Sets of shapes of the inputs: on("(2,3) (3) | (0,3) (3)").
+  Case& on(std::string_view sets);
+  /// The set that --mode perf takes.
+  Case& perf(std::string_view set);
   Case& in(std::vector<Values> v) { return values = std::move(v), *this; }
   Case& of(DTypes set) { return dtypes = set, *this; }
   Case& gives(Gives r) { return result = r, *this; }
@@ -118,12 +117,8 @@ struct Case {
     return expect([f = std::move(f)](const Arrays& x) { return Arrays{f(x)}; });
   }
   Case& must(std::function<std::string(const List&, const Tensor&)> f) { return property = std::move(f), *this; }
-  Case& each(int n, std::function<double(double, double, double)> f) {
-    return operands = n, element = std::move(f), *this;
-  }
-  Case& twin(std::string name, std::function<Tensor*(Tensor&, const List&)> f) {
-    return twin_name = std::move(name), twin_call = std::move(f), *this;
-  }
+  Case& each(int n, std::function<double(double, double, double)> f) { return operands = n, element = std::move(f), *this; }
+  Case& twin(std::string name, std::function<Tensor*(Tensor&, const List&)> f) { return twin_name = std::move(name), twin_call = std::move(f), *this; }
   Case& views(Shares s = Shares::Always) { return shares = s, *this; }
   Case& new_geometry() { return reshapes = true, *this; }
   Case& no_gradient() { return differentiable = false, *this; }
@@ -159,30 +154,22 @@ inline TensorOptions like(const Tensor& x) { return {.dtype = x.dtype(), .device
 // BINARY, REDUCTION or TWIN.
 #define CASE(op, ...) table.add(#op, #__VA_ARGS__, [=]([[maybe_unused]] const List& x) { return results(__VA_ARGS__); })
 /// The in-place twin: TWIN(add_, x[1]).
-#define TWIN(op, ...) \
-  twin(#op,           \
-       [=](Tensor& self, [[maybe_unused]] const List& x) -> Tensor* { return &op(self __VA_OPT__(, ) __VA_ARGS__); })
+#define TWIN(op, ...) twin(#op, [=](Tensor& self, [[maybe_unused]] const List& x) -> Tensor* { return &op(self __VA_OPT__(, ) __VA_ARGS__); })
 /// The reference of a pointwise op with n operands: a function of numbers a, b, c.
-#define EACH(n, ...)                                                                                       \
-  each(n, [=]([[maybe_unused]] double a, [[maybe_unused]] double b, [[maybe_unused]] double c) -> double { \
-    return __VA_ARGS__;                                                                                    \
-  })
+#define EACH(n, ...) each(n, [=]([[maybe_unused]] double a, [[maybe_unused]] double b, [[maybe_unused]] double c) -> double { return __VA_ARGS__; })
+/// The reference of any other op, from the numbers of the inputs x.
+#define EXPECT(...) expect([=]([[maybe_unused]] const Arrays& x) { return __VA_ARGS__; })
 #define UNARY(op, ...) CASE(op, op(x[0])).EACH(1, __VA_ARGS__)
 /// Two operands; also with a number for each of them.
-#define BINARY(op, ...)                                       \
-  with_numbers(CASE(op, op(x[0], x[1])).EACH(2, __VA_ARGS__), \
-               [](const Operand& a, const Operand& b) { return op(a, b); })
-inline Case& with_numbers(Case& line, std::function<Tensor(const Operand&, const Operand&)> f) {
-  return line.pair = std::move(f), line;
-}
+#define BINARY(op, ...) with_numbers(CASE(op, op(x[0], x[1])).EACH(2, __VA_ARGS__), [](const Operand& a, const Operand& b) { return op(a, b); })
+inline Case& with_numbers(Case& line, std::function<Tensor(const Operand&, const Operand&)> f) { return line.pair = std::move(f), line; }
 /// op(x, dims, {.keepdim = k}) for several dims; the reference gives its results from the reduced elements v.
 #define REDUCTION(op, ...) REDUCTION_OF(op, dims, false, __VA_ARGS__)
 /// op(x, dim, {.keepdim = k}).
 #define REDUCTION_DIM(op, ...) REDUCTION_OF(op, dims[0], true, __VA_ARGS__)
-#define REDUCTION_OF(op, over, one, ...)                                                              \
-  reduction(                                                                                          \
-      table.add(#op, "", {}), one,                                                                    \
-      [](const Tensor& x, const Dims& dims, bool k) { return results(op(x, over, {.keepdim = k})); }, \
+#define REDUCTION_OF(op, over, one, ...)                                                                                           \
+  reduction(                                                                                                                       \
+      table.add(#op, "", {}), one, [](const Tensor& x, const Dims& dims, bool k) { return results(op(x, over, {.keepdim = k})); }, \
       []([[maybe_unused]] const std::vector<double>& v) -> std::vector<double> { return {__VA_ARGS__}; })
 inline Case& reduction(Case& line, bool one_dim, std::function<List(const Tensor&, const Dims&, bool)> f, Fold folds) {
   return line.reduce = std::move(f), line.folds = folds, line.one_dim = one_dim, line;

@@ -14,8 +14,7 @@ struct Inputs {
   List seen(const List& leaves) const {
     List x;
     for (size_t k = 0; k < leaves.size(); ++k)
-      x.push_back(views[k] ? as_strided(leaves[k], views[k]->first, views[k]->second.strides, views[k]->second.offset)
-                           : leaves[k]);
+      x.push_back(views[k] ? as_strided(leaves[k], views[k]->first, views[k]->second.strides, views[k]->second.offset) : leaves[k]);
     return x;
   }
 };
@@ -49,8 +48,7 @@ static void run_backward(const List& leaves, const std::function<List(const List
   for (const Tensor& y : f(x))
     if (y.requires_grad()) y.backward(ones_like(y), true);
   for (const Tensor& leaf : x)
-    if (leaf.grad().defined())
-      check(leaf.grad().shape() == leaf.shape(), "expected a gradient like {}, got {}", leaf, leaf.grad());
+    if (leaf.grad().defined()) check(leaf.grad().shape() == leaf.shape(), "expected a gradient like {}, got {}", leaf, leaf.grad());
 }
 static void check_function(const Case& c, const List& leaves, const std::function<List(const List&)>& f) {
   for (const Tensor& leaf : leaves)

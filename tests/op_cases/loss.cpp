@@ -12,8 +12,10 @@ static Array reduced(const Array& losses, Reduction how, double weights) {
   if (how == Reduction::Mean) y.v[0] /= weights;
   return y;
 }
-static const char* name_of(Reduction r) {
-  return r == Reduction::None ? "None" : r == Reduction::Mean ? "Mean" : "Sum";
+static const char* name_of(Reduction r) { return r == Reduction::None ? "None" : r == Reduction::Mean ? "Mean" : "Sum"; }
+/// The mean of integers is refused; differences of uint8 wrap around.
+static Case& integers_too(Case& c, Reduction r) {
+  return r == Reduction::Mean ? c : c.of(kNumbers & ~set_of({kUInt8})).gives(r == Reduction::Sum ? Gives::Sums : Gives::Same);
 }
 /// Several reductions stand in one loop, so the text names which.
 static Case& with(Case& c, Reduction r) { return c.text += " " + std::string(name_of(r)), c; }
@@ -36,8 +38,7 @@ static Array log_softmaxed(const Array& x) {
 }
 
 /// Labels: (1 - smoothing) w[t] (-l[t]) + smoothing / C sum over c of w[c] (-l[c]); label 0 may be ignored.
-static Array of_labels(const Array& logs, const Array& labels, const Array* weight, Reduction how, double smoothing,
-                       int64_t ignored = -1) {
+static Array of_labels(const Array& logs, const Array& labels, const Array* weight, Reduction how, double smoothing, int64_t ignored = -1) {
   const int64_t rank = logs.shape.size(), classes = logs.shape[rank == 1 ? 0 : 1];
   double weights = 0;
   const auto w = [&](int64_t c) { return weight ? weight->at(c) : 1; };
@@ -46,8 +47,7 @@ static Array of_labels(const Array& logs, const Array& labels, const Array* weig
     if (t == ignored) return 0.0;
     weights += w(t);
     double loss = -(1 - smoothing) * w(t) * logs.at(at_class(i, t, rank));
-    for (int64_t c = 0; c < classes && smoothing > 0; ++c)
-      loss -= smoothing / double(classes) * w(c) * logs.at(at_class(i, c, rank));
+    for (int64_t c = 0; c < classes && smoothing > 0; ++c) loss -= smoothing / double(classes) * w(c) * logs.at(at_class(i, c, rank));
     return loss;
   });
   return reduced(losses, how, weights);
@@ -57,44 +57,36 @@ static void of_classes(Table& table, Reduction r) {
   with(CASE(cross_entropy, cross_entropy(x[0], x[1], {.reduction = r})), r)
       .in({kAny, labels(4)})
       .within(16)
-      .on({{5, 4}, {5}})
-      .on({{2, 4, 3}, {2, 3}})
-      .on({{4}, {}})
-      .perf({{1024, 1000}, {1024}})
-      .expect([=](const Arrays& x) { return of_labels(log_softmaxed(x[0]), x[1], nullptr, r, 0); });
+      .on("(5,4) (5) | (2,4,3) (2,3) | (4) ()")
+      .perf("(1024,1000) (1024)")
+      .EXPECT(of_labels(log_softmaxed(x[0]), x[1], nullptr, r, 0));
   with(CASE(cross_entropy, cross_entropy(x[0], x[1], {.weight = x[2], .reduction = r, .label_smoothing = 0.2})), r)
       .in({kAny, labels(4), kConstant})
       .within(32)
-      .on({{5, 4}, {5}, {4}})
-      .expect([=](const Arrays& x) { return of_labels(log_softmaxed(x[0]), x[1], &x[2], r, 0.2); });
-  with(CASE(cross_entropy, cross_entropy(x[0], x[1], {.reduction = r})), r)
-      .in({kAny, kProbability})
-      .within(32)
-      .on({{5, 4}, {5, 4}})
-      .expect([=](const Arrays& x) {
-        const Array logs = log_softmaxed(x[0]);
-        return reduced(make(5,
-                            [&](const Dims& i) {
-                              double s = 0;
-                              for (int64_t c = 0; c < 4; ++c) s -= x[1].at({i[0], c}) * logs.at({i[0], c});
-                              return s;
-                            }),
-                       r, 5);
-      });
+      .on("(5,4) (5) (4)")
+      .EXPECT(of_labels(log_softmaxed(x[0]), x[1], &x[2], r, 0.2));
+  with(CASE(cross_entropy, cross_entropy(x[0], x[1], {.reduction = r})), r).in({kAny, kProbability}).within(32).on("(5,4) (5,4)").expect([=](const Arrays& x) {
+    const Array logs = log_softmaxed(x[0]);
+    return reduced(make(5,
+                        [&](const Dims& i) {
+                          double s = 0;
+                          for (int64_t c = 0; c < 4; ++c) s -= x[1].at({i[0], c}) * logs.at({i[0], c});
+                          return s;
+                        }),
+                   r, 5);
+  });
   with(CASE(nll_loss, nll_loss(x[0], x[1], {.weight = x[2], .reduction = r, .ignore_index = 2})), r)
       .in({kAny, labels(4), kConstant})
       .within(16)
       .finite_only()
-      .on({{5, 4}, {5}, {4}})
-      .on({{2, 4, 3}, {2, 3}, {4}})
-      .expect([=](const Arrays& x) { return of_labels(x[0], x[1], &x[2], r, 0, 2); });
+      .on("(5,4) (5) (4) | (2,4,3) (2,3) (4)")
+      .EXPECT(of_labels(x[0], x[1], &x[2], r, 0, 2));
   with(CASE(nll_loss, nll_loss(x[0], x[1], {.reduction = r})), r)
       .in({kAny, labels(4)})
       .within(16)
       .finite_only()
-      .on({{5, 4}, {5}})
-      .on({{4}, {}})
-      .expect([=](const Arrays& x) { return of_labels(x[0], x[1], nullptr, r, 0); });
+      .on("(5,4) (5) | (4) ()")
+      .EXPECT(of_labels(x[0], x[1], nullptr, r, 0));
 }
 
 static void of_elements(Table& table, Reduction r) {
@@ -115,33 +107,28 @@ static void of_elements(Table& table, Reduction r) {
     const double log_p = x < 0 ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x));
     return -w * (t * log_p + (1 - t) * (log_p - x));
   };
-  const auto shapes = [](Case& c) -> Case& {
-    return c.within(16).on({{2, 3, 4}, {2, 3, 4}}).on({{}, {}}).perf({{1024, 1024}, {1024, 1024}});
-  };
-  with(shapes(CASE(mse_loss, mse_loss(x[0], x[1], {.reduction = r}))), r).expect(each(square));
-  with(shapes(CASE(l1_loss, l1_loss(x[0], x[1], {.reduction = r}))), r).expect(each(distance));
-  with(shapes(CASE(binary_cross_entropy_with_logits, binary_cross_entropy_with_logits(x[0], x[1], {.reduction = r}))),
-       r)
+  const auto shapes = [](Case& c) -> Case& { return c.within(16).on("(2,3,4) (2,3,4) | () ()").perf("(1024,1024) (1024,1024)"); };
+  integers_too(with(shapes(CASE(mse_loss, mse_loss(x[0], x[1], {.reduction = r}))), r), r).expect(each(square));
+  integers_too(with(shapes(CASE(l1_loss, l1_loss(x[0], x[1], {.reduction = r}))), r), r).expect(each(distance));
+  with(shapes(CASE(binary_cross_entropy_with_logits, binary_cross_entropy_with_logits(x[0], x[1], {.reduction = r}))), r)
       .in({kAny, kProbability})
       .finite_only()
       .expect(each(bce));
   with(CASE(mse_loss, mse_loss(x[0], x[1], {.weight = x[2], .reduction = r})), r)
       .in({kAny, kAny, kConstant})
       .within(16)
-      .on({{2, 3}, {2, 3}, {2, 3}})
+      .on("(2,3) (2,3) (2,3)")
       .expect(each(square));
   with(CASE(l1_loss, l1_loss(x[0], x[1], {.weight = x[2], .reduction = r})), r)
       .in({kAny, kAny, kConstant})
       .within(16)
-      .on({{2, 3}, {2, 3}, {2, 3}})
+      .on("(2,3) (2,3) (2,3)")
       .expect(each(distance));
-  with(CASE(binary_cross_entropy_with_logits,
-            binary_cross_entropy_with_logits(x[0], x[1], {.reduction = r, .pos_weight = x[2]})),
-       r)
+  with(CASE(binary_cross_entropy_with_logits, binary_cross_entropy_with_logits(x[0], x[1], {.reduction = r, .pos_weight = x[2]})), r)
       .in({kAny, kProbability, kConstant})
       .within(16)
       .finite_only()
-      .on({{2, 3}, {2, 3}, {3}})
+      .on("(2,3) (2,3) (3)")
       .expect([=](const Arrays& x) {
         return reduced(make(x[0].shape,
                             [&](const Dims& i) {

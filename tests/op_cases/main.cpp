@@ -14,9 +14,7 @@ void Report::add(const Case& c, const std::string& what, const std::string& text
   if (&c != last_) last_ = &c, in_case_ = 0;
   if (text.empty()) return void(++passed_);
   ++failed_;
-  if (in_case_++ < shown_)
-    std::printf("FAILED %s/%s: %s | %s: %s\n", c.family.c_str(), c.op.c_str(), c.text.c_str(), what.c_str(),
-                text.c_str());
+  if (in_case_++ < shown_) std::printf("FAILED %s/%s: %s | %s: %s\n", c.family.c_str(), c.op.c_str(), c.text.c_str(), what.c_str(), text.c_str());
 }
 
 std::string outcome(const std::function<std::string()>& f) {
@@ -35,10 +33,9 @@ std::string text_of(const std::vector<Shape>& shapes) {
 
 static Table make_table() {
   Table table;
-  const std::pair<const char*, void (*)(Table&)> families[] = {
-      {"pointwise", pointwise_cases}, {"reduction", reduction_cases}, {"shape", shape_cases},
-      {"index", index_cases},         {"matmul", matmul_cases},       {"nn", nn_cases},
-      {"loss", loss_cases},           {"create", create_cases},       {"random", random_cases}};
+  const std::pair<const char*, void (*)(Table&)> families[] = {{"pointwise", pointwise_cases}, {"reduction", reduction_cases}, {"shape", shape_cases},
+                                                               {"index", index_cases},         {"matmul", matmul_cases},       {"nn", nn_cases},
+                                                               {"loss", loss_cases},           {"create", create_cases},       {"random", random_cases}};
   for (auto& [name, fill] : families) fill(table), table.finish(name);
   return table;
 }
@@ -51,8 +48,7 @@ static void print_list(const std::vector<const Case*>& cases) {
     ops.insert(c->op);
     if (c->reference || c->property) own.insert(c->op);
   }
-  std::printf("%d cases of %d operations, %d of them with a reference of their own\n", int(cases.size()),
-              int(ops.size()), int(own.size()));
+  std::printf("%d cases of %d operations, %d of them with a reference of their own\n", int(cases.size()), int(ops.size()), int(own.size()));
 }
 
 static int run(const std::vector<const Case*>& cases, const std::string& mode, const Settings& settings) {

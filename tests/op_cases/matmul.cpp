@@ -45,101 +45,60 @@ void matmul_cases(Table& table) {
       .of(kNumbers)
       .within(kUlps)
       .expect(times)
-      .perf({{512, 512}, {512, 512}})
-      .on({{3, 4}, {4, 2}})
-      .on({{4}, {4}})
-      .on({{4}, {4, 2}})
-      .on({{3, 4}, {4}})
-      .on({{2, 3, 4}, {4, 2}})
-      .on({{3, 4}, {2, 4, 2}})
-      .on({{2, 1, 3, 4}, {3, 4, 2}})
-      .on({{2, 3, 4}, {4}})
-      .on({{3, 0}, {0, 2}})
-      .on({{0, 3, 4}, {4, 2}})
-      .on({{2, 1, 2, 1, 3, 1, 3, 4}, {3, 1, 4, 2}})
-      .on({{17, 33}, {33, 19}});
-  CASE(mm, mm(x[0], x[1]))
-      .of(kNumbers)
-      .within(kUlps)
-      .on({{3, 4}, {4, 2}})
-      .on({{3, 0}, {0, 2}})
-      .on({{0, 4}, {4, 2}})
-      .on({{17, 33}, {33, 19}})
-      .expect(times);
+      .perf("(512,512) (512,512)")
+      .on("(3,4) (4,2) | (4) (4) | (4) (4,2) | (3,4) (4) | (2,3,4) (4,2) | (3,4) (2,4,2) | (2,1,3,4) (3,4,2) | (2,3,4) (4) | (3,0) (0,2) | (0,3,4) (4,2) | "
+          "(2,1,2,1,3,1,3,4) (3,1,4,2) | (17,33) (33,19)");
+  CASE(mm, mm(x[0], x[1])).of(kNumbers).within(kUlps).on("(3,4) (4,2) | (3,0) (0,2) | (0,4) (4,2) | (17,33) (33,19)").expect(times);
   CASE(bmm, bmm(x[0], x[1]))
       .of(kNumbers)
       .within(kUlps)
-      .on({{2, 3, 4}, {2, 4, 2}})
-      .on({{0, 3, 4}, {0, 4, 2}})
-      .on({{2, 3, 0}, {2, 0, 2}})
+      .on("(2,3,4) (2,4,2) | (0,3,4) (0,4,2) | (2,3,0) (2,0,2)")
       .expect(times)
-      .perf({{16, 256, 256}, {16, 256, 256}});
-  CASE(mv, mv(x[0], x[1]))
-      .of(kNumbers)
-      .within(kUlps)
-      .on({{3, 4}, {4}})
-      .on({{3, 0}, {0}})
-      .expect(times)
-      .perf({{1024, 1024}, {1024}});
-  CASE(dot, dot(x[0], x[1])).of(kNumbers).within(kUlps).on({{5}, {5}}).on({{0}, {0}}).on({{431}, {431}}).expect(times);
-  CASE(outer, outer(x[0], x[1])).of(kNumbers).on({{3}, {4}}).on({{0}, {4}}).expect([](const Arrays& x) {
+      .perf("(16,256,256) (16,256,256)");
+  CASE(mv, mv(x[0], x[1])).of(kNumbers).within(kUlps).on("(3,4) (4) | (3,0) (0)").expect(times).perf("(1024,1024) (1024)");
+  CASE(dot, dot(x[0], x[1])).of(kNumbers).within(kUlps).on("(5) (5) | (0) (0) | (431) (431)").expect(times);
+  CASE(outer, outer(x[0], x[1])).of(kAll).on("(3) (4) | (0) (4)").expect([](const Arrays& x) {
     return make({x[0].shape[0], x[1].shape[0]}, [&](const Dims& i) { return x[0].at(i[0]) * x[1].at(i[1]); });
   });
   CASE(addmm, addmm(x[0], x[1], x[2]))
       .of(kNumbers)
       .within(kUlps)
-      .on({{3, 2}, {3, 4}, {4, 2}})
-      .on({{2}, {3, 4}, {4, 2}})
-      .on({{3, 2}, {3, 0}, {0, 2}})
+      .on("(3,2) (3,4) (4,2) | (2) (3,4) (4,2) | (3,2) (3,0) (0,2)")
       .expect(sum_of(1, 1))
       .TWIN(addmm_, x[1], x[2]);
   CASE(addmm, addmm(x[0], x[1], x[2], {.beta = 0.5, .alpha = 2.0}))
       .within(kUlps)
-      .on({{3, 2}, {3, 4}, {4, 2}})
-      .on({{}, {3, 4}, {4, 2}})
+      .on("(3,2) (3,4) (4,2) | () (3,4) (4,2)")
       .expect(sum_of(0.5, 2))
       .TWIN(addmm_, x[1], x[2], {.beta = 0.5, .alpha = 2.0});
   CASE(addmm, addmm(x[0], x[1], x[2], {.beta = 0, .alpha = 3}))
       .of(kNumbers)
       .within(kUlps)
-      .on({{3, 2}, {3, 4}, {4, 2}})
+      .on("(3,2) (3,4) (4,2)")
       .expect(sum_of(0, 3))
       .TWIN(addmm_, x[1], x[2], {.beta = 0, .alpha = 3});
   CASE(baddbmm, baddbmm(x[0], x[1], x[2], {.beta = 2, .alpha = 3}))
       .of(kNumbers)
       .within(kUlps)
-      .on({{2, 3, 2}, {2, 3, 4}, {2, 4, 2}})
-      .on({{2}, {2, 3, 4}, {2, 4, 2}})
-      .on({{0, 3, 2}, {0, 3, 4}, {0, 4, 2}})
+      .on("(2,3,2) (2,3,4) (2,4,2) | (2) (2,3,4) (2,4,2) | (0,3,2) (0,3,4) (0,4,2)")
       .expect(sum_of(2, 3))
       .TWIN(baddbmm_, x[1], x[2], {.beta = 2, .alpha = 3});
   CASE(addmv, addmv(x[0], x[1], x[2], {.beta = 2, .alpha = 3}))
       .of(kNumbers)
       .within(kUlps)
-      .on({{3}, {3, 4}, {4}})
-      .on({{}, {3, 4}, {4}})
-      .on({{3}, {3, 0}, {0}})
+      .on("(3) (3,4) (4) | () (3,4) (4) | (3) (3,0) (0)")
       .expect(sum_of(2, 3))
       .TWIN(addmv_, x[1], x[2], {.beta = 2, .alpha = 3});
   CASE(linear, linear(x[0], x[1], x[2]))
       .of(kNumbers)
       .within(kUlps)
-      .on({{5, 4}, {3, 4}, {3}})
-      .on({{2, 5, 4}, {3, 4}, {3}})
-      .on({{4}, {3, 4}, {3}})
-      .on({{0, 4}, {3, 4}, {3}})
-      .perf({{256, 512}, {512, 512}, {512}})
+      .on("(5,4) (3,4) (3) | (2,5,4) (3,4) (3) | (4) (3,4) (3) | (0,4) (3,4) (3)")
+      .perf("(256,512) (512,512) (512)")
       .expect([](const Arrays& x) {
         const Array y = product(x[0], transposed(x[1]));
         return make(y.shape, [&](const Dims& i) { return y.at(i) + x[2].v[size_t(i.back())]; });
       });
-  CASE(linear, linear(x[0], x[1]))
-      .of(kNumbers)
-      .within(kUlps)
-      .on({{5, 4}, {3, 4}})
-      .on({{2, 5, 4}, {4}})
-      .on({{5, 0}, {3, 0}})
-      .expect([](const Arrays& x) { return product(x[0], transposed(x[1])); });
+  CASE(linear, linear(x[0], x[1])).of(kNumbers).within(kUlps).on("(5,4) (3,4) | (2,5,4) (4) | (5,0) (3,0)").EXPECT(product(x[0], transposed(x[1])));
 }
 
 }  // namespace op_cases

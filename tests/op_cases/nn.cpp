@@ -13,9 +13,7 @@ struct Window {
   int64_t groups = 1;
   static int64_t of(const Dims& d, int64_t axis) { return d.size() == 1 ? d[0] : d[axis]; }
   /// Where tap k of output i reads.
-  int64_t source(int64_t axis, int64_t i, int64_t k) const {
-    return i * of(stride, axis) - of(padding, axis) + k * of(dilation, axis);
-  }
+  int64_t source(int64_t axis, int64_t i, int64_t k) const { return i * of(stride, axis) - of(padding, axis) + k * of(dilation, axis); }
 };
 }  // namespace
 
@@ -79,8 +77,7 @@ static std::function<Array(const Arrays&)> convolved_back(Window win, int64_t ou
     Shape shape = x[0].shape, reach = w.shape;
     shape[1] = outs * win.groups;
     for (int64_t a = 0; a < spatial; ++a)
-      shape[2 + a] =
-          win.source(a, x[0].shape[2 + a] - 1, w.shape[2 + a] - 1) - Window::of(win.padding, a) + output_padding + 1;
+      shape[2 + a] = win.source(a, x[0].shape[2 + a] - 1, w.shape[2 + a] - 1) - Window::of(win.padding, a) + output_padding + 1;
     Array y = make(shape, [&](const Dims& i) { return x.size() > 2 ? x[2].at(i[1]) : 0; });
     reach.erase(0);
     Dims i = Dims::filled(shape.size(), 0);
@@ -104,40 +101,23 @@ static std::function<Array(const Arrays&)> convolved_back(Window win, int64_t ou
 
 static void convolutions(Table& table) {
   // Fast algorithms mix neighbours, so that a NaN may spread: finite_only.
-  const auto line = [](Case& c, std::function<Array(const Arrays&)> f) -> Case& {
-    return c.within(32).finite_only().expect(std::move(f));
-  };
-  line(CASE(conv1d, conv1d(x[0], x[1], x[2])), convolved({}))
-      .on({{2, 3, 7}, {4, 3, 3}, {4}})
-      .on({{0, 3, 7}, {4, 3, 3}, {4}});
-  line(CASE(conv1d, conv1d(x[0], x[1], {}, {.stride = 2, .padding = 1, .dilation = 2})), convolved({2, 1, 2}))
-      .on({{2, 3, 9}, {4, 3, 3}});
+  const auto line = [](Case& c, std::function<Array(const Arrays&)> f) -> Case& { return c.of(kNumbers).within(32).finite_only().expect(std::move(f)); };
+  line(CASE(conv1d, conv1d(x[0], x[1], x[2])), convolved({})).on("(2,3,7) (4,3,3) (4) | (0,3,7) (4,3,3) (4)");
+  line(CASE(conv1d, conv1d(x[0], x[1], {}, {.stride = 2, .padding = 1, .dilation = 2})), convolved({2, 1, 2})).on("(2,3,9) (4,3,3)");
   line(CASE(conv2d, conv2d(x[0], x[1], x[2])), convolved({}))
-      .on({{2, 3, 5, 6}, {4, 3, 3, 2}, {4}})
-      .on({{2, 3, 5, 6}, {1, 3, 1, 1}, {1}})
-      .on({{0, 3, 5, 6}, {4, 3, 3, 3}, {4}})
-      .perf({{16, 64, 28, 28}, {64, 64, 3, 3}, {64}});
-  line(CASE(conv2d, conv2d(x[0], x[1], {}, {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}})),
-       convolved({{2, 1}, {1, 2}, {1, 2}}))
-      .on({{2, 3, 5, 6}, {4, 3, 3, 3}});
-  line(CASE(conv2d, conv2d(x[0], x[1], x[2], {.padding = "same", .groups = 2})), convolved({1, 1, 1, 2}))
-      .on({{2, 4, 5, 4}, {6, 2, 3, 3}, {6}});
-  line(CASE(conv2d, conv2d(x[0], x[1], x[2], {.padding = 1, .groups = 3})), convolved({1, 1, 1, 3}))
-      .on({{2, 3, 5, 4}, {3, 1, 3, 3}, {3}});
-  line(CASE(conv3d, conv3d(x[0], x[1], x[2], {.padding = 1})), convolved({1, 1}))
-      .on({{1, 2, 3, 4, 3}, {2, 2, 3, 3, 2}, {2}});
-  line(CASE(conv_transpose1d, conv_transpose1d(x[0], x[1], x[2])), convolved_back({}, 0))
-      .on({{2, 3, 5}, {3, 4, 3}, {4}})
-      .on({{0, 3, 5}, {3, 4, 3}, {4}});
-  line(CASE(conv_transpose2d, conv_transpose2d(x[0], x[1], x[2], {.stride = 2, .padding = 1, .output_padding = 1})),
-       convolved_back({2, 1}, 1))
-      .on({{2, 3, 4, 3}, {3, 2, 3, 3}, {2}})
-      .perf({{16, 64, 28, 28}, {64, 64, 3, 3}, {64}});
-  line(CASE(conv_transpose2d, conv_transpose2d(x[0], x[1], {}, {.groups = 2, .dilation = 2})),
-       convolved_back({1, 0, 2, 2}, 0))
-      .on({{2, 4, 3, 3}, {4, 3, 2, 3}});
-  line(CASE(conv_transpose3d, conv_transpose3d(x[0], x[1], x[2])), convolved_back({}, 0))
-      .on({{1, 2, 2, 3, 2}, {2, 2, 2, 2, 3}, {2}});
+      .on("(2,3,5,6) (4,3,3,2) (4) | (2,3,5,6) (1,3,1,1) (1) | (0,3,5,6) (4,3,3,3) (4)")
+      .perf("(16,64,28,28) (64,64,3,3) (64)");
+  line(CASE(conv2d, conv2d(x[0], x[1], {}, {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}})), convolved({{2, 1}, {1, 2}, {1, 2}}))
+      .on("(2,3,5,6) (4,3,3,3)");
+  line(CASE(conv2d, conv2d(x[0], x[1], x[2], {.padding = "same", .groups = 2})), convolved({1, 1, 1, 2})).on("(2,4,5,4) (6,2,3,3) (6)");
+  line(CASE(conv2d, conv2d(x[0], x[1], x[2], {.padding = 1, .groups = 3})), convolved({1, 1, 1, 3})).on("(2,3,5,4) (3,1,3,3) (3)");
+  line(CASE(conv3d, conv3d(x[0], x[1], x[2], {.padding = 1})), convolved({1, 1})).on("(1,2,3,4,3) (2,2,3,3,2) (2)");
+  line(CASE(conv_transpose1d, conv_transpose1d(x[0], x[1], x[2])), convolved_back({}, 0)).on("(2,3,5) (3,4,3) (4) | (0,3,5) (3,4,3) (4)");
+  line(CASE(conv_transpose2d, conv_transpose2d(x[0], x[1], x[2], {.stride = 2, .padding = 1, .output_padding = 1})), convolved_back({2, 1}, 1))
+      .on("(2,3,4,3) (3,2,3,3) (2)")
+      .perf("(16,64,28,28) (64,64,3,3) (64)");
+  line(CASE(conv_transpose2d, conv_transpose2d(x[0], x[1], {}, {.groups = 2, .dilation = 2})), convolved_back({1, 0, 2, 2}, 0)).on("(2,4,3,3) (4,3,2,3)");
+  line(CASE(conv_transpose3d, conv_transpose3d(x[0], x[1], x[2])), convolved_back({}, 0)).on("(1,2,2,3,2) (2,2,2,2,3) (2)");
 }
 
 /// The largest of each window (where there are NaNs the last of them) and its position in the plane.
@@ -154,9 +134,7 @@ static std::function<Arrays(const Arrays&)> pooled_max(Window w, Shape kernel, b
     });
     int64_t plane = 1;
     for (int64_t d = 2; d < x[0].shape.size(); ++d) plane *= x[0].shape[d];
-    Array y = make(shape, [&](const Dims& i) {
-      return x[0].v[size_t((i[0] * x[0].shape[1] + i[1]) * plane + int64_t(places.at(i)))];
-    });
+    Array y = make(shape, [&](const Dims& i) { return x[0].v[size_t((i[0] * x[0].shape[1] + i[1]) * plane + int64_t(places.at(i)))]; });
     return indices ? Arrays{y, places} : Arrays{y};
   };
 }
@@ -181,8 +159,7 @@ static std::function<Array(const Arrays&)> pooled_to(Shape to) {
       if (!x[0].v.empty()) do {
           bool inside = at[0] == i[0] && at[1] == i[1];
           for (int64_t d = 2; d < at.size(); ++d)
-            inside &= at[d] >= i[d] * x[0].shape[d] / shape[d] &&
-                      at[d] < ((i[d] + 1) * x[0].shape[d] + shape[d] - 1) / shape[d];
+            inside &= at[d] >= i[d] * x[0].shape[d] / shape[d] && at[d] < ((i[d] + 1) * x[0].shape[d] + shape[d] - 1) / shape[d];
           if (inside) s += x[0].at(at), ++count;
         } while (next(at, x[0].shape));
       return s / count;
@@ -191,54 +168,30 @@ static std::function<Array(const Arrays&)> pooled_to(Shape to) {
 }
 
 static void pooling(Table& table) {
-  const auto max_line = [](Case& c, Window w, Shape kernel, bool indices) -> Case& {
-    return c.of(kNumbers).expect(pooled_max(w, kernel, indices));
-  };
-  max_line(CASE(max_pool1d, max_pool1d(x[0], 3, {.stride = 1, .padding = 1, .dilation = 2})), {1, 1, 2}, 3, false)
-      .on({{2, 3, 7}});
-  max_line(CASE(max_pool2d, max_pool2d(x[0], 2)), {2}, {2, 2}, false)
-      .on({{2, 3, 5, 4}})
-      .on({{0, 3, 4, 4}})
-      .perf({{16, 64, 56, 56}});
-  max_line(CASE(max_pool2d, max_pool2d(x[0], {3, 2}, {.stride = {2, 1}, .padding = {1, 0}})), {{2, 1}, {1, 0}}, {3, 2},
-           false)
-      .on({{2, 3, 5, 4}});
-  max_line(CASE(max_pool3d, max_pool3d(x[0], 2, {.stride = 1})), {1}, {2, 2, 2}, false).on({{1, 2, 3, 4, 3}});
-  max_line(CASE(max_pool1d_with_indices, max_pool1d_with_indices(x[0], 2)), {2}, 2, true).on({{2, 3, 7}});
-  max_line(CASE(max_pool2d_with_indices, max_pool2d_with_indices(x[0], 3, {.stride = 2, .padding = 1})), {2, 1}, {3, 3},
-           true)
-      .on({{2, 3, 5, 4}});
-  max_line(CASE(max_pool3d_with_indices, max_pool3d_with_indices(x[0], 2)), {2}, {2, 2, 2}, true).on({{1, 2, 4, 4, 2}});
-  CASE(avg_pool1d, avg_pool1d(x[0], 3, {.stride = 2, .padding = 1}))
-      .within(8)
-      .on({{2, 3, 7}})
-      .expect(pooled_mean({2, 1}, 3, true));
-  CASE(avg_pool2d, avg_pool2d(x[0], 2))
-      .within(8)
-      .on({{2, 3, 5, 4}})
-      .on({{0, 3, 4, 4}})
-      .perf({{16, 64, 56, 56}})
-      .expect(pooled_mean({2}, {2, 2}, true));
+  const auto max_line = [](Case& c, Window w, Shape kernel, bool indices) -> Case& { return c.of(kNumbers).expect(pooled_max(w, kernel, indices)); };
+  max_line(CASE(max_pool1d, max_pool1d(x[0], 3, {.stride = 1, .padding = 1, .dilation = 2})), {1, 1, 2}, 3, false).on("(2,3,7)");
+  max_line(CASE(max_pool2d, max_pool2d(x[0], 2)), {2}, {2, 2}, false).on("(2,3,5,4) | (0,3,4,4)").perf("(16,64,56,56)");
+  max_line(CASE(max_pool2d, max_pool2d(x[0], {3, 2}, {.stride = {2, 1}, .padding = {1, 0}})), {{2, 1}, {1, 0}}, {3, 2}, false).on("(2,3,5,4)");
+  max_line(CASE(max_pool3d, max_pool3d(x[0], 2, {.stride = 1})), {1}, {2, 2, 2}, false).on("(1,2,3,4,3)");
+  max_line(CASE(max_pool1d_with_indices, max_pool1d_with_indices(x[0], 2)), {2}, 2, true).on("(2,3,7)");
+  max_line(CASE(max_pool2d_with_indices, max_pool2d_with_indices(x[0], 3, {.stride = 2, .padding = 1})), {2, 1}, {3, 3}, true).on("(2,3,5,4)");
+  max_line(CASE(max_pool3d_with_indices, max_pool3d_with_indices(x[0], 2)), {2}, {2, 2, 2}, true).on("(1,2,4,4,2)");
+  CASE(avg_pool1d, avg_pool1d(x[0], 3, {.stride = 2, .padding = 1})).of(kNumbers).within(8).on("(2,3,7)").expect(pooled_mean({2, 1}, 3, true));
+  CASE(avg_pool2d, avg_pool2d(x[0], 2)).of(kNumbers).within(8).on("(2,3,5,4) | (0,3,4,4)").perf("(16,64,56,56)").expect(pooled_mean({2}, {2, 2}, true));
   CASE(avg_pool2d, avg_pool2d(x[0], 3, {.stride = 1, .padding = 1, .count_include_pad = false}))
       .within(8)
-      .on({{2, 3, 5, 4}})
+      .on("(2,3,5,4)")
       .expect(pooled_mean({1, 1}, {3, 3}, false));
-  CASE(avg_pool3d, avg_pool3d(x[0], 2, {.stride = 1}))
-      .within(8)
-      .on({{1, 2, 3, 4, 3}})
-      .expect(pooled_mean({1}, {2, 2, 2}, true));
-  CASE(adaptive_avg_pool1d, adaptive_avg_pool1d(x[0], 3)).within(8).on({{2, 3, 7}}).expect(pooled_to(3));
-  CASE(adaptive_avg_pool2d, adaptive_avg_pool2d(x[0], {2, -1})).within(8).on({{2, 3, 5, 4}}).expect(pooled_to({2, -1}));
-  CASE(adaptive_avg_pool3d, adaptive_avg_pool3d(x[0], 2)).within(8).on({{1, 2, 3, 4, 3}}).expect(pooled_to({2, 2, 2}));
+  CASE(avg_pool3d, avg_pool3d(x[0], 2, {.stride = 1})).of(kNumbers).within(8).on("(1,2,3,4,3)").expect(pooled_mean({1}, {2, 2, 2}, true));
+  CASE(adaptive_avg_pool1d, adaptive_avg_pool1d(x[0], 3)).within(8).on("(2,3,7)").expect(pooled_to(3));
+  CASE(adaptive_avg_pool2d, adaptive_avg_pool2d(x[0], {2, -1})).within(8).on("(2,3,5,4)").expect(pooled_to({2, -1}));
+  CASE(adaptive_avg_pool3d, adaptive_avg_pool3d(x[0], 2)).within(8).on("(1,2,3,4,3)").expect(pooled_to({2, 2, 2}));
 }
 
 /// Groups of elements with one key are normalised: (x - mean) / sqrt(var + eps), or without the mean x / sqrt(mean x^2 + eps).
-static Array normalised(const Array& x, const std::function<int64_t(const Dims&)>& key, double eps,
-                        bool centred = true) {
+static Array normalised(const Array& x, const std::function<int64_t(const Dims&)>& key, double eps, bool centred = true) {
   std::vector<long double> count, sum, squares;  // long: nearer to the truth than float64 results
-  const auto each = [&](const std::function<void(size_t, double)>& f) {
-    make(x.shape, [&](const Dims& i) { return f(size_t(key(i)), x.at(i)), 0; });
-  };
+  const auto each = [&](const std::function<void(size_t, double)>& f) { make(x.shape, [&](const Dims& i) { return f(size_t(key(i)), x.at(i)), 0; }); };
   each([&](size_t k, double v) {
     if (k >= sum.size()) count.resize(k + 1), sum.resize(k + 1), squares.resize(k + 1);
     ++count[k], sum[k] += v;
@@ -259,9 +212,7 @@ static void normalisation(Table& table) {
   CASE(batch_norm, batch_norm(x[0], x[1], x[2], x[3], x[4]))
       .in({kAny, kConstant, kConstant, kAny})
       .within(16)
-      .on({{2, 3, 4}, {3}, {3}, {3}, {3}})
-      .on({{2, 3, 4, 2}, {3}, {3}, {3}, {3}})
-      .on({{0, 3}, {3}, {3}, {3}, {3}})
+      .on("(2,3,4) (3) (3) (3) (3) | (2,3,4,2) (3) (3) (3) (3) | (0,3) (3) (3) (3) (3)")
       .expect([](const Arrays& x) {
         return make(x[0].shape, [&](const Dims& i) {
           const int64_t c = i[1];
@@ -270,9 +221,8 @@ static void normalisation(Table& table) {
       });
   CASE(batch_norm, batch_norm(x[0], {}, {}, x[1], x[2], {.training = true}))
       .within(64)
-      .on({{4, 3}, {3}, {3}})
-      .on({{2, 3, 4, 2}, {3}, {3}})
-      .perf({{32, 64, 28, 28}, {64}, {64}})
+      .on("(4,3) (3) (3) | (2,3,4,2) (3) (3)")
+      .perf("(32,64,28,28) (64) (64)")
       .expect([](const Arrays& x) {
         return scaled(normalised(
                           x[0], [](const Dims& i) { return i[1]; }, 1e-5),
@@ -283,71 +233,44 @@ static void normalisation(Table& table) {
     batch_norm(x[0], mean, var, {}, {}, {.training = true, .momentum = 0.25});
     return List{mean, var};
   };
-  CASE(batch_norm, running(x))
-      .in({kAny, kConstant})
-      .finite_only()
-      .no_gradient()
-      .within(32)
-      .on({{2, 3, 4}, {3}, {3}})
-      .expect([](const Arrays& x) {
-        const Arrays stats = fold(x[0], {0, 2}, false, [](const std::vector<double>& v) {
-          double mean = 0, s = 0;
-          for (double a : v) mean += a / double(v.size());
-          for (double a : v) s += (a - mean) * (a - mean);
-          return std::vector<double>{mean, s / double(v.size() - 1)};
-        });
-        const auto mix = [&](int k) {
-          return make(3, [&](const Dims& i) { return 0.75 * x[size_t(k + 1)].at(i) + 0.25 * stats[size_t(k)].at(i); });
-        };
-        return Arrays{mix(0), mix(1)};
-      });
-  CASE(instance_norm, instance_norm(x[0], {}, {}, x[1], x[2]))
-      .within(64)
-      .on({{2, 3, 4}, {3}, {3}})
-      .on({{2, 3, 4, 2}, {3}, {3}})
-      .expect([](const Arrays& x) {
-        return scaled(normalised(
-                          x[0], [](const Dims& i) { return i[0] * 3 + i[1]; }, 1e-5),
-                      x[1], x[2]);
-      });
+  CASE(batch_norm, running(x)).in({kAny, kConstant}).finite_only().no_gradient().within(32).on("(2,3,4) (3) (3)").expect([](const Arrays& x) {
+    const Arrays stats = fold(x[0], {0, 2}, false, [](const std::vector<double>& v) {
+      double mean = 0, s = 0;
+      for (double a : v) mean += a / double(v.size());
+      for (double a : v) s += (a - mean) * (a - mean);
+      return std::vector<double>{mean, s / double(v.size() - 1)};
+    });
+    const auto mix = [&](int k) { return make(3, [&](const Dims& i) { return 0.75 * x[size_t(k + 1)].at(i) + 0.25 * stats[size_t(k)].at(i); }); };
+    return Arrays{mix(0), mix(1)};
+  });
+  CASE(instance_norm, instance_norm(x[0], {}, {}, x[1], x[2])).within(64).on("(2,3,4) (3) (3) | (2,3,4,2) (3) (3)").expect([](const Arrays& x) {
+    return scaled(normalised(
+                      x[0], [](const Dims& i) { return i[0] * 3 + i[1]; }, 1e-5),
+                  x[1], x[2]);
+  });
   CASE(layer_norm, layer_norm(x[0], {3, 4}, x[1], x[2]))
       .within(64)
-      .on({{2, 3, 4}, {3, 4}, {3, 4}})
-      .on({{2, 2, 3, 4}, {3, 4}, {3, 4}})
-      .on({{0, 3, 4}, {3, 4}, {3, 4}})
+      .on("(2,3,4) (3,4) (3,4) | (2,2,3,4) (3,4) (3,4) | (0,3,4) (3,4) (3,4)")
       .expect([](const Arrays& x) {
         const bool deep = x[0].shape.size() == 4;
         const Array y = normalised(
             x[0], [&](const Dims& i) { return deep ? i[0] * 2 + i[1] : i[0]; }, 1e-5);
         return make(y.shape, [&](const Dims& i) { return y.at(i) * broadcast_at(x[1], i) + broadcast_at(x[2], i); });
       });
-  CASE(layer_norm, layer_norm(x[0], 5, {}, {}, {.eps = 0.1}))
-      .within(64)
-      .on({{3, 5}})
-      .on({{5}})
-      .perf({{1024, 5}})
-      .expect([](const Arrays& x) {
-        return normalised(
-            x[0], [&](const Dims& i) { return i.size() == 1 ? 0 : i[0]; }, 0.1);
-      });
-  CASE(group_norm, group_norm(x[0], 2, x[1], x[2]))
-      .within(64)
-      .on({{2, 4, 3}, {4}, {4}})
-      .on({{2, 4, 3, 2}, {4}, {4}})
-      .expect([](const Arrays& x) {
-        return scaled(normalised(
-                          x[0], [](const Dims& i) { return i[0] * 2 + i[1] / 2; }, 1e-5),
-                      x[1], x[2]);
-      });
-  CASE(rms_norm, rms_norm(x[0], 4, x[1], {.eps = 1e-3}))
-      .within(32)
-      .on({{3, 4}, {4}})
-      .on({{0, 4}, {4}})
-      .expect([](const Arrays& x) {
-        const Array y = normalised(
-            x[0], [](const Dims& i) { return i[0]; }, 1e-3, false);
-        return make(y.shape, [&](const Dims& i) { return y.at(i) * x[1].at(i[1]); });
-      });
+  CASE(layer_norm, layer_norm(x[0], 5, {}, {}, {.eps = 0.1})).within(64).on("(3,5) | (5)").perf("(1024,5)").expect([](const Arrays& x) {
+    return normalised(
+        x[0], [&](const Dims& i) { return i.size() == 1 ? 0 : i[0]; }, 0.1);
+  });
+  CASE(group_norm, group_norm(x[0], 2, x[1], x[2])).within(64).on("(2,4,3) (4) (4) | (2,4,3,2) (4) (4)").expect([](const Arrays& x) {
+    return scaled(normalised(
+                      x[0], [](const Dims& i) { return i[0] * 2 + i[1] / 2; }, 1e-5),
+                  x[1], x[2]);
+  });
+  CASE(rms_norm, rms_norm(x[0], 4, x[1], {.eps = 1e-3})).within(32).on("(3,4) (4) | (0,4) (4)").expect([](const Arrays& x) {
+    const Array y = normalised(
+        x[0], [](const Dims& i) { return i[0]; }, 1e-3, false);
+    return make(y.shape, [&](const Dims& i) { return y.at(i) * x[1].at(i[1]); });
+  });
 }
 
 /// Each element is 0 or x / (1 - p), and some are kept.
@@ -367,15 +290,10 @@ void nn_cases(Table& table) {
   convolutions(table);
   pooling(table);
   normalisation(table);
-  CASE(dropout, dropout(x[0], 0.4))
-      .on({{2, 3, 4}})
-      .on({{}})
-      .on({{0, 3}})
-      .on({{40, 43}})
-      .finite_only()
-      .perf({{1024, 1024}})
-      .must([](const List& x, const Tensor& y) { return dropped(x, y, 0.4); });
-  CASE(dropout, dropout(x[0], 0.4, false)).of(kFloats).EACH(1, a).views(Shares::Maybe);
+  CASE(dropout, dropout(x[0], 0.4)).on("(2,3,4) | () | (0,3) | (40,43)").finite_only().perf("(1024,1024)").must([](const List& x, const Tensor& y) {
+    return dropped(x, y, 0.4);
+  });
+  CASE(dropout, dropout(x[0], 0.4, false)).of(kAll).EACH(1, a).views(Shares::Maybe);
 }
 
 }  // namespace op_cases

@@ -11,9 +11,7 @@ namespace op_cases {
 static List inputs_of(const Case& c, const std::vector<Shape>& shapes, DType dtype, Device device) {
   List x;
   for (size_t k = 0; k < shapes.size(); ++k)
-    x.push_back(place(fill(c.values_of(k), shapes[k], dtype, k), dtype_of_input(c.values_of(k), dtype),
-                      Layout::Contiguous, device)
-                    .view);
+    x.push_back(place(fill(c.values_of(k), shapes[k], dtype, k), dtype_of_input(c.values_of(k), dtype), Layout::Contiguous, device).view);
   return x;
 }
 
@@ -82,9 +80,8 @@ void print_perf(const Case& c, const Settings& s) {
   double bytes = 0;
   for (const List* list : {&x, static_cast<const List*>(&y)})
     for (const Tensor& t : *list) bytes += double(t.numel() * size_of(t.dtype()));
-  std::printf("%-14s %-56s %-30s %-9s %10.4f ms %8.2f GB/s\n", c.op.c_str(), c.text.c_str(),
-              text_of(c.perf_shapes).c_str(), std::string(name_of(s.perf_dtype)).c_str(), best * 1e3,
-              bytes / best / 1e9);
+  std::printf("%-14s %-56s %-30s %-9s %10.4f ms %8.2f GB/s\n", c.op.c_str(), c.text.c_str(), text_of(c.perf_shapes).c_str(),
+              std::string(name_of(s.perf_dtype)).c_str(), best * 1e3, bytes / best / 1e9);
 }
 
 }  // namespace op_cases

@@ -88,8 +88,7 @@ std::optional<Geometry> geometry(Layout layout, const Shape& shape) {
 
 std::vector<Variant> variants(const std::vector<Shape>& shapes, bool expands) {
   std::vector<Variant> out;
-  for (Layout l :
-       {Layout::Contiguous, Layout::Reversed, Layout::Rotated, Layout::Step, Layout::ExpandFirst, Layout::ExpandLast}) {
+  for (Layout l : {Layout::Contiguous, Layout::Reversed, Layout::Rotated, Layout::Step, Layout::ExpandFirst, Layout::ExpandLast}) {
     if (!expands && (l == Layout::ExpandFirst || l == Layout::ExpandLast)) continue;
     Variant v{name_of(l), {}};
     bool some = l == Layout::Contiguous;
@@ -140,8 +139,7 @@ Array fill(const Values& values, const Shape& shape, DType case_dtype, size_t k)
 
 void spoil(Array& a, size_t k) {
   const double inf = INFINITY, marks[] = {NAN, inf, -inf, 0.0};
-  for (size_t j = 0; j < 4 && j < a.v.size(); ++j)
-    a.v[(j * a.v.size() / 4 + (k ? j / 2 : 0)) % a.v.size()] = marks[(j + k) % 4];
+  for (size_t j = 0; j < 4 && j < a.v.size(); ++j) a.v[(j * a.v.size() / 4 + (k ? j / 2 : 0)) % a.v.size()] = marks[(j + k) % 4];
 }
 
 Placed place(const Array& values, DType dtype, Layout layout, Device device) {

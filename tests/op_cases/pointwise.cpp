@@ -43,8 +43,7 @@ static void one_operand(Table& table) {
   CASE(leaky_relu, leaky_relu(x[0], 0.2)).EACH(1, a > 0 ? a : 0.2 * a).TWIN(leaky_relu_, 0.2);
   CASE(leaky_relu, leaky_relu(x[0], -0.5)).EACH(1, a > 0 ? a : -0.5 * a).TWIN(leaky_relu_, -0.5);
   UNARY(gelu, a * 0.5 * (1 + std::erf(a * std::sqrt(0.5))));
-  CASE(gelu, gelu(x[0], "tanh"))
-      .EACH(1, a * 0.5 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (a + 0.044715 * a * a * a))));
+  CASE(gelu, gelu(x[0], "tanh")).EACH(1, a * 0.5 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (a + 0.044715 * a * a * a))));
   UNARY(silu, a / (1 + std::exp(-a))).TWIN(silu_);
 }
 
@@ -61,17 +60,8 @@ static void two_operands(Table& table) {
   CASE(sub, sub(x[0], x[1], 3)).EACH(2, a - 3 * b).of(kNumbers).TWIN(sub_, x[1], 3);
   BINARY(mul, a * b).of(kAll).TWIN(mul_, x[1]);
   BINARY(div, a / b).of(kAll).in({kAny, kNonzero}).gives(Gives::Floats).TWIN(div_, x[1]);
-  CASE(div, div(x[0], x[1], "trunc"))
-      .EACH(2, std::trunc(a / b))
-      .of(kNumbers)
-      .in({kAny, kNonzero})
-      .TWIN(div_, x[1], "trunc");
-  CASE(div, div(x[0], x[1], "floor"))
-      .EACH(2, std::floor(a / b))
-      .of(kNumbers)
-      .in({kAny, kNonzero})
-      .finite_only()
-      .TWIN(div_, x[1], "floor");
+  CASE(div, div(x[0], x[1], "trunc")).EACH(2, std::trunc(a / b)).of(kAll).in({kAny, kNonzero}).TWIN(div_, x[1], "trunc");
+  CASE(div, div(x[0], x[1], "floor")).EACH(2, std::floor(a / b)).of(kNumbers).in({kAny, kNonzero}).finite_only().TWIN(div_, x[1], "floor");
   BINARY(eq, a == b).of(kAll).gives(Gives::Bool).TWIN(eq_, x[1]);
   BINARY(ne, a != b).of(kAll).gives(Gives::Bool).TWIN(ne_, x[1]);
   BINARY(lt, a < b).of(kAll).gives(Gives::Bool).TWIN(lt_, x[1]);
@@ -83,23 +73,21 @@ static void two_operands(Table& table) {
   BINARY(logical_xor, (a != 0) != (b != 0)).of(kAll).gives(Gives::Bool).TWIN(logical_xor_, x[1]);
   BINARY(pow, std::pow(a, b)).of(kNumbers).in({kPositive, kPositive}).TWIN(pow_, x[1]);
   CASE(pow, pow(x[0], 3)).EACH(1, a * a * a).of(kNumbers).TWIN(pow_, 3);
-  CASE(pow, pow(x[0], -1.5)).EACH(1, std::pow(a, -1.5)).in({kPositive}).TWIN(pow_, -1.5);
+  CASE(pow, pow(x[0], -1.5)).EACH(1, std::pow(a, -1.5)).of(kAll).gives(Gives::Floats).in({kPositive}).TWIN(pow_, -1.5);
   BINARY(maximum, a > b || std::isnan(a) ? a : b).of(kAll);
   BINARY(minimum, a < b || std::isnan(a) ? a : b).of(kAll);
   CASE(max, max(x[0], x[1])).EACH(2, a > b || std::isnan(a) ? a : b).of(kAll);
   CASE(min, min(x[0], x[1])).EACH(2, a < b || std::isnan(a) ? a : b).of(kAll);
   BINARY(fmax, std::fmax(a, b)).of(kAll);
   BINARY(fmin, std::fmin(a, b)).of(kAll);
-  BINARY(remainder, python_mod(a, b)).of(kNumbers).in({kAny, kNonzero}).TWIN(remainder_, x[1]);
-  BINARY(fmod, std::fmod(a, b)).of(kNumbers).in({kAny, kNonzero}).TWIN(fmod_, x[1]);
-  BINARY(floor_divide, std::floor(a / b)).of(kNumbers).in({kAny, kNonzero}).finite_only().TWIN(floor_divide_, x[1]);
+  BINARY(remainder, python_mod(a, b)).of(kAll).in({kAny, kNonzero}).TWIN(remainder_, x[1]);
+  BINARY(fmod, std::fmod(a, b)).of(kAll).in({kAny, kNonzero}).TWIN(fmod_, x[1]);
+  BINARY(floor_divide, std::floor(a / b)).of(kAll).in({kAny, kNonzero}).finite_only().TWIN(floor_divide_, x[1]);
   BINARY(atan2, std::atan2(a, b)).of(kAll).gives(Gives::Floats).TWIN(atan2_, x[1]);
 }
 
 /// From the nearer end, as PyTorch does.
-static double mixed(double a, double b, double w) {
-  return std::abs(w) < 0.5 ? a + w * (b - a) : b - (b - a) * (1 - w);
-}
+static double mixed(double a, double b, double w) { return std::abs(w) < 0.5 ? a + w * (b - a) : b - (b - a) * (1 - w); }
 static double limited(double a, double low, double high) {
   return std::isnan(a) || std::isnan(low) || std::isnan(high) ? NAN : std::fmin(std::fmax(a, low), high);
 }
@@ -108,19 +96,12 @@ static void three_operands(Table& table) {
   CASE(where, where(x[0], x[1], x[2])).EACH(3, a != 0 ? b : c).in({kMask, kAny}).of(kAll);
   CASE(where, where(x[0], x[1], 2)).EACH(2, a != 0 ? b : 2).in({kMask, kAny}).of(kNumbers);
   CASE(where, where(x[0], 2, x[1])).EACH(2, a != 0 ? 2 : b).in({kMask, kAny}).of(kNumbers);
-  CASE(masked_fill, masked_fill(x[0], x[1], 2))
-      .EACH(2, b != 0 ? 2 : a)
-      .in({kAny, kMask})
-      .of(kNumbers)
-      .TWIN(masked_fill_, x[1], 2);
+  CASE(masked_fill, masked_fill(x[0], x[1], 2)).EACH(2, b != 0 ? 2 : a).in({kAny, kMask}).of(kNumbers).TWIN(masked_fill_, x[1], 2);
   CASE(masked_fill, masked_fill(x[0], x[1], x[2]))
       .EACH(3, b != 0 ? c : a)
       .in({kAny, kMask, kAny})
       .of(kAll)
-      .on({{2, 3, 4}, {2, 3, 4}, {}})
-      .on({{2, 3, 4}, {3, 1}, {}})
-      .on({{}, {}, {}})
-      .on({{0, 3}, {3}, {}})
+      .on("(2,3,4) (2,3,4) () | (2,3,4) (3,1) () | () () () | (0,3) (3) ()")
       .TWIN(masked_fill_, x[1], x[2]);
   CASE(clamp, clamp(x[0], -1, 2)).EACH(1, limited(a, -1, 2)).of(kNumbers).TWIN(clamp_, -1, 2);
   CASE(clamp, clamp(x[0], 1)).EACH(1, limited(a, 1, INFINITY)).of(kNumbers).TWIN(clamp_, 1);
@@ -136,18 +117,14 @@ static void three_operands(Table& table) {
   CASE(lerp, lerp(x[0], x[1], 0.75)).EACH(2, mixed(a, b, 0.75)).TWIN(lerp_, x[1], 0.75);
   CASE(addcmul, addcmul(x[0], x[1], x[2])).EACH(3, a + b * c).of(kNumbers).TWIN(addcmul_, x[1], x[2]);
   CASE(addcmul, addcmul(x[0], x[1], x[2], 0.5)).EACH(3, a + 0.5 * b * c).TWIN(addcmul_, x[1], x[2], 0.5);
-  CASE(addcdiv, addcdiv(x[0], x[1], x[2], 0.5))
-      .EACH(3, a + 0.5 * b / c)
-      .in({kAny, kAny, kNonzero})
-      .TWIN(addcdiv_, x[1], x[2], 0.5);
+  CASE(addcdiv, addcdiv(x[0], x[1], x[2], 0.5)).EACH(3, a + 0.5 * b / c).in({kAny, kAny, kNonzero}).TWIN(addcdiv_, x[1], x[2], 0.5);
 }
 
 /// Every dtype into every other one. Numbers are not negative: a negative float saturates in uint8, an integer wraps around.
 static void conversions(Table& table) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const DType t = DType(i);
-    Case& line =
-        CASE(to, to(x[0], t)).EACH(1, is_floating(t) || t == kBool ? a : std::trunc(a)).of(kAll).in({kPositive});
+    Case& line = CASE(to, to(x[0], t)).EACH(1, is_floating(t) || t == kBool ? a : std::trunc(a)).of(kAll).in({kPositive});
     line.gives(Gives::Other).finite_only().views(Shares::Maybe);
     line.text = "to(x[0], " + std::string(name_of(t)) + ")";
     if (t != kFloat64) line.no_gradient();
@@ -155,13 +132,23 @@ static void conversions(Table& table) {
   CASE(to, to(x[0], x[0].device())).EACH(1, a).of(kAll).views(Shares::Maybe);
   CASE(clone, clone(x[0])).EACH(1, a).of(kAll);
   CASE(contiguous, contiguous(x[0])).EACH(1, a).of(kAll).views(Shares::Maybe);
-  CASE(copy_, clone(x[0]).copy_(x[1]))
-      .EACH(2, b)
-      .of(kAll)
-      .on({{2, 3, 4}, {2, 3, 4}})
-      .on({{2, 3, 4}, {3, 1}})
-      .on({{0, 3}, {3}})
-      .TWIN(copy_, x[1]);
+  CASE(copy_, clone(x[0]).copy_(x[1])).EACH(2, b).of(kAll).on("(2,3,4) (2,3,4) | (2,3,4) (3,1) | (0,3) (3)").TWIN(copy_, x[1]);
+}
+
+/// Where numbers of another dtype come of bools.
+static void bools(Table& table) {
+  const auto line = [](Case& c) { c.of(kBools).gives(Gives::Sums); };
+  line(CASE(square, square(x[0])).EACH(1, a * a));
+  line(CASE(add, add(x[0], 2)).EACH(1, a + 2));
+  line(CASE(sub, sub(x[0], 2)).EACH(1, a - 2));
+  line(CASE(mul, mul(x[0], 2)).EACH(1, a * 2));
+  line(CASE(pow, pow(x[0], 2)).EACH(1, a * a));
+  line(CASE(remainder, remainder(x[0], 2)).EACH(1, python_mod(a, 2)));
+  line(CASE(maximum, maximum(x[0], 2)).EACH(1, std::fmax(a, 2)));
+  line(CASE(where, where(x[0], x[1], 2)).EACH(2, a != 0 ? b : 2).in({kMask, kAny}));
+  line(CASE(clamp, clamp(x[0], 0, 1)).EACH(1, limited(a, 0, 1)));
+  line(CASE(clamp_min, clamp_min(x[0], 1)).EACH(1, limited(a, 1, INFINITY)));
+  line(CASE(clamp_max, clamp_max(x[0], 1)).EACH(1, limited(a, -INFINITY, 1)));
 }
 
 void pointwise_cases(Table& table) {
@@ -169,6 +156,7 @@ void pointwise_cases(Table& table) {
   two_operands(table);
   three_operands(table);
   conversions(table);
+  bools(table);
 }
 
 }  // namespace op_cases

@@ -20,8 +20,7 @@ static auto spread(double low, double high, double mean, double deviation) {
     if (n < 1000) return "";
     const double margin = std::max(6 * deviation / std::sqrt(n), 0.02 * deviation);
     if (std::abs(sum / n - mean) > margin) return "mean " + std::to_string(sum / n);
-    if (std::abs(std::sqrt(squares / n) - deviation) > 3 * margin)
-      return "deviation " + std::to_string(std::sqrt(squares / n));
+    if (std::abs(std::sqrt(squares / n) - deviation) > 3 * margin) return "deviation " + std::to_string(std::sqrt(squares / n));
     return "";
   };
 }
@@ -36,34 +35,22 @@ static std::string is_permutation_of_31(const List&, const Tensor& y) {
 void random_cases(Table& table) {
   const double uniform = 1 / std::sqrt(12.0), ten = std::sqrt(99 / 12.0);
   const auto line = [](Case& c, DTypes dtypes) -> Case& {
-    return c.of(dtypes)
-        .no_gradient()
-        .finite_only()
-        .on({{2, 3, 4}})
-        .on({{}})
-        .on({{0, 3}})
-        .on({{61, 67}})
-        .perf({{1024, 1024}});
+    return c.of(dtypes).no_gradient().finite_only().on("(2,3,4) | () | (0,3) | (61,67)").perf("(1024,1024)");
   };
   line(CASE(rand, rand(x[0].shape(), like(x[0]))), kFloats).must(spread(0, 1, 0.5, uniform));
   line(CASE(randn, randn(x[0].shape(), like(x[0]))), kFloats).must(spread(-7, 7, 0, 1));
   line(CASE(randint, randint(10, x[0].shape(), like(x[0]))), kNumbers).must(spread(0, 9, 4.5, ten));
-  line(CASE(randint, randint(-5, 5, x[0].shape(), like(x[0]))), kNumbers & ~set_of({kUInt8}))
-      .must(spread(-5, 4, -0.5, ten));
-  CASE(randperm, randperm(31, like(x[0]))).of(kNumbers).no_gradient().on({{}}).must(is_permutation_of_31);
+  line(CASE(randint, randint(-5, 5, x[0].shape(), like(x[0]))), kNumbers & ~set_of({kUInt8})).must(spread(-5, 4, -0.5, ten));
+  CASE(randperm, randperm(31, like(x[0]))).of(kNumbers).no_gradient().on("()").must(is_permutation_of_31);
   line(CASE(rand_like, rand_like(x[0])), kFloats).must(spread(0, 1, 0.5, uniform));
   line(CASE(randn_like, randn_like(x[0])), kFloats).must(spread(-7, 7, 0, 1));
   line(CASE(randint_like, randint_like(x[0], 0, 10)), kNumbers).must(spread(0, 9, 4.5, ten));
   line(CASE(bernoulli, bernoulli(x[0])), kFloats).no_expand().in({kProbability}).must(spread(0, 1, 0.51, 0.5));
   line(CASE(bernoulli, bernoulli(x[0], 0.3)), kAll).must(spread(0, 1, 0.3, std::sqrt(0.21)));
   line(CASE(normal, normal(2, 3, x[0].shape(), like(x[0]))), kFloats).must(spread(-19, 23, 2, 3));
-  line(CASE(uniform_, uniform_(written(clone(x[0])), -1, 3)), kFloats)
-      .must(spread(-1, 3, 1, 4 * uniform))
-      .TWIN(uniform_, -1, 3);
+  line(CASE(uniform_, uniform_(written(clone(x[0])), -1, 3)), kFloats).must(spread(-1, 3, 1, 4 * uniform)).TWIN(uniform_, -1, 3);
   line(CASE(normal_, normal_(written(clone(x[0])), 2, 3)), kFloats).must(spread(-19, 23, 2, 3)).TWIN(normal_, 2, 3);
-  line(CASE(bernoulli_, bernoulli_(written(clone(x[0])), 0.3)), kAll)
-      .must(spread(0, 1, 0.3, std::sqrt(0.21)))
-      .TWIN(bernoulli_, 0.3);
+  line(CASE(bernoulli_, bernoulli_(written(clone(x[0])), 0.3)), kAll).must(spread(0, 1, 0.3, std::sqrt(0.21))).TWIN(bernoulli_, 0.3);
   line(CASE(random_, random_(written(clone(x[0])), 0, 10)), kNumbers).must(spread(0, 9, 4.5, ten)).TWIN(random_, 0, 10);
 }
 

@@ -7,13 +7,9 @@
 
 namespace op_cases {
 
-static double epsilon(DType t) {
-  return t == kFloat64 ? 0x1p-52 : t == kFloat32 ? 0x1p-23 : t == kFloat16 ? 0x1p-10 : t == kBFloat16 ? 0x1p-7 : 0;
-}
+static double epsilon(DType t) { return t == kFloat64 ? 0x1p-52 : t == kFloat32 ? 0x1p-23 : t == kFloat16 ? 0x1p-10 : t == kBFloat16 ? 0x1p-7 : 0; }
 static double smallest(DType t) { return t == kFloat16 ? 0x1p-24 : t == kFloat64 ? 0x1p-1022 : 0x1p-126; }
-static double largest(DType t) {
-  return t == kFloat16 ? 65504 : t == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
-}
+static double largest(DType t) { return t == kFloat16 ? 65504 : t == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max(); }
 
 static DType expected_dtype(Gives gives, DType t) {
   switch (gives) {
@@ -45,8 +41,7 @@ static std::string differs(const Array& want, const Array& got, DType dtype, dou
     if (w == g || (std::isnan(w) && std::isnan(g))) continue;
     if (is_floating(dtype)) {
       if (std::isinf(g) && std::abs(w) > largest(dtype) * (1 - ulps * epsilon(dtype)) && (w > 0) == (g > 0)) continue;
-      if (std::isfinite(w) && std::abs(g - w) <= ulps * epsilon(dtype) * (std::abs(w) + mean) + smallest(dtype))
-        continue;
+      if (std::isfinite(w) && std::abs(g - w) <= ulps * epsilon(dtype) * (std::abs(w) + mean) + smallest(dtype)) continue;
     }
     return "element " + std::to_string(i) + ": expected " + number(w) + ", got " + number(g);
   }
@@ -65,14 +60,12 @@ static Arrays wanted(const Case& c, const std::vector<Placed>& inputs, DType dty
   if (c.reference) return c.reference(values);
   List x;
   for (size_t k = 0; k < inputs.size(); ++k)
-    x.push_back(
-        place(values[k], dtype_of_input(c.values_of(k), c.property ? dtype : kFloat64), Layout::Contiguous, kCPU).view);
+    x.push_back(place(values[k], dtype_of_input(c.values_of(k), c.property ? dtype : kFloat64), Layout::Contiguous, kCPU).view);
   for (const Tensor& y : call(c, x)) out.push_back(read(y));
   return out;
 }
 
-static std::vector<Placed> place_all(const Case& c, const std::vector<Shape>& shapes, DType dtype, const Variant& v,
-                                     bool spoiled, Device device) {
+static std::vector<Placed> place_all(const Case& c, const std::vector<Shape>& shapes, DType dtype, const Variant& v, bool spoiled, Device device) {
   std::vector<Placed> inputs;
   for (size_t k = 0; k < shapes.size(); ++k) {
     Array a = fill(c.values_of(k), shapes[k], dtype, k);
@@ -107,13 +100,11 @@ static std::string check_one(const Case& c, const std::vector<Placed>& inputs, D
     if (bytes_of(inputs[k].base) != before[k]) return "input " + std::to_string(k) + " was written";
   if (std::string text = check_sharing(c, x, y); !text.empty()) return text;
   if (c.result != Gives::Other && y[0].dtype() != expected_dtype(c.result, dtype))
-    return "expected " + std::string(name_of(expected_dtype(c.result, dtype))) + ", got " +
-           std::string(name_of(y[0].dtype()));
+    return "expected " + std::string(name_of(expected_dtype(c.result, dtype))) + ", got " + std::string(name_of(y[0].dtype()));
   if (c.property)
     if (std::string text = c.property(x, y[0]); !text.empty()) return text;
   const Arrays want = wanted(c, inputs, dtype);
-  if (want.size() != y.size())
-    return "expected " + std::to_string(want.size()) + " results, got " + std::to_string(y.size());
+  if (want.size() != y.size()) return "expected " + std::to_string(want.size()) + " results, got " + std::to_string(y.size());
   for (size_t k = 0; k < y.size(); ++k)
     if (std::string text = differs(want[k], read(y[k]), y[k].dtype(), c.ulps); !text.empty())
       return (y.size() > 1 ? "result " + std::to_string(k) + ", " : "") + text;
@@ -128,8 +119,7 @@ void check_values(const Case& c, const Settings& s, Report& report) {
       for (const Variant& v : variants(shapes, c.expands))
         for (bool spoiled : {false, true}) {
           if (spoiled && (!c.nonfinite || !is_floating(dtype))) continue;
-          report.add(c,
-                     text_of(shapes) + " " + std::string(name_of(dtype)) + " " + v.name + (spoiled ? " nonfinite" : ""),
+          report.add(c, text_of(shapes) + " " + std::string(name_of(dtype)) + " " + v.name + (spoiled ? " nonfinite" : ""),
                      outcome([&] { return check_one(c, place_all(c, shapes, dtype, v, spoiled, s.device), dtype); }));
         }
     }
@@ -170,10 +160,8 @@ static std::string check_inplace(const Case& c, const std::vector<Placed>& input
   Tensor self = x[0];
   const Tensor y = call(c, x)[0];
   const Array want = read(y);
-  if (!c.reshapes && !(y.shape() == self.shape()))
-    return must_refuse(c, inputs, "the result has another shape than self");
-  if (is_floating(y.dtype()) && !is_floating(self.dtype()))
-    return must_refuse(c, inputs, "a float does not go into integers");
+  if (!c.reshapes && !(y.shape() == self.shape())) return must_refuse(c, inputs, "the result has another shape than self");
+  if (is_floating(y.dtype()) && !is_floating(self.dtype())) return must_refuse(c, inputs, "a float does not go into integers");
   const std::vector<char> before = bytes_of(inputs[0].base);
   const uint32_t version = self.version();
   manual_seed(7);
@@ -185,8 +173,7 @@ static std::string check_inplace(const Case& c, const std::vector<Placed>& input
 }
 
 void check_twin(const Case& c, const Settings& s, Report& report) {
-  const auto add = [&](const std::vector<Shape>& shapes, DType t, const std::string& what,
-                       const std::function<std::string()>& f) {
+  const auto add = [&](const std::vector<Shape>& shapes, DType t, const std::string& what, const std::function<std::string()>& f) {
     report.add(c, c.twin_name + " " + text_of(shapes) + " " + std::string(name_of(t)) + " " + what, outcome(f));
   };
   for (const std::vector<Shape>& shapes : c.shapes)
@@ -196,9 +183,7 @@ void check_twin(const Case& c, const Settings& s, Report& report) {
       for (const Variant& v : variants(shapes, c.expands)) {
         const auto inputs = [&] { return place_all(c, shapes, t, v, false, s.device); };
         const bool overlaps = may_overlap(shapes[0], geometry(v.layouts[0], shapes[0])->strides);
-        add(shapes, t, v.name, [&] {
-          return overlaps && !c.reshapes ? must_refuse(c, inputs(), "self is expanded") : check_inplace(c, inputs());
-        });
+        add(shapes, t, v.name, [&] { return overlaps && !c.reshapes ? must_refuse(c, inputs(), "self is expanded") : check_inplace(c, inputs()); });
       }
     }
   // A float does not go into an integer tensor, where the op makes one.
