@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "../core/backend.h"
+#include "anomaly.h"
 #include "arith.h"
 #include "meta.h"
 #include "record.h"
@@ -225,8 +226,9 @@ class Engine {
       backend(g).binary(context(g), flags, g, g, {BinaryOp::Ne});
       Tensor any = empty(Dims::filled(g.dim(), 1), {.dtype = kBool, .device = g.device()});
       backend(g).reduce(context(g), any, flags, {ReduceOp::Any, uint32_t((1u << g.dim()) - 1)});
-      check_runtime(!any.item<bool>(), "[anomaly] the gradient of {} returned nan values in its output {}", node.name,
-                    i);
+      if (any.item<bool>())
+        fail(ErrorKind::Runtime, "[anomaly] the gradient of {} returned nan values in its output {}{}", node.name, i,
+             describe(node.call_site));
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "anomaly.h"
 #include "arith.h"
 #include "meta.h"
 #include "record.h"
@@ -21,6 +22,8 @@ Node::~Node() {
   for (uint32_t i = 0; i < num_edges; ++i) edges[i].~Edge();
   delete[] more_info;
   delete hooks;
+  if (call_site) [[unlikely]]
+    free_call_site(call_site);
 }
 int64_t Node::live_nodes() { return nodes_alive; }
 
@@ -47,6 +50,8 @@ void NodeBuilder::free_block(Node* node) noexcept {
 
 void NodeBuilder::attach(Node* node, Edge* edges, const Inputs& inputs) {
   node->edges = edges;
+  if (modes.anomaly) [[unlikely]]
+    node->call_site = make_call_site();
   uint64_t sequence = last_sequence;
   for (int64_t i = 0; i < inputs.size(); ++i) {
     Edge* e = new (&edges[i]) Edge(edge_of(inputs[i]));
@@ -68,9 +73,9 @@ static void set_info(OutputInfo& info, const Tensor& y) {
   info.shape = y.shape(), info.dtype = y.dtype(), info.device = y.device();
 }
 
-static void set_producer(Node* node, uint32_t index, const Tensor& y) {
+void set_producer(const Edge& producer, const Tensor& y) {
   TapeMeta& meta = TapeMeta::of(y);
-  meta.grad_fn = Edge(node, index);
+  meta.grad_fn = Edge(producer);
   meta.retained.reset();
   y.impl().requires_grad = true;
 }
@@ -88,7 +93,7 @@ static void make_view_of_base(const Tensor& y, TapeMeta& meta) {
   auto f = [view](const Tensor& g) { return Grads{strided_scatter(g, view)}; };
   Node* node = NodeBuilder::make<detail::OpNode<decltype(f)>>("as_strided", {meta.base}, f, Save<>{}, std::span(&y, 1));
   set_info(node->info, y);
-  set_producer(node, 0, y);
+  set_producer(Edge(node, 0), y);
   node->release();
   meta.view_version = y.version();
 }
@@ -111,7 +116,7 @@ void tie_view(const Tensor& y, const Tensor& x) {
 
 void tie_output(Node* node, const Tensor& y, bool in_place) {
   set_info(node->info, y);
-  set_producer(node, 0, y);
+  set_producer(Edge(node, 0), y);
   node->release();
   if (!in_place || !y.impl().view) return;
   TapeMeta& meta = TapeMeta::of(y);
@@ -123,7 +128,7 @@ void tie_output(Node* node, const Tensor& y, bool in_place) {
   Node* put = NodeBuilder::make<detail::OpNode<decltype(f)>>("view_write", {meta.base, y}, f, Save<>{},
                                                              std::span(&meta.base, 1));
   set_info(put->info, meta.base);
-  set_producer(put, 0, meta.base);
+  set_producer(Edge(put, 0), meta.base);
   put->release();
   make_view_of_base(y, meta);
 }
@@ -134,7 +139,7 @@ void tie_outputs(Node* node, std::span<const Tensor> outputs) {
   for (uint32_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined()) continue;
     set_info(node->output(i), outputs[i]);
-    if (outputs[i].is_floating_point()) set_producer(node, i, outputs[i]);
+    if (outputs[i].is_floating_point()) set_producer(Edge(node, i), outputs[i]);
   }
   node->release();
 }
@@ -181,10 +186,16 @@ SavedTensor::SavedTensor(const Tensor& value, std::span<const Tensor> outputs) {
     is_output_ = true, output_index_ = i;
     value_ = alias(value, value.shape(), value.strides(), value.storage_offset());
   }
+  if (modes.saved_hooks) [[unlikely]]
+    pack(value, *modes.saved_hooks);
 }
 
+SavedTensor::SavedTensor(SavedTensor&& o) noexcept
+    : value_(std::move(o.value_)), packed_(std::exchange(o.packed_, nullptr)), version_(o.version_),
+      output_index_(o.output_index_), is_output_(o.is_output_), storage_(o.storage_) {}
+
 Tensor SavedTensor::unpack(Node* self) const {
-  if (!value_.defined()) return {};
+  if (!value_.defined()) return packed_ ? unpack_packed(self) : Tensor();
   if (value_.version() != version_ || value_.impl().storage.get() != storage_) [[unlikely]] {
     fail(ErrorKind::Value,
          "[{}] one of the variables needed for gradient computation has been modified by an inplace operation: {} "
@@ -193,7 +204,7 @@ Tensor SavedTensor::unpack(Node* self) const {
   }
   if (!is_output_ || !modes.grad) return value_;
   Tensor y = alias(value_, value_.shape(), value_.strides(), value_.storage_offset());
-  set_producer(self, output_index_, y);
+  set_producer(Edge(self, output_index_), y);
   return y;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/modes.h"
 #include "../core/tensor.h"
 
 namespace tapir::inline v0 {
@@ -106,6 +107,8 @@ struct OutputInfo {
 };
 
 struct GradHookList;  // defined in autograd/meta.h
+struct CallSite;      // defined in autograd/anomaly.h
+struct PackedTensor;  // defined in autograd/saved_hooks.h
 
 /// One recorded operation. Reference counted; freed without recursion (release()).
 class Node {
@@ -118,7 +121,7 @@ class Node {
 
   const char* name = "";
   uint64_t sequence = 0;
-  const void* call_site = nullptr;  // anomaly mode: a return address of the forward call
+  CallSite* call_site = nullptr;  // anomaly mode: where the forward call came from
   Edge* edges = nullptr;
   uint32_t num_edges = 0;
   uint32_t num_outputs = 1;
@@ -156,14 +159,27 @@ inline void Edge::reset() {
 class SavedTensor {
  public:
   SavedTensor() = default;
+  SavedTensor(SavedTensor&& o) noexcept;
+  SavedTensor& operator=(SavedTensor&&) = delete;
+  ~SavedTensor() { reset(); }
   /// A value that is one of the node's own outputs is kept without its history, so that there is no cycle.
   SavedTensor(const Tensor& value, std::span<const Tensor> outputs);
   /// The value; `self` gives an output its history back. ValueError when it was modified in place.
   Tensor unpack(Node* self) const;
-  void reset() { value_.reset(); }
+  void reset() {
+    value_.reset();
+    if (packed_) [[unlikely]]
+      free_packed();
+  }
 
  private:
+  struct Packed;
+  void pack(const Tensor& value, SavedTensorHooks& hooks);
+  Tensor unpack_packed(Node* self) const;
+  void free_packed();
+
   Tensor value_;
+  Packed* packed_ = nullptr;  // instead of value_, where hooks took it
   uint32_t version_ = 0;
   uint32_t output_index_ = 0;
   bool is_output_ = false;

@@ -138,6 +138,8 @@ struct NodeBuilder {
   static void attach(Node* node, Edge* edges, const Inputs& inputs);
 };
 
+/// y is what `producer` made.
+void set_producer(const Edge& producer, const Tensor& y);
 /// y becomes output 0 of node (adopted). In place (y is input 0) its history is rebased, and a view's base follows.
 void tie_output(Node* node, const Tensor& y, bool in_place);
 void tie_outputs(Node* node, std::span<const Tensor> outputs);

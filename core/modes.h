@@ -6,6 +6,13 @@
 namespace tapir::inline v0 {
 
 struct BackendTable;
+struct SavedTensorHooks;
+
+/// A module's forward that is running, innermost first.
+struct ModuleCall {
+  const char* type;  // typeid(...).name()
+  const ModuleCall* outer;
+};
 
 /// Everything that is switched per thread, in one place. Guards set and restore it; a new thread starts with the defaults.
 struct Modes {
@@ -15,6 +22,8 @@ struct Modes {
   bool deterministic = false;
   int threads = 0;  // limit for parallel loops of this thread; 0: the process-wide number
   const BackendTable* tables[kNumDeviceTypes] = {};
+  SavedTensorHooks* saved_hooks = nullptr;  // what becomes of tensors that operations save (autograd/saved_hooks.h)
+  const ModuleCall* module = nullptr;
 };
 inline constinit thread_local Modes modes;
 

@@ -1,10 +1,9 @@
 #pragma once
-#include <concepts>
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
 #include "../core/tensor.h"
+#include "tensor_function.h"
 
 namespace tapir::inline v0 {
 
@@ -17,30 +16,8 @@ struct GradcheckOptions {
 };
 
 namespace detail {
-/// A function of tensors, erased so that the checks are compiled once.
-struct TensorFunction {
-  virtual std::vector<Tensor> call(const std::vector<Tensor>& x) const = 0;
-
- protected:
-  ~TensorFunction() = default;
-};
 bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const GradcheckOptions& options);
 bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const GradcheckOptions& options);
-
-template <class F> struct Adapter final : TensorFunction {
-  const F& f;
-  explicit Adapter(const F& f) : f(f) {}
-  std::vector<Tensor> call(const std::vector<Tensor>& x) const override {
-    if constexpr (std::invocable<const F&, const std::vector<Tensor>&>) return list(f(x));
-    else if constexpr (std::invocable<const F&, const Tensor&>) return list(f(x.at(0)));
-    else if constexpr (std::invocable<const F&, const Tensor&, const Tensor&>) return list(f(x.at(0), x.at(1)));
-    else if constexpr (std::invocable<const F&, const Tensor&, const Tensor&, const Tensor&>)
-      return list(f(x.at(0), x.at(1), x.at(2)));
-    else return list(f(x.at(0), x.at(1), x.at(2), x.at(3)));
-  }
-  static std::vector<Tensor> list(Tensor y) { return {std::move(y)}; }
-  static std::vector<Tensor> list(std::vector<Tensor> y) { return y; }
-};
 }  // namespace detail
 
 /// Compares the gradients of f with finite differences at `inputs` (float64; those that require a gradient are

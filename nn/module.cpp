@@ -42,7 +42,7 @@ static std::string type_name(const std::type_info& type) {
 static thread_local int call_depth = 0;
 static thread_local Module* failed_module = nullptr;  // the innermost one of a call that is being unwound
 
-CallScope::CallScope() { ++call_depth; }
+CallScope::CallScope(const char* type) : call_{type, modes.module} { ++call_depth; }
 CallScope::~CallScope() {
   if (--call_depth == 0) failed_module = nullptr;
 }

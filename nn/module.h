@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/modes.h"
 #include "../core/state_dict.h"
 #include "../core/tensor.h"
 #include "fields.h"
@@ -166,12 +167,16 @@ template <class M> Tensor call_erased(M& m, const Tensor& x) {
 /// Names the innermost module in the text of a ValueError that leaves the outermost call.
 class CallScope {
  public:
-  CallScope();
+  explicit CallScope(const char* type);
   ~CallScope();
   [[noreturn]] static void rethrow(Module& module, const ValueError& error);
+
+ private:
+  ModuleCall call_;
+  ScopedMode<const ModuleCall*> mode_{modes.module, &call_};
 };
 template <class M, class... A> decltype(auto) call(M& m, A&&... a) {
-  CallScope scope;
+  CallScope scope(typeid(M).name());
   try {
     return m.forward(std::forward<A>(a)...);
   } catch (const ValueError& e) {

@@ -1,0 +1,81 @@
+#include "anomaly.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace tapir::inline v0 {
+
+constexpr int kFrames = 24;  // the user's own are among the first that are not ours
+
+struct CallSite {
+  void* frames[kFrames];
+  int count = 0;
+  std::string modules;  // innermost first, mangled, each ended by a line break
+};
+
+CallSite* make_call_site() {
+  auto* site = new CallSite;
+  site->count = backtrace(site->frames, kFrames);
+  for (const ModuleCall* m = modes.module; m; m = m->outer) site->modules.append(m->type) += '\n';
+  return site;
+}
+void free_call_site(CallSite* site) { delete site; }
+
+static std::string demangled(const std::string& name) {
+  char* text = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, nullptr);
+  std::string s = text ? text : name;
+  std::free(text);
+  return s;
+}
+
+/// "Net > Linear" from the list of a call site.
+static std::string path_of(const std::string& modules) {
+  std::string path;
+  for (size_t at = 0, end; (end = modules.find('\n', at)) != std::string::npos; at = end + 1) {
+    std::string type = demangled(modules.substr(at, end - at));
+    if (const size_t colons = type.rfind("::"); colons != std::string::npos) type = type.substr(colons + 2);
+    path = path.empty() ? type : type + " > " + path;
+  }
+  return path;
+}
+
+/// "function at file:line" by the program addr2line, where it is installed and the program has debug information.
+static std::string line_of(const Dl_info& in, void* address) {
+  const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(in.dli_fbase) - 1;
+  std::string file = in.dli_fname, command = "addr2line -Cfpse '";
+  if (file.find('\'') != std::string::npos) return "";
+  char text[32];
+  std::snprintf(text, sizeof(text), "' 0x%zx 2>&1", size_t(offset));
+  std::FILE* pipe = popen((command + file + text).c_str(), "r");
+  if (!pipe) return "";
+  char line[512];
+  std::string s = std::fgets(line, sizeof(line), pipe) ? line : "";
+  pclose(pipe);
+  while (!s.empty() && s.back() == '\n') s.pop_back();
+  return s.find(" at ") == std::string::npos || s.find("??:") != std::string::npos ? "" : s;
+}
+
+static bool is_ours(const std::string& function) { return function.find("tapir::") != std::string::npos; }
+
+std::string describe(const CallSite* site) {
+  if (!site) return "";
+  std::string where;
+  for (int i = 0; i < site->count && where.empty(); ++i) {
+    Dl_info in;
+    if (!dladdr(site->frames[i], &in) || !in.dli_fname) continue;
+    const std::string symbol = in.dli_sname ? demangled(in.dli_sname) : "";
+    if (is_ours(symbol)) continue;
+    const std::string line = line_of(in, site->frames[i]);
+    if (!line.empty() && !is_ours(line)) where = "called in " + line;
+    else if (line.empty() && !symbol.empty()) where = "called in " + symbol;
+  }
+  const std::string path = path_of(site->modules);
+  if (!path.empty()) where += (where.empty() ? "in module " : "; in module ") + path;
+  return where.empty() ? "" : " (" + where + ")";
+}
+
+}  // namespace tapir::inline v0

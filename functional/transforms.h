@@ -1,0 +1,71 @@
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "../core/tensor.h"
+#include "tensor_function.h"
+
+namespace tapir::inline v0 {
+
+struct TransformOptions {
+  bool create_graph = false;  // the result can be differentiated again
+};
+
+namespace detail {
+using Results = std::pair<std::vector<Tensor>, std::vector<Tensor>>;
+Results vjp(const TensorFunction& f, const std::vector<Tensor>& x, const std::vector<Tensor>& v, bool create_graph);
+Results jvp(const TensorFunction& f, const std::vector<Tensor>& x, const std::vector<Tensor>& v, bool create_graph);
+std::vector<Tensor> jacobian(const TensorFunction& f, const std::vector<Tensor>& x, bool create_graph);
+std::vector<Tensor> hessian(const TensorFunction& f, const std::vector<Tensor>& x, bool create_graph);
+}  // namespace detail
+
+// f takes a tensor and gives a tensor, or takes up to four tensors (or a vector of them) and is called with a list. Inputs
+// need not require gradients: the derivative is taken at copies of them.
+
+/// f(x), and v' J: the gradient of <v, f(x)>. v: like f(x); ones where undefined, for one element.
+template <class F>
+std::pair<Tensor, Tensor> vjp(const F& f, const Tensor& x, const Tensor& v = {}, const TransformOptions& options = {}) {
+  auto [y, g] = detail::vjp(detail::Adapter<F>(f), {x}, {v}, options.create_graph);
+  return {y.at(0), g.at(0)};
+}
+/// The same for several inputs and outputs: (outputs, one gradient for each input).
+template <class F> std::pair<std::vector<Tensor>, std::vector<Tensor>> vjp(const F& f, const std::vector<Tensor>& x,
+                                                                           const std::vector<Tensor>& v,
+                                                                           const TransformOptions& options = {}) {
+  return detail::vjp(detail::Adapter<F>(f), x, v, options.create_graph);
+}
+
+/// f(x), and J v: the derivative along v, by differentiating v' J twice. v: like x.
+template <class F>
+std::pair<Tensor, Tensor> jvp(const F& f, const Tensor& x, const Tensor& v, const TransformOptions& options = {}) {
+  auto [y, t] = detail::jvp(detail::Adapter<F>(f), {x}, {v}, options.create_graph);
+  return {y.at(0), t.at(0)};
+}
+/// The same for several inputs and outputs: (outputs, one derivative for each output).
+template <class F> std::pair<std::vector<Tensor>, std::vector<Tensor>> jvp(const F& f, const std::vector<Tensor>& x,
+                                                                           const std::vector<Tensor>& v,
+                                                                           const TransformOptions& options = {}) {
+  return detail::jvp(detail::Adapter<F>(f), x, v, options.create_graph);
+}
+
+/// Every derivative of f's output with respect to x: (*y.shape, *x.shape).
+template <class F> Tensor jacobian(const F& f, const Tensor& x, const TransformOptions& options = {}) {
+  return detail::jacobian(detail::Adapter<F>(f), {x}, options.create_graph).at(0);
+}
+/// The same for each of several inputs; f gives one tensor.
+template <class F>
+std::vector<Tensor> jacobian(const F& f, const std::vector<Tensor>& x, const TransformOptions& options = {}) {
+  return detail::jacobian(detail::Adapter<F>(f), x, options.create_graph);
+}
+
+/// The second derivatives of f, which gives one element: (*x.shape, *x.shape).
+template <class F> Tensor hessian(const F& f, const Tensor& x, const TransformOptions& options = {}) {
+  return detail::hessian(detail::Adapter<F>(f), {x}, options.create_graph).at(0);
+}
+/// The same for several inputs, row by row: element i n + j is the block of inputs i and j.
+template <class F>
+std::vector<Tensor> hessian(const F& f, const std::vector<Tensor>& x, const TransformOptions& options = {}) {
+  return detail::hessian(detail::Adapter<F>(f), x, options.create_graph);
+}
+
+}  // namespace tapir::inline v0
