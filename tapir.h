@@ -1,6 +1,8 @@
 #pragma once
 /// Everything of Tapir that a training program uses.
 #include "autograd/engine.h"
+#include "autograd/function.h"
+#include "autograd/saved_hooks.h"
 #include "core/allocator.h"
 #include "core/cuda.h"
 #include "core/generator.h"
@@ -10,6 +12,7 @@
 #include "core/tensor.h"
 #include "data/loader.h"
 #include "data/mnist.h"
+#include "functional/functional.h"
 #include "io/idx.h"
 #include "io/safetensors.h"
 #include "nn/nn.h"

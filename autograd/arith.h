@@ -1,4 +1,6 @@
 #pragma once
+#include <span>
+
 #include "../core/tensor.h"
 
 // What the engine itself needs of the operations; defined in ops/, below which it stands.
@@ -9,6 +11,8 @@ Tensor add(const Operand& a, const Operand& b, Scalar alpha = 1);
 Tensor sum_to(const Tensor& x, const Shape& shape);
 Tensor to(const Tensor& x, DType dtype);
 Tensor zeros_like(const Tensor& x, const LikeOptions& options = {});
+Tensor select(const Tensor& x, int64_t dim, int64_t index);
+Tensor stack(std::span<const Tensor> tensors, int64_t dim);
 
 /// Where a view's elements lie among those of its base; `offset` counts from the base's first element.
 struct ViewGeometry {

@@ -335,8 +335,35 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients
   Engine(o, {}).run(roots, seeds);
 }
 
+/// A backward pass for each row of the gradients.
+static std::vector<Tensor> batched_grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                                        const std::vector<Tensor>& gradients, GradOptions options) {
+  check(!gradients.empty() && gradients.size() == outputs.size(), "[grad] expected a batch of gradients for each of {} outputs, got {}",
+        int64_t(outputs.size()), int64_t(gradients.size()));
+  options.is_grads_batched = false;
+  const bool retain = options.retain_graph;
+  std::vector<std::vector<Tensor>> columns(inputs.size());
+  const int64_t rows = gradients[0].defined() && gradients[0].dim() > 0 ? gradients[0].size(0) : 0;
+  check(rows > 0, "[grad] expected batched gradients with at least one row, got {}", gradients[0]);
+  for (int64_t r = 0; r < rows; ++r) {
+    std::vector<Tensor> one;
+    for (const Tensor& g : gradients) {
+      check(g.defined() && g.dim() > 0 && g.size(0) == rows, "[grad] expected batched gradients with {} rows, got {}", rows, g);
+      one.push_back(select(g, 0, r));
+    }
+    options.retain_graph = retain || r + 1 < rows;
+    auto found = grad(outputs, inputs, one, options);
+    for (size_t i = 0; i < found.size(); ++i) columns[i].push_back(std::move(found[i]));
+  }
+  GradMode mode(options.create_graph);
+  std::vector<Tensor> result;
+  for (auto& c : columns) result.push_back(c[0].defined() ? stack(std::span<const Tensor>(c), 0) : Tensor());
+  return result;
+}
+
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients, const GradOptions& options) {
+  if (options.is_grads_batched) return batched_grad(outputs, inputs, gradients, options);
   std::vector<Edge> roots, wanted;
   std::vector<Tensor> seeds;
   prepare("grad", outputs, gradients, roots, seeds);

@@ -22,6 +22,7 @@ struct GradOptions {
   bool retain_graph = false;
   bool create_graph = false;
   bool allow_unused = false;  // an input that the outputs do not depend on gives an undefined tensor, not an error
+  bool is_grads_batched = false;  // `gradients` have one more dimension in front, and so have the results
 };
 /// The gradients with respect to `inputs`, returned instead of accumulated.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,

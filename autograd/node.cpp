@@ -200,7 +200,7 @@ Tensor SavedTensor::unpack(Node* self) const {
     fail(ErrorKind::Value,
          "[{}] one of the variables needed for gradient computation has been modified by an inplace operation: {} "
          "saved by {} is at version {}; expected version {}",
-         "backward", value_, self->name, int64_t(value_.version()), int64_t(version_));
+         "backward", value_, self ? self->name : "checkpoint", int64_t(value_.version()), int64_t(version_));
   }
   if (!is_output_ || !modes.grad) return value_;
   Tensor y = alias(value_, value_.shape(), value_.strides(), value_.storage_offset());

@@ -31,7 +31,7 @@ Tensor SavedTensor::unpack_packed(Node* self) const {
   Tensor y = packed_->content->unpack();
   check(y.defined() && y.shape() == packed_->shape && y.dtype() == packed_->dtype && y.device() == packed_->device,
         "[saved_tensor_hooks] expected unpack to give {} {} on {}, as saved by {}, got {}", packed_->dtype, packed_->shape,
-        packed_->device, self->name, y);
+        packed_->device, self ? self->name : "checkpoint", y);
   y = y.detach();
   if (!modes.grad) return y;
   if (is_output_) set_producer(Edge(self, output_index_), y);

@@ -22,5 +22,6 @@ inline Tensor arange(Scalar end, const TensorOptions& options = {}) { return ara
 Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& options = {});
 /// The n x m identity (m = n by default).
 Tensor eye(int64_t n, int64_t m = -1, const TensorOptions& options = {});
+inline Tensor eye(int64_t n, const TensorOptions& options) { return eye(n, -1, options); }
 
 }  // namespace tapir::inline v0

@@ -38,6 +38,9 @@ template <class F> std::string error_of(const F& f) {
   return "";
 }
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool mentions(const std::string& text, std::initializer_list<const char*> parts) {
+  return std::all_of(parts.begin(), parts.end(), [&](const char* part) { return has(text, part); });
+}
 /// First and second derivatives against finite differences.
 template <class F> bool gradients_hold(const F& f, const std::vector<Tensor>& inputs) {
   return gradcheck(f, inputs) && gradcheck(f, inputs, {.full = true}) && gradgradcheck(f, inputs);

@@ -1,0 +1,6 @@
+#pragma once
+// What is made of operations and the tape.
+#include "checkpoint.h"
+#include "gradcheck.h"
+#include "graph.h"
+#include "transforms.h"
