@@ -34,7 +34,7 @@ struct Mlp : nn::Module {
 
 struct Options {
   std::string model = "cnn", data, checkpoint, resume;
-  int64_t epochs = 3, batch_size = 128, checkpoint_every = 0, limit = 0;
+  int64_t epochs = 3, batch_size = 64, checkpoint_every = 0, limit = 0;
   double lr = 2e-3;
   int threads = 0;
   uint64_t seed = 0;
