@@ -338,8 +338,9 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients
 /// A backward pass for each row of the gradients.
 static std::vector<Tensor> batched_grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                                         const std::vector<Tensor>& gradients, GradOptions options) {
-  check(!gradients.empty() && gradients.size() == outputs.size(), "[grad] expected a batch of gradients for each of {} outputs, got {}",
-        int64_t(outputs.size()), int64_t(gradients.size()));
+  check(!gradients.empty() && gradients.size() == outputs.size(),
+        "[grad] expected a batch of gradients for each of {} outputs, got {}", int64_t(outputs.size()),
+        int64_t(gradients.size()));
   options.is_grads_batched = false;
   const bool retain = options.retain_graph;
   std::vector<std::vector<Tensor>> columns(inputs.size());
@@ -348,7 +349,8 @@ static std::vector<Tensor> batched_grad(const std::vector<Tensor>& outputs, cons
   for (int64_t r = 0; r < rows; ++r) {
     std::vector<Tensor> one;
     for (const Tensor& g : gradients) {
-      check(g.defined() && g.dim() > 0 && g.size(0) == rows, "[grad] expected batched gradients with {} rows, got {}", rows, g);
+      check(g.defined() && g.dim() > 0 && g.size(0) == rows, "[grad] expected batched gradients with {} rows, got {}",
+            rows, g);
       one.push_back(select(g, 0, r));
     }
     options.retain_graph = retain || r + 1 < rows;

@@ -21,7 +21,7 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients
 struct GradOptions {
   bool retain_graph = false;
   bool create_graph = false;
-  bool allow_unused = false;  // an input that the outputs do not depend on gives an undefined tensor, not an error
+  bool allow_unused = false;      // an input that the outputs do not depend on gives an undefined tensor, not an error
   bool is_grads_batched = false;  // `gradients` have one more dimension in front, and so have the results
 };
 /// The gradients with respect to `inputs`, returned instead of accumulated.

@@ -15,16 +15,16 @@ Tensor FunctionContext::saved(int64_t i) const {
 Grads FunctionNode::apply(const Grads& g, Needs needs) {
   context_.needs_ = needs;
   Grads inputs = backward(g);
-  check(inputs.size() == int64_t(num_edges), "[{}] backward returned {} gradients, expected {}, one for each input", name,
-        inputs.size(), int64_t(num_edges));
+  check(inputs.size() == int64_t(num_edges), "[{}] backward returned {} gradients, expected {}, one for each input",
+        name, inputs.size(), int64_t(num_edges));
   for (uint32_t i = 0; i < num_edges; ++i) {
     if (!edges[i] || !inputs[i].defined()) continue;
     const Edge& e = edges[i];
     const DType dtype = e.node() ? e.node()->output(e.index()).dtype : e.leaf().dtype();
     const Shape& shape = e.node() ? e.node()->output(e.index()).shape : e.leaf().shape();
     check(inputs[i].dtype() == dtype && inputs[i].shape() == shape,
-          "[{}] backward returned an invalid gradient at index {} - got {} but expected {} {}", name, int64_t(i), inputs[i],
-          dtype, shape);
+          "[{}] backward returned an invalid gradient at index {} - got {} but expected {} {}", name, int64_t(i),
+          inputs[i], dtype, shape);
   }
   return inputs;
 }
@@ -56,7 +56,8 @@ void FunctionNode::finish(FunctionNode* node, std::vector<Tensor>& outputs, cons
   }
   std::vector<Tensor> tied;
   for (const Tensor& y : outputs) {
-    const bool constant = std::any_of(ctx.constants_.begin(), ctx.constants_.end(), [&](const Tensor& c) { return c.is_same(y); });
+    const bool constant =
+        std::any_of(ctx.constants_.begin(), ctx.constants_.end(), [&](const Tensor& c) { return c.is_same(y); });
     tied.push_back(constant ? Tensor() : y);
   }
   ctx.constants_.clear();

@@ -87,13 +87,15 @@ template <class F> struct CustomNode final : FunctionNode {
       std::apply([&](const auto&... t) { outputs = {t...}; }, y);
     else outputs.assign(y.begin(), y.end());
     if (recorded) {
-      check(versions == versions_of(inputs), "[{}] expected a forward that leaves its inputs as they are; it wrote to one", name);
+      check(versions == versions_of(inputs),
+            "[{}] expected a forward that leaves its inputs as they are; it wrote to one", name);
       finish(node, outputs, inputs);
     }
     if constexpr (std::is_same_v<decltype(y), Tensor>) y = outputs[0];
     else if constexpr (requires { std::tuple_size<decltype(y)>::value; })
       std::apply([&, i = size_t(0)](auto&... t) mutable { ((t = outputs[i++]), ...); }, y);
-    else for (size_t i = 0; i < outputs.size(); ++i) y[i] = outputs[i];
+    else
+      for (size_t i = 0; i < outputs.size(); ++i) y[i] = outputs[i];
     return y;
   }
   struct Hold {
@@ -123,7 +125,8 @@ template <class Forward, class Backward, size_t N> struct FunctionPair {
   Grads backward(FunctionContext& ctx, const Tensor& g) {
     return [&]<size_t... I>(std::index_sequence<I...>) {
       return CustomNode<FunctionPair>::list(backward_(g, ctx.saved(int64_t(I))...));
-    }(std::make_index_sequence<N + 1>());
+    }
+    (std::make_index_sequence<N + 1>());
   }
 };
 }  // namespace detail

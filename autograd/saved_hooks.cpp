@@ -22,7 +22,8 @@ void SavedTensor::pack(const Tensor& value, SavedTensorHooks& hooks) {
   NoGrad guard;
   std::unique_ptr<PackedTensor> content(hooks.pack(value.detach()));
   if (!content) return;
-  packed_ = new Packed{std::move(content), is_output_ ? Edge() : edge_of(value), value.shape(), value.dtype(), value.device()};
+  packed_ = new Packed{std::move(content), is_output_ ? Edge() : edge_of(value), value.shape(), value.dtype(),
+                       value.device()};
   value_.reset();
 }
 
@@ -30,8 +31,8 @@ Tensor SavedTensor::unpack_packed(Node* self) const {
   ScopedMode<SavedTensorHooks*> none(modes.saved_hooks, nullptr);
   Tensor y = packed_->content->unpack();
   check(y.defined() && y.shape() == packed_->shape && y.dtype() == packed_->dtype && y.device() == packed_->device,
-        "[saved_tensor_hooks] expected unpack to give {} {} on {}, as saved by {}, got {}", packed_->dtype, packed_->shape,
-        packed_->device, self ? self->name : "checkpoint", y);
+        "[saved_tensor_hooks] expected unpack to give {} {} on {}, as saved by {}, got {}", packed_->dtype,
+        packed_->shape, packed_->device, self ? self->name : "checkpoint", y);
   y = y.detach();
   if (!modes.grad) return y;
   if (is_output_) set_producer(Edge(self, output_index_), y);

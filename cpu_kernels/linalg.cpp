@@ -16,8 +16,7 @@ template <class T> int64_t first_bad_minor(Matrix<T> a) {
     const T pivot = a(j, j) - a.row(j).head(j).squaredNorm();
     if (!(pivot > 0)) return j + 1;
     a(j, j) = std::sqrt(pivot);
-    for (int64_t i = j + 1; i < a.rows(); ++i)
-      a(i, j) = (a(i, j) - a.row(i).head(j).dot(a.row(j).head(j))) / a(j, j);
+    for (int64_t i = j + 1; i < a.rows(); ++i) a(i, j) = (a(i, j) - a.row(i).head(j).dot(a.row(j).head(j))) / a(j, j);
   }
   return 0;
 }

@@ -4,8 +4,8 @@
 #ifndef NDEBUG
 #define eigen_assert(x) ((x) ? void() : ::tapir::fail(::tapir::ErrorKind::Internal, "[linalg] Eigen expected {}", #x))
 #endif
-#include "../core/error.h"
 #include <Eigen/Core>
+#include "../core/error.h"
 
 #include "../core/backend.h"
 #include "../core/parallel.h"

@@ -8,9 +8,20 @@ namespace tapir::inline v0::cpu {
 /// Scaling and squaring with the [13/13] Pade approximant; Higham 2005, "The scaling and squaring method for the matrix exponential
 /// revisited", table 2.3: exact to rounding below a 1-norm of 5.37.
 template <class T> static Matrix<T> exponential(Matrix<T> a) {
-  constexpr T b[] = {64764752532480000., 32382376266240000., 7771770303897600., 1187353796428800., 129060195264000.,
-                     10559470521600.,    670442572800.,      33522128640.,      1323241920.,       40840800.,
-                     960960.,            16380.,             182.,              1.};
+  constexpr T b[] = {64764752532480000.,
+                     32382376266240000.,
+                     7771770303897600.,
+                     1187353796428800.,
+                     129060195264000.,
+                     10559470521600.,
+                     670442572800.,
+                     33522128640.,
+                     1323241920.,
+                     40840800.,
+                     960960.,
+                     16380.,
+                     182.,
+                     1.};
   const Matrix<T> one = Matrix<T>::Identity(a.rows(), a.cols());
   const T norm = a.cwiseAbs().colwise().sum().maxCoeff();
   if (!std::isfinite(norm) || !a.allFinite()) return a.setConstant(std::numeric_limits<T>::quiet_NaN());

@@ -16,8 +16,7 @@ void qr(Views outs, V a) {
       return;
     }
     const Eigen::HouseholderQR<Eigen::Ref<Matrix<T>>> qr(x);
-    if (q.defined())
-      matrix_at<T>(q, at) = qr.householderQ() * Matrix<T>::Identity(x.rows(), q.sizes[q.rank - 1]);
+    if (q.defined()) matrix_at<T>(q, at) = qr.householderQ() * Matrix<T>::Identity(x.rows(), q.sizes[q.rank - 1]);
     const int64_t k = std::min(x.rows(), x.cols());
     to.setZero();
     to.topRows(k).template triangularView<Eigen::Upper>() = x.topRows(k);

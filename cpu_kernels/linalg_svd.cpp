@@ -2,8 +2,8 @@
 // "Matrix Computations", 4th edition, algorithms 5.4.2 and 8.6.2. (Eigen's own SVDs take minutes to compile.)
 #include "linalg.h"
 
-#include <Eigen/Jacobi>
 #include <Eigen/Householder>
+#include <Eigen/Jacobi>
 #include <cmath>
 
 namespace tapir::inline v0::cpu {
@@ -59,7 +59,8 @@ template <class T> class Svd {
     int64_t steps = 0;
     for (int64_t hi = d.size() - 1; hi > 0;) {
       for (int64_t i = 0; i < hi; ++i)
-        if (std::abs(e[i]) <= eps * (std::abs(d[i]) + std::abs(d[i + 1])) || std::abs(e[i]) <= eps * eps * scale) e[i] = 0;
+        if (std::abs(e[i]) <= eps * (std::abs(d[i]) + std::abs(d[i + 1])) || std::abs(e[i]) <= eps * eps * scale)
+          e[i] = 0;
       if (e[hi - 1] == 0) {
         --hi;
         continue;

@@ -21,7 +21,8 @@ struct Frame {
 /// The random state of the first run, for the second.
 class RandomState {
  public:
-  explicit RandomState(const Frame& frame) : on_(frame.preserve_rng_state), seed_(default_generator().seed()), offset_(default_generator().offset()) {
+  explicit RandomState(const Frame& frame)
+      : on_(frame.preserve_rng_state), seed_(default_generator().seed()), offset_(default_generator().offset()) {
     if (on_) default_generator().set_state(frame.seed, frame.offset);
   }
   ~RandomState() {
@@ -46,7 +47,8 @@ void compute_again(Frame& frame) {
   Collect hooks(frame.values);
   frame.again->run();
   check(int64_t(frame.values.size()) == frame.count,
-        "[checkpoint] expected the second run to save {} tensors for backward, as the first did, got {}: the function must "
+        "[checkpoint] expected the second run to save {} tensors for backward, as the first did, got {}: the function "
+        "must "
         "compute the same both times",
         frame.count, int64_t(frame.values.size()));
 }

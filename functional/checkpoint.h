@@ -67,7 +67,8 @@ template <class F, class... X> auto checkpoint(const CheckpointOptions& options,
   detail::CheckpointScope scope(new detail::BoundCall<F, X...>(f, x...), options);
   return f(x...);
 }
-template <class F, class... X> requires(!std::is_same_v<F, CheckpointOptions>) auto checkpoint(F f, const X&... x) {
+template <class F, class... X>
+requires(!std::is_same_v<F, CheckpointOptions>) auto checkpoint(F f, const X&... x) {
   return checkpoint(CheckpointOptions(), std::move(f), x...);
 }
 

@@ -43,7 +43,8 @@ std::vector<Box> boxes_of(const char* op, const Tensor& y, const LeafNames& name
   }
   std::vector<size_t> order(boxes.size()), rank(boxes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return boxes[a].sequence > boxes[b].sequence; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return boxes[a].sequence > boxes[b].sequence; });
   for (size_t i = 0; i < order.size(); ++i) rank[order[i]] = i;
   std::vector<Box> sorted(boxes.size());
   for (size_t i = 0; i < boxes.size(); ++i) {
@@ -101,29 +102,34 @@ std::string graph_svg(const Tensor& y, const LeafNames& names) {
   int64_t width = 0, height = 0;
   for (const Box& b : boxes) {
     at.emplace_back(kGapX + filled[b.row]++ * (kWidth + kGapX), kGapY / 2 + b.row * (kHeight + kGapY));
-    width = std::max(width, at.back().first + kWidth + kGapX), height = std::max(height, at.back().second + kHeight + kGapY / 2);
+    width = std::max(width, at.back().first + kWidth + kGapX),
+    height = std::max(height, at.back().second + kHeight + kGapY / 2);
   }
-  std::string s = format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" "
-                         "font-size=\"12\" text-anchor=\"middle\">\n",
-                         width, height);
+  std::string s = format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" "
+      "font-size=\"12\" text-anchor=\"middle\">\n",
+      width, height);
   for (size_t i = 0; i < boxes.size(); ++i)
     for (const size_t t : boxes[i].to)
       s += format("<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"gray\"/>\n", at[i].first + kWidth / 2,
                   at[i].second + kHeight, at[t].first + kWidth / 2, at[t].second);
   for (size_t i = 0; i < boxes.size(); ++i) {
     const auto [x, top] = at[i];
-    s += format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"black\"/>\n", x, top, kWidth,
-                kHeight, boxes[i].leaf ? "lightblue" : "white");
-    s += format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" fill=\"gray\">{}</text>\n", x + kWidth / 2, top + 15,
-                escaped(boxes[i].label), x + kWidth / 2, top + 30, escaped(boxes[i].shape));
+    s += format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"black\"/>\n", x, top,
+                kWidth, kHeight, boxes[i].leaf ? "lightblue" : "white");
+    s += format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" fill=\"gray\">{}</text>\n", x + kWidth / 2,
+                top + 15, escaped(boxes[i].label), x + kWidth / 2, top + 30, escaped(boxes[i].shape));
   }
   return s + "</svg>\n";
 }
 
 void save_graph(const std::string& path, const Tensor& y, const LeafNames& names) {
   const std::string ending = path.substr(std::min(path.size(), path.rfind('.')));
-  check(ending == ".dot" || ending == ".svg" || ending == ".txt", "[save_graph] expected a file name with .dot, .svg or .txt, got \"{}\"", path);
-  const std::string text = ending == ".dot" ? graph_dot(y, names) : ending == ".svg" ? graph_svg(y, names) : graph_text(y, names);
+  check(ending == ".dot" || ending == ".svg" || ending == ".txt",
+        "[save_graph] expected a file name with .dot, .svg or .txt, got \"{}\"", path);
+  const std::string text = ending == ".dot"   ? graph_dot(y, names)
+                           : ending == ".svg" ? graph_svg(y, names)
+                                              : graph_text(y, names);
   std::ofstream file(path, std::ios::binary);
   check_runtime((file << text).flush().good(), "[save_graph] expected to write {}", path);
 }

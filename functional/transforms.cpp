@@ -39,7 +39,8 @@ static List finished(List y, bool create_graph) {
 Results vjp(const TensorFunction& f, const List& x, const List& v, bool create_graph) {
   EnableGrad guard;
   const List inputs = leaves("vjp", x, create_graph), y = f.call(inputs);
-  check(v.size() == y.size(), "[vjp] expected {} vectors, one for each output, got {}", int64_t(y.size()), int64_t(v.size()));
+  check(v.size() == y.size(), "[vjp] expected {} vectors, one for each output, got {}", int64_t(y.size()),
+        int64_t(v.size()));
   const List g = gradients(y, inputs, v, create_graph);
   return {finished(y, create_graph), finished(g, create_graph)};
 }
@@ -47,10 +48,11 @@ Results vjp(const TensorFunction& f, const List& x, const List& v, bool create_g
 // v' J is linear in v, so its gradient with respect to v along u is J u (the "double backward trick").
 Results jvp(const TensorFunction& f, const List& x, const List& v, bool create_graph) {
   EnableGrad guard;
-  check(v.size() == x.size(), "[jvp] expected {} vectors, one for each input, got {}", int64_t(x.size()), int64_t(v.size()));
+  check(v.size() == x.size(), "[jvp] expected {} vectors, one for each input, got {}", int64_t(x.size()),
+        int64_t(v.size()));
   for (size_t i = 0; i < v.size(); ++i)
-    check(v[i].shape() == x[i].shape() && v[i].dtype() == x[i].dtype(), "[jvp] expected a vector like input {}, {}, got {}",
-          int64_t(i), x[i], v[i]);
+    check(v[i].shape() == x[i].shape() && v[i].dtype() == x[i].dtype(),
+          "[jvp] expected a vector like input {}, {}, got {}", int64_t(i), x[i], v[i]);
   const List inputs = leaves("jvp", x, create_graph), y = f.call(inputs);
   List dummies;
   for (const Tensor& t : y) dummies.push_back(zeros_like(t).requires_grad_());

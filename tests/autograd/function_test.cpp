@@ -23,7 +23,8 @@ struct Product {
     return {y, s};
   }
   Grads backward(FunctionContext& ctx, const Grads& g) {
-    return {ctx.needs_input_grad(0) ? g[0] * ctx.saved(1) : Tensor(), ctx.needs_input_grad(1) ? g[0] * ctx.saved(0) : Tensor()};
+    return {ctx.needs_input_grad(0) ? g[0] * ctx.saved(1) : Tensor(),
+            ctx.needs_input_grad(1) ? g[0] * ctx.saved(0) : Tensor()};
   }
 };
 
@@ -73,12 +74,14 @@ TEST_CASE("an output saved by its function makes no cycle") {
 }
 
 TEST_CASE("a pair of functions is an operation") {
-  const auto cube = custom_function("cube", [](const Tensor& x) { return x * x * x; },
-                                    [](const Tensor& g, const Tensor& x, const Tensor&) { return g * x * x * 3; });
-  const auto ratio = custom_function("ratio", [](const Tensor& a, const Tensor& b) { return a / b; },
-                                     [](const Tensor& g, const Tensor&, const Tensor& b, const Tensor& y) {
-                                       return Grads{g / b, -g * y / b};
-                                     });
+  const auto cube = custom_function(
+      "cube", [](const Tensor& x) { return x * x * x; },
+      [](const Tensor& g, const Tensor& x, const Tensor&) { return g * x * x * 3; });
+  const auto ratio = custom_function(
+      "ratio", [](const Tensor& a, const Tensor& b) { return a / b; },
+      [](const Tensor& g, const Tensor&, const Tensor& b, const Tensor& y) {
+        return Grads{g / b, -g * y / b};
+      });
   const Tensor x = leaf({1.5, -2}), y = leaf({2, 3});
   CHECK(gradgradcheck([&](const Tensor& x) { return cube(x); }, {x}));
   CHECK(gradgradcheck([&](const Tensor& a, const Tensor& b) { return ratio(a, b); }, {x, y}));

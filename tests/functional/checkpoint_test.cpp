@@ -68,7 +68,7 @@ TEST_CASE("checkpoint keeps memory low") {
     const Tensor y = f(x * 1);
     return memory_stats().allocated - before;
   };
-  const int64_t all = held(deep), few = held([&](const Tensor& x) { return checkpoint(deep, x); });
+  const int64_t all = held(deep), few = held([&](const Tensor&x) { return checkpoint(deep, x); });
   CHECK(all >= 20 * 4 * n);
   CHECK(few <= 3 * 4 * n);
 }

@@ -7,7 +7,8 @@
 TEST_CASE("the recorded graph as text, DOT and SVG") {
   const Tensor w = leaf({1, 2}), b = leaf({3});
   const Tensor y = sum(exp(w * w) + b);
-  CHECK(graph_text(y, {{"w", w}}) == "0: sum () -> 1\n1: add (2) -> 2, 5\n2: exp (2) -> 3\n3: mul (2) -> 4, 4\n4: w (2)\n5: leaf (1)\n");
+  CHECK(graph_text(y, {{"w", w}}) ==
+        "0: sum () -> 1\n1: add (2) -> 2, 5\n2: exp (2) -> 3\n3: mul (2) -> 4, 4\n4: w (2)\n5: leaf (1)\n");
   const std::string dot = graph_dot(y), svg = graph_svg(y, {{"a<b", w}});
   CHECK(mentions(dot, {"digraph", "n0 -> n1", "exp<br/>(2)"}));
   CHECK(mentions(svg, {"<svg", "</svg>", "a&lt;b", ">exp<"}));
