@@ -8,6 +8,7 @@
 #include "create.h"
 #include "front.h"
 #include "indexing.h"
+#include "loss_front.h"
 #include "reduce.h"
 #include "shape.h"
 #include "softmax.h"
@@ -15,21 +16,25 @@
 #include "unary.h"
 
 namespace tapir::inline v0 {
-namespace {
 
-Tensor reduced(const Tensor& losses, Reduction reduction) {
+Tensor reduced(const char* op, const Tensor& losses, Reduction reduction) {
+  check(reduction != Reduction::BatchMean, "[{}] expected a reduction of none, mean or sum, got batchmean", op);
   return reduction == Reduction::None ? losses : reduction == Reduction::Mean ? mean(losses) : sum(losses);
 }
 
-Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index);
+void check_target(const char* op, const Tensor& input, const Tensor& target) {
+  common_device(op, {&input, &target});
+  check(broadcasts_to(target.shape(), input.shape()),
+        "[{}] expected a target that broadcasts to the input's shape {}, got {}", op, input.shape(), target);
+}
+
 /// Zeros of `shape` (N, C, ...) with g (N, 1, ...) at the classes of index: the transpose of pick_classes.
-Tensor place_classes(const char* op, const Tensor& g, const Tensor& index, const Shape& shape) {
+static Tensor place_classes(const char* op, const Tensor& g, const Tensor& index, const Shape& shape) {
   Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
   backend(g).scatter(context(g), y, index, view_as(g, index.shape(), g.dtype()), {.dim = 1});
   return record(op, y, {g}, save(index),
                 [op](const Tensor& u, const Tensor& index) { return Grads{pick_classes(op, u, index)}; });
 }
-/// x (N, C, ...) at the classes of index (N, 1, ...).
 Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index) {
   Tensor y = empty(index.shape(), {.dtype = x.dtype(), .device = x.device()});
   Context& ctx = context(x);
@@ -40,6 +45,8 @@ Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index) {
     return Grads{place_classes(op, g, index, shape)};
   });
 }
+
+namespace {
 
 /// What labels (N, ...) say, with an axis of classes: constants of the tape.
 struct Labels {
@@ -127,7 +134,7 @@ Tensor probability_losses(const Tensor& input, const Tensor& target, const Cross
   Tensor terms = mul(log_softmax(input, axis), t);
   if (o.weight.defined()) terms = mul(terms, along_classes(o.weight, input.dim()));
   const Tensor losses = neg(sum(terms, axis));
-  return o.reduction == Reduction::Mean ? div(sum(losses), double(losses.numel())) : reduced(losses, o.reduction);
+  return o.reduction == Reduction::Mean ? div(sum(losses), double(losses.numel())) : reduced("cross_entropy", losses, o.reduction);
 }
 
 /// What cross_entropy and nll_loss ask of their operands.
@@ -167,7 +174,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
                losses = label_losses(input, labels, o.weight, {o.ignore_index, o.label_smoothing});
   const bool mean = o.reduction == Reduction::Mean;
   return to(mean ? mean_over(losses, Labels(labels, o.ignore_index).total(o.weight, losses.dtype()))
-                 : reduced(losses, o.reduction),
+                 : reduced("cross_entropy", losses, o.reduction),
             input.dtype());
 }
 
@@ -183,22 +190,20 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions&
   const Tensor x = to(picked, compute_type(input.dtype()));
   const Tensor losses = squeeze(where(labels.valid, neg(mul(x, labels.factor(o.weight, x.dtype()))), 0), 1);
   return to(o.reduction == Reduction::Mean ? mean_over(losses, labels.total(o.weight, x.dtype()))
-                                           : reduced(losses, o.reduction),
+                                           : reduced("nll_loss", losses, o.reduction),
             input.dtype());
 }
 
 /// The losses of elements, weighted and reduced; `difference` of input and target makes them.
 template <class F> static Tensor elementwise_loss(const char* op, const Tensor& input, const Tensor& target,
                                                   const LossOptions& o, const F& difference) {
-  common_device(op, {&input, &target, &o.weight});
-  check(broadcasts_to(target.shape(), input.shape()),
-        "[{}] expected a target that broadcasts to the input's shape {}, got {}", op, input.shape(), target);
+  check_target(op, input, target), common_device(op, {&input, &o.weight});
   const Tensor losses = difference(sub(input, target));
-  if (!o.weight.defined()) return reduced(losses, o.reduction);
+  if (!o.weight.defined()) return reduced(op, losses, o.reduction);
   check(o.weight.shape() == input.shape(), "[{}] weights and input must have the same size, got {} and {}", op,
         o.weight.shape(), input.shape());
   const Tensor weighted = mul(losses, o.weight);
-  return o.reduction == Reduction::Mean ? mean_over(weighted, sum(o.weight)) : reduced(weighted, o.reduction);
+  return o.reduction == Reduction::Mean ? mean_over(weighted, sum(o.weight)) : reduced(op, weighted, o.reduction);
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, const LossOptions& options) {
@@ -208,8 +213,33 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, const LossOptions& opt
   return elementwise_loss("l1_loss", input, target, options, [](const Tensor& d) { return abs(d); });
 }
 
-/// log(1 + e^x) without overflow, whose gradient is sigmoid(x) everywhere.
-static Tensor log_one_plus_exp(const Tensor& x) {
+/// d^2 / 2 for d = |x - t| below `knee`, else knee (d - knee / 2): both are c (d - c / 2) with c = min(d, knee).
+static Tensor huber(const char* op, const Tensor& input, const Tensor& target, double knee) {
+  const Tensor d = abs(sub(input, target)), c = clamp_max(d, knee);
+  check(is_floating(d.dtype()), "[{}] expected a floating-point dtype, got {}", op, input);
+  return mul(c, sub(d, mul(c, 0.5)));
+}
+
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& o) {
+  check(o.beta >= 0, "[smooth_l1_loss] expected a beta of at least 0, got {}", o.beta);
+  if (o.beta == 0) return l1_loss(input, target, {.reduction = o.reduction});
+  check_target("smooth_l1_loss", input, target);
+  return reduced("smooth_l1_loss", div(huber("smooth_l1_loss", input, target, o.beta), o.beta), o.reduction);
+}
+
+Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& o) {
+  check(o.delta > 0, "[huber_loss] expected a delta above 0, got {}", o.delta);
+  check_target("huber_loss", input, target), common_device("huber_loss", {&input, &o.weight});
+  Tensor losses = huber("huber_loss", input, target, o.delta);
+  if (o.weight.defined()) {
+    check(o.weight.shape() == input.shape(), "[huber_loss] weights and input must have the same size, got {} and {}",
+          o.weight.shape(), input.shape());
+    losses = mul(losses, o.weight);
+  }
+  return reduced("huber_loss", losses, o.reduction);
+}
+
+Tensor log_one_plus_exp(const Tensor& x) {
   Tensor y;
   {
     NoGrad guard;
@@ -235,7 +265,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
   if (o.pos_weight.defined()) softplus = mul(softplus, add(mul(sub(o.pos_weight, 1), target), 1));
   Tensor losses = add(mul(sub(1, target), input), softplus);
   if (o.weight.defined()) losses = mul(losses, o.weight);
-  return reduced(losses, o.reduction);
+  return reduced(op, losses, o.reduction);
 }
 
 }  // namespace tapir::inline v0

@@ -5,8 +5,8 @@
 
 namespace tapir::inline v0 {
 
-/// What becomes of the losses of all elements: kept, averaged, or summed.
-enum class Reduction : uint8_t { None, Mean, Sum };
+/// What becomes of the losses of all elements: kept, averaged, summed, or (kl_div alone) summed and divided by input's first extent.
+enum class Reduction : uint8_t { None, Mean, Sum, BatchMean };
 
 struct CrossEntropyOptions {
   Tensor weight = {};  // (C): a factor for each class
@@ -22,6 +22,15 @@ struct NllLossOptions {
 struct LossOptions {
   Tensor weight = {};  // a factor for each element
   Reduction reduction = Reduction::Mean;
+};
+struct SmoothL1LossOptions {
+  Reduction reduction = Reduction::Mean;
+  double beta = 1;  // where the parabola ends
+};
+struct HuberLossOptions {
+  Reduction reduction = Reduction::Mean;
+  double delta = 1;
+  Tensor weight = {};
 };
 struct BceWithLogitsOptions {
   Tensor weight = {};
@@ -39,6 +48,10 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions&
 Tensor mse_loss(const Tensor& input, const Tensor& target, const LossOptions& options = {});
 /// |input - target|
 Tensor l1_loss(const Tensor& input, const Tensor& target, const LossOptions& options = {});
+/// With d = |input - target|: d^2 / (2 beta) below beta, else d - beta / 2. Girshick 2015, arXiv 1504.08083.
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& options = {});
+/// With d = |input - target|: d^2 / 2 below delta, else delta (d - delta / 2); times weight, whose sum does not divide the mean.
+Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& options = {});
 /// -(pos_weight t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))), computed without overflow. target: input's shape.
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
                                         const BceWithLogitsOptions& options = {});
