@@ -1,10 +1,17 @@
 #include "pool.h"
 
+#include <cmath>
+
+#include "activation.h"
+#include "arithmetic.h"
 #include "cast.h"
+#include "create.h"
 #include "front.h"
 #include "indexing.h"
+#include "pointwise.h"
 #include "shape.h"
 #include "spatial.h"
+#include "unary.h"
 
 namespace tapir::inline v0 {
 
@@ -87,15 +94,10 @@ static PoolParams window_params(const char* op, PoolOp kind, int64_t spatial, co
   return p;
 }
 
-static std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& kernel,
-                                          const MaxPoolOptions& o, bool wants_indices) {
-  check_input(op, x, spatial);
-  const PoolParams p = window_params(op, PoolOp::Max, spatial, kernel, o.stride, o.padding, o.dilation, o.ceil_mode);
-  if (x.dim() == spatial + 1) {
-    auto [y, indices] = max_pool(op, unsqueeze(x, 0), spatial, kernel, o, wants_indices);
-    return {squeeze(y, 0), indices.defined() ? squeeze(indices, 0) : indices};
-  }
-  const Shape shape = pooled_shape(op, x, p), x_shape = x.shape();
+/// x (N, C, ...) pooled to that shape, and where the maxima are (absent unless somebody wants it).
+static std::pair<Tensor, Tensor> largest(const char* op, const Tensor& x, const Shape& shape, const PoolParams& p,
+                                         bool wants_indices) {
+  const Shape x_shape = x.shape();
   const bool last = prefers_channels_last(x);
   Tensor y = empty_image(shape, x, last), indices;
   if (wants_indices || wants_grad({x}))
@@ -108,6 +110,17 @@ static std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, int64
           indices};
 }
 
+static std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& kernel,
+                                          const MaxPoolOptions& o, bool wants_indices) {
+  check_input(op, x, spatial);
+  const PoolParams p = window_params(op, PoolOp::Max, spatial, kernel, o.stride, o.padding, o.dilation, o.ceil_mode);
+  if (x.dim() == spatial + 1) {
+    auto [y, indices] = max_pool(op, unsqueeze(x, 0), spatial, kernel, o, wants_indices);
+    return {squeeze(y, 0), indices.defined() ? squeeze(indices, 0) : indices};
+  }
+  return largest(op, x, pooled_shape(op, x, p), p, wants_indices);
+}
+
 static Tensor avg_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& kernel, const AvgPoolOptions& o) {
   check_input(op, x, spatial);
   PoolParams p = window_params(op, PoolOp::Avg, spatial, kernel, o.stride, o.padding, 1, o.ceil_mode);
@@ -118,10 +131,7 @@ static Tensor avg_pool(const char* op, const Tensor& x, int64_t spatial, const D
   return average(op, x, pooled_shape(op, x, p), p);
 }
 
-static Tensor adaptive_avg_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& output_size) {
-  check_input(op, x, spatial);
-  check(is_floating(x.dtype()), "[{}] expected a floating-point dtype, got {}", op, x);
-  if (x.dim() == spatial + 1) return squeeze(adaptive_avg_pool(op, unsqueeze(x, 0), spatial, output_size), 0);
+static Shape adaptive_shape(const char* op, const Tensor& x, int64_t spatial, const Dims& output_size) {
   check(output_size.size() == 1 || output_size.size() == spatial,
         "[{}] expected output_size to be one number or {}, got {}", op, spatial, output_size);
   Shape shape{x.shape()[0], x.shape()[1]};
@@ -131,7 +141,75 @@ static Tensor adaptive_avg_pool(const char* op, const Tensor& x, int64_t spatial
           "[{}] elements of output_size must be greater than 0 (or -1 to keep a size), got {}", op, output_size);
     shape.push_back(wanted == -1 ? x.shape()[2 + i] : wanted);
   }
-  return average(op, x, shape, {.op = PoolOp::AdaptiveAvg, .spatial = spatial});
+  return shape;
+}
+
+static Tensor adaptive_avg_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& output_size) {
+  check_input(op, x, spatial);
+  check(is_floating(x.dtype()), "[{}] expected a floating-point dtype, got {}", op, x);
+  if (x.dim() == spatial + 1) return squeeze(adaptive_avg_pool(op, unsqueeze(x, 0), spatial, output_size), 0);
+  return average(op, x, adaptive_shape(op, x, spatial, output_size), {.op = PoolOp::AdaptiveAvg, .spatial = spatial});
+}
+
+static std::pair<Tensor, Tensor> adaptive_max_pool(const char* op, const Tensor& x, int64_t spatial,
+                                                   const Dims& output_size, bool wants_indices) {
+  check_input(op, x, spatial);
+  if (x.dim() == spatial + 1) {
+    auto [y, indices] = adaptive_max_pool(op, unsqueeze(x, 0), spatial, output_size, wants_indices);
+    return {squeeze(y, 0), indices.defined() ? squeeze(indices, 0) : indices};
+  }
+  return largest(op, x, adaptive_shape(op, x, spatial, output_size), {.op = PoolOp::AdaptiveMax, .spatial = spatial},
+                 wants_indices);
+}
+
+static Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices, int64_t spatial, const Dims& kernel,
+                         const MaxUnpoolOptions& o) {
+  common_device(op, {&x, &indices});
+  check_input(op, x, spatial);
+  check(indices.dtype() == kInt64 && indices.shape() == x.shape(),
+        "[{}] expected int64 indices of the input's shape {}, got {}", op, x.shape(), indices);
+  if (x.dim() == spatial + 1) return squeeze(max_unpool(op, unsqueeze(x, 0), unsqueeze(indices, 0), spatial, kernel, o), 0);
+  const PoolParams p = window_params(op, PoolOp::Max, spatial, kernel, o.stride, o.padding, 1, false);
+  const int64_t given = o.output_size.size(), skip = given > spatial ? given - spatial : 0;
+  check(given == 0 || given == spatial || given == spatial + 2,
+        "[{}] expected output_size with {} or {} numbers, got {}", op, spatial, spatial + 2, o.output_size);
+  Shape shape{x.shape()[0], x.shape()[1]};
+  int64_t plane = 1;
+  for (int64_t i = 0; i < spatial; ++i) {
+    int64_t size = checked_add(op, checked_mul(op, x.shape()[2 + i] - 1, p.stride[i]), p.kernel[i] - 2 * p.padding[i]);
+    if (given) {
+      const int64_t wanted = o.output_size[skip + i];
+      check(wanted > size - p.stride[i] && wanted < size + p.stride[i],
+            "[{}] invalid output_size {} (axis {} must be between {} and {})", op, o.output_size, i, size - p.stride[i],
+            size + p.stride[i]);
+      size = wanted;
+    }
+    check(size >= 0, "[{}] expected a result of at least 0 along each axis, got {} along axis {}", op, size, i);
+    shape.push_back(size), plane = checked_mul(op, plane, size);
+  }
+  Tensor y = zeros({shape[0], shape[1], plane}, {.dtype = x.dtype(), .device = x.device()});
+  Context& ctx = context(x);
+  if (x.numel()) backend(x).scatter(ctx, y, flatten(indices, 2), flatten(x.detach(), 2), {.dim = 2});
+  check_values(ctx, format("[{}] index {value} at position {position} is out of range for a plane of {bound}", op));
+  y = alias(y, shape, contiguous_strides(shape), 0);
+  return record(op, y, {x}, save(indices),
+                [](const Tensor& g, const Tensor& indices) { return Grads{gather_maxima(g, indices)}; });
+}
+
+/// Through means as PyTorch: where ceil_mode cuts a window, its mean still counts as one of the whole window.
+static Tensor lp_pool(const char* op, const Tensor& x, int64_t spatial, double p, const Dims& kernel,
+                      const LpPoolOptions& o) {
+  check(p != 0 && !std::isnan(p), "[{}] norm_type must be a non-zero value, but got {}", op, p);
+  if (std::isinf(p)) {
+    const MaxPoolOptions options{.stride = o.stride, .ceil_mode = o.ceil_mode};
+    const Tensor size = abs(x);
+    return p > 0 ? max_pool(op, size, spatial, kernel, options, false).first
+                 : neg(max_pool(op, neg(size), spatial, kernel, options, false).first);
+  }
+  const Tensor means = avg_pool(op, pow(x, p), spatial, kernel, {.stride = o.stride, .ceil_mode = o.ceil_mode});
+  int64_t taps = 1;
+  for (int64_t i = 0; i < spatial; ++i) taps *= kernel[kernel.size() == 1 ? 0 : i];
+  return pow(mul(mul(sign(means), relu(abs(means))), taps), 1 / p);
 }
 
 Tensor max_pool1d(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
@@ -169,6 +247,42 @@ Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size) {
 }
 Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size) {
   return adaptive_avg_pool("adaptive_avg_pool3d", x, 3, output_size);
+}
+Tensor adaptive_max_pool1d(const Tensor& x, const Dims& output_size) {
+  return adaptive_max_pool("adaptive_max_pool1d", x, 1, output_size, false).first;
+}
+std::pair<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x, const Dims& output_size) {
+  return adaptive_max_pool("adaptive_max_pool1d", x, 1, output_size, true);
+}
+Tensor max_unpool1d(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) {
+  return max_unpool("max_unpool1d", x, indices, 1, kernel, o);
+}
+Tensor lp_pool1d(const Tensor& x, double norm_type, const Dims& kernel, const LpPoolOptions& o) {
+  return lp_pool("lp_pool1d", x, 1, norm_type, kernel, o);
+}
+Tensor adaptive_max_pool2d(const Tensor& x, const Dims& output_size) {
+  return adaptive_max_pool("adaptive_max_pool2d", x, 2, output_size, false).first;
+}
+std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, const Dims& output_size) {
+  return adaptive_max_pool("adaptive_max_pool2d", x, 2, output_size, true);
+}
+Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) {
+  return max_unpool("max_unpool2d", x, indices, 2, kernel, o);
+}
+Tensor lp_pool2d(const Tensor& x, double norm_type, const Dims& kernel, const LpPoolOptions& o) {
+  return lp_pool("lp_pool2d", x, 2, norm_type, kernel, o);
+}
+Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output_size) {
+  return adaptive_max_pool("adaptive_max_pool3d", x, 3, output_size, false).first;
+}
+std::pair<Tensor, Tensor> adaptive_max_pool3d_with_indices(const Tensor& x, const Dims& output_size) {
+  return adaptive_max_pool("adaptive_max_pool3d", x, 3, output_size, true);
+}
+Tensor max_unpool3d(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) {
+  return max_unpool("max_unpool3d", x, indices, 3, kernel, o);
+}
+Tensor lp_pool3d(const Tensor& x, double norm_type, const Dims& kernel, const LpPoolOptions& o) {
+  return lp_pool("lp_pool3d", x, 3, norm_type, kernel, o);
 }
 
 }  // namespace tapir::inline v0

@@ -44,4 +44,34 @@ Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size);
 Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size);
 Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size);
 
+/// The largest elements of the same windows; with_indices: PyTorch's return_indices.
+Tensor adaptive_max_pool1d(const Tensor& x, const Dims& output_size);
+Tensor adaptive_max_pool2d(const Tensor& x, const Dims& output_size);
+Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output_size);
+std::pair<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x, const Dims& output_size);
+std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, const Dims& output_size);
+std::pair<Tensor, Tensor> adaptive_max_pool3d_with_indices(const Tensor& x, const Dims& output_size);
+
+struct MaxUnpoolOptions {
+  Dims stride = {};  // none: the kernel's size
+  Dims padding = 0;
+  Dims output_size = {};  // the spatial extents, or the whole shape; none: (n - 1) stride - 2 padding + kernel
+};
+/// Zeros with x at the positions that max pooling gave. ValueError for an index outside the plane.
+Tensor max_unpool1d(const Tensor& x, const Tensor& indices, const Dims& kernel_size,
+                    const MaxUnpoolOptions& options = {});
+Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Dims& kernel_size,
+                    const MaxUnpoolOptions& options = {});
+Tensor max_unpool3d(const Tensor& x, const Tensor& indices, const Dims& kernel_size,
+                    const MaxUnpoolOptions& options = {});
+
+struct LpPoolOptions {
+  Dims stride = {};
+  bool ceil_mode = false;
+};
+/// (sum of x^p)^(1/p) over each window; p infinite: the largest magnitude.
+Tensor lp_pool1d(const Tensor& x, double norm_type, const Dims& kernel_size, const LpPoolOptions& options = {});
+Tensor lp_pool2d(const Tensor& x, double norm_type, const Dims& kernel_size, const LpPoolOptions& options = {});
+Tensor lp_pool3d(const Tensor& x, double norm_type, const Dims& kernel_size, const LpPoolOptions& options = {});
+
 }  // namespace tapir::inline v0

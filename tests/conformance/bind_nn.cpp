@@ -64,8 +64,90 @@ static Dims output_size(Args& a) {
 #define ADAPTIVE_AVG(name) \
   table[#name] = {[](Args& a) -> Results { return {name(a.tensor("input"), output_size(a))}; }, {}}
 
+#define ADAPTIVE_MAX(name)                                                                           \
+  table[#name] = {[](Args& a) -> Results {                                                           \
+                    const Tensor x = a.tensor("input");                                              \
+                    if (!a.boolean("return_indices", false)) return {name(x, output_size(a))};       \
+                    auto [y, places] = name##_with_indices(x, output_size(a));                       \
+                    return {y, places};                                                              \
+                  },                                                                                 \
+                  {}}
+#define MAX_UNPOOL(name)                                                                                       \
+  table[#name] = {[](Args& a) -> Results {                                                                     \
+                    return {name(a.tensor("input"), a.tensor("indices"), a.dims("kernel_size"),                \
+                                 {a.dims("stride"), a.dims("padding", 0), a.dims("output_size")})};            \
+                  },                                                                                           \
+                  {}}
+#define LP_POOL(name)                                                                     \
+  table[#name] = {[](Args& a) -> Results {                                                \
+                    return {name(a.tensor("input"), a.number("norm_type"), a.dims("kernel_size"), \
+                                 {a.dims("stride"), a.boolean("ceil_mode", false)})};     \
+                  },                                                                      \
+                  {}}
+static FoldOptions fold_options(Args& a) { return {a.dims("dilation", 1), a.dims("padding", 0), a.dims("stride", 1)}; }
+
+static Results call_interpolate(Args& a) {
+  InterpolateOptions o{.size = a.dims("size")};
+  if (const Value* v = a.find("scale_factor")) {
+    if (v->kind != Value::Kind::List) o.scale_factor = {scalar_of(*v).to_double()};
+    else
+      for (const Value& item : v->list) o.scale_factor.push_back(scalar_of(item).to_double());
+  }
+  const std::string mode = a.text("mode", "nearest");
+  o.mode = mode;
+  if (a.has("align_corners")) o.align_corners = a.boolean("align_corners", false);
+  o.recompute_scale_factor = a.boolean("recompute_scale_factor", false);
+  o.antialias = a.boolean("antialias", false);
+  return {interpolate(a.tensor("input"), o)};
+}
+
+static void bind_images(std::map<std::string, Binding>& table) {
+  ADAPTIVE_MAX(adaptive_max_pool1d);
+  ADAPTIVE_MAX(adaptive_max_pool2d);
+  ADAPTIVE_MAX(adaptive_max_pool3d);
+  MAX_UNPOOL(max_unpool1d);
+  MAX_UNPOOL(max_unpool2d);
+  MAX_UNPOOL(max_unpool3d);
+  LP_POOL(lp_pool1d);
+  LP_POOL(lp_pool2d);
+  LP_POOL(lp_pool3d);
+  table["im2col"] = {
+      [](Args& a) -> Results { return {unfold(a.tensor("input"), a.dims("kernel_size"), fold_options(a))}; }, {}};
+  table["fold"] = {[](Args& a) -> Results {
+                     return {fold(a.tensor("input"), a.dims("output_size"), a.dims("kernel_size"), fold_options(a))};
+                   },
+                   {}};
+  table["pad"] = {[](Args& a) -> Results {
+                    const std::string mode = a.text("mode", "constant");
+                    const auto sizes = dims_of(a.need("pad")).vec();
+                    return {pad(a.tensor("input"), sizes, {.mode = mode, .value = a.optional_scalar("value")})};
+                  },
+                  {}};
+  table["interpolate"] = {call_interpolate, {}};
+  table["grid_sample"] = {[](Args& a) -> Results {
+                            const std::string mode = a.text("mode", "bilinear"), outside = a.text("padding_mode", "zeros");
+                            return {grid_sample(a.tensor("input"), a.tensor("grid"),
+                                                {mode, outside, a.boolean("align_corners", false)})};
+                          },
+                          {}};
+  table["affine_grid"] = {
+      [](Args& a) -> Results {
+        return {affine_grid(a.tensor("theta"), a.dims("size"), a.boolean("align_corners", false))};
+      },
+      {}};
+  table["channel_shuffle"] = {
+      [](Args& a) -> Results { return {channel_shuffle(a.tensor("input"), a.integer("groups"))}; }, {}};
+  table["local_response_norm"] = {
+      [](Args& a) -> Results {
+        return {local_response_norm(a.tensor("input"), a.integer("size"),
+                                    {a.number("alpha", 1e-4), a.number("beta", 0.75), a.number("k", 1.0)})};
+      },
+      {}};
+}
+
 void bind_nn() {
   auto& table = bindings();
+  bind_images(table);
   CONV(conv1d);
   CONV(conv2d);
   CONV(conv3d);
