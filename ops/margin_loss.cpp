@@ -54,8 +54,10 @@ Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const T
   return reduced(op, add(together, apart), o.reduction);
 }
 
-/// (C) as (1, C): what the losses of classes work on. Their result is () again.
-static Tensor as_batch(const Tensor& x, int64_t without) { return x.dim() == without ? unsqueeze(x, 0) : x; }
+/// N and C of (N, C), (C) or ().
+static std::pair<int64_t, int64_t> class_sizes(const Tensor& x) {
+  return {x.dim() == 2 ? x.shape()[0] : 1, x.dim() ? x.shape()[x.dim() - 1] : 1};
+}
 
 Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiMarginLossOptions& o) {
   const char* op = "multi_margin_loss";
@@ -63,12 +65,12 @@ Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiM
   check(o.p == 1 || o.p == 2, "[{}] only p == 1 and p == 2 supported, got {}", op, o.p);
   check(is_floating(input.dtype()), "[{}] expected an input of a floating-point dtype, got {}", op, input);
   check(target.dtype() == kInt64, "[{}] expected labels of dtype int64, got {}", op, target);
-  check(input.dim() == 1 || input.dim() == 2, "[{}] expected an input (N, C) or (C), got {}", op, input);
-  const int64_t samples = input.dim() == 2 ? input.shape()[0] : 1, classes = input.shape()[input.dim() - 1];
-  check(classes > 0 && target.dim() < 2 && target.numel() == samples && (input.dim() == 1 || target.dim() == 1),
+  check(input.dim() <= 2, "[{}] expected an input (N, C) or (C), got {}", op, input);
+  const auto [samples, classes] = class_sizes(input);
+  check(classes > 0 && target.dim() < 2 && target.numel() == samples,
         "[{}] inconsistent target size, expected {} but got {} for input {}", op, Shape(samples), target.shape(),
         input);
-  const Tensor x = as_batch(input, 1), label = view(contiguous(target), {samples, 1});
+  const Tensor x = reshape(input, {samples, classes}), label = view(contiguous(target), {samples, 1});
   // The term of c = t is always margin^p: it is left out by a mask.
   const Tensor other = ne(arange(0, classes, 1, {.device = x.device()}), label);
   Tensor terms = relu(add(sub(x, pick_classes(op, x, label)), o.margin));
@@ -79,7 +81,7 @@ Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiM
     terms = mul(terms, reshape(index_select(o.weight, 0, flatten(label)), {samples, 1}));
   }
   const Tensor losses = div(sum(where(other, terms, 0), 1), double(classes));
-  return reduced(op, target.dim() == 0 && input.dim() == 1 ? view(losses, {}) : losses, o.reduction);
+  return reduced(op, target.dim() == 0 ? view(losses, {}) : losses, o.reduction);
 }
 
 Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
@@ -89,7 +91,7 @@ Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reducti
   check(target.dtype() == kInt64, "[{}] expected labels of dtype int64, got {}", op, target);
   check(input.dim() <= 2 && input.shape() == target.shape(),
         "[{}] expected an input (N, C) or (C) and a target of its shape, got {} and {}", op, input, target);
-  const int64_t classes = input.dim() ? input.shape()[input.dim() - 1] : 1, samples = input.dim() == 2 ? input.shape()[0] : 1;
+  const auto [samples, classes] = class_sizes(input);
   check(classes > 0, "[{}] expected at least one class, got {}", op, input);
   const Tensor x = reshape(input, {samples, classes}), t = reshape(target, {samples, classes});
   Tensor listed, label, chosen;  // (N, C): stands before the first -1; the label or 0; is that class a label

@@ -7,6 +7,7 @@
 #include "compare.h"
 #include "conv.h"
 #include "create.h"
+#include "ctc.h"
 #include "divergence.h"
 #include "dropout.h"
 #include "embedding.h"

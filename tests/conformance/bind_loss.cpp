@@ -53,9 +53,17 @@ static void bind_margins(std::map<std::string, Binding>& table) {
        {a.number("margin", 1.0), a.number("p", 2.0), a.number("eps", 1e-6), a.boolean("swap", false), reduction_of(a)});
 }
 
+/// A list of numbers or a tensor.
+static std::vector<int64_t> lengths_of(const Value& v) {
+  return v.kind == Value::Kind::Tensor ? v.tensor.to_vector<int64_t>() : dims_of(v).vec();
+}
+
 void bind_loss() {
   auto& table = bindings();
   bind_elementwise(table), bind_margins(table);
+  BIND(ctc_loss, a.tensor("log_probs"), a.tensor("targets"), lengths_of(a.need("input_lengths")),
+       lengths_of(a.need("target_lengths")),
+       {a.integer("blank", 0), reduction_of(a), a.boolean("zero_infinity", false)});
   table["cross_entropy"] = {
       [](Args& a) -> Results {
         return {cross_entropy(a.tensor("input"), a.tensor("target"),
