@@ -124,7 +124,6 @@ void check_operands(const Tensor& x, const Tensor& grid, const GridSampleOptions
     check(x.shape()[d] > 0, "[grid_sample] expected input to have non-empty spatial dimensions, got {}", x);
   check(o.mode == "bilinear" || o.mode == "nearest" || o.mode == "bicubic",
         "[grid_sample] expected mode \"bilinear\", \"nearest\" or \"bicubic\", got \"{}\"", o.mode);
-  check(o.mode != "bicubic" || axes == 2, "[grid_sample] bicubic interpolation only supports 4D input, got {}", x);
   check(o.padding_mode == "zeros" || o.padding_mode == "border" || o.padding_mode == "reflection",
         "[grid_sample] expected padding_mode \"zeros\", \"border\" or \"reflection\", got \"{}\"", o.padding_mode);
 }

@@ -6,7 +6,7 @@
 namespace tapir::inline v0 {
 
 struct GridSampleOptions {
-  std::string_view mode = "bilinear";       // or "nearest", or for images "bicubic"
+  std::string_view mode = "bilinear";       // or "nearest", "bicubic"
   std::string_view padding_mode = "zeros";  // or "border", "reflection"
   bool align_corners = false;               // -1 and 1 are the centres of the outermost elements, not their outer edges
 };

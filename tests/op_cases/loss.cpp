@@ -141,6 +141,7 @@ static void of_elements(Table& table, Reduction r) {
 
 void loss_cases(Table& table) {
   for (Reduction r : {Reduction::None, Reduction::Mean, Reduction::Sum}) of_classes(table, r), of_elements(table, r);
+  more_loss_cases(table);
 }
 
 }  // namespace op_cases
