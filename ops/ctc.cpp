@@ -61,8 +61,8 @@ Tensor log_add(std::initializer_list<Tensor> terms) { return logsumexp(stack(ter
 Tensor losses_of(const Tensor& log_probs, const States& s, const List& frames, const List& lengths) {
   const int64_t n = log_probs.shape()[1], steps = *std::max_element(frames.begin(), frames.end());
   const bool ragged = *std::min_element(frames.begin(), frames.end()) < steps;
-  const Tensor spoken = clamp_min(
-      gather(narrow(log_probs, 0, 0, steps), 2, expand(s.labels, {steps, n, s.count})), kImpossible);
+  const Tensor spoken =
+      clamp_min(gather(narrow(log_probs, 0, 0, steps), 2, expand(s.labels, {steps, n, s.count})), kImpossible);
   const int64_t starts = std::min<int64_t>(2, s.count);  // an alignment begins with a blank or the first label
   Tensor alpha = pad(narrow(select(spoken, 0, 0), 1, 0, starts), {0, s.count - starts}, {.value = kImpossible});
   for (int64_t t = 1; t < steps; ++t) {

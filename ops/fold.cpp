@@ -48,23 +48,26 @@ Tensor copy_windows(const Tensor& image, const Windows& w) {
                    {.dtype = image.dtype(), .device = image.device()});
   const Strides& s = image.strides();
   if (y.numel())
-    backend(image).copy(context(image), y,
-                        alias(image, y.shape(),
-                              {s[0], s[1], s[2] * w.dilation[0], s[3] * w.dilation[1], s[2] * w.stride[0],
-                               s[3] * w.stride[1]},
-                              image.storage_offset()));
+    backend(image).copy(
+        context(image), y,
+        alias(image, y.shape(),
+              {s[0], s[1], s[2] * w.dilation[0], s[3] * w.dilation[1], s[2] * w.stride[0], s[3] * w.stride[1]},
+              image.storage_offset()));
   return record("unfold", y, {image}, [w](const Tensor& g) { return Grads{add_windows(g, w)}; });
 }
 
 /// The transpose of copy_windows: tap by tap, no two windows of one tap share an element.
 Tensor add_windows(const Tensor& columns, const Windows& w) {
   const Shape& s = columns.shape();
-  const Tensor image = zeros({s[0], s[1], w.padded[0], w.padded[1]}, {.dtype = columns.dtype(), .device = columns.device()});
+  const Tensor image =
+      zeros({s[0], s[1], w.padded[0], w.padded[1]}, {.dtype = columns.dtype(), .device = columns.device()});
   for (int64_t i = 0; i < w.kernel[0] && columns.numel(); ++i)
     for (int64_t j = 0; j < w.kernel[1]; ++j) {
       const Tensor to = w.tap(image, i, j),
-                   from = alias(columns, to.shape(), {columns.strides()[0], columns.strides()[1], columns.strides()[4], columns.strides()[5]},
-                                columns.storage_offset() + i * columns.strides()[2] + j * columns.strides()[3]);
+                   from =
+                       alias(columns, to.shape(),
+                             {columns.strides()[0], columns.strides()[1], columns.strides()[4], columns.strides()[5]},
+                             columns.storage_offset() + i * columns.strides()[2] + j * columns.strides()[3]);
       backend(image).binary(context(image), to, to, from, {BinaryOp::Add});
     }
   return record("fold", image, {columns}, [w](const Tensor& g) { return Grads{copy_windows(g, w)}; });

@@ -53,8 +53,9 @@ Axis nearest_axis(int64_t in, int64_t out, double scale, bool exact) {
   const auto step = float(step_of(in, out, scale, false));  // PyTorch's rounding decides ties
   for (int64_t i = 0; i < out; ++i) {
     const float at = exact ? (float(i) + 0.5f) * step : float(i) * step;
-    axis.places[0][size_t(i)] =
-        !exact && out == in ? i : !exact && out == 2 * in ? i / 2 : std::min(int64_t(std::floor(at)), in - 1);
+    axis.places[0][size_t(i)] = !exact && out == in       ? i
+                                : !exact && out == 2 * in ? i / 2
+                                                          : std::min(int64_t(std::floor(at)), in - 1);
   }
   return axis;
 }
@@ -96,9 +97,7 @@ Axis filtered_axis(Kernel kernel, int64_t in, int64_t out, double scale, bool al
     for (int64_t k = 0; k < taps; ++k) {
       const int64_t j = first + k;
       const double d = (double(j) - centre + 0.5) / stretch;
-      const double w = j >= last                  ? 0
-                       : kernel == Kernel::Linear ? std::max(0.0, 1 - std::abs(d))
-                                                  : cubic(d, -0.5);
+      const double w = j >= last ? 0 : kernel == Kernel::Linear ? std::max(0.0, 1 - std::abs(d)) : cubic(d, -0.5);
       axis.places[size_t(k)][size_t(i)] = std::min(j, in - 1);
       axis.weights[size_t(k)][size_t(i)] = w, total += w;
     }
@@ -125,21 +124,27 @@ struct Mode {
   Kernel kernel;
   int64_t rank;  // 0: any
 };
-constexpr Mode kModes[] = {{"nearest", Kernel::Nearest, 0},  {"nearest-exact", Kernel::NearestExact, 0},
-                           {"area", Kernel::Nearest, 0},     {"linear", Kernel::Linear, 3},
-                           {"bilinear", Kernel::Linear, 4},  {"bicubic", Kernel::Cubic, 4},
+constexpr Mode kModes[] = {{"nearest", Kernel::Nearest, 0}, {"nearest-exact", Kernel::NearestExact, 0},
+                           {"area", Kernel::Nearest, 0},    {"linear", Kernel::Linear, 3},
+                           {"bilinear", Kernel::Linear, 4}, {"bicubic", Kernel::Cubic, 4},
                            {"trilinear", Kernel::Linear, 5}};
 
 const Mode& mode_of(const Tensor& x, const InterpolateOptions& o) {
-  const auto* mode = std::find_if(std::begin(kModes), std::end(kModes), [&](const Mode& m) { return m.name == o.mode; });
+  const auto* mode =
+      std::find_if(std::begin(kModes), std::end(kModes), [&](const Mode& m) { return m.name == o.mode; });
   check(mode != std::end(kModes),
         "[interpolate] expected mode nearest, nearest-exact, area, linear, bilinear, bicubic or trilinear, got \"{}\"",
         o.mode);
   check(x.dim() >= 3 && x.dim() <= 5 && (mode->rank == 0 || mode->rank == x.dim()),
         "[interpolate] expected an input with {} dimensions for mode {}, got {}",
-        mode->rank == 0 ? std::string_view("3 to 5") : mode->rank == 3 ? "3" : mode->rank == 4 ? "4" : "5", o.mode, x);
+        mode->rank == 0   ? std::string_view("3 to 5")
+        : mode->rank == 3 ? "3"
+        : mode->rank == 4 ? "4"
+                          : "5",
+        o.mode, x);
   check(mode->rank != 0 || !o.align_corners,
-        "[interpolate] align_corners can only be set with linear, bilinear, bicubic and trilinear, got mode {}", o.mode);
+        "[interpolate] align_corners can only be set with linear, bilinear, bicubic and trilinear, got mode {}",
+        o.mode);
   check(!o.antialias || mode->rank == 4,
         "[interpolate] antialias is restricted to bilinear and bicubic of a 4D input, got mode {} of {}", o.mode, x);
   return *mode;

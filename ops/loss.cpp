@@ -134,7 +134,8 @@ Tensor probability_losses(const Tensor& input, const Tensor& target, const Cross
   Tensor terms = mul(log_softmax(input, axis), t);
   if (o.weight.defined()) terms = mul(terms, along_classes(o.weight, input.dim()));
   const Tensor losses = neg(sum(terms, axis));
-  return o.reduction == Reduction::Mean ? div(sum(losses), double(losses.numel())) : reduced("cross_entropy", losses, o.reduction);
+  return o.reduction == Reduction::Mean ? div(sum(losses), double(losses.numel()))
+                                        : reduced("cross_entropy", losses, o.reduction);
 }
 
 /// What cross_entropy and nll_loss ask of their operands.

@@ -99,9 +99,9 @@ Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reducti
     NoGrad guard;
     listed = eq(cumsum(to(lt(t, 0), kInt64), 1), 0);
     label = masked_fill(t, logical_not(listed), 0);
-    chosen = gt(scatter_add(zeros({samples, classes}, {.dtype = kInt64, .device = x.device()}), 1, label,
-                            to(listed, kInt64)),
-                0);
+    chosen = gt(
+        scatter_add(zeros({samples, classes}, {.dtype = kInt64, .device = x.device()}), 1, label, to(listed, kInt64)),
+        0);
   }
   const Tensor terms = relu(add(sub(unsqueeze(x, 1), unsqueeze(gather(x, 1, label), 2)), 1));  // (N, label, class)
   const Tensor counts = logical_and(unsqueeze(listed, 2), unsqueeze(logical_not(chosen), 1));

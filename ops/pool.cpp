@@ -168,7 +168,8 @@ static Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices,
   check_input(op, x, spatial);
   check(indices.dtype() == kInt64 && indices.shape() == x.shape(),
         "[{}] expected int64 indices of the input's shape {}, got {}", op, x.shape(), indices);
-  if (x.dim() == spatial + 1) return squeeze(max_unpool(op, unsqueeze(x, 0), unsqueeze(indices, 0), spatial, kernel, o), 0);
+  if (x.dim() == spatial + 1)
+    return squeeze(max_unpool(op, unsqueeze(x, 0), unsqueeze(indices, 0), spatial, kernel, o), 0);
   const PoolParams p = window_params(op, PoolOp::Max, spatial, kernel, o.stride, o.padding, 1, false);
   const int64_t given = o.output_size.size(), skip = given > spatial ? given - spatial : 0;
   check(given == 0 || given == spatial || given == spatial + 2,

@@ -16,8 +16,7 @@ static Reduction reduction_of(Args& a) {
                                : Reduction::Mean;
 }
 
-#define BIND(name, ...) \
-  table[#name] = { [](Args & a) -> Results { return {name(__VA_ARGS__)}; }, {} }
+#define BIND(name, ...) table[#name] = {[](Args& a) -> Results { return {name(__VA_ARGS__)}; }, {}}
 
 static void bind_elementwise(std::map<std::string, Binding>& table) {
   BIND(smooth_l1_loss, a.tensor("input"), a.tensor("target"), {reduction_of(a), a.number("beta", 1.0)});

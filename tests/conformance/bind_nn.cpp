@@ -64,25 +64,25 @@ static Dims output_size(Args& a) {
 #define ADAPTIVE_AVG(name) \
   table[#name] = {[](Args& a) -> Results { return {name(a.tensor("input"), output_size(a))}; }, {}}
 
-#define ADAPTIVE_MAX(name)                                                                           \
-  table[#name] = {[](Args& a) -> Results {                                                           \
-                    const Tensor x = a.tensor("input");                                              \
-                    if (!a.boolean("return_indices", false)) return {name(x, output_size(a))};       \
-                    auto [y, places] = name##_with_indices(x, output_size(a));                       \
-                    return {y, places};                                                              \
-                  },                                                                                 \
+#define ADAPTIVE_MAX(name)                                                                     \
+  table[#name] = {[](Args& a) -> Results {                                                     \
+                    const Tensor x = a.tensor("input");                                        \
+                    if (!a.boolean("return_indices", false)) return {name(x, output_size(a))}; \
+                    auto [y, places] = name##_with_indices(x, output_size(a));                 \
+                    return {y, places};                                                        \
+                  },                                                                           \
                   {}}
-#define MAX_UNPOOL(name)                                                                                       \
-  table[#name] = {[](Args& a) -> Results {                                                                     \
-                    return {name(a.tensor("input"), a.tensor("indices"), a.dims("kernel_size"),                \
-                                 {a.dims("stride"), a.dims("padding", 0), a.dims("output_size")})};            \
-                  },                                                                                           \
+#define MAX_UNPOOL(name)                                                                            \
+  table[#name] = {[](Args& a) -> Results {                                                          \
+                    return {name(a.tensor("input"), a.tensor("indices"), a.dims("kernel_size"),     \
+                                 {a.dims("stride"), a.dims("padding", 0), a.dims("output_size")})}; \
+                  },                                                                                \
                   {}}
-#define LP_POOL(name)                                                                     \
-  table[#name] = {[](Args& a) -> Results {                                                \
+#define LP_POOL(name)                                                                             \
+  table[#name] = {[](Args& a) -> Results {                                                        \
                     return {name(a.tensor("input"), a.number("norm_type"), a.dims("kernel_size"), \
-                                 {a.dims("stride"), a.boolean("ceil_mode", false)})};     \
-                  },                                                                      \
+                                 {a.dims("stride"), a.boolean("ceil_mode", false)})};             \
+                  },                                                                              \
                   {}}
 static FoldOptions fold_options(Args& a) { return {a.dims("dilation", 1), a.dims("padding", 0), a.dims("stride", 1)}; }
 
@@ -124,17 +124,16 @@ static void bind_images(std::map<std::string, Binding>& table) {
                   },
                   {}};
   table["interpolate"] = {call_interpolate, {}};
-  table["grid_sample"] = {[](Args& a) -> Results {
-                            const std::string mode = a.text("mode", "bilinear"), outside = a.text("padding_mode", "zeros");
-                            return {grid_sample(a.tensor("input"), a.tensor("grid"),
-                                                {mode, outside, a.boolean("align_corners", false)})};
-                          },
-                          {}};
-  table["affine_grid"] = {
+  table["grid_sample"] = {
       [](Args& a) -> Results {
-        return {affine_grid(a.tensor("theta"), a.dims("size"), a.boolean("align_corners", false))};
+        const std::string mode = a.text("mode", "bilinear"), outside = a.text("padding_mode", "zeros");
+        return {grid_sample(a.tensor("input"), a.tensor("grid"), {mode, outside, a.boolean("align_corners", false)})};
       },
       {}};
+  table["affine_grid"] = {[](Args& a) -> Results {
+                            return {affine_grid(a.tensor("theta"), a.dims("size"), a.boolean("align_corners", false))};
+                          },
+                          {}};
   table["channel_shuffle"] = {
       [](Args& a) -> Results { return {channel_shuffle(a.tensor("input"), a.integer("groups"))}; }, {}};
   table["local_response_norm"] = {

@@ -60,14 +60,18 @@ static void sliding(Table& table) {
         return y;
       });
   CASE(unfold, unfold(x[0], 2)).of(kBools | kFloats).on("(3,4,5)");
-  CASE(fold, fold(x[0], {4, 5}, {2, 3}, {.dilation = {2, 1}, .padding = {1, 0}, .stride = {1, 2}})).of(kNumbers).within(8).on("(2,18,8)").expect([](const Arrays& x) {
-    Array y({2, 3, 4, 5});
-    for (int64_t n = 0; n < 2; ++n)
-      each_tap(3, 4, 5, [&](int64_t c, int64_t at, int64_t l, int64_t h, int64_t w) {
-        if (h >= 0 && h < 4) y.at({n, c, h, w}) += x[0].at({n, at, l});
+  CASE(fold, fold(x[0], {4, 5}, {2, 3}, {.dilation = {2, 1}, .padding = {1, 0}, .stride = {1, 2}}))
+      .of(kNumbers)
+      .within(8)
+      .on("(2,18,8)")
+      .expect([](const Arrays& x) {
+        Array y({2, 3, 4, 5});
+        for (int64_t n = 0; n < 2; ++n)
+          each_tap(3, 4, 5, [&](int64_t c, int64_t at, int64_t l, int64_t h, int64_t w) {
+            if (h >= 0 && h < 4) y.at({n, c, h, w}) += x[0].at({n, at, l});
+          });
+        return y;
       });
-    return y;
-  });
   CASE(fold, fold(x[0], 4, 2)).on("(8,9)");
 }
 
@@ -145,7 +149,9 @@ static void resampling(Table& table) {
       .expect(resampled({8, 10}, linear));
   line(CASE(interpolate, interpolate(x[0], {.size = {3, 7}, .mode = "bicubic"}))).on("(1,2,4,5)").expect(resampled({3, 7}, cubic_taps));
   line(CASE(interpolate, interpolate(x[0], {.size = {3, 2, 4}, .mode = "trilinear"}))).on("(1,2,2,3,3)").expect(resampled({3, 2, 4}, linear));
-  line(CASE(interpolate, interpolate(x[0], {.size = {2, 7}, .mode = "bilinear", .antialias = true}))).on("(1,2,5,5)").expect(resampled({2, 7}, filtered<false>));
+  line(CASE(interpolate, interpolate(x[0], {.size = {2, 7}, .mode = "bilinear", .antialias = true})))
+      .on("(1,2,5,5)")
+      .expect(resampled({2, 7}, filtered<false>));
   line(CASE(interpolate, interpolate(x[0], {.size = {2, 7}, .mode = "bicubic", .antialias = true}))).on("(1,2,7,5)").expect(resampled({2, 7}, filtered<true>));
   line(CASE(interpolate, interpolate(x[0], {.size = {2, 7}, .mode = "area"}))).on("(1,2,5,5)").expect(resampled({2, 7}, area));
 }
@@ -182,8 +188,18 @@ static Array sampled(const Array& x, const Array& grid, bool corners) {
 
 static void sampling(Table& table) {
   const Values outwards = {.low = -1.3, .high = 1.4};
-  CASE(grid_sample, grid_sample(x[0], x[1])).in({kAny, outwards}).within(64).finite_only().on("(2,3,4,5) (2,3,2,2) | (0,3,4,5) (0,3,2,2)").EXPECT(sampled(x[0], x[1], false));
-  CASE(grid_sample, grid_sample(x[0], x[1], {.align_corners = true})).in({kAny, outwards}).within(64).finite_only().on("(1,2,3,2,4) (1,2,3,2,3)").EXPECT(sampled(x[0], x[1], true));
+  CASE(grid_sample, grid_sample(x[0], x[1]))
+      .in({kAny, outwards})
+      .within(64)
+      .finite_only()
+      .on("(2,3,4,5) (2,3,2,2) | (0,3,4,5) (0,3,2,2)")
+      .EXPECT(sampled(x[0], x[1], false));
+  CASE(grid_sample, grid_sample(x[0], x[1], {.align_corners = true}))
+      .in({kAny, outwards})
+      .within(64)
+      .finite_only()
+      .on("(1,2,3,2,4) (1,2,3,2,3)")
+      .EXPECT(sampled(x[0], x[1], true));
   // Coordinates are rounded with their dtype, so that others than float64 may read other elements.
   const auto line = [](Case& c) -> Case& { return c.of(set_of({kFloat64})).in({kAny, Values{.low = -1.3, .high = 1.4}}).within(64).finite_only(); };
   line(CASE(grid_sample, grid_sample(x[0], x[1], {.mode = "nearest", .padding_mode = "reflection"}))).on("(2,3,4,5) (2,3,2,2)");
@@ -192,8 +208,9 @@ static void sampling(Table& table) {
   for (bool corners : {false, true})
     CASE(affine_grid, affine_grid(x[0], {2, 1, 3, 4}, corners)).within(16).finite_only().on("(2,2,3)").expect([=](const Arrays& x) {
       const auto centre = [&](int64_t i, int64_t n) { return corners ? 2 * double(i) / double(n - 1) - 1 : (2 * double(i) + 1) / double(n) - 1; };
-      return make({2, 3, 4, 2},
-                  [&](const Dims& i) { return x[0].at({i[0], i[3], 0}) * centre(i[2], 4) + x[0].at({i[0], i[3], 1}) * centre(i[1], 3) + x[0].at({i[0], i[3], 2}); });
+      return make({2, 3, 4, 2}, [&](const Dims& i) {
+        return x[0].at({i[0], i[3], 0}) * centre(i[2], 4) + x[0].at({i[0], i[3], 1}) * centre(i[1], 3) + x[0].at({i[0], i[3], 2});
+      });
     });
   CASE(affine_grid, affine_grid(x[0], {1, 1, 2, 3, 1})).within(16).on("(1,3,4)");
 }
@@ -210,8 +227,7 @@ static Arrays largest_to(const Array& x, Shape to, bool indices) {
     for (int64_t a = 0; a < to.size(); ++a) extent[a] = x.shape[2 + a];
     for (int64_t flat = 0; flat < plane; ++flat, next(at, extent)) {
       bool inside = true;
-      for (int64_t a = 0; a < to.size(); ++a)
-        inside &= at[a] >= i[2 + a] * extent[a] / to[a] && at[a] < ((i[2 + a] + 1) * extent[a] + to[a] - 1) / to[a];
+      for (int64_t a = 0; a < to.size(); ++a) inside &= at[a] >= i[2 + a] * extent[a] / to[a] && at[a] < ((i[2 + a] + 1) * extent[a] + to[a] - 1) / to[a];
       const double v = x.v[size_t((i[0] * x.shape[1] + i[1]) * plane + flat)];
       if (inside && (v > best || std::isnan(v))) best = v, place = flat;
     }

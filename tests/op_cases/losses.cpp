@@ -5,9 +5,7 @@
 
 namespace op_cases {
 
-static const char* name_of(Reduction r) {
-  return r == Reduction::None ? "None" : r == Reduction::Mean ? "Mean" : r == Reduction::Sum ? "Sum" : "BatchMean";
-}
+static const char* name_of(Reduction r) { return r == Reduction::None ? "None" : r == Reduction::Mean ? "Mean" : r == Reduction::Sum ? "Sum" : "BatchMean"; }
 static Case& with(Case& c, Reduction r) { return c.text += " " + std::string(name_of(r)), c; }
 
 static Array reduced(const Array& losses, Reduction how, double batch = 1) {
@@ -55,25 +53,22 @@ static double log_one_plus_exp(double v) { return v > 0 ? v + std::log1p(std::ex
 static void of_probabilities(Table& table, Reduction r) {
   const auto shapes = [](Case& c) -> Case& { return c.within(16).on("(2,3,4) (2,3,4) | () () | (0,3) (0,3)").perf("(1024,1024) (1024,1024)"); };
   const auto bce = [](double x, double t, double w) { return -w * (t * std::log(x) + (1 - t) * std::log1p(-x)); };
-  with(shapes(CASE(binary_cross_entropy, binary_cross_entropy(x[0], x[1], {.reduction = r}))), r)
-      .in({kProbability})
-      .finite_only()
-      .expect(each(r, bce));
+  with(shapes(CASE(binary_cross_entropy, binary_cross_entropy(x[0], x[1], {.reduction = r}))), r).in({kProbability}).finite_only().expect(each(r, bce));
   with(CASE(binary_cross_entropy, binary_cross_entropy(x[0], x[1], {.weight = x[2], .reduction = r})), r)
       .in({kProbability, kProbability, kConstant})
       .within(16)
       .finite_only()
       .on("(3,4) (3,4) (4)")
       .expect(each(r, bce));
-  with(shapes(CASE(kl_div, kl_div(x[0], x[1], {.reduction = r}))), r)
-      .in({kAny, kProbability})
-      .expect(each(r, [](double x, double t, double) { return (t == 0 ? 0 : t * std::log(t)) - t * x; }));
-  with(shapes(CASE(kl_div, kl_div(x[0], x[1], {.reduction = r, .log_target = true}))), r)
-      .finite_only()
-      .expect(each(r, [](double x, double t, double) { return std::exp(t) * (t - x); }));
-  with(shapes(CASE(soft_margin_loss, soft_margin_loss(x[0], x[1], r))), r)
-      .finite_only()
-      .expect(each(r, [](double x, double t, double) { return log_one_plus_exp(-t * x); }));
+  with(shapes(CASE(kl_div, kl_div(x[0], x[1], {.reduction = r}))), r).in({kAny, kProbability}).expect(each(r, [](double x, double t, double) {
+    return (t == 0 ? 0 : t * std::log(t)) - t * x;
+  }));
+  with(shapes(CASE(kl_div, kl_div(x[0], x[1], {.reduction = r, .log_target = true}))), r).finite_only().expect(each(r, [](double x, double t, double) {
+    return std::exp(t) * (t - x);
+  }));
+  with(shapes(CASE(soft_margin_loss, soft_margin_loss(x[0], x[1], r))), r).finite_only().expect(each(r, [](double x, double t, double) {
+    return log_one_plus_exp(-t * x);
+  }));
   with(CASE(multilabel_soft_margin_loss, multilabel_soft_margin_loss(x[0], x[1], {.weight = x[2], .reduction = r})), r)
       .in({kAny, kProbability, kConstant})
       .within(32)
@@ -106,9 +101,11 @@ static void of_rates(Table& table, Reduction r) {
         const Array var = make(x[0].shape, [&](const Dims& i) { return x[2].at(i[0]); });
         return each(r, [=](double x, double t, double v) { return gaussian(x, t, v) + std::log(8 * std::atan(1)) / 2; })({x[0], x[1], var});
       });
-  with(CASE(gaussian_nll_loss, gaussian_nll_loss(x[0], x[1], 0.5, {.reduction = r})), r).within(32).finite_only().on("(3,4) (3,4)").expect(each(r, [=](double x, double t, double) {
-    return gaussian(x, t, 0.5);
-  }));
+  with(CASE(gaussian_nll_loss, gaussian_nll_loss(x[0], x[1], 0.5, {.reduction = r})), r)
+      .within(32)
+      .finite_only()
+      .on("(3,4) (3,4)")
+      .expect(each(r, [=](double x, double t, double) { return gaussian(x, t, 0.5); }));
   const auto stirling = [](double t) { return t > 1 ? t * std::log(t) - t + std::log(8 * std::atan(1) * t) / 2 : 0; };
   with(shapes(CASE(poisson_nll_loss, poisson_nll_loss(x[0], x[1], {.full = true, .reduction = r}))), r)
       .in({kAny, kPositive})
