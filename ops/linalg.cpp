@@ -1,0 +1,252 @@
+// Systems of equations: Cholesky, LU, triangular solves, and what follows from them.
+#include "linalg.h"
+
+#include <limits>
+
+#include "arithmetic.h"
+#include "cast.h"
+#include "compare.h"
+#include "create.h"
+#include "extremum.h"
+#include "linalg_front.h"
+#include "matmul.h"
+#include "reduce.h"
+#include "slicing.h"
+#include "ternary.h"
+#include "unary.h"
+
+namespace tapir::inline v0 {
+
+void check_matrices(const char* op, const Tensor& a) {
+  check(a.dim() >= 2, "[{}] expected a matrix or a batch of matrices, (..., M, N), got {}", op, a);
+  check(a.dtype() == kFloat32 || a.dtype() == kFloat64, "[{}] expected float32 or float64, got {}", op, a);
+}
+void check_square(const char* op, const Tensor& a) {
+  check_matrices(op, a);
+  check(rows(a) == columns(a), "[{}] expected square matrices, got {}", op, a);
+}
+void check_pair(const char* op, const Tensor& a, const Tensor& b) {
+  common_device(op, {&a, &b});
+  check(a.dtype() == b.dtype(), "[{}] expected matrices of one dtype, got {} and {}", op, a, b);
+}
+
+ErrorWord run_linalg(const Tensor& a, std::initializer_list<TensorView> outs, std::initializer_list<TensorView> ins,
+                     const LinalgParams& params) {
+  Context& ctx = context(a);
+  backend(a).linalg(ctx, {outs.begin(), outs.size()}, {ins.begin(), ins.size()}, params);
+  return ctx.error;
+}
+
+Tensor identity_like(const Tensor& a) {
+  const int64_t n = columns(a);
+  return expand(eye(n, n, {.dtype = a.dtype(), .device = a.device()}), a.shape());
+}
+Tensor diagonal_of(const Tensor& a) {
+  const int64_t r = a.dim();
+  Strides strides = a.strides();
+  strides[r - 2] += strides[r - 1];
+  strides.resize(r - 1);
+  return as_strided(a, shape_of(batch_of(a), {std::min(rows(a), columns(a))}), strides);
+}
+Tensor diagonal_matrix(const Tensor& d) {
+  const int64_t n = d.shape().back();
+  return masked_fill(unsqueeze(d, -1), logical_not(eye(n, n, {.dtype = kBool, .device = d.device()})), 0);
+}
+Tensor triangle(const Tensor& a, bool upper, bool strict) {
+  const Tensor row = unsqueeze(arange(rows(a), {.device = a.device()}), 1), column = arange(columns(a), {.device = a.device()});
+  const Tensor outside = upper ? strict ? ge(row, column) : gt(row, column) : strict ? le(row, column) : lt(row, column);
+  return masked_fill(a, outside, 0);
+}
+
+// ---- triangular systems ----
+
+namespace linalg {
+Tensor solve_triangular(const Tensor& a, const Tensor& b, const TriangularOptions& o) {
+  const char* name = "linalg.solve_triangular";
+  check_square(name, a), check_matrices(name, b), check_pair(name, a, b);
+  check((o.left ? rows(b) : columns(b)) == rows(a), "[{}] expected a right-hand side that fits {}, got {} (left = {})", name,
+        a.shape(), b.shape(), o.left);
+  if (!o.left)
+    return transposed(solve_triangular(transposed(a), transposed(b),
+                                       {.upper = !o.upper, .unitriangular = o.unitriangular}));
+  const Shape batch = broadcast_shapes(name, batch_of(a), batch_of(b));
+  const Tensor x = empty_of(b, shape_of(batch, {rows(b), columns(b)}));
+  run_linalg(a, {x}, {TensorView(a).expand(shape_of(batch, {rows(a), rows(a)})), TensorView(b).expand(x.shape())},
+             {.op = LinalgOp::TriangularSolve, .upper = o.upper, .unit = o.unitriangular});
+  return record(name, x, {a, b}, save(a, x), [o](Needs needs, const Tensor& g, const Tensor& a, const Tensor& x) {
+    const Tensor gb =
+        solve_triangular(transposed(a), g, {.upper = !o.upper, .unitriangular = o.unitriangular});
+    return Grads{needs[0] ? triangle(neg(matmul(gb, transposed(x))), o.upper, o.unitriangular) : Tensor(), gb};
+  });
+}
+}  // namespace linalg
+
+// ---- Cholesky ----
+
+// dA = L^-T P L^-1 with P the lower triangle of L^T dL, its diagonal halved, made symmetric; Murray 2016, arXiv 1602.07527.
+static Tensor cholesky_gradient(const Tensor& g, const Tensor& l) {
+  const Tensor lt = transposed(l), p = triangle(matmul(lt, g), false),
+               s = (p + transposed(triangle(p, false, true))) * 0.5;
+  return linalg::solve_triangular(l, linalg::solve_triangular(lt, s, {.upper = true}), {.upper = false, .left = false});
+}
+static Tensor record_cholesky(const char* name, const Tensor& l, const Tensor& a, bool upper) {
+  return record(name, l, {a}, save(l), [upper](const Tensor& g, const Tensor& l) {
+    return Grads{upper ? cholesky_gradient(transposed(g), transposed(l)) : cholesky_gradient(g, l)};
+  });
+}
+
+namespace linalg {
+Tensor cholesky(const Tensor& a, const UpperOptions& o) {
+  check_square("linalg.cholesky", a);
+  const Tensor l = empty_of(a, a.shape());
+  const ErrorWord e = run_linalg(a, {l}, {a}, {.op = LinalgOp::Cholesky, .upper = o.upper});
+  check(!e.set,
+        "[linalg.cholesky] expected positive-definite matrices, but in batch element {} the leading minor of order {} is not "
+        "positive (input is {})",
+        e.position, e.value, a);
+  return record_cholesky("linalg.cholesky", l, a, o.upper);
+}
+std::pair<Tensor, Tensor> cholesky_ex(const Tensor& a, const UpperOptions& o) {
+  check_square("linalg.cholesky_ex", a);
+  const Tensor l = empty_of(a, a.shape()), info = empty(batch_of(a), {.dtype = kInt32, .device = a.device()});
+  run_linalg(a, {l, info}, {a}, {.op = LinalgOp::Cholesky, .upper = o.upper});
+  return {record_cholesky("linalg.cholesky_ex", l, a, o.upper), info};
+}
+}  // namespace linalg
+
+Tensor cholesky_solve(const Tensor& b, const Tensor& factor, const UpperOptions& o) {
+  check_square("cholesky_solve", factor), check_matrices("cholesky_solve", b), check_pair("cholesky_solve", b, factor);
+  check(rows(b) == rows(factor), "[cholesky_solve] expected a right-hand side that fits {}, got {}", factor.shape(), b.shape());
+  const Tensor l = o.upper ? transposed(factor) : factor;
+  return linalg::solve_triangular(transposed(l), linalg::solve_triangular(l, b, {.upper = false}), {.upper = true});
+}
+
+// ---- LU ----
+
+namespace {
+/// P A = L U as the kernel gives it; without history.
+struct Factors {
+  Tensor lu, order, sign;
+  ErrorWord singular;
+};
+}  // namespace
+
+static Factors factorize(const Tensor& a) {
+  Factors f{empty_of(a, a.shape()), empty(shape_of(batch_of(a), {rows(a)}), {.dtype = kInt32, .device = a.device()}),
+            empty_of(a, batch_of(a)), {}};
+  f.singular = run_linalg(a, {f.lu, f.order, f.sign}, {a}, {.op = LinalgOp::Lu});
+  return f;
+}
+static Factors factorize_regular(const char* op, const Tensor& a) {
+  Factors f = factorize(a);
+  check(!f.singular.set, "[{}] expected matrices that have an inverse, but in batch element {} pivot {} is 0 (input is {})", op,
+        f.singular.position, f.singular.value, a);
+  return f;
+}
+
+/// x of A x = b or A^T x = b, from the factors of A. Giles 2008, "An extended collection of matrix derivative results", 2.3.1.
+static Tensor solve_factored(const char* name, const Tensor& a, const Tensor& lu, const Tensor& order, const Tensor& b,
+                             bool transpose) {
+  const Shape batch = broadcast_shapes(name, batch_of(a), batch_of(b));
+  const Tensor x = empty_of(b, shape_of(batch, {rows(b), columns(b)}));
+  run_linalg(a, {x},
+             {TensorView(lu).expand(shape_of(batch, {rows(a), rows(a)})),
+              TensorView(order).expand(shape_of(batch, {rows(a)})), TensorView(b).expand(x.shape())},
+             {.op = LinalgOp::LuSolve, .transpose = transpose});
+  return record(name, x, {a, b}, save(a, lu, order, x),
+                [transpose](Needs needs, const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order,
+                            const Tensor& x) {
+                  const Tensor gb = solve_factored("linalg.solve", a, lu, order, g, !transpose);
+                  if (!needs[0]) return Grads{Tensor(), gb};
+                  return Grads{neg(transpose ? matmul(x, transposed(gb)) : matmul(gb, transposed(x))), gb};
+                });
+}
+
+namespace linalg {
+Tensor solve(const Tensor& a, const Tensor& b, bool left) {
+  const char* name = "linalg.solve";
+  check_square(name, a), check_pair(name, a, b);
+  const bool vector =
+      b.dim() == 1 || (b.dim() == a.dim() - 1 && b.shape() == shape_of(batch_of(a), {rows(a)}));
+  check(b.dim() > 0 && (vector ? b.shape().back() == rows(a) && left : (left ? rows(b) : columns(b)) == rows(a)),
+        "[{}] expected a right-hand side that fits {}, got {} (left = {})", name, a.shape(), b.shape(), left);
+  const Factors f = factorize_regular(name, a);
+  if (vector) return squeeze(solve_factored(name, a, f.lu, f.order, unsqueeze(b, -1), false), -1);
+  if (left) return solve_factored(name, a, f.lu, f.order, b, false);
+  return transposed(solve_factored(name, a, f.lu, f.order, transposed(b), true));
+}
+
+Tensor inv(const Tensor& a) {
+  check_square("linalg.inv", a);
+  const Factors f = factorize_regular("linalg.inv", a);
+  return solve_factored("linalg.inv", a, f.lu, f.order, identity_like(a), false);
+}
+}  // namespace linalg
+
+// The gradient is det(A) A^-T. For a pivot of 0 stands a tiny one: the determinant, a polynomial, has a gradient there too.
+static Tensor det_gradient(const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order, const Tensor& sign,
+                           const Tensor& y) {
+  const Tensor pivots = diagonal_of(lu), zero = eq(pivots, 0);
+  const double eps = a.dtype() == kFloat32 ? 1e-7 : 2e-16;
+  const Tensor tiny = where(zero, clamp_min(amax(abs(lu), {-2, -1}, {.keepdim = true}), 1e-30).squeeze(-1) * eps, 0);
+  const Tensor near = where(eq(y, 0), sign * prod(pivots + tiny, -1), y);
+  const Tensor right = mul(identity_like(a), unsqueeze(unsqueeze(g * near, -1), -1));
+  return solve_factored("linalg.det", a, lu + diagonal_matrix(tiny), order, right, true);
+}
+
+namespace linalg {
+Tensor det(const Tensor& a) {
+  check_square("linalg.det", a);
+  const Factors f = factorize(a);
+  const Tensor y = f.sign * prod(diagonal_of(f.lu), -1);
+  return record("linalg.det", y, {a}, save(a, f.lu, f.order, f.sign, y),
+                [](const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order, const Tensor& sign,
+                   const Tensor& y) {
+                  return Grads{a.numel() ? det_gradient(g, a, lu, order, sign, y) : zeros_like(a)};
+                });
+}
+
+std::pair<Tensor, Tensor> slogdet(const Tensor& a) {
+  check_square("linalg.slogdet", a);
+  const Factors f = factorize(a);
+  const Tensor pivots = diagonal_of(f.lu), magnitude = sum(log(abs(pivots)), -1);
+  return {f.sign * prod(sign(pivots), -1),
+          record("linalg.slogdet", magnitude, {a}, save(a, f.lu, f.order),
+                 [](const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order) {
+                   const Tensor right = mul(identity_like(a), unsqueeze(unsqueeze(g, -1), -1));
+                   return Grads{solve_factored("linalg.slogdet", a, lu, order, right, true)};
+                 })};
+}
+
+Tensor matrix_power(const Tensor& a, int64_t n) {
+  check_square("linalg.matrix_power", a);
+  if (n == 0) return identity_like(a).clone();
+  Tensor base = n < 0 ? inv(a) : a, y;
+  for (uint64_t left = n < 0 ? -uint64_t(n) : uint64_t(n);;) {
+    if (left & 1) y = y.defined() ? matmul(y, base) : base;
+    if ((left >>= 1) == 0) return y.is_same(a) ? clone(a) : y;
+    base = matmul(base, base);
+  }
+}
+}  // namespace linalg
+
+Tensor logdet(const Tensor& a) {
+  check_square("logdet", a);
+  const auto [sign, magnitude] = linalg::slogdet(a);
+  return masked_fill(magnitude, lt(sign, 0), std::numeric_limits<double>::quiet_NaN());
+}
+
+// The derivative of exp at X in direction E is the upper right block of exp((X, E; 0, X)); Higham 2008, "Functions of Matrices", 3.16.
+Tensor matrix_exp(const Tensor& a) {
+  check_square("matrix_exp", a);
+  const Tensor y = empty_of(a, a.shape());
+  run_linalg(a, {y}, {a}, {.op = LinalgOp::MatrixExp});
+  return record("matrix_exp", y, {a}, save(a), [](const Tensor& g, const Tensor& a) {
+    const Tensor x = transposed(a);
+    const int64_t n = rows(a);
+    const Tensor blocks = matrix_exp(cat({cat({x, g}, -1), cat({zeros_like(x), x}, -1)}, -2));
+    return Grads{narrow(narrow(blocks, -2, 0, n), -1, n, n)};
+  });
+}
+
+}  // namespace tapir::inline v0
