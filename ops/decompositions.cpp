@@ -29,10 +29,10 @@ static void check_iteration(const char* op, const ErrorWord& e, const Tensor& a)
 // "Algorithmic differentiation of linear algebra functions".
 static Tensor qr_gradient(const Tensor& gq, const Tensor& gr, const Tensor& q, const Tensor& r) {
   const int64_t m = rows(q), n = columns(r), k = rows(r);
-  check(columns(q) == k && (m >= n || k == m),
+  check(k == std::min(m, n),
         "[linalg.qr] the gradient of mode \"complete\" is not defined for more rows than columns, got {} rows and {} columns", m, n);
-  Tensor inner = gr.defined() ? matmul(gr, transposed(r)) : zeros_like(matmul(r, transposed(r)));
-  if (gq.defined()) inner = inner - matmul(transposed(q), gq);
+  Tensor inner = gr.defined() ? matmul(gr, transposed(r)) : Tensor();
+  if (gq.defined()) inner = inner.defined() ? inner - matmul(transposed(q), gq) : neg(matmul(transposed(q), gq));
   if (m >= n) {
     const Tensor upper = triangle(inner, true);
     Tensor left = matmul(q, upper + transposed(triangle(upper, true, true)));
@@ -188,20 +188,24 @@ Tensor matrix_rank(const Tensor& a, const ToleranceOptions& o) {
   return sum(gt(s, threshold(a, s, o)), -1);
 }
 
-// Golub and Pereyra 1973, "The differentiation of pseudo-inverses and nonlinear least squares problems".
-Tensor pinv(const Tensor& a, const ToleranceOptions& o) {
-  check_matrices("linalg.pinv", a);
+/// Eigenvectors or singular vectors with the inverse values that are not taken for 0; without history.
+static Tensor pinv_value(const Tensor& a, const ToleranceOptions& o) {
+  if (a.numel() == 0) return empty_of(a, transposed(a).shape());
+  NoGrad guard;
+  const auto inverse = [&](const Tensor& s) {
+    return unsqueeze(masked_fill(reciprocal(s), le(abs(s), threshold(a, s, o)), 0), -2);
+  };
   if (o.hermitian) {
     const auto [l, v] = eigh(a);
-    const Tensor zero = le(abs(l), threshold(a, l.detach(), o));
-    return matmul(mul(v, unsqueeze(masked_fill(reciprocal(l), zero, 0), -2)), transposed(v));
+    return matmul(mul(v, inverse(l)), transposed(v));
   }
   const auto [u, s, vh] = run_svd("linalg.pinv", a, false);
-  const Tensor inverse = masked_fill(reciprocal(s), le(s, threshold(a, s, o)), 0);
-  const Tensor p = [&, &u = u, &vh = vh] {
-    NoGrad guard;
-    return matmul(mul(transposed(vh), unsqueeze(inverse, -2)), transposed(u));
-  }();
+  return matmul(mul(transposed(vh), inverse(s)), transposed(u));
+}
+// Golub and Pereyra 1973, "The differentiation of pseudo-inverses and nonlinear least squares problems".
+Tensor pinv(const Tensor& a, const ToleranceOptions& o) {
+  o.hermitian ? check_square("linalg.pinv", a) : check_matrices("linalg.pinv", a);
+  const Tensor p = pinv_value(a, o);
   return record("linalg.pinv", p, {a}, save(a, p), [](const Tensor& g, const Tensor& a, const Tensor& p) {
     const Tensor pt = transposed(p), gt = transposed(g), left = matmul(gt, matmul(p, pt)), right = matmul(matmul(pt, p), gt);
     return Grads{left - matmul(a, matmul(p, left)) + right - matmul(matmul(right, p), a) - matmul(pt, matmul(g, pt))};

@@ -3,10 +3,13 @@
 #include "arithmetic.h"
 #include "cast.h"
 #include "compare.h"
+#include "create.h"
 #include "front.h"
+#include "indexing.h"
 #include "matmul.h"
 #include "reduce.h"
 #include "shape.h"
+#include "slicing.h"
 #include "ternary.h"
 #include "unary.h"
 #include "vector_norm.h"
@@ -22,7 +25,7 @@ static Tensor euclidean_by_product(const Tensor& a, const Tensor& b) {
     return sqrt(clamp_min(unsqueeze(squares(a), -1) + unsqueeze(squares(b), -2) - products * 2, 0));
   }();
   return record("cdist", y, {a, b}, save(a, b, y), [](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b, const Tensor& y) {
-    const Tensor ratio = masked_fill(g / y, eq(y, 0), 0);
+    const Tensor same = eq(y, 0), ratio = masked_fill(g / masked_fill(y, same, 1), same, 0);
     const auto pull = [](const Tensor& x, const Tensor& ratio, const Tensor& other) {
       return x * sum(ratio, -1, {.keepdim = true}) - matmul(ratio, other);
     };
@@ -48,6 +51,15 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) {
   if (x1.shape().back() == 0) return sum(difference, -1);
   return norm(difference, o.p, -1);
 }
+
+Tensor pdist(const Tensor& x, double p) {
+  check(x.dim() == 2, "[pdist] expected points (P, M), got {}", x);
+  const Tensor row = arange(x.shape()[0], {.device = x.device()}), pairs = nonzero(gt(row, unsqueeze(row, 1))),
+               difference = index_select(x, 0, select(pairs, 1, 0)) - index_select(x, 0, select(pairs, 1, 1));
+  return x.shape()[1] == 0 ? sum(difference, -1) : norm(difference, p, -1);
+}
+
+Tensor dist(const Tensor& a, const Tensor& b, Scalar p) { return norm(a - b, p); }
 
 Tensor pairwise_distance(const Tensor& x1, const Tensor& x2, const DistanceOptions& o) {
   return norm(x1 - x2 + o.eps, o.p, -1, {.keepdim = o.keepdim});

@@ -13,6 +13,11 @@ struct CdistOptions {
 /// p-norm distances of all pairs of rows: (..., P, M), (..., R, M) -> (..., P, R).
 Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& options = {});
 
+/// p-norm distances of each row and those after it: (P, M) -> (P (P - 1) / 2), row by row of cdist's upper triangle.
+Tensor pdist(const Tensor& x, double p = 2);
+/// The p-norm of all of a - b.
+Tensor dist(const Tensor& a, const Tensor& b, Scalar p = 2);
+
 struct DistanceOptions {
   double p = 2, eps = 1e-6;
   bool keepdim = false;

@@ -88,12 +88,7 @@ Tensor as_matrices(const Term& t, const Group& batch, const Group& first, const 
   return reshape(permute(t.x, order), {batch.numel, first.numel, second.numel});
 }
 
-Term contract(Term a, Term b, std::span<const Term> others, const Labels& result) {
-  if (a.x.dtype() != b.x.dtype()) {
-    const Operand x = a.x, y = b.x;
-    const DType dtype = result_type({&x, &y});
-    a.x = to(a.x, dtype), b.x = to(b.x, dtype);
-  }
+Term contract(const char* op, Term a, Term b, std::span<const Term> others, const Labels& result) {
   if (a.x.numel() < b.x.numel()) std::swap(a, b);  // the larger one's order counts
   Group batch, rows, summed, columns;
   for (int label : a.labels) {
@@ -105,6 +100,7 @@ Term contract(Term a, Term b, std::span<const Term> others, const Labels& result
   Labels labels = batch.labels;
   for (const Group* g : {&rows, &columns}) labels.insert(labels.end(), g->labels.begin(), g->labels.end());
   if (summed.labels.empty()) return {mul(aligned(a, labels), aligned(b, labels)), labels};
+  check(a.x.dtype() == b.x.dtype(), "[{}] expected operands of one dtype where products are summed, got {} and {}", op, a.x, b.x);
   Shape shape;
   for (int label : labels) shape.push_back(has(a.labels, label) ? size_at(a, label) : size_at(b, label));
   const Tensor y = bmm(as_matrices(a, batch, rows, summed), as_matrices(b, batch, summed, columns));
@@ -130,6 +126,7 @@ double growth(const Term& a, const Term& b, std::span<const Term> terms, const L
 Tensor contract_all(const char* op, std::string_view text, std::vector<Term> terms, const Labels& result, bool keep_dtype) {
   std::vector<int64_t> sizes;
   for (Term& t : terms) {
+    common_device(op, {&terms[0].x, &t.x});
     take_diagonals(op, text, t);
     for (int label : t.labels) {
       if (size_t(label) >= sizes.size()) sizes.resize(size_t(label) + 1, 1);
@@ -161,7 +158,7 @@ Tensor contract_all(const char* op, std::string_view text, std::vector<Term> ter
         if (const double g = growth(terms[i], terms[j], terms, result); g < best) best = g, first = i, second = j;
     Term a = std::move(terms[first]), b = std::move(terms[second]);
     terms.erase(terms.begin() + int64_t(second)), terms.erase(terms.begin() + int64_t(first));
-    terms.push_back(contract(std::move(a), std::move(b), terms, result));
+    terms.push_back(contract(op, std::move(a), std::move(b), terms, result));
   }
   Dims order;
   bool sorted = true;
@@ -258,14 +255,13 @@ class Equation {
 
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
   check(!operands.empty(), "[einsum] expected at least one operand for \"{}\"", equation);
-  for (const Tensor& x : operands) common_device("einsum", {&operands[0], &x});
   Equation parsed(equation);
   std::vector<Term> terms = parsed.bind(operands);
   return contract_all("einsum", equation, std::move(terms), parsed.result(), false);
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b) {
-  common_device("tensordot", {&a, &b});
+  check(a.dtype() == b.dtype(), "[tensordot] expected operands of one dtype, got {} and {}", a, b);
   check(dims_a.size() == dims_b.size(), "[tensordot] expected as many dimensions of both, got {} and {}", dims_a, dims_b);
   Labels left, right, result;
   for (int64_t d = 0; d < a.dim(); ++d) left.push_back(int(d));
@@ -301,7 +297,6 @@ Tensor inner(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& w, const Tensor& bias) {
-  common_device("bilinear", {&x1, &x2, &w, &bias});
   check(w.dim() == 3 && x1.dim() > 0 && x1.dim() == x2.dim() && x1.shape().back() == w.shape()[1] && x2.shape().back() == w.shape()[2],
         "[bilinear] expected inputs (..., I) and (..., J) for a weight (O, I, J), got {}, {} and {}", x1, x2, w);
   for (int64_t d = 0; d + 1 < x1.dim(); ++d)

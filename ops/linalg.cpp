@@ -117,8 +117,24 @@ std::pair<Tensor, Tensor> cholesky_ex(const Tensor& a, const UpperOptions& o) {
 Tensor cholesky_solve(const Tensor& b, const Tensor& factor, const UpperOptions& o) {
   check_square("cholesky_solve", factor), check_matrices("cholesky_solve", b), check_pair("cholesky_solve", b, factor);
   check(rows(b) == rows(factor), "[cholesky_solve] expected a right-hand side that fits {}, got {}", factor.shape(), b.shape());
-  const Tensor l = o.upper ? transposed(factor) : factor;
-  return linalg::solve_triangular(transposed(l), linalg::solve_triangular(l, b, {.upper = false}), {.upper = true});
+  const Tensor x = [&] {
+    NoGrad guard;
+    const Tensor l = o.upper ? transposed(factor) : factor;
+    return linalg::solve_triangular(transposed(l), linalg::solve_triangular(l, b, {.upper = false}), {.upper = true});
+  }();
+  // The gradient is that of A = L L^T with all of L, as PyTorch's.
+  return record("cholesky_solve", x, {b, factor}, save(factor, x),
+                [o](Needs needs, const Tensor& g, const Tensor& l, const Tensor& x) {
+                  const Tensor gb = cholesky_solve(g, l, o);
+                  if (!needs[1]) return Grads{gb, Tensor()};
+                  const Tensor half = matmul(gb, transposed(x)), ga = neg(half + transposed(half));
+                  return Grads{gb, o.upper ? matmul(l, ga) : matmul(ga, l)};
+                });
+}
+
+Tensor cholesky_inverse(const Tensor& factor, const UpperOptions& o) {
+  check_square("cholesky_inverse", factor);
+  return cholesky_solve(identity_like(factor), factor, o);
 }
 
 // ---- LU ----
@@ -187,6 +203,7 @@ Tensor inv(const Tensor& a) {
 static Tensor det_gradient(const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order, const Tensor& sign,
                            const Tensor& y) {
   const Tensor pivots = diagonal_of(lu), zero = eq(pivots, 0);
+  check(!modes.grad || !any(zero).item<bool>(), "[linalg.det] the second derivative wants regular matrices, got a pivot that is 0");
   const double eps = a.dtype() == kFloat32 ? 1e-7 : 2e-16;
   const Tensor tiny = where(zero, clamp_min(amax(abs(lu), {-2, -1}, {.keepdim = true}), 1e-30).squeeze(-1) * eps, 0);
   const Tensor near = where(eq(y, 0), sign * prod(pivots + tiny, -1), y);
@@ -219,7 +236,7 @@ std::pair<Tensor, Tensor> slogdet(const Tensor& a) {
 }
 
 Tensor matrix_power(const Tensor& a, int64_t n) {
-  check_square("linalg.matrix_power", a);
+  check(a.dim() >= 2 && rows(a) == columns(a), "[linalg.matrix_power] expected square matrices, got {}", a);
   if (n == 0) return identity_like(a).clone();
   Tensor base = n < 0 ? inv(a) : a, y;
   for (uint64_t left = n < 0 ? -uint64_t(n) : uint64_t(n);;) {
@@ -238,6 +255,7 @@ Tensor logdet(const Tensor& a) {
 
 // The derivative of exp at X in direction E is the upper right block of exp((X, E; 0, X)); Higham 2008, "Functions of Matrices", 3.16.
 Tensor matrix_exp(const Tensor& a) {
+  if (a.dtype() == kFloat16 || a.dtype() == kBFloat16) return to(matrix_exp(to(a, kFloat32)), a.dtype());
   check_square("matrix_exp", a);
   const Tensor y = empty_of(a, a.shape());
   run_linalg(a, {y}, {a}, {.op = LinalgOp::MatrixExp});

@@ -39,6 +39,8 @@ struct TriangularOptions {
 
 /// X of A X = B from A's Cholesky factor: A = L L^T, or U^T U (upper).
 Tensor cholesky_solve(const Tensor& b, const Tensor& factor, const UpperOptions& options = {});
+/// The inverse of A from A's Cholesky factor.
+Tensor cholesky_inverse(const Tensor& factor, const UpperOptions& options = {});
 /// ln of the determinant; NaN where that is negative.
 Tensor logdet(const Tensor& a);
 /// The matrix exponential. Higham 2005.

@@ -1,5 +1,7 @@
 #include "matmul.h"
 
+#include <cmath>
+
 #include "arithmetic.h"
 #include "cast.h"
 #include "front.h"
@@ -139,16 +141,14 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
   check_operands(name, a, b), common_device(name, {&input, &a});
   check(input.dtype() == a.dtype(), "[{}] expected input and mat1 to have the same dtype, but got: {} and {}", name,
         input, a);
-  check(is_floating(a.dtype()) || !(o.beta.is_float() || o.alpha.is_float()),
-        "[{}] for integral input tensors, argument {} must not be a floating point number", name,
-        o.beta.is_float() ? "beta" : "alpha");
   const int64_t rank = a.dim();
   check_inner(name, a, b, a.shape()[rank - 1], b.shape()[rank - 2]);
   Shape shape = a.shape();
   shape[rank - 1] = b.shape()[rank - 1];
   check(broadcasts_to(input.shape(), shape), "[{}] expected an input that broadcasts to {}, got {}", name, shape,
         input);
-  const double beta = o.beta.to_double(), alpha = o.alpha.to_double();
+  const auto factor_of = [&](Scalar s) { return is_floating(a.dtype()) ? s.to_double() : std::trunc(s.to_double()); };
+  const double beta = factor_of(o.beta), alpha = factor_of(o.alpha);
   Tensor y;
   if (self) {
     check(self->shape() == shape, "[{}] expected a tensor of the product's shape {}, got {}", name, shape, *self);
@@ -163,11 +163,10 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
     backend(a).matmul(context(a), y, a, b, beta == 1 ? start : TensorView(),
                       {.alpha = alpha, .beta = beta == 1 ? 0 : beta});
   }
-  const Scalar factor = o.beta;
   return record(name, y, {input, a, b}, save(a, b),
-                [factor, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
+                [beta, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
                   Grads out(3);
-                  if (needs[0]) out[0] = factor.to_double() == 1 ? g : mul(g, factor);
+                  if (needs[0]) out[0] = beta == 1 ? g : mul(g, beta);
                   if (needs[1]) out[1] = product("matmul", g, b, false, true, alpha);
                   if (needs[2]) out[2] = product("matmul", a, g, true, false, alpha);
                   return out;

@@ -81,6 +81,7 @@ static Tensor norm_over(const Tensor& x, Scalar ord, const Dims& dims, const Red
   return matrix ? matrix_norm(x, ord, dims.empty() ? Dims{0, 1} : dims, o) : vector_norm(x, ord, dims, o);
 }
 Tensor norm(const Tensor& x, std::optional<Scalar> ord, const Dims& dims, const ReduceOptions& o) {
+  check(dims.size() <= 2, "[linalg.norm] expected one or two dims, got {}", dims);
   return ord ? norm_over(x, *ord, dims, o) : vector_norm(x, 2, dims, o);
 }
 Tensor norm(const Tensor& x, std::string_view ord, const Dims& dims, const ReduceOptions& o) {
@@ -89,9 +90,10 @@ Tensor norm(const Tensor& x, std::string_view ord, const Dims& dims, const Reduc
   return matrix_norm(x, ord, dims.empty() ? Dims{0, 1} : dims, o);
 }
 
-/// |A| |A^-1|; inf where A has no inverse.
+/// |A| |A^-1|; inf where A has no inverse, 0 where it has no elements.
 template <class Ord> static Tensor cond_by_inverse(const Tensor& a, Ord p) {
   check_square("linalg.cond", a);
+  if (rows(a) == 0) return sum(a, {-2, -1});
   const Tensor singular = eq(slogdet(a.detach()).first, 0);
   const Tensor regular = where(unsqueeze(unsqueeze(singular, -1), -1), identity_like(a), a);
   return masked_fill(matrix_norm(a, p) * matrix_norm(inv(regular), p), singular, std::numeric_limits<double>::infinity());
@@ -100,7 +102,7 @@ Tensor cond(const Tensor& a, Scalar p) {
   check_matrices("linalg.cond", a);
   if (std::abs(p.to_double()) != 2) return cond_by_inverse(a, p);
   const Tensor s = svdvals(a);
-  check(s.shape().back() > 0, "[linalg.cond] expected matrices that are not empty, got {}", a);
+  if (s.shape().back() == 0) return sum(s, -1);
   const Tensor largest = select(s, -1, 0), smallest = select(s, -1, -1);
   return p.to_double() > 0 ? largest / smallest : smallest / largest;
 }

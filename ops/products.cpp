@@ -4,6 +4,7 @@
 #include "arithmetic.h"
 #include "cast.h"
 #include "front.h"
+#include "reduce.h"
 #include "shape.h"
 #include "slicing.h"
 
@@ -35,7 +36,7 @@ Tensor& addr_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions
   const Tensor product = scaled(outer(a, b), o.alpha);
   check(product.shape() == self.shape(), "[addr_] expected a tensor of the product's shape {}, got {}", product.shape(), self);
   if (o.beta.to_double() == 0) return copy_(self, product);
-  if (o.beta.to_double() != 1) self = mul_(self, self.dtype() == kBool ? Scalar(o.beta.to_bool()) : o.beta);
+  if (o.beta.to_double() != 1) mul_(self, self.dtype() == kBool ? Scalar(o.beta.to_bool()) : o.beta);
   return add_(self, product);
 }
 
@@ -102,6 +103,11 @@ Tensor multi_dot(std::span<const Tensor> tensors) {
   return row ? squeeze(y, 0) : y;
 }
 
+Tensor vecdot(const Tensor& a, const Tensor& b, int64_t dim) {
+  check(a.dtype() == b.dtype(), "[linalg.vecdot] expected vectors of one dtype, got {} and {}", a, b);
+  return sum(mul(a, b), dim, {.dtype = a.dtype()});
+}
+
 Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
   common_device("linalg.cross", {&a, &b});
   check(a.dim() == b.dim(), "[linalg.cross] expected as many dimensions of both, got {} and {}", a, b);
@@ -128,7 +134,9 @@ Tensor kron(const Tensor& a, const Tensor& b) {
   Shape left, right, shape;
   for (int64_t d = 0; d < rank; ++d) {
     const int64_t da = d - rank + a.dim(), db = d - rank + b.dim(), na = da < 0 ? 1 : a.shape()[da], nb = db < 0 ? 1 : b.shape()[db];
-    left.push_back(na), left.push_back(1), right.push_back(1), right.push_back(nb), shape.push_back(na * nb);
+    if (na != 1 && nb != 1) left.push_back(na), left.push_back(1), right.push_back(1), right.push_back(nb);
+    else left.push_back(na), right.push_back(nb);
+    shape.push_back(na * nb);
   }
   return reshape(mul(reshape(a, left), reshape(b, right)), shape);
 }

@@ -21,10 +21,13 @@ inline Tensor chain_matmul(const std::vector<Tensor>& matrices) { return chain_m
 Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim = {});
 /// The Kronecker product: blocks a_ij b, in every dimension; the shorter shape is filled up with 1s in front.
 Tensor kron(const Tensor& a, const Tensor& b);
-/// outer() under its BLAS name.
+/// dot() and outer() under their BLAS names.
+inline Tensor vdot(const Tensor& a, const Tensor& b) { return dot(a, b); }
 inline Tensor ger(const Tensor& a, const Tensor& b) { return outer(a, b); }
 
 namespace linalg {
+/// Inner products along a dimension; the others broadcast.
+Tensor vecdot(const Tensor& a, const Tensor& b, int64_t dim = -1);
 /// The product of two or more matrices; the first may be a row, the last a column, given as vectors.
 Tensor multi_dot(std::span<const Tensor> tensors);
 inline Tensor multi_dot(const std::vector<Tensor>& tensors) { return multi_dot(std::span(tensors)); }

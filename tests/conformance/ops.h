@@ -30,6 +30,7 @@ void bind_reduction();
 void bind_shape();
 void bind_index();
 void bind_matmul();
+void bind_linalg();
 void bind_nn();
 void bind_loss();
 

@@ -3,7 +3,7 @@
 namespace conformance {
 
 Runner::Runner(const std::string& folder) : folder_(folder), signatures_(read_signatures(folder)) {
-  bind_pointwise(), bind_reduction(), bind_shape(), bind_index(), bind_matmul(), bind_nn(), bind_loss();
+  bind_pointwise(), bind_reduction(), bind_shape(), bind_index(), bind_matmul(), bind_linalg(), bind_nn(), bind_loss();
 }
 
 std::optional<std::string> Runner::run(const Family& family, const Json& json) {
