@@ -199,6 +199,74 @@ Tensor inv(const Tensor& a) {
 }
 }  // namespace linalg
 
+// ---- the factors themselves ----
+
+/// A = L U of square matrices, given what the kernel made of them; the order of rows is fixed.
+static std::pair<Tensor, Tensor> split_factors(const Tensor& a, const Tensor& lu) {
+  const Tensor l = triangle(lu, false, true) + identity_like(lu), u = triangle(lu, true), outputs[] = {l, u};
+  // dA = L^-T (the part of L^T dL below the diagonal, and of dU U^T from it on) U^-T
+  record_outputs("linalg.lu", outputs, {a}, save(l, u), [](const Grads& g, const Tensor& l, const Tensor& u) {
+    Tensor inner = zeros_like(l);
+    if (g[0].defined()) inner = inner + triangle(matmul(transposed(l), g[0]), false, true);
+    if (g[1].defined()) inner = inner + triangle(matmul(g[1], transposed(u)), true);
+    const Tensor left = linalg::solve_triangular(transposed(l), inner, {.upper = true, .unitriangular = true});
+    return Grads{linalg::solve_triangular(transposed(u), left, {.upper = false, .left = false})};
+  });
+  return {l, u};
+}
+/// x with zeros below and to the right.
+static Tensor filled_up(const Tensor& x, int64_t m, int64_t n) {
+  const auto gap = [&](int64_t r, int64_t c) { return zeros(shape_of(batch_of(x), {r, c}), {.dtype = x.dtype(), .device = x.device()}); };
+  const Tensor wide = n > columns(x) ? cat({x, gap(rows(x), n - columns(x))}, -1) : x;
+  return m > rows(x) ? cat({wide, gap(m - rows(x), n)}, -2) : wide;
+}
+/// P of A = P L U.
+static Tensor permutation(const Tensor& order, const Tensor& like) {
+  return to(eq(unsqueeze(order, -1), arange(order.shape().back(), {.device = like.device()})), like.dtype());
+}
+/// L, U and the order; tall matrices are factorised with columns of 0 beside, of wide ones the left block decides.
+static std::tuple<Tensor, Tensor, Tensor> lu_of(const char* op, const Tensor& a) {
+  check_matrices(op, a);
+  const int64_t m = rows(a), n = columns(a), k = std::min(m, n);
+  const Factors f = [&] {
+    NoGrad guard;
+    return factorize(narrow(filled_up(a, m, std::max(m, n)), -1, 0, m));
+  }();
+  const Tensor ordered = matmul(transposed(permutation(f.order, a)), a);
+  const auto block = [&](const Tensor& x, int64_t row, int64_t height, int64_t column, int64_t width) {
+    return narrow(narrow(x, -2, row, height), -1, column, width);
+  };
+  auto [l, u] = split_factors(block(ordered, 0, k, 0, k), block(f.lu, 0, k, 0, k));
+  const Tensor corner = u;
+  if (n > k) u = cat({u, linalg::solve_triangular(l, block(ordered, 0, k, k, n - k), {.upper = false, .unitriangular = true})}, -1);
+  if (m > k)
+    l = cat({l, wants_grad({a}) ? linalg::solve_triangular(corner, block(ordered, k, m - k, 0, k), {.upper = true, .left = false})
+                                : block(f.lu, k, m - k, 0, k)},
+            -2);
+  return {l, u, f.order};
+}
+
+namespace linalg {
+std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& a) {
+  const auto [l, u, order] = lu_of("linalg.lu", a);
+  return {permutation(order, a), l, u};
+}
+std::pair<Tensor, Tensor> lu_factor(const Tensor& a) {
+  const auto [l, u, order] = lu_of("linalg.lu_factor", a);
+  return {filled_up(triangle(l, false, true), rows(a), columns(a)) + filled_up(u, rows(a), columns(a)), order};
+}
+Tensor lu_solve(const Tensor& lu, const Tensor& order, const Tensor& b) {
+  const char* name = "linalg.lu_solve";
+  check_square(name, lu), check_matrices(name, b), check_pair(name, lu, b);
+  check(order.dtype() == kInt32 && order.shape() == shape_of(batch_of(lu), {rows(lu)}) && rows(b) == rows(lu),
+        "[{}] expected factors (..., N, N), their order (..., N) and a right-hand side (..., N, K), got {}, {} and {}", name, lu, order, b);
+  const Tensor y = solve_triangular(lu, matmul(transposed(permutation(order, lu)), b), {.upper = false, .unitriangular = true});
+  return solve_triangular(lu, y, {.upper = true});
+}
+}  // namespace linalg
+
+// ---- determinants ----
+
 // The gradient is det(A) A^-T. For a pivot of 0 stands a tiny one: the determinant, a polynomial, has a gradient there too.
 static Tensor det_gradient(const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order, const Tensor& sign,
                            const Tensor& y) {

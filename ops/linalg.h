@@ -62,6 +62,18 @@ Tensor inv(const Tensor& a);
 Tensor solve(const Tensor& a, const Tensor& b, bool left = true);
 /// The same for the triangle of A that `upper` names; unitriangular: with ones on its diagonal. The rest of A is not read.
 Tensor solve_triangular(const Tensor& a, const Tensor& b, const TriangularOptions& options);
+/// P (a permutation), L (unit diagonal) and U of A = P L U: (..., M, M), (..., M, K) and (..., K, N) with K = min(M, N).
+std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& a);
+/// L and U in one matrix, L's diagonal left out, and the order (int32): row i of A is row order[i] of L U.
+std::pair<Tensor, Tensor> lu_factor(const Tensor& a);
+/// X of A X = B from what lu_factor gives.
+Tensor lu_solve(const Tensor& lu, const Tensor& order, const Tensor& b);
+/// The inverse of the linear map that a is from its last dimensions to its first `ind`: both products of sizes are equal.
+Tensor tensorinv(const Tensor& a, int64_t ind = 2);
+/// x of tensordot(a, x, x.dim()) = b; `dims` of a are moved to the end first.
+Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims = {});
+/// 1, x, x^2, ... x^(N-1) in a last dimension; N: the last size of x.
+Tensor vander(const Tensor& x, std::optional<int64_t> n = {});
 /// A^n, of the inverse where n is negative.
 Tensor matrix_power(const Tensor& a, int64_t n);
 

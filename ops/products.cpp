@@ -10,14 +10,16 @@
 
 namespace tapir::inline v0 {
 
-static void check_addr(const char* op, const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+/// The dtype of the sum.
+static DType check_addr(const char* op, const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
   check(a.dim() == 1 && b.dim() == 1, "[{}] expected two vectors, got {} and {}", op, a, b);
   const Shape shape{a.shape()[0], b.shape()[0]};
   check(broadcasts_to(input.shape(), shape), "[{}] expected an input that broadcasts to {}, got {}", op, shape, input);
   const Operand x = input, y = a, z = b;
-  const bool integers = !is_floating(result_type({&x, &y, &z}));
-  check(!integers || !(o.beta.is_float() || o.alpha.is_float()),
+  const DType dtype = result_type({&x, &y, &z});
+  check(is_floating(dtype) || !(o.beta.is_float() || o.alpha.is_float()),
         "[{}] for integral input tensors, argument {} must not be a floating point number", op, o.beta.is_float() ? "beta" : "alpha");
+  return dtype;
 }
 /// x times a number that keeps x's dtype, a bool's too.
 static Tensor scaled(const Tensor& x, Scalar factor) {
@@ -25,15 +27,14 @@ static Tensor scaled(const Tensor& x, Scalar factor) {
   return mul(x, x.dtype() == kBool ? Scalar(factor.to_bool()) : factor);
 }
 Tensor addr(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
-  check_addr("addr", input, a, b, o);
-  const Tensor product = scaled(outer(a, b), o.alpha);
-  const Operand x = input, y = product;
-  if (o.beta.to_double() == 0) return to(product, result_type({&x, &y}));
-  return add(scaled(input, o.beta), product);
+  const DType dtype = check_addr("addr", input, a, b, o);
+  const Tensor product = scaled(to(outer(a, b), dtype), o.alpha);
+  return o.beta.to_double() == 0 ? product : add(scaled(to(input, dtype), o.beta), product);
 }
 Tensor& addr_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
-  check_addr("addr_", self, a, b, o);
-  const Tensor product = scaled(outer(a, b), o.alpha);
+  const DType dtype = check_addr("addr_", self, a, b, o);
+  check_can_cast("addr_", dtype, self.dtype());
+  const Tensor product = scaled(to(outer(a, b), dtype), o.alpha);
   check(product.shape() == self.shape(), "[addr_] expected a tensor of the product's shape {}, got {}", product.shape(), self);
   if (o.beta.to_double() == 0) return copy_(self, product);
   if (o.beta.to_double() != 1) mul_(self, self.dtype() == kBool ? Scalar(o.beta.to_bool()) : o.beta);

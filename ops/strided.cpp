@@ -2,9 +2,12 @@
 #include <algorithm>
 
 #include "../autograd/arith.h"
+#include "arithmetic.h"
 #include "cast.h"
 #include "create.h"
 #include "front.h"
+#include "shape.h"
+#include "ternary.h"
 
 namespace tapir::inline v0 {
 
@@ -22,12 +25,29 @@ struct Flat {
     return alias(flat, v.base_shape, v.base_strides, base_at);
   }
   Tensor view(const Tensor& flat, const ViewGeometry& v) const { return alias(flat, v.shape, v.strides, view_at); }
+  Tensor zeros_for(const Tensor& x) const { return zeros(size, {.dtype = x.dtype(), .device = x.device()}); }
 };
 
 Tensor dense_copy(const Tensor& x) {
   Tensor y = empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
   backend(x).copy(context(x), y, x);
   return y;
+}
+/// x written to `place`, a view of a flat buffer of zeros; elements that share a place are summed.
+void put(const Tensor& flat, const Tensor& place, const Tensor& x) {
+  if (!may_overlap(place.shape(), place.strides())) return backend(x).copy(context(x), place, x);
+  if (x.numel() == 0) return;
+  const Tensor numbers = arange(0, flat.numel(), 1, {.device = x.device()});
+  const Tensor chosen = dense_copy(alias(numbers, place.shape(), place.strides(), place.storage_offset()));
+  const TensorView index(chosen);
+  backend(x).index_put(context(x), flat, x, {&index, 1}, {.accumulate = true});
+}
+/// Where elements of the base share a place (it was expanded), each has its part of what lies there.
+void share(Tensor flat, const Flat& at, const ViewGeometry& v) {
+  if (!may_overlap(v.base_shape, v.base_strides)) return;
+  const Tensor count = zeros_like(flat);
+  put(count, at.base(count, v), expand(ones({}, {.dtype = flat.dtype(), .device = flat.device()}), v.base_shape));
+  div_(flat, clamp_min(count, 1));
 }
 }  // namespace
 
@@ -37,8 +57,8 @@ Tensor strided_gather(const Tensor& x, const ViewGeometry& v) {
   if (x.strides() == v.base_strides && at.base_at == 0 && at.size == extent_of(v.base_shape, v.base_strides).second) {
     y = dense_copy(alias(x, v.shape, v.strides, x.storage_offset() + v.offset));
   } else {
-    Tensor flat = zeros(at.size, {.dtype = x.dtype(), .device = x.device()});
-    backend(x).copy(context(x), at.base(flat, v), x);
+    const Tensor flat = at.zeros_for(x);
+    put(flat, at.base(flat, v), x), share(flat, at, v);
     y = dense_copy(at.view(flat, v));
   }
   return record("strided_gather", y, {x}, [v](const Tensor& g) { return Grads{strided_scatter(g, v)}; });
@@ -46,15 +66,8 @@ Tensor strided_gather(const Tensor& x, const ViewGeometry& v) {
 
 Tensor strided_scatter(const Tensor& x, const ViewGeometry& v) {
   const Flat at(v);
-  Tensor flat = zeros(at.size, {.dtype = x.dtype(), .device = x.device()});
-  if (!may_overlap(v.shape, v.strides)) {
-    backend(x).copy(context(x), at.view(flat, v), x);
-  } else if (x.numel()) {  // each element of the view names its place in the buffer
-    Tensor places = arange(0, at.size, 1, {.device = x.device()});
-    const Tensor chosen = dense_copy(at.view(places, v));
-    const TensorView index(chosen);
-    backend(x).index_put(context(x), flat, x, {&index, 1}, {.accumulate = true});
-  }
+  const Tensor flat = at.zeros_for(x);
+  put(flat, at.view(flat, v), x), share(flat, at, v);
   return record("strided_scatter", dense_copy(at.base(flat, v)), {x},
                 [v](const Tensor& g) { return Grads{strided_gather(g, v)}; });
 }

@@ -181,6 +181,7 @@ void reduction_cases(Table& table);
 void shape_cases(Table& table);
 void index_cases(Table& table);
 void matmul_cases(Table& table);
+void linalg_cases(Table& table);
 void nn_cases(Table& table);
 void image_cases(Table& table);  // called by nn_cases
 void loss_cases(Table& table);
