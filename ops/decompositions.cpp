@@ -30,7 +30,9 @@ static void check_iteration(const char* op, const ErrorWord& e, const Tensor& a)
 static Tensor qr_gradient(const Tensor& gq, const Tensor& gr, const Tensor& q, const Tensor& r) {
   const int64_t m = rows(q), n = columns(r), k = rows(r);
   check(k == std::min(m, n),
-        "[linalg.qr] the gradient of mode \"complete\" is not defined for more rows than columns, got {} rows and {} columns", m, n);
+        "[linalg.qr] the gradient of mode \"complete\" is not defined for more rows than columns, got {} rows and {} "
+        "columns",
+        m, n);
   Tensor inner = gr.defined() ? matmul(gr, transposed(r)) : Tensor();
   if (gq.defined()) inner = inner.defined() ? inner - matmul(transposed(q), gq) : neg(matmul(transposed(q), gq));
   if (m >= n) {
@@ -40,8 +42,10 @@ static Tensor qr_gradient(const Tensor& gq, const Tensor& gr, const Tensor& q, c
     return linalg::solve_triangular(transposed(r), left, {.upper = false, .left = false});
   }
   const Tensor skew = triangle(transposed(inner) - inner, false),
-               left = linalg::solve_triangular(transposed(narrow(r, -1, 0, m)), matmul(q, skew), {.upper = false, .left = false}),
-               ga = cat({left, zeros(shape_of(batch_of(r), {m, n - m}), {.dtype = r.dtype(), .device = r.device()})}, -1);
+               left = linalg::solve_triangular(transposed(narrow(r, -1, 0, m)), matmul(q, skew),
+                                               {.upper = false, .left = false}),
+               ga = cat({left, zeros(shape_of(batch_of(r), {m, n - m}), {.dtype = r.dtype(), .device = r.device()})},
+                        -1);
   return gr.defined() ? ga + matmul(q, gr) : ga;
 }
 
@@ -68,13 +72,15 @@ std::pair<Tensor, Tensor> qr(const Tensor& a, std::string_view mode) {
 // ---- eigenvalues ----
 
 static bool upper_of(const char* op, std::string_view uplo) {
-  check(uplo == "L" || uplo == "U" || uplo == "l" || uplo == "u", "[{}] expected UPLO \"L\" or \"U\", got \"{}\"", op, uplo);
+  check(uplo == "L" || uplo == "U" || uplo == "l" || uplo == "u", "[{}] expected UPLO \"L\" or \"U\", got \"{}\"", op,
+        uplo);
   return uplo == "U" || uplo == "u";
 }
 
 /// x_j - x_i at (i, j), and 1 on the diagonal.
 static Tensor differences(const Tensor& x) {
-  return unsqueeze(x, -2) - unsqueeze(x, -1) + identity_like(expand(unsqueeze(x, -2), shape_of(x.shape(), {x.shape().back()})));
+  return unsqueeze(x, -2) - unsqueeze(x, -1) +
+         identity_like(expand(unsqueeze(x, -2), shape_of(x.shape(), {x.shape().back()})));
 }
 
 namespace linalg {
@@ -85,15 +91,16 @@ std::pair<Tensor, Tensor> eigh(const Tensor& a, std::string_view uplo) {
   check_iteration("linalg.eigh", run_linalg(a, {values, vectors}, {a}, {.op = LinalgOp::Eigh, .upper = upper}), a);
   const Tensor outputs[] = {values, vectors};
   // Giles 2008, 3.1: dA = V (diag(dL) + V^T dV / (L_j - L_i)) V^T.
-  record_outputs("linalg.eigh", outputs, {a}, save(values, vectors), [](const Grads& g, const Tensor& l, const Tensor& v) {
-    Tensor inner;
-    if (g[1].defined()) {
-      const Tensor vg = matmul(transposed(v), g[1]);
-      inner = (vg - transposed(vg)) * 0.5 / differences(l);
-    }
-    if (g[0].defined()) inner = inner.defined() ? inner + diagonal_matrix(g[0]) : diagonal_matrix(g[0]);
-    return Grads{matmul(matmul(v, inner), transposed(v))};
-  });
+  record_outputs("linalg.eigh", outputs, {a}, save(values, vectors),
+                 [](const Grads& g, const Tensor& l, const Tensor& v) {
+                   Tensor inner;
+                   if (g[1].defined()) {
+                     const Tensor vg = matmul(transposed(v), g[1]);
+                     inner = (vg - transposed(vg)) * 0.5 / differences(l);
+                   }
+                   if (g[0].defined()) inner = inner.defined() ? inner + diagonal_matrix(g[0]) : diagonal_matrix(g[0]);
+                   return Grads{matmul(matmul(v, inner), transposed(v))};
+                 });
   return {values, vectors};
 }
 
@@ -149,7 +156,9 @@ std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& a, bool full_matrices) {
   record_outputs("linalg.svd", outputs, {a}, save(u, s, vh),
                  [](const Grads& g, const Tensor& u, const Tensor& s, const Tensor& vh) {
                    const int64_t k = s.shape().back();  // what completes U and Vh is not unique: it has no gradient
-                   const auto part = [k](const Tensor& x, int64_t dim) { return x.defined() ? narrow(x, dim, 0, k) : x; };
+                   const auto part = [k](const Tensor& x, int64_t dim) {
+                     return x.defined() ? narrow(x, dim, 0, k) : x;
+                   };
                    return Grads{svd_gradient({part(g[0], -1), g[1], part(g[2], -2)}, part(u, -1), s, part(vh, -2))};
                  });
   return {u, s, vh};
@@ -167,15 +176,20 @@ Tensor svdvals(const Tensor& a) {
 // ---- what singular values tell ----
 
 Tensor Tolerance::like(const Tensor& x) const {
-  return tensor_.defined() ? to(tensor_, x.dtype()) : full({}, number_.value_or(0), {.dtype = x.dtype(), .device = x.device()});
+  return tensor_.defined() ? to(tensor_, x.dtype())
+                           : full({}, number_.value_or(0), {.dtype = x.dtype(), .device = x.device()});
 }
 
 /// What s (..., K) must exceed not to count as 0: (..., 1).
 static Tensor threshold(const Tensor& a, const Tensor& s, const ToleranceOptions& o) {
-  const double eps = a.dtype() == kFloat32 ? std::numeric_limits<float>::epsilon() : std::numeric_limits<double>::epsilon();
-  const Tensor otherwise = full({}, double(std::max(rows(a), columns(a))) * eps, {.dtype = a.dtype(), .device = a.device()});
+  const double eps =
+      a.dtype() == kFloat32 ? std::numeric_limits<float>::epsilon() : std::numeric_limits<double>::epsilon();
+  const Tensor otherwise =
+      full({}, double(std::max(rows(a), columns(a))) * eps, {.dtype = a.dtype(), .device = a.device()});
   const Tensor atol = o.atol.like(a);
-  const Tensor rtol = o.rtol.defined() ? o.rtol.like(a) : o.atol.defined() ? where(gt(atol, 0), 0, otherwise) : otherwise;
+  const Tensor rtol = o.rtol.defined()   ? o.rtol.like(a)
+                      : o.atol.defined() ? where(gt(atol, 0), 0, otherwise)
+                                         : otherwise;
   const Tensor largest = s.shape().back() ? amax(abs(s), -1) : sum(s, -1);
   return unsqueeze(maximum(atol, rtol * largest), -1);
 }
@@ -207,7 +221,8 @@ Tensor pinv(const Tensor& a, const ToleranceOptions& o) {
   o.hermitian ? check_square("linalg.pinv", a) : check_matrices("linalg.pinv", a);
   const Tensor p = pinv_value(a, o);
   return record("linalg.pinv", p, {a}, save(a, p), [](const Tensor& g, const Tensor& a, const Tensor& p) {
-    const Tensor pt = transposed(p), gt = transposed(g), left = matmul(gt, matmul(p, pt)), right = matmul(matmul(pt, p), gt);
+    const Tensor pt = transposed(p), gt = transposed(g), left = matmul(gt, matmul(p, pt)),
+                 right = matmul(matmul(pt, p), gt);
     return Grads{left - matmul(a, matmul(p, left)) + right - matmul(matmul(right, p), a) - matmul(pt, matmul(g, pt))};
   });
 }
@@ -218,11 +233,12 @@ Lstsq lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond, std::
   check(driver == "gels" || driver == "gelsy" || driver == "gelsd" || driver == "gelss",
         "[{}] expected driver \"gels\", \"gelsy\", \"gelsd\" or \"gelss\", got \"{}\"", name, driver);
   const bool vector = b.dim() == a.dim() - 1 && b.shape() == shape_of(batch_of(a), {rows(a)});
-  check(vector || (b.dim() >= 2 && rows(b) == rows(a)), "[{}] expected a right-hand side that fits {}, got {}", name, a.shape(),
-        b.shape());
+  check(vector || (b.dim() >= 2 && rows(b) == rows(a)), "[{}] expected a right-hand side that fits {}, got {}", name,
+        a.shape(), b.shape());
   const ToleranceOptions tolerance{.rtol = rcond ? Tolerance(*rcond) : Tolerance()};
   const Tensor right = vector ? unsqueeze(b, -1) : b, x = matmul(pinv(a, tolerance), right);
-  Lstsq out{vector ? squeeze(x, -1) : x, empty_of(a, {0}), empty({0}, {.dtype = kInt64, .device = a.device()}), empty_of(a, {0})};
+  Lstsq out{vector ? squeeze(x, -1) : x, empty_of(a, {0}), empty({0}, {.dtype = kInt64, .device = a.device()}),
+            empty_of(a, {0})};
   bool full_rank = true;
   if (driver != "gels") {
     NoGrad guard;

@@ -24,20 +24,23 @@ static Tensor euclidean_by_product(const Tensor& a, const Tensor& b) {
     const Tensor products = matmul(a, transpose(b, -2, -1));
     return sqrt(clamp_min(unsqueeze(squares(a), -1) + unsqueeze(squares(b), -2) - products * 2, 0));
   }();
-  return record("cdist", y, {a, b}, save(a, b, y), [](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b, const Tensor& y) {
-    const Tensor same = eq(y, 0), ratio = masked_fill(g / masked_fill(y, same, 1), same, 0);
-    const auto pull = [](const Tensor& x, const Tensor& ratio, const Tensor& other) {
-      return x * sum(ratio, -1, {.keepdim = true}) - matmul(ratio, other);
-    };
-    return Grads{needs[0] ? pull(a, ratio, b) : Tensor(), needs[1] ? pull(b, transpose(ratio, -2, -1), a) : Tensor()};
-  });
+  return record("cdist", y, {a, b}, save(a, b, y),
+                [](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b, const Tensor& y) {
+                  const Tensor same = eq(y, 0), ratio = masked_fill(g / masked_fill(y, same, 1), same, 0);
+                  const auto pull = [](const Tensor& x, const Tensor& ratio, const Tensor& other) {
+                    return x * sum(ratio, -1, {.keepdim = true}) - matmul(ratio, other);
+                  };
+                  return Grads{needs[0] ? pull(a, ratio, b) : Tensor(),
+                               needs[1] ? pull(b, transpose(ratio, -2, -1), a) : Tensor()};
+                });
 }
 
 Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) {
   common_device("cdist", {&x1, &x2});
   check(x1.dim() >= 2 && x2.dim() >= 2 && x1.shape().back() == x2.shape().back(),
         "[cdist] expected points (..., P, M) and (..., R, M), got {} and {}", x1, x2);
-  check(is_floating(x1.dtype()) && x1.dtype() == x2.dtype(), "[cdist] expected one floating point dtype, got {} and {}", x1, x2);
+  check(is_floating(x1.dtype()) && x1.dtype() == x2.dtype(), "[cdist] expected one floating point dtype, got {} and {}",
+        x1, x2);
   check(o.p >= 0, "[cdist] expected p of at least 0, got {}", o.p);
   const std::string_view mode = o.compute_mode;
   const bool if_necessary = mode == "use_mm_for_euclid_dist_if_necessary", always = mode == "use_mm_for_euclid_dist";
@@ -68,7 +71,8 @@ Tensor pairwise_distance(const Tensor& x1, const Tensor& x2, const DistanceOptio
 /// max(|x|, eps), whose gradient is that of |x| everywhere.
 static Tensor length_at_least(const Tensor& x, int64_t dim, double eps) {
   const Tensor length = norm(x, 2, dim, {.keepdim = true});
-  return record("cosine_similarity", clamp_min(length.detach(), eps), {length}, [](const Tensor& g) { return Grads{g}; });
+  return record("cosine_similarity", clamp_min(length.detach(), eps), {length},
+                [](const Tensor& g) { return Grads{g}; });
 }
 Tensor cosine_similarity(const Tensor& x1, const Tensor& x2, const CosineOptions& o) {
   const Operand a = x1, b = x2;

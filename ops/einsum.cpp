@@ -26,10 +26,13 @@ struct Term {
 };
 
 bool has(const Labels& labels, int label) { return std::find(labels.begin(), labels.end(), label) != labels.end(); }
-int64_t place(const Labels& labels, int label) { return std::find(labels.begin(), labels.end(), label) - labels.begin(); }
+int64_t place(const Labels& labels, int label) {
+  return std::find(labels.begin(), labels.end(), label) - labels.begin();
+}
 int64_t size_at(const Term& t, int label) { return t.x.shape()[place(t.labels, label)]; }
 bool needed(std::span<const Term> terms, const Labels& result, int label) {
-  return has(result, label) || std::any_of(terms.begin(), terms.end(), [&](const Term& t) { return has(t.labels, label); });
+  return has(result, label) ||
+         std::any_of(terms.begin(), terms.end(), [&](const Term& t) { return has(t.labels, label); });
 }
 
 /// A label twice is a diagonal: a view.
@@ -43,7 +46,8 @@ void take_diagonals(const char* op, std::string_view text, Term& t) {
       labels.push_back(t.labels[i]), shape.push_back(size), strides.push_back(t.x.strides()[int64_t(i)]);
       continue;
     }
-    check(shape[at] == size, "[{}] expected one size for a subscript that is repeated in a term, got {} and {} (\"{}\", {})", op,
+    check(shape[at] == size,
+          "[{}] expected one size for a subscript that is repeated in a term, got {} and {} (\"{}\", {})", op,
           shape[at], size, text, t.x);
     strides[at] += t.x.strides()[int64_t(i)];
   }
@@ -100,7 +104,8 @@ Term contract(const char* op, Term a, Term b, std::span<const Term> others, cons
   Labels labels = batch.labels;
   for (const Group* g : {&rows, &columns}) labels.insert(labels.end(), g->labels.begin(), g->labels.end());
   if (summed.labels.empty()) return {mul(aligned(a, labels), aligned(b, labels)), labels};
-  check(a.x.dtype() == b.x.dtype(), "[{}] expected operands of one dtype where products are summed, got {} and {}", op, a.x, b.x);
+  check(a.x.dtype() == b.x.dtype(), "[{}] expected operands of one dtype where products are summed, got {} and {}", op,
+        a.x, b.x);
   Shape shape;
   for (int label : labels) shape.push_back(has(a.labels, label) ? size_at(a, label) : size_at(b, label));
   const Tensor y = bmm(as_matrices(a, batch, rows, summed), as_matrices(b, batch, summed, columns));
@@ -123,7 +128,8 @@ double growth(const Term& a, const Term& b, std::span<const Term> terms, const L
 }
 
 /// See Note [Contractions]. `text` is for messages.
-Tensor contract_all(const char* op, std::string_view text, std::vector<Term> terms, const Labels& result, bool keep_dtype) {
+Tensor contract_all(const char* op, std::string_view text, std::vector<Term> terms, const Labels& result,
+                    bool keep_dtype) {
   std::vector<int64_t> sizes;
   for (Term& t : terms) {
     common_device(op, {&terms[0].x, &t.x});
@@ -132,8 +138,8 @@ Tensor contract_all(const char* op, std::string_view text, std::vector<Term> ter
       if (size_t(label) >= sizes.size()) sizes.resize(size_t(label) + 1, 1);
       int64_t& size = sizes[size_t(label)];
       const int64_t here = size_at(t, label);
-      check(size == here || size == 1 || here == 1, "[{}] expected sizes of a subscript that fit, got {} and {} (\"{}\", {})", op,
-            size, here, text, t.x);
+      check(size == here || size == 1 || here == 1,
+            "[{}] expected sizes of a subscript that fit, got {} and {} (\"{}\", {})", op, size, here, text, t.x);
       if (size == 1) size = here;
     }
   }
@@ -162,7 +168,8 @@ Tensor contract_all(const char* op, std::string_view text, std::vector<Term> ter
   }
   Dims order;
   bool sorted = true;
-  for (int label : result) sorted &= place(terms[0].labels, label) == order.size(), order.push_back(place(terms[0].labels, label));
+  for (int label : result)
+    sorted &= place(terms[0].labels, label) == order.size(), order.push_back(place(terms[0].labels, label));
   return sorted ? terms[0].x : permute(terms[0].x, order);
 }
 
@@ -185,8 +192,8 @@ class Equation {
   }
 
   std::vector<Term> bind(std::span<const Tensor> operands) {
-    check(operands.size() == terms_.size(), "[einsum] expected {} operands for \"{}\", got {}", int64_t(terms_.size()), text_,
-          int64_t(operands.size()));
+    check(operands.size() == terms_.size(), "[einsum] expected {} operands for \"{}\", got {}", int64_t(terms_.size()),
+          text_, int64_t(operands.size()));
     std::vector<Term> terms;
     for (size_t i = 0; i < operands.size(); ++i) {
       const int64_t letters = int64_t(terms_[i].size()) - has(terms_[i], kEllipsis), rest = operands[i].dim() - letters;
@@ -214,8 +221,8 @@ class Equation {
       const int label = result_[i];
       check(label == kEllipsis || count[size_t(label)] > 0,
             "[einsum] expected the subscripts of the result in an operand, got '{}' (\"{}\")", letter(label), text_);
-      check(size_t(place(result_, label)) == i, "[einsum] expected each subscript of the result once, got '{}' twice (\"{}\")",
-            letter(label), text_);
+      check(size_t(place(result_, label)) == i,
+            "[einsum] expected each subscript of the result once, got '{}' twice (\"{}\")", letter(label), text_);
     }
     return spread(result_, ellipsis_);
   }
@@ -262,7 +269,8 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
 
 Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b) {
   check(a.dtype() == b.dtype(), "[tensordot] expected operands of one dtype, got {} and {}", a, b);
-  check(dims_a.size() == dims_b.size(), "[tensordot] expected as many dimensions of both, got {} and {}", dims_a, dims_b);
+  check(dims_a.size() == dims_b.size(), "[tensordot] expected as many dimensions of both, got {} and {}", dims_a,
+        dims_b);
   Labels left, right, result;
   for (int64_t d = 0; d < a.dim(); ++d) left.push_back(int(d));
   for (int64_t d = 0; d < b.dim(); ++d) right.push_back(int(kMaxRank + d));
@@ -272,8 +280,9 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dim
     check(a.dim() > 0 && b.dim() > 0 && !gone[size_t(da)] && right[size_t(db)] >= kMaxRank,
           "[tensordot] expected each dimension once, got {} and {}", dims_a, dims_b);
     const int64_t na = a.shape()[da], nb = b.shape()[db];
-    check(na == nb || na == 1 || nb == 1, "[tensordot] expected contracted dimensions of one size, got {} in dim {} of {} and {} in dim {} of {}",
-          na, da, a.shape(), nb, db, b.shape());
+    check(na == nb || na == 1 || nb == 1,
+          "[tensordot] expected contracted dimensions of one size, got {} in dim {} of {} and {} in dim {} of {}", na,
+          da, a.shape(), nb, db, b.shape());
     gone[size_t(da)] = true, right[size_t(db)] = int(da);
   }
   for (int label : left)
@@ -283,8 +292,8 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dim
   return contract_all("tensordot", "", {{a, left}, {b, right}}, result, true);
 }
 Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
-  check(dims >= 0 && dims <= a.dim() && dims <= b.dim(), "[tensordot] expected at most as many dims as both operands have, got {} for {} and {}",
-        dims, a, b);
+  check(dims >= 0 && dims <= a.dim() && dims <= b.dim(),
+        "[tensordot] expected at most as many dims as both operands have, got {} for {} and {}", dims, a, b);
   Dims last, first;
   for (int64_t d = 0; d < dims; ++d) last.push_back(a.dim() - dims + d), first.push_back(d);
   return tensordot(a, b, last, first);
@@ -297,10 +306,12 @@ Tensor inner(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& w, const Tensor& bias) {
-  check(w.dim() == 3 && x1.dim() > 0 && x1.dim() == x2.dim() && x1.shape().back() == w.shape()[1] && x2.shape().back() == w.shape()[2],
+  check(w.dim() == 3 && x1.dim() > 0 && x1.dim() == x2.dim() && x1.shape().back() == w.shape()[1] &&
+            x2.shape().back() == w.shape()[2],
         "[bilinear] expected inputs (..., I) and (..., J) for a weight (O, I, J), got {}, {} and {}", x1, x2, w);
   for (int64_t d = 0; d + 1 < x1.dim(); ++d)
-    check(x1.shape()[d] == x2.shape()[d], "[bilinear] expected inputs with the same leading dimensions, got {} and {}", x1, x2);
+    check(x1.shape()[d] == x2.shape()[d], "[bilinear] expected inputs with the same leading dimensions, got {} and {}",
+          x1, x2);
   const bool fits = !bias.defined() || (bias.dim() == 1 && bias.shape()[0] == w.shape()[0]);
   check(fits, "[bilinear] expected a bias of shape ({},), got {}", w.shape()[0], bias);
   const Tensor y = einsum("...i,...j,oij->...o", {x1, x2, w});

@@ -53,8 +53,11 @@ Tensor diagonal_matrix(const Tensor& d) {
   return masked_fill(unsqueeze(d, -1), logical_not(eye(n, n, {.dtype = kBool, .device = d.device()})), 0);
 }
 Tensor triangle(const Tensor& a, bool upper, bool strict) {
-  const Tensor row = unsqueeze(arange(rows(a), {.device = a.device()}), 1), column = arange(columns(a), {.device = a.device()});
-  const Tensor outside = upper ? strict ? ge(row, column) : gt(row, column) : strict ? le(row, column) : lt(row, column);
+  const Tensor row = unsqueeze(arange(rows(a), {.device = a.device()}), 1),
+               column = arange(columns(a), {.device = a.device()});
+  const Tensor outside = upper    ? strict ? ge(row, column) : gt(row, column)
+                            : strict ? le(row, column)
+                                  : lt(row, column);
   return masked_fill(a, outside, 0);
 }
 
@@ -64,18 +67,17 @@ namespace linalg {
 Tensor solve_triangular(const Tensor& a, const Tensor& b, const TriangularOptions& o) {
   const char* name = "linalg.solve_triangular";
   check_square(name, a), check_matrices(name, b), check_pair(name, a, b);
-  check((o.left ? rows(b) : columns(b)) == rows(a), "[{}] expected a right-hand side that fits {}, got {} (left = {})", name,
-        a.shape(), b.shape(), o.left);
+  check((o.left ? rows(b) : columns(b)) == rows(a), "[{}] expected a right-hand side that fits {}, got {} (left = {})",
+        name, a.shape(), b.shape(), o.left);
   if (!o.left)
-    return transposed(solve_triangular(transposed(a), transposed(b),
-                                       {.upper = !o.upper, .unitriangular = o.unitriangular}));
+    return transposed(
+        solve_triangular(transposed(a), transposed(b), {.upper = !o.upper, .unitriangular = o.unitriangular}));
   const Shape batch = broadcast_shapes(name, batch_of(a), batch_of(b));
   const Tensor x = empty_of(b, shape_of(batch, {rows(b), columns(b)}));
   run_linalg(a, {x}, {TensorView(a).expand(shape_of(batch, {rows(a), rows(a)})), TensorView(b).expand(x.shape())},
              {.op = LinalgOp::TriangularSolve, .upper = o.upper, .unit = o.unitriangular});
   return record(name, x, {a, b}, save(a, x), [o](Needs needs, const Tensor& g, const Tensor& a, const Tensor& x) {
-    const Tensor gb =
-        solve_triangular(transposed(a), g, {.upper = !o.upper, .unitriangular = o.unitriangular});
+    const Tensor gb = solve_triangular(transposed(a), g, {.upper = !o.upper, .unitriangular = o.unitriangular});
     return Grads{needs[0] ? triangle(neg(matmul(gb, transposed(x))), o.upper, o.unitriangular) : Tensor(), gb};
   });
 }
@@ -101,7 +103,8 @@ Tensor cholesky(const Tensor& a, const UpperOptions& o) {
   const Tensor l = empty_of(a, a.shape());
   const ErrorWord e = run_linalg(a, {l}, {a}, {.op = LinalgOp::Cholesky, .upper = o.upper});
   check(!e.set,
-        "[linalg.cholesky] expected positive-definite matrices, but in batch element {} the leading minor of order {} is not "
+        "[linalg.cholesky] expected positive-definite matrices, but in batch element {} the leading minor of order {} "
+        "is not "
         "positive (input is {})",
         e.position, e.value, a);
   return record_cholesky("linalg.cholesky", l, a, o.upper);
@@ -116,7 +119,8 @@ std::pair<Tensor, Tensor> cholesky_ex(const Tensor& a, const UpperOptions& o) {
 
 Tensor cholesky_solve(const Tensor& b, const Tensor& factor, const UpperOptions& o) {
   check_square("cholesky_solve", factor), check_matrices("cholesky_solve", b), check_pair("cholesky_solve", b, factor);
-  check(rows(b) == rows(factor), "[cholesky_solve] expected a right-hand side that fits {}, got {}", factor.shape(), b.shape());
+  check(rows(b) == rows(factor), "[cholesky_solve] expected a right-hand side that fits {}, got {}", factor.shape(),
+        b.shape());
   const Tensor x = [&] {
     NoGrad guard;
     const Tensor l = o.upper ? transposed(factor) : factor;
@@ -148,14 +152,17 @@ struct Factors {
 }  // namespace
 
 static Factors factorize(const Tensor& a) {
-  Factors f{empty_of(a, a.shape()), empty(shape_of(batch_of(a), {rows(a)}), {.dtype = kInt32, .device = a.device()}),
-            empty_of(a, batch_of(a)), {}};
+  Factors f{empty_of(a, a.shape()),
+            empty(shape_of(batch_of(a), {rows(a)}), {.dtype = kInt32, .device = a.device()}),
+            empty_of(a, batch_of(a)),
+            {}};
   f.singular = run_linalg(a, {f.lu, f.order, f.sign}, {a}, {.op = LinalgOp::Lu});
   return f;
 }
 static Factors factorize_regular(const char* op, const Tensor& a) {
   Factors f = factorize(a);
-  check(!f.singular.set, "[{}] expected matrices that have an inverse, but in batch element {} pivot {} is 0 (input is {})", op,
+  check(!f.singular.set,
+        "[{}] expected matrices that have an inverse, but in batch element {} pivot {} is 0 (input is {})", op,
         f.singular.position, f.singular.value, a);
   return f;
 }
@@ -182,8 +189,7 @@ namespace linalg {
 Tensor solve(const Tensor& a, const Tensor& b, bool left) {
   const char* name = "linalg.solve";
   check_square(name, a), check_pair(name, a, b);
-  const bool vector =
-      b.dim() == 1 || (b.dim() == a.dim() - 1 && b.shape() == shape_of(batch_of(a), {rows(a)}));
+  const bool vector = b.dim() == 1 || (b.dim() == a.dim() - 1 && b.shape() == shape_of(batch_of(a), {rows(a)}));
   check(b.dim() > 0 && (vector ? b.shape().back() == rows(a) && left : (left ? rows(b) : columns(b)) == rows(a)),
         "[{}] expected a right-hand side that fits {}, got {} (left = {})", name, a.shape(), b.shape(), left);
   const Factors f = factorize_regular(name, a);
@@ -216,7 +222,9 @@ static std::pair<Tensor, Tensor> split_factors(const Tensor& a, const Tensor& lu
 }
 /// x with zeros below and to the right.
 static Tensor filled_up(const Tensor& x, int64_t m, int64_t n) {
-  const auto gap = [&](int64_t r, int64_t c) { return zeros(shape_of(batch_of(x), {r, c}), {.dtype = x.dtype(), .device = x.device()}); };
+  const auto gap = [&](int64_t r, int64_t c) {
+    return zeros(shape_of(batch_of(x), {r, c}), {.dtype = x.dtype(), .device = x.device()});
+  };
   const Tensor wide = n > columns(x) ? cat({x, gap(rows(x), n - columns(x))}, -1) : x;
   return m > rows(x) ? cat({wide, gap(m - rows(x), n)}, -2) : wide;
 }
@@ -238,10 +246,13 @@ static std::tuple<Tensor, Tensor, Tensor> lu_of(const char* op, const Tensor& a)
   };
   auto [l, u] = split_factors(block(ordered, 0, k, 0, k), block(f.lu, 0, k, 0, k));
   const Tensor corner = u;
-  if (n > k) u = cat({u, linalg::solve_triangular(l, block(ordered, 0, k, k, n - k), {.upper = false, .unitriangular = true})}, -1);
+  if (n > k)
+    u = cat({u, linalg::solve_triangular(l, block(ordered, 0, k, k, n - k), {.upper = false, .unitriangular = true})},
+            -1);
   if (m > k)
-    l = cat({l, wants_grad({a}) ? linalg::solve_triangular(corner, block(ordered, k, m - k, 0, k), {.upper = true, .left = false})
-                                : block(f.lu, k, m - k, 0, k)},
+    l = cat({l, wants_grad({a})
+                    ? linalg::solve_triangular(corner, block(ordered, k, m - k, 0, k), {.upper = true, .left = false})
+                    : block(f.lu, k, m - k, 0, k)},
             -2);
   return {l, u, f.order};
 }
@@ -259,8 +270,10 @@ Tensor lu_solve(const Tensor& lu, const Tensor& order, const Tensor& b) {
   const char* name = "linalg.lu_solve";
   check_square(name, lu), check_matrices(name, b), check_pair(name, lu, b);
   check(order.dtype() == kInt32 && order.shape() == shape_of(batch_of(lu), {rows(lu)}) && rows(b) == rows(lu),
-        "[{}] expected factors (..., N, N), their order (..., N) and a right-hand side (..., N, K), got {}, {} and {}", name, lu, order, b);
-  const Tensor y = solve_triangular(lu, matmul(transposed(permutation(order, lu)), b), {.upper = false, .unitriangular = true});
+        "[{}] expected factors (..., N, N), their order (..., N) and a right-hand side (..., N, K), got {}, {} and {}",
+        name, lu, order, b);
+  const Tensor y =
+      solve_triangular(lu, matmul(transposed(permutation(order, lu)), b), {.upper = false, .unitriangular = true});
   return solve_triangular(lu, y, {.upper = true});
 }
 }  // namespace linalg
@@ -271,7 +284,8 @@ Tensor lu_solve(const Tensor& lu, const Tensor& order, const Tensor& b) {
 static Tensor det_gradient(const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order, const Tensor& sign,
                            const Tensor& y) {
   const Tensor pivots = diagonal_of(lu), zero = eq(pivots, 0);
-  check(!modes.grad || !any(zero).item<bool>(), "[linalg.det] the second derivative wants regular matrices, got a pivot that is 0");
+  check(!modes.grad || !any(zero).item<bool>(),
+        "[linalg.det] the second derivative wants regular matrices, got a pivot that is 0");
   const double eps = a.dtype() == kFloat32 ? 1e-7 : 2e-16;
   const Tensor tiny = where(zero, clamp_min(amax(abs(lu), {-2, -1}, {.keepdim = true}), 1e-30).squeeze(-1) * eps, 0);
   const Tensor near = where(eq(y, 0), sign * prod(pivots + tiny, -1), y);
@@ -284,11 +298,11 @@ Tensor det(const Tensor& a) {
   check_square("linalg.det", a);
   const Factors f = factorize(a);
   const Tensor y = f.sign * prod(diagonal_of(f.lu), -1);
-  return record("linalg.det", y, {a}, save(a, f.lu, f.order, f.sign, y),
-                [](const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order, const Tensor& sign,
-                   const Tensor& y) {
-                  return Grads{a.numel() ? det_gradient(g, a, lu, order, sign, y) : zeros_like(a)};
-                });
+  return record(
+      "linalg.det", y, {a}, save(a, f.lu, f.order, f.sign, y),
+      [](const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order, const Tensor& sign, const Tensor& y) {
+        return Grads{a.numel() ? det_gradient(g, a, lu, order, sign, y) : zeros_like(a)};
+      });
 }
 
 std::pair<Tensor, Tensor> slogdet(const Tensor& a) {

@@ -59,7 +59,8 @@ static Tensor extreme(const Tensor& x, int64_t dim, bool largest, bool keepdim =
 
 Tensor matrix_norm(const Tensor& x, std::string_view ord, const Dims& dims, const ReduceOptions& o) {
   const Matrices m("linalg.matrix_norm", x, dims, o);
-  check(ord == "fro" || ord == "nuc", "[linalg.matrix_norm] expected ord \"fro\", \"nuc\" or a number, got \"{}\"", ord);
+  check(ord == "fro" || ord == "nuc", "[linalg.matrix_norm] expected ord \"fro\", \"nuc\" or a number, got \"{}\"",
+        ord);
   if (ord == "fro") return vector_norm(m.x, 2, dims, {.keepdim = o.keepdim});
   return m.finish(sum(m.singular_values(), -1), o.keepdim);
 }
@@ -67,7 +68,8 @@ Tensor matrix_norm(const Tensor& x, std::string_view ord, const Dims& dims, cons
 Tensor matrix_norm(const Tensor& x, Scalar ord, const Dims& dims, const ReduceOptions& o) {
   const Matrices m("linalg.matrix_norm", x, dims, o);
   const double p = ord.to_double(), size = std::abs(p);
-  check(size == 1 || size == 2 || std::isinf(p), "[linalg.matrix_norm] expected ord 1, 2, inf or their negatives, got {}", ord);
+  check(size == 1 || size == 2 || std::isinf(p),
+        "[linalg.matrix_norm] expected ord 1, 2, inf or their negatives, got {}", ord);
   if (size == 2) return m.finish(extreme(m.singular_values(), -1, p > 0), o.keepdim);
   const int64_t summed = size == 1 ? m.row : m.column, other = size == 1 ? m.column : m.row;
   const Tensor y = extreme(sum(abs(m.x), summed, {.keepdim = true}), other, p > 0, true);
@@ -76,7 +78,8 @@ Tensor matrix_norm(const Tensor& x, Scalar ord, const Dims& dims, const ReduceOp
 
 /// No dims: all, which then are a vector, or with an order one vector or one matrix.
 static Tensor norm_over(const Tensor& x, Scalar ord, const Dims& dims, const ReduceOptions& o) {
-  check(!dims.empty() || x.dim() <= 2, "[linalg.norm] expected 1 or 2 dimensions where there is an ord and no dims, got {}", x);
+  check(!dims.empty() || x.dim() <= 2,
+        "[linalg.norm] expected 1 or 2 dimensions where there is an ord and no dims, got {}", x);
   const bool matrix = dims.size() == 2 || (dims.empty() && x.dim() == 2);
   return matrix ? matrix_norm(x, ord, dims.empty() ? Dims{0, 1} : dims, o) : vector_norm(x, ord, dims, o);
 }
@@ -85,8 +88,8 @@ Tensor norm(const Tensor& x, std::optional<Scalar> ord, const Dims& dims, const 
   return ord ? norm_over(x, *ord, dims, o) : vector_norm(x, 2, dims, o);
 }
 Tensor norm(const Tensor& x, std::string_view ord, const Dims& dims, const ReduceOptions& o) {
-  check(dims.size() == 2 || (dims.empty() && x.dim() == 2), "[linalg.norm] expected a matrix or two dims for ord \"{}\", got {}",
-        ord, x);
+  check(dims.size() == 2 || (dims.empty() && x.dim() == 2),
+        "[linalg.norm] expected a matrix or two dims for ord \"{}\", got {}", ord, x);
   return matrix_norm(x, ord, dims.empty() ? Dims{0, 1} : dims, o);
 }
 
@@ -96,7 +99,8 @@ template <class Ord> static Tensor cond_by_inverse(const Tensor& a, Ord p) {
   if (rows(a) == 0) return sum(a, {-2, -1});
   const Tensor singular = eq(slogdet(a.detach()).first, 0);
   const Tensor regular = where(unsqueeze(unsqueeze(singular, -1), -1), identity_like(a), a);
-  return masked_fill(matrix_norm(a, p) * matrix_norm(inv(regular), p), singular, std::numeric_limits<double>::infinity());
+  return masked_fill(matrix_norm(a, p) * matrix_norm(inv(regular), p), singular,
+                     std::numeric_limits<double>::infinity());
 }
 Tensor cond(const Tensor& a, Scalar p) {
   check_matrices("linalg.cond", a);

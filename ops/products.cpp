@@ -18,7 +18,8 @@ static DType check_addr(const char* op, const Tensor& input, const Tensor& a, co
   const Operand x = input, y = a, z = b;
   const DType dtype = result_type({&x, &y, &z});
   check(is_floating(dtype) || !(o.beta.is_float() || o.alpha.is_float()),
-        "[{}] for integral input tensors, argument {} must not be a floating point number", op, o.beta.is_float() ? "beta" : "alpha");
+        "[{}] for integral input tensors, argument {} must not be a floating point number", op,
+        o.beta.is_float() ? "beta" : "alpha");
   return dtype;
 }
 /// x times a number that keeps x's dtype, a bool's too.
@@ -35,7 +36,8 @@ Tensor& addr_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions
   const DType dtype = check_addr("addr_", self, a, b, o);
   check_can_cast("addr_", dtype, self.dtype());
   const Tensor product = scaled(to(outer(a, b), dtype), o.alpha);
-  check(product.shape() == self.shape(), "[addr_] expected a tensor of the product's shape {}, got {}", product.shape(), self);
+  check(product.shape() == self.shape(), "[addr_] expected a tensor of the product's shape {}, got {}", product.shape(),
+        self);
   if (o.beta.to_double() == 0) return copy_(self, product);
   if (o.beta.to_double() != 1) mul_(self, self.dtype() == kBool ? Scalar(o.beta.to_bool()) : o.beta);
   return add_(self, product);
@@ -60,7 +62,8 @@ Tensor& addbmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptio
 // ---- chains ----
 
 /// Matrices first to last, split where `splits` says.
-static Tensor multiply_chain(std::span<const Tensor> m, const std::vector<std::vector<size_t>>& splits, size_t first, size_t last) {
+static Tensor multiply_chain(std::span<const Tensor> m, const std::vector<std::vector<size_t>>& splits, size_t first,
+                             size_t last) {
   if (first == last) return m[first];
   const size_t at = splits[first][last];
   return mm(multiply_chain(m, splits, first, at), multiply_chain(m, splits, at + 1, last));
@@ -70,8 +73,9 @@ static Tensor chain(const char* op, std::span<const Tensor> m) {
   const size_t n = m.size();
   for (size_t i = 0; i < n; ++i) {
     check(m[i].dim() == 2, "[{}] expected matrices, got {} at position {}", op, m[i], int64_t(i));
-    check(i == 0 || m[i - 1].shape()[1] == m[i].shape()[0], "[{}] expected matrices that can be multiplied, got {} and {} at position {}",
-          op, m[i - (i > 0)], m[i], int64_t(i));
+    check(i == 0 || m[i - 1].shape()[1] == m[i].shape()[0],
+          "[{}] expected matrices that can be multiplied, got {} and {} at position {}", op, m[i - (i > 0)], m[i],
+          int64_t(i));
   }
   std::vector<std::vector<double>> cost(n, std::vector<double>(n));
   std::vector<std::vector<size_t>> splits(n, std::vector<size_t>(n));
@@ -79,8 +83,8 @@ static Tensor chain(const char* op, std::span<const Tensor> m) {
     for (size_t i = 0; i + length < n; ++i) {
       const size_t j = i + length;
       for (size_t k = i; k < j; ++k) {
-        const double c = cost[i][k] + cost[k + 1][j] +
-                         double(m[i].shape()[0]) * double(m[k].shape()[1]) * double(m[j].shape()[1]);
+        const double c =
+            cost[i][k] + cost[k + 1][j] + double(m[i].shape()[0]) * double(m[k].shape()[1]) * double(m[j].shape()[1]);
         if (k == i || c < cost[i][j]) cost[i][j] = c, splits[i][j] = k;
       }
     }
@@ -113,8 +117,8 @@ Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
   common_device("linalg.cross", {&a, &b});
   check(a.dim() == b.dim(), "[linalg.cross] expected as many dimensions of both, got {} and {}", a, b);
   dim = wrap_dim("linalg.cross", dim, a.dim());
-  check(a.dim() > 0 && a.shape()[dim] == 3 && b.shape()[dim] == 3, "[linalg.cross] expected a size of 3 in dimension {}, got {} and {}",
-        dim, a, b);
+  check(a.dim() > 0 && a.shape()[dim] == 3 && b.shape()[dim] == 3,
+        "[linalg.cross] expected a size of 3 in dimension {}, got {} and {}", dim, a, b);
   const auto turned = [dim](const Tensor& x, int64_t by) {
     return cat({narrow(x, dim, by, 3 - by), narrow(x, dim, 0, by)}, dim);
   };
@@ -134,7 +138,8 @@ Tensor kron(const Tensor& a, const Tensor& b) {
   const int64_t rank = std::max(a.dim(), b.dim());
   Shape left, right, shape;
   for (int64_t d = 0; d < rank; ++d) {
-    const int64_t da = d - rank + a.dim(), db = d - rank + b.dim(), na = da < 0 ? 1 : a.shape()[da], nb = db < 0 ? 1 : b.shape()[db];
+    const int64_t da = d - rank + a.dim(), db = d - rank + b.dim(), na = da < 0 ? 1 : a.shape()[da],
+                  nb = db < 0 ? 1 : b.shape()[db];
     if (na != 1 && nb != 1) left.push_back(na), left.push_back(1), right.push_back(1), right.push_back(nb);
     else left.push_back(na), right.push_back(nb);
     shape.push_back(na * nb);

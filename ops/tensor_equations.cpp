@@ -12,15 +12,17 @@ static Shape joined(Shape a, const Shape& b) {
   for (int64_t n : b) a.push_back(n);
   return a;
 }
-static Shape part(const Shape& s, int64_t first, int64_t last) { return std::span(s.data() + first, size_t(last - first)); }
+static Shape part(const Shape& s, int64_t first, int64_t last) {
+  return std::span(s.data() + first, size_t(last - first));
+}
 
 namespace linalg {
 Tensor tensorinv(const Tensor& a, int64_t ind) {
   check(ind > 0, "[linalg.tensorinv] expected ind above 0, got {}", ind);
   const int64_t split = std::min(ind, a.dim());
   const Shape first = part(a.shape(), 0, split), last = part(a.shape(), split, a.dim());
-  check(numel_of(first) == numel_of(last), "[linalg.tensorinv] expected as many elements in the first {} dimensions as in the others, got {}",
-        ind, a);
+  check(numel_of(first) == numel_of(last),
+        "[linalg.tensorinv] expected as many elements in the first {} dimensions as in the others, got {}", ind, a);
   return reshape(inv(reshape(a, {numel_of(first), numel_of(last)})), joined(last, first));
 }
 
@@ -32,8 +34,10 @@ Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims) {
   for (int64_t d : dims) order.push_back(wrap_dim("linalg.tensorsolve", d, a.dim()));
   const Tensor from = permute(a, order);
   check(from.dim() >= b.dim() && part(from.shape(), 0, b.dim()) == b.shape() && b.numel() * b.numel() == a.numel(),
-        "[linalg.tensorsolve] expected a of shape (b's shape, ...) with {} times as many elements, got {} and {}", b.numel(), from, b);
-  return reshape(solve(reshape(from, {b.numel(), b.numel()}), reshape(b, {b.numel()})), part(from.shape(), b.dim(), from.dim()));
+        "[linalg.tensorsolve] expected a of shape (b's shape, ...) with {} times as many elements, got {} and {}",
+        b.numel(), from, b);
+  return reshape(solve(reshape(from, {b.numel(), b.numel()}), reshape(b, {b.numel()})),
+                 part(from.shape(), b.dim(), from.dim()));
 }
 
 Tensor vander(const Tensor& x, std::optional<int64_t> n) {

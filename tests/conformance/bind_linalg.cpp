@@ -2,8 +2,7 @@
 
 namespace conformance {
 
-#define MATRIX(name, f) \
-  table[name] = {[](Args& a) -> Results { return {f(a.tensor("input"))}; }, {}}
+#define MATRIX(name, f) table[name] = {[](Args& a) -> Results { return {f(a.tensor("input"))}; }, {}}
 
 static Results both(std::pair<Tensor, Tensor> y) { return {y.first, y.second}; }
 
@@ -11,7 +10,9 @@ static Results both(std::pair<Tensor, Tensor> y) { return {y.first, y.second}; }
 static ToleranceOptions tolerance(Args& a) {
   const auto one = [&](const char* name) {
     const Value* v = a.find(name);
-    return !v ? Tolerance() : v->kind == Value::Kind::Tensor ? Tolerance(v->tensor) : Tolerance(scalar_of(*v).to_double());
+    return !v                               ? Tolerance()
+           : v->kind == Value::Kind::Tensor ? Tolerance(v->tensor)
+                                            : Tolerance(scalar_of(*v).to_double());
   };
   ToleranceOptions o{.atol = one("atol"), .rtol = one("rtol"), .hermitian = a.boolean("hermitian", false)};
   if (a.has("tol")) o.atol = one("tol"), o.rtol = Tolerance(0.0);
@@ -24,7 +25,8 @@ template <class F> static Results norm_by(Args& a, const Dims& dims, const F& f)
   const ReduceOptions o{.keepdim = a.boolean("keepdim", false), .dtype = a.dtype()};
   const Tensor x = a.tensor("input");
   const Value* ord = a.find("ord");
-  return {ord && ord->is_number() ? f(x, scalar_of(*ord), a.dims("dim", dims), o) : f(x, std::string_view(ord ? ord->text : "fro"), a.dims("dim", dims), o)};
+  return {ord && ord->is_number() ? f(x, scalar_of(*ord), a.dims("dim", dims), o)
+                                  : f(x, std::string_view(ord ? ord->text : "fro"), a.dims("dim", dims), o)};
 }
 
 static void bind_systems() {
@@ -33,17 +35,19 @@ static void bind_systems() {
       [](Args& a) -> Results { return {linalg::cholesky(a.tensor("input"), {a.boolean("upper", false)})}; }, {}};
   table["linalg.cholesky_ex"] = {
       [](Args& a) { return both(linalg::cholesky_ex(a.tensor("input"), {a.boolean("upper", false)})); }, {}};
-  table["cholesky_solve"] = {[](Args& a) -> Results {
-                               return {cholesky_solve(a.tensor("input"), a.tensor("input2"), {a.boolean("upper", false)})};
-                             },
-                             {}};
+  table["cholesky_solve"] = {
+      [](Args& a) -> Results {
+        return {cholesky_solve(a.tensor("input"), a.tensor("input2"), {a.boolean("upper", false)})};
+      },
+      {}};
   MATRIX("linalg.det", linalg::det);
   MATRIX("linalg.inv", linalg::inv);
   MATRIX("logdet", logdet);
   MATRIX("matrix_exp", matrix_exp);
   table["linalg.slogdet"] = {[](Args& a) { return both(linalg::slogdet(a.tensor("input"))); }, {}};
   table["linalg.solve"] = {
-      [](Args& a) -> Results { return {linalg::solve(a.tensor("input"), a.tensor("B"), a.boolean("left", true))}; }, {}};
+      [](Args& a) -> Results { return {linalg::solve(a.tensor("input"), a.tensor("B"), a.boolean("left", true))}; },
+      {}};
   table["linalg.solve_triangular"] = {[](Args& a) -> Results {
                                         const TriangularOptions o{a.boolean("upper", false), a.boolean("left", true),
                                                                   a.boolean("unitriangular", false)};
@@ -72,16 +76,18 @@ void bind_linalg() {
       [](Args& a) -> Results { return {linalg::matrix_rank(a.tensor("input"), tolerance(a))}; }, {}};
   table["linalg.lstsq"] = {[](Args& a) -> Results {
                              const Value* rcond = a.find("rcond");
-                             const auto y = linalg::lstsq(
-                                 a.tensor("input"), a.tensor("b"),
-                                 rcond ? std::optional(scalar_of(*rcond).to_double()) : std::nullopt, a.text("driver", "gelsy"));
+                             const auto y =
+                                 linalg::lstsq(a.tensor("input"), a.tensor("b"),
+                                               rcond ? std::optional(scalar_of(*rcond).to_double()) : std::nullopt,
+                                               a.text("driver", "gelsy"));
                              return {y.solution, y.residuals, y.rank, y.singular_values};
                            },
                            {}};
-  table["linalg.matrix_norm"] = {[](Args& a) {
-                                   return norm_by(a, {-2, -1}, [](const auto&... v) { return linalg::matrix_norm(v...); });
-                                 },
-                                 {}};
+  table["linalg.matrix_norm"] = {
+      [](Args& a) {
+        return norm_by(a, {-2, -1}, [](const auto&... v) { return linalg::matrix_norm(v...); });
+      },
+      {}};
 }
 
 }  // namespace conformance

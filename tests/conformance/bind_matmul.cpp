@@ -8,11 +8,10 @@ namespace conformance {
 static AddmmOptions options(Args& a) { return {a.scalar("beta", Scalar(1)), a.scalar("alpha", Scalar(1))}; }
 
 /// A call with three tensors, beta and alpha, and the same in place.
-#define ADD_PRODUCT(name, first, second)                                                                              \
-  table[#name] = {[](Args& a) -> Results {                                                                            \
-                    return {name(a.tensor("input"), a.tensor(first), a.tensor(second), options(a))};                  \
-                  },                                                                                                  \
-                  [](Tensor& self, Args& a) { name##_(self, a.tensor(first), a.tensor(second), options(a)); }}
+#define ADD_PRODUCT(name, first, second)                                                                           \
+  table[#name] = {                                                                                                 \
+      [](Args& a) -> Results { return {name(a.tensor("input"), a.tensor(first), a.tensor(second), options(a))}; }, \
+      [](Tensor& self, Args& a) { name##_(self, a.tensor(first), a.tensor(second), options(a)); }}
 
 /// tensordot's dims: a number, or two lists.
 static Results contract(Args& a) {
@@ -55,10 +54,11 @@ void bind_matmul() {
                            },
                            {}};
   table["linalg.multi_dot"] = {[](Args& a) -> Results { return {linalg::multi_dot(a.tensors("tensors"))}; }, {}};
-  table["bilinear"] = {[](Args& a) -> Results {
-                         return {bilinear(a.tensor("input1"), a.tensor("input2"), a.tensor("weight"), a.optional_tensor("bias"))};
-                       },
-                       {}};
+  table["bilinear"] = {
+      [](Args& a) -> Results {
+        return {bilinear(a.tensor("input1"), a.tensor("input2"), a.tensor("weight"), a.optional_tensor("bias"))};
+      },
+      {}};
   table["cross"] = {[](Args& a) -> Results {
                       const Value* dim = a.find("dim");
                       const auto d = dim ? std::optional(scalar_of(*dim).to_int()) : std::nullopt;
@@ -70,19 +70,25 @@ void bind_matmul() {
                       return {cdist(a.tensor("x1"), a.tensor("x2"), {.p = a.number("p", 2.0), .compute_mode = mode})};
                     },
                     {}};
-  table["pairwise_distance"] = {[](Args& a) -> Results {
-                                  return {pairwise_distance(a.tensor("x1"), a.tensor("x2"),
-                                                            {.p = a.number("p", 2.0), .eps = a.number("eps", 1e-6), .keepdim = a.boolean("keepdim", false)})};
-                                },
-                                {}};
-  table["cosine_similarity"] = {[](Args& a) -> Results {
-                                  return {cosine_similarity(a.tensor("x1"), a.tensor("x2"), {.dim = a.integer("dim", 1), .eps = a.number("eps", 1e-8)})};
-                                },
-                                {}};
-  table["normalize"] = {[](Args& a) -> Results {
-                          return {normalize(a.tensor("input"), {.p = a.number("p", 2.0), .dim = a.dims("dim", 1), .eps = a.number("eps", 1e-12)})};
-                        },
-                        {}};
+  table["pairwise_distance"] = {
+      [](Args& a) -> Results {
+        return {pairwise_distance(
+            a.tensor("x1"), a.tensor("x2"),
+            {.p = a.number("p", 2.0), .eps = a.number("eps", 1e-6), .keepdim = a.boolean("keepdim", false)})};
+      },
+      {}};
+  table["cosine_similarity"] = {
+      [](Args& a) -> Results {
+        return {cosine_similarity(a.tensor("x1"), a.tensor("x2"),
+                                  {.dim = a.integer("dim", 1), .eps = a.number("eps", 1e-8)})};
+      },
+      {}};
+  table["normalize"] = {
+      [](Args& a) -> Results {
+        return {normalize(a.tensor("input"),
+                          {.p = a.number("p", 2.0), .dim = a.dims("dim", 1), .eps = a.number("eps", 1e-12)})};
+      },
+      {}};
   table["linear"] = {
       [](Args& a) -> Results { return {linear(a.tensor("input"), a.tensor("weight"), a.optional_tensor("bias"))}; },
       {}};

@@ -79,12 +79,22 @@ static void product_cases(Table& table) {
     Case& line = table.add("einsum", std::string("einsum(\"") + equation + "\")", [f](const List& x) { return results(f(x)); });
     return line.of(kNumbers).within(64).on(shapes).gives(Gives::Other);
   };
-  for (auto [equation, shapes] : {std::pair{"ij,jk->ik", "(3,4) (4,2) | (3,0) (0,2)"}, {"bhqd,bhkd->bhqk", "(2,2,3,2) (2,2,4,2)"}, {"i,j->ij", "(3) (4)"}, {"ii->i", "(3,3)"},
-                                  {"iji->j", "(2,3,2)"}, {"ijk->ki", "(2,3,4) | (2,0,4)"}, {"ij,ij->", "(2,3) (2,3)"}, {"abc,cd,de->abe", "(2,3,2) (2,4) (4,3)"}, {"abi,bcj,ijk->ack", "(2,3,2) (3,2,3) (2,3,2)"},
-                                  {"ij,jk,kl,li->", "(2,3) (3,4) (4,2) (2,2)"}, {"ab,ab,b->a", "(3,4) (3,4) (4)"}})
-    contraction(equation, shapes, [equation = equation](const List& x) { return einsum(equation, x); })
-        .expect([equation = equation](const Arrays& x) { return summed(equation, x); })
-        .views(Shares::Maybe);
+  for (auto [equation, shapes] : {std::pair{"ij,jk->ik", "(3,4) (4,2) | (3,0) (0,2)"},
+                                  {"bhqd,bhkd->bhqk", "(2,2,3,2) (2,2,4,2)"},
+                                  {"i,j->ij", "(3) (4)"},
+                                  {"ii->i", "(3,3)"},
+                                  {"iji->j", "(2,3,2)"},
+                                  {"ijk->ki", "(2,3,4) | (2,0,4)"},
+                                  {"ij,ij->", "(2,3) (2,3)"},
+                                  {"abc,cd,de->abe", "(2,3,2) (2,4) (4,3)"},
+                                  {"abi,bcj,ijk->ack", "(2,3,2) (3,2,3) (2,3,2)"},
+                                  {"ij,jk,kl,li->", "(2,3) (3,4) (4,2) (2,2)"},
+                                  {"ab,ab,b->a", "(3,4) (3,4) (4)"}})
+    contraction(equation, shapes, [equation = equation](const List& x) {
+      return einsum(equation, x);
+    }).expect([equation = equation](const Arrays& x) {
+        return summed(equation, x);
+      }).views(Shares::Maybe);
   CASE(einsum, einsum("...ij, ...jk", x)).of(kFloats).within(64).on("(2,3,2,4) (3,4,2) | (1,2,4) (3,4,2)").EXPECT(product(x[0], x[1]));
   CASE(einsum, einsum("...i,j...", x)).of(kFloats).within(64).on("(2,3) (4,2)").EXPECT(summed("bi,jb->bij", x));
   CASE(einsum, einsum("b...c->c...", x)).of(kFloats).within(64).on("(2,3,4)").EXPECT(summed("bac->ca", x));
@@ -104,10 +114,15 @@ static void product_cases(Table& table) {
   CASE(vdot, vdot(x[0], x[1])).of(kNumbers).within(32).on("(5) (5)").EXPECT(summed("i,i->", x));
   CASE(vecdot, linalg::vecdot(x[0], x[1])).of(kNumbers).within(32).on("(2,5) (2,5) | (2,0) (2,0)").EXPECT(summed("bi,bi->b", x));
   CASE(ger, ger(x[0], x[1])).of(kAll).on("(3) (4)").EXPECT(summed("i,j->ij", x));
-  CASE(bilinear, bilinear(x[0], x[1], x[2], x[3])).of(kFloats).finite_only().within(64).on("(3,2) (3,4) (5,2,4) (5) | (0,2) (0,4) (5,2,4) (5)").expect([](const Arrays& x) {
-    const Array y = summed("bi,bj,oij->bo", {x[0], x[1], x[2]});
-    return make(y.shape, [&](const Dims& i) { return y.at(i) + x[3].v[size_t(i[1])]; });
-  });
+  CASE(bilinear, bilinear(x[0], x[1], x[2], x[3]))
+      .of(kFloats)
+      .finite_only()
+      .within(64)
+      .on("(3,2) (3,4) (5,2,4) (5) | (0,2) (0,4) (5,2,4) (5)")
+      .expect([](const Arrays& x) {
+        const Array y = summed("bi,bj,oij->bo", {x[0], x[1], x[2]});
+        return make(y.shape, [&](const Dims& i) { return y.at(i) + x[3].v[size_t(i[1])]; });
+      });
   CASE(bilinear, bilinear(x[0], x[1], x[2])).of(kNumbers).finite_only().within(64).on("(2) (4) (5,2,4)").EXPECT(summed("i,j,oij->o", x));
   CASE(chain_matmul, chain_matmul(x)).of(kNumbers).within(64).on("(2,3) (3,4) (4,2) | (2,3) (3,0) (0,2)").EXPECT(summed("ab,bc,cd->ad", x));
   CASE(chain_matmul, chain_matmul(x)).on("(2,3)").views().EXPECT(summed("ij->ij", x));
@@ -181,14 +196,23 @@ void matmul_cases(Table& table) {
       .on("(3) (3,4) (4) | () (3,4) (4) | (3) (3,0) (0)")
       .expect(sum_of(2, 3))
       .TWIN(addmv_, x[1], x[2], {.beta = 2, .alpha = 3});
-  CASE(addr, addr(x[0], x[1], x[2], {.beta = 2, .alpha = 3})).of(kNumbers).on("(3,2) (3) (2) | (2) (3) (2) | (0,2) (0) (2)").TWIN(addr_, x[1], x[2], {.beta = 2, .alpha = 3}).expect([](const Arrays& x) {
-    return make({x[1].shape[0], x[2].shape[0]}, [&](const Dims& i) { return 2 * broadcast_at(x[0], i) + 3 * x[1].at(i[0]) * x[2].at(i[1]); });
-  });
+  CASE(addr, addr(x[0], x[1], x[2], {.beta = 2, .alpha = 3}))
+      .of(kNumbers)
+      .on("(3,2) (3) (2) | (2) (3) (2) | (0,2) (0) (2)")
+      .TWIN(addr_, x[1], x[2], {.beta = 2, .alpha = 3})
+      .expect([](const Arrays& x) {
+        return make({x[1].shape[0], x[2].shape[0]}, [&](const Dims& i) { return 2 * broadcast_at(x[0], i) + 3 * x[1].at(i[0]) * x[2].at(i[1]); });
+      });
   CASE(addr, addr(x[0], x[1], x[2], {.beta = 0})).of(kFloats).on("() (3) (2)").EXPECT(summed("i,j->ij", {x[1], x[2]}));
-  CASE(addbmm, addbmm(x[0], x[1], x[2], {.beta = 2})).of(kNumbers).within(kUlps).on("(3,2) (4,3,2) (4,2,2) | () (4,3,2) (4,2,2) | (3,2) (0,3,2) (0,2,2)").TWIN(addbmm_, x[1], x[2], {.beta = 2}).expect([](const Arrays& x) {
-    const Array y = summed("bij,bjk->ik", {x[1], x[2]});
-    return make(y.shape, [&](const Dims& i) { return 2 * broadcast_at(x[0], i) + y.at(i); });
-  });
+  CASE(addbmm, addbmm(x[0], x[1], x[2], {.beta = 2}))
+      .of(kNumbers)
+      .within(kUlps)
+      .on("(3,2) (4,3,2) (4,2,2) | () (4,3,2) (4,2,2) | (3,2) (0,3,2) (0,2,2)")
+      .TWIN(addbmm_, x[1], x[2], {.beta = 2})
+      .expect([](const Arrays& x) {
+        const Array y = summed("bij,bjk->ik", {x[1], x[2]});
+        return make(y.shape, [&](const Dims& i) { return 2 * broadcast_at(x[0], i) + y.at(i); });
+      });
   CASE(linear, linear(x[0], x[1], x[2]))
       .of(kNumbers)
       .within(kUlps)
