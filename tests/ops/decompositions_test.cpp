@@ -6,7 +6,8 @@ Tensor turned(const Tensor& x) { return transpose(x, -2, -1); }
 double difference(const Tensor& a, const Tensor& b) { return a.numel() ? max(abs(a - b)).item() : 0; }
 bool orthonormal(const Tensor& q) {
   const Tensor one = matmul(turned(q), q);
-  return difference(one, expand(eye(q.size(-1), -1, {.dtype = q.dtype()}), one.shape())) < (q.dtype() == kFloat32 ? 1e-4 : 1e-12);
+  return difference(one, expand(eye(q.size(-1), -1, {.dtype = q.dtype()}), one.shape())) <
+         (q.dtype() == kFloat32 ? 1e-4 : 1e-12);
 }
 }  // namespace
 
@@ -37,7 +38,8 @@ TEST_CASE("decompositions check their options") {
 TEST_CASE("matrices of equal, tiny, huge and missing singular values") {
   manual_seed(1);
   for (DType dtype : {kFloat32, kFloat64})
-    for (const Tensor& a : {zeros({4, 3}), ones({3, 5}), eye(4, 4), random({20, 7}) * 1e-30, random({7, 20}) * 1e30, matmul(random({9, 2}), random({2, 9})), random({2, 33, 33})}) {
+    for (const Tensor& a : {zeros({4, 3}), ones({3, 5}), eye(4, 4), random({20, 7}) * 1e-30, random({7, 20}) * 1e30,
+                            matmul(random({9, 2}), random({2, 9})), random({2, 33, 33})}) {
       const Tensor x = to(a, dtype);
       const auto [u, s, vh] = linalg::svd(x, false);
       const double scale = std::max(1e-300, max(s).item());
@@ -73,7 +75,8 @@ TEST_CASE("what tolerances do to rank and pseudo-inverse") {
 
 TEST_CASE("least squares: what each driver gives") {
   const Tensor a = random({5, 3}), b = random({5, 2});
-  const auto gels = linalg::lstsq(a, b, {}, "gels"), gelsy = linalg::lstsq(a, b), gelsd = linalg::lstsq(a, b, {}, "gelsd");
+  const auto gels = linalg::lstsq(a, b, {}, "gels"), gelsy = linalg::lstsq(a, b),
+             gelsd = linalg::lstsq(a, b, {}, "gelsd");
   CHECK(gels.residuals.shape() == Shape{2});
   CHECK(gels.rank.numel() == 0);
   CHECK(gelsy.residuals.numel() == 0);

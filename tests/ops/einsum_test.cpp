@@ -2,7 +2,9 @@
 
 TEST_CASE("BI-047 equations that are none, and operands that do not fit") {
   const Tensor a = ones({2, 3}), b = ones({3, 4});
-  const auto text = [&](const char* equation, const std::vector<Tensor>& x) { return error_of([&] { einsum(equation, x); }); };
+  const auto text = [&](const char* equation, const std::vector<Tensor>& x) {
+    return error_of([&] { einsum(equation, x); });
+  };
   CHECK(mentions(text("ij,jk->im", {a, b}), {"[einsum]", "'m'", "ij,jk->im"}));
   CHECK(mentions(text("ij,jk->ii", {a, b}), {"'i' twice", "ij,jk->ii"}));
   CHECK(mentions(text("ij,jk->ik", {a}), {"2 operands", "got 1"}));
@@ -19,7 +21,8 @@ TEST_CASE("BI-047 equations that are none, and operands that do not fit") {
 }
 
 TEST_CASE("einsum: the forms of an equation") {
-  const Tensor a = reshape(arange(6, {.dtype = kFloat64}), {2, 3}), b = reshape(arange(12, {.dtype = kFloat64}), {3, 4});
+  const Tensor a = reshape(arange(6, {.dtype = kFloat64}), {2, 3}),
+               b = reshape(arange(12, {.dtype = kFloat64}), {3, 4});
   CHECK(values(einsum("ij,jk", {a, b})) == values(matmul(a, b)));
   CHECK(values(einsum("ba", {a})) == values(transpose(a, 0, 1)));  // alphabetical
   CHECK(values(einsum(" i j , j k -> i k ", {a, b})) == values(matmul(a, b)));
@@ -45,11 +48,18 @@ TEST_CASE("einsum contracts in an order that keeps results small") {
 TEST_CASE("einsum and tensordot: derivatives") {
   manual_seed(2);
   const auto number = [](const Shape& shape) { return randn(shape, {.dtype = kFloat64}).requires_grad_(); };
-  CHECK(gradients_hold([](const Tensor& a, const Tensor& b, const Tensor& c) { return einsum("abi,bcj,ijk->ack", {a, b, c}); },
-                       {number({2, 3, 2}), number({3, 2, 3}), number({2, 3, 2})}));
+  CHECK(gradients_hold(
+      [](const Tensor& a, const Tensor& b, const Tensor& c) {
+        return einsum("abi,bcj,ijk->ack", {a, b, c});
+      },
+      {number({2, 3, 2}), number({3, 2, 3}), number({2, 3, 2})}));
   CHECK(gradients_hold([](const Tensor& a) { return einsum("iji->j", {a}); }, {number({2, 3, 2})}));
   CHECK(gradients_hold([](const Tensor& a) { return einsum("ii->i", {expand(a, {3, 3})}); }, {number({3})}));
-  CHECK(gradients_hold([](const Tensor& a, const Tensor& b) { return tensordot(a, b, {0, 1}, {2, 0}); }, {number({2, 3, 4}), number({3, 5, 2})}));
+  CHECK(gradients_hold(
+      [](const Tensor& a, const Tensor& b) {
+        return tensordot(a, b, {0, 1}, {2, 0});
+      },
+      {number({2, 3, 4}), number({3, 5, 2})}));
 }
 
 TEST_CASE("tensordot and bilinear check their dimensions") {
@@ -61,5 +71,8 @@ TEST_CASE("tensordot and bilinear check their dimensions") {
   CHECK(mentions(error_of([&] { tensordot(a, to(b, kFloat64), {2}, {0}); }), {"float32", "float64"}));
   CHECK(mentions(error_of([&] { inner(a, b); }), {"[inner]", "(2, 3, 4)"}));
   CHECK(mentions(error_of([&] { bilinear(ones({5, 2}), ones({5, 3}), ones({4, 2, 2})); }), {"[bilinear]"}));
-  CHECK(mentions(error_of([&] { bilinear(ones({5, 2}), ones({5, 3}), ones({4, 2, 3}), ones({3})); }), {"[bilinear]", "bias"}));
+  CHECK(mentions(error_of([&] {
+                   bilinear(ones({5, 2}), ones({5, 3}), ones({4, 2, 3}), ones({3}));
+                 }),
+                 {"[bilinear]", "bias"}));
 }

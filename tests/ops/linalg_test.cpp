@@ -13,8 +13,12 @@ TEST_CASE("BI-157 what is not positive definite or not regular is named") {
   CHECK(info.dtype() == kInt32);
   CHECK(values(info) == Values{0, 2});
   const Tensor singular = matrix({1, 2, 2, 4}, {2, 2}), regular = eye(2, 2, {.dtype = kFloat64});
-  CHECK(mentions(error_of([&] { linalg::inv(stack({regular, singular})); }), {"[linalg.inv]", "batch element 1", "pivot 2"}));
-  CHECK(mentions(error_of([&] { linalg::solve(singular, regular); }), {"[linalg.solve]", "batch element 0", "pivot 2"}));
+  CHECK(mentions(error_of([&] {
+                   linalg::inv(stack({regular, singular}));
+                 }),
+                 {"[linalg.inv]", "batch element 1", "pivot 2"}));
+  CHECK(
+      mentions(error_of([&] { linalg::solve(singular, regular); }), {"[linalg.solve]", "batch element 0", "pivot 2"}));
   CHECK(mentions(error_of([&] { linalg::matrix_power(singular, -1); }), {"pivot 2"}));
 }
 
@@ -35,7 +39,8 @@ TEST_CASE("shapes and dtypes of matrices are checked") {
 TEST_CASE("a factor's other triangle is not read") {
   const Tensor a = matrix({2, kNan, 1, 3}, {2, 2}), b = matrix({4, 11}, {2, 1});
   CHECK(close(values(linalg::solve_triangular(a, b, {.upper = false})), {2, 3}));
-  CHECK(close(values(linalg::solve_triangular(transpose(a, 0, 1), b, {.upper = true})), {(4 - 11.0 / 3) / 2, 11.0 / 3}));
+  CHECK(
+      close(values(linalg::solve_triangular(transpose(a, 0, 1), b, {.upper = true})), {(4 - 11.0 / 3) / 2, 11.0 / 3}));
   CHECK(close(values(linalg::solve_triangular(a, b, {.upper = false, .unitriangular = true})), {4, 7}));
   CHECK(close(values(linalg::cholesky(matrix({4, kNan, 2, 5}, {2, 2}))), {2, 0, 1, 2}));
 }
@@ -56,7 +61,9 @@ TEST_CASE("determinants of singular matrices have gradients, second ones are ref
 
 TEST_CASE("solve takes vectors and broadcasts") {
   const Tensor a = eye(3, 3, {.dtype = kFloat64}) * 2;
-  const auto shape = [&](const Shape& batch, const Shape& b) { return linalg::solve(expand(a, batch), ones(b, {.dtype = kFloat64})).shape(); };
+  const auto shape = [&](const Shape& batch, const Shape& b) {
+    return linalg::solve(expand(a, batch), ones(b, {.dtype = kFloat64})).shape();
+  };
   CHECK(shape({3, 3}, {3}) == Shape{3});
   CHECK(shape({2, 3, 3}, {3}) == Shape{2, 3});
   CHECK(shape({2, 3, 3}, {2, 3}) == Shape{2, 3});
@@ -70,7 +77,8 @@ TEST_CASE("powers and exponentials") {
   CHECK(values(linalg::matrix_power(a, 1000)) == Values{1, 1000, 0, 1});
   CHECK(close(values(linalg::matrix_power(a, -3)), {1, -3, 0, 1}));
   CHECK(values(linalg::matrix_power(to(a, kInt32), 5)) == Values{1, 5, 0, 1});
-  CHECK(close(values(matrix_exp(matrix({0, -1, 1, 0}, {2, 2}) * 100)), {std::cos(100), -std::sin(100), std::sin(100), std::cos(100)}));
+  CHECK(close(values(matrix_exp(matrix({0, -1, 1, 0}, {2, 2}) * 100)),
+              {std::cos(100), -std::sin(100), std::sin(100), std::cos(100)}));
   CHECK(close(values(matrix_exp(matrix({0, 1, 0, 0}, {2, 2}))), {1, 1, 0, 1}));
   CHECK(matrix_exp(ones({2, 2}, {.dtype = kBFloat16})).dtype() == kBFloat16);
 }
@@ -87,6 +95,8 @@ TEST_CASE("LU factors of any shape, and systems solved by them") {
   const Tensor a = randn({3, 3}, {.dtype = kFloat64}), b = randn({3, 2}, {.dtype = kFloat64});
   const auto [factors, order] = linalg::lu_factor(a);
   CHECK(close(values(matmul(a, linalg::lu_solve(factors, order, b))), values(b)));
-  CHECK(gradients_hold([](const Tensor& x) { return std::get<1>(linalg::lu(x)); }, {randn({4, 3}, {.dtype = kFloat64}).requires_grad_()}));
-  CHECK(gradients_hold([](const Tensor& x) { return std::get<2>(linalg::lu(x)); }, {randn({3, 4}, {.dtype = kFloat64}).requires_grad_()}));
+  CHECK(gradients_hold([](const Tensor& x) { return std::get<1>(linalg::lu(x)); },
+                       {randn({4, 3}, {.dtype = kFloat64}).requires_grad_()}));
+  CHECK(gradients_hold([](const Tensor& x) { return std::get<2>(linalg::lu(x)); },
+                       {randn({3, 4}, {.dtype = kFloat64}).requires_grad_()}));
 }
