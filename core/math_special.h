@@ -61,7 +61,9 @@ TAPIR_HD inline double digamma(double x) {
   }
   for (; x < 10; x += 1) y -= 1 / x;
   const double z = 1 / (x * x);
-  const double series = z * (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132)))));
+  // B_2k / 2k
+  const double tail = z * (1.0 / 240 - z * (1.0 / 132 - z * (691.0 / 32760 - z * (1.0 / 12))));
+  const double series = z * (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - tail)));
   return x < std::numeric_limits<double>::infinity() ? y + std::log(x) - 0.5 / x - series : x;
 }
 
@@ -101,6 +103,7 @@ TAPIR_HD inline double zeta(int s, double q) {
 /// The n-th derivative of digamma.
 TAPIR_HD inline double polygamma(int n, double x) {
   if (n == 0) return digamma(x);
+  if (n == 1 && x == -std::numeric_limits<double>::infinity()) return std::numeric_limits<double>::quiet_NaN();
   const double y = std::tgamma(n + 1.0) * zeta(n + 1, x);
   return n % 2 ? y : -y;
 }

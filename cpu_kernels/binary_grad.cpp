@@ -35,9 +35,9 @@ template <class T> LoopKernel cheap(BinaryOp op) {
           return x <= T(-3) ? T(0) : x < T(3) ? y : g;
         };
       });
-    case BinaryOp::HardsigmoidGrad:
+    case BinaryOp::HardsigmoidGrad:  // a sixth in single precision for every dtype, as in PyTorch
       return map<T>(
-          [](const P&) { return [](T g, T x) { return ((x > T(-3)) & (x < T(3))) ? g * T(1.0 / 6) : T(0); }; });
+          [](const P&) { return [](T g, T x) { return ((x > T(-3)) & (x < T(3))) ? g * T(1.0f / 6) : T(0); }; });
     case BinaryOp::SoftsignGrad:
       return map<T>([](const P&) {
         return [](T g, T x) {

@@ -16,7 +16,8 @@ template <class T> class Histogram {
  public:
   Histogram(V x, V weights, int64_t bins, const HistogramParams& p)
       : x_(x.as<char>()), weights_(weights.as<char>()), size_(size_of(x.dtype)),
-        weight_size_(weights.defined() ? size_of(weights.dtype) : 0), bins_(bins), low_(T(p.low)), high_(T(p.high)) {
+        weight_size_(weights.defined() ? size_of(weights.dtype) : 0), bins_(bins), low_(T(p.low)), high_(T(p.high)),
+        units_(high_ - low_ == T(bins)) {
     for (int64_t d = 0; d < x.rank; ++d) {
       const int64_t strides[] = {x.strides[d] * size_, weights.defined() ? weights.strides[d] * weight_size_ : 0};
       space_.add(x.sizes[d], strides);
@@ -39,7 +40,8 @@ template <class T> class Histogram {
       if (weights_) gather(space_, 1, weights_, flat, n, weight_size_, raw), load_weight_(n, weights, raw);
       for (int64_t i = 0; i < n; ++i) {
         if (!(tile[i] >= low_ && tile[i] <= high_)) continue;
-        const int64_t bin = std::min(int64_t((tile[i] - low_) * T(bins_) / (high_ - low_)), bins_ - 1);
+        const T at = tile[i] - low_;
+        const int64_t bin = std::min(int64_t(units_ ? at : at * T(bins_) / (high_ - low_)), bins_ - 1);
         totals[bin] += weights_ ? Total(weights[i]) : Total(1);
       }
     }
@@ -50,6 +52,7 @@ template <class T> class Histogram {
   const char *x_, *weights_;
   int64_t size_, weight_size_, bins_;
   T low_, high_;
+  bool units_;  // bins of width 1: exact for integers of any size
   Converter load_ = nullptr, load_weight_ = nullptr;
 };
 

@@ -2,6 +2,7 @@
 
 #include "cast.h"
 #include "front.h"
+#include "reduce.h"
 
 namespace tapir::inline v0 {
 
@@ -42,6 +43,20 @@ TAPIR_COMPARISON(logical_and, LogicalAnd)
 TAPIR_COMPARISON(logical_or, LogicalOr)
 TAPIR_COMPARISON(logical_xor, LogicalXor)
 #undef TAPIR_COMPARISON
+
+Tensor isclose(const Tensor& a, const Tensor& b, const IsCloseOptions& o) {
+  check(a.dtype() == b.dtype(), "[isclose] expected tensors of one dtype, got {} and {}", a, b);
+  check(o.rtol >= 0 && o.atol >= 0, "[isclose] expected rtol and atol that are not negative, got {} and {}", o.rtol,
+        o.atol);
+  return Pointwise("isclose", a, b).run({BinaryOp::IsClose, o.rtol, o.atol, o.equal_nan}, kBool);
+}
+bool allclose(const Tensor& a, const Tensor& b, const IsCloseOptions& o, SourceLocation where) {
+  return all(isclose(a, b, o)).item<bool>(where);
+}
+bool equal(const Tensor& a, const Tensor& b, SourceLocation where) {
+  common_device("equal", {&a, &b});
+  return a.shape() == b.shape() && all(eq(a, b)).item<bool>(where);
+}
 
 Tensor logical_not(const Tensor& x) { return run_unary(x, {UnaryOp::LogicalNot}); }
 Tensor& logical_not_(Tensor& self) { return written("logical_not_", self, logical_not(self)); }

@@ -17,6 +17,18 @@ Tensor logical_or(const Operand& a, const Operand& b);
 Tensor logical_xor(const Operand& a, const Operand& b);
 Tensor logical_not(const Tensor& x);
 
+struct IsCloseOptions {
+  double rtol = 1e-5, atol = 1e-8;
+  bool equal_nan = false;
+};
+/// |a - b| <= atol + rtol |b|, or equal (infinities). Both have one dtype.
+Tensor isclose(const Tensor& a, const Tensor& b, const IsCloseOptions& options = {});
+/// Whether that holds for all elements; broadcast.
+bool allclose(const Tensor& a, const Tensor& b, const IsCloseOptions& options = {},
+              SourceLocation where = SourceLocation::current());
+/// Whether both have one shape and the same elements; a NaN equals nothing.
+bool equal(const Tensor& a, const Tensor& b, SourceLocation where = SourceLocation::current());
+
 Tensor& eq_(Tensor& self, const Operand& other);
 Tensor& ne_(Tensor& self, const Operand& other);
 Tensor& lt_(Tensor& self, const Operand& other);

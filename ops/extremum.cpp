@@ -43,6 +43,11 @@ Tensor amax(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
 Tensor amin(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
   return extremum("amin", ReduceOp::Min, x, dims, o.keepdim);
 }
+std::pair<Tensor, Tensor> aminmax(const Tensor& x, std::optional<int64_t> dim, const KeepdimOptions& o) {
+  const Dims dims = dim ? Dims(*dim) : Dims();
+  return {extremum("aminmax", ReduceOp::Min, x, dims, o.keepdim),
+          extremum("aminmax", ReduceOp::Max, x, dims, o.keepdim)};
+}
 Tensor max(const Tensor& x) { return extremum("max", ReduceOp::Max, x, {}, false); }
 Tensor min(const Tensor& x) { return extremum("min", ReduceOp::Min, x, {}, false); }
 

@@ -14,6 +14,8 @@ Tensor amax(const Tensor& x, const Dims& dims = {}, const KeepdimOptions& option
 Tensor amin(const Tensor& x, const Dims& dims = {}, const KeepdimOptions& options = {});
 Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
+/// auto [least, largest] = aminmax(x, dim), or of all elements.
+std::pair<Tensor, Tensor> aminmax(const Tensor& x, std::optional<int64_t> dim = {}, const KeepdimOptions& options = {});
 /// auto [values, indices] = max(x, dim): indices (int64) of the first largest; it alone gets the gradient.
 std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, const KeepdimOptions& options = {});
 std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, const KeepdimOptions& options = {});

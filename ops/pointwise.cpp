@@ -128,4 +128,60 @@ static Tensor angle(const char* name, const Operand& a, const Operand& b, Tensor
 Tensor atan2(const Operand& a, const Operand& b) { return angle("atan2", a, b); }
 Tensor& atan2_(Tensor& self, const Operand& b) { return angle("atan2_", self, b, &self), self; }
 
+static Tensor hypotenuse(const char* name, const Operand& a, const Operand& b, Tensor* self = nullptr) {
+  Pointwise p(name, a, b, self, Promote::Float);
+  if (p.cast_back) return copy_(*self, hypot(a, b));
+  const Tensor old = p.old_self();
+  Tensor y = p.run(BinaryOp::Hypot);
+  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b, y),
+                [](Needs needs, const Tensor& g, const Operand& a, const Operand& b, const Tensor& y) {
+                  return Grads{needs[0] ? mul(g, div(a, y)) : Tensor(), needs[1] ? mul(g, div(b, y)) : Tensor()};
+                });
+}
+Tensor hypot(const Operand& a, const Operand& b) { return hypotenuse("hypot", a, b); }
+Tensor& hypot_(Tensor& self, const Operand& b) { return hypotenuse("hypot_", self, b, &self), self; }
+
+static Tensor with_sign(const char* name, const Tensor& a, const Operand& b, Tensor* self = nullptr) {
+  Pointwise p(name, a, b, self, Promote::Float);
+  if (p.cast_back) return copy_(*self, copysign(a, b));
+  const Tensor old = p.old_self();
+  Tensor y = p.run(BinaryOp::Copysign);
+  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b),
+                [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+                  const auto turned = [&] {
+                    const Tensor negative = signbit(a.tensor());
+                    const Tensor turns = b.is_tensor() ? ne(negative, signbit(b.tensor()))
+                                                       : ne(negative, std::signbit(b.scalar().to_double()));
+                    return masked_fill(where(turns, neg(g), g), eq(a, 0), 0);
+                  };
+                  return Grads{needs[0] ? turned() : Tensor(), needs[1] ? zeros_like(g) : Tensor()};
+                });
+}
+Tensor copysign(const Tensor& a, const Operand& b) { return with_sign("copysign", a, b); }
+Tensor& copysign_(Tensor& self, const Operand& b) { return with_sign("copysign_", self, b, &self), self; }
+
+static Tensor unit_step(const char* name, const Tensor& x, const Tensor& values, Tensor* self = nullptr) {
+  check(x.dtype() == values.dtype(), "[{}] expected values of dtype {}, got {}", name, x.dtype(), values.dtype());
+  Pointwise p(name, x, values, self);
+  const Tensor old = p.old_self();
+  Tensor y = p.run(BinaryOp::Heaviside);
+  return record(name, y, {p.a, p.b}, save(old.defined() ? old : x), [](Needs needs, const Tensor& g, const Tensor& x) {
+    return Grads{needs[0] ? zeros_like(g) : Tensor(), needs[1] ? where(eq(x, 0), g, 0) : Tensor()};
+  });
+}
+Tensor heaviside(const Tensor& x, const Tensor& values) { return unit_step("heaviside", x, values); }
+Tensor& heaviside_(Tensor& self, const Tensor& values) { return unit_step("heaviside_", self, values, &self), self; }
+
+Tensor float_power(const Operand& a, const Operand& b) {
+  const auto wide = [](const Operand& x) { return x.is_tensor() ? to(x.tensor(), kFloat64) : Tensor(); };
+  const Tensor base = wide(a), exponent = wide(b);
+  return pow(base.defined() ? Operand(base) : Operand(a.scalar().to_double()),
+             exponent.defined() ? Operand(exponent) : Operand(b.scalar().to_double()));
+}
+Tensor& float_power_(Tensor& self, const Operand& b) {
+  check(self.dtype() == kFloat64, "[float_power_] expected a tensor of dtype float64, which the result has, got {}",
+        self);
+  return pow_(self, b);
+}
+
 }  // namespace tapir::inline v0

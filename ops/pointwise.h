@@ -26,5 +26,17 @@ Tensor& floor_divide_(Tensor& self, const Operand& other);
 /// The angle of (b, a), in (-pi, pi]; integers give float32.
 Tensor atan2(const Operand& a, const Operand& b);
 Tensor& atan2_(Tensor& self, const Operand& other);
+/// sqrt(a^2 + b^2) without overflow; integers give float32.
+Tensor hypot(const Operand& a, const Operand& b);
+Tensor& hypot_(Tensor& self, const Operand& other);
+/// |a| with the sign of b, that of zeros too; integers give float32.
+Tensor copysign(const Tensor& a, const Operand& b);
+Tensor& copysign_(Tensor& self, const Operand& other);
+/// 0 where x < 0, values where x is 0, else 1. Both have one dtype.
+Tensor heaviside(const Tensor& x, const Tensor& values);
+Tensor& heaviside_(Tensor& self, const Tensor& values);
+/// a ^ b in float64, whatever the operands are.
+Tensor float_power(const Operand& a, const Operand& b);
+Tensor& float_power_(Tensor& self, const Operand& exponent);
 
 }  // namespace tapir::inline v0

@@ -1,5 +1,7 @@
 #include "reduce.h"
 
+#include <algorithm>
+
 #include "arithmetic.h"
 #include "cast.h"
 #include "compare.h"
@@ -79,6 +81,31 @@ Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
   check(is_floating(dtype), "[mean] input dtype must be a floating point dtype, got {}; ask for one with .dtype",
         dtype);
   return sum_or_mean("mean", ReduceOp::Mean, to(x, dtype), reduce_mask("mean", dims, x.dim()), o.keepdim, dtype);
+}
+
+static Tensor not_nan(const Tensor& x) { return logical_not(isnan(x)); }
+Tensor nansum(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
+  if (!is_floating(x.dtype())) return sum(x, dims, o);
+  const uint32_t mask = reduce_mask("nansum", dims, x.dim());
+  const Tensor from = to(x, o.dtype.value_or(x.dtype()));
+  if (!is_floating(from.dtype())) return sum(from, dims, o);
+  const bool keepdim = o.keepdim;
+  const Tensor y = drop_reduced(run_reduce(from, {ReduceOp::NanSum, mask}, from.dtype()), mask, keepdim);
+  return record("nansum", y, {from}, save(from), [=](const Tensor& g, const Tensor& x) {
+    return Grads{where(not_nan(x), expand_reduced(g, x.shape(), mask, keepdim), 0)};
+  });
+}
+Tensor nanmean(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
+  check(is_floating(x.dtype()), "[nanmean] expected a tensor of floating point dtype, got {}", x);
+  const DType dtype = o.dtype.value_or(x.dtype()),
+              wide = compute_type(dtype);  // 16 bits may not hold the sum or the count
+  const Tensor total = nansum(x, dims, {.keepdim = o.keepdim, .dtype = wide});
+  return to(div(total, sum(not_nan(x), dims, {.keepdim = o.keepdim})), dtype);
+}
+
+Tensor count_nonzero(const Tensor& x, const Dims& dims) {  // the 0-norm
+  const uint32_t mask = reduce_mask("count_nonzero", dims, x.dim());
+  return drop_reduced(run_reduce(x, {.op = ReduceOp::NormP, .dims = mask, .p = 0}, kInt64), mask, false);
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

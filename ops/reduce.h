@@ -14,6 +14,11 @@ struct KeepdimOptions {
 };
 /// Products over `dims` (all when empty); integers and bool give int64.
 Tensor prod(const Tensor& x, const Dims& dims = {}, const ReduceOptions& options = {});
+/// The same with every NaN left out: a sum of nothing is 0, a mean of nothing NaN.
+Tensor nansum(const Tensor& x, const Dims& dims = {}, const ReduceOptions& options = {});
+Tensor nanmean(const Tensor& x, const Dims& dims = {}, const ReduceOptions& options = {});
+/// How many elements over `dims` (all when empty) are not 0; int64.
+Tensor count_nonzero(const Tensor& x, const Dims& dims = {});
 /// Is one element (are all elements) not 0? bool; uint8 for uint8. Of nothing: false (true).
 Tensor any(const Tensor& x, const Dims& dims = {}, const KeepdimOptions& options = {});
 Tensor all(const Tensor& x, const Dims& dims = {}, const KeepdimOptions& options = {});

@@ -49,6 +49,9 @@ static Tensor softmax_of(const char* name, const Tensor& input, int64_t dim, boo
 Tensor softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
   return softmax_of("softmax", x, dim, false, options);
 }
+Tensor softmin(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
+  return softmax_of("softmin", neg(x), dim, false, options);
+}
 Tensor log_softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
   return softmax_of("log_softmax", x, dim, true, options);
 }

@@ -12,6 +12,8 @@ struct SoftmaxOptions {
 
 /// e^x over its sum along dim.
 Tensor softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options = {});
+/// softmax of -x.
+Tensor softmin(const Tensor& x, int64_t dim, const SoftmaxOptions& options = {});
 /// The logarithm of softmax: x - log sum e^x.
 Tensor log_softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options = {});
 

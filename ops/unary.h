@@ -1,4 +1,6 @@
 #pragma once
+#include <optional>
+
 #include "../core/tensor.h"
 
 namespace tapir::inline v0 {
@@ -9,6 +11,7 @@ Tensor abs(const Tensor& x);
 /// -1, 0 or 1; 0 for NaN.
 Tensor sign(const Tensor& x);
 Tensor exp(const Tensor& x);
+Tensor exp2(const Tensor& x);
 /// e^x - 1, exact for small x.
 Tensor expm1(const Tensor& x);
 Tensor log(const Tensor& x);
@@ -29,16 +32,32 @@ Tensor acos(const Tensor& x);
 Tensor atan(const Tensor& x);
 Tensor sinh(const Tensor& x);
 Tensor cosh(const Tensor& x);
+Tensor asinh(const Tensor& x);
+Tensor acosh(const Tensor& x);
+Tensor atanh(const Tensor& x);
 Tensor erf(const Tensor& x);
 Tensor floor(const Tensor& x);
 Tensor ceil(const Tensor& x);
-/// To the nearest integer, halves to the even one.
-Tensor round(const Tensor& x);
+/// To the nearest integer, halves to the even one; or to a number of decimals, which may be negative (floating point only).
+Tensor round(const Tensor& x, int64_t decimals = 0);
 Tensor trunc(const Tensor& x);
+/// x - trunc(x). Floating point only.
+Tensor frac(const Tensor& x);
+/// x itself.
+Tensor positive(const Tensor& x);
+Tensor deg2rad(const Tensor& x);
+Tensor rad2deg(const Tensor& x);
+/// What stands for NaN, inf and -inf; the last two are the dtype's largest and least number by default.
+struct NanToNumOptions {
+  double nan = 0;
+  std::optional<double> posinf = {}, neginf = {};
+};
+Tensor nan_to_num(const Tensor& x, const NanToNumOptions& options = {});
 
 Tensor& abs_(Tensor& self);
 Tensor& sign_(Tensor& self);
 Tensor& exp_(Tensor& self);
+Tensor& exp2_(Tensor& self);
 Tensor& expm1_(Tensor& self);
 Tensor& log_(Tensor& self);
 Tensor& log1p_(Tensor& self);
@@ -56,15 +75,24 @@ Tensor& acos_(Tensor& self);
 Tensor& atan_(Tensor& self);
 Tensor& sinh_(Tensor& self);
 Tensor& cosh_(Tensor& self);
+Tensor& asinh_(Tensor& self);
+Tensor& acosh_(Tensor& self);
+Tensor& atanh_(Tensor& self);
 Tensor& erf_(Tensor& self);
 Tensor& floor_(Tensor& self);
 Tensor& ceil_(Tensor& self);
-Tensor& round_(Tensor& self);
+Tensor& round_(Tensor& self, int64_t decimals = 0);
 Tensor& trunc_(Tensor& self);
+Tensor& frac_(Tensor& self);
+Tensor& deg2rad_(Tensor& self);
+Tensor& rad2deg_(Tensor& self);
+Tensor& nan_to_num_(Tensor& self, const NanToNumOptions& options = {});
 
 // Tests of each element; the result is bool.
 Tensor isnan(const Tensor& x);
 Tensor isinf(const Tensor& x);
 Tensor isfinite(const Tensor& x);
+/// Is the sign bit set: also of -0 and of some NaNs.
+Tensor signbit(const Tensor& x);
 
 }  // namespace tapir::inline v0

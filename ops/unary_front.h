@@ -35,6 +35,16 @@ Tensor unary_by_x(const char* name, const UnaryParams& params, const Tensor& x, 
   return record(name, y, {x}, save(old.defined() ? old : x), gradient);
 }
 
+// A line gives name, kernel, operand (float: integers become float32; number: they stay), what the gradient is a
+// function of, and it.
+#define TAPIR_UNARY(name, op, operand, saved, gradient)                                                             \
+  static Tensor name(const char* label, const Tensor& x, Tensor* self) {                                            \
+    return unary_by_##saved(label, {UnaryOp::op}, operand##_operand(label, x, self), self,                          \
+                            [](const Tensor& g, [[maybe_unused]] const Tensor& saved) { return Grads{gradient}; }); \
+  }                                                                                                                 \
+  Tensor name(const Tensor& x) { return name(#name, x, nullptr); }                                                  \
+  Tensor& name##_(Tensor& self) { return name(#name "_", self, &self), self; }
+
 // Note [Fused gradients]
 // The gradient of an activation is one kernel of g and a saved value v (x or y), so that a backward pass reads and
 // writes memory once. That kernel is a recorded operation of its own, g times a function of v, whose derivative

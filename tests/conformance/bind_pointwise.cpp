@@ -34,6 +34,10 @@ template <class Numbers, class Tensors> static auto with_bounds(Args& a, Numbers
                  high ? std::optional(scalar_of(*high)) : std::nullopt);
 }
 
+static IsCloseOptions tolerance(Args& a) {
+  return {a.number("rtol", 1e-5), a.number("atol", 1e-8), a.boolean("equal_nan", false)};
+}
+
 static void bind_two_operands(std::map<std::string, Binding>& table) {
   BINARY(eq);
   BINARY(ne);
@@ -50,6 +54,16 @@ static void bind_two_operands(std::map<std::string, Binding>& table) {
   BINARY(fmod);
   BINARY(floor_divide);
   BINARY(atan2);
+  BINARY(bitwise_and);
+  BINARY(bitwise_or);
+  BINARY(bitwise_xor);
+  BINARY(bitwise_left_shift);
+  BINARY(bitwise_right_shift);
+  BINARY(hypot);
+  BINARY(xlogy);
+  BINARY(float_power);
+  BINARY_ONLY(logaddexp);
+  BINARY_ONLY(logaddexp2);
   BINARY_ONLY(maximum);
   BINARY_ONLY(minimum);
   BINARY_ONLY(fmax);
@@ -62,6 +76,14 @@ static void bind_two_operands(std::map<std::string, Binding>& table) {
                           [](Tensor& self, Args& a) { div_(self, right(a), a.text("rounding_mode", "")); }};
   table["div"] = divide;
   table["true_divide"] = divide;
+  table["copysign"] = {[](Args& a) -> Results { return {copysign(a.tensor("input"), right(a))}; },
+                       [](Tensor& self, Args& a) { copysign_(self, right(a)); }};
+  table["heaviside"] = {[](Args& a) -> Results { return {heaviside(a.tensor("input"), a.tensor("values"))}; },
+                        [](Tensor& self, Args& a) { heaviside_(self, a.tensor("values")); }};
+  table["isclose"] = {[](Args& a) -> Results { return {isclose(a.tensor("input"), a.tensor("other"), tolerance(a))}; },
+                      {}};
+  table["allclose"] = {
+      [](Args& a) -> Results { return {Scalar(allclose(a.tensor("input"), a.tensor("other"), tolerance(a)))}; }, {}};
   table["rsub"] = {[](Args& a) -> Results { return {sub(right(a), left(a), a.scalar("alpha", Scalar(1)))}; }, {}};
 }
 
@@ -104,6 +126,71 @@ static void bind_ternary(std::map<std::string, Binding>& table) {
       }};
 }
 
+static void bind_special(std::map<std::string, Binding>& table) {
+  UNARY(acosh);
+  UNARY(asinh);
+  UNARY(atanh);
+  UNARY(exp2);
+  UNARY(erfc);
+  UNARY(erfinv);
+  UNARY(lgamma);
+  UNARY(digamma);
+  UNARY(sinc);
+  UNARY(frac);
+  UNARY(deg2rad);
+  UNARY(rad2deg);
+  UNARY(bitwise_not);
+  UNARY_ONLY(positive);
+  UNARY_ONLY(signbit);
+  table["round"] = {[](Args& a) -> Results { return {round(a.tensor("input"), a.integer("decimals", 0))}; },
+                    [](Tensor& self, Args& a) { round_(self, a.integer("decimals", 0)); }};
+  const auto eps = [](Args& a) {
+    const Value* v = a.find("eps");
+    return v ? std::optional(scalar_of(*v).to_double()) : std::nullopt;
+  };
+  table["logit"] = {[=](Args& a) -> Results { return {logit(a.tensor("input"), eps(a))}; },
+                    [=](Tensor& self, Args& a) { logit_(self, eps(a)); }};
+  table["polygamma"] = {[](Args& a) -> Results { return {polygamma(a.integer("n"), a.tensor("input"))}; }, {}};
+  const auto numbers = [](Args& a) {
+    NanToNumOptions o{.nan = a.number("nan", 0)};
+    if (const auto v = a.optional_scalar("posinf")) o.posinf = v->to_double();
+    if (const auto v = a.optional_scalar("neginf")) o.neginf = v->to_double();
+    return o;
+  };
+  table["nan_to_num"] = {[=](Args& a) -> Results { return {nan_to_num(a.tensor("input"), numbers(a))}; },
+                         [=](Tensor& self, Args& a) { nan_to_num_(self, numbers(a)); }};
+}
+
+static void bind_activations(std::map<std::string, Binding>& table) {
+  UNARY(selu);
+  UNARY(relu6);
+  UNARY(mish);
+  UNARY(hardswish);
+  UNARY(hardsigmoid);
+  UNARY_ONLY(logsigmoid);
+  UNARY_ONLY(softsign);
+  UNARY_ONLY(tanhshrink);
+  table["elu"] = {[](Args& a) -> Results { return {elu(a.tensor("input"), a.number("alpha", 1))}; },
+                  [](Tensor& self, Args& a) { elu_(self, a.number("alpha", 1)); }};
+  table["celu"] = {[](Args& a) -> Results { return {celu(a.tensor("input"), a.number("alpha", 1))}; },
+                   [](Tensor& self, Args& a) { celu_(self, a.number("alpha", 1)); }};
+  table["hardtanh"] = {
+      [](Args& a) -> Results { return {hardtanh(a.tensor("input"), a.number("min_val", -1), a.number("max_val", 1))}; },
+      [](Tensor& self, Args& a) { hardtanh_(self, a.number("min_val", -1), a.number("max_val", 1)); }};
+  table["threshold"] = {
+      [](Args& a) -> Results { return {threshold(a.tensor("input"), a.number("threshold"), a.number("value"))}; },
+      [](Tensor& self, Args& a) { threshold_(self, a.number("threshold"), a.number("value")); }};
+  table["softplus"] = {
+      [](Args& a) -> Results { return {softplus(a.tensor("input"), a.number("beta", 1), a.number("threshold", 20))}; },
+      {}};
+  table["hardshrink"] = {[](Args& a) -> Results { return {hardshrink(a.tensor("input"), a.number("lambd", 0.5))}; },
+                         {}};
+  table["softshrink"] = {[](Args& a) -> Results { return {softshrink(a.tensor("input"), a.number("lambd", 0.5))}; },
+                         {}};
+  table["prelu"] = {[](Args& a) -> Results { return {prelu(a.tensor("input"), a.tensor("weight"))}; }, {}};
+  table["glu"] = {[](Args& a) -> Results { return {glu(a.tensor("input"), a.integer("dim", -1))}; }, {}};
+}
+
 void bind_pointwise() {
   auto& table = bindings();
   UNARY(abs);
@@ -136,6 +223,8 @@ void bind_pointwise() {
   UNARY(relu);
   UNARY(silu);
   UNARY(logical_not);
+  bind_special(table);
+  bind_activations(table);
   UNARY_ONLY(isnan);
   UNARY_ONLY(isinf);
   UNARY_ONLY(isfinite);

@@ -52,6 +52,27 @@ static Scalar order(Args& a, const char* name) {
   return !v || v->kind == Value::Kind::String ? Scalar(2) : scalar_of(*v);
 }
 
+static void bind_runs(std::map<std::string, Binding>& table) {
+  table["cumprod"] = {[](Args& a) -> Results { return {cumprod(a.tensor("input"), a.integer("dim"), {a.dtype()})}; },
+                      [](Tensor& self, Args& a) { cumprod_(self, a.integer("dim")); }};
+  table["cummax"] = {[](Args& a) -> Results {
+                       auto [values, indices] = cummax(a.tensor("input"), a.integer("dim"));
+                       return {values, indices};
+                     },
+                     {}};
+  table["cummin"] = {[](Args& a) -> Results {
+                       auto [values, indices] = cummin(a.tensor("input"), a.integer("dim"));
+                       return {values, indices};
+                     },
+                     {}};
+  table["logcumsumexp"] = {[](Args& a) -> Results { return {logcumsumexp(a.tensor("input"), a.integer("dim"))}; }, {}};
+  table["diff"] = {[](Args& a) -> Results {
+                     const DiffOptions o{a.optional_tensor("prepend"), a.optional_tensor("append")};
+                     return {diff(a.tensor("input"), a.integer("n", 1), a.integer("dim", -1), o)};
+                   },
+                   {}};
+}
+
 void bind_reduction() {
   auto& table = bindings();
   table["sum"] = {[](Args& a) -> Results {
@@ -118,6 +139,32 @@ void bind_reduction() {
       {}};
   table["cumsum"] = {[](Args& a) -> Results { return {cumsum(a.tensor("input"), a.integer("dim"), {a.dtype()})}; },
                      [](Tensor& self, Args& a) { cumsum_(self, a.integer("dim")); }};
+  bind_runs(table);
+  table["nansum"] = {[](Args& a) -> Results { return {nansum(a.tensor("input"), a.dims("dim"), reduce_options(a))}; },
+                     {}};
+  table["nanmean"] = {[](Args& a) -> Results { return {nanmean(a.tensor("input"), a.dims("dim"), reduce_options(a))}; },
+                      {}};
+  table["count_nonzero"] = {[](Args& a) -> Results { return {count_nonzero(a.tensor("input"), a.dims("dim"))}; }, {}};
+  table["trace"] = {[](Args& a) -> Results { return {trace(a.tensor("input"))}; }, {}};
+  table["equal"] = {[](Args& a) -> Results { return {Scalar(equal(a.tensor("input"), a.tensor("other")))}; }, {}};
+  table["aminmax"] = {[](Args& a) -> Results {
+                        auto [least, largest] =
+                            aminmax(a.tensor("input"), optional_dim(a), {a.boolean("keepdim", false)});
+                        return {least, largest};
+                      },
+                      {}};
+  table["bincount"] = {[](Args& a) -> Results {
+                         const int64_t minlength = a.integer("minlength", 0);
+                         return {bincount(a.tensor("input"), a.optional_tensor("weights"), minlength)};
+                       },
+                       {}};
+  table["histc"] = {[](Args& a) -> Results {
+                      const int64_t bins = a.integer("bins", 100);
+                      return {histc(a.tensor("input"), bins, {a.number("min", 0), a.number("max", 0)})};
+                    },
+                    {}};
+  table["softmin"] = {
+      [](Args& a) -> Results { return {softmin(a.tensor("input"), a.integer("dim"), {.dtype = a.dtype()})}; }, {}};
   table["softmax"] = {
       [](Args& a) -> Results { return {softmax(a.tensor("input"), a.integer("dim"), {.dtype = a.dtype()})}; }, {}};
   table["log_softmax"] = {

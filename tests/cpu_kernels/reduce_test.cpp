@@ -37,7 +37,8 @@ double naive(const ReduceParams& p, const std::vector<double>& x) {
   Wide log_sum = 0;
   for (const double v : x) squares += (v - sum / n) * (v - sum / n), log_sum += std::exp(Wide(v - largest));
   switch (p.op) {
-    case ReduceOp::Sum: return double(sum);
+    case ReduceOp::Sum:
+    case ReduceOp::NanSum: return double(sum);
     case ReduceOp::Mean: return double(sum / n);
     case ReduceOp::Prod: return double(product);
     case ReduceOp::Max: return largest;

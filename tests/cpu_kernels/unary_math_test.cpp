@@ -18,6 +18,8 @@ double gelu(double x) { return x * phi(x); }
 double gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 double silu(double x) { return x * sigmoid(x); }
+double softplus(double x) { return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::abs(x))); }
+double mish(double x) { return x * std::tanh(softplus(x)); }
 
 const Function kFunctions[] = {
     {"exp", UnaryOp::Exp, 1.5, std::exp},
@@ -39,6 +41,15 @@ const Function kFunctions[] = {
     {"atan", UnaryOp::Atan, 2, std::atan},
     {"sinh", UnaryOp::Sinh, 2.5, std::sinh},
     {"cosh", UnaryOp::Cosh, 2.5, std::cosh},
+    {"exp2", UnaryOp::Exp2, 1.5, std::exp2},
+    {"asinh", UnaryOp::Asinh, 3, std::asinh},
+    {"acosh", UnaryOp::Acosh, 4, std::acosh},
+    {"atanh", UnaryOp::Atanh, 4, std::atanh},
+    {"erfc", UnaryOp::Erfc, 6, std::erfc, 0, 0x1p-142},
+    {"lgamma", UnaryOp::Lgamma, 6, [](double x) { return std::lgamma(x); }},
+    {"mish", UnaryOp::Mish, 6, mish, 0, 0x1p-142},
+    {"logsigmoid", UnaryOp::LogSigmoid, 4, [](double x) { return -softplus(-x); }},
+    {"softsign", UnaryOp::Softsign, 2, [](double x) { return x / (1 + std::abs(x)); }},
 };
 
 /// Distance in units of the last place of the float32 nearest to `exact`.

@@ -65,14 +65,18 @@ Arrays fold(const Array& x, const Dims& dims, bool keepdim, const std::function<
 }
 
 Array along(const Array& x, int64_t dim, const std::function<std::vector<double>(const std::vector<double>&)>& f) {
-  return make(x.shape, [&](Dims index) {
-    std::vector<double> v;
-    const size_t at = index.empty() ? 0 : size_t(index[dim]);
-    if (index.empty()) v = x.v;
-    else
-      for (int64_t i = 0; i < x.shape[dim]; ++i) index[dim] = i, v.push_back(x.at(index));
-    return f(v)[at];
-  });
+  Array y = x;
+  if (x.shape.empty()) return y.v = f(x.v), y;
+  const Strides steps = contiguous_strides(x.shape);
+  const size_t n = size_t(x.shape[dim]), step = size_t(steps[dim]);
+  for (size_t i = 0; i < x.v.size(); ++i) {
+    if (i / step % n != 0) continue;
+    std::vector<double> line;
+    for (size_t k = 0; k < n; ++k) line.push_back(x.v[i + k * step]);
+    line = f(line);
+    for (size_t k = 0; k < n; ++k) y.v[i + k * step] = line[k];
+  }
+  return y;
 }
 
 /// "(2,3) (3)": digits within parentheses, one pair for each shape.

@@ -177,8 +177,11 @@ inline Case& reduction(Case& line, bool one_dim, std::function<List(const Tensor
 
 // The families, each in its own file.
 void pointwise_cases(Table& table);
+void function_cases(Table& table);
 void reduction_cases(Table& table);
+void scan_cases(Table& table);
 void shape_cases(Table& table);
+void diagonal_cases(Table& table);
 void index_cases(Table& table);
 void matmul_cases(Table& table);
 void linalg_cases(Table& table);

@@ -48,3 +48,23 @@ TEST_CASE("comparisons in place write 0 and 1 in the tensor's dtype; no gradient
   CHECK(values(leaf_.grad()) == Values{0, 0});
   CHECK(!eq(leaf_, 1).requires_grad());
 }
+
+TEST_CASE("closeness: infinities, NaN, integers, refused dtypes") {
+  const Tensor a = floats({1, kInf, -kInf, kNan, 1e-9}), b = floats({1.000001, kInf, kInf, kNan, 0});
+  CHECK(isclose(a, b).to_vector<bool>() == std::vector<bool>{true, true, false, false, true});
+  CHECK(isclose(a, b, {.equal_nan = true}).to_vector<bool>()[3]);
+  CHECK(isclose(tensor({100, 5}), tensor({101, 5}), {.rtol = 0.01}).to_vector<bool>() == std::vector<bool>{true, true});
+  CHECK(has(error_of([&] { isclose(a, tensor({1})); }), "one dtype"));
+  CHECK(has(error_of([&] { isclose(a, b, {.rtol = -1}); }), "not negative"));
+  CHECK(allclose(ones({2, 3}), ones({3})));
+  CHECK(!allclose(a, b));
+  CHECK(allclose(zeros({0}), zeros({0})));
+}
+
+TEST_CASE("equal: shapes, values, NaN") {
+  CHECK(equal(tensor({1, 2}), tensor({1, 2})));
+  CHECK(!equal(tensor({1, 2}), tensor({1, 3})));
+  CHECK(!equal(ones({2, 1}), ones({2})));
+  CHECK(!equal(floats({kNan}), floats({kNan})));
+  CHECK(equal(zeros({0, 2}), zeros({0, 2})));
+}

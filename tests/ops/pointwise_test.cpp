@@ -103,3 +103,20 @@ TEST_CASE("atan2") {
       },
       {x, y}));
 }
+
+TEST_CASE("hypot, copysign, heaviside, float_power: special values and dtypes") {
+  CHECK(close(values(hypot(floats({3e30, kInf, kNan, 1e-30}), floats({4e30, kNan, 1, 0}))), {5e30, kInf, kNan, 1e-30},
+              1e24));
+  CHECK(values(hypot(floats({1e-30}), floats({0})))[0] == double(1e-30f));
+  CHECK(std::signbit(values(copysign(floats({1}), -0.0))[0]));
+  CHECK(values(copysign(tensor({-3, 0, 4}), -1)) == Values{-3, -0.0, -4});
+  CHECK(copysign(tensor({true}), tensor({true})).dtype() == kFloat32);
+  CHECK(close(values(heaviside(floats({0, kNan, -1, 2}), floats({5}))), {5, 0, 0, 1}));
+  CHECK(has(error_of([] { heaviside(tensor({1}), ones({1})); }), "[heaviside] expected values of dtype int64"));
+  CHECK(float_power(tensor({-3, 2}), -1).dtype() == kFloat64);
+  CHECK(close(values(float_power(2, tensor({-3, 4}))), {0.125, 16}));
+  Tensor i = tensor({2});
+  CHECK(has(error_of([&] { float_power_(i, 2); }), "[float_power_]"));
+  const Tensor a = leaf({2, -3, 0}), b = leaf({-1, 2, 1});
+  CHECK(values(grad({sum(copysign(a, b))}, {a})[0]) == Values{-1, -1, 0});
+}

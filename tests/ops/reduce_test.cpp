@@ -57,3 +57,21 @@ TEST_CASE("logsumexp") {
   CHECK(gradients_hold([](const Tensor& a) { return logsumexp(a, 1); }, {a}));
   CHECK(gradients_hold([](const Tensor& a) { return logsumexp(a, {0, 1}, {.keepdim = true}); }, {a}));
 }
+
+TEST_CASE("sums and means without NaN; counts; the trace") {
+  const Tensor x = leaf({kNan, 1, 2, kNan, kNan, kNan}, {2, 3});
+  CHECK(values(nansum(x, 1)) == Values{3, 0});
+  CHECK(close(values(nanmean(x, 1)), {1.5, kNan}));
+  CHECK(close(values(grad({nansum(x)}, {x})[0]), {0, 1, 1, 0, 0, 0}));
+  CHECK(nansum(tensor({1, 2})).dtype() == kInt64);
+  CHECK(values(nansum(floats({kNan, 1.5}), {}, {.dtype = kInt64})) == Values{1});
+  CHECK(nanmean(full({70000}, 3, {.dtype = kFloat16})).item() == 3);  // the count is beyond float16
+  CHECK(has(error_of([] { nanmean(tensor({1})); }), "[nanmean]"));
+  CHECK(values(count_nonzero(floats({kNan, 0, -0.0, 2}))) == Values{2});
+  CHECK(count_nonzero(tensor({true, false, true})).item<int64_t>() == 2);
+  CHECK(count_nonzero(tensor({int64_t(1) << 62})).item<int64_t>() == 1);
+  CHECK(count_nonzero(zeros({2, 0}), 1).to_vector<int64_t>() == std::vector<int64_t>{0, 0});
+  CHECK(trace(transpose(reshape(arange(6), {2, 3}), 0, 1)).item<int64_t>() == 4);
+  CHECK(trace(zeros({0, 3})).item() == 0);
+  CHECK(has(error_of([] { trace(ones({2})); }), "[trace] expected a matrix"));
+}
