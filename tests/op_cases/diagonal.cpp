@@ -38,14 +38,27 @@ static Array matrix_with(const Array& x, int64_t k) {
 void diagonal_cases(Table& table) {
   for (int64_t k : {0, 1, -2, 9}) {
     CASE(diagonal, diagonal(x[0], k, -2, -1)).of(kAll).on("(4,3) | (2,3,4) | (0,3)").views().EXPECT(diagonal_of(x[0], k));
-    CASE(tril, tril(x[0], k)).of(kAll).on("(4,3) | (2,3,4) | (0,3) | (2,1,2,1,3,1,2,2)").EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) { return c - r <= k ? v : 0; })).TWIN(tril_, k);
-    CASE(triu, triu(x[0], k)).of(kAll).on("(4,3) | (2,3,4) | (0,3) | (2,1,2,1,3,1,2,2)").EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) { return c - r >= k ? v : 0; })).TWIN(triu_, k);
-    CASE(diagonal_scatter, diagonal_scatter(x[0], full_like(diagonal(x[0], k), 2), k)).of(kAll).on("(4,3) | (3,3)").EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) { return c - r == k ? 2 : v; }));
+    CASE(tril, tril(x[0], k))
+        .of(kAll)
+        .on("(4,3) | (2,3,4) | (0,3) | (2,1,2,1,3,1,2,2)")
+        .EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) { return c - r <= k ? v : 0; }))
+        .TWIN(tril_, k);
+    CASE(triu, triu(x[0], k))
+        .of(kAll)
+        .on("(4,3) | (2,3,4) | (0,3) | (2,1,2,1,3,1,2,2)")
+        .EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) { return c - r >= k ? v : 0; }))
+        .TWIN(triu_, k);
+    CASE(diagonal_scatter, diagonal_scatter(x[0], full_like(diagonal(x[0], k), 2), k))
+        .of(kAll)
+        .on("(4,3) | (3,3)")
+        .EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) { return c - r == k ? 2 : v; }));
   }
   CASE(diagonal, diagonal(x[0])).of(kAll).on("(4,3,2)").views().expect([](const Arrays& x) {
     return make({2, 3}, [&](const Dims& i) { return x[0].at({i[1], i[1], i[0]}); });
   });
-  CASE(diagonal_scatter, diagonal_scatter(x[0], x[1])).of(kNumbers).on("(4,3) (3)").EXPECT(each_place(x[0], [&](int64_t r, int64_t c, double v) { return c == r ? x[1].v[size_t(r)] : v; }));
+  CASE(diagonal_scatter, diagonal_scatter(x[0], x[1])).of(kNumbers).on("(4,3) (3)").EXPECT(each_place(x[0], [&](int64_t r, int64_t c, double v) {
+    return c == r ? x[1].v[size_t(r)] : v;
+  }));
   for (int64_t k : {0, 2, -1}) {
     CASE(diag, diag(x[0], k)).of(kAll).on("(3) | (0)").EXPECT(matrix_with(x[0], k));
     CASE(diag, diag(x[0], k)).of(kAll).on("(4,3)").EXPECT(diagonal_of(x[0], k));

@@ -30,7 +30,8 @@ TEST_CASE("special functions: poles, infinities, ends of their domain") {
 
 TEST_CASE("special functions: derivatives where formulas would divide by 0") {
   const Tensor x = leaf({0, 0.3, -1});
-  CHECK(close(values(grad({sum(sinc(x))}, {x})[0]), {0, (std::cos(0.3 * M_PI) - std::sin(0.3 * M_PI) / (0.3 * M_PI)) / 0.3, 1}, 1e-12));
+  CHECK(close(values(grad({sum(sinc(x))}, {x})[0]),
+              {0, (std::cos(0.3 * M_PI) - std::sin(0.3 * M_PI) / (0.3 * M_PI)) / 0.3, 1}, 1e-12));
   const Tensor g = grad({sum(sinc(x))}, {x}, {}, {.create_graph = true})[0];
   CHECK(close({values(grad({sum(g)}, {x})[0])[0]}, {-M_PI * M_PI / 3}, 1e-12));
   CHECK(gradients_hold([](const Tensor& x) { return sinc(x); }, {leaf({0.3, -1.2, 1e-4})}));
