@@ -60,11 +60,11 @@ void lu(Context& ctx, Views outs, V a) {
 void lu_solve(V x, V lu, V order, V b, bool transpose) {
   if (x.numel() == 0) return;
   for_each_matrix(x, 2, [&]<class T>(int64_t at) {
-    const Matrix<T> f = matrix_at<T>(lu, at);
+    const RowMatrix<T> f = matrix_at<T>(lu, at);
     const Strided<T> from = matrix_at<T>(b, at);
     const Strided<int32_t> to_row = vector_at<int32_t>(order, at);
     const int64_t n = f.rows();
-    Matrix<T> y(n, from.cols());
+    RowMatrix<T> y(n, from.cols());
     if (transpose) {  // A^T = U^T L^T P
       y = from;
       f.transpose().template triangularView<Eigen::Lower>().solveInPlace(y);
@@ -84,8 +84,8 @@ void lu_solve(V x, V lu, V order, V b, bool transpose) {
 void triangular_solve(V x, V a, V b, const LinalgParams& p) {
   if (x.numel() == 0) return;
   for_each_matrix(x, 2, [&]<class T>(int64_t at) {
-    const Matrix<T> f = matrix_at<T>(a, at);
-    Matrix<T> y = matrix_at<T>(b, at);
+    const RowMatrix<T> f = matrix_at<T>(a, at);
+    RowMatrix<T> y = matrix_at<T>(b, at);
     if (p.upper && p.unit) f.template triangularView<Eigen::UnitUpper>().solveInPlace(y);
     else if (p.upper) f.template triangularView<Eigen::Upper>().solveInPlace(y);
     else if (p.unit) f.template triangularView<Eigen::UnitLower>().solveInPlace(y);

@@ -1,11 +1,11 @@
 #pragma once
 // What the files linalg*.cpp share, and nobody else includes: Eigen is slow to compile. Its decompositions keep their workspaces
 // themselves; each is small beside the matrix it works on.
+#include "../core/error.h"  // before Eigen, which calls it
 #ifndef NDEBUG
 #define eigen_assert(x) ((x) ? void() : ::tapir::fail(::tapir::ErrorKind::Internal, "[linalg] Eigen expected {}", #x))
 #endif
 #include <Eigen/Core>
-#include "../core/error.h"
 
 #include "../core/backend.h"
 #include "../core/parallel.h"
@@ -16,6 +16,7 @@ namespace tapir::inline v0::cpu {
 using Views = std::span<const TensorView>;
 
 template <class T> using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;
+template <class T> using RowMatrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;  // as tensors mostly lie
 template <class T> using Strided = Eigen::Map<Matrix<T>, 0, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>;
 
 /// The first element of batch element `index`: all dimensions but the last `tail` are batches.

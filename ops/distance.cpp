@@ -1,13 +1,18 @@
 #include "distance.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "arithmetic.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
 #include "front.h"
 #include "indexing.h"
+#include "linalg_front.h"
 #include "matmul.h"
 #include "reduce.h"
+#include "reduce_front.h"
 #include "shape.h"
 #include "slicing.h"
 #include "ternary.h"
@@ -35,6 +40,39 @@ static Tensor euclidean_by_product(const Tensor& a, const Tensor& b) {
                 });
 }
 
+/// f(first, rows) for blocks of a's rows, such that their differences to all of b's stay small.
+template <class F> static void for_blocks(const Tensor& a, const Tensor& b, int64_t batch, const F& f) {
+  const int64_t rows = a.size(-2), each = std::max<int64_t>(1, (1 << 17) / std::max<int64_t>(1, batch * b.size(-2) * b.size(-1)));
+  for (int64_t i = 0; i == 0 || i < rows; i += each) f(i, std::min(each, rows - i));
+}
+/// Block by block, and again for the gradient: all differences at once would be P R M numbers.
+static Tensor by_differences(const Tensor& a, const Tensor& b, double p) {
+  const auto between = [](const Tensor& a, const Tensor& b, int64_t first, int64_t rows) {
+    return unsqueeze(narrow(a, -2, first, rows), -2) - unsqueeze(b, -3);
+  };
+  if (a.shape().back() == 0) return sum(between(a, b, 0, a.size(-2)), -1);
+  std::vector<Tensor> parts;
+  const int64_t batch = numel_of(broadcast_shapes("cdist", batch_of(a), batch_of(b)));
+  {
+    NoGrad guard;
+    for_blocks(a, b, batch, [&](int64_t first, int64_t rows) { parts.push_back(norm(between(a, b, first, rows), p, -1)); });
+  }
+  const Tensor y = parts.size() == 1 ? parts[0] : cat(parts, -2);
+  return record("cdist", y, {a, b}, save(a, b, y),
+                [p, batch, between](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b, const Tensor& y) {
+                  std::vector<Tensor> parts;
+                  Tensor gb;
+                  for_blocks(a, b, batch, [&](int64_t first, int64_t rows) {
+                    const auto part = [&](const Tensor& t) { return narrow(t, -2, first, rows); };
+                    const Tensor d = between(a, b, first, rows),
+                                 gd = norm_gradient(part(g), d, part(y), p, 1u << (d.dim() - 1), false);
+                    parts.push_back(sum(gd, -2));
+                    if (needs[1]) gb = gb.defined() ? gb - sum(gd, -3) : neg(sum(gd, -3));
+                  });
+                  return Grads{parts.size() == 1 ? parts[0] : cat(parts, -2), gb};
+                });
+}
+
 Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) {
   common_device("cdist", {&x1, &x2});
   check(x1.dim() >= 2 && x2.dim() >= 2 && x1.shape().back() == x2.shape().back(),
@@ -50,9 +88,7 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) {
         mode);
   const bool many = x1.size(-2) > 25 || x2.size(-2) > 25;
   if (o.p == 2 && (always || (if_necessary && many))) return euclidean_by_product(x1, x2);
-  const Tensor difference = unsqueeze(x1, -2) - unsqueeze(x2, -3);
-  if (x1.shape().back() == 0) return sum(difference, -1);
-  return norm(difference, o.p, -1);
+  return by_differences(x1, x2, o.p);
 }
 
 Tensor pdist(const Tensor& x, double p) {

@@ -19,4 +19,7 @@ void check_not_empty(const char* op, const Tensor& x, uint32_t mask);
 /// g shared equally by the elements of x that equal y, their largest or smallest one (or its magnitude).
 Tensor share_among_ties(const Tensor& g, const Tensor& x, const Tensor& y, uint32_t mask, bool keepdim);
 
+/// The gradient of y, the p-norm of x over the dimensions of the mask.
+Tensor norm_gradient(const Tensor& g, const Tensor& x, const Tensor& y, double p, uint32_t mask, bool keepdim);
+
 }  // namespace tapir::inline v0

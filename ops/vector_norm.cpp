@@ -15,7 +15,7 @@
 namespace tapir::inline v0 {
 
 // d y / d x = sign(x) |x|^(p - 1) / y^(p - 1), and 0 where x or y is 0 and that says nothing.
-static Tensor norm_gradient(const Tensor& g, const Tensor& x, const Tensor& y, double p, uint32_t mask, bool keepdim) {
+Tensor norm_gradient(const Tensor& g, const Tensor& x, const Tensor& y, double p, uint32_t mask, bool keepdim) {
   const auto wide = [&](const Tensor& t) { return expand_reduced(t, x.shape(), mask, keepdim); };
   if (p == 0) return zeros_like(x);
   if (p == 1) return mul(wide(g), sign(x));

@@ -17,6 +17,18 @@ TEST_CASE("cdist: the product is taken from 26 points on, and agrees") {
   CHECK(cdist(ones({0, 2}), ones({3, 2})).shape() == Shape{0, 3});
 }
 
+TEST_CASE("cdist: many points are taken block by block") {
+  manual_seed(2);
+  const Tensor a = randn({2, 50, 64}, {.dtype = kFloat64}).requires_grad_(), b = randn({60, 64}, {.dtype = kFloat64}).requires_grad_();
+  for (double p : {1.0, 3.0, kInf}) {
+    const Tensor y = cdist(a, b, {.p = p}), all = norm(unsqueeze(a, -2) - unsqueeze(b, -3), p, -1);
+    CHECK(close(values(y), values(all), 1e-12));
+    const std::vector<Tensor> got = grad({sum(square(y))}, {a, b}), want = grad({sum(square(all))}, {a, b});
+    CHECK(close(values(got[0]), values(want[0]), 1e-10));
+    CHECK(close(values(got[1]), values(want[1]), 1e-10));
+  }
+}
+
 TEST_CASE("distances check their operands") {
   const Tensor a = ones({2, 3});
   CHECK(mentions(error_of([&] { cdist(a, ones({2, 2})); }), {"[cdist]", "(2, 3)", "(2, 2)"}));
