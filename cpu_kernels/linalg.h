@@ -16,7 +16,8 @@ namespace tapir::inline v0::cpu {
 using Views = std::span<const TensorView>;
 
 template <class T> using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;
-template <class T> using RowMatrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;  // as tensors mostly lie
+template <class T> using RowMatrix =
+    Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;  // as tensors mostly lie
 template <class T> using Strided = Eigen::Map<Matrix<T>, 0, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>;
 
 /// The first element of batch element `index`: all dimensions but the last `tail` are batches.

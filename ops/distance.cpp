@@ -42,7 +42,8 @@ static Tensor euclidean_by_product(const Tensor& a, const Tensor& b) {
 
 /// f(first, rows) for blocks of a's rows, such that their differences to all of b's stay small.
 template <class F> static void for_blocks(const Tensor& a, const Tensor& b, int64_t batch, const F& f) {
-  const int64_t rows = a.size(-2), each = std::max<int64_t>(1, (1 << 17) / std::max<int64_t>(1, batch * b.size(-2) * b.size(-1)));
+  const int64_t rows = a.size(-2),
+                each = std::max<int64_t>(1, (1 << 17) / std::max<int64_t>(1, batch * b.size(-2) * b.size(-1)));
   for (int64_t i = 0; i == 0 || i < rows; i += each) f(i, std::min(each, rows - i));
 }
 /// Block by block, and again for the gradient: all differences at once would be P R M numbers.
@@ -55,7 +56,8 @@ static Tensor by_differences(const Tensor& a, const Tensor& b, double p) {
   const int64_t batch = numel_of(broadcast_shapes("cdist", batch_of(a), batch_of(b)));
   {
     NoGrad guard;
-    for_blocks(a, b, batch, [&](int64_t first, int64_t rows) { parts.push_back(norm(between(a, b, first, rows), p, -1)); });
+    for_blocks(a, b, batch,
+               [&](int64_t first, int64_t rows) { parts.push_back(norm(between(a, b, first, rows), p, -1)); });
   }
   const Tensor y = parts.size() == 1 ? parts[0] : cat(parts, -2);
   return record("cdist", y, {a, b}, save(a, b, y),

@@ -19,7 +19,8 @@ TEST_CASE("cdist: the product is taken from 26 points on, and agrees") {
 
 TEST_CASE("cdist: many points are taken block by block") {
   manual_seed(2);
-  const Tensor a = randn({2, 50, 64}, {.dtype = kFloat64}).requires_grad_(), b = randn({60, 64}, {.dtype = kFloat64}).requires_grad_();
+  const Tensor a = randn({2, 50, 64}, {.dtype = kFloat64}).requires_grad_(),
+               b = randn({60, 64}, {.dtype = kFloat64}).requires_grad_();
   for (double p : {1.0, 3.0, kInf}) {
     const Tensor y = cdist(a, b, {.p = p}), all = norm(unsqueeze(a, -2) - unsqueeze(b, -3), p, -1);
     CHECK(close(values(y), values(all), 1e-12));
