@@ -5,6 +5,7 @@
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
+#include "diagonal.h"
 #include "extremum.h"
 #include "linalg.h"
 #include "linalg_front.h"
@@ -36,12 +37,12 @@ static Tensor qr_gradient(const Tensor& gq, const Tensor& gr, const Tensor& q, c
   Tensor inner = gr.defined() ? matmul(gr, transposed(r)) : Tensor();
   if (gq.defined()) inner = inner.defined() ? inner - matmul(transposed(q), gq) : neg(matmul(transposed(q), gq));
   if (m >= n) {
-    const Tensor upper = triangle(inner, true);
-    Tensor left = matmul(q, upper + transposed(triangle(upper, true, true)));
+    const Tensor upper = triu(inner);
+    Tensor left = matmul(q, upper + transposed(triu(upper, 1)));
     if (gq.defined()) left = left + gq;
     return linalg::solve_triangular(transposed(r), left, {.upper = false, .left = false});
   }
-  const Tensor skew = triangle(transposed(inner) - inner, false),
+  const Tensor skew = tril(transposed(inner) - inner),
                left = linalg::solve_triangular(transposed(narrow(r, -1, 0, m)), matmul(q, skew),
                                                {.upper = false, .left = false}),
                ga = cat({left, zeros(shape_of(batch_of(r), {m, n - m}), {.dtype = r.dtype(), .device = r.device()})},
@@ -98,7 +99,7 @@ std::pair<Tensor, Tensor> eigh(const Tensor& a, std::string_view uplo) {
                      const Tensor vg = matmul(transposed(v), g[1]);
                      inner = (vg - transposed(vg)) * 0.5 / differences(l);
                    }
-                   if (g[0].defined()) inner = inner.defined() ? inner + diagonal_matrix(g[0]) : diagonal_matrix(g[0]);
+                   if (g[0].defined()) inner = inner.defined() ? inner + diag_embed(g[0]) : diag_embed(g[0]);
                    return Grads{matmul(matmul(v, inner), transposed(v))};
                  });
   return {values, vectors};
@@ -123,7 +124,7 @@ static Tensor svd_gradient(const Grads& g, const Tensor& u, const Tensor& s, con
   if (!gu.defined() && !gvh.defined()) return matmul(mul(u, unsqueeze(gs, -2)), vh);
   const Tensor e = differences(square(s));
   const auto skew = [](const Tensor& x) { return x - transposed(x); };
-  Tensor inner = gs.defined() ? diagonal_matrix(gs) : Tensor();
+  Tensor inner = gs.defined() ? diag_embed(gs) : Tensor();
   const auto add_inner = [&](const Tensor& x) { inner = inner.defined() ? inner + x : x; };
   if (gu.defined()) add_inner(skew(matmul(transposed(u), gu)) / e * row);
   if (gvh.defined()) add_inner(column * (skew(matmul(vh, transposed(gvh))) / e));

@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "arithmetic.h"
-#include "cast.h"
+#include "diagonal.h"
 #include "front.h"
 #include "matmul.h"
 #include "reduce.h"
@@ -37,22 +37,15 @@ bool needed(std::span<const Term> terms, const Labels& result, int label) {
 
 /// A label twice is a diagonal: a view.
 void take_diagonals(const char* op, std::string_view text, Term& t) {
-  Labels labels;
-  Shape shape;
-  Strides strides;
-  for (size_t i = 0; i < t.labels.size(); ++i) {
-    const int64_t at = place(labels, t.labels[i]), size = t.x.shape()[int64_t(i)];
-    if (at == int64_t(labels.size())) {
-      labels.push_back(t.labels[i]), shape.push_back(size), strides.push_back(t.x.strides()[int64_t(i)]);
-      continue;
-    }
-    check(shape[at] == size,
-          "[{}] expected one size for a subscript that is repeated in a term, got {} and {} (\"{}\", {})", op,
-          shape[at], size, text, t.x);
-    strides[at] += t.x.strides()[int64_t(i)];
+  for (size_t last = 1; last < t.labels.size(); ++last) {
+    const int label = t.labels[last];
+    const int64_t first = place(t.labels, label), n = t.x.shape()[first], m = t.x.shape()[int64_t(last)];
+    if (first == int64_t(last)) continue;
+    check(n == m, "[{}] expected one size for a subscript that is repeated in a term, got {} and {} (\"{}\", {})", op, n, m, text, t.x);
+    t.x = diagonal(t.x, 0, first, int64_t(last));
+    t.labels.erase(t.labels.begin() + int64_t(last)), t.labels.erase(t.labels.begin() + first), t.labels.push_back(label);
+    last = 0;
   }
-  if (labels.size() == t.labels.size()) return;
-  t = {as_strided(t.x, shape, strides), std::move(labels)};
 }
 
 /// Sums the labels that nobody else has. Integers: as sum does, or in their own dtype.

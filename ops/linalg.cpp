@@ -7,6 +7,7 @@
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
+#include "diagonal.h"
 #include "extremum.h"
 #include "linalg_front.h"
 #include "matmul.h"
@@ -41,27 +42,12 @@ Tensor identity_like(const Tensor& a) {
   const int64_t n = columns(a);
   return expand(eye(n, n, {.dtype = a.dtype(), .device = a.device()}), a.shape());
 }
-Tensor diagonal_of(const Tensor& a) {
-  const int64_t r = a.dim();
-  Strides strides = a.strides();
-  strides[r - 2] += strides[r - 1];
-  strides.resize(r - 1);
-  return as_strided(a, shape_of(batch_of(a), {std::min(rows(a), columns(a))}), strides);
-}
-Tensor diagonal_matrix(const Tensor& d) {
-  const int64_t n = d.shape().back();
-  return masked_fill(unsqueeze(d, -1), logical_not(eye(n, n, {.dtype = kBool, .device = d.device()})), 0);
-}
-Tensor triangle(const Tensor& a, bool upper, bool strict) {
-  const Tensor row = unsqueeze(arange(rows(a), {.device = a.device()}), 1),
-               column = arange(columns(a), {.device = a.device()});
-  const Tensor outside = upper    ? strict ? ge(row, column) : gt(row, column)
-                            : strict ? le(row, column)
-                                  : lt(row, column);
-  return masked_fill(a, outside, 0);
-}
 
 // ---- triangular systems ----
+
+static Tensor triangle_of(const Tensor& x, const TriangularOptions& o) {
+  return o.upper ? triu(x, o.unitriangular) : tril(x, -int64_t(o.unitriangular));
+}
 
 namespace linalg {
 Tensor solve_triangular(const Tensor& a, const Tensor& b, const TriangularOptions& o) {
@@ -78,7 +64,7 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, const TriangularOption
              {.op = LinalgOp::TriangularSolve, .upper = o.upper, .unit = o.unitriangular});
   return record(name, x, {a, b}, save(a, x), [o](Needs needs, const Tensor& g, const Tensor& a, const Tensor& x) {
     const Tensor gb = solve_triangular(transposed(a), g, {.upper = !o.upper, .unitriangular = o.unitriangular});
-    return Grads{needs[0] ? triangle(neg(matmul(gb, transposed(x))), o.upper, o.unitriangular) : Tensor(), gb};
+    return Grads{needs[0] ? triangle_of(neg(matmul(gb, transposed(x))), o) : Tensor(), gb};
   });
 }
 }  // namespace linalg
@@ -87,8 +73,8 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, const TriangularOption
 
 // dA = L^-T P L^-1 with P the lower triangle of L^T dL, its diagonal halved, made symmetric; Murray 2016, arXiv 1602.07527.
 static Tensor cholesky_gradient(const Tensor& g, const Tensor& l) {
-  const Tensor lt = transposed(l), p = triangle(matmul(lt, g), false),
-               s = (p + transposed(triangle(p, false, true))) * 0.5;
+  const Tensor lt = transposed(l), p = tril(matmul(lt, g)),
+               s = (p + transposed(tril(p, -1))) * 0.5;
   return linalg::solve_triangular(l, linalg::solve_triangular(lt, s, {.upper = true}), {.upper = false, .left = false});
 }
 static Tensor record_cholesky(const char* name, const Tensor& l, const Tensor& a, bool upper) {
@@ -209,12 +195,12 @@ Tensor inv(const Tensor& a) {
 
 /// A = L U of square matrices, given what the kernel made of them; the order of rows is fixed.
 static std::pair<Tensor, Tensor> split_factors(const Tensor& a, const Tensor& lu) {
-  const Tensor l = triangle(lu, false, true) + identity_like(lu), u = triangle(lu, true), outputs[] = {l, u};
+  const Tensor l = tril(lu, -1) + identity_like(lu), u = triu(lu), outputs[] = {l, u};
   // dA = L^-T (the part of L^T dL below the diagonal, and of dU U^T from it on) U^-T
   record_outputs("linalg.lu", outputs, {a}, save(l, u), [](const Grads& g, const Tensor& l, const Tensor& u) {
     Tensor inner = zeros_like(l);
-    if (g[0].defined()) inner = inner + triangle(matmul(transposed(l), g[0]), false, true);
-    if (g[1].defined()) inner = inner + triangle(matmul(g[1], transposed(u)), true);
+    if (g[0].defined()) inner = inner + tril(matmul(transposed(l), g[0]), -1);
+    if (g[1].defined()) inner = inner + triu(matmul(g[1], transposed(u)));
     const Tensor left = linalg::solve_triangular(transposed(l), inner, {.upper = true, .unitriangular = true});
     return Grads{linalg::solve_triangular(transposed(u), left, {.upper = false, .left = false})};
   });
@@ -264,7 +250,7 @@ std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& a) {
 }
 std::pair<Tensor, Tensor> lu_factor(const Tensor& a) {
   const auto [l, u, order] = lu_of("linalg.lu_factor", a);
-  return {filled_up(triangle(l, false, true), rows(a), columns(a)) + filled_up(u, rows(a), columns(a)), order};
+  return {filled_up(tril(l, -1), rows(a), columns(a)) + filled_up(u, rows(a), columns(a)), order};
 }
 Tensor lu_solve(const Tensor& lu, const Tensor& order, const Tensor& b) {
   const char* name = "linalg.lu_solve";
@@ -283,21 +269,21 @@ Tensor lu_solve(const Tensor& lu, const Tensor& order, const Tensor& b) {
 // The gradient is det(A) A^-T. For a pivot of 0 stands a tiny one: the determinant, a polynomial, has a gradient there too.
 static Tensor det_gradient(const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order, const Tensor& sign,
                            const Tensor& y) {
-  const Tensor pivots = diagonal_of(lu), zero = eq(pivots, 0);
+  const Tensor pivots = diagonal(lu, 0, -2, -1), zero = eq(pivots, 0);
   check(!modes.grad || !any(zero).item<bool>(),
         "[linalg.det] the second derivative wants regular matrices, got a pivot that is 0");
   const double eps = a.dtype() == kFloat32 ? 1e-7 : 2e-16;
   const Tensor tiny = where(zero, clamp_min(amax(abs(lu), {-2, -1}, {.keepdim = true}), 1e-30).squeeze(-1) * eps, 0);
   const Tensor near = where(eq(y, 0), sign * prod(pivots + tiny, -1), y);
   const Tensor right = mul(identity_like(a), unsqueeze(unsqueeze(g * near, -1), -1));
-  return solve_factored("linalg.det", a, lu + diagonal_matrix(tiny), order, right, true);
+  return solve_factored("linalg.det", a, lu + diag_embed(tiny), order, right, true);
 }
 
 namespace linalg {
 Tensor det(const Tensor& a) {
   check_square("linalg.det", a);
   const Factors f = factorize(a);
-  const Tensor y = f.sign * prod(diagonal_of(f.lu), -1);
+  const Tensor y = f.sign * prod(diagonal(f.lu, 0, -2, -1), -1);
   return record(
       "linalg.det", y, {a}, save(a, f.lu, f.order, f.sign, y),
       [](const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order, const Tensor& sign, const Tensor& y) {
@@ -308,7 +294,7 @@ Tensor det(const Tensor& a) {
 std::pair<Tensor, Tensor> slogdet(const Tensor& a) {
   check_square("linalg.slogdet", a);
   const Factors f = factorize(a);
-  const Tensor pivots = diagonal_of(f.lu), magnitude = sum(log(abs(pivots)), -1);
+  const Tensor pivots = diagonal(f.lu, 0, -2, -1), magnitude = sum(log(abs(pivots)), -1);
   return {f.sign * prod(sign(pivots), -1),
           record("linalg.slogdet", magnitude, {a}, save(a, f.lu, f.order),
                  [](const Tensor& g, const Tensor& a, const Tensor& lu, const Tensor& order) {

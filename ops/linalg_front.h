@@ -30,10 +30,5 @@ ErrorWord run_linalg(const Tensor& a, std::initializer_list<TensorView> outs, st
 
 /// The identity for each of a's matrices, as a view.
 Tensor identity_like(const Tensor& a);
-/// The diagonals (..., min(M, N)), a view; and matrices with those diagonals.
-Tensor diagonal_of(const Tensor& a);
-Tensor diagonal_matrix(const Tensor& d);
-/// a with zeros below (upper) or above the diagonal, and where `strict` on it.
-Tensor triangle(const Tensor& a, bool upper, bool strict = false);
 
 }  // namespace tapir::inline v0
