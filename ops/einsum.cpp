@@ -41,9 +41,11 @@ void take_diagonals(const char* op, std::string_view text, Term& t) {
     const int label = t.labels[last];
     const int64_t first = place(t.labels, label), n = t.x.shape()[first], m = t.x.shape()[int64_t(last)];
     if (first == int64_t(last)) continue;
-    check(n == m, "[{}] expected one size for a subscript that is repeated in a term, got {} and {} (\"{}\", {})", op, n, m, text, t.x);
+    check(n == m, "[{}] expected one size for a subscript that is repeated in a term, got {} and {} (\"{}\", {})", op,
+          n, m, text, t.x);
     t.x = diagonal(t.x, 0, first, int64_t(last));
-    t.labels.erase(t.labels.begin() + int64_t(last)), t.labels.erase(t.labels.begin() + first), t.labels.push_back(label);
+    t.labels.erase(t.labels.begin() + int64_t(last)), t.labels.erase(t.labels.begin() + first),
+        t.labels.push_back(label);
     last = 0;
   }
 }

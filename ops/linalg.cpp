@@ -73,8 +73,7 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, const TriangularOption
 
 // dA = L^-T P L^-1 with P the lower triangle of L^T dL, its diagonal halved, made symmetric; Murray 2016, arXiv 1602.07527.
 static Tensor cholesky_gradient(const Tensor& g, const Tensor& l) {
-  const Tensor lt = transposed(l), p = tril(matmul(lt, g)),
-               s = (p + transposed(tril(p, -1))) * 0.5;
+  const Tensor lt = transposed(l), p = tril(matmul(lt, g)), s = (p + transposed(tril(p, -1))) * 0.5;
   return linalg::solve_triangular(l, linalg::solve_triangular(lt, s, {.upper = true}), {.upper = false, .left = false});
 }
 static Tensor record_cholesky(const char* name, const Tensor& l, const Tensor& a, bool upper) {
