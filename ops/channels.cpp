@@ -6,6 +6,7 @@
 #include "pointwise.h"
 #include "pool.h"
 #include "shape.h"
+#include "spatial.h"
 
 namespace tapir::inline v0 {
 
@@ -17,6 +18,42 @@ Tensor channel_shuffle(const Tensor& x, int64_t groups) {
   Shape split = x.shape();
   split[1] = groups, split.insert(2, channels / groups);
   return reshape(transpose(reshape(x, split), 1, 2), x.shape());
+}
+
+/// x in that split of its last three dimensions, permuted, and joined again to `to`; a copy.
+static Tensor regrouped(const Tensor& x, const Dims& split, const Dims& order, const Dims& to) {
+  const int64_t lead = x.dim() - 3;
+  Shape parts = x.shape(), joined = parts;
+  parts.resize(lead), joined.resize(lead);
+  Dims dims;
+  for (int64_t d = 0; d < lead; ++d) dims.push_back(d);
+  for (int64_t n : split) parts.push_back(n);
+  for (int64_t d : order) dims.push_back(lead + d);
+  for (int64_t n : to) joined.push_back(n);
+  const Tensor y = reshape(permute(reshape(x, parts), dims), joined);
+  return y.impl().storage.get() == x.impl().storage.get() ? clone(y) : y;
+}
+
+Tensor pixel_shuffle(const Tensor& x, int64_t r) {
+  check(x.dim() >= 3, "[pixel_shuffle] expected input to have at least 3 dimensions, but got {}", x);
+  check(r > 0, "[pixel_shuffle] expected a positive upscale_factor, but got {}", r);
+  const int64_t channels = x.size(-3), height = x.size(-2), width = x.size(-1);
+  check(channels % checked_mul("pixel_shuffle", r, r) == 0,
+        "[pixel_shuffle] expected input channels to be divisible by upscale_factor squared ({}), but got {}", r * r, x);
+  const int64_t c = channels / (r * r);
+  return regrouped(x, {c, r, r, height, width}, {0, 3, 1, 4, 2},
+                   {c, checked_mul("pixel_shuffle", height, r), checked_mul("pixel_shuffle", width, r)});
+}
+
+Tensor pixel_unshuffle(const Tensor& x, int64_t r) {
+  check(x.dim() >= 3, "[pixel_unshuffle] expected input to have at least 3 dimensions, but got {}", x);
+  check(r > 0, "[pixel_unshuffle] expected a positive downscale_factor, but got {}", r);
+  const int64_t channels = x.size(-3), height = x.size(-2), width = x.size(-1);
+  check(height % r == 0 && width % r == 0,
+        "[pixel_unshuffle] expected height and width to be divisible by downscale_factor {}, but got {}", r, x);
+  return regrouped(
+      x, {channels, height / r, r, width / r, r}, {0, 2, 4, 1, 3},
+      {checked_mul("pixel_unshuffle", channels, checked_mul("pixel_unshuffle", r, r)), height / r, width / r});
 }
 
 Tensor local_response_norm(const Tensor& x, int64_t size, const LocalResponseNormOptions& o) {

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "arithmetic.h"
+#include "cast.h"
 #include "compare.h"
 #include "create.h"
 #include "extremum.h"
@@ -16,13 +17,14 @@
 
 namespace tapir::inline v0 {
 
-/// ValueError for values outside [low, high]. Only where looking costs no wait for a device.
-static void check_range(const char* op, const char* what, const Tensor& x, double low, double high) {
-  if (x.device().type != DeviceType::CPU || x.numel() == 0) return;
+void check_range(const char* op, const char* what, const Tensor& x, double low, double high) {
+  if (!x.device().is_cpu()) return;  // looking would wait for the device
   NoGrad guard;
-  const double least = amin(x).item(), most = amax(x).item();
-  check(least >= low && most <= high, "[{}] all elements of {} should be between {} and {}, got values from {} to {}",
-        op, what, low, high, least, most);
+  const Tensor bad = std::isinf(high) ? lt(x, low) : logical_not(logical_and(ge(x, low), le(x, high)));  // a NaN too
+  if (!any(bad).item<bool>()) return;
+  const auto position = argmax(to(bad, kInt8)).item<int64_t>();
+  fail(ErrorKind::Value, "[{}] all elements of {} should be between {} and {}, got {} at position {}", op, what, low,
+       high, reshape(x, -1)[position].item(), position);
 }
 
 static Tensor bounded_log(const Tensor& x) { return clamp_min(log(x), -100); }
@@ -36,7 +38,7 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Los
         target);
   check(target.shape() == input.shape(), "[{}] target size {} must be the same as input size {}", op, target.shape(),
         input.shape());
-  check_range(op, "input", input, 0, 1);
+  check_range(op, "input", input, 0, 1), check_range(op, "target", target, 0, 1);
   Tensor losses;
   {
     NoGrad guard;

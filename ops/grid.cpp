@@ -155,6 +155,13 @@ Tensor grid_sample(const Tensor& input, const Tensor& grid, const GridSampleOpti
   }
   Tensor y;
   for (const Tap& tap : taps) y = y.defined() ? add(y, read(x, tap)) : read(x, tap);
+  if (o.mode == "nearest" && wants_grad({grid})) {  // piecewise constant: grid's gradient is there, and 0
+    const Shape places = grid.shape();
+    y = record("grid_sample", alias(y, y.shape(), y.strides(), y.storage_offset()), {y, grid},
+               [places, dtype = grid.dtype()](const Tensor& g) {
+                 return Grads{g, zeros(places, {.dtype = dtype, .device = g.device()})};
+               });
+  }
   return to(view(y, shape), input.dtype());
 }
 

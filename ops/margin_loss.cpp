@@ -109,20 +109,21 @@ Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reducti
   return reduced(op, input.dim() == 2 ? losses : view(losses, {}), reduction);
 }
 
+Tensor triplet_loss_of_distances(const Tensor& near, const Tensor& far, double margin, Reduction reduction) {
+  check(margin > 0, "[triplet_margin_loss] margin must be greater than 0, got {}", margin);
+  return reduced("triplet_margin_loss", clamp_min(add(sub(near, far), margin), 0), reduction);
+}
+
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                            const TripletMarginLossOptions& o) {
   const char* op = "triplet_margin_loss";
   common_device(op, {&anchor, &positive, &negative});
-  check(o.margin > 0, "[{}] margin must be greater than 0, got {}", op, o.margin);
   check(anchor.dim() == positive.dim() && anchor.dim() == negative.dim(),
         "[{}] expected anchor, positive and negative of one rank, got {}, {} and {}", op, anchor, positive, negative);
   const auto distance = [&](const Tensor& a, const Tensor& b) {
     return linalg::vector_norm(add(sub(a, b), o.eps), o.p, anchor.dim() ? Dims(-1) : Dims());
   };
-  const Tensor near = distance(anchor, positive);
-  Tensor far = distance(anchor, negative);
-  if (o.swap) far = minimum(far, distance(positive, negative));
-  return reduced(op, clamp_min(add(sub(near, far), o.margin), 0), o.reduction);
+  return triplet_margin_with_distance_loss(anchor, positive, negative, distance, {o.margin, o.swap, o.reduction});
 }
 
 }  // namespace tapir::inline v0

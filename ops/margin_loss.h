@@ -1,5 +1,6 @@
 #pragma once
 #include "loss.h"
+#include "pointwise.h"
 
 namespace tapir::inline v0 {
 
@@ -37,5 +38,21 @@ Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reducti
 /// max(0, margin + |a - p + eps|_p - |a - n + eps|_p), norms over the last dimension. Balntas et al. 2016.
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                            const TripletMarginLossOptions& options = {});
+
+struct TripletDistanceOptions {
+  double margin = 1;
+  bool swap = false;
+  Reduction reduction = Reduction::Mean;
+};
+/// max(0, margin + near - far) of distances of one shape.
+Tensor triplet_loss_of_distances(const Tensor& near, const Tensor& far, double margin, Reduction reduction);
+/// The same with a distance of the caller's: distance(a, p) and distance(a, n), tensors of one shape.
+template <class D> Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& positive,
+                                                            const Tensor& negative, D&& distance,
+                                                            const TripletDistanceOptions& options = {}) {
+  Tensor far = distance(anchor, negative);
+  if (options.swap) far = minimum(far, distance(positive, negative));
+  return triplet_loss_of_distances(distance(anchor, positive), far, options.margin, options.reduction);
+}
 
 }  // namespace tapir::inline v0

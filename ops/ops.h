@@ -2,6 +2,7 @@
 /// Every operation.
 #include "activation.h"
 #include "arithmetic.h"
+#include "attention.h"
 #include "bitwise.h"
 #include "cast.h"
 #include "channels.h"
@@ -17,6 +18,7 @@
 #include "embedding.h"
 #include "extremum.h"
 #include "fold.h"
+#include "fractional_pool.h"
 #include "grid.h"
 #include "histogram.h"
 #include "indexing.h"

@@ -194,6 +194,36 @@ void bind_nn() {
         return {rms_norm(a.tensor("input"), a.dims("normalized_shape"), a.optional_tensor("weight"), o)};
       },
       {}};
+  table["normalize"] = {
+      [](Args& a) -> Results {
+        return {normalize(a.tensor("input"), {a.number("p", 2.0), a.dims("dim", 1), a.number("eps", 1e-12)})};
+      },
+      {}};
+  table["scaled_dot_product_attention"] = {
+      [](Args& a) -> Results {
+        AttentionOptions o{a.optional_tensor("attn_mask"), a.number("dropout_p", 0.0), a.boolean("is_causal", false)};
+        if (a.has("scale")) o.scale = a.number("scale");
+        o.enable_gqa = a.boolean("enable_gqa", false);
+        return {scaled_dot_product_attention(a.tensor("query"), a.tensor("key"), a.tensor("value"), o)};
+      },
+      {}};
+  table["pixel_shuffle"] = {
+      [](Args& a) -> Results { return {pixel_shuffle(a.tensor("input"), a.integer("upscale_factor"))}; }, {}};
+  table["pixel_unshuffle"] = {
+      [](Args& a) -> Results { return {pixel_unshuffle(a.tensor("input"), a.integer("downscale_factor"))}; }, {}};
+  table["embedding_bag"] = {
+      [](Args& a) -> Results {
+        const std::string mode = a.text("mode", "mean");
+        EmbeddingBagOptions o{.norm_type = a.number("norm_type", 2.0),
+                              .scale_grad_by_freq = a.boolean("scale_grad_by_freq", false),
+                              .mode = mode,
+                              .per_sample_weights = a.optional_tensor("per_sample_weights"),
+                              .include_last_offset = a.boolean("include_last_offset", false)};
+        if (a.has("max_norm")) o.max_norm = a.number("max_norm");
+        if (a.has("padding_idx")) o.padding_idx = a.integer("padding_idx");
+        return {embedding_bag(a.tensor("input"), a.tensor("weight"), a.optional_tensor("offsets"), o)};
+      },
+      {}};
   table["dropout"] = {
       [](Args& a) -> Results { return {dropout(a.tensor("input"), a.number("p", 0.5), a.boolean("training", true))}; },
       {}};

@@ -261,6 +261,43 @@ static void pooled(Table& table) {
   line(CASE(max_unpool1d, max_unpool1d(max_pool1d(x[0], 2), max_pool1d_with_indices(x[0], 2).second, 2))).on("(2,3,6)");
   line(CASE(max_unpool2d, max_unpool2d(max_pool2d(x[0], 2), max_pool2d_with_indices(x[0], 2).second, 2, {.output_size = {4, 6}}))).on("(2,3,4,6) | (0,3,4,6)");
   line(CASE(max_unpool3d, max_unpool3d(max_pool3d(x[0], 2), max_pool3d_with_indices(x[0], 2).second, 2))).on("(1,2,4,2,4)");
+  // Places drawn so that the windows of an axis of 5 begin at 0, 1 (or 2), 3.
+  const auto drawn = [](const Shape& shape) { return full(shape, 0.7, {.dtype = kFloat64}); };
+  const auto steps = [](const Arrays& x, int64_t axes, bool indices) {
+    const int64_t begins[] = {0, 1, 3};  // (i + 0.7) 1.5 rounded down, less 1.05 so: 0, 1; the last one ends with the axis
+    Shape shape = x[0].shape;
+    for (int64_t a = 0; a < axes; ++a) shape[2 + a] = 3;
+    const auto best = [&, axes](const Dims& i) {
+      Dims k = Dims::filled(axes, 0), most;
+      do {
+        Dims at = i;
+        for (int64_t a = 0; a < axes; ++a) at[2 + a] = begins[i[2 + a]] + k[a];
+        if (most.empty() || x[0].at(at) > x[0].at(most)) most = at;
+      } while (next(k, Dims::filled(axes, 2)));
+      return most;
+    };
+    Array y = make(shape, [&](const Dims&i) { return x[0].at(best(i)); }), places = make(shape, [&](const Dims&i) {
+                                                                             int64_t place = 0;
+                                                                             const Dims at = best(i);
+                                                                             for (int64_t a = 0; a < axes; ++a) place = place * 5 + at[2 + a];
+                                                                             return double(place);
+                                                                           });
+    return indices ? Arrays{y, places} : Arrays{y};
+  };
+  const auto fractional = [](Case& c) -> Case& { return c.finite_only(); };
+  fractional(CASE(fractional_max_pool2d, fractional_max_pool2d(x[0], 2, {.output_size = 3, .random_samples = drawn({2, 3, 2})})))
+      .on("(2,3,5,5)")
+      .EXPECT(steps(x, 2, false));
+  fractional(CASE(fractional_max_pool3d, fractional_max_pool3d(x[0], 2, {.output_ratio = {0.6}, .random_samples = drawn({1, 2, 3})})))
+      .on("(1,2,5,5,5)")
+      .EXPECT(steps(x, 3, false));
+  fractional(CASE(fractional_max_pool2d_with_indices, fractional_max_pool2d_with_indices(x[0], 2, {.output_size = 3, .random_samples = drawn({2, 3, 2})})))
+      .on("(2,3,5,5)")
+      .EXPECT(steps(x, 2, true));
+  fractional(CASE(fractional_max_pool3d_with_indices, fractional_max_pool3d_with_indices(x[0], 2, {.output_size = 3, .random_samples = drawn({1, 2, 3})})))
+      .on("(1,2,5,5,5)")
+      .EXPECT(steps(x, 3, true));
+  CASE(fractional_max_pool2d, fractional_max_pool2d(x[0], {2, 3}, {.output_size = {2, 3}})).finite_only().on("(2,3,5,5) | (3,5,6) | (0,3,5,5)");
   const auto norms = [](Dims kernel, Dims stride, double p) {
     return [=](const Arrays& x) {
       Shape shape = x[0].shape;
@@ -285,6 +322,19 @@ static void pooled(Table& table) {
 static void channels(Table& table) {
   CASE(channel_shuffle, channel_shuffle(x[0], 2)).of(kAll).on("(2,6,3) | (0,6,3)").expect([](const Arrays& x) {
     return make(x[0].shape, [&](Dims i) { return i[1] = i[1] % 2 * 3 + i[1] / 2, x[0].at(i); });
+  });
+  CASE(pixel_shuffle, pixel_shuffle(x[0], 2)).of(kAll).on("(2,8,3,2) | (0,4,3,2) | (4,1,2)").expect([](const Arrays& x) {
+    Shape shape = x[0].shape;
+    const int64_t c = shape.size() - 3;
+    shape[c] /= 4, shape[c + 1] *= 2, shape[c + 2] *= 2;
+    return make(shape, [&](Dims i) {
+      i[c] = i[c] * 4 + i[c + 1] % 2 * 2 + i[c + 2] % 2, i[c + 1] /= 2, i[c + 2] /= 2;
+      return x[0].at(i);
+    });
+  });
+  CASE(pixel_shuffle, pixel_shuffle(x[0], 1)).on("(2,3,2,2)").expect([](const Arrays& x) { return x[0]; });
+  CASE(pixel_unshuffle, pixel_unshuffle(x[0], 2)).of(kAll).on("(2,3,2,4)").expect([](const Arrays& x) {
+    return make({2, 12, 1, 2}, [&](const Dims& i) { return x[0].at({i[0], i[1] / 4, i[2] * 2 + i[1] % 4 / 2, i[3] * 2 + i[1] % 2}); });
   });
   CASE(local_response_norm, local_response_norm(x[0], 3, {.alpha = 0.5, .k = 2})).within(32).finite_only().on("(2,4,3) | (0,4,3)").expect([](const Arrays& x) {
     return make(x[0].shape, [&](const Dims& i) {

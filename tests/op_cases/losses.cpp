@@ -206,6 +206,21 @@ static void of_margins(Table& table, Reduction r) {
         }));
 }
 
+static void of_callers_distance(Table& table) {
+  const auto distance = [](const Tensor& a, const Tensor& b) { return square(sub(a, b)); };
+  CASE(triplet_margin_with_distance_loss, triplet_margin_with_distance_loss(x[0], x[1], x[2], distance, {.margin = 2, .swap = true}))
+      .within(64)
+      .finite_only()
+      .on("(3,4) (3,4) (3,4)")
+      .expect([](const Arrays& x) {
+        const auto d = [&](int a, int b, size_t i) { return std::pow(x[size_t(a)].v[i] - x[size_t(b)].v[i], 2); };
+        Array y;
+        for (size_t i = 0; i < 12; ++i) y.v[0] += std::max(0.0, d(0, 1, i) - std::min(d(0, 2, i), d(1, 2, i)) + 2) / 12;
+        return y;
+      });
+  CASE(triplet_loss_of_distances, triplet_loss_of_distances(x[0], x[1], 0.5, Reduction::None)).EACH(2, std::max(0.0, a - b + 0.5)).finite_only();
+}
+
 /// Sums over all alignments of probabilities: every path through the frames is walked.
 static double alignments(const Array& p, int64_t n, int64_t t, int64_t frames, const std::vector<int64_t>& states, size_t state) {
   const double here = p.at({t, n, states[state]});
@@ -246,6 +261,7 @@ static void of_alignments(Table& table, Reduction r) {
 void more_loss_cases(Table& table) {
   for (Reduction r : {Reduction::None, Reduction::Mean, Reduction::Sum})
     of_probabilities(table, r), of_rates(table, r), of_distances(table, r), of_margins(table, r), of_alignments(table, r);
+  of_callers_distance(table);
   with(CASE(kl_div, kl_div(x[0], x[1], {.reduction = Reduction::BatchMean})), Reduction::BatchMean)
       .in({kAny, kProbability})
       .within(16)

@@ -271,6 +271,17 @@ static void normalisation(Table& table) {
         x[0], [](const Dims& i) { return i[0]; }, 1e-3, false);
     return make(y.shape, [&](const Dims& i) { return y.at(i) * x[1].at(i[1]); });
   });
+  CASE(normalize, normalize(x[0], {.p = 3, .dim = -1})).within(32).finite_only().on("(3,4) | (0,4)").expect([](const Arrays& x) {
+    return along(x[0], 1, [](std::vector<double> v) {
+      double s = 0;
+      for (double a : v) s += std::pow(std::abs(a), 3);
+      for (double& a : v) a /= std::cbrt(s);
+      return v;
+    });
+  });
+  CASE(normalize, normalize(x[0], {.eps = 9})).within(32).finite_only().on("(2,3,2)").expect([](const Arrays& x) {
+    return make(x[0].shape, [&](const Dims& i) { return x[0].at(i) / 9; });
+  });
 }
 
 /// Each element is 0 or x / (1 - p), and some are kept.
@@ -286,15 +297,43 @@ static std::string dropped(const List& x, const Tensor& y, double p) {
   return to.size() > 1000 && std::abs(kept / double(to.size()) - (1 - p)) > 0.05 ? "wrong share of zeros" : "";
 }
 
+/// Channels are whole or zero.
+static std::string channels_dropped(const List& x, const Tensor& y, double p) {
+  const int64_t plane = x[0].numel() / (x[0].shape()[0] * x[0].shape()[1]);
+  const auto to = y.to_vector<double>();
+  for (size_t i = 0; i < to.size(); ++i)
+    if ((to[i] == 0) != (to[i / size_t(plane) * size_t(plane)] == 0)) return "a channel is neither whole nor zero";
+  return dropped(x, y, p);
+}
+/// Elements are a x + b or the limit's image; p = 0.5: a = 1 / sqrt((limit^2 / 2 + 1) / 2).
+static std::string limited(const List& x, const Tensor& y) {
+  const auto from = x[0].to_vector<double>(), to = y.to_vector<double>();
+  const double limit = -1.7580993408473766, a = 1 / std::sqrt((limit * limit / 2 + 1) / 2);
+  for (size_t i = 0; i < to.size(); ++i)
+    if (std::abs(to[i] - a * (from[i] - limit / 2)) > 0.03 && std::abs(to[i] - a * limit / 2) > 0.03) return "an element is neither kept nor at the limit";
+  return "";
+}
+static void dropouts(Table& table) {
+  const auto line = [](Case& c) -> Case& {
+    return c.in({kNonzero}).finite_only().must([](const List& x, const Tensor& y) { return channels_dropped(x, y, 0.4); });
+  };
+  line(CASE(dropout1d, dropout1d(x[0], 0.4))).on("(40,43,2)");
+  line(CASE(dropout2d, dropout2d(x[0], 0.4))).on("(2,3,4,2) | (40,43,2)");
+  line(CASE(dropout3d, dropout3d(x[0], 0.4))).on("(40,43,1,2,1)");
+  CASE(alpha_dropout, alpha_dropout(x[0], 0.5, true)).finite_only().on("(2,3,4) | (40,43)").must(limited);
+  CASE(feature_alpha_dropout, feature_alpha_dropout(x[0], 0.5, true)).finite_only().on("(2,3,4) | (40,43,2)").must(limited);
+}
+
 void nn_cases(Table& table) {
   convolutions(table);
   pooling(table);
   normalisation(table);
-  image_cases(table);
+  image_cases(table), attention_cases(table);
   CASE(dropout, dropout(x[0], 0.4)).on("(2,3,4) | () | (0,3) | (40,43)").finite_only().perf("(1024,1024)").must([](const List& x, const Tensor& y) {
     return dropped(x, y, 0.4);
   });
   CASE(dropout, dropout(x[0], 0.4, false)).of(kAll).EACH(1, a).views(Shares::Maybe);
+  dropouts(table);
 }
 
 }  // namespace op_cases

@@ -141,3 +141,10 @@ TEST_CASE("BI-123 BI-124 BI-125 BI-127 BI-128 options of a convolution") {
   CHECK(refuses([&] { conv2d(x, small, {}, {.padding = "full"}); }, "full"));
   CHECK(refuses([&] { conv_transpose2d(x, small, {}, {.stride = 2, .output_padding = 2}); }, "output padding"));
 }
+
+TEST_CASE("BI-129 convolution: a gradient of the wrong size") {
+  const Tensor x = leaf({1, 2, 5, 5}), w = leaf({3, 2, 3, 3});
+  const Tensor y = conv2d(x, w);
+  CHECK(refuses([&] { y.backward(ones({1, 3, 4, 4}, {.dtype = kFloat64})); }, "(1, 3, 3, 3)", "(1, 3, 4, 4)"));
+  CHECK(refuses([&] { y.backward(ones({1, 3, 3, 3})); }, "float32"));
+}

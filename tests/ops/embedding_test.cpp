@@ -51,3 +51,33 @@ TEST_CASE("BI-068 one_hot") {
   CHECK(refuses([] { one_hot(tensor({1, -1})); }, "class -1"));
   CHECK(refuses([] { one_hot(zeros(0, {.dtype = kInt64})); }, "[one_hot]"));
 }
+
+TEST_CASE("BI-116 embedding of nothing, bags of nothing") {
+  Tensor w = leaf({4, 3});
+  CHECK(embedding(zeros({0, 2}, {.dtype = kInt64}), w).shape() == Shape{0, 2, 3});
+  for (const char* mode : {"sum", "mean", "max"}) {
+    const Tensor y = embedding_bag(tensor({1, 2}), w, tensor({0, 2, 2}), {.mode = mode});
+    CHECK(close(y[1], zeros(3)));
+    CHECK(close(y[2], zeros(3)));
+    CHECK(close(embedding_bag(zeros(0, {.dtype = kInt64}), w, tensor({0, 0}), {.mode = mode}), zeros({2, 3})));
+    CHECK(close(embedding_bag(zeros({2, 0}, {.dtype = kInt64}), w, {}, {.mode = mode}), zeros({2, 3})));
+    CHECK(close(embedding_bag(tensor({{1, 1}}), w, {}, {.mode = mode, .padding_idx = 1}), zeros({1, 3})));
+  }
+}
+
+TEST_CASE("BI-138 embedding: padding_idx out of range, bags that do not fit") {
+  const Tensor w = zeros({4, 3}), index = tensor({1, 2});
+  CHECK(refuses([&] { embedding(index, w, {.padding_idx = 4}); }, "padding_idx must be within num_embeddings", "4"));
+  CHECK(refuses([&] { embedding(index, w, {.padding_idx = -5}); }, "padding_idx", "-5"));
+  CHECK(refuses([&] { embedding_bag(index, w, tensor({0}), {.padding_idx = 4}); }, "padding_idx"));
+  CHECK(refuses([&] { embedding_bag(index, w); }, "offsets"));
+  CHECK(refuses([&] { embedding_bag(tensor({{1, 2}}), w, tensor({0})); }, "offsets"));
+  CHECK(refuses([&] { embedding_bag(index, w, tensor({1})); }, "offsets[0]", "1"));
+  CHECK(refuses([&] { embedding_bag(index, w, tensor({0, 2, 1})); }, "ascend"));
+  CHECK(refuses([&] { embedding_bag(index, w, tensor({0, 3})); }, "at most 2", "3"));
+  CHECK(refuses([&] { embedding_bag(tensor({1, 4}), w, tensor({0})); }, "4", "position 1"));
+  CHECK(refuses([&] { embedding_bag(tensor({-1, 0}), w, tensor({0})); }, "-1", "position 0"));
+  CHECK(refuses([&] { embedding_bag(index, w, tensor({0}), {.mode = "min"}); }, "min"));
+  CHECK(refuses([&] { embedding_bag(index, w, tensor({0}), {.per_sample_weights = ones(2)}); }, "per_sample_weights"));
+  CHECK(refuses([&] { embedding_bag(index, w, tensor({0}), {.mode = "sum", .per_sample_weights = ones(3)}); }, "(3,)"));
+}

@@ -69,3 +69,16 @@ TEST_CASE("BI-105 BI-106 BI-130 BI-132 options of pooling") {
   y.backward(zeros({0, 2, 2, 2}));
   CHECK(empty_batch.grad().shape() == empty_batch.shape());
 }
+
+TEST_CASE("BI-131 max_unpool2d: indices outside the plane") {
+  const Tensor x = ones({1, 1, 2, 2});
+  const auto at = [](int64_t i) { return view(tensor({0, 3, i, 9}), {1, 1, 2, 2}); };
+  CHECK(max_unpool2d(x, at(15), 2).to_vector<double>()[15] == 1);
+  CHECK(refuses([&] { max_unpool2d(x, at(16), 2); }, "16", "position 2"));
+  CHECK(refuses([&] { max_unpool2d(x, at(-1), 2); }, "-1", "position 2"));
+  CHECK(refuses([&] { max_unpool2d(x, to(at(1), kInt32), 2); }, "int64"));
+  CHECK(refuses([&] { max_unpool2d(x, zeros({1, 1, 2, 1}, {.dtype = kInt64}), 2); }, "(1, 1, 2, 2)"));
+  CHECK(refuses([&] { max_unpool2d(x, at(1), 2, {.output_size = {7, 4}}); }, "output_size", "7"));
+  CHECK(refuses([&] { max_unpool2d(x, at(1), 0); }, "kernel size"));
+  CHECK(refuses([&] { lp_pool2d(x, 0, 2); }, "norm_type"));
+}
