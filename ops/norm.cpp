@@ -9,9 +9,7 @@
 #include "front.h"
 #include "reduce.h"
 #include "shape.h"
-#include "ternary.h"
 #include "unary.h"
-#include "vector_norm.h"
 
 namespace tapir::inline v0 {
 namespace {
@@ -245,11 +243,6 @@ Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, con
   check_vector("group_norm", "weight", weight, channels), check_vector("group_norm", "bias", bias, channels);
   return run_norm("group_norm", x, weight, bias, {}, {}, x.shape()[0] * num_groups,
                   {.op = NormOp::Group, .eps = o.eps, .groups = num_groups});
-}
-
-Tensor normalize(const Tensor& x, const NormalizeOptions& o) {
-  check_input("normalize", x, {}, o.eps);
-  return div(x, clamp_min(norm(x, o.p, o.dim, {.keepdim = true}), o.eps));
 }
 
 }  // namespace tapir::inline v0

@@ -40,12 +40,4 @@ Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight = {}
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
                 const RmsNormOptions& options = {});
 
-struct NormalizeOptions {
-  double p = 2;
-  Dims dim = 1;
-  double eps = 1e-12;
-};
-/// x over its p-norm along dim, or over eps where that is larger.
-Tensor normalize(const Tensor& x, const NormalizeOptions& options = {});
-
 }  // namespace tapir::inline v0

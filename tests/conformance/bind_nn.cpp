@@ -194,11 +194,6 @@ void bind_nn() {
         return {rms_norm(a.tensor("input"), a.dims("normalized_shape"), a.optional_tensor("weight"), o)};
       },
       {}};
-  table["normalize"] = {
-      [](Args& a) -> Results {
-        return {normalize(a.tensor("input"), {a.number("p", 2.0), a.dims("dim", 1), a.number("eps", 1e-12)})};
-      },
-      {}};
   table["scaled_dot_product_attention"] = {
       [](Args& a) -> Results {
         AttentionOptions o{a.optional_tensor("attn_mask"), a.number("dropout_p", 0.0), a.boolean("is_causal", false)};

@@ -271,17 +271,6 @@ static void normalisation(Table& table) {
         x[0], [](const Dims& i) { return i[0]; }, 1e-3, false);
     return make(y.shape, [&](const Dims& i) { return y.at(i) * x[1].at(i[1]); });
   });
-  CASE(normalize, normalize(x[0], {.p = 3, .dim = -1})).within(32).finite_only().on("(3,4) | (0,4)").expect([](const Arrays& x) {
-    return along(x[0], 1, [](std::vector<double> v) {
-      double s = 0;
-      for (double a : v) s += std::pow(std::abs(a), 3);
-      for (double& a : v) a /= std::cbrt(s);
-      return v;
-    });
-  });
-  CASE(normalize, normalize(x[0], {.eps = 9})).within(32).finite_only().on("(2,3,2)").expect([](const Arrays& x) {
-    return make(x[0].shape, [&](const Dims& i) { return x[0].at(i) / 9; });
-  });
 }
 
 /// Each element is 0 or x / (1 - p), and some are kept.
