@@ -110,9 +110,8 @@ template <class T> class Forward {
 
   void run(Context& ctx) {
     const int64_t blocks = (e_.queries + e_.rows - 1) / e_.rows, total = e_.batch * e_.heads * blocks;
-    const int64_t size = up(e_.rows * (e_.depth + 2 * e_.columns + e_.wide_width + 2) +
-                                e_.columns * std::max(e_.depth, e_.wide_width),
-                            16);
+    const int64_t size = up(
+        e_.rows * (e_.depth + 2 * e_.columns + e_.wide_width + 2) + e_.columns * std::max(e_.depth, e_.wide_width), 16);
     C* memory = ctx.scratch_of<C>(std::min<int64_t>(get_num_threads(), total) * size);
     std::atomic<int64_t> next{0};
     const int64_t work = e_.rows * std::max<int64_t>(1, e_.keys) * (e_.depth + e_.width + 8);

@@ -69,8 +69,7 @@ Grads attention_gradient(const Tensor& g_of, const Tensor& q, const Tensor& k, c
   const Tensor dweights = matmul(g, transpose(shared(v), -2, -1));
   const Tensor dscores = mul(mul(weights, sub(dweights, sum(mul(weights, dweights), -1, {.keepdim = true}))), p.scale);
   if (needs[0]) out[0] = to(reshape(matmul(dscores, shared(k)), q.shape()), q.dtype());
-  if (needs[1])
-    out[1] = summed(matmul(transpose(dscores, -2, -1), grouped(to(q, weights.dtype()), groups)), k.dtype());
+  if (needs[1]) out[1] = summed(matmul(transpose(dscores, -2, -1), grouped(to(q, weights.dtype()), groups)), k.dtype());
   return out;
 }
 
@@ -96,11 +95,10 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   if (wants_grad({q, k, v})) lse = empty(shape, {.dtype = compute_type(q.dtype()), .device = q.device()});
   backend(q).attention(context(q), out, lse, q, k, v, mask, p);
   compare_fused("scaled_dot_product_attention", out, [&] { return attention_composite(q, k, v, mask, p, 0); });
-  return record("scaled_dot_product_attention", out, {q, k, v}, save(q, k, v, mask, out, lse),
-                [p](Needs needs, const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
-                    const Tensor& out, const Tensor& lse) {
-                  return attention_backward(g, q, k, v, mask, out, lse, p, needs);
-                });
+  return record(
+      "scaled_dot_product_attention", out, {q, k, v}, save(q, k, v, mask, out, lse),
+      [p](Needs needs, const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+          const Tensor& out, const Tensor& lse) { return attention_backward(g, q, k, v, mask, out, lse, p, needs); });
 }
 
 constexpr const char* kName = "scaled_dot_product_attention";

@@ -6,11 +6,11 @@
 namespace tapir::inline v0 {
 
 struct AttentionOptions {
-  Tensor attn_mask = {};  // broadcasts to (..., S, T): bool (false hides), or numbers that are added to the scores
-  double dropout_p = 0;   // of the weights
-  bool is_causal = false;             // query i sees keys 0 to i; not with attn_mask
-  std::optional<double> scale = {};   // none: 1 / sqrt(D)
-  bool enable_gqa = false;            // heads (dimension -3) of q are a multiple of those of k and v, and share them
+  Tensor attn_mask = {};   // broadcasts to (..., S, T): bool (false hides), or numbers that are added to the scores
+  double dropout_p = 0;    // of the weights
+  bool is_causal = false;  // query i sees keys 0 to i; not with attn_mask
+  std::optional<double> scale = {};  // none: 1 / sqrt(D)
+  bool enable_gqa = false;           // heads (dimension -3) of q are a multiple of those of k and v, and share them
 };
 
 /// softmax(q k^T scale + mask) v. q: (..., S, D), k: (..., T, D), v: (..., T, E) -> (..., S, E); what stands before broadcasts. A query that

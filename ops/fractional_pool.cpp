@@ -70,7 +70,8 @@ Shape target_size(const char* op, const Tensor& x, int64_t axes, const Fractiona
 
 std::pair<Tensor, Tensor> fractional_max_pool(const char* op, const Tensor& x, int64_t axes, const Dims& kernel_size,
                                               const FractionalMaxPoolOptions& o) {
-  check(x.dim() == axes + 2 || x.dim() == axes + 1, "[{}] expected {}D or {}D tensor, got {}", op, axes + 1, axes + 2, x);
+  check(x.dim() == axes + 2 || x.dim() == axes + 1, "[{}] expected {}D or {}D tensor, got {}", op, axes + 1, axes + 2,
+        x);
   check(is_floating(x.dtype()), "[{}] expected a floating-point dtype, got {}", op, x);
   if (x.dim() == axes + 1) {
     const auto [y, indices] = fractional_max_pool(op, unsqueeze(x, 0), axes, kernel_size, o);
@@ -107,13 +108,13 @@ std::pair<Tensor, Tensor> fractional_max_pool(const char* op, const Tensor& x, i
 
 }  // namespace
 
-#define FRACTIONAL(name, axes)                                                                                         \
-  std::pair<Tensor, Tensor> name##_with_indices(const Tensor& x, const Dims& kernel_size,                              \
-                                                const FractionalMaxPoolOptions& options) {                             \
-    return fractional_max_pool(#name, x, axes, kernel_size, options);                                                  \
-  }                                                                                                                    \
-  Tensor name(const Tensor& x, const Dims& kernel_size, const FractionalMaxPoolOptions& options) {                     \
-    return name##_with_indices(x, kernel_size, options).first;                                                         \
+#define FRACTIONAL(name, axes)                                                                     \
+  std::pair<Tensor, Tensor> name##_with_indices(const Tensor& x, const Dims& kernel_size,          \
+                                                const FractionalMaxPoolOptions& options) {         \
+    return fractional_max_pool(#name, x, axes, kernel_size, options);                              \
+  }                                                                                                \
+  Tensor name(const Tensor& x, const Dims& kernel_size, const FractionalMaxPoolOptions& options) { \
+    return name##_with_indices(x, kernel_size, options).first;                                     \
   }
 FRACTIONAL(fractional_max_pool2d, 2)
 FRACTIONAL(fractional_max_pool3d, 3)

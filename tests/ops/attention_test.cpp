@@ -19,8 +19,11 @@ TEST_CASE("BI-141 attention: sizes that do not fit") {
   const Tensor q = zeros({1, 4, 3, 8}), k = zeros({1, 4, 5, 8});
   CHECK(refuses([&] { scaled_dot_product_attention(q, zeros({1, 4, 5, 6}), k); }, "(1, 4, 3, 8)", "(1, 4, 5, 6)"));
   CHECK(refuses([&] { scaled_dot_product_attention(q, k, zeros({1, 4, 6, 8})); }, "(1, 4, 6, 8)"));
-  CHECK(refuses([&] { scaled_dot_product_attention(q, zeros({1, 3, 5, 8}), zeros({1, 3, 5, 8}), {.enable_gqa = true}); },
-                "number of heads", "(1, 3, 5, 8)"));
+  CHECK(refuses(
+      [&] {
+        scaled_dot_product_attention(q, zeros({1, 3, 5, 8}), zeros({1, 3, 5, 8}), {.enable_gqa = true});
+      },
+      "number of heads", "(1, 3, 5, 8)"));
   CHECK(refuses([&] { scaled_dot_product_attention(q, zeros({1, 2, 5, 8}), zeros({1, 2, 5, 8})); }, "4", "2"));
   CHECK(refuses([&] { scaled_dot_product_attention(q, to(k, kFloat64), k); }, "float64"));
   CHECK(refuses([&] { scaled_dot_product_attention(zeros({8}), k, k); }, "2 dimensional"));
@@ -29,8 +32,11 @@ TEST_CASE("BI-141 attention: sizes that do not fit") {
 
 TEST_CASE("BI-142 attention: masks that do not fit") {
   const Tensor q = zeros({1, 4, 3, 8}), k = zeros({1, 4, 5, 8}), mask = ones({3, 5}, {.dtype = kBool});
-  CHECK(refuses([&] { scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 4}, {.dtype = kBool})}); }, "(3, 4)",
-                "(1, 4, 3, 5)"));
+  CHECK(refuses(
+      [&] {
+        scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 4}, {.dtype = kBool})});
+      },
+      "(3, 4)", "(1, 4, 3, 5)"));
   CHECK(refuses([&] { scaled_dot_product_attention(q, k, k, {.attn_mask = to(mask, kInt64)}); }, "int64"));
   CHECK(refuses([&] { scaled_dot_product_attention(q, k, k, {.attn_mask = mask, .is_causal = true}); }, "is_causal"));
 }

@@ -45,5 +45,6 @@ TEST_CASE("ctc_loss: empty targets are all blanks") {
   const Tensor y = ctc_loss(x, tensor({{1}, {2}}), List{5, 3}, List{0, 0}, {.reduction = Reduction::None});
   CHECK(close(y[0], neg(sum(x.select(1, 0).select(1, 0)))));
   CHECK(close(y[1], neg(sum(x.select(1, 1).select(1, 0).narrow(0, 0, 3)))));
-  CHECK(close(ctc_loss(x, zeros({2, 0}, {.dtype = kInt64}), List{5, 3}, List{0, 0}, {.reduction = Reduction::None}), y));
+  CHECK(
+      close(ctc_loss(x, zeros({2, 0}, {.dtype = kInt64}), List{5, 3}, List{0, 0}, {.reduction = Reduction::None}), y));
 }

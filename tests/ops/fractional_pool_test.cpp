@@ -23,5 +23,9 @@ TEST_CASE("fractional_max_pool: sizes that do not fit") {
   CHECK(refuses([&] { fractional_max_pool2d(x, 6, {.output_size = 1}); }, "kernel 6"));
   CHECK(refuses([&] { fractional_max_pool2d(x, 2, {.output_ratio = {1.5}}); }, "1.5"));
   CHECK(refuses([&] { fractional_max_pool2d(x, 0, {.output_size = 1}); }, "kernel size"));
-  CHECK(refuses([&] { fractional_max_pool2d(x, 2, {.output_size = 1, .random_samples = zeros({1, 2, 3})}); }, "(1, 2, 3)"));
+  CHECK(refuses(
+      [&] {
+        fractional_max_pool2d(x, 2, {.output_size = 1, .random_samples = zeros({1, 2, 3})});
+      },
+      "(1, 2, 3)"));
 }

@@ -39,5 +39,7 @@ TEST_CASE("grid_sample: the identity gives the image") {
   const Tensor theta = expand(tensor({{1., 0., 0.}, {0., 1., 0.}}, {.dtype = kFloat64}), {2, 2, 3});
   for (bool corners : {false, true})
     for (const char* mode : {"bilinear", "nearest", "bicubic"})
-      CHECK(close(grid_sample(x, affine_grid(theta, x.shape(), corners), {.mode = mode, .padding_mode = "border", .align_corners = corners}), x));
+      CHECK(close(grid_sample(x, affine_grid(theta, x.shape(), corners),
+                              {.mode = mode, .padding_mode = "border", .align_corners = corners}),
+                  x));
 }

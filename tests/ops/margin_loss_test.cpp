@@ -34,6 +34,7 @@ TEST_CASE("margin losses: shapes and labels") {
 
 TEST_CASE("multilabel_margin_loss: labels end at the first -1") {
   const Tensor x = tensor({{0.1, 0.2, 0.4, 0.8}});
-  const double want = 0.25 * ((1 - 0.1 + 0.2) + (1 - 0.1 + 0.4) + (1 - 0.8 + 0.2) + (1 - 0.8 + 0.4));  // of PyTorch's manual
+  const double want =
+      0.25 * ((1 - 0.1 + 0.2) + (1 - 0.1 + 0.4) + (1 - 0.8 + 0.2) + (1 - 0.8 + 0.4));  // of PyTorch's manual
   CHECK(std::abs(multilabel_margin_loss(x, tensor({{3, 0, -1, 1}})).item() - want) < 1e-6);
 }
