@@ -21,8 +21,7 @@ Tensor norm_gradient(const Tensor& g, const Tensor& x, const Tensor& y, double p
   if (p == 1) return mul(wide(g), sign(x));
   if (std::isinf(p)) return mul(share_among_ties(g, abs(x), y, mask, keepdim), sign(x));
   const Tensor none = eq(y, 0), length = masked_fill(y, none, 1);  // second derivatives, too, must not divide by 0
-  if (p < 1)
-    return mul(mul(sign(x), pow(masked_fill(abs(x), eq(x, 0), 1), p - 1)), wide(mul(g, pow(length, 1 - p))));
+  if (p < 1) return mul(mul(sign(x), pow(masked_fill(abs(x), eq(x, 0), 1), p - 1)), wide(mul(g, pow(length, 1 - p))));
   const Tensor scale = wide(masked_fill(div(g, p == 2 ? length : pow(length, p - 1)), none, 0));
   if (p == 2) return mul(x, scale);
   return mul(p < 2 ? mul(sign(x), pow(abs(x), p - 1)) : mul(x, pow(abs(x), p - 2)), scale);

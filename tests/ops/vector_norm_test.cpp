@@ -34,7 +34,8 @@ TEST_CASE("norm: gradients") {
 
 TEST_CASE("norms of zeros have second derivatives without NaN") {
   for (double p : {0.5, 1.0, 2.0, 3.0}) {
-    const Tensor x = zeros({2, 3}, {.dtype = kFloat64}).requires_grad_(), g = ones({2}, {.dtype = kFloat64}).requires_grad_();
+    const Tensor x = zeros({2, 3}, {.dtype = kFloat64}).requires_grad_(),
+                 g = ones({2}, {.dtype = kFloat64}).requires_grad_();
     const Tensor gx = grad({norm(x, p, 1)}, {x}, {g}, {.create_graph = true})[0];
     for (const Tensor& t : grad({sum(gx)}, {x, g}, {}, {.allow_unused = true}))
       if (t.defined()) CHECK(close(values(t), Values(size_t(t.numel()), 0)));
