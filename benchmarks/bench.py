@@ -1,17 +1,21 @@
-"""Tapir beside PyTorch: ./run bench [name ...] [--json FILE]
+"""Tapir beside PyTorch: ./run bench [name ...] [--json FILE], ./run bench ops [--only REGEX] [--markdown FILE]
 
 Both programs run as servers and take turns, one repeat each, so that what disturbs the machine disturbs both alike. The result is the
 ratio Tapir / PyTorch of the minimum times (below 1: Tapir is faster); the medians stand beside it. The times of op_overhead are ms per
-1,000 calls, which is us per call; PyTorch is called from Python.
+1,000 calls, which is us per call; PyTorch is called from Python. `ops` measures single operations, at 10^2, 10^4 and 10^7 elements,
+contiguous, transposed and broadcast, forward and with backward, all with the last of --threads.
 """
 import argparse
 import json
 import math
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
+
+import ops
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORKLOADS = {
@@ -72,13 +76,13 @@ def find_torch():
     return python if has_torch(python) else None
 
 
-def compare(servers, workload, variant, options):
+def compare(servers, workload, variant, options, seconds=None, least=3):
     """The times of every repeat, per server: A, B, A, B, ..."""
     steps = []
     for server in servers:
         server.run(workload, variant, 1)  # builds it and takes the warm-up steps
-        ms = min(server.run(workload, variant, 3) for _ in range(2))
-        steps.append(max(3, math.ceil(options.seconds * 1000 / ms)))
+        ms = min(server.run(workload, variant, least) for _ in range(2))
+        steps.append(max(least, math.ceil((seconds or options.seconds) * 1000 / ms)))
     times = [[] for _ in servers]
     for _ in range(options.repeats):
         for server, count, list_ in zip(servers, steps, times):
@@ -137,6 +141,60 @@ def measure(names, threads, options, python):
     return rows
 
 
+def mean(ratios):
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def measure_ops(options, python):
+    """A row per operation, size, layout and pass."""
+    threads = options.threads[-1]
+    servers = [Server([HERE.parent / "build/release/benchmarks/tapir_bench", "--threads", threads])]
+    if python:
+        servers.append(Server([python, HERE / "peer.py", threads]))
+    rows = []
+    for name, size, layout, which, inputs in ops.variants():
+        if not re.search(options.only, name):
+            continue
+        times = compare(servers, "ops", f"{name}|{inputs}|{which}", options, 0.005, 1)
+        best = [min(list_) for list_ in times]
+        rows.append({"op": name, "size": size, "layout": layout, "pass": which, "tapir_ms": best[0],
+                     "pytorch_ms": best[1] if python else None, "ratio": best[0] / best[1] if python else None})
+        if which == "forward" and layout == "contiguous" and size == "1e2":
+            print(f"  {name}", file=sys.stderr, flush=True)
+    for server in servers:
+        server.close()
+    return rows
+
+
+def ops_report(rows, head):
+    """Markdown: the summary, the ten slowest beside PyTorch, what is near the memory's speed, and all ratios."""
+    key = lambda row: (row["size"], row["layout"], row["pass"])
+    value = {(row["op"], *key(row)): row["ratio"] or row["tapir_ms"] for row in rows}
+    names = list(dict.fromkeys(row["op"] for row in rows))
+    lines = [head, ""]
+    if rows[0]["ratio"]:
+        lines += [f"{len(names)} operations, {len(rows)} measurements, geometric mean of Tapir / PyTorch (below 1: Tapir is faster): "
+                  f"**{mean([row['ratio'] for row in rows]):.3f}**", "", "| | " + " | ".join(ops.LAYOUTS) + " |", "|---" * (len(ops.LAYOUTS) + 1) + "|"]
+        for size in ops.SIZES:
+            for which in ops.PASSES:
+                cells = [[row["ratio"] for row in rows if key(row) == (size, layout, which)] for layout in ops.LAYOUTS]
+                lines.append(f"| {size} {'forward' if which == 'forward' else 'with backward'} | " + " | ".join(f"{mean(c):.2f}" if c else "-" for c in cells) + " |")
+        above = [row for row in rows if row["ratio"] > 1.5]
+        lines += ["", f"Above 1.5: {len(above)}. The ten worst:", "", "| op | size | layout | pass | Tapir ms | PyTorch ms | ratio |", "|---|---|---|---|---|---|---|"]
+        for row in sorted(rows, key=lambda row: -row["ratio"])[:10]:
+            lines.append(f"| {row['op']} | {' | '.join(key(row))} | {row['tapir_ms']:.4g} | {row['pytorch_ms']:.4g} | {row['ratio']:.2f} |")
+    large = {row["op"]: 1e7 * ops.BYTES[row["op"]] / row["tapir_ms"] / 1e6 for row in rows if key(row) == ("1e7", "contiguous", "forward") and row["op"] in ops.BYTES}
+    if "copy_" in large:
+        lines += ["", f"Memory traffic at 1e7 elements, as a part of copy_'s {large['copy_']:.1f} GB/s: "
+                  + ", ".join(f"{name} {100 * speed / large['copy_']:.0f} %" for name, speed in large.items() if name != "copy_")]
+    columns = [(size, layout, which) for size in ops.SIZES for which in ops.PASSES for layout in ops.LAYOUTS]
+    lines += ["", f"All {'ratios' if rows[0]['ratio'] else 'times in ms'}; c, t, b: contiguous, transposed, broadcast; +: with backward", "",
+              "| op | " + " | ".join(f"{size} {layout[0]}{'+' * (which == 'both')}" for size, layout, which in columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for name in names:
+        lines.append(f"| {name} | " + " | ".join(f"{value[(name, *c)]:.2f}" if (name, *c) in value else "" for c in columns) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def own_single_thread(rows, options):
     """Milliseconds of our mlp step on one thread, alone: what the busy neighbour is measured against."""
     known = [row["tapir_ms"] for row in rows if row["workload"] == "mlp" and row["threads"] == 1]
@@ -150,13 +208,15 @@ def own_single_thread(rows, options):
 
 def main():
     parser = argparse.ArgumentParser(prog="./run bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"workloads: {', '.join(WORKLOADS)} (default: all)")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"workloads: {', '.join(WORKLOADS)} (default: all), or ops")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="default: 1 2; busy_neighbour always takes 2")
     parser.add_argument("--repeats", type=int, default=7, help="interleaved repeats (default: 7)")
     parser.add_argument("--seconds", type=float, default=0.4, help="length of a repeat (default: 0.4)")
     parser.add_argument("--json", metavar="FILE", help="write the rows there as well")
+    parser.add_argument("--only", metavar="REGEX", default="", help="of ops: those with such a name")
+    parser.add_argument("--markdown", metavar="FILE", help="of ops: write the report there instead")
     options = parser.parse_args()
-    unknown = [name for name in options.names if name not in WORKLOADS]
+    unknown = [name for name in options.names if name not in WORKLOADS and options.names != ["ops"]]
     if unknown:
         parser.error(f"no workload {unknown[0]!r}; there are {', '.join(WORKLOADS)}")
     names = [name for name in WORKLOADS if not options.names or name in options.names]
@@ -166,6 +226,16 @@ def main():
     python = find_torch()
     if not python:
         print("PyTorch cannot be had here: Tapir alone")
+    if options.names == ["ops"]:
+        rows = measure_ops(options, python)
+        text = ops_report(rows, f"{machine(python)}, {options.threads[-1]} threads; minimum of {options.repeats} interleaved repeats")
+        if options.markdown:
+            pathlib.Path(options.markdown).write_text(text)
+        else:
+            print(text)
+        if options.json:
+            pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
+        return
     print(machine(python))
     print("ms per step, minimum and median of {} interleaved repeats (op_overhead: us per call)".format(options.repeats))
     print("{:<16}{:<12}{:>7} {:>10} {:>10} {:>12} {:>12} {:>8}".format("workload", "variant", "threads", "tapir", "median", "pytorch", "median", "ratio"))
@@ -174,7 +244,7 @@ def main():
         rows += measure(names, threads, options, python)
     ratios = [row["ratio"] for row in rows if row["ratio"]]
     if ratios:
-        print(f"geometric mean of the ratios: {math.exp(statistics.fmean(map(math.log, ratios))):.3f} (below 1: Tapir is faster)")
+        print(f"geometric mean of the ratios: {mean(ratios):.3f} (below 1: Tapir is faster)")
     busy = [row for row in rows if row["workload"] == "busy_neighbour"]
     if busy:
         alone = own_single_thread(rows, options)

@@ -8,7 +8,10 @@ import sys
 import time
 
 import torch
+import torch.nn.functional as F
 from torch import nn
+
+import ops
 
 WARM_STEPS = 20
 
@@ -115,6 +118,34 @@ def busy_neighbour(variant):
     return run
 
 
+def op_input(word):
+    layout = word[-1] if word[-1] in "tb" else ""
+    high, sizes = word.rstrip("tb").split(":") if ":" in word else (0, word.rstrip("tb"))
+    shape = [int(n) for n in sizes.split("x")]
+    image, wanted = len(shape) == 4, list(shape)
+    if layout == "b":
+        shape[0] = 1
+    if layout == "t" and not image:
+        shape[-1], shape[-2] = shape[-2], shape[-1]
+    x = torch.randint(0, int(high), shape) if high else torch.rand(shape)
+    if high == "2":
+        x = x.bool()
+    if layout == "t":
+        return x.to(memory_format=torch.channels_last) if image else x.transpose(-1, -2)
+    return x.expand(wanted) if layout == "b" else x
+
+
+def op(variant):
+    name, inputs, which = variant.split("|")
+    call = eval(f"lambda x, y=None, z=None: {ops.OPS[name][1]}", {"torch": torch, "F": F})
+    inputs = [op_input(word) for word in inputs.split(",")]
+    if which == "forward":
+        return timed(torch.no_grad()(lambda: call(*inputs)))
+    leaves = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+    weight = torch.ones_like(call(*inputs).detach())
+    return timed(lambda: torch.autograd.grad(call(*inputs), leaves, weight))
+
+
 def serve():
     torch.set_num_threads(int(sys.argv[1]))
     torch.manual_seed(0)
@@ -127,8 +158,8 @@ def serve():
         _, name, variant, steps = words
         if (name, variant) != current:
             run = None
-            run = {f.__name__: f for f in (op_overhead, mlp, cnn, adamw, busy_neighbour)}[name](variant)
-            run(WARM_STEPS)
+            run = {f.__name__: f for f in (op_overhead, mlp, cnn, adamw, busy_neighbour)}.get(name, op)(variant)
+            run(2 if name == "ops" else WARM_STEPS)
             current = name, variant
         run(1)
         print(run(int(steps)), flush=True)

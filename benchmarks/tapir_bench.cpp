@@ -11,8 +11,6 @@
 
 #include "workloads.h"
 
-constexpr int64_t warm_steps = 20;
-
 static const Workload& find(const std::string& name) {
   for (const Workload& w : workloads())
     if (w.name == name) return w;
@@ -22,7 +20,7 @@ static const Workload& find(const std::string& name) {
 
 static Run make_warm(const Workload& workload, const std::string& variant) {
   Run run = workload.make(variant);
-  run(warm_steps);
+  run(workload.warm_steps);
   return run;
 }
 

@@ -11,7 +11,11 @@ struct Workload {
   std::string name;
   std::vector<std::string> variants;
   Run (*make)(const std::string& variant);  // builds model and data; not yet warm
+  int64_t warm_steps = 20;
 };
 
-/// op_overhead, mlp, cnn, adamw, busy_neighbour. peer.py holds the same five for PyTorch.
+/// op_overhead, mlp, cnn, adamw, busy_neighbour and ops. peer.py holds the same for PyTorch.
 const std::vector<Workload>& workloads();
+
+/// One operation: "NAME|INPUTS|PASS".
+Run op(const std::string& variant);

@@ -74,10 +74,15 @@ Strides strides_like(const Shape& shape, const Strides& strides) {
 
 }  // namespace
 
-Tensor empty(const Shape& shape, const TensorOptions& o) {
+Tensor empty(const Shape& shape, const TensorOptions& o) { return empty("empty", shape, o); }
+Tensor empty(const char* op, const Shape& shape, const TensorOptions& o) {
   const DType dtype = o.dtype.value_or(kFloat32);
-  const int64_t bytes = checked_bytes("empty", shape, dtype);
-  return make(shape, contiguous_strides(shape), dtype, o.device, allocate_storage(bytes, o.device), o.requires_grad);
+  const int64_t bytes = checked_bytes(op, shape, dtype);
+  try {
+    return make(shape, contiguous_strides(shape), dtype, o.device, allocate_storage(bytes, o.device), o.requires_grad);
+  } catch (const OutOfMemoryError& e) {
+    throw OutOfMemoryError(format("[{}] {} {}: {}", op, dtype, shape, e.what()));
+  }
 }
 
 Tensor empty_strided(const Shape& shape, const Strides& strides, const TensorOptions& o) {
@@ -87,7 +92,8 @@ Tensor empty_strided(const Shape& shape, const Strides& strides, const TensorOpt
         strides);
   for (int64_t s : strides) check(s >= 0, "[empty_strided] expected strides of at least 0, got {}", strides);
   int64_t bytes;
-  const bool overflow = __builtin_mul_overflow(extent_of(shape, strides).second, size_of(dtype), &bytes);
+  const bool overflow =
+      __builtin_mul_overflow(extent_of(shape, strides, "empty_strided").second, size_of(dtype), &bytes);
   check(!overflow, "[empty_strided] storage size calculation overflowed: shape {} and strides {}", shape, strides);
   return make(shape, strides, dtype, o.device, allocate_storage(bytes, o.device), o.requires_grad);
 }
@@ -122,7 +128,7 @@ Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const T
   check(shape.size() == strides.size(), "[from_blob] expected as many strides as sizes, got {} and {}", shape, strides);
   for (int64_t s : strides) check(s >= 0, "[from_blob] expected strides of at least 0, got {}", strides);
   check(uintptr_t(data) % uintptr_t(size_of(dtype)) == 0, "[from_blob] expected an address aligned for {}", dtype);
-  const int64_t extent = extent_of(shape, strides).second * size_of(dtype);
+  const int64_t extent = extent_of(shape, strides, "from_blob").second * size_of(dtype);
   return make(shape, strides, dtype, o.device, adopt_storage(data, extent, o.device, release, context),
               o.requires_grad);
 }
@@ -149,14 +155,14 @@ MemoryFormat suggest_memory_format(const Tensor& x) {
   return kChannelsLast;
 }
 
-std::pair<int64_t, int64_t> extent_of(const Shape& shape, const Strides& strides) {
+std::pair<int64_t, int64_t> extent_of(const Shape& shape, const Strides& strides, const char* op) {
   int64_t low = 0, high = 0;
   for (int64_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 0) return {0, 0};
     int64_t reach;
     if (__builtin_mul_overflow(shape[d] - 1, strides[d], &reach) ||
         __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high))
-      fail(ErrorKind::Value, "[strides] expected strides that stay within 63 bits, got shape {} and strides {}", shape,
+      fail(ErrorKind::Value, "[{}] expected strides that stay within 63 bits, got shape {} and strides {}", op, shape,
            strides);
   }
   return {low, high + 1};

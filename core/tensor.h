@@ -302,6 +302,8 @@ class Operand {
 // Making tensors without an operation (core/tensor.cpp).
 /// Memory that is not initialised, row-major.
 Tensor empty(const Shape& shape, const TensorOptions& options = {});
+/// The same; errors name `op`.
+Tensor empty(const char* op, const Shape& shape, const TensorOptions& options);
 /// The same with given strides: non-overlapping, as those of another tensor.
 Tensor empty_strided(const Shape& shape, const Strides& strides, const TensorOptions& options = {});
 /// Not initialised; shape, dtype, device and (where dense) the order of strides are those of `x`.
@@ -332,7 +334,7 @@ Strides channels_last_strides(const Shape& shape);
 /// The format that x's strides tell of, extents of 1 included: kChannelsLast for rank 4 or 5 laid out so, else kContiguous.
 MemoryFormat suggest_memory_format(const Tensor& x);
 /// Smallest and one past the largest element offset that sizes and strides reach; {0, 0} when empty.
-std::pair<int64_t, int64_t> extent_of(const Shape& shape, const Strides& strides);
+std::pair<int64_t, int64_t> extent_of(const Shape& shape, const Strides& strides, const char* op = "strides");
 /// No two elements share memory and there are no gaps: a permutation of a contiguous layout.
 bool is_dense(const Shape& shape, const Strides& strides);
 /// Two different indices may name one place (an expanded tensor).

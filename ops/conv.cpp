@@ -98,6 +98,7 @@ static Tensor conv_forward(const char* name, const Tensor& x, const Tensor& w, c
 /// Ranks, dtypes, devices and channels.
 static void check_tensors(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t spatial,
                           int64_t groups, bool transposed) {
+  check_defined(op, "the input", x), check_defined(op, "the weight", w);
   common_device(op, {&x, &w, &bias});
   check(w.dim() == spatial + 2, "[{}] expected a weight with {} dimensions, got {}", op, spatial + 2, w);
   check(x.dim() == spatial + 2 || x.dim() == spatial + 1,

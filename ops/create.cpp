@@ -35,14 +35,14 @@ static Tensor filled(const char* op, Tensor t, Scalar value, bool requires_grad)
 }
 
 Tensor full(const Shape& shape, Scalar value, const TensorOptions& o) {
-  return filled("full", empty(shape, {.dtype = o.dtype.value_or(value.dtype()), .device = o.device}), value,
+  return filled("full", empty("full", shape, {.dtype = o.dtype.value_or(value.dtype()), .device = o.device}), value,
                 o.requires_grad);
 }
 Tensor zeros(const Shape& shape, const TensorOptions& o) {
-  return filled("zeros", empty(shape, {.dtype = o.dtype, .device = o.device}), 0, o.requires_grad);
+  return filled("zeros", empty("zeros", shape, {.dtype = o.dtype, .device = o.device}), 0, o.requires_grad);
 }
 Tensor ones(const Shape& shape, const TensorOptions& o) {
-  return filled("ones", empty(shape, {.dtype = o.dtype, .device = o.device}), 1, o.requires_grad);
+  return filled("ones", empty("ones", shape, {.dtype = o.dtype, .device = o.device}), 1, o.requires_grad);
 }
 Tensor full_like(const Tensor& x, Scalar value, const LikeOptions& o) {
   return filled("full_like", empty_like(x, {.dtype = o.dtype, .device = o.device, .memory_format = o.memory_format}),
@@ -73,7 +73,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& o) {
   check(n < 0x1p62, "[arange] unsupported range: {} to {} by {} is {} elements", start, end, step, n);
   const int64_t count =
       floats ? int64_t(n) : (end.to_int() - start.to_int() + step.to_int() - (s > 0 ? 1 : -1)) / step.to_int();
-  Tensor y = empty(count, {.dtype = o.dtype.value_or(floats ? kFloat32 : kInt64), .device = o.device});
+  Tensor y = empty("arange", count, {.dtype = o.dtype.value_or(floats ? kFloat32 : kInt64), .device = o.device});
   backend(y).range(context(y), y, {start, step});
   if (o.requires_grad) y.requires_grad_();
   return y;
@@ -81,7 +81,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& o) {
 
 Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& o) {
   check(steps >= 0, "[linspace] number of steps must be non-negative, got {}", steps);
-  Tensor y = empty(steps, {.dtype = o.dtype.value_or(kFloat32), .device = o.device});
+  Tensor y = empty("linspace", steps, {.dtype = o.dtype.value_or(kFloat32), .device = o.device});
   const bool whole = !is_floating(y.dtype());  // integers: the ends are truncated first, then every value
   const double a = whole ? double(start.to_int()) : start.to_double(),
                b = whole ? double(end.to_int()) : end.to_double();

@@ -28,7 +28,7 @@ Tensor share_among_ties(const Tensor& g, const Tensor& x, const Tensor& y, uint3
 }
 
 static Tensor extremum(const char* name, ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
-  const uint32_t mask = reduce_mask(name, dims, x.dim());
+  const uint32_t mask = reduce_mask(name, dims, x);
   check(x.numel() != 0 || !dims.empty(),
         "[{}] expected reduction dim to be specified for input.numel() == 0, got shape {}", name, x.shape());
   check_not_empty(name, x, mask);

@@ -60,7 +60,9 @@ Device common_device(const char* op, std::initializer_list<const Tensor*> tensor
   return first ? first->device() : kCPU;
 }
 
-uint32_t reduce_mask(const char* op, const Dims& dims, int64_t rank) {
+uint32_t reduce_mask(const char* op, const Dims& dims, const Tensor& x) {
+  check_defined(op, "the input", x);
+  const int64_t rank = x.dim();
   if (dims.empty()) return (1u << rank) - 1;
   uint32_t mask = 0;
   for (int64_t d : dims) {
@@ -113,8 +115,14 @@ static Shape shape_of(const char* op, const Operand& a, const Operand& b) {
   return b.is_tensor() ? broadcast_shapes(op, a.tensor().shape(), b.tensor().shape()) : a.tensor().shape();
 }
 
+static const char* check_operands(const char* op, const Operand& x, const Operand& y) {
+  if (x.is_tensor()) check_defined(op, "the first operand", x.tensor());
+  if (y.is_tensor()) check_defined(op, "the second operand", y.tensor());
+  return op;
+}
+
 Pointwise::Pointwise(const char* op, const Operand& x, const Operand& y, const Tensor* self, Promote promote)
-    : op_(op), self_(self), dtype(promoted(x, y, promote)),
+    : op_(check_operands(op, x, y)), self_(self), dtype(promoted(x, y, promote)),
       device(common_device(op, {&x.tensor_or_undefined(), &y.tensor_or_undefined()})), shape(shape_of(op, x, y)),
       a(cast_operand(x, dtype, cast_a_)), b(cast_operand(y, dtype, cast_b_)) {
   if (!self) return;

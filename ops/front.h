@@ -21,8 +21,12 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 bool broadcasts_to(const Shape& from, const Shape& to);
 /// All defined tensors on one device, or ValueError.
 Device common_device(const char* op, std::initializer_list<const Tensor*> tensors);
-/// Dimensions wrapped, as a bit mask; all of them when the list is empty. ValueError for a dimension twice.
-uint32_t reduce_mask(const char* op, const Dims& dims, int64_t rank);
+/// ValueError that names the argument, where a tensor must not be absent.
+inline void check_defined(const char* op, const char* argument, const Tensor& x) {
+  check(x.defined(), "[{}] expected a tensor for {}, got an undefined one", op, argument);
+}
+/// x's dimensions wrapped, as a bit mask; all of them when the list is empty. ValueError for a dimension twice.
+uint32_t reduce_mask(const char* op, const Dims& dims, const Tensor& x);
 /// Memory for the result of a pointwise operation: laid out like the first operand of that shape that is dense.
 Tensor empty_pointwise(const Shape& shape, DType dtype, Device device, std::initializer_list<const Tensor*> operands);
 /// x as it stands for one operand of a pointwise kernel.

@@ -105,6 +105,7 @@ static Tensor as_batch(const Tensor& x, const Shape& batch) {
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  check_defined("matmul", "the first operand", a), check_defined("matmul", "the second operand", b);
   check(a.dim() > 0 && b.dim() > 0,
         "[matmul] both arguments to matmul need to be at least 1-dimensional, but they are {} and {}", a, b);
   check_operands("matmul", a, b);

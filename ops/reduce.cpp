@@ -68,7 +68,7 @@ static Tensor sum_or_mean(const char* name, ReduceOp op, const Tensor& x, uint32
 }
 
 Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
-  const uint32_t mask = reduce_mask("sum", dims, x.dim());
+  const uint32_t mask = reduce_mask("sum", dims, x);
   const DType dtype = o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64);
   const Tensor from = is_floating(dtype) && is_floating(x.dtype()) ? to(x, dtype)
                       : is_floating(dtype) || o.dtype              ? to(x, dtype)
@@ -80,7 +80,7 @@ Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
   const DType dtype = o.dtype.value_or(x.dtype());
   check(is_floating(dtype), "[mean] input dtype must be a floating point dtype, got {}; ask for one with .dtype",
         dtype);
-  return sum_or_mean("mean", ReduceOp::Mean, to(x, dtype), reduce_mask("mean", dims, x.dim()), o.keepdim, dtype);
+  return sum_or_mean("mean", ReduceOp::Mean, to(x, dtype), reduce_mask("mean", dims, x), o.keepdim, dtype);
 }
 
 static Tensor not_nan(const Tensor& x) { return logical_not(isnan(x)); }
@@ -149,7 +149,7 @@ static Tensor prod_gradient(const Tensor& g, const Tensor& x, uint32_t mask, boo
   return mul(wide, where(alone, div(prod(rest, dims, {.keepdim = true}), rest), 0));
 }
 Tensor prod(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
-  const uint32_t mask = reduce_mask("prod", dims, x.dim());
+  const uint32_t mask = reduce_mask("prod", dims, x);
   const DType dtype = o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64);
   const Tensor from = to(x, dtype);
   const Tensor y = drop_reduced(run_reduce(from, {ReduceOp::Prod, mask}, dtype), mask, o.keepdim);
@@ -159,7 +159,7 @@ Tensor prod(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
 }
 
 static Tensor truth(const char* name, ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
-  const uint32_t mask = reduce_mask(name, dims, x.dim());
+  const uint32_t mask = reduce_mask(name, dims, x);
   return drop_reduced(run_reduce(x, {op, mask}, x.dtype() == kUInt8 ? kUInt8 : kBool), mask, keepdim);
 }
 Tensor any(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
@@ -170,7 +170,7 @@ Tensor all(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
 }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
-  const uint32_t mask = reduce_mask("logsumexp", dims, x.dim());
+  const uint32_t mask = reduce_mask("logsumexp", dims, x);
   const Tensor from = to(x, float_type(x.dtype()));
   const Tensor y = drop_reduced(run_reduce(from, {ReduceOp::LogSumExp, mask}, from.dtype()), mask, o.keepdim);
   return record("logsumexp", y, {from}, save(from, y),

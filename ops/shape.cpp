@@ -133,7 +133,7 @@ static Tensor squeeze_mask(const Tensor& x, uint32_t mask) {
 Tensor squeeze(const Tensor& x) { return squeeze_mask(x, ~0u); }
 Tensor squeeze(const Tensor& x, const Dims& dims) {
   return dims.empty() ? view_as_shape("squeeze", x, x.shape(), x.strides())
-                      : squeeze_mask(x, reduce_mask("squeeze", dims, x.dim()));
+                      : squeeze_mask(x, reduce_mask("squeeze", dims, x));
 }
 
 Tensor unsqueeze(const Tensor& x, int64_t dim) {
@@ -171,11 +171,12 @@ Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, s
   for (int64_t s : strides) check(s >= 0, "[as_strided] negative strides are not supported, got {}", strides);
   const int64_t from = offset.value_or(x.storage_offset());
   check(from >= 0, "[as_strided] expected a storage offset of at least 0, got {}", from);
-  const int64_t end = extent_of(shape, strides).second, held = x.impl().storage->bytes / size_of(x.dtype());
+  const int64_t end = extent_of(shape, strides, "as_strided").second, size = size_of(x.dtype()),
+                held = x.impl().storage->bytes / size;
   check(end == 0 || end <= held - from,
-        "[as_strided] setStorage: sizes {}, strides {} and offset {} need {} elements, out of bounds for storage of "
+        "[as_strided] setStorage: sizes {}, strides {} and offset {} need {} bytes, out of bounds for storage of "
         "size {}",
-        shape, strides, from, from + end, held);
+        shape, strides, from, (from + end) * size, held * size);
   const ViewGeometry geometry{x.shape(), x.strides(), shape, strides, from - x.storage_offset()};
   return record_view("as_strided", alias(x, shape, strides, from), x,
                      [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });

@@ -73,9 +73,10 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   dim = wrap_dim("split", dim, x.dim());
   int64_t at = 0;
   for (int64_t s : sizes) {
-    check(s >= 0 && s <= x.shape()[dim] - at,
-          "[split] expects sizes that are not negative and sum exactly to {} (the extent of dimension {}), got {}",
-          x.shape()[dim], dim, s);
+    check(s >= 0, "[split] expects sizes that are not negative, got {}", s);
+    check(s <= x.shape()[dim] - at,
+          "[split] expects sizes that sum exactly to {} (the extent of dimension {}), got more with {}", x.shape()[dim],
+          dim, s);
     at += s;
   }
   check(at == x.shape()[dim],
@@ -139,7 +140,7 @@ static Shape cat_shape(std::span<const Tensor> tensors, int64_t& dim, const Tens
           dim, model->shape(), t.shape(), int64_t(i));
     }
     const bool overflow = __builtin_add_overflow(shape[dim], t.shape()[dim], &shape[dim]);
-    check(!overflow, "[cat] the sizes along dimension {} overflow", dim);
+    check(!overflow, "[cat] the sizes along dimension {} overflow at {}", dim, t.shape()[dim]);
   }
   return shape;
 }

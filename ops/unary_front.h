@@ -9,6 +9,7 @@ namespace tapir::inline v0 {
 
 /// x as an operand of a kernel that computes in floats: integers become float32, or in place are refused.
 inline Tensor float_operand(const char* name, const Tensor& x, const Tensor* self) {
+  check_defined(name, "the input", x);
   if (!self) return to(x, float_type(x.dtype()));
   check_can_cast(name, float_type(x.dtype()), x.dtype());
   check_inplace(name, x, wants_grad({x}));
@@ -16,6 +17,7 @@ inline Tensor float_operand(const char* name, const Tensor& x, const Tensor* sel
 }
 /// x as it is, for kernels that keep integers; bool is refused.
 inline Tensor number_operand(const char* name, const Tensor& x, const Tensor* self) {
+  check_defined(name, "the input", x);
   check(x.dtype() != kBool, "[{}] expected a tensor of numbers, got {}", name, x);
   if (self) check_inplace(name, x, wants_grad({x}));
   return x;

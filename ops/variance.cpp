@@ -25,13 +25,13 @@ static Tensor var_gradient(const Tensor& g, const Tensor& x, uint32_t mask, cons
 }
 
 Tensor var(const Tensor& x, const Dims& dims, const VarOptions& o) {
-  const uint32_t mask = reduce_mask("var", dims, x.dim());
+  const uint32_t mask = reduce_mask("var", dims, x);
   return record("var", run_variance("var", ReduceOp::Var, x, mask, o), {x}, save(x),
                 [mask, o](const Tensor& g, const Tensor& x) { return Grads{var_gradient(g, x, mask, o)}; });
 }
 
 Tensor std(const Tensor& x, const Dims& dims, const VarOptions& o) {
-  const uint32_t mask = reduce_mask("std", dims, x.dim());
+  const uint32_t mask = reduce_mask("std", dims, x);
   const Tensor y = run_variance("std", ReduceOp::Std, x, mask, o);
   return record("std", y, {x}, save(x, y), [mask, o](const Tensor& g, const Tensor& x, const Tensor& y) {
     return Grads{var_gradient(masked_fill(div(g, mul(y, 2)), eq(y, 0), 0), x, mask, o)};

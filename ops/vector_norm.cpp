@@ -32,7 +32,7 @@ static Tensor p_norm(const char* name, const Tensor& x, double p, const Dims& di
   const DType dtype = o.dtype.value_or(x.dtype());
   check(is_floating(dtype), "[{}] expected a floating point dtype, got {}", name, dtype);
   check(!std::isnan(p), "[{}] expected a number as p, got {}", name, p);
-  const uint32_t mask = reduce_mask(name, dims, x.dim());
+  const uint32_t mask = reduce_mask(name, dims, x);
   if (p < 0 || std::isinf(p)) check_not_empty(name, x, mask);
   const Tensor from = to(x, dtype);
   const Tensor y =

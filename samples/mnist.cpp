@@ -10,17 +10,16 @@
 using namespace tapir;
 
 struct Cnn : nn::Module {
-  nn::Conv2d conv1{1, 32, 3}, conv2{32, 64, 3};
-  nn::BatchNorm2d bn1{32}, bn2{64};
-  nn::Linear fc1{64 * 12 * 12, 128}, fc2{128, 10};
-  Tensor forward(const Tensor& x) {             // (N, 1, 28, 28)
-    Tensor h = relu(bn1(conv1(x)));             // (N, 32, 26, 26)
-    h = max_pool2d(relu(bn2(conv2(h))), 2);     // (N, 64, 12, 12)
-    h = flatten(dropout(h, 0.1, training), 1);  // (N, 9216)
-    h = dropout(relu(fc1(h)), 0.25, training);  // (N, 128)
-    return fc2(h);                              // (N, 10)
+  nn::Conv2d conv1{1, 32, 3, {.padding = 1}}, conv2{32, 64, 3, {.padding = 1}}, conv3{64, 128, 3, {.padding = 1}};
+  nn::BatchNorm2d bn1{32}, bn2{64}, bn3{128};
+  nn::Linear fc{128 * 3 * 3, 10};
+  Tensor forward(const Tensor& x) {                    // (N, 1, 28, 28)
+    Tensor h = max_pool2d(relu(bn1(conv1(x))), 2);     // (N, 32, 14, 14)
+    h = max_pool2d(relu(bn2(conv2(h))), 2);            // (N, 64, 7, 7)
+    h = max_pool2d(relu(bn3(conv3(h))), 2);            // (N, 128, 3, 3)
+    return fc(dropout(flatten(h, 1), 0.3, training));  // (N, 10)
   }
-  TAPIR_FIELDS(conv1, conv2, bn1, bn2, fc1, fc2)
+  TAPIR_FIELDS(conv1, conv2, conv3, bn1, bn2, bn3, fc)
 };
 
 struct Mlp : nn::Module {

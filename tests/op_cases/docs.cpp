@@ -1,0 +1,70 @@
+// What docs/ops.md says (tools/ops_page writes it): a line of JSON for each op, and the kernel calls that TAPIR_LOG=ops prints behind it.
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "modes.h"
+#include "place.h"
+
+namespace op_cases {
+
+static List inputs_of(const Case& c, DType dtype, Device device) {
+  List x;
+  for (size_t k = 0; k < c.shapes[0].size(); ++k) {
+    const DType own = dtype_of_input(c.values_of(k), dtype);
+    x.push_back(place(fill(c.values_of(k), c.shapes[0][k], dtype, k), own, Layout::Contiguous, device).view);
+  }
+  return x;
+}
+
+/// Whether the op takes the dtype.
+static bool takes(const Case& c, DType dtype, Device device) {
+  try {
+    c.call(inputs_of(c, dtype, device));
+    return true;
+  } catch (const ValueError&) { return false; }
+}
+
+/// Forward and backward once, for the log; whether there was a gradient.
+static bool run_both(const Case& c, Device device) {
+  List x = inputs_of(c, kFloat64, device);
+  for (size_t k = 0; k < x.size(); ++k)
+    if (is_floating(x[k].dtype()) && !c.values_of(k).constant) x[k].requires_grad_();
+  bool any = false;
+  for (const Tensor& y : c.call(x)) {
+    if (!y.requires_grad()) continue;
+    const std::vector<double> ones(size_t(y.numel()), 1);  // made without a kernel
+    y.backward(tensor(std::span(ones), y.shape()).to(y.dtype()), true);
+    any = true;
+  }
+  return any;
+}
+
+void print_docs(const std::vector<const Case*>& cases, const Settings& s) {
+  std::map<std::string, std::vector<const Case*>> ops;
+  for (const Case* c : cases) ops[c->op].push_back(c);
+  for (auto& [op, lines] : ops) {
+    bool first = true, second = true;
+    std::string twin;
+    std::vector<std::string> all, some;
+    for (int i = 0; i < kNumDTypes; ++i) {
+      int taken = 0;
+      for (const Case* c : lines) taken += takes(*c, DType(i), s.device);
+      if (taken) (taken == int(lines.size()) ? all : some).push_back(std::string(name_of(DType(i))));
+    }
+    std::printf("calls of %s\n", op.c_str());
+    bool any = false;
+    for (const Case* c : lines) {
+      manual_seed(7);
+      if (contains(c->dtypes, kFloat64)) any |= run_both(*c, s.device);
+      first &= c->differentiable, second &= c->second_order;
+      if (c->twin_call) twin = c->twin_name;
+    }
+    const nlohmann::json line = {{"op", op},     {"family", lines[0]->family}, {"dtypes", all}, {"some", some}, {"first", first && any},
+                                 {"second", first && any && second}, {"twin", twin}, {"cases", lines.size()}};
+    std::printf("%s\n", line.dump().c_str());
+  }
+}
+
+}  // namespace op_cases
