@@ -10,6 +10,7 @@ Tensor add(const Operand& a, const Operand& b, Scalar alpha = 1);
 /// x summed to `shape`, which broadcasts to x's shape: the reverse of expand.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 Tensor to(const Tensor& x, DType dtype);
+Tensor clone(const Tensor& x, MemoryFormat format = kPreserve);
 Tensor zeros_like(const Tensor& x, const LikeOptions& options = {});
 Tensor select(const Tensor& x, int64_t dim, int64_t index);
 Tensor stack(std::span<const Tensor> tensors, int64_t dim);

@@ -39,7 +39,8 @@ struct Task {
   Node* node = nullptr;  // null for a leaf
   Tensor leaf;
   int64_t pending = 0;  // edges into it whose gradient is still to come
-  bool needed = true;   // lies on the way to a wanted input
+  bool needed = true;   // wanted, or on the way to what is: gradients flow into it
+  bool runs = true;     // one of its inputs is needed
   Grads grads;          // of its outputs
 };
 
@@ -147,11 +148,11 @@ class Engine {
     }
   }
 
-  /// A node is needed when an edge of it leads to a wanted input, directly or not. Producers have smaller sequence numbers.
+  /// A node runs when an edge of it leads to a wanted input, directly or not. Producers have smaller sequence numbers.
   void find_needed() {
     std::vector<std::pair<uint64_t, size_t>> order;
     for (size_t i = 0; i < tasks_.size(); ++i) {
-      tasks_[i].needed = false;
+      tasks_[i].needed = tasks_[i].runs = false;
       order.emplace_back(tasks_[i].node ? tasks_[i].node->sequence : 0, i);
     }
     for (const Edge& w : wanted_)
@@ -159,8 +160,9 @@ class Engine {
     std::sort(order.begin(), order.end());
     for (auto [sequence, i] : order) {
       Task& t = tasks_[i];
-      for (uint32_t k = 0; t.node && !t.needed && k < t.node->num_edges; ++k)
-        if (t.node->edges[k]) t.needed = tasks_[size_t(tasks_.find(key_of(t.node->edges[k])))].needed;
+      for (uint32_t k = 0; t.node && !t.runs && k < t.node->num_edges; ++k)
+        if (t.node->edges[k]) t.runs = tasks_[size_t(tasks_.find(key_of(t.node->edges[k])))].needed;
+      t.needed |= t.runs;
     }
   }
 
@@ -182,7 +184,7 @@ class Engine {
     }
     collect(task, grads);
     Grads inputs;
-    if (any && task.needed) inputs = apply(task, grads);
+    if (any && task.runs) inputs = apply(task, grads);
     for (uint32_t i = 0; i < node->num_edges; ++i) {
       const Edge& e = node->edges[i];
       if (!e) continue;
@@ -191,7 +193,7 @@ class Engine {
       if (int64_t(i) < inputs.size() && inputs[i].defined() && next.needed) add_gradient(next, e, std::move(inputs[i]));
       if (--next.pending == 0) push(at);
     }
-    if (!options_.retain_graph && any) node->free_saved();
+    if (!options_.retain_graph && any && task.runs) node->free_saved();
   }
 
   Grads apply(Task& task, const Grads& grads) {
@@ -318,7 +320,11 @@ void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph) {
   }
   // Taken over where nobody shares it and it lies like the leaf, so that an optimizer can walk both in one loop.
   const bool fits = g.strides() == leaf.strides() || (g.is_contiguous() && leaf.is_contiguous());
-  if (create_graph || (fits && nobody_shares(g) && !g.requires_grad())) {
+  if (create_graph) {
+    held = clone(g);
+    return;
+  }
+  if (fits && nobody_shares(g) && !g.requires_grad()) {
     held = std::move(g);
     return;
   }

@@ -91,7 +91,8 @@ static ViewGeometry geometry_of(const Tensor& view, const Tensor& base) {
 static void make_view_of_base(const Tensor& y, TapeMeta& meta) {
   const ViewGeometry view = geometry_of(y, meta.base);
   auto f = [view](const Tensor& g) { return Grads{strided_scatter(g, view)}; };
-  Node* node = NodeBuilder::make<detail::OpNode<decltype(f)>>("as_strided", {meta.base}, f, Save<>{}, std::span(&y, 1));
+  Node* node =
+      NodeBuilder::make<detail::OpNode<decltype(f)>>("as_strided", {meta.base}, f, Save<>{}, std::span(&y, 1), 1);
   set_info(node->info, y);
   set_producer(Edge(node, 0), y);
   node->release();
@@ -104,6 +105,15 @@ bool refresh_view(const Tensor& x) {
   return x.impl().requires_grad;
 }
 
+uint64_t wanted_bits(const Inputs& inputs) {
+  uint64_t bits = 0;
+  for (int64_t i = 0; i < inputs.size() && i < 64; ++i) {
+    const TensorImpl* p = inputs[i].impl_or_null();
+    if (p && (p->view ? refresh_view(inputs[i]) : p->requires_grad)) bits |= uint64_t(1) << i;
+  }
+  return bits;
+}
+
 void tie_view(const Tensor& y, const Tensor& x) {
   TapeMeta& meta = TapeMeta::of(y);
   const TapeMeta* from = TapeMeta::find(x);
@@ -114,11 +124,7 @@ void tie_view(const Tensor& y, const Tensor& x) {
   y.impl().view = true;
 }
 
-void tie_output(Node* node, const Tensor& y, bool in_place) {
-  set_info(node->info, y);
-  set_producer(Edge(node, 0), y);
-  node->release();
-  if (!in_place || !y.impl().view) return;
+static void put_into_base(const Tensor& y) {
   TapeMeta& meta = TapeMeta::of(y);
   meta.view_version = y.version();  // y's new value comes from `node`, not from the base
   const ViewGeometry view = geometry_of(y, meta.base);
@@ -126,11 +132,20 @@ void tie_output(Node* node, const Tensor& y, bool in_place) {
     return Grads{needs[0] ? strided_zero(g, view) : Tensor(), needs[1] ? strided_gather(g, view) : Tensor()};
   };
   Node* put = NodeBuilder::make<detail::OpNode<decltype(f)>>("view_write", {meta.base, y}, f, Save<>{},
-                                                             std::span(&meta.base, 1));
+                                                             std::span(&meta.base, 1), 3);
   set_info(put->info, meta.base);
   set_producer(Edge(put, 0), meta.base);
   put->release();
   make_view_of_base(y, meta);
+}
+
+void tie_output(Node* node, const Tensor& y, bool in_place) {
+  set_info(node->info, y);
+  const bool retained = in_place && TapeMeta::of(y).retained;
+  set_producer(Edge(node, 0), y);
+  node->release();
+  if (in_place && y.impl().view) put_into_base(y);
+  if (retained) y.retain_grad();  // now of the new value
 }
 
 void tie_outputs(Node* node, std::span<const Tensor> outputs) {
@@ -166,13 +181,12 @@ void check_inplace(const char* op, const Tensor& self, bool will_record) {
          "under NoGrad, or clone() it",
          op, meta->base);
   }
-  if (!will_record) return;
-  check(!p.inference, "[{}] expected a tensor that can be recorded, got one made under InferenceMode; clone() it first",
-        op);
-  check(!(meta && meta->no_grad_view),
+  check(!(meta && meta->no_grad_view) || !(will_record || meta->base.requires_grad()),
         "[{}] expected a tensor with its own history, got a view made under NoGrad; make the view where gradients are "
-        "recorded",
+        "recorded, or write under NoGrad",
         op);
+  check(!will_record || !p.inference,
+        "[{}] expected a tensor that can be recorded, got one made under InferenceMode; clone() it first", op);
 }
 
 SavedTensor::SavedTensor(const Tensor& value, std::span<const Tensor> outputs) {

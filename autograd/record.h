@@ -4,6 +4,8 @@
 //     return record("softmax", y, {x}, save(y), [dim](const Tensor& g, const Tensor& y) { return Grads{...}; });
 // - The inputs are those whose gradients the closure returns, in that order; numbers and absent tensors are allowed.
 // - save(...) is the only way for a tensor into the closure: what the closure captures must be trivially destructible.
+// - A value that only some inputs' gradients need is saved under that condition, save(needed_by(1, x), needed_by(0, w)): where those
+//   inputs want none it is not kept, and the closure, which asks `needs` before it uses a value, gets an undefined one.
 // - The closure may take `Needs needs` first. It takes `const Tensor& g` for one output, `const Grads& g` for several, then
 //   the saved values. It never un-broadcasts: the engine sums gradients to the shape of the input.
 // - An operation in place records with y being its first input itself. A saved first input then means the value after the
@@ -54,7 +56,20 @@ inline bool wants_grad(const Inputs& inputs) {
   return false;
 }
 
-/// References to what a gradient needs: tensors, or operands that may be numbers.
+/// Bit i: input i wants a gradient (of the first 64). For inputs of which wants_grad() is true.
+uint64_t wanted_bits(const Inputs& inputs);
+
+/// A value that the gradients of some inputs need: of input `i`, or of two.
+template <class T> struct NeededBy {
+  uint64_t inputs;
+  const T& value;
+};
+template <class T> NeededBy<T> needed_by(int64_t i, const T& value) { return {uint64_t(1) << i, value}; }
+template <class T> NeededBy<T> needed_by(int64_t i, int64_t j, const T& value) {
+  return {uint64_t(1) << i | uint64_t(1) << j, value};
+}
+
+/// References to what a gradient needs: tensors, operands that may be numbers, or such under a condition.
 template <class... S> struct Save { std::tuple<const S&...> values; };
 template <class... S> Save<S...> save(const S&... values) { return {{values...}}; }
 
@@ -63,7 +78,8 @@ namespace detail {
 template <class T> struct SavedSlot;  // how one argument of save() is kept
 template <> struct SavedSlot<Tensor> {
   SavedTensor held;
-  SavedSlot(const Tensor& t, std::span<const Tensor> outputs) : held(t, outputs) {}
+  SavedSlot(const Tensor& t, std::span<const Tensor> outputs, uint64_t) : held(t, outputs) {}
+  SavedSlot() = default;
   Tensor unpack(Node* self) const { return held.unpack(self); }
   void reset() { held.reset(); }
 };
@@ -75,17 +91,23 @@ struct UnpackedOperand {
 template <> struct SavedSlot<Operand> {
   SavedTensor held;
   Scalar scalar;
-  SavedSlot(const Operand& o, std::span<const Tensor> outputs)
+  SavedSlot(const Operand& o, std::span<const Tensor> outputs, uint64_t)
       : held(o.tensor_or_undefined(), outputs), scalar(o.scalar()) {}
+  SavedSlot() = default;
   UnpackedOperand unpack(Node* self) const { return {held.unpack(self), scalar}; }
   void reset() { held.reset(); }
+};
+template <class T> struct SavedSlot<NeededBy<T>> : SavedSlot<T> {
+  SavedSlot(const NeededBy<T>& v, std::span<const Tensor> outputs, uint64_t wanted)
+      : SavedSlot<T>(v.inputs & wanted ? SavedSlot<T>(v.value, outputs, wanted) : SavedSlot<T>()) {}
 };
 
 template <class F, class... S> class OpNode final : public Node {
  public:
-  OpNode(const F& f, const Save<S...>& saved, std::span<const Tensor> outputs)
-      : f_(f), saved_(std::apply([&](auto&... v) { return std::tuple<SavedSlot<S>...>{SavedSlot<S>(v, outputs)...}; },
-                                 saved.values)) {}
+  OpNode(const F& f, const Save<S...>& saved, std::span<const Tensor> outputs, uint64_t wanted)
+      : f_(f),
+        saved_(std::apply([&](auto&... v) { return std::tuple<SavedSlot<S>...>{SavedSlot<S>(v, outputs, wanted)...}; },
+                          saved.values)) {}
   Grads apply(const Grads& g, Needs needs) override {
     return std::apply(
         [&](const SavedSlot<S>&... s) -> Grads {
@@ -160,7 +182,8 @@ Tensor record(const char* name, Tensor y, const Inputs& inputs, const Save<S...>
   const bool in_place = inputs.size() > 0 && inputs[0].is_same(y);
   if (in_place) bump_version(y);
   if (!wants_grad(inputs) || !is_floating(y.dtype())) return y;
-  tie_output(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, std::span(&y, 1)), y, in_place);
+  tie_output(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, std::span(&y, 1), wanted_bits(inputs)),
+             y, in_place);
   return y;
 }
 template <class F> Tensor record(const char* name, Tensor y, const Inputs& inputs, const F& f) {
@@ -173,7 +196,8 @@ template <class F, class... S> void record_outputs(const char* name, std::span<c
   static_assert(std::is_trivially_destructible_v<F>,
                 "a gradient closure captures plain values only: tensors go through save(...)");
   if (!wants_grad(inputs)) return;
-  tie_outputs(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, outputs), outputs);
+  tie_outputs(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, outputs, wanted_bits(inputs)),
+              outputs);
 }
 /// Records y = alias(x, ...), a view of x: writes to either in place are seen by both histories.
 template <class F> Tensor record_view(const char* name, Tensor y, const Tensor& x, const F& f) {
@@ -181,7 +205,7 @@ template <class F> Tensor record_view(const char* name, Tensor y, const Tensor& 
   if (modes.inference) return y;
   tie_view(y, x);
   if (!wants_grad({x})) return y;
-  tie_output(NodeBuilder::make<detail::OpNode<F>>(name, {x}, f, Save<>{}, std::span(&y, 1)), y, false);
+  tie_output(NodeBuilder::make<detail::OpNode<F>>(name, {x}, f, Save<>{}, std::span(&y, 1), 1), y, false);
   return y;
 }
 

@@ -50,12 +50,24 @@ int64_t checked_bytes(const char* op, const Shape& shape, DType dtype) {
   return empty ? 0 : bytes;
 }
 
+/// The number of elements of a view: other than new memory it may be anything.
+int64_t checked_numel(const Shape& shape) {
+  int64_t n = 1;
+  bool overflow = false;
+  for (int64_t s : shape) {
+    if (s == 0) return 0;
+    overflow |= __builtin_mul_overflow(n, s, &n);
+  }
+  check(!overflow, "[view] the number of elements of shape {} overflows", shape);
+  return n;
+}
+
 Tensor make(const Shape& shape, const Strides& strides, DType dtype, Device device, StoragePtr storage,
             bool requires_grad) {
   Tensor t(new TensorImpl);
   TensorImpl& p = t.impl();
   p.dtype = dtype, p.device = device, p.storage = std::move(storage), p.inference = modes.inference;
-  p.sizes = shape, p.strides = strides, p.numel = numel_of(shape);
+  p.sizes = shape, p.strides = strides, p.numel = checked_numel(shape);
   p.contiguous = p.numel == 0 || is_contiguous(shape, strides);
   if (requires_grad) t.requires_grad_();
   return t;

@@ -52,8 +52,7 @@ Tensor& copy_(Tensor& self, const Tensor& source) {
         here);
   if (self.is_same(here)) return self;
   check_inplace("copy_", self, wants_grad({self, here}));
-  const bool apart = self.impl().storage.get() == here.impl().storage.get();  // may overlap: as if copied first
-  const Tensor from = apart ? clone(here.detach()) : here;
+  const Tensor from = apart_from(self, here, true);
   backend(self).copy(context(self), self, view_as(from, self.shape(), from.dtype()));
   const DType dtype = here.dtype();
   record("copy_", self, {self, here}, [dtype](Needs needs, const Tensor& g) {

@@ -9,7 +9,7 @@ Tensor to(const Tensor& x, DType dtype);
 /// x on `device`; x itself when it is there.
 Tensor to(const Tensor& x, Device device, bool non_blocking = false);
 /// A copy with memory of its own; dense layouts keep their order of strides unless a format is given.
-Tensor clone(const Tensor& x, MemoryFormat format = kPreserve);
+Tensor clone(const Tensor& x, MemoryFormat format);
 /// x, or a copy in that layout where x is not laid out so.
 Tensor contiguous(const Tensor& x, MemoryFormat format = kContiguous);
 /// Writes `source`, broadcast and converted, into self.

@@ -69,22 +69,26 @@ static Tensor conv_data(const char* name, const Tensor& dy, const Tensor& w, con
                         const ConvParams& p) {
   Tensor dx = empty_image(x_shape, dy, x_last);
   if (dx.numel()) backend(dy).conv_backward_data(context(dy), dx, dy, w, p);
-  return record(name, dx, {dy, w}, save(dy, w), [p](Needs needs, const Tensor& u, const Tensor& dy, const Tensor& w) {
-    Grads g(2);
-    if (needs[0]) g[0] = conv_forward("conv", u, w, {}, dy.shape(), p);
-    if (needs[1]) g[1] = conv_weight(dy, u, w, p, false)[0];
-    return g;
-  });
+  const Shape shape = dy.shape();
+  return record(name, dx, {dy, w}, save(needed_by(1, dy), w),
+                [p, shape](Needs needs, const Tensor& u, const Tensor& dy, const Tensor& w) {
+                  Grads g(2);
+                  if (needs[0]) g[0] = conv_forward("conv", u, w, {}, shape, p);
+                  if (needs[1]) g[1] = conv_weight(dy, u, w, p, false)[0];
+                  return g;
+                });
 }
 
 static Tensor conv_forward(const char* name, const Tensor& x, const Tensor& w, const Tensor& bias, const Shape& y_shape,
                            const ConvParams& p) {
   Tensor y = empty_image(y_shape, x, channels_last(x, w));
   if (y.numel()) backend(x).conv(context(x), y, x, w, bias, p);
-  return record(name, y, {x, w, bias}, save(x, w),
-                [p](Needs needs, const Tensor& dy, const Tensor& x, const Tensor& w) {
+  const Shape shape = x.shape();
+  const bool last = prefers_channels_last(x);
+  return record(name, y, {x, w, bias}, save(needed_by(1, x), needed_by(0, 1, w)),
+                [p, shape, last](Needs needs, const Tensor& dy, const Tensor& x, const Tensor& w) {
                   Grads g(3);
-                  if (needs[0]) g[0] = conv_data("conv_backward_data", dy, w, x.shape(), prefers_channels_last(x), p);
+                  if (needs[0]) g[0] = conv_data("conv_backward_data", dy, w, shape, last, p);
                   if (needs[1]) {
                     Grads both = conv_weight(dy, x, w, p, needs[2]);
                     g[1] = both[0], g[2] = both[1];

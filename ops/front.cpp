@@ -88,13 +88,13 @@ void check_can_cast(const char* op, DType from, DType to) {
         to);
 }
 
-bool overlap_partly(const Tensor& a, const Tensor& b) {
-  if (a.impl().storage.get() != b.impl().storage.get() || a.numel() == 0 || b.numel() == 0) return false;
-  if (a.storage_offset() == b.storage_offset() && a.shape() == b.shape() && a.strides() == b.strides()) return false;
-  const auto [alow, ahigh] = extent_of(a.shape(), a.strides());
-  const auto [blow, bhigh] = extent_of(b.shape(), b.strides());
-  return a.storage_offset() + alow < b.storage_offset() + bhigh &&
-         b.storage_offset() + blow < a.storage_offset() + ahigh;
+Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise) {
+  if (self.impl().storage.get() != x.impl().storage.get() || self.numel() == 0 || x.numel() == 0) return x;
+  const int64_t a = self.storage_offset(), b = x.storage_offset();
+  if (elementwise && a == b && self.shape() == x.shape() && self.strides() == x.strides()) return x;
+  const auto [alow, ahigh] = extent_of(self.shape(), self.strides());
+  const auto [blow, bhigh] = extent_of(x.shape(), x.strides());
+  return a + alow < b + bhigh && b + blow < a + ahigh ? clone(x.detach()) : x;
 }
 
 static Operand cast_operand(const Operand& x, DType dtype, Tensor& held) {
@@ -137,8 +137,7 @@ Tensor Pointwise::run(const BinaryParams& params, std::optional<DType> result) {
   Tensor apart, y;
   if (self_) {
     check_inplace(op_, *self_, wants_grad({a, b}));
-    if (b.is_tensor() && overlap_partly(*self_, b.tensor()))
-      apart = clone(b.tensor().detach()), vb = view_as(apart, shape, dtype);
+    if (b.is_tensor()) apart = apart_from(*self_, b.tensor(), true), vb = view_as(apart, shape, dtype);
     y = *self_;
   } else
     y = empty_pointwise(shape, result.value_or(dtype), device, {&a.tensor_or_undefined(), &b.tensor_or_undefined()});

@@ -39,8 +39,9 @@ inline TensorView view_as(const Operand& x, const Shape& shape, DType dtype) {
 void check_can_cast(const char* op, DType from, DType to);
 /// ValueError where a number does not fit into an integer dtype, or overflows a float one.
 void check_fits(const char* op, Scalar v, DType dtype);
-/// Two tensors that lie in one storage, not at the same places: what is written to one must not be read from the other.
-bool overlap_partly(const Tensor& a, const Tensor& b);
+/// x as it may be read while self is written: a copy where their memory overlaps, but not, for elementwise operations, where
+/// every element of x lies at its place in self.
+Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise = false);
 
 enum class Promote : uint8_t { Common, Float };  // Float: integers become float32
 

@@ -66,13 +66,16 @@ static Tensor scatter_add(const char* name, const Tensor& x, int64_t dim, const 
           index.shape(), source.shape());
     if (index.shape()[d] < source.shape()[d]) part = narrow(part, d, 0, index.shape()[d]);
   }
-  const Tensor places = to(index, kInt64);
-  if (self) check_inplace(name, x, wants_grad({x, part}));
+  Tensor places = to(index, kInt64), from = part;
+  if (self) {
+    check_inplace(name, x, wants_grad({x, part}));
+    places = apart_from(*self, places), from = apart_from(*self, part);
+  }
   Tensor y = self ? *self : empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
   if (!self) backend(x).copy(context(x), y, x);
   const auto at_least_1d = [](const Tensor& t) { return t.dim() ? t : alias(t, {1}, {1}, t.storage_offset()); };
   Context& ctx = context(x);
-  backend(x).scatter(ctx, at_least_1d(y), at_least_1d(places), at_least_1d(part), {dim, ScatterOp::Add});
+  backend(x).scatter(ctx, at_least_1d(y), at_least_1d(places), at_least_1d(from), {dim, ScatterOp::Add});
   check_values(ctx,
                "[scatter_add] index {value} at position {position} is out of bounds for a dimension with size {bound}");
   return record(name, y, {x, part}, save(places), [dim](Needs needs, const Tensor& g, const Tensor& places) {
@@ -140,7 +143,8 @@ static Tensor zero_packed(const Tensor& g, const Tensor& places) {
 }
 
 /// Writes into x in place; values are (I..., rest) after broadcasting.
-static void put_packed(const Tensor& x, const Tensor& places, const Tensor& values, bool accumulate) {
+static void put_packed(const Tensor& x, const Tensor& given, const Tensor& values, bool accumulate) {
+  const Tensor places = apart_from(x, given), from = apart_from(x, values);
   Shape shape;
   for (int64_t d = 1; d < places.dim(); ++d) shape.push_back(places.shape()[d]);
   for (int64_t d = places.shape()[0]; d < x.dim(); ++d) shape.push_back(x.shape()[d]);
@@ -149,7 +153,7 @@ static void put_packed(const Tensor& x, const Tensor& places, const Tensor& valu
         values.shape(), shape);
   check_inplace("index_put_", x, wants_grad({x, values}));
   Context& ctx = context(x);
-  backend(x).index_put(ctx, x, view_as(values, shape, values.dtype()), views_of(places), {.accumulate = accumulate});
+  backend(x).index_put(ctx, x, view_as(from, shape, from.dtype()), views_of(places), {.accumulate = accumulate});
   check_values(ctx, index_text);
   record("index_put_", x, {x, values}, save(places), [accumulate](Needs needs, const Tensor& g, const Tensor& places) {
     return Grads{!needs[0]    ? Tensor()

@@ -38,7 +38,7 @@ static Tensor product(const char* name, const Tensor& a, const Tensor& b, bool t
     vb = vb.expand({shape[0], vb.sizes[1], vb.sizes[2]});
   }
   backend(a).matmul(context(a), y, va, vb, {}, {.alpha = alpha});
-  return record(name, y, {a, b}, save(a, b),
+  return record(name, y, {a, b}, save(needed_by(1, a), needed_by(0, b)),
                 [ta, tb, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
                   Grads out(2);
                   if (needs[0])
@@ -131,11 +131,6 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return shape.size() == 3 ? y : view(y, shape);
 }
 
-/// An operand of a product that is written into self: a copy where they may share memory.
-static Tensor apart_from(const Tensor& self, const Tensor& x) {
-  return x.impl().storage.get() == self.impl().storage.get() ? clone(x.detach()) : x;
-}
-
 /// beta input + alpha a b for operands of rank 2 or 3 that fit; into self, which is then input.
 static Tensor add_product(const char* name, const Tensor& input, const Tensor& a, const Tensor& b,
                           const AddmmOptions& o, const Tensor* self = nullptr) {
@@ -164,7 +159,7 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
     backend(a).matmul(context(a), y, a, b, beta == 1 ? start : TensorView(),
                       {.alpha = alpha, .beta = beta == 1 ? 0 : beta});
   }
-  return record(name, y, {input, a, b}, save(a, b),
+  return record(name, y, {input, a, b}, save(needed_by(2, a), needed_by(1, b)),
                 [beta, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
                   Grads out(3);
                   if (needs[0]) out[0] = beta == 1 ? g : mul(g, beta);

@@ -29,7 +29,7 @@ struct Matrices {
     check(is_floating(given.dtype()), "[{}] expected a tensor of floating point dtype, got {}", op, given);
     check(dims.size() == 2, "[{}] expected two dimensions, got {}", op, dims);
     row = wrap_dim(op, dims[0], given.dim()), column = wrap_dim(op, dims[1], given.dim());
-    mask = reduce_mask(op, dims, given.dim());
+    mask = reduce_mask(op, dims, given);
     const DType dtype = o.dtype.value_or(given.dtype());
     check(is_floating(dtype), "[{}] expected a floating point dtype, got {}", op, dtype);
     x = to(given, dtype);

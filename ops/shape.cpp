@@ -36,6 +36,10 @@ static Shape infer_shape(const char* op, const Shape& shape, int64_t numel) {
     out[unknown] = numel / known, known *= out[unknown];
   }
   check(known == numel, "[{}] shape '{}' is invalid for input of size {}", op, shape, numel);
+  int64_t steps = 1;  // the strides of a tensor without elements must fit, too
+  for (int64_t s : out)
+    check(!__builtin_mul_overflow(steps, std::max<int64_t>(s, 1), &steps), "[{}] the strides of shape {} overflow", op,
+          out);
   return out;
 }
 
@@ -189,7 +193,7 @@ template <class F> static Tensor& restride_(const char* name, Tensor& self, cons
   const bool recorded = wants_grad({self});
   if (modes.grad && self.is_leaf() && self.requires_grad()) check_inplace(name, self, recorded);
   Node* node =
-      recorded ? NodeBuilder::make<detail::OpNode<F>>(name, {self}, back, Save<>{}, std::span(&self, 1)) : nullptr;
+      recorded ? NodeBuilder::make<detail::OpNode<F>>(name, {self}, back, Save<>{}, std::span(&self, 1), 1) : nullptr;
   TensorImpl &p = self.impl(), &from = like.impl();
   p.sizes = from.sizes, p.strides = from.strides, p.offset = from.offset, p.contiguous = from.contiguous,
   p.numel = from.numel;

@@ -27,7 +27,7 @@ Tensor tensorinv(const Tensor& a, int64_t ind) {
 }
 
 Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims) {
-  const uint32_t moved = dims.empty() ? 0 : reduce_mask("linalg.tensorsolve", dims, a.dim());
+  const uint32_t moved = dims.empty() ? 0 : reduce_mask("linalg.tensorsolve", dims, a);
   Dims order;
   for (int64_t d = 0; d < a.dim(); ++d)
     if (!(moved >> d & 1)) order.push_back(d);

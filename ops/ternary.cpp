@@ -53,8 +53,8 @@ class Three {
     return held = to(x.tensor(), dtype);
   }
   TensorView view(const Operand& x, Tensor& apart) const {
-    if (!self_ || !x.is_tensor() || !overlap_partly(*self_, x.tensor())) return view_as(x, shape, dtype);
-    return view_as(apart = clone(x.tensor().detach()), shape, dtype);
+    if (!self_ || !x.is_tensor()) return view_as(x, shape, dtype);
+    return view_as(apart = apart_from(*self_, x.tensor(), true), shape, dtype);
   }
   Tensor held_[3];
 

@@ -20,5 +20,6 @@ TEST_CASE("BI-187 buckets of gradients have counters of their own") {
 
 TEST_CASE("BI-186 gradcheck tells what is wrong") {
   const Tensor narrow = ones({2}, {.dtype = kFloat32}).requires_grad_();
-  REFUSED(gradcheck([](const std::vector<Tensor>& x) { return std::vector<Tensor>{exp(x[0])}; }, {narrow}), "gradcheck", "float64", "float32");
+  REFUSED(gradcheck([](const std::vector<Tensor>& x) { return std::vector<Tensor>{exp(x[0])}; }, {narrow}), "gradcheck",
+          "float64", "float32");
 }

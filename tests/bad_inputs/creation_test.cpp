@@ -17,7 +17,9 @@ TEST_CASE("BI-005 more memory than there is") {
   std::string text;
   try {
     empty({int64_t(1) << 40, 1 << 10});
-  } catch (const OutOfMemoryError& e) { text = e.what(); }
+  } catch (const OutOfMemoryError& e) {
+    text = e.what();
+  }
   CHECK(mentions(text, {"empty", "float32", "cpu"}));
   CHECK(ones({2}).sum().item() == 2);
 }
@@ -46,7 +48,9 @@ TEST_CASE("BI-008 BI-009 BI-010 ranges") {
   std::string text;
   try {
     arange(0, 1e15, 1);
-  } catch (const OutOfMemoryError& e) { text = e.what(); }
+  } catch (const OutOfMemoryError& e) {
+    text = e.what();
+  }
   CHECK(mentions(text, {"arange", "1000000000000000"}));
   REFUSED(linspace(0, 1, -1), "linspace", "-1");
   CHECK(linspace(3, 4, 0).numel() == 0);
@@ -76,6 +80,9 @@ TEST_CASE("BI-022 BI-023 BI-024 BI-025 BI-026 views of other shapes") {
   REFUSED(x.t().view({6}), "view", "(3, 2)", "reshape");
   CHECK(x.t().reshape({6}).numel() == 6);
   REFUSED(none.reshape({int64_t(1) << 32, int64_t(1) << 32}), "reshape", "4294967296");
+  REFUSED(none.view({0, kHuge, kHuge}), "view", "overflow");
+  REFUSED(ones({1}).expand({int64_t(1) << 32, int64_t(1) << 32}), "4294967296", "overflows");
+  REFUSED(as_strided(x, {int64_t(1) << 32, int64_t(1) << 32}, {0, 0}), "4294967296", "overflows");
   REFUSED(x.reshape({4, -1}), "reshape", "(4, -1)", "6");
 }
 

@@ -40,7 +40,9 @@ TEST_CASE("BI-092 BI-093 devices that are not there") {
     std::string text;
     try {
       ones({2}).cuda();
-    } catch (const std::exception& e) { text = e.what(); }
+    } catch (const std::exception& e) {
+      text = e.what();
+    }
     CHECK(mentions(text, {"cuda"}));
     CHECK(!cuda::why_not().empty());
   }

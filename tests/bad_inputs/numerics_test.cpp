@@ -62,7 +62,8 @@ TEST_CASE("BI-369 BI-370 the edges of functions, and gradients there") {
   CHECK(slope([](const Tensor& x) { return pow(x, 0); }) == 0);
   CHECK(slope([](const Tensor& x) { return abs(x); }) == 0);
   CHECK(slope([](const Tensor& x) { return relu(x); }) == 0);
-  CHECK(std::isnan(slope([](const Tensor& x) { return where(gt(x, 1), x * log(x), x * 2); })));  // 0 * -inf in the other branch
+  CHECK(std::isnan(
+      slope([](const Tensor& x) { return where(gt(x, 1), x * log(x), x * 2); })));  // 0 * -inf in the other branch
   CHECK(slope([](const Tensor& x) { return where(ge(x, 0), x * 2, x * 5); }) == 2);
 }
 
@@ -81,7 +82,7 @@ TEST_CASE("BI-371 BI-372 sums and variances that lose nothing") {
 
 TEST_CASE("BI-373 BI-378 what does not fit") {
   CHECK(tensor(70000.0).to(kFloat16).item() == kInf);
-  CHECK(tensor(1.00390625).to(kBFloat16).item() == 1);       // a tie goes to even
+  CHECK(tensor(1.00390625).to(kBFloat16).item() == 1);         // a tie goes to even
   CHECK(tensor(1.01171875).to(kBFloat16).item() == 1.015625);  // upwards, too
   const Tensor most = full({2}, std::numeric_limits<int64_t>::max());
   CHECK((most + 1).to_vector<int64_t>()[0] == std::numeric_limits<int64_t>::min());
@@ -120,7 +121,8 @@ TEST_CASE("BI-379 the same numbers for any number of threads") {
     set_num_threads(threads);
     manual_seed(3);
     const Tensor x = randn({300, 1000});
-    return values(cat({sum(x).view({1}), sum(x, 0), softmax(x, 1).view({-1}), norm(x).view({1}), cumsum(x, 0).view({-1}), var(x, 1)}));
+    return values(cat({sum(x).view({1}), sum(x, 0), softmax(x, 1).view({-1}), norm(x).view({1}),
+                       cumsum(x, 0).view({-1}), var(x, 1)}));
   };
   const Values one = run(1);
   for (const int threads : {2, 3, 8}) CHECK(run(threads) == one);

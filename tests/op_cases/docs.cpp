@@ -23,7 +23,9 @@ static bool takes(const Case& c, DType dtype, Device device) {
   try {
     c.call(inputs_of(c, dtype, device));
     return true;
-  } catch (const ValueError&) { return false; }
+  } catch (const ValueError&) {
+    return false;
+  }
 }
 
 /// Forward and backward once, for the log; whether there was a gradient.
@@ -61,8 +63,9 @@ void print_docs(const std::vector<const Case*>& cases, const Settings& s) {
       first &= c->differentiable, second &= c->second_order;
       if (c->twin_call) twin = c->twin_name;
     }
-    const nlohmann::json line = {{"op", op},     {"family", lines[0]->family}, {"dtypes", all}, {"some", some}, {"first", first && any},
-                                 {"second", first && any && second}, {"twin", twin}, {"cases", lines.size()}};
+    const nlohmann::json line = {{"op", op},     {"family", lines[0]->family}, {"dtypes", all},
+                                 {"some", some}, {"first", first && any},      {"second", first && any && second},
+                                 {"twin", twin}, {"cases", lines.size()}};
     std::printf("%s\n", line.dump().c_str());
   }
 }

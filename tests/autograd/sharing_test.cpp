@@ -1,0 +1,104 @@
+// What gradients may share with others, what is kept for them, and which nodes run.
+#include <tapir/core/allocator.h>
+
+#include "../ops/helpers.h"
+
+TEST_CASE("create_graph: leaves, seeds and gradients share no memory") {
+  Tensor a = leaf({1, 1, 1, 1}), b = leaf({1, 1, 1, 1}), seed = ones({4}, {.dtype = kFloat64});
+  (a + b).backward(seed, false, true);
+  sum(a * 2).backward();
+  CHECK(values(a.grad()) == Values{3, 3, 3, 3});
+  CHECK(values(b.grad()) == Values{1, 1, 1, 1});
+  CHECK(values(seed) == Values{1, 1, 1, 1});
+  Tensor c = leaf({1, 1, 1, 1});
+  sum(c).backward({}, false, true);
+  CHECK(c.grad().strides() == Strides{1});
+  optim::clip_grad_norm_({c}, 1);
+  CHECK(close(values(c.grad()), {0.5, 0.5, 0.5, 0.5}));
+  Tensor d = leaf({3});
+  (d * d * d).backward({}, false, true);
+  const Tensor second = grad({d.grad()}, {d})[0];
+  CHECK(second.item() == 18);
+}
+
+TEST_CASE("grad() neither runs nor frees what made the inputs") {
+  const Tensor x = leaf({2});
+  const Tensor h = x * x;
+  const Tensor g = grad({sum(h * h)}, {h})[0];
+  CHECK(g.item() == 8);
+  h.backward(g);
+  CHECK(x.grad().item() == 32);
+}
+
+TEST_CASE("only what a wanted gradient needs is saved") {
+  const Tensor x = leaf({1, 2}), data = tensor({5.0, 6.0});
+  Tensor y = x * 1, z = y * 2;
+  y.add_(1);  // z's gradient needs no y
+  sum(z).backward();
+  CHECK(values(x.grad()) == Values{2, 2});
+  y = x * 1, z = y / 2;
+  y.add_(1);
+  sum(z).backward();
+  CHECK(values(x.grad()) == Values{2.5, 2.5});
+  Tensor w = leaf({3, 4}), m = leaf({1, 2, 3, 4}, {2, 2});
+  z = sum(w * data) + sum(matmul(data, m));
+  {
+    NoGrad guard;
+    w.zero_(), m.zero_();  // as an optimizer would
+  }
+  z.backward();
+  CHECK(values(w.grad()) == Values{5, 6});
+  CHECK(values(m.grad()) == Values{5, 5, 6, 6});
+
+  const Tensor big = zeros({1 << 20}).requires_grad_();
+  const auto held = [&](auto f) {
+    const int64_t before = memory_stats().allocated;
+    const Tensor y = f(big + 1);
+    return (memory_stats().allocated - before) >> 22;  // in tensors of that size
+  };
+  CHECK(held([](const Tensor& h) { return h * 0.5; }) == 1);
+  CHECK(held([](Tensor h) { return h.mul_(0.5); }) == 1);
+  CHECK(held([](const Tensor& h) { return h * h; }) == 2);
+}
+
+TEST_CASE("a view made under NoGrad is not written where gradients are recorded") {
+  const Tensor x = leaf({1, 2, 3, 4});
+  Tensor y = x * 1, v, of_leaf;
+  {
+    NoGrad guard;
+    v = y.view({2, 2});
+    of_leaf = x.view({2, 2});
+    of_leaf.mul_(1);
+  }
+  CHECK(mentions(error_of([&] { v.mul_(2); }), {"mul_", "NoGrad"}));
+  CHECK(mentions(error_of([&] { of_leaf.mul_(2); }), {"mul_", "leaf"}) ||
+        mentions(error_of([&] { of_leaf.mul_(2); }), {"mul_", "NoGrad"}));
+  sum(y).backward();
+  CHECK(values(x.grad()) == Values{1, 1, 1, 1});
+}
+
+TEST_CASE("retain_grad stays with a tensor that is written") {
+  const Tensor x = leaf({1, 2});
+  Tensor y = x * 2;
+  y.retain_grad();
+  y.mul_(5);
+  sum(y * 3).backward();
+  CHECK(values(y.grad()) == Values{3, 3});
+  CHECK(values(x.grad()) == Values{30, 30});
+}
+
+TEST_CASE("BI-165 indexed writes from the tensor itself read what was there before") {
+  const Tensor places = tensor({1, 2, 3, 4, 0});
+  Tensor x = arange(0, 5, 1);
+  x[places] = x;
+  CHECK(values(x) == Values{4, 0, 1, 2, 3});
+  x = arange(0, 6, 1);
+  x[tensor({1, 2, 3})] = x.narrow(0, 0, 3);
+  CHECK(values(x) == Values{0, 0, 1, 2, 4, 5});
+  x = arange(0, 5, 1);
+  scatter_add_(x, 0, places, x);
+  CHECK(values(x) == Values{4, 1, 3, 5, 7});
+  x = tensor({1, 2, 0});
+  x[x] = tensor({7, 8, 9});
+  CHECK(values(x) == Values{9, 7, 8});
+}
