@@ -287,9 +287,10 @@ struct RangeParams {
 };  // out[i] = start + i step, computed in int64 or double
 struct RandomParams {
   RandomOp op;
-  uint64_t seed = 0, offset = 0;  // element i: Philox(seed, offset + i / 4), lane i mod 4, in row-major order of `out`
-  double a = 0, b = 1;            // Uniform [a, b), Normal mean a std b, Bernoulli p = a
-  int64_t low = 0, high = 0;      // Integer [low, high)
+  uint64_t seed = 0,
+           offset = 0;  // element i: Philox(seed, offset + base + i / 4), lane i mod 4, in row-major order of `out`
+  double a = 0, b = 1;  // Uniform [a, b), Normal mean a std b, Bernoulli p = a
+  int64_t low = 0, high = 0;  // Integer [low, high)
 };
 /// out = alpha op(a) op(b) + beta out, batched: (B, M, K) x (B, K, N) -> (B, M, N), any strides (a transposed operand is a
 /// view). bias, where defined, broadcasts to out and is added; relu is applied last.
@@ -377,7 +378,7 @@ using V = const TensorView&;
 struct BackendTable {
   const char* name;
 
-  // Memory and streams.
+  // Memory.
   void* (*allocate)(int64_t bytes, Device device);  // null when there is none left
   void (*release)(void* data, int64_t bytes, Device device);
   void (*copy_bytes)(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
@@ -386,8 +387,9 @@ struct BackendTable {
   // Copies and pointwise.
   void (*copy)(Context&, V out, V x);  // converts the dtype: floats to integers truncate and saturate, NaN gives 0
   void (*fill)(Context&, V out, Scalar value);
-  void (*range)(Context&, V out, const RangeParams&);         // out is 1-d
-  void (*random)(Context&, V out, V p, const RandomParams&);  // p: probabilities of BernoulliTensor, else absent
+  void (*range)(Context&, V out, const RangeParams&);  // out is 1-d
+  // p: probabilities of BernoulliTensor, else absent. base: (optional) 0-dim int64, added to the offset, for replay.
+  void (*random)(Context&, V out, V p, V base, const RandomParams&);
   void (*unary)(Context&, V out, V x, const UnaryParams&);
   void (*binary)(Context&, V out, V a, V b, const BinaryParams&);
   void (*ternary)(Context&, V out, V a, V b, V c, const TernaryParams&);
@@ -430,7 +432,8 @@ struct BackendTable {
   // Cross entropy of logits (N, C, ...) and int64 labels (N, ...): per-element losses (N, ...) and log-sum-exp (N, ...).
   void (*cross_entropy)(Context&, V losses, V lse, V logits, V target, V weight, const NllParams&);
   void (*cross_entropy_backward)(Context&, V dlogits, V dlosses, V lse, V logits, V target, V weight, const NllParams&);
-  void (*dropout)(Context&, V y, V mask, V x, const DropoutParams&);  // (optional) y = mask x / (1 - p), mask: bool
+  // (optional) y = mask x / (1 - p), mask: bool; base as in random.
+  void (*dropout)(Context&, V y, V mask, V x, V base, const DropoutParams&);
 
   // Many tensors in one pass.
   void (*optimizer_step)(Context&, const OptimizerLists&, const OptimizerScalars&, const OptimizerParams&);

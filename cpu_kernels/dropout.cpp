@@ -30,7 +30,8 @@ void write_mask(bool* mask, int64_t step, const uint32_t* words, uint32_t limit,
 
 }  // namespace
 
-void dropout(Context&, V y, V mask, V x, const DropoutParams& params) {
+void dropout(Context&, V y, V mask, V x, V base, const DropoutParams& params) {
+  const uint64_t offset = params.offset + (base.defined() ? uint64_t(*base.as<int64_t>()) : 0);
   const bool masked = mask.defined();
   const Walk<3> walk(y.shape(), {y.strides, x.strides, masked ? mask.strides : y.strides});
   // (w >> 8) 2^-24 >= p, Philox::uniform against p, without a float; p = 1 keeps nothing.
@@ -42,7 +43,7 @@ void dropout(Context&, V y, V mask, V x, const DropoutParams& params) {
       alignas(64) uint32_t words[kBlock];
       for (int64_t b = begin; b < end; ++b) {
         const int64_t first = b * kBlock, last = std::min(walk.total, first + kBlock);
-        words_of(params.seed, params.offset, first, last - first, 0, words);
+        words_of(params.seed, offset, first, last - first, 0, words);
         walk.run(first, last, [&](int64_t position, int64_t n, const std::array<int64_t, 3>& at) {
           const uint32_t* const row = words + (position - first);
           apply(y.as<T>() + at[0], walk.step(0), x.as<T>() + at[1], walk.step(1), row, limit, n, scale);

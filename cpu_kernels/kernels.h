@@ -22,7 +22,7 @@ void synchronize(Device device);
 void copy(Context&, V out, V x);
 void fill(Context&, V out, Scalar value);
 void range(Context&, V out, const RangeParams&);
-void random(Context&, V out, V p, const RandomParams&);
+void random(Context&, V out, V p, V base, const RandomParams&);
 
 // unary*.cpp, binary*.cpp, ternary.cpp
 void unary(Context&, V out, V x, const UnaryParams&);
@@ -60,7 +60,7 @@ void norm(Context&, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, 
 void norm_backward(Context&, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams&);
 void cross_entropy(Context&, V losses, V lse, V logits, V target, V weight, const NllParams&);
 void cross_entropy_backward(Context&, V dlogits, V dlosses, V lse, V logits, V target, V weight, const NllParams&);
-void dropout(Context&, V y, V mask, V x, const DropoutParams&);
+void dropout(Context&, V y, V mask, V x, V base, const DropoutParams&);
 
 // Many tensors in one pass.
 void optimizer_step(Context&, const OptimizerLists&, const OptimizerScalars&, const OptimizerParams&);

@@ -186,8 +186,10 @@ void permutation(Context& ctx, V out, const P& p) {
 
 }  // namespace
 
-void random(Context& ctx, V out, V probabilities, const RandomParams& p) {
+void random(Context& ctx, V out, V probabilities, V base, const RandomParams& given) {
   if (out.numel() == 0) return;
+  RandomParams p = given;
+  if (base.defined()) p.offset += uint64_t(*base.as<int64_t>());
   switch (p.op) {
     case RandomOp::Uniform:
     case RandomOp::Normal:

@@ -16,7 +16,7 @@ namespace tapir::inline v0 {
 static Tensor dropout_composite(const Tensor& x, const DropoutParams& params) {
   Tensor u = empty(x.shape(), {.device = x.device()}), keep = empty(x.shape(), {.dtype = kBool, .device = x.device()}),
          y = empty_like(x);
-  backend(x).random(context(x), u, {}, {.op = RandomOp::Uniform, .seed = params.seed, .offset = params.offset});
+  backend(x).random(context(x), u, {}, {}, {.op = RandomOp::Uniform, .seed = params.seed, .offset = params.offset});
   backend(x).binary(context(x), keep, u, TensorView(params.p, kFloat32), {BinaryOp::Ge});
   const Tensor scaled = params.p < 1 ? div(x.detach(), 1 - params.p) : x;
   backend(x).ternary(context(x), y, keep, scaled, TensorView(0, x.dtype()), {TernaryOp::Where});
@@ -28,7 +28,7 @@ static Tensor drop(const Tensor& x, const DropoutParams& params) {
   Tensor y;
   if (backend(x).dropout) {
     y = empty_like(x);
-    backend(x).dropout(context(x), y, {}, x, params);
+    backend(x).dropout(context(x), y, {}, x, {}, params);
     compare_fused("dropout", y, [&] { return dropout_composite(x, params); });
   } else {
     y = dropout_composite(x, params);

@@ -71,8 +71,7 @@ TEST_CASE("a view made under NoGrad is not written where gradients are recorded"
     of_leaf.mul_(1);
   }
   CHECK(mentions(error_of([&] { v.mul_(2); }), {"mul_", "NoGrad"}));
-  CHECK(mentions(error_of([&] { of_leaf.mul_(2); }), {"mul_", "leaf"}) ||
-        mentions(error_of([&] { of_leaf.mul_(2); }), {"mul_", "NoGrad"}));
+  CHECK(mentions(error_of([&] { of_leaf.mul_(2); }), {"mul_", "NoGrad"}));
   sum(y).backward();
   CHECK(values(x.grad()) == Values{1, 1, 1, 1});
 }

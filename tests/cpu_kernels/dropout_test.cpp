@@ -11,7 +11,7 @@ TEST_CASE("dropout: elements stay by the frozen stream, in every float and layou
       for (double p : {0.0, 0.1, 0.5, 1.0}) {
         Array x(t, {7, 50, 9}, order, {}, 1), y(t, {7, 50, 9}), mask(kBool, {7, 50, 9}, order);
         eighths(x, 3);
-        cpu_table().dropout(cpu_context(), y.view, mask.view, x.view, {p, 1234, 77});
+        cpu_table().dropout(cpu_context(), y.view, mask.view, x.view, {}, {p, 1234, 77});
         int64_t i = 0;
         bool same = true, right = true;
         for_places(x.view.shape(), [&](const Place& at) {
@@ -28,16 +28,16 @@ TEST_CASE("dropout: elements stay by the frozen stream, in every float and layou
 TEST_CASE("dropout: p = 1 of infinities is 0; nothing; in place; any number of threads") {
   Array x(kFloat32, {300}), mask(kBool, {300}), empty(kFloat32, {0}), none(kBool, {0});
   x.fill(INFINITY);
-  cpu_table().dropout(cpu_context(), x.view, mask.view, x.view, {1, 1, 0});
+  cpu_table().dropout(cpu_context(), x.view, mask.view, x.view, {}, {1, 1, 0});
   CHECK(values(x.view) == std::vector<double>(300, 0));
-  cpu_table().dropout(cpu_context(), empty.view, none.view, empty.view, {0.5, 1, 0});
+  cpu_table().dropout(cpu_context(), empty.view, none.view, empty.view, {}, {0.5, 1, 0});
 
   std::vector<double> first;
   for (int threads : {1, 4}) {
     const Threads guard(threads);
     Array a(kFloat32, {33, 1001}), kept(kBool, {33, 1001});
     a.fill(1);
-    cpu_table().dropout(cpu_context(), a.view, kept.view, a.view, {0.25, 9, 3});
+    cpu_table().dropout(cpu_context(), a.view, kept.view, a.view, {}, {0.25, 9, 3});
     if (threads == 1) first = values(a.view);
     else CHECK(values(a.view) == first);
   }
