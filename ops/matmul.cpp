@@ -225,7 +225,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   }
   Tensor y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()});
   backend(x).matmul(context(x), y, x, matrix(w, true), bias, {});
-  return record("linear", y, {x, w, bias}, save(x, w),
+  return record("linear", y, {x, w, bias}, save(needed_by(1, x), needed_by(0, w)),
                 [](Needs needs, const Tensor& g, const Tensor& x, const Tensor& w) {
                   Grads out(3);
                   if (needs[0]) out[0] = product("linear", g, w, false, false);

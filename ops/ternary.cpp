@@ -231,7 +231,7 @@ static Tensor add_product(const char* name, const Tensor& x, const Tensor& a, co
   Three p(name, common_type(x, a, b), x, a, b, self);
   check(p.dtype != kBool, "[{}] expected tensors of numbers, got {}", name, x);
   if (p.cast_back) return copy_(*self, addcmul(x, a, b, value));
-  return record(name, p.run(TernaryOp::AddCMul, value), {p.a, p.b, p.c}, save(p.b, p.c),
+  return record(name, p.run(TernaryOp::AddCMul, value), {p.a, p.b, p.c}, save(needed_by(2, p.b), needed_by(1, p.c)),
                 [value](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
                   return Grads{needs[0] ? g : Tensor(), needs[1] ? mul(g, mul(b, value)) : Tensor(),
                                needs[2] ? mul(g, mul(a, value)) : Tensor()};
@@ -250,7 +250,7 @@ static Tensor add_quotient(const char* name, const Tensor& x, const Tensor& a, c
         "[{}] expected tensors of floating point dtype, got {} and {}: it divides", name, a, b);
   Three p(name, common_type(x, a, b), x, a, b, self);
   if (p.cast_back) return copy_(*self, addcdiv(x, a, b, value));
-  return record(name, p.run(TernaryOp::AddCDiv, value), {p.a, p.b, p.c}, save(p.b, p.c),
+  return record(name, p.run(TernaryOp::AddCDiv, value), {p.a, p.b, p.c}, save(needed_by(2, p.b), needed_by(1, 2, p.c)),
                 [value](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
                   const Tensor part = needs[1] || needs[2] ? div(mul(g, value), b) : Tensor();
                   return Grads{needs[0] ? g : Tensor(), part, needs[2] ? neg(mul(part, div(a, b))) : Tensor()};
