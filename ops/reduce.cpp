@@ -86,7 +86,7 @@ Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
 static Tensor not_nan(const Tensor& x) { return logical_not(isnan(x)); }
 Tensor nansum(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
   if (!is_floating(x.dtype())) return sum(x, dims, o);
-  const uint32_t mask = reduce_mask("nansum", dims, x.dim());
+  const uint32_t mask = reduce_mask("nansum", dims, x);
   const Tensor from = to(x, o.dtype.value_or(x.dtype()));
   if (!is_floating(from.dtype())) return sum(from, dims, o);
   const bool keepdim = o.keepdim;
@@ -104,7 +104,7 @@ Tensor nanmean(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
 }
 
 Tensor count_nonzero(const Tensor& x, const Dims& dims) {  // the 0-norm
-  const uint32_t mask = reduce_mask("count_nonzero", dims, x.dim());
+  const uint32_t mask = reduce_mask("count_nonzero", dims, x);
   return drop_reduced(run_reduce(x, {.op = ReduceOp::NormP, .dims = mask, .p = 0}, kInt64), mask, false);
 }
 

@@ -42,3 +42,14 @@ TEST_CASE("dropout: p = 1 of infinities is 0; nothing; in place; any number of t
     else CHECK(values(a.view) == first);
   }
 }
+
+TEST_CASE("random and dropout: a number on the device is added to the offset") {
+  Array base(kInt64, {}), x(kFloat32, {100}), y(kFloat32, {100}), ones(kFloat32, {100});
+  base.fill(5), ones.fill(1);
+  cpu_table().random(cpu_context(), x.view, {}, base.view, {RandomOp::Uniform, 42, 2});
+  cpu_table().random(cpu_context(), y.view, {}, {}, {RandomOp::Uniform, 42, 7});
+  CHECK(values(x.view) == values(y.view));
+  cpu_table().dropout(cpu_context(), x.view, {}, ones.view, base.view, {0.5, 42, 2});
+  cpu_table().dropout(cpu_context(), y.view, {}, ones.view, {}, {0.5, 42, 7});
+  CHECK(values(x.view) == values(y.view));
+}

@@ -138,14 +138,3 @@ TEST_CASE("random: floats only where floats are made") {
   CHECK(message_of([&] { cpu().random(ctx(), x.view, {}, {}, {RandomOp::Normal}); }) ==
         "[random] not implemented for int32");
 }
-
-TEST_CASE("random and dropout: a number on the device is added to the offset") {
-  Array base(kInt64, {}), x(kFloat32, {100}), y(kFloat32, {100}), ones(kFloat32, {100});
-  base.fill(5), ones.fill(1);
-  cpu().random(ctx(), x.view, {}, base.view, {RandomOp::Uniform, 42, 2});
-  cpu().random(ctx(), y.view, {}, {}, {RandomOp::Uniform, 42, 7});
-  CHECK(values(x.view) == values(y.view));
-  cpu().dropout(ctx(), x.view, {}, ones.view, base.view, {0.5, 42, 2});
-  cpu().dropout(ctx(), y.view, {}, ones.view, {}, {0.5, 42, 7});
-  CHECK(values(x.view) == values(y.view));
-}
