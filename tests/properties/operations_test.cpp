@@ -11,12 +11,14 @@ namespace {
 
 int64_t up_to(int64_t n) { return *rc::gen::inRange<int64_t>(0, n + 1); }
 DType any_dtype(bool floats_only = false) {
-  return floats_only ? *rc::gen::element(kFloat32, kFloat64, kFloat16, kBFloat16)
-                     : *rc::gen::element(kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8);
+  return floats_only
+             ? *rc::gen::element(kFloat32, kFloat64, kFloat16, kBFloat16)
+             : *rc::gen::element(kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8);
 }
 Shape any_shape(int64_t max_rank = 4) {
   Shape shape;
-  for (int64_t d = up_to(max_rank); d > 0; --d) shape.push_back(*rc::gen::weightedElement<int64_t>({{1, 0}, {2, 1}, {3, 2}, {3, 3}, {1, 7}, {1, 17}}));
+  for (int64_t d = up_to(max_rank); d > 0; --d)
+    shape.push_back(*rc::gen::weightedElement<int64_t>({{1, 0}, {2, 1}, {3, 2}, {3, 3}, {1, 7}, {1, 17}}));
   return shape;
 }
 /// Small whole numbers, which every dtype holds and adds exactly.
@@ -75,26 +77,37 @@ struct Unary {
   Tensor& (*in_place)(Tensor&);
   bool floats;
 };
-#define UNARY_OP(name, floats) \
-  Unary { #name, [](const Tensor& x) { return name(x); }, [](Tensor& x) -> Tensor& { return name##_(x); }, floats }
-const Unary unary_ops[] = {UNARY_OP(neg, false), UNARY_OP(abs, false), UNARY_OP(exp, true), UNARY_OP(sin, true), UNARY_OP(tanh, true),
-                           UNARY_OP(sigmoid, true), UNARY_OP(relu, false), UNARY_OP(square, false), UNARY_OP(floor, false), UNARY_OP(sqrt, true)};
+#define UNARY_OP(name, floats)                                                                               \
+  Unary {                                                                                                    \
+#name, [](const Tensor& x) { return name(x); }, [](Tensor & x) -> Tensor& { return name##_(x); }, floats \
+  }
+const Unary unary_ops[] = {UNARY_OP(neg, false),  UNARY_OP(abs, false),    UNARY_OP(exp, true),
+                           UNARY_OP(sin, true),   UNARY_OP(tanh, true),    UNARY_OP(sigmoid, true),
+                           UNARY_OP(relu, false), UNARY_OP(square, false), UNARY_OP(floor, false),
+                           UNARY_OP(sqrt, true)};
 struct Binary {
   const char* name;
   Tensor (*call)(const Tensor&, const Tensor&);
   Tensor& (*in_place)(Tensor&, const Tensor&);
 };
-#define BINARY_OP(name) \
-  Binary { #name, [](const Tensor& a, const Tensor& b) { return name(a, b); }, [](Tensor& a, const Tensor& b) -> Tensor& { return name##_(a, b); } }
+#define BINARY_OP(name)                                                                                         \
+  Binary {                                                                                                      \
+#name, [](const Tensor& a,                                                                                  \
+              const Tensor& b) { return name(a, b); }, [](Tensor & a,                                           \
+                                                          const Tensor& b) -> Tensor& { return name##_(a, b); } \
+  }
 const Binary binary_ops[] = {BINARY_OP(add), BINARY_OP(sub), BINARY_OP(mul)};
 struct AlongDim {
   const char* name;
   Tensor (*call)(const Tensor&, int64_t dim);
 };
-#define REDUCTION_OP(name, ...) \
-  AlongDim { #name, [](const Tensor& x, int64_t dim) -> Tensor { return __VA_ARGS__; } }
-const AlongDim reductions[] = {REDUCTION_OP(sum, sum(x, dim)), REDUCTION_OP(cumsum, cumsum(x, dim)), REDUCTION_OP(prod, prod(x, dim)),
-                                REDUCTION_OP(any, any(x, dim)), REDUCTION_OP(all, all(x, dim))};
+#define REDUCTION_OP(name, ...)                                               \
+  AlongDim {                                                                  \
+#name, [](const Tensor& x, int64_t dim) -> Tensor { return __VA_ARGS__; } \
+  }
+const AlongDim reductions[] = {REDUCTION_OP(sum, sum(x, dim)), REDUCTION_OP(cumsum, cumsum(x, dim)),
+                               REDUCTION_OP(prod, prod(x, dim)), REDUCTION_OP(any, any(x, dim)),
+                               REDUCTION_OP(all, all(x, dim))};
 
 template <class T> const T& pick(std::span<const T> list) { return list[size_t(up_to(int64_t(list.size()) - 1))]; }
 
