@@ -31,7 +31,7 @@ TEST_CASE("grad() neither runs nor frees what made the inputs") {
 }
 
 TEST_CASE("only what a wanted gradient needs is saved") {
-  const Tensor x = leaf({1, 2}), data = tensor({5.0, 6.0});
+  const Tensor x = leaf({1, 2}), data = tensor({5.0, 6.0}, {.dtype = kFloat64});
   Tensor y = x * 1, z = y * 2;
   y.add_(1);  // z's gradient needs no y
   sum(z).backward();
