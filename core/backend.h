@@ -233,7 +233,8 @@ enum class ReduceOp : uint8_t { Sum, Mean, Prod, Max, Min, Any, All, NormP, Var,
 enum class ArgReduceOp : uint8_t { ArgMax, ArgMin };
 enum class ScanOp : uint8_t { CumSum, CumProd, CumMax, CumMin, LogCumSumExp };
 enum class RandomOp : uint8_t { Uniform, Normal, Integer, Bernoulli, BernoulliTensor, Permutation };
-enum class ScatterOp : uint8_t { Assign, Add };
+enum class ScatterOp : uint8_t { Assign, Add, Multiply, Max, Min };  // Max, Min: NaN wins
+enum class SortOp : uint8_t { Sort, TopK, Kth, Median, NanMedian };
 enum class PoolOp : uint8_t { Max, Avg, AdaptiveAvg, AdaptiveMax };
 enum class NormOp : uint8_t { Batch, Layer, Group, Rms };
 enum class OptimizerOp : uint8_t { Sgd, Adam, AdamW };
@@ -339,7 +340,19 @@ struct ScatterParams {
   ScatterOp op = ScatterOp::Assign;
 };
 struct IndexParams {
-  bool accumulate = false;
+  bool accumulate = false;  // index_put: add instead of write
+  bool wrap = true;         // negative positions count from the end; else they are bad values
+};
+/// NaN is the largest; equal elements come in the order of their positions. Along dim the outputs have extent n (Sort), k (TopK: the
+/// first k of Sort) or 1: the element that Sort would put at position k (Kth), the lower one in the middle (Median: the first NaN where
+/// there is one; NanMedian: of those that are no NaN).
+struct SortParams {
+  SortOp op;
+  int64_t dim = 0, k = 0;
+  bool descending = false;
+};
+struct SearchParams {
+  bool right = false;  // behind equal elements instead of before them
 };
 struct NllParams {
   int64_t ignore_index = -100;
@@ -400,13 +413,16 @@ struct BackendTable {
   void (*scan)(Context&, V out, V indices, V x,
                const ScanParams&);  // indices: of CumMax and CumMin, int64; else absent
   void (*histogram)(Context&, V out, V x, V weights, const HistogramParams&);  // out: (bins); weights may be absent
+  void (*sort)(Context&, V values, V indices, V x, const SortParams&);  // values, of x's dtype, may be absent; indices: int64
+  // How many elements of `sorted` (..., n) come before each of `values` (..., m), of one dtype: out (..., m) int64.
+  void (*search)(Context&, V out, V sorted, V values, const SearchParams&);
 
   // Indexing. Index tensors are int64.
   void (*gather)(Context&, V out, V x, V index, const GatherParams&);
   void (*scatter)(Context&, V out, V index, V source, const ScatterParams&);  // into out, which holds the start values
   // out[i..., rest] = x[indices[0][i...], indices[1][i...], ..., rest]: the first `indices.size()` dimensions are indexed by
-  // tensors of one shape; negative values count from the end.
-  void (*index)(Context&, V out, V x, std::span<const TensorView> indices);
+  // tensors of one shape.
+  void (*index)(Context&, V out, V x, std::span<const TensorView> indices, const IndexParams&);
   void (*index_put)(Context&, V out, V source, std::span<const TensorView> indices, const IndexParams&);
   int64_t (*count_nonzero)(Context&, V x);
   void (*nonzero)(Context&, V out, V x);  // out: (count, rank) int64

@@ -1,12 +1,13 @@
 #include "../core/parallel.h"
 #include "convert.h"
 #include "dispatch.h"
+#include "elementwise.h"
 #include "kernels.h"
 #include "walk.h"
 
 namespace tapir::inline v0::cpu {
 
-static constexpr int64_t kGrain = 16384;  // elements
+static constexpr int64_t kIndexGrain = 16384;  // elements
 
 void gather(Context& ctx, V out, V x, V index, const GatherParams& params) {
   if (out.numel() == 0) return;
@@ -20,7 +21,7 @@ void gather(Context& ctx, V out, V x, V index, const GatherParams& params) {
     const T* const from = x.as<T>();
     const int64_t* const ids = index.as<int64_t>();
     const int64_t to_step = walk.step(0), id_step = walk.step(1), from_step = walk.step(2);
-    parallel_for(walk.total, kGrain, [&](int64_t first, int64_t last) {
+    parallel_for(walk.total, kIndexGrain, [&](int64_t first, int64_t last) {
       walk.run(first, last, [&](int64_t position, int64_t count, const std::array<int64_t, 3>& at) {
         for (int64_t i = 0; i < count; ++i) {
           const int64_t id = ids[at[1] + i * id_step];
@@ -38,7 +39,7 @@ static bool any_bad_index(Context& ctx, V index, int64_t bound) {
   const Walk<1> walk(index.shape(), {index.strides});
   const int64_t* const ids = index.as<int64_t>();
   const int64_t step = walk.step(0);
-  parallel_for(walk.total, kGrain, [&](int64_t first, int64_t last) {
+  parallel_for(walk.total, kIndexGrain, [&](int64_t first, int64_t last) {
     walk.run(first, last, [&](int64_t position, int64_t count, const std::array<int64_t, 1>& at) {
       const int64_t* const row = ids + at[0];
       int64_t wrong = 0;
@@ -51,6 +52,18 @@ static bool any_bad_index(Context& ctx, V index, int64_t bound) {
     });
   });
   return ctx.error.set;
+}
+
+template <class T> static T combined(ScatterOp op, T a, T b) {
+  switch (op) {
+    case ScatterOp::Assign: return b;
+    case ScatterOp::Add: return added(a, b);
+    case ScatterOp::Multiply:
+      if constexpr (is_half<T>) return T(float(a) * float(b));
+      else return wrap_mul(a, b);
+    case ScatterOp::Max: return b > a || b != b ? b : a;
+    default: return b < a || b != b ? b : a;
+  }
 }
 
 // Nothing is written unless every index is good. Elements that differ in a coordinate other than `dim` never meet, so the
@@ -70,7 +83,7 @@ void scatter(Context& ctx, V out, V index, V source, const ScatterParams& params
   for_all("scatter", out.dtype, [&]<class T>() {
     const T number = source.is_scalar ? cast<T>(source.scalar) : T{};
     const T* const values = source.is_scalar ? &number : source.as<T>();
-    parallel_for(parts, std::max<int64_t>(1, kGrain / part_size), [&](int64_t first, int64_t last) {
+    parallel_for(parts, std::max<int64_t>(1, kIndexGrain / part_size), [&](int64_t first, int64_t last) {
       Shape shape = index.shape();
       T* to = out.as<T>();
       const T* from = values;
@@ -84,8 +97,7 @@ void scatter(Context& ctx, V out, V index, V source, const ScatterParams& params
       walk.run(0, walk.total, [&](int64_t, int64_t count, const std::array<int64_t, 3>& at) {
         for (int64_t i = 0; i < count; ++i) {
           T& slot = to[at[0] + i * to_step + ids[at[1] + i * id_step] * step];
-          const T value = from[at[2] + i * from_step];
-          slot = params.op == ScatterOp::Add ? added(slot, value) : value;
+          slot = combined(params.op, slot, from[at[2] + i * from_step]);
         }
       });
     });

@@ -21,11 +21,13 @@ struct Plan {
   Walk<2> rows;  // of the rest: table, dense
   const TensorView& table;
   const int64_t* dense_strides;
+  bool wrap;  // negative positions count from the end
 
-  Plan(V table, std::span<const TensorView> indices, Shape index_shape, Shape rest_shape, const int64_t* dense_strides)
+  Plan(V table, std::span<const TensorView> indices, Shape index_shape, Shape rest_shape, const int64_t* dense_strides,
+       bool wrap)
       : indices(indices), index_rank(index_shape.size()), positions(numel_of(index_shape)), rest(numel_of(rest_shape)),
         index_shape(index_shape), rows(rest_shape, {table.strides + indices.size(), dense_strides + index_rank}),
-        table(table), dense_strides(dense_strides) {
+        table(table), dense_strides(dense_strides), wrap(wrap) {
     rows.by_memory();
   }
   bool empty() const { return positions == 0 || rest == 0; }
@@ -34,12 +36,12 @@ struct Plan {
   void table_offsets(Context& ctx, int64_t first, int64_t last, int64_t* to) const {
     std::fill(to, to + (last - first), 0);
     for (size_t k = 0; k < indices.size(); ++k) {
-      const int64_t size = table.sizes[k], stride = table.strides[k];
+      const int64_t size = table.sizes[k], stride = table.strides[k], back = wrap ? -1 : 0;
       const Walk<1> walk(index_shape, {indices[k].strides});
       const int64_t* const ids = indices[k].as<int64_t>();
       walk.run(first, last, [&](int64_t position, int64_t count, const std::array<int64_t, 1>& at) {
         for (int64_t i = 0; i < count; ++i) {
-          const int64_t value = ids[at[0] + i * walk.step(0)], id = value < 0 ? value + size : value;
+          const int64_t value = ids[at[0] + i * walk.step(0)], id = value + (size & (value >> 63 & back));
           int64_t& slot = to[position - first + i];
           if (uint64_t(id) >= uint64_t(size)) [[unlikely]]
             ctx.bad_value(position + i, value, size), slot = kSkip;
@@ -94,11 +96,11 @@ template <class T, class Combine> void put(Context& ctx, const Plan& plan, T* ta
 
 }  // namespace
 
-void index(Context& ctx, V out, V x, std::span<const TensorView> indices) {
+void index(Context& ctx, V out, V x, std::span<const TensorView> indices, const IndexParams& params) {
   const int64_t keys = int64_t(indices.size()), index_rank = out.rank - (x.rank - keys);
   const Shape shape = out.shape();
   const Plan plan(x, indices, Shape(std::span(shape.data(), size_t(index_rank))),
-                  Shape(std::span(shape.data() + index_rank, size_t(out.rank - index_rank))), out.strides);
+                  Shape(std::span(shape.data() + index_rank, size_t(out.rank - index_rank))), out.strides, params.wrap);
   if (plan.empty()) return;
   const Walk<2>& rows = plan.rows;
   const int64_t grain = std::max<int64_t>(1, kGrain / plan.rest);
@@ -127,7 +129,7 @@ void index_put(Context& ctx, V out, V source, std::span<const TensorView> indice
   const Shape shape = out.shape(), index_shape = indices.empty() ? Shape() : indices[0].shape();
   const Shape rest_shape(std::span(shape.data() + keys, size_t(rest_rank)));
   const Strides strides = source.is_scalar ? Strides::filled(index_shape.size() + rest_rank, 0) : source.stride_list();
-  const Plan plan(out, indices, index_shape, rest_shape, strides.data());
+  const Plan plan(out, indices, index_shape, rest_shape, strides.data(), params.wrap);
   if (plan.empty()) return;
   for_all("index_put", out.dtype, [&]<class T>() {
     const T number = source.is_scalar ? cast<T>(source.scalar) : T{};

@@ -29,16 +29,18 @@ void unary(Context&, V out, V x, const UnaryParams&);
 void binary(Context&, V out, V a, V b, const BinaryParams&);
 void ternary(Context&, V out, V a, V b, V c, const TernaryParams&);
 
-// reduce*.cpp, arg_reduce.cpp, scan.cpp, histogram.cpp
+// reduce*.cpp, arg_reduce.cpp, scan.cpp, histogram.cpp, sort.cpp, search.cpp
 void reduce(Context&, V out, V x, const ReduceParams&);
 void arg_reduce(Context&, V out, V x, const ArgReduceParams&);
 void scan(Context&, V out, V indices, V x, const ScanParams&);
 void histogram(Context&, V out, V x, V weights, const HistogramParams&);
+void sort(Context&, V values, V indices, V x, const SortParams&);
+void search(Context&, V out, V sorted, V values, const SearchParams&);
 
 // Indexing.
 void gather(Context&, V out, V x, V index, const GatherParams&);
 void scatter(Context&, V out, V index, V source, const ScatterParams&);
-void index(Context&, V out, V x, std::span<const TensorView> indices);
+void index(Context&, V out, V x, std::span<const TensorView> indices, const IndexParams&);
 void index_put(Context&, V out, V source, std::span<const TensorView> indices, const IndexParams&);
 int64_t count_nonzero(Context&, V x);
 void nonzero(Context&, V out, V x);

@@ -5,6 +5,7 @@
 
 #include "arithmetic.h"
 #include "compare.h"
+#include "each_place.h"
 #include "pointwise.h"
 #include "shape.h"
 #include "slicing.h"
@@ -183,11 +184,7 @@ Tensor threshold(const Tensor& x, double limit, double value) {
   return threshold("threshold", x, limit, value, nullptr);
 }
 Tensor& threshold_(Tensor& self, double limit, double value) {
-  // Twice is the same as once, so that an expanded tensor may be written, as in PyTorch: each place once.
-  Shape once = self.shape();
-  for (int64_t d = 0; d < self.dim(); ++d)
-    if (self.strides()[d] == 0) once[d] = std::min<int64_t>(once[d], 1);
-  Tensor places = wants_grad({self}) ? self : alias(self, once, self.strides(), self.storage_offset());
+  Tensor places = each_place_once(self, self.dim());
   return threshold("threshold_", places, limit, value, &places), self;
 }
 

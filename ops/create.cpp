@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cast.h"
 #include "front.h"
+#include "pointwise.h"
 
 namespace tapir::inline v0 {
 
@@ -92,6 +94,16 @@ Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& o)
   backend(y).range(context(y), alias(y, rest, 1, half), {Scalar(b - step * double(rest - 1)), Scalar(step)});
   if (rest)
     backend(y).fill(context(y), alias(y, 1, 1, steps - 1), is_floating(y.dtype()) ? Scalar(b) : Scalar(int64_t(b)));
+  if (o.requires_grad) y.requires_grad_();
+  return y;
+}
+
+Tensor logspace(Scalar start, Scalar end, int64_t steps, double base, const TensorOptions& o) {
+  check(steps >= 0, "[logspace] number of steps must be non-negative, got {}", steps);
+  const bool whole = o.dtype && !is_floating(*o.dtype);  // integers: the ends are truncated first
+  const Tensor exponents = linspace(whole ? Scalar(start.to_int()) : start, whole ? Scalar(end.to_int()) : end, steps,
+                                    {.dtype = kFloat64, .device = o.device});
+  Tensor y = to(pow(base, exponents), o.dtype.value_or(kFloat32));
   if (o.requires_grad) y.requires_grad_();
   return y;
 }

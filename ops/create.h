@@ -20,6 +20,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step = 1, const TensorOptions& op
 inline Tensor arange(Scalar end, const TensorOptions& options = {}) { return arange(0, end, 1, options); }
 /// `steps` values, evenly spaced, both ends included.
 Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& options = {});
+/// base to the power of `steps` values, evenly spaced from start to end.
+Tensor logspace(Scalar start, Scalar end, int64_t steps, double base = 10, const TensorOptions& options = {});
 /// The n x m identity (m = n by default).
 Tensor eye(int64_t n, int64_t m = -1, const TensorOptions& options = {});
 inline Tensor eye(int64_t n, const TensorOptions& options) { return eye(n, -1, options); }

@@ -7,6 +7,7 @@
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
+#include "each_place.h"
 #include "front.h"
 #include "indexing.h"
 #include "reduce.h"
@@ -100,8 +101,12 @@ static Tensor masked(const char* name, bool lower, const Tensor& x, int64_t k, T
 }
 Tensor tril(const Tensor& x, int64_t diagonal) { return masked("tril", true, x, diagonal, nullptr); }
 Tensor triu(const Tensor& x, int64_t diagonal) { return masked("triu", false, x, diagonal, nullptr); }
-Tensor& tril_(Tensor& self, int64_t diagonal) { return masked("tril_", true, self, diagonal, &self), self; }
-Tensor& triu_(Tensor& self, int64_t diagonal) { return masked("triu_", false, self, diagonal, &self), self; }
+static Tensor& masked_(const char* name, bool lower, Tensor& self, int64_t diagonal) {
+  Tensor places = each_place_once(self, std::max<int64_t>(self.dim() - 2, 0));
+  return masked(name, lower, places, diagonal, &places), self;
+}
+Tensor& tril_(Tensor& self, int64_t diagonal) { return masked_("tril_", true, self, diagonal); }
+Tensor& triu_(Tensor& self, int64_t diagonal) { return masked_("triu_", false, self, diagonal); }
 
 static Tensor triangle_indices(const char* op, bool lower, int64_t row, int64_t col, int64_t k,
                                const TensorOptions& o) {

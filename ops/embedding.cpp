@@ -48,23 +48,20 @@ static Tensor count_rows(const Tensor& index, int64_t rows, const Tensor& like) 
          own = empty(index.shape(), {.dtype = like.dtype(), .device = like.device()});
   const TensorView place(index);
   backend(like).index_put(context(like), counts, TensorView(1, like.dtype()), {&place, 1}, {.accumulate = true});
-  backend(like).index(context(like), own, counts, {&place, 1});
+  backend(like).index(context(like), own, counts, {&place, 1}, {});
   return unsqueeze(own, -1);
 }
 
-/// (..., D). A negative index must be an error, while the kernel counts it from the end: without its sign bit it lies beyond any bound.
+/// (..., D)
 static Tensor take_rows(const char* op, const Tensor& weight, const Tensor& index, RowGradient how) {
   Shape shape = index.shape();
   shape.push_back(weight.shape()[1]);
   Tensor y = empty(shape, {.dtype = weight.dtype(), .device = weight.device()});
-  const Tensor unsigned_index = Pointwise(op, index, INT64_MAX).run(BinaryOp::BitwiseAnd);
-  const TensorView place(unsigned_index);
+  const TensorView place(index);
   Context& ctx = context(weight);
-  backend(weight).index(ctx, y, weight, {&place, 1});
-  if (ctx.error.set) [[unlikely]] {
-    if (ctx.error.value > INT64_MAX / 2) ctx.error.value |= INT64_MIN;
+  backend(weight).index(ctx, y, weight, {&place, 1}, {.wrap = false});
+  if (ctx.error.set) [[unlikely]]
     fail_values(ctx.error, format("[{}] index {value} at position {position} is out of range for {bound} rows", op));
-  }
   const int64_t rows = weight.shape()[0];
   return record(op, y, {weight}, save(index), [rows, how](const Tensor& g, const Tensor& index) {
     return Grads{add_rows(how.by_count ? div(g, count_rows(index, rows, g)) : g, index, rows, how.padding)};

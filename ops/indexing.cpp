@@ -5,7 +5,9 @@
 #include "arithmetic.h"
 #include "cast.h"
 #include "create.h"
+#include "extremum.h"
 #include "front.h"
+#include "pointwise.h"
 #include "shape.h"
 #include "slicing.h"
 
@@ -14,79 +16,6 @@ namespace tapir::inline v0 {
 static void check_index_dtype(const char* op, const Tensor& index) {
   check(is_integral(index.dtype()), "[{}] tensors used as indices must be of an integer dtype, got {}", op,
         index.dtype());
-}
-
-// ---- gather and its adjoint
-
-static void check_gather(const char* op, const Tensor& x, int64_t dim, const Tensor& index) {
-  check_index_dtype(op, index);
-  if (index.numel() == 0) return;  // nothing is asked for, of whatever shape
-  const int64_t rank = std::max<int64_t>(x.dim(), 1);
-  check(std::max<int64_t>(index.dim(), 1) == rank,
-        "[{}] index tensor must have the same number of dimensions as input tensor, got {} and {}", op, index, x);
-  for (int64_t d = 0; d < index.dim() && d < x.dim(); ++d) {
-    check(d == dim || index.shape()[d] <= x.shape()[d],
-          "[{}] size does not match at dimension {}: expected index {} to be no larger than {} apart from dimension {}",
-          op, d, index.shape(), x.shape(), dim);
-  }
-}
-static const char* gather_text =
-    "[gather] index {value} at position {position} is out of bounds for a dimension with size {bound}";
-
-Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
-  dim = wrap_dim("gather", dim, x.dim());
-  common_device("gather", {&x, &index});
-  check_gather("gather", x, dim, index);
-  const Tensor places = to(index, kInt64);
-  Tensor y = empty(index.shape(), {.dtype = x.dtype(), .device = x.device()});
-  Context& ctx = context(x);
-  const Tensor from = x.dim() ? x : alias(x, {1}, {1}, x.storage_offset());
-  const Tensor at = places.dim() ? places : alias(places, {1}, {1}, places.storage_offset());
-  const Tensor out = y.dim() ? y : alias(y, {1}, {1}, y.storage_offset());
-  backend(x).gather(ctx, out, from, at, {dim});
-  check_values(ctx, gather_text);
-  const Shape shape = x.shape();
-  return record("gather", y, {x}, save(places), [dim, shape](const Tensor& g, const Tensor& places) {
-    return Grads{scatter_add(zeros(shape, {.dtype = g.dtype(), .device = g.device()}), dim, places, g)};
-  });
-}
-
-static Tensor scatter_add(const char* name, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
-                          const Tensor* self) {
-  dim = wrap_dim("scatter_add", dim, x.dim());
-  common_device("scatter_add", {&x, &index, &source});
-  check_gather("scatter_add", x, dim, index);
-  check(source.dtype() == x.dtype(), "[scatter_add] expected self.dtype to be equal to src.dtype, got {} and {}",
-        x.dtype(), source.dtype());
-  check(source.dim() == index.dim(), "[scatter_add] expected source and index of equal rank, got {} and {}",
-        source.shape(), index.shape());
-  Tensor part = source;
-  for (int64_t d = 0; d < index.dim(); ++d) {
-    check(index.shape()[d] <= source.shape()[d], "[scatter_add] expected index {} to be no larger than source {}",
-          index.shape(), source.shape());
-    if (index.shape()[d] < source.shape()[d]) part = narrow(part, d, 0, index.shape()[d]);
-  }
-  Tensor places = to(index, kInt64), from = part;
-  if (self) {
-    check_inplace(name, x, wants_grad({x, part}));
-    places = apart_from(*self, places), from = apart_from(*self, part);
-  }
-  Tensor y = self ? *self : empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
-  if (!self) backend(x).copy(context(x), y, x);
-  const auto at_least_1d = [](const Tensor& t) { return t.dim() ? t : alias(t, {1}, {1}, t.storage_offset()); };
-  Context& ctx = context(x);
-  backend(x).scatter(ctx, at_least_1d(y), at_least_1d(places), at_least_1d(from), {dim, ScatterOp::Add});
-  check_values(ctx,
-               "[scatter_add] index {value} at position {position} is out of bounds for a dimension with size {bound}");
-  return record(name, y, {x, part}, save(places), [dim](Needs needs, const Tensor& g, const Tensor& places) {
-    return Grads{needs[0] ? g : Tensor(), needs[1] ? gather(g, dim, places) : Tensor()};
-  });
-}
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  return scatter_add("scatter_add", x, dim, index, source, nullptr);
-}
-Tensor& scatter_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
-  return scatter_add("scatter_add_", self, dim, index, source, &self), self;
 }
 
 // ---- indexing by tensors
@@ -103,21 +32,41 @@ static std::vector<TensorView> views_of(const Tensor& places) {
     views.emplace_back(alias(places, shape, strides, places.storage_offset() + i * places.strides()[0]));
   return views;
 }
-static const char* index_text =
-    "[index] index {value} at position {position} is out of bounds for a dimension with size {bound}";
-
-static Tensor scatter_packed(const Tensor& g, const Shape& shape, const Tensor& places);
-
-static Tensor index_packed(const Tensor& x, const Tensor& places) {
+/// For the message about a bad position: who asks, and what the indexed dimensions are called there.
+struct Caller {
+  const char* op = "index";
+  Dims dims = {};
+  bool wrap = true;  // negative positions count from the end
+};
+static void check_places(const Context& ctx, const Caller& who, const Tensor& x, const Tensor& places) {
+  if (!ctx.error.set) [[likely]]
+    return;
+  const ErrorWord e = ctx.error;
+  int64_t k = 0;  // the index tensor that holds it
+  const auto holds = [&] {
+    return x.shape()[k] == e.bound && select(reshape(select(places, 0, k), -1), 0, e.position).item<int64_t>() == e.value;
+  };
+  while (k + 1 < places.shape()[0] && !holds()) ++k;
+  fail_values(e, format("[{}] index {value} at position {position} is out of bounds for dimension {} with size {bound}",
+                        who.op, k < who.dims.size() ? who.dims[k] : k));
+}
+/// (I..., rest)
+static Shape packed_shape(const Tensor& x, const Tensor& places) {
   Shape shape;
   for (int64_t d = 1; d < places.dim(); ++d) shape.push_back(places.shape()[d]);
   for (int64_t d = places.shape()[0]; d < x.dim(); ++d) shape.push_back(x.shape()[d]);
-  Tensor y = empty(shape, {.dtype = x.dtype(), .device = x.device()});
+  return shape;
+}
+
+static Tensor scatter_packed(const Tensor& g, const Shape& shape, const Tensor& places);
+
+static Tensor index_packed(const Tensor& x, const Tensor& places, const Caller& who = {}) {
+  Tensor y = empty(packed_shape(x, places), {.dtype = x.dtype(), .device = x.device()});
   Context& ctx = context(x);
-  backend(x).index(ctx, y, x, views_of(places));
-  check_values(ctx, index_text);
+  backend(x).index(ctx, y, x, views_of(places), {.wrap = who.wrap});
+  check_places(ctx, who, x, places);
   const Shape from = x.shape();
-  return record("index", y, {x}, save(places),
+  return record(who.op, y, {x}, save(places),
                 [from](const Tensor& g, const Tensor& places) { return Grads{scatter_packed(g, from, places)}; });
 }
 
@@ -133,29 +82,24 @@ static Tensor scatter_packed(const Tensor& g, const Shape& shape, const Tensor& 
 static Tensor zero_packed(const Tensor& g, const Tensor& places) {
   Tensor y = empty(g.shape(), {.dtype = g.dtype(), .device = g.device()});
   backend(g).copy(context(g), y, g);
-  Shape shape;
-  for (int64_t d = 1; d < places.dim(); ++d) shape.push_back(places.shape()[d]);
-  for (int64_t d = places.shape()[0]; d < g.dim(); ++d) shape.push_back(g.shape()[d]);
   const Tensor zero = zeros({}, {.dtype = g.dtype(), .device = g.device()});
-  backend(g).index_put(context(g), y, TensorView(zero).expand(shape), views_of(places), {});
+  backend(g).index_put(context(g), y, TensorView(zero).expand(packed_shape(g, places)), views_of(places), {});
   return record("index_zero", y, {g}, save(places),
                 [](const Tensor& gg, const Tensor& places) { return Grads{zero_packed(gg, places)}; });
 }
 
 /// Writes into x in place; values are (I..., rest) after broadcasting.
-static void put_packed(const Tensor& x, const Tensor& given, const Tensor& values, bool accumulate) {
+static void put_packed(const Tensor& x, const Tensor& given, const Tensor& values, bool accumulate, const Caller& who) {
   const Tensor places = apart_from(x, given), from = apart_from(x, values);
-  Shape shape;
-  for (int64_t d = 1; d < places.dim(); ++d) shape.push_back(places.shape()[d]);
-  for (int64_t d = places.shape()[0]; d < x.dim(); ++d) shape.push_back(x.shape()[d]);
+  const Shape shape = packed_shape(x, places);
   check(broadcasts_to(values.shape(), shape),
-        "[index_put] shape mismatch: value tensor of shape {} cannot be broadcast to indexing result of shape {}",
+        "[{}] shape mismatch: value tensor of shape {} cannot be broadcast to indexing result of shape {}", who.op,
         values.shape(), shape);
-  check_inplace("index_put_", x, wants_grad({x, values}));
+  check_inplace(who.op, x, wants_grad({x, values}));
   Context& ctx = context(x);
-  backend(x).index_put(ctx, x, view_as(from, shape, from.dtype()), views_of(places), {.accumulate = accumulate});
-  check_values(ctx, index_text);
-  record("index_put_", x, {x, values}, save(places), [accumulate](Needs needs, const Tensor& g, const Tensor& places) {
+  backend(x).index_put(ctx, x, view_as(from, shape, from.dtype()), views_of(places), {accumulate, who.wrap});
+  check_places(ctx, who, x, places);
+  record(who.op, x, {x, values}, save(places), [accumulate](Needs needs, const Tensor& g, const Tensor& places) {
     return Grads{!needs[0]    ? Tensor()
                  : accumulate ? g
                               : zero_packed(g, places),
@@ -170,14 +114,22 @@ Tensor nonzero(const Tensor& x) {
   return y;
 }
 
+/// What is assigned may have extents of 1 in front that its place has not.
+static Tensor without_leading_ones(Tensor v, int64_t rank) {
+  while (v.dim() > rank && v.shape()[0] == 1) v = select(v, 0, 0);
+  return v;
+}
+
 namespace {
 /// x[indices] in the packed form, and how its result's dimensions stand in the caller's order.
 struct Plan {
   Tensor x;           // a view with the indexed dimensions in front
   Tensor places;      // (k, I...)
   int64_t first = 0;  // where the index dimensions go in the result
+  Caller who;
 
-  Plan(const char* op, const Tensor& self, const std::vector<Tensor>& given) {
+  /// names: what self's dimensions are called in messages; none: by their numbers.
+  Plan(const char* op, const Tensor& self, const std::vector<Tensor>& given, const Dims& names = {}) : who{op} {
     std::vector<Tensor> indices = expand_masks(op, self, given);
     check(int64_t(indices.size()) <= self.dim(), "[{}] too many indices for tensor of dimension {} (got {})", op,
           self.dim(), int64_t(indices.size()));
@@ -193,6 +145,7 @@ struct Plan {
       if (held.empty()) first = int64_t(d);
       adjacent &= !gap;
       order.push_back(int64_t(d));
+      who.dims.push_back(names.empty() ? int64_t(d) : names[int64_t(d)]);
       common_device(op, {&self, &indices[d]});
       shape = held.empty() ? indices[d].shape() : broadcast_shapes(op, shape, indices[d].shape());
       held.push_back(indices[d]);
@@ -241,8 +194,8 @@ struct Plan {
   /// The same backwards, for values in the caller's order (of full rank, or fewer dimensions to be broadcast).
   Tensor from_order(const Tensor& values) const {
     const int64_t n = places.dim() - 1, rank = n + x.dim() - places.shape()[0];
-    if (first == 0 || values.dim() == 0) return values;
-    Tensor v = values;
+    Tensor v = without_leading_ones(values, rank);
+    if (first == 0 || v.dim() == 0) return v;
     while (v.dim() < rank) v = unsqueeze(v, 0);
     if (v.dim() > rank) return v;
     Dims order;
@@ -254,31 +207,185 @@ struct Plan {
 };
 }  // namespace
 
-Tensor index(const Tensor& x, const std::vector<Tensor>& indices) {
-  const Plan plan("index", x, indices);
-  return plan.in_order(index_packed(plan.x, plan.places));
+static Tensor index(const Tensor& x, const std::vector<Tensor>& indices, const Dims& names) {
+  const Plan plan("index", x, indices, names);
+  return plan.in_order(index_packed(plan.x, plan.places, plan.who));
 }
+Tensor index(const Tensor& x, const std::vector<Tensor>& indices) { return index(x, indices, {}); }
 
+static void put(const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate,
+                const Dims& names) {
+  const Plan plan("index_put_", self, indices, names);
+  put_packed(plan.x, plan.places, plan.from_order(to(to(values, self.device()), self.dtype())), accumulate, plan.who);
+}
 Tensor& index_put_(Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
-  const Plan plan("index_put_", self, indices);
-  put_packed(plan.x, plan.places, plan.from_order(to(to(values, self.device()), self.dtype())), accumulate);
-  return self;
+  return put(self, indices, values, accumulate, {}), self;
 }
-
 Tensor index_put(const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
   Tensor y = clone(self);
   return index_put_(y, indices, values, accumulate);
 }
 
+// ---- whole slices along one dimension
+
+namespace {
+/// A vector of positions along dim, and x with that dimension in front.
+struct Slices {
+  int64_t dim;
+  Tensor places;  // (1, n)
+  Caller who;
+  Slices(const char* op, const Tensor& x, int64_t given, const Tensor& index, bool wrap = false)
+      : dim(wrap_dim(op, given, x.dim())), who{op, dim, wrap} {
+    check_index_dtype(op, index);
+    check(index.dim() <= 1, "[{}] index is supposed to be a vector, got shape {}", op, index.shape());
+    common_device(op, {&x, &index});
+    places = reshape(to(index, kInt64), {1, index.numel()});
+  }
+  int64_t count() const { return places.shape()[1]; }
+  Tensor in_front(const Tensor& x) const {
+    return x.dim() == 0 ? reshape(x, {1}) : dim == 0 ? x : transpose(x, 0, dim);
+  }
+  /// Writes source, of self's shape but for `dim`, or values that are broadcast.
+  void put(const Tensor& self, const Tensor& values, bool accumulate) const {
+    check_inplace(who.op, self, wants_grad({self, values}));
+    put_packed(in_front(self), places, values, accumulate, who);
+  }
+  void check_source(const Tensor& self, const Tensor& source) const {
+    Shape expected = self.shape();
+    if (self.dim()) expected[dim] = count();
+    check(source.shape() == expected || (self.dim() == 0 && source.numel() == 1 && count() == 1),
+          "[{}] expected a source of shape {}, got {}", who.op, expected, source);
+    check(source.dtype() == self.dtype(), "[{}] self ({}) and source ({}) must have the same dtype", who.op,
+          self.dtype(), source.dtype());
+    common_device(who.op, {&self, &source});
+  }
+};
+}  // namespace
+
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
-  check_index_dtype("index_select", index);
-  check(index.dim() <= 1, "[index_select] index is supposed to be a vector, got shape {}", index.shape());
-  common_device("index_select", {&x, &index});
-  if (x.dim() == 0) return reshape(index_select(reshape(x, {1}), 0, index), {});
-  dim = wrap_dim("index_select", dim, x.dim());
-  const Tensor places = reshape(to(index, kInt64), {1, index.numel()});
-  return transpose(index_packed(transpose(x, 0, dim), places), 0, dim);
+  const Slices s("index_select", x, dim, index);
+  const Tensor y = index_packed(s.in_front(x), s.places, s.who);
+  if (x.dim() == 0) {
+    check(s.count() == 1, "[index_select] index to scalar can have only 1 value, got {} value(s)", s.count());
+    return reshape(y, {});
+  }
+  return s.dim == 0 ? y : transpose(y, 0, s.dim);
 }
+
+// Out of place: the twin on a copy.
+#define TAPIR_ON_COPY(name, self, ...)   \
+  Tensor y = clone(self);                \
+  return name(y, __VA_ARGS__);
+
+Tensor& index_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) {
+  const Slices s("index_add_", self, dim, index);
+  s.check_source(self, source);
+  s.put(self, s.in_front(alpha.to_double() == 1 ? source : mul(source, alpha)), true);
+  return self;
+}
+Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) {
+  TAPIR_ON_COPY(index_add_, x, dim, index, source, alpha)
+}
+Tensor& index_copy_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+  const Slices s("index_copy_", self, dim, index);
+  s.check_source(self, source);
+  s.put(self, s.in_front(source), false);
+  return self;
+}
+Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  TAPIR_ON_COPY(index_copy_, x, dim, index, source)
+}
+Tensor& index_fill_(Tensor& self, int64_t dim, const Tensor& index, const Operand& value) {
+  check(!value.is_tensor() || value.tensor().dim() == 0,
+        "[index_fill_] only supports a 0-dimensional value tensor, but got {}", value.tensor_or_undefined());
+  const Slices s("index_fill_", self, dim, index, true);
+  s.put(self, value.is_tensor() ? to(value.tensor(), self.dtype())
+                                : full({}, value.scalar(), {.dtype = self.dtype(), .device = self.device()}), false);
+  return self;
+}
+Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Operand& value) {
+  TAPIR_ON_COPY(index_fill_, x, dim, index, value)
+}
+
+// ---- masks
+
+static void check_mask(const char* op, const Tensor& mask) {
+  check(mask.dtype() == kBool, "[{}] expected a mask of dtype bool, got {}", op, mask);
+}
+Tensor masked_select(const Tensor& x, const Tensor& mask) {
+  check_mask("masked_select", mask);
+  common_device("masked_select", {&x, &mask});
+  Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
+  if (shape.empty()) shape.push_back(1);
+  return index(expand(x, shape), {expand(mask, shape)});
+}
+static Tensor& masked_scatter(const char* op, Tensor& self, const Tensor& mask, const Tensor& source) {
+  check_mask(op, mask);
+  common_device(op, {&self, &mask, &source});
+  check(source.dtype() == self.dtype(), "[{}] expected self and source to have same dtypes but got {} and {}", op,
+        self.dtype(), source.dtype());
+  check(broadcasts_to(mask.shape(), self.shape()), "[{}] expected a mask that broadcasts to {}, got {}", op,
+        self.shape(), mask);
+  check_inplace(op, self, wants_grad({self, source}));
+  const Shape shape = self.dim() ? self.shape() : Shape(1);
+  const Tensor places = t(nonzero(expand(mask, shape)));
+  const int64_t count = places.shape()[1];
+  check(count <= source.numel(), "[{}] number of elements of source ({}) < number of ones in mask ({})", op,
+        source.numel(), count);
+  put_packed(self.dim() ? self : reshape(self, {1}), places, narrow(reshape(source, -1), 0, 0, count), false, {op});
+  return self;
+}
+Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) {
+  return masked_scatter("masked_scatter_", self, mask, source);
+}
+Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source) {
+  Tensor y = clone(expand(x, broadcast_shapes("masked_scatter", x.shape(), mask.shape())));
+  return masked_scatter("masked_scatter", y, mask, source);
+}
+
+// ---- positions in the flattened tensor
+
+static Tensor flat_places(const char* op, const Tensor& index) {
+  check_index_dtype(op, index);
+  return unsqueeze(to(index, kInt64), 0);
+}
+Tensor take(const Tensor& x, const Tensor& index) {
+  common_device("take", {&x, &index});
+  return index_packed(reshape(x, -1), flat_places("take", index), {"take", 0});
+}
+Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate) {
+  common_device("put", {&x, &index, &source});
+  check(source.dtype() == x.dtype(), "[put] expected self and source of one dtype, got {} and {}", x.dtype(), source.dtype());
+  check(source.numel() == index.numel(), "[put] expected source and index to have the same number of elements, got {} and {}",
+        source, index);
+  const Tensor y = clone(x, kContiguous);
+  put_packed(reshape(y, -1), flat_places("put", index), reshape(source, index.shape()), accumulate, {"put", 0});
+  return y;
+}
+Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
+  check_inplace("put_", self, wants_grad({self, source}));
+  return copy_(self, put(self, index, source, accumulate));
+}
+std::vector<Tensor> unravel_index(const Tensor& indices, const Shape& shape) {
+  check_index_dtype("unravel_index", indices);
+  int64_t count = 1;
+  for (int64_t s : shape)
+    check(s >= 0 && !__builtin_mul_overflow(count, s, &count), "[unravel_index] expected sizes of at least 0 without overflow, got {}",
+          shape);
+  Tensor left = to(indices, kInt64);
+  if (left.numel()) {
+    const int64_t low = min(left).item<int64_t>(), high = max(left).item<int64_t>();
+    check(low >= 0 && high < count, "[unravel_index] index {} is out of bounds for shape {} with {} elements",
+          low < 0 ? low : high, shape, count);
+  }
+  std::vector<Tensor> out(size_t(shape.size()));
+  for (int64_t d = shape.size(); d-- > 0;) {
+    const int64_t n = std::max<int64_t>(shape[d], 1);
+    out[size_t(d)] = remainder(left, n), left = div(left, n, "floor");
+  }
+  return out;
+}
+Tensor argwhere(const Tensor& x) { return nonzero(x); }
 
 // ---- x[...]
 
@@ -287,8 +394,10 @@ namespace {
 struct Parsed {
   Tensor view;
   std::vector<Tensor> tensors;  // empty where there are none
+  Dims names;                   // which of x's dimensions each of the view's is; -1: a new one
 
   Parsed(const Tensor& x, const std::vector<Index>& items) : view(x) {
+    for (int64_t d = 0; d < x.dim(); ++d) names.push_back(d);
     int64_t taken = 0;
     bool ellipsis = false;
     for (const Index& i : items) {
@@ -307,22 +416,22 @@ struct Parsed {
     switch (i.kind) {
       case Index::Kind::Integer:
         check_bounds(i.integer, dim);
-        view = select(view, dim, i.integer);
+        view = select(view, dim, i.integer), names.erase(dim);
         break;
       case Index::Kind::Slice:
         view = slice(view, dim, i.slice.start, i.slice.stop, i.slice.step);
         ++dim;
         break;
-      case Index::Kind::None: view = unsqueeze(view, dim++); break;
+      case Index::Kind::None: add_dimension(dim++); break;
       case Index::Kind::Ellipsis: dim += skipped; break;
       case Index::Kind::Bool:  // a mask of rank 0: a new dimension of extent 1 or 0
-        view = unsqueeze(view, dim);
+        add_dimension(dim);
         put(dim, arange(0, int64_t(i.integer != 0), 1, {.device = view.device()}));
         ++dim;
         break;
       case Index::Kind::Tensor:
         if (i.tensor.dtype() == kBool && i.tensor.dim() == 0) {
-          view = unsqueeze(view, dim);
+          add_dimension(dim);
           put(dim, reshape(i.tensor, {1}));
           ++dim;
           break;
@@ -334,8 +443,9 @@ struct Parsed {
   }
   void check_bounds(int64_t i, int64_t dim) const {
     const int64_t n = view.shape()[dim];
-    check(i >= -n && i < n, "[index] index {} is out of bounds for dimension {} with size {}", i, dim, n);
+    check(i >= -n && i < n, "[index] index {} is out of bounds for dimension {} with size {}", i, names[dim], n);
   }
+  void add_dimension(int64_t dim) { view = unsqueeze(view, dim), names.insert(dim, -1); }
   /// A tensor for dimension `dim` of the view; masks stand for several, which later entries must count.
   void put(int64_t dim, const Tensor& t) {
     int64_t covered = 0;
@@ -351,7 +461,7 @@ Indexed Tensor::operator[](std::initializer_list<Index> indices) const { return 
 
 Tensor Indexed::value() const {
   const Parsed p(base_, items_);
-  if (!p.tensors.empty()) return index(p.view, p.tensors);
+  if (!p.tensors.empty()) return index(p.view, p.tensors, p.names);
   return p.view.is_same(base_) ? tapir::view(base_, base_.shape()) : p.view;
 }
 
@@ -360,8 +470,8 @@ const Indexed& Indexed::operator=(const Operand& source) const {
   const Tensor value = source.is_tensor()
                            ? source.tensor()
                            : full({}, source.scalar(), {.dtype = base_.dtype(), .device = base_.device()});
-  if (p.tensors.empty()) tapir::copy_(p.view, value);
-  else index_put_(p.view, p.tensors, value);
+  if (p.tensors.empty()) tapir::copy_(p.view, without_leading_ones(value, p.view.dim()));
+  else put(p.view, p.tensors, value, false, p.names);
   return *this;
 }
 const Indexed& Indexed::operator+=(const Operand& o) const { return *this = Operand(tapir::add(value(), o)); }

@@ -28,8 +28,106 @@ static std::vector<Tensor> index_list(Args& a) {
   return out;
 }
 
+static std::string_view reduction_of(Args& a) {
+  static const char* const names[] = {"", "add", "multiply", "sum", "prod", "mean", "amax", "amin"};
+  const std::string given = a.text("reduce", "");
+  for (const char* name : names)
+    if (given == name) return name;
+  throw Refused("a reduction of an unknown kind: " + given);
+}
+static Operand scattered(Args& a) { return a.operand(a.has("src") ? "src" : "value"); }
+
+static void bind_scatter(std::map<std::string, Binding>& table) {
+  table["scatter"] = {
+      [](Args& a) -> Results {
+        return {scatter(a.tensor("input"), a.integer("dim"), a.tensor("index"), scattered(a), reduction_of(a))};
+      },
+      [](Tensor& self, Args& a) {
+        scatter_(self, a.integer("dim"), a.tensor("index"), scattered(a), reduction_of(a));
+      }};
+  table["scatter_reduce"] = {[](Args& a) -> Results {
+                               return {scatter_reduce(a.tensor("input"), a.integer("dim"), a.tensor("index"),
+                                                      a.tensor("src"), reduction_of(a),
+                                                      {a.boolean("include_self", true)})};
+                             },
+                             [](Tensor& self, Args& a) {
+                               scatter_reduce_(self, a.integer("dim"), a.tensor("index"), a.tensor("src"),
+                                               reduction_of(a), {a.boolean("include_self", true)});
+                             }};
+  table["index_reduce"] = {[](Args& a) -> Results {
+                             return {index_reduce(a.tensor("input"), a.integer("dim"), a.tensor("index"),
+                                                  a.tensor("source"), reduction_of(a),
+                                                  {a.boolean("include_self", true)})};
+                           },
+                           [](Tensor& self, Args& a) {
+                             index_reduce_(self, a.integer("dim"), a.tensor("index"), a.tensor("source"),
+                                           reduction_of(a), {a.boolean("include_self", true)});
+                           }};
+  table["index_add"] = {[](Args& a) -> Results {
+                          return {index_add(a.tensor("input"), a.integer("dim"), a.tensor("index"), a.tensor("source"),
+                                            a.scalar("alpha", 1))};
+                        },
+                        [](Tensor& self, Args& a) {
+                          index_add_(self, a.integer("dim"), a.tensor("index"), a.tensor("source"),
+                                     a.scalar("alpha", 1));
+                        }};
+  table["index_copy"] = {
+      [](Args& a) -> Results {
+        return {index_copy(a.tensor("input"), a.integer("dim"), a.tensor("index"), a.tensor("source"))};
+      },
+      [](Tensor& self, Args& a) { index_copy_(self, a.integer("dim"), a.tensor("index"), a.tensor("source")); }};
+  table["index_fill"] = {
+      [](Args& a) -> Results {
+        return {index_fill(a.tensor("input"), a.integer("dim"), a.tensor("index"), a.operand("value"))};
+      },
+      [](Tensor& self, Args& a) { index_fill_(self, a.integer("dim"), a.tensor("index"), a.operand("value")); }};
+}
+
+static void bind_flat(std::map<std::string, Binding>& table) {
+  table["take"] = {[](Args& a) -> Results { return {take(a.tensor("input"), a.tensor("index"))}; }, {}};
+  table["put"] = {[](Args& a) -> Results {
+                    return {put(a.tensor("input"), a.tensor("index"), a.tensor("source"),
+                                a.boolean("accumulate", false))};
+                  },
+                  [](Tensor& self, Args& a) {
+                    put_(self, a.tensor("index"), a.tensor("source"), a.boolean("accumulate", false));
+                  }};
+  table["take_along_dim"] = {[](Args& a) -> Results {
+                               return {take_along_dim(a.tensor("input"), a.tensor("indices"),
+                                                      a.has("dim") ? std::optional(a.integer("dim")) : std::nullopt)};
+                             },
+                             {}};
+  table["masked_select"] = {
+      [](Args& a) -> Results { return {masked_select(a.tensor("input"), a.tensor("mask"))}; }, {}};
+  table["masked_scatter"] = {
+      [](Args& a) -> Results {
+        return {masked_scatter(a.tensor("input"), a.tensor("mask"), a.tensor("source"))};
+      },
+      [](Tensor& self, Args& a) { masked_scatter_(self, a.tensor("mask"), a.tensor("source")); }};
+  table["argwhere"] = {[](Args& a) -> Results { return {argwhere(a.tensor("input"))}; }, {}};
+  table["searchsorted"] = {[](Args& a) -> Results {
+                             const bool right = a.boolean("right", false) || a.text("side", "left") == "right";
+                             return {searchsorted(a.tensor("sorted_sequence"), a.operand("self"),
+                                                  {right, a.boolean("out_int32", false), a.optional_tensor("sorter")})};
+                           },
+                           {}};
+  table["bucketize"] = {[](Args& a) -> Results {
+                          return {bucketize(a.operand("input"), a.tensor("boundaries"),
+                                            {a.boolean("right", false), a.boolean("out_int32", false)})};
+                        },
+                        {}};
+  table["isin"] = {[](Args& a) -> Results {
+                     return {isin(a.operand(a.has("elements") ? "elements" : "element"),
+                                  a.operand(a.has("test_elements") ? "test_elements" : "test_element"),
+                                  {a.boolean("assume_unique", false), a.boolean("invert", false)})};
+                   },
+                   {}};
+}
+
 void bind_index() {
   auto& table = bindings();
+  bind_scatter(table);
+  bind_flat(table);
   table["getitem"] = {[](Args& a) -> Results {
                         std::vector<Index> items;
                         for (const Value& v : a.items("index")) items.push_back(index_item(v));

@@ -73,8 +73,80 @@ static void bind_runs(std::map<std::string, Binding>& table) {
                    {}};
 }
 
+static bool sorts_down(Args& a) { return a.boolean("descending", false); }
+
+static UniqueOptions unique_options(Args& a) {
+  return {.return_inverse = a.boolean("return_inverse", false),
+          .return_counts = a.boolean("return_counts", false),
+          .dim = optional_dim(a)};
+}
+static Results unique_results(const Unique& u) {
+  Results out{u.values};
+  if (u.inverse.defined()) out.push_back(u.inverse);
+  if (u.counts.defined()) out.push_back(u.counts);
+  return out;
+}
+static Results pair_results(const std::pair<Tensor, Tensor>& p) { return {p.first, p.second}; }
+
+static void bind_sorting(std::map<std::string, Binding>& table) {
+  table["sort"] = {[](Args& a) {
+                     const SortOptions o{.descending = sorts_down(a), .stable = a.boolean("stable", false)};
+                     return pair_results(sort(a.tensor("input"), a.integer("dim", -1), o));
+                   },
+                   {}};
+  table["argsort"] = {[](Args& a) -> Results {
+                        const SortOptions o{.descending = sorts_down(a), .stable = a.boolean("stable", false)};
+                        return {argsort(a.tensor("input"), a.integer("dim", -1), o)};
+                      },
+                      {}};
+  table["mode"] = {[](Args& a) {
+                     return pair_results(mode(a.tensor("input"), a.integer("dim", -1), {a.boolean("keepdim", false)}));
+                   },
+                   {}};
+  for (const bool skip_nan : {false, true})
+    table[skip_nan ? "nanquantile" : "quantile"] = {
+        [skip_nan](Args& a) -> Results {
+          const std::string between = a.text("interpolation", "linear");
+          const QuantileOptions o{a.boolean("keepdim", false), between};
+          return {(skip_nan ? nanquantile : quantile)(a.tensor("input"), a.operand("q"), optional_dim(a), o)};
+        },
+        {}};
+  table["msort"] = {[](Args& a) -> Results { return {msort(a.tensor("input"))}; }, {}};
+  table["topk"] = {[](Args& a) {
+                     const TopkOptions o{.largest = a.boolean("largest", true), .sorted = a.boolean("sorted", true)};
+                     return pair_results(topk(a.tensor("input"), a.integer("k"), a.integer("dim", -1), o));
+                   },
+                   {}};
+  table["kthvalue"] = {[](Args& a) {
+                         return pair_results(kthvalue(a.tensor("input"), a.integer("k"), a.integer("dim", -1),
+                                                      {a.boolean("keepdim", false)}));
+                       },
+                       {}};
+  table["median"] = {[](Args& a) {
+                       const Tensor x = a.tensor("input");
+                       const KeepdimOptions o{a.boolean("keepdim", false)};
+                       return a.has("dim") ? pair_results(median(x, a.integer("dim"), o)) : Results{median(x)};
+                     },
+                     {}};
+  table["nanmedian"] = {[](Args& a) {
+                          const Tensor x = a.tensor("input");
+                          const KeepdimOptions o{a.boolean("keepdim", false)};
+                          return a.has("dim") ? pair_results(nanmedian(x, a.integer("dim"), o)) : Results{nanmedian(x)};
+                        },
+                        {}};
+  table["unique"] = {[](Args& a) {
+                       a.boolean("sorted", true);
+                       return unique_results(unique(a.tensor("input"), unique_options(a)));
+                     },
+                     {}};
+  table["unique_consecutive"] = {
+      [](Args& a) { return unique_results(unique_consecutive(a.tensor("input"), unique_options(a))); }, {}};
+}
+
 void bind_reduction() {
   auto& table = bindings();
+  bind_runs(table);
+  bind_sorting(table);
   table["sum"] = {[](Args& a) -> Results {
                     const ReduceOptions o = reduce_options(a);
                     return {sum(a.tensor("input"), a.dims("dim"), o)};
@@ -139,7 +211,6 @@ void bind_reduction() {
       {}};
   table["cumsum"] = {[](Args& a) -> Results { return {cumsum(a.tensor("input"), a.integer("dim"), {a.dtype()})}; },
                      [](Tensor& self, Args& a) { cumsum_(self, a.integer("dim")); }};
-  bind_runs(table);
   table["nansum"] = {[](Args& a) -> Results { return {nansum(a.tensor("input"), a.dims("dim"), reduce_options(a))}; },
                      {}};
   table["nanmean"] = {[](Args& a) -> Results { return {nanmean(a.tensor("input"), a.dims("dim"), reduce_options(a))}; },

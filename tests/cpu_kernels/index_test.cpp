@@ -53,7 +53,7 @@ TEST_CASE("index: keys of any number, shape and sign, in every dtype") {
       x.random(3);
       const Keys keys(c);
       Context& ctx = cpu_context();
-      cpu_table().index(ctx, out.view, x.view, keys.views);
+      cpu_table().index(ctx, out.view, x.view, keys.views, {});
       CHECK(!ctx.error.set);
       bool same = true;
       for_places(out.view.shape(),
@@ -85,7 +85,7 @@ TEST_CASE("index and index_put: a bad index is recorded, the other elements are 
   put(index, {2}, 3), put(index, {4}, -4);
   const std::vector<TensorView> keys{index.view};
   Context& ctx = cpu_context();
-  cpu_table().index(ctx, out.view, x.view, keys);
+  cpu_table().index(ctx, out.view, x.view, keys, {});
   CHECK((ctx.error.set && ctx.error.position == 2 && ctx.error.value == 3 && ctx.error.bound == 3));
   for_places(out.view.shape(),
              [&](const Place& at) { CHECK(get(out, at) == (at[0] == 2 || at[0] == 4 ? -9 : get(x, with(at, 0, 2)))); });
@@ -103,8 +103,8 @@ TEST_CASE("index and index_put: nothing to do") {
       out(kFloat32, {2, 0});
   one.fill(1), x.random(1);
   const auto before = values(x.view);
-  cpu_table().index(cpu_context(), empty.view, x.view, std::vector<TensorView>{none.view});
-  cpu_table().index(cpu_context(), out.view, thin.view, std::vector<TensorView>{one.view});
+  cpu_table().index(cpu_context(), empty.view, x.view, std::vector<TensorView>{none.view}, {});
+  cpu_table().index(cpu_context(), out.view, thin.view, std::vector<TensorView>{one.view}, {});
   cpu_table().index_put(cpu_context(), x.view, empty.view, std::vector<TensorView>{none.view}, {true});
   CHECK(values(x.view) == before);
 }

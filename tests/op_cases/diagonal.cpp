@@ -42,12 +42,14 @@ void diagonal_cases(Table& table) {
         .of(kAll)
         .on("(4,3) | (2,3,4) | (0,3) | (2,1,2,1,3,1,2,2)")
         .EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) { return c - r <= k ? v : 0; }))
-        .TWIN(tril_, k);
+        ;
+    CASE(tril, tril(x[0], k)).of(kAll).no_expand().on("(4,3) | (2,3,4)").TWIN(tril_, k);  // may be expanded
     CASE(triu, triu(x[0], k))
         .of(kAll)
         .on("(4,3) | (2,3,4) | (0,3) | (2,1,2,1,3,1,2,2)")
         .EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) { return c - r >= k ? v : 0; }))
-        .TWIN(triu_, k);
+        ;
+    CASE(triu, triu(x[0], k)).of(kAll).no_expand().on("(4,3) | (2,3,4)").TWIN(triu_, k);
     CASE(diagonal_scatter, diagonal_scatter(x[0], full_like(diagonal(x[0], k), 2), k))
         .of(kAll)
         .on("(4,3) | (3,3)")
