@@ -413,7 +413,8 @@ struct BackendTable {
   void (*scan)(Context&, V out, V indices, V x,
                const ScanParams&);  // indices: of CumMax and CumMin, int64; else absent
   void (*histogram)(Context&, V out, V x, V weights, const HistogramParams&);  // out: (bins); weights may be absent
-  void (*sort)(Context&, V values, V indices, V x, const SortParams&);  // values, of x's dtype, may be absent; indices: int64
+  void (*sort)(Context&, V values, V indices, V x,
+               const SortParams&);  // values, of x's dtype, may be absent; indices: int64
   // How many elements of `sorted` (..., n) come before each of `values` (..., m), of one dtype: out (..., m) int64.
   void (*search)(Context&, V out, V sorted, V values, const SearchParams&);
 

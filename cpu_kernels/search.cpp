@@ -28,9 +28,8 @@ void search(Context&, V out, V sorted, V values, const SearchParams& params) {
       parallel_for(walk.total, 512, [&](int64_t first, int64_t last) {
         walk.run(first, last, [&](int64_t, int64_t count, const std::array<int64_t, 3>& at) {
           for (int64_t i = 0; i < count; ++i)
-            out.as<int64_t>()[at[0] + i * walk.step(0)] =
-                position<T, kRight>(sorted.as<T>() + at[2] + i * walk.step(2), n, step,
-                                    values.as<T>()[at[1] + i * walk.step(1)]);
+            out.as<int64_t>()[at[0] + i * walk.step(0)] = position<T, kRight>(
+                sorted.as<T>() + at[2] + i * walk.step(2), n, step, values.as<T>()[at[1] + i * walk.step(1)]);
         });
       });
     };

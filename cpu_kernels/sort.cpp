@@ -15,9 +15,9 @@ namespace tapir::inline v0::cpu {
 namespace {
 
 template <class T> struct Key {
-  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t,
-                                  std::conditional_t<sizeof(T) == 4, uint32_t,
-                                                     std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
+  using Bits = std::conditional_t<
+      sizeof(T) == 8, uint64_t,
+      std::conditional_t<sizeof(T) == 4, uint32_t, std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
   static constexpr Bits top = Bits(Bits(1) << (8 * sizeof(T) - 1)), nan = Bits(~Bits(0));
   static constexpr bool is_float = !std::integral<T>;
 
@@ -69,8 +69,7 @@ template <class F> void for_parts(int64_t n, int64_t pieces, F&& f) {
 using Counts = int64_t[256];
 
 /// Sorts items that are in the order of their positions by `bytes` of their keys; `counts`: one for each piece. Where they are then.
-template <class Item>
-Item* radix_sort(Item* from, Item* to, int64_t n, int bytes, int64_t pieces, Counts* counts) {
+template <class Item> Item* radix_sort(Item* from, Item* to, int64_t n, int bytes, int64_t pieces, Counts* counts) {
   for (int shift = 0; shift < 8 * bytes; shift += 8) {
     for_parts(n, pieces, [&](int64_t p, int64_t first, int64_t last) {
       std::fill_n(counts[p], 256, 0);
@@ -108,12 +107,17 @@ template <class T, class Item> class Sorter {
   Sorter(V values, V indices, V x, const SortParams& p)
       : p_(p), n_(x.rank ? x.sizes[p.dim] : 1), step_(x.rank ? x.strides[p.dim] : 0),
         value_step_(values.defined() && x.rank ? values.strides[p.dim] : 0),
-        index_step_(x.rank ? indices.strides[p.dim] : 0), few_(kept_at_a_time(p)), flip_(p.descending ? K::nan : Bits(0)),
-        walk_(x.shape(), {x.strides, values.defined() ? values.strides : x.strides, indices.strides}, x.rank ? p.dim : -1),
+        index_step_(x.rank ? indices.strides[p.dim] : 0), few_(kept_at_a_time(p)),
+        flip_(p.descending ? K::nan : Bits(0)),
+        walk_(x.shape(), {x.strides, values.defined() ? values.strides : x.strides, indices.strides},
+              x.rank ? p.dim : -1),
         first_{x.as<const T>(), values.as<T>(), indices.as<int64_t>()} {}
 
   void run(Context& ctx) const {
-    const int64_t lines = walk_.total, threads = threads_here(), room = p_.op == SortOp::Sort ? 2 * n_ : few_ ? few_ : n_;
+    const int64_t lines = walk_.total, threads = threads_here(),
+                  room = p_.op == SortOp::Sort ? 2 * n_
+                         : few_                ? few_
+                                               : n_;
     if (lines < threads && n_ >= kLong) {
       Item* const items = ctx.scratch_of<Item>(room);
       Counts* const counts = ctx.scratch_of<Counts>(threads);
@@ -134,8 +138,7 @@ template <class T, class Item> class Sorter {
     return p.op == SortOp::TopK && p.k > 0 && 2 * kept <= n_ ? kept : 0;
   }
   Line<T> line(const std::array<int64_t, 3>& at, int64_t i) const {
-    return {first_.x + at[0] + i * walk_.step(0),
-            first_.values ? first_.values + at[1] + i * walk_.step(1) : nullptr,
+    return {first_.x + at[0] + i * walk_.step(0), first_.values ? first_.values + at[1] + i * walk_.step(1) : nullptr,
             first_.indices + at[2] + i * walk_.step(2)};
   }
   Bits key(const Line<T>& l, int64_t i) const { return Bits(K::of(l.x[i * step_]) ^ flip_); }

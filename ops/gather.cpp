@@ -55,9 +55,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
 Tensor take_along_dim(const Tensor& x, const Tensor& given_indices, std::optional<int64_t> given) {
   check(is_integral(given_indices.dtype()), "[take_along_dim] expected indices of an integer dtype, got {}",
         given_indices);
-  const int64_t n = !given      ? x.numel()
-                    : x.dim() ? x.shape()[wrap_dim("take_along_dim", *given, x.dim())]
-                              : 1;
+  const int64_t n = !given ? x.numel() : x.dim() ? x.shape()[wrap_dim("take_along_dim", *given, x.dim())] : 1;
   const Tensor wide = to(given_indices, kInt64), indices = where(lt(wide, 0), add(wide, n), wide);
   if (!given) return gather(reshape(x, -1), 0, reshape(indices, -1));
   check(x.dim() == indices.dim(),
@@ -127,11 +125,11 @@ struct Scatter {
 static Tensor scatter(const char* op, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source,
                       const Tensor* self) {
   const Scatter s(op, x, dim, index, source);
-  return record(op, s.run(ScatterOp::Assign, self), {x, s.part}, save(s.places),
-                [dim = s.dim](Needs needs, const Tensor& g, const Tensor& places) {
-                  return Grads{needs[0] ? scatter(g, dim, places, 0) : Tensor(),
-                               needs[1] ? gather(g, dim, places) : Tensor()};
-                });
+  return record(
+      op, s.run(ScatterOp::Assign, self), {x, s.part}, save(s.places),
+      [dim = s.dim](Needs needs, const Tensor& g, const Tensor& places) {
+        return Grads{needs[0] ? scatter(g, dim, places, 0) : Tensor(), needs[1] ? gather(g, dim, places) : Tensor()};
+      });
 }
 static Tensor scatter_add(const char* op, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source,
                           const Tensor* self) {
@@ -154,8 +152,8 @@ Tensor& scatter_add_(Tensor& self, int64_t dim, const Tensor& index, const Tenso
 // theirs equally; a product divides by the elements, and leaves a single 0 out.
 
 /// d / d(base) and d / d(part) of products: zeros are left out, and counted.
-static Grads product_gradient(Needs needs, const Tensor& g, const Tensor& places, const Tensor& base, const Tensor& part,
-                              int64_t dim) {
+static Grads product_gradient(Needs needs, const Tensor& g, const Tensor& places, const Tensor& base,
+                              const Tensor& part, int64_t dim) {
   const auto product = [&](const Tensor& a, const Tensor& b) { return scatter_reduce(a, dim, places, b, "prod"); };
   Grads out{Tensor(), Tensor()};
   if (needs[0]) {
@@ -172,7 +170,8 @@ static Grads product_gradient(Needs needs, const Tensor& g, const Tensor& places
   }
   return out;
 }
-static Tensor scatter_product(const char* op, const Tensor& base, int64_t dim, const Tensor& index, const Operand& source) {
+static Tensor scatter_product(const char* op, const Tensor& base, int64_t dim, const Tensor& index,
+                              const Operand& source) {
   if (!source.is_tensor())
     return scatter_product(op, base, dim, index,
                            full(index.shape(), source.scalar(), {.dtype = base.dtype(), .device = base.device()}));
@@ -182,13 +181,15 @@ static Tensor scatter_product(const char* op, const Tensor& base, int64_t dim, c
                 [dim = s.dim](Needs needs, const Tensor& g, const Tensor& places, const Tensor& base,
                               const Tensor& part) { return product_gradient(needs, g, places, base, part, dim); });
 }
-static Tensor scatter_extreme(ScatterOp kernel, const Tensor& base, int64_t dim, const Tensor& index, const Tensor& source) {
+static Tensor scatter_extreme(ScatterOp kernel, const Tensor& base, int64_t dim, const Tensor& index,
+                              const Tensor& source) {
   const Scatter s("scatter_reduce", base, dim, index, source);
   const Tensor y = s.run(kernel, nullptr);
   return record("scatter_reduce", y, {base, s.part}, save(s.places, base, s.part, y),
-                [dim = s.dim](Needs needs, const Tensor& g, const Tensor& places, const Tensor& base, const Tensor& part,
-                              const Tensor& y) {
-                  const Tensor of_base = to(eq(base, y), g.dtype()), of_part = to(eq(part, gather(y, dim, places)), g.dtype());
+                [dim = s.dim](Needs needs, const Tensor& g, const Tensor& places, const Tensor& base,
+                              const Tensor& part, const Tensor& y) {
+                  const Tensor of_base = to(eq(base, y), g.dtype()),
+                               of_part = to(eq(part, gather(y, dim, places)), g.dtype());
                   const Tensor share = div(g, scatter_add(of_base, dim, places, of_part));
                   return Grads{needs[0] ? mul(of_base, share) : Tensor(),
                                needs[1] ? mul(of_part, gather(share, dim, places)) : Tensor()};
@@ -211,7 +212,8 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
   if (reduce == "prod") return scatter_product("scatter_reduce", base(1), dim, index, source);
   if (reduce == "amax") return scatter_extreme(ScatterOp::Max, base(bound_of(x.dtype(), 1)), dim, index, source);
   if (reduce == "amin") return scatter_extreme(ScatterOp::Min, base(bound_of(x.dtype(), -1)), dim, index, source);
-  check(reduce == "mean", "[scatter_reduce] reduce argument must be either sum, prod, mean, amax or amin, got {}", reduce);
+  check(reduce == "mean", "[scatter_reduce] reduce argument must be either sum, prod, mean, amax or amin, got {}",
+        reduce);
   const Tensor total = scatter_add("scatter_reduce", base(0), dim, index, source, nullptr);
   const Tensor one = ones_like(x);
   Tensor count = scatter_add(o.include_self ? one : scatter(one, dim, index, 0), dim, index, ones_like(source));

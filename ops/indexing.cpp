@@ -44,7 +44,8 @@ static void check_places(const Context& ctx, const Caller& who, const Tensor& x,
   const ErrorWord e = ctx.error;
   int64_t k = 0;  // the index tensor that holds it
   const auto holds = [&] {
-    return x.shape()[k] == e.bound && select(reshape(select(places, 0, k), -1), 0, e.position).item<int64_t>() == e.value;
+    return x.shape()[k] == e.bound &&
+           select(reshape(select(places, 0, k), -1), 0, e.position).item<int64_t>() == e.value;
   };
   while (k + 1 < places.shape()[0] && !holds()) ++k;
   fail_values(e, format("[{}] index {value} at position {position} is out of bounds for dimension {} with size {bound}",
@@ -273,8 +274,8 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
 }
 
 // Out of place: the twin on a copy.
-#define TAPIR_ON_COPY(name, self, ...)   \
-  Tensor y = clone(self);                \
+#define TAPIR_ON_COPY(name, self, ...) \
+  Tensor y = clone(self);              \
   return name(y, __VA_ARGS__);
 
 Tensor& index_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) {
@@ -283,24 +284,24 @@ Tensor& index_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor&
   s.put(self, s.in_front(alpha.to_double() == 1 ? source : mul(source, alpha)), true);
   return self;
 }
-Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) {
-  TAPIR_ON_COPY(index_add_, x, dim, index, source, alpha)
-}
-Tensor& index_copy_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha){
+    TAPIR_ON_COPY(index_add_, x, dim, index, source,
+                  alpha)} Tensor& index_copy_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
   const Slices s("index_copy_", self, dim, index);
   s.check_source(self, source);
   s.put(self, s.in_front(source), false);
   return self;
 }
-Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  TAPIR_ON_COPY(index_copy_, x, dim, index, source)
-}
-Tensor& index_fill_(Tensor& self, int64_t dim, const Tensor& index, const Operand& value) {
+Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source){
+    TAPIR_ON_COPY(index_copy_, x, dim, index, source)} Tensor& index_fill_(Tensor& self, int64_t dim,
+                                                                           const Tensor& index, const Operand& value) {
   check(!value.is_tensor() || value.tensor().dim() == 0,
         "[index_fill_] only supports a 0-dimensional value tensor, but got {}", value.tensor_or_undefined());
   const Slices s("index_fill_", self, dim, index, true);
-  s.put(self, value.is_tensor() ? to(value.tensor(), self.dtype())
-                                : full({}, value.scalar(), {.dtype = self.dtype(), .device = self.device()}), false);
+  s.put(self,
+        value.is_tensor() ? to(value.tensor(), self.dtype())
+                          : full({}, value.scalar(), {.dtype = self.dtype(), .device = self.device()}),
+        false);
   return self;
 }
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Operand& value) {
@@ -355,9 +356,10 @@ Tensor take(const Tensor& x, const Tensor& index) {
 }
 Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate) {
   common_device("put", {&x, &index, &source});
-  check(source.dtype() == x.dtype(), "[put] expected self and source of one dtype, got {} and {}", x.dtype(), source.dtype());
-  check(source.numel() == index.numel(), "[put] expected source and index to have the same number of elements, got {} and {}",
-        source, index);
+  check(source.dtype() == x.dtype(), "[put] expected self and source of one dtype, got {} and {}", x.dtype(),
+        source.dtype());
+  check(source.numel() == index.numel(),
+        "[put] expected source and index to have the same number of elements, got {} and {}", source, index);
   const Tensor y = clone(x, kContiguous);
   put_packed(reshape(y, -1), flat_places("put", index), reshape(source, index.shape()), accumulate, {"put", 0});
   return y;
@@ -370,8 +372,8 @@ std::vector<Tensor> unravel_index(const Tensor& indices, const Shape& shape) {
   check_index_dtype("unravel_index", indices);
   int64_t count = 1;
   for (int64_t s : shape)
-    check(s >= 0 && !__builtin_mul_overflow(count, s, &count), "[unravel_index] expected sizes of at least 0 without overflow, got {}",
-          shape);
+    check(s >= 0 && !__builtin_mul_overflow(count, s, &count),
+          "[unravel_index] expected sizes of at least 0 without overflow, got {}", shape);
   Tensor left = to(indices, kInt64);
   if (left.numel()) {
     const int64_t low = min(left).item<int64_t>(), high = max(left).item<int64_t>();

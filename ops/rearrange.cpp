@@ -19,8 +19,8 @@ namespace tapir::inline v0 {
 
 Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination) {
   const int64_t rank = x.dim();
-  check(source.size() == destination.size(),
-        "[movedim] expected as many source as destination dims, got {} and {}", source, destination);
+  check(source.size() == destination.size(), "[movedim] expected as many source as destination dims, got {} and {}",
+        source, destination);
   Dims order = Dims::filled(rank, -1), moved = Dims::filled(rank, 0);
   for (int64_t i = 0; i < source.size(); ++i) {
     const int64_t from = wrap_dim("movedim", source[i], rank), to = wrap_dim("movedim", destination[i], rank);
@@ -53,7 +53,8 @@ Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes) {
   for (int64_t& s : inferred)
     if (s == -1 && known > 0) s = n / known;
   check(fits && (unknown ? known > 0 && n % known == 0 : known == n),
-        "[unflatten] provided sizes {} don't multiply up to the size of dim {} ({}) in the input tensor", sizes, dim, n);
+        "[unflatten] provided sizes {} don't multiply up to the size of dim {} ({}) in the input tensor", sizes, dim,
+        n);
   Shape shape = x.shape();
   shape.erase(dim);
   for (int64_t i = 0; i < inferred.size(); ++i) shape.insert(dim + i, inferred[i]);
@@ -83,9 +84,7 @@ Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step) {
     return d[dim] = moved, d.push_back(last), d;
   };
   const Shape shape = windows(x.shape(), (n - size) / step + 1, size);
-  const auto strides = [&](const Strides& s) {
-    return s.empty() ? Strides(1) : windows(s, s[dim] * step, s[dim]);
-  };
+  const auto strides = [&](const Strides& s) { return s.empty() ? Strides(1) : windows(s, s[dim] * step, s[dim]); };
   const Strides dense = contiguous_strides(x.shape());
   const ViewGeometry geometry{x.shape(), dense, shape, strides(dense)};
   return record_view("unfold", alias(x, shape, strides(x.strides()), x.storage_offset()), x,
@@ -119,7 +118,8 @@ std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim)
   for (int64_t i = 1, at = 0; i < sections; ++i) ends.push_back(at += n / sections + (i <= n % sections));
   return tensor_split(x, ends, dim);
 }
-template <class S> static std::vector<Tensor> split_along(const char* op, const Tensor& x, int64_t dim, const S& parts) {
+template <class S>
+static std::vector<Tensor> split_along(const char* op, const Tensor& x, int64_t dim, const S& parts) {
   check(x.dim() > dim, "[{}] expected a tensor with at least {} dimensions, got {}", op, dim + 1, x);
   if constexpr (std::same_as<S, int64_t>)
     check(parts > 0 && x.shape()[dim] % parts == 0,
@@ -129,9 +129,13 @@ template <class S> static std::vector<Tensor> split_along(const char* op, const 
 }
 static int64_t across(const Tensor& x) { return x.dim() == 1 ? 0 : 1; }
 std::vector<Tensor> hsplit(const Tensor& x, int64_t n) { return split_along("hsplit", x, across(x), n); }
-std::vector<Tensor> hsplit(const Tensor& x, const std::vector<int64_t>& i) { return split_along("hsplit", x, across(x), i); }
+std::vector<Tensor> hsplit(const Tensor& x, const std::vector<int64_t>& i) {
+  return split_along("hsplit", x, across(x), i);
+}
 std::vector<Tensor> vsplit(const Tensor& x, int64_t n) { return split_along("vsplit", atleast_2d(x), 0, n); }
-std::vector<Tensor> vsplit(const Tensor& x, const std::vector<int64_t>& i) { return split_along("vsplit", atleast_2d(x), 0, i); }
+std::vector<Tensor> vsplit(const Tensor& x, const std::vector<int64_t>& i) {
+  return split_along("vsplit", atleast_2d(x), 0, i);
+}
 std::vector<Tensor> dsplit(const Tensor& x, int64_t n) { return split_along("dsplit", x, 2, n); }
 std::vector<Tensor> dsplit(const Tensor& x, const std::vector<int64_t>& i) { return split_along("dsplit", x, 2, i); }
 
@@ -292,8 +296,8 @@ Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t
 }
 Tensor repeat_interleave(const Tensor& repeats) {
   check(repeats.dim() == 1, "[repeat_interleave] only accept 1D vector as repeat, got {}", repeats);
-  check(repeats.dtype() == kInt64 || repeats.dtype() == kInt32, "[repeat_interleave] repeats has to be Long or Int tensor, got {}",
-        repeats);
+  check(repeats.dtype() == kInt64 || repeats.dtype() == kInt32,
+        "[repeat_interleave] repeats has to be Long or Int tensor, got {}", repeats);
   NoGrad guard;
   if (repeats.numel() == 0) return empty(0, {.dtype = kInt64, .device = repeats.device()});
   const int64_t least = min(repeats).item<int64_t>();
@@ -331,8 +335,10 @@ Tensor cartesian_prod(const std::vector<Tensor>& tensors) {
 
 /// y, a fresh copy, with `source` in the part of it.
 static Tensor with_part(const char* op, const Tensor& y, Tensor part, const Tensor& source) {
-  check(source.shape() == part.shape(), "[{}] expected src to have a size equal to the slice of self. src size = {}, "
-        "slice size = {}", op, source.shape(), part.shape());
+  check(source.shape() == part.shape(),
+        "[{}] expected src to have a size equal to the slice of self. src size = {}, "
+        "slice size = {}",
+        op, source.shape(), part.shape());
   return copy_(part, source), y;
 }
 Tensor select_scatter(const Tensor& x, const Tensor& source, int64_t dim, int64_t index) {

@@ -28,7 +28,8 @@ static Tensor search(const Tensor& sorted, const Tensor& values, bool right, boo
   backend(y).search(context(y), view_as(y, rows, kInt64), shared ? TensorView(from).expand(wide) : TensorView(from),
                     view_as(wanted, rows, dtype), {right});
   if (!out_int32) return y;
-  check(sorted.shape().back() <= INT32_MAX, "[searchsorted] the size of input tensor {} does not fit into int32", sorted);
+  check(sorted.shape().back() <= INT32_MAX, "[searchsorted] the size of input tensor {} does not fit into int32",
+        sorted);
   return to(y, kInt32);
 }
 
@@ -36,12 +37,17 @@ Tensor searchsorted(const Tensor& given, const Operand& operand, const Searchsor
   const Tensor values = tensor_of(operand, given.device());
   Tensor sorted = given.detach();
   common_device("searchsorted", {&sorted, &values});
-  check(sorted.dim() > 0, "[searchsorted] input value can be a scalar only when boundaries tensor dimension is 1: got "
-        "boundaries {}", sorted);
+  check(sorted.dim() > 0,
+        "[searchsorted] input value can be a scalar only when boundaries tensor dimension is 1: got "
+        "boundaries {}",
+        sorted);
   bool fits = sorted.dim() == 1 || sorted.dim() == values.dim();
-  for (int64_t d = 0; sorted.dim() > 1 && fits && d + 1 < sorted.dim(); ++d) fits = sorted.shape()[d] == values.shape()[d];
-  check(fits, "[searchsorted] boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "
-        "input value tensor must match, got {} and {}", sorted, values);
+  for (int64_t d = 0; sorted.dim() > 1 && fits && d + 1 < sorted.dim(); ++d)
+    fits = sorted.shape()[d] == values.shape()[d];
+  check(fits,
+        "[searchsorted] boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "
+        "input value tensor must match, got {} and {}",
+        sorted, values);
   if (o.sorter.defined()) {
     check(o.sorter.shape() == sorted.shape() && o.sorter.dtype() == kInt64,
           "[searchsorted] expected an int64 sorter of shape {}, got {}", sorted.shape(), o.sorter);

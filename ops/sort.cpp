@@ -57,8 +57,8 @@ Tensor msort(const Tensor& x) { return sort(x, 0).first; }
 std::pair<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, const TopkOptions& o) {
   dim = wrap_dim("topk", dim, x.dim());
   const int64_t n = extent(x, dim);
-  check(k >= 0 && k <= n, "[topk] selected index k out of range: expected k in [0, {}], the extent of dimension {}, got {}",
-        n, dim, k);
+  check(k >= 0 && k <= n,
+        "[topk] selected index k out of range: expected k in [0, {}], the extent of dimension {}, got {}", n, dim, k);
   return sorted("topk", x, k, {SortOp::TopK, dim, k, o.largest});
 }
 
@@ -102,7 +102,8 @@ std::pair<Tensor, Tensor> mode(const Tensor& x, int64_t dim, const KeepdimOption
   dim = wrap_dim("mode", dim, x.dim());
   if (x.dim() == 0) return {clone(x), zeros({}, {.dtype = kInt64, .device = x.device()})};
   check_not_empty("mode", x, 1u << dim);
-  const auto [values, order] = run_sort(movedim(x.detach(), dim, -1), extent(x, dim), {SortOp::Sort, x.dim() - 1}, true);
+  const auto [values, order] =
+      run_sort(movedim(x.detach(), dim, -1), extent(x, dim), {SortOp::Sort, x.dim() - 1}, true);
   const Tensor first = searchsorted(values, values), count = sub(searchsorted(values, values, {.right = true}), first);
   const Tensor best = argmax(count, -1, {.keepdim = true});
   const Tensor last = sub(add(gather(first, -1, best), gather(count, -1, best)), 1);
@@ -120,9 +121,12 @@ static Tensor ranks_of(const Tensor& sorted, const Tensor& q, bool skip_nan) {
 
 static Tensor quantile(const char* op, const Tensor& x, const Operand& given, std::optional<int64_t> dim,
                        const QuantileOptions& o, bool skip_nan) {
-  check(x.dtype() == kFloat32 || x.dtype() == kFloat64, "[{}] input tensor must be either float or double dtype, got {}",
-        op, x);
-  const Tensor q = to(given.is_tensor() ? given.tensor() : full({}, given.scalar().to_double(), {.dtype = kFloat64, .device = x.device()}), kFloat64);
+  check(x.dtype() == kFloat32 || x.dtype() == kFloat64,
+        "[{}] input tensor must be either float or double dtype, got {}", op, x);
+  const Tensor q =
+      to(given.is_tensor() ? given.tensor()
+                           : full({}, given.scalar().to_double(), {.dtype = kFloat64, .device = x.device()}),
+         kFloat64);
   check(q.dim() <= 1, "[{}] q must be a scalar or 1D tensor, got {}", op, q);
   check(!any(logical_or(lt(q, 0), gt(q, 1))).item<bool>(), "[{}] q values must be in the range [0, 1], got {}", op, q);
   const int64_t axis = dim ? wrap_dim(op, *dim, x.dim()) : 0;
@@ -137,9 +141,11 @@ static Tensor quantile(const char* op, const Tensor& x, const Operand& given, st
   else if (o.interpolation == "nearest") y = at(round(ranks));
   else {
     check(o.interpolation == "linear" || o.interpolation == "midpoint",
-          "[{}] interpolation must be one of linear, lower, higher, midpoint or nearest, but got {}", op, o.interpolation);
+          "[{}] interpolation must be one of linear, lower, higher, midpoint or nearest, but got {}", op,
+          o.interpolation);
     const Tensor high = ceil(ranks);
-    y = o.interpolation == "linear" ? lerp(at(low), at(high), to(sub(ranks, low), x.dtype())) : lerp(at(low), at(high), 0.5);
+    y = o.interpolation == "linear" ? lerp(at(low), at(high), to(sub(ranks, low), x.dtype()))
+                                    : lerp(at(low), at(high), 0.5);
   }
   y = q.dim() ? movedim(y, -1, 0) : squeeze(y, -1);
   if (!o.keepdim || x.dim() == 0) return y;
@@ -181,7 +187,8 @@ static Tensor as_rows(const char* name, const Tensor& x, std::optional<int64_t>&
   dim = wrap_dim(name, *dim, x.dim());
   if (x.dim() == 0) return reshape(x, {1, 1});
   const int64_t n = x.shape()[*dim];
-  check(n == 0 || x.numel() > 0, "[{}] expected no extent of 0 beside dimension {}, got shape {}", name, *dim, x.shape());
+  check(n == 0 || x.numel() > 0, "[{}] expected no extent of 0 beside dimension {}, got shape {}", name, *dim,
+        x.shape());
   return reshape(transpose(x, 0, *dim), {n, n ? x.numel() / n : 1});
 }
 

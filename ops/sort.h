@@ -44,7 +44,8 @@ struct QuantileOptions {
   std::string_view interpolation = "linear";  // between two elements; or "lower", "higher", "midpoint", "nearest"
 };
 /// The q-quantiles (q in [0, 1]: a number, or a vector, whose dimension comes first) along dim, or of all; NaN where there is one.
-Tensor quantile(const Tensor& x, const Operand& q, std::optional<int64_t> dim = {}, const QuantileOptions& options = {});
+Tensor quantile(const Tensor& x, const Operand& q, std::optional<int64_t> dim = {},
+                const QuantileOptions& options = {});
 /// The same of those that are not NaN.
 Tensor nanquantile(const Tensor& x, const Operand& q, std::optional<int64_t> dim = {},
                    const QuantileOptions& options = {});

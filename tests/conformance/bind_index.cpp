@@ -45,24 +45,24 @@ static void bind_scatter(std::map<std::string, Binding>& table) {
       [](Tensor& self, Args& a) {
         scatter_(self, a.integer("dim"), a.tensor("index"), scattered(a), reduction_of(a));
       }};
-  table["scatter_reduce"] = {[](Args& a) -> Results {
-                               return {scatter_reduce(a.tensor("input"), a.integer("dim"), a.tensor("index"),
-                                                      a.tensor("src"), reduction_of(a),
-                                                      {a.boolean("include_self", true)})};
-                             },
-                             [](Tensor& self, Args& a) {
-                               scatter_reduce_(self, a.integer("dim"), a.tensor("index"), a.tensor("src"),
-                                               reduction_of(a), {a.boolean("include_self", true)});
-                             }};
-  table["index_reduce"] = {[](Args& a) -> Results {
-                             return {index_reduce(a.tensor("input"), a.integer("dim"), a.tensor("index"),
-                                                  a.tensor("source"), reduction_of(a),
-                                                  {a.boolean("include_self", true)})};
-                           },
-                           [](Tensor& self, Args& a) {
-                             index_reduce_(self, a.integer("dim"), a.tensor("index"), a.tensor("source"),
-                                           reduction_of(a), {a.boolean("include_self", true)});
-                           }};
+  table["scatter_reduce"] = {
+      [](Args& a) -> Results {
+        return {scatter_reduce(a.tensor("input"), a.integer("dim"), a.tensor("index"), a.tensor("src"), reduction_of(a),
+                               {a.boolean("include_self", true)})};
+      },
+      [](Tensor& self, Args& a) {
+        scatter_reduce_(self, a.integer("dim"), a.tensor("index"), a.tensor("src"), reduction_of(a),
+                        {a.boolean("include_self", true)});
+      }};
+  table["index_reduce"] = {
+      [](Args& a) -> Results {
+        return {index_reduce(a.tensor("input"), a.integer("dim"), a.tensor("index"), a.tensor("source"),
+                             reduction_of(a), {a.boolean("include_self", true)})};
+      },
+      [](Tensor& self, Args& a) {
+        index_reduce_(self, a.integer("dim"), a.tensor("index"), a.tensor("source"), reduction_of(a),
+                      {a.boolean("include_self", true)});
+      }};
   table["index_add"] = {[](Args& a) -> Results {
                           return {index_add(a.tensor("input"), a.integer("dim"), a.tensor("index"), a.tensor("source"),
                                             a.scalar("alpha", 1))};
@@ -85,24 +85,20 @@ static void bind_scatter(std::map<std::string, Binding>& table) {
 
 static void bind_flat(std::map<std::string, Binding>& table) {
   table["take"] = {[](Args& a) -> Results { return {take(a.tensor("input"), a.tensor("index"))}; }, {}};
-  table["put"] = {[](Args& a) -> Results {
-                    return {put(a.tensor("input"), a.tensor("index"), a.tensor("source"),
-                                a.boolean("accumulate", false))};
-                  },
-                  [](Tensor& self, Args& a) {
-                    put_(self, a.tensor("index"), a.tensor("source"), a.boolean("accumulate", false));
-                  }};
+  table["put"] = {
+      [](Args& a) -> Results {
+        return {put(a.tensor("input"), a.tensor("index"), a.tensor("source"), a.boolean("accumulate", false))};
+      },
+      [](Tensor& self, Args& a) { put_(self, a.tensor("index"), a.tensor("source"), a.boolean("accumulate", false)); }};
   table["take_along_dim"] = {[](Args& a) -> Results {
                                return {take_along_dim(a.tensor("input"), a.tensor("indices"),
                                                       a.has("dim") ? std::optional(a.integer("dim")) : std::nullopt)};
                              },
                              {}};
-  table["masked_select"] = {
-      [](Args& a) -> Results { return {masked_select(a.tensor("input"), a.tensor("mask"))}; }, {}};
+  table["masked_select"] = {[](Args& a) -> Results { return {masked_select(a.tensor("input"), a.tensor("mask"))}; },
+                            {}};
   table["masked_scatter"] = {
-      [](Args& a) -> Results {
-        return {masked_scatter(a.tensor("input"), a.tensor("mask"), a.tensor("source"))};
-      },
+      [](Args& a) -> Results { return {masked_scatter(a.tensor("input"), a.tensor("mask"), a.tensor("source"))}; },
       [](Tensor& self, Args& a) { masked_scatter_(self, a.tensor("mask"), a.tensor("source")); }};
   table["argwhere"] = {[](Args& a) -> Results { return {argwhere(a.tensor("input"))}; }, {}};
   table["searchsorted"] = {[](Args& a) -> Results {

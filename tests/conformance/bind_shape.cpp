@@ -119,7 +119,7 @@ static std::vector<Tensor> all_tensors(Args& a) {
 }
 static Results splits(Args& a) {
   const Tensor x = a.tensor("input");
-  const Value *by = nullptr;
+  const Value* by = nullptr;
   for (const char* name : {"sections", "indices", "tensor_indices_or_sections"})
     if (!by) by = a.find(name);
   const int64_t dim = a.integer("dim", 0);
@@ -139,8 +139,10 @@ static Results repeats(Args& a) {
   return {repeat_interleave(x, given->tensor, dim)};
 }
 
-#define CALL(...) \
-  { [](Args & a) -> Results { return __VA_ARGS__; }, {} }
+#define CALL(...)                                      \
+  {                                                    \
+    [](Args& a) -> Results { return __VA_ARGS__; }, {} \
+  }
 static void bind_triangles(std::map<std::string, Binding>& table) {
   table["tril"] = {[](Args& a) -> Results { return {tril(a.tensor("input"), a.integer("diagonal", 0))}; },
                    [](Tensor& self, Args& a) { tril_(self, a.integer("diagonal", 0)); }};
@@ -169,8 +171,7 @@ static void bind_rearranged(std::map<std::string, Binding>& table) {
                      swapaxes_(self, a.integer(a.has("axis0") ? "axis0" : "dim0"),
                                a.integer(a.has("axis1") ? "axis1" : "dim1"));
                    }};
-  table["movedim"] = table["moveaxis"] =
-      CALL({movedim(a.tensor("input"), a.dims("source"), a.dims("destination"))});
+  table["movedim"] = table["moveaxis"] = CALL({movedim(a.tensor("input"), a.dims("source"), a.dims("destination"))});
   table["unflatten"] = CALL({unflatten(a.tensor("input"), a.integer("dim"), a.dims("sizes"))});
   table["ravel"] = CALL({ravel(a.tensor("input"))});
   table["view_as"] = CALL({view_as(a.tensor("input"), a.tensor("other"))});

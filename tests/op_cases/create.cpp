@@ -29,7 +29,9 @@ void create_cases(Table& table) {
   once(CASE(linspace, linspace(0, 9, 4, like(x[0])))).of(kNumbers).expect([](const Arrays&) {
     return make(4, [](const Dims& i) { return 3.0 * double(i[0]); });
   });
-  once(CASE(logspace, logspace(-1, 2, 4, 2, like(x[0])))).expect([](const Arrays&) { return make(4, [](const Dims& i) { return std::exp2(double(i[0]) - 1); }); });
+  once(CASE(logspace, logspace(-1, 2, 4, 2, like(x[0])))).expect([](const Arrays&) {
+    return make(4, [](const Dims& i) { return std::exp2(double(i[0]) - 1); });
+  });
   once(CASE(eye, eye(3, 4, like(x[0])))).of(kAll).expect([](const Arrays&) { return make({3, 4}, [](const Dims& i) { return i[0] == i[1]; }); });
   once(CASE(eye, eye(0, -1, like(x[0])))).of(kAll).EXPECT(Array(Shape{0, 0}));
 }

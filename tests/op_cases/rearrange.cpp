@@ -51,11 +51,15 @@ static void views(Table& table) {
   CASE(moveaxis, moveaxis(x[0], 2, 0)).of(kAll).on("(2,3,4)").views().EXPECT(turned(x[0], {2, 0, 1}));
   CASE(swapaxes, swapaxes(x[0], 0, -1)).of(kAll).on("(2,3,4)").views().EXPECT(turned(x[0], {2, 1, 0})).TWIN(swapaxes_, 0, -1).new_geometry();
   CASE(swapdims, swapdims(x[0], 1, 0)).of(kAll).on("(2,3,4)").views().EXPECT(turned(x[0], {1, 0, 2})).TWIN(swapdims_, 1, 0).new_geometry();
-  CASE(unflatten, unflatten(x[0], 1, {2, -1})).of(kAll).on("(2,6,3) | (0,4,3)").views().expect([](const Arrays& x) { return same(x[0], {x[0].shape[0], 2, x[0].shape[1] / 2, 3}); });
+  CASE(unflatten, unflatten(x[0], 1, {2, -1})).of(kAll).on("(2,6,3) | (0,4,3)").views().expect([](const Arrays& x) {
+    return same(x[0], {x[0].shape[0], 2, x[0].shape[1] / 2, 3});
+  });
   CASE(ravel, ravel(x[0])).of(kAll).on("(2,3,4) | () | (0,3)").views(Shares::Maybe).EXPECT(same(x[0], int64_t(x[0].v.size())));
   CASE(view_as, view_as(contiguous(x[0]), ones({4, 6}))).of(kAll).on("(2,3,4)").views(Shares::Maybe).EXPECT(same(x[0], {4, 6}));
   CASE(reshape_as, reshape_as(x[0], ones({4, 6}))).of(kAll).on("(2,3,4)").views(Shares::Maybe).EXPECT(same(x[0], {4, 6}));
-  CASE(expand_as, expand_as(x[0], ones({2, 3, 4}))).of(kAll).on("(3,1) | ()").views().EXPECT(make({2, 3, 4}, [&](const Dims& i) { return broadcast_at(x[0], i); }));
+  CASE(expand_as, expand_as(x[0], ones({2, 3, 4}))).of(kAll).on("(3,1) | ()").views().EXPECT(make({2, 3, 4}, [&](const Dims& i) {
+    return broadcast_at(x[0], i);
+  }));
   CASE(broadcast_to, broadcast_to(x[0], {2, 3, 4})).of(kAll).on("(3,1)").views().EXPECT(make({2, 3, 4}, [&](const Dims& i) { return broadcast_at(x[0], i); }));
   CASE(broadcast_tensors, broadcast_tensors({x[0], x[1]})).of(kAll).on("(2,1) (3)").views().expect([](const Arrays& x) {
     Arrays y;
@@ -77,8 +81,16 @@ static void views(Table& table) {
   CASE(atleast_2d, atleast_2d(x[0])).of(kAll).on("() | (2)").views().EXPECT(same(x[0], {1, int64_t(x[0].v.size())}));
   CASE(atleast_3d, atleast_3d(x[0])).of(kAll).on("() | (2)").views().EXPECT(same(x[0], {1, int64_t(x[0].v.size()), 1}));
   CASE(atleast_3d, atleast_3d(x[0])).of(kAll).on("(2,3)").views().EXPECT(same(x[0], {2, 3, 1}));
-  CASE(tensor_split, tensor_split(x[0], 3, 1)).of(kAll).on("(2,5)").views().EXPECT(Arrays{between(x[0], 1, 0, 2), between(x[0], 1, 2, 4), between(x[0], 1, 4, 5)});
-  CASE(tensor_split, tensor_split(x[0], std::vector<int64_t>{1, 4, 3, 9})).of(kAll).on("(5,2)").views().EXPECT(Arrays{between(x[0], 0, 0, 1), between(x[0], 0, 1, 4), between(x[0], 0, 4, 4), between(x[0], 0, 3, 5), between(x[0], 0, 5, 5)});
+  CASE(tensor_split, tensor_split(x[0], 3, 1))
+      .of(kAll)
+      .on("(2,5)")
+      .views()
+      .EXPECT(Arrays{between(x[0], 1, 0, 2), between(x[0], 1, 2, 4), between(x[0], 1, 4, 5)});
+  CASE(tensor_split, tensor_split(x[0], std::vector<int64_t>{1, 4, 3, 9}))
+      .of(kAll)
+      .on("(5,2)")
+      .views()
+      .EXPECT(Arrays{between(x[0], 0, 0, 1), between(x[0], 0, 1, 4), between(x[0], 0, 4, 4), between(x[0], 0, 3, 5), between(x[0], 0, 5, 5)});
   CASE(hsplit, hsplit(x[0], 2)).of(kAll).on("(3,4)").views().EXPECT(Arrays{between(x[0], 1, 0, 2), between(x[0], 1, 2, 4)});
   CASE(vsplit, vsplit(x[0], 2)).of(kAll).on("(4,3)").views().EXPECT(Arrays{between(x[0], 0, 0, 2), between(x[0], 0, 2, 4)});
   CASE(dsplit, dsplit(x[0], std::vector<int64_t>{1})).of(kAll).on("(2,2,4)").views().EXPECT(Arrays{between(x[0], 2, 0, 1), between(x[0], 2, 1, 4)});
@@ -94,13 +106,21 @@ static void views(Table& table) {
 }
 
 static void turns(Table& table) {
-  CASE(flip, flip(x[0], {0, -1})).of(kAll).on("(2,3,4) | (2,3) | (0,3)").perf("(1024,1024)").expect([](const Arrays& x) { return mirrored(x[0], {0, x[0].shape.size() - 1}); });
+  CASE(flip, flip(x[0], {0, -1})).of(kAll).on("(2,3,4) | (2,3) | (0,3)").perf("(1024,1024)").expect([](const Arrays& x) {
+    return mirrored(x[0], {0, x[0].shape.size() - 1});
+  });
   CASE(flip, flip(x[0], {})).of(kAll).on("(2,3) | ()").EXPECT(x[0]);
   CASE(flip, flip(x[0], {1, 3, 7})).of(kAll).on("(2,3,2,1,3,1,2,2)").EXPECT(mirrored(x[0], {1, 3, 7}));
   CASE(fliplr, fliplr(x[0])).of(kAll).on("(2,3,4)").EXPECT(mirrored(x[0], 1));
   CASE(flipud, flipud(x[0])).of(kAll).on("(3) | (2,3)").EXPECT(mirrored(x[0], 0));
-  CASE(roll, roll(x[0], {1, -5}, {0, 1})).of(kAll).on("(2,3,4) | (3,4) | (0,3)").perf("(1024,1024)").EXPECT(x[0].v.empty() ? x[0] : rolled(x[0], {1, -5}, {0, 1}));
-  CASE(roll, roll(x[0], 2)).of(kAll).on("(2,3,4) | (5) | ()").expect([](const Arrays& x) { return same(rolled(same(x[0], int64_t(x[0].v.size())), 2, 0), x[0].shape); });
+  CASE(roll, roll(x[0], {1, -5}, {0, 1}))
+      .of(kAll)
+      .on("(2,3,4) | (3,4) | (0,3)")
+      .perf("(1024,1024)")
+      .EXPECT(x[0].v.empty() ? x[0] : rolled(x[0], {1, -5}, {0, 1}));
+  CASE(roll, roll(x[0], 2)).of(kAll).on("(2,3,4) | (5) | ()").expect([](const Arrays& x) {
+    return same(rolled(same(x[0], int64_t(x[0].v.size())), 2, 0), x[0].shape);
+  });
   CASE(roll, roll(x[0], {1, 1}, {1, -1})).of(kAll).on("(2,5)").EXPECT(rolled(x[0], 2, 1));
   CASE(rot90, rot90(x[0])).of(kAll).on("(2,3) | (2,3,4)").EXPECT(mirrored(turned(x[0], x[0].shape.size() == 2 ? Dims{1, 0} : Dims{1, 0, 2}), 0));
   CASE(rot90, rot90(x[0], -3)).of(kAll).on("(2,3)").EXPECT(mirrored(turned(x[0], {1, 0}), 0));
@@ -116,7 +136,10 @@ static void repeats(Table& table) {
     return tiled(x[0], {shape[0] * 2, shape[1], shape[2] * 3});
   });
   CASE(repeat, repeat(x[0], {0, 2})).of(kAll).on("(3) | (2,3)").EXPECT(Array(Shape{0, 6}));
-  CASE(repeat, repeat(x[0], {1, 2, 1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1})).of(kAll).on("(2,1,2,1,1,1,1,1,1,1,1,1,2,1,1,3)").EXPECT(tiled(x[0], {2, 2, 2, 2, 1, 1, 2, 1, 1, 1, 1, 1, 4, 1, 1, 3}));
+  CASE(repeat, repeat(x[0], {1, 2, 1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1}))
+      .of(kAll)
+      .on("(2,1,2,1,1,1,1,1,1,1,1,1,2,1,1,3)")
+      .EXPECT(tiled(x[0], {2, 2, 2, 2, 1, 1, 2, 1, 1, 1, 1, 1, 4, 1, 1, 3}));
   CASE(tile, tile(x[0], 2)).of(kAll).on("(3,2) | () | (2)").expect([](const Arrays& x) {
     Shape shape = x[0].shape.empty() ? Shape(1) : x[0].shape;
     shape[shape.size() - 1] *= 2;
@@ -127,8 +150,12 @@ static void repeats(Table& table) {
     shape[1] *= 3;
     return moved(x[0], shape, [](Dims& i) { i[1] /= 3; });
   });
-  CASE(repeat_interleave, repeat_interleave(x[0], 2)).of(kAll).on("(2,3) | ()").expect([](const Arrays& x) { return make(Shape(int64_t(x[0].v.size()) * 2), [&](const Dims& i) { return x[0].v[size_t(i[0] / 2)]; }); });
-  CASE(repeat_interleave, repeat_interleave(x[0], tensor({2, 0, 3}), -1)).of(kAll).on("(2,3)").expect([](const Arrays& x) { return moved(x[0], {2, 5}, [](Dims& i) { i[1] = i[1] < 2 ? 0 : 2; }); });
+  CASE(repeat_interleave, repeat_interleave(x[0], 2)).of(kAll).on("(2,3) | ()").expect([](const Arrays& x) {
+    return make(Shape(int64_t(x[0].v.size()) * 2), [&](const Dims& i) { return x[0].v[size_t(i[0] / 2)]; });
+  });
+  CASE(repeat_interleave, repeat_interleave(x[0], tensor({2, 0, 3}), -1)).of(kAll).on("(2,3)").expect([](const Arrays& x) {
+    return moved(x[0], {2, 5}, [](Dims& i) { i[1] = i[1] < 2 ? 0 : 2; });
+  });
   CASE(repeat_interleave, repeat_interleave(x[0])).in({labels(3)}).on("(6) | (0)").gives(Gives::Int64).expect([](const Arrays& x) {
     Array y(Shape{0});
     for (size_t i = 0; i < x[0].v.size(); ++i) y.v.insert(y.v.end(), size_t(x[0].v[i]), double(i));
@@ -155,9 +182,15 @@ static void joins(Table& table) {
   CASE(hstack, hstack({x[0], x[1]})).of(kAll).on("(2,3) (2,1)").expect(stacked(1, lines));
   CASE(dstack, dstack({x[0], x[1]})).of(kAll).on("(3) (3) | (2,3) (2,3,2)").expect(stacked(2, sheets));
   CASE(column_stack, column_stack({x[0], x[1]})).of(kAll).on("(3) (3,2) | () ()").expect(stacked(1, columns));
-  CASE(cartesian_prod, cartesian_prod({x[0], x[1]})).of(kAll).on("(2) (3)").EXPECT(make({6, 2}, [&](const Dims& i) { return i[1] ? x[1].v[size_t(i[0] % 3)] : x[0].v[size_t(i[0] / 3)]; }));
-  CASE(select_scatter, select_scatter(x[0], x[1], 1, -1)).of(kAll).on("(2,3,2) (2,2)").EXPECT(make(x[0].shape, [&](const Dims& i) { return i[1] == 2 ? x[1].at({i[0], i[2]}) : x[0].at(i); }));
-  CASE(slice_scatter, slice_scatter(x[0], x[1], 1, 1, 9, 2)).of(kAll).on("(2,5) (2,2)").EXPECT(make(x[0].shape, [&](const Dims& i) { return i[1] % 2 ? x[1].at({i[0], i[1] / 2}) : x[0].at(i); }));
+  CASE(cartesian_prod, cartesian_prod({x[0], x[1]})).of(kAll).on("(2) (3)").EXPECT(make({6, 2}, [&](const Dims& i) {
+    return i[1] ? x[1].v[size_t(i[0] % 3)] : x[0].v[size_t(i[0] / 3)];
+  }));
+  CASE(select_scatter, select_scatter(x[0], x[1], 1, -1)).of(kAll).on("(2,3,2) (2,2)").EXPECT(make(x[0].shape, [&](const Dims& i) {
+    return i[1] == 2 ? x[1].at({i[0], i[2]}) : x[0].at(i);
+  }));
+  CASE(slice_scatter, slice_scatter(x[0], x[1], 1, 1, 9, 2)).of(kAll).on("(2,5) (2,2)").EXPECT(make(x[0].shape, [&](const Dims& i) {
+    return i[1] % 2 ? x[1].at({i[0], i[1] / 2}) : x[0].at(i);
+  }));
 }
 
 void rearrange_cases(Table& table) {

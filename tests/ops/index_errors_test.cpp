@@ -27,7 +27,10 @@ TEST_CASE("BI-057 to BI-061: index tensors") {
   CHECK(mentions(error_of([&] { Tensor y = x[ones(2)]; }), {"tensors used as indices must be", "float32"}));
   CHECK(mentions(error_of([&] { Tensor y = x[ones(4, {.dtype = kBool})]; }), {"mask", "(4,)", "(3, 2)"}));
   CHECK(mentions(error_of([&] { Tensor y = x[tensor({0, 3})]; }), {"index 3 at position 1", "dimension 0", "size 3"}));
-  CHECK(mentions(error_of([&] { Tensor y = x[{tensor({0, 2}), tensor({1, -3})}]; }), {"index -3 at position 1", "dimension 1", "size 2"}));
+  CHECK(mentions(error_of([&] {
+                   Tensor y = x[{tensor({0, 2}), tensor({1, -3})}];
+                 }),
+                 {"index -3 at position 1", "dimension 1", "size 2"}));
   CHECK(mentions(error_of([&] { Tensor y = x[{0, tensor({2})}]; }), {"index 2", "dimension 1", "size 2"}));
   CHECK(has(error_of([&] { Tensor y = x[{tensor({0, 1}), tensor({0, 1, 0})}]; }), "[index]"));
   CHECK(mentions(error_of([&] { x.clone()[{Slice(), tensor({5})}] = 1; }), {"index 5", "dimension 1", "size 2"}));
@@ -39,7 +42,10 @@ TEST_CASE("BI-057 to BI-061: index tensors") {
 
 TEST_CASE("BI-062 to BI-066: gather, scatter and their family") {
   const Tensor x = table();
-  CHECK(mentions(error_of([&] { gather(x, 0, tensor({{0, 7}})); }), {"index 7 at position 1", "dimension 0", "size 3"}));
+  CHECK(mentions(error_of([&] {
+                   gather(x, 0, tensor({{0, 7}}));
+                 }),
+                 {"index 7 at position 1", "dimension 0", "size 3"}));
   CHECK(mentions(error_of([&] { gather(x, 1, tensor({{-1}})); }), {"index -1", "dimension 1", "size 2"}));
   CHECK(has(error_of([&] { gather(x, 0, tensor({0})); }), "same number of dimensions"));
   CHECK(has(error_of([&] { gather(x, 0, zeros({1, 3}, {.dtype = kInt64})); }), "size does not match at dimension 1"));
@@ -53,14 +59,20 @@ TEST_CASE("BI-062 to BI-066: gather, scatter and their family") {
     CHECK(values(y) == values(x));
   }
   CHECK(has(error_of([&] { scatter(x, 0, tensor({{-1, 0}}), 1.0); }), "index -1"));
-  CHECK(has(error_of([&] { scatter_reduce(x, 0, tensor({{0, 1}}), ones({1, 2}, {.dtype = kFloat64}), "median"); }), "median"));
+  CHECK(has(error_of([&] {
+              scatter_reduce(x, 0, tensor({{0, 1}}), ones({1, 2}, {.dtype = kFloat64}), "median");
+            }),
+            "median"));
   CHECK(has(error_of([&] { scatter(x, 0, tensor({{0, 1}}), 1.0, "sum"); }), "reduce"));
   CHECK(mentions(error_of([&] { scatter(x, 0, tensor({{0, 1}}), ones({1, 2})); }), {"float64", "float32"}));
   CHECK(mentions(error_of([&] { index_select(x, 0, tensor({0, 3})); }), {"[index_select]", "index 3", "size 3"}));
   CHECK(has(error_of([&] { index_select(x, 0, tensor({-1})); }), "index -1"));
   CHECK(has(error_of([&] { index_select(x, 0, tensor({{0}})); }), "index is supposed to be a vector"));
   Tensor y = x.clone();
-  CHECK(mentions(error_of([&] { index_add_(y, 1, tensor({2}), ones({3, 1}, {.dtype = kFloat64})); }), {"[index_add_]", "index 2", "dimension 1", "size 2"}));
+  CHECK(mentions(error_of([&] {
+                   index_add_(y, 1, tensor({2}), ones({3, 1}, {.dtype = kFloat64}));
+                 }),
+                 {"[index_add_]", "index 2", "dimension 1", "size 2"}));
   CHECK(has(error_of([&] { index_copy_(y, 1, tensor({0}), ones({3, 2}, {.dtype = kFloat64})); }), "(3, 1)"));
   CHECK(has(error_of([&] { index_fill_(y, 1, tensor({-3}), 1); }), "index -3"));
   CHECK(mentions(error_of([&] { take(x, tensor({6})); }), {"[take]", "index 6", "size 6"}));
@@ -72,7 +84,8 @@ TEST_CASE("BI-062 to BI-066: gather, scatter and their family") {
 
 TEST_CASE("BI-069: masks") {
   const Tensor x = table();
-  CHECK(mentions(error_of([&] { masked_scatter(x, x.ge(2), ones(3, {.dtype = kFloat64})); }), {"[masked_scatter]", "4", "3"}));
+  CHECK(mentions(error_of([&] { masked_scatter(x, x.ge(2), ones(3, {.dtype = kFloat64})); }),
+                 {"[masked_scatter]", "4", "3"}));
   CHECK(has(error_of([&] { masked_select(x, tensor({1, 0})); }), "bool"));
   CHECK(has(error_of([&] { masked_select(x, tensor({true, false, true})); }), "[masked_select]"));
 }

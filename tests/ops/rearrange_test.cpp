@@ -5,8 +5,9 @@ static Tensor counted(const Shape& shape) { return reshape(arange(numel_of(shape
 TEST_CASE("views share memory, count writes, and pass gradients to their base") {
   const Tensor x = counted({4, 4});
   const auto views = [](const Tensor& x) {
-    return std::vector<Tensor>{diagonal(x, 1), unfold(x, 0, 2, 2), movedim(x, 0, 1), swapaxes(x, 0, 1), unflatten(x, 1, {2, 2}),
-                               tensor_split(x, 3)[1], x[{Slice(1, 3), None}], atleast_3d(x)};
+    return std::vector<Tensor>{
+        diagonal(x, 1),          unfold(x, 0, 2, 2),    movedim(x, 0, 1),       swapaxes(x, 0, 1),
+        unflatten(x, 1, {2, 2}), tensor_split(x, 3)[1], x[{Slice(1, 3), None}], atleast_3d(x)};
   };
   for (Tensor v : views(x)) {
     const auto before = x.version();

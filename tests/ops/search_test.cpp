@@ -3,7 +3,8 @@
 TEST_CASE("searchsorted: sides, numbers, sorters, int32, layouts") {
   const Tensor edges = tensor({1.0, 2.0, 2.0, 4.0});
   CHECK(searchsorted(edges, tensor({0.0, 2.0, 9.0})).to_vector<int64_t>() == std::vector<int64_t>{0, 1, 4});
-  CHECK(searchsorted(edges, tensor({0.0, 2.0, 9.0}), {.right = true}).to_vector<int64_t>() == std::vector<int64_t>{0, 3, 4});
+  CHECK(searchsorted(edges, tensor({0.0, 2.0, 9.0}), {.right = true}).to_vector<int64_t>() ==
+        std::vector<int64_t>{0, 3, 4});
   CHECK(searchsorted(edges, 3).item<int64_t>() == 3);
   CHECK(searchsorted(edges, 3, {.out_int32 = true}).dtype() == kInt32);
   const Tensor mixed = tensor({4.0, 1.0, 2.0, 2.0});

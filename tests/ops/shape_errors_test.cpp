@@ -74,8 +74,9 @@ TEST_CASE("BI-027 to BI-030: dimensions") {
 
 TEST_CASE("BI-031 to BI-036: joins and splits") {
   const Tensor x = ones({2, 3});
-  for (const auto& text : {error_of([] { cat(std::vector<Tensor>{}); }), error_of([] { stack(std::vector<Tensor>{}); }),
-                           error_of([] { hstack({}); }), error_of([] { cartesian_prod({}); }), error_of([] { meshgrid({}); })})
+  for (const auto& text :
+       {error_of([] { cat(std::vector<Tensor>{}); }), error_of([] { stack(std::vector<Tensor>{}); }),
+        error_of([] { hstack({}); }), error_of([] { cartesian_prod({}); }), error_of([] { meshgrid({}); })})
     CHECK(has(text, "non-empty list of Tensors"));
   CHECK(mentions(error_of([&] { cat({x, ones({3, 3})}, 1); }), {"(2, 3)", "(3, 3)", "position 1", "dimension 1"}));
   CHECK(has(error_of([&] { cat({x, x}, 2); }), "[-2, 1]"));

@@ -9,12 +9,14 @@ TEST_CASE("sort and its kin: long lines, several layouts, gradients") {
       CHECK(values(gather(x, 1, indices)) == values(values_));
       const Tensor a = narrow(values_, 1, 0, 4999), b = narrow(values_, 1, 1, 4999);
       CHECK(all(down ? ge(a, b) : le(a, b)).item<bool>());
-      CHECK(all(logical_or(ne(a, b), lt(narrow(indices, 1, 0, 4999), narrow(indices, 1, 1, 4999)))).item<bool>());  // stable
+      CHECK(all(logical_or(ne(a, b), lt(narrow(indices, 1, 0, 4999), narrow(indices, 1, 1, 4999))))
+                .item<bool>());  // stable
       const auto top = topk(x, 7, 1, {.largest = down});
       CHECK(values(top.first) == values(narrow(values_, 1, 0, 7)));
       CHECK(values(top.second) == values(narrow(indices, 1, 0, 7)));
     }
-    CHECK(values(sort(t == kBool ? transpose(x, 0, 1) : transpose(x, 0, 1), 0).first) == values(transpose(sort(x, 1).first, 0, 1)));
+    CHECK(values(sort(t == kBool ? transpose(x, 0, 1) : transpose(x, 0, 1), 0).first) ==
+          values(transpose(sort(x, 1).first, 0, 1)));
     CHECK(values(kthvalue(x, 100, 1).first) == values(select(sort(x, 1).first, 1, 99)));
     const Tensor line = reshape(x, -1);
     CHECK(values(sort(line).first) == values(sort(contiguous(line)).first));
