@@ -40,4 +40,8 @@ struct NormalizeOptions {
 /// x / max(p-norm over dim, eps)
 Tensor normalize(const Tensor& x, const NormalizeOptions& options = {});
 
+/// The parts of x along dim, those scaled down whose p-norm is above maxnorm.
+Tensor renorm(const Tensor& x, Scalar p, int64_t dim, Scalar maxnorm);
+Tensor& renorm_(Tensor& self, Scalar p, int64_t dim, Scalar maxnorm);
+
 }  // namespace tapir::inline v0

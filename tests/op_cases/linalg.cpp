@@ -393,6 +393,11 @@ void distances(Table& table) {
           return dot / std::max(p_norm(u, 2), 1e-8) / std::max(p_norm(v, 2), 1e-8);
         });
       });
+  CASE(renorm, renorm(x[0], 2, 1, 4)).within(32).finite_only().on("(3,4) | (2,3,2) | (2,0,3)").TWIN(renorm_, 2, 1, 4).expect([](const Arrays& x) {
+    const Dims others = x[0].shape.size() == 2 ? Dims{0} : Dims{0, 2};
+    const Array length = fold(x[0], others, true, [](const auto& v) { return std::vector{p_norm(v, 2)}; })[0];
+    return make(x[0].shape, [&](const Dims& i) { return x[0].at(i) * std::min(1.0, 4 / (broadcast_at(length, i) + 1e-7)); });
+  });
   for (double p : {1., 2., 3.})
     CASE(normalize, normalize(x[0], {.p = p, .dim = -1})).within(32).finite_only().on("(3,4) | (0,2)").expect([p](const Arrays& x) {
       return along(x[0], x[0].shape.size() - 1, [p](std::vector<double> v) {
