@@ -128,8 +128,8 @@ Tensor normalize(const Tensor& x, const NormalizeOptions& o) {
 
 Tensor renorm(const Tensor& x, Scalar p, int64_t dim, Scalar maxnorm) {
   check(x.dim() >= 2, "[renorm] expected a tensor with at least 2 dimensions, got {}", x);
-  check(p.to_double() > 0 && maxnorm.to_double() >= 0, "[renorm] expected p above 0 and maxnorm of at least 0, got {} and {}", p,
-        maxnorm);
+  check(p.to_double() > 0 && maxnorm.to_double() >= 0,
+        "[renorm] expected p above 0 and maxnorm of at least 0, got {} and {}", p, maxnorm);
   dim = wrap_dim("renorm", dim, x.dim());
   const Tensor length = norm(x, p, mask_dims(((1u << x.dim()) - 1) & ~(1u << dim)), {.keepdim = true});
   return x * where(gt(length, maxnorm), maxnorm / (length + 1e-7), 1);

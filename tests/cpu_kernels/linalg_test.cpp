@@ -5,7 +5,8 @@
 
 namespace {
 
-ErrorWord run(std::initializer_list<TensorView> outs, std::initializer_list<TensorView> ins, const LinalgParams& params) {
+ErrorWord run(std::initializer_list<TensorView> outs, std::initializer_list<TensorView> ins,
+              const LinalgParams& params) {
   Context& ctx = context(kCPU);
   backend(kCPU).linalg(ctx, {outs.begin(), outs.size()}, {ins.begin(), ins.size()}, params);
   return ctx.error;
@@ -23,7 +24,8 @@ Tensor random(const Shape& shape) { return randn(shape, {.dtype = kFloat64}); }
 
 TEST_CASE("linalg: results into views of any strides") {
   manual_seed(1);
-  const Tensor a = random({2, 4, 3}), q = odd({2, 4, 3}), r = odd({2, 3, 3}), u = odd({2, 4, 4}), vh = odd({2, 3, 3}), s = odd({2, 2, 3});
+  const Tensor a = random({2, 4, 3}), q = odd({2, 4, 3}), r = odd({2, 3, 3}), u = odd({2, 4, 4}), vh = odd({2, 3, 3}),
+               s = odd({2, 2, 3});
   CHECK(!run({q, r}, {a}, {.op = LinalgOp::Qr}).set);
   CHECK(close(values(matmul(q, r)), values(a)));
   const Tensor row = select(s, 1, 0);
@@ -38,11 +40,13 @@ TEST_CASE("linalg: results into views of any strides") {
 }
 
 TEST_CASE("linalg: factors and systems of a repeated matrix") {
-  const Tensor a = random({3, 3}), lu = odd({3, 3}), order = empty({3}, {.dtype = kInt32}), sign = empty({}, {.dtype = kFloat64});
+  const Tensor a = random({3, 3}), lu = odd({3, 3}), order = empty({3}, {.dtype = kInt32}),
+               sign = empty({}, {.dtype = kFloat64});
   CHECK(!run({lu, order, sign}, {a}, {.op = LinalgOp::Lu}).set);
   const Tensor b = random({4, 3, 2}), x = odd({4, 3, 2});
   for (bool transposed : {false, true}) {
-    run({x}, {TensorView(lu).expand({4, 3, 3}), TensorView(order).expand({4, 3}), b}, {.op = LinalgOp::LuSolve, .transpose = transposed});
+    run({x}, {TensorView(lu).expand({4, 3, 3}), TensorView(order).expand({4, 3}), b},
+        {.op = LinalgOp::LuSolve, .transpose = transposed});
     CHECK(close(values(matmul(transposed ? transpose(a, 0, 1) : a, x)), values(b)));
   }
 }
@@ -54,6 +58,7 @@ TEST_CASE("linalg: the first bad matrix is reported") {
   CHECK((e.set && e.position == 1 && e.value == 1));
   e = run({out}, {a}, {.op = LinalgOp::Cholesky});
   CHECK((e.set && e.position == 1 && e.value == 1));
-  e = run({empty({2, 2}, {.dtype = kFloat64}), narrow(out, 0, 0, 2)}, {stack({good, good * kNan})}, {.op = LinalgOp::Eigh});
+  e = run({empty({2, 2}, {.dtype = kFloat64}), narrow(out, 0, 0, 2)}, {stack({good, good * kNan})},
+          {.op = LinalgOp::Eigh});
   CHECK((e.set && e.position == 1 && e.value == 0));
 }
