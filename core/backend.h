@@ -366,9 +366,9 @@ struct OptimizerParams {
   OptimizerOp op;
   double weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // SGD: beta1 is momentum, beta2 dampening
   bool nesterov = false, amsgrad = false, maximize = false;
-  bool first_step = false;  // SGD: the momentum buffers are not set yet
 };
-/// What changes from step to step: 0-dim views on the device. `step` is raised by the kernel unless found_inf is set.
+/// What changes from step to step: 0-dim views on the device. `step` is raised by the kernel unless found_inf is set; where it was 0,
+/// SGD's momentum buffers are not read.
 struct OptimizerScalars {
   TensorView lr;         // float64
   TensorView step;       // int64

@@ -22,7 +22,7 @@ template <class C> struct Coefficients {
       : gradient(C(p.maximize ? -inv_scale : inv_scale)), lr(C(lr)), decay(C(p.weight_decay)),
         keep(C(1 - lr * p.weight_decay)), beta1(C(p.beta1)), beta2(C(p.beta2)), one_minus_beta1(C(1 - p.beta1)),
         one_minus_beta2(C(1 - p.beta2)), eps(C(p.eps)), step_size(C(lr / (1 - std::pow(p.beta1, t)))),
-        inv_correction2(C(1 / std::sqrt(1 - std::pow(p.beta2, t)))), first_step(p.first_step) {}
+        inv_correction2(C(1 / std::sqrt(1 - std::pow(p.beta2, t)))), first_step(t == 1) {}
 };
 
 /// Where one run of elements lies: parameter, gradient, states.

@@ -20,12 +20,22 @@ struct AdamWOptions {
   bool maximize = false;
 };
 
+/// Parameters with options of their own; see Note [Parameter groups].
+struct AdamGroup {
+  std::vector<Tensor> params;
+  std::optional<double> lr = {};
+  std::optional<std::array<double, 2>> betas = {};
+  std::optional<double> eps = {}, weight_decay = {};
+  std::optional<bool> amsgrad = {}, maximize = {};
+};
+using AdamWGroup = AdamGroup;
+
 /// Adam: Kingma and Ba 2014, arXiv 1412.6980; weight decay is added to the gradient. amsgrad: Reddi et al. 2018.
 class Adam final : public Optimizer {
  public:
   explicit Adam(std::vector<Tensor> params, const AdamOptions& options = {})
-      : Adam(std::vector<ParamGroup<AdamOptions>>{{std::move(params)}}, options) {}
-  explicit Adam(std::vector<ParamGroup<AdamOptions>> groups, const AdamOptions& options = {});
+      : Adam(std::vector<AdamGroup>{{std::move(params)}}, options) {}
+  explicit Adam(std::vector<AdamGroup> groups, const AdamOptions& options = {});
 
  private:
   std::array<const char*, 3> state_names(const OptimizerParams& o) const override {
@@ -37,8 +47,8 @@ class Adam final : public Optimizer {
 class AdamW final : public Optimizer {
  public:
   explicit AdamW(std::vector<Tensor> params, const AdamWOptions& options = {})
-      : AdamW(std::vector<ParamGroup<AdamWOptions>>{{std::move(params)}}, options) {}
-  explicit AdamW(std::vector<ParamGroup<AdamWOptions>> groups, const AdamWOptions& options = {});
+      : AdamW(std::vector<AdamWGroup>{{std::move(params)}}, options) {}
+  explicit AdamW(std::vector<AdamWGroup> groups, const AdamWOptions& options = {});
 
  private:
   std::array<const char*, 3> state_names(const OptimizerParams& o) const override {

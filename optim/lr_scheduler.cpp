@@ -33,19 +33,21 @@ void LRScheduler::load_state_dict(const StateDict& state) {
   base_ = std::move(base);
 }
 
-StepLR::StepLR(Optimizer& optimizer, const StepLROptions& o) : LRScheduler(optimizer), o_(o) {
-  check(o.step_size > 0, "[StepLR] expected step_size above 0, got {}", o.step_size);
+StepLR::StepLR(Optimizer& optimizer, int64_t step_size, const StepLROptions& o)
+    : LRScheduler(optimizer), step_size_(step_size), o_(o) {
+  check(step_size > 0, "[StepLR] expected step_size above 0, got {}", step_size);
   check_option("StepLR", "gamma", o.gamma);
 }
-double StepLR::next_lr(double now, double) const { return epoch() % o_.step_size == 0 ? now * o_.gamma : now; }
+double StepLR::next_lr(double now, double) const { return epoch() % step_size_ == 0 ? now * o_.gamma : now; }
 
-CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, const CosineAnnealingLROptions& o)
-    : LRScheduler(optimizer), o_(o) {
-  check(o.T_max > 0, "[CosineAnnealingLR] expected T_max above 0, got {}", o.T_max);
+CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, const CosineAnnealingLROptions& o)
+    : LRScheduler(optimizer), T_max_(T_max), o_(o) {
+  check(T_max > 0, "[CosineAnnealingLR] expected T_max above 0, got {}", T_max);
+  check_option("CosineAnnealingLR", "eta_min", o.eta_min);
 }
 double CosineAnnealingLR::next_lr(double now, double base) const {
-  const double pi = std::numbers::pi, T = double(o_.T_max), t = double(epoch());
-  if ((epoch() - 1 - o_.T_max) % (2 * o_.T_max) == 0) return now + (base - o_.eta_min) * (1 - std::cos(pi / T)) / 2;
+  const double pi = std::numbers::pi, T = double(T_max_), t = double(epoch());
+  if ((epoch() - 1 - T_max_) % (2 * T_max_) == 0) return now + (base - o_.eta_min) * (1 - std::cos(pi / T)) / 2;
   return (1 + std::cos(pi * t / T)) / (1 + std::cos(pi * (t - 1) / T)) * (now - o_.eta_min) + o_.eta_min;
 }
 

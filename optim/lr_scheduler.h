@@ -29,30 +29,30 @@ class LRScheduler {
 };
 
 struct StepLROptions {
-  int64_t step_size = 1;
   double gamma = 0.1;
 };
 /// Multiplies the rate by gamma every step_size steps.
 class StepLR final : public LRScheduler {
  public:
-  StepLR(Optimizer& optimizer, const StepLROptions& options);
+  StepLR(Optimizer& optimizer, int64_t step_size, const StepLROptions& options = {});
 
  private:
   double next_lr(double now, double base) const override;
+  int64_t step_size_;
   StepLROptions o_;
 };
 
 struct CosineAnnealingLROptions {
-  int64_t T_max = 1;
   double eta_min = 0;
 };
 /// eta_min + (base - eta_min) (1 + cos(pi t / T_max)) / 2, in PyTorch's recursive form. Loshchilov and Hutter 2016, arXiv 1608.03983.
 class CosineAnnealingLR final : public LRScheduler {
  public:
-  CosineAnnealingLR(Optimizer& optimizer, const CosineAnnealingLROptions& options);
+  CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, const CosineAnnealingLROptions& options = {});
 
  private:
   double next_lr(double now, double base) const override;
+  int64_t T_max_;
   CosineAnnealingLROptions o_;
 };
 

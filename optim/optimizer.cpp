@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "../autograd/record.h"
 #include "../core/modes.h"
@@ -11,9 +12,11 @@
 namespace tapir::inline v0::optim {
 
 void check_option(const char* optimizer, const char* option, double value, double low, double high) {
-  const bool ok = std::isfinite(value) && value >= low && (high < low || value < high);
+  const bool ok = std::isfinite(value) && value >= low && (high <= low || value < high);
   if (ok) return;
-  if (high < low)
+  if (low == kAnyNumber)
+    fail(ErrorKind::Value, "[{}] invalid {}: expected a finite number, got {}", optimizer, option, value);
+  if (high <= low)
     fail(ErrorKind::Value, "[{}] invalid {}: expected a number of at least {}, got {}", optimizer, option, low, value);
   fail(ErrorKind::Value, "[{}] invalid {}: expected a number in [{}, {}), got {}", optimizer, option, low, high, value);
 }
@@ -87,23 +90,22 @@ struct Optimizer::Batch {
   DType dtype;
   Device device;
   Tensor step;
-  bool fresh;  // first step: no momentum yet
   std::vector<size_t> members;
 };
 
 /// Parameters share a step count as long as they are stepped together. Where only some of those that share one have a gradient
 /// now, these get a copy of their own.
 void Optimizer::split_cohorts(Group& group) {
-  for (size_t i = 0; i < group.params.size(); ++i) {
-    const Tensor shared = group.slots[i].step;
-    if (!shared.defined() || !group.params[i].grad().defined()) continue;
-    bool left_behind = false;
-    for (size_t k = 0; k < group.params.size(); ++k)
-      left_behind |= group.slots[k].step.is_same(shared) && !group.params[k].grad().defined();
-    if (!left_behind) continue;
-    const Tensor own = shared.clone();
-    for (size_t k = i; k < group.params.size(); ++k)
-      if (group.slots[k].step.is_same(shared) && group.params[k].grad().defined()) group.slots[k].step = own;
+  std::unordered_map<TensorImpl*, Tensor> left_behind;  // counts of idle parameters -> the copy for those that go on
+  for (size_t i = 0; i < group.params.size(); ++i)
+    if (group.slots[i].step.defined() && !group.params[i].grad().defined())
+      left_behind.try_emplace(group.slots[i].step.impl_or_null());
+  for (size_t i = 0; i < group.params.size() && !left_behind.empty(); ++i) {
+    if (!group.params[i].grad().defined()) continue;
+    const auto found = left_behind.find(group.slots[i].step.impl_or_null());
+    if (found == left_behind.end()) continue;
+    if (!found->second.defined()) found->second = group.slots[i].step.clone();
+    group.slots[i].step = found->second;
   }
 }
 
@@ -125,9 +127,9 @@ void Optimizer::step_group(Group& group, const StepScale& scale) {
     prepare(group, i, fresh_step);
     const Tensor& step = group.slots[i].step;
     auto found = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) {
-      return b.dtype == p.dtype() && b.device == p.device() && b.step.is_same(step) && b.fresh == fresh;
+      return b.dtype == p.dtype() && b.device == p.device() && b.step.is_same(step);
     });
-    if (found == batches.end()) found = batches.insert(found, {p.dtype(), p.device(), step, fresh, {}});
+    if (found == batches.end()) found = batches.insert(found, {p.dtype(), p.device(), step, {}});
     found->members.push_back(i);
   }
   std::vector<TensorView> views[5];
@@ -145,12 +147,10 @@ void Optimizer::step_group(Group& group, const StepScale& scale) {
     // A count that several calls share (two dtypes) is raised by the last of them only: the others work on a copy.
     const bool shared = std::any_of(batches.begin() + int64_t(b) + 1, batches.end(),
                                     [&](const Batch& later) { return later.step.is_same(batch.step); });
-    OptimizerParams params = group.options;
-    params.first_step = batch.fresh;
     const Tensor step = shared ? batch.step.clone() : batch.step;
     backend(batch.device)
         .optimizer_step(context(batch.device), {views[0], views[1], views[2], views[3], views[4]},
-                        {group.device_lr, step, scale.inv_scale, scale.found_inf}, params);
+                        {group.device_lr, step, scale.inv_scale, scale.found_inf}, group.options);
   }
 }
 

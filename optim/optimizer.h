@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,11 @@ struct StepScale {
   Tensor inv_scale;  // gradients are multiplied by it
   Tensor found_inf;  // not 0: the step changes nothing
 };
+
+// Note [Parameter groups]
+// Each optimizer has an options struct, with its defaults, and a group struct: parameters and the same options, optional. What a group
+// does not give is the optimizer's:
+//     optim::SGD opt({{.params = body, .lr = 0.01}, {.params = head}}, {.lr = 0.1, .momentum = 0.9});
 
 /// Base of the optimizers: parameter groups, state, and one fused pass over all parameters of one dtype and device.
 /// Nothing in step() waits for the device: learning rate and step count are tensors there.
@@ -65,13 +71,9 @@ class Optimizer {
   const char* name_;
 };
 
+inline constexpr double kAnyNumber = -std::numeric_limits<double>::max();
 /// Checks that a number is finite and at least `low` (below `high`): the texts of all optimizers' option errors.
-void check_option(const char* optimizer, const char* option, double value, double low = 0, double high = -1);
-
-/// A group of parameters with options of its own; without them it takes the optimizer's.
-template <class Options> struct ParamGroup {
-  std::vector<Tensor> params;
-  std::optional<Options> options = {};
-};
+void check_option(const char* optimizer, const char* option, double value, double low = 0,
+                  double high = kAnyNumber);
 
 }  // namespace tapir::inline v0::optim

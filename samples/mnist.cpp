@@ -56,8 +56,7 @@ struct Trainer {
 
   Trainer(nn::AnyModule net, const data::TensorDataset<2>& train, const Options& o)
       : model(std::move(net)), optimizer(model->parameters(), {.lr = o.lr, .weight_decay = 0.01}),
-        scheduler(optimizer,
-                  {.T_max = std::max<int64_t>(1, o.epochs * ((train.size() + o.batch_size - 1) / o.batch_size))}),
+        scheduler(optimizer, std::max<int64_t>(1, o.epochs * ((train.size() + o.batch_size - 1) / o.batch_size))),
         loader(train, {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed}) {}
 
   void save(const std::string& path) {

@@ -12,55 +12,49 @@ struct Params {
   std::map<std::string, Tensor> tensors;
 };
 
-/// Options of a group over those of the optimizer.
-Args options_of(const Family& family, const Json& base, const Json& over) {
+Args options_of(const Family& family, const Json& json) {
   Args a;
-  for (const Json* source : {&base, &over})
-    for (auto& [name, v] : source->items()) a.named[name] = family.decode(v);
+  for (auto& [name, v] : json.items()) a.named[name] = family.decode(v);
   return a;
 }
-std::array<double, 2> betas_of(Args& a) {
-  if (!a.has("betas")) return {0.9, 0.999};
-  const auto& list = a.need("betas").list;
-  return {scalar_of(list[0]).to_double(), scalar_of(list[1]).to_double()};
+/// Sets what the arguments give; `o` is an optimizer's options or a group of it.
+template <class T> void read(Args& a, const char* name, T& to) {
+  if (!a.has(name)) return;
+  if constexpr (requires { to = std::array<double, 2>(); }) {
+    const auto& list = a.need(name).list;
+    to = std::array<double, 2>{scalar_of(list[0]).to_double(), scalar_of(list[1]).to_double()};
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>) to = a.boolean(name, false);
+  else to = a.number(name);
 }
-void common(Args& a) {
+template <class O> void read_options(Args& a, O& o) {
+  read(a, "lr", o.lr), read(a, "weight_decay", o.weight_decay), read(a, "maximize", o.maximize);
+  if constexpr (requires { o.momentum; })
+    read(a, "momentum", o.momentum), read(a, "dampening", o.dampening), read(a, "nesterov", o.nesterov);
+  if constexpr (requires { o.betas; }) read(a, "betas", o.betas), read(a, "eps", o.eps), read(a, "amsgrad", o.amsgrad);
   for (const char* way : {"foreach", "fused", "capturable", "differentiable"}) a.find(way);
-}
-optim::SGDOptions sgd_options(Args& a) {
-  return {a.number("lr", 1e-3),          a.number("momentum", 0.0),    a.number("dampening", 0.0),
-          a.number("weight_decay", 0.0), a.boolean("nesterov", false), a.boolean("maximize", false)};
-}
-template <class O> O adam_options(Args& a, double decay) {
-  return {a.number("lr", 1e-3),        betas_of(a),
-          a.number("eps", 1e-8),       a.number("weight_decay", decay),
-          a.boolean("amsgrad", false), a.boolean("maximize", false)};
+  a.check_all_used();
 }
 
-template <class Optimizer, class Options>
-std::unique_ptr<optim::Optimizer> make(const Family& family, const Json& json, Params& params, Options (*read)(Args&)) {
-  std::vector<optim::ParamGroup<Options>> groups;
+template <class Optimizer, class Options, class Group>
+std::unique_ptr<optim::Optimizer> make(const Family& family, const Json& json, Params& params) {
+  std::vector<Group> groups;
   for (const Json& group : json["groups"]) {
-    optim::ParamGroup<Options> g;
+    Group& g = groups.emplace_back();
     for (const Json& name : group["params"]) g.params.push_back(params.tensors.at(name)), params.names.push_back(name);
-    Args a = options_of(family, json["options"], group["options"]);
-    g.options = read(a);
-    common(a);
-    a.check_all_used();
-    groups.push_back(std::move(g));
+    Args a = options_of(family, group["options"]);
+    read_options(a, g);
   }
-  return std::make_unique<Optimizer>(std::move(groups));
+  Args a = options_of(family, json["options"]);
+  Options options;
+  read_options(a, options);
+  return std::make_unique<Optimizer>(std::move(groups), options);
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Family& family, const Json& json, Params& params) {
   const std::string name = json["optimizer"];
-  if (name == "SGD") return make<optim::SGD, optim::SGDOptions>(family, json, params, sgd_options);
-  if (name == "Adam")
-    return make<optim::Adam, optim::AdamOptions>(family, json, params,
-                                                 [](Args& a) { return adam_options<optim::AdamOptions>(a, 0); });
-  if (name == "AdamW")
-    return make<optim::AdamW, optim::AdamWOptions>(family, json, params,
-                                                   [](Args& a) { return adam_options<optim::AdamWOptions>(a, 1e-2); });
+  if (name == "SGD") return make<optim::SGD, optim::SGDOptions, optim::SGDGroup>(family, json, params);
+  if (name == "Adam") return make<optim::Adam, optim::AdamOptions, optim::AdamGroup>(family, json, params);
+  if (name == "AdamW") return make<optim::AdamW, optim::AdamWOptions, optim::AdamWGroup>(family, json, params);
   return nullptr;
 }
 
@@ -109,7 +103,7 @@ std::optional<std::string> run_clip(const Family& family, const Json& json) {
     params.push_back(zeros_like(g).requires_grad_());
     params.back().set_grad(g);
   }
-  Args a = options_of(family, json["kwargs"], Json::object());
+  Args a = options_of(family, json["kwargs"]);
   a.find("foreach");
   if (json["function"] == "clip_grad_norm_") {
     const Tensor norm = optim::clip_grad_norm_(params, a.number("max_norm"),
@@ -138,17 +132,17 @@ std::optional<std::string> run_scheduler(const Family& family, const Json& json)
   const std::string name = json["scheduler"];
   if (name != "StepLR" && name != "CosineAnnealingLR") return std::nullopt;
   const auto rates = json["optimizer"]["lr"].get<std::vector<double>>();
-  std::vector<optim::ParamGroup<optim::SGDOptions>> groups;
-  for (double lr : rates) groups.push_back({{zeros({1}, {.requires_grad = true})}, optim::SGDOptions{.lr = lr}});
+  std::vector<optim::SGDGroup> groups;
+  for (double lr : rates) groups.push_back({.params = {zeros({1}, {.requires_grad = true})}, .lr = lr});
   optim::SGD optimizer(std::move(groups));
-  Args a = options_of(family, json["kwargs"], Json::object());
+  Args a = options_of(family, json["kwargs"]);
   std::unique_ptr<optim::LRScheduler> scheduler;
   if (name == "StepLR")
-    scheduler = std::make_unique<optim::StepLR>(optimizer,
-                                                optim::StepLROptions{a.integer("step_size"), a.number("gamma", 0.1)});
+    scheduler = std::make_unique<optim::StepLR>(optimizer, a.integer("step_size"),
+                                                optim::StepLROptions{.gamma = a.number("gamma", 0.1)});
   else
     scheduler = std::make_unique<optim::CosineAnnealingLR>(
-        optimizer, optim::CosineAnnealingLROptions{a.integer("T_max"), a.number("eta_min", 0.0)});
+        optimizer, a.integer("T_max"), optim::CosineAnnealingLROptions{.eta_min = a.number("eta_min", 0.0)});
   a.check_all_used();
   for (size_t t = 0; t < json["lrs"].size(); ++t) {
     if (t) scheduler->step();

@@ -1,0 +1,151 @@
+#include <tapir/tapir.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "../catch.h"
+using namespace tapir;
+
+namespace {
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+
+Tensor parameter(double value) { return tensor({value}, {.dtype = kFloat64, .requires_grad = true}); }
+void set(const Tensor& p, double gradient) { p.set_grad(tensor({gradient}, {.dtype = kFloat64})); }
+bool near(double a, double b) { return std::abs(a - b) <= 1e-12 * std::max(1.0, std::abs(b)); }
+std::string error_of(auto&& f) {
+  try {
+    f();
+  } catch (const ValueError& e) {
+    return e.what();
+  }
+  return "";
+}
+template <class Optimizer> double updated(Optimizer&& opt, const Tensor& p, int steps) {
+  for (int i = 0; i < steps; ++i) set(p, 1), opt.step();
+  return p.item();
+}
+}  // namespace
+
+TEST_CASE("what a group does not give is the optimizer's") {
+  const Tensor w = parameter(1), v = parameter(1), u = parameter(1);
+  optim::SGD opt({{.params = {w}, .lr = 0.5}, {.params = {v}}, {.params = {u}, .momentum = 0, .weight_decay = 0}},
+                 {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1});
+  CHECK(opt.num_groups() == 3);
+  CHECK(opt.lr(0) == 0.5);
+  CHECK(opt.lr(1) == 0.1);
+  for (int i = 0; i < 2; ++i) {
+    for (const Tensor& p : {w, v, u}) set(p, 1);
+    opt.step();
+  }
+  // d = g + 0.1 w; buffer = d, then 0.9 buffer + d; w -= lr buffer
+  CHECK(near(w.item(), 0.45 - 0.5 * (0.9 * 1.1 + 1.045)));
+  CHECK(near(v.item(), 0.89 - 0.1 * (0.9 * 1.1 + 1.089)));
+  CHECK(near(u.item(), 0.8));
+}
+
+TEST_CASE("the rule of groups holds for Adam and AdamW") {
+  const optim::AdamWOptions whole{.lr = 0.1, .betas = {0.5, 0.8}, .eps = 0.1, .weight_decay = 0.2, .amsgrad = true};
+  optim::AdamWOptions own = whole;
+  own.lr = 0.3, own.weight_decay = 0;
+  const Tensor a = parameter(2), b = parameter(2), c = parameter(2), d = parameter(2);
+  optim::AdamW grouped({{.params = {a}}, {.params = {b}, .lr = 0.3, .weight_decay = 0}}, whole);
+  for (int i = 0; i < 3; ++i) set(a, 1), set(b, 1), grouped.step();
+  CHECK(a.item() == updated(optim::AdamW({c}, whole), c, 3));
+  CHECK(b.item() == updated(optim::AdamW({d}, own), d, 3));
+  CHECK(grouped.state_dict().contains("state.1.max_exp_avg_sq"));
+
+  const Tensor e = parameter(2), f = parameter(2);
+  optim::Adam adam({{.params = {e}, .betas = std::array{0.5, 0.6}, .maximize = true}}, {.lr = 0.1, .weight_decay = 0.2});
+  set(e, 1), adam.step();
+  CHECK(e.item() == updated(optim::Adam({f}, {.lr = 0.1, .betas = {0.5, 0.6}, .weight_decay = 0.2, .maximize = true}), f, 1));
+}
+
+TEST_CASE("BI-206 a parameter in two groups is refused; so are no groups") {
+  const Tensor w = parameter(1);
+  CHECK(error_of([&] { optim::SGD({{.params = {w}}, {.params = {w}}}); }).find("more than one parameter group") !=
+        std::string::npos);
+  CHECK(error_of([] { optim::Adam(std::vector<optim::AdamGroup>{}); }).find("empty parameter list") != std::string::npos);
+}
+
+TEST_CASE("a skipped first step counts for nothing: momentum begins with the first real one") {
+  for (const bool skipped : {false, true}) {
+    const Tensor w = parameter(1);
+    optim::SGD opt({w}, {.lr = 1, .momentum = 0.9, .dampening = 0.5});
+    if (skipped) {
+      set(w, kInf);
+      opt.step({.inv_scale = {}, .found_inf = ones({})});
+      CHECK(w.item() == 1);
+      CHECK(opt.state_dict().at("state.0.step").item<int64_t>() == 0);
+    }
+    set(w, 1), opt.step();
+    CHECK(w.item() == 0);  // the first buffer is the gradient, without dampening
+    set(w, 1), opt.step();
+    CHECK(near(w.item(), -(0.9 + 0.5)));
+  }
+}
+
+TEST_CASE("BI-220 found_inf leaves parameters, state and count; a zero flag and inv_scale step") {
+  const Tensor a = parameter(1), b = parameter(1);
+  optim::AdamW scaled({a}, {.lr = 0.1}), plain({b}, {.lr = 0.1});
+  const Tensor quarter = full({}, 0.25), good = zeros({}), bad = ones({});
+  for (int i = 0; i < 3; ++i) {
+    set(a, kInf), scaled.step({quarter, bad});
+    set(a, 8), scaled.step({quarter, good});
+    set(b, 2), plain.step();
+  }
+  CHECK(a.item() == b.item());
+  CHECK(scaled.state_dict().at("state.0.step").item<int64_t>() == 3);
+}
+
+TEST_CASE("parameters that rest keep their own count") {
+  // Who has a gradient in which step; alone, each parameter gives the same bits.
+  const std::vector<std::vector<bool>> active{{1, 1, 1, 0}, {1, 0, 1, 0}, {0, 1, 1, 1}, {1, 1, 0, 1}, {1, 1, 1, 1}};
+  std::vector<Tensor> together, alone;
+  for (int k = 0; k < 4; ++k) together.push_back(parameter(1 + k)), alone.push_back(parameter(1 + k));
+  optim::Adam opt(together, {.lr = 0.1, .weight_decay = 0.1});
+  std::vector<optim::Adam> single;
+  for (const Tensor& p : alone) single.emplace_back(std::vector<Tensor>{p}, optim::AdamOptions{.lr = 0.1, .weight_decay = 0.1});
+  for (const auto& step : active) {
+    opt.zero_grad();
+    for (size_t k = 0; k < 4; ++k) {
+      if (!step[k]) continue;
+      set(together[k], double(k) + 1), set(alone[k], double(k) + 1);
+      single[k].step();
+    }
+    opt.step();
+  }
+  const StateDict state = opt.state_dict();
+  const int64_t counts[] = {4, 4, 4, 3};
+  for (size_t k = 0; k < 4; ++k) {
+    CHECK(together[k].item() == alone[k].item());
+    CHECK(state.at("state." + std::to_string(k) + ".step").item<int64_t>() == counts[k]);
+  }
+}
+
+TEST_CASE("BI-204 options that make no sense are refused with name and value") {
+  const Tensor w = parameter(1);
+  const auto sgd = [&](const optim::SGDOptions& o) { return error_of([&] { optim::SGD({w}, o); }); };
+  const auto adam = [&](const optim::AdamOptions& o) { return error_of([&] { optim::Adam({w}, o); }); };
+  const auto adamw = [&](const optim::AdamWOptions& o) { return error_of([&] { optim::AdamW({w}, o); }); };
+  for (const double bad : {-1.0, kNan, kInf}) {
+    CHECK(sgd({.lr = bad}).find("learning rate") != std::string::npos);
+    CHECK(sgd({.weight_decay = bad}).find("weight_decay") != std::string::npos);
+    CHECK(adam({.lr = bad}).find("learning rate") != std::string::npos);
+    CHECK(adam({.eps = bad}).find("epsilon") != std::string::npos);
+    CHECK(adam({.weight_decay = bad}).find("weight_decay") != std::string::npos);
+    CHECK(adamw({.weight_decay = bad}).find("weight_decay") != std::string::npos);
+  }
+  for (const double bad : {-0.1, 1.0, 1.5, kNan}) {
+    CHECK(sgd({.momentum = bad}).find("momentum") != std::string::npos);
+    CHECK(adam({.betas = {bad, 0.9}}).find("index 0") != std::string::npos);
+    CHECK(adamw({.betas = {0.9, bad}}).find("index 1") != std::string::npos);
+  }
+  CHECK(sgd({.momentum = 1.5}).find("1.5") != std::string::npos);
+  CHECK(sgd({.dampening = kNan}).find("dampening") != std::string::npos);
+  CHECK(sgd({.momentum = 0.9, .dampening = -1}).empty());
+  CHECK(error_of([&] { optim::SGD({{.params = {w}, .lr = -1}}); }).find("learning rate") != std::string::npos);
+  CHECK(error_of([&] { optim::AdamW({{.params = {w}, .eps = kNan}}); }).find("epsilon") != std::string::npos);
+  optim::SGD opt({w});
+  CHECK(error_of([&] { opt.set_lr(kNan); }).find("learning rate") != std::string::npos);
+}
