@@ -8,6 +8,7 @@
 #include "core/generator.h"
 #include "core/modes.h"
 #include "core/parallel.h"
+#include "core/print.h"
 #include "core/state_dict.h"
 #include "core/tensor.h"
 #include "data/loader.h"

@@ -44,14 +44,15 @@ class Indexed {
   /// The selected elements: a view where only integers, slices, None and Ellipsis were given, else a copy.
   Tensor value() const;
   operator Tensor() const { return value(); }
+  // Only x[i] itself is written to: `auto row = x[0]; row = row * 10;` would write into x, and does not compile.
   /// x[i] = y writes y, broadcast and converted, into x.
-  const Indexed& operator=(const Operand& source) const;
-  const Indexed& operator=(const Indexed& source) const { return *this = Operand(source.value()); }
+  const Indexed& operator=(const Operand& source) const&&;
+  const Indexed& operator=(const Indexed& source) const&& { return std::move(*this) = Operand(source.value()); }
   Indexed(const Indexed&) = default;
-  const Indexed& operator+=(const Operand& other) const;
-  const Indexed& operator-=(const Operand& other) const;
-  const Indexed& operator*=(const Operand& other) const;
-  const Indexed& operator/=(const Operand& other) const;
+  const Indexed& operator+=(const Operand& other) const&&;
+  const Indexed& operator-=(const Operand& other) const&&;
+  const Indexed& operator*=(const Operand& other) const&&;
+  const Indexed& operator/=(const Operand& other) const&&;
   Indexed operator[](const Index& index) const { return value()[index]; }
   Indexed operator[](std::initializer_list<Index> indices) const { return value()[indices]; }
 
@@ -135,11 +136,11 @@ class Indexed {
   template <Element T> std::vector<T> to_vector(SourceLocation where = SourceLocation::current()) const {
     return value().template to_vector<T>(where);
   }
-  void add_(const Operand& other) const { *this += other; }
-  void mul_(const Operand& other) const { *this *= other; }
-  void fill_(Scalar value) const { *this = Operand(value); }
-  void zero_() const { *this = Operand(0); }
-  void copy_(const Tensor& source) const { *this = Operand(source); }
+  void add_(const Operand& other) const&& { std::move(*this) += other; }
+  void mul_(const Operand& other) const&& { std::move(*this) *= other; }
+  void fill_(Scalar value) const&& { std::move(*this) = Operand(value); }
+  void zero_() const&& { std::move(*this) = Operand(0); }
+  void copy_(const Tensor& source) const&& { std::move(*this) = Operand(source); }
 
  private:
   Tensor base_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -191,5 +192,10 @@ std::string Tensor::str() const {
   }
   return s + ")";
 }
+
+std::ostream& operator<<(std::ostream& out, const Tensor& x) { return out << x.str(); }
+std::ostream& operator<<(std::ostream& out, const Dims& x) { return out << x.str(); }
+std::ostream& operator<<(std::ostream& out, Device x) { return out << x.str(); }
+std::ostream& operator<<(std::ostream& out, DType x) { return out << name_of(x); }
 
 }  // namespace tapir::inline v0

@@ -6,31 +6,16 @@
 
 namespace tapir::inline v0 {
 
-/// Numbers do not take part in promotion among integers: is this one beyond what the tensor's dtype holds?
-static bool beyond(const Operand& number, const Operand& x) {
-  if (number.is_tensor() || !number.scalar().is_int() || !x.is_tensor()) return false;
-  const DType t = x.tensor().dtype();
-  if (!is_integral(t) || t == kInt64) return false;
-  const int64_t v = number.scalar().to_int(), half = int64_t(1) << (size_of(t) * 8 - 1);
-  return t == kUInt8 ? v < 0 || v > 255 : v < -half || v >= half;
-}
-
-static Tensor compared(const char* name, BinaryOp op, const Operand& a, const Operand& b) {
-  if (beyond(b, a)) return compared(name, op, to(a.tensor(), kInt64), b);
-  if (beyond(a, b)) return compared(name, op, a, to(b.tensor(), kInt64));
-  return Pointwise(name, a, b).run(op, 1, kBool);
-}
-
 static Tensor& written(const char* name, Tensor& self, const Tensor& result) {
   check(result.shape() == self.shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", name,
         self.shape(), result.shape());
   return copy_(self, result);
 }
 
-#define TAPIR_COMPARISON(name, op)                                                                \
-  Tensor name(const Operand& a, const Operand& b) { return compared(#name, BinaryOp::op, a, b); } \
-  Tensor& name##_(Tensor& self, const Operand& b) {                                               \
-    return written(#name "_", self, compared(#name "_", BinaryOp::op, self, b));                  \
+#define TAPIR_COMPARISON(name, op)                                                                               \
+  Tensor name(const Operand& a, const Operand& b) { return Pointwise(#name, a, b).run(BinaryOp::op, 1, kBool); } \
+  Tensor& name##_(Tensor& self, const Operand& b) {                                                              \
+    return written(#name "_", self, Pointwise(#name "_", self, b).run(BinaryOp::op, 1, kBool));                  \
   }
 
 TAPIR_COMPARISON(eq, Eq)

@@ -467,7 +467,7 @@ Tensor Indexed::value() const {
   return p.view.is_same(base_) ? tapir::view(base_, base_.shape()) : p.view;
 }
 
-const Indexed& Indexed::operator=(const Operand& source) const {
+const Indexed& Indexed::operator=(const Operand& source) const&& {
   Parsed p(base_, items_);
   const Tensor value = source.is_tensor()
                            ? source.tensor()
@@ -476,9 +476,17 @@ const Indexed& Indexed::operator=(const Operand& source) const {
   else put(p.view, p.tensors, value, false, p.names);
   return *this;
 }
-const Indexed& Indexed::operator+=(const Operand& o) const { return *this = Operand(tapir::add(value(), o)); }
-const Indexed& Indexed::operator-=(const Operand& o) const { return *this = Operand(tapir::sub(value(), o)); }
-const Indexed& Indexed::operator*=(const Operand& o) const { return *this = Operand(tapir::mul(value(), o)); }
-const Indexed& Indexed::operator/=(const Operand& o) const { return *this = Operand(tapir::div(value(), o)); }
+const Indexed& Indexed::operator+=(const Operand& o) const&& {
+  return std::move(*this) = Operand(tapir::add(value(), o));
+}
+const Indexed& Indexed::operator-=(const Operand& o) const&& {
+  return std::move(*this) = Operand(tapir::sub(value(), o));
+}
+const Indexed& Indexed::operator*=(const Operand& o) const&& {
+  return std::move(*this) = Operand(tapir::mul(value(), o));
+}
+const Indexed& Indexed::operator/=(const Operand& o) const&& {
+  return std::move(*this) = Operand(tapir::div(value(), o));
+}
 
 }  // namespace tapir::inline v0

@@ -19,13 +19,35 @@ TEST_CASE("comparisons: values, NaN, numbers, broadcasting") {
   CHECK(bools(eq(tensor({1, 0}), tensor({true, true}))) == Bools{true, false});
 }
 
-TEST_CASE("a number beyond the tensor's dtype is compared as it is") {
-  const Tensor u = tensor({3, 250}, {.dtype = kUInt8}), s = tensor({-128, 127}, {.dtype = kInt8});
-  CHECK(bools(lt(u, 300)) == Bools{true, true});
-  CHECK(bools(gt(u, -1)) == Bools{true, true});
-  CHECK(bools(eq(255 + 45, u)) == Bools{false, false});
-  CHECK(bools(le(s, 128)) == Bools{true, true});
-  CHECK(bools(ge(s, -129)) == Bools{true, true});
+TEST_CASE("a number beyond the tensor's integer dtype wraps, as PyTorch's does") {
+  const Tensor u = tensor({255, 0, 44}, {.dtype = kUInt8}), s = tensor({1, -128}, {.dtype = kInt8});
+  CHECK(bools(eq(u, -1)) == Bools{true, false, false});  // 255
+  CHECK(bools(lt(u, -1)) == Bools{false, true, true});
+  CHECK(bools(lt(u, 300)) == Bools{false, true, false});  // 44
+  CHECK(bools(eq(300, u)) == Bools{false, false, true});
+  CHECK(bools(eq(u, tensor(-1))) == Bools{true, false, false});
+  CHECK(bools(lt(s, 200)) == Bools{false, true});  // -56
+  CHECK(bools(eq(tensor({true}), 2)) == Bools{false});  // of a higher category: int64
+}
+
+TEST_CASE("comparison operators: tensors, numbers and places on either side") {
+  const Tensor x = tensor({1, 2, 3}), y = tensor({3, 2, 1});
+  CHECK(bools(x > 1) == Bools{false, true, true});
+  CHECK(bools(x >= y) == Bools{false, true, true});
+  CHECK(bools(x < y) == Bools{true, false, false});
+  CHECK(bools(x <= 2.0) == Bools{true, true, false});
+  CHECK(bools(x == y) == Bools{false, true, false});
+  CHECK(bools(x != y) == Bools{true, false, true});
+  CHECK(bools(x == 2) == Bools{false, true, false});
+  CHECK(bools(2 != x) == Bools{true, false, true});
+  CHECK(bools(2 == x) == Bools{false, true, false});
+  CHECK(bools(2 > x) == Bools{true, false, false});
+  CHECK(bools(2 < x) == Bools{false, false, true});
+  CHECK(bools(1 <= x) == Bools{true, true, true});
+  CHECK(bools(4 >= x) == Bools{true, true, true});
+  CHECK(bools(x[0] == x[{Slice(0, 2)}]) == Bools{true, false});
+  CHECK(bools(x[1] < y) == Bools{true, false, false});
+  CHECK(bools(x[2] == 3) == Bools{true});
 }
 
 TEST_CASE("logical operations") {
