@@ -44,6 +44,10 @@ void Tensor::set_grad(const Tensor& g) const {
   if (g.defined()) {
     check(g.shape() == shape() && g.dtype() == dtype() && g.device() == device(),
           "[set_grad] expected a gradient like the tensor, {}, got {}", *this, g);
+    check(!may_overlap(g.shape(), g.strides()),
+          "[set_grad] expected a gradient whose elements have places of their own, got strides {} for shape {} (an "
+          "expanded tensor: clone() it)",
+          g.strides(), g.shape());
   } else if (!TapeMeta::find(*this)) return;
   TapeMeta& meta = TapeMeta::of(*this);
   (meta.retained ? *meta.retained : meta.grad) = g;

@@ -141,8 +141,11 @@ Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const T
   for (int64_t s : strides) check(s >= 0, "[from_blob] expected strides of at least 0, got {}", strides);
   check(uintptr_t(data) % uintptr_t(size_of(dtype)) == 0, "[from_blob] expected an address aligned for {}", dtype);
   const int64_t extent = extent_of(shape, strides, "from_blob").second * size_of(dtype);
-  return make(shape, strides, dtype, o.device, adopt_storage(data, extent, o.device, release, context),
-              o.requires_grad);
+  Tensor t =
+      make(shape, strides, dtype, o.device, adopt_storage(data, extent, o.device, nullptr, nullptr), o.requires_grad);
+  Storage& storage = *t.impl().storage;  // the memory is ours from here on, where nothing throws any more
+  storage.release = release, storage.context = context;
+  return t;
 }
 
 Strides channels_last_strides(const Shape& shape) {
@@ -243,12 +246,42 @@ Tensor tensor(const NestedList& values, const TensorOptions& o) {
   return tensor_from_host(data, floats ? kFloat64 : kInt64, values.shape, options);
 }
 
+void check_fits(const char* op, Scalar v, DType dtype) {
+  if (dtype == kBool) return;
+  const double d = v.to_double();
+  double low, high;  // exclusive above
+  if (is_floating(dtype)) {
+    high = dtype == kFloat64    ? INFINITY
+           : dtype == kFloat16  ? 65520
+           : dtype == kBFloat16 ? 0x1.ffp127
+                                : 0x1.ffffffp127,
+    low = -high;
+    check(!(std::abs(d) >= high) || std::isinf(d), "[{}] value {} cannot be converted to type {} without overflow", op,
+          v, dtype);
+    return;
+  }
+  const int bits = int(size_of(dtype)) * 8;
+  low = dtype == kUInt8 ? 0 : -std::ldexp(1, bits - 1), high = dtype == kUInt8 ? 256 : std::ldexp(1, bits - 1);
+  check(d >= low && (d < high || (v.is_int() && bits == 64)),
+        "[{}] value {} cannot be converted to type {} without overflow (range {} to {})", op, v, dtype, low, high - 1);
+}
+
+/// Numbers that become integers must fit; those that become floats round, to infinity too.
+static void check_all_fit(const Tensor& host, DType want) {
+  if (is_floating(want) || want == kBool || host.dtype() == want || host.dtype() == kBool) return;
+  if (is_floating(host.dtype()))
+    for (const double v : host.to_vector<double>()) check_fits("tensor", v, want);
+  else
+    for (const int64_t v : host.to_vector<int64_t>()) check_fits("tensor", v, want);
+}
+
 Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, const TensorOptions& o) {
   const DType want = o.dtype.value_or(dtype);
   Tensor host = empty(shape, {.dtype = dtype});
   if (host.numel()) std::memcpy(host.data_ptr(), values, size_t(host.numel() * size_of(dtype)));
   Tensor out = host;
   if (want != dtype) {
+    check_all_fit(host, want);
     out = empty(shape, {.dtype = want});
     backend(kCPU).copy(context(kCPU), out, host);
   }
@@ -289,19 +322,12 @@ Scalar Tensor::item_scalar(SourceLocation where) const {
 
 int64_t Tensor::item_int(int64_t low, uint64_t high, SourceLocation where) const {
   const Scalar v = item_scalar(where);
-  if (v.is_float()) {
-    const double d = v.to_double();
-    check(d >= double(low) &&
-                  d<double(high) + 1, "[item] expected a value between {} and {}, got {}", low, high> INT64_MAX
-              ? INT64_MAX
-              : int64_t(high),
-          d);
-  } else {
-    const int64_t i = v.to_int();
-    check(i >= low && (i < 0 || uint64_t(i) <= high), "[item] expected a value between {} and {}, got {}", low,
-          high > INT64_MAX ? INT64_MAX : int64_t(high), i);
-  }
-  return v.to_int();
+  const double d = v.to_double(),
+               end = double(high) + 1;  // of 63 and 64 bits the 1 is lost: double(high) is already one more
+  const int64_t i = v.to_int();
+  const bool fits = v.is_float() ? d >= double(low) && d < end : i >= low && (i < 0 || uint64_t(i) <= high);
+  check(fits, "[item] expected a value from {} to {}, got {}", low, std::to_string(high), v);
+  return v.is_float() && d >= 0x1p63 ? int64_t(uint64_t(d)) : i;
 }
 
 }  // namespace tapir::inline v0

@@ -310,7 +310,7 @@ Tensor empty_strided(const Shape& shape, const Strides& strides, const TensorOpt
 Tensor empty_like(const Tensor& x, const LikeOptions& options = {});
 /// Another geometry over x's storage, without history. For operations: they check that it stays inside.
 Tensor alias(const Tensor& x, const Shape& shape, const Strides& strides, int64_t offset);
-/// Elements that lie in memory of the caller's, which must outlive every tensor that sees it.
+/// Elements that lie in memory of the caller's, which must outlive every tensor that sees it. Where from_blob throws, it stays the caller's.
 Tensor from_blob(void* data, const Shape& shape, const TensorOptions& options = {});
 Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& options = {});
 Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& options,
@@ -320,14 +320,17 @@ template <class F>
 requires std::invocable<F&, void*> Tensor from_blob(void* data, const Shape& shape, F deleter,
                                                     const TensorOptions& options = {}) {
   auto* held = new F(std::move(deleter));
-  return from_blob(
-      data, shape, contiguous_strides(shape), options,
-      [](Storage& s) {
-        auto* f = static_cast<F*>(s.context);
-        (*f)(s.data);
-        delete f;
-      },
-      held);
+  const auto release = [](Storage& s) {
+    auto* f = static_cast<F*>(s.context);
+    (*f)(s.data);
+    delete f;
+  };
+  try {
+    return from_blob(data, shape, contiguous_strides(shape), options, release, held);
+  } catch (...) {
+    delete held;
+    throw;
+  }
 }
 /// PyTorch's strides for that format.
 Strides channels_last_strides(const Shape& shape);
@@ -356,6 +359,8 @@ struct NestedList {
 Tensor tensor(const NestedList& values, const TensorOptions& options = {});
 /// One dimension, or `shape` row-major; the values are copied.
 template <Element T> Tensor tensor(const std::vector<T>& values, const TensorOptions& options = {});
+/// ValueError where a number does not fit into an integer dtype, or overflows a float one.
+void check_fits(const char* op, Scalar v, DType dtype);
 Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, const TensorOptions& options);
 template <Element T> Tensor tensor(const std::vector<T>& values, const TensorOptions& options) {
   if constexpr (std::is_same_v<T, bool>) {

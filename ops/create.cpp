@@ -9,26 +9,6 @@
 
 namespace tapir::inline v0 {
 
-void check_fits(const char* op, Scalar v, DType dtype) {
-  if (dtype == kBool) return;
-  const double d = v.to_double();
-  double low, high;  // exclusive above
-  if (is_floating(dtype)) {
-    high = dtype == kFloat64    ? INFINITY
-           : dtype == kFloat16  ? 65520
-           : dtype == kBFloat16 ? 0x1.ffp127
-                                : 0x1.ffffffp127,
-    low = -high;
-    check(!(std::abs(d) >= high) || std::isinf(d), "[{}] value {} cannot be converted to type {} without overflow", op,
-          v, dtype);
-    return;
-  }
-  const int bits = int(size_of(dtype)) * 8;
-  low = dtype == kUInt8 ? 0 : -std::ldexp(1, bits - 1), high = dtype == kUInt8 ? 256 : std::ldexp(1, bits - 1);
-  check(d >= low && (d < high || (v.is_int() && bits == 64)),
-        "[{}] value {} cannot be converted to type {} without overflow (range {} to {})", op, v, dtype, low, high - 1);
-}
-
 static Tensor filled(const char* op, Tensor t, Scalar value, bool requires_grad) {
   check_fits(op, value, t.dtype());
   backend(t).fill(context(t), t, value);

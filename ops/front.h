@@ -37,8 +37,6 @@ inline TensorView view_as(const Operand& x, const Shape& shape, DType dtype) {
 }
 /// ValueError where a result of dtype `from` may not be stored in a tensor of dtype `to` (a float in integers).
 void check_can_cast(const char* op, DType from, DType to);
-/// ValueError where a number does not fit into an integer dtype, or overflows a float one.
-void check_fits(const char* op, Scalar v, DType dtype);
 /// x as it may be read while self is written: a copy where their memory overlaps, but not, for elementwise operations, where
 /// every element of x lies at its place in self.
 Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise = false);
