@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ostream>
 
 #include "../core/modes.h"
 #include "../ops/cast.h"
@@ -39,22 +40,23 @@ static std::string type_name(const std::type_info& type) {
   return colon == std::string::npos ? name : name.substr(colon + 1);
 }
 
-static thread_local int call_depth = 0;
-static thread_local Module* failed_module = nullptr;  // the innermost one of a call that is being unwound
-
-CallScope::CallScope(const char* type) : call_{type, modes.module} { ++call_depth; }
-CallScope::~CallScope() {
-  if (--call_depth == 0) failed_module = nullptr;
-}
-void CallScope::rethrow(Module& module, const ValueError& error) {
-  if (!failed_module) failed_module = &module;
-  if (call_depth > 1) throw;
-  for (auto& [name, m] : module.named_modules()) {
-    if (m != failed_module) continue;
-    throw ValueError(
-        format("{} (in module {}{})", error.what(), name.empty() ? std::string() : name + ": ", type_name(typeid(*m))));
+/// An error on its way out of nested calls, with the module it began in; whoever catches it sees a ValueError.
+struct ErrorInModule : ValueError {
+  ErrorInModule(const ValueError& error, const Module* module) : ValueError(error), module(module) {}
+  const Module* module;  // compared only: it may be gone
+};
+void CallScope::rethrow(Module& module, const ValueError& error) const {
+  const auto* from_below = dynamic_cast<const ErrorInModule*>(&error);
+  if (call_.outer) {
+    if (from_below) throw;
+    throw ErrorInModule(error, &module);
   }
-  throw;
+  const Module* failed = from_below ? from_below->module : &module;
+  std::string where;  // a module that is no field of the outermost one has no name
+  for (auto& [name, m] : module.named_modules())
+    if (m == failed)
+      where = format(" (in module {}{})", name.empty() ? std::string() : name + ": ", type_name(typeid(*m)));
+  throw ValueError(error.what() + where);
 }
 
 }  // namespace detail
@@ -253,6 +255,8 @@ static std::string str_of_list(const std::vector<std::pair<std::string, Module*>
   }
   return out;
 }
+
+std::ostream& operator<<(std::ostream& out, Module& module) { return out << module.str(); }
 
 std::string Module::str() {
   const auto children = named_children();

@@ -1,4 +1,5 @@
 #pragma once
+#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -86,6 +87,9 @@ class Module {
   template <class Visit> void walk_tensors(const std::string& prefix, Visit&& visit);
 };
 
+/// std::cout << net
+std::ostream& operator<<(std::ostream& out, Module& module);
+
 /// A module on the heap whose type may be known by its base only; moves, does not copy.
 class AnyModule {
  public:
@@ -167,9 +171,8 @@ template <class M> Tensor call_erased(M& m, const Tensor& x) {
 /// Names the innermost module in the text of a ValueError that leaves the outermost call.
 class CallScope {
  public:
-  explicit CallScope(const char* type);
-  ~CallScope();
-  [[noreturn]] static void rethrow(Module& module, const ValueError& error);
+  explicit CallScope(const char* type) : call_{type, modes.module} {}
+  [[noreturn]] void rethrow(Module& module, const ValueError& error) const;
 
  private:
   ModuleCall call_;
@@ -180,7 +183,7 @@ template <class M, class... A> decltype(auto) call(M& m, A&&... a) {
   try {
     return m.forward(std::forward<A>(a)...);
   } catch (const ValueError& e) {
-    CallScope::rethrow(const_cast<std::remove_const_t<M>&>(m), e);
+    scope.rethrow(const_cast<std::remove_const_t<M>&>(m), e);
   }
 }
 

@@ -1,8 +1,11 @@
 #include "norm.h"
 
 #include "../core/modes.h"
+#include "../ops/cast.h"
 #include "../ops/create.h"
 #include "../ops/norm.h"
+#include "../ops/ternary.h"
+#include "../ops/unary.h"
 
 namespace tapir::inline v0::nn {
 
@@ -17,15 +20,21 @@ BatchNormBase::BatchNormBase(const char* name, int64_t n, const BatchNormOptions
 }
 
 Tensor BatchNormBase::normalize(const Tensor& x) {
-  double momentum = options.momentum.value_or(0);
-  const bool tracked = running_mean.defined();
-  if (training && tracked) {
+  const bool tracked = running_mean.defined(), learning = training && tracked;
+  const tapir::BatchNormOptions o{training || !tracked, options.momentum.value_or(1), options.eps};
+  if (learning) {
     NoGrad guard;
     num_batches_tracked.add_(1);
-    if (!options.momentum) momentum = 1 / num_batches_tracked.item<double>();
   }
-  return batch_norm(x, running_mean, running_var, weight, bias,
-                    {.training = training || !tracked, .momentum = momentum, .eps = options.eps});
+  if (!learning || options.momentum) return batch_norm(x, running_mean, running_var, weight, bias, o);
+  // The average over all batches: momentum 1 gives this batch's statistics, and the running ones go 1 / count of the way to them. The
+  // count stays on the device: nothing here waits for it.
+  Tensor mean = zeros_like(running_mean), var = zeros_like(running_var);
+  const Tensor y = batch_norm(x, mean, var, weight, bias, o);
+  NoGrad guard;
+  const Tensor part = reciprocal(tapir::to(num_batches_tracked, running_mean.dtype()));
+  lerp_(running_mean, mean, part), lerp_(running_var, var, part);
+  return y;
 }
 
 std::string BatchNormBase::extra_repr() {

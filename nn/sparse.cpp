@@ -26,9 +26,13 @@ std::string Embedding::extra_repr() {
   return options.padding_idx ? s + format(", padding_idx={}", *options.padding_idx) : s;
 }
 
-Dropout::Dropout(double p) : p(p) {
+Dropout::Dropout(double p, const DropoutOptions& o) : p(p), inplace(o.inplace) {
   check(p >= 0 && p <= 1, "[Dropout] dropout probability has to be between 0 and 1, but got {}", p);
 }
-Tensor Dropout::forward(const Tensor& x) { return dropout(x, p, training); }
+Tensor Dropout::forward(const Tensor& x) {
+  if (!inplace) return dropout(x, p, training);
+  Tensor y = x;
+  return dropout_(y, p, training);
+}
 
 }  // namespace tapir::inline v0::nn

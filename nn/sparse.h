@@ -15,12 +15,16 @@ struct Embedding : Module {
   TAPIR_FIELDS(num_embeddings, embedding_dim, options, weight)
 };
 
+struct DropoutOptions {
+  bool inplace = false;  // overwrites the input
+};
 /// In training each element is zeroed with probability p and the others grow to x / (1 - p). Srivastava et al. 2014.
 struct Dropout : Module {
   double p;
-  explicit Dropout(double p = 0.5);
+  bool inplace;
+  explicit Dropout(double p = 0.5, const DropoutOptions& options = {});
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(p)
+  TAPIR_FIELDS(p, inplace)
 };
 
 }  // namespace tapir::inline v0::nn

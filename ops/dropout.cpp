@@ -24,16 +24,18 @@ static Tensor dropout_composite(const Tensor& x, const DropoutParams& params) {
 }
 
 /// The random numbers are a function of seed, offset and position, so the gradient makes them again instead of keeping a mask.
-static Tensor drop(const Tensor& x, const DropoutParams& params) {
+static Tensor drop(const Tensor& x, const DropoutParams& params, Tensor* self = nullptr) {
   Tensor y;
   if (backend(x).dropout) {
-    y = empty_like(x);
+    const Tensor before = self && fused_checks ? x.detach().clone() : x;
+    y = self ? *self : empty_like(x);
     backend(x).dropout(context(x), y, {}, x, {}, params);
-    compare_fused("dropout", y, [&] { return dropout_composite(x, params); });
+    compare_fused("dropout", y, [&] { return dropout_composite(before, params); });
   } else {
     y = dropout_composite(x, params);
+    if (self) backend(x).copy(context(x), *self, y), y = *self;
   }
-  return record("dropout", y, {x}, [params](const Tensor& g) { return Grads{drop(g, params)}; });
+  return record(self ? "dropout_" : "dropout", y, {x}, [params](const Tensor& g) { return Grads{drop(g, params)}; });
 }
 
 /// Is there anything to do? ValueError for a wrong p.
@@ -48,6 +50,13 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   if (!drops("dropout", x, p, training)) return x;
   const auto [seed, offset] = default_generator().take(x.numel());
   return drop(x, {p, seed, offset});
+}
+Tensor& dropout_(Tensor& self, double p, bool training) {
+  if (!drops("dropout_", self, p, training)) return self;
+  check_inplace("dropout_", self, wants_grad({self}));
+  const auto [seed, offset] = default_generator().take(self.numel());
+  drop(self, {p, seed, offset}, &self);
+  return self;
 }
 
 /// (N, C, 1, ...) for x (N, C, ...): one number for each channel.

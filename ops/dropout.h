@@ -5,6 +5,7 @@ namespace tapir::inline v0 {
 
 /// In training each element is zero with probability p, and the others are x / (1 - p); else x itself. Srivastava et al. 2014.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
+Tensor& dropout_(Tensor& self, double p = 0.5, bool training = true);
 
 // Whole channels (N, C) are zero or stay. Tompson et al. 2015, arXiv 1411.4280.
 /// x: (N, C, L) or (C, L).

@@ -20,8 +20,8 @@ Padding padding_of(Args& a) {
   return v->kind == Value::Kind::String ? Padding(v->text) : Padding(dims_of(*v));
 }
 nn::Conv2dOptions conv_options(Args& a) {
-  if (a.text("padding_mode", "zeros") != "zeros") throw Refused("padding_mode other than zeros");
-  return {a.dims("stride", 1), padding_of(a), a.dims("dilation", 1), a.integer("groups", 1), a.boolean("bias", true)};
+  return {a.dims("stride", 1),    padding_of(a),           a.dims("dilation", 1),
+          a.integer("groups", 1), a.boolean("bias", true), a.text("padding_mode", "zeros")};
 }
 nn::BatchNormOptions batch_norm_options(Args& a) {
   nn::BatchNormOptions o{a.number("eps", 1e-5), 0.1, a.boolean("affine", true), a.boolean("track_running_stats", true)};
@@ -47,6 +47,10 @@ std::map<std::string, Make>& makers() {
       {"Linear",
        [](ModuleArgs& a) -> nn::AnyModule {
          return nn::Linear(a.integer("in_features"), a.integer("out_features"), {.bias = a.boolean("bias", true)});
+       }},
+      {"Conv2d",
+       [](ModuleArgs& a) -> nn::AnyModule {
+         return nn::Conv2d(a.integer("in_channels"), a.integer("out_channels"), a.dims("kernel_size"), conv_options(a));
        }},
       {"Identity", [](ModuleArgs&) -> nn::AnyModule { return nn::Identity(); }},
       {"Flatten",
@@ -87,7 +91,10 @@ std::map<std::string, Make>& makers() {
       {"LeakyReLU", [](ModuleArgs& a) -> nn::AnyModule { return nn::LeakyReLU(a.number("negative_slope", 0.01)); }},
       {"Softmax", [](ModuleArgs& a) -> nn::AnyModule { return nn::Softmax(a.integer("dim")); }},
       {"LogSoftmax", [](ModuleArgs& a) -> nn::AnyModule { return nn::LogSoftmax(a.integer("dim")); }},
-      {"Dropout", [](ModuleArgs& a) -> nn::AnyModule { return nn::Dropout(a.number("p", 0.5)); }},
+      {"Dropout",
+       [](ModuleArgs& a) -> nn::AnyModule {
+         return nn::Dropout(a.number("p", 0.5), {.inplace = a.boolean("inplace", false)});
+       }},
       {"Embedding",
        [](ModuleArgs& a) -> nn::AnyModule {
          EmbeddingOptions o;
@@ -139,7 +146,6 @@ const std::map<std::string, LossCall> losses{
 
 bool is_bound(const Json& json) {
   if (losses.contains(json["module"])) return true;
-  if (json["module"] == "Conv2d") return json["kwargs"].value("padding_mode", "zeros") == "zeros";
   if (!makers().contains(json["module"])) return false;
   for (const Json& child : json.value("children", Json::array()))
     if (!is_bound(child)) return false;
@@ -148,9 +154,6 @@ bool is_bound(const Json& json) {
 }  // namespace
 
 std::optional<std::string> run_module(const Family& family, const Json& json) {
-  makers()["Conv2d"] = [](ModuleArgs& a) -> nn::AnyModule {
-    return nn::Conv2d(a.integer("in_channels"), a.integer("out_channels"), a.dims("kernel_size"), conv_options(a));
-  };
   if (!is_bound(json)) return std::nullopt;
   std::vector<Tensor> inputs;
   for (const Json& v : json["inputs"]) inputs.push_back(family.decode(v).tensor);

@@ -1,6 +1,7 @@
 #include <tapir/tapir.h>
 
 #include <optional>
+#include <sstream>
 
 #include "../catch.h"
 using namespace tapir;
@@ -81,7 +82,10 @@ TEST_CASE("modules print as in PyTorch") {
         "  (1): BatchNorm2d(32, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)\n  (2): ReLU()\n"
         "  (3): MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)\n  (4): "
         "Flatten(start_dim=1, end_dim=-1)\n"
-        "  (5): Linear(in_features=8, out_features=10, bias=False)\n  (6): Dropout(p=0.5)\n)");
+        "  (5): Linear(in_features=8, out_features=10, bias=False)\n  (6): Dropout(p=0.5, inplace=False)\n)");
+  std::ostringstream out;
+  out << net;
+  CHECK(out.str() == net.str());
 }
 
 TEST_CASE("BI-193, BI-195 load_state_dict tells every difference at once and leaves the module as it was") {
@@ -104,6 +108,47 @@ TEST_CASE("BI-191 an error names the module") {
   Net net;
   const std::string text = error_of([&] { net(zeros({1, 3})); });
   CHECK(text.find("blocks.0.fc: Linear") != std::string::npos);
+}
+
+namespace {
+/// Catches what `bad` throws, then fails by itself or in another module.
+struct Forgiving : nn::Module {
+  nn::Linear bad{2, 2}, good{3, 3};
+  int then = 0;
+  Tensor forward(const Tensor& x) {
+    try {
+      bad(x);
+    } catch (const ValueError&) {}
+    if (then == 1) return good(zeros({1, 7}));
+    if (then == 2) return matmul(x, zeros({7, 7}));
+    return good(x);
+  }
+  TAPIR_FIELDS(bad, good, then)
+};
+struct Outer : nn::Module {
+  Forgiving inner;
+  Tensor forward(const Tensor& x) { return inner(x); }
+  TAPIR_FIELDS(inner)
+};
+struct Own : ValueError {
+  using ValueError::ValueError;
+};
+struct Throws : nn::Module {
+  Tensor forward(const Tensor&) { throw Own("own"); }
+  TAPIR_FIELDS()
+};
+}  // namespace
+
+TEST_CASE("an error that was caught is not the next error's place") {
+  Outer net;
+  CHECK(net(zeros({1, 3})).shape() == Shape{1, 3});
+  net.inner.then = 1;
+  const std::string other = error_of([&] { net(zeros({1, 3})); });
+  CHECK(other.find("(in module inner.good: Linear)") != std::string::npos);
+  net.inner.then = 2;
+  const std::string itself = error_of([&] { net(zeros({1, 3})); });
+  CHECK(itself.find("(in module inner: Forgiving)") != std::string::npos);
+  CHECK(error_of([] { Throws()(ones(1)); }) == "own (in module Throws)");
 }
 
 TEST_CASE("to converts inside the handles, train and eval reach everything") {

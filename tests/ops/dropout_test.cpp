@@ -40,3 +40,26 @@ TEST_CASE("BI-137 dropout's probability") {
   y.backward(ones(4, {.dtype = kFloat64}));
   CHECK(close(x.grad(), zeros(4)));
 }
+
+TEST_CASE("dropout_: the gradient is dropout's; views and leaves as for any write in place") {
+  Tensor a = numbers({2, 3}).requires_grad_(), b = numbers({2, 3}).requires_grad_();
+  manual_seed(1);
+  const Tensor y = dropout(a * 2.0, 0.5);
+  manual_seed(1);
+  Tensor z = b * 2.0;
+  CHECK(dropout_(z, 0.5).is_same(z));
+  CHECK(close(z, y));
+  sum(square(y)).backward(), sum(square(z)).backward();
+  CHECK(close(a.grad(), b.grad()));
+  const Tensor ones_ = ones({2, 3}, {.dtype = kFloat64});
+  manual_seed(1);
+  Tensor base = ones({3, 2}, {.dtype = kFloat64}), view = base.t();
+  dropout_(view, 0.5);
+  manual_seed(1);
+  CHECK(close(base.t(), dropout(ones_, 0.5)));
+  CHECK_THROWS_AS(dropout_(a, 0.5), ValueError);  // a leaf that requires a gradient
+  Tensor whole = tensor({1, 2});
+  CHECK_THROWS_AS(dropout_(whole, 0.5), ValueError);
+  CHECK_THROWS_AS(dropout_(view, 1.5), ValueError);
+  CHECK(dropout_(whole, 0.5, false).is_same(whole));
+}
