@@ -1,6 +1,7 @@
 #include "trace.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -28,6 +29,22 @@ std::string dump_dir;
 constexpr int64_t kMaxDumps = 100;  // one bad step makes thousands
 
 // ---- arguments: from C++ and back ----
+/// The name of an enumerator, cut out of what the compiler writes of a template's argument: "... V = tapir::v0::BinaryOp::Mul; ...".
+template <auto V> consteval auto enumerator() {
+  std::string_view s = __PRETTY_FUNCTION__;
+  s = s.substr(s.find("V = ") + 4);
+  s = s.substr(0, s.find_first_of(";]"));
+  s = s.substr(s.rfind(':') + 1);
+  std::array<char, 24> name{};
+  std::copy_n(s.begin(), std::min(s.size(), name.size() - 1), name.begin());
+  return name;
+}
+template <class E> const char* name_of_op(E op) {
+  constexpr size_t kMost = 96;
+  static constexpr auto names = []<size_t... i>(std::index_sequence<i...>) { return std::array{enumerator<E(i)>()...}; }
+  (std::make_index_sequence<kMost>());
+  return size_t(op) < kMost ? names[size_t(op)].data() : "?";
+}
 void flatten(std::vector<TraceArg>& to, const TensorView& v) { to.push_back({.view = v}); }
 void flatten(std::vector<TraceArg>& to, std::span<const TensorView> list) {
   to.push_back({.kind = TraceArg::Kind::List, .list = {list.begin(), list.end()}});
@@ -41,7 +58,7 @@ void flatten(std::vector<TraceArg>& to, const OptimizerScalars& s) {
 template <class P> void flatten(std::vector<TraceArg>& to, const P& params) {
   static_assert(std::is_trivially_copyable_v<P>);
   TraceArg a{.kind = TraceArg::Kind::Bytes, .bytes = std::string(reinterpret_cast<const char*>(&params), sizeof(P))};
-  if constexpr (requires { params.op; }) a.op = int(params.op);
+  if constexpr (requires { params.op; }) a.op = int(params.op), a.op_name = name_of_op(params.op);
   if constexpr (std::is_same_v<P, Scalar>) a.finite = std::isfinite(params.to_double());
   to.push_back(std::move(a));
 }
@@ -114,7 +131,7 @@ class Probe {
   void log(double us) const {
     std::string line = std::string("[tapir] ") + entry_;
     for (const TraceArg& a : args_)
-      if (a.op >= 0) line += "(" + std::to_string(a.op) + ")";
+      if (a.op >= 0) line += std::string("(") + a.op_name + ")";
     const char* separator = "  ";
     for (const TraceArg& a : args_) {
       if (a.kind == TraceArg::Kind::View) line += separator + text_of(a.view);

@@ -35,7 +35,8 @@ struct TraceArg {
   TensorView view = {};
   std::vector<TensorView> list = {};
   std::string bytes = {};
-  int op = -1;         // Bytes: the operation, where the parameters have one
+  int op = -1;  // Bytes: the operation, where the parameters have one
+  const char* op_name = "";
   bool finite = true;  // Bytes: false for a number that is not
 };
 
