@@ -78,7 +78,7 @@ struct EpochState {
 void SampleScope::begin(int64_t index) {
   if (state_.stop.load(std::memory_order_relaxed)) throw Left{};
   state_.workers[size_t(worker_)].index.store(index, std::memory_order_relaxed);
-  default_generator().set_state(mix_seed(state_.options.seed, uint64_t(state_.epoch), uint64_t(index)), 0);
+  default_generator().set_state(mix_seed(*state_.options.seed, uint64_t(state_.epoch), uint64_t(index)), 0);
 }
 void SampleScope::begin_collate() { state_.workers[size_t(worker_)].index.store(-1, std::memory_order_relaxed); }
 
@@ -179,7 +179,7 @@ struct CallerScope {
 
 std::vector<int64_t> make_order(const LoaderOptions& options, int64_t n, int64_t epoch) {
   auto order = options.sampler   ? options.sampler->indices(epoch)
-               : options.shuffle ? RandomSampler(n, options.seed).indices(epoch)
+               : options.shuffle ? RandomSampler(n, *options.seed).indices(epoch)
                                  : SequentialSampler(n).indices(epoch);
   for (size_t i = 0; i < order.size(); ++i)
     check(order[i] >= 0 && order[i] < n,
@@ -298,6 +298,11 @@ void* Epoch::next(int64_t& samples) {
     throw;
   }
   return slot.batch;
+}
+
+uint64_t draw_seed() {
+  const auto [seed, offset] = default_generator().take(1);
+  return mix_seed(seed, offset);
 }
 
 void check_options(const LoaderOptions& o) {

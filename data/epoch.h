@@ -12,11 +12,12 @@ namespace tapir::inline v0::data {
 
 struct LoaderOptions {
   int64_t batch_size = 1;
-  bool shuffle = false;               // a new permutation each epoch, fixed by (seed, epoch)
-  int64_t num_workers = 0;            // threads that load; 0: the calling thread does
-  uint64_t seed = 0;                  // of the order and of random operations within get()
-  bool drop_last = false;             // leave out the last batch when it is short
-  double timeout = 0;                 // seconds that workers have for a batch; 0: no limit
+  bool shuffle = false;     // a new permutation each epoch, fixed by (seed, epoch)
+  int64_t num_workers = 0;  // threads that load; 0: the calling thread does
+  std::optional<uint64_t> seed =
+      {};                  // of the order and of random operations within get(); none: drawn, see manual_seed()
+  bool drop_last = false;  // leave out the last batch when it is short
+  double timeout = 0;      // seconds that workers have for a batch; 0: no limit
   std::optional<Device> device = {};  // where batches go; by default they stay where they were made
   int64_t prefetch = 2;               // batches that each worker may be ahead
   Shared<Sampler> sampler = {};  // the order, instead of `shuffle`: {.sampler = WeightedRandomSampler(weights, 1000)}
@@ -51,6 +52,7 @@ struct BatchSource {
 /// One pass over the data: worker threads that make batches, a bounded queue, batches in order. See Note [Loader].
 class Epoch {
  public:
+  /// `options` with a seed.
   Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample);
   Epoch(Epoch&& o) noexcept : impl_(std::exchange(o.impl_, nullptr)) {}
   Epoch& operator=(Epoch&&) = delete;
@@ -63,6 +65,8 @@ class Epoch {
   Impl* impl_;
 };
 
+/// A seed from the default generator, which it moves on.
+uint64_t draw_seed();
 /// ValueError for options that make no sense.
 void check_options(const LoaderOptions& options);
 /// How many samples and batches an epoch has.

@@ -79,6 +79,7 @@ template <class D, class C> struct TypedSource final : BatchSource {
 struct Position {
   int64_t epoch = 0, samples = 0, iterator = 0;
   bool pending = true;  // the next epoch begins here; else behind this one
+  std::optional<uint64_t> seed = {};
 };
 
 }  // namespace detail
@@ -121,7 +122,8 @@ template <class Batch> class BatchIterator {
 };
 
 /// Batches of a dataset: `for (auto& [images, labels] : loader)`. Each loop is one epoch. The data of an epoch depend
-/// on the seed and the epoch alone, not on the number of workers. What get() or the collate function throws leaves the
+/// on the seed and the epoch alone, not on the number of workers; a seed that is not given is drawn from the default generator when the
+/// first loop begins, so that manual_seed() fixes it. What get() or the collate function throws leaves the
 /// loop as a RuntimeError with the sample's index; the next loop starts afresh. ValueError for options that make no
 /// sense.
 template <class D, class C = DefaultCollate> class DataLoader {
@@ -132,6 +134,7 @@ template <class D, class C = DefaultCollate> class DataLoader {
         source_(std::in_place_type<detail::TypedSource<D, C>>, std::move(dataset), std::move(collate)),
         position_(detail::Position{}) {
     detail::check_options(options_);
+    position_->seed = options_.seed;
   }
   explicit DataLoader(D dataset, const LoaderOptions& options = {}, C collate = {})
       : DataLoader(Shared<D>(std::move(dataset)), options, std::move(collate)) {}
@@ -139,7 +142,9 @@ template <class D, class C = DefaultCollate> class DataLoader {
   BatchIterator<Batch> begin() {
     if (!position_->pending) ++position_->epoch, position_->samples = 0;
     position_->pending = false;
-    return {detail::Epoch(source_, options_, position_->epoch, position_->samples), position_};
+    LoaderOptions seeded = options_;
+    seeded.seed = seed();
+    return {detail::Epoch(source_, seeded, position_->epoch, position_->samples), position_};
   }
   LoaderEnd end() const { return {}; }
   /// Batches in an epoch.
@@ -148,13 +153,18 @@ template <class D, class C = DefaultCollate> class DataLoader {
   const LoaderOptions& options() const { return options_; }
   /// The epoch that the current loop is in, or that the next one will be: it selects the permutation.
   int64_t epoch() const { return position_->epoch; }
-  void set_epoch(int64_t epoch) { *position_ = {epoch, 0, position_->iterator + 1, true}; }
+  void set_epoch(int64_t epoch) { *position_ = {epoch, 0, position_->iterator + 1, true, position_->seed}; }
+  /// The seed given, or drawn by the first call or loop.
+  uint64_t seed() const {
+    if (!position_->seed) position_->seed = detail::draw_seed();
+    return *position_->seed;
+  }
 
   /// Epoch, samples handed out of it, seed. Taken within a loop, the batch at hand counts as handed out.
   StateDict state_dict() const {
     StateDict out;
     const std::pair<const char*, int64_t> items[] = {
-        {"epoch", position_->epoch}, {"samples", position_->samples}, {"seed", int64_t(options_.seed)}};
+        {"epoch", position_->epoch}, {"samples", position_->samples}, {"seed", int64_t(seed())}};
     for (const auto& [name, value] : items) out.append(name, tensor_from_host(&value, kInt64, {}, {}));
     return out;
   }
@@ -163,8 +173,8 @@ template <class D, class C = DefaultCollate> class DataLoader {
     const auto epoch = state.at("epoch").template item<int64_t>(),
                samples = state.at("samples").template item<int64_t>();
     check(samples >= 0, "[DataLoader] expected a count of samples from 0 on, got {}", samples);
-    options_.seed = uint64_t(state.at("seed").template item<int64_t>());
-    *position_ = {epoch, samples, position_->iterator + 1, true};
+    const auto seed = uint64_t(state.at("seed").template item<int64_t>());
+    *position_ = {epoch, samples, position_->iterator + 1, true, seed};
   }
 
  private:

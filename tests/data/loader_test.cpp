@@ -358,3 +358,35 @@ TEST_CASE("a TensorDataset's batches are gathered, views and all") {
     CHECK(seen == 6);
   }
 }
+
+TEST_CASE("loader: without a seed the order follows manual_seed, and a state carries it") {
+  const auto order = [](data::DataLoader<Numbers>& loader) { return collect(loader); };
+  const data::LoaderOptions options{.batch_size = 4, .shuffle = true};
+  std::vector<std::vector<std::vector<int64_t>>> runs;
+  for (const int64_t seed : {5, 5, 6}) {
+    data::DataLoader loader(Numbers(32), options);
+    manual_seed(uint64_t(seed));  // after the loader was made, as in PyTorch
+    runs.push_back(order(loader));
+    runs.push_back(order(loader));
+  }
+  CHECK((runs[0] == runs[2] && runs[1] == runs[3]));
+  CHECK((runs[0] != runs[4] && runs[0] != runs[1]));
+  CHECK(flat_indices(runs[0]) != flat_indices(runs[4]));
+
+  manual_seed(5);
+  data::DataLoader one(Numbers(32), options), two(Numbers(32), options);
+  CHECK(order(one) == runs[0]);
+  CHECK(order(two) != runs[0]);  // its draw comes after
+  const StateDict state = one.state_dict();
+  manual_seed(99);
+  data::DataLoader resumed(Numbers(32), options);
+  resumed.load_state_dict(state);
+  const auto [seed, offset] = default_generator().take(0);
+  CHECK(order(resumed) == runs[1]);
+  CHECK((default_generator().seed() == seed && default_generator().offset() == offset));  // nothing was drawn
+  data::DataLoader early(Numbers(32), options);
+  const StateDict before = early.state_dict();  // before the first loop
+  const auto first = order(early);
+  resumed.load_state_dict(before);
+  CHECK(order(resumed) == first);
+}
