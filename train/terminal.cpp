@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 
 namespace tapir::inline v0::train {
@@ -19,6 +20,7 @@ bool write_text(int fd, std::string_view text) {
   const bool was_pending = sigismember(&pending, SIGPIPE) == 1;
   pthread_sigmask(SIG_BLOCK, &pipe, &before);
   const int error = errno;
+  std::fflush(stdout);  // what the program printed before comes before
   bool good = true;
   for (int interrupts = 0; good && !text.empty();) {
     const ssize_t n = ::write(fd, text.data(), text.size());

@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   app.add_option("--cases", folder, "Folder of case files (default: $TAPIR_CONFORMANCE, else ../shared/conformance)");
   app.add_option("--only", only, "Regular expression on \"family/name/number\"");
   app.add_option("--device", device, "cpu or cuda");
-  app.add_flag("--by-op", by_op, "One line for each name");
+  app.add_flag("--by-op", by_op, "One line for each family/name");
   app.add_flag("--quiet", quiet, "No line for each failure");
   app.add_option("--json", json_file, "Writes every case's outcome to a file");
   CLI11_PARSE(app, argc, argv);
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
     Count total;
     for (auto& [family, count] : families) {
       if (by_op)
-        for (auto& [name, c] : names[family]) std::printf("%s: %s\n", name.c_str(), c.str().c_str());
+        for (auto& [name, c] : names[family]) std::printf("%s/%s: %s\n", family.c_str(), name.c_str(), c.str().c_str());
       std::printf("%s: %s\n", family.c_str(), count.str().c_str());
       total.passed += count.passed, total.failed += count.failed, total.unsupported += count.unsupported;
     }

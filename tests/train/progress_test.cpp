@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include <tapir/train/table.h>
 #include <tapir/train/terminal.h>
@@ -54,6 +55,24 @@ TEST_CASE("on a terminal the line redraws at most ten times a second and goes aw
   CHECK(text.find('\n') == std::string::npos);
   CHECK(
       written([](int fd) { train::ProgressBar bar("x", 10, {.fd = fd, .enabled = false, .terminal = true}); }).empty());
+}
+
+TEST_CASE("what the program printed before a row or a bar comes before it") {
+  const auto text = written([](int fd) {
+    std::fflush(stdout);
+    const int before = dup(1);
+    dup2(fd, 1);
+    std::printf("data\n");
+    train::Table({"loss"}).row({"1"});
+    std::printf("more\n");
+    train::ProgressBar("epoch", 1, {.fd = 1, .plain_interval = 0}).update();
+    std::fflush(stdout);
+    dup2(before, 1);
+    close(before);
+  });
+  CHECK(text.find("data\n") == 0);
+  CHECK(text.find("more\n") > text.find("loss"));
+  CHECK(text.find("more\n") < text.find("epoch"));
 }
 
 TEST_CASE("a pseudo-terminal is a terminal, a dumb one is not") {
