@@ -73,7 +73,6 @@ class Optimizer {
 
 inline constexpr double kAnyNumber = -std::numeric_limits<double>::max();
 /// Checks that a number is finite and at least `low` (below `high`): the texts of all optimizers' option errors.
-void check_option(const char* optimizer, const char* option, double value, double low = 0,
-                  double high = kAnyNumber);
+void check_option(const char* optimizer, const char* option, double value, double low = 0, double high = kAnyNumber);
 
 }  // namespace tapir::inline v0::optim

@@ -318,9 +318,12 @@ void nn_cases(Table& table) {
   pooling(table);
   normalisation(table);
   image_cases(table), attention_cases(table);
-  CASE(dropout, dropout(x[0], 0.4)).on("(2,3,4) | () | (0,3) | (40,43)").finite_only().perf("(1024,1024)").must([](const List& x, const Tensor& y) {
-    return dropped(x, y, 0.4);
-  }).TWIN(dropout_, 0.4);
+  CASE(dropout, dropout(x[0], 0.4))
+      .on("(2,3,4) | () | (0,3) | (40,43)")
+      .finite_only()
+      .perf("(1024,1024)")
+      .must([](const List& x, const Tensor& y) { return dropped(x, y, 0.4); })
+      .TWIN(dropout_, 0.4);
   CASE(dropout, dropout(x[0], 0.4, false)).of(kAll).EACH(1, a).views(Shares::Maybe);
   dropouts(table);
 }

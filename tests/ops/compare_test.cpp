@@ -26,7 +26,7 @@ TEST_CASE("a number beyond the tensor's integer dtype wraps, as PyTorch's does")
   CHECK(bools(lt(u, 300)) == Bools{false, true, false});  // 44
   CHECK(bools(eq(300, u)) == Bools{false, false, true});
   CHECK(bools(eq(u, tensor(-1))) == Bools{true, false, false});
-  CHECK(bools(lt(s, 200)) == Bools{false, true});  // -56
+  CHECK(bools(lt(s, 200)) == Bools{false, true});       // -56
   CHECK(bools(eq(tensor({true}), 2)) == Bools{false});  // of a higher category: int64
 }
 
