@@ -28,6 +28,7 @@
 #include "loss.h"
 #include "margin_loss.h"
 #include "matmul.h"
+#include "noise.h"
 #include "norm.h"
 #include "pad.h"
 #include "pointwise.h"

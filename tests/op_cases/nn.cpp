@@ -310,6 +310,29 @@ static void dropouts(Table& table) {
   line(CASE(dropout2d, dropout2d(x[0], 0.4))).on("(2,3,4,2) | (40,43,2)");
   line(CASE(dropout3d, dropout3d(x[0], 0.4))).on("(40,43,1,2,1)");
   CASE(alpha_dropout, alpha_dropout(x[0], 0.5, true)).finite_only().on("(2,3,4) | (40,43)").must(limited);
+  CASE(rrelu, rrelu(x[0])).EACH(1, a > 0 ? a : a * 11 / 48);
+  CASE(rrelu, rrelu(x[0], {.lower = 0.2, .upper = 0.4, .training = true}))
+      .in({kNonzero})
+      .finite_only()
+      .on("(2,3,4) | (40,43)")
+      .must([](const List& x, const Tensor& y) {
+        const auto from = x[0].to_vector<double>(), to = y.to_vector<double>();
+        for (size_t i = 0; i < to.size(); ++i)
+          if (from[i] > 0 ? to[i] != from[i] : to[i] > 0.198 * from[i] || to[i] < 0.402 * from[i]) return "a slope outside [lower, upper)";
+        return "";
+      });
+  for (bool hard : {false, true}) {
+    Case& gumbel =
+        CASE(gumbel_softmax, gumbel_softmax(x[0], {.tau = 0.7, .hard = hard})).finite_only().on("(3,4) | (0,4)").must([hard](const List&, const Tensor& y) {
+          const auto sums = sum(to(y, kFloat64), -1).to_vector<double>(), each = y.to_vector<double>();
+          for (double s : sums)
+            if (std::abs(s - 1) > 0.02) return "a row does not sum to 1";
+          for (double v : each)
+            if (hard && std::abs(v) > 0.01 && std::abs(v - 1) > 0.01) return "neither 0 nor 1";
+          return "";
+        });
+    if (hard) gumbel.no_gradient();  // it is that of the soft samples, by intent
+  }
   CASE(feature_alpha_dropout, feature_alpha_dropout(x[0], 0.5, true)).finite_only().on("(2,3,4) | (40,43,2)").must(limited);
 }
 
