@@ -194,8 +194,9 @@ Tensor interpolate(const Tensor& input, const InterpolateOptions& o) {
         "[interpolate] expected a floating-point dtype or uint8 for mode {}, got {}", o.mode, input);
   const bool align = o.align_corners.value_or(false), last = prefers_channels_last(input);
   Tensor y = nearest ? input : to(input, is_floating(input.dtype()) ? compute_type(input.dtype()) : kFloat32);
-  for (int64_t i = 0; i < axes; ++i) {
-    const int64_t in = input.shape()[2 + i], out = shape[2 + i];
+  const bool grows = numel_of(shape) > input.numel();  // then the last axis, whose steps are the dearest, is the first
+  for (int64_t step = 0; step < axes; ++step) {
+    const int64_t i = grows ? axes - 1 - step : step, in = input.shape()[2 + i], out = shape[2 + i];
     const double scale = o.scale_factor.empty() || o.recompute_scale_factor
                              ? 0
                              : o.scale_factor[o.scale_factor.size() == 1 ? 0 : size_t(i)];

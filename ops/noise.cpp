@@ -17,8 +17,8 @@ namespace tapir::inline v0 {
 
 Tensor rrelu(const Tensor& x, const RreluOptions& o) {
   check(is_floating(x.dtype()), "[rrelu] expected a floating-point dtype, got {}", x);
-  check(o.lower <= o.upper, "[rrelu] lower bound should be less than or equal to the upper bound, got {} and {}", o.lower,
-        o.upper);
+  check(o.lower <= o.upper, "[rrelu] lower bound should be less than or equal to the upper bound, got {} and {}",
+        o.lower, o.upper);
   if (!o.training) return leaky_relu(x, (o.lower + o.upper) / 2);
   Tensor slope;
   {
@@ -36,8 +36,9 @@ Tensor gumbel_softmax(const Tensor& logits, const GumbelSoftmaxOptions& o) {
   Tensor noise;
   {
     NoGrad guard;
-    noise = to(neg(log(neg(log(rand(logits.shape(), {.dtype = compute_type(logits.dtype()), .device = logits.device()}))))),
-               logits.dtype());
+    noise =
+        to(neg(log(neg(log(rand(logits.shape(), {.dtype = compute_type(logits.dtype()), .device = logits.device()}))))),
+           logits.dtype());
   }
   const Tensor soft = softmax(div(add(logits, noise), o.tau), dim);
   if (!o.hard || logits.numel() == 0) return soft;
@@ -45,8 +46,9 @@ Tensor gumbel_softmax(const Tensor& logits, const GumbelSoftmaxOptions& o) {
   {
     NoGrad guard;
     const Tensor top = argmax(soft, dim, {.keepdim = true});
-    step = sub(scatter_add(zeros_like(soft), dim, top, ones(top.shape(), {.dtype = soft.dtype(), .device = soft.device()})),
-               soft);
+    step = sub(
+        scatter_add(zeros_like(soft), dim, top, ones(top.shape(), {.dtype = soft.dtype(), .device = soft.device()})),
+        soft);
   }
   return add(soft, step);
 }

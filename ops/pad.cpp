@@ -5,6 +5,7 @@
 #include "cast.h"
 #include "front.h"
 #include "indexing.h"
+#include "slicing.h"
 #include "spatial.h"
 
 namespace tapir::inline v0 {
@@ -64,9 +65,15 @@ Tensor pad_border(const Tensor& x, const Pads& p, Border border, std::string_vie
     check(before <= most && after <= most,
           "[pad] expected {} padding of at most {} along dimension {} of {}, got {} before and {} after", mode, most, d,
           x, before, after);
-    std::vector<int64_t> from(size_t(n + before + after));
-    for (size_t i = 0; i < from.size(); ++i) from[i] = source_of(int64_t(i) - before, n, border);
-    y = index_select(y, d, to(tensor(from), x.device()));
+    const auto part = [&](int64_t first, int64_t last) {  // positions in the result
+      std::vector<int64_t> from;
+      for (int64_t i = first; i < last; ++i) from.push_back(source_of(i - before, n, border));
+      return index_select(y, d, to(tensor(from), x.device()));
+    };
+    const int64_t size = n + before + after, first = std::clamp<int64_t>(before, 0, size),
+                  last = std::clamp<int64_t>(before + n, first, size);
+    const Tensor middle = narrow(y, d, std::clamp<int64_t>(first - before, 0, n), last - first);
+    y = cat({part(0, first), middle, part(last, size)}, d);
   }
   return y.is_same(x) ? clone(x) : y;
 }
