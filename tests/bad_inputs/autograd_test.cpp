@@ -23,3 +23,23 @@ TEST_CASE("BI-186 gradcheck tells what is wrong") {
   REFUSED(gradcheck([](const std::vector<Tensor>& x) { return std::vector<Tensor>{exp(x[0])}; }, {narrow}), "gradcheck",
           "float64", "float32");
 }
+
+TEST_CASE("BI-175 a backward of the user's that throws, or gives nothing") {
+  const auto fails = custom_function(
+      "fails", [](const Tensor& x) { return x * 2; },
+      [](const Tensor&, const Tensor&, const Tensor&) -> Tensor { throw RuntimeError("the user's own"); });
+  const auto silent = custom_function(
+      "silent", [](const Tensor& x) { return x * 2; },
+      [](const Tensor&, const Tensor&, const Tensor&) { return Tensor(); });
+  const Tensor x = leaf({1, 2});
+  std::string text;
+  try {
+    sum(fails(x)).backward();
+  } catch (const RuntimeError& e) {
+    text = e.what();
+  }
+  CHECK(has(text, "the user's own"));
+  CHECK(!x.grad().defined());
+  sum(silent(x) + x).backward();
+  CHECK(values(x.grad()) == Values{1, 1});
+}

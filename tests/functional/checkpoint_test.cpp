@@ -73,7 +73,7 @@ TEST_CASE("checkpoint keeps memory low") {
   CHECK(few <= 3 * 4 * n);
 }
 
-TEST_CASE("checkpoint: a function that computes something else the second time is an error") {
+TEST_CASE("BI-185 checkpoint: a function that computes something else the second time is an error") {
   const Tensor x = leaf({1, 2});
   int runs = 0;
   const Tensor y = checkpoint([&](const Tensor& x) { return runs++ ? exp(x) : exp(sin(exp(x))); }, x * 1);
