@@ -203,9 +203,10 @@ void Optimizer::load_state_dict(const StateDict& state) {
     for (size_t i = 0; i < slots.size(); ++i) {
       const std::string prefix = format("state.{}.", number++);
       const Tensor* step = state.find(prefix + "step");
-      if (!step) continue;
+      if (!step && !(names[0] && state.contains(prefix + names[0]))) continue;
+      check(step || !names[1], "[{}] expected {}step beside {}{}", name_, prefix, prefix, names[0]);
       const Tensor& p = group.params[i];
-      const int64_t n = int64_t(step->item<double>());
+      const int64_t n = step ? int64_t(step->item<double>()) : 1;  // PyTorch's SGD keeps buffers without a count
       auto at = std::find_if(counts.begin(), counts.end(),
                              [&](auto& c) { return c.first == n && c.second.device() == p.device(); });
       if (at == counts.end()) at = counts.insert(at, {n, full({}, n, {.dtype = kInt64, .device = p.device()})});

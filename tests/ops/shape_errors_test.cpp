@@ -108,7 +108,7 @@ TEST_CASE("BI-037, BI-038: repeats") {
 
 TEST_CASE("BI-040, BI-041: windows over memory") {
   const Tensor x = ones({2, 3});
-  CHECK(mentions(error_of([&] { as_strided(x, {3, 3}, {3, 1}); }), {"9", "6", "out of bounds"}));
+  CHECK(mentions(error_of([&] { as_strided(x, {3, 3}, {3, 1}); }), {"36", "24", "out of bounds"}));
   CHECK(has(error_of([&] { as_strided(x, {2}, {1}, -1); }), "-1"));
   CHECK(mentions(error_of([&] { unfold(x, 1, 4, 1); }), {"[unfold]", "3", "4"}));
   CHECK(has(error_of([&] { unfold(x, 1, 2, 0); }), "step is 0"));

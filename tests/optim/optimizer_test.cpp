@@ -154,3 +154,24 @@ TEST_CASE("BI-204 options that make no sense are refused with name and value") {
   optim::SGD opt({w});
   CHECK(error_of([&] { opt.set_lr(kNan); }).find("learning rate") != std::string::npos);
 }
+
+TEST_CASE("SGD goes on from PyTorch's momentum buffers, which have no count; Adam's need one") {
+  Tensor p = zeros({2}, {.requires_grad = true}), q = zeros({2}, {.requires_grad = true});
+  optim::SGD sgd({p}, {.lr = 1, .momentum = 0.5, .dampening = 0.5});
+  StateDict state = sgd.state_dict();
+  state.set("state.0.momentum_buffer", full({2}, 4.0));
+  sgd.load_state_dict(state);
+  p.set_grad(ones({2}));
+  sgd.step();
+  CHECK(p.to_vector<float>() == std::vector<float>{-2.5f, -2.5f});  // 0.5 x 4 + (1 - 0.5) x 1
+  optim::Adam adam({q}, {.lr = 1});
+  state = adam.state_dict();
+  state.set("state.0.exp_avg", ones({2}));
+  std::string text;
+  try {
+    adam.load_state_dict(state);
+  } catch (const ValueError& e) {
+    text = e.what();
+  }
+  CHECK(text.find("state.0.step") != std::string::npos);
+}
