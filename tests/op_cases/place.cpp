@@ -49,7 +49,7 @@ static Strides ordered(const Shape& shape, const std::vector<int64_t>& order, bo
   for (size_t k = order.size(); k-- > 0;) {
     const int64_t n = shape[order[k]];
     s[order[k]] = step;
-    step *= pad ? 2 * n + 1 : std::max<int64_t>(n, 1);
+    step *= pad && n > 1 ? 2 * n + 1 : std::max<int64_t>(n, 1);
   }
   return s;
 }
