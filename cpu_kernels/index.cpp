@@ -75,9 +75,8 @@ template <class T, class Combine> void put(Context& ctx, const Plan& plan, T* ta
   // Rows may meet in one place, so positions go in order; what is split between threads is the rest.
   const Walk<2>& rows = plan.rows;
   if (plan.rest == 1)
-    return for_positions(ctx, plan, 0, plan.positions, [&](int64_t in_table, int64_t in_dense) {
-      table[in_table] = combine(table[in_table], source[in_dense]);
-    });
+    return for_positions(ctx, plan, 0, plan.positions,
+                         [&](int64_t in_table, int64_t in_dense) { combine(table[in_table], source[in_dense]); });
   const int64_t grain = std::max<int64_t>(64, kGrain / std::max<int64_t>(1, plan.positions));
   parallel_for(plan.rest, grain, [&](int64_t first, int64_t last) {
     for_positions(ctx, plan, 0, plan.positions, [&](int64_t in_table, int64_t in_dense) {
@@ -85,10 +84,9 @@ template <class T, class Combine> void put(Context& ctx, const Plan& plan, T* ta
         T* const to = table + in_table + at[0];
         const T* const from = source + in_dense + at[1];
         if (rows.step(0) == 1 && rows.step(1) == 1)
-          for (int64_t i = 0; i < count; ++i) to[i] = combine(to[i], from[i]);
+          for (int64_t i = 0; i < count; ++i) combine(to[i], from[i]);
         else
-          for (int64_t i = 0; i < count; ++i)
-            to[i * rows.step(0)] = combine(to[i * rows.step(0)], from[i * rows.step(1)]);
+          for (int64_t i = 0; i < count; ++i) combine(to[i * rows.step(0)], from[i * rows.step(1)]);
       });
     });
   });
@@ -134,8 +132,8 @@ void index_put(Context& ctx, V out, V source, std::span<const TensorView> indice
   for_all("index_put", out.dtype, [&]<class T>() {
     const T number = source.is_scalar ? cast<T>(source.scalar) : T{};
     const T* const from = source.is_scalar ? &number : source.as<T>();
-    if (params.accumulate) put(ctx, plan, out.as<T>(), from, [](T a, T b) { return added(a, b); });
-    else put(ctx, plan, out.as<T>(), from, [](T, T b) { return b; });
+    if (params.accumulate) put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = added(a, b); });
+    else put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = b; });  // never reads what may be no bool yet
   });
 }
 

@@ -38,9 +38,10 @@ Tensor pixel_shuffle(const Tensor& x, int64_t r) {
   check(x.dim() >= 3, "[pixel_shuffle] expected input to have at least 3 dimensions, but got {}", x);
   check(r > 0, "[pixel_shuffle] expected a positive upscale_factor, but got {}", r);
   const int64_t channels = x.size(-3), height = x.size(-2), width = x.size(-1);
-  check(channels % checked_mul("pixel_shuffle", r, r) == 0,
-        "[pixel_shuffle] expected input channels to be divisible by upscale_factor squared ({}), but got {}", r * r, x);
-  const int64_t c = channels / (r * r);
+  const int64_t squared = checked_mul("pixel_shuffle", r, r), c = channels / squared;
+  check(channels % squared == 0,
+        "[pixel_shuffle] expected input channels to be divisible by upscale_factor squared ({}), but got {}", squared,
+        x);
   return regrouped(x, {c, r, r, height, width}, {0, 3, 1, 4, 2},
                    {c, checked_mul("pixel_shuffle", height, r), checked_mul("pixel_shuffle", width, r)});
 }
