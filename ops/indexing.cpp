@@ -96,6 +96,7 @@ static void put_packed(const Tensor& x, const Tensor& given, const Tensor& value
   check(broadcasts_to(values.shape(), shape),
         "[{}] shape mismatch: value tensor of shape {} cannot be broadcast to indexing result of shape {}", who.op,
         values.shape(), shape);
+  check(values.dtype() == x.dtype(), "[{}] expected values of dtype {}, got {}", who.op, x.dtype(), values.dtype());
   check_inplace(who.op, x, wants_grad({x, values}));
   Context& ctx = context(x);
   backend(x).index_put(ctx, x, view_as(from, shape, from.dtype()), views_of(places), {accumulate, who.wrap});
@@ -276,25 +277,29 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
 // Out of place: the twin on a copy.
 #define TAPIR_ON_COPY(name, self, ...) \
   Tensor y = clone(self);              \
-  return name(y, __VA_ARGS__);
+  return name(y, __VA_ARGS__)
 
 Tensor& index_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) {
   const Slices s("index_add_", self, dim, index);
   s.check_source(self, source);
-  s.put(self, s.in_front(alpha.to_double() == 1 ? source : mul(source, alpha)), true);
+  check(!alpha.is_float() || is_floating(self.dtype()),
+        "[index_add_] for integral input tensors, argument alpha must not be a floating point number, got {}", alpha);
+  s.put(self, s.in_front(alpha.to_double() == 1 ? source : to(mul(source, alpha), self.dtype())), true);
   return self;
 }
-Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha){
-    TAPIR_ON_COPY(index_add_, x, dim, index, source,
-                  alpha)} Tensor& index_copy_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) {
+  TAPIR_ON_COPY(index_add_, x, dim, index, source, alpha);
+}
+Tensor& index_copy_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
   const Slices s("index_copy_", self, dim, index);
   s.check_source(self, source);
   s.put(self, s.in_front(source), false);
   return self;
 }
-Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source){
-    TAPIR_ON_COPY(index_copy_, x, dim, index, source)} Tensor& index_fill_(Tensor& self, int64_t dim,
-                                                                           const Tensor& index, const Operand& value) {
+Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  TAPIR_ON_COPY(index_copy_, x, dim, index, source);
+}
+Tensor& index_fill_(Tensor& self, int64_t dim, const Tensor& index, const Operand& value) {
   check(!value.is_tensor() || value.tensor().dim() == 0,
         "[index_fill_] only supports a 0-dimensional value tensor, but got {}", value.tensor_or_undefined());
   const Slices s("index_fill_", self, dim, index, true);
@@ -305,7 +310,7 @@ Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tenso
   return self;
 }
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Operand& value) {
-  TAPIR_ON_COPY(index_fill_, x, dim, index, value)
+  TAPIR_ON_COPY(index_fill_, x, dim, index, value);
 }
 
 // ---- masks

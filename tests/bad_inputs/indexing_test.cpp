@@ -52,6 +52,16 @@ TEST_CASE("BI-062 BI-063 BI-064 BI-065 gather, scatter, index_select") {
   REFUSED(index_select(x, 4, ints({0})), "index_select", "4", "[-2, 1]");
 }
 
+TEST_CASE("index_add of integers and bools: a factor keeps the dtype, a fraction is refused") {
+  const Tensor x = ones({3, 2}, {.dtype = kInt32}), places = ints({0, 2});
+  CHECK(values(index_add(x, 0, places, x.narrow(0, 0, 2), 3)) == Values{4, 4, 1, 1, 4, 4});
+  REFUSED(index_add(x, 0, places, x.narrow(0, 0, 2), 0.5), "index_add", "alpha", "0.5");
+  const Tensor bools = zeros({3}, {.dtype = kBool}), yes = ones({2}, {.dtype = kBool});
+  const Tensor y = index_add(bools, 0, places, yes, 2);
+  CHECK(y.dtype() == kBool);
+  CHECK(values(y) == Values{1, 0, 1});
+}
+
 TEST_CASE("BI-039 padding") {
   const Tensor x = ones({1, 2, 3});
   REFUSED(pad(x, {-2, -2}), "pad", "-2", "3");
