@@ -140,7 +140,9 @@ Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const T
   check(shape.size() == strides.size(), "[from_blob] expected as many strides as sizes, got {} and {}", shape, strides);
   for (int64_t s : strides) check(s >= 0, "[from_blob] expected strides of at least 0, got {}", strides);
   check(uintptr_t(data) % uintptr_t(size_of(dtype)) == 0, "[from_blob] expected an address aligned for {}", dtype);
-  const int64_t extent = extent_of(shape, strides, "from_blob").second * size_of(dtype);
+  int64_t extent;
+  const bool overflow = __builtin_mul_overflow(extent_of(shape, strides, "from_blob").second, size_of(dtype), &extent);
+  check(!overflow, "[from_blob] storage size calculation overflowed: shape {} and strides {}", shape, strides);
   Tensor t =
       make(shape, strides, dtype, o.device, adopt_storage(data, extent, o.device, nullptr, nullptr), o.requires_grad);
   Storage& storage = *t.impl().storage;  // the memory is ours from here on, where nothing throws any more

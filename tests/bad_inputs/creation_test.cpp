@@ -62,6 +62,7 @@ TEST_CASE("BI-016 BI-018 BI-019 memory of others") {
   std::vector<float> room(8);
   REFUSED(from_blob(room.data(), {2, 2}, Strides{-2, 1}), "from_blob", "-2");
   REFUSED(from_blob(room.data(), {2, 2}, Strides{kHuge, kHuge}), "from_blob", "4611686018427387904");
+  REFUSED(from_blob(room.data(), {2}, Strides{kHuge}), "from_blob", "4611686018427387904");
   REFUSED(from_blob(reinterpret_cast<char*>(room.data()) + 1, {2}, {.dtype = kFloat32}), "from_blob", "float32");
 }
 
