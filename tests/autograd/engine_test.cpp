@@ -3,19 +3,12 @@
 #include <thread>
 
 #include "../catch.h"
+#include "../errors.h"
 using namespace tapir;
 
 static Tensor leaf(std::vector<double> v) { return tensor(v).requires_grad_(); }
 static std::vector<double> values(const Tensor& x) { return x.to_vector<double>(); }
 using Values = std::vector<double>;
-static std::string error_of(auto&& f) {
-  try {
-    f();
-  } catch (const ValueError& e) {
-    return e.what();
-  }
-  return "";
-}
 
 TEST_CASE("gradients flow to leaves and are summed over broadcast axes") {
   Tensor a = leaf({1, 2, 3}), b = tensor({10.0}, {.dtype = kFloat64}).requires_grad_();

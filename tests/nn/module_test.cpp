@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "../catch.h"
+#include "../errors.h"
 using namespace tapir;
 
 namespace {
@@ -38,14 +39,6 @@ std::string names_of(auto&& list) {
   std::string out;
   for (auto& [name, t] : list) out += name + " ";
   return out;
-}
-std::string error_of(auto&& f) {
-  try {
-    f();
-  } catch (const ValueError& e) {
-    return e.what();
-  }
-  return "";
 }
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "../catch.h"
+#include "../errors.h"
 
 using namespace tapir;
 using Values = std::vector<double>;
@@ -27,15 +28,6 @@ inline bool close(const Values& a, const Values& b, double tolerance = 1e-6) {
           std::abs(a[i] - b[i]) <= tolerance * (1 + std::abs(b[i]))))
       return false;
   return true;
-}
-/// The text of the ValueError that f throws, or nothing.
-template <class F> std::string error_of(const F& f) {
-  try {
-    f();
-  } catch (const ValueError& e) {
-    return e.what();
-  }
-  return "";
 }
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 inline bool mentions(const std::string& text, std::initializer_list<const char*> parts) {

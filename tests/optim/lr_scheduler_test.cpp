@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "../catch.h"
+#include "../errors.h"
 using namespace tapir;
 
 namespace {
@@ -22,14 +23,6 @@ template <class S> std::vector<std::vector<double>> rates(S& scheduler, int step
   return out;
 }
 bool near(double a, double b) { return std::abs(a - b) <= 1e-12; }
-std::string error_of(auto&& f) {
-  try {
-    f();
-  } catch (const ValueError& e) {
-    return e.what();
-  }
-  return "";
-}
 }  // namespace
 
 TEST_CASE("StepLR multiplies every step_size steps, each group from its own rate") {
