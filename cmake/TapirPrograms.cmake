@@ -13,5 +13,5 @@ function(tapir_program name)
   target_link_libraries(${name} PRIVATE tapir::tapir)
   target_compile_options(${name} PRIVATE ${warnings})
   target_link_options(${name} PRIVATE ${TAPIR_LINKER})
-  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF BUILD_RPATH ${PROJECT_BINARY_DIR})  # there the CUDA plugin lies
 endfunction()

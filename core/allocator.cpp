@@ -331,9 +331,7 @@ void reset_peak_memory_stats() {
   counters.max_reserved.store(counters.reserved.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
-namespace {
-/// "1.50 GiB"
-std::string readable(int64_t bytes) {
+std::string readable_bytes(int64_t bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double v = double(bytes);
   int unit = 0;
@@ -342,26 +340,25 @@ std::string readable(int64_t bytes) {
   std::snprintf(text, sizeof(text), unit ? "%.2f %s" : "%.0f %s", v, units[unit]);
   return text;
 }
-}  // namespace
 
-std::string memory_summary() {
-  const MemoryStats s = memory_stats();
-  const int64_t available = available_bytes();
-  std::string out = "CPU memory           now         peak\n";
+std::string memory_table(std::string_view title, const MemoryStats& s, int64_t available) {
+  std::string out = format("{}{}now         peak\n", title, std::string(title.size() < 21 ? 21 - title.size() : 1, ' '));
   const auto row = [&](const char* name, const std::string& now, const std::string& peak) {
     char line[96];
     std::snprintf(line, sizeof(line), peak.empty() ? "%-11s%13s\n" : "%-11s%13s%13s\n", name, now.c_str(),
                   peak.c_str());
     out += line;
   };
-  row("allocated", readable(s.allocated), readable(s.max_allocated));
-  row("cached", readable(s.reserved - s.allocated), "");
-  row("reserved", readable(s.reserved), readable(s.max_reserved));
-  row("available", available == INT64_MAX ? "unknown" : readable(available), "");
+  row("allocated", readable_bytes(s.allocated), readable_bytes(s.max_allocated));
+  row("cached", readable_bytes(s.reserved - s.allocated), "");
+  row("reserved", readable_bytes(s.reserved), readable_bytes(s.max_reserved));
+  row("available", available == INT64_MAX ? "unknown" : readable_bytes(available), "");
   row("calls", std::to_string(s.allocations), "");
   row("to system", std::to_string(s.system_allocations), "");
   return out;
 }
+
+std::string memory_summary() { return memory_table("CPU memory", memory_stats(), available_bytes()); }
 
 void fail_out_of_memory(int64_t bytes, Device device) {
   const MemoryStats s = memory_stats();
@@ -369,12 +366,12 @@ void fail_out_of_memory(int64_t bytes, Device device) {
   rlimit space{};
   std::string limit;
   if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-    limit = ", address space limited to " + readable(int64_t(space.rlim_cur));
+    limit = ", address space limited to " + readable_bytes(int64_t(space.rlim_cur));
   fail(ErrorKind::OutOfMemory,
        "[allocate] expected {} bytes ({}) of memory on {}, got none: {} allocated, {} reserved, {} cached, the machine "
        "has {} available{}",
-       bytes, readable(bytes), device, readable(s.allocated), readable(s.reserved), readable(s.reserved - s.allocated),
-       available == INT64_MAX ? "an unknown amount" : readable(available), limit);
+       bytes, readable_bytes(bytes), device, readable_bytes(s.allocated), readable_bytes(s.reserved), readable_bytes(s.reserved - s.allocated),
+       available == INT64_MAX ? "an unknown amount" : readable_bytes(available), limit);
 }
 
 }  // namespace tapir::inline v0

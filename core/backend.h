@@ -74,12 +74,16 @@ struct ErrorWord {
   int64_t position = 0, value = 0, bound = 0;
 };
 
+struct BackendTable;
+
 /// What a kernel is given beside its operands. It gets memory in no other way than scratch().
 struct Context {
   Device device;
   bool deterministic = false;
-  void* stream = nullptr;
+  void* stream = nullptr;               // the queue that the kernel joins; the CPU has none
+  const BackendTable* table = nullptr;  // the device's own
   ErrorWord error;
+  int late_error = 0;  // not 0: where a kernel that runs later will write its ErrorWord, see check_values()
   /// Memory until the kernel returns, aligned to 64 bytes, not initialised.
   void* scratch(int64_t bytes);
   template <class T> T* scratch_of(int64_t count) { return static_cast<T*>(scratch(count * int64_t(sizeof(T)))); }
@@ -387,15 +391,19 @@ struct ForeachParams {
 
 using V = const TensorView&;
 
+struct DeviceTable;
+
 /// The functions of one device. `copy`, `unary`, ... take operands whose shapes fit; views may have any strides (0 too).
 struct BackendTable {
   const char* name;
 
-  // Memory.
-  void* (*allocate)(int64_t bytes, Device device);  // null when there is none left
+  // Memory. Where a device has queues (`stream`), a block belongs to the one it was allocated for, and copies and kernels are ordered
+  // within one alone; the CPU ignores it.
+  void* (*allocate)(int64_t bytes, Device device, void* stream);  // null when there is none left
   void (*release)(void* data, int64_t bytes, Device device);
-  void (*copy_bytes)(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
-  void (*synchronize)(Device device);
+  void (*copy_bytes)(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, void* stream);
+  void (*synchronize)(Device device, void* stream);  // waits for the queue; throws what its kernels met
+  const DeviceTable* device;  // (optional) queues, events, statistics: core/device_table.h
 
   // Copies and pointwise.
   void (*copy)(Context&, V out, V x);  // converts the dtype: floats to integers truncate and saturate, NaN gives 0
@@ -474,13 +482,18 @@ inline const BackendTable& backend(const Tensor& x) { return backend(x.device())
 /// The context for the next kernel on x's device in this thread; valid until the next call.
 Context& context(Device device);
 inline Context& context(const Tensor& x) { return context(x.device()); }
-/// After a kernel that checks values: throws ValueError with the first bad one.
-/// text: "[embedding] index {value} at position {position} is out of range for {bound} rows"
+/// The queue of that device that this thread's kernels join.
+inline void* current_stream(Device device) { return device.is_cpu() ? nullptr : modes.streams[device.index]; }
+/// After a kernel that checks values: throws ValueError with the first bad one, at once or, on a device that runs later, at the next
+/// synchronisation. text: "[embedding] index {value} at position {position} is out of range for {bound} rows"
 inline void check_values(const Context& ctx, std::string_view text);
 [[noreturn]] void fail_values(const ErrorWord& error, std::string_view text);
+void name_late_error(const Context& ctx, std::string_view text);
 inline void check_values(const Context& ctx, std::string_view text) {
   if (ctx.error.set) [[unlikely]]
     fail_values(ctx.error, text);
+  if (ctx.late_error) [[unlikely]]
+    name_late_error(ctx, text);
 }
 
 }  // namespace tapir::inline v0

@@ -7,6 +7,7 @@ namespace tapir::inline v0 {
 
 enum class DeviceType : uint8_t { CPU, CUDA };
 inline constexpr int kNumDeviceTypes = 2;
+inline constexpr int kMaxDevices = 16;  // of one type
 
 /// Where a tensor lives: `Device("cuda:1")`, kCPU, kCUDA (the first CUDA device).
 struct Device {

@@ -22,6 +22,7 @@ struct Modes {
   bool deterministic = false;
   int threads = 0;  // limit for parallel loops of this thread; 0: the process-wide number
   const BackendTable* tables[kNumDeviceTypes] = {};
+  void* streams[kMaxDevices] = {};  // the current one of each CUDA device (cuda::StreamGuard); null: the default stream
   SavedTensorHooks* saved_hooks = nullptr;  // what becomes of tensors that operations save (autograd/saved_hooks.h)
   const ModuleCall* module = nullptr;
 };

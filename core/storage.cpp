@@ -19,7 +19,7 @@ StoragePtr adopt_storage(void* data, int64_t bytes, Device device, void (*releas
 
 StoragePtr allocate_storage(int64_t bytes, Device device) {
   if (bytes == 0) return adopt_storage(nullptr, 0, device, nullptr, nullptr);
-  void* data = backend(device).allocate(bytes, device);
+  void* data = backend(device).allocate(bytes, device, current_stream(device));
   if (!data) [[unlikely]]
     fail_out_of_memory(bytes, device);
   return adopt_storage(

@@ -289,7 +289,8 @@ Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, con
   }
   if (!o.device.is_cpu()) {
     Tensor there = empty(shape, {.dtype = want, .device = o.device});
-    backend(o.device).copy_bytes(there.data_ptr(), o.device, out.data_ptr(), kCPU, out.numel() * size_of(want));
+    backend(o.device).copy_bytes(there.data_ptr(), o.device, out.data_ptr(), kCPU, out.numel() * size_of(want),
+                                 current_stream(o.device));
     out = there;
   }
   if (o.requires_grad) out.requires_grad_();
@@ -304,8 +305,9 @@ void Tensor::copy_to_host(void* to, DType dtype, SourceLocation) const {
     Tensor dense = empty(p.sizes, {.dtype = p.dtype, .device = p.device});
     backend(p.device).copy(context(p.device), dense, *this);
     host = empty(p.sizes, {.dtype = p.dtype});
-    backend(p.device).copy_bytes(host.data_ptr(), kCPU, dense.data_ptr(), p.device, p.numel * size_of(p.dtype));
-    backend(p.device).synchronize(p.device);
+    void* const stream = current_stream(p.device);
+    backend(p.device).copy_bytes(host.data_ptr(), kCPU, dense.data_ptr(), p.device, p.numel * size_of(p.dtype), stream);
+    backend(p.device).synchronize(p.device, stream);
   }
   Tensor target = from_blob(to, p.sizes, {.dtype = dtype});
   backend(kCPU).copy(context(kCPU), target, host);

@@ -184,6 +184,8 @@ class Tensor {
   Tensor to(MemoryFormat format) const;
   Tensor cpu() const;
   Tensor cuda() const;
+  Tensor pin_memory() const;
+  bool is_pinned() const;
   Tensor contiguous(MemoryFormat format = kContiguous) const;
   Tensor clone() const;
   Tensor view(const Shape& shape) const;

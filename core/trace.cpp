@@ -183,20 +183,20 @@ template <auto Member, class R, class... A> struct Entry<Member, R (*BackendTabl
 };
 
 /// New memory is zeroed while dumping: what an output held by chance would count as an operand.
-void* allocate_zeroed(int64_t bytes, Device device) {
+void* allocate_zeroed(int64_t bytes, Device device, void* stream) {
   const BackendTable& real = *tracing[int(device.type)].real;
-  void* data = real.allocate(bytes, device);
+  void* data = real.allocate(bytes, device, stream);
   static const std::vector<char> zeros(size_t(1) << 20);
   for (int64_t at = 0; data && at < bytes; at += int64_t(zeros.size()))
     real.copy_bytes(static_cast<char*>(data) + at, device, zeros.data(), kCPU,
-                    std::min<int64_t>(bytes - at, int64_t(zeros.size())));
+                    std::min<int64_t>(bytes - at, int64_t(zeros.size())), stream);
   return data;
 }
 
 #define X(entry) +1
 constexpr int kEntries = TAPIR_KERNEL_ENTRIES(X);
 #undef X
-static_assert(sizeof(BackendTable) == sizeof(void*) * (kEntries + 5),
+static_assert(sizeof(BackendTable) == sizeof(void*) * (kEntries + 6),
               "TAPIR_KERNEL_ENTRIES must name every kernel entry of the table");
 
 }  // namespace

@@ -88,7 +88,8 @@ Snapshot::Snapshot(const BackendTable& table, std::span<const TraceArg> args) : 
   for_views(args, [&](const TensorView& v) { add(v); });
   for (Block& b : blocks_) {
     b.bytes.resize(size_t(b.end - b.begin));
-    table.copy_bytes(b.bytes.data(), kCPU, b.begin, b.device, int64_t(b.bytes.size()));
+    table.copy_bytes(b.bytes.data(), kCPU, b.begin, b.device, int64_t(b.bytes.size()), current_stream(b.device));
+    table.synchronize(b.device, current_stream(b.device));
   }
 }
 

@@ -10,7 +10,7 @@
 
 #include "../core/math.h"
 #include "convert.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "gemm.h"
 #include "kernels.h"
 #include "moments.h"

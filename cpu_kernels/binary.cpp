@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "elementwise.h"
 #include "kernels.h"
 

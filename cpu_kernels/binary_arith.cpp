@@ -1,4 +1,4 @@
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "elementwise.h"
 
 namespace tapir::inline v0::cpu {

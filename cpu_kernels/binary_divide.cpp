@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "elementwise.h"
 
 namespace tapir::inline v0::cpu {

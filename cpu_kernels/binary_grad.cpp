@@ -1,5 +1,5 @@
 #include "../core/math_special.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "elementwise.h"
 
 namespace tapir::inline v0::cpu {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #ifdef __F16C__
 #include <immintrin.h>
 #endif

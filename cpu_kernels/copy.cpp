@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "../core/parallel.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "kernels.h"
 #include "loops.h"
 #include "transpose.h"
@@ -117,7 +117,7 @@ void copy(Context& ctx, V out, V x) {
   if (n == 0) return;
   if (out.dtype != x.dtype) return convert(out, x);
   if (x.numel() == n && out.is_contiguous() && x.is_contiguous())
-    return copy_bytes(out.data, kCPU, x.data, kCPU, n * size_of(out.dtype));
+    return copy_bytes(out.data, kCPU, x.data, kCPU, n * size_of(out.dtype), nullptr);
   switch (size_of(out.dtype)) {
     case 1: return copy_words<uint8_t>(out, x);
     case 2: return copy_words<uint16_t>(out, x);

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "../core/parallel.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "kernels.h"
 #include "philox.h"
 #include "walk.h"

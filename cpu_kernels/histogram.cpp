@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "../core/parallel.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "kernels.h"
 #include "loops.h"
 

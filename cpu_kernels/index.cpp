@@ -2,7 +2,7 @@
 
 #include "../core/parallel.h"
 #include "convert.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "kernels.h"
 #include "walk.h"
 

@@ -13,10 +13,10 @@ const BackendTable* cpu_backend();
 namespace tapir::inline v0::cpu {
 
 // memory.cpp
-void* allocate(int64_t bytes, Device device);
+void* allocate(int64_t bytes, Device device, void* stream);
 void release(void* data, int64_t bytes, Device device);
-void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
-void synchronize(Device device);
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, void* stream);
+void synchronize(Device device, void* stream);
 
 // copy.cpp, fill.cpp, random.cpp
 void copy(Context&, V out, V x);

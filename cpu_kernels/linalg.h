@@ -9,7 +9,7 @@
 
 #include "../core/backend.h"
 #include "../core/parallel.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 
 namespace tapir::inline v0::cpu {
 

@@ -6,11 +6,11 @@
 
 namespace tapir::inline v0::cpu {
 
-void* allocate(int64_t bytes, Device) { return cpu_allocate(bytes); }
+void* allocate(int64_t bytes, Device, void*) { return cpu_allocate(bytes); }
 void release(void* data, int64_t bytes, Device) { cpu_release(data, bytes); }
-void synchronize(Device) {}
+void synchronize(Device, void*) {}
 
-void copy_bytes(void* to, Device, const void* from, Device, int64_t bytes) {
+void copy_bytes(void* to, Device, const void* from, Device, int64_t bytes, void*) {
   parallel_for(bytes, int64_t(1) << 18, [&](int64_t first, int64_t last) {
     std::memcpy(static_cast<char*>(to) + first, static_cast<const char*>(from) + first, size_t(last - first));
   });

@@ -1,5 +1,5 @@
 #include "../core/parallel.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "kernels.h"
 #include "walk.h"
 

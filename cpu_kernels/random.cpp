@@ -5,7 +5,7 @@
 
 #include "../core/normal.h"
 #include "../core/parallel.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "kernels.h"
 #include "loops.h"
 #include "philox.h"

@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "../core/math.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "kernels.h"
 #include "softmax_lanes.h"
 

@@ -2,7 +2,7 @@
 #include <bit>
 
 #include "../core/parallel.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "elementwise.h"
 #include "kernels.h"
 #include "softmax_lanes.h"

@@ -8,6 +8,7 @@ static constexpr BackendTable cpu_table = {
     .release = cpu::release,
     .copy_bytes = cpu::copy_bytes,
     .synchronize = cpu::synchronize,
+    .device = nullptr,
     .copy = cpu::copy,
     .fill = cpu::fill,
     .range = cpu::range,

@@ -1,5 +1,5 @@
 #include "../core/math.h"
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "elementwise.h"
 #include "kernels.h"
 

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "dispatch.h"
+#include "../core/dispatch.h"
 #include "elementwise.h"
 #include "kernels.h"
 

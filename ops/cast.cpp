@@ -1,5 +1,7 @@
 #include "cast.h"
 
+#include "../core/allocator.h"
+#include "../core/device_table.h"
 #include "front.h"
 
 namespace tapir::inline v0 {
@@ -18,17 +20,47 @@ Tensor to(const Tensor& x, DType dtype) {
   return copied("to", x, y);
 }
 
-Tensor to(const Tensor& x, Device device, bool) {
-  if (x.device() == device) return x;
+/// Page-locked memory, which a device reads and writes by itself.
+static Tensor empty_pinned(const Shape& shape, const Strides& strides, DType dtype) {
+  const int64_t bytes = numel_of(shape) * size_of(dtype);
+  void* data = bytes ? cuda_backend()->device->allocate_pinned(bytes) : nullptr;
+  if (bytes && !data) fail_out_of_memory(bytes, kCPU);
+  return from_blob(data, shape, strides, {.dtype = dtype},
+                   [](Storage& s) { cuda_backend()->device->release_pinned(s.data); }, nullptr);
+}
+
+Tensor to(const Tensor& x, Device device, bool non_blocking) {
+  const Device from = x.device();
+  if (from == device) return x;
   Tensor dense = x;
   if (!is_dense(x.shape(), x.strides())) {
     NoGrad guard;
     dense = contiguous(x);
   }
-  Tensor y = empty_strided(dense.shape(), dense.strides(), {.dtype = x.dtype(), .device = device});
-  const Device over = device.is_cpu() ? x.device() : device;  // the device's own table copies, in both directions
-  backend(over).copy_bytes(y.data_ptr(), device, dense.data_ptr(), x.device(), y.numel() * size_of(y.dtype()));
+  const bool late = non_blocking && device.is_cpu();  // the host may not look before it has waited
+  Tensor y = late ? empty_pinned(dense.shape(), dense.strides(), x.dtype())
+                  : empty_strided(dense.shape(), dense.strides(), {.dtype = x.dtype(), .device = device});
+  const Device over = from.is_cpu() ? device : from;  // the device's own table copies, in both directions
+  const bool peers = from.is_cuda() && device.is_cuda();
+  if (peers) cuda::wait_for_device(from, device);
+  void* const stream = current_stream(over);
+  backend(over).copy_bytes(y.data_ptr(), device, dense.data_ptr(), from, y.numel() * size_of(y.dtype()), stream);
+  if (peers) cuda::wait_for_device(device, from);
+  else if (!late && (device.is_cpu() || (!non_blocking && is_pinned(dense)))) backend(over).synchronize(over, stream);
   return copied("to", x, y);
+}
+
+bool is_pinned(const Tensor& x) {
+  return x.device().is_cpu() && cuda::is_available() && x.numel() && cuda_backend()->device->is_pinned(x.data_ptr());
+}
+
+Tensor pin_memory(const Tensor& x) {
+  check(x.device().is_cpu(), "[pin_memory] expected a tensor on the CPU, got one on {}", x.device());
+  if (!cuda::is_available()) fail(ErrorKind::Runtime, "[pin_memory] expected a CUDA device: {}", cuda::why_not());
+  if (is_pinned(x)) return x;
+  Tensor y = empty_pinned(x.shape(), is_dense(x.shape(), x.strides()) ? x.strides() : contiguous_strides(x.shape()), x.dtype());
+  backend(kCPU).copy(context(kCPU), y, x);
+  return copied("pin_memory", x, y);
 }
 
 Tensor clone(const Tensor& x, MemoryFormat format) {

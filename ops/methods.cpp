@@ -8,6 +8,8 @@ Tensor Tensor::to(Device device, bool non_blocking) const { return tapir::to(*th
 Tensor Tensor::to(MemoryFormat format) const { return tapir::contiguous(*this, format); }
 Tensor Tensor::cpu() const { return tapir::to(*this, kCPU); }
 Tensor Tensor::cuda() const { return tapir::to(*this, kCUDA); }
+Tensor Tensor::pin_memory() const { return tapir::pin_memory(*this); }
+bool Tensor::is_pinned() const { return tapir::is_pinned(*this); }
 Tensor Tensor::contiguous(MemoryFormat format) const { return tapir::contiguous(*this, format); }
 Tensor Tensor::clone() const { return tapir::clone(*this); }
 Tensor Tensor::view(const Shape& shape) const { return tapir::view(*this, shape); }

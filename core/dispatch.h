@@ -1,10 +1,10 @@
 #pragma once
 #include <string_view>
 
-#include "../core/error.h"
+#include "error.h"
 
 // From a dtype to a type: for_all("copy", dtype, [&]<class T>() { ... }). Where the list has no such dtype: ValueError.
-namespace tapir::inline v0::cpu {
+namespace tapir::inline v0 {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_dtype(std::string_view op, DType dtype) {
   fail(ErrorKind::Value, "[{}] not implemented for {}", op, name_of(dtype));
@@ -66,4 +66,4 @@ template <class F> decltype(auto) for_size(DType dtype, F&& f) {
   }
 }
 
-}  // namespace tapir::inline v0::cpu
+}  // namespace tapir::inline v0

@@ -1,0 +1,73 @@
+#pragma once
+#include <cuda_runtime.h>
+
+#include <string_view>
+
+#include "../core/backend.h"
+#include "../core/device_table.h"
+
+// What the host side of every file here needs: errors, the device in use, memory, streams.
+namespace tapir::inline v0::cuda_kernels {
+
+/// RuntimeError "[op] ..." with CUDA's name and words for the error, unless it is a success; clears it.
+[[noreturn]] void fail_cuda(cudaError_t error, std::string_view op);
+inline void check_cuda(cudaError_t error, std::string_view op) {
+  if (error != cudaSuccess) [[unlikely]]
+    fail_cuda(error, op);
+}
+
+/// CUDA calls of this scope mean that device; the thread's own one comes back at the end.
+class [[nodiscard]] OnDevice {
+ public:
+  explicit OnDevice(Device device) {
+    cudaGetDevice(&before_);
+    if (before_ == device.index) before_ = -1;
+    else check_cuda(cudaSetDevice(device.index), "cuda");
+  }
+  ~OnDevice() {
+    if (before_ >= 0) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+inline cudaStream_t stream_of(const Context& ctx) { return static_cast<cudaStream_t>(ctx.stream); }
+inline cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
+/// Streaming multiprocessors of the device; looked up once.
+int multiprocessors(Device device);
+extern const CudaSettings* settings;
+int device_count();
+
+// memory.cpp: the table's memory entries (Note [CUDA memory])
+void* allocate(int64_t bytes, Device device, void* stream);  // throws OutOfMemoryError
+void release(void* data, int64_t bytes, Device device);
+void record_stream(Device device, void* data, void* stream);
+void empty_cache(Device device);
+MemoryStats memory_stats(Device device);
+void reset_peak(Device device);
+void mem_get_info(Device device, int64_t& free, int64_t& total);
+void set_memory_fraction(Device device, double fraction);
+void for_each_block(Device device, void (*visit)(void* user, const cuda::MemoryBlock&), void* user);
+
+// pinned.cpp: page-locked host memory, cached
+void* allocate_pinned(int64_t bytes);
+void release_pinned(void* data);
+bool is_pinned(const void* data);
+void note_pinned_use(const void* data, cudaStream_t stream);  // no-op for other memory
+
+// streams.cpp: copies, streams, events, waiting
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, void* stream);
+void synchronize(Device device, void* stream);
+extern const DeviceTable device_table;
+
+/// The next kernel's place for a bad value, in memory that host and device share; `ctx` remembers it for check_values().
+struct LateError;
+LateError* late_error(Context& ctx);
+void name_late_error(const Context& ctx, std::string_view text);
+/// Throws the first bad value that kernels of the device have met and nobody was told of.
+void throw_late_errors(Device device);
+
+}  // namespace tapir::inline v0::cuda_kernels

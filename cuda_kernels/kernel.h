@@ -1,0 +1,74 @@
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "../core/dtype.h"
+#include "../core/math.h"
+
+// What device code shares: shared memory, folds over warps and blocks, bad values, 16-byte packs.
+namespace tapir::inline v0::cuda_kernels {
+
+extern __shared__ unsigned char dynamic_shared_bytes[];  // one name for all kernels, whatever type they keep in it
+template <class T> __device__ T* dynamic_shared() { return reinterpret_cast<T*>(dynamic_shared_bytes); }
+
+/// What arithmetic on T computes in: float for 16-bit floats.
+template <class T> struct ComputeOf { using type = T; };
+template <> struct ComputeOf<Half> { using type = float; };
+template <> struct ComputeOf<BFloat16> { using type = float; };
+template <class T> using Compute = typename ComputeOf<T>::type;
+
+/// N neighbours that one load or store of up to 16 bytes moves.
+template <class T, int N> struct alignas(sizeof(T) * N) Pack { T of[N]; };
+template <class T> inline constexpr int kPackSize = int(16 / sizeof(T));
+
+// ---- folds: op(a, b) is associative; the order is fixed, so results are the same in every run ----
+template <class T, class Op> __device__ T warp_fold(T v, Op op) {
+  for (int d = 16; d > 0; d /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
+  return v;
+}
+/// Over all threads of a block (a multiple of 32, at most 1024); every thread gets the result. `shared` holds 32 values.
+template <class T, class Op> __device__ T block_fold(T v, T identity, T* shared, Op op) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  v = warp_fold(v, op);
+  if (lane == 0) shared[warp] = v;
+  __syncthreads();
+  v = warp_fold(lane < warps ? shared[lane] : identity, op);
+  __syncthreads();  // `shared` may be used again
+  return v;
+}
+struct Plus {
+  template <class T> TAPIR_HD T operator()(T a, T b) const { return a + b; }
+};
+/// The larger one; NaN wins.
+struct Larger {
+  template <class T> TAPIR_HD T operator()(T a, T b) const { return a > b || a != a ? a : b; }
+};
+struct Smaller {
+  template <class T> TAPIR_HD T operator()(T a, T b) const { return a < b || a != a ? a : b; }
+};
+
+// ---- bad values: written where the host looks after the next wait ----
+struct LateError {
+  int lock;
+  int set;
+  unsigned long long position;
+  long long value, bound;
+  int* any;  // of the device: some place is set
+};
+/// Keeps the bad value of the lowest position. The kernel goes on, with a harmless value of its own choice.
+__device__ inline void report_bad_value(LateError* error, int64_t position, int64_t value, int64_t bound) {
+  for (bool done = false; !done;) {
+    if (atomicCAS(&error->lock, 0, 1) != 0) continue;
+    __threadfence();
+    if (!error->set || static_cast<unsigned long long>(position) < error->position) {
+      error->position = static_cast<unsigned long long>(position), error->value = value, error->bound = bound;
+      error->set = 1, *error->any = 1;
+    }
+    __threadfence();
+    atomicExch(&error->lock, 0);
+    done = true;
+  }
+}
+
+}  // namespace tapir::inline v0::cuda_kernels

@@ -1,0 +1,106 @@
+#include <cstdlib>
+#include <string>
+
+#include "../core/error.h"
+#include "device.h"
+#include "kernels.h"
+
+// The one symbol that libtapir_cuda.so exports, and the table behind it.
+namespace tapir::inline v0::cuda_kernels {
+
+const CudaSettings* settings = nullptr;
+static int found_devices = 0;
+int device_count() { return found_devices; }
+
+static constexpr BackendTable table = {
+    .name = "cuda",
+    .allocate = allocate,
+    .release = release,
+    .copy_bytes = copy_bytes,
+    .synchronize = synchronize,
+    .device = &device_table,
+    .copy = nullptr,
+    .fill = nullptr,
+    .range = nullptr,
+    .random = nullptr,
+    .unary = nullptr,
+    .binary = nullptr,
+    .ternary = nullptr,
+    .reduce = nullptr,
+    .arg_reduce = nullptr,
+    .scan = nullptr,
+    .histogram = nullptr,
+    .sort = nullptr,
+    .search = nullptr,
+    .gather = nullptr,
+    .scatter = nullptr,
+    .index = nullptr,
+    .index_put = nullptr,
+    .count_nonzero = nullptr,
+    .nonzero = nullptr,
+    .matmul = nullptr,
+    .linalg = nullptr,
+    .conv = nullptr,
+    .conv_backward_data = nullptr,
+    .conv_backward_weight = nullptr,
+    .pool = nullptr,
+    .pool_backward = nullptr,
+    .softmax = nullptr,
+    .softmax_backward = nullptr,
+    .attention = nullptr,
+    .attention_backward = nullptr,
+    .norm = nullptr,
+    .norm_backward = nullptr,
+    .cross_entropy = nullptr,
+    .cross_entropy_backward = nullptr,
+    .dropout = nullptr,
+    .optimizer_step = nullptr,
+    .foreach = nullptr,
+};
+
+static std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+/// Empty where a device can be used.
+static std::string what_is_missing() {
+  int driver = 0, runtime = 0;
+  cudaRuntimeGetVersion(&runtime);
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    cudaGetLastError();
+    return "no CUDA driver was found (libcuda.so.1); Tapir was built for CUDA " + version_text(runtime);
+  }
+  const cudaError_t error = cudaGetDeviceCount(&found_devices);
+  cudaGetLastError();
+  if (error == cudaErrorInsufficientDriver)
+    return "the CUDA driver is too old: it supports CUDA " + version_text(driver) + ", Tapir was built for CUDA " +
+           version_text(runtime);
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && found_devices == 0)) return "there is no CUDA device";
+  if (error != cudaSuccess)
+    return std::string("CUDA: ") + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
+  found_devices = found_devices < kMaxDevices ? found_devices : kMaxDevices;
+  return "";
+}
+
+void fail_cuda(cudaError_t error, std::string_view op) {
+  cudaGetLastError();
+  fail(ErrorKind::Runtime, "[{}] CUDA: {}: {}", op, cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
+}  // namespace tapir::inline v0::cuda_kernels
+
+extern "C" __attribute__((visibility("default"))) const tapir::CudaPlugin* tapir_cuda_plugin(
+    tapir::CudaSettings* settings) {
+  using namespace tapir;
+  static std::string why_not;
+  static const CudaPlugin plugin = [&] {
+    cuda_kernels::settings = settings;
+    why_not = cuda_kernels::what_is_missing();
+    CudaPlugin p;
+    p.table = why_not.empty() ? &cuda_kernels::table : nullptr;
+    p.device_count = cuda_kernels::device_count();
+    p.why_not = why_not.c_str();
+    return p;
+  }();
+  return &plugin;
+}
