@@ -342,7 +342,8 @@ std::string readable_bytes(int64_t bytes) {
 }
 
 std::string memory_table(std::string_view title, const MemoryStats& s, int64_t available) {
-  std::string out = format("{}{}now         peak\n", title, std::string(title.size() < 21 ? 21 - title.size() : 1, ' '));
+  std::string out =
+      format("{}{}now         peak\n", title, std::string(title.size() < 21 ? 21 - title.size() : 1, ' '));
   const auto row = [&](const char* name, const std::string& now, const std::string& peak) {
     char line[96];
     std::snprintf(line, sizeof(line), peak.empty() ? "%-11s%13s\n" : "%-11s%13s%13s\n", name, now.c_str(),
@@ -370,7 +371,8 @@ void fail_out_of_memory(int64_t bytes, Device device) {
   fail(ErrorKind::OutOfMemory,
        "[allocate] expected {} bytes ({}) of memory on {}, got none: {} allocated, {} reserved, {} cached, the machine "
        "has {} available{}",
-       bytes, readable_bytes(bytes), device, readable_bytes(s.allocated), readable_bytes(s.reserved), readable_bytes(s.reserved - s.allocated),
+       bytes, readable_bytes(bytes), device, readable_bytes(s.allocated), readable_bytes(s.reserved),
+       readable_bytes(s.reserved - s.allocated),
        available == INT64_MAX ? "an unknown amount" : readable_bytes(available), limit);
 }
 

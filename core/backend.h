@@ -403,7 +403,7 @@ struct BackendTable {
   void (*release)(void* data, int64_t bytes, Device device);
   void (*copy_bytes)(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, void* stream);
   void (*synchronize)(Device device, void* stream);  // waits for the queue; throws what its kernels met
-  const DeviceTable* device;  // (optional) queues, events, statistics: core/device_table.h
+  const DeviceTable* device;                         // (optional) queues, events, statistics: core/device_table.h
 
   // Copies and pointwise.
   void (*copy)(Context&, V out, V x);  // converts the dtype: floats to integers truncate and saturate, NaN gives 0

@@ -117,7 +117,8 @@ MemoryInfo mem_get_info(int device) {
   return info;
 }
 void set_per_process_memory_fraction(double fraction, int device) {
-  check(fraction > 0 && fraction <= 1, "[set_per_process_memory_fraction] expected a fraction in (0, 1], got {}", fraction);
+  check(fraction > 0 && fraction <= 1, "[set_per_process_memory_fraction] expected a fraction in (0, 1], got {}",
+        fraction);
   const Device d = device_of(device);
   table().set_memory_fraction(d, fraction);
 }

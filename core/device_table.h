@@ -24,7 +24,8 @@ struct DeviceTable {
   double (*elapsed_ms)(Device, void* start, void* end);
   void (*synchronize_device)(Device);  // all queues
 
-  void (*record_stream)(Device, void* data, void* stream);  // the block is not given away before that queue has passed this point
+  void (*record_stream)(Device, void* data,
+                        void* stream);  // the block is not given away before that queue has passed this point
   void (*empty_cache)(Device);
   MemoryStats (*memory_stats)(Device);
   void (*reset_peak)(Device);

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <limits>
 
+#include "../core/dispatch.h"
 #include "../core/math.h"
 #include "convert.h"
-#include "../core/dispatch.h"
 #include "gemm.h"
 #include "kernels.h"
 #include "moments.h"

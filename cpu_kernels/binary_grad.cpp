@@ -1,5 +1,5 @@
-#include "../core/math_special.h"
 #include "../core/dispatch.h"
+#include "../core/math_special.h"
 #include "elementwise.h"
 
 namespace tapir::inline v0::cpu {

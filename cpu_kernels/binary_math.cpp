@@ -1,8 +1,8 @@
 #include <cmath>
 #include <limits>
 
-#include "../core/math.h"
 #include "../core/dispatch.h"
+#include "../core/math.h"
 #include "elementwise.h"
 
 namespace tapir::inline v0::cpu {

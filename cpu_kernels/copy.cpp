@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../core/parallel.h"
 #include "../core/dispatch.h"
+#include "../core/parallel.h"
 #include "kernels.h"
 #include "loops.h"
 #include "transpose.h"

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "../core/parallel.h"
 #include "../core/dispatch.h"
+#include "../core/parallel.h"
 #include "kernels.h"
 #include "philox.h"
 #include "walk.h"

@@ -1,5 +1,5 @@
-#include "../core/parallel.h"
 #include "../core/dispatch.h"
+#include "../core/parallel.h"
 #include "kernels.h"
 #include "loops.h"
 

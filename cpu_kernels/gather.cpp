@@ -1,6 +1,6 @@
+#include "../core/dispatch.h"
 #include "../core/parallel.h"
 #include "convert.h"
-#include "../core/dispatch.h"
 #include "elementwise.h"
 #include "kernels.h"
 #include "walk.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "../core/parallel.h"
 #include "../core/dispatch.h"
+#include "../core/parallel.h"
 #include "kernels.h"
 #include "loops.h"
 

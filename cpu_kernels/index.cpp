@@ -1,8 +1,8 @@
 #include <cstring>
 
+#include "../core/dispatch.h"
 #include "../core/parallel.h"
 #include "convert.h"
-#include "../core/dispatch.h"
 #include "kernels.h"
 #include "walk.h"
 

@@ -8,8 +8,8 @@
 #include <Eigen/Core>
 
 #include "../core/backend.h"
-#include "../core/parallel.h"
 #include "../core/dispatch.h"
+#include "../core/parallel.h"
 
 namespace tapir::inline v0::cpu {
 

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include "../core/dispatch.h"
 #include "../core/normal.h"
 #include "../core/parallel.h"
-#include "../core/dispatch.h"
 #include "kernels.h"
 #include "loops.h"
 #include "philox.h"

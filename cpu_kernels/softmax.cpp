@@ -1,7 +1,7 @@
 #include <limits>
 
-#include "../core/math.h"
 #include "../core/dispatch.h"
+#include "../core/math.h"
 #include "kernels.h"
 #include "softmax_lanes.h"
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "../core/parallel.h"
 #include "../core/dispatch.h"
+#include "../core/parallel.h"
 #include "elementwise.h"
 #include "kernels.h"
 #include "softmax_lanes.h"

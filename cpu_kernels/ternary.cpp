@@ -1,5 +1,5 @@
-#include "../core/math.h"
 #include "../core/dispatch.h"
+#include "../core/math.h"
 #include "elementwise.h"
 #include "kernels.h"
 

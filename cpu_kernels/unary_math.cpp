@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "../core/math.h"
 #include "../core/dispatch.h"
+#include "../core/math.h"
 #include "elementwise.h"
 
 namespace tapir::inline v0::cpu {

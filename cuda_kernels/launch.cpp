@@ -21,14 +21,16 @@ void check_launch(cudaError_t error, const char* op, const Grid& grid, cudaStrea
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    fail(ErrorKind::Runtime, "[{}] expected a device of the architectures that Tapir was built for ({}), got compute capability {}.{}", op,
+    fail(ErrorKind::Runtime,
+         "[{}] expected a device of the architectures that Tapir was built for ({}), got compute capability {}.{}", op,
          TAPIR_CUDA_ARCHITECTURES, major, minor);
   }
   if (error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue) {
     cudaGetLastError();
-    fail(ErrorKind::Runtime, "[{}] CUDA: {}: a grid of ({}, {}, {}) blocks of ({}, {}, {}) threads with {} bytes of shared memory", op,
-         cudaGetErrorName(error), grid.blocks.x, grid.blocks.y, grid.blocks.z, grid.threads.x, grid.threads.y, grid.threads.z,
-         int64_t(grid.shared_bytes));
+    fail(ErrorKind::Runtime,
+         "[{}] CUDA: {}: a grid of ({}, {}, {}) blocks of ({}, {}, {}) threads with {} bytes of shared memory", op,
+         cudaGetErrorName(error), grid.blocks.x, grid.blocks.y, grid.blocks.z, grid.threads.x, grid.threads.y,
+         grid.threads.z, int64_t(grid.shared_bytes));
   }
   fail_cuda(error, op);
 }

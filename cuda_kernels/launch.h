@@ -29,8 +29,8 @@ void launch(const Context& ctx, const char* op, const Grid& grid, void (*kernel)
   const OnDevice on(ctx.device);
   const cudaStream_t stream = stream_of(ctx);
   if (grid.shared_bytes > (size_t(48) << 10))
-    check_launch(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      int(grid.shared_bytes)),
+    check_launch(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, int(grid.shared_bytes)),
                  op, grid, stream);
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks, config.blockDim = grid.threads;

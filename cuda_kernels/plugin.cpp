@@ -76,8 +76,7 @@ static std::string what_is_missing() {
     return "the CUDA driver is too old: it supports CUDA " + version_text(driver) + ", Tapir was built for CUDA " +
            version_text(runtime);
   if (error == cudaErrorNoDevice || (error == cudaSuccess && found_devices == 0)) return "there is no CUDA device";
-  if (error != cudaSuccess)
-    return std::string("CUDA: ") + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
+  if (error != cudaSuccess) return std::string("CUDA: ") + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
   found_devices = found_devices < kMaxDevices ? found_devices : kMaxDevices;
   return "";
 }

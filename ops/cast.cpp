@@ -25,8 +25,9 @@ static Tensor empty_pinned(const Shape& shape, const Strides& strides, DType dty
   const int64_t bytes = numel_of(shape) * size_of(dtype);
   void* data = bytes ? cuda_backend()->device->allocate_pinned(bytes) : nullptr;
   if (bytes && !data) fail_out_of_memory(bytes, kCPU);
-  return from_blob(data, shape, strides, {.dtype = dtype},
-                   [](Storage& s) { cuda_backend()->device->release_pinned(s.data); }, nullptr);
+  return from_blob(
+      data, shape, strides, {.dtype = dtype}, [](Storage& s) { cuda_backend()->device->release_pinned(s.data); },
+      nullptr);
 }
 
 Tensor to(const Tensor& x, Device device, bool non_blocking) {
@@ -58,7 +59,8 @@ Tensor pin_memory(const Tensor& x) {
   check(x.device().is_cpu(), "[pin_memory] expected a tensor on the CPU, got one on {}", x.device());
   if (!cuda::is_available()) fail(ErrorKind::Runtime, "[pin_memory] expected a CUDA device: {}", cuda::why_not());
   if (is_pinned(x)) return x;
-  Tensor y = empty_pinned(x.shape(), is_dense(x.shape(), x.strides()) ? x.strides() : contiguous_strides(x.shape()), x.dtype());
+  Tensor y = empty_pinned(x.shape(), is_dense(x.shape(), x.strides()) ? x.strides() : contiguous_strides(x.shape()),
+                          x.dtype());
   backend(kCPU).copy(context(kCPU), y, x);
   return copied("pin_memory", x, y);
 }
