@@ -3,6 +3,7 @@
 #include "../core/allocator.h"
 #include "../core/device_table.h"
 #include "front.h"
+#include "pinned.h"
 
 namespace tapir::inline v0 {
 

@@ -8,9 +8,6 @@ namespace tapir::inline v0 {
 Tensor to(const Tensor& x, DType dtype);
 /// x on `device`; x itself when it is there. non_blocking: only queued; from a device to the CPU the values are there after a wait.
 Tensor to(const Tensor& x, Device device, bool non_blocking = false);
-/// x in page-locked host memory, from which copies to a CUDA device run beside other work; x itself when it is there.
-Tensor pin_memory(const Tensor& x);
-bool is_pinned(const Tensor& x);
 /// A copy with memory of its own; dense layouts keep their order of strides unless a format is given.
 Tensor clone(const Tensor& x, MemoryFormat format);
 /// x, or a copy in that layout where x is not laid out so.

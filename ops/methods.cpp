@@ -1,5 +1,6 @@
 // The methods of Tensor that are operations: each forwards to the function of its name.
 #include "ops.h"
+#include "pinned.h"
 
 namespace tapir::inline v0 {
 
