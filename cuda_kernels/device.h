@@ -56,12 +56,17 @@ void for_each_block(Device device, void (*visit)(void* user, const cuda::MemoryB
 void* allocate_pinned(int64_t bytes);
 void release_pinned(void* data);
 bool is_pinned(const void* data);
-void note_pinned_use(const void* data, cudaStream_t stream);  // no-op for other memory
+/// A copy queued there uses that memory; false, and nothing done, where it is not page-locked memory of ours.
+bool note_pinned_use(const void* data, Device device, cudaStream_t stream);
 
 // streams.cpp: copies, streams, events, waiting
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, void* stream);
 void synchronize(Device device, void* stream);
 extern const DeviceTable device_table;
+/// Events without timing, kept for reuse. Of the current device; null when there is none (the driver is gone).
+cudaEvent_t take_event(Device device);
+void return_event(Device device, cudaEvent_t event);
+void count_host_wait();  // for DeviceTable::synchronizations
 
 /// The next kernel's place for a bad value, in memory that host and device share; `ctx` remembers it for check_values().
 struct LateError;

@@ -5,6 +5,7 @@
 
 #include "../core/dtype.h"
 #include "../core/math.h"
+#include "late_error.h"
 
 // What device code shares: shared memory, folds over warps and blocks, bad values, 16-byte packs.
 namespace tapir::inline v0::cuda_kernels {
@@ -49,13 +50,6 @@ struct Smaller {
 };
 
 // ---- bad values: written where the host looks after the next wait ----
-struct LateError {
-  int lock;
-  int set;
-  unsigned long long position;
-  long long value, bound;
-  int* any;  // of the device: some place is set
-};
 /// Keeps the bad value of the lowest position. The kernel goes on, with a harmless value of its own choice.
 __device__ inline void report_bad_value(LateError* error, int64_t position, int64_t value, int64_t bound) {
   for (bool done = false; !done;) {

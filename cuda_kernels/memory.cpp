@@ -1,0 +1,353 @@
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "../core/allocator.h"
+#include "../core/error.h"
+#include "device.h"
+
+// Note [CUDA memory]
+// cudaMalloc takes 50 us and cudaFree waits for the device, so blocks are kept. The driver gives segments: 2 MiB for requests of up to
+// 1 MiB, 20 MiB for those of up to 10 MiB, else the request's own size; a segment is a chain of blocks, cut from the best fitting free
+// one and merged with free neighbours when they come back. Sizes are multiples of 512 bytes.
+// - A segment belongs to the stream it was taken for: work is ordered within a stream, so a block that its owner has dropped can be
+//   given to the next one on the same stream at once, though the device is still busy with it.
+// - A block used on other streams (record_stream) is free when an event recorded on each of them at its release has passed.
+// - When the driver has no more: wait for those events, give back every segment that is wholly free, try again, then a segment of just
+//   the size asked for, then OutOfMemoryError.
+// - TAPIR_CUDA_ALLOCATOR=direct: every block is a cudaMalloc of its own and goes back at its release, which waits for its streams. For
+//   compute-sanitizer and the host emulation, which then see every access beyond a block's end.
+// Nothing here is destroyed at exit, and a release never throws: tensors may die after main and after the driver.
+namespace tapir::inline v0::cuda_kernels {
+namespace {
+
+constexpr int64_t kRound = 512, kMiB = int64_t(1) << 20;
+constexpr int64_t kSmall = kMiB, kSmallSegment = 2 * kMiB, kMiddle = 10 * kMiB, kMiddleSegment = 20 * kMiB;
+
+constexpr int64_t rounded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+struct Block {
+  char* data = nullptr;
+  int64_t bytes = 0, requested = 0;  // requested: 0 when the block is free
+  void* stream = nullptr;
+  char* segment = nullptr;
+  Block *before = nullptr, *after = nullptr;  // neighbours in the segment
+  bool small = false, listed = false;         // listed: in a free list
+  int waits = 0;                              // events that must pass before the block is free
+  std::vector<void*> users;                   // other streams, from record_stream
+};
+
+/// Free blocks of a stream lie together, the smallest first.
+struct BySize {
+  using is_transparent = void;
+  using Key = std::tuple<void*, int64_t, char*>;
+  static Key key(const Block* b) { return {b->stream, b->bytes, b->data}; }
+  static const Key& key(const Key& k) { return k; }
+  template <class A, class B> bool operator()(const A& a, const B& b) const { return key(a) < key(b); }
+};
+
+bool is_direct() {
+  static const bool direct = [] {
+    const char* text = std::getenv("TAPIR_CUDA_ALLOCATOR");
+    if (!text || !*text || !std::strcmp(text, "caching")) return false;
+    check(!std::strcmp(text, "direct"), "[allocate] expected TAPIR_CUDA_ALLOCATOR=direct or caching, got {}", text);
+    return true;
+  }();
+  return direct;
+}
+
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(Device device) : device_(device) {}
+  void* allocate(int64_t bytes, void* stream);
+  void release(void* data);
+  void record_stream(void* data, void* stream);
+  void empty_cache();
+  MemoryStats stats();
+  void reset_peak();
+  void set_fraction(double fraction);
+  std::vector<cuda::MemoryBlock> snapshot();
+
+ private:
+  Block* find(int64_t size, void* stream);
+  Block* take_segment(int64_t size, int64_t segment, void* stream);
+  Block* cut(Block* b, int64_t size);
+  void retire(Block* b);
+  void merge_after(Block* b);
+  void unlist(Block* b) { lists_[b->small].erase(b), b->listed = false; }
+  void free_segment(Block* b);
+  void wait_for_users(Block* b);
+  void finish_waits(bool wait);
+  void give_back();
+  [[noreturn]] void fail_allocate(int64_t bytes);
+
+  const Device device_;
+  std::mutex mutex_;
+  std::set<Block*, BySize> lists_[2];            // free blocks: of large and of small segments
+  std::unordered_map<void*, Block*> in_use_;     // by address
+  std::map<char*, Block*> segments_;             // first block of each
+  std::map<void*, std::deque<std::pair<cudaEvent_t, Block*>>> waiting_;  // released, but other streams' work is before them
+  MemoryStats stats_;
+  int64_t limit_ = INT64_MAX;
+};
+
+Block* DeviceMemory::find(int64_t size, void* stream) {
+  auto& list = lists_[size <= kSmall];
+  const auto it = list.lower_bound(BySize::Key{stream, size, nullptr});
+  if (it == list.end() || (*it)->stream != stream) return nullptr;
+  Block* b = *it;
+  list.erase(it), b->listed = false;
+  return cut(b, size);
+}
+
+/// A new segment from the driver; null when it has none, or the limit is reached.
+Block* DeviceMemory::take_segment(int64_t size, int64_t segment, void* stream) {
+  if (stats_.reserved > limit_ - segment) return nullptr;
+  const OnDevice on(device_);
+  void* data = nullptr;
+  if (const cudaError_t error = cudaMalloc(&data, size_t(segment)); error != cudaSuccess) {
+    if (error != cudaErrorMemoryAllocation) fail_cuda(error, "allocate");
+    cudaGetLastError();
+    return nullptr;
+  }
+  auto* b = new Block;
+  b->data = b->segment = static_cast<char*>(data), b->bytes = segment, b->stream = stream;
+  b->small = size <= kSmall;
+  segments_.emplace(b->data, b);
+  stats_.reserved += segment, stats_.max_reserved = std::max(stats_.max_reserved, stats_.reserved);
+  ++stats_.system_allocations;
+  return is_direct() ? b : cut(b, size);
+}
+
+/// b, shortened to `size` where the rest is worth keeping apart.
+Block* DeviceMemory::cut(Block* b, int64_t size) {
+  const int64_t rest = b->bytes - size;
+  if (b->small ? rest < kRound : rest <= kSmall) return b;
+  auto* r = new Block;
+  r->data = b->data + size, r->bytes = rest, r->stream = b->stream, r->segment = b->segment, r->small = b->small;
+  r->before = b, r->after = b->after;
+  if (r->after) r->after->before = r;
+  b->after = r, b->bytes = size;
+  lists_[r->small].insert(r), r->listed = true;
+  return b;
+}
+
+void DeviceMemory::merge_after(Block* b) {
+  Block* r = b->after;
+  b->bytes += r->bytes, b->after = r->after;
+  if (b->after) b->after->before = b;
+  delete r;
+}
+
+/// A block that nobody uses: to the free list, one with its free neighbours.
+void DeviceMemory::retire(Block* b) {
+  if (Block* r = b->after; r && r->listed) unlist(r), merge_after(b);
+  if (Block* l = b->before; l && l->listed) unlist(l), merge_after(l), b = l;
+  lists_[b->small].insert(b), b->listed = true;
+}
+
+/// Back to the driver: b is the whole segment and in no list. After exit's beginning the driver may be gone: nothing to do then.
+void DeviceMemory::free_segment(Block* b) {
+  cudaFree(b->data);
+  cudaGetLastError();
+  stats_.reserved -= b->bytes;
+  segments_.erase(b->data);
+  delete b;
+}
+
+/// Recorded events that have passed free their blocks; all of them, when `wait` is set. Those of one stream pass in their order.
+void DeviceMemory::finish_waits(bool wait) {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    auto& queue = it->second;
+    while (!queue.empty()) {
+      const auto [event, b] = queue.front();
+      if ((wait ? cudaEventSynchronize(event) : cudaEventQuery(event)) != cudaSuccess) {
+        cudaGetLastError();
+        break;
+      }
+      queue.pop_front();
+      return_event(device_, event);
+      if (--b->waits == 0) retire(b);
+    }
+    it = queue.empty() ? waiting_.erase(it) : std::next(it);
+  }
+}
+
+void DeviceMemory::give_back() {
+  const OnDevice on(device_);
+  cudaDeviceSynchronize();  // free blocks may have work of their own stream before them
+  count_host_wait();
+  finish_waits(true);
+  for (auto& list : lists_)
+    for (auto it = list.begin(); it != list.end();) {
+      Block* b = *it;
+      if (b->before || b->after) {
+        ++it;
+        continue;
+      }
+      it = list.erase(it);
+      free_segment(b);
+    }
+}
+
+void* DeviceMemory::allocate(int64_t bytes, void* stream) {
+  std::lock_guard lock(mutex_);
+  if (bytes < 0 || bytes > INT64_MAX / 4) fail_allocate(bytes);
+  if (!waiting_.empty()) finish_waits(false);
+  const bool direct = is_direct();
+  const int64_t size = direct ? std::max<int64_t>(bytes, 1) : rounded(std::max<int64_t>(bytes, 1), kRound);
+  const int64_t tight = size <= kSmall ? kSmallSegment : rounded(size, 2 * kMiB);
+  const int64_t segment = direct ? size : size > kSmall && size <= kMiddle ? kMiddleSegment : tight;
+  Block* b = direct ? nullptr : find(size, stream);
+  if (!b) b = take_segment(size, segment, stream);
+  if (!b) [[unlikely]] {
+    give_back();
+    if (!direct) b = find(size, stream);
+    if (!b) b = take_segment(size, segment, stream);
+    if (!b && tight < segment) b = take_segment(size, tight, stream);
+    if (!b) fail_allocate(bytes);
+  }
+  b->requested = std::max<int64_t>(bytes, 1);
+  in_use_.emplace(b->data, b);
+  stats_.allocated += b->bytes, stats_.max_allocated = std::max(stats_.max_allocated, stats_.allocated);
+  ++stats_.allocations;
+  return b->data;
+}
+
+void DeviceMemory::fail_allocate(int64_t bytes) {
+  int64_t free = 0, total = 0, largest = 0;
+  mem_get_info(device_, free, total);
+  for (const auto& list : lists_)
+    for (const Block* b : list) largest = std::max(largest, b->bytes);
+  std::string limit;
+  if (limit_ != INT64_MAX)
+    limit = ", limited to " + readable_bytes(limit_) + " by set_per_process_memory_fraction()";
+  fail(ErrorKind::OutOfMemory,
+       "[allocate] expected {} ({} bytes) of memory on {}, got none: {} free of {}; this process holds {}{}: {} in use by "
+       "tensors, {} cached (largest block {}). What helps: smaller batches, amp::Autocast, checkpoint(), NoGrad where no "
+       "gradient is needed, dropping tensors earlier",
+       readable_bytes(bytes), bytes, device_, readable_bytes(free), readable_bytes(total),
+       readable_bytes(stats_.reserved), limit, readable_bytes(stats_.allocated),
+       readable_bytes(stats_.reserved - stats_.allocated), readable_bytes(largest));
+}
+
+void DeviceMemory::release(void* data) {
+  std::lock_guard lock(mutex_);
+  const auto it = in_use_.find(data);
+  if (it == in_use_.end()) return;
+  Block* b = it->second;
+  in_use_.erase(it);
+  stats_.allocated -= b->bytes;
+  b->requested = 0;
+  if (is_direct() || !b->users.empty()) wait_for_users(b);
+  else retire(b);
+}
+
+/// No throw here: where no event can be recorded the driver is gone, and the block stays out of use.
+void DeviceMemory::wait_for_users(Block* b) {
+  int before = 0;
+  cudaGetDevice(&before);
+  cudaSetDevice(device_.index);
+  if (is_direct()) {
+    cudaStreamSynchronize(stream_of(b->stream));
+    for (void* user : b->users) cudaStreamSynchronize(stream_of(user));
+    free_segment(b);
+  } else {
+    for (void* user : b->users) {
+      ++b->waits;
+      const cudaEvent_t event = take_event(device_);
+      if (event && cudaEventRecord(event, stream_of(user)) == cudaSuccess) waiting_[user].emplace_back(event, b);
+    }
+    b->users.clear();
+  }
+  cudaSetDevice(before);
+  cudaGetLastError();
+}
+
+void DeviceMemory::record_stream(void* data, void* stream) {
+  std::lock_guard lock(mutex_);
+  auto it = in_use_.find(data);
+  if (it == in_use_.end())  // a slice of a storage: the block that it lies in
+    it = std::find_if(in_use_.begin(), in_use_.end(), [&](const auto& entry) {
+      const Block& b = *entry.second;
+      return data >= b.data && data < b.data + b.bytes;
+    });
+  if (it == in_use_.end()) return;  // not ours
+  Block* b = it->second;
+  if (stream != b->stream && std::find(b->users.begin(), b->users.end(), stream) == b->users.end())
+    b->users.push_back(stream);
+}
+
+void DeviceMemory::empty_cache() {
+  std::lock_guard lock(mutex_);
+  give_back();
+}
+
+MemoryStats DeviceMemory::stats() {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void DeviceMemory::reset_peak() {
+  std::lock_guard lock(mutex_);
+  stats_.max_allocated = stats_.allocated, stats_.max_reserved = stats_.reserved;
+}
+
+void DeviceMemory::set_fraction(double fraction) {
+  int64_t free = 0, total = 0;
+  mem_get_info(device_, free, total);
+  std::lock_guard lock(mutex_);
+  limit_ = fraction < 1 ? int64_t(fraction * double(total)) : INT64_MAX;
+}
+
+std::vector<cuda::MemoryBlock> DeviceMemory::snapshot() {
+  std::lock_guard lock(mutex_);
+  std::vector<cuda::MemoryBlock> blocks;
+  for (const auto& [segment, first] : segments_)
+    for (const Block* b = first; b; b = b->after)
+      blocks.push_back({uint64_t(uintptr_t(b->data)), uint64_t(uintptr_t(segment)), b->bytes, b->requested, b->stream,
+                        b->requested > 0});
+  return blocks;
+}
+
+DeviceMemory& memory_of(Device device) {
+  static DeviceMemory* const* const all = [] {
+    auto** made = new DeviceMemory*[kMaxDevices];
+    for (int i = 0; i < kMaxDevices; ++i) made[i] = new DeviceMemory({DeviceType::CUDA, int8_t(i)});
+    return made;
+  }();
+  return *all[device.index];
+}
+
+}  // namespace
+
+void* allocate(int64_t bytes, Device device, void* stream) { return memory_of(device).allocate(bytes, stream); }
+void release(void* data, int64_t, Device device) {
+  if (data) memory_of(device).release(data);
+}
+void record_stream(Device device, void* data, void* stream) { memory_of(device).record_stream(data, stream); }
+void empty_cache(Device device) { memory_of(device).empty_cache(); }
+MemoryStats memory_stats(Device device) { return memory_of(device).stats(); }
+void reset_peak(Device device) { memory_of(device).reset_peak(); }
+void set_memory_fraction(Device device, double fraction) { memory_of(device).set_fraction(fraction); }
+
+void mem_get_info(Device device, int64_t& free, int64_t& total) {
+  const OnDevice on(device);
+  size_t f = 0, t = 0;
+  check_cuda(cudaMemGetInfo(&f, &t), "mem_get_info");
+  free = int64_t(f), total = int64_t(t);
+}
+
+void for_each_block(Device device, void (*visit)(void* user, const cuda::MemoryBlock&), void* user) {
+  for (const cuda::MemoryBlock& b : memory_of(device).snapshot()) visit(user, b);
+}
+
+}  // namespace tapir::inline v0::cuda_kernels
