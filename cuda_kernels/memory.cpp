@@ -91,10 +91,11 @@ class DeviceMemory {
 
   const Device device_;
   std::mutex mutex_;
-  std::set<Block*, BySize> lists_[2];            // free blocks: of large and of small segments
-  std::unordered_map<void*, Block*> in_use_;     // by address
-  std::map<char*, Block*> segments_;             // first block of each
-  std::map<void*, std::deque<std::pair<cudaEvent_t, Block*>>> waiting_;  // released, but other streams' work is before them
+  std::set<Block*, BySize> lists_[2];         // free blocks: of large and of small segments
+  std::unordered_map<void*, Block*> in_use_;  // by address
+  std::map<char*, Block*> segments_;          // first block of each
+  std::map<void*, std::deque<std::pair<cudaEvent_t, Block*>>>
+      waiting_;  // released, but other streams' work is before them
   MemoryStats stats_;
   int64_t limit_ = INT64_MAX;
 };
@@ -228,11 +229,12 @@ void DeviceMemory::fail_allocate(int64_t bytes) {
   for (const auto& list : lists_)
     for (const Block* b : list) largest = std::max(largest, b->bytes);
   std::string limit;
-  if (limit_ != INT64_MAX)
-    limit = ", limited to " + readable_bytes(limit_) + " by set_per_process_memory_fraction()";
+  if (limit_ != INT64_MAX) limit = ", limited to " + readable_bytes(limit_) + " by set_per_process_memory_fraction()";
   fail(ErrorKind::OutOfMemory,
-       "[allocate] expected {} ({} bytes) of memory on {}, got none: {} free of {}; this process holds {}{}: {} in use by "
-       "tensors, {} cached (largest block {}). What helps: smaller batches, amp::Autocast, checkpoint(), NoGrad where no "
+       "[allocate] expected {} ({} bytes) of memory on {}, got none: {} free of {}; this process holds {}{}: {} in use "
+       "by "
+       "tensors, {} cached (largest block {}). What helps: smaller batches, amp::Autocast, checkpoint(), NoGrad where "
+       "no "
        "gradient is needed, dropping tensors earlier",
        readable_bytes(bytes), bytes, device_, readable_bytes(free), readable_bytes(total),
        readable_bytes(stats_.reserved), limit, readable_bytes(stats_.allocated),

@@ -162,8 +162,7 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   if (from_device.is_cuda() && to_device.is_cuda()) {
     if (from_device == to_device)
       check_cuda(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDeviceToDevice, stream), "copy");
-    else
-      check_cuda(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, size_t(bytes), stream), "copy");
+    else check_cuda(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, size_t(bytes), stream), "copy");
     return;
   }
   const bool up = to_device.is_cuda();
