@@ -14,6 +14,7 @@
 #include "data/loader.h"
 #include "data/mnist.h"
 #include "functional/functional.h"
+#include "io/dlpack.h"
 #include "io/idx.h"
 #include "io/safetensors.h"
 #include "nn/nn.h"

@@ -26,7 +26,7 @@ Tensor GradHookList::run(Tensor grad, uint32_t output) const {
 
 namespace {
 
-bool nobody_shares(const Tensor& g) { return g.impl().refs.load() == 1 && g.impl().storage.unique(); }
+bool nobody_shares(const Tensor& g) { return g.impl().refs.load() == 1 && g.impl().storage.unique() && !g.impl().storage->read_only; }
 
 /// Adds b to a, in a's memory.
 void add_in_place(const Tensor& a, const Tensor& b) {
@@ -314,8 +314,9 @@ void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph) {
   std::lock_guard lock(mutex_of(leaf));
   Tensor& held = TapeMeta::of(leaf).grad;
   if (held.defined()) {
-    if (create_graph) held = add(held, g);
-    else add_in_place(held, g);
+    if (create_graph) return void(held = add(held, g));
+    check_writable("backward", held);
+    add_in_place(held, g);
     return;
   }
   // Taken over where nobody shares it and it lies like the leaf, so that an optimizer can walk both in one loop.

@@ -161,6 +161,7 @@ void tie_outputs(Node* node, std::span<const Tensor> outputs) {
 
 void check_inplace(const char* op, const Tensor& self, bool will_record) {
   const TensorImpl& p = self.impl();
+  check_writable(op, self);
   if (may_overlap(p.sizes, p.strides)) {
     fail(ErrorKind::Value,
          "[{}] more than one element of the written-to tensor refers to a single memory location (shape {}, strides "

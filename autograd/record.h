@@ -170,7 +170,13 @@ void tie_view(const Tensor& y, const Tensor& x);
 /// Counts one write to y's memory.
 inline void bump_version(const Tensor& y) { y.impl().storage->version.fetch_add(1, std::memory_order_relaxed); }
 
-/// Before an operation writes to `self` in place: ValueError for leaves that want gradients, overlapping memory, and views
+/// ValueError where x's memory may only be read (it was imported so).
+inline void check_writable(const char* op, const Tensor& x) {
+  check(!x.impl().storage->read_only, "[{}] expected memory that may be written, got read-only memory ({}); clone() it",
+        op, x);
+}
+
+/// Before an operation writes to `self` in place: ValueError for read-only memory, leaves that want gradients, overlapping memory, and views
 /// that may not be written. `op`: "add_".
 void check_inplace(const char* op, const Tensor& self, bool will_record);
 

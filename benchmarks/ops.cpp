@@ -61,6 +61,8 @@ static const std::map<std::string, Call> calls = {
     OP("norm", norm(x)),
     OP("logsumexp_rows", logsumexp(x, 1)),
     OP("cumsum_rows", cumsum(x, 1)),
+    OP("sort_rows", sort(x, 1).first),
+    OP("topk_rows", topk(x, 10, 1).first),
     // networks
     OP("softmax", softmax(x, 1)),
     OP("log_softmax", log_softmax(x, 1)),
@@ -86,7 +88,9 @@ static const std::map<std::string, Call> calls = {
     OP("contiguous", x.t().contiguous()),
     OP("pad", pad(x, {1, 2, 3, 4})),
     OP("tril", tril(x)),
+    OP("flip", flip(x, 1)),
     OP("gather", gather(x, 1, y)),
+    OP("index_add", index_add(x, 0, in[2], y)),
     OP("index_select", index_select(x, 0, y)),
     OP("embedding", embedding(y, x)),
     OP("scatter_add", scatter_add(x, 1, in[2], y)),

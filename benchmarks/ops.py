@@ -24,9 +24,9 @@ UNARY = {
     "sigmoid": "x.sigmoid()", "relu": "x.relu()", "gelu": "F.gelu(x)", "silu": "F.silu(x)", "to_bfloat16": "x.to(torch.bfloat16)",
     "sum": "x.sum()", "sum_rows": "x.sum(1)", "sum_columns": "x.sum(0)", "mean_rows": "x.mean(1)", "amax_rows": "x.amax(1)",
     "max_rows": "x.max(1).values", "argmax_rows": "x.argmax(1)", "var_rows": "x.var(1)", "norm": "x.norm()",
-    "logsumexp_rows": "x.logsumexp(1)", "cumsum_rows": "x.cumsum(1)",
+    "logsumexp_rows": "x.logsumexp(1)", "cumsum_rows": "x.cumsum(1)", "sort_rows": "x.sort(1).values", "topk_rows": "x.topk(10, 1).values",
     "softmax": "x.softmax(1)", "log_softmax": "x.log_softmax(1)", "dropout": "F.dropout(x, 0.1, True)", "contiguous": "x.t().contiguous()",
-    "pad": "F.pad(x, (1, 2, 3, 4))", "tril": "x.tril()",
+    "pad": "F.pad(x, (1, 2, 3, 4))", "tril": "x.tril()", "flip": "x.flip(1)",
 }
 OTHERS = {
     "where": (f"{X},{X},2:{X}", "torch.where(z, x, y)"),
@@ -50,6 +50,7 @@ OTHERS = {
     "gather": (f"{X},10:{X}", "x.gather(1, y)"),
     "scatter_add": (f"{X},{X},10:{X}", "x.scatter_add(1, z, y)"),
     "index_select": (f"{X},10:R", "x.index_select(0, y)"),
+    "index_add": (f"{X},{X},10:R", "x.index_add(0, z, y)"),
     "embedding": (f"{X},10:R", "F.embedding(y, x)"),
     "masked_fill": (f"{X},2:{X}", "x.masked_fill(y, 0)"),
 }
@@ -60,7 +61,7 @@ NO_BROADCAST = {"add_", "copy_"}  # they write x
 # Bytes of memory that an element costs at least, where memory is the limit.
 BYTES = {**{name: 8 for name in UNARY}, **{name: 12 for name in ("add", "sub", "mul", "div", "add_", "maximum", "lerp")}, "copy_": 8, "relu": 8,
          **{name: 4 for name in ("sum", "sum_rows", "sum_columns", "mean_rows", "amax_rows", "max_rows", "argmax_rows", "var_rows", "norm")}}
-for name in ("to_bfloat16", "dropout", "tril", "pad", "contiguous", "cumsum_rows", "logsumexp_rows"):
+for name in ("to_bfloat16", "dropout", "tril", "pad", "contiguous", "cumsum_rows", "logsumexp_rows", "sort_rows", "topk_rows", "flip"):
     del BYTES[name]
 
 

@@ -1,4 +1,4 @@
-// tapir_bench NAME [--threads N] [--repeats R] [--seconds S]: one JSON line per variant.
+// tapir_bench NAME [--threads N] [--repeats R] [--seconds S]: one JSON line per variant; mlp and cnn have one in anomaly mode.
 // tapir_bench [--threads N]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step.
 #include <tapir/tapir.h>
 

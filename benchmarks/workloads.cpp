@@ -75,26 +75,28 @@ struct Cnn : nn::Module {
 };
 
 template <class Net, class Optimizer>
-static Run training(std::shared_ptr<Net> net, std::shared_ptr<Optimizer> optimizer, Tensor x, Tensor labels) {
-  return timed([=] {
+static Run training(const std::string& variant, std::shared_ptr<Net> net, std::shared_ptr<Optimizer> optimizer,
+                    Tensor x, Tensor labels) {
+  return timed([=, anomaly = variant == "anomaly"] {
+    AnomalyMode mode(anomaly);
     optimizer->zero_grad();
     cross_entropy((*net)(x), labels).backward();
     optimizer->step();
   });
 }
 
-static Run mlp(const std::string&) {
+static Run mlp(const std::string& variant) {
   auto net = std::make_shared<Mlp>();
   auto optimizer = std::make_shared<optim::Adam>(net->parameters(), optim::AdamOptions{.lr = 1e-3});
-  return training(net, optimizer, randn({64, 784}), randint(0, 10, {64}));
+  return training(variant, net, optimizer, randn({64, 784}), randint(0, 10, {64}));
 }
 
-static Run cnn(const std::string&) {
+static Run cnn(const std::string& variant) {
   auto net = std::make_shared<Cnn>();
   net->to(kChannelsLast);
   auto optimizer =
       std::make_shared<optim::AdamW>(net->parameters(), optim::AdamWOptions{.lr = 1e-3, .weight_decay = 0.01});
-  return training(net, optimizer, randn({128, 1, 28, 28}).to(kChannelsLast), randint(0, 10, {128}));
+  return training(variant, net, optimizer, randn({128, 1, 28, 28}).to(kChannelsLast), randint(0, 10, {128}));
 }
 
 /// The 160 parameter shapes of ResNet-50 without fc.bias: 25,556,032 numbers.
@@ -151,8 +153,8 @@ static Run busy_neighbour(const std::string& variant) {
 const std::vector<Workload>& workloads() {
   static const std::vector<Workload> all = {
       {"op_overhead", {"no_grad", "recording", "inference", "backward"}, op_overhead},
-      {"mlp", {"step"}, mlp},
-      {"cnn", {"step"}, cnn},
+      {"mlp", {"step", "anomaly"}, mlp},
+      {"cnn", {"step", "anomaly"}, cnn},
       {"adamw", {"step"}, adamw},
       {"busy_neighbour", {"step"}, busy_neighbour},
       {"ops", {}, op, 2},

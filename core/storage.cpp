@@ -29,9 +29,11 @@ StoragePtr allocate_storage(int64_t bytes, Device device) {
 StoragePtr slice_storage(const StoragePtr& whole, int64_t offset_bytes, int64_t bytes) {
   check(offset_bytes >= 0 && bytes >= 0 && offset_bytes + bytes <= whole->bytes,
         "[slice_storage] expected a part of {} bytes, got {} bytes at {}", whole->bytes, bytes, offset_bytes);
-  return adopt_storage(
+  StoragePtr part = adopt_storage(
       static_cast<char*>(whole->data) + offset_bytes, bytes, whole->device,
       [](Storage& s) { delete static_cast<StoragePtr*>(s.context); }, new StoragePtr(whole));
+  part->read_only = whole->read_only;
+  return part;
 }
 
 }  // namespace tapir::inline v0

@@ -127,22 +127,23 @@ Tensor alias(const Tensor& x, const Shape& shape, const Strides& strides, int64_
 }
 
 Tensor from_blob(void* data, const Shape& shape, const TensorOptions& o) {
-  return from_blob(data, shape, contiguous_strides(shape), o);
+  return from_blob("from_blob", data, shape, nullptr, o, nullptr, nullptr);
 }
 Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& o) {
-  return from_blob(data, shape, strides, o, nullptr, nullptr);
+  return from_blob("from_blob", data, shape, &strides, o, nullptr, nullptr);
 }
-Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& o,
+Tensor from_blob(const char* op, void* data, const Shape& shape, const Strides* given, const TensorOptions& o,
                  void (*release)(Storage&), void* context) {
   const DType dtype = o.dtype.value_or(kFloat32);
-  const int64_t bytes = checked_bytes("from_blob", shape, dtype);
-  check(data != nullptr || bytes == 0, "[from_blob] expected an address, got null for shape {}", shape);
-  check(shape.size() == strides.size(), "[from_blob] expected as many strides as sizes, got {} and {}", shape, strides);
-  for (int64_t s : strides) check(s >= 0, "[from_blob] expected strides of at least 0, got {}", strides);
-  check(uintptr_t(data) % uintptr_t(size_of(dtype)) == 0, "[from_blob] expected an address aligned for {}", dtype);
+  const int64_t bytes = checked_bytes(op, shape, dtype);
+  const Strides strides = given ? *given : contiguous_strides(shape);
+  check(data != nullptr || bytes == 0, "[{}] expected an address, got null for shape {}", op, shape);
+  check(shape.size() == strides.size(), "[{}] expected as many strides as sizes, got {} and {}", op, shape, strides);
+  for (int64_t s : strides) check(s >= 0, "[{}] expected strides of at least 0, got {}", op, strides);
+  check(uintptr_t(data) % uintptr_t(size_of(dtype)) == 0, "[{}] expected an address aligned for {}", op, dtype);
   int64_t extent;
-  const bool overflow = __builtin_mul_overflow(extent_of(shape, strides, "from_blob").second, size_of(dtype), &extent);
-  check(!overflow, "[from_blob] storage size calculation overflowed: shape {} and strides {}", shape, strides);
+  const bool overflow = __builtin_mul_overflow(extent_of(shape, strides, op).second, size_of(dtype), &extent);
+  check(!overflow, "[{}] storage size calculation overflowed: shape {} and strides {}", op, shape, strides);
   Tensor t =
       make(shape, strides, dtype, o.device, adopt_storage(data, extent, o.device, nullptr, nullptr), o.requires_grad);
   Storage& storage = *t.impl().storage;  // the memory is ours from here on, where nothing throws any more

@@ -315,7 +315,8 @@ Tensor alias(const Tensor& x, const Shape& shape, const Strides& strides, int64_
 /// Elements that lie in memory of the caller's, which must outlive every tensor that sees it. Where from_blob throws, it stays the caller's.
 Tensor from_blob(void* data, const Shape& shape, const TensorOptions& options = {});
 Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& options = {});
-Tensor from_blob(void* data, const Shape& shape, const Strides& strides, const TensorOptions& options,
+/// For operations: errors name `op`, no strides mean row-major, and `release(storage)` is called once, at the end.
+Tensor from_blob(const char* op, void* data, const Shape& shape, const Strides* strides, const TensorOptions& options,
                  void (*release)(Storage&), void* context);
 /// The same, and `deleter(data)` is called when no tensor sees it any more.
 template <class F>
@@ -328,7 +329,7 @@ requires std::invocable<F&, void*> Tensor from_blob(void* data, const Shape& sha
     delete f;
   };
   try {
-    return from_blob(data, shape, contiguous_strides(shape), options, release, held);
+    return from_blob("from_blob", data, shape, nullptr, options, release, held);
   } catch (...) {
     delete held;
     throw;

@@ -73,6 +73,7 @@ static void limit_rows(const Tensor& weight, const Tensor& index, double max_nor
   check(max_norm >= 0, "[embedding] expected max_norm of at least 0, got {}", max_norm);
   check(!(weight.requires_grad() && !weight.is_leaf()),
         "[embedding] expected a weight that is a leaf where max_norm is given, got a result of {}", weight.grad_fn());
+  check_writable("embedding", weight);
   NoGrad guard;
   const Tensor places = flatten(index), rows = take_rows("embedding", weight.detach(), places, {});
   const Tensor norms = run_reduce(rows, {.op = ReduceOp::NormP, .dims = 2, .p = norm_type}, rows.dtype());

@@ -1,5 +1,7 @@
 #include "noise.h"
 
+#include <limits>
+
 #include "activation.h"
 #include "arithmetic.h"
 #include "cast.h"
@@ -9,7 +11,12 @@
 #include "front.h"
 #include "indexing.h"
 #include "random.h"
+#include "reduce.h"
+#include "scan.h"
+#include "search.h"
+#include "shape.h"
 #include "softmax.h"
+#include "sort.h"
 #include "ternary.h"
 #include "unary.h"
 
@@ -51,6 +58,52 @@ Tensor gumbel_softmax(const Tensor& logits, const GumbelSoftmaxOptions& o) {
         soft);
   }
   return add(soft, step);
+}
+
+/// ValueError for the first row of w (R, C) that does not have `needed` weights above 0, or has one that is no weight.
+static void check_weights(const Tensor& w, int64_t needed) {
+  const Tensor bad = logical_not(logical_and(ge(w, 0), isfinite(w))), good = sum(gt(w, 0), 1);
+  if (!logical_or(any(bad), any(lt(good, needed))).item<bool>()) return;
+  if (const auto at = nonzero(bad); at.shape()[0] > 0)
+    fail(ErrorKind::Value,
+         "[multinomial] expected weights of at least 0, but the probability tensor contains either `inf`, `nan` or "
+         "element < 0: {} in row {}, at position {}",
+         w.select(0, at[0][0].item<int64_t>()).select(0, at[0][1].item<int64_t>()).item(), at[0][0].item<int64_t>(),
+         at[0][1].item<int64_t>());
+  const int64_t row = nonzero(lt(good, needed))[0][0].item<int64_t>(), count = good[row].item<int64_t>();
+  check(count > 0, "[multinomial] invalid multinomial distribution (sum of probabilities <= 0): got 0 in row {}", row);
+  fail(ErrorKind::Value,
+       "[multinomial] expected at least {} weights above 0, to draw as many without replacement, got {} in row {}",
+       needed, count, row);
+}
+
+Tensor multinomial(const Tensor& weights, int64_t num_samples, const MultinomialOptions& o) {
+  check_defined("multinomial", "the weights", weights);
+  check(is_floating(weights.dtype()), "[multinomial] expected weights of a floating-point dtype, got {}", weights);
+  check(weights.dim() == 1 || weights.dim() == 2, "[multinomial] expected weights of shape (C) or (R, C), got {}",
+        weights);
+  check(num_samples > 0, "[multinomial] expected num_samples above 0, got {}", num_samples);
+  const int64_t classes = weights.shape()[-1];
+  check(o.replacement || num_samples <= classes,
+        "[multinomial] cannot sample num_samples > weights.size(-1) without replacement, got {} and {}", num_samples,
+        weights);
+  NoGrad guard;
+  Tensor w = weights.dim() == 1 ? unsqueeze(weights, 0) : weights;
+  const int64_t rows = w.shape()[0];
+  check_weights(w, o.replacement ? 1 : num_samples);
+  if (rows == 0) return empty({0, num_samples}, {.dtype = kInt64, .device = w.device()});
+  w = to(w, kFloat64);
+  w = div(w, amax(w, 1, {.keepdim = true}));  // no sum overflows
+  const TensorOptions like{.dtype = kFloat64, .device = w.device()};
+  Tensor y;
+  if (o.replacement || num_samples == 1) {  // where the running sum passes a share of the whole
+    const Tensor sums = cumsum(w, 1), total = sums.narrow(1, classes - 1, 1);
+    y = searchsorted(sums, mul(rand({rows, num_samples}, like), total), {.right = true});
+  } else {  // the largest of ln w + a Gumbel number each: Gumbel 1954; several: Efraimidis and Spirakis 2006
+    const Tensor wait = clamp(neg(log1p(neg(rand(w.shape(), like)))), std::numeric_limits<double>::min());
+    y = topk(sub(log(w), log(wait)), num_samples, 1).second;
+  }
+  return weights.dim() == 1 ? squeeze(y, 0) : y;
 }
 
 }  // namespace tapir::inline v0

@@ -19,4 +19,11 @@ struct GumbelSoftmaxOptions {
 /// Samples of a relaxed categorical distribution: softmax((logits + g) / tau) with g = -log(-log u). Jang et al. 2017, arXiv 1611.01144.
 Tensor gumbel_softmax(const Tensor& logits, const GumbelSoftmaxOptions& options = {});
 
+struct MultinomialOptions {
+  bool replacement = false;
+};
+/// num_samples positions of each row of weights (C) or (R, C), as likely as their weight's share: int64 (num_samples) or (R, num_samples).
+/// ValueError for weights that are negative or not finite, rows of zeros, and fewer weights above 0 than are drawn without replacement.
+Tensor multinomial(const Tensor& weights, int64_t num_samples, const MultinomialOptions& options = {});
+
 }  // namespace tapir::inline v0

@@ -176,6 +176,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
         "[batch_norm] expected running_mean and running_var to be defined in evaluation mode");
   check(!o.training || (channels > 0 && x.numel() / channels > 1),
         "[batch_norm] expected more than 1 value per channel when training, got input size {}", x.shape());
+  for (const Tensor* t : {&running_mean, &running_var})
+    if (o.training && t->defined()) check_writable("batch_norm", *t);
   const Tensor y = run_norm("batch_norm", x, weight, bias, running_mean, running_var, channels,
                             {.op = NormOp::Batch, .eps = o.eps, .momentum = o.momentum, .training = o.training});
   for (const Tensor* t : {&running_mean, &running_var})

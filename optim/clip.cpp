@@ -16,11 +16,12 @@ struct GradBatch {
   Tensor model;
   std::vector<TensorView> views;
 };
-std::vector<GradBatch> grads_of(const std::vector<Tensor>& params) {
+std::vector<GradBatch> grads_of(const char* op, const std::vector<Tensor>& params) {
   std::vector<GradBatch> out;
   for (const Tensor& p : params) {
     const Tensor& g = p.grad();
     if (!g.defined()) continue;
+    check_writable(op, g);
     size_t at = 0;
     while (at < out.size() && !(out[at].model.device() == g.device() && out[at].model.dtype() == g.dtype())) ++at;
     if (at == out.size()) out.push_back({g, {}});
@@ -38,7 +39,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, const
   check(max_norm >= 0, "[clip_grad_norm_] expected max_norm of at least 0, got {}", max_norm);
   check(o.norm_type > 0, "[clip_grad_norm_] expected norm_type above 0, got {}", o.norm_type);
   NoGrad guard;
-  const auto batches = grads_of(params);
+  const auto batches = grads_of("clip_grad_norm_", params);
   if (batches.empty()) return zeros({});
   const Device device = batches[0].model.device();
   const DType dtype = compute_type(batches[0].model.dtype());
@@ -70,7 +71,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, const
 void clip_grad_value_(const std::vector<Tensor>& params, double clip_value) {
   check(clip_value >= 0, "[clip_grad_value_] expected clip_value of at least 0, got {}", clip_value);
   NoGrad guard;
-  for (const GradBatch& b : grads_of(params)) {
+  for (const GradBatch& b : grads_of("clip_grad_value_", params)) {
     const Tensor limit = full({}, clip_value, {.dtype = kFloat64, .device = b.model.device()});
     backend(b.model).foreach (context(b.model), {}, b.views, limit, {ForeachOp::ClampValue});
   }

@@ -120,6 +120,7 @@ void Optimizer::step_group(Group& group, const StepScale& scale) {
     if (!p.grad().defined()) continue;
     check(p.grad().dtype() == p.dtype() && p.grad().device() == p.device(),
           "[{}] expected a gradient like its parameter {} (at position {}), got {}", name_, p, int64_t(i), p.grad());
+    check_writable(name_, p);
     const bool fresh = !group.slots[i].step.defined();
     if (fresh && (!fresh_step.defined() || fresh_step.device() != p.device()))
       fresh_step = zeros({}, {.dtype = kInt64, .device = p.device()});

@@ -66,6 +66,54 @@ TEST_CASE("BI-016 BI-018 BI-019 memory of others") {
   REFUSED(from_blob(reinterpret_cast<char*>(room.data()) + 1, {2}, {.dtype = kFloat32}), "from_blob", "float32");
 }
 
+TEST_CASE("BI-017 memory of others lives as long as the tensors that see it, where from_blob is given an owner") {
+  int freed = 0;
+  auto* room = new std::vector<float>{1, 2, 3, 4};
+  Tensor view;
+  {
+    const Tensor x = from_blob(room->data(), {2, 2}, [&freed, room](void*) { ++freed, delete room; });
+    view = (x * 1).t() * x.t()[1][0];  // copies
+    view = x.t();
+  }
+  CHECK(freed == 0);
+  CHECK(values(view) == Values{1, 3, 2, 4});
+  view.reset();
+  CHECK(freed == 1);
+  std::vector<float> gone{5, 6};
+  const Tensor copy = tensor(std::span<const float>(gone), {2});
+  gone = {0, 0};
+  CHECK(values(copy) == Values{5, 6});
+  REFUSED(from_blob(&gone, {int64_t(1) << 33, int64_t(1) << 33}, [](void*) {}), "from_blob", "8589934592");
+}
+
+TEST_CASE("BI-015 multinomial: weights that are none, and more draws than there are") {
+  const Tensor good = ones({2, 3});
+  const auto with = [&](double bad) {
+    Tensor w = good.clone();
+    w[1][2] = bad;
+    return w;
+  };
+  manual_seed(5);
+  for (const bool replacement : {false, true}) {
+    REFUSED(multinomial(with(-2), 2, {replacement}), "multinomial", "-2", "row 1", "position 2", "element < 0");
+    REFUSED(multinomial(with(kNan), 2, {replacement}), "nan", "row 1", "position 2");
+    REFUSED(multinomial(with(kInf), 2, {replacement}), "inf", "row 1", "position 2");
+    REFUSED(multinomial(tensor({{1.0, 0.0}, {0.0, 0.0}}), 1, {replacement}), "row 1", "sum of probabilities <= 0");
+    REFUSED(multinomial(zeros({3}), 1, {replacement}), "row 0", "sum of probabilities <= 0");
+    REFUSED(multinomial(good, 0, {replacement}), "multinomial", "num_samples", "0");
+    REFUSED(multinomial(good, -1, {replacement}), "multinomial", "-1");
+    REFUSED(multinomial(ones({2}, {.dtype = kInt64}), 1, {replacement}), "multinomial", "int64");
+    REFUSED(multinomial(ones({}), 1, {replacement}), "multinomial", "()");
+    REFUSED(multinomial(ones({2, 2, 2}), 1, {replacement}), "multinomial", "(2, 2, 2)");
+    REFUSED(multinomial(ones({2, 0}), 1, {replacement}), "multinomial");
+    REFUSED(multinomial({}, 1, {replacement}), "multinomial");
+    CHECK(multinomial(ones({0, 3}), 2, {replacement}).shape() == Shape{0, 2});
+  }
+  REFUSED(multinomial(good, 4), "multinomial", "4", "(2, 3)");
+  REFUSED(multinomial(tensor({{1.0, 1.0}, {0.0, 1.0}}), 2), "at least 2", "got 1 in row 1");
+  CHECK(default_generator().offset() == 0);  // a refused call draws nothing
+}
+
 TEST_CASE("BI-020 BI-021 literals") {
   REFUSED(tensor({{1.0, 2.0}, {3.0}}), "tensor", "2", "1");
   const std::vector<double> five(5);

@@ -128,3 +128,68 @@ TEST_CASE("BI-379 the same numbers for any number of threads") {
   for (const int threads : {2, 3, 8}) CHECK(run(threads) == one);
   set_num_threads(before);
 }
+
+TEST_CASE("BI-380 deterministic mode: every operation has the same result twice, bit for bit, for any number of threads") {
+  ScopedMode guard(modes.deterministic, true);
+  const int before = get_num_threads();
+  const auto run = [](int threads) {
+    set_num_threads(threads);
+    manual_seed(9);
+    std::vector<Tensor> out;
+    const auto through = [&](const auto& f, const Shape& shape) {  // what several threads add to one place
+      Tensor x = randn(shape).requires_grad_();
+      const Tensor y = f(x);
+      y.backward(randn(y.shape()));
+      out.push_back(y.detach().reshape(-1)), out.push_back(x.grad().reshape(-1));
+    };
+    const Tensor rows = randint(0, 7, {4000});
+    through([&](const Tensor& x) { return index_add(zeros({7, 16}), 0, rows, x); }, {4000, 16});
+    through([&](const Tensor& x) { return scatter_add(zeros({7, 16}), 0, rows.view({-1, 1}).expand({4000, 16}), x); },
+            {4000, 16});
+    through([&](const Tensor& x) { return index_put(zeros({7}), {rows}, x, true); }, {4000});
+    through([&](const Tensor& x) { return x.index_select(0, rows); }, {7, 16});
+    through([&](const Tensor& x) { return embedding(rows, x); }, {7, 16});
+    through([&](const Tensor& x) { return cumsum(x, 1); }, {64, 700});
+    through([&](const Tensor& x) { return median(x, 1).first; }, {64, 700});
+    through([&](const Tensor& x) { return kthvalue(x, 9, 1).first; }, {64, 700});
+    through([&](const Tensor& x) { return max_pool2d(x, 3, {.stride = 2}); }, {2, 8, 33, 33});
+    through([&](const Tensor& x) { return adaptive_avg_pool2d(x, {5, 7}); }, {2, 8, 33, 33});
+    through([&](const Tensor& x) { return interpolate(x, {.size = {50, 20}, .mode = "bilinear"}); }, {2, 4, 33, 33});
+    through([&](const Tensor& x) { return pad(x, {3, 4, 5, 6}, {.mode = "reflect"}); }, {2, 4, 33, 33});
+    through([&](const Tensor& x) { return grid_sample(ones({2, 3, 9, 9}), tanh(x)); }, {2, 20, 20, 2});
+    through([&](const Tensor& x) { return cross_entropy(x, rows.slice(0, 0, 500)); }, {500, 7});
+    through([&](const Tensor& x) { return layer_norm(x, {64}); }, {500, 64});
+    return values(cat(out, 0));
+  };
+  const Values one = run(1);
+  for (const int threads : {1, 2, 5}) CHECK(run(threads) == one);
+  set_num_threads(before);
+}
+
+TEST_CASE("BI-071 a NaN is the largest number, and the order is total") {
+  for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
+    const Tensor x = tensor({kNan, 2.0, kInf, kNan, -kInf, 2.0, -kNan}).to(t);
+    const auto [up, places] = sort(x);
+    CHECK(close(values(up), {-kInf, 2, 2, kInf, kNan, kNan, kNan}));
+    CHECK(values(places) == Values{4, 1, 5, 2, 0, 3, 6});
+    CHECK(values(argsort(x, 0, {.descending = true})) == Values{0, 3, 6, 2, 1, 5, 4});
+    CHECK(close(values(topk(x, 4).first), {kNan, kNan, kNan, kInf}));
+    CHECK(close(values(topk(x, 4, 0, {.largest = false}).first), {-kInf, 2, 2, kInf}));
+    CHECK(kthvalue(x, 4).first.item() == kInf);
+    CHECK(std::isnan(kthvalue(x, 5).first.item()));
+    CHECK(std::isnan(median(x).item()));
+    CHECK(median(x, 0).second.item() == 0);
+    CHECK(nanmedian(x).item() == 2);
+    const Tensor many = full({5000}, kNan, {.dtype = t});
+    CHECK(values(argsort(many)) == values(arange(5000)));
+    CHECK(unique(many).values.numel() == 5000);
+  }
+}
+
+TEST_CASE("BI-100 bfloat16 on any CPU") {
+  manual_seed(2);
+  const Tensor a = randn({33, 70}).to(kBFloat16), b = randn({70, 17}).to(kBFloat16);
+  const Tensor exact = matmul(a.to(kFloat64), b.to(kFloat64)), got = matmul(a, b);
+  CHECK(got.dtype() == kBFloat16);
+  CHECK(max(abs(got.to(kFloat64) - exact)).item() <= 0.01 * max(abs(exact)).item());
+}

@@ -39,7 +39,7 @@ TEST_CASE("item of integers: the whole range of each type, and not one more") {
   CHECK(tensor({-1}).item<int8_t>() == -1);
 }
 
-TEST_CASE("from_blob: a refused call leaves memory and deleter to the caller") {
+TEST_CASE("BI-017 from_blob: a refused call leaves memory and deleter to the caller") {
   static int live, calls;
   struct Deleter {
     Deleter() { ++live; }

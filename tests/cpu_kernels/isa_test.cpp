@@ -11,7 +11,7 @@
 #include "../../cpu_kernels/isa.cpp"
 #undef check_cpu
 
-TEST_CASE("a build for another CPU says what it is for, what the CPU has and what it lacks") {
+TEST_CASE("BI-100 a build for another CPU says what it is for, what the CPU has and what it lacks") {
   if (__builtin_cpu_supports("xop")) SKIP_TEST("this CPU has xop");
   CHECK_THROWS_AS(tapir::check_old_cpu(), tapir::RuntimeError);
   try {

@@ -36,7 +36,7 @@ TEST_CASE("gradcheck names the input, the flat index and both values") {
   }
 }
 
-TEST_CASE("gradcheck finds a result without history, and gradgradcheck a gradient without one") {
+TEST_CASE("BI-183 gradcheck finds a result without history, and gradgradcheck a gradient without one") {
   const Tensor x = leaf({1, 2, 3});
   CHECK_THROWS_AS(gradcheck([](const Tensor& x) { return mul(x.detach(), 2); }, {x}), ValueError);
   const auto cut = [](const Tensor& x) {

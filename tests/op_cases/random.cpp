@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "case.h"
+#include "place.h"
 
 namespace op_cases {
 
@@ -32,6 +33,30 @@ static std::string is_permutation_of_31(const List&, const Tensor& y) {
   return v.size() == 31 && y.to_vector<double>() != v ? "" : "not shuffled";
 }
 
+/// Rows of n different positions below `classes`; of many single draws, as many of each as its weight's share.
+static auto follows_the_weights(int64_t n, bool replacement) {
+  return [=](const List& x, const Tensor& y) -> std::string {
+    const Array w = read(x[0]), drawn = read(y);
+    const auto classes = size_t(x[0].shape()[-1]), rows = w.v.size() / classes;
+    if (drawn.v.size() != rows * size_t(n)) return "expected " + std::to_string(n) + " draws in each row";
+    for (size_t r = 0; r < rows; ++r) {
+      std::vector<double> count(classes);
+      double total = 0;
+      for (size_t i = 0; i < size_t(n); ++i) {
+        const double at = drawn.v[r * size_t(n) + i];
+        if (!(at >= 0 && at < double(classes))) return "out of range: " + std::to_string(at);
+        if (++count[size_t(at)] > 1 && !replacement) return "drawn twice: " + std::to_string(at);
+      }
+      for (size_t c = 0; c < classes; ++c) total += w.v[r * classes + c];
+      for (size_t c = 0; c < classes && replacement; ++c) {
+        const double p = w.v[r * classes + c] / total;
+        if (std::abs(count[c] / double(n) - p) > 5 * std::sqrt(p * (1 - p) / double(n))) return "position " + std::to_string(c) + " drawn too often or too rarely";
+      }
+    }
+    return "";
+  };
+}
+
 void random_cases(Table& table) {
   const double uniform = 1 / std::sqrt(12.0), ten = std::sqrt(99 / 12.0);
   const auto line = [](Case& c, DTypes dtypes) -> Case& {
@@ -47,6 +72,18 @@ void random_cases(Table& table) {
   line(CASE(randint_like, randint_like(x[0], 0, 10)), kNumbers).must(spread(0, 9, 4.5, ten));
   line(CASE(bernoulli, bernoulli(x[0])), kFloats).no_expand().in({kProbability}).must(spread(0, 1, 0.51, 0.5));
   line(CASE(bernoulli, bernoulli(x[0], 0.3)), kAll).must(spread(0, 1, 0.3, std::sqrt(0.21)));
+  for (const bool replacement : {false, true}) {
+    const int64_t n = replacement ? 4000 : 4;
+    CASE(multinomial, multinomial(x[0], n, {.replacement = replacement}))
+        .of(kFloats)
+        .gives(Gives::Int64)
+        .no_gradient()
+        .finite_only()
+        .in({kProbability})
+        .on("(5) | (3,4) | (0,6)")
+        .perf("(1024,1024)")
+        .must(follows_the_weights(n, replacement));
+  }
   line(CASE(normal, normal(2, 3, x[0].shape(), like(x[0]))), kFloats).must(spread(-19, 23, 2, 3));
   line(CASE(uniform_, uniform_(written(clone(x[0])), -1, 3)), kFloats).must(spread(-1, 3, 1, 4 * uniform)).TWIN(uniform_, -1, 3);
   line(CASE(normal_, normal_(written(clone(x[0])), 2, 3)), kFloats).must(spread(-19, 23, 2, 3)).TWIN(normal_, 2, 3);

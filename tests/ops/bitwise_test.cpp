@@ -16,7 +16,7 @@ TEST_CASE("bit operations: bool, promotion, operators") {
   CHECK(values(bitwise_xor_(small, 3)) == Values{2, 1});
 }
 
-TEST_CASE("bit operations: counts that move everything out") {
+TEST_CASE("BI-084 bit operations: counts that move everything out") {
   const Tensor a = tensor({1, -5, -5}, {.dtype = kInt8}), n = tensor({9, -1, 8}, {.dtype = kInt8});
   CHECK(values(bitwise_left_shift(a, n)) == Values{0, 0, 0});
   CHECK(values(bitwise_right_shift(a, n)) == Values{0, -1, -1});

@@ -45,7 +45,7 @@ TEST_CASE("a factor's other triangle is not read") {
   CHECK(close(values(linalg::cholesky(matrix({4, kNan, 2, 5}, {2, 2}))), {2, 0, 1, 2}));
 }
 
-TEST_CASE("determinants of singular matrices have gradients, second ones are refused") {
+TEST_CASE("BI-183 determinants of singular matrices have gradients, second ones are refused") {
   const Tensor a = leaf({1, 2, 2, 4}, {2, 2}), d = linalg::det(a);
   CHECK(d.item() == 0);
   CHECK(close(values(grad({d}, {a}, {}, {.retain_graph = true})[0]), {4, -2, -2, 1}));
