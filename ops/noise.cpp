@@ -83,7 +83,7 @@ Tensor multinomial(const Tensor& weights, int64_t num_samples, const Multinomial
   check(weights.dim() == 1 || weights.dim() == 2, "[multinomial] expected weights of shape (C) or (R, C), got {}",
         weights);
   check(num_samples > 0, "[multinomial] expected num_samples above 0, got {}", num_samples);
-  const int64_t classes = weights.shape()[-1];
+  const int64_t classes = weights.shape().back();
   check(o.replacement || num_samples <= classes,
         "[multinomial] cannot sample num_samples > weights.size(-1) without replacement, got {} and {}", num_samples,
         weights);

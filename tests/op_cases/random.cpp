@@ -37,7 +37,7 @@ static std::string is_permutation_of_31(const List&, const Tensor& y) {
 static auto follows_the_weights(int64_t n, bool replacement) {
   return [=](const List& x, const Tensor& y) -> std::string {
     const Array w = read(x[0]), drawn = read(y);
-    const auto classes = size_t(x[0].shape()[-1]), rows = w.v.size() / classes;
+    const auto classes = size_t(x[0].shape().back()), rows = w.v.size() / classes;
     if (drawn.v.size() != rows * size_t(n)) return "expected " + std::to_string(n) + " draws in each row";
     for (size_t r = 0; r < rows; ++r) {
       std::vector<double> count(classes);

@@ -83,3 +83,33 @@ TEST_CASE("what random operations refuse") {
   Tensor wanted = leaf({1});
   CHECK_THROWS_AS(uniform_(wanted), ValueError);
 }
+
+TEST_CASE("multinomial: rows of one distribution each, with and without replacement, and its numbers") {
+  manual_seed(11);
+  const Tensor w = tensor({{0.0, 1.0, 3.0, 0.0}, {5.0, 0.0, 0.0, 5.0}});
+  const Tensor many = multinomial(w, 20000, {.replacement = true});
+  CHECK(many.shape() == Shape{2, 20000});
+  const auto share = [&](int64_t row, int64_t at) { return eq(many[row], at).to(kFloat64).mean().item(); };
+  CHECK(share(0, 2) == Approx(0.75).margin(0.02));
+  CHECK(share(0, 0) + share(0, 3) + share(1, 1) + share(1, 2) == 0);
+  CHECK(share(1, 3) == Approx(0.5).margin(0.02));
+  double first = 0;  // without replacement the first draw follows the weights, and so does what is left
+  for (int i = 0; i < 2000; ++i) {
+    const auto v = multinomial(w[0], 2).to_vector<int64_t>();
+    CHECK((v == std::vector<int64_t>{1, 2} || v == std::vector<int64_t>{2, 1}));
+    first += v[0] == 2;
+  }
+  CHECK(first / 2000 == Approx(0.75).margin(0.04));
+  for (const DType t : {kFloat64, kFloat16, kBFloat16}) CHECK(multinomial(w.to(t).t().t(), 1).shape() == Shape{2, 1});
+  const Tensor far = tensor({1e308, 1e308, 1e-320}, {.dtype = kFloat64});  // their sum is infinite
+  const auto all = values(multinomial(far, 3));
+  CHECK((all[2] == 2 && all[0] + all[1] == 1));
+  CHECK(max(multinomial(far, 100, {.replacement = true})).item() <= 1);
+  CHECK(!multinomial(ones({3}).requires_grad_(), 2).requires_grad());
+  manual_seed(11);
+  const auto before = default_generator().offset();
+  multinomial(ones({3, 5}), 7, {.replacement = true});
+  CHECK(default_generator().offset() == before + 6);  // 21 numbers
+  multinomial(ones({3, 5}), 2);
+  CHECK(default_generator().offset() == before + 10);  // 15 numbers
+}
