@@ -26,7 +26,9 @@ Tensor GradHookList::run(Tensor grad, uint32_t output) const {
 
 namespace {
 
-bool nobody_shares(const Tensor& g) { return g.impl().refs.load() == 1 && g.impl().storage.unique() && !g.impl().storage->read_only; }
+bool nobody_shares(const Tensor& g) {
+  return g.impl().refs.load() == 1 && g.impl().storage.unique() && !g.impl().storage->read_only;
+}
 
 /// Adds b to a, in a's memory.
 void add_in_place(const Tensor& a, const Tensor& b) {

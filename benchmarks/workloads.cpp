@@ -74,9 +74,9 @@ struct Cnn : nn::Module {
   TAPIR_FIELDS(conv1, conv2, fc1, fc2)
 };
 
-template <class Net, class Optimizer>
-static Run training(const std::string& variant, std::shared_ptr<Net> net, std::shared_ptr<Optimizer> optimizer,
-                    Tensor x, Tensor labels) {
+template <class Net, class Optimizer> static Run training(const std::string& variant, std::shared_ptr<Net> net,
+                                                          std::shared_ptr<Optimizer> optimizer, Tensor x,
+                                                          Tensor labels) {
   return timed([=, anomaly = variant == "anomaly"] {
     AnomalyMode mode(anomaly);
     optimizer->zero_grad();

@@ -14,7 +14,7 @@ struct Storage {
   void* data = nullptr;
   int64_t bytes = 0;
   Device device;
-  bool read_only = false;  // memory of others that may not be written
+  bool read_only = false;               // memory of others that may not be written
   void (*release)(Storage&) = nullptr;  // gives `data` back; called once, before the Storage itself goes
   void* context = nullptr;              // what release needs: a deleter, or the Storage whose block this one lies in
 };

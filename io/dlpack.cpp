@@ -65,8 +65,7 @@ Tensor imported(const DLTensor& t, void (*release)(Storage&), void* context) {
 
 template <class Managed> Tensor adopted(Guard<Managed>& guard) {
   const Tensor x = imported(
-      guard.capsule->dl_tensor,
-      [](Storage& s) { Guard<Managed>{static_cast<Managed*>(s.context)}; }, guard.capsule);
+      guard.capsule->dl_tensor, [](Storage& s) { Guard<Managed>{static_cast<Managed*>(s.context)}; }, guard.capsule);
   guard.capsule = nullptr;  // now the storage's
   return x;
 }

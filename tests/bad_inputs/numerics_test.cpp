@@ -129,7 +129,8 @@ TEST_CASE("BI-379 the same numbers for any number of threads") {
   set_num_threads(before);
 }
 
-TEST_CASE("BI-380 deterministic mode: every operation has the same result twice, bit for bit, for any number of threads") {
+TEST_CASE(
+    "BI-380 deterministic mode: every operation has the same result twice, bit for bit, for any number of threads") {
   ScopedMode guard(modes.deterministic, true);
   const int before = get_num_threads();
   const auto run = [](int threads) {
@@ -144,8 +145,11 @@ TEST_CASE("BI-380 deterministic mode: every operation has the same result twice,
     };
     const Tensor rows = randint(0, 7, {4000});
     through([&](const Tensor& x) { return index_add(zeros({7, 16}), 0, rows, x); }, {4000, 16});
-    through([&](const Tensor& x) { return scatter_add(zeros({7, 16}), 0, rows.view({-1, 1}).expand({4000, 16}), x); },
-            {4000, 16});
+    through(
+        [&](const Tensor& x) {
+          return scatter_add(zeros({7, 16}), 0, rows.view({-1, 1}).expand({4000, 16}), x);
+        },
+        {4000, 16});
     through([&](const Tensor& x) { return index_put(zeros({7}), {rows}, x, true); }, {4000});
     through([&](const Tensor& x) { return x.index_select(0, rows); }, {7, 16});
     through([&](const Tensor& x) { return embedding(rows, x); }, {7, 16});

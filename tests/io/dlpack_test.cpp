@@ -43,7 +43,8 @@ using Versioned = Foreign<DLManagedTensorVersioned>;
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("from_dlpack sees the memory, and gives it back once", "", DLManagedTensor, DLManagedTensorVersioned) {
+TEMPLATE_TEST_CASE("from_dlpack sees the memory, and gives it back once", "", DLManagedTensor,
+                   DLManagedTensorVersioned) {
   Foreign<TestType> foreign;
   foreign.tensor().byte_offset = 4;
   {

@@ -50,7 +50,8 @@ static auto follows_the_weights(int64_t n, bool replacement) {
       for (size_t c = 0; c < classes; ++c) total += w.v[r * classes + c];
       for (size_t c = 0; c < classes && replacement; ++c) {
         const double p = w.v[r * classes + c] / total;
-        if (std::abs(count[c] / double(n) - p) > 5 * std::sqrt(p * (1 - p) / double(n))) return "position " + std::to_string(c) + " drawn too often or too rarely";
+        if (std::abs(count[c] / double(n) - p) > 5 * std::sqrt(p * (1 - p) / double(n)))
+          return "position " + std::to_string(c) + " drawn too often or too rarely";
       }
     }
     return "";
