@@ -8,16 +8,93 @@ namespace {
 
 using P = ReduceParams;
 
+// Float32 is added in float32 for a few terms only, then in float64: as exact as a pairwise sum, and as fast as the memory.
+constexpr int64_t kFloatTerms = 16, kFloatLanes = 64;
+
+/// f(x[0]) + ... + f(x[n - 1]) of floats: lanes of at most kFloatTerms terms, joined as a tree, in float64 from there on.
+template <class F> double sum_floats(const float* x, int64_t n, F&& f) {
+  double sum = 0;
+  for (; n >= kFloatLanes; ) {
+    const int64_t terms = n / kFloatLanes < kFloatTerms ? n / kFloatLanes : kFloatTerms;
+    float lane[kFloatLanes];
+#pragma omp simd
+    for (int64_t l = 0; l < kFloatLanes; ++l) lane[l] = f(x[l]);
+    for (int64_t t = 1; t < terms; ++t) {
+#pragma omp simd
+      for (int64_t l = 0; l < kFloatLanes; ++l) lane[l] += f(x[t * kFloatLanes + l]);
+    }
+    for (int64_t half = kFloatLanes / 2; half > 0; half /= 2) {
+#pragma omp simd
+      for (int64_t l = 0; l < half; ++l) lane[l] += lane[half + l];
+    }
+    sum += double(lane[0]);
+    x += terms * kFloatLanes, n -= terms * kFloatLanes;
+  }
+  float rest = 0;
+  if (n >= 16) {
+    float lane[16];
+#pragma omp simd
+    for (int64_t l = 0; l < 16; ++l) lane[l] = f(x[l]);
+    for (x += 16, n -= 16; n >= 16; x += 16, n -= 16) {
+#pragma omp simd
+      for (int64_t l = 0; l < 16; ++l) lane[l] += f(x[l]);
+    }
+    for (int64_t half = 8; half > 0; half /= 2)
+      for (int64_t l = 0; l < half; ++l) lane[l] += lane[half + l];
+    rest = lane[0];
+  }
+  for (int64_t i = 0; i < n; ++i) rest += f(x[i]);
+  return sum + double(rest);
+}
+
+/// Adds rows of floats to a plane of float64 sums, `stride` bytes apart: kFloatTerms of them at once.
+template <class F> void add_float_rows(double* s, const char* x, int64_t stride, int64_t columns, int64_t count, F&& f) {
+  float block[kFloatLanes];
+  for (int64_t i = 0; i < count; i += kFloatTerms) {
+    const int64_t rows = count - i < kFloatTerms ? count - i : kFloatTerms;
+    for (int64_t j = 0; j < columns; j += kFloatLanes) {
+      const int64_t width = columns - j < kFloatLanes ? columns - j : kFloatLanes;
+      const auto row = [&](int64_t r) { return reinterpret_cast<const float*>(x + (i + r) * stride) + j; };
+      if (width == kFloatLanes) {
+        const float* first = row(0);
+#pragma omp simd
+        for (int64_t l = 0; l < kFloatLanes; ++l) block[l] = f(first[l]);
+        for (int64_t r = 1; r < rows; ++r) {
+          const float* next = row(r);
+#pragma omp simd
+          for (int64_t l = 0; l < kFloatLanes; ++l) block[l] += f(next[l]);
+        }
+      } else {
+        for (int64_t l = 0; l < width; ++l) block[l] = f(row(0)[l]);
+        for (int64_t r = 1; r < rows; ++r) {
+          const float* next = row(r);
+#pragma omp simd
+          for (int64_t l = 0; l < width; ++l) block[l] += f(next[l]);
+        }
+      }
+#pragma omp simd
+      for (int64_t l = 0; l < width; ++l) s[j + l] += double(block[l]);
+    }
+  }
+}
+
 /// Sum, Mean and NanSum. Cell: double, or uint64_t (integers wrap).
 template <class T, class C, bool kSkipNan = false> struct Sum {
   using In = T;
   using Cell = C;
   using Out = std::conditional_t<std::integral<C>, int64_t, double>;
   static constexpr int kCells = 1;
-  static Cell term(In v) { return kSkipNan && v != v ? Cell(0) : Cell(v); }
+  static constexpr bool kFloat = std::same_as<T, float>;
+  using Term = std::conditional_t<kFloat, float, Cell>;
+  static Term term(In v) { return kSkipNan && v != v ? Term(0) : Term(v); }
   static void identity(Cell* s, const P&) { *s = 0; }
   static void leaf(Cell* s, const In* x, Run run, const P&) {
-    *s = sum_of<Cell>(x, run.count, [](In v) { return term(v); });
+    if constexpr (kFloat) *s = sum_floats(x, run.count, [](float v) { return term(v); });
+    else *s = sum_of<Cell>(x, run.count, [](In v) { return term(v); });
+  }
+  static void rows(Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns, Run run, int64_t done, const P& p) {
+    if constexpr (kFloat) add_float_rows(s, x, stride, columns, run.count, [](float v) { return term(v); });
+    else add_rows<Sum>(s, width, x, stride, columns, run, done, p);
   }
   static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
 #pragma omp simd
@@ -33,6 +110,7 @@ template <class T, class C, bool kSkipNan = false> struct Sum {
 template <class T, class C> struct Prod : Sum<T, C> {
   using In = T;
   using Cell = C;
+  static constexpr auto rows = add_rows<Prod>;
   static void identity(Cell* s, const P&) { *s = 1; }
   static void leaf(Cell* s, const In* x, Run run, const P&) {
     *s = fold<32>(

@@ -46,6 +46,15 @@ Reducer arg_reducer(ArgReduceOp op, DType in);                  // arg_reduce.cp
 ///   static void add(Cell* s, int64_t width, const In* x, int64_t columns, Run at, p)  row at.first; at.count were added before
 ///   static void join(Cell* a, const Cell* b, Run, Run, p)
 ///   static Out result(const Cell* s, int64_t count, p)
+/// and, where whole rows are added otherwise than by one after the other, `rows` with the arguments of add_rows.
+template <class R>
+void add_rows(typename R::Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns, Run run, int64_t done,
+              const ReduceParams& p) {
+  for (int64_t i = 0; i < run.count; ++i) {
+    const auto* row = reinterpret_cast<const typename R::In*>(x + i * stride);
+    R::add(s, width, row, columns, Run{run.first + i, done + i}, p);
+  }
+}
 template <class R> Reducer make_reducer() {
   using In = typename R::In;
   using Cell = typename R::Cell;
@@ -66,10 +75,10 @@ template <class R> Reducer make_reducer() {
   };
   r.rows = [](void* state, int64_t width, const void* x, int64_t stride, int64_t columns, Run run, int64_t done,
               const ReduceParams& p) {
-    for (int64_t i = 0; i < run.count; ++i) {
-      const In* row = reinterpret_cast<const In*>(static_cast<const char*>(x) + i * stride);
-      R::add(static_cast<Cell*>(state), width, row, columns, Run{run.first + i, done + i}, p);
-    }
+    auto* cells = static_cast<Cell*>(state);
+    const auto* from = static_cast<const char*>(x);
+    if constexpr (requires { R::rows; }) R::rows(cells, width, from, stride, columns, run, done, p);
+    else add_rows<R>(cells, width, from, stride, columns, run, done, p);
   };
   r.merge = [](void* into, const void* from, int64_t width, int64_t columns, Run a, Run b, const ReduceParams& p) {
     Cell* s = static_cast<Cell*>(into);

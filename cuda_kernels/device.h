@@ -4,35 +4,13 @@
 #include <string_view>
 
 #include "../core/backend.h"
+#include "../core/cuda_launch.h"
 #include "../core/device_table.h"
 
 // What the host side of every file here needs: errors, the device in use, memory, streams.
 namespace tapir::inline v0::cuda_kernels {
 
-/// RuntimeError "[op] ..." with CUDA's name and words for the error, unless it is a success; clears it.
-[[noreturn]] void fail_cuda(cudaError_t error, std::string_view op);
-inline void check_cuda(cudaError_t error, std::string_view op) {
-  if (error != cudaSuccess) [[unlikely]]
-    fail_cuda(error, op);
-}
-
-/// CUDA calls of this scope mean that device; the thread's own one comes back at the end.
-class [[nodiscard]] OnDevice {
- public:
-  explicit OnDevice(Device device) {
-    cudaGetDevice(&before_);
-    if (before_ == device.index) before_ = -1;
-    else check_cuda(cudaSetDevice(device.index), "cuda");
-  }
-  ~OnDevice() {
-    if (before_ >= 0) cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int before_ = 0;
-};
+using cuda::check_cuda, cuda::fail_cuda, cuda::OnDevice;
 
 inline cudaStream_t stream_of(const Context& ctx) { return static_cast<cudaStream_t>(ctx.stream); }
 inline cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }

@@ -81,9 +81,11 @@ static std::string what_is_missing() {
   return "";
 }
 
-void fail_cuda(cudaError_t error, std::string_view op) {
-  cudaGetLastError();
-  fail(ErrorKind::Runtime, "[{}] CUDA: {}: {}", op, cudaGetErrorName(error), cudaGetErrorString(error));
+int multiprocessors(Device device) {
+  static int counts[kMaxDevices] = {};  // the same number from every thread
+  int& n = counts[device.index];
+  if (n == 0) check_cuda(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device.index), "cuda");
+  return n;
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

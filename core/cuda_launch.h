@@ -1,0 +1,106 @@
+#pragma once
+// For .cu files, Tapir's own and users': the one way to start a kernel.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "backend.h"
+#include "error.h"
+
+#ifndef TAPIR_CUDA_ARCHITECTURES
+#define TAPIR_CUDA_ARCHITECTURES "those of its nvcc call"
+#endif
+
+// Note [Launching]
+// launch() picks stream and device, asks for large shared memory, checks the result and blames the operation. `<<<>>>` occurs nowhere, so
+// a .cu file is C++ that any compiler reads: that is how kernels are tested on machines without a GPU.
+// TAPIR_CUDA_SYNC=1 waits after each launch, so that an error of the kernel itself is blamed on the right one.
+namespace tapir::inline v0::cuda {
+
+/// RuntimeError "[op] ..." with CUDA's name and words for the error; clears it.
+[[noreturn]] inline void fail_cuda(cudaError_t error, std::string_view op) {
+  cudaGetLastError();
+  fail(ErrorKind::Runtime, "[{}] CUDA: {}: {}", op, cudaGetErrorName(error), cudaGetErrorString(error));
+}
+inline void check_cuda(cudaError_t error, std::string_view op) {
+  if (error != cudaSuccess) [[unlikely]]
+    fail_cuda(error, op);
+}
+
+/// CUDA calls of this scope mean that device; the thread's own one comes back at the end.
+class [[nodiscard]] OnDevice {
+ public:
+  explicit OnDevice(Device device) {
+    cudaGetDevice(&before_);
+    if (before_ == device.index) before_ = -1;
+    else check_cuda(cudaSetDevice(device.index), "cuda");
+  }
+  ~OnDevice() {
+    if (before_ >= 0) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+struct Grid {
+  dim3 blocks, threads;
+  size_t shared_bytes = 0;  // dynamic shared memory
+};
+/// A grid for n independent pieces of work, `threads` to a block, that loops where there are more: stride = gridDim.x * blockDim.x.
+inline Grid grid_of(int64_t n, int threads = 256, int64_t max_blocks = int64_t(1) << 16) {
+  return {dim3(unsigned(std::min((n + threads - 1) / threads, max_blocks))), dim3(unsigned(threads))};
+}
+
+inline void check_launch(cudaError_t error, const char* op, const Grid& grid, cudaStream_t stream) {
+  static const bool wait = [] {
+    const char* text = std::getenv("TAPIR_CUDA_SYNC");
+    return text && std::strcmp(text, "0") != 0;
+  }();
+  if (error == cudaSuccess && wait) error = cudaStreamSynchronize(stream);
+  if (error == cudaSuccess) [[likely]]
+    return;
+  cudaGetLastError();
+  if (error == cudaErrorNoKernelImageForDevice) {
+    int device = 0, major = 0, minor = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    fail(ErrorKind::Runtime, "[{}] expected a device of the architectures that it was compiled for ({}), got compute capability {}.{}", op,
+         TAPIR_CUDA_ARCHITECTURES, major, minor);
+  }
+  if (error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue)
+    fail(ErrorKind::Runtime, "[{}] CUDA: {}: a grid of ({}, {}, {}) blocks of ({}, {}, {}) threads with {} bytes of shared memory", op,
+         cudaGetErrorName(error), grid.blocks.x, grid.blocks.y, grid.blocks.z, grid.threads.x, grid.threads.y, grid.threads.z,
+         int64_t(grid.shared_bytes));
+  fail_cuda(error, op);
+}
+
+/// Queues kernel(args...); nothing where the grid is empty. RuntimeError "[op] ..." where CUDA refuses.
+template <class... P, class... A>
+void launch_on(Device device, cudaStream_t stream, const char* op, const Grid& grid, void (*kernel)(P...), A&&... args) {
+  static_assert(sizeof...(P) == sizeof...(A), "as many arguments as the kernel has parameters");
+  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
+  const OnDevice on(device);
+  if (grid.shared_bytes > (size_t(48) << 10))
+    check_launch(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      int(grid.shared_bytes)),
+                 op, grid, stream);
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks, config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes, config.stream = stream;
+  check_launch(cudaLaunchKernelEx(&config, kernel, P(std::forward<A>(args))...), op, grid, stream);
+}
+/// The same on the device's current stream: launch(x.device(), "swish", grid_of(x.numel()), swish_kernel, x.numel(), x.data<float>(), ...)
+template <class... P, class... A>
+void launch(Device device, const char* op, const Grid& grid, void (*kernel)(P...), A&&... args) {
+  launch_on(device, static_cast<cudaStream_t>(current_stream(device)), op, grid, kernel, std::forward<A>(args)...);
+}
+
+}  // namespace tapir::inline v0::cuda
