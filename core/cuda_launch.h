@@ -72,25 +72,27 @@ inline void check_launch(cudaError_t error, const char* op, const Grid& grid, cu
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    fail(ErrorKind::Runtime, "[{}] expected a device of the architectures that it was compiled for ({}), got compute capability {}.{}", op,
+    fail(ErrorKind::Runtime,
+         "[{}] expected a device of the architectures that it was compiled for ({}), got compute capability {}.{}", op,
          TAPIR_CUDA_ARCHITECTURES, major, minor);
   }
   if (error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue)
-    fail(ErrorKind::Runtime, "[{}] CUDA: {}: a grid of ({}, {}, {}) blocks of ({}, {}, {}) threads with {} bytes of shared memory", op,
-         cudaGetErrorName(error), grid.blocks.x, grid.blocks.y, grid.blocks.z, grid.threads.x, grid.threads.y, grid.threads.z,
-         int64_t(grid.shared_bytes));
+    fail(ErrorKind::Runtime,
+         "[{}] CUDA: {}: a grid of ({}, {}, {}) blocks of ({}, {}, {}) threads with {} bytes of shared memory", op,
+         cudaGetErrorName(error), grid.blocks.x, grid.blocks.y, grid.blocks.z, grid.threads.x, grid.threads.y,
+         grid.threads.z, int64_t(grid.shared_bytes));
   fail_cuda(error, op);
 }
 
 /// Queues kernel(args...); nothing where the grid is empty. RuntimeError "[op] ..." where CUDA refuses.
-template <class... P, class... A>
-void launch_on(Device device, cudaStream_t stream, const char* op, const Grid& grid, void (*kernel)(P...), A&&... args) {
+template <class... P, class... A> void launch_on(Device device, cudaStream_t stream, const char* op, const Grid& grid,
+                                                 void (*kernel)(P...), A&&... args) {
   static_assert(sizeof...(P) == sizeof...(A), "as many arguments as the kernel has parameters");
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
   const OnDevice on(device);
   if (grid.shared_bytes > (size_t(48) << 10))
-    check_launch(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      int(grid.shared_bytes)),
+    check_launch(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, int(grid.shared_bytes)),
                  op, grid, stream);
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks, config.blockDim = grid.threads;

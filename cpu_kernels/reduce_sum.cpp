@@ -14,7 +14,7 @@ constexpr int64_t kFloatTerms = 16, kFloatLanes = 64;
 /// f(x[0]) + ... + f(x[n - 1]) of floats: lanes of at most kFloatTerms terms, joined as a tree, in float64 from there on.
 template <class F> double sum_floats(const float* x, int64_t n, F&& f) {
   double sum = 0;
-  for (; n >= kFloatLanes; ) {
+  for (; n >= kFloatLanes;) {
     const int64_t terms = n / kFloatLanes < kFloatTerms ? n / kFloatLanes : kFloatTerms;
     float lane[kFloatLanes];
 #pragma omp simd
@@ -48,7 +48,8 @@ template <class F> double sum_floats(const float* x, int64_t n, F&& f) {
 }
 
 /// Adds rows of floats to a plane of float64 sums, `stride` bytes apart: kFloatTerms of them at once.
-template <class F> void add_float_rows(double* s, const char* x, int64_t stride, int64_t columns, int64_t count, F&& f) {
+template <class F>
+void add_float_rows(double* s, const char* x, int64_t stride, int64_t columns, int64_t count, F&& f) {
   float block[kFloatLanes];
   for (int64_t i = 0; i < count; i += kFloatTerms) {
     const int64_t rows = count - i < kFloatTerms ? count - i : kFloatTerms;
@@ -92,7 +93,8 @@ template <class T, class C, bool kSkipNan = false> struct Sum {
     if constexpr (kFloat) *s = sum_floats(x, run.count, [](float v) { return term(v); });
     else *s = sum_of<Cell>(x, run.count, [](In v) { return term(v); });
   }
-  static void rows(Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns, Run run, int64_t done, const P& p) {
+  static void rows(Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns, Run run, int64_t done,
+                   const P& p) {
     if constexpr (kFloat) add_float_rows(s, x, stride, columns, run.count, [](float v) { return term(v); });
     else add_rows<Sum>(s, width, x, stride, columns, run, done, p);
   }

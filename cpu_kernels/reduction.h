@@ -47,9 +47,8 @@ Reducer arg_reducer(ArgReduceOp op, DType in);                  // arg_reduce.cp
 ///   static void join(Cell* a, const Cell* b, Run, Run, p)
 ///   static Out result(const Cell* s, int64_t count, p)
 /// and, where whole rows are added otherwise than by one after the other, `rows` with the arguments of add_rows.
-template <class R>
-void add_rows(typename R::Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns, Run run, int64_t done,
-              const ReduceParams& p) {
+template <class R> void add_rows(typename R::Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns,
+                                 Run run, int64_t done, const ReduceParams& p) {
   for (int64_t i = 0; i < run.count; ++i) {
     const auto* row = reinterpret_cast<const typename R::In*>(x + i * stride);
     R::add(s, width, row, columns, Run{run.first + i, done + i}, p);
