@@ -165,6 +165,9 @@ enum class UnaryOp : uint8_t {
   IsInf,
   IsFinite,
   SignBit,  // write bool
+  Cube,
+  InverseSquare,
+  GeluTanh,  // kernels make these of PowScalar and Gelu: core/formulas/unary.h
 };
 enum class BinaryOp : uint8_t {
   Add,
@@ -223,6 +226,7 @@ enum class BinaryOp : uint8_t {
   ShrinkGrad,     // g where |x| > alpha
   ThresholdGrad,  // 0 where x <= alpha
   SincGrad,
+  GeluTanhGrad,  // kernels make it of GeluGrad
 };
 enum class TernaryOp : uint8_t {
   Where,    // a ? b : c; a is bool

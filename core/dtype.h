@@ -17,8 +17,8 @@ inline constexpr DType kFloat32 = DType::Float32, kFloat64 = DType::Float64, kFl
 struct Half {
   uint16_t bits = 0;
   Half() = default;
-  explicit Half(float value) : bits(from_float(value)) {}
-  operator float() const { return to_float(bits); }
+  constexpr explicit Half(float value) : bits(from_float(value)) {}
+  constexpr operator float() const { return to_float(bits); }
   static constexpr uint16_t from_float(float value);
   static constexpr float to_float(uint16_t bits);
 };
@@ -27,8 +27,8 @@ struct Half {
 struct BFloat16 {
   uint16_t bits = 0;
   BFloat16() = default;
-  explicit BFloat16(float value) : bits(from_float(value)) {}
-  operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
+  constexpr explicit BFloat16(float value) : bits(from_float(value)) {}
+  constexpr operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
   static constexpr uint16_t from_float(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);
     if ((u & 0x7fffffffu) > 0x7f800000u) return uint16_t(u >> 16 | 0x40);  // a NaN stays one

@@ -203,26 +203,26 @@ TAPIR_HD inline float atanh(float x) {
   return with_sign(0.5f * log1p(2.0f * a / (1.0f - a)), x);
 }
 
-inline double exp(double x) { return std::exp(x); }
-inline double exp2(double x) { return std::exp2(x); }
-inline double erfc(double x) { return std::erfc(x); }
-inline double asinh(double x) { return std::asinh(x); }
-inline double acosh(double x) { return std::acosh(x); }
-inline double atanh(double x) { return std::atanh(x); }
-inline double abs(double x) { return std::abs(x); }
-inline double expm1(double x) { return std::expm1(x); }
-inline double log(double x) { return std::log(x); }
-inline double log1p(double x) { return std::log1p(x); }
-inline double tanh(double x) { return std::tanh(x); }
-inline double erf(double x) { return std::erf(x); }
-inline double sigmoid(double x) {
+TAPIR_HD inline double exp(double x) { return std::exp(x); }
+TAPIR_HD inline double exp2(double x) { return std::exp2(x); }
+TAPIR_HD inline double erfc(double x) { return std::erfc(x); }
+TAPIR_HD inline double asinh(double x) { return std::asinh(x); }
+TAPIR_HD inline double acosh(double x) { return std::acosh(x); }
+TAPIR_HD inline double atanh(double x) { return std::atanh(x); }
+TAPIR_HD inline double abs(double x) { return std::abs(x); }
+TAPIR_HD inline double expm1(double x) { return std::expm1(x); }
+TAPIR_HD inline double log(double x) { return std::log(x); }
+TAPIR_HD inline double log1p(double x) { return std::log1p(x); }
+TAPIR_HD inline double tanh(double x) { return std::tanh(x); }
+TAPIR_HD inline double erf(double x) { return std::erf(x); }
+TAPIR_HD inline double sigmoid(double x) {
   const double e = std::exp(-std::abs(x));
   return (x < 0 ? e : 1.0) / (1.0 + e);
 }
 struct GaussianDouble {
   double cdf, density;
 };
-inline GaussianDouble gaussian(double x) {
+TAPIR_HD inline GaussianDouble gaussian(double x) {
   return {0.5 * std::erfc(-x * 0.70710678118654752440), std::exp(-0.5 * x * x) * 0.39894228040143267794};
 }
 
@@ -249,6 +249,12 @@ template <class T> TAPIR_HD inline T silu_slope(T x) {
   return s * (T(1) + x * (T(1) - s));
 }
 
+/// sqrt(a^2 + b^2) without overflow; an infinity wins over a NaN. The squares of floats are exact in double.
+TAPIR_HD inline float hypot(float a, float b) {
+  const float y = float(std::sqrt(double(a) * double(a) + double(b) * double(b)));
+  return abs(a) == kInf || abs(b) == kInf ? kInf : y;
+}
+TAPIR_HD inline double hypot(double a, double b) { return std::hypot(a, b); }
 /// ln(e^a + e^b) without overflow; equal infinities stay.
 template <class T> TAPIR_HD inline T logaddexp(T a, T b) {
   const T high = a > b ? a : b, low = a > b ? b : a;

@@ -50,12 +50,13 @@ void check_divisors(Context& ctx, V out, V b) {
 void binary(Context& ctx, V out, V a, V b, const BinaryParams& p) {
   const DType type = compute_type(a.dtype == b.dtype ? a.dtype : promote_types(a.dtype, b.dtype));
   DType types[] = {type, type, type};
-  Choice choice = binary_arithmetic(p.op, type);
-  if (!choice.kernel) choice = binary_division(p.op, type);
-  if (!choice.kernel) choice = binary_math(p.op, type);
-  if (!choice.kernel) choice = binary_bitwise(p.op, type);
-  if (!choice.kernel) choice = binary_grad(p.op, type, p);
-  if (!choice.kernel) choice = binary_compare(p.op, type), types[0] = kBool;
+  const BinaryOp op = formulas::form_of(p);
+  Choice choice = binary_arithmetic(op, type);
+  if (!choice.kernel) choice = binary_division(op, type);
+  if (!choice.kernel) choice = binary_math(op, type);
+  if (!choice.kernel) choice = binary_bitwise(op, type);
+  if (!choice.kernel) choice = binary_grad(op, type);
+  if (!choice.kernel) choice = binary_compare(op, type), types[0] = kBool;
   if (!choice.kernel) fail_dtype("binary", type);
   if (is_integer_division(p, type)) check_divisors(ctx, out, b);
   const TensorView* const views[] = {&out, &a, &b};

@@ -1,7 +1,7 @@
+#include "../core/arithmetic.h"
 #include "../core/dispatch.h"
 #include "../core/parallel.h"
 #include "convert.h"
-#include "elementwise.h"
 #include "kernels.h"
 #include "walk.h"
 

@@ -3,10 +3,10 @@
 #include <cstdlib>
 #include <limits>
 
-#include "../core/math.h"
+#include "../core/arithmetic.h"
 #include "../core/parallel.h"
-#include "elementwise.h"
 #include "kernels.h"
+#include "loops.h"
 
 namespace tapir::inline v0::cpu {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "../core/dispatch.h"
 #include "../core/parallel.h"
-#include "elementwise.h"
 #include "kernels.h"
+#include "loops.h"
 #include "softmax_lanes.h"
 
 // Note [Keys]

@@ -1,14 +1,11 @@
 #include <cmath>
 
 #include "../core/dispatch.h"
-#include "../core/math.h"
 #include "elementwise.h"
 
 namespace tapir::inline v0::cpu {
-namespace {
 
-using P = UnaryParams;
-template <class T, class Make> LoopKernel map(Make make) { return loop1<T, T, P>(make); }
+namespace {
 
 /// sin or cos: the vectorised form where all arguments are moderate, else the library's.
 template <class T, bool kSine> void sine_loop(int64_t n, void* const* data, const void*) {
@@ -33,53 +30,15 @@ template <class T, bool kSine> void sine_loop(int64_t n, void* const* data, cons
   }
 }
 
-/// What vectorises in float.
-template <class T> LoopKernel fast(UnaryOp op) {
-  switch (op) {
-    case UnaryOp::Exp: return map<T>([](const P&) { return [](T x) { return math::exp(x); }; });
-    case UnaryOp::Expm1: return map<T>([](const P&) { return [](T x) { return math::expm1(x); }; });
-    case UnaryOp::Log: return map<T>([](const P&) { return [](T x) { return math::log(x); }; });
-    case UnaryOp::Log1p: return map<T>([](const P&) { return [](T x) { return math::log1p(x); }; });
-    case UnaryOp::Erf: return map<T>([](const P&) { return [](T x) { return math::erf(x); }; });
-    case UnaryOp::Sin: return sine_loop<T, true>;
-    case UnaryOp::Cos: return sine_loop<T, false>;
-    default: return nullptr;
-  }
-}
-
-template <class T> LoopKernel of_library(UnaryOp op) {
-  switch (op) {
-    case UnaryOp::Log2: return map<T>([](const P&) { return [](T x) { return std::log2(x); }; });
-    case UnaryOp::Log10: return map<T>([](const P&) { return [](T x) { return std::log10(x); }; });
-    case UnaryOp::Tan: return map<T>([](const P&) { return [](T x) { return std::tan(x); }; });
-    case UnaryOp::Asin: return map<T>([](const P&) { return [](T x) { return std::asin(x); }; });
-    case UnaryOp::Acos: return map<T>([](const P&) { return [](T x) { return std::acos(x); }; });
-    case UnaryOp::Atan: return map<T>([](const P&) { return [](T x) { return std::atan(x); }; });
-    case UnaryOp::Sinh: return map<T>([](const P&) { return [](T x) { return std::sinh(x); }; });
-    case UnaryOp::Cosh: return map<T>([](const P&) { return [](T x) { return std::cosh(x); }; });
-    default: return nullptr;
-  }
-}
-
-/// x^a; the usual exponents have short forms, as in PyTorch.
-template <class T> Choice power(double a) {
-  if (a == 2) return {map<T>([](const P&) { return [](T x) { return x * x; }; }), 1};
-  if (a == 3) return {map<T>([](const P&) { return [](T x) { return x * x * x; }; }), 1};
-  if (a == 0.5) return {map<T>([](const P&) { return [](T x) { return std::sqrt(x); }; }), 4};
-  if (a == -0.5) return {map<T>([](const P&) { return [](T x) { return T(1) / std::sqrt(x); }; }), 4};
-  if (a == -1) return {map<T>([](const P&) { return [](T x) { return T(1) / x; }; }), 2};
-  if (a == -2) return {map<T>([](const P&) { return [](T x) { return T(1) / (x * x); }; }), 2};
-  return {map<T>([](const P& p) { return [b = T(p.a)](T x) { return std::pow(x, b); }; }), 32};
-}
-
 }  // namespace
 
-Choice unary_math(UnaryOp op, DType type, double a) {
+Choice unary_math(UnaryOp op, DType type) {
   if (!is_floating(type)) return {};
   return for_floats("unary", type, [&]<class T>() -> Choice {
-    if (op == UnaryOp::PowScalar) return power<T>(a);
-    if (const LoopKernel k = fast<T>(op)) return {k, std::same_as<T, float> ? 4 : 32};
-    return {of_library<T>(op), 32};
+    if (op == UnaryOp::Sin) return {sine_loop<T, true>, formulas::kFast<T>};
+    if (op == UnaryOp::Cos) return {sine_loop<T, false>, formulas::kFast<T>};
+    if (op == UnaryOp::Tan) return choice_of<UnaryOp::Tan, T>();
+    return choose<T, Family::Math, Family::Power>(op);
   });
 }
 
