@@ -27,8 +27,8 @@ static Tensor empty_pinned(const Shape& shape, const Strides& strides, DType dty
   void* data = bytes ? cuda_backend()->device->allocate_pinned(bytes) : nullptr;
   if (bytes && !data) fail_out_of_memory(bytes, kCPU);
   return from_blob(
-      data, shape, strides, {.dtype = dtype}, [](Storage& s) { cuda_backend()->device->release_pinned(s.data); },
-      nullptr);
+      "pin_memory", data, shape, &strides, {.dtype = dtype},
+      [](Storage& s) { cuda_backend()->device->release_pinned(s.data); }, nullptr);
 }
 
 Tensor to(const Tensor& x, Device device, bool non_blocking) {
