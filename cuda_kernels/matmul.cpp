@@ -1,0 +1,124 @@
+#include "matmul.h"
+
+#include <utility>
+
+#include "kernels.h"
+
+// Matrix products: operands brought into the form that BLAS takes, batches joined where one product does, then cuBLASLt; integers and
+// what the library refuses by a kernel of our own (matmul.cu).
+namespace tapir::inline v0::cuda_kernels {
+
+using blas::Matrix;
+using blas::Product;
+
+TensorView dense_room(Context& ctx, V v) {
+  TensorView y = v;
+  for (int64_t d = v.rank, step = 1; d-- > 0; step *= v.sizes[d]) y.strides[d] = step;
+  y.data = ctx.scratch(v.numel() * size_of(v.dtype));
+  return y;
+}
+TensorView dense_copy(Context& ctx, V v) {
+  const TensorView y = dense_room(ctx, v);
+  copy(ctx, y, v);
+  return y;
+}
+
+namespace {
+
+Matrix matrix(V x) {
+  const int64_t r = x.rank;
+  return {x.data, r > 2 && x.sizes[r - 3] > 1 ? x.strides[r - 3] : 0, x.strides[r - 2], x.strides[r - 1]};
+}
+Matrix transposed(const Matrix& x) { return {x.data, x.batch, x.column, x.row}; }
+
+/// C = A B as C^T = B^T A^T.
+void transpose(Product& p) {
+  std::swap(p.m, p.n), std::swap(p.a, p.b);
+  for (Matrix* x : {&p.a, &p.b, &p.c, &p.out}) *x = transposed(*x);
+}
+
+/// Strides of extents of 1 say nothing: chosen so that the matrix is a BLAS one where it can be.
+void tidy(Matrix& x, int64_t rows, int64_t columns) {
+  if (rows == 1) x.row = x.column == 1 ? columns : 1;
+  if (columns == 1) x.column = x.row == 1 ? rows : 1;
+}
+bool is_row_major(const Matrix& x, int64_t columns) { return x.column == 1 && x.row >= columns; }
+
+/// A batch that shares one operand is one taller or wider product.
+void join_batch(Product& p) {
+  const auto joins = [](const Matrix& x, int64_t stride, int64_t extent) {
+    return !x.data || x.batch == stride * extent;
+  };
+  if (p.batch > 1 && p.b.batch == 0 && joins(p.a, p.a.row, p.m) && joins(p.out, p.out.row, p.m) &&
+      joins(p.c, p.c.row, p.m))
+    p.m *= p.batch, p.batch = 1;
+  else if (p.batch > 1 && p.a.batch == 0 && joins(p.b, p.b.column, p.n) && joins(p.out, p.out.column, p.n) &&
+           joins(p.c, p.c.column, p.n))
+    p.n *= p.batch, p.batch = 1;
+}
+
+TensorView view_of(const Product& p, const Matrix& x, int64_t rows, int64_t columns) {
+  TensorView v(Scalar(0), p.dtype);
+  v.is_scalar = false, v.data = x.data, v.device = Device(DeviceType::CUDA), v.rank = 3;
+  v.sizes[0] = x.batch == 0 ? 1 : p.batch, v.sizes[1] = rows, v.sizes[2] = columns;
+  v.strides[0] = x.batch, v.strides[1] = x.row, v.strides[2] = x.column;
+  return v;
+}
+
+void to_blas(Context& ctx, const Product& p, Matrix& x, int64_t rows, int64_t columns) {
+  tidy(x, rows, columns);
+  if (blas::is_blas(x, rows, columns)) return;
+  const bool shared = x.batch == 0;
+  x = {dense_copy(ctx, view_of(p, x, rows, columns)).data, shared ? 0 : rows * columns, columns, 1};
+}
+
+/// By the library; false where it has no kernel.
+bool library_product(Context& ctx, Product p) {
+  tidy(p.out, p.m, p.n);
+  if (p.out.column != 1 && p.out.row == 1) transpose(p);
+  const TensorView out = view_of(p, p.out, p.m, p.n);
+  const bool direct = is_row_major(p.out, p.n) && (p.batch == 1 || p.out.batch != 0);
+  if (!direct) {
+    const bool added = p.beta != 0 && p.c.data == p.out.data;
+    p.out = matrix(added ? dense_copy(ctx, out) : dense_room(ctx, out));
+    if (added) p.c = p.out;
+  }
+  to_blas(ctx, p, p.a, p.m, p.k), to_blas(ctx, p, p.b, p.k, p.n);
+  if (p.beta != 0 && p.c.data != p.out.data) {
+    tidy(p.c, p.m, p.n);
+    const bool same_in_rows = p.c.batch == 0 && (p.c.row == 0 || p.m == 1) && p.c.column == 1;
+    if (p.beta == 1 && same_in_rows && p.dtype != kFloat64) {
+      p.bias = p.c.data, p.c = {}, p.beta = 0;
+    } else if (!is_row_major(p.c, p.n)) {
+      TensorView start = view_of(p, p.c, p.m, p.n), to = view_of(p, p.out, p.m, p.n);
+      start.sizes[0] = to.sizes[0];
+      copy(ctx, to, start);
+      p.c = p.out;
+    }
+  }
+  if (!blas::product(ctx, p)) return false;
+  if (!direct) copy(ctx, out, view_of(p, p.out, p.m, p.n));
+  return true;
+}
+
+}  // namespace
+
+void matmul(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params) {
+  if (out.numel() == 0) return;
+  Product p;
+  p.dtype = out.dtype;
+  p.batch = out.rank > 2 ? out.sizes[out.rank - 3] : 1;
+  p.m = out.sizes[out.rank - 2], p.n = out.sizes[out.rank - 1], p.k = a.sizes[a.rank - 1];
+  p.a = matrix(a), p.b = matrix(b), p.out = matrix(out);
+  p.alpha = params.alpha, p.beta = params.beta;
+  if (p.beta != 0) p.c = p.out;
+  const bool late_bias = bias.defined() && p.beta != 0;
+  if (bias.defined() && !late_bias) p.c = matrix(bias.expand(out.shape())), p.beta = 1;
+  join_batch(p);
+  const bool library = is_floating(p.dtype) && p.k > 0;
+  if (!library || !library_product(ctx, p)) strided_product(ctx, p);
+  if (late_bias) binary(ctx, out, out, bias.expand(out.shape()), {BinaryOp::Add});
+  if (params.relu) unary(ctx, out, out, {UnaryOp::Relu});  // the library's own turns NaN into 0
+}
+
+}  // namespace tapir::inline v0::cuda_kernels

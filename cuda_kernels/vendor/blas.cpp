@@ -1,0 +1,150 @@
+#include "blas.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "../../core/error.h"
+
+// cuBLASLt: descriptors and the library's choice of kernel are made once per signature (10 to 100 us) and kept.
+namespace tapir::inline v0::cuda_kernels::blas {
+namespace {
+
+void check_blas(cublasStatus_t status) {
+  if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
+    fail(ErrorKind::Runtime, "[matmul] cuBLASLt: {}", cublasLtGetStatusString(status));
+}
+
+cudaDataType_t type_of(DType dtype) {
+  return dtype == kFloat32   ? CUDA_R_32F
+         : dtype == kFloat64 ? CUDA_R_64F
+         : dtype == kFloat16 ? CUDA_R_16F
+                             : CUDA_R_16BF;
+}
+
+/// The largest power of two, up to 256, that divides the address.
+int64_t alignment(const void* p) {
+  const auto at = uintptr_t(p) | 256;
+  return int64_t(at & (~at + 1));
+}
+
+/// All that the choice of a kernel depends on, as words: compared as such.
+struct Signature {
+  int64_t words[24] = {};
+  bool operator<(const Signature& o) const { return std::memcmp(words, o.words, sizeof(words)) < 0; }
+};
+
+Signature signature(Device device, const Product& p, bool tf32) {
+  int64_t flags = int64_t(p.dtype) | int64_t(tf32) << 8 | int64_t(p.bias != nullptr) << 9 | int64_t(p.beta != 0) << 10;
+  flags |= int64_t(p.a.column == 1) << 11 | int64_t(p.b.column == 1) << 12 | int64_t(device.index) << 16;
+  Signature s;
+  int64_t* to = s.words;
+  for (const int64_t v : {flags, p.batch, p.m, p.n, p.k}) *to++ = v;
+  for (const Matrix* x : {&p.a, &p.b, &p.c, &p.out})
+    for (const int64_t v : {x->batch, std::max(x->row, x->column), alignment(x->data)}) *to++ = v;
+  *to = alignment(p.bias);
+  return s;
+}
+
+struct Plan {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr, d = nullptr;
+  cublasLtMatmulHeuristicResult_t choice{};
+  bool found = false;
+};
+
+template <class T> void set(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t what, T value) {
+  check_blas(cublasLtMatmulDescSetAttribute(to, what, &value, sizeof(value)));
+}
+template <class T> void set(cublasLtMatrixLayout_t to, cublasLtMatrixLayoutAttribute_t what, T value) {
+  check_blas(cublasLtMatrixLayoutSetAttribute(to, what, &value, sizeof(value)));
+}
+template <class T> void set(cublasLtMatmulPreference_t to, cublasLtMatmulPreferenceAttributes_t what, T value) {
+  check_blas(cublasLtMatmulPreferenceSetAttribute(to, what, &value, sizeof(value)));
+}
+
+/// A matrix in BLAS's words, where columns come first: our rows are its columns, a transposed one is plain.
+cublasLtMatrixLayout_t layout(const Product& p, const Matrix& x, int64_t rows, int64_t columns) {
+  if (x.column != 1) std::swap(rows, columns);
+  cublasLtMatrixLayout_t l = nullptr;
+  check_blas(cublasLtMatrixLayoutCreate(&l, type_of(p.dtype), uint64_t(columns), uint64_t(rows),
+                                        x.column == 1 ? x.row : x.column));
+  set(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t(p.batch));
+  set(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, int64_t(x.batch));
+  return l;
+}
+
+/// Row-major out = a b is column-major out^T = b^T a^T: the library's first operand is our b.
+Plan make_plan(cublasLtHandle_t handle, const Product& p, bool tf32) {
+  const bool wide = p.dtype == kFloat64, half = p.dtype == kFloat16 || p.dtype == kBFloat16;
+  const cublasComputeType_t compute = wide   ? CUBLAS_COMPUTE_64F
+                                      : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                             : CUBLAS_COMPUTE_32F;
+  Plan plan;
+  check_blas(cublasLtMatmulDescCreate(&plan.operation, compute, wide ? CUDA_R_64F : CUDA_R_32F));
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, p.b.column == 1 ? CUBLAS_OP_N : CUBLAS_OP_T);
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, p.a.column == 1 ? CUBLAS_OP_N : CUBLAS_OP_T);
+  if (p.bias) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(p.dtype)));
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  }
+  plan.a = layout(p, p.b, p.k, p.n), plan.b = layout(p, p.a, p.m, p.k);
+  plan.c = layout(p, p.c, p.m, p.n), plan.d = layout(p, p.out, p.m, p.n);
+
+  cublasLtMatmulPreference_t wish = nullptr;
+  check_blas(cublasLtMatmulPreferenceCreate(&wish));
+  set(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, size_t(32) << 20);
+  set(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(alignment(p.b.data)));
+  set(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(alignment(p.a.data)));
+  set(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t(alignment(p.c.data)));
+  set(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t(alignment(p.out.data)));
+  if (half)  // partial sums stay in float32
+    set(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, plan.operation, plan.a, plan.b, plan.c, plan.d,
+                                                               wish, 1, &plan.choice, &count);
+  cublasLtMatmulPreferenceDestroy(wish);
+  plan.found = status == CUBLAS_STATUS_SUCCESS && count > 0 && plan.choice.state == CUBLAS_STATUS_SUCCESS;
+  if (!plan.found && status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status);
+  return plan;
+}
+
+/// Never destroyed: products may be asked for by destructors after main.
+struct Plans {
+  std::mutex mutex;
+  cublasLtHandle_t handles[kMaxDevices] = {};
+  std::map<Signature, Plan> plans;
+};
+
+}  // namespace
+
+bool product(Context& ctx, const Product& given) {
+  static auto* const plans = new Plans;
+  Product p = given;
+  if (p.beta == 0) p.c = p.out;
+  const OnDevice on(ctx.device);
+  const bool tf32 = p.dtype == kFloat32 && settings->matmul_allow_tf32.load(std::memory_order_relaxed);
+  std::lock_guard lock(plans->mutex);  // a plan holds the bias's address between these lines
+  cublasLtHandle_t& handle = plans->handles[ctx.device.index];
+  if (!handle) check_blas(cublasLtCreate(&handle));
+  const Signature key = signature(ctx.device, p, tf32);
+  auto it = plans->plans.find(key);
+  if (it == plans->plans.end()) it = plans->plans.emplace(key, make_plan(handle, p, tf32)).first;
+  const Plan& plan = it->second;
+  if (!plan.found) return false;
+  if (p.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  const float alpha = float(p.alpha), beta = float(p.beta);
+  const bool wide = p.dtype == kFloat64;
+  const size_t bytes = plan.choice.workspaceSize;
+  void* const workspace = bytes ? ctx.scratch(int64_t(bytes)) : nullptr;
+  check_blas(cublasLtMatmul(handle, plan.operation, wide ? static_cast<const void*>(&p.alpha) : &alpha, p.b.data, plan.a,
+                            p.a.data, plan.b, wide ? static_cast<const void*>(&p.beta) : &beta, p.c.data, plan.c,
+                            p.out.data, plan.d, &plan.choice.algo, workspace, bytes, stream_of(ctx)));
+  return true;
+}
+
+}  // namespace tapir::inline v0::cuda_kernels::blas

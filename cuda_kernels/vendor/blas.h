@@ -1,0 +1,29 @@
+#pragma once
+#include "../device.h"
+
+// Matrix products: what stands before cuBLASLt, and is answered by the CPU's table in the host emulation.
+namespace tapir::inline v0::cuda_kernels::blas {
+
+/// Element (i, j) of batch t lies at data + t batch + i row + j column, in elements.
+struct Matrix {
+  void* data = nullptr;
+  int64_t batch = 0, row = 0, column = 0;
+};
+/// out = alpha a b + beta c + bias, a: (m, k), b: (k, n), c and out: (m, n), bias: (n) or null. c is read where beta is not 0; it may be
+/// out. Sums in float32 or wider, rounded once.
+struct Product {
+  DType dtype = kFloat32;
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  Matrix a, b, c, out;
+  const void* bias = nullptr;
+  double alpha = 1, beta = 0;
+};
+/// BLAS can take it: one stride is 1, the other one spans the vectors.
+inline bool is_blas(const Matrix& x, int64_t rows, int64_t columns) {
+  return (x.column == 1 && x.row >= columns) || (x.row == 1 && x.column >= rows);
+}
+/// Of floating dtypes, all extents above 0, a and b BLAS matrices, c and out row-major ones; no bias in float64. False, and nothing
+/// done, where the library has no kernel for it.
+bool product(Context& ctx, const Product& p);
+
+}  // namespace tapir::inline v0::cuda_kernels::blas
