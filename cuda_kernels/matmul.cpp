@@ -84,7 +84,9 @@ bool library_product(Context& ctx, Product p) {
     if (added) p.c = p.out;
   }
   to_blas(ctx, p, p.a, p.m, p.k), to_blas(ctx, p, p.b, p.k, p.n);
-  if (p.beta != 0 && p.c.data != p.out.data) {
+  if (p.c.data == p.out.data) {
+    p.c = p.out;
+  } else if (p.beta != 0) {
     tidy(p.c, p.m, p.n);
     const bool same_in_rows = p.c.batch == 0 && (p.c.row == 0 || p.m == 1) && p.c.column == 1;
     if (p.beta == 1 && same_in_rows && p.dtype != kFloat64) {
