@@ -19,10 +19,7 @@ void check_blas(cublasStatus_t status) {
 }
 
 cudaDataType_t type_of(DType dtype) {
-  return dtype == kFloat32   ? CUDA_R_32F
-         : dtype == kFloat64 ? CUDA_R_64F
-         : dtype == kFloat16 ? CUDA_R_16F
-                             : CUDA_R_16BF;
+  return dtype == kFloat32 ? CUDA_R_32F : dtype == kFloat64 ? CUDA_R_64F : dtype == kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
 /// The largest power of two, up to 256, that divides the address.
@@ -141,9 +138,9 @@ bool product(Context& ctx, const Product& given) {
   const bool wide = p.dtype == kFloat64;
   const size_t bytes = plan.choice.workspaceSize;
   void* const workspace = bytes ? ctx.scratch(int64_t(bytes)) : nullptr;
-  check_blas(cublasLtMatmul(handle, plan.operation, wide ? static_cast<const void*>(&p.alpha) : &alpha, p.b.data, plan.a,
-                            p.a.data, plan.b, wide ? static_cast<const void*>(&p.beta) : &beta, p.c.data, plan.c,
-                            p.out.data, plan.d, &plan.choice.algo, workspace, bytes, stream_of(ctx)));
+  check_blas(cublasLtMatmul(handle, plan.operation, wide ? static_cast<const void*>(&p.alpha) : &alpha, p.b.data,
+                            plan.a, p.a.data, plan.b, wide ? static_cast<const void*>(&p.beta) : &beta, p.c.data,
+                            plan.c, p.out.data, plan.d, &plan.choice.algo, workspace, bytes, stream_of(ctx)));
   return true;
 }
 
