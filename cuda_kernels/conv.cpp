@@ -1,0 +1,95 @@
+#include "conv.h"
+
+#include "../core/error.h"
+#include "kernels.h"
+
+// Convolutions: operands brought into one dense order, then cuDNN; integers and what it refuses by loops of our own (conv.cu).
+namespace tapir::inline v0::cuda_kernels {
+
+using dnn::Pass;
+
+namespace {
+
+/// Calls f(dimension), the innermost first, in the order (N, C, spatial) or (N, spatial, C).
+template <class F> void for_dimensions(int64_t rank, bool channels_last, F&& f) {
+  if (channels_last) f(1);
+  for (int64_t d = rank; d-- > 0;)
+    if (!channels_last || d != 1) f(d);
+}
+/// Whether v fills its memory in that order. Both can be true.
+bool fills(V v, bool channels_last) {
+  int64_t step = 1;
+  bool ok = true;
+  for_dimensions(v.rank, channels_last, [&](int64_t d) {
+    ok = ok && (v.sizes[d] == 1 || v.strides[d] == step);
+    step *= v.sizes[d];
+  });
+  return ok;
+}
+
+/// An operand in the common order: itself, or a copy in scratch memory, which finish() copies back where it is the result.
+TensorView in_order(Context& ctx, V v, bool channels_last, bool is_result) {
+  if (fills(v, channels_last)) return v;
+  TensorView image = v;
+  int64_t step = 1;
+  for_dimensions(v.rank, channels_last, [&](int64_t d) { image.strides[d] = step, step *= v.sizes[d]; });
+  image.data = ctx.scratch(v.numel() * size_of(v.dtype));
+  if (!is_result) copy(ctx, image, v);
+  return image;
+}
+
+/// channels_last where x or y has it and the other does not forbid it.
+bool prefers_channels_last(V x, V y) { return (fills(x, true) || fills(y, true)) && !(fills(x, false) && fills(y, false)); }
+
+/// (O) as (1, O, 1, ...)
+TensorView along_channels(V v, int64_t rank) {
+  TensorView b = v;
+  b.rank = rank;
+  for (int64_t d = 0; d < rank; ++d) b.sizes[d] = 1, b.strides[d] = 0;
+  b.sizes[1] = v.sizes[0], b.strides[1] = v.strides[0];
+  return b;
+}
+
+void run(Context& ctx, const char* op, Pass pass, V x, V w, V y, V bias, const ConvParams& params) {
+  check(x.dtype != kBool, "[{}] expected a dtype of numbers, got {}", op, x.dtype);
+  if (!is_floating(x.dtype)) return direct_conv(ctx, pass, x, w, y, bias, params);
+  const bool last = prefers_channels_last(x, y);
+  const TensorView xs = in_order(ctx, x, last, pass == Pass::BackwardData),
+                   ws = in_order(ctx, w, last, pass == Pass::BackwardWeight),
+                   ys = in_order(ctx, y, last, pass == Pass::Forward);
+  if (!dnn::conv(ctx, pass, xs, ws, ys, params, last)) return direct_conv(ctx, pass, x, w, y, bias, params);
+  const auto finish = [&](V user, V made) {
+    if (made.data != user.data) copy(ctx, user, made);
+  };
+  if (pass == Pass::BackwardData) finish(x, xs);
+  else if (pass == Pass::BackwardWeight) finish(w, ws);
+  else if (bias.defined()) binary(ctx, y, ys, along_channels(bias, y.rank).expand(y.shape()), {BinaryOp::Add});
+  else finish(y, ys);
+}
+
+}  // namespace
+
+void conv(Context& ctx, V y, V x, V w, V bias, const ConvParams& params) {
+  if (y.numel() == 0) return;
+  if (x.numel() != 0 && w.numel() != 0) return run(ctx, "conv", Pass::Forward, x, w, y, bias, params);
+  if (!bias.defined()) return fill(ctx, y, 0.0);  // no products: what is left is the bias
+  copy(ctx, y, along_channels(bias, y.rank).expand(y.shape()));
+}
+
+void conv_backward_data(Context& ctx, V dx, V dy, V w, const ConvParams& params) {
+  if (dx.numel() == 0) return;
+  if (dy.numel() == 0 || w.numel() == 0) return fill(ctx, dx, 0.0);
+  run(ctx, "conv_backward_data", Pass::BackwardData, dx, w, dy, {}, params);
+}
+
+void conv_backward_weight(Context& ctx, V dw, V dbias, V dy, V x, const ConvParams& params) {
+  if (dw.numel() != 0) {
+    if (dy.numel() == 0 || x.numel() == 0) fill(ctx, dw, 0.0);
+    else run(ctx, "conv_backward_weight", Pass::BackwardWeight, x, dw, dy, {}, params);
+  }
+  if (!dbias.defined() || dbias.numel() == 0) return;
+  const uint32_t all_but_channels = ((1u << dy.rank) - 1) & ~2u;
+  reduce(ctx, along_channels(dbias, dy.rank), dy, {ReduceOp::Sum, all_but_channels});
+}
+
+}  // namespace tapir::inline v0::cuda_kernels

@@ -1,0 +1,24 @@
+#include "../../../cuda_kernels/vendor/blas.h"
+
+#include "host_call.h"
+
+namespace tapir::inline v0::cuda_kernels::blas {
+
+bool product(Context& ctx, const Product& p) {
+  HostCall call("blas::product", ctx);
+  const auto view = [&](const Matrix& x, int64_t rows, int64_t columns) {
+    return device_view(ctx, x.data, p.dtype, {p.batch, rows, columns}, {x.batch, x.row, x.column});
+  };
+  const TensorView a = call.read(view(p.a, p.m, p.k)), b = call.read(view(p.b, p.k, p.n));
+  const TensorView out = call.write(view(p.out, p.m, p.n));
+  MatmulParams params{.alpha = p.alpha};
+  TensorView bias;
+  if (p.beta != 0 && p.c.data == p.out.data) params.beta = p.beta;
+  else if (p.beta != 0) bias = call.read(view(p.c, p.m, p.n));
+  if (p.bias) bias = call.read(device_view(ctx, p.bias, p.dtype, {p.n}, {1}));
+  built_in_backend(DeviceType::CPU)->matmul(context(kCPU), out, a, b, bias, params);
+  call.end();
+  return true;
+}
+
+}  // namespace tapir::inline v0::cuda_kernels::blas

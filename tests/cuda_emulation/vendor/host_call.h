@@ -1,0 +1,45 @@
+// What the stand-ins for vendor libraries share: one call of the library's is one piece of work on the stream, done by the CPU's kernels.
+#pragma once
+#include <algorithm>
+#include <initializer_list>
+
+#include "../../../core/backend.h"
+#include "../library_call.h"
+
+namespace tapir::inline v0::cuda_kernels {
+
+class HostCall : public cuda_emulation::LibraryCall {
+ public:
+  HostCall(const char* name, const Context& ctx) : LibraryCall(name, static_cast<cudaStream_t>(ctx.stream)) {}
+  /// The view as the CPU's kernels take it, announced.
+  TensorView read(const TensorView& v) { return announce(v, false); }
+  TensorView write(const TensorView& v) { return announce(v, true); }
+
+ private:
+  TensorView announce(TensorView v, bool written) {
+    if (!v.defined()) return v;
+    v.device = kCPU;
+    int64_t first = 0, last = 0;
+    for (int64_t d = 0; d < v.rank; ++d) {
+      if (v.sizes[d] == 0) return v;
+      (v.strides[d] < 0 ? first : last) += (v.sizes[d] - 1) * v.strides[d];
+    }
+    char* const data = static_cast<char*>(v.data) + first * size_of(v.dtype);
+    const size_t bytes = size_t((last - first + 1) * size_of(v.dtype));
+    if (written) writes(data, bytes);
+    else reads(data, bytes);
+    return v;
+  }
+};
+
+/// A view of memory on the device.
+inline TensorView device_view(const Context& ctx, const void* data, DType dtype, std::initializer_list<int64_t> sizes,
+                              std::initializer_list<int64_t> strides) {
+  TensorView v(Scalar(0), dtype);
+  v.is_scalar = false, v.data = const_cast<void*>(data), v.device = ctx.device, v.rank = int64_t(sizes.size());
+  std::copy(sizes.begin(), sizes.end(), v.sizes);
+  std::copy(strides.begin(), strides.end(), v.strides);
+  return v;
+}
+
+}  // namespace tapir::inline v0::cuda_kernels
