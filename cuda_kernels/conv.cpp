@@ -39,7 +39,9 @@ TensorView in_order(Context& ctx, V v, bool channels_last, bool is_result) {
 }
 
 /// channels_last where x or y has it and the other does not forbid it.
-bool prefers_channels_last(V x, V y) { return (fills(x, true) || fills(y, true)) && !(fills(x, false) && fills(y, false)); }
+bool prefers_channels_last(V x, V y) {
+  return (fills(x, true) || fills(y, true)) && !(fills(x, false) && fills(y, false));
+}
 
 /// (O) as (1, O, 1, ...)
 TensorView along_channels(V v, int64_t rank) {

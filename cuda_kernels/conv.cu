@@ -132,12 +132,10 @@ Field field(V v) {
 }
 
 template <class T> void run(Context& ctx, dnn::Pass pass, const Shape3& s, V x, V w, V y) {
-  if (pass == dnn::Pass::Forward)
-    launch(ctx, "conv", grid_of(y.numel(), 128), conv_forward_kernel<T>, s);
+  if (pass == dnn::Pass::Forward) launch(ctx, "conv", grid_of(y.numel(), 128), conv_forward_kernel<T>, s);
   else if (pass == dnn::Pass::BackwardData)
     launch(ctx, "conv_backward_data", grid_of(x.numel(), 128), conv_data_kernel<T>, s);
-  else
-    launch(ctx, "conv_backward_weight", Grid{grid_of(w.numel(), 1).blocks, dim3(128)}, conv_weight_kernel<T>, s);
+  else launch(ctx, "conv_backward_weight", Grid{grid_of(w.numel(), 1).blocks, dim3(128)}, conv_weight_kernel<T>, s);
 }
 
 }  // namespace

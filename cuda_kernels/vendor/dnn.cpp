@@ -89,8 +89,8 @@ void describe(Plan& plan, const Request& r) {
   int extents[5];
   const int rank = to_extents(r.w, extents);
   check_dnn(cudnnCreateFilterDescriptor(&plan.w));
-  check_dnn(cudnnSetFilterNdDescriptor(plan.w, type_of(r.w.dtype), r.channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW,
-                                       rank, extents));
+  check_dnn(cudnnSetFilterNdDescriptor(plan.w, type_of(r.w.dtype),
+                                       r.channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW, rank, extents));
   int padding[3] = {0, 0, 0}, stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1};
   const int64_t shift = p.spatial == 1 ? 1 : 0;
   for (int64_t d = 0; d < p.spatial; ++d) {
@@ -99,7 +99,8 @@ void describe(Plan& plan, const Request& r) {
   }
   const cudnnDataType_t compute = r.x.dtype == kFloat64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
   check_dnn(cudnnCreateConvolutionDescriptor(&plan.conv));
-  check_dnn(cudnnSetConvolutionNdDescriptor(plan.conv, rank - 2, padding, stride, dilation, CUDNN_CROSS_CORRELATION, compute));
+  check_dnn(cudnnSetConvolutionNdDescriptor(plan.conv, rank - 2, padding, stride, dilation, CUDNN_CROSS_CORRELATION,
+                                            compute));
   check_dnn(cudnnSetConvolutionGroupCount(plan.conv, int(p.groups)));
   const bool half = r.x.dtype == kFloat16 || r.x.dtype == kBFloat16;
   check_dnn(cudnnSetConvolutionMathType(plan.conv, half     ? CUDNN_TENSOR_OP_MATH
@@ -125,8 +126,8 @@ void ask(Context& ctx, Plan& plan, const Request& r, Guess guess, Trial trial) {
   constexpr int kMost = 16;
   Perf found[kMost];
   int count = 0;
-  const cudnnStatus_t status = r.benchmark ? trial(&count, found, ctx.scratch(int64_t(kTrialWorkspace)), kTrialWorkspace)
-                                           : guess(&count, found);
+  const cudnnStatus_t status =
+      r.benchmark ? trial(&count, found, ctx.scratch(int64_t(kTrialWorkspace)), kTrialWorkspace) : guess(&count, found);
   if (status == CUDNN_STATUS_SUCCESS) choose(plan, r, found, count);
 }
 
@@ -139,7 +140,9 @@ void find_algorithm(Context& ctx, cudnnHandle_t h, Plan& p, const Request& r) {
   if (r.pass == Pass::Forward) {
     ask<cudnnConvolutionFwdAlgoPerf_t>(
         ctx, p, r,
-        [&](int* n, auto* to) { return cudnnGetConvolutionForwardAlgorithm_v7(h, p.x, p.w, p.conv, p.y, kMost, n, to); },
+        [&](int* n, auto* to) {
+          return cudnnGetConvolutionForwardAlgorithm_v7(h, p.x, p.w, p.conv, p.y, kMost, n, to);
+        },
         [&](int* n, auto* to, void* space, size_t bytes) {
           return cudnnFindConvolutionForwardAlgorithmEx(h, p.x, x, p.w, w, p.conv, p.y, y, kMost, n, to, space, bytes);
         });
