@@ -1,7 +1,12 @@
 #pragma once
 #include <cuda_runtime.h>
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
 
 #include <cstdint>
+#include <cstring>
 
 #include "../core/dtype.h"
 #include "../core/math.h"
@@ -19,13 +24,47 @@ template <> struct ComputeOf<Half> { using type = float; };
 template <> struct ComputeOf<BFloat16> { using type = float; };
 template <class T> using Compute = typename ComputeOf<T>::type;
 
+/// An element as what it is computed in, and back: the 16-bit floats by the instructions that a GPU has for them.
+template <class T> __device__ __forceinline__ Compute<T> widen(T v) {
+#ifdef __CUDA_ARCH__
+  if constexpr (std::is_same_v<T, Half>) return __half2float(__ushort_as_half(v.bits));
+#endif
+  return Compute<T>(v);
+}
+template <class T> __device__ __forceinline__ T narrow(Compute<T> v) {
+#ifdef __CUDA_ARCH__
+  if constexpr (std::is_same_v<T, Half>) {
+    T result;
+    return result.bits = __half_as_ushort(__float2half_rn(v)), result;
+  }
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    T result;
+    return result.bits = __bfloat16_as_ushort(__float2bfloat16_rn(v)), result;
+  }
+#endif
+  return T(v);
+}
+
 /// N neighbours that one load or store of up to 16 bytes moves.
 template <class T, int N> struct alignas(sizeof(T) * N) Pack { T of[N]; };
 template <class T> inline constexpr int kPackSize = int(16 / sizeof(T));
 
 // ---- folds: op(a, b) is associative; the order is fixed, so results are the same in every run ----
-template <class T, class Op> __device__ T warp_fold(T v, Op op) {
-  for (int d = 16; d > 0; d /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
+/// What the lane whose number differs in these bits holds: a number, or a struct of several.
+template <class T> __device__ T shuffle_xor(T v, int bits) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return __shfl_xor_sync(0xffffffffu, v, bits);
+  } else {
+    static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>);
+    unsigned words[sizeof(T) / 4];
+    memcpy(words, &v, sizeof(T));
+    for (unsigned& word : words) word = __shfl_xor_sync(0xffffffffu, word, bits);
+    memcpy(&v, words, sizeof(T));
+    return v;
+  }
+}
+template <class T, class Op> __device__ T warp_fold(T v, Op op, int lanes = 32) {
+  for (int d = lanes / 2; d > 0; d /= 2) v = op(v, shuffle_xor(v, d));
   return v;
 }
 /// Over all threads of a block (a multiple of 32, at most 1024); every thread gets the result. `shared` holds 32 values.
