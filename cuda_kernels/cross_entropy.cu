@@ -15,7 +15,8 @@ namespace {
 constexpr int kLossThreads = 256;
 
 struct Samples {
-  Layout<5> at;  // all dimensions of logits but the classes, row-major: logits, target, losses or their gradient, lse, dlogits
+  Layout<5>
+      at;  // all dimensions of logits but the classes, row-major: logits, target, losses or their gradient, lse, dlogits
   int64_t classes, step, dstep;
   const int64_t* target;
   int64_t ignore;
@@ -31,15 +32,15 @@ struct Samples {
 };
 
 template <class C> struct ClassWeights {
-  Flat each;     // absent: all 1
-  const C* sum;  // of each, where that is needed
+  Flat each;           // absent: all 1
+  const C* sum;        // of each, where that is needed
   C smoothing, share;  // share = smoothing / classes
   __device__ C of(int64_t c) const { return each.data ? load_float<C>(each.data, c, each.dtype) : C(1); }
 };
 
-template <class T, class C> __device__ void write_loss(const Samples& s, const ClassWeights<C>& w, int64_t sample, const int64_t (&at)[5],
-                                                       const T* x, C lse, C smooth, void* losses, DType losses_dtype, void* lses,
-                                                       DType lse_dtype) {
+template <class T, class C> __device__ void write_loss(const Samples& s, const ClassWeights<C>& w, int64_t sample,
+                                                       const int64_t (&at)[5], const T* x, C lse, C smooth,
+                                                       void* losses, DType losses_dtype, void* lses, DType lse_dtype) {
   const int64_t t = s.label(sample, at[1]);
   C loss = 0;
   if (t >= 0) loss = (C(1) - w.smoothing) * w.of(t) * (lse - widen(x[t * s.step])) + w.share * smooth;
@@ -51,8 +52,8 @@ struct LossOutputs {
   DType losses_dtype, lse_dtype;
 };
 
-template <class T>
-__global__ void loss_rows(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs out, int lanes) {
+template <class T> __global__ void loss_rows(const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
+                                             const LossOutputs out, int lanes) {
   using C = Compute<T>;
   using State = ExpSum<C>;
   constexpr int V = kPackSize<T>;
@@ -81,11 +82,13 @@ __global__ void loss_rows(const T* logits, const Samples s, const ClassWeights<C
       });
       smooth = group_fold(smooth, C(0), sums, lanes, Plus());
     }
-    if (live && g.lane == 0) write_loss(s, w, g.row(), at, x, lse, smooth, out.losses, out.losses_dtype, out.lse, out.lse_dtype);
+    if (live && g.lane == 0)
+      write_loss(s, w, g.row(), at, x, lse, smooth, out.losses, out.losses_dtype, out.lse, out.lse_dtype);
   }
 }
 
-template <class T> __global__ void loss_columns(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs out) {
+template <class T> __global__ void loss_columns(const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
+                                                const LossOutputs out) {
   using C = Compute<T>;
   using State = ExpSum<C>;
   __shared__ State shared[kLossThreads];
@@ -109,7 +112,8 @@ template <class T> __global__ void loss_columns(const T* logits, const Samples s
       for (int64_t c = threadIdx.y; c < n; c += blockDim.y) smooth += w.of(c) * (lse - widen(x[c * s.step]));
       smooth = column_fold(smooth, sums, Plus());
     }
-    if (live && threadIdx.y == 0) write_loss(s, w, sample, at, x, lse, smooth, out.losses, out.losses_dtype, out.lse, out.lse_dtype);
+    if (live && threadIdx.y == 0)
+      write_loss(s, w, sample, at, x, lse, smooth, out.losses, out.losses_dtype, out.lse, out.lse_dtype);
   }
 }
 
@@ -118,8 +122,8 @@ template <class C> struct Slope {
   C lse, p, uniform, picked;
   int64_t label;
 
-  __device__ Slope(const Samples& s, const ClassWeights<C>& w, int64_t sample, const int64_t (&at)[5], const void* grads,
-                   DType grads_dtype, const void* lses, DType lse_dtype) {
+  __device__ Slope(const Samples& s, const ClassWeights<C>& w, int64_t sample, const int64_t (&at)[5],
+                   const void* grads, DType grads_dtype, const void* lses, DType lse_dtype) {
     label = s.label(sample, at[1]);
     const C g = label < 0 ? C(0) : load_float<C>(grads, at[2], grads_dtype);
     picked = label < 0 ? C(0) : g * (C(1) - w.smoothing) * w.of(label);
@@ -134,8 +138,8 @@ template <class C> struct Slope {
   }
 };
 
-template <class T>
-__global__ void loss_grad_rows(T* dlogits, const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs in, int lanes) {
+template <class T> __global__ void loss_grad_rows(T* dlogits, const T* logits, const Samples s,
+                                                  const ClassWeights<Compute<T>> w, const LossOutputs in, int lanes) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>;
   for (RowGroups g(lanes); g.base < s.at.numel; g.next()) {
@@ -145,19 +149,21 @@ __global__ void loss_grad_rows(T* dlogits, const T* logits, const Samples s, con
     const Slope<C> slope(s, w, g.row(), at, in.losses, in.losses_dtype, in.lse, in.lse_dtype);
     const T* const x = logits + at[0];
     T* const dx = dlogits + at[4];
-    for_packs<V>(s.classes, lanes >= 8 && same_alignment(x, dx) ? head_of(x) : -1, g.lane, lanes, [&]<int W>(int64_t i) {
-      C v[W];
-      load_pack<W>(x + i, v);
-      for (int k = 0; k < W; ++k) v[k] = slope.of(v[k], i + k, w);
-      store_pack<W>(dx + i, v);
-    });
+    for_packs<V>(s.classes, lanes >= 8 && same_alignment(x, dx) ? head_of(x) : -1, g.lane, lanes,
+                 [&]<int W>(int64_t i) {
+                   C v[W];
+                   load_pack<W>(x + i, v);
+                   for (int k = 0; k < W; ++k) v[k] = slope.of(v[k], i + k, w);
+                   store_pack<W>(dx + i, v);
+                 });
   }
 }
 
-template <class T>
-__global__ void loss_grad_columns(T* dlogits, const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs in) {
+template <class T> __global__ void loss_grad_columns(T* dlogits, const T* logits, const Samples s,
+                                                     const ClassWeights<Compute<T>> w, const LossOutputs in) {
   using C = Compute<T>;
-  for (int64_t sample = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; sample < s.at.numel; sample += int64_t(gridDim.x) * blockDim.x) {
+  for (int64_t sample = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; sample < s.at.numel;
+       sample += int64_t(gridDim.x) * blockDim.x) {
     int64_t at[5];
     s.at.offsets(sample, at);
     const Slope<C> slope(s, w, sample, at, in.losses, in.losses_dtype, in.lse, in.lse_dtype);
@@ -176,12 +182,18 @@ TensorView without_class(V v) {
 
 Samples samples_of(V logits, V target, V losses, V lse, V dlogits, const NllParams& params, LateError* error) {
   const TensorView rows = without_class(logits), drows = without_class(dlogits);
-  return {layout_of<5>({&rows, &target, &losses, &lse, &drows}, false), logits.sizes[1], logits.strides[1], dlogits.strides[1],
-          target.as<int64_t>(), params.ignore_index, error};
+  return {layout_of<5>({&rows, &target, &losses, &lse, &drows}, false),
+          logits.sizes[1],
+          logits.strides[1],
+          dlogits.strides[1],
+          target.as<int64_t>(),
+          params.ignore_index,
+          error};
 }
 
 template <class C> ClassWeights<C> weights_of(Context& ctx, V weight, const NllParams& params, int64_t classes) {
-  ClassWeights<C> w{staged(ctx, weight), nullptr, C(params.label_smoothing), classes ? C(params.label_smoothing / double(classes)) : C(0)};
+  ClassWeights<C> w{staged(ctx, weight), nullptr, C(params.label_smoothing),
+                    classes ? C(params.label_smoothing / double(classes)) : C(0)};
   if (!weight.defined() || params.label_smoothing == 0) return w;
   TensorView sum = weight;
   sum.sizes[0] = sum.strides[0] = 1, sum.dtype = dtype_of<C>, sum.data = ctx.scratch_of<C>(1);
@@ -204,12 +216,14 @@ void cross_entropy(Context& ctx, V losses, V lse, V logits, V target, V weight, 
   for_any_float("cross_entropy", logits.dtype, [&]<class T>() {
     const auto w = weights_of<Compute<T>>(ctx, weight, params, s.classes);
     const int lanes = lanes_for(s.classes, 16, 1024);
-    if (s.step == 1) launch(ctx, "cross_entropy", row_grid(s.at.numel, lanes), loss_rows<T>, logits.as<T>(), s, w, out, lanes);
+    if (s.step == 1)
+      launch(ctx, "cross_entropy", row_grid(s.at.numel, lanes), loss_rows<T>, logits.as<T>(), s, w, out, lanes);
     else launch(ctx, "cross_entropy", loss_grid(s.at.numel, s.classes), loss_columns<T>, logits.as<T>(), s, w, out);
   });
 }
 
-void cross_entropy_backward(Context& ctx, V dlogits, V dlosses, V lse, V logits, V target, V weight, const NllParams& params) {
+void cross_entropy_backward(Context& ctx, V dlogits, V dlosses, V lse, V logits, V target, V weight,
+                            const NllParams& params) {
   const Samples s = samples_of(logits, target, dlosses, lse, dlogits, params, nullptr);
   const LossOutputs in{dlosses.data, lse.data, dlosses.dtype, lse.dtype};
   const char* const op = "cross_entropy_backward";

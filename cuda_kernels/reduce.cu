@@ -35,7 +35,8 @@ struct Reduction {
   bool by_rows;
 
   Reduction(Context& ctx, const char* name, V out, V x, uint32_t dims) : ctx(ctx), name(name), x(x) {
-    const TensorView kept_x = part_of(x, dims, false), kept_out = part_of(out, dims, false), gone_x = part_of(x, dims, true);
+    const TensorView kept_x = part_of(x, dims, false), kept_out = part_of(out, dims, false),
+                     gone_x = part_of(x, dims, true);
     plan.kept = layout_of<2>({&kept_x, &kept_out}), plan.gone = layout_of<1>({&gone_x});
     plan.out = out.data, plan.dtype = out.dtype, plan.chunk = plan.gone.numel;
     const auto inner = [](const auto& layout) { return std::abs(layout.strides[0][0]); };
@@ -80,7 +81,8 @@ void cut(ReducePlan& plan, int64_t blocks, int64_t least, int64_t multiple) {
 template <class Op, class Load> void Reduction::run_rows(const Op& op, const Load& load, int64_t width) {
   const int64_t packs = ceil_div(plan.chunk, width);
   plan.lanes = packs > 32 * 16 ? kReduceThreads : power_of_two_from(ceil_div(packs, 4), 32);
-  launch(ctx, name, grid_of(plan.kept.numel * plan.chunks * plan.lanes, kReduceThreads), reduce_rows<Op, Load>, op, load, plan);
+  launch(ctx, name, grid_of(plan.kept.numel * plan.chunks * plan.lanes, kReduceThreads), reduce_rows<Op, Load>, op,
+         load, plan);
 }
 
 template <class Op, class Load> void Reduction::run(const Op& op, const Load& load) {
@@ -98,7 +100,8 @@ template <class Op, class Load> void Reduction::run(const Op& op, const Load& lo
   if (by_rows || plan.gone.numel == 0) {
     run_rows(op, load, V);
   } else {
-    const Grid grid{dim3(unsigned(std::min<int64_t>(tiles * plan.chunks, 1 << 16))), dim3(unsigned(columns), unsigned(rows))};
+    const Grid grid{dim3(unsigned(std::min<int64_t>(tiles * plan.chunks, 1 << 16))),
+                    dim3(unsigned(columns), unsigned(rows))};
     launch(ctx, name, grid, reduce_columns<Op, Load>, op, load, plan);
   }
   if (plan.chunks == 1) return;

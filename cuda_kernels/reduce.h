@@ -65,16 +65,16 @@ template <class S> struct StateLoad {
 
 inline constexpr int kReduceThreads = 256, kLoadsInFlight = 4;
 
-template <class Op> __device__ void finish_output(const Op& op, const ReducePlan& plan, typename Op::State s, int64_t output,
-                                                  int64_t chunk, int64_t place) {
+template <class Op> __device__ void finish_output(const Op& op, const ReducePlan& plan, typename Op::State s,
+                                                  int64_t output, int64_t chunk, int64_t place) {
   if (plan.chunks > 1) static_cast<typename Op::State*>(plan.states)[output * plan.chunks + chunk] = s;
   else store_any(plan.out, place, plan.dtype, op.result(s));
 }
 
 /// The elements [first, last) of the output at `base`: `lanes` threads take packs in turn, this one those from `lane` on.
-template <class Op, class Load>
-__device__ typename Op::State reduce_run(const Op& op, const Load& load, const ReducePlan& plan, int64_t base, int64_t first,
-                                         int64_t last, int lane) {
+template <class Op, class Load> __device__ typename Op::State reduce_run(const Op& op, const Load& load,
+                                                                         const ReducePlan& plan, int64_t base,
+                                                                         int64_t first, int64_t last, int lane) {
   constexpr int V = Load::kWidth, U = kLoadsInFlight;
   typename Op::State s[V];
   for (int v = 0; v < V; ++v) s[v] = op.start();
@@ -109,7 +109,8 @@ template <class Op, class Load> __global__ void reduce_rows(const Op op, const L
   using State = typename Op::State;
   __shared__ State shared[32];
   const auto join = [&op](State a, State b) { return op.join(a, b); };
-  const int lane = int(threadIdx.x) % plan.lanes, row = int(threadIdx.x) / plan.lanes, rows = int(blockDim.x) / plan.lanes;
+  const int lane = int(threadIdx.x) % plan.lanes, row = int(threadIdx.x) / plan.lanes,
+            rows = int(blockDim.x) / plan.lanes;
   const int64_t jobs = plan.kept.numel * plan.chunks;
   for (int64_t job0 = int64_t(blockIdx.x) * rows; job0 < jobs; job0 += int64_t(gridDim.x) * rows) {
     const int64_t job = job0 + row, output = job / plan.chunks, c = job % plan.chunks;

@@ -88,7 +88,9 @@ template <class C> struct ExtremeOf {
 /// Var and Std: Welford 1962 by element, Chan, Golub and LeVeque 1979 for two states.
 template <class C> struct MomentsOf {
   using In = C;
-  struct State { C n, mean, squares; };
+  struct State {
+    C n, mean, squares;
+  };
   bool root = false;
   double count = 0, correction = 0;
 
@@ -117,9 +119,15 @@ template <class C> struct MomentsOf {
 /// ln of a sum of e^x: the largest element m and the sum of e^(x - m); an infinite m is taken as 0 in it.
 template <class C> struct LogSumExpOf {
   using In = C;
-  struct State { C most, sum; };
-  static __device__ C base(C m) { return m > -std::numeric_limits<C>::infinity() && m < std::numeric_limits<C>::infinity() ? m : C(0); }
-  static __device__ C moved(C sum, C from, C to) { return sum == C(0) || from == to ? sum : sum * exponential(base(from) - base(to)); }
+  struct State {
+    C most, sum;
+  };
+  static __device__ C base(C m) {
+    return m > -std::numeric_limits<C>::infinity() && m < std::numeric_limits<C>::infinity() ? m : C(0);
+  }
+  static __device__ C moved(C sum, C from, C to) {
+    return sum == C(0) || from == to ? sum : sum * exponential(base(from) - base(to));
+  }
 
   __device__ State start() const { return {-std::numeric_limits<C>::infinity(), C(0)}; }
   template <int V> __device__ void add(State (&s)[V], const C (&x)[V], int64_t) const {

@@ -23,8 +23,7 @@ template <class C> struct Top {
   __device__ C operator()(C a, C b) const { return b > a ? b : a; }
 };
 
-template <class T, int V>
-__global__ void __launch_bounds__(kMostThreads)
+template <class T, int V> __global__ void __launch_bounds__(kMostThreads)
     softmax_cached(T* y, const T* x, const LaneLayout<2> l, int lanes, bool log) {
   using C = Compute<T>;
   constexpr int P = kItems<T> / V;
@@ -63,7 +62,8 @@ __global__ void __launch_bounds__(kMostThreads)
 }
 
 /// One block takes a lane of any length.
-template <class T> __global__ void __launch_bounds__(kMostThreads) softmax_long(T* y, const T* x, const LaneLayout<2> l, bool log) {
+template <class T> __global__ void __launch_bounds__(kMostThreads)
+    softmax_long(T* y, const T* x, const LaneLayout<2> l, bool log) {
   using C = Compute<T>;
   using State = ExpSum<C>;
   constexpr int V = kPackSize<T>;
@@ -118,8 +118,7 @@ template <class C> __device__ __forceinline__ C slope(C g, C y, C sum, bool log)
   return log ? g - exponential(y) * sum : (g - sum) * y;
 }
 
-template <class T, int V>
-__global__ void __launch_bounds__(kMostThreads)
+template <class T, int V> __global__ void __launch_bounds__(kMostThreads)
     softmax_grad_cached(T* dx, const T* dy, const T* y, const LaneLayout<3> l, int lanes, bool log) {
   using C = Compute<T>;
   constexpr int P = kItems<T> / V;
@@ -147,8 +146,8 @@ __global__ void __launch_bounds__(kMostThreads)
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kMostThreads) softmax_grad_long(T* dx, const T* dy, const T* y, const LaneLayout<3> l, bool log) {
+template <class T> __global__ void __launch_bounds__(kMostThreads)
+    softmax_grad_long(T* dx, const T* dy, const T* y, const LaneLayout<3> l, bool log) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>;
   __shared__ C shared[32];
@@ -175,7 +174,8 @@ __global__ void __launch_bounds__(kMostThreads) softmax_grad_long(T* dx, const T
   }
 }
 
-template <class T> __global__ void softmax_grad_columns(T* dx, const T* dy, const T* y, const LaneLayout<3> l, bool log) {
+template <class T>
+__global__ void softmax_grad_columns(T* dx, const T* dy, const T* y, const LaneLayout<3> l, bool log) {
   using C = Compute<T>;
   __shared__ C shared[kColumnThreads];
   for (int64_t base = int64_t(blockIdx.x) * blockDim.x; base < l.rows.numel; base += int64_t(gridDim.x) * blockDim.x) {
@@ -247,11 +247,15 @@ void softmax(Context& ctx, V y, V x, const SoftmaxParams& params) {
     const T* const from = x.as<T>();
     switch (way_of<T>(l, views)) {
       case Way::CachedPacks:
-        return launch(ctx, "softmax", row_grid(l.rows.numel, lanes), softmax_cached<T, P>, to, from, l, lanes, params.log);
+        return launch(ctx, "softmax", row_grid(l.rows.numel, lanes), softmax_cached<T, P>, to, from, l, lanes,
+                      params.log);
       case Way::Cached:
-        return launch(ctx, "softmax", row_grid(l.rows.numel, lanes), softmax_cached<T, 1>, to, from, l, lanes, params.log);
-      case Way::Long: return launch(ctx, "softmax", row_grid(l.rows.numel, kMostThreads), softmax_long<T>, to, from, l, params.log);
-      case Way::Columns: return launch(ctx, "softmax", column_grid(l.rows.numel, l.size), softmax_columns<T>, to, from, l, params.log);
+        return launch(ctx, "softmax", row_grid(l.rows.numel, lanes), softmax_cached<T, 1>, to, from, l, lanes,
+                      params.log);
+      case Way::Long:
+        return launch(ctx, "softmax", row_grid(l.rows.numel, kMostThreads), softmax_long<T>, to, from, l, params.log);
+      case Way::Columns:
+        return launch(ctx, "softmax", column_grid(l.rows.numel, l.size), softmax_columns<T>, to, from, l, params.log);
     }
   });
 }
@@ -268,11 +272,15 @@ void softmax_backward(Context& ctx, V dx, V dy, V y, const SoftmaxParams& params
     const T *const g = dy.as<T>(), *const v = y.as<T>();
     switch (way_of<T>(l, views)) {
       case Way::CachedPacks:
-        return launch(ctx, op, row_grid(l.rows.numel, lanes), softmax_grad_cached<T, P>, to, g, v, l, lanes, params.log);
+        return launch(ctx, op, row_grid(l.rows.numel, lanes), softmax_grad_cached<T, P>, to, g, v, l, lanes,
+                      params.log);
       case Way::Cached:
-        return launch(ctx, op, row_grid(l.rows.numel, lanes), softmax_grad_cached<T, 1>, to, g, v, l, lanes, params.log);
-      case Way::Long: return launch(ctx, op, row_grid(l.rows.numel, kMostThreads), softmax_grad_long<T>, to, g, v, l, params.log);
-      case Way::Columns: return launch(ctx, op, column_grid(l.rows.numel, l.size), softmax_grad_columns<T>, to, g, v, l, params.log);
+        return launch(ctx, op, row_grid(l.rows.numel, lanes), softmax_grad_cached<T, 1>, to, g, v, l, lanes,
+                      params.log);
+      case Way::Long:
+        return launch(ctx, op, row_grid(l.rows.numel, kMostThreads), softmax_grad_long<T>, to, g, v, l, params.log);
+      case Way::Columns:
+        return launch(ctx, op, column_grid(l.rows.numel, l.size), softmax_grad_columns<T>, to, g, v, l, params.log);
     }
   });
 }

@@ -25,9 +25,7 @@ template <class C> struct ExpSum {
     }
   };
   /// ln of the sum of e^x; NaN where all x are -inf.
-  __device__ C log_sum() const {
-    return sum == C(0) ? std::numeric_limits<C>::quiet_NaN() : most + math::log(sum);
-  }
+  __device__ C log_sum() const { return sum == C(0) ? std::numeric_limits<C>::quiet_NaN() : most + math::log(sum); }
 };
 
 /// The fold of `v` over threadIdx.y, for each threadIdx.x. `shared` holds a value for each thread of the block.
