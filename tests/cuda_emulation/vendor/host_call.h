@@ -8,7 +8,7 @@
 
 namespace tapir::inline v0::cuda_kernels {
 
-class HostCall : public cuda_emulation::LibraryCall {
+class __attribute__((visibility("hidden"))) HostCall : public cuda_emulation::LibraryCall {
  public:
   HostCall(const char* name, const Context& ctx) : LibraryCall(name, static_cast<cudaStream_t>(ctx.stream)) {}
   /// The view as the CPU's kernels take it, announced.
