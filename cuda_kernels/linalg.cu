@@ -10,9 +10,8 @@ namespace {
 
 using solver::Matrices;
 
-template <class T>
-__global__ void permute_rows_kernel(T* out, const T* x, const int* order, int64_t rows, int64_t columns, int64_t n,
-                                    int to) {
+template <class T> __global__ void permute_rows_kernel(T* out, const T* x, const int* order, int64_t rows,
+                                                       int64_t columns, int64_t n, int to) {
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < n; i += int64_t(gridDim.x) * blockDim.x) {
     const int64_t row = i % rows, first = i - row, batch = i / (rows * columns);
     const int64_t other = first + order[batch * rows + row];
@@ -28,9 +27,8 @@ template <class T> __global__ void keep_triangle_kernel(T* x, int64_t rows, int6
   }
 }
 
-template <class T>
-__global__ void find_not_finite_kernel(int* flags, const T* x, int64_t rows, int64_t columns, int64_t batch,
-                                       int triangle) {
+template <class T> __global__ void find_not_finite_kernel(int* flags, const T* x, int64_t rows, int64_t columns,
+                                                          int64_t batch, int triangle) {
   __shared__ int shared[32];
   for (int64_t b = blockIdx.x; b < batch; b += gridDim.x) {
     int found = 0;

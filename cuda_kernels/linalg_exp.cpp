@@ -16,7 +16,9 @@ struct Calculator {
   const Context& whole;
   const TensorView& like;
 
-  Matrices room(Context& owner) const { return room_for(owner, like, like.sizes[like.rank - 1], like.sizes[like.rank - 1]); }
+  Matrices room(Context& owner) const {
+    return room_for(owner, like, like.sizes[like.rank - 1], like.sizes[like.rank - 1]);
+  }
   TensorView view(const Matrices& m) const { return view_of(m, like); }
   /// to = a b
   void product(const Matrices& to, const Matrices& a, const Matrices& b) const {
@@ -72,9 +74,20 @@ TensorView factors(Context& ctx, V like, const std::vector<double>& values) {
 /// Even and odd part of the [13/13] Pade approximant of exp(a); a2 to a6 hold its powers. Higham 2005, "The scaling and squaring method
 /// for the matrix exponential revisited", table 2.3.
 void pade(const Calculator& c, const Matrices& even, const Matrices& odd, const Matrices& a, const Matrices& work) {
-  constexpr double b[] = {64764752532480000., 32382376266240000., 7771770303897600., 1187353796428800., 129060195264000.,
-                          10559470521600.,    670442572800.,      33522128640.,      1323241920.,       40840800.,
-                          960960.,            16380.,             182.,              1.};
+  constexpr double b[] = {64764752532480000.,
+                          32382376266240000.,
+                          7771770303897600.,
+                          1187353796428800.,
+                          129060195264000.,
+                          10559470521600.,
+                          670442572800.,
+                          33522128640.,
+                          1323241920.,
+                          40840800.,
+                          960960.,
+                          16380.,
+                          182.,
+                          1.};
   PartContext ctx(c.whole);
   const Matrices a2 = c.room(ctx), a4 = c.room(ctx), a6 = c.room(ctx);
   c.product(a2, a, a), c.product(a4, a2, a2), c.product(a6, a4, a2);

@@ -109,8 +109,7 @@ void cholesky(Context& ctx, const Matrices& a, bool upper, int* info) {
   const int n = int(a.rows);
   for_type(a.dtype, [&]<class T>() {
     if (a.batch > 1)
-      return check_solver(
-          Api<T>::potrf_batched(h, fill_of(upper), n, addresses<T>(ctx, a), n, info, int(a.batch)));
+      return check_solver(Api<T>::potrf_batched(h, fill_of(upper), n, addresses<T>(ctx, a), n, info, int(a.batch)));
     int size = 0;
     T* const x = static_cast<T*>(a.data);
     check_solver(Api<T>::potrf_size(h, fill_of(upper), n, x, n, &size));
@@ -124,8 +123,7 @@ void lu(Context& ctx, const Matrices& a, int* pivots, int* info) {
   const int n = int(a.rows);
   for_type(a.dtype, [&]<class T>() {
     if (a.batch > 1 && n <= kBatched)
-      return check_blas(
-          Api<T>::getrf_batched(h.blas(), n, addresses<T>(ctx, a), n, pivots, info, int(a.batch)));
+      return check_blas(Api<T>::getrf_batched(h.blas(), n, addresses<T>(ctx, a), n, pivots, info, int(a.batch)));
     int size = 0;
     check_solver(Api<T>::getrf_size(h, n, n, static_cast<T*>(a.data), n, &size));
     T* const space = ctx.scratch_of<T>(size);
