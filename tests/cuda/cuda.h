@@ -1,0 +1,36 @@
+// What the tests of the CUDA backend share: they run on a real device, or on the emulated one (TAPIR_CUDA_PLUGIN).
+#pragma once
+#include <tapir/tapir.h>
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "../catch.h"
+#include "../errors.h"
+
+#define NEEDS_CUDA                                     \
+  if (!tapir::cuda::is_available()) {                  \
+    SKIP_TEST(("no CUDA: " + tapir::cuda::why_not()).c_str()); \
+  }
+#define NEEDS_CUDA_DEVICES(n)                              \
+  NEEDS_CUDA                                               \
+  if (tapir::cuda::device_count() < (n)) {                 \
+    SKIP_TEST("needs " #n " CUDA devices");                \
+  }
+
+/// Is every block a cudaMalloc of its own? Then nothing is cached.
+inline bool is_direct() {
+  const char* text = std::getenv("TAPIR_CUDA_ALLOCATOR");
+  return text && std::string_view(text) == "direct";
+}
+inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+/// The text of the E that f throws, or nothing.
+template <class E, class F> std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "";
+}

@@ -1,0 +1,168 @@
+// core/cuda.h: devices, streams, events; what happens where there is no device.
+#include "cuda.h"
+
+#include <unistd.h>
+
+#include <climits>
+#include <thread>
+
+using namespace tapir;
+
+namespace {
+/// Runs one test case of this program in a process of its own, under other settings.
+int run_alone(const std::string& settings, const std::string& test) {
+  char path[PATH_MAX] = {};
+  if (readlink("/proc/self/exe", path, sizeof(path) - 1) < 0) return -1;
+  return std::system((settings + " '" + path + "' '" + test + "' > /dev/null").c_str());
+}
+bool is_emulated() {
+  const char* plugin = std::getenv("TAPIR_CUDA_PLUGIN");
+  return plugin && contains(plugin, "emulated");
+}
+}  // namespace
+
+TEST_CASE("cuda: without a device the CPU works, and why_not says what was missing") {
+  if (cuda::is_available()) {
+    CHECK(cuda::why_not().empty());
+    CHECK(cuda::device_count() > 0);
+    const std::string name = "cuda: without a device the CPU works*";
+    CHECK(run_alone("TAPIR_CUDA_PLUGIN=/no/such/plugin.so", name) == 0);
+    if (is_emulated()) {
+      CHECK(run_alone("TAPIR_EMULATED_DRIVER=12000", name) == 0);
+      CHECK(run_alone("TAPIR_EMULATED_DRIVER=0", name) == 0);
+      CHECK(run_alone("TAPIR_EMULATED_DEVICES=0", name) == 0);
+    }
+    return;
+  }
+  const std::string why = cuda::why_not();
+  CHECK_FALSE(why.empty());
+  CHECK(cuda::device_count() == 0);
+  if (const char* plugin = std::getenv("TAPIR_CUDA_PLUGIN"); plugin && contains(plugin, "/no/such"))
+    CHECK(contains(why, "/no/such/plugin.so"));
+  if (const char* driver = std::getenv("TAPIR_EMULATED_DRIVER"))
+    CHECK(contains(why, std::string_view(driver) == "0" ? "no CUDA driver" : "supports CUDA 12.0"));
+  CHECK(contains(error_of([] { cuda::synchronize(); }), why));
+  CHECK(contains(error_of([] { cuda::Stream stream; }), why));
+  CHECK(contains(error_of([] { (void)zeros({2}, {.device = kCUDA}); }), why));
+  CHECK(sum(ones({3})).item<float>() == 3);
+}
+
+TEST_CASE("cuda: devices and their properties") {
+  NEEDS_CUDA
+  const cuda::DeviceProperties p = cuda::get_device_properties();
+  CHECK_FALSE(p.name.empty());
+  CHECK(cuda::get_device_name() == p.name);
+  CHECK(p.major >= 5);
+  CHECK(p.multi_processor_count > 0);
+  CHECK(p.warp_size == 32);
+  CHECK(p.driver_version >= p.runtime_version / 1000 * 1000);
+  const cuda::MemoryInfo info = cuda::mem_get_info();
+  CHECK(info.free > 0);
+  CHECK(info.free <= info.total);
+  CHECK(cuda::current_device() == 0);
+  CHECK(contains(error_of([] { cuda::set_device(99); }), "got 99"));
+  CHECK(contains(error_of([] { (void)cuda::get_device_name(-2); }), "got -2"));
+  if (cuda::device_count() > 1) {
+    {
+      const cuda::DeviceGuard guard(1);
+      CHECK(cuda::current_device() == 1);
+      CHECK(cuda::Stream().device() == 1);
+    }
+    CHECK(cuda::current_device() == 0);
+  }
+}
+
+TEST_CASE("cuda: streams and events") {
+  NEEDS_CUDA
+  const cuda::Stream a, b, urgent(-1, -1);
+  CHECK(a != b);
+  CHECK(a.handle() != nullptr);
+  CHECK(cuda::default_stream().handle() == nullptr);
+  CHECK(cuda::current_stream() == cuda::default_stream());
+  {
+    const cuda::StreamGuard guard(a);
+    CHECK(cuda::current_stream() == a);
+  }
+  CHECK(cuda::current_stream() == cuda::default_stream());
+
+  cuda::Event start(true), end(true);
+  CHECK(start.query());
+  start.record(a);
+  Tensor x;
+  {
+    const cuda::StreamGuard guard(a);
+    x = arange(1000, {.dtype = kFloat32}).to(kCUDA) + 1;
+  }
+  end.record(a);
+  end.synchronize();
+  CHECK(end.query());
+  CHECK(a.query());
+  CHECK(start.elapsed_time(end) >= 0);
+  b.wait_stream(a);
+  {
+    const cuda::StreamGuard guard(b);
+    CHECK((x + 1).sum().item<float>() == 501500.f);
+  }
+  const cuda::Event plain, other;
+  CHECK_THROWS_AS(plain.elapsed_time(other), RuntimeError);
+  if (cuda::device_count() > 1) {
+    const cuda::Stream far(1);
+    CHECK(contains(error_of([&] { cuda::Event(false, 0).record(far); }), "got one of cuda:1"));
+  }
+}
+
+TEST_CASE("cuda: waits of the host are counted, and training-like work has none") {
+  NEEDS_CUDA
+  Tensor x = ones({64, 64}, {.device = kCUDA});
+  cuda::synchronize();
+  const int64_t before = cuda::synchronizations();
+  for (int i = 0; i < 10; ++i) x = x + x * 0.5;
+  const Tensor y = tensor({1.f, 2.f}).to(kCUDA);
+  CHECK(cuda::synchronizations() == before);
+  CHECK(y.sum().item<float>() == 3);
+  CHECK(cuda::synchronizations() > before);
+}
+
+TEST_CASE("cuda: operands on different devices are refused by name (BI-090, BI-091)") {
+  NEEDS_CUDA
+  const Tensor here = ones({2}), there = ones({2}, {.device = kCUDA});
+  const std::string text = error_of([&] { (void)add(here, there); });
+  CHECK(contains(text, "cpu"));
+  CHECK(contains(text, "cuda:0"));
+  CHECK_FALSE(error_of([&] { (void)matmul(ones({2, 2}), ones({2, 2}, {.device = kCUDA})); }).empty());
+  CHECK(add(there, tensor(1.f)).cpu().sum().item<float>() == 4);  // a 0-dim operand may be on the CPU
+  CHECK(mul(tensor(2.f), there).device() == kCUDA);
+  if (cuda::device_count() > 1) {
+    const std::string far = error_of([&] { (void)add(there, ones({2}, {.device = Device("cuda:1")})); });
+    CHECK(contains(far, "cuda:0"));
+    CHECK(contains(far, "cuda:1"));
+  }
+}
+
+TEST_CASE("cuda: tensors move between two devices") {
+  NEEDS_CUDA_DEVICES(2)
+  const Tensor a = arange(6, {.dtype = kFloat32}).to(kCUDA) * 2, b = a.to(Device("cuda:1"));
+  CHECK(b.device() == Device("cuda:1"));
+  CHECK((b + 1).sum().item<float>() == 36);
+  CHECK(b.to(kCUDA).sum().item<float>() == 30);
+}
+
+TEST_CASE("cuda: two threads on two streams") {
+  NEEDS_CUDA
+  double sums[2] = {};
+  const auto work = [&](int id) {
+    const cuda::Stream stream;
+    const cuda::StreamGuard guard(stream);
+    Tensor x = full({257}, id + 1, {.dtype = kFloat64, .device = kCUDA});
+    for (int i = 0; i < 50; ++i) {
+      const Tensor y = x + 1;
+      x = y - 1;
+      if (i % 10 == 0) stream.synchronize();
+    }
+    sums[id] = x.sum().item<double>();
+  };
+  std::thread first(work, 0), second(work, 1);
+  first.join(), second.join();
+  CHECK(sums[0] == 257);
+  CHECK(sums[1] == 514);
+}
