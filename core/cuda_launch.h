@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -21,10 +23,21 @@
 // TAPIR_CUDA_SYNC=1 waits after each launch, so that an error of the kernel itself is blamed on the right one.
 namespace tapir::inline v0::cuda {
 
-/// RuntimeError "[op] ..." with CUDA's name and words for the error; clears it.
+/// RuntimeError "[op] ..." with CUDA's name and words for the error; clears it. Some errors cannot be cleared (an illegal address, a
+/// kernel that died): every later call fails too, and is told of the first.
 [[noreturn]] inline void fail_cuda(cudaError_t error, std::string_view op) {
+  static std::mutex mutex;
+  static auto* const first = new std::string;  // never destroyed
   cudaGetLastError();
-  fail(ErrorKind::Runtime, "[{}] CUDA: {}: {}", op, cudaGetErrorName(error), cudaGetErrorString(error));
+  const std::string text = format("[{}] CUDA: {}: {}", op, cudaGetErrorName(error), cudaGetErrorString(error));
+  const int code = int(error);
+  if (code != 700 && code != 702 && code != 710 && (code < 714 || code > 719) && code != 721)
+    fail(ErrorKind::Runtime, "{}", text);
+  std::lock_guard lock(mutex);
+  const bool again = !first->empty();
+  if (!again) *first = text;
+  fail(ErrorKind::Runtime, "{}{}. The device is lost to this process; TAPIR_CUDA_SYNC=1 names the kernel that did it",
+       text, again ? ", after " + *first : "");
 }
 inline void check_cuda(cudaError_t error, std::string_view op) {
   if (error != cudaSuccess) [[unlikely]]

@@ -97,9 +97,20 @@ Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise) {
   return a + alow < b + bhigh && b + blow < a + ahigh ? clone(x.detach()) : x;
 }
 
-static Operand cast_operand(const Operand& x, DType dtype, Tensor& held) {
-  if (!x.is_tensor() || x.tensor().dtype() == dtype) return x;
-  held = to(x.tensor(), dtype);
+/// A number that happens to be a tensor on the CPU: it may meet operands of any device.
+static bool follows(const Operand& x, const Operand& other) {
+  return x.is_tensor() && other.is_tensor() && x.tensor().dim() == 0 && x.tensor().device().is_cpu() &&
+         !other.tensor().device().is_cpu();
+}
+static Device device_of(const char* op, const Operand& x, const Operand& y, bool in_place) {
+  if (follows(y, x)) return x.tensor().device();
+  if (!in_place && follows(x, y)) return y.tensor().device();
+  return common_device(op, {&x.tensor_or_undefined(), &y.tensor_or_undefined()});
+}
+
+static Operand cast_operand(const Operand& x, DType dtype, Device device, Tensor& held) {
+  if (!x.is_tensor() || (x.tensor().dtype() == dtype && x.tensor().device() == device)) return x;
+  held = to(to(x.tensor(), dtype), device);
   return held;
 }
 
@@ -123,8 +134,8 @@ static const char* check_operands(const char* op, const Operand& x, const Operan
 
 Pointwise::Pointwise(const char* op, const Operand& x, const Operand& y, const Tensor* self, Promote promote)
     : op_(check_operands(op, x, y)), self_(self), dtype(promoted(x, y, promote)),
-      device(common_device(op, {&x.tensor_or_undefined(), &y.tensor_or_undefined()})), shape(shape_of(op, x, y)),
-      a(cast_operand(x, dtype, cast_a_)), b(cast_operand(y, dtype, cast_b_)) {
+      device(device_of(op, x, y, self != nullptr)), shape(shape_of(op, x, y)),
+      a(cast_operand(x, dtype, device, cast_a_)), b(cast_operand(y, dtype, device, cast_b_)) {
   if (!self) return;
   check(shape == self->shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", op, self->shape(),
         shape);
