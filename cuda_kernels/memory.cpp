@@ -21,9 +21,9 @@
 // - A segment belongs to the stream it was taken for: work is ordered within a stream, so a block that its owner has dropped can be
 //   given to the next one on the same stream at once, though the device is still busy with it.
 // - A block used on other streams (record_stream) is free when an event recorded on each of them at its release has passed.
-// - When the driver has no more: wait for those events, give back every segment that is wholly free, try again, then a segment of just
+// - When the driver has no more: wait for the device, give back every segment that is wholly free, try again, then a segment of just
 //   the size asked for, then OutOfMemoryError.
-// - TAPIR_CUDA_ALLOCATOR=direct: every block is a cudaMalloc of its own and goes back at its release, which waits for its streams. For
+// - TAPIR_CUDA_ALLOCATOR=direct: every block is a cudaMalloc of its own and goes back at its release (cudaFree waits for the device). For
 //   compute-sanitizer and the host emulation, which then see every access beyond a block's end.
 // Nothing here is destroyed at exit, and a release never throws: tensors may die after main and after the driver.
 namespace tapir::inline v0::cuda_kernels {
@@ -259,8 +259,6 @@ void DeviceMemory::wait_for_users(Block* b) {
   cudaGetDevice(&before);
   cudaSetDevice(device_.index);
   if (is_direct()) {
-    cudaStreamSynchronize(stream_of(b->stream));
-    for (void* user : b->users) cudaStreamSynchronize(stream_of(user));
     free_segment(b);
   } else {
     for (void* user : b->users) {
