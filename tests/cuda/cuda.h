@@ -9,14 +9,14 @@
 #include "../catch.h"
 #include "../errors.h"
 
-#define NEEDS_CUDA                                     \
-  if (!tapir::cuda::is_available()) {                  \
+#define NEEDS_CUDA                                             \
+  if (!tapir::cuda::is_available()) {                          \
     SKIP_TEST(("no CUDA: " + tapir::cuda::why_not()).c_str()); \
   }
-#define NEEDS_CUDA_DEVICES(n)                              \
-  NEEDS_CUDA                                               \
-  if (tapir::cuda::device_count() < (n)) {                 \
-    SKIP_TEST("needs " #n " CUDA devices");                \
+#define NEEDS_CUDA_DEVICES(n)               \
+  NEEDS_CUDA                                \
+  if (tapir::cuda::device_count() < (n)) {  \
+    SKIP_TEST("needs " #n " CUDA devices"); \
   }
 
 /// Is every block a cudaMalloc of its own? Then nothing is cached.

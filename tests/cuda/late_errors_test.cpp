@@ -29,7 +29,8 @@ TEST_CASE("cuda: of several bad kernels the first is told; reading a value tells
 
 TEST_CASE("cuda: more checked kernels than there are places") {
   NEEDS_CUDA
-  const Tensor x = arange(4, {.dtype = kFloat32}).to(kCUDA), good = tensor({0, 3}).to(kCUDA), bad = tensor({5}).to(kCUDA);
+  const Tensor x = arange(4, {.dtype = kFloat32}).to(kCUDA), good = tensor({0, 3}).to(kCUDA),
+               bad = tensor({5}).to(kCUDA);
   (void)gather(x, 0, bad);
   for (int i = 0; i < 5000; ++i) (void)gather(x, 0, good);
   CHECK(contains(error_of([] { cuda::synchronize(); }), "5"));
