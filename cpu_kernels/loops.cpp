@@ -17,7 +17,7 @@ void Space::add(int64_t size, const int64_t* byte_strides) {
 }
 
 void Space::simplify() {
-  const auto magnitude = [](int64_t v) { return v < 0 ? -v : v; };
+  const auto magnitude = [](int64_t v) { return v < 0 ? -v : v > 0 ? v : INT64_MAX; };  // what repeats goes outside
   const auto before = [&](int64_t i, int64_t j) {  // dimension j belongs outside of i
     for (int k = 0; k < operands; ++k)
       if (magnitude(strides[k][i]) != magnitude(strides[k][j]))

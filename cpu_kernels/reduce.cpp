@@ -7,8 +7,8 @@
 namespace tapir::inline v0::cpu {
 namespace {
 
-constexpr int64_t kLeaf = 2048;          // elements of a run that `leaf` takes at once
-constexpr int64_t kLeavesPerChunk = 32;  // a chunk is what one thread does of one output
+constexpr int64_t kLeaf = 4096;          // elements of a run that `leaf` takes at once
+constexpr int64_t kLeavesPerChunk = 16;  // a chunk is what one thread does of one output
 constexpr int64_t kColumns = 512;        // outputs side by side
 constexpr int64_t kRowsPerChunk = 256;
 constexpr int64_t kOutputs = 256;     // results that are converted and stored together
@@ -62,7 +62,7 @@ Reduction::Reduction(Context& ctx, V out, V x, const Reducer& reducer, const Red
 void Reduction::run() {
   if (kept_.numel == 0) return;
   if (gone_.numel == 0) return run_empty();
-  const auto magnitude = [](int64_t v) { return v < 0 ? -v : v; };
+  const auto magnitude = [](int64_t v) { return v < 0 ? -v : v > 0 ? v : INT64_MAX; };  // what repeats is not near
   const bool few = gone_.numel < kFewElements && kept_.numel >= kFewElements;
   const bool line = kept_.rank == 0 || magnitude(gone_.inner_stride(0)) < magnitude(kept_.inner_stride(0));
   return line && !few ? run_lines() : run_columns();

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cmath>
 
 #include "lanes.h"
 #include "reduction.h"
+#include "vec.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -11,40 +13,33 @@ using P = ReduceParams;
 // Float32 is added in float32 for a few terms only, then in float64: as exact as a pairwise sum, and as fast as the memory.
 constexpr int64_t kFloatTerms = 16, kFloatLanes = 64;
 
-/// f(x[0]) + ... + f(x[n - 1]) of floats: lanes of at most kFloatTerms terms, joined as a tree, in float64 from there on.
+/// f(x[0]) + ... + f(x[n - 1]) of floats, f being for vectors too: lanes of at most kFloatTerms terms, in float64 from there on.
 template <class F> double sum_floats(const float* x, int64_t n, F&& f) {
-  double sum = 0;
-  for (; n >= kFloatLanes;) {
-    const int64_t terms = n / kFloatLanes < kFloatTerms ? n / kFloatLanes : kFloatTerms;
-    float lane[kFloatLanes];
+  constexpr int64_t w = kLanes<float>, kVectors = 8;
+  double total[w] = {};
+  const auto put = [&](Vec<float> v) {
+    float lane[w];
+    store(lane, v);
 #pragma omp simd
-    for (int64_t l = 0; l < kFloatLanes; ++l) lane[l] = f(x[l]);
+    for (int64_t l = 0; l < w; ++l) total[l] += double(lane[l]);
+  };
+  while (n >= kVectors * w) {
+    const int64_t terms = std::min(n / (kVectors * w), kFloatTerms);
+    Vec<float> sum[kVectors];
+    for (int64_t k = 0; k < kVectors; ++k) sum[k] = f(load(x + k * w));
     for (int64_t t = 1; t < terms; ++t) {
-#pragma omp simd
-      for (int64_t l = 0; l < kFloatLanes; ++l) lane[l] += f(x[t * kFloatLanes + l]);
+      const float* next = x + t * kVectors * w;
+#pragma GCC unroll 8
+      for (int64_t k = 0; k < kVectors; ++k) sum[k] += f(load(next + k * w));
     }
-    for (int64_t half = kFloatLanes / 2; half > 0; half /= 2) {
-#pragma omp simd
-      for (int64_t l = 0; l < half; ++l) lane[l] += lane[half + l];
-    }
-    sum += double(lane[0]);
-    x += terms * kFloatLanes, n -= terms * kFloatLanes;
+    put(((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7])));
+    x += terms * kVectors * w, n -= terms * kVectors * w;
   }
-  float rest = 0;
-  if (n >= 16) {
-    float lane[16];
-#pragma omp simd
-    for (int64_t l = 0; l < 16; ++l) lane[l] = f(x[l]);
-    for (x += 16, n -= 16; n >= 16; x += 16, n -= 16) {
-#pragma omp simd
-      for (int64_t l = 0; l < 16; ++l) lane[l] += f(x[l]);
-    }
-    for (int64_t half = 8; half > 0; half /= 2)
-      for (int64_t l = 0; l < half; ++l) lane[l] += lane[half + l];
-    rest = lane[0];
-  }
-  for (int64_t i = 0; i < n; ++i) rest += f(x[i]);
-  return sum + double(rest);
+  for (; n >= w; x += w, n -= w) put(f(load(x)));
+  for (int64_t i = 0; i < n; ++i) total[i] += double(f(x[i]));
+  for (int64_t half = w / 2; half > 0; half /= 2)
+    for (int64_t l = 0; l < half; ++l) total[l] += total[l + half];
+  return total[0];
 }
 
 /// Adds rows of floats to a plane of float64 sums, `stride` bytes apart: kFloatTerms of them at once.
@@ -90,7 +85,10 @@ template <class T, class C, bool kSkipNan = false> struct Sum {
   static Term term(In v) { return kSkipNan && v != v ? Term(0) : Term(v); }
   static void identity(Cell* s, const P&) { *s = 0; }
   static void leaf(Cell* s, const In* x, Run run, const P&) {
-    if constexpr (kFloat) *s = sum_floats(x, run.count, [](float v) { return term(v); });
+    if constexpr (kFloat) *s = sum_floats(x, run.count, [](auto v) {
+        if constexpr (kSkipNan) return v == v ? v : decltype(v){};
+        else return v;
+      });
     else *s = sum_of<Cell>(x, run.count, [](In v) { return term(v); });
   }
   static void rows(Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns, Run run, int64_t done,
