@@ -85,7 +85,8 @@ template <class T, class C, bool kSkipNan = false> struct Sum {
   static Term term(In v) { return kSkipNan && v != v ? Term(0) : Term(v); }
   static void identity(Cell* s, const P&) { *s = 0; }
   static void leaf(Cell* s, const In* x, Run run, const P&) {
-    if constexpr (kFloat) *s = sum_floats(x, run.count, [](auto v) {
+    if constexpr (kFloat)
+      *s = sum_floats(x, run.count, [](auto v) {
         if constexpr (kSkipNan) return v == v ? v : decltype(v){};
         else return v;
       });
