@@ -22,7 +22,7 @@ set_target_properties(tapir_cuda PROPERTIES CXX_EXTENSIONS OFF CUDA_STANDARD 20 
 target_compile_definitions(tapir_cuda PRIVATE TAPIR_CUDA_ARCHITECTURES="${TAPIR_CUDA_ARCHITECTURES}")
 target_compile_options(tapir_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
-  "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-Wall;-diag-suppress=186>")
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>)
 target_include_directories(tapir_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(tapir_cuda PRIVATE tapir CUDA::cudart_static)
 foreach(library cublasLt cublas cusolver)
