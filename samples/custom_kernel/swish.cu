@@ -42,6 +42,7 @@ int main() {
   const Tensor x = randn({33, 7}, {.dtype = kFloat64, .device = kCUDA});
   const double difference = max(abs(swish(x) - silu(x))).item();
   gradcheck([](const Tensor& x) { return swish(x); }, {x});
-  std::printf("swish on %s: differs from silu by %.1e, gradient checked\n", cuda::get_device_name().c_str(), difference);
+  std::printf("swish on %s: differs from silu by %.1e, gradient checked\n", cuda::get_device_name().c_str(),
+              difference);
   return difference < 1e-14 ? 0 : 1;
 }
