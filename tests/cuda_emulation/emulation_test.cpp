@@ -1,0 +1,459 @@
+// The emulation's own tests: right kernels give their results under every schedule, and every planted fault is caught. Built twice,
+// plain and checked (the .cu files instrumented): what only the checked one can see is marked so.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../catch.h"
+#include "library_call.h"
+#include "test_kernels.h"
+
+using namespace emulation_tests;
+using cuda_emulation::Fault;
+
+namespace {
+#ifdef TAPIR_CHECKED
+constexpr bool kChecked = true;
+#else
+constexpr bool kChecked = false;
+#endif
+
+template <class T> struct Array {  // on the device
+  T* p = nullptr;
+  size_t n;
+  explicit Array(size_t n) : n(n) { REQUIRE(cudaMalloc(&p, n * sizeof(T)) == cudaSuccess); }
+  explicit Array(const std::vector<T>& v) : Array(v.size()) { set(v); }
+  Array(const Array&) = delete;
+  ~Array() { cudaFree(p); }
+  void set(const std::vector<T>& v) {
+    REQUIRE(cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice) == cudaSuccess);
+  }
+  std::vector<T> host() const {
+    std::vector<T> v(n);
+    REQUIRE(cudaMemcpy(v.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost) == cudaSuccess);
+    return v;
+  }
+};
+struct NewStream {
+  cudaStream_t s = nullptr;
+  explicit NewStream(unsigned flags = cudaStreamNonBlocking) { REQUIRE(cudaStreamCreateWithFlags(&s, flags) == cudaSuccess); }
+  ~NewStream() { cudaStreamDestroy(s); }
+  operator cudaStream_t() const { return s; }
+};
+struct NewEvent {
+  cudaEvent_t e = nullptr;
+  explicit NewEvent(unsigned flags = cudaEventDisableTiming) { REQUIRE(cudaEventCreateWithFlags(&e, flags) == cudaSuccess); }
+  ~NewEvent() { cudaEventDestroy(e); }
+  operator cudaEvent_t() const { return e; }
+};
+std::vector<float> numbers(size_t n) {
+  std::vector<float> v(n);
+  for (size_t i = 0; i < n; ++i) v[i] = float(i * 37 % 101) / 50 - 1;
+  return v;
+}
+/// What the Fault of `run` says; empty where there is none.
+std::string fault_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Fault& f) {
+    return f.what();
+  }
+  return {};
+}
+/// Runs under several schedules; false where a result is off by more than `tolerance`.
+bool same_under_schedules(const std::function<std::vector<float>()>& run, const std::vector<float>& expected, float tolerance = 0) {
+  for (unsigned seed = 0; seed < 5; ++seed) {
+    cuda_emulation::set_seed(seed);
+    const auto y = run();
+    for (size_t i = 0; i < y.size(); ++i)
+      if (!(std::abs(y[i] - expected[i]) <= tolerance)) return false;
+  }
+  return true;
+}
+#define CHECK_FAULT(text, ...)                                   \
+  do {                                                           \
+    const std::string got = fault_of([&] { (void)(__VA_ARGS__); }); \
+    INFO(got);                                                   \
+    CHECK(got.find(text) != std::string::npos);                  \
+  } while (false)
+#define CHECK_NO_FAULT(...) CHECK(fault_of([&] { (void)(__VA_ARGS__); }) == "")
+}  // namespace
+
+TEST_CASE("kernels give the same results under every schedule") {
+  const long R = 37, C = 52;
+  const auto x = numbers(R * C);
+  Array<float> a(x), b(x), y(R * C), sums(R), product(R * R);
+  const Matrix ma{a.p, R, C, C, 1}, my{y.p, R, C, C, 1}, mt{b.p, R, C, 1, R};  // mt: the same shape, transposed strides
+  std::vector<float> twice(R * C), mixed(R * C), row_sums(R, 0), soft(R * C), products(R * R, 0);
+  for (long r = 0; r < R; ++r) {
+    float z = 0;
+    for (long c = 0; c < C; ++c) {
+      const float v = x[size_t(r * C + c)];
+      twice[size_t(r * C + c)] = 2 * v, mixed[size_t(r * C + c)] = v + x[size_t(c * R + r)];
+      row_sums[size_t(r)] += v, z += std::exp(v);
+    }
+    for (long c = 0; c < C; ++c) soft[size_t(r * C + c)] = std::exp(x[size_t(r * C + c)]) / z;
+  }
+  for (long i = 0; i < R; ++i)
+    for (long j = 0; j < R; ++j)
+      for (long k = 0; k < C; ++k) products[size_t(i * R + j)] += x[size_t(i * C + k)] * x[size_t(j * C + k)];
+  CHECK(same_under_schedules([&] { return add(ma, ma, my, nullptr), y.host(); }, twice));
+  CHECK(same_under_schedules([&] { return add(ma, mt, my, nullptr), y.host(); }, mixed));
+  CHECK(same_under_schedules([&] { return row_sum(a.p, sums.p, R, C, nullptr), sums.host(); }, row_sums, 1e-5f));
+  CHECK(same_under_schedules([&] { return softmax(a.p, y.p, R, C, nullptr), y.host(); }, soft, 1e-6f));
+  CHECK(same_under_schedules([&] { return matmul(ma, {a.p, C, R, 1, C}, {product.p, R, R, R, 1}, nullptr), product.host(); }, products, 1e-4f));
+  const auto v = numbers(64);
+  const std::vector<float> backwards(v.rbegin(), v.rend());
+  CHECK(same_under_schedules([&] { Array<float> t(v); return reverse(t.p, nullptr), t.host(); }, backwards));
+  float total = 0;
+  for (float f : x) total += f;
+  CHECK(same_under_schedules([&] {
+    Array<float> partial(16), sum(1);
+    Array<unsigned> arrived(std::vector<unsigned>{0});
+    return last_block_sum(a.p, partial.p, arrived.p, sum.p, R * C, nullptr), sum.host();
+  }, {total}, 1e-4f));
+  std::vector<int> values(10000), bins(256, 0);
+  for (size_t i = 0; i < values.size(); ++i) ++bins[size_t((values[i] = int(i * i % 1000)) & 255)];
+  Array<int> dv(values), h(std::vector<int>(256, 0));
+  histogram(dv.p, h.p, 10000, nullptr);
+  CHECK(h.host() == bins);
+}
+
+TEST_CASE("warp operations") {
+  Array<long long> out(32 * kWarpResults);
+  for (unsigned seed = 0; seed < 5; ++seed) {
+    cuda_emulation::set_seed(seed);
+    REQUIRE(warp_operations(out.p, nullptr) == cudaSuccess);
+    const auto got = out.host();
+    for (int lane = 0; lane < 32; ++lane) {
+      INFO(lane);
+      const long long* r = &got[size_t(lane * kWarpResults)];
+      CHECK(r[0] == 50);
+      CHECK(r[1] == lane / 8 * 8 + 2);
+      CHECK(r[2] == (lane < 3 ? lane : lane - 3));
+      CHECK(r[3] == (lane % 16 + 3 < 16 ? lane + 3 : lane));
+      CHECK(r[4] == (lane ^ 5));
+      CHECK(r[5] == (1ll << 40) + 7);
+      CHECK(r[6] == (lane ^ 1));
+      CHECK(r[7] == 0x49249249);
+      CHECK(r[8] == 2);
+      CHECK(r[9] == 2);
+      CHECK(r[10] == 15ll << lane / 4 * 4);
+      CHECK(r[11] == -31 * 16);
+      CHECK(r[12] == 31);
+      CHECK(r[13] == -20);
+      CHECK(r[14] == (lane < 16 ? lane ^ 1 : lane ^ 2));
+      CHECK(r[15] == 8 + 4 + 31 + 63 + 3 + 3);
+    }
+  }
+}
+
+TEST_CASE("block votes, atomics, indices") {
+  Array<int> votes(3);
+  REQUIRE(block_votes(votes.p, nullptr) == cudaSuccess);
+  CHECK(votes.host() == std::vector<int>{0, 1, 48});
+  Array<unsigned> words(std::vector<unsigned>(8, 0));
+  REQUIRE(atomics(words.p, nullptr) == cudaSuccess);
+  const auto w = words.host();
+  CHECK(w[0] == 200);
+  CHECK(w[1] == 99);
+  CHECK(w[2] == ~0u);
+  CHECK(w[3] == 0);  // the exclusive or of 0 to 99
+  float f;
+  std::memcpy(&f, &w[4], 4);
+  CHECK(f == 50);
+  CHECK(w[6] == 300);
+  CHECK(int(w[7]) == -99);
+  const dim3 grid(2, 3, 2), block(3, 2, 4);
+  Array<uint3> where(12 * 24);
+  REQUIRE(where_am_i(where.p, grid, block, nullptr) == cudaSuccess);
+  const auto at = where.host();
+  const uint3 last = at[12 * 24 - 1], middle = at[(1 + 2 * (2 + 3 * 0)) * 24 + (2 + 3 * (1 + 2 * 1))];
+  CHECK((last.x == 102 && last.y == 201 && last.z == 103));
+  CHECK((middle.x == 102 && middle.y == 201 && middle.z == 1));
+}
+
+TEST_CASE("launches that CUDA refuses are refused") {
+  CHECK(bare_launch(1, 1024, 0, nullptr) == cudaSuccess);
+  CHECK(bare_launch(1, 1025, 0, nullptr) == cudaErrorInvalidConfiguration);
+  CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK(bare_launch(0, 1, 0, nullptr) == cudaErrorInvalidConfiguration);
+  CHECK(bare_launch(1, 0, 0, nullptr) == cudaErrorInvalidConfiguration);
+  CHECK(bare_launch(dim3(1, 65536), 1, 0, nullptr) == cudaErrorInvalidConfiguration);
+  CHECK(bare_launch(1, dim3(1, 1, 65), 0, nullptr) == cudaErrorInvalidConfiguration);
+  CHECK(bare_launch(1, 1, 49 << 10, nullptr) == cudaErrorInvalidValue);
+  Array<float> y(128);
+  CHECK(large_shared(y.p, false, nullptr) == cudaErrorInvalidValue);
+  CHECK(large_shared(y.p, true, nullptr) == cudaSuccess);
+  CHECK(y.host()[1] == 25598);
+  CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(&numbers), cudaFuncAttributeMaxDynamicSharedMemorySize, 228 << 10) ==
+        cudaErrorInvalidValue);
+  CHECK(bare_launch(1, 1, 0, reinterpret_cast<cudaStream_t>(0x1234)) == cudaErrorInvalidResourceHandle);
+  cudaGetLastError();
+  CHECK(std::string(cudaGetErrorName(cudaErrorMemoryAllocation)) == "cudaErrorMemoryAllocation");
+}
+
+TEST_CASE("barriers that not all threads reach") {
+  Array<float> y(64);
+  CHECK_FAULT("diverge_kernel] barrier divergence. Threads: 63 in __syncthreads at ", diverge(y.p, nullptr));
+  CHECK_FAULT("two_barriers_kernel] barrier divergence", two_barriers(y.p, nullptr));
+  CHECK_FAULT("lost_lane_kernel] barrier divergence", lost_lane(y.p, nullptr));
+  CHECK_NO_FAULT(reverse(y.p, nullptr));  // and the next kernel is none the worse
+}
+
+TEST_CASE("accesses out of range") {
+  Array<float> x(64), y(64), odd(50);
+  y.set(numbers(64));
+  CHECK_FAULT("beyond_end_kernel] block (1, 0, 0) thread (0, 0, 0): touches the allocation of 256 bytes at byte 256",
+              beyond_end(y.p, 64, nullptr));
+  CHECK_FAULT(kChecked ? "touches the allocation of 200 bytes at byte 200" : "wrote just outside the allocation of 200 bytes",
+              beyond_end(odd.p, 50, nullptr));
+  CHECK_FAULT(kChecked ? "4 bytes before its begin" : "wrote just outside", before_begin(x.p, nullptr));
+  CHECK_FAULT("touches the allocation of 256 bytes at byte 256", read_beyond_end(y.p, x.p, 64, nullptr));
+  CHECK_FAULT("overflow_stack_kernel] block (0, 0, 0) thread (0, 0, 0): touches an address", overflow_stack(y.p, nullptr));
+  CHECK_FAULT("[cudaMemsetAsync] touches the allocation of 200 bytes at byte 200", cudaMemset(odd.p, 0, 201));
+  CHECK_FAULT("[cudaMemcpy] ", cudaMemcpy(y.p, odd.p, 201, cudaMemcpyDeviceToDevice));
+}
+
+TEST_CASE("memory that was freed or never written") {
+  Array<float> x(64), y(64);
+  float* gone;
+  cudaMalloc(&gone, 256);
+  cudaMemset(gone, 0, 256);
+  cudaFree(gone);
+  CHECK_FAULT("scale_kernel] argument 0 points to device memory that is not allocated", scale(gone, y.p, 64, nullptr));
+  CHECK_FAULT("[cudaFree] ", cudaFree(gone));
+  CHECK_FAULT("[cudaFree] ", cudaFree(x.p + 1));
+  Array<float*> table(std::vector<float*>{gone});
+  CHECK_FAULT("through_table_kernel] block (0, 0, 0) thread (0, 0, 0): touches device memory that is not allocated",
+              through_table(table.p, y.p, nullptr));
+  table.set({x.p});
+  CHECK_NO_FAULT(through_table(table.p, y.p, nullptr));
+  Array<float> fresh(64);
+  scale(fresh.p, y.p, 64, nullptr);
+  CHECK(std::isnan(y.host()[63]));
+}
+
+TEST_CASE("host memory in a kernel, device memory on the host") {
+  std::vector<float> on_host(64);
+  Array<float> y(64);
+  cudaMemset(y.p, 0, 256);
+  CHECK_FAULT("scale_kernel] argument 0 is a host pointer", scale(on_host.data(), y.p, 64, nullptr));
+  const Matrix right{y.p, 1, 64, 64, 1}, wrong{on_host.data(), 1, 64, 64, 1};
+  CHECK_FAULT("add_kernel] argument 1 has a host pointer at byte 0", add(right, wrong, {y.p, 2, 3, 1, 2}, nullptr));
+  float* pinned;
+  cudaHostAlloc(&pinned, 256, cudaHostAllocMapped);
+  for (int i = 0; i < 64; ++i) pinned[i] = float(i);
+  CHECK_NO_FAULT(scale(pinned, y.p, 64, nullptr));
+  CHECK(y.host()[3] == 6);
+  cudaFreeHost(pinned);
+  CHECK_FAULT("host code used a device pointer, into the allocation of 256 bytes", *static_cast<volatile float*>(y.p));
+  CHECK_FAULT("host code used a device pointer", *static_cast<volatile float*>(y.p) = 1);
+  CHECK_FAULT("host code used a device pointer", std::memcpy(on_host.data(), y.p, 256));
+  CHECK(y.host()[3] == 6);
+}
+
+TEST_CASE("a host access where nothing can be thrown ends the program with a message") {
+  Array<float> y(64);
+  int output[2];
+  REQUIRE(pipe(output) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(output[1], 2);
+    close(1);  // what the test framework says of its child
+    std::signal(SIGABRT, SIG_DFL);
+    [&]() noexcept { (void)*static_cast<volatile float*>(y.p); }();
+    _exit(0);
+  }
+  close(output[1]);
+  std::string text;
+  char buffer[256];
+  for (ssize_t n; (n = read(output[0], buffer, sizeof buffer)) > 0;) text.append(buffer, size_t(n));
+  close(output[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK_FALSE((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(text.find("host code used a device pointer") != std::string::npos);
+}
+
+TEST_CASE("races in a block and between blocks") {
+  Array<float> y(numbers(64));
+  if (kChecked) {
+    CHECK_FAULT("shared memory", reverse_without_barrier(y.p, nullptr));
+    CHECK_FAULT("shared memory", warp_without_sync(y.p, nullptr));
+    CHECK_FAULT("data race on global memory", blocks_meet(y.p, nullptr));
+    CHECK_FAULT("reads shared memory that no thread of the block has written", uninitialised_shared(y.p, nullptr));
+    return;
+  }
+  const auto run = [&] {
+    Array<float> v(numbers(64));
+    return reverse_without_barrier(v.p, nullptr), v.host();
+  };
+  cuda_emulation::set_seed(0);
+  CHECK_FALSE(same_under_schedules(run, run()));
+}
+
+TEST_CASE("waits that are missing") {
+  Array<float> x(64), y(64);
+  std::vector<float> on_host(64);
+  NewStream s1, s2;
+  NewEvent done;
+  cudaMemset(x.p, 0, 256), cudaMemset(y.p, 0, 256), cudaDeviceSynchronize();
+  scale(x.p, y.p, 64, s1);
+  CHECK_FAULT("scale_kernel] reads the allocation of 256 bytes that ", scale(y.p, x.p, 64, s2));
+  CHECK_FAULT("scale_kernel wrote on another stream: no event or synchronization orders the two",
+              cudaMemcpyAsync(on_host.data(), y.p, 256, cudaMemcpyDeviceToHost, s2));
+  CHECK_FAULT("[cudaMemsetAsync] writes the allocation of 256 bytes while another stream still reads it",
+              cudaMemsetAsync(x.p, 0, 256, s2));
+  cudaEventRecord(done, s1), cudaStreamWaitEvent(s2, done);
+  CHECK_NO_FAULT(scale(y.p, x.p, 64, s2));
+  CHECK_FAULT("reads", scale(x.p, y.p, 64, s1));
+  cudaStreamSynchronize(s2);
+  CHECK_NO_FAULT(scale(x.p, y.p, 64, s1));
+  NewStream b1(cudaStreamDefault), b2(cudaStreamDefault);  // the default stream orders these, and them alone
+  cudaDeviceSynchronize();
+  scale(x.p, y.p, 64, b1);
+  CHECK_FAULT("reads", scale(y.p, x.p, 64, b2));
+  CHECK_NO_FAULT(scale(y.p, x.p, 64, nullptr));
+  CHECK_NO_FAULT(scale(x.p, y.p, 64, b2));
+  CHECK_FAULT("no event or synchronization orders the two", scale(x.p, y.p, 64, s1));
+}
+
+TEST_CASE("copies to and from pinned memory end when the host has waited") {
+  float* pinned;
+  REQUIRE(cudaMallocHost(&pinned, 256) == cudaSuccess);
+  Array<float> x(64), y(64);
+  NewStream s;
+  NewEvent done;
+  std::fill(pinned, pinned + 64, 3.f);
+  cudaMemcpyAsync(x.p, pinned, 256, cudaMemcpyHostToDevice, s);
+  pinned[5] = 4;
+  CHECK_FAULT("the host changed the pinned source", cudaStreamSynchronize(s));
+  std::fill(pinned, pinned + 64, 3.f);
+  cudaMemcpyAsync(x.p, pinned, 256, cudaMemcpyHostToDevice, s);
+  cudaMemcpyAsync(pinned, x.p, 256, cudaMemcpyDeviceToHost, s);  // in order on the stream: no fault
+  CHECK(std::isnan(pinned[0]));
+  cudaMemcpyAsync(y.p, pinned, 256, cudaMemcpyHostToDevice, s);
+  cudaEventRecord(done, s);
+  while (cudaEventQuery(done) == cudaErrorNotReady) {
+  }
+  CHECK(pinned[63] == 3);
+  cudaFreeHost(pinned);
+  CHECK(y.host()[63] == 3);
+}
+
+TEST_CASE("two devices") {
+  int count = 0;
+  REQUIRE(cudaGetDeviceCount(&count) == cudaSuccess);
+  REQUIRE(count == 2);
+  CHECK(cudaSetDevice(2) == cudaErrorInvalidDevice);
+  cudaGetLastError();
+  Array<float> x(numbers(64)), y(64);
+  cudaSetDevice(1);
+  {
+    Array<float> there(64);
+    NewStream s;
+    CHECK_FAULT("it belongs to device 0, the work runs on device 1", scale(x.p, there.p, 64, s));
+    CHECK_FAULT("it belongs to device 0", cudaMemsetAsync(x.p, 0, 256, s));
+    CHECK(cudaMemcpyPeerAsync(there.p, 1, x.p, 0, 256, s) == cudaSuccess);
+    CHECK(cudaMemcpyPeerAsync(there.p, 0, x.p, 1, 256, s) == cudaErrorInvalidValue);
+    CHECK(scale(there.p, there.p, 64, s) == cudaSuccess);
+    cudaStreamSynchronize(s);
+    cudaSetDevice(0);
+    CHECK(scale(x.p, y.p, 64, s) == cudaErrorInvalidResourceHandle);
+    cudaGetLastError();
+    CHECK(there.host()[3] == 2 * numbers(64)[3]);
+    cudaPointerAttributes a;
+    CHECK(cudaPointerGetAttributes(&a, there.p) == cudaSuccess);
+    CHECK((a.type == cudaMemoryTypeDevice && a.device == 1));
+  }
+  int of_other_thread = -1;
+  cudaSetDevice(1);
+  std::thread([&] { cudaGetDevice(&of_other_thread); }).join();
+  CHECK(of_other_thread == 0);
+  cudaSetDevice(0);
+}
+
+TEST_CASE("memory is limited") {
+  size_t before, free, total;
+  REQUIRE(cudaMemGetInfo(&before, &total) == cudaSuccess);
+  void *p, *q;
+  REQUIRE(cudaMalloc(&p, total / 2) == cudaSuccess);
+  CHECK(cudaMalloc(&q, total / 2 + (1 << 20)) == cudaErrorMemoryAllocation);
+  CHECK(cudaGetLastError() == cudaErrorMemoryAllocation);
+  cudaMemGetInfo(&free, &total);
+  CHECK(free == before - total / 2);
+  cudaFree(p);
+  cudaMemGetInfo(&free, &total);
+  CHECK(free == before);
+}
+
+TEST_CASE("events measure time") {
+  NewEvent start(cudaEventDefault), end(cudaEventDefault), blind;
+  float ms = -1;
+  CHECK(cudaEventElapsedTime(&ms, start, end) == cudaErrorInvalidResourceHandle);
+  NewStream s;
+  cudaEventRecord(start, s);
+  bare_launch(100, 32, 0, s);
+  cudaEventRecord(end, s);
+  CHECK(cudaEventElapsedTime(&ms, start, end) == cudaErrorNotReady);
+  cudaEventSynchronize(end);
+  CHECK(cudaEventElapsedTime(&ms, start, end) == cudaSuccess);
+  CHECK(ms > 0);
+  cudaEventRecord(blind, s);
+  CHECK(cudaEventElapsedTime(&ms, start, blind) == cudaErrorInvalidResourceHandle);
+  cudaGetLastError();
+}
+
+TEST_CASE("two host threads launch on two streams") {
+  const auto run = [](int n) {
+    Array<float> x(numbers(1000)), y(1000);
+    NewStream s;
+    cudaDeviceSynchronize();
+    for (int i = 0; i < n; ++i) scale(x.p, y.p, 1000, s), scale(y.p, y.p, 1000, s);
+    cudaStreamSynchronize(s);
+    return y.host()[999] == 4 * numbers(1000)[999];
+  };
+  bool first = false, second = false;
+  std::thread t([&] { first = run(200); });
+  second = run(200);
+  t.join();
+  CHECK((first && second));
+}
+
+TEST_CASE("host functions run") {
+  NewStream s;
+  int ran = 0;
+  CHECK(cudaLaunchHostFunc(s, [](void* p) { *static_cast<int*>(p) = 1; }, &ran) == cudaSuccess);
+  cudaStreamSynchronize(s);
+  CHECK(ran == 1);
+}
+
+TEST_CASE("a library call opens what it announces") {
+  Array<float> x(numbers(64)), y(64);
+  {
+    cuda_emulation::LibraryCall call("gemm", nullptr);
+    call.reads(x.p, 256), call.writes(y.p, 256);
+    for (int i = 0; i < 64; ++i) y.p[i] = x.p[i] + 1;
+    call.end();
+    Array<float>* none = nullptr;
+    (void)none;
+  }
+  CHECK(y.host()[5] == numbers(64)[5] + 1);
+  CHECK_FAULT("[gemm] touches device memory that it did not announce, into the allocation of 256 bytes", [&] {
+    cuda_emulation::LibraryCall call("gemm", nullptr);
+    return *static_cast<volatile float*>(x.p);
+  }());
+  CHECK_FAULT("[gemm] touches the allocation of 256 bytes at byte 256", [&] {
+    cuda_emulation::LibraryCall call("gemm", nullptr);
+    call.reads(x.p, 260);
+  }());
+}

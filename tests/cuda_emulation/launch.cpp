@@ -1,0 +1,112 @@
+// From cudaLaunchKernelEx to the blocks: what CUDA refuses is refused, pointers are looked at, and blocks run in random order.
+#include "include/emulation/launch.h"
+
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "fibers.h"
+
+namespace cuda_emulation {
+namespace {
+auto& shared_limits = *new std::map<const void*, size_t>;  // of the kernels that asked for more than 48 KiB
+uint32_t launches = 0;
+const bool seeded = [] {
+  if (const char* text = std::getenv("TAPIR_EMULATED_SEED")) set_seed(unsigned(std::atoi(text)));
+  return true;
+}();
+
+cudaError_t check_configuration(const cudaLaunchConfig_t& c, const void* kernel) {
+  const dim3 g = c.gridDim, b = c.blockDim;
+  if (!kernel) return cudaErrorInvalidDeviceFunction;
+  if (!g.x || !g.y || !g.z || g.x > 0x7fffffff || g.y > 65535 || g.z > 65535) return cudaErrorInvalidConfiguration;
+  if (!b.x || !b.y || !b.z || b.x > 1024 || b.y > 1024 || b.z > 64 || b.x * b.y * b.z > 1024) return cudaErrorInvalidConfiguration;
+  if (c.dynamicSmemBytes > kSharedDefault) {
+    const auto own = shared_limits.find(kernel);
+    if (own == shared_limits.end() || c.dynamicSmemBytes > own->second) return cudaErrorInvalidValue;
+  }
+  return cudaSuccess;
+}
+/// Could this word be the address of host memory? Only asked of words that are no device address.
+bool is_mapped(uintptr_t word) {
+  if (word < (uintptr_t(1) << 32) || word >> 47) return false;
+  unsigned char in_core;
+  return mincore(reinterpret_cast<void*>(word & ~uintptr_t(4095)), 1, &in_core) == 0;
+}
+/// Opens the memory that the arguments name for reading, and refuses pointers to host memory, also in the words of a struct.
+void look_at_arguments(const Call& call) {
+  for (size_t i = 0; i < call.count; ++i) {
+    const Argument& a = call.arguments[i];
+    const char* bytes = static_cast<const char*>(call.args) + a.offset;
+    for (size_t at = 0; at + sizeof(uintptr_t) <= a.size; at += sizeof(uintptr_t)) {
+      uintptr_t word;
+      std::memcpy(&word, bytes + at, sizeof word);
+      const void* p = reinterpret_cast<const void*>(word);
+      if (is_device_pointer(p)) {
+        Allocation* m = find(p);
+        if (m && m->state < Allocation::Readable && p >= m->pages) touch(*m, false);
+        if (!m && a.is_pointer) fail("argument " + std::to_string(i) + " points to device memory that is not allocated (freed, or a stray pointer)");
+      } else if (a.is_pointer ? word != 0 && !is_pinned(p) : is_mapped(word) && !is_pinned(p)) {
+        fail("argument " + std::to_string(i) + (a.is_pointer ? " is a host pointer" : " has a host pointer at byte " + std::to_string(at)));
+      }
+    }
+  }
+}
+void run_grid(const cudaLaunchConfig_t& config, const Call& call) {
+  const dim3 g = config.gridDim;
+  const size_t count = size_t(g.x) * g.y * g.z;
+  std::vector<uint32_t> order(count > 1 ? count : 0);
+  for (size_t i = 0; i < order.size(); ++i) order[i] = uint32_t(i);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_below(i)]);
+  gridDim = g, blockDim = config.blockDim;
+  ++launches;
+  for (size_t k = 0; k < count; ++k) {
+    const uint32_t i = count > 1 ? order[k] : 0;
+    blockIdx = {i % g.x, i / g.x % g.y, i / (g.x * g.y)};
+    run_block(call, config, launches);
+  }
+}
+}  // namespace
+
+cudaError_t launch(const cudaLaunchConfig_t& config, const Call& call) {
+  const std::lock_guard lock(runtime);
+  Stream* stream = stream_of(config.stream);
+  if (!stream || stream->device != current_device()) return report(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t e = check_configuration(config, call.kernel); e != cudaSuccess) return report(e);
+  Work now({.kernel = call.kernel}, *stream);
+  look_at_arguments(call);
+  run_grid(config, call);
+  check_margins();
+  return cudaSuccess;
+}
+}  // namespace cuda_emulation
+
+using namespace cuda_emulation;
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, int value) {
+  const std::lock_guard lock(runtime);
+  if (!kernel) return report(cudaErrorInvalidDeviceFunction);
+  if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  if (value < 0 || size_t(value) > kSharedLimit) return report(cudaErrorInvalidValue);
+  return shared_limits[kernel] = size_t(value), cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
+  const std::lock_guard lock(runtime);
+  if (!kernel) return report(cudaErrorInvalidDeviceFunction);
+  const auto own = shared_limits.find(kernel);
+  *out = {};
+  out->maxThreadsPerBlock = 1024, out->numRegs = 32, out->ptxVersion = out->binaryVersion = 90;
+  out->maxDynamicSharedSizeBytes = int(own == shared_limits.end() ? kSharedDefault : own->second);
+  return cudaSuccess;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, size_t shared_bytes) {
+  if (!kernel) return report(cudaErrorInvalidDeviceFunction);
+  if (threads <= 0) return report(cudaErrorInvalidValue);
+  const size_t by_shared = shared_bytes ? (size_t(228) << 10) / (shared_bytes + 1024) : 32;
+  *blocks = threads > 1024 ? 0 : int(std::min({size_t(2048 / threads), by_shared, size_t(32)}));
+  return cudaSuccess;
+}

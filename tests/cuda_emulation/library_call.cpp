@@ -1,0 +1,16 @@
+#include "library_call.h"
+
+#include "runtime.h"
+
+namespace cuda_emulation {
+LibraryCall::LibraryCall(const char* name, cudaStream_t stream) {
+  const std::lock_guard lock(runtime);
+  Stream* s = stream_of(stream);
+  if (!s) throw Fault(std::string("[") + name + "] not a live stream");
+  work_ = new Work({.call = name}, *s);
+}
+void LibraryCall::end() { check_margins(); }
+LibraryCall::~LibraryCall() { delete static_cast<Work*>(work_); }
+void LibraryCall::reads(const void* data, size_t bytes) { claim(data, bytes, false); }
+void LibraryCall::writes(void* data, size_t bytes) { claim(data, bytes, true); }
+}  // namespace cuda_emulation

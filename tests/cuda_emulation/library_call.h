@@ -1,0 +1,28 @@
+// For what stands in for a vendor's library (BLAS, convolutions, sorting): host code that does the work of one call on device memory.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#pragma GCC visibility push(hidden)
+namespace cuda_emulation {
+
+/// While it lives, device memory that was announced is open to host code, and the call counts as one piece of work on the stream.
+/// Announce before use; announcing checks bounds, device and order between streams as a kernel's access would. Throws Fault.
+class LibraryCall {
+ public:
+  LibraryCall(const char* name, cudaStream_t stream);
+  /// Checks that nothing was written just outside the memory that was announced.
+  void end();
+  ~LibraryCall();
+  LibraryCall(const LibraryCall&) = delete;
+  LibraryCall& operator=(const LibraryCall&) = delete;
+  void reads(const void* data, size_t bytes);
+  void writes(void* data, size_t bytes);
+
+ private:
+  void* work_;
+};
+
+}  // namespace cuda_emulation
+#pragma GCC visibility pop

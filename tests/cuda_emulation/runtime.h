@@ -1,0 +1,114 @@
+// What the sources of the emulation share. Note [Emulation]
+// A launch runs at once, on the thread that asks for it, one at a time in the process; what is asynchronous is only the bookkeeping.
+// Device memory is closed to everybody (PROT_NONE) except while a piece of work that touches it runs, and every touch is compared
+// with what the stream is known to have waited for.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "include/emulation/launch.h"
+
+#pragma GCC visibility push(hidden)
+/// `known` grows by every event that the stream waits for; known[id] counts its own work.
+struct CUstream_st {
+  int id, device, priority;
+  unsigned flags;
+  std::vector<uint64_t> known;
+};
+
+namespace cuda_emulation {
+
+// ---- fault.cpp: failing, and what an unexpected access to memory means
+/// The operation that a message blames: a call, or a kernel whose name is looked up only when it is needed.
+struct Label {
+  const char* call = nullptr;
+  const void* kernel = nullptr;
+  std::string text() const;
+};
+/// Ends the operation in progress: a Fault for its caller, with the block and thread where a kernel runs.
+[[noreturn]] void fail(const std::string& why);
+/// Makes the fault handler ours on this thread and in this process, whoever has set another one meanwhile.
+void watch_memory();
+
+// ---- order.cpp: streams, events and what is known to be done
+using Clock = std::vector<uint64_t>;  // [stream id]: how much of that stream's work is known to be done
+using Stream = CUstream_st;
+Stream* stream_of(cudaStream_t s);  // null where it is not a live one; the default stream is of the current device
+bool knows(const Clock& clock, int stream, uint64_t time);
+void host_learns(const Clock& clock);
+extern Clock& host;  // what some host thread has waited for
+
+/// One piece of work on a stream: ordered after what came before, the only one in the process while it lives.
+class Work {
+ public:
+  Work(Label label, Stream& stream);
+  ~Work();
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+  Label label;
+  Stream& stream;
+  uint64_t time;  // of this work on its stream
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+};
+extern Work* work;  // in progress
+bool works_here();  // ... on this thread
+extern std::recursive_mutex runtime;
+
+// ---- memory.cpp
+struct Allocation {
+  char *pages = nullptr, *begin = nullptr;
+  size_t size = 0, bytes = 0;  // as asked for; of the pages
+  int device = 0;
+  enum { Unmapped, Closed, Readable, Writable } state = Unmapped;
+  struct Use {
+    int stream;
+    uint64_t time;
+  };
+  std::vector<Use> reads;  // since the last write
+  Use written{-1, 0};
+  Label by;  // who wrote
+};
+bool is_device_pointer(const void* p);
+bool is_pinned(const void* p, size_t bytes = 1);
+/// The allocation whose pages, or guard page, hold the address; null where there is none.
+Allocation* find(const void* p);
+std::string describe(const Allocation& a);
+/// A touch by the work in progress: checks device and order, opens the pages.
+void touch(Allocation& a, bool write, bool of_any_device = false);
+/// The same for a range that a copy names; host memory passes.
+void claim(const void* p, size_t bytes, bool write, bool of_any_device = false);
+[[noreturn]] void fail_outside(const void* p, const Allocation* a);
+void check_margins();  // of what the work in progress wrote
+/// Copies to and from pinned memory whose end the host has now waited for: their bytes arrive, their sources were left alone.
+void settle_copies();
+void close_all();
+int current_device();
+int device_count();
+cudaError_t report(cudaError_t error);  // remembers it for cudaGetLastError
+
+// ---- fibers.cpp
+bool kernel_runs();  // on this thread, and not its host side
+/// Leaves the running kernel for good; launch() throws `message`.
+[[noreturn]] void abandon_kernel(const std::string& message);
+std::string place();             // of the running thread in its grid
+bool in_own_stack(const void* p);
+uint64_t random_below(uint64_t n);
+unsigned char* dynamic_shared();  // of this thread: 227 KiB
+constexpr size_t kSharedLimit = 227 << 10, kSharedDefault = 48 << 10;
+
+// ---- checks.cpp
+/// Who makes an access: threads of one warp are ordered by __syncwarp, those of a block by barriers, blocks by launches.
+struct Actor {
+  uint32_t launch, block;
+  uint16_t epoch, warp_epoch;  // barriers of the block, __syncwarps of the thread, so far
+  uint8_t warp, lane;
+};
+Actor actor();
+
+}  // namespace cuda_emulation
+#pragma GCC visibility pop
