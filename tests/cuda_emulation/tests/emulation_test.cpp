@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "../catch.h"
-#include "library_call.h"
+#include "../../catch.h"
+#include "../library_call.h"
 #include "test_kernels.h"
 
 using namespace emulation_tests;
