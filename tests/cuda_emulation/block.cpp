@@ -80,8 +80,10 @@ bool Block::unblock() {
 std::string Block::divergence() const {
   std::map<std::string, int> places;
   for (const Thread& t : threads_)
-    ++places[t.state == State::Done ? "returned"
-                                    : (t.state == State::AtBarrier ? "in __syncthreads at " : "waiting for lanes of their warp at ") + line(t.site)];
+    ++places[t.state == State::Done
+                 ? "returned"
+                 : (t.state == State::AtBarrier ? "in __syncthreads at " : "waiting for lanes of their warp at ") +
+                       line(t.site)];
   std::string text = "barrier divergence. Threads:";
   for (const auto& [place, n] : places) text += " " + std::to_string(n) + " " + place + ";";
   text.pop_back();

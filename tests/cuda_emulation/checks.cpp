@@ -59,7 +59,8 @@ const Module& module() {
 }
 
 void check_word(uintptr_t word, uint8_t bytes, bool write, bool atomic, bool global) {
-  static auto& words = *new std::vector<Word>(kWords);  // direct-mapped by address: an eviction can miss a race, never invent one
+  static auto& words =
+      *new std::vector<Word>(kWords);  // direct-mapped by address: an eviction can miss a race, never invent one
   Word& w = words[(word >> 2) % kWords];
   if (w.address != word) w = {word, {}, {}};
   Trace now{actor(), bytes, atomic};
@@ -125,12 +126,12 @@ void note_atomic(const void* p, size_t size) { check_access(p, size, true, true)
 // ---- what the instrumented code calls
 #pragma GCC visibility push(hidden)
 using cuda_emulation::check_access;
-#define TAPIR_HOOK(n)                                                                        \
-  extern "C" void __tsan_read##n(void* p) { check_access(p, n, false); }                     \
-  extern "C" void __tsan_write##n(void* p) { check_access(p, n, true); }                     \
-  extern "C" void __tsan_unaligned_read##n(void* p) { check_access(p, n, false); }           \
-  extern "C" void __tsan_unaligned_write##n(void* p) { check_access(p, n, true); }           \
-  extern "C" void __tsan_volatile_read##n(void* p) { check_access(p, n, false, true); }      \
+#define TAPIR_HOOK(n)                                                                   \
+  extern "C" void __tsan_read##n(void* p) { check_access(p, n, false); }                \
+  extern "C" void __tsan_write##n(void* p) { check_access(p, n, true); }                \
+  extern "C" void __tsan_unaligned_read##n(void* p) { check_access(p, n, false); }      \
+  extern "C" void __tsan_unaligned_write##n(void* p) { check_access(p, n, true); }      \
+  extern "C" void __tsan_volatile_read##n(void* p) { check_access(p, n, false, true); } \
   extern "C" void __tsan_volatile_write##n(void* p) { check_access(p, n, true, true); }
 TAPIR_HOOK(1)
 TAPIR_HOOK(2)

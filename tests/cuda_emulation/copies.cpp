@@ -29,7 +29,8 @@ size_t late_bytes = 0;
 
 size_t hash(const void* p, size_t n) { return std::hash<std::string_view>()({static_cast<const char*>(p), n}); }
 bool overlap(const void* a, size_t n, const void* b, size_t m) {
-  return static_cast<const char*>(a) < static_cast<const char*>(b) + m && static_cast<const char*>(b) < static_cast<const char*>(a) + n;
+  return static_cast<const char*>(a) < static_cast<const char*>(b) + m &&
+         static_cast<const char*>(b) < static_cast<const char*>(a) + n;
 }
 void deliver(const LateWrite& w) {
   std::memcpy(w.to, w.bytes.data(), w.bytes.size());
@@ -44,7 +45,8 @@ void settle_overlap(const void* p, size_t n, bool write) {
     return arrives;
   });
   if (write)
-    late_reads.remove_if([&](const LateRead& r) { return overlap(r.from, r.size, p, n) && knows(known, r.stream, r.time); });
+    late_reads.remove_if(
+        [&](const LateRead& r) { return overlap(r.from, r.size, p, n) && knows(known, r.stream, r.time); });
 }
 void move(char* to, const char* from, size_t n) {
   const bool to_host = !is_device_pointer(to), from_host = !is_device_pointer(from);
@@ -65,8 +67,8 @@ void move(char* to, const char* from, size_t n) {
 bool fits(cudaMemcpyKind kind, const void* to, const void* from) {
   return kind == cudaMemcpyDefault || int(is_device_pointer(from)) * 2 + int(is_device_pointer(to)) == int(kind);
 }
-cudaError_t copy(const char* name, char* to, size_t to_pitch, const char* from, size_t from_pitch, size_t width, size_t height,
-                 cudaMemcpyKind kind, cudaStream_t handle) {
+cudaError_t copy(const char* name, char* to, size_t to_pitch, const char* from, size_t from_pitch, size_t width,
+                 size_t height, cudaMemcpyKind kind, cudaStream_t handle) {
   const std::lock_guard lock(runtime);
   Stream* stream = stream_of(handle);
   if (!stream) return report(cudaErrorInvalidResourceHandle);
@@ -94,7 +96,8 @@ void settle_copies() {
     changed = changed || (done && hash(r.from, r.size) != r.hash);
     return done;
   });
-  if (changed) throw Fault("[cudaMemcpyAsync] the host changed the pinned source of a copy before it had waited for its end");
+  if (changed)
+    throw Fault("[cudaMemcpyAsync] the host changed the pinned source of a copy before it had waited for its end");
 }
 }  // namespace cuda_emulation
 
@@ -103,9 +106,10 @@ using namespace cuda_emulation;
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t s) {
   return copy("cudaMemcpyAsync", static_cast<char*>(to), n, static_cast<const char*>(from), n, n, 1, kind, s);
 }
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
-                              cudaMemcpyKind kind, cudaStream_t s) {
-  return copy("cudaMemcpy2DAsync", static_cast<char*>(to), to_pitch, static_cast<const char*>(from), from_pitch, width, height, kind, s);
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind kind, cudaStream_t s) {
+  return copy("cudaMemcpy2DAsync", static_cast<char*>(to), to_pitch, static_cast<const char*>(from), from_pitch, width,
+              height, kind, s);
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t n, cudaStream_t s) {
   {
@@ -115,10 +119,12 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int f
       if (n && a && a->device != device) return report(cudaErrorInvalidValue);
     }
   }
-  return copy("cudaMemcpyPeerAsync", static_cast<char*>(to), n, static_cast<const char*>(from), n, n, 1, cudaMemcpyDeviceToDevice, s);
+  return copy("cudaMemcpyPeerAsync", static_cast<char*>(to), n, static_cast<const char*>(from), n, n, 1,
+              cudaMemcpyDeviceToDevice, s);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind) {
-  const cudaError_t error = copy("cudaMemcpy", static_cast<char*>(to), n, static_cast<const char*>(from), n, n, 1, kind, nullptr);
+  const cudaError_t error =
+      copy("cudaMemcpy", static_cast<char*>(to), n, static_cast<const char*>(from), n, n, 1, kind, nullptr);
   const bool inside = is_device_pointer(to) && is_device_pointer(from);  // the one that does not wait
   return error != cudaSuccess || inside ? error : cudaStreamSynchronize(nullptr);
 }

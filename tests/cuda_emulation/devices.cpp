@@ -31,20 +31,25 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
     {cudaErrorInvalidPitchValue, "cudaErrorInvalidPitchValue", "invalid pitch argument"},
     {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
-    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"},
-    {cudaErrorPeerAccessUnsupported, "cudaErrorPeerAccessUnsupported", "peer access is not supported between these two devices"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
+    {cudaErrorPeerAccessUnsupported, "cudaErrorPeerAccessUnsupported",
+     "peer access is not supported between these two devices"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorSymbolNotFound, "cudaErrorSymbolNotFound", "named symbol not found"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
     {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
     {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
-    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered", "part or all of the requested memory range is already mapped"},
-    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered", "pointer does not correspond to a registered memory region"},
+    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
+     "part or all of the requested memory range is already mapped"},
+    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered",
+     "pointer does not correspond to a registered memory region"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
@@ -52,7 +57,8 @@ constexpr ErrorText kErrors[] = {
 }  // namespace
 
 int device_count() {
-  static const int count = number("TAPIR_EMULATED_DRIVER", CUDART_VERSION) < CUDART_VERSION ? 0 : number("TAPIR_EMULATED_DEVICES", 2);
+  static const int count =
+      number("TAPIR_EMULATED_DRIVER", CUDART_VERSION) < CUDART_VERSION ? 0 : number("TAPIR_EMULATED_DEVICES", 2);
   return count;
 }
 int current_device() { return device_count() > 0 ? chosen_device : -1; }
@@ -74,7 +80,9 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 cudaError_t cudaPeekAtLastError() { return last_error; }
 
-cudaError_t cudaDriverGetVersion(int* version) { return *version = number("TAPIR_EMULATED_DRIVER", CUDART_VERSION), cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int* version) {
+  return *version = number("TAPIR_EMULATED_DRIVER", CUDART_VERSION), cudaSuccess;
+}
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int* count) {
   int driver;
@@ -138,7 +146,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device)
   }
   return report(cudaErrorInvalidValue);
 }
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return *least = 0, *greatest = -5, cudaSuccess;
+}
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   if (device < 0 || device >= device_count()) return report(cudaErrorInvalidDevice);
   return std::snprintf(text, size_t(length), "0000:%02x:00.0", device + 1), cudaSuccess;

@@ -27,7 +27,8 @@ std::string symbol_at(const void* address) {
   const int file = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
   struct stat status {};
   if (file < 0) return {};
-  void* image = fstat(file, &status) == 0 ? mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+  void* image =
+      fstat(file, &status) == 0 ? mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
   close(file);
   if (image == MAP_FAILED) return {};
   const char* bytes = static_cast<const char*>(image);
@@ -39,8 +40,9 @@ std::string symbol_at(const void* address) {
     if (sections[s].sh_type != SHT_SYMTAB && sections[s].sh_type != SHT_DYNSYM) continue;
     const auto* symbols = reinterpret_cast<const Elf64_Sym*>(bytes + sections[s].sh_offset);
     for (size_t i = 0; i < sections[s].sh_size / sizeof(Elf64_Sym); ++i) {
-      const uint64_t value = header->e_type == ET_EXEC ? symbols[i].st_value - reinterpret_cast<uint64_t>(info.dli_fbase)
-                                                        : symbols[i].st_value;
+      const uint64_t value = header->e_type == ET_EXEC
+                                 ? symbols[i].st_value - reinterpret_cast<uint64_t>(info.dli_fbase)
+                                 : symbols[i].st_value;
       if (value == at && ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC)
         name = bytes + sections[sections[s].sh_link].sh_offset + symbols[i].st_name;
     }
@@ -49,7 +51,7 @@ std::string symbol_at(const void* address) {
   return name;
 }
 
-struct sigaction before{};  // whose faults they are that are not ours
+struct sigaction before {};  // whose faults they are that are not ours
 void* frames[64];
 int frame_count = 0;
 char message[1024];
@@ -72,7 +74,8 @@ void on_fault(int signal, siginfo_t* info, void*) {
   }
   if (ours) {
     const Allocation* a = find(p);
-    std::string text = works_here() ? "[" + work->label.text() + "] touches device memory that it did not announce" : "host code used a device pointer";
+    std::string text = works_here() ? "[" + work->label.text() + "] touches device memory that it did not announce"
+                                    : "host code used a device pointer";
     if (a) text += ", into " + describe(*a);
     std::snprintf(message, sizeof message, "%s", text.c_str());
     frame_count = backtrace(frames, 64);
@@ -111,7 +114,8 @@ std::string Label::text() const {
   if (name.empty()) return "a kernel without a name (the file is stripped)";
   std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, nullptr), std::free);
   if (text) name = text.get();
-  int depth = 0;  // cut the parameters: the parenthesis that is in no angle bracket and opens no "(anonymous namespace)"
+  int depth =
+      0;  // cut the parameters: the parenthesis that is in no angle bracket and opens no "(anonymous namespace)"
   for (size_t i = 0; i < name.size(); ++i) {
     depth += name[i] == '<', depth -= name[i] == '>';
     if (depth == 0 && name[i] == '(' && name.compare(i, 11, "(anonymous ") != 0) name.resize(i);
@@ -128,11 +132,11 @@ void fail(const std::string& why) {
 void watch_memory() {
   static thread_local SignalStack stack;
   (void)stack;
-  struct sigaction now{};
+  struct sigaction now {};
   sigaction(SIGSEGV, nullptr, &now);
   if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) return;
   before = now;
-  struct sigaction ours{};
+  struct sigaction ours {};
   ours.sa_sigaction = on_fault, ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   sigaction(SIGSEGV, &ours, nullptr);
 }

@@ -119,7 +119,8 @@ void fiber_main() {
 }
 void prepare(Fiber& f, size_t number) {
   char* const stack = f.memory + kGuard;
-  const size_t bytes = kStack - number % 64 * 64;  // stacks that began at one offset in a page would fight for the same cache lines
+  const size_t bytes =
+      kStack - number % 64 * 64;  // stacks that began at one offset in a page would fight for the same cache lines
 #ifdef __SANITIZE_ADDRESS__
   __asan_unpoison_memory_region(stack, kStack);
 #endif
@@ -140,7 +141,8 @@ void prepare(Fiber& f, size_t number) {
 Fiber* idle_fiber() {
   if (idle.empty()) {
     auto* f = new Fiber;
-    void* p = mmap(nullptr, kGuard + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p =
+        mmap(nullptr, kGuard + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED || mprotect(p, kGuard, PROT_NONE) != 0) fail("no memory for the stack of a fiber");
     f->memory = static_cast<char*>(p);
     prepare(*f, all.size());
@@ -172,14 +174,23 @@ void set_seed(unsigned seed) {
   random_state = (seed + 1) * 0x9e3779b97f4a7c15;
 }
 bool kernel_runs() { return current && works_here(); }
-bool in_own_stack(const void* p) { return size_t(static_cast<const char*>(p) - current->fiber->memory) < kGuard + kStack; }
+bool in_own_stack(const void* p) {
+  return size_t(static_cast<const char*>(p) - current->fiber->memory) < kGuard + kStack;
+}
 std::string place() {
-  const auto at = [](uint3 i) { return "(" + std::to_string(i.x) + ", " + std::to_string(i.y) + ", " + std::to_string(i.z) + ")"; };
+  const auto at = [](uint3 i) {
+    return "(" + std::to_string(i.x) + ", " + std::to_string(i.y) + ", " + std::to_string(i.z) + ")";
+  };
   return "block " + at(blockIdx) + " thread " + at(threadIdx) + ": ";
 }
 Actor actor() {
   const uint32_t number = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-  return {launches, number, block.barriers_passed, current->warp_epoch, uint8_t(current->id / 32), uint8_t(current->id % 32)};
+  return {launches,
+          number,
+          block.barriers_passed,
+          current->warp_epoch,
+          uint8_t(current->id / 32),
+          uint8_t(current->id % 32)};
 }
 void abandon_kernel(const std::string& message) {
   failure = message;
@@ -196,10 +207,12 @@ int barrier(Vote vote, bool predicate, const Site& site) {
   leave();
   return int(t.value);
 }
-uint64_t exchange(unsigned mask, uint64_t value, unsigned source, Combine combine, bool orders_memory, const Site& site) {
+uint64_t exchange(unsigned mask, uint64_t value, unsigned source, Combine combine, bool orders_memory,
+                  const Site& site) {
   Thread& t = *current;
   if (!(mask >> t.id % 32 & 1)) fail("is not in its own mask, at " + line(site));
-  if (!combine && !(mask >> source % 32 & 1)) fail("asks for the value of a lane that is not in the mask, at " + line(site));
+  if (!combine && !(mask >> source % 32 & 1))
+    fail("asks for the value of a lane that is not in the mask, at " + line(site));
   t.state = State::AtWarp, t.mask = mask, t.value = value, t.source = source % 32, t.combine = combine;
   t.orders_memory = orders_memory, t.site = site;
   block.arrive(t);

@@ -12,13 +12,13 @@ struct Thread {
   uint3 index;
   unsigned id;
   State state;
-  Vote vote;                   // of a barrier
-  bool orders_memory;          // of a warp operation, as are the next four
-  uint8_t source;              // the lane asked for
-  uint16_t warp_epoch;         // __syncwarps passed
+  Vote vote;            // of a barrier
+  bool orders_memory;   // of a warp operation, as are the next four
+  uint8_t source;       // the lane asked for
+  uint16_t warp_epoch;  // __syncwarps passed
   unsigned mask;
   Combine combine;
-  uint64_t value;              // brought, then received
+  uint64_t value;  // brought, then received
   Site site;
   Fiber* fiber;
 };
@@ -43,7 +43,7 @@ class Block {
   /// Where the threads stand, for the message.
   std::string divergence() const;
 
- uint16_t barriers_passed = 0;
+  uint16_t barriers_passed = 0;
 
  private:
   struct Warp {

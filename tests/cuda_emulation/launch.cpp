@@ -24,7 +24,8 @@ cudaError_t check_configuration(const cudaLaunchConfig_t& c, const void* kernel)
   const dim3 g = c.gridDim, b = c.blockDim;
   if (!kernel) return cudaErrorInvalidDeviceFunction;
   if (!g.x || !g.y || !g.z || g.x > 0x7fffffff || g.y > 65535 || g.z > 65535) return cudaErrorInvalidConfiguration;
-  if (!b.x || !b.y || !b.z || b.x > 1024 || b.y > 1024 || b.z > 64 || b.x * b.y * b.z > 1024) return cudaErrorInvalidConfiguration;
+  if (!b.x || !b.y || !b.z || b.x > 1024 || b.y > 1024 || b.z > 64 || b.x * b.y * b.z > 1024)
+    return cudaErrorInvalidConfiguration;
   if (c.dynamicSmemBytes > kSharedDefault) {
     const auto own = shared_limits.find(kernel);
     if (own == shared_limits.end() || c.dynamicSmemBytes > own->second) return cudaErrorInvalidValue;
@@ -49,9 +50,12 @@ void look_at_arguments(const Call& call) {
       if (is_device_pointer(p)) {
         Allocation* m = find(p);
         if (m && m->state < Allocation::Readable && p >= m->pages) touch(*m, false);
-        if (!m && a.is_pointer) fail("argument " + std::to_string(i) + " points to device memory that is not allocated (freed, or a stray pointer)");
+        if (!m && a.is_pointer)
+          fail("argument " + std::to_string(i) +
+               " points to device memory that is not allocated (freed, or a stray pointer)");
       } else if (a.is_pointer ? word != 0 && !is_pinned(p) : is_mapped(word) && !is_pinned(p)) {
-        fail("argument " + std::to_string(i) + (a.is_pointer ? " is a host pointer" : " has a host pointer at byte " + std::to_string(at)));
+        fail("argument " + std::to_string(i) +
+             (a.is_pointer ? " is a host pointer" : " has a host pointer at byte " + std::to_string(at)));
       }
     }
   }
@@ -103,7 +107,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
   out->maxDynamicSharedSizeBytes = int(own == shared_limits.end() ? kSharedDefault : own->second);
   return cudaSuccess;
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, size_t shared_bytes) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
+                                                          size_t shared_bytes) {
   if (!kernel) return report(cudaErrorInvalidDeviceFunction);
   if (threads <= 0) return report(cudaErrorInvalidValue);
   const size_t by_shared = shared_bytes ? (size_t(228) << 10) / (shared_bytes + 1024) : 32;

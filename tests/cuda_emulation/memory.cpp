@@ -22,7 +22,7 @@ char* unused = arena;
 auto& live = *new std::map<const char*, Allocation>;  // by first page
 auto& pinned = *new std::map<const char*, size_t>;    // begin, bytes
 auto& touched = *new std::vector<Allocation*>;        // by the work in progress
-size_t used[64];                         // bytes of each device
+size_t used[64];                                      // bytes of each device
 
 size_t limit() {
   const char* text = std::getenv("TAPIR_EMULATED_MEMORY");
@@ -49,7 +49,8 @@ void check_order(Allocation& a, bool write) {
   const auto unknown = [](const Allocation::Use& u) { return !knows(work->stream.known, u.stream, u.time); };
   const char* verb = write ? "writes " : "reads ";
   if (order_is_checked() && unknown(a.written))
-    fail(verb + describe(a) + " that " + a.by.text() + " wrote on another stream: no event or synchronization orders the two");
+    fail(verb + describe(a) + " that " + a.by.text() +
+         " wrote on another stream: no event or synchronization orders the two");
   if (order_is_checked() && write && std::any_of(a.reads.begin(), a.reads.end(), unknown))
     fail("writes " + describe(a) + " while another stream still reads it: no event or synchronization orders the two");
   const Allocation::Use now{work->stream.id, work->time};
@@ -83,16 +84,19 @@ Allocation* find(const void* p) {
   return static_cast<const char*>(p) < a.pages + a.bytes + kPage ? &a : nullptr;
 }
 std::string describe(const Allocation& a) {
-  return "the allocation of " + std::to_string(a.size) + " bytes" + (a.device ? " of device " + std::to_string(a.device) : "");
+  return "the allocation of " + std::to_string(a.size) + " bytes" +
+         (a.device ? " of device " + std::to_string(a.device) : "");
 }
 void fail_outside(const void* p, const Allocation* a) {
   if (!a) fail("touches device memory that is not allocated (freed, or a stray pointer)");
   const long d = static_cast<const char*>(p) - a->begin;
-  fail("touches " + describe(*a) + (d < 0 ? " " + std::to_string(-d) + " bytes before its begin" : " at byte " + std::to_string(d)));
+  fail("touches " + describe(*a) +
+       (d < 0 ? " " + std::to_string(-d) + " bytes before its begin" : " at byte " + std::to_string(d)));
 }
 void touch(Allocation& a, bool write, bool of_any_device) {
   if (a.device != work->stream.device && !of_any_device)
-    fail("touches " + describe(a) + ": it belongs to device " + std::to_string(a.device) + ", the work runs on device " + std::to_string(work->stream.device));
+    fail("touches " + describe(a) + ": it belongs to device " + std::to_string(a.device) +
+         ", the work runs on device " + std::to_string(work->stream.device));
   write = write || a.state == Allocation::Unmapped;  // nothing to read there yet
   check_order(a, write);
   if (a.state == Allocation::Unmapped) map_filled(a);
@@ -109,7 +113,8 @@ void claim(const void* p, size_t bytes, bool write, bool of_any_device) {
 }
 void check_margins() {
   for (const Allocation* a : touched)
-    if (a->state == Allocation::Writable && !(only_poison(a->pages, a->begin) && only_poison(a->begin + a->size, a->pages + a->bytes)))
+    if (a->state == Allocation::Writable &&
+        !(only_poison(a->pages, a->begin) && only_poison(a->begin + a->size, a->pages + a->bytes)))
       fail("wrote just outside " + describe(*a));
 }
 void close_all() {
@@ -132,7 +137,8 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
   watch_memory();
   const size_t content = whole(size, 256), bytes = whole(content, kPage);
   Allocation a;
-  a.pages = unused, a.begin = unused + bytes - content;  // 256-aligned, its end as near to the guard page as that allows
+  a.pages = unused,
+  a.begin = unused + bytes - content;  // 256-aligned, its end as near to the guard page as that allows
   a.size = size, a.bytes = bytes, a.device = device;
   unused += bytes + kPage;
   used[device] += whole(size, 512);
@@ -165,7 +171,8 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
   *pointer = nullptr;
   if (current_device() < 0) return report(cudaErrorNoDevice);
   if (!bytes) return cudaSuccess;
-  void* p = mmap(nullptr, whole(bytes, kPage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p =
+      mmap(nullptr, whole(bytes, kPage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return report(cudaErrorMemoryAllocation);
   std::memset(p, kPoison, whole(bytes, kPage));
   return pinned[static_cast<char*>(p)] = whole(bytes, kPage), *pointer = p, cudaSuccess;

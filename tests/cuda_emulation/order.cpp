@@ -43,7 +43,9 @@ Stream* default_stream(int device) {
     defaults.emplace_back(new Stream{next_id++, int(defaults.size()), 0, cudaStreamDefault, {}});
   return defaults[size_t(device)].get();
 }
-bool is_default(const Stream& s) { return size_t(s.device) < defaults.size() && defaults[size_t(s.device)].get() == &s; }
+bool is_default(const Stream& s) {
+  return size_t(s.device) < defaults.size() && defaults[size_t(s.device)].get() == &s;
+}
 /// The legacy default stream waits for all blocking streams of its device, and they for it.
 void order_with_default_stream(Stream& s) {
   if (is_default(s)) {
@@ -119,7 +121,9 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int 
   if (size_t(id) < orphans.size()) known[size_t(id)] = orphans[size_t(id)];
   return *out = streams.back().get(), cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) { return cudaStreamCreateWithPriority(s, flags, 0); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
+  return cudaStreamCreateWithPriority(s, flags, 0);
+}
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithPriority(s, cudaStreamDefault, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
   const std::lock_guard lock(runtime);

@@ -95,7 +95,7 @@ cudaError_t report(cudaError_t error);  // remembers it for cudaGetLastError
 bool kernel_runs();  // on this thread, and not its host side
 /// Leaves the running kernel for good; launch() throws `message`.
 [[noreturn]] void abandon_kernel(const std::string& message);
-std::string place();             // of the running thread in its grid
+std::string place();  // of the running thread in its grid
 bool in_own_stack(const void* p);
 uint64_t random_below(uint64_t n);
 unsigned char* dynamic_shared();  // of this thread: 227 KiB

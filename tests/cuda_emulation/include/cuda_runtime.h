@@ -28,9 +28,9 @@ template <class R, class... P> cudaError_t cudaFuncSetAttribute(R (*kernel)(P...
 template <class R, class... P> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, R (*kernel)(P...)) {
   return cudaFuncGetAttributes(out, reinterpret_cast<const void*>(kernel));
 }
-template <class R, class... P>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, R (*kernel)(P...), int threads,
-                                                          size_t shared_bytes) {
+template <class R, class... P> cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, R (*kernel)(P...),
+                                                                                         int threads,
+                                                                                         size_t shared_bytes) {
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(kernel), threads,
                                                        shared_bytes);
 }

@@ -82,7 +82,9 @@ constexpr unsigned cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHost
                    cudaHostAllocWriteCombined = 4;
 constexpr unsigned cudaHostRegisterDefault = 0, cudaHostRegisterPortable = 1, cudaHostRegisterMapped = 2;
 
-struct CUuuid_st { char bytes[16]; };
+struct CUuuid_st {
+  char bytes[16];
+};
 struct cudaDeviceProp {
   char name[256];
   CUuuid_st uuid;

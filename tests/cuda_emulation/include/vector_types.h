@@ -2,14 +2,22 @@
 #pragma once
 #include <cstdint>
 
-#define TAPIR_VECTOR(T, name, align)                                                              \
-  struct alignas(sizeof(T)) name##1 { T x; };                                                     \
-  struct alignas(2 * sizeof(T)) name##2 { T x, y; };                                              \
-  struct name##3 { T x, y, z; };                                                                  \
-  struct alignas(align) name##4 { T x, y, z, w; };                                                \
-  constexpr name##1 make_##name##1(T x) { return {x}; }                                           \
-  constexpr name##2 make_##name##2(T x, T y) { return {x, y}; }                                   \
-  constexpr name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                           \
+#define TAPIR_VECTOR(T, name, align)                                    \
+  struct alignas(sizeof(T)) name##1 {                                   \
+    T x;                                                                \
+  };                                                                    \
+  struct alignas(2 * sizeof(T)) name##2 {                               \
+    T x, y;                                                             \
+  };                                                                    \
+  struct name##3 {                                                      \
+    T x, y, z;                                                          \
+  };                                                                    \
+  struct alignas(align) name##4 {                                       \
+    T x, y, z, w;                                                       \
+  };                                                                    \
+  constexpr name##1 make_##name##1(T x) { return {x}; }                 \
+  constexpr name##2 make_##name##2(T x, T y) { return {x, y}; }         \
+  constexpr name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; } \
   constexpr name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 TAPIR_VECTOR(signed char, char, 4)
 TAPIR_VECTOR(unsigned char, uchar, 4)

@@ -43,13 +43,17 @@ template <class T> struct Array {  // on the device
 };
 struct NewStream {
   cudaStream_t s = nullptr;
-  explicit NewStream(unsigned flags = cudaStreamNonBlocking) { REQUIRE(cudaStreamCreateWithFlags(&s, flags) == cudaSuccess); }
+  explicit NewStream(unsigned flags = cudaStreamNonBlocking) {
+    REQUIRE(cudaStreamCreateWithFlags(&s, flags) == cudaSuccess);
+  }
   ~NewStream() { cudaStreamDestroy(s); }
   operator cudaStream_t() const { return s; }
 };
 struct NewEvent {
   cudaEvent_t e = nullptr;
-  explicit NewEvent(unsigned flags = cudaEventDisableTiming) { REQUIRE(cudaEventCreateWithFlags(&e, flags) == cudaSuccess); }
+  explicit NewEvent(unsigned flags = cudaEventDisableTiming) {
+    REQUIRE(cudaEventCreateWithFlags(&e, flags) == cudaSuccess);
+  }
   ~NewEvent() { cudaEventDestroy(e); }
   operator cudaEvent_t() const { return e; }
 };
@@ -68,7 +72,8 @@ std::string fault_of(const std::function<void()>& run) {
   return {};
 }
 /// Runs under several schedules; false where a result is off by more than `tolerance`.
-bool same_under_schedules(const std::function<std::vector<float>()>& run, const std::vector<float>& expected, float tolerance = 0) {
+bool same_under_schedules(const std::function<std::vector<float>()>& run, const std::vector<float>& expected,
+                          float tolerance = 0) {
   for (unsigned seed = 0; seed < 5; ++seed) {
     cuda_emulation::set_seed(seed);
     const auto y = run();
@@ -77,11 +82,11 @@ bool same_under_schedules(const std::function<std::vector<float>()>& run, const 
   }
   return true;
 }
-#define CHECK_FAULT(text, ...)                                   \
-  do {                                                           \
+#define CHECK_FAULT(text, ...)                                      \
+  do {                                                              \
     const std::string got = fault_of([&] { (void)(__VA_ARGS__); }); \
-    INFO(got);                                                   \
-    CHECK(got.find(text) != std::string::npos);                  \
+    INFO(got);                                                      \
+    CHECK(got.find(text) != std::string::npos);                     \
   } while (false)
 #define CHECK_NO_FAULT(...) CHECK(fault_of([&] { (void)(__VA_ARGS__); }) == "")
 }  // namespace
@@ -108,17 +113,28 @@ TEST_CASE("kernels give the same results under every schedule") {
   CHECK(same_under_schedules([&] { return add(ma, mt, my, nullptr), y.host(); }, mixed));
   CHECK(same_under_schedules([&] { return row_sum(a.p, sums.p, R, C, nullptr), sums.host(); }, row_sums, 1e-5f));
   CHECK(same_under_schedules([&] { return softmax(a.p, y.p, R, C, nullptr), y.host(); }, soft, 1e-6f));
-  CHECK(same_under_schedules([&] { return matmul(ma, {a.p, C, R, 1, C}, {product.p, R, R, R, 1}, nullptr), product.host(); }, products, 1e-4f));
+  CHECK(same_under_schedules(
+      [&] {
+        return matmul(ma, {a.p, C, R, 1, C}, {product.p, R, R, R, 1}, nullptr), product.host();
+      },
+      products, 1e-4f));
   const auto v = numbers(64);
   const std::vector<float> backwards(v.rbegin(), v.rend());
-  CHECK(same_under_schedules([&] { Array<float> t(v); return reverse(t.p, nullptr), t.host(); }, backwards));
+  CHECK(same_under_schedules(
+      [&] {
+        Array<float> t(v);
+        return reverse(t.p, nullptr), t.host();
+      },
+      backwards));
   float total = 0;
   for (float f : x) total += f;
-  CHECK(same_under_schedules([&] {
-    Array<float> partial(16), sum(1);
-    Array<unsigned> arrived(std::vector<unsigned>{0});
-    return last_block_sum(a.p, partial.p, arrived.p, sum.p, R * C, nullptr), sum.host();
-  }, {total}, 1e-4f));
+  CHECK(same_under_schedules(
+      [&] {
+        Array<float> partial(16), sum(1);
+        Array<unsigned> arrived(std::vector<unsigned>{0});
+        return last_block_sum(a.p, partial.p, arrived.p, sum.p, R * C, nullptr), sum.host();
+      },
+      {total}, 1e-4f));
   std::vector<int> values(10000), bins(256, 0);
   for (size_t i = 0; i < values.size(); ++i) ++bins[size_t((values[i] = int(i * i % 1000)) & 255)];
   Array<int> dv(values), h(std::vector<int>(256, 0));
@@ -194,8 +210,8 @@ TEST_CASE("launches that CUDA refuses are refused") {
   CHECK(large_shared(y.p, false, nullptr) == cudaErrorInvalidValue);
   CHECK(large_shared(y.p, true, nullptr) == cudaSuccess);
   CHECK(y.host()[1] == 25598);
-  CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(&numbers), cudaFuncAttributeMaxDynamicSharedMemorySize, 228 << 10) ==
-        cudaErrorInvalidValue);
+  CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(&numbers), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             228 << 10) == cudaErrorInvalidValue);
   CHECK(bare_launch(1, 1, 0, reinterpret_cast<cudaStream_t>(0x1234)) == cudaErrorInvalidResourceHandle);
   cudaGetLastError();
   CHECK(std::string(cudaGetErrorName(cudaErrorMemoryAllocation)) == "cudaErrorMemoryAllocation");
@@ -214,11 +230,13 @@ TEST_CASE("accesses out of range") {
   y.set(numbers(64));
   CHECK_FAULT("beyond_end_kernel] block (1, 0, 0) thread (0, 0, 0): touches the allocation of 256 bytes at byte 256",
               beyond_end(y.p, 64, nullptr));
-  CHECK_FAULT(kChecked ? "touches the allocation of 200 bytes at byte 200" : "wrote just outside the allocation of 200 bytes",
-              beyond_end(odd.p, 50, nullptr));
+  CHECK_FAULT(
+      kChecked ? "touches the allocation of 200 bytes at byte 200" : "wrote just outside the allocation of 200 bytes",
+      beyond_end(odd.p, 50, nullptr));
   CHECK_FAULT(kChecked ? "4 bytes before its begin" : "wrote just outside", before_begin(x.p, nullptr));
   CHECK_FAULT("touches the allocation of 256 bytes at byte 256", read_beyond_end(y.p, x.p, 64, nullptr));
-  CHECK_FAULT("overflow_stack_kernel] block (0, 0, 0) thread (0, 0, 0): touches an address", overflow_stack(y.p, nullptr));
+  CHECK_FAULT("overflow_stack_kernel] block (0, 0, 0) thread (0, 0, 0): touches an address",
+              overflow_stack(y.p, nullptr));
   CHECK_FAULT("[cudaMemsetAsync] touches the allocation of 200 bytes at byte 200", cudaMemset(odd.p, 0, 201));
   CHECK_FAULT("[cudaMemcpy] ", cudaMemcpy(y.p, odd.p, 201, cudaMemcpyDeviceToDevice));
 }
@@ -343,8 +361,7 @@ TEST_CASE("copies to and from pinned memory end when the host has waited") {
   CHECK(std::isnan(pinned[0]));
   cudaMemcpyAsync(y.p, pinned, 256, cudaMemcpyHostToDevice, s);
   cudaEventRecord(done, s);
-  while (cudaEventQuery(done) == cudaErrorNotReady) {
-  }
+  while (cudaEventQuery(done) == cudaErrorNotReady) {}
   CHECK(pinned[63] == 3);
   cudaFreeHost(pinned);
   CHECK(y.host()[63] == 3);
@@ -432,7 +449,8 @@ TEST_CASE("two host threads launch on two streams") {
 TEST_CASE("host functions run") {
   NewStream s;
   int ran = 0;
-  CHECK(cudaLaunchHostFunc(s, [](void* p) { *static_cast<int*>(p) = 1; }, &ran) == cudaSuccess);
+  CHECK(cudaLaunchHostFunc(
+            s, [](void* p) { *static_cast<int*>(p) = 1; }, &ran) == cudaSuccess);
   cudaStreamSynchronize(s);
   CHECK(ran == 1);
 }

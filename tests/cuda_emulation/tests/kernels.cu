@@ -127,7 +127,8 @@ __global__ void warp_operations_kernel(long long* out) {
   mine[13] = __reduce_min_sync(~0u, lane - 20);
   if (lane < 16) mine[14] = __shfl_xor_sync(0xffffu, lane, 1);  // halves of a warp may go different ways
   else mine[14] = __shfl_xor_sync(0xffff0000u, lane, 2);
-  mine[15] = __popc(0xf0f0u) + __ffs(8) + __clz(1) + __clzll(1) + int(__umulhi(1u << 31, 6)) + int(__umul64hi(1ull << 63, 6));
+  mine[15] =
+      __popc(0xf0f0u) + __ffs(8) + __clz(1) + __clzll(1) + int(__umulhi(1u << 31, 6)) + int(__umul64hi(1ull << 63, 6));
 }
 __global__ void block_votes_kernel(int* out) {
   const int i = int(threadIdx.x);
@@ -163,7 +164,8 @@ cudaError_t scale(const float* x, float* y, long n, cudaStream_t s) {
 }
 cudaError_t add(Matrix a, Matrix b, Matrix y, cudaStream_t s) {
   const long n = y.rows * y.cols;
-  if (n % 4 || !is_vector(a) || !is_vector(b) || !is_vector(y)) return start(add_kernel, blocks_for(n, 256), 256, 0, s, a, b, y);
+  if (n % 4 || !is_vector(a) || !is_vector(b) || !is_vector(y))
+    return start(add_kernel, blocks_for(n, 256), 256, 0, s, a, b, y);
   return start(add_vector_kernel, blocks_for(n / 4, 256), 256, 0, s, reinterpret_cast<const float4*>(a.data),
                reinterpret_cast<const float4*>(b.data), reinterpret_cast<float4*>(y.data), n / 4);
 }

@@ -24,13 +24,13 @@ cudaError_t row_sum(const float* x, float* y, long rows, long cols, cudaStream_t
 cudaError_t softmax(const float* x, float* y, long rows, long cols, cudaStream_t stream);
 cudaError_t histogram(const int* x, int* bins, long n, cudaStream_t stream);
 cudaError_t matmul(Matrix a, Matrix b, Matrix y, cudaStream_t stream);
-cudaError_t reverse(float* y, cudaStream_t stream);                        // 64 elements, through shared memory
+cudaError_t reverse(float* y, cudaStream_t stream);  // 64 elements, through shared memory
 cudaError_t last_block_sum(const float* x, float* partial, unsigned* arrived, float* y, long n, cudaStream_t stream);
-cudaError_t warp_operations(long long* out, cudaStream_t stream);          // 32 lanes x kWarpResults
+cudaError_t warp_operations(long long* out, cudaStream_t stream);  // 32 lanes x kWarpResults
 constexpr int kWarpResults = 16;
-cudaError_t block_votes(int* out, cudaStream_t stream);                    // {and, or, count} of 96 threads
-cudaError_t atomics(unsigned* out, cudaStream_t stream);                   // 8 words, zero before
-cudaError_t large_shared(float* y, bool ask, cudaStream_t stream);         // 100 KiB of dynamic shared memory
+cudaError_t block_votes(int* out, cudaStream_t stream);             // {and, or, count} of 96 threads
+cudaError_t atomics(unsigned* out, cudaStream_t stream);            // 8 words, zero before
+cudaError_t large_shared(float* y, bool ask, cudaStream_t stream);  // 100 KiB of dynamic shared memory
 cudaError_t bare_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream);
 cudaError_t where_am_i(uint3* out, dim3 grid, dim3 block, cudaStream_t stream);
 

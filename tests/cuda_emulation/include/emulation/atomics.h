@@ -16,18 +16,18 @@ void note_atomic(const void* address, size_t size);
 #else
 #define TAPIR_NOTE_ATOMIC(p) void(0)
 #endif
-#define TAPIR_ATOMIC(name, T, formula)                                     \
-  __attribute__((no_sanitize("thread"))) inline T name(T* p, T v) {        \
-    TAPIR_NOTE_ATOMIC(p);                                                  \
-    const T old = *p;                                                      \
-    *p = static_cast<T>(formula);                                                       \
-    return old;                                                            \
-  }                                                                        \
-  inline T name##_block(T* p, T v) { return name(p, v); }                  \
+#define TAPIR_ATOMIC(name, T, formula)                              \
+  __attribute__((no_sanitize("thread"))) inline T name(T* p, T v) { \
+    TAPIR_NOTE_ATOMIC(p);                                           \
+    const T old = *p;                                               \
+    *p = static_cast<T>(formula);                                   \
+    return old;                                                     \
+  }                                                                 \
+  inline T name##_block(T* p, T v) { return name(p, v); }           \
   inline T name##_system(T* p, T v) { return name(p, v); }
-#define TAPIR_ATOMIC_OF_INTEGERS(name, formula)       \
-  TAPIR_ATOMIC(name, int, formula)                    \
-  TAPIR_ATOMIC(name, unsigned, formula)               \
+#define TAPIR_ATOMIC_OF_INTEGERS(name, formula) \
+  TAPIR_ATOMIC(name, int, formula)              \
+  TAPIR_ATOMIC(name, unsigned, formula)         \
   TAPIR_ATOMIC(name, unsigned long long, formula)
 TAPIR_ATOMIC(atomicAdd, int, unsigned(old) + unsigned(v))
 TAPIR_ATOMIC(atomicAdd, unsigned, old + v)
@@ -47,12 +47,12 @@ TAPIR_ATOMIC_OF_INTEGERS(atomicExch, v)
 TAPIR_ATOMIC(atomicExch, float, v)
 TAPIR_ATOMIC(atomicInc, unsigned, old >= v ? 0 : old + 1)
 TAPIR_ATOMIC(atomicDec, unsigned, old == 0 || old > v ? v : old - 1)
-#define TAPIR_ATOMIC_CAS(T)                                                                           \
-  __attribute__((no_sanitize("thread"))) inline T atomicCAS(T* p, T expected, T v) {                  \
-    TAPIR_NOTE_ATOMIC(p);                                                                             \
-    const T old = *p;                                                                                 \
-    if (old == expected) *p = v;                                                                      \
-    return old;                                                                                       \
+#define TAPIR_ATOMIC_CAS(T)                                                          \
+  __attribute__((no_sanitize("thread"))) inline T atomicCAS(T* p, T expected, T v) { \
+    TAPIR_NOTE_ATOMIC(p);                                                            \
+    const T old = *p;                                                                \
+    if (old == expected) *p = v;                                                     \
+    return old;                                                                      \
   }
 TAPIR_ATOMIC_CAS(int)
 TAPIR_ATOMIC_CAS(unsigned)

@@ -79,13 +79,12 @@ inline int __float2int_rz(float v) { return int(v); }
 inline float __int2float_rn(int v) { return float(v); }
 
 // CUDA's min and max of mixed integers meet in the common type; of floats they are fmin and fmax: a NaN loses.
-#define TAPIR_MIN_MAX(name, less, of_floats)                                                            \
-  template <class A, class B>                                                                           \
-    requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)                                        \
-  constexpr std::common_type_t<A, B> name(A a, B b) {                                                   \
-    using T = std::common_type_t<A, B>;                                                                 \
-    if constexpr (std::is_floating_point_v<T>) return of_floats(T(a), T(b));                            \
-    else return T(a) less T(b) ? T(a) : T(b);                                                           \
+#define TAPIR_MIN_MAX(name, less, of_floats)                                                                       \
+  template <class A, class B>                                                                                      \
+  requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>) constexpr std::common_type_t<A, B> name(A a, B b) { \
+    using T = std::common_type_t<A, B>;                                                                            \
+    if constexpr (std::is_floating_point_v<T>) return of_floats(T(a), T(b));                                       \
+    else return T(a) less T(b) ? T(a) : T(b);                                                                      \
   }
 TAPIR_MIN_MAX(min, <, std::fmin)
 TAPIR_MIN_MAX(max, >, std::fmax)

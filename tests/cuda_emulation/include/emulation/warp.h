@@ -16,7 +16,8 @@ int barrier(Vote vote, bool predicate, const Site& site);
 /// What a lane gets of the values that the lanes of `mask` brought; values[i] counts where bit i of mask is set.
 using Combine = uint64_t (*)(const uint64_t (&values)[32], unsigned mask, unsigned lane, uint64_t own);
 /// Waits for the lanes of `mask`. `source`: the lane whose value this one gets, where `combine` is null.
-uint64_t exchange(unsigned mask, uint64_t value, unsigned source, Combine combine, bool orders_memory, const Site& site);
+uint64_t exchange(unsigned mask, uint64_t value, unsigned source, Combine combine, bool orders_memory,
+                  const Site& site);
 void note_fence();
 [[noreturn]] void trap();
 #pragma GCC visibility pop
@@ -33,7 +34,8 @@ template <class T> T from_bits(uint64_t bits) {
 }
 inline unsigned lane_id() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32; }
 /// What a register of a shuffle may be; smaller integers are widened to int by the caller, as CUDA's overloads do.
-template <class T> concept Register = std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
+template <class T>
+concept Register = std::is_arithmetic_v<T> &&(sizeof(T) == 4 || sizeof(T) == 8);
 template <class T> T shuffle(unsigned mask, T v, unsigned source, const Site& site) {  // does not order memory
   return from_bits<T>(exchange(mask, to_bits(v), source, nullptr, false, site));
 }
@@ -68,13 +70,11 @@ inline void __threadfence_block() {}
 [[noreturn]] inline void __trap() { cuda_emulation::trap(); }
 inline void __nanosleep(unsigned) {}
 
-template <cuda_emulation::Register T>
-T __shfl_sync(unsigned mask, T v, int source, int width = 32, TAPIR_SITE) {
+template <cuda_emulation::Register T> T __shfl_sync(unsigned mask, T v, int source, int width = 32, TAPIR_SITE) {
   const int first = int(cuda_emulation::lane_id()) / width * width;
   return cuda_emulation::shuffle(mask, v, unsigned(first + source % width), site);
 }
-template <cuda_emulation::Register T>
-T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32, TAPIR_SITE) {
+template <cuda_emulation::Register T> T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32, TAPIR_SITE) {
   const int lane = int(cuda_emulation::lane_id());
   return cuda_emulation::shuffle(mask, v, unsigned(lane % width >= int(delta) ? lane - int(delta) : lane), site);
 }
@@ -83,8 +83,7 @@ T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32, TAPIR_SIT
   const int lane = int(cuda_emulation::lane_id());
   return cuda_emulation::shuffle(mask, v, unsigned(lane % width + int(delta) < width ? lane + int(delta) : lane), site);
 }
-template <cuda_emulation::Register T>
-T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, TAPIR_SITE) {
+template <cuda_emulation::Register T> T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, TAPIR_SITE) {
   // As in the hardware: a lane of a later group is out of reach, one of an earlier group is not.
   const int lane = int(cuda_emulation::lane_id()), other = lane ^ bits, last = lane / width * width + width - 1;
   return cuda_emulation::shuffle(mask, v, unsigned(other <= last ? other : lane), site);
@@ -95,8 +94,7 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, TAPIR_SITE) {
 inline int __any_sync(unsigned mask, int predicate, TAPIR_SITE) { return __ballot_sync(mask, predicate, site) != 0; }
 inline int __all_sync(unsigned mask, int predicate, TAPIR_SITE) { return __ballot_sync(mask, !predicate, site) == 0; }
 template <class T>
-  requires(sizeof(T) == 4 || sizeof(T) == 8)
-unsigned __match_any_sync(unsigned mask, T v, TAPIR_SITE) {
+requires(sizeof(T) == 4 || sizeof(T) == 8) unsigned __match_any_sync(unsigned mask, T v, TAPIR_SITE) {
   const auto same = [](const uint64_t(&values)[32], unsigned mask, unsigned, uint64_t own) {
     uint64_t lanes = 0;
     for (unsigned m = mask; m; m &= m - 1) lanes |= uint64_t(values[std::countr_zero(m)] == own) << std::countr_zero(m);
@@ -104,13 +102,13 @@ unsigned __match_any_sync(unsigned mask, T v, TAPIR_SITE) {
   };
   return unsigned(cuda_emulation::exchange(mask, cuda_emulation::to_bits(v), 0, same, false, site));
 }
-#define TAPIR_REDUCE(name, T, formula)                                        \
-  inline T name(unsigned mask, T v, TAPIR_SITE) {                             \
-    const auto op = [](uint64_t p, uint64_t q) {                              \
-      const T a = T(p), b = T(q);                                             \
-      return uint64_t(formula);                                               \
-    };                                                                        \
-    return T(cuda_emulation::reduce(mask, uint64_t(v), op, site));            \
+#define TAPIR_REDUCE(name, T, formula)                             \
+  inline T name(unsigned mask, T v, TAPIR_SITE) {                  \
+    const auto op = [](uint64_t p, uint64_t q) {                   \
+      const T a = T(p), b = T(q);                                  \
+      return uint64_t(formula);                                    \
+    };                                                             \
+    return T(cuda_emulation::reduce(mask, uint64_t(v), op, site)); \
   }
 TAPIR_REDUCE(__reduce_add_sync, unsigned, a + b)
 TAPIR_REDUCE(__reduce_add_sync, int, unsigned(a) + unsigned(b))
@@ -118,7 +116,7 @@ TAPIR_REDUCE(__reduce_min_sync, unsigned, a < b ? a : b)
 TAPIR_REDUCE(__reduce_min_sync, int, a < b ? a : b)
 TAPIR_REDUCE(__reduce_max_sync, unsigned, a > b ? a : b)
 TAPIR_REDUCE(__reduce_max_sync, int, a > b ? a : b)
-TAPIR_REDUCE(__reduce_and_sync, unsigned, a & b)
+TAPIR_REDUCE(__reduce_and_sync, unsigned, a& b)
 TAPIR_REDUCE(__reduce_or_sync, unsigned, a | b)
 TAPIR_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
 #undef TAPIR_REDUCE
