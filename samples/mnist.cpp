@@ -32,7 +32,7 @@ struct Mlp : nn::Module {
 };
 
 struct Options {
-  std::string model = "cnn", data, checkpoint, resume;
+  std::string model = "cnn", data, device = "cpu", checkpoint, resume;
   int64_t epochs = 3, batch_size = 64, checkpoint_every = 0, limit = 0;
   double lr = 2e-3;
   int threads = 0;
@@ -51,13 +51,14 @@ struct Trainer {
   optim::AdamW optimizer;
   optim::CosineAnnealingLR scheduler;
   data::DataLoader<data::TensorDataset<2>> loader;
-  Tensor loss_sum = zeros({});  // of the epoch so far
+  Tensor loss_sum;  // of the epoch so far
   int64_t batches = 0;
 
   Trainer(nn::AnyModule net, const data::TensorDataset<2>& train, const Options& o)
       : model(std::move(net)), optimizer(model->parameters(), {.lr = o.lr, .weight_decay = 0.01}),
         scheduler(optimizer, std::max<int64_t>(1, o.epochs * ((train.size() + o.batch_size - 1) / o.batch_size))),
-        loader(train, {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed}) {}
+        loader(train, {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed}),
+        loss_sum(zeros({}, {.device = Device(o.device)})) {}
 
   void save(const std::string& path) {
     StateDict all;
@@ -113,19 +114,27 @@ static bool train_epoch(Trainer& t, const Options& o, int64_t epoch) {
   return true;
 }
 
+/// The first `limit` images (0: all), on the device.
+static data::TensorDataset<2> prepared(const data::TensorDataset<2>& set, int64_t limit, Device device) {
+  const int64_t n = limit ? std::min(limit, set.size()) : set.size();
+  return data::TensorDataset(set.tensors()[0].narrow(0, 0, n).to(device), set.tensors()[1].narrow(0, 0, n).to(device));
+}
+
 static int run(const Options& o) {
+  const Device device(o.device);
   if (o.threads > 0) set_num_threads(o.threads);
   manual_seed(o.seed);
   data::MnistData mnist = data::find_mnist(o.data);
   std::printf("data: %s\n", mnist.source.c_str());
-  if (o.limit && o.limit < mnist.train.size())
-    mnist.train = data::TensorDataset(mnist.train.tensors()[0].narrow(0, 0, o.limit),
-                                      mnist.train.tensors()[1].narrow(0, 0, o.limit));
+  mnist.train = prepared(mnist.train, o.limit, device);
+  mnist.test = prepared(mnist.test, o.limit, device);
   nn::AnyModule model = o.model == "mlp" ? nn::AnyModule(Mlp()) : nn::AnyModule(Cnn());
+  model->to(device);
   model->to(kChannelsLast);
-  std::printf("model: %s, %lld parameters; %lld training and %lld test images; %d threads\n", o.model.c_str(),
+  std::printf("model: %s, %lld parameters; %lld training and %lld test images; %s, %d threads\n", o.model.c_str(),
               static_cast<long long>(model->num_parameters()), static_cast<long long>(mnist.train.size()),
-              static_cast<long long>(mnist.test.size()), get_num_threads());
+              static_cast<long long>(mnist.test.size()), device.is_cuda() ? cuda::get_device_name(device.index).c_str() : "cpu",
+              get_num_threads());
   Trainer t(std::move(model), mnist.train, o);
   if (!o.resume.empty()) t.load(o.resume);
   std::signal(SIGINT, on_signal);
@@ -146,7 +155,7 @@ static int run(const Options& o) {
     accuracy = evaluate(t.model, mnist.test);
     table.row({std::to_string(epoch + 1), train::fixed(t.loss_sum.item() / double(std::max<int64_t>(1, t.batches)), 4),
                train::fixed(accuracy, 2), train::fixed(rate, 0),
-               train::bytes_text(double(memory_stats().max_allocated))});
+               train::bytes_text(double(device.is_cuda() ? cuda::max_memory_allocated() : memory_stats().max_allocated))});
     t.loss_sum.zero_();
     t.batches = 0;
     if (!o.checkpoint.empty()) t.save(o.checkpoint);
@@ -167,13 +176,14 @@ int main(int argc, char** argv) {
   app.add_option("--epochs", o.epochs, "Passes over the training images")->check(CLI::PositiveNumber);
   app.add_option("--batch-size", o.batch_size, "Images per step")->check(CLI::PositiveNumber);
   app.add_option("--lr", o.lr, "Learning rate at the start of the cosine schedule")->check(CLI::PositiveNumber);
+  app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_option("--threads", o.threads, "Compute threads; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--checkpoint", o.checkpoint, "File to write after each epoch and on Ctrl-C");
   app.add_option("--checkpoint-every", o.checkpoint_every, "Also write it every so many steps; 0: not")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--resume", o.resume, "Checkpoint to go on from");
-  app.add_option("--limit", o.limit, "Train on the first images only; 0: all")->check(CLI::NonNegativeNumber);
+  app.add_option("--limit", o.limit, "Train and test on the first images only; 0: all")->check(CLI::NonNegativeNumber);
   CLI11_PARSE(app, argc, argv);
   try {
     return run(o);
