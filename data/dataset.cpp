@@ -12,7 +12,8 @@ namespace tapir::inline v0::data {
 Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices) {
   const int64_t rows = x.size(0), count = int64_t(indices.size());
   for (const int64_t i : indices) check_index("gather_rows", i, rows);
-  if (!x.device().is_cpu() || !x.is_contiguous() || x.requires_grad()) return x.index_select(0, tensor(indices, count).to(x.device()));
+  if (!x.device().is_cpu() || !x.is_contiguous() || x.requires_grad())
+    return x.index_select(0, tensor(indices, count).to(x.device()));
   Shape shape = x.shape();
   shape[0] = count;
   Tensor out = empty(shape, {.dtype = x.dtype()});

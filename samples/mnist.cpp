@@ -133,8 +133,8 @@ static int run(const Options& o) {
   model->to(kChannelsLast);
   std::printf("model: %s, %lld parameters; %lld training and %lld test images; %s, %d threads\n", o.model.c_str(),
               static_cast<long long>(model->num_parameters()), static_cast<long long>(mnist.train.size()),
-              static_cast<long long>(mnist.test.size()), device.is_cuda() ? cuda::get_device_name(device.index).c_str() : "cpu",
-              get_num_threads());
+              static_cast<long long>(mnist.test.size()),
+              device.is_cuda() ? cuda::get_device_name(device.index).c_str() : "cpu", get_num_threads());
   Trainer t(std::move(model), mnist.train, o);
   if (!o.resume.empty()) t.load(o.resume);
   std::signal(SIGINT, on_signal);
@@ -153,9 +153,10 @@ static int run(const Options& o) {
       return std::printf("interrupted; go on with --resume %s\n", o.checkpoint.c_str()), 130;
     }
     accuracy = evaluate(t.model, mnist.test);
-    table.row({std::to_string(epoch + 1), train::fixed(t.loss_sum.item() / double(std::max<int64_t>(1, t.batches)), 4),
-               train::fixed(accuracy, 2), train::fixed(rate, 0),
-               train::bytes_text(double(device.is_cuda() ? cuda::max_memory_allocated() : memory_stats().max_allocated))});
+    table.row(
+        {std::to_string(epoch + 1), train::fixed(t.loss_sum.item() / double(std::max<int64_t>(1, t.batches)), 4),
+         train::fixed(accuracy, 2), train::fixed(rate, 0),
+         train::bytes_text(double(device.is_cuda() ? cuda::max_memory_allocated() : memory_stats().max_allocated))});
     t.loss_sum.zero_();
     t.batches = 0;
     if (!o.checkpoint.empty()) t.save(o.checkpoint);
