@@ -41,7 +41,7 @@ void conv(Context&, V y, V x, V w, V bias, const ConvParams&);
 void conv_backward_data(Context&, V dx, V dy, V w, const ConvParams&);
 void conv_backward_weight(Context&, V dw, V dbias, V dy, V x, const ConvParams&);
 
-// pool.cu, softmax.cu, attention.cu, norm.cu, cross_entropy.cu
+// pool.cu, softmax.cu, attention.cu, norm.cu and norm_channels.cu, cross_entropy.cu
 void pool(Context&, V y, V indices, V x, const PoolParams&);
 void pool_backward(Context&, V dx, V dy, V indices, const PoolParams&);
 void softmax(Context&, V y, V x, const SoftmaxParams&);
@@ -54,7 +54,7 @@ void norm_backward(Context&, V dx, V dweight, V dbias, V dy, V x, V weight, V me
 void cross_entropy(Context&, V losses, V lse, V logits, V target, V weight, const NllParams&);
 void cross_entropy_backward(Context&, V dlogits, V dlosses, V lse, V logits, V target, V weight, const NllParams&);
 
-// multi_tensor.cu
+// optimizer.cu, foreach.cu
 void optimizer_step(Context&, const OptimizerLists&, const OptimizerScalars&, const OptimizerParams&);
 void foreach (Context&, V out, std::span<const TensorView> xs, V factor, const ForeachParams&);
 

@@ -49,13 +49,13 @@ static constexpr BackendTable table = {
     .softmax_backward = softmax_backward,
     .attention = nullptr,
     .attention_backward = nullptr,
-    .norm = nullptr,
-    .norm_backward = nullptr,
+    .norm = norm,
+    .norm_backward = norm_backward,
     .cross_entropy = cross_entropy,
     .cross_entropy_backward = cross_entropy_backward,
     .dropout = nullptr,
-    .optimizer_step = nullptr,
-    .foreach = nullptr,
+    .optimizer_step = optimizer_step,
+    .foreach = foreach,
 };
 
 static std::string version_text(int version) {

@@ -1,0 +1,48 @@
+#pragma once
+#include "any.h"
+#include "kernels.h"
+#include "stage.h"
+
+namespace tapir::inline v0::cuda_kernels {
+
+struct NormOperands {
+  const TensorView &y, &mean, &rstd, &x, &weight, &bias, &running_mean, &running_var;
+};
+struct NormGradOperands {
+  const TensorView &dx, &dweight, &dbias, &dy, &x, &weight, &mean, &rstd;
+};
+
+// norm.cu: Layer and Rms.
+void norm_rows(Context& ctx, const NormOperands& o, const NormParams& params);
+void norm_rows_backward(Context& ctx, const NormGradOperands& o, const NormParams& params);
+// norm_channels.cu: Batch and Group.
+void norm_channels(Context& ctx, const NormOperands& o, const NormParams& params);
+void norm_channels_backward(Context& ctx, const NormGradOperands& o, const NormParams& params);
+
+/// W elements of a flat float operand from i on, by as wide loads as may be; `absent` where there is none.
+template <int W, class C>
+__device__ __forceinline__ void load_flat(const Flat& f, int64_t i, C (&v)[W], C absent) {
+  const auto load = [&]<class T>() {
+    constexpr int N = W < kPackSize<T> ? W : kPackSize<T>;
+#pragma unroll
+    for (int at = 0; at < W; at += N) {
+      const Pack<T, N> pack = *reinterpret_cast<const Pack<T, N>*>(static_cast<const T*>(f.data) + i + at);
+#pragma unroll
+      for (int k = 0; k < N; ++k) v[at + k] = C(widen(pack.of[k]));
+    }
+  };
+  if (!f.data) {
+    for (int k = 0; k < W; ++k) v[k] = absent;
+    return;
+  }
+  switch (f.dtype) {
+    case kFloat32: return load.template operator()<float>();
+    case kFloat16: return load.template operator()<Half>();
+    case kBFloat16: return load.template operator()<BFloat16>();
+    default: return load.template operator()<double>();
+  }
+}
+/// load_flat() of packs may be used.
+inline bool is_aligned(const Flat& f) { return reinterpret_cast<uintptr_t>(f.data) % 16 == 0; }
+
+}  // namespace tapir::inline v0::cuda_kernels
