@@ -35,7 +35,8 @@ struct NormSum {
   }
 };
 
-template <class T> __global__ void norm_flat(const TensorTable<1> table, const NormSum norm, double* parts, uint32_t chunks) {
+template <class T>
+__global__ void norm_flat(const TensorTable<1> table, const NormSum norm, double* parts, uint32_t chunks) {
   __shared__ double shared[32];
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const TableChunk at = chunk_at(table, chunk);
@@ -50,7 +51,8 @@ template <class T> __global__ void norm_flat(const TensorTable<1> table, const N
     if (threadIdx.x == 0) parts[chunk] = sum;
   }
 }
-__global__ void norm_any(const void* x, DType dtype, const Layout<1> l, const NormSum norm, double* parts, int64_t chunks) {
+__global__ void norm_any(const void* x, DType dtype, const Layout<1> l, const NormSum norm, double* parts,
+                         int64_t chunks) {
   __shared__ double shared[32];
   for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const int64_t end = (chunk + 1) * kTableChunk < l.numel ? (chunk + 1) * kTableChunk : l.numel;
@@ -120,9 +122,8 @@ template <class T> __global__ void zero_flat(const TensorTable<1> table, uint32_
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const TableChunk at = chunk_at(table, chunk);
     T* const data = static_cast<T*>(table.data[0][at.tensor]) + at.begin;
-    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data), int(threadIdx.x), int(blockDim.x), [&]<int W>(int64_t i) {
-      *reinterpret_cast<Pack<T, W>*>(data + i) = Pack<T, W>{};
-    });
+    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data), int(threadIdx.x), int(blockDim.x),
+                            [&]<int W>(int64_t i) { *reinterpret_cast<Pack<T, W>*>(data + i) = Pack<T, W>{}; });
   }
 }
 template <class T> __global__ void zero_any(T* x, const Layout<1> l) {
@@ -140,8 +141,11 @@ bool is_flat_one(V x) {
   return is_flat<1>(views);
 }
 /// flat(table, chunks) for tables of tensors for which takes(x), any(x, layout) for those among them that have gaps.
-template <class Takes, class FlatRun, class AnyRun> void for_tensors(std::span<const TensorView> xs, Takes takes, FlatRun flat, AnyRun any) {
-  for_tables<1>(xs.size(), [&](size_t i, int) -> V { return xs[i]; }, [&](size_t i) { return takes(xs[i]) && is_flat_one(xs[i]); }, flat);
+template <class Takes, class FlatRun, class AnyRun>
+void for_tensors(std::span<const TensorView> xs, Takes takes, FlatRun flat, AnyRun any) {
+  for_tables<1>(
+      xs.size(), [&](size_t i, int) -> V { return xs[i]; },
+      [&](size_t i) { return takes(xs[i]) && is_flat_one(xs[i]); }, flat);
   for (V x : xs)
     if (takes(x) && x.numel() > 0 && !is_flat_one(x)) any(x, layout_of<1>({&x}));
 }
@@ -161,7 +165,8 @@ void norm_p(Context& ctx, V out, std::span<const TensorView> xs, double p) {
           },
           [&](V x, const Layout<1>& l) {
             const int64_t count = (l.numel + kTableChunk - 1) / kTableChunk;
-            launch(ctx, "foreach", grid_of(count * kTableThreads, kTableThreads), norm_any, x.data, dtype, l, norm, parts + done, count);
+            launch(ctx, "foreach", grid_of(count * kTableThreads, kTableThreads), norm_any, x.data, dtype, l, norm,
+                   parts + done, count);
             done += count;
           });
     });
@@ -176,7 +181,9 @@ void map(Context& ctx, std::span<const TensorView> xs, const Factor& factor) {
           [&](const TensorTable<1>& table, uint32_t chunks) {
             launch(ctx, "foreach", table_grid(chunks), map_flat<T>, table, factor, chunks);
           },
-          [&](V x, const Layout<1>& l) { launch(ctx, "foreach", grid_of(l.numel), map_any<Compute<T>>, x.data, dtype, l, factor); });
+          [&](V x, const Layout<1>& l) {
+            launch(ctx, "foreach", grid_of(l.numel), map_any<Compute<T>>, x.data, dtype, l, factor);
+          });
     });
 }
 
@@ -185,7 +192,9 @@ void zero(Context& ctx, std::span<const TensorView> xs) {
     for_size(dtype, [&]<class T>() {
       for_tensors(
           xs, [&](V x) { return size_of(x.dtype) == size_of(dtype); },
-          [&](const TensorTable<1>& table, uint32_t chunks) { launch(ctx, "foreach", table_grid(chunks), zero_flat<T>, table, chunks); },
+          [&](const TensorTable<1>& table, uint32_t chunks) {
+            launch(ctx, "foreach", table_grid(chunks), zero_flat<T>, table, chunks);
+          },
           [&](V x, const Layout<1>& l) { launch(ctx, "foreach", grid_of(l.numel), zero_any<T>, x.as<T>(), l); });
     });
 }
@@ -195,8 +204,9 @@ void zero(Context& ctx, std::span<const TensorView> xs) {
 void foreach (Context& ctx, V out, std::span<const TensorView> xs, V factor, const ForeachParams& params) {
   if (params.op == ForeachOp::NormP) return norm_p(ctx, out, xs, params.p);
   if (params.op == ForeachOp::Zero) return zero(ctx, xs);
-  map(ctx, xs, {factor.is_scalar ? nullptr : factor.data, factor.dtype, factor.is_scalar ? factor.scalar.to_double() : 0,
-                params.op == ForeachOp::ClampValue});
+  map(ctx, xs,
+      {factor.is_scalar ? nullptr : factor.data, factor.dtype, factor.is_scalar ? factor.scalar.to_double() : 0,
+       params.op == ForeachOp::ClampValue});
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

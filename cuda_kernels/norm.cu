@@ -8,13 +8,15 @@
 
 namespace tapir::inline v0::cuda_kernels {
 
-void norm(Context& ctx, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var, const NormParams& params) {
+void norm(Context& ctx, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var,
+          const NormParams& params) {
   const NormOperands operands{y, mean, rstd, x, weight, bias, running_mean, running_var};
   if (params.op == NormOp::Layer || params.op == NormOp::Rms) norm_rows(ctx, operands, params);
   else norm_channels(ctx, operands, params);
 }
 
-void norm_backward(Context& ctx, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams& params) {
+void norm_backward(Context& ctx, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd,
+                   const NormParams& params) {
   const NormGradOperands operands{dx, dweight, dbias, dy, x, weight, mean, rstd};
   if (params.op == NormOp::Layer || params.op == NormOp::Rms) norm_rows_backward(ctx, operands, params);
   else norm_channels_backward(ctx, operands, params);
@@ -77,7 +79,8 @@ template <class C> __device__ void write_statistics(const RowForward& f, int64_t
   if (f.rstd.data) store_float(f.rstd.data, row, f.rstd.dtype, rstd);
 }
 
-template <class T> __global__ void __launch_bounds__(kForwardThreads) norm_rows_cached(T* y, const T* x, const RowForward f) {
+template <class T> __global__ void __launch_bounds__(kForwardThreads)
+    norm_rows_cached(T* y, const T* x, const RowForward f) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>, P = kRowItems<T> / V;
   __shared__ C shared[32];
@@ -117,7 +120,8 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads) norm_rows_
 }
 
 /// Rows of any strides and length, read three times.
-template <class T> __global__ void __launch_bounds__(kForwardThreads) norm_rows_any(T* y, const T* x, const RowForward f) {
+template <class T> __global__ void __launch_bounds__(kForwardThreads)
+    norm_rows_any(T* y, const T* x, const RowForward f) {
   using C = Compute<T>;
   __shared__ C shared[32];
   const int64_t width = f.at.inside.numel;
@@ -178,11 +182,13 @@ __device__ void write_sums(const RowBackward& f, const RowGroups& g, const C (&s
   __syncthreads();
 }
 
-template <class T>
-__global__ void __launch_bounds__(kBackwardThreads) norm_rows_grad_cached(T* dx, const T* dy, const T* x, const RowBackward f) {
+template <class T> __global__ void __launch_bounds__(kBackwardThreads)
+    norm_rows_grad_cached(T* dx, const T* dy, const T* x, const RowBackward f) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>, P = kRowItems<T> / V;
-  struct Two { C a, b; };
+  struct Two {
+    C a, b;
+  };
   __shared__ Two shared[32];
   const auto join = [](Two s, Two t) { return Two{s.a + t.a, s.b + t.b}; };
   const C width = C(f.at.inside.numel);
@@ -226,8 +232,8 @@ __global__ void __launch_bounds__(kBackwardThreads) norm_rows_grad_cached(T* dx,
   if (f.dbias) write_sums(f, g, db, dynamic_shared<C>(), static_cast<C*>(f.dbias) + row);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kForwardThreads) norm_rows_grad_any(T* dx, const T* dy, const T* x, const RowBackward f) {
+template <class T> __global__ void __launch_bounds__(kForwardThreads)
+    norm_rows_grad_any(T* dx, const T* dy, const T* x, const RowBackward f) {
   using C = Compute<T>;
   __shared__ C shared[32];
   const int64_t width = f.at.inside.numel;
@@ -303,7 +309,8 @@ template <class T> void backward_as(Context& ctx, const NormGradOperands& o, Row
   using C = Compute<T>;
   const char* const op = "norm_backward";
   const int64_t rows = f.at.rows.numel, width = f.at.inside.numel;
-  const bool wants_sums = o.dweight.defined() || o.dbias.defined(), cached = packs && width <= kRowItems<T> * kBackwardThreads;
+  const bool wants_sums = o.dweight.defined() || o.dbias.defined(),
+             cached = packs && width <= kRowItems<T> * kBackwardThreads;
   Grid grid;
   if (cached) {
     f.lanes = lanes_for(width, kRowItems<T>, kBackwardThreads);
@@ -341,15 +348,22 @@ template <class T> void backward_as(Context& ctx, const NormGradOperands& o, Row
 
 void norm_rows(Context& ctx, const NormOperands& o, const NormParams& params) {
   const TensorView* const views[] = {&o.y, &o.x};
-  RowForward f{RowLayout<2>(params.axes, views), staged(ctx, o.weight), staged(ctx, o.bias), staged(ctx, o.mean, false),
-               staged(ctx, o.rstd, false), params.eps, params.op == NormOp::Rms, 1};
+  RowForward f{RowLayout<2>(params.axes, views),
+               staged(ctx, o.weight),
+               staged(ctx, o.bias),
+               staged(ctx, o.mean, false),
+               staged(ctx, o.rstd, false),
+               params.eps,
+               params.op == NormOp::Rms,
+               1};
   if (f.rms) f.mean = {};
   for_any_float("norm", o.x.dtype, [&]<class T>() {
     const int64_t rows = f.at.rows.numel, width = f.at.inside.numel;
     const bool packs = f.at.packs(views, kPackSize<T>) && is_aligned(f.weight) && is_aligned(f.bias);
     f.lanes = lanes_for(width, kRowItems<T>, kForwardThreads);
     const bool cached = packs && width > 0 && width <= kRowItems<T> * kForwardThreads;
-    launch(ctx, "norm", row_grid(rows, f.lanes), cached ? norm_rows_cached<T> : norm_rows_any<T>, o.y.as<T>(), o.x.as<T>(), f);
+    launch(ctx, "norm", row_grid(rows, f.lanes), cached ? norm_rows_cached<T> : norm_rows_any<T>, o.y.as<T>(),
+           o.x.as<T>(), f);
   });
   if (!f.rms) unstage(ctx, o.mean, f.mean);
   unstage(ctx, o.rstd, f.rstd);
@@ -358,11 +372,18 @@ void norm_rows(Context& ctx, const NormOperands& o, const NormParams& params) {
 void norm_rows_backward(Context& ctx, const NormGradOperands& o, const NormParams& params) {
   const bool wants_x = o.dx.defined(), rms = params.op == NormOp::Rms;
   const TensorView* const views[] = {&o.dy, &o.x, wants_x ? &o.dx : &o.x};
-  const RowBackward f{RowLayout<3>(params.axes, views), staged(ctx, o.weight), rms ? Flat{} : staged(ctx, o.mean), staged(ctx, o.rstd),
-                      rms, wants_x, 1, nullptr, nullptr, 1};
-  for_any_float("norm_backward", o.x.dtype, [&]<class T>() {
-    backward_as<T>(ctx, o, f, f.at.packs(views, kPackSize<T>) && is_aligned(f.weight));
-  });
+  const RowBackward f{RowLayout<3>(params.axes, views),
+                      staged(ctx, o.weight),
+                      rms ? Flat{} : staged(ctx, o.mean),
+                      staged(ctx, o.rstd),
+                      rms,
+                      wants_x,
+                      1,
+                      nullptr,
+                      nullptr,
+                      1};
+  for_any_float("norm_backward", o.x.dtype,
+                [&]<class T>() { backward_as<T>(ctx, o, f, f.at.packs(views, kPackSize<T>) && is_aligned(f.weight)); });
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -20,8 +20,7 @@ void norm_channels(Context& ctx, const NormOperands& o, const NormParams& params
 void norm_channels_backward(Context& ctx, const NormGradOperands& o, const NormParams& params);
 
 /// W elements of a flat float operand from i on, by as wide loads as may be; `absent` where there is none.
-template <int W, class C>
-__device__ __forceinline__ void load_flat(const Flat& f, int64_t i, C (&v)[W], C absent) {
+template <int W, class C> __device__ __forceinline__ void load_flat(const Flat& f, int64_t i, C (&v)[W], C absent) {
   const auto load = [&]<class T>() {
     constexpr int N = W < kPackSize<T> ? W : kPackSize<T>;
 #pragma unroll

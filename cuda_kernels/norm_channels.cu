@@ -109,7 +109,8 @@ template <class C> __global__ void norm_statistics(const ForwardFinish f) {
     C mean, variance;
     if (f.states) {
       typename Op::State s = op.start();
-      for (int64_t c = lane; c < f.chunks; c += 32) s = op.join(s, static_cast<const typename Op::State*>(f.states)[set * f.chunks + c]);
+      for (int64_t c = lane; c < f.chunks; c += 32)
+        s = op.join(s, static_cast<const typename Op::State*>(f.states)[set * f.chunks + c]);
       s = warp_fold(s, [&op](auto a, auto b) { return op.join(a, b); });
       mean = s.mean, variance = f.g.count > 0 ? s.squares / C(f.g.count) : C(0);
       if (lane == 0 && f.g.count > 0) {
@@ -139,7 +140,8 @@ template <class C> __global__ void norm_statistics(const ForwardFinish f) {
 }
 
 /// The numbers of V elements whose cells are neighbours (step 1; V divides their first one) or one (step 0).
-template <int V, class C> __device__ __forceinline__ void load_cells(const C* cells, int64_t at, int64_t step, C (&v)[V]) {
+template <int V, class C>
+__device__ __forceinline__ void load_cells(const C* cells, int64_t at, int64_t step, C (&v)[V]) {
   if (step == 0) {
     const C one = cells[at];
     for (int k = 0; k < V; ++k) v[k] = one;
@@ -148,15 +150,18 @@ template <int V, class C> __device__ __forceinline__ void load_cells(const C* ce
   }
 }
 
-template <class T, int V> __global__ void norm_apply(T* y, const T* x, const Layout<3> l, const Compute<T>* cells, int64_t plane) {
+template <class T, int V>
+__global__ void norm_apply(T* y, const T* x, const Layout<3> l, const Compute<T>* cells, int64_t plane) {
   using C = Compute<T>;
   const int64_t step = l.rank ? l.strides[2][0] : 0;
-  for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V; i < l.numel; i += int64_t(gridDim.x) * blockDim.x * V) {
+  for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V; i < l.numel;
+       i += int64_t(gridDim.x) * blockDim.x * V) {
     int64_t at[3];
     l.offsets(i, at);
     C v[V], mean[V], scale[V], shift[V];
     load_pack<V>(x + at[1], v);
-    load_cells(cells, at[2], step, mean), load_cells(cells + plane, at[2], step, scale), load_cells(cells + 2 * plane, at[2], step, shift);
+    load_cells(cells, at[2], step, mean), load_cells(cells + plane, at[2], step, scale),
+        load_cells(cells + 2 * plane, at[2], step, shift);
     for (int k = 0; k < V; ++k) v[k] = (v[k] - mean[k]) * scale[k] + shift[k];
     store_pack<V>(y + at[0], v);
   }
@@ -168,9 +173,18 @@ template <class T> void forward_as(Context& ctx, const NormOperands& o, const No
   const bool batch = params.op == NormOp::Batch;
   const Groups g = groups_of(o.x, params);
   if (g.cells() == 0) return;
-  ForwardFinish f{g, staged(ctx, o.weight), staged(ctx, o.bias), staged(ctx, o.mean, false), staged(ctx, o.rstd, false),
-                  staged(ctx, o.running_mean), staged(ctx, o.running_var), nullptr, 0, ctx.scratch_of<C>(3 * g.cells()),
-                  params.eps, params.momentum};
+  ForwardFinish f{g,
+                  staged(ctx, o.weight),
+                  staged(ctx, o.bias),
+                  staged(ctx, o.mean, false),
+                  staged(ctx, o.rstd, false),
+                  staged(ctx, o.running_mean),
+                  staged(ctx, o.running_var),
+                  nullptr,
+                  0,
+                  ctx.scratch_of<C>(3 * g.cells()),
+                  params.eps,
+                  params.momentum};
   if (!batch || params.training) {
     Reduction<1> r = by_groups(ctx, o.x, g, batch);
     const MomentsOf<C> op{};
@@ -185,8 +199,8 @@ template <class T> void forward_as(Context& ctx, const NormOperands& o, const No
   const Layout<3> l = with_cells<2>(views, g, batch);
   constexpr int V = kPackSize<T>;
   const bool wide = packs<2>(l, views, V);
-  launch(ctx, "norm", grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply<T, V> : norm_apply<T, 1>, o.y.as<T>(), o.x.as<T>(), l,
-         static_cast<const C*>(f.cells), g.cells());
+  launch(ctx, "norm", grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply<T, V> : norm_apply<T, 1>, o.y.as<T>(),
+         o.x.as<T>(), l, static_cast<const C*>(f.cells), g.cells());
 }
 
 // ---- backward ----
@@ -198,14 +212,19 @@ template <class T> struct GradPackLoad {
   using C = Compute<T>;
   using In = GradTerms<C>;
   using Base = C;
-  struct Raw { Pack<T, kWidth> dy, x; };
+  struct Raw {
+    Pack<T, kWidth> dy, x;
+  };
   const T *dy, *x;
   const C* means;  // of cells
   __device__ Base base(int64_t output) const { return means[output]; }
   __device__ Raw fetch(const int64_t (&at)[2]) const {
-    return {*reinterpret_cast<const Pack<T, kWidth>*>(dy + at[0]), *reinterpret_cast<const Pack<T, kWidth>*>(x + at[1])};
+    return {*reinterpret_cast<const Pack<T, kWidth>*>(dy + at[0]),
+            *reinterpret_cast<const Pack<T, kWidth>*>(x + at[1])};
   }
-  __device__ static In value(const Raw& raw, int v, Base mean) { return {widen(raw.dy.of[v]), widen(raw.x.of[v]) - mean}; }
+  __device__ static In value(const Raw& raw, int v, Base mean) {
+    return {widen(raw.dy.of[v]), widen(raw.x.of[v]) - mean};
+  }
   __device__ In one(const int64_t (&at)[2], Base mean) const { return {widen(dy[at[0]]), widen(x[at[1]]) - mean}; }
 };
 template <class T> struct GradLoad {
@@ -213,7 +232,9 @@ template <class T> struct GradLoad {
   using C = Compute<T>;
   using In = GradTerms<C>;
   using Base = C;
-  struct Raw { T dy, x; };
+  struct Raw {
+    T dy, x;
+  };
   const T *dy, *x;
   const C* means;
   __device__ Base base(int64_t output) const { return means[output]; }
@@ -257,7 +278,9 @@ template <class C> __device__ GradTerms<C> warp_sum(GradTerms<C> s) {
 template <class C> __device__ void fill_bends(const BackwardFinish& f, int64_t set, int lane) {
   const int64_t per_group = f.g.per_group(), first = set % f.g.groups * per_group, cells = f.g.cells();
   const C rstd = load_float<C>(f.rstd.data, set, f.rstd.dtype);
-  const auto weight = [&](int64_t i) { return f.weight.data ? load_float<C>(f.weight.data, first + i, f.weight.dtype) : C(1); };
+  const auto weight = [&](int64_t i) {
+    return f.weight.data ? load_float<C>(f.weight.data, first + i, f.weight.dtype) : C(1);
+  };
   GradTerms<C> sum{C(0), C(0)};
   if (!f.fixed)
     for (int64_t i = lane; i < per_group * f.chunks; i += 32) {
@@ -269,14 +292,16 @@ template <class C> __device__ void fill_bends(const BackwardFinish& f, int64_t s
   const C count = C(f.g.count), bend = f.fixed ? C(0) : -rstd * rstd * rstd * sum.distance / count,
           shift = f.fixed ? C(0) : -rstd * sum.dy / count;
   C* const slopes = static_cast<C*>(f.cells) + cells + set * per_group;
-  for (int64_t i = lane; i < per_group; i += 32) slopes[i] = rstd * weight(i), slopes[cells + i] = bend, slopes[2 * cells + i] = shift;
+  for (int64_t i = lane; i < per_group; i += 32)
+    slopes[i] = rstd * weight(i), slopes[cells + i] = bend, slopes[2 * cells + i] = shift;
 }
 
 template <class C> __device__ void sum_weights(const BackwardFinish& f, int64_t channel, int lane) {
   C dweight = 0, dbias = 0;
   for (int64_t i = lane; i < f.g.outer * f.chunks; i += 32) {
     const int64_t sample = i / f.chunks;
-    const GradTerms<C> s = static_cast<const GradTerms<C>*>(f.states)[(sample * f.g.channels + channel) * f.chunks + i % f.chunks];
+    const GradTerms<C> s =
+        static_cast<const GradTerms<C>*>(f.states)[(sample * f.g.channels + channel) * f.chunks + i % f.chunks];
     dweight += s.distance * load_float<C>(f.rstd.data, sample * f.g.groups + channel / f.g.per_group(), f.rstd.dtype);
     dbias += s.dy;
   }
@@ -295,11 +320,12 @@ template <class C> __global__ void norm_backward_finish(const BackwardFinish f) 
   }
 }
 
-template <class T, int V>
-__global__ void norm_apply_grad(T* dx, const T* dy, const T* x, const Layout<4> l, const Compute<T>* cells, int64_t plane) {
+template <class T, int V> __global__ void norm_apply_grad(T* dx, const T* dy, const T* x, const Layout<4> l,
+                                                          const Compute<T>* cells, int64_t plane) {
   using C = Compute<T>;
   const int64_t step = l.rank ? l.strides[3][0] : 0;
-  for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V; i < l.numel; i += int64_t(gridDim.x) * blockDim.x * V) {
+  for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V; i < l.numel;
+       i += int64_t(gridDim.x) * blockDim.x * V) {
     int64_t at[4];
     l.offsets(i, at);
     C g[V], v[V], mean[V], slope[V], bend[V], shift[V];
@@ -318,14 +344,23 @@ template <class T> void backward_as(Context& ctx, const NormGradOperands& o, con
   const bool batch = params.op == NormOp::Batch;
   const Groups g = groups_of(o.x, params);
   if (g.channels == 0) return;
-  BackwardFinish f{g, staged(ctx, o.weight), staged(ctx, o.mean), staged(ctx, o.rstd), staged(ctx, o.dweight, false),
-                   staged(ctx, o.dbias, false), nullptr, 1, ctx.scratch_of<C>(std::max<int64_t>(4 * g.cells(), 1)), batch && !params.training};
+  BackwardFinish f{g,
+                   staged(ctx, o.weight),
+                   staged(ctx, o.mean),
+                   staged(ctx, o.rstd),
+                   staged(ctx, o.dweight, false),
+                   staged(ctx, o.dbias, false),
+                   nullptr,
+                   1,
+                   ctx.scratch_of<C>(std::max<int64_t>(4 * g.cells(), 1)),
+                   batch && !params.training};
   const C* const cells = static_cast<const C*>(f.cells);
   launch(ctx, op, grid_of(g.cells()), norm_cell_means<C>, f);
   if (!f.fixed || f.dweight.data || f.dbias.data) {
     Reduction<2> r = by_cells(ctx, o.dy, o.x, batch);
     const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
-    if (r.packs(0, dy, o.dy.dtype, V) && r.packs(1, x, o.x.dtype, V)) r.run_first(GradSums<C>{}, GradPackLoad<T>{dy, x, cells}, true);
+    if (r.packs(0, dy, o.dy.dtype, V) && r.packs(1, x, o.x.dtype, V))
+      r.run_first(GradSums<C>{}, GradPackLoad<T>{dy, x, cells}, true);
     else r.run_first(GradSums<C>{}, GradLoad<T>{dy, x, cells}, true);
     f.states = r.plan.states, f.chunks = r.plan.chunks;
   }
@@ -335,8 +370,8 @@ template <class T> void backward_as(Context& ctx, const NormGradOperands& o, con
   const TensorView* const views[] = {&o.dx, &o.dy, &o.x};
   const Layout<4> l = with_cells<3>(views, g, batch);
   const bool wide = packs<3>(l, views, V);
-  launch(ctx, op, grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply_grad<T, V> : norm_apply_grad<T, 1>, o.dx.as<T>(), o.dy.as<T>(),
-         o.x.as<T>(), l, cells, g.cells());
+  launch(ctx, op, grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply_grad<T, V> : norm_apply_grad<T, 1>,
+         o.dx.as<T>(), o.dy.as<T>(), o.x.as<T>(), l, cells, g.cells());
 }
 
 }  // namespace

@@ -31,17 +31,29 @@ template <class C> struct Coefficients {
 };
 
 /// Raises the step and works out its numbers, once for all parameters; the host does not wait for them.
-template <class C>
-__global__ void prepare_step(Coefficients<C>* to, int64_t* step, const Number lr_at, const Number inv_scale_at, const Number found_inf,
-                             const OptimizerParams p) {
+template <class C> __global__ void prepare_step(Coefficients<C>* to, int64_t* step, const Number lr_at,
+                                                const Number inv_scale_at, const Number found_inf,
+                                                const OptimizerParams p) {
   if (found_inf.get() != 0) {
     to->skip = true;
     return;
   }
   const double t = double(++*step), lr = lr_at.get(), inv_scale = inv_scale_at.get();
-  *to = {C(p.maximize ? -inv_scale : inv_scale), C(lr), C(p.weight_decay), C(1 - lr * p.weight_decay), C(p.beta1), C(p.beta2),
-         C(1 - p.beta1), C(1 - p.beta2), C(p.eps), C(lr / (1 - std::pow(p.beta1, t))), C(1 / std::sqrt(1 - std::pow(p.beta2, t))),
-         t == 1, p.op == OptimizerOp::AdamW, p.nesterov, false};
+  *to = {C(p.maximize ? -inv_scale : inv_scale),
+         C(lr),
+         C(p.weight_decay),
+         C(1 - lr * p.weight_decay),
+         C(p.beta1),
+         C(p.beta2),
+         C(1 - p.beta1),
+         C(1 - p.beta2),
+         C(p.eps),
+         C(lr / (1 - std::pow(p.beta1, t))),
+         C(1 / std::sqrt(1 - std::pow(p.beta2, t))),
+         t == 1,
+         p.op == OptimizerOp::AdamW,
+         p.nesterov,
+         false};
 }
 
 // v: parameter, gradient, states; how many there are says what is done: SGD 2, with momentum 3, Adam 4, AMSGrad 5.
@@ -100,7 +112,8 @@ template <int K> struct Operands {
   DType dtypes[K];
 };
 /// One parameter of any strides and dtypes.
-template <class C, int K> __global__ void update_any(const Operands<K> o, const Layout<K> l, const Coefficients<C>* coefficients) {
+template <class C, int K>
+__global__ void update_any(const Operands<K> o, const Layout<K> l, const Coefficients<C>* coefficients) {
   const Coefficients<C> c = *coefficients;
   if (c.skip) return;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += int64_t(gridDim.x) * blockDim.x) {
@@ -123,7 +136,7 @@ template <class C, int K> void update_all(Context& ctx, const OptimizerLists& li
     return f(v);
   };
   const auto flat = [&](size_t i) {
-    return views(i, [](const TensorView* const (&v)[K]) {
+    return views(i, [](const TensorView* const(&v)[K]) {
       for (int k = 1; k < K; ++k)
         if (v[k]->dtype != v[0]->dtype) return false;
       return is_flat<K>(v);
@@ -143,22 +156,24 @@ template <class C, int K> void update_all(Context& ctx, const OptimizerLists& li
     if (compute_type(lists.params[i].dtype) == dtype_of<C> && flat(i)) continue;
     Operands<K> o;
     for (int k = 0; k < K; ++k) o.data[k] = all[k][i].data, o.dtypes[k] = all[k][i].dtype;
-    const Layout<K> l = views(i, [](const TensorView* const (&v)[K]) { return layout_of<K>(v); });
+    const Layout<K> l = views(i, [](const TensorView* const(&v)[K]) { return layout_of<K>(v); });
     launch(ctx, "optimizer_step", grid_of(l.numel), update_any<C, K>, o, l, c);
   }
 }
 
-template <class C> void step_as(Context& ctx, const OptimizerLists& lists, const OptimizerScalars& scalars, const OptimizerParams& p) {
+template <class C>
+void step_as(Context& ctx, const OptimizerLists& lists, const OptimizerScalars& scalars, const OptimizerParams& p) {
   Coefficients<C>* const c = ctx.scratch_of<Coefficients<C>>(1);
-  launch(ctx, "optimizer_step", {dim3(1), dim3(1)}, prepare_step<C>, c, scalars.step.as<int64_t>(), Number(scalars.lr, 0),
-         Number(scalars.inv_scale, 1), Number(scalars.found_inf, 0), p);
+  launch(ctx, "optimizer_step", {dim3(1), dim3(1)}, prepare_step<C>, c, scalars.step.as<int64_t>(),
+         Number(scalars.lr, 0), Number(scalars.inv_scale, 1), Number(scalars.found_inf, 0), p);
   if (p.op == OptimizerOp::Sgd) return p.beta1 == 0 ? update_all<C, 2>(ctx, lists, c) : update_all<C, 3>(ctx, lists, c);
   return p.amsgrad ? update_all<C, 5>(ctx, lists, c) : update_all<C, 4>(ctx, lists, c);
 }
 
 }  // namespace
 
-void optimizer_step(Context& ctx, const OptimizerLists& lists, const OptimizerScalars& scalars, const OptimizerParams& params) {
+void optimizer_step(Context& ctx, const OptimizerLists& lists, const OptimizerScalars& scalars,
+                    const OptimizerParams& params) {
   const bool wide = !lists.params.empty() && lists.params[0].dtype == kFloat64;
   return wide ? step_as<double>(ctx, lists, scalars, params) : step_as<float>(ctx, lists, scalars, params);
 }

@@ -27,7 +27,8 @@ struct Call {
     r.plan.out = out.data, r.plan.dtype = out.dtype;
   }
   static Reduction<1> make(Context& ctx, const char* name, V out, V x, uint32_t dims) {
-    const TensorView kept_x = part_of(x, dims, false), kept_out = part_of(out, dims, false), gone_x = part_of(x, dims, true);
+    const TensorView kept_x = part_of(x, dims, false), kept_out = part_of(out, dims, false),
+                     gone_x = part_of(x, dims, true);
     return {ctx, name, layout_of<2>({&kept_x, &kept_out}), layout_of<1>({&gone_x})};
   }
 

@@ -82,16 +82,17 @@ template <class S> struct StateLoad {
 
 inline constexpr int kReduceThreads = 256, kLoadsInFlight = 4;
 
-template <class Op, int K> __device__ void finish_output(const Op& op, const ReducePlan<K>& plan, typename Op::State s, int64_t output,
-                                                         int64_t chunk, int64_t place) {
+template <class Op, int K> __device__ void finish_output(const Op& op, const ReducePlan<K>& plan, typename Op::State s,
+                                                         int64_t output, int64_t chunk, int64_t place) {
   if (plan.states) static_cast<typename Op::State*>(plan.states)[output * plan.chunks + chunk] = s;
   else if constexpr (requires { op.result(s); }) store_any(plan.out, place, plan.dtype, op.result(s));
 }
 
 /// The elements [first, last) of an output: plan.lanes threads take packs in turn, this one those from `lane` on.
 template <class Op, class Load, int K>
-__device__ typename Op::State reduce_run(const Op& op, const Load& load, const ReducePlan<K>& plan, const int64_t (&from)[K + 1],
-                                         typename Load::Base base, int64_t first, int64_t last, int lane) {
+__device__ typename Op::State reduce_run(const Op& op, const Load& load, const ReducePlan<K>& plan,
+                                         const int64_t (&from)[K + 1], typename Load::Base base, int64_t first,
+                                         int64_t last, int lane) {
   constexpr int V = Load::kWidth, U = kLoadsInFlight;
   typename Op::State s[V];
   for (int v = 0; v < V; ++v) s[v] = op.start();
@@ -124,11 +125,13 @@ __device__ typename Op::State reduce_run(const Op& op, const Load& load, const R
   return s[0];
 }
 
-template <class Op, class Load, int K> __global__ void reduce_rows(const Op op, const Load load, const ReducePlan<K> plan) {
+template <class Op, class Load, int K>
+__global__ void reduce_rows(const Op op, const Load load, const ReducePlan<K> plan) {
   using State = typename Op::State;
   __shared__ State shared[32];
   const auto join = [&op](State a, State b) { return op.join(a, b); };
-  const int lane = int(threadIdx.x) % plan.lanes, row = int(threadIdx.x) / plan.lanes, rows = int(blockDim.x) / plan.lanes;
+  const int lane = int(threadIdx.x) % plan.lanes, row = int(threadIdx.x) / plan.lanes,
+            rows = int(blockDim.x) / plan.lanes;
   const int64_t jobs = plan.kept.numel * plan.chunks;
   for (int64_t job0 = int64_t(blockIdx.x) * rows; job0 < jobs; job0 += int64_t(gridDim.x) * rows) {
     const int64_t job = job0 + row, output = job / plan.chunks, c = job % plan.chunks;
@@ -145,8 +148,8 @@ template <class Op, class Load, int K> __global__ void reduce_rows(const Op op, 
 
 /// The elements [first, last) of kWidth outputs side by side: this thread takes every blockDim.y-th.
 template <class Op, class Load, int K, int V>
-__device__ void reduce_pile(const Op& op, const Load& load, const ReducePlan<K>& plan, const int64_t (&from)[K + 1], int64_t column,
-                            int64_t first, int64_t last, typename Op::State (&s)[V]) {
+__device__ void reduce_pile(const Op& op, const Load& load, const ReducePlan<K>& plan, const int64_t (&from)[K + 1],
+                            int64_t column, int64_t first, int64_t last, typename Op::State (&s)[V]) {
   constexpr int U = kLoadsInFlight;
   typename Load::Base base[V];
   for (int v = 0; v < V; ++v) base[v] = load.base(column + v);
@@ -168,7 +171,8 @@ __device__ void reduce_pile(const Op& op, const Load& load, const ReducePlan<K>&
 }
 
 /// Blocks of (columns, rows) threads.
-template <class Op, class Load, int K> __global__ void reduce_columns(const Op op, const Load load, const ReducePlan<K> plan) {
+template <class Op, class Load, int K>
+__global__ void reduce_columns(const Op op, const Load load, const ReducePlan<K> plan) {
   using State = typename Op::State;
   constexpr int V = Load::kWidth;
   __shared__ State shared[kReduceThreads];
@@ -244,7 +248,8 @@ template <int K> struct Reduction {
   template <class Op, class Load> void run_rows(const Op& op, const Load& load) {
     const int64_t packs = ceil_div(plan.chunk, Load::kWidth);
     plan.lanes = packs > 32 * 16 ? kReduceThreads : power_of_two_from(ceil_div(packs, 4), 32);
-    launch(ctx, name, grid_of(plan.kept.numel * plan.chunks * plan.lanes, kReduceThreads), reduce_rows<Op, Load, K>, op, load, plan);
+    launch(ctx, name, grid_of(plan.kept.numel * plan.chunks * plan.lanes, kReduceThreads), reduce_rows<Op, Load, K>, op,
+           load, plan);
   }
   /// The states of all outputs and chunks are left in plan.states; where there is one chunk and `wants_states` is false, the results
   /// are written instead.
@@ -257,9 +262,11 @@ template <int K> struct Reduction {
     if (plan.gone.numel == 0) plan.chunk = 1;
     else if (by_rows) cut(outputs, 4096, kReduceThreads * V);
     else cut(tiles, int64_t(rows) * 16, rows);
-    if (plan.chunks > 1 || wants_states) plan.states = ctx.scratch_of<typename Op::State>(std::max<int64_t>(outputs * plan.chunks, 1));
+    if (plan.chunks > 1 || wants_states)
+      plan.states = ctx.scratch_of<typename Op::State>(std::max<int64_t>(outputs * plan.chunks, 1));
     if (by_rows) return run_rows(op, load);
-    const Grid grid{dim3(unsigned(std::min<int64_t>(tiles * plan.chunks, 1 << 16))), dim3(unsigned(columns), unsigned(rows))};
+    const Grid grid{dim3(unsigned(std::min<int64_t>(tiles * plan.chunks, 1 << 16))),
+                    dim3(unsigned(columns), unsigned(rows))};
     launch(ctx, name, grid, reduce_columns<Op, Load, K>, op, load, plan);
   }
 };
