@@ -125,9 +125,9 @@ def measure(names, threads, options, python):
         if not group:
             continue
         cpus = sorted(os.sched_getaffinity(0))[:2] if group == ["busy_neighbour"] else None
-        servers = [Server([HERE.parent / "build/release/benchmarks/tapir_bench", "--threads", threads], cpus)]
+        servers = [Server([options.program, "--threads", threads, "--device", options.device], cpus)]
         if python:
-            servers.append(Server([python, HERE / "peer.py", threads], cpus))
+            servers.append(Server([python, HERE / "peer.py", threads, options.device], cpus))
         for workload in group:
             for variant in WORKLOADS[workload]:
                 times = compare(servers, workload, variant, options)
@@ -148,9 +148,9 @@ def mean(ratios):
 def measure_ops(options, python):
     """A row per operation, size, layout and pass."""
     threads = options.threads[-1]
-    servers = [Server([HERE.parent / "build/release/benchmarks/tapir_bench", "--threads", threads])]
+    servers = [Server([options.program, "--threads", threads, "--device", options.device])]
     if python:
-        servers.append(Server([python, HERE / "peer.py", threads]))
+        servers.append(Server([python, HERE / "peer.py", threads, options.device]))
     rows = []
     for name, size, layout, which, inputs in ops.variants():
         if not re.search(options.only, name):
@@ -200,7 +200,7 @@ def own_single_thread(rows, options):
     known = [row["tapir_ms"] for row in rows if row["workload"] == "mlp" and row["threads"] == 1]
     if known:
         return known[0]
-    server = Server([HERE.parent / "build/release/benchmarks/tapir_bench", "--threads", 1])
+    server = Server([options.program, "--threads", 1])
     best = min(compare([server], "mlp", "step", options)[0])
     server.close()
     return best
@@ -215,6 +215,8 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="write the rows there as well")
     parser.add_argument("--only", metavar="REGEX", default="", help="of ops: those with such a name")
     parser.add_argument("--markdown", metavar="FILE", help="of ops: write the report there instead")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, for both")
+    parser.add_argument("--program", metavar="FILE", default=HERE.parent / "build/release/benchmarks/tapir_bench", help="our side's program")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in WORKLOADS and options.names != ["ops"]]
     if unknown:

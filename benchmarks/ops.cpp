@@ -112,7 +112,7 @@ static Tensor input(std::string word) {
   const bool image = shape.size() == 4;
   if (layout == 'b') shape[0] = 1;
   if (layout == 't' && !image) std::swap(shape.end()[-1], shape.end()[-2]);
-  Tensor x = high ? randint(0, high, Shape(shape)) : rand(Shape(shape));
+  Tensor x = (high ? randint(0, high, Shape(shape)) : rand(Shape(shape))).to(bench_device);
   if (high == 2) x = x.to(kBool);
   if (layout == 't') return image ? x.to(kChannelsLast) : x.transpose(-1, -2);
   return layout == 'b' ? x.expand(Shape(wanted)) : x;
@@ -139,6 +139,7 @@ Run op(const std::string& variant) {
       const Tensor y = call(in);
       if (pass == "both") grad({y}, leaves, {weight});
     }
+    wait_for_bench_device();
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() / double(steps);
   };
 }

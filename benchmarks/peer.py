@@ -1,6 +1,6 @@
 """PyTorch's side of the benchmarks: the workloads of workloads.cpp in its strongest eager modes (fused optimizers, channels_last).
 
-peer.py THREADS: a line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step; `version` with the version.
+peer.py THREADS DEVICE: a line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step; `version` with the version.
 """
 import os
 import subprocess
@@ -14,6 +14,12 @@ from torch import nn
 import ops
 
 WARM_STEPS = 20
+CUDA = sys.argv[2].startswith("cuda")
+
+
+def wait():
+    if CUDA:
+        torch.cuda.synchronize()
 
 
 def timed(step):
@@ -21,6 +27,7 @@ def timed(step):
         start = time.perf_counter()
         for _ in range(steps):
             step()
+        wait()
         return (time.perf_counter() - start) * 1e3 / steps
     return run
 
@@ -50,6 +57,7 @@ def op_overhead(variant):
             start = time.perf_counter()
             z.backward()
             del z
+            wait()
             seconds += time.perf_counter() - start
         return seconds * 1e3 / steps
     return backward
@@ -148,6 +156,7 @@ def op(variant):
 
 def serve():
     torch.set_num_threads(int(sys.argv[1]))
+    torch.set_default_device(sys.argv[2])
     torch.manual_seed(0)
     current, run = None, None
     for line in sys.stdin:

@@ -1,5 +1,5 @@
-// tapir_bench NAME [--threads N] [--repeats R] [--seconds S]: one JSON line per variant; mlp and cnn have one in anomaly mode.
-// tapir_bench [--threads N]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step.
+// tapir_bench NAME [--threads N] [--device D] [--repeats R] [--seconds S]: one JSON line per variant; mlp and cnn have one in anomaly mode.
+// tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step.
 #include <tapir/tapir.h>
 
 #include <algorithm>
@@ -58,18 +58,20 @@ static void serve() {
 }
 
 int main(int argc, char** argv) {
-  std::string name;
+  std::string name, device = "cpu";
   int threads = 0, repeats = 7;
   double seconds = 0.4;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const char* value = i + 1 < argc ? argv[i + 1] : "0";
     if (word == "--threads") threads = std::atoi(value), ++i;
+    else if (word == "--device") device = value, ++i;
     else if (word == "--repeats") repeats = std::max(1, std::atoi(value)), ++i;
     else if (word == "--seconds") seconds = std::atof(value), ++i;
     else name = word;
   }
   try {
+    bench_device = tapir::Device(device);
     if (threads > 0) tapir::set_num_threads(threads);
     tapir::manual_seed(0);
     if (name.empty()) serve();

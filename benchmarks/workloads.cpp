@@ -12,6 +12,11 @@
 using namespace tapir;
 using Clock = std::chrono::steady_clock;
 
+Device bench_device = kCPU;
+void wait_for_bench_device() {
+  if (bench_device.is_cuda()) cuda::synchronize(bench_device.index);
+}
+
 static double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
@@ -21,6 +26,7 @@ template <class F> static Run timed(F step) {
   return [step](int64_t steps) mutable {
     const auto start = Clock::now();
     for (int64_t i = 0; i < steps; ++i) step();
+    wait_for_bench_device();
     return ms_since(start) / double(steps);
   };
 }
@@ -28,7 +34,7 @@ template <class F> static Run timed(F step) {
 /// z = x + y of one float32 element. A step is 1,000 calls, so that ms per step are us per call.
 static Run op_overhead(const std::string& variant) {
   constexpr int calls = 1000;
-  Tensor x = ones({1}), y = ones({1});
+  Tensor x = ones({1}, {.device = bench_device}), y = ones({1}, {.device = bench_device});
   if (variant == "no_grad")
     return timed([=] {
       NoGrad guard;
@@ -52,6 +58,7 @@ static Run op_overhead(const std::string& variant) {
       const auto start = Clock::now();
       z.backward();
       z = Tensor();
+      wait_for_bench_device();
       ms += ms_since(start);
     }
     return ms / double(steps);
@@ -77,6 +84,7 @@ struct Cnn : nn::Module {
 template <class Net, class Optimizer> static Run training(const std::string& variant, std::shared_ptr<Net> net,
                                                           std::shared_ptr<Optimizer> optimizer, Tensor x,
                                                           Tensor labels) {
+  x = x.to(bench_device), labels = labels.to(bench_device);
   return timed([=, anomaly = variant == "anomaly"] {
     AnomalyMode mode(anomaly);
     optimizer->zero_grad();
@@ -87,12 +95,14 @@ template <class Net, class Optimizer> static Run training(const std::string& var
 
 static Run mlp(const std::string& variant) {
   auto net = std::make_shared<Mlp>();
+  net->to(bench_device);
   auto optimizer = std::make_shared<optim::Adam>(net->parameters(), optim::AdamOptions{.lr = 1e-3});
   return training(variant, net, optimizer, randn({64, 784}), randint(0, 10, {64}));
 }
 
 static Run cnn(const std::string& variant) {
   auto net = std::make_shared<Cnn>();
+  net->to(bench_device);
   net->to(kChannelsLast);
   auto optimizer =
       std::make_shared<optim::AdamW>(net->parameters(), optim::AdamWOptions{.lr = 1e-3, .weight_decay = 0.01});
@@ -121,8 +131,8 @@ static std::vector<Shape> resnet50_shapes() {
 static Run adamw(const std::string&) {
   std::vector<Tensor> parameters;
   for (const Shape& shape : resnet50_shapes()) {
-    parameters.push_back(randn(shape).requires_grad_());
-    parameters.back().set_grad(randn(shape));
+    parameters.push_back(randn(shape, {.device = bench_device}).requires_grad_());
+    parameters.back().set_grad(randn(shape, {.device = bench_device}));
   }
   auto optimizer = std::make_shared<optim::AdamW>(parameters, optim::AdamWOptions{.lr = 1e-3, .weight_decay = 0.01});
   return timed([=] { optimizer->step(); });

@@ -1,8 +1,15 @@
 #pragma once
+#include <tapir/core/device.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
+
+/// Where everything runs.
+extern tapir::Device bench_device;
+/// Waits for it: before a clock is read.
+void wait_for_bench_device();
 
 /// Runs that many steps and returns the milliseconds that one took.
 using Run = std::function<double(int64_t steps)>;
