@@ -1,4 +1,4 @@
-// Runs the table: op_cases [--only REGEX] [--mode value|gradient|support|docs|perf] [--device cpu] [--list]
+// Runs the table: op_cases [--only REGEX] [--mode value|gradient|support|docs|perf|difference] [--device cpu] [--list]
 #include <tapir/core/cuda.h>
 #include <CLI/CLI.hpp>
 
@@ -78,8 +78,8 @@ int main(int argc, char** argv) {
   bool list = false;
   Settings settings;
   app.add_option("--only", only, "Regular expression on \"family/op: call\"");
-  app.add_option("--mode", mode, "value, gradient, support, docs or perf; all: the first three")
-      ->check(CLI::IsMember({"value", "gradient", "support", "docs", "perf", "all"}));
+  app.add_option("--mode", mode, "value, gradient, support, docs, perf or difference (between cpu and --device); all: the first three")
+      ->check(CLI::IsMember({"value", "gradient", "support", "docs", "perf", "difference", "all"}));
   app.add_option("--device", device, "cpu or cuda");
   app.add_option("--dtype", dtype, "Of perf");
   app.add_option("--shown", settings.shown, "Failures printed for each case");
@@ -94,6 +94,7 @@ int main(int argc, char** argv) {
     for (const Case& c : table.cases())
       if (std::regex_search(c.family + "/" + c.op + ": " + c.text, pattern)) chosen.push_back(&c);
     if (list) return print_list(chosen), 0;
+    if (mode == "difference") return print_differences(chosen, settings), 0;
     if (mode == "docs") return print_docs(chosen, settings), 0;
     return run(chosen, mode, settings);
   } catch (const std::exception& e) {

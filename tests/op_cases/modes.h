@@ -39,6 +39,7 @@ void check_twin(const Case& c, const Settings& s, Report& report);
 void check_gradients(const Case& c, const Settings& s, Report& report);
 void print_support(const std::vector<const Case*>& cases, const Settings& s, Report& report);
 void print_docs(const std::vector<const Case*>& cases, const Settings& s);
+void print_differences(const std::vector<const Case*>& cases, const Settings& s);
 void print_perf(const Case& c, const Settings& s);
 
 }  // namespace op_cases
