@@ -50,18 +50,25 @@ template <class T, int N> struct alignas(sizeof(T) * N) Pack { T of[N]; };
 template <class T> inline constexpr int kPackSize = int(16 / sizeof(T));
 
 // ---- folds: op(a, b) is associative; the order is fixed, so results are the same in every run ----
-/// What the lane whose number differs in these bits holds: a number, or a struct of several.
-template <class T> __device__ T shuffle_xor(T v, int bits) {
+/// A number, or a struct of several, through a shuffle of words: f(word).
+template <class T, class F> __device__ __forceinline__ T shuffled(T v, F&& f) {
   if constexpr (std::is_arithmetic_v<T>) {
-    return __shfl_xor_sync(0xffffffffu, v, bits);
+    return f(v);
   } else {
     static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>);
     unsigned words[sizeof(T) / 4];
     memcpy(words, &v, sizeof(T));
-    for (unsigned& word : words) word = __shfl_xor_sync(0xffffffffu, word, bits);
+    for (unsigned& word : words) word = f(word);
     memcpy(&v, words, sizeof(T));
     return v;
   }
+}
+/// What the lane whose number differs in these bits holds; what the lane `d` below holds.
+template <class T> __device__ T shuffle_xor(T v, int bits) {
+  return shuffled(v, [bits](auto word) { return __shfl_xor_sync(0xffffffffu, word, bits); });
+}
+template <class T> __device__ T shuffle_up(T v, unsigned d) {
+  return shuffled(v, [d](auto word) { return __shfl_up_sync(0xffffffffu, word, d); });
 }
 template <class T, class Op> __device__ T warp_fold(T v, Op op, int lanes = 32) {
   for (int d = lanes / 2; d > 0; d /= 2) v = op(v, shuffle_xor(v, d));

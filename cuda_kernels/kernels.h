@@ -18,7 +18,7 @@ void binary(Context&, V out, V a, V b, const BinaryParams&);
 void ternary(Context&, V out, V a, V b, V c, const TernaryParams&);
 void dropout(Context&, V y, V mask, V x, V base, const DropoutParams&);
 
-// reduce.cu, scan.cu, sort.cu
+// reduce.cu, scan.cu, histogram.cu, sort.cu, search.cu
 void reduce(Context&, V out, V x, const ReduceParams&);
 void arg_reduce(Context&, V out, V x, const ArgReduceParams&);
 void scan(Context&, V out, V indices, V x, const ScanParams&);
