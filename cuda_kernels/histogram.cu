@@ -34,7 +34,8 @@ template <class T> __global__ void count_elements(const Binning<T> b, unsigned l
   const bool shares = b.bins <= kSharedBins;
   for (int64_t i = threadIdx.x; shares && i < b.bins; i += blockDim.x) own[i] = 0;
   __syncthreads();
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < b.l.numel; i += int64_t(gridDim.x) * blockDim.x) {
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < b.l.numel;
+       i += int64_t(gridDim.x) * blockDim.x) {
     int64_t at[2];
     b.l.offsets(i, at);
     const int64_t bin = b.of(at[0]);
@@ -48,7 +49,8 @@ template <class T> __global__ void count_elements(const Binning<T> b, unsigned l
 }
 
 /// A warp to a block. parts: (chunks, bins), zeros.
-template <class T> __global__ void add_weights(const Binning<T> b, const void* weights, DType dtype, double* parts, int64_t chunks) {
+template <class T>
+__global__ void add_weights(const Binning<T> b, const void* weights, DType dtype, double* parts, int64_t chunks) {
   for (int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
     double* const own = parts + c * b.bins;
     const int64_t first = b.l.numel * c / chunks, last = b.l.numel * (c + 1) / chunks;
@@ -65,7 +67,8 @@ template <class T> __global__ void add_weights(const Binning<T> b, const void* w
   }
 }
 
-template <class Total> __global__ void finish_bins(void* out, int64_t step, DType dtype, const Total* totals, int64_t bins, int64_t chunks) {
+template <class Total>
+__global__ void finish_bins(void* out, int64_t step, DType dtype, const Total* totals, int64_t bins, int64_t chunks) {
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < bins; i += int64_t(gridDim.x) * blockDim.x) {
     Total sum = 0;
     for (int64_t c = 0; c < chunks; ++c) sum += totals[c * bins + i];
@@ -90,7 +93,8 @@ template <class T> void histogram_as(Context& ctx, V out, V x, V weights, const 
     double* const parts = zeros<double>(ctx, bins * chunks);
     const Grid grid{dim3(unsigned(b.l.numel ? chunks : 0)), dim3(32)};
     launch(ctx, "histogram", grid, add_weights<T>, b, weights.data, weights.dtype, parts, chunks);
-    launch(ctx, "histogram", grid_of(bins), finish_bins<double>, out.data, out.strides[0], out.dtype, parts, bins, chunks);
+    launch(ctx, "histogram", grid_of(bins), finish_bins<double>, out.data, out.strides[0], out.dtype, parts, bins,
+           chunks);
   } else {
     auto* const totals = zeros<unsigned long long>(ctx, bins);
     launch(ctx, "histogram", grid_of(b.l.numel, kThreads, 1024), count_elements<T>, b, totals);

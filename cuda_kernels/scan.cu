@@ -62,10 +62,12 @@ template <class C, bool kLargest> struct ExtremeScan {
   }
 };
 
-template <class Op, class C> __device__ typename Op::State load_state(const ScanPlan& p, const int64_t (&at)[3], int64_t i) {
+template <class Op, class C>
+__device__ typename Op::State load_state(const ScanPlan& p, const int64_t (&at)[3], int64_t i) {
   return Op::of(load_any<C>(p.x, at[0] + i * p.steps[0], p.dtype), i);
 }
-template <class Op> __device__ void store_state(const ScanPlan& p, const int64_t (&at)[3], int64_t i, const typename Op::State& s) {
+template <class Op>
+__device__ void store_state(const ScanPlan& p, const int64_t (&at)[3], int64_t i, const typename Op::State& s) {
   if constexpr (requires { s.best; }) {
     store_any(p.out, at[1] + i * p.steps[1], p.out_dtype, s.best);
     p.indices[at[2] + i * p.steps[2]] = s.at;
@@ -75,7 +77,8 @@ template <class Op> __device__ void store_state(const ScanPlan& p, const int64_t
 }
 
 /// What the threads before this one bring together, and what all of them do. `shared` holds a value for each warp.
-template <class Op> __device__ typename Op::State block_scan(typename Op::State v, typename Op::State* shared, typename Op::State& total) {
+template <class Op>
+__device__ typename Op::State block_scan(typename Op::State v, typename Op::State* shared, typename Op::State& total) {
   using State = typename Op::State;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   for (int d = 1; d < 32; d *= 2) {
@@ -141,7 +144,8 @@ template <class Op> __global__ void scan_chunks(const ScanPlan p) {
 }
 
 template <class Op, class C> __global__ void scan_columns(const ScanPlan p) {
-  for (int64_t line = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; line < p.lines.numel; line += int64_t(gridDim.x) * blockDim.x) {
+  for (int64_t line = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; line < p.lines.numel;
+       line += int64_t(gridDim.x) * blockDim.x) {
     int64_t at[3];
     p.lines.offsets(line, at);
     typename Op::State sum = Op::start();

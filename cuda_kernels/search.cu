@@ -17,7 +17,8 @@ struct SearchPlan {
 
 /// How many of the row's elements come before each value; a NaN comes after all. C holds every element exactly.
 template <class C> __global__ void search_rows(const SearchPlan p) {
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.l.numel; i += int64_t(gridDim.x) * blockDim.x) {
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.l.numel;
+       i += int64_t(gridDim.x) * blockDim.x) {
     int64_t at[3];
     p.l.offsets(i, at);
     const C v = load_any<C>(p.values, at[1], p.dtype);
@@ -38,8 +39,14 @@ void search(Context& ctx, V out, V sorted, V values, const SearchParams& params)
   TensorView rows = sorted;
   const int64_t last = sorted.rank - 1;
   rows.sizes[last] = out.sizes[last], rows.strides[last] = 0;
-  const SearchPlan p{layout_of<3>({&out, &values, &rows}), sorted.sizes[last], sorted.strides[last], sorted.data, values.data,
-                     out.as<int64_t>(), values.dtype, params.right};
+  const SearchPlan p{layout_of<3>({&out, &values, &rows}),
+                     sorted.sizes[last],
+                     sorted.strides[last],
+                     sorted.data,
+                     values.data,
+                     out.as<int64_t>(),
+                     values.dtype,
+                     params.right};
   if (is_floating(values.dtype)) launch(ctx, "search", grid_of(p.l.numel), search_rows<double>, p);
   else launch(ctx, "search", grid_of(p.l.numel), search_rows<int64_t>, p);
 }
