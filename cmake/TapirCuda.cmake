@@ -23,6 +23,9 @@ target_compile_definitions(tapir_cuda PRIVATE TAPIR_CUDA_ARCHITECTURES="${TAPIR_
 target_compile_options(tapir_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.26 does not know that nvcc has C++20
+  target_compile_options(tapir_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+endif()
 target_include_directories(tapir_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(tapir_cuda PRIVATE tapir CUDA::cudart_static)
 foreach(library cublasLt cublas cusolver)
