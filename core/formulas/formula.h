@@ -68,26 +68,40 @@ template <class Op, Family... kFamilies> struct Members {
   using Index = std::make_index_sequence<list.size()>;
 };
 
-/// A formula as a function object.
-template <auto kOp, class T, class Numbers> struct OneFormula {
-  Numbers numbers;
-  template <class... A> TAPIR_FORMULA Result<kOp, T> operator()(A... x) const {
-    return Result<kOp, T>(Formula<kOp>::at(x..., numbers));
+/// The family of an operation that is known only when the program runs.
+template <class Op> constexpr Family family_of(Op op) {
+  constexpr auto families = []<size_t... I>(std::index_sequence<I...>) {
+    return std::array<Family, kMaxOps>{Formula<Op(I)>::family...};
   }
+  (std::make_index_sequence<kMaxOps>());
+  return families[size_t(op)];
+}
+
+/// A formula as a function object of elements of type T.
+template <auto kOp, class T, class Numbers> struct OneFormula {
+  using R = Result<kOp, T>;
+  Numbers numbers;
+  template <class... A> TAPIR_FORMULA R operator()(A... x) const { return R(Formula<kOp>::at(x..., numbers)); }
+  template <class Body> TAPIR_FORMULA void visit(Body&& body) const { body(*this); }
 };
 
-/// Any formula of these families, which give R, as a function object.
-template <class R, class Op, class Numbers, Family... kFamilies> struct AnyFormula {
+/// Any formula of these families as a function object.
+template <class Op, class T, class Numbers, Family... kFamilies> struct AnyFormula {
+  using Group = Members<Op, kFamilies...>;
+  using R = Result<Group::list[0], T>;
   Op op;
   Numbers numbers;
-  template <class... A> TAPIR_FORMULA R operator()(A... x) const { return pick(typename Group::Index(), x...); }
+  template <class... A> TAPIR_FORMULA R operator()(A... x) const {
+    R y{};
+    visit([&](const auto& f) { y = f(x...); });
+    return y;
+  }
+  /// Calls body(OneFormula): what is in the body is behind the switch.
+  template <class Body> TAPIR_FORMULA void visit(Body&& body) const { pick(typename Group::Index(), body); }
 
  private:
-  using Group = Members<Op, kFamilies...>;
-  template <size_t... I, class... A> TAPIR_FORMULA R pick(std::index_sequence<I...>, A... x) const {
-    R y{};
-    static_cast<void>(((op == Group::list[I] && (y = R(Formula<Group::list[I]>::at(x..., numbers)), true)) || ...));
-    return y;
+  template <size_t... I, class Body> TAPIR_FORMULA void pick(std::index_sequence<I...>, Body& body) const {
+    static_cast<void>(((op == Group::list[I] && (body(OneFormula<Group::list[I], T, Numbers>{numbers}), true)) || ...));
   }
 };
 

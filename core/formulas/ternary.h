@@ -48,7 +48,7 @@ TAPIR_TERNARY(GluGrad, Floats, 2, glu_grad(a, b, c))
 #undef TAPIR_TERNARY
 
 /// Any formula of these families for elements of type T.
-template <class T, Family... kFamilies> using AnyTernary = AnyFormula<T, TernaryOp, TernaryNumbers<T>, kFamilies...>;
+template <class T, Family... kFamilies> using AnyTernary = AnyFormula<TernaryOp, T, TernaryNumbers<T>, kFamilies...>;
 /// The formula of one operation.
 template <TernaryOp kOp, class T> using OneTernary = OneFormula<kOp, T, TernaryNumbers<T>>;
 

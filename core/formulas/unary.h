@@ -194,8 +194,8 @@ TAPIR_UNARY(SignBit, Test, 1, has_sign(x))
 static_assert(size_t(UnaryOp::GeluTanh) < kMaxOps);
 
 /// Any formula of these families for elements of type T.
-template <class T, Family... kFamilies> using AnyUnary = AnyFormula<T, UnaryOp, UnaryNumbers<T>, kFamilies...>;
-template <class T> using AnyTest = AnyFormula<bool, UnaryOp, UnaryNumbers<T>, Family::Test>;
+template <class T, Family... kFamilies> using AnyUnary = AnyFormula<UnaryOp, T, UnaryNumbers<T>, kFamilies...>;
+template <class T> using AnyTest = AnyFormula<UnaryOp, T, UnaryNumbers<T>, Family::Test>;
 /// The formula of one operation.
 template <UnaryOp kOp, class T> using OneUnary = OneFormula<kOp, T, UnaryNumbers<T>>;
 
