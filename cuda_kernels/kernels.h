@@ -8,7 +8,7 @@
 // only queue work on ctx.stream; those that must wait for the device say so.
 namespace tapir::inline v0::cuda_kernels {
 
-// pointwise.cu, random.cu
+// copy.cu, unary.cu, binary.cu, ternary.cu (Note [Pointwise kernels]), random.cu
 void copy(Context&, V out, V x);
 void fill(Context&, V out, Scalar value);
 void range(Context&, V out, const RangeParams&);
