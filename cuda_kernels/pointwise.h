@@ -9,7 +9,7 @@
 
 // Note [Pointwise kernels]
 // There are two kernels for a family of formulas. packed_kernel moves 16 bytes at a time (8 of 1-byte types): operands of one
-// dtype whose innermost dimension is dense, or repeats one element, in all of them: so whole tensors of any dense order (kLinear),
+// dtype whose innermost dimension is dense, or repeats one element, in all of them: so whole tensors of any dense order (Line),
 // and rows and planes that meet a vector. general_kernel takes any strides and any dtypes, element by element. The operation is a
 // switch inside of either (see Note [Formulas]), taken once a pack.
 namespace tapir::inline v0::cuda_kernels {
@@ -26,8 +26,7 @@ template <class T, int N> struct Inputs { Input<T> of[N]; };
 template <class T> inline constexpr int kWidth = sizeof(T) == 1 ? 8 : kPackSize<T>;
 
 /// f(x[0][j], x[1][j], ...)
-template <class F, class T, int N, int W>
-__device__ __forceinline__ auto apply(const F& f, const T (&x)[N][W], int j) {
+template <class F, class T, int N, int W> __device__ __forceinline__ auto apply(const F& f, const T (&x)[N][W], int j) {
   if constexpr (N == 1) return f(x[0][j]);
   else if constexpr (N == 2) return f(x[0][j], x[1][j]);
   else return f(x[0][j], x[1][j], x[2][j]);
@@ -57,21 +56,27 @@ template <class S, class T, int W> __device__ __forceinline__ void store_pack(S*
   }
 }
 
-/// `l` counts packs, its offsets are of elements; only the last pack of a one-dimensional layout may be short. The first input
-/// holds elements of type A, the others of type S.
-template <bool kLinear, class R, class A, class S, int W, int N, class F>
-__global__ void packed_kernel(Layout<N + 1> l, int64_t numel, R* out, Inputs<Compute<S>, N> in, F f) {
+/// Instead of a layout where all operands are dense in one order.
+struct Line {
+  int64_t numel;
+};
+
+/// `l` counts packs, its offsets are of elements; only the last pack of a line may be short. The first input holds elements of
+/// type A, the others of type S.
+template <class L, class R, class A, class S, int W, int N, class F>
+__global__ void packed_kernel(L l, int64_t numel, R* out, Inputs<Compute<S>, N> in, F f) {
   using T = Compute<S>;
+  constexpr bool line = std::is_same_v<L, Line>;
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += step) {
     int64_t at[N + 1];
-    if constexpr (!kLinear) l.offsets(i, at);
+    if constexpr (!line) l.offsets(i, at);
     const int count = numel - i * W < W ? int(numel - i * W) : W;
     T x[N][W];
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       const auto load = [&]<class E>(const E* p) {
-        if constexpr (kLinear) at[k + 1] = in.of[k].repeats ? 0 : i * W;
+        if constexpr (line) at[k + 1] = in.of[k].repeats ? 0 : i * W;
         if (!in.of[k].repeats) return load_pack(p + at[k + 1], count, x[k]);
         const T number = p ? T(widen(p[at[k + 1]])) : in.of[k].number;
 #pragma unroll
@@ -85,7 +90,7 @@ __global__ void packed_kernel(Layout<N + 1> l, int64_t numel, R* out, Inputs<Com
 #pragma unroll
       for (int j = 0; j < W; ++j) y[j] = apply(g, x, j);
     });
-    if constexpr (kLinear) at[0] = i * W;
+    if constexpr (line) at[0] = i * W;
     store_pack(out + at[0], count, y);
   }
 }
@@ -155,9 +160,13 @@ void run_pointwise(Context& ctx, const char* op, V out, const TensorView* const 
       fits &= given[k]->is_scalar || given[k]->dtype == (k == 0 ? dtype_of<First> : dtype_of<S>);
     if (!fits || !pack_layout(l, width, data, size)) return false;
     for (int k = 0; k < N; ++k) in.of[k].repeats = l.strides[k + 1][0] == 0;
-    const auto kernel = l.rank == 1 ? packed_kernel<true, Out, First, S, width, N, F>
-                                    : packed_kernel<false, Out, First, S, width, N, F>;
-    launch(ctx, op, grid_of(l.numel), kernel, l, numel, out.as<Out>(), in, f);
+    const auto run = [&](const auto& layout) {
+      using L = std::remove_cvref_t<decltype(layout)>;
+      launch(ctx, op, grid_of(l.numel), packed_kernel<L, Out, First, S, width, N, F>, layout, numel, out.as<Out>(), in,
+             f);
+    };
+    if (l.rank == 1) run(Line{l.numel});
+    else run(l);
     return true;
   };
   if constexpr (kPacks) {
