@@ -116,7 +116,8 @@ template <class W> void copy_words(Context& ctx, const char* op, V out, V x, W n
 // ---- of two dtypes: 4 elements at a time, or one ----
 constexpr int kConverted = 4;
 
-template <class To> __global__ void convert_packs_kernel(Layout<2> l, int64_t numel, To* out, const void* x, DType from) {
+template <class To>
+__global__ void convert_packs_kernel(Layout<2> l, int64_t numel, To* out, const void* x, DType from) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += step) {
     int64_t at[2] = {i * kConverted, i * kConverted};
@@ -158,9 +159,8 @@ void convert(Context& ctx, V out, V x) {
   });
 }
 
-template <class T>
-__global__ void range_kernel(int64_t n, T* out, int64_t stride, bool integer, int64_t start, int64_t by, double first,
-                             double step) {
+template <class T> __global__ void range_kernel(int64_t n, T* out, int64_t stride, bool integer, int64_t start,
+                                                int64_t by, double first, double step) {
   const int64_t threads = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += threads) {
     if (integer) out[i * stride] = narrow<T>(cast<Compute<T>>(wrap_add(start, wrap_mul(i, by))));
