@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "math.h"
+
 namespace tapir::inline v0 {
 
 template <class T> struct NormalPair {
@@ -44,7 +46,7 @@ template <class T = float> constexpr NormalPair<T> normal_pair(uint32_t word0, u
 }
 /// The same in double: each lane brings its words of plane 0 and plane 1.
 template <class T = double>
-inline NormalPair<T> normal_pair(uint32_t word0, uint32_t low0, uint32_t word1, uint32_t low1) {
+TAPIR_HD inline NormalPair<T> normal_pair(uint32_t word0, uint32_t low0, uint32_t word1, uint32_t low1) {
   const T u = (T(uint64_t(word0) << 21 | low0 >> 11) + 1) * T(0x1p-53),
           v = T(uint64_t(word1) << 21 | low1 >> 11) * T(0x1p-53);
   const T radius = std::sqrt(T(-2) * std::log(u)), angle = T(6.28318530717958647692) * v;
