@@ -1,0 +1,57 @@
+#include "both.h"
+
+using namespace tapir_tests;
+
+namespace {
+struct Case {
+  int64_t batch, heads, groups, queries, keys, depth, width;
+  bool causal;
+  int mask;  // 0: none, 1: bool, 2: added; repeated over heads
+};
+const Case cases[] = {
+    {1, 1, 1, 5, 7, 4, 3, false, 0},      {2, 4, 2, 70, 65, 40, 24, false, 0}, {1, 2, 2, 130, 130, 64, 64, true, 0},
+    {1, 2, 1, 33, 90, 72, 136, false, 1}, {2, 2, 2, 20, 33, 16, 16, true, 2},  {1, 1, 1, 9, 70, 0, 5, false, 0},
+    {1, 1, 1, 3, 0, 4, 4, false, 0},
+};
+std::string differ_in(const Case& c, DType t, double tolerance) {
+  const DType wide = compute_type(t);
+  const std::vector<int> swapped = {0, 2, 1, 3};  // (B, S, H, D) in memory
+  Array q(t, {c.batch, c.heads, c.queries, c.depth}, swapped), k(t, {c.batch, c.groups, c.keys, c.depth}),
+      v(t, {c.batch, c.groups, c.keys, c.width}, swapped, {}, 1), out(t, {c.batch, c.heads, c.queries, c.width}),
+      lse(wide, {c.batch, c.heads, c.queries}), mask(c.mask == 1 ? kBool : t, {c.batch, c.heads, c.queries, c.keys}, {}, {1});
+  uint32_t seed = 1;
+  for (Array* a : {&q, &k, &v}) {
+    a->random(++seed, -8, 8);
+    for (int64_t i = 0; i < a->count; ++i) write(t, a->view.data, i, read(t, a->view.data, i) / 8);
+  }
+  mask.random(9, 0, 3);
+  if (c.mask == 1)  // a query that sees nothing
+    for (int64_t j = 0; j < c.keys; ++j) mask.set(0, 0, 0, 2, j);
+  const AttentionParams p{.scale = 0.3, .causal = c.causal};
+  Array* const m = c.mask ? &mask : nullptr;
+  std::string found =
+      differ({&out, &lse, &q, &k, &v, m}, tolerance, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& a) {
+        table.attention(ctx, a[0], a[1], a[2], a[3], a[4], a[5], p);
+      });
+  if (!found.empty()) return "forward: " + found;
+  Array dq(t, {c.batch, c.heads, c.queries, c.depth}), dk(t, {c.batch, c.groups, c.keys, c.depth}),
+      dv(t, {c.batch, c.groups, c.keys, c.width}), dout(t, {c.batch, c.heads, c.queries, c.width}, {0, 1, 3, 2});
+  dout.random(4, -2, 2);
+  found = differ({&dq, &dk, &dv, &dout, &out, &lse, &q, &k, &v, m}, 3 * tolerance,
+                 [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& a) {
+                   table.attention_backward(ctx, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], p);
+                 });
+  return found.empty() ? "" : "backward: " + found;
+}
+}  // namespace
+
+TEST_CASE("CUDA attention: forward and backward") {
+  NEEDS_DEVICE();
+  for (const Case& c : cases) {
+    CAPTURE(c.queries, c.keys, c.depth, c.width, c.mask);
+    CHECK(differ_in(c, kFloat32, 1e-5) == "");
+    CHECK(differ_in(c, kFloat64, 1e-12) == "");
+    CHECK(differ_in(c, kFloat16, 4e-3) == "");
+  }
+  CHECK(differ_in(cases[1], kBFloat16, 3e-2) == "");
+}
