@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "../core/dispatch.h"
-#include "element.h"
+#include "any.h"
 #include "kernel.h"
 #include "kernels.h"
 #include "launch.h"
@@ -67,7 +67,7 @@ template <class C> struct Problem {
     if (!mask.data) return s;
     const int64_t at = b * mask.batch + h * mask.head + i * mask.row + j * mask.column;
     if (mask_hides) return static_cast<const bool*>(mask.data)[at] ? s : kHidden<C>;
-    return s + load_as<C>(mask.data, dtype, at);
+    return s + load_float<C>(mask.data, at, dtype);
   }
 };
 
@@ -85,10 +85,10 @@ template <class C, class T> __device__ Pack<C, 4> four_of(const Matrix& m, int r
   const T* const from = static_cast<const T*>(m.data) + m.offset + row * m.row + column * m.column;
   if (m.packs) {
     const Pack<T, 4> v = *reinterpret_cast<const Pack<T, 4>*>(from);
-    for (int i = 0; i < 4; ++i) out.of[i] = C(v.of[i]);
+    for (int i = 0; i < 4; ++i) out.of[i] = widen(v.of[i]);
   } else {
     for (int i = 0; i < 4; ++i)
-      if (column + i < m.columns) out.of[i] = C(from[i * m.column]);
+      if (column + i < m.columns) out.of[i] = widen(from[i * m.column]);
   }
   return out;
 }
@@ -180,15 +180,9 @@ __device__ void store_tile(const C (&sums)[kRows<C>][W / 16], DType dtype, const
     for (int i = 0; i < R; ++i)
       for (int m = 0; m < W / 16; ++m) {
         const int row = row0 + y + i, column = column0 + m / R * 16 * R + x + m % R;
-        if (row < to.rows && column < to.columns) data[row * to.row + column * to.column] = T(sums[i][m]);
+        if (row < to.rows && column < to.columns) data[row * to.row + column * to.column] = narrow<T>(sums[i][m]);
       }
   });
-}
-
-/// op over the 16 threads that share rows.
-template <class C, class Op> __device__ C row_fold(C v, Op op) {
-  for (int d = 8; d > 0; d /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
-  return v;
 }
 
 /// The work of a block: tile `tile` of head `head`, columns from `column` on. Long tiles (of causal attention) come first.
@@ -222,16 +216,16 @@ template <class C, int W> __global__ void __launch_bounds__(kThreads) attention_
       Scores<C> s;
       product<C>(s, shared, p.dtype, q, work.row, k, j0);
       for (int i = 0; i < R; ++i) {
-        C most = top[i], weight = 0;
+        C most = top[i], weight = 0;  // over the 16 threads that share the row
         for (int j = 0; j < R; ++j) {
           s[i][j] = p.score(s[i][j], b, h, work.row + y + i, j0 + x + j);
           most = s[i][j] > most ? s[i][j] : most;
         }
-        most = row_fold(most, [](C a, C c) { return a > c ? a : c; });
+        most = warp_fold(most, [](C a, C c) { return a > c ? a : c; }, 16);
         const C shift = most == kHidden<C> ? C(0) : most;  // nothing seen yet
         for (int j = 0; j < R; ++j) weight += s[i][j] = math::exp(s[i][j] - shift);
         const C factor = math::exp(top[i] - shift);
-        total_weight[i] = total_weight[i] * factor + row_fold(weight, Plus{}), top[i] = most;
+        total_weight[i] = total_weight[i] * factor + warp_fold(weight, Plus{}, 16), top[i] = most;
         for (int m = 0; m < W / 16; ++m) sums[i][m] *= factor;
       }
       accumulate<C, W>(sums, s, tile, shared, p.dtype, v, j0, work.column);
@@ -255,8 +249,8 @@ template <class C> __global__ void attention_delta(Problem<C> p) {
                  dout = p.matrix(p.dout, h / p.heads, h % p.heads, p.queries, p.width);
     C sum = 0;
     for (int w = int(threadIdx.x % 32); w < p.width; w += 32)
-      sum += load_as<C>(out.data, p.dtype, out.offset + i * out.row + w * out.column) *
-             load_as<C>(dout.data, p.dtype, dout.offset + i * dout.row + w * dout.column);
+      sum += load_float<C>(out.data, out.offset + i * out.row + w * out.column, p.dtype) *
+             load_float<C>(dout.data, dout.offset + i * dout.row + w * dout.column, p.dtype);
     sum = warp_fold(sum, Plus{});
     if (threadIdx.x % 32 == 0) p.delta[row] = sum;
   }

@@ -26,7 +26,7 @@ void histogram(Context&, V out, V x, V weights, const HistogramParams&);
 void sort(Context&, V values, V indices, V x, const SortParams&);
 void search(Context&, V out, V sorted, V values, const SearchParams&);
 
-// index.cu
+// index.cu, scatter.cu, nonzero.cu
 void gather(Context&, V out, V x, V index, const GatherParams&);
 void scatter(Context&, V out, V index, V source, const ScatterParams&);
 void index(Context&, V out, V x, std::span<const TensorView> indices, const IndexParams&);

@@ -1,4 +1,4 @@
-#include "element.h"
+#include "any.h"
 #include "kernel.h"
 #include "kernels.h"
 #include "launch.h"
@@ -20,9 +20,7 @@ struct Chunks {
 };
 
 __device__ bool is_nonzero(const void* data, DType dtype, int64_t i) {
-  bool result = false;
-  with_type(dtype, [&]<class T>() { result = cast<bool>(static_cast<const T*>(data)[i]); });
-  return result;
+  return for_dtype(dtype, [&]<class T>() { return cast<bool>(static_cast<const T*>(data)[i]); });
 }
 
 __global__ void count_chunks(int64_t* counts, const void* x, DType dtype, Layout<1> l, Chunks chunks) {

@@ -1,11 +1,25 @@
 #pragma once
-#include "element.h"
 #include "kernel.h"
 #include "launch.h"
 #include "layout.h"
 
 // What indexing kernels share: some dimensions of a table are named by index tensors (positions), the rest is moved as it is.
 namespace tapir::inline v0::cuda_kernels {
+
+/// Sixteen bytes that are moved as one.
+struct alignas(16) Bytes16 {
+  uint64_t low, high;
+};
+/// f.operator()<T>() for a type of `bytes` bytes that is only moved.
+template <class F> void for_width(int64_t bytes, F&& f) {
+  switch (bytes) {
+    case 1: return f.template operator()<uint8_t>();
+    case 2: return f.template operator()<uint16_t>();
+    case 4: return f.template operator()<uint32_t>();
+    case 8: return f.template operator()<uint64_t>();
+    default: return f.template operator()<Bytes16>();
+  }
+}
 
 /// Dimensions [first, first + count) of a view; a number has none.
 inline TensorView dimensions(V v, int64_t first, int64_t count) {

@@ -1,7 +1,6 @@
 #include <limits>
 
 #include "../core/dispatch.h"
-#include "element.h"
 #include "kernel.h"
 #include "kernels.h"
 #include "launch.h"
@@ -12,10 +11,6 @@
 // that hold it, in their order, so that nothing is added by two.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
-
-template <class T> struct SumOf { using type = T; };
-template <> struct SumOf<Half> { using type = float; };
-template <> struct SumOf<BFloat16> { using type = float; };
 
 /// What one output position reads along one axis: `count` positions from `first` on, `step` apart, all inside the input.
 struct Span {
@@ -110,7 +105,7 @@ template <class T> __device__ T lowest() {
 
 /// The first position always enters, NaN wins, later ones only if larger. An empty window: -inf at -1.
 template <class T, int P> __global__ void max_pool(T* y, int64_t* indices, const T* x, Windows w, int64_t total) {
-  using A = typename SumOf<T>::type;
+  using A = Compute<T>;
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
     const Place o = output_of(w, i, P);
@@ -122,12 +117,12 @@ template <class T, int P> __global__ void max_pool(T* y, int64_t* indices, const
     w.each_position(s, [&](int z, int u, int v) {
       const auto got = *reinterpret_cast<const Pack<T, P>*>(from + z * w.x.at[0] + u * w.x.at[1] + v * w.x.at[2]);
       for (int l = 0; l < P; ++l) {
-        const A value = A(got.of[l]);
+        const A value = widen(got.of[l]);
         if (value > best[l] || value != value || where[l] < 0) best[l] = value, where[l] = w.flat(z, u, v);
       }
     });
     Pack<T, P> to;
-    for (int l = 0; l < P; ++l) to.of[l] = T(best[l]);
+    for (int l = 0; l < P; ++l) to.of[l] = narrow<T>(best[l]);
     *reinterpret_cast<Pack<T, P>*>(y + w.y.offset(o.n, o.c, o.at[0], o.at[1], o.at[2])) = to;
     if (!indices) continue;
     int64_t* const index = indices + w.indices.offset(o.n, o.c, o.at[0], o.at[1], o.at[2]);
@@ -136,7 +131,7 @@ template <class T, int P> __global__ void max_pool(T* y, int64_t* indices, const
 }
 
 template <class T, int P> __global__ void average_pool(T* y, const T* x, Windows w, int64_t total) {
-  using A = typename SumOf<T>::type;
+  using A = Compute<T>;
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
     const Place o = output_of(w, i, P);
@@ -145,16 +140,16 @@ template <class T, int P> __global__ void average_pool(T* y, const T* x, Windows
     A sums[P] = {};
     w.each_position(s, [&](int z, int u, int v) {
       const auto got = *reinterpret_cast<const Pack<T, P>*>(from + z * w.x.at[0] + u * w.x.at[1] + v * w.x.at[2]);
-      for (int l = 0; l < P; ++l) sums[l] += A(got.of[l]);
+      for (int l = 0; l < P; ++l) sums[l] += widen(got.of[l]);
     });
     Pack<T, P> to;
-    for (int l = 0; l < P; ++l) to.of[l] = T(sums[l] / A(w.share(s)));
+    for (int l = 0; l < P; ++l) to.of[l] = narrow<T>(sums[l] / A(w.share(s)));
     *reinterpret_cast<Pack<T, P>*>(y + w.y.offset(o.n, o.c, o.at[0], o.at[1], o.at[2])) = to;
   }
 }
 /// The same with a warp to each output: for large windows whose positions, not channels, are neighbours.
 template <class T> __global__ void average_pool_by_warp(T* y, const T* x, Windows w, int64_t total) {
-  using A = typename SumOf<T>::type;
+  using A = Compute<T>;
   const int64_t warps = int64_t(gridDim.x) * (blockDim.x / 32);
   for (int64_t i = blockIdx.x * int64_t(blockDim.x / 32) + threadIdx.x / 32; i < total; i += warps) {
     const Place o = output_of(w, i, 1);
@@ -164,17 +159,17 @@ template <class T> __global__ void average_pool_by_warp(T* y, const T* x, Window
     A sum = 0;
     for (int p = int(threadIdx.x % 32); p < volume; p += 32) {
       const int v = p % s[2].count, u = p / s[2].count % s[1].count, z = p / (s[2].count * s[1].count);
-      sum += A(from[z * w.x.at[0] + u * w.x.at[1] + v * w.x.at[2]]);
+      sum += widen(from[z * w.x.at[0] + u * w.x.at[1] + v * w.x.at[2]]);
     }
     sum = warp_fold(sum, Plus{});
-    if (threadIdx.x % 32 == 0) y[w.y.offset(o.n, o.c, o.at[0], o.at[1], o.at[2])] = T(sum / A(w.share(s)));
+    if (threadIdx.x % 32 == 0) y[w.y.offset(o.n, o.c, o.at[0], o.at[1], o.at[2])] = narrow<T>(sum / A(w.share(s)));
   }
 }
 
 /// dx = the sum of dy over the windows whose maximum was here, or of dy / share over those that hold this place.
 template <class T, int P> __global__ void pool_backward_kernel(T* dx, const T* dy, const int64_t* indices, Windows w,
                                                                int64_t total) {
-  using A = typename SumOf<T>::type;
+  using A = Compute<T>;
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
     const Place e = place_of(w, i, w.axes[0].in, w.axes[1].in, w.axes[2].in, P);
@@ -188,15 +183,15 @@ template <class T, int P> __global__ void pool_backward_kernel(T* dx, const T* d
           const auto g = *reinterpret_cast<const Pack<T, P>*>(dy + w.y.offset(e.n, e.c, a, b, c));
           if (indices) {
             const int64_t* const index = indices + w.indices.offset(e.n, e.c, a, b, c);
-            for (int l = 0; l < P; ++l) sums[l] += index[l] == here ? A(g.of[l]) : A(0);
+            for (int l = 0; l < P; ++l) sums[l] += index[l] == here ? widen(g.of[l]) : A(0);
           } else {
             const Span s[3] = {w.axes[0].span(a), w.axes[1].span(b), w.axes[2].span(c)};
             const A share = A(w.share(s));
-            for (int l = 0; l < P; ++l) sums[l] += A(g.of[l]) / share;
+            for (int l = 0; l < P; ++l) sums[l] += widen(g.of[l]) / share;
           }
         }
     Pack<T, P> to;
-    for (int l = 0; l < P; ++l) to.of[l] = T(sums[l]);
+    for (int l = 0; l < P; ++l) to.of[l] = narrow<T>(sums[l]);
     *reinterpret_cast<Pack<T, P>*>(dx + w.x.offset(e.n, e.c, e.at[0], e.at[1], e.at[2])) = to;
   }
 }

@@ -4,7 +4,7 @@
 #include "../core/dispatch.h"
 #include "../core/generator.h"
 #include "../core/normal.h"
-#include "element.h"
+#include "any.h"
 #include "kernel.h"
 #include "kernels.h"
 #include "launch.h"
@@ -70,7 +70,7 @@ template <class T> __global__ void uniform_kernel(T* to, Layout<1> l, bool dense
     } else {
       for (int i = 0; i < 4; ++i) {
         const float v = std::fma(float(int32_t(words.word[i] >> (32 - r.bits))) * r.unit, r.width, r.a);
-        values[i] = T(v <= r.below || r.width <= 0 ? v : r.below);
+        values[i] = narrow<T>(v <= r.below || r.width <= 0 ? v : r.below);
       }
     }
     store_block(to, l, dense, b, values);
@@ -91,8 +91,8 @@ template <class T> __global__ void normal_kernel(T* to, Layout<1> l, bool dense,
     }
     T values[4];
     for (int i = 0; i < 2; ++i) {
-      values[2 * i] = T(mean + deviation * pairs[i].first);
-      values[2 * i + 1] = T(mean + deviation * pairs[i].second);
+      values[2 * i] = narrow<T>(mean + deviation * pairs[i].first);
+      values[2 * i + 1] = narrow<T>(mean + deviation * pairs[i].second);
     }
     store_block(to, l, dense, b, values);
   });
@@ -109,7 +109,7 @@ __global__ void integer_kernel(void* to, DType dtype, Layout<1> l, Source source
                                 : Philox::integer(words.word[i], more.word[i], range);
       int64_t at[1];
       l.offsets(4 * b + i, at);
-      store_as(to, dtype, at[0], int64_t(uint64_t(low) + v));
+      store_any(to, at[0], dtype, int64_t(uint64_t(low) + v));
     }
   });
 }
@@ -123,10 +123,10 @@ __global__ void bernoulli_kernel(void* to, DType dtype, Layout<2> l, Source sour
       l.offsets(4 * b + i, at);
       double limit = p;
       if (limits) {
-        limit = load_as<double>(limits, limits_dtype, at[1]);
+        limit = load_any<double>(limits, at[1], limits_dtype);
         if (!(limit >= 0 && limit <= 1)) report_bad_value(error, 4 * b + i, 0, 0);
       }
-      store_as(to, dtype, at[0], double(Philox::uniform(words.word[i])) < limit);
+      store_any(to, at[0], dtype, double(Philox::uniform(words.word[i])) < limit);
     }
   });
 }
@@ -142,7 +142,7 @@ template <class P> __global__ void permutation_kernel(void* to, DType dtype, Lay
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < l.numel; i += stride) {
     int64_t at[1];
     l.offsets(i, at);
-    store_as(to, dtype, at[0], int64_t(order[i]));
+    store_any(to, at[0], dtype, int64_t(order[i]));
   }
 }
 
@@ -178,13 +178,12 @@ template <class K, class P> void permutation(Context& ctx, V out, const Layout<1
 /// Dropout of four neighbours by one word each: those of at least `limit` stay.
 template <class T> __global__ void dropout_kernel(T* y, bool* mask, const T* x, Layout<3> l, bool dense, Source source,
                                                   uint32_t limit, Compute<T> scale) {
-  using C = Compute<T>;
   for_blocks(source, l.numel, [&](int64_t b, uint64_t counter) {
     const Philox::Block words = Philox::block(source.seed, counter);
     const auto stays = [&](int i) { return words.word[i] >> 8 >= limit; };
     if (dense && 4 * b + 4 <= l.numel) {
       Pack<T, 4> v = reinterpret_cast<const Pack<T, 4>*>(x)[b];
-      for (int i = 0; i < 4; ++i) v.of[i] = stays(i) ? T(C(v.of[i]) * scale) : T(C(0));
+      for (int i = 0; i < 4; ++i) v.of[i] = stays(i) ? narrow<T>(widen(v.of[i]) * scale) : narrow<T>(0);
       reinterpret_cast<Pack<T, 4>*>(y)[b] = v;
       if (mask) reinterpret_cast<Pack<bool, 4>*>(mask)[b] = {{stays(0), stays(1), stays(2), stays(3)}};
       return;
@@ -192,7 +191,7 @@ template <class T> __global__ void dropout_kernel(T* y, bool* mask, const T* x, 
     for (int i = 0; i < 4 && 4 * b + i < l.numel; ++i) {
       int64_t at[3];
       l.offsets(4 * b + i, at);
-      y[at[0]] = stays(i) ? T(C(x[at[1]]) * scale) : T(C(0));
+      y[at[0]] = stays(i) ? narrow<T>(widen(x[at[1]]) * scale) : narrow<T>(0);
       if (mask) mask[at[2]] = stays(i);
     }
   });

@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "../core/arithmetic.h"
+#include "../core/convert.h"
 #include "../core/dispatch.h"
 #include "kernels.h"
 #include "places.h"
@@ -17,6 +18,15 @@ namespace {
 
 /// What elements of T are combined in: integers and bool in int64, which wraps as they do.
 template <class T> using Sum = std::conditional_t<std::is_integral_v<T>, int64_t, Compute<T>>;
+
+template <class T> __device__ Sum<T> summand(T v) {
+  if constexpr (std::is_integral_v<T>) return int64_t(v);
+  else return widen(v);
+}
+template <class T> __device__ T element(Sum<T> v) {
+  if constexpr (std::is_integral_v<T>) return cast<T>(v);
+  else return narrow<T>(v);
+}
 
 template <class C> __device__ C combined(ScatterOp op, C a, C b) {
   switch (op) {
@@ -66,7 +76,7 @@ __global__ void scatter_lines(T* out, const int64_t* ids, Source<T> source, Line
       }
       T& slot = out[at[0] + id * l.out_step];
       const T value = source.at(at[2] + j * l.source_step);
-      slot = op == ScatterOp::Assign ? value : cast<T>(combined<C>(op, cast<C>(slot), cast<C>(value)));
+      slot = op == ScatterOp::Assign ? value : element<T>(combined<C>(op, summand(slot), summand(value)));
     }
   }
 }
@@ -125,7 +135,7 @@ template <class T> struct Pass {
     if (parts) return parts[i * rest.numel + r];
     int64_t at[1];
     positions.offsets(order.position(i), at);
-    return cast<Sum<T>>(source.at(at[0] + inner));
+    return summand(source.at(at[0] + inner));
   }
 };
 template <class T> __global__ void combine_tiles(T* table, Pass<T> p, ScatterOp op, Split split) {
@@ -148,7 +158,7 @@ template <class T> __global__ void combine_tiles(T* table, Pass<T> p, ScatterOp 
       if ((begin == first && goes_back) || (i == last && goes_on)) left[begin != first] = sum;
       else if (offset >= 0) {
         T& slot = table[offset + inner[0]];
-        slot = cast<T>(combined<C>(op, cast<C>(slot), sum));
+        slot = element<T>(combined<C>(op, summand(slot), sum));
       }
     }
     if (!p.next_parts) continue;

@@ -1,7 +1,7 @@
 #include <bit>
 
 #include "../core/dispatch.h"
-#include "element.h"
+#include "any.h"
 #include "kernel.h"
 #include "kernels.h"
 #include "launch.h"
@@ -28,7 +28,7 @@ template <class T> __device__ uint64_t key_of(T v) {
     constexpr Bits top = Bits(Bits(1) << (8 * sizeof(T) - 1)), all = Bits(~Bits(0));
     if constexpr (std::integral<T>) return Bits(Bits(v) ^ top);
     else {
-      const auto number = static_cast<Compute<T>>(v);
+      const auto number = widen(v);
       const Bits bits = number == 0 ? Bits(0) : std::bit_cast<Bits>(v);
       return number != number ? all : Bits(bits ^ (bits & top ? all : top));
     }
@@ -48,15 +48,13 @@ struct Lines {
   int64_t k;
 
   __device__ uint64_t key(int64_t start, int64_t i) const {
-    uint64_t key = 0;
-    with_type(dtype, [&]<class T>() { key = key_of(static_cast<const T*>(x)[start + i * step]); });
-    return key ^ flip;
+    return flip ^ for_dtype(dtype, [&]<class T>() { return key_of(static_cast<const T*>(x)[start + i * step]); });
   }
   __device__ void store(const int64_t (&at)[3], int64_t slot, int64_t position) const {
     indices[at[2] + slot * index_step] = position;
     if (!values) return;
     const int64_t from = at[0] + position * step, to = at[1] + slot * value_step;
-    with_type(dtype, [&]<class T>() { static_cast<T*>(values)[to] = static_cast<const T*>(x)[from]; });
+    for_dtype(dtype, [&]<class T>() { static_cast<T*>(values)[to] = static_cast<const T*>(x)[from]; });
   }
   /// Where in the sorted line the element for `slot` stands; key_at(i) gives its keys.
   template <class F> __device__ int64_t rank(int64_t slot, F&& key_at) const {

@@ -1,4 +1,5 @@
 #pragma once
+#include <bit>
 #include <cstdint>
 
 #include "../../core/backend.h"
@@ -11,6 +12,9 @@ template <class K, class P> struct Pairs {
   K* keys;
   P* positions;
 };
+
+/// How many bits `n` takes.
+inline int bits_of(uint64_t n) { return 64 - std::countl_zero(n); }
 
 /// Sorts n pairs by the lowest `bits` bits of their keys, ascending; equal keys keep their order. Works in both places and returns the
 /// one that holds the result.
