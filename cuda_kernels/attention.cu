@@ -16,7 +16,7 @@
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
-constexpr int kThreads = 256, kStep = 32;             // kStep: how deep operands are read at a time
+constexpr int kThreads = 256, kStep = 32;               // kStep: how deep operands are read at a time
 template <class C> constexpr int kRows = kPackSize<C>;  // of a thread: one access of 16 bytes
 template <class C> constexpr int kTile = 16 * kRows<C>;
 template <class C> constexpr C kHidden = -std::numeric_limits<C>::infinity();
@@ -144,9 +144,8 @@ __device__ void product(Scores<C>& s, C* shared, DType dtype, const Matrix& a, i
 }
 
 /// sums += weights x, for W columns of x from column0 on; weights are the block's scores, which every thread brings.
-template <class C, int W>
-__device__ void accumulate(C (&sums)[kRows<C>][W / 16], const Scores<C>& weights, C* tile, C* shared, DType dtype,
-                           const Matrix& x, int row0, int column0) {
+template <class C, int W> __device__ void accumulate(C (&sums)[kRows<C>][W / 16], const Scores<C>& weights, C* tile,
+                                                     C* shared, DType dtype, const Matrix& x, int row0, int column0) {
   constexpr int R = kRows<C>;
   const int own_y = int(threadIdx.x) / 16 * R, own_x = int(threadIdx.x) % 16 * R;
   __syncthreads();  // the tile before is used up
@@ -221,7 +220,8 @@ template <class C, int W> __global__ void __launch_bounds__(kThreads) attention_
           s[i][j] = p.score(s[i][j], b, h, work.row + y + i, j0 + x + j);
           most = s[i][j] > most ? s[i][j] : most;
         }
-        most = warp_fold(most, [](C a, C c) { return a > c ? a : c; }, 16);
+        most = warp_fold(
+            most, [](C a, C c) { return a > c ? a : c; }, 16);
         const C shift = most == kHidden<C> ? C(0) : most;  // nothing seen yet
         for (int j = 0; j < R; ++j) weight += s[i][j] = math::exp(s[i][j] - shift);
         const C factor = math::exp(top[i] - shift);
@@ -259,8 +259,8 @@ template <class C> __global__ void attention_delta(Problem<C> p) {
 enum class Gradient { Query, Key, Value };
 
 /// What the block's rows weigh: products become weights P (of dv) or dS. `flipped`: rows are keys, columns are queries.
-template <class C>
-__device__ void weigh(const Problem<C>& p, Gradient of, Scores<C>& s, const Scores<C>& d, int64_t b, int64_t h, int row, int column) {
+template <class C> __device__ void weigh(const Problem<C>& p, Gradient of, Scores<C>& s, const Scores<C>& d, int64_t b,
+                                         int64_t h, int row, int column) {
   const bool flipped = of != Gradient::Query;
   for (int i = 0; i < kRows<C>; ++i)
     for (int j = 0; j < kRows<C>; ++j) {
@@ -274,8 +274,8 @@ __device__ void weigh(const Problem<C>& p, Gradient of, Scores<C>& s, const Scor
     }
 }
 
-template <class C, int W>
-__global__ void __launch_bounds__(kThreads) attention_gradient(Problem<C> p, Gradient of, int64_t total) {
+template <class C, int W> __global__ void __launch_bounds__(kThreads)
+    attention_gradient(Problem<C> p, Gradient of, int64_t total) {
   constexpr int R = kRows<C>, T = kTile<C>;
   C *const tile = dynamic_shared<C>(), *const shared = tile + T * T;
   const bool flipped = of != Gradient::Query;
@@ -297,11 +297,13 @@ __global__ void __launch_bounds__(kThreads) attention_gradient(Problem<C> p, Gra
       for (int c0 = first; c0 < last; c0 += T) {
         Scores<C> s, d;
         product<C>(s, shared, p.dtype, flipped ? k : q, work.row, flipped ? q : k, c0);
-        if (of != Gradient::Value)
-          product<C>(d, shared, p.dtype, flipped ? v : dout, work.row, flipped ? dout : v, c0);
+        if (of != Gradient::Value) product<C>(d, shared, p.dtype, flipped ? v : dout, work.row, flipped ? dout : v, c0);
         weigh<C>(p, of, s, d, b, h, work.row + y, c0 + x);
-        accumulate<C, W>(sums, s, tile, shared, p.dtype, of == Gradient::Query ? k : of == Gradient::Key ? q : dout, c0,
-                         work.column);
+        accumulate<C, W>(sums, s, tile, shared, p.dtype,
+                         of == Gradient::Query ? k
+                         : of == Gradient::Key ? q
+                                               : dout,
+                         c0, work.column);
       }
     }
     const Heads& to = of == Gradient::Query ? p.dq : of == Gradient::Key ? p.dk : p.dv;

@@ -53,8 +53,8 @@ void gather(Context& ctx, V out, V x, V index, const GatherParams& params) {
   if (x.rank) from.strides[dim] = 0;
   const Layout<3> l = layout_of<3>({&out, &index, &from}, false);
   for_size(out.dtype, [&]<class T>() {
-    launch(ctx, "gather", grid_of(l.numel), gather_kernel<T>, out.as<T>(), x.as<T>(), index.as<int64_t>(), l, step, bound,
-           late_error(ctx));
+    launch(ctx, "gather", grid_of(l.numel), gather_kernel<T>, out.as<T>(), x.as<T>(), index.as<int64_t>(), l, step,
+           bound, late_error(ctx));
   });
 }
 
@@ -66,8 +66,9 @@ void index(Context& ctx, V out, V x, std::span<const TensorView> indices, const 
                    rest_x = dimensions(x, keys, x.rank - keys);
   Layout<2> rest = layout_of<2>({&rest_out, &rest_x});
   const int64_t element = size_of(out.dtype);
-  const int64_t count = neighbours(rest, element, {out.data, x.data},
-                                   {std::span(positions.strides, size_t(index_rank)), std::span(table.strides, size_t(keys))});
+  const int64_t count =
+      neighbours(rest, element, {out.data, x.data},
+                 {std::span(positions.strides, size_t(index_rank)), std::span(table.strides, size_t(keys))});
   widen(rest, count, true);
   TensorView out_steps = positions, named = table;
   for (int64_t d = 0; d < index_rank; ++d) out_steps.strides[d] /= count;

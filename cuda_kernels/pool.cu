@@ -29,7 +29,8 @@ struct Axis {
     }
     const int64_t start = int64_t(o) * stride - padding;
     const int64_t skipped = start < 0 ? (-start + dilation - 1) / dilation : 0, first = start + skipped * dilation;
-    const int64_t fits = first < in ? (in - 1 - first) / dilation + 1 : 0, left = kernel > skipped ? kernel - skipped : 0;
+    const int64_t fits = first < in ? (in - 1 - first) / dilation + 1 : 0,
+                  left = kernel > skipped ? kernel - skipped : 0;
     const int64_t end = start + kernel < in + padding ? start + kernel : in + padding;
     return {int(first), int(fits < left ? fits : left), end - start};
   }
@@ -167,8 +168,8 @@ template <class T> __global__ void average_pool_by_warp(T* y, const T* x, Window
 }
 
 /// dx = the sum of dy over the windows whose maximum was here, or of dy / share over those that hold this place.
-template <class T, int P> __global__ void pool_backward_kernel(T* dx, const T* dy, const int64_t* indices, Windows w,
-                                                               int64_t total) {
+template <class T, int P>
+__global__ void pool_backward_kernel(T* dx, const T* dy, const int64_t* indices, Windows w, int64_t total) {
   using A = Compute<T>;
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
@@ -207,8 +208,8 @@ bool is_max(const PoolParams& p) { return p.op == PoolOp::Max || p.op == PoolOp:
 Windows windows_of(V x, V y, V indices, const PoolParams& p) {
   int64_t plane = 1;
   for (int64_t d = 2; d < x.rank; ++d) plane *= x.sizes[d];
-  check(plane <= std::numeric_limits<int32_t>::max(),
-        "[pool] expected planes of fewer than 2^31 elements, got {}", x.shape());
+  check(plane <= std::numeric_limits<int32_t>::max(), "[pool] expected planes of fewer than 2^31 elements, got {}",
+        x.shape());
   Windows w{};
   w.images = x.sizes[0], w.channels = x.sizes[1], w.divisor = p.divisor, w.include_pad = p.count_include_pad;
   const auto number = [](int64_t n) { return int(std::min<int64_t>(n, std::numeric_limits<int>::max())); };
@@ -216,14 +217,19 @@ Windows windows_of(V x, V y, V indices, const PoolParams& p) {
     const int64_t own = d - (3 - p.spatial);
     if (own < 0) w.axes[d] = {1, 1, 1, 1, 0, 1, false};
     else
-      w.axes[d] = {number(x.sizes[own + 2]), number(y.sizes[own + 2]), number(p.kernel[own]), number(p.stride[own]),
-                   number(p.padding[own]), p.op == PoolOp::Max ? number(p.dilation[own]) : 1,
+      w.axes[d] = {number(x.sizes[own + 2]),
+                   number(y.sizes[own + 2]),
+                   number(p.kernel[own]),
+                   number(p.stride[own]),
+                   number(p.padding[own]),
+                   p.op == PoolOp::Max ? number(p.dilation[own]) : 1,
                    p.op == PoolOp::AdaptiveAvg || p.op == PoolOp::AdaptiveMax};
   }
   w.small = std::max(x.numel(), y.numel()) < int64_t(1) << 31;
   w.x = field_of(x), w.y = field_of(y);
   if (indices.defined()) w.indices = field_of(indices);
-  w.channels_inside = w.x.channel == 1 && w.y.channel == 1 && (!indices.defined() || w.indices.channel == 1) && w.channels > 1;
+  w.channels_inside =
+      w.x.channel == 1 && w.y.channel == 1 && (!indices.defined() || w.indices.channel == 1) && w.channels > 1;
   return w;
 }
 

@@ -76,8 +76,8 @@ template <class T> __global__ void uniform_kernel(T* to, Layout<1> l, bool dense
     store_block(to, l, dense, b, values);
   });
 }
-template <class T> __global__ void normal_kernel(T* to, Layout<1> l, bool dense, Source source, Compute<T> mean,
-                                                 Compute<T> deviation) {
+template <class T>
+__global__ void normal_kernel(T* to, Layout<1> l, bool dense, Source source, Compute<T> mean, Compute<T> deviation) {
   using C = Compute<T>;
   for_blocks(source, l.numel, [&](int64_t b, uint64_t counter) {
     const Philox::Block w = Philox::block(source.seed, counter);
@@ -105,8 +105,8 @@ __global__ void integer_kernel(void* to, DType dtype, Layout<1> l, Source source
     const Philox::Block words = Philox::block(source.seed, counter),
                         more = narrow ? words : Philox::block(source.seed, counter, 1);
     for (int i = 0; i < 4 && 4 * b + i < l.numel; ++i) {
-      const uint64_t v = narrow ? Philox::integer(words.word[i], range)
-                                : Philox::integer(words.word[i], more.word[i], range);
+      const uint64_t v =
+          narrow ? Philox::integer(words.word[i], range) : Philox::integer(words.word[i], more.word[i], range);
       int64_t at[1];
       l.offsets(4 * b + i, at);
       store_any(to, at[0], dtype, int64_t(uint64_t(low) + v));
@@ -134,7 +134,8 @@ __global__ void bernoulli_kernel(void* to, DType dtype, Layout<2> l, Source sour
 template <class K, class P> __global__ void permutation_keys(Pairs<K, P> to, int64_t n, Source source) {
   for_blocks(source, n, [&](int64_t b, uint64_t counter) {
     const Philox::Block words = Philox::block(source.seed, counter);
-    for (int i = 0; i < 4 && 4 * b + i < n; ++i) to.keys[4 * b + i] = words.word[i], to.positions[4 * b + i] = P(4 * b + i);
+    for (int i = 0; i < 4 && 4 * b + i < n; ++i)
+      to.keys[4 * b + i] = words.word[i], to.positions[4 * b + i] = P(4 * b + i);
   });
 }
 template <class P> __global__ void permutation_kernel(void* to, DType dtype, Layout<1> l, const P* order) {
@@ -239,7 +240,8 @@ void random(Context& ctx, V out, V p, V base, const RandomParams& params) {
 void dropout(Context& ctx, V y, V mask, V x, V base, const DropoutParams& params) {
   const Layout<3> l = layout_of<3>({&y, &x, mask.defined() ? &mask : &y}, false);
   if (l.numel == 0) return;
-  const auto limit = uint32_t(std::ceil(params.p * 0x1p24));  // (w >> 8) 2^-24 >= p, without a float; p = 1 keeps nothing
+  const auto limit =
+      uint32_t(std::ceil(params.p * 0x1p24));  // (w >> 8) 2^-24 >= p, without a float; p = 1 keeps nothing
   const double scale = params.p < 1 ? 1 / (1 - params.p) : 0;
   const bool packed = dense(l, 0) && dense(l, 1) && dense(l, 2) && aligned(y.data, size_of(y.dtype)) &&
                       aligned(x.data, size_of(y.dtype)) && (!mask.defined() || aligned(mask.data, 1));

@@ -127,7 +127,7 @@ template <class T> struct Pass {
   const Sum<T>* parts;  // null in the first pass
   Layout<1> positions;
   Layout<2> rest;
-  int64_t tile;          // entries
+  int64_t tile;            // entries
   uint64_t* next_offsets;  // two for each tile; null where one tile holds all
   Sum<T>* next_parts;
 
@@ -169,7 +169,7 @@ template <class T> __global__ void combine_tiles(T* table, Pass<T> p, ScatterOp 
 
 /// Rows of a table that positions name, and what goes there.
 struct Updates {
-  int64_t* offsets;     // of positions, in the table
+  int64_t* offsets;      // of positions, in the table
   int64_t offset_bound;  // all are smaller
   TensorView positions;  // the source at the positions
   Layout<2> rest;        // table, source
@@ -280,7 +280,8 @@ void scatter(Context& ctx, V out, V index, V source, const ScatterParams& params
   base.strides[dim] = 0;
   Updates u{};
   for (int64_t d = 0; d < index.rank; ++d)
-    if (!(rest >> d & 1)) u.offset_bound += std::max<int64_t>(0, (d == dim ? out : index).sizes[d] - 1) * out.strides[d];
+    if (!(rest >> d & 1))
+      u.offset_bound += std::max<int64_t>(0, (d == dim ? out : index).sizes[d] - 1) * out.strides[d];
   ++u.offset_bound;
   const TensorView positions = chosen(index, index, ~rest), named = dimensions(out, dim, 1);
   u.offsets = make_table_offsets(ctx, "scatter", chosen(base, index, ~rest), chosen(number, index, ~rest), named,

@@ -6,7 +6,8 @@
 
 namespace tapir::inline v0::cuda_kernels {
 
-template <class K, class P> static Pairs<K, P> radix_sort(Context& ctx, Pairs<K, P> from, Pairs<K, P> other, int64_t n, int bits) {
+template <class K, class P>
+static Pairs<K, P> radix_sort(Context& ctx, Pairs<K, P> from, Pairs<K, P> other, int64_t n, int bits) {
   const OnDevice on(ctx.device);
   cub::DoubleBuffer<K> keys(from.keys, other.keys);
   cub::DoubleBuffer<P> positions(from.positions, other.positions);
@@ -21,8 +22,8 @@ Pairs<uint32_t, uint32_t> sort_pairs(Context& ctx, Pairs<uint32_t, uint32_t> fro
                                      int64_t n, int bits) {
   return radix_sort(ctx, from, other, n, bits);
 }
-Pairs<uint64_t, int64_t> sort_pairs(Context& ctx, Pairs<uint64_t, int64_t> from, Pairs<uint64_t, int64_t> other, int64_t n,
-                                    int bits) {
+Pairs<uint64_t, int64_t> sort_pairs(Context& ctx, Pairs<uint64_t, int64_t> from, Pairs<uint64_t, int64_t> other,
+                                    int64_t n, int bits) {
   return radix_sort(ctx, from, other, n, bits);
 }
 

@@ -18,7 +18,8 @@ std::string differ_in(const Case& c, DType t, double tolerance) {
   const std::vector<int> swapped = {0, 2, 1, 3};  // (B, S, H, D) in memory
   Array q(t, {c.batch, c.heads, c.queries, c.depth}, swapped), k(t, {c.batch, c.groups, c.keys, c.depth}),
       v(t, {c.batch, c.groups, c.keys, c.width}, swapped, {}, 1), out(t, {c.batch, c.heads, c.queries, c.width}),
-      lse(wide, {c.batch, c.heads, c.queries}), mask(c.mask == 1 ? kBool : t, {c.batch, c.heads, c.queries, c.keys}, {}, {1});
+      lse(wide, {c.batch, c.heads, c.queries}),
+      mask(c.mask == 1 ? kBool : t, {c.batch, c.heads, c.queries, c.keys}, {}, {1});
   uint32_t seed = 1;
   for (Array* a : {&q, &k, &v}) {
     a->random(++seed, -8, 8);
@@ -29,10 +30,10 @@ std::string differ_in(const Case& c, DType t, double tolerance) {
     for (int64_t j = 0; j < c.keys; ++j) mask.set(0, 0, 0, 2, j);
   const AttentionParams p{.scale = 0.3, .causal = c.causal};
   Array* const m = c.mask ? &mask : nullptr;
-  std::string found =
-      differ({&out, &lse, &q, &k, &v, m}, tolerance, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& a) {
-        table.attention(ctx, a[0], a[1], a[2], a[3], a[4], a[5], p);
-      });
+  std::string found = differ({&out, &lse, &q, &k, &v, m}, tolerance,
+                             [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& a) {
+                               table.attention(ctx, a[0], a[1], a[2], a[3], a[4], a[5], p);
+                             });
   if (!found.empty()) return "forward: " + found;
   Array dq(t, {c.batch, c.heads, c.queries, c.depth}), dk(t, {c.batch, c.groups, c.keys, c.depth}),
       dv(t, {c.batch, c.groups, c.keys, c.width}), dout(t, {c.batch, c.heads, c.queries, c.width}, {0, 1, 3, 2});

@@ -24,8 +24,7 @@ class Mirror {
   ~Mirror() { backend(kCUDA).release(view.data, bytes_ + 1, kCUDA); }
   std::vector<char> fetch() const {
     std::vector<char> bytes(size_t(bytes_) + 8);
-    if (bytes_)
-      backend(kCUDA).copy_bytes(bytes.data(), kCPU, view.data, kCUDA, bytes_, current_stream(kCUDA));
+    if (bytes_) backend(kCUDA).copy_bytes(bytes.data(), kCPU, view.data, kCUDA, bytes_, current_stream(kCUDA));
     backend(kCUDA).synchronize(kCUDA, current_stream(kCUDA));
     return bytes;
   }

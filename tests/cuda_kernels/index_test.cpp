@@ -18,9 +18,10 @@ TEST_CASE("CUDA gather and index: all dtypes, layouts, key counts") {
             }) == "");
       Array y(t, {5, 4, 3, 8}, {1, 0, 2, 3}, {}, gap), a(kInt64, {7}), b(kInt64, {7}), picked(t, {7, 3, 8});
       y.random(9), a.random(1, -5, 4), b.random(2, -4, 3);
-      CHECK(differ({&picked, &y, &a, &b}, 0, [](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-              table.index(ctx, v[0], v[1], {&v[2], 2}, {});
-            }) == "");
+      CHECK(differ({&picked, &y, &a, &b}, 0,
+                   [](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
+                     table.index(ctx, v[0], v[1], {&v[2], 2}, {});
+                   }) == "");
       Array all(t, {5, 4, 3, 8});
       CHECK(differ({&all, &y}, 0, [](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
               table.index(ctx, v[0], v[1], {}, {});
@@ -44,21 +45,23 @@ std::string puts_alike(DType t, int64_t rows, int64_t positions, int64_t width, 
   Array out(t, {rows, width}), at(kInt64, {positions});
   Array source(t, {positions, width}, {}, repeats_source ? std::vector<int>{0} : std::vector<int>{});
   out.random(2, 0, 2), source.random(3, 0, 2), at.random(5, int(-rows), int(rows) - 1);
-  return differ({&out, &source, &at}, 0, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-    table.index_put(ctx, v[0], v[1], {&v[2], 1}, {accumulate});
-  });
+  return differ({&out, &source, &at}, 0,
+                [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
+                  table.index_put(ctx, v[0], v[1], {&v[2], 1}, {accumulate});
+                });
 }
-std::string scatters_alike(DType t, std::vector<int64_t> out_shape, std::vector<int64_t> shape, int64_t dim, ScatterOp op,
-                           std::vector<int> repeated = {}) {
+std::string scatters_alike(DType t, std::vector<int64_t> out_shape, std::vector<int64_t> shape, int64_t dim,
+                           ScatterOp op, std::vector<int> repeated = {}) {
   Array out(t, out_shape), at(kInt64, shape, {}, repeated), source(t, shape);
   const bool product = op == ScatterOp::Multiply;
   out.random(2, product ? 1 : 0, product ? 1 : 3), source.random(3, product ? 1 : -2, product ? 1 : 3);
   for (int64_t i = 0; product && i < source.count; i += 301) write(t, source.view.data, i, 2);
   if (is_floating(t) && op == ScatterOp::Max) write(t, source.view.data, 1, std::nan(""));
   at.random(5, 0, int(out_shape[size_t(dim)]) - 1);
-  return differ({&out, &source, &at}, 0, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-    table.scatter(ctx, v[0], v[2], v[1], {dim, op});
-  });
+  return differ({&out, &source, &at}, 0,
+                [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
+                  table.scatter(ctx, v[0], v[2], v[1], {dim, op});
+                });
 }
 }  // namespace
 
@@ -81,7 +84,8 @@ TEST_CASE("CUDA index_put: repeated positions, many of them") {
 TEST_CASE("CUDA scatter: lines and sorted positions") {
   NEEDS_DEVICE();
   for (DType t : all_dtypes)
-    for (const ScatterOp op : {ScatterOp::Assign, ScatterOp::Add, ScatterOp::Multiply, ScatterOp::Max, ScatterOp::Min}) {
+    for (const ScatterOp op :
+         {ScatterOp::Assign, ScatterOp::Add, ScatterOp::Multiply, ScatterOp::Max, ScatterOp::Min}) {
       CHECK(scatters_alike(t, {5, 6, 4}, {4, 9, 3}, 1, op) == "");
       CHECK(scatters_alike(t, {6, 4}, {300, 4}, 0, op) == "");
       CHECK(scatters_alike(t, {4, 200}, {3, 150}, 1, op) == "");

@@ -42,15 +42,17 @@ TEST_CASE("CUDA pool: all operations, layouts and dtypes") {
         const double tolerance = t == kFloat16 ? 2e-3 : t == kBFloat16 ? 2e-2 : 1e-6;
         for (const bool with_indices : {false, true}) {
           if (with_indices && !max) continue;
-          CHECK(differ({&y, &indices, &x}, tolerance, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                  table.pool(ctx, v[0], with_indices ? v[1] : TensorView(), v[2], c.p);
-                }) == "");
+          CHECK(differ({&y, &indices, &x}, tolerance,
+                       [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
+                         table.pool(ctx, v[0], with_indices ? v[1] : TensorView(), v[2], c.p);
+                       }) == "");
         }
         if (!is_floating(t)) continue;
         Array dx(t, c.x, order), dy(t, c.y, order);
         dy.random(8);
-        CHECK(differ({&dx, &dy, &indices}, tolerance, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                table.pool_backward(ctx, v[0], v[1], max ? v[2] : TensorView(), c.p);
-              }) == "");
+        CHECK(differ({&dx, &dy, &indices}, tolerance,
+                     [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
+                       table.pool_backward(ctx, v[0], v[1], max ? v[2] : TensorView(), c.p);
+                     }) == "");
       }
 }

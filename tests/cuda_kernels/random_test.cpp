@@ -4,13 +4,15 @@ using namespace tapir_tests;
 
 namespace {
 using P = RandomParams;
-std::string draws_alike(DType t, std::vector<int64_t> shape, std::vector<int> order, P p, double tolerance, Array* limits = nullptr) {
+std::string draws_alike(DType t, std::vector<int64_t> shape, std::vector<int> order, P p, double tolerance,
+                        Array* limits = nullptr) {
   p.seed = 0x123456789abcdefull, p.offset = (uint64_t(1) << 32) - 20;
   Array out(t, std::move(shape), std::move(order), {}, 1), base(kInt64, {});
   write(kInt64, base.view.data, 0, 5);
-  return differ({&out, limits, &base}, tolerance, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-    table.random(ctx, v[0], v[1], v[2], p);
-  });
+  return differ({&out, limits, &base}, tolerance,
+                [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
+                  table.random(ctx, v[0], v[1], v[2], p);
+                });
 }
 }  // namespace
 
@@ -27,7 +29,8 @@ TEST_CASE("CUDA random: the CPU's numbers") {
       CHECK(draws_alike(t, {9, 11}, order, {.op = RandomOp::Bernoulli, .a = 0.3}, 0) == "");
       CHECK(draws_alike(t, {9, 11}, order, {.op = RandomOp::Permutation}, 0) == "");
     }
-    CHECK(draws_alike(kInt64, {9, 11}, order, {.op = RandomOp::Integer, .low = -(int64_t(1) << 40), .high = int64_t(1) << 50}, 0) == "");
+    CHECK(draws_alike(kInt64, {9, 11}, order,
+                      {.op = RandomOp::Integer, .low = -(int64_t(1) << 40), .high = int64_t(1) << 50}, 0) == "");
     CHECK(draws_alike(kInt64, {9, 11}, order, {.op = RandomOp::Integer, .low = INT64_MIN, .high = INT64_MIN}, 0) == "");
     Array limits(kFloat32, {9, 11}, {1, 0}, {0});
     for (int64_t i = 0; i < 11; ++i) limits.set(double(i) / 10, 0, i);
@@ -44,8 +47,9 @@ TEST_CASE("CUDA dropout: the CPU's mask") {
         Array y(t, {13, 10}), x(t, {13, 10}, {}, {}, gap), mask(kBool, {13, 10}), base(kInt64, {});
         x.random(3), write(kInt64, base.view.data, 0, 9);
         for (Array* m : {&mask, static_cast<Array*>(nullptr)})
-          CHECK(differ({&y, m, &x, &base}, 0, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                  table.dropout(ctx, v[0], v[1], v[2], v[3], {p, 77, 3});
-                }) == "");
+          CHECK(differ({&y, m, &x, &base}, 0,
+                       [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
+                         table.dropout(ctx, v[0], v[1], v[2], v[3], {p, 77, 3});
+                       }) == "");
       }
 }

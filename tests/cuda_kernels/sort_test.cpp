@@ -10,14 +10,16 @@ Array numbers(DType t, std::vector<int64_t> shape, std::vector<int> order, uint3
   for (int64_t i = 3; nans && is_floating(t) && i < x.count; i += 97) write(t, x.view.data, i, std::nan(""));
   return x;
 }
-std::string sorts_alike(DType t, std::vector<int64_t> shape, std::vector<int> order, const SortParams& p, bool nans = true,
-                        bool with_values = true) {
+std::string sorts_alike(DType t, std::vector<int64_t> shape, std::vector<int> order, const SortParams& p,
+                        bool nans = true, bool with_values = true) {
   Array x = numbers(t, shape, order, 7, nans);
-  if (!shape.empty()) shape[size_t(p.dim)] = p.op == SortOp::Sort ? shape[size_t(p.dim)] : p.op == SortOp::TopK ? p.k : 1;
+  if (!shape.empty())
+    shape[size_t(p.dim)] = p.op == SortOp::Sort ? shape[size_t(p.dim)] : p.op == SortOp::TopK ? p.k : 1;
   Array values(t, shape), indices(kInt64, shape);
-  return differ({&values, &indices, &x}, 0, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-    table.sort(ctx, with_values ? v[0] : TensorView(), v[1], v[2], p);
-  });
+  return differ({&values, &indices, &x}, 0,
+                [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
+                  table.sort(ctx, with_values ? v[0] : TensorView(), v[1], v[2], p);
+                });
 }
 }  // namespace
 

@@ -33,8 +33,8 @@ Pairs<uint32_t, uint32_t> sort_pairs(Context& ctx, Pairs<uint32_t, uint32_t> fro
                                      int64_t n, int bits) {
   return stable_sort(ctx, from, other, n, bits);
 }
-Pairs<uint64_t, int64_t> sort_pairs(Context& ctx, Pairs<uint64_t, int64_t> from, Pairs<uint64_t, int64_t> other, int64_t n,
-                                    int bits) {
+Pairs<uint64_t, int64_t> sort_pairs(Context& ctx, Pairs<uint64_t, int64_t> from, Pairs<uint64_t, int64_t> other,
+                                    int64_t n, int bits) {
   return stable_sort(ctx, from, other, n, bits);
 }
 
