@@ -134,8 +134,8 @@ template <class T, class Item> class Sorter {
 
  private:
   int64_t kept_at_a_time(const SortParams& p) const {
-    const int64_t kept = 2 * p.k + 64;
-    return p.op == SortOp::TopK && p.k > 0 && 2 * kept <= n_ ? kept : 0;
+    const int64_t kept = 2 * p.k + 16;
+    return p.op == SortOp::TopK && p.k > 0 && 4 * kept <= n_ ? kept : 0;
   }
   Line<T> line(const std::array<int64_t, 3>& at, int64_t i) const {
     return {first_.x + at[0] + i * walk_.step(0), first_.values ? first_.values + at[1] + i * walk_.step(1) : nullptr,
@@ -174,18 +174,22 @@ template <class T, class Item> class Sorter {
   /// The k first, where k is small: only elements before the k-th of those seen so far are kept.
   void few(const Line<T>& l, Item* items) const {
     const int64_t k = p_.k;
-    constexpr int64_t kBlock = 64;
+    constexpr int64_t kBlock = 32;
     int64_t kept = 0;
     Bits limit = K::nan;
+    T worst{};        // the element of that key
     bool any = true;  // until k were seen, elements of the largest key count too
     for (int64_t from = 0; from < n_; from += kBlock) {
       const int64_t to = std::min(n_, from + kBlock);
-      bool better = any;
-      if (!any) {
-        if (step_ == 1)
-          for (int64_t i = from; i < to; ++i) better |= Bits(K::of(l.x[i]) ^ flip_) < limit;
-        else
-          for (int64_t i = from; i < to; ++i) better |= key(l, i) < limit;
+      int better = any;
+      if (step_ != 1) {
+        for (int64_t i = from; i < to; ++i) better |= key(l, i) < limit;
+      } else if constexpr (!std::is_floating_point_v<T>) {
+        for (int64_t i = from; i < to; ++i) better |= Bits(K::of(l.x[i]) ^ flip_) < limit;
+      } else if (flip_) {  // compared as numbers, which is one instruction; a NaN passes, and is looked at below
+        for (int64_t i = from; i < to; ++i) better |= !(l.x[i] <= worst);
+      } else {
+        for (int64_t i = from; i < to; ++i) better |= !(l.x[i] >= worst);
       }
       for (int64_t i = from; better && i < to; ++i) {
         const Bits found = key(l, i);
@@ -194,6 +198,7 @@ template <class T, class Item> class Sorter {
         if (kept < few_) continue;
         std::nth_element(items, items + k - 1, items + kept);
         kept = k, limit = Bits(items[k - 1].key()), any = false;
+        worst = l.x[items[k - 1].position() * step_];
       }
     }
     std::sort(items, items + kept);
