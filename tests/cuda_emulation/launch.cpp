@@ -32,9 +32,10 @@ cudaError_t check_configuration(const cudaLaunchConfig_t& c, const void* kernel)
   }
   return cudaSuccess;
 }
-/// Could this word be the address of host memory? Only asked of words that are no device address.
+/// Is this word the address of host memory? Programs, heaps and stacks lie above kHost; below it are pairs of small integers.
 bool is_mapped(uintptr_t word) {
-  if (word < (uintptr_t(1) << 32) || word >> 47) return false;
+  constexpr uintptr_t kHost = uintptr_t(0x5500) << 32;
+  if (word < kHost || word >> 47) return false;
   unsigned char in_core;
   return mincore(reinterpret_cast<void*>(word & ~uintptr_t(4095)), 1, &in_core) == 0;
 }

@@ -42,7 +42,8 @@ void protect(Allocation& a, int protection) {
 void map_filled(Allocation& a) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
   if (mmap(a.pages, a.bytes, PROT_READ | PROT_WRITE, flags, -1, 0) != a.pages)
-    fail("cannot map " + describe(a) + ": " + std::strerror(errno));
+    fail("cannot map " + describe(a) + ": " + std::strerror(errno) + " (" + std::to_string(live.size()) +
+         " allocations are live; vm.max_map_count limits them)");
   std::memset(a.pages, kPoison, a.bytes);
 }
 void check_order(Allocation& a, bool write) {
