@@ -1,0 +1,49 @@
+// core/cuda_launch.h: the one way to start a kernel (BI-119).
+#include <tapir/core/cuda_launch.h>
+
+#include <string>
+#include <vector>
+
+#include "../../catch.h"
+
+using namespace tapir;
+
+namespace {
+__global__ void count_up(int* out, int64_t n) {
+  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < n; i += int64_t(gridDim.x) * blockDim.x)
+    out[i] = int(i);
+}
+/// The text of the RuntimeError that a launch with that grid throws, or nothing.
+std::string refusal(const cuda::Grid& grid) {
+  try {
+    cuda::launch_on(kCUDA, nullptr, "count_up", grid, count_up, nullptr, 0);
+  } catch (const RuntimeError& e) {
+    return e.what();
+  }
+  return "";
+}
+}  // namespace
+
+TEST_CASE("a launch: an empty grid is none, a large one loops") {
+  CHECK(refusal(cuda::grid_of(0)).empty());
+  CHECK(refusal({dim3(1, 0, 1), dim3(32)}).empty());
+  const int64_t n = 10000;
+  int* there = nullptr;
+  REQUIRE(cudaMalloc(&there, size_t(n) * sizeof(int)) == cudaSuccess);
+  cuda::launch_on(kCUDA, nullptr, "count_up", cuda::grid_of(n, 64, 3), count_up, there, n);  // 3 blocks for all
+  std::vector<int> here(static_cast<size_t>(n));
+  REQUIRE(cudaMemcpy(here.data(), there, here.size() * sizeof(int), cudaMemcpyDeviceToHost) == cudaSuccess);
+  for (int64_t i = 0; i < n; ++i) REQUIRE(here[size_t(i)] == int(i));
+  cudaFree(there);
+  CHECK(cuda::grid_of(int64_t(1) << 50).blocks.x == 1u << 16);
+}
+
+TEST_CASE("a launch that CUDA refuses is a RuntimeError with the operation and the grid") {
+  for (const cuda::Grid& grid : {cuda::Grid{dim3(1), dim3(2048)}, cuda::Grid{dim3(1, 70000), dim3(32)},
+                                 cuda::Grid{dim3(1), dim3(32), size_t(1) << 20}}) {
+    const std::string text = refusal(grid);
+    CHECK(text.find("[count_up] CUDA: ") == 0);
+    CHECK(text.find(std::to_string(grid.threads.x)) != std::string::npos);
+    CHECK(cudaGetLastError() == cudaSuccess);
+  }
+}
