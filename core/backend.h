@@ -244,6 +244,7 @@ enum class RandomOp : uint8_t { Uniform, Normal, Integer, Bernoulli, BernoulliTe
 enum class ScatterOp : uint8_t { Assign, Add, Multiply, Max, Min };  // Max, Min: NaN wins
 enum class SortOp : uint8_t { Sort, TopK, Kth, Median, NanMedian };
 enum class PoolOp : uint8_t { Max, Avg, AdaptiveAvg, AdaptiveMax };
+enum class ResampleOp : uint8_t { Nearest, NearestExact, Linear, Cubic, FilteredLinear, FilteredCubic };
 enum class NormOp : uint8_t { Batch, Layer, Group, Rms };
 enum class OptimizerOp : uint8_t { Sgd, Adam, AdamW };
 /// Leading dimensions are batches. What each takes and gives: outs <- ins.
@@ -322,6 +323,13 @@ struct PoolParams {
   int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1};
   bool ceil_mode = false, count_include_pad = true;
   int64_t divisor = 0;  // 0: the window's size
+};
+/// x (N, C, ...) to y (N, C, ...), 1 to 3 spatial axes: Note [Resampling] in core/resample.h.
+struct ResampleParams {
+  ResampleOp op;
+  int64_t spatial = 2;
+  double scale[3] = {};  // what the caller multiplied the sizes by; 0: that follows from the sizes
+  bool align_corners = false;
 };
 struct SoftmaxParams {
   int64_t dim = 0;
@@ -449,6 +457,9 @@ struct BackendTable {
   void (*pool)(Context&, V y, V indices, V x,
                const PoolParams&);  // indices (Max, AdaptiveMax: int64, flat within the plane) may be absent
   void (*pool_backward)(Context&, V dx, V dy, V indices, const PoolParams&);
+  // (optional) both. Nearest, NearestExact: any dtype, else floats. The second is the transposed map, of floats.
+  void (*resample)(Context&, V y, V x, const ResampleParams&);
+  void (*resample_backward)(Context&, V dx, V dy, const ResampleParams&);
   void (*softmax)(Context&, V y, V x, const SoftmaxParams&);
   void (*softmax_backward)(Context&, V dx, V dy, V y, const SoftmaxParams&);
   // (optional) both. A query that sees no key gives 0 and lse -inf. lse is float32 or wider; float mask: no gradient.

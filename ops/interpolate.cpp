@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../core/resample.h"
 #include "arithmetic.h"
 #include "cast.h"
+#include "checked.h"
 #include "front.h"
 #include "indexing.h"
 #include "pool.h"
@@ -15,119 +17,66 @@
 
 namespace tapir::inline v0 {
 
-// Note [Interpolation]
-// Every mode works along one axis after another: y[i] = sum over k of weight[k][i] x[place[k][i]], with 1 (nearest), 2 (linear), 4 (cubic)
-// or, with antialias, as many taps as the filter is wide. Places and weights are computed here, on the host; a tap is an index_select,
-// so that gradients of every order exist.
-
 namespace {
 
-enum class Kernel : uint8_t { Nearest, NearestExact, Linear, Cubic };
-
-/// One axis: taps[k][i] and their weights.
-struct Axis {
-  std::vector<std::vector<int64_t>> places;
-  std::vector<std::vector<double>> weights;  // none: all 1
-  Axis(int64_t taps, int64_t out) : places(size_t(taps)), weights(size_t(taps)) {
-    for (auto& p : places) p.resize(size_t(out));
-    for (auto& w : weights) w.resize(size_t(out));
-  }
-};
-
-/// Keys' cubic convolution with parameter a, at distance d.
-double cubic(double d, double a) {
-  d = std::abs(d);
-  if (d < 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
-  return d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
-}
-
-/// The input's extent of one step of the output. scale: what the caller multiplied the size by, or 0.
-double step_of(int64_t in, int64_t out, double scale, bool align) {
-  if (align) return out > 1 ? double(in - 1) / double(out - 1) : 0;
-  return scale > 0 ? 1 / scale : double(in) / double(out);
-}
-
-Axis nearest_axis(int64_t in, int64_t out, double scale, bool exact) {
-  Axis axis(1, out);
-  axis.weights.clear();
-  const auto step = float(step_of(in, out, scale, false));  // PyTorch's rounding decides ties
-  for (int64_t i = 0; i < out; ++i) {
-    const float at = exact ? (float(i) + 0.5f) * step : float(i) * step;
-    axis.places[0][size_t(i)] = !exact && out == in       ? i
-                                : !exact && out == 2 * in ? i / 2
-                                                          : std::min(int64_t(std::floor(at)), in - 1);
-  }
-  return axis;
-}
-
-Axis smooth_axis(Kernel kernel, int64_t in, int64_t out, double scale, bool align) {
-  const bool linear = kernel == Kernel::Linear;
-  const int64_t taps = linear ? 2 : 4;
-  const double step = step_of(in, out, scale, align);
-  Axis axis(taps, out);
-  for (int64_t i = 0; i < out; ++i) {
-    double at = align ? step * double(i) : step * (double(i) + 0.5) - 0.5;
-    if (linear) at = out == in ? double(i) : std::clamp(at, 0.0, double(in - 1));
-    const double first = std::floor(at), t = at - first;
-    for (int64_t k = 0; k < taps; ++k) {
-      const int64_t offset = linear ? k : k - 1;
-      axis.places[size_t(k)][size_t(i)] = std::clamp<int64_t>(int64_t(first) + offset, 0, in - 1);
-      axis.weights[size_t(k)][size_t(i)] = linear ? (k ? t : 1 - t) : cubic(t - double(offset), -0.75);
-    }
-  }
-  return axis;
-}
-
-/// A filter stretched by the step where that is above 1, normalised to what lies inside.
-Axis filtered_axis(Kernel kernel, int64_t in, int64_t out, double scale, bool align) {
-  const double step = step_of(in, out, scale, align), stretch = std::max(step, 1.0),
-               support = (kernel == Kernel::Linear ? 1 : 2) * stretch;
-  const auto window = [&](int64_t i) {
-    const double centre = step * (double(i) + 0.5);
-    return std::pair(std::max<int64_t>(0, int64_t(centre - support + 0.5)),
-                     std::min(in, int64_t(centre + support + 0.5)));
-  };
-  int64_t taps = 1;
-  for (int64_t i = 0; i < out; ++i) taps = std::max(taps, window(i).second - window(i).first);
-  Axis axis(taps, out);
-  for (int64_t i = 0; i < out; ++i) {
-    const auto [first, last] = window(i);
-    const double centre = step * (double(i) + 0.5);
-    double total = 0;
-    for (int64_t k = 0; k < taps; ++k) {
-      const int64_t j = first + k;
-      const double d = (double(j) - centre + 0.5) / stretch;
-      const double w = j >= last ? 0 : kernel == Kernel::Linear ? std::max(0.0, 1 - std::abs(d)) : cubic(d, -0.5);
-      axis.places[size_t(k)][size_t(i)] = std::min(j, in - 1);
-      axis.weights[size_t(k)][size_t(i)] = w, total += w;
-    }
-    for (int64_t k = 0; k < taps && total != 0; ++k) axis.weights[size_t(k)][size_t(i)] /= total;
-  }
-  return axis;
-}
-
-Tensor resample(const Tensor& x, int64_t dim, const Axis& axis) {
+/// One axis after another; a tap of all outputs is an index_select. (Note [Resampling])
+Tensor interpolate_axis(const Tensor& x, int64_t dim, const ResampleAxis& axis) {
+  std::vector<std::vector<int64_t>> places(size_t(axis.taps), std::vector<int64_t>(size_t(axis.out)));
+  std::vector<std::vector<double>> weights(size_t(axis.taps), std::vector<double>(size_t(axis.out)));
+  for (int64_t i = 0; i < axis.out; ++i)
+    axis.each_tap(i, [&](int64_t k, int64_t place, double weight) {
+      places[size_t(k)][size_t(i)] = place, weights[size_t(k)][size_t(i)] = weight;
+    });
   Shape along = Dims::filled(x.dim(), 1);
-  along[dim] = int64_t(axis.places[0].size());
+  along[dim] = axis.out;
   Tensor y;
-  for (size_t k = 0; k < axis.places.size(); ++k) {
-    const Tensor tap = index_select(x, dim, to(tensor(axis.places[k]), x.device()));
-    if (axis.weights.empty()) return tap;
-    const Tensor weight = to(view(tensor(axis.weights[k], {.dtype = x.dtype()}), along), x.device());
+  for (size_t k = 0; k < places.size(); ++k) {
+    const Tensor tap = index_select(x, dim, to(tensor(places[k]), x.device()));
+    if (axis.is_nearest()) return tap;
+    const Tensor weight = to(view(tensor(weights[k], {.dtype = x.dtype()}), along), x.device());
     y = y.defined() ? addcmul(y, tap, weight) : mul(tap, weight);
   }
   return y;
 }
+Tensor interpolate_composite(const Tensor& x, const Shape& shape, bool last, const ResampleParams& p) {
+  const bool nearest = p.op == ResampleOp::Nearest || p.op == ResampleOp::NearestExact;
+  Tensor y = nearest ? x : to(x, compute_type(x.dtype()));
+  const bool grows = numel_of(shape) > x.numel();  // then the last axis, whose steps are the dearest, is the first
+  for (int64_t step = 0; step < p.spatial; ++step) {
+    const int64_t i = grows ? p.spatial - 1 - step : step;
+    y = interpolate_axis(y, 2 + i, ResampleAxis(p, i, x.shape()[2 + i], shape[2 + i]));
+  }
+  return contiguous(to(y, x.dtype()), last ? kChannelsLast : kContiguous);
+}
+
+/// Linear in x: each of the two is the gradient of the other.
+Tensor resample(const Tensor& x, const Shape& shape, bool last, const ResampleParams& p);
+Tensor resample_backward(const Tensor& dy, const Shape& shape, bool last, const ResampleParams& p) {
+  const Shape y_shape = dy.shape();
+  Tensor dx = empty_image(shape, dy, last);
+  if (dx.numel()) backend(dy).resample_backward(context(dy), dx, dy, p);
+  return record("interpolate_backward", dx, {dy},
+                [y_shape, last, p](const Tensor& g) { return Grads{resample(g, y_shape, last, p)}; });
+}
+Tensor resample(const Tensor& x, const Shape& shape, bool last, const ResampleParams& p) {
+  if (!backend(x).resample) return interpolate_composite(x, shape, last, p);
+  const Shape x_shape = x.shape();
+  Tensor y = empty_image(shape, x, last);
+  if (y.numel()) backend(x).resample(context(x), y, x, p);
+  compare_fused("interpolate", y, [&] { return interpolate_composite(x, shape, last, p); });
+  return record("interpolate", y, {x},
+                [x_shape, last, p](const Tensor& g) { return Grads{resample_backward(g, x_shape, last, p)}; });
+}
 
 struct Mode {
   std::string_view name;
-  Kernel kernel;
+  ResampleOp op;
   int64_t rank;  // 0: any
 };
-constexpr Mode kModes[] = {{"nearest", Kernel::Nearest, 0}, {"nearest-exact", Kernel::NearestExact, 0},
-                           {"area", Kernel::Nearest, 0},    {"linear", Kernel::Linear, 3},
-                           {"bilinear", Kernel::Linear, 4}, {"bicubic", Kernel::Cubic, 4},
-                           {"trilinear", Kernel::Linear, 5}};
+constexpr Mode kModes[] = {{"nearest", ResampleOp::Nearest, 0}, {"nearest-exact", ResampleOp::NearestExact, 0},
+                           {"area", ResampleOp::Nearest, 0},    {"linear", ResampleOp::Linear, 3},
+                           {"bilinear", ResampleOp::Linear, 4}, {"bicubic", ResampleOp::Cubic, 4},
+                           {"trilinear", ResampleOp::Linear, 5}};
 
 const Mode& mode_of(const Tensor& x, const InterpolateOptions& o) {
   const auto* mode =
@@ -189,24 +138,15 @@ Tensor interpolate(const Tensor& input, const InterpolateOptions& o) {
     return axes == 1   ? adaptive_avg_pool1d(input, size)
            : axes == 2 ? adaptive_avg_pool2d(input, size)
                        : adaptive_avg_pool3d(input, size);
-  const bool nearest = mode.kernel == Kernel::Nearest || mode.kernel == Kernel::NearestExact;
-  check(nearest || is_floating(input.dtype()) || input.dtype() == kUInt8,
+  const bool nearest = mode.rank == 0, rounds = input.dtype() == kUInt8 && !nearest;
+  check(nearest || is_floating(input.dtype()) || rounds,
         "[interpolate] expected a floating-point dtype or uint8 for mode {}, got {}", o.mode, input);
-  const bool align = o.align_corners.value_or(false), last = prefers_channels_last(input);
-  Tensor y = nearest ? input : to(input, is_floating(input.dtype()) ? compute_type(input.dtype()) : kFloat32);
-  const bool grows = numel_of(shape) > input.numel();  // then the last axis, whose steps are the dearest, is the first
-  for (int64_t step = 0; step < axes; ++step) {
-    const int64_t i = grows ? axes - 1 - step : step, in = input.shape()[2 + i], out = shape[2 + i];
-    const double scale = o.scale_factor.empty() || o.recompute_scale_factor
-                             ? 0
-                             : o.scale_factor[o.scale_factor.size() == 1 ? 0 : size_t(i)];
-    const Axis axis = nearest       ? nearest_axis(in, out, scale, mode.kernel == Kernel::NearestExact)
-                      : o.antialias ? filtered_axis(mode.kernel, in, out, scale, align)
-                                    : smooth_axis(mode.kernel, in, out, scale, align);
-    y = resample(y, 2 + i, axis);
-  }
-  if (input.dtype() == kUInt8 && !nearest) y = clamp(round(y), 0, 255);
-  return contiguous(to(y, input.dtype()), last ? kChannelsLast : kContiguous);
+  ResampleParams p{.op = mode.op, .spatial = axes, .align_corners = o.align_corners.value_or(false)};
+  if (o.antialias) p.op = mode.op == ResampleOp::Linear ? ResampleOp::FilteredLinear : ResampleOp::FilteredCubic;
+  for (int64_t i = 0; i < axes && !o.scale_factor.empty() && !o.recompute_scale_factor; ++i)
+    p.scale[i] = o.scale_factor[o.scale_factor.size() == 1 ? 0 : size_t(i)];
+  const Tensor y = resample(rounds ? to(input, kFloat32) : input, shape, prefers_channels_last(input), p);
+  return rounds ? to(clamp(round(y), 0, 255), kUInt8) : y;
 }
 
 }  // namespace tapir::inline v0
