@@ -93,6 +93,6 @@ template <std::floating_point T> TAPIR_HD inline T floor_rest(T a, T b) {
   const T r = std::fmod(a, b);
   return r != T(0) && (r < T(0)) != (b < T(0)) ? r + b : r;
 }
-template <std::floating_point T> TAPIR_HD inline T power(T a, T b) { return std::pow(a, b); }
+template <std::floating_point T> TAPIR_HD inline T power(T a, T b) { return math::pow(a, b); }
 
 }  // namespace tapir::inline v0

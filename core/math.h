@@ -41,6 +41,12 @@ template <class... C> TAPIR_HD inline float poly(float x, float c0, C... rest) {
   else return fma(poly(x, rest...), x, c0);
 }
 
+/// The same in float64.
+template <class... C> TAPIR_HD inline double poly_double(double x, double c0, C... rest) {
+  if constexpr (sizeof...(rest) == 0) return c0;
+  else return poly_double(x, rest...) * x + c0;
+}
+
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 /// x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 2^23 leaves the nearest integer in the low bits.
@@ -186,6 +192,34 @@ TAPIR_HD inline float erfc(float x) {
   return a < 0.5f ? 1.0f - erf(x) : x < 0 ? 2.0f - upper : x != x ? x : upper;
 }
 
+/// x^y with the special cases of C, 1 ulp: by log2 and exp2 in double, where no argument overflows and denormals are ordinary.
+TAPIR_HD inline float pow(float x, float y) {
+#ifdef __CUDA_ARCH__
+  return ::powf(x, y);
+#else
+  const float a = abs(x);
+  // a = 2^e m, m in [sqrt(1/2), sqrt(2)), log2 m = 2 / ln 2 atanh(s), s = (m - 1) / (m + 1).
+  const uint64_t half_root = 0x3fe6a09e667f3bcd, from = std::bit_cast<uint64_t>(double(a)) - half_root + (uint64_t(1023) << 52);
+  const double e = double(int32_t(from >> 52) - 1023);
+  const double m = std::bit_cast<double>((from & 0x000fffffffffffffu) + half_root);
+  const double s = (m - 1) / (m + 1), z = s * s;
+  const double series = poly_double(z, 1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15);
+  const double log2 = a == 0 ? -double(kInf) : a < kInf ? e + s * series * 2.8853900817779268147 : double(kInf);
+  const double product = double(y) * log2, t = product < -200 ? -200 : product > 200 ? 200 : product;
+  const double shift = 6755399441055744.0, shifted = t + shift, r = (t - (shifted - shift)) * 0.69314718055994530942;
+  const double p = poly_double(r, 1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800);
+  const float size = float(p * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52));
+  // A whole exponent from 2^24 on is even, infinities too.
+  const bool small = abs(y) < 16777216.0f;
+  const int32_t whole = int32_t(small ? y : 0.0f);
+  const bool odd = (whole & 1) != 0 && float(whole) == y, integral = !small || float(whole) == y;
+  const float value = std::bit_cast<float>(std::bit_cast<uint32_t>(size) | (odd ? std::bit_cast<uint32_t>(x) & 0x80000000u : 0u));
+  const float result = x < 0 && a < kInf && !integral ? std::numeric_limits<float>::quiet_NaN() : value;
+  const float checked = x != x || y != y ? x + y : a == 1 && abs(y) == kInf ? 1.0f : result;
+  return y == 0 || x == 1 ? 1.0f : checked;
+#endif
+}
+
 // Inverse hyperbolic functions by log1p, which keeps small arguments exact; beyond 2^24 the square root is |x|.
 /// 3 ulp.
 TAPIR_HD inline float asinh(float x) {
@@ -204,6 +238,7 @@ TAPIR_HD inline float atanh(float x) {
 }
 
 TAPIR_HD inline double exp(double x) { return std::exp(x); }
+TAPIR_HD inline double pow(double x, double y) { return std::pow(x, y); }
 TAPIR_HD inline double exp2(double x) { return std::exp2(x); }
 TAPIR_HD inline double erfc(double x) { return std::erfc(x); }
 TAPIR_HD inline double asinh(double x) { return std::asinh(x); }

@@ -9,6 +9,19 @@ namespace tapir::inline v0::cpu {
 
 static constexpr int64_t kIndexGrain = 16384;  // elements
 
+/// to[i] = from[i from_step + ids[i] step] for n elements; false, with nothing written, where an index is not in [0, bound).
+template <class T, bool kDense>
+static bool gather_row(T* to, int64_t to_step, const int64_t* ids, int64_t id_step, const T* from, int64_t from_step,
+                       int64_t step, int64_t bound, int64_t n) {
+  const int64_t a = kDense ? 1 : to_step, b = kDense ? 1 : id_step, c = kDense ? 0 : from_step;
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < n; ++i) wrong |= int64_t(uint64_t(ids[i * b]) >= uint64_t(bound));
+  if (wrong) return false;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i * a] = from[i * c + ids[i * b] * step];
+  return true;
+}
+
 void gather(Context& ctx, V out, V x, V index, const GatherParams& params) {
   if (out.numel() == 0) return;
   const int64_t dim = params.dim, bound = x.rank ? x.sizes[dim] : 1, step = x.rank ? x.strides[dim] : 0;
@@ -21,13 +34,19 @@ void gather(Context& ctx, V out, V x, V index, const GatherParams& params) {
     const T* const from = x.as<T>();
     const int64_t* const ids = index.as<int64_t>();
     const int64_t to_step = walk.step(0), id_step = walk.step(1), from_step = walk.step(2);
+    constexpr int64_t kBlock = 512;
+    const bool dense = to_step == 1 && id_step == 1 && from_step == 0;
     parallel_for(walk.total, kIndexGrain, [&](int64_t first, int64_t last) {
       walk.run(first, last, [&](int64_t position, int64_t count, const std::array<int64_t, 3>& at) {
-        for (int64_t i = 0; i < count; ++i) {
-          const int64_t id = ids[at[1] + i * id_step];
-          if (uint64_t(id) >= uint64_t(bound)) [[unlikely]]
-            ctx.bad_value(position + i, id, bound);
-          else to[at[0] + i * to_step] = from[at[2] + i * from_step + id * step];
+        for (int64_t done = 0; done < count; done += kBlock) {
+          const int64_t n = std::min(kBlock, count - done);
+          T* const target = to + at[0] + done * to_step;
+          const T* const source = from + at[2] + done * from_step;
+          const int64_t* const row = ids + at[1] + done * id_step;
+          const auto run = dense ? gather_row<T, true> : gather_row<T, false>;
+          if (run(target, to_step, row, id_step, source, from_step, step, bound, n)) continue;
+          for (int64_t i = 0; i < n; ++i)
+            if (uint64_t(row[i * id_step]) >= uint64_t(bound)) ctx.bad_value(position + done + i, row[i * id_step], bound);
         }
       });
     });

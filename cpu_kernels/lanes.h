@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 namespace tapir::inline v0::cpu {
 
@@ -38,6 +39,32 @@ template <bool kLargest, class T> constexpr T extreme(T a, T b) { return (kLarge
 /// The extreme of f(x[0]), ..., f(x[n - 1]); n > 0.
 template <bool kLargest, class T, class F> T extreme_of(const T* x, int64_t n, F&& f) {
   return fold<64>(x, n, T(f(x[0])), f, [](T a, T b) { return extreme<kLargest>(a, b); });
+}
+
+/// Folds rows of x, `stride` bytes apart, into one, 64 columns at a time and at most `kTerms` rows: done(first column, columns, results)
+/// after each such block.
+template <int64_t kTerms, class T, class Join, class Done>
+void fold_rows(const char* x, int64_t stride, int64_t columns, int64_t count, Join&& join, Done&& done) {
+  constexpr int64_t kWidth = 64;
+  T block[kWidth];
+  for (int64_t i = 0; i < count; i += kTerms) {
+    const int64_t rows = count - i < kTerms ? count - i : kTerms;
+    for (int64_t j = 0; j < columns; j += kWidth) {
+      const int64_t width = columns - j < kWidth ? columns - j : kWidth;
+      const auto row = [&](int64_t r) { return reinterpret_cast<const T*>(x + (i + r) * stride) + j; };
+      const auto fold = [&](auto n) {
+        for (int64_t l = 0; l < int64_t(n); ++l) block[l] = row(0)[l];
+        for (int64_t r = 1; r < rows; ++r) {
+          const T* const next = row(r);
+#pragma omp simd
+          for (int64_t l = 0; l < int64_t(n); ++l) block[l] = join(block[l], next[l]);
+        }
+      };
+      if (width == kWidth) fold(std::integral_constant<int64_t, kWidth>());
+      else fold(width);
+      done(j, width, block);
+    }
+  }
 }
 
 /// The first i with f(x[i]); there must be one.

@@ -64,7 +64,8 @@ void Reduction::run() {
   if (gone_.numel == 0) return run_empty();
   const auto magnitude = [](int64_t v) { return v < 0 ? -v : v > 0 ? v : INT64_MAX; };  // what repeats is not near
   const bool few = gone_.numel < kFewElements && kept_.numel >= kFewElements;
-  const bool line = kept_.rank == 0 || magnitude(gone_.inner_stride(0)) < magnitude(kept_.inner_stride(0));
+  const int64_t gone = magnitude(gone_.inner_stride(0)), kept = magnitude(kept_.inner_stride(0));
+  const bool line = kept_.rank == 0 || kept == 0 || (gone != 0 && gone < kept);
   return line && !few ? run_lines() : run_columns();
 }
 
@@ -172,10 +173,14 @@ void Reduction::reduce_columns(int64_t flat, int64_t columns, bool dense, Run ru
       reducer_.rows(state, width, base + kept_.offset(0, flat), gone_.inner_stride(0), columns, {row, n}, done, p_);
       done += n;
     } else {
-      gather(kept_, 0, base, flat, columns, size_, load_ ? b.raw : b.tile);
-      if (load_) load_(columns, b.tile, b.raw);
-      reducer_.rows(state, width, b.tile, 0, columns, {row, 1}, done, p_);
-      ++done;
+      const int64_t n = std::min(std::max<int64_t>(kLeaf / columns, 1), run.count - done),
+                    bytes = columns * size_of(reducer_.input);
+      for (int64_t r = 0; r < n; ++r) {
+        gather(kept_, 0, x_ + gone_.offset(0, row + r), flat, columns, size_, load_ ? b.raw : b.tile + r * bytes);
+        if (load_) load_(columns, b.tile + r * bytes, b.raw);
+      }
+      reducer_.rows(state, width, b.tile, bytes, columns, {row, n}, done, p_);
+      done += n;
     }
   }
 }
@@ -217,8 +222,19 @@ void Reduction::run_columns() {
 
 }  // namespace
 
+/// Outputs that repeat, since x does, are computed once and copied.
 void run_reducer(Context& ctx, V out, V x, const Reducer& reducer, const ReduceParams& p) {
-  Reduction(ctx, out, x, reducer, p).run();
+  TensorView from = x, to = out;
+  for (int64_t d = 0; d < x.rank; ++d)
+    if (!(p.dims >> d & 1) && x.strides[d] == 0 && x.sizes[d] > 1) from.sizes[d] = to.sizes[d] = 1;
+  Reduction(ctx, to, from, reducer, p).run();
+  for (int64_t d = 0; d < x.rank; ++d) {
+    if (to.sizes[d] == out.sizes[d]) continue;
+    TensorView others = to;
+    others.data = to.as<char>() + to.strides[d] * size_of(to.dtype), others.sizes[d] = out.sizes[d] - 1;
+    copy(ctx, others, to.expand(others.shape()));
+    to.sizes[d] = out.sizes[d];
+  }
 }
 
 void reduce(Context& ctx, V out, V x, const ReduceParams& p) {

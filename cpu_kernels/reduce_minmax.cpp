@@ -23,9 +23,12 @@ template <class T, bool kLargest> struct Extreme {
   static void leaf(Cell* s, const In* x, Run run, const P&) {
     *s = Cell(extreme_of<kLargest>(x, run.count, [](In v) { return v; }));
   }
-  static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
+  static void rows(Cell* s, int64_t, const char* x, int64_t stride, int64_t columns, Run run, int64_t, const P&) {
+    fold_rows<16, In>(x, stride, columns, run.count, extreme<kLargest, In>,
+                      [s](int64_t first, int64_t width, const In* block) {
 #pragma omp simd
-    for (int64_t j = 0; j < columns; ++j) s[j] = extreme<kLargest>(s[j], Cell(x[j]));
+                        for (int64_t l = 0; l < width; ++l) s[first + l] = extreme<kLargest>(s[first + l], Cell(block[l]));
+                      });
   }
   static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a = extreme<kLargest>(*a, *b); }
   static Out result(const Cell* s, int64_t, const P&) { return *s; }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -69,7 +70,7 @@ template <class T> struct LogSumExp {
   static constexpr double kInf = std::numeric_limits<double>::infinity();
   static double base(double m) { return m > -kInf && m < kInf ? m : 0.0; }
   static double moved(double sum, double from, double to) {
-    return sum == 0 ? 0 : sum * std::exp(base(from) - base(to));
+    return sum == 0 || base(from) == base(to) ? sum : sum * std::exp(base(from) - base(to));
   }
   static void identity(Cell* s, const P&) { s[0] = -kInf, s[1] = 0; }
   static void leaf(Cell* s, const In* x, Run run, const P&) {
@@ -78,14 +79,33 @@ template <class T> struct LogSumExp {
     s[0] = largest;  // a NaN makes the sum one
     s[1] = sum_of<double>(x, run.count, [start](In v) { return double(math::exp(v - start)); });
   }
-  static void add(Cell* s, int64_t width, const In* x, int64_t columns, Run, const P& p) {
-    for (int64_t j = 0; j < columns; ++j) {
-      const double v = double(x[j]);
-      double a[] = {s[j], s[width + j]};
-      const double b[] = {v, v == base(v) ? 1.0 : std::exp(v)};
-      join(a, b, {}, {}, p);
-      s[j] = a[0], s[width + j] = a[1];
-    }
+  /// Two passes over as many columns as stay in the L1 cache: the largest elements, then the sums.
+  static void rows(Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns, Run run, int64_t, const P&) {
+    constexpr int64_t kWidth = 64, kRows = 64, kTerms = 16;
+    for (int64_t i = 0; i < run.count; i += kRows)
+      for (int64_t j = 0; j < columns; j += kWidth) {
+        const int64_t n = columns - j < kWidth ? columns - j : kWidth,
+                      rows = run.count - i < kRows ? run.count - i : kRows;
+        const char* const from = x + i * stride + j * int64_t(sizeof(In));
+        const auto row = [&](int64_t r) { return reinterpret_cast<const In*>(from + r * stride); };
+        In top[kWidth], start[kWidth], part[kWidth];
+        fold_rows<kRows, In>(from, stride, n, rows, extreme<true, In>,
+                             [&](int64_t, int64_t, const In* block) { std::copy_n(block, n, top); });
+        for (int64_t l = 0; l < n; ++l) {
+          const double m = double(top[l]) > s[j + l] ? double(top[l]) : s[j + l];
+          s[width + j + l] = moved(s[width + j + l], s[j + l], m);
+          s[j + l] = m, start[l] = In(base(m));
+        }
+        for (int64_t r = 0; r < rows; r += kTerms) {
+          std::fill_n(part, n, In(0));
+          for (int64_t t = r; t < rows && t < r + kTerms; ++t) {
+            const In* const next = row(t);
+#pragma omp simd
+            for (int64_t l = 0; l < n; ++l) part[l] += math::exp(next[l] - start[l]);
+          }
+          for (int64_t l = 0; l < n; ++l) s[width + j + l] += double(part[l]);
+        }
+      }
   }
   static void join(Cell* a, const Cell* b, Run, Run, const P&) {
     const double m = b[0] > a[0] ? b[0] : a[0];
