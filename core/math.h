@@ -192,31 +192,37 @@ TAPIR_HD inline float erfc(float x) {
   return a < 0.5f ? 1.0f - erf(x) : x < 0 ? 2.0f - upper : x != x ? x : upper;
 }
 
-/// x^y with the special cases of C, 1 ulp: by log2 and exp2 in double, where no argument overflows and denormals are ordinary.
+/// x^y for 0 < x < inf and finite y, 1 ulp: by log2 and exp2 in double, where nothing overflows and denormals are ordinary.
+TAPIR_HD inline float pow_positive(float x, float y) {
+  // x = 2^e m, m in [sqrt(1/2), sqrt(2)), log2 m = 2 / ln 2 atanh(s), s = (m - 1) / (m + 1).
+  constexpr uint64_t half_root = 0x3fe6a09e667f3bcd, fraction = 0x000fffffffffffff;
+  const uint64_t from = std::bit_cast<uint64_t>(double(x)) - half_root + (uint64_t(1023) << 52);
+  const double e = double(int32_t(from >> 52) - 1023), m = std::bit_cast<double>((from & fraction) + half_root);
+  const double s = (m - 1) / (m + 1), z = s * s;
+  const double series = poly_double(z, 1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15);
+  const double t = double(y) * (e + s * series * 2.8853900817779268147);
+  constexpr double shift = 6755399441055744.0;  // 1.5 2^52
+  const double shifted = t + shift, r = (t - (shifted - shift)) * 0.69314718055994530942;
+  const double p = poly_double(r, 1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320,
+                               1.0 / 362880, 1.0 / 3628800);
+  const float power = float(p * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52));
+  return t > 200 ? kInf : t < -200 ? 0.0f : power;
+}
+/// x^y with the special cases of C, 1 ulp.
 TAPIR_HD inline float pow(float x, float y) {
 #ifdef __CUDA_ARCH__
   return ::powf(x, y);
 #else
   const float a = abs(x);
-  // a = 2^e m, m in [sqrt(1/2), sqrt(2)), log2 m = 2 / ln 2 atanh(s), s = (m - 1) / (m + 1).
-  const uint64_t half_root = 0x3fe6a09e667f3bcd, from = std::bit_cast<uint64_t>(double(a)) - half_root + (uint64_t(1023) << 52);
-  const double e = double(int32_t(from >> 52) - 1023);
-  const double m = std::bit_cast<double>((from & 0x000fffffffffffffu) + half_root);
-  const double s = (m - 1) / (m + 1), z = s * s;
-  const double series = poly_double(z, 1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15);
-  const double log2 = a == 0 ? -double(kInf) : a < kInf ? e + s * series * 2.8853900817779268147 : double(kInf);
-  const double product = double(y) * log2, t = product < -200 ? -200 : product > 200 ? 200 : product;
-  const double shift = 6755399441055744.0, shifted = t + shift, r = (t - (shifted - shift)) * 0.69314718055994530942;
-  const double p = poly_double(r, 1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800);
-  const float size = float(p * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52));
-  // A whole exponent from 2^24 on is even, infinities too.
-  const bool small = abs(y) < 16777216.0f;
-  const int32_t whole = int32_t(small ? y : 0.0f);
-  const bool odd = (whole & 1) != 0 && float(whole) == y, integral = !small || float(whole) == y;
-  const float value = std::bit_cast<float>(std::bit_cast<uint32_t>(size) | (odd ? std::bit_cast<uint32_t>(x) & 0x80000000u : 0u));
-  const float result = x < 0 && a < kInf && !integral ? std::numeric_limits<float>::quiet_NaN() : value;
-  const float checked = x != x || y != y ? x + y : a == 1 && abs(y) == kInf ? 1.0f : result;
-  return y == 0 || x == 1 ? 1.0f : checked;
+  if (y == 0 || x == 1) return 1.0f;
+  if (x != x || y != y) return x + y;
+  const bool whole = abs(y) >= 16777216.0f || float(int32_t(y)) == y, odd = abs(y) < 16777216.0f && whole && int32_t(y) % 2;
+  if (x < 0 && a < kInf && !whole) return std::numeric_limits<float>::quiet_NaN();
+  float size;
+  if (abs(y) == kInf) size = a == 1 ? 1.0f : (a > 1) == (y > 0) ? kInf : 0.0f;
+  else if (a == 0 || a == kInf) size = (a > 0) == (y > 0) ? kInf : 0.0f;
+  else size = pow_positive(a, y);
+  return odd ? with_sign(size, x) : size;
 #endif
 }
 

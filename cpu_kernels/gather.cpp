@@ -45,8 +45,11 @@ void gather(Context& ctx, V out, V x, V index, const GatherParams& params) {
           const int64_t* const row = ids + at[1] + done * id_step;
           const auto run = dense ? gather_row<T, true> : gather_row<T, false>;
           if (run(target, to_step, row, id_step, source, from_step, step, bound, n)) continue;
-          for (int64_t i = 0; i < n; ++i)
-            if (uint64_t(row[i * id_step]) >= uint64_t(bound)) ctx.bad_value(position + done + i, row[i * id_step], bound);
+          for (int64_t i = 0; i < n; ++i) {
+            const int64_t id = row[i * id_step];
+            if (uint64_t(id) >= uint64_t(bound)) ctx.bad_value(position + done + i, id, bound);
+            else target[i * to_step] = source[i * from_step + id * step];
+          }
         }
       });
     });

@@ -38,7 +38,9 @@ template <bool kLargest, class T> constexpr T extreme(T a, T b) { return (kLarge
 
 /// The extreme of f(x[0]), ..., f(x[n - 1]); n > 0.
 template <bool kLargest, class T, class F> T extreme_of(const T* x, int64_t n, F&& f) {
-  return fold<64>(x, n, T(f(x[0])), f, [](T a, T b) { return extreme<kLargest>(a, b); });
+  const auto join = [](T a, T b) { return extreme<kLargest>(a, b); };
+  const int64_t whole = n / 64 * 64;  // the rest in shorter lanes: rows of 100 are common
+  return fold<16>(x + whole, n - whole, fold<64>(x, whole, T(f(x[0])), f, join), f, join);
 }
 
 /// Folds rows of x, `stride` bytes apart, into one, 64 columns at a time and at most `kTerms` rows: done(first column, columns, results)

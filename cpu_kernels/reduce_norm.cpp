@@ -89,7 +89,8 @@ template <class T> struct LogSumExp {
         const char* const from = x + i * stride + j * int64_t(sizeof(In));
         const auto row = [&](int64_t r) { return reinterpret_cast<const In*>(from + r * stride); };
         In top[kWidth], start[kWidth], part[kWidth];
-        fold_rows<kRows, In>(from, stride, n, rows, extreme<true, In>,
+        const auto join = [](In a, In b) { return extreme<true>(a, b); };
+        fold_rows<kRows, In>(from, stride, n, rows, join,
                              [&](int64_t, int64_t, const In* block) { std::copy_n(block, n, top); });
         for (int64_t l = 0; l < n; ++l) {
           const double m = double(top[l]) > s[j + l] ? double(top[l]) : s[j + l];

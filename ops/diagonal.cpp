@@ -86,15 +86,19 @@ Tensor trace(const Tensor& x) {
 
 /// Is a place of a (rows, cols) matrix in the triangle? bool.
 static Tensor triangle(bool lower, int64_t rows, int64_t cols, int64_t k, Device device) {
-  const Tensor column = arange(0, cols, 1, {.device = device}),
-               limit = arange(k, k + rows, 1, {.device = device});  // the diagonal's column
+  const bool narrow = rows < 1 << 30 && cols < 1 << 30;
+  k = std::clamp(k, -rows, cols);
+  const TensorOptions options{.dtype = narrow ? kInt32 : kInt64, .device = device};
+  const Tensor column = arange(0, cols, 1, options), limit = arange(k, k + rows, 1, options);  // the diagonal's column
   return lower ? le(column, unsqueeze(limit, 1)) : ge(column, unsqueeze(limit, 1));
 }
 
 static Tensor masked(const char* name, bool lower, const Tensor& x, int64_t k, Tensor* self) {
   check(x.dim() >= 2, "[{}] expected a tensor with at least 2 dimensions, got {}", name, x);
   if (self) check_inplace(name, x, wants_grad({x}));
-  const Tensor inside = triangle(lower, x.shape()[x.dim() - 2], x.shape().back(), k, x.device());
+  const int64_t rows = x.shape()[x.dim() - 2], cols = x.shape().back();
+  const bool turned = std::abs(x.strides().back()) > std::abs(x.strides()[x.dim() - 2]);  // a mask in the layout of x
+  const Tensor inside = turned ? t(triangle(!lower, cols, rows, -std::clamp(k, -rows, cols), x.device())) : triangle(lower, rows, cols, k, x.device());
   const Tensor y = self ? *self : empty_pointwise(x.shape(), x.dtype(), x.device(), {&x});
   backend(x).ternary(context(x), y, view_as(inside, x.shape(), kBool), x, TensorView(0, x.dtype()), {TernaryOp::Where});
   return record(name, y, {x}, [lower, k](const Tensor& g) { return Grads{lower ? tril(g, k) : triu(g, k)}; });

@@ -126,3 +126,16 @@ TEST_CASE("unary: powers by a number") {
       CHECK(difference(out, power, 2) == "");
     }
 }
+
+TEST_CASE("unary: powers of many positive numbers, and of negative ones among them") {
+  for (const DType t : kFloats)
+    for (const double a : {2.5, -1.7, 30.0, -45.5, 0.01, kInf, -kInf, kNaN}) {
+      Array x(t, {3, 333});
+      for (int64_t i = 0; i < 999; ++i) x.set(i, std::exp((double(i) - 500) / 60) * (i > 900 && i % 7 == 0 ? -1 : 1));
+      Array out(t, {3, 333});
+      cpu().unary(ctx(), out.view, x.view, {UnaryOp::PowScalar, a});
+      const double exponent = t == kFloat64 ? a : double(float(a));
+      CHECK(difference(
+                out, [&](int64_t i) { return std::pow(x.get(i), exponent); }, 2) == "");
+    }
+}
