@@ -216,7 +216,8 @@ TAPIR_HD inline float pow(float x, float y) {
   const float a = abs(x);
   if (y == 0 || x == 1) return 1.0f;
   if (x != x || y != y) return x + y;
-  const bool whole = abs(y) >= 16777216.0f || float(int32_t(y)) == y, odd = abs(y) < 16777216.0f && whole && int32_t(y) % 2;
+  const bool whole = abs(y) >= 16777216.0f || float(int32_t(y)) == y,
+             odd = abs(y) < 16777216.0f && whole && int32_t(y) % 2;
   if (x < 0 && a < kInf && !whole) return std::numeric_limits<float>::quiet_NaN();
   float size;
   if (abs(y) == kInf) size = a == 1 ? 1.0f : (a > 1) == (y > 0) ? kInf : 0.0f;

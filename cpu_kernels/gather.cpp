@@ -10,9 +10,9 @@ namespace tapir::inline v0::cpu {
 static constexpr int64_t kIndexGrain = 16384;  // elements
 
 /// to[i] = from[i from_step + ids[i] step] for n elements; false, with nothing written, where an index is not in [0, bound).
-template <class T, bool kDense>
-static bool gather_row(T* to, int64_t to_step, const int64_t* ids, int64_t id_step, const T* from, int64_t from_step,
-                       int64_t step, int64_t bound, int64_t n) {
+template <class T, bool kDense> static bool gather_row(T* to, int64_t to_step, const int64_t* ids, int64_t id_step,
+                                                       const T* from, int64_t from_step, int64_t step, int64_t bound,
+                                                       int64_t n) {
   const int64_t a = kDense ? 1 : to_step, b = kDense ? 1 : id_step, c = kDense ? 0 : from_step;
   int64_t wrong = 0;
   for (int64_t i = 0; i < n; ++i) wrong |= int64_t(uint64_t(ids[i * b]) >= uint64_t(bound));

@@ -64,8 +64,7 @@ void Reduction::run() {
   if (gone_.numel == 0) return run_empty();
   const auto magnitude = [](int64_t v) { return v < 0 ? -v : v > 0 ? v : INT64_MAX; };  // what repeats is not near
   const bool few = gone_.numel < kFewElements && kept_.numel >= kFewElements;
-  const int64_t gone = magnitude(gone_.inner_stride(0)), kept = magnitude(kept_.inner_stride(0));
-  const bool line = kept_.rank == 0 || kept == 0 || (gone != 0 && gone < kept);
+  const bool line = kept_.rank == 0 || magnitude(gone_.inner_stride(0)) < magnitude(kept_.inner_stride(0));
   return line && !few ? run_lines() : run_columns();
 }
 

@@ -14,8 +14,8 @@ namespace {
 // last axis before; those are kept, as neighbouring output rows read the same ones. Rows run along the last axis, of one channel, or
 // along the last axis and the channels where these lie innermost. The transposed map has the same form, with the taps of Transposed.
 
-constexpr int64_t kRowGrain = 8192;    // elements
-constexpr int64_t kFewChannels = 8;    // fewer are taken one by one
+constexpr int64_t kRowGrain = 8192;  // elements
+constexpr int64_t kFewChannels = 8;  // fewer are taken one by one
 
 /// Tap k of output i at [k out + i], places within `count` neighbours. Weights of 0 are skipped: they pad.
 template <class C> struct Taps {
@@ -169,7 +169,8 @@ template <class T> struct Resampler {
     auto* const sources = reinterpret_cast<const C**>(tags + most);
     std::fill_n(tags, most, int64_t(-1));
     for (int64_t row = first; row < last; ++row) {
-      const int64_t j = row % taps[1].out, i = row / taps[1].out % taps[0].out, plane = row / (taps[0].out * taps[1].out);
+      const int64_t j = row % taps[1].out, i = row / taps[1].out % taps[0].out,
+                    plane = row / (taps[0].out * taps[1].out);
       const int64_t image = inside ? plane : plane / channels, channel = inside ? 0 : plane % channels;
       int64_t count = 0;
       for (int64_t p = 0; p < taps[0].count; ++p)
@@ -229,7 +230,8 @@ template <class T> void resample_as(Context& ctx, V y, V x, const ResampleParams
   r.inside = r.x.channel == 1 && r.y.channel == 1 && r.channels >= kFewChannels;
   for (int64_t d = 0; d < 3; ++d) {
     const int64_t from = x.sizes[2 + d], to = y.sizes[2 + d];
-    r.taps[d] = transposed ? transposed_taps<C>(ctx, axis_of(p, d, to, from)) : direct_taps<C>(ctx, axis_of(p, d, from, to));
+    r.taps[d] =
+        transposed ? transposed_taps<C>(ctx, axis_of(p, d, to, from)) : direct_taps<C>(ctx, axis_of(p, d, from, to));
   }
   run_rows(ctx, r, x.sizes[0]);
 }

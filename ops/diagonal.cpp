@@ -98,7 +98,8 @@ static Tensor masked(const char* name, bool lower, const Tensor& x, int64_t k, T
   if (self) check_inplace(name, x, wants_grad({x}));
   const int64_t rows = x.shape()[x.dim() - 2], cols = x.shape().back();
   const bool turned = std::abs(x.strides().back()) > std::abs(x.strides()[x.dim() - 2]);  // a mask in the layout of x
-  const Tensor inside = turned ? t(triangle(!lower, cols, rows, -std::clamp(k, -rows, cols), x.device())) : triangle(lower, rows, cols, k, x.device());
+  const Tensor inside = turned ? t(triangle(!lower, cols, rows, -std::clamp(k, -rows, cols), x.device()))
+                               : triangle(lower, rows, cols, k, x.device());
   const Tensor y = self ? *self : empty_pointwise(x.shape(), x.dtype(), x.device(), {&x});
   backend(x).ternary(context(x), y, view_as(inside, x.shape(), kBool), x, TensorView(0, x.dtype()), {TernaryOp::Where});
   return record(name, y, {x}, [lower, k](const Tensor& g) { return Grads{lower ? tril(g, k) : triu(g, k)}; });
