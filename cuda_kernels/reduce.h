@@ -20,8 +20,8 @@ template <int K> struct ReducePlan {
   int64_t chunk = 0;  // elements
   int64_t chunks = 1;
   int lanes = 1;  // rows: threads for one
-  void* out = nullptr;
   DType dtype = kFloat32;
+  void* out = nullptr;
   void* states = nullptr;  // (output, chunk); null: results are written
 
   /// The offsets of element i, for an output at `base`.

@@ -110,7 +110,7 @@ TEST_CASE("cuda memory: out of memory says how much, and one can go on (BI-349)"
     } catch (const OutOfMemoryError& e) {
       if (round == 0) CHECK(contains(e.what(), "set_per_process_memory_fraction"));
     }
-    CHECK(held.size() >= 4);
+    CHECK(held.size() >= 3);  // of 11 MiB, in segments of 20
     CHECK(held.size() < 100);
     held.clear();
     CHECK(cuda::memory_allocated() == start);
