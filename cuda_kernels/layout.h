@@ -28,9 +28,10 @@ template <int N> struct Layout {
   int rank = 0;
   int64_t numel = 1;
   uint32_t small = 1;  // 1: numel < 2^31, division by multiplication
-  int64_t sizes[kMaxRank];
+  int64_t sizes[kMaxRank] =
+      {};  // what lies behind `rank` is nothing left over: the emulation searches arguments for host pointers
   Divider dividers[kMaxRank];
-  int64_t strides[N][kMaxRank];  // in elements
+  int64_t strides[N][kMaxRank] = {};  // in elements
 
   /// The offsets, in elements, of element `i` in row-major order.
   TAPIR_HD void offsets(int64_t i, int64_t (&out)[N]) const {

@@ -8,10 +8,10 @@
 #include "layout.h"
 
 // Note [Pointwise kernels]
-// There are two kernels for a family of formulas. packed_kernel moves 16 bytes at a time (8 of 1-byte types): operands of one
-// dtype whose innermost dimension is dense, or repeats one element, in all of them: so whole tensors of any dense order (Line),
-// and rows and planes that meet a vector. general_kernel takes any strides and any dtypes, element by element. The operation is a
-// switch inside of either (see Note [Formulas]), taken once a pack.
+// There are two kernels for a family of formulas. packed_kernel takes operands of one dtype. It moves 16 bytes at a time (8 of
+// 1-byte types) where the innermost dimension is dense, or repeats one element, in all of them: so whole tensors of any dense
+// order (Line), and rows and planes that meet a vector; else, for floats, element by element. general_kernel takes any strides
+// and any dtypes. The operation is a switch inside of either (see Note [Formulas]), taken once a pack.
 namespace tapir::inline v0::cuda_kernels {
 
 /// An operand: elements in memory, or (data is null) a number.
@@ -158,16 +158,21 @@ void run_pointwise(Context& ctx, const char* op, V out, const TensorView* const 
     bool fits = out.dtype == dtype_of<Out>;
     for (int k = 0; k < N; ++k)
       fits &= given[k]->is_scalar || given[k]->dtype == (k == 0 ? dtype_of<First> : dtype_of<S>);
-    if (!fits || !pack_layout(l, width, data, size)) return false;
-    for (int k = 0; k < N; ++k) in.of[k].repeats = l.strides[k + 1][0] == 0;
-    const auto run = [&](const auto& layout) {
+    const auto run = [&]<int kW>(const auto& layout) {
       using L = std::remove_cvref_t<decltype(layout)>;
-      launch(ctx, op, grid_of(l.numel), packed_kernel<L, Out, First, S, width, N, F>, layout, numel, out.as<Out>(), in,
-             f);
+      launch(ctx, op, grid_of(l.numel), packed_kernel<L, Out, First, S, kW, N, F>, layout, numel, out.as<Out>(), in, f);
+      return true;
     };
-    if (l.rank == 1) run(Line{l.numel});
-    else run(l);
-    return true;
+    if (!fits) return false;
+    if (pack_layout(l, width, data, size)) {
+      for (int k = 0; k < N; ++k) in.of[k].repeats = l.strides[k + 1][0] == 0;
+      return l.rank == 1 ? run.template operator()<width>(Line{l.numel}) : run.template operator()<width>(l);
+    }
+    if constexpr (formulas::kReal<T>) {
+      for (int k = 0; k < N; ++k) in.of[k].repeats = !in.of[k].data;
+      return run.template operator()<1>(l);
+    }
+    return false;
   };
   if constexpr (kPacks) {
     if (packed.template operator()<T>()) return;
