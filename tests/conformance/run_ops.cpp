@@ -34,8 +34,8 @@ static void fix_signs(const Family& family, const Json& json, Results& results) 
     const int64_t along = axis.get<int64_t>() == -1 ? -2 : -1;
     Tensor& got = results.at(i).tensor;
     if (!sign.defined()) {
-      const Tensor dot = sum(got.detach() * family.expected(json["outputs"][i]), along, {.keepdim = true});
-      sign = where(dot.lt(0), full({}, -1, {.dtype = got.dtype()}), ones({}, {.dtype = got.dtype()}));
+      const Tensor dot = sum(got.detach().cpu() * family.expected(json["outputs"][i]), along, {.keepdim = true});
+      sign = where(dot.lt(0), full({}, -1, {.dtype = got.dtype()}), ones({}, {.dtype = got.dtype()})).to(got.device());
       if (along == -1) sign = sign.transpose(-1, -2);  // kept as a row
     }
     got = got * (along == -2 ? sign : sign.transpose(-1, -2));
