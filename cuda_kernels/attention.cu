@@ -25,7 +25,7 @@ template <class C> constexpr C kHidden = -std::numeric_limits<C>::infinity();
 struct Heads {
   void* data = nullptr;
   int64_t batch = 0, head = 0, row = 0, column = 0;
-  bool packs = false;  // four neighbours of a row can be read at once
+  int64_t packs = 0;  // four neighbours of a row can be read at once
   Heads() = default;
   explicit Heads(V x) {
     if (!x.defined()) return;
@@ -54,7 +54,7 @@ template <class C> struct Problem {
   int64_t lse_batch, lse_head, lse_row;
 
   __device__ Matrix matrix(const Heads& x, int64_t b, int64_t h, int rows, int columns) const {
-    return {x.data, b * x.batch + h * x.head, x.row, x.column, rows, columns, x.packs};
+    return {x.data, b * x.batch + h * x.head, x.row, x.column, rows, columns, x.packs != 0};
   }
   __device__ int64_t group(int64_t h) const { return h / (heads / groups); }
   __device__ C* lse_at(int64_t b, int64_t h, int64_t i) const {

@@ -72,8 +72,7 @@ __global__ void scan_counts(int64_t* counts, int64_t n) {
 
 /// The extents of x, for coordinates.
 struct Extents {
-  int rank;
-  int64_t of[kMaxRank];
+  int64_t rank, of[kMaxRank];
 };
 __global__ void write_coordinates(int64_t* out, int64_t row_stride, int64_t column_stride, const void* x, DType dtype,
                                   Layout<1> l, Extents extents, Chunks chunks, const int64_t* starts) {
@@ -93,7 +92,7 @@ __global__ void write_coordinates(int64_t* out, int64_t row_stride, int64_t colu
       row += total;
       if (!found) continue;
       int64_t rest = i;
-      for (int d = extents.rank; d-- > 0; rest /= extents.of[d]) to[d * column_stride] = rest % extents.of[d];
+      for (int64_t d = extents.rank; d-- > 0; rest /= extents.of[d]) to[d * column_stride] = rest % extents.of[d];
     }
   }
 }
@@ -122,7 +121,7 @@ void nonzero(Context& ctx, V out, V x) {
   if (out.numel() == 0) return;
   const Chunks chunks(x.numel());
   const int64_t* const starts = scanned_counts(ctx, x, chunks);
-  Extents extents{int(x.rank), {}};
+  Extents extents{x.rank, {}};
   std::copy_n(x.sizes, x.rank, extents.of);
   launch(ctx, "nonzero", {dim3(unsigned(chunks.count)), dim3(kThreads)}, write_coordinates, out.as<int64_t>(),
          out.strides[0], out.strides[1], x.data, x.dtype, layout_of<1>({&x}, false), extents, chunks, starts);

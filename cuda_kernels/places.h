@@ -126,7 +126,7 @@ template <int N> void widen(Layout<N>& l, int64_t count, bool inner) {
 struct Split {
   int64_t by;
   Divider divider;
-  bool small;
+  uint32_t small;  // as wide as the rest: what a kernel is given has no gaps
   Split(int64_t by, int64_t total) : by(by), small(total < int64_t(1) << 31) {
     if (small) divider = Divider(uint32_t(by));
   }

@@ -54,7 +54,7 @@ template <class T> __device__ void store_block(T* to, const Layout<1>& l, bool d
 /// are dropped, so that none rounds to b.
 template <class C> struct Range {
   C a, b, width, below, unit;
-  int bits;
+  int bits, unused = 0;
 };
 template <class T> __global__ void uniform_kernel(T* to, Layout<1> l, bool dense, Source source, Range<Compute<T>> r) {
   using C = Compute<T>;

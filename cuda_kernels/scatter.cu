@@ -1,3 +1,4 @@
+#include <cstring>
 #include <limits>
 
 #include "../core/arithmetic.h"
@@ -50,9 +51,18 @@ template <class C> __device__ C neutral(ScatterOp op) {
 
 /// What is written: elements, or one number.
 template <class T> struct Source {
-  const T* data;  // null: the number
-  T number;
-  __device__ T at(int64_t i) const { return data ? data[i] : number; }
+  const T* data;    // null: the number
+  uint64_t number;  // its bits
+  explicit Source(V v) : data(v.is_scalar ? nullptr : v.as<T>()), number(0) {
+    const T value = v.is_scalar ? cast<T>(v.scalar) : T{};
+    std::memcpy(&number, &value, sizeof(T));
+  }
+  __device__ T at(int64_t i) const {
+    if (data) return data[i];
+    T value;
+    memcpy(&value, &number, sizeof(T));
+    return value;
+  }
 };
 
 /// A thread goes along a line of the index, `n` long. Operands of the layout, without their steps along it: out, index, source.
@@ -84,8 +94,7 @@ __global__ void scatter_lines(T* out, const int64_t* ids, Source<T> source, Line
 /// Positions in the order of their offsets in the table, or parts that tiles of them have left.
 struct Order {
   const void *offsets, *positions;  // uint32 both, or uint64 and int64; positions: null for parts
-  bool wide;
-  int64_t count;
+  int64_t wide, count;
   __device__ int64_t offset(int64_t i) const {  // -1: a bad position; those come last
     if (wide) return int64_t(static_cast<const uint64_t*>(offsets)[i]);
     const uint32_t offset = static_cast<const uint32_t*>(offsets)[i];
@@ -122,8 +131,8 @@ template <class T> __global__ void put_kernel(T* table, const int64_t* offsets, 
 
 /// What a pass combines: positions of the source, or parts (a row of rest.numel each).
 template <class T> struct Pass {
-  Order order;
   Source<T> source;
+  Order order;
   const Sum<T>* parts;  // null in the first pass
   Layout<1> positions;
   Layout<2> rest;
@@ -188,11 +197,6 @@ Order sorted(Context& ctx, const Updates& u) {
   return sorted_as<uint64_t, int64_t>(ctx, u, n);
 }
 
-template <class T> Source<T> source_of(V source) {
-  if (source.is_scalar) return {nullptr, cast<T>(source.scalar)};
-  return {source.as<T>(), T{}};
-}
-
 /// One element for every position: then it does not matter which one wins.
 bool is_constant(V positions) {
   bool constant = true;
@@ -207,14 +211,14 @@ void assign(Context& ctx, V table, V source, const Updates& u) {
     launch(ctx, "scatter", grid_of(n), drop_overwritten, u.offsets, sorted(ctx, u));
   const Layout<1> positions = layout_of<1>({&u.positions}, false);
   for_all("scatter", table.dtype, [&]<class T>() {
-    launch(ctx, "scatter", grid_of(total), put_kernel<T>, table.as<T>(), u.offsets, source_of<T>(source), positions,
+    launch(ctx, "scatter", grid_of(total), put_kernel<T>, table.as<T>(), u.offsets, Source<T>(source), positions,
            u.rest, Split(u.rest.numel, total));
   });
 }
 
 template <class T> void combine_as(Context& ctx, V table, V source, const Updates& u, ScatterOp op) {
-  Pass<T> p{};
-  p.source = source_of<T>(source), p.positions = layout_of<1>({&u.positions}, false), p.rest = u.rest;
+  Pass<T> p{.source = Source<T>(source)};
+  p.positions = layout_of<1>({&u.positions}, false), p.rest = u.rest;
   p.order = sorted(ctx, u), p.tile = u.rest.numel >= 32 ? 64 : 16;
   // Two places for parts, each read by the pass after the one that wrote it; later passes have fewer.
   const auto tiles = [&] { return (p.order.count + p.tile - 1) / p.tile; };
@@ -250,7 +254,7 @@ void scatter_by_lines(Context& ctx, V out, V index, V source, const ScatterParam
   std::swap(l.starts.strides[0], l.starts.strides[1]);  // the kernel names out first; the index alone knows the extents
   for_all("scatter", out.dtype, [&]<class T>() {
     launch(ctx, "scatter", grid_of(l.starts.numel), scatter_lines<T>, out.as<T>(), index.as<int64_t>(),
-           source_of<T>(source), l, params.op, late_error(ctx));
+           Source<T>(source), l, params.op, late_error(ctx));
   });
 }
 

@@ -179,7 +179,7 @@ template <class K, class P> void sort_long(Context& ctx, const Lines& l, int key
 Lines lines_of(V values, V indices, V x, const SortParams& p) {
   TensorView line = x, value_line = values.defined() ? values : x, index_line = indices;
   const int64_t dim = p.dim;
-  Lines l;
+  Lines l{};
   l.n = x.rank ? x.sizes[dim] : 1, l.kept = x.rank ? indices.sizes[dim] : 1;
   l.step = x.rank ? x.strides[dim] : 0, l.index_step = x.rank ? indices.strides[dim] : 0;
   l.value_step = x.rank && values.defined() ? values.strides[dim] : 0;
