@@ -132,13 +132,13 @@ template <class T> __global__ void put_kernel(T* table, const int64_t* offsets, 
 /// What a pass combines: positions of the source, or parts (a row of rest.numel each).
 template <class T> struct Pass {
   Source<T> source;
-  Order order;
-  const Sum<T>* parts;  // null in the first pass
-  Layout<1> positions;
-  Layout<2> rest;
-  int64_t tile;            // entries
-  uint64_t* next_offsets;  // two for each tile; null where one tile holds all
-  Sum<T>* next_parts;
+  Order order{};
+  const Sum<T>* parts = nullptr;  // null in the first pass
+  Layout<1> positions{};
+  Layout<2> rest{};
+  int64_t tile = 0;                  // entries
+  uint64_t* next_offsets = nullptr;  // two for each tile; null where one tile holds all
+  Sum<T>* next_parts = nullptr;
 
   __device__ Sum<T> value(int64_t i, int64_t r, int64_t inner) const {
     if (parts) return parts[i * rest.numel + r];
