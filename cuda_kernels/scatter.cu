@@ -60,7 +60,7 @@ template <class T> struct Source {
   __device__ T at(int64_t i) const {
     if (data) return data[i];
     T value;
-    memcpy(&value, &number, sizeof(T));
+    memcpy(static_cast<void*>(&value), &number, sizeof(T));
     return value;
   }
 };
