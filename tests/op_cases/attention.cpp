@@ -77,10 +77,15 @@ static void bags(Table& table) {
   for (const char* mode : {"sum", "mean", "max"}) {
     const auto line = [](Case& c) -> Case& { return c.in({labels(5), kAny}).within(8).finite_only(); };
     line(CASE(embedding_bag, embedding_bag(x[0], x[1], {}, {.mode = mode, .padding_idx = 2}))).on("(3,4) (5,2)").EXPECT(bagged(x, {0, 4, 8}, mode, 2));
-    line(CASE(embedding_bag, embedding_bag(x[0], x[1], tensor({0, 2, 2, 5}), {.mode = mode}))).on("(7) (5,2)").EXPECT(bagged(x, {0, 2, 2, 5}, mode, -1));
-    line(CASE(embedding_bag, embedding_bag(x[0], x[1], tensor({0, 0}), {.mode = mode}))).on("(0) (5,2)").EXPECT(bagged(x, {0, 0}, mode, -1));
+    line(CASE(embedding_bag, embedding_bag(x[0], x[1], tensor({0, 2, 2, 5}, {.device = x[0].device()}), {.mode = mode})))
+        .on("(7) (5,2)")
+        .EXPECT(bagged(x, {0, 2, 2, 5}, mode, -1));
+    line(CASE(embedding_bag, embedding_bag(x[0], x[1], tensor({0, 0}, {.device = x[0].device()}), {.mode = mode})))
+        .on("(0) (5,2)")
+        .EXPECT(bagged(x, {0, 0}, mode, -1));
   }
-  CASE(embedding_bag, embedding_bag(x[0], x[1], tensor({0, 3, 7}), {.mode = "sum", .per_sample_weights = x[2], .include_last_offset = true}))
+  CASE(embedding_bag,
+       embedding_bag(x[0], x[1], tensor({0, 3, 7}, {.device = x[0].device()}), {.mode = "sum", .per_sample_weights = x[2], .include_last_offset = true}))
       .in({labels(5), kAny, kAny})
       .within(8)
       .finite_only()

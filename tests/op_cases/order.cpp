@@ -153,7 +153,7 @@ static void ranks(Table& table) {
   CASE(quantile, quantile(x[0], 0.3, 1, {.interpolation = "lower"})).of(wide).on("(2,5,3)").expect([=](const Arrays& x) {
     return dropped(lines(x[0], 1, between(0.3, false, true)), 1);
   });
-  CASE(quantile, quantile(x[0], tensor({0.25, 1.0}, {.dtype = x[0].dtype()})))
+  CASE(quantile, quantile(x[0], tensor({0.25, 1.0}, {.dtype = x[0].dtype(), .device = x[0].device()})))
       .of(wide)
       .on("(2,5,3) | ()")
       .finite_only()

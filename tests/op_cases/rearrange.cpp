@@ -150,7 +150,7 @@ static void repeats(Table& table) {
   CASE(repeat_interleave, repeat_interleave(x[0], 2)).of(kAll).on("(2,3) | ()").expect([](const Arrays& x) {
     return make(Shape(int64_t(x[0].v.size()) * 2), [&](const Dims& i) { return x[0].v[size_t(i[0] / 2)]; });
   });
-  CASE(repeat_interleave, repeat_interleave(x[0], tensor({2, 0, 3}), -1)).of(kAll).on("(2,3)").expect([](const Arrays& x) {
+  CASE(repeat_interleave, repeat_interleave(x[0], tensor({2, 0, 3}, {.device = x[0].device()}), -1)).of(kAll).on("(2,3)").expect([](const Arrays& x) {
     return moved(x[0], {2, 5}, [](Dims& i) { i[1] = i[1] < 2 ? 0 : 2; });
   });
   CASE(repeat_interleave, repeat_interleave(x[0])).in({labels(3)}).on("(6) | (0)").gives(Gives::Int64).expect([](const Arrays& x) {
