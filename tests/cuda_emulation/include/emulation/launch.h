@@ -56,7 +56,10 @@ __attribute__((no_sanitize("thread"))) cudaError_t cudaLaunchKernelEx(const cuda
     auto& c = *static_cast<const Pack*>(p);
     std::apply(c.kernel, c.args);
   };
-  const auto describe = [&](const auto&... of) {
+  const auto describe = [&](auto&... of) {
+#if __has_builtin(__builtin_clear_padding)
+    (__builtin_clear_padding(&of), ...);  // old stack contents there could look like pointers
+#endif
     const cuda_emulation::Argument none{};
     const cuda_emulation::Argument arguments[] = {
         {size_t(reinterpret_cast<const char*>(&of) - reinterpret_cast<const char*>(&pack)), sizeof of,
