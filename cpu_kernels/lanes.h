@@ -39,7 +39,8 @@ template <bool kLargest, class T> constexpr T extreme(T a, T b) { return (kLarge
 /// The extreme of f(x[0]), ..., f(x[n - 1]); n > 0.
 template <bool kLargest, class T, class F> T extreme_of(const T* x, int64_t n, F&& f) {
   const auto join = [](T a, T b) { return extreme<kLargest>(a, b); };
-  const int64_t whole = n / 64 * 64;  // the rest in shorter lanes: rows of 100 are common
+  if (n < 512) return fold<16>(x, n, T(f(x[0])), f, join);  // joining many lanes costs more than it gains
+  const int64_t whole = n / 64 * 64;
   return fold<16>(x + whole, n - whole, fold<64>(x, whole, T(f(x[0])), f, join), f, join);
 }
 

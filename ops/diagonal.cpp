@@ -97,7 +97,8 @@ static Tensor masked(const char* name, bool lower, const Tensor& x, int64_t k, T
   check(x.dim() >= 2, "[{}] expected a tensor with at least 2 dimensions, got {}", name, x);
   if (self) check_inplace(name, x, wants_grad({x}));
   const int64_t rows = x.shape()[x.dim() - 2], cols = x.shape().back();
-  const bool turned = std::abs(x.strides().back()) > std::abs(x.strides()[x.dim() - 2]);  // a mask in the layout of x
+  const int64_t down = std::abs(x.strides()[x.dim() - 2]);
+  const bool turned = down != 0 && std::abs(x.strides().back()) > down;  // a mask in the layout of x
   const Tensor inside = turned ? t(triangle(!lower, cols, rows, -std::clamp(k, -rows, cols), x.device()))
                                : triangle(lower, rows, cols, k, x.device());
   const Tensor y = self ? *self : empty_pointwise(x.shape(), x.dtype(), x.device(), {&x});

@@ -86,7 +86,7 @@ TAPIR_BINARY(TruncDiv, Division, kReal<T> ? 2 : 16, a, b, trunc_quotient(a, b))
 TAPIR_BINARY(FloorDiv, Division, kReal<T> ? 32 : 16, a, b, floor_quotient(a, b))
 TAPIR_BINARY(Fmod, Division, kReal<T> ? 32 : 16, a, b, trunc_rest(a, b))
 TAPIR_BINARY(Remainder, Division, kReal<T> ? 32 : 16, a, b, floor_rest(a, b))
-TAPIR_BINARY(Pow, Power, kReal<T> ? 4 * kFast<T> : 16, a, b, power(a, b))
+TAPIR_BINARY(Pow, Power, kReal<T> ? kFast<T> : 16, a, b, power(a, b))
 
 TAPIR_BINARY(Div, Floats, 2, a, b, a / b)
 TAPIR_BINARY(Copysign, Floats, 1, a, b, std::copysign(a, b))

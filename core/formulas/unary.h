@@ -127,7 +127,7 @@ TAPIR_UNARY(Clamp, All, 1, clamped(x, p.a, p.b))
 TAPIR_UNARY(Threshold, All, 1, x <= p.a ? p.b : x)
 
 TAPIR_UNARY(BitwiseNot, Integers, 1, std::same_as<T, bool> ? T(!x) : T(~int64_t(x)))
-TAPIR_UNARY(PowScalar, Power, kReal<T> ? 4 * kFast<T> : 1, power(x, p.a))
+TAPIR_UNARY(PowScalar, Power, kReal<T> ? kFast<T> : 1, power(x, p.a))
 
 TAPIR_UNARY(Sqrt, Floats, 4, std::sqrt(x))
 TAPIR_UNARY(Rsqrt, Floats, 4, T(1) / std::sqrt(x))

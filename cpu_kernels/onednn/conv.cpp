@@ -155,9 +155,16 @@ Key key_of(const Conv& c, int threads, bool turned) {
   return key;
 }
 
+/// 1 where the work, some 10 us, is not worth waking a team; 0: all.
+int team_for(const ConvShape& s) {
+  double products = double(s.n * s.o) * double(s.c / s.groups);
+  for (int64_t d = 0; d < s.spatial; ++d) products *= double(s.out[d] * s.kernel[d]);
+  return products < 200e3 ? 1 : 0;
+}
+
 bool run(Context& ctx, const Conv& c, bool turned) {
   thread_local Cache<Plan> cache;
-  const Session session;
+  const Session session(team_for(c.shape));
   Plan* plan = cache.find(key_of(c, session.threads(), turned), [&] { return choose_plan(c, turned); });
   if (!plan) return false;
   void* x = inner_memory(ctx, plan->x, c.x.data, c.pass == ConvPass::BackwardData);
