@@ -2,7 +2,6 @@
 #include "include/emulation/launch.h"
 
 #include <cuda_runtime_api.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -32,32 +31,25 @@ cudaError_t check_configuration(const cudaLaunchConfig_t& c, const void* kernel)
   }
   return cudaSuccess;
 }
-/// Is this word the address of host memory? Programs, heaps and stacks lie above kHost; below it are pairs of small integers.
-bool is_mapped(uintptr_t word) {
-  constexpr uintptr_t kHost = uintptr_t(0x5500) << 32;
-  if (word < kHost || word >> 47) return false;
-  unsigned char in_core;
-  return mincore(reinterpret_cast<void*>(word & ~uintptr_t(4095)), 1, &in_core) == 0;
-}
-/// Opens the memory that the arguments name for reading, and refuses pointers to host memory, also in the words of a struct.
+/// Opens the memory that the arguments name, for reading, and refuses pointers to anything else.
 void look_at_arguments(const Call& call) {
   for (size_t i = 0; i < call.count; ++i) {
     const Argument& a = call.arguments[i];
-    const char* bytes = static_cast<const char*>(call.args) + a.offset;
-    for (size_t at = 0; at + sizeof(uintptr_t) <= a.size; at += sizeof(uintptr_t)) {
-      uintptr_t word;
-      std::memcpy(&word, bytes + at, sizeof word);
-      const void* p = reinterpret_cast<const void*>(word);
-      if (is_device_pointer(p)) {
-        Allocation* m = find(p);
-        if (m && m->state < Allocation::Readable && p >= m->pages) touch(*m, false);
-        if (!m && a.is_pointer)
-          fail("argument " + std::to_string(i) +
-               " points to device memory that is not allocated (freed, or a stray pointer)");
-      } else if (a.is_pointer ? word != 0 && !is_pinned(p) : is_mapped(word) && !is_pinned(p)) {
-        fail("argument " + std::to_string(i) +
-             (a.is_pointer ? " is a host pointer" : " has a host pointer at byte " + std::to_string(at)));
+    for (size_t k = 0; k < a.count; ++k) {
+      const void* p;
+      std::memcpy(&p, static_cast<const char*>(call.args) + a.offset + a.pointers[k], sizeof p);
+      const auto where = [&] {
+        return "argument " + std::to_string(i) + (a.size > sizeof p ? " at byte " + std::to_string(a.pointers[k]) : "");
+      };
+      if (!p) continue;
+      if (!is_device_pointer(p)) {
+        if (!is_pinned(p)) fail(where() + " is a host pointer");
+        continue;
       }
+      Allocation* m = find(p);
+      if (!m && a.size == sizeof p)
+        fail(where() + " points to device memory that is not allocated (freed, or a stray pointer)");
+      if (m && m->state < Allocation::Readable && p >= m->pages) touch(*m, false);
     }
   }
 }

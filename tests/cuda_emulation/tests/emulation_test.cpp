@@ -269,7 +269,7 @@ TEST_CASE("host memory in a kernel, device memory on the host") {
   cudaMemset(y.p, 0, 256);
   CHECK_FAULT("scale_kernel] argument 0 is a host pointer", scale(on_host.data(), y.p, 64, nullptr));
   const Matrix right{y.p, 1, 64, 64, 1}, wrong{on_host.data(), 1, 64, 64, 1};
-  CHECK_FAULT("add_kernel] argument 1 has a host pointer at byte 0", add(right, wrong, {y.p, 2, 3, 1, 2}, nullptr));
+  CHECK_FAULT("add_kernel] argument 1 at byte 0 is a host pointer", add(right, wrong, {y.p, 2, 3, 1, 2}, nullptr));
   float* pinned;
   cudaHostAlloc(&pinned, 256, cudaHostAllocMapped);
   for (int i = 0; i < 64; ++i) pinned[i] = float(i);

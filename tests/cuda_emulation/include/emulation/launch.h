@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "../cuda_runtime_api.h"
+#include "pointers.h"
 
 #define __constant__ __attribute__((unused))
 #define __launch_bounds__(...)
@@ -22,7 +23,8 @@ void set_seed(unsigned seed);
 /// A kernel with its types erased: `args` are copied for each thread and given to `invoke`.
 struct Argument {
   size_t offset, size;
-  bool is_pointer;
+  const size_t* pointers;  // offsets of the pointers in it
+  size_t count;
 };
 struct Call {
   const void* kernel;
@@ -56,14 +58,12 @@ __attribute__((no_sanitize("thread"))) cudaError_t cudaLaunchKernelEx(const cuda
     auto& c = *static_cast<const Pack*>(p);
     std::apply(c.kernel, c.args);
   };
-  const auto describe = [&](auto&... of) {
-#if __has_builtin(__builtin_clear_padding)
-    (__builtin_clear_padding(&of), ...);  // old stack contents there could look like pointers
-#endif
+  const auto describe = [&](const auto&... of) {
     const cuda_emulation::Argument none{};
     const cuda_emulation::Argument arguments[] = {
         {size_t(reinterpret_cast<const char*>(&of) - reinterpret_cast<const char*>(&pack)), sizeof of,
-         std::is_pointer_v<std::remove_cvref_t<decltype(of)>>}...,
+         cuda_emulation::pointers_in<std::remove_cvref_t<decltype(of)>>().data(),
+         cuda_emulation::pointers_in<std::remove_cvref_t<decltype(of)>>().size()}...,
         none};
     return cuda_emulation::launch(
         *config, {reinterpret_cast<const void*>(kernel), invoke, &pack, sizeof pack, arguments, sizeof...(of)});
