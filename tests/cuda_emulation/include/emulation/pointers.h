@@ -12,7 +12,8 @@ namespace cuda_emulation {
 
 constexpr uintptr_t kMark = 0x2badc0de2badc0de;
 template <class T> T marked();
-template <class T> concept Markable = std::is_pointer_v<T> || std::is_default_constructible_v<T>;
+template <class T>
+concept Markable = std::is_pointer_v<T> || std::is_default_constructible_v<T>;
 /// Becomes any member that it initialises.
 struct Mark {
   template <Markable T> operator T() const { return marked<T>(); }
@@ -35,7 +36,8 @@ template <class T, size_t High = 8> consteval size_t count_initialisers() {
 template <class T, size_t... I> T marked_members(std::index_sequence<I...>) { return T{(void(I), Mark{})...}; }
 template <class T> T marked() {
   if constexpr (std::is_pointer_v<T>) return reinterpret_cast<T>(kMark);
-  else if constexpr (std::is_aggregate_v<T>) return marked_members<T>(std::make_index_sequence<count_initialisers<T>()>());
+  else if constexpr (std::is_aggregate_v<T>)
+    return marked_members<T>(std::make_index_sequence<count_initialisers<T>()>());
   else return T();  // a number, or a class with constructors: what it points to is its own affair
 }
 /// The offsets of the pointers in a T.
