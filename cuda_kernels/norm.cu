@@ -29,7 +29,7 @@ namespace {
 // two passes over them. In the backward pass a group takes every so-many-th row, keeps the sums for the weights' gradients, its columns
 // being always the same, and leaves them to a last kernel. Rows of any other strides or length are read as often as needed.
 
-constexpr int kItems = 16, kForwardThreads = 1024, kBackwardThreads = 512, kSumThreads = 256;
+constexpr int kItems = 16, kForwardThreads = 1024, kBackwardThreads = 512, kSumThreads = 1024;
 template <class T> inline constexpr int kRowItems = sizeof(T) == 8 ? kItems / 2 : kItems;
 
 /// N operands, both parts in row-major order.
@@ -317,7 +317,7 @@ template <class T> void backward_as(Context& ctx, const NormGradOperands& o, Row
     grid = row_grid(rows, f.lanes);
     if (wants_sums) {  // few blocks with many rows each
       const int64_t groups = grid.threads.x / unsigned(f.lanes);
-      grid.blocks.x = unsigned(std::clamp<int64_t>(rows / (groups * 4), 1, 256));
+      grid.blocks.x = unsigned(std::clamp<int64_t>(rows / (groups * 4), 1, 131072 / grid.threads.x));
       grid.shared_bytes = groups > 1 ? size_t(groups * width) * sizeof(C) : 0;
     }
     f.parts = grid.blocks.x;

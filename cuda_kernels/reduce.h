@@ -257,7 +257,9 @@ template <int K> struct Reduction {
     static_assert(Load::kOperands == K);
     constexpr int V = Load::kWidth;
     const int64_t outputs = plan.kept.numel;
-    const int columns = power_of_two_from(ceil_div(outputs, V), 32), rows = kReduceThreads / columns;
+    const int high = power_of_two_from(plan.gone.numel / 8, 8);  // few elements need no more threads above each other
+    const int columns = power_of_two_from(ceil_div(outputs, V), kReduceThreads / high);
+    const int rows = std::max(high, power_of_two_from(plan.gone.numel / 8, kReduceThreads / columns));
     const int64_t tiles = ceil_div(outputs, int64_t(columns) * V);
     if (plan.gone.numel == 0) plan.chunk = 1;
     else if (by_rows) cut(outputs, 4096, kReduceThreads * V);

@@ -1,0 +1,56 @@
+// cuda_kernels/optimizer.cu, foreach.cu: many tensors, large ones, gaps.
+#include "kernels.h"
+
+using namespace tapir;
+
+namespace {
+/// Parameters of many sizes, one of them with gaps between its elements, with gradients.
+std::vector<Tensor> parameters(DType dtype, Device device) {
+  std::vector<Tensor> all;
+  for (int64_t i = 0; i < 70; ++i) all.push_back(numbers({i * i % 37 + 1, 5}, dtype, uint64_t(i)).to(device));
+  all.push_back(numbers({30000}, dtype, 90).to(device));
+  all.push_back(narrow(numbers({40, 30}, dtype, 91).to(device), 1, 3, 20));
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].requires_grad_();
+    all[i].set_grad(numbers(all[i].shape(), dtype, 200 + i).to(device));
+  }
+  return all;
+}
+double worst(const std::vector<Tensor>& there, const std::vector<Tensor>& here, bool grads = false) {
+  double most = 0;
+  for (size_t i = 0; i < here.size(); ++i) {
+    const Tensor a = grads ? there[i].grad() : there[i].detach(), b = grads ? here[i].grad() : here[i].detach();
+    most = std::max(most, difference(a.contiguous(), b));
+  }
+  return most;
+}
+template <class Optimizer, class Options> void check_steps(const Options& options) {
+  for (DType dtype : kFloats) {
+    const auto here = parameters(dtype, kCPU), there = parameters(dtype, kCUDA);
+    Optimizer a(here, options), b(there, options);
+    for (int step = 0; step < 3; ++step) a.step(), b.step();
+    CHECK(worst(there, here) < rounding(dtype) * 4);
+  }
+}
+}  // namespace
+
+TEST_CASE("cuda optimizers step as those of the CPU") {
+  NEEDS_CUDA
+  check_steps<optim::SGD>(optim::SGDOptions{.lr = 0.1});
+  check_steps<optim::SGD>(optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
+  check_steps<optim::Adam>(optim::AdamOptions{.lr = 0.1, .weight_decay = 0.01});
+  check_steps<optim::AdamW>(optim::AdamWOptions{.lr = 0.1, .amsgrad = true});
+}
+
+TEST_CASE("cuda clipping: norms and values of many gradients") {
+  NEEDS_CUDA
+  for (DType dtype : kFloats)
+    for (double p : {1.0, 2.0, 3.0, double(INFINITY)}) {
+      const auto here = parameters(dtype, kCPU), there = parameters(dtype, kCUDA);
+      const Tensor a = optim::clip_grad_norm_(here, 1, {.norm_type = p}), b = optim::clip_grad_norm_(there, 1, {.norm_type = p});
+      CHECK(difference(b, a) < 1e-5);
+      CHECK(worst(there, here, true) < rounding(dtype));
+      optim::clip_grad_value_(here, 0.01), optim::clip_grad_value_(there, 0.01);
+      CHECK(worst(there, here, true) < rounding(dtype));
+    }
+}

@@ -1,0 +1,72 @@
+// cuda_kernels/softmax.cu, cross_entropy.cu: lanes in registers, long ones, lanes side by side.
+#include "kernels.h"
+
+using namespace tapir;
+
+namespace {
+/// Values and gradients of f(x), f being the same on both devices.
+template <class F> void check_both(const Tensor& host, const Tensor& device, double tolerance, F f) {
+  Tensor x = host.detach(), there = device.detach();
+  x.requires_grad_(), there.requires_grad_();
+  const Tensor y = f(x), y_there = f(there);
+  CHECK(difference(y_there.detach(), y.detach()) < tolerance);
+  const Tensor g = numbers(y.shape(), y.dtype(), 7);
+  y.backward(g), y_there.backward(g.to(kCUDA));
+  CHECK(difference(there.grad(), x.grad()) < tolerance);
+}
+}  // namespace
+
+TEST_CASE("cuda softmax: every way through memory") {
+  NEEDS_CUDA
+  for (DType dtype : kFloats)
+    for (const Shape& shape : {Shape{40, 10}, Shape{7, 64}, Shape{9, 1000}, Shape{3, 777}, Shape{2, 9001}, Shape{1, 20000}, Shape{5, 1}})
+      for (bool log : {false, true}) {
+        const Tensor x = numbers(shape, dtype);
+        INFO(format("{} log {}", x, log));
+        check_both(x, x.to(kCUDA), rounding(dtype), [&](const Tensor& t) { return log ? log_softmax(t, 1) : softmax(t, 1); });
+      }
+  const Tensor x = numbers({6, 33, 40}, kFloat32);
+  check_both(x, x.to(kCUDA), 2e-5, [](const Tensor& t) { return softmax(t, 1); });
+  check_both(x, x.to(kCUDA), 2e-5, [](const Tensor& t) { return log_softmax(permute(t, {2, 0, 1}), 1); });
+  check_both(x, x.to(kCUDA), 2e-5, [](const Tensor& t) { return softmax(narrow(t, 2, 1, 37), 2); });
+}
+
+TEST_CASE("cuda softmax: infinities and NaN") {
+  NEEDS_CUDA
+  const float inf = INFINITY;
+  for (int64_t repeat : {1, 5000}) {
+    Tensor x = tensor({{0.f, -inf, 1.f, -inf}, {-inf, -inf, -inf, -inf}, {0.f, inf, 1.f, 2.f}, {0.f, NAN, 1.f, -inf}});
+    x = reshape(expand(unsqueeze(x, 1), {4, repeat, 4}), {4, 4 * repeat});
+    CHECK(difference(softmax(x.to(kCUDA), 1), softmax(x, 1)) < 1e-6);
+    CHECK(difference(log_softmax(x.to(kCUDA), 1), log_softmax(x, 1)) < 1e-6);
+    CHECK(difference(softmax(x.t().to(kCUDA).t(), 1), softmax(x, 1)) < 1e-6);
+  }
+}
+
+TEST_CASE("cuda cross_entropy: rows, columns, weights, smoothing, ignored and bad labels") {
+  NEEDS_CUDA
+  const CrossEntropyOptions plain, smooth{.label_smoothing = 0.1};
+  for (DType dtype : kFloats)
+    for (const Shape& shape : {Shape{30, 10}, Shape{5, 1003}, Shape{2, 20011}, Shape{3, 7, 50}, Shape{3, 300, 4, 5}}) {
+      manual_seed(5);
+      Shape places = shape;
+      places.erase(1);
+      Tensor target = randint(shape[1], places);
+      flatten(target)[1] = -100;
+      const Tensor x = numbers(shape, dtype), weight = rand({shape[1]}), labels = target.to(kCUDA), w = weight.to(kCUDA);
+      INFO(format("{}", x));
+      for (bool weighted : {false, true})
+        for (double smoothing : {0.0, 0.1})
+          check_both(x, x.to(kCUDA), rounding(dtype) * 5, [&](const Tensor& t) {
+            const Tensor given = weighted ? (t.device() == kCPU ? weight : w).to(dtype) : Tensor();
+            return cross_entropy(t, t.device() == kCPU ? target : labels,
+                                 {.weight = given, .reduction = Reduction::None, .label_smoothing = smoothing});
+          });
+    }
+  const Tensor x = numbers({4, 3}, kFloat32).to(kCUDA), bad = tensor({0, 3, 1, -5}).to(kInt64).to(kCUDA);
+  const std::string text = message_of<ValueError>([&] {
+    cross_entropy(x, bad);
+    cuda::synchronize();
+  });
+  CHECK(contains(text, "target 3 at position 1 is out of bounds for 3 classes"));
+}
