@@ -45,6 +45,7 @@ struct Call {
     p.chunk = r.plan.chunks, p.chunks = 1, p.states = nullptr;
     second.run_rows(JoinOf<Op>{op}, StateLoad<typename Op::State>{static_cast<typename Op::State*>(r.plan.states)});
   }
+  template <class Op> void run_truth(const Op& op) { run(op, TruthLoad{{x.data, x.dtype}}); }
   template <class Op> void run_any(const Op& op) { run(op, AnyLoad<typename Op::In>{x.data, x.dtype}); }
   /// For operations of float: fast where the layout allows it.
   template <class Op> void run_packed(const Op& op) {
@@ -62,7 +63,7 @@ void norm_p(Call& call, const ReduceParams& p) {
       return call.run_any(ExtremeOf<double>{p.p < 0, Term::Magnitude, p.p < 0 ? inf : 0});
     return call.run_packed(ExtremeOf<float>{p.p < 0, Term::Magnitude, p.p < 0 ? float(inf) : 0});
   }
-  if (p.p == 0) return call.run_any(SumOf<int64_t>{Term::Truth});
+  if (p.p == 0) return call.run_truth(SumOf<int64_t>{});
   // In double: squares of large floats do not overflow.
   if (p.p == 1) return call.run_any(SumOf<double>{Term::Magnitude});
   if (p.p == 2) return call.run_any(SumOf<double>{Term::Square, true, 2});
@@ -103,8 +104,8 @@ void reduce(Context& ctx, V out, V x, const ReduceParams& p) {
   const bool integers = !is_floating(x.dtype) && !is_floating(out.dtype);
   switch (p.op) {
     case ReduceOp::NormP: return norm_p(call, p);
-    case ReduceOp::Any: return call.run_any(ExtremeOf<int64_t>{false, Term::Truth, 0});
-    case ReduceOp::All: return call.run_any(ExtremeOf<int64_t>{true, Term::Truth, 1});
+    case ReduceOp::Any: return call.run_truth(ExtremeOf<int64_t>{false, Term::Itself, 0});
+    case ReduceOp::All: return call.run_truth(ExtremeOf<int64_t>{true, Term::Itself, 1});
     case ReduceOp::NanSum: return call.run_any(SumOf<double>{Term::NanAsZero});
     case ReduceOp::Prod: return integers ? call.run_any(ProductOf<int64_t>{}) : call.run_any(ProductOf<double>{});
     case ReduceOp::Sum:

@@ -67,6 +67,11 @@ template <class C> struct AnyLoad {
   __device__ static In value(const Raw& raw, int, Base) { return raw; }
   __device__ In one(const int64_t (&at)[1], Base) const { return fetch(at); }
 };
+/// Whether elements of any dtype are not 0.
+struct TruthLoad : AnyLoad<int64_t> {
+  __device__ Raw fetch(const int64_t (&at)[1]) const { return load_any<bool>(data, at[0], dtype); }
+  __device__ In one(const int64_t (&at)[1], Base) const { return fetch(at); }
+};
 /// States that the first stage wrote.
 template <class S> struct StateLoad {
   static constexpr int kOperands = 1, kWidth = 1;

@@ -10,7 +10,7 @@
 namespace tapir::inline v0::cuda_kernels {
 
 /// What becomes of an element before it is added.
-enum class Term : uint8_t { Itself, NanAsZero, NotZero, Magnitude, Square, Power, Truth };
+enum class Term : uint8_t { Itself, NanAsZero, NotZero, Magnitude, Square, Power };
 
 /// Sum, Mean, NanSum, and p-norms for finite p.
 template <class C> struct SumOf {
@@ -64,7 +64,7 @@ template <class C> __device__ C turned(C x, bool turn) {
   else return turn ? -x : x;
 }
 
-/// Max, Min, Any, All (of Term::Truth), and norms for infinite p (of Term::Magnitude). NaN wins.
+/// Max, Min, Any, All, and norms for infinite p (of Term::Magnitude). NaN wins.
 template <class C> struct ExtremeOf {
   using In = C;
   using State = C;
@@ -77,7 +77,6 @@ template <class C> struct ExtremeOf {
     for (int v = 0; v < V; ++v) {
       C key = x[v];
       if (term == Term::Magnitude) key = key < C(0) ? C(-key) : key;
-      if (term == Term::Truth) key = key != C(0) ? C(1) : C(0);
       s[v] = Larger()(turned(key, smallest), s[v]);
     }
   }
