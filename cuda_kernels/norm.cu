@@ -74,6 +74,20 @@ struct RowForward {
   int lanes;
 };
 
+template <class C> struct Two {
+  C a, b;
+  struct Join {
+    __device__ Two operator()(Two s, Two t) const { return {s.a + t.a, s.b + t.b}; }
+  };
+};
+/// rstd of a row whose distances from about their mean sum to s.a, their squares to s.b. What rounding left in the mean is taken out, so
+/// that a row of one number has no spread at all.
+template <class C> __device__ C settle_mean(Two<C> s, C width, C& mean, double eps) {
+  const C shift = s.a / width, spread = s.b - s.a * shift;
+  mean += shift;
+  return C(1) / std::sqrt((spread < C(0) ? C(0) : spread) / width + C(eps));
+}
+
 template <class C> __device__ void write_statistics(const RowForward& f, int64_t row, C mean, C rstd) {
   if (f.mean.data) store_float(f.mean.data, row, f.mean.dtype, mean);
   if (f.rstd.data) store_float(f.rstd.data, row, f.rstd.dtype, rstd);
@@ -84,12 +98,14 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
   using C = Compute<T>;
   constexpr int V = kPackSize<T>, P = kRowItems<T> / V;
   __shared__ C shared[32];
+  __shared__ Two<C> both[32];
   const C width = C(f.at.inside.numel);
   for (RowGroups g(f.lanes); g.base < f.at.rows.numel; g.next()) {
     int64_t at[2] = {0, 0};
     const int64_t n = g.row() < f.at.rows.numel ? f.at.inside.numel : 0;
     if (n) f.at.rows.offsets(g.row(), at);
-    C v[P][V], mean = 0, spread = 0;
+    C v[P][V], mean = 0;
+    Two<C> sums{C(0), C(0)};
 #pragma unroll
     for (int p = 0; p < P; ++p) {
       const int64_t i = (int64_t(p) * f.lanes + g.lane) * V;
@@ -102,10 +118,11 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
     for (int p = 0; p < P; ++p)
       for (int k = 0; k < V; ++k) {
         const C d = v[p][k] - mean;
-        if ((int64_t(p) * f.lanes + g.lane) * V < n) spread += d * d;
+        if ((int64_t(p) * f.lanes + g.lane) * V < n) sums.a += d, sums.b += d * d;
       }
-    spread = group_fold(spread, C(0), shared, f.lanes, Plus());
-    const C rstd = C(1) / std::sqrt(spread / width + C(f.eps));
+    sums = group_fold(sums, Two<C>{C(0), C(0)}, both, f.lanes, typename Two<C>::Join());
+    if (f.rms) sums.a = C(0);
+    const C rstd = settle_mean(sums, width, mean, f.eps);
     if (n && g.lane == 0) write_statistics(f, g.row(), mean, rstd);
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -124,22 +141,25 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
     norm_rows_any(T* y, const T* x, const RowForward f) {
   using C = Compute<T>;
   __shared__ C shared[32];
+  __shared__ Two<C> both[32];
   const int64_t width = f.at.inside.numel;
   for (RowGroups g(f.lanes); g.base < f.at.rows.numel; g.next()) {
     int64_t at[2] = {0, 0}, in[2];
     const int64_t n = g.row() < f.at.rows.numel ? width : 0;
     if (n) f.at.rows.offsets(g.row(), at);
-    C mean = 0, spread = 0;
+    C mean = 0;
+    Two<C> sums{C(0), C(0)};
     for (int64_t i = g.lane; i < n && !f.rms; i += f.lanes) f.at.place(i, in), mean += widen(x[at[1] + in[1]]);
     mean = group_fold(mean, C(0), shared, f.lanes, Plus());
     mean = width ? mean / C(width) : C(0);
     for (int64_t i = g.lane; i < n; i += f.lanes) {
       f.at.place(i, in);
       const C d = widen(x[at[1] + in[1]]) - mean;
-      spread += d * d;
+      sums.a += d, sums.b += d * d;
     }
-    spread = group_fold(spread, C(0), shared, f.lanes, Plus());
-    const C rstd = C(1) / std::sqrt((width ? spread / C(width) : C(0)) + C(f.eps));
+    sums = group_fold(sums, Two<C>{C(0), C(0)}, both, f.lanes, typename Two<C>::Join());
+    if (f.rms) sums.a = C(0);
+    const C rstd = settle_mean(sums, width ? C(width) : C(1), mean, f.eps);
     if (g.row() < f.at.rows.numel && g.lane == 0) write_statistics(f, g.row(), mean, rstd);
     for (int64_t i = g.lane; i < n; i += f.lanes) {
       f.at.place(i, in);
@@ -186,11 +206,7 @@ template <class T> __global__ void __launch_bounds__(kBackwardThreads)
     norm_rows_grad_cached(T* dx, const T* dy, const T* x, const RowBackward f) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>, P = kRowItems<T> / V;
-  struct Two {
-    C a, b;
-  };
-  __shared__ Two shared[32];
-  const auto join = [](Two s, Two t) { return Two{s.a + t.a, s.b + t.b}; };
+  __shared__ Two<C> shared[32];
   const C width = C(f.at.inside.numel);
   C dw[P][V] = {}, db[P][V] = {};
   RowGroups g(f.lanes);
@@ -201,7 +217,7 @@ template <class T> __global__ void __launch_bounds__(kBackwardThreads)
     const C rstd = n ? load_float<C>(f.rstd.data, g.row(), f.rstd.dtype) : C(0);
     const C mean = n && !f.rms ? load_float<C>(f.mean.data, g.row(), f.mean.dtype) : C(0);
     C d[P][V], v[P][V];  // dy weight and xhat
-    Two sum{C(0), C(0)};
+    Two<C> sum{C(0), C(0)};
 #pragma unroll
     for (int p = 0; p < P; ++p) {
       const int64_t i = (int64_t(p) * f.lanes + g.lane) * V;
@@ -217,7 +233,7 @@ template <class T> __global__ void __launch_bounds__(kBackwardThreads)
       }
     }
     if (!f.wants_x) continue;
-    sum = group_fold(sum, Two{C(0), C(0)}, shared, f.lanes, join);
+    sum = group_fold(sum, Two<C>{C(0), C(0)}, shared, f.lanes, typename Two<C>::Join());
     const C minus = f.rms ? C(0) : sum.a / width, bend = sum.b / width;
 #pragma unroll
     for (int p = 0; p < P; ++p) {
