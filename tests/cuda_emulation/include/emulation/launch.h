@@ -54,12 +54,6 @@ __attribute__((no_sanitize("thread"))) cudaError_t cudaLaunchKernelEx(const cuda
     void (*kernel)(P...);
     std::tuple<P...> args;
   } pack{kernel, {static_cast<A&&>(args)...}};
-#if __has_builtin(__builtin_clear_padding)  // what lies there may look like a host pointer
-  const auto clear = []<class T>(T& of) {
-    if constexpr (!std::is_empty_v<T>) __builtin_clear_padding(&of);
-  };
-  std::apply([&](auto&... of) { (clear(of), ...); }, pack.args);
-#endif
   const auto invoke = [](const void* p) {
     auto& c = *static_cast<const Pack*>(p);
     std::apply(c.kernel, c.args);
