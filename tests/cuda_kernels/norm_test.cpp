@@ -16,7 +16,8 @@ template <class F> Run run(const Tensor& x0, const Tensor& w0, const Tensor& b0,
 }
 /// f(x, weight, bias) with its gradients on both devices; `device` is x there, in whatever layout.
 template <class F> void check_norm(const Tensor& x, const Tensor& device, const Shape& weights, F f) {
-  const Tensor w = numbers(weights, x.dtype(), 2), b = numbers(weights, x.dtype(), 3), g = numbers(x.shape(), x.dtype(), 4);
+  const Tensor w = numbers(weights, x.dtype(), 2), b = numbers(weights, x.dtype(), 3),
+               g = numbers(x.shape(), x.dtype(), 4);
   const Run host = run(x, w, b, g, f), there = run(device, w.to(kCUDA), b.to(kCUDA), g.to(kCUDA), f);
   const double tolerance = rounding(x.dtype()) * 4;
   CHECK(difference(there.y, host.y) < tolerance);
@@ -29,17 +30,21 @@ template <class F> void check_norm(const Tensor& x, const Tensor& device, const 
 TEST_CASE("cuda layer_norm, rms_norm: every way through memory") {
   NEEDS_CUDA
   for (DType dtype : kFloats)
-    for (const Shape& shape : {Shape{50, 8}, Shape{300, 64}, Shape{20, 768}, Shape{17, 33}, Shape{3, 9000}, Shape{2, 18000}, Shape{1, 5}}) {
+    for (const Shape& shape :
+         {Shape{50, 8}, Shape{300, 64}, Shape{20, 768}, Shape{17, 33}, Shape{3, 9000}, Shape{2, 18000}, Shape{1, 5}}) {
       const Tensor x = numbers(shape, dtype) + 3;
       INFO(format("{}", x));
       const Shape tail = {shape[1]};
-      check_norm(x, x.to(kCUDA), tail, [&](const Tensor& x, const Tensor& w, const Tensor& b) {
-        return layer_norm(x, tail, w, b);
-      });
-      check_norm(x, x.to(kCUDA), tail, [&](const Tensor& x, const Tensor& w, const Tensor&) { return rms_norm(x, tail, w); });
+      check_norm(x, x.to(kCUDA), tail,
+                 [&](const Tensor& x, const Tensor& w, const Tensor& b) { return layer_norm(x, tail, w, b); });
+      check_norm(x, x.to(kCUDA), tail,
+                 [&](const Tensor& x, const Tensor& w, const Tensor&) { return rms_norm(x, tail, w); });
     }
-  const Tensor x = numbers({6, 7, 5, 8}, kFloat32), there = permute(permute(x, {0, 2, 3, 1}).contiguous().to(kCUDA), {0, 3, 1, 2});
-  check_norm(x, there, {5, 8}, [](const Tensor& x, const Tensor& w, const Tensor& b) { return layer_norm(x, {5, 8}, w, b); });
+  const Tensor x = numbers({6, 7, 5, 8}, kFloat32),
+               there = permute(permute(x, {0, 2, 3, 1}).contiguous().to(kCUDA), {0, 3, 1, 2});
+  check_norm(x, there, {5, 8}, [](const Tensor& x, const Tensor& w, const Tensor& b) {
+    return layer_norm(x, {5, 8}, w, b);
+  });
 }
 
 TEST_CASE("cuda batch_norm, group_norm: both memory formats") {
@@ -52,7 +57,8 @@ TEST_CASE("cuda batch_norm, group_norm: both memory formats") {
         if (last) there = transpose(transpose(x, 1, -1).contiguous().to(kCUDA), 1, -1);
         const int64_t channels = shape[1];
         INFO(format("{} last {}", x, last));
-        const Tensor mean = numbers({channels}, kFloat32, 8), var = rand({channels}) + 1, mean_there = mean.to(kCUDA), var_there = var.to(kCUDA);
+        const Tensor mean = numbers({channels}, kFloat32, 8), var = rand({channels}) + 1, mean_there = mean.to(kCUDA),
+                     var_there = var.to(kCUDA);
         for (bool training : {true, false})
           check_norm(x, there, {channels}, [&](const Tensor& x, const Tensor& w, const Tensor& b) {
             return x.device() == kCPU ? batch_norm(x, mean, var, w, b, {.training = training})
@@ -60,6 +66,7 @@ TEST_CASE("cuda batch_norm, group_norm: both memory formats") {
           });
         CHECK(difference(mean_there, mean) < 1e-5);
         CHECK(difference(var_there, var) < 1e-5);
-        check_norm(x, there, {channels}, [&](const Tensor& x, const Tensor& w, const Tensor& b) { return group_norm(x, 2, w, b); });
+        check_norm(x, there, {channels},
+                   [&](const Tensor& x, const Tensor& w, const Tensor& b) { return group_norm(x, 2, w, b); });
       }
 }

@@ -47,7 +47,8 @@ TEST_CASE("cuda clipping: norms and values of many gradients") {
   for (DType dtype : kFloats)
     for (double p : {1.0, 2.0, 3.0, double(INFINITY)}) {
       const auto here = parameters(dtype, kCPU), there = parameters(dtype, kCUDA);
-      const Tensor a = optim::clip_grad_norm_(here, 1, {.norm_type = p}), b = optim::clip_grad_norm_(there, 1, {.norm_type = p});
+      const Tensor a = optim::clip_grad_norm_(here, 1, {.norm_type = p}),
+                   b = optim::clip_grad_norm_(there, 1, {.norm_type = p});
       CHECK(difference(b, a) < 1e-5);
       CHECK(worst(there, here, true) < rounding(dtype));
       optim::clip_grad_value_(here, 0.01), optim::clip_grad_value_(there, 0.01);

@@ -12,7 +12,8 @@ TEST_CASE("cuda scan: tiles, chunks with carry, lines side by side") {
   for (DType dtype : {kFloat32, kFloat16, kFloat64, kInt64, kInt8})
     for (const auto& c : cases) {
       manual_seed(2);
-      const Tensor x = is_floating(dtype) ? numbers(c.shape, dtype) : randint(-3, 4, c.shape).to(dtype), there = x.to(kCUDA);
+      const Tensor x = is_floating(dtype) ? numbers(c.shape, dtype) : randint(-3, 4, c.shape).to(dtype),
+                   there = x.to(kCUDA);
       INFO(format("{} along {}", x, c.dim));
       CHECK(difference(cumsum(there, c.dim), cumsum(x, c.dim)) < rounding(is_floating(dtype) ? dtype : kFloat64));
       for (bool most : {true, false}) {
@@ -42,5 +43,6 @@ TEST_CASE("cuda histogram and search") {
   CHECK(difference(histc(f.to(kCUDA), 20, {.min = -1, .max = 2}), histc(f, 20, {.min = -1, .max = 2})) == 0);
   const Tensor sorted = tensor({-1.f, 0.f, 0.f, 1.f, 2.f, float(NAN)}), there = sorted.to(kCUDA);
   for (bool right : {false, true})
-    CHECK(difference(searchsorted(there, f.to(kCUDA), {.right = right}), searchsorted(sorted, f, {.right = right})) == 0);
+    CHECK(difference(searchsorted(there, f.to(kCUDA), {.right = right}), searchsorted(sorted, f, {.right = right})) ==
+          0);
 }

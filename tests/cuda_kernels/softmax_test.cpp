@@ -19,11 +19,13 @@ template <class F> void check_both(const Tensor& host, const Tensor& device, dou
 TEST_CASE("cuda softmax: every way through memory") {
   NEEDS_CUDA
   for (DType dtype : kFloats)
-    for (const Shape& shape : {Shape{40, 10}, Shape{7, 64}, Shape{9, 1000}, Shape{3, 777}, Shape{2, 9001}, Shape{1, 20000}, Shape{5, 1}})
+    for (const Shape& shape :
+         {Shape{40, 10}, Shape{7, 64}, Shape{9, 1000}, Shape{3, 777}, Shape{2, 9001}, Shape{1, 20000}, Shape{5, 1}})
       for (bool log : {false, true}) {
         const Tensor x = numbers(shape, dtype);
         INFO(format("{} log {}", x, log));
-        check_both(x, x.to(kCUDA), rounding(dtype), [&](const Tensor& t) { return log ? log_softmax(t, 1) : softmax(t, 1); });
+        check_both(x, x.to(kCUDA), rounding(dtype),
+                   [&](const Tensor& t) { return log ? log_softmax(t, 1) : softmax(t, 1); });
       }
   const Tensor x = numbers({6, 33, 40}, kFloat32);
   check_both(x, x.to(kCUDA), 2e-5, [](const Tensor& t) { return softmax(t, 1); });
@@ -53,7 +55,8 @@ TEST_CASE("cuda cross_entropy: rows, columns, weights, smoothing, ignored and ba
       places.erase(1);
       Tensor target = randint(shape[1], places);
       flatten(target)[1] = -100;
-      const Tensor x = numbers(shape, dtype), weight = rand({shape[1]}), labels = target.to(kCUDA), w = weight.to(kCUDA);
+      const Tensor x = numbers(shape, dtype), weight = rand({shape[1]}), labels = target.to(kCUDA),
+                   w = weight.to(kCUDA);
       INFO(format("{}", x));
       for (bool weighted : {false, true})
         for (double smoothing : {0.0, 0.1})
