@@ -285,16 +285,18 @@ static void pooled(Table& table) {
     return indices ? Arrays{y, places} : Arrays{y};
   };
   const auto fractional = [](Case& c) -> Case& { return c.finite_only(); };
-  fractional(CASE(fractional_max_pool2d, fractional_max_pool2d(x[0], 2, {.output_size = 3, .random_samples = drawn({2, 3, 2})})))
+  fractional(CASE(fractional_max_pool2d, fractional_max_pool2d(x[0], 2, {.output_size = 3, .random_samples = drawn({2, 3, 2}).to(x[0].device())})))
       .on("(2,3,5,5)")
       .EXPECT(steps(x, 2, false));
-  fractional(CASE(fractional_max_pool3d, fractional_max_pool3d(x[0], 2, {.output_ratio = {0.6}, .random_samples = drawn({1, 2, 3})})))
+  fractional(CASE(fractional_max_pool3d, fractional_max_pool3d(x[0], 2, {.output_ratio = {0.6}, .random_samples = drawn({1, 2, 3}).to(x[0].device())})))
       .on("(1,2,5,5,5)")
       .EXPECT(steps(x, 3, false));
-  fractional(CASE(fractional_max_pool2d_with_indices, fractional_max_pool2d_with_indices(x[0], 2, {.output_size = 3, .random_samples = drawn({2, 3, 2})})))
+  fractional(CASE(fractional_max_pool2d_with_indices,
+                  fractional_max_pool2d_with_indices(x[0], 2, {.output_size = 3, .random_samples = drawn({2, 3, 2}).to(x[0].device())})))
       .on("(2,3,5,5)")
       .EXPECT(steps(x, 2, true));
-  fractional(CASE(fractional_max_pool3d_with_indices, fractional_max_pool3d_with_indices(x[0], 2, {.output_size = 3, .random_samples = drawn({1, 2, 3})})))
+  fractional(CASE(fractional_max_pool3d_with_indices,
+                  fractional_max_pool3d_with_indices(x[0], 2, {.output_size = 3, .random_samples = drawn({1, 2, 3}).to(x[0].device())})))
       .on("(1,2,5,5,5)")
       .EXPECT(steps(x, 3, true));
   CASE(fractional_max_pool2d, fractional_max_pool2d(x[0], {2, 3}, {.output_size = {2, 3}})).finite_only().on("(2,3,5,5) | (3,5,6) | (0,3,5,5)");
