@@ -1,0 +1,96 @@
+// cuda_kernels/conv.cpp: results and gradients against the CPU.
+#include "cuda.h"
+
+using namespace tapir;
+
+namespace {
+struct Case {
+  Shape x, w;
+  ConvOptions o;
+};
+const Case kCases[] = {
+    {{2, 3, 9}, {4, 3, 3}, {}},
+    {{2, 4, 10}, {6, 2, 3}, {.stride = 2, .padding = 1, .groups = 2}},
+    {{2, 3, 7, 6}, {5, 3, 3, 2}, {.stride = {2, 1}, .padding = {1, 0}}},
+    {{1, 4, 8, 8}, {4, 1, 3, 3}, {.padding = 2, .dilation = 2, .groups = 4}},
+    {{3, 2, 5, 5}, {4, 2, 1, 1}, {}},
+    {{1, 2, 5, 4, 6}, {3, 2, 2, 3, 2}, {.stride = {1, 2, 2}, .padding = 1}},
+};
+
+Tensor conv(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
+  return x.dim() == 3 ? conv1d(x, w, b, o) : x.dim() == 4 ? conv2d(x, w, b, o) : conv3d(x, w, b, o);
+}
+
+void check_close(const Tensor& device, const Tensor& host) {
+  REQUIRE(device.device() == kCUDA);
+  REQUIRE(device.shape() == host.shape());
+  REQUIRE(device.dtype() == host.dtype());
+  const DType t = host.dtype();
+  if (!is_floating(t)) {
+    CHECK(equal(device.cpu(), host));
+    return;
+  }
+  const double bound = t == kFloat64 ? 1e-11 : t == kFloat32 ? 1e-4 : t == kFloat16 ? 1e-2 : 6e-2;
+  CHECK(allclose(device.cpu().to(kFloat64), host.to(kFloat64), {.rtol = bound, .atol = bound * 4}));
+}
+
+/// y, dx, dw, db on a device.
+std::vector<Tensor> all_of(const Case& c, const Tensor& x0, const Tensor& w0, const Tensor& b0, Device device) {
+  Tensor x = x0.to(device), w = w0.to(device), b = b0.to(device);
+  if (!is_floating(x.dtype())) return {conv(x, w, b, c.o)};
+  x.requires_grad_(), w.requires_grad_(), b.requires_grad_();
+  const Tensor y = conv(x, w, b, c.o);
+  std::vector<Tensor> all = grad({square(y).sum()}, {x, w, b});
+  all.push_back(y.detach());
+  return all;
+}
+}  // namespace
+
+TEST_CASE("cuda conv: forward and gradients of every kind") {
+  NEEDS_CUDA
+  backends::cuda::set_cudnn_allow_tf32(false);
+  manual_seed(1);
+  for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8})
+    for (const Case& c : kCases) {
+      CAPTURE(std::string(name_of(t)), c.x.size(), c.o.groups);
+      const auto numbers = [&](const Shape& s) {
+        return is_floating(t) ? (randn(s) * 0.5).to(t) : randint(0, 5, s).to(t);
+      };
+      const Tensor x = numbers(c.x), w = numbers(c.w), b = numbers({c.w[0]});
+      for (const bool last : {false, true}) {
+        if (last && c.x.size() != 4) continue;
+        const MemoryFormat format = last ? kChannelsLast : kContiguous;
+        const Tensor xs = x.contiguous(format), ws = w.contiguous(format);
+        const std::vector<Tensor> host = all_of(c, xs, ws, b, kCPU), device = all_of(c, xs, ws, b, kCUDA);
+        for (size_t i = 0; i < host.size(); ++i) check_close(device[i], host[i]);
+      }
+    }
+  backends::cuda::set_cudnn_allow_tf32(true);
+}
+
+TEST_CASE("cuda conv: sliced operands, zero sizes, transposed, under every switch") {
+  NEEDS_CUDA
+  backends::cuda::set_cudnn_allow_tf32(false);
+  manual_seed(2);
+  const Tensor x = randn({2, 6, 9, 9}), w = randn({4, 3, 3, 3}), b = randn({8}).slice(0, 0, 8, 2);
+  const auto odd = [&](Device d) {
+    return conv2d(x.to(d).slice(1, 0, 6, 2).slice(3, 0, 9, 2), w.to(d).transpose(2, 3), b.to(d), {.padding = 1});
+  };
+  const Tensor host = odd(kCPU);
+  check_close(odd(kCUDA), host);
+  for (const bool benchmark : {true, false}) {
+    backends::cuda::set_cudnn_benchmark(benchmark);
+    check_close(odd(kCUDA), host);
+  }
+  const auto none = [&](Device d) { return conv2d(zeros({2, 0, 5, 5}, {.device = d}), zeros({4, 0, 3, 3}, {.device = d}), b.to(d)); };
+  check_close(none(kCUDA), none(kCPU));
+  CHECK(conv2d(zeros({0, 3, 5, 5}, {.device = kCUDA}), w.to(kCUDA)).shape() == Shape{0, 4, 3, 3});
+  const auto up = [&](Device d) {
+    return conv_transpose2d(randn({2, 4, 3, 3}, {.dtype = kFloat64}).fill_(0.5).to(d), w.to(kFloat64).to(d), {},
+                            {.stride = 2, .padding = 1, .output_padding = 1});
+  };
+  check_close(up(kCUDA), up(kCPU));
+  CHECK_FALSE(error_of([] { (void)conv2d(ones({1, 1, 3, 3}, {.dtype = kBool, .device = kCUDA}),
+                                         ones({1, 1, 2, 2}, {.dtype = kBool, .device = kCUDA})); }).empty());
+  backends::cuda::set_cudnn_allow_tf32(true);
+}

@@ -1,0 +1,119 @@
+// cuda_kernels/matmul.cpp: every dtype and layout against the CPU.
+#include "cuda.h"
+
+using namespace tapir;
+
+namespace {
+constexpr DType kAll[] = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool};
+
+Tensor numbers(const Shape& shape, DType dtype) {
+  if (dtype == kBool) return rand(shape).gt(0.5);
+  return is_floating(dtype) ? randn(shape).to(dtype) : randint(dtype == kUInt8 ? 0 : -9, 10, shape).to(dtype);
+}
+
+/// f(operands) is the same on both devices; f also changes the operands' layout, which a copy between devices keeps only where dense.
+template <class F> void same(F&& f, const std::vector<Tensor>& operands) {
+  std::vector<Tensor> there;
+  for (const Tensor& t : operands) there.push_back(t.to(kCUDA));
+  const Tensor host = f(operands), device = f(there);
+  REQUIRE(device.device() == kCUDA);
+  REQUIRE(device.dtype() == host.dtype());
+  REQUIRE(device.shape() == host.shape());
+  const DType t = host.dtype();
+  if (!is_floating(t)) {
+    CHECK(equal(device.cpu(), host));
+    return;
+  }
+  const double bound = t == kFloat64 ? 1e-12 : t == kFloat32 ? 1e-5 : t == kFloat16 ? 2e-3 : 2e-2;
+  CHECK(allclose(device.cpu().to(kFloat64), host.to(kFloat64), {.rtol = bound, .atol = bound * 8}));
+}
+using List = std::vector<Tensor>;
+}  // namespace
+
+TEST_CASE("cuda matmul: every dtype and layout") {
+  NEEDS_CUDA
+  manual_seed(1);
+  for (const DType t : kAll) {
+    CAPTURE(std::string(name_of(t)));
+    const List x = {numbers({33, 17}, t), numbers({17, 40}, t)};
+    same([](const List& x) { return matmul(x[0], x[1]); }, x);
+    same([](const List& x) { return matmul(x[1].t(), x[0].t()); }, x);
+    same([](const List& x) { return matmul(x[0].slice(1, 0, 17, 2), x[1].slice(0, 1, 17, 2).slice(0, 0, 8)); },
+         {numbers({33, 16}, t), numbers({17, 40}, t)});
+    same([](const List& x) { return matmul(x[0].slice(0, 3, 4), x[1].slice(1, 5, 6)); }, x);
+    same([](const List& x) { return matmul(x[0].select(0, 2), x[1]); }, x);
+    same([](const List& x) { return matmul(x[0], x[1].select(1, 7)); }, x);
+    const List batches = {numbers({3, 5, 7}, t), numbers({3, 7, 4}, t), numbers({7, 6}, t)};
+    same([](const List& x) { return matmul(x[0], x[1]); }, batches);
+    same([](const List& x) { return matmul(x[0], x[2]); }, batches);
+    same([](const List& x) { return matmul(x[2].t(), x[1]); }, batches);
+    same([](const List& x) { return matmul(x[1].transpose(1, 2), x[0].transpose(1, 2)); }, batches);
+    same([](const List& x) { return matmul(x[0].transpose(0, 1).contiguous().transpose(0, 1), x[1]); }, batches);
+    same([](const List& x) { return matmul(x[0].select(0, 0).slice(1, 0, 0), x[1].select(0, 0).slice(0, 0, 0)); },
+         batches);
+  }
+}
+
+TEST_CASE("cuda matmul: what is added") {
+  NEEDS_CUDA
+  manual_seed(2);
+  for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32}) {
+    CAPTURE(std::string(name_of(t)));
+    const List x = {numbers({9, 12}, t), numbers({9, 6}, t), numbers({6, 12}, t), numbers({12}, t), numbers({9, 1}, t)};
+    for (const double beta : {0., 1., 2.})
+      for (const double alpha : {1., 3.}) {
+        const AddmmOptions o{.beta = beta, .alpha = alpha};
+        same([&](const List& x) { return addmm(x[0], x[1], x[2], o); }, x);
+        same([&](const List& x) { return addmm(x[3], x[1], x[2], o); }, x);
+        same([&](const List& x) { return addmm(x[4], x[1], x[2], o); }, x);
+        same([&](const List& x) { return addmm(x[0].t(), x[2].t(), x[1].t(), o); }, x);
+        same(
+            [&](const List& x) {
+              Tensor y = x[0].clone();
+              return addmm_(y, x[1], x[2], o);
+            },
+            x);
+      }
+    same([](const List& x) { return linear(x[1], x[2].t(), x[3]); }, x);
+    same([](const List& x) { return linear(x[1].view({3, 3, 6}), x[2].t(), x[3]); }, x);
+    same([](const List& x) { return linear(x[1], x[2].t()); }, x);
+    const List batches = {numbers({4, 5, 6}, t), numbers({4, 5, 3}, t), numbers({4, 3, 6}, t), numbers({5, 1}, t)};
+    same([](const List& x) { return baddbmm(x[0], x[1], x[2], {.beta = 2, .alpha = 3}); }, batches);
+    same([](const List& x) { return baddbmm(x[3], x[1], x[2]); }, batches);
+  }
+}
+
+TEST_CASE("cuda matmul: NaN and infinity pass, gradients agree") {
+  NEEDS_CUDA
+  Tensor a = ones({4, 4}), b = ones({4, 4});
+  a[1][2] = NAN, b[3][0] = INFINITY;
+  const Tensor y = matmul(a.to(kCUDA), b.to(kCUDA)).cpu(), want = matmul(a, b);
+  CHECK(equal(isnan(y), isnan(want)));
+  CHECK(equal(isinf(y), isinf(want)));
+
+  manual_seed(3);
+  const List x = {randn({3, 5, 7}), randn({7, 4}), randn({4})};
+  const auto gradient = [](size_t of) {
+    return [of](const List& given) {
+      List x;
+      for (const Tensor& t : given) x.push_back(t.detach().clone().requires_grad_());
+      square(linear(x[0], x[1].t(), x[2])).sum().backward();
+      return x[of].grad();
+    };
+  };
+  for (size_t i = 0; i < 3; ++i) same(gradient(i), x);
+}
+
+TEST_CASE("cuda matmul: TF32 only where it is asked for") {
+  NEEDS_CUDA
+  CHECK_FALSE(backends::cuda::matmul_allow_tf32());
+  manual_seed(4);
+  const Tensor a = randn({256, 256}), b = randn({256, 256}), want = matmul(a.to(kFloat64), b.to(kFloat64));
+  const auto error = [&] { return abs(matmul(a.to(kCUDA), b.to(kCUDA)).cpu().to(kFloat64) - want).max().item<double>(); };
+  const double exact = error();
+  CHECK(exact < 1e-4);
+  backends::cuda::set_matmul_allow_tf32(true);
+  CHECK(error() < 0.1);
+  backends::cuda::set_matmul_allow_tf32(false);
+  CHECK(error() == exact);
+}
