@@ -25,6 +25,10 @@ inline bool is_direct() {
   return text && std::string_view(text) == "direct";
 }
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+inline bool is_emulated() {
+  const char* plugin = std::getenv("TAPIR_CUDA_PLUGIN");
+  return plugin && contains(plugin, "emulated");
+}
 /// The text of the E that f throws, or nothing.
 template <class E, class F> std::string message_of(F&& f) {
   try {

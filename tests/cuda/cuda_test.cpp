@@ -15,10 +15,6 @@ int run_alone(const std::string& settings, const std::string& test) {
   if (readlink("/proc/self/exe", path, sizeof(path) - 1) < 0) return -1;
   return std::system((settings + " '" + path + "' '" + test + "' > /dev/null").c_str());
 }
-bool is_emulated() {
-  const char* plugin = std::getenv("TAPIR_CUDA_PLUGIN");
-  return plugin && contains(plugin, "emulated");
-}
 }  // namespace
 
 TEST_CASE("cuda: without a device the CPU works, and why_not says what was missing") {

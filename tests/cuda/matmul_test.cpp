@@ -4,10 +4,9 @@
 using namespace tapir;
 
 namespace {
-constexpr DType kAll[] = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool};
+constexpr DType kAll[] = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8};
 
 Tensor numbers(const Shape& shape, DType dtype) {
-  if (dtype == kBool) return rand(shape).gt(0.5);
   return is_floating(dtype) ? randn(shape).to(dtype) : randint(dtype == kUInt8 ? 0 : -9, 10, shape).to(dtype);
 }
 
