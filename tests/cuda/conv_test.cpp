@@ -88,7 +88,9 @@ TEST_CASE("cuda conv: sliced operands, zero sizes, transposed, under every switc
                             {.stride = 2, .padding = 1, .output_padding = 1});
   };
   check_close(up(kCUDA), up(kCPU));
-  CHECK_FALSE(error_of([] { (void)conv2d(ones({1, 1, 3, 3}, {.dtype = kBool, .device = kCUDA}),
-                                         ones({1, 1, 2, 2}, {.dtype = kBool, .device = kCUDA})); }).empty());
+  CHECK_FALSE(error_of([] {
+                (void)conv2d(ones({1, 1, 3, 3}, {.dtype = kBool, .device = kCUDA}),
+                             ones({1, 1, 2, 2}, {.dtype = kBool, .device = kCUDA}));
+              }).empty());
   backends::cuda::set_cudnn_allow_tf32(true);
 }

@@ -108,7 +108,9 @@ TEST_CASE("cuda matmul: TF32 only where it is asked for") {
   CHECK_FALSE(backends::cuda::matmul_allow_tf32());
   manual_seed(4);
   const Tensor a = randn({256, 256}), b = randn({256, 256}), want = matmul(a.to(kFloat64), b.to(kFloat64));
-  const auto error = [&] { return abs(matmul(a.to(kCUDA), b.to(kCUDA)).cpu().to(kFloat64) - want).max().item<double>(); };
+  const auto error = [&] {
+    return abs(matmul(a.to(kCUDA), b.to(kCUDA)).cpu().to(kFloat64) - want).max().item<double>();
+  };
   const double exact = error();
   CHECK(exact < 1e-4);
   backends::cuda::set_matmul_allow_tf32(true);
