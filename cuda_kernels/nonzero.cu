@@ -1,4 +1,5 @@
 #include "any.h"
+#include "block_scan.h"
 #include "kernel.h"
 #include "kernels.h"
 #include "launch.h"
@@ -36,26 +37,6 @@ __global__ void count_chunks(int64_t* counts, const void* x, DType dtype, Layout
     count = block_fold<int64_t>(count, 0, shared, Plus{});
     if (threadIdx.x == 0) counts[c] = count;
   }
-}
-
-/// The sum of v over the block's threads before this one; `total` gets that of all.
-__device__ int64_t block_scan(int64_t v, int64_t* shared, int64_t& total) {
-  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, warps = int(blockDim.x) / 32;
-  int64_t sum = v;
-  for (int d = 1; d < 32; d *= 2) {
-    const int64_t before = __shfl_sync(0xffffffffu, sum, lane >= d ? lane - d : lane);
-    if (lane >= d) sum += before;
-  }
-  if (lane == 31) shared[warp] = sum;
-  __syncthreads();
-  int64_t before = 0;
-  total = 0;
-  for (int w = 0; w < warps; ++w) {
-    if (w < warp) before += shared[w];
-    total += shared[w];
-  }
-  __syncthreads();  // `shared` may be used again
-  return before + sum - v;
 }
 
 /// counts become the sums before them; counts[n]: the sum of all. One block.

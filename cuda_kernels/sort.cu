@@ -2,6 +2,7 @@
 
 #include "../core/dispatch.h"
 #include "any.h"
+#include "block_scan.h"
 #include "kernel.h"
 #include "kernels.h"
 #include "launch.h"
@@ -12,12 +13,14 @@
 // Elements are compared as unsigned keys of the same order (NaN above all, -0 and 0 equal, inverted where the order is descending), each
 // with its position, so that any way of sorting is stable. Short lines: a block sorts several of them at once in shared memory, by
 // Batcher's bitonic network. Long lines: all of them by one radix sort, the number of the line above the key; keys of 64 bits are
-// sorted first and then, stably, by line. Values are fetched from the positions.
+// sorted first and then, stably, by line. Where only a few elements of a long line are asked for, a block finds the key of the last
+// of them, digit by digit from the top (counts of digits among keys that agree so far), and collects. Values are fetched from the
+// positions.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 constexpr int kItems = 2048;  // that a block sorts: lines of up to as many elements
-constexpr int kThreads = 512;
+constexpr int kThreads = 512, kSelectThreads = 1024;
 
 template <class T> __device__ uint64_t key_of(T v) {
   if constexpr (std::integral<T> && !std::is_signed_v<T>) return uint64_t(v);
@@ -72,6 +75,20 @@ struct Lines {
   }
 };
 
+/// Sorts `count` items of the block in lines of `width`, a power of two.
+template <class Item> __device__ void sort_items(Item* items, int count, int width) {
+  for (int size = 2; size <= width; size *= 2)
+    for (int gap = size / 2; gap > 0; gap /= 2) {
+      for (int i = int(threadIdx.x); i < count / 2; i += int(blockDim.x)) {
+        const int low = 2 * i - (i & (gap - 1)), high = low + gap;  // every pair that differs in the bit `gap`
+        const bool ascending = (low & size & (width - 1)) == 0;
+        const Item a = items[low], b = items[high];
+        if (a.after(b) == ascending) items[low] = b, items[high] = a;
+      }
+      __syncthreads();
+    }
+}
+
 /// A key of up to 32 bits above its position, or of 64 bits beside it. Padding comes last.
 struct Narrow {
   uint64_t word;
@@ -106,16 +123,7 @@ template <class Item> __global__ void __launch_bounds__(kThreads) sort_in_block(
       items[i] = Item::of(l.key(at[0], position), uint32_t(position));
     }
     __syncthreads();
-    for (int size = 2; size <= width; size *= 2)
-      for (int gap = size / 2; gap > 0; gap /= 2) {
-        for (int i = int(threadIdx.x); i < kItems / 2; i += kThreads) {
-          const int low = 2 * i - (i & (gap - 1)), high = low + gap;  // every pair that differs in the bit `gap`
-          const bool ascending = (low & size & (width - 1)) == 0;
-          const Item a = items[low], b = items[high];
-          if (a.after(b) == ascending) items[low] = b, items[high] = a;
-        }
-        __syncthreads();
-      }
+    sort_items(items, kItems, width);
     const int64_t outputs = per_block * l.kept;
     for (int64_t o = threadIdx.x; o < outputs; o += kThreads) {
       const int64_t own = o / l.kept, line = group * per_block + own;
@@ -126,6 +134,70 @@ template <class Item> __global__ void __launch_bounds__(kThreads) sort_in_block(
       const int64_t rank = l.rank(o - own * l.kept, [&](int64_t i) { return sorted[i].key(); });
       l.store(at, o - own * l.kept, int64_t(sorted[rank].position()));
     }
+    __syncthreads();
+  }
+}
+
+/// The key at place `rank` of the sorted line, which has keys of `bits` bits; `rank` becomes its number among equal ones.
+__device__ uint64_t select_key(const Lines& l, int64_t start, int bits, int64_t& rank, unsigned* counts) {
+  uint64_t key = 0;
+  for (int shift = bits - 8; shift >= 0; shift -= 8) {
+    for (int i = int(threadIdx.x); i < 256; i += int(blockDim.x)) counts[i] = 0;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < l.n; i += blockDim.x) {
+      const uint64_t other = l.key(start, i);
+      if (shift + 8 == bits || other >> (shift + 8) == key) atomicAdd(&counts[other >> shift & 255], 1u);
+    }
+    __syncthreads();
+    int digit = 0;
+    for (; digit < 255 && rank >= int64_t(counts[digit]); ++digit) rank -= counts[digit];
+    key = key << 8 | uint64_t(digit);
+    __syncthreads();  // counts may be used again
+  }
+  return key;
+}
+/// Where in its sorted line the last element stands that is asked for.
+__device__ int64_t last_rank(const Lines& l, int64_t start, int64_t* shared) {
+  if (l.op == SortOp::TopK) return l.k - 1;
+  if (l.op == SortOp::Kth) return l.k;
+  int64_t nans = 0;
+  for (int64_t i = threadIdx.x; l.nan && i < l.n; i += blockDim.x) nans += l.key(start, i) == l.nan;
+  nans = block_fold<int64_t>(nans, 0, shared, Plus{});
+  if (l.op == SortOp::Median) return nans ? l.n - nans : (l.n - 1) / 2;
+  return l.n == nans ? 0 : (l.n - nans - 1) / 2;
+}
+/// A block to a line: the k first, sorted, or one element. `width` is a power of two, at least k.
+template <class Item> __global__ void __launch_bounds__(kSelectThreads) select_in_block(Lines l, int bits, int width) {
+  __shared__ unsigned counts[256], before_key;
+  __shared__ int64_t shared[32];
+  Item* const items = dynamic_shared<Item>();
+  const bool many = l.op == SortOp::TopK;
+  for (int64_t line = blockIdx.x; line < l.starts.numel; line += gridDim.x) {
+    int64_t at[3];
+    l.starts.offsets(line, at);
+    int64_t rank = last_rank(l, at[0], shared);
+    const int64_t last = rank;
+    const uint64_t key = select_key(l, at[0], bits, rank, counts);
+    if (threadIdx.x == 0) before_key = 0;
+    for (int i = int(threadIdx.x); i < width; i += int(blockDim.x)) items[i] = Item::padding();
+    __syncthreads();
+    // Of equal ones those of the lowest positions count: positions go in order, a block's width at a time.
+    int64_t equals = 0;
+    for (int64_t first = 0; first < l.n && (many || equals <= rank); first += blockDim.x) {
+      const int64_t i = first + threadIdx.x;
+      const uint64_t own = i < l.n ? l.key(at[0], i) : 0;
+      const bool is_equal = i < l.n && own == key;
+      int64_t total;
+      const int64_t number = equals + block_scan(is_equal, shared, total);
+      equals += total;
+      if (is_equal && !many && number == rank) l.store(at, 0, i);
+      if (is_equal && many && number <= rank) items[last - rank + number] = Item::of(own, uint32_t(i));
+      if (i < l.n && many && own < key) items[atomicAdd(&before_key, 1u)] = Item::of(own, uint32_t(i));
+    }
+    __syncthreads();
+    if (!many) continue;
+    sort_items(items, width, width);
+    for (int64_t slot = threadIdx.x; slot < l.k; slot += blockDim.x) l.store(at, slot, int64_t(items[slot].position()));
     __syncthreads();
   }
 }
@@ -192,23 +264,35 @@ Lines lines_of(V values, V indices, V x, const SortParams& p) {
   return l;
 }
 
+/// A power of two, at least n and 2.
+int width_of(int64_t n) { return n < 2 ? 2 : 1 << bits_of(uint64_t(n - 1)); }
+
+template <class Item> void sort_short(Context& ctx, const Lines& l) {
+  const int width = width_of(l.n);
+  const int64_t per_block = kItems / width, blocks = (l.starts.numel + per_block - 1) / per_block;
+  const Grid grid{dim3(unsigned(std::min<int64_t>(blocks, 1 << 16))), dim3(kThreads), kItems * sizeof(Item)};
+  launch(ctx, "sort", grid, sort_in_block<Item>, l, width);
+}
+template <class Item> void select(Context& ctx, const Lines& l, int bits) {
+  const int width = l.op == SortOp::TopK ? width_of(l.k) : 0;
+  const Grid grid{dim3(unsigned(std::min<int64_t>(l.starts.numel, 1 << 16))), dim3(kSelectThreads),
+                  size_t(width) * sizeof(Item)};
+  launch(ctx, "sort", grid, select_in_block<Item>, l, bits, width);
+}
+/// Few elements of lines that are many, or not so long that one multiprocessor would be too slow.
+bool selects(const Lines& l) {
+  return l.op != SortOp::Sort && (l.op != SortOp::TopK || l.k <= kItems) && l.n < int64_t(UINT32_MAX) &&
+         (l.n <= 1 << 20 || l.starts.numel >= 16);
+}
+
 }  // namespace
 
 void sort(Context& ctx, V values, V indices, V x, const SortParams& p) {
   if (x.numel() == 0 || indices.numel() == 0) return;
   const Lines l = lines_of(values, indices, x, p);
   const int bits = int(8 * size_of(x.dtype));
-  if (l.n <= kItems) {
-    const int width = l.n < 2 ? 2 : 1 << bits_of(uint64_t(l.n - 1));
-    const int64_t per_block = kItems / width, blocks = (l.starts.numel + per_block - 1) / per_block;
-    Grid grid{dim3(unsigned(std::min<int64_t>(blocks, 1 << 16))), dim3(kThreads)};
-    if (bits <= 32) {
-      grid.shared_bytes = kItems * sizeof(Narrow);
-      return launch(ctx, "sort", grid, sort_in_block<Narrow>, l, width);
-    }
-    grid.shared_bytes = kItems * sizeof(Wide);
-    return launch(ctx, "sort", grid, sort_in_block<Wide>, l, width);
-  }
+  if (l.n <= kItems) return bits <= 32 ? sort_short<Narrow>(ctx, l) : sort_short<Wide>(ctx, l);
+  if (selects(l)) return bits <= 32 ? select<Narrow>(ctx, l, bits) : select<Wide>(ctx, l, bits);
   const int64_t total = l.starts.numel * l.n;
   const int with_line = bits + bits_of(uint64_t(l.starts.numel - 1));
   if (with_line <= 32 && total <= int64_t(UINT32_MAX)) return sort_long<uint32_t, uint32_t>(ctx, l, bits, true);

@@ -43,9 +43,11 @@ TEST_CASE("CUDA sort: parts of the order") {
     for (const int64_t n : {1, 6, 300, 2500}) {
       const bool few = n == 1;
       CHECK(sorts_alike(t, {4, n}, {}, {SortOp::TopK, 1, few ? 1 : 5, true}) == "");
+      CHECK(sorts_alike(t, {2, n}, {}, {SortOp::TopK, 1, n, false}) == "");
       CHECK(sorts_alike(t, {4, n}, {}, {SortOp::Kth, 1, n / 2, false}, true, false) == "");
       for (const bool nans : {false, true}) {
         CHECK(sorts_alike(t, {4, n}, {1, 0}, {SortOp::Median, 1, 0, false}, nans) == "");
+        CHECK(sorts_alike(t, {4, n}, {}, {SortOp::TopK, 1, n / 2, false}, nans) == "");
         CHECK(sorts_alike(t, {4, n}, {}, {SortOp::NanMedian, 1, 0, false}, nans) == "");
       }
     }
