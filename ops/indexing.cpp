@@ -39,10 +39,14 @@ struct Caller {
   bool wrap = true;  // negative positions count from the end
 };
 static void check_places(const Context& ctx, const Caller& who, const Tensor& x, const Tensor& places) {
-  if (!ctx.error.set) [[likely]]
+  if (!ctx.error.set && !ctx.late_error) [[likely]]
     return;
   const ErrorWord e = ctx.error;
   int64_t k = 0;  // the index tensor that holds it
+  if (!e.set)     // nobody knows yet
+    return name_late_error(ctx, format("[{}] index {value} at position {position} is out of bounds for a dimension of "
+                                       "size {bound}",
+                                       who.op));
   const auto holds = [&] {
     return x.shape()[k] == e.bound &&
            select(reshape(select(places, 0, k), -1), 0, e.position).item<int64_t>() == e.value;
