@@ -19,7 +19,7 @@ struct Span {
 };
 struct Axis {
   int in, out, kernel, stride, padding, dilation;
-  bool adaptive;
+  int adaptive, unused = 0;
 
   /// Adaptive windows are [floor(o in / out), ceil((o + 1) in / out)).
   __device__ Span span(int o) const {
@@ -215,7 +215,7 @@ Windows windows_of(V x, V y, V indices, const PoolParams& p) {
   const auto number = [](int64_t n) { return int(std::min<int64_t>(n, std::numeric_limits<int>::max())); };
   for (int64_t d = 0; d < 3; ++d) {
     const int64_t own = d - (3 - p.spatial);
-    if (own < 0) w.axes[d] = {1, 1, 1, 1, 0, 1, false};
+    if (own < 0) w.axes[d] = {1, 1, 1, 1, 0, 1, 0};
     else
       w.axes[d] = {number(x.sizes[own + 2]),
                    number(y.sizes[own + 2]),

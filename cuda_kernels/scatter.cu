@@ -1,3 +1,4 @@
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -116,16 +117,25 @@ __global__ void drop_overwritten(int64_t* offsets, Order order) {
     if (order.offset(i) == order.offset(i + 1)) offsets[order.position(i)] = -1;
 }
 
-/// Writes the rows of all good positions. rest: table, source.
+/// One element that several threads may write, all the same value.
+template <class T> __device__ void store_agreed(T* to, T value) {
+  using Bits = std::conditional_t<
+      sizeof(T) == 8, uint64_t,
+      std::conditional_t<sizeof(T) == 4, uint32_t, std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
+  *reinterpret_cast<volatile Bits*>(to) = std::bit_cast<Bits>(value);
+}
+/// Writes the rows of all good positions. rest: table, source. agreed: positions that meet bring the same value.
 template <class T> __global__ void put_kernel(T* table, const int64_t* offsets, Source<T> source, Layout<1> positions,
-                                              Layout<2> rest, Split split) {
+                                              Layout<2> rest, Split split, bool agreed) {
   const int64_t total = positions.numel * rest.numel, stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
     const int64_t position = split.quotient(i), to = offsets[position];
     if (to < 0) continue;
     int64_t at[1], inner[2];
     positions.offsets(position, at), rest.offsets(i - position * split.by, inner);
-    table[to + inner[0]] = source.at(at[0] + inner[1]);
+    const T value = source.at(at[0] + inner[1]);
+    if (agreed) store_agreed(table + to + inner[0], value);
+    else table[to + inner[0]] = value;
   }
 }
 
@@ -207,12 +217,13 @@ bool is_constant(V positions) {
 
 void assign(Context& ctx, V table, V source, const Updates& u) {
   const int64_t n = u.positions.numel(), total = n * u.rest.numel;
-  if (n > 1 && !is_constant(u.positions))
+  const bool agreed = is_constant(u.positions);
+  if (n > 1 && !agreed)
     launch(ctx, "scatter", grid_of(n), drop_overwritten, u.offsets, sorted(ctx, u));
   const Layout<1> positions = layout_of<1>({&u.positions}, false);
   for_all("scatter", table.dtype, [&]<class T>() {
     launch(ctx, "scatter", grid_of(total), put_kernel<T>, table.as<T>(), u.offsets, Source<T>(source), positions,
-           u.rest, Split(u.rest.numel, total));
+           u.rest, Split(u.rest.numel, total), agreed);
   });
 }
 
