@@ -218,8 +218,7 @@ bool is_constant(V positions) {
 void assign(Context& ctx, V table, V source, const Updates& u) {
   const int64_t n = u.positions.numel(), total = n * u.rest.numel;
   const bool agreed = is_constant(u.positions);
-  if (n > 1 && !agreed)
-    launch(ctx, "scatter", grid_of(n), drop_overwritten, u.offsets, sorted(ctx, u));
+  if (n > 1 && !agreed) launch(ctx, "scatter", grid_of(n), drop_overwritten, u.offsets, sorted(ctx, u));
   const Layout<1> positions = layout_of<1>({&u.positions}, false);
   for_all("scatter", table.dtype, [&]<class T>() {
     launch(ctx, "scatter", grid_of(total), put_kernel<T>, table.as<T>(), u.offsets, Source<T>(source), positions,
