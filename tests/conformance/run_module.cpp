@@ -170,6 +170,7 @@ std::optional<std::string> run_module(const Family& family, const Json& json) {
     module = make_module(family, json);
     const DType dtype = dtype_from_name(json["dtype"].get<std::string>());
     module->to(dtype);
+    module->to(run_device);
     StateDict state;
     for (auto& [name, v] : json["state"].items()) state.append(name, family.expected(v));
     module->load_state_dict(state);
