@@ -116,6 +116,7 @@ void matmul(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params) {
   if (p.beta != 0) p.c = p.out;
   const bool late_bias = bias.defined() && p.beta != 0;
   if (bias.defined() && !late_bias) p.c = matrix(bias.expand(out.shape())), p.beta = 1;
+  if (p.k == 0) p.a.data = p.b.data = nullptr;  // of no elements: nothing is read
   join_batch(p);
   const bool library = is_floating(p.dtype) && p.k > 0;
   if (!library || !library_product(ctx, p)) strided_product(ctx, p);

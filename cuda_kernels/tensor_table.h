@@ -16,7 +16,7 @@ inline constexpr int64_t kTableChunk = 8192;  // elements
 
 /// K operands of each tensor, all of them dense and in one order.
 template <int K> struct TensorTable {
-  void* data[K][kTableTensors];
+  void* data[K][kTableTensors] = {};
   int64_t sizes[kTableTensors];
   uint32_t first[kTableTensors + 1];  // chunk of each tensor; behind the last one, their number
   int count = 0;
