@@ -1,6 +1,6 @@
 // For tests of kernels: what an operation gives on the device beside what it gives on the CPU.
 #pragma once
-#include "../cuda/cuda.h"
+#include "cuda.h"
 
 /// Largest difference between the two, relative to the largest element; NaNs and infinities must stand at the same places.
 inline double difference(const tapir::Tensor& device, const tapir::Tensor& host) {
