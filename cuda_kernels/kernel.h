@@ -98,12 +98,13 @@ struct Smaller {
 // ---- bad values: written where the host looks after the next wait ----
 /// Keeps the bad value of the lowest position. The kernel goes on, with a harmless value of its own choice.
 __device__ inline void report_bad_value(LateError* error, int64_t position, int64_t value, int64_t bound) {
+  volatile LateError* const place = error;  // of all threads: no cache may answer
   for (bool done = false; !done;) {
     if (atomicCAS(&error->lock, 0, 1) != 0) continue;
     __threadfence();
-    if (!error->set || static_cast<unsigned long long>(position) < error->position) {
-      error->position = static_cast<unsigned long long>(position), error->value = value, error->bound = bound;
-      error->set = 1, *error->any = 1;
+    if (!place->set || static_cast<unsigned long long>(position) < place->position) {
+      place->position = static_cast<unsigned long long>(position), place->value = value, place->bound = bound;
+      place->set = 1, *static_cast<volatile int*>(place->any) = 1;
     }
     __threadfence();
     atomicExch(&error->lock, 0);
