@@ -103,8 +103,11 @@ __device__ inline void report_bad_value(LateError* error, int64_t position, int6
     if (atomicCAS(&error->lock, 0, 1) != 0) continue;
     __threadfence();
     if (!place->set || static_cast<unsigned long long>(position) < place->position) {
-      place->position = static_cast<unsigned long long>(position), place->value = value, place->bound = bound;
-      place->set = 1, *static_cast<volatile int*>(place->any) = 1;
+      place->position = static_cast<unsigned long long>(position);
+      place->value = value;
+      place->bound = bound;
+      place->set = 1;
+      *static_cast<volatile int*>(place->any) = 1;
     }
     __threadfence();
     atomicExch(&error->lock, 0);
