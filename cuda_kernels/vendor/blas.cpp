@@ -121,6 +121,7 @@ struct Plans {
 
 bool product(Context& ctx, const Product& given) {
   static auto* const plans = new Plans;
+  if (given.batch > INT32_MAX) return false;
   Product p = given;
   if (p.beta == 0) p.c = p.out;
   const OnDevice on(ctx.device);

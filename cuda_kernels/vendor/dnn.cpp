@@ -218,8 +218,13 @@ bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool
   cudnnHandle_t& handle = plans->handles[ctx.device.index];
   if (!handle) check_dnn(cudnnCreate(&handle));
   check_dnn(cudnnSetStream(handle, stream_of(ctx)));
-  const auto [it, is_new] = plans->plans.try_emplace(signature(ctx.device, r));
-  if (is_new) describe(it->second, r), find_algorithm(ctx, handle, it->second, r);
+  const Signature key = signature(ctx.device, r);
+  auto it = plans->plans.find(key);
+  if (it == plans->plans.end()) {
+    Plan made;
+    describe(made, r), find_algorithm(ctx, handle, made, r);
+    it = plans->plans.emplace(key, made).first;
+  }
   Plan& plan = it->second;
   if (plan.algorithm < 0) return false;
   const cudnnStatus_t status = execute(ctx, handle, plan, r);
