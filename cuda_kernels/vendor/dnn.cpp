@@ -126,8 +126,12 @@ void ask(Context& ctx, Plan& plan, const Request& r, Guess guess, Trial trial) {
   constexpr int kMost = 16;
   Perf found[kMost];
   int count = 0;
-  const cudnnStatus_t status =
-      r.benchmark ? trial(&count, found, ctx.scratch(int64_t(kTrialWorkspace)), kTrialWorkspace) : guess(&count, found);
+  void* space = nullptr;
+  try {
+    if (r.benchmark) space = ctx.scratch(int64_t(kTrialWorkspace));
+  } catch (const OutOfMemoryError&) {  // no room for trials: the guess serves
+  }
+  const cudnnStatus_t status = space ? trial(&count, found, space, kTrialWorkspace) : guess(&count, found);
   if (status == CUDNN_STATUS_SUCCESS) choose(plan, r, found, count);
 }
 
