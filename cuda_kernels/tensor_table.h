@@ -48,7 +48,7 @@ template <int K> bool is_flat(const TensorView* const (&views)[K]) {
 /// Fills tables and calls run(table, chunks) for each. `operand(i, k)`: view k of tensor i; `takes(i)`: tensor i belongs here.
 template <int K, class Operand, class Takes, class Run>
 void for_tables(size_t tensors, Operand operand, Takes takes, Run run) {
-  TensorTable<K> table{};  // no pointers are left over in it
+  TensorTable<K> table;
   uint32_t chunks = 0;
   const auto flush = [&] {
     table.first[table.count] = chunks;
