@@ -64,8 +64,7 @@ class DumpedCall {
 std::optional<std::string> run_dump(const Family& family, const Json& json) {
   DumpedCall call(family, json);
   const BackendTable& table = backend(empty({0}, {.device = run_device}));
-  Context ctx;
-  ctx.device = run_device;
+  Context& ctx = context(run_device);
   const bool finite = detail::Snapshot(table, call.args).all_finite();
   call_entry(table, json.at("entry").get<std::string>(), ctx, call.args);
   if (ctx.error.set)
