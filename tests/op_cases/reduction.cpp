@@ -44,16 +44,17 @@ static double power_norm(const Numbers& v, double p) {
   return p == 0 || std::isinf(p) ? s : std::pow(s, 1 / p);
 }
 static Numbers running(const Numbers& v) {
-  Numbers y = v;
-  std::partial_sum(v.begin(), v.end(), y.begin());
+  Numbers y;
+  long double sum = 0;  // exact beside what is checked, whatever order that adds in
+  for (double x : v) y.push_back(double(sum += x));
   return y;
 }
 static Numbers softened(const Numbers& v, bool log) {
   Numbers y;
   const double top = extreme(v, 1);
-  double s = 0;
-  for (double x : v) s += std::exp(x - top);
-  for (double x : v) y.push_back(log ? x - top - std::log(s) : std::exp(x - top) / s);
+  long double s = 0;
+  for (double x : v) s += std::exp((long double)(x - top));
+  for (double x : v) y.push_back(double(log ? x - top - std::log(s) : std::exp((long double)(x - top)) / s));
   return y;
 }
 
@@ -63,7 +64,7 @@ static void sums(Table& table) {
     return fold(x[0], 1, false, [](const Numbers& v) { return Numbers{total(v)}; });
   });
   REDUCTION(mean, mean_of(v)).within(32);
-  REDUCTION(prod, std::accumulate(v.begin(), v.end(), 1.0, std::multiplies<>())).of(kAll).in({{.low = 0.75, .high = 1.28}}).gives(Gives::Sums).within(256);
+  REDUCTION(prod, double(std::accumulate(v.begin(), v.end(), 1.0L, std::multiplies<>()))).of(kAll).in({{.low = 0.75, .high = 1.28}}).gives(Gives::Sums).within(64);
   // Negative numbers and one zero.
   CASE(prod, prod(x[0], -1)).of(kAll).in({{.low = -2, .high = 2}}).gives(Gives::Sums).on("(3) | (2,5)").expect([](const Arrays& x) {
     return fold(x[0], -1, false, [](const Numbers& v) { return Numbers{std::accumulate(v.begin(), v.end(), 1.0, std::multiplies<>())}; });
@@ -116,11 +117,11 @@ static void vectors(Table& table) {
   };
   const auto soft = [](const Numbers& v) { return softened(v, false); };
   const auto log_soft = [](const Numbers& v) { return softened(v, true); };
-  on(CASE(cumsum, cumsum(x[0], 1)).of(kAll).gives(Gives::Sums).within(64).expect(each(1, running)).perf("(1024,1024)").TWIN(cumsum_, 1));
-  on(CASE(cumsum, cumsum(x[0], -1)).of(kAll).gives(Gives::Sums).within(64).on("()").expect(each(-1, running)).TWIN(cumsum_, -1));
+  on(CASE(cumsum, cumsum(x[0], 1)).of(kAll).gives(Gives::Sums).within(32).expect(each(1, running)).perf("(1024,1024)").TWIN(cumsum_, 1));
+  on(CASE(cumsum, cumsum(x[0], -1)).of(kAll).gives(Gives::Sums).within(32).on("()").expect(each(-1, running)).TWIN(cumsum_, -1));
   on(CASE(softmax, softmax(x[0], 1)).within(8).expect(each(1, soft)).perf("(1024,1024)"));
   on(CASE(softmax, softmax(x[0], -1)).within(8).on("()").expect(each(-1, soft)));
-  on(CASE(softmax, softmax(x[0], 1, {.dtype = kFloat64})).of(kAll).gives(Gives::Other).within(32).expect(each(1, soft)));
+  on(CASE(softmax, softmax(x[0], 1, {.dtype = kFloat64})).of(kAll).gives(Gives::Other).within(8).expect(each(1, soft)));
   on(CASE(log_softmax, log_softmax(x[0], 1)).within(8).expect(each(1, log_soft)).perf("(1024,1024)"));
   on(CASE(log_softmax, log_softmax(x[0], -1)).within(8).on("()").expect(each(-1, log_soft)));
 }
