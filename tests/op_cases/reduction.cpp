@@ -64,7 +64,11 @@ static void sums(Table& table) {
     return fold(x[0], 1, false, [](const Numbers& v) { return Numbers{total(v)}; });
   });
   REDUCTION(mean, mean_of(v)).within(32);
-  REDUCTION(prod, double(std::accumulate(v.begin(), v.end(), 1.0L, std::multiplies<>()))).of(kAll).in({{.low = 0.75, .high = 1.28}}).gives(Gives::Sums).within(64);
+  REDUCTION(prod, double(std::accumulate(v.begin(), v.end(), 1.0L, std::multiplies<>())))
+      .of(kAll)
+      .in({{.low = 0.75, .high = 1.28}})
+      .gives(Gives::Sums)
+      .within(64);
   // Negative numbers and one zero.
   CASE(prod, prod(x[0], -1)).of(kAll).in({{.low = -2, .high = 2}}).gives(Gives::Sums).on("(3) | (2,5)").expect([](const Arrays& x) {
     return fold(x[0], -1, false, [](const Numbers& v) { return Numbers{std::accumulate(v.begin(), v.end(), 1.0, std::multiplies<>())}; });
