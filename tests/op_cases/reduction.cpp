@@ -45,7 +45,7 @@ static double power_norm(const Numbers& v, double p) {
 }
 static Numbers running(const Numbers& v) {
   Numbers y;
-  long double sum = 0;  // exact beside what is checked, whatever order that adds in
+  long double sum = 0;  // exact beside what is checked: a row of 431 equal numbers, added one by one, is off by 40 ulp
   for (double x : v) y.push_back(double(sum += x));
   return y;
 }
@@ -121,11 +121,11 @@ static void vectors(Table& table) {
   };
   const auto soft = [](const Numbers& v) { return softened(v, false); };
   const auto log_soft = [](const Numbers& v) { return softened(v, true); };
-  on(CASE(cumsum, cumsum(x[0], 1)).of(kAll).gives(Gives::Sums).within(32).expect(each(1, running)).perf("(1024,1024)").TWIN(cumsum_, 1));
-  on(CASE(cumsum, cumsum(x[0], -1)).of(kAll).gives(Gives::Sums).within(32).on("()").expect(each(-1, running)).TWIN(cumsum_, -1));
+  on(CASE(cumsum, cumsum(x[0], 1)).of(kAll).gives(Gives::Sums).within(64).expect(each(1, running)).perf("(1024,1024)").TWIN(cumsum_, 1));
+  on(CASE(cumsum, cumsum(x[0], -1)).of(kAll).gives(Gives::Sums).within(64).on("()").expect(each(-1, running)).TWIN(cumsum_, -1));
   on(CASE(softmax, softmax(x[0], 1)).within(8).expect(each(1, soft)).perf("(1024,1024)"));
   on(CASE(softmax, softmax(x[0], -1)).within(8).on("()").expect(each(-1, soft)));
-  on(CASE(softmax, softmax(x[0], 1, {.dtype = kFloat64})).of(kAll).gives(Gives::Other).within(8).expect(each(1, soft)));
+  on(CASE(softmax, softmax(x[0], 1, {.dtype = kFloat64})).of(kAll).gives(Gives::Other).within(16).expect(each(1, soft)));
   on(CASE(log_softmax, log_softmax(x[0], 1)).within(8).expect(each(1, log_soft)).perf("(1024,1024)"));
   on(CASE(log_softmax, log_softmax(x[0], -1)).within(8).on("()").expect(each(-1, log_soft)));
 }
