@@ -246,6 +246,7 @@ enum class SortOp : uint8_t { Sort, TopK, Kth, Median, NanMedian };
 enum class PoolOp : uint8_t { Max, Avg, AdaptiveAvg, AdaptiveMax };
 enum class ResampleOp : uint8_t { Nearest, NearestExact, Linear, Cubic, FilteredLinear, FilteredCubic };
 enum class NormOp : uint8_t { Batch, Layer, Group, Rms };
+enum class RnnOp : uint8_t { Tanh, Relu, Lstm, Gru };
 enum class OptimizerOp : uint8_t { Sgd, Adam, AdamW };
 /// Leading dimensions are batches. What each takes and gives: outs <- ins.
 enum class LinalgOp : uint8_t {
@@ -340,6 +341,14 @@ struct SoftmaxParams {
 struct AttentionParams {
   double scale = 1;
   bool causal = false;  // query i sees keys 0 to i
+};
+/// One recurrent layer in one direction, over rows of all steps: step t has rows offset(t) to offset(t) + batch(t), the first rows of its
+/// state (B, ...), and batches never grow with t: `batch_sizes` (steps), int64 on the host; absent: B rows each. G gates of H units
+/// (Lstm i f g o, Gru r z n); P is H, or what `projection` (P, H) makes of it (Lstm). Everything is contiguous, float32 or float64.
+struct RnnParams {
+  RnnOp op;
+  bool reverse = false;  // from the last step to the first
+  int64_t steps = 1;
 };
 /// Batch: statistics over all but dimension 1 (training) or the running ones (eval). Layer, Rms: over the last `axes` dimensions.
 struct NormParams {
@@ -466,6 +475,11 @@ struct BackendTable {
   void (*attention)(Context&, V out, V lse, V q, V k, V v, V mask, const AttentionParams&);
   void (*attention_backward)(Context&, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
                              const AttentionParams&);
+  // (optional) both. rnn: {y (N, P), h (B, P), c? (B, H), reserve?} <- {x (N, G H): gates without what the state adds, w (G H, P),
+  // bias? (G H), projection?, h0 (B, P), c0? (B, H), batch_sizes?}; reserve is what the second needs: (N, 5 H) of Lstm, (N, 4 H) of Gru,
+  // none of Tanh and Relu. {dx, dw, dbias?, dprojection?, dh0, dc0?} <- {dy?, dh?, dc?, y, reserve?, w, projection?, h0, c0?, batch_sizes?}.
+  void (*rnn)(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams&);
+  void (*rnn_backward)(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams&);
   // Batch: weight, bias, running_mean, running_var may be absent; mean and rstd (float32 or wider) are written in training.
   void (*norm)(Context&, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var, const NormParams&);
   void (*norm_backward)(Context&, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams&);

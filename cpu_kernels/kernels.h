@@ -60,6 +60,8 @@ void softmax_backward(Context&, V dx, V dy, V y, const SoftmaxParams&);
 void attention(Context&, V out, V lse, V q, V k, V v, V mask, const AttentionParams&);
 void attention_backward(Context&, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
                         const AttentionParams&);
+void rnn(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams&);
+void rnn_backward(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams&);
 void norm(Context&, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var, const NormParams&);
 void norm_backward(Context&, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams&);
 void cross_entropy(Context&, V losses, V lse, V logits, V target, V weight, const NllParams&);

@@ -70,6 +70,7 @@ std::vector<Field> Module::fields() {
   tapir_check_type();
   std::vector<Field> out;
   tapir_fields(out);
+  tapir_rename(out);
   if (tapir_is_list())
     for (Field& f : out) f.name.erase(0, f.name.find('.') + 1);
   return out;
