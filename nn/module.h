@@ -79,7 +79,7 @@ class Module {
   /// forward(x) of a module whose type is not known.
   virtual Tensor tapir_call(const Tensor& x) = 0;
   virtual const std::type_info& tapir_type() const = 0;  // the struct in which the line stands
-  virtual void tapir_rename(std::vector<Field>&) {}  // names that no list of members can give: weight_ih_l0
+  virtual void tapir_rename(std::vector<Field>&) {}      // names that no list of members can give: weight_ih_l0
   virtual bool tapir_is_list() const { return false; }   // a list's own field adds no name: "0.weight"
   template <class F, class... S> static void tapir_zip(F&&, S&...) {}
   void tapir_check_type() const;
