@@ -1,5 +1,7 @@
 #include "run.h"
 
+#include "modules.h"
+
 namespace conformance {
 
 /// Cases that no implementation can be held to: the recorded second gradient is the rounding noise of the machine that recorded it (the
@@ -10,6 +12,7 @@ static bool is_noise(const std::string& family, const std::string& name) {
 
 Runner::Runner(const std::string& folder) : folder_(folder), signatures_(read_signatures(folder)) {
   bind_pointwise(), bind_reduction(), bind_shape(), bind_index(), bind_matmul(), bind_linalg(), bind_nn(), bind_loss();
+  bind_module_layers(), bind_module_activation(), bind_module_loss(), bind_module_rnn(), bind_module_transformer();
 }
 
 std::optional<std::string> Runner::run(const Family& family, const Json& json) {
