@@ -13,17 +13,17 @@ namespace tapir::inline v0::nn {
     TAPIR_FIELDS(options)                                                                                  \
   };
 // A weight is a buffer, saved and moved with the module.
-#define TAPIR_WEIGHTED_LOSS_MODULE(Name, Options, function)                         \
-  struct Name : Module {                                                            \
-    Options options;                                                                \
-    Buffer weight;                                                                  \
+#define TAPIR_WEIGHTED_LOSS_MODULE(Name, Options, function)                                         \
+  struct Name : Module {                                                                            \
+    Options options;                                                                                \
+    Buffer weight;                                                                                  \
     explicit Name(const Options& o = {}) : options(o), weight(std::exchange(options.weight, {})) {} \
-    Tensor forward(const Tensor& input, const Tensor& target) {                     \
-      Options o = options;                                                          \
-      o.weight = weight;                                                            \
-      return function(input, target, o);                                            \
-    }                                                                               \
-    TAPIR_FIELDS(options, weight)                                                   \
+    Tensor forward(const Tensor& input, const Tensor& target) {                                     \
+      Options o = options;                                                                          \
+      o.weight = weight;                                                                            \
+      return function(input, target, o);                                                            \
+    }                                                                                               \
+    TAPIR_FIELDS(options, weight)                                                                   \
   };
 TAPIR_WEIGHTED_LOSS_MODULE(CrossEntropyLoss, CrossEntropyOptions, cross_entropy)
 TAPIR_WEIGHTED_LOSS_MODULE(NLLLoss, NllLossOptions, nll_loss)

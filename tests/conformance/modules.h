@@ -42,7 +42,8 @@ template <size_t N = 1, class M> Bound bound(M m) {
   return {std::move(m), [](nn::Module& held, Args& in) -> std::vector<Tensor> {
             return [&]<size_t... I>(std::index_sequence<I...>) {
               return std::vector<Tensor>{static_cast<M&>(held)(input(in, I)...)};
-            }(std::make_index_sequence<N>());
+            }
+            (std::make_index_sequence<N>());
           }};
 }
 /// The module inside, known to be an M.
