@@ -5,6 +5,7 @@
 
 namespace tapir::inline v0 {
 
+struct AutocastRegion;
 struct BackendTable;
 struct SavedTensorHooks;
 
@@ -25,6 +26,7 @@ struct Modes {
   void* streams[kMaxDevices] = {};  // the current one of each CUDA device (cuda::StreamGuard); null: the default stream
   SavedTensorHooks* saved_hooks = nullptr;  // what becomes of tensors that operations save (autograd/saved_hooks.h)
   const ModuleCall* module = nullptr;
+  AutocastRegion* autocast = nullptr;  // ops/autocast.h; null: off on every device
 };
 inline constinit thread_local Modes modes;
 
