@@ -247,7 +247,20 @@ enum class PoolOp : uint8_t { Max, Avg, AdaptiveAvg, AdaptiveMax };
 enum class ResampleOp : uint8_t { Nearest, NearestExact, Linear, Cubic, FilteredLinear, FilteredCubic };
 enum class NormOp : uint8_t { Batch, Layer, Group, Rms };
 enum class RnnOp : uint8_t { Tanh, Relu, Lstm, Gru };
-enum class OptimizerOp : uint8_t { Sgd, Adam, AdamW };
+enum class OptimizerOp : uint8_t {
+  Sgd,
+  Adam,
+  AdamW,
+  Adagrad,
+  Adadelta,
+  Adamax,
+  NAdam,
+  RAdam,
+  RMSprop,
+  Rprop,
+  ASGD,
+  Lion
+};  // core/formulas/optimizer.h: states and formulas
 /// Leading dimensions are batches. What each takes and gives: outs <- ins.
 enum class LinalgOp : uint8_t {
   Cholesky,  // {l, info?} <- {a}: the triangle that `upper` names is read and written; info (int32): 0, or the order of the
@@ -387,23 +400,29 @@ struct DropoutParams {
   double p;
   uint64_t seed, offset;
 };
+/// beta1, beta2, a, b by operation: SGD momentum, dampening; Adagrad a: lr_decay; Adadelta beta2: rho; NAdam a: momentum_decay; RMSprop
+/// momentum, alpha; Rprop its etas, a and b: the step sizes; ASGD lambd, alpha, a: t0.
 struct OptimizerParams {
   OptimizerOp op;
-  double weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // SGD: beta1 is momentum, beta2 dampening
+  double weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   bool nesterov = false, amsgrad = false, maximize = false;
+  bool decoupled = false;  // NAdam, RAdam: weight decay shrinks the parameter instead (always so in AdamW, Lion)
+  bool centered = false;   // RMSprop
+  double a = 0, b = 0;
 };
-/// What changes from step to step: 0-dim views on the device. `step` is raised by the kernel unless found_inf is set; where it was 0,
-/// SGD's momentum buffers are not read.
+/// What changes from step to step: views on the device, 0-dim but `numbers`. `step` is raised by the kernel unless found_inf is set;
+/// where it was 0, SGD's momentum buffers are not read.
 struct OptimizerScalars {
-  TensorView lr;         // float64
-  TensorView step;       // int64
-  TensorView inv_scale;  // (optional) float32: gradients are multiplied by it
-  TensorView found_inf;  // (optional) float32: not 0 skips the step
+  TensorView lr;            // float64
+  TensorView step;          // int64
+  TensorView inv_scale;     // (optional) float32: gradients are multiplied by it
+  TensorView found_inf;     // (optional) float32: not 0 skips the step
+  TensorView beta1 = {};    // (optional) float64: stands in for the parameter where a schedule cycles it
+  TensorView numbers = {};  // float32 (2), updated by NAdam (mu_product, unused) and ASGD (eta, mu); else absent
 };
-/// Per parameter one entry in each list; lists that an operation does not need are empty.
+/// Per parameter one entry in each list; lists that an operation does not need are empty: its states fill the lists in order.
 struct OptimizerLists {
-  std::span<const TensorView> params, grads, first, second,
-      third;  // Adam: exp_avg, exp_avg_sq, max_exp_avg_sq; SGD: momentum
+  std::span<const TensorView> params, grads, first, second, third;
 };
 struct ForeachParams {
   ForeachOp op;

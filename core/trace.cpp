@@ -53,7 +53,7 @@ void flatten(std::vector<TraceArg>& to, const OptimizerLists& l) {
   for (const auto& list : {l.params, l.grads, l.first, l.second, l.third}) flatten(to, list);
 }
 void flatten(std::vector<TraceArg>& to, const OptimizerScalars& s) {
-  for (const TensorView* v : {&s.lr, &s.step, &s.inv_scale, &s.found_inf}) flatten(to, *v);
+  for (const TensorView* v : {&s.lr, &s.step, &s.inv_scale, &s.found_inf, &s.beta1, &s.numbers}) flatten(to, *v);
 }
 template <class P> void flatten(std::vector<TraceArg>& to, const P& params) {
   static_assert(std::is_trivially_copyable_v<P>);
@@ -80,7 +80,7 @@ template <class T> T take(Rest& rest) {
   if constexpr (std::is_same_v<T, TensorView>) return view();
   else if constexpr (std::is_same_v<T, std::span<const TensorView>>) return list();
   else if constexpr (std::is_same_v<T, OptimizerLists>) return T{list(), list(), list(), list(), list()};
-  else if constexpr (std::is_same_v<T, OptimizerScalars>) return T{view(), view(), view(), view()};
+  else if constexpr (std::is_same_v<T, OptimizerScalars>) return T{view(), view(), view(), view(), view(), view()};
   else {
     const std::string& bytes = take_arg(rest, TraceArg::Kind::Bytes).bytes;
     check(bytes.size() == sizeof(T), "[call_entry] expected {} bytes of parameters, got {}", int64_t(sizeof(T)),

@@ -221,7 +221,7 @@ TEST_CASE("TAPIR_DUMP: bad values and exceptions") {
     StateDict tensors;
     const std::string line = folder.take_line(tensors);
     CHECK(contains(line, is_thrown ? "a \\\"bad\\\" day" : "bad value -7 at position 3, bound 5"));
-    CHECK(Replay(line, tensors).args.size() == 10);
+    CHECK(Replay(line, tensors).args.size() == 12);
   }
 }
 
