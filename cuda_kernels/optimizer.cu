@@ -1,12 +1,15 @@
 #include <cmath>
 
 #include "../core/dispatch.h"
+#include "../core/formulas/optimizer.h"
 #include "any.h"
 #include "rows.h"
 #include "tensor_table.h"
 
 namespace tapir::inline v0::cuda_kernels {
 namespace {
+
+using formulas::StepNumbers;
 
 /// A number on the device, or given.
 struct Number {
@@ -20,69 +23,19 @@ struct Number {
   __device__ double get() const { return data ? load_any<double>(data, 0, dtype) : value; }
 };
 
-/// Per step: what the formulas need of the options, in the type they are computed in.
-template <class C> struct Coefficients {
-  C gradient;         // inv_scale, negative to maximize
-  C lr, decay, keep;  // keep = 1 - lr decay, of AdamW
-  C beta1, beta2, one_minus_beta1, one_minus_beta2, eps;
-  C step_size;        // lr / (1 - beta1^t)
-  C inv_correction2;  // 1 / sqrt(1 - beta2^t)
-  bool first_step, decoupled, nesterov, skip;
-};
-
 /// Raises the step and works out its numbers, once for all parameters; the host does not wait for them.
-template <class C> __global__ void prepare_step(Coefficients<C>* to, int64_t* step, const Number lr_at,
-                                                const Number inv_scale_at, const Number found_inf,
+template <class C> __global__ void prepare_step(StepNumbers<C>* to, int64_t* step, float* numbers, const Number lr,
+                                                const Number inv_scale, const Number found_inf, const Number beta1,
                                                 const OptimizerParams p) {
-  if (found_inf.get() != 0) {
-    to->skip = true;
-    return;
-  }
-  const double t = double(++*step), lr = lr_at.get(), inv_scale = inv_scale_at.get();
-  *to = {C(p.maximize ? -inv_scale : inv_scale),
-         C(lr),
-         C(p.weight_decay),
-         C(1 - lr * p.weight_decay),
-         C(p.beta1),
-         C(p.beta2),
-         C(1 - p.beta1),
-         C(1 - p.beta2),
-         C(p.eps),
-         C(lr / (1 - std::pow(p.beta1, t))),
-         C(1 / std::sqrt(1 - std::pow(p.beta2, t))),
-         t == 1,
-         p.op == OptimizerOp::AdamW,
-         p.nesterov,
-         false};
-}
-
-// v: parameter, gradient, states; how many there are says what is done: SGD 2, with momentum 3, Adam 4, AMSGrad 5.
-// Adam: Kingma and Ba 2015, arXiv 1412.6980; AdamW: Loshchilov and Hutter 2019, arXiv 1711.05101; AMSGrad: Reddi et al. 2018.
-template <class C, int K> __device__ __forceinline__ void update(const Coefficients<C>& c, C (&v)[K]) {
-  C g = v[1] * c.gradient, w = v[0];
-  if (c.decoupled) w *= c.keep;
-  else if (c.decay != C(0)) g += c.decay * w;
-  if constexpr (K >= 4) {
-    const C mean = v[2] + c.one_minus_beta1 * (g - v[2]), square = v[3] * c.beta2 + c.one_minus_beta2 * g * g;
-    v[2] = mean, v[3] = square;
-    C second = square;
-    if constexpr (K == 5) second = v[4] = v[4] > square ? v[4] : square;
-    v[0] = w - c.step_size * (mean / (std::sqrt(second) * c.inv_correction2 + c.eps));
-  } else {
-    if constexpr (K == 3) {
-      const C b = c.first_step ? g : c.beta1 * v[2] + c.one_minus_beta2 * g;  // beta2: dampening
-      v[2] = b;
-      g = c.nesterov ? g + c.beta1 * b : b;
-    }
-    v[0] = w - c.lr * g;
-  }
+  if (found_inf.get() != 0) to->skip = true;
+  else *to = formulas::numbers_of<C>(p, lr.get(), double(++*step), inv_scale.get(), beta1.get(), numbers);
 }
 
 template <class T, int K>
-__global__ void update_flat(const TensorTable<K> table, const Coefficients<Compute<T>>* coefficients, uint32_t chunks) {
+__global__ void update_flat(const TensorTable<K> table, const StepNumbers<Compute<T>>* coefficients, uint32_t chunks) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>;
-  const Coefficients<C> c = *coefficients;
+  const StepNumbers<C> c = *coefficients;
   if (c.skip) return;
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const TableChunk at = chunk_at(table, chunk);
@@ -98,7 +51,7 @@ __global__ void update_flat(const TensorTable<K> table, const Coefficients<Compu
       for (int w = 0; w < W; ++w) {
         C one[K];
         for (int k = 0; k < K; ++k) one[k] = v[k][w];
-        update(c, one);
+        formulas::update(c.op, c, one);
         for (int k = 0; k < K; ++k) v[k][w] = one[k];
       }
       for (int k = 0; k < K; ++k)
@@ -113,21 +66,21 @@ template <int K> struct Operands {
 };
 /// One parameter of any strides and dtypes.
 template <class C, int K>
-__global__ void update_any(const Operands<K> o, const Layout<K> l, const Coefficients<C>* coefficients) {
-  const Coefficients<C> c = *coefficients;
+__global__ void update_any(const Operands<K> o, const Layout<K> l, const StepNumbers<C>* coefficients) {
+  const StepNumbers<C> c = *coefficients;
   if (c.skip) return;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += int64_t(gridDim.x) * blockDim.x) {
     int64_t at[K];
     l.offsets(i, at);
     C v[K];
     for (int k = 0; k < K; ++k) v[k] = load_float<C>(o.data[k], at[k], o.dtypes[k]);
-    update(c, v);
+    formulas::update(c.op, c, v);
     for (int k = 0; k < K; ++k)
       if (k != 1) store_float(o.data[k], at[k], o.dtypes[k], v[k]);
   }
 }
 
-template <class C, int K> void update_all(Context& ctx, const OptimizerLists& lists, const Coefficients<C>* c) {
+template <class C, int K> void update_all(Context& ctx, const OptimizerLists& lists, const StepNumbers<C>* c) {
   const std::span<const TensorView> all[] = {lists.params, lists.grads, lists.first, lists.second, lists.third};
   const auto operand = [&](size_t i, int k) -> V { return all[k][i]; };
   const auto views = [&](size_t i, auto f) {
@@ -163,11 +116,16 @@ template <class C, int K> void update_all(Context& ctx, const OptimizerLists& li
 
 template <class C>
 void step_as(Context& ctx, const OptimizerLists& lists, const OptimizerScalars& scalars, const OptimizerParams& p) {
-  Coefficients<C>* const c = ctx.scratch_of<Coefficients<C>>(1);
+  StepNumbers<C>* const c = ctx.scratch_of<StepNumbers<C>>(1);
   launch(ctx, "optimizer_step", {dim3(1), dim3(1)}, prepare_step<C>, c, scalars.step.as<int64_t>(),
-         Number(scalars.lr, 0), Number(scalars.inv_scale, 1), Number(scalars.found_inf, 0), p);
-  if (p.op == OptimizerOp::Sgd) return p.beta1 == 0 ? update_all<C, 2>(ctx, lists, c) : update_all<C, 3>(ctx, lists, c);
-  return p.amsgrad ? update_all<C, 5>(ctx, lists, c) : update_all<C, 4>(ctx, lists, c);
+         scalars.numbers.as<float>(), Number(scalars.lr, 0), Number(scalars.inv_scale, 1), Number(scalars.found_inf, 0),
+         Number(scalars.beta1, p.beta1), p);
+  switch (formulas::states_of(p)) {
+    case 0: return update_all<C, 2>(ctx, lists, c);
+    case 1: return update_all<C, 3>(ctx, lists, c);
+    case 2: return update_all<C, 4>(ctx, lists, c);
+    default: return update_all<C, 5>(ctx, lists, c);
+  }
 }
 
 }  // namespace
