@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/each.h"
 #include "../core/tensor.h"
 
 namespace tapir::inline v0 {
@@ -141,16 +142,6 @@ template <class T> void list_field(std::vector<Field>& out, const std::string& n
 }  // namespace nn
 }  // namespace tapir::inline v0
 
-// TAPIR_EACH(m, a, b, c): m(a) m(b) m(c), for up to 256 names.
-#define TAPIR_EACH(m, ...) __VA_OPT__(TAPIR_EXPAND1(TAPIR_EACH_(m, __VA_ARGS__)))
-#define TAPIR_EACH_(m, a, ...) m(a) __VA_OPT__(TAPIR_EACH_AGAIN TAPIR_PARENS(m, __VA_ARGS__))
-#define TAPIR_EACH_AGAIN() TAPIR_EACH_
-#define TAPIR_PARENS ()
-#define TAPIR_EXPAND1(...) TAPIR_EXPAND2(TAPIR_EXPAND2(TAPIR_EXPAND2(TAPIR_EXPAND2(__VA_ARGS__))))
-#define TAPIR_EXPAND2(...) TAPIR_EXPAND3(TAPIR_EXPAND3(TAPIR_EXPAND3(TAPIR_EXPAND3(__VA_ARGS__))))
-#define TAPIR_EXPAND3(...) TAPIR_EXPAND4(TAPIR_EXPAND4(TAPIR_EXPAND4(TAPIR_EXPAND4(__VA_ARGS__))))
-#define TAPIR_EXPAND4(...) TAPIR_EXPAND5(TAPIR_EXPAND5(TAPIR_EXPAND5(TAPIR_EXPAND5(__VA_ARGS__))))
-#define TAPIR_EXPAND5(...) __VA_ARGS__
 #define TAPIR_FIELD_VISIT(x) visit(#x, s.x...);
 #define TAPIR_FIELD_SPAN(x) {__builtin_offsetof(Self, x), __builtin_offsetof(Self, x) + sizeof(Self::x)},
 #define TAPIR_FIELD_ONE(x) +1

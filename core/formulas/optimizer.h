@@ -40,9 +40,8 @@ template <class C> struct StepNumbers {
 };
 
 /// `numbers` as in OptimizerScalars; t: steps, this one included.
-template <class C>
-TAPIR_FORMULA StepNumbers<C> numbers_of(const OptimizerParams& o, double lr, double t, double inv_scale, double beta1,
-                                        float* numbers) {
+template <class C> TAPIR_FORMULA StepNumbers<C> numbers_of(const OptimizerParams& o, double lr, double t,
+                                                           double inv_scale, double beta1, float* numbers) {
   const bool decoupled = o.op == OptimizerOp::AdamW || o.op == OptimizerOp::Lion || o.decoupled;
   const double correction1 = 1 - std::pow(beta1, t), correction2 = 1 - std::pow(o.beta2, t);
   double keep = decoupled ? 1 - lr * o.weight_decay : 1, rate = lr, a = 1 / std::sqrt(correction2), b = o.b;
@@ -75,9 +74,23 @@ TAPIR_FORMULA StepNumbers<C> numbers_of(const OptimizerParams& o, double lr, dou
       break;
     default: break;
   }
-  return {C(o.maximize ? -inv_scale : inv_scale), C(decoupled ? 0 : o.weight_decay), C(keep), C(rate), C(beta1),
-          C(o.beta2), C(1 - beta1), C(1 - o.beta2), C(o.eps), C(a), C(b), o.op, t == 1, o.nesterov, o.centered,
-          rectified, false};
+  return {C(o.maximize ? -inv_scale : inv_scale),
+          C(decoupled ? 0 : o.weight_decay),
+          C(keep),
+          C(rate),
+          C(beta1),
+          C(o.beta2),
+          C(1 - beta1),
+          C(1 - o.beta2),
+          C(o.eps),
+          C(a),
+          C(b),
+          o.op,
+          t == 1,
+          o.nesterov,
+          o.centered,
+          rectified,
+          false};
 }
 
 // One element: g is the gradient, scaled and with decay, v[0] the parameter, v[2] to v[K - 1] the states.
