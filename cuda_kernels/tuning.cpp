@@ -90,8 +90,10 @@ void Choices::keep(const std::string& key, const std::string& choice) {
   const int64_t bytes = file.size();
   if (bytes < 0) return;
   // Two programs that both begin the file leave a second first line, which no checksum fits.
-  const std::string line = (bytes == 0 ? std::string(kFirstLine) : std::string()) + checksum(entry) + '\t' + entry + '\n';
-  [[maybe_unused]] const ssize_t written = write(file.fd, line.data(), line.size());  // a cut line is skipped by the reader
+  const std::string line =
+      (bytes == 0 ? std::string(kFirstLine) : std::string()) + checksum(entry) + '\t' + entry + '\n';
+  [[maybe_unused]] const ssize_t written =
+      write(file.fd, line.data(), line.size());  // a cut line is skipped by the reader
 }
 
 std::string path_of_choices() {

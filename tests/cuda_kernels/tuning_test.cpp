@@ -73,7 +73,8 @@ TEST_CASE("tuning: damage costs only the lines it hits") {
 TEST_CASE("tuning: what is not ours is left alone") {
   const TemporaryFolder folder;
   const std::string path = folder / "choices";
-  for (const std::string& text : {std::string("someone's notes\n"), std::string("tapir choices 2\nx"), std::string(1, '\0')}) {
+  for (const std::string& text :
+       {std::string("someone's notes\n"), std::string("tapir choices 2\nx"), std::string(1, '\0')}) {
     spit(path, text);
     Choices store(path);
     CHECK(store.find("key") == "");
