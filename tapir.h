@@ -1,5 +1,7 @@
 #pragma once
 /// Everything of Tapir that a training program uses.
+#include "amp/autocast.h"
+#include "amp/grad_scaler.h"
 #include "autograd/engine.h"
 #include "autograd/function.h"
 #include "autograd/saved_hooks.h"

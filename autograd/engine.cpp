@@ -103,6 +103,7 @@ class Engine {
       : options_(options), wanted_(wanted), found_(wanted.size()) {}
 
   std::vector<Tensor> run(std::span<const Edge> roots, std::span<Tensor> gradients) {
+    ScopedMode<AutocastRegion*> off(modes.autocast, nullptr);  // gradients run in the dtypes that the forward recorded
     discover(roots);
     if (!wanted_.empty()) find_needed();
     GradMode mode(options_.create_graph);

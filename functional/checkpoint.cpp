@@ -5,6 +5,7 @@
 
 #include "../autograd/saved_hooks.h"
 #include "../core/generator.h"
+#include "../ops/autocast.h"
 
 namespace tapir::inline v0::detail {
 namespace {
@@ -14,6 +15,8 @@ struct Frame {
   std::unique_ptr<Recompute> again;
   bool preserve_rng_state;
   uint64_t seed, offset;
+  bool cast = modes.autocast;
+  AutocastRegion region = cast ? *modes.autocast : AutocastRegion();
   int64_t count = 0;           // values that the first run saved
   std::vector<Tensor> values;  // of the second run; each is handed out once
 };
@@ -44,6 +47,8 @@ void compute_again(Frame& frame) {
   frame.values.clear();
   EnableGrad guard;
   RandomState random(frame);
+  frame.region.cache = nullptr;
+  ScopedMode<AutocastRegion*> autocast(modes.autocast, frame.cast ? &frame.region : nullptr);
   Collect hooks(frame.values);
   frame.again->run();
   check(int64_t(frame.values.size()) == frame.count,

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "compare.h"
 #include "each_place.h"
 #include "pointwise.h"
@@ -116,6 +117,7 @@ Tensor celu(const Tensor& x, double alpha) { return celu("celu", x, alpha, nullp
 Tensor& celu_(Tensor& self, double alpha) { return celu("celu_", self, alpha, &self), self; }
 
 Tensor softplus(const Tensor& x, double beta, double threshold) {
+  TAPIR_AUTOCAST(softplus, x, beta, threshold);
   const auto bend = [=](const Tensor& x) {
     const Tensor s = sigmoid(mul(x, beta));
     return masked_fill(mul(mul(s, sub(1, s)), beta), gt(mul(x, beta), threshold), 0);
@@ -217,6 +219,7 @@ static Tensor prelu_grad(const Tensor& g, const Tensor& x, const Tensor& w) {
                 });
 }
 Tensor prelu(const Tensor& x, const Tensor& weight) {
+  TAPIR_AUTOCAST(prelu, x, weight);
   float_only("prelu", x, nullptr);
   check(weight.dim() < 2, "[prelu] expected a weight of one dimension or none, got {}", weight);
   check(weight.dtype() == x.dtype(), "[prelu] expected a weight of dtype {}, got {}", x.dtype(), weight.dtype());

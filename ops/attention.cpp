@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "checked.h"
 #include "compare.h"
@@ -161,6 +162,7 @@ Tensor folded(const Tensor& x, const Shape& lead) {
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& o) {
+  TAPIR_AUTOCAST(scaled_dot_product_attention, query, key, value, o);
   check_operands(query, key, value, o);
   const Leading lead(query, key, value, o.enable_gqa);
   const int64_t queries = query.size(-2), keys = key.size(-2), depth = query.size(-1);

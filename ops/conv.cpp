@@ -1,6 +1,7 @@
 #include "conv.h"
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "front.h"
 #include "reduce.h"
@@ -173,12 +174,15 @@ static Tensor convolution(const char* op, const Tensor& x, const Tensor& w, cons
 }
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
+  TAPIR_AUTOCAST(conv1d, x, weight, bias, options);
   return convolution("conv1d", x, weight, bias, 1, options);
 }
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
+  TAPIR_AUTOCAST(conv2d, x, weight, bias, options);
   return convolution("conv2d", x, weight, bias, 2, options);
 }
 Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
+  TAPIR_AUTOCAST(conv3d, x, weight, bias, options);
   return convolution("conv3d", x, weight, bias, 3, options);
 }
 
@@ -211,14 +215,17 @@ static Tensor transposed_convolution(const char* op, const Tensor& x, const Tens
 
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTransposeOptions& options) {
+  TAPIR_AUTOCAST(conv_transpose1d, x, weight, bias, options);
   return transposed_convolution("conv_transpose1d", x, weight, bias, 1, options);
 }
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTransposeOptions& options) {
+  TAPIR_AUTOCAST(conv_transpose2d, x, weight, bias, options);
   return transposed_convolution("conv_transpose2d", x, weight, bias, 2, options);
 }
 Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTransposeOptions& options) {
+  TAPIR_AUTOCAST(conv_transpose3d, x, weight, bias, options);
   return transposed_convolution("conv_transpose3d", x, weight, bias, 3, options);
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "front.h"
@@ -122,6 +123,7 @@ void check_lengths(const Tensor& log_probs, const Tensor& targets, const List& f
 
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const List& frames, const List& lengths,
                 const CtcLossOptions& o) {
+  TAPIR_AUTOCAST(ctc_loss, log_probs, targets, frames, lengths, o);
   check(log_probs.dim() == 2 || log_probs.dim() == 3, "[ctc_loss] expected log_probs (T, N, C) or (T, C), got {}",
         log_probs);
   if (log_probs.dim() == 2) {
@@ -154,6 +156,7 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const List& fram
 
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, const CtcLossOptions& o) {
+  TAPIR_AUTOCAST(ctc_loss, log_probs, targets, input_lengths, target_lengths, o);
   for (const Tensor* t : {&input_lengths, &target_lengths})
     check(is_integral(t->dtype()), "[ctc_loss] expected lengths of an integer dtype, got {}", *t);
   return ctc_loss(log_probs, targets, input_lengths.to_vector<int64_t>(), target_lengths.to_vector<int64_t>(), o);

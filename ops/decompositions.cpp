@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -52,6 +53,7 @@ static Tensor qr_gradient(const Tensor& gq, const Tensor& gr, const Tensor& q, c
 
 namespace linalg {
 std::pair<Tensor, Tensor> qr(const Tensor& a, std::string_view mode) {
+  TAPIR_AUTOCAST(qr, a, mode);
   check_matrices("linalg.qr", a);
   check(mode == "reduced" || mode == "complete" || mode == "r",
         "[linalg.qr] expected mode \"reduced\", \"complete\" or \"r\", got \"{}\"", mode);
@@ -86,6 +88,7 @@ static Tensor differences(const Tensor& x) {
 
 namespace linalg {
 std::pair<Tensor, Tensor> eigh(const Tensor& a, std::string_view uplo) {
+  TAPIR_AUTOCAST(eigh, a, uplo);
   check_square("linalg.eigh", a);
   const bool upper = upper_of("linalg.eigh", uplo);
   const Tensor values = empty_of(a, shape_of(batch_of(a), {rows(a)})), vectors = empty_of(a, a.shape());
@@ -106,6 +109,7 @@ std::pair<Tensor, Tensor> eigh(const Tensor& a, std::string_view uplo) {
 }
 
 Tensor eigvalsh(const Tensor& a, std::string_view uplo) {
+  TAPIR_AUTOCAST(eigvalsh, a, uplo);
   check_square("linalg.eigvalsh", a);
   if (wants_grad({a})) return eigh(a, uplo).first;
   const Tensor values = empty_of(a, shape_of(batch_of(a), {rows(a)}));
@@ -152,6 +156,7 @@ static std::tuple<Tensor, Tensor, Tensor> run_svd(const char* op, const Tensor& 
 
 namespace linalg {
 std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& a, bool full_matrices) {
+  TAPIR_AUTOCAST(svd, a, full_matrices);
   const auto [u, s, vh] = run_svd("linalg.svd", a, full_matrices);
   const Tensor outputs[] = {u, s, vh};
   record_outputs("linalg.svd", outputs, {a}, save(u, s, vh),
@@ -166,6 +171,7 @@ std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& a, bool full_matrices) {
 }
 
 Tensor svdvals(const Tensor& a) {
+  TAPIR_AUTOCAST(svdvals, a);
   check_matrices("linalg.svdvals", a);
   if (wants_grad({a})) return std::get<1>(svd(a, false));
   const Tensor s = empty_of(a, shape_of(batch_of(a), {std::min(rows(a), columns(a))}));
@@ -197,6 +203,7 @@ static Tensor threshold(const Tensor& a, const Tensor& s, const ToleranceOptions
 
 namespace linalg {
 Tensor matrix_rank(const Tensor& a, const ToleranceOptions& o) {
+  TAPIR_AUTOCAST(matrix_rank, a, o);
   check_matrices("linalg.matrix_rank", a);
   NoGrad guard;
   const Tensor s = o.hermitian ? abs(eigvalsh(a)) : svdvals(a);
@@ -229,6 +236,7 @@ Tensor pinv(const Tensor& a, const ToleranceOptions& o) {
 }
 
 Lstsq lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond, std::string_view driver) {
+  TAPIR_AUTOCAST(lstsq, a, b, rcond, driver);
   const char* name = "linalg.lstsq";
   check_matrices(name, a), check_pair(name, a, b);
   check(driver == "gels" || driver == "gelsy" || driver == "gelsd" || driver == "gelss",

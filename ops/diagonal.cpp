@@ -4,6 +4,7 @@
 
 #include "../autograd/arith.h"
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -78,6 +79,7 @@ Tensor diagonal_scatter(const Tensor& x, const Tensor& source, int64_t offset, i
   return copy_(part, source), y;
 }
 Tensor trace(const Tensor& x) {
+  TAPIR_AUTOCAST(trace, x);
   check(x.dim() == 2, "[trace] expected a matrix, got {}", x);
   return sum(diagonal(x));
 }

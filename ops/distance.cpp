@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -76,6 +77,7 @@ static Tensor by_differences(const Tensor& a, const Tensor& b, double p) {
 }
 
 Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) {
+  TAPIR_AUTOCAST(cdist, x1, x2, o);
   common_device("cdist", {&x1, &x2});
   check(x1.dim() >= 2 && x2.dim() >= 2 && x1.shape().back() == x2.shape().back(),
         "[cdist] expected points (..., P, M) and (..., R, M), got {} and {}", x1, x2);
@@ -94,13 +96,17 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) {
 }
 
 Tensor pdist(const Tensor& x, double p) {
+  TAPIR_AUTOCAST(pdist, x, p);
   check(x.dim() == 2, "[pdist] expected points (P, M), got {}", x);
   const Tensor row = arange(x.shape()[0], {.device = x.device()}), pairs = nonzero(gt(row, unsqueeze(row, 1))),
                difference = index_select(x, 0, select(pairs, 1, 0)) - index_select(x, 0, select(pairs, 1, 1));
   return x.shape()[1] == 0 ? sum(difference, -1) : norm(difference, p, -1);
 }
 
-Tensor dist(const Tensor& a, const Tensor& b, Scalar p) { return norm(a - b, p); }
+Tensor dist(const Tensor& a, const Tensor& b, Scalar p) {
+  TAPIR_AUTOCAST(dist, a, b, p);
+  return norm(a - b, p);
+}
 
 Tensor pairwise_distance(const Tensor& x1, const Tensor& x2, const DistanceOptions& o) {
   return norm(x1 - x2 + o.eps, o.p, -1, {.keepdim = o.keepdim});
@@ -113,6 +119,7 @@ static Tensor length_at_least(const Tensor& x, int64_t dim, double eps) {
                 [](const Tensor& g) { return Grads{g}; });
 }
 Tensor cosine_similarity(const Tensor& x1, const Tensor& x2, const CosineOptions& o) {
+  TAPIR_AUTOCAST(cosine_similarity, x1, x2, o);
   const Operand a = x1, b = x2;
   const DType dtype = result_type({&a, &b});
   check(is_floating(dtype), "[cosine_similarity] expected a floating point dtype, got {} and {}", x1, x2);
@@ -127,6 +134,7 @@ Tensor normalize(const Tensor& x, const NormalizeOptions& o) {
 }
 
 Tensor renorm(const Tensor& x, Scalar p, int64_t dim, Scalar maxnorm) {
+  TAPIR_AUTOCAST(renorm, x, p, dim, maxnorm);
   check(x.dim() >= 2, "[renorm] expected a tensor with at least 2 dimensions, got {}", x);
   check(p.to_double() > 0 && maxnorm.to_double() >= 0,
         "[renorm] expected p above 0 and maxnorm of at least 0, got {} and {}", p, maxnorm);

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -31,6 +32,7 @@ static Tensor bounded_log(const Tensor& x) { return clamp_min(log(x), -100); }
 static Tensor bounded_log1m(const Tensor& x) { return clamp_min(log1p(neg(x)), -100); }
 
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const LossOptions& o) {
+  TAPIR_AUTOCAST(binary_cross_entropy, input, target, o);
   const char* op = "binary_cross_entropy";
   common_device(op, {&input, &target, &o.weight});
   check(is_floating(input.dtype()), "[{}] expected an input of a floating-point dtype, got {}", op, input);
@@ -60,6 +62,7 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Los
 }
 
 Tensor kl_div(const Tensor& input, const Tensor& target, const KlDivOptions& o) {
+  TAPIR_AUTOCAST(kl_div, input, target, o);
   check_target("kl_div", input, target);
   Tensor losses;
   if (o.log_target) {
@@ -103,6 +106,7 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, double var, 
 }
 
 Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNllLossOptions& o) {
+  TAPIR_AUTOCAST(poisson_nll_loss, input, target, o);
   check_target("poisson_nll_loss", input, target);
   Tensor losses = o.log_input ? sub(exp(input), mul(target, input)) : sub(input, mul(target, log(add(input, o.eps))));
   if (o.full) {  // t log t - t + log(2 pi t) / 2 for t > 1
@@ -114,6 +118,7 @@ Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const Poisson
 }
 
 Tensor soft_margin_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  TAPIR_AUTOCAST(soft_margin_loss, input, target, reduction);
   check_target("soft_margin_loss", input, target);
   check(is_floating(input.dtype()), "[soft_margin_loss] expected an input of a floating-point dtype, got {}", input);
   return reduced("soft_margin_loss", log_one_plus_exp(neg(mul(target, input))), reduction);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "diagonal.h"
 #include "front.h"
 #include "matmul.h"
@@ -256,6 +257,7 @@ class Equation {
 }  // namespace
 
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
+  TAPIR_AUTOCAST(einsum, equation, operands);
   check(!operands.empty(), "[einsum] expected at least one operand for \"{}\"", equation);
   Equation parsed(equation);
   std::vector<Term> terms = parsed.bind(operands);
@@ -263,6 +265,7 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b) {
+  TAPIR_AUTOCAST(tensordot, a, b, dims_a, dims_b);
   check(a.dtype() == b.dtype(), "[tensordot] expected operands of one dtype, got {} and {}", a, b);
   check(dims_a.size() == dims_b.size(), "[tensordot] expected as many dimensions of both, got {} and {}", dims_a,
         dims_b);
@@ -287,6 +290,7 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dim
   return contract_all("tensordot", "", {{a, left}, {b, right}}, result, true);
 }
 Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
+  TAPIR_AUTOCAST(tensordot, a, b, dims);
   check(dims >= 0 && dims <= a.dim() && dims <= b.dim(),
         "[tensordot] expected at most as many dims as both operands have, got {} for {} and {}", dims, a, b);
   Dims last, first;
@@ -301,6 +305,7 @@ Tensor inner(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& w, const Tensor& bias) {
+  TAPIR_AUTOCAST(bilinear, x1, x2, w, bias);
   check(w.dim() == 3 && x1.dim() > 0 && x1.dim() == x2.dim() && x1.shape().back() == w.shape()[1] &&
             x2.shape().back() == w.shape()[2],
         "[bilinear] expected inputs (..., I) and (..., J) for a weight (O, I, J), got {}, {} and {}", x1, x2, w);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "bitwise.h"
 #include "cast.h"
 #include "compare.h"
@@ -140,6 +141,7 @@ static Tensor scatter_add(const char* op, const Tensor& x, int64_t dim, const Te
                 });
 }
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  TAPIR_AUTOCAST(scatter_add, x, dim, index, source);
   return scatter_add("scatter_add", x, dim, index, source, nullptr);
 }
 Tensor& scatter_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -131,6 +132,7 @@ void check_operands(const Tensor& x, const Tensor& grid, const GridSampleOptions
 }  // namespace
 
 Tensor grid_sample(const Tensor& input, const Tensor& grid, const GridSampleOptions& o) {
+  TAPIR_AUTOCAST(grid_sample, input, grid, o);
   check_operands(input, grid, o);
   const int64_t axes = input.dim() - 2, n = input.shape()[0];
   const Outside outside = o.padding_mode == "zeros"    ? Outside::Zeros

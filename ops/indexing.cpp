@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "create.h"
 #include "extremum.h"
@@ -228,6 +229,7 @@ Tensor& index_put_(Tensor& self, const std::vector<Tensor>& indices, const Tenso
   return put(self, indices, values, accumulate, {}), self;
 }
 Tensor index_put(const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+  TAPIR_AUTOCAST(index_put, self, indices, values, accumulate);
   Tensor y = clone(self);
   return index_put_(y, indices, values, accumulate);
 }
@@ -301,6 +303,7 @@ Tensor& index_copy_(Tensor& self, int64_t dim, const Tensor& index, const Tensor
   return self;
 }
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  TAPIR_AUTOCAST(index_copy, x, dim, index, source);
   TAPIR_ON_COPY(index_copy_, x, dim, index, source);
 }
 Tensor& index_fill_(Tensor& self, int64_t dim, const Tensor& index, const Operand& value) {

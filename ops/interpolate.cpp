@@ -5,6 +5,7 @@
 
 #include "../core/resample.h"
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "checked.h"
 #include "front.h"
@@ -130,6 +131,7 @@ Shape target_shape(const Tensor& x, const InterpolateOptions& o) {
 }  // namespace
 
 Tensor interpolate(const Tensor& input, const InterpolateOptions& o) {
+  TAPIR_AUTOCAST(interpolate, input, o);
   const Mode& mode = mode_of(input, o);
   const Shape shape = target_shape(input, o);
   const int64_t axes = input.dim() - 2;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -84,6 +85,7 @@ static Tensor record_cholesky(const char* name, const Tensor& l, const Tensor& a
 
 namespace linalg {
 Tensor cholesky(const Tensor& a, const UpperOptions& o) {
+  TAPIR_AUTOCAST(cholesky, a, o);
   check_square("linalg.cholesky", a);
   const Tensor l = empty_of(a, a.shape());
   const ErrorWord e = run_linalg(a, {l}, {a}, {.op = LinalgOp::Cholesky, .upper = o.upper});
@@ -103,6 +105,7 @@ std::pair<Tensor, Tensor> cholesky_ex(const Tensor& a, const UpperOptions& o) {
 }  // namespace linalg
 
 Tensor cholesky_solve(const Tensor& b, const Tensor& factor, const UpperOptions& o) {
+  TAPIR_AUTOCAST(cholesky_solve, b, factor, o);
   check_square("cholesky_solve", factor), check_matrices("cholesky_solve", b), check_pair("cholesky_solve", b, factor);
   check(rows(b) == rows(factor), "[cholesky_solve] expected a right-hand side that fits {}, got {}", factor.shape(),
         b.shape());
@@ -122,6 +125,7 @@ Tensor cholesky_solve(const Tensor& b, const Tensor& factor, const UpperOptions&
 }
 
 Tensor cholesky_inverse(const Tensor& factor, const UpperOptions& o) {
+  TAPIR_AUTOCAST(cholesky_inverse, factor, o);
   check_square("cholesky_inverse", factor);
   return cholesky_solve(identity_like(factor), factor, o);
 }
@@ -172,6 +176,7 @@ static Tensor solve_factored(const char* name, const Tensor& a, const Tensor& lu
 
 namespace linalg {
 Tensor solve(const Tensor& a, const Tensor& b, bool left) {
+  TAPIR_AUTOCAST(solve, a, b, left);
   const char* name = "linalg.solve";
   check_square(name, a), check_pair(name, a, b);
   const bool vector = b.dim() == 1 || (b.dim() == a.dim() - 1 && b.shape() == shape_of(batch_of(a), {rows(a)}));
@@ -184,6 +189,7 @@ Tensor solve(const Tensor& a, const Tensor& b, bool left) {
 }
 
 Tensor inv(const Tensor& a) {
+  TAPIR_AUTOCAST(inv, a);
   check_square("linalg.inv", a);
   const Factors f = factorize_regular("linalg.inv", a);
   return solve_factored("linalg.inv", a, f.lu, f.order, identity_like(a), false);

@@ -2,6 +2,7 @@
 
 #include "activation.h"
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "checked.h"
 #include "compare.h"
@@ -163,6 +164,7 @@ Tensor mean_over(const Tensor& losses, const Tensor& total) { return div(sum(los
 }  // namespace
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& o) {
+  TAPIR_AUTOCAST(cross_entropy, input, target, o);
   check_classes("cross_entropy", input, target, o.weight);
   check(o.label_smoothing >= 0 && o.label_smoothing <= 1,
         "[cross_entropy] label_smoothing must be between 0.0 and 1.0. Got: {}", o.label_smoothing);
@@ -180,6 +182,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
 }
 
 Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions& o) {
+  TAPIR_AUTOCAST(nll_loss, input, target, o);
   check_classes("nll_loss", input, target, o.weight);
   check(is_integral(target.dtype()), "[nll_loss] expected labels of an integer dtype, got {}", target);
   if (input.dim() == 1) {
@@ -208,9 +211,11 @@ template <class F> static Tensor elementwise_loss(const char* op, const Tensor& 
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, const LossOptions& options) {
+  TAPIR_AUTOCAST(mse_loss, input, target, options);
   return elementwise_loss("mse_loss", input, target, options, [](const Tensor& d) { return square(d); });
 }
 Tensor l1_loss(const Tensor& input, const Tensor& target, const LossOptions& options) {
+  TAPIR_AUTOCAST(l1_loss, input, target, options);
   return elementwise_loss("l1_loss", input, target, options, [](const Tensor& d) { return abs(d); });
 }
 
@@ -222,6 +227,7 @@ static Tensor huber(const char* op, const Tensor& input, const Tensor& target, d
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& o) {
+  TAPIR_AUTOCAST(smooth_l1_loss, input, target, o);
   check(o.beta >= 0, "[smooth_l1_loss] expected a beta of at least 0, got {}", o.beta);
   if (o.beta == 0) return l1_loss(input, target, {.reduction = o.reduction});
   check_target("smooth_l1_loss", input, target);
@@ -229,6 +235,7 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1L
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& o) {
+  TAPIR_AUTOCAST(huber_loss, input, target, o);
   check(o.delta > 0, "[huber_loss] expected a delta above 0, got {}", o.delta);
   check_target("huber_loss", input, target), common_device("huber_loss", {&input, &o.weight});
   Tensor losses = huber("huber_loss", input, target, o.delta);
@@ -251,6 +258,7 @@ Tensor log_one_plus_exp(const Tensor& x) {
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const BceWithLogitsOptions& o) {
+  TAPIR_AUTOCAST(binary_cross_entropy_with_logits, input, target, o);
   const char* op = "binary_cross_entropy_with_logits";
   common_device(op, {&input, &target, &o.weight, &o.pos_weight});
   check(is_floating(input.dtype()), "[{}] expected an input of a floating-point dtype, got {}", op, input);

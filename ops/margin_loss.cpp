@@ -4,6 +4,7 @@
 
 #include "activation.h"
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -25,6 +26,7 @@ static void check_margin(const char* op, double margin) {
 }
 
 Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, const MarginLossOptions& o) {
+  TAPIR_AUTOCAST(hinge_embedding_loss, input, target, o);
   check_target("hinge_embedding_loss", input, target), check_margin("hinge_embedding_loss", o.margin);
   const Tensor apart = where(ne(target, 1), clamp_min(sub(o.margin, input), 0), 0),
                together = where(ne(target, -1), input, 0);
@@ -33,6 +35,7 @@ Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, const Mar
 
 Tensor margin_ranking_loss(const Tensor& input1, const Tensor& input2, const Tensor& target,
                            const MarginLossOptions& o) {
+  TAPIR_AUTOCAST(margin_ranking_loss, input1, input2, target, o);
   const char* op = "margin_ranking_loss";
   common_device(op, {&input1, &input2, &target}), check_margin(op, o.margin);
   check(input1.dim() == input2.dim() && input1.dim() == target.dim(),
@@ -42,6 +45,7 @@ Tensor margin_ranking_loss(const Tensor& input1, const Tensor& input2, const Ten
 
 Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const Tensor& target,
                              const MarginLossOptions& o) {
+  TAPIR_AUTOCAST(cosine_embedding_loss, input1, input2, target, o);
   const char* op = "cosine_embedding_loss";
   common_device(op, {&input1, &input2, &target}), check_margin(op, o.margin);
   check((target.dim() == 0 || target.dim() == 1) && input1.dim() == target.dim() + 1 && input2.dim() == input1.dim(),
@@ -60,6 +64,7 @@ static std::pair<int64_t, int64_t> class_sizes(const Tensor& x) {
 }
 
 Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiMarginLossOptions& o) {
+  TAPIR_AUTOCAST(multi_margin_loss, input, target, o);
   const char* op = "multi_margin_loss";
   common_device(op, {&input, &target, &o.weight}), check_margin(op, o.margin);
   check(o.p == 1 || o.p == 2, "[{}] only p == 1 and p == 2 supported, got {}", op, o.p);
@@ -85,6 +90,7 @@ Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiM
 }
 
 Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  TAPIR_AUTOCAST(multilabel_margin_loss, input, target, reduction);
   const char* op = "multilabel_margin_loss";
   common_device(op, {&input, &target});
   check(is_floating(input.dtype()), "[{}] expected an input of a floating-point dtype, got {}", op, input);
@@ -116,6 +122,7 @@ Tensor triplet_loss_of_distances(const Tensor& near, const Tensor& far, double m
 
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                            const TripletMarginLossOptions& o) {
+  TAPIR_AUTOCAST(triplet_margin_loss, anchor, positive, negative, o);
   const char* op = "triplet_margin_loss";
   common_device(op, {&anchor, &positive, &negative});
   check(anchor.dim() == positive.dim() && anchor.dim() == negative.dim(),

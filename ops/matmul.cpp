@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "front.h"
 #include "reduce.h"
@@ -55,12 +56,14 @@ static void check_inner(const char* op, const Tensor& a, const Tensor& b, int64_
 }
 
 Tensor mm(const Tensor& a, const Tensor& b) {
+  TAPIR_AUTOCAST(mm, a, b);
   check(a.dim() == 2 && b.dim() == 2, "[mm] expected two matrices, got {} and {}", a, b);
   check_operands("mm", a, b), check_inner("mm", a, b, a.shape()[1], b.shape()[0]);
   return product("mm", a, b, false, false);
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
+  TAPIR_AUTOCAST(bmm, a, b);
   check(a.dim() == 3 && b.dim() == 3 && a.shape()[0] == b.shape()[0],
         "[bmm] expected two batches of matrices, (B, M, K) and (B, K, N), got {} and {}", a, b);
   check_operands("bmm", a, b), check_inner("bmm", a, b, a.shape()[2], b.shape()[1]);
@@ -68,11 +71,13 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mv(const Tensor& a, const Tensor& x) {
+  TAPIR_AUTOCAST(mv, a, x);
   check(a.dim() == 2 && x.dim() == 1, "[mv] expected a matrix and a vector, got {} and {}", a, x);
   return matmul(a, x);
 }
 
 Tensor dot(const Tensor& a, const Tensor& b) {
+  TAPIR_AUTOCAST(dot, a, b);
   check(a.dim() == 1 && b.dim() == 1, "[dot] expected two vectors, got {} and {}", a, b);
   return matmul(a, b);
 }
@@ -105,6 +110,7 @@ static Tensor as_batch(const Tensor& x, const Shape& batch) {
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  TAPIR_AUTOCAST(matmul, a, b);
   check_defined("matmul", "the first operand", a), check_defined("matmul", "the second operand", b);
   check(a.dim() > 0 && b.dim() > 0,
         "[matmul] both arguments to matmul need to be at least 1-dimensional, but they are {} and {}", a, b);
@@ -175,6 +181,7 @@ static void check_ranks(const char* op, const Tensor& a, const Tensor& b, int64_
   check(rank == 2 || a.shape()[0] == b.shape()[0], "[{}] expected batches of one size, got {} and {}", op, a, b);
 }
 Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+  TAPIR_AUTOCAST(addmm, input, a, b, o);
   return check_ranks("addmm", a, b, 2), add_product("addmm", input, a, b, o);
 }
 Tensor& addmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
@@ -182,6 +189,7 @@ Tensor& addmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOption
   return add_product("addmm_", self, a, b, o, &self), self;
 }
 Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+  TAPIR_AUTOCAST(baddbmm, input, a, b, o);
   return check_ranks("baddbmm", a, b, 3), add_product("baddbmm", input, a, b, o);
 }
 Tensor& baddbmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
@@ -194,6 +202,7 @@ static void check_addmv(const char* op, const Tensor& input, const Tensor& a, co
   check(input.dim() < 2, "[{}] expected an input that broadcasts to ({},), got {}", op, a.shape()[0], input);
 }
 Tensor addmv(const Tensor& input, const Tensor& a, const Tensor& x, const AddmmOptions& o) {
+  TAPIR_AUTOCAST(addmv, input, a, x, o);
   check_addmv("addmv", input, a, x);
   return squeeze(add_product("addmv", unsqueeze(input, -1), a, unsqueeze(x, 1), o), 1);
 }
@@ -204,6 +213,7 @@ Tensor& addmv_(Tensor& self, const Tensor& a, const Tensor& x, const AddmmOption
 }
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  TAPIR_AUTOCAST(linear, x, w, bias);
   check(x.dim() > 0, "[linear] expected an input of shape (..., in), got {}", x);
   check(w.dim() == 2 || w.dim() == 1, "[linear] expected a weight of shape (out, in) or (in), got {}", w);
   check_operands("linear", x, w);

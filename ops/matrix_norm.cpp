@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -58,6 +59,7 @@ static Tensor extreme(const Tensor& x, int64_t dim, bool largest, bool keepdim =
 }
 
 Tensor matrix_norm(const Tensor& x, std::string_view ord, const Dims& dims, const ReduceOptions& o) {
+  if (!o.dtype) TAPIR_AUTOCAST(matrix_norm, x, ord, dims, o);
   const Matrices m("linalg.matrix_norm", x, dims, o);
   check(ord == "fro" || ord == "nuc", "[linalg.matrix_norm] expected ord \"fro\", \"nuc\" or a number, got \"{}\"",
         ord);
@@ -66,6 +68,7 @@ Tensor matrix_norm(const Tensor& x, std::string_view ord, const Dims& dims, cons
 }
 
 Tensor matrix_norm(const Tensor& x, Scalar ord, const Dims& dims, const ReduceOptions& o) {
+  if (!o.dtype) TAPIR_AUTOCAST(matrix_norm, x, ord, dims, o);
   const Matrices m("linalg.matrix_norm", x, dims, o);
   const double p = ord.to_double(), size = std::abs(p);
   check(size == 1 || size == 2 || std::isinf(p),
@@ -84,10 +87,12 @@ static Tensor norm_over(const Tensor& x, Scalar ord, const Dims& dims, const Red
   return matrix ? matrix_norm(x, ord, dims.empty() ? Dims{0, 1} : dims, o) : vector_norm(x, ord, dims, o);
 }
 Tensor norm(const Tensor& x, std::optional<Scalar> ord, const Dims& dims, const ReduceOptions& o) {
+  if (!o.dtype) TAPIR_AUTOCAST(norm, x, ord, dims, o);
   check(dims.size() <= 2, "[linalg.norm] expected one or two dims, got {}", dims);
   return ord ? norm_over(x, *ord, dims, o) : vector_norm(x, 2, dims, o);
 }
 Tensor norm(const Tensor& x, std::string_view ord, const Dims& dims, const ReduceOptions& o) {
+  if (!o.dtype) TAPIR_AUTOCAST(norm, x, ord, dims, o);
   check(dims.size() == 2 || (dims.empty() && x.dim() == 2),
         "[linalg.norm] expected a matrix or two dims for ord \"{}\", got {}", ord, x);
   return matrix_norm(x, ord, dims.empty() ? Dims{0, 1} : dims, o);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "checked.h"
 #include "front.h"
@@ -216,6 +217,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
                   const NormOptions& o) {
+  TAPIR_AUTOCAST(layer_norm, x, normalized_shape, weight, bias, o);
   check_input("layer_norm", x, {&weight, &bias}, o.eps);
   check_tail("layer_norm", x, normalized_shape, weight, bias);
   return run_norm("layer_norm", x, weight, bias, {}, {}, rows_above(x, normalized_shape),
@@ -223,6 +225,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const RmsNormOptions& o) {
+  TAPIR_AUTOCAST(rms_norm, x, normalized_shape, weight, o);
   const double epsilon = x.dtype() == kFloat64    ? std::numeric_limits<double>::epsilon()
                          : x.dtype() == kFloat16  ? 0x1p-10
                          : x.dtype() == kBFloat16 ? 0x1p-7
@@ -235,6 +238,7 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& we
 }
 
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, const NormOptions& o) {
+  TAPIR_AUTOCAST(group_norm, x, num_groups, weight, bias, o);
   check_input("group_norm", x, {&weight, &bias}, o.eps);
   check(x.dim() >= 2, "[group_norm] expected an input of shape (N, C, ...), got {}", x);
   const int64_t channels = x.shape()[1];

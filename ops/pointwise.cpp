@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -50,7 +51,10 @@ static Tensor power(const char* name, const Operand& a, const Operand& b, Tensor
                                needs[1] ? pow_gradient_exponent(g, a, b.tensor(), y) : Tensor()};
                 });
 }
-Tensor pow(const Operand& a, const Operand& b) { return power("pow", a, b); }
+Tensor pow(const Operand& a, const Operand& b) {
+  TAPIR_AUTOCAST(pow, a, b);
+  return power("pow", a, b);
+}
 Tensor& pow_(Tensor& self, const Operand& b) { return power("pow_", self, b, &self), self; }
 
 /// The part of g that is a's: all of it, half where both are equal, none where a loses. With a NaN both get all.
@@ -125,7 +129,10 @@ static Tensor angle(const char* name, const Operand& a, const Operand& b, Tensor
                   return Grads{needs[0] ? mul(part, b) : Tensor(), needs[1] ? neg(mul(part, a)) : Tensor()};
                 });
 }
-Tensor atan2(const Operand& a, const Operand& b) { return angle("atan2", a, b); }
+Tensor atan2(const Operand& a, const Operand& b) {
+  TAPIR_AUTOCAST(atan2, a, b);
+  return angle("atan2", a, b);
+}
 Tensor& atan2_(Tensor& self, const Operand& b) { return angle("atan2_", self, b, &self), self; }
 
 static Tensor hypotenuse(const char* name, const Operand& a, const Operand& b, Tensor* self = nullptr) {

@@ -4,6 +4,7 @@
 
 #include "activation.h"
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "create.h"
 #include "front.h"
@@ -238,6 +239,7 @@ Tensor avg_pool2d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) 
   return avg_pool("avg_pool2d", x, 2, kernel, o);
 }
 Tensor avg_pool3d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) {
+  TAPIR_AUTOCAST(avg_pool3d, x, kernel, o);
   return avg_pool("avg_pool3d", x, 3, kernel, o);
 }
 Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size) {
@@ -247,6 +249,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size) {
   return adaptive_avg_pool("adaptive_avg_pool2d", x, 2, output_size);
 }
 Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size) {
+  TAPIR_AUTOCAST(adaptive_avg_pool3d, x, output_size);
   return adaptive_avg_pool("adaptive_avg_pool3d", x, 3, output_size);
 }
 Tensor adaptive_max_pool1d(const Tensor& x, const Dims& output_size) {
@@ -256,6 +259,7 @@ std::pair<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x, cons
   return adaptive_max_pool("adaptive_max_pool1d", x, 1, output_size, true);
 }
 Tensor max_unpool1d(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) {
+  TAPIR_AUTOCAST(max_unpool1d, x, indices, kernel, o);
   return max_unpool("max_unpool1d", x, indices, 1, kernel, o);
 }
 Tensor lp_pool1d(const Tensor& x, double norm_type, const Dims& kernel, const LpPoolOptions& o) {
@@ -268,18 +272,21 @@ std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, cons
   return adaptive_max_pool("adaptive_max_pool2d", x, 2, output_size, true);
 }
 Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) {
+  TAPIR_AUTOCAST(max_unpool2d, x, indices, kernel, o);
   return max_unpool("max_unpool2d", x, indices, 2, kernel, o);
 }
 Tensor lp_pool2d(const Tensor& x, double norm_type, const Dims& kernel, const LpPoolOptions& o) {
   return lp_pool("lp_pool2d", x, 2, norm_type, kernel, o);
 }
 Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output_size) {
+  TAPIR_AUTOCAST(adaptive_max_pool3d, x, output_size);
   return adaptive_max_pool("adaptive_max_pool3d", x, 3, output_size, false).first;
 }
 std::pair<Tensor, Tensor> adaptive_max_pool3d_with_indices(const Tensor& x, const Dims& output_size) {
   return adaptive_max_pool("adaptive_max_pool3d", x, 3, output_size, true);
 }
 Tensor max_unpool3d(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) {
+  TAPIR_AUTOCAST(max_unpool3d, x, indices, kernel, o);
   return max_unpool("max_unpool3d", x, indices, 3, kernel, o);
 }
 Tensor lp_pool3d(const Tensor& x, double norm_type, const Dims& kernel, const LpPoolOptions& o) {

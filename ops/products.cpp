@@ -2,6 +2,7 @@
 #include "products.h"
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "front.h"
 #include "reduce.h"
@@ -28,6 +29,7 @@ static Tensor scaled(const Tensor& x, Scalar factor) {
   return mul(x, x.dtype() == kBool ? Scalar(factor.to_bool()) : factor);
 }
 Tensor addr(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+  TAPIR_AUTOCAST(addr, input, a, b, o);
   const DType dtype = check_addr("addr", input, a, b, o);
   const Tensor product = scaled(to(outer(a, b), dtype), o.alpha);
   return o.beta.to_double() == 0 ? product : add(scaled(to(input, dtype), o.beta), product);
@@ -53,6 +55,7 @@ static Tensor side_by_side(const Tensor& a) {
 }
 static Tensor stacked(const Tensor& b) { return reshape(b, {b.shape()[0] * b.shape()[1], b.shape()[2]}); }
 Tensor addbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+  TAPIR_AUTOCAST(addbmm, input, a, b, o);
   return check_addbmm("addbmm", a, b), addmm(input, side_by_side(a), stacked(b), o);
 }
 Tensor& addbmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
@@ -91,12 +94,14 @@ static Tensor chain(const char* op, std::span<const Tensor> m) {
   return multiply_chain(m, splits, 0, n - 1);
 }
 Tensor chain_matmul(std::span<const Tensor> matrices) {
+  TAPIR_AUTOCAST(chain_matmul, matrices);
   check(!matrices.empty(), "[chain_matmul] expected at least one matrix, got {}", "none");
   return chain("chain_matmul", matrices);
 }
 
 namespace linalg {
 Tensor multi_dot(std::span<const Tensor> tensors) {
+  TAPIR_AUTOCAST(multi_dot, tensors);
   const char* name = "linalg.multi_dot";
   check(tensors.size() >= 2, "[{}] expected at least 2 tensors, got {}", name, int64_t(tensors.size()));
   std::vector<Tensor> m(tensors.begin(), tensors.end());
@@ -109,11 +114,13 @@ Tensor multi_dot(std::span<const Tensor> tensors) {
 }
 
 Tensor vecdot(const Tensor& a, const Tensor& b, int64_t dim) {
+  TAPIR_AUTOCAST(vecdot, a, b, dim);
   check(a.dtype() == b.dtype(), "[linalg.vecdot] expected vectors of one dtype, got {} and {}", a, b);
   return sum(mul(a, b), dim, {.dtype = a.dtype()});
 }
 
 Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
+  TAPIR_AUTOCAST(cross, a, b, dim);
   common_device("linalg.cross", {&a, &b});
   check(a.dim() == b.dim(), "[linalg.cross] expected as many dimensions of both, got {} and {}", a, b);
   dim = wrap_dim("linalg.cross", dim, a.dim());
@@ -127,6 +134,7 @@ Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
 }  // namespace linalg
 
 Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim) {
+  TAPIR_AUTOCAST(cross, a, b, dim);
   if (dim) return linalg::cross(a, b, *dim);
   check(a.dim() == b.dim(), "[cross] expected as many dimensions of both, got {} and {}", a, b);
   for (int64_t d = 0; d < a.dim(); ++d)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -68,6 +69,7 @@ static Tensor sum_or_mean(const char* name, ReduceOp op, const Tensor& x, uint32
 }
 
 Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
+  if (!o.dtype) TAPIR_AUTOCAST(sum, x, dims, o);
   const uint32_t mask = reduce_mask("sum", dims, x);
   const DType dtype = o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64);
   const Tensor from = is_floating(dtype) && is_floating(x.dtype()) ? to(x, dtype)
@@ -149,6 +151,7 @@ static Tensor prod_gradient(const Tensor& g, const Tensor& x, uint32_t mask, boo
   return mul(wide, where(alone, div(prod(rest, dims, {.keepdim = true}), rest), 0));
 }
 Tensor prod(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
+  if (!o.dtype) TAPIR_AUTOCAST(prod, x, dims, o);
   const uint32_t mask = reduce_mask("prod", dims, x);
   const DType dtype = o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64);
   const Tensor from = to(x, dtype);
@@ -170,6 +173,7 @@ Tensor all(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
 }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, const KeepdimOptions& o) {
+  TAPIR_AUTOCAST(logsumexp, x, dims, o);
   const uint32_t mask = reduce_mask("logsumexp", dims, x);
   const Tensor from = to(x, float_type(x.dtype()));
   const Tensor y = drop_reduced(run_reduce(from, {ReduceOp::LogSumExp, mask}, from.dtype()), mask, o.keepdim);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -46,6 +47,7 @@ static Tensor sums_from_end(const Tensor& x, int64_t dim) {
 }
 
 Tensor cumsum(const Tensor& x, int64_t dim, const ScanOptions& o) {
+  if (!o.dtype) TAPIR_AUTOCAST(cumsum, x, dim, o);
   dim = wrap_dim("cumsum", dim, x.dim());
   const DType dtype = o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64);
   const Tensor from = to(x, dtype);
@@ -87,6 +89,7 @@ static Tensor running_products(const char* name, const Tensor& x, int64_t dim, c
                 });
 }
 Tensor cumprod(const Tensor& x, int64_t dim, const ScanOptions& o) {
+  if (!o.dtype) TAPIR_AUTOCAST(cumprod, x, dim, o);
   dim = wrap_dim("cumprod", dim, x.dim());
   const Tensor from = to(x, o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64));
   return running_products("cumprod", from, dim, empty_scan(from));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autocast.h"
 #include "cast.h"
 #include "create.h"
 #include "front.h"
@@ -146,6 +147,7 @@ static Shape cat_shape(std::span<const Tensor> tensors, int64_t& dim, const Tens
 }
 
 Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
+  TAPIR_AUTOCAST(cat, tensors, dim);
   const Tensor* model = nullptr;
   const Shape shape = cat_shape(tensors, dim, model);
   DType dtype = tensors[0].dtype();
@@ -183,6 +185,7 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
 }
 
 Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
+  TAPIR_AUTOCAST(stack, tensors, dim);
   check(!tensors.empty(), "[stack] expected a non-empty list of Tensors");
   dim = wrap_dim("stack", dim, tensors[0].dim() + 1);
   std::vector<Tensor> parts;

@@ -1,6 +1,7 @@
 #include "softmax.h"
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "checked.h"
 #include "front.h"
@@ -47,12 +48,14 @@ static Tensor softmax_of(const char* name, const Tensor& input, int64_t dim, boo
 }
 
 Tensor softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
+  if (!options.dtype) TAPIR_AUTOCAST(softmax, x, dim, options);
   return softmax_of("softmax", x, dim, false, options);
 }
 Tensor softmin(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
   return softmax_of("softmin", neg(x), dim, false, options);
 }
 Tensor log_softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
+  if (!options.dtype) TAPIR_AUTOCAST(log_softmax, x, dim, options);
   return softmax_of("log_softmax", x, dim, true, options);
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "bitwise.h"
 #include "cast.h"
 #include "compare.h"
@@ -155,9 +156,11 @@ static Tensor quantile(const char* op, const Tensor& x, const Operand& given, st
   return reshape(y, ones);
 }
 Tensor quantile(const Tensor& x, const Operand& q, std::optional<int64_t> dim, const QuantileOptions& o) {
+  TAPIR_AUTOCAST(quantile, x, q, dim, o);
   return quantile("quantile", x, q, dim, o, false);
 }
 Tensor nanquantile(const Tensor& x, const Operand& q, std::optional<int64_t> dim, const QuantileOptions& o) {
+  TAPIR_AUTOCAST(nanquantile, x, q, dim, o);
   return quantile("nanquantile", x, q, dim, o, true);
 }
 

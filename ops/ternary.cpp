@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "compare.h"
 #include "create.h"
@@ -238,6 +239,7 @@ static Tensor add_product(const char* name, const Tensor& x, const Tensor& a, co
                 });
 }
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
+  TAPIR_AUTOCAST(addcmul, x, a, b, value);
   return add_product("addcmul", x, a, b, value);
 }
 Tensor& addcmul_(Tensor& self, const Tensor& a, const Tensor& b, Scalar value) {
@@ -257,6 +259,7 @@ static Tensor add_quotient(const char* name, const Tensor& x, const Tensor& a, c
                 });
 }
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
+  TAPIR_AUTOCAST(addcdiv, x, a, b, value);
   return add_quotient("addcdiv", x, a, b, value);
 }
 Tensor& addcdiv_(Tensor& self, const Tensor& a, const Tensor& b, Scalar value) {

@@ -2,6 +2,7 @@
 // What functions of one operand share (ops/unary.cpp, ops/activation.cpp). `self` is set in place, and is then x.
 #include "../autograd/record.h"
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "front.h"
 
@@ -44,7 +45,10 @@ Tensor unary_by_x(const char* name, const UnaryParams& params, const Tensor& x, 
     return unary_by_##saved(label, {UnaryOp::op}, operand##_operand(label, x, self), self,                          \
                             [](const Tensor& g, [[maybe_unused]] const Tensor& saved) { return Grads{gradient}; }); \
   }                                                                                                                 \
-  Tensor name(const Tensor& x) { return name(#name, x, nullptr); }                                                  \
+  Tensor name(const Tensor& x) {                                                                                    \
+    TAPIR_AUTOCAST(name, x);                                                                                        \
+    return name(#name, x, nullptr);                                                                                 \
+  }                                                                                                                 \
   Tensor& name##_(Tensor& self) { return name(#name "_", self, &self), self; }
 
 // Note [Fused gradients]

@@ -2,38 +2,12 @@
 
 #include <cmath>
 
-#include "../autograd/record.h"
-#include "../core/backend.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
 #include "../ops/create.h"
+#include "grad_batches.h"
 
 namespace tapir::inline v0::optim {
-
-namespace {
-/// The gradients there are, by device and dtype in the order of their first parameter.
-struct GradBatch {
-  Tensor model;
-  std::vector<TensorView> views;
-};
-std::vector<GradBatch> grads_of(const char* op, const std::vector<Tensor>& params) {
-  std::vector<GradBatch> out;
-  for (const Tensor& p : params) {
-    const Tensor& g = p.grad();
-    if (!g.defined()) continue;
-    check_writable(op, g);
-    size_t at = 0;
-    while (at < out.size() && !(out[at].model.device() == g.device() && out[at].model.dtype() == g.dtype())) ++at;
-    if (at == out.size()) out.push_back({g, {}});
-    out[at].views.emplace_back(g);
-  }
-  return out;
-}
-void written(const std::vector<Tensor>& params) {
-  for (const Tensor& p : params)
-    if (p.grad().defined()) bump_version(p.grad());
-}
-}  // namespace
 
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, const ClipOptions& o) {
   check(max_norm >= 0, "[clip_grad_norm_] expected max_norm of at least 0, got {}", max_norm);

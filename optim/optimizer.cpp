@@ -149,9 +149,10 @@ void Optimizer::step_group(Group& group, const StepScale& scale) {
     const bool shared = std::any_of(batches.begin() + int64_t(b) + 1, batches.end(),
                                     [&](const Batch& later) { return later.step.is_same(batch.step); });
     const Tensor step = shared ? batch.step.clone() : batch.step;
+    const auto there = [&](const Tensor& x) { return x.defined() ? to(x, batch.device) : x; };
     backend(batch.device)
         .optimizer_step(context(batch.device), {views[0], views[1], views[2], views[3], views[4]},
-                        {group.device_lr, step, scale.inv_scale, scale.found_inf}, group.options);
+                        {group.device_lr, step, there(scale.inv_scale), there(scale.found_inf)}, group.options);
   }
 }
 

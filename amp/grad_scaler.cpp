@@ -1,0 +1,159 @@
+#include "grad_scaler.h"
+
+#include <limits>
+
+#include "../optim/grad_batches.h"
+#include "../ops/ops.h"
+
+namespace tapir::inline v0::amp {
+
+GradScaler::GradScaler(const GradScalerOptions& o) : options_(o) {
+  check(o.init_scale > 0, "[GradScaler] expected an init_scale above 0, got {}", o.init_scale);
+  check(o.growth_factor > 1, "[GradScaler] expected a growth_factor above 1, got {}", o.growth_factor);
+  check(o.backoff_factor > 0 && o.backoff_factor < 1, "[GradScaler] expected a backoff_factor in (0, 1), got {}",
+        o.backoff_factor);
+  check(o.growth_interval > 0, "[GradScaler] expected a growth_interval above 0, got {}", o.growth_interval);
+  if (!o.enabled) return;
+  scale_ = full({}, o.init_scale, {.dtype = kFloat32});
+  growth_tracker_ = zeros({}, {.dtype = kInt32});
+}
+
+/// Scale and tracker move to where they are needed, once.
+void GradScaler::follow(Device device) {
+  if (scale_.device() == device) return;
+  scale_ = to(scale_, device, true), growth_tracker_ = to(growth_tracker_, device, true);
+}
+
+Tensor GradScaler::scale(const Tensor& loss) {
+  if (!options_.enabled) return loss;
+  check(is_floating(loss.dtype()), "[GradScaler] expected a loss of floating-point dtype, got {}", loss);
+  follow(loss.device());
+  return mul(loss, scale_);
+}
+
+GradScaler::Use& GradScaler::use(optim::Optimizer& optimizer) {
+  for (Use& u : uses_)
+    if (u.optimizer == &optimizer) return u;
+  return uses_.emplace_back(Use{&optimizer, {}});
+}
+
+/// 1 where a gradient is not finite, else 0: 0-dim float32 on `device`. Two small operations for each dtype and device.
+static Tensor look_for_inf(const std::vector<optim::GradBatch>& batches, Device device) {
+  Tensor found;
+  for (const auto& [model, views] : batches) {
+    const Tensor largest = empty({}, {.dtype = compute_type(model.dtype()), .device = model.device()});
+    backend(largest).foreach (context(largest), largest, views, {},
+                              {ForeachOp::NormP, std::numeric_limits<double>::infinity()});
+    const Tensor here = to(to(logical_not(isfinite(largest)), kFloat32), device, true);
+    found = found.defined() ? maximum(found, here) : here;
+  }
+  return found.defined() ? found : zeros({}, {.dtype = kFloat32, .device = device});
+}
+
+static std::vector<Tensor> params_of(const optim::Optimizer& optimizer) {
+  std::vector<Tensor> out;
+  for (int64_t g = 0; g < optimizer.num_groups(); ++g)
+    out.insert(out.end(), optimizer.params(g).begin(), optimizer.params(g).end());
+  return out;
+}
+
+void GradScaler::unscale_(optim::Optimizer& optimizer) {
+  if (!options_.enabled) return;
+  Use& u = use(optimizer);
+  check(!u.unscaled, "[GradScaler] unscale_() has already been called on this optimizer since the last update()");
+  check(!u.stepped, "[GradScaler] unscale_() is being called after step()");
+  NoGrad guard;
+  const std::vector<Tensor> params = params_of(optimizer);
+  const auto batches = optim::grads_of("GradScaler", params);
+  for (const Tensor& p : params)
+    check(!p.grad().defined() || p.grad().dtype() != kFloat16,
+          "[GradScaler] attempting to unscale float16 gradients: expected parameters of float32, got {}", p);
+  if (!batches.empty()) follow(batches[0].model.device());
+  u.found_inf = look_for_inf(batches, scale_.device());
+  const Tensor inverse = reciprocal(to(scale_, kFloat64));
+  for (const auto& [model, views] : batches)
+    backend(model).foreach (context(model), {}, views, to(inverse, model.device()), {ForeachOp::Scale});
+  optim::written(params);
+  u.unscaled = true;
+}
+
+void GradScaler::step(optim::Optimizer& optimizer) {
+  if (!options_.enabled) return optimizer.step();
+  Use& u = use(optimizer);
+  check(!u.stepped, "[GradScaler] step() has already been called since the last update()");
+  NoGrad guard;
+  if (!u.unscaled) {
+    const auto batches = optim::grads_of("GradScaler", params_of(optimizer));
+    if (!batches.empty()) follow(batches[0].model.device());
+    u.found_inf = look_for_inf(batches, scale_.device());
+  }
+  optimizer.step({u.unscaled ? Tensor() : reciprocal(scale_), u.found_inf});
+  u.stepped = true;
+}
+
+void GradScaler::update() {
+  if (!options_.enabled) return;
+  Tensor found;
+  NoGrad guard;
+  for (const Use& u : uses_) {
+    if (!u.found_inf.defined()) continue;
+    found = found.defined() ? maximum(found, to(u.found_inf, found.device())) : u.found_inf;
+  }
+  check(found.defined(), "[GradScaler] no inf checks were recorded prior to update(): expected step() or unscale_() first");
+  follow(found.device());
+  const Tensor good = eq(found, 0), count = where(good, add(growth_tracker_, 1), 0);
+  const Tensor grows = eq(count, options_.growth_interval), grown = mul(scale_, options_.growth_factor);
+  const Tensor next = where(logical_and(grows, isfinite(grown)), grown, scale_);
+  scale_.copy_(where(good, next, mul(scale_, options_.backoff_factor)));
+  growth_tracker_.copy_(where(grows, 0, count));
+  uses_.clear();
+}
+
+void GradScaler::update(double new_scale) {
+  check(new_scale > 0, "[GradScaler] expected a new scale above 0, got {}", new_scale);
+  if (!options_.enabled) return;
+  NoGrad guard;
+  scale_.fill_(new_scale);
+  uses_.clear();
+}
+
+double GradScaler::get_scale() const { return options_.enabled ? scale_.item() : 1; }
+
+Tensor GradScaler::found_inf(const optim::Optimizer& optimizer) const {
+  for (const Use& u : uses_)
+    if (u.optimizer == &optimizer) return u.found_inf;
+  return {};
+}
+
+bool GradScaler::skipped(const optim::Optimizer& optimizer) const {
+  const Tensor found = found_inf(optimizer);
+  return found.defined() && found.item() != 0;
+}
+
+StateDict GradScaler::state_dict() const {
+  if (!options_.enabled) return {};
+  const auto number = [](double x) { return full({}, x, {.dtype = kFloat64}); };
+  return {{"scale", scale_.clone()},
+          {"growth_factor", number(options_.growth_factor)},
+          {"backoff_factor", number(options_.backoff_factor)},
+          {"growth_interval", full({}, options_.growth_interval)},
+          {"_growth_tracker", growth_tracker_.clone()}};
+}
+
+void GradScaler::load_state_dict(const StateDict& state) {
+  if (!options_.enabled) return;
+  check(!state.empty(),
+        "[GradScaler] the state is empty, possibly of a disabled scaler; expected scale, growth_factor, backoff_factor, "
+        "growth_interval and _growth_tracker");
+  GradScalerOptions o = options_;
+  const double scale = state.at("scale").item(), tracker = state.at("_growth_tracker").item();
+  o.init_scale = scale;
+  o.growth_factor = state.at("growth_factor").item(), o.backoff_factor = state.at("backoff_factor").item();
+  o.growth_interval = int64_t(state.at("growth_interval").item());
+  GradScaler checked(o);
+  options_ = o;
+  NoGrad guard;
+  scale_.fill_(scale), growth_tracker_.fill_(tracker);
+}
+
+}  // namespace tapir::inline v0::amp
