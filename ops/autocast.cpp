@@ -43,6 +43,10 @@ void CastScope::decide(const CastRule& rule) {
   const DeviceType device = first_->device().type;
   const CastPolicy policy = rule.on(device);
   if (!modes.autocast->on[int(device)] || policy == CastPolicy::None) return;
+  if (policy == CastPolicy::Plain) {
+    region_ = std::exchange(modes.autocast, nullptr);
+    return;
+  }
   check(policy != CastPolicy::Refused,
         "[{}] is unsafe to autocast: expected {}_with_logits, whose input is not yet a probability, in an autocast "
         "region",
@@ -54,12 +58,12 @@ void CastScope::decide(const CastRule& rule) {
 
 void CastScope::decide(DType dtype) {
   if (!first_ || !modes.autocast || !modes.autocast->on[int(first_->device().type)]) return;
-  target_ = dtype;
+  target_ = dtype, casts_ = true;
   region_ = std::exchange(modes.autocast, nullptr);
 }
 
 Tensor CastScope::operator()(const Tensor& x) {
-  if (!region_ || !is_cast(x) || x.dtype() == target_) return x;
+  if (!casts_ || !is_cast(x) || x.dtype() == target_) return x;
   const bool weight = region_->cache && x.requires_grad() && x.is_leaf() && target_ != kFloat32;
   return weight ? cached_cast(*region_->cache, x, target_) : to(x, target_);
 }

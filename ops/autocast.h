@@ -15,7 +15,8 @@
 
 namespace tapir::inline v0 {
 
-enum class CastPolicy : uint8_t { None, Lower, Float32, Widest, Refused };
+/// Plain: as the inputs are, also inside. None: as the inputs are; what the operation is made of casts by its own rules.
+enum class CastPolicy : uint8_t { None, Plain, Lower, Float32, Widest, Refused };
 
 struct CastRule {
   std::string_view op;
@@ -25,7 +26,7 @@ struct CastRule {
 };
 
 namespace cast_rules {
-inline constexpr CastPolicy None = CastPolicy::None, Lower = CastPolicy::Lower, Fp32 = CastPolicy::Float32,
+inline constexpr CastPolicy None = CastPolicy::None, Plain = CastPolicy::Plain, Lower = CastPolicy::Lower, Fp32 = CastPolicy::Float32,
                             Widest = CastPolicy::Widest, Refused = CastPolicy::Refused;
 // clang-format off
 inline constexpr CastRule all[] = {
@@ -44,11 +45,12 @@ inline constexpr CastRule all[] = {
   {"conv_transpose2d",               Lower,   Lower},
   {"conv_transpose3d",               Lower,   Lower},
   {"einsum",                         None,    Lower},
+  {"inner",                          Plain,   None},
   {"linear",                         Lower,   Lower},
   {"matmul",                         Lower,   Lower},
   {"mm",                             Lower,   Lower},
   {"multi_dot",                      None,    Lower},
-  {"mv",                             None,    Lower},
+  {"mv",                             Plain,   Lower},
   {"prelu",                          Lower,   Lower},
   {"scaled_dot_product_attention",   Lower,   Lower},
   {"vecdot",                         Lower,   Lower},
@@ -84,6 +86,7 @@ inline constexpr CastRule all[] = {
 
   {"adaptive_avg_pool3d",            Fp32,    None},
   {"adaptive_max_pool3d",            Fp32,    None},
+  {"adaptive_max_pool3d_with_indices", Fp32,  None},
   {"avg_pool3d",                     Fp32,    None},
   {"cdist",                          Fp32,    Fp32},
   {"cosine_similarity",              None,    Fp32},
@@ -130,16 +133,17 @@ inline constexpr CastRule all[] = {
   {"matrix_rank",                    Fp32,    None},
   {"qr",                             Fp32,    None},
   {"solve",                          Fp32,    None},
+  {"solve_triangular",               Fp32,    None},
   {"svd",                            Fp32,    None},
   {"svdvals",                        Fp32,    None},
 
   {"addcdiv",                        None,    Widest},
   {"addcmul",                        None,    Widest},
   {"atan2",                          None,    Widest},
-  {"bilinear",                       None,    Widest},
+  {"bilinear",                       Plain,   Widest},
   {"cat",                            Widest,  None},
   {"cross",                          None,    Widest},
-  {"dot",                            None,    Widest},
+  {"dot",                            Plain,   Widest},
   {"grid_sample",                    Fp32,    Widest},
   {"index_copy",                     Widest,  None},
   {"index_put",                      None,    Widest},
@@ -211,6 +215,7 @@ class CastScope {
   ScopedMode<AutocastRegion*> off_{modes.autocast, modes.autocast};
   AutocastRegion* region_ = nullptr;
   const Tensor* first_ = nullptr;
+  bool casts_ = false;
   DType target_ = kFloat32;
   DType widest_ = kBool;      // of the arguments that are cast; float32 where they differ
   Tensor held_[3];            // of operands

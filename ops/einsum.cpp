@@ -299,6 +299,7 @@ Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
 }
 
 Tensor inner(const Tensor& a, const Tensor& b) {
+  TAPIR_AUTOCAST(inner, a, b);
   if (a.dim() == 0 || b.dim() == 0) return mul(a, b);
   check(a.shape().back() == b.shape().back(), "[inner] expected last dimensions of one size, got {} and {}", a, b);
   return tensordot(a, b, Dims(-1), Dims(-1));

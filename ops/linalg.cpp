@@ -52,6 +52,7 @@ static Tensor triangle_of(const Tensor& x, const TriangularOptions& o) {
 
 namespace linalg {
 Tensor solve_triangular(const Tensor& a, const Tensor& b, const TriangularOptions& o) {
+  TAPIR_AUTOCAST(solve_triangular, a, b, o);
   const char* name = "linalg.solve_triangular";
   check_square(name, a), check_matrices(name, b), check_pair(name, a, b);
   check((o.left ? rows(b) : columns(b)) == rows(a), "[{}] expected a right-hand side that fits {}, got {} (left = {})",

@@ -283,6 +283,7 @@ Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output_size) {
   return adaptive_max_pool("adaptive_max_pool3d", x, 3, output_size, false).first;
 }
 std::pair<Tensor, Tensor> adaptive_max_pool3d_with_indices(const Tensor& x, const Dims& output_size) {
+  TAPIR_AUTOCAST(adaptive_max_pool3d_with_indices, x, output_size);
   return adaptive_max_pool("adaptive_max_pool3d", x, 3, output_size, true);
 }
 Tensor max_unpool3d(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) {

@@ -27,6 +27,8 @@ std::optional<std::string> Runner::run(const Family& family, const Json& json) {
     if (family.name == "modules") return run_module(family, json);
     if (family.name == "optimizers") return run_optimizer(family, json);
     if (family.name == "schedulers") return run_scheduler(family, json);
+    if (family.name == "autocast") return run_amp(family, json, signatures_);
+    if (family.name == "grad_scaler") return run_grad_scaler(family, json);
     if (family.name == "files") return run_file(family, json, folder_);
     return std::nullopt;
   } catch (const std::exception& e) {

@@ -17,6 +17,8 @@ class Runner {
 
 std::optional<std::string> run_module(const Family& family, const Json& json);
 std::optional<std::string> run_optimizer(const Family& family, const Json& json);
+std::optional<std::string> run_amp(const Family& family, const Json& json, const Signatures& signatures);
+std::optional<std::string> run_grad_scaler(const Family& family, const Json& json);
 std::optional<std::string> run_scheduler(const Family& family, const Json& json);
 /// A call that TAPIR_DUMP wrote.
 std::optional<std::string> run_dump(const Family& family, const Json& json);

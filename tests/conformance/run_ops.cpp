@@ -7,7 +7,7 @@ static std::string failed(const std::string& where, const std::string& what) {
   return what.empty() ? "" : where + ": " + what;
 }
 
-static Args decode_args(const Family& family, const Json& json, const Signatures& signatures) {
+Args decode_args(const Family& family, const Json& json, const Signatures& signatures) {
   Args args;
   for (auto& v : json["args"]) args.positional.push_back(family.decode(v));
   for (auto& [name, v] : json["kwargs"].items()) args.named[name] = family.decode(v);

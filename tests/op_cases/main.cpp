@@ -1,4 +1,4 @@
-// Runs the table: op_cases [--only REGEX] [--mode value|gradient|support|docs|perf|difference] [--device cpu] [--list]
+// Runs the table: op_cases [--only REGEX] [--mode value|gradient|autocast|support|docs|perf|difference] [--device cpu] [--list]
 #include <tapir/core/cuda.h>
 #include <CLI/CLI.hpp>
 
@@ -63,6 +63,7 @@ static int run(const std::vector<const Case*>& cases, const std::string& mode, c
     }
     if (mode == "gradient" || mode == "all") check_gradients(*c, settings, report);
   }
+  if (mode == "autocast" || mode == "all") check_autocast(cases, settings, report);
   if (mode == "support" || mode == "all") print_support(cases, settings, report);
   std::printf("%d passed, %d failed, %d skipped\n", report.passed(), report.failed(), report.skipped());
   return report.failed() ? 1 : 0;
@@ -78,8 +79,8 @@ int main(int argc, char** argv) {
   bool list = false;
   Settings settings;
   app.add_option("--only", only, "Regular expression on \"family/op: call\"");
-  app.add_option("--mode", mode, "value, gradient, support, docs, perf or difference (between cpu and --device); all: the first three")
-      ->check(CLI::IsMember({"value", "gradient", "support", "docs", "perf", "difference", "all"}));
+  app.add_option("--mode", mode, "value, gradient, autocast, support, docs, perf or difference (between cpu and --device); all: the first four")
+      ->check(CLI::IsMember({"value", "gradient", "autocast", "support", "docs", "perf", "difference", "all"}));
   app.add_option("--device", device, "cpu or cuda");
   app.add_option("--dtype", dtype, "Of perf");
   app.add_option("--shown", settings.shown, "Failures printed for each case");
