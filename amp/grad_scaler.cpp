@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include "../optim/grad_batches.h"
 #include "../ops/ops.h"
+#include "../optim/grad_batches.h"
 
 namespace tapir::inline v0::amp {
 
@@ -99,7 +99,8 @@ void GradScaler::update() {
     if (!u.found_inf.defined()) continue;
     found = found.defined() ? maximum(found, to(u.found_inf, found.device())) : u.found_inf;
   }
-  check(found.defined(), "[GradScaler] no inf checks were recorded prior to update(): expected step() or unscale_() first");
+  check(found.defined(),
+        "[GradScaler] no inf checks were recorded prior to update(): expected step() or unscale_() first");
   follow(found.device());
   const Tensor good = eq(found, 0), count = where(good, add(growth_tracker_, 1), 0);
   const Tensor grows = eq(count, options_.growth_interval), grown = mul(scale_, options_.growth_factor);
@@ -142,9 +143,10 @@ StateDict GradScaler::state_dict() const {
 
 void GradScaler::load_state_dict(const StateDict& state) {
   if (!options_.enabled) return;
-  check(!state.empty(),
-        "[GradScaler] the state is empty, possibly of a disabled scaler; expected scale, growth_factor, backoff_factor, "
-        "growth_interval and _growth_tracker");
+  check(
+      !state.empty(),
+      "[GradScaler] the state is empty, possibly of a disabled scaler; expected scale, growth_factor, backoff_factor, "
+      "growth_interval and _growth_tracker");
   GradScalerOptions o = options_;
   const double scale = state.at("scale").item(), tracker = state.at("_growth_tracker").item();
   o.init_scale = scale;

@@ -7,10 +7,10 @@ namespace tapir::inline v0::amp {
 
 struct GradScalerOptions {
   double init_scale = 65536;
-  double growth_factor = 2;       // after growth_interval steps in a row with finite gradients
-  double backoff_factor = 0.5;    // after a step with an infinity or NaN
+  double growth_factor = 2;     // after growth_interval steps in a row with finite gradients
+  double backoff_factor = 0.5;  // after a step with an infinity or NaN
   int64_t growth_interval = 2000;
-  bool enabled = true;            // false: every call passes through
+  bool enabled = true;  // false: every call passes through
 };
 
 /// Keeps small float16 gradients from becoming 0: the loss is multiplied by a scale, the gradients divided by it, and a step whose

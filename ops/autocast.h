@@ -26,8 +26,8 @@ struct CastRule {
 };
 
 namespace cast_rules {
-inline constexpr CastPolicy None = CastPolicy::None, Plain = CastPolicy::Plain, Lower = CastPolicy::Lower, Fp32 = CastPolicy::Float32,
-                            Widest = CastPolicy::Widest, Refused = CastPolicy::Refused;
+inline constexpr CastPolicy None = CastPolicy::None, Plain = CastPolicy::Plain, Lower = CastPolicy::Lower,
+                            Fp32 = CastPolicy::Float32, Widest = CastPolicy::Widest, Refused = CastPolicy::Refused;
 // clang-format off
 inline constexpr CastRule all[] = {
   // op                              CPU      CUDA
@@ -217,8 +217,8 @@ class CastScope {
   const Tensor* first_ = nullptr;
   bool casts_ = false;
   DType target_ = kFloat32;
-  DType widest_ = kBool;      // of the arguments that are cast; float32 where they differ
-  Tensor held_[3];            // of operands
+  DType widest_ = kBool;  // of the arguments that are cast; float32 where they differ
+  Tensor held_[3];        // of operands
   int num_held_ = 0;
   std::vector<Tensor> list_;  // of a list
 };
@@ -226,10 +226,10 @@ class CastScope {
 }  // namespace detail
 
 /// First line of a function with a line in the table: in an autocast region, the call with its arguments cast.
-#define TAPIR_AUTOCAST(op, ...)                                                             \
-  if constexpr (constexpr CastRule rule = cast_rule(#op); rule.any())                       \
-    if (modes.autocast) [[unlikely]]                                                        \
-      if (detail::CastScope cast(rule, __VA_ARGS__); cast)                                  \
-        return [&](const auto&... a) { return op(cast(a)...); }(__VA_ARGS__)
+#define TAPIR_AUTOCAST(op, ...)                                       \
+  if constexpr (constexpr CastRule rule = cast_rule(#op); rule.any()) \
+    if (modes.autocast) [[unlikely]]                                  \
+      if (detail::CastScope cast(rule, __VA_ARGS__); cast)            \
+  return [&](const auto&... a) { return op(cast(a)...); }(__VA_ARGS__)
 
 }  // namespace tapir::inline v0

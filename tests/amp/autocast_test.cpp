@@ -54,7 +54,9 @@ TEST_CASE("autocast: regions nest, can be off, and restore what was, also by exc
     CHECK(there == kFloat32);
   }
   CHECK(mm(x, x).dtype() == kFloat32);
-  CHECK(error_of([&] { amp::Autocast(kCPU, {.dtype = kInt32}); }).find("[Autocast] expected float16 or bfloat16, got int32") != std::string::npos);
+  CHECK(error_of([&] {
+          amp::Autocast(kCPU, {.dtype = kInt32});
+        }).find("[Autocast] expected float16 or bfloat16, got int32") != std::string::npos);
 }
 
 TEST_CASE("autocast: the cast of a weight is kept until it is written, per dtype and gradient mode (BI-224)") {

@@ -25,9 +25,11 @@ TEST_CASE("GradScaler: calls out of order are refused (BI-219)") {
   CHECK(error_of([&] { scaler.update(); }).find("no inf checks were recorded prior to update()") != std::string::npos);
   scaler.scale((w * w).sum()).backward();
   scaler.unscale_(opt);
-  CHECK(error_of([&] { scaler.unscale_(opt); }).find("unscale_() has already been called on this optimizer") != std::string::npos);
+  CHECK(error_of([&] { scaler.unscale_(opt); }).find("unscale_() has already been called on this optimizer") !=
+        std::string::npos);
   scaler.step(opt);
-  CHECK(error_of([&] { scaler.step(opt); }).find("step() has already been called since the last update()") != std::string::npos);
+  CHECK(error_of([&] { scaler.step(opt); }).find("step() has already been called since the last update()") !=
+        std::string::npos);
   CHECK(error_of([&] { scaler.load_state_dict({}); }).find("the state is empty") != std::string::npos);
   scaler.update();
   CHECK(w[0].item() == Approx(0.8));
@@ -98,8 +100,10 @@ TEST_CASE("GradScaler: disabled, and on bfloat16, it lets everything through (BI
 }
 
 TEST_CASE("GradScaler: options and state") {
-  CHECK(error_of([&] { amp::GradScaler({.growth_factor = 1}); }).find("expected a growth_factor above 1, got 1") != std::string::npos);
-  CHECK(error_of([&] { amp::GradScaler({.backoff_factor = 1}); }).find("expected a backoff_factor in (0, 1), got 1") != std::string::npos);
+  CHECK(error_of([&] { amp::GradScaler({.growth_factor = 1}); }).find("expected a growth_factor above 1, got 1") !=
+        std::string::npos);
+  CHECK(error_of([&] { amp::GradScaler({.backoff_factor = 1}); }).find("expected a backoff_factor in (0, 1), got 1") !=
+        std::string::npos);
   amp::GradScaler from({.init_scale = 32, .growth_interval = 7}), to;
   to.load_state_dict(from.state_dict());
   CHECK(to.get_scale() == 32);

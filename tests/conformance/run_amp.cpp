@@ -15,16 +15,12 @@ DType dtype_named(const std::string& name) {
 
 /// PyTorch's operator overload -> the name of our rule; "" where there is no such operation here.
 std::string rule_of(const std::string& op) {
-  static const std::map<std::string, std::string> ours = {{"linalg_vecdot", "vecdot"},
-                                                          {"linalg_multi_dot", "multi_dot"},
-                                                          {"native_layer_norm", "layer_norm"},
-                                                          {"frobenius_norm", "matrix_norm"},
-                                                          {"nuclear_norm", "matrix_norm"},
-                                                          {"linalg_vector_norm", "vector_norm"},
-                                                          {"linalg_matrix_norm", "matrix_norm"},
-                                                          {"nll_loss2d", "nll_loss"},
-                                                          {"grid_sampler", "grid_sample"},
-                                                          {"vdot", "dot"}};
+  static const std::map<std::string, std::string> ours = {
+      {"linalg_vecdot", "vecdot"},           {"linalg_multi_dot", "multi_dot"},
+      {"native_layer_norm", "layer_norm"},   {"frobenius_norm", "matrix_norm"},
+      {"nuclear_norm", "matrix_norm"},       {"linalg_vector_norm", "vector_norm"},
+      {"linalg_matrix_norm", "matrix_norm"}, {"nll_loss2d", "nll_loss"},
+      {"grid_sampler", "grid_sample"},       {"vdot", "dot"}};
   if (const auto it = ours.find(op); it != ours.end()) return it->second;
   if (op.find("upsample") != op.npos) return "interpolate";
   return cast_rule(op).any() ? op : "";

@@ -104,7 +104,8 @@ void check_autocast(const std::vector<const Case*>& cases, const Settings& s, Re
     }
   }
   for (const std::string_view rule : rules)
-    if (const CastPolicy p = cast_rule(rule).on(s.device.type); !shown.contains(rule) && (p == CastPolicy::Lower || p == CastPolicy::Float32)) report.add(*last, "rule", format("no case casts by the rule of {}", rule));
+    if (const CastPolicy p = cast_rule(rule).on(s.device.type); !shown.contains(rule) && (p == CastPolicy::Lower || p == CastPolicy::Float32))
+      report.add(*last, "rule", format("no case casts by the rule of {}", rule));
 }
 
 }  // namespace op_cases
