@@ -113,7 +113,8 @@ class HeaderParser {
       at_ = size_t(end - text_.data());
       accept('L');  // of Python 2
       out.push_back(v);
-      if (!accept(',') && !(skip(), at_ < text_.size() && text_[at_] == ')' && out.size() > 1)) fail_at("\",\" or \")\"");
+      if (!accept(',') && !(skip(), at_ < text_.size() && text_[at_] == ')' && out.size() > 1))
+        fail_at("\",\" or \")\"");
     }
     return out;
   }

@@ -11,10 +11,10 @@ namespace tapir::inline v0::io::pickle {
 
 /// A tensor as a pickle tells of it: a geometry over a storage that lies elsewhere.
 struct TensorRecord {
-  std::string_view storage;    // its name
-  int64_t storage_count = 0;   // of elements
+  std::string_view storage;   // its name
+  int64_t storage_count = 0;  // of elements
   DType dtype = kFloat32;
-  bool untyped = false;        // storage_count is in bytes
+  bool untyped = false;  // storage_count is in bytes
   int64_t offset = 0;
   Shape sizes;
   Strides strides;

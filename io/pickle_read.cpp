@@ -19,12 +19,26 @@ namespace tapir::inline v0::io::pickle {
 
 namespace {
 
-constexpr size_t kMaxNodes = size_t(1) << 25, kMaxTensors = size_t(1) << 21,
-                 kMaxLong = 4096, kMaxKey = size_t(1) << 20;
+constexpr size_t kMaxNodes = size_t(1) << 25, kMaxTensors = size_t(1) << 21, kMaxLong = 4096, kMaxKey = size_t(1) << 20;
 constexpr int kMaxDepth = 200;
 using Kind = Value::Kind;
 
-enum class NodeKind : uint8_t { None, Bool, Int, BigInt, Float, Text, Bytes, DType, Tensor, List, Tuple, Dict, Global, Storage };
+enum class NodeKind : uint8_t {
+  None,
+  Bool,
+  Int,
+  BigInt,
+  Float,
+  Text,
+  Bytes,
+  DType,
+  Tensor,
+  List,
+  Tuple,
+  Dict,
+  Global,
+  Storage
+};
 using Id = uint32_t;
 struct Node {
   NodeKind kind;
@@ -269,9 +283,7 @@ bool Reader::step_value(unsigned char op) {
 
 bool Reader::step_container(unsigned char op) {
   switch (op) {
-    case '(':
-      need(marks_.size() < kMaxNodes, "too many marks");
-      return marks_.push_back(stack_.size()), true;
+    case '(': need(marks_.size() < kMaxNodes, "too many marks"); return marks_.push_back(stack_.size()), true;
     case ')': return push(make_list(NodeKind::Tuple)), true;
     case ']': return push(make_list(NodeKind::List)), true;
     case 0x8f: return push(make_list(NodeKind::List)), true;  // EMPTY_SET
@@ -321,7 +333,8 @@ Id Reader::find_global(std::string_view module, std::string_view name) {
     if (kGlobals[i].global == Global::DType) return make(NodeKind::DType, int64_t(kGlobals[i].dtype));
     return make(NodeKind::Global, int64_t(i));
   }
-  fail_at(format("the file asks for {}.{}, which is not plain data; save a state_dict() instead", shown(module), shown(name)));
+  fail_at(format("the file asks for {}.{}, which is not plain data; save a state_dict() instead", shown(module),
+                 shown(name)));
 }
 
 /// ("storage", type, key, location, count)
@@ -439,7 +452,10 @@ Dims Reader::dims(Id id, const char* what) {
 /// (storage, offset, sizes, strides[, requires_grad, hooks[, dtype of V3][, metadata]])
 Id Reader::rebuild_tensor(Global how, const std::vector<Id>& args) {
   const bool v1 = how == Global::RebuildTensor, v3 = how == Global::RebuildTensorV3;
-  need(args.size() >= (v1 ? 4u : v3 ? 7u : 6u) && is(args[0], NodeKind::Storage),
+  need(args.size() >= (v1   ? 4u
+                       : v3 ? 7u
+                            : 6u) &&
+           is(args[0], NodeKind::Storage),
        "expected a tensor of (storage, offset, sizes, strides, ...)");
   const StorageNode& s = storages_[size_t(node(args[0]).integer)];
   TensorRecord record;

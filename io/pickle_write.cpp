@@ -22,9 +22,7 @@ class Writer {
 
  private:
   template <class T> void number(T v) { out_.append(reinterpret_cast<const char*>(&v), sizeof v); }
-  void global(std::string_view module, std::string_view name) {
-    ((((out_ += 'c') += module) += '\n') += name) += '\n';
-  }
+  void global(std::string_view module, std::string_view name) { ((((out_ += 'c') += module) += '\n') += name) += '\n'; }
   void integer(int64_t v);
   void text(std::string_view v);
   void bytes(std::string_view v);

@@ -64,10 +64,10 @@ class StorageReader final : public pickle::Tensors {
     const ZipMember* member = zip_.find(name);
     check_runtime(member != nullptr, "{}: expected a member {}, found none", zip_.where(), shown(name));
     const int64_t item = r.untyped ? 1 : size_of(r.dtype);
-    check_runtime(member->size % item == 0 && member->size / item == r.storage_count &&
-                      member->size % size_of(r.dtype) == 0,
-                  "{}: storage \"{}\": expected {} elements of {} bytes, the member has {} bytes", zip_.where(),
-                  shown(r.storage), r.storage_count, item, member->size);
+    check_runtime(
+        member->size % item == 0 && member->size / item == r.storage_count && member->size % size_of(r.dtype) == 0,
+        "{}: storage \"{}\": expected {} elements of {} bytes, the member has {} bytes", zip_.where(), shown(r.storage),
+        r.storage_count, item, member->size);
     Tensor& bytes = loaded_[name];
     if (!bytes.defined()) {
       Tensor host = empty({member->size}, {.dtype = kUInt8});
@@ -119,7 +119,8 @@ std::string find_prefix(ZipReader& zip) {
   bool script = false;
   for (const auto& m : zip.members()) {
     const std::string_view name = m.name;
-    if (name.ends_with("/data.pkl") && name.find('/') == name.size() - 9) prefix = name.substr(0, name.size() - 8), ++pickles;
+    if (name.ends_with("/data.pkl") && name.find('/') == name.size() - 9)
+      prefix = name.substr(0, name.size() - 8), ++pickles;
     script |= name.ends_with("/constants.pkl") || name.find("/code/") != name.npos;
   }
   check_runtime(!script, "{}: expected data, got a TorchScript archive: save its state_dict() with torch.save",

@@ -80,7 +80,8 @@ class StorageWriter final : public pickle::Tensors {
   void write_storages(ZipWriter& zip) const {
     for (size_t i = 0; i < used_.size(); ++i) {
       const Tensor host = clusters_[used_[i]].data.cpu().contiguous();
-      zip.add("archive/data/" + std::to_string(i), host.data_ptr(), host.numel() * size_of(host.dtype()), {.align = 64});
+      zip.add("archive/data/" + std::to_string(i), host.data_ptr(), host.numel() * size_of(host.dtype()),
+              {.align = 64});
     }
   }
 

@@ -163,7 +163,9 @@ void ZipReader::check_local(ZipMember& m) {
   bool same = std::string_view(text).substr(0, size_t(name_bytes)) == m.name && get16(p + 8) == (m.deflated ? 8 : 0) &&
               (get16(p + 6) & (kEncrypted | kSizesBehind)) == (flags & (kEncrypted | kSizesBehind));
   if (flags & kSizesBehind) same = same && (crc == 0 || crc == m.crc);  // sizes stand behind the data
-  else same = same && widen(extra, {&size, &stored}) && size == uint64_t(m.size) && stored == uint64_t(m.stored_size) && crc == m.crc;
+  else
+    same = same && widen(extra, {&size, &stored}) && size == uint64_t(m.size) && stored == uint64_t(m.stored_size) &&
+           crc == m.crc;
   check_runtime(same, "{}: member {}: its header at byte {} and the directory disagree", where_, shown(m.name),
                 m.header_at);
   m.data_at = m.header_at + kLocalBytes + int64_t(text.size());

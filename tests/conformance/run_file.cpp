@@ -27,7 +27,10 @@ std::string compare_value(const Family& family, const Json& want, const io::Valu
     case Kind::Bool: return want.is_boolean() && want == got.to_bool() ? "" : wrong();
     case Kind::Int: return want.is_number_integer() && want.dump() == got.decimal() ? "" : wrong();
     case Kind::BigInt:
-      return want.is_number() && (want.dump() == got.decimal() || want.get<double>() == std::strtod(got.decimal().c_str(), nullptr)) ? "" : wrong();
+      return want.is_number() &&
+                     (want.dump() == got.decimal() || want.get<double>() == std::strtod(got.decimal().c_str(), nullptr))
+                 ? ""
+                 : wrong();
     case Kind::Float: {
       const double v = got.to_double();
       if (want.is_object() && want.contains("float")) {
@@ -37,14 +40,17 @@ std::string compare_value(const Family& family, const Json& want, const io::Valu
       return want.is_number_float() && want.get<double>() == v ? "" : wrong();
     }
     case Kind::DType:
-      return want.is_object() && want.contains("dtype") && want["dtype"] == std::string(name_of(got.to_dtype())) ? "" : wrong();
+      return want.is_object() && want.contains("dtype") && want["dtype"] == std::string(name_of(got.to_dtype()))
+                 ? ""
+                 : wrong();
     case Kind::Text:
     case Kind::Bytes: return want.is_string() && want == got.to_text() ? "" : wrong();
     case Kind::List:
     case Kind::Tuple: {
       if (!want.is_array() || want.size() != got.size()) return wrong();
       for (size_t i = 0; i < want.size(); ++i)
-        if (auto text = compare_value(family, want[i], got[int64_t(i)], at + "." + std::to_string(i)); !text.empty()) return text;
+        if (auto text = compare_value(family, want[i], got[int64_t(i)], at + "." + std::to_string(i)); !text.empty())
+          return text;
       return "";
     }
     case Kind::Dict: return want.is_object() ? compare_dict(family, want, got, at) : wrong();
@@ -53,7 +59,8 @@ std::string compare_value(const Family& family, const Json& want, const io::Valu
 }
 
 std::string compare_dict(const Family& family, const Json& want, const io::Value& got, const std::string& at) {
-  if (want.size() != got.size()) return format("{}: {} keys, expected {}", at, int64_t(got.size()), int64_t(want.size()));
+  if (want.size() != got.size())
+    return format("{}: {} keys, expected {}", at, int64_t(got.size()), int64_t(want.size()));
   for (auto& [key, value] : want.items()) {
     const io::Value* found = got.find(key);
     if (!found) return at + ": no key \"" + key + "\"";
