@@ -32,7 +32,7 @@ struct Mlp : nn::Module {
 };
 
 struct Options {
-  std::string model = "cnn", data, device = "cpu", checkpoint, resume;
+  std::string model = "cnn", data, device = "cpu", amp = "off", checkpoint, resume;
   int64_t epochs = 3, batch_size = 64, checkpoint_every = 0, limit = 0;
   double lr = 2e-3;
   int threads = 0;
@@ -51,6 +51,7 @@ struct Trainer {
   optim::AdamW optimizer;
   optim::CosineAnnealingLR scheduler;
   data::DataLoader<data::TensorDataset<2>> loader;
+  amp::GradScaler scaler;
   Tensor loss_sum;  // of the epoch so far
   int64_t batches = 0;
 
@@ -58,7 +59,7 @@ struct Trainer {
       : model(std::move(net)), optimizer(model->parameters(), {.lr = o.lr, .weight_decay = 0.01}),
         scheduler(optimizer, std::max<int64_t>(1, o.epochs * ((train.size() + o.batch_size - 1) / o.batch_size))),
         loader(train, {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed}),
-        loss_sum(zeros({}, {.device = Device(o.device)})) {}
+        scaler({.enabled = o.amp == "fp16"}), loss_sum(zeros({}, {.device = Device(o.device)})) {}
 
   void save(const std::string& path) {
     StateDict all;
@@ -66,6 +67,7 @@ struct Trainer {
     all.merge("optimizer.", optimizer.state_dict());
     all.merge("scheduler.", scheduler.state_dict());
     all.merge("loader.", loader.state_dict());
+    all.merge("scaler.", scaler.state_dict());
     all.set("loss_sum", loss_sum);
     all.set("batches", full({}, batches));
     const Generator& random = default_generator();
@@ -78,6 +80,7 @@ struct Trainer {
     optimizer.load_state_dict(all.strip("optimizer."));
     scheduler.load_state_dict(all.strip("scheduler."));
     loader.load_state_dict(all.strip("loader."));
+    scaler.load_state_dict(all.strip("scaler."));
     loss_sum.copy_(all.at("loss_sum"));
     batches = all.at("batches").item<int64_t>();
     const auto random = all.at("random").to_vector<int64_t>();
@@ -95,15 +98,24 @@ static double evaluate(nn::AnyModule& model, const data::TensorDataset<2>& test)
   return 100.0 * double(right) / double(std::max<int64_t>(1, test.size()));
 }
 
+static amp::AutocastOptions precision(const Options& o) {
+  return {.dtype = o.amp == "fp16" ? kFloat16 : kBFloat16, .enabled = o.amp != "off"};
+}
+
 /// One epoch, or what is left of it; false when it was interrupted.
 static bool train_epoch(Trainer& t, const Options& o, int64_t epoch) {
   train::ProgressBar bar("epoch " + std::to_string(epoch + 1), t.loader.size(), {.unit = "batch"});
   if (t.batches) bar.update(t.batches);
   for (auto& [images, labels] : t.loader) {
     t.optimizer.zero_grad();
-    Tensor loss = cross_entropy(t.model(images), labels);
-    loss.backward();
-    t.optimizer.step();
+    Tensor loss;
+    {
+      amp::Autocast autocast(images.device(), precision(o));
+      loss = cross_entropy(t.model(images), labels);
+    }
+    t.scaler.scale(loss).backward();
+    t.scaler.step(t.optimizer);
+    t.scaler.update();
     t.scheduler.step();
     t.loss_sum.add_(loss.detach());
     ++t.batches;
@@ -178,6 +190,8 @@ int main(int argc, char** argv) {
   app.add_option("--batch-size", o.batch_size, "Images per step")->check(CLI::PositiveNumber);
   app.add_option("--lr", o.lr, "Learning rate at the start of the cosine schedule")->check(CLI::PositiveNumber);
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
+  app.add_option("--amp", o.amp, "Mixed precision; fp16 with a gradient scaler")
+      ->check(CLI::IsMember({"off", "bf16", "fp16"}));
   app.add_option("--threads", o.threads, "Compute threads; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--checkpoint", o.checkpoint, "File to write after each epoch and on Ctrl-C");

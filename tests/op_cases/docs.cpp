@@ -1,4 +1,6 @@
 // What docs/ops.md says (tools/ops_page writes it): a line of JSON for each op, and the kernel calls that TAPIR_LOG=ops prints behind it.
+#include <tapir/ops/autocast.h>
+
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -63,8 +65,17 @@ void print_docs(const std::vector<const Case*>& cases, const Settings& s) {
       second &= c->second_order || !c->differentiable;
       if (c->twin_call) twin = c->twin_name;
     }
-    const nlohmann::json line = {{"op", op},     {"family", lines[0]->family}, {"dtypes", all}, {"some", some},
-                                 {"first", any}, {"second", any && second},    {"twin", twin},  {"cases", lines.size()}};
+    const CastRule rule = cast_rule(op);
+    const nlohmann::json line = {{"cpu_cast", int(rule.cpu)},
+                                 {"cuda_cast", int(rule.cuda)},
+                                 {"op", op},
+                                 {"family", lines[0]->family},
+                                 {"dtypes", all},
+                                 {"some", some},
+                                 {"first", any},
+                                 {"second", any && second},
+                                 {"twin", twin},
+                                 {"cases", lines.size()}};
     std::printf("%s\n", line.dump().c_str());
   }
 }
