@@ -37,6 +37,7 @@
 #include "random.h"
 #include "rearrange.h"
 #include "reduce.h"
+#include "rnn.h"
 #include "scan.h"
 #include "search.h"
 #include "shape.h"
