@@ -67,8 +67,12 @@ template <class C> class Layer {
   static constexpr int64_t kUnits = P::kColumns;
 
   Layer(Context& ctx, V w, V projection, V h0, V batch_sizes, const RnnParams& p)
-      : p_(p), lstm_(p.op == RnnOp::Lstm), gru_(p.op == RnnOp::Gru), gates_(lstm_ ? 4 : gru_ ? 3 : 1),
-        batch_(h0.sizes[0]), out_(h0.sizes[1]), hidden_(w.sizes[0] / gates_), kept_(lstm_ ? 5 : gru_ ? 4 : 0),
+      : p_(p), lstm_(p.op == RnnOp::Lstm), gru_(p.op == RnnOp::Gru), gates_(lstm_  ? 4
+                                                                            : gru_ ? 3
+                                                                                   : 1),
+        batch_(h0.sizes[0]), out_(h0.sizes[1]), hidden_(w.sizes[0] / gates_), kept_(lstm_  ? 5
+                                                                                    : gru_ ? 4
+                                                                                           : 0),
         projected_(projection.defined()), h0_(h0.as<C>()) {
     begin_ = ctx.scratch_of<int64_t>(p.steps + 1);
     begin_[0] = 0;
@@ -193,8 +197,7 @@ template <class C> class Forward : Layer<C> {
     C* keep = reserve_ ? reserve_ + at * kept_ * hidden_ + u : nullptr;
     alignas(64) C h[kUnits];
     if (p_.op == RnnOp::Lstm) lstm(n, x, s, bias_ + u, c_ + b * hidden_ + u, keep, h);
-    else if (p_.op == RnnOp::Gru)
-      gru(n, x, s, bias_ + u, Base::before(t, b, y_, h0_, out_, out_) + u, keep, h);
+    else if (p_.op == RnnOp::Gru) gru(n, x, s, bias_ + u, Base::before(t, b, y_, h0_, out_, out_) + u, keep, h);
     else {
       const C* bias = bias_ + u;
       const bool relu = p_.op == RnnOp::Relu;
@@ -300,16 +303,17 @@ template <class C> class Backward : Layer<C> {
             for (int64_t i = i0; i < i0 + count; ++i) row(t, first + i, i, u, n, sums + (i - i0) * kUnits, now);
           });
         } else {
-          Base::tiles(std::max(rows, pending), hidden_, height, wide, [&](int64_t u, int64_t n, int64_t i0, int64_t count) {
-            if (i0 < pending) reach_state(first, before, u, n, i0, std::min(count, pending - i0));
-            for (int64_t i = i0; i < std::min(i0 + count, rows); ++i) {
-              alignas(64) C g[kUnits];
-              const C* from = dh_ + (first + i) * out_ + u;
-              const C* dy = dy_ ? dy_ + (begin_[t] + first + i) * out_ + u : nullptr;
-              for (int64_t j = 0; j < n; ++j) g[j] = dy ? from[j] + dy[j] : from[j];
-              row(t, first + i, i, u, n, g, now);
-            }
-          });
+          Base::tiles(std::max(rows, pending), hidden_, height, wide,
+                      [&](int64_t u, int64_t n, int64_t i0, int64_t count) {
+                        if (i0 < pending) reach_state(first, before, u, n, i0, std::min(count, pending - i0));
+                        for (int64_t i = i0; i < std::min(i0 + count, rows); ++i) {
+                          alignas(64) C g[kUnits];
+                          const C* from = dh_ + (first + i) * out_ + u;
+                          const C* dy = dy_ ? dy_ + (begin_[t] + first + i) * out_ + u : nullptr;
+                          for (int64_t j = 0; j < n; ++j) g[j] = dy ? from[j] + dy[j] : from[j];
+                          row(t, first + i, i, u, n, g, now);
+                        }
+                      });
         }
         pending = rows;
       }

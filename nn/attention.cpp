@@ -136,11 +136,14 @@ void MultiheadAttention::check_inputs(const Tensor& q, const Tensor& k, const Te
 
 MultiheadAttention::Heads MultiheadAttention::project(const Tensor& query, const Tensor& key,
                                                       const Tensor& value) const {
-  const auto part = [&](const Tensor& x, int64_t i, int64_t n) { return x.defined() ? narrow(x, 0, i * embed_dim, n * embed_dim) : x; };
+  const auto part = [&](const Tensor& x, int64_t i, int64_t n) {
+    return x.defined() ? narrow(x, 0, i * embed_dim, n * embed_dim) : x;
+  };
   Tensor q, k, v;
   if (!in_proj_weight.defined()) {
     q = linear(query, q_proj_weight, part(in_proj_bias, 0, 1));
-    k = linear(key, k_proj_weight, part(in_proj_bias, 1, 1)), v = linear(value, v_proj_weight, part(in_proj_bias, 2, 1));
+    k = linear(key, k_proj_weight, part(in_proj_bias, 1, 1)),
+    v = linear(value, v_proj_weight, part(in_proj_bias, 2, 1));
   } else if (query.is_same(key) && key.is_same(value)) {
     const std::vector<Tensor> all = chunk(linear(query, in_proj_weight, in_proj_bias), 3, -1);
     q = all[0], k = all[1], v = all[2];
@@ -185,8 +188,7 @@ MultiheadAttention::Output MultiheadAttention::forward(const Tensor& query, cons
   Tensor output, weights;
   if (m.need_weights) std::tie(output, weights) = attend(q, k, v, mask.both, p);
   else
-    output = scaled_dot_product_attention(q, k, v,
-                                          {.attn_mask = mask.both, .dropout_p = p, .is_causal = mask.causal});
+    output = scaled_dot_product_attention(q, k, v, {.attn_mask = mask.both, .dropout_p = p, .is_causal = mask.causal});
   output = permute(output, batch_first ? Dims{0, 2, 1, 3} : Dims{2, 0, 1, 3});  // (N, L, H, D) or (L, N, H, D)
   output = out_proj(reshape(output, {output.size(0), output.size(1), embed_dim}));
   if (weights.defined() && m.average_attn_weights) weights = mean(weights, 1);

@@ -6,10 +6,10 @@
 namespace tapir::inline v0::nn {
 
 struct MultiheadAttentionOptions {
-  double dropout = 0;          // of the weights, in training
-  bool bias = true;            // of the projections
-  bool add_bias_kv = false;    // a trained key and value at the end of every sequence
-  bool add_zero_attn = false;  // a key and a value of zeros there
+  double dropout = 0;                           // of the weights, in training
+  bool bias = true;                             // of the projections
+  bool add_bias_kv = false;                     // a trained key and value at the end of every sequence
+  bool add_zero_attn = false;                   // a key and a value of zeros there
   std::optional<int64_t> kdim = {}, vdim = {};  // features of keys and values; none: embed_dim
   bool batch_first = false;                     // (N, L, E) instead of (L, N, E)
 };
@@ -26,7 +26,9 @@ struct AttentionMasks {
 /// {output (L, N, E), weights (N, L, S), of every head (N, num_heads, L, S) unless averaged, undefined unless needed}. A query that sees
 /// nothing gives zeros before the last projection. Vaswani et al. 2017, arXiv 1706.03762.
 struct MultiheadAttention : Module {
-  struct Output { Tensor output, weights; };
+  struct Output {
+    Tensor output, weights;
+  };
   int64_t embed_dim, num_heads;
   double dropout;
   bool batch_first, add_zero_attn;
@@ -39,7 +41,9 @@ struct MultiheadAttention : Module {
                in_proj_weight, in_proj_bias, bias_k, bias_v, out_proj)
 
  private:
-  struct Heads { Tensor q, k, v; };  // (N, num_heads, L or S, E / num_heads)
+  struct Heads {
+    Tensor q, k, v;
+  };  // (N, num_heads, L or S, E / num_heads)
   void check_inputs(const Tensor& query, const Tensor& key, const Tensor& value) const;
   Heads project(const Tensor& query, const Tensor& key, const Tensor& value) const;
 };

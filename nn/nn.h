@@ -1,6 +1,7 @@
 #pragma once
 /// Every module.
 #include "activation.h"
+#include "attention.h"
 #include "container.h"
 #include "conv.h"
 #include "init.h"
@@ -8,5 +9,8 @@
 #include "loss.h"
 #include "module.h"
 #include "norm.h"
+#include "packed_sequence.h"
 #include "pooling.h"
+#include "rnn.h"
 #include "sparse.h"
+#include "transformer.h"

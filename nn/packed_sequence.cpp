@@ -88,8 +88,7 @@ PaddedSequence pad_packed_sequence(const PackedSequence& packed, const PadOption
   Shape flat = packed.data.shape(), shape = o.batch_first ? Shape{batch, steps} : Shape{steps, batch};
   flat[0] = steps * batch;
   for (int64_t d = 1; d < flat.size(); ++d) shape.push_back(flat[d]);
-  const Tensor blank =
-      full(flat, o.padding_value, {.dtype = packed.data.dtype(), .device = packed.data.device()});
+  const Tensor blank = full(flat, o.padding_value, {.dtype = packed.data.dtype(), .device = packed.data.device()});
   out.padded = view(index_copy(blank, 0, indices(places, packed.data.device()), packed.data), shape);
   return out;
 }

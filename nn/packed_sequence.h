@@ -15,7 +15,8 @@ struct PackedSequence {
 
 struct PackOptions {
   bool batch_first = false;
-  bool enforce_sorted = true;  // the lengths must not grow; else sequences are sorted, and put back by pad_packed_sequence
+  bool enforce_sorted =
+      true;  // the lengths must not grow; else sequences are sorted, and put back by pad_packed_sequence
 };
 /// Padded sequences (T, B, ...), or (B, T, ...), packed. ValueError for lengths that are not in [1, T], of the wrong number or order.
 PackedSequence pack_padded_sequence(const Tensor& padded, const std::vector<int64_t>& lengths,

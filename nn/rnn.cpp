@@ -86,8 +86,7 @@ void RNNBase::check_input(const Tensor& x, bool packed) const {
   const char* name = name_of(op);
   check(x.defined(), "[{}] expected an input, got an undefined tensor", name);
   if (packed) check(x.dim() == 2, "[{}] expected packed rows (N, {}), got {}", name, input_size, x);
-  else
-    check(x.dim() == 2 || x.dim() == 3, "[{}] expected input to be 2D or 3D, got {}D instead: {}", name, x.dim(), x);
+  else check(x.dim() == 2 || x.dim() == 3, "[{}] expected input to be 2D or 3D, got {}D instead: {}", name, x.dim(), x);
   check(x.size(-1) == input_size, "[{}] input.size(-1) must be equal to input_size: expected {}, got {} of {}", name,
         input_size, x.size(-1), x);
   check_tensor_type(name, "input", x, weights[0]);

@@ -32,7 +32,9 @@ struct LSTMOptions {
   bool bidirectional = false;
   int64_t proj_size = 0;  // above 0: h has that size, made of the hidden state by weight_hr
 };
-struct LSTMState { Tensor h, c; };
+struct LSTMState {
+  Tensor h, c;
+};
 
 /// What RNN, GRU and LSTM share. Weights are weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0, then those with _reverse,
 /// then layer 1; all start uniform in +-1/sqrt(hidden_size).
@@ -68,7 +70,9 @@ struct RNNBase : Module {
 /// h_t = tanh(W_ih x_t + b_ih + W_hh h_(t-1) + b_hh), in layers and directions. Input (T, B, input_size), or (T, input_size), or packed;
 /// state (layers * directions, B, hidden_size), zeros where absent -> {output (T, B, directions * hidden_size), h_n}.
 struct RNN : RNNBase {
-  struct Output { Tensor output, h_n; };
+  struct Output {
+    Tensor output, h_n;
+  };
   struct Packed {
     PackedSequence output;
     Tensor h_n;

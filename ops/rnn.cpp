@@ -3,17 +3,17 @@
 #include <array>
 
 #include "../autograd/engine.h"
+#include "activation.h"
 #include "arithmetic.h"
 #include "cast.h"
 #include "checked.h"
 #include "create.h"
 #include "front.h"
 #include "matmul.h"
+#include "pointwise.h"
 #include "reduce.h"
 #include "shape.h"
 #include "slicing.h"
-#include "activation.h"
-#include "pointwise.h"
 #include "unary.h"
 
 namespace tapir::inline v0 {
@@ -122,8 +122,8 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
     const bool both = !gru && l[kBih].defined();  // biases that are only added are added once
     const Tensor gates = linear(l[kX], l[kWih], both ? add(l[kBih], l[kBhh]) : l[kBih]);
     const std::array<TensorView, 4> outs = {y, h, c, reserve};
-    const std::array<TensorView, 7> ins = {gates, l[kWhh], both ? TensorView() : TensorView(l[kBhh]), l[kWhr], l[kH], l[kC],
-                              l[kSizes]};
+    const std::array<TensorView, 7> ins = {gates, l[kWhh],  both ? TensorView() : TensorView(l[kBhh]), l[kWhr], l[kH],
+                                           l[kC], l[kSizes]};
     backend(y).rnn(context(y), outs, ins, p);
   }
   compare_fused("rnn_layer", y, [&] { return composite(l, p).output; });
@@ -197,9 +197,9 @@ RnnResult rnn_layer(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c,
     return t.defined() ? to(t, wide).contiguous() : t;
   };
   const Tensor rows = packed ? x : reshape(x, {x.size(0) * x.size(1), x.size(2)});
-  const Layer layer = {fit(rows),      fit(w.weight_ih), fit(w.weight_hh), fit(w.bias_ih),
-                       fit(w.bias_hh), fit(w.weight_hr), fit(h),           fit(c),
-                       packed ? o.batch_sizes.contiguous() : Tensor()};
+  const Layer layer = {fit(rows),      fit(w.weight_ih), fit(w.weight_hh),
+                       fit(w.bias_ih), fit(w.bias_hh),   fit(w.weight_hr),
+                       fit(h),         fit(c),           packed ? o.batch_sizes.contiguous() : Tensor()};
   RnnResult r = backend(x).rnn ? fused(layer, p) : composite(layer, p);
   if (!packed) r.output = view(r.output, {x.size(0), x.size(1), r.output.size(1)});
   for (Tensor* t : {&r.output, &r.h, &r.c})
