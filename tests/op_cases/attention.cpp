@@ -93,6 +93,6 @@ static void bags(Table& table) {
       .EXPECT(bagged(x, {0, 3}, "sum", -1, &x[2]));
 }
 
-void attention_cases(Table& table) { attention(table), bags(table); }
+void attention_cases(Table& table) { attention(table), bags(table), recurrent_cases(table); }
 
 }  // namespace op_cases

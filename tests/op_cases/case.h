@@ -189,7 +189,7 @@ void index_cases(Table& table);
 void matmul_cases(Table& table);
 void linalg_cases(Table& table);
 void nn_cases(Table& table);
-void image_cases(Table&table), attention_cases(Table&table);  // called by nn_cases
+void image_cases(Table&table), attention_cases(Table&table), recurrent_cases(Table&table);  // called by nn_cases
 void loss_cases(Table& table);
 void more_loss_cases(Table& table);  // called by loss_cases
 void create_cases(Table& table);
