@@ -388,9 +388,9 @@ template <class C> class Backward : Layer<C> {
     }
   }
 
-  static TensorView matrix(C* data, int64_t rows, int64_t columns, bool transposed = false) {
-    TensorView v;
-    v.data = data, v.dtype = sizeof(C) == 4 ? kFloat32 : kFloat64, v.rank = 2;
+  TensorView matrix(C* data, int64_t rows, int64_t columns, bool transposed = false) const {
+    TensorView v = outs_[0];
+    v.data = data, v.rank = 2;
     v.sizes[0] = transposed ? columns : rows, v.sizes[1] = transposed ? rows : columns;
     v.strides[0] = transposed ? 1 : columns, v.strides[1] = transposed ? columns : 1;
     return v;

@@ -115,7 +115,7 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
   const TensorOptions like{.dtype = l[kX].dtype(), .device = l[kX].device()};
   Tensor y = empty({rows, l[kH].size(1)}, like), h = empty_like(l[kH]), c, reserve;
   if (lstm) c = empty_like(l[kC]);
-  const Inputs inputs = {l[kX], l[kWih], l[kWhh], l[kBih], l[kBhh], l[kWhr], l[kH], l[kC]};
+  const Inputs inputs(std::span(l.data(), size_t(kSizes)));
   if ((lstm || gru) && wants_grad(inputs)) reserve = empty({rows, (lstm ? 5 : 4) * hidden}, like);
   {
     NoGrad guard;

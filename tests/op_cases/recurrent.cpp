@@ -114,9 +114,7 @@ void recurrent_cases(Table& table) {
   line(CASE(rnn_tanh_cell, rnn_tanh_cell(x[0], x[1], {x[2], x[3], x[4], x[5]}))).on("(2,4) (2,5) (5,4) (5,5) (5) (5)").EXPECT(cell(RnnOp::Tanh, x));
   line(CASE(rnn_relu_cell, rnn_relu_cell(x[0], x[1], {x[2], x[3]}))).on("(2,4) (2,5) (5,4) (5,5)").EXPECT(cell(RnnOp::Relu, x));
   line(CASE(gru_cell, gru_cell(x[0], x[1], {x[2], x[3], x[4], x[5]}))).on("(2,4) (2,5) (15,4) (15,5) (15) (15)").EXPECT(cell(RnnOp::Gru, x));
-  line(CASE(lstm_cell, lstm_cell(x[0], x[1], x[2], {x[3], x[4], x[5], x[6]})))
-      .on("(2,4) (2,5) (2,5) (20,4) (20,5) (20) (20)")
-      .EXPECT(cell(RnnOp::Lstm, x));
+  line(CASE(lstm_cell, lstm_cell(x[0], x[1], x[2], {x[3], x[4], x[5], x[6]}))).on("(2,4) (2,5) (2,5) (20,4) (20,5) (20) (20)").EXPECT(cell(RnnOp::Lstm, x));
 }
 
 }  // namespace op_cases

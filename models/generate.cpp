@@ -1,0 +1,142 @@
+#include "generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "../ops/arithmetic.h"
+#include "../ops/cast.h"
+#include "../ops/compare.h"
+#include "../ops/create.h"
+#include "../ops/diagonal.h"
+#include "../ops/extremum.h"
+#include "../ops/indexing.h"
+#include "../ops/noise.h"
+#include "../ops/reduce.h"
+#include "../ops/scan.h"
+#include "../ops/shape.h"
+#include "../ops/slicing.h"
+#include "../ops/softmax.h"
+#include "../ops/sort.h"
+#include "../ops/ternary.h"
+
+namespace tapir::inline v0::models {
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+KVCache::KVCache(int64_t layers, int64_t batch, int64_t heads, int64_t capacity, int64_t depth,
+                 const TensorOptions& options)
+    : capacity_(capacity) {
+  check(layers > 0 && batch > 0 && heads > 0 && capacity > 0 && depth > 0,
+        "[KVCache] expected layers, batch, heads, capacity and depth above 0, got {}, {}, {}, {} and {}", layers, batch,
+        heads, capacity, depth);
+  for (auto* list : {&keys_, &values_})
+    for (int64_t i = 0; i < layers; ++i) list->push_back(empty({batch, heads, capacity, depth}, options));
+}
+void KVCache::reserve(int64_t count) const {
+  check(count > 0 && length_ + count <= capacity_,
+        "[KVCache] expected at most {} places, got {} more at position {}", capacity_, count, length_);
+}
+std::pair<Tensor, Tensor> KVCache::append(int64_t i, const Tensor& k, const Tensor& v) {
+  check(i >= 0 && i < int64_t(keys_.size()), "[KVCache] expected a layer below {}, got {}", int64_t(keys_.size()), i);
+  const int64_t count = k.size(2);
+  reserve(count);
+  NoGrad guard;
+  const auto put = [&](Tensor& all, const Tensor& x) {
+    narrow(all, 2, length_, count).copy_(x);
+    return narrow(all, 2, 0, length_ + count);
+  };
+  return {put(keys_[size_t(i)], k), put(values_[size_t(i)], v)};
+}
+void KVCache::reorder(const Tensor& rows) {
+  NoGrad guard;
+  for (auto* list : {&keys_, &values_})
+    for (Tensor& x : *list) {
+      Tensor held = narrow(x, 2, 0, length_);
+      held.copy_(index_select(held, 0, rows));
+    }
+}
+Tensor causal_mask(int64_t past, int64_t queries, Device device) {
+  return queries == 1 ? Tensor() : tril(ones({queries, past + queries}, {.dtype = kBool, .device = device}), past);
+}
+
+void check_sampling(const SamplingOptions& o) {
+  check(o.temperature > 0 && std::isfinite(o.temperature), "[generate] expected temperature above 0, got {}",
+        o.temperature);
+  check(!o.top_k || *o.top_k > 0, "[generate] expected top_k above 0, got {}", o.top_k.value_or(0));
+  check(o.top_p > 0 && o.top_p <= 1, "[generate] expected top_p in (0, 1], got {}", o.top_p);
+}
+
+Tensor next_token(const Tensor& logits, const SamplingOptions& o) {
+  check_sampling(o);
+  check(logits.dim() == 2 && logits.size(1) > 0, "[next_token] expected scores (B, V), got {}", logits);
+  NoGrad guard;
+  if (!o.sample) return argmax(logits, 1);
+  Tensor scores = div(to(logits, kFloat32), o.temperature);
+  if (o.top_k && *o.top_k < scores.size(1)) {
+    const Tensor last = narrow(topk(scores, *o.top_k, 1).first, 1, *o.top_k - 1, 1);
+    scores = masked_fill(scores, lt(scores, last), kNever);
+  }
+  if (o.top_p == 1) return squeeze(multinomial(softmax(scores, 1), 1), 1);
+  const auto [sorted, order] = sort(scores, 1, {.descending = true});
+  const Tensor p = softmax(sorted, 1);
+  const Tensor chosen = multinomial(masked_fill(p, ge(sub(cumsum(p, 1), p), o.top_p), 0), 1);  // the first one always stays
+  return squeeze(gather(order, 1, chosen), 1);
+}
+
+namespace detail {
+
+Tensor token_rows(const std::vector<int64_t>& tokens, int64_t rows, Device device) {
+  return expand(unsqueeze(tensor(tokens), 0), {rows, int64_t(tokens.size())}).to(device);
+}
+void check_generate(const GenerateOptions& o, int64_t prompt) {
+  check(prompt > 0, "[generate] expected a prompt of at least one token, got none");
+  check(o.max_new_tokens > 0, "[generate] expected max_new_tokens above 0, got {}", o.max_new_tokens);
+  check(o.num_beams > 0, "[generate] expected num_beams above 0, got {}", o.num_beams);
+  check(o.num_beams == 1 || !o.sampling.sample, "[generate] expected num_beams 1 with sampling, got {}", o.num_beams);
+  check(std::isfinite(o.length_penalty), "[generate] expected a finite length_penalty, got {}", o.length_penalty);
+  check_sampling(o.sampling);
+}
+
+std::vector<int64_t> Beams::step(const Tensor& logits) {
+  const int64_t count = options.num_beams, words = logits.size(1);
+  Tensor totals = log_softmax(to(logits, kFloat64), 1);
+  if (scores.empty()) scores.assign(size_t(count), kNever), scores[0] = 0, tokens.resize(size_t(count));  // all alike at first
+  totals = add(totals, unsqueeze(tensor(scores), 1).to(logits.device()));
+  const int64_t wanted = std::min(2 * count, count * words);  // as many may end
+  const auto [values, places] = topk(flatten(totals), wanted);
+  const std::vector<double> value = values.to_vector<double>();
+  const std::vector<int64_t> place = places.to_vector<int64_t>();
+  std::vector<std::vector<int64_t>> next;
+  std::vector<double> next_scores;
+  std::vector<int64_t> parents;
+  for (size_t i = 0; i < place.size() && int64_t(next.size()) < count; ++i) {
+    std::vector<int64_t> beam = tokens[size_t(place[i] / words)];
+    beam.push_back(place[i] % words);
+    if (beam.back() == options.eos) {
+      const double score = value[i] / std::pow(double(beam.size()), options.length_penalty);
+      if (!best_score || score > *best_score) best_score = score, best = beam;
+      continue;
+    }
+    next.push_back(std::move(beam)), next_scores.push_back(value[i]), parents.push_back(place[i] / words);
+  }
+  while (!next.empty() && int64_t(next.size()) < count)  // fewer words than beams
+    next.push_back(next[0]), next_scores.push_back(kNever), parents.push_back(parents[0]);
+  tokens = std::move(next), scores = std::move(next_scores);
+  return parents;
+}
+/// Nothing that goes on can become better than what has ended.
+bool Beams::done() const {
+  if (tokens.empty()) return true;
+  const double length = std::pow(double(tokens[0].size()), options.length_penalty);
+  return best_score && *best_score >= *std::max_element(scores.begin(), scores.end()) / length;
+}
+std::vector<int64_t> Beams::result() const {
+  if (tokens.empty()) return best;
+  const size_t i = size_t(std::max_element(scores.begin(), scores.end()) - scores.begin());
+  const double score = scores[i] / std::pow(double(tokens[i].size()), options.length_penalty);
+  return best_score && *best_score >= score ? best : tokens[i];
+}
+
+}  // namespace detail
+}  // namespace tapir::inline v0::models

@@ -1,0 +1,103 @@
+#include "gpt2.h"
+
+#include <cmath>
+#include <tuple>
+
+#include "../nn/init.h"
+#include "../ops/activation.h"
+#include "../ops/arithmetic.h"
+#include "../ops/attention.h"
+#include "../ops/create.h"
+#include "../ops/matmul.h"
+#include "../ops/pointwise.h"
+#include "../ops/shape.h"
+#include "../ops/slicing.h"
+
+namespace tapir::inline v0::models {
+
+GPT2Config gpt2_config(const std::string& name) {
+  GPT2Config c;
+  if (name == "gpt2") return c;
+  if (name == "gpt2-medium") c.n_embd = 1024, c.n_layer = 24, c.n_head = 16;
+  else if (name == "gpt2-large") c.n_embd = 1280, c.n_layer = 36, c.n_head = 20;
+  else if (name == "gpt2-xl") c.n_embd = 1600, c.n_layer = 48, c.n_head = 25;
+  else check(false, "[gpt2_config] expected gpt2, gpt2-medium, gpt2-large or gpt2-xl, got {}", name);
+  return c;
+}
+
+Conv1D::Conv1D(int64_t out, int64_t in) : weight(empty({in, out})), bias(zeros(out)) {
+  nn::init::normal_(weight, 0, 0.02);
+}
+Tensor Conv1D::forward(const Tensor& x) { return linear(x, t(weight), bias); }
+
+GPT2Attention::GPT2Attention(const GPT2Config& c)
+    : heads(c.n_head), c_attn(3 * c.n_embd, c.n_embd), c_proj(c.n_embd, c.n_embd), attn_dropout(c.dropout),
+      resid_dropout(c.dropout) {
+  check(heads > 0 && c.n_embd % heads == 0, "[GPT2Attention] expected n_embd divisible by n_head, got {} and {}",
+        c.n_embd, heads);
+}
+Tensor GPT2Attention::forward(const Tensor& x, int64_t layer, KVCache* cache) {
+  const int64_t batch = x.size(0), steps = x.size(1), width = x.size(2);
+  const auto split = [&](const Tensor& part) {  // (B, H, T, D)
+    return transpose(reshape(part, {batch, steps, heads, width / heads}), 1, 2);
+  };
+  const std::vector<Tensor> parts = chunk(c_attn(x), 3, -1);
+  const Tensor q = split(parts[0]);
+  Tensor k = split(parts[1]), v = split(parts[2]);
+  AttentionOptions options{.dropout_p = training ? attn_dropout.p : 0, .is_causal = !cache || cache->length() == 0};
+  if (cache) {
+    if (!options.is_causal) options.attn_mask = causal_mask(cache->length(), steps, x.device());
+    std::tie(k, v) = cache->append(layer, k, v);
+  }
+  const Tensor y = scaled_dot_product_attention(q, k, v, options);
+  return resid_dropout(c_proj(reshape(transpose(y, 1, 2), {batch, steps, width})));
+}
+
+GPT2MLP::GPT2MLP(const GPT2Config& c) : c_fc(4 * c.n_embd, c.n_embd), c_proj(c.n_embd, 4 * c.n_embd), dropout(c.dropout) {}
+Tensor GPT2MLP::forward(const Tensor& x) { return dropout(c_proj(gelu(c_fc(x), "tanh"))); }
+
+GPT2Block::GPT2Block(const GPT2Config& c)
+    : ln_1(c.n_embd, {.eps = c.layer_norm_epsilon}), attn(c), ln_2(c.n_embd, {.eps = c.layer_norm_epsilon}), mlp(c) {}
+Tensor GPT2Block::forward(const Tensor& x, int64_t layer, KVCache* cache) {
+  const Tensor y = add(x, attn(ln_1(x), layer, cache));
+  return add(y, mlp(ln_2(y)));
+}
+
+GPT2Model::GPT2Model(const GPT2Config& c)
+    : wte(c.vocab_size, c.n_embd), wpe(c.n_positions, c.n_embd), drop(c.dropout),
+      ln_f(c.n_embd, {.eps = c.layer_norm_epsilon}) {
+  nn::init::normal_(wte.weight, 0, 0.02), nn::init::normal_(wpe.weight, 0, 0.02);
+  for (int64_t i = 0; i < c.n_layer; ++i) {
+    h.emplace_back(c);
+    for (Conv1D* last : {&h.back().attn.c_proj, &h.back().mlp.c_proj})  // as many as add to the residual stream
+      nn::init::normal_(last->weight, 0, 0.02 / std::sqrt(2.0 * double(c.n_layer)));
+  }
+}
+Tensor GPT2Model::forward(const Tensor& tokens, KVCache* cache) {
+  check(tokens.dim() == 2 && tokens.size(1) > 0, "[GPT2Model] expected tokens (B, T), got {}", tokens);
+  const int64_t past = cache ? cache->length() : 0, steps = tokens.size(1), room = wpe.num_embeddings;
+  check(past + steps <= room, "[GPT2Model] expected at most {} positions, got {} tokens at position {}", room, steps,
+        past);
+  if (cache) cache->reserve(steps);
+  const Tensor positions = narrow(wpe.weight, 0, past, steps);
+  Tensor x = drop(add(wte(tokens), positions));
+  for (size_t i = 0; i < h.size(); ++i) x = h[i](x, int64_t(i), cache);
+  if (cache) cache->advance(steps);
+  return ln_f(x);
+}
+
+GPT2LMHeadModel::GPT2LMHeadModel(const GPT2Config& c)
+    : config(c), transformer(c), lm_head(c.n_embd, c.vocab_size, {.bias = false}) {
+  lm_head.weight = transformer.wte.weight;
+}
+Tensor GPT2LMHeadModel::forward(const Tensor& tokens) { return lm_head(transformer(tokens)); }
+Tensor GPT2LMHeadModel::forward(const Tensor& tokens, KVCache& cache) { return lm_head(transformer(tokens, &cache)); }
+KVCache GPT2LMHeadModel::new_cache(int64_t batch, int64_t capacity) {
+  check(capacity <= config.n_positions, "[GPT2LMHeadModel] expected a capacity of at most {} positions, got {}",
+        config.n_positions, capacity);
+  const Tensor& weight = lm_head.weight;
+  return KVCache(config.n_layer, batch, config.n_head, capacity, config.n_embd / config.n_head,
+                 {.dtype = weight.dtype(), .device = weight.device()});
+}
+
+}  // namespace tapir::inline v0::models

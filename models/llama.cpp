@@ -1,0 +1,106 @@
+#include "llama.h"
+
+#include <tuple>
+
+#include "../nn/init.h"
+#include "../ops/activation.h"
+#include "../ops/arithmetic.h"
+#include "../ops/attention.h"
+#include "../ops/cast.h"
+#include "../ops/create.h"
+#include "../ops/norm.h"
+#include "../ops/pointwise.h"
+#include "../ops/shape.h"
+#include "../ops/slicing.h"
+#include "../ops/unary.h"
+
+namespace tapir::inline v0::models {
+
+LlamaRMSNorm::LlamaRMSNorm(int64_t size, double eps) : eps(eps), weight(ones(size)) {}
+Tensor LlamaRMSNorm::forward(const Tensor& x) { return rms_norm(x, weight.shape(), weight, {.eps = eps}); }
+
+RotaryTable::RotaryTable(int64_t past, int64_t steps, int64_t depth, double theta, DType dtype,
+                         Device device) {
+  NoGrad guard;
+  const TensorOptions wide{.dtype = kFloat64, .device = device};
+  const Tensor rates = pow(Scalar(theta), div(arange(0, depth, 2, wide), -double(depth)));
+  const Tensor half = mul(unsqueeze(arange(past, past + steps, 1, wide), 1), rates), angles = cat({half, half}, 1);
+  cos = to(tapir::cos(angles), dtype), sin = to(tapir::sin(angles), dtype);
+}
+Tensor RotaryTable::rotate(const Tensor& x) const {
+  const std::vector<Tensor> half = chunk(x, 2, -1);
+  return add(mul(x, cos), mul(cat({neg(half[1]), half[0]}, -1), sin));
+}
+
+LlamaAttention::LlamaAttention(const LlamaConfig& c)
+    : heads(c.num_attention_heads), groups(c.num_key_value_heads), depth(heads > 0 ? c.hidden_size / heads : 0),
+      q_proj(c.hidden_size, heads * depth, {.bias = false}), k_proj(c.hidden_size, groups * depth, {.bias = false}),
+      v_proj(c.hidden_size, groups * depth, {.bias = false}), o_proj(heads * depth, c.hidden_size, {.bias = false}) {
+  check(heads > 0 && groups > 0 && heads % groups == 0 && c.hidden_size % (2 * heads) == 0,
+        "[LlamaAttention] expected hidden_size in heads of an even size, and heads a multiple of key-value heads, got "
+        "{}, {} and {}",
+        c.hidden_size, heads, groups);
+}
+Tensor LlamaAttention::forward(const Tensor& x, const RotaryTable& rotary, int64_t layer, KVCache* cache) {
+  const int64_t batch = x.size(0), steps = x.size(1);
+  const auto split = [&](const Tensor& y, int64_t n) { return transpose(reshape(y, {batch, steps, n, depth}), 1, 2); };
+  const Tensor q = rotary.rotate(split(q_proj(x), heads));  // (B, H, T, D)
+  Tensor k = rotary.rotate(split(k_proj(x), groups)), v = split(v_proj(x), groups);
+  AttentionOptions options{.is_causal = !cache || cache->length() == 0, .enable_gqa = true};
+  if (cache) {
+    if (!options.is_causal) options.attn_mask = causal_mask(cache->length(), steps, x.device());
+    std::tie(k, v) = cache->append(layer, k, v);
+  }
+  const Tensor y = scaled_dot_product_attention(q, k, v, options);
+  return o_proj(reshape(transpose(y, 1, 2), {batch, steps, heads * depth}));
+}
+
+LlamaMLP::LlamaMLP(const LlamaConfig& c)
+    : gate_proj(c.hidden_size, c.intermediate_size, {.bias = false}),
+      up_proj(c.hidden_size, c.intermediate_size, {.bias = false}),
+      down_proj(c.intermediate_size, c.hidden_size, {.bias = false}) {}
+Tensor LlamaMLP::forward(const Tensor& x) { return down_proj(mul(silu(gate_proj(x)), up_proj(x))); }
+
+LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c)
+    : self_attn(c), mlp(c), input_layernorm(c.hidden_size, c.rms_norm_eps),
+      post_attention_layernorm(c.hidden_size, c.rms_norm_eps) {}
+Tensor LlamaDecoderLayer::forward(const Tensor& x, const RotaryTable& rotary, int64_t layer, KVCache* cache) {
+  const Tensor y = add(x, self_attn(input_layernorm(x), rotary, layer, cache));
+  return add(y, mlp(post_attention_layernorm(y)));
+}
+
+LlamaModel::LlamaModel(const LlamaConfig& c)
+    : config(c), embed_tokens(c.vocab_size, c.hidden_size), norm(c.hidden_size, c.rms_norm_eps) {
+  for (int64_t i = 0; i < c.num_hidden_layers; ++i) layers.emplace_back(c);
+}
+Tensor LlamaModel::forward(const Tensor& tokens, KVCache* cache) {
+  check(tokens.dim() == 2 && tokens.size(1) > 0, "[LlamaModel] expected tokens (B, T), got {}", tokens);
+  const int64_t past = cache ? cache->length() : 0, steps = tokens.size(1), room = config.max_position_embeddings;
+  check(past + steps <= room, "[LlamaModel] expected at most {} positions, got {} tokens at position {}", room, steps,
+        past);
+  if (cache) cache->reserve(steps);
+  Tensor x = embed_tokens(tokens);
+  const RotaryTable rotary(past, steps, config.hidden_size / config.num_attention_heads, config.rope_theta,
+                           x.dtype(), x.device());
+  for (size_t i = 0; i < layers.size(); ++i) x = layers[i](x, rotary, int64_t(i), cache);
+  if (cache) cache->advance(steps);
+  return norm(x);
+}
+
+LlamaForCausalLM::LlamaForCausalLM(const LlamaConfig& c)
+    : model(c), lm_head(c.hidden_size, c.vocab_size, {.bias = false}) {
+  for (Tensor& p : parameters())
+    if (p.dim() == 2) nn::init::normal_(p, 0, 0.02);
+  if (c.tie_word_embeddings) lm_head.weight = model.embed_tokens.weight;
+}
+Tensor LlamaForCausalLM::forward(const Tensor& tokens) { return lm_head(model(tokens)); }
+Tensor LlamaForCausalLM::forward(const Tensor& tokens, KVCache& cache) { return lm_head(model(tokens, &cache)); }
+KVCache LlamaForCausalLM::new_cache(int64_t batch, int64_t capacity) {
+  const LlamaConfig& c = model.config;
+  check(capacity <= c.max_position_embeddings,
+        "[LlamaForCausalLM] expected a capacity of at most {} positions, got {}", c.max_position_embeddings, capacity);
+  return KVCache(c.num_hidden_layers, batch, c.num_key_value_heads, capacity, c.hidden_size / c.num_attention_heads,
+                 {.dtype = lm_head.weight.dtype(), .device = lm_head.weight.device()});
+}
+
+}  // namespace tapir::inline v0::models

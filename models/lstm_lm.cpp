@@ -1,0 +1,16 @@
+#include "lstm_lm.h"
+
+namespace tapir::inline v0::models {
+
+LSTMLanguageModel::LSTMLanguageModel(int64_t vocab, int64_t dim, const LSTMLanguageModelOptions& o)
+    : embed(vocab, dim), lstm(dim, dim, {.num_layers = o.num_layers, .batch_first = true, .dropout = o.dropout}),
+      decoder(dim, vocab), dropout(o.dropout) {
+  if (o.tied) decoder.weight = embed.weight;
+}
+Tensor LSTMLanguageModel::forward(const Tensor& tokens) { return forward(tokens, {}).logits; }
+LSTMLanguageModel::Output LSTMLanguageModel::forward(const Tensor& tokens, const nn::LSTMState& state) {
+  const auto [h, next] = lstm(dropout(embed(tokens)), state);
+  return {decoder(dropout(h)), next};
+}
+
+}  // namespace tapir::inline v0::models
