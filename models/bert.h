@@ -83,7 +83,9 @@ struct BertPooler : nn::Module {
 };
 /// Tokens (B, T) -> {hidden states (B, T, hidden_size), pooled (B, hidden_size)}.
 struct BertModel : nn::Module {
-  struct Output { Tensor last_hidden_state, pooler_output; };
+  struct Output {
+    Tensor last_hidden_state, pooler_output;
+  };
   BertEmbeddings embeddings;
   BertEncoder encoder;
   BertPooler pooler;

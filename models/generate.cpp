@@ -34,8 +34,8 @@ KVCache::KVCache(int64_t layers, int64_t batch, int64_t heads, int64_t capacity,
     for (int64_t i = 0; i < layers; ++i) list->push_back(empty({batch, heads, capacity, depth}, options));
 }
 void KVCache::reserve(int64_t count) const {
-  check(count > 0 && length_ + count <= capacity_,
-        "[KVCache] expected at most {} places, got {} more at position {}", capacity_, count, length_);
+  check(count > 0 && length_ + count <= capacity_, "[KVCache] expected at most {} places, got {} more at position {}",
+        capacity_, count, length_);
 }
 std::pair<Tensor, Tensor> KVCache::append(int64_t i, const Tensor& k, const Tensor& v) {
   check(i >= 0 && i < int64_t(keys_.size()), "[KVCache] expected a layer below {}, got {}", int64_t(keys_.size()), i);
@@ -80,7 +80,8 @@ Tensor next_token(const Tensor& logits, const SamplingOptions& o) {
   if (o.top_p == 1) return squeeze(multinomial(softmax(scores, 1), 1), 1);
   const auto [sorted, order] = sort(scores, 1, {.descending = true});
   const Tensor p = softmax(sorted, 1);
-  const Tensor chosen = multinomial(masked_fill(p, ge(sub(cumsum(p, 1), p), o.top_p), 0), 1);  // the first one always stays
+  const Tensor chosen =
+      multinomial(masked_fill(p, ge(sub(cumsum(p, 1), p), o.top_p), 0), 1);  // the first one always stays
   return squeeze(gather(order, 1, chosen), 1);
 }
 
@@ -101,7 +102,8 @@ void check_generate(const GenerateOptions& o, int64_t prompt) {
 std::vector<int64_t> Beams::step(const Tensor& logits) {
   const int64_t count = options.num_beams, words = logits.size(1);
   Tensor totals = log_softmax(to(logits, kFloat64), 1);
-  if (scores.empty()) scores.assign(size_t(count), kNever), scores[0] = 0, tokens.resize(size_t(count));  // all alike at first
+  if (scores.empty())
+    scores.assign(size_t(count), kNever), scores[0] = 0, tokens.resize(size_t(count));  // all alike at first
   totals = add(totals, unsqueeze(tensor(scores), 1).to(logits.device()));
   const int64_t wanted = std::min(2 * count, count * words);  // as many may end
   const auto [values, places] = topk(flatten(totals), wanted);

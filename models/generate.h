@@ -37,7 +37,8 @@ struct SamplingOptions {
   bool sample = false;                // else the most likely token
   double temperature = 1;             // above 0: scores are divided by it
   std::optional<int64_t> top_k = {};  // above 0: only the k most likely tokens
-  double top_p = 1;  // in (0, 1]: only the most likely tokens that have this probability together. Holtzman et al. 2019, arXiv 1904.09751
+  double top_p =
+      1;  // in (0, 1]: only the most likely tokens that have this probability together. Holtzman et al. 2019, arXiv 1904.09751
 };
 /// ValueError for numbers out of range.
 void check_sampling(const SamplingOptions& options);
@@ -99,8 +100,8 @@ template <class Model, class F> std::vector<int64_t> generate(Model& model, cons
   }
   return beams > 1 ? search.result() : out;
 }
-template <class Model> std::vector<int64_t> generate(Model& model, const std::vector<int64_t>& prompt,
-                                                     const GenerateOptions& options = {}) {
+template <class Model>
+std::vector<int64_t> generate(Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options = {}) {
   return generate(model, prompt, options, [](int64_t) { return true; });
 }
 

@@ -53,7 +53,8 @@ Tensor GPT2Attention::forward(const Tensor& x, int64_t layer, KVCache* cache) {
   return resid_dropout(c_proj(reshape(transpose(y, 1, 2), {batch, steps, width})));
 }
 
-GPT2MLP::GPT2MLP(const GPT2Config& c) : c_fc(4 * c.n_embd, c.n_embd), c_proj(c.n_embd, 4 * c.n_embd), dropout(c.dropout) {}
+GPT2MLP::GPT2MLP(const GPT2Config& c)
+    : c_fc(4 * c.n_embd, c.n_embd), c_proj(c.n_embd, 4 * c.n_embd), dropout(c.dropout) {}
 Tensor GPT2MLP::forward(const Tensor& x) { return dropout(c_proj(gelu(c_fc(x), "tanh"))); }
 
 GPT2Block::GPT2Block(const GPT2Config& c)

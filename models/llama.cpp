@@ -19,8 +19,7 @@ namespace tapir::inline v0::models {
 LlamaRMSNorm::LlamaRMSNorm(int64_t size, double eps) : eps(eps), weight(ones(size)) {}
 Tensor LlamaRMSNorm::forward(const Tensor& x) { return rms_norm(x, weight.shape(), weight, {.eps = eps}); }
 
-RotaryTable::RotaryTable(int64_t past, int64_t steps, int64_t depth, double theta, DType dtype,
-                         Device device) {
+RotaryTable::RotaryTable(int64_t past, int64_t steps, int64_t depth, double theta, DType dtype, Device device) {
   NoGrad guard;
   const TensorOptions wide{.dtype = kFloat64, .device = device};
   const Tensor rates = pow(Scalar(theta), div(arange(0, depth, 2, wide), -double(depth)));
@@ -80,8 +79,8 @@ Tensor LlamaModel::forward(const Tensor& tokens, KVCache* cache) {
         past);
   if (cache) cache->reserve(steps);
   Tensor x = embed_tokens(tokens);
-  const RotaryTable rotary(past, steps, config.hidden_size / config.num_attention_heads, config.rope_theta,
-                           x.dtype(), x.device());
+  const RotaryTable rotary(past, steps, config.hidden_size / config.num_attention_heads, config.rope_theta, x.dtype(),
+                           x.device());
   for (size_t i = 0; i < layers.size(); ++i) x = layers[i](x, rotary, int64_t(i), cache);
   if (cache) cache->advance(steps);
   return norm(x);
@@ -97,8 +96,8 @@ Tensor LlamaForCausalLM::forward(const Tensor& tokens) { return lm_head(model(to
 Tensor LlamaForCausalLM::forward(const Tensor& tokens, KVCache& cache) { return lm_head(model(tokens, &cache)); }
 KVCache LlamaForCausalLM::new_cache(int64_t batch, int64_t capacity) {
   const LlamaConfig& c = model.config;
-  check(capacity <= c.max_position_embeddings,
-        "[LlamaForCausalLM] expected a capacity of at most {} positions, got {}", c.max_position_embeddings, capacity);
+  check(capacity <= c.max_position_embeddings, "[LlamaForCausalLM] expected a capacity of at most {} positions, got {}",
+        c.max_position_embeddings, capacity);
   return KVCache(c.num_hidden_layers, batch, c.num_key_value_heads, capacity, c.hidden_size / c.num_attention_heads,
                  {.dtype = lm_head.weight.dtype(), .device = lm_head.weight.device()});
 }

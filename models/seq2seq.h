@@ -19,7 +19,9 @@ struct Seq2Seq : nn::Module {
   TAPIR_FIELDS(src_embed, tgt_embed, encoder, decoder, bridge, keys, combine, out)
 
  private:
-  struct Encoded { Tensor states, keys, h; };  // (B, S, 2 dim), (B, S, dim), (1, B, dim)
+  struct Encoded {
+    Tensor states, keys, h;
+  };  // (B, S, 2 dim), (B, S, dim), (1, B, dim)
   Encoded encode(const Tensor& src);
   std::pair<Tensor, Tensor> decode(const Tensor& tgt, const Encoded& encoded, const Tensor& h);
 };

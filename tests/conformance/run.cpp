@@ -25,6 +25,7 @@ std::optional<std::string> Runner::run(const Family& family, const Json& json) {
       return text;
     }
     if (family.name == "modules") return run_module(family, json);
+    if (family.name == "models") return run_models(family, json);
     if (family.name == "optimizers") return run_optimizer(family, json);
     if (family.name == "schedulers") return run_scheduler(family, json);
     if (family.name == "autocast") return run_amp(family, json, signatures_);

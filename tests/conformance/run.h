@@ -16,6 +16,7 @@ class Runner {
 };
 
 std::optional<std::string> run_module(const Family& family, const Json& json);
+std::optional<std::string> run_models(const Family& family, const Json& json);
 std::optional<std::string> run_optimizer(const Family& family, const Json& json);
 std::optional<std::string> run_amp(const Family& family, const Json& json, const Signatures& signatures);
 std::optional<std::string> run_grad_scaler(const Family& family, const Json& json);

@@ -21,9 +21,8 @@ template <class State> State state_of(Args& in, size_t i) {
   else return {v->list.at(0).tensor, v->list.at(1).tensor};
 }
 template <class M, class State, class Options> Bound sequence(ModuleArgs& a) {
-  const bool batch_first = a.boolean("batch_first", false);
   M m(a.integer("input_size"), a.integer("hidden_size"), sequence_options<Options>(a));
-  return {std::move(m), [batch_first](nn::Module& held, Args& in) -> std::vector<Tensor> {
+  return {std::move(m), [](nn::Module& held, Args& in) -> std::vector<Tensor> {
             M& m = static_cast<M&>(held);
             const auto flat = [](const Tensor& output, const auto& state) -> std::vector<Tensor> {
               if constexpr (std::is_same_v<State, Tensor>) return {output, state};
@@ -39,7 +38,7 @@ template <class M, class State, class Options> Bound sequence(ModuleArgs& a) {
             for (const Value& n : x.list.at(1).list) lengths.push_back(n.integer);
             const nn::PackOptions pack{x.list.at(2).boolean, x.list.at(3).boolean};
             auto [output, after] = m(nn::pack_padded_sequence(x.list.at(0).tensor, lengths, pack), state);
-            return flat(nn::pad_packed_sequence(output, {.batch_first = batch_first}).padded, after);
+            return flat(nn::pad_packed_sequence(output).padded, after);
           }};
 }
 template <class M, class Options> Bound cell(ModuleArgs& a) {

@@ -1,0 +1,265 @@
+// Whole models: outputs, loss, gradients, buffers, and five steps of training with each optimizer.
+#include <tapir/models/gpt2.h>
+#include <tapir/models/lstm_lm.h>
+#include <tapir/models/seq2seq.h>
+
+#include <cmath>
+
+#include "run.h"
+
+namespace conformance {
+
+namespace {
+/// A model and how it is called: with the tensors of the case's inputs.
+struct Model {
+  nn::AnyModule module;
+  std::function<Tensor(nn::Module&, const std::vector<Tensor>&)> forward;
+};
+template <class M> Model model(M m) {
+  return {std::move(m), [](nn::Module& held, const std::vector<Tensor>& in) { return static_cast<M&>(held)(in.at(0)); }};
+}
+
+struct Mlp : nn::Module {
+  std::vector<nn::Linear> layers;
+  explicit Mlp(const Json& config) {
+    const std::vector<int64_t> dims = config["dims"];
+    for (size_t i = 0; i + 1 < dims.size(); ++i) layers.emplace_back(dims[i], dims[i + 1]);
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor h = layers[0](x);
+    for (size_t i = 1; i < layers.size(); ++i) h = layers[i](relu(h));
+    return h;
+  }
+  TAPIR_FIELDS(layers)
+};
+
+struct LeNet : nn::Module {
+  nn::Conv2d conv1{1, 4, 5, {.padding = 2}}, conv2{4, 8, 5};
+  nn::Linear fc1{200, 24}, fc2{24, 16}, fc3;
+  explicit LeNet(const Json& config) : fc3(16, config["classes"]) {}
+  Tensor forward(const Tensor& x) {
+    const Tensor h = avg_pool2d(tanh(conv2(max_pool2d(relu(conv1(x)), 2))), 2);
+    return fc3(relu(fc2(relu(fc1(flatten(h, 1))))));
+  }
+  TAPIR_FIELDS(conv1, conv2, fc1, fc2, fc3)
+};
+
+/// A basic block (two 3x3 convolutions) or a bottleneck (1x1, 3x3, 1x1), beside its skip.
+struct Block : nn::Module {
+  nn::Conv2d conv1, conv2;
+  nn::BatchNorm2d bn1, bn2;
+  std::optional<nn::Conv2d> conv3;
+  std::optional<nn::BatchNorm2d> bn3;
+  std::optional<nn::Sequential> downsample;
+  Block(int64_t in, int64_t planes, int64_t stride, bool bottleneck)
+      : conv1(in, planes, bottleneck ? 1 : 3, {.stride = bottleneck ? 1 : stride, .padding = bottleneck ? 0 : 1, .bias = false}),
+        conv2(planes, planes, 3, {.stride = bottleneck ? stride : 1, .padding = 1, .bias = false}), bn1(planes), bn2(planes) {
+    const int64_t out = bottleneck ? 4 * planes : planes;
+    if (bottleneck) conv3.emplace(planes, out, 1, nn::Conv2dOptions{.bias = false}), bn3.emplace(out);
+    if (stride != 1 || in != out)
+      downsample.emplace(nn::Conv2d(in, out, 1, {.stride = stride, .bias = false}), nn::BatchNorm2d(out));
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor h = bn2(conv2(relu(bn1(conv1(x)))));
+    if (conv3) h = (*bn3)((*conv3)(relu(h)));
+    return relu(h + (downsample ? (*downsample)(x) : x));
+  }
+  TAPIR_FIELDS(conv1, conv2, bn1, bn2, conv3, bn3, downsample)
+};
+struct ResNet : nn::Module {
+  nn::Conv2d conv1;
+  nn::BatchNorm2d bn1;
+  std::vector<Block> layer1, layer2, layer3, layer4;
+  nn::Linear fc;
+  explicit ResNet(const Json& config)
+      : conv1(3, config["width"].get<int64_t>(), 3, {.padding = 1, .bias = false}), bn1(config["width"].get<int64_t>()),
+        fc(features(config), config["classes"]) {
+    const bool bottleneck = config["block"] == "bottleneck";
+    int64_t in = config["width"];
+    std::vector<Block>* const stages[] = {&layer1, &layer2, &layer3, &layer4};
+    for (int64_t i = 0; i < 4; ++i)
+      for (int64_t b = 0; b < config["layers"][size_t(i)].get<int64_t>(); ++b) {
+        const int64_t planes = config["width"].get<int64_t>() << i;
+        stages[i]->emplace_back(in, planes, i > 0 && b == 0 ? 2 : 1, bottleneck);
+        in = bottleneck ? 4 * planes : planes;
+      }
+  }
+  static int64_t features(const Json& config) { return config["width"].get<int64_t>() * 8 * (config["block"] == "bottleneck" ? 4 : 1); }
+  Tensor forward(const Tensor& x) {
+    Tensor h = relu(bn1(conv1(x)));
+    for (auto* stage : {&layer1, &layer2, &layer3, &layer4})
+      for (Block& b : *stage) h = b(h);
+    return fc(mean(h, {2, 3}));
+  }
+  TAPIR_FIELDS(conv1, bn1, layer1, layer2, layer3, layer4, fc)
+};
+
+struct Vgg : nn::Module {
+  nn::Sequential features, classifier;
+  explicit Vgg(const Json& config) {
+    int64_t in = 3;
+    for (const Json& item : config["cfg"]) {
+      if (item.is_string()) {
+        features.push_back(nn::MaxPool2d(2));
+        continue;
+      }
+      features.push_back(nn::Conv2d(in, item.get<int64_t>(), 3, {.padding = 1}));
+      features.push_back(nn::ReLU());
+      in = item;
+    }
+    classifier = nn::Sequential(nn::Linear(4 * in, 16), nn::ReLU(), nn::Linear(16, config["classes"].get<int64_t>()));
+  }
+  Tensor forward(const Tensor& x) { return classifier(flatten(adaptive_avg_pool2d(features(x), 2), 1)); }
+  TAPIR_FIELDS(features, classifier)
+};
+
+/// Tokens; 0 is padding.
+struct TextClassifier : nn::Module {
+  Parameter pos;
+  nn::Embedding embed;
+  nn::TransformerEncoder encoder;
+  nn::Linear head;
+  explicit TextClassifier(const Json& c)
+      : pos(zeros({c["length"].get<int64_t>(), c["dim"].get<int64_t>()})), embed(c["vocab"], c["dim"], {.padding_idx = 0}),
+        encoder(nn::TransformerEncoderLayer(c["dim"], c["heads"],
+                                            {.dim_feedforward = c["ff"].get<int64_t>(),
+                                             .dropout = 0,
+                                             .activation = "gelu",
+                                             .batch_first = true,
+                                             .norm_first = c["norm_first"].get<bool>()}),
+                c["layers"]),
+        head(c["dim"], c["classes"]) {}
+  Tensor forward(const Tensor& tokens) {
+    const Tensor padding = eq(tokens, 0), x = embed(tokens) + narrow(pos, 0, 0, tokens.size(1));
+    const Tensor h = encoder(x, nn::EncoderMasks{.src_key_padding_mask = padding});
+    const Tensor kept = unsqueeze(logical_not(padding).to(h.dtype()), 2);
+    return head(sum(h * kept, 1) / sum(kept, 1));
+  }
+  TAPIR_FIELDS(pos, embed, encoder, head)
+};
+
+Model seq2seq(const Json& c) {
+  return {models::Seq2Seq(c["src_vocab"], c["tgt_vocab"], c["dim"]), [](nn::Module& held, const std::vector<Tensor>& in) {
+            return static_cast<models::Seq2Seq&>(held)(in.at(0), in.at(1));
+          }};
+}
+const std::map<std::string, std::function<Model(const Json&)>> makers = {
+    {"mlp", [](const Json& c) { return model(Mlp(c)); }},
+    {"lenet", [](const Json& c) { return model(LeNet(c)); }},
+    {"resnet18", [](const Json& c) { return model(ResNet(c)); }},
+    {"resnet50", [](const Json& c) { return model(ResNet(c)); }},
+    {"vgg", [](const Json& c) { return model(Vgg(c)); }},
+    {"text_classifier", [](const Json& c) { return model(TextClassifier(c)); }},
+    {"seq2seq", seq2seq},
+    {"lstm_lm",
+     [](const Json& c) {
+       return model(models::LSTMLanguageModel(c["vocab"], c["dim"], {.num_layers = c["layers"].get<int64_t>(), .tied = c["tied"].get<bool>()}));
+     }},
+    {"gpt2",
+     [](const Json& c) {
+       models::GPT2Config g{c["vocab_size"], c["n_positions"], c["n_embd"], c["n_layer"], c["n_head"]};
+       g.dropout = 0;
+       return model(models::GPT2LMHeadModel(g));
+     }},
+};
+
+Tensor loss_of(const Tensor& logits, const Tensor& target) {
+  return logits.dim() == 3 ? cross_entropy(flatten(logits, 0, 1), flatten(target)) : cross_entropy(logits, target);
+}
+
+class ModelCase {
+ public:
+  ModelCase(const Family& family, const Json& json) : family_(family), json_(json) {
+    for (const Json& v : json["inputs"]) inputs_.push_back(family.decode(v).tensor);
+    target_ = family.decode(json["target"]).tensor;
+  }
+  std::string run() {
+    Model m = fresh();
+    m.module->train();
+    const Tensor y = m.forward(*m.module, inputs_), loss = loss_of(y, target_);
+    if (std::string t = differs("outputs", y, json_["outputs"].is_array() ? json_["outputs"][0] : json_["outputs"]); !t.empty()) return t;
+    if (std::string t = differs("loss", loss, json_["loss"]); !t.empty()) return t;
+    loss.backward();
+    const Json& grads = json_["grad"]["state"];
+    for (auto& [name, p] : m.module->named_parameters())
+      if (std::string t = differs("grad " + name, p.grad(), grads.at(name)); !t.empty()) return t;
+    const StateDict after = m.module->state_dict();
+    const Json state_after = json_.value("state_after", Json::object());
+    for (auto& [name, want] : state_after.items())
+      if (std::string t = differs("state_after " + name, after.at(name), want); !t.empty()) return t;
+    Model other = fresh();
+    other.module->eval();
+    NoGrad guard;
+    const Json& eval = json_["eval_outputs"];
+    if (std::string t = differs("eval_outputs", other.forward(*other.module, inputs_), eval.is_array() ? eval[0] : eval); !t.empty()) return t;
+    for (const Json& training : json_["training"])
+      if (std::string t = train(training); !t.empty()) return training["optimizer"].get<std::string>() + ": " + t;
+    return "";
+  }
+
+ private:
+  Model fresh() const {
+    Model m = makers.at(json_["model"])(json_["config"]);
+    m.module->to(dtype_from_name(json_["dtype"].get<std::string>()));
+    m.module->to(run_device);
+    StateDict state;
+    for (auto& [name, v] : json_["state"].items()) state.append(name, family_.expected(v));
+    m.module->load_state_dict(state);
+    return m;
+  }
+  std::string differs(const std::string& what, const Tensor& got, const Json& want) const {
+    const std::string text = compare(got.detach(), family_.expected(want), want);
+    return text.empty() ? "" : what + ": " + text;
+  }
+  std::string train(const Json& t) const {
+    EnableGrad guard;
+    Model m = fresh();
+    m.module->train();
+    const Json& o = t["options"];
+    std::unique_ptr<optim::Optimizer> optimizer;
+    if (t["optimizer"] == "SGD")
+      optimizer = std::make_unique<optim::SGD>(m.module->parameters(), optim::SGDOptions{.lr = o["lr"], .momentum = o["momentum"], .weight_decay = o["weight_decay"]});
+    else if (t["optimizer"] == "AdamW")
+      optimizer = std::make_unique<optim::AdamW>(m.module->parameters(), optim::AdamWOptions{.lr = o["lr"], .eps = o["eps"], .weight_decay = o["weight_decay"]});
+    else return "unknown optimizer";
+    for (size_t i = 0; i < t["losses"].size(); ++i) {
+      optimizer->zero_grad();
+      const Tensor loss = loss_of(m.forward(*m.module, inputs_), target_);
+      const double got = loss.item(), want = t["losses"][i];
+      if (!(std::fabs(got - want) <= t["atol"].get<double>() + 1e-5 * std::fabs(want)))
+        return format("loss {}: {}, expected {}", int64_t(i), got, want);
+      loss.backward();
+      optimizer->step();
+    }
+    for (auto& [name, p] : m.module->named_parameters())
+      if (std::string text = summary(p, t["params_after"].at(name)); !text.empty()) return name + ": " + text;
+    return "";
+  }
+  /// Mean, 2-norm and first values of a trained parameter.
+  static std::string summary(const Tensor& p, const Json& want) {
+    const std::vector<double> v = p.detach().to(kFloat64).to_vector<double>();
+    const double atol = want["atol"], n = double(v.size());
+    double total = 0, squares = 0;
+    for (double x : v) total += x, squares += x * x;
+    if (!(std::fabs(total / n - want["mean"].get<double>()) <= atol)) return format("mean {}, expected {}", total / n, want["mean"].get<double>());
+    if (!(std::fabs(std::sqrt(squares) - want["norm"].get<double>()) <= atol * std::sqrt(n)))
+      return format("norm {}, expected {}", std::sqrt(squares), want["norm"].get<double>());
+    for (size_t i = 0; i < want["first"].size(); ++i)
+      if (!(std::fabs(v[i] - want["first"][i].get<double>()) <= atol))
+        return format("value {}: {}, expected {}", int64_t(i), v[i], want["first"][i].get<double>());
+    return "";
+  }
+
+  const Family& family_;
+  const Json& json_;
+  std::vector<Tensor> inputs_;
+  Tensor target_;
+};
+}  // namespace
+
+std::optional<std::string> run_models(const Family& family, const Json& json) {
+  if (!makers.contains(json["model"])) return std::nullopt;
+  return ModelCase(family, json).run();
+}
+
+}  // namespace conformance
