@@ -16,7 +16,8 @@ struct Model {
   std::function<Tensor(nn::Module&, const std::vector<Tensor>&)> forward;
 };
 template <class M> Model model(M m) {
-  return {std::move(m), [](nn::Module& held, const std::vector<Tensor>& in) { return static_cast<M&>(held)(in.at(0)); }};
+  return {std::move(m),
+          [](nn::Module& held, const std::vector<Tensor>& in) { return static_cast<M&>(held)(in.at(0)); }};
 }
 
 struct Mlp : nn::Module {
@@ -52,8 +53,10 @@ struct Block : nn::Module {
   std::optional<nn::BatchNorm2d> bn3;
   std::optional<nn::Sequential> downsample;
   Block(int64_t in, int64_t planes, int64_t stride, bool bottleneck)
-      : conv1(in, planes, bottleneck ? 1 : 3, {.stride = bottleneck ? 1 : stride, .padding = bottleneck ? 0 : 1, .bias = false}),
-        conv2(planes, planes, 3, {.stride = bottleneck ? stride : 1, .padding = 1, .bias = false}), bn1(planes), bn2(planes) {
+      : conv1(in, planes, bottleneck ? 1 : 3,
+              {.stride = bottleneck ? 1 : stride, .padding = bottleneck ? 0 : 1, .bias = false}),
+        conv2(planes, planes, 3, {.stride = bottleneck ? stride : 1, .padding = 1, .bias = false}), bn1(planes),
+        bn2(planes) {
     const int64_t out = bottleneck ? 4 * planes : planes;
     if (bottleneck) conv3.emplace(planes, out, 1, nn::Conv2dOptions{.bias = false}), bn3.emplace(out);
     if (stride != 1 || in != out)
@@ -84,7 +87,9 @@ struct ResNet : nn::Module {
         in = bottleneck ? 4 * planes : planes;
       }
   }
-  static int64_t features(const Json& config) { return config["width"].get<int64_t>() * 8 * (config["block"] == "bottleneck" ? 4 : 1); }
+  static int64_t features(const Json& config) {
+    return config["width"].get<int64_t>() * 8 * (config["block"] == "bottleneck" ? 4 : 1);
+  }
   Tensor forward(const Tensor& x) {
     Tensor h = relu(bn1(conv1(x)));
     for (auto* stage : {&layer1, &layer2, &layer3, &layer4})
@@ -120,7 +125,8 @@ struct TextClassifier : nn::Module {
   nn::TransformerEncoder encoder;
   nn::Linear head;
   explicit TextClassifier(const Json& c)
-      : pos(zeros({c["length"].get<int64_t>(), c["dim"].get<int64_t>()})), embed(c["vocab"], c["dim"], {.padding_idx = 0}),
+      : pos(zeros({c["length"].get<int64_t>(), c["dim"].get<int64_t>()})),
+        embed(c["vocab"], c["dim"], {.padding_idx = 0}),
         encoder(nn::TransformerEncoderLayer(c["dim"], c["heads"],
                                             {.dim_feedforward = c["ff"].get<int64_t>(),
                                              .dropout = 0,
@@ -139,7 +145,8 @@ struct TextClassifier : nn::Module {
 };
 
 Model seq2seq(const Json& c) {
-  return {models::Seq2Seq(c["src_vocab"], c["tgt_vocab"], c["dim"]), [](nn::Module& held, const std::vector<Tensor>& in) {
+  return {models::Seq2Seq(c["src_vocab"], c["tgt_vocab"], c["dim"]),
+          [](nn::Module& held, const std::vector<Tensor>& in) {
             return static_cast<models::Seq2Seq&>(held)(in.at(0), in.at(1));
           }};
 }
@@ -153,7 +160,8 @@ const std::map<std::string, std::function<Model(const Json&)>> makers = {
     {"seq2seq", seq2seq},
     {"lstm_lm",
      [](const Json& c) {
-       return model(models::LSTMLanguageModel(c["vocab"], c["dim"], {.num_layers = c["layers"].get<int64_t>(), .tied = c["tied"].get<bool>()}));
+       return model(models::LSTMLanguageModel(
+           c["vocab"], c["dim"], {.num_layers = c["layers"].get<int64_t>(), .tied = c["tied"].get<bool>()}));
      }},
     {"gpt2",
      [](const Json& c) {
@@ -177,7 +185,9 @@ class ModelCase {
     Model m = fresh();
     m.module->train();
     const Tensor y = m.forward(*m.module, inputs_), loss = loss_of(y, target_);
-    if (std::string t = differs("outputs", y, json_["outputs"].is_array() ? json_["outputs"][0] : json_["outputs"]); !t.empty()) return t;
+    if (std::string t = differs("outputs", y, json_["outputs"].is_array() ? json_["outputs"][0] : json_["outputs"]);
+        !t.empty())
+      return t;
     if (std::string t = differs("loss", loss, json_["loss"]); !t.empty()) return t;
     loss.backward();
     const Json& grads = json_["grad"]["state"];
@@ -191,7 +201,10 @@ class ModelCase {
     other.module->eval();
     NoGrad guard;
     const Json& eval = json_["eval_outputs"];
-    if (std::string t = differs("eval_outputs", other.forward(*other.module, inputs_), eval.is_array() ? eval[0] : eval); !t.empty()) return t;
+    if (std::string t =
+            differs("eval_outputs", other.forward(*other.module, inputs_), eval.is_array() ? eval[0] : eval);
+        !t.empty())
+      return t;
     for (const Json& training : json_["training"])
       if (std::string t = train(training); !t.empty()) return training["optimizer"].get<std::string>() + ": " + t;
     return "";
@@ -218,9 +231,13 @@ class ModelCase {
     const Json& o = t["options"];
     std::unique_ptr<optim::Optimizer> optimizer;
     if (t["optimizer"] == "SGD")
-      optimizer = std::make_unique<optim::SGD>(m.module->parameters(), optim::SGDOptions{.lr = o["lr"], .momentum = o["momentum"], .weight_decay = o["weight_decay"]});
+      optimizer = std::make_unique<optim::SGD>(
+          m.module->parameters(),
+          optim::SGDOptions{.lr = o["lr"], .momentum = o["momentum"], .weight_decay = o["weight_decay"]});
     else if (t["optimizer"] == "AdamW")
-      optimizer = std::make_unique<optim::AdamW>(m.module->parameters(), optim::AdamWOptions{.lr = o["lr"], .eps = o["eps"], .weight_decay = o["weight_decay"]});
+      optimizer = std::make_unique<optim::AdamW>(
+          m.module->parameters(),
+          optim::AdamWOptions{.lr = o["lr"], .eps = o["eps"], .weight_decay = o["weight_decay"]});
     else return "unknown optimizer";
     for (size_t i = 0; i < t["losses"].size(); ++i) {
       optimizer->zero_grad();
@@ -241,7 +258,8 @@ class ModelCase {
     const double atol = want["atol"], n = double(v.size());
     double total = 0, squares = 0;
     for (double x : v) total += x, squares += x * x;
-    if (!(std::fabs(total / n - want["mean"].get<double>()) <= atol)) return format("mean {}, expected {}", total / n, want["mean"].get<double>());
+    if (!(std::fabs(total / n - want["mean"].get<double>()) <= atol))
+      return format("mean {}, expected {}", total / n, want["mean"].get<double>());
     if (!(std::fabs(std::sqrt(squares) - want["norm"].get<double>()) <= atol * std::sqrt(n)))
       return format("norm {}, expected {}", std::sqrt(squares), want["norm"].get<double>());
     for (size_t i = 0; i < want["first"].size(); ++i)
