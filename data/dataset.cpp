@@ -5,9 +5,14 @@
 
 #include "../core/parallel.h"
 #include "../ops/ops.h"
+#include "../ops/pinned.h"
 #include "sampler.h"
 
 namespace tapir::inline v0::data {
+
+Tensor batch_memory(const Shape& shape, DType dtype) {
+  return detail::pins_batches ? empty_pinned(shape, dtype) : empty(shape, {.dtype = dtype});
+}
 
 Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices) {
   const int64_t rows = x.size(0), count = int64_t(indices.size());
@@ -16,7 +21,7 @@ Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices) {
     return x.index_select(0, tensor(indices, count).to(x.device()));
   Shape shape = x.shape();
   shape[0] = count;
-  Tensor out = empty(shape, {.dtype = x.dtype()});
+  Tensor out = batch_memory(shape, x.dtype());
   if (out.numel() == 0) return out;
   // Whole rows of bytes: a loader thread needs no kernel for this.
   const int64_t bytes = x.numel() / rows * size_of(x.dtype());

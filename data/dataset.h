@@ -29,6 +29,11 @@ concept BatchDataset = Dataset<D> && requires(D& d, std::span<const int64_t> ind
   { d.get_batch(indices) } -> std::same_as<SampleOf<D>>;
 };
 
+/// Memory for a batch, not initialised: page-locked in a loader's thread that makes batches for a CUDA device.
+Tensor batch_memory(const Shape& shape, DType dtype);
+namespace detail {
+inline thread_local bool pins_batches = false;
+}
 /// Row i of x for each index, as one new tensor (count, ...); ValueError for an index out of range.
 Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices);
 /// Checks that every tensor has the same number of rows, and returns it.

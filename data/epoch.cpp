@@ -16,8 +16,12 @@
 #include <system_error>
 #include <thread>
 
+#include "../core/cuda.h"
 #include "../core/generator.h"
 #include "../core/modes.h"
+#include "../ops/cast.h"
+#include "../ops/pinned.h"
+#include "dataset.h"
 
 namespace tapir::inline v0::data::detail {
 
@@ -26,7 +30,9 @@ namespace tapir::inline v0::data::detail {
 // window; so batches arrive in order and memory is bounded. Each sample's random numbers are seeded by (seed, epoch,
 // index): who makes it does not matter. The state belongs to reader and workers alike: a worker that hangs in get() is
 // left behind after half a second, and finds, when it comes back, that it was told to stop. What a worker throws
-// crosses over as text, since it must name the sample.
+// crosses over as text, since it must name the sample. For a CUDA device the worker also queues the copies, on the device's copy
+// stream, with an event behind them in the slot; the reader's stream waits for that event, and memory that the copy stream
+// allocated is told of its use there. The page-locked source goes back to its cache, which waits for the copy by itself.
 
 namespace {
 
@@ -40,6 +46,7 @@ struct Failure {
 struct Slot {
   bool ready = false;
   void* batch = nullptr;
+  std::optional<cuda::Event> copied;
   std::optional<Failure> failure;
 };
 /// What a worker is at; read by a reader that has waited too long.
@@ -50,8 +57,27 @@ struct Work {
 
 }  // namespace
 
+/// Nanoseconds.
+struct LoaderCounters {
+  std::atomic<int64_t> batches{0}, samples{0}, wait{0}, load{0}, collate{0}, copy{0};
+};
+Shared<LoaderCounters> new_counters() { return Shared<LoaderCounters>(std::in_place_type<LoaderCounters>); }
+LoaderStats stats_of(const LoaderCounters& c) {
+  return {c.batches,
+          c.samples,
+          double(c.wait) * 1e-9,
+          double(c.load) * 1e-9,
+          double(c.collate) * 1e-9,
+          double(c.copy) * 1e-9};
+}
+
+static int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
 struct EpochState {
   Shared<BatchSource> source;
+  Shared<LoaderCounters> counters;
   LoaderOptions options;
   int64_t epoch = 0, dataset_size = 0, first = 0, batches = 0, window = 0;
   std::vector<int64_t> order;
@@ -80,9 +106,22 @@ void SampleScope::begin(int64_t index) {
   state_.workers[size_t(worker_)].index.store(index, std::memory_order_relaxed);
   default_generator().set_state(mix_seed(*state_.options.seed, uint64_t(state_.epoch), uint64_t(index)), 0);
 }
-void SampleScope::begin_collate() { state_.workers[size_t(worker_)].index.store(-1, std::memory_order_relaxed); }
+void SampleScope::begin_collate() {
+  collate_began = now();
+  state_.workers[size_t(worker_)].index.store(-1, std::memory_order_relaxed);
+}
 
 namespace {
+
+/// Where copies to that device are queued, for all loaders: streams live as long as the program.
+const cuda::Stream& copy_stream(Device device) {
+  static std::mutex mutex;
+  static std::optional<cuda::Stream> streams[kMaxDevices];
+  std::lock_guard lock(mutex);
+  auto& stream = streams[device.index];
+  if (!stream) stream.emplace(device.index);
+  return *stream;
+}
 
 std::string list_of(std::span<const int64_t> indices) {
   std::string text;
@@ -102,6 +141,16 @@ Failure describe(EpochState& state, int64_t worker, int64_t batch, ErrorKind kin
                        list_of(state.indices_of(batch)), who, what)};
 }
 
+/// In a worker on the copy stream, else on the caller's.
+void queue_copies(EpochState& state, int64_t worker, Slot& slot) {
+  const Device device = *state.options.device;
+  if (state.in_caller(worker)) return state.source->move_to(slot.batch, device);
+  cuda::StreamGuard guard(copy_stream(device));
+  state.source->move_to(slot.batch, device);
+  slot.copied.emplace(false, device.index);
+  slot.copied->record(copy_stream(device));
+}
+
 /// Makes one batch; whatever it throws becomes the slot's failure.
 Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
   Slot slot;
@@ -112,8 +161,18 @@ Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
   const auto fails = [&](ErrorKind kind, std::string_view what) {
     slot.failure = describe(state, worker, batch, kind, what);
   };
+  const int64_t began = now();
   try {
+    const bool to_cuda = state.options.device && state.options.device->is_cuda();
+    ScopedMode<bool> pins(pins_batches, to_cuda);
     slot.batch = state.source->make(state.indices_of(batch), scope);
+    const int64_t made = now();
+    state.counters->load += (scope.collate_began ? scope.collate_began : made) - began;
+    if (scope.collate_began) state.counters->collate += made - scope.collate_began;
+    work.index = -1;
+    if (to_cuda) queue_copies(state, worker, slot);
+    else if (state.options.device) state.source->move_to(slot.batch, *state.options.device);
+    if (state.options.device) state.counters->copy += now() - made;
   } catch (const Left&) {
     slot.ready = false;
   } catch (const OutOfMemoryError& e) {
@@ -127,6 +186,7 @@ Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
   } catch (...) {
     fails(ErrorKind::Runtime, "something that is not a std::exception");
   }
+  if (slot.failure && slot.batch) state.source->drop(std::exchange(slot.batch, nullptr));
   work.batch = -1;
   return slot;
 }
@@ -204,7 +264,8 @@ struct Epoch::Impl {
   [[noreturn]] void fail_late(int64_t batch);
 };
 
-Epoch::Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample)
+Epoch::Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample,
+             Shared<LoaderCounters> counters)
     : impl_(nullptr) {
   check_options(options);
   const int64_t n = checked_size(*source);
@@ -214,6 +275,10 @@ Epoch::Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t e
   const int64_t batches = count_batches(int64_t(order.size()) - first_sample, options);
   const int64_t workers = std::min(options.num_workers, batches);
   auto state = std::make_shared<EpochState>(size_t(workers));
+  for (auto* count :
+       {&counters->batches, &counters->samples, &counters->wait, &counters->load, &counters->collate, &counters->copy})
+    *count = 0;
+  state->counters = std::move(counters);
   state->source = std::move(source), state->options = options, state->epoch = epoch, state->dataset_size = n;
   state->first = first_sample, state->batches = batches, state->order = std::move(order);
   state->window = std::min(batches, workers * std::min(options.prefetch, batches));
@@ -283,21 +348,29 @@ void* Epoch::next(int64_t& samples) {
     slot = make_batch(state, int64_t(state.workers.size()) - 1, batch);
     ++state.delivered;
   } else {
+    const int64_t began = now();
     slot = impl_->wait_for(batch);
+    state.counters->wait += now() - began;
   }
   if (slot.failure) {
     state.stop = true;
     fail(slot.failure->kind, "{}", slot.failure->text);
   }
   samples = int64_t(state.indices_of(batch).size());
-  if (!state.options.device) return slot.batch;
-  try {
-    state.source->move_to(slot.batch, *state.options.device);
-  } catch (...) {
-    state.source->drop(slot.batch);
-    throw;
+  ++state.counters->batches, state.counters->samples += samples;
+  if (slot.copied) {
+    const Device device = *state.options.device;
+    cuda::current_stream(device.index).wait_event(*slot.copied);
+    state.source->use_on(slot.batch, device);
   }
   return slot.batch;
+}
+
+Tensor staged(const Tensor& t, Device device) {
+  return t.device().is_cpu() && device.is_cuda() ? to(pin_memory(t), device, true) : to(t, device, true);
+}
+void use_on_current_stream(const Tensor& t, Device device) {
+  if (t.defined() && t.device() == device) cuda::record_stream(t, cuda::current_stream(device.index));
 }
 
 uint64_t draw_seed() {
@@ -337,7 +410,8 @@ Tensor stack_column(const std::vector<Tensor>& rows, std::span<const int64_t> in
   }
   Shape shape = first.shape();
   shape.insert(0, int64_t(rows.size()));
-  const Tensor out = empty(shape, {.dtype = first.dtype(), .device = first.device()});
+  const Tensor out = first.device().is_cpu() ? batch_memory(shape, first.dtype())
+                                             : empty(shape, {.dtype = first.dtype(), .device = first.device()});
   const int64_t bytes = first.numel() * size_of(first.dtype());
   for (size_t i = 0; i < rows.size() && bytes > 0; ++i) {
     if (rows[i].is_contiguous() && rows[i].device().is_cpu())
@@ -348,3 +422,15 @@ Tensor stack_column(const std::vector<Tensor>& rows, std::span<const int64_t> in
 }
 
 }  // namespace tapir::inline v0::data::detail
+
+namespace tapir::inline v0::data {
+
+std::string LoaderStats::str() const {
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "%lld batches, %lld samples; the loop waited %.3f s; workers: get %.3f s, collate %.3f s, copy %.3f s",
+                static_cast<long long>(batches), static_cast<long long>(samples), wait, load, collate, copy);
+  return text;
+}
+
+}  // namespace tapir::inline v0::data

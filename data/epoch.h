@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "../core/tensor.h"
@@ -23,9 +24,18 @@ struct LoaderOptions {
   Shared<Sampler> sampler = {};  // the order, instead of `shuffle`: {.sampler = WeightedRandomSampler(weights, 1000)}
 };
 
+/// Where an epoch's time went, in seconds. `wait` is the loop's, for batches that were not there yet; the others are sums over all
+/// workers: in get(), in the collate function, and in copies to the device that were queued.
+struct LoaderStats {
+  int64_t batches = 0, samples = 0;
+  double wait = 0, load = 0, collate = 0, copy = 0;
+  std::string str() const;
+};
+
 namespace detail {
 
 struct EpochState;
+struct LoaderCounters;
 
 /// What the engine tells of a batch while it is made: which sample is being loaded, with its random numbers seeded.
 class SampleScope {
@@ -34,6 +44,7 @@ class SampleScope {
   /// Before each get(index). Leaves the batch by an exception of the engine's own when the epoch was left.
   void begin(int64_t index);
   void begin_collate();
+  int64_t collate_began = 0;  // ns; 0: it has not
 
  private:
   EpochState& state_;
@@ -46,14 +57,18 @@ struct BatchSource {
   virtual int64_t size() = 0;
   virtual void* make(std::span<const int64_t> indices, SampleScope& scope) = 0;
   virtual void drop(void* batch) noexcept = 0;
+  /// Queues the copies on this thread's stream.
   virtual void move_to(void* batch, Device device) = 0;
+  /// The tensors are used on this thread's stream of `device` from now on.
+  virtual void use_on(void* batch, Device device) = 0;
 };
 
 /// One pass over the data: worker threads that make batches, a bounded queue, batches in order. See Note [Loader].
 class Epoch {
  public:
   /// `options` with a seed.
-  Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample);
+  Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample,
+        Shared<LoaderCounters> counters);
   Epoch(Epoch&& o) noexcept : impl_(std::exchange(o.impl_, nullptr)) {}
   Epoch& operator=(Epoch&&) = delete;
   ~Epoch();
@@ -65,6 +80,11 @@ class Epoch {
   Impl* impl_;
 };
 
+Shared<LoaderCounters> new_counters();
+LoaderStats stats_of(const LoaderCounters& counters);
+/// t in page-locked memory, queued to be copied to a CUDA device; to another device as usual.
+Tensor staged(const Tensor& t, Device device);
+void use_on_current_stream(const Tensor& t, Device device);
 /// A seed from the default generator, which it moves on.
 uint64_t draw_seed();
 /// ValueError for options that make no sense.

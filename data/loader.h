@@ -67,9 +67,13 @@ template <class D, class C> struct TypedSource final : BatchSource {
   void move_to(void* batch, Device device) override {
     if constexpr (TensorFields<Batch>) {  // what else a collate function makes moves by itself
       visit_fields(*static_cast<Batch*>(batch), [&](Tensor& t) {
-        if (t.defined() && t.device() != device) t = t.to(device, true);
+        if (t.defined() && t.device() != device) t = staged(t, device);
       });
     }
+  }
+  void use_on(void* batch, Device device) override {
+    if constexpr (TensorFields<Batch>)
+      visit_fields(*static_cast<Batch*>(batch), [&](Tensor& t) { use_on_current_stream(t, device); });
   }
   Shared<D> dataset;
   C collate;
@@ -125,14 +129,15 @@ template <class Batch> class BatchIterator {
 /// on the seed and the epoch alone, not on the number of workers; a seed that is not given is drawn from the default generator when the
 /// first loop begins, so that manual_seed() fixes it. What get() or the collate function throws leaves the
 /// loop as a RuntimeError with the sample's index; the next loop starts afresh. ValueError for options that make no
-/// sense.
+/// sense. With a CUDA `device` workers make batches in page-locked memory and queue their copies on a stream of their own, so that
+/// batch k + 1 moves while batch k trains; the loop's stream waits for them, the host does not.
 template <class D, class C = DefaultCollate> class DataLoader {
  public:
   using Batch = typename detail::BatchOf<D, C>::type;
   explicit DataLoader(Shared<D> dataset, const LoaderOptions& options = {}, C collate = {})
       : dataset_(dataset), options_(options),
         source_(std::in_place_type<detail::TypedSource<D, C>>, std::move(dataset), std::move(collate)),
-        position_(detail::Position{}) {
+        position_(detail::Position{}), counters_(detail::new_counters()) {
     detail::check_options(options_);
     position_->seed = options_.seed;
   }
@@ -144,11 +149,13 @@ template <class D, class C = DefaultCollate> class DataLoader {
     position_->pending = false;
     LoaderOptions seeded = options_;
     seeded.seed = seed();
-    return {detail::Epoch(source_, seeded, position_->epoch, position_->samples), position_};
+    return {detail::Epoch(source_, seeded, position_->epoch, position_->samples, counters_), position_};
   }
   LoaderEnd end() const { return {}; }
   /// Batches in an epoch.
   int64_t size() const { return detail::count_batches(detail::count_samples(*source_, options_), options_); }
+  /// Of the newest loop, so far.
+  LoaderStats stats() const { return detail::stats_of(*counters_); }
   D& dataset() const { return *dataset_; }
   const LoaderOptions& options() const { return options_; }
   /// The epoch that the current loop is in, or that the next one will be: it selects the permutation.
@@ -182,6 +189,7 @@ template <class D, class C = DefaultCollate> class DataLoader {
   LoaderOptions options_;
   Shared<detail::BatchSource> source_;
   Shared<detail::Position> position_;
+  Shared<detail::LoaderCounters> counters_;
 };
 template <class D> DataLoader(D) -> DataLoader<D>;
 template <class D> DataLoader(D, LoaderOptions) -> DataLoader<D>;

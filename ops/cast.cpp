@@ -56,9 +56,17 @@ bool is_pinned(const Tensor& x) {
   return x.device().is_cpu() && cuda::is_available() && x.numel() && cuda_backend()->device->is_pinned(x.data_ptr());
 }
 
+static void check_can_pin() {
+  if (!cuda::is_available()) fail(ErrorKind::Runtime, "[pin_memory] expected a CUDA device: {}", cuda::why_not());
+}
+Tensor empty_pinned(const Shape& shape, DType dtype) {
+  check_can_pin();
+  return empty_pinned(shape, contiguous_strides(shape), dtype);
+}
+
 Tensor pin_memory(const Tensor& x) {
   check(x.device().is_cpu(), "[pin_memory] expected a tensor on the CPU, got one on {}", x.device());
-  if (!cuda::is_available()) fail(ErrorKind::Runtime, "[pin_memory] expected a CUDA device: {}", cuda::why_not());
+  check_can_pin();
   if (is_pinned(x)) return x;
   Tensor y = empty_pinned(x.shape(), is_dense(x.shape(), x.strides()) ? x.strides() : contiguous_strides(x.shape()),
                           x.dtype());
