@@ -34,7 +34,8 @@ TEST_CASE("DataLoader: batches arrive on the device in order, from any number of
 TEST_CASE("DataLoader: whole batches of a TensorDataset go through page-locked memory, on the stream of the loop") {
   NEEDS_CUDA
   const Tensor x = arange(600).to(kFloat32).view({100, 6});
-  data::DataLoader loader(data::TensorDataset<1>(x), {.batch_size = 32, .shuffle = true, .num_workers = 2, .seed = 3, .device = kCUDA});
+  data::DataLoader loader(data::TensorDataset<1>(x),
+                          {.batch_size = 32, .shuffle = true, .num_workers = 2, .seed = 3, .device = kCUDA});
   cuda::Stream other;
   cuda::StreamGuard guard(other);
   for (int epoch = 0; epoch < 2; ++epoch) {
