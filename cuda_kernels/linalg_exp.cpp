@@ -31,7 +31,7 @@ struct Calculator {
       v.strides[0] = n * n, v.strides[1] = 1, v.strides[2] = n;
       return v;
     };
-    matmul(ctx, flat(to), flat(a), flat(b), {}, {});
+    matmul(ctx, flat(to), flat(a), flat(b), {}, {}, {});
   }
   /// to += factor a
   void add(const Matrices& to, double factor, const Matrices& a) const {
