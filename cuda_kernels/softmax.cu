@@ -249,8 +249,7 @@ void run(Context& ctx, const char* op, const SoftmaxParams& params, const Tensor
   switch (way_of<T>(l, views)) {
     case Way::CachedPacks:
       return launch(ctx, op, row_grid(rows, lanes), kernels.packs, pointers..., l, lanes, params.log);
-    case Way::Cached:
-      return launch(ctx, op, row_grid(rows, lanes), kernels.cached, pointers..., l, lanes, params.log);
+    case Way::Cached: return launch(ctx, op, row_grid(rows, lanes), kernels.cached, pointers..., l, lanes, params.log);
     case Way::Long: return launch(ctx, op, row_grid(rows, kMostThreads), kernels.along, pointers..., l, params.log);
     case Way::Columns: return launch(ctx, op, column_grid(rows, l.size), kernels.columns, pointers..., l, params.log);
   }
@@ -267,8 +266,7 @@ void softmax(Context& ctx, V y, V x, const SoftmaxParams& params) {
   const TensorView* const views[] = {&y, &x};
   for_any_float("softmax", x.dtype, [&]<class T>() {
     constexpr int P = kPackSize<T>;
-    const auto kernels =
-        kernels_of(softmax_cached<T, P>, softmax_cached<T, 1>, softmax_long<T>, softmax_columns<T>);
+    const auto kernels = kernels_of(softmax_cached<T, P>, softmax_cached<T, 1>, softmax_long<T>, softmax_columns<T>);
     run<T>(ctx, "softmax", params, views, kernels, y.as<T>(), x.as<T>());
   });
 }
@@ -278,8 +276,8 @@ void softmax_backward(Context& ctx, V dx, V dy, V y, const SoftmaxParams& params
   const TensorView* const views[] = {&dx, &dy, &y};
   for_any_float("softmax_backward", y.dtype, [&]<class T>() {
     constexpr int P = kPackSize<T>;
-    const auto kernels = kernels_of(softmax_grad_cached<T, P>, softmax_grad_cached<T, 1>, softmax_grad_long<T>,
-                                       softmax_grad_columns<T>);
+    const auto kernels =
+        kernels_of(softmax_grad_cached<T, P>, softmax_grad_cached<T, 1>, softmax_grad_long<T>, softmax_grad_columns<T>);
     run<T>(ctx, "softmax_backward", params, views, kernels, dx.as<T>(), dy.as<T>(), y.as<T>());
   });
 }

@@ -245,8 +245,7 @@ static void check_linear(const char* op, const Tensor& x, const Tensor& w, const
 
 /// f on matrices x (rows, in) and w (out, in), for any shapes that linear takes.
 template <class F> static Tensor by_rows(const Tensor& x, const Tensor& w, const Tensor& bias, const F& f) {
-  if (w.dim() == 1)
-    return squeeze(by_rows(x, unsqueeze(w, 0), bias.defined() ? view(bias, {1}) : bias, f), -1);
+  if (w.dim() == 1) return squeeze(by_rows(x, unsqueeze(w, 0), bias.defined() ? view(bias, {1}) : bias, f), -1);
   if (x.dim() == 2) return f(x, w, bias);
   Shape shape = x.shape();  // leading dimensions are rows
   shape[x.dim() - 1] = w.shape()[0];

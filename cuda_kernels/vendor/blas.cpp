@@ -101,10 +101,8 @@ Plan make_plan(cublasLtHandle_t handle, const Product& p, bool tf32) {
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, p.b.column == 1 ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, p.a.column == 1 ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
-  if (p.bias || p.row_sums)
-    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(p.dtype)));
-  if (p.before.data)
-    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.before.row);
+  if (p.bias || p.row_sums) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(p.dtype)));
+  if (p.before.data) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.before.row);
   set_pointers(plan, p);
   plan.a = layout(p, p.b, p.k, p.n), plan.b = layout(p, p.a, p.m, p.k);
   plan.c = layout(p, p.c, p.m, p.n), plan.d = layout(p, p.out, p.m, p.n);

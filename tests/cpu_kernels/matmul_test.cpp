@@ -82,7 +82,9 @@ TEST_CASE("matmul: alpha, beta, bias and relu") {
   for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt8, kUInt8})
     for (const Extents& e : extents)
       for (int form = 0; form < 32; ++form) {
-        MatmulParams p{.alpha = form & 1 ? 2.0 : 1.0, .beta = form & 2 ? 3.0 : 0.0, .finish = form & 4 ? MatmulFinish::Relu : MatmulFinish::None};
+        MatmulParams p{.alpha = form & 1 ? 2.0 : 1.0,
+                       .beta = form & 2 ? 3.0 : 0.0,
+                       .finish = form & 4 ? MatmulFinish::Relu : MatmulFinish::None};
         Array a(t, {e.batch, e.m, e.k}), b(t, {e.batch, e.k, e.n}, {0, 2, 1}),
             out(t, {e.batch, e.m, e.n}, form & 16 ? std::vector<int>{0, 2, 1} : std::vector<int>{});
         a.random(6, -1, 1), b.random(7, -1, 1), out.random(8);

@@ -18,7 +18,8 @@ bool product(Context& ctx, const Product& p) {
   if (p.bias) bias = call.read(device_view(ctx, p.bias, p.dtype, {p.n}, {1}));
   TensorView aux;
   if (p.row_sums) aux = call.write(device_view(ctx, p.row_sums, p.dtype, {p.m}, {1}));
-  if (p.before.data) aux = call.write(device_view(ctx, p.before.data, p.dtype, {p.m, p.n}, {p.before.row, p.before.column}));
+  if (p.before.data)
+    aux = call.write(device_view(ctx, p.before.data, p.dtype, {p.m, p.n}, {p.before.row, p.before.column}));
   if (p.gelu) params.finish = MatmulFinish::GeluTanh;
   built_in_backend(DeviceType::CPU)->matmul(context(kCPU), out, a, b, bias, aux, params);
   call.end();
