@@ -23,12 +23,14 @@ static void append_chunk(std::string& out, const char* type, const std::string& 
 /// (H, W, C) bytes.
 static Tensor pixels_of(const Tensor& image) {
   NoGrad guard;
-  check(image.defined() && (image.dim() == 2 || image.dim() == 3), "[save_png] expected an image (C, H, W) or (H, W), got {}", image);
+  check(image.defined() && (image.dim() == 2 || image.dim() == 3),
+        "[save_png] expected an image (C, H, W) or (H, W), got {}", image);
   Tensor x = image.detach().cpu();
   if (x.dim() == 2) x = x.unsqueeze(0);
   const int64_t channels = x.size(0);
   check(channels == 1 || channels == 3 || channels == 4, "[save_png] expected 1, 3 or 4 channels, got {}", image);
-  check(x.numel() > 0 && x.size(1) < (1 << 24) && x.size(2) < (1 << 24), "[save_png] expected 1 to 2^24 pixels a side, got {}", image);
+  check(x.numel() > 0 && x.size(1) < (1 << 24) && x.size(2) < (1 << 24),
+        "[save_png] expected 1 to 2^24 pixels a side, got {}", image);
   if (x.dtype() == kBool) x = x.to(kUInt8) * 255;
   if (is_floating(x.dtype())) x = round(clamp(nan_to_num(x.to(kFloat32)), 0, 1) * 255).to(kUInt8);
   check(x.dtype() == kUInt8, "[save_png] expected uint8, or floats in [0, 1], got {}", image);
@@ -47,7 +49,8 @@ std::string encode_png(const Tensor& image) {
   }
   std::string packed(compressBound(uLong(raw.size())), '\0');
   uLongf size = uLongf(packed.size());
-  check_runtime(compress2(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(raw.data()), uLong(raw.size()), 6) == Z_OK,
+  check_runtime(compress2(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(raw.data()),
+                          uLong(raw.size()), 6) == Z_OK,
                 "[save_png] zlib could not compress {} bytes", int64_t(raw.size()));
   packed.resize(size);
   std::string header;
@@ -61,14 +64,19 @@ std::string encode_png(const Tensor& image) {
 void save_png(const std::string& path, const Tensor& image) { write_file("save_png", path, encode_png(image)); }
 
 Tensor make_grid(const Tensor& images, int64_t columns, int64_t padding, double value) {
-  check(images.defined() && images.dim() == 4 && images.size(0) > 0, "[make_grid] expected images (N, C, H, W), got {}", images);
-  check(columns > 0 && padding >= 0, "[make_grid] expected columns above 0 and padding from 0 on, got {} and {}", columns, padding);
+  check(images.defined() && images.dim() == 4 && images.size(0) > 0, "[make_grid] expected images (N, C, H, W), got {}",
+        images);
+  check(columns > 0 && padding >= 0, "[make_grid] expected columns above 0 and padding from 0 on, got {} and {}",
+        columns, padding);
   NoGrad guard;
   const int64_t n = images.size(0), across = std::min(columns, n), down = (n + across - 1) / across;
   const int64_t h = images.size(2) + padding, w = images.size(3) + padding;
-  Tensor grid = full({images.size(1), down * h + padding, across * w + padding}, value, {.dtype = images.dtype(), .device = images.device()});
+  Tensor grid = full({images.size(1), down * h + padding, across * w + padding}, value,
+                     {.dtype = images.dtype(), .device = images.device()});
   for (int64_t i = 0; i < n; ++i)
-    grid.narrow(1, i / across * h + padding, images.size(2)).narrow(2, i % across * w + padding, images.size(3)).copy_(images.select(0, i));
+    grid.narrow(1, i / across * h + padding, images.size(2))
+        .narrow(2, i % across * w + padding, images.size(3))
+        .copy_(images.select(0, i));
   return grid;
 }
 

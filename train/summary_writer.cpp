@@ -60,7 +60,9 @@ std::string plugin(std::string_view name, std::string_view content = {}) {
   return bytes_field(9, bytes_field(1, bytes_field(1, name) + (content.empty() ? "" : bytes_field(2, content))));
 }
 
-double seconds_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 
@@ -70,9 +72,11 @@ SummaryWriter::SummaryWriter(const std::string& logdir) {
   char host[128] = "host";
   gethostname(host, sizeof host - 1);
   for (int i = 0; fd_ < 0; ++i) {  // two writers within a second get two files
-    path_ = logdir + "/events.out.tfevents." + std::to_string(int64_t(seconds_now())) + "." + host + "." + std::to_string(getpid()) + "." + std::to_string(i);
+    path_ = logdir + "/events.out.tfevents." + std::to_string(int64_t(seconds_now())) + "." + host + "." +
+            std::to_string(getpid()) + "." + std::to_string(i);
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-    check_runtime(fd_ >= 0 || errno == EEXIST, "[SummaryWriter] expected a folder that can be written, got {}: {}", path_, std::strerror(errno));
+    check_runtime(fd_ >= 0 || errno == EEXIST, "[SummaryWriter] expected a folder that can be written, got {}: {}",
+                  path_, std::strerror(errno));
   }
   write_event(0, "version", "brain.Event:2");
 }
@@ -82,7 +86,8 @@ SummaryWriter::~SummaryWriter() {
 SummaryWriter::SummaryWriter(SummaryWriter&& o) noexcept : path_(std::move(o.path_)), fd_(std::exchange(o.fd_, -1)) {}
 
 void SummaryWriter::write_event(int64_t step, std::string_view field, std::string_view payload) {
-  const std::string event = number_field(1, seconds_now()) + int_field(2, step) + bytes_field(field == "version" ? 3 : 5, payload);
+  const std::string event =
+      number_field(1, seconds_now()) + int_field(2, step) + bytes_field(field == "version" ? 3 : 5, payload);
   std::string record = raw(uint64_t(event.size()));
   record += raw(detail::masked_crc32c(record));
   record += event + raw(detail::masked_crc32c(event));
@@ -93,7 +98,9 @@ void SummaryWriter::write_event(int64_t step, std::string_view field, std::strin
     at += size_t(n);
   }
 }
-void SummaryWriter::write_value(int64_t step, std::string value) { write_event(step, "summary", bytes_field(1, value)); }
+void SummaryWriter::write_value(int64_t step, std::string value) {
+  write_event(step, "summary", bytes_field(1, value));
+}
 
 void SummaryWriter::add_scalar(std::string_view tag, double value, int64_t step) {
   write_value(step, bytes_field(1, tag) + float_field(2, float(value)));
@@ -113,29 +120,37 @@ void SummaryWriter::add_histogram(std::string_view tag, const Tensor& values, in
     ++counts[size_t(std::min(bins - 1, int64_t((v - low) / width)))];
     sum += v, squares += v * v;
   }
-  write_value(step, bytes_field(1, tag) + bytes_field(5, number_field(1, low) + number_field(2, high) + number_field(3, double(x.numel())) +
-                                                           number_field(4, sum) + number_field(5, squares) + packed_field(6, limits) + packed_field(7, counts)));
+  write_value(step, bytes_field(1, tag) + bytes_field(5, number_field(1, low) + number_field(2, high) +
+                                                             number_field(3, double(x.numel())) + number_field(4, sum) +
+                                                             number_field(5, squares) + packed_field(6, limits) +
+                                                             packed_field(7, counts)));
 }
 
 void SummaryWriter::add_image(std::string_view tag, const Tensor& image, int64_t step) {
   const std::string png = io::encode_png(image);
   const bool planes = image.dim() == 3;
-  write_value(step, bytes_field(1, tag) + bytes_field(4, int_field(1, image.size(planes ? 1 : 0)) + int_field(2, image.size(planes ? 2 : 1)) +
-                                                           int_field(3, planes ? image.size(0) : 1) + bytes_field(4, png)));
+  write_value(step,
+              bytes_field(1, tag) +
+                  bytes_field(4, int_field(1, image.size(planes ? 1 : 0)) + int_field(2, image.size(planes ? 2 : 1)) +
+                                     int_field(3, planes ? image.size(0) : 1) + bytes_field(4, png)));
 }
 
 void SummaryWriter::add_text(std::string_view tag, std::string_view text, int64_t step) {
-  const std::string tensor = int_field(1, 7) + bytes_field(2, bytes_field(2, int_field(1, 1))) + bytes_field(8, text);  // string, shape (1,)
+  const std::string tensor =
+      int_field(1, 7) + bytes_field(2, bytes_field(2, int_field(1, 1))) + bytes_field(8, text);  // string, shape (1,)
   write_value(step, bytes_field(1, tag) + bytes_field(8, tensor) + plugin("text"));
 }
 
-void SummaryWriter::add_hparams(const std::vector<std::pair<std::string, HParam>>& params, const std::vector<std::pair<std::string, double>>& metrics) {
+void SummaryWriter::add_hparams(const std::vector<std::pair<std::string, HParam>>& params,
+                                const std::vector<std::pair<std::string, double>>& metrics) {
   // HParamsPluginData: 2 experiment, 3 session_start_info, 4 session_end_info. HParamInfo: 1 name, 4 type; values are google.protobuf.Value.
   std::string infos, start, names;
   for (const auto& [name, value] : params) {
     const int64_t type = value.index() == 0 ? 3 : value.index() == 1 ? 1 : 2;  // float64, string, bool
     infos += bytes_field(4, bytes_field(1, name) + int_field(4, type));
-    const std::string held = value.index() == 0 ? number_field(2, std::get<0>(value)) : value.index() == 1 ? bytes_field(3, std::get<1>(value)) : int_field(4, std::get<2>(value));
+    const std::string held = value.index() == 0   ? number_field(2, std::get<0>(value))
+                             : value.index() == 1 ? bytes_field(3, std::get<1>(value))
+                                                  : int_field(4, std::get<2>(value));
     start += bytes_field(1, bytes_field(1, name) + bytes_field(2, held));
   }
   for (const auto& [name, value] : metrics) names += bytes_field(5, bytes_field(1, bytes_field(2, name)));
@@ -149,7 +164,8 @@ void SummaryWriter::add_hparams(const std::vector<std::pair<std::string, HParam>
 }
 
 void SummaryWriter::flush() {
-  check_runtime(::fdatasync(fd_) == 0 || errno == EINVAL, "[SummaryWriter] could not write {}: {}", path_, std::strerror(errno));
+  check_runtime(::fdatasync(fd_) == 0 || errno == EINVAL, "[SummaryWriter] could not write {}: {}", path_,
+                std::strerror(errno));
 }
 
 }  // namespace tapir::inline v0::train

@@ -30,7 +30,8 @@ class SummaryWriter {
   void add_text(std::string_view tag, std::string_view text, int64_t step);
   using HParam = std::variant<double, std::string, bool>;
   /// The hyperparameters of this run and the metrics that it ended with, for the HPARAMS page.
-  void add_hparams(const std::vector<std::pair<std::string, HParam>>& params, const std::vector<std::pair<std::string, double>>& metrics);
+  void add_hparams(const std::vector<std::pair<std::string, HParam>>& params,
+                   const std::vector<std::pair<std::string, double>>& metrics);
   void flush();
   const std::string& path() const { return path_; }
 

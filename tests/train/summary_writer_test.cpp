@@ -1,6 +1,6 @@
-#include <tapir/tapir.h>
 #include <tapir/io/file.h>
 #include <tapir/io/png.h>
+#include <tapir/tapir.h>
 #include <tapir/train/plot.h>
 #include <tapir/train/summary_writer.h>
 
@@ -104,13 +104,18 @@ TEST_CASE("SummaryWriter: what is written is read back") {
   CHECK(field(image, 2).value == 3);
   CHECK(field(image, 4).bytes.substr(1, 3) == "PNG");
   CHECK(field(value(8), 1).bytes == "accuracy");
-  CHECK(message_of<RuntimeError>([] { train::SummaryWriter("/proc/none/x"); }).find("/proc/none/x") != std::string::npos);
+  CHECK(message_of<RuntimeError>([] { train::SummaryWriter("/proc/none/x"); }).find("/proc/none/x") !=
+        std::string::npos);
 }
 
 TEST_CASE("encode_png: shapes and values (BI-259)") {
-  CHECK(message_of<ValueError>([] { io::encode_png(zeros({2, 4, 4})); }).find("1, 3 or 4 channels") != std::string::npos);
+  CHECK(message_of<ValueError>([] {
+          io::encode_png(zeros({2, 4, 4}));
+        }).find("1, 3 or 4 channels") != std::string::npos);
   CHECK(message_of<ValueError>([] { io::encode_png(zeros({1, 0, 4})); }).find("pixels a side") != std::string::npos);
-  CHECK(message_of<ValueError>([] { io::encode_png(zeros({1, 4, 4}, {.dtype = kInt64})); }).find("uint8, or floats") != std::string::npos);
+  CHECK(message_of<ValueError>([] {
+          io::encode_png(zeros({1, 4, 4}, {.dtype = kInt64}));
+        }).find("uint8, or floats") != std::string::npos);
   const Tensor wild = tensor(std::vector<float>{NAN, -3, 2, 0.5}).view({1, 2, 2});
   const Tensor tame = tensor(std::vector<float>{0, 0, 1, 0.5}).view({2, 2});
   CHECK(io::encode_png(wild) == io::encode_png(tame));
@@ -118,12 +123,15 @@ TEST_CASE("encode_png: shapes and values (BI-259)") {
 }
 
 TEST_CASE("plot_svg: curves, gaps, nothing at all, and names with markup") {
-  const std::string svg = train::plot_svg({{"a < b", "epoch", "loss", {{"train & test", {1, 2, 3}, {0.5, NAN, 0.25}}, {"flat", {1, 2}, {2, 2}}}},
-                                           {"empty", "x", "y", {}},
-                                           {"log", "x", "y", {{"y", {1, 2, 3}, {1e-3, 0, 10}}}, true}});
+  const std::string svg = train::plot_svg(
+      {{"a < b", "epoch", "loss", {{"train & test", {1, 2, 3}, {0.5, NAN, 0.25}}, {"flat", {1, 2}, {2, 2}}}},
+       {"empty", "x", "y", {}},
+       {"log", "x", "y", {{"y", {1, 2, 3}, {1e-3, 0, 10}}}, true}});
   CHECK(svg.find("a &lt; b") != std::string::npos);
   CHECK(svg.find("train &amp; test") != std::string::npos);
   CHECK(svg.find("nan") == std::string::npos);
   CHECK(svg.find("inf") == std::string::npos);
-  CHECK(message_of<ValueError>([] { train::plot_svg({{"", "", "", {{"c", {1}, {}}}}}); }).find("as many x as y in \"c\"") != std::string::npos);
+  CHECK(message_of<ValueError>([] {
+          train::plot_svg({{"", "", "", {{"c", {1}, {}}}}});
+        }).find("as many x as y in \"c\"") != std::string::npos);
 }
