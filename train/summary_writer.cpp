@@ -146,11 +146,11 @@ void SummaryWriter::add_hparams(const std::vector<std::pair<std::string, HParam>
   // HParamsPluginData: 2 experiment, 3 session_start_info, 4 session_end_info. HParamInfo: 1 name, 4 type; values are google.protobuf.Value.
   std::string infos, start, names;
   for (const auto& [name, value] : params) {
-    const int64_t type = value.index() == 0 ? 3 : value.index() == 1 ? 1 : 2;  // float64, string, bool
-    infos += bytes_field(4, bytes_field(1, name) + int_field(4, type));
-    const std::string held = value.index() == 0   ? number_field(2, std::get<0>(value))
-                             : value.index() == 1 ? bytes_field(3, std::get<1>(value))
-                                                  : int_field(4, std::get<2>(value));
+    const bool number = value.kind == HParam::Kind::Number, text = value.kind == HParam::Kind::Text;
+    infos += bytes_field(4, bytes_field(1, name) + int_field(4, number ? 3 : text ? 1 : 2));  // float64, string, bool
+    const std::string held = number ? number_field(2, value.number)
+                             : text ? bytes_field(3, value.text)
+                                    : int_field(4, value.number != 0);
     start += bytes_field(1, bytes_field(1, name) + bytes_field(2, held));
   }
   for (const auto& [name, value] : metrics) names += bytes_field(5, bytes_field(1, bytes_field(2, name)));

@@ -2,13 +2,26 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "../core/tensor.h"
 
 namespace tapir::inline v0::train {
+
+/// A hyperparameter: a number, a text or a bool.
+struct HParam {
+  enum class Kind { Number, Text, Bool } kind;
+  double number = 0;
+  std::string text;
+  template <class T>
+  requires std::is_arithmetic_v<T> HParam(T v)
+      : kind(std::is_same_v<T, bool> ? Kind::Bool : Kind::Number), number(double(v)) {}
+  HParam(std::string_view v) : kind(Kind::Text), text(v) {}
+  HParam(const char* v) : kind(Kind::Text), text(v) {}
+  HParam(std::string v) : kind(Kind::Text), text(std::move(v)) {}
+};
 
 /// Writes what TensorBoard shows: `tensorboard --logdir runs`.
 ///     train::SummaryWriter log("runs/first");
@@ -28,7 +41,6 @@ class SummaryWriter {
   /// (C, H, W) or (H, W), as io::encode_png takes it.
   void add_image(std::string_view tag, const Tensor& image, int64_t step);
   void add_text(std::string_view tag, std::string_view text, int64_t step);
-  using HParam = std::variant<double, std::string, bool>;
   /// The hyperparameters of this run and the metrics that it ended with, for the HPARAMS page.
   void add_hparams(const std::vector<std::pair<std::string, HParam>>& params,
                    const std::vector<std::pair<std::string, double>>& metrics);
