@@ -171,7 +171,8 @@ void check_operands(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c,
 }
 /// The rows of all steps are those of x, and the first step's those of h.
 void check_batch_sizes(const Tensor& sizes, const Tensor& x, const Tensor& h) {
-  check(sizes.dtype() == kInt64 && sizes.device().is_cpu() && sizes.dim() == 1 && sizes.numel() > 0,
+  check(sizes.dtype() == kInt64 && sizes.device().is_cpu() && sizes.dim() == 1 && sizes.numel() > 0 &&
+            sizes.is_contiguous(),
         "[{}] expected batch_sizes as int64 (steps) on the host, got {}", kName, sizes);
   const int64_t* n = sizes.data<int64_t>();
   int64_t total = 0, before = h.size(0);
@@ -197,9 +198,8 @@ RnnResult rnn_layer(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c,
     return t.defined() ? to(t, wide).contiguous() : t;
   };
   const Tensor rows = packed ? x : reshape(x, {x.size(0) * x.size(1), x.size(2)});
-  const Layer layer = {fit(rows),      fit(w.weight_ih), fit(w.weight_hh),
-                       fit(w.bias_ih), fit(w.bias_hh),   fit(w.weight_hr),
-                       fit(h),         fit(c),           packed ? o.batch_sizes.contiguous() : Tensor()};
+  const Layer layer = {fit(rows),        fit(w.weight_ih), fit(w.weight_hh), fit(w.bias_ih), fit(w.bias_hh),
+                       fit(w.weight_hr), fit(h),           fit(c),           o.batch_sizes};
   RnnResult r = backend(x).rnn ? fused(layer, p) : composite(layer, p);
   if (!packed) r.output = view(r.output, {x.size(0), x.size(1), r.output.size(1)});
   for (Tensor* t : {&r.output, &r.h, &r.c})
