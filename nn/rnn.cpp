@@ -33,7 +33,7 @@ void check_sizes(const std::string& name, int64_t input, int64_t hidden) {
         input, hidden);
 }
 void check_tensor_type(const std::string& name, const char* what, const Tensor& x, const Tensor& weight) {
-  check(x.dtype() == weight.dtype(), "[{}] expected {} of the weights' dtype {}, got {}", name, what, weight.dtype(),
+  check(modes.autocast || x.dtype() == weight.dtype(), "[{}] expected {} of the weights' dtype {}, got {}", name, what, weight.dtype(),
         x);
 }
 

@@ -5,6 +5,7 @@
 #include "../autograd/engine.h"
 #include "activation.h"
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "checked.h"
 #include "create.h"
@@ -139,6 +140,7 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
 }
 
 constexpr const char* kName = "rnn_layer";
+constexpr CastRule kLower = {kName, CastPolicy::Lower, CastPolicy::Lower};  // sums and states stay float32 within
 
 void check_shape(const char* what, const Tensor& x, const Shape& shape) {
   check(x.shape() == shape, "[{}] expected {} of shape {}, got {}", kName, what, shape, x);
@@ -187,6 +189,10 @@ void check_batch_sizes(const Tensor& sizes, const Tensor& x, const Tensor& h) {
 
 RnnResult rnn_layer(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c, const RnnWeights& w,
                     const RnnLayerOptions& o) {
+  if (modes.autocast) [[unlikely]]
+    if (detail::CastScope cast(kLower, x, h, c, w.weight_ih, w.weight_hh); cast)
+      return rnn_layer(op, cast(x), cast(h), cast(c),
+                       {cast(w.weight_ih), cast(w.weight_hh), cast(w.bias_ih), cast(w.bias_hh), cast(w.weight_hr)}, o);
   check_operands(op, x, h, c, w);
   const bool packed = o.batch_sizes.defined();
   if (packed) check_batch_sizes(o.batch_sizes, x, h);
