@@ -33,8 +33,8 @@ void check_sizes(const std::string& name, int64_t input, int64_t hidden) {
         input, hidden);
 }
 void check_tensor_type(const std::string& name, const char* what, const Tensor& x, const Tensor& weight) {
-  check(modes.autocast || x.dtype() == weight.dtype(), "[{}] expected {} of the weights' dtype {}, got {}", name, what, weight.dtype(),
-        x);
+  check(modes.autocast || x.dtype() == weight.dtype(), "[{}] expected {} of the weights' dtype {}, got {}", name, what,
+        weight.dtype(), x);
 }
 
 }  // namespace

@@ -91,8 +91,10 @@ TEST_CASE("BI-145 a full cache and a text longer than the model's context are re
 
 TEST_CASE("BI-146 sampling names a number out of range") {
   const Tensor logits = zeros({1, 5});
-  for (const double t : {0.0, -1.0, kNan, kInf}) REFUSED(models::next_token(logits, {.sample = true, .temperature = t}), "temperature above 0");
+  for (const double t : {0.0, -1.0, kNan, kInf})
+    REFUSED(models::next_token(logits, {.sample = true, .temperature = t}), "temperature above 0");
   REFUSED(models::next_token(logits, {.sample = true, .top_k = 0}), "top_k above 0", "0");
-  for (const double p : {0.0, -0.5, 1.5, kNan}) REFUSED(models::next_token(logits, {.sample = true, .top_p = p}), "top_p in (0, 1]");
+  for (const double p : {0.0, -0.5, 1.5, kNan})
+    REFUSED(models::next_token(logits, {.sample = true, .top_p = p}), "top_p in (0, 1]");
   CHECK(models::next_token(logits, {.sample = true, .top_k = 99}).shape() == Shape{1});
 }

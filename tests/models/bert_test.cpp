@@ -15,8 +15,8 @@ TEST_CASE("BERT gives the states of its reference, under its names") {
   CHECK(names[3].first == "embeddings.LayerNorm.weight");
   CHECK(names[5].first == "encoder.layer.0.attention.self.query.weight");
   CHECK(names[19].first == "encoder.layer.0.output.LayerNorm.weight");
-  const auto [states, pooled] =
-      bert(tensor({{1, 4, 2, 9, 0}}), {.attention_mask = tensor({{1, 1, 1, 1, 0}}), .token_type_ids = tensor({{0, 0, 1, 1, 1}})});
+  const auto [states, pooled] = bert(tensor({{1, 4, 2, 9, 0}}), {.attention_mask = tensor({{1, 1, 1, 1, 0}}),
+                                                                 .token_type_ids = tensor({{0, 0, 1, 1, 1}})});
   check_values(states.select(0, 0).select(0, 1),
                {-0.96518510, -0.65056809, -0.54833604, -0.73624656, 1.76826732, 0.37340915, 1.32993152, 1.50986577});
   check_values(pooled.select(0, 0),

@@ -14,7 +14,8 @@ inline void fill_weights(tapir::nn::Module& model) {
   NoGrad guard;
   int64_t n = 0;
   for (auto& [name, p] : model.named_parameters()) {
-    const bool norm = name.ends_with("orm.weight") || (name.find("ln_") != std::string::npos && name.ends_with("weight"));
+    const bool norm =
+        name.ends_with("orm.weight") || (name.find("ln_") != std::string::npos && name.ends_with("weight"));
     const Tensor i = arange(0, p.numel(), 1, {.dtype = kFloat64});
     p.copy_((sin(i * 0.37 + double(++n)) * 0.3 + (norm ? 1.0 : 0.0)).view(p.shape()));
   }

@@ -24,8 +24,8 @@ TEST_CASE("Llama gives the scores of its reference, under its names") {
   CHECK(names[1].first == "model.layers.0.self_attn.q_proj.weight");
   CHECK(names[9].first == "model.layers.0.post_attention_layernorm.weight");
   const Tensor y = llama(kTokens);
-  check_values(y.select(0, 0).select(0, 4), {0.40132440, -0.58582303, 0.75105663, -0.89159144, 1.00280596, -1.08104281, 1.12372919,
-                                             -1.12946129, 1.09805062, -1.03053018, 0.92912037});
+  check_values(y.select(0, 0).select(0, 4), {0.40132440, -0.58582303, 0.75105663, -0.89159144, 1.00280596, -1.08104281,
+                                             1.12372919, -1.12946129, 1.09805062, -1.03053018, 0.92912037});
   CHECK(std::fabs(y.sum().item() - 1.02798554) < 1e-6);
 }
 

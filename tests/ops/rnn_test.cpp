@@ -17,7 +17,8 @@ struct Layer {
 };
 std::vector<Tensor> operands(RnnOp op, const Shape& x, int64_t batch, int64_t hidden, int64_t projected = 0) {
   const int64_t gates = op == RnnOp::Lstm ? 4 : op == RnnOp::Gru ? 3 : 1, out = projected ? projected : hidden;
-  std::vector<Shape> shapes = {x, {batch, out}, {gates * hidden, x[x.size() - 1]}, {gates * hidden, out}, gates * hidden, gates * hidden};
+  std::vector<Shape> shapes = {
+      x, {batch, out}, {gates * hidden, x[x.size() - 1]}, {gates * hidden, out}, gates * hidden, gates * hidden};
   if (op == RnnOp::Lstm) shapes.push_back({batch, hidden});
   if (projected) shapes.push_back({projected, hidden});
   std::vector<Tensor> out_list;
