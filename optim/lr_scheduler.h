@@ -1,45 +1,186 @@
 #pragma once
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "optimizer.h"
 
 namespace tapir::inline v0::optim {
 
-/// Base of the schedules: step() after each epoch (or batch) sets every group's learning rate. The optimizer must outlive it.
+// Note [Schedules]
+// step() after each epoch (or batch) sets the rate of every group, from the rate before it: schedules may be chained, and a rate that was
+// set by hand goes on from there, as in PyTorch. Making a schedule takes its step 0. Rates start from initial_lr(), which the first
+// schedule of an optimizer keeps there. Schedules hold their optimizer by reference; it must outlive them.
+
+/// Base of the schedules; see Note [Schedules].
 class LRScheduler {
  public:
   virtual ~LRScheduler() = default;
-  void step();
+  virtual void step();
   int64_t last_epoch() const { return epoch_; }
   std::vector<double> get_last_lr() const;
-  StateDict state_dict() const;
-  void load_state_dict(const StateDict& state);
+  /// PyTorch's names: "last_epoch", "base_lrs", "_last_lr" and what the schedule counts.
+  virtual StateDict state_dict() const;
+  virtual void load_state_dict(const StateDict& state);
+  Optimizer& optimizer() const { return *optimizer_; }
+  /// Back to step 0: at once, or (begin) before it. For schedules that are made of others.
+  virtual void restart();
+  virtual void begin() { epoch_ = -1; }
 
  protected:
-  explicit LRScheduler(Optimizer& optimizer);
-  /// The rate at epoch() of a group that had `now` one step before and `base` at the start.
-  virtual double next_lr(double now, double base) const = 0;
+  LRScheduler(const char* name, Optimizer& optimizer);
+  /// Step 0; the last thing that a constructor does.
+  void start();
+  /// The rate at epoch() of a group that had `now` one step before.
+  virtual double next_lr(size_t group, double now) = 0;
+  /// What else changes with epoch(): momentum, counters.
+  virtual void advance() {}
+  /// Numbers that the state holds beside those of the base.
+  virtual std::vector<std::pair<const char*, double*>> numbers() { return {}; }
   int64_t epoch() const { return epoch_; }
+  double base(size_t group) const { return base_[group]; }
+  size_t groups() const { return base_.size(); }
+  void set_base(std::vector<double> rates) { base_ = std::move(rates); }
+  void count_epoch() { ++epoch_; }
+  const char* name() const { return name_; }
 
  private:
+  void set_rates();
+  const char* name_;
   Optimizer* optimizer_;
   std::vector<double> base_;
-  int64_t epoch_ = 0;
+  int64_t epoch_ = -1;
 };
 
-struct StepLROptions {
+/// One number for all groups, or one for each.
+struct PerGroup {
+  std::vector<double> values;
+  PerGroup(double value) : values{value} {}
+  PerGroup(std::initializer_list<double> values) : values(values) {}
+  PerGroup(std::vector<double> values) : values(std::move(values)) {}
+  /// The number of every group; ValueError where the count does not fit.
+  std::vector<double> of(const char* schedule, const char* option, const Optimizer& optimizer) const;
+};
+
+namespace detail {
+/// f(epoch), or f[group](epoch) of a list of functions.
+template <class F> double call_lambda(F& f, size_t group, int64_t epoch) {
+  if constexpr (requires { f[group](epoch); }) return double(f[group](epoch));
+  else return double(f(epoch));
+}
+template <class F> void check_lambdas(const char* name, F& f, size_t groups) {
+  if constexpr (requires { f.size(); })
+    check(f.size() == groups, "[{}] expected {} functions, one for each group, got {}", name, int64_t(groups),
+          int64_t(f.size()));
+}
+}  // namespace detail
+
+/// base * lr_lambda(epoch); a function of the epoch, or a vector of them, one for each group.
+template <class F> class LambdaLR final : public LRScheduler {
+ public:
+  LambdaLR(Optimizer& optimizer, F lr_lambda) : LRScheduler("LambdaLR", optimizer), lr_lambda_(std::move(lr_lambda)) {
+    detail::check_lambdas("LambdaLR", lr_lambda_, groups());
+    start();
+  }
+
+ private:
+  double next_lr(size_t group, double) override {
+    return base(group) * detail::call_lambda(lr_lambda_, group, epoch());
+  }
+  F lr_lambda_;
+};
+
+/// Multiplies the rate by lr_lambda(epoch), from epoch 1 on.
+template <class F> class MultiplicativeLR final : public LRScheduler {
+ public:
+  MultiplicativeLR(Optimizer& optimizer, F lr_lambda)
+      : LRScheduler("MultiplicativeLR", optimizer), lr_lambda_(std::move(lr_lambda)) {
+    detail::check_lambdas("MultiplicativeLR", lr_lambda_, groups());
+    start();
+  }
+  void restart() override { start(); }
+
+ private:
+  double next_lr(size_t group, double now) override {
+    return epoch() > 0 ? now * detail::call_lambda(lr_lambda_, group, epoch()) : now;
+  }
+  F lr_lambda_;
+};
+
+struct GammaOptions {
   double gamma = 0.1;
 };
+using StepLROptions = GammaOptions;
 /// Multiplies the rate by gamma every step_size steps.
 class StepLR final : public LRScheduler {
  public:
   StepLR(Optimizer& optimizer, int64_t step_size, const StepLROptions& options = {});
 
  private:
-  double next_lr(double now, double base) const override;
+  double next_lr(size_t group, double now) override;
   int64_t step_size_;
-  StepLROptions o_;
+  double gamma_;
+};
+/// Multiplies the rate by gamma at each milestone, as often as it is listed. ValueError where they are not sorted.
+class MultiStepLR final : public LRScheduler {
+ public:
+  MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, const GammaOptions& options = {});
+
+ private:
+  double next_lr(size_t group, double now) override;
+  std::vector<int64_t> milestones_;
+  double gamma_;
+};
+/// Multiplies the rate by gamma every step.
+class ExponentialLR final : public LRScheduler {
+ public:
+  ExponentialLR(Optimizer& optimizer, double gamma);
+
+ private:
+  double next_lr(size_t group, double now) override;
+  double gamma_;
+};
+
+struct ConstantLROptions {
+  double factor = 1. / 3;
+  int64_t total_iters = 5;
+};
+/// The rate times factor, until step total_iters.
+class ConstantLR final : public LRScheduler {
+ public:
+  explicit ConstantLR(Optimizer& optimizer, const ConstantLROptions& options = {});
+
+ private:
+  double next_lr(size_t group, double now) override;
+  ConstantLROptions o_;
+};
+
+struct LinearLROptions {
+  double start_factor = 1. / 3, end_factor = 1;
+  int64_t total_iters = 5;
+};
+/// The rate times a factor that goes from start_factor to end_factor in total_iters steps: a warm-up.
+class LinearLR final : public LRScheduler {
+ public:
+  explicit LinearLR(Optimizer& optimizer, const LinearLROptions& options = {});
+
+ private:
+  double next_lr(size_t group, double now) override;
+  LinearLROptions o_;
+};
+
+struct PolynomialLROptions {
+  int64_t total_iters = 5;
+  double power = 1;
+};
+/// base (1 - t / total_iters)^power, and 0 from there on.
+class PolynomialLR final : public LRScheduler {
+ public:
+  explicit PolynomialLR(Optimizer& optimizer, const PolynomialLROptions& options = {});
+
+ private:
+  double next_lr(size_t group, double now) override;
+  PolynomialLROptions o_;
 };
 
 struct CosineAnnealingLROptions {
@@ -51,9 +192,25 @@ class CosineAnnealingLR final : public LRScheduler {
   CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, const CosineAnnealingLROptions& options = {});
 
  private:
-  double next_lr(double now, double base) const override;
+  double next_lr(size_t group, double now) override;
   int64_t T_max_;
-  CosineAnnealingLROptions o_;
+  double eta_min_;
+};
+
+struct WarmRestartsOptions {
+  int64_t T_mult = 1;
+  double eta_min = 0;
+};
+/// Half a cosine of T_0 steps, then again, each T_mult times as long as the one before. Loshchilov and Hutter 2016, arXiv 1608.03983.
+class CosineAnnealingWarmRestarts final : public LRScheduler {
+ public:
+  CosineAnnealingWarmRestarts(Optimizer& optimizer, int64_t T_0, const WarmRestartsOptions& options = {});
+
+ private:
+  double next_lr(size_t group, double now) override;
+  void advance() override;
+  std::vector<std::pair<const char*, double*>> numbers() override { return {{"T_cur", &T_cur_}, {"T_i", &T_i_}}; }
+  double T_0_, T_mult_, eta_min_, T_cur_ = 0, T_i_ = 0;
 };
 
 }  // namespace tapir::inline v0::optim

@@ -6,10 +6,15 @@
 
 #include "../autograd/record.h"
 #include "../core/modes.h"
+#include "../ops/arithmetic.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
+#include "../ops/ternary.h"
+#include "kinds.h"
 
 namespace tapir::inline v0::optim {
+
+static Tensor clone_if(const Tensor& x) { return x.defined() ? x.clone() : x; }
 
 void check_option(const char* optimizer, const char* option, double value, double low, double high) {
   const bool ok = std::isfinite(value) && value >= low && (high <= low || value < high);
@@ -21,23 +26,70 @@ void check_option(const char* optimizer, const char* option, double value, doubl
   fail(ErrorKind::Value, "[{}] invalid {}: expected a number in [{}, {}), got {}", optimizer, option, low, high, value);
 }
 
-void Optimizer::add_group(std::vector<Tensor> params, const OptimizerParams& options, double lr) {
-  check(!params.empty(), "[{}] optimizer got an empty parameter list", name_);
+OptionValues values_of(const OptimizerKind& kind) {
+  OptionValues values{};
+  values.op = kind.op, values.beta1 = values.beta2 = values.eps = 0;
+  return values;
+}
+const char* Optimizer::name() const { return kind_->name; }
+bool Optimizer::has_momentum() const { return kind_->momentum; }
+void Optimizer::check_groups(size_t count) const {
+  check(count > 0, "[{}] optimizer got an empty parameter list", name());
+}
+const Optimizer::Group& Optimizer::at(int64_t group) const {
+  check(group >= 0 && group < num_groups(), "[{}] expected a group below {}, got {}", name(), num_groups(), group);
+  return groups_[size_t(group)];
+}
+
+static const OptionRule* rule_of(const OptimizerKind& kind, std::string_view option) {
+  for (const OptionRule& rule : kind.options)
+    if (option == rule.name) return &rule;
+  return nullptr;
+}
+void Optimizer::set_option(OptionValues& to, const char* option, std::span<const double> value) const {
+  const OptionRule* rule = rule_of(*kind_, option);
+  if (!rule) return;  // lr
+  if (rule->flag) to.*rule->flag = value[0] != 0;
+  for (size_t i = 0; i < value.size() && rule->at[0]; ++i) {
+    if (value.size() == 1) check_option(name(), option, value[i], rule->low, rule->high);
+    else check_option(name(), format("{} at index {}", option, int64_t(i)).c_str(), value[i], rule->low, rule->high);
+    to.*rule->at[i] = value[i];
+  }
+}
+void Optimizer::set_option(OptionValues& to, const char* option, const std::string& value) const {
+  const OptionRule& rule = *rule_of(*kind_, option);
+  const auto found = std::find(rule.texts.begin(), rule.texts.end(), value);
+  check(found != rule.texts.end(), "[{}] invalid {}: \"{}\"", name(), option, value);
+  to.*rule.at[0] = double(found - rule.texts.begin());
+}
+
+/// What is not given is a NaN.
+void Optimizer::set_option(OptionValues& to, const char* option, const OptionalPair& value) const {
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  set_option(to, option, Pair{value[0].value_or(0), value[1].value_or(0)});
+  for (size_t i = 0; i < 2; ++i)
+    if (!value[i]) to.*rule_of(*kind_, option)->at[i] = none;
+}
+
+void Optimizer::add_group(std::vector<Tensor> params, const OptionValues& options, double lr) {
+  check_groups(params.size());
+  check_option(name(), "learning rate", lr);
+  if (kind_->check) kind_->check(options);
   for (size_t i = 0; i < params.size(); ++i) {
     const Tensor& p = params[i];
-    check(p.defined(), "[{}] expected tensors to optimize, got an undefined one at position {}", name_, int64_t(i));
-    check(p.is_leaf(), "[{}] can't optimize a non-leaf Tensor ({} at position {}, made by {})", name_, p, int64_t(i),
+    check(p.defined(), "[{}] expected tensors to optimize, got an undefined one at position {}", name(), int64_t(i));
+    check(p.is_leaf(), "[{}] can't optimize a non-leaf Tensor ({} at position {}, made by {})", name(), p, int64_t(i),
           p.grad_fn());
-    check(is_floating(p.dtype()), "[{}] expected floating-point parameters, got {} at position {}", name_, p,
+    check(is_floating(p.dtype()), "[{}] expected floating-point parameters, got {} at position {}", name(), p,
           int64_t(i));
-    check(p.requires_grad(), "[{}] expected parameters that require grad, got {} at position {} that does not", name_,
+    check(p.requires_grad(), "[{}] expected parameters that require grad, got {} at position {} that does not", name(),
           p, int64_t(i));
     const auto same = [&](const Tensor& other) { return other.is_same(p); };
     check(std::none_of(params.begin(), params.begin() + int64_t(i), same),
-          "[{}] the parameter at position {} ({}) appears twice in its group", name_, int64_t(i), p);
+          "[{}] the parameter at position {} ({}) appears twice in its group", name(), int64_t(i), p);
     for (size_t g = 0; g < groups_.size(); ++g) {
       check(std::none_of(groups_[g].params.begin(), groups_[g].params.end(), same),
-            "[{}] some parameters appear in more than one parameter group: position {} ({}) is in group {} too", name_,
+            "[{}] some parameters appear in more than one parameter group: position {} ({}) is in group {} too", name(),
             int64_t(i), p, int64_t(g));
     }
   }
@@ -47,14 +99,29 @@ void Optimizer::add_group(std::vector<Tensor> params, const OptimizerParams& opt
   groups_.push_back(std::move(group));
 }
 
-void Optimizer::set_lr(double lr, int64_t at) {
-  check(at >= 0 && at < num_groups(), "[{}] expected a group below {}, got {}", name_, num_groups(), at);
-  check_option(name_, "learning rate", lr);
-  Group& g = groups_[size_t(at)];
+void Optimizer::set_lr(double lr, int64_t group) {
+  Group& g = const_cast<Group&>(at(group));
+  check_option(name(), "learning rate", lr);
   if (g.lr == lr) return;
   g.lr = lr;
   NoGrad guard;
   if (g.device_lr.defined()) g.device_lr.fill_(lr);
+}
+
+double Optimizer::initial_lr(int64_t group) {
+  Group& g = const_cast<Group&>(at(group));
+  return g.initial_lr ? *g.initial_lr : *(g.initial_lr = g.lr);
+}
+void Optimizer::set_initial_lr(double lr, int64_t group) { const_cast<Group&>(at(group)).initial_lr = lr; }
+
+void Optimizer::set_momentum(double momentum, int64_t group) {
+  Group& g = const_cast<Group&>(at(group));
+  check(has_momentum(), "[{}] expected an optimizer with momentum or betas to set it", name());
+  check_option(name(), "momentum", momentum, 0, 1);
+  g.options.beta1 = momentum;
+  NoGrad guard;
+  if (g.device_beta1.defined()) g.device_beta1.fill_(momentum);
+  else g.device_beta1 = full({}, momentum, {.dtype = kFloat64, .device = g.params[0].device()});
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
@@ -69,49 +136,111 @@ void Optimizer::zero_grad(bool set_to_none) {
 
 void Optimizer::step(const StepScale& scale) {
   NoGrad guard;
-  for (Group& g : groups_) step_group(g, scale);
-}
-
-/// Makes the state of parameter i where it has none yet, and lets it follow its parameter to another device.
-void Optimizer::prepare(Group& group, size_t i, const Tensor& step) {
-  const Tensor& p = group.params[i];
-  Slot& slot = group.slots[i];
-  if (!slot.step.defined()) slot.step = step;
-  const auto names = state_names(group.options);
-  for (size_t k = 0; k < 3; ++k) {
-    if (!names[k]) continue;
-    if (!slot.state[k].defined()) slot.state[k] = zeros_like(p.detach());
-    else if (slot.state[k].device() != p.device()) slot.state[k] = to(slot.state[k], p.device());
+  ++steps_;
+  for (Group& g : groups_) {
+    const std::vector<Batch> batches = batches_of(g);
+    for (size_t b = 0; b < batches.size(); ++b) {
+      Batch batch = batches[b];
+      if (!g.device_lr.defined() || g.device_lr.device() != batch.device)
+        g.device_lr = full({}, g.lr, {.dtype = kFloat64, .device = batch.device});
+      if (g.device_beta1.defined() && g.device_beta1.device() != batch.device)
+        g.device_beta1 = to(g.device_beta1, batch.device);
+      // A count that several calls share (two dtypes) is raised by the last of them only: the others work on a copy.
+      const bool shared = std::any_of(batches.begin() + int64_t(b) + 1, batches.end(),
+                                      [&](const Batch& later) { return later.step.is_same(batch.step); });
+      if (shared) batch.step = batch.step.clone(), batch.numbers = clone_if(batch.numbers);
+      const auto there = [&](const Tensor& x) { return x.defined() ? to(x, batch.device) : x; };
+      for (size_t i : batch.members) bump_version(g.params[i]);
+      update(g, batch, {there(scale.inv_scale), there(scale.found_inf)});
+    }
   }
 }
 
-/// One kernel call: parameters of one dtype and device that share a step count.
-struct Optimizer::Batch {
-  DType dtype;
-  Device device;
-  Tensor step;
-  std::vector<size_t> members;
-};
+void Optimizer::update(Group& group, const Batch& batch, const StepScale& scale) {
+  std::vector<TensorView> views[5];
+  for (auto& v : views) v.reserve(batch.members.size());
+  for (size_t i : batch.members) {
+    views[0].emplace_back(group.params[i]), views[1].emplace_back(group.params[i].grad());
+    const auto names = kind_->states(group.options, group.params[i]);
+    for (size_t k = 0, to = 2; k < 3; ++k)
+      if (names[k]) views[to++].emplace_back(group.slots[i].state[k]);
+  }
+  backend(batch.device)
+      .optimizer_step(
+          context(batch.device), {views[0], views[1], views[2], views[3], views[4]},
+          {group.device_lr, batch.step, scale.inv_scale, scale.found_inf, group.device_beta1, batch.numbers},
+          group.options);
+}
+
+Tensor Optimizer::gradient(const Group& group, size_t i, const StepScale& scale) {
+  Tensor g = group.params[i].grad().detach();
+  if (scale.inv_scale.defined()) g = g * scale.inv_scale;
+  return group.options.maximize ? -g : g;
+}
+void Optimizer::assign(Tensor& to, const Tensor& value, const StepScale& scale) {
+  if (scale.found_inf.defined()) to.copy_(where(scale.found_inf.eq(0), value, to));
+  else to.copy_(value);
+}
+void Optimizer::count(const Batch& batch, const StepScale& scale) {
+  Tensor step = batch.step;
+  if (scale.found_inf.defined()) step.add_(scale.found_inf.eq(0));
+  else step.add_(1);
+}
+
+Tensor Optimizer::new_state(const Group& group, size_t k, const Tensor& p) const {
+  Tensor state = zeros_like(p.detach());
+  if (kind_->op == OptimizerOp::Adagrad && group.options.b != 0) state.fill_(group.options.b);
+  if (kind_->op == OptimizerOp::Rprop && k == 1) state.fill_(group.lr);
+  return state;
+}
+
+/// Makes the state of parameter i where it has none yet, and lets it follow its parameter to another device. `fresh`: the counts, by
+/// device, of parameters that begin now.
+void Optimizer::prepare(Group& group, size_t i, std::vector<Slot>& fresh) {
+  const Tensor& p = group.params[i];
+  const Device device = p.device();
+  Slot& slot = group.slots[i];
+  if (!slot.step.defined()) {
+    auto at = std::find_if(fresh.begin(), fresh.end(), [&](const Slot& s) { return s.step.device() == device; });
+    if (at == fresh.end()) {
+      at = fresh.insert(at, {.step = zeros({}, {.dtype = kInt64, .device = device}), .numbers = {}, .state = {}});
+      // mu_product begins at 1; eta and mu at lr and 1
+      if (kind_->numbers[0]) at->numbers = tensor({kind_->numbers[1] ? float(group.lr) : 1.f, 1.f}).to(device);
+    }
+    slot.step = at->step, slot.numbers = at->numbers;
+  } else if (slot.step.device() != device) {
+    slot.step = to(slot.step, device);
+    if (slot.numbers.defined()) slot.numbers = to(slot.numbers, device);
+  }
+  const auto names = kind_->states(group.options, p);
+  for (size_t k = 0; k < 3; ++k) {
+    if (!names[k]) continue;
+    if (!slot.state[k].defined()) slot.state[k] = new_state(group, k, p);
+    else if (slot.state[k].device() != device) slot.state[k] = to(slot.state[k], device);
+  }
+}
 
 /// Parameters share a step count as long as they are stepped together. Where only some of those that share one have a gradient
 /// now, these get a copy of their own.
 void Optimizer::split_cohorts(Group& group) {
-  std::unordered_map<TensorImpl*, Tensor> left_behind;  // counts of idle parameters -> the copy for those that go on
+  std::unordered_map<TensorImpl*, Slot> left_behind;  // counts of idle parameters -> the copy for those that go on
   for (size_t i = 0; i < group.params.size(); ++i)
     if (group.slots[i].step.defined() && !group.params[i].grad().defined())
       left_behind.try_emplace(group.slots[i].step.impl_or_null());
   for (size_t i = 0; i < group.params.size() && !left_behind.empty(); ++i) {
+    Slot& slot = group.slots[i];
     if (!group.params[i].grad().defined()) continue;
-    const auto found = left_behind.find(group.slots[i].step.impl_or_null());
+    const auto found = left_behind.find(slot.step.impl_or_null());
     if (found == left_behind.end()) continue;
-    if (!found->second.defined()) found->second = group.slots[i].step.clone();
-    group.slots[i].step = found->second;
+    Slot& own = found->second;
+    if (!own.step.defined()) own.step = slot.step.clone(), own.numbers = clone_if(slot.numbers);
+    slot.step = own.step, slot.numbers = own.numbers;
   }
 }
 
-void Optimizer::step_group(Group& group, const StepScale& scale) {
+std::vector<Optimizer::Batch> Optimizer::batches_of(Group& group) {
   std::vector<Batch> batches;
-  Tensor fresh_step;
+  std::vector<Slot> fresh;
   const bool idle =
       std::any_of(group.params.begin(), group.params.end(), [](const Tensor& p) { return !p.grad().defined(); });
   if (idle) split_cohorts(group);
@@ -119,110 +248,17 @@ void Optimizer::step_group(Group& group, const StepScale& scale) {
     const Tensor& p = group.params[i];
     if (!p.grad().defined()) continue;
     check(p.grad().dtype() == p.dtype() && p.grad().device() == p.device(),
-          "[{}] expected a gradient like its parameter {} (at position {}), got {}", name_, p, int64_t(i), p.grad());
-    check_writable(name_, p);
-    const bool fresh = !group.slots[i].step.defined();
-    if (fresh && (!fresh_step.defined() || fresh_step.device() != p.device()))
-      fresh_step = zeros({}, {.dtype = kInt64, .device = p.device()});
-    if (!fresh && group.slots[i].step.device() != p.device()) group.slots[i].step = to(group.slots[i].step, p.device());
-    prepare(group, i, fresh_step);
-    const Tensor& step = group.slots[i].step;
+          "[{}] expected a gradient like its parameter {} (at position {}), got {}", name(), p, int64_t(i), p.grad());
+    check_writable(name(), p);
+    prepare(group, i, fresh);
+    const Slot& slot = group.slots[i];
     auto found = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) {
-      return b.dtype == p.dtype() && b.device == p.device() && b.step.is_same(step);
+      return b.dtype == p.dtype() && b.device == p.device() && b.step.is_same(slot.step);
     });
-    if (found == batches.end()) found = batches.insert(found, {p.dtype(), p.device(), step, {}});
+    if (found == batches.end()) found = batches.insert(found, {p.dtype(), p.device(), slot.step, slot.numbers, {}});
     found->members.push_back(i);
   }
-  std::vector<TensorView> views[5];
-  for (size_t b = 0; b < batches.size(); ++b) {
-    const Batch& batch = batches[b];
-    if (!group.device_lr.defined() || group.device_lr.device() != batch.device)
-      group.device_lr = full({}, group.lr, {.dtype = kFloat64, .device = batch.device});
-    for (auto& v : views) v.clear(), v.reserve(batch.members.size());
-    for (size_t i : batch.members) {
-      views[0].emplace_back(group.params[i]), views[1].emplace_back(group.params[i].grad());
-      for (size_t k = 0; k < 3; ++k)
-        if (group.slots[i].state[k].defined()) views[2 + k].emplace_back(group.slots[i].state[k]);
-      bump_version(group.params[i]);
-    }
-    // A count that several calls share (two dtypes) is raised by the last of them only: the others work on a copy.
-    const bool shared = std::any_of(batches.begin() + int64_t(b) + 1, batches.end(),
-                                    [&](const Batch& later) { return later.step.is_same(batch.step); });
-    const Tensor step = shared ? batch.step.clone() : batch.step;
-    const auto there = [&](const Tensor& x) { return x.defined() ? to(x, batch.device) : x; };
-    backend(batch.device)
-        .optimizer_step(context(batch.device), {views[0], views[1], views[2], views[3], views[4]},
-                        {group.device_lr, step, there(scale.inv_scale), there(scale.found_inf)}, group.options);
-  }
-}
-
-StateDict Optimizer::state_dict() const {
-  StateDict out;
-  int64_t number = 0;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    const Group& group = groups_[g];
-    const auto names = state_names(group.options);
-    for (const Slot& slot : group.slots) {
-      const std::string prefix = format("state.{}.", number++);
-      if (!slot.step.defined()) continue;
-      out.append(prefix + "step", slot.step.clone());
-      for (size_t k = 0; k < 3; ++k)
-        if (names[k]) out.append(prefix + names[k], slot.state[k]);
-    }
-    out.append(format("param_groups.{}.lr", int64_t(g)), full({}, group.lr, {.dtype = kFloat64}));
-    out.append(format("param_groups.{}.num_params", int64_t(g)), full({}, int64_t(group.params.size())));
-  }
-  return out;
-}
-
-void Optimizer::load_state_dict(const StateDict& state) {
-  NoGrad guard;
-  const auto is_ours = [&](const std::string& name) {
-    return name.starts_with("state.") || name.starts_with("param_groups.");
-  };
-  for (auto& [name, t] : state)
-    check(is_ours(name), "[{}] expected names that begin with \"state.\" or \"param_groups.\", got \"{}\"", name_,
-          name);
-  check(!state.contains(format("param_groups.{}.lr", num_groups())),
-        "[{}] loaded state dict has a different number of parameter groups than the optimizer's {}", name_,
-        num_groups());
-  std::vector<std::vector<Slot>> loaded;
-  std::vector<double> rates;
-  std::vector<std::pair<int64_t, Tensor>>
-      counts;  // one tensor for each number of steps: parameters that agree share it
-  int64_t number = 0;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    const Group& group = groups_[g];
-    const Tensor* size = state.find(format("param_groups.{}.num_params", int64_t(g)));
-    check(!size || size->item<int64_t>() == int64_t(group.params.size()),
-          "[{}] loaded state dict contains a parameter group that doesn't match the size of optimizer's group {}: {} "
-          "and {}",
-          name_, int64_t(g), size ? size->item<int64_t>() : 0, int64_t(group.params.size()));
-    rates.push_back(state.at(format("param_groups.{}.lr", int64_t(g))).item<double>());
-    const auto names = state_names(group.options);
-    auto& slots = loaded.emplace_back(group.params.size());
-    counts.clear();
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const std::string prefix = format("state.{}.", number++);
-      const Tensor* step = state.find(prefix + "step");
-      if (!step && !(names[0] && state.contains(prefix + names[0]))) continue;
-      check(step || !names[1], "[{}] expected {}step beside {}{}", name_, prefix, prefix, names[0]);
-      const Tensor& p = group.params[i];
-      const int64_t n = step ? int64_t(step->item<double>()) : 1;  // PyTorch's SGD keeps buffers without a count
-      auto at = std::find_if(counts.begin(), counts.end(),
-                             [&](auto& c) { return c.first == n && c.second.device() == p.device(); });
-      if (at == counts.end()) at = counts.insert(at, {n, full({}, n, {.dtype = kInt64, .device = p.device()})});
-      slots[i].step = at->second;
-      for (size_t k = 0; k < 3; ++k) {
-        if (!names[k]) continue;
-        const Tensor& from = state.at(prefix + names[k]);
-        check(from.shape() == p.shape(), "[{}] expected {}{} of shape {}, got {}", name_, prefix, names[k], p.shape(),
-              from.shape());
-        slots[i].state[k] = zeros_like(p.detach()).copy_(from);
-      }
-    }
-  }
-  for (size_t g = 0; g < groups_.size(); ++g) groups_[g].slots = std::move(loaded[g]), set_lr(rates[g], int64_t(g));
+  return batches;
 }
 
 }  // namespace tapir::inline v0::optim

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../core/backend.h"
+#include "../core/each.h"
 #include "../core/state_dict.h"
 #include "../core/tensor.h"
 
@@ -21,6 +22,18 @@ struct StepScale {
 // Each optimizer has an options struct, with its defaults, and a group struct: parameters and the same options, optional. What a group
 // does not give is the optimizer's:
 //     optim::SGD opt({{.params = body, .lr = 0.01}, {.params = head}}, {.lr = 0.1, .momentum = 0.9});
+// TAPIR_OPTIMIZER_OPTIONS(SGD, (double, lr, 1e-3), ...) defines both, SGDOptions and SGDGroup; PyTorch's names and defaults.
+
+using Pair = std::array<double, 2>;
+using Triple = std::array<double, 3>;
+using OptionalPair = std::array<std::optional<double>, 2>;
+
+/// The options of a group as the step reads them; kinds.cpp says which is where.
+struct OptionValues : OptimizerParams {
+  double c = 0, steps = 0, mode = 0;  // of optimizers that no kernel entry knows
+};
+struct OptimizerKind;  // names, states and options of an optimizer: kinds.h
+OptionValues values_of(const OptimizerKind& kind);
 
 /// Base of the optimizers: parameter groups, state, and one fused pass over all parameters of one dtype and device.
 /// Nothing in step() waits for the device: learning rate and step count are tensors there.
@@ -31,48 +44,131 @@ class Optimizer {
   Optimizer& operator=(Optimizer&&) = default;
 
   /// One update of every parameter that has a gradient; the others, and their state, stay as they are.
-  void step(const StepScale& scale = {});
+  virtual void step(const StepScale& scale = {});
   /// Drops the gradients, or fills them with zeros.
   void zero_grad(bool set_to_none = true);
   int64_t num_groups() const { return int64_t(groups_.size()); }
-  const std::vector<Tensor>& params(int64_t group = 0) const { return groups_[size_t(group)].params; }
-  double lr(int64_t group = 0) const { return groups_[size_t(group)].lr; }
+  const std::vector<Tensor>& params(int64_t group = 0) const { return at(group).params; }
+  double lr(int64_t group = 0) const { return at(group).lr; }
   void set_lr(double lr, int64_t group = 0);
+  /// The rate that schedules start from: what lr() was when the first one asked.
+  double initial_lr(int64_t group = 0);
+  void set_initial_lr(double lr, int64_t group = 0);
+  /// Whether there is a momentum (or a first beta), which schedules may cycle.
+  bool has_momentum() const;
+  double momentum(int64_t group = 0) const { return at(group).options.beta1; }
+  void set_momentum(double momentum, int64_t group = 0);
+  const char* name() const;
+  /// Steps that step() has been called for, skipped ones included.
+  int64_t steps() const { return steps_; }
 
-  /// Names as in PyTorch, flat: "state.0.exp_avg", "param_groups.0.lr". Parameters are numbered in group order.
-  StateDict state_dict() const;
-  /// ValueError where number, shapes or kind of state do not fit; the optimizer is then as before.
-  void load_state_dict(const StateDict& state);
+  /// Options that are texts: no tensor holds them.
+  std::vector<std::pair<std::string, std::string>> text_options(int64_t group = 0) const;
+  /// Names as in PyTorch, flat: "state.0.exp_avg", "param_groups.0.lr". Parameters are numbered in group order; a pair of options is
+  /// one tensor: "param_groups.0.betas".
+  virtual StateDict state_dict() const;
+  /// ValueError where number, shapes or kind of state do not fit; the optimizer is then as before. Options follow the state.
+  virtual void load_state_dict(const StateDict& state);
 
  protected:
-  struct Slot {   // of one parameter
-    Tensor step;  // 0-dim int64, shared by the parameters that have always been stepped together
+  struct Slot {      // of one parameter
+    Tensor step;     // 0-dim int64, shared by the parameters that have always been stepped together
+    Tensor numbers;  // float32 (2), as in OptimizerScalars; shared likewise
     std::array<Tensor, 3> state;
   };
   struct Group {
     std::vector<Tensor> params;
     std::vector<Slot> slots;
-    OptimizerParams options;
+    OptionValues options;
     double lr = 0;
-    Tensor device_lr;  // 0-dim float64
+    std::optional<double> initial_lr = {};
+    Tensor device_lr, device_beta1;  // 0-dim float64; the second only where a schedule cycles it
   };
-  /// `states`: names of the per-parameter state tensors, at most 3; null where a name is not used by these options.
-  explicit Optimizer(const char* name) : name_(name) {}
-  void add_group(std::vector<Tensor> params, const OptimizerParams& options, double lr);
-  virtual std::array<const char*, 3> state_names(const OptimizerParams& options) const = 0;
+  /// Parameters of one dtype and device that share a step count: one kernel call.
+  struct Batch {
+    DType dtype;
+    Device device;
+    Tensor step, numbers;
+    std::vector<size_t> members;
+  };
+  explicit Optimizer(const OptimizerKind& kind) : kind_(&kind) {}
+  template <class Options, class G>
+  Optimizer(const OptimizerKind& kind, std::vector<G> groups, const Options& defaults);
+  void add_group(std::vector<Tensor> params, const OptionValues& options, double lr);
+  /// Writes an option where the kind says; a text is one of its choices.
+  void set_option(OptionValues& to, const char* name, std::span<const double> value) const;
+  void set_option(OptionValues& to, const char* name, const std::string& value) const;
+  void set_option(OptionValues& to, const char* name, const OptionalPair& value) const;
+  void check_groups(size_t count) const;
+  void count_step() { ++steps_; }
+
+  /// The update of these parameters; the step count is the update's to raise. By default the kernel entry.
+  virtual void update(Group& group, const Batch& batch, const StepScale& scale);
+  // For updates that are made of operations: a step that found_inf skips changes nothing, and nobody waits for it.
+  static Tensor gradient(const Group& group, size_t i, const StepScale& scale);
+  static void assign(Tensor& to, const Tensor& value, const StepScale& scale);
+  static void count(const Batch& batch, const StepScale& scale);
+  /// A new state tensor for p.
+  virtual Tensor new_state(const Group& group, size_t k, const Tensor& p) const;
+  const Group& at(int64_t group) const;
 
   std::vector<Group> groups_;
 
  private:
-  struct Batch;
-  void step_group(Group& group, const StepScale& scale);
+  std::vector<Batch> batches_of(Group& group);
   void split_cohorts(Group& group);
-  void prepare(Group& group, size_t i, const Tensor& step);
-  const char* name_;
+  void prepare(Group& group, size_t i, std::vector<Slot>& fresh);
+  using Counts = std::vector<std::pair<std::array<double, 3>, Slot>>;  // step and numbers; the slot that holds them
+  Slot load_slot(const StateDict& state, const std::string& prefix, const Group& group, const Tensor& p,
+                 Counts& counts) const;
+  const OptimizerKind* kind_;
+  int64_t steps_ = 0;
 };
 
 inline constexpr double kAnyNumber = -std::numeric_limits<double>::max();
 /// Checks that a number is finite and at least `low` (below `high`): the texts of all optimizers' option errors.
 void check_option(const char* optimizer, const char* option, double value, double low = 0, double high = kAnyNumber);
 
+template <class Options, class G>
+Optimizer::Optimizer(const OptimizerKind& kind, std::vector<G> groups, const Options& defaults) : kind_(&kind) {
+  check_groups(groups.size());
+  for (G& g : groups) {
+    OptionValues values = values_of(*kind_);
+    Options o = g.over(defaults);
+    o.each([&](const char* name, auto& value) {
+      if constexpr (requires { double(value); }) set_option(values, name, std::array{double(value)});
+      else set_option(values, name, value);
+    });
+    add_group(std::move(g.params), values, o.lr);
+  }
+}
+
 }  // namespace tapir::inline v0::optim
+
+#define TAPIR_OPTIMIZER_OPTIONS(Name, ...)                                                         \
+  struct Name##Options {                                                                           \
+    TAPIR_EACH(TAPIR_OPTION_FIELD, __VA_ARGS__)                                                    \
+    template <class F> void each(F&& f) { TAPIR_EACH(TAPIR_OPTION_VISIT, __VA_ARGS__) }            \
+  };                                                                                               \
+  struct Name##Group {                                                                             \
+    std::vector<Tensor> params;                                                                    \
+    TAPIR_EACH(TAPIR_OPTION_OPTIONAL, __VA_ARGS__)                                                 \
+    template <class F> void each(F&& f){TAPIR_EACH(TAPIR_OPTION_VISIT, __VA_ARGS__)} Name##Options \
+        over(Name##Options o) const {                                                              \
+      TAPIR_EACH(TAPIR_OPTION_OVER, __VA_ARGS__)                                                   \
+      return o;                                                                                    \
+    }                                                                                              \
+  };
+#define TAPIR_OPTION_FIELD(x) TAPIR_OPTION_FIELD_ x
+#define TAPIR_OPTION_FIELD_(type, name, ...) type name = __VA_ARGS__;
+#define TAPIR_OPTION_OPTIONAL(x) TAPIR_OPTION_OPTIONAL_ x
+#define TAPIR_OPTION_OPTIONAL_(type, name, ...) std::optional<type> name = {};
+#define TAPIR_OPTION_VISIT(x) TAPIR_OPTION_VISIT_ x
+#define TAPIR_OPTION_VISIT_(type, name, ...) f(#name, name);
+#define TAPIR_OPTION_OVER(x) TAPIR_OPTION_OVER_ x
+#define TAPIR_OPTION_OVER_(type, name, ...) o.name = name.value_or(o.name);
+/// The constructors of an optimizer: from parameters, or from groups.
+#define TAPIR_OPTIMIZER_CONSTRUCTORS(Name)                                        \
+  explicit Name(std::vector<Tensor> params, const Name##Options& options = {})    \
+      : Name(std::vector<Name##Group>{{.params = std::move(params)}}, options) {} \
+  explicit Name(std::vector<Name##Group> groups, const Name##Options& options = {});

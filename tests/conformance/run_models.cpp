@@ -1,7 +1,9 @@
 // Whole models: outputs, loss, gradients, buffers, and five steps of training with each optimizer.
 #include <tapir/models/gpt2.h>
 #include <tapir/models/lstm_lm.h>
+#include <tapir/models/resnet.h>
 #include <tapir/models/seq2seq.h>
+#include <tapir/models/vgg.h>
 
 #include <cmath>
 
@@ -45,78 +47,17 @@ struct LeNet : nn::Module {
   TAPIR_FIELDS(conv1, conv2, fc1, fc2, fc3)
 };
 
-/// A basic block (two 3x3 convolutions) or a bottleneck (1x1, 3x3, 1x1), beside its skip.
-struct Block : nn::Module {
-  nn::Conv2d conv1, conv2;
-  nn::BatchNorm2d bn1, bn2;
-  std::optional<nn::Conv2d> conv3;
-  std::optional<nn::BatchNorm2d> bn3;
-  std::optional<nn::Sequential> downsample;
-  Block(int64_t in, int64_t planes, int64_t stride, bool bottleneck)
-      : conv1(in, planes, bottleneck ? 1 : 3,
-              {.stride = bottleneck ? 1 : stride, .padding = bottleneck ? 0 : 1, .bias = false}),
-        conv2(planes, planes, 3, {.stride = bottleneck ? stride : 1, .padding = 1, .bias = false}), bn1(planes),
-        bn2(planes) {
-    const int64_t out = bottleneck ? 4 * planes : planes;
-    if (bottleneck) conv3.emplace(planes, out, 1, nn::Conv2dOptions{.bias = false}), bn3.emplace(out);
-    if (stride != 1 || in != out)
-      downsample.emplace(nn::Conv2d(in, out, 1, {.stride = stride, .bias = false}), nn::BatchNorm2d(out));
-  }
-  Tensor forward(const Tensor& x) {
-    Tensor h = bn2(conv2(relu(bn1(conv1(x)))));
-    if (conv3) h = (*bn3)((*conv3)(relu(h)));
-    return relu(h + (downsample ? (*downsample)(x) : x));
-  }
-  TAPIR_FIELDS(conv1, conv2, bn1, bn2, conv3, bn3, downsample)
-};
-struct ResNet : nn::Module {
-  nn::Conv2d conv1;
-  nn::BatchNorm2d bn1;
-  std::vector<Block> layer1, layer2, layer3, layer4;
-  nn::Linear fc;
-  explicit ResNet(const Json& config)
-      : conv1(3, config["width"].get<int64_t>(), 3, {.padding = 1, .bias = false}), bn1(config["width"].get<int64_t>()),
-        fc(features(config), config["classes"]) {
-    const bool bottleneck = config["block"] == "bottleneck";
-    int64_t in = config["width"];
-    std::vector<Block>* const stages[] = {&layer1, &layer2, &layer3, &layer4};
-    for (int64_t i = 0; i < 4; ++i)
-      for (int64_t b = 0; b < config["layers"][size_t(i)].get<int64_t>(); ++b) {
-        const int64_t planes = config["width"].get<int64_t>() << i;
-        stages[i]->emplace_back(in, planes, i > 0 && b == 0 ? 2 : 1, bottleneck);
-        in = bottleneck ? 4 * planes : planes;
-      }
-  }
-  static int64_t features(const Json& config) {
-    return config["width"].get<int64_t>() * 8 * (config["block"] == "bottleneck" ? 4 : 1);
-  }
-  Tensor forward(const Tensor& x) {
-    Tensor h = relu(bn1(conv1(x)));
-    for (auto* stage : {&layer1, &layer2, &layer3, &layer4})
-      for (Block& b : *stage) h = b(h);
-    return fc(mean(h, {2, 3}));
-  }
-  TAPIR_FIELDS(conv1, bn1, layer1, layer2, layer3, layer4, fc)
-};
-
-struct Vgg : nn::Module {
-  nn::Sequential features, classifier;
-  explicit Vgg(const Json& config) {
-    int64_t in = 3;
-    for (const Json& item : config["cfg"]) {
-      if (item.is_string()) {
-        features.push_back(nn::MaxPool2d(2));
-        continue;
-      }
-      features.push_back(nn::Conv2d(in, item.get<int64_t>(), 3, {.padding = 1}));
-      features.push_back(nn::ReLU());
-      in = item;
-    }
-    classifier = nn::Sequential(nn::Linear(4 * in, 16), nn::ReLU(), nn::Linear(16, config["classes"].get<int64_t>()));
-  }
-  Tensor forward(const Tensor& x) { return classifier(flatten(adaptive_avg_pool2d(features(x), 2), 1)); }
-  TAPIR_FIELDS(features, classifier)
-};
+Model resnet(const Json& c) {
+  const models::ResNetOptions o{.num_classes = c["classes"], .width = c["width"], .small_images = true};
+  const std::array<int64_t, 4> layers = c["layers"];
+  if (c["block"] == "bottleneck") return model(models::ResNet<models::Bottleneck>(layers, o));
+  return model(models::ResNet<models::BasicBlock>(layers, o));
+}
+Model vgg(const Json& c) {
+  std::vector<int64_t> channels;
+  for (const Json& item : c["cfg"]) channels.push_back(item.is_string() ? models::kMaxPool : item.get<int64_t>());
+  return model(models::VGG(channels, {.num_classes = c["classes"], .dropout = 0, .pooled = 2, .hidden = {16}}));
+}
 
 /// Tokens; 0 is padding.
 struct TextClassifier : nn::Module {
@@ -153,9 +94,9 @@ Model seq2seq(const Json& c) {
 const std::map<std::string, std::function<Model(const Json&)>> makers = {
     {"mlp", [](const Json& c) { return model(Mlp(c)); }},
     {"lenet", [](const Json& c) { return model(LeNet(c)); }},
-    {"resnet18", [](const Json& c) { return model(ResNet(c)); }},
-    {"resnet50", [](const Json& c) { return model(ResNet(c)); }},
-    {"vgg", [](const Json& c) { return model(Vgg(c)); }},
+    {"resnet18", resnet},
+    {"resnet50", resnet},
+    {"vgg", vgg},
     {"text_classifier", [](const Json& c) { return model(TextClassifier(c)); }},
     {"seq2seq", seq2seq},
     {"lstm_lm",

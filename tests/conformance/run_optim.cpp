@@ -1,5 +1,4 @@
-// Optimizer trajectories, gradient clipping, learning-rate schedules.
-#include <cmath>
+// Optimizer trajectories, gradient clipping, averages of weights.
 
 #include "run.h"
 
@@ -17,20 +16,24 @@ Args options_of(const Family& family, const Json& json) {
   for (auto& [name, v] : json.items()) a.named[name] = family.decode(v);
   return a;
 }
-/// Sets what the arguments give; `o` is an optimizer's options or a group of it.
-template <class T> void read(Args& a, const char* name, T& to) {
-  if (!a.has(name)) return;
-  if constexpr (requires { to = std::array<double, 2>(); }) {
-    const auto& list = a.need(name).list;
-    to = std::array<double, 2>{scalar_of(list[0]).to_double(), scalar_of(list[1]).to_double()};
-  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>) to = a.boolean(name, false);
-  else to = a.number(name);
+/// Sets an option where the arguments give it.
+template <class T, size_t N> void read(const Value& v, std::array<T, N>& to);
+void read(const Value& v, double& to) { to = scalar_of(v).to_double(); }
+void read(const Value& v, bool& to) { to = v.boolean; }
+void read(const Value& v, int64_t& to) { to = v.integer; }
+void read(const Value& v, std::string& to) { to = v.text; }
+template <class T> void read(const Value& v, std::optional<T>& to) {
+  if (v.none()) to.reset();
+  else read(v, to.emplace());
 }
+template <class T, size_t N> void read(const Value& v, std::array<T, N>& to) {
+  for (size_t i = 0; i < N; ++i) read(v.list[i], to[i]);
+}
+/// Sets what the arguments give; `o` is an optimizer's options or a group of it.
 template <class O> void read_options(Args& a, O& o) {
-  read(a, "lr", o.lr), read(a, "weight_decay", o.weight_decay), read(a, "maximize", o.maximize);
-  if constexpr (requires { o.momentum; })
-    read(a, "momentum", o.momentum), read(a, "dampening", o.dampening), read(a, "nesterov", o.nesterov);
-  if constexpr (requires { o.betas; }) read(a, "betas", o.betas), read(a, "eps", o.eps), read(a, "amsgrad", o.amsgrad);
+  o.each([&](const char* name, auto& option) {
+    if (const Value* v = a.find(name)) read(*v, option);
+  });
   for (const char* way : {"foreach", "fused", "capturable", "differentiable"}) a.find(way);
   a.check_all_used();
 }
@@ -52,9 +55,23 @@ std::unique_ptr<optim::Optimizer> make(const Family& family, const Json& json, P
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Family& family, const Json& json, Params& params) {
   const std::string name = json["optimizer"];
-  if (name == "SGD") return make<optim::SGD, optim::SGDOptions, optim::SGDGroup>(family, json, params);
-  if (name == "Adam") return make<optim::Adam, optim::AdamOptions, optim::AdamGroup>(family, json, params);
-  if (name == "AdamW") return make<optim::AdamW, optim::AdamWOptions, optim::AdamWGroup>(family, json, params);
+#define OPTIMIZER(Name) \
+  if (name == #Name) return make<optim::Name, optim::Name##Options, optim::Name##Group>(family, json, params);
+  OPTIMIZER(SGD)
+  OPTIMIZER(ASGD)
+  OPTIMIZER(Adam)
+  OPTIMIZER(AdamW)
+  OPTIMIZER(Adamax)
+  OPTIMIZER(NAdam)
+  OPTIMIZER(RAdam)
+  OPTIMIZER(Adagrad)
+  OPTIMIZER(Adadelta)
+  OPTIMIZER(RMSprop)
+  OPTIMIZER(Rprop)
+  OPTIMIZER(Lion)
+  OPTIMIZER(Muon)
+  OPTIMIZER(Adafactor)
+#undef OPTIMIZER
   return nullptr;
 }
 
@@ -120,38 +137,70 @@ std::optional<std::string> run_clip(const Family& family, const Json& json) {
   return "";
 }
 
+/// Three steps on mean((x w - y)^2).
+std::optional<std::string> run_lbfgs(const Family& family, const Json& json) {
+  Args a = options_of(family, json["options"]);
+  optim::LBFGSOptions o;
+  o.lr = a.number("lr", 1.0), o.max_iter = a.integer("max_iter", 20), o.history_size = a.integer("history_size", 100);
+  o.tolerance_grad = a.number("tolerance_grad", 1e-7), o.tolerance_change = a.number("tolerance_change", 1e-9);
+  if (const Value* v = a.find("max_eval")) o.max_eval = v->integer;
+  o.line_search_fn = a.text("line_search_fn", ""), o.maximize = a.boolean("maximize", false);
+  a.check_all_used();
+  const Tensor x = family.decode(json["x"]).tensor, y = family.decode(json["y"]).tensor;
+  Tensor w = family.decode(json["params"]["w"]).tensor.requires_grad_();
+  optim::LBFGS optimizer({w}, o);
+  const Tensor losses = family.expected(json["losses"]), after = family.expected(json["params_after"]["w"]);
+  for (int64_t s = 0; s < losses.numel(); ++s) {
+    const Tensor loss = optimizer.step([&] {
+      optimizer.zero_grad();
+      Tensor l = mean(square(matmul(x, w) - y));
+      l.backward();
+      return l;
+    });
+    if (std::string text = compare(loss.detach(), losses.select(0, s), json["losses"]); !text.empty())
+      return format("step {}, loss: {}", s + 1, text);
+    if (std::string text = compare(w.detach(), after.select(0, s), json["params_after"]["w"]); !text.empty())
+      return format("step {}, w: {}", s + 1, text);
+  }
+  return "";
+}
+
+struct Weight : nn::Module {
+  Parameter weight;
+  explicit Weight(const Tensor& w) : weight(w) {}
+  TAPIR_FIELDS(weight)
+};
+std::optional<std::string> run_average(const Family& family, const Json& json) {
+  Args a = options_of(family, json["kwargs"]);
+  train::AverageOptions o;
+  if (json["average"] == "ema") o.decay = a.number("decay");
+  else if (json["average"] != "swa") return std::nullopt;
+  a.check_all_used();
+  const Tensor all = family.decode(json["params"]["weight"]).tensor;
+  const Json& facts = json["average_after"]["weight"];
+  Weight model(all.select(0, 0).clone());
+  train::AveragedModel average(model, o);
+  for (int64_t i = 0; i < all.size(0); ++i) {
+    {
+      NoGrad guard;
+      model.weight.copy_(all.select(0, i));
+    }
+    average.update_parameters(model);
+    if (std::string text = compare(average.module.weight.detach(), family.expected(facts).select(0, i), facts);
+        !text.empty())
+      return format("update {}: {}", i + 1, text);
+  }
+  return average.n_averaged == json["n_averaged"].get<int64_t>() ? "" : "n_averaged";
+}
+
 }  // namespace
 
 std::optional<std::string> run_optimizer(const Family& family, const Json& json) {
   if (json["kind"] == "optimizer") return run_trajectory(family, json);
   if (json["kind"] == "clip") return run_clip(family, json);
+  if (json["kind"] == "lbfgs") return run_lbfgs(family, json);
+  if (json["kind"] == "average") return run_average(family, json);
   return std::nullopt;
-}
-
-std::optional<std::string> run_scheduler(const Family& family, const Json& json) {
-  const std::string name = json["scheduler"];
-  if (name != "StepLR" && name != "CosineAnnealingLR") return std::nullopt;
-  const auto rates = json["optimizer"]["lr"].get<std::vector<double>>();
-  std::vector<optim::SGDGroup> groups;
-  for (double lr : rates) groups.push_back({.params = {zeros({1}, {.requires_grad = true})}, .lr = lr});
-  optim::SGD optimizer(std::move(groups));
-  Args a = options_of(family, json["kwargs"]);
-  std::unique_ptr<optim::LRScheduler> scheduler;
-  if (name == "StepLR")
-    scheduler = std::make_unique<optim::StepLR>(optimizer, a.integer("step_size"),
-                                                optim::StepLROptions{.gamma = a.number("gamma", 0.1)});
-  else
-    scheduler = std::make_unique<optim::CosineAnnealingLR>(
-        optimizer, a.integer("T_max"), optim::CosineAnnealingLROptions{.eta_min = a.number("eta_min", 0.0)});
-  a.check_all_used();
-  for (size_t t = 0; t < json["lrs"].size(); ++t) {
-    if (t) scheduler->step();
-    const auto want = json["lrs"][t].get<std::vector<double>>(), got = scheduler->get_last_lr();
-    for (size_t g = 0; g < want.size(); ++g)
-      if (std::abs(got[g] - want[g]) > 1e-9 * std::abs(want[g]))
-        return format("step {}, group {}: {}, expected {}", int64_t(t), int64_t(g), got[g], want[g]);
-  }
-  return "";
 }
 
 }  // namespace conformance

@@ -40,6 +40,17 @@ TEST_CASE("cuda optimizers step as those of the CPU") {
   check_steps<optim::SGD>(optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
   check_steps<optim::Adam>(optim::AdamOptions{.lr = 0.1, .weight_decay = 0.01});
   check_steps<optim::AdamW>(optim::AdamWOptions{.lr = 0.1, .amsgrad = true});
+  check_steps<optim::ASGD>(optim::ASGDOptions{.lr = 0.1, .t0 = 1});
+  check_steps<optim::Adamax>(optim::AdamaxOptions{.lr = 0.1});
+  check_steps<optim::NAdam>(optim::NAdamOptions{.lr = 0.1, .weight_decay = 0.01, .decoupled_weight_decay = true});
+  check_steps<optim::RAdam>(optim::RAdamOptions{.lr = 0.1, .betas = {0.5, 0.6}});
+  check_steps<optim::Adagrad>(optim::AdagradOptions{.lr = 0.1, .initial_accumulator_value = 0.1});
+  check_steps<optim::Adadelta>(optim::AdadeltaOptions{});
+  check_steps<optim::RMSprop>(optim::RMSpropOptions{.lr = 0.1});
+  check_steps<optim::RMSprop>(optim::RMSpropOptions{.lr = 0.1, .eps = 0.1, .momentum = 0.5, .centered = true});
+  check_steps<optim::Rprop>(optim::RpropOptions{.lr = 0.1});
+  check_steps<optim::Lion>(optim::LionOptions{.lr = 0.1});
+  check_steps<optim::Adafactor>(optim::AdafactorOptions{.lr = 0.1});
 }
 
 TEST_CASE("cuda clipping: norms and values of many gradients") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "../catch.h"
 #include "../errors.h"
@@ -130,7 +131,7 @@ TEST_CASE("BI-204 options that make no sense are refused with name and value") {
     CHECK(sgd({.lr = bad}).find("learning rate") != std::string::npos);
     CHECK(sgd({.weight_decay = bad}).find("weight_decay") != std::string::npos);
     CHECK(adam({.lr = bad}).find("learning rate") != std::string::npos);
-    CHECK(adam({.eps = bad}).find("epsilon") != std::string::npos);
+    CHECK(adam({.eps = bad}).find("eps") != std::string::npos);
     CHECK(adam({.weight_decay = bad}).find("weight_decay") != std::string::npos);
     CHECK(adamw({.weight_decay = bad}).find("weight_decay") != std::string::npos);
   }
@@ -143,7 +144,7 @@ TEST_CASE("BI-204 options that make no sense are refused with name and value") {
   CHECK(sgd({.dampening = kNan}).find("dampening") != std::string::npos);
   CHECK(sgd({.momentum = 0.9, .dampening = -1}).empty());
   CHECK(error_of([&] { optim::SGD({{.params = {w}, .lr = -1}}); }).find("learning rate") != std::string::npos);
-  CHECK(error_of([&] { optim::AdamW({{.params = {w}, .eps = kNan}}); }).find("epsilon") != std::string::npos);
+  CHECK(error_of([&] { optim::AdamW({{.params = {w}, .eps = kNan}}); }).find("eps") != std::string::npos);
   optim::SGD opt({w});
   CHECK(error_of([&] { opt.set_lr(kNan); }).find("learning rate") != std::string::npos);
 }
@@ -161,4 +162,100 @@ TEST_CASE("SGD goes on from PyTorch's momentum buffers, which have no count; Ada
   state = adam.state_dict();
   state.set("state.0.exp_avg", ones({2}));
   CHECK(error_of([&] { adam.load_state_dict(state); }).find("state.0.step") != std::string::npos);
+}
+
+TEST_CASE("every optimizer goes on from its state as if nothing had been between") {
+  const auto check_resume = [](auto make) {
+    const Tensor a = tensor({1., -2., 3.}, {.dtype = kFloat64, .requires_grad = true}),
+                 b = a.detach().clone().requires_grad_();
+    auto one = make(a);
+    const auto step = [&](auto& o, const Tensor& p, int i) {
+      p.set_grad(tensor({0.5 * i, -1. + i % 3, 2. - i}, {.dtype = kFloat64}));
+      o.step();
+    };
+    for (int i = 0; i < 4; ++i) step(one, a, i);
+    auto two = make(b);
+    step(two, b, 7);
+    two.load_state_dict(one.state_dict());
+    {
+      NoGrad guard;
+      Tensor(b).copy_(a);
+    }
+    for (int i = 4; i < 8; ++i) step(one, a, i), step(two, b, i);
+    CHECK(a.to_vector<double>() == b.to_vector<double>());
+    CHECK(isfinite(a).all().item() == 1);
+  };
+  using namespace optim;
+  const auto of = [](auto type, auto options) {
+    return [options](const Tensor& p) { return typename decltype(type)::type({p}, options); };
+  };
+#define RESUMES(Name, ...) check_resume(of(std::type_identity<Name>(), Name##Options{__VA_ARGS__}))
+  RESUMES(SGD, .lr = 0.1, .momentum = 0.9, .nesterov = true);
+  RESUMES(ASGD, .lr = 0.1, .lambd = 0.01, .t0 = 2);
+  RESUMES(Adam, .lr = 0.1, .amsgrad = true, .decoupled_weight_decay = true);
+  RESUMES(AdamW, .lr = 0.1);
+  RESUMES(Adamax, .lr = 0.1, .weight_decay = 0.1);
+  RESUMES(NAdam, .lr = 0.1);
+  RESUMES(RAdam, .lr = 0.1, .betas = {0.5, 0.9});
+  RESUMES(Adagrad, .lr = 0.1, .initial_accumulator_value = 0.5);
+  RESUMES(Adadelta, .maximize = true);
+  RESUMES(RMSprop, .lr = 0.1, .momentum = 0.5, .centered = true);
+  RESUMES(RMSprop, .lr = 0.1, .centered = true);
+  RESUMES(Rprop, .lr = 0.1);
+  RESUMES(Lion, .lr = 0.1, .weight_decay = 0.1);
+  RESUMES(Adafactor, .lr = 0.1, .weight_decay = 0.1);
+}
+
+TEST_CASE("options travel with the state, PyTorch's names, and are checked") {
+  const Tensor w = parameter(1), v = parameter(1);
+  optim::NAdam a({w}, {.lr = 0.5, .betas = {0.7, 0.8}, .momentum_decay = 0.25, .maximize = true}), b({v});
+  set(w, 1), a.step();
+  StateDict state = a.state_dict();
+  CHECK(state.at("param_groups.0.betas").to_vector<double>() == std::vector{0.7, 0.8});
+  CHECK(state.at("param_groups.0.params").to_vector<int64_t>() == std::vector<int64_t>{0});
+  CHECK(state.at("state.0.mu_product").dtype() == kFloat32);
+  b.load_state_dict(state);
+  CHECK(b.state_dict().at("param_groups.0.momentum_decay").item() == 0.25);
+  CHECK(b.momentum() == 0.7);
+  CHECK(b.lr() == 0.5);
+  state.set("param_groups.0.betas", tensor({0.7, 1.5}));
+  CHECK(error_of([&] { b.load_state_dict(state); }).find("betas at index 1") != std::string::npos);
+  CHECK(b.state_dict().at("param_groups.0.betas").to_vector<double>() == std::vector{0.7, 0.8});
+  optim::SGD plain({v});
+  CHECK(error_of([&] {
+          plain.load_state_dict({{"state.0.step", full({}, 1)}});
+        }).find("param_groups.0.lr") != std::string::npos);
+  state.set("param_groups.0.params", arange(2));
+  CHECK(error_of([&] { b.load_state_dict(state); }).find("match the size") != std::string::npos);
+}
+
+TEST_CASE("BI-204 options of the further optimizers") {
+  const Tensor w = parameter(1);
+  using namespace optim;
+#define REFUSES(text, Name, ...) \
+  CHECK(error_of([&] { Name({w}, Name##Options{__VA_ARGS__}); }).find(text) != std::string::npos)
+  REFUSES("rho", Adadelta, .rho = 1.5);
+  REFUSES("lr_decay", Adagrad, .lr_decay = -1);
+  REFUSES("initial_accumulator_value", Adagrad, .initial_accumulator_value = -1);
+  REFUSES("etas", Rprop, .etas = {1.2, 0.5});
+  REFUSES("step_sizes", Rprop, .step_sizes = {1, 0.5});
+  REFUSES("momentum", RMSprop, .momentum = -0.5);
+  REFUSES("alpha", RMSprop, .alpha = kNan);
+  REFUSES("betas at index 0", Lion, .betas = {1, 0.5});
+  REFUSES("momentum_decay", NAdam, .momentum_decay = kInf);
+  REFUSES("lambd", ASGD, .lambd = -1);
+  REFUSES("beta2_decay", Adafactor, .beta2_decay = 0.5);
+  REFUSES("invalid d", Adafactor, .d = 0.5);
+  REFUSES("rank 2", Muon, .lr = 0.1);
+  CHECK(error_of([&] { SGD({w}).set_momentum(1.5); }).find("momentum") != std::string::npos);
+  CHECK(error_of([&] { Adadelta({w}).set_momentum(0.5); }).find("Adadelta") != std::string::npos);
+}
+
+TEST_CASE("a cycled momentum is the one that steps") {
+  const Tensor a = parameter(1), b = parameter(1);
+  optim::Adam one({a}, {.lr = 0.1, .betas = {0.5, 0.9}}), two({b}, {.lr = 0.1, .betas = {0.9, 0.9}});
+  two.set_momentum(0.5);
+  for (int i = 0; i < 3; ++i) set(a, i), set(b, i), one.step(), two.step();
+  CHECK(a.item() == b.item());
+  CHECK(two.momentum() == 0.5);
 }

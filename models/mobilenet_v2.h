@@ -1,0 +1,33 @@
+#pragma once
+#include "../nn/container.h"
+#include "../nn/conv.h"
+#include "../nn/linear.h"
+#include "../nn/norm.h"
+
+namespace tapir::inline v0::models {
+
+struct MobileNetV2Options {
+  int64_t num_classes = 1000;
+  double width_mult = 1;
+  double dropout = 0.2;
+};
+
+/// Expands 1x1, filters each channel 3x3, projects 1x1 without activation; the input is added where the shapes agree.
+struct InvertedResidual : nn::Module {
+  bool shortcut;
+  nn::Sequential conv;
+  InvertedResidual(int64_t in, int64_t out, int64_t stride, int64_t expand_ratio);
+  Tensor forward(const Tensor& x);
+  TAPIR_FIELDS(shortcut, conv)
+};
+
+/// (N, 3, H, W) -> (N, num_classes). Sandler et al. 2018, arXiv 1801.04381; torchvision's names and initialisation.
+struct MobileNetV2 : nn::Module {
+  nn::Sequential features, classifier;
+  explicit MobileNetV2(const MobileNetV2Options& options = {});
+  Tensor forward(const Tensor& x);
+  TAPIR_FIELDS(features, classifier)
+};
+inline MobileNetV2 mobilenet_v2(const MobileNetV2Options& options = {}) { return MobileNetV2(options); }
+
+}  // namespace tapir::inline v0::models

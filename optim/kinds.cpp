@@ -1,0 +1,105 @@
+// The fused optimizers and what their options mean: a table. Their arithmetic is core/formulas/optimizer.h.
+#include "kinds.h"
+
+#include "adagrad.h"
+#include "adam.h"
+#include "sgd.h"
+#include "sign.h"
+
+namespace tapir::inline v0::optim {
+namespace {
+
+using V = OptionValues;
+using Names = std::array<const char*, 3>;
+
+constexpr OptionRule weight_decay{"weight_decay", {&V::weight_decay}}, eps{"eps", {&V::eps}},
+    momentum{"momentum", {&V::beta1}, nullptr, 0, 1}, betas{"betas", {&V::beta1, &V::beta2}, nullptr, 0, 1},
+    maximize{"maximize", {}, &V::maximize}, decoupled{"decoupled_weight_decay", {}, &V::decoupled},
+    amsgrad{"amsgrad", {}, &V::amsgrad}, nesterov{"nesterov", {}, &V::nesterov};
+
+constexpr OptionRule sgd_options[] = {
+    momentum, {"dampening", {&V::beta2}, nullptr, kAnyNumber}, weight_decay, nesterov, maximize};
+constexpr OptionRule asgd_options[] = {
+    {"lambd", {&V::beta1}}, {"alpha", {&V::beta2}}, {"t0", {&V::a}, nullptr, kAnyNumber}, weight_decay, maximize};
+constexpr OptionRule adam_options[] = {betas, eps, weight_decay, amsgrad, maximize, decoupled};
+constexpr OptionRule adamax_options[] = {betas, eps, weight_decay, maximize};
+constexpr OptionRule nadam_options[] = {betas, eps, weight_decay, {"momentum_decay", {&V::a}}, decoupled, maximize};
+constexpr OptionRule radam_options[] = {betas, eps, weight_decay, decoupled, maximize};
+constexpr OptionRule adagrad_options[] = {
+    {"lr_decay", {&V::a}}, weight_decay, {"initial_accumulator_value", {&V::b}}, eps, maximize};
+constexpr OptionRule adadelta_options[] = {{"rho", {&V::beta2}}, eps, weight_decay, maximize};
+constexpr OptionRule rmsprop_options[] = {{"alpha", {&V::beta2}},         eps,     weight_decay, momentum,
+                                          {"centered", {}, &V::centered}, maximize};
+constexpr OptionRule rprop_options[] = {{"etas", {&V::beta1, &V::beta2}}, {"step_sizes", {&V::a, &V::b}}, maximize};
+constexpr OptionRule lion_options[] = {betas, weight_decay, maximize};
+
+void check_sgd(const V& o) {
+  check(!o.nesterov || (o.beta1 > 0 && o.beta2 == 0),
+        "[SGD] Nesterov momentum requires a momentum and zero dampening, got momentum {} and dampening {}", o.beta1,
+        o.beta2);
+}
+void check_adadelta(const V& o) {
+  check(o.beta2 <= 1, "[Adadelta] invalid rho: expected a number in [0, 1], got {}", o.beta2);
+}
+void check_rprop(const V& o) {
+  check(0 < o.beta1 && o.beta1 < 1 && 1 < o.beta2, "[Rprop] invalid etas: expected 0 < {} < 1 < {}", o.beta1, o.beta2);
+  check(o.a <= o.b, "[Rprop] invalid step_sizes: expected {} to be at most {}", o.a, o.b);
+}
+Names two_moments(const V& o, const Tensor&) {
+  return {"exp_avg", "exp_avg_sq", o.amsgrad ? "max_exp_avg_sq" : nullptr};
+}
+
+}  // namespace
+
+namespace kinds {
+using O = OptimizerOp;
+const OptimizerKind sgd{
+    "SGD",       O::Sgd,
+    sgd_options, [](const V&o, const Tensor&) { return Names{o.beta1 != 0 ? "momentum_buffer" : nullptr}; },
+    true,        {},
+    check_sgd},
+    asgd{"ASGD", O::ASGD, asgd_options, [](const V&, const Tensor&) { return Names{"ax"}; }, false, {"eta", "mu"}},
+    adam{"Adam", O::Adam, adam_options, two_moments, true},
+    adamw{"AdamW", O::AdamW, std::span(adam_options).first(5), two_moments, true},
+    adamax{"Adamax", O::Adamax, adamax_options,
+           [](const V&, const Tensor&) {
+             return Names{"exp_avg", "exp_inf"};
+           },
+           true},
+    nadam{"NAdam", O::NAdam, nadam_options, two_moments, true, {"mu_product"}},
+    radam{"RAdam", O::RAdam, radam_options, two_moments, true},
+    adagrad{"Adagrad", O::Adagrad, adagrad_options, [](const V&, const Tensor&) { return Names{"sum"}; }},
+    adadelta{"Adadelta",
+             O::Adadelta,
+             adadelta_options,
+             [](const V&, const Tensor&) { return Names{"square_avg", "acc_delta"}; },
+             false,
+             {},
+             check_adadelta},
+    rmsprop{"RMSprop", O::RMSprop, rmsprop_options,
+            [](const V&o, const Tensor&) {
+              return Names{"square_avg", o.beta1 != 0 ? "momentum_buffer" : nullptr, o.centered ? "grad_avg" : nullptr};
+            },
+            true},
+    rprop{"Rprop", O::Rprop, rprop_options, [](const V&, const Tensor&) { return Names{"prev", "step_size"}; },
+          false,   {},       check_rprop},
+    lion{"Lion", O::Lion, lion_options, [](const V&, const Tensor&) { return Names{"exp_avg"}; }, true};
+}  // namespace kinds
+
+#define TAPIR_OPTIMIZER(Name, kind)                                         \
+  Name::Name(std::vector<Name##Group> groups, const Name##Options& options) \
+      : Optimizer(kind, std::move(groups), options) {}
+TAPIR_OPTIMIZER(SGD, kinds::sgd)
+TAPIR_OPTIMIZER(ASGD, kinds::asgd)
+TAPIR_OPTIMIZER(Adam, kinds::adam)
+TAPIR_OPTIMIZER(AdamW, kinds::adamw)
+TAPIR_OPTIMIZER(Adamax, kinds::adamax)
+TAPIR_OPTIMIZER(NAdam, kinds::nadam)
+TAPIR_OPTIMIZER(RAdam, kinds::radam)
+TAPIR_OPTIMIZER(Adagrad, kinds::adagrad)
+TAPIR_OPTIMIZER(Adadelta, kinds::adadelta)
+TAPIR_OPTIMIZER(RMSprop, kinds::rmsprop)
+TAPIR_OPTIMIZER(Rprop, kinds::rprop)
+TAPIR_OPTIMIZER(Lion, kinds::lion)
+
+}  // namespace tapir::inline v0::optim

@@ -1,0 +1,149 @@
+// What an optimizer saves and loads: PyTorch's names, flat.
+#include <algorithm>
+#include <cmath>
+
+#include "../core/modes.h"
+#include "../ops/cast.h"
+#include "../ops/create.h"
+#include "../ops/shape.h"
+#include "kinds.h"
+
+namespace tapir::inline v0::optim {
+namespace {
+
+std::vector<double> numbers_of(const OptionValues& from, const OptionRule& rule) {
+  std::vector<double> out;
+  for (auto at : rule.at)
+    if (at) out.push_back(from.*at);
+  return out;
+}
+Tensor as_tensor(const OptionValues& from, const OptionRule& rule) {
+  if (rule.flag) return full({}, from.*rule.flag);
+  const std::vector<double> numbers = numbers_of(from, rule);
+  if (rule.whole) return full({}, int64_t(numbers[0]));
+  return numbers.size() == 1 ? full({}, numbers[0], {.dtype = kFloat64}) : tensor(numbers);
+}
+/// The numbers of an option: one tensor, or one each under name.0, name.1.
+std::vector<double> read_option(const StateDict& state, const std::string& name) {
+  if (const Tensor* one = state.find(name)) return one->to(kFloat64).reshape(-1).to_vector<double>();
+  std::vector<double> out;
+  while (const Tensor* next = state.find(format("{}.{}", name, int64_t(out.size())))) out.push_back(next->item());
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> Optimizer::text_options(int64_t group) const {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const OptionRule& rule : kind_->options)
+    if (!rule.texts.empty()) out.emplace_back(rule.name, rule.texts[size_t(at(group).options.*rule.at[0])]);
+  return out;
+}
+
+StateDict Optimizer::state_dict() const {
+  StateDict out;
+  int64_t number = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    const std::string options = format("param_groups.{}.", int64_t(g));
+    const int64_t first = number;
+    for (size_t i = 0; i < group.slots.size(); ++i) {
+      const Slot& slot = group.slots[i];
+      const std::string prefix = format("state.{}.", number++);
+      if (!slot.step.defined()) continue;
+      out.append(prefix + "step", slot.step.clone());
+      for (size_t k = 0; k < 2; ++k)
+        if (kind_->numbers[k]) out.append(prefix + kind_->numbers[k], slot.numbers.select(0, int64_t(k)).clone());
+      const auto names = kind_->states(group.options, group.params[i]);
+      for (size_t k = 0; k < 3; ++k)
+        if (names[k] && slot.state[k].defined()) out.append(prefix + names[k], slot.state[k]);
+    }
+    out.append(options + "lr", full({}, group.lr, {.dtype = kFloat64}));
+    if (group.initial_lr) out.append(options + "initial_lr", full({}, *group.initial_lr, {.dtype = kFloat64}));
+    for (const OptionRule& rule : kind_->options)
+      if (rule.texts.empty()) out.append(options + rule.name, as_tensor(group.options, rule));
+    out.append(options + "params", arange(first, number));
+  }
+  return out;
+}
+
+/// The slot of one parameter; undefined step where nothing is saved for it. `counts`: those made so far, which are shared.
+Optimizer::Slot Optimizer::load_slot(const StateDict& state, const std::string& prefix, const Group& group,
+                                     const Tensor& p, Counts& counts) const {
+  const auto names = kind_->states(group.options, p);
+  const Tensor* step = state.find(prefix + "step");
+  const char* first = names[0] ? names[0] : names[2];
+  if (!step && !(first && state.contains(prefix + first))) return {};
+  // PyTorch's SGD and Muon keep buffers without a count
+  check(step || kind_->op == OptimizerOp::Sgd, "[{}] expected {}step beside {}{}", name(), prefix, prefix, first);
+  std::array<double, 3> count{step ? step->item<double>() : 1};
+  for (size_t k = 0; k < 2; ++k)
+    if (kind_->numbers[k]) count[k + 1] = state.at(prefix + kind_->numbers[k]).item<double>();
+  check(count[0] >= 0 && count[0] == std::floor(count[0]), "[{}] expected a number of steps in {}step, got {}", name(),
+        prefix, count[0]);
+  auto at = std::find_if(counts.begin(), counts.end(),
+                         [&](auto& c) { return c.first == count && c.second.step.device() == p.device(); });
+  if (at == counts.end()) {
+    Slot slot{.step = full({}, int64_t(count[0]), {.device = p.device()}), .numbers = {}, .state = {}};
+    if (kind_->numbers[0]) slot.numbers = tensor({float(count[1]), float(count[2])}).to(p.device());
+    at = counts.insert(at, {count, slot});
+  }
+  Slot slot = at->second;
+  for (size_t k = 0; k < 3; ++k) {
+    if (!names[k]) continue;
+    const Tensor& from = state.at(prefix + names[k]);
+    slot.state[k] = new_state(group, k, p);
+    check(from.shape() == slot.state[k].shape(), "[{}] expected {}{} of shape {}, got {}", name(), prefix, names[k],
+          slot.state[k].shape(), from.shape());
+    slot.state[k].copy_(from);
+  }
+  return slot;
+}
+
+void Optimizer::load_state_dict(const StateDict& state) {
+  NoGrad guard;
+  for (auto& [entry, t] : state)
+    check(entry.starts_with("state.") || entry.starts_with("param_groups."),
+          "[{}] expected names that begin with \"state.\" or \"param_groups.\", got \"{}\"", name(), entry);
+  check(!state.contains(format("param_groups.{}.lr", num_groups())),
+        "[{}] loaded state dict has a different number of parameter groups than the optimizer's {}", name(),
+        num_groups());
+  std::vector<Group> loaded;
+  Counts counts;
+  int64_t number = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const std::string prefix = format("param_groups.{}.", int64_t(g));
+    Group group{groups_[g].params, {}, groups_[g].options, 0, {}, {}, {}};
+    const std::vector<double> members = read_option(state, prefix + "params");
+    check(members.empty() || members.size() == group.params.size(),
+          "[{}] loaded state dict contains a parameter group that doesn't match the size of optimizer's group {}: {} "
+          "and {}",
+          name(), int64_t(g), int64_t(members.size()), int64_t(group.params.size()));
+    group.lr = state.at(prefix + "lr").item<double>();
+    check_option(name(), "learning rate", group.lr);
+    if (const Tensor* initial = state.find(prefix + "initial_lr")) group.initial_lr = initial->item<double>();
+    for (const OptionRule& rule : kind_->options) {
+      const std::vector<double> value = read_option(state, prefix + rule.name);
+      if (!rule.texts.empty() || value.empty()) continue;
+      check(value.size() == std::max<size_t>(1, numbers_of(group.options, rule).size()),
+            "[{}] expected {} numbers in {}{}, got {}", name(), int64_t(numbers_of(group.options, rule).size()), prefix,
+            rule.name, int64_t(value.size()));
+      set_option(group.options, rule.name, value);
+    }
+    if (kind_->check) kind_->check(group.options);
+    counts.clear();
+    for (const Tensor& p : group.params)
+      group.slots.push_back(load_slot(state, format("state.{}.", number++), group, p, counts));
+    loaded.push_back(std::move(group));
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].slots = std::move(loaded[g].slots);
+    set_lr(loaded[g].lr, int64_t(g));
+    if (loaded[g].initial_lr) groups_[g].initial_lr = loaded[g].initial_lr;
+    const bool cycled = groups_[g].device_beta1.defined();
+    groups_[g].options = loaded[g].options;
+    if (cycled) set_momentum(groups_[g].options.beta1, int64_t(g));
+  }
+}
+
+}  // namespace tapir::inline v0::optim
