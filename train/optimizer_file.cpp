@@ -34,7 +34,8 @@ void add_state(Value& to, const std::string& name, const Tensor& t) {
 
 Value pytorch_state(const optim::Optimizer& optimizer) {
   std::vector<Value> groups(size_t(optimizer.num_groups()), Value::dict()), states;
-  for (int64_t g = 0; g < optimizer.num_groups(); ++g) states.resize(states.size() + optimizer.params(g).size(), Value::dict());
+  for (int64_t g = 0; g < optimizer.num_groups(); ++g)
+    states.resize(states.size() + optimizer.params(g).size(), Value::dict());
   for (auto& [name, t] : optimizer.state_dict()) {
     const size_t first = name.find('.'), second = name.find('.', first + 1);
     const size_t at = size_t(std::stoll(name.substr(first + 1, second - first - 1)));
