@@ -22,6 +22,7 @@ WORKLOADS = {
     "op_overhead": ["no_grad", "recording", "inference", "backward"],
     "mlp": ["step"],
     "cnn": ["step"],
+    "lstm": ["step"],
     "adamw": ["step"],
     "busy_neighbour": ["step"],
 }

@@ -85,6 +85,21 @@ def cnn(_):
     return training(net, torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.01, fused=True), images, torch.randint(0, 10, (128,)))
 
 
+class Lstm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.lstm, self.out = nn.Embedding(10000, 512), nn.LSTM(512, 512, num_layers=2), nn.Linear(512, 10000)
+
+    def forward(self, tokens):
+        return self.out(self.lstm(self.embed(tokens))[0]).flatten(0, 1)
+
+
+def lstm(_):
+    net = Lstm()
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
+    return training(net, optimizer, torch.randint(0, 10000, (64, 32)), torch.randint(0, 10000, (64 * 32,)))
+
+
 def resnet50_shapes():
     """The 160 parameter shapes of ResNet-50 without fc.bias."""
     shapes = []
@@ -167,8 +182,8 @@ def serve():
         _, name, variant, steps = words
         if (name, variant) != current:
             run = None
-            run = {f.__name__: f for f in (op_overhead, mlp, cnn, adamw, busy_neighbour)}.get(name, op)(variant)
-            run(2 if name == "ops" else WARM_STEPS)
+            run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, busy_neighbour)}.get(name, op)(variant)
+            run(2 if name in ("ops", "lstm") else WARM_STEPS)
             current = name, variant
         run(1)
         print(run(int(steps)), flush=True)

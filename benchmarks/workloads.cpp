@@ -109,6 +109,21 @@ static Run cnn(const std::string& variant) {
   return training(variant, net, optimizer, randn({128, 1, 28, 28}).to(kChannelsLast), randint(0, 10, {128}));
 }
 
+struct LstmNet : nn::Module {
+  nn::Embedding embed{10000, 512};
+  nn::LSTM lstm{512, 512, {.num_layers = 2}};
+  nn::Linear out{512, 10000};
+  Tensor forward(const Tensor& tokens) { return flatten(out(lstm(embed(tokens)).output), 0, 1); }  // (T, B) -> (T B, V)
+  TAPIR_FIELDS(embed, lstm, out)
+};
+
+static Run lstm(const std::string& variant) {
+  auto net = std::make_shared<LstmNet>();
+  net->to(bench_device);
+  auto optimizer = std::make_shared<optim::Adam>(net->parameters(), optim::AdamOptions{.lr = 1e-3});
+  return training(variant, net, optimizer, randint(0, 10000, {64, 32}), randint(0, 10000, {64 * 32}));
+}
+
 /// The 160 parameter shapes of ResNet-50 without fc.bias: 25,556,032 numbers.
 static std::vector<Shape> resnet50_shapes() {
   std::vector<Shape> shapes;
@@ -165,6 +180,7 @@ const std::vector<Workload>& workloads() {
       {"op_overhead", {"no_grad", "recording", "inference", "backward"}, op_overhead},
       {"mlp", {"step", "anomaly"}, mlp},
       {"cnn", {"step", "anomaly"}, cnn},
+      {"lstm", {"step"}, lstm, 2},
       {"adamw", {"step"}, adamw},
       {"busy_neighbour", {"step"}, busy_neighbour},
       {"ops", {}, op, 2},

@@ -21,7 +21,7 @@ struct Workload {
   int64_t warm_steps = 20;
 };
 
-/// op_overhead, mlp, cnn, adamw, busy_neighbour and ops. peer.py holds the same for PyTorch.
+/// op_overhead, mlp, cnn, lstm, adamw, busy_neighbour and ops. peer.py holds the same for PyTorch.
 const std::vector<Workload>& workloads();
 
 /// One operation: "NAME|INPUTS|PASS".

@@ -316,11 +316,13 @@ struct RandomParams {
   double a = 0, b = 1;  // Uniform [a, b), Normal mean a std b, Bernoulli p = a
   int64_t low = 0, high = 0;  // Integer [low, high)
 };
-/// out = alpha op(a) op(b) + beta out, batched: (B, M, K) x (B, K, N) -> (B, M, N), any strides (a transposed operand is a
-/// view). bias, where defined, broadcasts to out and is added; relu is applied last.
+enum class MatmulFinish : uint8_t { None, Relu, GeluTanh };
+/// out = finish(alpha a b + beta out + bias), batched: (B, M, K) x (B, K, N) -> (B, M, N), any strides (a transposed operand is a view).
+/// bias, where defined, broadcasts to out. aux, where defined, is written too, and beta is 0: with a finish, what that is applied to (of
+/// out's sizes); without one, of rank 2, the sums of a's rows, (M), which of a = dy^T are the gradient of a bias.
 struct MatmulParams {
   double alpha = 1, beta = 0;
-  bool relu = false;
+  MatmulFinish finish = MatmulFinish::None;
 };
 struct LinalgParams {
   LinalgOp op;
@@ -477,7 +479,7 @@ struct BackendTable {
   void (*nonzero)(Context&, V out, V x);  // out: (count, rank) int64
 
   // Linear algebra and networks.
-  void (*matmul)(Context&, V out, V a, V b, V bias, const MatmulParams&);
+  void (*matmul)(Context&, V out, V a, V b, V bias, V aux, const MatmulParams&);
   void (*linalg)(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const LinalgParams&);
   void (*conv)(Context&, V y, V x, V w, V bias, const ConvParams&);
   void (*conv_backward_data)(Context&, V dx, V dy, V w, const ConvParams&);

@@ -46,7 +46,7 @@ int64_t count_nonzero(Context&, V x);
 void nonzero(Context&, V out, V x);
 
 // Linear algebra and networks.
-void matmul(Context&, V out, V a, V b, V bias, const MatmulParams&);
+void matmul(Context&, V out, V a, V b, V bias, V aux, const MatmulParams&);
 void linalg(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const LinalgParams&);
 void conv(Context&, V y, V x, V w, V bias, const ConvParams&);
 void conv_backward_data(Context&, V dx, V dy, V w, const ConvParams&);

@@ -4,6 +4,15 @@
 
 namespace tapir::inline v0::cpu {
 
+/// The n lanes, a power of two, joined as a tree, the upper half into the lower one.
+template <class A, class Join> A join_lanes(A* lane, int64_t n, Join&& join) {
+  for (int64_t half = n / 2; half > 0; half /= 2) {
+#pragma omp simd
+    for (int64_t l = 0; l < half; ++l) lane[l] = join(lane[l], lane[half + l]);
+  }
+  return lane[0];
+}
+
 /// join(...join(join(start, f(x[0])), f(x[1]))..., f(x[n - 1])) in a fixed order that vectorises: element i goes to lane i mod
 /// kLanes, and the lanes are joined as a tree. Lanes by hand, as the reductions of OpenMP fix no order, start from the
 /// largest finite number and know no NaN. `start` may be joined more than once.
@@ -18,11 +27,7 @@ A fold(const T* x, int64_t n, A start, F&& f, Join&& join) {
 #pragma omp simd
       for (int64_t l = 0; l < kLanes; ++l) lane[l] = join(lane[l], A(f(x[i + l])));
     }
-    for (int64_t half = kLanes / 2; half > 0; half /= 2) {
-#pragma omp simd
-      for (int64_t l = 0; l < half; ++l) lane[l] = join(lane[l], lane[half + l]);
-    }
-    result = lane[0];
+    result = join_lanes(lane, kLanes, join);
   }
   for (; i < n; ++i) result = join(result, A(f(x[i])));
   return result;

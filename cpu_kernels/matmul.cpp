@@ -59,7 +59,7 @@ Product product(V out, V a, V b, V bias, const MatmulParams& params) {
   p.m = out.sizes[out.rank - 2], p.n = out.sizes[out.rank - 1], p.k = a.sizes[a.rank - 1];
   p.a = matrix(a), p.b = matrix(b), p.out = matrix(out);
   if (bias.defined()) p.bias = matrix(bias.expand(out.shape()));
-  p.alpha = params.alpha, p.beta = params.beta, p.relu = params.relu;
+  p.alpha = params.alpha, p.beta = params.beta, p.relu = params.finish == MatmulFinish::Relu;
   return p;
 }
 
@@ -224,6 +224,12 @@ bool library_product(Context& ctx, Product& p, DType dtype) {
   return true;
 }
 
+TensorView as_column(V x) {
+  TensorView v = x;
+  v.rank = 2, v.sizes[1] = 1, v.strides[1] = 0;
+  return v;
+}
+
 void float_product(Context& ctx, Product p) {
   constexpr int64_t kSmall = 1 << 11;
   if (p.k == 0 || p.batch * p.m * p.n * p.k <= kSmall) return tiny_product<float>(p);
@@ -247,9 +253,8 @@ template <class T> void half_product(Context& ctx, V out, V a, V b, V bias, cons
   copy(ctx, out, wide_out);
 }
 
-}  // namespace
-
-void matmul(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params) {
+/// finish(alpha a b + beta out + bias), the finish being None or Relu.
+void plain_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params) {
   if (out.numel() == 0) return;
   if (out.dtype == kFloat16) return half_product<Half>(ctx, out, a, b, bias, params, kFloat16);
   if (out.dtype == kBFloat16) return half_product<BFloat16>(ctx, out, a, b, bias, params, kBFloat16);
@@ -265,6 +270,21 @@ void matmul(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params) {
     case kUInt8: return compute<uint8_t>(ctx, p);
     default: return compute<bool>(ctx, p);
   }
+}
+
+}  // namespace
+
+void matmul(Context& ctx, V out, V a, V b, V bias, V aux, const MatmulParams& params) {
+  const bool finished = params.finish != MatmulFinish::None;
+  if (!finished || (params.finish == MatmulFinish::Relu && !aux.defined())) {
+    plain_product(ctx, out, a, b, bias, params);
+    if (aux.defined()) reduce(ctx, as_column(aux), a, {.op = ReduceOp::Sum, .dims = 2});
+    return;
+  }
+  const TensorView before = aux.defined() ? aux : out;
+  plain_product(ctx, before, a, b, bias, {.alpha = params.alpha, .beta = params.beta});
+  if (params.finish == MatmulFinish::Relu) unary(ctx, out, before, {UnaryOp::Relu});
+  else unary(ctx, out, before, {UnaryOp::Gelu, 1});
 }
 
 }  // namespace tapir::inline v0::cpu

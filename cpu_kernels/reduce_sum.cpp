@@ -37,9 +37,7 @@ template <class F> double sum_floats(const float* x, int64_t n, F&& f) {
   }
   for (; n >= w; x += w, n -= w) put(f(load(x)));
   for (int64_t i = 0; i < n; ++i) total[i] += double(f(x[i]));
-  for (int64_t half = w / 2; half > 0; half /= 2)
-    for (int64_t l = 0; l < half; ++l) total[l] += total[l + half];
-  return total[0];
+  return join_lanes(total, w, [](double a, double b) { return a + b; });
 }
 
 /// Adds rows of floats to a plane of float64 sums, `stride` bytes apart: kFloatTerms of them at once.

@@ -404,12 +404,12 @@ template <class C> class Backward : Layer<C> {
           for (int64_t b = 0; b < rows_of(t); ++b)
             std::copy_n(Base::before(t, b, y_, h0_, out_, out_), out_, states + (begin_[t] + b) * out_);
       });
-      matmul(ctx, outs_[1], matrix(dgates_, total_, wide, true), matrix(states, total_, out_), {}, {});
+      matmul(ctx, outs_[1], matrix(dgates_, total_, wide, true), matrix(states, total_, out_), {}, {}, {});
     }
     if (outs_[2].defined())
       reduce(ctx, matrix(outs_[2].as<C>(), 1, wide), matrix(dgates_, total_, wide), {.op = ReduceOp::Sum, .dims = 1});
     if (outs_[3].defined())
-      matmul(ctx, outs_[3], matrix(dout_, total_, out_, true), matrix(hiddens_, total_, hidden_), {}, {});
+      matmul(ctx, outs_[3], matrix(dout_, total_, out_, true), matrix(hiddens_, total_, hidden_), {}, {}, {});
   }
 
   std::span<const TensorView> outs_;

@@ -18,13 +18,6 @@ struct Shape3 {
   int64_t bias_stride;
 };
 
-template <class T> struct SumOf { using type = uint32_t; };
-template <> struct SumOf<uint64_t> { using type = uint64_t; };
-template <> struct SumOf<float> { using type = float; };
-template <> struct SumOf<Half> { using type = float; };
-template <> struct SumOf<BFloat16> { using type = float; };
-template <> struct SumOf<double> { using type = double; };
-
 /// The place of an element, from its row-major number.
 __device__ inline void locate(const Field& f, int64_t i, int64_t (&at)[5]) {
   for (int d = 4; d >= 0; --d) at[d] = i % f.sizes[d], i /= f.sizes[d];

@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "../core/formulas/matrix_exp.h"
 #include "kernels.h"
 #include "linalg.h"
 
@@ -31,7 +32,7 @@ struct Calculator {
       v.strides[0] = n * n, v.strides[1] = 1, v.strides[2] = n;
       return v;
     };
-    matmul(ctx, flat(to), flat(a), flat(b), {}, {});
+    matmul(ctx, flat(to), flat(a), flat(b), {}, {}, {});
   }
   /// to += factor a
   void add(const Matrices& to, double factor, const Matrices& a) const {
@@ -71,23 +72,9 @@ TensorView factors(Context& ctx, V like, const std::vector<double>& values) {
   return narrow.expand(like.shape());
 }
 
-/// Even and odd part of the [13/13] Pade approximant of exp(a); a2 to a6 hold its powers. Higham 2005, "The scaling and squaring method
-/// for the matrix exponential revisited", table 2.3.
+/// The even and the odd terms of the approximant of exp(a) (core/formulas/matrix_exp.h).
 void pade(const Calculator& c, const Matrices& even, const Matrices& odd, const Matrices& a, const Matrices& work) {
-  constexpr double b[] = {64764752532480000.,
-                          32382376266240000.,
-                          7771770303897600.,
-                          1187353796428800.,
-                          129060195264000.,
-                          10559470521600.,
-                          670442572800.,
-                          33522128640.,
-                          1323241920.,
-                          40840800.,
-                          960960.,
-                          16380.,
-                          182.,
-                          1.};
+  constexpr auto& b = kPade13;
   PartContext ctx(c.whole);
   const Matrices a2 = c.room(ctx), a4 = c.room(ctx), a6 = c.room(ctx);
   c.product(a2, a, a), c.product(a4, a2, a2), c.product(a6, a4, a2);
@@ -123,8 +110,7 @@ void divide(const Calculator& c, V y, const Matrices& even, const Matrices& odd)
 
 }  // namespace
 
-/// Scaling and squaring: exp(a) = exp(a / 2^s)^(2^s), each matrix with its own s; the approximant is exact to rounding below a 1-norm of
-/// 5.37.
+/// Scaling and squaring, each matrix with its own number of halvings.
 void matrix_exp(Context& ctx, V y, V a) {
   if (y.numel() == 0) return;
   const Calculator c{ctx, y};
@@ -136,7 +122,7 @@ void matrix_exp(Context& ctx, V y, V a) {
   std::vector<int> halvings(norms.size(), 0);
   for (size_t i = 0; i < norms.size(); ++i) {
     if (!std::isfinite(norms[i])) scale[i] = std::numeric_limits<double>::quiet_NaN();
-    else if (norms[i] > 5.37) halvings[i] = int(std::ceil(std::log2(norms[i] / 5.37)));
+    else halvings[i] = halvings_for(norms[i]);
     if (halvings[i]) scale[i] = std::ldexp(1.0, -halvings[i]);
   }
   {

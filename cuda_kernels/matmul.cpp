@@ -72,10 +72,14 @@ void to_blas(Context& ctx, const Product& p, Matrix& x, int64_t rows, int64_t co
   x = {dense_copy(ctx, view_of(p, x, rows, columns)).data, shared ? 0 : rows * columns, columns, 1};
 }
 
-/// By the library; false where it has no kernel.
-bool library_product(Context& ctx, Product p) {
+/// What a kernel beside the product has to do: what the library did not.
+enum class Left { Nothing, Extra, All };
+
+/// By the library. Sums of rows too where it has an epilogue for them; GELU in its epilogue, or nothing is done.
+Left library_product(Context& ctx, Product p) {
   tidy(p.out, p.m, p.n);
-  if (p.out.column != 1 && p.out.row == 1) transpose(p);
+  const bool turned = p.out.column != 1 && p.out.row == 1;
+  if (turned) transpose(p);
   const TensorView out = view_of(p, p.out, p.m, p.n);
   const bool direct = is_row_major(p.out, p.n) && (p.batch == 1 || p.out.batch != 0);
   if (!direct) {
@@ -98,16 +102,20 @@ bool library_product(Context& ctx, Product p) {
       p.c = p.out;
     }
   }
-  if (!blas::product(ctx, p)) return false;
+  if (p.row_sums || p.gelu) {
+    if (!turned && direct && p.batch == 1 && !p.c.data && blas::product(ctx, p)) return Left::Nothing;
+    if (p.gelu) return Left::All;
+    p.row_sums = nullptr;
+  }
+  if (!blas::product(ctx, p)) return Left::All;
   if (!direct) copy(ctx, out, view_of(p, p.out, p.m, p.n));
-  return true;
+  return Left::Extra;
 }
 
-}  // namespace
-
-void matmul(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params) {
-  if (out.numel() == 0) return;
-  Product p;
+/// alpha a b + beta out + bias with what `extra` asks for; false where that is left to do: all of it (gelu), or the sums of rows.
+bool run_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params, const Product& extra = {}) {
+  if (out.numel() == 0) return false;
+  Product p = extra;
   p.dtype = out.dtype;
   p.batch = out.rank > 2 ? out.sizes[out.rank - 3] : 1;
   p.m = out.sizes[out.rank - 2], p.n = out.sizes[out.rank - 1], p.k = a.sizes[a.rank - 1];
@@ -118,10 +126,41 @@ void matmul(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params) {
   if (bias.defined() && !late_bias) p.c = matrix(bias.expand(out.shape())), p.beta = 1;
   if (p.k == 0) p.a.data = p.b.data = nullptr;  // of no elements: nothing is read
   join_batch(p);
-  const bool library = is_floating(p.dtype) && p.k > 0;
-  if (!library || !library_product(ctx, p)) strided_product(ctx, p);
+  const Left left = is_floating(p.dtype) && p.k > 0 ? library_product(ctx, p) : Left::All;
+  if (left == Left::All && p.gelu) return false;
+  if (left == Left::All) strided_product(ctx, p);
   if (late_bias) binary(ctx, out, out, bias.expand(out.shape()), {BinaryOp::Add});
-  if (params.relu) unary(ctx, out, out, {UnaryOp::Relu});  // the library's own turns NaN into 0
+  return left == Left::Nothing;
+}
+
+/// The library's GELU is the tanh form with a tanh of its own, near enough where the result has 16 bits.
+bool library_has_gelu(V out, V aux) {
+  const auto fits = [&](V x) {
+    return x.rank == 2 && x.is_contiguous() && x.sizes[1] % 8 == 0 && uintptr_t(x.data) % 16 == 0;
+  };
+  return (out.dtype == kFloat16 || out.dtype == kBFloat16) && fits(out) && (!aux.defined() || fits(aux));
+}
+
+}  // namespace
+
+void matmul(Context& ctx, V out, V a, V b, V bias, V aux, const MatmulParams& params) {
+  Product extra;
+  if (params.finish == MatmulFinish::None) {
+    const bool sums = aux.defined() && aux.is_contiguous() && aux.dtype != kFloat64 && !bias.defined();
+    if (sums) extra.row_sums = aux.data;
+    if (run_product(ctx, out, a, b, bias, params, extra) || !aux.defined()) return;
+    TensorView column = aux;
+    column.rank = 2, column.sizes[1] = 1, column.strides[1] = 0;
+    return reduce(ctx, column, a, {.op = ReduceOp::Sum, .dims = 2});
+  }
+  const bool relu = params.finish == MatmulFinish::Relu;  // not the library's own: that turns NaN into 0
+  extra.gelu = !relu && params.alpha == 1 && params.beta == 0 && library_has_gelu(out, aux);
+  if (extra.gelu && aux.defined()) extra.before = matrix(aux);
+  if (extra.gelu && run_product(ctx, out, a, b, bias, params, extra)) return;
+  const TensorView before = aux.defined() ? aux : out;
+  run_product(ctx, before, a, b, bias, params);
+  if (relu) unary(ctx, out, before, {UnaryOp::Relu});
+  else unary(ctx, out, before, {UnaryOp::Gelu, 1});
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

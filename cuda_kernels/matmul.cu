@@ -5,14 +5,6 @@
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
-/// Sums of integers wrap; the low bits do not depend on how far operands were extended.
-template <class T> struct SumOf { using type = uint32_t; };
-template <> struct SumOf<uint64_t> { using type = uint64_t; };
-template <> struct SumOf<float> { using type = float; };
-template <> struct SumOf<Half> { using type = float; };
-template <> struct SumOf<BFloat16> { using type = float; };
-template <> struct SumOf<double> { using type = double; };
-
 constexpr int kTile = 32, kThreads = 16;
 
 /// A block makes tiles of 32 x 32, each thread 2 x 2 elements of one that lie 16 apart.

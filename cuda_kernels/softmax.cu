@@ -234,54 +234,51 @@ Grid column_grid(int64_t rows, int64_t size) {
   return grid.threads = dim3(unsigned(across), unsigned(down)), grid;
 }
 
+/// The kernels of one direction: lanes in registers by packs and one by one, lanes of any length, lanes side by side.
+template <class Cached, class Long, class Columns> struct Kernels {
+  Cached packs, cached;
+  Long along;
+  Columns columns;
+};
+template <class T, int N, class Cached, class Long, class Columns, class... P>
+void run(Context& ctx, const char* op, const SoftmaxParams& params, const TensorView* const (&views)[N],
+         const Kernels<Cached, Long, Columns>& kernels, P... pointers) {
+  const LaneLayout<N> l = lanes_along<N>(params.dim, views);
+  const int lanes = lanes_for(l.size, kItems<T>, kMostThreads);
+  const int64_t rows = l.rows.numel;
+  switch (way_of<T>(l, views)) {
+    case Way::CachedPacks:
+      return launch(ctx, op, row_grid(rows, lanes), kernels.packs, pointers..., l, lanes, params.log);
+    case Way::Cached: return launch(ctx, op, row_grid(rows, lanes), kernels.cached, pointers..., l, lanes, params.log);
+    case Way::Long: return launch(ctx, op, row_grid(rows, kMostThreads), kernels.along, pointers..., l, params.log);
+    case Way::Columns: return launch(ctx, op, column_grid(rows, l.size), kernels.columns, pointers..., l, params.log);
+  }
+}
+template <class Cached, class Long, class Columns>
+Kernels<Cached, Long, Columns> kernels_of(Cached packs, Cached cached, Long along, Columns columns) {
+  return {packs, cached, along, columns};
+}
+
 }  // namespace
 
 void softmax(Context& ctx, V y, V x, const SoftmaxParams& params) {
   if (x.numel() == 0) return;
   const TensorView* const views[] = {&y, &x};
-  const LaneLayout<2> l = lanes_along<2>(params.dim, views);
   for_any_float("softmax", x.dtype, [&]<class T>() {
     constexpr int P = kPackSize<T>;
-    const int lanes = lanes_for(l.size, kItems<T>, kMostThreads);
-    T* const to = y.as<T>();
-    const T* const from = x.as<T>();
-    switch (way_of<T>(l, views)) {
-      case Way::CachedPacks:
-        return launch(ctx, "softmax", row_grid(l.rows.numel, lanes), softmax_cached<T, P>, to, from, l, lanes,
-                      params.log);
-      case Way::Cached:
-        return launch(ctx, "softmax", row_grid(l.rows.numel, lanes), softmax_cached<T, 1>, to, from, l, lanes,
-                      params.log);
-      case Way::Long:
-        return launch(ctx, "softmax", row_grid(l.rows.numel, kMostThreads), softmax_long<T>, to, from, l, params.log);
-      case Way::Columns:
-        return launch(ctx, "softmax", column_grid(l.rows.numel, l.size), softmax_columns<T>, to, from, l, params.log);
-    }
+    const auto kernels = kernels_of(softmax_cached<T, P>, softmax_cached<T, 1>, softmax_long<T>, softmax_columns<T>);
+    run<T>(ctx, "softmax", params, views, kernels, y.as<T>(), x.as<T>());
   });
 }
 
 void softmax_backward(Context& ctx, V dx, V dy, V y, const SoftmaxParams& params) {
   if (y.numel() == 0) return;
   const TensorView* const views[] = {&dx, &dy, &y};
-  const LaneLayout<3> l = lanes_along<3>(params.dim, views);
   for_any_float("softmax_backward", y.dtype, [&]<class T>() {
     constexpr int P = kPackSize<T>;
-    const char* const op = "softmax_backward";
-    const int lanes = lanes_for(l.size, kItems<T>, kMostThreads);
-    T* const to = dx.as<T>();
-    const T *const g = dy.as<T>(), *const v = y.as<T>();
-    switch (way_of<T>(l, views)) {
-      case Way::CachedPacks:
-        return launch(ctx, op, row_grid(l.rows.numel, lanes), softmax_grad_cached<T, P>, to, g, v, l, lanes,
-                      params.log);
-      case Way::Cached:
-        return launch(ctx, op, row_grid(l.rows.numel, lanes), softmax_grad_cached<T, 1>, to, g, v, l, lanes,
-                      params.log);
-      case Way::Long:
-        return launch(ctx, op, row_grid(l.rows.numel, kMostThreads), softmax_grad_long<T>, to, g, v, l, params.log);
-      case Way::Columns:
-        return launch(ctx, op, column_grid(l.rows.numel, l.size), softmax_grad_columns<T>, to, g, v, l, params.log);
-    }
+    const auto kernels =
+        kernels_of(softmax_grad_cached<T, P>, softmax_grad_cached<T, 1>, softmax_grad_long<T>, softmax_grad_columns<T>);
+    run<T>(ctx, "softmax_backward", params, views, kernels, dx.as<T>(), dy.as<T>(), y.as<T>());
   });
 }
 

@@ -1,6 +1,8 @@
 #include "dataset.h"
 
+#include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
 #include "../core/parallel.h"
@@ -11,7 +13,16 @@
 namespace tapir::inline v0::data {
 
 Tensor batch_memory(const Shape& shape, DType dtype) {
-  return detail::pins_batches ? empty_pinned(shape, dtype) : empty(shape, {.dtype = dtype});
+  if (detail::pins_batches) {
+    try {
+      return empty_pinned(shape, dtype);
+    } catch (const OutOfMemoryError& e) {  // slower, but right
+      static std::atomic<bool> warned{false};
+      if (!warned.exchange(true))
+        std::fprintf(stderr, "tapir: [DataLoader] no page-locked memory, batches take the usual one (%s)\n", e.what());
+    }
+  }
+  return empty(shape, {.dtype = dtype});
 }
 
 Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices) {

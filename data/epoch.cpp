@@ -367,7 +367,9 @@ void* Epoch::next(int64_t& samples) {
 }
 
 Tensor staged(const Tensor& t, Device device) {
-  return t.device().is_cpu() && device.is_cuda() ? to(pin_memory(t), device, true) : to(t, device, true);
+  if (!t.device().is_cpu() || !device.is_cuda() || is_pinned(t)) return to(t, device, true);
+  const Tensor pinned = batch_memory(t.shape(), t.dtype());
+  return to(Tensor(pinned).copy_(t), device, true);
 }
 void use_on_current_stream(const Tensor& t, Device device) {
   if (t.defined() && t.device() == device) cuda::record_stream(t, cuda::current_stream(device.index));

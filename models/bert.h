@@ -91,6 +91,7 @@ struct BertModel : nn::Module {
   BertPooler pooler;
   explicit BertModel(const BertConfig& config = {});
   Output forward(const Tensor& tokens, const BertInputs& inputs = {});
+  Output operator()(const Tensor& tokens, const BertInputs& inputs) { return nn::detail::call(*this, tokens, inputs); }
   TAPIR_FIELDS(embeddings, encoder, pooler)
 };
 

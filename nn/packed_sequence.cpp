@@ -73,9 +73,18 @@ PaddedSequence pad_packed_sequence(const PackedSequence& packed, const PadOption
   const int64_t longest = int64_t(rows.size()), batch = rows[0], steps = o.total_length.value_or(longest);
   check(steps >= longest, "[{}] expected total_length to be at least the length of the longest sequence, {}, got {}",
         name, longest, steps);
+  for (int64_t t = 0, before = batch; t < longest; before = rows[size_t(t++)])
+    check(rows[size_t(t)] > 0 && rows[size_t(t)] <= before,
+          "[{}] expected batch_sizes above 0 that do not grow, got {} at step {}", name, rows[size_t(t)], t);
   Numbers order(static_cast<size_t>(batch));
   std::iota(order.begin(), order.end(), 0);
-  if (packed.sorted_indices.defined()) order = packed.sorted_indices.to_vector<int64_t>();
+  if (packed.sorted_indices.defined()) {
+    Numbers given = packed.sorted_indices.to_vector<int64_t>(), sorted = given;
+    std::sort(sorted.begin(), sorted.end());
+    check(sorted == order, "[{}] expected sorted_indices with each of the {} sequences once, got {}", name, batch,
+          packed.sorted_indices);
+    order = std::move(given);
+  }
   PaddedSequence out{{}, Numbers(size_t(batch), 0)};
   Numbers places;
   for (int64_t t = 0; t < longest; ++t)

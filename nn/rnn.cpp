@@ -33,8 +33,8 @@ void check_sizes(const std::string& name, int64_t input, int64_t hidden) {
         input, hidden);
 }
 void check_tensor_type(const std::string& name, const char* what, const Tensor& x, const Tensor& weight) {
-  check(x.dtype() == weight.dtype(), "[{}] expected {} of the weights' dtype {}, got {}", name, what, weight.dtype(),
-        x);
+  check(modes.autocast || x.dtype() == weight.dtype(), "[{}] expected {} of the weights' dtype {}, got {}", name, what,
+        weight.dtype(), x);
 }
 
 }  // namespace
@@ -155,8 +155,9 @@ RNNBase::Result RNNBase::run(const Tensor& input, const LSTMState& given) {
 PackedSequence RNNBase::run(const PackedSequence& input, LSTMState& state) {
   check_input(input.data, true);
   check(input.batch_sizes.defined() && input.batch_sizes.dim() == 1 && input.batch_sizes.numel() > 0 &&
-            input.batch_sizes.dtype() == kInt64 && input.batch_sizes.device().is_cpu(),
-        "[{}] expected batch_sizes as int64 (T) on the host, got {}", name_of(op), input.batch_sizes);
+            input.batch_sizes.dtype() == kInt64 && input.batch_sizes.device().is_cpu() &&
+            input.batch_sizes.data<int64_t>()[0] > 0,
+        "[{}] expected batch_sizes as int64 (T) on the host, above 0, got {}", name_of(op), input.batch_sizes);
   check_state(state, input.batch_sizes.data<int64_t>()[0]);
   const auto ordered = [&](const Tensor& s, const Tensor& order) {
     return s.defined() && order.defined() ? index_select(s, 1, order) : s;

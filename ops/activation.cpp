@@ -52,15 +52,16 @@ static Tensor gelu_bend(const Tensor& x, bool approximate) {
   const Tensor bend = sub(add(du, mul(x2, 3 * k * c)), mul(mul(x, t), square(du)));
   return mul(sub(1, square(t)), bend);
 }
+Tensor gelu_gradient(const Tensor& g, const Tensor& x, bool by_tanh) {
+  return fused_gradient("gelu_grad", {BinaryOp::GeluGrad, by_tanh}, g, x,
+                        [by_tanh](const Tensor& x) { return gelu_bend(x, by_tanh); });
+}
 Tensor gelu(const Tensor& x, std::string_view approximate) {
   const bool by_tanh = approximate == "tanh";
   check(by_tanh || approximate == "none", "[gelu] approximate argument must be either none or tanh, got \"{}\"",
         approximate);
   return unary_by_x("gelu", {UnaryOp::Gelu, double(by_tanh)}, float_only("gelu", x, nullptr), nullptr,
-                    [by_tanh](const Tensor& g, const Tensor& x) {
-                      return Grads{fused_gradient("gelu_grad", {BinaryOp::GeluGrad, by_tanh}, g, x,
-                                                  [by_tanh](const Tensor& x) { return gelu_bend(x, by_tanh); })};
-                    });
+                    [by_tanh](const Tensor& g, const Tensor& x) { return Grads{gelu_gradient(g, x, by_tanh)}; });
 }
 
 // With s = sigmoid(x): silu'' = s (1 - s) (2 + x (1 - 2 s)).

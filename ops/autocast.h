@@ -47,6 +47,7 @@ inline constexpr CastRule all[] = {
   {"einsum",                         None,    Lower},
   {"inner",                          Plain,   None},
   {"linear",                         Lower,   Lower},
+  {"linear_gelu",                    Lower,   Lower},
   {"matmul",                         Lower,   Lower},
   {"mm",                             Lower,   Lower},
   {"multi_dot",                      None,    Lower},

@@ -8,6 +8,7 @@
 #include "front.h"
 #include "reduce.h"
 #include "shape.h"
+#include "unary_front.h"
 
 namespace tapir::inline v0 {
 
@@ -38,7 +39,7 @@ static Tensor product(const char* name, const Tensor& a, const Tensor& b, bool t
     va = va.expand({shape[0], va.sizes[1], va.sizes[2]});
     vb = vb.expand({shape[0], vb.sizes[1], vb.sizes[2]});
   }
-  backend(a).matmul(context(a), y, va, vb, {}, {.alpha = alpha});
+  backend(a).matmul(context(a), y, va, vb, {}, {}, {.alpha = alpha});
   return record(name, y, {a, b}, save(needed_by(1, a), needed_by(0, b)),
                 [ta, tb, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
                   Grads out(2);
@@ -157,12 +158,12 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
     check_inplace(name, *self, wants_grad({input, a, b}));
     y = *self;
     const Tensor va = apart_from(*self, a), vb = apart_from(*self, b);
-    backend(a).matmul(context(a), y, va, vb, {}, {.alpha = alpha, .beta = beta});
+    backend(a).matmul(context(a), y, va, vb, {}, {}, {.alpha = alpha, .beta = beta});
   } else {
     y = empty(shape, {.dtype = a.dtype(), .device = a.device()});
     const TensorView start = TensorView(input).expand(shape);
     if (beta != 0 && beta != 1) backend(a).copy(context(a), y, start);
-    backend(a).matmul(context(a), y, a, b, beta == 1 ? start : TensorView(),
+    backend(a).matmul(context(a), y, a, b, beta == 1 ? start : TensorView(), {},
                       {.alpha = alpha, .beta = beta == 1 ? 0 : beta});
   }
   return record(name, y, {input, a, b}, save(needed_by(2, a), needed_by(1, b)),
@@ -212,37 +213,73 @@ Tensor& addmv_(Tensor& self, const Tensor& a, const Tensor& x, const AddmmOption
   return add_product("addmv_", column, a, unsqueeze(x, 1), o, &column), self;
 }
 
+/// The gradients of y = x w^T + bias, of dy = g. Where they are not recorded dw and dbias are one pass over g.
+static Grads linear_gradients(Needs needs, const Tensor& g, const Tensor& x, const Tensor& w) {
+  Grads out(3);
+  if (needs[0]) out[0] = product("linear", g, w, false, false);
+  if (needs[1] && needs[2] && !grad_enabled()) {
+    out[1] = empty({g.shape()[1], x.shape()[1]}, {.dtype = g.dtype(), .device = g.device()});
+    out[2] = empty({g.shape()[1]}, {.dtype = g.dtype(), .device = g.device()});
+    backend(g).matmul(context(g), out[1], matrix(g, true), x, {}, out[2], {});
+    return out;
+  }
+  if (needs[1]) out[1] = product("linear", g, x, true, false);
+  if (needs[2]) out[2] = sum(g, 0);
+  return out;
+}
+
+static void check_linear(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias) {
+  check(x.dim() > 0, "[{}] expected an input of shape (..., in), got {}", op, x);
+  check(w.dim() == 2 || w.dim() == 1, "[{}] expected a weight of shape (out, in) or (in), got {}", op, w);
+  check_operands(op, x, w);
+  check_inner(op, x, w, x.shape().back(), w.shape().back());
+  if (!bias.defined()) return;
+  common_device(op, {&x, &bias});
+  check(bias.dtype() == x.dtype(), "[{}] expected input and bias to have the same dtype, but got: {} and {}", op, x,
+        bias);
+  const bool fits =
+      w.dim() == 1 ? bias.numel() == 1 && bias.dim() <= 1 : bias.dim() == 1 && bias.shape()[0] == w.shape()[0];
+  check(fits, "[{}] expected a bias of shape ({},), got {} (weight is {})", op, w.dim() == 1 ? 1 : w.shape()[0], bias,
+        w.shape());
+}
+
+/// f on matrices x (rows, in) and w (out, in), for any shapes that linear takes.
+template <class F> static Tensor by_rows(const Tensor& x, const Tensor& w, const Tensor& bias, const F& f) {
+  if (w.dim() == 1) return squeeze(by_rows(x, unsqueeze(w, 0), bias.defined() ? view(bias, {1}) : bias, f), -1);
+  if (x.dim() == 2) return f(x, w, bias);
+  Shape shape = x.shape();  // leading dimensions are rows
+  shape[x.dim() - 1] = w.shape()[0];
+  return view(f(reshape(x, {numel_of(head(x.shape(), x.dim() - 1)), x.shape().back()}), w, bias), shape);
+}
+
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   TAPIR_AUTOCAST(linear, x, w, bias);
-  check(x.dim() > 0, "[linear] expected an input of shape (..., in), got {}", x);
-  check(w.dim() == 2 || w.dim() == 1, "[linear] expected a weight of shape (out, in) or (in), got {}", w);
-  check_operands("linear", x, w);
-  check_inner("linear", x, w, x.shape().back(), w.shape().back());
-  if (bias.defined()) {
-    common_device("linear", {&x, &bias});
-    check(bias.dtype() == x.dtype(), "[linear] expected input and bias to have the same dtype, but got: {} and {}", x,
-          bias);
-    const bool fits =
-        w.dim() == 1 ? bias.numel() == 1 && bias.dim() <= 1 : bias.dim() == 1 && bias.shape()[0] == w.shape()[0];
-    check(fits, "[linear] expected a bias of shape ({},), got {} (weight is {})", w.dim() == 1 ? 1 : w.shape()[0], bias,
-          w.shape());
-  }
-  if (w.dim() == 1) return squeeze(linear(x, unsqueeze(w, 0), bias.defined() ? view(bias, {1}) : bias), -1);
-  if (x.dim() != 2) {  // leading dimensions are rows
-    Shape shape = x.shape();
-    shape[x.dim() - 1] = w.shape()[0];
-    return view(linear(reshape(x, {numel_of(head(x.shape(), x.dim() - 1)), x.shape().back()}), w, bias), shape);
-  }
-  Tensor y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()});
-  backend(x).matmul(context(x), y, x, matrix(w, true), bias, {});
-  return record("linear", y, {x, w, bias}, save(needed_by(1, x), needed_by(0, w)),
-                [](Needs needs, const Tensor& g, const Tensor& x, const Tensor& w) {
-                  Grads out(3);
-                  if (needs[0]) out[0] = product("linear", g, w, false, false);
-                  if (needs[1]) out[1] = product("linear", g, x, true, false);
-                  if (needs[2]) out[2] = sum(g, 0);
-                  return out;
-                });
+  check_linear("linear", x, w, bias);
+  return by_rows(x, w, bias, [](const Tensor& x, const Tensor& w, const Tensor& bias) {
+    Tensor y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()});
+    backend(x).matmul(context(x), y, x, matrix(w, true), bias, {}, {});
+    return record("linear", y, {x, w, bias}, save(needed_by(1, x), needed_by(0, w)), &linear_gradients);
+  });
+}
+
+Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  TAPIR_AUTOCAST(linear_gelu, x, w, bias);
+  check_linear("linear_gelu", x, w, bias);
+  check(is_floating(x.dtype()), "[linear_gelu] expected tensors of floating point dtype, got {}", x);
+  return by_rows(x, w, bias, [](const Tensor& x, const Tensor& w, const Tensor& bias) {
+    Tensor y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()}), z;
+    if (wants_grad({x, w, bias})) z = empty_like(y);
+    backend(x).matmul(context(x), y, x, matrix(w, true), bias, z, {.finish = MatmulFinish::GeluTanh});
+    if (!z.defined()) return y;
+    const Tensor outputs[] = {y, z};  // z too, so that what is saved of it keeps its history
+    record_outputs("linear_gelu", outputs, {x, w, bias}, save(needed_by(1, x), needed_by(0, w), outputs[1]),
+                   [](Needs needs, const Grads& g, const Tensor& x, const Tensor& w, const Tensor& z) {
+                     Tensor dz = g[0].defined() ? gelu_gradient(g[0], z, true) : Tensor();
+                     if (g[1].defined()) dz = dz.defined() ? add(dz, g[1]) : g[1];
+                     return linear_gradients(needs, dz, x, w);
+                   });
+    return y;
+  });
 }
 
 }  // namespace tapir::inline v0

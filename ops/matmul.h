@@ -32,5 +32,7 @@ Tensor& baddbmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOpti
 Tensor& addmv_(Tensor& self, const Tensor& a, const Tensor& x, const AddmmOptions& options = {});
 /// x w^T + bias. x: (..., in), weight: (out, in) or (in), bias: (out) or absent -> (..., out).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+/// gelu(linear(x, weight, bias), "tanh"), as one kernel where the device has it (CUDA: 16-bit floats). Floating point only.
+Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 }  // namespace tapir::inline v0

@@ -5,6 +5,7 @@
 #include "../autograd/engine.h"
 #include "activation.h"
 #include "arithmetic.h"
+#include "autocast.h"
 #include "cast.h"
 #include "checked.h"
 #include "create.h"
@@ -139,6 +140,7 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
 }
 
 constexpr const char* kName = "rnn_layer";
+constexpr CastRule kLower = {kName, CastPolicy::Lower, CastPolicy::Lower};  // sums and states stay float32 within
 
 void check_shape(const char* what, const Tensor& x, const Shape& shape) {
   check(x.shape() == shape, "[{}] expected {} of shape {}, got {}", kName, what, shape, x);
@@ -171,7 +173,8 @@ void check_operands(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c,
 }
 /// The rows of all steps are those of x, and the first step's those of h.
 void check_batch_sizes(const Tensor& sizes, const Tensor& x, const Tensor& h) {
-  check(sizes.dtype() == kInt64 && sizes.device().is_cpu() && sizes.dim() == 1 && sizes.numel() > 0,
+  check(sizes.dtype() == kInt64 && sizes.device().is_cpu() && sizes.dim() == 1 && sizes.numel() > 0 &&
+            sizes.is_contiguous(),
         "[{}] expected batch_sizes as int64 (steps) on the host, got {}", kName, sizes);
   const int64_t* n = sizes.data<int64_t>();
   int64_t total = 0, before = h.size(0);
@@ -186,6 +189,10 @@ void check_batch_sizes(const Tensor& sizes, const Tensor& x, const Tensor& h) {
 
 RnnResult rnn_layer(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c, const RnnWeights& w,
                     const RnnLayerOptions& o) {
+  if (modes.autocast) [[unlikely]]
+    if (detail::CastScope cast(kLower, x, h, c, w.weight_ih, w.weight_hh); cast)
+      return rnn_layer(op, cast(x), cast(h), cast(c),
+                       {cast(w.weight_ih), cast(w.weight_hh), cast(w.bias_ih), cast(w.bias_hh), cast(w.weight_hr)}, o);
   check_operands(op, x, h, c, w);
   const bool packed = o.batch_sizes.defined();
   if (packed) check_batch_sizes(o.batch_sizes, x, h);
@@ -197,9 +204,8 @@ RnnResult rnn_layer(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c,
     return t.defined() ? to(t, wide).contiguous() : t;
   };
   const Tensor rows = packed ? x : reshape(x, {x.size(0) * x.size(1), x.size(2)});
-  const Layer layer = {fit(rows),      fit(w.weight_ih), fit(w.weight_hh),
-                       fit(w.bias_ih), fit(w.bias_hh),   fit(w.weight_hr),
-                       fit(h),         fit(c),           packed ? o.batch_sizes.contiguous() : Tensor()};
+  const Layer layer = {fit(rows),        fit(w.weight_ih), fit(w.weight_hh), fit(w.bias_ih), fit(w.bias_hh),
+                       fit(w.weight_hr), fit(h),           fit(c),           o.batch_sizes};
   RnnResult r = backend(x).rnn ? fused(layer, p) : composite(layer, p);
   if (!packed) r.output = view(r.output, {x.size(0), x.size(1), r.output.size(1)});
   for (Tensor* t : {&r.output, &r.h, &r.c})

@@ -65,6 +65,8 @@ template <class Slope> Tensor fused_gradient(const char* name, const BinaryParam
                                bend.defined() ? mul(mul(gg, g), bend) : Tensor()};
                 });
 }
+/// g gelu'(x)
+Tensor gelu_gradient(const Tensor& g, const Tensor& x, bool by_tanh);
 /// For what is linear in pieces.
 inline constexpr auto kNoBend = [](const Tensor&) { return Tensor(); };
 

@@ -37,12 +37,14 @@ struct Signature {
 Signature signature(Device device, const Product& p, bool tf32) {
   int64_t flags = int64_t(p.dtype) | int64_t(tf32) << 8 | int64_t(p.bias != nullptr) << 9 | int64_t(p.beta != 0) << 10;
   flags |= int64_t(p.a.column == 1) << 11 | int64_t(p.b.column == 1) << 12 | int64_t(device.index) << 16;
+  flags |= int64_t(p.row_sums != nullptr) << 13 | int64_t(p.gelu) << 14 | int64_t(p.before.data != nullptr) << 15;
   Signature s;
   int64_t* to = s.words;
   for (const int64_t v : {flags, p.batch, p.m, p.n, p.k}) *to++ = v;
   for (const Matrix* x : {&p.a, &p.b, &p.c, &p.out})
     for (const int64_t v : {x->batch, std::max(x->row, x->column), alignment(x->data)}) *to++ = v;
-  *to = alignment(p.bias);
+  *to++ = alignment(p.row_sums ? p.row_sums : p.bias);
+  *to++ = alignment(p.before.data), *to = p.before.row;
   return s;
 }
 
@@ -74,6 +76,20 @@ cublasLtMatrixLayout_t layout(const Product& p, const Matrix& x, int64_t rows, i
   return l;
 }
 
+/// Our a, whose rows are summed, is the library's B.
+cublasLtEpilogue_t epilogue_of(const Product& p) {
+  if (p.row_sums) return CUBLASLT_EPILOGUE_BGRADB;
+  if (!p.gelu) return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  if (p.before.data) return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  return p.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+}
+/// What a plan is told at each call.
+void set_pointers(const Plan& plan, const Product& p) {
+  const void* const vector = p.row_sums ? p.row_sums : p.bias;
+  if (vector) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
+  if (p.before.data) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before.data);
+}
+
 /// Row-major out = a b is column-major out^T = b^T a^T: the library's first operand is our b.
 Plan make_plan(cublasLtHandle_t handle, const Product& p, bool tf32) {
   const bool wide = p.dtype == kFloat64, half = p.dtype == kFloat16 || p.dtype == kBFloat16;
@@ -84,11 +100,10 @@ Plan make_plan(cublasLtHandle_t handle, const Product& p, bool tf32) {
   check_blas(cublasLtMatmulDescCreate(&plan.operation, compute, wide ? CUDA_R_64F : CUDA_R_32F));
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, p.b.column == 1 ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, p.a.column == 1 ? CUBLAS_OP_N : CUBLAS_OP_T);
-  if (p.bias) {
-    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(p.dtype)));
-    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
-  }
+  set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+  if (p.bias || p.row_sums) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(p.dtype)));
+  if (p.before.data) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.before.row);
+  set_pointers(plan, p);
   plan.a = layout(p, p.b, p.k, p.n), plan.b = layout(p, p.a, p.m, p.k);
   plan.c = layout(p, p.c, p.m, p.n), plan.d = layout(p, p.out, p.m, p.n);
 
@@ -126,7 +141,7 @@ bool product(Context& ctx, const Product& given) {
   if (p.beta == 0) p.c = p.out;
   const OnDevice on(ctx.device);
   const bool tf32 = p.dtype == kFloat32 && settings->matmul_allow_tf32.load(std::memory_order_relaxed);
-  std::lock_guard lock(plans->mutex);  // a plan holds the bias's address between these lines
+  std::lock_guard lock(plans->mutex);  // a plan holds addresses of the call between these lines
   cublasLtHandle_t& handle = plans->handles[ctx.device.index];
   if (!handle) check_blas(cublasLtCreate(&handle));
   const Signature key = signature(ctx.device, p, tf32);
@@ -134,7 +149,7 @@ bool product(Context& ctx, const Product& given) {
   if (it == plans->plans.end()) it = plans->plans.emplace(key, make_plan(handle, p, tf32)).first;
   const Plan& plan = it->second;
   if (!plan.found) return false;
-  if (p.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  set_pointers(plan, p);
   const float alpha = float(p.alpha), beta = float(p.beta);
   const bool wide = p.dtype == kFloat64;
   const size_t bytes = plan.choice.workspaceSize;

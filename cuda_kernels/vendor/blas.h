@@ -10,13 +10,17 @@ struct Matrix {
   int64_t batch = 0, row = 0, column = 0;
 };
 /// out = alpha a b + beta c + bias, a: (m, k), b: (k, n), c and out: (m, n), bias: (n) or null. c is read where beta is not 0; it may be
-/// out. Sums in float32 or wider, rounded once.
+/// out. Sums in float32 or wider, rounded once. Extra work, of batch = 1, beta = 0: row_sums (m), where not null, gets the sums of a's
+/// rows (no bias then); gelu: out is GELU (by tanh) of that, and `before`, where it has data, gets what that is applied to.
 struct Product {
   DType dtype = kFloat32;
   int64_t batch = 1, m = 0, n = 0, k = 0;
   Matrix a, b, c, out;
   const void* bias = nullptr;
   double alpha = 1, beta = 0;
+  void* row_sums = nullptr;
+  bool gelu = false;
+  Matrix before;
 };
 /// BLAS can take it: one stride is 1, the other one spans the vectors.
 inline bool is_blas(const Matrix& x, int64_t rows, int64_t columns) {

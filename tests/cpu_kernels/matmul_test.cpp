@@ -25,14 +25,14 @@ void compare(Array& out, const Array& a, const Array& b, const Array* bias, Matm
         if (p.beta != 0) sum += p.beta * out(at, i, j);
         if (bias) sum += read(t, wide.data, at * wide.strides[0] + i * wide.strides[1] + j * wide.strides[2]);
         if (is_integral(t)) sum = as_type(t, sum);
-        expected.push_back(as_type(t, p.relu && sum < 0 ? 0 : sum));
+        expected.push_back(as_type(t, p.finish == MatmulFinish::Relu && sum < 0 ? 0 : sum));
       }
-  cpu_table().matmul(cpu_context(), out.view, a.view, b.view, bias ? bias->view : TensorView(), p);
+  cpu_table().matmul(cpu_context(), out.view, a.view, b.view, bias ? bias->view : TensorView(), {}, p);
   int64_t wrong = 0, e = 0;
   for (int64_t at = 0; at < batch; ++at)
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j, ++e) wrong += out(at, i, j) != expected[size_t(e)];
-  CAPTURE(name_of(t), batch, m, n, k, p.alpha, p.beta, p.relu, bias != nullptr);
+  CAPTURE(name_of(t), batch, m, n, k, p.alpha, p.beta, int(p.finish), bias != nullptr);
   CHECK(wrong == 0);
 }
 
@@ -82,7 +82,9 @@ TEST_CASE("matmul: alpha, beta, bias and relu") {
   for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt8, kUInt8})
     for (const Extents& e : extents)
       for (int form = 0; form < 32; ++form) {
-        MatmulParams p{.alpha = form & 1 ? 2.0 : 1.0, .beta = form & 2 ? 3.0 : 0.0, .relu = (form & 4) != 0};
+        MatmulParams p{.alpha = form & 1 ? 2.0 : 1.0,
+                       .beta = form & 2 ? 3.0 : 0.0,
+                       .finish = form & 4 ? MatmulFinish::Relu : MatmulFinish::None};
         Array a(t, {e.batch, e.m, e.k}), b(t, {e.batch, e.k, e.n}, {0, 2, 1}),
             out(t, {e.batch, e.m, e.n}, form & 16 ? std::vector<int>{0, 2, 1} : std::vector<int>{});
         a.random(6, -1, 1), b.random(7, -1, 1), out.random(8);
@@ -98,7 +100,7 @@ TEST_CASE("matmul: zero sizes") {  // BI-101, BI-102
   for (const DType t : all_dtypes) {
     for (const Extents& e : {Extents{0, 2, 3, 4}, Extents{2, 0, 3, 4}, Extents{2, 2, 0, 4}}) {
       Array a(t, {e.batch, e.m, e.k}), b(t, {e.batch, e.k, e.n}), out(t, {e.batch, e.m, e.n});
-      CHECK_NOTHROW(cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {}));
+      CHECK_NOTHROW(cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {}, {}));
     }
     for (const double beta : {0.0, 2.0}) {
       Array a(t, {2, 20, 0}), b(t, {2, 0, 40}), out(t, {2, 20, 40}), bias(t, {40});
@@ -117,7 +119,7 @@ TEST_CASE("matmul: NaN reaches the result, also through relu") {
       Array a(t, {1, size, size}), b(t, {1, size, size}), out(t, {1, size, size});
       a.random(1), b.random(2);
       a.set(std::numeric_limits<double>::quiet_NaN(), 0, 1, 1);
-      cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {.relu = true});
+      cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {}, {.finish = MatmulFinish::Relu});
       for (int64_t j = 0; j < size; ++j) CHECK(std::isnan(out(0, 1, j)));
       CHECK(!std::isnan(out(0, 0, 0)));
     }
@@ -132,7 +134,7 @@ TEST_CASE("matmul: our own loops give the same bits for any number of threads") 
       Array a(t, {1, 150, 400}), b(t, {1, 400, 120}), out(t, {1, 150, 120});
       for (int64_t i = 0; i < a.count; ++i) write(t, a.view.data, i, double(i % 97) / 7.0);
       for (int64_t i = 0; i < b.count; ++i) write(t, b.view.data, i, double(i % 89) / 11.0);
-      cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {});
+      cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {}, {});
       if (first.empty()) first = out.bytes;
       CHECK(first == out.bytes);
     }

@@ -1,5 +1,6 @@
 // Products of matrices.
 #include <cctype>
+#include <cmath>
 #include <map>
 
 #include "case.h"
@@ -223,6 +224,20 @@ void matmul_cases(Table& table) {
         return make(y.shape, [&](const Dims& i) { return y.at(i) + x[2].v[size_t(i.back())]; });
       });
   CASE(linear, linear(x[0], x[1])).of(kNumbers).within(kUlps).on("(5,4) (3,4) | (2,5,4) (4) | (5,0) (3,0)").EXPECT(product(x[0], transposed(x[1])));
+  const auto gelu_of_sum = [](const Arrays& x) {
+    const Array y = product(x[0], transposed(x[1]));
+    return make(y.shape, [&](const Dims& i) {
+      const double a = y.at(i) + (x.size() > 2 ? x[2].v[size_t(i.back())] : 0);
+      return a * 0.5 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (a + 0.044715 * a * a * a)));
+    });
+  };
+  CASE(linear_gelu, linear_gelu(x[0], x[1], x[2]))
+      .of(kFloats)
+      .within(kUlps)
+      .on("(5,4) (8,4) (8) | (2,5,4) (3,4) (3) | (4) (3,4) (3) | (0,4) (3,4) (3)")
+      .perf("(256,512) (512,512) (512)")
+      .expect(gelu_of_sum);
+  CASE(linear_gelu, linear_gelu(x[0], x[1])).of(kFloats).within(kUlps).on("(5,4) (8,4) | (2,5,4) (4) | (5,0) (3,0)").expect(gelu_of_sum);
 }
 
 }  // namespace op_cases

@@ -16,7 +16,12 @@ bool product(Context& ctx, const Product& p) {
   if (p.beta != 0 && p.c.data == p.out.data) params.beta = p.beta;
   else if (p.beta != 0) bias = call.read(view(p.c, p.m, p.n));
   if (p.bias) bias = call.read(device_view(ctx, p.bias, p.dtype, {p.n}, {1}));
-  built_in_backend(DeviceType::CPU)->matmul(context(kCPU), out, a, b, bias, params);
+  TensorView aux;
+  if (p.row_sums) aux = call.write(device_view(ctx, p.row_sums, p.dtype, {p.m}, {1}));
+  if (p.before.data)
+    aux = call.write(device_view(ctx, p.before.data, p.dtype, {p.m, p.n}, {p.before.row, p.before.column}));
+  if (p.gelu) params.finish = MatmulFinish::GeluTanh;
+  built_in_backend(DeviceType::CPU)->matmul(context(kCPU), out, a, b, bias, aux, params);
   call.end();
   return true;
 }

@@ -1,0 +1,70 @@
+#include <tapir/models/gpt2.h>
+
+#include <algorithm>
+
+#include "filled.h"
+using namespace tapir;
+
+namespace {
+models::GPT2LMHeadModel small() {
+  models::GPT2LMHeadModel gpt({.vocab_size = 7, .n_positions = 16, .n_embd = 8, .n_layer = 1, .n_head = 2});
+  fill_weights(gpt);
+  return gpt;
+}
+double log_probability(models::GPT2LMHeadModel& gpt, std::vector<int64_t> text, size_t from) {
+  const Tensor p = log_softmax(gpt(tensor(text).unsqueeze(0)), -1);
+  double sum = 0;
+  for (size_t i = from; i < text.size(); ++i) sum += p[{0, int64_t(i) - 1, text[i]}].item();
+  return sum;
+}
+}  // namespace
+
+TEST_CASE("Greedy generation is the most likely token, step by step, and streams") {
+  models::GPT2LMHeadModel gpt = small();
+  NoGrad guard;
+  std::vector<int64_t> text = {1, 2}, streamed;
+  const auto got = models::generate(gpt, text, {.max_new_tokens = 5},
+                                    [&](int64_t token) { return streamed.push_back(token), true; });
+  CHECK(streamed == got);
+  for (int64_t token : got) {
+    CHECK(gpt(tensor(text).unsqueeze(0)).select(1, -1).argmax().item<int64_t>() == token);
+    text.push_back(token);
+  }
+  CHECK(models::generate(gpt, {1, 2}, {.max_new_tokens = 5}, [&](int64_t) { return false; }).size() == 1);
+  CHECK(models::generate(gpt, {1, 2}, {.max_new_tokens = 5, .eos = got[1]}).size() <= 2);
+}
+
+TEST_CASE("Beams as wide as all texts find the most likely one") {
+  models::GPT2LMHeadModel gpt = small();
+  NoGrad guard;
+  const auto found = models::generate(gpt, {3, 0}, {.max_new_tokens = 2, .num_beams = 49});
+  double best = -INFINITY;
+  for (int64_t a = 0; a < 7; ++a)
+    for (int64_t b = 0; b < 7; ++b) best = std::max(best, log_probability(gpt, {3, 0, a, b}, 2));
+  REQUIRE(found.size() == 2);
+  CHECK(log_probability(gpt, {3, 0, found[0], found[1]}, 2) == Approx(best));
+  const auto ended = models::generate(gpt, {3, 0}, {.max_new_tokens = 6, .eos = found[0], .num_beams = 3});
+  CHECK(ended.size() <= 6);
+}
+
+TEST_CASE("Sampling keeps to temperature, top_k and top_p") {
+  manual_seed(5);
+  const Tensor p = tensor({0.5, 0.3, 0.15, 0.05}), logits = log(p).unsqueeze(0).expand({4000, 4});
+  const auto shares = [&](const models::SamplingOptions& o) {
+    std::vector<double> count(4, 0);
+    for (int64_t token : models::next_token(logits, o).to_vector<int64_t>()) count[size_t(token)] += 1.0 / 4000;
+    return count;
+  };
+  const auto near = [](const std::vector<double>& got, const std::vector<double>& want) {
+    for (size_t i = 0; i < got.size(); ++i)
+      if (std::fabs(got[i] - want[i]) > 0.05) return false;
+    return true;
+  };
+  CHECK(near(shares({.sample = true}), {0.5, 0.3, 0.15, 0.05}));
+  CHECK(near(shares({}), {1, 0, 0, 0}));
+  CHECK(near(shares({.sample = true, .top_k = 2}), {0.625, 0.375, 0, 0}));
+  CHECK(near(shares({.sample = true, .top_p = 0.7}), {0.625, 0.375, 0, 0}));
+  CHECK(near(shares({.sample = true, .top_p = 0.01}), {1, 0, 0, 0}));
+  CHECK(
+      near(shares({.sample = true, .temperature = 0.5}), {0.25 / 0.365, 0.09 / 0.365, 0.0225 / 0.365, 0.0025 / 0.365}));
+}
