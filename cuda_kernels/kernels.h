@@ -41,9 +41,11 @@ void conv(Context&, V y, V x, V w, V bias, const ConvParams&);
 void conv_backward_data(Context&, V dx, V dy, V w, const ConvParams&);
 void conv_backward_weight(Context&, V dw, V dbias, V dy, V x, const ConvParams&);
 
-// pool.cu, softmax.cu, attention.cu, norm.cu and norm_channels.cu, cross_entropy.cu
+// pool.cu, resample.cu, softmax.cu, attention.cu, norm.cu and norm_channels.cu, cross_entropy.cu
 void pool(Context&, V y, V indices, V x, const PoolParams&);
 void pool_backward(Context&, V dx, V dy, V indices, const PoolParams&);
+void resample(Context&, V y, V x, const ResampleParams&);
+void resample_backward(Context&, V dx, V dy, const ResampleParams&);
 void softmax(Context&, V y, V x, const SoftmaxParams&);
 void softmax_backward(Context&, V dx, V dy, V y, const SoftmaxParams&);
 void attention(Context&, V out, V lse, V q, V k, V v, V mask, const AttentionParams&);

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "../core/allocator.h"
 #include "../core/error.h"
 #include "device.h"
+#include "virtual_memory.h"
 
 // Note [CUDA memory]
 // cudaMalloc takes 50 us and cudaFree waits for the device, so blocks are kept. The driver gives segments: 2 MiB for requests of up to
@@ -23,6 +24,11 @@
 // - A block used on other streams (record_stream) is free when an event recorded on each of them at its release has passed.
 // - When the driver has no more: wait for the device, give back every segment that is wholly free, try again, then a segment of just
 //   the size asked for, then OutOfMemoryError.
+// - TAPIR_CUDA_ALLOCATOR=expandable: a segment is a range of addresses as large as the device's memory, one for each stream and kind
+//   (small, large), whose pages of 2 or 20 MiB get memory where blocks need them. It grows in place, so that a request that is larger than
+//   every one before needs only what is missing beside the free block at its end, and wholly free pages go back one by one. The chain of
+//   blocks then has blocks without memory (mapped is false); they begin and end at pages. Where the driver cannot do that: as without.
+//   Not the default: mapping 1 GiB is some 150 driver calls in place of one, and no GPU has run it yet (docs/gpu_results.md).
 // - TAPIR_CUDA_ALLOCATOR=direct: every block is a cudaMalloc of its own and goes back at its release (cudaFree waits for the device). For
 //   compute-sanitizer and the host emulation, which then see every access beyond a block's end.
 // Nothing here is destroyed at exit, and a release never throws: tensors may die after main and after the driver.
@@ -41,6 +47,7 @@ struct Block {
   char* segment = nullptr;
   Block *before = nullptr, *after = nullptr;  // neighbours in the segment
   bool small = false, listed = false;         // listed: in a free list
+  bool mapped = true;                         // false: addresses without memory
   int waits = 0;                              // events that must pass before the block is free
   std::vector<void*> users;                   // other streams, from record_stream
 };
@@ -54,15 +61,29 @@ struct BySize {
   template <class A, class B> bool operator()(const A& a, const B& b) const { return key(a) < key(b); }
 };
 
-bool is_direct() {
-  static const bool direct = [] {
+/// Addresses without memory of a stream, the lowest first.
+struct ByAddress {
+  using is_transparent = void;
+  using Key = std::pair<void*, char*>;
+  static Key key(const Block* b) { return {b->stream, b->data}; }
+  static const Key& key(const Key& k) { return k; }
+  template <class A, class B> bool operator()(const A& a, const B& b) const { return key(a) < key(b); }
+};
+
+enum class Strategy { Caching, Expandable, Direct };
+Strategy strategy() {
+  static const Strategy chosen = [] {
     const char* text = std::getenv("TAPIR_CUDA_ALLOCATOR");
-    if (!text || !*text || !std::strcmp(text, "caching")) return false;
-    check(!std::strcmp(text, "direct"), "[allocate] expected TAPIR_CUDA_ALLOCATOR=direct or caching, got {}", text);
-    return true;
+    const std::string_view name = text && *text ? text : "caching";
+    check(name == "caching" || name == "expandable" || name == "direct",
+          "[allocate] expected TAPIR_CUDA_ALLOCATOR=caching, expandable or direct, got {}", name);
+    return name == "direct" ? Strategy::Direct : name == "expandable" ? Strategy::Expandable : Strategy::Caching;
   }();
-  return direct;
+  return chosen;
 }
+bool is_direct() { return strategy() == Strategy::Direct; }
+
+int64_t page_of(bool small) { return small ? kSmallSegment : kMiddleSegment; }
 
 class DeviceMemory {
  public:
@@ -80,6 +101,13 @@ class DeviceMemory {
   Block* find(int64_t size, void* stream);
   Block* take_segment(int64_t size, int64_t segment, void* stream);
   Block* cut(Block* b, int64_t size);
+  Block* split(Block* b, int64_t at);
+  bool is_expandable();
+  Block* grow(int64_t size, void* stream);
+  Block* room(int64_t size, bool small, void* stream);
+  Block* reserve(int64_t size, bool small, void* stream);
+  bool map_front(Block* b, int64_t bytes);
+  void unmap_pages(Block* b);
   void retire(Block* b);
   void merge_after(Block* b);
   void unlist(Block* b) { lists_[b->small].erase(b), b->listed = false; }
@@ -92,12 +120,14 @@ class DeviceMemory {
   const Device device_;
   std::mutex mutex_;
   std::set<Block*, BySize> lists_[2];         // free blocks: of large and of small segments
+  std::set<Block*, ByAddress> unmapped_[2];   // of expandable segments
   std::unordered_map<void*, Block*> in_use_;  // by address
   std::map<char*, Block*> segments_;          // first block of each
   std::map<void*, std::deque<std::pair<cudaEvent_t, Block*>>>
       waiting_;  // released, but other streams' work is before them
   MemoryStats stats_;
   int64_t limit_ = INT64_MAX;
+  int expandable_ = -1;  // not asked yet
 };
 
 Block* DeviceMemory::find(int64_t size, void* stream) {
@@ -132,13 +162,114 @@ Block* DeviceMemory::take_segment(int64_t size, int64_t segment, void* stream) {
 Block* DeviceMemory::cut(Block* b, int64_t size) {
   const int64_t rest = b->bytes - size;
   if (b->small ? rest < kRound : rest <= kSmall) return b;
-  auto* r = new Block;
-  r->data = b->data + size, r->bytes = rest, r->stream = b->stream, r->segment = b->segment, r->small = b->small;
-  r->before = b, r->after = b->after;
-  if (r->after) r->after->before = r;
-  b->after = r, b->bytes = size;
+  Block* r = split(b, size);
   lists_[r->small].insert(r), r->listed = true;
   return b;
+}
+
+/// b ends at that byte; what follows is a new block, in no list.
+Block* DeviceMemory::split(Block* b, int64_t at) {
+  auto* r = new Block;
+  r->data = b->data + at, r->bytes = b->bytes - at, r->stream = b->stream, r->segment = b->segment, r->small = b->small;
+  r->mapped = b->mapped;
+  r->before = b, r->after = b->after;
+  if (r->after) r->after->before = r;
+  b->after = r, b->bytes = at;
+  return r;
+}
+
+bool DeviceMemory::is_expandable() {
+  if (expandable_ < 0)
+    expandable_ = strategy() == Strategy::Expandable &&
+                  virtual_memory::is_available(device_, kSmallSegment) &&
+                  virtual_memory::is_available(device_, kMiddleSegment);
+  return expandable_ != 0;
+}
+
+/// A block of that size, for which free neighbours join and pages get memory; null when there is none.
+Block* DeviceMemory::grow(int64_t size, void* stream) {
+  const bool small = size <= kSmall;
+  const int64_t page = page_of(small);
+  Block* b = room(size, small, stream);
+  if (!b) return nullptr;
+  if (b->mapped) unlist(b);
+  else if (!map_front(b, std::min(rounded(size, page), b->bytes))) return nullptr;
+  while (b->bytes < size) {
+    Block* r = b->after;
+    if (r->mapped) {
+      unlist(r);
+    } else if (!map_front(r, std::min(rounded(size - b->bytes, page), r->bytes))) {
+      retire(b);
+      return nullptr;
+    }
+    merge_after(b);
+  }
+  ++stats_.system_allocations;
+  return cut(b, size);
+}
+
+/// The first of free neighbours, with memory or without, of that size together.
+Block* DeviceMemory::room(int64_t size, bool small, void* stream) {
+  const auto& list = unmapped_[small];
+  for (auto it = list.lower_bound(ByAddress::Key{stream, nullptr}); it != list.end() && (*it)->stream == stream; ++it) {
+    Block* first = *it;
+    if (first->before && first->before->listed) first = first->before;
+    int64_t bytes = 0;
+    for (Block* b = first; b && (b->listed || !b->mapped) && bytes < size; b = b->after) bytes += b->bytes;
+    if (bytes >= size) return first;
+  }
+  return reserve(size, small, stream);
+}
+
+/// Addresses for more than the device holds: blocks in use may lie anywhere between.
+Block* DeviceMemory::reserve(int64_t size, bool small, void* stream) {
+  int64_t free = 0, total = 0;
+  mem_get_info(device_, free, total);
+  const int64_t bytes = rounded(std::max(total + total / 8, size), page_of(small));
+  const OnDevice on(device_);
+  char* const at = virtual_memory::reserve(bytes);
+  if (!at) return nullptr;
+  auto* b = new Block;
+  b->data = b->segment = at, b->bytes = bytes, b->stream = stream, b->small = small, b->mapped = false;
+  segments_.emplace(at, b);
+  unmapped_[small].insert(b);
+  return b;
+}
+
+/// Memory for the first `bytes` of b, or for as many pages of them as there is memory; false when there is none.
+bool DeviceMemory::map_front(Block* b, int64_t bytes) {
+  const OnDevice on(device_);
+  const int64_t page = page_of(b->small);
+  int64_t done = 0;
+  while (done < bytes && stats_.reserved <= limit_ - page && virtual_memory::map(device_, b->data + done, page))
+    done += page, stats_.reserved += page;
+  stats_.max_reserved = std::max(stats_.max_reserved, stats_.reserved);
+  if (done == 0) return false;
+  unmapped_[b->small].erase(b);
+  if (done < b->bytes) unmapped_[b->small].insert(split(b, done));
+  b->mapped = true;
+  return true;
+}
+
+/// The whole pages of a block that is free and in no list go back; what is left of it stays free.
+void DeviceMemory::unmap_pages(Block* b) {
+  const int64_t page = page_of(b->small), at = b->data - b->segment;
+  const int64_t first = rounded(at, page) - at, last = (at + b->bytes) / page * page - at;
+  const auto keep = [&](Block* part) { lists_[part->small].insert(part), part->listed = true; };
+  if (first >= last) return keep(b);
+  if (last < b->bytes) keep(split(b, last));
+  if (first > 0) {
+    Block* const head = b;
+    b = split(head, first);
+    keep(head);
+  }
+  for (int64_t done = 0; done < b->bytes; done += page) virtual_memory::unmap(b->data + done, page);
+  stats_.reserved -= b->bytes;
+  b->mapped = false;
+  auto& list = unmapped_[b->small];
+  if (Block* r = b->after; r && !r->mapped) list.erase(r), merge_after(b);
+  if (Block* l = b->before; l && !l->mapped) merge_after(l);
+  else list.insert(b);
 }
 
 void DeviceMemory::merge_after(Block* b) {
@@ -187,6 +318,12 @@ void DeviceMemory::give_back() {
   cudaDeviceSynchronize();  // free blocks may have work of their own stream before them
   count_host_wait();
   finish_waits(true);
+  if (is_expandable()) {
+    std::vector<Block*> free;
+    for (auto& list : lists_) free.insert(free.end(), list.begin(), list.end());
+    for (Block* b : free) unlist(b), unmap_pages(b);
+    return;
+  }
   for (auto& list : lists_)
     for (auto it = list.begin(); it != list.end();) {
       Block* b = *it;
@@ -208,12 +345,15 @@ void* DeviceMemory::allocate(int64_t bytes, void* stream) {
   const int64_t tight = size <= kSmall ? kSmallSegment : rounded(size, 2 * kMiB);
   const int64_t segment = direct ? size : size > kSmall && size <= kMiddle ? kMiddleSegment : tight;
   Block* b = direct ? nullptr : find(size, stream);
-  if (!b) b = take_segment(size, segment, stream);
+  const auto take = [&](int64_t bytes) {
+    return is_expandable() ? grow(size, stream) : take_segment(size, bytes, stream);
+  };
+  if (!b) b = take(segment);
   if (!b) [[unlikely]] {
     give_back();
     if (!direct) b = find(size, stream);
-    if (!b) b = take_segment(size, segment, stream);
-    if (!b && tight < segment) b = take_segment(size, tight, stream);
+    if (!b) b = take(segment);
+    if (!b && tight < segment) b = take(tight);
     if (!b) fail_allocate(bytes);
   }
   b->requested = std::max<int64_t>(bytes, 1);
@@ -311,10 +451,15 @@ void DeviceMemory::set_fraction(double fraction) {
 std::vector<cuda::MemoryBlock> DeviceMemory::snapshot() {
   std::lock_guard lock(mutex_);
   std::vector<cuda::MemoryBlock> blocks;
-  for (const auto& [segment, first] : segments_)
-    for (const Block* b = first; b; b = b->after)
-      blocks.push_back({uint64_t(uintptr_t(b->data)), uint64_t(uintptr_t(segment)), b->bytes, b->requested, b->stream,
-                        b->requested > 0});
+  for (const auto& [address, first] : segments_) {
+    const char* segment = address;  // of an expandable one: where a run of pages with memory begins
+    for (const Block* b = first; b; b = b->after) {
+      if (!b->mapped) segment = b->data + b->bytes;
+      else
+        blocks.push_back({uint64_t(uintptr_t(b->data)), uint64_t(uintptr_t(segment)), b->bytes, b->requested, b->stream,
+                          b->requested > 0});
+    }
+  }
   return blocks;
 }
 

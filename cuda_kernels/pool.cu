@@ -3,8 +3,7 @@
 #include "../core/dispatch.h"
 #include "kernel.h"
 #include "kernels.h"
-#include "launch.h"
-#include "layout.h"
+#include "planes.h"
 
 // Pooling over up to three axes. Forward: a thread has an output (or a pack of neighbouring channels, where channels lie side by side) and
 // walks its window; the mean of a large window in one plane is a warp's. Backward: a thread has an element of dx and gathers from the windows
@@ -46,19 +45,11 @@ struct Axis {
   }
 };
 
-struct Field {
-  int64_t image, channel, at[3];
-  __device__ int64_t offset(int64_t n, int64_t c, int i, int j, int k) const {
-    return n * image + c * channel + i * at[0] + j * at[1] + k * at[2];
-  }
-};
-struct Windows {
+struct Windows : Planes {
   Axis axes[3];
-  int64_t images, channels, divisor;
+  int64_t divisor;
   bool include_pad;
-  bool channels_inside;  // they lie side by side in every operand
-  bool small;            // 32 bits hold the number of every element
-  Field x, y, indices;
+  Field indices;
 
   /// What the sum of a window is divided by for the mean.
   __device__ int64_t share(const Span (&s)[3]) const {
@@ -74,27 +65,6 @@ struct Windows {
   __device__ int flat(int z, int u, int v) const { return (z * axes[1].in + u) * axes[2].in + v; }
 };
 
-/// A place of a field, or of a pack of `pack` channels from c on.
-struct Place {
-  int64_t n, c;
-  int at[3];
-};
-/// Place number `i` where the last axis, or the channels, run fastest. I: 32 bits where they hold every number.
-template <class I> __device__ Place place_as(const Windows& w, I i, I e0, I e1, I e2, int pack) {
-  Place p;
-  const I channels = I(w.channels), packs = channels / I(pack);
-  if (w.channels_inside) p.c = int64_t(i % packs) * pack, i /= packs;
-  p.at[2] = int(i % e2), i /= e2;
-  p.at[1] = int(i % e1), i /= e1;
-  p.at[0] = int(i % e0), i /= e0;
-  if (!w.channels_inside) p.c = i % channels, i /= channels;
-  p.n = i;
-  return p;
-}
-__device__ inline Place place_of(const Windows& w, int64_t i, int e0, int e1, int e2, int pack) {
-  if (w.small) return place_as<uint32_t>(w, uint32_t(i), uint32_t(e0), uint32_t(e1), uint32_t(e2), pack);
-  return place_as<int64_t>(w, i, e0, e1, e2, pack);
-}
 __device__ inline Place output_of(const Windows& w, int64_t i, int pack) {
   return place_of(w, i, w.axes[0].out, w.axes[1].out, w.axes[2].out, pack);
 }
@@ -197,12 +167,6 @@ __global__ void pool_backward_kernel(T* dx, const T* dy, const int64_t* indices,
   }
 }
 
-/// (N, C, W) and (N, C, H, W) are (N, C, 1, 1, W) and (N, C, 1, H, W).
-Field field_of(V v) {
-  Field f{v.strides[0], v.strides[1], {}};
-  for (int64_t d = 2; d < v.rank; ++d) f.at[d + 5 - v.rank - 2] = v.strides[d];
-  return f;
-}
 bool is_max(const PoolParams& p) { return p.op == PoolOp::Max || p.op == PoolOp::AdaptiveMax; }
 
 Windows windows_of(V x, V y, V indices, const PoolParams& p) {
@@ -210,8 +174,7 @@ Windows windows_of(V x, V y, V indices, const PoolParams& p) {
   for (int64_t d = 2; d < x.rank; ++d) plane *= x.sizes[d];
   check(plane <= std::numeric_limits<int32_t>::max(), "[pool] expected planes of fewer than 2^31 elements, got {}",
         x.shape());
-  Windows w{};
-  w.images = x.sizes[0], w.channels = x.sizes[1], w.divisor = p.divisor, w.include_pad = p.count_include_pad;
+  Windows w{planes_of(x, y), {}, p.divisor, p.count_include_pad, {}};
   const auto number = [](int64_t n) { return int(std::min<int64_t>(n, std::numeric_limits<int>::max())); };
   for (int64_t d = 0; d < 3; ++d) {
     const int64_t own = d - (3 - p.spatial);
@@ -225,24 +188,13 @@ Windows windows_of(V x, V y, V indices, const PoolParams& p) {
                    p.op == PoolOp::Max ? number(p.dilation[own]) : 1,
                    p.op == PoolOp::AdaptiveAvg || p.op == PoolOp::AdaptiveMax};
   }
-  w.small = std::max(x.numel(), y.numel()) < int64_t(1) << 31;
-  w.x = field_of(x), w.y = field_of(y);
-  if (indices.defined()) w.indices = field_of(indices);
-  w.channels_inside =
-      w.x.channel == 1 && w.y.channel == 1 && (!indices.defined() || w.indices.channel == 1) && w.channels > 1;
+  if (indices.defined()) {
+    w.indices = field_of(indices);
+    w.channels_inside = w.channels_inside && w.indices.channel == 1;
+  }
   return w;
 }
 
-/// Whether packs of `pack` channels can be read and written at once.
-bool packs(const Windows& w, V x, V y, int pack) {
-  if (!w.channels_inside || w.channels % pack) return false;
-  bool fits = true;
-  for (const auto& [view, field] : {std::pair<const TensorView*, const Field*>{&x, &w.x}, {&y, &w.y}}) {
-    fits = fits && reinterpret_cast<uintptr_t>(view->data) % 16 == 0 && field->image % pack == 0;
-    for (int64_t step : field->at) fits = fits && step % pack == 0;
-  }
-  return fits;
-}
 template <class T> inline constexpr int kPack = std::is_integral_v<T> ? 1 : kPackSize<T>;
 
 template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolParams& p) {

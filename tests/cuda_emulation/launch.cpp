@@ -22,6 +22,7 @@ const bool seeded = [] {
 cudaError_t check_configuration(const cudaLaunchConfig_t& c, const void* kernel) {
   const dim3 g = c.gridDim, b = c.blockDim;
   if (!kernel) return cudaErrorInvalidDeviceFunction;
+  if (!has_kernel_image()) return cudaErrorNoKernelImageForDevice;
   if (!g.x || !g.y || !g.z || g.x > 0x7fffffff || g.y > 65535 || g.z > 65535) return cudaErrorInvalidConfiguration;
   if (!b.x || !b.y || !b.z || b.x > 1024 || b.y > 1024 || b.z > 64 || b.x * b.y * b.z > 1024)
     return cudaErrorInvalidConfiguration;
@@ -87,6 +88,7 @@ using namespace cuda_emulation;
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, int value) {
   const std::lock_guard lock(runtime);
   if (!kernel) return report(cudaErrorInvalidDeviceFunction);
+  if (!has_kernel_image()) return report(cudaErrorNoKernelImageForDevice);
   if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   if (value < 0 || size_t(value) > kSharedLimit) return report(cudaErrorInvalidValue);
   return shared_limits[kernel] = size_t(value), cudaSuccess;
@@ -94,6 +96,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, in
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
   const std::lock_guard lock(runtime);
   if (!kernel) return report(cudaErrorInvalidDeviceFunction);
+  if (!has_kernel_image()) return report(cudaErrorNoKernelImageForDevice);
   const auto own = shared_limits.find(kernel);
   *out = {};
   out->maxThreadsPerBlock = 1024, out->numRegs = 32, out->ptxVersion = out->binaryVersion = 90;
@@ -103,6 +106,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
                                                           size_t shared_bytes) {
   if (!kernel) return report(cudaErrorInvalidDeviceFunction);
+  if (!has_kernel_image()) return report(cudaErrorNoKernelImageForDevice);
   if (threads <= 0) return report(cudaErrorInvalidValue);
   const size_t by_shared = shared_bytes ? (size_t(228) << 10) / (shared_bytes + 1024) : 32;
   *blocks = threads > 1024 ? 0 : int(std::min({size_t(2048 / threads), by_shared, size_t(32)}));

@@ -71,6 +71,30 @@ bool only_poison(const char* from, const char* to) {
 }
 }  // namespace
 
+char* take_addresses(size_t bytes, size_t alignment) {
+  unused += (alignment - uintptr_t(unused) % alignment) % alignment;
+  char* const begin = unused;
+  unused += bytes + kPage;
+  return begin;
+}
+bool count_bytes(int device, long bytes) {
+  if (bytes > 0 && used[device] + size_t(bytes) > limit()) return false;
+  return used[device] += size_t(bytes), true;
+}
+void open_pages(char* pages, size_t bytes, int device) {
+  watch_memory();
+  Allocation a;
+  a.pages = a.begin = pages, a.size = a.bytes = bytes, a.device = device, a.by_driver = true;
+  live.emplace(pages, std::move(a));
+}
+void close_pages(char* pages) {
+  const Allocation& a = live.at(pages);
+  const auto done = [](const Allocation::Use& u) { return knows(host, u.stream, u.time); };
+  if (order_is_checked() && !(done(a.written) && std::all_of(a.reads.begin(), a.reads.end(), done)))
+    throw Fault("[cuMemUnmap] work on " + describe(a) + " may not be done: the host has not waited for it");
+  if (a.state != Allocation::Unmapped) munmap(a.pages, a.bytes);
+  live.erase(pages);
+}
 bool is_device_pointer(const void* p) { return size_t(static_cast<const char*>(p) - arena) < kArena; }
 bool is_pinned(const void* p, size_t bytes) {
   auto it = pinned.upper_bound(static_cast<const char*>(p));
@@ -107,10 +131,13 @@ void touch(Allocation& a, bool write, bool of_any_device) {
 }
 void claim(const void* p, size_t bytes, bool write, bool of_any_device) {
   if (!is_device_pointer(p) || !bytes) return;
-  Allocation* a = find(p);
-  if (!a || p < a->begin) fail_outside(p, a);
-  if (static_cast<const char*>(p) + bytes > a->begin + a->size) fail_outside(a->begin + a->size, a);
-  if (a->state < (write ? Allocation::Writable : Allocation::Readable)) touch(*a, write, of_any_device);
+  const char *at = static_cast<const char*>(p), *const end = at + bytes;
+  while (at < end) {  // mappings may lie side by side
+    Allocation* a = find(at);
+    if (!a || at < a->begin || at >= a->begin + a->size) fail_outside(at, a);
+    if (a->state < (write ? Allocation::Writable : Allocation::Readable)) touch(*a, write, of_any_device);
+    at = a->begin + a->size;
+  }
 }
 void check_margins() {
   for (const Allocation* a : touched)
@@ -134,15 +161,13 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
   if (device < 0) return report(cudaErrorNoDevice);
   *pointer = nullptr;
   if (size == 0) return cudaSuccess;
-  if (size > limit() || used[device] + whole(size, 512) > limit()) return report(cudaErrorMemoryAllocation);
+  if (size > limit() || !count_bytes(device, long(whole(size, 512)))) return report(cudaErrorMemoryAllocation);
   watch_memory();
   const size_t content = whole(size, 256), bytes = whole(content, kPage);
   Allocation a;
-  a.pages = unused,
-  a.begin = unused + bytes - content;  // 256-aligned, its end as near to the guard page as that allows
+  a.pages = take_addresses(bytes, kPage);
+  a.begin = a.pages + bytes - content;  // 256-aligned, its end as near to the guard page as that allows
   a.size = size, a.bytes = bytes, a.device = device;
-  unused += bytes + kPage;
-  used[device] += whole(size, 512);
   *pointer = a.begin;
   live.emplace(a.pages, std::move(a));
   return cudaSuccess;
@@ -153,9 +178,9 @@ cudaError_t cudaFree(void* p) {
   if (!p) return cudaSuccess;
   const std::lock_guard lock(runtime);
   Allocation* a = is_device_pointer(p) ? find(p) : nullptr;
-  if (!a || a->begin != p) throw Fault("[cudaFree] not the begin of a live allocation");
+  if (!a || a->begin != p || a->by_driver) throw Fault("[cudaFree] not the begin of a live allocation");
   if (a->state != Allocation::Unmapped) munmap(a->pages, a->bytes);
-  used[a->device] -= whole(a->size, 512);
+  count_bytes(a->device, -long(whole(a->size, 512)));
   live.erase(a->pages);
   return cudaSuccess;
 }

@@ -64,6 +64,7 @@ struct Allocation {
   char *pages = nullptr, *begin = nullptr;
   size_t size = 0, bytes = 0;  // as asked for; of the pages
   int device = 0;
+  bool by_driver = false;  // cuMemMap's, not cudaMalloc's
   enum { Unmapped, Closed, Readable, Writable } state = Unmapped;
   struct Use {
     int stream;
@@ -73,6 +74,10 @@ struct Allocation {
   Use written{-1, 0};
   Label by;  // who wrote
 };
+char* take_addresses(size_t bytes, size_t alignment);  // never given out before, a guard page behind them
+bool count_bytes(int device, long bytes);               // more or less memory of it in use; false when it has not so much
+void open_pages(char* pages, size_t bytes, int device);  // an allocation made of whole pages
+void close_pages(char* pages);                           // Fault where the device may still work on it
 bool is_device_pointer(const void* p);
 bool is_pinned(const void* p, size_t bytes = 1);
 /// The allocation whose pages, or guard page, hold the address; null where there is none.
@@ -89,6 +94,7 @@ void settle_copies();
 void close_all();
 int current_device();
 int device_count();
+bool has_kernel_image();  // for its architecture
 cudaError_t report(cudaError_t error);  // remembers it for cudaGetLastError
 
 // ---- fibers.cpp

@@ -2,6 +2,9 @@
 #pragma once
 #include <tapir/tapir.h>
 
+#include <unistd.h>
+
+#include <climits>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -19,11 +22,12 @@
     SKIP_TEST("needs " #n " CUDA devices"); \
   }
 
-/// Is every block a cudaMalloc of its own? Then nothing is cached.
-inline bool is_direct() {
+inline std::string_view allocator() {
   const char* text = std::getenv("TAPIR_CUDA_ALLOCATOR");
-  return text && std::string_view(text) == "direct";
+  return text && *text ? text : "caching";
 }
+/// Is every block a cudaMalloc of its own? Then nothing is cached.
+inline bool is_direct() { return allocator() == "direct"; }
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 inline bool is_emulated() {
   const char* plugin = std::getenv("TAPIR_CUDA_PLUGIN");
@@ -37,4 +41,10 @@ template <class E, class F> std::string message_of(F&& f) {
     return e.what();
   }
   return "";
+}
+/// Runs one test case of this program in a process of its own, under other settings.
+inline int run_alone(const std::string& settings, const std::string& test) {
+  char path[PATH_MAX] = {};
+  if (readlink("/proc/self/exe", path, sizeof(path) - 1) < 0) return -1;
+  return std::system((settings + " '" + path + "' '" + test + "' > /dev/null").c_str());
 }

@@ -1,23 +1,11 @@
 // core/cuda.h: devices, streams, events; what happens where there is no device.
 #include "cuda.h"
 
-#include <unistd.h>
-
-#include <climits>
 #include <thread>
 
 using namespace tapir;
 
-namespace {
-/// Runs one test case of this program in a process of its own, under other settings.
-int run_alone(const std::string& settings, const std::string& test) {
-  char path[PATH_MAX] = {};
-  if (readlink("/proc/self/exe", path, sizeof(path) - 1) < 0) return -1;
-  return std::system((settings + " '" + path + "' '" + test + "' > /dev/null").c_str());
-}
-}  // namespace
-
-TEST_CASE("cuda: without a device the CPU works, and why_not says what was missing") {
+TEST_CASE("cuda: without a device the CPU works, and why_not says what was missing (BI-094)") {
   if (cuda::is_available()) {
     CHECK(cuda::why_not().empty());
     CHECK(cuda::device_count() > 0);
@@ -36,11 +24,28 @@ TEST_CASE("cuda: without a device the CPU works, and why_not says what was missi
   if (const char* plugin = std::getenv("TAPIR_CUDA_PLUGIN"); plugin && contains(plugin, "/no/such"))
     CHECK(contains(why, "/no/such/plugin.so"));
   if (const char* driver = std::getenv("TAPIR_EMULATED_DRIVER"))
-    CHECK(contains(why, std::string_view(driver) == "0" ? "no CUDA driver" : "supports CUDA 12.0"));
+    CHECK(contains(why, std::string_view(driver) == "0" ? "no CUDA driver" : "too old: it supports CUDA 12.0"));
+  if (std::getenv("TAPIR_EMULATED_DRIVER")) CHECK(contains(why, "built for CUDA 13."));
   CHECK(contains(error_of([] { cuda::synchronize(); }), why));
   CHECK(contains(error_of([] { cuda::Stream stream; }), why));
   CHECK(contains(error_of([] { (void)zeros({2}, {.device = kCUDA}); }), why));
   CHECK(sum(ones({3})).item<float>() == 3);
+}
+
+TEST_CASE("cuda: a device of an architecture that nothing was built for (BI-095)") {
+  NEEDS_CUDA
+  if (!is_emulated()) SKIP_TEST("only the emulation has such a device");
+  if (!std::getenv("TAPIR_EMULATED_CAPABILITY")) {
+    CHECK(run_alone("TAPIR_EMULATED_CAPABILITY=75", "cuda: a device of an architecture*") == 0);
+    return;
+  }
+  CHECK(cuda::get_device_properties().major == 7);
+  const Tensor x = tensor({1.f, 2.f}).to(kCUDA);  // memory and copies need no kernel
+  const std::string text = message_of<RuntimeError>([&] { (void)exp(x); });
+  CHECK(contains(text, "[exp] expected a device of the architectures that it was compiled for (emulated)"));
+  CHECK(contains(text, "got compute capability 7.5"));
+  CHECK_FALSE(message_of<RuntimeError>([&] { (void)softmax(x, 0); }).empty());
+  CHECK(equal(x.cpu(), tensor({1.f, 2.f})));  // and the device goes on
 }
 
 TEST_CASE("cuda: devices and their properties") {

@@ -119,6 +119,67 @@ TEST_CASE("cuda memory: out of memory says how much, and one can go on (BI-349)"
   cuda::set_per_process_memory_fraction(1);
 }
 
+TEST_CASE("cuda memory: expandable segments grow in place, and their pages go back one by one") {
+  NEEDS_CUDA
+  const char* const there = std::getenv("TAPIR_EMULATED_VIRTUAL_MEMORY");
+  if (allocator() != "expandable" || there) {
+    const std::string name = "cuda memory: *";
+    if (!there && is_emulated() && allocator() == "caching") {
+      CHECK(run_alone("TAPIR_CUDA_ALLOCATOR=expandable", name) == 0);
+      CHECK(run_alone("TAPIR_CUDA_ALLOCATOR=expandable TAPIR_EMULATED_VIRTUAL_MEMORY=0", name) == 0);  // as caching
+    }
+    SKIP_TEST("needs TAPIR_CUDA_ALLOCATOR=expandable");
+  }
+  const cuda::Stream stream;  // has segments of its own
+  const cuda::StreamGuard guard(stream);
+  cuda::empty_cache();
+  const int64_t start = cuda::memory_reserved(), used = cuda::memory_allocated();
+  Tensor a = bytes(30 * kMiB);
+  void* const first = a.data_ptr();
+  CHECK(cuda::memory_reserved() == start + 40 * kMiB);
+  a = {};
+  a = bytes(70 * kMiB);  // no block was so large: the segment goes on where it ended
+  CHECK(a.data_ptr() == first);
+  CHECK(cuda::memory_reserved() == start + 80 * kMiB);
+  a = {};
+  a = bytes(20 * kMiB), a.fill_(1);
+  Tensor b = bytes(20 * kMiB), c = bytes(45 * kMiB);
+  b.fill_(2), c.fill_(3);
+  CHECK(cuda::memory_reserved() == start + 100 * kMiB);
+  a = {};
+  cuda::empty_cache();  // the page of a, and nothing of c's last one
+  CHECK(cuda::memory_reserved() == start + 80 * kMiB);
+  CHECK(cuda::memory_allocated() == used + 65 * kMiB);
+  int64_t reserved = 0;
+  uint64_t before = 0;
+  for (const cuda::MemoryBlock& m : cuda::memory_snapshot()) {
+    reserved += m.bytes;
+    if (m.segment == m.address) before = m.address;
+    CHECK(m.segment == before);  // a run of pages
+    CHECK(m.address != uint64_t(uintptr_t(first)));
+  }
+  CHECK(reserved == cuda::memory_reserved());
+  CHECK(b.cpu().sum().item<int64_t>() == 40 * kMiB);
+  CHECK(c.cpu().sum().item<int64_t>() == 135 * kMiB);
+  a = bytes(15 * kMiB);  // where there is room at the lowest address
+  CHECK(a.data_ptr() == first);
+  CHECK(cuda::memory_reserved() == start + 100 * kMiB);
+
+  // At the limit the cache of another stream goes back, and its pages serve here.
+  { const cuda::StreamGuard other((cuda::Stream())); (void)bytes(60 * kMiB); }
+  const double total = double(cuda::mem_get_info().total);
+  cuda::set_per_process_memory_fraction(double(start + 170 * kMiB) / total);
+  Tensor d = bytes(50 * kMiB);
+  CHECK(cuda::memory_reserved() <= start + 170 * kMiB);
+  CHECK(contains(message_of<OutOfMemoryError>([&] { (void)bytes(100 * kMiB); }), "cached"));
+  cuda::set_per_process_memory_fraction(1);
+  CHECK(c.cpu().sum().item<int64_t>() == 135 * kMiB);
+  a = b = c = d = Tensor();
+  cuda::empty_cache();
+  CHECK(cuda::memory_reserved() <= start);
+  CHECK(cuda::memory_allocated() == used);
+}
+
 TEST_CASE("cuda memory: freed by another thread, and from many at once") {
   NEEDS_CUDA
   const int64_t start = cuda::memory_allocated();
