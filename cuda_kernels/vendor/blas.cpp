@@ -3,13 +3,16 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <mutex>
 
 #include "../../core/error.h"
+#include "../tuning.h"
 
-// cuBLASLt: descriptors and the library's choice of kernel are made once per signature (10 to 100 us) and kept.
+// cuBLASLt: descriptors and the library's choice of kernel are made once per signature (10 to 100 us) and kept. The choice is the library's
+// first proposal or, with cudnn_benchmark, the fastest of several in a trial, which is kept on disk too (Note [Choices kept on disk]).
 namespace tapir::inline v0::cuda_kernels::blas {
 namespace {
 
@@ -30,23 +33,25 @@ int64_t alignment(const void* p) {
 
 /// All that the choice of a kernel depends on, as words: compared as such.
 struct Signature {
-  int64_t words[24] = {};
+  int64_t words[24] = {};  // the first one: the device's number
   bool operator<(const Signature& o) const { return std::memcmp(words, o.words, sizeof(words)) < 0; }
 };
 
-Signature signature(Device device, const Product& p, bool tf32) {
+Signature signature(Device device, const Product& p, bool tf32, bool tried) {
   int64_t flags = int64_t(p.dtype) | int64_t(tf32) << 8 | int64_t(p.bias != nullptr) << 9 | int64_t(p.beta != 0) << 10;
-  flags |= int64_t(p.a.column == 1) << 11 | int64_t(p.b.column == 1) << 12 | int64_t(device.index) << 16;
+  flags |= int64_t(p.a.column == 1) << 11 | int64_t(p.b.column == 1) << 12 | int64_t(tried) << 16;
   flags |= int64_t(p.row_sums != nullptr) << 13 | int64_t(p.gelu) << 14 | int64_t(p.before.data != nullptr) << 15;
   Signature s;
   int64_t* to = s.words;
-  for (const int64_t v : {flags, p.batch, p.m, p.n, p.k}) *to++ = v;
+  for (const int64_t v : {int64_t(device.index), flags, p.batch, p.m, p.n, p.k}) *to++ = v;
   for (const Matrix* x : {&p.a, &p.b, &p.c, &p.out})
     for (const int64_t v : {x->batch, std::max(x->row, x->column), alignment(x->data)}) *to++ = v;
   *to++ = alignment(p.row_sums ? p.row_sums : p.bias);
   *to++ = alignment(p.before.data), *to = p.before.row;
   return s;
 }
+
+constexpr size_t kWorkspace = size_t(32) << 20;
 
 struct Plan {
   cublasLtMatmulDesc_t operation = nullptr;
@@ -91,8 +96,8 @@ void set_pointers(const Plan& plan, const Product& p) {
 }
 
 /// Row-major out = a b is column-major out^T = b^T a^T: the library's first operand is our b.
-Plan make_plan(cublasLtHandle_t handle, const Product& p, bool tf32) {
-  const bool wide = p.dtype == kFloat64, half = p.dtype == kFloat16 || p.dtype == kBFloat16;
+Plan make_plan(const Product& p, bool tf32) {
+  const bool wide = p.dtype == kFloat64;
   const cublasComputeType_t compute = wide   ? CUBLAS_COMPUTE_64F
                                       : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
                                              : CUBLAS_COMPUTE_32F;
@@ -106,23 +111,120 @@ Plan make_plan(cublasLtHandle_t handle, const Product& p, bool tf32) {
   set_pointers(plan, p);
   plan.a = layout(p, p.b, p.k, p.n), plan.b = layout(p, p.a, p.m, p.k);
   plan.c = layout(p, p.c, p.m, p.n), plan.d = layout(p, p.out, p.m, p.n);
+  return plan;
+}
 
+constexpr int kMostTried = 8, kRuns = 3;
+
+/// The library's proposals, the one that it takes for the fastest first.
+int propose(cublasLtHandle_t handle, const Plan& plan, const Product& p, cublasLtMatmulHeuristicResult_t* found,
+            int most) {
   cublasLtMatmulPreference_t wish = nullptr;
   check_blas(cublasLtMatmulPreferenceCreate(&wish));
-  set(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, size_t(32) << 20);
+  set(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
   set(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(alignment(p.b.data)));
   set(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(alignment(p.a.data)));
   set(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t(alignment(p.c.data)));
   set(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t(alignment(p.out.data)));
-  if (half)  // partial sums stay in float32
+  if (p.dtype == kFloat16 || p.dtype == kBFloat16)  // partial sums stay in float32
     set(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, plan.operation, plan.a, plan.b, plan.c, plan.d,
-                                                               wish, 1, &plan.choice, &count);
+                                                               wish, most, found, &count);
   cublasLtMatmulPreferenceDestroy(wish);
-  plan.found = status == CUBLAS_STATUS_SUCCESS && count > 0 && plan.choice.state == CUBLAS_STATUS_SUCCESS;
-  if (!plan.found && status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status);
-  return plan;
+  const bool extra = p.row_sums || p.gelu;  // may be refused in any way: there is another one
+  if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED && !extra) check_blas(status);
+  if (status != CUBLAS_STATUS_SUCCESS) return 0;
+  return int(std::remove_if(found, found + count, [](const auto& f) { return f.state != CUBLAS_STATUS_SUCCESS; }) -
+             found);
+}
+
+cublasStatus_t run(Context& ctx, cublasLtHandle_t handle, const Plan& plan, const Product& p, void* workspace) {
+  const float alpha = float(p.alpha), beta = float(p.beta);
+  const bool wide = p.dtype == kFloat64;
+  return cublasLtMatmul(handle, plan.operation, wide ? static_cast<const void*>(&p.alpha) : &alpha, p.b.data, plan.a,
+                        p.a.data, plan.b, wide ? static_cast<const void*>(&p.beta) : &beta, p.c.data, plan.c,
+                        p.out.data, plan.d, &plan.choice.algo, workspace, plan.choice.workspaceSize, stream_of(ctx));
+}
+
+/// Milliseconds of a few products, -1 where the library refuses. Waits.
+float time_of(Context& ctx, cublasLtHandle_t handle, const Plan& plan, const Product& p, void* workspace,
+              const cudaEvent_t (&events)[2]) {
+  if (run(ctx, handle, plan, p, workspace) != CUBLAS_STATUS_SUCCESS) return -1;
+  check_cuda(cudaEventRecord(events[0], stream_of(ctx)), "matmul");
+  for (int i = 0; i < kRuns; ++i)
+    if (run(ctx, handle, plan, p, workspace) != CUBLAS_STATUS_SUCCESS) return -1;
+  check_cuda(cudaEventRecord(events[1], stream_of(ctx)), "matmul");
+  count_host_wait();
+  check_cuda(cudaEventSynchronize(events[1]), "matmul");
+  float ms = 0;
+  check_cuda(cudaEventElapsedTime(&ms, events[0], events[1]), "matmul");
+  return ms;
+}
+
+/// The fastest proposal on the product's own operands, whose result it leaves. False where there was nothing to try, or no room.
+bool choose_by_trial(Context& ctx, cublasLtHandle_t handle, Plan& plan, const Product& p) {
+  cublasLtMatmulHeuristicResult_t found[kMostTried];
+  const int count = propose(handle, plan, p, found, kMostTried);
+  plan.found = count > 0;
+  if (count > 0) plan.choice = found[0];
+  if (count < 2) return false;
+  void* workspace = nullptr;
+  try {
+    workspace = ctx.scratch(int64_t(kWorkspace));
+  } catch (const OutOfMemoryError&) {  // no room for trials: the first proposal serves
+    return false;
+  }
+  cudaEvent_t events[2];
+  for (cudaEvent_t& e : events) check_cuda(cudaEventCreate(&e), "matmul");
+  float best = -1;
+  Plan tried = plan;
+  for (int i = 0; i < count; ++i) {
+    tried.choice = found[i];
+    const float ms = time_of(ctx, handle, tried, p, workspace, events);
+    if (ms >= 0 && (best < 0 || ms < best)) best = ms, plan.choice = found[i];
+  }
+  for (const cudaEvent_t e : events) cudaEventDestroy(e);
+  return best >= 0;
+}
+
+// A choice as text: the library's own words for an algorithm, which it can read again in the same version.
+std::string text_of(const cublasLtMatmulAlgo_t& algo) {
+  std::string text;
+  char word[20];
+  for (const uint64_t w : algo.data) std::snprintf(word, sizeof(word), "%016llx", static_cast<unsigned long long>(w)), text += word;
+  return text;
+}
+bool from_text(const std::string& text, cublasLtMatmulAlgo_t& algo) {
+  constexpr size_t kDigits = 16;
+  if (text.size() != kDigits * std::size(algo.data) ||
+      text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return false;
+  for (size_t i = 0; i < std::size(algo.data); ++i)
+    algo.data[i] = std::stoull(text.substr(i * kDigits, kDigits), nullptr, 16);
+  return true;
+}
+std::string key_of(Device device, const Signature& s) {
+  cudaDeviceProp properties;
+  check_cuda(cudaGetDeviceProperties(&properties, device.index), "matmul");
+  std::string words = "matmul";
+  for (size_t i = 1; i < std::size(s.words); ++i) words += ' ' + std::to_string(s.words[i]);
+  return choice_key(properties.name, "cublasLt", int64_t(cublasLtGetVersion()), words);
+}
+
+/// What an earlier trial found, else a trial, unless the product adds to its own result, which would then grow.
+void choose(Context& ctx, cublasLtHandle_t handle, Plan& plan, const Product& p, const Signature& s, bool trial) {
+  if (!trial) {
+    plan.found = propose(handle, plan, p, &plan.choice, 1) > 0;
+    return;
+  }
+  const std::string key = key_of(ctx.device, s);
+  plan.found = from_text(kept_choices().find(key), plan.choice.algo) &&
+               cublasLtMatmulAlgoCheck(handle, plan.operation, plan.a, plan.b, plan.c, plan.d, &plan.choice.algo,
+                                       &plan.choice) == CUBLAS_STATUS_SUCCESS &&
+               plan.choice.workspaceSize <= kWorkspace;
+  if (plan.found) return;
+  if (choose_by_trial(ctx, handle, plan, p)) kept_choices().keep(key, text_of(plan.choice.algo));
 }
 
 /// Never destroyed: products may be asked for by destructors after main.
@@ -144,19 +246,19 @@ bool product(Context& ctx, const Product& given) {
   std::lock_guard lock(plans->mutex);  // a plan holds addresses of the call between these lines
   cublasLtHandle_t& handle = plans->handles[ctx.device.index];
   if (!handle) check_blas(cublasLtCreate(&handle));
-  const Signature key = signature(ctx.device, p, tf32);
+  const bool trial = settings->cudnn_benchmark.load(std::memory_order_relaxed) && !(p.beta != 0 && p.c.data == p.out.data);
+  const Signature key = signature(ctx.device, p, tf32, trial);
   auto it = plans->plans.find(key);
-  if (it == plans->plans.end()) it = plans->plans.emplace(key, make_plan(handle, p, tf32)).first;
+  if (it == plans->plans.end()) {
+    Plan made = make_plan(p, tf32);
+    choose(ctx, handle, made, p, key, trial);
+    it = plans->plans.emplace(key, made).first;
+  }
   const Plan& plan = it->second;
   if (!plan.found) return false;
   set_pointers(plan, p);
-  const float alpha = float(p.alpha), beta = float(p.beta);
-  const bool wide = p.dtype == kFloat64;
   const size_t bytes = plan.choice.workspaceSize;
-  void* const workspace = bytes ? ctx.scratch(int64_t(bytes)) : nullptr;
-  check_blas(cublasLtMatmul(handle, plan.operation, wide ? static_cast<const void*>(&p.alpha) : &alpha, p.b.data,
-                            plan.a, p.a.data, plan.b, wide ? static_cast<const void*>(&p.beta) : &beta, p.c.data,
-                            plan.c, p.out.data, plan.d, &plan.choice.algo, workspace, bytes, stream_of(ctx)));
+  check_blas(run(ctx, handle, plan, p, bytes ? ctx.scratch(int64_t(bytes)) : nullptr));
   return true;
 }
 
