@@ -103,6 +103,33 @@ TEST_CASE("cuda matmul: NaN and infinity pass, gradients agree") {
   for (size_t i = 0; i < 3; ++i) same(gradient(i), x);
 }
 
+TEST_CASE("cuda matmul: linear_gelu and the gradients of linear, whose bias's comes with the weight's") {
+  NEEDS_CUDA
+  manual_seed(5);
+  for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16})
+    for (const int64_t out : {8, 5})  // the library's GELU wants multiples of 8
+      for (const bool fused : {true, false}) {
+        CAPTURE(std::string(name_of(t)), out, fused);
+        const auto all = [fused](const List& given) {
+          List x;
+          for (const Tensor& g : given) x.push_back(g.detach().clone().requires_grad_());
+          const Tensor y = fused ? linear_gelu(x[0], x[1], x[2]) : linear(x[0], x[1], x[2]);
+          y.sum().backward();
+          return cat({y.detach().flatten(), x[0].grad().flatten(), x[1].grad().flatten(), x[2].grad()}, 0);
+        };
+        const List x = {numbers({6, 7}, t), numbers({out, 7}, t), numbers({out}, t)};
+        same(all, x);
+        same(all, {x[0].unsqueeze(0), x[1], x[2]});
+        same(all, {numbers({0, 7}, t), x[1], x[2]});
+        same([](const List& x) { return linear_gelu(x[0], x[1], x[2]); }, x);
+        same([](const List& x) { return linear_gelu(x[0], x[1]); }, x);
+      }
+  Tensor bad = ones({4, 8}, {.dtype = kFloat16});
+  bad[1][2] = NAN;
+  const Tensor w = ones({8, 8}, {.dtype = kFloat16});
+  CHECK(equal(isnan(linear_gelu(bad.to(kCUDA), w.to(kCUDA))).cpu(), isnan(linear_gelu(bad, w))));
+}
+
 TEST_CASE("cuda matmul: TF32 only where it is asked for") {
   NEEDS_CUDA
   CHECK_FALSE(backends::cuda::matmul_allow_tf32());

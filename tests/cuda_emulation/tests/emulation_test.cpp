@@ -1,5 +1,6 @@
 // The emulation's own tests: right kernels give their results under every schedule, and every planted fault is caught. Built twice,
 // plain and checked (the .cu files instrumented): what only the checked one can see is marked so.
+#include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -418,6 +419,70 @@ TEST_CASE("memory is limited") {
   CHECK(free == before);
 }
 
+TEST_CASE("virtual memory: addresses apart from memory, mapped, opened and taken away") {
+  constexpr size_t kPage = size_t(2) << 20, kFloats = kPage / sizeof(float);
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  CHECK(cudaGetDriverEntryPointByVersion("cuMemNoSuch", &entry, 12000, cudaEnableDefault, &result) == cudaSuccess);
+  CHECK(result == cudaDriverEntryPointSymbolNotFound);
+  CHECK(cudaGetDriverEntryPointByVersion("cuMemMap", &entry, 12000, cudaEnableDefault, &result) == cudaSuccess);
+  CHECK(entry == reinterpret_cast<void*>(&cuMemMap));
+
+  size_t before, total, unit = 0;
+  CUmemAllocationProp of_device{};
+  of_device.type = CU_MEM_ALLOCATION_TYPE_PINNED, of_device.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  REQUIRE(cuMemGetAllocationGranularity(&unit, &of_device, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS);
+  CHECK(unit == kPage);
+  REQUIRE(cudaMemGetInfo(&before, &total) == cudaSuccess);
+  CUdeviceptr at = 0;
+  CHECK(cuMemAddressReserve(&at, kPage + 1, 0, 0, 0) == CUDA_ERROR_INVALID_VALUE);
+  REQUIRE(cuMemAddressReserve(&at, 4 * kPage, 0, 0, 0) == CUDA_SUCCESS);
+  CHECK(at % kPage == 0);
+  auto* const x = reinterpret_cast<float*>(uintptr_t(at));
+  CHECK_FAULT("not allocated", cudaMemset(x, 0, 8));
+  CUmemGenericAllocationHandle memory = 0;
+  CHECK(cuMemCreate(&memory, total + kPage, &of_device, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+  CUmemAccessDesc access{of_device.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  for (const size_t page : {1, 2}) {
+    REQUIRE(cuMemCreate(&memory, kPage, &of_device, 0) == CUDA_SUCCESS);
+    CHECK(cuMemMap(at + page * kPage + 512, kPage, 0, memory, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cuMemMap(at + 4 * kPage, kPage, 0, memory, 0) == CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(cuMemMap(at + page * kPage, kPage, 0, memory, 0) == CUDA_SUCCESS);
+    CHECK(cuMemMap(at + page * kPage, kPage, 0, memory, 0) == CUDA_ERROR_INVALID_VALUE);  // there is something
+    CHECK(cuMemRelease(memory) == CUDA_SUCCESS);
+    CHECK_FAULT("not allocated", cudaMemset(x + page * kFloats + 4096, 0, 8));  // not opened
+    REQUIRE(cuMemSetAccess(at + page * kPage, kPage, &access, 1) == CUDA_SUCCESS);
+  }
+  size_t free;
+  REQUIRE(cudaMemGetInfo(&free, &total) == cudaSuccess);
+  CHECK(before - free == 2 * kPage);
+
+  float* const middle = x + 2 * kFloats;  // the border of two mappings
+  CHECK_NO_FAULT(cudaMemset(middle - 64, 0, 128 * sizeof(float)));
+  Array<float> from(std::vector<float>(128, 3));
+  CHECK_NO_FAULT(scale(from.p, middle - 64, 128, nullptr));
+  std::vector<float> host(128);
+  CHECK_NO_FAULT(cudaMemcpy(host.data(), middle - 64, 512, cudaMemcpyDeviceToHost));
+  CHECK(host == std::vector<float>(128, 6));
+  CHECK_FAULT("not allocated", cudaMemset(x, 0, 8));
+  CHECK_FAULT("at byte", cudaMemset(x + 3 * kFloats - 2, 0, 16));
+  CHECK_FAULT("touches", scale(from.p, x + 3 * kFloats - 64, 128, nullptr));
+  CHECK_FAULT("not the begin", cudaFree(x + kFloats));
+
+  NewStream side;
+  CHECK_NO_FAULT(cudaMemsetAsync(middle, 0, 64, side));
+  CHECK_FAULT("may not be done", cuMemUnmap(at + 2 * kPage, kPage));
+  REQUIRE(cudaStreamSynchronize(side) == cudaSuccess);
+  CHECK(cuMemUnmap(at + 2 * kPage, kPage / 2) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemAddressFree(at, 4 * kPage) == CUDA_ERROR_INVALID_VALUE);
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  CHECK(cuMemUnmap(at + kPage, 2 * kPage) == CUDA_SUCCESS);
+  REQUIRE(cudaMemGetInfo(&free, &total) == cudaSuccess);
+  CHECK(free == before - 512);  // `from`
+  CHECK_FAULT("not allocated", cudaMemset(middle, 0, 8));
+  CHECK(cuMemAddressFree(at, 4 * kPage) == CUDA_SUCCESS);
+}
+
 TEST_CASE("events measure time") {
   NewEvent start(cudaEventDefault), end(cudaEventDefault), blind;
   float ms = -1;
@@ -495,6 +560,15 @@ TEST_CASE("child: old driver", "[.child]") {
   CHECK(driver == 11040);
   CHECK(cudaGetDeviceCount(&count) == cudaErrorInsufficientDriver);
 }
+TEST_CASE("child: another architecture", "[.child]") {
+  cudaDeviceProp p;
+  REQUIRE(cudaGetDeviceProperties(&p, 0) == cudaSuccess);
+  CHECK(p.major * 10 + p.minor == 75);
+  Array<float> x(std::vector<float>(64, 1));
+  CHECK(scale(x.p, x.p, 64, nullptr) == cudaErrorNoKernelImageForDevice);
+  CHECK(cudaGetLastError() == cudaErrorNoKernelImageForDevice);
+  CHECK(x.host() == std::vector<float>(64, 1));
+}
 TEST_CASE("child: little memory", "[.child]") {
   size_t free, total;
   void* p;
@@ -519,6 +593,7 @@ TEST_CASE("what the environment says") {
   CHECK(passes("TAPIR_EMULATED_DEVICES=0", "no device"));
   CHECK(passes("TAPIR_EMULATED_DRIVER=11040", "old driver"));
   CHECK(passes("TAPIR_EMULATED_MEMORY=1048576", "little memory"));
+  CHECK(passes("TAPIR_EMULATED_CAPABILITY=75", "another architecture"));
   CHECK(passes("TAPIR_EMULATED_ORDER=0", "order is not checked"));
   CHECK_FALSE(passes("TAPIR_EMULATED_ORDER=1", "order is not checked"));
 }
