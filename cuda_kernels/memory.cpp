@@ -180,8 +180,7 @@ Block* DeviceMemory::split(Block* b, int64_t at) {
 
 bool DeviceMemory::is_expandable() {
   if (expandable_ < 0)
-    expandable_ = strategy() == Strategy::Expandable &&
-                  virtual_memory::is_available(device_, kSmallSegment) &&
+    expandable_ = strategy() == Strategy::Expandable && virtual_memory::is_available(device_, kSmallSegment) &&
                   virtual_memory::is_available(device_, kMiddleSegment);
   return expandable_ != 0;
 }

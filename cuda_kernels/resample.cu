@@ -21,14 +21,15 @@ template <class C> struct TapTable {
   C* weight;
 };
 template <class C> struct Tables { TapTable<C> of[3]; };
-struct Axes { ResampleAxis of[3]; };
+struct Axes {
+  ResampleAxis of[3];
+};
 
 /// The lowest and the highest place that output i reads.
 __device__ inline void reach_of(const ResampleAxis& axis, int64_t i, int64_t& low, int64_t& high) {
   low = axis.in, high = -1;
-  axis.each_tap(i, [&](int64_t, int64_t place, double) {
-    low = place < low ? place : low, high = place > high ? place : high;
-  });
+  axis.each_tap(
+      i, [&](int64_t, int64_t place, double) { low = place < low ? place : low, high = place > high ? place : high; });
 }
 /// The number of outputs at the front for which `before` holds; it never holds again behind them.
 template <class F> __device__ int64_t front_of(const ResampleAxis& axis, F&& before) {
@@ -47,7 +48,8 @@ template <class F> __device__ int64_t front_of(const ResampleAxis& axis, F&& bef
 template <class C> __global__ void taps_kernel(Axes axes, Tables<C> tables, bool transposed) {
   const ResampleAxis& axis = axes.of[blockIdx.y];
   const TapTable<C>& t = tables.of[blockIdx.y];
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < t.entries; i += int64_t(gridDim.x) * blockDim.x) {
+  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < t.entries;
+       i += int64_t(gridDim.x) * blockDim.x) {
     int64_t first, last;
     if (transposed) {
       first = front_of(axis, [i](int64_t, int64_t high) { return high < i; });
@@ -98,8 +100,7 @@ __global__ void resample_kernel(Out* y, const In* x, Planes planes, Tables<C> ta
   }
 }
 
-template <class T, int P>
-__global__ void nearest_kernel(T* y, const T* x, Planes planes, Axes axes, int64_t total) {
+template <class T, int P> __global__ void nearest_kernel(T* y, const T* x, Planes planes, Axes axes, int64_t total) {
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
     const Place o = place_of(planes, i, int(axes.of[0].out), int(axes.of[1].out), int(axes.of[2].out), P);

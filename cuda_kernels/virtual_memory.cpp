@@ -26,8 +26,7 @@ struct Driver {
     constexpr unsigned kVersion = 12000;  // whose form of the functions we call
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
     void* address = nullptr;
-    const cudaError_t error =
-        cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &result);
+    const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &result);
     cudaGetLastError();
     complete = complete && error == cudaSuccess && result == cudaDriverEntryPointSuccess && address;
     function = reinterpret_cast<F>(address);

@@ -129,8 +129,8 @@ int propose(cublasLtHandle_t handle, const Plan& plan, const Product& p, cublasL
   if (p.dtype == kFloat16 || p.dtype == kBFloat16)  // partial sums stay in float32
     set(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, plan.operation, plan.a, plan.b, plan.c, plan.d,
-                                                               wish, most, found, &count);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle, plan.operation, plan.a, plan.b, plan.c, plan.d, wish, most, found, &count);
   cublasLtMatmulPreferenceDestroy(wish);
   const bool extra = p.row_sums || p.gelu;  // may be refused in any way: there is another one
   if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED && !extra) check_blas(status);
@@ -192,13 +192,13 @@ bool choose_by_trial(Context& ctx, cublasLtHandle_t handle, Plan& plan, const Pr
 std::string text_of(const cublasLtMatmulAlgo_t& algo) {
   std::string text;
   char word[20];
-  for (const uint64_t w : algo.data) std::snprintf(word, sizeof(word), "%016llx", static_cast<unsigned long long>(w)), text += word;
+  for (const uint64_t w : algo.data)
+    std::snprintf(word, sizeof(word), "%016llx", static_cast<unsigned long long>(w)), text += word;
   return text;
 }
 bool from_text(const std::string& text, cublasLtMatmulAlgo_t& algo) {
   constexpr size_t kDigits = 16;
-  if (text.size() != kDigits * std::size(algo.data) ||
-      text.find_first_not_of("0123456789abcdef") != std::string::npos)
+  if (text.size() != kDigits * std::size(algo.data) || text.find_first_not_of("0123456789abcdef") != std::string::npos)
     return false;
   for (size_t i = 0; i < std::size(algo.data); ++i)
     algo.data[i] = std::stoull(text.substr(i * kDigits, kDigits), nullptr, 16);
@@ -246,7 +246,8 @@ bool product(Context& ctx, const Product& given) {
   std::lock_guard lock(plans->mutex);  // a plan holds addresses of the call between these lines
   cublasLtHandle_t& handle = plans->handles[ctx.device.index];
   if (!handle) check_blas(cublasLtCreate(&handle));
-  const bool trial = settings->cudnn_benchmark.load(std::memory_order_relaxed) && !(p.beta != 0 && p.c.data == p.out.data);
+  const bool trial =
+      settings->cudnn_benchmark.load(std::memory_order_relaxed) && !(p.beta != 0 && p.c.data == p.out.data);
   const Signature key = signature(ctx.device, p, tf32, trial);
   auto it = plans->plans.find(key);
   if (it == plans->plans.end()) {

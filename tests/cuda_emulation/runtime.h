@@ -75,7 +75,7 @@ struct Allocation {
   Label by;  // who wrote
 };
 char* take_addresses(size_t bytes, size_t alignment);  // never given out before, a guard page behind them
-bool count_bytes(int device, long bytes);               // more or less memory of it in use; false when it has not so much
+bool count_bytes(int device, long bytes);  // more or less memory of it in use; false when it has not so much
 void open_pages(char* pages, size_t bytes, int device);  // an allocation made of whole pages
 void close_pages(char* pages);                           // Fault where the device may still work on it
 bool is_device_pointer(const void* p);
@@ -94,7 +94,7 @@ void settle_copies();
 void close_all();
 int current_device();
 int device_count();
-bool has_kernel_image();  // for its architecture
+bool has_kernel_image();                // for its architecture
 cudaError_t report(cudaError_t error);  // remembers it for cudaGetLastError
 
 // ---- fibers.cpp

@@ -133,8 +133,13 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
     void* address;
   } all[] = {
 #define TAPIR_ENTRY(name) {#name, reinterpret_cast<void*>(&name)}
-      TAPIR_ENTRY(cuMemGetAllocationGranularity), TAPIR_ENTRY(cuMemAddressReserve), TAPIR_ENTRY(cuMemAddressFree),
-      TAPIR_ENTRY(cuMemCreate), TAPIR_ENTRY(cuMemRelease), TAPIR_ENTRY(cuMemMap), TAPIR_ENTRY(cuMemSetAccess),
+      TAPIR_ENTRY(cuMemGetAllocationGranularity),
+      TAPIR_ENTRY(cuMemAddressReserve),
+      TAPIR_ENTRY(cuMemAddressFree),
+      TAPIR_ENTRY(cuMemCreate),
+      TAPIR_ENTRY(cuMemRelease),
+      TAPIR_ENTRY(cuMemMap),
+      TAPIR_ENTRY(cuMemSetAccess),
       TAPIR_ENTRY(cuMemUnmap),
 #undef TAPIR_ENTRY
   };

@@ -166,7 +166,10 @@ TEST_CASE("cuda memory: expandable segments grow in place, and their pages go ba
   CHECK(cuda::memory_reserved() == start + 100 * kMiB);
 
   // At the limit the cache of another stream goes back, and its pages serve here.
-  { const cuda::StreamGuard other((cuda::Stream())); (void)bytes(60 * kMiB); }
+  {
+    const cuda::StreamGuard other((cuda::Stream()));
+    (void)bytes(60 * kMiB);
+  }
   const double total = double(cuda::mem_get_info().total);
   cuda::set_per_process_memory_fraction(double(start + 170 * kMiB) / total);
   Tensor d = bytes(50 * kMiB);

@@ -7,7 +7,9 @@ namespace {
 Tensor gradient_of(const Tensor& input, const InterpolateOptions& o) {
   Tensor x = input.detach().clone().requires_grad_();
   const Tensor y = interpolate(x, o);
-  (y * sin(arange(y.numel(), {.dtype = kFloat32, .device = y.device()}).view(y.shape()).to(y.dtype()))).sum().backward();
+  (y * sin(arange(y.numel(), {.dtype = kFloat32, .device = y.device()}).view(y.shape()).to(y.dtype())))
+      .sum()
+      .backward();
   return x.grad();
 }
 void compare(const Shape& shape, const InterpolateOptions& o, bool gradient = true) {
