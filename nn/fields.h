@@ -110,6 +110,11 @@ constexpr bool shares = std::is_reference_v<T> ||
                         (std::is_pointer_v<T> && (ModuleField<std::remove_cvref_t<std::remove_pointer_t<T>>> ||
                                                   TensorField<std::remove_cvref_t<std::remove_pointer_t<T>>>));
 
+/// True or False; a number as Python prints it: 1.0, 0.0001, 1e-05.
+inline const char* bool_text(bool b) { return b ? "True" : "False"; }
+std::string float_text(double value);
+/// One number where one was given.
+inline std::string dims_text(const Dims& d) { return d.size() == 1 ? std::to_string(d[0]) : d.str(); }
 std::string plain_text(const char* name, Scalar value);
 std::string plain_text(const char* name, const std::string& value);
 std::string plain_text(const char* name, const Dims& value);

@@ -15,6 +15,15 @@ struct Linear : Module {
   std::string extra_repr() override;
   TAPIR_FIELDS(in_features, out_features, weight, bias)
 };
+/// y = x1 weight x2 + bias: (..., in1), (..., in2) -> (..., out). weight (out, in1, in2) and bias start uniform in +-1/sqrt(in1).
+struct Bilinear : Module {
+  int64_t in1_features, in2_features, out_features;
+  Parameter weight, bias;
+  Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, const LinearOptions& options = {});
+  Tensor forward(const Tensor& x1, const Tensor& x2);
+  std::string extra_repr() override;
+  TAPIR_FIELDS(in1_features, in2_features, out_features, weight, bias)
+};
 
 /// Dimensions start_dim to end_dim become one.
 struct Flatten : Module {
@@ -22,6 +31,14 @@ struct Flatten : Module {
   explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim(start_dim), end_dim(end_dim) {}
   Tensor forward(const Tensor& x);
   TAPIR_FIELDS(start_dim, end_dim)
+};
+/// Dimension dim becomes those of unflattened_size, of which one may be -1.
+struct Unflatten : Module {
+  int64_t dim;
+  Shape unflattened_size;
+  Unflatten(int64_t dim, const Shape& unflattened_size) : dim(dim), unflattened_size(unflattened_size) {}
+  Tensor forward(const Tensor& x);
+  TAPIR_FIELDS(dim, unflattened_size)
 };
 
 struct Identity : Module {

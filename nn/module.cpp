@@ -3,6 +3,8 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <ostream>
 
@@ -16,8 +18,16 @@ using Kind = Field::Kind;
 
 namespace detail {
 
+std::string float_text(double v) {
+  char text[400];
+  const bool fixed = v == 0 || (std::abs(v) >= 1e-4 && std::abs(v) < 1e16);
+  const auto form = fixed ? std::chars_format::fixed : std::chars_format::scientific;
+  const std::string s(text, std::to_chars(text, text + sizeof(text), v, form).ptr);
+  return fixed && s.find('.') == s.npos ? s + ".0" : s;
+}
 std::string plain_text(const char* name, Scalar v) {
-  return format("{}={}", name, v.is_bool() ? FormatArg(v.to_bool() ? "True" : "False") : FormatArg(v));
+  if (v.is_float()) return format("{}={}", name, float_text(v.to_double()));
+  return v.is_bool() ? format("{}={}", name, bool_text(v.to_bool())) : format("{}={}", name, v.to_int());
 }
 std::string plain_text(const char* name, const std::string& v) { return format("{}='{}'", name, v); }
 std::string plain_text(const char* name, const Dims& v) { return format("{}={}", name, v); }

@@ -4,6 +4,7 @@
 #include "../ops/cast.h"
 #include "../ops/create.h"
 #include "../ops/norm.h"
+#include "../ops/shape.h"
 #include "../ops/ternary.h"
 #include "../ops/unary.h"
 
@@ -14,7 +15,8 @@ BatchNormBase::BatchNormBase(const char* name, int64_t n, const BatchNormOptions
   check(o.eps >= 0, "[{}] expected eps of at least 0, got {}", name, o.eps);
   check(!o.momentum || (*o.momentum >= 0 && *o.momentum <= 1), "[{}] expected momentum in [0, 1], got {}", name,
         o.momentum.value_or(0));
-  if (o.affine) weight = Parameter(ones(n)), bias = Parameter(zeros(n));
+  if (o.affine) weight = Parameter(ones(n));
+  if (o.affine && o.bias) bias = Parameter(zeros(n));
   if (o.track_running_stats)
     running_mean = zeros(n), running_var = ones(n), num_batches_tracked = full({}, 0, {.dtype = kInt64});
 }
@@ -37,21 +39,23 @@ Tensor BatchNormBase::normalize(const Tensor& x) {
   return y;
 }
 
-std::string BatchNormBase::extra_repr() {
-  const auto text = [](bool b) { return b ? "True" : "False"; };
-  return format("{}, eps={}, momentum={}, affine={}, track_running_stats={}", num_features, options.eps,
-                options.momentum ? format("{}", *options.momentum) : std::string("None"), text(options.affine),
-                text(options.track_running_stats));
+Tensor BatchNormBase::normalize_instances(const char* name, int64_t spatial, const Tensor& x) {
+  check(x.dim() == spatial + 1 || x.dim() == spatial + 2, "[{}] expected {}D or {}D input (got {}D input of shape {})",
+        name, spatial + 1, spatial + 2, x.dim(), x.shape());
+  const bool batched = x.dim() == spatial + 2;
+  check(!options.affine || x.shape()[batched] == num_features, "[{}] expected input with {} channels, got {}", name,
+        num_features, x.shape());
+  const tapir::InstanceNormOptions o{training || !running_mean.defined(), options.momentum.value_or(0), options.eps};
+  const Tensor y = instance_norm(batched ? x : unsqueeze(x, 0), running_mean, running_var, weight, bias, o);
+  return batched ? y : squeeze(y, 0);
 }
 
-Tensor BatchNorm1d::forward(const Tensor& x) {
-  check(x.dim() == 2 || x.dim() == 3, "[BatchNorm1d] expected 2D or 3D input (got {}D input of shape {})", x.dim(),
-        x.shape());
-  return normalize(x);
-}
-Tensor BatchNorm2d::forward(const Tensor& x) {
-  check(x.dim() == 4, "[BatchNorm2d] expected 4D input (got {}D input of shape {})", x.dim(), x.shape());
-  return normalize(x);
+using detail::bool_text, detail::float_text;
+
+std::string BatchNormBase::extra_repr() {
+  return format("{}, eps={}, momentum={}, affine={}, bias={}, track_running_stats={}", num_features,
+                float_text(options.eps), options.momentum ? float_text(*options.momentum) : std::string("None"),
+                bool_text(options.affine), bool_text(bias.defined()), bool_text(options.track_running_stats));
 }
 
 LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& o) : normalized_shape(shape), options(o) {
@@ -64,8 +68,37 @@ Tensor LayerNorm::forward(const Tensor& x) {
   return layer_norm(x, normalized_shape, weight, bias, {.eps = options.eps});
 }
 std::string LayerNorm::extra_repr() {
-  return format("{}, eps={}, elementwise_affine={}", normalized_shape, options.eps,
-                options.elementwise_affine ? "True" : "False");
+  return format("{}, eps={}, elementwise_affine={}, bias={}", normalized_shape, float_text(options.eps),
+                bool_text(options.elementwise_affine), bool_text(bias.defined()));
+}
+
+GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o)
+    : num_groups(groups), num_channels(channels), options(o) {
+  check(groups > 0 && channels % groups == 0, "[GroupNorm] num_channels must be divisible by num_groups, got {} and {}",
+        channels, groups);
+  check(o.eps >= 0, "[GroupNorm] expected eps of at least 0, got {}", o.eps);
+  if (o.affine) weight = Parameter(ones(channels));
+  if (o.affine && o.bias) bias = Parameter(zeros(channels));
+}
+Tensor GroupNorm::forward(const Tensor& x) { return group_norm(x, num_groups, weight, bias, {.eps = options.eps}); }
+std::string GroupNorm::extra_repr() {
+  return format("{}, {}, eps={}, affine={}, bias={}", num_groups, num_channels, float_text(options.eps),
+                bool_text(options.affine), bool_text(bias.defined()));
+}
+
+RMSNorm::RMSNorm(const Shape& shape, const RMSNormOptions& o) : normalized_shape(shape), options(o) {
+  check(!o.eps || *o.eps >= 0, "[RMSNorm] expected eps of at least 0, got {}", o.eps.value_or(0));
+  if (o.elementwise_affine) weight = Parameter(ones(shape));
+}
+Tensor RMSNorm::forward(const Tensor& x) { return rms_norm(x, normalized_shape, weight, {.eps = options.eps}); }
+std::string RMSNorm::extra_repr() {
+  return format("{}, eps={}, elementwise_affine={}", normalized_shape,
+                options.eps ? float_text(*options.eps) : std::string("None"), bool_text(options.elementwise_affine));
+}
+
+std::string LocalResponseNorm::extra_repr() {
+  return format("{}, alpha={}, beta={}, k={}", size, float_text(options.alpha), float_text(options.beta),
+                float_text(options.k));
 }
 
 }  // namespace tapir::inline v0::nn

@@ -15,16 +15,23 @@ struct Embedding : Module {
   TAPIR_FIELDS(num_embeddings, embedding_dim, options, weight)
 };
 
-struct DropoutOptions {
-  bool inplace = false;  // overwrites the input
+struct EmbeddingBagOptions {
+  std::optional<double> max_norm = {};
+  double norm_type = 2;
+  bool scale_grad_by_freq = false;
+  std::string mode = "mean";                // or "sum", "max"
+  bool include_last_offset = false;         // the last offset ends the last bag
+  std::optional<int64_t> padding_idx = {};  // this row does not count
 };
-/// In training each element is zeroed with probability p and the others grow to x / (1 - p). Srivastava et al. 2014.
-struct Dropout : Module {
-  double p;
-  bool inplace;
-  explicit Dropout(double p = 0.5, const DropoutOptions& options = {});
-  Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(p, inplace)
+/// Rows of a table, joined bag by bag: bags (B, n), or (n) with offsets (B) -> (B, embedding_dim).
+struct EmbeddingBag : Module {
+  int64_t num_embeddings, embedding_dim;
+  EmbeddingBagOptions options;
+  Parameter weight;
+  EmbeddingBag(int64_t num_embeddings, int64_t embedding_dim, const EmbeddingBagOptions& options = {});
+  Tensor forward(const Tensor& index, const Tensor& offsets = {}, const Tensor& per_sample_weights = {});
+  std::string extra_repr() override;
+  TAPIR_FIELDS(num_embeddings, embedding_dim, options, weight)
 };
 
 }  // namespace tapir::inline v0::nn

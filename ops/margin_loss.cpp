@@ -25,7 +25,7 @@ static void check_margin(const char* op, double margin) {
   check(!std::isnan(margin), "[{}] expected a number for margin, got {}", op, margin);
 }
 
-Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, const MarginLossOptions& o) {
+Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, const HingeEmbeddingLossOptions& o) {
   TAPIR_AUTOCAST(hinge_embedding_loss, input, target, o);
   check_target("hinge_embedding_loss", input, target), check_margin("hinge_embedding_loss", o.margin);
   const Tensor apart = where(ne(target, 1), clamp_min(sub(o.margin, input), 0), 0),

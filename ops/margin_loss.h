@@ -7,7 +7,11 @@ namespace tapir::inline v0 {
 // Losses that are 0 beyond a margin.
 
 struct MarginLossOptions {
-  double margin;
+  double margin = 0;
+  Reduction reduction = Reduction::Mean;
+};
+struct HingeEmbeddingLossOptions {
+  double margin = 1;
   Reduction reduction = Reduction::Mean;
 };
 struct MultiMarginLossOptions {
@@ -24,13 +28,13 @@ struct TripletMarginLossOptions {
 
 /// x where the target is 1, max(0, margin - x) where it is -1.
 Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target,
-                            const MarginLossOptions& options = {.margin = 1});
+                            const HingeEmbeddingLossOptions& options = {});
 /// max(0, margin - t (x1 - x2)) for targets 1 and -1; three tensors of one rank.
 Tensor margin_ranking_loss(const Tensor& input1, const Tensor& input2, const Tensor& target,
-                           const MarginLossOptions& options = {.margin = 0});
+                           const MarginLossOptions& options = {});
 /// 1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1. x1, x2: (N, D) or (D); target: (N) or ().
 Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const Tensor& target,
-                             const MarginLossOptions& options = {.margin = 0});
+                             const MarginLossOptions& options = {});
 /// Sum over c != t of weight[t] max(0, margin - x[t] + x[c])^p / C. input: (N, C) or (C); target: labels (N) or ().
 Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiMarginLossOptions& options = {});
 /// Sum over labels t and all other classes c of max(0, 1 - x[t] + x[c]) / C. target: input's shape, labels until the first -1.
