@@ -29,7 +29,67 @@ struct ModuleList : Module {
   TAPIR_FIELDS(items)
 };
 
-/// Runs its modules one after the other; an empty one returns its input.
+/// Modules by name, in the order of insertion.
+///     nn::ModuleDict heads; heads.insert("cls", nn::Linear(8, 2)); heads["cls"](x);
+struct ModuleDict : Module {
+  std::vector<std::pair<std::string, AnyModule>> items;
+  ModuleDict() = default;
+  /// A module that stands under that name is replaced. ValueError for a name that is empty or has a dot.
+  template <ModuleField M> M& insert(const std::string& name, M module) {
+    auto* held = new M(std::move(module));
+    put(name, AnyModule(held));
+    return *held;
+  }
+  void erase(const std::string& name);
+  bool contains(const std::string& name) const { return find(name) != nullptr; }
+  int64_t size() const { return int64_t(items.size()); }
+  /// ValueError where there is none of that name.
+  AnyModule& operator[](const std::string& name);
+  /// The module of that name, known to be an M; ValueError when it is not.
+  template <ModuleField M> M& as(const std::string& name) {
+    M* m = dynamic_cast<M*>(&*(*this)[name]);
+    check(m != nullptr, "[ModuleDict] the module {} is not of the type asked for", name);
+    return *m;
+  }
+  bool tapir_is_list() const override { return true; }
+  TAPIR_FIELDS(items)
+
+ private:
+  void put(const std::string& name, AnyModule module);
+  const AnyModule* find(const std::string& name) const;
+};
+
+/// Parameters in order; as a field of one's own a std::vector<Parameter> serves as well.
+struct ParameterList : Module {
+  std::vector<Parameter> items;
+  ParameterList() = default;
+  explicit ParameterList(const std::vector<Tensor>& values) {
+    for (const Tensor& v : values) push_back(v);
+  }
+  Parameter& push_back(const Tensor& value) { return items.emplace_back(value); }
+  int64_t size() const { return int64_t(items.size()); }
+  /// ValueError beyond the end.
+  Parameter& operator[](int64_t i);
+  bool tapir_is_list() const override { return true; }
+  std::string extra_repr() override;
+  TAPIR_FIELDS(items)
+};
+/// Parameters by name, in the order of insertion.
+struct ParameterDict : Module {
+  std::vector<std::pair<std::string, Parameter>> items;
+  ParameterDict() = default;
+  /// ValueError for a name that is empty or has a dot.
+  Parameter& insert(const std::string& name, const Tensor& value);
+  bool contains(const std::string& name) const;
+  int64_t size() const { return int64_t(items.size()); }
+  /// ValueError where there is none of that name.
+  Parameter& operator[](const std::string& name);
+  bool tapir_is_list() const override { return true; }
+  std::string extra_repr() override;
+  TAPIR_FIELDS(items)
+};
+
+/// Runs its modules one after the other; an empty one returns its input. An error names the stage.
 ///     nn::Sequential net(nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10));
 struct Sequential : ModuleList {
   using ModuleList::ModuleList;

@@ -61,13 +61,19 @@ concept RangeField = requires(T& t) {
   typename T::value_type;
 }
 &&!std::is_same_v<T, std::string> && !std::is_same_v<T, Dims>;
+/// A name and what it stands for: an entry of a map.
+template <class T>
+concept NamedField = requires(T& t) {
+  t.second;
+  requires std::is_same_v<std::remove_cvref_t<decltype(t.first)>, std::string>;
+};
 /// optional, unique_ptr, Owned
 template <class T>
 concept HandleField = requires(T& t) {
   *t;
   static_cast<bool>(t);
 }
-&&!std::is_pointer_v<T> && !TensorField<T> && !ModuleField<T>;
+&&!std::is_pointer_v<T> && !TensorField<T> && !ModuleField<T> && !requires(T& t) { +t; };  // a lambda is none
 
 struct Span {
   size_t begin, end;
@@ -133,8 +139,11 @@ template <class T> void list_field(std::vector<Field>& out, const std::string& n
                     "the type of this field is a module without TAPIR_FIELDS of its own");
     out.push_back({name, Kind::Module, nullptr, &f, ""});
   } else if constexpr (RangeField<T>) {
-    size_t i = 0;
-    for (auto& e : f) list_field(out, name + "." + std::to_string(i++), e);
+    [[maybe_unused]] size_t i = 0;
+    for (auto& e : f) {
+      if constexpr (NamedField<std::remove_cvref_t<decltype(e)>>) list_field(out, name + "." + e.first, e.second);
+      else list_field(out, name + "." + std::to_string(i++), e);
+    }
   } else if constexpr (HandleField<T>) {
     if (f) list_field(out, name, *f);
   } else if constexpr (std::is_arithmetic_v<T>)

@@ -11,6 +11,7 @@
 #include "../core/modes.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
+#include "hooks_impl.h"
 
 namespace tapir::inline v0::nn {
 
@@ -83,7 +84,20 @@ std::vector<Field> Module::fields() {
   tapir_rename(out);
   if (tapir_is_list())
     for (Field& f : out) f.name.erase(0, f.name.find('.') + 1);
+  if (extras_)
+    for (auto& c : extras_.get()->computed) {
+      std::erase_if(out, [&](const Field& f) { return f.name == c.name; });
+      out.push_back({"parametrizations." + c.name, Kind::Module, nullptr, c.list.get(), ""});
+    }
   return out;
+}
+
+void Module::tapir_clone_extras(Module& to, CloneMemo& memo) {
+  if (!to.extras_) return;
+  std::swap(extras_, to.extras_), own_extras();
+  for (auto& c : extras_.get()->computed)
+    to.extras_.of(to).computed.push_back(
+        {c.name, std::unique_ptr<ParametrizationList>(static_cast<ParametrizationList*>(c.list->tapir_clone(memo)))});
 }
 
 std::vector<std::pair<std::string, Module*>> Module::named_children() {
@@ -284,9 +298,12 @@ std::string Module::str() {
     const std::string stem = name.substr(0, dot + 1);
     for (; i < children.size() && children[i].first.starts_with(stem); ++i)
       list.emplace_back(children[i].first.substr(dot + 1), children[i].second);
-    body += format("\n  ({}): ModuleList({}\n  )", stem.substr(0, dot), indent(str_of_list(list)));
+    const bool computed = stem == "parametrizations.";
+    body += format("\n  ({}): {}({}\n  )", stem.substr(0, dot), computed ? "ModuleDict" : "ModuleList",
+                   indent(str_of_list(list)));
   }
-  const std::string type = detail::type_name(typeid(*this)), extra = extra_repr();
+  const bool computed = extras_ && !extras_.get()->computed.empty();
+  const std::string type = (computed ? "Parametrized" : "") + detail::type_name(typeid(*this)), extra = extra_repr();
   if (body.empty()) return type + "(" + extra + ")";
   return type + "(" + (extra.empty() ? "" : "\n  " + extra) + body + "\n)";
 }

@@ -10,6 +10,7 @@
 #include "../core/state_dict.h"
 #include "../core/tensor.h"
 #include "fields.h"
+#include "hooks.h"
 
 namespace tapir::inline v0::nn {
 
@@ -17,9 +18,6 @@ struct LoadOptions {
   bool strict = true;             // missing and unexpected names are errors
   std::string strip_prefix = {};  // removed from names that begin with it: "module.", "_orig_mod."
 };
-
-/// Tensors that clone() has copied, so that tied parameters stay tied.
-using CloneMemo = std::vector<std::pair<TensorImpl*, Tensor>>;
 
 /// Base of every module: a plain struct that lists its fields once.
 ///     struct Net : nn::Module {
@@ -31,8 +29,12 @@ using CloneMemo = std::vector<std::pair<TensorImpl*, Tensor>>;
 class Module {
  public:
   Module() = default;
-  Module(Module&&) = default;
-  Module& operator=(Module&&) = default;
+  Module(Module&& o) noexcept : training(o.training), extras_(std::move(o.extras_)) { own_extras(); }
+  Module& operator=(Module&& o) noexcept {
+    training = o.training, std::swap(extras_, o.extras_);
+    own_extras(), o.own_extras();
+    return *this;
+  }
   virtual ~Module() = default;
   bool training = true;
 
@@ -68,6 +70,22 @@ class Module {
     f(*this);
   }
   int64_t num_parameters();
+
+  // Hooks around each call, Note [Module hooks]. Each returns a number for remove_hook; a hook may remove itself. Vectors keep their length.
+  /// hook(module, inputs): it may replace the tensors among the arguments.
+  template <class F> int64_t register_forward_pre_hook(F hook) { return add_hook_of(HookKind::ForwardPre, std::move(hook)); }
+  /// hook(module, inputs, outputs): it may replace those of the result.
+  template <class F> int64_t register_forward_hook(F hook) { return add_hook_of(HookKind::Forward, std::move(hook)); }
+  /// hook(module, grad_outputs), before the module's own gradients; it may replace them.
+  template <class F> int64_t register_full_backward_pre_hook(F hook) {
+    return add_hook_of(HookKind::BackwardPre, std::move(hook));
+  }
+  /// hook(module, grad_inputs, grad_outputs), after them: it may replace grad_inputs, which go on.
+  template <class F> int64_t register_full_backward_hook(F hook) {
+    return add_hook_of(HookKind::Backward, std::move(hook));
+  }
+  void remove_hook(int64_t id);
+
   /// As PyTorch prints it: Linear(in_features=2, out_features=3, bias=True), children indented.
   std::string str();
   /// What stands between the parentheses of a module without children; the plain fields by default.
@@ -83,8 +101,20 @@ class Module {
   virtual bool tapir_is_list() const { return false; }   // a list's own field adds no name: "0.weight"
   template <class F, class... S> static void tapir_zip(F&&, S&...) {}
   void tapir_check_type() const;
+  detail::Extras& tapir_extras() { return extras_; }
+  /// For clone(): takes the extras back from where a move brought them, and copies the parametrizations there.
+  void tapir_clone_extras(Module& to, CloneMemo& memo);
 
  private:
+  template <class F> int64_t add_hook_of(HookKind kind, F hook) {
+    return add_hook(kind, new detail::ModuleHookOf<F>(std::move(hook)));
+  }
+  int64_t add_hook(HookKind kind, detail::ModuleHook* adopted);
+  void own_extras() {
+    if (extras_) [[unlikely]]
+      extras_.set_owner(this);
+  }
+  detail::Extras extras_;
   template <class Visit> void walk_tensors(const std::string& prefix, Visit&& visit);
 };
 
@@ -132,18 +162,22 @@ template <class T> auto clone_field(T& f, CloneMemo& memo) {
       if constexpr (!std::is_const_v<std::remove_reference_t<decltype(to)>>) to = std::move(from);
     };
     T::tapir_zip([&](auto, auto& mine, auto& moved) { assign(mine, std::move(moved)); }, f, out);
+    static_cast<Module&>(f).tapir_clone_extras(out, memo);
     T::tapir_zip([&](auto, auto& mine, auto& copy) { assign(copy, clone_field(mine, memo)); }, f, out);
     return out;
   } else if constexpr (RangeField<T>) {
     T out{};
-    if constexpr (requires { out.push_back(std::move(*f.begin())); }) {
+    if constexpr (requires { typename T::mapped_type; }) {
+      for (auto& e : f) out.emplace(e.first, clone_field(e.second, memo));
+    } else if constexpr (requires { out.push_back(std::move(*f.begin())); }) {
       for (auto& e : f) out.push_back(clone_field(e, memo));
     } else {
       auto to = out.begin();  // std::array
       for (auto& e : f) *to++ = clone_field(e, memo);
     }
     return out;
-  } else if constexpr (requires { f.release(); }) {  // std::unique_ptr
+  } else if constexpr (NamedField<T>) return T(f.first, clone_field(f.second, memo));
+  else if constexpr (requires { f.release(); }) {  // std::unique_ptr
     using E = std::remove_cvref_t<decltype(*f)>;
     if constexpr (ModuleField<E>) return f ? T(static_cast<E*>(f->tapir_clone(memo))) : T();
     else return f ? T(new E(clone_field(*f, memo))) : T();
@@ -181,10 +215,13 @@ class CallScope {
 };
 template <class M, class... A> decltype(auto) call(M& m, A&&... a) {
   CallScope scope(typeid(M).name());
+  auto& base = const_cast<std::remove_const_t<M>&>(m);
   try {
+    if (base.tapir_extras()) [[unlikely]]
+      return call_hooked(base, m, std::forward<A>(a)...);
     return m.forward(std::forward<A>(a)...);
   } catch (const ValueError& e) {
-    scope.rethrow(const_cast<std::remove_const_t<M>&>(m), e);
+    scope.rethrow(base, e);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "norm.h"
 #include "packed_sequence.h"
 #include "padding.h"
+#include "parametrizations.h"
 #include "pooling.h"
 #include "rnn.h"
 #include "sparse.h"

@@ -1,0 +1,124 @@
+#pragma once
+// Note [Module hooks]
+// A module without hooks and parametrizations holds one null pointer for them, and a call costs one branch. Hooks see the tensors among
+// the arguments (undefined ones too, so that positions stay) and those of the result, whatever holds them: a Tensor, a pair, tuple, array
+// or vector; other arguments pass by unseen. Hooks move with their module and are not cloned.
+// A backward hook sees the gradients of the whole module: its inputs and outputs pass through nodes that do nothing else. It runs once
+// those of the inputs are complete, or, where no input wants a gradient, as soon as those of the outputs are; not when the module is gone.
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../core/tensor.h"
+#include "fields.h"
+
+namespace tapir::inline v0::nn {
+
+class AnyModule;
+using CloneMemo = std::vector<std::pair<TensorImpl*, Tensor>>;
+
+enum class HookKind : uint8_t { ForwardPre, Forward, BackwardPre, Backward };
+
+namespace detail {
+
+/// A hook of any kind: (inputs), (inputs, outputs), (grad_outputs) or (grad_inputs, grad_outputs).
+struct ModuleHook {
+  virtual ~ModuleHook() = default;
+  virtual void call(Module& module, std::vector<Tensor>& a, std::vector<Tensor>& b) = 0;
+};
+template <class F> struct ModuleHookOf final : ModuleHook {
+  F f;
+  explicit ModuleHookOf(F f) : f(std::move(f)) {}
+  void call(Module& m, std::vector<Tensor>& a, std::vector<Tensor>& b) override {
+    if constexpr (std::is_invocable_v<F&, Module&, std::vector<Tensor>&, std::vector<Tensor>&>) f(m, a, b);
+    else f(m, a);
+  }
+};
+
+struct ModuleExtras;
+/// What few modules have: hooks, and parameters that are computed of others. Empty in all others.
+class Extras {
+ public:
+  Extras() = default;
+  Extras(Extras&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  Extras& operator=(Extras&& o) noexcept {
+    std::swap(p_, o.p_);
+    return *this;
+  }
+  ~Extras() {
+    if (p_) release(p_);
+  }
+  explicit operator bool() const { return p_ != nullptr; }
+  ModuleExtras* get() const { return p_; }
+  /// Made where there are none.
+  ModuleExtras& of(Module& owner);
+  void set_owner(Module* owner) const;
+
+ private:
+  static void release(ModuleExtras* p);
+  ModuleExtras* p_ = nullptr;
+};
+
+/// One call of a module with extras.
+class HookedCall {
+ public:
+  explicit HookedCall(Module& module);
+  ~HookedCall();
+  HookedCall(const HookedCall&) = delete;
+  void before(std::vector<Tensor>& inputs);
+  void after(std::vector<Tensor>& inputs, std::vector<Tensor>& outputs);
+
+ private:
+  struct State;
+  State* state_;
+};
+
+/// f(tensor) for every tensor in a result.
+template <class R, class F> void each_tensor(R& r, F&& f) {
+  if constexpr (TensorField<R>) f(static_cast<Tensor&>(r));
+  else if constexpr (requires { std::tuple_size<R>::value; }) std::apply([&](auto&... e) { (each_tensor(e, f), ...); }, r);
+  else if constexpr (requires { typename R::value_type; r.begin(); }) {
+    if constexpr (!std::is_const_v<std::remove_reference_t<decltype(*r.begin())>>)
+      for (auto& e : r) each_tensor(e, f);
+  }
+}
+
+template <class T> decltype(auto) hooked_argument(T&& given, Tensor* seen) {
+  if constexpr (TensorField<std::remove_cvref_t<T>>) return *seen;
+  else return std::forward<T>(given);
+}
+/// forward between the hooks.
+template <class M, class... A>
+auto call_hooked(Module& base, M& m, A&&... a) -> decltype(m.forward(std::forward<A>(a)...)) {
+  using R = decltype(m.forward(std::forward<A>(a)...));
+  HookedCall hooked(base);
+  std::vector<Tensor> inputs, outputs;
+  constexpr size_t n = sizeof...(A);
+  size_t place[n + 1] = {}, i = 0;  // of each argument among the inputs
+  const auto collect = [&](auto& x) {
+    place[i++] = inputs.size();
+    if constexpr (TensorField<std::remove_cvref_t<decltype(x)>>) inputs.push_back(x);
+  };
+  (collect(a), ...);
+  hooked.before(inputs);
+  const auto run = [&]<size_t... I>(std::index_sequence<I...>) -> R {
+    return m.forward(hooked_argument(std::forward<A>(a), inputs.data() + place[I])...);
+  };
+  if constexpr (std::is_void_v<R>) {
+    run(std::make_index_sequence<n>());
+    hooked.after(inputs, outputs);
+  } else {
+    R y = run(std::make_index_sequence<n>());
+    each_tensor(y, [&](Tensor& t) { outputs.push_back(t); });
+    hooked.after(inputs, outputs);
+    size_t k = 0;
+    each_tensor(y, [&](Tensor& t) { t = outputs[k++]; });
+    return static_cast<R>(y);
+  }
+}
+
+}  // namespace detail
+}  // namespace tapir::inline v0::nn

@@ -1,0 +1,152 @@
+#include "metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "../core/modes.h"
+#include "../ops/arithmetic.h"
+#include "../ops/bitwise.h"
+#include "../ops/cast.h"
+#include "../ops/compare.h"
+#include "../ops/create.h"
+#include "../ops/extremum.h"
+#include "../ops/indexing.h"
+#include "../ops/loss.h"
+#include "../ops/reduce.h"
+#include "../ops/shape.h"
+#include "../ops/slicing.h"
+#include "../ops/sort.h"
+#include "../ops/ternary.h"
+
+namespace tapir::inline v0::train {
+
+/// Sums stay on the device of the first batch.
+static void accumulate(Tensor& sum, const Tensor& batch) {
+  if (sum.defined()) sum.add_(batch);
+  else sum = batch.clone();
+}
+/// (N, C, ...) against (N, ...)?
+static bool are_scores(const char* metric, const Tensor& p, const Tensor& t) {
+  check(!is_floating(t.dtype()), "[{}] expected classes of an integer dtype as the target, got {}", metric, t);
+  if (p.shape() == t.shape() && !is_floating(p.dtype())) return false;
+  Shape without = p.shape();
+  if (p.dim() >= 2) without.erase(1);
+  check(p.dim() >= 2 && without == t.shape(),
+        "[{}] expected scores (N, C, ...) or classes of the target's shape, got {} for the target {}", metric, p, t);
+  return true;
+}
+
+Accuracy::Accuracy(const AccuracyOptions& o) : options_(o) {
+  check(o.top_k > 0, "[Accuracy] expected top_k above 0, got {}", o.top_k);
+}
+void Accuracy::update(const Tensor& p, const Tensor& t) {
+  NoGrad guard;
+  const bool scores = are_scores("Accuracy", p, t);
+  check(scores || options_.top_k == 1, "[Accuracy] expected scores (N, C, ...) for top_k {}, got {}", options_.top_k, p);
+  Tensor right;
+  if (!scores) right = eq(p, t);
+  else if (options_.top_k == 1) right = eq(argmax(p, 1), t);
+  else right = any(eq(topk(p, options_.top_k, 1).second, unsqueeze(t, 1)), 1);
+  if (options_.ignore_index) {
+    const Tensor counts = ne(t, *options_.ignore_index);
+    right = right & counts;
+    accumulate(count_, sum(counts));
+  } else accumulate(count_, full({}, t.numel(), {.dtype = kInt64, .device = t.device()}));
+  accumulate(right_, sum(right));
+}
+double Accuracy::compute() const { return right_.defined() ? right_.item() / count_.item() : NAN; }
+
+ConfusionMatrix::ConfusionMatrix(int64_t classes, std::optional<int64_t> ignore)
+    : classes_(classes), ignore_index_(ignore) {
+  check(classes > 0, "[ConfusionMatrix] expected num_classes above 0, got {}", classes);
+}
+void ConfusionMatrix::update(const Tensor& p, const Tensor& t) {
+  NoGrad guard;
+  const Tensor guess = are_scores("ConfusionMatrix", p, t) ? argmax(p, 1) : p;
+  if (!counts_.defined()) counts_ = zeros(classes_ * classes_, {.dtype = kInt64, .device = t.device()});
+  const Tensor from = flatten(to(t, kInt64)), into = flatten(to(guess, kInt64));
+  Tensor place = where((into >= 0) & (into < classes_), from * classes_ + into, -1);  // index_add refuses what is outside
+  Tensor one = ones(from.shape(), {.dtype = kInt64, .device = t.device()});
+  if (ignore_index_) {
+    const Tensor ignored = eq(from, *ignore_index_);
+    place = where(ignored, 0, place), one = where(ignored, 0, one);
+  }
+  counts_.copy_(index_add(counts_, 0, place, one));  // a refused batch leaves the counts as they were
+}
+Tensor ConfusionMatrix::compute() const {
+  return counts_.defined() ? counts_.clone().view({classes_, classes_}) : zeros({classes_, classes_}, {.dtype = kInt64});
+}
+std::vector<ConfusionMatrix::Scores> ConfusionMatrix::per_class() const {
+  const std::vector<int64_t> n = compute().to_vector<int64_t>();
+  std::vector<Scores> out(static_cast<size_t>(classes_));
+  for (int64_t c = 0; c < classes_; ++c) {
+    int64_t there = 0, predicted = 0;
+    for (int64_t i = 0; i < classes_; ++i)
+      there += n[size_t(c * classes_ + i)], predicted += n[size_t(i * classes_ + c)];
+    const double right = double(n[size_t(c * classes_ + c)]);
+    out[size_t(c)] = {predicted ? right / double(predicted) : 0, there ? right / double(there) : 0,
+                      there + predicted ? 2 * right / double(there + predicted) : 0, there, there + predicted > 0};
+  }
+  return out;
+}
+double ConfusionMatrix::accuracy() const {
+  const std::vector<int64_t> n = compute().to_vector<int64_t>();
+  int64_t right = 0;
+  for (int64_t c = 0; c < classes_; ++c) right += n[size_t(c * classes_ + c)];
+  return double(right) / double(std::accumulate(n.begin(), n.end(), int64_t(0)));
+}
+double ConfusionMatrix::averaged(double Scores::*score, Average average) const {
+  if (average == Average::Micro) return accuracy();  // every wrong prediction is one false positive and one false negative
+  double sum = 0, weight = 0;
+  for (const Scores& s : per_class()) {
+    const double w = average == Average::Weighted ? double(s.support) : double(s.occurs);
+    sum += w * (s.*score), weight += w;
+  }
+  return sum / weight;
+}
+double ConfusionMatrix::precision(Average a) const { return averaged(&Scores::precision, a); }
+double ConfusionMatrix::recall(Average a) const { return averaged(&Scores::recall, a); }
+double ConfusionMatrix::f1(Average a) const { return averaged(&Scores::f1, a); }
+
+void Perplexity::update(const Tensor& logits, const Tensor& t) {
+  NoGrad guard;
+  Shape without = logits.shape();
+  if (logits.dim() >= 1) without.resize(logits.dim() - 1);
+  check(logits.dim() >= 1 && without == t.shape(), "[Perplexity] expected logits (..., V) for targets (...), got {} and {}",
+        logits, t);
+  const Tensor flat = t.reshape({-1}), rows = logits.reshape({flat.numel(), logits.shape()[logits.dim() - 1]});
+  const Tensor loss = cross_entropy(to(rows, kFloat32), flat, {.reduction = Reduction::Sum, .ignore_index = ignore_index_});
+  accumulate(total_, to(loss, kFloat64));
+  accumulate(count_, sum(ne(flat, ignore_index_)));
+}
+double Perplexity::compute() const {
+  return total_.defined() ? std::exp(total_.item() / count_.item()) : NAN;
+}
+
+void AUC::update(const Tensor& scores, const Tensor& labels) {
+  check(scores.dim() == 1 && scores.shape() == labels.shape(), "[AUC] expected scores (N) and labels (N), got {} and {}",
+        scores, labels);
+  scores_.push_back(scores.detach().clone()), labels_.push_back(labels.detach().clone());
+}
+double AUC::compute() const {
+  if (scores_.empty()) return NAN;
+  const auto score = cat(scores_).to_vector<double>(), label = cat(labels_).to_vector<double>();
+  std::vector<size_t> order(score.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  for (double s : score) check(!std::isnan(s), "[AUC] expected scores that are numbers, got NaN");
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return score[a] < score[b]; });
+  double pairs = 0, positive = 0, negative = 0;
+  for (size_t i = 0, end = 0; i < order.size(); i = end) {  // one group of equal scores at a time
+    double p = 0, n = 0;
+    for (end = i; end < order.size() && score[order[end]] == score[order[i]]; ++end) {
+      const double y = label[order[end]];
+      check(y == 0 || y == 1, "[AUC] expected labels 0 and 1, got {}", y);
+      (y == 1 ? p : n) += 1;
+    }
+    pairs += p * (negative + n / 2), positive += p, negative += n;
+  }
+  return pairs / (positive * negative);
+}
+
+}  // namespace tapir::inline v0::train
