@@ -10,6 +10,11 @@ namespace tapir::inline v0::distributions {
 /// gradient is implicit, Figurnov et al. 2018, arXiv 1805.08498, computed on the host, and has no derivative of its own.
 Tensor log_standard_gamma(const Tensor& concentration);
 
+namespace detail {
+/// d ln(x) / d a at a fixed probability F(x; a), that is -(dF/da) / (x p(x)), for y = ln x.
+double log_gamma_slope(double a, double y);
+}  // namespace detail
+
 struct Normal {
   Tensor loc, scale;
   Normal(const Tensor& loc, const Tensor& scale);

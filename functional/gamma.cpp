@@ -1,6 +1,5 @@
 // Gamma variates: the sampler, and its gradient with respect to the concentration.
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "../autograd/record.h"
@@ -10,7 +9,6 @@
 #include "../ops/compare.h"
 #include "../ops/create.h"
 #include "../ops/random.h"
-#include "../ops/special.h"
 #include "../ops/ternary.h"
 #include "../ops/unary.h"
 #include "distributions.h"
@@ -32,9 +30,16 @@ static Tensor draw(const Tensor& a) {
   return where(small, y + log(rand_like(a)) / a, y);
 }
 
-/// d ln(x) / d a at a fixed probability F(x; a), that is -(dF/da) / (x p(x)), for y = ln x and psi = digamma(a).
-static double slope(double a, double y, double psi) {
-  const double x = std::exp(y);
+/// By recurrence to where the asymptotic series is exact.
+static double digamma_of(double a) {
+  double shift = 0;
+  for (; a < 12; ++a) shift -= 1 / a;
+  const double r = 1 / (a * a);
+  return shift + std::log(a) - 0.5 / a - r * (1. / 12 - r * (1. / 120 - r * (1. / 252 - r * (1. / 240 - r / 132))));
+}
+
+double detail::log_gamma_slope(double a, double y) {
+  const double x = std::exp(y), psi = digamma_of(a);
   if (a < 30) {  // F / p = x sum over n of x^n / (a (a + 1) ... (a + n)), differentiated term by term
     double term = 1 / a, digamma_n = psi + 1 / a, sum = 0;
     for (int n = 1; n < 10000; ++n) {
@@ -60,8 +65,9 @@ static double slope(double a, double y, double psi) {
 
 static Tensor slopes(const Tensor& a, const Tensor& y) {
   std::vector<double> av = a.to_vector<double>();
-  const std::vector<double> yv = y.to_vector<double>(), psi = digamma(to(a.detach(), kFloat64)).to_vector<double>();
-  for (size_t i = 0; i < av.size(); ++i) av[i] = std::isfinite(av[i] + yv[i]) ? slope(av[i], yv[i], psi[i]) : NAN;
+  const std::vector<double> yv = y.to_vector<double>();
+  for (size_t i = 0; i < av.size(); ++i)
+    av[i] = std::isfinite(av[i] + yv[i]) ? detail::log_gamma_slope(av[i], yv[i]) : NAN;
   const Tensor out = to(to(tensor(av), a.device()).reshape(a.shape()), a.dtype());
   return record("log_standard_gamma_backward", out, {a, y}, [](const Tensor&) -> Grads {
     fail(ErrorKind::Value, "[log_standard_gamma] the gradient with respect to the concentration has no derivative");

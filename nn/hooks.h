@@ -1,8 +1,8 @@
 #pragma once
 // Note [Module hooks]
 // A module without hooks and parametrizations holds one null pointer for them, and a call costs one branch. Hooks see the tensors among
-// the arguments (undefined ones too, so that positions stay) and those of the result, whatever holds them: a Tensor, a pair, tuple, array
-// or vector; other arguments pass by unseen. Hooks move with their module and are not cloned.
+// the arguments (undefined ones too, so that positions stay) and those of the result, whatever holds them: a pair, tuple, array, vector,
+// or a struct with `auto tensors() { return std::tie(output, state); }`; other arguments pass by unseen. Hooks move with their module and are not cloned.
 // A backward hook sees the gradients of the whole module: its inputs and outputs pass through nodes that do nothing else. It runs once
 // those of the inputs are complete, or, where no input wants a gradient, as soon as those of the outputs are; not when the module is gone.
 #include <cstdint>
@@ -77,13 +77,16 @@ class HookedCall {
 };
 
 /// f(tensor) for every tensor in a result.
-template <class R, class F> void each_tensor(R& r, F&& f) {
-  if constexpr (TensorField<R>) f(static_cast<Tensor&>(r));
-  else if constexpr (requires { std::tuple_size<R>::value; }) std::apply([&](auto&... e) { (each_tensor(e, f), ...); }, r);
-  else if constexpr (requires { typename R::value_type; r.begin(); }) {
+template <class R, class F> void each_tensor(R&& result, F&& f) {
+  auto& r = result;
+  using T = std::remove_reference_t<R>;
+  if constexpr (std::is_const_v<T>) return;  // a reference to what the module keeps
+  else if constexpr (TensorField<T>) f(static_cast<Tensor&>(r));
+  else if constexpr (requires { std::tuple_size<T>::value; }) std::apply([&](auto&... e) { (each_tensor(e, f), ...); }, r);
+  else if constexpr (requires { typename T::value_type; r.begin(); }) {
     if constexpr (!std::is_const_v<std::remove_reference_t<decltype(*r.begin())>>)
       for (auto& e : r) each_tensor(e, f);
-  }
+  } else if constexpr (requires { r.tensors(); }) each_tensor(r.tensors(), f);
 }
 
 template <class T> decltype(auto) hooked_argument(T&& given, Tensor* seen) {

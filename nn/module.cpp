@@ -70,6 +70,12 @@ void CallScope::rethrow(Module& module, const ValueError& error) const {
   throw ValueError(error.what() + where);
 }
 
+void no_forward(Module& module) {
+  const std::string name = type_name(typeid(module));
+  CallScope(typeid(module).name())
+      .rethrow(module, ValueError(format("[{}] this module has no forward(Tensor) that returns a Tensor", name)));
+}
+
 }  // namespace detail
 
 void Module::tapir_check_type() const {

@@ -195,12 +195,13 @@ template <class M, class... Nothing> auto clone(M& m, Nothing...) {
   CloneMemo memo;
   return clone_field(m, memo);
 }
+[[noreturn]] void no_forward(Module& module);
 template <class M> Tensor call_erased(M& m, const Tensor& x) {
   if constexpr (requires {
                   { m.forward(x) } -> std::convertible_to<Tensor>;
                 })
     return m(x);
-  else fail(ErrorKind::Value, "[{}] this module has no forward(Tensor) that returns a Tensor", typeid(M).name());
+  else no_forward(m);
 }
 
 /// Names the innermost module in the text of a ValueError that leaves the outermost call.

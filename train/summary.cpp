@@ -89,7 +89,7 @@ detail::SummaryRun::SummaryRun(nn::Module& model) : state_(new State(model)) {
   for (size_t i = 0; i < all.size(); ++i) {
     auto& [name, m] = all[i];
     const int depth = name.empty() ? 0 : 1 + int(std::count(name.begin(), name.end(), '.'));
-    s.summary.layers.push_back({name, type_of(*m), depth, {}, 0, m->num_parameters(), 0, 0});
+    s.summary.layers.push_back({name, type_of(*m), depth, !m->named_children().empty(), {}, 0, m->num_parameters(), 0, 0});
     s.training.emplace_back(m, m->training);
     m->training = false;
     s.hooks.emplace_back(m, m->register_forward_pre_hook([&s](nn::Module&, std::vector<Tensor>&) { s.began.push_back(counted); }));
@@ -112,8 +112,8 @@ Summary detail::SummaryRun::finish() {
   Summary& s = state_->summary;
   for (const Tensor& p : state_->model.parameters()) s.parameters += p.numel(), s.trainable += p.requires_grad() ? p.numel() : 0;
   for (auto& [name, t] : state_->model.state_dict()) s.state_bytes += bytes_of(t);
-  for (size_t i = 0; i < s.layers.size(); ++i)
-    if (i + 1 == s.layers.size() || s.layers[i + 1].depth <= s.layers[i].depth) s.output_bytes += s.layers[i].output_bytes;
+  for (const LayerSummary& l : s.layers)
+    if (!l.has_children) s.output_bytes += l.output_bytes;
   s.flops = s.layers[0].flops;
   return std::move(s);
 }

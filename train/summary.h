@@ -9,6 +9,7 @@ namespace tapir::inline v0::train {
 struct LayerSummary {
   std::string name, type;  // "" and the type for the model itself
   int depth = 0;
+  bool has_children = false;
   Shape output;            // of the last call; what the tensor counts is in output_bytes
   int64_t calls = 0, parameters = 0, output_bytes = 0;  // with all below
   double flops = 0;                                     // of all calls, with all below

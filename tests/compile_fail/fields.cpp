@@ -1,4 +1,4 @@
-// What TAPIR_FIELDS refuses. CASE 0 is right.
+// What TAPIR_FIELDS refuses: BI-189 (1 to 4), BI-190 (8), BI-197 (9). CASE 0 is right.
 #include <tapir/nn/linear.h>
 using namespace tapir;
 // CASE 1: leaves out a field of this struct

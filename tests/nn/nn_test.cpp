@@ -84,7 +84,7 @@ TEST_CASE("transposed convolutions reach an output_size") {
   CHECK(up(down(x), 12).shape() == Shape{1, 1, 12});
   CHECK(up(down(x), x.shape()).shape() == x.shape());
   CHECK_THROWS_AS(up(down(x), 13), ValueError);
-  CHECK_THROWS_AS(up(down(x), {1, 12}), ValueError);
+  CHECK_THROWS_AS(up(down(x), Dims{1, 12}), ValueError);
 }
 
 TEST_CASE("modules that overwrite their input give what the others give, with the same gradients") {

@@ -22,7 +22,7 @@ std::string names_of(const StateDict& state) {
   for (auto& [name, t] : state) out += name + " ";
   return out;
 }
-const Tensor x = tensor({{1., 2., -1.}});
+const Tensor x = tensor({{1., 2., -1.}}, {.dtype = kFloat64});
 }  // namespace
 
 TEST_CASE("weight_norm: names, values and gradients of PyTorch 2.15") {
@@ -67,9 +67,9 @@ TEST_CASE("spectral_norm: names, values, gradients and power iteration of PyTorc
   nn::spectral_norm(fc);
   CHECK(names_of(fc.state_dict()) ==
         "bias parametrizations.weight.original parametrizations.weight.0._u parametrizations.weight.0._v ");
-  StateDict state = fc.state_dict();
-  state.at("parametrizations.weight.0._u").copy_(tensor({.6, .8}));
-  state.at("parametrizations.weight.0._v").copy_(tensor({.6, 0., .8}));
+  const StateDict state = fc.state_dict();
+  Tensor u = state.at("parametrizations.weight.0._u"), v = state.at("parametrizations.weight.0._v");
+  u.copy_(tensor({.6, .8}, {.dtype = kFloat64})), v.copy_(tensor({.6, 0., .8}, {.dtype = kFloat64}));
   const Tensor y = fc(x);
   sum(y * y).backward();
   near(y, {-1.015436414, 0.5077182071});
