@@ -10,7 +10,7 @@ PadBase::PadBase(const char* name, int64_t spatial, const Dims& sizes, const cha
         sizes);
 }
 Tensor PadBase::forward(const Tensor& x) {
-  PadOptions o{.mode = mode};
+  tapir::PadOptions o{.mode = mode};
   if (value != 0) o.value = value;
   return pad(x, padding.vec(), o);
 }

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "attention.h"
+#include "dropout.h"
 #include "norm.h"
-#include "sparse.h"
 
 namespace tapir::inline v0::nn {
 
