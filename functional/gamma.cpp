@@ -81,9 +81,8 @@ Tensor log_standard_gamma(const Tensor& a) {
     NoGrad guard;
     y = to(draw(to(a.detach(), kFloat64)), a.dtype());
   }
-  return record("log_standard_gamma", y, {a}, save(a, y), [](const Tensor& g, const Tensor& a, const Tensor& y) {
-    return Grads{g * slopes(a, y)};
-  });
+  return record("log_standard_gamma", y, {a}, save(a, y),
+                [](const Tensor& g, const Tensor& a, const Tensor& y) { return Grads{g * slopes(a, y)}; });
 }
 
 }  // namespace tapir::inline v0::distributions

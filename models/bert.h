@@ -1,9 +1,9 @@
 #pragma once
 #include <optional>
 
+#include "../nn/dropout.h"
 #include "../nn/linear.h"
 #include "../nn/norm.h"
-#include "../nn/dropout.h"
 #include "../nn/sparse.h"
 
 // BERT under Hugging Face's weight names. Devlin et al. 2018, arXiv 1810.04805.

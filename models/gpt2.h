@@ -1,7 +1,7 @@
 #pragma once
+#include "../nn/dropout.h"
 #include "../nn/linear.h"
 #include "../nn/norm.h"
-#include "../nn/dropout.h"
 #include "../nn/sparse.h"
 #include "generate.h"
 

@@ -1,7 +1,7 @@
 #pragma once
+#include "../nn/dropout.h"
 #include "../nn/linear.h"
 #include "../nn/rnn.h"
-#include "../nn/dropout.h"
 #include "../nn/sparse.h"
 
 // A language model of LSTM layers. Zaremba et al. 2014, arXiv 1409.2329; tied weights: Press and Wolf 2016, arXiv 1608.05859.

@@ -9,11 +9,11 @@ namespace tapir::inline v0::nn {
 
 #define TAPIR_FORWARD(Name, function, ...) \
   Tensor Name::forward(const Tensor& x) { return function(x __VA_OPT__(, ) __VA_ARGS__); }
-#define TAPIR_FORWARD_INPLACE(Name, function, ...)                \
-  Tensor Name::forward(const Tensor& x) {                         \
-    if (!inplace) return function(x __VA_OPT__(, ) __VA_ARGS__);  \
-    Tensor y = x;                                                 \
-    return function##_(y __VA_OPT__(, ) __VA_ARGS__);             \
+#define TAPIR_FORWARD_INPLACE(Name, function, ...)               \
+  Tensor Name::forward(const Tensor& x) {                        \
+    if (!inplace) return function(x __VA_OPT__(, ) __VA_ARGS__); \
+    Tensor y = x;                                                \
+    return function##_(y __VA_OPT__(, ) __VA_ARGS__);            \
   }
 TAPIR_FORWARD(Sigmoid, sigmoid)
 TAPIR_FORWARD(Tanh, tanh)

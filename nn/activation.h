@@ -18,46 +18,46 @@ inline std::string with_inplace(std::string text, bool inplace) {
 }  // namespace detail
 
 // Without options; with {.inplace = true}; with one or two numbers; with numbers and {.inplace = true}.
-#define TAPIR_PLAIN(Name)              \
-  struct Name : Module {               \
-    Tensor forward(const Tensor& x);   \
-    TAPIR_FIELDS()                     \
+#define TAPIR_PLAIN(Name)            \
+  struct Name : Module {             \
+    Tensor forward(const Tensor& x); \
+    TAPIR_FIELDS()                   \
   };
-#define TAPIR_INPLACE(Name)                                                                    \
-  struct Name : Module {                                                                       \
-    bool inplace;                                                                              \
-    explicit Name(const InplaceOptions& options = {}) : inplace(options.inplace) {}            \
-    Tensor forward(const Tensor& x);                                                           \
-    std::string extra_repr() override { return detail::with_inplace("", inplace); }            \
-    TAPIR_FIELDS(inplace)                                                                      \
+#define TAPIR_INPLACE(Name)                                                         \
+  struct Name : Module {                                                            \
+    bool inplace;                                                                   \
+    explicit Name(const InplaceOptions& options = {}) : inplace(options.inplace) {} \
+    Tensor forward(const Tensor& x);                                                \
+    std::string extra_repr() override { return detail::with_inplace("", inplace); } \
+    TAPIR_FIELDS(inplace)                                                           \
   };
-#define TAPIR_ONE_NUMBER(Name, type, a, default_a)          \
-  struct Name : Module {                                    \
-    type a;                                                 \
-    explicit Name(type a default_a) : a(a) {}               \
-    Tensor forward(const Tensor& x);                        \
-    TAPIR_FIELDS(a)                                         \
+#define TAPIR_ONE_NUMBER(Name, type, a, default_a) \
+  struct Name : Module {                           \
+    type a;                                        \
+    explicit Name(type a default_a) : a(a) {}      \
+    Tensor forward(const Tensor& x);               \
+    TAPIR_FIELDS(a)                                \
   };
-#define TAPIR_ONE_NUMBER_INPLACE(Name, a, default_a)                                                                   \
-  struct Name : Module {                                                                                               \
-    double a;                                                                                                          \
-    bool inplace;                                                                                                      \
-    explicit Name(double a = default_a, const InplaceOptions& options = {}) : a(a), inplace(options.inplace) {}        \
-    Tensor forward(const Tensor& x);                                                                                   \
-    std::string extra_repr() override { return detail::with_inplace(detail::plain_text(#a, a), inplace); }             \
-    TAPIR_FIELDS(a, inplace)                                                                                           \
+#define TAPIR_ONE_NUMBER_INPLACE(Name, a, default_a)                                                            \
+  struct Name : Module {                                                                                        \
+    double a;                                                                                                   \
+    bool inplace;                                                                                               \
+    explicit Name(double a = default_a, const InplaceOptions& options = {}) : a(a), inplace(options.inplace) {} \
+    Tensor forward(const Tensor& x);                                                                            \
+    std::string extra_repr() override { return detail::with_inplace(detail::plain_text(#a, a), inplace); }      \
+    TAPIR_FIELDS(a, inplace)                                                                                    \
   };
-#define TAPIR_TWO_NUMBERS_INPLACE(Name, a, default_a, b, default_b)                                                    \
-  struct Name : Module {                                                                                               \
-    double a, b;                                                                                                       \
-    bool inplace;                                                                                                      \
-    explicit Name(double a default_a, double b default_b, const InplaceOptions& options = {})                          \
-        : a(a), b(b), inplace(options.inplace) {}                                                                      \
-    Tensor forward(const Tensor& x);                                                                                   \
-    std::string extra_repr() override {                                                                                \
-      return detail::with_inplace(detail::plain_text(#a, a) + ", " + detail::plain_text(#b, b), inplace);              \
-    }                                                                                                                  \
-    TAPIR_FIELDS(a, b, inplace)                                                                                        \
+#define TAPIR_TWO_NUMBERS_INPLACE(Name, a, default_a, b, default_b)                                       \
+  struct Name : Module {                                                                                  \
+    double a, b;                                                                                          \
+    bool inplace;                                                                                         \
+    explicit Name(double a default_a, double b default_b, const InplaceOptions& options = {})             \
+        : a(a), b(b), inplace(options.inplace) {}                                                         \
+    Tensor forward(const Tensor& x);                                                                      \
+    std::string extra_repr() override {                                                                   \
+      return detail::with_inplace(detail::plain_text(#a, a) + ", " + detail::plain_text(#b, b), inplace); \
+    }                                                                                                     \
+    TAPIR_FIELDS(a, b, inplace)                                                                           \
   };
 
 TAPIR_PLAIN(Sigmoid)

@@ -21,25 +21,28 @@ static Linear make_head(int64_t in, int64_t classes, std::vector<int64_t>& cutof
   bool ascending = !cutoffs.empty();
   for (size_t i = 0; i < cutoffs.size(); ++i)
     ascending &= cutoffs[i] > (i ? cutoffs[i - 1] : 0) && cutoffs[i] < classes;
-  check(ascending, "[AdaptiveLogSoftmaxWithLoss] cutoffs should be unique, ascending numbers above 0 and below n_classes ({})",
+  check(ascending,
+        "[AdaptiveLogSoftmaxWithLoss] cutoffs should be unique, ascending numbers above 0 and below n_classes ({})",
         classes);
   cutoffs.push_back(classes);
   return Linear(in, cutoffs[0] + int64_t(cutoffs.size()) - 1, {.bias = bias});
 }
 AdaptiveLogSoftmaxWithLoss::AdaptiveLogSoftmaxWithLoss(int64_t in, int64_t classes, std::vector<int64_t> list,
                                                        const AdaptiveLogSoftmaxOptions& o)
-    : in_features(in), n_classes(classes), cutoffs(std::move(list)), head(make_head(in, classes, cutoffs, o.head_bias)) {
+    : in_features(in), n_classes(classes), cutoffs(std::move(list)),
+      head(make_head(in, classes, cutoffs, o.head_bias)) {
   for (size_t i = 0; i + 1 < cutoffs.size(); ++i) {
     const int64_t width = int64_t(double(in) / std::pow(o.div_value, double(i + 1)));
-    tail.push_back(Sequential(Linear(in, width, {.bias = false}),
-                              Linear(width, cutoffs[i + 1] - cutoffs[i], {.bias = false})));
+    tail.push_back(
+        Sequential(Linear(in, width, {.bias = false}), Linear(width, cutoffs[i + 1] - cutoffs[i], {.bias = false})));
   }
 }
 
 std::pair<Tensor, Tensor> AdaptiveLogSoftmaxWithLoss::forward(const Tensor& input, const Tensor& target) {
   check((input.dim() == 2 && target.dim() == 1 && input.shape()[0] == target.shape()[0]) ||
             (input.dim() == 1 && target.dim() == 0),
-        "[AdaptiveLogSoftmaxWithLoss] expected input (N, in) and target (N), or (in) and (), got {} and {}", input, target);
+        "[AdaptiveLogSoftmaxWithLoss] expected input (N, in) and target (N), or (in) and (), got {} and {}", input,
+        target);
   if (input.dim() == 1) {
     auto [output, loss] = forward(unsqueeze(input, 0), unsqueeze(target, 0));
     return {squeeze(output, 0), loss};

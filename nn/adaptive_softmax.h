@@ -8,7 +8,7 @@
 namespace tapir::inline v0::nn {
 
 struct AdaptiveLogSoftmaxOptions {
-  double div_value = 4;    // each cluster's vectors are that much shorter than those of the one before
+  double div_value = 4;  // each cluster's vectors are that much shorter than those of the one before
   bool head_bias = false;
 };
 /// The log-likelihood of many classes, numbered by falling frequency: those below cutoffs[0] stand in the head, beside one entry for

@@ -60,16 +60,17 @@ Tensor ConvBase::convolve_transposed(const char* name, decltype(conv_transpose2d
   const int64_t spatial = kernel_size.size();
   Dims more = output_padding;
   if (!size.empty()) {
-    check(x.dim() > spatial, "[{}] expected an input with channels and {} spatial dimensions, got {}", name, spatial, x);
+    check(x.dim() > spatial, "[{}] expected an input with channels and {} spatial dimensions, got {}", name, spatial,
+          x);
     check(size.size() == spatial || size.size() == x.dim(), "[{}] expected an output_size of {} or {} numbers, got {}",
           name, spatial, x.dim(), size);
     for (int64_t d = 0; d < spatial; ++d) {
       const int64_t n = x.shape()[x.dim() - spatial + d], s = options.stride[d];
-      const int64_t least =
-          (n - 1) * s - 2 * options.padding.sizes[d] + options.dilation[d] * (kernel_size[d] - 1) + 1;
+      const int64_t least = (n - 1) * s - 2 * options.padding.sizes[d] + options.dilation[d] * (kernel_size[d] - 1) + 1;
       more[d] = size[size.size() - spatial + d] - least;
-      check(more[d] >= 0 && more[d] < s, "[{}] requested an output size of {}, but valid sizes range from {} to {} (axis {})",
-            name, size, least, least + s - 1, d);
+      check(more[d] >= 0 && more[d] < s,
+            "[{}] requested an output size of {}, but valid sizes range from {} to {} (axis {})", name, size, least,
+            least + s - 1, d);
     }
   }
   return op(x, weight, bias, {options.stride, options.padding.sizes, more, options.groups, options.dilation});
@@ -82,7 +83,8 @@ std::string ConvBase::extra_repr() {
   if (p.kind != Padding::Kind::Sizes) s += p.kind == Padding::Kind::Same ? ", padding=same" : ", padding=valid";
   else if (p.sizes != Dims::filled(n, 0)) s += format(", padding={}", p.sizes);
   if (options.dilation != Dims::filled(n, 1)) s += format(", dilation={}", options.dilation);
-  if (!output_padding.empty() && output_padding != Dims::filled(n, 0)) s += format(", output_padding={}", output_padding);
+  if (!output_padding.empty() && output_padding != Dims::filled(n, 0))
+    s += format(", output_padding={}", output_padding);
   if (options.groups != 1) s += format(", groups={}", options.groups);
   if (!bias.defined()) s += ", bias=False";
   return padding_mode == "zeros" ? s : s + ", padding_mode=" + padding_mode;

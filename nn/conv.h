@@ -40,22 +40,22 @@ struct ConvBase : Module {
                              const Dims& output_size);
 };
 
-#define TAPIR_CONV(Name, spatial, op)                                                                             \
-  struct Name : ConvBase {                                                                                        \
-    Name(int64_t in_channels, int64_t out_channels, const Dims& kernel_size, const ConvOptions& options = {})     \
-        : ConvBase(#Name, spatial, in_channels, out_channels, kernel_size, options) {}                            \
-    Tensor forward(const Tensor& x) { return convolve(op, x); }                                                   \
-    TAPIR_FIELDS_WITH_BASE(ConvBase)                                                                              \
+#define TAPIR_CONV(Name, spatial, op)                                                                         \
+  struct Name : ConvBase {                                                                                    \
+    Name(int64_t in_channels, int64_t out_channels, const Dims& kernel_size, const ConvOptions& options = {}) \
+        : ConvBase(#Name, spatial, in_channels, out_channels, kernel_size, options) {}                        \
+    Tensor forward(const Tensor& x) { return convolve(op, x); }                                               \
+    TAPIR_FIELDS_WITH_BASE(ConvBase)                                                                          \
   };
-#define TAPIR_CONV_TRANSPOSE(Name, spatial, op)                                                                   \
-  struct Name : ConvBase {                                                                                        \
-    Name(int64_t in_channels, int64_t out_channels, const Dims& kernel_size, const ConvTransposeOptions& o = {})  \
-        : ConvBase(#Name, spatial, in_channels, out_channels, kernel_size,                                        \
-                   {o.stride, o.padding, o.dilation, o.groups, o.bias}, o.output_padding) {}                      \
-    Tensor forward(const Tensor& x, const Dims& output_size = {}) {                                               \
-      return convolve_transposed(#Name, op, x, output_size);                                                      \
-    }                                                                                                             \
-    TAPIR_FIELDS_WITH_BASE(ConvBase)                                                                              \
+#define TAPIR_CONV_TRANSPOSE(Name, spatial, op)                                                                  \
+  struct Name : ConvBase {                                                                                       \
+    Name(int64_t in_channels, int64_t out_channels, const Dims& kernel_size, const ConvTransposeOptions& o = {}) \
+        : ConvBase(#Name, spatial, in_channels, out_channels, kernel_size,                                       \
+                   {o.stride, o.padding, o.dilation, o.groups, o.bias}, o.output_padding) {}                     \
+    Tensor forward(const Tensor& x, const Dims& output_size = {}) {                                              \
+      return convolve_transposed(#Name, op, x, output_size);                                                     \
+    }                                                                                                            \
+    TAPIR_FIELDS_WITH_BASE(ConvBase)                                                                             \
   };
 // (N, C, ...) or (C, ...) -> (N, O, ...'). weight: (O, C / groups, k...).
 TAPIR_CONV(Conv1d, 1, conv1d)

@@ -4,13 +4,13 @@
 
 namespace tapir::inline v0::nn {
 
-#define TAPIR_DROPOUT(Name, dropped)                                                                            \
-  Name::Name(double p, const DropoutOptions& o) : p(p), inplace(o.inplace) {                                    \
-    check(p >= 0 && p <= 1, "[" #Name "] dropout probability has to be between 0 and 1, but got {}", p);        \
-  }                                                                                                             \
-  Tensor Name::forward(const Tensor& x) {                                                                       \
-    Tensor y = x;                                                                                               \
-    return dropped;                                                                                             \
+#define TAPIR_DROPOUT(Name, dropped)                                                                     \
+  Name::Name(double p, const DropoutOptions& o) : p(p), inplace(o.inplace) {                             \
+    check(p >= 0 && p <= 1, "[" #Name "] dropout probability has to be between 0 and 1, but got {}", p); \
+  }                                                                                                      \
+  Tensor Name::forward(const Tensor& x) {                                                                \
+    Tensor y = x;                                                                                        \
+    return dropped;                                                                                      \
   }
 TAPIR_DROPOUT(Dropout, inplace ? dropout_(y, p, training) : dropout(x, p, training))
 // In place: the gradient keeps a copy of what is overwritten.

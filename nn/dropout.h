@@ -6,13 +6,13 @@ namespace tapir::inline v0::nn {
 struct DropoutOptions {
   bool inplace = false;  // overwrites the input
 };
-#define TAPIR_DROPOUT(Name)                                              \
-  struct Name : Module {                                                 \
-    double p;                                                            \
-    bool inplace;                                                        \
-    explicit Name(double p = 0.5, const DropoutOptions& options = {});   \
-    Tensor forward(const Tensor& x);                                     \
-    TAPIR_FIELDS(p, inplace)                                             \
+#define TAPIR_DROPOUT(Name)                                            \
+  struct Name : Module {                                               \
+    double p;                                                          \
+    bool inplace;                                                      \
+    explicit Name(double p = 0.5, const DropoutOptions& options = {}); \
+    Tensor forward(const Tensor& x);                                   \
+    TAPIR_FIELDS(p, inplace)                                           \
   };
 /// In training each element is zeroed with probability p and the others grow to x / (1 - p). Srivastava et al. 2014.
 TAPIR_DROPOUT(Dropout)

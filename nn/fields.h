@@ -73,7 +73,7 @@ concept HandleField = requires(T& t) {
   *t;
   static_cast<bool>(t);
 }
-&&!std::is_pointer_v<T> && !TensorField<T> && !ModuleField<T> && !requires(T& t) { +t; };  // a lambda is none
+&&!std::is_pointer_v<T> && !TensorField<T> && !ModuleField<T> && !requires(T & t) { +t; };  // a lambda is none
 
 struct Span {
   size_t begin, end;

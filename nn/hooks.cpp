@@ -56,8 +56,8 @@ struct HookNode final : Node {
       std::vector<Tensor> all(call->inputs);
       for (size_t i = 0; i < given.size(); ++i) all[size_t(call->places[i])] = given[i];
       extras.run(HookKind::Backward, all, call->grad_outputs);
-      check(all.size() == call->inputs, "[backward hook] expected {} gradients of inputs, got {}", int64_t(call->inputs),
-            int64_t(all.size()));
+      check(all.size() == call->inputs, "[backward hook] expected {} gradients of inputs, got {}",
+            int64_t(call->inputs), int64_t(all.size()));
       for (size_t i = 0; i < given.size(); ++i) given[i] = all[size_t(call->places[i])];
       call->grad_outputs.clear();  // under create_graph their history leads back here
     } else {

@@ -82,8 +82,12 @@ template <class R, class F> void each_tensor(R&& result, F&& f) {
   using T = std::remove_reference_t<R>;
   if constexpr (std::is_const_v<T>) return;  // a reference to what the module keeps
   else if constexpr (TensorField<T>) f(static_cast<Tensor&>(r));
-  else if constexpr (requires { std::tuple_size<T>::value; }) std::apply([&](auto&... e) { (each_tensor(e, f), ...); }, r);
-  else if constexpr (requires { typename T::value_type; r.begin(); }) {
+  else if constexpr (requires { std::tuple_size<T>::value; })
+    std::apply([&](auto&... e) { (each_tensor(e, f), ...); }, r);
+  else if constexpr (requires {
+                       typename T::value_type;
+                       r.begin();
+                     }) {
     if constexpr (!std::is_const_v<std::remove_reference_t<decltype(*r.begin())>>)
       for (auto& e : r) each_tensor(e, f);
   } else if constexpr (requires { r.tensors(); }) each_tensor(r.tensors(), f);
@@ -94,8 +98,8 @@ template <class T> decltype(auto) hooked_argument(T&& given, Tensor* seen) {
   else return std::forward<T>(given);
 }
 /// forward between the hooks.
-template <class M, class... A>
-auto call_hooked(Module& base, M& m, A&&... a) -> decltype(m.forward(std::forward<A>(a)...)) {
+template <class M, class... A> auto call_hooked(Module& base, M& m, A&&... a)
+    -> decltype(m.forward(std::forward<A>(a)...)) {
   using R = decltype(m.forward(std::forward<A>(a)...));
   HookedCall hooked(base);
   std::vector<Tensor> inputs, outputs;
@@ -107,7 +111,7 @@ auto call_hooked(Module& base, M& m, A&&... a) -> decltype(m.forward(std::forwar
   };
   (collect(a), ...);
   hooked.before(inputs);
-  const auto run = [&]<size_t... I>(std::index_sequence<I...>) -> R {
+  const auto run = [&]<size_t... I>(std::index_sequence<I...>)->R {
     return m.forward(hooked_argument(std::forward<A>(a), inputs.data() + place[I])...);
   };
   if constexpr (std::is_void_v<R>) {

@@ -32,8 +32,8 @@ std::string Linear::extra_repr() {
 
 Bilinear::Bilinear(int64_t in1, int64_t in2, int64_t out, const LinearOptions& o)
     : in1_features(in1), in2_features(in2), out_features(out) {
-  check(in1 > 0 && in2 >= 0 && out >= 0, "[Bilinear] expected in1_features above 0 and sizes of at least 0, got {}, {}, {}",
-        in1, in2, out);
+  check(in1 > 0 && in2 >= 0 && out >= 0,
+        "[Bilinear] expected in1_features above 0 and sizes of at least 0, got {}, {}, {}", in1, in2, out);
   make_weights(weight, bias, {out, in1, in2}, in1, o.bias);
 }
 Tensor Bilinear::forward(const Tensor& x1, const Tensor& x2) { return bilinear(x1, x2, weight, bias); }

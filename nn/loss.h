@@ -17,25 +17,25 @@ namespace tapir::inline v0::nn {
     std::string extra_repr() override { return ""; }                                                       \
     TAPIR_FIELDS(options)                                                                                  \
   };
-#define TAPIR_LOSS_OF_THREE(Name, Options, function, b, c)                                                      \
-  struct Name : Module {                                                                                        \
-    Options options;                                                                                            \
-    explicit Name(const Options& options = {}) : options(options) {}                                            \
-    Tensor forward(const Tensor& a, const Tensor& b, const Tensor& c) { return function(a, b, c, options); }    \
-    TAPIR_FIELDS(options)                                                                                       \
+#define TAPIR_LOSS_OF_THREE(Name, Options, function, b, c)                                                   \
+  struct Name : Module {                                                                                     \
+    Options options;                                                                                         \
+    explicit Name(const Options& options = {}) : options(options) {}                                         \
+    Tensor forward(const Tensor& a, const Tensor& b, const Tensor& c) { return function(a, b, c, options); } \
+    TAPIR_FIELDS(options)                                                                                    \
   };
 // A weight is a buffer, saved and moved with the module.
-#define TAPIR_WEIGHTED_LOSS(Name, Options, function)                                                     \
-  struct Name : Module {                                                                                 \
-    Options options;                                                                                     \
-    Buffer weight;                                                                                       \
-    explicit Name(const Options& o = {}) : options(o), weight(std::exchange(options.weight, {})) {}      \
-    Tensor forward(const Tensor& input, const Tensor& target) {                                          \
-      Options o = options;                                                                               \
-      o.weight = weight;                                                                                 \
-      return function(input, target, o);                                                                 \
-    }                                                                                                    \
-    TAPIR_FIELDS(options, weight)                                                                        \
+#define TAPIR_WEIGHTED_LOSS(Name, Options, function)                                                \
+  struct Name : Module {                                                                            \
+    Options options;                                                                                \
+    Buffer weight;                                                                                  \
+    explicit Name(const Options& o = {}) : options(o), weight(std::exchange(options.weight, {})) {} \
+    Tensor forward(const Tensor& input, const Tensor& target) {                                     \
+      Options o = options;                                                                          \
+      o.weight = weight;                                                                            \
+      return function(input, target, o);                                                            \
+    }                                                                                               \
+    TAPIR_FIELDS(options, weight)                                                                   \
   };
 TAPIR_WEIGHTED_LOSS(CrossEntropyLoss, CrossEntropyOptions, cross_entropy)
 TAPIR_WEIGHTED_LOSS(NLLLoss, NllLossOptions, nll_loss)
@@ -82,8 +82,8 @@ struct BCEWithLogitsLoss : Module {
 struct CTCLoss : Module {
   CtcLossOptions options;
   explicit CTCLoss(const CtcLossOptions& options = {}) : options(options) {}
-  template <class L> Tensor forward(const Tensor& log_probs, const Tensor& targets, const L& input_lengths,
-                                    const L& target_lengths) {
+  template <class L>
+  Tensor forward(const Tensor& log_probs, const Tensor& targets, const L& input_lengths, const L& target_lengths) {
     return ctc_loss(log_probs, targets, input_lengths, target_lengths, options);
   }
   TAPIR_FIELDS(options)

@@ -73,7 +73,9 @@ class Module {
 
   // Hooks around each call, Note [Module hooks]. Each returns a number for remove_hook; a hook may remove itself. Vectors keep their length.
   /// hook(module, inputs): it may replace the tensors among the arguments.
-  template <class F> int64_t register_forward_pre_hook(F hook) { return add_hook_of(HookKind::ForwardPre, std::move(hook)); }
+  template <class F> int64_t register_forward_pre_hook(F hook) {
+    return add_hook_of(HookKind::ForwardPre, std::move(hook));
+  }
   /// hook(module, inputs, outputs): it may replace those of the result.
   template <class F> int64_t register_forward_hook(F hook) { return add_hook_of(HookKind::Forward, std::move(hook)); }
   /// hook(module, grad_outputs), before the module's own gradients; it may replace them.

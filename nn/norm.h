@@ -36,23 +36,23 @@ struct BatchNormBase : Module {
   Tensor normalize_instances(const char* name, int64_t spatial, const Tensor& x);
 };
 
-#define TAPIR_BATCH_NORM(Name, low, high)                                       \
-  struct Name : BatchNormBase {                                                 \
-    explicit Name(int64_t num_features, const BatchNormOptions& options = {})   \
-        : BatchNormBase(#Name, num_features, options) {}                        \
-    Tensor forward(const Tensor& x) {                                           \
+#define TAPIR_BATCH_NORM(Name, low, high)                                                                   \
+  struct Name : BatchNormBase {                                                                             \
+    explicit Name(int64_t num_features, const BatchNormOptions& options = {})                               \
+        : BatchNormBase(#Name, num_features, options) {}                                                    \
+    Tensor forward(const Tensor& x) {                                                                       \
       check(x.dim() == low || x.dim() == high, "[" #Name "] expected {} input (got {}D input of shape {})", \
-            low == high ? #high "D" : #low "D or " #high "D", x.dim(), x.shape()); \
-      return normalize(x);                                                      \
-    }                                                                           \
-    TAPIR_FIELDS_WITH_BASE(BatchNormBase)                                       \
+            low == high ? #high "D" : #low "D or " #high "D", x.dim(), x.shape());                          \
+      return normalize(x);                                                                                  \
+    }                                                                                                       \
+    TAPIR_FIELDS_WITH_BASE(BatchNormBase)                                                                   \
   };
-#define TAPIR_INSTANCE_NORM(Name, spatial)                                                           \
-  struct Name : BatchNormBase {                                                                      \
-    explicit Name(int64_t num_features, const InstanceNormOptions& o = {})                           \
+#define TAPIR_INSTANCE_NORM(Name, spatial)                                                                    \
+  struct Name : BatchNormBase {                                                                               \
+    explicit Name(int64_t num_features, const InstanceNormOptions& o = {})                                    \
         : BatchNormBase(#Name, num_features, {o.eps, o.momentum, o.affine, o.track_running_stats, o.bias}) {} \
-    Tensor forward(const Tensor& x) { return normalize_instances(#Name, spatial, x); }               \
-    TAPIR_FIELDS_WITH_BASE(BatchNormBase)                                                            \
+    Tensor forward(const Tensor& x) { return normalize_instances(#Name, spatial, x); }                        \
+    TAPIR_FIELDS_WITH_BASE(BatchNormBase)                                                                     \
   };
 // (N, C, ...), normalised over all but C. Ioffe and Szegedy 2015, arXiv 1502.03167.
 TAPIR_BATCH_NORM(BatchNorm1d, 2, 3)

@@ -15,21 +15,21 @@ struct PadBase : Module {
   TAPIR_FIELDS(padding, mode, value)
 };
 
-#define TAPIR_PAD(Name, spatial, mode)                                                \
-  struct Name : PadBase {                                                             \
-    explicit Name(const Dims& padding) : PadBase(#Name, spatial, padding, mode) {}    \
-    TAPIR_FIELDS_WITH_BASE(PadBase)                                                   \
+#define TAPIR_PAD(Name, spatial, mode)                                             \
+  struct Name : PadBase {                                                          \
+    explicit Name(const Dims& padding) : PadBase(#Name, spatial, padding, mode) {} \
+    TAPIR_FIELDS_WITH_BASE(PadBase)                                                \
   };
-#define TAPIR_PADS(n)                                                                                           \
-  TAPIR_PAD(ZeroPad##n##d, n, "constant")                                                                       \
-  TAPIR_PAD(ReflectionPad##n##d, n, "reflect")                                                                  \
-  TAPIR_PAD(ReplicationPad##n##d, n, "replicate")                                                               \
-  TAPIR_PAD(CircularPad##n##d, n, "circular")                                                                   \
-  struct ConstantPad##n##d : PadBase {                                                                          \
-    ConstantPad##n##d(const Dims& padding, double value)                                                        \
-        : PadBase("ConstantPad" #n "d", n, padding, "constant", value) {}                                       \
+#define TAPIR_PADS(n)                                                                                                \
+  TAPIR_PAD(ZeroPad##n##d, n, "constant")                                                                            \
+  TAPIR_PAD(ReflectionPad##n##d, n, "reflect")                                                                       \
+  TAPIR_PAD(ReplicationPad##n##d, n, "replicate")                                                                    \
+  TAPIR_PAD(CircularPad##n##d, n, "circular")                                                                        \
+  struct ConstantPad##n##d : PadBase {                                                                               \
+    ConstantPad##n##d(const Dims& padding, double value)                                                             \
+        : PadBase("ConstantPad" #n "d", n, padding, "constant", value) {}                                            \
     std::string extra_repr() override { return format("padding={}, value={}", padding, detail::float_text(value)); } \
-    TAPIR_FIELDS_WITH_BASE(PadBase)                                                                             \
+    TAPIR_FIELDS_WITH_BASE(PadBase)                                                                                  \
   };
 TAPIR_PADS(1)
 TAPIR_PADS(2)

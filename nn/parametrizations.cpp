@@ -78,8 +78,9 @@ Tensor& parameter_of(const char* op, Module& module, const std::string& name) {
   return *f->tensor;
 }
 int64_t wrapped(const char* op, int64_t dim, const Tensor& w) {
-  check(dim >= -w.dim() && dim < w.dim(), "[{}] dimension out of range (expected to be in range of [{}, {}], but got {})", op,
-        -w.dim(), w.dim() - 1, dim);
+  check(dim >= -w.dim() && dim < w.dim(),
+        "[{}] dimension out of range (expected to be in range of [{}, {}], but got {})", op, -w.dim(), w.dim() - 1,
+        dim);
   return dim < 0 ? dim + w.dim() : dim;
 }
 void install(Module& module, const std::string& name, std::unique_ptr<ParametrizationList> list) {

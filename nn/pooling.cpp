@@ -15,8 +15,8 @@ std::string MaxPoolBase::extra_repr() {
 std::string AvgPoolBase::extra_repr() {
   const bool tuples = dynamic_cast<AvgPool1d*>(this) != nullptr;  // PyTorch's AvgPool1d keeps "(2,)"
   const auto text = [&](const Dims& d) { return tuples ? d.str() : dims_text(d); };
-  return format("kernel_size={}, stride={}, padding={}", text(kernel_size), text(stride_of(options.stride, kernel_size)),
-                text(options.padding));
+  return format("kernel_size={}, stride={}, padding={}", text(kernel_size),
+                text(stride_of(options.stride, kernel_size)), text(options.padding));
 }
 std::string AdaptivePoolBase::extra_repr() {
   std::string s = "output_size=" + dims_text(output_size);

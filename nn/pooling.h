@@ -52,52 +52,52 @@ struct MaxUnpoolBase : Module {
   std::string repr_of(int64_t spatial) const;
 };
 
-#define TAPIR_POOLS(n)                                                                                                 \
-  /** The largest element of each window. */                                                                           \
-  struct MaxPool##n##d : MaxPoolBase {                                                                                 \
-    using MaxPoolBase::MaxPoolBase;                                                                                    \
-    Tensor forward(const Tensor& x) { return max_pool##n##d(x, kernel_size, options); }                                \
-    /** PyTorch's return_indices: the maxima, and their positions in the flattened plane. */                           \
-    std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {                                                  \
-      return max_pool##n##d_with_indices(x, kernel_size, options);                                                     \
-    }                                                                                                                  \
-    TAPIR_FIELDS_WITH_BASE(MaxPoolBase)                                                                                \
-  };                                                                                                                   \
-  /** The mean of each window. */                                                                                      \
-  struct AvgPool##n##d : AvgPoolBase {                                                                                 \
-    using AvgPoolBase::AvgPoolBase;                                                                                    \
-    Tensor forward(const Tensor& x) { return avg_pool##n##d(x, kernel_size, options); }                                \
-    TAPIR_FIELDS_WITH_BASE(AvgPoolBase)                                                                                \
-  };                                                                                                                   \
-  /** Means of windows such that the result has `output_size`. */                                                      \
-  struct AdaptiveAvgPool##n##d : AdaptivePoolBase {                                                                    \
-    using AdaptivePoolBase::AdaptivePoolBase;                                                                          \
-    Tensor forward(const Tensor& x) { return adaptive_avg_pool##n##d(x, output_size); }                                \
-    TAPIR_FIELDS_WITH_BASE(AdaptivePoolBase)                                                                           \
-  };                                                                                                                   \
-  /** The largest elements of the same windows. */                                                                     \
-  struct AdaptiveMaxPool##n##d : AdaptivePoolBase {                                                                    \
-    using AdaptivePoolBase::AdaptivePoolBase;                                                                          \
-    Tensor forward(const Tensor& x) { return adaptive_max_pool##n##d(x, output_size); }                                \
-    std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {                                                  \
-      return adaptive_max_pool##n##d_with_indices(x, output_size);                                                     \
-    }                                                                                                                  \
-    TAPIR_FIELDS_WITH_BASE(AdaptivePoolBase)                                                                           \
-  };                                                                                                                   \
-  /** (sum of x^p)^(1/p) over each window. */                                                                          \
-  struct LPPool##n##d : LPPoolBase {                                                                                   \
-    using LPPoolBase::LPPoolBase;                                                                                      \
-    Tensor forward(const Tensor& x) { return lp_pool##n##d(x, norm_type, kernel_size, options); }                      \
-    TAPIR_FIELDS_WITH_BASE(LPPoolBase)                                                                                 \
-  };                                                                                                                   \
-  /** Zeros with x at the positions that max pooling gave. */                                                          \
-  struct MaxUnpool##n##d : MaxUnpoolBase {                                                                             \
-    using MaxUnpoolBase::MaxUnpoolBase;                                                                                \
-    Tensor forward(const Tensor& x, const Tensor& indices, const Dims& output_size = {}) {                             \
-      return max_unpool##n##d(x, indices, kernel_size, {stride, padding, output_size});                                \
-    }                                                                                                                  \
-    std::string extra_repr() override { return repr_of(n); }                                                           \
-    TAPIR_FIELDS_WITH_BASE(MaxUnpoolBase)                                                                              \
+#define TAPIR_POOLS(n)                                                                            \
+  /** The largest element of each window. */                                                      \
+  struct MaxPool##n##d : MaxPoolBase {                                                            \
+    using MaxPoolBase::MaxPoolBase;                                                               \
+    Tensor forward(const Tensor& x) { return max_pool##n##d(x, kernel_size, options); }           \
+    /** PyTorch's return_indices: the maxima, and their positions in the flattened plane. */      \
+    std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {                             \
+      return max_pool##n##d_with_indices(x, kernel_size, options);                                \
+    }                                                                                             \
+    TAPIR_FIELDS_WITH_BASE(MaxPoolBase)                                                           \
+  };                                                                                              \
+  /** The mean of each window. */                                                                 \
+  struct AvgPool##n##d : AvgPoolBase {                                                            \
+    using AvgPoolBase::AvgPoolBase;                                                               \
+    Tensor forward(const Tensor& x) { return avg_pool##n##d(x, kernel_size, options); }           \
+    TAPIR_FIELDS_WITH_BASE(AvgPoolBase)                                                           \
+  };                                                                                              \
+  /** Means of windows such that the result has `output_size`. */                                 \
+  struct AdaptiveAvgPool##n##d : AdaptivePoolBase {                                               \
+    using AdaptivePoolBase::AdaptivePoolBase;                                                     \
+    Tensor forward(const Tensor& x) { return adaptive_avg_pool##n##d(x, output_size); }           \
+    TAPIR_FIELDS_WITH_BASE(AdaptivePoolBase)                                                      \
+  };                                                                                              \
+  /** The largest elements of the same windows. */                                                \
+  struct AdaptiveMaxPool##n##d : AdaptivePoolBase {                                               \
+    using AdaptivePoolBase::AdaptivePoolBase;                                                     \
+    Tensor forward(const Tensor& x) { return adaptive_max_pool##n##d(x, output_size); }           \
+    std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {                             \
+      return adaptive_max_pool##n##d_with_indices(x, output_size);                                \
+    }                                                                                             \
+    TAPIR_FIELDS_WITH_BASE(AdaptivePoolBase)                                                      \
+  };                                                                                              \
+  /** (sum of x^p)^(1/p) over each window. */                                                     \
+  struct LPPool##n##d : LPPoolBase {                                                              \
+    using LPPoolBase::LPPoolBase;                                                                 \
+    Tensor forward(const Tensor& x) { return lp_pool##n##d(x, norm_type, kernel_size, options); } \
+    TAPIR_FIELDS_WITH_BASE(LPPoolBase)                                                            \
+  };                                                                                              \
+  /** Zeros with x at the positions that max pooling gave. */                                     \
+  struct MaxUnpool##n##d : MaxUnpoolBase {                                                        \
+    using MaxUnpoolBase::MaxUnpoolBase;                                                           \
+    Tensor forward(const Tensor& x, const Tensor& indices, const Dims& output_size = {}) {        \
+      return max_unpool##n##d(x, indices, kernel_size, {stride, padding, output_size});           \
+    }                                                                                             \
+    std::string extra_repr() override { return repr_of(n); }                                      \
+    TAPIR_FIELDS_WITH_BASE(MaxUnpoolBase)                                                         \
   };
 TAPIR_POOLS(1)
 TAPIR_POOLS(2)
@@ -105,18 +105,18 @@ TAPIR_POOLS(3)
 #undef TAPIR_POOLS
 
 /// The largest elements of windows whose steps are drawn anew at each call. Graham 2014, arXiv 1412.6071.
-#define TAPIR_FRACTIONAL_POOL(Name, op)                                                    \
-  struct Name : Module {                                                                   \
-    Dims kernel_size;                                                                      \
-    FractionalMaxPoolOptions options;                                                      \
-    Name(const Dims& kernel_size, const FractionalMaxPoolOptions& options)                 \
-        : kernel_size(kernel_size), options(options) {}                                    \
-    Tensor forward(const Tensor& x) { return op(x, kernel_size, options); }                \
-    std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {                      \
-      return op##_with_indices(x, kernel_size, options);                                   \
-    }                                                                                      \
-    std::string extra_repr() override { return ""; }                                       \
-    TAPIR_FIELDS(kernel_size, options)                                                     \
+#define TAPIR_FRACTIONAL_POOL(Name, op)                                     \
+  struct Name : Module {                                                    \
+    Dims kernel_size;                                                       \
+    FractionalMaxPoolOptions options;                                       \
+    Name(const Dims& kernel_size, const FractionalMaxPoolOptions& options)  \
+        : kernel_size(kernel_size), options(options) {}                     \
+    Tensor forward(const Tensor& x) { return op(x, kernel_size, options); } \
+    std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {       \
+      return op##_with_indices(x, kernel_size, options);                    \
+    }                                                                       \
+    std::string extra_repr() override { return ""; }                        \
+    TAPIR_FIELDS(kernel_size, options)                                      \
   };
 TAPIR_FRACTIONAL_POOL(FractionalMaxPool2d, fractional_max_pool2d)
 TAPIR_FRACTIONAL_POOL(FractionalMaxPool3d, fractional_max_pool3d)

@@ -46,12 +46,13 @@ EmbeddingBag::EmbeddingBag(int64_t rows, int64_t dim, const EmbeddingBagOptions&
 }
 Tensor EmbeddingBag::forward(const Tensor& index, const Tensor& offsets, const Tensor& weights) {
   const EmbeddingBagOptions& o = options;
-  return embedding_bag(index, weight, offsets,
-                       {o.max_norm, o.norm_type, o.scale_grad_by_freq, o.mode, weights, o.include_last_offset,
-                        o.padding_idx});
+  return embedding_bag(
+      index, weight, offsets,
+      {o.max_norm, o.norm_type, o.scale_grad_by_freq, o.mode, weights, o.include_last_offset, o.padding_idx});
 }
 std::string EmbeddingBag::extra_repr() {
-  std::string s = format("{}, {}", num_embeddings, embedding_dim) + norm_text(options) + ", mode='" + options.mode + "'";
+  std::string s =
+      format("{}, {}", num_embeddings, embedding_dim) + norm_text(options) + ", mode='" + options.mode + "'";
   return options.padding_idx ? s + format(", padding_idx={}", *options.padding_idx) : s;
 }
 

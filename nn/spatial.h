@@ -42,7 +42,8 @@ struct UpsamplingBilinear2d : Upsample {
 struct Unfold : Module {
   Dims kernel_size;
   FoldOptions options;
-  explicit Unfold(const Dims& kernel_size, const FoldOptions& options = {}) : kernel_size(kernel_size), options(options) {}
+  explicit Unfold(const Dims& kernel_size, const FoldOptions& options = {})
+      : kernel_size(kernel_size), options(options) {}
   Tensor forward(const Tensor& x) { return unfold(x, kernel_size, options); }
   std::string extra_repr() override;
   TAPIR_FIELDS(kernel_size, options)
@@ -58,12 +59,12 @@ struct Fold : Module {
   TAPIR_FIELDS(output_size, kernel_size, options)
 };
 
-#define TAPIR_REARRANGEMENT(Name, function, factor)                       \
-  struct Name : Module {                                                  \
-    int64_t factor;                                                       \
-    explicit Name(int64_t factor) : factor(factor) {}                     \
-    Tensor forward(const Tensor& x) { return function(x, factor); }       \
-    TAPIR_FIELDS(factor)                                                  \
+#define TAPIR_REARRANGEMENT(Name, function, factor)                 \
+  struct Name : Module {                                            \
+    int64_t factor;                                                 \
+    explicit Name(int64_t factor) : factor(factor) {}               \
+    Tensor forward(const Tensor& x) { return function(x, factor); } \
+    TAPIR_FIELDS(factor)                                            \
   };
 /// (N, C r r, H, W) -> (N, C, H r, W r)
 TAPIR_REARRANGEMENT(PixelShuffle, pixel_shuffle, upscale_factor)

@@ -27,8 +27,7 @@ struct TripletMarginLossOptions {
 };
 
 /// x where the target is 1, max(0, margin - x) where it is -1.
-Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target,
-                            const HingeEmbeddingLossOptions& options = {});
+Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, const HingeEmbeddingLossOptions& options = {});
 /// max(0, margin - t (x1 - x2)) for targets 1 and -1; three tensors of one rank.
 Tensor margin_ranking_loss(const Tensor& input1, const Tensor& input2, const Tensor& target,
                            const MarginLossOptions& options = {});

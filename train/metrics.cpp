@@ -43,7 +43,8 @@ Accuracy::Accuracy(const AccuracyOptions& o) : options_(o) {
 void Accuracy::update(const Tensor& p, const Tensor& t) {
   NoGrad guard;
   const bool scores = are_scores("Accuracy", p, t);
-  check(scores || options_.top_k == 1, "[Accuracy] expected scores (N, C, ...) for top_k {}, got {}", options_.top_k, p);
+  check(scores || options_.top_k == 1, "[Accuracy] expected scores (N, C, ...) for top_k {}, got {}", options_.top_k,
+        p);
   Tensor right;
   if (!scores) right = eq(p, t);
   else if (options_.top_k == 1) right = eq(argmax(p, 1), t);
@@ -66,7 +67,8 @@ void ConfusionMatrix::update(const Tensor& p, const Tensor& t) {
   const Tensor guess = are_scores("ConfusionMatrix", p, t) ? argmax(p, 1) : p;
   if (!counts_.defined()) counts_ = zeros(classes_ * classes_, {.dtype = kInt64, .device = t.device()});
   const Tensor from = flatten(to(t, kInt64)), into = flatten(to(guess, kInt64));
-  Tensor place = where((into >= 0) & (into < classes_), from * classes_ + into, -1);  // index_add refuses what is outside
+  Tensor place =
+      where((into >= 0) & (into < classes_), from * classes_ + into, -1);  // index_add refuses what is outside
   Tensor one = ones(from.shape(), {.dtype = kInt64, .device = t.device()});
   if (ignore_index_) {
     const Tensor ignored = eq(from, *ignore_index_);
@@ -75,7 +77,8 @@ void ConfusionMatrix::update(const Tensor& p, const Tensor& t) {
   counts_.copy_(index_add(counts_, 0, place, one));  // a refused batch leaves the counts as they were
 }
 Tensor ConfusionMatrix::compute() const {
-  return counts_.defined() ? counts_.clone().view({classes_, classes_}) : zeros({classes_, classes_}, {.dtype = kInt64});
+  return counts_.defined() ? counts_.clone().view({classes_, classes_})
+                           : zeros({classes_, classes_}, {.dtype = kInt64});
 }
 std::vector<ConfusionMatrix::Scores> ConfusionMatrix::per_class() const {
   const std::vector<int64_t> n = compute().to_vector<int64_t>();
@@ -97,7 +100,8 @@ double ConfusionMatrix::accuracy() const {
   return double(right) / double(std::accumulate(n.begin(), n.end(), int64_t(0)));
 }
 double ConfusionMatrix::averaged(double Scores::*score, Average average) const {
-  if (average == Average::Micro) return accuracy();  // every wrong prediction is one false positive and one false negative
+  if (average == Average::Micro)
+    return accuracy();  // every wrong prediction is one false positive and one false negative
   double sum = 0, weight = 0;
   for (const Scores& s : per_class()) {
     const double w = average == Average::Weighted ? double(s.support) : double(s.occurs);
@@ -113,20 +117,19 @@ void Perplexity::update(const Tensor& logits, const Tensor& t) {
   NoGrad guard;
   Shape without = logits.shape();
   if (logits.dim() >= 1) without.resize(logits.dim() - 1);
-  check(logits.dim() >= 1 && without == t.shape(), "[Perplexity] expected logits (..., V) for targets (...), got {} and {}",
-        logits, t);
+  check(logits.dim() >= 1 && without == t.shape(),
+        "[Perplexity] expected logits (..., V) for targets (...), got {} and {}", logits, t);
   const Tensor flat = t.reshape({-1}), rows = logits.reshape({flat.numel(), logits.shape()[logits.dim() - 1]});
-  const Tensor loss = cross_entropy(to(rows, kFloat32), flat, {.reduction = Reduction::Sum, .ignore_index = ignore_index_});
+  const Tensor loss =
+      cross_entropy(to(rows, kFloat32), flat, {.reduction = Reduction::Sum, .ignore_index = ignore_index_});
   accumulate(total_, to(loss, kFloat64));
   accumulate(count_, sum(ne(flat, ignore_index_)));
 }
-double Perplexity::compute() const {
-  return total_.defined() ? std::exp(total_.item() / count_.item()) : NAN;
-}
+double Perplexity::compute() const { return total_.defined() ? std::exp(total_.item() / count_.item()) : NAN; }
 
 void AUC::update(const Tensor& scores, const Tensor& labels) {
-  check(scores.dim() == 1 && scores.shape() == labels.shape(), "[AUC] expected scores (N) and labels (N), got {} and {}",
-        scores, labels);
+  check(scores.dim() == 1 && scores.shape() == labels.shape(),
+        "[AUC] expected scores (N) and labels (N), got {} and {}", scores, labels);
   scores_.push_back(scores.detach().clone()), labels_.push_back(labels.detach().clone());
 }
 double AUC::compute() const {

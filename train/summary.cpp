@@ -22,7 +22,8 @@ void count_conv(Context& c, V y, V x, V w, V bias, const ConvParams& p) {
   counted += 2.0 * double(y.numel()) * double(w.numel()) / double(std::max<int64_t>(w.sizes[0], 1));
   real->conv(c, y, x, w, bias, p);
 }
-void count_conv_transpose(Context& c, V dx, V dy, V w, const ConvParams& p) {  // what a transposed convolution runs forward
+void count_conv_transpose(Context& c, V dx, V dy, V w,
+                          const ConvParams& p) {  // what a transposed convolution runs forward
   counted += 2.0 * double(dy.numel()) * double(w.numel()) / double(std::max<int64_t>(w.sizes[0], 1));
   real->conv_backward_data(c, dx, dy, w, p);
 }
@@ -89,10 +90,12 @@ detail::SummaryRun::SummaryRun(nn::Module& model) : state_(new State(model)) {
   for (size_t i = 0; i < all.size(); ++i) {
     auto& [name, m] = all[i];
     const int depth = name.empty() ? 0 : 1 + int(std::count(name.begin(), name.end(), '.'));
-    s.summary.layers.push_back({name, type_of(*m), depth, !m->named_children().empty(), {}, 0, m->num_parameters(), 0, 0});
+    s.summary.layers.push_back(
+        {name, type_of(*m), depth, !m->named_children().empty(), {}, 0, m->num_parameters(), 0, 0});
     s.training.emplace_back(m, m->training);
     m->training = false;
-    s.hooks.emplace_back(m, m->register_forward_pre_hook([&s](nn::Module&, std::vector<Tensor>&) { s.began.push_back(counted); }));
+    s.hooks.emplace_back(
+        m, m->register_forward_pre_hook([&s](nn::Module&, std::vector<Tensor>&) { s.began.push_back(counted); }));
     s.hooks.emplace_back(
         m, m->register_forward_hook([&s, i](nn::Module&, const std::vector<Tensor>&, std::vector<Tensor>& outputs) {
           LayerSummary& layer = s.summary.layers[i];
@@ -110,7 +113,8 @@ detail::SummaryRun::~SummaryRun() {
 }
 Summary detail::SummaryRun::finish() {
   Summary& s = state_->summary;
-  for (const Tensor& p : state_->model.parameters()) s.parameters += p.numel(), s.trainable += p.requires_grad() ? p.numel() : 0;
+  for (const Tensor& p : state_->model.parameters())
+    s.parameters += p.numel(), s.trainable += p.requires_grad() ? p.numel() : 0;
   for (auto& [name, t] : state_->model.state_dict()) s.state_bytes += bytes_of(t);
   for (const LayerSummary& l : s.layers)
     if (!l.has_children) s.output_bytes += l.output_bytes;
@@ -128,7 +132,8 @@ Summary summary(nn::Module& model, const Shape& input, const SummaryOptions& o) 
 std::string Summary::str() const {
   std::vector<std::array<std::string, 5>> rows{{"layer", "output", "parameters", "FLOPs", "memory"}};
   for (const LayerSummary& l : layers)
-    rows.push_back({std::string(size_t(2 * l.depth), ' ') + (l.name.empty() ? "" : l.name.substr(l.name.rfind('.') + 1) + ": ") + l.type,
+    rows.push_back({std::string(size_t(2 * l.depth), ' ') +
+                        (l.name.empty() ? "" : l.name.substr(l.name.rfind('.') + 1) + ": ") + l.type,
                     l.calls ? l.output.str() : "-", grouped(l.parameters), l.calls ? flops_text(l.flops) : "-",
                     l.calls ? bytes_text(double(l.output_bytes)) : "-"});
   size_t width[5] = {};

@@ -10,14 +10,14 @@ struct LayerSummary {
   std::string name, type;  // "" and the type for the model itself
   int depth = 0;
   bool has_children = false;
-  Shape output;            // of the last call; what the tensor counts is in output_bytes
+  Shape output;                                         // of the last call; what the tensor counts is in output_bytes
   int64_t calls = 0, parameters = 0, output_bytes = 0;  // with all below
   double flops = 0;                                     // of all calls, with all below
 };
 /// What a forward pass showed. FLOPs are the multiplications and additions of matrix products, convolutions, attention and recurrent
 /// layers, counted where the kernels are called: whatever a forward is made of, they are its own.
 struct Summary {
-  std::vector<LayerSummary> layers;  // the model first, then in the order of named_modules()
+  std::vector<LayerSummary> layers;                        // the model first, then in the order of named_modules()
   int64_t parameters = 0, trainable = 0, state_bytes = 0;  // state: parameters and buffers
   int64_t output_bytes = 0;                                // of all layers without children: what training keeps, about
   double flops = 0;

@@ -40,9 +40,10 @@ TEST_CASE("BI-192 an input on the host, the module on a device") {
 
 TEST_CASE("BI-193 missing, unexpected and mis-shaped names in one message; the module is untouched") {
   Net net;
-  StateDict state = changed(net, [](const Tensor& t) { return t.to(kFloat64) + 1; }), bad;
+  StateDict state = changed(net, [](const Tensor&t) { return t.to(kFloat64) + 1; }), bad;
   for (auto& [name, t] : state)
-    if (name != "bn.bias") bad.append(name == "bn.weight" ? "bn.gamma" : name, name == "layers.1.weight" ? ones({3, 4}) : t);
+    if (name != "bn.bias")
+      bad.append(name == "bn.weight" ? "bn.gamma" : name, name == "layers.1.weight" ? ones({3, 4}) : t);
   const Values before = weights(net);
   REFUSED(net.load_state_dict(bad), "Missing key(s)", "\"bn.weight\", \"bn.bias\"", "Unexpected key(s)", "bn.gamma",
           "size mismatch for layers.1.weight", "(3, 4)", "(3, 3)");
@@ -58,8 +59,8 @@ TEST_CASE("BI-194 a state of another dtype is cast; integers for floats are refu
     CHECK(net.layers[0].weight.dtype() == kFloat32);
     CHECK(close(weights(net), before, 0.01));
   }
-  REFUSED(net.load_state_dict(changed(net, [](const Tensor& x) { return x.to(kInt32); })), "dtype mismatch", "layers.0.weight",
-          "int32", "float32");
+  REFUSED(net.load_state_dict(changed(net, [](const Tensor& x) { return x.to(kInt32); })), "dtype mismatch",
+          "layers.0.weight", "int32", "float32");
 }
 
 TEST_CASE("BI-195 the prefix of a wrapper") {
@@ -81,7 +82,8 @@ TEST_CASE("BI-196 a tied parameter is one parameter with two names") {
   CHECK(copy.layers[1].bias.is_same(copy.bn.bias));
 }
 
-TEST_CASE("BI-197, BI-198, BI-200 modules that are cloned, moved, and resized while an optimizer holds their parameters") {
+TEST_CASE(
+    "BI-197, BI-198, BI-200 modules that are cloned, moved, and resized while an optimizer holds their parameters") {
   static_assert(!std::is_copy_constructible_v<Net> && std::is_nothrow_move_constructible_v<Net>);
   std::optional<Net> net(std::in_place);
   optim::SGD opt(net->parameters(), {.lr = 1});

@@ -5,7 +5,8 @@ namespace conformance {
 
 #define BIND(Name, ...) table[#Name] = []([[maybe_unused]] ModuleArgs& a) { return bound(nn::Name(__VA_ARGS__)); }
 
-#define INPLACE {a.boolean("inplace", false)}
+#define INPLACE \
+  { a.boolean("inplace", false) }
 
 void bind_module_activation() {
   auto& table = module_makers();

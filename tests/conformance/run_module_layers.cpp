@@ -87,8 +87,8 @@ static Bound embedding(ModuleArgs& a) {
   return bound(nn::Embedding(a.integer("num_embeddings"), a.integer("embedding_dim"), o));
 }
 static Bound embedding_bag(ModuleArgs& a) {
-  nn::EmbeddingBagOptions o{optional_number(a, "max_norm"), a.number("norm_type", 2),
-                            a.boolean("scale_grad_by_freq", false), a.text("mode", "mean"),
+  nn::EmbeddingBagOptions o{optional_number(a, "max_norm"),          a.number("norm_type", 2),
+                            a.boolean("scale_grad_by_freq", false),  a.text("mode", "mean"),
                             a.boolean("include_last_offset", false), {}};
   if (a.has("padding_idx")) o.padding_idx = a.integer("padding_idx");
   a.boolean("sparse", false);
@@ -109,7 +109,10 @@ static Bound adaptive_softmax(ModuleArgs& a) {
           }};
 }
 static Bound upsample(ModuleArgs& a) {
-  nn::UpsampleOptions o{a.dims("size"), numbers(a, "scale_factor"), a.text("mode", "nearest"), {},
+  nn::UpsampleOptions o{a.dims("size"),
+                        numbers(a, "scale_factor"),
+                        a.text("mode", "nearest"),
+                        {},
                         a.boolean("recompute_scale_factor", false)};
   if (a.has("align_corners")) o.align_corners = a.boolean("align_corners", false);
   return bound(nn::Upsample(o));
@@ -117,8 +120,7 @@ static Bound upsample(ModuleArgs& a) {
 
 #define BIND(Name, ...) table[#Name] = []([[maybe_unused]] ModuleArgs& a) { return bound(nn::Name(__VA_ARGS__)); }
 #define BIND2(Name, ...) table[#Name] = []([[maybe_unused]] ModuleArgs& a) { return bound<2>(nn::Name(__VA_ARGS__)); }
-#define BIND_WITH_INDICES(Name, ...) \
-  table[#Name] = [](ModuleArgs& a) { return with_indices(a, nn::Name(__VA_ARGS__)); }
+#define BIND_WITH_INDICES(Name, ...) table[#Name] = [](ModuleArgs& a) { return with_indices(a, nn::Name(__VA_ARGS__)); }
 
 #define BIND_SPATIAL(n)                                                                                                \
   BIND(Conv##n##d, a.integer("in_channels"), a.integer("out_channels"), a.dims("kernel_size"), conv_options(a));       \

@@ -54,8 +54,8 @@ void bind_module_loss() {
   BIND3(GaussianNLLLoss, {a.boolean("full", false), a.number("eps", 1e-6), reduction_of(a)});
   BIND3(MarginRankingLoss, {a.number("margin", 0), reduction_of(a)});
   BIND3(CosineEmbeddingLoss, {a.number("margin", 0), reduction_of(a)});
-  BIND3(TripletMarginLoss, {a.number("margin", 1), a.number("p", 2), a.number("eps", 1e-6), a.boolean("swap", false),
-                            reduction_of(a)});
+  BIND3(TripletMarginLoss,
+        {a.number("margin", 1), a.number("p", 2), a.number("eps", 1e-6), a.boolean("swap", false), reduction_of(a)});
   table["TripletMarginWithDistanceLoss"] = [](ModuleArgs& a) {
     const TripletDistanceOptions o{a.number("margin", 1), a.boolean("swap", false), reduction_of(a)};
     return bound<3>(nn::TripletMarginWithDistanceLoss<>(nn::PairwiseDistance(), o));

@@ -92,7 +92,8 @@ TEST_CASE("Categorical") {
   const Tensor x = p.sample({30000});
   CHECK(x.shape() == Shape{30000, 2});
   for (int64_t c = 0; c < 4; ++c)
-    near(mean(eq(x, c).to(kFloat64), 0), {p.probs.select(0, 0).select(0, c).item(), p.probs.select(0, 1).select(0, c).item()}, 0.03);
+    near(mean(eq(x, c).to(kFloat64), 0),
+         {p.probs.select(0, 0).select(0, c).item(), p.probs.select(0, 1).select(0, c).item()}, 0.03);
   CHECK(p.log_prob(x).shape() == Shape{30000, 2});
   CHECK(p.sample().shape() == Shape{2});
   CHECK(std::isnan(p.mean().to_vector<double>()[0]));
@@ -123,22 +124,35 @@ TEST_CASE("Dirichlet") {
 }
 
 TEST_CASE("gradients of densities, entropies and divergences") {
-  const Tensor x = doubles({.2, .5, .3}), c = doubles({.7, 2., 5.}).requires_grad_(), d = doubles({1.5, .4, 3.}).requires_grad_();
+  const Tensor x = doubles({.2, .5, .3}), c = doubles({.7, 2., 5.}).requires_grad_(),
+               d = doubles({1.5, .4, 3.}).requires_grad_();
   const auto holds = [&](auto f) { CHECK(gradcheck(f, {c.detach().requires_grad_(), d.detach().requires_grad_()})); };
   using List = std::vector<Tensor>;
-  holds([&](const List& v) { return List{Dirichlet(v[0]).log_prob(x), Dirichlet(v[0]).entropy(), kl_divergence(Dirichlet(v[0]), Dirichlet(v[1]))}; });
-  holds([&](const List& v) { return List{Beta(v[0], v[1]).log_prob(x), Beta(v[0], v[1]).entropy(), kl_divergence(Beta(v[0], v[1]), Beta(v[1], v[0]))}; });
-  holds([&](const List& v) { return List{Normal(v[0], v[1]).log_prob(x), Normal(v[0], v[1]).entropy(), kl_divergence(Normal(v[0], v[1]), Normal(v[1], v[0]))}; });
-  holds([&](const List& v) { return List{Categorical(v[0]).entropy(), kl_divergence(Categorical(v[0]), Categorical::from_logits(v[1]))}; });
+  holds([&](const List& v) {
+    return List{Dirichlet(v[0]).log_prob(x), Dirichlet(v[0]).entropy(),
+                kl_divergence(Dirichlet(v[0]), Dirichlet(v[1]))};
+  });
+  holds([&](const List& v) {
+    return List{Beta(v[0], v[1]).log_prob(x), Beta(v[0], v[1]).entropy(),
+                kl_divergence(Beta(v[0], v[1]), Beta(v[1], v[0]))};
+  });
+  holds([&](const List& v) {
+    return List{Normal(v[0], v[1]).log_prob(x), Normal(v[0], v[1]).entropy(),
+                kl_divergence(Normal(v[0], v[1]), Normal(v[1], v[0]))};
+  });
+  holds([&](const List& v) {
+    return List{Categorical(v[0]).entropy(), kl_divergence(Categorical(v[0]), Categorical::from_logits(v[1]))};
+  });
 }
 
 TEST_CASE("implicit gradients of gamma variates: d ln(x) / d a at fixed probability, from 40-digit arithmetic") {
   const std::vector<double> av{0.05, 0.5, 1, 3, 10, 29.9, 30, 100, 1000};
   const std::vector<double> xv{1e-6, .3, 2, 1, 14, 25, 36, 80, 1060};
-  const std::vector<double> want{266.35358314383507,  3.366006486496182,   0.8158457311748504,
-                                 0.5787730491540525,  0.08553020698385354, 0.03673106581371676,
+  const std::vector<double> want{266.35358314383507,   3.366006486496182,    0.8158457311748504,
+                                 0.5787730491540525,   0.08553020698385354,  0.03673106581371676,
                                  0.030556157151514173, 0.011175758354452286, 0.0009713103251365888};
-  for (size_t i = 0; i < av.size(); ++i) CHECK(tapir::distributions::detail::log_gamma_slope(av[i], std::log(xv[i])) == Approx(want[i]).epsilon(1e-7));
+  for (size_t i = 0; i < av.size(); ++i)
+    CHECK(tapir::distributions::detail::log_gamma_slope(av[i], std::log(xv[i])) == Approx(want[i]).epsilon(1e-7));
 }
 
 TEST_CASE("rsample of Beta and Dirichlet: the mean gradient is that of the mean") {

@@ -32,10 +32,12 @@ TEST_CASE("modules and parameters by name and number: names, state, clone, text"
   twin.load_state_dict(net.state_dict());
   CHECK(twin(ones({1, 2})).to_vector<float>() == net(ones({1, 2})).to_vector<float>());
   CHECK(!twin.shifts["b"].is_same(net.shifts["b"]));
-  CHECK(net.heads.str() == "ModuleDict(\n  (cls): Linear(in_features=2, out_features=3, bias=True)\n  (act): ReLU()\n)");
-  CHECK(net.scales.str() ==
-        "ParameterList(\n  (0): Parameter containing: [float32 of size 2]\n  (1): Parameter containing: [float32 of size "
-        "3]\n)");
+  CHECK(net.heads.str() ==
+        "ModuleDict(\n  (cls): Linear(in_features=2, out_features=3, bias=True)\n  (act): ReLU()\n)");
+  CHECK(
+      net.scales.str() ==
+      "ParameterList(\n  (0): Parameter containing: [float32 of size 2]\n  (1): Parameter containing: [float32 of size "
+      "3]\n)");
   net.heads.insert("cls", nn::Linear(2, 3, {.bias = false}));  // in its old place
   CHECK(net.heads.size() == 2);
   CHECK(!net.heads.as<nn::Linear>("cls").bias.defined());

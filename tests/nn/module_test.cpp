@@ -72,7 +72,8 @@ TEST_CASE("modules print as in PyTorch") {
                      nn::Flatten(), nn::Linear(8, 10, {.bias = false}), nn::Dropout(0.5));
   CHECK(net.str() ==
         "Sequential(\n  (0): Conv2d(1, 32, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))\n"
-        "  (1): BatchNorm2d(32, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)\n  (2): ReLU()\n"
+        "  (1): BatchNorm2d(32, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)\n  (2): "
+        "ReLU()\n"
         "  (3): MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)\n  (4): "
         "Flatten(start_dim=1, end_dim=-1)\n"
         "  (5): Linear(in_features=8, out_features=10, bias=False)\n  (6): Dropout(p=0.5, inplace=False)\n)");

@@ -7,21 +7,27 @@ using namespace tapir;
 TEST_CASE("modules print as in PyTorch 2.15") {
   const std::pair<std::string, const char*> texts[] = {
       {nn::Conv1d(3, 4, 3).str(), "Conv1d(3, 4, kernel_size=(3,), stride=(1,))"},
-      {nn::ConvTranspose2d(4, 6, 3, {.stride = 2, .output_padding = 1, .groups = 2, .bias = false}).str(), "ConvTranspose2d(4, 6, kernel_size=(3, 3), stride=(2, 2), output_padding=(1, 1), groups=2, bias=False)"},
-      {nn::Conv3d(3, 4, 2, {.padding = "same", .dilation = {1, 2, 1}}).str(), "Conv3d(3, 4, kernel_size=(2, 2, 2), stride=(1, 1, 1), padding=same, dilation=(1, 2, 1))"},
-      {nn::BatchNorm3d(3, {.momentum = std::nullopt}).str(), "BatchNorm3d(3, eps=1e-05, momentum=None, affine=True, bias=True, track_running_stats=True)"},
-      {nn::InstanceNorm1d(3).str(), "InstanceNorm1d(3, eps=1e-05, momentum=0.1, affine=False, bias=False, track_running_stats=False)"},
+      {nn::ConvTranspose2d(4, 6, 3, {.stride = 2, .output_padding = 1, .groups = 2, .bias = false}).str(),
+       "ConvTranspose2d(4, 6, kernel_size=(3, 3), stride=(2, 2), output_padding=(1, 1), groups=2, bias=False)"},
+      {nn::Conv3d(3, 4, 2, {.padding = "same", .dilation = {1, 2, 1}}).str(),
+       "Conv3d(3, 4, kernel_size=(2, 2, 2), stride=(1, 1, 1), padding=same, dilation=(1, 2, 1))"},
+      {nn::BatchNorm3d(3, {.momentum = std::nullopt}).str(),
+       "BatchNorm3d(3, eps=1e-05, momentum=None, affine=True, bias=True, track_running_stats=True)"},
+      {nn::InstanceNorm1d(3).str(),
+       "InstanceNorm1d(3, eps=1e-05, momentum=0.1, affine=False, bias=False, track_running_stats=False)"},
       {nn::GroupNorm(2, 4).str(), "GroupNorm(2, 4, eps=1e-05, affine=True, bias=True)"},
       {nn::RMSNorm(4).str(), "RMSNorm((4,), eps=None, elementwise_affine=True)"},
       {nn::RMSNorm({3, 4}, {.eps = 1e-3}).str(), "RMSNorm((3, 4), eps=0.001, elementwise_affine=True)"},
       {nn::LayerNorm(4, {.bias = false}).str(), "LayerNorm((4,), eps=1e-05, elementwise_affine=True, bias=False)"},
       {nn::LocalResponseNorm(3).str(), "LocalResponseNorm(3, alpha=0.0001, beta=0.75, k=1.0)"},
-      {nn::MaxPool3d({1, 2, 3}, {.ceil_mode = true}).str(), "MaxPool3d(kernel_size=(1, 2, 3), stride=(1, 2, 3), padding=0, dilation=1, ceil_mode=True)"},
+      {nn::MaxPool3d({1, 2, 3}, {.ceil_mode = true}).str(),
+       "MaxPool3d(kernel_size=(1, 2, 3), stride=(1, 2, 3), padding=0, dilation=1, ceil_mode=True)"},
       {nn::AvgPool1d(2).str(), "AvgPool1d(kernel_size=(2,), stride=(2,), padding=(0,))"},
       {nn::AvgPool3d(2).str(), "AvgPool3d(kernel_size=2, stride=2, padding=0)"},
       {nn::AdaptiveAvgPool2d({-1, 3}).str(), "AdaptiveAvgPool2d(output_size=(None, 3))"},
       {nn::AdaptiveMaxPool3d(3).str(), "AdaptiveMaxPool3d(output_size=3)"},
-      {nn::LPPool2d(2, {2, 3}, {.stride = 1}).str(), "LPPool2d(norm_type=2.0, kernel_size=(2, 3), stride=1, ceil_mode=False)"},
+      {nn::LPPool2d(2, {2, 3}, {.stride = 1}).str(),
+       "LPPool2d(norm_type=2.0, kernel_size=(2, 3), stride=1, ceil_mode=False)"},
       {nn::MaxUnpool2d(2, {.padding = 1}).str(), "MaxUnpool2d(kernel_size=(2, 2), stride=(2, 2), padding=(1, 1))"},
       {nn::FractionalMaxPool2d(2, {.output_size = 3}).str(), "FractionalMaxPool2d()"},
       {nn::ZeroPad1d(2).str(), "ZeroPad1d((2, 2))"},
@@ -43,9 +49,11 @@ TEST_CASE("modules print as in PyTorch 2.15") {
       {nn::Softmin(0).str(), "Softmin(dim=0)"},
       {nn::RReLU().str(), "RReLU(lower=0.125, upper=0.3333333333333333)"},
       {nn::Softmax2d().str(), "Softmax2d()"},
-      {nn::Upsample({.scale_factor = {2}, .mode = "bilinear", .align_corners = true}).str(), "Upsample(scale_factor=2.0, mode='bilinear')"},
+      {nn::Upsample({.scale_factor = {2}, .mode = "bilinear", .align_corners = true}).str(),
+       "Upsample(scale_factor=2.0, mode='bilinear')"},
       {nn::Upsample({.size = {5, 7}}).str(), "Upsample(size=(5, 7), mode='nearest')"},
-      {nn::UpsamplingNearest2d({.scale_factor = {2, 3}}).str(), "UpsamplingNearest2d(scale_factor=(2.0, 3.0), mode='nearest')"},
+      {nn::UpsamplingNearest2d({.scale_factor = {2, 3}}).str(),
+       "UpsamplingNearest2d(scale_factor=(2.0, 3.0), mode='nearest')"},
       {nn::UpsamplingBilinear2d({.size = 3}).str(), "UpsamplingBilinear2d(size=3, mode='bilinear')"},
       {nn::Unfold({2, 3}, {.padding = 1}).str(), "Unfold(kernel_size=(2, 3), dilation=1, padding=1, stride=1)"},
       {nn::Fold({4, 5}, 2).str(), "Fold(output_size=(4, 5), kernel_size=2, dilation=1, padding=0, stride=1)"},
@@ -55,8 +63,10 @@ TEST_CASE("modules print as in PyTorch 2.15") {
       {nn::Bilinear(4, 5, 2).str(), "Bilinear(in1_features=4, in2_features=5, out_features=2, bias=True)"},
       {nn::Unflatten(1, {2, 3}).str(), "Unflatten(dim=1, unflattened_size=(2, 3))"},
       {nn::Embedding(6, 4, {.padding_idx = 2}).str(), "Embedding(6, 4, padding_idx=2)"},
-      {nn::Embedding(6, 4, {.max_norm = 1, .norm_type = 1, .scale_grad_by_freq = true}).str(), "Embedding(6, 4, max_norm=1.0, norm_type=1.0, scale_grad_by_freq=True)"},
-      {nn::EmbeddingBag(6, 4, {.max_norm = 2, .mode = "sum", .padding_idx = 1}).str(), "EmbeddingBag(6, 4, max_norm=2.0, mode='sum', padding_idx=1)"},
+      {nn::Embedding(6, 4, {.max_norm = 1, .norm_type = 1, .scale_grad_by_freq = true}).str(),
+       "Embedding(6, 4, max_norm=1.0, norm_type=1.0, scale_grad_by_freq=True)"},
+      {nn::EmbeddingBag(6, 4, {.max_norm = 2, .mode = "sum", .padding_idx = 1}).str(),
+       "EmbeddingBag(6, 4, max_norm=2.0, mode='sum', padding_idx=1)"},
       {nn::Dropout2d(0.2, {.inplace = true}).str(), "Dropout2d(p=0.2, inplace=True)"},
       {nn::FeatureAlphaDropout().str(), "FeatureAlphaDropout(p=0.5, inplace=False)"},
       {nn::CrossEntropyLoss({.label_smoothing = 0.1}).str(), "CrossEntropyLoss()"},
@@ -128,9 +138,10 @@ TEST_CASE("AdaptiveLogSoftmaxWithLoss: figures of PyTorch 2.15") {
   };
   near(output, {-1.347922664, -2.992763965, -6.606426985});
   near(loss, {3.649037871});
-  near(x.grad(), {-0.02928774455, -0.06729921861, -0.1053106927, -0.1433221667, 0.1262012513, 0.1262012513, 0.1262012513,
-                  0.1262012513, -0.2094017863, 0.06261439102, 0.3346305684, 0.6066467457});
-  near(m.log_prob(x).select(0, 0), {-1.459733891, -1.411733891, -2.149991903, -1.971706188, -4.767922664, -1.347922664});
+  near(x.grad(), {-0.02928774455, -0.06729921861, -0.1053106927, -0.1433221667, 0.1262012513, 0.1262012513,
+                  0.1262012513, 0.1262012513, -0.2094017863, 0.06261439102, 0.3346305684, 0.6066467457});
+  near(m.log_prob(x).select(0, 0),
+       {-1.459733891, -1.411733891, -2.149991903, -1.971706188, -4.767922664, -1.347922664});
   CHECK(m.predict(x).to_vector<int64_t>() == std::vector<int64_t>{5, 5, 5});
   CHECK_THROWS_AS(m(x, tensor({5, 0, 6})), ValueError);
   CHECK_THROWS_AS(nn::AdaptiveLogSoftmaxWithLoss(4, 6, {4, 2}), ValueError);

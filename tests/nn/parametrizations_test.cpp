@@ -31,7 +31,8 @@ TEST_CASE("weight_norm: names, values and gradients of PyTorch 2.15") {
   CHECK(names_of(fc.state_dict()) == "bias parametrizations.weight.original0 parametrizations.weight.original1 ");
   CHECK(fc.num_parameters() == 2 + 2 + 6);
   CHECK(fc.str() ==
-        "ParametrizedLinear(\n  in_features=3, out_features=2, bias=True\n  (parametrizations): ModuleDict(\n    (weight): "
+        "ParametrizedLinear(\n  in_features=3, out_features=2, bias=True\n  (parametrizations): ModuleDict(\n    "
+        "(weight): "
         "ParametrizationList(\n      (0): WeightNorm()\n    )\n  )\n)");
   auto parameters = fc.named_parameters();
   Tensor g = parameters[1].second, v = parameters[2].second;
@@ -73,7 +74,8 @@ TEST_CASE("spectral_norm: names, values, gradients and power iteration of PyTorc
   const Tensor y = fc(x);
   sum(y * y).backward();
   near(y, {-1.015436414, 0.5077182071});
-  near(fc.named_parameters()[1].second.grad(), {-0.8248888842, -1.787259255, 1.37481482, 0, 0.3437037051, -1.374814811});
+  near(fc.named_parameters()[1].second.grad(),
+       {-0.8248888842, -1.787259255, 1.37481482, 0, 0.3437037051, -1.374814811});
   near(fc.state_dict().at("parametrizations.weight.0._u"), {-0.3713906827, 0.9284766883});
   near(fc.state_dict().at("parametrizations.weight.0._v"), {0.4242640713, 0.5656854253, 0.7071067793});
   fc.eval();
@@ -98,7 +100,8 @@ TEST_CASE("parametrized modules inside others: state, dtype, an optimizer's step
   opt.step();
   CHECK(net(in).to_vector<double>() != y.to_vector<double>());
   nn::Sequential twin(nn::ConvTranspose2d(2, 3, 2), nn::Linear(5, 5));
-  nn::spectral_norm(twin[0]), nn::weight_norm(twin[1], {.dim = std::nullopt}), nn::weight_norm(twin[1], {.name = "bias"});
+  nn::spectral_norm(twin[0]), nn::weight_norm(twin[1], {.dim = std::nullopt}),
+      nn::weight_norm(twin[1], {.name = "bias"});
   twin.to(kFloat64), twin.load_state_dict(net.state_dict()), twin.eval(), net.eval();
   near(twin(in), net(in).to_vector<double>());
 
