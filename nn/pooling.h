@@ -104,19 +104,26 @@ TAPIR_POOLS(2)
 TAPIR_POOLS(3)
 #undef TAPIR_POOLS
 
-/// The largest elements of windows whose steps are drawn anew at each call. Graham 2014, arXiv 1412.6071.
-#define TAPIR_FRACTIONAL_POOL(Name, op)                                     \
-  struct Name : Module {                                                    \
-    Dims kernel_size;                                                       \
-    FractionalMaxPoolOptions options;                                       \
-    Name(const Dims& kernel_size, const FractionalMaxPoolOptions& options)  \
-        : kernel_size(kernel_size), options(options) {}                     \
-    Tensor forward(const Tensor& x) { return op(x, kernel_size, options); } \
-    std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {       \
-      return op##_with_indices(x, kernel_size, options);                    \
-    }                                                                       \
-    std::string extra_repr() override { return ""; }                        \
-    TAPIR_FIELDS(kernel_size, options)                                      \
+/// The largest elements of windows whose steps are drawn anew at each call, unless options.random_samples fixes them. Graham 2014,
+/// arXiv 1412.6071.
+#define TAPIR_FRACTIONAL_POOL(Name, op)                                                                       \
+  struct Name : Module {                                                                                      \
+    Dims kernel_size;                                                                                         \
+    FractionalMaxPoolOptions options;                                                                         \
+    Buffer _random_samples;                                                                                   \
+    Name(const Dims& kernel_size, const FractionalMaxPoolOptions& o)                                          \
+        : kernel_size(kernel_size), options(o), _random_samples(std::exchange(options.random_samples, {})) {} \
+    Tensor forward(const Tensor& x) { return op(x, kernel_size, with_samples()); }                            \
+    std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {                                         \
+      return op##_with_indices(x, kernel_size, with_samples());                                               \
+    }                                                                                                         \
+    std::string extra_repr() override { return ""; }                                                          \
+    TAPIR_FIELDS(kernel_size, options, _random_samples)                                                       \
+                                                                                                              \
+   private:                                                                                                   \
+    FractionalMaxPoolOptions with_samples() const {                                                           \
+      return {options.output_size, options.output_ratio, _random_samples};                                    \
+    }                                                                                                         \
   };
 TAPIR_FRACTIONAL_POOL(FractionalMaxPool2d, fractional_max_pool2d)
 TAPIR_FRACTIONAL_POOL(FractionalMaxPool3d, fractional_max_pool3d)

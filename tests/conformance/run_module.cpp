@@ -116,8 +116,12 @@ std::optional<std::string> run_module(const Family& family, const Json& json) {
   for (auto& [name, v] : json["state"].items()) state.append(name, family.expected(v));
   module.load_state_dict(state);
   module.train(json["train"].get<bool>());
-  const std::vector<Tensor> outputs = b.forward(module, in);
-  in.check_all_used();
+  Args given = in;
+  if (json["kwargs"].value("inplace", false))  // a leaf that wants a gradient may not be overwritten
+    for (auto& [path, x] : given.paths())
+      if (x->requires_grad()) *x = *x * 1;
+  const std::vector<Tensor> outputs = b.forward(module, given);
+  given.check_all_used();
   if (std::string text = check_outputs(family, json, outputs); !text.empty()) return text;
   if (std::string text = check_gradients(family, grads, module, in, outputs); !text.empty()) return text;
   const StateDict after = module.state_dict();
