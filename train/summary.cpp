@@ -14,9 +14,12 @@ namespace {
 thread_local double counted = 0;
 thread_local const BackendTable* real = nullptr;
 
-void count_matmul(Context& c, V out, V a, V b, V bias, const MatmulParams& p) {
-  counted += 2.0 * double(out.numel()) * double(a.sizes[a.rank - 1]);
-  real->matmul(c, out, a, b, bias, p);
+/// Whatever follows the first two views passes by.
+template <class... A> auto counting_matmul(void (*)(Context&, V, V, A...)) {
+  return +[](Context& c, V out, V a, A... rest) {
+    counted += 2.0 * double(out.numel()) * double(a.sizes[a.rank - 1]);
+    real->matmul(c, out, a, rest...);
+  };
 }
 void count_conv(Context& c, V y, V x, V w, V bias, const ConvParams& p) {
   counted += 2.0 * double(y.numel()) * double(w.numel()) / double(std::max<int64_t>(w.sizes[0], 1));
@@ -43,7 +46,8 @@ struct FlopCounter {
   ScopedMode<const BackendTable*> scope;
   explicit FlopCounter(Device device)
       : outer(&backend(device)), table(*outer), scope(modes.tables[int(device.type)], &table) {
-    table.matmul = count_matmul, table.conv = count_conv, table.conv_backward_data = count_conv_transpose;
+    table.matmul = counting_matmul(table.matmul), table.conv = count_conv,
+    table.conv_backward_data = count_conv_transpose;
     if (table.attention) table.attention = count_attention;
     if (table.rnn) table.rnn = count_rnn;
     real = outer, counted = 0;
