@@ -1,6 +1,6 @@
 # What was found, what was not and what that means: once, at the end.
 function(tapir_say name value)
-  string(SUBSTRING "${name}                " 0 12 name)
+  string(SUBSTRING "${name}                " 0 16 name)
   message(STATUS "  ${name}${value}")
 endfunction()
 
@@ -19,6 +19,7 @@ endif()
 tapir_say(Eigen "${Eigen3_VERSION}")
 if(TAPIR_CUDA)
   tapir_say(CUDA "${CMAKE_CUDA_COMPILER_VERSION}, architectures ${TAPIR_CUDA_ARCHITECTURES}")
+  tapir_say(cudnn-frontend "${TAPIR_CUDNN_FRONTEND_VERSION}")
 else()
   tapir_say(CUDA "off (TAPIR_CUDA=ON)")
 endif()

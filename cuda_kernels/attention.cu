@@ -5,12 +5,13 @@
 //   dv = P^T dout,   dS = scale P (dout v^T - delta),   dq = dS k,   dk = dS^T q,
 // each a pass of its own whose rows are queries (dq) or keys (dk, dv): every sum has one owner and a fixed order. 16 x 16 threads hold
 // kRows x kRows scores each. All products are in float (double for float64).
+#include "attention.h"
+
 #include <limits>
 
 #include "../core/dispatch.h"
 #include "any.h"
 #include "kernel.h"
-#include "kernels.h"
 #include "launch.h"
 
 namespace tapir::inline v0::cuda_kernels {
@@ -361,7 +362,7 @@ template <class C> void backward(Context& ctx, Problem<C> p) {
 
 }  // namespace
 
-void attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const AttentionParams& params) {
+void tiled_attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const AttentionParams& params) {
   if (q.sizes[0] * q.sizes[1] * q.sizes[2] == 0) return;
   for_floats("attention", compute_type(q.dtype), [&]<class C>() {
     Problem<C> p = problem_of<C>(q, k, v, mask, lse, params);
@@ -370,8 +371,8 @@ void attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const Attentio
   });
 }
 
-void attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
-                        const AttentionParams& params) {
+void tiled_attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
+                              const AttentionParams& params) {
   if (k.sizes[0] * k.sizes[1] == 0) return;
   for_floats("attention_backward", compute_type(q.dtype), [&]<class C>() {
     Problem<C> p = problem_of<C>(q, k, v, mask, lse, params);

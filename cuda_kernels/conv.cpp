@@ -3,7 +3,8 @@
 #include "../core/error.h"
 #include "kernels.h"
 
-// Convolutions: operands brought into one dense order, then cuDNN; integers and what it refuses by loops of our own (conv.cu).
+// Convolutions: operands brought into one dense order, then cuDNN, which takes some only channels first; integers and what it refuses
+// altogether by loops of our own (conv.cu).
 namespace tapir::inline v0::cuda_kernels {
 
 using dnn::Pass;
@@ -27,9 +28,9 @@ bool fills(V v, bool channels_last) {
   return ok;
 }
 
-/// An operand in the common order: itself, or a copy in scratch memory, which finish() copies back where it is the result.
+/// An operand in the common order: itself, or a copy in scratch memory, which is copied back where it is the result.
 TensorView in_order(Context& ctx, V v, bool channels_last, bool is_result) {
-  if (fills(v, channels_last)) return v;
+  if (fills(v, channels_last) && reinterpret_cast<uintptr_t>(v.data) % dnn::kAlignment == 0) return v;
   TensorView image = v;
   int64_t step = 1;
   for_dimensions(v.rank, channels_last, [&](int64_t d) { image.strides[d] = step, step *= v.sizes[d]; });
@@ -52,14 +53,12 @@ TensorView along_channels(V v, int64_t rank) {
   return b;
 }
 
-void run(Context& ctx, const char* op, Pass pass, V x, V w, V y, V bias, const ConvParams& params) {
-  check(x.dtype != kBool, "[{}] expected a dtype of numbers, got {}", op, x.dtype);
-  if (!is_floating(x.dtype)) return direct_conv(ctx, pass, x, w, y, bias, params);
-  const bool last = prefers_channels_last(x, y);
-  const TensorView xs = in_order(ctx, x, last, pass == Pass::BackwardData),
-                   ws = in_order(ctx, w, last, pass == Pass::BackwardWeight),
-                   ys = in_order(ctx, y, last, pass == Pass::Forward);
-  if (!dnn::conv(ctx, pass, xs, ws, ys, params, last)) return direct_conv(ctx, pass, x, w, y, bias, params);
+/// By cuDNN, with all operands in that order; false where it does not take it.
+bool run_in_order(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams& params, bool channels_last) {
+  const TensorView xs = in_order(ctx, x, channels_last, pass == Pass::BackwardData),
+                   ws = in_order(ctx, w, channels_last, pass == Pass::BackwardWeight),
+                   ys = in_order(ctx, y, channels_last, pass == Pass::Forward);
+  if (!dnn::conv(ctx, pass, xs, ws, ys, params, channels_last)) return false;
   const auto finish = [&](V user, V made) {
     if (made.data != user.data) copy(ctx, user, made);
   };
@@ -67,6 +66,17 @@ void run(Context& ctx, const char* op, Pass pass, V x, V w, V y, V bias, const C
   else if (pass == Pass::BackwardWeight) finish(w, ws);
   else if (bias.defined()) binary(ctx, y, ys, along_channels(bias, y.rank).expand(y.shape()), {BinaryOp::Add});
   else finish(y, ys);
+  return true;
+}
+
+void run(Context& ctx, const char* op, Pass pass, V x, V w, V y, V bias, const ConvParams& params) {
+  check(x.dtype != kBool, "[{}] expected a dtype of numbers, got {}", op, x.dtype);
+  if (is_floating(x.dtype)) {
+    const bool last = prefers_channels_last(x, y);
+    if (run_in_order(ctx, pass, x, w, y, bias, params, last)) return;
+    if (last && run_in_order(ctx, pass, x, w, y, bias, params, false)) return;
+  }
+  direct_conv(ctx, pass, x, w, y, bias, params);
 }
 
 }  // namespace

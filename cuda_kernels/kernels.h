@@ -41,7 +41,7 @@ void conv(Context&, V y, V x, V w, V bias, const ConvParams&);
 void conv_backward_data(Context&, V dx, V dy, V w, const ConvParams&);
 void conv_backward_weight(Context&, V dw, V dbias, V dy, V x, const ConvParams&);
 
-// pool.cu, resample.cu, softmax.cu, attention.cu, norm.cu and norm_channels.cu, cross_entropy.cu
+// pool.cu, resample.cu, softmax.cu, attention.cpp, norm.cu and norm_channels.cu, cross_entropy.cu
 void pool(Context&, V y, V indices, V x, const PoolParams&);
 void pool_backward(Context&, V dx, V dy, V indices, const PoolParams&);
 void resample(Context&, V y, V x, const ResampleParams&);

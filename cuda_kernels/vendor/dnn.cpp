@@ -1,243 +1,459 @@
+// Note [cuDNN graphs]
+// A call is a graph of one operation, described with NVIDIA's cudnn-frontend and made into an execution plan by one of cuDNN's engines. Plans
+// are made once per signature (everything that the plan depends on) and kept for good, those that could not be made too, so that
+// the answer "no" costs a look-up. The first engine that its heuristics name and that builds is taken; with cudnn_benchmark the first kTried
+// are timed, and the fastest one's name is kept on disk (tuning.h). Of the engines are left out:
+//   - under deterministic(), those that may give other results in another run,
+//   - for float32, those that convert to 16 bits; without cudnn_allow_tf32 also those that use tensor cores, and
+//   - those that want too large a workspace.
+// Whatever the library or the frontend says no to, by status or exception, is false to the caller, who has kernels of his own.
 #include "dnn.h"
 
-#include <cudnn.h>
+#define CUDNN_FRONTEND_SKIP_JSON_LIB  // nothing is serialized; the headers are slow enough: this file alone includes them
+#include <cudnn_frontend.h>
 
-#include <algorithm>
+#include <bit>
 #include <cstring>
-#include <map>
+#include <exception>
+#include <limits>
+#include <memory>
 #include <mutex>
+#include <unordered_map>
+#include <vector>
 
-#include "../../core/error.h"
+#include "../tuning.h"
 
-// cuDNN: descriptors and the choice of an algorithm are made once per signature and kept. The choice is the library's own first guess, or,
-// with cudnn_benchmark, the fastest of all in a trial.
 namespace tapir::inline v0::cuda_kernels::dnn {
 namespace {
 
-void check_dnn(cudnnStatus_t status) {
-  if (status != CUDNN_STATUS_SUCCESS) [[unlikely]]
-    fail(ErrorKind::Runtime, "[conv] cuDNN {}: {}", int64_t(cudnnGetVersion()), cudnnGetErrorString(status));
-}
+namespace fe = cudnn_frontend;
+using fe::graph::Graph;
+using Place = std::shared_ptr<fe::graph::Tensor_attributes>;  // a tensor of a graph
+using Extents = std::vector<int64_t>;
 
-constexpr size_t kTrialWorkspace = size_t(256) << 20;
+constexpr int64_t kMostWorkspace = int64_t(2) << 30;
+constexpr int64_t kTried = 10;  // plans that a trial times
+constexpr int kTimes = 4;       // how often each, the first time not counted
+constexpr int64_t kUnplanned = -1;
+
+/// Everything that a plan depends on, as numbers.
+class Signature {
+ public:
+  void add(int64_t word) {
+    if (count_ < kMost) words_[count_] = word;
+    ++count_;
+  }
+  void add(V v) {
+    add(v.rank);
+    for (int64_t d = 0; d < v.rank; ++d) add(v.sizes[d]), add(v.strides[d]);
+  }
+  bool fits() const { return count_ <= kMost; }
+  bool operator==(const Signature& o) const {
+    return count_ == o.count_ && std::memcmp(words_, o.words_, size_t(count_) * sizeof(int64_t)) == 0;
+  }
+  size_t hash() const {
+    uint64_t h = 0xcbf29ce484222325;
+    for (int i = 0; i < count_; ++i) h = (h ^ uint64_t(words_[i])) * 0x9e3779b97f4a7c15, h ^= h >> 29;
+    return h;
+  }
+  std::string text() const {
+    std::string s;
+    for (int i = 0; i < count_; ++i) s += (i ? " " : "") + std::to_string(words_[i]);
+    return s;
+  }
+
+ private:
+  static constexpr int kMost = 96;
+  int count_ = 0;
+  int64_t words_[kMost];
+};
 
 struct Request {
-  Pass pass;
-  TensorView x, w, y;
-  ConvParams params;
-  bool channels_last, deterministic, tf32, benchmark;
+  const char* name;
+  DType dtype;
+  bool deterministic, tf32, benchmark;
+  Signature signature;  // without the device
+
+  Request(const Context& ctx, const char* name, DType dtype, int64_t kind)
+      : name(name),
+        dtype(dtype),
+        deterministic(ctx.deterministic),
+        tf32(dtype == kFloat32 && settings->cudnn_allow_tf32.load(std::memory_order_relaxed)),
+        benchmark(settings->cudnn_benchmark.load(std::memory_order_relaxed)) {
+    signature.add(kind), signature.add(int64_t(dtype));
+    signature.add(int64_t(deterministic) | int64_t(tf32) << 1 | int64_t(benchmark) << 2);
+  }
 };
-
-struct Signature {
-  int64_t words[32] = {};
-  bool operator<(const Signature& o) const { return std::memcmp(words, o.words, sizeof(words)) < 0; }
-};
-
-Signature signature(Device device, const Request& r) {
-  Signature s;
-  int64_t* to = s.words;
-  *to++ = int64_t(device.index) | int64_t(r.pass) << 8 | int64_t(r.x.dtype) << 16 | int64_t(r.channels_last) << 24 |
-          int64_t(r.deterministic) << 25 | int64_t(r.tf32) << 26 | int64_t(r.benchmark) << 27;
-  *to++ = r.params.spatial, *to++ = r.params.groups;
-  for (const TensorView* v : {&r.x, &r.w, &r.y}) to = std::copy_n(v->sizes, v->rank, to);
-  for (int64_t d = 0; d < r.params.spatial; ++d)
-    *to++ = r.params.stride[d], *to++ = r.params.padding[d], *to++ = r.params.dilation[d];
-  return s;
-}
-
-cudnnDataType_t type_of(DType dtype) {
-  return dtype == kFloat32   ? CUDNN_DATA_FLOAT
-         : dtype == kFloat64 ? CUDNN_DATA_DOUBLE
-         : dtype == kFloat16 ? CUDNN_DATA_HALF
-                             : CUDNN_DATA_BFLOAT16;
-}
 
 struct Plan {
-  cudnnTensorDescriptor_t x = nullptr, y = nullptr;
-  cudnnFilterDescriptor_t w = nullptr;
-  cudnnConvolutionDescriptor_t conv = nullptr;
-  int algorithm = -1;  // of the pass's own enum; -1: there is none
-  size_t workspace = 0;
+  std::unique_ptr<Graph> graph;  // null: there is no kernel for it
+  int64_t index = kUnplanned, workspace = 0;
 };
 
-/// The library wants two or three spatial axes: one becomes (1, n).
-int to_extents(V v, int (&out)[5]) {
-  int rank = 0;
-  for (int64_t d = 0; d < v.rank; ++d) {
-    if (d == 2 && v.rank == 3) out[rank++] = 1;
-    out[rank++] = int(v.sizes[d]);
+/// An operand of the call, by the number of its tensor in the graph; null where the graph has none.
+struct Operand {
+  int64_t number;
+  const void* data;
+};
+using Operands = std::initializer_list<Operand>;
+bool execute(cudnnHandle_t handle, const Plan& plan, int64_t index, Operands operands, void* space) {
+  std::unordered_map<int64_t, void*> pointers;  // a new one for each run: frontends of 1.14 leave pointers of their own in it
+  for (const Operand& o : operands)
+    if (o.data) pointers.emplace(o.number, const_cast<void*>(o.data));
+  return plan.graph->execute_plan_at_index(handle, pointers, space, index).is_good();
+}
+
+fe::DataType_t type_of(DType dtype) {
+  return dtype == kFloat32   ? fe::DataType_t::FLOAT
+         : dtype == kFloat64 ? fe::DataType_t::DOUBLE
+         : dtype == kFloat16 ? fe::DataType_t::HALF
+                             : fe::DataType_t::BFLOAT16;
+}
+
+// ---- choosing a plan ----
+
+/// The graph with all its engines named and the unwanted ones left out; null where there is none.
+template <class Describe>
+std::unique_ptr<Graph> graph_of(cudnnHandle_t handle, const Request& r, const Describe& describe) {
+  auto graph = std::make_unique<Graph>();
+  const fe::DataType_t compute = r.dtype == kFloat64 ? fe::DataType_t::DOUBLE : fe::DataType_t::FLOAT;
+  graph->set_io_data_type(type_of(r.dtype)).set_intermediate_data_type(compute).set_compute_data_type(compute);
+  describe(*graph);
+  if (graph->validate().is_bad() || graph->build_operation_graph(handle).is_bad() ||
+      graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}).is_bad())
+    return nullptr;
+  std::vector<fe::NumericalNote_t> unwanted;
+  if (r.deterministic) unwanted.push_back(fe::NumericalNote_t::NONDETERMINISTIC);
+  if (r.dtype == kFloat32) unwanted.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
+  if (r.dtype == kFloat32 && !r.tf32) unwanted.push_back(fe::NumericalNote_t::TENSOR_CORE);
+  graph->deselect_numeric_notes(unwanted);
+  graph->deselect_workspace_greater_than(kMostWorkspace);
+  return graph;
+}
+
+/// Makes plan number `index` ready; its workspace in bytes, or kUnplanned.
+int64_t prepare(Graph& graph, int64_t index) {
+  int64_t bytes = 0;
+  if (graph.build_plan_at_index(index).is_bad() || graph.get_workspace_size_plan_at_index(index, bytes).is_bad() ||
+      bytes > kMostWorkspace)
+    return kUnplanned;
+  return bytes;
+}
+
+/// The plan of that name, or, where it is empty, the first that can be made.
+bool choose(Plan& plan, const std::string& wanted) {
+  for (int64_t i = 0; i < plan.graph->get_execution_plan_count(); ++i) {
+    std::string name;
+    if (!wanted.empty() && (plan.graph->get_plan_name_at_index(i, name).is_bad() || name != wanted)) continue;
+    const int64_t bytes = prepare(*plan.graph, i);
+    if (bytes == kUnplanned) continue;
+    plan.index = i, plan.workspace = bytes;
+    return true;
   }
-  return rank;
+  return false;
 }
 
-cudnnTensorDescriptor_t image(V v, bool channels_last) {
-  int extents[5], strides[5];
-  const int rank = to_extents(v, extents);
-  int64_t step = 1;
-  if (channels_last) strides[1] = 1, step = extents[1];
-  for (int d = rank; d-- > 0;)
-    if (!channels_last || d != 1) strides[d] = int(step), step *= extents[d];
-  cudnnTensorDescriptor_t t = nullptr;
-  check_dnn(cudnnCreateTensorDescriptor(&t));
-  check_dnn(cudnnSetTensorNdDescriptor(t, type_of(v.dtype), rank, extents, strides));
-  return t;
-}
+struct Timer {
+  cudaEvent_t start = nullptr, end = nullptr;
+  Timer() { check_cuda(cudaEventCreate(&start), "cudnn"), check_cuda(cudaEventCreate(&end), "cudnn"); }
+  ~Timer() { cudaEventDestroy(start), cudaEventDestroy(end); }
+  Timer(const Timer&) = delete;
+};
 
-void describe(Plan& plan, const Request& r) {
-  const ConvParams& p = r.params;
-  plan.x = image(r.x, r.channels_last), plan.y = image(r.y, r.channels_last);
-  int extents[5];
-  const int rank = to_extents(r.w, extents);
-  check_dnn(cudnnCreateFilterDescriptor(&plan.w));
-  check_dnn(cudnnSetFilterNdDescriptor(plan.w, type_of(r.w.dtype),
-                                       r.channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW, rank, extents));
-  int padding[3] = {0, 0, 0}, stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1};
-  const int64_t shift = p.spatial == 1 ? 1 : 0;
-  for (int64_t d = 0; d < p.spatial; ++d) {
-    padding[d + shift] = int(p.padding[d]), stride[d + shift] = int(p.stride[d]);
-    dilation[d + shift] = int(p.dilation[d]);
+/// The best time of some runs, in milliseconds; infinity where one fails.
+float time_of(Context& ctx, cudnnHandle_t handle, const Plan& plan, int64_t index, Operands operands, void* space) {
+  const Timer timer;
+  float best = std::numeric_limits<float>::infinity();
+  for (int run = 0; run < kTimes; ++run) {
+    check_cuda(cudaEventRecord(timer.start, stream_of(ctx)), "cudnn");
+    if (!execute(handle, plan, index, operands, space)) return std::numeric_limits<float>::infinity();
+    check_cuda(cudaEventRecord(timer.end, stream_of(ctx)), "cudnn");
+    check_cuda(cudaEventSynchronize(timer.end), "cudnn");
+    count_host_wait();
+    float elapsed = 0;
+    check_cuda(cudaEventElapsedTime(&elapsed, timer.start, timer.end), "cudnn");
+    if (run > 0 && elapsed < best) best = elapsed;
   }
-  const cudnnDataType_t compute = r.x.dtype == kFloat64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-  check_dnn(cudnnCreateConvolutionDescriptor(&plan.conv));
-  check_dnn(cudnnSetConvolutionNdDescriptor(plan.conv, rank - 2, padding, stride, dilation, CUDNN_CROSS_CORRELATION,
-                                            compute));
-  check_dnn(cudnnSetConvolutionGroupCount(plan.conv, int(p.groups)));
-  const bool half = r.x.dtype == kFloat16 || r.x.dtype == kBFloat16;
-  check_dnn(cudnnSetConvolutionMathType(plan.conv, half     ? CUDNN_TENSOR_OP_MATH
-                                                   : r.tf32 ? CUDNN_DEFAULT_MATH
-                                                            : CUDNN_FMA_MATH));
+  return best;
 }
 
-/// The first of the library's proposals, fastest first, that may be used.
-template <class Perf> void choose(Plan& plan, const Request& r, const Perf* found, int count) {
-  for (int i = 0; i < count; ++i) {
-    if (found[i].status != CUDNN_STATUS_SUCCESS) continue;
-    if (r.deterministic && found[i].determinism != CUDNN_DETERMINISTIC) continue;
-    plan.algorithm = int(found[i].algo), plan.workspace = found[i].memory;
-    if (r.x.dtype == kFloat32 && !r.tf32) return;  // full precision stays asked for
-    check_dnn(cudnnSetConvolutionMathType(plan.conv, found[i].mathType));
-    return;
-  }
-}
-
-/// Asks by `guess(count, results)`, or by `trial(count, results, workspace, bytes)`; none where the library says "not supported".
-template <class Perf, class Guess, class Trial>
-void ask(Context& ctx, Plan& plan, const Request& r, Guess guess, Trial trial) {
-  constexpr int kMost = 16;
-  Perf found[kMost];
-  int count = 0;
+/// The name of the fastest of the first plans, which all run on the call's own operands; "" where none runs.
+std::string fastest(Context& ctx, cudnnHandle_t handle, const Plan& plan, Operands operands) {
+  std::vector<std::pair<int64_t, int64_t>> tried;  // index, workspace
+  int64_t most = 0;
+  for (int64_t i = 0; i < plan.graph->get_execution_plan_count() && int64_t(tried.size()) < kTried; ++i)
+    if (const int64_t bytes = prepare(*plan.graph, i); bytes != kUnplanned)
+      tried.push_back({i, bytes}), most = std::max(most, bytes);
   void* space = nullptr;
   try {
-    if (r.benchmark) space = ctx.scratch(int64_t(kTrialWorkspace));
-  } catch (const OutOfMemoryError&) {  // no room for trials: the guess serves
+    if (most) space = ctx.scratch(most);
+  } catch (const OutOfMemoryError&) {
+    most = 0;  // no room: those that need none compete
   }
-  const cudnnStatus_t status = space ? trial(&count, found, space, kTrialWorkspace) : guess(&count, found);
-  if (status == CUDNN_STATUS_SUCCESS) choose(plan, r, found, count);
-}
-
-void find_algorithm(Context& ctx, cudnnHandle_t h, Plan& p, const Request& r) {
-  constexpr int kMost = 16;
-  void *const x = r.x.data, *const w = r.w.data, *const y = r.y.data;
-  const auto memory = [&](cudnnStatus_t status) {
-    if (status != CUDNN_STATUS_SUCCESS) p.algorithm = -1;
-  };
-  if (r.pass == Pass::Forward) {
-    ask<cudnnConvolutionFwdAlgoPerf_t>(
-        ctx, p, r,
-        [&](int* n, auto* to) {
-          return cudnnGetConvolutionForwardAlgorithm_v7(h, p.x, p.w, p.conv, p.y, kMost, n, to);
-        },
-        [&](int* n, auto* to, void* space, size_t bytes) {
-          return cudnnFindConvolutionForwardAlgorithmEx(h, p.x, x, p.w, w, p.conv, p.y, y, kMost, n, to, space, bytes);
-        });
-    if (p.algorithm >= 0)
-      memory(cudnnGetConvolutionForwardWorkspaceSize(h, p.x, p.w, p.conv, p.y, cudnnConvolutionFwdAlgo_t(p.algorithm),
-                                                     &p.workspace));
-  } else if (r.pass == Pass::BackwardData) {
-    ask<cudnnConvolutionBwdDataAlgoPerf_t>(
-        ctx, p, r,
-        [&](int* n, auto* to) {
-          return cudnnGetConvolutionBackwardDataAlgorithm_v7(h, p.w, p.y, p.conv, p.x, kMost, n, to);
-        },
-        [&](int* n, auto* to, void* space, size_t bytes) {
-          return cudnnFindConvolutionBackwardDataAlgorithmEx(h, p.w, w, p.y, y, p.conv, p.x, x, kMost, n, to, space,
-                                                             bytes);
-        });
-    if (p.algorithm >= 0)
-      memory(cudnnGetConvolutionBackwardDataWorkspaceSize(h, p.w, p.y, p.conv, p.x,
-                                                          cudnnConvolutionBwdDataAlgo_t(p.algorithm), &p.workspace));
-  } else {
-    ask<cudnnConvolutionBwdFilterAlgoPerf_t>(
-        ctx, p, r,
-        [&](int* n, auto* to) {
-          return cudnnGetConvolutionBackwardFilterAlgorithm_v7(h, p.x, p.y, p.conv, p.w, kMost, n, to);
-        },
-        [&](int* n, auto* to, void* space, size_t bytes) {
-          return cudnnFindConvolutionBackwardFilterAlgorithmEx(h, p.x, x, p.y, y, p.conv, p.w, w, kMost, n, to, space,
-                                                               bytes);
-        });
-    if (p.algorithm >= 0)
-      memory(cudnnGetConvolutionBackwardFilterWorkspaceSize(
-          h, p.x, p.y, p.conv, p.w, cudnnConvolutionBwdFilterAlgo_t(p.algorithm), &p.workspace));
+  float best = std::numeric_limits<float>::infinity();
+  std::string name, found;
+  for (const auto& [index, bytes] : tried) {
+    if (bytes > most) continue;
+    const float elapsed = time_of(ctx, handle, plan, index, operands, space);
+    if (elapsed < best && plan.graph->get_plan_name_at_index(index, name).is_good()) best = elapsed, found = name;
   }
+  return found;
 }
 
-cudnnStatus_t execute(Context& ctx, cudnnHandle_t h, const Plan& p, const Request& r) {
-  const double wide[] = {1, 0};
-  const float narrow[] = {1, 0};
-  const bool is_wide = r.x.dtype == kFloat64;
-  const void* const one = is_wide ? static_cast<const void*>(wide) : narrow;
-  const void* const zero = is_wide ? static_cast<const void*>(wide + 1) : narrow + 1;
-  void* const space = p.workspace ? ctx.scratch(int64_t(p.workspace)) : nullptr;
-  if (r.pass == Pass::Forward)
-    return cudnnConvolutionForward(h, one, p.x, r.x.data, p.w, r.w.data, p.conv, cudnnConvolutionFwdAlgo_t(p.algorithm),
-                                   space, p.workspace, zero, p.y, r.y.data);
-  if (r.pass == Pass::BackwardData)
-    return cudnnConvolutionBackwardData(h, one, p.w, r.w.data, p.y, r.y.data, p.conv,
-                                        cudnnConvolutionBwdDataAlgo_t(p.algorithm), space, p.workspace, zero, p.x,
-                                        r.x.data);
-  return cudnnConvolutionBackwardFilter(h, one, p.x, r.x.data, p.y, r.y.data, p.conv,
-                                        cudnnConvolutionBwdFilterAlgo_t(p.algorithm), space, p.workspace, zero, p.w,
-                                        r.w.data);
+bool is_recorded(const Context& ctx) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream_of(ctx), &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
 }
 
-/// Never destroyed: convolutions may run until the program's last line.
-struct Plans {
-  std::mutex mutex;
-  cudnnHandle_t handles[kMaxDevices] = {};
-  std::map<Signature, Plan> plans;
+std::string name_of_device(Device device) {
+  cudaDeviceProp properties;
+  check_cuda(cudaGetDeviceProperties(&properties, device.index), "cudnn");
+  return properties.name;
+}
+
+/// A plan for the request; its graph is null where there is none.
+template <class Describe>
+Plan make_plan(Context& ctx, cudnnHandle_t handle, const Request& r, const Describe& describe, Operands operands) {
+  Plan plan;
+  plan.graph = graph_of(handle, r, describe);
+  if (!plan.graph) return plan;
+  if (r.benchmark && !is_recorded(ctx)) {
+    const std::string key = choice_key(name_of_device(ctx.device), "cudnn", int64_t(cudnnGetVersion()),
+                                       std::string(r.name) + ' ' + r.signature.text());
+    std::string kept = kept_choices().find(key);
+    if (!kept.empty() && choose(plan, kept)) return plan;
+    kept = fastest(ctx, handle, plan, operands);
+    plan.graph = graph_of(handle, r, describe);  // anew: the losers' kernels need not stay loaded
+    if (!plan.graph) return plan;
+    if (!kept.empty() && choose(plan, kept)) {
+      kept_choices().keep(key, kept);
+      return plan;
+    }
+  }
+  if (!choose(plan, "")) plan.graph.reset();
+  return plan;
+}
+
+// ---- running ----
+
+struct SignatureHash {
+  size_t operator()(const Signature& s) const { return s.hash(); }
 };
+/// Of one device. Never destroyed: kernels may run until the program's last line.
+struct Library {
+  std::mutex mutex;  // a handle means one stream at a time, a plan one set of operands
+  cudnnHandle_t handle = nullptr;
+  cudaStream_t stream = nullptr;
+  std::unordered_map<Signature, Plan, SignatureHash> plans;
+
+  /// False where cuDNN cannot be used.
+  bool join(cudaStream_t wanted) {
+    if (!handle) {
+      if (cudnnCreate(&handle) != CUDNN_STATUS_SUCCESS) return handle = nullptr, false;
+      stream = nullptr;  // a handle's first one
+    }
+    if (stream == wanted) return true;
+    if (cudnnSetStream(handle, wanted) != CUDNN_STATUS_SUCCESS) return false;
+    stream = wanted;
+    return true;
+  }
+};
+
+Library& library_of(Device device) {
+  static auto* const libraries = new Library[kMaxDevices];
+  return libraries[device.index];
+}
+
+/// Runs the graph that describe(graph) fills, whose tensors are the operands by number.
+template <class Describe> bool run(Context& ctx, const Request& r, const Describe& describe, Operands operands) {
+  if (!r.signature.fits()) return false;
+  const OnDevice on(ctx.device);
+  Library& library = library_of(ctx.device);
+  const std::lock_guard lock(library.mutex);
+  if (!library.join(stream_of(ctx))) return false;
+  auto it = library.plans.find(r.signature);
+  if (it == library.plans.end()) {
+    Plan made;
+    try {
+      made = make_plan(ctx, library.handle, r, describe, operands);
+    } catch (const RuntimeError&) {
+      throw;  // ours: out of memory, an error of the device
+    } catch (const std::exception&) {
+      made = Plan();
+    }
+    it = library.plans.emplace(r.signature, std::move(made)).first;
+  }
+  Plan& plan = it->second;
+  if (!plan.graph) return false;
+  void* const space = plan.workspace ? ctx.scratch(plan.workspace) : nullptr;
+  try {
+    if (execute(library.handle, plan, plan.index, operands, space)) return true;
+  } catch (const std::exception&) {
+  }
+  plan = Plan();  // it will not work the next time either
+  return false;
+}
+
+bool small_enough(std::initializer_list<const TensorView*> views) {
+  for (const TensorView* v : views)
+    if (v->defined() && v->numel() > std::numeric_limits<int32_t>::max()) return false;  // engines count in 32 bits
+  return true;
+}
+
+void set(fe::graph::Tensor_attributes& place, int64_t number, DType dtype, const Extents& sizes,
+         const Extents& strides) {
+  place.set_uid(number).set_data_type(type_of(dtype)).set_dim(sizes).set_stride(strides);
+}
+
+// ---- convolutions ----
+
+enum ConvNumber : int64_t { kX = 1, kW, kY };
+
+/// (N, C, spatial); one spatial axis becomes (1, n): the library wants two or three.
+Extents image_sizes(V v) {
+  Extents sizes(v.sizes, v.sizes + v.rank);
+  if (v.rank == 3) sizes.insert(sizes.begin() + 2, 1);
+  return sizes;
+}
+/// Those of memory that is filled in the common order, whatever the view says of axes of extent 1.
+Extents image_strides(const Extents& sizes, bool channels_last) {
+  Extents strides(sizes.size());
+  int64_t step = 1;
+  if (channels_last) strides[1] = 1, step = sizes[1];
+  for (size_t d = sizes.size(); d-- > 0;)
+    if (!channels_last || d != 1) strides[d] = step, step *= sizes[d];
+  return strides;
+}
+/// A parameter for each spatial axis.
+Extents axes(const int64_t (&values)[3], int64_t spatial, int64_t absent) {
+  Extents all(values, values + spatial);
+  if (spatial == 1) all.insert(all.begin(), absent);
+  return all;
+}
 
 }  // namespace
 
-bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool channels_last) {
+bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& p, bool channels_last) {
+  if (!small_enough({&x, &w, &y})) return false;
+  Request r(ctx, "conv", x.dtype, int64_t(pass));
+  r.signature.add(int64_t(channels_last)), r.signature.add(p.spatial), r.signature.add(p.groups);
   for (const TensorView* v : {&x, &w, &y})
-    if (v->numel() > INT32_MAX) return false;  // the library's strides are int
-  static auto* const plans = new Plans;
-  const bool tf32 = x.dtype == kFloat32 && settings->cudnn_allow_tf32.load(std::memory_order_relaxed);
-  const bool benchmark = settings->cudnn_benchmark.load(std::memory_order_relaxed);
-  const Request r{pass, x, w, y, params, channels_last, ctx.deterministic, tf32, benchmark};
-  const OnDevice on(ctx.device);
-  std::lock_guard lock(plans->mutex);  // a handle means one stream at a time
-  cudnnHandle_t& handle = plans->handles[ctx.device.index];
-  if (!handle) check_dnn(cudnnCreate(&handle));
-  check_dnn(cudnnSetStream(handle, stream_of(ctx)));
-  const Signature key = signature(ctx.device, r);
-  auto it = plans->plans.find(key);
-  if (it == plans->plans.end()) {
-    Plan made;
-    describe(made, r), find_algorithm(ctx, handle, made, r);
-    it = plans->plans.emplace(key, made).first;
+    for (int64_t d = 0; d < v->rank; ++d) r.signature.add(v->sizes[d]);
+  for (int64_t d = 0; d < p.spatial; ++d)
+    r.signature.add(p.stride[d]), r.signature.add(p.padding[d]), r.signature.add(p.dilation[d]);
+  const auto describe = [&](Graph& graph) {
+    const auto fill = [&](const Place& place, V v, int64_t number) {
+      const Extents sizes = image_sizes(v);
+      set(*place, number, v.dtype, sizes, image_strides(sizes, channels_last));
+    };
+    const auto input = [&](V v, int64_t number) {
+      const Place place = graph.tensor(fe::graph::Tensor_attributes());
+      fill(place, v, number);
+      return place;
+    };
+    const auto with_axes = [&](auto attributes) {
+      return attributes.set_padding(axes(p.padding, p.spatial, 0))
+          .set_stride(axes(p.stride, p.spatial, 1))
+          .set_dilation(axes(p.dilation, p.spatial, 1));
+    };
+    // The number of groups follows from the channels of x and w.
+    const Place result =
+        pass == Pass::Forward
+            ? graph.conv_fprop(input(x, kX), input(w, kW), with_axes(fe::graph::Conv_fprop_attributes()))
+        : pass == Pass::BackwardData
+            ? graph.conv_dgrad(input(y, kY), input(w, kW), with_axes(fe::graph::Conv_dgrad_attributes()))
+            : graph.conv_wgrad(input(y, kY), input(x, kX), with_axes(fe::graph::Conv_wgrad_attributes()));
+    result->set_output(true);
+    if (pass == Pass::Forward) fill(result, y, kY);
+    else if (pass == Pass::BackwardData) fill(result, x, kX);
+    else fill(result, w, kW);
+  };
+  return run(ctx, r, describe, {{kX, x.data}, {kW, w.data}, {kY, y.data}});
+}
+
+// ---- attention ----
+
+namespace {
+
+enum AttentionNumber : int64_t { kQ = 1, kK, kV, kOut, kLse, kGradOut, kGradQ, kGradK, kGradV };
+
+/// Strides of a (B, H, S, D) view; an axis of extent 1 gets one that is in order.
+Extents head_strides(V v) {
+  Extents strides(v.strides, v.strides + 4);
+  for (int64_t d = 3, step = 1; d >= 0; --d) {
+    if (v.sizes[d] == 1 && d < 3) strides[size_t(d)] = step;
+    step = std::max(step, v.sizes[d] * strides[size_t(d)]);
   }
-  Plan& plan = it->second;
-  if (plan.algorithm < 0) return false;
-  const cudnnStatus_t status = execute(ctx, handle, plan, r);
-  if (status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000) {
-    plan.algorithm = -1;
-    return false;
-  }
-  check_dnn(status);
-  return true;
+  return strides;
+}
+void set_heads(const Place& place, V v, int64_t number) {
+  set(*place, number, v.dtype, Extents(v.sizes, v.sizes + 4), head_strides(v));
+}
+Place heads(Graph& graph, V v, int64_t number) {
+  const Place place = graph.tensor(fe::graph::Tensor_attributes());
+  set_heads(place, v, number);
+  return place;
+}
+/// (B, H, S) as (B, H, S, 1)
+void set_lse(const Place& place, V lse) {
+  set(*place, kLse, kFloat32, {lse.sizes[0], lse.sizes[1], lse.sizes[2], 1},
+      {lse.sizes[1] * lse.sizes[2], lse.sizes[2], 1, 1});
+}
+/// What forward and backward share. Query i sees keys 0 to i: the band ends at the diagonal from the upper left corner.
+template <class Attributes> Attributes attributes_of(const AttentionParams& params) {
+  Attributes a;
+  a.set_attn_scale(float(params.scale));
+  if (params.causal) a.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+  return a;
+}
+Request attention_request(const Context& ctx, const char* name, int64_t kind, const AttentionParams& params,
+                          std::initializer_list<const TensorView*> views) {
+  Request r(ctx, name, (*views.begin())->dtype, kind);
+  r.signature.add(int64_t(params.causal)), r.signature.add(std::bit_cast<int32_t>(float(params.scale)));
+  for (const TensorView* v : views) r.signature.add(*v);
+  return r;
+}
+
+}  // namespace
+
+bool attention(Context& ctx, V out, V lse, V q, V k, V v, const AttentionParams& params) {
+  if (!small_enough({&out, &q, &k, &v})) return false;
+  const Request r = attention_request(ctx, "attention", 8 + lse.defined(), params, {&q, &k, &v, &out});
+  const auto describe = [&](Graph& graph) {
+    auto attributes = attributes_of<fe::graph::SDPA_attributes>(params);
+    attributes.set_generate_stats(lse.defined());
+    const auto [result, stats] = graph.sdpa(heads(graph, q, kQ), heads(graph, k, kK), heads(graph, v, kV), attributes);
+    result->set_output(true);
+    set_heads(result, out, kOut);
+    if (!lse.defined()) return;
+    stats->set_output(true);
+    set_lse(stats, lse);
+  };
+  const Operands all = {{kQ, q.data}, {kK, k.data}, {kV, v.data}, {kOut, out.data}, {kLse, lse.data}};
+  return run(ctx, r, describe, all);
+}
+
+bool attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v,
+                        const AttentionParams& params) {
+  if (!small_enough({&out, &q, &k, &v})) return false;
+  const Request r =
+      attention_request(ctx, "attention_backward", 16, params, {&q, &k, &v, &out, &dout, &dq, &dk, &dv});
+  const auto describe = [&](Graph& graph) {
+    auto attributes = attributes_of<fe::graph::SDPA_backward_attributes>(params);
+    attributes.set_deterministic_algorithm(r.deterministic);
+    const Place stats = graph.tensor(fe::graph::Tensor_attributes());
+    set_lse(stats, lse);
+    const auto gradients = graph.sdpa_backward(heads(graph, q, kQ), heads(graph, k, kK), heads(graph, v, kV),
+                                               heads(graph, out, kOut), heads(graph, dout, kGradOut), stats, attributes);
+    const TensorView* const views[] = {&dq, &dk, &dv};
+    for (int i = 0; i < 3; ++i) {
+      gradients[size_t(i)]->set_output(true);
+      set_heads(gradients[size_t(i)], *views[i], kGradQ + i);
+    }
+  };
+  return run(ctx, r, describe,
+             {{kQ, q.data}, {kK, k.data}, {kV, v.data}, {kOut, out.data}, {kLse, lse.data}, {kGradOut, dout.data},
+              {kGradQ, dq.data}, {kGradK, dk.data}, {kGradV, dv.data}});
 }
 
 }  // namespace tapir::inline v0::cuda_kernels::dnn

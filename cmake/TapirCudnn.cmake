@@ -1,0 +1,58 @@
+# cuDNN, and NVIDIA's header-only cudnn-frontend before it, for cuda_kernels/vendor/dnn.cpp. Looked for under TAPIR_CUDNN_FRONTEND_INCLUDE, in the
+# system, in the toolkit, in python3's packages (the wheel nvidia-cudnn-frontend); else it is downloaded once, and where that cannot be
+# done the plugin is built without: TAPIR_CUDNN_FRONTEND_VERSION is then "none", and convolutions and attention run on kernels of our own.
+option(TAPIR_CUDNN_FRONTEND_DOWNLOAD "Download cudnn-frontend where it is not installed" ON)
+set(TAPIR_CUDNN_FRONTEND_VERSION none)
+find_library(TAPIR_CUDNN cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+find_path(TAPIR_CUDNN_INCLUDE cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})  # of version 9
+if(NOT TAPIR_CUDNN OR NOT TAPIR_CUDNN_INCLUDE)
+  set(TAPIR_CUDNN_FRONTEND_VERSION "none, for cuDNN 9 was not found")
+  return()
+endif()
+
+set(python_folders)
+find_program(TAPIR_PYTHON python3)
+if(TAPIR_PYTHON)
+  execute_process(COMMAND ${TAPIR_PYTHON} -c "import site, sys; print(';'.join(p + d for p in sys.path + [site.getusersitepackages()] if p for d in ('/include', '/nvidia/cudnn_frontend/include')))"
+    OUTPUT_VARIABLE python_folders OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
+find_path(TAPIR_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${python_folders})
+
+# Not file(DOWNLOAD ... EXPECTED_HASH), which ends the configuration where there is no network; nor a second try in every configuration.
+if(NOT TAPIR_CUDNN_FRONTEND_INCLUDE AND TAPIR_CUDNN_FRONTEND_DOWNLOAD AND NOT TAPIR_CUDNN_FRONTEND_TRIED)
+  set(version 1.22.1)
+  set(archive ${PROJECT_BINARY_DIR}/cudnn-frontend.zip)
+  message(STATUS "downloading cudnn-frontend ${version} (TAPIR_CUDNN_FRONTEND_DOWNLOAD=OFF does without)")
+  file(DOWNLOAD https://github.com/NVIDIA/cudnn-frontend/archive/refs/tags/v${version}.zip ${archive}
+    STATUS status TIMEOUT 120 INACTIVITY_TIMEOUT 15)
+  list(GET status 0 failed)
+  set(hash)
+  if(NOT failed AND EXISTS ${archive})
+    file(SHA256 ${archive} hash)
+  endif()
+  if(hash STREQUAL "4abb1568ad8d27a99fe987193be6c8bf71980beade115fe11bd27ef5e2c23e45")
+    file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${PROJECT_BINARY_DIR}/cudnn-frontend)
+    set(TAPIR_CUDNN_FRONTEND_INCLUDE ${PROJECT_BINARY_DIR}/cudnn-frontend/cudnn-frontend-${version}/include CACHE PATH "" FORCE)
+  elseif(failed)
+    message(STATUS "downloading cudnn-frontend failed: ${status}")
+  else()
+    message(STATUS "cudnn-frontend was not used: its checksum is ${hash}")
+  endif()
+  file(REMOVE ${archive})
+  set(TAPIR_CUDNN_FRONTEND_TRIED ON CACHE INTERNAL "")
+endif()
+
+if(EXISTS "${TAPIR_CUDNN_FRONTEND_INCLUDE}/cudnn_frontend_version.h")
+  set(version)
+  foreach(part MAJOR MINOR PATCH)
+    file(STRINGS ${TAPIR_CUDNN_FRONTEND_INCLUDE}/cudnn_frontend_version.h line REGEX "define CUDNN_FRONTEND_${part}_VERSION")
+    string(REGEX MATCH "[0-9]+$" number "${line}")
+    list(APPEND version ${number})
+  endforeach()
+  list(JOIN version "." version)
+  if(version VERSION_LESS 1.14)
+    set(TAPIR_CUDNN_FRONTEND_VERSION "none, for ${version} is older than 1.14")
+  else()
+    set(TAPIR_CUDNN_FRONTEND_VERSION ${version})
+  endif()
+endif()

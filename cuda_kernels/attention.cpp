@@ -1,0 +1,71 @@
+#include "attention.h"
+
+#include "kernels.h"
+#include "vendor/dnn.h"
+
+// Attention: float16 and bfloat16 without a mask are cuDNN's, whose kernels use tensor cores; the rest is attention.cu's.
+namespace tapir::inline v0::cuda_kernels {
+namespace {
+
+constexpr int64_t kPack = 8, kWidest = 256;
+
+/// What cuDNN may be asked for. A mask is not: it gives NaN for a query that sees no key, which the waist calls 0.
+bool is_for_library(V q, V k, V v, V mask) {
+  const int64_t depth = q.sizes[3], width = v.sizes[3];
+  return (q.dtype == kFloat16 || q.dtype == kBFloat16) && !mask.defined() && depth % kPack == 0 && width % kPack == 0 &&
+         depth <= kWidest && width <= kWidest && q.numel() != 0 && k.numel() != 0 && v.numel() != 0;
+}
+
+/// Rows of whole packs.
+bool is_packed(V x) {
+  bool ok = x.strides[3] == 1 && reinterpret_cast<uintptr_t>(x.data) % dnn::kAlignment == 0;
+  for (int64_t d = 0; d < 3; ++d) ok = ok && (x.sizes[d] == 1 || (x.strides[d] > 0 && x.strides[d] % kPack == 0));
+  return ok;
+}
+/// x, or a copy in scratch memory without gaps; of a result only the room for it.
+TensorView packed(Context& ctx, V x, bool is_result) {
+  if (is_packed(x)) return x;
+  TensorView image = x;
+  int64_t step = 1;
+  for (int64_t d = 4; d-- > 0;) image.strides[d] = step, step *= x.sizes[d];
+  image.data = ctx.scratch(x.numel() * size_of(x.dtype));
+  if (!is_result) copy(ctx, image, x);
+  return image;
+}
+/// A gradient that nobody wants has a place too.
+TensorView packed_gradient(Context& ctx, V dx, V x) {
+  if (dx.defined()) return packed(ctx, dx, true);
+  TensorView image = x;
+  image.strides[3] = 0;  // not packed
+  return packed(ctx, image, true);
+}
+void finish(Context& ctx, V user, V made) {
+  if (user.defined() && made.data != user.data) copy(ctx, user, made);
+}
+
+}  // namespace
+
+void attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const AttentionParams& params) {
+  if (is_for_library(q, k, v, mask) && (!lse.defined() || lse.is_contiguous())) {
+    const TensorView made = packed(ctx, out, true);
+    if (dnn::attention(ctx, made, lse, packed(ctx, q, false), packed(ctx, k, false), packed(ctx, v, false), params))
+      return finish(ctx, out, made);
+  }
+  tiled_attention(ctx, out, lse, q, k, v, mask, params);
+}
+
+void attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
+                        const AttentionParams& params) {
+  if (is_for_library(q, k, v, mask) && lse.is_contiguous()) {
+    const TensorView made_q = packed_gradient(ctx, dq, q), made_k = packed_gradient(ctx, dk, k),
+                     made_v = packed_gradient(ctx, dv, v);
+    if (dnn::attention_backward(ctx, made_q, made_k, made_v, packed(ctx, dout, false), packed(ctx, out, false), lse,
+                                packed(ctx, q, false), packed(ctx, k, false), packed(ctx, v, false), params)) {
+      finish(ctx, dq, made_q), finish(ctx, dk, made_k), finish(ctx, dv, made_v);
+      return;
+    }
+  }
+  tiled_attention_backward(ctx, dq, dk, dv, dout, out, lse, q, k, v, mask, params);
+}
+
+}  // namespace tapir::inline v0::cuda_kernels
