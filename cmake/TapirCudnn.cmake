@@ -24,7 +24,7 @@ if(NOT TAPIR_CUDNN_FRONTEND_INCLUDE AND TAPIR_CUDNN_FRONTEND_DOWNLOAD AND NOT TA
   set(archive ${PROJECT_BINARY_DIR}/cudnn-frontend.zip)
   message(STATUS "downloading cudnn-frontend ${version} (TAPIR_CUDNN_FRONTEND_DOWNLOAD=OFF does without)")
   file(DOWNLOAD https://github.com/NVIDIA/cudnn-frontend/archive/refs/tags/v${version}.zip ${archive}
-    STATUS status TIMEOUT 120 INACTIVITY_TIMEOUT 15)
+    STATUS status TIMEOUT 60 INACTIVITY_TIMEOUT 15)
   list(GET status 0 failed)
   set(hash)
   if(NOT failed AND EXISTS ${archive})

@@ -39,6 +39,10 @@ TensorView packed_gradient(Context& ctx, V dx, V x) {
   image.strides[3] = 0;  // not packed
   return packed(ctx, image, true);
 }
+/// lse, which has no copy.
+bool is_plain(V lse) {
+  return lse.is_contiguous() && reinterpret_cast<uintptr_t>(lse.data) % dnn::kAlignment == 0;
+}
 void finish(Context& ctx, V user, V made) {
   if (user.defined() && made.data != user.data) copy(ctx, user, made);
 }
@@ -46,7 +50,7 @@ void finish(Context& ctx, V user, V made) {
 }  // namespace
 
 void attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const AttentionParams& params) {
-  if (is_for_library(q, k, v, mask) && (!lse.defined() || lse.is_contiguous())) {
+  if (is_for_library(q, k, v, mask) && (!lse.defined() || is_plain(lse))) {
     const TensorView made = packed(ctx, out, true);
     if (dnn::attention(ctx, made, lse, packed(ctx, q, false), packed(ctx, k, false), packed(ctx, v, false), params))
       return finish(ctx, out, made);
@@ -56,7 +60,7 @@ void attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const Attentio
 
 void attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
                         const AttentionParams& params) {
-  if (is_for_library(q, k, v, mask) && lse.is_contiguous()) {
+  if (is_for_library(q, k, v, mask) && is_plain(lse)) {
     const TensorView made_q = packed_gradient(ctx, dq, q), made_k = packed_gradient(ctx, dk, k),
                      made_v = packed_gradient(ctx, dv, v);
     if (dnn::attention_backward(ctx, made_q, made_k, made_v, packed(ctx, dout, false), packed(ctx, out, false), lse,

@@ -82,6 +82,11 @@ TEST_CASE("cuda conv: sliced operands, zero sizes, transposed, under every switc
     backends::cuda::set_cudnn_benchmark(benchmark);
     check_close(odd(kCUDA), host);
   }
+  const Tensor flat = randn({1 + 2 * 3 * 25 + 4});  // dense views that begin off the grid of 16 bytes
+  const auto shifted = [&](Device d) {
+    return conv2d(flat.to(d).slice(0, 1, 151).view({2, 3, 5, 5}), w.to(d), b.to(d).slice(0, 0, 4), {.padding = 1});
+  };
+  check_close(shifted(kCUDA), shifted(kCPU));
   CHECK(conv2d(zeros({0, 3, 5, 5}, {.device = kCUDA}), w.to(kCUDA)).shape() == Shape{0, 4, 3, 3});
   const auto up = [&](Device d) {
     return conv_transpose2d(randn({2, 4, 3, 3}, {.dtype = kFloat64}).fill_(0.5).to(d), w.to(kFloat64).to(d), {},
