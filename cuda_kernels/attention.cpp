@@ -40,9 +40,7 @@ TensorView packed_gradient(Context& ctx, V dx, V x) {
   return packed(ctx, image, true);
 }
 /// lse, which has no copy.
-bool is_plain(V lse) {
-  return lse.is_contiguous() && reinterpret_cast<uintptr_t>(lse.data) % dnn::kAlignment == 0;
-}
+bool is_plain(V lse) { return lse.is_contiguous() && reinterpret_cast<uintptr_t>(lse.data) % dnn::kAlignment == 0; }
 void finish(Context& ctx, V user, V made) {
   if (user.defined() && made.data != user.data) copy(ctx, user, made);
 }

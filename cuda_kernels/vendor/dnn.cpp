@@ -75,9 +75,7 @@ struct Request {
   Signature signature;  // without the device
 
   Request(const Context& ctx, const char* name, DType dtype, int64_t kind)
-      : name(name),
-        dtype(dtype),
-        deterministic(ctx.deterministic),
+      : name(name), dtype(dtype), deterministic(ctx.deterministic),
         tf32(dtype == kFloat32 && settings->cudnn_allow_tf32.load(std::memory_order_relaxed)),
         benchmark(settings->cudnn_benchmark.load(std::memory_order_relaxed)) {
     signature.add(kind), signature.add(int64_t(dtype));
@@ -97,7 +95,8 @@ struct Operand {
 };
 using Operands = std::initializer_list<Operand>;
 bool execute(cudnnHandle_t handle, const Plan& plan, int64_t index, Operands operands, void* space) {
-  std::unordered_map<int64_t, void*> pointers;  // a new one for each run: frontends of 1.14 leave pointers of their own in it
+  std::unordered_map<int64_t, void*>
+      pointers;  // a new one for each run: frontends of 1.14 leave pointers of their own in it
   for (const Operand& o : operands)
     if (o.data) pointers.emplace(o.number, const_cast<void*>(o.data));
   return plan.graph->execute_plan_at_index(handle, pointers, space, index).is_good();
@@ -288,8 +287,7 @@ template <class Describe> bool run(Context& ctx, const Request& r, const Describ
   void* const space = plan.workspace ? ctx.scratch(plan.workspace) : nullptr;
   try {
     if (execute(library.handle, plan, plan.index, operands, space)) return true;
-  } catch (const std::exception&) {
-  }
+  } catch (const std::exception&) {}
   plan = Plan();  // it will not work the next time either
   return false;
 }
@@ -436,15 +434,15 @@ bool attention(Context& ctx, V out, V lse, V q, V k, V v, const AttentionParams&
 bool attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v,
                         const AttentionParams& params) {
   if (!small_enough({&out, &q, &k, &v})) return false;
-  const Request r =
-      attention_request(ctx, "attention_backward", 16, params, {&q, &k, &v, &out, &dout, &dq, &dk, &dv});
+  const Request r = attention_request(ctx, "attention_backward", 16, params, {&q, &k, &v, &out, &dout, &dq, &dk, &dv});
   const auto describe = [&](Graph& graph) {
     auto attributes = attributes_of<fe::graph::SDPA_backward_attributes>(params);
     attributes.set_deterministic_algorithm(r.deterministic);
     const Place stats = graph.tensor(fe::graph::Tensor_attributes());
     set_lse(stats, lse);
-    const auto gradients = graph.sdpa_backward(heads(graph, q, kQ), heads(graph, k, kK), heads(graph, v, kV),
-                                               heads(graph, out, kOut), heads(graph, dout, kGradOut), stats, attributes);
+    const auto gradients =
+        graph.sdpa_backward(heads(graph, q, kQ), heads(graph, k, kK), heads(graph, v, kV), heads(graph, out, kOut),
+                            heads(graph, dout, kGradOut), stats, attributes);
     const TensorView* const views[] = {&dq, &dk, &dv};
     for (int i = 0; i < 3; ++i) {
       gradients[size_t(i)]->set_output(true);
@@ -452,8 +450,15 @@ bool attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V 
     }
   };
   return run(ctx, r, describe,
-             {{kQ, q.data}, {kK, k.data}, {kV, v.data}, {kOut, out.data}, {kLse, lse.data}, {kGradOut, dout.data},
-              {kGradQ, dq.data}, {kGradK, dk.data}, {kGradV, dv.data}});
+             {{kQ, q.data},
+              {kK, k.data},
+              {kV, v.data},
+              {kOut, out.data},
+              {kLse, lse.data},
+              {kGradOut, dout.data},
+              {kGradQ, dq.data},
+              {kGradK, dk.data},
+              {kGradV, dv.data}});
 }
 
 }  // namespace tapir::inline v0::cuda_kernels::dnn

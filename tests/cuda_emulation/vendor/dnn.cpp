@@ -40,7 +40,8 @@ bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool
 bool attention(Context& ctx, V out, V lse, V q, V k, V v, const AttentionParams& params) {
   check_heads({&out, &q, &k, &v});
   HostCall call("dnn::attention", ctx);
-  host().attention(context(kCPU), call.write(out), call.write(lse), call.read(q), call.read(k), call.read(v), {}, params);
+  host().attention(context(kCPU), call.write(out), call.write(lse), call.read(q), call.read(k), call.read(v), {},
+                   params);
   call.end();
   return true;
 }
