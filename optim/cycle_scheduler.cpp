@@ -1,5 +1,6 @@
 #include "cycle_scheduler.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -88,6 +89,9 @@ void OneCycleLR::advance() {
     optimizer().set_momentum(anneal(momentum(phase_->momentum_from), momentum(phase_->momentum_to)), int64_t(g));
   }
 }
-double OneCycleLR::next_lr(size_t g, double) { return anneal(max_lr_[g] * phase_->from, max_lr_[g] * phase_->to); }
+double OneCycleLR::next_lr(size_t g, double) {
+  return std::max(
+      0., anneal(max_lr_[g] * phase_->from, max_lr_[g] * phase_->to));  // linear: the last step is beyond the end
+}
 
 }  // namespace tapir::inline v0::optim

@@ -1,4 +1,6 @@
 #pragma once
+#include <type_traits>
+
 #include "optimizer.h"
 
 namespace tapir::inline v0::optim {

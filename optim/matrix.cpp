@@ -103,9 +103,11 @@ void Muon::update(Group& group, const Batch& batch, const StepScale& scale) {
 
 Adafactor::Adafactor(std::vector<AdafactorGroup> groups, const AdafactorOptions& options)
     : Optimizer(kinds::adafactor, std::move(groups), options) {
-  for (const Group& g : groups_)
+  for (Group& g : groups_) {
     check(g.options.beta2 <= 0, "[Adafactor] invalid beta2_decay: expected a number of at most 0, got {}",
           g.options.beta2);
+    if (std::isnan(g.options.b)) g.options.b = epsilon_of(g.params[0].dtype());
+  }
 }
 
 Tensor Adafactor::new_state(const Group& group, size_t k, const Tensor& p) const {
@@ -123,7 +125,7 @@ void Adafactor::update(Group& group, const Batch& batch, const StepScale& scale)
   for (size_t i : batch.members) {
     const Tensor p = group.params[i].detach(), g = gradient(group, i, scale);
     if (p.numel() == 0) continue;
-    const double eps = std::isnan(o.b) ? epsilon_of(p.dtype()) : o.b, root = std::sqrt(double(p.numel()));
+    const double eps = o.b, root = std::sqrt(double(p.numel()));
     auto& [row, column, whole] = group.slots[i].state;
     Tensor variance;
     if (p.dim() > 1) {

@@ -24,7 +24,7 @@ class Muon final : public Optimizer {
 };
 
 /// Adam's second moment, of matrices as the product of a column and a row; steps relative to the parameter's size. eps: the first of
-/// none is that of the dtype. Shazeer and Stern 2018, arXiv 1804.04235.
+/// none is that of the group's dtype. Shazeer and Stern 2018, arXiv 1804.04235.
 class Adafactor final : public Optimizer {
  public:
   TAPIR_OPTIMIZER_CONSTRUCTORS(Adafactor)

@@ -1,0 +1,62 @@
+#include <tapir/tapir.h>
+
+#include <cmath>
+
+#include "../catch.h"
+using namespace tapir;
+
+TEST_CASE("Muon steps by a matrix with singular values near 1, whatever the gradient's size") {
+  for (double size : {1e-3, 1e3}) {
+    Tensor w = zeros({4, 6}, {.requires_grad = true});
+    optim::Muon opt({w}, {.lr = 1, .weight_decay = 0, .momentum = 0, .nesterov = false});
+    Tensor g = zeros({4, 6});
+    for (int64_t i = 0; i < 4; ++i) g[i][i] = size * double(i + 1);
+    w.set_grad(g);
+    opt.step();
+    for (int64_t i = 0; i < 4; ++i) CHECK((-w[i][i].item() > 0.6 && -w[i][i].item() < 1.3));
+    CHECK(abs(w.detach()).sum().item() == Approx(-diagonal(w.detach()).sum().item()));
+  }
+}
+
+TEST_CASE("Muon's rate by the shape") {
+  const auto moved = [](const char* fn) {
+    Tensor w = zeros({8, 2}, {.requires_grad = true});
+    optim::Muon opt({w}, {.lr = 1, .weight_decay = 0, .adjust_lr_fn = fn});
+    w.set_grad(ones({8, 2}));
+    opt.step();
+    return w.detach()[0][0].item();
+  };
+  CHECK(moved("match_rms_adamw") / moved("original") == Approx(0.2 * std::sqrt(8.) / 2).epsilon(1e-5));
+  CHECK(moved("spectral_unclamped") == Approx(moved("original")));
+  CHECK_THROWS_AS(moved("other"), ValueError);
+}
+
+TEST_CASE("a step that found_inf skips leaves what is made of operations as it was") {
+  const Tensor bad = ones({}), good = zeros({}), half = full({}, 0.5);
+  const auto check_skips = [&](auto make) {
+    Tensor a = ones({3, 4}, {.requires_grad = true}), b = ones({3, 4}, {.requires_grad = true});
+    auto skipping = make(a), plain = make(b);
+    for (int i = 0; i < 3; ++i) {
+      a.set_grad(full({3, 4}, INFINITY)), skipping.step({half, bad});
+      a.set_grad(arange(12.).reshape({3, 4}) * 2), skipping.step({half, good});
+      b.set_grad(arange(12.).reshape({3, 4})), plain.step();
+    }
+    CHECK(a.to_vector<float>() == b.to_vector<float>());
+    CHECK(skipping.state_dict().at("state.0.step").template item<int64_t>() == 3);
+  };
+  check_skips([](const Tensor& p) { return optim::Muon({p}, {.lr = 0.1}); });
+  check_skips([](const Tensor& p) { return optim::Adafactor({p}, {.lr = 0.1}); });
+}
+
+TEST_CASE("Adafactor keeps a row and a column of a matrix, all of a vector; eps may be given") {
+  Tensor w = ones({2, 3, 4}, {.requires_grad = true}), v = ones({5}, {.requires_grad = true});
+  optim::Adafactor opt({w, v}, {.eps = {1e-30, 1e-3}});
+  w.set_grad(ones({2, 3, 4})), v.set_grad(ones({5}));
+  opt.step();
+  const StateDict state = opt.state_dict();
+  CHECK(state.at("state.0.row_var").shape() == Shape{2, 3, 1});
+  CHECK(state.at("state.0.col_var").shape() == Shape{2, 1, 4});
+  CHECK(state.at("state.1.variance").shape() == Shape{5});
+  // step 1: the update is the gradient's sign, alpha = max(1e-3, 1) min(0.01, 1)
+  CHECK(w[0][0][0].item() == Approx(0.99));
+}
