@@ -228,7 +228,7 @@ void matmul_cases(Table& table) {
     const Array y = product(x[0], transposed(x[1]));
     return make(y.shape, [&](const Dims& i) {
       const double a = y.at(i) + (x.size() > 2 ? x[2].v[size_t(i.back())] : 0);
-      return a * 0.5 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (a + 0.044715 * a * a * a)));
+      return a / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0)) * (a + 0.044715 * a * a * a)));  // tanh would cancel
     });
   };
   CASE(linear_gelu, linear_gelu(x[0], x[1], x[2]))
