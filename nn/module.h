@@ -27,9 +27,11 @@ struct LoadOptions {
 ///     };
 /// Modules are values: moving is free, copying is clone(). They are called like functions: net(x).
 class Module {
+  detail::Extras extras_;  // before `training`: small fields of a derived struct may stand behind it, unlisted
+
  public:
   Module() = default;
-  Module(Module&& o) noexcept : training(o.training), extras_(std::move(o.extras_)) { own_extras(); }
+  Module(Module&& o) noexcept : extras_(std::move(o.extras_)), training(o.training) { own_extras(); }
   Module& operator=(Module&& o) noexcept {
     training = o.training, std::swap(extras_, o.extras_);
     own_extras(), o.own_extras();
@@ -116,7 +118,6 @@ class Module {
     if (extras_) [[unlikely]]
       extras_.set_owner(this);
   }
-  detail::Extras extras_;
   template <class Visit> void walk_tensors(const std::string& prefix, Visit&& visit);
 };
 
