@@ -141,17 +141,8 @@ template <class C> class Forward : Layer<C> {
   Forward(Context& ctx, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams& p)
       : Base(ctx, ins[1], ins[3], ins[4], ins[6], p), y_(outs[0].as<C>()), h_(outs[1].as<C>()), c_(outs[2].as<C>()),
         reserve_(outs[3].as<C>()), x_(ins[0].as<C>()), bias_(ins[2].as<C>()) {
-    const C* w = ins[1].as<C>();
-    const int64_t padded = (hidden_ + kUnits - 1) / kUnits * kUnits;
-    panel_ = padded * out_;  // of one gate
-    w_ = ctx.scratch_of<C>(gates_ * panel_);
-    parallel_for(gates_ * (padded / kUnits), 1, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
-        const int64_t gate = i / (padded / kUnits), u = i % (padded / kUnits) * kUnits;
-        pack_matrix<int(kUnits)>(w_ + gate * panel_ + u * out_, w + (gate * hidden_ + u) * out_, out_, 1,
-                                 std::min(kUnits, hidden_ - u), out_);
-      }
-    });
+    if (p.steps == 1) multiply_once(ctx, ins);
+    else pack_weights(ctx, ins[1].as<C>());
     if (projected_) projection_ = Base::pack(ctx, ins[3].as<C>(), hidden_, 1, out_, hidden_);
     if (!bias_) {
       C* zeros = ctx.scratch_of<C>(gates_ * hidden_);
@@ -169,15 +160,19 @@ template <class C> class Forward : Layer<C> {
       const RowPanels<C> hidden{hiddens_ + 2 * first * hidden_, height, hidden_};
       RowPanels<C> state{states_ + 4 * first * out_, height, out_}, next = state;
       next.data += (m + Panel<C>::kRows) * out_;
-      for (int64_t i = 0; i < m; ++i)
+      for (int64_t i = 0; i < m && !products_; ++i)
         state.set(i, 0, out_, h0_ + (first + i) * out_), next.set(i, 0, out_, h0_ + (first + i) * out_);
       for (int64_t k = 0; k < p_.steps; ++k, std::swap(state, next)) {
         const int64_t t = step(k), rows = std::min(last, rows_of(t)) - first;
         if (rows <= 0) continue;
         Base::tiles(rows, hidden_, height, gates_ * out_, [&](int64_t u, int64_t n, int64_t i0, int64_t count) {
           alignas(64) C sums[4 * Base::kTile];
-          for (int64_t g = 0; g < gates_; ++g)
+          for (int64_t g = 0; g < gates_ && !products_; ++g)
             state.multiply(i0, count, w_ + g * panel_ + u * out_, sums + g * kUnits, gates_ * kUnits);
+          for (int64_t i = 0; i < count && products_; ++i)
+            for (int64_t g = 0; g < gates_; ++g)
+              std::copy_n(products_ + ((first + i0 + i) * gates_ + g) * hidden_ + u, n,
+                          sums + (i * gates_ + g) * kUnits);
           for (int64_t i = 0; i < count; ++i)
             row(t, first + i0 + i, i0 + i, u, n, sums + i * gates_ * kUnits, projected_ ? hidden : next);
         });
@@ -190,6 +185,26 @@ template <class C> class Forward : Layer<C> {
   }
 
  private:
+  void pack_weights(Context& ctx, const C* w) {
+    const int64_t padded = (hidden_ + kUnits - 1) / kUnits * kUnits;
+    panel_ = padded * out_;  // of one gate
+    w_ = ctx.scratch_of<C>(gates_ * panel_);
+    parallel_for(gates_ * (padded / kUnits), 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const int64_t gate = i / (padded / kUnits), u = i % (padded / kUnits) * kUnits;
+        pack_matrix<int(kUnits)>(w_ + gate * panel_ + u * out_, w + (gate * hidden_ + u) * out_, out_, 1,
+                                 std::min(kUnits, hidden_ - u), out_);
+      }
+    });
+  }
+  /// h W_hh^T of a single step: no other would make up for packing.
+  void multiply_once(Context& ctx, std::span<const TensorView> ins) {
+    products_ = ctx.scratch_of<C>(batch_ * gates_ * hidden_);
+    TensorView products = ins[0], w = ins[1];
+    products.data = products_;
+    std::swap(w.sizes[0], w.sizes[1]), std::swap(w.strides[0], w.strides[1]);
+    matmul(ctx, products, ins[4], w, {}, {}, {});
+  }
   /// Units [u, u + n) of row b: sums of h W_hh^T become gates, and these the new state.
   void row(int64_t t, int64_t b, int64_t i, int64_t u, int64_t n, const C* s, const RowPanels<C>& to) const {
     const int64_t at = begin_[t] + b;
@@ -207,7 +222,7 @@ template <class C> class Forward : Layer<C> {
         h[j] = relu ? (v < 0 ? C(0) : v) : math::tanh(v);
       }
     }
-    to.set(i, u, n, h);
+    if (p_.steps > 1 || projected_) to.set(i, u, n, h);
     if (!projected_) std::copy_n(h, n, y_ + at * out_ + u);
   }
   void lstm(int64_t n, const C* x, const C* s, const C* bias, C* c, C* keep, C* h) const {
@@ -253,9 +268,10 @@ template <class C> class Forward : Layer<C> {
     });
   }
 
-  C *y_, *h_, *c_, *reserve_, *w_, *projection_ = nullptr, *states_, *hiddens_ = nullptr;
+  C *y_, *h_, *c_, *reserve_, *w_ = nullptr, *products_ = nullptr, *projection_ = nullptr, *states_,
+                              *hiddens_ = nullptr;
   const C *x_, *bias_;
-  int64_t panel_;
+  int64_t panel_ = 0;
 };
 
 template <class C> class Backward : Layer<C> {
@@ -269,7 +285,8 @@ template <class C> class Backward : Layer<C> {
         dc_(outs[5].as<C>()), dy_(ins[0].as<C>()), y_(ins[3].as<C>()), reserve_(ins[4].as<C>()), c0_(ins[8].as<C>()),
         total_(begin_[p.steps]) {
     const int64_t wide = gates_ * hidden_;
-    w_ = Base::pack(ctx, ins[5].as<C>(), 1, out_, out_, wide);
+    if (p.steps > 1) w_ = Base::pack(ctx, ins[5].as<C>(), 1, out_, out_, wide);
+    else once_ = &ins[5];
     const auto start = [](C* to, V from, int64_t n) {
       if (from.defined()) std::copy_n(from.as<C>(), n, to);
       else std::fill_n(to, n, C(0));
@@ -317,8 +334,11 @@ template <class C> class Backward : Layer<C> {
         }
         pending = rows;
       }
-      Base::tiles(pending, out_, height, wide, [&](auto... tile) { reach_state(first, before, tile...); });
+      if (w_) Base::tiles(pending, out_, height, wide, [&](auto... tile) { reach_state(first, before, tile...); });
     });
+    if (once_)
+      matmul(ctx, outs_[4], matrix(dgates_, total_, gates_ * hidden_), *once_, {}, {},
+             {.beta = this->gru_ ? 1.0 : 0.0});
     weights(ctx);
   }
 
@@ -358,7 +378,7 @@ template <class C> class Backward : Layer<C> {
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) dx[j] = relu ? (y[j] > 0 ? g[j] : C(0)) : g[j] * (1 - y[j] * y[j]);
     }
-    for (int64_t gate = 0; gate < gates_; ++gate) to.set(i, gate * H + u, n, dgates + gate * H);
+    for (int64_t gate = 0; gate < gates_ && w_; ++gate) to.set(i, gate * H + u, n, dgates + gate * H);
   }
   void lstm(int64_t n, const C* g, const C* kept, const C* before, C* dc, C* dx, C* hidden) const {
     const int64_t H = hidden_;
@@ -413,9 +433,10 @@ template <class C> class Backward : Layer<C> {
   }
 
   std::span<const TensorView> outs_;
-  C *dx_, *dh_, *dc_, *dgates_, *panels_, *w_, *projection_ = nullptr, *out_panels_ = nullptr, *dout_ = nullptr,
-                                               *hiddens_ = nullptr;
+  C *dx_, *dh_, *dc_, *dgates_, *panels_, *w_ = nullptr, *projection_ = nullptr, *out_panels_ = nullptr,
+                                          *dout_ = nullptr, *hiddens_ = nullptr;
   const C *dy_, *y_, *reserve_, *c0_;
+  const TensorView* once_ = nullptr;  // W_hh of a single step, which is not packed
   int64_t total_;
 };
 
