@@ -89,5 +89,16 @@ BertModel::Output BertModel::forward(const Tensor& tokens, const BertInputs& in)
   const Tensor x = encoder(embeddings(tokens, in.token_type_ids), mask);
   return {x, pooler(x)};
 }
+void BertModel::load_pretrained(const StateDict& state) {
+  const StateDict inner = state.strip("bert.");
+  StateDict named;
+  for (auto& [given, x] : inner.empty() ? state : inner) {
+    std::string name = given;
+    if (name.ends_with(".gamma")) name.replace(name.size() - 5, 5, "weight");
+    if (name.ends_with(".beta")) name.replace(name.size() - 4, 4, "bias");
+    if (!name.ends_with("position_ids")) named.append(name, x);
+  }
+  load_state_dict(named);
+}
 
 }  // namespace tapir::inline v0::models

@@ -93,6 +93,8 @@ struct BertModel : nn::Module {
   explicit BertModel(const BertConfig& config = {});
   Output forward(const Tensor& tokens, const BertInputs& inputs = {});
   Output operator()(const Tensor& tokens, const BertInputs& inputs) { return nn::detail::call(*this, tokens, inputs); }
+  /// A checkpoint as it is published: of the model alone or of one with heads ("bert.", "cls."), norms also as gamma and beta.
+  void load_pretrained(const StateDict& state);
   TAPIR_FIELDS(embeddings, encoder, pooler)
 };
 

@@ -100,5 +100,13 @@ KVCache GPT2LMHeadModel::new_cache(int64_t batch, int64_t capacity) {
   return KVCache(config.n_layer, batch, config.n_head, capacity, config.n_embd / config.n_head,
                  {.dtype = weight.dtype(), .device = weight.device()});
 }
+void GPT2LMHeadModel::load_pretrained(const StateDict& state) {
+  StateDict named;
+  for (auto& [name, x] : state)
+    if (!name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias"))
+      named.append(name.starts_with("transformer.") || name.starts_with("lm_head.") ? name : "transformer." + name, x);
+  if (!named.contains("lm_head.weight")) named.append("lm_head.weight", named.at("transformer.wte.weight"));
+  load_state_dict(named);
+}
 
 }  // namespace tapir::inline v0::models

@@ -66,6 +66,8 @@ struct GPT2LMHeadModel : nn::Module {
   Tensor forward(const Tensor& tokens);
   Tensor forward(const Tensor& tokens, KVCache& cache);
   KVCache new_cache(int64_t batch, int64_t capacity);
+  /// A checkpoint as it is published: with or without "transformer." and lm_head, masks of old versions left out.
+  void load_pretrained(const StateDict& state);
   TAPIR_FIELDS(config, transformer, lm_head)
 };
 

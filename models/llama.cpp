@@ -101,5 +101,13 @@ KVCache LlamaForCausalLM::new_cache(int64_t batch, int64_t capacity) {
   return KVCache(c.num_hidden_layers, batch, c.num_key_value_heads, capacity, c.hidden_size / c.num_attention_heads,
                  {.dtype = lm_head.weight.dtype(), .device = lm_head.weight.device()});
 }
+void LlamaForCausalLM::load_pretrained(const StateDict& state) {
+  StateDict named;
+  for (auto& [name, x] : state)
+    if (!name.ends_with("rotary_emb.inv_freq")) named.append(name, x);
+  if (lm_head.weight.is_same(model.embed_tokens.weight) && !named.contains("lm_head.weight"))
+    named.append("lm_head.weight", named.at("model.embed_tokens.weight"));
+  load_state_dict(named);
+}
 
 }  // namespace tapir::inline v0::models

@@ -70,6 +70,8 @@ struct LlamaForCausalLM : nn::Module {
   Tensor forward(const Tensor& tokens);
   Tensor forward(const Tensor& tokens, KVCache& cache);
   KVCache new_cache(int64_t batch, int64_t capacity);
+  /// A checkpoint as it is published: without lm_head where it is tied, tables of old versions left out.
+  void load_pretrained(const StateDict& state);
   TAPIR_FIELDS(model, lm_head)
 };
 

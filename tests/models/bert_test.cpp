@@ -21,5 +21,16 @@ TEST_CASE("BERT gives the states of its reference, under its names") {
                {-0.96518510, -0.65056809, -0.54833604, -0.73624656, 1.76826732, 0.37340915, 1.32993152, 1.50986577});
   check_values(pooled.select(0, 0),
                {0.08245389, 0.49543297, -0.00746985, 0.45919962, -0.19892375, 0.29679812, -0.38933839, 0.07673521});
+  StateDict published;
+  for (auto& [name, x] : bert.state_dict()) {
+    std::string old = "bert." + name;
+    if (old.ends_with("LayerNorm.weight")) old.replace(old.size() - 6, 6, "gamma");
+    published.set(old, x);
+  }
+  published.set("cls.predictions.bias", zeros(11));
+  models::BertModel other = bert.clone();
+  for (const Tensor& p : other.parameters()) p.detach().zero_();
+  other.load_pretrained(published);
+  CHECK(equal(other(tensor({{1, 4}})).pooler_output, bert(tensor({{1, 4}})).pooler_output));
   CHECK_THROWS_AS(bert(zeros({1, 17}, {.dtype = kInt64})), ValueError);
 }

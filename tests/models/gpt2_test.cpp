@@ -32,6 +32,18 @@ TEST_CASE("GPT-2's names are its checkpoints', and the last layer is tied") {
   CHECK(copy.lm_head.weight.is_same(copy.transformer.wte.weight));
 }
 
+TEST_CASE("Published forms of GPT-2's checkpoints load") {
+  models::GPT2LMHeadModel gpt = small(),
+                          other({.vocab_size = 11, .n_positions = 8, .n_embd = 8, .n_layer = 2, .n_head = 2});
+  StateDict state = gpt.state_dict().strip("transformer.");  // no lm_head
+  state.set("h.0.attn.bias", ones({1, 1, 8, 8}));
+  other.to(kFloat64), other.eval();
+  other.load_pretrained(state);
+  CHECK(equal(other(kTokens), gpt(kTokens)));
+  state.set("h.9.ln_1.weight", ones(8));
+  CHECK_THROWS_AS(other.load_pretrained(state), ValueError);
+}
+
 TEST_CASE("Sizes of GPT-2") {
   const auto count = [](const char* name) {
     const models::GPT2Config c = models::gpt2_config(name);
