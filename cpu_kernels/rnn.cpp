@@ -157,7 +157,7 @@ template <class C> class Forward : Layer<C> {
   void run() {
     Base::share_rows([&](int64_t first, int64_t last) {
       const int64_t m = last - first, height = Base::height_for(m);
-      const RowPanels<C> hidden{hiddens_ + 2 * first * hidden_, height, hidden_};
+      const RowPanels<C> hidden{projected_ ? hiddens_ + 2 * first * hidden_ : nullptr, height, hidden_};
       RowPanels<C> state{states_ + 4 * first * out_, height, out_}, next = state;
       next.data += (m + Panel<C>::kRows) * out_;
       for (int64_t i = 0; i < m && !products_; ++i)
@@ -305,7 +305,7 @@ template <class C> class Backward : Layer<C> {
   void run(Context& ctx) {
     Base::share_rows([&](int64_t first, int64_t last) {
       const int64_t m = last - first, height = Base::height_for(m), wide = gates_ * hidden_;
-      const RowPanels<C> outer{out_panels_ + 2 * first * out_, height, out_};
+      const RowPanels<C> outer{projected_ ? out_panels_ + 2 * first * out_ : nullptr, height, out_};
       RowPanels<C> now{panels_ + 4 * first * wide, height, wide}, before = now;
       before.data += (m + Panel<C>::kRows) * wide;
       int64_t pending = 0;  // rows of the step before, whose gates have not reached dh yet
@@ -366,7 +366,7 @@ template <class C> class Backward : Layer<C> {
     const int64_t at = begin_[t] + b, H = hidden_;
     C* dx = dx_ + at * gates_ * H + u;
     C* dgates = dgates_ + at * gates_ * H + u;
-    const C* kept = reserve_ + at * kept_ * H + u;
+    const C* kept = reserve_ ? reserve_ + at * kept_ * H + u : nullptr;
     if (this->lstm_) {
       const C* before = Base::before(t, b, reserve_ + 4 * H, c0_, H, 5 * H) + u;
       lstm(n, g, kept, before, dc_ + b * H + u, dx, projected_ ? hiddens_ + at * H + u : nullptr);
