@@ -122,7 +122,7 @@ template <class C> class Layer {
     return (rows + panels - 1) / panels;
   }
 
-  static constexpr int64_t kGrain = 1 << 18, kTile = 4 * P::kRows * kUnits;
+  static constexpr int64_t kGrain = 1 << 19, kTile = 4 * P::kRows * kUnits;
   const RnnParams& p_;
   bool lstm_, gru_;
   int64_t gates_, batch_, out_, hidden_, kept_;
