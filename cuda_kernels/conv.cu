@@ -49,7 +49,7 @@ __device__ inline bool target_of(const Shape3& s, const int64_t (&from)[5], cons
 }
 
 template <class T> __global__ void conv_forward_kernel(Shape3 s) {
-  using Sum = typename SumOf<T>::type;
+  using Sum = typename ProductSumOf<T>::type;
   const int64_t total = numel(s.y), in_group = s.w.sizes[1], out_group = s.y.sizes[1] / s.groups;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += int64_t(gridDim.x) * blockDim.x) {
     int64_t at[5], from[5], q[5];
@@ -71,7 +71,7 @@ template <class T> __global__ void conv_forward_kernel(Shape3 s) {
 }
 
 template <class T> __global__ void conv_data_kernel(Shape3 s) {
-  using Sum = typename SumOf<T>::type;
+  using Sum = typename ProductSumOf<T>::type;
   const int64_t total = numel(s.x), in_group = s.w.sizes[1], out_group = s.y.sizes[1] / s.groups;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += int64_t(gridDim.x) * blockDim.x) {
     int64_t at[5], to[5], q[5];
@@ -94,7 +94,7 @@ template <class T> __global__ void conv_data_kernel(Shape3 s) {
 
 /// One block for each weight: its threads share out the pixels of all images.
 template <class T> __global__ void conv_weight_kernel(Shape3 s) {
-  using Sum = typename SumOf<T>::type;
+  using Sum = typename ProductSumOf<T>::type;
   __shared__ Sum shared[32];
   const int64_t total = numel(s.w), in_group = s.w.sizes[1], out_group = s.y.sizes[1] / s.groups;
   const int64_t pixels = numel(s.y) / s.y.sizes[1];

@@ -25,12 +25,12 @@ template <> struct ComputeOf<BFloat16> { using type = float; };
 template <class T> using Compute = typename ComputeOf<T>::type;
 
 /// What sums of products of T are made in. Integers wrap: the low bits do not depend on how far operands were extended.
-template <class T> struct SumOf { using type = uint32_t; };
-template <> struct SumOf<uint64_t> { using type = uint64_t; };
-template <> struct SumOf<float> { using type = float; };
-template <> struct SumOf<Half> { using type = float; };
-template <> struct SumOf<BFloat16> { using type = float; };
-template <> struct SumOf<double> { using type = double; };
+template <class T> struct ProductSumOf { using type = uint32_t; };
+template <> struct ProductSumOf<uint64_t> { using type = uint64_t; };
+template <> struct ProductSumOf<float> { using type = float; };
+template <> struct ProductSumOf<Half> { using type = float; };
+template <> struct ProductSumOf<BFloat16> { using type = float; };
+template <> struct ProductSumOf<double> { using type = double; };
 
 /// An element as what it is computed in, and back: the 16-bit floats by the instructions that a GPU has for them.
 template <class T> __device__ __forceinline__ Compute<T> widen(T v) {

@@ -9,7 +9,7 @@ constexpr int kTile = 32, kThreads = 16;
 
 /// A block makes tiles of 32 x 32, each thread 2 x 2 elements of one that lie 16 apart.
 template <class T> __global__ void strided_product_kernel(blas::Product p, int64_t tiles_m, int64_t tiles_n) {
-  using Sum = typename SumOf<T>::type;
+  using Sum = typename ProductSumOf<T>::type;
   __shared__ Sum a_tile[kTile][kTile + 1], b_tile[kTile][kTile + 1];
   const int ti = threadIdx.y, tj = threadIdx.x;
   for (int64_t tile = blockIdx.x; tile < tiles_m * tiles_n * p.batch; tile += gridDim.x) {
