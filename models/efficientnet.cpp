@@ -5,7 +5,7 @@
 
 #include "../nn/activation.h"
 #include "../nn/norm.h"
-#include "../nn/sparse.h"
+#include "../nn/dropout.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/create.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "../nn/sparse.h"
+#include "../nn/dropout.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/pool.h"

@@ -3,7 +3,7 @@
 #include "../nn/activation.h"
 #include "../nn/norm.h"
 #include "../nn/pooling.h"
-#include "../nn/sparse.h"
+#include "../nn/dropout.h"
 #include "../ops/pool.h"
 #include "../ops/shape.h"
 #include "init.h"

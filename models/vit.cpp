@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "../nn/activation.h"
-#include "../nn/sparse.h"
+#include "../nn/dropout.h"
 #include "../ops/arithmetic.h"
 #include "../ops/attention.h"
 #include "../ops/create.h"
