@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "../nn/activation.h"
-#include "../nn/norm.h"
 #include "../nn/dropout.h"
+#include "../nn/norm.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/create.h"

@@ -1,9 +1,9 @@
 #include "vgg.h"
 
 #include "../nn/activation.h"
+#include "../nn/dropout.h"
 #include "../nn/norm.h"
 #include "../nn/pooling.h"
-#include "../nn/dropout.h"
 #include "../ops/pool.h"
 #include "../ops/shape.h"
 #include "init.h"
