@@ -39,6 +39,12 @@ foreach(library cublasLt cublas cusolver)
 endforeach()
 if(NOT TAPIR_CUDNN_FRONTEND_VERSION MATCHES "^none")
   target_link_libraries(tapir_cuda PRIVATE ${TAPIR_CUDNN})
+  # Newer frontends have an engine of their own that they compile (Tapir never asks for it). Not CUDA::nvrtc, which brings libcuda.so: the
+  # plugin must load where there is no driver, to say so.
+  find_library(TAPIR_NVRTC nvrtc HINTS ${CUDAToolkit_LIBRARY_DIR})
+  if(TAPIR_NVRTC)
+    target_link_libraries(tapir_cuda PRIVATE -Wl,--push-state,--as-needed ${TAPIR_NVRTC} -Wl,--pop-state)
+  endif()
   target_include_directories(tapir_cuda SYSTEM PRIVATE ${TAPIR_CUDNN_INCLUDE} ${TAPIR_CUDNN_FRONTEND_INCLUDE})
 endif()
 target_link_options(tapir_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
