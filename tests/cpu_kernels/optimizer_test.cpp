@@ -119,22 +119,29 @@ TEST_CASE("optimizer_step: torch.optim's formulas over five steps, in every floa
 TEST_CASE(
     "optimizer_step: every operation gives the same in any layout, and nearly the same in float32 as in float64") {
   using O = OptimizerOp;
-  std::vector<OptimizerParams> all = {{O::Adagrad, 0.1, 0, 0, 1e-6}, {O::Adadelta, 0.1, 0, 0.9, 1e-6},
-                                      {O::Adamax, 0.1, 0.9, 0.99},   {O::NAdam, 0.1, 0.9, 0.99},
-                                      {O::RAdam, 0.1, 0.5, 0.6},     {O::RMSprop, 0.1, 0, 0.9},
-                                      {O::RMSprop, 0.1, 0.5, 0.9},   {O::ASGD, 0.1, 0.01, 0.75},
-                                      {O::Lion, 0.1, 0.9, 0.99},     {O::Rprop, 0, 0.5, 1.2}};
+  // no weight decay: where it cancels the gradient, the sign of what is left is rounding
+  std::vector<OptimizerParams> all = {
+      {O::Adagrad, 0, 0, 0, 1e-6}, {O::Adadelta, 0, 0, 0.9, 1e-6}, {O::Adamax, 0, 0.9, 0.99}, {O::NAdam, 0, 0.9, 0.99},
+      {O::RAdam, 0, 0.5, 0.6},     {O::RMSprop, 0, 0, 0.9},        {O::RMSprop, 0, 0.5, 0.9}, {O::ASGD, 0, 0.01, 0.75},
+      {O::Lion, 0, 0.9, 0.99},     {O::Rprop, 0, 0.5, 1.2}};
   all.push_back(all[5]), all.push_back(all[6]);
   for (size_t i = all.size() - 2; i < all.size(); ++i) all[i].centered = true, all[i].eps = 1e-2;
   for (OptimizerParams o : all) {
     o.b = 50;
     Problem wide, narrow;
+    const auto copy = [](const TensorView& to, const TensorView& from) {
+      const int64_t *a = to.strides, *b = from.strides;
+      for (int64_t i = 0; i < 4; ++i)
+        for (int64_t j = 0; j < 3; ++j)
+          for (int64_t k = 0; k < 9; ++k)
+            write(to.dtype, to.data, i * a[0] + j * a[1] + k * a[2],
+                  read(from.dtype, from.data, i * b[0] + j * b[1] + k * b[2]));
+    };
     const std::vector<std::vector<int>> orders{{0, 1, 2}, {2, 0, 1}};
     for (const auto& order : orders) wide.add(kFloat64, kFloat64, {4, 3, 9}, order, false);
     for (bool mixed : {false, true}) narrow.add(kFloat32, kFloat32, {4, 3, 9}, orders[size_t(mixed)], mixed);
     for (int step = 1; step <= 5; ++step) {
-      for (Problem* problem : {&wide, &narrow})
-        for (Array& g : problem->g) eighths(g, uint32_t(step));
+      for (size_t i = 0; i < 2; ++i) copy(wide.g[i].view, eighths(narrow.g[i], uint32_t(step)).view);
       wide.run(o), narrow.run(o);
     }
     CHECK(distance(values(narrow.p[0].view), values(wide.p[0].view)) < 1e-4);
