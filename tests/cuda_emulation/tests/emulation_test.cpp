@@ -470,6 +470,7 @@ TEST_CASE("virtual memory: addresses apart from memory, mapped, opened and taken
   CHECK_FAULT("not the begin", cudaFree(x + kFloats));
 
   NewStream side;
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
   CHECK_NO_FAULT(cudaMemsetAsync(middle, 0, 64, side));
   CHECK_FAULT("may not be done", cuMemUnmap(at + 2 * kPage, kPage));
   REQUIRE(cudaStreamSynchronize(side) == cudaSuccess);
