@@ -1,0 +1,180 @@
+#include <tapir/data/transforms.h>
+
+#include <tapir/core/generator.h>
+#include <tapir/data/image.h>
+#include <tapir/ops/ops.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <set>
+
+#include "../catch.h"
+#include "../errors.h"
+
+using namespace tapir;
+using namespace tapir::data::transforms;
+
+namespace {
+
+Tensor pattern(int64_t c, int64_t h, int64_t w) {
+  std::vector<uint8_t> v;
+  for (int64_t i = 0; i < c * h * w; ++i) v.push_back(uint8_t(i * 53 + i / 5 * 31));
+  return tensor(std::span<const uint8_t>(v), {c, h, w});
+}
+std::vector<uint8_t> bytes(const Tensor& x) { return x.to_vector<uint8_t>(); }
+Tensor plain(uint8_t r, uint8_t g, uint8_t b, int64_t side = 4) {
+  Tensor x = empty({3, side, side}, {.dtype = kUInt8});
+  x.select(0, 0).fill_(r), x.select(0, 1).fill_(g), x.select(0, 2).fill_(b);
+  return x;
+}
+std::vector<uint8_t> pixel(const Tensor& x) { return bytes(x.select(2, 0).select(1, 0)); }
+
+// torch.nn.functional.interpolate of pattern(3, 9, 7): two rows of channel 0, the last row of channel 2.
+const struct {
+  Interpolation interpolation;
+  bool antialias;
+  int64_t height, width;
+  std::vector<int> values;
+} kResized[] = {
+    {Interpolation::Bilinear, true, 4, 3, {119, 147, 138, 116, 131, 146, 130, 137, 142}},
+    {Interpolation::Bilinear, true, 12, 10, {0, 29, 66, 103, 140, 178, 203, 83, 64, 93, 91, 120, 157, 194, 140, 129, 161, 139, 155, 184, 10, 39, 76, 113, 171, 219, 243, 101, 74, 103}},
+    {Interpolation::Bilinear, true, 3, 14, {90, 97, 112, 132, 159, 164, 149, 139, 136, 133, 131, 137, 152, 159, 110, 110, 110, 118, 136, 137, 123, 123, 139, 147, 149, 142, 128, 121, 104, 117, 144, 156, 155, 145, 127, 124, 137, 143, 144, 141, 136, 133}},
+    {Interpolation::Bilinear, false, 4, 3, {126, 110, 149, 80, 130, 175, 114, 89, 137}},
+    {Interpolation::Bilinear, false, 12, 10, {0, 29, 66, 103, 140, 178, 203, 83, 64, 93, 91, 120, 157, 194, 140, 129, 161, 139, 155, 184, 10, 39, 76, 113, 171, 219, 243, 101, 74, 103}},
+    {Interpolation::Bilinear, false, 3, 14, {146, 159, 186, 212, 239, 209, 123, 93, 120, 146, 173, 199, 226, 239, 103, 116, 143, 177, 219, 189, 88, 50, 77, 103, 130, 156, 183, 196, 120, 133, 160, 186, 213, 175, 74, 36, 63, 97, 139, 173, 200, 213}},
+    {Interpolation::Bicubic, true, 4, 3, {116, 152, 136, 116, 131, 146, 127, 143, 142}},
+    {Interpolation::Bicubic, true, 12, 10, {0, 17, 58, 95, 140, 192, 212, 67, 46, 88, 97, 123, 167, 204, 129, 115, 171, 144, 161, 193, 1, 29, 70, 107, 177, 242, 255, 86, 55, 100}},
+    {Interpolation::Bicubic, true, 3, 14, {84, 90, 106, 131, 164, 171, 152, 139, 132, 127, 123, 132, 153, 163, 110, 109, 106, 116, 138, 139, 120, 121, 141, 153, 157, 149, 127, 118, 95, 112, 148, 163, 156, 142, 123, 123, 141, 151, 149, 143, 132, 127}},
+    {Interpolation::Bicubic, false, 4, 3, {133, 92, 158, 65, 135, 187, 99, 75, 135}},
+    {Interpolation::Bicubic, false, 12, 10, {0, 14, 58, 91, 139, 201, 212, 68, 34, 87, 103, 128, 177, 209, 126, 108, 175, 149, 165, 199, 0, 26, 69, 102, 175, 255, 255, 89, 43, 99}},
+    {Interpolation::Bicubic, false, 3, 14, {140, 156, 181, 223, 255, 217, 115, 72, 109, 149, 170, 204, 229, 245, 97, 112, 135, 188, 244, 201, 80, 26, 65, 106, 127, 161, 186, 202, 114, 130, 155, 198, 237, 184, 65, 11, 48, 99, 137, 181, 204, 219}},
+};
+
+}  // namespace
+
+TEST_CASE("resize: PyTorch's values within 1") {
+  const Tensor x = pattern(3, 9, 7);
+  for (const auto& want : kResized) {
+    const Tensor y = resize(x, want.height, want.width, {want.interpolation, want.antialias});
+    CHECK(y.shape() == Shape{3, want.height, want.width});
+    auto got = bytes(y.select(0, 0).narrow(0, 0, 2));
+    for (const uint8_t v : bytes(y.select(0, 2).select(0, want.height - 1))) got.push_back(v);
+    REQUIRE(got.size() == want.values.size());
+    int worst = 0;
+    for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(int(got[i]) - want.values[i]));
+    CHECK(worst <= 1);
+  }
+  CHECK(bytes(resize(x, 4, 3, {Interpolation::Nearest}).select(0, 0).narrow(0, 0, 2)) == std::vector<uint8_t>{0, 106, 212, 36, 173, 23});
+  CHECK(bytes(resize(x, 9, 7)) == bytes(x));
+  for (const int side : {1, 3, 200}) CHECK(bytes(resize(plain(7, 255, 0), side, side)) == bytes(plain(7, 255, 0, side)));
+  CHECK(resize(x.narrow(0, 0, 1), 5, 5).shape() == Shape{1, 5, 5});
+  CHECK(Resize{4}(x).shape() == Shape{3, 5, 4});
+  CHECK(Resize{4, 6}(x).shape() == Shape{3, 4, 6});
+}
+
+TEST_CASE("crops, flips, pad: the values of indexing") {
+  const Tensor x = pattern(3, 9, 7);
+  CHECK(bytes(crop(x, 2, 1, 4, 5)) == bytes(x.narrow(1, 2, 4).narrow(2, 1, 5)));
+  CHECK(crop(x, 2, 1, 4, 5).impl().storage.get() == x.impl().storage.get());
+  CHECK(bytes(hflip(crop(x, 2, 1, 4, 5))) == bytes(flip(x.narrow(1, 2, 4).narrow(2, 1, 5), {2})));
+  CHECK(bytes(vflip(x)) == bytes(flip(x, {1})));
+  CHECK(bytes(center_crop(x, 5, 3)) == bytes(x.narrow(1, 2, 5).narrow(2, 2, 3)));
+  CHECK(center_crop(x, 20, 3).shape() == Shape{3, 20, 3});
+  const Tensor padded = pad(x, 2, 9);
+  CHECK(bytes(padded.narrow(1, 2, 9).narrow(2, 2, 7)) == bytes(x));
+  CHECK(pixel(padded) == std::vector<uint8_t>{9, 9, 9});
+  CHECK(bytes(affine(x, {1, 0, 0, 0, 1, 0})) == bytes(x));
+  CHECK(bytes(affine(x, {1, 0, 1, 0, 1, 0}).narrow(2, 0, 6)) == bytes(x.narrow(2, 1, 6)));
+}
+
+TEST_CASE("colours: torchvision's definitions") {
+  const Tensor x = plain(200, 100, 50);
+  CHECK(pixel(adjust_brightness(x, 0.5)) == std::vector<uint8_t>{100, 50, 25});
+  CHECK(pixel(adjust_brightness(x, 2)) == std::vector<uint8_t>{255, 200, 100});
+  CHECK(pixel(adjust_contrast(x, 0)) == std::vector<uint8_t>{124, 124, 124});
+  CHECK(pixel(adjust_saturation(x, 0)) == std::vector<uint8_t>{124, 124, 124});
+  CHECK(pixel(adjust_saturation(x, 1)) == pixel(x));
+  CHECK(pixel(adjust_hue(x, 0)) == pixel(x));
+  CHECK(pixel(adjust_hue(plain(255, 0, 0), 1. / 3)) == std::vector<uint8_t>{0, 255, 0});
+  CHECK(pixel(adjust_hue(plain(255, 0, 0), -1. / 3)) == std::vector<uint8_t>{0, 0, 255});
+  CHECK(pixel(posterize(x, 2)) == std::vector<uint8_t>{192, 64, 0});
+  CHECK(pixel(solarize(x, 100)) == std::vector<uint8_t>{55, 155, 50});
+  CHECK(bytes(autocontrast(x)) == bytes(x));
+  const Tensor spread = autocontrast(tensor(std::vector<uint8_t>{10, 20, 30, 60}).view({1, 2, 2}));
+  CHECK(bytes(spread) == std::vector<uint8_t>{0, 51, 102, 255});
+  CHECK(bytes(equalize(x)) == bytes(x));
+  CHECK(bytes(adjust_sharpness(x, 0)) == bytes(x));
+  const Tensor grey = pattern(1, 5, 5);
+  CHECK(bytes(adjust_saturation(grey, 0.3)) == bytes(grey));
+  CHECK(adjust_sharpness(grey, 2).shape() == Shape{1, 5, 5});
+}
+
+TEST_CASE("Normalize: float32, row-major") {
+  const Tensor x = data::transforms::crop(pattern(3, 9, 7), 1, 1, 5, 4), y = Normalize{}(x);
+  CHECK(y.dtype() == kFloat32);
+  CHECK(y.is_contiguous());
+  const auto got = y.to_vector<float>();
+  const auto from = bytes(x);
+  for (size_t i = 0; i < got.size(); ++i)
+    CHECK(got[i] == (float(from[i]) / 255.f - float(kImageNetMean[i / 20])) / float(kImageNetStd[i / 20]));
+}
+
+TEST_CASE("random transforms: fixed by the generator, each result possible") {
+  const Tensor x = pattern(3, 16, 16);
+  const Compose chain{RandomResizedCrop{8}, RandomHorizontalFlip{}, ColorJitter{0.4, 0.4, 0.4, 0.1}, RandAugment{}, Cutout{4}, Normalize{}, RandomErasing{1}};
+  manual_seed(5);
+  const Tensor first = chain(x), second = chain(x);
+  manual_seed(5);
+  CHECK(first.to_vector<float>() == chain(x).to_vector<float>());
+  CHECK(first.to_vector<float>() != second.to_vector<float>());
+  std::set<std::vector<uint8_t>> seen;
+  for (int i = 0; i < 200; ++i) seen.insert(bytes(RandomCrop{15}(x)));
+  CHECK(seen.size() == 4);
+  int flipped = 0;
+  for (int i = 0; i < 1000; ++i) flipped += bytes(RandomHorizontalFlip{}(x)) != bytes(x);
+  CHECK(std::abs(flipped - 500) < 80);
+  for (int i = 0; i < 300; ++i) CHECK(RandAugment{3, i % 31}(x).shape() == x.shape());
+  for (int i = 0; i < 50; ++i) CHECK(RandomResizedCrop{7}(pattern(3, 3, 40)).shape() == Shape{3, 7, 7});
+  const Tensor y = RandomErasing{1, {0.1, 0.2}, {0.5, 2}, 7}(ones({2, 20, 20}));
+  const double share = sum(y.eq(7.0)).item() / 800;
+  CHECK(share > 0.05);
+  CHECK(share < 0.25);
+}
+
+TEST_CASE("mixup and cutmix: labels are shares of what the images are made of") {
+  const Tensor images = arange(4).to(kFloat32).view({4, 1, 1, 1}).expand({4, 1, 8, 8}), labels = arange(4);
+  manual_seed(1);
+  for (const double alpha : {0.2, 1.0, 4.0}) {
+    const auto [x, y] = mixup(images, labels, 4, alpha);
+    CHECK(allclose(sum(y, 1), ones({4})));
+    const double part = y.select(0, 1).select(0, 1).item();
+    CHECK(part >= 0);
+    CHECK(part <= 1);
+    CHECK(x.select(0, 1).select(0, 0).select(0, 0).select(0, 0).item() == Approx(part * 1));
+    const auto [cx, cy] = cutmix(images, labels, 4, alpha);
+    const double kept = cy.select(0, 2).select(0, 2).item();
+    CHECK(mean(cx.select(0, 2)).item() == Approx(kept * 2 + (1 - kept) * 1));
+  }
+  CHECK(!error_of([&] { mixup(images, labels, 4, 0); }).empty());
+  CHECK(!error_of([&] { mixup(images, labels.to(kFloat32), 4); }).empty());
+}
+
+TEST_CASE("transforms refuse what is no image, with its name") {
+  const Tensor x = pattern(3, 4, 4);
+  CHECK(error_of([&] { hflip(ones({3, 4, 4})); }).find("[hflip] expected an image") == 0);
+  CHECK(error_of([&] { resize(Tensor(), 2, 2); }).find("[resize]") == 0);
+  CHECK(error_of([&] { resize(x, 0, 2); }).find("[resize]") == 0);
+  CHECK(error_of([&] { resize(empty({3, 0, 4}, {.dtype = kUInt8}), 2, 2); }).find("[resize]") == 0);
+  CHECK(!error_of([&] { resize(x.narrow(0, 0, 2), 2, 2); }).empty());
+  CHECK(!error_of([&] { crop(x, 0, 0, 5, 4); }).empty());
+  CHECK(!error_of([&] { crop(x, -1, 0, 2, 2); }).empty());
+  CHECK(!error_of([&] { crop(x, 3, 0, 2, 2); }).empty());
+  CHECK(!error_of([&] { RandomCrop{5}(x); }).empty());
+  CHECK(!error_of([&] { pad(x, -1); }).empty());
+  CHECK(!error_of([&] { adjust_hue(x, 0.6); }).empty());
+  CHECK(!error_of([&] { adjust_brightness(x, -1); }).empty());
+  CHECK(!error_of([&] { adjust_contrast(x, std::nan("")); }).empty());
+  CHECK(!error_of([&] { posterize(x, 9); }).empty());
+  CHECK(!error_of([&] { RandAugment{2, 31}(x); }).empty());
+  CHECK(!error_of([&] { ColorJitter{.hue = 0.7}(x); }).empty());
+}

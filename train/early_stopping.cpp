@@ -1,0 +1,38 @@
+#include "early_stopping.h"
+
+#include <cmath>
+#include <limits>
+
+namespace tapir::inline v0::train {
+
+EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
+    : options_(options), best_(std::numeric_limits<double>::infinity() * (options.higher_is_better ? -1 : 1)) {
+  check(options.patience > 0, "[EarlyStopping] expected a patience above 0, got {}", options.patience);
+  check(options.min_delta >= 0 && std::isfinite(options.min_delta),
+        "[EarlyStopping] expected a finite min_delta from 0 on, got {}", options.min_delta);
+}
+
+bool EarlyStopping::step(double metric) {
+  const bool better = options_.higher_is_better ? metric > best_ + options_.min_delta : metric < best_ - options_.min_delta;
+  if (better) best_ = metric, best_epoch_ = epochs_, waited_ = 0;
+  else ++waited_;
+  ++epochs_;
+  return stopped();
+}
+
+StateDict EarlyStopping::state_dict() const {
+  StateDict out;
+  out.append("best", tensor_from_host(&best_, kFloat64, {}, {}));
+  const std::pair<const char*, int64_t> items[] = {{"best_epoch", best_epoch_}, {"epochs", epochs_}, {"waited", waited_}};
+  for (const auto& [name, value] : items) out.append(name, tensor_from_host(&value, kInt64, {}, {}));
+  return out;
+}
+
+void EarlyStopping::load_state_dict(const StateDict& state) {
+  const double best = state.at("best").item<double>();
+  const auto number = [&](const char* name) { return state.at(name).item<int64_t>(); };
+  const int64_t best_epoch = number("best_epoch"), epochs = number("epochs"), waited = number("waited");
+  best_ = best, best_epoch_ = best_epoch, epochs_ = epochs, waited_ = waited;
+}
+
+}  // namespace tapir::inline v0::train
