@@ -33,10 +33,12 @@ struct Gathered {
 
 void add_records(const std::string& name, std::string_view bytes, Gathered& out) {
   const auto size = int64_t(bytes.size());
-  check_runtime(size > 0 && size % kRecord == 0, "[cifar10] {}: expected records of {} bytes, the file has {}", name, kRecord, size);
+  check_runtime(size > 0 && size % kRecord == 0, "[cifar10] {}: expected records of {} bytes, the file has {}", name,
+                kRecord, size);
   for (int64_t i = 0; i < size / kRecord; ++i) {
     const auto* record = reinterpret_cast<const uint8_t*>(bytes.data()) + i * kRecord;
-    check_runtime(record[0] <= 9, "[cifar10] {}: expected labels from 0 to 9, record {} has {} (CIFAR-100?)", name, i, int(record[0]));
+    check_runtime(record[0] <= 9, "[cifar10] {}: expected labels from 0 to 9, record {} has {} (CIFAR-100?)", name, i,
+                  int(record[0]));
     out.labels.push_back(record[0]);
     out.pixels.insert(out.pixels.end(), record + 1, record + kRecord);
   }
@@ -117,7 +119,8 @@ TensorDataset<2> read_archive(const std::string& path, Split split) {
 }
 
 TensorDataset<2> read_folder(const ImageFolder& folder) {
-  check_runtime(folder.classes().size() == 10, "[cifar10] expected 10 folders of classes, found {}", int64_t(folder.classes().size()));
+  check_runtime(folder.classes().size() == 10, "[cifar10] expected 10 folders of classes, found {}",
+                int64_t(folder.classes().size()));
   Gathered out;
   out.pixels.resize(size_t(folder.size() * kPixels));
   for (int64_t i = 0; i < folder.size(); ++i) out.labels.push_back(folder.label(i));
@@ -131,7 +134,8 @@ TensorDataset<2> read_folder(const ImageFolder& folder) {
 }  // namespace
 
 TensorDataset<2> cifar10(const std::string& path, Split split) {
-  check_runtime(::access(path.c_str(), R_OK) == 0, "[cifar10] cannot read {}: there is no such folder or archive", path);
+  check_runtime(::access(path.c_str(), R_OK) == 0, "[cifar10] cannot read {}: there is no such folder or archive",
+                path);
   if (!is_folder(path)) return read_archive(path, split);
   const std::string images = path + (split == Split::Test ? "/test" : "/train");
   if (is_folder(images)) return read_folder(ImageFolder(images));
@@ -151,9 +155,12 @@ std::string find_cifar10(const std::string& path) {
   std::vector<std::string> places = {"datasets", "../shared/data"};
   if (given && *given) places.insert(places.begin(), given);
   for (const auto& place : places)
-    for (const char* name : {"/cifar10", "/cifar-10-batches-bin", "/cifar10-jpg", "/cifar10-jpg.tar.gz", "/cifar-10-binary.tar.gz"})
+    for (const char* name :
+         {"/cifar10", "/cifar-10-batches-bin", "/cifar10-jpg", "/cifar10-jpg.tar.gz", "/cifar-10-binary.tar.gz"})
       if (::access((place + name).c_str(), R_OK) == 0) return place + name;
-  fail(ErrorKind::Runtime, "[find_cifar10] expected cifar10, cifar-10-batches-bin, cifar10-jpg or its .tar.gz in $TAPIR_DATA, datasets or ../shared/data, found none");
+  fail(ErrorKind::Runtime,
+       "[find_cifar10] expected cifar10, cifar-10-batches-bin, cifar10-jpg or its .tar.gz in $TAPIR_DATA, datasets or "
+       "../shared/data, found none");
 }
 
 }  // namespace tapir::inline v0::data

@@ -8,8 +8,8 @@
 
 namespace tapir::inline v0::data {
 
-inline constexpr std::array<std::string_view, 10> kCifar10Classes = {"airplane", "automobile", "bird",  "cat",  "deer",
-                                                                     "dog",      "frog",       "horse", "ship", "truck"};
+inline constexpr std::array<std::string_view, 10> kCifar10Classes = {
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
 
 /// CIFAR-10: images uint8 (N, 3, 32, 32), labels int64 (N,). `path` is a folder with the binary version
 /// (data_batch_1.bin to 5, test_batch.bin, perhaps in cifar-10-batches-bin/), a folder of JPEG or PNG files

@@ -123,7 +123,8 @@ Tensor autocontrast(const Tensor& image) {
     int low = 0, high = 255;
     while (low < 255 && !counts[low]) ++low;
     while (high > 0 && !counts[high]) --high;
-    for (int v = low; v <= high && low < high; ++v) table[v] = to_byte(double(v - low) * (255. / (high - low)));
+    const float scale = 255.f / float(high - low);  // float, as torchvision: 50 * 5.1 is 255
+    for (int v = low; v <= high && low < high; ++v) table[v] = to_byte(double(float(v - low) * scale));
   });
 }
 

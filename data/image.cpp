@@ -33,8 +33,10 @@ Tensor decode_image(std::string_view bytes, const std::string& where, const Deco
         o.max_scans);
   const ImagePart& part = o.part;
   check(part.top >= 0 && part.left >= 0 && part.height >= 0 && (part.width > 0) == (part.height > 0),
-        "[decode_image] expected a part with pixels, got {} x {} at ({}, {})", part.height, part.width, part.top, part.left);
-  codecs::Limits limits = {part.top, part.left, part.height, part.width, o.min_size, o.tolerate_truncated, o.max_pixels, o.max_scans};
+        "[decode_image] expected a part with pixels, got {} x {} at ({}, {})", part.height, part.width, part.top,
+        part.left);
+  codecs::Limits limits = {part.top,     part.left,  part.height, part.width, o.min_size, o.tolerate_truncated,
+                           o.max_pixels, o.max_scans};
   if (part.height == 0) limits.top = limits.left = 0;
   TensorSink sink;
   const bool jpeg = bytes.starts_with(kJpeg);

@@ -14,7 +14,8 @@ struct ImagePart {
   int64_t top = 0, left = 0, height = 0, width = 0;
 };
 struct DecodeOptions {
-  ImagePart part = {};   // of the image, in its own pixels; height 0: all of it. What of a JPEG is not wanted is not decoded
+  ImagePart part =
+      {};  // of the image, in its own pixels; height 0: all of it. What of a JPEG is not wanted is not decoded
   int64_t min_size = 0;  // a JPEG may come at 1/2, 1/4 or 1/8, much faster, while both sides keep at least this
   bool tolerate_truncated = false;  // damaged data become grey instead of an error
   int64_t max_pixels = int64_t(1) << 27;
@@ -33,8 +34,8 @@ Tensor decode_image(std::string_view bytes, const std::string& where, const Deco
 struct WriteImageOptions {
   int quality = 90;  // of a JPEG
 };
-/// Writes a .png, .jpg or .jpeg atomically: uint8, or floats in [0, 1] (clamped, NaN is 0), of shape (3, H, W), (1, H, W)
-/// or (H, W). ValueError for another shape or ending.
+/// Writes a .png (io::save_png), .jpg or .jpeg atomically: uint8, or floats in [0, 1] (clamped, NaN is 0), of shape (3, H, W),
+/// (1, H, W) or (H, W). ValueError for another shape or ending.
 void write_image(const std::string& path, const Tensor& image, const WriteImageOptions& options = {});
 
 /// True when this Tapir was built with libjpeg, libpng.

@@ -65,7 +65,8 @@ ImageFolder::ImageFolder(const std::string& root, const ImageFolderOptions& opti
     Seen seen = {{info.st_dev, info.st_ino}};
     if (struct stat top; ::stat(root.c_str(), &top) == 0) seen.emplace(top.st_dev, top.st_ino);
     collect(path, files, seen, 0);
-    check_runtime(!files.empty(), "[ImageFolder] expected .jpg, .jpeg or .png files for the class \"{}\" in {}, found none",
+    check_runtime(!files.empty(),
+                  "[ImageFolder] expected .jpg, .jpeg or .png files for the class \"{}\" in {}, found none",
                   io::shown(name), root);
     for (auto& file : files) files_.push_back({std::move(file), int64_t(classes_.size())});
     classes_.push_back(name);
@@ -76,7 +77,8 @@ ImageFolder::ImageFolder(const std::string& root, const ImageFolderOptions& opti
 ImageFolder::Sample ImageFolder::get(int64_t i) const {
   check_index("ImageFolder", i, size());
   const File& file = files_[size_t(i)];
-  const Tensor image = options_.random_crop ? options_.random_crop->read(file.path, options_.decode) : read_image(file.path, options_.decode);
+  const Tensor image = options_.random_crop ? options_.random_crop->read(file.path, options_.decode)
+                                            : read_image(file.path, options_.decode);
   return {image, tensor_from_host(&file.label, kInt64, {}, {})};
 }
 

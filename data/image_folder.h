@@ -11,7 +11,8 @@ namespace tapir::inline v0::data {
 
 struct ImageFolderOptions {
   DecodeOptions decode = {};
-  std::optional<transforms::RandomResizedCrop> random_crop = {};  // applied while reading, which saves most of the decoding
+  std::optional<transforms::RandomResizedCrop> random_crop =
+      {};  // applied while reading, which saves most of the decoding
 };
 
 /// Images in one folder per class: root/cat/1.jpg, root/dog/a/2.png. Classes are numbered in the order of their names.

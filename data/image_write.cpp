@@ -3,6 +3,7 @@
 
 #include "../core/error.h"
 #include "../io/file.h"
+#include "../io/png.h"
 #include "codecs/codec.h"
 #include "image.h"
 
@@ -37,12 +38,11 @@ void write_image(const std::string& path, const Tensor& image, const WriteImageO
   check(png || jpeg, "[write_image] expected a name that ends in .png, .jpg or .jpeg, got {}", path);
   check(options.quality >= 1 && options.quality <= 100, "[write_image] expected a quality from 1 to 100, got {}",
         options.quality);
+  if (png) return io::save_png(path, image);
   int64_t height = 0, width = 0;
   const std::string rgb = rgb_bytes(image, height, width);
   const auto* from = reinterpret_cast<const uint8_t*>(rgb.data());
-  io::write_file("write_image", path,
-                 png ? codecs::encode_png(from, height, width)
-                     : codecs::encode_jpeg(from, height, width, options.quality));
+  io::write_file("write_image", path, codecs::encode_jpeg(from, height, width, options.quality));
 }
 
 }  // namespace tapir::inline v0::data

@@ -52,7 +52,8 @@ Windows make_windows(int64_t in, int64_t out, const ResizeOptions& o) {
     for (int64_t x = low; x <= high; ++x) {
       const int64_t at = std::clamp<int64_t>(x, 0, in - 1);
       if (o.antialias && at != x) continue;
-      const double d = (double(x) + 0.5 - centre) / grow, v = bicubic ? cubic(d, o.antialias ? -0.5 : -0.75) : triangle(d);
+      const double d = (double(x) + 0.5 - centre) / grow,
+                   v = bicubic ? cubic(d, o.antialias ? -0.5 : -0.75) : triangle(d);
       if (at - first >= w.taps) continue;
       values[size_t(at - first)] += v, total += v;
     }
@@ -117,7 +118,8 @@ Tensor resize(const Tensor& image, int64_t height, int64_t width, const ResizeOp
 
 Tensor Resize::operator()(const Tensor& image) const {
   if (width > 0) return resize(image, size, width, options);
-  check(image.defined() && image.dim() == 3 && image.numel() > 0, "[Resize] expected an image (C, H, W), got {}", image);
+  check(image.defined() && image.dim() == 3 && image.numel() > 0, "[Resize] expected an image (C, H, W), got {}",
+        image);
   const int64_t h = image.size(1), w = image.size(2);
   return h <= w ? resize(image, size, size * w / h, options) : resize(image, size * h / w, size, options);
 }

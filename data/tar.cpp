@@ -72,8 +72,8 @@ void read_tar(std::string_view op, const std::string& path, TarVisitor& visitor,
     const int64_t at = in.at(), got = in.read(header, kBlock);
     if (got == 0 || (got == kBlock && std::all_of(header, header + kBlock, [](char c) { return c == 0; }))) return;
     const int64_t size = octal({header + 124, 12}), padding = size < 0 ? 0 : (kBlock - size % kBlock) % kBlock;
-    check_runtime(got == kBlock && sum_fits(header) && size >= 0, "{}: expected a tar header at byte {}, got something else",
-                  in.where(), at);
+    check_runtime(got == kBlock && sum_fits(header) && size >= 0,
+                  "{}: expected a tar header at byte {}, got something else", in.where(), at);
     const char type = header[156];
     const std::string prefix = std::string_view(header + 257, 5) == "ustar" ? text_of({header + 345, 155}) : "";
     std::string name = !long_name.empty() ? long_name : (prefix.empty() ? "" : prefix + "/") + text_of({header, 100});

@@ -60,8 +60,9 @@ Tensor CharVocabulary::encode(std::string_view text) const {
   const Tensor out = window(int64_t(points.size()));
   for (size_t i = 0; i < points.size(); ++i) {
     const auto at = std::lower_bound(characters_.begin(), characters_.end(), points[i]);
-    check(at != characters_.end() && *at == points[i], "[CharVocabulary] expected one of {} characters, got \"{}\" at position {}",
-          size(), utf8(points[i]), int64_t(i));
+    check(at != characters_.end() && *at == points[i],
+          "[CharVocabulary] expected one of {} characters, got \"{}\" at position {}", size(), utf8(points[i]),
+          int64_t(i));
     out.data<int64_t>()[i] = at - characters_.begin();
   }
   return out;
@@ -79,9 +80,10 @@ std::string CharVocabulary::decode(const Tensor& tokens) const {
 }
 
 CharDataset::CharDataset(const Tensor& tokens, int64_t context) : tokens_(tokens), context_(context) {
-  check(tokens.defined() && tokens.dtype() == kInt64 && tokens.dim() == 1, "[CharDataset] expected tokens of int64 (N,), got {}", tokens);
-  check(context > 0 && tokens.numel() > context, "[CharDataset] expected more than {} tokens for windows of {}, got {}", context,
-        context, tokens.numel());
+  check(tokens.defined() && tokens.dtype() == kInt64 && tokens.dim() == 1,
+        "[CharDataset] expected tokens of int64 (N,), got {}", tokens);
+  check(context > 0 && tokens.numel() > context, "[CharDataset] expected more than {} tokens for windows of {}, got {}",
+        context, context, tokens.numel());
 }
 
 CharDataset::Sample CharDataset::get(int64_t i) const {
@@ -91,16 +93,20 @@ CharDataset::Sample CharDataset::get(int64_t i) const {
 
 TokenFile::TokenFile(const std::string& path, int64_t context, const TokenFileOptions& options)
     : path_(path), options_(options), context_(context) {
-  check(context > 0 && options.stride > 0 && options.vocabulary >= 0 && (options.dtype == kInt16 || options.dtype == kInt32),
-        "[TokenFile] expected a context and stride above 0, a vocabulary from 0 on and int16 or int32, got {}, {}, {} and {}",
+  check(context > 0 && options.stride > 0 && options.vocabulary >= 0 &&
+            (options.dtype == kInt16 || options.dtype == kInt32),
+        "[TokenFile] expected a context and stride above 0, a vocabulary from 0 on and int16 or int32, got {}, {}, {} "
+        "and {}",
         context, options.stride, options.vocabulary, options.dtype);
   const int64_t item = size_of(options.dtype), bytes = io::InputFile("TokenFile", path).size();
-  check_runtime(bytes % item == 0, "[TokenFile] {}: expected tokens of {} bytes, the file has {} bytes", path, item, bytes);
+  check_runtime(bytes % item == 0, "[TokenFile] {}: expected tokens of {} bytes, the file has {} bytes", path, item,
+                bytes);
   tokens_ = bytes / item;
-  check_runtime(tokens_ > context, "[TokenFile] {}: expected more than {} tokens for windows of {}, the file has {}", path, context,
-                context, tokens_);
+  check_runtime(tokens_ > context, "[TokenFile] {}: expected more than {} tokens for windows of {}, the file has {}",
+                path, context, context, tokens_);
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  check_runtime(fd_ >= 0, "[TokenFile] cannot open {}: {}", path, std::error_code(errno, std::generic_category()).message());
+  check_runtime(fd_ >= 0, "[TokenFile] cannot open {}: {}", path,
+                std::error_code(errno, std::generic_category()).message());
   if (!options.map) return;
   map_ = ::mmap(nullptr, size_t(bytes), PROT_READ, MAP_SHARED, fd_, 0);
   if (map_ != MAP_FAILED) return;
@@ -122,11 +128,13 @@ template <class T> void TokenFile::widen(int64_t first, const Tensor& x, const T
   const T* from = static_cast<const T*>(map_) + first;
   if (map_) {  // a page behind the end of a file that was cut would be a SIGBUS
     struct stat info;
-    check_runtime(::fstat(fd_, &info) == 0 && info.st_size >= at + bytes, "[TokenFile] {}: expected {} tokens, the file has shrunk", path_, tokens_);
+    check_runtime(::fstat(fd_, &info) == 0 && info.st_size >= at + bytes,
+                  "[TokenFile] {}: expected {} tokens, the file has shrunk", path_, tokens_);
   } else {
     read.resize(size_t(count));
     for (int64_t done = 0; done < bytes;) {
-      const int64_t got = io::system_calls().read(fd_, reinterpret_cast<char*>(read.data()) + done, uint64_t(bytes - done), at + done);
+      const int64_t got =
+          io::system_calls().read(fd_, reinterpret_cast<char*>(read.data()) + done, uint64_t(bytes - done), at + done);
       if (got < 0 && errno == EINTR) continue;
       check_runtime(got > 0, "[TokenFile] {}: expected {} tokens, the file ends at byte {}", path_, tokens_, at + done);
       done += got;
@@ -135,8 +143,9 @@ template <class T> void TokenFile::widen(int64_t first, const Tensor& x, const T
   }
   for (int64_t i = 0; i < count; ++i) {
     const auto token = int64_t(from[i]);
-    check_runtime(options_.vocabulary == 0 || token < options_.vocabulary, "[TokenFile] {}: expected tokens below {}, got {} at position {}",
-                  path_, options_.vocabulary, token, first + i);
+    check_runtime(options_.vocabulary == 0 || token < options_.vocabulary,
+                  "[TokenFile] {}: expected tokens below {}, got {} at position {}", path_, options_.vocabulary, token,
+                  first + i);
     if (i < context_) x.data<int64_t>()[i] = token;
     if (i > 0) y.data<int64_t>()[i - 1] = token;
   }
@@ -156,7 +165,8 @@ void write_tokens(const std::string& path, const Tensor& tokens, DType dtype) {
   const int64_t item = size_of(dtype), limit = int64_t(1) << 8 * item;
   std::string bytes;
   for (size_t i = 0; i < values.size(); ++i) {
-    check(values[i] >= 0 && values[i] < limit, "[write_tokens] expected tokens below {}, got {} at position {}", limit, values[i], int64_t(i));
+    check(values[i] >= 0 && values[i] < limit, "[write_tokens] expected tokens below {}, got {} at position {}", limit,
+          values[i], int64_t(i));
     bytes.append(reinterpret_cast<const char*>(&values[i]), size_t(item));
   }
   io::write_file("write_tokens", path, bytes);

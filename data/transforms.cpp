@@ -85,7 +85,8 @@ Tensor affine(const Tensor& image, const std::array<double, 6>& m) {
   for (int64_t y = 0; y < in.height; ++y)
     for (int64_t x = 0; x < in.width; ++x) {
       const double dx = double(x) - cx, dy = double(y) - cy;
-      const double u = std::nearbyint(m[0] * dx + m[1] * dy + m[2] + cx), v = std::nearbyint(m[3] * dx + m[4] * dy + m[5] + cy);
+      const double u = std::nearbyint(m[0] * dx + m[1] * dy + m[2] + cx),
+                   v = std::nearbyint(m[3] * dx + m[4] * dy + m[5] + cy);
       const bool inside = u >= 0 && v >= 0 && u < double(in.width) && v < double(in.height);
       for (int64_t c = 0; c < in.channels; ++c)
         out.row(y)[x * in.channels + c] = inside ? in.row(int64_t(v))[int64_t(u) * in.channels + c] : 0;
@@ -95,8 +96,8 @@ Tensor affine(const Tensor& image, const std::array<double, 6>& m) {
 
 Tensor RandomCrop::operator()(const Tensor& image) const {
   const Tensor x = padding > 0 ? pad(image, padding) : image;
-  check(x.dim() == 3 && x.size(1) >= size && x.size(2) >= size, "[RandomCrop] expected an image of at least {} x {}, got {}",
-        size, size, x);
+  check(x.dim() == 3 && x.size(1) >= size && x.size(2) >= size,
+        "[RandomCrop] expected an image of at least {} x {}, got {}", size, size, x);
   Draw draw;
   const int64_t top = draw.below(x.size(1) - size + 1), left = draw.below(x.size(2) - size + 1);
   return crop(x, top, left, size, size);
@@ -113,12 +114,14 @@ ImagePart RandomResizedCrop::draw(int64_t h, int64_t w) const {
     return {top, left, ch, cw};
   }
   const double aspect = std::clamp(double(w) / double(h), ratio[0], ratio[1]);  // then the middle
-  const auto cw = std::clamp<int64_t>(std::lround(double(h) * aspect), 1, w), ch = std::clamp<int64_t>(std::lround(double(w) / aspect), 1, h);
+  const auto cw = std::clamp<int64_t>(std::lround(double(h) * aspect), 1, w),
+             ch = std::clamp<int64_t>(std::lround(double(w) / aspect), 1, h);
   return {(h - ch) / 2, (w - cw) / 2, ch, cw};
 }
 
 Tensor RandomResizedCrop::operator()(const Tensor& image) const {
-  check(image.defined() && image.dim() == 3 && image.numel() > 0, "[RandomResizedCrop] expected an image (C, H, W), got {}", image);
+  check(image.defined() && image.dim() == 3 && image.numel() > 0,
+        "[RandomResizedCrop] expected an image (C, H, W), got {}", image);
   const ImagePart part = draw(image.size(1), image.size(2));
   return resize(crop(image, part.top, part.left, part.height, part.width), size, size, options);
 }
@@ -132,12 +135,15 @@ Tensor RandomResizedCrop::read(const std::string& path, const DecodeOptions& dec
   return resize(decode_image(bytes, where, o), size, size, options);
 }
 
-Tensor RandomHorizontalFlip::operator()(const Tensor& image) const { return Draw().uniform() < p ? hflip(image) : image; }
+Tensor RandomHorizontalFlip::operator()(const Tensor& image) const {
+  return Draw().uniform() < p ? hflip(image) : image;
+}
 Tensor RandomVerticalFlip::operator()(const Tensor& image) const { return Draw().uniform() < p ? vflip(image) : image; }
 
 Tensor ColorJitter::operator()(const Tensor& image) const {
   check(brightness >= 0 && contrast >= 0 && saturation >= 0 && hue >= 0 && hue <= 0.5,
-        "[ColorJitter] expected ranges from 0 on (hue at most 0.5), got {}, {}, {} and {}", brightness, contrast, saturation, hue);
+        "[ColorJitter] expected ranges from 0 on (hue at most 0.5), got {}, {}, {} and {}", brightness, contrast,
+        saturation, hue);
   Draw draw;
   int order[] = {0, 1, 2, 3};
   for (int64_t i = 3; i > 0; --i) std::swap(order[i], order[draw.below(i + 1)]);
@@ -201,7 +207,8 @@ Tensor RandomErasing::operator()(const Tensor& image) const {
 }
 
 Tensor Cutout::operator()(const Tensor& image) const {
-  check(image.defined() && image.dim() == 3 && size > 0, "[Cutout] expected an image (C, H, W) and a size above 0, got {} and {}", image, size);
+  check(image.defined() && image.dim() == 3 && size > 0,
+        "[Cutout] expected an image (C, H, W) and a size above 0, got {} and {}", image, size);
   Draw draw;
   const int64_t h = image.size(1), w = image.size(2), y = draw.below(h) - size / 2, x = draw.below(w) - size / 2;
   const int64_t top = std::max<int64_t>(y, 0), left = std::max<int64_t>(x, 0);
@@ -232,7 +239,8 @@ double gamma(Draw& draw, double alpha) {
   if (alpha < 1) return gamma(draw, alpha + 1) * std::pow(1 - draw.uniform(), 1 / alpha);
   const double d = alpha - 1. / 3, c = 1 / std::sqrt(9 * d);
   for (;;) {
-    const double radius = std::sqrt(-2 * std::log(1 - draw.uniform())), x = radius * std::cos(2 * std::numbers::pi * draw.uniform());
+    const double radius = std::sqrt(-2 * std::log(1 - draw.uniform())),
+                 x = radius * std::cos(2 * std::numbers::pi * draw.uniform());
     const double v = std::pow(1 + c * x, 3);
     if (v > 0 && std::log(1 - draw.uniform()) < 0.5 * x * x + d - d * v + d * std::log(v)) return d * v;
   }
@@ -264,14 +272,19 @@ std::array<Tensor, 2> cutmix(const Tensor& images, const Tensor& labels, int64_t
   Draw draw;
   const double part = share("cutmix", draw, images, labels, alpha);
   check(images.dim() == 4, "[cutmix] expected images (N, C, H, W), got {}", images);
-  const int64_t h = images.size(2), w = images.size(3), y = draw.below(std::max<int64_t>(h, 1)), x = draw.below(std::max<int64_t>(w, 1));
-  const auto half_h = int64_t(double(h) * std::sqrt(1 - part) / 2), half_w = int64_t(double(w) * std::sqrt(1 - part) / 2);
+  const int64_t h = images.size(2), w = images.size(3), y = draw.below(std::max<int64_t>(h, 1)),
+                x = draw.below(std::max<int64_t>(w, 1));
+  const auto half_h = int64_t(double(h) * std::sqrt(1 - part) / 2),
+             half_w = int64_t(double(w) * std::sqrt(1 - part) / 2);
   const int64_t top = std::max<int64_t>(y - half_h, 0), left = std::max<int64_t>(x - half_w, 0);
   const int64_t height = std::min(h, y + half_h) - top, width = std::min(w, x + half_w) - left;
   Tensor out = images.clone();
   if (height > 0 && width > 0)
-    out.narrow(2, top, height).narrow(3, left, width).copy_(roll(images, 1, 0).narrow(2, top, height).narrow(3, left, width));
-  const double kept = h * w > 0 ? 1 - double(std::max<int64_t>(height, 0) * std::max<int64_t>(width, 0)) / double(h * w) : 1;
+    out.narrow(2, top, height)
+        .narrow(3, left, width)
+        .copy_(roll(images, 1, 0).narrow(2, top, height).narrow(3, left, width));
+  const double kept =
+      h * w > 0 ? 1 - double(std::max<int64_t>(height, 0) * std::max<int64_t>(width, 0)) / double(h * w) : 1;
   return {out, mixed_labels(labels, classes, kept, images.dtype())};
 }
 

@@ -172,8 +172,10 @@ std::optional<int64_t> Checkpoint::load_last(std::vector<File> files) {
 std::optional<int64_t> Checkpoint::load_best() {
   refused_.clear();
   std::vector<File> files = list_with_metrics();
-  std::stable_sort(files.begin(), files.end(), [&](const File& a, const File& b) { return better(b, a) && !better(a, b); });
-  files.erase(files.begin(), std::find_if(files.begin(), files.end(), [](const File& f) { return f.metric.has_value(); }));
+  std::stable_sort(files.begin(), files.end(),
+                   [&](const File& a, const File& b) { return better(b, a) && !better(a, b); });
+  files.erase(files.begin(),
+              std::find_if(files.begin(), files.end(), [](const File& f) { return f.metric.has_value(); }));
   return load_last(std::move(files));
 }
 

@@ -13,7 +13,8 @@ EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
 }
 
 bool EarlyStopping::step(double metric) {
-  const bool better = options_.higher_is_better ? metric > best_ + options_.min_delta : metric < best_ - options_.min_delta;
+  const bool better =
+      options_.higher_is_better ? metric > best_ + options_.min_delta : metric < best_ - options_.min_delta;
   if (better) best_ = metric, best_epoch_ = epochs_, waited_ = 0;
   else ++waited_;
   ++epochs_;
@@ -23,7 +24,8 @@ bool EarlyStopping::step(double metric) {
 StateDict EarlyStopping::state_dict() const {
   StateDict out;
   out.append("best", tensor_from_host(&best_, kFloat64, {}, {}));
-  const std::pair<const char*, int64_t> items[] = {{"best_epoch", best_epoch_}, {"epochs", epochs_}, {"waited", waited_}};
+  const std::pair<const char*, int64_t> items[] = {
+      {"best_epoch", best_epoch_}, {"epochs", epochs_}, {"waited", waited_}};
   for (const auto& [name, value] : items) out.append(name, tensor_from_host(&value, kInt64, {}, {}));
   return out;
 }

@@ -27,7 +27,6 @@ void decode_png(std::string_view bytes, const std::string& where, const Limits& 
 std::array<int64_t, 2> jpeg_size(std::string_view bytes, const std::string& where);
 /// Packs height x width x 3 bytes.
 std::string encode_jpeg(const uint8_t* rgb, int64_t height, int64_t width, int quality);
-std::string encode_png(const uint8_t* rgb, int64_t height, int64_t width);
 bool has_jpeg();
 bool has_png();
 

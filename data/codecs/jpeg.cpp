@@ -44,7 +44,8 @@ void on_progress(j_common_ptr info) {
   const auto* progress = reinterpret_cast<Progress*>(info->progress);
   const auto* decoder = reinterpret_cast<j_decompress_ptr>(info);
   if (decoder->input_scan_number <= progress->max_scans) return;
-  std::snprintf(progress->errors->text, JMSG_LENGTH_MAX, "more than %lld scans", static_cast<long long>(progress->max_scans));
+  std::snprintf(progress->errors->text, JMSG_LENGTH_MAX, "more than %lld scans",
+                static_cast<long long>(progress->max_scans));
   std::longjmp(progress->errors->leave, 1);
 }
 
@@ -85,25 +86,31 @@ bool check_header(Decoder& d, const Limits& limits) {
   char* text = d.errors.text;
   if (width * height > limits.max_pixels)
     return std::snprintf(text, JMSG_LENGTH_MAX, "%lld x %lld pixels, more than the limit of %lld", width, height,
-                         static_cast<long long>(limits.max_pixels)), false;
+                         static_cast<long long>(limits.max_pixels)),
+           false;
   if (d.info.data_precision != 8)
     return std::snprintf(text, JMSG_LENGTH_MAX, "%d bits a sample, 8 are supported", d.info.data_precision), false;
-  const bool inside = limits.top >= 0 && limits.left >= 0 && limits.top + limits.height <= height && limits.left + limits.width <= width;
-  if (!inside) return std::snprintf(text, JMSG_LENGTH_MAX, "%lld x %lld pixels, which do not hold the part", width, height), false;
+  const bool inside = limits.top >= 0 && limits.left >= 0 && limits.top + limits.height <= height &&
+                      limits.left + limits.width <= width;
+  if (!inside)
+    return std::snprintf(text, JMSG_LENGTH_MAX, "%lld x %lld pixels, which do not hold the part", width, height), false;
   return true;
 }
 
 /// Chooses the scale, and begins. Only the columns of the part are made, but for what its blocks take.
 bool start(Decoder& d, const Limits& limits) {
   if (setjmp(d.errors.leave)) return false;
-  d.progress.base.progress_monitor = on_progress, d.progress.errors = &d.errors, d.progress.max_scans = limits.max_scans;
+  d.progress.base.progress_monitor = on_progress, d.progress.errors = &d.errors,
+  d.progress.max_scans = limits.max_scans;
   d.info.progress = &d.progress.base;
-  const bool four = d.info.jpeg_color_space == JCS_CMYK || d.info.jpeg_color_space == JCS_YCCK, part = limits.height > 0;
+  const bool four = d.info.jpeg_color_space == JCS_CMYK || d.info.jpeg_color_space == JCS_YCCK,
+             part = limits.height > 0;
   const int64_t height = part ? limits.height : d.info.image_height, width = part ? limits.width : d.info.image_width;
   d.info.out_color_space = four ? JCS_CMYK : JCS_RGB;
   d.info.scale_num = 1, d.info.scale_denom = 1;
   for (unsigned scale = 2; scale <= 8 && limits.min_size > 0; scale *= 2)
-    if ((width + scale - 1) / scale >= limits.min_size && (height + scale - 1) / scale >= limits.min_size) d.info.scale_denom = scale;
+    if ((width + scale - 1) / scale >= limits.min_size && (height + scale - 1) / scale >= limits.min_size)
+      d.info.scale_denom = scale;
   jpeg_start_decompress(&d.info);
   const auto scale = int64_t(d.info.scale_denom);
   d.top = unsigned(limits.top / scale), d.left = unsigned(limits.left / scale);
@@ -115,7 +122,8 @@ bool start(Decoder& d, const Limits& limits) {
     d.left -= left;
   }
   if (four || d.width < d.info.output_width)
-    d.row = static_cast<uint8_t*>(d.info.mem->alloc_large(reinterpret_cast<j_common_ptr>(&d.info), JPOOL_IMAGE, 4 * size_t(d.info.output_width)));
+    d.row = static_cast<uint8_t*>(
+        d.info.mem->alloc_large(reinterpret_cast<j_common_ptr>(&d.info), JPOOL_IMAGE, 4 * size_t(d.info.output_width)));
   if (d.top > 0) jpeg_skip_scanlines(&d.info, d.top);
   return true;
 }
@@ -180,7 +188,8 @@ std::array<int64_t, 2> jpeg_size(std::string_view bytes, const std::string& wher
   Decoder d{};
   d.info.err = set_errors(d.errors);
   const Closing closing{d};
-  if (!read_header(d, bytes)) fail(ErrorKind::Runtime, "{}: expected a JPEG, the decoder says: {}", where, d.errors.text);
+  if (!read_header(d, bytes))
+    fail(ErrorKind::Runtime, "{}: expected a JPEG, the decoder says: {}", where, d.errors.text);
   return {d.info.image_height, d.info.image_width};
 }
 

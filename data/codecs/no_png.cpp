@@ -7,9 +7,6 @@ namespace tapir::inline v0::data::codecs {
 void decode_png(std::string_view, const std::string& where, const Limits&, Sink&) {
   fail(ErrorKind::Runtime, "{}: this Tapir was built without libpng (libpng-dev)", where);
 }
-std::string encode_png(const uint8_t*, int64_t, int64_t) {
-  fail(ErrorKind::Runtime, "[encode_png] this Tapir was built without libpng (libpng-dev)");
-}
 bool has_png() { return false; }
 
 }  // namespace tapir::inline v0::data::codecs

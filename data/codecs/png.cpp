@@ -93,19 +93,6 @@ void decode_png(std::string_view bytes, const std::string& where, const Limits& 
   if (!good) fail(ErrorKind::Runtime, "{}: expected a PNG, the decoder says: {}", where, d.text);
 }
 
-std::string encode_png(const uint8_t* rgb, int64_t height, int64_t width) {
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION, image.format = PNG_FORMAT_RGB;
-  image.width = unsigned(width), image.height = unsigned(height);
-  png_alloc_size_t bytes = 0;
-  std::string out;
-  if (png_image_write_to_memory(&image, nullptr, &bytes, 0, rgb, 0, nullptr)) {
-    out.resize(bytes);
-    if (png_image_write_to_memory(&image, out.data(), &bytes, 0, rgb, 0, nullptr)) return out.resize(bytes), out;
-  }
-  fail(ErrorKind::Runtime, "[encode_png] {}", static_cast<const char*>(image.message));
-}
-
 bool has_png() { return true; }
 
 }  // namespace tapir::inline v0::data::codecs

@@ -15,7 +15,8 @@ namespace {
 std::string record(int label, int value) { return char(label) + std::string(3072, char(value)); }
 void write_batches(const std::string& folder) {
   mkdir(folder.c_str(), 0755);
-  for (int i = 1; i <= 5; ++i) spit(folder + "/data_batch_" + std::to_string(i) + ".bin", record(i, i) + record(9, 100 + i));
+  for (int i = 1; i <= 5; ++i)
+    spit(folder + "/data_batch_" + std::to_string(i) + ".bin", record(i, i) + record(9, 100 + i));
   spit(folder + "/test_batch.bin", record(3, 7));
 }
 std::string tar_entry(const std::string& name, const std::string& bytes, char type = '0') {
@@ -45,11 +46,13 @@ TEST_CASE("CIFAR-10: the binary version, as folder and archive") {
   mkdir((folder / "d").c_str(), 0755);
   write_batches(folder / "d/cifar-10-batches-bin");
   std::string tar;
-  for (const auto& name : names_in(folder / "c")) tar += tar_entry("cifar-10-batches-bin/" + name, slurp(folder / "c/" + name));
+  for (const auto& name : names_in(folder / "c"))
+    tar += tar_entry("cifar-10-batches-bin/" + name, slurp(folder / "c/" + name));
   spit(folder / "c.tar", tar + std::string(1024, '\0'));
   spit(folder / "c.tar.gz", io::gzip(tar + std::string(1024, '\0')));
   for (const char* name : {"c", "d", "c.tar", "c.tar.gz"}) {
-    const auto train = data::cifar10(folder / name, data::Split::Train), test = data::cifar10(folder / name, data::Split::Test);
+    const auto train = data::cifar10(folder / name, data::Split::Train),
+               test = data::cifar10(folder / name, data::Split::Test);
     CHECK(train.size() == 10);
     CHECK(train.tensors()[0].shape() == Shape{10, 3, 32, 32});
     CHECK(train.tensors()[1].to_vector<int64_t>() == std::vector<int64_t>{1, 9, 2, 9, 3, 9, 4, 9, 5, 9});
@@ -68,7 +71,8 @@ TEST_CASE("CIFAR-10: folders of images, plain and in an archive with long names"
     const std::string inside = "train/" + std::string(name), file = inside + "/1.png";
     mkdir((folder / "c/" + inside).c_str(), 0755);
     data::write_image(folder / "c/" + file, full({3, 32, 32}, 0.1 * i++));
-    if (i % 2) tar += tar_entry("././@LongLink", "c/" + file + '\0', 'L') + tar_entry("cut", slurp(folder / "c/" + file));
+    if (i % 2)
+      tar += tar_entry("././@LongLink", "c/" + file + '\0', 'L') + tar_entry("cut", slurp(folder / "c/" + file));
     else tar += tar_entry("c/" + file, slurp(folder / "c/" + file));
   }
   spit(folder / "c.tar.gz", io::gzip(tar));

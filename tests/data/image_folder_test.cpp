@@ -39,7 +39,10 @@ TEST_CASE("ImageFolder: classes, nested folders, the loader") {
   const data::transforms::Compose augment{data::transforms::RandomResizedCrop{4}, data::transforms::Normalize{}};
   std::vector<std::vector<float>> runs;
   for (const int workers : {0, 2}) {  // the same data for any number of workers
-    data::DataLoader loader(data::map(data::ImageFolder(folder.path), [augment](const Tensor& x, const Tensor& y) { return std::array{augment(x), y}; }),
+    data::DataLoader loader(data::map(data::ImageFolder(folder.path),
+                                      [augment](const Tensor& x, const Tensor& y) {
+                                        return std::array{augment(x), y};
+                                      }),
                             {.batch_size = 3, .shuffle = true, .num_workers = workers, .seed = 4});
     for (auto& [x, y] : loader) {
       CHECK(x.shape() == Shape{3, 3, 4, 4});
@@ -74,7 +77,8 @@ TEST_CASE("BI-251 ImageFolder: loops, dangling links, odd names, texts that clai
   REQUIRE(symlink("../..", (folder / "a/b/root").c_str()) == 0);
   const data::ImageFolder images(folder.path);
   CHECK(images.size() == 4);
-  for (int64_t i = 0; i < images.size(); ++i) CHECK(mentions(message_of<RuntimeError>([&] { images.get(i); }), {images.path(i).c_str()}));
+  for (int64_t i = 0; i < images.size(); ++i)
+    CHECK(mentions(message_of<RuntimeError>([&] { images.get(i); }), {images.path(i).c_str()}));
   std::string deep = folder / "a";
   for (int i = 0; i < 40; ++i) make(deep += "/d");
   CHECK(mentions(refusal(folder.path), {"30 folders"}));

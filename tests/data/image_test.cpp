@@ -59,8 +59,10 @@ TEST_CASE("images: a part is that part of the whole") {
   for (const auto& bytes : {jpeg, png}) {
     CHECK(data::image_size(bytes) == std::array<int64_t, 2>{100, 150});
     const Tensor whole = data::decode_image(bytes);
-    for (const data::ImagePart& p : {data::ImagePart{0, 0, 100, 150}, {30, 40, 50, 60}, {99, 149, 1, 1}, {0, 17, 100, 9}, {61, 0, 39, 150}}) {
-      const Tensor part = data::decode_image(bytes, {.part = p}), want = whole.narrow(1, p.top, p.height).narrow(2, p.left, p.width);
+    for (const data::ImagePart& p :
+         {data::ImagePart{0, 0, 100, 150}, {30, 40, 50, 60}, {99, 149, 1, 1}, {0, 17, 100, 9}, {61, 0, 39, 150}}) {
+      const Tensor part = data::decode_image(bytes, {.part = p}),
+                   want = whole.narrow(1, p.top, p.height).narrow(2, p.left, p.width);
       CHECK(part.shape() == want.shape());
       CHECK(distance(part, want) < 1);
     }
@@ -110,7 +112,8 @@ TEST_CASE("BI-255 BI-256 JPEG: progressive with many scans, CMYK") {
   const std::string folder = std::string(TAPIR_SOURCE_DIR) + "/tests/fuzz/corpus/image/";
   const std::string good = slurp(folder + "progressive.jpg");
   CHECK(refusal(good).empty());
-  const size_t scan = good.find("\xff\xda"), next = std::min(good.find("\xff\xda", scan + 2), good.find("\xff\xc4", scan + 2));
+  const size_t scan = good.find("\xff\xda"),
+               next = std::min(good.find("\xff\xda", scan + 2), good.find("\xff\xc4", scan + 2));
   std::string many = good.substr(0, next);
   for (int i = 0; i < 600; ++i) many += good.substr(scan, next - scan);
   many += good.substr(next);
@@ -125,8 +128,14 @@ TEST_CASE("BI-257 JPEG: EXIF that lies about its length") {
   if (!data::has_jpeg()) SKIP_TEST("built without libjpeg");
   const std::string good = file_of(gradient(8, 8));
   const auto with = [&](const std::string& segment) { return good.substr(0, 2) + segment + good.substr(2); };
-  CHECK(refusal(with(std::string("\xff\xe1\0\x10" "Exif\0\0MM\0*\0\0\0\x8", 18))).empty());
-  CHECK(!refusal(with(std::string("\xff\xe1\xff\xff" "Exif\0\0", 10))).empty());
+  CHECK(refusal(with(std::string("\xff\xe1\0\x10"
+                                 "Exif\0\0MM\0*\0\0\0\x8",
+                                 18)))
+            .empty());
+  CHECK(!refusal(with(std::string("\xff\xe1\xff\xff"
+                                  "Exif\0\0",
+                                  10)))
+             .empty());
   CHECK(!refusal(with(std::string("\xff\xe1\0\0", 4))).empty());
 }
 
@@ -149,7 +158,8 @@ TEST_CASE("BI-258 PNG: damage, limits") {
 TEST_CASE("BI-259 writing images: shapes, NaN, a failing disk") {
   if (!data::has_png()) SKIP_TEST("built without libpng");
   TemporaryFolder folder;
-  for (const Tensor& x : {Tensor(), zeros({3, 0, 4}), zeros({2, 4, 4}), zeros({4}), zeros({1, 3, 4, 4}), zeros({3, 4, 4}, {.dtype = kInt64})})
+  for (const Tensor& x : {Tensor(), zeros({3, 0, 4}), zeros({2, 4, 4}), zeros({4}), zeros({1, 3, 4, 4}),
+                          zeros({3, 4, 4}, {.dtype = kInt64})})
     CHECK_THROWS_AS(data::write_image(folder / "x.png", x), ValueError);
   CHECK_THROWS_AS(data::write_image(folder / "x.gif", zeros({3, 4, 4})), ValueError);
   CHECK_THROWS_AS(data::write_image(folder / "x.png", zeros({3, 4, 4}), {.quality = 0}), ValueError);

@@ -37,17 +37,30 @@ const struct {
   std::vector<int> values;
 } kResized[] = {
     {Interpolation::Bilinear, true, 4, 3, {119, 147, 138, 116, 131, 146, 130, 137, 142}},
-    {Interpolation::Bilinear, true, 12, 10, {0, 29, 66, 103, 140, 178, 203, 83, 64, 93, 91, 120, 157, 194, 140, 129, 161, 139, 155, 184, 10, 39, 76, 113, 171, 219, 243, 101, 74, 103}},
-    {Interpolation::Bilinear, true, 3, 14, {90, 97, 112, 132, 159, 164, 149, 139, 136, 133, 131, 137, 152, 159, 110, 110, 110, 118, 136, 137, 123, 123, 139, 147, 149, 142, 128, 121, 104, 117, 144, 156, 155, 145, 127, 124, 137, 143, 144, 141, 136, 133}},
+    {Interpolation::Bilinear, true, 12, 10, {0,   29,  66,  103, 140, 178, 203, 83, 64,  93,  91,  120, 157, 194, 140,
+                                             129, 161, 139, 155, 184, 10,  39,  76, 113, 171, 219, 243, 101, 74,  103}},
+    {Interpolation::Bilinear, true, 3, 14, {90,  97,  112, 132, 159, 164, 149, 139, 136, 133, 131, 137, 152, 159,
+                                            110, 110, 110, 118, 136, 137, 123, 123, 139, 147, 149, 142, 128, 121,
+                                            104, 117, 144, 156, 155, 145, 127, 124, 137, 143, 144, 141, 136, 133}},
     {Interpolation::Bilinear, false, 4, 3, {126, 110, 149, 80, 130, 175, 114, 89, 137}},
-    {Interpolation::Bilinear, false, 12, 10, {0, 29, 66, 103, 140, 178, 203, 83, 64, 93, 91, 120, 157, 194, 140, 129, 161, 139, 155, 184, 10, 39, 76, 113, 171, 219, 243, 101, 74, 103}},
-    {Interpolation::Bilinear, false, 3, 14, {146, 159, 186, 212, 239, 209, 123, 93, 120, 146, 173, 199, 226, 239, 103, 116, 143, 177, 219, 189, 88, 50, 77, 103, 130, 156, 183, 196, 120, 133, 160, 186, 213, 175, 74, 36, 63, 97, 139, 173, 200, 213}},
+    {Interpolation::Bilinear, false, 12, 10, {0,  29,  66,  103, 140, 178, 203, 83,  64,  93,
+                                              91, 120, 157, 194, 140, 129, 161, 139, 155, 184,
+                                              10, 39,  76,  113, 171, 219, 243, 101, 74,  103}},
+    {Interpolation::Bilinear, false, 3, 14, {146, 159, 186, 212, 239, 209, 123, 93, 120, 146, 173, 199, 226, 239,
+                                             103, 116, 143, 177, 219, 189, 88,  50, 77,  103, 130, 156, 183, 196,
+                                             120, 133, 160, 186, 213, 175, 74,  36, 63,  97,  139, 173, 200, 213}},
     {Interpolation::Bicubic, true, 4, 3, {116, 152, 136, 116, 131, 146, 127, 143, 142}},
-    {Interpolation::Bicubic, true, 12, 10, {0, 17, 58, 95, 140, 192, 212, 67, 46, 88, 97, 123, 167, 204, 129, 115, 171, 144, 161, 193, 1, 29, 70, 107, 177, 242, 255, 86, 55, 100}},
-    {Interpolation::Bicubic, true, 3, 14, {84, 90, 106, 131, 164, 171, 152, 139, 132, 127, 123, 132, 153, 163, 110, 109, 106, 116, 138, 139, 120, 121, 141, 153, 157, 149, 127, 118, 95, 112, 148, 163, 156, 142, 123, 123, 141, 151, 149, 143, 132, 127}},
+    {Interpolation::Bicubic, true, 12, 10, {0,   17,  58,  95,  140, 192, 212, 67, 46,  88,  97,  123, 167, 204, 129,
+                                            115, 171, 144, 161, 193, 1,   29,  70, 107, 177, 242, 255, 86,  55,  100}},
+    {Interpolation::Bicubic, true, 3, 14, {84,  90,  106, 131, 164, 171, 152, 139, 132, 127, 123, 132, 153, 163,
+                                           110, 109, 106, 116, 138, 139, 120, 121, 141, 153, 157, 149, 127, 118,
+                                           95,  112, 148, 163, 156, 142, 123, 123, 141, 151, 149, 143, 132, 127}},
     {Interpolation::Bicubic, false, 4, 3, {133, 92, 158, 65, 135, 187, 99, 75, 135}},
-    {Interpolation::Bicubic, false, 12, 10, {0, 14, 58, 91, 139, 201, 212, 68, 34, 87, 103, 128, 177, 209, 126, 108, 175, 149, 165, 199, 0, 26, 69, 102, 175, 255, 255, 89, 43, 99}},
-    {Interpolation::Bicubic, false, 3, 14, {140, 156, 181, 223, 255, 217, 115, 72, 109, 149, 170, 204, 229, 245, 97, 112, 135, 188, 244, 201, 80, 26, 65, 106, 127, 161, 186, 202, 114, 130, 155, 198, 237, 184, 65, 11, 48, 99, 137, 181, 204, 219}},
+    {Interpolation::Bicubic, false, 12, 10, {0,   14,  58,  91,  139, 201, 212, 68, 34,  87,  103, 128, 177, 209, 126,
+                                             108, 175, 149, 165, 199, 0,   26,  69, 102, 175, 255, 255, 89,  43,  99}},
+    {Interpolation::Bicubic, false, 3, 14, {140, 156, 181, 223, 255, 217, 115, 72, 109, 149, 170, 204, 229, 245,
+                                            97,  112, 135, 188, 244, 201, 80,  26, 65,  106, 127, 161, 186, 202,
+                                            114, 130, 155, 198, 237, 184, 65,  11, 48,  99,  137, 181, 204, 219}},
 };
 
 }  // namespace
@@ -64,9 +77,11 @@ TEST_CASE("resize: PyTorch's values within 1") {
     for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(int(got[i]) - want.values[i]));
     CHECK(worst <= 1);
   }
-  CHECK(bytes(resize(x, 4, 3, {Interpolation::Nearest}).select(0, 0).narrow(0, 0, 2)) == std::vector<uint8_t>{0, 106, 212, 36, 173, 23});
+  CHECK(bytes(resize(x, 4, 3, {Interpolation::Nearest}).select(0, 0).narrow(0, 0, 2)) ==
+        std::vector<uint8_t>{0, 106, 212, 36, 173, 23});
   CHECK(bytes(resize(x, 9, 7)) == bytes(x));
-  for (const int side : {1, 3, 200}) CHECK(bytes(resize(plain(7, 255, 0), side, side)) == bytes(plain(7, 255, 0, side)));
+  for (const int side : {1, 3, 200})
+    CHECK(bytes(resize(plain(7, 255, 0), side, side)) == bytes(plain(7, 255, 0, side)));
   CHECK(resize(x.narrow(0, 0, 1), 5, 5).shape() == Shape{1, 5, 5});
   CHECK(Resize{4}(x).shape() == Shape{3, 5, 4});
   CHECK(Resize{4, 6}(x).shape() == Shape{3, 4, 6});
@@ -121,7 +136,9 @@ TEST_CASE("Normalize: float32, row-major") {
 
 TEST_CASE("random transforms: fixed by the generator, each result possible") {
   const Tensor x = pattern(3, 16, 16);
-  const Compose chain{RandomResizedCrop{8}, RandomHorizontalFlip{}, ColorJitter{0.4, 0.4, 0.4, 0.1}, RandAugment{}, Cutout{4}, Normalize{}, RandomErasing{1}};
+  const Compose chain{
+      RandomResizedCrop{8}, RandomHorizontalFlip{}, ColorJitter{0.4, 0.4, 0.4, 0.1}, RandAugment{}, Cutout{4},
+      Normalize{},          RandomErasing{1}};
   manual_seed(5);
   const Tensor first = chain(x), second = chain(x);
   manual_seed(5);

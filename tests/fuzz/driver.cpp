@@ -47,8 +47,12 @@ class Mutator {
     const size_t at = below(b.size()), length = std::min(b.size() - at, 1 + below(16));
     const auto begin = b.begin() + long(at);
     switch (below(9)) {
-      case 0: if (!b.empty()) b[at] ^= uint8_t(1 << below(8)); break;
-      case 1: if (!b.empty()) b[at] = uint8_t(random_()); break;
+      case 0:
+        if (!b.empty()) b[at] ^= uint8_t(1 << below(8));
+        break;
+      case 1:
+        if (!b.empty()) b[at] = uint8_t(random_());
+        break;
       case 2: b.insert(begin, 1 + below(8), uint8_t(random_())); break;
       case 3: b.erase(begin, begin + long(length)); break;
       case 4: b.resize(at); break;
@@ -58,7 +62,8 @@ class Mutator {
         break;
       }
       case 6: {  // a number at its limits
-        constexpr uint64_t values[] = {0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffff, ~0ull};
+        constexpr uint64_t values[] = {
+            0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffff, ~0ull};
         const uint64_t v = values[below(std::size(values))];
         for (size_t i = 0, n = size_t(1) << below(4); i < n && at + i < b.size(); ++i) b[at + i] = uint8_t(v >> 8 * i);
         break;
@@ -69,7 +74,9 @@ class Mutator {
         b.insert(b.end(), other.begin() + long(below(other.size())), other.end());
         break;
       }
-      case 8: if (!b.empty()) b[at] = uint8_t(b[at] + (below(2) ? 1 : 255)); break;
+      case 8:
+        if (!b.empty()) b[at] = uint8_t(b[at] + (below(2) ? 1 : 255));
+        break;
     }
   }
   std::vector<Bytes> corpus_;
@@ -87,7 +94,9 @@ int main(int argc, char** argv) {
   bool folder = false;
   signal(SIGABRT, save_current), signal(SIGSEGV, save_current), signal(SIGFPE, save_current);
   for (int i = 1; i < argc; ++i) {
-    if (std::sscanf(argv[i], "-max_total_time=%lf", &seconds) == 1 || std::sscanf(argv[i], "-seed=%lu", &seed) == 1 || argv[i][0] == '-') continue;
+    if (std::sscanf(argv[i], "-max_total_time=%lf", &seconds) == 1 || std::sscanf(argv[i], "-seed=%lu", &seed) == 1 ||
+        argv[i][0] == '-')
+      continue;
     std::vector<std::string> files = {argv[i]};
     if (DIR* d = opendir(argv[i])) {
       files.clear(), folder = true;
@@ -95,7 +104,8 @@ int main(int argc, char** argv) {
         if (entry->d_name[0] != '.') files.push_back(std::string(argv[i]) + "/" + entry->d_name);
       closedir(d);
     }
-    for (const auto& file : files) corpus.push_back(current = slurp(file)), LLVMFuzzerTestOneInput(current.data(), current.size());
+    for (const auto& file : files)
+      corpus.push_back(current = slurp(file)), LLVMFuzzerTestOneInput(current.data(), current.size());
   }
   Mutator mutator(corpus, seed);
   int64_t runs = int64_t(corpus.size());

@@ -17,8 +17,7 @@ template <class F> int fuzz(const uint8_t* data, size_t size, F read) {
   if (fd < 0 || ftruncate(fd, 0) != 0 || (size && pwrite(fd, data, size, 0) != ssize_t(size))) abort();
   try {
     read(path);
-  } catch (const tapir::RuntimeError&) {
-  }
+  } catch (const tapir::RuntimeError&) {}
   return 0;
 }
 

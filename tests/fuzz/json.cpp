@@ -8,7 +8,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     JsonReader json({reinterpret_cast<const char*>(data), size}, "[fuzz]", 64);
     for (int64_t number; json.next() != JsonReader::Token::End;) json.to_int(number);
-  } catch (const tapir::RuntimeError&) {
-  }
+  } catch (const tapir::RuntimeError&) {}
   return 0;
 }

@@ -81,8 +81,10 @@ TEST_CASE("BI-300 npy: magic, version, length") {
 TEST_CASE("BI-301 BI-302 npy: dtypes, byte order, Fortran order") {
   for (const char* descr : {"|O", "<U3", "|S3", "<M8[ns]", "<f16", "<c8", "f4", "?f4", "<u2", "<i3", ""})
     CHECK(mentions(refusal(npy(dict(descr, "(1,)"), kTwo)), {"descr", "f4"}));
-  CHECK(mentions(refusal(npy("{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (1,)}\n", kTwo)), {"structured"}));
-  CHECK(read(npy(dict(">i2", "(2,)"), std::string("\0\1\1\0", 4))).to_vector<int16_t>() == std::vector<int16_t>{1, 256});
+  CHECK(mentions(refusal(npy("{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (1,)}\n", kTwo)),
+                 {"structured"}));
+  CHECK(read(npy(dict(">i2", "(2,)"), std::string("\0\1\1\0", 4))).to_vector<int16_t>() ==
+        std::vector<int16_t>{1, 256});
   const Tensor x = read(npy(dict("|u1", "(2, 3)", "True"), "\1\2\3\4\5\6"));
   CHECK(x.strides() == Strides{1, 2});
   CHECK(x.to_vector<uint8_t>() == std::vector<uint8_t>{1, 3, 5, 2, 4, 6});
@@ -91,20 +93,25 @@ TEST_CASE("BI-301 BI-302 npy: dtypes, byte order, Fortran order") {
 
 TEST_CASE("BI-303 npy: shapes against the bytes present") {
   CHECK(mentions(refusal(npy(dict("<f4", "(65536, 65536)"), kTwo)), {"17179869184", "2"}));
-  for (const char* shape : {"(-1,)", "(1.0,)", "('a',)", "(1)", "1", "[1]", "(1 2)", "(1,,)", "(99999999999999999999,)", "None", "(1,"})
+  for (const char* shape :
+       {"(-1,)", "(1.0,)", "('a',)", "(1)", "1", "[1]", "(1 2)", "(1,,)", "(99999999999999999999,)", "None", "(1,"})
     CHECK(mentions(refusal(npy(dict("<i2", shape), kTwo)), {"header"}));
   CHECK(mentions(refusal(npy(dict("<i2", "(3,)"), kTwo + kTwo)), {"6 bytes", "4"}));
   CHECK(mentions(refusal(npy(dict("<i2", "(1,)"), kTwo + "x")), {"2 bytes", "3"}));
-  CHECK(mentions(refusal(npy(dict("<i2", "(4611686018427387904, 4611686018427387904, 16)"), kTwo)), {"more than 2^63"}));
+  CHECK(
+      mentions(refusal(npy(dict("<i2", "(4611686018427387904, 4611686018427387904, 16)"), kTwo)), {"more than 2^63"}));
   CHECK(mentions(refusal(npy(dict("<i2", "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)"), kTwo)), {"16"}));
 }
 
 TEST_CASE("BI-304 npy: the header is data") {
   for (const char* header :
-       {"__import__('os').system('x')\n", "{'descr': __import__('os'), 'fortran_order': False, 'shape': (1,)}\n", "{}\n", "\n", "{\n",
-        "{'descr': '<i2', 'fortran_order': False}\n", "{'descr': '<i2', 'fortran_order': 0, 'shape': (1,)}\n",
-        "{'descr': '<i2', 'fortran_order': False, 'shape': (1,), 'x': 1}\n", "{'descr': '<i2', 'descr': '<i2', 'fortran_order': False, 'shape': (1,)}\n",
-        "{'descr': '<i2', 'fortran_order': False, 'shape': (1,)} x\n", "{'descr': '<i2' 'fortran_order': False, 'shape': (1,)}\n",
+       {"__import__('os').system('x')\n", "{'descr': __import__('os'), 'fortran_order': False, 'shape': (1,)}\n",
+        "{}\n", "\n", "{\n", "{'descr': '<i2', 'fortran_order': False}\n",
+        "{'descr': '<i2', 'fortran_order': 0, 'shape': (1,)}\n",
+        "{'descr': '<i2', 'fortran_order': False, 'shape': (1,), 'x': 1}\n",
+        "{'descr': '<i2', 'descr': '<i2', 'fortran_order': False, 'shape': (1,)}\n",
+        "{'descr': '<i2', 'fortran_order': False, 'shape': (1,)} x\n",
+        "{'descr': '<i2' 'fortran_order': False, 'shape': (1,)}\n",
         "{'descr': '<i2', 'fortran_order': False, 'shape': (1,)\n", "[]\n", "{'descr: '<i2'}\n"})
     CHECK(mentions(refusal(npy(header, kTwo)), {"header", "expected"}));
   CHECK(read(npy("{\"descr\": \"<i2\", \"fortran_order\": False, \"shape\": (1L,)}\n", kTwo)).numel() == 1);
@@ -142,8 +149,7 @@ TEST_CASE("BI-305 npz: members") {
       try {
         const StateDict got = io::load_npz(folder / "y.npz");
         CHECK(got.begin()[0].second.to_vector<int64_t>() == state.at("a").to_vector<int64_t>());
-      } catch (const RuntimeError&) {
-      }
+      } catch (const RuntimeError&) {}
     }
   }
 }

@@ -33,7 +33,9 @@ std::string refusal_of(const std::string& bytes) {
 }
 /// A file around a pickle, with one storage "0" of 16 bytes.
 std::string around(const std::string& pickle) {
-  return archive({{"archive/data.pkl", "\x80\x02" + pickle}, {"archive/data/0", std::string(16, '\1')}, {"archive/version", "3\n"}});
+  return archive({{"archive/data.pkl", "\x80\x02" + pickle},
+                  {"archive/data/0", std::string(16, '\1')},
+                  {"archive/version", "3\n"}});
 }
 std::string refusal(const std::string& pickle) { return refusal_of(around(pickle)); }
 Value value_of(const std::string& pickle) {
@@ -54,7 +56,8 @@ std::string storage(const std::string& type = "FloatStorage", int64_t count = 4,
 std::string tensor(const std::string& storage, int64_t offset, const std::vector<int64_t>& sizes,
                    const std::vector<int64_t>& strides) {
   return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + num(offset) + tuple(sizes) + tuple(strides) +
-         "\x89" "ccollections\nOrderedDict\n)RtR";
+         "\x89"
+         "ccollections\nOrderedDict\n)RtR";
 }
 bool same(const Tensor& a, const Tensor& b) {
   const Tensor x = a.contiguous(), y = b.contiguous();
@@ -127,8 +130,10 @@ TEST_CASE("BI-298 BI-317 .pt: shared memory stays shared, else logical elements 
 }
 
 TEST_CASE("Value: StateDict both ways") {
-  const Value v = Value::dict({{"state", Value::dict({{0, Value::dict({{"exp_avg", full({2}, 1.0)}, {"step", 3}})}})},
-                               {"param_groups", Value::list({Value::dict({{"lr", 0.5}, {"fused", Value()}, {"betas", Value::tuple({0.9, 0.99})}})})}});
+  const Value v = Value::dict(
+      {{"state", Value::dict({{0, Value::dict({{"exp_avg", full({2}, 1.0)}, {"step", 3}})}})},
+       {"param_groups",
+        Value::list({Value::dict({{"lr", 0.5}, {"fused", Value()}, {"betas", Value::tuple({0.9, 0.99})}})})}});
   const StateDict flat = io::to_state_dict(v);
   CHECK(flat.size() == 5);
   CHECK(flat.at("state.0.exp_avg").shape() == Shape{2});
@@ -148,7 +153,8 @@ TEST_CASE("BI-284 BI-285 .pt: other files, with hints") {
   tar.replace(257, 5, "ustar");
   CHECK(mentions(refusal_of(tar), {"before 1.6", "torch.save"}));
   CHECK(mentions(refusal_of("\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."), {"before 1.6"}));
-  CHECK(mentions(refusal_of(archive({{"m/data.pkl", "\x80\x02N."}, {"m/constants.pkl", "\x80\x02)."}})), {"TorchScript", "state_dict"}));
+  CHECK(mentions(refusal_of(archive({{"m/data.pkl", "\x80\x02N."}, {"m/constants.pkl", "\x80\x02)."}})),
+                 {"TorchScript", "state_dict"}));
   CHECK(mentions(refusal_of(archive({{"m/data.pkl", "\x80\x02N."}, {"m/byteorder", "big"}})), {"byte order", "big"}));
   TemporaryFolder folder;
   REQUIRE(mkfifo((folder / "fifo").c_str(), 0600) == 0);
@@ -158,7 +164,8 @@ TEST_CASE("BI-284 BI-285 .pt: other files, with hints") {
 
 TEST_CASE("BI-287 BI-288 BI-289 .pt: members") {
   CHECK(mentions(refusal_of(archive({{"m/x", "3"}})), {"data.pkl", "found 0"}));
-  CHECK(mentions(refusal_of(archive({{"m/data.pkl", "\x80\x02N."}, {"n/data.pkl", "\x80\x02N."}})), {"data.pkl", "found 2"}));
+  CHECK(mentions(refusal_of(archive({{"m/data.pkl", "\x80\x02N."}, {"n/data.pkl", "\x80\x02N."}})),
+                 {"data.pkl", "found 2"}));
   CHECK(refusal_of(archive({{"m/data.pkl", "\x80\x02N."}, {"../../x", "3"}, {"/etc/x", "3"}})).empty());
   CHECK(refusal_of(archive({{"m/data.pkl", "\x80\x02N.", true}})).empty());  // deflated
   CHECK(mentions(refusal(""), {"STOP"}));
@@ -183,15 +190,16 @@ TEST_CASE("BI-290 .pt: no flipped bit goes unseen") {
       CHECK(got["b"][1].to_double() == 2.5);
       CHECK(got["b"][2].to_text() == "text");
       ++survived;
-    } catch (const RuntimeError&) {
-    }
+    } catch (const RuntimeError&) {}
   }
   CHECK(survived < 1500);
 }
 
 TEST_CASE("BI-291 .pt: nothing is called but the functions of tensors") {
-  for (const char* name : {"os\nsystem", "builtins\neval", "__builtin__\ngetattr", "nt\nsystem", "torch\nload", "numpy\narray"})
-    CHECK(mentions(refusal("c" + std::string(name) + "\n" + text("x") + "\x85R."), {"not plain data", std::string(name).substr(std::string(name).find('\n') + 1).c_str()}));
+  for (const char* name :
+       {"os\nsystem", "builtins\neval", "__builtin__\ngetattr", "nt\nsystem", "torch\nload", "numpy\narray"})
+    CHECK(mentions(refusal("c" + std::string(name) + "\n" + text("x") + "\x85R."),
+                   {"not plain data", std::string(name).substr(std::string(name).find('\n') + 1).c_str()}));
   CHECK(mentions(refusal("\x8c\2os\x8c\6system\x93)R."), {"os.system"}));
   CHECK(mentions(refusal("ctorch\nFloatStorage\n)R."), {"torch.FloatStorage", "not called"}));
   CHECK(mentions(refusal("ccollections\nOrderedDict\n."), {"bare class"}));
@@ -202,7 +210,8 @@ TEST_CASE("BI-291 .pt: nothing is called but the functions of tensors") {
 }
 
 TEST_CASE("BI-292 .pt: opcodes and protocols") {
-  for (const char* op : {"I1\n", "F1.0\n", "S'x'\n", "L1L\n", "0", "1", "2", "\x82\1", "\x97", "o", "d", "l", "P1\n", "\xff"})
+  for (const char* op :
+       {"I1\n", "F1.0\n", "S'x'\n", "L1L\n", "0", "1", "2", "\x82\1", "\x97", "o", "d", "l", "P1\n", "\xff"})
     CHECK(mentions(refusal("N" + std::string(op) + "."), {"opcode 0x", "byte 3"}));
   for (const int protocol : {0, 1, 6, 200}) {
     const std::string bytes = std::string("\x80") + char(protocol) + "N.";
@@ -210,7 +219,10 @@ TEST_CASE("BI-292 .pt: opcodes and protocols") {
   }
   for (const char protocol : {3, 4, 5}) {
     std::string four = std::string("\x80") + protocol + "\x95" + std::string("\x10\0\0\0\0\0\0\0", 8);
-    four += "}\x94\x8c\1a\x94\x8c\xb" "collections\x94\x8c\xbOrderedDict\x94\x93\x94)R\x94s\x8c\1b" "C\2\x80\xff\x94s.";
+    four +=
+        "}\x94\x8c\1a\x94\x8c\xb"
+        "collections\x94\x8c\xbOrderedDict\x94\x93\x94)R\x94s\x8c\1b"
+        "C\2\x80\xff\x94s.";
     TemporaryFolder folder;
     spit(folder / "x", archive({{"archive/data.pkl", four}}));
     const Value v = io::load_pt(folder / "x");
@@ -227,14 +239,19 @@ TEST_CASE("BI-293 BI-294 .pt: wrong objects, memo, stack, marks") {
   CHECK(mentions(refusal("K\1}b."), {"OrderedDict"}));
   CHECK(mentions(refusal("}}b."), {"OrderedDict"}));
   CHECK(mentions(refusal("h\5."), {"memo", "byte 2"}));
-  CHECK(mentions(refusal(std::string("Nr\xff\xff\xff\xff" "0", 7)), {"opcode"}));  // setting slot 2^32 - 1 is no allocation
+  CHECK(mentions(refusal(std::string("Nr\xff\xff\xff\xff"
+                                     "0",
+                                     7)),
+                 {"opcode"}));  // setting slot 2^32 - 1 is no allocation
   CHECK(mentions(refusal("j\xff\xff\xff\x7f."), {"memo"}));
   for (const char* pickle : {".", "\x85.", "N\x86.", "s.", "a.", "R.", "b.", "q\1.", "Q."})
     CHECK(mentions(refusal(pickle), {"byte"}));
   CHECK(mentions(refusal("t."), {"mark"}));
   CHECK(mentions(refusal("]e."), {"mark"}));
   CHECK(mentions(refusal("](a."), {"stack"}));  // what lies below a mark is out of reach
-  CHECK(mentions(refusal("X\xff\xff\xff\xff" "a."), {"more bytes"}));
+  CHECK(mentions(refusal("X\xff\xff\xff\xff"
+                         "a."),
+                 {"more bytes"}));
   CHECK(mentions(refusal("X\1" + std::string(3, '\0') + "\xff."), {"UTF-8"}));
   CHECK(mentions(refusal("}]K\1s."), {"keys"}));
   CHECK(value_of("}(K\1K\2K\1K\3u.")[1].to_int() == 3);  // the last value of a key counts
@@ -268,22 +285,36 @@ TEST_CASE("BI-296 BI-297 BI-299 .pt: storages and geometry") {
   CHECK(good.to_tensor().shape() == Shape{2, 2});
   CHECK(good.to_tensor().device() == kCPU);  // whatever device it was saved from
   for (const int64_t count : {int64_t(3), int64_t(5), int64_t(0), int64_t(1) << 62})
-    CHECK(mentions(refusal(tensor(storage("FloatStorage", count), 0, {1}, {1}) + "."), {"storage \"0\"", "16 bytes", std::to_string(count).c_str()}));
+    CHECK(mentions(refusal(tensor(storage("FloatStorage", count), 0, {1}, {1}) + "."),
+                   {"storage \"0\"", "16 bytes", std::to_string(count).c_str()}));
   CHECK(mentions(refusal(tensor(storage("FloatStorage", -1), 0, {1}, {1}) + "."), {"count"}));
   CHECK(mentions(refusal(tensor(storage("DoubleStorage", 4), 0, {1}, {1}) + "."), {"16 bytes"}));
   CHECK(mentions(refusal(tensor(storage("FloatStorage", 4, "9"), 0, {1}, {1}) + "."), {"archive/data/9"}));
   CHECK(mentions(refusal(tensor(storage("FloatStorage", 4, "../0"), 0, {1}, {1}) + "."), {"none"}));
-  CHECK(mentions(refusal(tensor(storage("ComplexFloatStorage", 2), 0, {1}, {1}) + "."), {"ComplexFloatStorage", "lacks"}));
+  CHECK(mentions(refusal(tensor(storage("ComplexFloatStorage", 2), 0, {1}, {1}) + "."),
+                 {"ComplexFloatStorage", "lacks"}));
   CHECK(mentions(refusal(tensor(storage("NewStorage", 2), 0, {1}, {1}) + "."), {"NewStorage"}));
-  CHECK(mentions(refusal("(" + text("module") + "Nt" "Q."), {"persistent"}));
+  CHECK(mentions(refusal("(" + text("module") +
+                         "Nt"
+                         "Q."),
+                 {"persistent"}));
   CHECK(mentions(refusal(storage() + "."), {"bare"}));
   const struct {
     int64_t offset;
     std::vector<int64_t> sizes, strides;
-  } bad[] = {{0, {5}, {1}},   {1, {4}, {1}},   {-1, {1}, {1}}, {0, {-1}, {1}}, {0, {2}, {-1}},
-             {0, {2}, {4}},   {5, {0}, {1}},   {0, {1, 1}, {1}}, {0, {1}, {1, 1}},
-             {0, {int64_t(1) << 32, int64_t(1) << 32}, {0, 0}}, {0, {2, 2}, {INT64_MAX, INT64_MAX}},
-             {INT64_MAX, {2}, {1}}, {0, {INT64_MAX}, {INT64_MAX}}};
+  } bad[] = {{0, {5}, {1}},
+             {1, {4}, {1}},
+             {-1, {1}, {1}},
+             {0, {-1}, {1}},
+             {0, {2}, {-1}},
+             {0, {2}, {4}},
+             {5, {0}, {1}},
+             {0, {1, 1}, {1}},
+             {0, {1}, {1, 1}},
+             {0, {int64_t(1) << 32, int64_t(1) << 32}, {0, 0}},
+             {0, {2, 2}, {INT64_MAX, INT64_MAX}},
+             {INT64_MAX, {2}, {1}},
+             {0, {INT64_MAX}, {INT64_MAX}}};
   for (const auto& b : bad)
     CHECK(mentions(refusal(tensor(storage(), b.offset, b.sizes, b.strides) + "."), {"tensor on storage \"0\""}));
   CHECK(!refusal(tensor(storage(), 0, std::vector<int64_t>(17, 1), std::vector<int64_t>(17, 1)) + ".").empty());
@@ -310,7 +341,8 @@ TEST_CASE("BI-313 BI-314 .pt: a write that fails loses nothing") {
           }
           reached = calls.reached();
         }
-        if (failed && slurp(path) != before) CHECK(io::load_pt(path).to_tensor().numel() == 100);  // failed after the rename
+        if (failed && slurp(path) != before)
+          CHECK(io::load_pt(path).to_tensor().numel() == 100);  // failed after the rename
         CHECK(names_in(folder.path).size() == 1);
         spit(path, before);
         if (!reached || (error == EINTR && sticky)) break;  // EINTR for ever: 100000 tries each
@@ -326,7 +358,8 @@ TEST_CASE("BI-313 BI-314 .pt: a write that fails loses nothing") {
 
 TEST_CASE("the recorded .pt files") {
   const char* base = std::getenv("TAPIR_CONFORMANCE");
-  const std::string cases = (base ? std::string(base) : std::string(TAPIR_SOURCE_DIR) + "/../shared/conformance") + "/files/";
+  const std::string cases =
+      (base ? std::string(base) : std::string(TAPIR_SOURCE_DIR) + "/../shared/conformance") + "/files/";
   if (access(cases.c_str(), R_OK) != 0) SKIP_TEST("no conformance cases");
   TemporaryFolder folder;
   int good = 0;

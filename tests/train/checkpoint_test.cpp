@@ -72,7 +72,8 @@ TEST_CASE("Checkpoint: the last ones and the best stay") {
     run.net.bias.detach().fill_(i);
     run.checkpoint.save(i, metrics[i]);
   }
-  CHECK(names(folder / "c") == std::vector<std::string>{"checkpoint-1.safetensors", "checkpoint-4.safetensors", "checkpoint-5.safetensors"});
+  CHECK(names(folder / "c") ==
+        std::vector<std::string>{"checkpoint-1.safetensors", "checkpoint-4.safetensors", "checkpoint-5.safetensors"});
   CHECK(run.checkpoint.load_best() == std::optional<int64_t>(1));
   CHECK(run.net.bias.to_vector<float>() == std::vector<float>{1, 1, 1});
   CHECK(run.checkpoint.resume() == std::optional<int64_t>(5));
@@ -104,7 +105,8 @@ TEST_CASE("BI-312 BI-316 Checkpoint: damaged files are passed over, what does no
   CHECK(mentions(next.checkpoint.refused()[0], {"checkpoint-2"}));
   CHECK(next.net.bias.to_vector<float>() == std::vector<float>{7, 7, 7});
   spit(folder / "c/checkpoint-1.safetensors", "x");
-  CHECK(mentions(message_of<RuntimeError>([&] { next.checkpoint.resume(); }), {"checkpoint-2"}));  // all damaged: no fresh start
+  CHECK(mentions(message_of<RuntimeError>([&] { next.checkpoint.resume(); }),
+                 {"checkpoint-2"}));  // all damaged: no fresh start
   spit(newest, bytes);
 
   nn::Linear same{4, 3}, other{5, 3};
