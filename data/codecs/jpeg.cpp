@@ -8,6 +8,8 @@
 
 #include <jpeglib.h>
 
+#include <jerror.h>
+
 #include "../../core/error.h"
 #include "codec.h"
 
@@ -29,6 +31,8 @@ void on_error(j_common_ptr info) {
 }
 void on_message(j_common_ptr info, int level) {
   if (level >= 0) return;
+  for (const int harmless : {JWRN_EXTRANEOUS_DATA, JWRN_ADOBE_XFORM, JWRN_JFIF_MAJOR, JWRN_TOO_MUCH_DATA})
+    if (info->err->msg_code == harmless) return;
   auto* errors = reinterpret_cast<Errors*>(info->err);
   if (!errors->damaged) info->err->format_message(info, errors->text);
   errors->damaged = true;
@@ -141,6 +145,7 @@ bool read_rows(Decoder& d, uint8_t* to) {
     if (d.info.out_color_space == JCS_CMYK) to_rgb(d.row, d.info.output_width, d.info.saw_Adobe_marker);
     std::memcpy(target, d.row + 3 * size_t(d.left), size_t(stride));
   }
+  if (d.info.output_scanline == d.info.output_height) jpeg_finish_decompress(&d.info);  // is the end there too?
   return true;
 }
 
