@@ -158,9 +158,15 @@ TAPIR_ACTIVATION(mish, Mish, float_only, mish_bend)
 TAPIR_ACTIVATION(logsigmoid, LogSigmoid, float_only, logsigmoid_bend)
 TAPIR_ACTIVATION(hardswish, Hardswish, float_only, hardswish_bend)
 TAPIR_ACTIVATION(hardsigmoid, Hardsigmoid, float_only, kNoBend)
-TAPIR_ACTIVATION(softsign, Softsign, float_operand, softsign_bend)
 TAPIR_ACTIVATION(tanhshrink, Tanhshrink, float_operand, tanhshrink_bend)
 #undef TAPIR_ACTIVATION
+Tensor softsign(const Tensor& x) {
+  check_defined("softsign", "the input", x);
+  if (!is_floating(x.dtype())) return div(x, add(abs(x), 1));  // 1 + |x| wraps around, as in PyTorch
+  return unary_by_x("softsign", {UnaryOp::Softsign}, x, nullptr, [](const Tensor& g, const Tensor& x) {
+    return Grads{fused_gradient("softsign_grad", {BinaryOp::SoftsignGrad}, g, x, softsign_bend)};
+  });
+}
 Tensor& mish_(Tensor& self) { return mish("mish_", self, &self), self; }
 Tensor& hardswish_(Tensor& self) { return hardswish("hardswish_", self, &self), self; }
 Tensor& hardsigmoid_(Tensor& self) { return hardsigmoid("hardsigmoid_", self, &self), self; }
@@ -216,7 +222,7 @@ static Tensor prelu_grad(const Tensor& g, const Tensor& x, const Tensor& w) {
   return record("prelu_grad", run_three(TernaryOp::Prelu, g, x, w), {g, x, w}, save(g, x, w),
                 [](Needs needs, const Tensor& u, const Tensor& g, const Tensor& x, const Tensor& w) {
                   return Grads{needs[0] ? prelu_grad(u, x, w) : Tensor(), Tensor(),
-                               needs[2] ? masked_fill(mul(u, g), gt(x, 0), 0) : Tensor()};
+                               needs[2] ? masked_fill(mul(u, g), ge(x, 0), 0) : Tensor()};
                 });
 }
 Tensor prelu(const Tensor& x, const Tensor& weight) {

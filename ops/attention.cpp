@@ -1,5 +1,6 @@
 #include "attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -27,7 +28,7 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
 /// (B, H, ...) as (B, G, R, ...)
 Tensor grouped(const Tensor& x, int64_t groups) {
   Shape shape = x.shape();
-  shape.insert(1, groups), shape[2] /= groups;
+  shape.insert(1, groups), shape[2] /= std::max<int64_t>(1, groups);
   return reshape(x, shape);
 }
 /// (B, G, ...) as (B, G, 1, ...), in the type that is computed in.

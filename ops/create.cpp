@@ -56,7 +56,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& o) {
   const int64_t count =
       floats ? int64_t(n) : (end.to_int() - start.to_int() + step.to_int() - (s > 0 ? 1 : -1)) / step.to_int();
   Tensor y = empty("arange", count, {.dtype = o.dtype.value_or(floats ? kFloat32 : kInt64), .device = o.device});
-  backend(y).range(context(y), y, {start, step});
+  const bool whole = !is_floating(y.dtype());  // integers: start and step are truncated, the count is not
+  backend(y).range(context(y), y, {whole ? Scalar(start.to_int()) : start, whole ? Scalar(step.to_int()) : step});
   if (o.requires_grad) y.requires_grad_();
   return y;
 }

@@ -60,7 +60,7 @@ Tensor log_add(std::initializer_list<Tensor> terms) { return logsumexp(stack(ter
 
 /// log_probs (T, N, C), at least float32 -> losses (N)
 Tensor losses_of(const Tensor& log_probs, const States& s, const List& frames, const List& lengths) {
-  const int64_t n = log_probs.shape()[1], steps = *std::max_element(frames.begin(), frames.end());
+  const int64_t n = log_probs.shape()[1], steps = std::max<int64_t>(1, *std::max_element(frames.begin(), frames.end()));
   const bool ragged = *std::min_element(frames.begin(), frames.end()) < steps;
   const Tensor spoken =
       clamp_min(gather(narrow(log_probs, 0, 0, steps), 2, expand(s.labels, {steps, n, s.count})), kImpossible);
@@ -109,8 +109,8 @@ void check_lengths(const Tensor& log_probs, const Tensor& targets, const List& f
         "[{}] expected targets of shape (N, S) or (sum of lengths), got {}", op, targets);
   int64_t total = 0;
   for (size_t i = 0; i < size_t(n); ++i) {
-    check(frames[i] >= 1 && frames[i] <= log_probs.shape()[0],
-          "[{}] expected input_lengths to have value between 1 and {}, got {}", op, log_probs.shape()[0], frames[i]);
+    check(frames[i] >= 0 && frames[i] <= log_probs.shape()[0] && log_probs.shape()[0] > 0,
+          "[{}] expected input_lengths to have value between 0 and {}, got {}", op, log_probs.shape()[0], frames[i]);
     check(lengths[i] >= 0 && (targets.dim() == 1 || lengths[i] <= targets.shape()[1]),
           "[{}] expected target_lengths of at least 0 that fit targets {}, got {}", op, targets, lengths[i]);
     total = lengths[i] > INT64_MAX - total ? INT64_MAX : total + lengths[i];
@@ -144,6 +144,14 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const List& fram
   const Tensor x = to(log_probs, compute_type(log_probs.dtype()));
   const States states(x, labels, starts, lengths, frames, o.blank);
   Tensor losses = add(losses_of(x, states, frames, lengths), normaliser(x, states));
+  if (std::find(frames.begin(), frames.end(), 0) != frames.end()) {  // no frames align the empty target, at no cost
+    List silent;
+    std::vector<double> cost;
+    for (size_t i = 0; i < frames.size(); ++i)
+      silent.push_back(frames[i] == 0), cost.push_back(lengths[i] ? -kImpossible : 0.0);
+    const auto here = [&](const Tensor& t) { return to(t, x.device()); };
+    losses = where(to(here(tensor(silent)), kBool), here(tensor(cost, {.dtype = x.dtype()})), losses);
+  }
   const Tensor impossible = gt(losses, -0.5 * kImpossible);
   losses = masked_fill(losses, impossible, o.zero_infinity ? 0.0 : std::numeric_limits<double>::infinity());
   if (o.reduction == Reduction::Mean) {

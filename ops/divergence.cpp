@@ -49,7 +49,7 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Los
   losses = record(op, losses, {input, target}, save(input, target),
                   [](Needs needs, const Tensor& g, const Tensor& x, const Tensor& t) {
                     Grads out(2);
-                    if (needs[0]) out[0] = mul(g, div(sub(x, t), clamp_min(mul(x, sub(1, x)), 1e-12)));
+                    if (needs[0]) out[0] = mul(g, div(sub(x, t), clamp_min(mul(x, sub(1, x)), double(1e-12F))));
                     if (needs[1]) out[1] = mul(g, sub(bounded_log1m(x), bounded_log(x)));
                     return out;
                   });
@@ -129,9 +129,10 @@ Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, co
   check_target(op, input, target), common_device(op, {&input, &o.weight});
   check(is_floating(input.dtype()) && input.dim() > 0,
         "[{}] expected an input of a floating-point dtype with a dimension of classes, got {}", op, input);
-  Tensor losses = add(mul(sub(1, target), input), log_one_plus_exp(neg(input)));
+  const Tensor x = to(input, compute_type(input.dtype()));  // the terms cancel: 16 bits would not do
+  Tensor losses = add(mul(sub(1, target), x), log_one_plus_exp(neg(x)));
   if (o.weight.defined()) losses = mul(losses, o.weight);
-  return reduced(op, mean(losses, -1), o.reduction);
+  return to(reduced(op, mean(losses, -1), o.reduction), input.dtype());
 }
 
 }  // namespace tapir::inline v0

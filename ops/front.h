@@ -77,4 +77,10 @@ class Pointwise {
 /// y = op(x) by one kernel, into a new tensor (bool for predicates) or into self.
 Tensor run_unary(const Tensor& x, const UnaryParams& params, const Tensor* self = nullptr);
 
+/// Does the first of two lose against the second: lt for a maximum, gt for a minimum.
+using Loses = Tensor (*)(const Operand&, const Operand&);
+/// The part of g that is a's where the winner of a and b is taken: all of it, half where both are equal, none where a
+/// loses. With a NaN both get all.
+Tensor shared_gradient(const Tensor& g, const Operand& a, const Operand& b, Loses loses);
+
 }  // namespace tapir::inline v0

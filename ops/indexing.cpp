@@ -11,8 +11,12 @@
 #include "pointwise.h"
 #include "shape.h"
 #include "slicing.h"
+#include "ternary.h"
 
 namespace tapir::inline v0 {
+
+/// A mask: bool, or uint8, which PyTorch once had for it.
+static bool is_mask(const Tensor& t) { return t.dtype() == kBool || t.dtype() == kUInt8; }
 
 static void check_index_dtype(const char* op, const Tensor& index) {
   check(is_integral(index.dtype()), "[{}] tensors used as indices must be of an integer dtype, got {}", op,
@@ -170,7 +174,7 @@ struct Plan {
   static std::vector<Tensor> expand_masks(const char* op, const Tensor& self, const std::vector<Tensor>& given) {
     std::vector<Tensor> indices;
     for (const Tensor& i : given) {
-      if (i.defined() && i.dtype() == kBool) {
+      if (i.defined() && is_mask(i)) {
         const int64_t at = int64_t(indices.size());
         for (int64_t d = 0; d < i.dim(); ++d) {
           check(
@@ -310,6 +314,13 @@ Tensor& index_fill_(Tensor& self, int64_t dim, const Tensor& index, const Operan
   check(!value.is_tensor() || value.tensor().dim() == 0,
         "[index_fill_] only supports a 0-dimensional value tensor, but got {}", value.tensor_or_undefined());
   const Slices s("index_fill_", self, dim, index, true);
+  if (value.is_tensor() && wants_grad({value.tensor()})) {  // a position that occurs twice counts once in its gradient
+    Tensor mask = zeros(self.dim() ? self.shape()[s.dim] : 1, {.dtype = kBool, .device = self.device()});
+    put_packed(mask, s.places, ones({}, {.dtype = kBool, .device = self.device()}), false, s.who);
+    Shape shape = Dims::filled(self.dim(), 1);
+    if (self.dim()) shape[s.dim] = mask.numel();
+    return masked_fill_(self, reshape(mask, shape), to(value.tensor(), self.dtype()));
+  }
   s.put(self,
         value.is_tensor() ? to(value.tensor(), self.dtype())
                           : full({}, value.scalar(), {.dtype = self.dtype(), .device = self.device()}),
@@ -414,9 +425,10 @@ struct Parsed {
     for (int64_t d = 0; d < x.dim(); ++d) names.push_back(d);
     int64_t taken = 0;
     bool ellipsis = false;
+    for (const Index& i : items) arrays |= i.kind == Index::Kind::Tensor && !is_number(i.tensor);
     for (const Index& i : items) {
       if (i.kind == Index::Kind::Integer || i.kind == Index::Kind::Slice) ++taken;
-      if (i.kind == Index::Kind::Tensor) taken += i.tensor.dtype() == kBool ? i.tensor.dim() : 1;
+      if (i.kind == Index::Kind::Tensor) taken += is_mask(i.tensor) ? i.tensor.dim() : 1;
       check(i.kind != Index::Kind::Ellipsis || !ellipsis, "[index] an index can only have a single ellipsis ('...')");
       ellipsis |= i.kind == Index::Kind::Ellipsis;
     }
@@ -426,6 +438,9 @@ struct Parsed {
   }
 
  private:
+  bool arrays = false;  // is there an index tensor with dimensions? 0-dim ones beside it are integers
+
+  static bool is_number(const Tensor& t) { return t.dim() == 0 && !is_mask(t) && is_integral(t.dtype()); }
   void apply(const Index& i, int64_t& dim, int64_t skipped) {
     switch (i.kind) {
       case Index::Kind::Integer:
@@ -444,14 +459,15 @@ struct Parsed {
         ++dim;
         break;
       case Index::Kind::Tensor:
-        if (i.tensor.dtype() == kBool && i.tensor.dim() == 0) {
+        if (arrays && is_number(i.tensor)) return apply(i.tensor.item<int64_t>(), dim, skipped);
+        if (is_mask(i.tensor) && i.tensor.dim() == 0) {
           add_dimension(dim);
           put(dim, reshape(i.tensor, {1}));
           ++dim;
           break;
         }
         put(dim, i.tensor);
-        dim += i.tensor.dtype() == kBool ? i.tensor.dim() : 1;
+        dim += is_mask(i.tensor) ? i.tensor.dim() : 1;
         break;
     }
   }
@@ -463,7 +479,7 @@ struct Parsed {
   /// A tensor for dimension `dim` of the view; masks stand for several, which later entries must count.
   void put(int64_t dim, const Tensor& t) {
     int64_t covered = 0;
-    for (const Tensor& held : tensors) covered += held.defined() && held.dtype() == kBool ? held.dim() : 1;
+    for (const Tensor& held : tensors) covered += held.defined() && is_mask(held) ? held.dim() : 1;
     while (covered++ < dim) tensors.emplace_back();
     tensors.push_back(t);
   }

@@ -148,7 +148,7 @@ Tensor interpolate(const Tensor& input, const InterpolateOptions& o) {
   for (int64_t i = 0; i < axes && !o.scale_factor.empty() && !o.recompute_scale_factor; ++i)
     p.scale[i] = o.scale_factor[o.scale_factor.size() == 1 ? 0 : size_t(i)];
   const Tensor y = resample(rounds ? to(input, kFloat32) : input, shape, prefers_channels_last(input), p);
-  return rounds ? to(clamp(round(y), 0, 255), kUInt8) : y;
+  return rounds ? to(clamp(floor(add(y, 0.5)), 0, 255), kUInt8) : y;
 }
 
 }  // namespace tapir::inline v0

@@ -59,8 +59,13 @@ int64_t source_of(int64_t i, int64_t n, Border border) {
 Tensor pad_border(const Tensor& x, const Pads& p, Border border, std::string_view mode) {
   Tensor y = x;
   for (int64_t d = 0; d < x.dim(); ++d) {
-    const int64_t before = p.before[d], after = p.after[d], n = x.shape()[d];
+    int64_t before = p.before[d], after = p.after[d], n = x.shape()[d];
     if (before == 0 && after == 0) continue;
+    if (border == Border::Circular) {  // what is cut off does not come round
+      const int64_t first = std::max<int64_t>(0, -before), last = std::max(first, n - std::max<int64_t>(0, -after));
+      y = narrow(y, d, first, last - first), n = last - first;
+      before = std::max<int64_t>(0, before), after = std::max<int64_t>(0, after);
+    }
     const int64_t most = border == Border::Reflect ? n - 1 : border == Border::Circular ? n : n ? INT64_MAX : 0;
     check(before <= most && after <= most,
           "[pad] expected {} padding of at most {} along dimension {} of {}, got {} before and {} after", mode, most, d,

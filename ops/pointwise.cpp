@@ -57,18 +57,16 @@ Tensor pow(const Operand& a, const Operand& b) {
 }
 Tensor& pow_(Tensor& self, const Operand& b) { return power("pow_", self, b, &self), self; }
 
-/// The part of g that is a's: all of it, half where both are equal, none where a loses. With a NaN both get all.
-static Tensor shared(const Tensor& g, const Operand& a, const Operand& b,
-                     Tensor (*loses)(const Operand&, const Operand&)) {
+Tensor shared_gradient(const Tensor& g, const Operand& a, const Operand& b, Loses loses) {
   return masked_fill(where(eq(a, b), mul(g, 0.5), g), loses(a, b), 0);
 }
-static Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b,
-                      Tensor (*loses)(const Operand&, const Operand&)) {
+static Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b, Loses loses) {
   Pointwise p(name, a, b);
   return record(
       name, p.run(op), {p.a, p.b}, save(p.a, p.b),
       [loses](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-        return Grads{needs[0] ? shared(g, a, b, loses) : Tensor(), needs[1] ? shared(g, b, a, loses) : Tensor()};
+        return Grads{needs[0] ? shared_gradient(g, a, b, loses) : Tensor(),
+                     needs[1] ? shared_gradient(g, b, a, loses) : Tensor()};
       });
 }
 Tensor maximum(const Operand& a, const Operand& b) { return extreme("maximum", BinaryOp::Maximum, a, b, lt); }
@@ -81,7 +79,9 @@ static Tensor float_extreme(const char* name, BinaryOp op, const Operand& a, con
                 [wins](const Tensor& g, const Operand& a, const Operand& b) {
                   const Tensor first = b.is_tensor() ? logical_or(wins(a, b), isnan(b.tensor()))
                                                      : logical_or(wins(a, b), std::isnan(b.scalar().to_double()));
-                  return Grads{where(first, g, 0), where(first, 0, g)};
+                  const Tensor tie = eq(a, b), half = mul(g, 0.5), share = where(tie, half, g);
+                  const Tensor rest = where(tie, half, 0);
+                  return Grads{where(first, share, rest), where(first, rest, share)};
                 });
 }
 Tensor fmax(const Operand& a, const Operand& b) { return float_extreme("fmax", BinaryOp::Fmax, a, b, ge); }
@@ -125,7 +125,8 @@ static Tensor angle(const char* name, const Operand& a, const Operand& b, Tensor
   Tensor y = p.run(BinaryOp::Atan2);
   return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : as_given(a, p.a), as_given(b, p.b)),
                 [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-                  const Tensor part = div(g, sum_of_squares(a, b));
+                  const Tensor squares = sum_of_squares(a, b);  // 0 at the origin, where the gradient counts as 0
+                  const Tensor part = div(g, masked_fill(squares, eq(squares, 0), 1));
                   return Grads{needs[0] ? mul(part, b) : Tensor(), needs[1] ? neg(mul(part, a)) : Tensor()};
                 });
 }

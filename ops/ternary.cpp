@@ -73,7 +73,8 @@ void check_mask(const char* op, const Tensor& mask) {
 
 }  // namespace
 
-Tensor where(const Tensor& condition, const Operand& x, const Operand& y) {
+Tensor where(const Tensor& given, const Operand& x, const Operand& y) {
+  const Tensor condition = given.defined() && given.dtype() == kUInt8 ? to(given, kBool) : given;
   check_mask("where", condition);
   Three p("where", result_type({&x, &y}), condition, x, y, nullptr, true);
   return record(
@@ -146,7 +147,7 @@ Tensor& clamp_(Tensor& self, std::optional<Scalar> min, std::optional<Scalar> ma
   return clamp_numbers("clamp_", self, min, max, &self), self;
 }
 
-// Clamping by tensors. An element's gradient goes to what the result was taken from, to x where it equals a bound.
+// Clamping by tensors. An element's gradient goes to what the result was taken from; x shares it with a bound it equals.
 
 static Tensor clamp_one(const char* name, BinaryOp op, const Tensor& x, const Tensor& bound, Tensor* self) {
   Pointwise p(name, x, bound, self);
@@ -156,8 +157,9 @@ static Tensor clamp_one(const char* name, BinaryOp op, const Tensor& x, const Te
   Tensor y = p.run(op);
   return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b),
                 [lower](Needs needs, const Tensor& g, const Operand& x, const Operand& bound) {
-                  return Grads{needs[0] ? where(lower ? ge(x, bound) : le(x, bound), g, 0) : Tensor(),
-                               needs[1] ? where(lower ? lt(x, bound) : gt(x, bound), g, 0) : Tensor()};
+                  const Loses loses = lower ? lt : gt;
+                  return Grads{needs[0] ? shared_gradient(g, x, bound, loses) : Tensor(),
+                               needs[1] ? shared_gradient(g, bound, x, loses) : Tensor()};
                 });
 }
 
@@ -172,9 +174,16 @@ static Tensor clamp_tensors(const char* name, const Tensor& x, const Tensor& min
   Tensor y = p.run(TernaryOp::Clamp);
   return record(name, y, {p.a, p.b, p.c}, save(old.defined() ? Operand(old) : p.a, p.b, p.c),
                 [](Needs needs, const Tensor& g, const Operand& x, const Operand& min, const Operand& max) {
-                  return Grads{needs[0] ? where(logical_and(ge(x, min), le(x, max)), g, 0) : Tensor(),
-                               needs[1] ? where(logical_and(lt(min, max), lt(x, min)), g, 0) : Tensor(),
-                               needs[2] ? where(logical_or(gt(x, max), lt(max, min)), g, 0) : Tensor()};
+                  // Between bounds that are equal, or crossed, nothing is shared.
+                  const Tensor ordered = lt(min, max), half = mul(g, 0.5);
+                  const Tensor at_min = logical_and(ordered, eq(x, min)), at_max = logical_and(ordered, eq(x, max));
+                  const auto part = [&](const Tensor& all, const Tensor& shares) {
+                    return where(shares, half, where(all, g, 0));
+                  };
+                  return Grads{
+                      needs[0] ? part(logical_and(ge(x, min), le(x, max)), logical_or(at_min, at_max)) : Tensor(),
+                      needs[1] ? part(logical_and(le(min, max), lt(x, min)), at_min) : Tensor(),
+                      needs[2] ? part(logical_or(gt(x, max), lt(max, min)), at_max) : Tensor()};
                 });
 }
 Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) { return clamp_tensors("clamp", x, min, max); }

@@ -34,7 +34,7 @@ TAPIR_UNARY(atan, Atan, float, x, div(g, add(square(x), 1)))
 TAPIR_UNARY(sinh, Sinh, float, x, mul(g, cosh(x)))
 TAPIR_UNARY(cosh, Cosh, float, x, mul(g, sinh(x)))
 TAPIR_UNARY(asinh, Asinh, float, x, mul(g, rsqrt(add(square(x), 1))))
-TAPIR_UNARY(acosh, Acosh, float, x, mul(g, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1)))))
+TAPIR_UNARY(acosh, Acosh, float, x, mul(g, mul(rsqrt(sub(abs(x), 1)), rsqrt(add(abs(x), 1)))))
 TAPIR_UNARY(atanh, Atanh, float, x, div(g, sub(1, square(x))))
 TAPIR_UNARY(erf, Erf, float, x, mul(g, mul(exp(neg(square(x))), kTwoBySqrtPi)))
 

@@ -51,9 +51,14 @@ template <class T> TAPIR_FORMULA T softsign_grad(T g, T x) {
   const T d = T(1) + math::abs(x);
   return g / (d * d);
 }
+/// None at the bounds themselves, as in PyTorch; an infinite bound is none.
+template <class T> TAPIR_FORMULA T clamp_grad(T g, T x, T low, T high) {
+  const bool inside = (x >= low) & (x <= high), apart = (x != low) & (x != high);
+  return inside & (apart | (x - x != T(0))) ? g : T(0);
+}
 template <class T> TAPIR_FORMULA T elu_grad(T g, T x, const BinaryNumbers<T>& p) {
   const T y = g * (p.alpha * math::exp(p.gamma * x));
-  return x > T(0) ? g * p.beta : y;
+  return x <= T(0) ? y : g * p.beta;
 }
 template <class T> TAPIR_FORMULA T softplus_grad(T g, T x, T beta, T limit) {
   const T y = g * math::sigmoid(beta * x);
@@ -118,7 +123,7 @@ TAPIR_BINARY(ReluGrad, Floats, 1, g, y, y > T(0) ? g : T(0))
 TAPIR_BINARY(SigmoidGrad, Floats, 1, g, y, g * y * (T(1) - y))
 TAPIR_BINARY(TanhGrad, Floats, 1, g, y, g * (T(1) - y * y))
 TAPIR_BINARY(LeakyReluGrad, Floats, 1, g, x, x > T(0) ? g : p.alpha * g)
-TAPIR_BINARY(ClampGrad, Floats, 1, g, x, ((x >= p.alpha) & (x <= p.beta)) ? g : T(0))
+TAPIR_BINARY(ClampGrad, Floats, 1, g, x, clamp_grad(g, x, p.alpha, p.beta))
 TAPIR_BINARY(HardtanhGrad, Floats, 1, g, x, ((x <= p.alpha) | (x >= p.beta)) ? T(0) : g)
 TAPIR_BINARY(HardswishGrad, Floats, 1, g, x, hardswish_grad(g, x))
 // A sixth in single precision for every dtype, as in PyTorch.

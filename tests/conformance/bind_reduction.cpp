@@ -52,6 +52,15 @@ static Scalar order(Args& a, const char* name) {
   return !v || v->kind == Value::Kind::String ? Scalar(2) : scalar_of(*v);
 }
 
+/// any and all reduce nothing where they are given no dimensions.
+static Results truth(Args& a, Tensor (*f)(const Tensor&, const Dims&, const KeepdimOptions&)) {
+  const Value* dim = a.find("dim");
+  const Tensor x = a.tensor("input");
+  const bool keepdim = a.boolean("keepdim", false);
+  if (dim && dim->kind == Value::Kind::List && dim->list.empty()) return {f(unsqueeze(x, -1), -1, {})};
+  return {f(x, a.dims("dim"), {keepdim})};
+}
+
 static void bind_runs(std::map<std::string, Binding>& table) {
   table["cumprod"] = {[](Args& a) -> Results { return {cumprod(a.tensor("input"), a.integer("dim"), {a.dtype()})}; },
                       [](Tensor& self, Args& a) { cumprod_(self, a.integer("dim")); }};
@@ -182,10 +191,8 @@ void bind_reduction() {
   table["argmin"] = {
       [](Args& a) -> Results { return {argmin(a.tensor("input"), optional_dim(a), {a.boolean("keepdim", false)})}; },
       {}};
-  table["any"] = {
-      [](Args& a) -> Results { return {any(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
-  table["all"] = {
-      [](Args& a) -> Results { return {all(a.tensor("input"), a.dims("dim"), {a.boolean("keepdim", false)})}; }, {}};
+  table["any"] = {[](Args& a) { return truth(a, any); }, {}};
+  table["all"] = {[](Args& a) { return truth(a, all); }, {}};
   table["var"] = {[](Args& a) -> Results {
                     const VarArgs v(a);
                     return {var(a.tensor("input"), v.dims, v.options)};
@@ -198,9 +205,15 @@ void bind_reduction() {
                   {}};
   table["var_mean"] = {[](Args& a) { return both(a, var_mean); }, {}};
   table["std_mean"] = {[](Args& a) { return both(a, std_mean); }, {}};
-  table["norm"] = {
-      [](Args& a) -> Results { return {norm(a.tensor("input"), order(a, "p"), a.dims("dim"), reduce_options(a))}; },
-      {}};
+  table["norm"] = {[](Args& a) -> Results {
+                     const Tensor x = a.tensor("input");
+                     const Value* p = a.find("p");
+                     const Dims dims = a.dims("dim");
+                     if (p && p->text == "nuc")
+                       return {linalg::matrix_norm(x, "nuc", dims.empty() ? Dims{0, 1} : dims, reduce_options(a))};
+                     return {norm(x, order(a, "p"), dims, reduce_options(a))};
+                   },
+                   {}};
   table["linalg.vector_norm"] = {
       [](Args& a) -> Results {
         return {linalg::vector_norm(a.tensor("input"), order(a, "ord"), a.dims("dim"), reduce_options(a))};

@@ -131,7 +131,7 @@ static Results splits(Args& a) {
 static Results repeats(Args& a) {
   const bool two = a.positional.size() > 1;
   const Value* given = two ? a.at(1) : a.find("repeats");
-  if (!two && a.has("output_size")) a.integer("output_size");
+  if (a.has("output_size")) a.integer("output_size");
   if (!two && !a.named.contains("repeats")) return {repeat_interleave(given->tensor)};
   const Tensor x = a.at(0)->tensor;
   const std::optional<int64_t> dim = optional_integer(a, "dim");

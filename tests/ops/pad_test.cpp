@@ -15,6 +15,8 @@ TEST_CASE("pad: modes, cuts, channels last") {
   CHECK(line({-1, 2}, "constant") == std::vector<int64_t>{1, 2, 3, 0, 0});
   CHECK(line({-4, 1}, "constant") == std::vector<int64_t>{0});
   CHECK(line({-1, 2}, "reflect") == std::vector<int64_t>{1, 2, 3, 2, 1});
+  CHECK(line({-1, 2}, "circular") == std::vector<int64_t>{1, 2, 3, 1, 2});
+  CHECK(line({2, -1}, "circular") == std::vector<int64_t>{1, 2, 0, 1, 2});
   CHECK(pad(contiguous(numbers({2, 3, 4, 5}), kChannelsLast), {1, 1}).is_contiguous(kChannelsLast));
   CHECK(pad(zeros({2, 0}), {1, 1}, {.value = 7}).to_vector<double>() == std::vector<double>{7, 7, 7, 7});
 }

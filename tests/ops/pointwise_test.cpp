@@ -61,6 +61,9 @@ TEST_CASE("maximum and minimum: NaN wins, ties share") {
   sum(maximum(x, y)).backward();
   CHECK(values(x.grad()) == Values{0, 0.5, 1});
   CHECK(values(y.grad()) == Values{1, 0.5, 0});
+  const Tensor n = leaf({kNan, 2, 3, kNan}), m = leaf({1, 2, kNan, kNan});
+  CHECK(values(grad({sum(fmax(n, m))}, {n})[0]) == Values{0, 0.5, 1, 1});
+  CHECK(values(grad({sum(fmin(n, m))}, {m})[0]) == Values{1, 0.5, 0, 0});
   const Tensor u = leaf({1, 5, -2, 0.5}, {2, 2}), v = leaf({2, 0.1});
   for (auto f : std::vector<Tensor (*)(const Operand&, const Operand&)>{maximum, minimum, fmax, fmin})
     CHECK(gradients_hold([f](const Tensor& u, const Tensor& v) { return f(u, v); }, {u, v}));
@@ -92,6 +95,8 @@ TEST_CASE("remainders and quotients") {
 TEST_CASE("atan2") {
   CHECK(close(values(atan2(floats({1, -1, 0}), floats({-1, -1, 2}))), {2.356194490192345, -2.356194490192345, 0}));
   CHECK(atan2(tensor({1}), tensor({2})).dtype() == kFloat32);
+  const Tensor origin = leaf({0, 1}), other = leaf({0, 1});
+  CHECK(values(grad({sum(atan2(origin, other))}, {origin})[0]) == Values{0, 0.5});
   const Tensor x = leaf({1, -2, 0.5}), y = leaf({-0.5, 0.3, 2});
   CHECK(gradients_hold([](const Tensor& x, const Tensor& y) { return atan2(x, y); }, {x, y}));
   CHECK(gradients_hold([](const Tensor& x) { return atan2(x, 2.0); }, {x}));

@@ -9,6 +9,7 @@ TEST_CASE("where") {
   CHECK(where(c, ones({2, 1}), zeros({1})).shape() == Shape{2, 3});
   CHECK(close(values(where(c, tensor({true, true, false}), b)), {1, 20, 0}));
   CHECK(has(error_of([&] { where(a, a, b); }), "mask of dtype bool"));
+  CHECK(values(where(to(c, kUInt8), a, b)) == Values{1, 20, 3});
   const Tensor x = leaf({1, 2, 3}), y = leaf({4});
   CHECK(gradients_hold([&](const Tensor& x, const Tensor& y) { return where(c, x, y); }, {x, y}));
 }
@@ -60,7 +61,10 @@ TEST_CASE("clamp by numbers") {
       {a}));
   Tensor at_bound = leaf({1, -1});
   sum(clamp(at_bound, -1, 1)).backward();
-  CHECK(values(at_bound.grad()) == Values{1, 1});
+  CHECK(values(at_bound.grad()) == Values{0, 0});
+  const Tensor ends = leaf({-kInf, kInf, kNan});
+  CHECK(values(grad({sum(clamp_min(ends, 0))}, {ends})[0]) == Values{0, 1, 0});
+  CHECK(values(grad({sum(clamp_max(ends, 0))}, {ends})[0]) == Values{1, 0, 0});
 }
 
 TEST_CASE("clamp by tensors") {
@@ -81,6 +85,15 @@ TEST_CASE("clamp by tensors") {
         return clamp_max_(b, hi);
       },
       {a, hi}));
+}
+
+TEST_CASE("clamp by tensors: who gets the gradient of ties") {
+  const Tensor x = leaf({0, 2, 0, -1, 1, 1}), low = leaf({0, 0, 0, 0, 0, 1}), high = leaf({1, 2, 0, 0, 0, 0});
+  const std::vector<Tensor> g = grad({sum(clamp(x, low, high))}, {x, low, high});
+  CHECK(values(g[0]) == Values{0.5, 0.5, 1, 0, 0, 0});
+  CHECK(values(g[1]) == Values{0.5, 0, 0, 1, 0, 0});
+  CHECK(values(g[2]) == Values{0, 0.5, 0, 0, 1, 1});
+  CHECK(values(grad({sum(clamp_min(x, low))}, {low})[0]) == Values{0.5, 0, 0.5, 1, 0, 0.5});
 }
 
 TEST_CASE("lerp, addcmul, addcdiv") {

@@ -95,6 +95,11 @@ TEST_CASE("integers give float32, or stay") {
   CHECK(values(abs(tensor({-128}, {.dtype = kInt8}))) == Values{-128});  // BI-083: wraps
 }
 
+TEST_CASE("acosh has PyTorch's slope below -1 too") {
+  const Tensor x = leaf({-2, 2, 0.5});
+  CHECK(close(values(grad({sum(acosh(x))}, {x})[0]), {1 / std::sqrt(3.0), 1 / std::sqrt(3.0), kNan}));
+}
+
 TEST_CASE("tests of elements") {
   const Tensor x = floats({1, kNan, kInf, -kInf});
   CHECK(isnan(x).to_vector<bool>() == std::vector<bool>{false, true, false, false});
