@@ -46,13 +46,14 @@ template <class C> struct Weights {
   C of(int64_t c) const { return each ? each[c] : C(1); }
 };
 
-template <class C> C log_sum_exp(const C* x, int64_t n) {
-  C top = -std::numeric_limits<C>::infinity(), sum = 0;
-#pragma omp simd reduction(max : top)
-  for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
+template <class C> C log_sum_exp(const C* x, int64_t n, C& top) {
+  C most = -std::numeric_limits<C>::infinity(), sum = 0;
+#pragma omp simd reduction(max : most)
+  for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += math::exp(x[i] - top);
-  return top + math::log(sum);
+  for (int64_t i = 0; i < n; ++i) sum += math::exp(x[i] - most);
+  top = most;
+  return math::log(sum);
 }
 template <class C> C smooth_loss(const C* x, int64_t n, C lse, const C* weight) {
   C sum = 0;
@@ -66,36 +67,37 @@ template <class C> C smooth_loss(const C* x, int64_t n, C lse, const C* weight) 
   return sum;
 }
 
-/// lse of `width` samples, and sum_c w_c (lse - x_c) where that is asked for. buffer: a lane, or a tile (classes, width).
+/// lse of `width` samples, as its parts top + rest, for (top - x) + rest is exact where it is small, and
+/// sum_c w_c (lse - x_c) where that is asked for. buffer: a lane, or a tile (classes, width).
 template <class T, class C> void reduce_tile(const T* x, const Samples& samples, int64_t width,
-                                             const Weights<C>& weights, C* buffer, C* lse, C* smooth) {
+                                             const Weights<C>& weights, C* buffer, C* top, C* rest, C* smooth) {
   alignas(64) C sum[kTileWidth];
   const int64_t step = samples.walk.step(0);
-  std::fill_n(lse, width, -std::numeric_limits<C>::infinity());
+  std::fill_n(top, width, -std::numeric_limits<C>::infinity());
   std::fill_n(sum, width, C(0)), std::fill_n(smooth, width, C(0));
   for (int64_t k = 0; k < samples.classes; ++k) {
     C* const row = buffer + k * width;
     const C* const from = read_row(x + k * samples.class_step, step, width, row);
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) row[j] = from[j], lse[j] = from[j] > lse[j] ? from[j] : lse[j];
+    for (int64_t j = 0; j < width; ++j) row[j] = from[j], top[j] = from[j] > top[j] ? from[j] : top[j];
   }
   for (int64_t k = 0; k < samples.classes; ++k)
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) sum[j] += math::exp(buffer[k * width + j] - lse[j]);
-  for (int64_t j = 0; j < width; ++j) lse[j] += math::log(sum[j]);
+    for (int64_t j = 0; j < width; ++j) sum[j] += math::exp(buffer[k * width + j] - top[j]);
+  for (int64_t j = 0; j < width; ++j) rest[j] = math::log(sum[j]);
   if (weights.smoothing == 0) return;
   for (int64_t k = 0; k < samples.classes; ++k) {
     const C w = weights.of(k);
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) smooth[j] += w * (lse[j] - buffer[k * width + j]);
+    for (int64_t j = 0; j < width; ++j) smooth[j] += w * (top[j] - buffer[k * width + j] + rest[j]);
   }
 }
 template <class T, class C> void reduce_rows(const T* x, const Samples& samples, int64_t width,
-                                             const Weights<C>& weights, C* buffer, C* lse, C* smooth) {
+                                             const Weights<C>& weights, C* buffer, C* top, C* rest, C* smooth) {
   for (int64_t j = 0; j < width; ++j) {
     const C* const row = read_row(x + j * samples.walk.step(0), samples.class_step, samples.classes, buffer);
-    lse[j] = log_sum_exp(row, samples.classes);
-    smooth[j] = weights.smoothing == 0 ? C(0) : smooth_loss(row, samples.classes, lse[j], weights.each);
+    rest[j] = log_sum_exp(row, samples.classes, top[j]);
+    smooth[j] = weights.smoothing == 0 ? C(0) : smooth_loss(row, samples.classes, top[j] + rest[j], weights.each);
   }
 }
 
@@ -122,12 +124,12 @@ void cross_entropy(Context& ctx, V losses, V lse, V logits, V target, V weight, 
     const int64_t elements = direct ? 0 : samples.classes * (samples.tiled ? wanted : 1);
     for_lanes<C>(ctx, walk, samples.classes, elements,
                  [&](C* buffer, int64_t position, int64_t count, const std::array<int64_t, 5>& at) {
-                   alignas(64) C sums[kTileWidth], smooth[kTileWidth], loss[kTileWidth];
+                   alignas(64) C top[kTileWidth], rest[kTileWidth], smooth[kTileWidth], loss[kTileWidth];
                    for (int64_t done = 0; done < count; done += wanted) {
                      const int64_t width = std::min(wanted, count - done);
                      const T* const x = logits.as<T>() + at[0] + done * walk.step(0);
-                     if (samples.tiled) reduce_tile(x, samples, width, weights, buffer, sums, smooth);
-                     else reduce_rows(x, samples, width, weights, buffer, sums, smooth);
+                     if (samples.tiled) reduce_tile(x, samples, width, weights, buffer, top, rest, smooth);
+                     else reduce_rows(x, samples, width, weights, buffer, top, rest, smooth);
                      const int64_t* const labels = target.as<int64_t>() + at[1] + done * walk.step(1);
                      for (int64_t j = 0; j < width; ++j) {
                        const int64_t t =
@@ -136,11 +138,12 @@ void cross_entropy(Context& ctx, V losses, V lse, V logits, V target, V weight, 
                          loss[j] = 0;
                          continue;
                        }
-                       const C picked = sums[j] - C(x[j * walk.step(0) + t * samples.class_step]);
+                       const C picked = top[j] - C(x[j * walk.step(0) + t * samples.class_step]) + rest[j];
                        loss[j] = (1 - weights.smoothing) * weights.of(t) * picked + weights.share * smooth[j];
                      }
                      store_row(losses, at[2] + done * walk.step(2), walk.step(2), width, loss);
-                     store_row(lse, at[3] + done * walk.step(3), walk.step(3), width, sums);
+                     for (int64_t j = 0; j < width; ++j) rest[j] += top[j];
+                     store_row(lse, at[3] + done * walk.step(3), walk.step(3), width, rest);
                    }
                  });
   });

@@ -219,11 +219,18 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, const LossOptions& opt
   return elementwise_loss("l1_loss", input, target, options, [](const Tensor& d) { return abs(d); });
 }
 
-/// d^2 / 2 for d = |x - t| below `knee`, else knee (d - knee / 2): both are c (d - c / 2) with c = min(d, knee).
+/// d^2 / 2 for |d| = |x - t| below `knee`, else knee (|d| - knee / 2): both are c (|d| - c / 2) with c = min(|d|, knee).
 static Tensor huber(const char* op, const Tensor& input, const Tensor& target, double knee) {
-  const Tensor d = abs(sub(input, target)), c = clamp_max(d, knee);
+  const Tensor d = sub(input, target);
   check(is_floating(d.dtype()), "[{}] expected a floating-point dtype, got {}", op, input);
-  return mul(c, sub(d, mul(c, 0.5)));
+  Tensor losses;
+  {
+    NoGrad guard;
+    const Tensor size = abs(d), c = clamp_max(size, knee);
+    losses = mul(c, sub(size, mul(c, 0.5)));
+  }
+  return record(op, losses, {d}, save(d),  // not by abs, whose slope at 0 would hide the second derivative there
+                [knee](const Tensor& g, const Tensor& d) { return Grads{mul(g, clamp(d, -knee, knee))}; });
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& o) {

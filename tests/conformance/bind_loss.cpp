@@ -13,7 +13,8 @@ static Reduction reduction_of(Args& a) {
   return name == "none"        ? Reduction::None
          : name == "sum"       ? Reduction::Sum
          : name == "batchmean" ? Reduction::BatchMean
-                               : Reduction::Mean;
+         : name == "mean"      ? Reduction::Mean
+                               : throw Refused("no such reduction: " + name);
 }
 
 #define BIND(name, ...) table[#name] = {[](Args& a) -> Results { return {name(__VA_ARGS__)}; }, {}}

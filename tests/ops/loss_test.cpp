@@ -40,6 +40,21 @@ TEST_CASE("cross_entropy: values against the definition") {
   CHECK(close(nll_loss(log_softmax(x, 1), labels(t), {.weight = w}), cross_entropy(x, labels(t), {.weight = w})));
 }
 
+TEST_CASE("cross_entropy: a small loss of large logits keeps its digits") {
+  for (const Tensor& x : {tensor({1000.0, 990.0}, {.dtype = kFloat32}), tensor({1000.0, 990.0})})
+    CHECK(cross_entropy(x, tensor(0)).item() == Approx(std::log1p(std::exp(-10.0))).epsilon(2e-3));
+}
+
+TEST_CASE("huber_loss and smooth_l1_loss: second derivatives at 0 and at the knee") {
+  const Tensor x = leaf({3}), t = sub(x.detach(), tensor(std::vector<double>{0, 0.5, 1}));
+  const auto curve = [&](const Tensor& y) {
+    const Tensor slope = grad({sum(y)}, {x}, {}, {.create_graph = true})[0];
+    return grad({sum(slope)}, {x})[0].to_vector<double>();
+  };
+  CHECK(curve(huber_loss(x, t, {.reduction = Reduction::Sum})) == std::vector<double>{1, 1, 0});
+  CHECK(curve(smooth_l1_loss(x, t, {.reduction = Reduction::Sum})) == std::vector<double>{1, 1, 0});
+}
+
 TEST_CASE("losses: gradients of first and second order") {
   const Tensor t = labels({2, 0, 1, 2}), w = tensor(std::vector<double>{0.5, 2, 1});
   for (const Reduction r : {Reduction::None, Reduction::Mean, Reduction::Sum}) {
