@@ -62,8 +62,8 @@ TAPIR_HD inline double digamma(double x) {
   if (x == 0) return std::copysign(std::numeric_limits<double>::infinity(), -x);
   double y = 0;
   if (x < 0) {
-    const double part = x - std::floor(x);
-    if (!(part > 0)) return std::numeric_limits<double>::quiet_NaN();  // a pole, or -inf
+    const double part = x - std::nearbyint(x);  // not floor, which would lose a small x
+    if (!(std::abs(part) > 0)) return std::numeric_limits<double>::quiet_NaN();  // a pole, or -inf
     y = -kPi / std::tan(kPi * part);
     x = 1 - x;
   }

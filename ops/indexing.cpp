@@ -230,6 +230,7 @@ static void put(const Tensor& self, const std::vector<Tensor>& indices, const Te
   put_packed(plan.x, plan.places, plan.from_order(to(to(values, self.device()), self.dtype())), accumulate, plan.who);
 }
 Tensor& index_put_(Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+  check(values.dtype() == self.dtype(), "[index_put_] expected values of dtype {}, got {}", self.dtype(), values);
   return put(self, indices, values, accumulate, {}), self;
 }
 Tensor index_put(const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {

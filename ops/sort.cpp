@@ -129,7 +129,7 @@ static Tensor quantile(const char* op, const Tensor& x, const Operand& given, st
                            : full({}, given.scalar().to_double(), {.dtype = kFloat64, .device = x.device()}),
          kFloat64);
   check(q.dim() <= 1, "[{}] q must be a scalar or 1D tensor, got {}", op, q);
-  check(!any(logical_or(lt(q, 0), gt(q, 1))).item<bool>(), "[{}] q values must be in the range [0, 1], got {}", op, q);
+  check(all(logical_and(ge(q, 0), le(q, 1))).item<bool>(), "[{}] q values must be in the range [0, 1], got {}", op, q);
   const int64_t axis = dim ? wrap_dim(op, *dim, x.dim()) : 0;
   const Tensor lanes = !dim || x.dim() == 0 ? reshape(x, -1) : movedim(x, axis, -1);
   check(lanes.shape().back() > 0, "[{}] input tensor must be non-empty, got {}", op, x);
@@ -192,7 +192,7 @@ static Tensor as_rows(const char* name, const Tensor& x, std::optional<int64_t>&
   const int64_t n = x.shape()[*dim];
   check(n == 0 || x.numel() > 0, "[{}] expected no extent of 0 beside dimension {}, got shape {}", name, *dim,
         x.shape());
-  return reshape(transpose(x, 0, *dim), {n, n ? x.numel() / n : 1});
+  return reshape(movedim(x, *dim, 0), {n, n ? x.numel() / n : 1});
 }
 
 static Unique unique(const char* name, const Tensor& given, UniqueOptions o, bool in_order) {

@@ -31,6 +31,7 @@ TEST_CASE("x[...] with index tensors: broadcasting, and where their dimensions g
   const Tensor filled = index_fill(x, 1, tensor({0, 0, -1}), value);
   CHECK(values(grad({sum(filled)}, {value})[0]) == Values{30});  // what occurs twice counts once
   CHECK(values(filled) == values(index_fill(x, 1, tensor({0, -1}), 2)));
+  CHECK_THROWS_AS(index_put(tensor({1, 2}), {tensor({0})}, tensor({1.5})), ValueError);  // nothing is truncated silently
   const Tensor mask = x.ge(30);
   CHECK(values(x[mask]) == values(arange(30, 60, 1, {.dtype = kFloat64})));
 }

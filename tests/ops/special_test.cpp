@@ -28,6 +28,14 @@ TEST_CASE("special functions: poles, infinities, ends of their domain") {
   CHECK(digamma(tensor({1, 2})).dtype() == kFloat32);
 }
 
+TEST_CASE("digamma close to its poles") {
+  const Values y = values(digamma(tensor(std::vector<double>{-1e-30, -1e-9, -3 + 1e-9, -0.5})));
+  CHECK(y[0] == Approx(1e30));
+  CHECK(y[1] == Approx(1e9));
+  CHECK(y[2] == Approx(-1e9).epsilon(1e-5));
+  CHECK(y[3] == Approx(0.03648997397857652));
+}
+
 TEST_CASE("special functions: derivatives where formulas would divide by 0") {
   const Tensor x = leaf({0, 0.3, -1});
   CHECK(close(values(grad({sum(sinc(x))}, {x})[0]),
