@@ -52,7 +52,7 @@ enum class Border : uint8_t { Reflect, Replicate, Circular };
 /// The position in [0, n) that stands for i, outside or inside.
 int64_t source_of(int64_t i, int64_t n, Border border) {
   if (border == Border::Replicate) return std::clamp<int64_t>(i, 0, n - 1);
-  if (border == Border::Circular) return i < 0 ? i + n : i >= n ? i - n : i;
+  if (border == Border::Circular) return (i % n + n) % n;
   return i < 0 ? -i : i >= n ? 2 * (n - 1) - i : i;
 }
 
@@ -66,7 +66,10 @@ Tensor pad_border(const Tensor& x, const Pads& p, Border border, std::string_vie
       y = narrow(y, d, first, last - first), n = last - first;
       before = std::max<int64_t>(0, before), after = std::max<int64_t>(0, after);
     }
-    const int64_t most = border == Border::Reflect ? n - 1 : border == Border::Circular ? n : n ? INT64_MAX : 0;
+    const int64_t most = n == 0                        ? 0
+                         : border == Border::Reflect  ? n - 1
+                         : border == Border::Circular ? x.shape()[d]
+                                                      : INT64_MAX;
     check(before <= most && after <= most,
           "[pad] expected {} padding of at most {} along dimension {} of {}, got {} before and {} after", mode, most, d,
           x, before, after);

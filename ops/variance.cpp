@@ -1,5 +1,7 @@
 #include "variance.h"
 
+#include <algorithm>
+
 #include "arithmetic.h"
 #include "compare.h"
 #include "front.h"
@@ -18,7 +20,7 @@ static Tensor run_variance(const char* name, ReduceOp op, const Tensor& x, uint3
 static Tensor var_gradient(const Tensor& g, const Tensor& x, uint32_t mask, const VarOptions& o) {
   int64_t n = 1;
   for (int64_t d : mask_dims(mask)) n *= x.shape()[d];
-  const Tensor scaled = mul(g, 2 / (double(n) - o.correction));
+  const Tensor scaled = mul(g, 2 / std::max(0.0, double(n) - o.correction));
   return mul(expand_reduced(scaled, x.shape(), mask, o.keepdim), sub(x, mean(x, mask_dims(mask), {.keepdim = true})));
 }
 
