@@ -161,8 +161,9 @@ TAPIR_ACTIVATION(hardsigmoid, Hardsigmoid, float_only, kNoBend)
 TAPIR_ACTIVATION(tanhshrink, Tanhshrink, float_operand, tanhshrink_bend)
 #undef TAPIR_ACTIVATION
 Tensor softsign(const Tensor& x) {
-  const Tensor from = float_operand("softsign", x, nullptr);
+  check_defined("softsign", "the input", x);
   if (is_integral(x.dtype())) return div(x, add(abs(x), 1));  // 1 + |x| wraps around, as in PyTorch
+  const Tensor from = float_operand("softsign", x, nullptr);
   return unary_by_x("softsign", {UnaryOp::Softsign}, from, nullptr, [](const Tensor& g, const Tensor& x) {
     return Grads{fused_gradient("softsign_grad", {BinaryOp::SoftsignGrad}, g, x, softsign_bend)};
   });
