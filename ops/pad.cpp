@@ -66,7 +66,7 @@ Tensor pad_border(const Tensor& x, const Pads& p, Border border, std::string_vie
       y = narrow(y, d, first, last - first), n = last - first;
       before = std::max<int64_t>(0, before), after = std::max<int64_t>(0, after);
     }
-    const int64_t most = n == 0                        ? 0
+    const int64_t most = n == 0                       ? 0
                          : border == Border::Reflect  ? n - 1
                          : border == Border::Circular ? x.shape()[d]
                                                       : INT64_MAX;

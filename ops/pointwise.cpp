@@ -62,12 +62,11 @@ Tensor shared_gradient(const Tensor& g, const Operand& a, const Operand& b, Lose
 }
 static Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b, Loses loses) {
   Pointwise p(name, a, b);
-  return record(
-      name, p.run(op), {p.a, p.b}, save(p.a, p.b),
-      [loses](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-        return Grads{needs[0] ? shared_gradient(g, a, b, loses) : Tensor(),
-                     needs[1] ? shared_gradient(g, b, a, loses) : Tensor()};
-      });
+  return record(name, p.run(op), {p.a, p.b}, save(p.a, p.b),
+                [loses](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+                  return Grads{needs[0] ? shared_gradient(g, a, b, loses) : Tensor(),
+                               needs[1] ? shared_gradient(g, b, a, loses) : Tensor()};
+                });
 }
 Tensor maximum(const Operand& a, const Operand& b) { return extreme("maximum", BinaryOp::Maximum, a, b, lt); }
 Tensor minimum(const Operand& a, const Operand& b) { return extreme("minimum", BinaryOp::Minimum, a, b, gt); }

@@ -102,7 +102,8 @@ TEST_CASE("activations: gradients at the bends are PyTorch's") {
   CHECK(slope([](const Tensor& x) { return hardshrink(x); }) == Values{1, 1, 1, 1, 1, 0, 0, 0});
   CHECK(slope([](const Tensor& x) { return softshrink(x); }) == Values{1, 1, 1, 1, 1, 0, 0, 0});
   CHECK(slope([](const Tensor& x) { return threshold(x, 0.5, 9); }) == Values{0, 1, 0, 1, 1, 0, 0, 0});
-  CHECK(values(softsign(tensor({-128, 127}, {.dtype = kInt8}))) == values(div(tensor({128, -127}), tensor({127, 128}))));
+  CHECK(values(softsign(tensor({-128, 127}, {.dtype = kInt8}))) ==
+        values(div(tensor({128, -127}), tensor({127, 128}))));
   const Tensor none = leaf({kNan});
   CHECK(close(values(grad({sum(selu(none))}, {none})[0]), {1.0507009873554804934}));
   const Tensor kink = leaf({0, -2}), w = leaf({0.25});

@@ -14,8 +14,8 @@ TEST_CASE("BI-114 attention without keys, without queries") {
   sum(scaled_dot_product_attention(none, k, k)).backward();
   CHECK(close(k.grad(), zeros({1, 2, 3, 4})));
   const Tensor headless = leaf({0, 3, 4});
-  const Tensor g =
-      grad({sum(scaled_dot_product_attention(headless, headless, headless))}, {headless}, {}, {.create_graph = true})[0];
+  const Tensor g = grad({sum(scaled_dot_product_attention(headless, headless, headless))}, {headless}, {},
+                        {.create_graph = true})[0];
   CHECK(g.shape() == headless.shape());
 }
 

@@ -41,8 +41,7 @@ TEST_CASE("BI-155 ctc_loss: targets and lengths that do not fit") {
 }
 
 TEST_CASE("ctc_loss: no frames align the empty target alone") {
-  const Tensor y =
-      ctc_loss(logits(), tensor({{1}, {2}}), List{0, 0}, List{0, 1}, {.reduction = Reduction::None});
+  const Tensor y = ctc_loss(logits(), tensor({{1}, {2}}), List{0, 0}, List{0, 1}, {.reduction = Reduction::None});
   CHECK(y[0].item() == 0);
   CHECK(std::isinf(y[1].item()));
 }

@@ -24,14 +24,15 @@ TEST_CASE("x[...] with index tensors: broadcasting, and where their dimensions g
   CHECK(x[{0, Slice(), columns}].shape() == Shape{4, 3});
   CHECK(x[{Slice(), rows, None}].shape() == Shape{3, 2, 1, 1, 5});
   const Tensor bits = tensor({1, 0, 1}, {.dtype = kUInt8}), last = tensor(-1);
-  CHECK(values(x[bits]) == values(x[tensor({0, 2})]));  // a mask of an older kind
+  CHECK(values(x[bits]) == values(x[tensor({0, 2})]));         // a mask of an older kind
   CHECK(x[{last, Ellipsis, columns}].shape() == Shape{4, 3});  // 0-dim beside others: an integer
   CHECK(x[{last, Slice(), last}].shape() == Shape(4));
   const Tensor value = full({}, 2, {.dtype = kFloat64}).requires_grad_();
   const Tensor filled = index_fill(x, 1, tensor({0, 0, -1}), value);
   CHECK(values(grad({sum(filled)}, {value})[0]) == Values{30});  // what occurs twice counts once
   CHECK(values(filled) == values(index_fill(x, 1, tensor({0, -1}), 2)));
-  CHECK_THROWS_AS(index_put(tensor({1, 2}), {tensor({0})}, tensor({1.5})), ValueError);  // nothing is truncated silently
+  CHECK_THROWS_AS(index_put(tensor({1, 2}), {tensor({0})}, tensor({1.5})),
+                  ValueError);  // nothing is truncated silently
   const Tensor mask = x.ge(30);
   CHECK(values(x[mask]) == values(arange(30, 60, 1, {.dtype = kFloat64})));
 }

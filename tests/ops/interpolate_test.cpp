@@ -13,7 +13,8 @@ TEST_CASE("interpolate: sizes and scales, layouts") {
   const Tensor bytes = tensor({{{{0, 255}, {255, 0}}}}, {.dtype = kUInt8});
   CHECK(interpolate(bytes, {.size = 1, .mode = "bilinear"}).to_vector<int64_t>() == std::vector<int64_t>{128});
   const Tensor halves = tensor({{{{6, 7}}}}, {.dtype = kUInt8});  // a half goes up
-  CHECK(interpolate(halves, {.size = {1, 3}, .mode = "bilinear"}).to_vector<int64_t>() == std::vector<int64_t>{6, 7, 7});
+  CHECK(interpolate(halves, {.size = {1, 3}, .mode = "bilinear"}).to_vector<int64_t>() ==
+        std::vector<int64_t>{6, 7, 7});
 }
 
 TEST_CASE("interpolate: options that do not fit") {

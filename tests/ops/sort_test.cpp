@@ -33,7 +33,8 @@ TEST_CASE("unique: inverse, counts, along a dimension") {
   CHECK(values(rows.inverse) == Values{2, 1, 2, 0});
   CHECK(values(rows.counts) == Values{1, 1, 2});
   CHECK(!unique(x).inverse.defined());
-  const Tensor deep = tensor({{{0, 0}, {1, 0}}, {{0, 1}, {0, 0}}});  // slices are sorted by their elements in row-major order
+  const Tensor deep =
+      tensor({{{0, 0}, {1, 0}}, {{0, 1}, {0, 0}}});  // slices are sorted by their elements in row-major order
   CHECK(equal(unique(deep, {.dim = 2}).values, flip(deep, 2)));
   CHECK(unique(tensor({kNan, kNan})).values.numel() == 2);
   const Unique runs = unique_consecutive(tensor({1, 1, 2, 1}), {.return_counts = true});
