@@ -216,9 +216,11 @@ void apply(const NormOperands& o, const ChannelView<2>& view, const Cut& cut, co
   });
 }
 
-/// Statistics of each (sample, group) from those of the parts; the running statistics of batch norm follow.
+/// Statistics of each (sample, group) from those of the parts, with what rounding takes from each mean; the running statistics of
+/// batch norm follow.
 template <class C> void finish_moments(const Cut& cut, const NormParams& params, const double* part_mean,
-                                       const double* part_m2, C* mean, C* rstd, C* running_mean, C* running_var) {
+                                       const double* part_m2, C* mean, double* lost, C* rstd, C* running_mean,
+                                       C* running_var) {
   const int64_t per_group = cut.per_group();
   for (int64_t s = 0; s < cut.outer; ++s)
     for (int64_t g = 0; g < cut.groups; ++g) {
@@ -229,6 +231,7 @@ template <class C> void finish_moments(const Cut& cut, const NormParams& params,
         for (int64_t cell = first; cell < first + per_group; ++cell) all.merge(count, part_mean[cell], part_m2[cell]);
       }
       mean[s * cut.groups + g] = C(all.mean);
+      lost[s * cut.groups + g] = all.mean - double(C(all.mean));
       rstd[s * cut.groups + g] = C(1 / std::sqrt(all.variance() + params.eps));
       if (all.n == 0) continue;
       if (running_mean) running_mean[g] += C(params.momentum) * (C(all.mean) - running_mean[g]);
@@ -248,6 +251,8 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
   C* const rstd = o.rstd.defined() ? staged<C>(ctx, o.rstd, false) : ctx.scratch_of<C>(statistics);
   C* const running_mean = staged<C>(ctx, o.running_mean, true);
   C* const running_var = staged<C>(ctx, o.running_var, true);
+  double* const lost = ctx.scratch_of<double>(statistics);
+  std::fill_n(lost, statistics, 0.0);
   if (params.op == NormOp::Batch && !params.training) {
     for (int64_t c = 0; c < cut.groups; ++c)
       mean[c] = running_mean[c], rstd[c] = C(1 / std::sqrt(double(running_var[c]) + params.eps));
@@ -255,7 +260,7 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
     const int64_t cells = cut.cells() * cut.parts;
     double* const partial = ctx.scratch_of<double>(2 * cells);
     if (cut.rows > 0) partial_moments<T>(o.x, view, cut, partial, partial + cells);
-    finish_moments(cut, params, partial, partial + cells, mean, rstd, running_mean, running_var);
+    finish_moments(cut, params, partial, partial + cells, mean, lost, rstd, running_mean, running_var);
     unstage(o.running_mean, running_mean), unstage(o.running_var, running_var);
   }
   if (o.mean.defined()) unstage(o.mean, mean);
@@ -265,7 +270,8 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
   C* const means = ctx.scratch_of<C>(3 * cut.cells());
   C *const scales = means + cut.cells(), *const shifts = scales + cut.cells();
   cut.each([&](int64_t i, int64_t g, int64_t c) {
-    means[i] = mean[g], scales[i] = weight ? rstd[g] * weight[c] : rstd[g], shifts[i] = bias ? bias[c] : C(0);
+    means[i] = mean[g], scales[i] = weight ? rstd[g] * weight[c] : rstd[g];
+    shifts[i] = C((bias ? double(bias[c]) : 0) - lost[g] * double(scales[i]));
   });
   if (cut.rows > 0) apply<T>(o, view, cut, {means, scales, shifts});
 }
