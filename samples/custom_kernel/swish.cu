@@ -39,8 +39,9 @@ int main() {
     std::printf("no CUDA device: %s\n", cuda::why_not().c_str());
     return 0;
   }
-  const Tensor x = randn({33, 7}, {.dtype = kFloat64, .device = kCUDA});
+  Tensor x = randn({33, 7}, {.dtype = kFloat64, .device = kCUDA});
   const double difference = max(abs(swish(x) - silu(x))).item();
+  x.requires_grad_();
   gradcheck([](const Tensor& x) { return swish(x); }, {x});
   std::printf("swish on %s: differs from silu by %.1e, gradient checked\n", cuda::get_device_name().c_str(),
               difference);

@@ -7,6 +7,7 @@ namespace tapir::inline v0::cuda_kernels::blas {
 bool product(Context& ctx, const Product& p) {
   HostCall call("blas::product", ctx);
   const auto view = [&](const Matrix& x, int64_t rows, int64_t columns) {
+    if (p.row_sums || p.gelu) return device_view(ctx, x.data, p.dtype, {rows, columns}, {x.row, x.column});
     return device_view(ctx, x.data, p.dtype, {p.batch, rows, columns}, {x.batch, x.row, x.column});
   };
   const TensorView a = call.read(view(p.a, p.m, p.k)), b = call.read(view(p.b, p.k, p.n));
