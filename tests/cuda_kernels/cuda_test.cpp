@@ -42,7 +42,7 @@ TEST_CASE("cuda: a device of an architecture that nothing was built for (BI-095)
   CHECK(cuda::get_device_properties().major == 7);
   const Tensor x = tensor({1.f, 2.f}).to(kCUDA);  // memory and copies need no kernel
   const std::string text = message_of<RuntimeError>([&] { (void)exp(x); });
-  CHECK(contains(text, "[exp] expected a device of the architectures that it was compiled for (emulated)"));
+  CHECK(contains(text, "expected a device of the architectures that it was compiled for (emulated)"));
   CHECK(contains(text, "got compute capability 7.5"));
   CHECK_FALSE(message_of<RuntimeError>([&] { (void)softmax(x, 0); }).empty());
   CHECK(equal(x.cpu(), tensor({1.f, 2.f})));  // and the device goes on

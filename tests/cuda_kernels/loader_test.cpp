@@ -11,6 +11,7 @@ struct Squares {
 
 TEST_CASE("DataLoader: batches arrive on the device in order, from any number of workers, without the host waiting") {
   NEEDS_CUDA
+  if (is_emulated() && !is_direct()) SKIP_TEST("the emulation orders whole segments");
   for (const int64_t workers : {0, 1, 3}) {
     data::DataLoader loader(Squares{}, {.batch_size = 8, .num_workers = workers, .device = kCUDA});
     const int64_t before = cuda::synchronizations();
@@ -33,6 +34,7 @@ TEST_CASE("DataLoader: batches arrive on the device in order, from any number of
 
 TEST_CASE("DataLoader: whole batches of a TensorDataset go through page-locked memory, on the stream of the loop") {
   NEEDS_CUDA
+  if (is_emulated() && !is_direct()) SKIP_TEST("the emulation orders whole segments");
   const Tensor x = arange(600).to(kFloat32).view({100, 6});
   data::DataLoader loader(data::TensorDataset<1>(x),
                           {.batch_size = 32, .shuffle = true, .num_workers = 2, .seed = 3, .device = kCUDA});
