@@ -1,0 +1,65 @@
+// Trains an LSTM on the characters of tiny Shakespeare, and writes in its manner one character at a time.
+#include <tapir/models/generate.h>
+#include <tapir/models/lstm_lm.h>
+
+#include "text.h"
+using namespace tapir;
+
+int main(int argc, char** argv) {
+  samples::Options o{.epochs = 6, .batch_size = 32, .lr = 3e-3};
+  std::string path, prompt = "\n";
+  int64_t width = 256, layers = 2, context = 64, batches = 400, length = 500;
+  double temperature = 0.8;
+  CLI::App app("Trains an LSTM on tiny Shakespeare", "lstm_text");
+  app.add_option("--data", path, "Text file (default: $TAPIR_DATA, datasets, ../shared/data)");
+  app.add_option("--width", width, "Channels")->capture_default_str();
+  app.add_option("--layers", layers, "LSTM layers")->capture_default_str();
+  app.add_option("--context", context, "Characters in a window")->capture_default_str();
+  app.add_option("--batches", batches, "Steps in an epoch")->capture_default_str();
+  app.add_option("--prompt", prompt, "What the text that is written begins with");
+  app.add_option("--length", length, "Characters to write at the end")->capture_default_str();
+  app.add_option("--temperature", temperature, "Below 1: bolder; above: wilder")->capture_default_str();
+  return samples::main(app, argc, argv, o, [&] {
+    const Device device(o.device);
+    const samples::Text text(samples::read_text(path), context);
+    models::LSTMLanguageModel net(text.vocabulary.size(), width, {.num_layers = layers, .dropout = 0.1, .tied = true});
+    net.to(device);
+    auto loader = samples::random_windows(text.train, o.batch_size, batches, o.seed, device);
+    optim::AdamW opt(net.parameters(), {.lr = o.lr, .weight_decay = 0.01});
+    optim::OneCycleLR schedule(opt, o.lr, {.total_steps = o.epochs * loader.size(), .pct_start = 0.1, .cycle_momentum = false});
+    std::printf("%lld parameters, %lld different characters\n", static_cast<long long>(net.num_parameters()), static_cast<long long>(text.vocabulary.size()));
+    const auto loss_of = [&](const Tensor& x, const Tensor& y) {
+      amp::Autocast autocast(device, o.precision());
+      return cross_entropy(flatten(net(x), 0, 1), flatten(y));
+    };
+
+    samples::Run run(o, {"validation loss"});
+    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("loader", loader);
+    while (run.next_epoch(loader.size())) {
+      for (auto& [x, y] : loader) {
+        opt.zero_grad();
+        Tensor loss = loss_of(x, y);
+        loss.backward();
+        optim::clip_grad_norm_(net.parameters(), 1.0);
+        opt.step();
+        schedule.step();
+        if (!run.step(loss)) break;
+      }
+      net.eval();
+      run.end_epoch({samples::mean_loss(text.validation, context, 25, device, loss_of)});
+      net.train();
+    }
+    net.eval();
+    std::printf("validation loss %.4f nats a character\n\n%s", run.last(0), prompt.c_str());
+    NoGrad guard;
+    auto [scores, state] = net.forward(text.vocabulary.encode(prompt).unsqueeze(0).to(device), {});
+    for (int64_t i = 0; i < length && !run.finish(); ++i) {
+      const Tensor next = models::next_token(scores.select(1, -1), {.sample = true, .temperature = temperature, .top_k = 40});
+      std::printf("%s", text.vocabulary.decode(next.item<int64_t>()).c_str());
+      auto out = net.forward(next.unsqueeze(1), state);
+      scores = out.logits, state = out.state;
+    }
+    std::printf("\n");
+    return run.finish();
+  });
+}

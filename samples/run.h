@@ -1,0 +1,185 @@
+#pragma once
+// What the samples have around their loops: options, Ctrl-C, progress, a table, a plot, TensorBoard, checkpoints.
+#include <tapir/tapir.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <limits>
+
+namespace samples {
+using namespace tapir;
+
+struct Options {
+  int64_t epochs = 1, batch_size = 64;
+  double lr = 1e-3;
+  int64_t steps = 0;
+  std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {};
+  bool resume = false;
+  int threads = 0;
+  uint64_t seed = 0;
+
+  amp::AutocastOptions precision() const { return {.dtype = amp == "fp16" ? kFloat16 : kBFloat16, .enabled = amp != "off"}; }
+};
+
+/// Reads the common options into o, with its values as defaults, sets threads and seed, and runs the program: what it throws is
+/// printed, status 1. Options of a sample's own are added to `app` before.
+template <class F> int main(CLI::App& app, int argc, char** argv, Options& o, F&& program) {
+  app.option_defaults()->always_capture_default();
+  app.add_option("--epochs", o.epochs, "Passes over the training data")->check(CLI::PositiveNumber);
+  app.add_option("--batch-size", o.batch_size, "Samples per step")->check(CLI::PositiveNumber);
+  app.add_option("--lr", o.lr, "Learning rate")->check(CLI::PositiveNumber);
+  app.add_option("--steps", o.steps, "Stop after so many steps; 0: do not")->check(CLI::NonNegativeNumber);
+  app.add_option("--device", o.device, "cpu, cuda or cuda:N");
+  app.add_option("--amp", o.amp, "Mixed precision; fp16 with a gradient scaler")->check(CLI::IsMember({"off", "bf16", "fp16"}));
+  app.add_option("--threads", o.threads, "Compute threads; 0: all")->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
+  app.add_option("--checkpoint", o.checkpoint, "Folder for checkpoints after each epoch and on Ctrl-C");
+  app.add_flag("--resume", o.resume, "Go on from the newest checkpoint in that folder");
+  app.add_option("--logdir", o.logdir, "Folder for TensorBoard");
+  app.add_option("--plot", o.plot, "SVG file with the curves, renewed after each epoch");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (o.threads > 0) set_num_threads(o.threads);
+    manual_seed(o.seed);
+    return program();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s: %s\n", app.get_name().empty() ? argv[0] : app.get_name().c_str(), e.what());
+    return 1;
+  }
+}
+
+inline volatile std::sig_atomic_t interrupted = 0;
+inline void on_signal(int signal) {
+  if (interrupted) std::signal(signal, SIG_DFL), std::raise(signal);
+  interrupted = 1;
+}
+
+/// One training run: the loss of every step and the metrics of every epoch go to the progress bar, the table, the plot, TensorBoard
+/// and the checkpoints.
+///     samples::Run run(o, {"test acc %"}, {.higher_is_better = true});
+///     run.keep("model", net).keep("optimizer", opt).keep("loader", loader);
+///     while (run.next_epoch(loader.size())) {
+///       for (auto& [x, y] : loader) { ...; if (!run.step(loss)) break; }
+///       run.end_epoch({accuracy()});
+///     }
+///     return run.finish();
+class Run {
+ public:
+  /// `metrics`: what end_epoch is given; the last one says which checkpoint is the best.
+  Run(const Options& o, std::vector<std::string> metrics, const train::CheckpointOptions& files = {})
+      : options_(o), metrics_(std::move(metrics)), table_(columns()), values_(metrics_.size() + 1),
+        loss_sum_(zeros({}, {.device = Device(o.device)})) {
+    if (!o.checkpoint.empty()) checkpoint_.emplace(o.checkpoint, files);
+    if (!o.logdir.empty()) log_.emplace(o.logdir);
+    keep("run", *this);
+    std::signal(SIGINT, on_signal), std::signal(SIGTERM, on_signal);
+  }
+  /// A part of the checkpoints; it must outlive this.
+  template <class T> Run& keep(std::string_view name, T& part) {
+    if (checkpoint_) checkpoint_->add(name, part);
+    return *this;
+  }
+  /// Is there another epoch? The first call resumes where that was asked for. `batches` 0: not known.
+  bool next_epoch(int64_t batches = 0) {
+    if (options_.resume && checkpoint_ && !resumed_)
+      if (const auto step = checkpoint_->resume()) std::printf("resumed after step %lld\n", static_cast<long long>(*step));
+    resumed_ = true;
+    if (stopped() || epoch_ >= options_.epochs) return false;
+    bar_.emplace("epoch " + std::to_string(epoch_ + 1), batches, train::ProgressOptions{.unit = "batch"});
+    if (in_epoch_) bar_->update(in_epoch_);
+    return true;
+  }
+  int64_t epoch() const { return epoch_; }
+  int64_t steps() const { return steps_; }
+  bool stopped() const { return interrupted || (options_.steps && steps_ >= options_.steps); }
+  /// One more step is done; false when the loop should end. The loss is read from the device only where it is shown.
+  bool step(const Tensor& loss) {
+    NoGrad guard;
+    loss_sum_.add_(loss.detach().to(kFloat32));
+    ++steps_, ++in_epoch_;
+    if (log_ && steps_ % 50 == 0) log_->add_scalar("loss/step", loss.item(), steps_);
+    bar_->update(1, bar_->due() ? "loss " + train::fixed(mean_loss(), 4) : "");
+    return !stopped();
+  }
+  double mean_loss() const { return loss_sum_.item() / double(std::max<int64_t>(1, in_epoch_)); }
+  /// The metrics in the order of their names. An interrupted epoch is kept as it is, to go on with --resume.
+  void end_epoch(const std::vector<double>& metrics) {
+    const double rate = bar_->rate(), loss = mean_loss();
+    bar_.reset();
+    if (interrupted) return save();
+    ++epoch_;
+    std::vector<std::string> cells = {std::to_string(epoch_), train::fixed(loss, 4)};
+    for (size_t i = 0; i <= metrics_.size(); ++i) {
+      const double value = i ? metrics.at(i - 1) : loss;
+      values_[i].push_back(value);
+      if (i) cells.push_back(train::fixed(value, 4));
+      if (log_) log_->add_scalar(i ? metrics_[i - 1] : "train loss", value, epoch_);
+    }
+    cells.push_back(train::fixed(rate, 1));
+    cells.push_back(train::bytes_text(double(Device(options_.device).is_cuda() ? cuda::max_memory_allocated() : memory_stats().max_allocated)));
+    table_.row(cells);
+    if (!options_.plot.empty()) plot();
+    loss_sum_.zero_(), in_epoch_ = 0;
+    save();
+  }
+  train::SummaryWriter* log() { return log_ ? &*log_ : nullptr; }
+  /// Of the newest epoch: metric i in the order of their names; NaN before the first.
+  double last(size_t i) const { return values_[i + 1].empty() ? std::numeric_limits<double>::quiet_NaN() : values_[i + 1].back(); }
+  /// The program's exit status; says how to go on after Ctrl-C.
+  int finish() const {
+    if (!interrupted) return 0;
+    std::printf(checkpoint_ ? "interrupted; go on with --resume --checkpoint %s\n" : "interrupted%s\n", options_.checkpoint.c_str());
+    return 130;
+  }
+
+  StateDict state_dict() const {
+    StateDict out = {{"place", tensor(std::vector<int64_t>{epoch_, steps_, in_epoch_})}, {"loss_sum", loss_sum_.clone()}};
+    for (size_t i = 0; i < values_.size(); ++i) out.set("values" + std::to_string(i), tensor(values_[i]));
+    return out;
+  }
+  void load_state_dict(const StateDict& state) {
+    const auto place = state.at("place").to_vector<int64_t>();
+    epoch_ = place.at(0), steps_ = place.at(1), in_epoch_ = place.at(2);
+    loss_sum_.copy_(state.at("loss_sum"));
+    for (size_t i = 0; i < values_.size(); ++i) values_[i] = state.at("values" + std::to_string(i)).to_vector<double>();
+  }
+
+ private:
+  std::vector<std::string> columns() const {
+    std::vector<std::string> out = {"epoch", "train loss"};
+    out.insert(out.end(), metrics_.begin(), metrics_.end());
+    out.insert(out.end(), {"batch/s", "memory"});
+    return out;
+  }
+  void save() {
+    if (!checkpoint_) return;
+    std::optional<double> metric;
+    if (!metrics_.empty() && !values_.back().empty()) metric = values_.back().back();
+    checkpoint_->save(steps_, metric);
+  }
+  /// Losses in one panel, every other metric in one of its own.
+  void plot() const {
+    std::vector<double> x;
+    for (size_t i = 1; i <= values_[0].size(); ++i) x.push_back(double(i));
+    std::vector<train::Panel> panels = {{"loss", "epoch", "loss", {{"train loss", x, values_[0]}}, false}};
+    for (size_t i = 0; i < metrics_.size(); ++i) {
+      const train::Curve curve{metrics_[i], x, values_[i + 1]};
+      if (metrics_[i].find("loss") != std::string::npos) panels[0].curves.push_back(curve);
+      else panels.push_back({metrics_[i], "epoch", metrics_[i], {curve}, false});
+    }
+    train::save_plot(options_.plot, panels);
+  }
+  Options options_;
+  std::vector<std::string> metrics_;
+  train::Table table_;
+  std::vector<std::vector<double>> values_;  // train loss, then the metrics, of each epoch
+  Tensor loss_sum_;                          // of the epoch so far
+  std::optional<train::Checkpoint> checkpoint_;
+  std::optional<train::SummaryWriter> log_;
+  std::optional<train::ProgressBar> bar_;
+  int64_t epoch_ = 0, steps_ = 0, in_epoch_ = 0;
+  bool resumed_ = false;
+};
+
+}  // namespace samples

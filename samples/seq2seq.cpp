@@ -1,0 +1,108 @@
+// A toy translation: dates as people write them ("march 3rd, 1998", "03.03.98") into ISO form ("1998-03-03"), by recurrent networks
+// with attention over the characters.
+#include <tapir/models/seq2seq.h>
+
+#include "run.h"
+using namespace tapir;
+
+static const std::string kLetters = " ,./-0123456789abcdefghijklmnopqrstuvwxyz", kDigits = "0123456789-";
+constexpr int64_t kSource = 28, kTarget = 10;  // longest texts
+constexpr int64_t kPad = 0, kBegin = 1, kEnd = 2, kFirst = 3;
+
+struct Date {
+  int year, month, day;
+};
+static std::string two(int n) { return (n < 10 ? "0" : "") + std::to_string(n); }
+static std::string iso(const Date& d) { return std::to_string(d.year) + "-" + two(d.month) + "-" + two(d.day); }
+/// In one of eight ways.
+static std::string written(const Date& d, int64_t way) {
+  static const char* const months[] = {"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"};
+  static const char* const weekdays[] = {"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"};
+  const std::string month = months[d.month - 1], day = std::to_string(d.day), year = std::to_string(d.year);
+  const std::string nth = day + (d.day % 10 == 1 && d.day != 11 ? "st" : d.day % 10 == 2 && d.day != 12 ? "nd" : d.day % 10 == 3 && d.day != 13 ? "rd" : "th");
+  const int y = d.month < 3 ? d.year - 1 : d.year, shift[] = {0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4};
+  const std::string weekday = weekdays[(y + y / 4 - y / 100 + y / 400 + shift[d.month - 1] + d.day) % 7];  // Sakamoto's rule
+  switch (way) {
+    case 0: return day + " " + month + " " + year;
+    case 1: return month + " " + nth + ", " + year;
+    case 2: return two(d.day) + "." + two(d.month) + "." + year;
+    case 3: return std::to_string(d.month) + "/" + day + "/" + year;
+    case 4: return month.substr(0, 3) + " " + day + " " + year;
+    case 5: return nth + " of " + month + " " + year;
+    case 6: return weekday + ", " + day + " " + month.substr(0, 3) + " " + year;
+    default: return year + " " + month.substr(0, 3) + " " + two(d.day);
+  }
+}
+static std::vector<int64_t> tokens(const std::string& text, const std::string& alphabet, int64_t length) {
+  std::vector<int64_t> out(size_t(length), kPad);
+  for (size_t i = 0; i < text.size() && int64_t(i) < length; ++i) out[i] = kFirst + int64_t(alphabet.find(text[i]));
+  return out;
+}
+
+/// Date i of many, in a random way: source (S), target behind a "begin" (T + 1), the same one place on with an "end" (T + 1).
+struct Dates {
+  int64_t count, first;
+  int64_t size() const { return count; }
+  std::array<Tensor, 3> get(int64_t i) const {
+    const int64_t n = (first + i) * 7919 % (200 * 12 * 28);  // spread over 1900 to 2099; days up to the 28th
+    const Date date{1900 + int(n / (12 * 28)), 1 + int(n / 28 % 12), 1 + int(n % 28)};
+    std::vector<int64_t> target = tokens(iso(date), kDigits, kTarget), in = {kBegin}, out = target;
+    in.insert(in.end(), target.begin(), target.end());
+    out.push_back(kEnd);
+    return {tensor(tokens(written(date, (first + i) % 8), kLetters, kSource)), tensor(in), tensor(out)};
+  }
+};
+
+int main(int argc, char** argv) {
+  samples::Options o{.epochs = 8, .batch_size = 128, .lr = 2e-3};
+  int64_t dim = 128, examples = 20000;
+  std::string phrase = "tuesday, 14 jul 1789";
+  CLI::App app("Learns to read dates", "seq2seq");
+  app.add_option("--dim", dim, "Channels")->capture_default_str();
+  app.add_option("--examples", examples, "Dates to learn from")->capture_default_str();
+  app.add_option("--phrase", phrase, "A date to read at the end, in small letters");
+  return samples::main(app, argc, argv, o, [&] {
+    const Device device(o.device);
+    models::Seq2Seq net(kFirst + int64_t(kLetters.size()), kFirst + int64_t(kDigits.size()), dim);
+    net.to(device);
+    data::DataLoader train(Dates{examples, 0}, {.batch_size = o.batch_size, .shuffle = true, .num_workers = 1, .seed = o.seed, .device = device});
+    data::DataLoader test(Dates{2000, examples}, {.batch_size = 500, .device = device});  // others than those
+    optim::AdamW opt(net.parameters(), {.lr = o.lr});
+    optim::OneCycleLR schedule(opt, o.lr, {.total_steps = o.epochs * train.size(), .pct_start = 0.1, .cycle_momentum = false});
+
+    samples::Run run(o, {"exact %"}, {.higher_is_better = true});
+    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("loader", train);
+    while (run.next_epoch(train.size())) {
+      for (auto& [source, in, out] : train) {
+        opt.zero_grad();
+        Tensor loss;
+        {
+          amp::Autocast autocast(device, o.precision());
+          loss = cross_entropy(flatten(net(source, in), 0, 1), flatten(out));
+        }
+        loss.backward();
+        optim::clip_grad_norm_(net.parameters(), 1.0);
+        opt.step();
+        schedule.step();
+        if (!run.step(loss)) break;
+      }
+      NoGrad guard;
+      net.eval();
+      int64_t exact = 0;
+      for (auto& [source, in, out] : test) {
+        const Tensor answer = net.translate(source, kBegin, kEnd, kTarget + 1);
+        if (answer.size(1) == kTarget + 1) exact += sum(all(eq(answer, out), 1)).item<int64_t>();
+      }
+      net.train();
+      run.end_epoch({100 * double(exact) / double(test.dataset().size())});
+    }
+    NoGrad guard;
+    net.eval();
+    std::string answer;
+    const Tensor source = tensor(tokens(phrase, kLetters, kSource)).unsqueeze(0).to(device);
+    for (const int64_t token : net.translate(source, kBegin, kEnd, kTarget + 1).cpu().view({-1}).to_vector<int64_t>())
+      if (token >= kFirst) answer += kDigits[size_t(token - kFirst)];
+    std::printf("%.2f %% of 2000 new dates exactly right; \"%s\" is %s\n", run.last(0), phrase.c_str(), answer.c_str());
+    return run.finish();
+  });
+}
