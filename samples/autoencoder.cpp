@@ -7,7 +7,9 @@ struct Autoencoder : nn::Module {
   nn::Linear squeeze, spread;
   nn::ConvTranspose2d up1{32, 16, 4, {.stride = 2, .padding = 1}}, up2{16, 1, 4, {.stride = 2, .padding = 1}};
   explicit Autoencoder(int64_t code) : squeeze(32 * 7 * 7, code), spread(code, 32 * 7 * 7) {}
-  Tensor encode(const Tensor& x) { return squeeze(flatten(relu(down2(relu(down1(x)))), 1)); }  // (N, 1, 28, 28) -> (N, code)
+  Tensor encode(const Tensor& x) {
+    return squeeze(flatten(relu(down2(relu(down1(x)))), 1));
+  }  // (N, 1, 28, 28) -> (N, code)
   Tensor decode(const Tensor& z) { return sigmoid(up2(relu(up1(relu(spread(z)).view({-1, 32, 7, 7}))))); }
   Tensor forward(const Tensor& x) { return decode(encode(x)); }
   TAPIR_FIELDS(down1, down2, squeeze, spread, up1, up2)
@@ -30,7 +32,8 @@ int main(int argc, char** argv) {
       return clamp(limit ? x.narrow(0, 0, std::min(limit, x.size(0))) : x, 0, 1);
     };
     const Tensor test = images(mnist.test);
-    data::DataLoader loader(data::TensorDataset<1>(images(mnist.train)), {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed, .device = device});
+    data::DataLoader loader(data::TensorDataset<1>(images(mnist.train)),
+                            {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed, .device = device});
 
     Autoencoder net(code);
     net.to(device);
@@ -55,14 +58,17 @@ int main(int argc, char** argv) {
       for (auto& [x] : batches) sum += mse_loss(net(x), x, {.reduction = Reduction::Sum}).item();
       run.end_epoch({sum / double(test.numel())});
       const Tensor some = test.narrow(0, 0, std::min<int64_t>(16, test.size(0))), copies = net(some.to(device)).cpu();
-      const Tensor grid = io::make_grid(cat({some.narrow(0, 0, some.size(0) / 2), copies.narrow(0, 0, some.size(0) / 2), some.narrow(0, some.size(0) / 2, some.size(0) / 2),
+      const Tensor grid = io::make_grid(cat({some.narrow(0, 0, some.size(0) / 2), copies.narrow(0, 0, some.size(0) / 2),
+                                             some.narrow(0, some.size(0) / 2, some.size(0) / 2),
                                              copies.narrow(0, some.size(0) / 2, some.size(0) / 2)}),
                                         std::max<int64_t>(1, some.size(0) / 2));
       io::save_png(picture, grid);
       if (run.log()) run.log()->add_image("digits above their copies", grid, run.epoch());
     }
-    std::printf("test loss %.5f (mean squared error of pixels in [0, 1]) with %lld numbers a digit; %s shows digits above their copies\n", run.last(0),
-                static_cast<long long>(code), picture.c_str());
+    std::printf(
+        "test loss %.5f (mean squared error of pixels in [0, 1]) with %lld numbers a digit; %s shows digits above "
+        "their copies\n",
+        run.last(0), static_cast<long long>(code), picture.c_str());
     return run.finish();
   });
 }

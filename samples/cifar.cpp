@@ -11,8 +11,9 @@ struct CifarNet : nn::Module {
     nn::BatchNorm2d bn1, bn2;
     std::optional<nn::Conv2d> shortcut;
     Block(int64_t in, int64_t out, int64_t stride)
-        : conv1(in, out, 3, {.stride = stride, .padding = 1, .bias = false}), conv2(out, out, 3, {.padding = 1, .bias = false}), bn1(out), bn2(out) {
-      if (in != out) shortcut.emplace(in, out, 1, nn::Conv2dOptions{.stride = stride, .bias = false});
+        : conv1(in, out, 3, {.stride = stride, .padding = 1, .bias = false}),
+          conv2(out, out, 3, {.padding = 1, .bias = false}), bn1(out), bn2(out) {
+      if (in != out) shortcut.emplace(in, out, 1, nn::ConvOptions{.stride = stride, .bias = false});
     }
     Tensor forward(const Tensor& x) {
       const Tensor h = bn2(conv2(relu(bn1(conv1(x)))));
@@ -24,16 +25,17 @@ struct CifarNet : nn::Module {
   nn::BatchNorm2d bn;
   std::vector<Block> blocks;
   nn::Linear fc;
-  explicit CifarNet(int64_t width, int64_t depth) : stem(3, width, 3, {.padding = 1, .bias = false}), bn(width), fc(4 * width, 10) {
+  explicit CifarNet(int64_t width, int64_t depth)
+      : stem(3, width, 3, {.padding = 1, .bias = false}), bn(width), fc(4 * width, 10) {
     for (int64_t stage = 0; stage < 3; ++stage)
       for (int64_t i = 0; i < depth; ++i) {
         const int64_t out = width << stage;
         blocks.emplace_back(i || !stage ? out : out / 2, out, i || !stage ? 1 : 2);
       }
   }
-  Tensor forward(const Tensor& x) {                 // (N, 3, 32, 32)
+  Tensor forward(const Tensor& x) {  // (N, 3, 32, 32)
     Tensor h = relu(bn(stem(x)));
-    for (Block& block : blocks) h = block(h);       // (N, 4 width, 8, 8)
+    for (Block& block : blocks) h = block(h);  // (N, 4 width, 8, 8)
     return fc(mean(h, {2, 3}));
   }
   TAPIR_FIELDS(stem, bn, blocks, fc)
@@ -41,7 +43,9 @@ struct CifarNet : nn::Module {
 
 /// Uint8 images to what the network sees.
 template <class T> static auto prepared(const data::TensorDataset<2>& set, T transform) {
-  return data::map(set, [transform](const Tensor& image, const Tensor& label) { return std::array<Tensor, 2>{transform(image), label}; });
+  return data::map(set, [transform](const Tensor& image, const Tensor& label) {
+    return std::array<Tensor, 2>{transform(image), label};
+  });
 }
 
 int main(int argc, char** argv) {
@@ -49,7 +53,8 @@ int main(int argc, char** argv) {
   std::string path;
   int64_t width = 32, depth = 2, workers = 1, limit = 0;
   CLI::App app("Trains a ResNet on CIFAR-10", "cifar");
-  app.add_option("--data", path, "Folder or archive of CIFAR-10 (default: $TAPIR_DATA, datasets/cifar10, ../shared/data)");
+  app.add_option("--data", path,
+                 "Folder or archive of CIFAR-10 (default: $TAPIR_DATA, datasets/cifar10, ../shared/data)");
   app.add_option("--width", width, "Channels of the first stage")->capture_default_str();
   app.add_option("--depth", depth, "Blocks in each of the three stages")->capture_default_str();
   app.add_option("--workers", workers, "Threads that prepare images")->capture_default_str();
@@ -64,9 +69,16 @@ int main(int argc, char** argv) {
       return data::TensorDataset<2>(all.tensors()[0].narrow(0, 0, n), all.tensors()[1].narrow(0, 0, n));
     };
     const tf::Normalize normalize{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
-    data::DataLoader train(prepared(load(data::Split::Train), tf::Compose(tf::RandomCrop{32, 4}, tf::RandomHorizontalFlip{}, normalize)),
-                           {.batch_size = o.batch_size, .shuffle = true, .num_workers = workers, .seed = o.seed, .drop_last = true, .device = device});
-    data::DataLoader test(prepared(load(data::Split::Test), normalize), {.batch_size = 500, .num_workers = workers, .device = device});
+    data::DataLoader train(
+        prepared(load(data::Split::Train), tf::Compose(tf::RandomCrop{32, 4}, tf::RandomHorizontalFlip{}, normalize)),
+        {.batch_size = o.batch_size,
+         .shuffle = true,
+         .num_workers = workers,
+         .seed = o.seed,
+         .drop_last = true,
+         .device = device});
+    data::DataLoader test(prepared(load(data::Split::Test), normalize),
+                          {.batch_size = 500, .num_workers = workers, .device = device});
 
     CifarNet net(width, depth);
     net.to(device);
@@ -74,10 +86,15 @@ int main(int argc, char** argv) {
     optim::SGD opt(net.parameters(), {.lr = o.lr, .momentum = 0.9, .weight_decay = 5e-4, .nesterov = true});
     optim::OneCycleLR schedule(opt, o.lr, {.total_steps = o.epochs * train.size(), .pct_start = 0.2});
     amp::GradScaler scaler({.enabled = o.amp == "fp16"});
-    std::printf("%lld parameters, %lld batches an epoch, %d threads\n", static_cast<long long>(net.num_parameters()), static_cast<long long>(train.size()), get_num_threads());
+    std::printf("%lld parameters, %lld batches an epoch, %d threads\n", static_cast<long long>(net.num_parameters()),
+                static_cast<long long>(train.size()), get_num_threads());
 
     samples::Run run(o, {"test loss", "test acc %"}, {.higher_is_better = true});
-    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("scaler", scaler).keep("loader", train);
+    run.keep("model", net)
+        .keep("optimizer", opt)
+        .keep("schedule", schedule)
+        .keep("scaler", scaler)
+        .keep("loader", train);
     while (run.next_epoch(train.size())) {
       for (auto& [images, labels] : train) {
         opt.zero_grad();

@@ -38,7 +38,9 @@ int main(int argc, char** argv) {
     const data::MnistData mnist = data::find_mnist(path);
     Tensor images = clamp(mnist.train.tensors()[0] * 0.3081 + 0.1307, 0, 1) * 2 - 1;
     if (limit) images = images.narrow(0, 0, std::min(limit, images.size(0)));
-    data::DataLoader loader(data::TensorDataset<1>(images), {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed, .drop_last = true, .device = device});
+    data::DataLoader loader(
+        data::TensorDataset<1>(images),
+        {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed, .drop_last = true, .device = device});
 
     Generator28 artist(noise);
     Discriminator28 critic;
@@ -46,16 +48,23 @@ int main(int argc, char** argv) {
     const optim::AdamOptions adam{.lr = o.lr, .betas = {0.5, 0.999}};
     optim::Adam artist_opt(artist.parameters(), adam), critic_opt(critic.parameters(), adam);
     const Tensor shown = randn({64, noise}, {.device = device});
-    const auto is = [](const Tensor& scores, double truth) { return binary_cross_entropy_with_logits(scores, full_like(scores, truth)); };
+    const auto is = [](const Tensor& scores, double truth) {
+      return binary_cross_entropy_with_logits(scores, full_like(scores, truth));
+    };
 
     samples::Run run(o, {"critic loss", "fooled %"});
-    run.keep("artist", artist).keep("critic", critic).keep("artist_optimizer", artist_opt).keep("critic_optimizer", critic_opt).keep("loader", loader);
+    run.keep("artist", artist)
+        .keep("critic", critic)
+        .keep("artist_optimizer", artist_opt)
+        .keep("critic_optimizer", critic_opt)
+        .keep("loader", loader);
     while (run.next_epoch(loader.size())) {
       Tensor critic_loss = zeros({}, {.device = device}), fooled = zeros({}, {.device = device});
       for (auto& [real] : loader) {
         const Tensor fake = artist(randn({real.size(0), noise}, {.device = device}));
         critic_opt.zero_grad();
-        Tensor verdict = is(critic(real), 0.9) + is(critic(fake.detach()), 0);  // 0.9: one-sided label smoothing, arXiv 1606.03498
+        Tensor verdict =
+            is(critic(real), 0.9) + is(critic(fake.detach()), 0);  // 0.9: one-sided label smoothing, arXiv 1606.03498
         verdict.backward();
         critic_opt.step();
         artist_opt.zero_grad();

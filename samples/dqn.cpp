@@ -20,7 +20,8 @@ struct Cart {
     constexpr double kGravity = 9.8, kCart = 1, kPole = 0.1, kHalfLength = 0.5, kForce = 10, kSeconds = 0.02;
     const double cosine = std::cos(state[2]), sine = std::sin(state[2]), force = action ? kForce : -kForce;
     const double part = (force + kPole * kHalfLength * state[3] * state[3] * sine) / (kCart + kPole);
-    const double turn = (kGravity * sine - cosine * part) / (kHalfLength * (4.0 / 3 - kPole * cosine * cosine / (kCart + kPole)));
+    const double turn =
+        (kGravity * sine - cosine * part) / (kHalfLength * (4.0 / 3 - kPole * cosine * cosine / (kCart + kPole)));
     const double push = part - kPole * kHalfLength * turn * cosine / (kCart + kPole);
     const double change[4] = {state[1], push, state[3], turn};
     for (size_t i = 0; i < 4; ++i) state[i] += float(kSeconds * change[i]);
@@ -41,8 +42,10 @@ struct Replay {
   int64_t capacity, size = 0, next = 0;
   Tensor state, action, reward, after, alive;
   Replay(int64_t capacity, Device device)
-      : capacity(capacity), state(zeros({capacity, 4}, {.device = device})), action(zeros({capacity, 1}, {.dtype = kInt64, .device = device})),
-        reward(zeros({capacity}, {.device = device})), after(zeros({capacity, 4}, {.device = device})), alive(zeros({capacity}, {.device = device})) {}
+      : capacity(capacity), state(zeros({capacity, 4}, {.device = device})),
+        action(zeros({capacity, 1}, {.dtype = kInt64, .device = device})),
+        reward(zeros({capacity}, {.device = device})), after(zeros({capacity, 4}, {.device = device})),
+        alive(zeros({capacity}, {.device = device})) {}
   void add(const std::array<float, 4>& from, int64_t a, double r, const std::array<float, 4>& to, bool ends) {
     state.select(0, next).copy_(tensor(std::vector<float>(from.begin(), from.end())));
     after.select(0, next).copy_(tensor(std::vector<float>(to.begin(), to.end())));
@@ -69,7 +72,8 @@ int main(int argc, char** argv) {
     cart.reset();
     const auto best = [&](QNet& q, const std::array<float, 4>& state) {
       InferenceMode guard;
-      return argmax(q(tensor(std::vector<float>(state.begin(), state.end())).view({1, 4}).to(device)), 1).item<int64_t>();
+      return argmax(q(tensor(std::vector<float>(state.begin(), state.end())).view({1, 4}).to(device)), 1)
+          .item<int64_t>();
     };
     /// Mean length of episodes without chance moves; 500 is all there is.
     const auto play = [&](int episodes) {
@@ -101,9 +105,11 @@ int main(int argc, char** argv) {
           {
             NoGrad guard;
             const Tensor after = replay.after.index_select(0, at), choice = argmax(net(after), 1, {.keepdim = true});
-            wanted = replay.reward.index_select(0, at) + gamma * replay.alive.index_select(0, at) * gather(target(after), 1, choice).squeeze(1);
+            wanted = replay.reward.index_select(0, at) +
+                     gamma * replay.alive.index_select(0, at) * gather(target(after), 1, choice).squeeze(1);
           }
-          const Tensor value = gather(net(replay.state.index_select(0, at)), 1, replay.action.index_select(0, at)).squeeze(1);
+          const Tensor value =
+              gather(net(replay.state.index_select(0, at)), 1, replay.action.index_select(0, at)).squeeze(1);
           opt.zero_grad();
           loss = smooth_l1_loss(value, wanted);
           loss.backward();

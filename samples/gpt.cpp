@@ -28,16 +28,22 @@ int main(int argc, char** argv) {
     net.to(device);
     auto loader = samples::random_windows(text.train, o.batch_size, batches, o.seed, device);
     optim::AdamW opt(net.parameters(), {.lr = o.lr, .betas = {0.9, 0.99}, .weight_decay = 0.1});
-    optim::OneCycleLR schedule(opt, o.lr, {.total_steps = o.epochs * loader.size(), .pct_start = 0.05, .cycle_momentum = false});
+    optim::OneCycleLR schedule(opt, o.lr,
+                               {.total_steps = o.epochs * loader.size(), .pct_start = 0.05, .cycle_momentum = false});
     amp::GradScaler scaler({.enabled = o.amp == "fp16"});
-    std::printf("%lld parameters, %lld different characters\n", static_cast<long long>(net.num_parameters()), static_cast<long long>(config.vocab_size));
+    std::printf("%lld parameters, %lld different characters\n", static_cast<long long>(net.num_parameters()),
+                static_cast<long long>(config.vocab_size));
     const auto loss_of = [&](const Tensor& x, const Tensor& y) {
       amp::Autocast autocast(device, o.precision());
       return cross_entropy(flatten(net(x), 0, 1), flatten(y));
     };
 
     samples::Run run(o, {"validation loss"});
-    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("scaler", scaler).keep("loader", loader);
+    run.keep("model", net)
+        .keep("optimizer", opt)
+        .keep("schedule", schedule)
+        .keep("scaler", scaler)
+        .keep("loader", loader);
     while (run.next_epoch(loader.size())) {
       for (auto& [x, y] : loader) {
         opt.zero_grad();
@@ -61,8 +67,13 @@ int main(int argc, char** argv) {
     std::vector<int64_t> seen = begin;
     for (int64_t written = 0; written < length && !run.finish();) {
       const int64_t room = config.n_positions - int64_t(seen.size());
-      const auto piece = models::generate(net, seen, {.max_new_tokens = std::min(room, length - written), .sampling = {.sample = true, .temperature = temperature, .top_k = 40}},
-                                          [&](int64_t token) { return std::printf("%s", text.vocabulary.decode(token).c_str()), std::fflush(stdout), true; });
+      const auto piece = models::generate(net, seen,
+                                          {.max_new_tokens = std::min(room, length - written),
+                                           .sampling = {.sample = true, .temperature = temperature, .top_k = 40}},
+                                          [&](int64_t token) {
+                                            return std::printf("%s", text.vocabulary.decode(token).c_str()),
+                                                   std::fflush(stdout), true;
+                                          });
       written += int64_t(piece.size());
       seen.insert(seen.end(), piece.begin(), piece.end());
       if (int64_t(seen.size()) > config.n_positions / 2) seen.erase(seen.begin(), seen.end() - config.n_positions / 2);

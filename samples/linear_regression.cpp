@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
     nn::Linear line(2, 1);
     line.to(device);
     optim::SGD opt(line.parameters(), {.lr = o.lr});
-    data::DataLoader loader(data::TensorDataset<2>(x, y), {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed, .device = device});
+    data::DataLoader loader(data::TensorDataset<2>(x, y),
+                            {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed, .device = device});
 
     samples::Run run(o, {"largest error"});
     run.keep("model", line).keep("optimizer", opt).keep("loader", loader);
@@ -29,7 +30,8 @@ int main(int argc, char** argv) {
       NoGrad guard;
       run.end_epoch({max(abs(line.weight.detach().cpu().view({2, 1}) - truth)).item()});
     }
-    std::printf("y = %.3f x0 %+.3f x1 %+.3f (the truth: 3, -2, 1)\n", line.weight[0][0].item(), line.weight[0][1].item(), line.bias[0].item());
+    std::printf("y = %.3f x0 %+.3f x1 %+.3f (the truth: 3, -2, 1)\n", line.weight[0][0].item(),
+                line.weight[0][1].item(), line.bias[0].item());
     return run.finish();
   });
 }

@@ -26,8 +26,10 @@ int main(int argc, char** argv) {
     net.to(device);
     auto loader = samples::random_windows(text.train, o.batch_size, batches, o.seed, device);
     optim::AdamW opt(net.parameters(), {.lr = o.lr, .weight_decay = 0.01});
-    optim::OneCycleLR schedule(opt, o.lr, {.total_steps = o.epochs * loader.size(), .pct_start = 0.1, .cycle_momentum = false});
-    std::printf("%lld parameters, %lld different characters\n", static_cast<long long>(net.num_parameters()), static_cast<long long>(text.vocabulary.size()));
+    optim::OneCycleLR schedule(opt, o.lr,
+                               {.total_steps = o.epochs * loader.size(), .pct_start = 0.1, .cycle_momentum = false});
+    std::printf("%lld parameters, %lld different characters\n", static_cast<long long>(net.num_parameters()),
+                static_cast<long long>(text.vocabulary.size()));
     const auto loss_of = [&](const Tensor& x, const Tensor& y) {
       amp::Autocast autocast(device, o.precision());
       return cross_entropy(flatten(net(x), 0, 1), flatten(y));
@@ -54,7 +56,8 @@ int main(int argc, char** argv) {
     NoGrad guard;
     auto [scores, state] = net.forward(text.vocabulary.encode(prompt).unsqueeze(0).to(device), {});
     for (int64_t i = 0; i < length && !run.finish(); ++i) {
-      const Tensor next = models::next_token(scores.select(1, -1), {.sample = true, .temperature = temperature, .top_k = 40});
+      const Tensor next =
+          models::next_token(scores.select(1, -1), {.sample = true, .temperature = temperature, .top_k = 40});
       std::printf("%s", text.vocabulary.decode(next.item<int64_t>()).c_str());
       auto out = net.forward(next.unsqueeze(1), state);
       scores = out.logits, state = out.state;

@@ -19,7 +19,9 @@ struct Options {
   int threads = 0;
   uint64_t seed = 0;
 
-  amp::AutocastOptions precision() const { return {.dtype = amp == "fp16" ? kFloat16 : kBFloat16, .enabled = amp != "off"}; }
+  amp::AutocastOptions precision() const {
+    return {.dtype = amp == "fp16" ? kFloat16 : kBFloat16, .enabled = amp != "off"};
+  }
 };
 
 /// Reads the common options into o, with its values as defaults, sets threads and seed, and runs the program: what it throws is
@@ -31,7 +33,8 @@ template <class F> int main(CLI::App& app, int argc, char** argv, Options& o, F&
   app.add_option("--lr", o.lr, "Learning rate")->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "Stop after so many steps; 0: do not")->check(CLI::NonNegativeNumber);
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
-  app.add_option("--amp", o.amp, "Mixed precision; fp16 with a gradient scaler")->check(CLI::IsMember({"off", "bf16", "fp16"}));
+  app.add_option("--amp", o.amp, "Mixed precision; fp16 with a gradient scaler")
+      ->check(CLI::IsMember({"off", "bf16", "fp16"}));
   app.add_option("--threads", o.threads, "Compute threads; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--checkpoint", o.checkpoint, "Folder for checkpoints after each epoch and on Ctrl-C");
@@ -83,7 +86,8 @@ class Run {
   /// Is there another epoch? The first call resumes where that was asked for. `batches` 0: not known.
   bool next_epoch(int64_t batches = 0) {
     if (options_.resume && checkpoint_ && !resumed_)
-      if (const auto step = checkpoint_->resume()) std::printf("resumed after step %lld\n", static_cast<long long>(*step));
+      if (const auto step = checkpoint_->resume())
+        std::printf("resumed after step %lld\n", static_cast<long long>(*step));
     resumed_ = true;
     if (stopped() || epoch_ >= options_.epochs) return false;
     bar_.emplace("epoch " + std::to_string(epoch_ + 1), batches, train::ProgressOptions{.unit = "batch"});
@@ -117,7 +121,8 @@ class Run {
       if (log_) log_->add_scalar(i ? metrics_[i - 1] : "train loss", value, epoch_);
     }
     cells.push_back(train::fixed(rate, 1));
-    cells.push_back(train::bytes_text(double(Device(options_.device).is_cuda() ? cuda::max_memory_allocated() : memory_stats().max_allocated)));
+    cells.push_back(train::bytes_text(
+        double(Device(options_.device).is_cuda() ? cuda::max_memory_allocated() : memory_stats().max_allocated)));
     table_.row(cells);
     if (!options_.plot.empty()) plot();
     loss_sum_.zero_(), in_epoch_ = 0;
@@ -125,16 +130,20 @@ class Run {
   }
   train::SummaryWriter* log() { return log_ ? &*log_ : nullptr; }
   /// Of the newest epoch: metric i in the order of their names; NaN before the first.
-  double last(size_t i) const { return values_[i + 1].empty() ? std::numeric_limits<double>::quiet_NaN() : values_[i + 1].back(); }
+  double last(size_t i) const {
+    return values_[i + 1].empty() ? std::numeric_limits<double>::quiet_NaN() : values_[i + 1].back();
+  }
   /// The program's exit status; says how to go on after Ctrl-C.
   int finish() const {
     if (!interrupted) return 0;
-    std::printf(checkpoint_ ? "interrupted; go on with --resume --checkpoint %s\n" : "interrupted%s\n", options_.checkpoint.c_str());
+    std::printf(checkpoint_ ? "interrupted; go on with --resume --checkpoint %s\n" : "interrupted%s\n",
+                options_.checkpoint.c_str());
     return 130;
   }
 
   StateDict state_dict() const {
-    StateDict out = {{"place", tensor(std::vector<int64_t>{epoch_, steps_, in_epoch_})}, {"loss_sum", loss_sum_.clone()}};
+    StateDict out = {{"place", tensor(std::vector<int64_t>{epoch_, steps_, in_epoch_})},
+                     {"loss_sum", loss_sum_.clone()}};
     for (size_t i = 0; i < values_.size(); ++i) out.set("values" + std::to_string(i), tensor(values_[i]));
     return out;
   }

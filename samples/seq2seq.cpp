@@ -16,12 +16,17 @@ static std::string two(int n) { return (n < 10 ? "0" : "") + std::to_string(n); 
 static std::string iso(const Date& d) { return std::to_string(d.year) + "-" + two(d.month) + "-" + two(d.day); }
 /// In one of eight ways.
 static std::string written(const Date& d, int64_t way) {
-  static const char* const months[] = {"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"};
+  static const char* const months[] = {"january", "february", "march",     "april",   "may",      "june",
+                                       "july",    "august",   "september", "october", "november", "december"};
   static const char* const weekdays[] = {"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"};
   const std::string month = months[d.month - 1], day = std::to_string(d.day), year = std::to_string(d.year);
-  const std::string nth = day + (d.day % 10 == 1 && d.day != 11 ? "st" : d.day % 10 == 2 && d.day != 12 ? "nd" : d.day % 10 == 3 && d.day != 13 ? "rd" : "th");
+  const std::string nth = day + (d.day % 10 == 1 && d.day != 11   ? "st"
+                                 : d.day % 10 == 2 && d.day != 12 ? "nd"
+                                 : d.day % 10 == 3 && d.day != 13 ? "rd"
+                                                                  : "th");
   const int y = d.month < 3 ? d.year - 1 : d.year, shift[] = {0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4};
-  const std::string weekday = weekdays[(y + y / 4 - y / 100 + y / 400 + shift[d.month - 1] + d.day) % 7];  // Sakamoto's rule
+  const std::string weekday =
+      weekdays[(y + y / 4 - y / 100 + y / 400 + shift[d.month - 1] + d.day) % 7];  // Sakamoto's rule
   switch (way) {
     case 0: return day + " " + month + " " + year;
     case 1: return month + " " + nth + ", " + year;
@@ -65,10 +70,13 @@ int main(int argc, char** argv) {
     const Device device(o.device);
     models::Seq2Seq net(kFirst + int64_t(kLetters.size()), kFirst + int64_t(kDigits.size()), dim);
     net.to(device);
-    data::DataLoader train(Dates{examples, 0}, {.batch_size = o.batch_size, .shuffle = true, .num_workers = 1, .seed = o.seed, .device = device});
+    data::DataLoader train(
+        Dates{examples, 0},
+        {.batch_size = o.batch_size, .shuffle = true, .num_workers = 1, .seed = o.seed, .device = device});
     data::DataLoader test(Dates{2000, examples}, {.batch_size = 500, .device = device});  // others than those
     optim::AdamW opt(net.parameters(), {.lr = o.lr});
-    optim::OneCycleLR schedule(opt, o.lr, {.total_steps = o.epochs * train.size(), .pct_start = 0.1, .cycle_momentum = false});
+    optim::OneCycleLR schedule(opt, o.lr,
+                               {.total_steps = o.epochs * train.size(), .pct_start = 0.1, .cycle_momentum = false});
 
     samples::Run run(o, {"exact %"}, {.higher_is_better = true});
     run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("loader", train);
