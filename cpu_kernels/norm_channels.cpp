@@ -231,7 +231,7 @@ template <class C> void finish_moments(const Cut& cut, const NormParams& params,
         for (int64_t cell = first; cell < first + per_group; ++cell) all.merge(count, part_mean[cell], part_m2[cell]);
       }
       mean[s * cut.groups + g] = C(all.mean);
-      lost[s * cut.groups + g] = all.mean - double(C(all.mean));
+      lost[s * cut.groups + g] = std::isfinite(all.mean) ? all.mean - double(C(all.mean)) : 0;
       rstd[s * cut.groups + g] = C(1 / std::sqrt(all.variance() + params.eps));
       if (all.n == 0) continue;
       if (running_mean) running_mean[g] += C(params.momentum) * (C(all.mean) - running_mean[g]);
@@ -271,7 +271,8 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
   C *const scales = means + cut.cells(), *const shifts = scales + cut.cells();
   cut.each([&](int64_t i, int64_t g, int64_t c) {
     means[i] = mean[g], scales[i] = weight ? rstd[g] * weight[c] : rstd[g];
-    shifts[i] = C((bias ? double(bias[c]) : 0) - lost[g] * double(scales[i]));
+    shifts[i] = bias ? bias[c] : C(0);
+    if (lost[g] != 0) shifts[i] = C(double(shifts[i]) - lost[g] * double(scales[i]));
   });
   if (cut.rows > 0) apply<T>(o, view, cut, {means, scales, shifts});
 }

@@ -132,7 +132,8 @@ Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, co
   const Tensor x = to(input, compute_type(input.dtype()));  // the terms cancel: 16 bits would not do
   Tensor losses = add(mul(sub(1, target), x), log_one_plus_exp(neg(x)));
   if (o.weight.defined()) losses = mul(losses, o.weight);
-  return to(reduced(op, mean(losses, -1), o.reduction), input.dtype());
+  const Operand a(input), b(target), w(o.weight);
+  return to(reduced(op, mean(losses, -1), o.reduction), result_type({&a, &b, &w}));
 }
 
 }  // namespace tapir::inline v0

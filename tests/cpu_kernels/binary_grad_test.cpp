@@ -25,7 +25,7 @@ TEST_CASE("binary: gradients of activations") {
       {{BinaryOp::GeluGrad, 1}, [](double g, double x) { return g * slope(gelu_tanh, x); }, 2e-6},
       {{BinaryOp::SiluGrad}, [](double g, double x) { return g * slope(silu, x); }, 2e-6},
       {{BinaryOp::LeakyReluGrad, 0.25}, [](double g, double x) { return x > 0 ? g : 0.25 * g; }, 0},
-      {{BinaryOp::ClampGrad, -1.0, 2.0}, [](double g, double x) { return x >= -1 && x <= 2 ? g : 0; }, 0},
+      {{BinaryOp::ClampGrad, -1.0, 2.0}, [](double g, double x) { return x > -1 && x < 2 ? g : 0; }, 0},
   };
   Numbers numbers;
   for (const Case& c : cases)
