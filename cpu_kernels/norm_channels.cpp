@@ -231,7 +231,8 @@ template <class C> void finish_moments(const Cut& cut, const NormParams& params,
         for (int64_t cell = first; cell < first + per_group; ++cell) all.merge(count, part_mean[cell], part_m2[cell]);
       }
       mean[s * cut.groups + g] = C(all.mean);
-      lost[s * cut.groups + g] = std::isfinite(all.mean) ? all.mean - double(C(all.mean)) : 0;
+      const double rest = all.mean - double(C(all.mean));  // no number where the mean is none, or too large for C
+      lost[s * cut.groups + g] = std::isfinite(rest) ? rest : 0;
       rstd[s * cut.groups + g] = C(1 / std::sqrt(all.variance() + params.eps));
       if (all.n == 0) continue;
       if (running_mean) running_mean[g] += C(params.momentum) * (C(all.mean) - running_mean[g]);
