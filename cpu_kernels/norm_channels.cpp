@@ -273,7 +273,8 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
   cut.each([&](int64_t i, int64_t g, int64_t c) {
     means[i] = mean[g], scales[i] = weight ? rstd[g] * weight[c] : rstd[g];
     shifts[i] = bias ? bias[c] : C(0);
-    if (lost[g] != 0) shifts[i] = C(double(shifts[i]) - lost[g] * double(scales[i]));
+    const double rest = lost[g] * double(scales[i]);
+    if (std::isfinite(rest)) shifts[i] = C(double(shifts[i]) - rest);
   });
   if (cut.rows > 0) apply<T>(o, view, cut, {means, scales, shifts});
 }
