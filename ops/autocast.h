@@ -79,7 +79,6 @@ inline constexpr CastRule all[] = {
   {"logsumexp",                      None,    Fp32},
   {"matrix_norm",                    None,    Fp32},
   {"norm",                           None,    Fp32},
-  {"nuclear_norm",                   None,    Fp32},
   {"prod",                           Fp32,    Fp32},
   {"softmax",                        None,    Fp32},
   {"sum",                            None,    Fp32},
