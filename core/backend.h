@@ -23,12 +23,13 @@ struct TensorView {
   Device device;
   int64_t rank = 0;
   Scalar scalar;
+  Storage* storage = nullptr;                  // whose memory it is, for a recorder; kernels look at data alone
   int64_t sizes[kMaxRank], strides[kMaxRank];  // strides in elements; only the first `rank` are set
 
   TensorView() = default;  // absent: defined() is false
   TensorView(const Tensor& t) {
     if (const TensorImpl* p = t.impl_or_null()) {
-      data = p->data(), dtype = p->dtype, device = p->device, rank = p->sizes.size();
+      data = p->data(), dtype = p->dtype, device = p->device, rank = p->sizes.size(), storage = p->storage.get();
       for (int64_t i = 0; i < rank; ++i) sizes[i] = p->sizes[i], strides[i] = p->strides[i];
     }
     defined_ = t.defined();

@@ -26,12 +26,18 @@ StoragePtr allocate_storage(int64_t bytes, Device device) {
       data, bytes, device, [](Storage& s) { backend(s.device).release(s.data, s.bytes, s.device); }, nullptr);
 }
 
+static void release_slice(Storage& s) { delete static_cast<StoragePtr*>(s.context); }
+
+Storage* root_of(Storage* s) {
+  while (s->release == release_slice) s = static_cast<StoragePtr*>(s->context)->get();
+  return s;
+}
+
 StoragePtr slice_storage(const StoragePtr& whole, int64_t offset_bytes, int64_t bytes) {
   check(offset_bytes >= 0 && bytes >= 0 && offset_bytes + bytes <= whole->bytes,
         "[slice_storage] expected a part of {} bytes, got {} bytes at {}", whole->bytes, bytes, offset_bytes);
   StoragePtr part = adopt_storage(
-      static_cast<char*>(whole->data) + offset_bytes, bytes, whole->device,
-      [](Storage& s) { delete static_cast<StoragePtr*>(s.context); }, new StoragePtr(whole));
+      static_cast<char*>(whole->data) + offset_bytes, bytes, whole->device, release_slice, new StoragePtr(whole));
   part->read_only = whole->read_only;
   return part;
 }

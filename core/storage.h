@@ -24,6 +24,11 @@ class StoragePtr {
  public:
   StoragePtr() = default;
   explicit StoragePtr(Storage* adopted) : p_(adopted) {}
+  /// One more owner of a storage that has some.
+  static StoragePtr share(Storage* s) {
+    s->refs.fetch_add(1, std::memory_order_relaxed);
+    return StoragePtr(s);
+  }
   StoragePtr(const StoragePtr& o) : p_(o.p_) {
     if (p_) p_->refs.fetch_add(1, std::memory_order_relaxed);
   }
@@ -52,5 +57,7 @@ StoragePtr allocate_storage(int64_t bytes, Device device);
 StoragePtr adopt_storage(void* data, int64_t bytes, Device device, void (*release)(Storage&), void* context);
 /// A part of another storage's block that has a version of its own (a slice of a flat gradient bucket).
 StoragePtr slice_storage(const StoragePtr& whole, int64_t offset_bytes, int64_t bytes);
+/// The storage whose block this one lies in: itself, unless it is a slice.
+Storage* root_of(Storage* s);
 
 }  // namespace tapir::inline v0

@@ -271,6 +271,7 @@ void check_fits(const char* op, Scalar v, DType dtype) {
 
 /// Numbers that become integers must fit; those that become floats round, to infinity too.
 static void check_all_fit(const Tensor& host, DType want) {
+  ScopedMode known(modes.refuse_host_read, {});  // numbers that the caller gave
   if (is_floating(want) || want == kBool || host.dtype() == want || host.dtype() == kBool) return;
   if (is_floating(host.dtype()))
     for (const double v : host.to_vector<double>()) check_fits("tensor", v, want);
@@ -298,8 +299,14 @@ Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, con
   return out;
 }
 
-void Tensor::copy_to_host(void* to, DType dtype, SourceLocation) const {
+static void note_host_read(const char* op, SourceLocation where) {
+  if (modes.refuse_host_read) [[unlikely]]
+    modes.refuse_host_read(op, where.file_name(), unsigned(where.line()));
+}
+
+void Tensor::copy_to_host(void* to, DType dtype, SourceLocation where) const {
   const TensorImpl& p = impl();
+  note_host_read("to_vector", where);
   if (p.numel == 0) return;
   Tensor host = *this;
   if (!p.device.is_cpu()) {
@@ -316,6 +323,7 @@ void Tensor::copy_to_host(void* to, DType dtype, SourceLocation) const {
 
 Scalar Tensor::item_scalar(SourceLocation where) const {
   check(numel() == 1, "[item] a Tensor with {} elements cannot be converted to Scalar", numel());
+  note_host_read("item", where);
   if (is_floating(dtype())) {
     double v;
     return copy_to_host(&v, kFloat64, where), Scalar(v);

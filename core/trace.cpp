@@ -1,19 +1,15 @@
 #include "trace.h"
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
-#include <new>
 #include <optional>
-#include <tuple>
 
 #include "error.h"
+#include "trace_call.h"
 #include "trace_dump.h"
 
 namespace tapir::inline v0 {
@@ -28,68 +24,7 @@ bool logging = false;
 std::string dump_dir;
 constexpr int64_t kMaxDumps = 100;  // one bad step makes thousands
 
-// ---- arguments: from C++ and back ----
-/// The name of an enumerator, cut out of what the compiler writes of a template's argument: "... V = tapir::v0::BinaryOp::Mul; ...".
-template <auto V> consteval auto enumerator() {
-  std::string_view s = __PRETTY_FUNCTION__;
-  s = s.substr(s.find("V = ") + 4);
-  s = s.substr(0, s.find_first_of(";]"));
-  s = s.substr(s.rfind(':') + 1);
-  std::array<char, 24> name{};
-  std::copy_n(s.begin(), std::min(s.size(), name.size() - 1), name.begin());
-  return name;
-}
-template <class E> const char* name_of_op(E op) {
-  constexpr size_t kMost = 96;
-  static constexpr auto names = []<size_t... i>(std::index_sequence<i...>) { return std::array{enumerator<E(i)>()...}; }
-  (std::make_index_sequence<kMost>());
-  return size_t(op) < kMost ? names[size_t(op)].data() : "?";
-}
-void flatten(std::vector<TraceArg>& to, const TensorView& v) { to.push_back({.view = v}); }
-void flatten(std::vector<TraceArg>& to, std::span<const TensorView> list) {
-  to.push_back({.kind = TraceArg::Kind::List, .list = {list.begin(), list.end()}});
-}
-void flatten(std::vector<TraceArg>& to, const OptimizerLists& l) {
-  for (const auto& list : {l.params, l.grads, l.first, l.second, l.third}) flatten(to, list);
-}
-void flatten(std::vector<TraceArg>& to, const OptimizerScalars& s) {
-  for (const TensorView* v : {&s.lr, &s.step, &s.inv_scale, &s.found_inf, &s.beta1, &s.numbers}) flatten(to, *v);
-}
-template <class P> void flatten(std::vector<TraceArg>& to, const P& params) {
-  static_assert(std::is_trivially_copyable_v<P>);
-  TraceArg a{.kind = TraceArg::Kind::Bytes, .bytes = std::string(reinterpret_cast<const char*>(&params), sizeof(P))};
-  if constexpr (requires { params.op; }) a.op = int(params.op), a.op_name = name_of_op(params.op);
-  if constexpr (std::is_same_v<P, Scalar>) a.finite = std::isfinite(params.to_double());
-  to.push_back(std::move(a));
-}
-
-using Rest = std::span<const TraceArg>;
-const TraceArg& take_arg(Rest& rest, TraceArg::Kind kind) {
-  check(!rest.empty() && rest.front().kind == kind, "[call_entry] expected {}, got {}",
-        kind == TraceArg::Kind::View   ? "a view"
-        : kind == TraceArg::Kind::List ? "a list"
-                                       : "parameters",
-        rest.empty() ? "nothing" : "another kind");
-  const TraceArg& first = rest.front();
-  rest = rest.subspan(1);
-  return first;
-}
-template <class T> T take(Rest& rest) {
-  const auto view = [&] { return take_arg(rest, TraceArg::Kind::View).view; };
-  const auto list = [&] { return std::span<const TensorView>(take_arg(rest, TraceArg::Kind::List).list); };
-  if constexpr (std::is_same_v<T, TensorView>) return view();
-  else if constexpr (std::is_same_v<T, std::span<const TensorView>>) return list();
-  else if constexpr (std::is_same_v<T, OptimizerLists>) return T{list(), list(), list(), list(), list()};
-  else if constexpr (std::is_same_v<T, OptimizerScalars>) return T{view(), view(), view(), view(), view(), view()};
-  else {
-    const std::string& bytes = take_arg(rest, TraceArg::Kind::Bytes).bytes;
-    check(bytes.size() == sizeof(T), "[call_entry] expected {} bytes of parameters, got {}", int64_t(sizeof(T)),
-          int64_t(bytes.size()));
-    alignas(T) char raw[sizeof(T)];
-    std::memcpy(raw, bytes.data(), sizeof(T));
-    return *std::launder(reinterpret_cast<T*>(raw));
-  }
-}
+const BackendTable& real_table(const Context& ctx) { return *tracing[int(ctx.device.type)].real; }
 
 // ---- what is done around a call ----
 std::string text_of(const TensorView& v) {
@@ -102,10 +37,9 @@ std::string text_of(const TensorView& v) {
 
 class Probe {
  public:
-  Probe(const char* entry, Context& ctx) : entry_(entry), ctx_(ctx) {}
-  template <class... A> void look_at(const A&... args) {
-    (flatten(args_, args), ...);
-    if (!dump_dir.empty()) before_.emplace(real(), args_);
+  Probe(const char* entry, Context& ctx, std::vector<TraceArg> args)
+      : entry_(entry), ctx_(ctx), args_(std::move(args)) {
+    if (!dump_dir.empty()) before_.emplace(real_table(ctx), args_);
   }
   template <class F> auto run(F call) -> decltype(call()) {
     const auto start = std::chrono::steady_clock::now();
@@ -127,7 +61,6 @@ class Probe {
   }
 
  private:
-  const BackendTable& real() const { return *tracing[int(ctx_.device.type)].real; }
   void log(double us) const {
     std::string line = std::string("[tapir] ") + entry_;
     for (const TraceArg& a : args_)
@@ -145,7 +78,7 @@ class Probe {
     if (!before_) return;
     if (ctx_.error.set)
       dump(format("bad value {} at position {}, bound {}", ctx_.error.value, ctx_.error.position, ctx_.error.bound));
-    else if (before_->all_finite() && !detail::Snapshot(real(), args_).all_finite())
+    else if (before_->all_finite() && !detail::Snapshot(real_table(ctx_), args_).all_finite())
       dump("NaN or infinity of finite operands");
   }
   void dump(const std::string& reason) {
@@ -167,18 +100,10 @@ class Probe {
 };
 
 // ---- the table ----
-template <auto Member, class = decltype(Member)> struct Entry;
-template <auto Member, class R, class... A> struct Entry<Member, R (*BackendTable::*)(Context&, A...)> {
-  static inline const char* name = "";
-  static R call(Context& ctx, A... args) {
-    Probe probe(name, ctx);
-    probe.look_at(args...);
-    return probe.run([&] { return (tracing[int(ctx.device.type)].real->*Member)(ctx, args...); });
-  }
-  static void replay(const BackendTable& table, Context& ctx, Rest rest) {
-    const std::tuple<std::remove_cvref_t<A>...> values{take<std::remove_cvref_t<A>>(rest)...};
-    check(rest.empty(), "[call_entry] expected no more arguments, got {}", int64_t(rest.size()));
-    std::apply([&](const auto&... v) { (void)(table.*Member)(ctx, v...); }, values);
+struct Traced {
+  static const BackendTable& real(const Context& ctx) { return real_table(ctx); }
+  template <class F> static auto run(const char* entry, Context& ctx, std::vector<TraceArg> args, F call) {
+    return Probe(entry, ctx, std::move(args)).run(call);
   }
 };
 
@@ -206,11 +131,7 @@ const BackendTable& make_traced(const BackendTable& real, DeviceType type, bool 
   t.table = real;
   t.real = &real;
   logging = log, dump_dir = dump;
-#define X(entry)                               \
-  Entry<& BackendTable::entry>::name = #entry; \
-  if (real.entry) t.table.entry = Entry<&BackendTable::entry>::call;
-  TAPIR_KERNEL_ENTRIES(X)
-#undef X
+  wrap_entries<Traced>(t.table);
   if (!dump.empty()) t.table.allocate = allocate_zeroed;
   return t.table;
 }
@@ -232,7 +153,7 @@ void call_entry(const BackendTable& table, std::string_view entry, Context& ctx,
 #define X(e)                                                                                         \
   if (entry == #e) {                                                                                 \
     check(table.e != nullptr, "[call_entry] expected an entry that this device has, got {}", entry); \
-    return Entry<&BackendTable::e>::replay(table, ctx, args);                                        \
+    return detail::TableEntry<&BackendTable::e>::replay(table, ctx, args);                           \
   }
   TAPIR_KERNEL_ENTRIES(X)
 #undef X
