@@ -27,7 +27,8 @@ struct Modes {
   SavedTensorHooks* saved_hooks = nullptr;  // what becomes of tensors that operations save (autograd/saved_hooks.h)
   const ModuleCall* module = nullptr;
   AutocastRegion* autocast = nullptr;  // ops/autocast.h; null: off on every device
-  void (*refuse_host_read)(const char* op, const char* file, unsigned line) = nullptr;  // throws; set while a program is recorded
+  void (*refuse_host_read)(const char* op, const char* file,
+                           unsigned line) = nullptr;  // throws; set while a program is recorded
 };
 inline constinit thread_local Modes modes;
 

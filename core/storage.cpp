@@ -36,8 +36,8 @@ Storage* root_of(Storage* s) {
 StoragePtr slice_storage(const StoragePtr& whole, int64_t offset_bytes, int64_t bytes) {
   check(offset_bytes >= 0 && bytes >= 0 && offset_bytes + bytes <= whole->bytes,
         "[slice_storage] expected a part of {} bytes, got {} bytes at {}", whole->bytes, bytes, offset_bytes);
-  StoragePtr part = adopt_storage(
-      static_cast<char*>(whole->data) + offset_bytes, bytes, whole->device, release_slice, new StoragePtr(whole));
+  StoragePtr part = adopt_storage(static_cast<char*>(whole->data) + offset_bytes, bytes, whole->device, release_slice,
+                                  new StoragePtr(whole));
   part->read_only = whole->read_only;
   return part;
 }
