@@ -213,7 +213,11 @@ class Engine {
       const Edge& e = node->edges[i];
       if (e && (wanted_.empty() || tasks_[size_t(tasks_.find(key_of(e)))].needed)) bits |= uint64_t(1) << i;
     }
-    Grads inputs = node->apply(grads, Needs(bits));
+    Grads inputs;
+    {
+      const profiler::Range range(profiler::Kind::Backward, node->name);
+      inputs = node->apply(grads, Needs(bits));
+    }
     if (inputs.size() != int64_t(node->num_edges)) {
       fail(ErrorKind::Internal, "[{}] returned an incorrect number of gradients (expected {}, got {})", node->name,
            int64_t(node->num_edges), inputs.size());
@@ -267,7 +271,10 @@ class Engine {
       Grads one(std::move(g));
       return collect(task, one);
     }
-    accumulate_grad(task.leaf, std::move(g), options_.create_graph);
+    {
+      const profiler::Range range(profiler::Kind::User, "AccumulateGrad");
+      accumulate_grad(task.leaf, std::move(g), options_.create_graph);
+    }
     if (meta.post_hooks) meta.post_hooks->run(task.leaf, 0);
   }
 
@@ -336,6 +343,7 @@ void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph) {
 }
 
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients, const BackwardOptions& options) {
+  const profiler::Range range(profiler::Kind::User, "backward");
   std::vector<Edge> roots;
   std::vector<Tensor> seeds;
   prepare("backward", outputs, gradients, roots, seeds);
@@ -375,6 +383,7 @@ static std::vector<Tensor> batched_grad(const std::vector<Tensor>& outputs, cons
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients, const GradOptions& options) {
   if (options.is_grads_batched) return batched_grad(outputs, inputs, gradients, options);
+  const profiler::Range range(profiler::Kind::User, "grad");
   std::vector<Edge> roots, wanted;
   std::vector<Tensor> seeds;
   prepare("grad", outputs, gradients, roots, seeds);

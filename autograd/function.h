@@ -79,6 +79,7 @@ template <class F> struct CustomNode final : FunctionNode {
     const Hold hold{node};  // until the outputs hold it
     auto y = [&] {
       NoGrad guard;
+      const profiler::Range range(name);
       return node->f.forward(node->context_, x...);
     }();
     std::vector<Tensor> outputs;

@@ -69,6 +69,12 @@ Edge edge_of(const Tensor& x) {
   return Edge(x);
 }
 
+void profile_operation(const char* name, const Inputs& inputs) {
+  std::vector<const Shape*> shapes;
+  for (int64_t i = 0; i < inputs.size(); ++i) shapes.push_back(inputs[i].defined() ? &inputs[i].shape() : nullptr);
+  profiler::detail::operation(name, shapes);
+}
+
 static void set_info(OutputInfo& info, const Tensor& y) {
   info.shape = y.shape(), info.dtype = y.dtype(), info.device = y.device();
 }

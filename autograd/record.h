@@ -20,6 +20,7 @@
 
 #include "../core/allocator.h"
 #include "../core/modes.h"
+#include "../core/profiler.h"
 #include "../core/tensor.h"
 #include "node.h"
 
@@ -138,6 +139,13 @@ template <class F, class... S> class OpNode final : public Node {
 
 }  // namespace detail
 
+/// An operation that a profiler's recording writes down.
+void profile_operation(const char* name, const Inputs& inputs);
+inline void note_operation(const char* name, const Inputs& inputs) {
+  if (profiler::is_on()) [[unlikely]]
+    profile_operation(name, inputs);
+}
+
 /// Makes a node with its edges in one block and ties outputs to it.
 struct NodeBuilder {
   template <class N, class... A> static N* make(const char* name, const Inputs& inputs, A&&... args) {
@@ -185,6 +193,7 @@ template <class F, class... S>
 Tensor record(const char* name, Tensor y, const Inputs& inputs, const Save<S...>& saved, const F& f) {
   static_assert(std::is_trivially_destructible_v<F>,
                 "a gradient closure captures plain values only: tensors go through save(...)");
+  note_operation(name, inputs);
   const bool in_place = inputs.size() > 0 && inputs[0].is_same(y);
   if (in_place) bump_version(y);
   if (!wants_grad(inputs) || !is_floating(y.dtype())) return y;
@@ -201,6 +210,7 @@ template <class F, class... S> void record_outputs(const char* name, std::span<c
                                                    const Inputs& inputs, const Save<S...>& saved, const F& f) {
   static_assert(std::is_trivially_destructible_v<F>,
                 "a gradient closure captures plain values only: tensors go through save(...)");
+  note_operation(name, inputs);
   if (!wants_grad(inputs)) return;
   tie_outputs(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, outputs, wanted_bits(inputs)),
               outputs);
@@ -208,6 +218,7 @@ template <class F, class... S> void record_outputs(const char* name, std::span<c
 /// Records y = alias(x, ...), a view of x: writes to either in place are seen by both histories.
 template <class F> Tensor record_view(const char* name, Tensor y, const Tensor& x, const F& f) {
   static_assert(std::is_trivially_destructible_v<F>, "a gradient closure captures plain values only");
+  note_operation(name, {x});
   if (modes.inference) return y;
   tie_view(y, x);
   if (!wants_grad({x})) return y;

@@ -4,6 +4,7 @@
 
 #include "cuda.h"
 #include "error.h"
+#include "recording.h"
 #include "trace.h"
 
 namespace tapir::inline v0 {
@@ -26,7 +27,7 @@ const BackendTable& built_in(Device device) {
 }  // namespace
 
 const BackendTable& load_backend(Device device) {
-  const BackendTable& table = traced(built_in(device), device.type);
+  const BackendTable& table = profiler::observed(traced(built_in(device), device.type), device.type);
   modes.tables[int(device.type)] = &table;
   return table;
 }

@@ -37,6 +37,9 @@ struct DeviceTable {
   bool (*is_pinned)(const void* data);
   void (*name_late_error)(const Context&, std::string_view text);  // see check_values()
   int64_t (*synchronizations)();                                   // how often the host has waited for a device
+  // (optional) Named ranges in the vendor's profiler, of this thread.
+  void (*range_push)(const char* name);
+  void (*range_pop)();
 };
 
 /// The switches of core/cuda.h that kernels read.
@@ -46,7 +49,7 @@ struct CudaSettings {
 
 /// What `extern "C" const CudaPlugin* tapir_cuda_plugin(const CudaSettings*)` of libtapir_cuda.so returns.
 struct CudaPlugin {
-  static constexpr int kAbi = 3;  // raised with every change of the structs that a plugin shares with the library
+  static constexpr int kAbi = 4;  // raised with every change of the structs that a plugin shares with the library
   int abi = kAbi;
   int64_t table_bytes = sizeof(BackendTable);
   const BackendTable* table = nullptr;  // null: there is no device, or no driver that fits; why_not says so

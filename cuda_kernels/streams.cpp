@@ -6,6 +6,7 @@
 #include "../core/allocator.h"
 #include "../core/error.h"
 #include "device.h"
+#include "vendor/nvtx.h"
 
 // Copies, streams, events and waiting: what a device provides beside memory and kernels.
 namespace tapir::inline v0::cuda_kernels {
@@ -205,6 +206,8 @@ const DeviceTable device_table = {
     .is_pinned = is_pinned,
     .name_late_error = name_late_error,
     .synchronizations = synchronizations,
+    .range_push = range_push,
+    .range_pop = range_pop,
 };
 
 }  // namespace tapir::inline v0::cuda_kernels

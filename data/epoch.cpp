@@ -19,6 +19,7 @@
 #include "../core/cuda.h"
 #include "../core/generator.h"
 #include "../core/modes.h"
+#include "../core/profiler.h"
 #include "../ops/cast.h"
 #include "../ops/pinned.h"
 #include "dataset.h"
@@ -143,6 +144,7 @@ Failure describe(EpochState& state, int64_t worker, int64_t batch, ErrorKind kin
 
 /// In a worker on the copy stream, else on the caller's.
 void queue_copies(EpochState& state, int64_t worker, Slot& slot) {
+  const profiler::Range range(profiler::Kind::Loader, "copy");
   const Device device = *state.options.device;
   if (state.in_caller(worker)) return state.source->move_to(slot.batch, device);
   cuda::StreamGuard guard(copy_stream(device));
@@ -158,6 +160,7 @@ Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
   auto& work = state.workers[size_t(worker)];
   work.index = -1, work.batch = batch;
   SampleScope scope(state, worker);
+  const profiler::Range range(profiler::Kind::Loader, "load");
   const auto fails = [&](ErrorKind kind, std::string_view what) {
     slot.failure = describe(state, worker, batch, kind, what);
   };
@@ -194,6 +197,7 @@ Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
 void work(const std::shared_ptr<EpochState>& state, int64_t worker) {
   NoGrad no_grad;
   modes.threads = 1;
+  pthread_setname_np(pthread_self(), ("loader " + std::to_string(worker)).c_str());
   std::unique_lock lock(state->mutex);
   for (;;) {
     state->work_left.wait(lock, [&] {
@@ -348,6 +352,7 @@ void* Epoch::next(int64_t& samples) {
     slot = make_batch(state, int64_t(state.workers.size()) - 1, batch);
     ++state.delivered;
   } else {
+    const profiler::Range range(profiler::Kind::Loader, "wait");
     const int64_t began = now();
     slot = impl_->wait_for(batch);
     state.counters->wait += now() - began;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../core/modes.h"
+#include "../core/profiler.h"
 #include "../core/state_dict.h"
 #include "../core/tensor.h"
 #include "fields.h"
@@ -210,12 +211,13 @@ template <class M> Tensor call_erased(M& m, const Tensor& x) {
 /// Names the innermost module in the text of a ValueError that leaves the outermost call.
 class CallScope {
  public:
-  explicit CallScope(const char* type) : call_{type, modes.module} {}
+  explicit CallScope(const char* type) : call_{type, modes.module}, range_(profiler::Kind::Module, type) {}
   [[noreturn]] void rethrow(Module& module, const ValueError& error) const;
 
  private:
   ModuleCall call_;
   ScopedMode<const ModuleCall*> mode_{modes.module, &call_};
+  profiler::Range range_;
 };
 template <class M, class... A> decltype(auto) call(M& m, A&&... a) {
   CallScope scope(typeid(M).name());

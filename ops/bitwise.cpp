@@ -12,7 +12,7 @@ static Tensor bits(const char* name, BinaryOp op, const Operand& a, const Operan
   if (p.cast_back) return copy_(*self, bits(name, op, a, b));
   Tensor y = p.run(op);
   if (self) bump_version(y);
-  return y;
+  return noted(name, y);
 }
 
 #define TAPIR_BITWISE(name, op)                                                               \
@@ -28,7 +28,7 @@ TAPIR_BITWISE(bitwise_right_shift, ShiftRight)
 static Tensor inverted(const char* name, const Tensor& x, Tensor* self = nullptr) {
   check(!is_floating(x.dtype()), "[{}] expected integers or bool, got {}", name, x);
   if (self) check_inplace(name, x, false), bump_version(x);
-  return run_unary(x, {UnaryOp::BitwiseNot}, self);
+  return noted(name, run_unary(x, {UnaryOp::BitwiseNot}, self));
 }
 Tensor bitwise_not(const Tensor& x) { return inverted("bitwise_not", x); }
 Tensor& bitwise_not_(Tensor& self) { return inverted("bitwise_not_", self, &self), self; }

@@ -13,7 +13,7 @@ static Tensor filled(const char* op, Tensor t, Scalar value, bool requires_grad)
   check_fits(op, value, t.dtype());
   backend(t).fill(context(t), t, value);
   if (requires_grad) t.requires_grad_();
-  return t;
+  return noted(op, t);
 }
 
 Tensor full(const Shape& shape, Scalar value, const TensorOptions& o) {
@@ -59,7 +59,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& o) {
   const bool whole = !is_floating(y.dtype());  // integers: start and step are truncated, the count is not
   backend(y).range(context(y), y, {whole ? Scalar(start.to_int()) : start, whole ? Scalar(step.to_int()) : step});
   if (o.requires_grad) y.requires_grad_();
-  return y;
+  return noted("arange", y);
 }
 
 Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& o) {
@@ -76,7 +76,7 @@ Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& o)
   if (rest)
     backend(y).fill(context(y), alias(y, 1, 1, steps - 1), is_floating(y.dtype()) ? Scalar(b) : Scalar(int64_t(b)));
   if (o.requires_grad) y.requires_grad_();
-  return y;
+  return noted("linspace", y);
 }
 
 Tensor logspace(Scalar start, Scalar end, int64_t steps, double base, const TensorOptions& o) {

@@ -58,6 +58,7 @@ static Tensor position(const char* name, ArgReduceOp op, const Tensor& x, int64_
   if (mask) kept[dim] = 1;
   Tensor y = empty(kept, {.dtype = kInt64, .device = x.device()});
   backend(x).arg_reduce(context(x), y, x, {op, dim});
+  profiler::note_operation(name);
   return drop_reduced(y, mask, keepdim);
 }
 static Tensor position(const char* name, ArgReduceOp op, const Tensor& x, std::optional<int64_t> dim, bool keepdim) {

@@ -41,6 +41,12 @@ void check_can_cast(const char* op, DType from, DType to);
 /// every element of x lies at its place in self.
 Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise = false);
 
+/// y, of an operation that is never recorded: a profile has its name all the same.
+inline Tensor noted(const char* op, Tensor y) {
+  profiler::note_operation(op);
+  return y;
+}
+
 enum class Promote : uint8_t { Common, Float };  // Float: integers become float32
 
 /// Two operands of a pointwise operation, promoted and broadcast.

@@ -25,7 +25,7 @@ Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength, Sourc
   const DType dtype = !weights.defined() || x.numel() == 0 ? kInt64 : weights.dtype() == kFloat32 ? kFloat32 : kFloat64;
   Tensor y = empty(bins, {.dtype = dtype, .device = x.device()});
   backend(x).histogram(context(x), y, x, weights, {0, double(bins)});
-  return y;
+  return noted("bincount", y);
 }
 
 Tensor histc(const Tensor& x, int64_t bins, const HistcOptions& o, SourceLocation where) {
@@ -41,7 +41,7 @@ Tensor histc(const Tensor& x, int64_t bins, const HistcOptions& o, SourceLocatio
   check(low < high, "[histc] max must be larger than min, got {} and {}", high, low);
   Tensor y = empty(bins, {.dtype = x.dtype(), .device = x.device()});
   backend(x).histogram(context(x), y, x, {}, {low, high});
-  return y;
+  return noted("histc", y);
 }
 
 }  // namespace tapir::inline v0

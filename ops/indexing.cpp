@@ -122,7 +122,7 @@ Tensor nonzero(const Tensor& x) {
   const int64_t n = backend(x).count_nonzero(context(x), x);
   Tensor y = empty({n, x.dim()}, {.dtype = kInt64, .device = x.device()});
   if (y.numel()) backend(x).nonzero(context(x), y, x);
-  return y;
+  return noted("nonzero", y);
 }
 
 /// What is assigned may have extents of 1 in front that its place has not.

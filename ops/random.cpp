@@ -16,6 +16,7 @@ static void draw(const char* op, const Tensor& y, RandomParams params, const Ten
   std::tie(params.seed, params.offset) = default_generator().take(y.numel());
   Context& ctx = context(y);
   backend(y).random(ctx, y, p.defined() ? TensorView(p).expand(y.shape()) : TensorView(), {}, params);
+  profiler::note_operation(op);
   if (ctx.late_error)
     name_late_error(ctx, format("[{}] expected probabilities in [0, 1], got another one at position {position}", op));
   if (!ctx.error.set) return;

@@ -115,9 +115,9 @@ static Tensor square(const char* name, const Tensor& x, Tensor* self) {
 Tensor square(const Tensor& x) { return square("square", x, nullptr); }
 Tensor& square_(Tensor& self) { return square("square_", self, &self), self; }
 
-Tensor isnan(const Tensor& x) { return run_unary(x, {UnaryOp::IsNan}); }
-Tensor isinf(const Tensor& x) { return run_unary(x, {UnaryOp::IsInf}); }
-Tensor signbit(const Tensor& x) { return run_unary(x, {UnaryOp::SignBit}); }
-Tensor isfinite(const Tensor& x) { return run_unary(x, {UnaryOp::IsFinite}); }
+Tensor isnan(const Tensor& x) { return noted("isnan", run_unary(x, {UnaryOp::IsNan})); }
+Tensor isinf(const Tensor& x) { return noted("isinf", run_unary(x, {UnaryOp::IsInf})); }
+Tensor signbit(const Tensor& x) { return noted("signbit", run_unary(x, {UnaryOp::SignBit})); }
+Tensor isfinite(const Tensor& x) { return noted("isfinite", run_unary(x, {UnaryOp::IsFinite})); }
 
 }  // namespace tapir::inline v0

@@ -136,6 +136,7 @@ void Optimizer::zero_grad(bool set_to_none) {
 
 void Optimizer::step(const StepScale& scale) {
   NoGrad guard;
+  const profiler::Range range(profiler::Kind::Optimizer, name());
   ++steps_;
   for (Group& g : groups_) {
     const std::vector<Batch> batches = batches_of(g);
