@@ -318,7 +318,10 @@ void end(uint64_t session) noexcept {
 void operation(const char* name, std::span<const Shape* const> inputs) noexcept {
   with_log(0, [&](Log& log) {
     const int64_t time = since_began();
-    Event e{.kind = Kind::Op, .name = name, .begin = log.first_kernel < 0 ? time : log.first_kernel, .end = time,
+    Event e{.kind = Kind::Op,
+            .name = name,
+            .begin = log.first_kernel < 0 ? time : log.first_kernel,
+            .end = time,
             .bytes = log.bytes};
     if (recorder().options.record_shapes && !inputs.empty()) {
       auto& shapes = log.data.shapes;
@@ -341,7 +344,8 @@ void start_recording(const ProfileOptions& options) {
   uint64_t session;
   {
     std::lock_guard lock(r.mutex);
-    check(detail::session.load() == 0, "[Profile] expected no other profile, but one is running (there is one for all threads)");
+    check(detail::session.load() == 0,
+          "[Profile] expected no other profile, but one is running (there is one for all threads)");
     r.options = options;
     r.nvtx = nullptr;
     r.began = now();
