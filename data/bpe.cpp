@@ -103,7 +103,8 @@ void Encoder::words(std::string_view text) {
 }
 
 void Encoder::word(std::string_view word) {
-  if (word.size() == 1 && model_.byte_ids[uint8_t(word[0])] >= 0) return out_.push_back(model_.byte_ids[uint8_t(word[0])]);
+  if (word.size() == 1 && model_.byte_ids[uint8_t(word[0])] >= 0)
+    return out_.push_back(model_.byte_ids[uint8_t(word[0])]);
   if (word.size() > kMaxKnownBytes) return merge(word);
   if (const auto known = known_.find(word); known != known_.end()) {
     const auto [first, count] = known->second;

@@ -38,9 +38,9 @@ class AddedTokens {
 
  private:
   std::vector<AddedToken> tokens_;
-  std::vector<int32_t> token_of_ = {-1};                // of a node
-  std::unordered_map<uint64_t, uint32_t> next_;         // (node << 8 | byte) -> node
-  std::array<bool, 256> begins_ = {};                   // some token begins with that byte
+  std::vector<int32_t> token_of_ = {-1};         // of a node
+  std::unordered_map<uint64_t, uint32_t> next_;  // (node << 8 | byte) -> node
+  std::array<bool, 256> begins_ = {};            // some token begins with that byte
 };
 
 struct BPEMerge {
@@ -57,13 +57,13 @@ struct BPEModel {
   std::array<int32_t, 256> byte_ids;              // -1: the vocabulary lacks it
   int32_t unknown = -1;
   bool fuse_unknown = false, ignore_merges = false, prefix_space = false;
-  std::vector<SplitPattern> splits;            // each cuts what the one before left
-  std::array<AddedTokens, 2> added;            // looked for one after the other
-  std::vector<int32_t> before, after;          // around a text
+  std::vector<SplitPattern> splits;    // each cuts what the one before left
+  std::array<AddedTokens, 2> added;    // looked for one after the other
+  std::vector<int32_t> before, after;  // around a text
 
   const BPEToken* find(int64_t id) const {
     return id >= 0 && id < int64_t(by_id.size()) && by_id[size_t(id)] >= 0 ? &tokens[size_t(by_id[size_t(id)])]
-                                                                          : nullptr;
+                                                                           : nullptr;
   }
 };
 

@@ -86,8 +86,7 @@ struct Field {
   std::vector<Field> items() const {
     if (value.kind() != Kind::List) refuse("a list");
     std::vector<Field> out;
-    for (const Value& item : value.items())
-      out.push_back({where, name + "[" + std::to_string(out.size()) + "]", item});
+    for (const Value& item : value.items()) out.push_back({where, name + "[" + std::to_string(out.size()) + "]", item});
     return out;
   }
   const std::string& text() const {
@@ -364,8 +363,7 @@ Value read_model(JsonReader& json, Reader& reader) {
   for (Token token = json.next(); token != Token::EndObject; token = json.next()) {
     const std::string key(json.text());
     const bool is_vocabulary = key == "vocab", is_merges = key == "merges";
-    if (settings.find(key) || (is_vocabulary && vocabulary) || (is_merges && merges))
-      json.fail_at("keys that differ");
+    if (settings.find(key) || (is_vocabulary && vocabulary) || (is_merges && merges)) json.fail_at("keys that differ");
     if (is_vocabulary) {
       json.expect(Token::BeginObject, "model.vocab");
       vocabulary = true, reader.vocabulary(json);

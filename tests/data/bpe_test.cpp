@@ -136,7 +136,8 @@ TEST_CASE("BI-265 a tokenizer.json that would be mistaken is an error that names
   const char* pre = R"({"type":"ByteLevel","add_prefix_space":false})";
   says({{pre, R"({"type":"Metaspace"})"}}, {"pre_tokenizer.type", "Metaspace"});
   says({{pre, "null"}}, {"pre_tokenizer", "ByteLevel"});
-  says({{pre, R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"x"},"behavior":"Isolated"}]})"}},
+  says({{pre,
+         R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"x"},"behavior":"Isolated"}]})"}},
        {"pre_tokenizer.pretokenizers[0].pattern.Regex", "\"x\""});
   says({{"\"add_prefix_space\":false", "\"strange\":1"}}, {"strange", "pre_tokenizer"});
   says({{R"("normalizer":null)", R"("normalizer":{"type":"NFC"})"}}, {"normalizer.type", "NFC"});
@@ -160,9 +161,11 @@ TEST_CASE("BI-265 a tokenizer.json that would be mistaken is an error that names
   says({{R"("id":5,"content":"<e>")", R"("id":5,"content":"ab")"}}, {"added_tokens[0].id", "3"});
   says({{"\"special\":true", "\"single_word\":true"}}, {"added_tokens[0].single_word"});
   says({{R"("merges":[)", R"("merged":[)"}}, {"merges"});
-  says({{R"("post_processor":{"type":"ByteLevel"})", R"("post_processor":{"type":"BertProcessing","cls":["x",9],"sep":["y",0]})"}},
+  says({{R"("post_processor":{"type":"ByteLevel"})",
+         R"("post_processor":{"type":"BertProcessing","cls":["x",9],"sep":["y",0]})"}},
        {"post_processor", "9"});
-  for (const char* text : {"", "[]", "{}", "{\"model\":3}", "{\"model\":{}}", "{\"model\":{\"vocab\":{},\"merges\":{}}}"}) {
+  for (const char* text :
+       {"", "[]", "{}", "{\"model\":3}", "{\"model\":{}}", "{\"model\":{\"vocab\":{},\"merges\":{}}}"}) {
     spit(folder / "t.json", text);
     CHECK_THROWS_AS(data::BPETokenizer(folder / "t.json"), RuntimeError);
   }
