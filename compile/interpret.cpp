@@ -1,0 +1,90 @@
+#include <cstring>
+
+#include "program.h"
+
+namespace tapir::inline v0::ir {
+namespace {
+
+TensorView view_of(const View& v, const Memory& memory) {
+  if (v.kind == View::Kind::Absent) return {};
+  if (v.kind == View::Kind::Number) return TensorView(v.number, v.dtype);
+  return tensor_of(v, memory);
+}
+
+void copy(const StoragePtr& to, const void* from, Device from_device) {
+  if (to->bytes == 0) return;
+  const Device over = from_device.is_cpu() ? to->device : from_device;
+  const BackendTable& table = backend(over);
+  table.copy_bytes(to->data, to->device, from, from_device, to->bytes, current_stream(over));
+  table.synchronize(over, current_stream(over));
+}
+
+void run(const Call& call, const Memory& memory) {
+  std::vector<TraceArg> args;
+  for (const Operand& o : call.operands) {
+    TraceArg& a = args.emplace_back();
+    a.kind = o.kind, a.bytes = o.bytes;
+    if (o.kind == TraceArg::Kind::View) a.view = view_of(o.views[0], memory);
+    if (o.kind == TraceArg::Kind::List)
+      for (const View& v : o.views) a.list.push_back(view_of(v, memory));
+  }
+  const BackendTable& table = backend(call.device);
+  if (std::string_view(call.entry) == "copy_bytes") {
+    const TensorView &to = args[0].view, &from = args[1].view;
+    table.copy_bytes(to.data, to.device, from.data, from.device, to.numel(), current_stream(call.device));
+    return table.synchronize(call.device, current_stream(call.device));
+  }
+  ScopedMode mode(modes.deterministic, call.deterministic);
+  Context& ctx = context(call.device);
+  call_entry(table, call.entry, ctx, args);
+  check_values(ctx, format("[{}] bad value {value} at position {position} (bound {bound})", call.entry));
+}
+
+}  // namespace
+
+Tensor tensor_of(const View& v, const Memory& memory) {
+  Tensor t(new TensorImpl);
+  TensorImpl& p = t.impl();
+  p.dtype = v.dtype, p.device = v.device, p.offset = v.offset;
+  p.storage = v.block < 0 ? allocate_storage(0, v.device) : memory[size_t(v.block)];
+  check_internal(bool(p.storage), "[interpret] expected block %{} to be alive", v.block);
+  p.sizes = v.shape, p.strides = v.strides, p.numel = numel_of(v.shape);
+  p.contiguous = p.numel == 0 || is_contiguous(v.shape, v.strides);
+  return t;
+}
+
+Memory copy_of_outside(const Program& program) {
+  Memory memory(program.blocks.size());
+  for (size_t i = 0; i < memory.size(); ++i) {
+    const Block& b = program.blocks[i];
+    if (b.kind != Block::Kind::Outside) continue;
+    memory[i] = allocate_storage(b.bytes, b.device);
+    copy(memory[i], b.memory->data, b.device);
+  }
+  return memory;
+}
+
+std::vector<Tensor> interpret(const Program& program, Memory& memory) {
+  std::vector<std::vector<size_t>> born(program.calls.size() + 1), dying(program.calls.size() + 1);
+  for (size_t i = 0; i < program.blocks.size(); ++i) {
+    const Block& b = program.blocks[i];
+    if (b.kind == Block::Kind::Outside) continue;
+    born[size_t(b.birth)].push_back(i);
+    if (b.death >= 0) dying[size_t(b.death)].push_back(i);
+  }
+  for (size_t at = 0; at <= program.calls.size(); ++at) {
+    for (size_t i : born[at]) {
+      const Block& b = program.blocks[i];
+      memory[i] = allocate_storage(b.bytes, b.device);
+      if (b.kind == Block::Kind::Constant) copy(memory[i], b.values.data(), kCPU);
+    }
+    for (size_t i : dying[at]) memory[i] = {};
+    if (at < program.calls.size()) run(program.calls[at], memory);
+  }
+  std::vector<Tensor> outputs;
+  for (const View& v : program.outputs)
+    outputs.push_back(v.kind == View::Kind::Memory ? tensor_of(v, memory) : Tensor());
+  return outputs;
+}
+
+}  // namespace tapir::inline v0::ir

@@ -1,0 +1,62 @@
+#include "program.h"
+
+namespace tapir::inline v0::ir {
+namespace {
+
+const char* text_of(Block::Kind kind) {
+  return kind == Block::Kind::Temporary ? "temporary" : kind == Block::Kind::Outside ? "outside" : "constant";
+}
+
+std::string list_of(const std::vector<View>& views) {
+  std::string s;
+  for (const View& v : views) s += (s.empty() ? "" : ", ") + to_string(v);
+  return s;
+}
+
+std::string to_string(const Operand& o) {
+  if (o.kind == TraceArg::Kind::View) return to_string(o.views[0]);
+  if (o.kind == TraceArg::Kind::List) return "[" + list_of(o.views) + "]";
+  return format("{} bytes", int64_t(o.bytes.size()));
+}
+
+std::string to_string(const Block& b, int64_t number) {
+  std::string s = format("%{}: {}, {} bytes on {}", number, text_of(b.kind), b.bytes, b.device);
+  if (b.kind == Block::Kind::Outside) return s + (b.read ? ", read" : "") + (b.written ? ", written" : "");
+  return s +
+         format(", before {} to {}", b.birth, b.death < 0 ? "the end and after" : "before " + std::to_string(b.death));
+}
+
+}  // namespace
+
+std::string to_string(const View& v) {
+  if (v.kind == View::Kind::Absent) return "-";
+  if (v.kind == View::Kind::Number) return format("{}", v.number);
+  std::string s = v.block < 0 ? "%empty" : format("%{}", int64_t(v.block));
+  s += format(" {} {}", v.dtype, v.shape);
+  if (numel_of(v.shape) && !is_contiguous(v.shape, v.strides)) s += format(" strides {}", v.strides);
+  return v.offset ? s + format(" at {}", v.offset) : s;
+}
+
+/// "binary(Mul): %2 float32 (3,) <- %0 float32 (3,), 2": what is written, what is read; * marks what is both.
+std::string to_string(const Call& call) {
+  std::string written, read, name = call.entry;
+  for (const Operand& o : call.operands) {
+    if (o.kind == TraceArg::Kind::Bytes) {
+      if (o.op >= 0) name += std::string("(") + o.op_name + ")";
+      continue;
+    }
+    std::string& side = o.access == Access::Read ? read : written;
+    side += (side.empty() ? "" : ", ") + to_string(o) + (o.access == Access::Update ? "*" : "");
+  }
+  return name + ": " + written + " <- " + read;
+}
+
+std::string to_string(const Program& p) {
+  std::string s = format("program of {} calls and {} blocks\n", int64_t(p.calls.size()), int64_t(p.blocks.size()));
+  s += "inputs: " + list_of(p.inputs) + "\noutputs: " + list_of(p.outputs) + "\n";
+  for (size_t i = 0; i < p.blocks.size(); ++i) s += to_string(p.blocks[i], int64_t(i)) + "\n";
+  for (size_t i = 0; i < p.calls.size(); ++i) s += format("{}  ", int64_t(i)) + to_string(p.calls[i]) + "\n";
+  return s;
+}
+
+}  // namespace tapir::inline v0::ir
