@@ -94,4 +94,25 @@ double OneCycleLR::next_lr(size_t g, double) {
       0., anneal(max_lr_[g] * phase_->from, max_lr_[g] * phase_->to));  // linear: the last step is beyond the end
 }
 
+SWALR::SWALR(Optimizer& optimizer, const PerGroup& swa_lr, const SWALROptions& o)
+    : LRScheduler("SWALR", optimizer), swa_lr_(swa_lr.of("SWALR", "swa_lr", optimizer)),
+      anneal_epochs_(double(o.anneal_epochs)), cosine_(o.anneal_strategy == "cos") {
+  check(cosine_ || o.anneal_strategy == "linear",
+        "[SWALR] expected anneal_strategy \"cos\" or \"linear\", got \"{}\"", o.anneal_strategy);
+  check(o.anneal_epochs >= 0, "[SWALR] expected anneal_epochs from 0 on, got {}", o.anneal_epochs);
+  start();
+}
+
+/// The part of the way to swa_lr that is behind at that step.
+double SWALR::way(int64_t step) const {
+  const double t = std::clamp(double(step) / std::max(anneal_epochs_, 1.), 0., 1.);
+  return cosine_ ? (1 - std::cos(std::numbers::pi * t)) / 2 : t;
+}
+double SWALR::next_lr(size_t g, double now) {
+  const int64_t step = anneal_epochs_ == 0 ? std::max<int64_t>(epoch(), 1) : epoch();
+  const double before = way(step - 1), after = way(step), to = swa_lr_[g];
+  const double from = before == 1 ? to : (now - before * to) / (1 - before);
+  return to * after + from * (1 - after);
+}
+
 }  // namespace tapir::inline v0::optim

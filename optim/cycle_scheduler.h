@@ -57,4 +57,23 @@ class OneCycleLR final : public LRScheduler {
   double part_ = 0;  // of the present phase
 };
 
+struct SWALROptions {
+  int64_t anneal_epochs = 10;           // 0: swa_lr at once
+  std::string anneal_strategy = "cos";  // or "linear"
+};
+/// From the rate that it finds to swa_lr in anneal_epochs steps, and constant there: for train::AveragedModel. Izmailov et al. 2018, arXiv
+/// 1803.05407.
+class SWALR final : public LRScheduler {
+ public:
+  SWALR(Optimizer& optimizer, const PerGroup& swa_lr, const SWALROptions& options = {});
+
+ private:
+  double next_lr(size_t group, double now) override;
+  std::vector<std::pair<const char*, double*>> numbers() override { return {{"anneal_epochs", &anneal_epochs_}}; }
+  double way(int64_t step) const;
+  std::vector<double> swa_lr_;
+  double anneal_epochs_;
+  bool cosine_;
+};
+
 }  // namespace tapir::inline v0::optim

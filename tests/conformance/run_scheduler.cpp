@@ -113,6 +113,10 @@ Pointer make(const Family& family, const Json& json, optim::Optimizer& opt, Sche
         opt, a.integer("T_0"), optim::WarmRestartsOptions{a.integer("T_mult", 1), a.number("eta_min", 0.)});
   if (name == "CyclicLR") made = cyclic(opt, a);
   if (name == "OneCycleLR") made = one_cycle(opt, a);
+  if (name == "SWALR")
+    made = std::make_unique<optim::SWALR>(
+        opt, per_group(a, "swa_lr", 0),
+        optim::SWALROptions{a.integer("anneal_epochs", 10), a.text("anneal_strategy", "cos")});
   if (name == "ReduceLROnPlateau") made = plateau(opt, a, to);
   if (made) a.check_all_used();
   return made;

@@ -61,3 +61,40 @@ TEST_CASE("BI-216 cycles that make no sense") {
   optim::Adadelta none({zeros({1}, {.requires_grad = true})});
   CHECK(error_of([&] { optim::CyclicLR(none, 0.1, 1); }).find("momentum") != std::string::npos);
 }
+
+TEST_CASE("SWALR goes to the rate of averaging and stays there") {
+  const auto rates = [](const optim::PerGroup& swa_lr, const optim::SWALROptions& options, int changed) {
+    optim::SGD opt({{.params = {zeros({1}, {.requires_grad = true})}, .lr = 1},
+                    {.params = {zeros({1}, {.requires_grad = true})}, .lr = 0.5}});
+    optim::SWALR scheduler(opt, swa_lr, options);
+    opt.step();
+    std::vector<double> out = scheduler.get_last_lr();
+    for (int i = 0; i < 5; ++i) {
+      if (i == changed) opt.set_lr(0.7, 0);
+      scheduler.step();
+      for (const double lr : scheduler.get_last_lr()) out.push_back(lr);
+    }
+    return out;
+  };
+  const auto check_rates = [](const std::vector<double>& got, const std::vector<double>& want) {  // PyTorch's
+    for (size_t i = 0; i < want.size(); ++i) CHECK(got.at(i) == Approx(want[i]).epsilon(1e-9));
+  };
+  check_rates(rates({0.1, 0.05}, {.anneal_epochs = 4}, -1),
+              {1, 0.5, 0.8681980515, 0.4340990258, 0.55, 0.275, 0.2318019485, 0.1159009742, 0.1, 0.05, 0.1, 0.05});
+  check_rates(rates(0.2, {.anneal_epochs = 3, .anneal_strategy = "linear"}, -1),
+              {1, 0.5, 0.7333333333, 0.4, 0.4666666667, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2});
+  check_rates(rates(0.2, {.anneal_epochs = 0}, -1), {0.2, 0.2, 0.2, 0.2});
+  check_rates(rates(0.05, {.anneal_epochs = 4}, 2),
+              {1, 0.5, 0.8608757211, 0.4340990258, 0.525, 0.275, 0.2403805922, 0.1159009742, 0.05, 0.05, 0.05, 0.05});
+  optim::SGD opt = optimizer(), other = optimizer();
+  optim::SWALR scheduler(opt, 0.1, {.anneal_epochs = 4}), later(other, 0.1);
+  opt.step(), scheduler.step(), scheduler.step();
+  later.load_state_dict(scheduler.state_dict());
+  other.set_lr(opt.lr());
+  scheduler.step(), later.step();
+  CHECK(later.last_epoch() == 3);
+  CHECK(later.get_last_lr() == scheduler.get_last_lr());
+  CHECK_THROWS_AS(optim::SWALR(opt, 0.1, {.anneal_epochs = -1}), ValueError);
+  CHECK_THROWS_AS(optim::SWALR(opt, 0.1, {.anneal_strategy = "exp"}), ValueError);
+  CHECK_THROWS_AS(optim::SWALR(opt, {0.1, 0.2}), ValueError);
+}
