@@ -180,7 +180,8 @@ std::vector<int64_t> choose(const CsvScanner& line, const CsvOptions& options, s
   for (const std::string& wanted : options.columns) {
     const auto at = std::find(all.begin(), all.end(), wanted);
     std::string there;
-    for (int64_t i = 0; i < std::min<int64_t>(count, 10); ++i) there += (i ? ", \"" : "\"") + shown(all[size_t(i)]) + "\"";
+    for (int64_t i = 0; i < std::min<int64_t>(count, 10); ++i)
+      there += (i ? ", \"" : "\"") + shown(all[size_t(i)]) + "\"";
     if (count > 10) there += format(", ... ({} columns)", count);
     check_runtime(at != all.end(), "{}: line {}: expected a column \"{}\", got {}", line.where(), line.line(), wanted,
                   there);

@@ -97,8 +97,8 @@ double OneCycleLR::next_lr(size_t g, double) {
 SWALR::SWALR(Optimizer& optimizer, const PerGroup& swa_lr, const SWALROptions& o)
     : LRScheduler("SWALR", optimizer), swa_lr_(swa_lr.of("SWALR", "swa_lr", optimizer)),
       anneal_epochs_(double(o.anneal_epochs)), cosine_(o.anneal_strategy == "cos") {
-  check(cosine_ || o.anneal_strategy == "linear",
-        "[SWALR] expected anneal_strategy \"cos\" or \"linear\", got \"{}\"", o.anneal_strategy);
+  check(cosine_ || o.anneal_strategy == "linear", "[SWALR] expected anneal_strategy \"cos\" or \"linear\", got \"{}\"",
+        o.anneal_strategy);
   check(o.anneal_epochs >= 0, "[SWALR] expected anneal_epochs from 0 on, got {}", o.anneal_epochs);
   start();
 }

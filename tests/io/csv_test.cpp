@@ -64,8 +64,9 @@ TEST_CASE("BI-260 CSV: empty, a header alone, ragged lines, open quotes, NUL byt
 TEST_CASE("BI-261 CSV: byte order mark, CRLF, CR, quotes, delimiters too many") {
   CHECK(read("\xEF\xBB\xBFx,y\r\n1,2\r\n").columns == std::vector<std::string>{"x", "y"});
   CHECK(mentions(refusal("\xEF\xBBx,y\n"), {"UTF-8"}));
-  for (const char* text : {"1,2\n3,4\n", "1,2\n3,4", "1,2\r\n3,4\r\n", "1,2\r3,4\r", "1,2\n\n\n3,4\n\n", "\n1,2\r\r\n3,4",
-                           "1,2,\n3,4,\n", "1,2\n3,4,\n", "\"1\",\"2\"\n\"3\",4\n", " 1 ,\t2\n+3,4 \n"})
+  for (const char* text :
+       {"1,2\n3,4\n", "1,2\n3,4", "1,2\r\n3,4\r\n", "1,2\r3,4\r", "1,2\n\n\n3,4\n\n", "\n1,2\r\r\n3,4", "1,2,\n3,4,\n",
+        "1,2\n3,4,\n", "\"1\",\"2\"\n\"3\",4\n", " 1 ,\t2\n+3,4 \n"})
     CHECK(values(text, kPlain) == Values{1, 2, 3, 4});
   const io::CsvTable t = read("\"a,b\",\"say \"\"x\"\"\",\"two\nlines\"\n1,2,3\n");
   CHECK(t.columns == std::vector<std::string>{"a,b", "say \"x\"", "two\nlines"});
@@ -77,8 +78,8 @@ TEST_CASE("BI-261 CSV: byte order mark, CRLF, CR, quotes, delimiters too many") 
 }
 
 TEST_CASE("BI-262 CSV: what is no number") {
-  for (const char* text : {"abc", "0x10", "1e400", "-1e400", "inf", "-inf", "nan", "NA", "1 2", "1e", "--1", "+-1", "1.2.3", ".",
-                           "1e99999999999999999999", "\"1,5\"", "1_000"}) {
+  for (const char* text : {"abc", "0x10", "1e400", "-1e400", "inf", "-inf", "nan", "NA", "1 2", "1e", "--1", "+-1",
+                           "1.2.3", ".", "1e99999999999999999999", "\"1,5\"", "1_000"}) {
     INFO(text);
     const std::string message = refusal("x,y\n7," + std::string(text) + "\n", {.dtype = kFloat64});
     CHECK(mentions(message, {"line 2", "column 2", "\"y\"", "float64"}));
@@ -86,7 +87,10 @@ TEST_CASE("BI-262 CSV: what is no number") {
   CHECK(mentions(refusal("7,,8\n", kPlain), {"line 1", "column 2", "got \"\""}));
   CHECK(mentions(refusal("1e39\n", {.header = false}), {"float32"}));
   CHECK(mentions(refusal("70000\n", {.dtype = kFloat16, .header = false}), {"float16"}));
-  CHECK(values("1e-400\n-1e-400\n1e-99999999999999999999\n" "0." + std::string(400, '0') + "1\n", kPlain) == Values{0, 0, 0, 0});
+  CHECK(values("1e-400\n-1e-400\n1e-99999999999999999999\n"
+               "0." +
+                   std::string(400, '0') + "1\n",
+               kPlain) == Values{0, 0, 0, 0});
   CHECK(values("1e-46\n", {.header = false}) == Values{0});
   for (const char* text : {"1.5", "128", "-129", "1e1", "true"})
     CHECK(mentions(refusal(text, {.dtype = kInt8, .header = false}), {"int8"}));
