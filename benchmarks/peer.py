@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ops
+import peer_models
 
 WARM_STEPS = 20
 CUDA = sys.argv[2].startswith("cuda")
@@ -182,10 +183,14 @@ def serve():
         _, name, variant, steps = words
         if (name, variant) != current:
             run = None
-            run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, busy_neighbour)}.get(name, op)(variant)
-            run(2 if name in ("ops", "lstm") else WARM_STEPS)
+            if name in peer_models.WARM_STEPS:
+                run = timed(getattr(peer_models, name)(variant, sys.argv[2]))
+            else:
+                run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, busy_neighbour)}.get(name, op)(variant)
+            run(peer_models.WARM_STEPS.get(name, 2 if name in ("ops", "lstm") else WARM_STEPS))
             current = name, variant
-        run(1)
+        if int(steps) > 1:
+            run(1)
         print(run(int(steps)), flush=True)
 
 

@@ -10,25 +10,10 @@
 #include <memory>
 
 using namespace tapir;
-using Clock = std::chrono::steady_clock;
 
 Device bench_device = kCPU;
 void wait_for_bench_device() {
   if (bench_device.is_cuda()) cuda::synchronize(bench_device.index);
-}
-
-static double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-/// Times a step that needs nothing untimed in between.
-template <class F> static Run timed(F step) {
-  return [step](int64_t steps) mutable {
-    const auto start = Clock::now();
-    for (int64_t i = 0; i < steps; ++i) step();
-    wait_for_bench_device();
-    return ms_since(start) / double(steps);
-  };
 }
 
 /// z = x + y of one float32 element. A step is 1,000 calls, so that ms per step are us per call.
@@ -181,6 +166,12 @@ const std::vector<Workload>& workloads() {
       {"mlp", {"step", "anomaly"}, mlp},
       {"cnn", {"step", "anomaly"}, cnn},
       {"lstm", {"step"}, lstm, 2},
+      {"resnet18_cifar", {"step", "bf16"}, resnet18_cifar, 1},
+      {"resnet50", {"step", "bf16"}, resnet50, 1},
+      {"gpt_mini", {"step", "bf16"}, gpt_mini, 1},
+      {"gpt2_124m", {"step", "bf16"}, gpt2_124m, 1},
+      {"gpt2_decode", {"step", "bf16"}, gpt2_decode, 16},
+      {"loader", {"0", "1", "2"}, loader, 10},
       {"adamw", {"step"}, adamw},
       {"busy_neighbour", {"step"}, busy_neighbour},
       {"ops", {}, op, 2},

@@ -1,6 +1,7 @@
 #pragma once
 #include <tapir/core/device.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -14,6 +15,20 @@ void wait_for_bench_device();
 /// Runs that many steps and returns the milliseconds that one took.
 using Run = std::function<double(int64_t steps)>;
 
+using Clock = std::chrono::steady_clock;
+inline double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+/// Times a step that needs nothing untimed in between.
+template <class F> Run timed(F step) {
+  return [step](int64_t steps) mutable {
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < steps; ++i) step();
+    wait_for_bench_device();
+    return ms_since(start) / double(steps);
+  };
+}
+
 struct Workload {
   std::string name;
   std::vector<std::string> variants;
@@ -21,8 +36,16 @@ struct Workload {
   int64_t warm_steps = 20;
 };
 
-/// op_overhead, mlp, cnn, lstm, adamw, busy_neighbour and ops. peer.py holds the same for PyTorch.
+/// peer.py and peer_models.py hold the same for PyTorch.
 const std::vector<Workload>& workloads();
+
+// models.cpp
+Run resnet18_cifar(const std::string& variant);
+Run resnet50(const std::string& variant);
+Run gpt_mini(const std::string& variant);
+Run gpt2_124m(const std::string& variant);
+Run gpt2_decode(const std::string& variant);
+Run loader(const std::string& variant);
 
 /// One operation: "NAME|INPUTS|PASS".
 Run op(const std::string& variant);

@@ -41,7 +41,7 @@ void conv(Context&, V y, V x, V w, V bias, const ConvParams&);
 void conv_backward_data(Context&, V dx, V dy, V w, const ConvParams&);
 void conv_backward_weight(Context&, V dw, V dbias, V dy, V x, const ConvParams&);
 
-// pool.cu, resample.cu, softmax.cu, attention.cpp, norm.cu and norm_channels.cu, cross_entropy.cu
+// pool.cu, resample.cu, softmax.cu, attention.cpp, rnn.cu, norm.cu and norm_channels.cu, cross_entropy.cu
 void pool(Context&, V y, V indices, V x, const PoolParams&);
 void pool_backward(Context&, V dx, V dy, V indices, const PoolParams&);
 void resample(Context&, V y, V x, const ResampleParams&);
@@ -51,6 +51,8 @@ void softmax_backward(Context&, V dx, V dy, V y, const SoftmaxParams&);
 void attention(Context&, V out, V lse, V q, V k, V v, V mask, const AttentionParams&);
 void attention_backward(Context&, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
                         const AttentionParams&);
+void rnn(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams&);
+void rnn_backward(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams&);
 void norm(Context&, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var, const NormParams&);
 void norm_backward(Context&, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams&);
 void cross_entropy(Context&, V losses, V lse, V logits, V target, V weight, const NllParams&);

@@ -1,0 +1,98 @@
+// The workloads that are whole models, and the loader. Variant bf16: forward and loss under autocast.
+#include <tapir/models/gpt2.h>
+#include <tapir/models/resnet.h>
+#include <tapir/tapir.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "workloads.h"
+
+using namespace tapir;
+namespace tf = data::transforms;
+
+template <class Net, class Optimizer> static Run training(const std::string& variant, std::shared_ptr<Net> net,
+                                                          Optimizer make_optimizer, Tensor x, Tensor labels) {
+  net->to(bench_device);
+  auto optimizer = std::make_shared<decltype(make_optimizer(*net))>(make_optimizer(*net));
+  x = x.to(bench_device), labels = labels.to(bench_device);
+  return timed([=, bf16 = variant == "bf16"] {
+    optimizer->zero_grad();
+    Tensor loss;
+    {
+      amp::Autocast autocast(bench_device, {.dtype = kBFloat16, .enabled = bf16});
+      const Tensor out = (*net)(x);
+      loss = cross_entropy(flatten(out, 0, out.dim() - 2), labels);
+    }
+    loss.backward();
+    optimizer->step();
+  });
+}
+
+template <class Net>
+static Run vision(const std::string& variant, Net net, int64_t batch, int64_t size, int64_t classes, double decay) {
+  auto shared = std::make_shared<Net>(std::move(net));
+  shared->to(kChannelsLast);
+  const auto sgd = [=](Net& n) {
+    return optim::SGD(n.parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = decay});
+  };
+  return training(variant, shared, sgd, randn({batch, 3, size, size}).to(kChannelsLast), randint(0, classes, {batch}));
+}
+Run resnet18_cifar(const std::string& variant) {
+  return vision(variant, models::resnet18({.num_classes = 10, .small_images = true}), 64, 32, 10, 5e-4);
+}
+Run resnet50(const std::string& variant) { return vision(variant, models::resnet50(), 16, 224, 1000, 1e-4); }
+
+static Run gpt(const std::string& variant, const models::GPT2Config& config, int64_t batch, double lr, double beta2) {
+  const auto adamw = [=](models::GPT2LMHeadModel& net) {
+    return optim::AdamW(net.parameters(), {.lr = lr, .betas = {0.9, beta2}, .weight_decay = 0.1});
+  };
+  return training(variant, std::make_shared<models::GPT2LMHeadModel>(config), adamw,
+                  randint(0, config.vocab_size, {batch, config.n_positions}),
+                  randint(0, config.vocab_size, {batch * config.n_positions}));
+}
+Run gpt_mini(const std::string& variant) {
+  return gpt(variant,
+             {.vocab_size = 65, .n_positions = 256, .n_embd = 384, .n_layer = 6, .n_head = 6, .dropout = 0}, 16, 1e-3,
+             0.99);
+}
+Run gpt2_124m(const std::string& variant) {
+  return gpt(variant, {.n_positions = 512, .dropout = 0}, 1, 6e-4, 0.95);
+}
+
+/// A step is one token: greedy, batch 1, after a prompt of 16.
+Run gpt2_decode(const std::string& variant) {
+  auto net = std::make_shared<models::GPT2LMHeadModel>(models::GPT2Config{.dropout = 0});
+  net->to(bench_device);
+  if (variant == "bf16") net->to(kBFloat16);
+  net->eval();
+  return timed([net, cache = std::make_shared<models::KVCache>(net->new_cache(1, 16 + 256)), token = Tensor()]() mutable {
+    InferenceMode guard;
+    if (cache->length() == 0 || cache->length() == cache->capacity()) {
+      cache->clear();
+      token = zeros({1, 16}, {.dtype = kInt64, .device = bench_device});
+    }
+    token = models::next_token((*net)(token, *cache).select(1, -1)).unsqueeze(1);
+  });
+}
+
+/// A step is a batch of 128 images of a folder of JPEGs: decoded, cropped, flipped, normalised. The variant is the number of workers.
+Run loader(const std::string& variant) {
+  const char* folder = std::getenv("TAPIR_BENCH_IMAGES");
+  auto images = data::map(data::ImageFolder(folder ? folder : "images"),
+                          [transform = tf::Compose(tf::RandomCrop{32, 4}, tf::RandomHorizontalFlip{}, tf::Normalize{})](
+                              const Tensor& image, const Tensor& label) {
+                            return std::array<Tensor, 2>{transform(image), label};
+                          });
+  using Loader = data::DataLoader<decltype(images)>;
+  auto batches = std::make_shared<Loader>(
+      std::move(images),
+      data::LoaderOptions{
+          .batch_size = 128, .shuffle = true, .num_workers = std::atoll(variant.c_str()), .drop_last = true});
+  auto at = std::make_shared<std::optional<decltype(batches->begin())>>();
+  return timed([=] {
+    if (!*at || **at == batches->end()) at->reset(), at->emplace(batches->begin());
+    else ++**at;
+    if (**at == batches->end()) at->reset(), at->emplace(batches->begin());
+  });
+}
