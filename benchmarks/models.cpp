@@ -52,13 +52,10 @@ static Run gpt(const std::string& variant, const models::GPT2Config& config, int
                   randint(0, config.vocab_size, {batch * config.n_positions}));
 }
 Run gpt_mini(const std::string& variant) {
-  return gpt(variant,
-             {.vocab_size = 65, .n_positions = 256, .n_embd = 384, .n_layer = 6, .n_head = 6, .dropout = 0}, 16, 1e-3,
-             0.99);
+  return gpt(variant, {.vocab_size = 65, .n_positions = 256, .n_embd = 384, .n_layer = 6, .n_head = 6, .dropout = 0},
+             16, 1e-3, 0.99);
 }
-Run gpt2_124m(const std::string& variant) {
-  return gpt(variant, {.n_positions = 512, .dropout = 0}, 1, 6e-4, 0.95);
-}
+Run gpt2_124m(const std::string& variant) { return gpt(variant, {.n_positions = 512, .dropout = 0}, 1, 6e-4, 0.95); }
 
 /// A step is one token: greedy, batch 1, after a prompt of 16.
 Run gpt2_decode(const std::string& variant) {
@@ -66,14 +63,15 @@ Run gpt2_decode(const std::string& variant) {
   net->to(bench_device);
   if (variant == "bf16") net->to(kBFloat16);
   net->eval();
-  return timed([net, cache = std::make_shared<models::KVCache>(net->new_cache(1, 16 + 256)), token = Tensor()]() mutable {
-    InferenceMode guard;
-    if (cache->length() == 0 || cache->length() == cache->capacity()) {
-      cache->clear();
-      token = zeros({1, 16}, {.dtype = kInt64, .device = bench_device});
-    }
-    token = models::next_token((*net)(token, *cache).select(1, -1)).unsqueeze(1);
-  });
+  return timed(
+      [net, cache = std::make_shared<models::KVCache>(net->new_cache(1, 16 + 256)), token = Tensor()]() mutable {
+        InferenceMode guard;
+        if (cache->length() == 0 || cache->length() == cache->capacity()) {
+          cache->clear();
+          token = zeros({1, 16}, {.dtype = kInt64, .device = bench_device});
+        }
+        token = models::next_token((*net)(token, *cache).select(1, -1)).unsqueeze(1);
+      });
 }
 
 /// A step is a batch of 128 images of a folder of JPEGs: decoded, cropped, flipped, normalised. The variant is the number of workers.

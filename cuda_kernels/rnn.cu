@@ -69,11 +69,11 @@ template <class C> __global__ void rnn_step(const ForwardStep<C> s) {
 template <class C> struct BackwardStep {
   RnnOp op;
   int64_t rows, hidden;
-  const C *g, *dy;        // g (rows, H): the gradient of the state; dy (rows, H) is added, may be null
-  const C *y, *keep;      // (rows, H) of Tanh and Relu, (rows, 4 H or 5 H) of the others
-  Before<C> before;       // c of Lstm, h of Gru
-  C *dx, *dgates;         // (rows, G H), and of Gru what reaches W_hh
-  C *dh, *dc, *hiddens;   // dh of Gru, dc of Lstm (rows, H); hiddens: the state before its projection, may be null
+  const C *g, *dy;       // g (rows, H): the gradient of the state; dy (rows, H) is added, may be null
+  const C *y, *keep;     // (rows, H) of Tanh and Relu, (rows, 4 H or 5 H) of the others
+  Before<C> before;      // c of Lstm, h of Gru
+  C *dx, *dgates;        // (rows, G H), and of Gru what reaches W_hh
+  C *dh, *dc, *hiddens;  // dh of Gru, dc of Lstm (rows, H); hiddens: the state before its projection, may be null
 };
 
 template <class C> __device__ void lstm_gradient(const BackwardStep<C>& s, int64_t i, C g) {
@@ -174,10 +174,16 @@ void forward(Context& ctx, std::span<const TensorView> outs, std::span<const Ten
   C* const hiddens = projection.defined() ? ctx.scratch_of<C>(l.batch * l.hidden) : nullptr;
   for (int64_t k = 0; k < p.steps; ++k) {
     const int64_t t = l.step(k), rows = l.rows(t), at = l.first(t);
-    l.product(l.matrix(sums, rows, l.wide), l.matrix(h, rows, l.out),
-              l.matrix(ins[1].as<C>(), l.wide, l.out, true));
-    const ForwardStep<C> step{p.op, rows, l.hidden, ins[0].as<C>() + at * l.wide, sums, ins[2].as<C>(),
-                              hiddens ? hiddens : h, c, hiddens ? nullptr : y + at * l.out,
+    l.product(l.matrix(sums, rows, l.wide), l.matrix(h, rows, l.out), l.matrix(ins[1].as<C>(), l.wide, l.out, true));
+    const ForwardStep<C> step{p.op,
+                              rows,
+                              l.hidden,
+                              ins[0].as<C>() + at * l.wide,
+                              sums,
+                              ins[2].as<C>(),
+                              hiddens ? hiddens : h,
+                              c,
+                              hiddens ? nullptr : y + at * l.out,
                               reserve ? reserve + at * kept * l.hidden : nullptr};
     launch(ctx, "rnn", grid_of(rows * l.hidden), rnn_step<C>, step);
     if (!hiddens) continue;
@@ -188,12 +194,11 @@ void forward(Context& ctx, std::span<const TensorView> outs, std::span<const Ten
 }
 
 /// What the backward pass keeps of all steps beside its outputs.
-template <class C> struct Kept {
-  C *dgates, *dout, *hiddens;
-};
+template <class C> struct Kept { C *dgates, *dout, *hiddens; };
 
 /// {dw, dbias?, dprojection?} of all steps together.
-template <class C> void weight_gradients(const Layer<C>& l, std::span<const TensorView> outs, const C* y, Kept<C> kept) {
+template <class C>
+void weight_gradients(const Layer<C>& l, std::span<const TensorView> outs, const C* y, Kept<C> kept) {
   const int64_t n = l.total();
   if (outs[1].defined()) {
     C* const states = l.ctx.template scratch_of<C>(n * l.out);
@@ -236,12 +241,20 @@ void backward(Context& ctx, std::span<const TensorView> outs, std::span<const Te
       l.product(l.matrix(g, rows, l.hidden), dout, projection);
     }
     const C* const states = lstm ? reserve + 4 * l.hidden : y;
-    const BackwardStep<C> step{p.op, rows, l.hidden, g, dy_here, lstm || gru ? nullptr : y + at * l.hidden,
-                               reserve ? reserve + at * (lstm ? 5 : 4) * l.hidden : nullptr,
-                               lstm || gru ? l.before(t, states, lstm ? 5 * l.hidden : l.hidden, lstm ? c0 : l.h0)
-                                           : Before<C>(),
-                               dx + at * l.wide, kept.dgates + at * l.wide, dh, dc,
-                               kept.hiddens ? kept.hiddens + at * l.hidden : nullptr};
+    const BackwardStep<C> step{
+        p.op,
+        rows,
+        l.hidden,
+        g,
+        dy_here,
+        lstm || gru ? nullptr : y + at * l.hidden,
+        reserve ? reserve + at * (lstm ? 5 : 4) * l.hidden : nullptr,
+        lstm || gru ? l.before(t, states, lstm ? 5 * l.hidden : l.hidden, lstm ? c0 : l.h0) : Before<C>(),
+        dx + at * l.wide,
+        kept.dgates + at * l.wide,
+        dh,
+        dc,
+        kept.hiddens ? kept.hiddens + at * l.hidden : nullptr};
     launch(ctx, "rnn_backward", grid_of(rows * l.hidden), rnn_gradient<C>, step);
     l.product(dh_here, l.matrix(kept.dgates + at * l.wide, rows, l.wide), ins[5], gru ? 1 : 0);
   }
