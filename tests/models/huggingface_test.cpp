@@ -53,8 +53,8 @@ TEST_CASE("Checkpoints as Hugging Face publishes them load, and give its results
                                                         -0.6069976, -1.5113, -1.047419, 0.2577423, -0.465295});
   CHECK(gpt.lm_head.weight.is_same(gpt.transformer.wte.weight));
   models::BertModel bert = tiny_bert();  // of a file with the heads of pre-training
-  check_values(bert(kTokens).pooler_output.select(0, 0), {-0.3287347, 0.3381756, -0.7462856, -0.9299887, -0.9251779,
-                                                          -0.9460777, -0.5088645, 0.9493876});
+  check_values(bert(kTokens).pooler_output.select(0, 0),
+               {-0.3287347, 0.3381756, -0.7462856, -0.9299887, -0.9251779, -0.9460777, -0.5088645, 0.9493876});
   StateDict cut = file;
   cut.set("transformer.h.0.ln_1.weight", ones(7));
   CHECK_THROWS_AS(gpt.load_pretrained(cut), ValueError);
