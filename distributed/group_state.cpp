@@ -1,0 +1,343 @@
+// The thread of a group: its queue, its errors, its flight recorder. The collectives themselves stand in collectives.cpp.
+#include "group_state.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "../core/modes.h"
+#include "socket.h"
+
+namespace tapir::inline v0::distributed {
+
+namespace {
+
+constexpr size_t kFlights = 1000;
+constexpr const char* kNames[] = {"all_reduce",     "broadcast",  "reduce",  "all_gather", "reduce_scatter",
+                                  "all_to_all",     "barrier",    "message", "compare"};
+constexpr const char* kReductions[] = {"sum", "mean", "max", "min", "product"};
+
+const char* name_of(Collective op) { return kNames[int(op)]; }
+bool reduces(Collective op) {
+  return op == Collective::AllReduce || op == Collective::Reduce || op == Collective::ReduceScatter;
+}
+/// A peer that is gone may have had its reasons: the store is asked for them.
+bool is_gone(const std::string& why) { return why.find("is gone (") != std::string::npos; }
+
+}  // namespace
+
+std::string text_of(const Signature& s) {
+  std::string text = name_of(s.op);
+  if (reduces(s.op)) text += format("({})", kReductions[s.reduce]);
+  if (s.root >= 0) text += format("(root {})", s.root);
+  text += format(" #{}", s.sequence);
+  return s.count >= 0 ? text + format(" of {} x {}", s.count, s.dtype) : text + format(" of {}", s.dtype);
+}
+
+bool Exchange::wait(double deadline) {
+  std::unique_lock lock(mutex);
+  return changed.wait_for(lock, std::chrono::duration<double>(std::max(deadline - now(), 0.0)),
+                          [this] { return left == 0 || !error.empty(); });
+}
+void Exchange::done(int peer) {
+  std::lock_guard lock(mutex);
+  for (int& p : waits_for)
+    if (p == peer) {
+      p = -1;
+      break;
+    }
+  if (--left == 0) changed.notify_all();
+}
+void Exchange::fail(const std::string& why) {
+  std::lock_guard lock(mutex);
+  if (left > 0 && error.empty()) error = why;
+  changed.notify_all();
+}
+
+std::vector<std::string> meet(Store& store, const TransportOptions& o, const std::string& mine) {
+  const double deadline = now() + o.init_timeout;
+  const auto key = [&](int rank) { return format("{}at/{}", o.prefix, rank); };
+  store.set(key(o.rank), mine);
+  std::vector<std::string> texts(static_cast<size_t>(o.size));
+  std::string missing, came;
+  for (int r = 0; r < o.size; ++r) {
+    const double left = deadline - now();
+    if (left > 0) try {
+        texts[size_t(r)] = store.get(key(r), left);
+      } catch (const RuntimeError&) {
+        if (now() < deadline) throw;
+      }
+    else if (store.has(key(r))) texts[size_t(r)] = store.get(key(r));
+    std::string& list = texts[size_t(r)].empty() ? missing : came;
+    list += (list.empty() ? "" : ", ") + std::to_string(r);
+  }
+  check_runtime(missing.empty(), "[init_process_group] expected {} ranks within {} s, missing: {}; came: {}", o.size,
+                o.init_timeout, missing, came);
+  return texts;
+}
+
+void Work::State::complete(std::string why) {
+  std::lock_guard lock(mutex);
+  done = true;
+  error = std::move(why);
+  changed.notify_all();
+}
+
+Work::Work(const Work& o) : state_(o.state_) {
+  if (state_) state_->refs.fetch_add(1);
+}
+Work::~Work() {
+  if (state_ && state_->refs.fetch_sub(1) == 1) delete state_;
+}
+bool Work::is_completed() const {
+  if (!state_) return true;
+  std::lock_guard lock(state_->mutex);
+  return state_->done || (state_->exchange && state_->exchange->finished());
+}
+
+/// The ranks whose messages are not there, once each.
+static std::string missing_of(Exchange& e) {
+  std::lock_guard lock(e.mutex);
+  std::vector<int> ranks;
+  for (const int p : e.waits_for)
+    if (p >= 0) ranks.push_back(p);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::string text;
+  for (const int p : ranks) text += (text.empty() ? "" : ", ") + std::to_string(p);
+  return text;
+}
+
+/// Why it did not succeed; empty when it did.
+static std::string outcome(Exchange& e, double deadline, double timeout) {
+  if (!e.wait(deadline)) return format("timed out after {} s; missing ranks: {}", timeout, missing_of(e));
+  std::lock_guard lock(e.mutex);
+  return e.error;
+}
+
+void Work::wait() const {
+  if (!state_) return;
+  State& s = *state_;
+  std::unique_lock lock(s.mutex);
+  if (s.exchange && !s.done) {
+    const std::string why = outcome(*s.exchange, s.deadline, s.group.state().options.timeout);
+    if (!why.empty()) s.error = s.group.state().fail_with(text_of(s.exchange->signature), why, is_gone(why));
+    s.done = true;
+  }
+  s.changed.wait(lock, [&s] { return s.done; });
+  if (!s.error.empty()) throw RuntimeError(s.error);
+  if (const auto finish = std::exchange(s.finish, nullptr)) finish();
+}
+
+void GroupState::open() {
+  born_ = now();
+  if (size > 1) {
+    const TransportOptions t{.rank = int(rank), .size = int(size), .prefix = prefix, .address = address,
+                             .secret = launch.secret, .init_timeout = options.init_timeout};
+    transport = options.backend == "gloo" ? make_gloo(*store, t) : make_tcp(*store, t);
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+GroupState::~GroupState() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    if (failed_.empty()) failed_ = "the group was destroyed";
+  }
+  changed_.notify_all();
+  if (transport) transport->abort("the group was destroyed");
+  if (thread_.joinable()) thread_.join();
+}
+
+Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) {
+  auto* state = new Work::State;
+  Work work(state);
+  state->finish = std::move(finish);
+  {
+    std::lock_guard lock(mutex_);
+    call.signature.sequence = ++sequence_;
+    if (!failed_.empty()) {
+      state->error = format("[{}] {}: the group has failed before: {}", name_of(call.signature.op),
+                            text_of(call.signature), failed_);
+      state->done = true;
+    } else {
+      flights_.push_back({.signature = call.signature, .shape = call.shape, .queued = now() - born_});
+      if (flights_.size() > kFlights) flights_.pop_front(), ++first_flight_;
+      state->refs.fetch_add(1);
+      queue_.push_back({std::move(call), state, first_flight_ + flights_.size() - 1});
+    }
+  }
+  changed_.notify_one();
+  if (!async_op) work.wait();
+  return work;
+}
+
+Work GroupState::message(const Signature& s, uint32_t tag, bool sends, const Tensor& x, int64_t peer,
+                         std::function<void()> finish, bool async_op) {
+  auto* state = new Work::State;
+  Work work(state);
+  if (const std::string before = failed(); !before.empty()) {
+    state->error = format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), before);
+    state->done = true;
+  } else {
+    const Piece piece{int(peer), x.data_ptr(), x.numel() * size_of(x.dtype())};
+    const std::span<const Piece> one(&piece, 1), none;
+    state->exchange = transport->start(uint64_t(tag) << 2 | 1, s, sends ? one : none, sends ? none : one);
+    state->exchange->memory = x;  // the work may be dropped
+    state->finish = std::move(finish);
+    refs.fetch_add(1);
+    state->group = ProcessGroup(this);
+    state->deadline = now() + options.timeout;
+  }
+  if (!async_op) work.wait();
+  return work;
+}
+
+std::string GroupState::failed() {
+  std::lock_guard lock(mutex_);
+  return failed_;
+}
+
+std::string GroupState::fail_with(const std::string& what, const std::string& why, bool peer_is_gone) {
+  std::string text = format("[{}] {} on rank {} of {}: {}", what.substr(0, what.find_first_of("( ")), what, rank, size, why);
+  if (!failed().empty()) return text;
+  if (store) try {
+      store->set_timeout(0.4);
+      const std::string key = prefix + "failure";
+      std::string first;
+      if (peer_is_gone) try {
+          first = store->get(key, 0.2);
+        } catch (const RuntimeError&) {
+        }
+      else if (store->has(key)) first = store->get(key, 0.1);
+      if (first.empty()) store->set(key, text);
+      else text += "; first error: " + first;
+    } catch (const RuntimeError&) {  // the store went with its rank: our own words must do
+    }
+  if (why.starts_with("timed out")) dump_flights();
+  {
+    std::lock_guard lock(mutex_);
+    if (failed_.empty()) failed_ = text;
+  }
+  if (transport) transport->abort(text);
+  return text;
+}
+
+void GroupState::run() {
+  modes.grad = false;
+  modes.threads = 1;
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Task task = std::move(queue_.front());
+    queue_.pop_front();
+    const std::string before = failed_;
+    const auto mark = [&](const char* state, double Flight::*time) {
+      if (task.flight < first_flight_) return;
+      Flight& f = flights_[task.flight - first_flight_];
+      f.state = state, f.*time = now() - born_;
+    };
+    mark("running", &Flight::began);
+    lock.unlock();
+    std::string error = before.empty() ? execute_checked(task)
+                                       : format("[{}] {}: the group has failed before: {}", name_of(task.call.signature.op),
+                                                text_of(task.call.signature), before);
+    lock.lock();
+    mark(error.empty() ? "done" : "failed", &Flight::ended);
+    lock.unlock();
+    task.call = {};
+    task.work->complete(std::move(error));
+    Work(task.work);  // adopts our share, and lets it go
+  }
+}
+
+namespace {
+/// The group has failed; on its way to execute_checked().
+struct ExchangeError {
+  std::string text;
+};
+/// Found before anything was changed, by all ranks alike: the group goes on.
+struct CompareError {
+  std::string why;
+};
+}  // namespace
+
+std::string GroupState::execute_checked(Task& task) {
+  const Signature& s = task.call.signature;
+  current_ = text_of(s) + format(", shape {}", task.call.shape);
+  try {
+    if (debug) compare(task.call);
+    execute(task.call);
+    return {};
+  } catch (const CompareError& e) {
+    return format("[{}] {} on rank {} of {}: {}", name_of(s.op), current_, rank, size, e.why);
+  } catch (const ExchangeError& e) {
+    return e.text;
+  } catch (const std::exception& e) {  // memory, say
+    return fail_with(current_, e.what(), false);
+  }
+}
+
+void GroupState::exchange(const Signature& s, std::span<const Piece> sends, std::span<const Piece> receives,
+                          uint64_t channel) {
+  if (!transport) return;
+  const double deadline = now() + options.timeout;
+  const auto e = transport->start(channel, s, sends, receives);
+  if (std::string why = outcome(*e, deadline, options.timeout); !why.empty())
+    throw ExchangeError{fail_with(current_, why, is_gone(why))};  // ends the exchange before its memory goes
+}
+
+/// Debug mode: every rank tells all what it is about to do; all see the same texts and come to the same verdict.
+void GroupState::compare(const Call& call) {
+  constexpr size_t kText = 256;
+  std::string mine = text_of(call.signature);
+  if (call.signature.op != Collective::AllToAll) mine += format(", shape {}", call.shape);
+  mine.resize(kText);
+  std::vector<std::string> texts(static_cast<size_t>(size), std::string(kText, '\0'));
+  texts[size_t(rank)] = mine;
+  std::vector<Piece> sends, receives;
+  for (int r = 0; r < size; ++r)
+    if (r != rank) {
+      sends.push_back({r, mine.data(), kText});
+      receives.push_back({r, texts[size_t(r)].data(), kText});
+    }
+  exchange({.op = Collective::Compare, .count = kText}, sends, receives, 2);
+  bool same = true;
+  std::string all;
+  for (int r = 0; r < size; ++r) {
+    same &= texts[size_t(r)] == texts[0];
+    all += format("{}rank {}: {}", r ? "; " : "", r, texts[size_t(r)].c_str());
+  }
+  if (!same) throw CompareError{"ranks do different things: " + all};
+}
+
+std::string GroupState::flight_text(size_t last) {
+  std::lock_guard lock(mutex_);
+  std::string out;
+  for (size_t i = flights_.size() > last ? flights_.size() - last : 0; i < flights_.size(); ++i) {
+    const Flight& f = flights_[i];
+    char times[96];
+    std::snprintf(times, sizeof times, "queued %.4f began %.4f ended %.4f", f.queued, f.began, f.ended);
+    out += format("{}, shape {}: {} {}\n", text_of(f.signature), f.shape, f.state, times);
+  }
+  return out;
+}
+
+void GroupState::dump_flights() {
+  const char* folder = std::getenv("TAPIR_FLIGHT_DIR");
+  if (!folder) {
+    const std::string text = flight_text(10);
+    std::fprintf(stderr, "tapir: rank %d timed out; its last collectives (all with TAPIR_FLIGHT_DIR):\n%s", int(rank),
+                 text.c_str());
+    return;
+  }
+  const std::string path = format("{}/flight-{}.txt", folder, rank), text = flight_text(kFlights);
+  if (std::FILE* f = std::fopen(path.c_str(), "w")) {
+    std::fwrite(text.data(), 1, text.size(), f);
+    std::fclose(f);
+  }
+}
+
+}  // namespace tapir::inline v0::distributed

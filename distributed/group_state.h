@@ -1,0 +1,107 @@
+#pragma once
+// What stands behind a ProcessGroup and its Work. Not public.
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "process_group.h"
+#include "store.h"
+#include "transport.h"
+
+namespace tapir::inline v0::distributed {
+
+struct Work::State {
+  std::atomic<int> refs{1};
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::string error;
+  std::function<void()> finish;        // in the thread that waits first: results go from the host's copy to where they belong
+  std::shared_ptr<Exchange> exchange;  // of send and recv: there is no task
+  ProcessGroup group;                  // of these two
+  double deadline = 0;
+
+  void complete(std::string why);
+};
+
+/// One collective as the flight recorder keeps it.
+struct Flight {
+  Signature signature;
+  Shape shape;
+  const char* state = "queued";
+  double queued = 0, began = 0, ended = 0;
+};
+
+/// A collective as the group's thread runs it, on contiguous host tensors.
+struct Call {
+  Signature signature;
+  Shape shape;  // for messages
+  Tensor in, out;
+  std::vector<int64_t> in_sizes, out_sizes;  // of all_to_all, along dimension 0
+};
+
+struct GroupState {
+  std::atomic<int> refs{1};
+  int64_t id = 0;
+  int64_t rank = 0, size = 1;
+  LaunchInfo launch;
+  ProcessGroupOptions options;
+  std::string prefix, address;
+  bool debug = false;
+  std::shared_ptr<StoreServer> server;
+  std::shared_ptr<Store> store;
+  std::unique_ptr<Transport> transport;  // none: a group of one
+  int64_t children = 0;
+
+  GroupState() = default;
+  ~GroupState();
+  void open();
+  /// Puts the call in the queue; waits for it unless async_op.
+  Work submit(Call call, std::function<void()> finish, bool async_op);
+  /// One message to or from a rank, beside the queue.
+  Work message(const Signature& s, uint32_t tag, bool sends, const Tensor& x, int64_t peer,
+               std::function<void()> finish, bool async_op);
+  std::string flight_text(size_t last);
+  std::string failed();
+  /// The first error ends the group: the store is told, then the peers see our side closed. Returns the text to throw.
+  std::string fail_with(const std::string& what, const std::string& why, bool peer_is_gone);
+
+ private:
+  struct Task {
+    Call call;
+    Work::State* work;
+    uint64_t flight;
+  };
+  void run();
+  void execute(Call& call);
+  std::string execute_checked(Task& task);
+  void compare(const Call& call);
+  void exchange(const Signature& s, std::span<const Piece> sends, std::span<const Piece> receives, uint64_t channel = 0);
+  void to_all(Signature s, const void* mine, std::span<const Piece> receives, int64_t bytes);
+  void all_reduce(Call& call);
+  void all_reduce_large(Call& call);
+  void broadcast(Call& call);
+  void reduce(Call& call);
+  void all_gather(Call& call);
+  void reduce_scatter(Call& call);
+  void all_to_all(Call& call);
+  void dump_flights();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> queue_;
+  bool stop_ = false;
+  std::string failed_;
+  uint64_t sequence_ = 0;
+  std::deque<Flight> flights_;
+  uint64_t first_flight_ = 0;
+  double born_ = 0;
+  std::string current_;  // what the thread is at
+  std::thread thread_;
+};
+
+}  // namespace tapir::inline v0::distributed

@@ -1,0 +1,50 @@
+#pragma once
+// TCP sockets with deadlines, for what stands in this folder; not public.
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace tapir::inline v0::distributed {
+
+/// Seconds of a clock that only goes forward.
+double now();
+
+/// A file descriptor with an owner.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  Socket& operator=(Socket&& o) noexcept {
+    std::swap(fd_, o.fd_);
+    return *this;
+  }
+  ~Socket() { close(); }
+  void close();
+  int fd() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// A listening socket; port 0 asks the system for one. RuntimeError with address, port and reason.
+Socket listen_on(const char* op, const std::string& host, int port);
+int port_of(const Socket& s);
+/// The address by which a connected socket is known on this side: one that peers of the other side reach too.
+std::string local_address(const Socket& s);
+/// The first IPv4 address of that network interface; ValueError when there is none.
+std::string address_of_interface(const std::string& name);
+/// Tries again until the deadline while nobody listens. RuntimeError with address, port and reason.
+Socket connect_to(const char* op, const std::string& host, int port, double deadline);
+/// The next connection, or an empty socket at the deadline.
+Socket accept_one(const Socket& listener, double deadline);
+
+/// The whole of it, or RuntimeError: "closed by the peer", "timed out", errno's text.
+void send_all(const char* op, const Socket& s, const void* data, size_t bytes, double deadline);
+void recv_all(const char* op, const Socket& s, void* data, size_t bytes, double deadline);
+void set_blocking(int fd, bool on);
+/// 32 hexadecimal digits that nobody can guess.
+std::string random_token();
+
+}  // namespace tapir::inline v0::distributed

@@ -1,0 +1,63 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// Where processes find each other: a small table of keys and values that one of them (or the launcher) keeps and all reach over TCP.
+//
+// Note [Strangers]
+// A connection must answer the server's random challenge with a hash of challenge and secret within 5 seconds; until then a
+// message may have 256 bytes. Who does not is dropped, and nobody waits for it. Values travel in the clear: the secret keeps other jobs
+// and port scanners out, not somebody who reads the wire.
+namespace tapir::inline v0::distributed {
+
+/// Keeps the table in a thread of its own.
+class StoreServer {
+ public:
+  /// Listens on host ("" for every interface) and port (0: one of the system's choice). RuntimeError with address and reason.
+  StoreServer(const std::string& host, int port, const std::string& secret = {});
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+  int port() const;
+
+ private:
+  struct State;
+  State* state_;
+};
+
+struct StoreOptions {
+  std::string secret = {};
+  double timeout = 300;  // seconds to connect, and for a get() of a key that is not there yet
+};
+
+/// A connection to a StoreServer. Calls of several threads follow one another. Each throws RuntimeError when the server is gone.
+class Store {
+ public:
+  /// Waits until a server listens there, at most the timeout.
+  Store(const std::string& host, int port, const StoreOptions& options = {});
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  void set(const std::string& key, const std::string& value);
+  /// Waits for the key; RuntimeError names it after `timeout` seconds (below 0: the store's own).
+  std::string get(const std::string& key, double timeout = -1);
+  /// Adds to the number under the key, 0 where there is none; returns the sum.
+  int64_t add(const std::string& key, int64_t amount);
+  /// Is the key there?
+  bool has(const std::string& key);
+  void remove(const std::string& key);
+  /// Waits for all; RuntimeError lists the missing ones.
+  void wait(const std::vector<std::string>& keys, double timeout = -1);
+  /// Seconds for every later call.
+  void set_timeout(double seconds);
+  /// This process's address as the server's side sees it.
+  std::string local_address() const;
+
+ private:
+  struct State;
+  State* state_;
+};
+
+}  // namespace tapir::inline v0::distributed
