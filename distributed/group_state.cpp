@@ -13,8 +13,8 @@ namespace tapir::inline v0::distributed {
 namespace {
 
 constexpr size_t kFlights = 1000;
-constexpr const char* kNames[] = {"all_reduce",     "broadcast",  "reduce",  "all_gather", "reduce_scatter",
-                                  "all_to_all",     "barrier",    "message", "compare"};
+constexpr const char* kNames[] = {"all_reduce", "broadcast", "reduce",  "all_gather", "reduce_scatter",
+                                  "all_to_all", "barrier",   "message", "compare"};
 constexpr const char* kReductions[] = {"sum", "mean", "max", "min", "product"};
 
 const char* name_of(Collective op) { return kNames[int(op)]; }
@@ -132,8 +132,12 @@ void Work::wait() const {
 void GroupState::open() {
   born_ = now();
   if (size > 1) {
-    const TransportOptions t{.rank = int(rank), .size = int(size), .prefix = prefix, .address = address,
-                             .secret = launch.secret, .init_timeout = options.init_timeout};
+    const TransportOptions t{.rank = int(rank),
+                             .size = int(size),
+                             .prefix = prefix,
+                             .address = address,
+                             .secret = launch.secret,
+                             .init_timeout = options.init_timeout};
     transport = options.backend == "gloo" ? make_gloo(*store, t) : make_tcp(*store, t);
   }
   thread_ = std::thread([this] { run(); });
@@ -200,7 +204,8 @@ std::string GroupState::failed() {
 }
 
 std::string GroupState::fail_with(const std::string& what, const std::string& why, bool peer_is_gone) {
-  std::string text = format("[{}] {} on rank {} of {}: {}", what.substr(0, what.find_first_of("( ")), what, rank, size, why);
+  std::string text =
+      format("[{}] {} on rank {} of {}: {}", what.substr(0, what.find_first_of("( ")), what, rank, size, why);
   if (!failed().empty()) return text;
   if (store) try {
       store->set_timeout(0.4);
@@ -208,8 +213,7 @@ std::string GroupState::fail_with(const std::string& what, const std::string& wh
       std::string first;
       if (peer_is_gone) try {
           first = store->get(key, 0.2);
-        } catch (const RuntimeError&) {
-        }
+        } catch (const RuntimeError&) {}
       else if (store->has(key)) first = store->get(key, 0.1);
       if (first.empty()) store->set(key, text);
       else text += "; first error: " + first;
@@ -242,8 +246,8 @@ void GroupState::run() {
     mark("running", &Flight::began);
     lock.unlock();
     std::string error = before.empty() ? execute_checked(task)
-                                       : format("[{}] {}: the group has failed before: {}", name_of(task.call.signature.op),
-                                                text_of(task.call.signature), before);
+                                       : format("[{}] {}: the group has failed before: {}",
+                                                name_of(task.call.signature.op), text_of(task.call.signature), before);
     lock.lock();
     mark(error.empty() ? "done" : "failed", &Flight::ended);
     lock.unlock();

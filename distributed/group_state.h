@@ -20,7 +20,7 @@ struct Work::State {
   std::condition_variable changed;
   bool done = false;
   std::string error;
-  std::function<void()> finish;        // in the thread that waits first: results go from the host's copy to where they belong
+  std::function<void()> finish;  // in the thread that waits first: results go from the host's copy to where they belong
   std::shared_ptr<Exchange> exchange;  // of send and recv: there is no task
   ProcessGroup group;                  // of these two
   double deadline = 0;
@@ -80,7 +80,8 @@ struct GroupState {
   void execute(Call& call);
   std::string execute_checked(Task& task);
   void compare(const Call& call);
-  void exchange(const Signature& s, std::span<const Piece> sends, std::span<const Piece> receives, uint64_t channel = 0);
+  void exchange(const Signature& s, std::span<const Piece> sends, std::span<const Piece> receives,
+                uint64_t channel = 0);
   void to_all(Signature s, const void* mine, std::span<const Piece> receives, int64_t bytes);
   void all_reduce(Call& call);
   void all_reduce_large(Call& call);

@@ -45,8 +45,8 @@ constexpr Family kFamilies[] = {
 void read_family(const Family& f, LaunchInfo& info) {
   info.launcher = f.launcher;
   for (const char* name : {f.rank, f.world_size})
-    check(variable(name) != nullptr, "[{}] expected {} beside {}, got nothing (half of {}'s variables are set)", kOp, name,
-          name == f.rank ? f.world_size : f.rank, f.launcher);
+    check(variable(name) != nullptr, "[{}] expected {} beside {}, got nothing (half of {}'s variables are set)", kOp,
+          name, name == f.rank ? f.world_size : f.rank, f.launcher);
   info.world_size = *number_of(f.world_size, 1);
   info.rank = *number_of(f.rank, 0);
   check(info.rank < info.world_size, "[{}] expected {} below {} = {}, got {}", kOp, f.rank, f.world_size,

@@ -66,7 +66,8 @@ void check_parts(const char* op, const char* whole_name, const Tensor& whole, co
 
 Call call_of(Collective op, const Tensor& in, const Tensor& out, ReduceOp reduce = ReduceOp::Sum, int64_t root = -1) {
   Call call;
-  call.signature = {.op = op, .reduce = uint8_t(reduce), .dtype = in.dtype(), .root = int32_t(root), .count = in.numel()};
+  call.signature = {
+      .op = op, .reduce = uint8_t(reduce), .dtype = in.dtype(), .root = int32_t(root), .count = in.numel()};
   call.shape = in.shape();
   call.in = in, call.out = out;
   return call;
@@ -117,8 +118,8 @@ Work ProcessGroup::reduce(const Tensor& x, int64_t dst, ReduceOp op, bool async_
   check_reduction("reduce", x, op);
   if (rank() == dst) check_output("reduce", x);
   const Tensor host = on_host(x);
-  return state().submit(call_of(Collective::Reduce, host, host, op, dst),
-                        rank() == dst ? write_back(x, host) : nullptr, async_op);
+  return state().submit(call_of(Collective::Reduce, host, host, op, dst), rank() == dst ? write_back(x, host) : nullptr,
+                        async_op);
 }
 
 Work ProcessGroup::all_gather(const Tensor& out, const Tensor& x, bool async_op) const {
@@ -136,14 +137,16 @@ Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp o
   return state().submit(call_of(Collective::ReduceScatter, on_host(x), host, op), write_back(out, host), async_op);
 }
 
-static std::vector<int64_t> sizes_or_equal(const char* name, const Tensor& x, std::vector<int64_t> sizes, int64_t size) {
+static std::vector<int64_t> sizes_or_equal(const char* name, const Tensor& x, std::vector<int64_t> sizes,
+                                           int64_t size) {
   check(x.dim() > 0, "[all_to_all] expected {} with a first dimension to split, got shape {}", name, x.shape());
   if (sizes.empty()) {
     check(x.size(0) % size == 0, "[all_to_all] expected {} to split into {} equal parts, got shape {}", name, size,
           x.shape());
     sizes.assign(size_t(size), x.size(0) / size);
   }
-  const bool fit = int64_t(sizes.size()) == size && std::all_of(sizes.begin(), sizes.end(), [](int64_t n) { return n >= 0; }) &&
+  const bool fit = int64_t(sizes.size()) == size &&
+                   std::all_of(sizes.begin(), sizes.end(), [](int64_t n) { return n >= 0; }) &&
                    std::accumulate(sizes.begin(), sizes.end(), int64_t(0)) == x.size(0);
   check(fit, "[all_to_all] expected {} sizes with the sum {} for {}, got {}", size, x.size(0), name, Dims(sizes));
   return sizes;
@@ -171,8 +174,8 @@ Work ProcessGroup::send(const Tensor& x, int64_t dst, uint32_t tag, bool async_o
   check_rank("send", "dst", dst, size());
   check(dst != rank(), "[send] expected another rank than this one, got {}", dst);
   const Tensor host = on_host(x);
-  return state().message({.op = Collective::Send, .dtype = x.dtype(), .count = x.numel()}, tag, true, host, dst, nullptr,
-                         async_op);
+  return state().message({.op = Collective::Send, .dtype = x.dtype(), .count = x.numel()}, tag, true, host, dst,
+                         nullptr, async_op);
 }
 
 Work ProcessGroup::recv(const Tensor& x, int64_t src, uint32_t tag, bool async_op) const {
@@ -293,9 +296,8 @@ Tensor all_reduce_sum(const Tensor& x, const ProcessGroup& group) {
     y = x.detach().clone();
   }
   group.all_reduce(y);
-  return record("all_reduce_sum", y, {x}, [id = group.id()](const Tensor& g) {
-    return Grads{all_reduce_sum(g, find_group(id))};
-  });
+  return record("all_reduce_sum", y, {x},
+                [id = group.id()](const Tensor& g) { return Grads{all_reduce_sum(g, find_group(id))}; });
 }
 
 }  // namespace tapir::inline v0::distributed

@@ -20,11 +20,12 @@ enum class ReduceOp : uint8_t { Sum, Mean, Max, Min, Product };
 
 struct ProcessGroupOptions {
   LaunchOptions launch = {};
-  std::string backend = "tcp";     // "tcp": sockets, always there; "gloo": libgloo, where Tapir was built with it
-  double timeout = 600;            // seconds for one collective
-  double init_timeout = 300;       // seconds until all ranks must have come
-  std::optional<bool> debug = {};  // compare shapes, dtypes and order over all ranks first; else TAPIR_DISTRIBUTED_DEBUG=1
-  std::string interface = {};      // network interface; else GLOO_SOCKET_IFNAME, else the one that reaches the store
+  std::string backend = "tcp";  // "tcp": sockets, always there; "gloo": libgloo, where Tapir was built with it
+  double timeout = 600;         // seconds for one collective
+  double init_timeout = 300;    // seconds until all ranks must have come
+  std::optional<bool> debug =
+      {};                      // compare shapes, dtypes and order over all ranks first; else TAPIR_DISTRIBUTED_DEBUG=1
+  std::string interface = {};  // network interface; else GLOO_SOCKET_IFNAME, else the one that reaches the store
 };
 
 /// A collective under way. Dropping it does not stop it.

@@ -19,9 +19,7 @@
 
 namespace tapir::inline v0::distributed {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void Socket::close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
@@ -50,8 +48,7 @@ struct Resolved {
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = passive ? AI_PASSIVE : 0;
-    const int code =
-        getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
+    const int code = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
     check_runtime(code == 0, "[{}] expected an address that resolves, got \"{}\" (port {}): {}", op, host, port,
                   gai_strerror(code));
   }

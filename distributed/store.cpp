@@ -29,7 +29,9 @@ enum class Reply : uint8_t { Ok, TimedOut };
 constexpr size_t kMaxStranger = 256, kMaxMessage = size_t(16) << 20;
 constexpr double kHelloSeconds = 5;
 
-template <class T> void put(std::string& out, T value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); }
+template <class T> void put(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
 template <class T> T take(const std::string& in, size_t at = 0) {
   T value{};
   if (in.size() >= at + sizeof value) std::memcpy(&value, in.data() + at, sizeof value);

@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <thread>
-#include <atomic>
 
 #include "../core/error.h"
 #include "../io/sha256.h"
@@ -95,7 +95,8 @@ class Tcp final : public Transport {
       if (!aborted_.empty()) exchange->fail(aborted_);
       else if (!peer.gone.empty()) exchange->fail(peer.gone);
       else {
-        peer.out.push_back({exchange, {.signature = signature, .channel = channel, .bytes = p.bytes},
+        peer.out.push_back({exchange,
+                            {.signature = signature, .channel = channel, .bytes = p.bytes},
                             static_cast<const char*>(p.data)});
         write(p.peer);
         rest |= !peer.out.empty();
@@ -240,10 +241,9 @@ class Tcp final : public Transport {
 
   bool same_call(int rank, const FrameHeader& header, const Expected& e) {
     if (header.signature == e.exchange->signature && header.bytes == e.piece.bytes) return true;
-    const std::string why =
-        format("ranks do different things: rank {} is at {} (message of {} bytes), rank {} at {} ({} bytes)",
-               options_.rank, text_of(e.exchange->signature), e.piece.bytes, rank, text_of(header.signature),
-               header.bytes);
+    const std::string why = format(
+        "ranks do different things: rank {} is at {} (message of {} bytes), rank {} at {} ({} bytes)", options_.rank,
+        text_of(e.exchange->signature), e.piece.bytes, rank, text_of(header.signature), header.bytes);
     e.exchange->fail(why);
     abort_locked(why);
     return false;
@@ -314,7 +314,8 @@ void Tcp::connect_all(Store& store) {
     Socket s = accept_one(listener, deadline);
     check_runtime(bool(s), "[init_process_group] expected {} connections more within {} s, got none", left,
                   o.init_timeout);
-    if (const int rank = greeted(s, token, std::min(deadline, now() + 5)); rank > o.rank && !peers_[size_t(rank)].socket)
+    if (const int rank = greeted(s, token, std::min(deadline, now() + 5));
+        rank > o.rank && !peers_[size_t(rank)].socket)
       peers_[size_t(rank)].socket = std::move(s), --left;
   }
 }

@@ -12,7 +12,17 @@
 
 namespace tapir::inline v0::distributed {
 
-enum class Collective : uint8_t { AllReduce, Broadcast, Reduce, AllGather, ReduceScatter, AllToAll, Barrier, Send, Compare };
+enum class Collective : uint8_t {
+  AllReduce,
+  Broadcast,
+  Reduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Barrier,
+  Send,
+  Compare
+};
 
 /// Goes before every message: both sides must be at the same call.
 struct Signature {

@@ -83,8 +83,8 @@ class Gloo final : public Transport {
     } catch (const RuntimeError&) {
       throw;
     } catch (const std::exception& e) {
-      fail(ErrorKind::Runtime, "[init_process_group] expected gloo to connect {} ranks from {}, got: {}", o.size, o.address,
-           e.what());
+      fail(ErrorKind::Runtime, "[init_process_group] expected gloo to connect {} ranks from {}, got: {}", o.size,
+           o.address, e.what());
     }
   }
   ~Gloo() override { abort("the group was destroyed"); }
@@ -141,7 +141,8 @@ class Gloo final : public Transport {
   }
   void post_send(Flow& f, uint64_t channel, const Signature& s, const Piece& p) {
     f.exchange->waits_for.push_back(p.peer);
-    auto& m = f.sends.emplace_back(Flow::Message{p, next_slot(channel, p.peer, true), std::make_unique<Header>(), {}, {}});
+    auto& m =
+        f.sends.emplace_back(Flow::Message{p, next_slot(channel, p.peer, true), std::make_unique<Header>(), {}, {}});
     *m.header = {s, p.bytes};
     m.head = context_->createUnboundBuffer(m.header.get(), sizeof(Header));
     m.head->send(p.peer, m.slot);
@@ -151,7 +152,8 @@ class Gloo final : public Transport {
   }
   void post_receive(Flow& f, uint64_t channel, const Piece& p) {
     f.exchange->waits_for.push_back(p.peer);
-    auto& m = f.receives.emplace_back(Flow::Message{p, next_slot(channel, p.peer, false), std::make_unique<Header>(), {}, {}});
+    auto& m = f.receives.emplace_back(
+        Flow::Message{p, next_slot(channel, p.peer, false), std::make_unique<Header>(), {}, {}});
     m.head = context_->createUnboundBuffer(m.header.get(), sizeof(Header));
     m.head->recv(p.peer, m.slot);
   }

@@ -29,7 +29,8 @@ constexpr const char* kUsage =
     "  --nproc N            processes on this machine\n"
     "  --nnodes M           machines (1); each runs tapir-run with the same --rdzv\n"
     "  --rdzv HOST:PORT     where they meet: the first machine's address\n"
-    "  --node-rank R        this machine's number; without it the one that can listen at HOST:PORT is 0, others count up\n"
+    "  --node-rank R        this machine's number; without it the one that can listen at HOST:PORT is 0, others count "
+    "up\n"
     "  --max-restarts K     start all ranks again, at most K times, after one failed (0)\n"
     "  --grace SECONDS      between SIGTERM and SIGKILL for ranks that are to end (5)\n"
     "TAPIR_STORE_SECRET, the same on all machines, keeps other jobs out.\n";
@@ -45,8 +46,8 @@ struct Options {
 int64_t whole(const std::string& name, const char* text, int64_t low) {
   char* end = nullptr;
   const long long value = std::strtoll(text, &end, 10);
-  check(*text && !*end && value >= low, "[tapir-run] expected {} to be a whole number from {} on, got \"{}\"", name, low,
-        text);
+  check(*text && !*end && value >= low, "[tapir-run] expected {} to be a whole number from {} on, got \"{}\"", name,
+        low, text);
   return value;
 }
 
@@ -60,7 +61,8 @@ Options parse(int argc, char** argv) {
       break;
     }
     if (name == "-h" || name == "--help") std::fputs(kUsage, stdout), std::exit(0);
-    if (const size_t equal = name.find('='); equal != std::string::npos) value = name.substr(equal + 1), name.resize(equal);
+    if (const size_t equal = name.find('='); equal != std::string::npos)
+      value = name.substr(equal + 1), name.resize(equal);
     else {
       check(i + 1 < argc, "[tapir-run] expected a value after {}", name);
       value = argv[++i];
@@ -103,7 +105,8 @@ struct Rank {
     char buffer[4096];
     const ssize_t n = ::read(p.end.fd(), buffer, sizeof buffer);
     if (n > 0) p.line.append(buffer, size_t(n));
-    for (size_t at; (at = p.line.find('\n')) != std::string::npos; p.line.erase(0, at + 1)) print(p, p.line.substr(0, at));
+    for (size_t at; (at = p.line.find('\n')) != std::string::npos; p.line.erase(0, at + 1))
+      print(p, p.line.substr(0, at));
     if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) return;
     if (!p.line.empty()) print(p, std::exchange(p.line, {}));
     p.end.close();
@@ -222,7 +225,8 @@ class Job {
       if (polls[0].revents) take_signals();
       const int failed = reap();
       if (failed != 0 && code == 0) code = failed;
-      if (first_failed_ >= 0 && !stopping_) stop(), store_ ? store_->set(key("failed"), std::to_string(first_failed_)) : void();
+      if (first_failed_ >= 0 && !stopping_)
+        stop(), store_ ? store_->set(key("failed"), std::to_string(first_failed_)) : void();
       if (stopping_ && kill_at == 0) kill_at = now() + o_.grace;
       if (stopping_ && !killed_ && now() >= kill_at) killed_ = true, signal_all(SIGKILL);
       bool all_ended = true;
@@ -278,7 +282,9 @@ class Job {
       if (r.rank != first_failed_) continue;
       if (WIFEXITED(r.status))
         std::fprintf(stderr, "tapir-run: rank %d failed first, with status %d", int(r.rank), WEXITSTATUS(r.status));
-      else std::fprintf(stderr, "tapir-run: rank %d failed first, by signal %d (%s)", int(r.rank), WTERMSIG(r.status), strsignal(WTERMSIG(r.status)));
+      else
+        std::fprintf(stderr, "tapir-run: rank %d failed first, by signal %d (%s)", int(r.rank), WTERMSIG(r.status),
+                     strsignal(WTERMSIG(r.status)));
       std::fprintf(stderr, r.last.empty() ? "; it wrote no errors\n" : ". The end of its errors:\n");
       for (const std::string& line : r.last) std::fprintf(stderr, "    %s\n", line.c_str());
       first_failed_ = -1;
@@ -289,7 +295,8 @@ class Job {
   void finish(int code) {
     if (!store_) return;
     if (code != 0) store_->add(key("done"), 1);
-    for (const double until = now() + 10; server_ && now() < until && store_->add(key("done"), 0) < o_.nnodes;) usleep(100000);
+    for (const double until = now() + 10; server_ && now() < until && store_->add(key("done"), 0) < o_.nnodes;)
+      usleep(100000);
     if (server_) usleep(300000);
   }
 
@@ -306,9 +313,7 @@ class Job {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  return Job(parse(argc, argv)).run();
-} catch (const std::exception& e) {
+int main(int argc, char** argv) try { return Job(parse(argc, argv)).run(); } catch (const std::exception& e) {
   std::fprintf(stderr, "tapir-run: %s\n", e.what());
   return 2;
 }
