@@ -1,5 +1,6 @@
-// Squeezes MNIST digits into a few numbers and draws them again: a convolutional autoencoder, with a picture of digits above their copies.
-#include "run.h"
+// Squeezes MNIST digits into a few numbers and draws them again: a convolutional autoencoder, with a picture of digits above their
+// copies.
+#include "digits.h"
 using namespace tapir;
 
 struct Autoencoder : nn::Module {
@@ -15,60 +16,52 @@ struct Autoencoder : nn::Module {
   TAPIR_FIELDS(down1, down2, squeeze, spread, up1, up2)
 };
 
+/// Eight digits, their copies below, twice.
+static Tensor side_by_side(Autoencoder& net, const Tensor& digits, Device device) {
+  const Tensor copies = net(digits.to(device)).cpu();
+  return io::make_grid(
+      cat({digits.narrow(0, 0, 8), copies.narrow(0, 0, 8), digits.narrow(0, 8, 8), copies.narrow(0, 8, 8)}), 8);
+}
+
 int main(int argc, char** argv) {
-  samples::Options o{.epochs = 5, .batch_size = 128, .lr = 2e-3};
-  std::string path, picture = "autoencoder.png";
-  int64_t code = 16, limit = 0;
-  CLI::App app("Trains an autoencoder on MNIST", "autoencoder");
-  app.add_option("--data", path, "Folder of the IDX files, or 'generated' for built-in digits");
+  samples::Options o{.epochs = 5, .batch_size = 128, .lr = 2e-3, .amp = {}};
+  samples::DigitOptions digits{.picture = "autoencoder.png"};
+  int64_t code = 16;
+  CLI::App app("Trains an autoencoder on MNIST and draws digits above their copies", "autoencoder");
   app.add_option("--code", code, "Numbers that stand for a digit")->capture_default_str();
-  app.add_option("--limit", limit, "Use the first images only; 0: all")->capture_default_str();
-  app.add_option("--picture", picture, "PNG file of digits and their copies")->capture_default_str();
+  digits.add_to(app);
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
-    const data::MnistData mnist = data::find_mnist(path);
-    const auto images = [&](const data::TensorDataset<2>& set) {
-      const Tensor x = set.tensors()[0] * 0.3081 + 0.1307;  // back to [0, 1]
-      return clamp(limit ? x.narrow(0, 0, std::min(limit, x.size(0))) : x, 0, 1);
-    };
-    const Tensor test = images(mnist.test);
-    data::DataLoader loader(data::TensorDataset<1>(images(mnist.train)),
-                            {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed, .device = device});
+    const samples::Digits images(digits);
+    data::DataLoader train(data::TensorDataset<1>(images.train),
+                           {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed, .device = device});
+    data::DataLoader test(data::TensorDataset<1>(images.test), {.batch_size = 500, .device = device});
 
     Autoencoder net(code);
     net.to(device);
     optim::AdamW opt(net.parameters(), {.lr = o.lr});
+    optim::OneCycleLR schedule(opt, o.lr,
+                               {.total_steps = o.epochs * train.size(), .pct_start = 0.1, .cycle_momentum = false});
     samples::Run run(o, {"test loss"});
-    run.keep("model", net).keep("optimizer", opt).keep("loader", loader);
-    while (run.next_epoch(loader.size())) {
-      for (auto& [x] : loader) {
+    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("loader", train);
+    while (run.next_epoch(train.size())) {
+      for (auto& [x] : train) {
         opt.zero_grad();
-        Tensor loss;
-        {
-          amp::Autocast autocast(device, o.precision());
-          loss = mse_loss(net(x), x);
-        }
+        Tensor loss = mse_loss(net(x), x);
         loss.backward();
         opt.step();
+        schedule.step();
         if (!run.step(loss)) break;
       }
+      if (run.interrupted()) break;
       InferenceMode guard;
       double sum = 0;
-      data::DataLoader batches(data::TensorDataset<1>(test), {.batch_size = 500, .device = device});
-      for (auto& [x] : batches) sum += mse_loss(net(x), x, {.reduction = Reduction::Sum}).item();
-      run.end_epoch({sum / double(test.numel())});
-      const Tensor some = test.narrow(0, 0, std::min<int64_t>(16, test.size(0))), copies = net(some.to(device)).cpu();
-      const Tensor grid = io::make_grid(cat({some.narrow(0, 0, some.size(0) / 2), copies.narrow(0, 0, some.size(0) / 2),
-                                             some.narrow(0, some.size(0) / 2, some.size(0) / 2),
-                                             copies.narrow(0, some.size(0) / 2, some.size(0) / 2)}),
-                                        std::max<int64_t>(1, some.size(0) / 2));
-      io::save_png(picture, grid);
-      if (run.log()) run.log()->add_image("digits above their copies", grid, run.epoch());
+      for (auto& [x] : test) sum += mse_loss(net(x), x, {.reduction = Reduction::Sum}).item();
+      run.end_epoch({sum / double(images.test.numel())});
+      run.picture(digits.picture, "digits above their copies", side_by_side(net, images.test.narrow(0, 0, 16), device));
     }
-    std::printf(
-        "test loss %.5f (mean squared error of pixels in [0, 1]) with %lld numbers a digit; %s shows digits above "
-        "their copies\n",
-        run.last(0), static_cast<long long>(code), picture.c_str());
+    std::printf("test loss %.5f (mean squared error of pixels in [0, 1]) with %lld numbers a digit; see %s\n",
+                run.last(0), static_cast<long long>(code), digits.picture.c_str());
     return run.finish();
   });
 }

@@ -4,7 +4,7 @@
 using namespace tapir;
 namespace tf = data::transforms;
 
-/// A ResNet for 32 x 32 images: He et al. 2015, arXiv 1512.03385, section 4.2, with a wider first stage.
+/// A ResNet for 32 x 32 images (He et al. 2015, arXiv 1512.03385), which halves them early: that makes it fast on a CPU.
 struct CifarNet : nn::Module {
   struct Block : nn::Module {
     nn::Conv2d conv1, conv2;
@@ -26,16 +26,13 @@ struct CifarNet : nn::Module {
   std::vector<Block> blocks;
   nn::Linear fc;
   explicit CifarNet(int64_t width, int64_t depth)
-      : stem(3, width, 3, {.padding = 1, .bias = false}), bn(width), fc(4 * width, 10) {
-    for (int64_t stage = 0; stage < 3; ++stage)
-      for (int64_t i = 0; i < depth; ++i) {
-        const int64_t out = width << stage;
-        blocks.emplace_back(i || !stage ? out : out / 2, out, i || !stage ? 1 : 2);
-      }
+      : stem(3, width, 3, {.padding = 1, .bias = false}), bn(width), fc(8 * width, 10) {
+    for (int64_t out = 2 * width; out <= 8 * width; out *= 2)
+      for (int64_t i = 0; i < depth; ++i) blocks.emplace_back(i ? out : out / 2, out, i ? 1 : 2);
   }
   Tensor forward(const Tensor& x) {  // (N, 3, 32, 32)
     Tensor h = relu(bn(stem(x)));
-    for (Block& block : blocks) h = block(h);  // (N, 4 width, 8, 8)
+    for (Block& block : blocks) h = block(h);  // (N, 8 width, 4, 4)
     return fc(mean(h, {2, 3}));
   }
   TAPIR_FIELDS(stem, bn, blocks, fc)
@@ -49,24 +46,26 @@ template <class T> static auto prepared(const data::TensorDataset<2>& set, T tra
 }
 
 int main(int argc, char** argv) {
-  samples::Options o{.epochs = 10, .batch_size = 128, .lr = 0.1};
+  samples::Options o{.epochs = 6, .batch_size = 128, .lr = 0.1};
   std::string path;
-  int64_t width = 32, depth = 2, workers = 1, limit = 0;
+  int64_t width = 24, depth = 1, workers = 1, limit = 0;
   CLI::App app("Trains a ResNet on CIFAR-10", "cifar");
   app.add_option("--data", path,
                  "Folder or archive of CIFAR-10 (default: $TAPIR_DATA, datasets/cifar10, ../shared/data)");
-  app.add_option("--width", width, "Channels of the first stage")->capture_default_str();
-  app.add_option("--depth", depth, "Blocks in each of the three stages")->capture_default_str();
+  app.add_option("--width", width, "Channels of the first layer; each of the three stages doubles them")
+      ->capture_default_str();
+  app.add_option("--depth", depth, "Blocks in a stage")->capture_default_str();
   app.add_option("--workers", workers, "Threads that prepare images")->capture_default_str();
-  app.add_option("--limit", limit, "Use the first images only; 0: all")->capture_default_str();
+  app.add_option("--limit", limit, "Use so many images only; 0: all")->capture_default_str();
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
     const std::string found = data::find_cifar10(path);
     std::printf("data: %s\n", found.c_str());
     const auto load = [&](data::Split split) {
       const data::TensorDataset<2> all = data::cifar10(found, split);
-      const int64_t n = limit ? std::min(limit, all.size()) : all.size();
-      return data::TensorDataset<2>(all.tensors()[0].narrow(0, 0, n), all.tensors()[1].narrow(0, 0, n));
+      const Tensor order =
+          tensor(data::permutation(all.size(), 0)).narrow(0, 0, limit ? std::min(limit, all.size()) : all.size());
+      return data::TensorDataset<2>(all.tensors()[0].index_select(0, order), all.tensors()[1].index_select(0, order));
     };
     const tf::Normalize normalize{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
     data::DataLoader train(
@@ -109,6 +108,7 @@ int main(int argc, char** argv) {
         schedule.step();
         if (!run.step(loss)) break;
       }
+      if (run.interrupted()) break;
       InferenceMode guard;
       net.eval();
       Tensor right = zeros({}, {.device = device}), losses = zeros({}, {.device = device});

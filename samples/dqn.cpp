@@ -28,6 +28,14 @@ struct Cart {
     ++steps;
     return fell() || steps >= 500;
   }
+  StateDict state_dict() const {
+    return {{"state", tensor(std::vector<float>(state.begin(), state.end()))}, {"steps", full({}, steps)}};
+  }
+  void load_state_dict(const StateDict& saved) {
+    const auto values = saved.at("state").to_vector<float>();
+    std::copy_n(values.begin(), 4, state.begin());
+    steps = int(saved.at("steps").item());
+  }
   bool fell() const { return std::abs(state[0]) > 2.4f || std::abs(state[2]) > 0.2095f; }
 };
 
@@ -37,27 +45,68 @@ struct QNet : nn::Module {
   TAPIR_FIELDS(fc1, fc2, out)
 };
 
-/// The newest transitions, in tensors on the device.
+/// The newest pushes, one a row: state, action, state after it, and 1 unless the pole fell.
 struct Replay {
-  int64_t capacity, size = 0, next = 0;
-  Tensor state, action, reward, after, alive;
-  Replay(int64_t capacity, Device device)
-      : capacity(capacity), state(zeros({capacity, 4}, {.device = device})),
-        action(zeros({capacity, 1}, {.dtype = kInt64, .device = device})),
-        reward(zeros({capacity}, {.device = device})), after(zeros({capacity, 4}, {.device = device})),
-        alive(zeros({capacity}, {.device = device})) {}
-  void add(const std::array<float, 4>& from, int64_t a, double r, const std::array<float, 4>& to, bool ends) {
-    state.select(0, next).copy_(tensor(std::vector<float>(from.begin(), from.end())));
-    after.select(0, next).copy_(tensor(std::vector<float>(to.begin(), to.end())));
-    action.select(0, next).fill_(a), reward.select(0, next).fill_(r), alive.select(0, next).fill_(ends ? 0 : 1);
-    next = (next + 1) % capacity, size = std::min(size + 1, capacity);
+  Tensor rows;
+  int64_t size = 0, next = 0;
+  Replay(int64_t capacity, Device device) : rows(zeros({capacity, 10}, {.device = device})) {}
+  void add(const std::array<float, 4>& from, int64_t action, const std::array<float, 4>& to, bool fell) {
+    std::vector<float> row(from.begin(), from.end());
+    row.push_back(float(action));
+    row.insert(row.end(), to.begin(), to.end());
+    row.push_back(fell ? 0.f : 1.f);
+    rows.select(0, next).copy_(tensor(row));
+    next = (next + 1) % rows.size(0), size = std::min(size + 1, rows.size(0));
+  }
+  StateDict state_dict() const { return {{"rows", rows}, {"place", tensor(std::vector<int64_t>{size, next})}}; }
+  void load_state_dict(const StateDict& state) {
+    rows.copy_(state.at("rows"));
+    const auto place = state.at("place").to_vector<int64_t>();
+    size = place.at(0), next = place.at(1);
   }
 };
 
+static Tensor as_batch(const std::array<float, 4>& state, Device device) {
+  return tensor(std::vector<float>(state.begin(), state.end())).view({1, 4}).to(device);
+}
+static int64_t best(QNet& net, const std::array<float, 4>& state, Device device) {
+  InferenceMode guard;
+  return argmax(net(as_batch(state, device)), 1).item<int64_t>();
+}
+/// Mean length of episodes without chance moves; 500 is all there is.
+static double play(QNet& net, int episodes, Device device) {
+  double steps = 0;
+  for (int i = 0; i < episodes; ++i) {
+    Cart cart;
+    cart.reset();
+    while (!cart.push(best(net, cart.state, device))) {}
+    steps += cart.steps;
+  }
+  return steps / episodes;
+}
+/// How wrong the network is about pushes out of the memory: Bellman's equation, with actions chosen by `net` and valued by `target`.
+static Tensor bellman_loss(QNet& net, QNet& target, const Tensor& rows, double gamma) {
+  const Tensor after = rows.narrow(1, 5, 4);
+  Tensor wanted;
+  {
+    NoGrad guard;
+    const Tensor choice = argmax(net(after), 1, {.keepdim = true});
+    wanted = 1 + gamma * rows.narrow(1, 9, 1) * gather(target(after), 1, choice);  // the reward of a push is 1
+  }
+  return smooth_l1_loss(gather(net(rows.narrow(1, 0, 4)), 1, rows.narrow(1, 4, 1).to(kInt64)), wanted);
+}
+
+/// The target network slowly becomes the other one.
+static void follow(QNet& target, QNet& net, double share) {
+  NoGrad guard;
+  std::vector<Tensor> to = target.parameters(), from = net.parameters();
+  for (size_t i = 0; i < to.size(); ++i) lerp_(to[i], from[i], share);
+}
+
 int main(int argc, char** argv) {
-  samples::Options o{.epochs = 15, .batch_size = 64, .lr = 5e-4};
+  samples::Options o{.epochs = 15, .batch_size = 64, .lr = 2e-3, .amp = {}};
   int64_t frames = 2000;
-  double gamma = 0.99;
+  double gamma = 0.98;
   CLI::App app("Balances a pole by deep Q-learning", "dqn");
   app.add_option("--frames", frames, "Pushes in an epoch")->capture_default_str();
   app.add_option("--gamma", gamma, "What a reward is worth one push later")->capture_default_str();
@@ -67,59 +116,37 @@ int main(int argc, char** argv) {
     net.to(device);
     QNet target = net.clone();
     optim::AdamW opt(net.parameters(), {.lr = o.lr, .weight_decay = 0});
+    optim::LinearLR schedule(opt, {.start_factor = 1, .end_factor = 0.05, .total_iters = o.epochs * frames});
     Replay replay(20000, device);
     Cart cart;
     cart.reset();
-    const auto best = [&](QNet& q, const std::array<float, 4>& state) {
-      InferenceMode guard;
-      return argmax(q(tensor(std::vector<float>(state.begin(), state.end())).view({1, 4}).to(device)), 1)
-          .item<int64_t>();
-    };
-    /// Mean length of episodes without chance moves; 500 is all there is.
-    const auto play = [&](int episodes) {
-      Cart other;
-      double steps = 0;
-      for (int i = 0; i < episodes; ++i)
-        for (other.reset();;)
-          if (other.push(best(net, other.state))) {
-            steps += other.steps;
-            break;
-          }
-      return steps / episodes;
-    };
 
     samples::Run run(o, {"steps balanced"}, {.higher_is_better = true});
-    run.keep("model", net).keep("target", target).keep("optimizer", opt);
+    run.keep("model", net).keep("target", target).keep("optimizer", opt).keep("schedule", schedule);
+    run.keep("replay", replay).keep("cart", cart);
     while (run.next_epoch(frames)) {
-      for (int64_t frame = 0; frame < frames; ++frame) {
+      while (run.in_epoch() < frames) {
         const double chance = std::max(0.02, 1.0 - double(run.steps()) / 5000);  // of a random push
         const std::array<float, 4> from = cart.state;
-        const int64_t action = rand({1}).item() < chance ? randint(0, 2, {1}).item<int64_t>() : best(net, from);
+        const int64_t action = rand({}).item() < chance ? randint(0, 2, {}).item<int64_t>() : best(net, from, device);
         const bool over = cart.push(action);
-        replay.add(from, action, 1, cart.state, cart.fell());
+        replay.add(from, action, cart.state, cart.fell());
         if (over) cart.reset();
         Tensor loss = zeros({}, {.device = device});
         if (replay.size >= 500) {
           const Tensor at = randint(0, replay.size, {o.batch_size}, {.device = device});
-          Tensor wanted;
-          {
-            NoGrad guard;
-            const Tensor after = replay.after.index_select(0, at), choice = argmax(net(after), 1, {.keepdim = true});
-            wanted = replay.reward.index_select(0, at) +
-                     gamma * replay.alive.index_select(0, at) * gather(target(after), 1, choice).squeeze(1);
-          }
-          const Tensor value =
-              gather(net(replay.state.index_select(0, at)), 1, replay.action.index_select(0, at)).squeeze(1);
           opt.zero_grad();
-          loss = smooth_l1_loss(value, wanted);
+          loss = bellman_loss(net, target, replay.rows.index_select(0, at), gamma);
           loss.backward();
           optim::clip_grad_norm_(net.parameters(), 10.0);
           opt.step();
-          if (run.steps() % 250 == 0) target.load_state_dict(net.state_dict());
+          schedule.step();
+          follow(target, net, 0.005);
         }
         if (!run.step(loss)) break;
       }
-      run.end_epoch({play(10)});
+      if (run.interrupted()) break;
+      run.end_epoch({play(net, 20, device)});
     }
     std::printf("balances the pole for %.0f of 500 steps on average\n", run.last(0));
     return run.finish();

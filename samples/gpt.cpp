@@ -56,6 +56,7 @@ int main(int argc, char** argv) {
         schedule.step();
         if (!run.step(loss)) break;
       }
+      if (run.interrupted()) break;
       net.eval();
       run.end_epoch({samples::mean_loss(text.validation, config.n_positions, 25, device, loss_of)});
       net.train();
@@ -65,7 +66,7 @@ int main(int argc, char** argv) {
     const std::vector<int64_t> begin = text.vocabulary.encode(prompt).to_vector<int64_t>();
     // The positions end at the context, so a long text is written in pieces, each from the second half of the last.
     std::vector<int64_t> seen = begin;
-    for (int64_t written = 0; written < length && !run.finish();) {
+    for (int64_t written = 0; written < length && !samples::signalled;) {
       const int64_t room = config.n_positions - int64_t(seen.size());
       const auto piece = models::generate(net, seen,
                                           {.max_new_tokens = std::min(room, length - written),

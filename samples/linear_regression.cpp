@@ -3,7 +3,7 @@
 using namespace tapir;
 
 int main(int argc, char** argv) {
-  samples::Options o{.epochs = 20, .batch_size = 32, .lr = 0.05};
+  samples::Options o{.epochs = 20, .batch_size = 32, .lr = 0.05, .amp = {}};
   CLI::App app("Fits a line through noisy points", "linear_regression");
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
         opt.step();
         if (!run.step(loss)) break;
       }
+      if (run.interrupted()) break;
       NoGrad guard;
       run.end_epoch({max(abs(line.weight.detach().cpu().view({2, 1}) - truth)).item()});
     }

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
     optim::AdamW opt(net.parameters(), {.lr = o.lr, .weight_decay = 0.01});
     optim::OneCycleLR schedule(opt, o.lr,
                                {.total_steps = o.epochs * loader.size(), .pct_start = 0.1, .cycle_momentum = false});
+    amp::GradScaler scaler({.enabled = o.amp == "fp16"});
     std::printf("%lld parameters, %lld different characters\n", static_cast<long long>(net.num_parameters()),
                 static_cast<long long>(text.vocabulary.size()));
     const auto loss_of = [&](const Tensor& x, const Tensor& y) {
@@ -36,17 +37,24 @@ int main(int argc, char** argv) {
     };
 
     samples::Run run(o, {"validation loss"});
-    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("loader", loader);
+    run.keep("model", net)
+        .keep("optimizer", opt)
+        .keep("schedule", schedule)
+        .keep("scaler", scaler)
+        .keep("loader", loader);
     while (run.next_epoch(loader.size())) {
       for (auto& [x, y] : loader) {
         opt.zero_grad();
         Tensor loss = loss_of(x, y);
-        loss.backward();
+        scaler.scale(loss).backward();
+        scaler.unscale_(opt);
         optim::clip_grad_norm_(net.parameters(), 1.0);
-        opt.step();
+        scaler.step(opt);
+        scaler.update();
         schedule.step();
         if (!run.step(loss)) break;
       }
+      if (run.interrupted()) break;
       net.eval();
       run.end_epoch({samples::mean_loss(text.validation, context, 25, device, loss_of)});
       net.train();
@@ -55,7 +63,7 @@ int main(int argc, char** argv) {
     std::printf("validation loss %.4f nats a character\n\n%s", run.last(0), prompt.c_str());
     NoGrad guard;
     auto [scores, state] = net.forward(text.vocabulary.encode(prompt).unsqueeze(0).to(device), {});
-    for (int64_t i = 0; i < length && !run.finish(); ++i) {
+    for (int64_t i = 0; i < length && !samples::signalled; ++i) {
       const Tensor next =
           models::next_token(scores.select(1, -1), {.sample = true, .temperature = temperature, .top_k = 40});
       std::printf("%s", text.vocabulary.decode(next.item<int64_t>()).c_str());

@@ -3,6 +3,7 @@
 #include <tapir/tapir.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <limits>
@@ -14,13 +15,14 @@ struct Options {
   int64_t epochs = 1, batch_size = 64;
   double lr = 1e-3;
   int64_t steps = 0;
-  std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {};
+  std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {};  // amp empty: not offered
   bool resume = false;
+  int64_t checkpoint_every = 0;
   int threads = 0;
   uint64_t seed = 0;
 
   amp::AutocastOptions precision() const {
-    return {.dtype = amp == "fp16" ? kFloat16 : kBFloat16, .enabled = amp != "off"};
+    return {.dtype = amp == "fp16" ? kFloat16 : kBFloat16, .enabled = amp == "fp16" || amp == "bf16"};
   }
 };
 
@@ -33,11 +35,14 @@ template <class F> int main(CLI::App& app, int argc, char** argv, Options& o, F&
   app.add_option("--lr", o.lr, "Learning rate")->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "Stop after so many steps; 0: do not")->check(CLI::NonNegativeNumber);
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
-  app.add_option("--amp", o.amp, "Mixed precision; fp16 with a gradient scaler")
-      ->check(CLI::IsMember({"off", "bf16", "fp16"}));
+  if (!o.amp.empty())
+    app.add_option("--amp", o.amp, "Mixed precision; fp16 with a gradient scaler")
+        ->check(CLI::IsMember({"off", "bf16", "fp16"}));
   app.add_option("--threads", o.threads, "Compute threads; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--checkpoint", o.checkpoint, "Folder for checkpoints after each epoch and on Ctrl-C");
+  app.add_option("--checkpoint-every", o.checkpoint_every, "Also write one every so many steps; 0: do not")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--resume", o.resume, "Go on from the newest checkpoint in that folder");
   app.add_option("--logdir", o.logdir, "Folder for TensorBoard");
   app.add_option("--plot", o.plot, "SVG file with the curves, renewed after each epoch");
@@ -52,10 +57,10 @@ template <class F> int main(CLI::App& app, int argc, char** argv, Options& o, F&
   }
 }
 
-inline volatile std::sig_atomic_t interrupted = 0;
+inline volatile std::sig_atomic_t signalled = 0;
 inline void on_signal(int signal) {
-  if (interrupted) std::signal(signal, SIG_DFL), std::raise(signal);
-  interrupted = 1;
+  if (signalled) std::signal(signal, SIG_DFL), std::raise(signal);
+  signalled = 1;
 }
 
 /// One training run: the loss of every step and the metrics of every epoch go to the progress bar, the table, the plot, TensorBoard
@@ -64,6 +69,7 @@ inline void on_signal(int signal) {
 ///     run.keep("model", net).keep("optimizer", opt).keep("loader", loader);
 ///     while (run.next_epoch(loader.size())) {
 ///       for (auto& [x, y] : loader) { ...; if (!run.step(loss)) break; }
+///       if (run.interrupted()) break;
 ///       run.end_epoch({accuracy()});
 ///     }
 ///     return run.finish();
@@ -78,9 +84,10 @@ class Run {
     keep("run", *this);
     std::signal(SIGINT, on_signal), std::signal(SIGTERM, on_signal);
   }
-  /// A part of the checkpoints; it must outlive this.
+  /// A part of the checkpoints, which must outlive this. The weights of modules go to TensorBoard as histograms.
   template <class T> Run& keep(std::string_view name, T& part) {
     if (checkpoint_) checkpoint_->add(name, part);
+    if constexpr (std::is_base_of_v<nn::Module, T>) modules_.emplace_back(std::string(name), &part);
     return *this;
   }
   /// Is there another epoch? The first call resumes where that was asked for. `batches` 0: not known.
@@ -88,54 +95,59 @@ class Run {
     if (options_.resume && checkpoint_ && !resumed_)
       if (const auto step = checkpoint_->resume())
         std::printf("resumed after step %lld\n", static_cast<long long>(*step));
-    resumed_ = true;
+    resumed_ = true, halted_ = false;
     if (stopped() || epoch_ >= options_.epochs) return false;
     bar_.emplace("epoch " + std::to_string(epoch_ + 1), batches, train::ProgressOptions{.unit = "batch"});
     if (in_epoch_) bar_->update(in_epoch_);
+    began_ = in_epoch_;
     return true;
   }
   int64_t epoch() const { return epoch_; }
   int64_t steps() const { return steps_; }
-  bool stopped() const { return interrupted || (options_.steps && steps_ >= options_.steps); }
-  /// One more step is done; false when the loop should end. The loss is read from the device only where it is shown.
+  /// Steps of this epoch that are done: above 0 at its beginning when it was resumed.
+  int64_t in_epoch() const { return in_epoch_; }
+  /// Did Ctrl-C end this epoch before its last step? Then there is nothing to show of it, and its checkpoint is written.
+  bool interrupted() const { return halted_ && signalled; }
+  /// One more step is done; false when the loop should end: the checkpoint is then of this very place. The loss is read from the device
+  /// only where it is shown.
   bool step(const Tensor& loss) {
     NoGrad guard;
     loss_sum_.add_(loss.detach().to(kFloat32));
     ++steps_, ++in_epoch_;
     if (log_ && steps_ % 50 == 0) log_->add_scalar("loss/step", loss.item(), steps_);
     bar_->update(1, bar_->due() ? "loss " + train::fixed(mean_loss(), 4) : "");
-    return !stopped();
+    halted_ = stopped();
+    if (halted_ || (options_.checkpoint_every && steps_ % options_.checkpoint_every == 0)) save();
+    return !halted_;
   }
-  double mean_loss() const { return loss_sum_.item() / double(std::max<int64_t>(1, in_epoch_)); }
-  /// The metrics in the order of their names. An interrupted epoch is kept as it is, to go on with --resume.
+  /// The metrics in the order of their names. An epoch that --steps ended early is shown, but its checkpoint stays within it.
   void end_epoch(const std::vector<double>& metrics) {
-    const double rate = bar_->rate(), loss = mean_loss();
+    std::vector<double> values = {mean_loss()};
+    values.insert(values.end(), metrics.begin(), metrics.end());
+    const double rate = double(in_epoch_ - began_) / bar_->seconds();
     bar_.reset();
-    if (interrupted) return save();
     ++epoch_;
-    std::vector<std::string> cells = {std::to_string(epoch_), train::fixed(loss, 4)};
-    for (size_t i = 0; i <= metrics_.size(); ++i) {
-      const double value = i ? metrics.at(i - 1) : loss;
-      values_[i].push_back(value);
-      if (i) cells.push_back(train::fixed(value, 4));
-      if (log_) log_->add_scalar(i ? metrics_[i - 1] : "train loss", value, epoch_);
-    }
-    cells.push_back(train::fixed(rate, 1));
-    cells.push_back(train::bytes_text(
-        double(Device(options_.device).is_cuda() ? cuda::max_memory_allocated() : memory_stats().max_allocated)));
-    table_.row(cells);
+    for (size_t i = 0; i < values_.size(); ++i) values_[i].push_back(values.at(i));
+    show(values, rate);
+    if (log_) log_epoch(values);
     if (!options_.plot.empty()) plot();
     loss_sum_.zero_(), in_epoch_ = 0;
-    save();
+    if (!halted_) save();
   }
-  train::SummaryWriter* log() { return log_ ? &*log_ : nullptr; }
+  /// A picture for people: a PNG file, and TensorBoard's.
+  void picture(const std::string& path, std::string_view name, const Tensor& image) {
+    io::save_png(path, image);
+    if (log_) log_->add_image(name, image, epoch_);
+  }
   /// Of the newest epoch: metric i in the order of their names; NaN before the first.
   double last(size_t i) const {
     return values_[i + 1].empty() ? std::numeric_limits<double>::quiet_NaN() : values_[i + 1].back();
   }
   /// The program's exit status; says how to go on after Ctrl-C.
-  int finish() const {
-    if (!interrupted) return 0;
+  int finish() {
+    bar_.reset();
+    if (log_ && epoch_) log_hparams();
+    if (!signalled) return 0;
     std::printf(checkpoint_ ? "interrupted; go on with --resume --checkpoint %s\n" : "interrupted%s\n",
                 options_.checkpoint.c_str());
     return 130;
@@ -158,8 +170,35 @@ class Run {
   std::vector<std::string> columns() const {
     std::vector<std::string> out = {"epoch", "train loss"};
     out.insert(out.end(), metrics_.begin(), metrics_.end());
-    out.insert(out.end(), {"batch/s", "memory"});
+    out.insert(out.end(), {"batch/s", "peak memory"});
     return out;
+  }
+  bool stopped() const { return signalled || (options_.steps && steps_ >= options_.steps); }
+  double mean_loss() const { return loss_sum_.item() / double(std::max<int64_t>(1, in_epoch_)); }
+  void show(const std::vector<double>& values, double rate) {
+    const bool cuda = Device(options_.device).is_cuda();
+    std::vector<std::string> cells = {std::to_string(epoch_)};
+    for (const double value : values) cells.push_back(train::fixed(value, std::abs(value) < 10 ? 4 : 2));
+    cells.push_back(train::fixed(rate, 1));
+    cells.push_back(train::bytes_text(double(cuda ? cuda::max_memory_allocated() : memory_stats().max_allocated)));
+    table_.row(cells);
+  }
+  void log_epoch(const std::vector<double>& values) {
+    for (size_t i = 0; i < values.size(); ++i) log_->add_scalar(i ? metrics_[i - 1] : "train loss", values[i], epoch_);
+    for (const auto& [name, module] : modules_)
+      for (const auto& [weight, value] : module->named_parameters())
+        log_->add_histogram(name + "/" + weight, value.detach(), epoch_);
+  }
+  void log_hparams() {
+    std::vector<std::pair<std::string, double>> results;
+    for (size_t i = 0; i < metrics_.size(); ++i) results.emplace_back(metrics_[i], last(i));
+    log_->add_hparams({{"epochs", options_.epochs},
+                       {"batch size", options_.batch_size},
+                       {"learning rate", options_.lr},
+                       {"seed", options_.seed},
+                       {"device", options_.device}},
+                      results);
+    log_->flush();
   }
   void save() {
     if (!checkpoint_) return;
@@ -187,8 +226,9 @@ class Run {
   std::optional<train::Checkpoint> checkpoint_;
   std::optional<train::SummaryWriter> log_;
   std::optional<train::ProgressBar> bar_;
-  int64_t epoch_ = 0, steps_ = 0, in_epoch_ = 0;
-  bool resumed_ = false;
+  std::vector<std::pair<std::string, nn::Module*>> modules_;
+  int64_t epoch_ = 0, steps_ = 0, in_epoch_ = 0, began_ = 0;
+  bool resumed_ = false, halted_ = false;
 };
 
 }  // namespace samples

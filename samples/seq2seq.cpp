@@ -61,7 +61,7 @@ struct Dates {
 int main(int argc, char** argv) {
   samples::Options o{.epochs = 8, .batch_size = 128, .lr = 2e-3};
   int64_t dim = 128, examples = 20000;
-  std::string phrase = "tuesday, 14 jul 1789";
+  std::string phrase = "tuesday, 14 jul 1970";
   CLI::App app("Learns to read dates", "seq2seq");
   app.add_option("--dim", dim, "Channels")->capture_default_str();
   app.add_option("--examples", examples, "Dates to learn from")->capture_default_str();
@@ -77,9 +77,14 @@ int main(int argc, char** argv) {
     optim::AdamW opt(net.parameters(), {.lr = o.lr});
     optim::OneCycleLR schedule(opt, o.lr,
                                {.total_steps = o.epochs * train.size(), .pct_start = 0.1, .cycle_momentum = false});
+    amp::GradScaler scaler({.enabled = o.amp == "fp16"});
 
     samples::Run run(o, {"exact %"}, {.higher_is_better = true});
-    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("loader", train);
+    run.keep("model", net)
+        .keep("optimizer", opt)
+        .keep("schedule", schedule)
+        .keep("scaler", scaler)
+        .keep("loader", train);
     while (run.next_epoch(train.size())) {
       for (auto& [source, in, out] : train) {
         opt.zero_grad();
@@ -88,12 +93,15 @@ int main(int argc, char** argv) {
           amp::Autocast autocast(device, o.precision());
           loss = cross_entropy(flatten(net(source, in), 0, 1), flatten(out));
         }
-        loss.backward();
+        scaler.scale(loss).backward();
+        scaler.unscale_(opt);
         optim::clip_grad_norm_(net.parameters(), 1.0);
-        opt.step();
+        scaler.step(opt);
+        scaler.update();
         schedule.step();
         if (!run.step(loss)) break;
       }
+      if (run.interrupted()) break;
       NoGrad guard;
       net.eval();
       int64_t exact = 0;
