@@ -59,7 +59,7 @@ struct Dates {
 };
 
 int main(int argc, char** argv) {
-  samples::Options o{.epochs = 8, .batch_size = 128, .lr = 2e-3};
+  samples::Options o{.epochs = 3, .batch_size = 128, .lr = 2e-3};
   int64_t dim = 128, examples = 20000;
   std::string phrase = "tuesday, 14 jul 1970";
   CLI::App app("Learns to read dates", "seq2seq");
