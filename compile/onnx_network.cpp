@@ -1,0 +1,269 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "../ops/create.h"
+#include "onnx_ops.h"
+
+namespace tapir::inline v0::onnx {
+namespace {
+
+using ir::View;
+
+View swapped(View v) {
+  const int64_t n = v.shape.size();
+  std::swap(v.shape[n - 1], v.shape[n - 2]), std::swap(v.strides[n - 1], v.strides[n - 2]);
+  return v;
+}
+std::vector<int64_t> list(const int64_t* from, int64_t n) { return {from, from + n}; }
+
+Value finished(Export& e, const Value& x, MatmulFinish finish) {
+  if (finish == MatmulFinish::None) return x;
+  return unary(e, x, {finish == MatmulFinish::Relu ? UnaryOp::Relu : UnaryOp::GeluTanh, 1});
+}
+
+/// Gemm takes a matrix as it lies or transposed: no node for w^T.
+Value product(Export& e, const Value* bias) {
+  const View &a = e.view(1), &b = e.view(2);
+  int64_t transposed[2] = {};
+  const auto operand = [&](const View& v, int64_t& flag) {
+    if (const auto x = e.values.direct(v)) return *x;
+    const auto x = e.values.direct(swapped(v));
+    return flag = x ? 1 : 0, x ? *x : e.values.read(v);
+  };
+  const Value x = operand(a, transposed[0]), w = operand(b, transposed[1]);
+  if (!bias && !transposed[0] && !transposed[1]) return e.b.node("MatMul", {x.name, w.name}, a.dtype, e.view(0).shape);
+  std::vector<std::string> names{x.name, w.name};
+  if (bias) names.push_back(bias->name);
+  return e.b.node("Gemm", names, a.dtype, e.view(0).shape, {{"transA", transposed[0]}, {"transB", transposed[1]}});
+}
+
+/// Explicit padding at both ends, so that no rule of rounding up is needed.
+std::vector<int64_t> pads_of(const PoolParams& p, const Shape& in, const Shape& out) {
+  std::vector<int64_t> pads = list(p.padding, p.spatial);
+  for (int64_t i = 0; i < p.spatial; ++i) {
+    const int64_t extent = p.dilation[i] * (p.kernel[i] - 1) + 1;
+    const int64_t needed = (out[i + 2] - 1) * p.stride[i] + extent - in[i + 2] - p.padding[i];
+    pads.push_back(p.ceil_mode ? std::max<int64_t>(0, needed) : p.padding[i]);
+  }
+  return pads;
+}
+
+Value adaptive_pool(Export& e, const Value& x, const PoolParams& p) {
+  const Shape& out = e.view(0).shape;
+  const bool max = p.op == PoolOp::AdaptiveMax;
+  std::vector<int64_t> kernel;
+  for (int64_t i = 2; i < out.size(); ++i) {
+    if (x.shape[i] % out[i])
+      e.refuse(format("; ONNX pools adaptively only to sizes that divide the input's, got {} to {}", x.shape, out));
+    kernel.push_back(x.shape[i] / out[i]);
+  }
+  if (numel_of(Shape(std::span(out.data() + 2, size_t(p.spatial)))) == 1)
+    return e.b.node(max ? "GlobalMaxPool" : "GlobalAveragePool", {x.name}, x.dtype, out);
+  return e.b.node(max ? "MaxPool" : "AveragePool", {x.name}, x.dtype, out,
+                  {{"kernel_shape", kernel}, {"strides", kernel}});
+}
+
+Value reduce_mean(Export& e, const Value& x, const std::vector<int64_t>& axes) {
+  Shape shape = x.shape;
+  for (const int64_t d : axes) shape[d] = 1;
+  if (e.opset >= 18) return e.b.node("ReduceMean", {x.name, e.b.extents(axes)}, x.dtype, shape, {{"keepdims", 1}});
+  return e.b.node("ReduceMean", {x.name}, x.dtype, shape, {{"axes", axes}, {"keepdims", 1}});
+}
+
+/// (x - mean) / sqrt(var + eps) over these axes; Rms leaves the mean where it is.
+Value normalized(Export& e, Value x, const std::vector<int64_t>& axes, const NormParams& p) {
+  if (p.op != NormOp::Rms) x = e.two("Sub", x, reduce_mean(e, x, axes));
+  const Value square = reduce_mean(e, e.two("Mul", x, x), axes);
+  return e.two("Div", x, e.b.unary("Sqrt", e.with("Add", square, p.eps)));
+}
+
+/// weight and bias as they broadcast.
+Value scaled(Export& e, Value y, const Shape& shape) {
+  if (e.has(4)) y = e.two("Mul", y, e.b.reshape(e.b.cast(e.read(4), y.dtype), shape));
+  if (e.has(5)) y = e.two("Add", y, e.b.reshape(e.b.cast(e.read(5), y.dtype), shape));
+  return y;
+}
+
+Value batch_norm(Export& e, const Value& x, const NormParams& p) {
+  const int64_t channels = x.shape[1];
+  if (p.training) {
+    Shape shape = Dims::filled(x.shape.size(), 1);
+    std::vector<int64_t> axes;
+    for (int64_t d = 0; d < x.shape.size(); ++d)
+      if (d != 1) axes.push_back(d);
+    shape[1] = channels;
+    return scaled(e, normalized(e, x, axes, p), shape);
+  }
+  const auto vector = [&](size_t i, double otherwise) {
+    return e.has(i) ? e.read(i).name : e.b.constant(full({channels}, otherwise, {.dtype = x.dtype})).name;
+  };
+  return e.b.node("BatchNormalization", {x.name, vector(4, 1), vector(5, 0), vector(6, 0), vector(7, 1)}, x.dtype,
+                  x.shape, {{"epsilon", p.eps}});
+}
+
+/// Keys that are hidden get the lowest number; of a mask, rows without a key become zeros as in the kernel.
+Value masked(Export& e, Value scores, const Value& mask) {
+  return e.b.pointwise("Where", {mask, scores, e.number(std::numeric_limits<float>::lowest(), scores.dtype)});
+}
+
+}  // namespace
+
+void matmul(Export& e) {
+  const auto p = e.call->params<MatmulParams>();
+  const bool gemm = e.view(0).shape.size() == 2 && p.alpha == 1;
+  std::optional<Value> bias;
+  if (e.has(3)) bias = e.read(3, true);
+  Value y = product(e, gemm && bias ? &*bias : nullptr);
+  if (p.alpha != 1) y = e.with("Mul", y, p.alpha);
+  if (bias && !gemm) y = e.two("Add", y, *bias);
+  if (p.beta != 0) y = e.two("Add", y, e.with("Mul", e.read(0), p.beta));
+  if (e.has(4)) {
+    if (p.finish == MatmulFinish::None) e.refuse();
+    e.values.write(e.view(4), y);
+  }
+  e.write(finished(e, y, p.finish));
+}
+
+static std::vector<Attribute> conv_attributes(const ConvParams& p) {
+  std::vector<int64_t> pads = list(p.padding, p.spatial);
+  pads.insert(pads.end(), p.padding, p.padding + p.spatial);
+  return {{"dilations", list(p.dilation, p.spatial)},
+          {"group", p.groups},
+          {"pads", pads},
+          {"strides", list(p.stride, p.spatial)}};
+}
+void conv(Export& e) {
+  std::vector<std::string> names{e.read(1).name, e.read(2).name};
+  if (e.has(3)) names.push_back(e.read(3).name);
+  e.write(e.b.node("Conv", names, e.view(0).dtype, e.view(0).shape, conv_attributes(e.call->params<ConvParams>())));
+}
+void conv_transpose(Export& e) {
+  const auto p = e.call->params<ConvParams>();
+  const Value x = e.read(1), w = e.read(2);
+  const Shape& out = e.view(0).shape;
+  std::vector<int64_t> more;
+  for (int64_t i = 0; i < p.spatial; ++i)
+    more.push_back(out[i + 2] - (x.shape[i + 2] - 1) * p.stride[i] + 2 * p.padding[i] -
+                   p.dilation[i] * (w.shape[i + 2] - 1) - 1);
+  std::vector<Attribute> attributes = conv_attributes(p);
+  attributes.push_back({"output_padding", more});
+  e.write(e.b.node("ConvTranspose", {x.name, w.name}, x.dtype, out, std::move(attributes)));
+}
+
+void pool(Export& e) {
+  const auto p = e.call->params<PoolParams>();
+  const Value x = e.read(2);
+  if (p.op == PoolOp::AdaptiveAvg || p.op == PoolOp::AdaptiveMax) return e.write(adaptive_pool(e, x, p));
+  const std::vector<int64_t> pads = pads_of(p, x.shape, e.view(0).shape);
+  std::vector<Attribute> attributes{
+      {"kernel_shape", list(p.kernel, p.spatial)}, {"strides", list(p.stride, p.spatial)}, {"pads", pads}};
+  if (p.op == PoolOp::Max) {
+    attributes.push_back({"dilations", list(p.dilation, p.spatial)});
+    return e.write(e.b.node("MaxPool", {x.name}, x.dtype, e.view(0).shape, std::move(attributes)));
+  }
+  double window = 1;
+  for (int64_t i = 0; i < p.spatial; ++i) {
+    window *= double(p.kernel[i]);
+    if (p.count_include_pad && pads[size_t(p.spatial + i)] > p.padding[i])
+      e.refuse("; ceil_mode with count_include_pad counts differently in ONNX");
+  }
+  attributes.push_back({"count_include_pad", p.count_include_pad || p.divisor ? 1 : 0});
+  const Value y = e.b.node("AveragePool", {x.name}, x.dtype, e.view(0).shape, std::move(attributes));
+  e.write(p.divisor ? e.with("Mul", y, window / double(p.divisor)) : y);
+}
+
+void resample(Export& e) {
+  const auto p = e.call->params<ResampleParams>();
+  const bool nearest = p.op == ResampleOp::Nearest, exact = p.op == ResampleOp::NearestExact,
+             filtered = p.op == ResampleOp::FilteredLinear || p.op == ResampleOp::FilteredCubic,
+             cubic = p.op == ResampleOp::Cubic || p.op == ResampleOp::FilteredCubic;
+  if (filtered && e.opset < 18) e.refuse("; antialias needs opset 18");
+  const Value x = e.read(1);
+  const Shape& out = e.view(0).shape;
+  std::vector<float> scales{1, 1};
+  bool given = false;  // scales that do not follow from the sizes
+  for (int64_t i = 0; i < p.spatial; ++i) {
+    const double follows = double(out[i + 2]) / double(x.shape[i + 2]);
+    scales.push_back(float(p.scale[i] > 0 ? p.scale[i] : follows));
+    given |= p.scale[i] > 0 && p.scale[i] != follows;
+  }
+  std::vector<std::string> names{x.name, "", given ? e.b.constant(tensor(scales)).name : ""};
+  if (!given) names.push_back(e.b.extents(out.vec()));
+  std::vector<Attribute> attributes{{"mode", nearest || exact ? "nearest"
+                                             : cubic          ? "cubic"
+                                                              : "linear"},
+                                    {"coordinate_transformation_mode", p.align_corners ? "align_corners"
+                                                                       : nearest       ? "asymmetric"
+                                                                                       : "half_pixel"}};
+  if (nearest || exact) attributes.push_back({"nearest_mode", exact ? "round_prefer_ceil" : "floor"});
+  if (cubic) attributes.push_back({"cubic_coeff_a", filtered ? -0.5 : -0.75});
+  if (filtered) attributes.push_back({"antialias", 1});
+  e.write(e.b.node("Resize", names, x.dtype, out, std::move(attributes)));
+}
+
+void norm(Export& e) {
+  const auto p = e.call->params<NormParams>();
+  const Value x = e.read(3);
+  const Shape& shape = x.shape;
+  if (e.has(1) || e.has(2)) e.refuse("; statistics are not exported");
+  if (p.op == NormOp::Batch) return e.write(batch_norm(e, x, p));
+  const int64_t rank = shape.size();
+  if (p.op == NormOp::Group) {
+    const Shape grouped{shape[0], p.groups, shape[1] / p.groups,
+                        numel_of(shape) / std::max<int64_t>(1, shape[0] * shape[1])};
+    const Value y = normalized(e, e.b.reshape(x, grouped), {2, 3}, p);
+    return e.write(e.b.reshape(scaled(e, y, {1, p.groups, grouped[2], 1}), shape));
+  }
+  const Shape tail = std::span(shape.data() + rank - p.axes, size_t(p.axes));
+  if (p.op == NormOp::Rms) {
+    std::vector<int64_t> axes;
+    for (int64_t d = rank - p.axes; d < rank; ++d) axes.push_back(d);
+    return e.write(scaled(e, normalized(e, x, axes, p), tail));
+  }
+  std::vector<std::string> names{x.name};
+  names.push_back(e.has(4) ? e.read(4).name : e.b.constant(full(tail, 1.0, {.dtype = x.dtype})).name);
+  if (e.has(5)) names.push_back(e.read(5).name);
+  e.write(e.b.node("LayerNormalization", names, x.dtype, shape, {{"axis", -p.axes}, {"epsilon", p.eps}}));
+}
+
+void attention(Export& e) {
+  const auto p = e.call->params<AttentionParams>();
+  if (e.has(1)) e.refuse("; the sums of its softmax are not exported");
+  Value q = e.read(2), k = e.values.read(swapped(e.view(3))), v = e.read(4);
+  const Shape out = e.view(0).shape;
+  const int64_t batch = out[0], heads = out[1], queries = out[2], groups = k.shape[1], keys = k.shape[3];
+  Shape scores{batch, heads, queries, keys}, result = out;
+  const bool shared = groups != heads;
+  const auto split = [&](const Shape& s, int64_t first, int64_t second) {
+    return Shape{s[0], first, second, s[2], s[3]};
+  };
+  if (shared) {
+    scores = split(scores, groups, heads / groups), result = split(out, groups, heads / groups);
+    q = e.b.reshape(q, split(q.shape, groups, heads / groups));
+    k = e.b.reshape(k, split(k.shape, groups, 1)), v = e.b.reshape(v, split(v.shape, groups, 1));
+  }
+  Value s = e.with("Mul", e.b.node("MatMul", {q.name, k.name}, q.dtype, scores), p.scale);
+  std::optional<Value> visible;
+  if (p.causal) {
+    std::vector<uint8_t> lower;
+    for (int64_t i = 0; i < queries; ++i)
+      for (int64_t j = 0; j < keys; ++j) lower.push_back(j <= i);
+    Tensor mask = empty({queries, keys}, {.dtype = kBool});
+    std::copy(lower.begin(), lower.end(), static_cast<uint8_t*>(mask.data_ptr()));
+    s = masked(e, s, e.b.constant(mask));
+  }
+  if (e.has(5)) {
+    Value mask = e.read(5, true);
+    if (shared && mask.shape.size() == 4)
+      mask =
+          e.b.reshape(mask, mask.shape[1] == 1 ? split(mask.shape, 1, 1) : split(mask.shape, groups, heads / groups));
+    if (mask.dtype == kBool) s = masked(e, s, mask), visible = e.b.cast(mask, s.dtype);
+    else s = e.two("Add", s, mask);
+  }
+  Value weights = e.b.unary("Softmax", s, {{"axis", -1}});
+  if (visible) weights = e.two("Mul", weights, *visible);  // a query that sees no key gives zeros
+  e.write(e.b.reshape(e.b.node("MatMul", {weights.name, v.name}, q.dtype, result), out));
+}
+
+}  // namespace tapir::inline v0::onnx

@@ -1,0 +1,102 @@
+#include "onnx_ops.h"
+
+namespace tapir::inline v0::onnx {
+namespace {
+
+/// Pieces of (B, G H), a gate each.
+std::vector<Value> split(Builder& b, const Value& x, int64_t parts) {
+  Shape shape = x.shape;
+  shape[1] /= parts;
+  std::vector<Value> out;
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < parts; ++i) out.push_back({b.fresh(), x.dtype, shape}), names.push_back(out.back().name);
+  b.graph.nodes.push_back(
+      {"Split", {x.name, b.extents(std::vector<int64_t>(size_t(parts), shape[1]))}, names, {{"axis", 1}}});
+  return out;
+}
+
+/// What a step sees of the layer: values of the graph around it.
+struct Weights {
+  Value w;  // (P, G H)
+  std::optional<Value> bias, projection;
+};
+
+struct State {
+  Value h, c;
+};
+
+/// One step: gates (B, G H) of the inputs, h and c.
+State step(Builder& b, RnnOp op, const Value& gates, const State& s, const Weights& w) {
+  const auto two = [&](const char* name, const Value& x, const Value& y) { return b.pointwise(name, {x, y}); };
+  Value sums = b.node("MatMul", {s.h.name, w.w.name}, gates.dtype, gates.shape);
+  if (w.bias) sums = b.pointwise("Add", {*w.bias, sums});
+  if (op == RnnOp::Tanh || op == RnnOp::Relu)
+    return {b.unary(op == RnnOp::Tanh ? "Tanh" : "Relu", two("Add", gates, sums)), s.c};
+  if (op == RnnOp::Gru) {
+    const auto x = split(b, gates, 3), y = split(b, sums, 3);
+    const Value r = b.unary("Sigmoid", two("Add", x[0], y[0])), z = b.unary("Sigmoid", two("Add", x[1], y[1]));
+    const Value n = b.unary("Tanh", two("Add", x[2], two("Mul", r, y[2])));
+    return {two("Add", n, two("Mul", z, two("Sub", s.h, n))), s.c};
+  }
+  const auto x = split(b, two("Add", gates, sums), 4);  // i f g o
+  const Value kept = two("Mul", b.unary("Sigmoid", x[1]), s.c);
+  const Value c = two("Add", kept, two("Mul", b.unary("Sigmoid", x[0]), b.unary("Tanh", x[2])));
+  Value h = two("Mul", b.unary("Sigmoid", x[3]), b.unary("Tanh", c));
+  if (w.projection) h = b.node("MatMul", {h.name, w.projection->name}, h.dtype, s.h.shape);
+  return {h, c};
+}
+
+ir::View transposed(ir::View v) {
+  std::swap(v.shape[0], v.shape[1]), std::swap(v.strides[0], v.strides[1]);
+  return v;
+}
+
+}  // namespace
+
+/// A Scan over the steps: h, c and a row of gates go in, h, c and a row of the output come out.
+void rnn(Export& e) {
+  const auto p = e.call->params<RnnParams>();
+  const std::vector<ir::View>&outs = e.call->operands[0].views, &ins = e.call->operands[1].views;
+  const auto given = [](const std::vector<ir::View>& list, size_t i) {
+    return i < list.size() && list[i].kind != ir::View::Kind::Absent;
+  };
+  if (given(ins, 6)) e.refuse("; sequences of different lengths are not exported");
+  if (given(outs, 3)) e.refuse("; what a gradient needs is not exported");
+  const bool lstm = p.op == RnnOp::Lstm;
+  const Value h = e.values.read(ins[4]), c = lstm ? e.values.read(ins[5]) : Value();
+  const int64_t wide = ins[0].shape[1];
+  const Value gates = e.b.reshape(e.values.read(ins[0]), {p.steps, h.shape[0], wide});
+  Weights w{e.values.read(transposed(ins[1])), {}, {}};
+  if (given(ins, 2)) w.bias = e.values.read(ins[2]);
+  if (given(ins, 3)) w.projection = e.values.read(transposed(ins[3]));
+
+  Builder body(e.b.fresh());
+  const Value row{body.fresh(), gates.dtype, {h.shape[0], wide}};
+  const State before{{body.fresh(), h.dtype, h.shape}, {body.fresh(), c.dtype, c.shape}};
+  const State after = step(body, p.op, row, before, w);
+  const Value output = body.unary("Identity", after.h);
+  const auto port = [](const Value& v) {
+    return Port{v.name, v.dtype, std::vector<int64_t>(size_t(v.shape.size()), Port::kAny)};
+  };
+  body.graph.inputs = {port(before.h)}, body.graph.outputs = {port(after.h)};
+  if (lstm) body.graph.inputs.push_back(port(before.c)), body.graph.outputs.push_back(port(after.c));
+  body.graph.inputs.push_back(port(row)), body.graph.outputs.push_back(port(output));
+
+  const Value y{e.b.fresh(), h.dtype, {p.steps, h.shape[0], h.shape[1]}}, last_h{e.b.fresh(), h.dtype, h.shape},
+      last_c{e.b.fresh(), h.dtype, c.shape};
+  const std::vector<int64_t> direction{p.reverse};
+  const auto names = [&](const Value& a, const Value& b, const Value& c) {
+    return lstm ? std::vector<std::string>{a.name, b.name, c.name} : std::vector<std::string>{a.name, c.name};
+  };
+  e.b.graph.nodes.push_back({"Scan",
+                             names(h, c, gates),
+                             names(last_h, last_c, y),
+                             {{"body", std::make_shared<Graph>(body.graph)},
+                              {"num_scan_inputs", 1},
+                              {"scan_input_directions", direction},
+                              {"scan_output_directions", direction}}});
+  e.values.write(outs[0], y), e.values.write(outs[1], last_h);
+  if (lstm) e.values.write(outs[2], last_c);
+}
+
+}  // namespace tapir::inline v0::onnx
