@@ -10,10 +10,10 @@
 namespace tapir::inline v0::onnx {
 
 struct Options {
-  int64_t opset = 17;                     // of ONNX's operators, 17 to 20
-  std::vector<std::string> input_names;   // else input, or input_0, input_1, ...
-  std::vector<std::string> output_names;  // else output, or output_0, output_1, ...
-  bool dynamic_batch = false;             // the first dimension of every input may then have any size
+  int64_t opset = 17;                          // of ONNX's operators, 17 to 20
+  std::vector<std::string> input_names = {};   // else input, or input_0, input_1, ...
+  std::vector<std::string> output_names = {};  // else output, or output_0, output_1, ...
+  bool dynamic_batch = false;                  // the first dimension of every input may then have any size
 };
 
 namespace detail {
@@ -40,6 +40,12 @@ template <class M, class... X> std::vector<Tensor> call(M& model, const X&... x)
   else fail(ErrorKind::Value, "[onnx::save] expected a model whose forward() takes {} tensors", int64_t(sizeof...(X)));
   return out;
 }
+template <class M> std::vector<Tensor> call_with(M& model, const std::vector<Tensor>& x) {
+  if (x.size() == 1) return call(model, x[0]);
+  if (x.size() == 2) return call(model, x[0], x[1]);
+  check(x.size() == 3, "[onnx::save] expected 1 to 3 inputs, got {}", int64_t(x.size()));
+  return call(model, x[0], x[1], x[2]);
+}
 
 }  // namespace detail
 
@@ -48,11 +54,7 @@ template <class M, class... X> std::vector<Tensor> call(M& model, const X&... x)
 template <class M>
 void save(M& model, const std::vector<Tensor>& inputs, const std::string& path, const Options& o = {}) {
   const auto forward = [](void* self, const std::vector<Tensor>& x) {
-    M& m = *static_cast<M*>(self);
-    if (x.size() == 1) return detail::call(m, x[0]);
-    if (x.size() == 2) return detail::call(m, x[0], x[1]);
-    check(x.size() == 3, "[onnx::save] expected 1 to 3 inputs, got {}", int64_t(x.size()));
-    return detail::call(m, x[0], x[1], x[2]);
+    return detail::call_with(*static_cast<M*>(self), x);
   };
   detail::save(model, &model, forward, inputs, path, o);
 }

@@ -28,7 +28,7 @@ Value product(Export& e, const Value* bias) {
   int64_t transposed[2] = {};
   const auto operand = [&](const View& v, int64_t& flag) {
     if (const auto x = e.values.direct(v)) return *x;
-    const auto x = e.values.direct(swapped(v));
+    const auto x = v.shape.size() == 2 ? e.values.direct(swapped(v)) : std::nullopt;
     return flag = x ? 1 : 0, x ? *x : e.values.read(v);
   };
   const Value x = operand(a, transposed[0]), w = operand(b, transposed[1]);
@@ -49,14 +49,40 @@ std::vector<int64_t> pads_of(const PoolParams& p, const Shape& in, const Shape& 
   return pads;
 }
 
+/// (in, out): column i averages the inputs of window i, from floor(i in / out) to ceil((i + 1) in / out).
+Value averages(Export& e, int64_t in, int64_t out, DType dtype) {
+  std::vector<double> weights(size_t(in * out), 0);
+  for (int64_t i = 0; i < out; ++i) {
+    const int64_t first = i * in / out, last = ((i + 1) * in + out - 1) / out;
+    for (int64_t j = first; j < last; ++j) weights[size_t(j * out + i)] = 1 / double(last - first);
+  }
+  return e.b.constant(tensor(std::span<const double>(weights), {in, out}, {.dtype = dtype}));
+}
+
+/// Windows of different sizes: a product along each axis.
+Value adaptive_average(Export& e, const Value& x, const PoolParams& p) {
+  if (p.spatial > 2) e.refuse("; in three dimensions ONNX pools adaptively only to sizes that divide the input's");
+  const Shape& out = e.view(0).shape;
+  const int64_t last = x.shape.size() - 1;
+  const auto along_last = [&](const Value& v, int64_t d) {
+    Shape s = v.shape;
+    s[last] = out[d];
+    return e.b.node("MatMul", {v.name, averages(e, x.shape[d], out[d], x.dtype).name}, x.dtype, s);
+  };
+  const Value rows = along_last(x, last);
+  if (p.spatial == 1) return rows;
+  const Dims swap{0, 1, 3, 2};
+  return e.b.transpose(along_last(e.b.transpose(rows, swap), 2), swap);
+}
+
 Value adaptive_pool(Export& e, const Value& x, const PoolParams& p) {
   const Shape& out = e.view(0).shape;
   const bool max = p.op == PoolOp::AdaptiveMax;
   std::vector<int64_t> kernel;
   for (int64_t i = 2; i < out.size(); ++i) {
-    if (x.shape[i] % out[i])
-      e.refuse(format("; ONNX pools adaptively only to sizes that divide the input's, got {} to {}", x.shape, out));
-    kernel.push_back(x.shape[i] / out[i]);
+    if (x.shape[i] % out[i] == 0) kernel.push_back(x.shape[i] / out[i]);
+    else if (!max) return adaptive_average(e, x, p);
+    else e.refuse(format("; ONNX has no maxima of windows of different sizes, got {} to {}", x.shape, out));
   }
   if (numel_of(Shape(std::span(out.data() + 2, size_t(p.spatial)))) == 1)
     return e.b.node(max ? "GlobalMaxPool" : "GlobalAveragePool", {x.name}, x.dtype, out);

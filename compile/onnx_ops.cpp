@@ -115,7 +115,7 @@ void scatter(Export& e) {
   const auto p = e.call->params<ScatterParams>();
   const char* names[] = {"none", "add", "mul", "max", "min"};
   if (p.op >= ScatterOp::Max && e.opset < 18) e.refuse("; this reduction needs opset 18");
-  const Value y = e.read(0), index = e.read(1), source = e.read(2);
+  const Value y = e.read(0), index = e.read(1), source = e.b.expand(e.read(2), index.shape);
   e.write(e.b.node("ScatterElements", {y.name, index.name, source.name}, y.dtype, y.shape,
                    {{"axis", p.dim}, {"reduction", names[int(p.op)]}}));
 }
@@ -137,7 +137,11 @@ void index(Export& e) {
   e.write(e.b.node("Gather", {x.name, e.values.read(indices[0]).name}, x.dtype, shape, {{"axis", 0}}));
 }
 void index_put(Export& e) {
-  const Value y = e.read(0), source = e.read(1), places = packed(e, e.call->operands[2].views);
+  const std::vector<ir::View>& indices = e.call->operands[2].views;
+  const Value y = e.read(0), places = packed(e, indices);
+  Shape shape = indices[0].shape;
+  for (int64_t d = int64_t(indices.size()); d < y.shape.size(); ++d) shape.push_back(y.shape[d]);
+  const Value source = e.b.expand(e.read(1), shape);
   e.write(e.b.node("ScatterND", {y.name, places.name, source.name}, y.dtype, y.shape,
                    {{"reduction", e.call->params<IndexParams>().accumulate ? "add" : "none"}}));
 }
