@@ -37,6 +37,7 @@
 #include "train/early_stopping.h"
 #include "train/metrics.h"
 #include "train/plot.h"
+#include "train/profiler.h"
 #include "train/progress.h"
 #include "train/summary.h"
 #include "train/summary_writer.h"

@@ -97,6 +97,7 @@ bool attach(uint64_t session) {
     std::lock_guard log_lock(own.mutex);
     own.session = session;
     own.data.name = thread_name();
+    own.first_kernel = -1, own.bytes = 0;
     mine.log = &own, mine.session = session;
   }
   for (int type = 0; type < kNumDeviceTypes; ++type)
@@ -178,7 +179,7 @@ class KernelCall {
   ~KernelCall() {
     if (!session_) return;
     const int64_t end = since_began();
-    if (timing_.table) timing_.table->record_event(timing_.device, timing_.end, timing_.stream);
+    if (timing_.table) record_end();
     if (nvtx_) nvtx_->range_pop();
     const bool failed = std::uncaught_exceptions() > exceptions_;
     bool kept = false;
@@ -194,6 +195,13 @@ class KernelCall {
   KernelCall(const KernelCall&) = delete;
 
  private:
+  void record_end() noexcept {
+    try {
+      timing_.table->record_event(timing_.device, timing_.end, timing_.stream);
+    } catch (const std::exception&) {  // the device has failed, and says so to whoever waits for it
+      timing_.destroy(), timing_ = {};
+    }
+  }
   void start_timing(const DeviceTable& table, Device device, void* stream) {
     tie_clock(table, device, stream);
     timing_ = {&table, device, stream, table.create_event(device, true), table.create_event(device, true)};

@@ -15,7 +15,8 @@ struct Options {
   int64_t epochs = 1, batch_size = 64;
   double lr = 1e-3;
   int64_t steps = 0;
-  std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {};  // amp empty: not offered
+  std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {},
+              profile = {};  // amp empty: not offered
   bool resume = false;
   int64_t checkpoint_every = 0;
   int threads = 0;
@@ -46,6 +47,7 @@ template <class F> int main(CLI::App& app, int argc, char** argv, Options& o, F&
   app.add_flag("--resume", o.resume, "Go on from the newest checkpoint in that folder");
   app.add_option("--logdir", o.logdir, "Folder for TensorBoard");
   app.add_option("--plot", o.plot, "SVG file with the curves, renewed after each epoch");
+  app.add_option("--profile", o.profile, "Chrome trace of a few steps; a table of them is printed");
   CLI11_PARSE(app, argc, argv);
   try {
     if (o.threads > 0) set_num_threads(o.threads);
@@ -117,6 +119,7 @@ class Run {
     if (log_ && steps_ % 50 == 0) log_->add_scalar("loss/step", loss.item(), steps_);
     bar_->update(1, bar_->due() ? "loss " + train::fixed(mean_loss(), 4) : "");
     halted_ = stopped();
+    if (!options_.profile.empty()) profile();
     if (halted_ || (options_.checkpoint_every && steps_ % options_.checkpoint_every == 0)) save();
     return !halted_;
   }
@@ -126,6 +129,7 @@ class Run {
     values.insert(values.end(), metrics.begin(), metrics.end());
     const double rate = double(in_epoch_ - began_) / bar_->seconds();
     bar_.reset();
+    if (profile_) end_profile();
     ++epoch_;
     for (size_t i = 0; i < values_.size(); ++i) values_[i].push_back(values.at(i));
     show(values, rate);
@@ -175,6 +179,17 @@ class Run {
   }
   bool stopped() const { return signalled || (options_.steps && steps_ >= options_.steps); }
   double mean_loss() const { return loss_sum_.item() / double(std::max<int64_t>(1, in_epoch_)); }
+  /// Ten steps behind the first three, or fewer where the epoch ends before.
+  void profile() {
+    if (++steps_here_ == 3) profile_.emplace();
+    else if (profile_ && (steps_here_ == 13 || halted_)) end_profile();
+  }
+  void end_profile() {
+    profile_->stop();
+    std::printf("\n%s", profile_->table({.row_limit = 40}).c_str());
+    profile_->export_chrome_trace(options_.profile);
+    profile_.reset();
+  }
   void show(const std::vector<double>& values, double rate) {
     const bool cuda = Device(options_.device).is_cuda();
     std::vector<std::string> cells = {std::to_string(epoch_)};
@@ -226,8 +241,9 @@ class Run {
   std::optional<train::Checkpoint> checkpoint_;
   std::optional<train::SummaryWriter> log_;
   std::optional<train::ProgressBar> bar_;
+  std::optional<profiler::Profile> profile_;
   std::vector<std::pair<std::string, nn::Module*>> modules_;
-  int64_t epoch_ = 0, steps_ = 0, in_epoch_ = 0, began_ = 0;
+  int64_t epoch_ = 0, steps_ = 0, in_epoch_ = 0, began_ = 0, steps_here_ = 0;  // here: since the program began
   bool resumed_ = false, halted_ = false;
 };
 
