@@ -22,7 +22,20 @@ concept Dataset = requires(D& d, int64_t i) {
   { d.size() } -> std::convertible_to<int64_t>;
   d.get(i);
 };
-template <class D> using SampleOf = std::remove_cvref_t<decltype(std::declval<D&>().get(int64_t(0)))>;
+/// Samples that only come one after the other: `stream(shard, epoch)` returns an object whose next() is a std::optional of a sample, none at
+/// the end. `shards()` (1 where it is not there) says in how many parts, such as files, workers may read at the same time; batches come
+/// from the shards in turn, for any number of workers. A stream may have skip(n), for a resumed epoch; else samples are read and dropped.
+template <class D>
+concept IterableDataset = !Dataset<D> && requires(D& d, int64_t n) {
+  *d.stream(n, n).next();
+};
+namespace detail {
+template <class D> auto sample_of(D& d) {
+  if constexpr (IterableDataset<D>) return std::type_identity<std::remove_cvref_t<decltype(*d.stream(0, 0).next())>>();
+  else return std::type_identity<std::remove_cvref_t<decltype(d.get(int64_t(0)))>>();
+}
+}  // namespace detail
+template <class D> using SampleOf = typename decltype(detail::sample_of(std::declval<D&>()))::type;
 /// A dataset that can gather a whole batch at once.
 template <class D>
 concept BatchDataset = Dataset<D> && requires(D& d, std::span<const int64_t> indices) {

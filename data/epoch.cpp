@@ -1,7 +1,6 @@
 #include "epoch.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,11 +9,10 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <system_error>
-#include <thread>
 
 #include "../core/cuda.h"
 #include "../core/generator.h"
@@ -34,6 +32,10 @@ namespace tapir::inline v0::data::detail {
 // crosses over as text, since it must name the sample. For a CUDA device the worker also queues the copies, on the device's copy
 // stream, with an event behind them in the slot; the reader's stream waits for that event, and memory that the copy stream
 // allocated is told of its use there. The page-locked source goes back to its cache, which waits for the copy by itself.
+//
+// An iterable dataset has S shards, each a sequence of its own. Turn t belongs to shard t % S: its next batch, or nothing once the shard has
+// ended. So batches come from the shards in turn, whoever makes them; a shard is read by one worker at a time. Sample k of shard s
+// has the number k S + s, which seeds its random numbers. A resumed epoch skips in each shard what its earlier turns have taken.
 
 namespace {
 
@@ -47,13 +49,18 @@ struct Failure {
 struct Slot {
   bool ready = false;
   void* batch = nullptr;
+  int64_t samples = 0;
   std::optional<cuda::Event> copied;
   std::optional<Failure> failure;
 };
 /// What a worker is at; read by a reader that has waited too long.
 struct Work {
   std::atomic<int64_t> batch{-1}, index{-1};
-  bool done = false;
+};
+/// Of an iterable dataset.
+struct Shard {
+  std::unique_ptr<SampleStream> stream;
+  bool busy = false, ended = false, ended_for_reader = false;
 };
 
 }  // namespace
@@ -82,15 +89,15 @@ struct EpochState {
   LoaderOptions options;
   int64_t epoch = 0, dataset_size = 0, first = 0, batches = 0, window = 0;
   std::vector<int64_t> order;
+  std::vector<Shard> shards;  // none: samples have indices
 
   std::mutex mutex;
-  std::condition_variable work_left, batch_ready, worker_done;
+  std::condition_variable work_left, batch_ready;
   std::atomic<bool> stop{false};
   int64_t next = 0, delivered = 0;  // batches taken by workers, and by the reader
   std::vector<Slot> slots;
   std::vector<Work> workers;  // one more than there are threads: the last is the calling thread's
 
-  explicit EpochState(size_t workers) : workers(workers + 1) {}
   ~EpochState() {
     for (auto& slot : slots)
       if (slot.batch) source->drop(slot.batch);
@@ -98,6 +105,18 @@ struct EpochState {
   std::span<const int64_t> indices_of(int64_t batch) const {
     const int64_t from = first + batch * options.batch_size;
     return std::span(order).subspan(size_t(from), size_t(std::min(options.batch_size, int64_t(order.size()) - from)));
+  }
+  int64_t num_shards() const { return int64_t(shards.size()); }
+  Shard& shard_of(int64_t batch) { return shards[size_t((first + batch) % num_shards())]; }
+  /// May the next batch be begun? Never once there are none.
+  bool has_work() const {
+    if (next >= batches || next >= delivered + window) return false;
+    return shards.empty() || !shards[size_t((first + next) % num_shards())].busy;
+  }
+  /// "sample 7 of 100", "sample 3 of shard 1"
+  std::string name_of(int64_t index) const {
+    if (shards.empty()) return format("sample {} of {}", index, dataset_size);
+    return format("sample {} of shard {}", index / num_shards(), index % num_shards());
   }
   bool in_caller(int64_t worker) const { return worker + 1 == int64_t(workers.size()); }
 };
@@ -132,12 +151,15 @@ std::string list_of(std::span<const int64_t> indices) {
 }
 
 Failure describe(EpochState& state, int64_t worker, int64_t batch, ErrorKind kind, std::string_view what) {
-  const int64_t index = state.workers[size_t(worker)].index.load(std::memory_order_relaxed);
+  const int64_t index = state.workers[size_t(worker)].index.load(std::memory_order_relaxed),
+                shards = state.num_shards();
   const std::string who = state.in_caller(worker) ? "the calling thread" : "worker " + std::to_string(worker);
   if (index >= 0)
     return {kind == ErrorKind::OutOfMemory ? kind : ErrorKind::Runtime,
-            format("[DataLoader] expected sample {} of {}, got an exception in {}: {}", index, state.dataset_size, who,
-                   what)};
+            format("[DataLoader] expected {}, got an exception in {}: {}", state.name_of(index), who, what)};
+  if (shards)
+    return {kind, format("[DataLoader] expected a batch of shard {}, got an exception in {}: {}",
+                         (state.first + batch) % shards, who, what)};
   return {kind, format("[DataLoader] expected a batch of samples {}, got an exception in {}: {}",
                        list_of(state.indices_of(batch)), who, what)};
 }
@@ -151,6 +173,22 @@ void queue_copies(EpochState& state, int64_t worker, Slot& slot) {
   state.source->move_to(slot.batch, device);
   slot.copied.emplace(false, device.index);
   slot.copied->record(copy_stream(device));
+}
+
+/// The next batch of the shard whose turn it is; none where it has ended.
+void make_of_shard(EpochState& state, int64_t batch, SampleScope& scope, Slot& slot) {
+  const int64_t turn = state.first + batch, shards = state.num_shards(), number = turn % shards, made = turn / shards;
+  const int64_t count = state.options.batch_size;
+  Shard& shard = state.shard_of(batch);
+  if (shard.ended) return;
+  if (!shard.stream) {
+    scope.begin(number);
+    shard.stream.reset(state.source->open(number, state.epoch));
+    if (made) shard.stream->skip(number, shards, made * count, scope);
+  }
+  slot.batch = shard.stream->make(made * count * shards + number, shards, count, state.options.drop_last, scope,
+                                  slot.samples);
+  if (slot.samples < count || !slot.batch) shard.ended = true, shard.stream.reset();
 }
 
 /// Makes one batch; whatever it throws becomes the slot's failure.
@@ -168,12 +206,16 @@ Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
   try {
     const bool to_cuda = state.options.device && state.options.device->is_cuda();
     ScopedMode<bool> pins(pins_batches, to_cuda);
-    slot.batch = state.source->make(state.indices_of(batch), scope);
+    if (state.shards.empty()) {
+      const auto indices = state.indices_of(batch);
+      slot.batch = state.source->make(indices, scope), slot.samples = int64_t(indices.size());
+    } else make_of_shard(state, batch, scope, slot);
     const int64_t made = now();
     state.counters->load += (scope.collate_began ? scope.collate_began : made) - began;
     if (scope.collate_began) state.counters->collate += made - scope.collate_began;
     work.index = -1;
-    if (to_cuda) queue_copies(state, worker, slot);
+    if (!slot.batch) {}  // a shard that has ended
+    else if (to_cuda) queue_copies(state, worker, slot);
     else if (state.options.device) state.source->move_to(slot.batch, *state.options.device);
     if (state.options.device) state.counters->copy += now() - made;
   } catch (const Left&) {
@@ -200,38 +242,39 @@ void work(const std::shared_ptr<EpochState>& state, int64_t worker) {
   pthread_setname_np(pthread_self(), ("loader " + std::to_string(worker)).c_str());
   std::unique_lock lock(state->mutex);
   for (;;) {
-    state->work_left.wait(lock, [&] {
-      return state->stop || state->next >= state->batches || state->next < state->delivered + state->window;
-    });
+    state->work_left.wait(lock, [&] { return state->stop || state->next >= state->batches || state->has_work(); });
     if (state->stop || state->next >= state->batches) break;
     const int64_t batch = state->next++;
+    if (!state->shards.empty()) state->shard_of(batch).busy = true;
     lock.unlock();
     Slot slot = make_batch(*state, worker, batch);
     lock.lock();
+    if (!state->shards.empty()) state->shard_of(batch).busy = false, state->work_left.notify_all();
     if (slot.failure) state->next = state->batches;  // the reader will not go beyond it
     state->slots[size_t(batch % state->window)] = std::move(slot);
     state->batch_ready.notify_all();
   }
-  state->workers[size_t(worker)].done = true;
-  state->worker_done.notify_all();
 }
 
-/// The threads inherit a mask of every signal: signals are for the program's own threads.
-std::vector<std::thread> start_workers(const std::shared_ptr<EpochState>& state, int64_t count) {
-  std::vector<std::thread> threads;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    for (int64_t i = 0; i < count; ++i) threads.emplace_back(work, state, i);
-  } catch (const std::system_error& e) {
+/// What worker threads run.
+struct Loading final : Job {
+  Loading(std::shared_ptr<EpochState> state, int64_t worker) : state(std::move(state)), worker(worker) {}
+  void run() override { work(state, worker); }
+  std::shared_ptr<EpochState> state;
+  int64_t worker;
+};
+
+/// How many there are; the machine may give fewer than are wanted.
+int64_t start_workers(const std::shared_ptr<EpochState>& state, WorkerPool& pool, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (pool.start(new Loading(state, i))) continue;
     static std::atomic<bool> warned{false};
     if (!warned.exchange(true))
-      std::fprintf(stderr, "tapir: [DataLoader] only %zu of %lld workers could be started (%s)\n", threads.size(),
-                   static_cast<long long>(count), e.what());
+      std::fprintf(stderr, "tapir: [DataLoader] only %lld of %lld workers could be started\n", static_cast<long long>(i),
+                   static_cast<long long>(count));
+    return i;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return threads;
+  return count;
 }
 
 /// Restores the calling thread's modes and random numbers, which making a batch changes.
@@ -262,66 +305,74 @@ int64_t checked_size(BatchSource& source) {
 
 struct Epoch::Impl {
   std::shared_ptr<EpochState> state;
-  std::vector<std::thread> threads;
+  Shared<WorkerPool> pool;
+  bool persistent;
+  int64_t workers = 0;
 
   Slot wait_for(int64_t batch);
   [[noreturn]] void fail_late(int64_t batch);
 };
 
-Epoch::Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample,
-             Shared<LoaderCounters> counters)
+/// The order of an indexed dataset, the shards of an iterable one.
+static void prepare(EpochState& state, int64_t first) {
+  const LoaderOptions& options = state.options;
+  state.first = first;
+  if (const int64_t shards = state.source->shards()) {
+    check(shards > 0, "[DataLoader] expected a number of shards above 0, got {}", shards);
+    check(!options.shuffle && !options.sampler,
+          "[DataLoader] expected no {} for an iterable dataset: the order is its own", options.shuffle ? "shuffle" : "sampler");
+    state.shards.resize(size_t(shards));
+    state.batches = std::numeric_limits<int64_t>::max() / 2;
+    return;
+  }
+  state.dataset_size = checked_size(*state.source);
+  state.order = make_order(options, state.dataset_size, state.epoch);
+  const int64_t n = int64_t(state.order.size());
+  check(first <= n, "[DataLoader] expected to go on at a sample of at most {}, got {}", n, first);
+  state.batches = count_batches(n - first, options);
+}
+
+Epoch::Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first,
+             Shared<LoaderCounters> counters, Shared<WorkerPool> pool)
     : impl_(nullptr) {
   check_options(options);
-  const int64_t n = checked_size(*source);
-  auto order = make_order(options, n, epoch);
-  check(first_sample <= int64_t(order.size()), "[DataLoader] expected to go on at a sample of at most {}, got {}",
-        int64_t(order.size()), first_sample);
-  const int64_t batches = count_batches(int64_t(order.size()) - first_sample, options);
-  const int64_t workers = std::min(options.num_workers, batches);
-  auto state = std::make_shared<EpochState>(size_t(workers));
+  auto state = std::make_shared<EpochState>();
   for (auto* count :
        {&counters->batches, &counters->samples, &counters->wait, &counters->load, &counters->collate, &counters->copy})
     *count = 0;
-  state->counters = std::move(counters);
-  state->source = std::move(source), state->options = options, state->epoch = epoch, state->dataset_size = n;
-  state->first = first_sample, state->batches = batches, state->order = std::move(order);
-  state->window = std::min(batches, workers * std::min(options.prefetch, batches));
+  state->counters = std::move(counters), state->source = std::move(source);
+  state->options = options, state->epoch = epoch;
+  prepare(*state, first);
+  const int64_t most = state->shards.empty() ? state->batches : state->num_shards(),
+                workers = std::min(options.num_workers, most);
+  state->workers = std::vector<Work>(size_t(workers) + 1);
+  state->window = std::min(state->batches, workers * std::min({options.prefetch, state->batches, int64_t(1) << 16}));
   state->slots.resize(size_t(state->window));
-  impl_ = new Impl{state, {}};
-  impl_->threads = start_workers(state, workers);
+  const bool persistent = bool(pool);
+  if (workers && !persistent) pool = Shared<WorkerPool>(std::in_place_type<WorkerPool>);
+  impl_ = new Impl{state, std::move(pool), persistent};
+  if (workers) impl_->workers = start_workers(state, *impl_->pool, workers);
 }
 
 Epoch::~Epoch() {
   if (!impl_) return;
   auto& state = *impl_->state;
   {
-    std::unique_lock lock(state.mutex);
+    std::lock_guard lock(state.mutex);
     state.stop = true;
     state.work_left.notify_all();
-    const auto finished = [&] {
-      return std::all_of(state.workers.begin(), state.workers.begin() + int64_t(impl_->threads.size()),
-                         [](const Work& w) { return w.done; });
-    };
-    state.worker_done.wait_until(lock, Clock::now() + std::chrono::milliseconds(500), finished);
   }
-  for (size_t i = 0; i < impl_->threads.size(); ++i) {
-    bool done;
-    {
-      std::lock_guard lock(state.mutex);
-      done = state.workers[i].done;
-    }
-    done ? impl_->threads[i].join() : impl_->threads[i].detach();
-  }
+  if (impl_->persistent && impl_->workers) impl_->pool->settle();
   delete impl_;
 }
 
 void Epoch::Impl::fail_late(int64_t batch) {
   std::string where = "no worker has taken it";
-  for (size_t i = 0; i < threads.size(); ++i)
-    if (state->workers[i].batch == batch) {
-      const int64_t index = state->workers[i].index;
-      where = index >= 0 ? format("worker {} is still in sample {}", int64_t(i), index)
-                         : format("worker {} is still in the collate function", int64_t(i));
+  for (int64_t i = 0; i < workers; ++i)
+    if (state->workers[size_t(i)].batch == batch) {
+      const int64_t index = state->workers[size_t(i)].index;
+      where = index >= 0 ? format("worker {} is still in {}", i, state->name_of(index))
+                         : format("worker {} is still in the collate function", i);
     }
   state->stop = true;
   fail(ErrorKind::Runtime, "[DataLoader] expected batch {} within {} s, but {}", batch, state->options.timeout, where);
@@ -342,33 +393,41 @@ Slot Epoch::Impl::wait_for(int64_t batch) {
   return std::exchange(slot, Slot());
 }
 
-void* Epoch::next(int64_t& samples) {
+void* Epoch::next(int64_t& progress) {
   auto& state = *impl_->state;
-  const int64_t batch = state.delivered;  // only the reader writes it
-  if (batch >= state.batches || state.stop) return nullptr;
-  Slot slot;
-  if (impl_->threads.empty()) {
-    CallerScope scope;
-    slot = make_batch(state, int64_t(state.workers.size()) - 1, batch);
-    ++state.delivered;
-  } else {
-    const profiler::Range range(profiler::Kind::Loader, "wait");
-    const int64_t began = now();
-    slot = impl_->wait_for(batch);
-    state.counters->wait += now() - began;
+  for (;;) {
+    const int64_t batch = state.delivered;  // only the reader writes it
+    if (batch >= state.batches || state.stop) return nullptr;
+    Slot slot;
+    if (impl_->workers == 0) {
+      CallerScope scope;
+      slot = make_batch(state, int64_t(state.workers.size()) - 1, batch);
+      ++state.delivered;
+    } else {
+      const profiler::Range range(profiler::Kind::Loader, "wait");
+      const int64_t began = now();
+      slot = impl_->wait_for(batch);
+      state.counters->wait += now() - began;
+    }
+    if (slot.failure) {
+      state.stop = true;
+      fail(slot.failure->kind, "{}", slot.failure->text);
+    }
+    progress += state.shards.empty() ? slot.samples : 1;
+    if (!slot.batch) {
+      state.shard_of(batch).ended_for_reader = true;
+      if (std::all_of(state.shards.begin(), state.shards.end(), [](const Shard& s) { return s.ended_for_reader; }))
+        state.stop = true;
+      continue;
+    }
+    ++state.counters->batches, state.counters->samples += slot.samples;
+    if (slot.copied) {
+      const Device device = *state.options.device;
+      cuda::current_stream(device.index).wait_event(*slot.copied);
+      state.source->use_on(slot.batch, device);
+    }
+    return slot.batch;
   }
-  if (slot.failure) {
-    state.stop = true;
-    fail(slot.failure->kind, "{}", slot.failure->text);
-  }
-  samples = int64_t(state.indices_of(batch).size());
-  ++state.counters->batches, state.counters->samples += samples;
-  if (slot.copied) {
-    const Device device = *state.options.device;
-    cuda::current_stream(device.index).wait_event(*slot.copied);
-    state.source->use_on(slot.batch, device);
-  }
-  return slot.batch;
 }
 
 Tensor staged(const Tensor& t, Device device) {
@@ -395,6 +454,8 @@ void check_options(const LoaderOptions& o) {
 }
 
 int64_t count_samples(BatchSource& source, const LoaderOptions& options) {
+  check(source.shards() == 0,
+        "[DataLoader] expected a dataset with a size, got an iterable one: how many batches it has is known at its end");
   return options.sampler ? options.sampler->size() : checked_size(source);
 }
 int64_t count_batches(int64_t samples, const LoaderOptions& options) {
@@ -424,6 +485,31 @@ Tensor stack_column(const std::vector<Tensor>& rows, std::span<const int64_t> in
     if (rows[i].is_contiguous() && rows[i].device().is_cpu())
       std::memcpy(static_cast<char*>(out.data_ptr()) + int64_t(i) * bytes, rows[i].data_ptr(), size_t(bytes));
     else out.select(0, int64_t(i)).copy_(rows[i]);
+  }
+  return out;
+}
+
+Tensor pad_column(const std::vector<Tensor>& rows, std::span<const int64_t> indices, double value) {
+  const Tensor& first = rows[0];
+  Shape shape = first.defined() ? first.shape() : Shape();
+  bool ragged = false;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].defined()) return stack_column(rows, indices);  // which says so
+    check(rows[i].dim() == first.dim() && rows[i].dtype() == first.dtype() && rows[i].device() == first.device(),
+          "[DataLoader] expected samples of one rank and dtype, got {} in sample {} and {} in sample {}", first,
+          indices[0], rows[i], indices[i]);
+    ragged |= !(rows[i].shape() == first.shape());
+    for (int64_t d = 0; d < shape.size(); ++d) shape[d] = std::max(shape[d], rows[i].shape()[d]);
+  }
+  if (!ragged) return stack_column(rows, indices);
+  shape.insert(0, int64_t(rows.size()));
+  Tensor out = first.device().is_cpu() ? batch_memory(shape, first.dtype())
+                                       : empty(shape, {.dtype = first.dtype(), .device = first.device()});
+  out.fill_(is_floating(first.dtype()) ? Scalar(value) : Scalar(int64_t(value)));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Tensor place = out.select(0, int64_t(i));
+    for (int64_t d = 0; d < rows[i].dim(); ++d) place = place.narrow(d, 0, rows[i].shape()[d]);
+    place.copy_(rows[i]);
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #include "../core/tensor.h"
 #include "sampler.h"
 #include "shared.h"
+#include "workers.h"
 
 namespace tapir::inline v0::data {
 
@@ -21,6 +22,7 @@ struct LoaderOptions {
   double timeout = 0;      // seconds that workers have for a batch; 0: no limit
   std::optional<Device> device = {};  // where batches go; by default they stay where they were made
   int64_t prefetch = 2;               // batches that each worker may be ahead
+  bool persistent_workers = false;    // threads stay from epoch to epoch
   Shared<Sampler> sampler = {};  // the order, instead of `shuffle`: {.sampler = WeightedRandomSampler(weights, 1000)}
 };
 
@@ -51,11 +53,24 @@ class SampleScope {
   int64_t worker_;
 };
 
+/// The samples of one shard of an iterable dataset, with the collate function.
+struct SampleStream {
+  virtual ~SampleStream() = default;
+  /// A batch of the next samples, whose numbers begin at `first` and grow by `stride`; null when there are none, or too few for
+  /// `drop_last`. `samples`: how many it was made of.
+  virtual void* make(int64_t first, int64_t stride, int64_t count, bool drop_last, SampleScope& scope,
+                     int64_t& samples) = 0;
+  /// Passes by as many of the samples from the first on.
+  virtual void skip(int64_t first, int64_t stride, int64_t count, SampleScope& scope) = 0;
+};
 /// A dataset with its collate function, without their types. Batches are heap objects of the Batch type.
 struct BatchSource {
   virtual ~BatchSource() = default;
   virtual int64_t size() = 0;
   virtual void* make(std::span<const int64_t> indices, SampleScope& scope) = 0;
+  /// Of an iterable dataset; 0: samples are asked for by their indices.
+  virtual int64_t shards() { return 0; }
+  virtual SampleStream* open(int64_t shard, int64_t epoch) = 0;  // the caller's
   virtual void drop(void* batch) noexcept = 0;
   /// Queues the copies on this thread's stream.
   virtual void move_to(void* batch, Device device) = 0;
@@ -66,14 +81,14 @@ struct BatchSource {
 /// One pass over the data: worker threads that make batches, a bounded queue, batches in order. See Note [Loader].
 class Epoch {
  public:
-  /// `options` with a seed.
-  Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first_sample,
-        Shared<LoaderCounters> counters);
+  /// `options` with a seed. first: where it goes on, in samples, or for an iterable dataset in turns. pool: threads that stay; absent: its own.
+  Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t epoch, int64_t first,
+        Shared<LoaderCounters> counters, Shared<WorkerPool> pool);
   Epoch(Epoch&& o) noexcept : impl_(std::exchange(o.impl_, nullptr)) {}
   Epoch& operator=(Epoch&&) = delete;
   ~Epoch();
-  /// The next batch, the caller's from now on, or null at the end; `samples` is how many it was made of.
-  void* next(int64_t& samples);
+  /// The next batch, the caller's from now on, or null at the end; `progress` is what `first` grows by.
+  void* next(int64_t& progress);
 
  private:
   struct Impl;
@@ -90,10 +105,12 @@ uint64_t draw_seed();
 /// ValueError for options that make no sense.
 void check_options(const LoaderOptions& options);
 /// How many samples and batches an epoch has.
-int64_t count_samples(BatchSource& source, const LoaderOptions& options);
+int64_t count_samples(BatchSource& source, const LoaderOptions& options);  // ValueError for an iterable dataset
 int64_t count_batches(int64_t samples, const LoaderOptions& options);
 /// One column of a batch: (count, ...). ValueError with both samples when they differ in shape or dtype.
 Tensor stack_column(const std::vector<Tensor>& rows, std::span<const int64_t> indices);
+/// The same; shorter ones are filled up with `value` at the end of each dimension. ValueError where ranks or dtypes differ.
+Tensor pad_column(const std::vector<Tensor>& rows, std::span<const int64_t> indices, double value);
 void check_columns(size_t fields, size_t expected, int64_t index);
 
 }  // namespace detail

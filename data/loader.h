@@ -17,10 +17,18 @@ namespace tapir::inline v0::data {
 
 /// Stacks samples field by field: a batch has the samples' type.
 struct DefaultCollate {};
+/// The same for ragged samples: each is filled up with `value`, at the end of each dimension, to the largest of the batch.
+struct PadCollate {
+  double value = 0;
+};
 
 namespace detail {
 
-template <class S> S collate_fields(const std::vector<S>& samples, std::span<const int64_t> indices) {
+template <class C>
+concept FieldCollate = std::is_same_v<C, DefaultCollate> || std::is_same_v<C, PadCollate>;
+
+template <class S, class C>
+S collate_fields(const C& collate, const std::vector<S>& samples, std::span<const int64_t> indices) {
   std::vector<std::vector<Tensor>> columns;
   for (size_t i = 0; i < samples.size(); ++i) {
     size_t k = 0;
@@ -33,22 +41,76 @@ template <class S> S collate_fields(const std::vector<S>& samples, std::span<con
   }
   S batch = samples[0];
   size_t k = 0;
-  visit_fields(batch, [&](Tensor& field) { field = stack_column(columns[k++], indices); });
+  visit_fields(batch, [&](Tensor& field) {
+    if constexpr (std::is_same_v<C, PadCollate>) field = pad_column(columns[k++], indices, collate.value);
+    else field = stack_column(columns[k++], indices);
+  });
   return batch;
 }
 
 template <class D, class C> struct BatchOf {
   using type = std::remove_cvref_t<std::invoke_result_t<C&, std::vector<SampleOf<D>>>>;
 };
-template <class D> struct BatchOf<D, DefaultCollate> { using type = SampleOf<D>; };
+template <class D, FieldCollate C> struct BatchOf<D, C> { using type = SampleOf<D>; };
+
+template <class Batch, class S, class C>
+void* collated(C& collate, std::vector<S>&& samples, std::span<const int64_t> indices, SampleScope& scope) {
+  scope.begin_collate();
+  if constexpr (FieldCollate<C>) return new Batch(collate_fields(collate, samples, indices));
+  else return new Batch(collate(std::move(samples)));
+}
+
+template <class D, class C> struct TypedStream final : SampleStream {
+  using Sample = SampleOf<D>;
+  using Stream = std::remove_cvref_t<decltype(std::declval<D&>().stream(0, 0))>;
+  TypedStream(Shared<D> dataset, C& collate, int64_t shard, int64_t epoch)
+      : dataset(std::move(dataset)), collate(collate), stream(this->dataset->stream(shard, epoch)) {}
+  void* make(int64_t first, int64_t stride, int64_t count, bool drop_last, SampleScope& scope,
+             int64_t& taken) override {
+    std::vector<Sample> samples;
+    std::vector<int64_t> numbers;
+    for (int64_t number = first; int64_t(samples.size()) < count; number += stride) {
+      scope.begin(number);
+      auto sample = stream.next();
+      if (!sample) break;
+      samples.push_back(*std::move(sample)), numbers.push_back(number);
+    }
+    taken = int64_t(samples.size());
+    if (samples.empty() || (drop_last && taken < count)) return nullptr;
+    return collated<typename BatchOf<D, C>::type>(collate, std::move(samples), numbers, scope);
+  }
+  void skip(int64_t first, int64_t stride, int64_t count, SampleScope& scope) override {
+    if constexpr (requires { stream.skip(count); }) return stream.skip(count);
+    for (int64_t i = 0; i < count; ++i) {
+      scope.begin(first + i * stride);
+      if (!stream.next()) return;
+    }
+  }
+  Shared<D> dataset;
+  C& collate;  // of the source, which the epoch keeps
+  Stream stream;
+};
 
 template <class D, class C> struct TypedSource final : BatchSource {
   using Sample = SampleOf<D>;
   using Batch = typename BatchOf<D, C>::type;
   TypedSource(Shared<D> dataset, C collate) : dataset(std::move(dataset)), collate(std::move(collate)) {}
-  int64_t size() override { return int64_t(dataset->size()); }
-  void* make(std::span<const int64_t> indices, SampleScope& scope) override {
-    if constexpr (std::is_same_v<C, DefaultCollate> && BatchDataset<D>) {
+  int64_t size() override {
+    if constexpr (IterableDataset<D>) return 0;
+    else return int64_t(dataset->size());
+  }
+  int64_t shards() override {
+    if constexpr (!IterableDataset<D>) return 0;
+    else if constexpr (requires { dataset->shards(); }) return int64_t(dataset->shards());
+    else return 1;
+  }
+  SampleStream* open([[maybe_unused]] int64_t shard, [[maybe_unused]] int64_t epoch) override {
+    if constexpr (IterableDataset<D>) return new TypedStream<D, C>(dataset, collate, shard, epoch);
+    else return nullptr;
+  }
+  void* make([[maybe_unused]] std::span<const int64_t> indices, [[maybe_unused]] SampleScope& scope) override {
+    if constexpr (IterableDataset<D>) return nullptr;
+    else if constexpr (std::is_same_v<C, DefaultCollate> && BatchDataset<D>) {
       scope.begin(indices[0]);
       return new Batch(dataset->get_batch(indices));
     } else {
@@ -58,9 +120,7 @@ template <class D, class C> struct TypedSource final : BatchSource {
         scope.begin(i);
         samples.push_back(dataset->get(i));
       }
-      scope.begin_collate();
-      if constexpr (std::is_same_v<C, DefaultCollate>) return new Batch(collate_fields(samples, indices));
-      else return new Batch(collate(std::move(samples)));
+      return collated<Batch>(collate, std::move(samples), indices, scope);
     }
   }
   void drop(void* batch) noexcept override { delete static_cast<Batch*>(batch); }
@@ -79,9 +139,9 @@ template <class D, class C> struct TypedSource final : BatchSource {
   C collate;
 };
 
-/// Where the newest iterator of a loader stands.
+/// Where the newest iterator of a loader stands. place: in samples, or for an iterable dataset in turns (Note [Loader]).
 struct Position {
-  int64_t epoch = 0, samples = 0, iterator = 0;
+  int64_t epoch = 0, place = 0, iterator = 0;
   bool pending = true;  // the next epoch begins here; else behind this one
   std::optional<uint64_t> seed = {};
 };
@@ -108,11 +168,11 @@ template <class Batch> class BatchIterator {
   Batch* operator->() const { return batch_; }
   BatchIterator& operator++() {
     delete std::exchange(batch_, nullptr);
-    int64_t samples = 0;
-    batch_ = static_cast<Batch*>(epoch_.next(samples));
+    int64_t progress = 0;
+    batch_ = static_cast<Batch*>(epoch_.next(progress));
     if (position_->iterator != number_) return *this;
-    position_->samples += samples;
-    if (!batch_ && !position_->pending) ++position_->epoch, position_->samples = 0, position_->pending = true;
+    position_->place += progress;
+    if (!batch_ && !position_->pending) ++position_->epoch, position_->place = 0, position_->pending = true;
     return *this;
   }
   void operator++(int) { ++*this; }
@@ -145,14 +205,16 @@ template <class D, class C = DefaultCollate> class DataLoader {
       : DataLoader(Shared<D>(std::move(dataset)), options, std::move(collate)) {}
 
   BatchIterator<Batch> begin() {
-    if (!position_->pending) ++position_->epoch, position_->samples = 0;
+    if (!position_->pending) ++position_->epoch, position_->place = 0;
     position_->pending = false;
     LoaderOptions seeded = options_;
     seeded.seed = seed();
-    return {detail::Epoch(source_, seeded, position_->epoch, position_->samples, counters_), position_};
+    if (options_.persistent_workers && options_.num_workers && !pool_)
+      pool_ = Shared<detail::WorkerPool>(std::in_place_type<detail::WorkerPool>);
+    return {detail::Epoch(source_, seeded, position_->epoch, position_->place, counters_, pool_), position_};
   }
   LoaderEnd end() const { return {}; }
-  /// Batches in an epoch.
+  /// Batches in an epoch. ValueError for an iterable dataset, which does not know.
   int64_t size() const { return detail::count_batches(detail::count_samples(*source_, options_), options_); }
   /// Of the newest loop, so far.
   LoaderStats stats() const { return detail::stats_of(*counters_); }
@@ -167,29 +229,38 @@ template <class D, class C = DefaultCollate> class DataLoader {
     return *position_->seed;
   }
 
-  /// Epoch, samples handed out of it, seed. Taken within a loop, the batch at hand counts as handed out.
+  /// Epoch, samples (or, of an iterable dataset, turns) handed out of it, seed. Taken within a loop, the batch at hand counts as handed out.
   StateDict state_dict() const {
     StateDict out;
     const std::pair<const char*, int64_t> items[] = {
-        {"epoch", position_->epoch}, {"samples", position_->samples}, {"seed", int64_t(seed())}};
+        {"epoch", position_->epoch}, {place_name(), position_->place}, {"seed", int64_t(seed())},
+        {"batch_size", options_.batch_size}};
     for (const auto& [name, value] : items) out.append(name, tensor_from_host(&value, kInt64, {}, {}));
     return out;
   }
-  /// The next loop goes on where the state was taken, with any number of workers and any batch size.
+  /// The next loop goes on where the state was taken, with any number of workers and any batch size; of an iterable dataset ValueError for
+  /// another batch size than that of the state.
   void load_state_dict(const StateDict& state) {
     const auto epoch = state.at("epoch").template item<int64_t>(),
-               samples = state.at("samples").template item<int64_t>();
-    check(samples >= 0, "[DataLoader] expected a count of samples from 0 on, got {}", samples);
+               place = state.at(place_name()).template item<int64_t>();
+    check(place >= 0, "[DataLoader] expected a count of {} from 0 on, got {}", place_name(), place);
+    if constexpr (IterableDataset<D>) {
+      const auto size = state.at("batch_size").template item<int64_t>();
+      check(size == options_.batch_size, "[DataLoader] expected the state of a loader with batch_size {}, got one with {}",
+            options_.batch_size, size);
+    }
     const auto seed = uint64_t(state.at("seed").template item<int64_t>());
-    *position_ = {epoch, samples, position_->iterator + 1, true, seed};
+    *position_ = {epoch, place, position_->iterator + 1, true, seed};
   }
 
  private:
+  static constexpr const char* place_name() { return IterableDataset<D> ? "turns" : "samples"; }
   Shared<D> dataset_;
   LoaderOptions options_;
   Shared<detail::BatchSource> source_;
   Shared<detail::Position> position_;
   Shared<detail::LoaderCounters> counters_;
+  Shared<detail::WorkerPool> pool_;  // of threads that stay
 };
 template <class D> DataLoader(D) -> DataLoader<D>;
 template <class D> DataLoader(D, LoaderOptions) -> DataLoader<D>;

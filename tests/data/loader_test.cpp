@@ -1,8 +1,11 @@
 #include <tapir/data/loader.h>
+#include <tapir/ops/create.h>
 
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -389,4 +392,165 @@ TEST_CASE("loader: without a seed the order follows manual_seed, and a state car
   const auto first = order(early);
   resumed.load_state_dict(before);
   CHECK(order(resumed) == first);
+}
+
+namespace {
+
+/// Shard s has 5 s + 3 samples: {number, a random number drawn in next}; one that is `slow` takes a while.
+struct Files {
+  struct Sample {
+    Tensor index, random;
+  };
+  struct Stream {
+    int64_t shard, epoch, slow = -1, at = 0;
+    std::optional<Sample> next() {
+      if (at == 5 * shard + 3) return {};
+      if (shard * 100 + at == slow) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      const auto [seed, offset] = default_generator().take(4);
+      return Sample{number(epoch * 10000 + shard * 100 + at++), number(int64_t(Philox::block(seed, offset).word[0]))};
+    }
+  };
+  int64_t shards() const { return count; }
+  Stream stream(int64_t shard, int64_t epoch) const {
+    ++opened;
+    return {shard, epoch, slow};
+  }
+  int64_t count = 3, slow = -1;
+  static inline std::atomic<int> opened{0};
+};
+/// One sequence, with a way to go on in the middle.
+struct Counting {
+  struct Stream {
+    int64_t at = 0;
+    bool* skipped;
+    std::optional<Tensor> next() { return at < 10 ? std::optional(number(at++)) : std::nullopt; }
+    void skip(int64_t n) { at += n, *skipped = true; }
+  };
+  Stream stream(int64_t, int64_t) const { return {0, skipped}; }
+  bool* skipped;
+};
+
+}  // namespace
+
+TEST_CASE("loader: an iterable dataset comes in the same order for any number of workers") {
+  std::vector<std::vector<int64_t>> expected;
+  for (const int workers : {0, 1, 2, 4}) {
+    data::DataLoader loader(Files(), {.batch_size = 4, .num_workers = workers, .seed = 7});
+    const auto batches = collect(loader);
+    if (workers == 0) expected = batches;
+    CHECK(batches == expected);
+    CHECK(loader.stats().samples == 3 + 8 + 13);
+    const auto next = collect(loader);
+    CHECK(next.size() == batches.size());
+    CHECK(next[0][0] == 10000);
+  }
+  // shard 0: 3; 1: 4 + 4; 2: 4 + 4 + 4 + 1, in turns
+  std::vector<int64_t> firsts;
+  for (const auto& b : expected) firsts.push_back(b[0]);
+  CHECK(firsts == std::vector<int64_t>{0, 100, 200, 104, 204, 208, 212});
+  data::DataLoader whole(Files(), {.batch_size = 4, .num_workers = 2, .drop_last = true});
+  CHECK(collect(whole).size() == 5);
+}
+
+TEST_CASE("loader: an iterable dataset resumes in mid-epoch") {
+  data::DataLoader uninterrupted(Files(), {.batch_size = 4, .num_workers = 2, .seed = 7});
+  const auto expected = collect(uninterrupted);
+  for (int stop = 1; stop <= int(expected.size()); ++stop) {
+    data::DataLoader first(Files(), {.batch_size = 4, .num_workers = 2, .seed = 7});
+    StateDict state;
+    int seen = 0;
+    for (auto& batch : first) {
+      (void)batch;
+      if (++seen < stop) continue;
+      state = first.state_dict();
+      break;
+    }
+    data::DataLoader second(Files(), {.batch_size = 4, .num_workers = stop % 3, .seed = 1});
+    second.load_state_dict(state);
+    const auto rest = collect(second);
+    CHECK(rest == std::vector(expected.begin() + stop, expected.end()));
+    data::DataLoader other(Files(), {.batch_size = 3});
+    CHECK_THROWS_AS(other.load_state_dict(state), ValueError);
+  }
+  bool skipped = false;
+  data::DataLoader counting(Counting{&skipped}, {.batch_size = 3});
+  auto it = counting.begin();
+  const StateDict state = (++it, counting.state_dict());
+  data::DataLoader resumed(Counting{&skipped}, {.batch_size = 3});
+  resumed.load_state_dict(state);
+  CHECK(resumed.begin()->to_vector<int64_t>() == std::vector<int64_t>{6, 7, 8});
+  CHECK(skipped);
+}
+
+TEST_CASE("loader: what an iterable dataset cannot do is said") {
+  data::DataLoader loader(Files(), {.batch_size = 4});
+  CHECK_THROWS_AS(loader.size(), ValueError);
+  data::DataLoader shuffled(Files(), {.shuffle = true});
+  CHECK_THROWS_AS(shuffled.begin(), ValueError);
+  data::DataLoader sampled(Files(), {.sampler = data::SequentialSampler(3)});
+  CHECK_THROWS_AS(sampled.begin(), ValueError);
+  data::DataLoader none(Files{.count = -1}, {});
+  CHECK_THROWS_AS(none.begin(), ValueError);
+  data::DataLoader slow(Files{.slow = 205}, {.batch_size = 4, .num_workers = 2, .timeout = 0.1});
+  CHECK(mentions(message_of<RuntimeError>([&] { collect(slow); }), {"[DataLoader]", "0.1 s", "sample 5 of shard 2"}));
+}
+
+TEST_CASE("loader: ragged samples are filled up") {
+  const auto get = [](int64_t i) { return std::pair{arange(1 + i), full({2, i}, 1.0)}; };
+  for (const int workers : {0, 2}) {
+    data::DataLoader loader(Three<decltype(get)>{get}, {.batch_size = 3, .num_workers = workers}, data::PadCollate{-1});
+    auto it = loader.begin();
+    CHECK(it->first.to_vector<int64_t>() == std::vector<int64_t>{0, -1, -1, 0, 1, -1, 0, 1, 2});
+    CHECK(it->second.shape() == Shape{3, 2, 2});
+    CHECK(it->second.select(0, 1).to_vector<float>() == std::vector<float>{1, -1, 1, -1});
+  }
+  const auto ranks = [](int64_t i) { return i ? arange(3) : ones({1, 3}, {.dtype = kInt64}); };
+  data::DataLoader other(Three<decltype(ranks)>{ranks}, {.batch_size = 3}, data::PadCollate{});
+  CHECK(mentions(message_of<ValueError>([&] { other.begin(); }), {"rank", "sample 1"}));
+}
+
+TEST_CASE("loader: persistent workers serve every epoch, and those that stay behind are replaced") {
+  std::set<std::thread::id> threads;
+  std::mutex mutex;
+  const auto get = [&](int64_t i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+    return number(i);
+  };
+  {
+    data::DataLoader loader(Three<decltype(get)>{get}, {.num_workers = 2, .persistent_workers = true});
+    for (int epoch = 0; epoch < 4; ++epoch)
+      for (auto& batch : loader) {
+        CHECK(batch.numel() == 1);
+        if (epoch == 2) break;
+      }
+    CHECK(threads.size() <= 2);
+  }
+  Numbers hangs(8);
+  hangs.slow_at = 2, hangs.slow_ms = 1500;
+  data::DataLoader loader(hangs, {.num_workers = 1, .timeout = 0.05, .persistent_workers = true});
+  CHECK_THROWS_AS(collect(loader), RuntimeError);
+  loader.dataset().slow_at = -1;
+  CHECK(collect(loader).size() == 8);
+}
+
+TEST_CASE("loader: order and data are those of no workers, for 0, 1, 2 and 4 of them, after a kill in mid-epoch too") {
+  const auto options = [](int64_t workers) {
+    return data::LoaderOptions{.batch_size = 5, .shuffle = true, .num_workers = workers, .seed = 3};
+  };
+  data::DataLoader plain(Numbers(33), options(0));
+  const auto expected = collect(plain);
+  for (const int workers : {1, 2, 4}) {
+    data::DataLoader loader(Numbers(33), options(workers));
+    CHECK(collect(loader) == expected);
+    auto killed = std::make_unique<data::DataLoader<Numbers>>(Numbers(33), options(workers));
+    auto it = std::make_unique<decltype(killed->begin())>(killed->begin());
+    ++*it, ++*it;
+    const StateDict state = killed->state_dict();
+    it.reset(), killed.reset();
+    data::DataLoader resumed(Numbers(33), options(4 - workers));
+    resumed.load_state_dict(state);
+    CHECK(collect(resumed) == std::vector(expected.begin() + 3, expected.end()));
+  }
 }
