@@ -5,11 +5,14 @@ namespace tapir::inline v0::optim {
 
 // clang-format off
 TAPIR_OPTIMIZER_OPTIONS(Adagrad, (double, lr, 1e-2), (double, lr_decay, 0), (double, weight_decay, 0),
-                        (double, initial_accumulator_value, 0), (double, eps, 1e-10), (bool, maximize, false))
+                        (double, initial_accumulator_value, 0), (double, eps, 1e-10), (bool, maximize, false),
+                        (std::string, low_precision, "nearest"))
 TAPIR_OPTIMIZER_OPTIONS(Adadelta, (double, lr, 1), (double, rho, 0.9), (double, eps, 1e-6), (double, weight_decay, 0),
-                        (bool, maximize, false))
+                        (bool, maximize, false),
+                        (std::string, low_precision, "nearest"))
 TAPIR_OPTIMIZER_OPTIONS(RMSprop, (double, lr, 1e-2), (double, alpha, 0.99), (double, eps, 1e-8), (double, weight_decay, 0),
-                        (double, momentum, 0), (bool, centered, false), (bool, maximize, false))
+                        (double, momentum, 0), (bool, centered, false), (bool, maximize, false),
+                        (std::string, low_precision, "nearest"))
 // clang-format on
 
 /// Each element's rate falls with the sum of its squared gradients. Duchi et al. 2011.

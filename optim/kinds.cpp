@@ -16,22 +16,24 @@ constexpr OptionRule weight_decay{"weight_decay", {&V::weight_decay}}, eps{"eps"
     momentum{"momentum", {&V::beta1}, nullptr, 0, 1}, betas{"betas", {&V::beta1, &V::beta2}, nullptr, 0, 1},
     maximize{"maximize", {}, &V::maximize}, decoupled{"decoupled_weight_decay", {}, &V::decoupled},
     amsgrad{"amsgrad", {}, &V::amsgrad}, nesterov{"nesterov", {}, &V::nesterov};
+constexpr const char* roundings[] = {"nearest", "stochastic", "master"};
+constexpr OptionRule low_precision{"low_precision", {&V::low_precision}, nullptr, 0, kAnyNumber, roundings};
 
 constexpr OptionRule sgd_options[] = {
-    momentum, {"dampening", {&V::beta2}, nullptr, kAnyNumber}, weight_decay, nesterov, maximize};
+    low_precision, momentum, {"dampening", {&V::beta2}, nullptr, kAnyNumber}, weight_decay, nesterov, maximize};
 constexpr OptionRule asgd_options[] = {
-    {"lambd", {&V::beta1}}, {"alpha", {&V::beta2}}, {"t0", {&V::a}, nullptr, kAnyNumber}, weight_decay, maximize};
-constexpr OptionRule adam_options[] = {betas, eps, weight_decay, amsgrad, maximize, decoupled};
-constexpr OptionRule adamax_options[] = {betas, eps, weight_decay, maximize};
-constexpr OptionRule nadam_options[] = {betas, eps, weight_decay, {"momentum_decay", {&V::a}}, decoupled, maximize};
-constexpr OptionRule radam_options[] = {betas, eps, weight_decay, decoupled, maximize};
+    low_precision, {"lambd", {&V::beta1}}, {"alpha", {&V::beta2}}, {"t0", {&V::a}, nullptr, kAnyNumber}, weight_decay, maximize};
+constexpr OptionRule adam_options[] = {low_precision, betas, eps, weight_decay, amsgrad, maximize, decoupled};
+constexpr OptionRule adamax_options[] = {low_precision, betas, eps, weight_decay, maximize};
+constexpr OptionRule nadam_options[] = {low_precision, betas, eps, weight_decay, {"momentum_decay", {&V::a}}, decoupled, maximize};
+constexpr OptionRule radam_options[] = {low_precision, betas, eps, weight_decay, decoupled, maximize};
 constexpr OptionRule adagrad_options[] = {
-    {"lr_decay", {&V::a}}, weight_decay, {"initial_accumulator_value", {&V::b}}, eps, maximize};
-constexpr OptionRule adadelta_options[] = {{"rho", {&V::beta2}}, eps, weight_decay, maximize};
-constexpr OptionRule rmsprop_options[] = {{"alpha", {&V::beta2}},         eps,     weight_decay, momentum,
+    low_precision, {"lr_decay", {&V::a}}, weight_decay, {"initial_accumulator_value", {&V::b}}, eps, maximize};
+constexpr OptionRule adadelta_options[] = {low_precision, {"rho", {&V::beta2}}, eps, weight_decay, maximize};
+constexpr OptionRule rmsprop_options[] = {low_precision, {"alpha", {&V::beta2}},         eps,     weight_decay, momentum,
                                           {"centered", {}, &V::centered}, maximize};
-constexpr OptionRule rprop_options[] = {{"etas", {&V::beta1, &V::beta2}}, {"step_sizes", {&V::a, &V::b}}, maximize};
-constexpr OptionRule lion_options[] = {betas, weight_decay, maximize};
+constexpr OptionRule rprop_options[] = {low_precision, {"etas", {&V::beta1, &V::beta2}}, {"step_sizes", {&V::a, &V::b}}, maximize};
+constexpr OptionRule lion_options[] = {low_precision, betas, weight_decay, maximize};
 
 void check_sgd(const V& o) {
   check(!o.nesterov || (o.beta1 > 0 && o.beta2 == 0),
@@ -60,7 +62,7 @@ const OptimizerKind sgd{
     check_sgd},
     asgd{"ASGD", O::ASGD, asgd_options, [](const V&, const Tensor&) { return Names{"ax"}; }, false, {"eta", "mu"}},
     adam{"Adam", O::Adam, adam_options, two_moments, true},
-    adamw{"AdamW", O::AdamW, std::span(adam_options).first(5), two_moments, true},
+    adamw{"AdamW", O::AdamW, std::span(adam_options).first(6), two_moments, true},
     adamax{"Adamax", O::Adamax, adamax_options,
            [](const V&, const Tensor&) {
              return Names{"exp_avg", "exp_inf"};

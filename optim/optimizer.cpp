@@ -5,9 +5,11 @@
 #include <unordered_map>
 
 #include "../autograd/record.h"
+#include "../core/generator.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
 #include "../ops/cast.h"
+#include "../ops/compare.h"
 #include "../ops/create.h"
 #include "../ops/ternary.h"
 #include "kinds.h"
@@ -157,11 +159,72 @@ void Optimizer::step(const StepScale& scale) {
   }
 }
 
+enum Rounding { kNearest, kStochastic, kMaster };
+/// What becomes of small updates to a parameter of that dtype.
+static Rounding rounding_of(const OptionValues& options, DType dtype) {
+  return dtype == kBFloat16 || dtype == kFloat16 ? Rounding(int(options.low_precision)) : kNearest;
+}
+
+std::vector<Tensor> Optimizer::widened(Group& group, const Batch& batch) {
+  const Rounding rounding = rounding_of(group.options, batch.dtype);
+  check(rounding != kStochastic || batch.dtype == kBFloat16,
+        "[{}] expected bfloat16 parameters for stochastic rounding, got {}", name(), batch.dtype);
+  std::vector<Tensor> out;
+  for (size_t i : batch.members) {
+    const Tensor p = group.params[i].detach();
+    if (rounding == kNearest) out.push_back(p);
+    else if (rounding == kStochastic) out.push_back(to(p, kFloat32));
+    else {
+      Slot& slot = group.slots[i];
+      const Tensor exact = to(p, kFloat32);
+      if (!slot.master.defined()) slot.master = exact;
+      // Written to meanwhile, or just loaded: what still rounds to the parameter stays.
+      else if (slot.master_version != p.version() || slot.master.device() != p.device()) {
+        const Tensor held = to(slot.master, p.device());
+        slot.master = where(to(held, p.dtype()).eq(p), held, exact);
+      }
+      out.push_back(slot.master);
+    }
+  }
+  return out;
+}
+
+/// To bfloat16: of the bits of x those above a random number of the 16 that go are kept, after it was added.
+static void round_stochastically(const Tensor& p, const Tensor& x) {
+  const Tensor noise = empty(x.shape(), {.dtype = kInt32, .device = x.device()});
+  RandomParams random{RandomOp::Integer};
+  std::tie(random.seed, random.offset) = default_generator().take(x.numel());
+  random.low = 0, random.high = 1 << 16;
+  backend(x).random(context(x), noise, {}, {}, random);
+  TensorView bits(x);
+  bits.dtype = kInt32;
+  backend(x).binary(context(x), bits, bits, noise, {BinaryOp::Add});
+  TensorView high(x);  // the upper half of each number: little-endian
+  high.dtype = kBFloat16, high.data = static_cast<char*>(high.data) + 2;
+  for (int64_t d = 0; d < high.rank; ++d) high.strides[d] *= 2;
+  backend(x).copy(context(x), p, high);
+}
+
+void Optimizer::narrowed(Group& group, const Batch& batch, const std::vector<Tensor>& wide) {
+  const Rounding rounding = rounding_of(group.options, batch.dtype);
+  for (size_t k = 0; k < wide.size() && rounding != kNearest; ++k) {
+    const Tensor& p = group.params[batch.members[k]];
+    if (rounding == kStochastic) {
+      round_stochastically(p, wide[k]);
+      continue;
+    }
+    backend(p).copy(context(p), p, wide[k]);
+    group.slots[batch.members[k]].master_version = p.version();
+  }
+}
+
 void Optimizer::update(Group& group, const Batch& batch, const StepScale& scale) {
+  const std::vector<Tensor> params = widened(group, batch);
   std::vector<TensorView> views[5];
   for (auto& v : views) v.reserve(batch.members.size());
+  for (const Tensor& p : params) views[0].emplace_back(p);
   for (size_t i : batch.members) {
-    views[0].emplace_back(group.params[i]), views[1].emplace_back(group.params[i].grad());
+    views[1].emplace_back(group.params[i].grad());
     const auto names = kind_->states(group.options, group.params[i]);
     for (size_t k = 0, to = 2; k < 3; ++k)
       if (names[k]) views[to++].emplace_back(group.slots[i].state[k]);
@@ -171,6 +234,7 @@ void Optimizer::update(Group& group, const Batch& batch, const StepScale& scale)
           context(batch.device), {views[0], views[1], views[2], views[3], views[4]},
           {group.device_lr, batch.step, scale.inv_scale, scale.found_inf, group.device_beta1, batch.numbers},
           group.options);
+  narrowed(group, batch, params);
 }
 
 Tensor Optimizer::gradient(const Group& group, size_t i, const StepScale& scale) {
@@ -189,7 +253,8 @@ void Optimizer::count(const Batch& batch, const StepScale& scale) {
 }
 
 Tensor Optimizer::new_state(const Group& group, size_t k, const Tensor& p) const {
-  Tensor state = zeros_like(p.detach());
+  const bool wide = rounding_of(group.options, p.dtype()) != kNearest;
+  Tensor state = zeros_like(p.detach(), {.dtype = wide ? kFloat32 : p.dtype()});
   if (kind_->op == OptimizerOp::Adagrad && group.options.b != 0) state.fill_(group.options.b);
   if (kind_->op == OptimizerOp::Rprop && k == 1) state.fill_(group.lr);
   return state;
@@ -204,7 +269,7 @@ void Optimizer::prepare(Group& group, size_t i, std::vector<Slot>& fresh) {
   if (!slot.step.defined()) {
     auto at = std::find_if(fresh.begin(), fresh.end(), [&](const Slot& s) { return s.step.device() == device; });
     if (at == fresh.end()) {
-      at = fresh.insert(at, {.step = zeros({}, {.dtype = kInt64, .device = device}), .numbers = {}, .state = {}});
+      at = fresh.insert(at, {.step = zeros({}, {.dtype = kInt64, .device = device}), .numbers = {}, .state = {}, .master = {}});
       // mu_product begins at 1; eta and mu at lr and 1
       if (kind_->numbers[0]) at->numbers = tensor({kind_->numbers[1] ? float(group.lr) : 1.f, 1.f}).to(device);
     }

@@ -24,6 +24,12 @@ struct StepScale {
 //     optim::SGD opt({{.params = body, .lr = 0.01}, {.params = head}}, {.lr = 0.1, .momentum = 0.9});
 // TAPIR_OPTIMIZER_OPTIONS(SGD, (double, lr, 1e-3), ...) defines both, SGDOptions and SGDGroup; PyTorch's names and defaults.
 
+// Note [Low precision]
+// A parameter of 8 or 11 bits swallows small updates. low_precision, an option of those optimizers whose step is one kernel call, says what
+// becomes of them: "nearest" rounds, as PyTorch does; "stochastic" rounds bfloat16 parameters up or down, with probabilities that keep
+// the mean; "master" keeps a float32 copy of bfloat16 and float16 ones, which the step updates (state "master_param"). In these two modes
+// the states are float32 too. A parameter that was written to between steps is its copy's new value.
+
 using Pair = std::array<double, 2>;
 using Triple = std::array<double, 3>;
 using OptionalPair = std::array<std::optional<double>, 2>;
@@ -31,6 +37,7 @@ using OptionalPair = std::array<std::optional<double>, 2>;
 /// The options of a group as the step reads them; kinds.cpp says which is where.
 struct OptionValues : OptimizerParams {
   double c = 0, steps = 0, mode = 0;  // of optimizers that no kernel entry knows
+  double low_precision = 0;           // nearest, stochastic, master: Note [Low precision]
 };
 struct OptimizerKind;  // names, states and options of an optimizer: kinds.h
 OptionValues values_of(const OptimizerKind& kind);
@@ -75,6 +82,8 @@ class Optimizer {
     Tensor step;     // 0-dim int64, shared by the parameters that have always been stepped together
     Tensor numbers;  // float32 (2), as in OptimizerScalars; shared likewise
     std::array<Tensor, 3> state;
+    Tensor master;                // float32, where the option asks for it
+    uint32_t master_version = 0;  // of the parameter, when both were equal
   };
   struct Group {
     std::vector<Tensor> params;
@@ -108,6 +117,9 @@ class Optimizer {
   static Tensor gradient(const Group& group, size_t i, const StepScale& scale);
   static void assign(Tensor& to, const Tensor& value, const StepScale& scale);
   static void count(const Batch& batch, const StepScale& scale);
+  /// The tensors that the kernel updates in place of these parameters, and their way back: Note [Low precision].
+  std::vector<Tensor> widened(Group& group, const Batch& batch);
+  static void narrowed(Group& group, const Batch& batch, const std::vector<Tensor>& wide);
   /// A new state tensor for p.
   virtual Tensor new_state(const Group& group, size_t k, const Tensor& p) const;
   const Group& at(int64_t group) const;

@@ -36,7 +36,8 @@ std::vector<double> read_option(const StateDict& state, const std::string& name)
 std::vector<std::pair<std::string, std::string>> Optimizer::text_options(int64_t group) const {
   std::vector<std::pair<std::string, std::string>> out;
   for (const OptionRule& rule : kind_->options)
-    if (!rule.texts.empty()) out.emplace_back(rule.name, rule.texts[size_t(at(group).options.*rule.at[0])]);
+    if (!rule.texts.empty() && (rule.name != std::string_view("low_precision") || at(group).options.low_precision != 0))
+      out.emplace_back(rule.name, rule.texts[size_t(at(group).options.*rule.at[0])]);
   return out;
 }
 
@@ -57,6 +58,7 @@ StateDict Optimizer::state_dict() const {
       const auto names = kind_->states(group.options, group.params[i]);
       for (size_t k = 0; k < 3; ++k)
         if (names[k] && slot.state[k].defined()) out.append(prefix + names[k], slot.state[k]);
+      if (slot.master.defined()) out.append(prefix + "master_param", slot.master);
     }
     out.append(options + "lr", full({}, group.lr, {.dtype = kFloat64}));
     if (group.initial_lr) out.append(options + "initial_lr", full({}, *group.initial_lr, {.dtype = kFloat64}));
@@ -84,7 +86,7 @@ Optimizer::Slot Optimizer::load_slot(const StateDict& state, const std::string& 
   auto at = std::find_if(counts.begin(), counts.end(),
                          [&](auto& c) { return c.first == count && c.second.step.device() == p.device(); });
   if (at == counts.end()) {
-    Slot slot{.step = full({}, int64_t(count[0]), {.device = p.device()}), .numbers = {}, .state = {}};
+    Slot slot{.step = full({}, int64_t(count[0]), {.device = p.device()}), .numbers = {}, .state = {}, .master = {}};
     if (kind_->numbers[0]) slot.numbers = tensor({float(count[1]), float(count[2])}).to(p.device());
     at = counts.insert(at, {count, slot});
   }
@@ -97,6 +99,13 @@ Optimizer::Slot Optimizer::load_slot(const StateDict& state, const std::string& 
           slot.state[k].shape(), from.shape());
     slot.state[k].copy_(from);
   }
+  const Tensor* master = state.find(prefix + "master_param");
+  if (!master) return slot;
+  check(master->shape() == p.shape(), "[{}] expected {}master_param of shape {}, got {}", name(), prefix, p.shape(),
+        master->shape());
+  slot.master = zeros_like(p.detach(), {.dtype = kFloat32});
+  slot.master.copy_(*master);
+  slot.master_version = p.version() - 1;  // nobody says yet that the parameter is its rounded value
   return slot;
 }
 
