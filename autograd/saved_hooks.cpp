@@ -46,11 +46,13 @@ PackedTensor* SaveOnCpu::pack(const Tensor& x) {
   struct OnHost final : PackedTensor {
     Tensor copy;
     Device device;
-    OnHost(const Tensor& x) : copy(x.cpu()), device(x.device()) {}
-    Tensor unpack() override { return copy.to(device); }
+    bool pinned;
+    OnHost(const Tensor& x, bool pinned)
+        : copy(x.to(kCPU, pinned)), device(x.device()), pinned(pinned) {}  // both ways on the same queue
+    Tensor unpack() override { return copy.to(device, pinned); }
   };
   if (x.device().is_cpu()) return nullptr;  // it is there already
-  return new OnHost(x);
+  return new OnHost(x, pin_memory_);
 }
 
 }  // namespace tapir::inline v0

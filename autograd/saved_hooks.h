@@ -48,9 +48,14 @@ template <class Pack, class Unpack> auto saved_tensors_hooks(Pack pack, Unpack u
   return Hooks(std::move(pack), std::move(unpack));
 }
 
-/// Keeps what is saved in this scope in host memory, and brings it back when backward needs it.
+/// Keeps what is saved in this scope in host memory, and brings it back when backward needs it. With pin_memory that memory is page-locked,
+/// and the host does not wait for the copies.
 struct [[nodiscard]] SaveOnCpu final : SavedTensorHooks {
+  explicit SaveOnCpu(bool pin_memory = false) : pin_memory_(pin_memory) {}
   PackedTensor* pack(const Tensor& x) override;
+
+ private:
+  bool pin_memory_;
 };
 
 }  // namespace tapir::inline v0

@@ -7,6 +7,11 @@
 #include "../core/generator.h"
 #include "../ops/autocast.h"
 
+namespace tapir::inline v0 {
+static thread_local bool recomputing = false;
+bool in_recomputation() { return recomputing; }
+}  // namespace tapir::inline v0
+
 namespace tapir::inline v0::detail {
 namespace {
 
@@ -49,6 +54,7 @@ void compute_again(Frame& frame) {
   RandomState random(frame);
   frame.region.cache = nullptr;
   ScopedMode<AutocastRegion*> autocast(modes.autocast, frame.cast ? &frame.region : nullptr);
+  ScopedMode<bool> again(recomputing, true);
   Collect hooks(frame.values);
   frame.again->run();
   check(int64_t(frame.values.size()) == frame.count,

@@ -18,6 +18,10 @@ struct CheckpointOptions {
   bool preserve_rng_state = true;  // the second run draws the same random numbers
 };
 
+/// Does the second run of a checkpoint go on in this thread? What a forward pass changes beside its results, such as running statistics, the
+/// first run has changed already.
+bool in_recomputation();
+
 namespace detail {
 
 /// f bound to its arguments.

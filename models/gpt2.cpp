@@ -3,6 +3,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "../functional/checkpoint.h"
 #include "../nn/init.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
@@ -65,7 +66,7 @@ Tensor GPT2Block::forward(const Tensor& x, int64_t layer, KVCache* cache) {
 }
 
 GPT2Model::GPT2Model(const GPT2Config& c)
-    : wte(c.vocab_size, c.n_embd), wpe(c.n_positions, c.n_embd), drop(c.dropout),
+    : checkpoint_blocks(c.checkpoint), wte(c.vocab_size, c.n_embd), wpe(c.n_positions, c.n_embd), drop(c.dropout),
       ln_f(c.n_embd, {.eps = c.layer_norm_epsilon}) {
   nn::init::normal_(wte.weight, 0, 0.02), nn::init::normal_(wpe.weight, 0, 0.02);
   for (int64_t i = 0; i < c.n_layer; ++i) {
@@ -82,7 +83,10 @@ Tensor GPT2Model::forward(const Tensor& tokens, KVCache* cache) {
   if (cache) cache->reserve(steps);
   const Tensor positions = narrow(wpe.weight, 0, past, steps);
   Tensor x = drop(add(wte(tokens), positions));
-  for (size_t i = 0; i < h.size(); ++i) x = h[i](x, int64_t(i), cache);
+  for (size_t i = 0; i < h.size(); ++i) {
+    const auto block = [this, i, cache](const Tensor& x) { return h[i](x, int64_t(i), cache); };
+    x = checkpoint_blocks && !cache ? checkpoint(block, x) : block(x);
+  }
   if (cache) cache->advance(steps);
   return ln_f(x);
 }

@@ -11,6 +11,7 @@ namespace tapir::inline v0::models {
 struct GPT2Config {
   int64_t vocab_size = 50257, n_positions = 1024, n_embd = 768, n_layer = 12, n_head = 12;
   double dropout = 0.1, layer_norm_epsilon = 1e-5;  // resid_pdrop, embd_pdrop and attn_pdrop
+  bool checkpoint = false;  // blocks keep their inputs alone and run again in backward; the model must not move meanwhile
 };
 /// "gpt2" (124 M parameters), "gpt2-medium" (355 M), "gpt2-large" (774 M) or "gpt2-xl" (1.6 G).
 GPT2Config gpt2_config(const std::string& name);
@@ -48,13 +49,14 @@ struct GPT2Block : nn::Module {
 };
 /// Tokens (B, T) -> hidden states (B, T, n_embd).
 struct GPT2Model : nn::Module {
+  bool checkpoint_blocks;
   nn::Embedding wte, wpe;
   nn::Dropout drop;
   std::vector<GPT2Block> h;
   nn::LayerNorm ln_f;
   explicit GPT2Model(const GPT2Config& config);
   Tensor forward(const Tensor& tokens, KVCache* cache = nullptr);
-  TAPIR_FIELDS(wte, wpe, drop, h, ln_f)
+  TAPIR_FIELDS(checkpoint_blocks, wte, wpe, drop, h, ln_f)
 };
 /// Tokens (B, T) -> scores (B, T, vocab_size); the last layer shares the weight of the token embedding. With a cache, tokens follow what
 /// it holds. ValueError beyond n_positions or the cache's capacity.

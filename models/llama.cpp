@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "../functional/checkpoint.h"
 #include "../nn/init.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
@@ -81,7 +82,10 @@ Tensor LlamaModel::forward(const Tensor& tokens, KVCache* cache) {
   Tensor x = embed_tokens(tokens);
   const RotaryTable rotary(past, steps, config.hidden_size / config.num_attention_heads, config.rope_theta, x.dtype(),
                            x.device());
-  for (size_t i = 0; i < layers.size(); ++i) x = layers[i](x, rotary, int64_t(i), cache);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto layer = [this, i, rotary, cache](const Tensor& x) { return layers[i](x, rotary, int64_t(i), cache); };
+    x = config.checkpoint && !cache ? checkpoint(layer, x) : layer(x);
+  }
   if (cache) cache->advance(steps);
   return norm(x);
 }

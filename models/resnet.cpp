@@ -1,6 +1,7 @@
 #include "resnet.h"
 
 #include "../core/modes.h"
+#include "../functional/checkpoint.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/pool.h"
@@ -50,7 +51,7 @@ Tensor Bottleneck::forward(const Tensor& x) {
 }
 
 template <class Block> ResNet<Block>::ResNet(const std::array<int64_t, 4>& blocks, const ResNetOptions& o)
-    : small_images(o.small_images),
+    : small_images(o.small_images), checkpoint_blocks(o.checkpoint),
       conv1(o.small_images ? conv3x3(3, o.width)
                            : nn::Conv2d(3, o.width, 7, {.stride = 2, .padding = 3, .bias = false})),
       bn1(o.width), layer1(stage<Block>(o.width, o.width, blocks[0], 1)),
@@ -68,7 +69,8 @@ template <class Block> Tensor ResNet<Block>::forward(const Tensor& x) {
   Tensor y = relu(bn1(conv1(x)));
   if (!small_images) y = max_pool2d(y, 3, {.stride = 2, .padding = 1});
   for (auto* layer : {&layer1, &layer2, &layer3, &layer4})
-    for (Block& block : *layer) y = block(y);
+    for (Block& block : *layer)
+      y = checkpoint_blocks ? checkpoint([&block](const Tensor& x) { return block(x); }, y) : block(y);
   return fc(flatten(adaptive_avg_pool2d(y, 1), 1));
 }
 

@@ -13,6 +13,7 @@ struct ResNetOptions {
   int64_t width = 64;         // channels of the first stage
   bool small_images = false;  // CIFAR: a 3x3 stem of stride 1 and no pooling
   bool zero_init_residual = false;
+  bool checkpoint = false;  // blocks keep their inputs alone and run again in backward; the model must not move meanwhile
 };
 
 /// Two 3x3 convolutions around which the input is added.
@@ -47,14 +48,14 @@ struct Bottleneck : nn::Module {
 
 /// (N, 3, H, W) -> (N, num_classes). He et al. 2015, arXiv 1512.03385; torchvision's names and initialisation.
 template <class Block> struct ResNet : nn::Module {
-  bool small_images;
+  bool small_images, checkpoint_blocks;
   nn::Conv2d conv1;
   nn::BatchNorm2d bn1;
   std::vector<Block> layer1, layer2, layer3, layer4;
   nn::Linear fc;
   explicit ResNet(const std::array<int64_t, 4>& blocks, const ResNetOptions& options = {});
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(small_images, conv1, bn1, layer1, layer2, layer3, layer4, fc)
+  TAPIR_FIELDS(small_images, checkpoint_blocks, conv1, bn1, layer1, layer2, layer3, layer4, fc)
 };
 
 inline ResNet<BasicBlock> resnet18(const ResNetOptions& o = {}) { return ResNet<BasicBlock>({2, 2, 2, 2}, o); }

@@ -1,5 +1,6 @@
 #include "norm.h"
 
+#include "../functional/checkpoint.h"
 #include "../core/modes.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
@@ -22,12 +23,13 @@ BatchNormBase::BatchNormBase(const char* name, int64_t n, const BatchNormOptions
 }
 
 Tensor BatchNormBase::normalize(const Tensor& x) {
-  const bool tracked = running_mean.defined(), learning = training && tracked;
+  const bool tracked = running_mean.defined(), learning = training && tracked && !in_recomputation();
   const tapir::BatchNormOptions o{training || !tracked, options.momentum.value_or(1), options.eps};
   if (learning) {
     NoGrad guard;
     num_batches_tracked.add_(1);
   }
+  if (!learning && training) return batch_norm(x, {}, {}, weight, bias, o);  // in a checkpoint's second run
   if (!learning || options.momentum) return batch_norm(x, running_mean, running_var, weight, bias, o);
   // The average over all batches: momentum 1 gives this batch's statistics, and the running ones go 1 / count of the way to them. The
   // count stays on the device: nothing here waits for it.
@@ -46,7 +48,9 @@ Tensor BatchNormBase::normalize_instances(const char* name, int64_t spatial, con
   check(!options.affine || x.shape()[batched] == num_features, "[{}] expected input with {} channels, got {}", name,
         num_features, x.shape());
   const tapir::InstanceNormOptions o{training || !running_mean.defined(), options.momentum.value_or(0), options.eps};
-  const Tensor y = instance_norm(batched ? x : unsqueeze(x, 0), running_mean, running_var, weight, bias, o);
+  const bool again = training && in_recomputation();
+  const Tensor y = instance_norm(batched ? x : unsqueeze(x, 0), again ? Tensor() : running_mean,
+                                 again ? Tensor() : running_var, weight, bias, o);
   return batched ? y : squeeze(y, 0);
 }
 
