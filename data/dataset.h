@@ -26,7 +26,7 @@ concept Dataset = requires(D& d, int64_t i) {
 /// the end. `shards()` (1 where it is not there) says in how many parts, such as files, workers may read at the same time; batches come
 /// from the shards in turn, for any number of workers. A stream may have skip(n), for a resumed epoch; else samples are read and dropped.
 template <class D>
-concept IterableDataset = !Dataset<D> && requires(D& d, int64_t n) {
+concept IterableDataset = !Dataset<D> && requires(D & d, int64_t n) {
   *d.stream(n, n).next();
 };
 namespace detail {

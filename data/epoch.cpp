@@ -186,8 +186,8 @@ void make_of_shard(EpochState& state, int64_t batch, SampleScope& scope, Slot& s
     shard.stream.reset(state.source->open(number, state.epoch));
     if (made) shard.stream->skip(number, shards, made * count, scope);
   }
-  slot.batch = shard.stream->make(made * count * shards + number, shards, count, state.options.drop_last, scope,
-                                  slot.samples);
+  slot.batch =
+      shard.stream->make(made * count * shards + number, shards, count, state.options.drop_last, scope, slot.samples);
   if (slot.samples < count || !slot.batch) shard.ended = true, shard.stream.reset();
 }
 
@@ -214,8 +214,10 @@ Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
     state.counters->load += (scope.collate_began ? scope.collate_began : made) - began;
     if (scope.collate_began) state.counters->collate += made - scope.collate_began;
     work.index = -1;
-    if (!slot.batch) {}  // a shard that has ended
-    else if (to_cuda) queue_copies(state, worker, slot);
+    if (!slot.batch) {
+    }  // a shard that has ended
+    else if (to_cuda)
+      queue_copies(state, worker, slot);
     else if (state.options.device) state.source->move_to(slot.batch, *state.options.device);
     if (state.options.device) state.counters->copy += now() - made;
   } catch (const Left&) {
@@ -270,8 +272,8 @@ int64_t start_workers(const std::shared_ptr<EpochState>& state, WorkerPool& pool
     if (pool.start(new Loading(state, i))) continue;
     static std::atomic<bool> warned{false};
     if (!warned.exchange(true))
-      std::fprintf(stderr, "tapir: [DataLoader] only %lld of %lld workers could be started\n", static_cast<long long>(i),
-                   static_cast<long long>(count));
+      std::fprintf(stderr, "tapir: [DataLoader] only %lld of %lld workers could be started\n",
+                   static_cast<long long>(i), static_cast<long long>(count));
     return i;
   }
   return count;
@@ -320,7 +322,8 @@ static void prepare(EpochState& state, int64_t first) {
   if (const int64_t shards = state.source->shards()) {
     check(shards > 0, "[DataLoader] expected a number of shards above 0, got {}", shards);
     check(!options.shuffle && !options.sampler,
-          "[DataLoader] expected no {} for an iterable dataset: the order is its own", options.shuffle ? "shuffle" : "sampler");
+          "[DataLoader] expected no {} for an iterable dataset: the order is its own",
+          options.shuffle ? "shuffle" : "sampler");
     state.shards.resize(size_t(shards));
     state.batches = std::numeric_limits<int64_t>::max() / 2;
     return;
@@ -454,8 +457,9 @@ void check_options(const LoaderOptions& o) {
 }
 
 int64_t count_samples(BatchSource& source, const LoaderOptions& options) {
-  check(source.shards() == 0,
-        "[DataLoader] expected a dataset with a size, got an iterable one: how many batches it has is known at its end");
+  check(
+      source.shards() == 0,
+      "[DataLoader] expected a dataset with a size, got an iterable one: how many batches it has is known at its end");
   return options.sampler ? options.sampler->size() : checked_size(source);
 }
 int64_t count_batches(int64_t samples, const LoaderOptions& options) {

@@ -232,9 +232,10 @@ template <class D, class C = DefaultCollate> class DataLoader {
   /// Epoch, samples (or, of an iterable dataset, turns) handed out of it, seed. Taken within a loop, the batch at hand counts as handed out.
   StateDict state_dict() const {
     StateDict out;
-    const std::pair<const char*, int64_t> items[] = {
-        {"epoch", position_->epoch}, {place_name(), position_->place}, {"seed", int64_t(seed())},
-        {"batch_size", options_.batch_size}};
+    const std::pair<const char*, int64_t> items[] = {{"epoch", position_->epoch},
+                                                     {place_name(), position_->place},
+                                                     {"seed", int64_t(seed())},
+                                                     {"batch_size", options_.batch_size}};
     for (const auto& [name, value] : items) out.append(name, tensor_from_host(&value, kInt64, {}, {}));
     return out;
   }
@@ -246,8 +247,9 @@ template <class D, class C = DefaultCollate> class DataLoader {
     check(place >= 0, "[DataLoader] expected a count of {} from 0 on, got {}", place_name(), place);
     if constexpr (IterableDataset<D>) {
       const auto size = state.at("batch_size").template item<int64_t>();
-      check(size == options_.batch_size, "[DataLoader] expected the state of a loader with batch_size {}, got one with {}",
-            options_.batch_size, size);
+      check(size == options_.batch_size,
+            "[DataLoader] expected the state of a loader with batch_size {}, got one with {}", options_.batch_size,
+            size);
     }
     const auto seed = uint64_t(state.at("seed").template item<int64_t>());
     *position_ = {epoch, place, position_->iterator + 1, true, seed};

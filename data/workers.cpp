@@ -52,8 +52,7 @@ std::thread new_thread(const std::shared_ptr<Common>& common) {
   std::thread thread;
   try {
     thread = std::thread(serve, common);
-  } catch (const std::system_error&) {
-  }
+  } catch (const std::system_error&) {}
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
 }

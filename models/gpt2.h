@@ -11,7 +11,8 @@ namespace tapir::inline v0::models {
 struct GPT2Config {
   int64_t vocab_size = 50257, n_positions = 1024, n_embd = 768, n_layer = 12, n_head = 12;
   double dropout = 0.1, layer_norm_epsilon = 1e-5;  // resid_pdrop, embd_pdrop and attn_pdrop
-  bool checkpoint = false;  // blocks keep their inputs alone and run again in backward; the model must not move meanwhile
+  bool checkpoint =
+      false;  // blocks keep their inputs alone and run again in backward; the model must not move meanwhile
 };
 /// "gpt2" (124 M parameters), "gpt2-medium" (355 M), "gpt2-large" (774 M) or "gpt2-xl" (1.6 G).
 GPT2Config gpt2_config(const std::string& name);

@@ -12,7 +12,8 @@ struct LlamaConfig {
   int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-6, rope_theta = 10000;
   bool tie_word_embeddings = false;
-  bool checkpoint = false;  // layers keep their inputs alone and run again in backward; the model must not move meanwhile
+  bool checkpoint =
+      false;  // layers keep their inputs alone and run again in backward; the model must not move meanwhile
 };
 
 /// x / sqrt(mean(x^2) + eps) weight. Zhang and Sennrich 2019, arXiv 1910.07467.

@@ -13,7 +13,8 @@ struct ResNetOptions {
   int64_t width = 64;         // channels of the first stage
   bool small_images = false;  // CIFAR: a 3x3 stem of stride 1 and no pooling
   bool zero_init_residual = false;
-  bool checkpoint = false;  // blocks keep their inputs alone and run again in backward; the model must not move meanwhile
+  bool checkpoint =
+      false;  // blocks keep their inputs alone and run again in backward; the model must not move meanwhile
 };
 
 /// Two 3x3 convolutions around which the input is added.

@@ -1,7 +1,7 @@
 #include "norm.h"
 
-#include "../functional/checkpoint.h"
 #include "../core/modes.h"
+#include "../functional/checkpoint.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
 #include "../ops/norm.h"

@@ -19,20 +19,23 @@ constexpr OptionRule weight_decay{"weight_decay", {&V::weight_decay}}, eps{"eps"
 constexpr const char* roundings[] = {"nearest", "stochastic", "master"};
 constexpr OptionRule low_precision{"low_precision", {&V::low_precision}, nullptr, 0, kAnyNumber, roundings};
 
-constexpr OptionRule sgd_options[] = {
-    low_precision, momentum, {"dampening", {&V::beta2}, nullptr, kAnyNumber}, weight_decay, nesterov, maximize};
-constexpr OptionRule asgd_options[] = {
-    low_precision, {"lambd", {&V::beta1}}, {"alpha", {&V::beta2}}, {"t0", {&V::a}, nullptr, kAnyNumber}, weight_decay, maximize};
+constexpr OptionRule sgd_options[] = {low_precision, momentum, {"dampening", {&V::beta2}, nullptr, kAnyNumber},
+                                      weight_decay,  nesterov, maximize};
+constexpr OptionRule asgd_options[] = {low_precision,          {"lambd", {&V::beta1}},
+                                       {"alpha", {&V::beta2}}, {"t0", {&V::a}, nullptr, kAnyNumber},
+                                       weight_decay,           maximize};
 constexpr OptionRule adam_options[] = {low_precision, betas, eps, weight_decay, amsgrad, maximize, decoupled};
 constexpr OptionRule adamax_options[] = {low_precision, betas, eps, weight_decay, maximize};
-constexpr OptionRule nadam_options[] = {low_precision, betas, eps, weight_decay, {"momentum_decay", {&V::a}}, decoupled, maximize};
+constexpr OptionRule nadam_options[] = {low_precision, betas,   eps, weight_decay, {"momentum_decay", {&V::a}},
+                                        decoupled,     maximize};
 constexpr OptionRule radam_options[] = {low_precision, betas, eps, weight_decay, decoupled, maximize};
 constexpr OptionRule adagrad_options[] = {
     low_precision, {"lr_decay", {&V::a}}, weight_decay, {"initial_accumulator_value", {&V::b}}, eps, maximize};
 constexpr OptionRule adadelta_options[] = {low_precision, {"rho", {&V::beta2}}, eps, weight_decay, maximize};
-constexpr OptionRule rmsprop_options[] = {low_precision, {"alpha", {&V::beta2}},         eps,     weight_decay, momentum,
-                                          {"centered", {}, &V::centered}, maximize};
-constexpr OptionRule rprop_options[] = {low_precision, {"etas", {&V::beta1, &V::beta2}}, {"step_sizes", {&V::a, &V::b}}, maximize};
+constexpr OptionRule rmsprop_options[] = {low_precision, {"alpha", {&V::beta2}},         eps,     weight_decay,
+                                          momentum,      {"centered", {}, &V::centered}, maximize};
+constexpr OptionRule rprop_options[] = {
+    low_precision, {"etas", {&V::beta1, &V::beta2}}, {"step_sizes", {&V::a, &V::b}}, maximize};
 constexpr OptionRule lion_options[] = {low_precision, betas, weight_decay, maximize};
 
 void check_sgd(const V& o) {

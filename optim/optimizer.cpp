@@ -269,7 +269,8 @@ void Optimizer::prepare(Group& group, size_t i, std::vector<Slot>& fresh) {
   if (!slot.step.defined()) {
     auto at = std::find_if(fresh.begin(), fresh.end(), [&](const Slot& s) { return s.step.device() == device; });
     if (at == fresh.end()) {
-      at = fresh.insert(at, {.step = zeros({}, {.dtype = kInt64, .device = device}), .numbers = {}, .state = {}, .master = {}});
+      at = fresh.insert(
+          at, {.step = zeros({}, {.dtype = kInt64, .device = device}), .numbers = {}, .state = {}, .master = {}});
       // mu_product begins at 1; eta and mu at lr and 1
       if (kind_->numbers[0]) at->numbers = tensor({kind_->numbers[1] ? float(group.lr) : 1.f, 1.f}).to(device);
     }

@@ -86,7 +86,8 @@ class Sums {
     const auto [at, fresh] = row_of_.try_emplace(names_.of(e) + '\n' + shapes, int64_t(rows.size()));
     if (fresh) rows.push_back({.name = names_.of(e), .input_shapes = shapes}), depth_.push_back(0);
     ++depth_[size_t(at->second)];
-    stack_.push_back({.kind = e.kind, .row = at->second, .begin = e.begin, .end = e.end, .self_cuda = span, .bytes = e.bytes});
+    stack_.push_back(
+        {.kind = e.kind, .row = at->second, .begin = e.begin, .end = e.end, .self_cuda = span, .bytes = e.bytes});
   }
   void leave() {
     const Open o = stack_.back();
@@ -96,8 +97,10 @@ class Sums {
     ++row.count;
     row.self_cpu += double(time - o.inner) * 1e-9, row.self_cuda += double(o.self_cuda) * 1e-9;
     row.self_bytes += o.bytes;
-    if (--depth_[size_t(o.row)] == 0) row.cpu += double(time) * 1e-9, row.cuda += double(cuda) * 1e-9, row.bytes += bytes;
-    if (!stack_.empty()) stack_.back().inner += time, stack_.back().inner_cuda += cuda, stack_.back().inner_bytes += bytes;
+    if (--depth_[size_t(o.row)] == 0)
+      row.cpu += double(time) * 1e-9, row.cuda += double(cuda) * 1e-9, row.bytes += bytes;
+    if (!stack_.empty())
+      stack_.back().inner += time, stack_.back().inner_cuda += cuda, stack_.back().inner_bytes += bytes;
   }
   bool by_shape_;
   Names names_;
@@ -107,14 +110,19 @@ class Sums {
 };
 
 double sort_key(const ProfileRow& r, const std::string& by) {
-  const std::pair<const char*, double> keys[] = {
-      {"self_cpu_time_total", r.self_cpu},   {"cpu_time_total", r.cpu},
-      {"self_cuda_time_total", r.self_cuda}, {"cuda_time_total", r.cuda},
-      {"self_memory_usage", double(r.self_bytes)}, {"memory_usage", double(r.bytes)},
-      {"count", double(r.count)}};
+  const std::pair<const char*, double> keys[] = {{"self_cpu_time_total", r.self_cpu},
+                                                 {"cpu_time_total", r.cpu},
+                                                 {"self_cuda_time_total", r.self_cuda},
+                                                 {"cuda_time_total", r.cuda},
+                                                 {"self_memory_usage", double(r.self_bytes)},
+                                                 {"memory_usage", double(r.bytes)},
+                                                 {"count", double(r.count)}};
   for (const auto& [name, value] : keys)
     if (by == name) return value;
-  fail(ErrorKind::Value, "[Profile] expected sort_by to be one of PyTorch's keys, such as \"self_cpu_time_total\" or \"count\", got \"{}\"", by);
+  fail(ErrorKind::Value,
+       "[Profile] expected sort_by to be one of PyTorch's keys, such as \"self_cpu_time_total\" or \"count\", got "
+       "\"{}\"",
+       by);
 }
 
 /// "1.234 ms"
@@ -231,21 +239,26 @@ std::string Profile::table(const TableOptions& o) const {
   const train::Table numbers(columns, -1, 1);
   const auto line = [&](const std::string& name, const std::vector<std::string>& cells, const std::string& shapes) {
     const std::string head = name.size() > width ? name.substr(0, width - 3) + "..." : name;
-    return head + std::string(width - head.size(), ' ') + numbers.line(cells) + (shapes.empty() ? "" : "  " + shapes) + "\n";
+    return head + std::string(width - head.size(), ' ') + numbers.line(cells) + (shapes.empty() ? "" : "  " + shapes) +
+           "\n";
   };
   std::string out = line("name", columns, o.group_by_input_shape ? "input shapes" : "");
   const double all = duration();
   for (int64_t i = 0; i < std::min(o.row_limit, int64_t(rows.size())); ++i) {
     const ProfileRow& r = rows[size_t(i)];
-    std::vector<std::string> cells = {std::to_string(r.count), time_text(r.self_cpu),
-                                      train::fixed(all > 0 ? r.self_cpu / all * 100 : 0, 1), time_text(r.cpu),
-                                      time_text(r.cpu / double(r.count)), train::bytes_text(double(r.self_bytes))};
+    std::vector<std::string> cells = {std::to_string(r.count),
+                                      time_text(r.self_cpu),
+                                      train::fixed(all > 0 ? r.self_cpu / all * 100 : 0, 1),
+                                      time_text(r.cpu),
+                                      time_text(r.cpu / double(r.count)),
+                                      train::bytes_text(double(r.self_bytes))};
     if (cuda > 0) cells.insert(cells.end(), {time_text(r.self_cuda), time_text(r.cuda)});
     out += line(r.name, cells, r.input_shapes);
   }
   if (int64_t(rows.size()) > o.row_limit) out += format("... and {} more\n", int64_t(rows.size()) - o.row_limit);
   const size_t threads = recording().threads.size();
-  out += "recorded " + time_text(all) + " in " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") + "; self CPU " + time_text(cpu);
+  out += "recorded " + time_text(all) + " in " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") +
+         "; self CPU " + time_text(cpu);
   return out + (cuda > 0 ? ", CUDA " + time_text(cuda) : "") + "\n";
 }
 

@@ -41,10 +41,12 @@ template <class Make, class Loss> void check_same(Make make, Loss loss) {
 
 TEST_CASE("a checkpointed ResNet has the same gradients and running statistics, in less memory") {
   const Tensor x = randn({8, 3, 32, 32});
-  check_same([](bool on) { return models::resnet18({.num_classes = 10, .width = 8, .small_images = true, .checkpoint = on}); },
-             [&](auto& net) { return sum(square(net(x))); });
-  check_same([](bool on) { return models::resnet50({.num_classes = 10, .width = 8, .small_images = true, .checkpoint = on}); },
-             [&](auto& net) { return sum(square(net(x))); });
+  check_same(
+      [](bool on) { return models::resnet18({.num_classes = 10, .width = 8, .small_images = true, .checkpoint = on}); },
+      [&](auto& net) { return sum(square(net(x))); });
+  check_same(
+      [](bool on) { return models::resnet50({.num_classes = 10, .width = 8, .small_images = true, .checkpoint = on}); },
+      [&](auto& net) { return sum(square(net(x))); });
 }
 
 TEST_CASE("a checkpointed GPT-2 has the same gradients, dropout and all, in less memory") {
@@ -54,7 +56,9 @@ TEST_CASE("a checkpointed GPT-2 has the same gradients, dropout and all, in less
         return models::GPT2LMHeadModel(
             {.vocab_size = 50, .n_positions = 64, .n_embd = 64, .n_layer = 6, .n_head = 4, .checkpoint = on});
       },
-      [&](auto& net) { return cross_entropy(net(tokens).view({-1, 50}), tokens.view(-1)); });
+      [&](auto& net) {
+        return cross_entropy(net(tokens).view({-1, 50}), tokens.view(-1));
+      });
 }
 
 TEST_CASE("a checkpointed Llama has the same gradients in less memory") {
@@ -70,5 +74,7 @@ TEST_CASE("a checkpointed Llama has the same gradients in less memory") {
                                          .max_position_embeddings = 64,
                                          .checkpoint = on});
       },
-      [&](auto& net) { return cross_entropy(net(tokens).view({-1, 50}), tokens.view(-1)); });
+      [&](auto& net) {
+        return cross_entropy(net(tokens).view({-1, 50}), tokens.view(-1));
+      });
 }

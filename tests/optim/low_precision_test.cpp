@@ -60,9 +60,12 @@ TEST_CASE("with a master copy every optimizer is the float32 one, rounded at the
     for (auto& [name, t] : state)
       if (name.starts_with("state.0.") && !name.ends_with("step")) CHECK(t.dtype() == kFloat32);
   };
-  check_with([](Tensor p, std::string mode) { return optim::SGD({p}, {.lr = 0.1, .momentum = 0.9, .low_precision = mode}); });
+  check_with(
+      [](Tensor p, std::string mode) { return optim::SGD({p}, {.lr = 0.1, .momentum = 0.9, .low_precision = mode}); });
   check_with([](Tensor p, std::string mode) { return optim::AdamW({p}, {.lr = 0.01, .low_precision = mode}); });
-  check_with([](Tensor p, std::string mode) { return optim::Adam({p}, {.lr = 0.01, .amsgrad = true, .low_precision = mode}); });
+  check_with([](Tensor p, std::string mode) {
+    return optim::Adam({p}, {.lr = 0.01, .amsgrad = true, .low_precision = mode});
+  });
   check_with([](Tensor p, std::string mode) { return optim::RMSprop({p}, {.lr = 0.01, .low_precision = mode}); });
   check_with([](Tensor p, std::string mode) { return optim::Adagrad({p}, {.low_precision = mode}); });
   check_with([](Tensor p, std::string mode) { return optim::Lion({p}, {.low_precision = mode}); });

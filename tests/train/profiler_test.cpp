@@ -141,8 +141,9 @@ TEST_CASE("a GPT step in a profile") {
   const auto rows = profile.key_averages();
 
   SECTION("has its operations, modules, backward nodes and the optimizer") {
-    for (const char* name : {"GPT2LMHeadModel", "GPT2Model", "LayerNorm", "Embedding", "embedding", "layer_norm", "dropout", "cross_entropy",
-                             "backward", "layer_normBackward", "cross_entropyBackward", "AccumulateGrad", "Optimizer.step#AdamW.step"}) {
+    for (const char* name : {"GPT2LMHeadModel", "GPT2Model", "LayerNorm", "Embedding", "embedding", "layer_norm",
+                             "dropout", "cross_entropy", "backward", "layer_normBackward", "cross_entropyBackward",
+                             "AccumulateGrad", "Optimizer.step#AdamW.step"}) {
       INFO(name << "\n" << profile.table());
       CHECK(find(rows, name));
     }
@@ -292,7 +293,8 @@ TEST_CASE("a loader's work and the wait for it") {
 
 TEST_CASE("a custom function is an operation, and so is its gradient") {
   const auto twice = custom_function(
-      "twice", [](const Tensor& x) { return x * 2; }, [](const Tensor& g, const Tensor&, const Tensor&) { return g * 2; });
+      "twice", [](const Tensor& x) { return x * 2; },
+      [](const Tensor& g, const Tensor&, const Tensor&) { return g * 2; });
   const Tensor x = ones({3}).requires_grad_();
   profiler::Profile profile;
   sum(twice(x)).backward();
