@@ -114,6 +114,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 /// The group of the last init_process_group; ValueError where there is none.
 ProcessGroup default_group();
 bool is_initialized();
+/// Was Tapir built with gloo?
+bool gloo_is_available();
 /// Lets go of the default group.
 void destroy_process_group();
 /// The group of that number; ValueError when it is gone.

@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "../../core/error.h"
+#include "../process_group.h"
 #include "../socket.h"
 #include "../transport.h"
 
@@ -207,6 +208,7 @@ class Gloo final : public Transport {
 
 }  // namespace
 
+bool gloo_is_available() { return true; }
 std::unique_ptr<Transport> make_gloo(distributed::Store& store, const TransportOptions& options) {
   return std::make_unique<Gloo>(store, options);
 }

@@ -1,0 +1,319 @@
+#include "ddp.h"
+
+#include <algorithm>
+#include <memory>
+#include <unordered_set>
+
+#include "../autograd/node.h"
+#include "../core/modes.h"
+#include "../ops/cast.h"
+#include "../ops/create.h"
+
+namespace tapir::inline v0::distributed {
+
+namespace {
+
+constexpr const char* kName = "DistributedDataParallel";
+
+struct Param {
+  std::string name;
+  Tensor tensor, view;
+  size_t bucket = 0;
+  int64_t hook = 0;
+  bool ready = false, unused = false;  // in this step, on this rank
+};
+
+struct Bucket {
+  Tensor flat, sent;  // sent: what travels, where it is compressed
+  std::vector<size_t> params;
+  size_t pending = 0;
+  Work work;
+};
+
+/// The slice of a bucket that is x's gradient: x's shape and strides, and a version of its own.
+Tensor slice_like(const Tensor& flat, int64_t at, const Tensor& x) {
+  const auto [low, high] = extent_of(x.shape(), x.strides());
+  const bool dense = low == 0 && high == x.numel() && !may_overlap(x.shape(), x.strides());
+  Tensor view = dense ? alias(flat, x.shape(), x.strides(), at) : flat.narrow(0, at, x.numel()).view(x.shape()).detach();
+  const int64_t item = size_of(x.dtype());
+  TensorImpl& p = view.impl();
+  p.storage = slice_storage(flat.impl().storage, at * item, x.numel() * item);
+  p.offset = 0;
+  return view;
+}
+
+/// The leaves that the outputs depend on.
+std::unordered_set<const TensorImpl*> leaves_of(const std::vector<Tensor>& outputs) {
+  std::unordered_set<const TensorImpl*> leaves;
+  std::unordered_set<Node*> seen;
+  std::vector<Node*> stack;
+  const auto visit = [&](const Edge& e) {
+    if (Node* n = e.node()) {
+      if (seen.insert(n).second) stack.push_back(n);
+    } else if (e.leaf().defined()) leaves.insert(e.leaf().impl_or_null());
+  };
+  for (const Tensor& y : outputs)
+    if (y.defined() && y.requires_grad()) visit(edge_of(y));
+  while (!stack.empty()) {
+    Node* n = stack.back();
+    stack.pop_back();
+    for (uint32_t i = 0; i < n->num_edges; ++i) visit(n->edges[i]);
+  }
+  return leaves;
+}
+
+/// Every rank must have the same names, shapes and dtypes in the same order.
+void check_same(const Reducer::Named& tensors, const char* what, const ProcessGroup& group) {
+  std::string mine;
+  for (const auto& [name, t] : tensors) mine += format("{}: {}\n", name, t);
+  const auto texts = group.all_gather_text(mine);
+  for (size_t r = 1; r < texts.size(); ++r) {
+    if (texts[r] == texts[0]) continue;
+    std::string_view a = texts[0], b = texts[r];
+    for (;;) {
+      const auto line_a = a.substr(0, a.find('\n')), line_b = b.substr(0, b.find('\n'));
+      if (line_a != line_b)
+        fail(ErrorKind::Runtime, "[{}] expected the same {} on all ranks, got \"{}\" on rank 0 and \"{}\" on rank {}", kName,
+             what, line_a, line_b, r);
+      a.remove_prefix(line_a.size() + 1), b.remove_prefix(line_b.size() + 1);
+    }
+  }
+}
+
+uint64_t hash_of(const Tensor& x) {
+  NoGrad guard;
+  const Tensor host = x.detach().cpu().contiguous();
+  const auto* bytes = static_cast<const unsigned char*>(host.data_ptr());
+  uint64_t h = 14695981039346656037u;  // FNV-1a
+  for (int64_t i = 0; i < host.numel() * size_of(host.dtype()); ++i) h = (h ^ bytes[i]) * 1099511628211u;
+  return h;
+}
+
+}  // namespace
+
+struct Reducer::State {
+  ProcessGroup group;
+  DdpOptions options;
+  std::vector<Param> params;
+  std::vector<Tensor> buffers;
+  std::vector<Bucket> buckets;
+  std::vector<size_t> arrived;  // in this step
+  size_t next = 0;              // bucket to reduce
+  int no_sync = 0;
+  bool armed = false, ordered = false;
+
+  void make_buckets(const std::vector<size_t>& order);
+  void arm();
+  void on_gradient(size_t i);
+  void mark_ready(size_t i);
+  void launch(Bucket& b);
+  void finish();
+  void share_unused();
+  void follow_arrival();
+};
+
+void Reducer::State::make_buckets(const std::vector<size_t>& order) {
+  buckets.clear();
+  std::vector<std::pair<size_t, int64_t>> open;  // bucket and its elements, one for each dtype and device
+  std::vector<int64_t> sizes, places(params.size());
+  for (const size_t i : order) {
+    const Tensor& x = params[i].tensor;
+    const auto fits = [&](const auto& o) {
+      const Tensor& first = params[buckets[o.first].params[0]].tensor;
+      return first.dtype() == x.dtype() && first.device() == x.device();
+    };
+    auto found = std::find_if(open.begin(), open.end(), fits);
+    const double cap = (found != open.end() && found->first > 0 ? options.bucket_cap_mb : options.first_bucket_mb) * 1048576;
+    if (found != open.end() && double((found->second + x.numel()) * size_of(x.dtype())) > cap) {
+      open.erase(found);
+      found = open.end();
+    }
+    if (found == open.end()) {
+      buckets.emplace_back();
+      sizes.push_back(0);
+      found = open.insert(open.end(), {buckets.size() - 1, 0});
+    }
+    params[i].bucket = found->first;
+    buckets[found->first].params.push_back(i);
+    places[i] = found->second;
+    sizes[found->first] = found->second += x.numel();
+  }
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    const Tensor& first = params[buckets[b].params[0]].tensor;
+    buckets[b].flat = zeros({sizes[b]}, {.dtype = first.dtype(), .device = first.device()});
+    for (const size_t i : buckets[b].params) {
+      Param& p = params[i];
+      p.view = slice_like(buckets[b].flat, places[i], p.tensor);
+      if (const Tensor g = p.tensor.grad(); g.defined()) {
+        p.view.copy_(g);
+        p.tensor.set_grad(p.view);
+      }
+    }
+  }
+}
+
+void Reducer::State::arm() {
+  armed = true;
+  next = 0;
+  arrived.clear();
+  for (Param& p : params) p.ready = p.unused = false;
+  for (Bucket& b : buckets) b.pending = b.params.size();
+}
+
+void Reducer::State::on_gradient(size_t i) {
+  if (no_sync > 0) return;
+  NoGrad guard;
+  Param& p = params[i];
+  check(armed,
+        "[{}] expected gradients of one backward for each forward through it, got another one of \"{}\" (accumulate in the "
+        "scope of no_sync())",
+        kName, p.name);
+  check(!p.ready, "[{}] expected one gradient of \"{}\" in a step, got a second one{}", kName, p.name,
+        p.unused ? " (the outputs of forward did not depend on it)" : "");
+  arrived.push_back(i);
+  mark_ready(i);
+}
+
+void Reducer::State::mark_ready(size_t i) {
+  Param& p = params[i];
+  p.ready = true;
+  const Tensor g = p.tensor.grad();
+  if (!g.defined()) p.view.zero_();
+  else if (!g.is_same(p.view)) {
+    p.view.copy_(g);
+    p.tensor.set_grad(p.view);
+  }
+  --buckets[p.bucket].pending;
+  while (next < buckets.size() && buckets[next].pending == 0) launch(buckets[next++]);
+  if (next == buckets.size()) finish();
+}
+
+void Reducer::State::launch(Bucket& b) {
+  const bool smaller = options.compression && size_of(*options.compression) < size_of(b.flat.dtype());
+  b.sent = smaller ? tapir::to(b.flat, *options.compression) : b.flat;
+  b.work = group.all_reduce(b.sent, ReduceOp::Mean, true);
+}
+
+void Reducer::State::finish() {
+  armed = false;
+  for (Bucket& b : buckets) {
+    b.work.wait();
+    if (!b.sent.is_same(b.flat)) b.flat.copy_(b.sent);
+    b.work = Work(), b.sent = Tensor();
+  }
+  if (options.find_unused_parameters) share_unused();
+  else if (!ordered) follow_arrival();
+}
+
+/// A parameter that some rank used has its mean everywhere; what none used keeps the gradient it had.
+void Reducer::State::share_unused() {
+  Tensor used = empty({int64_t(params.size())}, {.dtype = kInt32});
+  for (size_t i = 0; i < params.size(); ++i) used.data<int32_t>()[i] = !params[i].unused;
+  group.all_reduce(used, ReduceOp::Max);
+  for (size_t i = 0; i < params.size(); ++i)
+    if (params[i].unused && used.data<int32_t>()[i]) params[i].tensor.set_grad(params[i].view);
+}
+
+void Reducer::State::follow_arrival() {
+  ordered = true;
+  Tensor order = empty({int64_t(params.size())}, {.dtype = kInt64});
+  std::copy(arrived.begin(), arrived.end(), order.data<int64_t>());
+  group.broadcast(order);
+  std::vector<size_t> wanted;
+  for (const int64_t i : order.to_vector<int64_t>()) wanted.push_back(size_t(i));
+  make_buckets(wanted);
+}
+
+Reducer::Reducer(const Named& parameters, const Named& buffers, const ProcessGroup& group, const DdpOptions& options)
+    : state_(nullptr) {
+  check(options.bucket_cap_mb > 0 && options.first_bucket_mb > 0, "[{}] expected bucket sizes above 0, got {} and {}", kName,
+        options.bucket_cap_mb, options.first_bucket_mb);
+  check(!options.compression || size_of(*options.compression) == 2,
+        "[{}] expected compression to bfloat16 or float16, got {}", kName, options.compression.value_or(kFloat32));
+  check_same(parameters, "parameters", group);
+  check_same(buffers, "buffers", group);
+  NoGrad guard;
+  auto s = std::make_unique<State>();
+  s->group = group, s->options = options;
+  for (const auto& [name, t] : buffers) s->buffers.push_back(t);
+  std::vector<Work> works;
+  for (const auto* list : {&parameters, &buffers})
+    for (const auto& [name, t] : *list) works.push_back(group.broadcast(t.detach(), 0, true));
+  for (const Work& w : works) w.wait();
+  for (const auto& [name, t] : parameters)
+    if (t.requires_grad()) {
+      s->params.emplace_back();
+      s->params.back().name = name, s->params.back().tensor = t;
+    }
+  check(!s->params.empty(), "[{}] expected a module with a parameter that requires a gradient, got none", kName);
+  std::vector<size_t> backwards(s->params.size());  // gradients arrive roughly so
+  for (size_t i = 0; i < backwards.size(); ++i) backwards[i] = backwards.size() - 1 - i;
+  s->make_buckets(backwards);
+  for (size_t i = 0; i < s->params.size(); ++i)
+    s->params[i].hook =
+        s->params[i].tensor.register_post_accumulate_grad_hook([p = s.get(), i](const Tensor&) { p->on_gradient(i); });
+  state_ = s.release();
+}
+
+Reducer::~Reducer() {
+  for (const Param& p : state_->params) p.tensor.remove_hook(p.hook);
+  delete state_;
+}
+
+int& Reducer::no_sync_depth() { return state_->no_sync; }
+
+void Reducer::before_forward() {
+  State& s = *state_;
+  if (!modes.grad || s.no_sync > 0) return;
+  if (s.armed && !s.arrived.empty()) {
+    std::string missing;
+    for (const Param& p : s.params)
+      if (!p.ready) missing += (missing.empty() ? "" : ", ") + p.name;
+    s.armed = false;
+    fail(ErrorKind::Runtime,
+         "[{}] expected the last backward to give a gradient to every parameter, got none for: {} (find_unused_parameters "
+         "allows it)",
+         kName, missing);
+  }
+  if (!s.options.broadcast_buffers) return;
+  std::vector<Work> works;
+  for (const Tensor& b : s.buffers) works.push_back(s.group.broadcast(b, 0, true));
+  for (const Work& w : works) w.wait();
+}
+
+void Reducer::after_forward(const std::vector<Tensor>& outputs) {
+  State& s = *state_;
+  if (!modes.grad || s.no_sync > 0) return;
+  s.arm();
+  if (!s.options.find_unused_parameters) return;
+  NoGrad guard;
+  const auto used = leaves_of(outputs);
+  for (Param& p : s.params) p.unused = !used.contains(p.tensor.impl_or_null());
+  for (size_t i = 0; i < s.params.size(); ++i)
+    if (s.params[i].unused) s.mark_ready(i);
+}
+
+std::vector<std::string> Reducer::differing_parameters() const {
+  const State& s = *state_;
+  const auto n = int64_t(s.params.size()), ranks = s.group.size();
+  Tensor mine = empty({n}, {.dtype = kInt64}), all = empty({ranks * n}, {.dtype = kInt64});
+  for (int64_t i = 0; i < n; ++i) mine.data<int64_t>()[i] = int64_t(hash_of(s.params[size_t(i)].tensor));
+  s.group.all_gather(all, mine);
+  const int64_t* h = all.data<int64_t>();
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t r = 1; r < ranks; ++r)
+      if (h[r * n + i] != h[i]) {
+        names.push_back(s.params[size_t(i)].name);
+        break;
+      }
+  return names;
+}
+
+std::vector<int64_t> Reducer::bucket_bytes() const {
+  std::vector<int64_t> out;
+  for (const Bucket& b : state_->buckets) out.push_back(b.flat.numel() * size_of(b.flat.dtype()));
+  return out;
+}
+
+}  // namespace tapir::inline v0::distributed

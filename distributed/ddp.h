@@ -1,0 +1,90 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../nn/module.h"
+#include "process_group.h"
+
+namespace tapir::inline v0::distributed {
+
+struct DdpOptions {
+  double bucket_cap_mb = 25;
+  double first_bucket_mb = 1;           // small, so that the first reduction starts early
+  bool broadcast_buffers = true;        // running statistics are rank 0's, before each forward that will be reduced
+  bool find_unused_parameters = false;  // parameters that a step does not use count as zero gradients; costs a walk over the graph
+  std::optional<DType> compression = {};  // kBFloat16 or kFloat16: what gradients travel as (their sums are taken in float32)
+};
+
+// Note [Reducer]
+// Gradients live in flat buckets: each parameter's gradient is a view into one, so that later ones are added where they are reduced from. A
+// hook on each parameter says when its gradient is complete; a bucket whose gradients are all there is reduced by the group's thread while
+// backward goes on, buckets always in the same order on every rank. The hook of the last gradient waits for all: when backward
+// returns, the gradients are the means over ranks. After the first step buckets follow the order in which gradients arrived on rank 0.
+class Reducer {
+ public:
+  using Named = std::vector<std::pair<std::string, Tensor>>;
+  /// RuntimeError names the first parameter or buffer that ranks have differently; then all take rank 0's values.
+  Reducer(const Named& parameters, const Named& buffers, const ProcessGroup& group, const DdpOptions& options);
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+  /// RuntimeError names parameters that the last backward did not reach.
+  void before_forward();
+  void after_forward(const std::vector<Tensor>& outputs);
+  /// Gradients stay this rank's own while it is above 0.
+  int& no_sync_depth();
+  std::vector<std::string> differing_parameters() const;
+  /// Bytes of each bucket, in the order of reduction.
+  std::vector<int64_t> bucket_bytes() const;
+
+ private:
+  struct State;
+  State* state_;
+};
+
+/// While it lives, backward adds up gradients of this rank alone.
+class [[nodiscard]] NoSync {
+ public:
+  explicit NoSync(Reducer& reducer) : depth_(reducer.no_sync_depth()) { ++depth_; }
+  ~NoSync() { --depth_; }
+  NoSync(const NoSync&) = delete;
+
+ private:
+  int& depth_;
+};
+
+/// Trains copies of a module on all ranks of a group as one: every rank feeds its part of the batch, and each backward ends with the mean of
+/// the gradients on all of them.
+///     Net net;
+///     distributed::DistributedDataParallel ddp(net);
+///     optim::AdamW opt(net.parameters());
+///     cross_entropy(ddp(images), labels).backward();
+/// All ranks get the same bits. The module must outlive it, and is saved and loaded by itself.
+template <class M> class DistributedDataParallel {
+ public:
+  explicit DistributedDataParallel(M& module, const DdpOptions& options = {}, const ProcessGroup& group = default_group())
+      : module_(module), reducer_(module.named_parameters(), module.named_buffers(), group, options) {}
+  template <class... A> auto operator()(A&&... a) {
+    reducer_.before_forward();
+    auto y = module_(std::forward<A>(a)...);
+    std::vector<Tensor> outputs;
+    nn::detail::each_tensor(y, [&](Tensor& t) { outputs.push_back(t); });
+    reducer_.after_forward(outputs);
+    return y;
+  }
+  M& module() { return module_; }
+  /// auto guard = ddp.no_sync(); forward and backward in its scope accumulate without talking.
+  NoSync no_sync() { return NoSync(reducer_); }
+  /// Names of parameters whose bits are not the same on all ranks; every rank calls it.
+  std::vector<std::string> differing_parameters() const { return reducer_.differing_parameters(); }
+  Reducer& reducer() { return reducer_; }
+
+ private:
+  M& module_;
+  Reducer reducer_;
+};
+
+}  // namespace tapir::inline v0::distributed

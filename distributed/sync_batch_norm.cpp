@@ -1,0 +1,40 @@
+#include "sync_batch_norm.h"
+
+#include "../ops/ops.h"
+#include "process_group.h"
+
+namespace tapir::inline v0::distributed {
+
+Tensor SyncBatchNorm::forward(const Tensor& input) {
+  check(input.dim() >= 2 && input.size(1) == num_features, "[SyncBatchNorm] expected input with {} channels, got {}",
+        num_features, input);
+  if (!(training || !running_mean.defined()) || !is_initialized() || default_group().size() == 1) return normalize(input);
+  const ProcessGroup group = default_group();
+  const Tensor x = tapir::to(input, compute_type(input.dtype()));
+  std::vector<int64_t> others{0}, per_channel(size_t(x.dim()), 1);
+  for (int64_t d = 2; d < x.dim(); ++d) others.push_back(d);
+  per_channel[1] = num_features;
+  const Shape shape(per_channel);
+  const Tensor count = full({1}, double(x.numel() / num_features), {.dtype = x.dtype(), .device = x.device()});
+  // Two rounds, mean first: squares of values far from 0 would leave nothing of the variance.
+  const Tensor sums = all_reduce_sum(cat({sum(x, others), count}), group);
+  const Tensor total = sums.narrow(0, num_features, 1).detach();
+  check(total.item() > 1, "[SyncBatchNorm] expected more than 1 value per channel over all ranks, got {}", total.item());
+  const Tensor mean = sums.narrow(0, 0, num_features) / total;
+  const Tensor centered = x - reshape(mean, shape);
+  const Tensor var = all_reduce_sum(sum(centered * centered, others), group) / total;
+  Tensor y = centered * reshape(rsqrt(var + options.eps), shape);
+  if (weight.defined()) y = y * reshape(tapir::to(weight, x.dtype()), shape);
+  if (bias.defined()) y = y + reshape(tapir::to(bias, x.dtype()), shape);
+  if (training && running_mean.defined()) {
+    NoGrad guard;
+    num_batches_tracked.add_(1);
+    const double part = options.momentum ? *options.momentum : 1 / num_batches_tracked.item();
+    const DType kept = running_mean.dtype();
+    running_mean.mul_(1 - part).add_(tapir::to(mean.detach(), kept), part);
+    running_var.mul_(1 - part).add_(tapir::to(var.detach() * (total / (total - 1)), kept), part);
+  }
+  return tapir::to(y, input.dtype());
+}
+
+}  // namespace tapir::inline v0::distributed

@@ -1,0 +1,76 @@
+#include <tapir/distributed/process_group.h>
+
+#include <tapir/ops/create.h>
+
+#include "../catch.h"
+#include "jobs.h"
+
+using namespace tapir_tests;
+
+static std::vector<std::string> backends() {
+  std::vector<std::string> names{"tcp"};
+  if (tapir::distributed::gloo_is_available()) names.push_back("gloo");
+  else CHECK(mentions(message_of<tapir::RuntimeError>([] { tapir::distributed::init_process_group({.backend = "gloo"}); }), {"libgloo-dev"}));
+  return names;
+}
+
+static void all_well(const std::string& scenario, int ranks, const std::string& backend = "tcp") {
+  INFO(scenario << " " << ranks << " " << backend);
+  for (const Ended& e : run_ranks(scenario, ranks, ranks, backend)) {
+    INFO(e.output);
+    CHECK(e.status == 0);
+  }
+}
+
+TEST_CASE("collectives of every kind, dtype and size; messages; groups of some") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const auto& backend : backends())
+    for (const int ranks : {2, 3, 4}) all_well("collectives", ranks, backend);
+}
+
+TEST_CASE("BI-338 BI-339 ranks that do different things: an error on each") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const auto& backend : backends()) {
+    all_well("wrong_shape", 2, backend);
+    all_well("wrong_dtype", 2, backend);
+    all_well("wrong_order", 3, backend);
+  }
+}
+
+TEST_CASE("BI-336 a rank is killed") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const auto& backend : backends()) {
+    const auto ended = run_ranks("killed", 3, 3, backend);
+    INFO(ended[0].output << ended[2].output);
+    CHECK((ended[0].status == 0 && ended[1].status == 137 && ended[2].status == 0));
+  }
+}
+
+TEST_CASE("BI-337 a rank is stopped") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const auto& backend : backends()) {
+    const auto ended = run_ranks("stopped", 3, 3, backend, 1);
+    INFO(ended[0].output << ended[2].output);
+    CHECK((ended[0].status == 0 && ended[1].status == 137 && ended[2].status == 0));
+  }
+}
+
+TEST_CASE("BI-334 a rank that never comes, one that comes late") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const Ended& e : run_ranks("absent", 2, 3)) {
+    INFO(e.output);
+    CHECK(e.status == 0);
+  }
+  all_well("late", 3);
+}
+
+TEST_CASE("a group of one needs nobody") {
+  const auto group = tapir::distributed::init_process_group({.launch = {.rank = 0, .world_size = 1}});
+  const tapir::Tensor x = tapir::ones({3});
+  group.all_reduce(x, tapir::distributed::ReduceOp::Mean);
+  group.barrier();
+  CHECK(x.sum().item() == 3);
+  CHECK(group.new_group({0}).size() == 1);
+  tapir::distributed::destroy_process_group();
+  CHECK_THROWS_AS(tapir::distributed::default_group(), tapir::ValueError);
+}
