@@ -34,7 +34,8 @@ struct Bucket {
 Tensor slice_like(const Tensor& flat, int64_t at, const Tensor& x) {
   const auto [low, high] = extent_of(x.shape(), x.strides());
   const bool dense = low == 0 && high == x.numel() && !may_overlap(x.shape(), x.strides());
-  Tensor view = dense ? alias(flat, x.shape(), x.strides(), at) : flat.narrow(0, at, x.numel()).view(x.shape()).detach();
+  Tensor view =
+      dense ? alias(flat, x.shape(), x.strides(), at) : flat.narrow(0, at, x.numel()).view(x.shape()).detach();
   const int64_t item = size_of(x.dtype());
   TensorImpl& p = view.impl();
   p.storage = slice_storage(flat.impl().storage, at * item, x.numel() * item);
@@ -73,8 +74,8 @@ void check_same(const Reducer::Named& tensors, const char* what, const ProcessGr
     for (;;) {
       const auto line_a = a.substr(0, a.find('\n')), line_b = b.substr(0, b.find('\n'));
       if (line_a != line_b)
-        fail(ErrorKind::Runtime, "[{}] expected the same {} on all ranks, got \"{}\" on rank 0 and \"{}\" on rank {}", kName,
-             what, line_a, line_b, r);
+        fail(ErrorKind::Runtime, "[{}] expected the same {} on all ranks, got \"{}\" on rank 0 and \"{}\" on rank {}",
+             kName, what, line_a, line_b, r);
       a.remove_prefix(line_a.size() + 1), b.remove_prefix(line_b.size() + 1);
     }
   }
@@ -123,7 +124,8 @@ void Reducer::State::make_buckets(const std::vector<size_t>& order) {
       return first.dtype() == x.dtype() && first.device() == x.device();
     };
     auto found = std::find_if(open.begin(), open.end(), fits);
-    const double cap = (found != open.end() && found->first > 0 ? options.bucket_cap_mb : options.first_bucket_mb) * 1048576;
+    const double cap =
+        (found != open.end() && found->first > 0 ? options.bucket_cap_mb : options.first_bucket_mb) * 1048576;
     if (found != open.end() && double((found->second + x.numel()) * size_of(x.dtype())) > cap) {
       open.erase(found);
       found = open.end();
@@ -165,7 +167,8 @@ void Reducer::State::on_gradient(size_t i) {
   NoGrad guard;
   Param& p = params[i];
   check(armed,
-        "[{}] expected gradients of one backward for each forward through it, got another one of \"{}\" (accumulate in the "
+        "[{}] expected gradients of one backward for each forward through it, got another one of \"{}\" (accumulate in "
+        "the "
         "scope of no_sync())",
         kName, p.name);
   check(!p.ready, "[{}] expected one gradient of \"{}\" in a step, got a second one{}", kName, p.name,
@@ -226,8 +229,8 @@ void Reducer::State::follow_arrival() {
 
 Reducer::Reducer(const Named& parameters, const Named& buffers, const ProcessGroup& group, const DdpOptions& options)
     : state_(nullptr) {
-  check(options.bucket_cap_mb > 0 && options.first_bucket_mb > 0, "[{}] expected bucket sizes above 0, got {} and {}", kName,
-        options.bucket_cap_mb, options.first_bucket_mb);
+  check(options.bucket_cap_mb > 0 && options.first_bucket_mb > 0, "[{}] expected bucket sizes above 0, got {} and {}",
+        kName, options.bucket_cap_mb, options.first_bucket_mb);
   check(!options.compression || size_of(*options.compression) == 2,
         "[{}] expected compression to bfloat16 or float16, got {}", kName, options.compression.value_or(kFloat32));
   check_same(parameters, "parameters", group);
@@ -271,7 +274,8 @@ void Reducer::before_forward() {
       if (!p.ready) missing += (missing.empty() ? "" : ", ") + p.name;
     s.armed = false;
     fail(ErrorKind::Runtime,
-         "[{}] expected the last backward to give a gradient to every parameter, got none for: {} (find_unused_parameters "
+         "[{}] expected the last backward to give a gradient to every parameter, got none for: {} "
+         "(find_unused_parameters "
          "allows it)",
          kName, missing);
   }

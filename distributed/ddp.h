@@ -12,10 +12,12 @@ namespace tapir::inline v0::distributed {
 
 struct DdpOptions {
   double bucket_cap_mb = 25;
-  double first_bucket_mb = 1;           // small, so that the first reduction starts early
-  bool broadcast_buffers = true;        // running statistics are rank 0's, before each forward that will be reduced
-  bool find_unused_parameters = false;  // parameters that a step does not use count as zero gradients; costs a walk over the graph
-  std::optional<DType> compression = {};  // kBFloat16 or kFloat16: what gradients travel as (their sums are taken in float32)
+  double first_bucket_mb = 1;     // small, so that the first reduction starts early
+  bool broadcast_buffers = true;  // running statistics are rank 0's, before each forward that will be reduced
+  bool find_unused_parameters =
+      false;  // parameters that a step does not use count as zero gradients; costs a walk over the graph
+  std::optional<DType> compression =
+      {};  // kBFloat16 or kFloat16: what gradients travel as (their sums are taken in float32)
 };
 
 // Note [Reducer]
@@ -65,7 +67,8 @@ class [[nodiscard]] NoSync {
 /// All ranks get the same bits. The module must outlive it, and is saved and loaded by itself.
 template <class M> class DistributedDataParallel {
  public:
-  explicit DistributedDataParallel(M& module, const DdpOptions& options = {}, const ProcessGroup& group = default_group())
+  explicit DistributedDataParallel(M& module, const DdpOptions& options = {},
+                                   const ProcessGroup& group = default_group())
       : module_(module), reducer_(module.named_parameters(), module.named_buffers(), group, options) {}
   template <class... A> auto operator()(A&&... a) {
     reducer_.before_forward();

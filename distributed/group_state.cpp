@@ -72,7 +72,8 @@ std::vector<std::string> meet(Store& store, const TransportOptions& o, const std
     std::string& list = texts[size_t(r)].empty() ? missing : came;
     list += (list.empty() ? "" : ", ") + std::to_string(r);
   }
-  if (!missing.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the store may go with us: let others read
+  if (!missing.empty())
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the store may go with us: let others read
   check_runtime(missing.empty(), "[init_process_group] expected {} ranks within {} s, missing: {}; came: {}", o.size,
                 o.init_timeout, missing, came);
   return texts;

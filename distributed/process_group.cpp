@@ -257,9 +257,10 @@ ProcessGroup init_process_group(const ProcessGroupOptions& o) {
         o.backend);
   check(o.timeout > 0 && o.init_timeout > 0, "[init_process_group] expected timeouts above 0, got {} and {}", o.timeout,
         o.init_timeout);
-  check_runtime(o.backend != "gloo" || gloo_is_available(),
-                "[init_process_group] expected a Tapir built with gloo, got one without: install libgloo-dev and configure "
-                "again, or take backend \"tcp\"");
+  check_runtime(
+      o.backend != "gloo" || gloo_is_available(),
+      "[init_process_group] expected a Tapir built with gloo, got one without: install libgloo-dev and configure "
+      "again, or take backend \"tcp\"");
   auto* s = new GroupState;
   ProcessGroup group(s);
   enroll(*s);

@@ -8,7 +8,8 @@ namespace tapir::inline v0::distributed {
 Tensor SyncBatchNorm::forward(const Tensor& input) {
   check(input.dim() >= 2 && input.size(1) == num_features, "[SyncBatchNorm] expected input with {} channels, got {}",
         num_features, input);
-  if (!(training || !running_mean.defined()) || !is_initialized() || default_group().size() == 1) return normalize(input);
+  if (!(training || !running_mean.defined()) || !is_initialized() || default_group().size() == 1)
+    return normalize(input);
   const ProcessGroup group = default_group();
   const Tensor x = tapir::to(input, compute_type(input.dtype()));
   std::vector<int64_t> others{0}, per_channel(size_t(x.dim()), 1);
@@ -19,7 +20,8 @@ Tensor SyncBatchNorm::forward(const Tensor& input) {
   // Two rounds, mean first: squares of values far from 0 would leave nothing of the variance.
   const Tensor sums = all_reduce_sum(cat({sum(x, others), count}), group);
   const Tensor total = sums.narrow(0, num_features, 1).detach();
-  check(total.item() > 1, "[SyncBatchNorm] expected more than 1 value per channel over all ranks, got {}", total.item());
+  check(total.item() > 1, "[SyncBatchNorm] expected more than 1 value per channel over all ranks, got {}",
+        total.item());
   const Tensor mean = sums.narrow(0, 0, num_features) / total;
   const Tensor centered = x - reshape(mean, shape);
   const Tensor var = all_reduce_sum(sum(centered * centered, others), group) / total;

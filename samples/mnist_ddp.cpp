@@ -13,9 +13,9 @@ struct Net : nn::Module {
   nn::Conv2d conv1{1, 16, 3, {.padding = 1}}, conv2{16, 32, 3, {.padding = 1}};
   distributed::SyncBatchNorm bn1{16}, bn2{32};
   nn::Linear fc{32 * 7 * 7, 10};
-  Tensor forward(const Tensor& x) {                    // (N, 1, 28, 28)
-    Tensor h = max_pool2d(relu(bn1(conv1(x))), 2);     // (N, 16, 14, 14)
-    h = max_pool2d(relu(bn2(conv2(h))), 2);            // (N, 32, 7, 7)
+  Tensor forward(const Tensor& x) {                 // (N, 1, 28, 28)
+    Tensor h = max_pool2d(relu(bn1(conv1(x))), 2);  // (N, 16, 14, 14)
+    h = max_pool2d(relu(bn2(conv2(h))), 2);         // (N, 32, 7, 7)
     return fc(flatten(h, 1));
   }
   TAPIR_FIELDS(conv1, conv2, bn1, bn2, fc)
@@ -31,8 +31,9 @@ struct Options {
 static double evaluate(Net& net, const data::TensorDataset<2>& test, const distributed::ProcessGroup& group) {
   InferenceMode guard;
   net.eval();
-  data::DataLoader loader(test, {.batch_size = 500, .sampler = data::DistributedSampler(test.size(), group.rank(), group.size(),
-                                                                                        {.shuffle = false, .drop_last = true})});
+  data::DataLoader loader(test, {.batch_size = 500,
+                                 .sampler = data::DistributedSampler(test.size(), group.rank(), group.size(),
+                                                                     {.shuffle = false, .drop_last = true})});
   Tensor counts = zeros({2}, {.dtype = kInt64});  // right, all
   for (auto& [images, labels] : loader) {
     counts.select(0, 0).add_(sum(eq(argmax(net(images), 1), labels)));
@@ -52,7 +53,8 @@ static void train_on(const Options& o, const distributed::ProcessGroup& group) {
                                   .sampler = data::DistributedSampler(n, group.rank(), group.size())});
   manual_seed(0);
   Net net;
-  if (!o.checkpoint.empty() && group.launch().restart_count > 0) net.load_state_dict(io::load_safetensors(o.checkpoint));
+  if (!o.checkpoint.empty() && group.launch().restart_count > 0)
+    net.load_state_dict(io::load_safetensors(o.checkpoint));
   distributed::DistributedDataParallel ddp(net, {}, group);
   optim::AdamW opt(net.parameters(), {.lr = o.lr, .weight_decay = 0.01});
   for (int64_t epoch = 0; epoch < o.epochs; ++epoch) {
@@ -81,7 +83,8 @@ int main(int argc, char** argv) {
   app.add_option("--batch-size", o.batch_size, "Images in a step, over all ranks")->check(CLI::PositiveNumber);
   app.add_option("--lr", o.lr, "Learning rate");
   app.add_option("--limit", o.limit, "Train on the first images only; 0: all")->check(CLI::NonNegativeNumber);
-  app.add_option("--checkpoint", o.checkpoint, "File of the weights: written by rank 0 each epoch, read after a restart");
+  app.add_option("--checkpoint", o.checkpoint,
+                 "File of the weights: written by rank 0 each epoch, read after a restart");
   app.add_option("--backend", o.backend, "tcp or gloo")->check(CLI::IsMember({"tcp", "gloo"}));
   CLI11_PARSE(app, argc, argv);
   try {

@@ -54,7 +54,8 @@ class Process {
   ~Process() {
     if (pid_ > 0 && !ended_) kill(pid_, SIGKILL), waitpid(pid_, nullptr, 0);
   }
-  Process(Process&& o) noexcept : pid_(std::exchange(o.pid_, -1)), ended_(o.ended_), status_(o.status_), file_(o.file_) {}
+  Process(Process&& o) noexcept
+      : pid_(std::exchange(o.pid_, -1)), ended_(o.ended_), status_(o.status_), file_(o.file_) {}
 
   /// True when it has ended, or does within these seconds.
   bool wait(double seconds) {
@@ -79,17 +80,18 @@ class Process {
 };
 
 /// Ranks 0 to start - 1 of a job of `world`, without a launcher. A rank that is to end by a signal is not waited for.
-inline std::vector<Ended> run_ranks(const std::string& scenario, int start, int world, const std::string& backend = "tcp",
-                                    int stops = -1) {
+inline std::vector<Ended> run_ranks(const std::string& scenario, int start, int world,
+                                    const std::string& backend = "tcp", int stops = -1) {
   static int jobs = 0;
   const TemporaryFolder folder;
   const std::string port = std::to_string(20000 + (getpid() * 37 + ++jobs * 11) % 12000);
   std::vector<Process> ranks;
   for (int r = 0; r < start; ++r)
-    ranks.emplace_back(std::vector{worker(), scenario, backend},
-                       std::vector{"RANK=" + std::to_string(r), "WORLD_SIZE=" + std::to_string(world),
-                                   std::string("MASTER_ADDR=127.0.0.1"), "MASTER_PORT=" + port, std::string("OMP_NUM_THREADS=1")},
-                       folder / std::to_string(r));
+    ranks.emplace_back(
+        std::vector{worker(), scenario, backend},
+        std::vector{"RANK=" + std::to_string(r), "WORLD_SIZE=" + std::to_string(world),
+                    std::string("MASTER_ADDR=127.0.0.1"), "MASTER_PORT=" + port, std::string("OMP_NUM_THREADS=1")},
+        folder / std::to_string(r));
   std::vector<Ended> out(static_cast<size_t>(start));
   for (int r = 0; r < start; ++r)
     if (r != stops) out[size_t(r)] = ranks[size_t(r)].end(45);

@@ -10,11 +10,28 @@ using namespace tapir::distributed;
 namespace {
 /// Sets variables for a scope, and hides all others that a launcher may have set.
 struct Environment {
-  std::vector<const char*> names{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                                 "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_JOB_ID",
-                                 "SLURM_JOB_NODELIST", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                 "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE",
-                                 "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"};
+  std::vector<const char*> names{"RANK",
+                                 "WORLD_SIZE",
+                                 "LOCAL_RANK",
+                                 "LOCAL_WORLD_SIZE",
+                                 "MASTER_ADDR",
+                                 "MASTER_PORT",
+                                 "SLURM_PROCID",
+                                 "SLURM_NTASKS",
+                                 "SLURM_LOCALID",
+                                 "SLURM_NTASKS_PER_NODE",
+                                 "SLURM_JOB_ID",
+                                 "SLURM_JOB_NODELIST",
+                                 "OMPI_COMM_WORLD_RANK",
+                                 "OMPI_COMM_WORLD_SIZE",
+                                 "OMPI_COMM_WORLD_LOCAL_RANK",
+                                 "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                 "PMI_RANK",
+                                 "PMI_SIZE",
+                                 "MPI_LOCALRANKID",
+                                 "MPI_LOCALNRANKS",
+                                 "TORCHELASTIC_RESTART_COUNT",
+                                 "TORCHELASTIC_USE_AGENT_STORE"};
   explicit Environment(std::initializer_list<std::pair<const char*, const char*>> list) {
     for (const char* n : names) unsetenv(n);
     for (const auto& [n, v] : list) setenv(n, v, 1);
@@ -36,20 +53,37 @@ TEST_CASE("the environments of four launchers, and of none") {
     CHECK((launch_info().world_size == 1 && launch_info().launcher == "none"));
   }
   {
-    const Environment e({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29400"}, {"TORCHELASTIC_RESTART_COUNT", "2"}, {"PMI_RANK", "9"}});
+    const Environment e({{"RANK", "3"},
+                         {"WORLD_SIZE", "4"},
+                         {"LOCAL_RANK", "1"},
+                         {"LOCAL_WORLD_SIZE", "2"},
+                         {"MASTER_ADDR", "h"},
+                         {"MASTER_PORT", "29400"},
+                         {"TORCHELASTIC_RESTART_COUNT", "2"},
+                         {"PMI_RANK", "9"}});
     const LaunchInfo i = launch_info();
-    CHECK((i.launcher == "torchrun" && i.rank == 3 && i.world_size == 4 && i.local_rank == 1 && i.local_world_size == 2));
+    CHECK(
+        (i.launcher == "torchrun" && i.rank == 3 && i.world_size == 4 && i.local_rank == 1 && i.local_world_size == 2));
     CHECK((i.address == "h" && i.port == 29400 && i.restart_count == 2));
     const LaunchInfo o = launch_info({.rank = 0, .world_size = 2, .address = "a", .port = 5});
     CHECK((o.launcher == "options" && o.rank == 0 && o.world_size == 2 && o.address == "a" && o.port == 5));
   }
   {
-    const Environment e({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_NTASKS_PER_NODE", "4"}, {"SLURM_JOB_ID", "123456"}, {"SLURM_JOB_NODELIST", "gpu[07-09,12],x3"}});
+    const Environment e({{"SLURM_PROCID", "5"},
+                         {"SLURM_NTASKS", "8"},
+                         {"SLURM_LOCALID", "1"},
+                         {"SLURM_NTASKS_PER_NODE", "4"},
+                         {"SLURM_JOB_ID", "123456"},
+                         {"SLURM_JOB_NODELIST", "gpu[07-09,12],x3"}});
     const LaunchInfo i = launch_info();
-    CHECK((i.launcher == "slurm" && i.rank == 5 && i.local_rank == 1 && i.local_world_size == 4 && i.address == "gpu07" && i.port == 23456));
+    CHECK((i.launcher == "slurm" && i.rank == 5 && i.local_rank == 1 && i.local_world_size == 4 &&
+           i.address == "gpu07" && i.port == 23456));
   }
   {
-    const Environment e({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+    const Environment e({{"OMPI_COMM_WORLD_RANK", "1"},
+                         {"OMPI_COMM_WORLD_SIZE", "2"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
     CHECK((launch_info().launcher == "openmpi" && launch_info().rank == 1 && launch_info().address == "127.0.0.1"));
   }
   const Environment e({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
@@ -67,7 +101,9 @@ TEST_CASE("BI-332 environments that make no sense") {
   CHECK(has(refused({{"RANK", ""}, {"WORLD_SIZE", "2"}}), "got \"\""));
   CHECK(has(refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE"));
   CHECK(has(refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT"));
-  CHECK(has(refused({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}), "MASTER_ADDR"));
+  CHECK(
+      has(refused({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+          "MASTER_ADDR"));
   const Environment none({});
   CHECK(has(error_of([] { launch_info({.rank = 1}); }), "together"));
   CHECK(has(error_of([] { launch_info({.rank = 2, .world_size = 2}); }), "got 2"));

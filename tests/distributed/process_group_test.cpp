@@ -10,7 +10,9 @@ using namespace tapir_tests;
 static std::vector<std::string> backends() {
   std::vector<std::string> names{"tcp"};
   if (tapir::distributed::gloo_is_available()) names.push_back("gloo");
-  else CHECK(mentions(message_of<tapir::RuntimeError>([] { tapir::distributed::init_process_group({.backend = "gloo"}); }), {"libgloo-dev"}));
+  else
+    CHECK(mentions(message_of<tapir::RuntimeError>([] { tapir::distributed::init_process_group({.backend = "gloo"}); }),
+                   {"libgloo-dev"}));
   return names;
 }
 

@@ -34,7 +34,8 @@ static bool is_dropped(int port, const std::string& bytes, int seconds) {
 
 TEST_CASE("store: set, get, add, wait") {
   const StoreServer server("127.0.0.1", 0, "secret");
-  Store a("127.0.0.1", server.port(), {.secret = "secret", .timeout = 5}), b("127.0.0.1", server.port(), {.secret = "secret"});
+  Store a("127.0.0.1", server.port(), {.secret = "secret", .timeout = 5}),
+      b("127.0.0.1", server.port(), {.secret = "secret"});
   a.set("x", std::string("a\0b", 3));
   CHECK(b.get("x") == std::string("a\0b", 3));
   CHECK(a.add("n", 5) == 5);
@@ -56,15 +57,19 @@ TEST_CASE("store: set, get, add, wait") {
 TEST_CASE("BI-333 addresses that are none") {
   CHECK_THROWS_AS(StoreServer("127.0.0.1", 70000), ValueError);
   const StoreServer server("127.0.0.1", 0);
-  CHECK(mentions(message_of<RuntimeError>([&] { StoreServer again("127.0.0.1", server.port()); }), {"127.0.0.1", "in use"}));
+  CHECK(mentions(message_of<RuntimeError>([&] { StoreServer again("127.0.0.1", server.port()); }),
+                 {"127.0.0.1", "in use"}));
   CHECK_THROWS_AS(Store("127.0.0.1", 0, {.timeout = 0.1}), ValueError);
-  CHECK(mentions(message_of<RuntimeError>([] { Store("127.0.0.1", 9, {.timeout = 0.1}); }), {"127.0.0.1:9", "refused"}));
+  CHECK(
+      mentions(message_of<RuntimeError>([] { Store("127.0.0.1", 9, {.timeout = 0.1}); }), {"127.0.0.1:9", "refused"}));
   CHECK_THROWS_AS(Store("no such host.invalid", 29500, {.timeout = 0.1}), RuntimeError);
 }
 
 TEST_CASE("BI-335 strangers are dropped, and nobody waits for them") {
   StoreServer server("127.0.0.1", 0, "secret");
-  CHECK(mentions(message_of<RuntimeError>([&] { Store("127.0.0.1", server.port(), {.secret = "other", .timeout = 2}); }), {"secret"}));
+  CHECK(
+      mentions(message_of<RuntimeError>([&] { Store("127.0.0.1", server.port(), {.secret = "other", .timeout = 2}); }),
+               {"secret"}));
   CHECK(is_dropped(server.port(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 3));
   CHECK(is_dropped(server.port(), std::string("\xff\xff\xff\x3f", 4), 3));  // 1 GB to come
   CHECK(is_dropped(server.port(), std::string(1000, '\0'), 3));

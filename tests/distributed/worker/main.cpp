@@ -22,7 +22,9 @@ using Op = distributed::ReduceOp;
 
 static distributed::ProcessGroupOptions options;
 
-static double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+static double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 static bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 template <class E, class F> static std::string error_of(F&& f) {
   try {
@@ -48,11 +50,11 @@ static void reductions(const ProcessGroup& g) {
         Tensor x = arange_of(n, dtype, g.rank()), want;
         for (int64_t r = 0; r < g.size(); ++r) {
           const Tensor y = arange_of(n, dtype, r).to(kFloat64);
-          want = !want.defined()          ? y
+          want = !want.defined()     ? y
                  : op == Op::Max     ? maximum(want, y)
                  : op == Op::Min     ? minimum(want, y)
                  : op == Op::Product ? want * y
-                                           : want + y;
+                                     : want + y;
         }
         if (op == Op::Mean) want = want / double(g.size());
         g.all_reduce(x, op);
@@ -128,7 +130,8 @@ static void collectives() {
 }
 
 /// f fails on every rank but those that die in it; the words must be in what they say.
-template <class F> static void expect_failure(F&& f, double least, double most, std::initializer_list<const char*> words) {
+template <class F>
+static void expect_failure(F&& f, double least, double most, std::initializer_list<const char*> words) {
   ProcessGroup g = distributed::init_process_group(options);
   g.barrier();
   const double begin = seconds();
@@ -149,8 +152,8 @@ static void wrong_shape() {
                  {"[all_reduce]", "#2", "1000 x float32", "2000 x float32", "rank 1"});
 }
 static void wrong_dtype() {
-  expect_failure([](const ProcessGroup& g) { g.all_reduce(ones({1000}, {.dtype = second() ? kFloat64 : kFloat32})); }, 0, 5,
-                 {"1000 x float32", "1000 x float64"});
+  expect_failure([](const ProcessGroup& g) { g.all_reduce(ones({1000}, {.dtype = second() ? kFloat64 : kFloat32})); },
+                 0, 5, {"1000 x float32", "1000 x float64"});
 }
 static void wrong_order() {
   options.debug = true;
@@ -177,7 +180,8 @@ static void stopped() {
         if (second()) raise(SIGSTOP);
         g.all_reduce(ones({1000}));
       },
-      1.9, 4, {"all_reduce(sum) #2", "timed out after 2", options.backend == "tcp" ? "missing ranks: 1" : "missing ranks:"});
+      1.9, 4,
+      {"all_reduce(sum) #2", "timed out after 2", options.backend == "tcp" ? "missing ranks: 1" : "missing ranks:"});
 }
 static void absent() {  // of three ranks two are started
   options.init_timeout = 2;
@@ -226,11 +230,13 @@ static double furthest(nn::Module& a, nn::Module& b) {
 
 /// Ten steps of both, `one` on the whole batch; gives the greatest difference of weights.
 template <class M, class N> static double train_both(const ProcessGroup& g, M& net, N& one, const Shape& row,
-                                                     const distributed::DdpOptions& ddp_options, bool accumulate = false) {
+                                                     const distributed::DdpOptions& ddp_options,
+                                                     bool accumulate = false) {
   net.to(kFloat64), one.to(kFloat64);
   distributed::DistributedDataParallel ddp(net, ddp_options, g);
   one.load_state_dict(net.state_dict());
-  optim::SGD mine(net.parameters(), {.lr = 0.05, .momentum = 0.9}), whole(one.parameters(), {.lr = 0.05, .momentum = 0.9});
+  optim::SGD mine(net.parameters(), {.lr = 0.05, .momentum = 0.9}),
+      whole(one.parameters(), {.lr = 0.05, .momentum = 0.9});
   manual_seed(7);  // the same data on every rank
   const int64_t n = 8 * g.size();
   std::vector<int64_t> shape{n};
@@ -351,10 +357,18 @@ int main(int argc, char** argv) {
   options.timeout = 20, options.init_timeout = 20;
   const std::string name = argc > 1 ? argv[1] : "";
   if (argc > 2) options.backend = argv[2];
-  const std::pair<const char*, void (*)()> scenarios[] = {
-      {"collectives", collectives}, {"wrong_shape", wrong_shape}, {"wrong_dtype", wrong_dtype}, {"wrong_order", wrong_order},
-      {"killed", killed},           {"stopped", stopped},         {"absent", absent},           {"late", late},
-      {"ddp", ddp},                 {"sync_batch_norm", sync_batch_norm}, {"ddp_errors", ddp_errors}, {"resume", resume}};
+  const std::pair<const char*, void (*)()> scenarios[] = {{"collectives", collectives},
+                                                          {"wrong_shape", wrong_shape},
+                                                          {"wrong_dtype", wrong_dtype},
+                                                          {"wrong_order", wrong_order},
+                                                          {"killed", killed},
+                                                          {"stopped", stopped},
+                                                          {"absent", absent},
+                                                          {"late", late},
+                                                          {"ddp", ddp},
+                                                          {"sync_batch_norm", sync_batch_norm},
+                                                          {"ddp_errors", ddp_errors},
+                                                          {"resume", resume}};
   for (const auto& [known, run] : scenarios)
     if (name == known) try {
         run();
