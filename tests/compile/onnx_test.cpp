@@ -171,6 +171,12 @@ TEST_CASE("arguments of onnx::save that do not fit") {
   CHECK(contains(message({randn({1, 2, 10, 10})}, {}), "conv2d"));  // the model's own error
   CHECK(net.training);
   CHECK_THROWS_AS(onnx::save(net, x, "/nonexistent/m.onnx"), RuntimeError);
+  TemporaryFolder folder;
+  onnx::save(net, x, folder / "m.onnx");
+  const std::string before = bytes_of(folder / "m.onnx");
+  CHECK_THROWS_AS(onnx::save(net, randn({1, 2, 10, 10}), folder / "m.onnx"), ValueError);
+  CHECK(bytes_of(folder / "m.onnx") == before);
+  CHECK(tapir_tests::names_in(folder.path).size() == 1);
 }
 
 TEST_CASE("models that are exported to ONNX give onnxruntime what they give us") {

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <thread>
 
 #include <tapir/compile/record.h>
 #include <tapir/tapir.h>
@@ -158,6 +159,38 @@ TEST_CASE("what the host would read is refused by name and place, and recording 
   ir::Recording again(std::array{x});
   again.finish();
   CHECK_THROWS_AS(again.finish(), ValueError);
+}
+
+TEST_CASE("a recording sees its own thread alone") {
+  const Tensor x = ones({3});
+  ir::Recording recording;
+  const Tensor y = x + 1;
+  double other = 0;
+  std::thread([&] { other = sum(x * 5).item(); }).join();
+  CHECK(other == 15);
+  CHECK(recording.finish(std::array{y}).calls.size() == 1);
+}
+
+TEST_CASE("what a host wrote, dropout and views of a step are replayed with the numbers they had") {
+  manual_seed(6);
+  Tensor w = randn({6, 6}).requires_grad_();
+  const Tensor x = randn({4, 6});
+  const auto step = [&] {
+    w.set_grad({});
+    const Tensor h = dropout(matmul(x, w), 0.5) * tensor({1., 2., 3., 4., 5., 6.}, {.dtype = kFloat32});
+    const Tensor loss = mean(square(cat({h.narrow(1, 0, 2), chunk(h, 2, 1)[1]}, 1)));
+    loss.backward();
+    return loss.detach();
+  };
+  ir::Recording recording;
+  const Tensor loss = step();
+  const Program p = recording.finish(std::array{loss, w.grad()});
+  for (int i = 0; i < 2; ++i) {
+    ir::Memory memory = ir::copy_of_outside(p);
+    const auto again = interpret(p, memory);
+    CHECK(same_bits(again[0], loss));
+    CHECK(same_bits(again[1], w.grad()));
+  }
 }
 
 TEST_CASE("a call that throws is not written down") {
