@@ -147,14 +147,17 @@ void GroupState::open() {
 }
 
 GroupState::~GroupState() {
+  bool linger;
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
+    linger = server && !failed_.empty();
     if (failed_.empty()) failed_ = "the group was destroyed";
   }
   changed_.notify_all();
   if (transport) transport->abort("the group was destroyed");
   if (thread_.joinable()) thread_.join();
+  if (linger) std::this_thread::sleep_for(std::chrono::milliseconds(400));  // others ask the store here for the first error
 }
 
 Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) {

@@ -3,6 +3,7 @@
 //   payload's buffer is offered only when the header fits;
 // - a wait that times out marks every connection as broken. So gloo never waits with our timeout: the group decides, and aborts;
 // - it has no way to be told that a message is done. So a thread waits for the messages of each exchange;
+// - it writes to connections that may be closed without asking for no signal. So SIGPIPE is blocked around it;
 // - it has no secret: the addresses come from our store, which has one.
 #include <gloo/common/error.h>
 #include <gloo/rendezvous/context.h>
@@ -10,7 +11,10 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <signal.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <thread>
 #include <tuple>
@@ -25,6 +29,30 @@ namespace tapir::inline v0::distributed {
 namespace {
 
 using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
+
+/// SIGPIPE does not come in this scope, nor in threads that are started in it.
+class NoSigPipe {
+ public:
+  NoSigPipe() {
+    sigemptyset(&pipe_), sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoSigPipe() {
+    const timespec at_once{};
+    if (!was_pending_)
+      while (sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {
+      }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigPipe(const NoSigPipe&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_;
+};
 
 class StoreForGloo final : public ::gloo::rendezvous::Store {
  public:
@@ -72,6 +100,7 @@ class Gloo final : public Transport {
  public:
   Gloo(distributed::Store& store, const TransportOptions& o) : options_(o) {
     meet(store, o, "gloo");
+    const NoSigPipe guard;
     try {
       ::gloo::transport::tcp::attr attr;
       attr.hostname = o.address;
@@ -88,10 +117,15 @@ class Gloo final : public Transport {
            o.address, e.what());
     }
   }
-  ~Gloo() override { abort("the group was destroyed"); }
+  ~Gloo() override {
+    const NoSigPipe guard;
+    abort("the group was destroyed");
+    context_.reset();
+  }
 
   std::shared_ptr<Exchange> start(uint64_t channel, const Signature& signature, std::span<const Piece> sends,
                                   std::span<const Piece> receives) override {
+    const NoSigPipe guard;
     auto flow = std::make_unique<Flow>();
     flow->exchange = std::make_shared<Exchange>();
     auto exchange = flow->exchange;
@@ -117,6 +151,7 @@ class Gloo final : public Transport {
   }
 
   void abort(const std::string& why) override {
+    const NoSigPipe guard;
     std::vector<std::unique_ptr<Flow>> flows;
     {
       std::lock_guard lock(mutex_);
