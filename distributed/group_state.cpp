@@ -157,7 +157,8 @@ GroupState::~GroupState() {
   changed_.notify_all();
   if (transport) transport->abort("the group was destroyed");
   if (thread_.joinable()) thread_.join();
-  if (linger) std::this_thread::sleep_for(std::chrono::milliseconds(400));  // others ask the store here for the first error
+  if (linger)
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));  // others ask the store here for the first error
 }
 
 Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) {

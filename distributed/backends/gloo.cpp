@@ -43,8 +43,7 @@ class NoSigPipe {
   ~NoSigPipe() {
     const timespec at_once{};
     if (!was_pending_)
-      while (sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {
-      }
+      while (sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {}
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   NoSigPipe(const NoSigPipe&) = delete;
