@@ -15,10 +15,10 @@ TEST_CASE("tapir-run: ranks, prefixes, the first failure, restarts") {
       launch({"--nproc", "2"}, {"/bin/sh", "-c", "test $RANK = 0 && sleep 30; echo no such luck >&2; exit 3"});
   CHECK((failed.status == 3 && mentions(failed.output, {"rank 1 failed first, with status 3", "    no such luck"})));
   const TemporaryFolder folder;
-  const Ended resumed =
-      launch({"--nproc", "2", "--max-restarts", "5"}, {worker(), "resume"}, {"TAPIR_TEST_FILE=" + (folder / "state")});
+  const Ended resumed = launch({"--nproc", "2", "--max-restarts", "5"}, {worker(), "resume"},
+                               {"TAPIR_TEST_FILE=" + (folder / "state"), "TAPIR_TEST_KILLS=4"});
   INFO(resumed.output);
-  CHECK((resumed.status == 0 && mentions(resumed.output, {"starting all ranks again (3 of 5)", "counted to the end"})));
+  CHECK((resumed.status == 0 && mentions(resumed.output, {"starting all ranks again (4 of 5)", "counted to the end"})));
   CHECK(launch({"--nproc", "0"}, {"/bin/true"}).status == 2);
   CHECK(launch({"--nproc", "1"}, {"/no/such/program"}).status == 127);
 }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include <tapir/distributed/ddp.h>
 #include <tapir/distributed/process_group.h>
@@ -279,6 +280,24 @@ static void ddp() {
   }
 }
 
+/// Reductions are under way before backward has come to the first layer.
+static void overlap() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  Mlp net;
+  net.use = true;
+  distributed::DistributedDataParallel ddp(net, {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001});
+  const auto reductions = [&] {
+    const std::string text = g.flight_recorder();
+    int n = 0;
+    for (size_t at = 0; (at = text.find("all_reduce(mean)", at)) != std::string::npos; ++at) ++n;
+    return n;
+  };
+  int at_first_layer = 0;
+  net.a.bias.register_hook([&](const Tensor&) { at_first_layer = reductions(); });
+  ddp(ones({4, 6})).sum().backward();
+  EXPECT(at_first_layer >= 3 && reductions() > at_first_layer && ddp.reducer().bucket_bytes().size() == size_t(reductions()));
+}
+
 static void sync_batch_norm() {
   const ProcessGroup g = distributed::init_process_group(options);
   Norm net;
@@ -328,22 +347,27 @@ static void ddp_errors() {
   EXPECT(scaler.skipped(opt) && equal(fc.weight.detach(), before) && ddp.differing_parameters().empty());
 }
 
-/// Counts to 40 in a file, dies on the way; a restart goes on from there.
+/// Counts in a file; one rank after the other is killed at a random moment, TAPIR_TEST_KILLS times. A restart goes on from the file.
 static void resume() {
   const ProcessGroup g = distributed::init_process_group(options);
   const std::string path = std::getenv("TAPIR_TEST_FILE");
+  const int64_t restart = g.launch().restart_count, kills = std::atoi(std::getenv("TAPIR_TEST_KILLS"));
   Tensor sum = zeros({1}), step = zeros({1});
-  if (g.launch().restart_count > 0) {
+  if (access(path.c_str(), R_OK) == 0) {
     const StateDict all = io::load_safetensors(path);
     sum.copy_(all.at("sum")), step.copy_(all.at("step"));
   }
-  while (step.item() < 40) {
-    Tensor x = full({1}, double(g.rank() + 1) * step.item());
+  if (restart < kills && restart % g.size() == g.rank())
+    std::thread([] {
+      usleep(useconds_t(seconds() * 1e6) % 60000);
+      raise(SIGKILL);
+    }).detach();
+  while (step.item() < 40 || restart < kills) {
+    Tensor x = full({1}, step.item() < 40 ? double(g.rank() + 1) * step.item() : 0.0);
     g.all_reduce(x);
     sum.add_(x), step.add_(1);
     if (g.rank() == 0) io::save_safetensors(path, {{"sum", sum}, {"step", step}});
     g.barrier();
-    if (second() && step.item() == 10.0 * double(g.launch().restart_count + 1)) raise(SIGKILL);
   }
   EXPECT(sum.item() == 3.0 * 39 * 20);
   if (g.rank() == 0) std::printf("counted to the end\n");
@@ -368,7 +392,7 @@ int main(int argc, char** argv) {
                                                           {"ddp", ddp},
                                                           {"sync_batch_norm", sync_batch_norm},
                                                           {"ddp_errors", ddp_errors},
-                                                          {"resume", resume}};
+                                                          {"resume", resume}, {"overlap", overlap}};
   for (const auto& [known, run] : scenarios)
     if (name == known) try {
         run();
