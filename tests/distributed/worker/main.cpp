@@ -295,7 +295,8 @@ static void overlap() {
   int at_first_layer = 0;
   net.a.bias.register_hook([&](const Tensor&) { at_first_layer = reductions(); });
   ddp(ones({4, 6})).sum().backward();
-  EXPECT(at_first_layer >= 3 && reductions() > at_first_layer && ddp.reducer().bucket_bytes().size() == size_t(reductions()));
+  EXPECT(at_first_layer >= 3 && reductions() > at_first_layer &&
+         ddp.reducer().bucket_bytes().size() == size_t(reductions()));
 }
 
 static void sync_batch_norm() {
@@ -392,7 +393,8 @@ int main(int argc, char** argv) {
                                                           {"ddp", ddp},
                                                           {"sync_batch_norm", sync_batch_norm},
                                                           {"ddp_errors", ddp_errors},
-                                                          {"resume", resume}, {"overlap", overlap}};
+                                                          {"resume", resume},
+                                                          {"overlap", overlap}};
   for (const auto& [known, run] : scenarios)
     if (name == known) try {
         run();
