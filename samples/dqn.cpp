@@ -36,6 +36,8 @@ struct Cart {
     std::copy_n(values.begin(), 4, state.begin());
     steps = int(saved.at("steps").item());
   }
+  /// What the network sees: about 1 where the pole falls.
+  std::array<float, 4> seen() const { return {state[0] / 2.4f, state[1] / 2, state[2] / 0.2095f, state[3] / 2}; }
   bool fell() const { return std::abs(state[0]) > 2.4f || std::abs(state[2]) > 0.2095f; }
 };
 
@@ -79,19 +81,21 @@ static double play(QNet& net, int episodes, Device device) {
   for (int i = 0; i < episodes; ++i) {
     Cart cart;
     cart.reset();
-    while (!cart.push(best(net, cart.state, device))) {}
+    while (!cart.push(best(net, cart.seen(), device))) {}
     steps += cart.steps;
   }
   return steps / episodes;
 }
-/// How wrong the network is about pushes out of the memory: Bellman's equation, with actions chosen by `net` and valued by `target`.
+/// How wrong the network is about pushes out of the memory: Bellman's equation, with actions chosen by `net` and valued by `target`. The
+/// reward is 1 - gamma for a pole upright in the middle, less beside it, so that no value is above 1.
 static Tensor bellman_loss(QNet& net, QNet& target, const Tensor& rows, double gamma) {
-  const Tensor after = rows.narrow(1, 5, 4);
+  const Tensor after = rows.narrow(1, 5, 4), alive = rows.narrow(1, 9, 1);
   Tensor wanted;
   {
     NoGrad guard;
     const Tensor choice = argmax(net(after), 1, {.keepdim = true});
-    wanted = 1 + gamma * rows.narrow(1, 9, 1) * gather(target(after), 1, choice);  // the reward of a push is 1
+    const Tensor reward = 1 - (abs(after.narrow(1, 0, 1)) + abs(after.narrow(1, 2, 1))) / 2;
+    wanted = alive * ((1 - gamma) * reward + gamma * gather(target(after), 1, choice));
   }
   return smooth_l1_loss(gather(net(rows.narrow(1, 0, 4)), 1, rows.narrow(1, 4, 1).to(kInt64)), wanted);
 }
@@ -104,7 +108,7 @@ static void follow(QNet& target, QNet& net, double share) {
 }
 
 int main(int argc, char** argv) {
-  samples::Options o{.epochs = 15, .batch_size = 64, .lr = 2e-3, .amp = {}};
+  samples::Options o{.epochs = 15, .batch_size = 64, .lr = 1e-3, .amp = {}};
   int64_t frames = 2000;
   double gamma = 0.98;
   CLI::App app("Balances a pole by deep Q-learning", "dqn");
@@ -127,10 +131,10 @@ int main(int argc, char** argv) {
     while (run.next_epoch(frames)) {
       while (run.in_epoch() < frames) {
         const double chance = std::max(0.02, 1.0 - double(run.steps()) / 5000);  // of a random push
-        const std::array<float, 4> from = cart.state;
+        const std::array<float, 4> from = cart.seen();
         const int64_t action = rand({}).item() < chance ? randint(0, 2, {}).item<int64_t>() : best(net, from, device);
         const bool over = cart.push(action);
-        replay.add(from, action, cart.state, cart.fell());
+        replay.add(from, action, cart.seen(), cart.fell());
         if (over) cart.reset();
         Tensor loss = zeros({}, {.device = device});
         if (replay.size >= 500) {

@@ -6,7 +6,7 @@
 using namespace tapir;
 
 int main(int argc, char** argv) {
-  samples::Options o{.epochs = 6, .batch_size = 32, .lr = 3e-3};
+  samples::Options o{.epochs = 4, .batch_size = 32, .lr = 3e-3};
   std::string path, prompt = "\n";
   int64_t width = 256, layers = 2, context = 64, batches = 400, length = 500;
   double temperature = 0.8;
