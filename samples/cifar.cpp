@@ -63,9 +63,9 @@ int main(int argc, char** argv) {
     std::printf("data: %s\n", found.c_str());
     const auto load = [&](data::Split split) {
       const data::TensorDataset<2> all = data::cifar10(found, split);
-      const Tensor order =
-          tensor(data::permutation(all.size(), 0)).narrow(0, 0, limit ? std::min(limit, all.size()) : all.size());
-      return data::TensorDataset<2>(all.tensors()[0].index_select(0, order), all.tensors()[1].index_select(0, order));
+      if (!limit) return all;
+      const Tensor some = tensor(data::permutation(all.size(), 0)).narrow(0, 0, std::min(limit, all.size()));
+      return data::TensorDataset<2>(all.tensors()[0].index_select(0, some), all.tensors()[1].index_select(0, some));
     };
     const tf::Normalize normalize{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
     data::DataLoader train(

@@ -193,7 +193,8 @@ class Run {
   void show(const std::vector<double>& values, double rate) {
     const bool cuda = Device(options_.device).is_cuda();
     std::vector<std::string> cells = {std::to_string(epoch_)};
-    for (const double value : values) cells.push_back(train::fixed(value, std::abs(value) < 0.01 ? 6 : std::abs(value) < 10 ? 4 : 2));
+    for (const double value : values)
+      cells.push_back(train::fixed(value, std::abs(value) < 0.01 ? 6 : std::abs(value) < 10 ? 4 : 2));
     cells.push_back(train::fixed(rate, 1));
     cells.push_back(train::bytes_text(double(cuda ? cuda::max_memory_allocated() : memory_stats().max_allocated)));
     table_.row(cells);
