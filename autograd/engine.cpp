@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "../core/backend.h"
+#include "../core/layout.h"
 #include "anomaly.h"
 #include "arith.h"
 #include "meta.h"
@@ -338,6 +339,7 @@ void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph) {
     held = std::move(g);
     return;
   }
+  if (!fits && leaf.dim() > 3) count_layout_conversion();
   held = empty_like(leaf);
   backend(leaf).copy(context(leaf), held, g);
 }

@@ -1,5 +1,6 @@
 // Convolutions: dtype and layout of the operands, then the kernel that suits them: conv_direct.h for float32 in channels-last order
 // where it beats the library, dnn::conv for dense float32 and bfloat16, the implicit GEMM (conv_gemm.h) for all else.
+#include "../core/layout.h"
 #include "conv_direct.h"
 #include "conv_gemm.h"
 #include "dnn.h"
@@ -52,6 +53,7 @@ class Operand {
       last_ = !channels_last;
     } else {
       last_ = channels_last;
+      if (user.dtype == dtype) count_layout_conversion();
       view_ = scratch_image(ctx, user, dtype, channels_last);
       if (!written) copy(ctx, view_, user);
     }

@@ -2,6 +2,7 @@
 
 #include "../core/allocator.h"
 #include "../core/device_table.h"
+#include "../core/layout.h"
 #include "front.h"
 #include "pinned.h"
 
@@ -82,7 +83,10 @@ Tensor clone(const Tensor& x, MemoryFormat format) {
 
 Tensor contiguous(const Tensor& x, MemoryFormat format) {
   if (format == kPreserve) return x;
-  if (!x.is_contiguous(format)) return clone(x, format);
+  if (!x.is_contiguous(format)) {
+    if (x.dim() > 3) count_layout_conversion();
+    return clone(x, format);
+  }
   if (format == kContiguous || suggest_memory_format(x) == kChannelsLast) return x;
   // Extents of 1 make x both: the same elements under the strides that say channels_last.
   return record_view("contiguous", alias(x, x.shape(), channels_last_strides(x.shape()), x.storage_offset()), x,

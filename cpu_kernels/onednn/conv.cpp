@@ -2,6 +2,7 @@
 // and they are reordered into scratch memory and back: cheaper than its kernels for plain NCHW, by a factor of 1.5.
 #include <algorithm>
 
+#include "../../core/layout.h"
 #include "../dnn.h"
 #include "library.h"
 
@@ -170,6 +171,8 @@ bool run(Context& ctx, const Conv& c, bool turned) {
   void* x = inner_memory(ctx, plan->x, c.x.data, c.pass == ConvPass::BackwardData);
   void* w = inner_memory(ctx, plan->w, c.w.data, c.pass == ConvPass::BackwardWeight);
   void* y = inner_memory(ctx, plan->y, c.y.data, c.pass == ConvPass::Forward);
+  for (const bool reordered : {x != c.x.data, y != c.y.data})
+    if (reordered) count_layout_conversion();
   if (c.bias) plan->call.run(ctx, {x, w, y, c.bias});
   else plan->call.run(ctx, {x, w, y});
   if (x != c.x.data && c.pass == ConvPass::BackwardData) plan->x.reorder.run(ctx, {x, c.x.data});
