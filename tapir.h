@@ -21,6 +21,8 @@
 #include "data/mnist.h"
 #include "data/text.h"
 #include "data/transforms.h"
+#include "distributed/ddp.h"
+#include "distributed/sync_batch_norm.h"
 #include "functional/functional.h"
 #include "io/csv.h"
 #include "io/dlpack.h"
