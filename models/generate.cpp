@@ -115,9 +115,9 @@ std::vector<int64_t> Beams::step(const Tensor& logits) {
   for (size_t i = 0; i < place.size() && int64_t(next.size()) < count; ++i) {
     std::vector<int64_t> beam = tokens[size_t(place[i] / words)];
     beam.push_back(place[i] % words);
-    if (beam.back() == options.eos) {
-      const double score = value[i] / std::pow(double(beam.size()), options.length_penalty);
-      if (!best_score || score > *best_score) best_score = score, best = beam;
+    if (beam.back() == options.eos || int64_t(beam.size()) == options.max_new_tokens) {
+      const double score = normalized(value[i], beam.size());
+      if (int64_t(i) < count) end(score, std::move(beam));
       continue;
     }
     next.push_back(std::move(beam)), next_scores.push_back(value[i]), parents.push_back(place[i] / words);
@@ -127,17 +127,20 @@ std::vector<int64_t> Beams::step(const Tensor& logits) {
   tokens = std::move(next), scores = std::move(next_scores);
   return parents;
 }
-/// Nothing that goes on can become better than what has ended.
-bool Beams::done() const {
-  if (tokens.empty()) return true;
-  const double length = std::pow(double(tokens[0].size()), options.length_penalty);
-  return best_score && *best_score >= *std::max_element(scores.begin(), scores.end()) / length;
+double Beams::normalized(double score, size_t length) const {
+  return score / std::pow(double(length), options.length_penalty);
 }
-std::vector<int64_t> Beams::result() const {
-  if (tokens.empty()) return best;
-  const size_t i = size_t(std::max_element(scores.begin(), scores.end()) - scores.begin());
-  const double score = scores[i] / std::pow(double(tokens[i].size()), options.length_penalty);
-  return best_score && *best_score >= score ? best : tokens[i];
+/// Keeps the num_beams best, best first.
+void Beams::end(double score, std::vector<int64_t> beam) {
+  const auto at = std::find_if(ended.begin(), ended.end(), [&](const auto& e) { return e.first < score; });
+  ended.insert(at, {score, std::move(beam)});
+  if (int64_t(ended.size()) > options.num_beams) ended.pop_back();
+}
+/// One good end is not enough: a longer text may have a better mean, so as many as there are beams must have ended, all of them
+/// better than the best beam is at its length.
+bool Beams::done() const {
+  return tokens.empty() || (int64_t(ended.size()) == options.num_beams &&
+                            ended.back().first >= normalized(scores[0], tokens[0].size()));
 }
 
 }  // namespace detail

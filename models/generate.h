@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "../core/modes.h"
@@ -53,18 +54,20 @@ struct GenerateOptions {
   double length_penalty = 1;
 };
 namespace detail {
-/// One step of beam search.
+/// Beam search, as Hugging Face's generate does it by default.
 struct Beams {
-  std::vector<std::vector<int64_t>> tokens;  // of the beams that go on, without the prompt
+  std::vector<std::vector<int64_t>> tokens;  // of the beams that go on, without the prompt, best first
   std::vector<double> scores;
-  std::vector<int64_t> best;  // the best that has ended
-  std::optional<double> best_score;
+  std::vector<std::pair<double, std::vector<int64_t>>> ended;  // with their score / length^length_penalty, best first
   const GenerateOptions& options;
   explicit Beams(const GenerateOptions& options) : options(options) {}
   /// From scores (beams, V): the parents of the beams that go on.
   std::vector<int64_t> step(const Tensor& logits);
   bool done() const;
-  std::vector<int64_t> result() const;
+
+ private:
+  double normalized(double score, size_t length) const;
+  void end(double score, std::vector<int64_t> beam);
 };
 Tensor token_rows(const std::vector<int64_t>& tokens, int64_t rows, Device device);
 void check_generate(const GenerateOptions& options, int64_t prompt);
@@ -87,7 +90,7 @@ template <class Model, class F> std::vector<int64_t> generate(Model& model, cons
     const Tensor scores = last_scores(tokens);
     if (beams > 1) {
       const std::vector<int64_t> parents = search.step(scores);
-      if (search.done() || i + 1 == options.max_new_tokens) return search.result();
+      if (search.done()) return search.ended.at(0).second;
       cache.reorder(detail::token_rows(parents, 1, device).select(0, 0));
       std::vector<int64_t> last;
       for (auto& beam : search.tokens) last.push_back(beam.back());
@@ -98,7 +101,7 @@ template <class Model, class F> std::vector<int64_t> generate(Model& model, cons
     out.push_back(tokens.template item<int64_t>());
     if (!on_token(out.back()) || out.back() == options.eos) break;
   }
-  return beams > 1 ? search.result() : out;
+  return out;
 }
 template <class Model>
 std::vector<int64_t> generate(Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options = {}) {
