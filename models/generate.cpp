@@ -139,8 +139,8 @@ void Beams::end(double score, std::vector<int64_t> beam) {
 /// One good end is not enough: a longer text may have a better mean, so as many as there are beams must have ended, all of them
 /// better than the best beam is at its length.
 bool Beams::done() const {
-  return tokens.empty() || (int64_t(ended.size()) == options.num_beams &&
-                            ended.back().first >= normalized(scores[0], tokens[0].size()));
+  return tokens.empty() ||
+         (int64_t(ended.size()) == options.num_beams && ended.back().first >= normalized(scores[0], tokens[0].size()));
 }
 
 }  // namespace detail

@@ -75,14 +75,17 @@ struct Chain : nn::Module {
   Parameter scores;  // (V, V): from, to
   explicit Chain(const Tensor& p) : scores(log(p)) {}
   models::KVCache new_cache(int64_t batch, int64_t capacity) { return {1, batch, 1, capacity, 1}; }
-  Tensor forward(const Tensor& tokens, models::KVCache&) { return index_select(scores, 0, tokens.reshape(-1)).unsqueeze(1); }
+  Tensor forward(const Tensor& tokens, models::KVCache&) {
+    return index_select(scores, 0, tokens.reshape(-1)).unsqueeze(1);
+  }
   TAPIR_FIELDS(scores)
 };
 }  // namespace
 
 TEST_CASE("Beam search goes on while a longer text may have the better mean") {
   // 0 ends. The text {0} has the mean log 0.3; {1, 2, 0} has (2 log 0.4 + log 0.9) / 3, which is more.
-  Chain chain(tensor({{0.25, 0.25, 0.25, 0.25}, {0.3, 0.05, 0.4, 0.25}, {0.9, 0.04, 0.03, 0.03}, {0.3, 0.4, 0.2, 0.1}}));
+  Chain chain(
+      tensor({{0.25, 0.25, 0.25, 0.25}, {0.3, 0.05, 0.4, 0.25}, {0.9, 0.04, 0.03, 0.03}, {0.3, 0.4, 0.2, 0.1}}));
   const std::vector<int64_t> longer = {1, 2, 0};
   CHECK(models::generate(chain, {3}, {.max_new_tokens = 8, .eos = 0, .num_beams = 2}) == longer);
   CHECK(models::generate(chain, {3}, {.max_new_tokens = 8, .eos = 0, .num_beams = 2, .length_penalty = 0}) ==
