@@ -90,7 +90,7 @@ template <class F> class LambdaLR final : public LRScheduler {
   F lr_lambda_;
 };
 
-/// Multiplies the rate by lr_lambda(epoch), from epoch 1 on.
+/// Multiplies the rate by lr_lambda(epoch), from epoch 1 on (in a SequentialLR that comes to it later: from 0).
 template <class F> class MultiplicativeLR final : public LRScheduler {
  public:
   MultiplicativeLR(Optimizer& optimizer, F lr_lambda)
@@ -98,13 +98,14 @@ template <class F> class MultiplicativeLR final : public LRScheduler {
     detail::check_lambdas("MultiplicativeLR", lr_lambda_, groups());
     start();
   }
-  void restart() override { start(); }
+  void restart() override { restarted_ = true, start(); }
 
  private:
   double next_lr(size_t group, double now) override {
-    return epoch() > 0 ? now * detail::call_lambda(lr_lambda_, group, epoch()) : now;
+    return epoch() > 0 || restarted_ ? now * detail::call_lambda(lr_lambda_, group, epoch()) : now;
   }
   F lr_lambda_;
+  bool restarted_ = false;
 };
 
 struct GammaOptions {
