@@ -84,10 +84,11 @@ void Optimizer::add_group(std::vector<Tensor> params, const OptionValues& option
           p.grad_fn());
     check(is_floating(p.dtype()), "[{}] expected floating-point parameters, got {} at position {}", name(), p,
           int64_t(i));
-    check(p.requires_grad(),
-          "[{}] expected parameters that require grad, got {} at position {} that does not; frozen ones are left out by "
-          "std::erase_if(params, [](const Tensor& p) { return !p.requires_grad(); })",
-          name(), p, int64_t(i));
+    check(
+        p.requires_grad(),
+        "[{}] expected parameters that require grad, got {} at position {} that does not; frozen ones are left out by "
+        "std::erase_if(params, [](const Tensor& p) { return !p.requires_grad(); })",
+        name(), p, int64_t(i));
     const auto same = [&](const Tensor& other) { return other.is_same(p); };
     check(std::none_of(params.begin(), params.begin() + int64_t(i), same),
           "[{}] the parameter at position {} ({}) appears twice in its group", name(), int64_t(i), p);
