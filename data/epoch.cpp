@@ -214,11 +214,10 @@ Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
     state.counters->load += (scope.collate_began ? scope.collate_began : made) - began;
     if (scope.collate_began) state.counters->collate += made - scope.collate_began;
     work.index = -1;
-    if (!slot.batch) {
-    }  // a shard that has ended
-    else if (to_cuda)
+    if (slot.batch && to_cuda)  // no batch: a shard that has ended
       queue_copies(state, worker, slot);
-    else if (state.options.device) state.source->move_to(slot.batch, *state.options.device);
+    else if (slot.batch && state.options.device)
+      state.source->move_to(slot.batch, *state.options.device);
     if (state.options.device) state.counters->copy += now() - made;
   } catch (const Left&) {
     slot.ready = false;
