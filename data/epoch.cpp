@@ -216,8 +216,7 @@ Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
     work.index = -1;
     if (slot.batch && to_cuda)  // no batch: a shard that has ended
       queue_copies(state, worker, slot);
-    else if (slot.batch && state.options.device)
-      state.source->move_to(slot.batch, *state.options.device);
+    else if (slot.batch && state.options.device) state.source->move_to(slot.batch, *state.options.device);
     if (state.options.device) state.counters->copy += now() - made;
   } catch (const Left&) {
     slot.ready = false;
