@@ -18,6 +18,7 @@ constexpr Rule kRules[] = {
     {"unary", "w"},
     {"binary", "w"},
     {"ternary", "w"},
+    {"fused", "w"},
     {"reduce", "w"},
     {"arg_reduce", "w"},
     {"scan", "ww"},

@@ -435,6 +435,7 @@ struct ForeachParams {
 using V = const TensorView&;
 
 struct DeviceTable;
+struct FusedParams;  // core/fused.h
 
 /// The functions of one device. `copy`, `unary`, ... take operands whose shapes fit; views may have any strides (0 too).
 struct BackendTable {
@@ -457,6 +458,8 @@ struct BackendTable {
   void (*unary)(Context&, V out, V x, const UnaryParams&);
   void (*binary)(Context&, V out, V a, V b, const BinaryParams&);
   void (*ternary)(Context&, V out, V a, V b, V c, const TernaryParams&);
+  // (optional) Many of these in one pass: Note [Fused calls]. No operation calls it; compile() makes the calls.
+  void (*fused)(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams&);
 
   // Reductions: out keeps the reduced dimensions with extent 1.
   void (*reduce)(Context&, V out, V x, const ReduceParams&);

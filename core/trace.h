@@ -20,7 +20,7 @@ namespace tapir::inline v0 {
 // Every kernel entry of the table: what is added there is added here.
 // clang-format off
 #define TAPIR_KERNEL_ENTRIES(X)                                                                                        \
-  X(copy) X(fill) X(range) X(random) X(unary) X(binary) X(ternary) X(reduce) X(arg_reduce) X(scan) X(histogram)        \
+  X(copy) X(fill) X(range) X(random) X(unary) X(binary) X(ternary) X(fused) X(reduce) X(arg_reduce) X(scan) X(histogram)        \
   X(sort) X(search)                                                                                                    \
   X(gather) X(scatter) X(index) X(index_put) X(count_nonzero) X(nonzero) X(matmul) X(linalg) X(conv)                   \
   X(conv_backward_data) X(conv_backward_weight) X(pool) X(pool_backward) X(resample) X(resample_backward) X(softmax)   \

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "error.h"
+#include "fused.h"
 #include "trace.h"
 
 namespace tapir::inline v0 {

@@ -16,6 +16,7 @@ static constexpr BackendTable cpu_table = {
     .unary = cpu::unary,
     .binary = cpu::binary,
     .ternary = cpu::ternary,
+    .fused = nullptr,
     .reduce = cpu::reduce,
     .arg_reduce = cpu::arg_reduce,
     .scan = cpu::scan,

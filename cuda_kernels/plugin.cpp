@@ -26,6 +26,7 @@ static constexpr BackendTable table = {
     .unary = unary,
     .binary = binary,
     .ternary = ternary,
+    .fused = nullptr,
     .reduce = reduce,
     .arg_reduce = arg_reduce,
     .scan = scan,
