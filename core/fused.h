@@ -18,8 +18,8 @@ enum class FusedKind : uint8_t {
   Unary,    // op: UnaryOp; numbers: a, b, c
   Binary,   // op: BinaryOp; numbers: alpha, beta, gamma. No integer division, which would have to report zeros
   Ternary,  // op: TernaryOp; numbers: alpha
-  Keep,     // bool: what dropout keeps; numbers: p, seed, offset (bits); operand[0]: an int64 value added to the offset, or this step
-  Store,    // of value operand[0] to output operand[1]
+  Keep,  // bool: what dropout keeps; numbers: p, seed, offset (bits); operand[0]: an int64 value added to the offset, or this step
+  Store,  // of value operand[0] to output operand[1]
 };
 
 struct FusedStep {
