@@ -32,6 +32,8 @@ constexpr Rule kRules[] = {
     {"count_nonzero", ""},
     {"nonzero", "w"},
     {"matmul", "wrrrw"},
+    {"quant_matmul", "w"},
+    {"quant_conv", "w"},
     {"linalg", "w"},
     {"conv", "w"},
     {"conv_backward_data", "w"},

@@ -341,6 +341,15 @@ struct PoolParams {
   bool ceil_mode = false, count_include_pad = true;
   int64_t divisor = 0;  // 0: the window's size
 };
+/// What becomes of the activations of a product with quantized weights: they stay floats; they are quantized to 8 bits with a scale and
+/// zero point of each row; with those that are given. Formulas: core/formulas/quantize.h.
+enum class QuantOp : uint8_t { WeightOnly, Dynamic, Static };
+/// bits 8: w (N, K) int8. bits 4: w (N, K / 2) uint8, element 2 i in the lower half of a byte, 8 added. `group` elements of a row share a
+/// scale: w_scale (N, K / group). Dynamic and Static: bits 8, group K.
+struct QuantMatmulParams {
+  QuantOp op;
+  int64_t bits = 8, group = 1;
+};
 /// x (N, C, ...) to y (N, C, ...), 1 to 3 spatial axes: Note [Resampling] in core/resample.h.
 struct ResampleParams {
   ResampleOp op;
@@ -484,6 +493,10 @@ struct BackendTable {
 
   // Linear algebra and networks.
   void (*matmul)(Context&, V out, V a, V b, V bias, V aux, const MatmulParams&);
+  // (optional) both, float32: y (M, N) = x (M, K) w^T + bias, and a convolution with w (O, C / groups, ...) int8, w_scale (O). x_scale
+  // (float32) and x_zero (int32), 0-dim, are those of Static and of convolutions: uint8 = round(x / x_scale) + x_zero.
+  void (*quant_matmul)(Context&, V y, V x, V x_scale, V x_zero, V w, V w_scale, V bias, const QuantMatmulParams&);
+  void (*quant_conv)(Context&, V y, V x, V x_scale, V x_zero, V w, V w_scale, V bias, const ConvParams&);
   void (*linalg)(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const LinalgParams&);
   void (*conv)(Context&, V y, V x, V w, V bias, const ConvParams&);
   void (*conv_backward_data)(Context&, V dx, V dy, V w, const ConvParams&);

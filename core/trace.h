@@ -22,7 +22,8 @@ namespace tapir::inline v0 {
 #define TAPIR_KERNEL_ENTRIES(X)                                                                                        \
   X(copy) X(fill) X(range) X(random) X(unary) X(binary) X(ternary) X(fused) X(reduce) X(arg_reduce) X(scan) X(histogram)        \
   X(sort) X(search)                                                                                                    \
-  X(gather) X(scatter) X(index) X(index_put) X(count_nonzero) X(nonzero) X(matmul) X(linalg) X(conv)                   \
+  X(gather) X(scatter) X(index) X(index_put) X(count_nonzero) X(nonzero) X(matmul) X(quant_matmul) X(quant_conv)          \
+  X(linalg) X(conv)                                                                                                    \
   X(conv_backward_data) X(conv_backward_weight) X(pool) X(pool_backward) X(resample) X(resample_backward) X(softmax)   \
   X(softmax_backward) X(attention) X(attention_backward) X(rnn) X(rnn_backward) X(norm) X(norm_backward)               \
   X(cross_entropy) X(cross_entropy_backward) X(dropout) X(optimizer_step) X(foreach)
