@@ -5,7 +5,7 @@
 // and meet after each step. The backward pass goes the same way with W_hh transposed; dW is one GEMM over all steps.
 #include <array>
 
-#include "../core/math.h"
+#include "../core/formulas/rnn.h"
 #include "gemm.h"
 #include "kernels.h"
 
@@ -217,10 +217,7 @@ template <class C> class Forward : Layer<C> {
       const C* bias = bias_ + u;
       const bool relu = p_.op == RnnOp::Relu;
 #pragma omp simd
-      for (int64_t j = 0; j < n; ++j) {
-        const C v = x[j] + s[j] + bias[j];
-        h[j] = relu ? (v < 0 ? C(0) : v) : math::tanh(v);
-      }
+      for (int64_t j = 0; j < n; ++j) h[j] = formulas::rnn_unit(relu, x[j] + s[j] + bias[j]);
     }
     if (p_.steps > 1 || projected_) to.set(i, u, n, h);
     if (!projected_) std::copy_n(h, n, y_ + at * out_ + u);
@@ -231,12 +228,10 @@ template <class C> class Forward : Layer<C> {
     C *in = gates, *forget = in + kUnits, *cell = forget + kUnits, *out = cell + kUnits;
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) {
-      in[j] = math::sigmoid(x[j] + s[j] + bias[j]);
-      forget[j] = math::sigmoid(x[H + j] + s[kUnits + j] + bias[H + j]);
-      cell[j] = math::tanh(x[2 * H + j] + s[2 * kUnits + j] + bias[2 * H + j]);
-      out[j] = math::sigmoid(x[3 * H + j] + s[3 * kUnits + j] + bias[3 * H + j]);
-      c[j] = forget[j] * c[j] + in[j] * cell[j];
-      h[j] = out[j] * math::tanh(c[j]);
+      const auto sum = [&](int64_t g) { return x[g * H + j] + s[g * kUnits + j] + bias[g * H + j]; };
+      const auto unit = formulas::lstm_unit(sum(0), sum(1), sum(2), sum(3), c[j]);
+      in[j] = unit.in, forget[j] = unit.forget, cell[j] = unit.cell, out[j] = unit.out;
+      c[j] = unit.c, h[j] = unit.h;
     }
     if (!keep) return;
     for (int64_t g = 0; g < 4; ++g) std::copy_n(gates + g * kUnits, n, keep + g * H);
@@ -248,11 +243,10 @@ template <class C> class Forward : Layer<C> {
     C *reset = kept, *update = reset + kUnits, *fresh = update + kUnits, *old = fresh + kUnits;
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) {
-      reset[j] = math::sigmoid(x[j] + s[j] + bias[j]);
-      update[j] = math::sigmoid(x[H + j] + s[kUnits + j] + bias[H + j]);
+      const auto sum = [&](int64_t g) { return x[g * H + j] + s[g * kUnits + j] + bias[g * H + j]; };
       old[j] = s[2 * kUnits + j] + bias[2 * H + j];
-      fresh[j] = math::tanh(x[2 * H + j] + reset[j] * old[j]);
-      h[j] = (1 - update[j]) * fresh[j] + update[j] * before[j];
+      const auto unit = formulas::gru_unit(sum(0), sum(1), x[2 * H + j], old[j], before[j]);
+      reset[j] = unit.reset, update[j] = unit.update, fresh[j] = unit.fresh, h[j] = unit.h;
     }
     for (int64_t g = 0; keep && g < 4; ++g) std::copy_n(kept + g * kUnits, n, keep + g * H);
   }
@@ -376,7 +370,7 @@ template <class C> class Backward : Layer<C> {
       const C* y = y_ + at * H + u;
       const bool relu = p_.op == RnnOp::Relu;
 #pragma omp simd
-      for (int64_t j = 0; j < n; ++j) dx[j] = relu ? (y[j] > 0 ? g[j] : C(0)) : g[j] * (1 - y[j] * y[j]);
+      for (int64_t j = 0; j < n; ++j) dx[j] = formulas::rnn_gradient(relu, g[j], y[j]);
     }
     for (int64_t gate = 0; gate < gates_ && w_; ++gate) to.set(i, gate * H + u, n, dgates + gate * H);
   }
@@ -385,12 +379,9 @@ template <class C> class Backward : Layer<C> {
     const C *in = kept, *forget = kept + H, *cell = kept + 2 * H, *out = kept + 3 * H, *c = kept + 4 * H;
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) {
-      const C th = math::tanh(c[j]), d = dc[j] + g[j] * out[j] * (1 - th * th);
-      dx[j] = d * cell[j] * in[j] * (1 - in[j]);
-      dx[H + j] = d * before[j] * forget[j] * (1 - forget[j]);
-      dx[2 * H + j] = d * in[j] * (1 - cell[j] * cell[j]);
-      dx[3 * H + j] = g[j] * th * out[j] * (1 - out[j]);
-      dc[j] = d * forget[j];
+      const auto d = formulas::lstm_gradient(g[j], dc[j], in[j], forget[j], cell[j], out[j], c[j], before[j]);
+      dx[j] = d.in, dx[H + j] = d.forget, dx[2 * H + j] = d.cell, dx[3 * H + j] = d.out;
+      dc[j] = d.c;
     }
     for (int64_t j = 0; hidden && j < n; ++j) hidden[j] = out[j] * math::tanh(c[j]);
   }
@@ -399,12 +390,10 @@ template <class C> class Backward : Layer<C> {
     const C *reset = kept, *update = kept + H, *fresh = kept + 2 * H, *old = kept + 3 * H;
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) {
-      const C dn = g[j] * (1 - update[j]) * (1 - fresh[j] * fresh[j]);
-      const C dr = dn * old[j] * reset[j] * (1 - reset[j]);
-      const C dz = g[j] * (before[j] - fresh[j]) * update[j] * (1 - update[j]);
-      dx[j] = dr, dx[H + j] = dz, dx[2 * H + j] = dn;
-      dgates[j] = dr, dgates[H + j] = dz, dgates[2 * H + j] = dn * reset[j];
-      dh[j] = g[j] * update[j];
+      const auto d = formulas::gru_gradient(g[j], reset[j], update[j], fresh[j], old[j], before[j]);
+      dx[j] = d.reset, dx[H + j] = d.update, dx[2 * H + j] = d.fresh;
+      dgates[j] = d.reset, dgates[H + j] = d.update, dgates[2 * H + j] = d.state;
+      dh[j] = d.h;
     }
   }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "../core/formulas/rnn.h"
 #include "kernel.h"
 #include "kernels.h"
 #include "launch.h"
@@ -30,13 +31,6 @@ template <class C> struct ForwardStep {
   C *h, *c, *y, *keep;       // (rows, H); y and keep may be null
 };
 
-template <class C> __device__ C lstm_unit(const ForwardStep<C>& s, const C (&v)[4], int64_t i, C (&kept)[5]) {
-  const C in = math::sigmoid(v[0]), forget = math::sigmoid(v[1]), cell = math::tanh(v[2]), out = math::sigmoid(v[3]);
-  const C c = s.c[i] = forget * s.c[i] + in * cell;
-  kept[0] = in, kept[1] = forget, kept[2] = cell, kept[3] = out, kept[4] = c;
-  return out * math::tanh(c);
-}
-
 template <class C> __global__ void rnn_step(const ForwardStep<C> s) {
   const int64_t H = s.hidden, gates = s.op == RnnOp::Lstm ? 4 : s.op == RnnOp::Gru ? 3 : 1;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < s.rows * H;
@@ -51,13 +45,15 @@ template <class C> __global__ void rnn_step(const ForwardStep<C> s) {
       v[g] = x[g] + sum[g];
     }
     if (s.op == RnnOp::Lstm) {
-      h = lstm_unit(s, v, i, kept);
+      const auto u = formulas::lstm_unit(v[0], v[1], v[2], v[3], s.c[i]);
+      kept[0] = u.in, kept[1] = u.forget, kept[2] = u.cell, kept[3] = u.out, kept[4] = s.c[i] = u.c;
+      h = u.h;
     } else if (s.op == RnnOp::Gru) {
-      const C reset = math::sigmoid(v[0]), update = math::sigmoid(v[1]), fresh = math::tanh(x[2] + reset * sum[2]);
-      h = (1 - update) * fresh + update * s.h[i];
-      kept[0] = reset, kept[1] = update, kept[2] = fresh, kept[3] = sum[2];
+      const auto u = formulas::gru_unit(v[0], v[1], x[2], sum[2], s.h[i]);
+      kept[0] = u.reset, kept[1] = u.update, kept[2] = u.fresh, kept[3] = sum[2];
+      h = u.h;
     } else {
-      h = s.op == RnnOp::Relu ? (v[0] < 0 ? C(0) : v[0]) : math::tanh(v[0]);
+      h = formulas::rnn_unit(s.op == RnnOp::Relu, v[0]);
     }
     s.h[i] = h;
     if (s.y) s.y[i] = h;
@@ -80,25 +76,21 @@ template <class C> __device__ void lstm_gradient(const BackwardStep<C>& s, int64
   const int64_t H = s.hidden, row = i / H, unit = i % H;
   const C* const kept = s.keep + row * 5 * H + unit;
   C* const dx = s.dx + row * 4 * H + unit;
-  const C in = kept[0], forget = kept[H], cell = kept[2 * H], out = kept[3 * H], th = math::tanh(kept[4 * H]);
-  const C d = s.dc[i] + g * out * (1 - th * th);
-  dx[0] = d * cell * in * (1 - in);
-  dx[H] = d * s.before.at(row, unit, H) * forget * (1 - forget);
-  dx[2 * H] = d * in * (1 - cell * cell);
-  dx[3 * H] = g * th * out * (1 - out);
-  s.dc[i] = d * forget;
-  if (s.hiddens) s.hiddens[i] = out * th;
+  const auto d = formulas::lstm_gradient(g, s.dc[i], kept[0], kept[H], kept[2 * H], kept[3 * H], kept[4 * H],
+                                         s.before.at(row, unit, H));
+  dx[0] = d.in, dx[H] = d.forget, dx[2 * H] = d.cell, dx[3 * H] = d.out;
+  s.dc[i] = d.c;
+  if (s.hiddens) s.hiddens[i] = kept[3 * H] * math::tanh(kept[4 * H]);
 }
 template <class C> __device__ void gru_gradient(const BackwardStep<C>& s, int64_t i, C g) {
   const int64_t H = s.hidden, row = i / H, unit = i % H, at = row * 3 * H + unit;
   const C* const kept = s.keep + row * 4 * H + unit;
-  const C reset = kept[0], update = kept[H], fresh = kept[2 * H];
-  const C dn = g * (1 - update) * (1 - fresh * fresh), dr = dn * kept[3 * H] * reset * (1 - reset);
-  const C dz = g * (s.before.at(row, unit, H) - fresh) * update * (1 - update);
-  s.dx[at] = s.dgates[at] = dr;
-  s.dx[at + H] = s.dgates[at + H] = dz;
-  s.dx[at + 2 * H] = dn, s.dgates[at + 2 * H] = dn * reset;
-  s.dh[i] = g * update;
+  const auto d =
+      formulas::gru_gradient(g, kept[0], kept[H], kept[2 * H], kept[3 * H], s.before.at(row, unit, H));
+  s.dx[at] = s.dgates[at] = d.reset;
+  s.dx[at + H] = s.dgates[at + H] = d.update;
+  s.dx[at + 2 * H] = d.fresh, s.dgates[at + 2 * H] = d.state;
+  s.dh[i] = d.h;
 }
 
 template <class C> __global__ void rnn_gradient(const BackwardStep<C> s) {
@@ -107,7 +99,7 @@ template <class C> __global__ void rnn_gradient(const BackwardStep<C> s) {
     const C g = s.dy ? s.g[i] + s.dy[i] : s.g[i];
     if (s.op == RnnOp::Lstm) lstm_gradient(s, i, g);
     else if (s.op == RnnOp::Gru) gru_gradient(s, i, g);
-    else s.dx[i] = s.op == RnnOp::Relu ? (s.y[i] > 0 ? g : C(0)) : g * (1 - s.y[i] * s.y[i]);
+    else s.dx[i] = formulas::rnn_gradient(s.op == RnnOp::Relu, g, s.y[i]);
   }
 }
 
