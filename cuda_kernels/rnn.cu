@@ -85,8 +85,7 @@ template <class C> __device__ void lstm_gradient(const BackwardStep<C>& s, int64
 template <class C> __device__ void gru_gradient(const BackwardStep<C>& s, int64_t i, C g) {
   const int64_t H = s.hidden, row = i / H, unit = i % H, at = row * 3 * H + unit;
   const C* const kept = s.keep + row * 4 * H + unit;
-  const auto d =
-      formulas::gru_gradient(g, kept[0], kept[H], kept[2 * H], kept[3 * H], s.before.at(row, unit, H));
+  const auto d = formulas::gru_gradient(g, kept[0], kept[H], kept[2 * H], kept[3 * H], s.before.at(row, unit, H));
   s.dx[at] = s.dgates[at] = d.reset;
   s.dx[at + H] = s.dgates[at + H] = d.update;
   s.dx[at + 2 * H] = d.fresh, s.dgates[at + 2 * H] = d.state;

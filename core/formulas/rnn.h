@@ -38,7 +38,9 @@ template <class T> TAPIR_FORMULA GruGradient<T> gru_gradient(T g, T reset, T upd
 }
 
 /// RnnOp::Relu keeps NaN.
-template <class T> TAPIR_FORMULA T rnn_unit(bool relu, T sum) { return relu ? (sum < T(0) ? T(0) : sum) : math::tanh(sum); }
+template <class T> TAPIR_FORMULA T rnn_unit(bool relu, T sum) {
+  return relu ? (sum < T(0) ? T(0) : sum) : math::tanh(sum);
+}
 /// Of its output y.
 template <class T> TAPIR_FORMULA T rnn_gradient(bool relu, T g, T y) {
   return relu ? (y > T(0) ? g : T(0)) : g * (T(1) - y * y);
