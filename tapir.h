@@ -5,6 +5,7 @@
 #include "autograd/engine.h"
 #include "autograd/function.h"
 #include "autograd/saved_hooks.h"
+#include "compile/compile.h"
 #include "compile/onnx.h"
 #include "core/allocator.h"
 #include "core/cuda.h"

@@ -322,6 +322,7 @@ std::mutex& mutex_of(const Tensor& leaf) {
 
 void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph) {
   std::lock_guard lock(mutex_of(leaf));
+  if (note_grad) note_grad(leaf, false);
   Tensor& held = TapeMeta::of(leaf).grad;
   if (held.defined()) {
     if (create_graph) return void(held = add(held, g));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "../core/host_state.h"
 #include "arith.h"
 #include "engine.h"
 #include "meta.h"
@@ -25,7 +26,9 @@ Tensor& Tensor::requires_grad_(bool on) {
   } else
     check(!has_producer(*this),
           "[requires_grad_] you can only change requires_grad flags of leaf variables; use detach()");
+  const bool before = p.requires_grad;
   p.requires_grad = on || has_producer(*this);
+  if (p.requires_grad != before && is_watched(p.storage.get())) host_state.flip(&p);
   return *this;
 }
 
@@ -50,6 +53,7 @@ void Tensor::set_grad(const Tensor& g) const {
           g.strides(), g.shape());
   } else if (!TapeMeta::find(*this)) return;
   TapeMeta& meta = TapeMeta::of(*this);
+  if (note_grad) note_grad(*this, true);
   (meta.retained ? *meta.retained : meta.grad) = g;
 }
 

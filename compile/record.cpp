@@ -2,7 +2,10 @@
 
 #include <map>
 
+#include "../autograd/meta.h"
 #include "../core/cuda.h"
+#include "../core/generator.h"
+#include "../core/host_state.h"
 #include "../core/trace_call.h"
 
 namespace tapir::inline v0::ir {
@@ -12,6 +15,10 @@ struct Recorder {
   std::map<const char*, int> live;     // where a block begins -> its number; they do not overlap
   std::vector<const char*> begin;      // of each block
   std::vector<tapir::Storage*> owner;  // of each block, once a kernel has seen one
+  std::map<const tapir::Storage*, int> input_of;  // roots of inputs; their blocks are not in `live`
+  std::map<const tapir::Storage*, uint32_t> seen;  // of outside blocks: the version it had
+  Notes notes;
+  uint64_t seeds = 0;
   BackendTable tables[kNumDeviceTypes];
   const BackendTable* real[kNumDeviceTypes] = {};
   const BackendTable* before[kNumDeviceTypes] = {};
@@ -22,6 +29,9 @@ struct Recorder {
   int find(const void* data) const;
   int add(const void* data, Block block);
   int block_of(const TensorView& v);
+  int input_block(const Tensor& x);
+  void note(const TensorView& v, int block);
+  void note_gradient(const Tensor& x, bool replaced);
   View view_of(const TensorView& v);
   View bytes_at(const void* data, Device device, int64_t bytes);
   void use(const View& v, Access access);
@@ -124,8 +134,44 @@ int Recorder::find(const void* data) const {
   return p < at->first + program.blocks[size_t(at->second)].bytes ? at->second : -1;
 }
 
+/// The block of an input: its root's.
+int Recorder::input_block(const Tensor& x) {
+  tapir::Storage* root = root_of(x.impl().storage.get());
+  const auto [at, fresh] = input_of.try_emplace(root, int(program.blocks.size()));
+  if (!fresh) return at->second;
+  program.blocks.push_back({.kind = Block::Kind::Outside, .bytes = root->bytes, .device = root->device});
+  program.blocks.back().memory = StoragePtr::share(root);
+  begin.push_back(static_cast<const char*>(root->data)), owner.push_back(root);
+  return at->second;
+}
+
+/// Remembers a storage from outside, with the version that it had when a kernel first saw it.
+void Recorder::note(const TensorView& v, int block) {
+  if (program.blocks[size_t(block)].kind != Block::Kind::Outside || !v.storage) return;
+  if (!seen.try_emplace(v.storage, v.storage->version.load(std::memory_order_relaxed)).second) return;
+  notes.storages.push_back({StoragePtr::share(v.storage), block});
+}
+
+/// Before the first change of a leaf's gradient.
+void Recorder::note_gradient(const Tensor& x, bool replaced) {
+  if (x.numel() == 0 || !x.is_leaf()) return;
+  for (const Notes::GradSlot& slot : notes.grads)
+    if (slot.leaf.is_same(x)) return;
+  const int i = find(x.data_ptr());
+  if (i >= 0 && program.blocks[size_t(i)].kind != Block::Kind::Outside) return;  // made in here
+  const Tensor& g = x.grad();
+  const bool used = g.defined() && find(g.data_ptr()) >= 0;
+  Notes::GradSlot slot{.leaf = x, .relevant = !replaced || used, .had = g.defined()};
+  if (slot.relevant && slot.had) slot.start = view_of(g);
+  notes.grads.push_back(std::move(slot));
+}
+
 int Recorder::block_of(const TensorView& v) {
   tapir::Storage* root = v.storage ? root_of(v.storage) : nullptr;
+  if (const auto input = input_of.find(root); root && input != input_of.end()) {
+    note(v, input->second);
+    return input->second;
+  }
   int i = find(v.data);
   if (i < 0) {
     check_internal(root, "[record] expected a view that names its storage, got one without");
@@ -133,6 +179,7 @@ int Recorder::block_of(const TensorView& v) {
     program.blocks.back().memory = StoragePtr::share(root);
   }
   if (!owner[size_t(i)]) owner[size_t(i)] = root;
+  note(v, i);
   return i;
 }
 
@@ -157,6 +204,8 @@ View Recorder::bytes_at(const void* data, Device device, int64_t bytes) {
   out.kind = View::Kind::Memory, out.dtype = kUInt8, out.device = device, out.shape = bytes, out.strides = 1;
   if (bytes == 0) return out;
   out.block = find(data);
+  for (const auto& [root, i] : input_of)
+    if (out.block < 0 && data >= root->data && data < static_cast<const char*>(root->data) + root->bytes) out.block = i;
   if (out.block < 0) {
     out.block = add(data, {.kind = Block::Kind::Outside, .bytes = bytes, .device = device});
     program.blocks.back().memory = adopt_storage(const_cast<void*>(data), bytes, device, nullptr, nullptr);
@@ -197,23 +246,32 @@ Call Recorder::call_of(const char* entry, const Context& ctx, const std::vector<
 }
 
 Recording::Recording(std::span<const Tensor> inputs) : recorder_(nullptr) {
-  check(!active, "[record] expected no program that is being recorded in this thread, got one");
+  check(!ir::active, "[record] expected no program that is being recorded in this thread, got one");
   auto r = std::make_unique<Recorder>();
   stand_before<DeviceType::CPU>(*r);
   stand_before<DeviceType::CUDA>(*r);
-  for (const Tensor& x : inputs) r->program.inputs.push_back(r->view_of(x));
-  active = recorder_ = r.release();
+  for (const Tensor& x : inputs) {
+    if (x.defined() && x.numel() > 0) r->input_block(x);
+    r->program.inputs.push_back(r->view_of(x));
+  }
+  r->seeds = host_state.seeds.load();
+  r->notes.seed = default_generator().seed(), r->notes.offset = default_generator().offset();
+  ir::active = recorder_ = r.release();
   for (int i = 0; i < kNumDeviceTypes; ++i)
     if (recorder_->real[i]) modes.tables[i] = &recorder_->tables[i];
   modes.refuse_host_read = refuse_host_read;
+  note_grad = [](const Tensor& x, bool replaced) { ir::active->note_gradient(x, replaced); };
 }
 
+bool Recording::active() { return ir::active; }
+
 void Recording::stop() noexcept {
-  if (active != recorder_) return;
+  if (ir::active != recorder_) return;
   for (int i = 0; i < kNumDeviceTypes; ++i)
     if (recorder_->real[i]) modes.tables[i] = recorder_->before[i];
   modes.refuse_host_read = nullptr;
-  active = nullptr;
+  note_grad = nullptr;
+  ir::active = nullptr;
 }
 
 Recording::~Recording() {
@@ -221,11 +279,19 @@ Recording::~Recording() {
   delete recorder_;
 }
 
-Program Recording::finish(std::span<const Tensor> outputs) {
-  check(active == recorder_, "[record] expected finish() once, in the thread that records");
+Program Recording::finish(std::span<const Tensor> outputs, Notes* notes) {
+  check(ir::active == recorder_, "[record] expected finish() once, in the thread that records");
   Recorder& r = *recorder_;
   for (const Tensor& y : outputs) r.program.outputs.push_back(r.view_of(y));
+  for (Notes::GradSlot& slot : r.notes.grads) slot.end = r.view_of(slot.leaf.grad());
+  const Generator& g = default_generator();
+  r.notes.numbers = g.offset() - r.notes.offset;
+  r.notes.reseeded = host_state.seeds.load() != r.seeds || g.seed() != r.notes.seed || g.offset() < r.notes.offset;
   stop();
+  for (Notes::Seen& s : r.notes.storages)
+    s.raised = s.storage->version.load(std::memory_order_relaxed) - r.seen.at(s.storage.get());
+  if (notes) *notes = std::move(r.notes);
+  else r.notes = {};
   for (const auto& [data, i] : r.live) {
     Block& b = r.program.blocks[size_t(i)];
     if (!b.memory && r.owner[size_t(i)]) b.memory = StoragePtr::share(r.owner[size_t(i)]);

@@ -4,13 +4,38 @@
 // writes the call down. Births and deaths of memory pass through the table too. What the host would have to look at cannot be replayed
 // and ends in a ValueError: item(), to_vector(), operations whose result's shape depends on values.
 // Fresh memory that is read before a kernel wrote it was filled by the host (tensor({1, 2})): its bytes become a Constant.
+// Memory of an input is known by its storage, everything else by its address: what shares memory with an input, but was not reached
+// through it, is not the input.
 #include <span>
 
+#include "../core/tensor.h"
 #include "program.h"
 
 namespace tapir::inline v0::ir {
 
 struct Recorder;  // record.cpp
+
+/// What a recorded function did beside calling kernels.
+struct Notes {
+  /// A storage from outside that kernels saw, held as the thread's tensors hold it, not by its root.
+  struct Seen {
+    StoragePtr storage;
+    int block = -1;
+    uint32_t raised = 0;  // its version, by so much
+  };
+  /// A leaf from outside whose gradient changed.
+  struct GradSlot {
+    Tensor leaf;
+    bool relevant = false;  // does the program depend on the gradient that was there?
+    bool had = false;       // was there one? `start`: where, if relevant
+    View start = {}, end = {};  // end: Absent where there is none afterwards
+  };
+  std::vector<Seen> storages;
+  std::vector<GradSlot> grads;
+  uint64_t seed = 0, offset = 0;  // of the generator at the beginning
+  uint64_t numbers = 0;           // that its offset moved on
+  bool reseeded = false;
+};
 
 /// Writes down what this thread computes until finish() or the end of the scope. ValueError where one is alive already.
 class Recording {
@@ -21,7 +46,9 @@ class Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
   /// The program so far; recording ends.
-  Program finish(std::span<const Tensor> outputs = {});
+  Program finish(std::span<const Tensor> outputs = {}, Notes* notes = nullptr);
+  /// Is one alive in this thread?
+  static bool active();
 
  private:
   void stop() noexcept;

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "host_state.h"
+
 namespace tapir::inline v0 {
 namespace {
 
@@ -51,6 +53,7 @@ Generator& default_generator() {
 }
 
 void manual_seed(uint64_t seed) {
+  host_state.seeds.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard lock(seeds.mutex);
   if (in_main_thread()) {
     seeds.seed = seed;

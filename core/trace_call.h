@@ -46,7 +46,11 @@ inline void flatten(std::vector<TraceArg>& to, const OptimizerScalars& s) {
 }
 template <class P> void flatten(std::vector<TraceArg>& to, const P& params) {
   static_assert(std::is_trivially_copyable_v<P>);
-  TraceArg a{.kind = TraceArg::Kind::Bytes, .bytes = std::string(reinterpret_cast<const char*>(&params), sizeof(P))};
+  P exact = params;
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&exact);  // equal parameters have equal bytes
+#endif
+  TraceArg a{.kind = TraceArg::Kind::Bytes, .bytes = std::string(reinterpret_cast<const char*>(&exact), sizeof(P))};
   if constexpr (requires { params.op; }) a.op = int(params.op), a.op_name = name_of_op(params.op);
   if constexpr (std::is_same_v<P, Scalar>) a.finite = std::isfinite(params.to_double());
   to.push_back(std::move(a));

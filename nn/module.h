@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/host_state.h"
 #include "../core/modes.h"
 #include "../core/profiler.h"
 #include "../core/state_dict.h"
@@ -18,6 +19,24 @@ namespace tapir::inline v0::nn {
 struct LoadOptions {
   bool strict = true;             // missing and unexpected names are errors
   std::string strip_prefix = {};  // removed from names that begin with it: "module.", "_orig_mod."
+};
+
+/// A bool, at first true, of which compiled programs learn that it has changed: Note [What a compiled program takes for constant].
+class TrainingFlag {
+ public:
+  TrainingFlag() = default;
+  TrainingFlag(const TrainingFlag& o) { *this = bool(o); }
+  ~TrainingFlag() { *this = true; }
+  TrainingFlag& operator=(const TrainingFlag& o) { return *this = bool(o); }
+  TrainingFlag& operator=(bool on) {
+    if (on != on_) host_state.flip(this);
+    on_ = on;
+    return *this;
+  }
+  operator bool() const { return on_; }
+
+ private:
+  bool on_ = true;
 };
 
 /// Base of every module: a plain struct that lists its fields once.
@@ -39,7 +58,7 @@ class Module {
     return *this;
   }
   virtual ~Module() = default;
-  bool training = true;
+  TrainingFlag training;
 
   /// The fields as listed, containers opened. ValueError where a derived struct has no TAPIR_FIELDS of its own.
   std::vector<Field> fields();

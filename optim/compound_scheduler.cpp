@@ -82,6 +82,7 @@ void SequentialLR::restart() {
   present().step();
 }
 void SequentialLR::step() {
+  check_not_recorded(name());
   if (last_epoch() < 0) return restart();
   count_epoch();
   if (std::binary_search(milestones_.begin(), milestones_.end(), last_epoch())) present().restart();
@@ -108,6 +109,7 @@ void ChainedScheduler::restart() {
   for (LRScheduler* s : schedulers_) s->step();
 }
 void ChainedScheduler::step() {
+  check_not_recorded(name());
   if (last_epoch() < 0) return restart();
   count_epoch();
   for (LRScheduler* s : schedulers_) s->step();

@@ -23,6 +23,7 @@ void LRScheduler::set_rates() {
 }
 
 void LRScheduler::step() {
+  check_not_recorded(name_);
   if (epoch_ < 0) return start();
   if (epoch_ == 0 && optimizer_->steps() == 0) {
     static bool warned = false;

@@ -6,6 +6,7 @@
 
 #include "../autograd/record.h"
 #include "../core/generator.h"
+#include "../core/host_state.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
 #include "../ops/cast.h"
@@ -26,6 +27,13 @@ void check_option(const char* optimizer, const char* option, double value, doubl
   if (high <= low)
     fail(ErrorKind::Value, "[{}] invalid {}: expected a number of at least {}, got {}", optimizer, option, low, value);
   fail(ErrorKind::Value, "[{}] invalid {}: expected a number in [{}, {}), got {}", optimizer, option, low, high, value);
+}
+
+void check_not_recorded(const char* function) {
+  check(!modes.refuse_host_read,
+        "[{}] expected a call outside of compile(): a compiled step reads the rate from the device, so that schedules and "
+        "setters go between its calls",
+        function);
 }
 
 OptionValues values_of(const OptimizerKind& kind) {
@@ -111,6 +119,7 @@ void Optimizer::add_group(std::vector<Tensor> params, const OptionValues& option
 
 void Optimizer::set_lr(double lr, int64_t group) {
   Group& g = const_cast<Group&>(at(group));
+  check_not_recorded("set_lr");
   check_option(name(), "learning rate", lr);
   if (g.lr == lr) return;
   g.lr = lr;
@@ -127,11 +136,13 @@ void Optimizer::set_initial_lr(double lr, int64_t group) { const_cast<Group&>(at
 void Optimizer::set_momentum(double momentum, int64_t group) {
   Group& g = const_cast<Group&>(at(group));
   check(has_momentum(), "[{}] expected an optimizer with momentum or betas to set it", name());
+  check_not_recorded("set_momentum");
   check_option(name(), "momentum", momentum, 0, 1);
   g.options.beta1 = momentum;
   NoGrad guard;
-  if (g.device_beta1.defined()) g.device_beta1.fill_(momentum);
-  else g.device_beta1 = full({}, momentum, {.dtype = kFloat64, .device = g.params[0].device()});
+  if (g.device_beta1.defined()) return void(g.device_beta1.fill_(momentum));
+  host_state.changes.fetch_add(1, std::memory_order_relaxed);
+  g.device_beta1 = full({}, momentum, {.dtype = kFloat64, .device = g.params[0].device()});
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
@@ -187,7 +198,8 @@ std::vector<Tensor> Optimizer::widened(Group& group, const Batch& batch) {
       const Tensor exact = to(p, kFloat32);
       if (!slot.master.defined()) slot.master = exact;
       // Written to meanwhile, or just loaded: what still rounds to the parameter stays.
-      else if (slot.master_version != p.version() || slot.master.device() != p.device()) {
+      // A program that is recorded cannot ask: it always looks.
+      else if (modes.refuse_host_read || slot.master_version != p.version() || slot.master.device() != p.device()) {
         const Tensor held = to(slot.master, p.device());
         slot.master = where(to(held, p.dtype()).eq(p), held, exact);
       }

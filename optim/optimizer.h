@@ -137,6 +137,8 @@ class Optimizer {
   int64_t steps_ = 0;
 };
 
+/// ValueError while compile() records: what the host sets there, a replay would not set again.
+void check_not_recorded(const char* function);
 inline constexpr double kAnyNumber = -std::numeric_limits<double>::max();
 /// Checks that a number is finite and at least `low` (below `high`): the texts of all optimizers' option errors.
 void check_option(const char* optimizer, const char* option, double value, double low = 0, double high = kAnyNumber);

@@ -1,0 +1,178 @@
+#pragma once
+// Note [Compiling a function]
+//     auto step = compile([&](const Tensor& x, const Tensor& y) { opt.zero_grad(); ...; opt.step(); return loss; });
+// The function runs as it is, recorded, until two calls in a row did the same; from then on its kernel calls are replayed, without its
+// host code: what it reads and writes outside (parameters, optimizer state, statistics, random state) stays where it is. What must not
+// be taken for constant is an argument or a tensor: see docs/compile.md.
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../core/tensor.h"
+#include "../data/fields.h"
+
+namespace tapir::inline v0 {
+
+struct CompileOptions {
+  int64_t max_programs = 8;    // signatures that get one; calls of others run as they are
+  bool dead_code = true;       // passes, by name
+  bool constants = true;       // filled tensors become numbers
+  bool common_calls = true;    // what was computed before is not computed again
+  bool fuse = true;            // pointwise chains
+  bool reuse = true;           // results take over the memory of operands that end there
+};
+
+namespace detail {
+
+/// One call of a compiled function, without its types.
+struct CompileCall {
+  std::vector<Tensor> inputs;  // tensors of the arguments, in order
+  std::string values;          // the other arguments
+
+  /// The result without its tensors, kept for replays.
+  struct Frame {
+    virtual ~Frame() = default;
+  };
+  /// Calls the function; `instead`: inputs to put in the place of the arguments', where not empty.
+  virtual void run(const std::vector<Tensor>& instead) = 0;
+  /// f(tensor) for each tensor of the result.
+  virtual std::vector<Tensor> outputs() = 0;
+  virtual Frame* new_frame() = 0;
+  /// Makes the result of a frame and these outputs.
+  virtual void build(const Frame& frame, std::vector<Tensor>& outputs) = 0;
+
+ protected:
+  ~CompileCall() = default;
+};
+
+struct CompilerState;
+class Compiler {
+ public:
+  explicit Compiler(const CompileOptions& options);
+  Compiler(Compiler&& o) noexcept : state_(std::exchange(o.state_, nullptr)) {}
+  Compiler& operator=(Compiler&& o) noexcept {
+    std::swap(state_, o.state_);
+    return *this;
+  }
+  ~Compiler();
+  void call(CompileCall& call);
+  std::string explain() const;
+  std::string dot() const;
+  int64_t programs() const;
+  void reset();
+
+ private:
+  CompilerState* state_;
+};
+
+template <class T> inline constexpr bool is_plain_value =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view>;
+
+template <class T> void add_argument(CompileCall& call, T& x) {
+  if constexpr (is_plain_value<std::remove_const_t<T>>) {
+    if constexpr (std::is_convertible_v<const T&, std::string_view>)
+      call.values += std::to_string(std::string_view(x).size()) + ":" + std::string(std::string_view(x));
+    else call.values.append(reinterpret_cast<const char*>(&x), sizeof(x));
+  } else {
+    static_assert(data::TensorFields<std::remove_const_t<T>>,
+                  "compile: an argument is a Tensor, a tuple, pair, array, vector or aggregate of at most 8 Tensors, a "
+                  "number, an enum or a text");
+    if constexpr (data::detail::is_tensor_vector<std::remove_const_t<T>>)
+      call.values += "v" + std::to_string(x.size()) + ",";
+    data::visit_fields(x, [&](const Tensor& t) { call.inputs.push_back(t); });
+  }
+}
+
+/// What a result of that type is kept as: handles like Parameter as Tensors.
+template <class R> using CompiledResult =
+    std::conditional_t<std::is_base_of_v<Tensor, std::remove_cvref_t<R>>, Tensor, std::remove_cvref_t<R>>;
+/// Arguments likewise; arrays of characters as texts.
+template <class A> using CompiledArgument =
+    std::conditional_t<std::is_base_of_v<Tensor, std::remove_cvref_t<A>>, Tensor,
+                       std::conditional_t<std::is_array_v<std::remove_cvref_t<A>>, std::string, std::decay_t<A>>>;
+
+template <class F, class... A> struct CompileCallOf final : CompileCall {
+  using R = CompiledResult<std::invoke_result_t<F&, const A&...>>;
+  struct FrameOf final : Frame {
+    std::conditional_t<std::is_void_v<R>, char, R> result{};
+  };
+  F& f;
+  std::tuple<A...> arguments;
+  std::conditional_t<std::is_void_v<R>, char, R> result{};
+
+  explicit CompileCallOf(F& f, A... a) : f(f), arguments(std::move(a)...) {
+    std::apply([&](auto&... x) { (add_argument(*this, x), ...); }, arguments);
+  }
+  void run(const std::vector<Tensor>& instead) override {
+    size_t next = 0;
+    const auto exchange = [&](auto& x) {
+      if constexpr (!is_plain_value<std::remove_cvref_t<decltype(x)>>)
+        data::visit_fields(x, [&](Tensor& t) { t = instead[next++]; });
+    };
+    if (!instead.empty()) std::apply([&](auto&... x) { (exchange(x), ...); }, arguments);
+    const auto invoke = [&](const A&... x) -> decltype(auto) { return f(x...); };
+    if constexpr (std::is_void_v<R>) std::apply(invoke, arguments);
+    else result = R(std::apply(invoke, arguments));
+  }
+  std::vector<Tensor> outputs() override {
+    std::vector<Tensor> out;
+    if constexpr (!std::is_void_v<R>) {
+      static_assert(data::TensorFields<R>,
+                    "compile: a result is void, a Tensor, or a tuple, pair, array, vector or aggregate of at most 8 "
+                    "Tensors; numbers are read from it outside");
+      data::visit_fields(result, [&](Tensor& t) { out.push_back(t); });
+    }
+    return out;
+  }
+  Frame* new_frame() override {
+    auto* frame = new FrameOf;
+    if constexpr (!std::is_void_v<R>) {
+      frame->result = result;
+      data::visit_fields(frame->result, [](Tensor& t) { t = Tensor(); });
+    }
+    return frame;
+  }
+  void build(const Frame& frame, std::vector<Tensor>& outputs) override {
+    if constexpr (!std::is_void_v<R>) {
+      result = static_cast<const FrameOf&>(frame).result;
+      size_t next = 0;
+      data::visit_fields(result, [&](Tensor& t) { t = std::move(outputs[next++]); });
+    }
+  }
+};
+
+}  // namespace detail
+
+/// A function and its programs: called as the function is. Threads take turns; what it calls while it is recorded is part of it.
+template <class F> class Compiled {
+ public:
+  Compiled(F f, const CompileOptions& options) : f_(std::move(f)), compiler_(options) {}
+  template <class... A> auto operator()(const A&... a) {
+    using Call = detail::CompileCallOf<F, detail::CompiledArgument<A>...>;
+    Call call(f_, detail::CompiledArgument<A>(a)...);
+    compiler_.call(call);
+    if constexpr (!std::is_void_v<typename Call::R>) return std::move(call.result);
+  }
+  /// What was recorded, what each pass did, where memory lies, and which calls run as they are, with the reason.
+  std::string explain() const { return compiler_.explain(); }
+  /// The programs as graphs for Graphviz.
+  std::string dot() const { return compiler_.dot(); }
+  /// How many programs are replayed.
+  int64_t programs() const { return compiler_.programs(); }
+  /// Forgets all programs.
+  void reset() { compiler_.reset(); }
+
+ private:
+  F f_;
+  detail::Compiler compiler_;
+};
+
+/// `f`, recorded and then replayed: see Note [Compiling a function]. ValueError where the host reads a value inside.
+template <class F> Compiled<F> compile(F f, const CompileOptions& options = {}) {
+  return Compiled<F>(std::move(f), options);
+}
+
+}  // namespace tapir::inline v0

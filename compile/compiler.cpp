@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include "../autograd/node.h"
+#include "../ops/autocast.h"
+#include "explain.h"
+#include "replay.h"
+
+namespace tapir::inline v0::detail {
+
+using ir::Recorded, ir::Recording, ir::Replay;
+
+/// A signature, and what came of it.
+struct CompileEntry {
+  std::vector<int64_t> key;
+  std::unique_ptr<Recorded> last;  // the newest recording, which the next one must equal
+  std::unique_ptr<Replay> replay;
+  std::string why;    // it is not replayed
+  bool eager = false; // for good
+  int attempts = 0;   // recordings since it was last replayed
+  int64_t recordings = 0, replays = 0;
+};
+
+struct CompilerState {
+  CompileOptions options;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<CompileEntry>> entries;
+  bool warned = false;
+};
+
+namespace {
+
+constexpr int kMaxAttempts = 6;      // in a row, until two are equal
+constexpr int kMaxRecordings = 64;  // of one signature
+
+bool logging() {
+  static const bool on = [] {
+    const char* text = std::getenv("TAPIR_LOG");
+    return text && std::strstr(text, "compile");
+  }();
+  return on;
+}
+void log(const CompilerState& state, const std::string& text) {
+  if (logging()) std::fprintf(stderr, "[tapir] compile %p: %s\n", static_cast<const void*>(&state), text.c_str());
+}
+void warn(CompilerState& state, const std::string& text) {
+  log(state, text);
+  if (!logging() && !std::exchange(state.warned, true)) std::fprintf(stderr, "tapir: warning: [compile] %s\n", text.c_str());
+}
+
+/// What selects a program. The same object twice among the arguments is another signature than two.
+void write_key(std::vector<int64_t>& key, const CompileCall& call) {
+  key.clear();
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Tensor& x = call.inputs[i];
+    if (!x.defined()) {
+      key.push_back(-1);
+      continue;
+    }
+    size_t same = 0;
+    while (!call.inputs[same].is_same(x)) ++same;
+    const TensorImpl& p = x.impl();
+    key.push_back(int64_t(p.dtype) | int64_t(p.device.type) << 8 | int64_t(p.device.index) << 16 |
+                  int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 | p.sizes.size() << 40);
+    key.push_back(int64_t(same));
+    key.insert(key.end(), p.sizes.begin(), p.sizes.end());
+    key.insert(key.end(), p.strides.begin(), p.strides.end());
+  }
+  int64_t bits = int64_t(modes.grad) | int64_t(modes.inference) << 1 | int64_t(modes.deterministic) << 2;
+  if (const AutocastRegion* region = modes.autocast)
+    for (int i = 0; i < kNumDeviceTypes; ++i)
+      bits |= (int64_t(region->on[i]) << 7 | int64_t(region->dtype[i])) << (8 + 8 * i);
+  key.push_back(bits);
+  key.push_back(int64_t(host_state.flags.load(std::memory_order_relaxed)));
+  key.push_back(int64_t(call.values.size()));
+  const size_t words = (call.values.size() + 7) / 8, at = key.size();
+  key.resize(at + words);
+  if (words) std::memcpy(key.data() + at, call.values.data(), call.values.size());
+}
+
+/// Could somebody differentiate y again?
+bool has_live_graph(const Tensor& y) {
+  if (!y.defined() || !y.requires_grad() || y.is_leaf()) return false;
+  std::vector<const Node*> stack, seen;
+  const Edge root = edge_of(y);
+  const auto visit = [&](const Node* n) {
+    if (n && std::find(seen.begin(), seen.end(), n) == seen.end()) stack.push_back(n), seen.push_back(n);
+  };
+  for (visit(root.node()); !stack.empty();) {
+    const Node* n = stack.back();
+    stack.pop_back();
+    if (n->freed) return false;
+    for (uint32_t i = 0; i < n->num_edges; ++i) visit(n->edges[i].node());
+  }
+  return true;
+}
+
+/// x as a tensor with a storage of its own in the same memory: what shares memory with an argument is not the argument.
+Tensor alias_of(const Tensor& x) {
+  const TensorImpl& from = x.impl();
+  int64_t last = 0;
+  for (int64_t d = 0; d < x.dim(); ++d) last += (from.sizes[d] - 1) * from.strides[d];
+  const StoragePtr storage = adopt_storage(
+      from.data(), (last + 1) * size_of(from.dtype), from.device,
+      [](Storage& s) { delete static_cast<StoragePtr*>(s.context); }, new StoragePtr(from.storage));
+  storage->read_only = from.storage->read_only;
+  Tensor t(new TensorImpl);
+  TensorImpl& to = t.impl();
+  to.dtype = from.dtype, to.device = from.device, to.storage = storage, to.sizes = from.sizes;
+  to.strides = from.strides, to.numel = from.numel, to.contiguous = from.contiguous, to.inference = from.inference;
+  return t;
+}
+
+/// The arguments as they are recorded: those whose memory others can reach are aliased.
+std::vector<Tensor> recorded_inputs(const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> out = inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& x = inputs[i];
+    if (!x.defined() || x.numel() == 0 || x.requires_grad() || !out[i].is_same(x)) continue;
+    const Storage* s = x.impl().storage.get();
+    if (s->refs.load() == 1 && root_of(x.impl().storage.get()) == s && s->bytes > 0) continue;
+    const Tensor alias = alias_of(x);
+    for (size_t j = i; j < inputs.size(); ++j)
+      if (inputs[j].is_same(x)) out[j] = alias;
+  }
+  return out;
+}
+
+/// Casts of weights that a surrounding region keeps are not the program's to read.
+struct OwnRegion {
+  AutocastRegion region = modes.autocast ? *modes.autocast : AutocastRegion();
+  ScopedMode<AutocastRegion*> mode{modes.autocast, modes.autocast ? &region : nullptr};
+  OwnRegion() { region.cache = nullptr; }
+};
+
+CompileEntry* find(CompilerState& state, const std::vector<int64_t>& key) {
+  CompileEntry* warming = nullptr;
+  for (auto& e : state.entries) {
+    if (e->key != key) continue;
+    bool stale = false;
+    const char* why = e->replay ? e->replay->mismatch(stale) : nullptr;
+    if (why && !stale) continue;  // another variant of the signature: the same arguments, but gradients there or not
+    if (why) {
+      log(state, std::string("recorded anew, because ") + why);
+      e->replay.reset(), e->last.reset();
+    }
+    if (e->replay || e->eager) return e.get();
+    warming = e.get();
+  }
+  return warming;
+}
+
+/// Do both begin with the same gradients there?
+bool same_start(const Recorded& a, const Recorded& b) {
+  const auto holds = [](const Recorded& x, const Recorded& y) {
+    return std::all_of(x.grads.begin(), x.grads.end(), [&](const Recorded::GradSlot& g) {
+      return std::none_of(y.grads.begin(), y.grads.end(), [&](const Recorded::GradSlot& h) {
+        return h.leaf->is_same(*g.leaf) && (g.relevant || h.relevant) && g.had != h.had;
+      });
+    });
+  };
+  return holds(a, b);
+}
+
+/// The entry that a recording belongs to: `e`, or one of the same signature that began otherwise.
+CompileEntry& entry_of(CompilerState& state, CompileEntry& e, const Recorded& r) {
+  if (!e.last || same_start(*e.last, r)) return e;
+  for (auto& other : state.entries)
+    if (other.get() != &e && other->key == e.key && !other->replay && !other->eager &&
+        (!other->last || same_start(*other->last, r)))
+      return *other;
+  if (int64_t(state.entries.size()) >= state.options.max_programs) return e;
+  state.entries.push_back(std::make_unique<CompileEntry>());
+  state.entries.back()->key = e.key;
+  return *state.entries.back();
+}
+
+void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, std::string why, bool permanent,
+            CompileCall& call, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
+  if (why.empty() && !e.last) why = "it was recorded once: the next call confirms that it does the same each time";
+  else if (why.empty()) why = difference(*e.last, *r);
+  e.why = why;
+  if (why.empty()) {
+    e.replay = std::make_unique<Replay>(std::move(*r), inputs, outputs,
+                                        std::unique_ptr<CompileCall::Frame>(call.new_frame()), state.options);
+    e.last.reset(), e.attempts = 0;
+    log(state, format("a program of {} calls", int64_t(e.replay->schedule().size())));
+    return;
+  }
+  e.last = std::move(r);
+  if (permanent || e.attempts >= kMaxAttempts || e.recordings >= kMaxRecordings) {
+    e.eager = true, e.last.reset();
+    warn(state, "calls of a signature run as they are: " + why);
+  } else log(state, "not replayed yet: " + why);
+}
+
+/// Runs the call and writes it down.
+void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
+  ++e.attempts, ++e.recordings;
+  const std::vector<Tensor> inputs = recorded_inputs(call.inputs);
+  const OwnRegion region;
+  Recording recording(inputs);
+  std::vector<Tensor> outputs;
+  ir::Program program;
+  ir::Notes notes;
+  try {
+    call.run(inputs);
+    outputs = call.outputs();
+    program = recording.finish(outputs, &notes);
+  } catch (...) {
+    e.last.reset();
+    throw;
+  }
+  bool permanent = false;
+  std::string why;
+  for (const Tensor& x : inputs)
+    if (x.defined() && modes.grad && x.requires_grad()) permanent = true, why = "an argument requires a gradient";
+  for (const Tensor& y : outputs)
+    if (has_live_graph(y))
+      permanent = true, why = "a result can still be differentiated: call backward() inside, or compile under NoGrad";
+  for (ir::Notes::Seen& s : notes.storages)  // what was written through an alias was written
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].defined() && !inputs[i].is_same(call.inputs[i]) && inputs[i].impl().storage.get() == s.storage.get())
+        call.inputs[i].impl().storage->version.fetch_add(std::exchange(s.raised, 0u), std::memory_order_relaxed);
+  const ir::Notes* noted = &notes;
+  const bool reseeded = noted->reseeded;
+  auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
+  ir::Notes rest;
+  rest.reseeded = reseeded;
+  if (why.empty()) why = ir::obstacle(*r, rest, permanent);
+  CompileEntry& place = entry_of(state, e, *r);
+  if (&place != &e) --e.attempts, --e.recordings, ++place.attempts, ++place.recordings;
+  decide(state, place, std::move(r), why, permanent, call, inputs, outputs);
+}
+
+}  // namespace
+
+Compiler::Compiler(const CompileOptions& options) : state_(new CompilerState{options, {}, {}, false}) {
+  check(options.max_programs >= 0, "[compile] expected max_programs of 0 or more, got {}", options.max_programs);
+}
+Compiler::~Compiler() { delete state_; }
+
+void Compiler::call(CompileCall& call) {
+  if (Recording::active() || modes.saved_hooks || modes.anomaly) return call.run({});
+  CompilerState& state = *state_;
+  static thread_local std::vector<int64_t> key;
+  {
+    std::lock_guard lock(state.mutex);
+    write_key(key, call);
+    CompileEntry* e = find(state, key);
+    if (!e && int64_t(state.entries.size()) < state.options.max_programs)
+      e = state.entries.emplace_back(std::make_unique<CompileEntry>()).get(), e->key = key;
+    else if (!e)
+      warn(state, format("more than max_programs = {} signatures: calls of others run as they are",
+                         state.options.max_programs));
+    if (e && !e->eager && !e->replay) return record(state, *e, call);
+    if (e && e->replay) {
+      std::vector<Tensor> outputs;
+      if (e->replay->run(call.inputs, outputs)) {
+        ++e->replays;
+        return call.build(e->replay->frame(), outputs);
+      }
+    }
+  }
+  call.run({});
+}
+
+int64_t Compiler::programs() const {
+  std::lock_guard lock(state_->mutex);
+  return std::count_if(state_->entries.begin(), state_->entries.end(), [](const auto& e) { return bool(e->replay); });
+}
+
+void Compiler::reset() {
+  std::lock_guard lock(state_->mutex);
+  state_->entries.clear(), state_->warned = false;
+}
+
+std::string Compiler::explain() const {
+  std::lock_guard lock(state_->mutex);
+  std::string out = format("{} signatures\n", int64_t(state_->entries.size()));
+  for (const auto& e : state_->entries) {
+    out += format("signature: recorded {} times, replayed {} times\n", e->recordings, e->replays);
+    if (!e->why.empty()) out += (e->eager ? "  runs as it is: " : "  not replayed yet: ") + e->why + "\n";
+    if (e->replay) out += ir::explain(*e->replay);
+  }
+  return out;
+}
+
+std::string Compiler::dot() const {
+  std::lock_guard lock(state_->mutex);
+  std::string out;
+  for (const auto& e : state_->entries)
+    if (e->replay) out += ir::to_dot(e->replay->recorded().program);
+  return out;
+}
+
+}  // namespace tapir::inline v0::detail

@@ -1,0 +1,66 @@
+#include "explain.h"
+
+#include <map>
+
+#include "../core/allocator.h"
+#include "uses.h"
+
+namespace tapir::inline v0::ir {
+
+static std::string label_of(const Call& call) {
+  std::string s = call.entry;
+  for (const Operand& o : call.operands)
+    if (o.op >= 0) s += std::string("(") + o.op_name + ")";
+  return s;
+}
+
+std::string explain(const Replay& replay) {
+  const Recorded& r = replay.recorded();
+  const Program& p = r.program;
+  std::string s = "  kernel calls:";
+  for (const PassEffect& e : replay.effects()) s += format("  {} {}", e.name, e.calls);
+  int64_t read = 0, written = 0, outside = 0;
+  std::map<std::string, int64_t> kinds;
+  for (const Call& call : p.calls) {
+    ++kinds[label_of(call)];
+    each_view(call, [&](const View& v, Access access) {
+      const int64_t bytes = numel_of(v.shape) * size_of(v.dtype);
+      if (access != Access::Write) read += bytes;
+      if (access != Access::Read) written += bytes;
+    });
+  }
+  for (const Block& b : p.blocks) outside += b.kind == Block::Kind::Outside ? b.bytes : 0;
+  const Plan& plan = replay.schedule().plan();
+  s += "\n  operands: " + readable_bytes(read) + " read, " + readable_bytes(written) + " written a call\n";
+  s += "  memory: " + readable_bytes(plan.arena) + " in one arena for " + readable_bytes(plan.apart) +
+       " of blocks; results and gradients " + readable_bytes(replay.bytes_of_results()) + "; while recorded " +
+       readable_bytes(replay.peak_before()) + " at most; outside " + readable_bytes(outside) + "\n  ";
+  for (const auto& [kind, count] : kinds) s += format("{} x {}  ", count, kind);
+  s += "\n";
+  for (size_t i = 0; i < p.calls.size(); ++i) s += format("  {}  ", int64_t(i)) + to_string(p.calls[i]) + "\n";
+  return s;
+}
+
+std::string to_dot(const Program& p) {
+  std::string s = "digraph program {\n  rankdir=TB; node [fontname=\"monospace\", fontsize=10];\n";
+  std::vector<int> writer(p.blocks.size(), -1);
+  const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
+  for (size_t i = 0; i < p.calls.size(); ++i) {
+    const Call& call = p.calls[i];
+    const std::string me = format("c{}", int64_t(i));
+    s += "  " + me + " [shape=box, label=" + quoted(format("{} {}", int64_t(i), label_of(call))) + "];\n";
+    each_view(call, [&](const View& v, Access access) {
+      if (access == Access::Write) return;
+      const int from = writer[size_t(v.block)];
+      const std::string what = quoted(format("%{} {} {}", int64_t(v.block), v.dtype, v.shape));
+      if (from >= 0) s += format("  c{} -> ", int64_t(from)) + me + " [label=" + what + "];\n";
+      else s += format("  b{} -> ", int64_t(v.block)) + me + " [label=" + what + "];\n";
+    });
+    each_view(call, [&](const View& v, Access access) {
+      if (access != Access::Read) writer[size_t(v.block)] = int(i);
+    });
+  }
+  return s + "}\n";
+}
+
+}  // namespace tapir::inline v0::ir

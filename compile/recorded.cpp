@@ -1,0 +1,230 @@
+#include "recorded.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <unordered_map>
+
+#include "uses.h"
+
+namespace tapir::inline v0::ir {
+namespace {
+
+struct Entry {
+  Tensor leaf;
+  int64_t holders = 0;
+};
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<const TensorImpl*, Entry> entries;
+};
+Registry& registry() {
+  static Registry* const r = new Registry;
+  return *r;
+}
+
+int block_of(const View& v) { return v.kind == View::Kind::Memory ? v.block : -1; }
+
+}  // namespace
+
+WatchedLeaf::WatchedLeaf(const Tensor& leaf) {
+  Registry& r = registry();
+  std::lock_guard lock(r.mutex);
+  Entry& e = r.entries[leaf.impl_or_null()];
+  if (!e.holders++) e.leaf = leaf;
+  p_ = &e.leaf;  // nodes of the map stay where they are
+}
+WatchedLeaf::~WatchedLeaf() {
+  if (!p_) return;
+  Tensor last;  // goes after the lock
+  Registry& r = registry();
+  std::lock_guard lock(r.mutex);
+  const auto at = r.entries.find(p_->impl_or_null());
+  if (--at->second.holders > 0) return;
+  last = std::move(at->second.leaf);
+  r.entries.erase(at);
+}
+
+Recorded keep(Program program, Notes notes) {
+  Recorded r;
+  r.moves.resize(program.blocks.size()), r.raised_input.resize(program.inputs.size());
+  for (const auto* list : {&program.inputs, &program.outputs})
+    for (const View& v : *list) {
+      const int i = block_of(v);
+      if (i >= 0 && (list == &program.inputs || program.blocks[size_t(i)].kind != Block::Kind::Outside))
+        r.moves[size_t(i)] = true;
+    }
+  for (Notes::GradSlot& g : notes.grads) {
+    for (const View* v : {&g.start, &g.end})
+      if (const int i = block_of(*v);
+          i >= 0 && (v == &g.start || program.blocks[size_t(i)].kind != Block::Kind::Outside))
+        r.moves[size_t(i)] = true;
+    // Passes must know of them as of inputs and outputs; they stand behind those that the function has.
+    if (block_of(g.start) >= 0) program.inputs.push_back(g.start);
+    if (block_of(g.end) >= 0) program.outputs.push_back(g.end);
+    r.grads.push_back({WatchedLeaf(g.leaf), g.relevant, g.had, g.start, g.end});
+  }
+  for (Notes::Seen& s : notes.storages) {
+    if (!r.moves[size_t(s.block)]) r.storages.push_back({Watched(s.storage.get()), s.block, s.raised});
+    for (size_t i = 0; i < r.raised_input.size(); ++i)
+      if (block_of(program.inputs[i]) == s.block && program.blocks[size_t(s.block)].written)
+        r.raised_input[i] = std::max({r.raised_input[i], s.raised, uint32_t(1)});
+  }
+  for (size_t i = 0; i < program.blocks.size(); ++i) {
+    Block& b = program.blocks[i];
+    const bool stays = b.kind == Block::Kind::Outside && !r.moves[i] && b.memory;
+    r.roots.push_back(stays ? Watched(b.memory.get()) : Watched());
+    b.memory = {};
+  }
+  r.seed = notes.seed, r.offset = notes.offset, r.numbers = notes.numbers;
+  r.program = std::move(program);
+  return r;
+}
+
+// ---- what cannot be replayed ----
+
+/// Does a view of an input reach beyond the elements of the tensor that was passed?
+static bool within(const View& v, const View& input) {
+  const auto end = [](const View& x) {
+    int64_t last = x.offset;
+    for (int64_t d = 0; d < x.shape.size(); ++d) last += (x.shape[d] - 1) * x.strides[d];
+    return (last + 1) * size_of(x.dtype);
+  };
+  return v.offset * size_of(v.dtype) >= input.offset * size_of(input.dtype) && end(v) <= end(input);
+}
+
+static std::string text_of(const Call& call) {
+  std::string name = call.entry;
+  for (const Operand& o : call.operands)
+    if (o.op >= 0) name += std::string("(") + o.op_name + ")";
+  return name + describe(call.site.get());
+}
+
+static std::string strange_call(const Recorded& r, bool& permanent) {
+  const Program& p = r.program;
+  std::vector<const View*> input(p.blocks.size());
+  for (const View& v : p.inputs)
+    if (block_of(v) >= 0 && !input[size_t(v.block)]) input[size_t(v.block)] = &v;
+  permanent = true;
+  for (const Call& call : p.calls) {
+    if (!call.device.is_cpu()) return format("{} runs on {}, and replays on it are not built", call.entry, call.device);
+    if (call.entry == std::string_view("copy_bytes")) return "it copies between devices";
+    for (const Operand& o : call.operands)
+      for (const View& v : o.views)
+        if (block_of(v) >= 0 && input[size_t(v.block)] && !within(v, *input[size_t(v.block)]))
+          return text_of(call) + " reaches beyond the elements of an argument";
+    const std::string_view entry = call.entry;
+    const auto foreign = [&](uint64_t seed, uint64_t offset) {
+      return seed != r.seed || offset - r.offset > r.numbers;
+    };
+    if ((entry == "random" && foreign(call.params<RandomParams>().seed, call.params<RandomParams>().offset)) ||
+        (entry == "dropout" && foreign(call.params<DropoutParams>().seed, call.params<DropoutParams>().offset)))
+      return text_of(call) + " draws numbers that do not follow the generator's state";
+  }
+  return "";
+}
+
+std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
+  if (std::string why = strange_call(r, permanent); !why.empty()) return why;
+  permanent = false;
+  if (notes.reseeded) return "manual_seed() is called inside";
+  const Program& p = r.program;
+  for (size_t i = 0; i < p.blocks.size(); ++i) {
+    const Block& b = p.blocks[i];
+    if (b.kind == Block::Kind::Outside || b.death >= 0 || r.moves[i]) continue;
+    for (const Call& call : p.calls) {
+      bool makes = false;
+      each_view(call, [&](const View& v, Access access) { makes |= v.block == int(i) && access != Access::Read; });
+      if (makes)
+        return "the result of " + text_of(call) +
+               " is kept outside, but not returned: return it, or copy_() it into a tensor that exists before";
+    }
+    return format("a tensor of {} bytes is made inside and kept outside, but not returned", b.bytes);
+  }
+  for (const Recorded::GradSlot& g : r.grads)
+    if (block_of(g.end) >= 0 && p.blocks[size_t(g.end.block)].kind == Block::Kind::Outside &&
+        block_of(g.end) != block_of(g.start))
+      return "a gradient is set to a tensor from outside";
+  return "";
+}
+
+// ---- differences ----
+
+static bool same_view(const View& a, const View& b) {
+  if (a.kind != b.kind || a.dtype != b.dtype || !(a.device == b.device)) return false;
+  if (a.kind == View::Kind::Number)
+    return a.number.kind() == b.number.kind() && a.number.to_int() == b.number.to_int() &&
+           std::bit_cast<uint64_t>(a.number.to_double()) == std::bit_cast<uint64_t>(b.number.to_double());
+  return a.block == b.block && a.offset == b.offset && a.shape == b.shape && a.strides == b.strides;
+}
+
+/// Parameters, random positions counted from the beginning of the call.
+static std::string bytes_of(const Call& call, const Operand& o, uint64_t start) {
+  const auto relative = [&](auto params) {
+    params.offset -= start;
+    params.seed = 0;
+    std::string bytes = o.bytes;
+    return bytes.assign(reinterpret_cast<const char*>(&params.offset), sizeof(params.offset)) +
+           format("{} {}", int64_t(o.bytes.size()), o.op);
+  };
+  if (&o != &call.operands.back()) return o.bytes;
+  if (call.entry == std::string_view("random")) {
+    auto p = call.params<RandomParams>();
+    const double numbers[] = {p.a, p.b, double(p.low), double(p.high)};
+    return relative(p).append(reinterpret_cast<const char*>(numbers), sizeof(numbers));
+  }
+  if (call.entry == std::string_view("dropout")) {
+    auto p = call.params<DropoutParams>();
+    return relative(p).append(reinterpret_cast<const char*>(&p.p), sizeof(p.p));
+  }
+  return o.bytes;
+}
+
+static std::string difference(const Call& a, const Call& b, uint64_t start_a, uint64_t start_b) {
+  if (std::string_view(a.entry) != b.entry || a.operands.size() != b.operands.size())
+    return format("{} before, {} now", text_of(a), text_of(b));
+  bool same = a.device == b.device && a.deterministic == b.deterministic;
+  for (size_t o = 0; same && o < a.operands.size(); ++o) {
+    const Operand &x = a.operands[o], &y = b.operands[o];
+    same = x.kind == y.kind && x.access == y.access && x.views.size() == y.views.size() &&
+           bytes_of(a, x, start_a) == bytes_of(b, y, start_b);
+    for (size_t i = 0; same && i < x.views.size(); ++i) same = same_view(x.views[i], y.views[i]);
+  }
+  if (same) return "";
+  return format("{}, where {} before is {} now: a number that changes must be an argument or a tensor", text_of(b),
+                to_string(a), to_string(b));
+}
+
+std::string difference(const Recorded& a, const Recorded& b) {
+  const Program &p = a.program, &q = b.program;
+  if (p.calls.size() != q.calls.size())
+    return format("{} kernel calls before, {} now", int64_t(p.calls.size()), int64_t(q.calls.size()));
+  for (size_t i = 0; i < p.calls.size(); ++i)
+    if (std::string why = difference(p.calls[i], q.calls[i], a.offset, b.offset); !why.empty()) return why;
+  if (p.inputs.size() != q.inputs.size() || p.outputs.size() != q.outputs.size() || a.grads.size() != b.grads.size() ||
+      p.blocks.size() != q.blocks.size() || a.numbers != b.numbers || a.storages.size() != b.storages.size())
+    return "other tensors take part";
+  for (size_t i = 0; i < p.inputs.size(); ++i)
+    if (!same_view(p.inputs[i], q.inputs[i])) return "arguments lie otherwise in memory";
+  for (size_t i = 0; i < p.outputs.size(); ++i)
+    if (!same_view(p.outputs[i], q.outputs[i])) return "results lie otherwise in memory";
+  for (size_t i = 0; i < p.blocks.size(); ++i) {
+    const Block &x = p.blocks[i], &y = q.blocks[i];
+    if (x.kind != y.kind || a.moves[i] != b.moves[i]) return "blocks of another kind";
+    if (x.bytes != y.bytes && !a.moves[i]) return "blocks of another size";
+    if (x.values != y.values) return "other numbers from the host: what changes must be an argument or a tensor";
+    if (a.roots[i].get() != b.roots[i].get())
+      return format("another tensor of {} bytes is read or written: what is exchanged must be an argument", y.bytes);
+  }
+  for (size_t i = 0; i < a.storages.size(); ++i)
+    if (a.storages[i].storage.get() != b.storages[i].storage.get()) return "a tensor from outside was replaced";
+  for (size_t i = 0; i < a.grads.size(); ++i) {
+    const auto &x = a.grads[i], &y = b.grads[i];
+    if (!x.leaf->is_same(*y.leaf) || x.relevant != y.relevant || (x.relevant && x.had != y.had) ||
+        !same_view(x.start, y.start) || !same_view(x.end, y.end))
+      return "gradients begin or end otherwise";
+  }
+  return "";
+}
+
+}  // namespace tapir::inline v0::ir

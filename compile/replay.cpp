@@ -1,0 +1,239 @@
+#include "replay.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "../core/generator.h"
+#include "../core/profiler.h"
+#include "passes.h"
+#include "uses.h"
+
+namespace tapir::inline v0::ir {
+
+static int block_of(const View& v) { return v.kind == View::Kind::Memory ? v.block : -1; }
+
+/// The passes in their order, each where the options ask for it.
+static std::vector<PassEffect> improve(Program& p, const CompileOptions& o) {
+  std::vector<PassEffect> effects = {{"recorded", int64_t(p.calls.size())}};
+  const auto pass = [&](const char* name, bool on, void (*f)(Program&)) {
+    if (!on) return;
+    f(p);
+    effects.push_back({name, int64_t(p.calls.size())});
+  };
+  pass("constants", o.constants, take_constants);
+  pass("common_calls", o.common_calls, remove_common_calls);
+  pass("dead_code", o.dead_code, remove_dead_code);
+  pass("reuse", o.reuse, reuse_operands);
+  return effects;
+}
+
+Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
+               std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options)
+    : r_(std::move(recorded)), frame_(std::move(frame)) {
+  Program& p = r_.program;
+  peak_before_ = recorded_peak(p);
+  for (size_t i = 0; i < p.blocks.size(); ++i) {  // a schedule wants to know where they lie
+    Storage* root = r_.roots[i].get();
+    if (!root) continue;
+    p.blocks[i].memory = StoragePtr::share(root);
+    const char* at = static_cast<const char*>(root->data);
+    ranges_.push_back({at, at + root->bytes, p.blocks[i].written});
+  }
+  effects_ = improve(p, options);
+  schedule_ = std::make_unique<Schedule>(p, r_.moves, r_.seed, r_.offset);
+  for (Block& b : p.blocks) b.memory = {};
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const View& v = p.inputs[i];
+    written_argument_.push_back(block_of(v) >= 0 && p.blocks[size_t(v.block)].written);
+    if (block_of(v) >= 0) bound_.push_back({i, v.block, v.offset * size_of(v.dtype)});
+  }
+  for (size_t i = 0; i < results.size(); ++i) add_result(results[i], p.outputs[i], arguments);
+  for (size_t i = 0; i < r_.grads.size(); ++i) {
+    const View& end = r_.grads[i].end;
+    Slot& slot = slots_.emplace_back();
+    while (block_of(r_.grads[slot.first].start) != block_of(r_.grads[i].start)) ++slot.first;
+    if (block_of(end) < 0 || p.blocks[size_t(end.block)].kind == Block::Kind::Outside) continue;
+    slot.pool = pool_of(end.block);
+    slot.contiguous = is_contiguous(end.shape, end.strides);
+    pools_[size_t(slot.pool)].slots.push_back(i);
+  }
+}
+
+int Replay::pool_of(int block) {
+  for (size_t i = 0; i < pools_.size(); ++i)
+    if (pools_[i].block == block) return int(i);
+  pools_.push_back({block, {}, {}});
+  const Block& b = r_.program.blocks[size_t(block)];
+  if (b.kind == Block::Kind::Constant) pools_.back().values = &b.values;
+  return int(pools_.size()) - 1;
+}
+
+void Replay::add_result(const Tensor& y, const View& v, std::span<const Tensor> arguments) {
+  Result& out = results_.emplace_back();
+  if (!y.defined()) return;
+  out.view = v, out.contiguous = numel_of(v.shape) == 0 || is_contiguous(v.shape, v.strides);
+  out.kind = Result::Made;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].is_same(y)) return void((out.kind = Result::Argument, out.argument = i));
+    if (v.block < 0 || block_of(r_.program.inputs[i]) != v.block || out.kind == Result::OfArgument) continue;
+    out.kind = Result::OfArgument, out.argument = i;
+    out.view.offset -= r_.program.inputs[i].offset * size_of(r_.program.inputs[i].dtype) / size_of(v.dtype);
+  }
+  if (v.block < 0 || out.kind == Result::OfArgument) return;
+  if (r_.program.blocks[size_t(v.block)].kind != Block::Kind::Outside) {
+    out.argument = size_t(pool_of(v.block));
+  } else if (y.is_leaf() && y.requires_grad()) out.kind = Result::Leaf, out.leaf = WatchedLeaf(y);
+  else {
+    out.kind = Result::OfOutside, out.storage = Watched(y.impl().storage.get());
+    out.view.offset = y.storage_offset();
+  }
+}
+
+// ---- is it the same as it was? ----
+
+const char* Replay::mismatch(bool& stale) const {
+  stale = true;
+  if (changes_ != host_state.changes.load(std::memory_order_relaxed)) return "an optimizer's options or state were exchanged";
+  for (const Recorded::Seen& s : r_.storages)
+    if (s.storage.abandoned()) return "the storage of a tensor from outside was replaced";
+  for (const Recorded::GradSlot& g : r_.grads)
+    if (g.leaf.abandoned()) return "a parameter was replaced";
+  stale = false;
+  for (size_t i = 0; i < r_.grads.size(); ++i) {
+    const Recorded::GradSlot& g = r_.grads[i];
+    if (!g.relevant) continue;
+    const Tensor& now = g.leaf->grad();
+    if (now.defined() != g.had) return "a gradient was there, or not, where it was otherwise before";
+    if (g.had && (!(now.shape() == g.start.shape) || !(now.strides() == g.start.strides) || now.dtype() != g.start.dtype))
+      return "a gradient lies otherwise in memory";
+    if (block_of(g.start) >= 0 && start_of(i) != start_of(slots_[i].first)) return "gradients no longer share memory";
+  }
+  return nullptr;
+}
+
+/// Where the block begins that a slot's gradient lies in.
+const char* Replay::start_of(size_t slot) const {
+  const Recorded::GradSlot& g = r_.grads[slot];
+  return static_cast<const char*>(g.leaf->grad().data_ptr()) - g.start.offset * size_of(g.start.dtype);
+}
+
+/// Writes must not reach what the program takes for other memory.
+bool Replay::apart(std::span<const Tensor> arguments) const {
+  const auto range = [](const Tensor& x) {
+    int64_t last = 0;
+    for (int64_t d = 0; d < x.dim(); ++d) last += (x.shape()[d] - 1) * x.strides()[d];
+    const char* at = static_cast<const char*>(x.data_ptr());
+    return Range{at, at + (last + 1) * size_of(x.dtype()), false};
+  };
+  const auto meet = [](const Range& a, const Range& b) { return a.begin < b.end && b.begin < a.end; };
+  for (const Bound& b : bound_) {
+    const Range x = range(arguments[b.argument]);
+    const bool written = written_argument_[b.argument];
+    for (const Range& r : ranges_)
+      if ((written || r.written) && meet(x, r)) return false;
+    for (const Bound& c : bound_)
+      if (written && c.block != b.block && meet(x, range(arguments[c.argument]))) return false;
+  }
+  return true;
+}
+
+// ---- a run ----
+
+/// Does nobody but this program, and the gradients that it set, hold the pool's memory?
+bool Replay::reusable(const Pool& pool) const {
+  if (!pool.storage || pool.storage->refs.load(std::memory_order_acquire) != 1 + pool.slots.size()) return false;
+  for (size_t i : pool.slots) {
+    const Recorded::GradSlot& g = r_.grads[i];
+    const Tensor& current = slots_[i].current;
+    const bool there = g.leaf->grad().is_same(current);
+    if (!current.defined() || (there && g.relevant) || current.impl().refs.load() != (there ? 2u : 1u)) return false;
+  }
+  return true;
+}
+
+void Replay::bind_made() {
+  for (Pool& pool : pools_) {
+    if (!reusable(pool)) {
+      pool.storage = allocate_storage(r_.program.blocks[size_t(pool.block)].bytes, kCPU);
+      for (size_t i : pool.slots) {
+        const View& end = r_.grads[i].end;
+        slots_[i].current = made(end, slots_[i].contiguous, pool.storage, end.offset);
+      }
+    }
+    if (pool.values) std::memcpy(pool.storage->data, pool.values->data(), pool.values->size());
+    schedule_->bind(pool.block, pool.storage->data);
+  }
+}
+
+Tensor Replay::made(const View& v, bool contiguous, const StoragePtr& storage, int64_t offset) const {
+  Tensor t(new TensorImpl);
+  TensorImpl& p = t.impl();
+  p.dtype = v.dtype, p.device = v.device, p.storage = storage, p.offset = offset;
+  p.sizes = v.shape, p.strides = v.strides, p.numel = numel_of(v.shape), p.contiguous = contiguous;
+  p.inference = modes.inference;
+  return t;
+}
+
+void Replay::set_gradients() {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Recorded::GradSlot& g = r_.grads[i];
+    if (block_of(g.end) < 0) g.leaf->set_grad({});
+    else if (slots_[i].pool >= 0 && !g.leaf->grad().is_same(slots_[i].current)) g.leaf->set_grad(slots_[i].current);
+  }
+}
+
+void Replay::raise_versions(std::span<const Tensor> arguments) {
+  const auto raise = [](Storage& s, uint32_t by) { s.version.fetch_add(by, std::memory_order_relaxed); };
+  for (const Recorded::Seen& s : r_.storages)
+    if (r_.program.blocks[size_t(s.block)].written) raise(*s.storage.get(), std::max(s.raised, 1u));
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (written_argument_[i]) raise(*arguments[i].impl().storage, std::max(r_.raised_input[i], 1u));
+  for (const Recorded::GradSlot& g : r_.grads)
+    if (g.relevant && g.had && block_of(g.start) >= 0 && r_.program.blocks[size_t(g.start.block)].written)
+      raise(*g.leaf->grad().impl().storage, 1);
+}
+
+bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results) {
+  if (!apart(arguments)) return false;
+  const profiler::Range range(profiler::Kind::User, "compiled");
+  for (const Bound& b : bound_)
+    schedule_->bind(b.block, static_cast<char*>(arguments[b.argument].data_ptr()) - b.bytes);
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i].first == i && block_of(r_.grads[i].start) >= 0)
+      schedule_->bind(r_.grads[i].start.block, const_cast<char*>(start_of(i)));
+  bind_made();
+  Generator& generator = default_generator();
+  const uint64_t seed = generator.seed(), offset = generator.offset();
+  generator.set_state(seed, offset + r_.numbers);
+  raise_versions(arguments);
+  schedule_->run(seed, offset);
+  set_gradients();
+  results.clear();
+  for (const Result& y : results_) {
+    const View& v = y.view;
+    switch (y.kind) {
+      case Result::Undefined: results.emplace_back(); break;
+      case Result::Argument: results.push_back(arguments[y.argument]); break;
+      case Result::Leaf: results.push_back(*y.leaf); break;
+      case Result::OfOutside: results.push_back(made(v, y.contiguous, StoragePtr::share(y.storage.get()), v.offset)); break;
+      case Result::OfArgument: {
+        const Tensor& x = arguments[y.argument];
+        const int64_t at = x.storage_offset() * size_of(x.dtype()) / size_of(v.dtype) + v.offset;
+        results.push_back(made(v, y.contiguous, x.impl().storage, at));
+        break;
+      }
+      case Result::Made:
+        results.push_back(made(v, y.contiguous,
+                               v.block < 0 ? allocate_storage(0, v.device) : pools_[y.argument].storage, v.offset));
+    }
+  }
+  return true;
+}
+
+int64_t Replay::bytes_of_results() const {
+  int64_t bytes = 0;
+  for (const Pool& pool : pools_) bytes += r_.program.blocks[size_t(pool.block)].bytes;
+  return bytes;
+}
+
+}  // namespace tapir::inline v0::ir

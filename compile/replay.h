@@ -1,0 +1,90 @@
+#pragma once
+// A recorded call, improved and ready to be run again: Note [Compiling a function].
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compile.h"
+#include "recorded.h"
+#include "schedule.h"
+
+namespace tapir::inline v0::ir {
+
+/// What a pass left, for explain().
+struct PassEffect {
+  const char* name;
+  int64_t calls;  // after it
+};
+
+class Replay {
+ public:
+  /// `results`: those of the recorded call. `arguments`: its tensors.
+  Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
+         std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options);
+
+  /// Why a call now would not do what was recorded; null: it would. `stale`: nor will any later call.
+  const char* mismatch(bool& stale) const;
+  /// Runs it; false: these arguments share memory with what it writes or reads, and nothing was done.
+  bool run(std::span<const Tensor> arguments, std::vector<Tensor>& results);
+  const detail::CompileCall::Frame& frame() const { return *frame_; }
+  const Recorded& recorded() const { return r_; }
+  const Schedule& schedule() const { return *schedule_; }
+  const std::vector<PassEffect>& effects() const { return effects_; }
+  int64_t peak_before() const { return peak_before_; }
+  int64_t bytes_of_results() const;
+
+ private:
+  struct Result {
+    enum Kind : uint8_t { Undefined, Argument, Leaf, Made, OfArgument, OfOutside } kind = Undefined;
+    size_t argument = 0;
+    View view;
+    bool contiguous = true;
+    WatchedLeaf leaf;
+    Watched storage;  // OfOutside; view.offset is then in it
+  };
+  struct Slot {  // of recorded().grads
+    Tensor current;  // that the last run left
+    int pool = -1;   // where `end` lies, if it is made here
+    size_t first = 0;  // the first slot whose gradient at the start lies in the same block
+    bool contiguous = true;
+  };
+  struct Pool {  // a block that is made anew where somebody holds the last one
+    int block;
+    StoragePtr storage;
+    std::vector<size_t> slots;
+    const std::string* values = nullptr;  // of a constant
+  };
+  struct Bound {
+    size_t argument;
+    int block;
+    int64_t bytes;  // of the argument behind its block's beginning
+  };
+  struct Range {
+    const char *begin, *end;
+    bool written;
+  };
+  void add_result(const Tensor& y, const View& v, std::span<const Tensor> arguments);
+  int pool_of(int block);
+  bool apart(std::span<const Tensor> arguments) const;
+  bool reusable(const Pool& pool) const;
+  void bind_made();
+  void set_gradients();
+  void raise_versions(std::span<const Tensor> arguments);
+  const char* start_of(size_t slot) const;
+  Tensor made(const View& v, bool contiguous, const StoragePtr& storage, int64_t offset) const;
+
+  Recorded r_;
+  std::unique_ptr<detail::CompileCall::Frame> frame_;
+  std::unique_ptr<Schedule> schedule_;
+  std::vector<Result> results_;
+  std::vector<Slot> slots_;
+  std::vector<Pool> pools_;
+  std::vector<Bound> bound_;
+  std::vector<Range> ranges_;          // of outside blocks that stay, by address
+  std::vector<bool> written_argument_;
+  std::vector<PassEffect> effects_;
+  int64_t peak_before_ = 0;
+  uint64_t changes_ = host_state.changes.load();
+};
+
+}  // namespace tapir::inline v0::ir

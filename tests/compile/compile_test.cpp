@@ -1,0 +1,445 @@
+// compile(): what is replayed, what is noticed, what is refused.
+#include <thread>
+
+#include "../core/messages.h"
+#include "steps.h"
+
+using namespace tapir;
+using namespace tapir_tests;
+
+namespace {
+
+struct Mlp : nn::Module {
+  nn::Linear a{8, 16}, b{16, 4};
+  nn::Dropout drop{0.3};
+  Tensor forward(const Tensor& x) { return b(drop(relu(a(x)))); }
+  TAPIR_FIELDS(a, b, drop)
+};
+struct ConvNet : nn::Module {
+  nn::Conv2d conv{3, 6, 3, {.padding = 1}};
+  nn::BatchNorm2d norm{6};
+  nn::Linear fc{6 * 4 * 4, 5};
+  Tensor forward(const Tensor& x) { return fc(flatten(max_pool2d(relu(norm(conv(x))), 2), 1)); }
+  TAPIR_FIELDS(conv, norm, fc)
+};
+
+auto mlp_batch = [](int i) {
+  const Tensor all = reshape(sin(arange(0., 8. * 6 * 10, 1., {.dtype = kFloat32})), {10, 6, 8});
+  return std::pair(all.select(0, i % 10), remainder(arange(6) + i, 4).to(kInt64));
+};
+/// Two steps that warm up and confirm, and one that is replayed.
+template <class C, class... A> void warm(C& step, const A&... a) {
+  for (int i = 0; i < 3; ++i) step(a...);
+}
+
+}  // namespace
+
+TEST_CASE("compiled training steps with dropout are eager's: AdamW, SGD, clipping, accumulation") {
+  const auto with = [](auto make_step) {
+    check_compiled([] { return Mlp(); }, make_step, mlp_batch);
+  };
+  with([](Mlp& net) {
+    return [&net, opt = optim::AdamW(net.parameters(), {.lr = 1e-2})](const Tensor& x, const Tensor& y) mutable {
+      opt.zero_grad();
+      Tensor loss = cross_entropy(net(x), y);
+      loss.backward();
+      opt.step();
+      return loss;
+    };
+  });
+  with([](Mlp& net) {
+    return [&net, opt = optim::SGD(net.parameters(), {.lr = 1e-2, .momentum = 0.9})](const Tensor& x,
+                                                                                     const Tensor& y) mutable {
+      Tensor loss = cross_entropy(net(x), y);
+      loss.backward();
+      optim::clip_grad_norm_(net.parameters(), 0.1);
+      opt.step();
+      opt.zero_grad(false);
+      return loss;
+    };
+  });
+  with([](Mlp& net) {  // gradients are dropped outside
+    return [&net, opt = optim::SGD(net.parameters(), {.lr = 1e-2})](const Tensor& x, const Tensor& y) mutable {
+      Tensor loss = cross_entropy(net(x), y);
+      loss.backward();
+      opt.step();
+      opt.zero_grad();
+      return loss;
+    };
+  });
+}
+
+TEST_CASE("a compiled step of a net with batch norm is eager's") {
+  const auto batch = [](int i) {
+    return std::pair(reshape(cos(arange(0., 4 * 3 * 64, 1., {.dtype = kFloat32}) * (i + 1)), {4, 3, 8, 8}),
+                     remainder(arange(4) + i, 5).to(kInt64));
+  };
+  check_compiled([] { return ConvNet(); },
+                 [](ConvNet& net) {
+                   return [&net, opt = optim::Adam(net.parameters(), {.lr = 1e-2})](const Tensor& x,
+                                                                                    const Tensor& y) mutable {
+                     opt.zero_grad();
+                     Tensor loss = cross_entropy(net(x), y);
+                     loss.backward();
+                     opt.step();
+                     return loss.detach();
+                   };
+                 },
+                 batch);
+}
+
+TEST_CASE("backward alone is compiled, with and without gradients that are there") {
+  manual_seed(1);
+  Mlp net;
+  net.eval();
+  auto micro = compile([&](const Tensor& x, const Tensor& y) { cross_entropy(net(x), y).backward(); });
+  for (int step = 0; step < 6; ++step) {
+    net.zero_grad();
+    std::vector<Tensor> want;
+    for (int k = 0; k < 3; ++k) {
+      const auto [x, y] = mlp_batch(step * 3 + k);
+      const auto fresh = grad({cross_entropy(net(x), y)}, net.parameters());
+      for (size_t i = 0; i < fresh.size(); ++i)
+        if (k == 0) want.push_back(fresh[i].clone());
+        else want[i] = want[i] + fresh[i];
+      micro(x, y);
+      for (size_t i = 0; i < want.size(); ++i) CHECK(same_values(net.parameters()[i].grad(), want[i]));
+    }
+  }
+  INFO(micro.explain());
+  CHECK(micro.programs() == 2);
+}
+
+TEST_CASE("results and gradients that are kept are not overwritten, and replays are bitwise equal") {
+  Tensor w = full({3}, 2.0).requires_grad_();
+  auto f = compile([&](const Tensor& x) {
+    w.set_grad({});
+    const Tensor y = w * x;
+    sum(y).backward();
+    return std::pair(y.detach(), sum(y.detach()));
+  });
+  std::vector<Tensor> results, grads;
+  for (int i = 0; i < 8; ++i) {
+    results.push_back(f(full({3}, double(i))).first);
+    grads.push_back(w.grad());
+  }
+  CHECK(f.programs() == 1);
+  for (int i = 0; i < 8; ++i) {
+    CHECK(same_bits(results[size_t(i)], full({3}, 2.0 * i)));
+    CHECK(same_bits(grads[size_t(i)], full({3}, double(i))));
+  }
+  const Tensor x = full({3}, 0.3);
+  const Tensor once = f(x).second.clone();
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(f(x).second, once));
+}
+
+TEST_CASE("arguments: numbers, lists, tuples and aggregates select programs; results keep their structure") {
+  struct Batch {
+    Tensor x, y;
+  };
+  auto f = compile([](const Batch& b, double k, const std::vector<Tensor>& more, bool on) {
+    std::vector<Tensor> out = {on ? b.x * k : b.x + k};
+    for (const Tensor& t : more) out.push_back(t + b.y);
+    return std::tuple(out, Batch{b.x, b.x.narrow(0, 1, 1)});
+  });
+  const Tensor x = tensor({1., 2.}), y = tensor({5.});
+  for (int i = 0; i < 4; ++i) {
+    for (double k : {2., 3.}) {
+      const auto [out, batch] = f(Batch{x, y}, k, std::vector{x, y}, true);
+      REQUIRE(out.size() == 3);
+      CHECK(same_bits(out[0], tensor({k, 2 * k})));
+      CHECK(same_bits(out[1], tensor({6., 7.})));
+      CHECK(same_bits(out[2], tensor({10.})));
+      CHECK(same_bits(batch.x, x));
+      CHECK(same_bits(batch.y, tensor({2.})));
+    }
+    CHECK(same_bits(std::get<0>(f(Batch{x, y}, 2., std::vector{x}, false))[0], tensor({3., 4.})));
+  }
+  CHECK(f.programs() == 3);
+}
+
+TEST_CASE("an argument may lie anywhere: views of one tensor, other strides, memory that the function captured too") {
+  const Tensor all = arange(0., 40., 1., {.dtype = kFloat32}).reshape({10, 4});
+  auto f = compile([&](const Tensor& row) { return row * 2 + all.select(0, 1); });
+  for (int i = 0; i < 10; ++i) CHECK(same_bits(f(all.select(0, i)), all.select(0, i) * 2 + all.select(0, 1)));
+  CHECK(f.programs() == 1);
+  for (int i = 0; i < 3; ++i) CHECK(same_bits(f(t(all).narrow(1, 0, 4).select(0, 1)), tensor({1.f, 5.f, 9.f, 13.f}) * 2 + all.select(0, 1)));
+  CHECK(f.programs() == 2);
+  auto g = compile([](const Tensor& a, const Tensor& b) { return a - b; });
+  for (int i = 0; i < 4; ++i) {
+    CHECK(same_bits(g(all.select(0, 2), all.select(0, 1)), full({4}, 4.)));
+    CHECK(same_bits(g(all, all), zeros({10, 4})));
+  }
+}
+
+TEST_CASE("arguments that are written in place, and that share memory with what is written") {
+  Tensor total = zeros({3});
+  auto f = compile([&](const Tensor& x) {
+    Tensor(x).add_(1);
+    total.add_(x);
+  });
+  for (int i = 0; i < 5; ++i) {
+    const Tensor x = full({3}, double(i));
+    const uint32_t before = x.version();
+    f(x);
+    CHECK(same_bits(x, full({3}, i + 1.)));
+    CHECK(x.version() > before);
+  }
+  CHECK(same_bits(total, full({3}, 15.)));
+  f(total);  // of its own signature: the same memory twice
+  CHECK(same_bits(total, full({3}, 32.)));
+  const uint32_t before = total.version();
+  f(zeros({3}));
+  CHECK(total.version() > before);
+}
+
+TEST_CASE("random numbers follow the generator: dropout masks, seeds, other calls between") {
+  const Tensor x = ones({50});
+  auto f = compile([](const Tensor& x) { return dropout(x, 0.5) + rand({50}); });
+  const auto eager = [&] { return dropout(x, 0.5) + rand({50}); };
+  std::vector<Tensor> want, got;
+  for (bool compiled : {false, true}) {
+    manual_seed(3);
+    for (int i = 0; i < 6; ++i) {
+      (compiled ? got : want).push_back(compiled ? f(x) : eager());
+      if (i == 4) manual_seed(99);
+      rand({3});
+    }
+  }
+  for (size_t i = 0; i < want.size(); ++i) CHECK(same_bits(want[i], got[i]));
+  CHECK(f.programs() == 1);
+}
+
+TEST_CASE("a guard notices replaced storage, flags and exchanged state") {
+  manual_seed(2);
+  Mlp net;
+  const auto [x, y] = mlp_batch(0);
+  auto f = compile([&](const Tensor& x) {
+    NoGrad guard;
+    return net(x);
+  });
+  const auto same = [&](const Tensor& x) {
+    for (int i = 0; i < 4; ++i) {
+      const uint64_t at = default_generator().offset();
+      const Tensor got = f(x);
+      default_generator().set_state(default_generator().seed(), at);
+      NoGrad guard;
+      CHECK(same_values(got, net(x), 1e-6));
+    }
+  };
+  same(x);
+  net.eval();
+  same(x);
+  net.drop.training = true;
+  same(x);
+  net.train();
+  same(x);
+  net.to(kFloat64);
+  same(x.to(kFloat64));
+  net.to(kFloat32);
+  same(x);
+  net = Mlp();
+  same(x);
+  StateDict state;
+  for (auto& [name, t] : net.state_dict()) state.set(name, full(t.shape(), 0.5));
+  net.load_state_dict(state);
+  same(x);
+}
+
+TEST_CASE("frozen and thawed parameters select programs") {
+  Tensor a = ones({2}).requires_grad_(), b = ones({2}).requires_grad_();
+  auto f = compile([&](const Tensor& x) {
+    a.set_grad({}), b.set_grad({});
+    sum(a * x + b * b * x).backward();
+  });
+  for (int round = 0; round < 4; ++round)
+    for (bool on : {true, false}) {
+      b.requires_grad_(on);
+      for (int i = 0; i < 3; ++i) {
+        f(full({2}, 3.));
+        CHECK(same_bits(a.grad(), full({2}, 3.)));
+        CHECK(b.grad().defined() == on);
+        if (on) CHECK(same_bits(b.grad(), full({2}, 6.)));
+      }
+    }
+  CHECK(f.programs() == 2);
+}
+
+TEST_CASE("learning rates that a schedule changes need no new program; schedules inside are refused") {
+  Tensor w = ones({2}).requires_grad_();
+  optim::SGD opt({w}, {.lr = 1});
+  optim::StepLR schedule(opt, 1, {.gamma = 0.5});
+  auto f = compile([&] {
+    opt.zero_grad();
+    sum(w).backward();
+    opt.step();
+  });
+  double want = 1, lr = 1;
+  for (int i = 0; i < 8; ++i) {
+    f();
+    want -= lr, lr /= 2;
+    schedule.step();
+    CHECK(w.to_vector<float>()[0] == Approx(want));
+  }
+  CHECK(f.programs() == 1);
+  auto inside = compile([&] { schedule.step(); });
+  CHECK(contains(message_of<ValueError>([&] { inside(); }), "outside of compile()"));
+}
+
+TEST_CASE("versions: a graph made before a replay that writes its weights is refused") {
+  Tensor w = ones({3}).requires_grad_();
+  const Tensor x = ones({3});
+  auto update = compile([&] {
+    NoGrad guard;
+    w.mul_(2);
+  });
+  warm(update);
+  const Tensor y = sum(w * w);
+  update();
+  CHECK_THROWS_AS(y.backward(), ValueError);
+  CHECK(same_bits(w.detach(), full({3}, 16.)));
+}
+
+TEST_CASE("what cannot be replayed runs as it is: differentiable results, changing numbers, tensors that are exchanged") {
+  Tensor w = ones({3}).requires_grad_();
+  auto forward = compile([&](const Tensor& x) { return sum(w * x); });
+  for (int i = 0; i < 4; ++i) {
+    w.set_grad({});
+    forward(full({3}, double(i))).backward();
+    CHECK(same_bits(w.grad(), full({3}, double(i))));
+  }
+  CHECK(forward.programs() == 0);
+  CHECK(contains(forward.explain(), "can still be differentiated"));
+
+  int count = 0;
+  auto counting = compile([&](const Tensor& x) { return x + (++count); });
+  for (int i = 1; i < 12; ++i) CHECK(same_bits(counting(zeros({2})), full({2}, double(i))));
+  CHECK(contains(counting.explain(), "compile_test.cpp"));
+  CHECK(contains(counting.explain(), "an argument or a tensor"));
+
+  Tensor state = zeros({2});
+  auto carried = compile([&](const Tensor& x) { state = state + x; });
+  for (int i = 1; i < 12; ++i) {
+    carried(ones({2}));
+    CHECK(same_bits(state, full({2}, double(i))));
+  }
+  CHECK(contains(carried.explain(), "kept outside"));
+
+  Tensor leaf = ones({2}).requires_grad_();
+  auto of_leaf = compile([&](const Tensor& x) { sum(x * 3).backward(); });
+  for (int i = 1; i < 4; ++i) {
+    of_leaf(leaf);
+    CHECK(same_bits(leaf.grad(), full({2}, 3. * i)));
+  }
+}
+
+TEST_CASE("host reads and shapes that depend on values are errors with a place; afterwards everything goes on") {
+  const Tensor x = ones({3});
+  bool bad = true;
+  auto f = compile([&](const Tensor& x) {
+    if (bad) return x * sum(x).item();
+    return x * 3;
+  });
+  for (int i = 0; i < 2; ++i) {
+    const std::string message = message_of<ValueError>([&] { f(x); });
+    CHECK(contains(message, "[item] expected nothing that the host must read"));
+    CHECK(contains(message, "compile_test.cpp:"));
+  }
+  CHECK(sum(x).item() == 3);
+  bad = false;
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(f(x), full({3}, 3.)));
+  CHECK(f.programs() == 1);
+  auto g = compile([](const Tensor& x) { return nonzero(x); });
+  CHECK(contains(message_of<ValueError>([&] { g(x); }), "where()"));
+}
+
+TEST_CASE("an exception in the middle of a replay: a label out of range") {
+  Tensor w = ones({3, 4}).requires_grad_();
+  auto f = compile([&](const Tensor& labels) {
+    w.set_grad({});
+    const Tensor loss = cross_entropy(w * 1, labels);
+    loss.backward();
+    return loss.detach();
+  });
+  const Tensor good = tensor({0, 1, 2}), bad = tensor({0, 1, 9});
+  warm(f, good);
+  const Tensor want = f(good);
+  for (int i = 0; i < 3; ++i) {
+    CHECK_THROWS_AS(f(bad), ValueError);
+    CHECK(same_bits(f(good), want));
+  }
+  CHECK(f.programs() == 1);
+}
+
+TEST_CASE("too many signatures run as they are") {
+  auto f = compile([](const Tensor& x) { return x + 1; }, {.max_programs = 2});
+  for (int round = 0; round < 4; ++round)
+    for (int n = 1; n < 5; ++n) CHECK(same_bits(f(zeros({n})), ones({n})));
+  CHECK(f.programs() == 2);
+  f.reset();
+  CHECK(f.programs() == 0);
+  CHECK_THROWS_AS(compile([](const Tensor& x) { return x; }, {.max_programs = -1}), ValueError);
+}
+
+TEST_CASE("compiled functions within compiled functions, and in several threads") {
+  auto inner = compile([](const Tensor& x) { return x * 2; });
+  auto outer = compile([&](const Tensor& x) { return inner(x) + 1; });
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(outer(ones({2})), full({2}, 3.)));
+  CHECK(outer.programs() == 1);
+  CHECK(inner.programs() == 0);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int k = 0; k < 4; ++k)
+    threads.emplace_back([&, k] {
+      for (int i = 0; i < 50; ++i)
+        if (!same_bits(outer(full({2}, double(k))), full({2}, 2. * k + 1))) ++wrong;
+    });
+  for (auto& t : threads) t.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("gradient scaling, autocast and a loss that skips steps") {
+  check_compiled([] { return Mlp(); },
+                 [](Mlp& net) {
+                   return [&net, opt = optim::AdamW(net.parameters(), {.lr = 1e-2}),
+                           scaler = amp::GradScaler({.init_scale = 1e38, .growth_interval = 3})](
+                              const Tensor& x, const Tensor& y) mutable {
+                     opt.zero_grad();
+                     Tensor loss;
+                     {
+                       amp::Autocast autocast(kCPU, {.dtype = kBFloat16});
+                       loss = cross_entropy(net(x), y);
+                     }
+                     scaler.scale(loss * 100).backward();
+                     scaler.step(opt);
+                     scaler.update();
+                     return loss;
+                   };
+                 },
+                 mlp_batch);
+  Mlp net;  // a region around the call keeps casts of weights, which the program must not
+  net.eval();
+  const auto [x, y] = mlp_batch(0);
+  auto f = compile([&](const Tensor& x) { return net(x); });
+  NoGrad guard;
+  amp::Autocast autocast(kCPU, {.dtype = kBFloat16});
+  for (int i = 0; i < 5; ++i) {
+    net.a.weight.mul_(1.5);
+    CHECK(same_values(f(x), net(x), 1e-6));
+  }
+  CHECK(f.programs() == 1);
+}
+
+TEST_CASE("explain() and dot() show the program") {
+  auto f = compile([](const Tensor& x) { return sum(relu(x + 1) * zeros({3})); });
+  CHECK(contains(f.explain(), "0 signatures"));
+  f(ones({3}));
+  CHECK(contains(f.explain(), "not replayed yet"));
+  warm(f, ones({3}));
+  const std::string text = f.explain();
+  for (const char* word : {"kernel calls:", "recorded", "dead_code", "in one arena", "reduce(Sum)", "replayed 2 times"}) {
+    INFO(word << " in\n" << text);
+    CHECK(contains(text, word));
+  }
+  CHECK(contains(f.dot(), "digraph program"));
+}

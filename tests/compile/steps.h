@@ -1,0 +1,77 @@
+#pragma once
+// Eager and compiled steps side by side.
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include <tapir/tapir.h>
+
+#include "../catch.h"
+
+namespace tapir_tests {
+using namespace tapir;
+
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  if (a.defined() != b.defined()) return false;
+  if (!a.defined()) return true;
+  const Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         (x.numel() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), size_t(x.numel() * size_of(x.dtype()))) == 0);
+}
+/// Equal within rounding.
+inline bool same_values(const Tensor& a, const Tensor& b, double tolerance = 1e-5) {
+  if (a.defined() != b.defined()) return false;
+  if (!a.defined() || same_bits(a, b)) return true;
+  if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return false;
+  NoGrad guard;
+  const Tensor x = a.detach().to(kFloat64), y = b.detach().to(kFloat64);
+  return isclose(x, y, {.rtol = tolerance, .atol = tolerance, .equal_nan = true}).all().item<bool>();
+}
+/// Everything that a step of `net` leaves: losses, parameters, gradients, buffers.
+template <class Net> std::vector<Tensor> left_by(Net& net) {
+  std::vector<Tensor> out;
+  for (const auto& [name, p] : net.named_parameters()) {
+    out.push_back(p.detach().clone());
+    out.push_back(p.grad().defined() ? p.grad().clone() : Tensor());
+  }
+  for (const auto& [name, b] : net.named_buffers()) out.push_back(b.clone());
+  return out;
+}
+
+/// `make(net)` gives a step of a net, called with `batch(i)`. After each of ten steps eager and compiled code left the same.
+template <class MakeNet, class MakeStep, class Batch>
+void check_compiled(MakeNet make_net, MakeStep make_step, Batch batch, double tolerance = 1e-5, int steps = 10,
+                    const CompileOptions& options = {}) {
+  std::vector<std::vector<Tensor>> left[2];
+  std::vector<Tensor> losses[2];
+  uint64_t offset[2];
+  for (int compiled : {0, 1}) {
+    manual_seed(7);
+    auto net = make_net();
+    auto plain = make_step(net);
+    auto fast = compile([&](const Tensor& x, const Tensor& y) { return plain(x, y); }, options);
+    for (int i = 0; i < steps; ++i) {
+      const auto [x, y] = batch(i);
+      const Tensor loss = compiled ? fast(x, y) : plain(x, y);
+      losses[compiled].push_back(loss.detach().clone());
+      left[compiled].push_back(left_by(net));
+    }
+    offset[compiled] = default_generator().offset();
+    if (compiled) {
+      INFO(fast.explain().substr(0, 2000));
+      CHECK(fast.programs() >= 1);
+    }
+  }
+  CHECK(offset[0] == offset[1]);
+  for (int i = 0; i < steps; ++i) {
+    INFO("step " << i);
+    CHECK(same_values(losses[0][size_t(i)], losses[1][size_t(i)], tolerance));
+    REQUIRE(left[0][size_t(i)].size() == left[1][size_t(i)].size());
+    for (size_t k = 0; k < left[0][size_t(i)].size(); ++k) {
+      INFO("tensor " << k);
+      CHECK(same_values(left[0][size_t(i)][k], left[1][size_t(i)][k], tolerance));
+    }
+  }
+}
+
+}  // namespace tapir_tests
