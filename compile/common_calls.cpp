@@ -55,9 +55,8 @@ void remove_common_calls(Program& p) {
     const auto found = key.empty() ? known.end() : known.find(key);
     bool merged = found != known.end();
     if (merged)
-      each_view(call, [&](const View& v, Access access) {
-        merged &= access == Access::Read || !fixed[size_t(v.block)];
-      });
+      each_view(call,
+                [&](const View& v, Access access) { merged &= access == Access::Read || !fixed[size_t(v.block)]; });
     if (merged) {
       for (size_t o = 0; o < call.operands.size(); ++o)
         for (size_t k = 0; k < call.operands[o].views.size(); ++k)

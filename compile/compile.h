@@ -17,12 +17,12 @@
 namespace tapir::inline v0 {
 
 struct CompileOptions {
-  int64_t max_programs = 8;    // signatures that get one; calls of others run as they are
-  bool dead_code = true;       // passes, by name
-  bool constants = true;       // filled tensors become numbers
-  bool common_calls = true;    // what was computed before is not computed again
-  bool fuse = true;            // pointwise chains
-  bool reuse = true;           // results take over the memory of operands that end there
+  int64_t max_programs = 8;  // signatures that get one; calls of others run as they are
+  bool dead_code = true;     // passes, by name
+  bool constants = true;     // filled tensors become numbers
+  bool common_calls = true;  // what was computed before is not computed again
+  bool fuse = true;          // pointwise chains
+  bool reuse = true;         // results take over the memory of operands that end there
 };
 
 namespace detail {

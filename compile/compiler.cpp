@@ -19,9 +19,9 @@ struct CompileEntry {
   std::vector<int64_t> key;
   std::unique_ptr<Recorded> last;  // the newest recording, which the next one must equal
   std::unique_ptr<Replay> replay;
-  std::string why;    // it is not replayed
-  bool eager = false; // for good
-  int attempts = 0;   // recordings since it was last replayed
+  std::string why;     // it is not replayed
+  bool eager = false;  // for good
+  int attempts = 0;    // recordings since it was last replayed
   int64_t recordings = 0, replays = 0;
 };
 
@@ -34,7 +34,7 @@ struct CompilerState {
 
 namespace {
 
-constexpr int kMaxAttempts = 6;      // in a row, until two are equal
+constexpr int kMaxAttempts = 6;     // in a row, until two are equal
 constexpr int kMaxRecordings = 64;  // of one signature
 
 bool logging() {
@@ -49,7 +49,8 @@ void log(const CompilerState& state, const std::string& text) {
 }
 void warn(CompilerState& state, const std::string& text) {
   log(state, text);
-  if (!logging() && !std::exchange(state.warned, true)) std::fprintf(stderr, "tapir: warning: [compile] %s\n", text.c_str());
+  if (!logging() && !std::exchange(state.warned, true))
+    std::fprintf(stderr, "tapir: warning: [compile] %s\n", text.c_str());
 }
 
 /// What selects a program. The same object twice among the arguments is another signature than two.
@@ -224,7 +225,8 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
       permanent = true, why = "a result can still be differentiated: call backward() inside, or compile under NoGrad";
   for (ir::Notes::Seen& s : notes.storages)  // what was written through an alias was written
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].defined() && !inputs[i].is_same(call.inputs[i]) && inputs[i].impl().storage.get() == s.storage.get())
+      if (inputs[i].defined() && !inputs[i].is_same(call.inputs[i]) &&
+          inputs[i].impl().storage.get() == s.storage.get())
         call.inputs[i].impl().storage->version.fetch_add(std::exchange(s.raised, 0u), std::memory_order_relaxed);
   const ir::Notes* noted = &notes;
   const bool reseeded = noted->reseeded;

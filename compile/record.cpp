@@ -12,10 +12,10 @@ namespace tapir::inline v0::ir {
 
 struct Recorder {
   Program program;
-  std::map<const char*, int> live;     // where a block begins -> its number; they do not overlap
-  std::vector<const char*> begin;      // of each block
-  std::vector<tapir::Storage*> owner;  // of each block, once a kernel has seen one
-  std::map<const tapir::Storage*, int> input_of;  // roots of inputs; their blocks are not in `live`
+  std::map<const char*, int> live;                 // where a block begins -> its number; they do not overlap
+  std::vector<const char*> begin;                  // of each block
+  std::vector<tapir::Storage*> owner;              // of each block, once a kernel has seen one
+  std::map<const tapir::Storage*, int> input_of;   // roots of inputs; their blocks are not in `live`
   std::map<const tapir::Storage*, uint32_t> seen;  // of outside blocks: the version it had
   Notes notes;
   uint64_t seeds = 0;

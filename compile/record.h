@@ -26,8 +26,8 @@ struct Notes {
   /// A leaf from outside whose gradient changed.
   struct GradSlot {
     Tensor leaf;
-    bool relevant = false;  // does the program depend on the gradient that was there?
-    bool had = false;       // was there one? `start`: where, if relevant
+    bool relevant = false;      // does the program depend on the gradient that was there?
+    bool had = false;           // was there one? `start`: where, if relevant
     View start = {}, end = {};  // end: Absent where there is none afterwards
   };
   std::vector<Seen> storages;

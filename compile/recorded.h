@@ -38,10 +38,10 @@ struct Recorded {
     bool relevant, had;
     View start, end;
   };
-  Program program;             // without memory
-  std::vector<Watched> roots;  // of outside blocks that stay where they are; empty ones for the others
-  std::vector<bool> moves;     // blocks that lie elsewhere in each call: inputs, outputs, gradients
-  std::vector<Seen> storages;  // that do not move
+  Program program;                     // without memory
+  std::vector<Watched> roots;          // of outside blocks that stay where they are; empty ones for the others
+  std::vector<bool> moves;             // blocks that lie elsewhere in each call: inputs, outputs, gradients
+  std::vector<Seen> storages;          // that do not move
   std::vector<uint32_t> raised_input;  // of each input's storage, its version
   std::vector<GradSlot> grads;
   uint64_t seed = 0, offset = 0, numbers = 0;

@@ -93,7 +93,8 @@ void Replay::add_result(const Tensor& y, const View& v, std::span<const Tensor> 
 
 const char* Replay::mismatch(bool& stale) const {
   stale = true;
-  if (changes_ != host_state.changes.load(std::memory_order_relaxed)) return "an optimizer's options or state were exchanged";
+  if (changes_ != host_state.changes.load(std::memory_order_relaxed))
+    return "an optimizer's options or state were exchanged";
   for (const Recorded::Seen& s : r_.storages)
     if (s.storage.abandoned()) return "the storage of a tensor from outside was replaced";
   for (const Recorded::GradSlot& g : r_.grads)
@@ -104,7 +105,8 @@ const char* Replay::mismatch(bool& stale) const {
     if (!g.relevant) continue;
     const Tensor& now = g.leaf->grad();
     if (now.defined() != g.had) return "a gradient was there, or not, where it was otherwise before";
-    if (g.had && (!(now.shape() == g.start.shape) || !(now.strides() == g.start.strides) || now.dtype() != g.start.dtype))
+    if (g.had &&
+        (!(now.shape() == g.start.shape) || !(now.strides() == g.start.strides) || now.dtype() != g.start.dtype))
       return "a gradient lies otherwise in memory";
     if (block_of(g.start) >= 0 && start_of(i) != start_of(slots_[i].first)) return "gradients no longer share memory";
   }
@@ -215,7 +217,9 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
       case Result::Undefined: results.emplace_back(); break;
       case Result::Argument: results.push_back(arguments[y.argument]); break;
       case Result::Leaf: results.push_back(*y.leaf); break;
-      case Result::OfOutside: results.push_back(made(v, y.contiguous, StoragePtr::share(y.storage.get()), v.offset)); break;
+      case Result::OfOutside:
+        results.push_back(made(v, y.contiguous, StoragePtr::share(y.storage.get()), v.offset));
+        break;
       case Result::OfArgument: {
         const Tensor& x = arguments[y.argument];
         const int64_t at = x.storage_offset() * size_of(x.dtype()) / size_of(v.dtype) + v.offset;
@@ -223,8 +227,8 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
         break;
       }
       case Result::Made:
-        results.push_back(made(v, y.contiguous,
-                               v.block < 0 ? allocate_storage(0, v.device) : pools_[y.argument].storage, v.offset));
+        results.push_back(
+            made(v, y.contiguous, v.block < 0 ? allocate_storage(0, v.device) : pools_[y.argument].storage, v.offset));
     }
   }
   return true;

@@ -42,9 +42,9 @@ class Replay {
     WatchedLeaf leaf;
     Watched storage;  // OfOutside; view.offset is then in it
   };
-  struct Slot {  // of recorded().grads
-    Tensor current;  // that the last run left
-    int pool = -1;   // where `end` lies, if it is made here
+  struct Slot {        // of recorded().grads
+    Tensor current;    // that the last run left
+    int pool = -1;     // where `end` lies, if it is made here
     size_t first = 0;  // the first slot whose gradient at the start lies in the same block
     bool contiguous = true;
   };
@@ -80,7 +80,7 @@ class Replay {
   std::vector<Slot> slots_;
   std::vector<Pool> pools_;
   std::vector<Bound> bound_;
-  std::vector<Range> ranges_;          // of outside blocks that stay, by address
+  std::vector<Range> ranges_;  // of outside blocks that stay, by address
   std::vector<bool> written_argument_;
   std::vector<PassEffect> effects_;
   int64_t peak_before_ = 0;

@@ -26,7 +26,8 @@ template <> struct Kept<OptimizerLists> {
 }  // namespace
 
 template <auto Member, class E> struct KernelThunk;
-template <auto Member, class R, class... A> struct KernelThunk<Member, R (*BackendTable::*)(Context&, A...)> final : Thunk {
+template <auto Member, class R, class... A> struct KernelThunk<Member, R (*BackendTable::*)(Context&, A...)> final
+    : Thunk {
   R (*entry)(Context&, A...) = nullptr;
   std::tuple<Kept<std::remove_cvref_t<A>>...> args;
 
@@ -53,8 +54,8 @@ template <auto Member, class R, class... A> struct KernelThunk<Member, R (*Backe
     else if constexpr (std::is_same_v<T, OptimizerLists>) {
       for (auto& list : to.lists) fill(list, call.operands.at(at++), s);
     } else if constexpr (std::is_same_v<T, OptimizerScalars>) {
-      for (TensorView* v : {&to.value.lr, &to.value.step, &to.value.inv_scale, &to.value.found_inf, &to.value.beta1,
-                            &to.value.numbers})
+      for (TensorView* v :
+           {&to.value.lr, &to.value.step, &to.value.inv_scale, &to.value.found_inf, &to.value.beta1, &to.value.numbers})
         fill(*v, call.operands.at(at++).views.at(0), s);
     } else {
       const std::string& bytes = call.operands.at(at++).bytes;
@@ -70,11 +71,11 @@ template <auto Member, class R, class... A> struct KernelThunk<Member, R (*Backe
 std::unique_ptr<Thunk> Schedule::make(const Call& call) {
   const std::string_view name = call.entry;
   std::unique_ptr<Thunk> out;
-#define X(e)                                                                                \
-  if (name == #e) {                                                                         \
+#define X(e)                                                                                    \
+  if (name == #e) {                                                                             \
     auto thunk = std::make_unique<KernelThunk<&BackendTable::e, decltype(&BackendTable::e)>>(); \
-    thunk->fill(call, *this);                                                               \
-    out = std::move(thunk);                                                                 \
+    thunk->fill(call, *this);                                                                   \
+    out = std::move(thunk);                                                                     \
   }
   TAPIR_KERNEL_ENTRIES(X)
 #undef X

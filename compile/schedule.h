@@ -64,17 +64,17 @@ class Schedule {
 
   Plan plan_;
   StoragePtr arena_;
-  std::vector<StoragePtr> held_;   // constants
+  std::vector<StoragePtr> held_;  // constants
   std::vector<std::string> values_;
-  std::vector<char*> base_;        // of each block; null where it moves
+  std::vector<char*> base_;  // of each block; null where it moves
   std::vector<bool> moves_;
-  std::vector<Moving> moving_;     // by block
+  std::vector<Moving> moving_;  // by block
   std::vector<Random> random_;
   std::vector<Restored> restored_;
   std::vector<std::unique_ptr<Thunk>> thunks_;
   std::vector<std::pair<const char*, std::shared_ptr<const CallSite>>> sites_;
   const BackendTable* table_;
-  uint64_t seed_, offset_;         // those that the parameters hold, less what is relative
+  uint64_t seed_, offset_;  // those that the parameters hold, less what is relative
 };
 
 }  // namespace tapir::inline v0::ir

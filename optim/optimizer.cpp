@@ -31,7 +31,8 @@ void check_option(const char* optimizer, const char* option, double value, doubl
 
 void check_not_recorded(const char* function) {
   check(!modes.refuse_host_read,
-        "[{}] expected a call outside of compile(): a compiled step reads the rate from the device, so that schedules and "
+        "[{}] expected a call outside of compile(): a compiled step reads the rate from the device, so that schedules "
+        "and "
         "setters go between its calls",
         function);
 }

@@ -35,9 +35,7 @@ template <class C, class... A> void warm(C& step, const A&... a) {
 }  // namespace
 
 TEST_CASE("compiled training steps with dropout are eager's: AdamW, SGD, clipping, accumulation") {
-  const auto with = [](auto make_step) {
-    check_compiled([] { return Mlp(); }, make_step, mlp_batch);
-  };
+  const auto with = [](auto make_step) { check_compiled([] { return Mlp(); }, make_step, mlp_batch); };
   with([](Mlp& net) {
     return [&net, opt = optim::AdamW(net.parameters(), {.lr = 1e-2})](const Tensor& x, const Tensor& y) mutable {
       opt.zero_grad();
@@ -163,7 +161,8 @@ TEST_CASE("an argument may lie anywhere: views of one tensor, other strides, mem
   auto f = compile([&](const Tensor& row) { return row * 2 + all.select(0, 1); });
   for (int i = 0; i < 10; ++i) CHECK(same_bits(f(all.select(0, i)), all.select(0, i) * 2 + all.select(0, 1)));
   CHECK(f.programs() == 1);
-  for (int i = 0; i < 3; ++i) CHECK(same_bits(f(t(all).narrow(1, 0, 4).select(0, 1)), tensor({1.f, 5.f, 9.f, 13.f}) * 2 + all.select(0, 1)));
+  for (int i = 0; i < 3; ++i)
+    CHECK(same_bits(f(t(all).narrow(1, 0, 4).select(0, 1)), tensor({1.f, 5.f, 9.f, 13.f}) * 2 + all.select(0, 1)));
   CHECK(f.programs() == 2);
   auto g = compile([](const Tensor& a, const Tensor& b) { return a - b; });
   for (int i = 0; i < 4; ++i) {
@@ -300,7 +299,8 @@ TEST_CASE("versions: a graph made before a replay that writes its weights is ref
   CHECK(same_bits(w.detach(), full({3}, 16.)));
 }
 
-TEST_CASE("what cannot be replayed runs as it is: differentiable results, changing numbers, tensors that are exchanged") {
+TEST_CASE(
+    "what cannot be replayed runs as it is: differentiable results, changing numbers, tensors that are exchanged") {
   Tensor w = ones({3}).requires_grad_();
   auto forward = compile([&](const Tensor& x) { return sum(w * x); });
   for (int i = 0; i < 4; ++i) {
@@ -437,7 +437,8 @@ TEST_CASE("explain() and dot() show the program") {
   CHECK(contains(f.explain(), "not replayed yet"));
   warm(f, ones({3}));
   const std::string text = f.explain();
-  for (const char* word : {"kernel calls:", "recorded", "dead_code", "in one arena", "reduce(Sum)", "replayed 2 times"}) {
+  for (const char* word :
+       {"kernel calls:", "recorded", "dead_code", "in one arena", "reduce(Sum)", "replayed 2 times"}) {
     INFO(word << " in\n" << text);
     CHECK(contains(text, word));
   }
