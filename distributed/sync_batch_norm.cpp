@@ -39,4 +39,6 @@ Tensor SyncBatchNorm::forward(const Tensor& input) {
   return tapir::to(y, input.dtype());
 }
 
+TAPIR_DEFINE_FIELDS(SyncBatchNorm)
+
 }  // namespace tapir::inline v0::distributed

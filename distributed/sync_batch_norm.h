@@ -9,7 +9,7 @@ struct SyncBatchNorm : nn::BatchNormBase {
   explicit SyncBatchNorm(int64_t num_features, const nn::BatchNormOptions& options = {})
       : BatchNormBase("SyncBatchNorm", num_features, options) {}
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS_WITH_BASE(nn::BatchNormBase)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(nn::BatchNormBase)
 };
 
 }  // namespace tapir::inline v0::distributed

@@ -101,4 +101,7 @@ void BertModel::load_pretrained(const StateDict& state) {
   load_state_dict(named);
 }
 
+TAPIR_DEFINE_FIELDS(BertEmbeddings, BertSelfAttention, BertOutput, BertAttention, BertIntermediate, BertLayer,
+                    BertEncoder, BertPooler, BertModel)
+
 }  // namespace tapir::inline v0::models

@@ -27,7 +27,7 @@ struct BertEmbeddings : nn::Module {
   explicit BertEmbeddings(const BertConfig& config);
   Tensor forward(const Tensor& tokens, const Tensor& types);
   void tapir_rename(std::vector<nn::Field>& fields) override;
-  TAPIR_FIELDS(word_embeddings, position_embeddings, token_type_embeddings, layer_norm, dropout)
+  TAPIR_DECLARE_FIELDS(word_embeddings, position_embeddings, token_type_embeddings, layer_norm, dropout)
 };
 struct BertSelfAttention : nn::Module {
   int64_t heads;
@@ -35,7 +35,7 @@ struct BertSelfAttention : nn::Module {
   nn::Dropout dropout;
   explicit BertSelfAttention(const BertConfig& config);
   Tensor forward(const Tensor& x, const Tensor& mask);
-  TAPIR_FIELDS(heads, query, key, value, dropout)
+  TAPIR_DECLARE_FIELDS(heads, query, key, value, dropout)
 };
 /// norm(residual + dropout(dense(x)))
 struct BertOutput : nn::Module {
@@ -45,20 +45,20 @@ struct BertOutput : nn::Module {
   BertOutput(int64_t in, const BertConfig& config);
   Tensor forward(const Tensor& x, const Tensor& residual);
   void tapir_rename(std::vector<nn::Field>& fields) override;
-  TAPIR_FIELDS(dense, layer_norm, dropout)
+  TAPIR_DECLARE_FIELDS(dense, layer_norm, dropout)
 };
 struct BertAttention : nn::Module {
   BertSelfAttention self;
   BertOutput output;
   explicit BertAttention(const BertConfig& config) : self(config), output(config.hidden_size, config) {}
   Tensor forward(const Tensor& x, const Tensor& mask) { return output(self(x, mask), x); }
-  TAPIR_FIELDS(self, output)
+  TAPIR_DECLARE_FIELDS(self, output)
 };
 struct BertIntermediate : nn::Module {
   nn::Linear dense;
   explicit BertIntermediate(const BertConfig& config) : dense(config.hidden_size, config.intermediate_size) {}
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(dense)
+  TAPIR_DECLARE_FIELDS(dense)
 };
 struct BertLayer : nn::Module {
   BertAttention attention;
@@ -67,20 +67,20 @@ struct BertLayer : nn::Module {
   explicit BertLayer(const BertConfig& config)
       : attention(config), intermediate(config), output(config.intermediate_size, config) {}
   Tensor forward(const Tensor& x, const Tensor& mask);
-  TAPIR_FIELDS(attention, intermediate, output)
+  TAPIR_DECLARE_FIELDS(attention, intermediate, output)
 };
 struct BertEncoder : nn::Module {
   std::vector<BertLayer> layer;
   explicit BertEncoder(const BertConfig& config);
   Tensor forward(const Tensor& x, const Tensor& mask);
-  TAPIR_FIELDS(layer)
+  TAPIR_DECLARE_FIELDS(layer)
 };
 /// tanh(dense(x)) of the first token.
 struct BertPooler : nn::Module {
   nn::Linear dense;
   explicit BertPooler(const BertConfig& config) : dense(config.hidden_size, config.hidden_size) {}
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(dense)
+  TAPIR_DECLARE_FIELDS(dense)
 };
 /// Tokens (B, T) -> {hidden states (B, T, hidden_size), pooled (B, hidden_size)}.
 struct BertModel : nn::Module {
@@ -95,7 +95,7 @@ struct BertModel : nn::Module {
   Output operator()(const Tensor& tokens, const BertInputs& inputs) { return nn::detail::call(*this, tokens, inputs); }
   /// A checkpoint as it is published: of the model alone or of one with heads ("bert.", "cls."), norms also as gamma and beta.
   void load_pretrained(const StateDict& state);
-  TAPIR_FIELDS(embeddings, encoder, pooler)
+  TAPIR_DECLARE_FIELDS(embeddings, encoder, pooler)
 };
 
 }  // namespace tapir::inline v0::models

@@ -76,4 +76,6 @@ EfficientNet::EfficientNet(const EfficientNetOptions& o) {
 }
 Tensor EfficientNet::forward(const Tensor& x) { return classifier(flatten(adaptive_avg_pool2d(features(x), 1), 1)); }
 
+TAPIR_DEFINE_FIELDS(SqueezeExcitation, MBConv, EfficientNet)
+
 }  // namespace tapir::inline v0::models

@@ -15,7 +15,7 @@ struct SqueezeExcitation : nn::Module {
   nn::Conv2d fc1, fc2;
   SqueezeExcitation(int64_t channels, int64_t squeezed) : fc1(channels, squeezed, 1), fc2(squeezed, channels, 1) {}
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(fc1, fc2)
+  TAPIR_DECLARE_FIELDS(fc1, fc2)
 };
 
 /// Expand, filter each channel, squeeze and excite, project; the input is added where the shapes agree.
@@ -25,7 +25,7 @@ struct MBConv : nn::Module {
   nn::Sequential block;
   MBConv(int64_t in, int64_t out, int64_t expand_ratio, int64_t kernel, int64_t stride, double drop);
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(shortcut, drop, block)
+  TAPIR_DECLARE_FIELDS(shortcut, drop, block)
 };
 
 /// EfficientNet-B0: (N, 3, H, W) -> (N, num_classes). Tan and Le 2019, arXiv 1905.11946; torchvision's names and initialisation.
@@ -33,7 +33,7 @@ struct EfficientNet : nn::Module {
   nn::Sequential features, classifier;
   explicit EfficientNet(const EfficientNetOptions& options = {});
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(features, classifier)
+  TAPIR_DECLARE_FIELDS(features, classifier)
 };
 inline EfficientNet efficientnet_b0(const EfficientNetOptions& options = {}) { return EfficientNet(options); }
 

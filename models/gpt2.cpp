@@ -113,4 +113,6 @@ void GPT2LMHeadModel::load_pretrained(const StateDict& state) {
   load_state_dict(named);
 }
 
+TAPIR_DEFINE_FIELDS(Conv1D, GPT2Attention, GPT2MLP, GPT2Block, GPT2Model, GPT2LMHeadModel)
+
 }  // namespace tapir::inline v0::models

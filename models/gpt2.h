@@ -22,7 +22,7 @@ struct Conv1D : nn::Module {
   Parameter weight, bias;
   Conv1D(int64_t out, int64_t in);
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(weight, bias)
+  TAPIR_DECLARE_FIELDS(weight, bias)
 };
 struct GPT2Attention : nn::Module {
   int64_t heads;
@@ -30,14 +30,14 @@ struct GPT2Attention : nn::Module {
   nn::Dropout attn_dropout, resid_dropout;
   explicit GPT2Attention(const GPT2Config& config);
   Tensor forward(const Tensor& x, int64_t layer, KVCache* cache);
-  TAPIR_FIELDS(heads, c_attn, c_proj, attn_dropout, resid_dropout)
+  TAPIR_DECLARE_FIELDS(heads, c_attn, c_proj, attn_dropout, resid_dropout)
 };
 struct GPT2MLP : nn::Module {
   Conv1D c_fc, c_proj;
   nn::Dropout dropout;
   explicit GPT2MLP(const GPT2Config& config);
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(c_fc, c_proj, dropout)
+  TAPIR_DECLARE_FIELDS(c_fc, c_proj, dropout)
 };
 struct GPT2Block : nn::Module {
   nn::LayerNorm ln_1;
@@ -46,7 +46,7 @@ struct GPT2Block : nn::Module {
   GPT2MLP mlp;
   explicit GPT2Block(const GPT2Config& config);
   Tensor forward(const Tensor& x, int64_t layer, KVCache* cache);
-  TAPIR_FIELDS(ln_1, attn, ln_2, mlp)
+  TAPIR_DECLARE_FIELDS(ln_1, attn, ln_2, mlp)
 };
 /// Tokens (B, T) -> hidden states (B, T, n_embd).
 struct GPT2Model : nn::Module {
@@ -57,7 +57,7 @@ struct GPT2Model : nn::Module {
   nn::LayerNorm ln_f;
   explicit GPT2Model(const GPT2Config& config);
   Tensor forward(const Tensor& tokens, KVCache* cache = nullptr);
-  TAPIR_FIELDS(checkpoint_blocks, wte, wpe, drop, h, ln_f)
+  TAPIR_DECLARE_FIELDS(checkpoint_blocks, wte, wpe, drop, h, ln_f)
 };
 /// Tokens (B, T) -> scores (B, T, vocab_size); the last layer shares the weight of the token embedding. With a cache, tokens follow what
 /// it holds. ValueError beyond n_positions or the cache's capacity.
@@ -71,7 +71,7 @@ struct GPT2LMHeadModel : nn::Module {
   KVCache new_cache(int64_t batch, int64_t capacity);
   /// A checkpoint as it is published: with or without "transformer." and lm_head, masks of old versions left out.
   void load_pretrained(const StateDict& state);
-  TAPIR_FIELDS(config, transformer, lm_head)
+  TAPIR_DECLARE_FIELDS(config, transformer, lm_head)
 };
 
 }  // namespace tapir::inline v0::models

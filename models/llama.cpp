@@ -114,4 +114,6 @@ void LlamaForCausalLM::load_pretrained(const StateDict& state) {
   load_state_dict(named);
 }
 
+TAPIR_DEFINE_FIELDS(LlamaRMSNorm, LlamaAttention, LlamaMLP, LlamaDecoderLayer, LlamaModel, LlamaForCausalLM)
+
 }  // namespace tapir::inline v0::models

@@ -22,7 +22,7 @@ struct LlamaRMSNorm : nn::Module {
   Parameter weight;
   LlamaRMSNorm(int64_t size, double eps);
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(eps, weight)
+  TAPIR_DECLARE_FIELDS(eps, weight)
 };
 /// Rotates pairs (x_i, x_(i + D/2)) of (B, H, T, D) by the angles position theta^(-2i/D). Su et al. 2021, arXiv 2104.09864.
 struct RotaryTable {
@@ -36,14 +36,14 @@ struct LlamaAttention : nn::Module {
   nn::Linear q_proj, k_proj, v_proj, o_proj;
   explicit LlamaAttention(const LlamaConfig& config);
   Tensor forward(const Tensor& x, const RotaryTable& rotary, int64_t layer, KVCache* cache);
-  TAPIR_FIELDS(heads, groups, depth, q_proj, k_proj, v_proj, o_proj)
+  TAPIR_DECLARE_FIELDS(heads, groups, depth, q_proj, k_proj, v_proj, o_proj)
 };
 /// down(silu(gate(x)) up(x)). Shazeer 2020, arXiv 2002.05202.
 struct LlamaMLP : nn::Module {
   nn::Linear gate_proj, up_proj, down_proj;
   explicit LlamaMLP(const LlamaConfig& config);
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(gate_proj, up_proj, down_proj)
+  TAPIR_DECLARE_FIELDS(gate_proj, up_proj, down_proj)
 };
 struct LlamaDecoderLayer : nn::Module {
   LlamaAttention self_attn;
@@ -51,7 +51,7 @@ struct LlamaDecoderLayer : nn::Module {
   LlamaRMSNorm input_layernorm, post_attention_layernorm;
   explicit LlamaDecoderLayer(const LlamaConfig& config);
   Tensor forward(const Tensor& x, const RotaryTable& rotary, int64_t layer, KVCache* cache);
-  TAPIR_FIELDS(self_attn, mlp, input_layernorm, post_attention_layernorm)
+  TAPIR_DECLARE_FIELDS(self_attn, mlp, input_layernorm, post_attention_layernorm)
 };
 /// Tokens (B, T) -> hidden states (B, T, hidden_size).
 struct LlamaModel : nn::Module {
@@ -61,7 +61,7 @@ struct LlamaModel : nn::Module {
   LlamaRMSNorm norm;
   explicit LlamaModel(const LlamaConfig& config);
   Tensor forward(const Tensor& tokens, KVCache* cache = nullptr);
-  TAPIR_FIELDS(config, embed_tokens, layers, norm)
+  TAPIR_DECLARE_FIELDS(config, embed_tokens, layers, norm)
 };
 /// Tokens (B, T) -> scores (B, T, vocab_size). With a cache, tokens follow what it holds. ValueError beyond max_position_embeddings or the
 /// cache's capacity.
@@ -74,7 +74,7 @@ struct LlamaForCausalLM : nn::Module {
   KVCache new_cache(int64_t batch, int64_t capacity);
   /// A checkpoint as it is published: without lm_head where it is tied, tables of old versions left out.
   void load_pretrained(const StateDict& state);
-  TAPIR_FIELDS(model, lm_head)
+  TAPIR_DECLARE_FIELDS(model, lm_head)
 };
 
 }  // namespace tapir::inline v0::models

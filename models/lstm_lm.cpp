@@ -13,4 +13,6 @@ LSTMLanguageModel::Output LSTMLanguageModel::forward(const Tensor& tokens, const
   return {decoder(dropout(h)), next};
 }
 
+TAPIR_DEFINE_FIELDS(LSTMLanguageModel)
+
 }  // namespace tapir::inline v0::models

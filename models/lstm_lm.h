@@ -26,7 +26,7 @@ struct LSTMLanguageModel : nn::Module {
   Tensor forward(const Tensor& tokens);
   /// The text goes on from `state`, and may be continued from the one returned.
   Output forward(const Tensor& tokens, const nn::LSTMState& state);
-  TAPIR_FIELDS(embed, lstm, decoder, dropout)
+  TAPIR_DECLARE_FIELDS(embed, lstm, decoder, dropout)
 };
 
 }  // namespace tapir::inline v0::models

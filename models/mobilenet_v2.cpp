@@ -60,4 +60,6 @@ MobileNetV2::MobileNetV2(const MobileNetV2Options& o) {
 }
 Tensor MobileNetV2::forward(const Tensor& x) { return classifier(flatten(adaptive_avg_pool2d(features(x), 1), 1)); }
 
+TAPIR_DEFINE_FIELDS(InvertedResidual, MobileNetV2)
+
 }  // namespace tapir::inline v0::models

@@ -18,7 +18,7 @@ struct InvertedResidual : nn::Module {
   nn::Sequential conv;
   InvertedResidual(int64_t in, int64_t out, int64_t stride, int64_t expand_ratio);
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(shortcut, conv)
+  TAPIR_DECLARE_FIELDS(shortcut, conv)
 };
 
 /// (N, 3, H, W) -> (N, num_classes). Sandler et al. 2018, arXiv 1801.04381; torchvision's names and initialisation.
@@ -26,7 +26,7 @@ struct MobileNetV2 : nn::Module {
   nn::Sequential features, classifier;
   explicit MobileNetV2(const MobileNetV2Options& options = {});
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(features, classifier)
+  TAPIR_DECLARE_FIELDS(features, classifier)
 };
 inline MobileNetV2 mobilenet_v2(const MobileNetV2Options& options = {}) { return MobileNetV2(options); }
 

@@ -77,4 +77,6 @@ template <class Block> Tensor ResNet<Block>::forward(const Tensor& x) {
 template struct ResNet<BasicBlock>;
 template struct ResNet<Bottleneck>;
 
+TAPIR_DEFINE_FIELDS(BasicBlock, Bottleneck)
+
 }  // namespace tapir::inline v0::models

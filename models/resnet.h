@@ -28,7 +28,7 @@ struct BasicBlock : nn::Module {
   BasicBlock(int64_t in, int64_t planes, int64_t stride);
   Tensor forward(const Tensor& x);
   nn::BatchNorm2d& last() { return bn2; }
-  TAPIR_FIELDS(conv1, bn1, conv2, bn2, downsample)
+  TAPIR_DECLARE_FIELDS(conv1, bn1, conv2, bn2, downsample)
 };
 
 /// 1x1 down to `planes`, 3x3 (which strides, as in torchvision), 1x1 up to four times as many.
@@ -44,7 +44,7 @@ struct Bottleneck : nn::Module {
   Bottleneck(int64_t in, int64_t planes, int64_t stride);
   Tensor forward(const Tensor& x);
   nn::BatchNorm2d& last() { return bn3; }
-  TAPIR_FIELDS(conv1, bn1, conv2, bn2, conv3, bn3, downsample)
+  TAPIR_DECLARE_FIELDS(conv1, bn1, conv2, bn2, conv3, bn3, downsample)
 };
 
 /// (N, 3, H, W) -> (N, num_classes). He et al. 2015, arXiv 1512.03385; torchvision's names and initialisation.

@@ -47,4 +47,6 @@ Tensor Seq2Seq::translate(const Tensor& src, int64_t begin, int64_t end, int64_t
   return cat(tokens, 1);
 }
 
+TAPIR_DEFINE_FIELDS(Seq2Seq)
+
 }  // namespace tapir::inline v0::models

@@ -16,7 +16,7 @@ struct Seq2Seq : nn::Module {
   Tensor forward(const Tensor& src, const Tensor& tgt);
   /// The most likely tokens after `begin`, one at a time, until all sequences have had `end`: (B, at most max_length).
   Tensor translate(const Tensor& src, int64_t begin, int64_t end, int64_t max_length);
-  TAPIR_FIELDS(src_embed, tgt_embed, encoder, decoder, bridge, keys, combine, out)
+  TAPIR_DECLARE_FIELDS(src_embed, tgt_embed, encoder, decoder, bridge, keys, combine, out)
 
  private:
   struct Encoded {

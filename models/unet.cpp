@@ -41,4 +41,6 @@ Tensor UNet::forward(const Tensor& x) {
   return outc(y);
 }
 
+TAPIR_DEFINE_FIELDS(UNet)
+
 }  // namespace tapir::inline v0::models

@@ -21,7 +21,7 @@ struct UNet : nn::Module {
   nn::Conv2d outc;
   explicit UNet(const UNetOptions& options = {});
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(inc, down, up, outc)
+  TAPIR_DECLARE_FIELDS(inc, down, up, outc)
 };
 inline UNet unet(const UNetOptions& options = {}) { return UNet(options); }
 

@@ -50,4 +50,6 @@ VGG vgg13(const VGGOptions& o) { return vgg({2, 2, 2, 2, 2}, o); }
 VGG vgg16(const VGGOptions& o) { return vgg({2, 2, 3, 3, 3}, o); }
 VGG vgg19(const VGGOptions& o) { return vgg({2, 2, 4, 4, 4}, o); }
 
+TAPIR_DEFINE_FIELDS(VGG)
+
 }  // namespace tapir::inline v0::models

@@ -22,7 +22,7 @@ struct VGG : nn::Module {
   int64_t pooled;
   explicit VGG(const std::vector<int64_t>& channels, const VGGOptions& options = {});
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(features, classifier, pooled)
+  TAPIR_DECLARE_FIELDS(features, classifier, pooled)
 };
 
 /// With batch norm: {.batch_norm = true}.

@@ -80,4 +80,6 @@ Tensor VisionTransformer::forward(const Tensor& x) {
 }
 void VisionTransformer::tapir_rename(std::vector<nn::Field>& fields) { fields.back().name = "heads.head"; }
 
+TAPIR_DEFINE_FIELDS(SelfAttention, ViTBlock, ViTEncoder, VisionTransformer)
+
 }  // namespace tapir::inline v0::models

@@ -23,7 +23,7 @@ struct SelfAttention : nn::Module {
   nn::Linear out_proj;
   SelfAttention(int64_t hidden, int64_t heads, double dropout);
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(heads, dropout, in_proj_weight, in_proj_bias, out_proj)
+  TAPIR_DECLARE_FIELDS(heads, dropout, in_proj_weight, in_proj_bias, out_proj)
 };
 
 /// x + attention(norm(x)), then x + mlp(norm(x)).
@@ -35,7 +35,7 @@ struct ViTBlock : nn::Module {
   nn::Sequential mlp;
   explicit ViTBlock(const ViTOptions& options);
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(dropout, ln_1, self_attention, ln_2, mlp)
+  TAPIR_DECLARE_FIELDS(dropout, ln_1, self_attention, ln_2, mlp)
 };
 
 struct ViTEncoder : nn::Module {
@@ -46,7 +46,7 @@ struct ViTEncoder : nn::Module {
   explicit ViTEncoder(const ViTOptions& options);
   Tensor forward(const Tensor& x);
   void tapir_rename(std::vector<nn::Field>& fields) override;
-  TAPIR_FIELDS(dropout, pos_embedding, layers, ln)
+  TAPIR_DECLARE_FIELDS(dropout, pos_embedding, layers, ln)
 };
 
 /// (N, 3, image_size, image_size) -> (N, num_classes): patches as tokens, a class token before them. Dosovitskiy et al. 2020,
@@ -60,7 +60,7 @@ struct VisionTransformer : nn::Module {
   explicit VisionTransformer(const ViTOptions& options = {});
   Tensor forward(const Tensor& x);
   void tapir_rename(std::vector<nn::Field>& fields) override;
-  TAPIR_FIELDS(image_size, class_token, conv_proj, encoder, heads)
+  TAPIR_DECLARE_FIELDS(image_size, class_token, conv_proj, encoder, heads)
 };
 inline VisionTransformer vit_b_16(const ViTOptions& options = {}) { return VisionTransformer(options); }
 

@@ -58,4 +58,8 @@ PReLU::PReLU(int64_t n, const PReLUOptions& o) : num_parameters(n) {
   weight = Parameter(full(n, o.init, {.dtype = kFloat32}));
 }
 
+TAPIR_DEFINE_FIELDS(Sigmoid, Tanh, Softsign, Tanhshrink, LogSigmoid, Softmax2d, ReLU, ReLU6, SELU, SiLU, Mish,
+                    Hardsigmoid, Hardswish, Softmax, LogSoftmax, Softmin, GLU, LeakyReLU, ELU, CELU, Hardtanh,
+                    Threshold, RReLU, GELU, Softplus, Hardshrink, Softshrink, PReLU)
+
 }  // namespace tapir::inline v0::nn

@@ -21,7 +21,7 @@ inline std::string with_inplace(std::string text, bool inplace) {
 #define TAPIR_PLAIN(Name)            \
   struct Name : Module {             \
     Tensor forward(const Tensor& x); \
-    TAPIR_FIELDS()                   \
+    TAPIR_DECLARE_FIELDS()           \
   };
 #define TAPIR_INPLACE(Name)                                                         \
   struct Name : Module {                                                            \
@@ -29,14 +29,14 @@ inline std::string with_inplace(std::string text, bool inplace) {
     explicit Name(const InplaceOptions& options = {}) : inplace(options.inplace) {} \
     Tensor forward(const Tensor& x);                                                \
     std::string extra_repr() override { return detail::with_inplace("", inplace); } \
-    TAPIR_FIELDS(inplace)                                                           \
+    TAPIR_DECLARE_FIELDS(inplace)                                                   \
   };
 #define TAPIR_ONE_NUMBER(Name, type, a, default_a) \
   struct Name : Module {                           \
     type a;                                        \
     explicit Name(type a default_a) : a(a) {}      \
     Tensor forward(const Tensor& x);               \
-    TAPIR_FIELDS(a)                                \
+    TAPIR_DECLARE_FIELDS(a)                        \
   };
 #define TAPIR_ONE_NUMBER_INPLACE(Name, a, default_a)                                                            \
   struct Name : Module {                                                                                        \
@@ -45,7 +45,7 @@ inline std::string with_inplace(std::string text, bool inplace) {
     explicit Name(double a = default_a, const InplaceOptions& options = {}) : a(a), inplace(options.inplace) {} \
     Tensor forward(const Tensor& x);                                                                            \
     std::string extra_repr() override { return detail::with_inplace(detail::plain_text(#a, a), inplace); }      \
-    TAPIR_FIELDS(a, inplace)                                                                                    \
+    TAPIR_DECLARE_FIELDS(a, inplace)                                                                            \
   };
 #define TAPIR_TWO_NUMBERS_INPLACE(Name, a, default_a, b, default_b)                                       \
   struct Name : Module {                                                                                  \
@@ -57,7 +57,7 @@ inline std::string with_inplace(std::string text, bool inplace) {
     std::string extra_repr() override {                                                                   \
       return detail::with_inplace(detail::plain_text(#a, a) + ", " + detail::plain_text(#b, b), inplace); \
     }                                                                                                     \
-    TAPIR_FIELDS(a, b, inplace)                                                                           \
+    TAPIR_DECLARE_FIELDS(a, b, inplace)                                                                   \
   };
 
 TAPIR_PLAIN(Sigmoid)
@@ -96,27 +96,27 @@ struct GELU : Module {
   std::string approximate;
   explicit GELU(std::string approximate = "none") : approximate(std::move(approximate)) {}
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(approximate)
+  TAPIR_DECLARE_FIELDS(approximate)
 };
 struct Softplus : Module {
   double beta, threshold;
   explicit Softplus(double beta = 1, double threshold = 20) : beta(beta), threshold(threshold) {}
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(beta, threshold)
+  TAPIR_DECLARE_FIELDS(beta, threshold)
 };
 struct Hardshrink : Module {
   double lambd;
   explicit Hardshrink(double lambd = 0.5) : lambd(lambd) {}
   Tensor forward(const Tensor& x);
   std::string extra_repr() override { return detail::float_text(lambd); }
-  TAPIR_FIELDS(lambd)
+  TAPIR_DECLARE_FIELDS(lambd)
 };
 struct Softshrink : Module {
   double lambd;
   explicit Softshrink(double lambd = 0.5) : lambd(lambd) {}
   Tensor forward(const Tensor& x);
   std::string extra_repr() override { return detail::float_text(lambd); }
-  TAPIR_FIELDS(lambd)
+  TAPIR_DECLARE_FIELDS(lambd)
 };
 struct PReLUOptions {
   double init = 0.25;
@@ -127,7 +127,7 @@ struct PReLU : Module {
   Parameter weight;
   explicit PReLU(int64_t num_parameters = 1, const PReLUOptions& options = {});
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(num_parameters, weight)
+  TAPIR_DECLARE_FIELDS(num_parameters, weight)
 };
 
 }  // namespace tapir::inline v0::nn

@@ -77,4 +77,6 @@ Tensor AdaptiveLogSoftmaxWithLoss::log_prob(const Tensor& input) {
 }
 Tensor AdaptiveLogSoftmaxWithLoss::predict(const Tensor& input) { return argmax(log_prob(input), 1); }
 
+TAPIR_DEFINE_FIELDS(AdaptiveLogSoftmaxWithLoss)
+
 }  // namespace tapir::inline v0::nn

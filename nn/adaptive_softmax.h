@@ -28,7 +28,7 @@ struct AdaptiveLogSoftmaxWithLoss : Module {
   /// The likeliest class of each row.
   Tensor predict(const Tensor& input);
   std::string extra_repr() override { return ""; }
-  TAPIR_FIELDS(in_features, n_classes, cutoffs, head, tail)
+  TAPIR_DECLARE_FIELDS(in_features, n_classes, cutoffs, head, tail)
 };
 
 }  // namespace tapir::inline v0::nn

@@ -196,4 +196,6 @@ MultiheadAttention::Output MultiheadAttention::forward(const Tensor& query, cons
   return {squeeze(output, batch_first ? 0 : 1), weights.defined() ? squeeze(weights, 0) : weights};
 }
 
+TAPIR_DEFINE_FIELDS(MultiheadAttention)
+
 }  // namespace tapir::inline v0::nn

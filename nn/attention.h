@@ -41,8 +41,8 @@ struct MultiheadAttention : Module {
   Output operator()(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionMasks& masks) {
     return detail::call(*this, query, key, value, masks);
   }
-  TAPIR_FIELDS(embed_dim, num_heads, dropout, batch_first, add_zero_attn, q_proj_weight, k_proj_weight, v_proj_weight,
-               in_proj_weight, in_proj_bias, bias_k, bias_v, out_proj)
+  TAPIR_DECLARE_FIELDS(embed_dim, num_heads, dropout, batch_first, add_zero_attn, q_proj_weight, k_proj_weight,
+                       v_proj_weight, in_proj_weight, in_proj_bias, bias_k, bias_v, out_proj)
 
  private:
   struct Heads {

@@ -59,4 +59,6 @@ Parameter& ParameterDict::operator[](const std::string& name) {
 }
 std::string ParameterDict::extra_repr() { return lines(named_parameters()); }
 
+TAPIR_DEFINE_FIELDS(ModuleList, ModuleDict, ParameterList, ParameterDict, Sequential)
+
 }  // namespace tapir::inline v0::nn

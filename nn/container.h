@@ -26,7 +26,7 @@ struct ModuleList : Module {
     return *m;
   }
   bool tapir_is_list() const override { return true; }
-  TAPIR_FIELDS(items)
+  TAPIR_DECLARE_FIELDS(items)
 };
 
 /// Modules by name, in the order of insertion.
@@ -52,7 +52,7 @@ struct ModuleDict : Module {
     return *m;
   }
   bool tapir_is_list() const override { return true; }
-  TAPIR_FIELDS(items)
+  TAPIR_DECLARE_FIELDS(items)
 
  private:
   void put(const std::string& name, AnyModule module);
@@ -72,7 +72,7 @@ struct ParameterList : Module {
   Parameter& operator[](int64_t i);
   bool tapir_is_list() const override { return true; }
   std::string extra_repr() override;
-  TAPIR_FIELDS(items)
+  TAPIR_DECLARE_FIELDS(items)
 };
 /// Parameters by name, in the order of insertion.
 struct ParameterDict : Module {
@@ -86,7 +86,7 @@ struct ParameterDict : Module {
   Parameter& operator[](const std::string& name);
   bool tapir_is_list() const override { return true; }
   std::string extra_repr() override;
-  TAPIR_FIELDS(items)
+  TAPIR_DECLARE_FIELDS(items)
 };
 
 /// Runs its modules one after the other; an empty one returns its input. An error names the stage.
@@ -98,7 +98,7 @@ struct Sequential : ModuleList {
     for (const AnyModule& m : items) y = m(y);
     return y;
   }
-  TAPIR_FIELDS_WITH_BASE(ModuleList)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(ModuleList)
 };
 
 }  // namespace tapir::inline v0::nn

@@ -90,4 +90,6 @@ std::string ConvBase::extra_repr() {
   return padding_mode == "zeros" ? s : s + ", padding_mode=" + padding_mode;
 }
 
+TAPIR_DEFINE_FIELDS(ConvBase, Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+
 }  // namespace tapir::inline v0::nn

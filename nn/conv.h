@@ -30,7 +30,7 @@ struct ConvBase : Module {
   std::string padding_mode;
   Parameter weight, bias;
   std::string extra_repr() override;
-  TAPIR_FIELDS(in_channels, out_channels, kernel_size, options, output_padding, padding_mode, weight, bias)
+  TAPIR_DECLARE_FIELDS(in_channels, out_channels, kernel_size, options, output_padding, padding_mode, weight, bias)
 
  protected:
   ConvBase(const char* name, int64_t spatial, int64_t in, int64_t out, const Dims& kernel, const ConvOptions& options,
@@ -45,7 +45,7 @@ struct ConvBase : Module {
     Name(int64_t in_channels, int64_t out_channels, const Dims& kernel_size, const ConvOptions& options = {}) \
         : ConvBase(#Name, spatial, in_channels, out_channels, kernel_size, options) {}                        \
     Tensor forward(const Tensor& x) { return convolve(op, x); }                                               \
-    TAPIR_FIELDS_WITH_BASE(ConvBase)                                                                          \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(ConvBase)                                                                  \
   };
 #define TAPIR_CONV_TRANSPOSE(Name, spatial, op)                                                                  \
   struct Name : ConvBase {                                                                                       \
@@ -55,7 +55,7 @@ struct ConvBase : Module {
     Tensor forward(const Tensor& x, const Dims& output_size = {}) {                                              \
       return convolve_transposed(#Name, op, x, output_size);                                                     \
     }                                                                                                            \
-    TAPIR_FIELDS_WITH_BASE(ConvBase)                                                                             \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(ConvBase)                                                                     \
   };
 // (N, C, ...) or (C, ...) -> (N, O, ...'). weight: (O, C / groups, k...).
 TAPIR_CONV(Conv1d, 1, conv1d)

@@ -24,4 +24,6 @@ TAPIR_CHANNEL_DROPOUT(FeatureAlphaDropout, feature_alpha_dropout)
 #undef TAPIR_CHANNEL_DROPOUT
 #undef TAPIR_DROPOUT
 
+TAPIR_DEFINE_FIELDS(Dropout, Dropout1d, Dropout2d, Dropout3d, AlphaDropout, FeatureAlphaDropout)
+
 }  // namespace tapir::inline v0::nn

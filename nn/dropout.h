@@ -12,7 +12,7 @@ struct DropoutOptions {
     bool inplace;                                                      \
     explicit Name(double p = 0.5, const DropoutOptions& options = {}); \
     Tensor forward(const Tensor& x);                                   \
-    TAPIR_FIELDS(p, inplace)                                           \
+    TAPIR_DECLARE_FIELDS(p, inplace)                                   \
   };
 /// In training each element is zeroed with probability p and the others grow to x / (1 - p). Srivastava et al. 2014.
 TAPIR_DROPOUT(Dropout)

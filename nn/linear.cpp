@@ -45,4 +45,6 @@ std::string Bilinear::extra_repr() {
 Tensor Flatten::forward(const Tensor& x) { return flatten(x, start_dim, end_dim); }
 Tensor Unflatten::forward(const Tensor& x) { return unflatten(x, dim, unflattened_size); }
 
+TAPIR_DEFINE_FIELDS(Linear, Bilinear, Flatten, Unflatten, Identity)
+
 }  // namespace tapir::inline v0::nn

@@ -13,7 +13,7 @@ struct Linear : Module {
   Linear(int64_t in_features, int64_t out_features, const LinearOptions& options = {});
   Tensor forward(const Tensor& x);
   std::string extra_repr() override;
-  TAPIR_FIELDS(in_features, out_features, weight, bias)
+  TAPIR_DECLARE_FIELDS(in_features, out_features, weight, bias)
 };
 /// y = x1 weight x2 + bias: (..., in1), (..., in2) -> (..., out). weight (out, in1, in2) and bias start uniform in +-1/sqrt(in1).
 struct Bilinear : Module {
@@ -22,7 +22,7 @@ struct Bilinear : Module {
   Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, const LinearOptions& options = {});
   Tensor forward(const Tensor& x1, const Tensor& x2);
   std::string extra_repr() override;
-  TAPIR_FIELDS(in1_features, in2_features, out_features, weight, bias)
+  TAPIR_DECLARE_FIELDS(in1_features, in2_features, out_features, weight, bias)
 };
 
 /// Dimensions start_dim to end_dim become one.
@@ -30,7 +30,7 @@ struct Flatten : Module {
   int64_t start_dim, end_dim;
   explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim(start_dim), end_dim(end_dim) {}
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(start_dim, end_dim)
+  TAPIR_DECLARE_FIELDS(start_dim, end_dim)
 };
 /// Dimension dim becomes those of unflattened_size, of which one may be -1.
 struct Unflatten : Module {
@@ -38,12 +38,12 @@ struct Unflatten : Module {
   Shape unflattened_size;
   Unflatten(int64_t dim, const Shape& unflattened_size) : dim(dim), unflattened_size(unflattened_size) {}
   Tensor forward(const Tensor& x);
-  TAPIR_FIELDS(dim, unflattened_size)
+  TAPIR_DECLARE_FIELDS(dim, unflattened_size)
 };
 
 struct Identity : Module {
   Tensor forward(const Tensor& x) { return x; }
-  TAPIR_FIELDS()
+  TAPIR_DECLARE_FIELDS()
 };
 
 }  // namespace tapir::inline v0::nn

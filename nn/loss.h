@@ -15,14 +15,14 @@ namespace tapir::inline v0::nn {
     explicit Name(const Options& options = {}) : options(options) {}                                       \
     Tensor forward(const Tensor& input, const Tensor& target) { return function(input, target, options); } \
     std::string extra_repr() override { return ""; }                                                       \
-    TAPIR_FIELDS(options)                                                                                  \
+    TAPIR_DECLARE_FIELDS(options)                                                                          \
   };
 #define TAPIR_LOSS_OF_THREE(Name, Options, function, b, c)                                                   \
   struct Name : Module {                                                                                     \
     Options options;                                                                                         \
     explicit Name(const Options& options = {}) : options(options) {}                                         \
     Tensor forward(const Tensor& a, const Tensor& b, const Tensor& c) { return function(a, b, c, options); } \
-    TAPIR_FIELDS(options)                                                                                    \
+    TAPIR_DECLARE_FIELDS(options)                                                                            \
   };
 // A weight is a buffer, saved and moved with the module.
 #define TAPIR_WEIGHTED_LOSS(Name, Options, function)                                                \
@@ -35,7 +35,7 @@ namespace tapir::inline v0::nn {
       o.weight = weight;                                                                            \
       return function(input, target, o);                                                            \
     }                                                                                               \
-    TAPIR_FIELDS(options, weight)                                                                   \
+    TAPIR_DECLARE_FIELDS(options, weight)                                                           \
   };
 TAPIR_WEIGHTED_LOSS(CrossEntropyLoss, CrossEntropyOptions, cross_entropy)
 TAPIR_WEIGHTED_LOSS(NLLLoss, NllLossOptions, nll_loss)
@@ -75,7 +75,7 @@ struct BCEWithLogitsLoss : Module {
   Tensor forward(const Tensor& input, const Tensor& target) {
     return binary_cross_entropy_with_logits(input, target, {weight, options.reduction, pos_weight});
   }
-  TAPIR_FIELDS(options, weight, pos_weight)
+  TAPIR_DECLARE_FIELDS(options, weight, pos_weight)
 };
 
 /// loss(log_probs (T, N, C), targets, input_lengths, target_lengths); lengths are tensors or vectors.
@@ -86,7 +86,7 @@ struct CTCLoss : Module {
   Tensor forward(const Tensor& log_probs, const Tensor& targets, const L& input_lengths, const L& target_lengths) {
     return ctc_loss(log_probs, targets, input_lengths, target_lengths, options);
   }
-  TAPIR_FIELDS(options)
+  TAPIR_DECLARE_FIELDS(options)
 };
 
 /// The triplet loss of a distance of the caller's: a module, or anything called with two tensors.

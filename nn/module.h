@@ -218,6 +218,9 @@ template <class M, class... Nothing> auto clone(M& m, Nothing...) {
   CloneMemo memo;
   return clone_field(m, memo);
 }
+template <class M> void list_fields(std::vector<Field>& out, M& m) {
+  M::tapir_zip([&](const char* name, auto& f) { list_field(out, name, f); }, m);
+}
 [[noreturn]] void no_forward(Module& module);
 template <class M> Tensor call_erased(M& m, const Tensor& x) {
   if constexpr (requires {
@@ -256,34 +259,54 @@ template <class M, class... A> decltype(auto) call(M& m, A&&... a) {
 /// The fields of a module, in the order that names, state_dict and printing follow. Stands last in the struct.
 #define TAPIR_FIELDS(...) TAPIR_FIELDS_WITH_BASE(::tapir::nn::Module __VA_OPT__(, ) __VA_ARGS__)
 /// For a struct that derives from a finished module: the base's fields come first.
-#define TAPIR_FIELDS_WITH_BASE(Base, ...)                                                                              \
- public:                                                                                                               \
-  auto tapir_self()->std::remove_cvref_t<decltype(*this)>*;                                                            \
-  template <class TapirVisit, class... TapirSelf> static void tapir_zip(TapirVisit&& visit, TapirSelf&... s) {         \
-    Base::tapir_zip(visit, static_cast<Base&>(s)...);                                                                  \
-    TAPIR_EACH(TAPIR_FIELD_VISIT, __VA_ARGS__)                                                                         \
-  }                                                                                                                    \
-  const std::type_info& tapir_type() const override {                                                                  \
-    using Self = std::remove_cvref_t<decltype(*this)>;                                                                 \
-    TAPIR_EACH(TAPIR_FIELD_OWNED, __VA_ARGS__)                                                                         \
-    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Winvalid-offsetof\"") constexpr std::array<      \
-        ::tapir::nn::detail::Span, 0 TAPIR_EACH(TAPIR_FIELD_ONE, __VA_ARGS__)>                                         \
-        spans{{TAPIR_EACH(TAPIR_FIELD_SPAN, __VA_ARGS__)}};                                                            \
-    _Pragma("GCC diagnostic pop") constexpr size_t unlisted = ::tapir::nn::detail::unlisted_bytes(                     \
-        ::tapir::nn::detail::end_of_fields<Base>(), ::tapir::nn::detail::end_of_fields<Self>(), spans);                \
-    static_assert(unlisted == 0, "TAPIR_FIELDS(" #__VA_ARGS__ ") leaves out a field of this struct");                  \
-    static_assert(!::tapir::nn::detail::listed_twice(spans), "TAPIR_FIELDS(" #__VA_ARGS__ ") names a field twice");    \
-    return typeid(Self);                                                                                               \
-  }                                                                                                                    \
-  void tapir_fields(std::vector<::tapir::nn::Field>& out) override {                                                   \
-    tapir_zip([&](const char* name, auto& f) { ::tapir::nn::detail::list_field(out, name, f); }, *this);               \
-  }                                                                                                                    \
-  ::tapir::nn::Module* tapir_clone(::tapir::nn::CloneMemo& memo) override {                                            \
-    return ::tapir::nn::detail::clone_as_base(*this, memo);                                                            \
-  }                                                                                                                    \
-  ::tapir::Tensor tapir_call(const ::tapir::Tensor& x) override { return ::tapir::nn::detail::call_erased(*this, x); } \
-  template <class... Nothing>                                                                                          \
-  requires(sizeof...(Nothing) == 0) auto clone(Nothing... n) { return ::tapir::nn::detail::clone(*this, n...); }       \
-  template <class... TapirArgs> decltype(auto) operator()(TapirArgs&&... a) {                                          \
-    return ::tapir::nn::detail::call(*this, std::forward<TapirArgs>(a)...);                                            \
+#define TAPIR_FIELDS_WITH_BASE(Base, ...)                                                                            \
+  TAPIR_LIST_FIELDS(Base __VA_OPT__(, ) __VA_ARGS__)                                                                 \
+  const std::type_info& tapir_type() const override { return tapir_layout(*this); }                                  \
+  void tapir_fields(std::vector<::tapir::nn::Field>& out) override { ::tapir::nn::detail::list_fields(out, *this); } \
+  ::tapir::nn::Module* tapir_clone(::tapir::nn::CloneMemo& memo) override {                                          \
+    return ::tapir::nn::detail::clone_as_base(*this, memo);                                                          \
+  }                                                                                                                  \
+  ::tapir::Tensor tapir_call(const ::tapir::Tensor& x) override { return ::tapir::nn::detail::call_erased(*this, x); }
+
+// For a header that many files include (it costs them half as much): the struct ends in
+// TAPIR_DECLARE_FIELDS(weight, bias), and one source file says TAPIR_DEFINE_FIELDS(Linear, Bilinear).
+#define TAPIR_DECLARE_FIELDS(...) TAPIR_DECLARE_FIELDS_WITH_BASE(::tapir::nn::Module __VA_OPT__(, ) __VA_ARGS__)
+#define TAPIR_DECLARE_FIELDS_WITH_BASE(Base, ...)                          \
+  TAPIR_LIST_FIELDS(Base __VA_OPT__(, ) __VA_ARGS__)                       \
+  const std::type_info& tapir_type() const override;                       \
+  void tapir_fields(std::vector<::tapir::nn::Field>& out) override;        \
+  ::tapir::nn::Module* tapir_clone(::tapir::nn::CloneMemo& memo) override; \
+  ::tapir::Tensor tapir_call(const ::tapir::Tensor& x) override;
+#define TAPIR_DEFINE_FIELDS(...) TAPIR_EACH(TAPIR_DEFINE_FIELDS_OF, __VA_ARGS__)
+#define TAPIR_DEFINE_FIELDS_OF(Type)                                                                              \
+  const std::type_info& Type::tapir_type() const { return tapir_layout(*this); }                                  \
+  void Type::tapir_fields(std::vector<::tapir::nn::Field>& out) { ::tapir::nn::detail::list_fields(out, *this); } \
+  ::tapir::nn::Module* Type::tapir_clone(::tapir::nn::CloneMemo& memo) {                                          \
+    return ::tapir::nn::detail::clone_as_base(*this, memo);                                                       \
+  }                                                                                                               \
+  ::tapir::Tensor Type::tapir_call(const ::tapir::Tensor& x) { return ::tapir::nn::detail::call_erased(*this, x); }
+
+// What both have in common.
+#define TAPIR_LIST_FIELDS(Base, ...)                                                                                \
+ public:                                                                                                            \
+  auto tapir_self()->std::remove_cvref_t<decltype(*this)>*;                                                         \
+  template <class TapirVisit, class... TapirSelf> static void tapir_zip(TapirVisit&& visit, TapirSelf&... s) {      \
+    Base::tapir_zip(visit, static_cast<Base&>(s)...);                                                               \
+    TAPIR_EACH(TAPIR_FIELD_VISIT, __VA_ARGS__)                                                                      \
+  }                                                                                                                 \
+  template <class Self> static const std::type_info& tapir_layout(const Self&) {                                    \
+    TAPIR_EACH(TAPIR_FIELD_OWNED, __VA_ARGS__)                                                                      \
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Winvalid-offsetof\"") constexpr std::array<   \
+        ::tapir::nn::detail::Span, 0 TAPIR_EACH(TAPIR_FIELD_ONE, __VA_ARGS__)>                                      \
+        spans{{TAPIR_EACH(TAPIR_FIELD_SPAN, __VA_ARGS__)}};                                                         \
+    _Pragma("GCC diagnostic pop") constexpr size_t unlisted = ::tapir::nn::detail::unlisted_bytes(                  \
+        ::tapir::nn::detail::end_of_fields<Base>(), ::tapir::nn::detail::end_of_fields<Self>(), spans);             \
+    static_assert(unlisted == 0, "TAPIR_FIELDS(" #__VA_ARGS__ ") leaves out a field of this struct");               \
+    static_assert(!::tapir::nn::detail::listed_twice(spans), "TAPIR_FIELDS(" #__VA_ARGS__ ") names a field twice"); \
+    return typeid(Self);                                                                                            \
+  }                                                                                                                 \
+  template <class... Nothing>                                                                                       \
+  requires(sizeof...(Nothing) == 0) auto clone(Nothing... n) { return ::tapir::nn::detail::clone(*this, n...); }    \
+  template <class... TapirArgs> decltype(auto) operator()(TapirArgs&&... a) {                                       \
+    return ::tapir::nn::detail::call(*this, std::forward<TapirArgs>(a)...);                                         \
   }

@@ -105,4 +105,7 @@ std::string LocalResponseNorm::extra_repr() {
                 float_text(options.k));
 }
 
+TAPIR_DEFINE_FIELDS(BatchNormBase, BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d,
+                    InstanceNorm3d, LayerNorm, GroupNorm, RMSNorm, LocalResponseNorm)
+
 }  // namespace tapir::inline v0::nn

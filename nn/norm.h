@@ -28,7 +28,7 @@ struct BatchNormBase : Module {
   Parameter weight, bias;
   Buffer running_mean, running_var, num_batches_tracked;
   std::string extra_repr() override;
-  TAPIR_FIELDS(num_features, options, weight, bias, running_mean, running_var, num_batches_tracked)
+  TAPIR_DECLARE_FIELDS(num_features, options, weight, bias, running_mean, running_var, num_batches_tracked)
 
  protected:
   BatchNormBase(const char* name, int64_t num_features, const BatchNormOptions& options);
@@ -45,14 +45,14 @@ struct BatchNormBase : Module {
             low == high ? #high "D" : #low "D or " #high "D", x.dim(), x.shape());                          \
       return normalize(x);                                                                                  \
     }                                                                                                       \
-    TAPIR_FIELDS_WITH_BASE(BatchNormBase)                                                                   \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(BatchNormBase)                                                           \
   };
 #define TAPIR_INSTANCE_NORM(Name, spatial)                                                                    \
   struct Name : BatchNormBase {                                                                               \
     explicit Name(int64_t num_features, const InstanceNormOptions& o = {})                                    \
         : BatchNormBase(#Name, num_features, {o.eps, o.momentum, o.affine, o.track_running_stats, o.bias}) {} \
     Tensor forward(const Tensor& x) { return normalize_instances(#Name, spatial, x); }                        \
-    TAPIR_FIELDS_WITH_BASE(BatchNormBase)                                                                     \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(BatchNormBase)                                                             \
   };
 // (N, C, ...), normalised over all but C. Ioffe and Szegedy 2015, arXiv 1502.03167.
 TAPIR_BATCH_NORM(BatchNorm1d, 2, 3)
@@ -78,7 +78,7 @@ struct LayerNorm : Module {
   explicit LayerNorm(const Shape& normalized_shape, const LayerNormOptions& options = {});
   Tensor forward(const Tensor& x);
   std::string extra_repr() override;
-  TAPIR_FIELDS(normalized_shape, options, weight, bias)
+  TAPIR_DECLARE_FIELDS(normalized_shape, options, weight, bias)
 };
 
 struct GroupNormOptions {
@@ -94,7 +94,7 @@ struct GroupNorm : Module {
   GroupNorm(int64_t num_groups, int64_t num_channels, const GroupNormOptions& options = {});
   Tensor forward(const Tensor& x);
   std::string extra_repr() override;
-  TAPIR_FIELDS(num_groups, num_channels, options, weight, bias)
+  TAPIR_DECLARE_FIELDS(num_groups, num_channels, options, weight, bias)
 };
 
 struct RMSNormOptions {
@@ -109,7 +109,7 @@ struct RMSNorm : Module {
   explicit RMSNorm(const Shape& normalized_shape, const RMSNormOptions& options = {});
   Tensor forward(const Tensor& x);
   std::string extra_repr() override;
-  TAPIR_FIELDS(normalized_shape, options, weight)
+  TAPIR_DECLARE_FIELDS(normalized_shape, options, weight)
 };
 
 /// Each element over a power of the mean square of `size` channels around it. Krizhevsky et al. 2012.
@@ -120,7 +120,7 @@ struct LocalResponseNorm : Module {
       : size(size), options(options) {}
   Tensor forward(const Tensor& x) { return local_response_norm(x, size, options); }
   std::string extra_repr() override;
-  TAPIR_FIELDS(size, options)
+  TAPIR_DECLARE_FIELDS(size, options)
 };
 
 }  // namespace tapir::inline v0::nn

@@ -16,4 +16,8 @@ Tensor PadBase::forward(const Tensor& x) {
 }
 std::string PadBase::extra_repr() { return padding.str(); }
 
+TAPIR_DEFINE_FIELDS(PadBase, ZeroPad1d, ReflectionPad1d, ReplicationPad1d, CircularPad1d, ConstantPad1d, ZeroPad2d,
+                    ReflectionPad2d, ReplicationPad2d, CircularPad2d, ConstantPad2d, ZeroPad3d, ReflectionPad3d,
+                    ReplicationPad3d, CircularPad3d, ConstantPad3d)
+
 }  // namespace tapir::inline v0::nn

@@ -12,13 +12,13 @@ struct PadBase : Module {
   PadBase(const char* name, int64_t spatial, const Dims& padding, const char* mode, double value = 0);
   Tensor forward(const Tensor& x);
   std::string extra_repr() override;
-  TAPIR_FIELDS(padding, mode, value)
+  TAPIR_DECLARE_FIELDS(padding, mode, value)
 };
 
 #define TAPIR_PAD(Name, spatial, mode)                                             \
   struct Name : PadBase {                                                          \
     explicit Name(const Dims& padding) : PadBase(#Name, spatial, padding, mode) {} \
-    TAPIR_FIELDS_WITH_BASE(PadBase)                                                \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(PadBase)                                        \
   };
 #define TAPIR_PADS(n)                                                                                                \
   TAPIR_PAD(ZeroPad##n##d, n, "constant")                                                                            \
@@ -29,7 +29,7 @@ struct PadBase : Module {
     ConstantPad##n##d(const Dims& padding, double value)                                                             \
         : PadBase("ConstantPad" #n "d", n, padding, "constant", value) {}                                            \
     std::string extra_repr() override { return format("padding={}, value={}", padding, detail::float_text(value)); } \
-    TAPIR_FIELDS_WITH_BASE(PadBase)                                                                                  \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(PadBase)                                                                          \
   };
 TAPIR_PADS(1)
 TAPIR_PADS(2)

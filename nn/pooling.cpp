@@ -33,4 +33,10 @@ std::string MaxUnpoolBase::repr_of(int64_t n) const {
                 tuple_of(padding, n));
 }
 
+TAPIR_DEFINE_FIELDS(MaxPoolBase, AvgPoolBase, AdaptivePoolBase, LPPoolBase, MaxUnpoolBase, MaxPool1d, AvgPool1d,
+                    AdaptiveAvgPool1d, AdaptiveMaxPool1d, LPPool1d, MaxUnpool1d, MaxPool2d, AvgPool2d,
+                    AdaptiveAvgPool2d, AdaptiveMaxPool2d, LPPool2d, MaxUnpool2d, MaxPool3d, AvgPool3d,
+                    AdaptiveAvgPool3d, AdaptiveMaxPool3d, LPPool3d, MaxUnpool3d, FractionalMaxPool2d,
+                    FractionalMaxPool3d)
+
 }  // namespace tapir::inline v0::nn

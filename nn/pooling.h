@@ -12,7 +12,7 @@ struct MaxPoolBase : Module {
   explicit MaxPoolBase(const Dims& kernel_size, const MaxPoolOptions& options = {})
       : kernel_size(kernel_size), options(options) {}
   std::string extra_repr() override;
-  TAPIR_FIELDS(kernel_size, options)
+  TAPIR_DECLARE_FIELDS(kernel_size, options)
 };
 struct AvgPoolBase : Module {
   Dims kernel_size;
@@ -20,13 +20,13 @@ struct AvgPoolBase : Module {
   explicit AvgPoolBase(const Dims& kernel_size, const AvgPoolOptions& options = {})
       : kernel_size(kernel_size), options(options) {}
   std::string extra_repr() override;
-  TAPIR_FIELDS(kernel_size, options)
+  TAPIR_DECLARE_FIELDS(kernel_size, options)
 };
 struct AdaptivePoolBase : Module {
   Dims output_size;  // -1 keeps an extent
   explicit AdaptivePoolBase(const Dims& output_size) : output_size(output_size) {}
   std::string extra_repr() override;
-  TAPIR_FIELDS(output_size)
+  TAPIR_DECLARE_FIELDS(output_size)
 };
 struct LPPoolBase : Module {
   double norm_type;
@@ -35,7 +35,7 @@ struct LPPoolBase : Module {
   LPPoolBase(double norm_type, const Dims& kernel_size, const LpPoolOptions& options = {})
       : norm_type(norm_type), kernel_size(kernel_size), options(options) {}
   std::string extra_repr() override;
-  TAPIR_FIELDS(norm_type, kernel_size, options)
+  TAPIR_DECLARE_FIELDS(norm_type, kernel_size, options)
 };
 struct MaxUnpoolOptions {
   Dims stride = {};  // none: the kernel's size
@@ -46,7 +46,7 @@ struct MaxUnpoolBase : Module {
   explicit MaxUnpoolBase(const Dims& kernel_size, const MaxUnpoolOptions& options = {})
       : kernel_size(kernel_size), stride(options.stride.empty() ? kernel_size : options.stride),
         padding(options.padding) {}
-  TAPIR_FIELDS(kernel_size, stride, padding)
+  TAPIR_DECLARE_FIELDS(kernel_size, stride, padding)
 
  protected:
   std::string repr_of(int64_t spatial) const;
@@ -61,19 +61,19 @@ struct MaxUnpoolBase : Module {
     std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {                             \
       return max_pool##n##d_with_indices(x, kernel_size, options);                                \
     }                                                                                             \
-    TAPIR_FIELDS_WITH_BASE(MaxPoolBase)                                                           \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(MaxPoolBase)                                                   \
   };                                                                                              \
   /** The mean of each window. */                                                                 \
   struct AvgPool##n##d : AvgPoolBase {                                                            \
     using AvgPoolBase::AvgPoolBase;                                                               \
     Tensor forward(const Tensor& x) { return avg_pool##n##d(x, kernel_size, options); }           \
-    TAPIR_FIELDS_WITH_BASE(AvgPoolBase)                                                           \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(AvgPoolBase)                                                   \
   };                                                                                              \
   /** Means of windows such that the result has `output_size`. */                                 \
   struct AdaptiveAvgPool##n##d : AdaptivePoolBase {                                               \
     using AdaptivePoolBase::AdaptivePoolBase;                                                     \
     Tensor forward(const Tensor& x) { return adaptive_avg_pool##n##d(x, output_size); }           \
-    TAPIR_FIELDS_WITH_BASE(AdaptivePoolBase)                                                      \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(AdaptivePoolBase)                                              \
   };                                                                                              \
   /** The largest elements of the same windows. */                                                \
   struct AdaptiveMaxPool##n##d : AdaptivePoolBase {                                               \
@@ -82,13 +82,13 @@ struct MaxUnpoolBase : Module {
     std::pair<Tensor, Tensor> forward_with_indices(const Tensor& x) {                             \
       return adaptive_max_pool##n##d_with_indices(x, output_size);                                \
     }                                                                                             \
-    TAPIR_FIELDS_WITH_BASE(AdaptivePoolBase)                                                      \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(AdaptivePoolBase)                                              \
   };                                                                                              \
   /** (sum of x^p)^(1/p) over each window. */                                                     \
   struct LPPool##n##d : LPPoolBase {                                                              \
     using LPPoolBase::LPPoolBase;                                                                 \
     Tensor forward(const Tensor& x) { return lp_pool##n##d(x, norm_type, kernel_size, options); } \
-    TAPIR_FIELDS_WITH_BASE(LPPoolBase)                                                            \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(LPPoolBase)                                                    \
   };                                                                                              \
   /** Zeros with x at the positions that max pooling gave. */                                     \
   struct MaxUnpool##n##d : MaxUnpoolBase {                                                        \
@@ -97,7 +97,7 @@ struct MaxUnpoolBase : Module {
       return max_unpool##n##d(x, indices, kernel_size, {stride, padding, output_size});           \
     }                                                                                             \
     std::string extra_repr() override { return repr_of(n); }                                      \
-    TAPIR_FIELDS_WITH_BASE(MaxUnpoolBase)                                                         \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(MaxUnpoolBase)                                                 \
   };
 TAPIR_POOLS(1)
 TAPIR_POOLS(2)
@@ -118,7 +118,7 @@ TAPIR_POOLS(3)
       return op##_with_indices(x, kernel_size, with_samples());                                               \
     }                                                                                                         \
     std::string extra_repr() override { return ""; }                                                          \
-    TAPIR_FIELDS(kernel_size, options, _random_samples)                                                       \
+    TAPIR_DECLARE_FIELDS(kernel_size, options, _random_samples)                                               \
                                                                                                               \
    private:                                                                                                   \
     FractionalMaxPoolOptions with_samples() const {                                                           \

@@ -256,4 +256,6 @@ LSTMCell::LSTMCell(int64_t input, int64_t hidden, const CellOptions& o)
     : RNNCellBase(RnnOp::Lstm, input, hidden, o.bias) {}
 LSTMState LSTMCell::forward(const Tensor& input, const LSTMState& state) { return step(input, state); }
 
+TAPIR_DEFINE_FIELDS(RNNBase, RNN, GRU, LSTM, RNNCellBase, RNNCell, GRUCell, LSTMCell)
+
 }  // namespace tapir::inline v0::nn

@@ -47,7 +47,8 @@ struct RNNBase : Module {
   std::vector<Parameter> weights;
   void tapir_rename(std::vector<Field>& fields) override;
   std::string extra_repr() override;
-  TAPIR_FIELDS(op, input_size, hidden_size, num_layers, proj_size, bias, batch_first, bidirectional, dropout, weights)
+  TAPIR_DECLARE_FIELDS(op, input_size, hidden_size, num_layers, proj_size, bias, batch_first, bidirectional, dropout,
+                       weights)
 
  protected:
   RNNBase(RnnOp op, int64_t input_size, int64_t hidden_size, const LSTMOptions& options);
@@ -84,7 +85,7 @@ struct RNN : RNNBase {
   RNN(int64_t input_size, int64_t hidden_size, const RNNOptions& options = {});
   Output forward(const Tensor& input, const Tensor& state = {});
   Packed forward(const PackedSequence& input, const Tensor& state = {});
-  TAPIR_FIELDS_WITH_BASE(RNNBase, nonlinearity)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(RNNBase, nonlinearity)
 };
 
 /// Gated recurrent units, shapes as RNN. Cho et al. 2014, arXiv 1406.1078.
@@ -94,7 +95,7 @@ struct GRU : RNNBase {
   GRU(int64_t input_size, int64_t hidden_size, const GRUOptions& options = {});
   Output forward(const Tensor& input, const Tensor& state = {});
   Packed forward(const PackedSequence& input, const Tensor& state = {});
-  TAPIR_FIELDS_WITH_BASE(RNNBase)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(RNNBase)
 };
 
 /// Long short-term memory: `auto [output, state] = lstm(x, {h0, c0})`. Shapes as RNN; h has proj_size where that is above 0.
@@ -113,7 +114,7 @@ struct LSTM : RNNBase {
   Output forward(const Tensor& input, const LSTMState& state = {});
   Packed forward(const PackedSequence& input, const LSTMState& state = {});
   Output operator()(const Tensor& input, const LSTMState& state) { return detail::call(*this, input, state); }
-  TAPIR_FIELDS_WITH_BASE(RNNBase)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(RNNBase)
 };
 
 struct RNNCellOptions {
@@ -130,7 +131,7 @@ struct RNNCellBase : Module {
   int64_t input_size, hidden_size;
   Parameter weight_ih, weight_hh, bias_ih, bias_hh;
   std::string extra_repr() override;
-  TAPIR_FIELDS(op, input_size, hidden_size, weight_ih, weight_hh, bias_ih, bias_hh)
+  TAPIR_DECLARE_FIELDS(op, input_size, hidden_size, weight_ih, weight_hh, bias_ih, bias_hh)
 
  protected:
   RNNCellBase(RnnOp op, int64_t input_size, int64_t hidden_size, bool bias);
@@ -140,19 +141,19 @@ struct RNNCellBase : Module {
 struct RNNCell : RNNCellBase {
   RNNCell(int64_t input_size, int64_t hidden_size, const RNNCellOptions& options = {});
   Tensor forward(const Tensor& input, const Tensor& h = {});
-  TAPIR_FIELDS_WITH_BASE(RNNCellBase)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(RNNCellBase)
 };
 struct GRUCell : RNNCellBase {
   GRUCell(int64_t input_size, int64_t hidden_size, const CellOptions& options = {});
   Tensor forward(const Tensor& input, const Tensor& h = {});
-  TAPIR_FIELDS_WITH_BASE(RNNCellBase)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(RNNCellBase)
 };
 /// `auto [h, c] = cell(x, {h, c})`
 struct LSTMCell : RNNCellBase {
   LSTMCell(int64_t input_size, int64_t hidden_size, const CellOptions& options = {});
   LSTMState forward(const Tensor& input, const LSTMState& state = {});
   LSTMState operator()(const Tensor& input, const LSTMState& state) { return detail::call(*this, input, state); }
-  TAPIR_FIELDS_WITH_BASE(RNNCellBase)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(RNNCellBase)
 };
 
 }  // namespace tapir::inline v0::nn

@@ -56,4 +56,6 @@ std::string EmbeddingBag::extra_repr() {
   return options.padding_idx ? s + format(", padding_idx={}", *options.padding_idx) : s;
 }
 
+TAPIR_DEFINE_FIELDS(Embedding, EmbeddingBag)
+
 }  // namespace tapir::inline v0::nn

@@ -12,7 +12,7 @@ struct Embedding : Module {
   Embedding(int64_t num_embeddings, int64_t embedding_dim, const EmbeddingOptions& options = {});
   Tensor forward(const Tensor& index);
   std::string extra_repr() override;
-  TAPIR_FIELDS(num_embeddings, embedding_dim, options, weight)
+  TAPIR_DECLARE_FIELDS(num_embeddings, embedding_dim, options, weight)
 };
 
 struct EmbeddingBagOptions {
@@ -31,7 +31,7 @@ struct EmbeddingBag : Module {
   EmbeddingBag(int64_t num_embeddings, int64_t embedding_dim, const EmbeddingBagOptions& options = {});
   Tensor forward(const Tensor& index, const Tensor& offsets = {}, const Tensor& per_sample_weights = {});
   std::string extra_repr() override;
-  TAPIR_FIELDS(num_embeddings, embedding_dim, options, weight)
+  TAPIR_DECLARE_FIELDS(num_embeddings, embedding_dim, options, weight)
 };
 
 }  // namespace tapir::inline v0::nn

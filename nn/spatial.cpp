@@ -33,4 +33,7 @@ std::string Fold::extra_repr() {
   return "output_size=" + dims_text(output_size) + ", " + fold_text(kernel_size, options);
 }
 
+TAPIR_DEFINE_FIELDS(Upsample, UpsamplingNearest2d, UpsamplingBilinear2d, Unfold, Fold, PixelShuffle, PixelUnshuffle,
+                    ChannelShuffle)
+
 }  // namespace tapir::inline v0::nn

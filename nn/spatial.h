@@ -21,7 +21,7 @@ struct Upsample : Module {
   explicit Upsample(const UpsampleOptions& options);
   Tensor forward(const Tensor& x);
   std::string extra_repr() override;
-  TAPIR_FIELDS(options)
+  TAPIR_DECLARE_FIELDS(options)
 };
 struct UpsamplingOptions {
   Dims size = {};
@@ -29,13 +29,13 @@ struct UpsamplingOptions {
 };
 struct UpsamplingNearest2d : Upsample {
   explicit UpsamplingNearest2d(const UpsamplingOptions& o) : Upsample({o.size, o.scale_factor, "nearest", {}, false}) {}
-  TAPIR_FIELDS_WITH_BASE(Upsample)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(Upsample)
 };
 /// The corners are fixed points.
 struct UpsamplingBilinear2d : Upsample {
   explicit UpsamplingBilinear2d(const UpsamplingOptions& o)
       : Upsample({o.size, o.scale_factor, "bilinear", true, false}) {}
-  TAPIR_FIELDS_WITH_BASE(Upsample)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(Upsample)
 };
 
 /// The windows of an image as columns: (N, C, H, W) -> (N, C kh kw, L).
@@ -46,7 +46,7 @@ struct Unfold : Module {
       : kernel_size(kernel_size), options(options) {}
   Tensor forward(const Tensor& x) { return unfold(x, kernel_size, options); }
   std::string extra_repr() override;
-  TAPIR_FIELDS(kernel_size, options)
+  TAPIR_DECLARE_FIELDS(kernel_size, options)
 };
 /// Its transpose: overlapping windows add up.
 struct Fold : Module {
@@ -56,7 +56,7 @@ struct Fold : Module {
       : output_size(output_size), kernel_size(kernel_size), options(options) {}
   Tensor forward(const Tensor& x) { return fold(x, output_size, kernel_size, options); }
   std::string extra_repr() override;
-  TAPIR_FIELDS(output_size, kernel_size, options)
+  TAPIR_DECLARE_FIELDS(output_size, kernel_size, options)
 };
 
 #define TAPIR_REARRANGEMENT(Name, function, factor)                 \
@@ -64,7 +64,7 @@ struct Fold : Module {
     int64_t factor;                                                 \
     explicit Name(int64_t factor) : factor(factor) {}               \
     Tensor forward(const Tensor& x) { return function(x, factor); } \
-    TAPIR_FIELDS(factor)                                            \
+    TAPIR_DECLARE_FIELDS(factor)                                    \
   };
 /// (N, C r r, H, W) -> (N, C, H r, W r)
 TAPIR_REARRANGEMENT(PixelShuffle, pixel_shuffle, upscale_factor)

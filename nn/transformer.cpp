@@ -131,4 +131,7 @@ Tensor Transformer::generate_square_subsequent_mask(int64_t size, const TensorOp
   return triu(full({size, size}, -std::numeric_limits<double>::infinity(), options), 1);
 }
 
+TAPIR_DEFINE_FIELDS(TransformerEncoderLayer, TransformerDecoderLayer, TransformerEncoder, TransformerDecoder,
+                    Transformer)
+
 }  // namespace tapir::inline v0::nn

@@ -38,7 +38,7 @@ struct TransformerEncoderLayer : Module {
   TransformerEncoderLayer(int64_t d_model, int64_t nhead, const TransformerLayerOptions& options = {});
   Tensor forward(const Tensor& src, const EncoderMasks& masks = {});
   Tensor operator()(const Tensor& src, const EncoderMasks& masks) { return detail::call(*this, src, masks); }
-  TAPIR_FIELDS(gelu, norm_first, self_attn, linear1, linear2, norm1, norm2, dropout, dropout1, dropout2)
+  TAPIR_DECLARE_FIELDS(gelu, norm_first, self_attn, linear1, linear2, norm1, norm2, dropout, dropout1, dropout2)
 };
 
 /// As the encoder's, with attention to `memory` (S, N, E) between the two: tgt (T, N, E) -> (T, N, E).
@@ -53,8 +53,8 @@ struct TransformerDecoderLayer : Module {
   Tensor operator()(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks) {
     return detail::call(*this, tgt, memory, masks);
   }
-  TAPIR_FIELDS(gelu, norm_first, self_attn, multihead_attn, linear1, linear2, norm1, norm2, norm3, dropout, dropout1,
-               dropout2, dropout3)
+  TAPIR_DECLARE_FIELDS(gelu, norm_first, self_attn, multihead_attn, linear1, linear2, norm1, norm2, norm3, dropout,
+                       dropout1, dropout2, dropout3)
 };
 
 /// num_layers copies of a layer, one after the other, and a last norm where there is one.
@@ -64,7 +64,7 @@ struct TransformerEncoder : Module {
   TransformerEncoder(TransformerEncoderLayer layer, int64_t num_layers, std::optional<LayerNorm> norm = {});
   Tensor forward(const Tensor& src, const EncoderMasks& masks = {});
   Tensor operator()(const Tensor& src, const EncoderMasks& masks) { return detail::call(*this, src, masks); }
-  TAPIR_FIELDS(layers, norm)
+  TAPIR_DECLARE_FIELDS(layers, norm)
 };
 struct TransformerDecoder : Module {
   std::vector<TransformerDecoderLayer> layers;
@@ -74,7 +74,7 @@ struct TransformerDecoder : Module {
   Tensor operator()(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks) {
     return detail::call(*this, tgt, memory, masks);
   }
-  TAPIR_FIELDS(layers, norm)
+  TAPIR_DECLARE_FIELDS(layers, norm)
 };
 
 struct TransformerOptions {
@@ -101,7 +101,7 @@ struct Transformer : Module {
   }
   /// (size, size): 0 up to the diagonal, -inf above it.
   static Tensor generate_square_subsequent_mask(int64_t size, const TensorOptions& options = {});
-  TAPIR_FIELDS(encoder, decoder)
+  TAPIR_DECLARE_FIELDS(encoder, decoder)
 };
 
 }  // namespace tapir::inline v0::nn
