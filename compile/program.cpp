@@ -1,3 +1,4 @@
+#include "../core/trace_call.h"
 #include "program.h"
 
 namespace tapir::inline v0::ir {
@@ -37,9 +38,26 @@ std::string to_string(const View& v) {
   return v.offset ? s + format(" at {}", v.offset) : s;
 }
 
+/// The operations of a fused call: "(Mul Add Relu)".
+static std::string steps_of(const Call& call) {
+  const auto p = call.params<FusedParams>();
+  std::string s;
+  for (const FusedStep& step : std::span(p.steps, size_t(p.count))) {
+    const std::string_view name = step.kind == FusedKind::Unary     ? detail::name_of_op(UnaryOp(step.op))
+                                  : step.kind == FusedKind::Binary  ? detail::name_of_op(BinaryOp(step.op))
+                                  : step.kind == FusedKind::Ternary ? detail::name_of_op(TernaryOp(step.op))
+                                  : step.kind == FusedKind::Cast    ? name_of(step.type)
+                                  : step.kind == FusedKind::Keep    ? "Keep"
+                                                                    : "";
+    if (!name.empty()) s.append(s.empty() ? "(" : " ").append(name);
+  }
+  return s + (s.empty() ? "" : ")");
+}
+
 /// "binary(Mul): %2 float32 (3,) <- %0 float32 (3,), 2": what is written, what is read; * marks what is both.
 std::string to_string(const Call& call) {
   std::string written, read, name = call.entry;
+  if (name == "fused") name += steps_of(call);
   for (const Operand& o : call.operands) {
     if (o.kind == TraceArg::Kind::Bytes) {
       if (o.op >= 0) name += std::string("(") + o.op_name + ")";

@@ -27,7 +27,7 @@ struct FusedStep {
   uint8_t op = 0;
   DType type = kFloat32;  // of the value
   uint8_t operand[3] = {};
-  Scalar numbers[3];
+  Scalar numbers[3] = {};
 
   UnaryParams unary() const {
     return {UnaryOp(op), numbers[0].to_double(), numbers[1].to_double(), numbers[2].to_double()};

@@ -47,17 +47,22 @@ void check_divisors(Context& ctx, V out, V b) {
 
 }  // namespace
 
-void binary(Context& ctx, V out, V a, V b, const BinaryParams& p) {
-  const DType type = compute_type(a.dtype == b.dtype ? a.dtype : promote_types(a.dtype, b.dtype));
-  DType types[] = {type, type, type};
+Choice choice_for(const BinaryParams& p, DType type) {
   const BinaryOp op = formulas::form_of(p);
   Choice choice = binary_arithmetic(op, type);
   if (!choice.kernel) choice = binary_division(op, type);
   if (!choice.kernel) choice = binary_math(op, type);
   if (!choice.kernel) choice = binary_bitwise(op, type);
   if (!choice.kernel) choice = binary_grad(op, type);
-  if (!choice.kernel) choice = binary_compare(op, type), types[0] = kBool;
+  if (!choice.kernel) choice = binary_compare(op, type);
   if (!choice.kernel) fail_dtype("binary", type);
+  return choice;
+}
+
+void binary(Context& ctx, V out, V a, V b, const BinaryParams& p) {
+  const DType type = compute_type(a.dtype == b.dtype ? a.dtype : promote_types(a.dtype, b.dtype));
+  const DType types[] = {result_of(p.op, type), type, type};
+  const Choice choice = choice_for(p, type);
   if (is_integer_division(p, type)) check_divisors(ctx, out, b);
   const TensorView* const views[] = {&out, &a, &b};
   pointwise(views, types, choice.kernel, &p, choice.cost);

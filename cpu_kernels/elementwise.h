@@ -62,6 +62,16 @@ template <class T, Family... kFamilies, class Op> Choice choose(Op op) {
   return kChoices<Op, T, kFamilies...>[size_t(op)];
 }
 
+// What computes such a call on elements of a compute type; the kernel's result has type result_of().
+Choice choice_for(const UnaryParams& p, DType type);    // unary.cpp
+Choice choice_for(const BinaryParams& p, DType type);   // binary.cpp
+Choice choice_for(const TernaryParams& p, DType type);  // ternary.cpp
+/// bool for tests and comparisons.
+template <class Op> DType result_of(Op op, DType type) {
+  const Family family = formulas::family_of(op);
+  return family == Family::Test || family == Family::Compare ? kBool : type;
+}
+
 Choice unary_arithmetic(UnaryOp op, DType type);  // unary.cpp: results of the operand's type
 Choice unary_math(UnaryOp op, DType type);        // unary_math.cpp: float functions
 Choice unary_activation(UnaryOp op, DType type);  // unary_activation.cpp

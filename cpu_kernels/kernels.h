@@ -24,10 +24,11 @@ void fill(Context&, V out, Scalar value);
 void range(Context&, V out, const RangeParams&);
 void random(Context&, V out, V p, V base, const RandomParams&);
 
-// unary*.cpp, binary*.cpp, ternary.cpp
+// unary*.cpp, binary*.cpp, ternary.cpp, fused.cpp
 void unary(Context&, V out, V x, const UnaryParams&);
 void binary(Context&, V out, V a, V b, const BinaryParams&);
 void ternary(Context&, V out, V a, V b, V c, const TernaryParams&);
+void fused(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams&);
 
 // reduce*.cpp, arg_reduce.cpp, scan.cpp, histogram.cpp, sort.cpp, search.cpp
 void reduce(Context&, V out, V x, const ReduceParams&);

@@ -14,16 +14,20 @@ Choice unary_test(UnaryOp op, DType type) {
   return for_compute("unary", type, [&]<class T>() { return choose<T, Family::Test>(op); });
 }
 
-void unary(Context&, V out, V x, const UnaryParams& p) {
-  const DType type = compute_type(x.dtype);
-  DType types[] = {type, type};
+Choice choice_for(const UnaryParams& p, DType type) {
   const UnaryOp op = is_floating(type) ? formulas::form_of(p) : p.op;
   Choice choice = unary_arithmetic(op, type);
   if (!choice.kernel) choice = unary_math(op, type);
   if (!choice.kernel) choice = unary_activation(op, type);
   if (!choice.kernel) choice = unary_special(op, type);
-  if (!choice.kernel) choice = unary_test(op, type), types[0] = kBool;
-  if (!choice.kernel) fail_dtype("unary", x.dtype);
+  if (!choice.kernel) choice = unary_test(op, type);
+  if (!choice.kernel) fail_dtype("unary", type);
+  return choice;
+}
+
+void unary(Context&, V out, V x, const UnaryParams& p) {
+  const DType type = compute_type(x.dtype), types[] = {result_of(p.op, type), type};
+  const Choice choice = choice_for(p, type);
   const TensorView* const views[] = {&out, &x};
   pointwise(views, types, choice.kernel, &p, choice.cost);
 }

@@ -1,0 +1,41 @@
+#pragma once
+// Note [Moving calls]
+// A call depends on the earlier ones that write what it reads (or writes), or read what it writes: exactly where their views overlap.
+// Calls may be joined into one node where no third one stands between them: none that depends on one of the two and that the other depends
+// on. So what is left is without cycles, and order() finds a sequence.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "program.h"
+
+namespace tapir::inline v0::ir {
+
+/// For each call of [first, last), the earlier ones of that range it depends on directly; what follows from others may be left out.
+std::vector<std::vector<int>> dependencies(const Program& program, int first, int last);
+
+/// Calls 0 to n - 1 and which of them depend on which, while some are joined.
+class CallGraph {
+ public:
+  explicit CallGraph(std::vector<std::vector<int>> direct);
+  /// The node that call belongs to: a call too, the representative.
+  int node_of(int call) const { return node_[size_t(call)]; }
+  const std::vector<int>& calls_of(int node) const { return calls_[size_t(node)]; }
+  /// May two nodes become one?
+  bool can_join(int a, int b) const;
+  /// Their representative.
+  int join(int a, int b);
+  /// The nodes in an order that their dependencies allow: as late as their last call.
+  std::vector<int> order() const;
+
+ private:
+  bool before(int a, int b) const { return ancestors_[size_t(b)][size_t(a) / 64] >> (a % 64) & 1; }
+  std::vector<std::vector<int>> direct_, calls_;
+  std::vector<int> node_;
+  std::vector<std::vector<uint64_t>> ancestors_;  // of a representative: bits of representatives
+};
+
+/// Births and deaths of temporary blocks by the calls that name them; one that no call names is left without bytes.
+void remake_lifetimes(Program& program);
+
+}  // namespace tapir::inline v0::ir

@@ -1,0 +1,156 @@
+#include "fuse.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "dependencies.h"
+#include "fuse_group.h"
+#include "overlap.h"
+
+namespace tapir::inline v0::ir {
+namespace {
+
+constexpr int kWindow = 2048;  // calls that are looked at together: the graph grows with its square
+
+int64_t bytes_of(const Call& call) {
+  int64_t bytes = 0;
+  for (const Operand& o : call.operands)
+    for (const View& v : o.views)
+      if (v.kind == View::Kind::Memory && v.block >= 0) bytes += numel_of(v.shape) * size_of(v.dtype);
+  return bytes;
+}
+
+class Fuser {
+ public:
+  Fuser(const Program& p, int first, int last) : p_(p), first_(first), graph_(dependencies(p, first, last)) {
+    for (int i = 0; i < last - first; ++i) {
+      const Call& call = call_of(i);
+      if (is_pointwise(call) && backend(call.device).fused) join_partners(i);
+      for (const Operand& o : call.operands)
+        if (is_pointwise(call) && o.kind == TraceArg::Kind::View && o.views[0].block >= 0)
+          users_[o.views[0].block].push_back(i);
+    }
+  }
+  /// The calls of the range, joined and ordered.
+  void emit(std::vector<Call>& to, const std::vector<std::vector<int>>& readers, FuseReport& report);
+
+ private:
+  const Call& call_of(int i) const { return p_.calls[size_t(first_ + i)]; }
+  std::vector<const Call*> calls_of(const std::vector<int>& list) const {
+    std::vector<const Call*> calls;
+    for (int i : list) calls.push_back(&call_of(i));
+    return calls;
+  }
+  void join_partners(int i);
+  bool is_read(const FusedGroup::Place& place, const std::vector<int>& members, const std::vector<int>& readers) const;
+  Call fused_call(const std::vector<int>& members, const std::vector<std::vector<int>>& readers) const;
+
+  const Program& p_;
+  int first_;
+  CallGraph graph_;
+  std::map<int, std::vector<int>> users_;  // of a block: the pointwise calls that name it
+};
+
+/// Joins a call with the nodes of earlier pointwise calls that name one of its blocks, the last ones first.
+void Fuser::join_partners(int i) {
+  const Call& call = call_of(i);
+  std::set<int, std::greater<>> partners;
+  constexpr size_t kMost = 8;  // of those that share an operand: more would be far away
+  for (const Operand& o : call.operands) {
+    if (o.kind != TraceArg::Kind::View || o.views[0].block < 0) continue;
+    const auto found = users_.find(o.views[0].block);
+    if (found == users_.end()) continue;
+    const std::vector<int>& users = found->second;
+    for (size_t k = users.size(); k-- > 0 && users.size() - k <= kMost;) partners.insert(users[k]);
+  }
+  std::set<int> failed;
+  for (int partner : partners) {
+    const int a = graph_.node_of(i), b = graph_.node_of(partner);
+    if (a == b || failed.contains(b)) continue;
+    const Call& other = call_of(partner);
+    if (other.deterministic != call.deterministic || !(other.device == call.device)) continue;
+    if (numel_of(other.view(0).shape) != numel_of(call.view(0).shape)) continue;
+    std::vector<int> both = graph_.calls_of(a);
+    both.insert(both.end(), graph_.calls_of(b).begin(), graph_.calls_of(b).end());
+    std::sort(both.begin(), both.end());
+    if (!graph_.can_join(a, b) || !fused_group(calls_of(both))) {
+      failed.insert(b);
+      continue;
+    }
+    graph_.join(a, b);
+  }
+}
+
+/// Does anything but the group look at what it leaves there?
+bool Fuser::is_read(const FusedGroup::Place& place, const std::vector<int>& members,
+                    const std::vector<int>& readers) const {
+  const Block& b = p_.blocks[size_t(place.view.block)];
+  if (b.kind != Block::Kind::Temporary || b.death < 0) return true;
+  for (const View& v : p_.outputs)
+    if (v.kind == View::Kind::Memory && v.block == place.view.block) return true;
+  const int writer = first_ + members[place.writer];
+  for (int at : readers) {
+    if (at <= writer || std::binary_search(members.begin(), members.end(), at - first_)) continue;
+    for (const Operand& o : p_.calls[size_t(at)].operands)
+      for (const View& v : o.views)
+        if (o.access != Access::Write && overlap(v, place.view)) return true;
+  }
+  return false;
+}
+
+Call Fuser::fused_call(const std::vector<int>& members, const std::vector<std::vector<int>>& readers) const {
+  FusedGroup group = *fused_group(calls_of(members));
+  const Call& last = call_of(members.back());
+  Call call{.entry = "fused", .device = last.device, .deterministic = last.deterministic, .site = last.site};
+  Operand outs{.kind = TraceArg::Kind::List, .access = Access::Write}, ins{.kind = TraceArg::Kind::List};
+  FusedParams& params = group.params;
+  for (const FusedGroup::Place& place : group.places) {
+    if (!place.written || !is_read(place, members, readers[size_t(place.view.block)])) continue;
+    params.steps[params.count++] = {.kind = FusedKind::Store,
+                                    .type = place.view.dtype,
+                                    .operand = {uint8_t(place.value), uint8_t(outs.views.size())}};
+    outs.views.push_back(place.view);
+  }
+  ins.views = group.inputs;
+  call.operands = {outs, ins, {.kind = TraceArg::Kind::Bytes}};
+  call.operands.back().bytes.assign(reinterpret_cast<const char*>(&params), sizeof(params));
+  return call;
+}
+
+void Fuser::emit(std::vector<Call>& to, const std::vector<std::vector<int>>& readers, FuseReport& report) {
+  for (int node : graph_.order()) {
+    const std::vector<int>& members = graph_.calls_of(node);
+    if (members.size() == 1) {
+      to.push_back(call_of(members[0]));
+      continue;
+    }
+    Call call = fused_call(members, readers);
+    ++report.groups;
+    if (!call.operands[0].views.empty()) to.push_back(std::move(call));
+  }
+}
+
+}  // namespace
+
+FuseReport fuse(Program& p) {
+  FuseReport report{.calls_before = int64_t(p.calls.size())};
+  std::vector<std::vector<int>> readers(p.blocks.size());
+  for (int at = 0; at < int(p.calls.size()); ++at)
+    for (const Operand& o : p.calls[size_t(at)].operands)
+      for (const View& v : o.views)
+        if (o.access != Access::Write && v.kind == View::Kind::Memory && v.block >= 0 &&
+            (readers[size_t(v.block)].empty() || readers[size_t(v.block)].back() != at))
+          readers[size_t(v.block)].push_back(at);
+  std::vector<Call> calls;
+  for (const Call& call : p.calls) report.bytes_before += bytes_of(call);
+  for (int first = 0; first < int(p.calls.size()); first += kWindow)
+    Fuser(p, first, std::min(first + kWindow, int(p.calls.size()))).emit(calls, readers, report);
+  p.calls = std::move(calls);
+  for (const Call& call : p.calls) report.bytes_after += bytes_of(call);
+  report.calls_after = int64_t(p.calls.size());
+  remake_lifetimes(p);
+  return report;
+}
+
+}  // namespace tapir::inline v0::ir

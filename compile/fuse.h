@@ -1,0 +1,18 @@
+#pragma once
+#include <cstdint>
+
+#include "program.h"
+
+namespace tapir::inline v0::ir {
+
+/// What fuse() did: calls before and after, and the bytes that are no longer written or read.
+struct FuseReport {
+  int64_t calls_before = 0, calls_after = 0, groups = 0, bytes_before = 0, bytes_after = 0;
+};
+
+/// Joins pointwise calls into "fused" ones (Note [Fused calls] in core/fused.h) where they share a value, and moves them next to each
+/// other where no hazard forbids it. Results that nothing else reads are not written. Blocks keep their numbers; births and deaths are
+/// made anew, and a block that is not used any more has no bytes. Results stay bit by bit what they were.
+FuseReport fuse(Program& program);
+
+}  // namespace tapir::inline v0::ir

@@ -1,0 +1,220 @@
+#include "fuse_group.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "../core/formulas/binary.h"
+#include "../core/formulas/unary.h"
+#include "overlap.h"
+
+namespace tapir::inline v0::ir {
+namespace {
+
+/// Dimensions of more than one element, innermost first by the strides of `out`: does `in` lie in the same order, or repeat? Where it
+/// does not, a kernel of its own that works on blocks is faster than a fused one.
+bool in_order(const View& out, const View& in) {
+  int64_t inner = -1;
+  for (int64_t d = 0; d < out.shape.size(); ++d)
+    if (out.shape[d] > 1 && (inner < 0 || std::abs(out.strides[d]) <= std::abs(out.strides[inner]))) inner = d;
+  if (inner < 0 || in.strides[inner] == 0) return true;
+  for (int64_t d = 0; d < out.shape.size(); ++d)
+    if (out.shape[d] > 1 && in.strides[d] != 0 && std::abs(in.strides[d]) < std::abs(in.strides[inner])) return false;
+  return true;
+}
+
+template <class Op> bool gives_bool(Op op) {
+  const formulas::Family family = formulas::family_of(op);
+  return family == formulas::Family::Test || family == formulas::Family::Compare;
+}
+
+bool divides_integers(const Call& call) {
+  const BinaryOp op = call.params<BinaryParams>().op;
+  if (op != BinaryOp::TruncDiv && op != BinaryOp::FloorDiv && op != BinaryOp::Fmod && op != BinaryOp::Remainder)
+    return false;
+  const DType a = call.view(1).dtype, b = call.view(2).dtype;
+  return !is_floating(a == b ? a : promote_types(a, b));
+}
+
+class Builder {
+ public:
+  explicit Builder(const Shape& shape) { group_.shape = shape; }
+  bool add(const Call& call, size_t index);
+  /// Is there room for storing every result?
+  bool fits() const {
+    const auto written = std::count_if(group_.places.begin(), group_.places.end(), [](auto& p) { return p.written; });
+    return written <= kFusedOutputs && group_.params.count + written <= kFusedSteps;
+  }
+  FusedGroup take() { return std::move(group_); }
+
+ private:
+  static constexpr int kFull = -1;
+  int step(const FusedStep& s) {
+    if (group_.params.count == kFusedSteps) return kFull;
+    group_.params.steps[group_.params.count] = s;
+    return int(group_.params.count++);
+  }
+  int number(Scalar value, DType type);
+  int cast(int value, DType type) {
+    if (value < 0 || type_of(value) == type) return value;
+    return step({.kind = FusedKind::Cast, .type = type, .operand = {uint8_t(value)}});
+  }
+  DType type_of(int value) const { return group_.params.steps[value].type; }
+  int read(const View& v, DType type);
+  bool write(const View& v, int value, size_t index);
+  int compute(const Call& call);
+  int drop(const Call& call, size_t index);
+  std::optional<View> fitted(const View& v) const;
+
+  Shape from_;  // the shape of the call that is added
+  FusedGroup group_;
+};
+
+std::optional<View> Builder::fitted(const View& v) const { return reshaped(expanded(v, from_), group_.shape); }
+
+int Builder::number(Scalar value, DType type) {
+  const auto same = [&](const FusedStep& s) {
+    const Scalar& n = s.numbers[0];
+    return s.kind == FusedKind::Number && s.type == type && n.kind() == value.kind() && n.to_int() == value.to_int() &&
+           std::bit_cast<uint64_t>(n.to_double()) == std::bit_cast<uint64_t>(value.to_double());
+  };
+  const FusedStep* const steps = group_.params.steps;
+  const auto at = std::find_if(steps, steps + group_.params.count, same);
+  if (at != steps + group_.params.count) return int(at - steps);
+  return step({.kind = FusedKind::Number, .type = type, .numbers = {value}});
+}
+
+/// The value of what lies there, as `type`; kFull where it cannot be had.
+int Builder::read(const View& v, DType type) {
+  if (v.kind == View::Kind::Number) return number(v.number, type);
+  const auto view = fitted(v);
+  if (!view) return kFull;
+  for (const FusedGroup::Place& p : group_.places) {
+    if (same_place(p.view, *view)) return cast(p.value, type);
+    if (p.written && overlap(p.view, *view)) return kFull;
+  }
+  if (group_.inputs.size() == kFusedInputs) return kFull;
+  const int value = step({.kind = FusedKind::Load, .type = v.dtype, .operand = {uint8_t(group_.inputs.size())}});
+  group_.places.push_back({.view = *view, .value = value, .input = int(group_.inputs.size())});
+  group_.inputs.push_back(*view);
+  return cast(value, type);
+}
+
+bool Builder::write(const View& v, int value, size_t index) {
+  const auto view = fitted(v);
+  if (!view || value < 0 || (value = cast(value, v.dtype)) < 0) return false;
+  FusedGroup::Place* there = nullptr;
+  for (FusedGroup::Place& p : group_.places) {
+    if (same_place(p.view, *view)) there = &p;
+    else if (overlap(p.view, *view)) return false;
+  }
+  if (!there) there = &group_.places.emplace_back(FusedGroup::Place{.view = *view});
+  there->value = value, there->written = true, there->writer = index;
+  return true;
+}
+
+/// The types are those of the eager kernels: cpu_kernels/unary.cpp, binary.cpp, ternary.cpp.
+int Builder::compute(const Call& call) {
+  const std::string_view entry = call.entry;
+  const DType out = call.view(0).dtype;
+  FusedStep s;
+  const auto take = [&](int k, const View& v, DType type) {
+    const int value = read(v, type);
+    s.operand[k] = uint8_t(value);
+    return value >= 0;
+  };
+  const auto result = [&](bool test, DType type) {
+    s.type = test ? kBool : type;
+    return step(s);
+  };
+  if (entry == "copy") return read(call.view(1), call.view(1).kind == View::Kind::Number ? out : call.view(1).dtype);
+  if (entry == "fill") return number(call.params<Scalar>(), out);
+  if (entry == "unary") {
+    const auto p = call.params<UnaryParams>();
+    const DType type = compute_type(call.view(1).dtype);
+    s.kind = FusedKind::Unary, s.op = uint8_t(p.op), s.numbers[0] = p.a, s.numbers[1] = p.b, s.numbers[2] = p.c;
+    return take(0, call.view(1), type) ? result(gives_bool(p.op), type) : kFull;
+  }
+  const DType a = call.view(1).dtype, b = call.view(2).dtype;
+  if (entry == "binary") {
+    const auto p = call.params<BinaryParams>();
+    const DType type = compute_type(a == b ? a : promote_types(a, b));
+    s.kind = FusedKind::Binary, s.op = uint8_t(p.op);
+    s.numbers[0] = p.alpha, s.numbers[1] = p.beta, s.numbers[2] = p.gamma;
+    return take(0, call.view(1), type) && take(1, call.view(2), type) ? result(gives_bool(p.op), type) : kFull;
+  }
+  const auto p = call.params<TernaryParams>();
+  const bool where = p.op == TernaryOp::Where;
+  const DType c = call.view(3).dtype, common = b == c ? b : promote_types(b, c);
+  const DType type = compute_type(where || a == common ? common : promote_types(a, common));
+  s.kind = FusedKind::Ternary, s.op = uint8_t(p.op), s.numbers[0] = p.alpha;
+  return take(0, call.view(1), where ? kBool : type) && take(1, call.view(2), type) && take(2, call.view(3), type)
+             ? result(false, type)
+             : kFull;
+}
+
+/// y = keep ? x / (1 - p) : 0, as cpu_kernels/dropout.cpp computes it; the mask, where it is wanted, is written here.
+int Builder::drop(const Call& call, size_t index) {
+  const auto p = call.params<DropoutParams>();
+  const View &mask = call.view(1), &x = call.view(2), &base = call.view(3);
+  const DType type = compute_type(call.view(0).dtype);
+  const int value = read(x, type);
+  int offset = kFull;
+  if (base.kind == View::Kind::Memory && (offset = read(base, kInt64)) < 0) return kFull;
+  FusedStep s{.kind = FusedKind::Keep, .type = kBool};
+  s.numbers[0] = p.p, s.numbers[1] = int64_t(p.seed), s.numbers[2] = int64_t(p.offset);
+  s.operand[0] = uint8_t(offset < 0 ? group_.params.count : offset);
+  const int keep = step(s), scale = number(p.p < 1 ? 1 / (1 - p.p) : 0.0, type), zero = number(0.0, type);
+  if (value < 0 || keep < 0 || scale < 0 || zero < 0) return kFull;
+  if (mask.kind == View::Kind::Memory && !write(mask, keep, index)) return kFull;
+  const int scaled = step({.kind = FusedKind::Binary,
+                           .op = uint8_t(BinaryOp::Mul),
+                           .type = type,
+                           .operand = {uint8_t(value), uint8_t(scale)},
+                           .numbers = {1}});
+  if (scaled < 0) return kFull;
+  return step({.kind = FusedKind::Ternary,
+               .op = uint8_t(TernaryOp::Where),
+               .type = type,
+               .operand = {uint8_t(keep), uint8_t(scaled), uint8_t(zero)},
+               .numbers = {1}});
+}
+
+bool Builder::add(const Call& call, size_t index) {
+  from_ = call.view(0).shape;
+  const int value = std::string_view(call.entry) == "dropout" ? drop(call, index) : compute(call);
+  return value >= 0 && write(call.view(0), value, index);
+}
+
+}  // namespace
+
+bool is_pointwise(const Call& call) {
+  const std::string_view entry = call.entry;
+  if (entry != "unary" && entry != "binary" && entry != "ternary" && entry != "copy" && entry != "fill" &&
+      entry != "dropout")
+    return false;
+  const View& out = call.view(0);
+  if (out.kind != View::Kind::Memory || out.block < 0 || (entry == "binary" && divides_integers(call))) return false;
+  for (const Operand& o : call.operands) {
+    if (o.kind != TraceArg::Kind::View || o.views[0].kind != View::Kind::Memory) continue;
+    if (o.views[0].device != out.device || !in_order(out, expanded(o.views[0], out.shape))) return false;
+  }
+  return true;
+}
+
+std::optional<FusedGroup> fused_group(std::span<const Call* const> calls) {
+  std::vector<Shape> tried;
+  for (const Call* of : calls) {
+    const Shape& shape = of->view(0).shape;
+    if (std::find(tried.begin(), tried.end(), shape) != tried.end()) continue;
+    if (tried.size() == 4) break;
+    tried.push_back(shape);
+    Builder builder(shape);
+    size_t i = 0;
+    while (i < calls.size() && numel_of(calls[i]->view(0).shape) == numel_of(shape) && builder.add(*calls[i], i)) ++i;
+    if (i == calls.size() && builder.fits()) return builder.take();
+  }
+  return {};
+}
+
+}  // namespace tapir::inline v0::ir
