@@ -1,5 +1,5 @@
-#include "../core/trace_call.h"
 #include "program.h"
+#include "../core/trace_call.h"
 
 namespace tapir::inline v0::ir {
 namespace {

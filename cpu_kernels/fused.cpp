@@ -32,9 +32,9 @@ struct Operand {
 struct Value {
   int64_t size = 0;
   int slot = -1;
-  int last = -1;       // the step that reads it for the last time
-  int output = -1;     // computed right in that output's memory, where it lies without gaps
-  bool fixed = false;  // a slot of its own: it is filled once, or once a row
+  int last = -1;        // the step that reads it for the last time
+  int output = -1;      // computed right in that output's memory, where it lies without gaps
+  bool fixed = false;   // a slot of its own: it is filled once, or once a row
   bool copied = false;  // an input that is stored elsewhere and overwritten itself
 };
 
@@ -61,7 +61,9 @@ class Fused {
   void place_values();
   void choose_kernels();
   bool in_memory(const Operand& o) const { return o.flat || (tiles_->by_row && o.space.inner_stride(0) == o.size); }
-  char* place(const Operand& o, int64_t flat) const { return o.data + (o.flat ? flat * o.size : o.space.offset(0, flat)); }
+  char* place(const Operand& o, int64_t flat) const {
+    return o.data + (o.flat ? flat * o.size : o.space.offset(0, flat));
+  }
   bool repeats(const Operand& o) const { return o.constant || (tiles_->by_row && o.space.inner_stride(0) == 0); }
   char* slot(int i, Thread& t) const { return t.buffer + values_[i].slot * slot_bytes_; }
   void fill(int i, const char* element, Thread& t) const;
@@ -201,8 +203,8 @@ void Fused::place_values() {
   }
   for (int i = 0; i < count_; ++i) {  // values that stay, first
     const FusedStep& s = params_.steps[i];
-    values_[i].fixed = s.kind == FusedKind::Number ||
-                       (s.kind == FusedKind::Load && repeats(operands_[outputs_ + s.operand[0]]));
+    values_[i].fixed =
+        s.kind == FusedKind::Number || (s.kind == FusedKind::Load && repeats(operands_[outputs_ + s.operand[0]]));
     if (values_[i].fixed) values_[i].slot = slots++;
   }
   for (int i = 0; i < count_; ++i) {
