@@ -240,6 +240,8 @@ void work(const std::shared_ptr<EpochState>& state, int64_t worker) {
   NoGrad no_grad;
   modes.threads = 1;
   pthread_setname_np(pthread_self(), ("loader " + std::to_string(worker)).c_str());
+  const sched_param none{};  // SCHED_BATCH: a worker that wakes does not push the training thread from its core
+  pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
   std::unique_lock lock(state->mutex);
   for (;;) {
     state->work_left.wait(lock, [&] { return state->stop || state->next >= state->batches || state->has_work(); });
@@ -390,8 +392,10 @@ Slot Epoch::Impl::wait_for(int64_t batch) {
       fail_late(batch);
   }
   ++state->delivered;
-  state->work_left.notify_all();
-  return std::exchange(slot, Slot());
+  Slot out = std::exchange(slot, Slot());
+  lock.unlock();
+  state->work_left.notify_one();  // one place in the window is free
+  return out;
 }
 
 void* Epoch::next(int64_t& progress) {
