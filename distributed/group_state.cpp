@@ -1,11 +1,16 @@
 // The thread of a group: its queue, its errors, its flight recorder. The collectives themselves stand in collectives.cpp.
 #include "group_state.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 
 #include "../core/modes.h"
+#include "../core/profiler.h"
+#include "nccl.h"
 #include "socket.h"
 
 namespace tapir::inline v0::distributed {
@@ -57,7 +62,10 @@ void Exchange::fail(const std::string& why) {
 std::vector<std::string> meet(Store& store, const TransportOptions& o, const std::string& mine) {
   const double deadline = now() + o.init_timeout;
   const auto key = [&](int rank) { return format("{}at/{}", o.prefix, rank); };
+  const std::string over = o.prefix + "gave up";
   store.set(key(o.rank), mine);
+  check_runtime(!store.has(over), "[init_process_group] expected rank {} to come in time, {} s; the others have given up",
+                o.rank, o.init_timeout);
   std::vector<std::string> texts(static_cast<size_t>(o.size));
   std::string missing, came;
   for (int r = 0; r < o.size; ++r) {
@@ -68,7 +76,10 @@ std::vector<std::string> meet(Store& store, const TransportOptions& o, const std
         if (now() < deadline) throw;
       }
     else if (store.has(key(r))) texts[size_t(r)] = store.get(key(r));
-    if (texts[size_t(r)].empty()) store.set(key(r), "");  // the first verdict is everybody's: nobody waits longer
+    if (texts[size_t(r)].empty()) {  // the first verdict is everybody's: nobody waits longer, nobody comes any more
+      store.set(over, "1");
+      store.set(key(r), "");
+    }
     std::string& list = texts[size_t(r)].empty() ? missing : came;
     list += (list.empty() ? "" : ", ") + std::to_string(r);
   }
@@ -132,6 +143,12 @@ void Work::wait() const {
   if (const auto finish = std::exchange(s.finish, nullptr)) finish();
 }
 
+GroupState::GroupState() = default;
+
+bool GroupState::runs_on_device(const Tensor& x) const {
+  return nccl && x.device().is_cuda() && Nccl::has(x.dtype());
+}
+
 void GroupState::open() {
   born_ = now();
   if (size > 1) {
@@ -144,6 +161,29 @@ void GroupState::open() {
     transport = options.backend == "gloo" ? make_gloo(*store, t) : make_tcp(*store, t);
   }
   thread_ = std::thread([this] { run(); });
+  if (options.backend != "nccl") return;
+  // In the group's thread, whose CUDA device NCCL takes.
+  auto opened = std::make_shared<std::promise<void>>();
+  {
+    std::lock_guard lock(mutex_);
+    open_nccl_ = [this, opened] {
+      try {
+        const TransportOptions t{.rank = int(rank),
+                                 .size = int(size),
+                                 .prefix = prefix,
+                                 .address = address,
+                                 .secret = {},
+                                 .init_timeout = options.init_timeout};
+        const int device = int(options.device.value_or(launch.local_rank % cuda::device_count()));
+        nccl = std::make_unique<Nccl>(store.get(), t, device, transport.get());
+        opened->set_value();
+      } catch (...) {
+        opened->set_exception(std::current_exception());
+      }
+    };
+  }
+  changed_.notify_one();
+  opened->get_future().get();
 }
 
 GroupState::~GroupState() {
@@ -238,10 +278,16 @@ std::string GroupState::fail_with(const std::string& what, const std::string& wh
 void GroupState::run() {
   modes.grad = false;
   modes.threads = 1;
+  pthread_setname_np(pthread_self(), "tapir-group");
   for (;;) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    changed_.wait(lock, [this] { return stop_ || !queue_.empty() || open_nccl_; });
+    if (const auto open_nccl = std::exchange(open_nccl_, nullptr)) {
+      lock.unlock();
+      open_nccl();
+      continue;
+    }
+    if (queue_.empty()) return nccl.reset();
     Task task = std::move(queue_.front());
     queue_.pop_front();
     const std::string before = failed_;
@@ -252,9 +298,13 @@ void GroupState::run() {
     };
     mark("running", &Flight::began);
     lock.unlock();
-    std::string error = before.empty() ? execute_checked(task)
-                                       : format("[{}] {}: the group has failed before: {}",
-                                                name_of(task.call.signature.op), text_of(task.call.signature), before);
+    std::string error;
+    if (before.empty()) {
+      const profiler::Range range(profiler::is_on() ? text_of(task.call.signature) : std::string());
+      error = execute_checked(task);
+    } else
+      error = format("[{}] {}: the group has failed before: {}", name_of(task.call.signature.op),
+                     text_of(task.call.signature), before);
     lock.lock();
     mark(error.empty() ? "done" : "failed", &Flight::ended);
     lock.unlock();
@@ -280,7 +330,9 @@ std::string GroupState::execute_checked(Task& task) {
   current_ = text_of(s) + format(", shape {}", task.call.shape);
   try {
     if (debug) compare(task.call);
-    execute(task.call);
+    const Call& c = task.call;
+    if (runs_on_device(c.in.defined() ? c.in : c.out)) execute_on_device(c);
+    else execute(task.call);
     return {};
   } catch (const CompareError& e) {
     return format("[{}] {} on rank {} of {}: {}", name_of(s.op), current_, rank, size, e.why);
@@ -298,6 +350,34 @@ void GroupState::exchange(const Signature& s, std::span<const Piece> sends, std:
   const auto e = transport->start(channel, s, sends, receives);
   if (std::string why = outcome(*e, deadline, options.timeout); !why.empty())
     throw ExchangeError{fail_with(current_, why, is_gone(why))};  // ends the exchange before its memory goes
+}
+
+void GroupState::execute_on_device(const Call& call) {
+  bool fatal = false;
+  std::string why = nccl->run(call, options.timeout, fatal);
+  if (why.empty()) return;
+  if (!fatal) throw CompareError{why};
+  if (why.starts_with("timed out")) why += who_is_late();
+  nccl->abort(why);
+  throw ExchangeError{fail_with(current_, why, is_gone(why))};
+}
+
+/// NCCL does not say for whom it waited: who has not given up either within a second is missing.
+std::string GroupState::who_is_late() {
+  if (!store) return {};
+  const auto key = [&](int64_t r) { return format("{}late/{}", prefix, r); };
+  std::string missing;
+  try {
+    store->set(key(rank), "1");
+    const double until = now() + 1;
+    for (int64_t r = 0; r < size; ++r) try {
+        store->get(key(r), std::max(until - now(), 0.0));
+      } catch (const RuntimeError&) {
+        missing += (missing.empty() ? "" : ", ") + std::to_string(r);
+      }
+  } catch (const RuntimeError&) {  // no store, no names
+  }
+  return "; missing ranks: " + missing;
 }
 
 /// Debug mode: every rank tells all what it is about to do; all see the same texts and come to the same verdict.

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "../core/cuda.h"
 #include "process_group.h"
 #include "store.h"
 #include "transport.h"
@@ -36,14 +37,16 @@ struct Flight {
   double queued = 0, began = 0, ended = 0;
 };
 
-/// A collective as the group's thread runs it, on contiguous host tensors.
+/// A collective as the group's thread runs it, on contiguous tensors: of the host, or, with NCCL, of a CUDA device.
 struct Call {
   Signature signature;
   Shape shape;  // for messages
   Tensor in, out;
+  std::shared_ptr<cuda::Event> ready;        // where they lie on a device: when they have their values
   std::vector<int64_t> in_sizes, out_sizes;  // of all_to_all, along dimension 0
 };
 
+class Nccl;
 struct GroupState {
   std::atomic<int> refs{1};
   int64_t id = 0;
@@ -55,10 +58,13 @@ struct GroupState {
   std::shared_ptr<StoreServer> server;
   std::shared_ptr<Store> store;
   std::unique_ptr<Transport> transport;  // none: a group of one
+  std::unique_ptr<Nccl> nccl;            // for CUDA tensors, where asked for
   int64_t children = 0;
 
-  GroupState() = default;
+  GroupState();
   ~GroupState();
+  /// Do collectives of x run on its device?
+  bool runs_on_device(const Tensor& x) const;
   void open();
   /// Puts the call in the queue; waits for it unless async_op.
   Work submit(Call call, std::function<void()> finish, bool async_op);
@@ -78,6 +84,8 @@ struct GroupState {
   };
   void run();
   void execute(Call& call);
+  void execute_on_device(const Call& call);
+  std::string who_is_late();
   std::string execute_checked(Task& task);
   void compare(const Call& call);
   void exchange(const Signature& s, std::span<const Piece> sends, std::span<const Piece> receives,
@@ -102,6 +110,7 @@ struct GroupState {
   uint64_t first_flight_ = 0;
   double born_ = 0;
   std::string current_;  // what the thread is at
+  std::function<void()> open_nccl_;
   std::thread thread_;
 };
 

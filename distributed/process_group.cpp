@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include "../autograd/record.h"
@@ -20,19 +21,19 @@ struct Registry {
   std::vector<GroupState*> groups;
   ProcessGroup main;
   int64_t last_id = 0;
+  std::map<std::string, int64_t> meetings;
 };
 Registry& registry() {
   static auto* r = new Registry;
   return *r;
 }
 
-/// x as the group's thread wants it: contiguous, on the host; x itself where it is so.
-Tensor on_host(const Tensor& x) {
+/// x as the group's thread wants it: contiguous, and on the host unless the group works on x's device; x itself where it is so.
+Tensor placed(const GroupState& s, const Tensor& x) {
   NoGrad guard;
-  const Tensor host = x.device() == kCPU ? x : x.cpu();
-  return host.is_contiguous() ? host.detach() : host.contiguous().detach();
+  const Tensor there = x.device() == kCPU || s.runs_on_device(x) ? x : x.cpu();
+  return there.is_contiguous() ? there.detach() : there.contiguous().detach();
 }
-bool is_direct(const Tensor& x) { return x.device() == kCPU && x.is_contiguous(); }
 
 /// Before a collective writes to x.
 void check_output(const char* op, const Tensor& x) {
@@ -43,9 +44,9 @@ void check_output(const char* op, const Tensor& x) {
         op, x.strides(), x.shape());
   bump_version(x);
 }
-/// Takes what arrived on the host to where it belongs; nothing where it lies there.
+/// Takes what arrived to where it belongs; nothing where it lies there.
 std::function<void()> write_back(const Tensor& x, const Tensor& host) {
-  if (is_direct(x)) return nullptr;
+  if (x.device() == host.device() && x.data_ptr() == host.data_ptr()) return nullptr;
   return [x, host] {
     NoGrad guard;
     Tensor to = x.detach();
@@ -70,6 +71,8 @@ Call call_of(Collective op, const Tensor& in, const Tensor& out, ReduceOp reduce
       .op = op, .reduce = uint8_t(reduce), .dtype = in.dtype(), .root = int32_t(root), .count = in.numel()};
   call.shape = in.shape();
   call.in = in, call.out = out;
+  if (in.device().is_cuda())
+    call.ready = std::make_shared<cuda::Event>(cuda::current_stream(in.device().index).record_event());
   return call;
 }
 
@@ -102,14 +105,14 @@ std::string ProcessGroup::flight_recorder() const { return state().flight_text(1
 Work ProcessGroup::all_reduce(const Tensor& x, ReduceOp op, bool async_op) const {
   check_reduction("all_reduce", x, op);
   check_output("all_reduce", x);
-  const Tensor host = on_host(x);
+  const Tensor host = placed(state(), x);
   return state().submit(call_of(Collective::AllReduce, host, host, op), write_back(x, host), async_op);
 }
 
 Work ProcessGroup::broadcast(const Tensor& x, int64_t src, bool async_op) const {
   check_rank("broadcast", "src", src, size());
   check_output("broadcast", x);
-  const Tensor host = on_host(x);
+  const Tensor host = placed(state(), x);
   return state().submit(call_of(Collective::Broadcast, host, host, ReduceOp::Sum, src), write_back(x, host), async_op);
 }
 
@@ -117,7 +120,7 @@ Work ProcessGroup::reduce(const Tensor& x, int64_t dst, ReduceOp op, bool async_
   check_rank("reduce", "dst", dst, size());
   check_reduction("reduce", x, op);
   if (rank() == dst) check_output("reduce", x);
-  const Tensor host = on_host(x);
+  const Tensor host = placed(state(), x);
   return state().submit(call_of(Collective::Reduce, host, host, op, dst), rank() == dst ? write_back(x, host) : nullptr,
                         async_op);
 }
@@ -125,16 +128,16 @@ Work ProcessGroup::reduce(const Tensor& x, int64_t dst, ReduceOp op, bool async_
 Work ProcessGroup::all_gather(const Tensor& out, const Tensor& x, bool async_op) const {
   check_parts("all_gather", "out", out, x, size());
   check_output("all_gather", out);
-  const Tensor host = on_host(out);
-  return state().submit(call_of(Collective::AllGather, on_host(x), host), write_back(out, host), async_op);
+  const Tensor host = placed(state(), out);
+  return state().submit(call_of(Collective::AllGather, placed(state(), x), host), write_back(out, host), async_op);
 }
 
 Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op, bool async_op) const {
   check_parts("reduce_scatter", "x", x, out, size());
   check_reduction("reduce_scatter", x, op);
   check_output("reduce_scatter", out);
-  const Tensor host = on_host(out);
-  return state().submit(call_of(Collective::ReduceScatter, on_host(x), host, op), write_back(out, host), async_op);
+  const Tensor host = placed(state(), out);
+  return state().submit(call_of(Collective::ReduceScatter, placed(state(), x), host, op), write_back(out, host), async_op);
 }
 
 static std::vector<int64_t> sizes_or_equal(const char* name, const Tensor& x, std::vector<int64_t> sizes,
@@ -156,7 +159,8 @@ Work ProcessGroup::all_to_all(const Tensor& out, const Tensor& x, const std::vec
                               const std::vector<int64_t>& in_sizes, bool async_op) const {
   check(out.dtype() == x.dtype() && out.device() == x.device() && out.dim() == x.dim(),
         "[all_to_all] expected out like x, {}, got {}", x, out);
-  Call call = call_of(Collective::AllToAll, on_host(x), Tensor());
+  const Tensor host = placed(state(), out);
+  Call call = call_of(Collective::AllToAll, placed(state(), x), host);
   call.signature.count = -1;
   call.in_sizes = sizes_or_equal("x", x, in_sizes, size());
   call.out_sizes = sizes_or_equal("out", out, out_sizes, size());
@@ -166,14 +170,13 @@ Work ProcessGroup::all_to_all(const Tensor& out, const Tensor& x, const std::vec
   for (int64_t d = 1; d < x.dim(); ++d)
     check(x.size(d) == out.size(d), "[all_to_all] expected out like x but for dimension 0, {}, got {}", x, out);
   check_output("all_to_all", out);
-  const Tensor host = call.out = on_host(out);
   return state().submit(std::move(call), write_back(out, host), async_op);
 }
 
 Work ProcessGroup::send(const Tensor& x, int64_t dst, uint32_t tag, bool async_op) const {
   check_rank("send", "dst", dst, size());
   check(dst != rank(), "[send] expected another rank than this one, got {}", dst);
-  const Tensor host = on_host(x);
+  const Tensor host = placed(state(), x);
   return state().message({.op = Collective::Send, .dtype = x.dtype(), .count = x.numel()}, tag, true, host, dst,
                          nullptr, async_op);
 }
@@ -182,7 +185,7 @@ Work ProcessGroup::recv(const Tensor& x, int64_t src, uint32_t tag, bool async_o
   check_rank("recv", "src", src, size());
   check(src != rank(), "[recv] expected another rank than this one, got {}", src);
   check_output("recv", x);
-  const Tensor host = on_host(x);
+  const Tensor host = placed(state(), x);
   return state().message({.op = Collective::Send, .dtype = x.dtype(), .count = x.numel()}, tag, false, host, src,
                          write_back(x, host), async_op);
 }
@@ -237,6 +240,13 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int64_t>& ranks) const {
   return group;
 }
 
+/// How often this process has met others at that store before: a launcher's store outlives destroy_process_group().
+static int64_t times_before(const LaunchInfo& l) {
+  Registry& r = registry();
+  std::lock_guard lock(r.mutex);
+  return r.meetings[format("{}:{} {}", l.address, l.port, l.rank)]++;
+}
+
 /// Meets the others at the store.
 static void rendezvous(GroupState& s) {
   const LaunchInfo& l = s.launch;
@@ -244,7 +254,7 @@ static void rendezvous(GroupState& s) {
   if (s.rank == 0 && !l.store_hosted)
     s.server = std::make_shared<StoreServer>(is_local() ? l.address : std::string(), l.port, l.secret);
   s.store = std::make_shared<Store>(l.address, l.port, StoreOptions{l.secret, s.options.init_timeout});
-  s.prefix = format("run{}/", l.restart_count);
+  s.prefix = format("run{}/{}/", l.restart_count, times_before(l));
   check_runtime(s.store->add(format("{}claim/{}", s.prefix, s.rank), 1) == 1,
                 "[init_process_group] expected one process of rank {}, got two", s.rank);
   const char* named = std::getenv("GLOO_SOCKET_IFNAME");
@@ -253,8 +263,10 @@ static void rendezvous(GroupState& s) {
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& o) {
-  check(o.backend == "tcp" || o.backend == "gloo", "[init_process_group] expected backend tcp or gloo, got \"{}\"",
-        o.backend);
+  check(o.backend == "tcp" || o.backend == "gloo" || o.backend == "nccl",
+        "[init_process_group] expected backend tcp, gloo or nccl, got \"{}\"", o.backend);
+  check_runtime(o.backend != "nccl" || cuda::is_available(),
+                "[init_process_group] expected a CUDA device for backend nccl, got none: {}", cuda::why_not());
   check(o.timeout > 0 && o.init_timeout > 0, "[init_process_group] expected timeouts above 0, got {} and {}", o.timeout,
         o.init_timeout);
   check_runtime(

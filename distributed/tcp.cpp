@@ -106,6 +106,13 @@ class Tcp final : public Transport {
     return exchange;
   }
 
+  std::string gone() override {
+    std::lock_guard lock(mutex_);
+    for (const Peer& p : peers_)
+      if (!p.gone.empty()) return p.gone;
+    return {};
+  }
+
   void abort(const std::string& why) override {
     std::lock_guard lock(mutex_);
     abort_locked(why);
@@ -139,8 +146,12 @@ class Tcp final : public Transport {
         if (!polls[i].revents) continue;
         std::lock_guard lock(mutex_);
         if (!aborted_.empty()) break;
-        if (polls[i].revents & POLLOUT) write(int(i - 1));
-        if (polls[i].revents & (POLLIN | POLLHUP | POLLERR)) read(int(i - 1));
+        try {
+          if (polls[i].revents & POLLOUT) write(int(i - 1));
+          if (polls[i].revents & (POLLIN | POLLHUP | POLLERR)) read(int(i - 1));
+        } catch (const std::exception& e) {  // no memory for a message that nobody has asked for yet
+          abort_locked(format("messages of rank {} cannot be kept here: {}", i - 1, e.what()));
+        }
       }
     }
   }

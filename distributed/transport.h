@@ -70,6 +70,8 @@ class Transport {
   /// Messages of one channel between two ranks arrive in the order in which they were sent.
   virtual std::shared_ptr<Exchange> start(uint64_t channel, const Signature& signature, std::span<const Piece> sends,
                                           std::span<const Piece> receives) = 0;
+  /// "rank 1 is gone (...)", as soon as it is known; empty while all are there.
+  virtual std::string gone() { return {}; }
   /// Every exchange fails, now and later; nobody's memory is touched any more. Peers see a closed connection.
   virtual void abort(const std::string& why) = 0;
 };

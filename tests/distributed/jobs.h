@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include <tapir/distributed/store.h>
+
 #include "../io/temporary.h"
 
 namespace tapir_tests {
@@ -79,18 +81,20 @@ class Process {
   std::string file_;
 };
 
-/// Ranks 0 to start - 1 of a job of `world`, without a launcher. A rank that is to end by a signal is not waited for.
+/// Ranks 0 to start - 1 of a job of `world`, without a launcher. A rank that is to end by a signal is not waited for. Their store is kept
+/// here: no other job can take its port.
 inline std::vector<Ended> run_ranks(const std::string& scenario, int start, int world,
                                     const std::string& backend = "tcp", int stops = -1) {
-  static int jobs = 0;
   const TemporaryFolder folder;
-  const std::string port = std::to_string(20000 + (getpid() * 37 + ++jobs * 11) % 12000);
+  const tapir::distributed::StoreServer store("127.0.0.1", 0);
+  const std::string port = std::to_string(store.port());
   std::vector<Process> ranks;
   for (int r = 0; r < start; ++r)
     ranks.emplace_back(
         std::vector{worker(), scenario, backend},
         std::vector{"RANK=" + std::to_string(r), "WORLD_SIZE=" + std::to_string(world),
-                    std::string("MASTER_ADDR=127.0.0.1"), "MASTER_PORT=" + port, std::string("OMP_NUM_THREADS=1")},
+                    std::string("MASTER_ADDR=127.0.0.1"), "MASTER_PORT=" + port, std::string("TAPIR_STORE_HOSTED=1"),
+                    "TAPIR_TEST_FILE=" + (folder / "file"), std::string("OMP_NUM_THREADS=1")},
         folder / std::to_string(r));
   std::vector<Ended> out(static_cast<size_t>(start));
   for (int r = 0; r < start; ++r)

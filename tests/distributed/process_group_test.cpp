@@ -64,6 +64,28 @@ TEST_CASE("BI-334 a rank that never comes, one that comes late") {
     CHECK(e.status == 0);
   }
   all_well("late", 3);
+  for (const auto& backend : backends()) all_well("too_late", 3, backend);
+}
+
+TEST_CASE("a link is cut in the middle of a collective") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const auto& backend : backends()) all_well("closed_link", 3, backend);
+}
+
+TEST_CASE("a disk that is full at the checkpoint") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  all_well("disk_full", 3);
+}
+
+TEST_CASE("BI-342 a rank with fewer batches") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  all_well("uneven", 3);
+  all_well("uneven_and_gone", 3);
+}
+
+TEST_CASE("groups of one process after one another, at a store that stays") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  all_well("again", 2);
 }
 
 TEST_CASE("a group of one needs nobody") {

@@ -1,0 +1,253 @@
+// Weights and optimizer states of sharded parameters in files. A rank's file holds its part of each parameter as a row under
+// "model.NAME@BEGIN", and of each optimizer state under "optimizer.STATE.NAME@BEGIN": whoever reads puts together what it needs of them, on
+// any number of ranks and for any choice of blocks.
+#include <algorithm>
+#include <charconv>
+#include <deque>
+#include <filesystem>
+#include <set>
+
+#include "../core/modes.h"
+#include "../io/safetensors.h"
+#include "../ops/create.h"
+#include "../ops/shape.h"
+#include "../ops/slicing.h"
+#include "fsdp_state.h"
+#include "once.h"
+
+namespace tapir::inline v0::distributed {
+
+namespace {
+
+constexpr const char* kName = "FullyShardedDataParallel";
+
+/// f(parameter, first element in it, place in this rank's chunk, elements) for what of each parameter lies in the chunk.
+template <class F> void each_part(const ShardedUnit& u, int64_t rank, F&& f) {
+  const int64_t begin = u.chunk * rank, end = begin + u.chunk;
+  for (const ShardedParam& p : u.params) {
+    const int64_t low = std::max(begin, p.offset), high = std::min(end, p.offset + p.numel);
+    if (low < high) f(p, low - p.offset, low - begin, high - low);
+  }
+}
+
+std::string shard_path(const std::string& folder, int64_t rank, int64_t ranks) {
+  return format("{}/shard-{}-of-{}.safetensors", folder, rank, ranks);
+}
+
+/// All files of a folder, opened.
+class Shards {
+ public:
+  explicit Shards(const std::string& folder) {
+    std::error_code code;
+    int64_t ranks = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
+      const std::string name = entry.path().filename().string();
+      const size_t of = name.find("-of-");
+      if (!name.starts_with("shard-") || of == std::string::npos || !name.ends_with(".safetensors")) continue;
+      int64_t n = 0;
+      std::from_chars(name.data() + of + 4, name.data() + name.size(), n);
+      check_runtime(ranks == 0 || n == ranks, "[{}] expected the shards of one checkpoint in {}, got some of {} and of {}",
+                    kName, folder, ranks, n);
+      ranks = n;
+    }
+    check_runtime(ranks > 0, "[{}] expected files shard-R-of-N.safetensors in {}, got none{}", kName, folder,
+                  code ? ": " + code.message() : "");
+    for (int64_t r = 0; r < ranks; ++r) {
+      files_.emplace_back(shard_path(folder, r, ranks));
+      for (int64_t i = 0; i < files_.back().size(); ++i) add(std::string(files_.back().name(i)), size_t(r), i);
+    }
+  }
+  /// The row `name` from `low` on, into `to`. RuntimeError where files have not all of it.
+  void read(const std::string& name, int64_t low, const Tensor& to) {
+    int64_t found = 0;
+    for (const Part& p : parts_[name]) {
+      if (p.begin >= low + to.numel()) continue;
+      const Tensor from = files_[p.file].read(p.index);
+      const int64_t first = std::max(low, p.begin), last = std::min(low + to.numel(), p.begin + from.numel());
+      if (first >= last) continue;
+      to.narrow(0, first - low, last - first).copy_(from.flatten().narrow(0, first - p.begin, last - first));
+      found += last - first;
+    }
+    check_runtime(found == to.numel(), "[{}] expected {} elements of \"{}\" from {} on in the files, found {}", kName,
+                  to.numel(), name, low, found);
+  }
+  /// A tensor that stands whole in some file; undefined where there is none.
+  Tensor read_whole(const std::string& name) {
+    for (io::SafetensorsFile& f : files_)
+      if (const int64_t i = f.find(name); i >= 0) return f.read(i);
+    return {};
+  }
+  std::vector<std::string> names() {
+    std::vector<std::string> out;
+    for (io::SafetensorsFile& f : files_)
+      for (int64_t i = 0; i < f.size(); ++i) out.emplace_back(f.name(i));
+    return out;
+  }
+  bool has_rows(const std::string& name) const { return parts_.contains(name); }
+
+ private:
+  struct Part {
+    int64_t begin;
+    size_t file;
+    int64_t index;
+  };
+  void add(const std::string& name, size_t file, int64_t index) {
+    const size_t at = name.rfind('@');
+    int64_t begin = 0;
+    if (at == std::string::npos) return;
+    std::from_chars(name.data() + at + 1, name.data() + name.size(), begin);
+    parts_[name.substr(0, at)].push_back({begin, file, index});
+  }
+  std::deque<io::SafetensorsFile> files_;
+  std::map<std::string, std::vector<Part>> parts_;
+};
+
+/// "exp_avg" of "optimizer.exp_avg.fc.weight@0"
+std::set<std::string> states_in(Shards& shards) {
+  std::set<std::string> out;
+  constexpr std::string_view kPrefix = "optimizer.";
+  for (const std::string& name : shards.names())
+    if (name.starts_with(kPrefix)) out.insert(name.substr(kPrefix.size(), name.find('.', kPrefix.size()) - kPrefix.size()));
+  return out;
+}
+
+}  // namespace
+
+void ShardedParameters::save(const std::string& folder, const optim::Optimizer* optimizer) const {
+  NoGrad guard;
+  const State& s = *state_;
+  const int64_t rank = s.group.rank();
+  together(s.group, [&] {
+    StateDict out;
+    const StateDict states = optimizer ? optimizer->state_dict() : StateDict();
+    int64_t number = 0;
+    for (const ShardedUnit& u : s.units) {
+      if (!u.mine.defined()) continue;
+      const StateDict mine = states.strip(format("state.{}.", number++));
+      each_part(u, rank, [&](const ShardedParam& p, int64_t first, int64_t at, int64_t n) {
+        out.append(format("model.{}@{}", p.name, first), u.mine.detach().narrow(0, at, n));
+        for (const auto& [key, t] : mine)
+          if (t.dim() == 1 && t.numel() == u.chunk)
+            out.append(format("optimizer.{}.{}@{}", key, p.name, first), t.narrow(0, at, n));
+          else out.append(format("optimizer.{}.{}", key, p.name), t);
+      });
+    }
+    for (const auto& [name, t] : states.strip("param_groups."))
+      if (!name.ends_with(".params")) out.append("groups." + name, t);
+    if (rank == 0)
+      for (const auto& [name, t] : s.buffers) out.append("buffer." + name, t);
+    std::error_code code;
+    std::filesystem::create_directories(folder, code);
+    check_runtime(!code, "[{}] expected a folder at {}, got: {}", kName, folder, code.message());
+    io::save_safetensors(shard_path(folder, rank, s.group.size()), out);
+  });
+}
+
+void ShardedParameters::load(const std::string& folder, optim::Optimizer* optimizer) {
+  NoGrad guard;
+  State& s = *state_;
+  std::vector<Tensor> chunks;
+  StateDict states, buffers;
+  together(s.group, [&] {
+    Shards shards(folder);
+    const std::set<std::string> keys = optimizer ? states_in(shards) : std::set<std::string>();
+    int64_t number = 0;
+    for (ShardedUnit& u : s.units) {
+      if (!u.mine.defined()) continue;
+      const auto row = [&](const std::string& prefix, DType dtype) {
+        Tensor out = zeros({u.chunk}, {.dtype = dtype});
+        each_part(u, s.group.rank(), [&](const ShardedParam& p, int64_t first, int64_t at, int64_t n) {
+          shards.read(prefix + p.name, first, out.narrow(0, at, n));
+        });
+        return out;
+      };
+      chunks.push_back(row("model.", u.mine.dtype()));
+      for (const std::string& key : keys) {
+        const std::string prefix = "optimizer." + key + ".";
+        if (const Tensor whole = shards.read_whole(prefix + u.params[0].name); whole.defined())
+          states.append(format("state.{}.{}", number, key), whole);
+        else if (shards.has_rows(prefix + u.params[0].name))
+          states.append(format("state.{}.{}", number, key), row(prefix, u.mine.dtype()));
+      }
+      ++number;
+    }
+    for (const std::string& name : shards.names())
+      if (name.starts_with("groups.") && optimizer && !states.contains("param_" + name))
+        states.append("param_" + name, shards.read_whole(name));
+    for (const auto& [name, t] : s.buffers) {
+      buffers.append(name, shards.read_whole("buffer." + name));
+      check_runtime(buffers.at(name).defined() && buffers.at(name).shape() == t.shape(),
+                    "[{}] expected \"buffer.{}\" of shape {} in the files", kName, name, t.shape());
+    }
+    if (optimizer) optimizer->load_state_dict(states);
+  });
+  size_t i = 0;
+  for (ShardedUnit& u : s.units)
+    if (u.mine.defined()) u.mine.detach().copy_(chunks[i++]);
+  for (auto& [name, t] : s.buffers) t.copy_(buffers.at(name));
+}
+
+StateDict ShardedParameters::full_state_dict() const {
+  NoGrad guard;
+  State& s = *state_;
+  StateDict out;
+  const bool mine = s.group.rank() == 0;
+  for (const ShardedUnit& u : s.units) {
+    if (!u.mine.defined()) continue;
+    Tensor row = empty({u.chunk * s.group.size()}, {.dtype = u.mine.dtype(), .device = u.mine.device()});
+    s.group.all_gather(row, u.mine.detach());
+    for (const ShardedParam& p : u.params)
+      if (mine) out.append(p.name, row.narrow(0, p.offset, p.numel).view(p.shape).clone());
+  }
+  for (const auto& [name, t] : s.buffers)
+    if (mine) out.append(name, t.clone());
+  return out;
+}
+
+void ShardedParameters::load_full_state_dict(const StateDict& state) {
+  NoGrad guard;
+  State& s = *state_;
+  once(s.group, [&] {  // before anything is changed
+    for (const ShardedUnit& u : s.units)
+      for (const ShardedParam& p : u.params)
+        check(state.at(p.name).shape() == p.shape, "[{}] expected {} of shape {}, got {}", kName, p.name, p.shape,
+              state.at(p.name));
+    for (const auto& [name, t] : s.buffers)
+      check(state.at(name).shape() == t.shape(), "[{}] expected {} like {}, got {}", kName, name, t, state.at(name));
+  });
+  for (ShardedUnit& u : s.units) {
+    if (!u.mine.defined()) continue;
+    Tensor row = zeros({u.chunk * s.group.size()}, {.dtype = u.mine.dtype(), .device = u.mine.device()});
+    if (s.group.rank() == 0)
+      for (const ShardedParam& p : u.params)
+        row.narrow(0, p.offset, p.numel).copy_(state.at(p.name).detach().contiguous().view({p.numel}));
+    s.group.broadcast(row);
+    u.mine.detach().copy_(row.narrow(0, u.chunk * s.group.rank(), u.chunk));
+  }
+  for (auto& [name, t] : s.buffers) {
+    if (s.group.rank() == 0) t.copy_(state.at(name));
+    s.group.broadcast(t);
+  }
+}
+
+void ShardedParameters::unshard() {
+  NoGrad guard;
+  State& s = *state_;
+  s.release_all();
+  for (ShardedUnit& u : s.units) {
+    for (const int64_t hook : u.hooks) u.block->remove_hook(hook);
+    if (!u.mine.defined()) continue;
+    Tensor row = empty({u.chunk * s.group.size()}, {.dtype = u.mine.dtype(), .device = u.mine.device()});
+    s.group.all_gather(row, u.mine.detach());
+    for (ShardedParam& p : u.params) {
+      p.tensor.remove_hook(p.hook);
+      const Tensor own = row.narrow(0, p.offset, p.numel).view(p.shape).clone();
+      TensorImpl& t = p.tensor.impl();
+      t.storage = own.impl().storage, t.numel = p.numel, t.offset = 0;
+      t.sizes = p.shape, t.strides = contiguous_strides(p.shape), t.contiguous = true;
+    }
+  }
+  s.units.clear();
+}
+
+}  // namespace tapir::inline v0::distributed

@@ -1,0 +1,52 @@
+#pragma once
+// Note [NCCL]
+// A communicator of NCCL's for the CUDA tensors of a group; tensors on the host, and what ranks must agree on, go over the group's sockets,
+// which also tell at once when a peer has died: NCCL may wait for it for ever.
+// States: opening -> ready -> failed or closed. The communicator does not block: a call that is "in progress" is asked for again, with
+// ncclCommGetAsyncError, until the deadline. A collective is over when an event behind it on the communicator's stream has been
+// passed. A deadline, an asynchronous error or a dead peer ends in ncclCommAbort, which lets go of what still runs on the device;
+// after that every call repeats the first error. An invalid argument alone leaves the communicator as it is.
+// Never run by us on NVIDIA's library so far: tests use a stand-in of the same interface (tests/nccl_stand_in). Not public.
+#include <memory>
+#include <string>
+
+#include "../core/cuda.h"
+#include "group_state.h"
+#include "nccl_api.h"
+
+namespace tapir::inline v0::distributed {
+
+class Nccl {
+ public:
+  /// `device` below 0: no CUDA at all, memory is the host's (tests of this class with the stand-in). RuntimeError where the library is missing,
+  /// two ranks have one device, or the others do not come in time. `watched` tells of peers that are gone.
+  Nccl(Store* store, const TransportOptions& options, int device, Transport* watched);
+  ~Nccl();
+  /// Does it know that dtype and reduction? Others go over the host.
+  static bool has(DType dtype);
+  /// Runs the collective, whose tensors lie on the device, and waits for it. Empty, or what went wrong; `fatal` when the communicator is
+  /// no more.
+  std::string run(const Call& call, double timeout, bool& fatal);
+  /// The first error ends the communicator; what is on its way is let go of.
+  void abort(const std::string& why);
+  const std::string& failed() const { return failed_; }
+
+ private:
+  void open(Store* store, const TransportOptions& options);
+  void check_devices(Store& store, const TransportOptions& options);
+  nccl::Result enqueue(const Call& call, void* stream);
+  nccl::Result all_to_all(const Call& call, nccl::DataType type, void* stream);
+  /// Until nothing is in progress.
+  std::string settle(nccl::Result result, double deadline, double timeout);
+  std::string hopeless(double deadline, double timeout, double& lost) const;
+  std::string words(nccl::Result result) const;
+
+  const nccl::Api* api_;
+  nccl::Comm* comm_ = nullptr;
+  int device_, size_;
+  Transport* watched_;
+  std::unique_ptr<cuda::Stream> stream_;
+  std::string failed_;
+};
+
+}  // namespace tapir::inline v0::distributed

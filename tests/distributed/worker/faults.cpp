@@ -1,0 +1,190 @@
+// What goes wrong: each rank gets a typed error, in time.
+#include <arpa/inet.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include <tapir/distributed/ddp.h>
+#include <tapir/distributed/once.h>
+
+#include "worker.h"
+
+namespace worker {
+
+/// f fails on every rank but those that die in it; the words must be in what they say.
+template <class F>
+static void expect_failure(F&& f, double least, double most, std::initializer_list<const char*> words) {
+  ProcessGroup g = distributed::init_process_group(options);
+  g.barrier();
+  const double begin = seconds();
+  const std::string text = error_of<RuntimeError>([&] { f(g); });
+  const double took = seconds() - begin;
+  for (const char* word : words) check(has(text, word), "expected \"{}\" in \"{}\"", word, text);
+  check(took >= least && took <= most, "expected the error within {} to {} s, got {}", least, most, took);
+  EXPECT(has(error_of<RuntimeError>([&] { g.barrier(); }), "has failed before"));
+  g = ProcessGroup();
+  const double end = seconds();
+  distributed::destroy_process_group();
+  EXPECT(seconds() - end < 1);
+}
+
+static void wrong_shape() {
+  expect_failure([](const ProcessGroup& g) { g.all_reduce(ones({second() ? 2000 : 1000})); }, 0, 5,
+                 {"[all_reduce]", "#2", "1000 x float32", "2000 x float32", "rank 1"});
+}
+static void wrong_dtype() {
+  expect_failure([](const ProcessGroup& g) { g.all_reduce(ones({1000}, {.dtype = second() ? kFloat64 : kFloat32})); },
+                 0, 10, {"1000 x float32", "1000 x float64"});
+}
+static void wrong_order() {
+  options.debug = true;
+  const ProcessGroup g = distributed::init_process_group(options);
+  const std::string text = error_of<RuntimeError>([&] {
+    if (second()) g.broadcast(ones({10}));
+    else g.all_reduce(ones({10}));
+  });
+  for (const char* word : {"rank 0: all_reduce(sum) #1", "rank 1: broadcast(root 0) #1"}) EXPECT(has(text, word));
+  g.all_reduce(ones({10}));  // nothing was changed: the group goes on
+}
+static void killed() {
+  expect_failure(
+      [](const ProcessGroup& g) {
+        if (second()) raise(SIGKILL);
+        for (;;) g.all_reduce(ones({300000}));
+      },
+      0, 10, {"all_reduce(sum) #", "rank 1 is gone"});
+}
+static void stopped() {
+  options.timeout = 2;
+  expect_failure(
+      [](const ProcessGroup& g) {
+        if (second()) raise(SIGSTOP);
+        g.all_reduce(ones({1000}));
+      },
+      1.9, 15,
+      {"all_reduce(sum) #2", "timed out after 2", options.backend == "tcp" ? "missing ranks: 1" : "missing ranks:"});
+}
+static void absent() {  // of three ranks two are started
+  options.init_timeout = 2;
+  const std::string text = error_of<RuntimeError>([] { distributed::init_process_group(options); });
+  for (const char* word : {"expected 3 ranks", "missing: 2", "came: 0, 1"}) EXPECT(has(text, word));
+}
+static void late() {
+  if (second()) usleep(700000);
+  const ProcessGroup g = distributed::init_process_group(options);
+  g.barrier();
+}
+
+/// Comes when the others have given up.
+static void too_late() {
+  options.init_timeout = second() ? 20 : 1;
+  if (second()) usleep(1800000);
+  const std::string text = error_of<RuntimeError>([] { distributed::init_process_group(options); });
+  EXPECT(has(text, second() ? "the others have given up" : "missing: 1"));
+}
+
+/// This process's connections to peers break; the one to the store stays.
+static void cut_links() {
+  const int store = number_from("MASTER_PORT", 0);
+  for (int fd = 3; fd < 256; ++fd) {
+    sockaddr_in ends[2] = {};
+    socklen_t n = sizeof ends[0], m = n;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&ends[0]), &n) != 0 || ends[0].sin_family != AF_INET) continue;
+    getsockname(fd, reinterpret_cast<sockaddr*>(&ends[1]), &m);
+    if (ntohs(ends[0].sin_port) != store && ntohs(ends[1].sin_port) != store) shutdown(fd, SHUT_RDWR);
+  }
+}
+static void closed_link() {
+  expect_failure(
+      [](const ProcessGroup& g) {
+        std::thread cutter;
+        if (second())
+          cutter = std::thread([] {
+            usleep(100000);
+            cut_links();
+          });
+        const auto join = [&] { return cutter.joinable() ? cutter.join() : void(); };
+        try {
+          for (;;) g.all_reduce(ones({300000}));
+        } catch (...) {
+          join();
+          throw;
+        }
+      },
+      0, 10, {"all_reduce(sum) #", " is gone"});
+}
+
+/// The checkpoint of rank 0 does not fit: all ranks learn it, the file of before is whole, and training could go on.
+static void disk_full() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  const std::string path = std::getenv("TAPIR_TEST_FILE");
+  const StateDict good = {{"x", full({1000}, 1.0)}}, more = {{"x", full({1000000}, 2.0)}};
+  distributed::once(g, [&] { io::save_safetensors(path, good); });
+  EXPECT(equal(io::load_safetensors(path).at("x"), good.at("x")));
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{65536, RLIM_INFINITY};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string text = error_of<RuntimeError>([&] {
+    distributed::once(g, [&] { io::save_safetensors(path, more); });
+  });
+  EXPECT(has(text, path) && has(text, "[once] rank 0 failed") == (g.rank() != 0));
+  EXPECT(equal(io::load_safetensors(path).at("x"), good.at("x")));
+  Tensor x = ones({3});
+  g.all_reduce(x);
+  EXPECT(x.sum().item() == 3.0 * double(g.size()));
+  // Where only rank 0 sees the disk, the others have the file from it.
+  const StateDict all = distributed::broadcast_state_dict(g.rank() ? StateDict() : io::load_safetensors(path), g);
+  EXPECT(all.size() == 1 && equal(all.at("x"), good.at("x")));
+}
+
+/// Rank 1 has one batch less than the others, and goes on to count its results, or leaves.
+static void uneven() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  nn::Linear net(4, 2);
+  distributed::DistributedDataParallel ddp(net);
+  const std::string text = error_of<RuntimeError>([&] {
+    for (int step = 0; step < (second() ? 4 : 5); ++step) ddp(ones({2, 4})).sum().backward();
+    g.all_reduce(zeros({2}, {.dtype = kInt64}));
+  });
+  EXPECT(has(text, "ranks do different things") || has(text, "is gone"));
+}
+static void uneven_and_gone() {
+  ProcessGroup g = distributed::init_process_group(options);
+  nn::Linear net(4, 2);
+  const std::string text = error_of<RuntimeError>([&] {
+    distributed::DistributedDataParallel ddp(net);
+    for (int step = 0; step < (second() ? 4 : 5); ++step) ddp(ones({2, 4})).sum().backward();
+  });
+  EXPECT(second() || has(text, "is gone"));
+}
+
+/// destroy and init again, with a store that stays.
+static void again() {
+  for (int i = 0; i < 3; ++i) {
+    const ProcessGroup g = distributed::init_process_group(options);
+    g.barrier();
+    distributed::destroy_process_group();
+  }
+}
+
+std::vector<Scenario> fault_scenarios() {
+  return {{"wrong_shape", wrong_shape},
+          {"wrong_dtype", wrong_dtype},
+          {"wrong_order", wrong_order},
+          {"killed", killed},
+          {"stopped", stopped},
+          {"absent", absent},
+          {"late", late},
+          {"too_late", too_late},
+          {"closed_link", closed_link},
+          {"disk_full", disk_full},
+          {"uneven", uneven},
+          {"uneven_and_gone", uneven_and_gone},
+          {"again", again}};
+}
+
+}  // namespace worker

@@ -1,0 +1,293 @@
+// Training in several processes equals training in one.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include <tapir/core/recording.h>
+#include <tapir/distributed/ddp.h>
+#include <tapir/distributed/once.h>
+#include <tapir/distributed/sync_batch_norm.h>
+#include <tapir/models/gpt2.h>
+
+#include "worker.h"
+
+namespace worker {
+
+struct Mlp : nn::Module {
+  nn::Linear a{6, 16}, b{16, 8}, unused{3, 3}, c{8, 2};
+  bool use = false;
+  Tensor forward(const Tensor& x) {
+    const Tensor h = tanh(b(tanh(a(x))));
+    return use ? c(h) + unused(x.narrow(1, 0, 3)).narrow(1, 0, 2) : c(h);
+  }
+  TAPIR_FIELDS(a, b, unused, c, use)
+};
+struct Norm : nn::Module {
+  nn::Conv2d conv{2, 4, 3};
+  distributed::SyncBatchNorm bn{4};
+  nn::Linear fc{4 * 4 * 4, 2};
+  Tensor forward(const Tensor& x) { return fc(flatten(relu(bn(conv(x))), 1)); }
+  TAPIR_FIELDS(conv, bn, fc)
+};
+struct NormAlone : nn::Module {
+  nn::Conv2d conv{2, 4, 3};
+  nn::BatchNorm2d bn{4};
+  nn::Linear fc{4 * 4 * 4, 2};
+  Tensor forward(const Tensor& x) { return fc(flatten(relu(bn(conv(x))), 1)); }
+  TAPIR_FIELDS(conv, bn, fc)
+};
+
+static double furthest(nn::Module& a, nn::Module& b) {
+  double worst = 0;
+  const StateDict x = a.state_dict(), y = b.state_dict();
+  for (const auto& [name, t] : x) {
+    const Tensor d = (t.to(kFloat64) - y.at(name).to(kFloat64)).abs();
+    if (d.numel()) worst = std::max(worst, d.max().item() / std::max(1.0, t.to(kFloat64).abs().max().item()));
+  }
+  return worst;
+}
+
+/// Inputs, targets and what becomes of them.
+struct Task {
+  Shape row;
+  DType dtype = kFloat64;
+  int64_t vocabulary = 0;  // above 0: tokens
+  Tensor inputs(int64_t n) const {
+    std::vector<int64_t> shape{n};
+    for (const int64_t d : row) shape.push_back(d);
+    return vocabulary ? randint(0, vocabulary, Shape(shape)) : randn(Shape(shape), {.dtype = dtype});
+  }
+  Tensor targets(int64_t n) const { return vocabulary ? inputs(n) : randn({n, 2}, {.dtype = dtype}); }
+  Tensor loss(const Tensor& out, const Tensor& y) const {
+    return vocabulary ? cross_entropy(flatten(out, 0, 1), flatten(y)) : mse_loss(out, y);
+  }
+};
+
+/// Ten steps of both, `one` on the whole batch; gives the greatest difference of weights.
+template <class M, class N>
+double train_both(const ProcessGroup& g, M& net, N& one, const Task& task, const distributed::DdpOptions& ddp_options,
+                  bool accumulate = false, bool each_alone = false) {
+  net.to(task.dtype), one.to(task.dtype);
+  distributed::DistributedDataParallel ddp(net, ddp_options, g);
+  one.load_state_dict(net.state_dict());
+  optim::SGD mine(net.parameters(), {.lr = 0.05, .momentum = 0.9}),
+      whole(one.parameters(), {.lr = 0.05, .momentum = 0.9});
+  manual_seed(7);  // the same data on every rank
+  for (int step = 0; step < 10; ++step) {
+    const Tensor x = task.inputs(8 * g.size()), y = task.targets(8 * g.size());
+    const auto part = [&](const Tensor& t, int64_t r) { return t.narrow(0, 8 * r, 8); };
+    const Tensor my_x = part(x, g.rank()), my_y = part(y, g.rank());
+    mine.zero_grad(step % 2 == 0), whole.zero_grad();
+    if (accumulate) {
+      {
+        const auto guard = ddp.no_sync();
+        (task.loss(ddp(my_x.narrow(0, 0, 4)), my_y.narrow(0, 0, 4)) / 2.0).backward();
+      }
+      (task.loss(ddp(my_x.narrow(0, 4, 4)), my_y.narrow(0, 4, 4)) / 2.0).backward();
+    } else task.loss(ddp(my_x), my_y).backward();
+    if (each_alone)
+      for (int64_t r = 0; r < g.size(); ++r) (task.loss(one(part(x, r)), part(y, r)) / double(g.size())).backward();
+    else task.loss(one(x), y).backward();
+    mine.step(), whole.step();
+    EXPECT(ddp.differing_parameters().empty());
+  }
+  return furthest(net, one);
+}
+
+static void ddp() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  manual_seed(uint64_t(g.rank()));  // other weights on every rank: rank 0's count
+  for (const double cap : {25.0, 0.0005}) {
+    Mlp net, one;
+    net.use = one.use = true;
+    EXPECT(train_both(g, net, one, {{6}}, {.bucket_cap_mb = cap, .first_bucket_mb = cap}) < 1e-10);
+    Mlp again, other;
+    again.use = other.use = true;
+    EXPECT(train_both(g, again, other, {{6}}, {.bucket_cap_mb = cap}, true) < 1e-10);
+    Mlp lazy, alone;
+    EXPECT(train_both(g, lazy, alone, {{6}}, {.bucket_cap_mb = cap, .find_unused_parameters = true}) < 1e-10);
+    EXPECT(!lazy.unused.weight.grad().defined());
+    Mlp coarse, exact;
+    coarse.use = exact.use = true;
+    const double off = train_both(g, coarse, exact, {{6}}, {.bucket_cap_mb = cap, .compression = kBFloat16});
+    EXPECT(off > 1e-10 && off < 1e-2);
+  }
+}
+
+/// MLP, GPT and a CNN, in float64 and float32.
+static void against_one() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  manual_seed(uint64_t(g.rank()));
+  for (const DType dtype : {kFloat64, kFloat32}) {
+    const double limit = dtype == kFloat64 ? 1e-10 : 1e-5;
+    Mlp mlp, mlp_alone;
+    mlp.use = mlp_alone.use = true;
+    EXPECT(train_both(g, mlp, mlp_alone, {{6}, dtype}, {}) < limit);
+    Norm cnn;
+    NormAlone cnn_alone;
+    EXPECT(train_both(g, cnn, cnn_alone, {{2, 6, 6}, dtype}, {}) < limit);
+    const models::GPT2Config config{
+        .vocab_size = 17, .n_positions = 8, .n_embd = 16, .n_layer = 2, .n_head = 2, .dropout = 0};
+    models::GPT2LMHeadModel gpt(config), gpt_alone(config);
+    EXPECT(train_both(g, gpt, gpt_alone, {{8}, dtype, 17}, {.bucket_cap_mb = 0.002}) < limit);
+  }
+  // With plain batch norm: one process that normalises each part alone. Its running statistics are another matter.
+  NormAlone plain, parts;
+  EXPECT(train_both(g, plain, parts, {{2, 6, 6}}, {.broadcast_buffers = false}, false, true) > 0);
+  for (size_t i = 0; i < plain.parameters().size(); ++i)
+    EXPECT((plain.parameters()[i] - parts.parameters()[i]).detach().abs().max().item() < 1e-10);
+}
+
+/// Reductions run before backward has come to the first layer, and the profiler's trace shows it.
+static void overlap() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  Mlp net;
+  net.use = true;
+  distributed::DistributedDataParallel ddp(net, {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001});
+  const auto is_done = [&] {
+    const std::string text = g.flight_recorder();
+    const size_t at = text.find("all_reduce(mean)");
+    return at != std::string::npos && text.substr(at, text.find('\n', at) - at).find(": done") != std::string::npos;
+  };
+  bool seen = false;
+  net.a.bias.register_hook([&](const Tensor&) {
+    for (int i = 0; i < 10000 && !seen; ++i) seen = is_done(), usleep(seen ? 0 : 1000);
+    const profiler::Range range("first layer");
+  });
+  const Tensor loss = ddp(ones({4, 6})).sum();
+  profiler::start_recording({});
+  {
+    const profiler::Range range("backward");
+    loss.backward();
+  }
+  const profiler::Recording recording = profiler::stop_recording();
+  int64_t begin = 0, end = 0, first_layer = 0, inside = 0, before = 0, reductions = 0;
+  for (const auto& thread : recording.threads)
+    for (const auto& e : thread.events) {
+      const std::string name = profiler::shown_name(e);
+      if (name == "backward") begin = e.begin, end = e.end;
+      if (name == "first layer") first_layer = e.begin;
+    }
+  for (const auto& thread : recording.threads)
+    for (const auto& e : thread.events)
+      if (profiler::shown_name(e).starts_with("all_reduce(mean) #"))
+        ++reductions, inside += e.begin > begin && e.end < end, before += e.end < first_layer;
+  EXPECT(seen && before >= 1 && inside == reductions);
+  EXPECT(reductions == int64_t(ddp.reducer().bucket_bytes().size()) && reductions > 3);
+}
+
+/// bfloat16 compute and traffic; infinities on one rank.
+static void mixed() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  manual_seed(uint64_t(g.rank()));
+  Mlp net;
+  net.use = true;
+  distributed::DistributedDataParallel ddp(net, {.compression = kBFloat16});
+  optim::AdamW opt(net.parameters(), {.lr = 1e-2});
+  amp::GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+  for (int step = 0; step < 8; ++step) {
+    opt.zero_grad();
+    Tensor x = randn({4, 6});
+    if (step % 3 == 1 && second()) x.fill_(std::numeric_limits<double>::infinity());
+    Tensor loss;
+    {
+      amp::Autocast autocast(kCPU);
+      const Tensor y = ddp(x).to(kFloat32);
+      loss = (y * y).mean();
+    }
+    scaler.scale(loss).backward();
+    scaler.step(opt);
+    EXPECT(scaler.skipped(opt) == (step % 3 == 1) && ddp.differing_parameters().empty());
+    scaler.update();
+    Tensor scale = full({1}, scaler.get_scale()), least = scale.clone();
+    g.all_reduce(scale, Op::Max), g.all_reduce(least, Op::Min);
+    EXPECT(equal(scale, least));
+  }
+}
+
+static void ddp_errors() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  Mlp net;
+  const Tensor x = ones({4, 6});
+  {
+    distributed::DistributedDataParallel ddp(net);
+    ddp(x).sum().backward();  // never reaches `unused`
+    EXPECT(has(error_of<RuntimeError>([&] { ddp(x); }), "got none for: unused.weight, unused.bias"));
+  }
+  net.use = true;
+  {
+    distributed::DistributedDataParallel ddp(net);
+    const Tensor loss = ddp(x).sum();
+    loss.backward({}, true);
+    EXPECT(has(error_of<ValueError>([&] { loss.backward(); }), "no_sync"));
+  }
+  // One rank uses a parameter, the others do not: all get its mean.
+  net.use = g.rank() == 0;
+  net.zero_grad();
+  {
+    distributed::DistributedDataParallel ddp(net, {.find_unused_parameters = true});
+    ddp(x).sum().backward();
+    EXPECT(std::abs(net.unused.bias.grad().select(0, 0).item() - 4.0 / double(g.size())) < 1e-6);
+    if (second()) {
+      NoGrad guard;
+      net.b.weight.add_(1);
+    }
+    EXPECT(ddp.differing_parameters() == std::vector<std::string>{"b.weight"});
+  }
+  nn::Linear odd(second() ? 4 : 3, 2);
+  EXPECT(has(error_of<RuntimeError>([&] { distributed::DistributedDataParallel wrong(odd); }), "on rank 1"));
+  // An infinity on one rank makes all skip the step.
+  nn::Linear fc(2, 1);
+  distributed::DistributedDataParallel ddp(fc);
+  optim::SGD opt(fc.parameters(), {.lr = 0.1});
+  amp::GradScaler scaler;
+  const Tensor before = fc.weight.detach().clone();
+  scaler.scale(ddp(full({1, 2}, second() ? std::numeric_limits<double>::infinity() : 1.0)).sum()).backward();
+  scaler.step(opt);
+  EXPECT(scaler.skipped(opt) && equal(fc.weight.detach(), before) && ddp.differing_parameters().empty());
+}
+
+/// Trains; one rank after the other is killed at a random moment, TAPIR_TEST_KILLS times. A restart goes on from the checkpoint. Prints the
+/// loss of the end with all its digits.
+static void resume() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  const int64_t restart = g.launch().restart_count, kills = number_from("TAPIR_TEST_KILLS", 0);
+  if (restart < kills && restart % g.size() == g.rank())
+    std::thread([] {
+      usleep(useconds_t(seconds() * 1e6) % 60000);
+      raise(SIGKILL);
+    }).detach();
+  manual_seed(3);
+  Mlp net;
+  net.use = true;
+  optim::AdamW opt(net.parameters(), {.lr = 1e-2});
+  train::Checkpoint checkpoint(std::getenv("TAPIR_TEST_FILE"));
+  checkpoint.add("model", net).add("optimizer", opt);
+  int64_t step = checkpoint.resume().value_or(0);
+  distributed::DistributedDataParallel ddp(net);
+  double last = 0;
+  for (; step < 400; ++step) {
+    manual_seed(uint64_t(100 * step + g.rank()));
+    opt.zero_grad();
+    const Tensor x = randn({8, 6}), loss = mse_loss(ddp(x), x.narrow(1, 0, 2) * x.narrow(1, 2, 2));
+    loss.backward();
+    opt.step();
+    Tensor mean = loss.detach().clone();
+    g.all_reduce(mean, Op::Mean);
+    last = mean.item();
+    if (step % 3 == 2 && step < 390) distributed::once(g, [&] { checkpoint.save(step + 1); });
+    usleep(500);
+  }
+  while (restart < kills) g.barrier();
+  EXPECT(ddp.differing_parameters().empty());
+  if (g.rank() == 0) std::printf("final loss %a after %d restarts\n", last, int(restart));
+}
+
+std::vector<Scenario> training_scenarios() {
+  return {{"ddp", ddp},         {"against_one", against_one}, {"ddp_errors", ddp_errors},
+          {"overlap", overlap}, {"mixed", mixed},             {"resume", resume}};
+}
+
+}  // namespace worker
