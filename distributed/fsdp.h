@@ -21,9 +21,9 @@ namespace tapir::inline v0::distributed {
 // and their kind, not Muon or Adafactor), and clipping is clip_grad_norm_() here.
 
 struct FsdpOptions {
-  std::vector<nn::Module*> blocks = {};       // sharded one by one: blocks_of<models::GPT2Block>(net)
-  std::optional<DType> param_dtype = {};      // what blocks compute in, and what is gathered; chunks keep their own dtype
-  std::optional<DType> reduce_dtype = {};     // what gradients travel in; by default param_dtype
+  std::vector<nn::Module*> blocks = {};    // sharded one by one: blocks_of<models::GPT2Block>(net)
+  std::optional<DType> param_dtype = {};   // what blocks compute in, and what is gathered; chunks keep their own dtype
+  std::optional<DType> reduce_dtype = {};  // what gradients travel in; by default param_dtype
   bool prefetch = true;
 };
 

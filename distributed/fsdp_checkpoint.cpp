@@ -46,8 +46,9 @@ class Shards {
       if (!name.starts_with("shard-") || of == std::string::npos || !name.ends_with(".safetensors")) continue;
       int64_t n = 0;
       std::from_chars(name.data() + of + 4, name.data() + name.size(), n);
-      check_runtime(ranks == 0 || n == ranks, "[{}] expected the shards of one checkpoint in {}, got some of {} and of {}",
-                    kName, folder, ranks, n);
+      check_runtime(ranks == 0 || n == ranks,
+                    "[{}] expected the shards of one checkpoint in {}, got some of {} and of {}", kName, folder, ranks,
+                    n);
       ranks = n;
     }
     check_runtime(ranks > 0, "[{}] expected files shard-R-of-N.safetensors in {}, got none{}", kName, folder,
@@ -107,7 +108,8 @@ std::set<std::string> states_in(Shards& shards) {
   std::set<std::string> out;
   constexpr std::string_view kPrefix = "optimizer.";
   for (const std::string& name : shards.names())
-    if (name.starts_with(kPrefix)) out.insert(name.substr(kPrefix.size(), name.find('.', kPrefix.size()) - kPrefix.size()));
+    if (name.starts_with(kPrefix))
+      out.insert(name.substr(kPrefix.size(), name.find('.', kPrefix.size()) - kPrefix.size()));
   return out;
 }
 

@@ -64,8 +64,9 @@ std::vector<std::string> meet(Store& store, const TransportOptions& o, const std
   const auto key = [&](int rank) { return format("{}at/{}", o.prefix, rank); };
   const std::string over = o.prefix + "gave up";
   store.set(key(o.rank), mine);
-  check_runtime(!store.has(over), "[init_process_group] expected rank {} to come in time, {} s; the others have given up",
-                o.rank, o.init_timeout);
+  check_runtime(!store.has(over),
+                "[init_process_group] expected rank {} to come in time, {} s; the others have given up", o.rank,
+                o.init_timeout);
   std::vector<std::string> texts(static_cast<size_t>(o.size));
   std::string missing, came;
   for (int r = 0; r < o.size; ++r) {
@@ -145,9 +146,7 @@ void Work::wait() const {
 
 GroupState::GroupState() = default;
 
-bool GroupState::runs_on_device(const Tensor& x) const {
-  return nccl && x.device().is_cuda() && Nccl::has(x.dtype());
-}
+bool GroupState::runs_on_device(const Tensor& x) const { return nccl && x.device().is_cuda() && Nccl::has(x.dtype()); }
 
 void GroupState::open() {
   born_ = now();

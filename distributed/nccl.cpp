@@ -64,7 +64,8 @@ DataType type_of(DType dtype) {
 }
 RedOp reduction_of(const Signature& s) {
   constexpr RedOp ops[] = {kSum, kAvg, kMax, kMin, kProd};
-  if (s.dtype == kBool) return s.reduce == uint8_t(ReduceOp::Product) || s.reduce == uint8_t(ReduceOp::Min) ? kMin : kMax;
+  if (s.dtype == kBool)
+    return s.reduce == uint8_t(ReduceOp::Product) || s.reduce == uint8_t(ReduceOp::Min) ? kMin : kMax;
   return ops[s.reduce];
 }
 
@@ -113,13 +114,14 @@ void Nccl::check_devices(Store& store, const TransportOptions& options) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   TransportOptions o = options;
   o.prefix += "devices/";
-  const auto devices = meet(store, o, format("cuda:{} of {}{}{}", device_, host, visible ? ", CUDA_VISIBLE_DEVICES " : "",
-                                             visible ? visible : ""));
+  const auto devices = meet(
+      store, o,
+      format("cuda:{} of {}{}{}", device_, host, visible ? ", CUDA_VISIBLE_DEVICES " : "", visible ? visible : ""));
   for (size_t a = 0; a < devices.size(); ++a)
     for (size_t b = a + 1; b < devices.size(); ++b)
       check_runtime(devices[a] != devices[b],
-                    "[init_process_group] expected a device for each rank, got {} for the ranks {} and {}", devices[a], a,
-                    b);
+                    "[init_process_group] expected a device for each rank, got {} for the ranks {} and {}", devices[a],
+                    a, b);
 }
 
 void Nccl::open(Store* store, const TransportOptions& o) {

@@ -34,7 +34,8 @@ StateDict broadcast_state_dict(const StateDict& state, const ProcessGroup& group
   std::string list;  // a line each: dtype, sizes, ":" and the name, which may hold anything but a line's end
   if (group.rank() == src)
     for (const auto& [name, t] : state) {
-      check(name.find('\n') == std::string::npos, "[broadcast_state_dict] expected names of one line, got \"{}\"", name);
+      check(name.find('\n') == std::string::npos, "[broadcast_state_dict] expected names of one line, got \"{}\"",
+            name);
       list += std::to_string(int(t.dtype()));
       for (const int64_t n : t.shape()) list += " " + std::to_string(n);
       list += ":" + name + "\n";

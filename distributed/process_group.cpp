@@ -137,7 +137,8 @@ Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp o
   check_reduction("reduce_scatter", x, op);
   check_output("reduce_scatter", out);
   const Tensor host = placed(state(), out);
-  return state().submit(call_of(Collective::ReduceScatter, placed(state(), x), host, op), write_back(out, host), async_op);
+  return state().submit(call_of(Collective::ReduceScatter, placed(state(), x), host, op), write_back(out, host),
+                        async_op);
 }
 
 static std::vector<int64_t> sizes_or_equal(const char* name, const Tensor& x, std::vector<int64_t> sizes,

@@ -23,10 +23,10 @@ struct ProcessGroupOptions {
   /// "tcp": sockets, always there. "gloo": libgloo, where Tapir was built with it. "nccl": CUDA tensors by NCCL, which is opened now, and
   /// those of the host by sockets.
   std::string backend = "tcp";
-  double timeout = 600;         // seconds for one collective
-  double init_timeout = 300;    // seconds until all ranks must have come
+  double timeout = 600;       // seconds for one collective
+  double init_timeout = 300;  // seconds until all ranks must have come
   std::optional<bool> debug =
-      {};                      // compare shapes, dtypes and order over all ranks first; else TAPIR_DISTRIBUTED_DEBUG=1
+      {};  // compare shapes, dtypes and order over all ranks first; else TAPIR_DISTRIBUTED_DEBUG=1
   std::optional<int64_t> device = {};  // with NCCL: the CUDA device of this rank; else local_rank modulo their number
   std::string interface = {};  // network interface; else GLOO_SOCKET_IFNAME, else the one that reaches the store
 };

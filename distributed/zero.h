@@ -37,12 +37,10 @@ class ZeroPartition {
 ///     distributed::ZeroRedundancyOptimizer<optim::AdamW> opt(net.parameters(), optim::AdamWOptions{.lr = 1e-3});
 template <class Opt> class ZeroRedundancyOptimizer final : public optim::Optimizer {
  public:
-  template <class Options>
-  explicit ZeroRedundancyOptimizer(std::vector<Tensor> params, const Options& options,
-                                   const ProcessGroup& group = default_group())
+  template <class Options> explicit ZeroRedundancyOptimizer(std::vector<Tensor> params, const Options& options,
+                                                            const ProcessGroup& group = default_group())
       : Optimizer(Opt(params, options)), partition_(std::move(params), group) {
-    if (std::vector<Tensor> mine = partition_.mine(); !mine.empty())
-      mine_.emplace(std::move(mine), options);
+    if (std::vector<Tensor> mine = partition_.mine(); !mine.empty()) mine_.emplace(std::move(mine), options);
   }
   void step(const optim::StepScale& scale = {}) override {
     count_step();

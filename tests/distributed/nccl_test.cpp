@@ -29,7 +29,8 @@ TEST_CASE("NCCL's calls, and what becomes of their errors, with a library that s
 
 TEST_CASE("a group with NCCL's stand-in on emulated devices") {
   const std::string plugin = build_folder() + "/libtapir_cuda_emulated.so";
-  if (!use_stand_in() || access(plugin.c_str(), R_OK) != 0) SKIP_TEST("no libtapir_cuda_emulated.so in the build folder");
+  if (!use_stand_in() || access(plugin.c_str(), R_OK) != 0)
+    SKIP_TEST("no libtapir_cuda_emulated.so in the build folder");
   setenv("TAPIR_CUDA_PLUGIN", plugin.c_str(), 0);
   for (const Ended& e : run_ranks("nccl_group", 2, 2)) {
     INFO(e.output);

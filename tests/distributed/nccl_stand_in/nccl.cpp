@@ -19,7 +19,16 @@
 #include <utility>
 #include <vector>
 
-enum Result { Success, UnhandledCudaError, SystemError, InternalError, InvalidArgument, InvalidUsage, RemoteError, InProgress };
+enum Result {
+  Success,
+  UnhandledCudaError,
+  SystemError,
+  InternalError,
+  InvalidArgument,
+  InvalidUsage,
+  RemoteError,
+  InProgress
+};
 struct UniqueId {
   char internal[128];
 };
@@ -49,7 +58,9 @@ uint16_t to_bf16(float f) {
   std::memcpy(&bits, &f, 4);
   return uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
-template <class A> A combine(A a, A b, int op) { return op == 1 ? a * b : op == 2 ? std::max(a, b) : op == 3 ? std::min(a, b) : a + b; }
+template <class A> A combine(A a, A b, int op) {
+  return op == 1 ? a * b : op == 2 ? std::max(a, b) : op == 3 ? std::min(a, b) : a + b;
+}
 
 template <class T, class A = T, class From, class To>
 Bytes reduced(const std::vector<Bytes>& in, int op, From from, To to) {
@@ -75,7 +86,8 @@ Bytes reduced(const std::vector<Bytes>& in, int type, int op) {
     case 2: return reduced<int32_t>(in, op, same, same);
     case 4: return reduced<int64_t>(in, op, same, same);
     case 6:
-      return reduced<_Float16, float>(in, op, [](_Float16 v) { return float(v); }, [](float v) { return _Float16(v); });
+      return reduced<_Float16, float>(
+          in, op, [](_Float16 v) { return float(v); }, [](float v) { return _Float16(v); });
     case 7: return reduced<float>(in, op, same, same);
     case 8: return reduced<double>(in, op, same, same);
     default: return reduced<uint16_t, float>(in, op, from_bf16, to_bf16);
@@ -165,11 +177,13 @@ struct ncclComm {
     to.sin_family = AF_INET, to.sin_port = htons(port), to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     fds[0] = socket(AF_INET, SOCK_STREAM, 0);
     const int32_t me = rank;
-    const bool done = connect(fds[0], reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 && send_all(fds[0], &me, sizeof me);
+    const bool done =
+        connect(fds[0], reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 && send_all(fds[0], &me, sizeof me);
     return done ? Success : SystemError;
   }
   /// What rank 0 makes of all ranks' bytes, for this rank.
-  Result exchange(const Bytes& mine, Bytes& reply, const std::function<std::vector<Bytes>(const std::vector<Bytes>&)>& f) {
+  Result exchange(const Bytes& mine, Bytes& reply,
+                  const std::function<std::vector<Bytes>(const std::vector<Bytes>&)>& f) {
     const auto lost = [&] { return last = "connection closed by remote peer", RemoteError; };
     if (rank != 0) return send_bytes(fds[0], mine) && recv_bytes(fds[0], reply) ? Success : lost();
     std::vector<Bytes> all{mine};
@@ -282,7 +296,8 @@ Result run_messages(ncclComm* comm, const std::vector<Message>& messages) {
   if (result != Success) return result;
   const auto got = rows(reply);
   for (const Message& m : messages)
-    if (!m.sends && got[size_t(m.peer)].size() == m.bytes) to_device(m.to, got[size_t(m.peer)].data(), m.bytes, m.stream);
+    if (!m.sends && got[size_t(m.peer)].size() == m.bytes)
+      to_device(m.to, got[size_t(m.peer)].data(), m.bytes, m.stream);
   return Success;
 }
 Result message(ncclComm* comm, const Message& m) {
@@ -296,7 +311,8 @@ Result message(ncclComm* comm, const Message& m) {
 extern "C" {
 
 /// How memory of the tests' devices is reached; by default it is the host's.
-void nccl_stand_in_copies(void (*host)(void*, const void*, size_t, void*), void (*device)(void*, const void*, size_t, void*)) {
+void nccl_stand_in_copies(void (*host)(void*, const void*, size_t, void*),
+                          void (*device)(void*, const void*, size_t, void*)) {
   to_host = host, to_device = device;
 }
 
@@ -332,9 +348,14 @@ Result ncclCommDestroy(ncclComm* comm) { return comm->end(), Success; }
 Result ncclCommAbort(ncclComm* comm) { return comm->end(), Success; }
 Result ncclCommGetAsyncError(ncclComm* comm, Result* result) { return *result = Result(comm->state.load()), Success; }
 const char* ncclGetErrorString(Result result) {
-  constexpr const char* texts[] = {"no error",      "unhandled cuda error", "unhandled system error",
-                                   "internal error", "invalid argument",    "invalid usage",
-                                   "remote process exited or there was a network error", "operation in progress"};
+  constexpr const char* texts[] = {"no error",
+                                   "unhandled cuda error",
+                                   "unhandled system error",
+                                   "internal error",
+                                   "invalid argument",
+                                   "invalid usage",
+                                   "remote process exited or there was a network error",
+                                   "operation in progress"};
   return texts[result];
 }
 const char* ncclGetLastError(ncclComm* comm) { return comm->last.c_str(); }
@@ -381,9 +402,8 @@ Result ncclRecv(void* data, size_t n, int type, int peer, ncclComm* comm, void* 
 Result ncclGroupStart() { return ++group_depth, Success; }
 Result ncclGroupEnd() {
   if (--group_depth > 0 || group_messages.empty()) return Success;
-  return group_comm->put([comm = group_comm, messages = std::exchange(group_messages, {})] {
-    return run_messages(comm, messages);
-  });
+  return group_comm->put(
+      [comm = group_comm, messages = std::exchange(group_messages, {})] { return run_messages(comm, messages); });
 }
 
 }  // extern "C"

@@ -128,9 +128,8 @@ static void disk_full() {
   std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{65536, RLIM_INFINITY};
   setrlimit(RLIMIT_FSIZE, &small);
-  const std::string text = error_of<RuntimeError>([&] {
-    distributed::once(g, [&] { io::save_safetensors(path, more); });
-  });
+  const std::string text =
+      error_of<RuntimeError>([&] { distributed::once(g, [&] { io::save_safetensors(path, more); }); });
   EXPECT(has(text, path) && has(text, "[once] rank 0 failed") == (g.rank() != 0));
   EXPECT(equal(io::load_safetensors(path).at("x"), good.at("x")));
   Tensor x = ones({3});

@@ -18,8 +18,12 @@ namespace {
 /// A communicator on memory of the host, with the sockets that watch over it.
 struct Communicator {
   int rank = my_rank(), size = number_from("WORLD_SIZE", 1);
-  distributed::TransportOptions transport_options{.rank = rank, .size = size, .prefix = "test/", .address = "127.0.0.1",
-                                                  .secret = {}, .init_timeout = options.init_timeout};
+  distributed::TransportOptions transport_options{.rank = rank,
+                                                  .size = size,
+                                                  .prefix = "test/",
+                                                  .address = "127.0.0.1",
+                                                  .secret = {},
+                                                  .init_timeout = options.init_timeout};
   distributed::Store store{"127.0.0.1", number_from("MASTER_PORT", 0)};
   std::unique_ptr<distributed::Transport> sockets = distributed::make_tcp(store, transport_options);
   Nccl nccl{&store, transport_options, -1, sockets.get()};
@@ -45,7 +49,11 @@ void calls() {
       const Tensor x = full({1000}, double(me + 1)).to(dtype);
       EXPECT(c.run(Collective::AllReduce, x, x, op).empty());
       const double product = n == 2 ? 2 : 6, sum = double(n * (n + 1) / 2);
-      const double want = op == Op::Sum ? sum : op == Op::Mean ? sum / double(n) : op == Op::Max ? double(n) : op == Op::Min ? 1 : product;
+      const double want = op == Op::Sum    ? sum
+                          : op == Op::Mean ? sum / double(n)
+                          : op == Op::Max  ? double(n)
+                          : op == Op::Min  ? 1
+                                           : product;
       EXPECT(equal(x, full({1000}, want).to(dtype)));
     }
   Tensor b = full({7}, double(me)), gathered = zeros({7 * n}), part = zeros({7});
@@ -70,7 +78,8 @@ void fault(const char* text) { setenv("NCCL_STAND_IN", text, 1); }
 void init_hang() {
   options.init_timeout = 1;
   if (second()) fault("init_hang");
-  const std::string text = error_of<RuntimeError>([] { Communicator c; });  // whoever gave up first is gone for the others
+  const std::string text =
+      error_of<RuntimeError>([] { Communicator c; });  // whoever gave up first is gone for the others
   EXPECT(my_rank() > 1 || has(text, "timed out after 1 s") || has(text, "is gone"));  // rank 2 has its connection
 }
 void init_error() {
@@ -129,12 +138,14 @@ void missing() {
 void to_host(void* to, const void* from, size_t bytes, void*) {
   const auto n = int64_t(bytes);
   const auto device = Device(kCUDA.type, number_from("RANK", 0));
-  from_blob(to, {n}, {.dtype = kUInt8}).copy_(from_blob(const_cast<void*>(from), {n}, {.dtype = kUInt8, .device = device}));
+  from_blob(to, {n}, {.dtype = kUInt8})
+      .copy_(from_blob(const_cast<void*>(from), {n}, {.dtype = kUInt8, .device = device}));
 }
 void to_device(void* to, const void* from, size_t bytes, void*) {
   const auto n = int64_t(bytes);
   const auto device = Device(kCUDA.type, number_from("RANK", 0));
-  from_blob(to, {n}, {.dtype = kUInt8, .device = device}).copy_(from_blob(const_cast<void*>(from), {n}, {.dtype = kUInt8}));
+  from_blob(to, {n}, {.dtype = kUInt8, .device = device})
+      .copy_(from_blob(const_cast<void*>(from), {n}, {.dtype = kUInt8}));
   cuda::synchronize(device.index);
 }
 
@@ -150,7 +161,8 @@ void group() {
   const int64_t n = g.size();
   Tensor x = full({4, 6}, double(g.rank() + 1), {.device = device}), every = x.slice(1, 0, 6, 2);
   g.all_reduce(every);
-  EXPECT(x.cpu().select(1, 0).max().item() == double(n * (n + 1) / 2) && x.cpu().select(1, 1).max().item() == double(g.rank() + 1));
+  EXPECT(x.cpu().select(1, 0).max().item() == double(n * (n + 1) / 2) &&
+         x.cpu().select(1, 1).max().item() == double(g.rank() + 1));
   const Tensor small = full({3}, double(g.rank() + 1), {.dtype = kInt16, .device = device});  // what NCCL does not know
   g.all_reduce(small, Op::Max);
   EXPECT(small.cpu().min().item() == double(n));

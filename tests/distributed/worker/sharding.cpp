@@ -21,11 +21,17 @@ static double difference(const StateDict& a, const StateDict& b) {
   return worst;
 }
 static models::GPT2Config small_gpt(bool checkpoint = false) {
-  return {.vocab_size = 17, .n_positions = 8, .n_embd = 16, .n_layer = 3, .n_head = 2, .dropout = 0,
+  return {.vocab_size = 17,
+          .n_positions = 8,
+          .n_embd = 16,
+          .n_layer = 3,
+          .n_head = 2,
+          .dropout = 0,
           .checkpoint = checkpoint};
 }
 static Tensor loss_of(const Tensor& logits, const Tensor& tokens) {
-  return cross_entropy(flatten(logits.to(logits.dtype() == kBFloat16 ? kFloat32 : logits.dtype()), 0, 1), flatten(tokens));
+  return cross_entropy(flatten(logits.to(logits.dtype() == kBFloat16 ? kFloat32 : logits.dtype()), 0, 1),
+                       flatten(tokens));
 }
 /// This rank's part of a batch of 8 that all ranks know.
 static Tensor part(const ProcessGroup& g, const Tensor& x) {
@@ -83,7 +89,8 @@ static double fsdp_against_one(const ProcessGroup& g, DType dtype, distributed::
   const StateDict begin = distributed::broadcast_state_dict(fsdp.full_state_dict(), g);
   one.load_state_dict(begin, {.strict = false});
   EXPECT(net.parameters()[0].numel() == 0);
-  optim::SGD opt(fsdp.parameters(), {.lr = 0.1, .momentum = 0.9}), whole(one.parameters(), {.lr = 0.1, .momentum = 0.9});
+  optim::SGD opt(fsdp.parameters(), {.lr = 0.1, .momentum = 0.9}),
+      whole(one.parameters(), {.lr = 0.1, .momentum = 0.9});
   for (int step = 0; step < 10; ++step) {
     manual_seed(uint64_t(step));
     const Tensor x = randint(0, 17, {8, 8}), y = randint(0, 17, {8, 8});
@@ -93,7 +100,8 @@ static double fsdp_against_one(const ProcessGroup& g, DType dtype, distributed::
       (loss_of(fsdp(part(g, x)), part(g, y)) / 2.0).backward();
     } else loss_of(fsdp(part(g, x)), part(g, y)).backward();
     loss_of(one(x), y).backward();
-    const double norm = fsdp.clip_grad_norm_(0.5).item(), expected = optim::clip_grad_norm_(one.parameters(), 0.5).item();
+    const double norm = fsdp.clip_grad_norm_(0.5).item(),
+                 expected = optim::clip_grad_norm_(one.parameters(), 0.5).item();
     EXPECT(std::abs(norm - expected) < (fsdp_options.param_dtype ? 0.1 : 1e-5));
     EXPECT(!fsdp.agree_on_infinities());
     opt.step(), whole.step();
@@ -132,12 +140,13 @@ static void fsdp_errors() {
   models::GPT2LMHeadModel net(small_gpt());
   auto twice = distributed::blocks_of<models::GPT2Block>(net);
   twice.push_back(twice[0]);
-  EXPECT(has(error_of<ValueError>([&] { distributed::FullyShardedDataParallel wrong(net, {.blocks = twice}); }), "share"));
+  EXPECT(
+      has(error_of<ValueError>([&] { distributed::FullyShardedDataParallel wrong(net, {.blocks = twice}); }), "share"));
   distributed::FullyShardedDataParallel fsdp(net, {.blocks = distributed::blocks_of<models::GPT2Block>(net)});
   const Tensor x = full({2, 8}, 3, {.dtype = kInt64});
   EXPECT(has(error_of<ValueError>([&] { net.transformer.h[0].mlp(ones({1, 2, 16})); }), "(0,)"));  // not gathered
-  EXPECT(has(error_of<ValueError>([&] { fsdp(full({2, 9}, 3, {.dtype = kInt64})); }), ""));            // too long: thrown within
-  loss_of(fsdp(x), x).backward();  // as if nothing had been
+  EXPECT(has(error_of<ValueError>([&] { fsdp(full({2, 9}, 3, {.dtype = kInt64})); }), ""));  // too long: thrown within
+  loss_of(fsdp(x), x).backward();                                                            // as if nothing had been
   EXPECT(fsdp.parameters()[0].grad().defined());
   const std::string folder = std::getenv("TAPIR_TEST_FILE") + std::string(".none");
   EXPECT(has(error_of<RuntimeError>([&] { fsdp.load(folder); }), "got none"));

@@ -66,9 +66,9 @@ struct Task {
 };
 
 /// Ten steps of both, `one` on the whole batch; gives the greatest difference of weights.
-template <class M, class N>
-double train_both(const ProcessGroup& g, M& net, N& one, const Task& task, const distributed::DdpOptions& ddp_options,
-                  bool accumulate = false, bool each_alone = false) {
+template <class M, class N> double train_both(const ProcessGroup& g, M& net, N& one, const Task& task,
+                                              const distributed::DdpOptions& ddp_options, bool accumulate = false,
+                                              bool each_alone = false) {
   net.to(task.dtype), one.to(task.dtype);
   distributed::DistributedDataParallel ddp(net, ddp_options, g);
   one.load_state_dict(net.state_dict());
@@ -286,8 +286,12 @@ static void resume() {
 }
 
 std::vector<Scenario> training_scenarios() {
-  return {{"ddp", ddp},         {"against_one", against_one}, {"ddp_errors", ddp_errors},
-          {"overlap", overlap}, {"mixed", mixed},             {"resume", resume}};
+  return {{"ddp", ddp},
+          {"against_one", against_one},
+          {"ddp_errors", ddp_errors},
+          {"overlap", overlap},
+          {"mixed", mixed},
+          {"resume", resume}};
 }
 
 }  // namespace worker
