@@ -44,6 +44,7 @@ const Tensor& Tensor::grad() const {
 }
 
 void Tensor::set_grad(const Tensor& g) const {
+  if (note_grad) note_grad(*this, true);
   if (g.defined()) {
     check(g.shape() == shape() && g.dtype() == dtype() && g.device() == device(),
           "[set_grad] expected a gradient like the tensor, {}, got {}", *this, g);
@@ -53,7 +54,6 @@ void Tensor::set_grad(const Tensor& g) const {
           g.strides(), g.shape());
   } else if (!TapeMeta::find(*this)) return;
   TapeMeta& meta = TapeMeta::of(*this);
-  if (note_grad) note_grad(*this, true);
   (meta.retained ? *meta.retained : meta.grad) = g;
 }
 

@@ -1,9 +1,11 @@
 #pragma once
+#include <tapir/compile/compile.h>
 #include <tapir/core/device.h>
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,13 @@ template <class F> Run timed(F step) {
     wait_for_bench_device();
     return ms_since(start) / double(steps);
   };
+}
+
+/// The same, by compile() where `compiled`; the warm-up steps record it.
+template <class F> Run timed(F step, bool compiled) {
+  if (!compiled) return timed(std::move(step));
+  auto program = std::make_shared<tapir::Compiled<F>>(tapir::compile(std::move(step)));
+  return timed([program] { (*program)(); });
 }
 
 struct Workload {

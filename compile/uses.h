@@ -31,7 +31,7 @@ inline std::vector<bool> fixed_blocks(const Program& p) {
 }
 /// Does the view name every byte of its block?
 inline bool covers(const View& v, const Program& p) {
-  return v.offset == 0 && is_contiguous(v.shape, v.strides) &&
+  return v.offset == 0 && is_dense(v.shape, v.strides) &&
          numel_of(v.shape) * size_of(v.dtype) >= p.blocks[size_t(v.block)].bytes;
 }
 
