@@ -5,6 +5,7 @@
 
 #include "../core/generator.h"
 #include "../core/profiler.h"
+#include "fuse.h"
 #include "passes.h"
 #include "uses.h"
 
@@ -23,6 +24,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o) {
   pass("constants", o.constants, take_constants);
   pass("common_calls", o.common_calls, remove_common_calls);
   pass("dead_code", o.dead_code, remove_dead_code);
+  pass("fuse", o.fuse, [](Program& program) { fuse(program); });
   pass("reuse", o.reuse, reuse_operands);
   return effects;
 }
@@ -40,7 +42,7 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
     ranges_.push_back({at, at + root->bytes, p.blocks[i].written});
   }
   effects_ = improve(p, options);
-  schedule_ = std::make_unique<Schedule>(p, r_.moves, r_.seed, r_.offset);
+  schedule_ = std::make_unique<Schedule>(p, r_.moves, r_.offset);
   for (Block& b : p.blocks) b.memory = {};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const View& v = p.inputs[i];

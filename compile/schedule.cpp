@@ -64,6 +64,10 @@ template <auto Member, class R, class... A> struct KernelThunk<Member, R (*Backe
       std::memcpy(static_cast<void*>(&to.value), bytes.data(), sizeof(T));
       if constexpr (requires { to.value.seed, to.value.offset; })
         s.random_.push_back({&to.value.seed, &to.value.offset, to.value.offset - s.offset_});
+      if constexpr (std::is_same_v<T, FusedParams>)
+        for (FusedStep& step : std::span(to.value.steps, size_t(to.value.count)))
+          if (step.kind == FusedKind::Keep)
+            s.random_steps_.push_back({&step, uint64_t(step.numbers[2].to_int()) - s.offset_});
     }
   }
 };
@@ -106,8 +110,8 @@ void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
   }
 }
 
-Schedule::Schedule(const Program& p, const std::vector<bool>& moves, uint64_t seed, uint64_t offset)
-    : moves_(moves), table_(&backend(kCPU)), seed_(seed), offset_(offset) {
+Schedule::Schedule(const Program& p, const std::vector<bool>& moves, uint64_t offset)
+    : moves_(moves), table_(&backend(kCPU)), offset_(offset) {
   place_blocks(p, moves);
   for (const Call& call : p.calls) thunks_.push_back(make(call)), sites_.emplace_back(call.entry, call.site);
 }
@@ -144,6 +148,8 @@ void Schedule::run(uint64_t seed, uint64_t offset) {
     for (auto& thunk : thunks_) thunk->retarget(table);
   }
   for (const Random& r : random_) *r.seed = seed, *r.offset = offset + r.relative;
+  for (const RandomStep& r : random_steps_)
+    r.step->numbers[1] = int64_t(seed), r.step->numbers[2] = int64_t(offset + r.relative);
   for (const Restored& r : restored_) std::memcpy(r.to, r.from->data(), r.from->size());
   Context& ctx = context(kCPU);
   for (const auto& thunk : thunks_) {

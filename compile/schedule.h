@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "../core/fused.h"
 #include "plan.h"
 #include "program.h"
 
@@ -22,9 +23,9 @@ struct Thunk {
 
 class Schedule {
  public:
-  /// `moves`: a flag for each block that bind() will place. The other Outside blocks stay where they are. `seed`, `offset`: of the
-  /// generator when the program was recorded.
-  Schedule(const Program& program, const std::vector<bool>& moves, uint64_t seed, uint64_t offset);
+  /// `moves`: a flag for each block that bind() will place. The other Outside blocks stay where they are. `offset`: of the generator
+  /// when the program was recorded.
+  Schedule(const Program& program, const std::vector<bool>& moves, uint64_t offset);
   Schedule(const Schedule&) = delete;
   /// Where block i begins from now on.
   void bind(int block, void* data) {
@@ -50,6 +51,10 @@ class Schedule {
     uint64_t *seed, *offset;
     uint64_t relative;
   };
+  struct RandomStep {  // of a fused call
+    FusedStep* step;
+    uint64_t relative;
+  };
   struct Restored {
     void* to;
     const std::string* from;
@@ -70,11 +75,12 @@ class Schedule {
   std::vector<bool> moves_;
   std::vector<Moving> moving_;  // by block
   std::vector<Random> random_;
+  std::vector<RandomStep> random_steps_;
   std::vector<Restored> restored_;
   std::vector<std::unique_ptr<Thunk>> thunks_;
   std::vector<std::pair<const char*, std::shared_ptr<const CallSite>>> sites_;
   const BackendTable* table_;
-  uint64_t seed_, offset_;  // those that the parameters hold, less what is relative
+  uint64_t offset_;  // of the generator when the program was recorded
 };
 
 }  // namespace tapir::inline v0::ir
