@@ -6,7 +6,9 @@
 namespace tapir::inline v0::ir {
 
 /// Entries whose kernels may write where they read, element by element.
-static bool pointwise(std::string_view entry) { return entry == "unary" || entry == "binary" || entry == "ternary" || entry == "fused"; }
+static bool pointwise(std::string_view entry) {
+  return entry == "unary" || entry == "binary" || entry == "ternary" || entry == "fused";
+}
 
 static bool same_place(const View& a, const View& b) {
   return a.offset == b.offset && a.shape == b.shape && a.strides == b.strides && a.dtype == b.dtype;
@@ -26,9 +28,7 @@ struct Reuse {
         last[size_t(v.block)] = at;
       });
   }
-  bool own(int block) const {
-    return p.blocks[size_t(block)].kind == Block::Kind::Temporary && !fixed[size_t(block)];
-  }
+  bool own(int block) const { return p.blocks[size_t(block)].kind == Block::Kind::Temporary && !fixed[size_t(block)]; }
   /// May `out`, which call `at` makes, take over the block of `in`, which ends there?
   bool fits(const Call& call, int at, const View& out, const View& in) const {
     if (!own(in.block) || last[size_t(in.block)] != at || first[size_t(in.block)] == at || !same_place(in, out) ||

@@ -19,7 +19,9 @@ using namespace tapir_tests;
 namespace {
 
 auto classes = [](const Tensor& scores, const Tensor& y) { return cross_entropy(scores, y); };
-auto tokens_loss = [](const Tensor& scores, const Tensor& y) { return cross_entropy(flatten(scores, 0, 1), flatten(y)); };
+auto tokens_loss = [](const Tensor& scores, const Tensor& y) {
+  return cross_entropy(flatten(scores, 0, 1), flatten(y));
+};
 
 /// Images that differ from step to step, and labels.
 auto images(int64_t n, int64_t channels, int64_t size, int64_t labels) {
@@ -37,7 +39,8 @@ auto texts(int64_t n, int64_t length, int64_t words) {
 /// The step that most samples have.
 template <class Loss> auto with(Loss loss, bool clip = false) {
   return [=](auto& net) {
-    return [&net, loss, clip, opt = optim::AdamW(net.parameters(), {.lr = 3e-3})](const Tensor& x, const Tensor& y) mutable {
+    return [&net, loss, clip, opt = optim::AdamW(net.parameters(), {.lr = 3e-3})](const Tensor& x,
+                                                                                  const Tensor& y) mutable {
       opt.zero_grad();
       Tensor l = loss(net(x), y);
       l.backward();
@@ -65,12 +68,21 @@ struct Encoder : nn::Module {
 
 TEST_CASE("compiled: networks of convolutions") {
   const auto batch = images(2, 3, 16, 4);
-  check_compiled([] { return models::ResNet<models::BasicBlock>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true}); },
-                 with(classes), batch, 1e-4);
-  check_compiled([] { return models::ResNet<models::Bottleneck>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true}); },
-                 with(classes), batch, 1e-4);
-  check_compiled([] { return models::VGG({4, models::kMaxPool, 8}, {.num_classes = 4, .dropout = 0.3, .pooled = 2, .hidden = {16}}); },
-                 with(classes), batch, 1e-4);
+  check_compiled(
+      [] {
+        return models::ResNet<models::BasicBlock>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true});
+      },
+      with(classes), batch, 1e-4);
+  check_compiled(
+      [] {
+        return models::ResNet<models::Bottleneck>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true});
+      },
+      with(classes), batch, 1e-4);
+  check_compiled(
+      [] {
+        return models::VGG({4, models::kMaxPool, 8}, {.num_classes = 4, .dropout = 0.3, .pooled = 2, .hidden = {16}});
+      },
+      with(classes), batch, 1e-4);
   check_compiled([] { return models::MobileNetV2({.num_classes = 4, .width_mult = 0.25, .dropout = 0.2}); },
                  with(classes), images(2, 3, 32, 4), 1e-3, 6);
 }
@@ -79,7 +91,8 @@ TEST_CASE("compiled: channels_last, autocast, a schedule between the steps") {
   const auto batch = images(2, 3, 16, 4);
   check_compiled(
       [] {
-        auto net = models::ResNet<models::BasicBlock>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true});
+        auto net =
+            models::ResNet<models::BasicBlock>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true});
         net.to(kChannelsLast);
         return net;
       },
@@ -101,27 +114,45 @@ TEST_CASE("compiled: channels_last, autocast, a schedule between the steps") {
 }
 
 TEST_CASE("compiled: transformers") {
-  check_compiled([] {
-    return models::GPT2LMHeadModel({.vocab_size = 11, .n_positions = 8, .n_embd = 12, .n_layer = 2, .n_head = 3, .dropout = 0.1});
-  }, with(tokens_loss, true), texts(3, 8, 11), 1e-4);
+  check_compiled(
+      [] {
+        return models::GPT2LMHeadModel(
+            {.vocab_size = 11, .n_positions = 8, .n_embd = 12, .n_layer = 2, .n_head = 3, .dropout = 0.1});
+      },
+      with(tokens_loss, true), texts(3, 8, 11), 1e-4);
   check_compiled([] { return Encoder(); }, with(tokens_loss), texts(3, 7, 11), 1e-4);
-  check_compiled([] {
-    return models::VisionTransformer({.image_size = 16, .patch_size = 8, .layers = 2, .heads = 2, .hidden = 8, .mlp = 16,
-                                      .num_classes = 4, .dropout = 0.1});
-  }, with(classes), images(2, 3, 16, 4), 1e-4);
-  check_compiled([] {
-    return models::BertModel({.vocab_size = 11, .hidden_size = 8, .num_hidden_layers = 2, .num_attention_heads = 2,
-                              .intermediate_size = 16, .max_position_embeddings = 8});
-  }, [](auto& net) {
-    return [&net, opt = optim::AdamW(net.parameters(), {.lr = 1e-3})](const Tensor& x, const Tensor&) mutable {
-      opt.zero_grad();
-      const auto out = net.forward(x, {});
-      Tensor loss = mean(square(out.pooler_output)) + mean(square(out.last_hidden_state - 1));
-      loss.backward();
-      opt.step();
-      return loss;
-    };
-  }, texts(3, 7, 11), 1e-4);
+  check_compiled(
+      [] {
+        return models::VisionTransformer({.image_size = 16,
+                                          .patch_size = 8,
+                                          .layers = 2,
+                                          .heads = 2,
+                                          .hidden = 8,
+                                          .mlp = 16,
+                                          .num_classes = 4,
+                                          .dropout = 0.1});
+      },
+      with(classes), images(2, 3, 16, 4), 1e-4);
+  check_compiled(
+      [] {
+        return models::BertModel({.vocab_size = 11,
+                                  .hidden_size = 8,
+                                  .num_hidden_layers = 2,
+                                  .num_attention_heads = 2,
+                                  .intermediate_size = 16,
+                                  .max_position_embeddings = 8});
+      },
+      [](auto& net) {
+        return [&net, opt = optim::AdamW(net.parameters(), {.lr = 1e-3})](const Tensor& x, const Tensor&) mutable {
+          opt.zero_grad();
+          const auto out = net.forward(x, {});
+          Tensor loss = mean(square(out.pooler_output)) + mean(square(out.last_hidden_state - 1));
+          loss.backward();
+          opt.step();
+          return loss;
+        };
+      },
+      texts(3, 7, 11), 1e-4);
 }
 
 TEST_CASE("compiled: recurrent networks") {
@@ -129,7 +160,8 @@ TEST_CASE("compiled: recurrent networks") {
                  with(tokens_loss, true), texts(3, 6, 11), 1e-4);
   check_compiled([] { return models::Seq2Seq(11, 11, 8); },
                  [](auto& net) {
-                   return [&net, opt = optim::AdamW(net.parameters(), {.lr = 3e-3})](const Tensor& x, const Tensor& y) mutable {
+                   return [&net, opt = optim::AdamW(net.parameters(), {.lr = 3e-3})](const Tensor& x,
+                                                                                     const Tensor& y) mutable {
                      opt.zero_grad();
                      Tensor loss = tokens_loss(net(x, y), y);
                      loss.backward();
@@ -144,29 +176,33 @@ TEST_CASE("compiled: an adversarial pair, two optimizers, gradients that cross")
   check_compiled([] { return Two(); },
                  [](Two& net) {
                    const optim::AdamOptions adam{.lr = 1e-3, .betas = {0.5, 0.999}};
-                   return [&net, artist = optim::Adam(net.artist.parameters(), adam),
-                           critic = optim::Adam(net.critic.parameters(), adam)](const Tensor& x, const Tensor&) mutable {
-                     const auto wrong = [](const Tensor& s, double to) {
-                       return binary_cross_entropy_with_logits(s, full_like(s, to));
-                     };
-                     const Tensor fake = tanh(net.artist(randn({5, 4})));
-                     critic.zero_grad();
-                     Tensor critic_loss = wrong(net.critic(x), 0.9) + wrong(net.critic(fake.detach()), 0);
-                     critic_loss.backward();
-                     critic.step();
-                     artist.zero_grad();
-                     Tensor loss = wrong(net.critic(fake), 1);
-                     loss.backward();
-                     artist.step();
-                     return loss + critic_loss.detach();
-                   };
+                   return
+                       [&net, artist = optim::Adam(net.artist.parameters(), adam),
+                        critic = optim::Adam(net.critic.parameters(), adam)](const Tensor& x, const Tensor&) mutable {
+                         const auto wrong = [](const Tensor& s, double to) {
+                           return binary_cross_entropy_with_logits(s, full_like(s, to));
+                         };
+                         const Tensor fake = tanh(net.artist(randn({5, 4})));
+                         critic.zero_grad();
+                         Tensor critic_loss = wrong(net.critic(x), 0.9) + wrong(net.critic(fake.detach()), 0);
+                         critic_loss.backward();
+                         critic.step();
+                         artist.zero_grad();
+                         Tensor loss = wrong(net.critic(fake), 1);
+                         loss.backward();
+                         artist.step();
+                         return loss + critic_loss.detach();
+                       };
                  },
-                 [](int i) { return std::pair(cos(arange(0., 60., 1., {.dtype = kFloat32}) + i).reshape({5, 12}), Tensor()); });
+                 [](int i) {
+                   return std::pair(cos(arange(0., 60., 1., {.dtype = kFloat32}) + i).reshape({5, 12}), Tensor());
+                 });
 }
 
 TEST_CASE("compiled: every optimizer") {
   const auto batch = [](int i) {
-    return std::pair(sin(arange(0., 24., 1., {.dtype = kFloat32}) + i).reshape({3, 8}), remainder(arange(3) + i, 4).to(kInt64));
+    return std::pair(sin(arange(0., 24., 1., {.dtype = kFloat32}) + i).reshape({3, 8}),
+                     remainder(arange(3) + i, 4).to(kInt64));
   };
   const auto check = [&](auto make) {
     check_compiled([] { return nn::Linear(8, 4); },
@@ -196,19 +232,20 @@ TEST_CASE("compiled: every optimizer") {
 }
 
 TEST_CASE("compiled: checkpointed blocks, custom gradients, hooks") {
-  check_compiled([] { return Encoder(); },
-                 [](Encoder& net) {
-                   return [&net, opt = optim::AdamW(net.parameters(), {.lr = 1e-3})](const Tensor& x, const Tensor& y) mutable {
-                     opt.zero_grad();
-                     Tensor h = net.embed(x);
-                     h.register_hook([](const Tensor& g) { return g * 0.5; });
-                     Tensor loss = tokens_loss(net.head(checkpoint([&](const Tensor& h) { return net.encoder(h); }, h)), y);
-                     loss.backward();
-                     opt.step();
-                     return loss;
-                   };
-                 },
-                 texts(3, 7, 11), 1e-4);
+  check_compiled(
+      [] { return Encoder(); },
+      [](Encoder& net) {
+        return [&net, opt = optim::AdamW(net.parameters(), {.lr = 1e-3})](const Tensor& x, const Tensor& y) mutable {
+          opt.zero_grad();
+          Tensor h = net.embed(x);
+          h.register_hook([](const Tensor& g) { return g * 0.5; });
+          Tensor loss = tokens_loss(net.head(checkpoint([&](const Tensor& h) { return net.encoder(h); }, h)), y);
+          loss.backward();
+          opt.step();
+          return loss;
+        };
+      },
+      texts(3, 7, 11), 1e-4);
 }
 
 TEST_CASE("compiled: a model's forward in evaluation, with batch norm and in bfloat16") {
@@ -230,7 +267,8 @@ TEST_CASE("compiled: a model's forward in evaluation, with batch norm and in bfl
 
 TEST_CASE("compiled: a decoder with its cache on the host runs as it is, and right") {
   manual_seed(2);
-  models::GPT2LMHeadModel net({.vocab_size = 11, .n_positions = 32, .n_embd = 12, .n_layer = 2, .n_head = 3, .dropout = 0});
+  models::GPT2LMHeadModel net(
+      {.vocab_size = 11, .n_positions = 32, .n_embd = 12, .n_layer = 2, .n_head = 3, .dropout = 0});
   net.eval();
   NoGrad guard;
   auto cache = net.new_cache(1, 32), other = net.new_cache(1, 32);
