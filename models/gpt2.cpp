@@ -26,11 +26,6 @@ GPT2Config gpt2_config(const std::string& name) {
   return c;
 }
 
-Conv1D::Conv1D(int64_t out, int64_t in) : weight(empty({in, out})), bias(zeros(out)) {
-  nn::init::normal_(weight, 0, 0.02);
-}
-Tensor Conv1D::forward(const Tensor& x) { return linear(x, t(weight), bias); }
-
 GPT2Attention::GPT2Attention(const GPT2Config& c)
     : heads(c.n_head), c_attn(3 * c.n_embd, c.n_embd), c_proj(c.n_embd, c.n_embd), attn_dropout(c.dropout),
       resid_dropout(c.dropout) {
@@ -100,7 +95,7 @@ Tensor GPT2LMHeadModel::forward(const Tensor& tokens, KVCache& cache) { return l
 KVCache GPT2LMHeadModel::new_cache(int64_t batch, int64_t capacity) {
   check(capacity <= config.n_positions, "[GPT2LMHeadModel] expected a capacity of at most {} positions, got {}",
         config.n_positions, capacity);
-  const Tensor& weight = lm_head.weight;
+  const Tensor& weight = transformer.ln_f.weight;  // lm_head may be quantized
   return KVCache(config.n_layer, batch, config.n_head, capacity, config.n_embd / config.n_head,
                  {.dtype = weight.dtype(), .device = weight.device()});
 }
@@ -113,6 +108,6 @@ void GPT2LMHeadModel::load_pretrained(const StateDict& state) {
   load_state_dict(named);
 }
 
-TAPIR_DEFINE_FIELDS(Conv1D, GPT2Attention, GPT2MLP, GPT2Block, GPT2Model, GPT2LMHeadModel)
+TAPIR_DEFINE_FIELDS(GPT2Attention, GPT2MLP, GPT2Block, GPT2Model, GPT2LMHeadModel)
 
 }  // namespace tapir::inline v0::models

@@ -17,13 +17,7 @@ struct GPT2Config {
 /// "gpt2" (124 M parameters), "gpt2-medium" (355 M), "gpt2-large" (774 M) or "gpt2-xl" (1.6 G).
 GPT2Config gpt2_config(const std::string& name);
 
-/// A linear layer whose weight is stored (in, out).
-struct Conv1D : nn::Module {
-  Parameter weight, bias;
-  Conv1D(int64_t out, int64_t in);
-  Tensor forward(const Tensor& x);
-  TAPIR_DECLARE_FIELDS(weight, bias)
-};
+using nn::Conv1D;
 struct GPT2Attention : nn::Module {
   int64_t heads;
   Conv1D c_attn, c_proj;

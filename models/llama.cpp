@@ -103,7 +103,7 @@ KVCache LlamaForCausalLM::new_cache(int64_t batch, int64_t capacity) {
   check(capacity <= c.max_position_embeddings, "[LlamaForCausalLM] expected a capacity of at most {} positions, got {}",
         c.max_position_embeddings, capacity);
   return KVCache(c.num_hidden_layers, batch, c.num_key_value_heads, capacity, c.hidden_size / c.num_attention_heads,
-                 {.dtype = lm_head.weight.dtype(), .device = lm_head.weight.device()});
+                 {.dtype = model.norm.weight.dtype(), .device = model.norm.weight.device()});
 }
 void LlamaForCausalLM::load_pretrained(const StateDict& state) {
   StateDict named;

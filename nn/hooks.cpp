@@ -109,6 +109,7 @@ void HookedCall::before(std::vector<Tensor>& inputs) {
   state_->backward = std::make_shared<BackwardCall>(BackwardCall{state_->extras, {}, {}, n});
   state_->backward->places = pass_through(inputs, state_->backward, true);
 }
+Replacement* HookedCall::replacement() const { return state_->extras.p->replacement.get(); }
 void HookedCall::after(std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
   const size_t n = outputs.size();
   state_->extras.p->run(HookKind::Forward, inputs, outputs);

@@ -1,6 +1,6 @@
 #pragma once
 // Note [Module hooks]
-// A module without hooks and parametrizations holds one null pointer for them, and a call costs one branch. Hooks see the tensors among
+// A module without hooks, parametrizations and a replacement holds one null pointer for them, and a call costs one branch. Hooks see the tensors among
 // the arguments (undefined ones too, so that positions stay) and those of the result, whatever holds them: a pair, tuple, array, vector,
 // or a struct with `auto tensors() { return std::tie(output, state); }`; other arguments pass by unseen. Hooks move with their module and are not cloned.
 // A backward hook sees the gradients of the whole module: its inputs and outputs pass through nodes that do nothing else. It runs once
@@ -38,8 +38,19 @@ template <class F> struct ModuleHookOf final : ModuleHook {
   }
 };
 
+/// One form of call, R(A...), of a module that stands in another's place.
+template <class F> struct Form;
+template <class R, class... A> struct Form<R(A...)> { virtual R call(const A&... a) = 0; };
+/// Owns that module (nn/replace.h).
+struct Replacement {
+  virtual ~Replacement() = default;
+  virtual Module& module() = 0;
+  virtual Replacement* clone(CloneMemo& memo) = 0;
+};
+[[noreturn]] void no_such_form(Module& module);
+
 struct ModuleExtras;
-/// What few modules have: hooks, and parameters that are computed of others. Empty in all others.
+/// What few modules have: hooks, parameters that are computed of others, a module in their place. Empty in all others.
 class Extras {
  public:
   Extras() = default;
@@ -70,6 +81,7 @@ class HookedCall {
   HookedCall(const HookedCall&) = delete;
   void before(std::vector<Tensor>& inputs);
   void after(std::vector<Tensor>& inputs, std::vector<Tensor>& outputs);
+  Replacement* replacement() const;
 
  private:
   struct State;
@@ -97,7 +109,10 @@ template <class T> decltype(auto) hooked_argument(T&& given, Tensor* seen) {
   if constexpr (TensorField<std::remove_cvref_t<T>>) return *seen;
   else return std::forward<T>(given);
 }
-/// forward between the hooks.
+template <class A>
+using PlainArgument = std::conditional_t<std::is_convertible_v<A, Tensor>, Tensor, std::remove_cvref_t<A>>;
+
+/// forward, or that of the module in this one's place, between the hooks.
 template <class M, class... A> auto call_hooked(Module& base, M& m, A&&... a)
     -> decltype(m.forward(std::forward<A>(a)...)) {
   using R = decltype(m.forward(std::forward<A>(a)...));
@@ -112,6 +127,12 @@ template <class M, class... A> auto call_hooked(Module& base, M& m, A&&... a)
   (collect(a), ...);
   hooked.before(inputs);
   const auto run = [&]<size_t... I>(std::index_sequence<I...>)->R {
+    if constexpr (!std::is_reference_v<R>)
+      if (Replacement* other = hooked.replacement()) {
+        auto* form = dynamic_cast<Form<R(PlainArgument<A>...)>*>(other);
+        if (!form) no_such_form(base);
+        return form->call(hooked_argument(std::forward<A>(a), inputs.data() + place[I])...);
+      }
     return m.forward(hooked_argument(std::forward<A>(a), inputs.data() + place[I])...);
   };
   if constexpr (std::is_void_v<R>) {

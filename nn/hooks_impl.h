@@ -20,6 +20,7 @@ struct ModuleExtras {
   Module* owner = nullptr;
   std::vector<Hook> hooks;
   std::vector<Computed> computed;
+  std::unique_ptr<Replacement> replacement;
   std::atomic<int> refs = 1;  // also of calls that run and of nodes on the tape
 
   bool has(HookKind kind) const {

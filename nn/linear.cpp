@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "../ops/create.h"
 #include "../ops/einsum.h"
 #include "../ops/matmul.h"
 #include "../ops/rearrange.h"
@@ -30,6 +31,11 @@ std::string Linear::extra_repr() {
                 detail::bool_text(bias.defined()));
 }
 
+Conv1D::Conv1D(int64_t out, int64_t in) : weight(empty({in, out})), bias(zeros(out)) {
+  init::normal_(weight, 0, 0.02);
+}
+Tensor Conv1D::forward(const Tensor& x) { return linear(x, t(weight), bias); }
+
 Bilinear::Bilinear(int64_t in1, int64_t in2, int64_t out, const LinearOptions& o)
     : in1_features(in1), in2_features(in2), out_features(out) {
   check(in1 > 0 && in2 >= 0 && out >= 0,
@@ -45,6 +51,6 @@ std::string Bilinear::extra_repr() {
 Tensor Flatten::forward(const Tensor& x) { return flatten(x, start_dim, end_dim); }
 Tensor Unflatten::forward(const Tensor& x) { return unflatten(x, dim, unflattened_size); }
 
-TAPIR_DEFINE_FIELDS(Linear, Bilinear, Flatten, Unflatten, Identity)
+TAPIR_DEFINE_FIELDS(Linear, Conv1D, Bilinear, Flatten, Unflatten, Identity)
 
 }  // namespace tapir::inline v0::nn

@@ -15,6 +15,13 @@ struct Linear : Module {
   std::string extra_repr() override;
   TAPIR_DECLARE_FIELDS(in_features, out_features, weight, bias)
 };
+/// The same with the weight stored (in, out), as GPT-2's checkpoints have it; it starts normal (0, 0.02), the bias 0.
+struct Conv1D : Module {
+  Parameter weight, bias;
+  Conv1D(int64_t out_features, int64_t in_features);
+  Tensor forward(const Tensor& x);
+  TAPIR_DECLARE_FIELDS(weight, bias)
+};
 /// y = x1 weight x2 + bias: (..., in1), (..., in2) -> (..., out). weight (out, in1, in2) and bias start uniform in +-1/sqrt(in1).
 struct Bilinear : Module {
   int64_t in1_features, in2_features, out_features;

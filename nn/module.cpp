@@ -12,6 +12,7 @@
 #include "../ops/cast.h"
 #include "../ops/create.h"
 #include "hooks_impl.h"
+#include "replace.h"
 
 namespace tapir::inline v0::nn {
 
@@ -78,12 +79,30 @@ void no_forward(Module& module) {
 
 }  // namespace detail
 
+namespace detail {
+void no_such_form(Module& module) {
+  fail(ErrorKind::Value, "[{}] the module that stands in the place of {} is not called with such arguments",
+       type_name(typeid(*replaced_by(module))), type_name(typeid(module)));
+}
+void set_replacement(Module& module, Replacement* adopted) {
+  std::unique_ptr<Replacement> other(adopted);
+  check(module.tapir_extras().of(module).computed.empty(),
+        "[replace] {} has computed parameters: remove_parametrizations first", type_name(typeid(module)));
+  module.tapir_extras().get()->replacement = std::move(other);
+}
+}  // namespace detail
+Module* replaced_by(Module& module) {
+  const detail::Extras& extras = module.tapir_extras();
+  return extras && extras.get()->replacement ? &extras.get()->replacement->module() : nullptr;
+}
+
 void Module::tapir_check_type() const {
   check(typeid(*this) == tapir_type(), "[{}] a struct derived from module {} has no TAPIR_FIELDS of its own",
         detail::type_name(typeid(*this)), detail::type_name(tapir_type()));
 }
 
 std::vector<Field> Module::fields() {
+  if (Module* other = replaced_by(*this)) return other->fields();
   tapir_check_type();
   std::vector<Field> out;
   tapir_fields(out);
@@ -101,6 +120,8 @@ std::vector<Field> Module::fields() {
 void Module::tapir_clone_extras(Module& to, CloneMemo& memo) {
   if (!to.extras_) return;
   std::swap(extras_, to.extras_), own_extras();
+  if (detail::Replacement* other = extras_.get()->replacement.get())
+    to.extras_.of(to).replacement.reset(other->clone(memo));
   for (auto& c : extras_.get()->computed)
     to.extras_.of(to).computed.push_back(
         {c.name, std::unique_ptr<ParametrizationList>(static_cast<ParametrizationList*>(c.list->tapir_clone(memo)))});
@@ -173,7 +194,8 @@ static std::string difference(const StateDict& mine, const StateDict& theirs, bo
       mismatch += format(
           "\n\tsize mismatch for {}: copying a param with shape {} from checkpoint, the shape in current model is {}.",
           name, from->shape(), t.shape());
-    else if (is_floating(t.dtype()) && !is_floating(from->dtype()))
+    else if (is_floating(t.dtype()) ? !is_floating(from->dtype())
+                                    : is_floating(from->dtype()) && size_of(t.dtype()) == 1)  // quantized weights
       mismatch +=
           format("\n\tdtype mismatch for {}: copying {} from checkpoint into {}.", name, from->dtype(), t.dtype());
   }
@@ -242,6 +264,7 @@ void Module::to(MemoryFormat format) {
 
 void Module::train(bool on) {
   training = on;
+  if (Module* other = replaced_by(*this)) other->training = on;
   for (auto& [name, child] : named_children()) child->train(on);
 }
 void Module::requires_grad_(bool on) {
@@ -290,6 +313,7 @@ static std::string str_of_list(const std::vector<std::pair<std::string, Module*>
 std::ostream& operator<<(std::ostream& out, Module& module) { return out << module.str(); }
 
 std::string Module::str() {
+  if (Module* other = replaced_by(*this)) return other->str();
   const auto children = named_children();
   std::string body;
   for (size_t i = 0; i < children.size();) {

@@ -32,9 +32,9 @@ void check_sizes(const std::string& name, int64_t input, int64_t hidden) {
   check(input >= 0 && hidden > 0, "[{}] expected input_size of at least 0 and hidden_size above 0, got {} and {}", name,
         input, hidden);
 }
-void check_tensor_type(const std::string& name, const char* what, const Tensor& x, const Tensor& weight) {
-  check(modes.autocast || x.dtype() == weight.dtype(), "[{}] expected {} of the weights' dtype {}, got {}", name, what,
-        weight.dtype(), x);
+void check_tensor_type(const std::string& name, const char* what, const Tensor& x, DType weights) {
+  check(modes.autocast || x.dtype() == weights, "[{}] expected {} of the weights' dtype {}, got {}", name, what,
+        weights, x);
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ void RNNBase::check_input(const Tensor& x, bool packed) const {
   else check(x.dim() == 2 || x.dim() == 3, "[{}] expected input to be 2D or 3D, got {}D instead: {}", name, x.dim(), x);
   check(x.size(-1) == input_size, "[{}] input.size(-1) must be equal to input_size: expected {}, got {} of {}", name,
         input_size, x.size(-1), x);
-  check_tensor_type(name, "input", x, weights[0]);
+  check_tensor_type(name, "input", x, weight_type());
   check(packed || x.size(x.dim() == 3 && batch_first ? 1 : 0) > 0,
         "[{}] expected sequence length to be larger than 0, got {}", name, x);
 }
@@ -102,8 +102,22 @@ void RNNBase::check_state(const LSTMState& s, int64_t batch) const {
     const char* what = !lstm ? "hidden" : t == &s.h ? "hidden[0]" : "hidden[1]";
     const Shape want = state_shape(batch, t == &s.c);
     check(t->shape() == want, "[{}] expected {} size {}, got {}", name, what, want, t->shape());
-    check_tensor_type(name, what, *t, weights[0]);
+    check_tensor_type(name, what, *t, weight_type());
   }
+}
+
+DType RNNBase::weight_type() const {
+  for (const Parameter& w : weights)
+    if (w.defined()) return w.dtype();
+  return kFloat32;  // all of them quantized
+}
+RnnResult RNNBase::run_layer(int64_t at, const Tensor& x, const LSTMState& state, const Tensor& batch_sizes) {
+  const Parameter* w = &weights[size_t(at * per_layer())];
+  RnnWeights of_layer{w[0], w[1]};
+  if (bias) of_layer.bias_ih = w[2], of_layer.bias_hh = w[3];
+  if (proj_size > 0) of_layer.weight_hr = w[bias ? 4 : 2];
+  const bool reverse = bidirectional && at % 2 == 1;
+  return rnn_layer(op, x, state.h, state.c, of_layer, {.reverse = reverse, .batch_sizes = batch_sizes});
 }
 
 RNNBase::Result RNNBase::run(const Tensor& input, const LSTMState& given, const Tensor& batch_sizes) {
@@ -120,12 +134,7 @@ RNNBase::Result RNNBase::run(const Tensor& input, const LSTMState& given, const 
     std::vector<Tensor> outputs;
     for (int64_t d = 0; d < directions; ++d) {
       const int64_t at = layer * directions + d;
-      const Parameter* w = &weights[size_t(at * per_layer())];
-      RnnWeights of_layer{w[0], w[1]};
-      if (bias) of_layer.bias_ih = w[2], of_layer.bias_hh = w[3];
-      if (proj_size > 0) of_layer.weight_hr = w[bias ? 4 : 2];
-      RnnResult r = rnn_layer(op, x, select(h0, 0, at), lstm ? select(c0, 0, at) : Tensor(), of_layer,
-                              {.reverse = d == 1, .batch_sizes = batch_sizes});
+      RnnResult r = run_layer(at, x, {select(h0, 0, at), lstm ? select(c0, 0, at) : Tensor()}, batch_sizes);
       outputs.push_back(r.output), h.push_back(r.h), c.push_back(r.c);
     }
     x = directions == 2 ? cat(outputs, -1) : outputs[0];
@@ -221,7 +230,7 @@ LSTMState RNNCellBase::step(const Tensor& x, const LSTMState& given) {
   const std::string name = name_of(op) + std::string("Cell");
   check(x.defined() && (x.dim() == 1 || x.dim() == 2), "[{}] expected input to be 1D or 2D, got {}", name, x);
   check(x.size(-1) == input_size, "[{}] expected input with {} features, got {}", name, input_size, x);
-  check_tensor_type(name, "input", x, weight_ih);
+  check_tensor_type(name, "input", x, weight_ih.dtype());
   const bool lstm = op == RnnOp::Lstm, single = x.dim() == 1;
   check(!lstm || given.h.defined() == given.c.defined(), "[{}] expected both h and c of the state or none, got one",
         name);
@@ -229,7 +238,7 @@ LSTMState RNNCellBase::step(const Tensor& x, const LSTMState& given) {
   const auto state = [&](const Tensor& s, const char* what) {
     if (!s.defined()) return zeros({single ? 1 : x.size(0), hidden_size}, {.dtype = x.dtype(), .device = x.device()});
     check(s.shape() == want, "[{}] expected {} size {}, got {}", name, what, want, s.shape());
-    check_tensor_type(name, what, s, weight_ih);
+    check_tensor_type(name, what, s, weight_ih.dtype());
     return single ? unsqueeze(s, 0) : s;
   };
   const Tensor h = state(given.h, lstm ? "hidden[0]" : "hidden"), c = lstm ? state(given.c, "hidden[1]") : Tensor();

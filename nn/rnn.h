@@ -8,6 +8,7 @@
 
 namespace tapir::inline v0 {
 enum class RnnOp : uint8_t;
+struct RnnResult;
 }
 namespace tapir::inline v0::nn {
 
@@ -61,10 +62,13 @@ struct RNNBase : Module {
   Result run(const Tensor& input, const LSTMState& state, const Tensor& batch_sizes);
   Result run(const Tensor& input, const LSTMState& state);
   PackedSequence run(const PackedSequence& input, LSTMState& state);
-
- private:
+  /// Layer and direction number `at` over x (T, B, in) or packed rows, from the state (h, c).
+  virtual RnnResult run_layer(int64_t at, const Tensor& x, const LSTMState& state, const Tensor& batch_sizes);
   std::string weight_name(size_t i) const;
   int64_t per_layer() const { return (bias ? 4 : 2) + (proj_size > 0); }
+
+ private:
+  DType weight_type() const;
   Shape state_shape(int64_t batch, bool cell) const;
   void check_input(const Tensor& input, bool packed) const;
   void check_state(const LSTMState& state, int64_t batch) const;
