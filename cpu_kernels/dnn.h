@@ -46,4 +46,12 @@ struct Conv {
 };
 bool conv(Context& ctx, const Conv& c);
 
+/// y = multiply[o] (x * w) + add[o] without padding: x uint8 and y float32 channels-last, w int8 (O, C / groups, spatial...).
+struct QuantConv {
+  ConvShape shape;
+  void *x, *w, *y;
+  float *multiply, *add;
+};
+bool quant_conv(Context& ctx, const QuantConv& c);
+
 }  // namespace tapir::inline v0::cpu::dnn

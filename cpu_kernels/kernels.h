@@ -48,6 +48,8 @@ void nonzero(Context&, V out, V x);
 
 // Linear algebra and networks.
 void matmul(Context&, V out, V a, V b, V bias, V aux, const MatmulParams&);
+void quant_matmul(Context&, V y, V x, V x_scale, V x_zero, V w, V w_scale, V bias, const QuantMatmulParams&);
+void quant_conv(Context&, V y, V x, V x_scale, V x_zero, V w, V w_scale, V bias, const ConvParams&);
 void linalg(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const LinalgParams&);
 void conv(Context&, V y, V x, V w, V bias, const ConvParams&);
 void conv_backward_data(Context&, V dx, V dy, V w, const ConvParams&);

@@ -144,32 +144,37 @@ static int64_t pad_axis(const char* op, const Padding& padding, int64_t axis, in
   return total % 2;
 }
 
-static Tensor convolution(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t spatial,
-                          const ConvOptions& o) {
-  check_tensors(op, x, w, bias, spatial, o.groups, false);
-  if (x.dim() == spatial + 1) return squeeze(convolution(op, unsqueeze(x, 0), w, bias, spatial, o), 0);
-  ConvParams p{.spatial = spatial, .groups = o.groups};
+ConvGeometry conv_geometry(const char* op, const Tensor& x, const Tensor& w, const ConvOptions& o) {
+  const int64_t spatial = w.dim() - 2;
+  ConvGeometry g{.params = {.spatial = spatial, .groups = o.groups}, .shape = image_shape(x, w.shape()[0])};
+  ConvParams& p = g.params;
   spread(op, "stride", o.stride, spatial, 1, p.stride);
   spread(op, "dilation", o.dilation, spatial, 1, p.dilation);
   spread(op, "padding", o.padding.sizes, spatial, 0, p.padding);
-  Shape out = image_shape(x, w.shape()[0]);
-  uint32_t dropped = 0;  // bit d: the first output along dimension d
   for (int64_t i = 0; i < spatial; ++i) {
     const int64_t in = x.shape()[2 + i], kernel = w.shape()[2 + i];
-    dropped |= uint32_t(pad_axis(op, o.padding, i, kernel, p)) << (2 + i);
+    g.dropped |= uint32_t(pad_axis(op, o.padding, i, kernel, p)) << (2 + i);
     const int64_t padded = checked_add(op, in, checked_mul(op, 2, p.padding[i])),
                   extent = checked_extent(op, kernel, p.dilation[i]);
     check(extent <= padded,
           "[{}] calculated padded input size per channel: {} at axis {}. Kernel size: {}. Kernel size can't be greater "
           "than actual input size (input {}, weight {})",
           op, padded, i, extent, x.shape(), w.shape());
-    out.push_back((padded - extent) / p.stride[i] + 1);
+    g.shape.push_back((padded - extent) / p.stride[i] + 1);
   }
-  Tensor y = conv_forward(op, x, w, bias, out, p);
-  if (!dropped) return y;
+  return g;
+}
+
+static Tensor convolution(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t spatial,
+                          const ConvOptions& o) {
+  check_tensors(op, x, w, bias, spatial, o.groups, false);
+  if (x.dim() == spatial + 1) return squeeze(convolution(op, unsqueeze(x, 0), w, bias, spatial, o), 0);
+  const ConvGeometry g = conv_geometry(op, x, w, o);
+  Tensor y = conv_forward(op, x, w, bias, g.shape, g.params);
+  if (!g.dropped) return y;
   const MemoryFormat format = prefers_channels_last(y) ? kChannelsLast : kContiguous;
-  for (int64_t d = 2; d < out.size(); ++d)
-    if (dropped >> d & 1) y = narrow(y, d, 1, out[d] - 1);
+  for (int64_t d = 2; d < g.shape.size(); ++d)
+    if (g.dropped >> d & 1) y = narrow(y, d, 1, g.shape[d] - 1);
   return contiguous(y, format);
 }
 

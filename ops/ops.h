@@ -34,6 +34,7 @@
 #include "pointwise.h"
 #include "pool.h"
 #include "products.h"
+#include "quantize.h"
 #include "random.h"
 #include "rearrange.h"
 #include "reduce.h"

@@ -19,4 +19,14 @@ inline int64_t checked_extent(const char* op, int64_t kernel, int64_t dilation) 
   return checked_add(op, checked_mul(op, dilation, kernel - 1), 1);
 }
 
+struct ConvOptions;
+/// What a convolution of x (N, C, ...) with w (O, C / groups, ...) gives; bit d of `dropped`: without the first along dimension d, which
+/// padding "same" of an odd sum adds. ValueError for options that do not fit the sizes.
+struct ConvGeometry {
+  ConvParams params;
+  Shape shape;
+  uint32_t dropped = 0;
+};
+ConvGeometry conv_geometry(const char* op, const Tensor& x, const Tensor& w, const ConvOptions& options);
+
 }  // namespace tapir::inline v0

@@ -6,5 +6,6 @@ namespace tapir::inline v0::cpu::dnn {
 bool gemm(Context&, const Gemm&) { return false; }
 bool has_bfloat16() { return false; }
 bool conv(Context&, const Conv&) { return false; }
+bool quant_conv(Context&, const QuantConv&) { return false; }
 
 }  // namespace tapir::inline v0::cpu::dnn

@@ -194,5 +194,6 @@ void loss_cases(Table& table);
 void more_loss_cases(Table& table);  // called by loss_cases
 void create_cases(Table& table);
 void random_cases(Table& table);
+void quantize_cases(Table& table);
 
 }  // namespace op_cases
