@@ -35,6 +35,7 @@
 #include "nn/nn.h"
 #include "ops/ops.h"
 #include "optim/optim.h"
+#include "quant/quantize.h"
 #include "train/average.h"
 #include "train/checkpoint.h"
 #include "train/early_stopping.h"

@@ -66,7 +66,7 @@ template <int R> void dot_int8(const Product& p, int64_t j, const float* x, floa
   }
   for (int r = 0; r < R; ++r) sums[r] = sum_lanes<float>(total[r]) + rest[r];
 }
-/// x: in pieces of 2 kF, the even elements of each before its odd ones.
+/// x: as parted() orders it.
 template <int R> void dot_int4(const Product& p, int64_t j, const float* x, float* sums) {
   const uint8_t* w = p.row_of(j);
   const float* scale = p.scale_of(j);
@@ -92,30 +92,34 @@ template <int R> void few_rows(const Product& p, int64_t i, const float* x) {
     }
   });
 }
-void few_rows(Context& ctx, const Product& p) {
-  const float* x = p.x;
-  if (p.bits == 4) {
-    float* parted = ctx.scratch_of<float>(p.m * p.k);
-    for (int64_t at = 0; at < p.m * p.k; at += 2 * kF)
-      for (int64_t i = 0; i < kF; ++i) parted[at + i] = x[at + 2 * i], parted[at + kF + i] = x[at + 2 * i + 1];
-    x = parted;
-  }
+/// x as weights of 4 bits meet it: in each piece of 2 kF the even elements before the odd ones.
+const float* parted(Context& ctx, const Product& p) {
+  float* to = ctx.scratch_of<float>(p.m * p.k);
+  for (int64_t at = 0; at < p.m * p.k; at += 2 * kF)
+    for (int64_t i = 0; i < kF; ++i) to[at + i] = p.x[at + 2 * i], to[at + kF + i] = p.x[at + 2 * i + 1];
+  return to;
+}
+void few_rows(const Product& p) {
   int64_t i = 0;
-  for (; i + 4 <= p.m; i += 4) few_rows<4>(p, i, x + i * p.k);
-  for (; i < p.m; ++i) few_rows<1>(p, i, x + i * p.k);
+  for (; i + 4 <= p.m; i += 4) few_rows<4>(p, i, p.x + i * p.k);
+  for (; i < p.m; ++i) few_rows<1>(p, i, p.x + i * p.k);
 }
 
 void widen_row(const Product& p, int64_t j, float* to) {
   const float* scale = p.scale_of(j);
   for (int64_t first = 0; first < p.k; first += p.group, ++scale) {
-    const float s = *scale;
+    const int64_t end = first + p.group;
+    int64_t k = first;
     if (p.bits == 8) {
       const int8_t* w = reinterpret_cast<const int8_t*>(p.row_of(j));
-      for (int64_t k = first; k < first + p.group; ++k) to[k] = float(w[k]) * s;
-    } else {
-      const uint8_t* w = p.row_of(j);
-      for (int64_t k = first; k < first + p.group; k += 2)
-        to[k] = float(int(w[k / 2] & 15) - 8) * s, to[k + 1] = float(int(w[k / 2] >> 4) - 8) * s;
+      for (; k + kF <= end; k += kF) store(to + k, widen(w + k) * *scale);
+      for (; k < end; ++k) to[k] = float(w[k]) * *scale;
+    } else {  // in the order of parted()
+      for (; k < end; k += 2 * kF) {
+        Vec<float> even, odd;
+        widen_4(p.row_of(j) + k / 2, even, odd);
+        store(to + k, even * *scale), store(to + k + kF, odd * *scale);
+      }
     }
   }
 }
@@ -127,8 +131,9 @@ TensorView matrix(V like, void* data, int64_t rows, int64_t columns, int64_t row
   return v;
 }
 /// Blocks of columns, widened to floats.
-void many_rows(Context& ctx, const Product& p, V x, V bias) {
-  const int64_t block = std::clamp<int64_t>((1 << 20) / p.k, 64, 4096);
+void many_rows(Context& ctx, const Product& p, V bias) {
+  const TensorView x = matrix(p.y, const_cast<float*>(p.x), p.m, p.k, p.k, 1);
+  const int64_t block = std::clamp<int64_t>((1 << 22) / p.k / 64 * 64, 64, 4096);
   float* wide = ctx.scratch_of<float>(std::min(block, p.n) * p.k);
   for (int64_t j = 0; j < p.n; j += block) {
     const int64_t columns = std::min(block, p.n - j);
@@ -211,7 +216,7 @@ void quant_matmul(Context& ctx, V y, V x, V x_scale, V x_zero, V w, V w_scale, V
   if (y.numel() == 0) return;
   const TensorView xs = contiguous(ctx, x), ws = contiguous(ctx, w), scales = contiguous(ctx, w_scale),
                    add = contiguous(ctx, bias);
-  const Product p{y.sizes[0], y.sizes[1],         x.sizes[1],      params.bits, params.group, xs.as<float>(),
+  Product p{y.sizes[0], y.sizes[1],         x.sizes[1],      params.bits, params.group, xs.as<float>(),
                   ws.data,    scales.as<float>(), add.as<float>(), y};
   if (p.k == 0) {
     for (int64_t i = 0; i < p.m; ++i)
@@ -221,10 +226,9 @@ void quant_matmul(Context& ctx, V y, V x, V x_scale, V x_zero, V w, V w_scale, V
   } else if (params.op == QuantOp::Static) {
     const formulas::QuantScale given{*x_scale.as<float>(), float(*x_zero.as<int32_t>())};
     integer_product(ctx, p, &given);
-  } else if (p.m <= 8) {
-    few_rows(ctx, p);
   } else {
-    many_rows(ctx, p, xs, add);
+    if (p.bits == 4) p.x = parted(ctx, p);
+    p.m <= 16 ? few_rows(p) : many_rows(ctx, p, add);
   }
 }
 

@@ -80,12 +80,13 @@ double inverse_of(double scale) { return double(1 / float(scale)); }
 Tensor fake(const char* op, const Tensor& x, const Operand& inverse, const Operand& scale, const Operand& zero_point,
             Bounds b) {
   Tensor y, inside;
+  const bool recorded = wants_grad({x});
   {
     NoGrad guard;
     const Tensor wide = x.dtype() == kFloat64 ? x : to(x, kFloat32);
     const Tensor q = places(wide, inverse, zero_point);
     y = to(mul(sub(saturated(where(ne(q, q), Operand(b.low), q), b), zero_point), scale), x.dtype());
-    if (wants_grad({x})) inside = to(logical_and(ge(q, b.low), le(q, b.high)), x.dtype());
+    if (recorded) inside = to(logical_and(ge(q, b.low), le(q, b.high)), x.dtype());
   }
   return record(op, y, {x}, save(inside), [](const Tensor& g, const Tensor& inside) { return Grads{mul(g, inside)}; });
 }

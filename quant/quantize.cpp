@@ -21,11 +21,11 @@ bool skipped(const std::string& name, const std::vector<std::string>& skip) {
     return name == s || (name.size() > s.size() && name.starts_with(s) && name[s.size()] == '.');
   });
 }
-/// f(name, module) for every module that nothing stands in the place of yet. ValueError for a name in `skip` that there is not.
+/// f(name, module) for every module that nothing stands in the place of yet. ValueError for a name in `skip` that nothing has.
 template <class F> void for_modules(Module& model, const std::vector<std::string>& skip, F&& f) {
   const auto all = model.named_modules();
   for (const std::string& s : skip)
-    check(std::any_of(all.begin(), all.end(), [&](auto& m) { return m.first == s; }),
+    check(std::any_of(all.begin(), all.end(), [&](auto& m) { return skipped(m.first, {s}); }),
           "[quant] expected names of modules in skip, got {}", s);
   for (auto& [name, m] : all)
     if (!skipped(name, skip) && !nn::replaced_by(*m)) f(name, *m);
