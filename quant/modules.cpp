@@ -159,4 +159,6 @@ RnnResult DynamicLSTM::run_layer(int64_t at, const Tensor& x, const nn::LSTMStat
   return {packed ? y : view(y, {steps, batch, y.size(1)}), h, c};
 }
 
+TAPIR_DEFINE_FIELDS(LinearBase, WeightOnlyLinear, DynamicLinear, Linear, Conv, Embedding, DynamicLSTM)
+
 }  // namespace tapir::inline v0::quant

@@ -25,7 +25,7 @@ struct LinearBase : nn::Module {
   int64_t in_features, out_features, bits;
   Buffer weight, scale, bias;
   std::string extra_repr() override;
-  TAPIR_FIELDS(in_features, out_features, bits, weight, scale, bias)
+  TAPIR_DECLARE_FIELDS(in_features, out_features, bits, weight, scale, bias)
 
  protected:
   /// weight: (O, K) floats
@@ -36,13 +36,13 @@ struct WeightOnlyLinear : LinearBase {
   WeightOnlyLinear(const Tensor& weight, const Tensor& bias, const WeightOptions& options = {})
       : LinearBase(weight, bias, options) {}
   Tensor forward(const Tensor& x) { return quantized_linear(x, weight, scale, {.bias = bias, .bits = bits}); }
-  TAPIR_FIELDS_WITH_BASE(LinearBase)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(LinearBase)
 };
 /// Activations are quantized to 8 bits at each call, each row by its own range.
 struct DynamicLinear : LinearBase {
   DynamicLinear(const Tensor& weight, const Tensor& bias) : LinearBase(weight, bias, {}) {}
   Tensor forward(const Tensor& x) { return quantized_linear(x, weight, scale, {.bias = bias, .dynamic = true}); }
-  TAPIR_FIELDS_WITH_BASE(LinearBase)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(LinearBase)
 };
 /// Activations are quantized to 8 bits by a range known from calibration.
 struct Linear : LinearBase {
@@ -53,7 +53,7 @@ struct Linear : LinearBase {
     return quantized_linear(
         x, weight, scale, {.bias = bias, .input_scale = input_scale, .input_zero_point = input_zero_point});
   }
-  TAPIR_FIELDS_WITH_BASE(LinearBase, input_scale, input_zero_point)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(LinearBase, input_scale, input_zero_point)
 };
 /// A convolution of 1 to 3 spatial axes, as Linear.
 struct Conv : nn::ConvBase {
@@ -61,7 +61,7 @@ struct Conv : nn::ConvBase {
   Conv(nn::ConvBase&& from, const QuantizationParams& input);
   Tensor forward(const Tensor& x);
   void tapir_rename(std::vector<nn::Field>& fields) override;
-  TAPIR_FIELDS_WITH_BASE(nn::ConvBase, int_weight, scale, float_bias, input_scale, input_zero_point)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(nn::ConvBase, int_weight, scale, float_bias, input_scale, input_zero_point)
 };
 /// Rows of 8 bits, each with its scale.
 struct Embedding : nn::Module {
@@ -69,14 +69,14 @@ struct Embedding : nn::Module {
   Buffer weight, scale;
   explicit Embedding(const Tensor& weight);
   Tensor forward(const Tensor& index);
-  TAPIR_FIELDS(num_embeddings, embedding_dim, weight, scale)
+  TAPIR_DECLARE_FIELDS(num_embeddings, embedding_dim, weight, scale)
 };
 /// An LSTM of DynamicLinear products; biases and weight_hr stay floats.
 struct DynamicLSTM : nn::LSTM {
   std::vector<Buffer> quantized;  // weight_ih_l0, its scale, weight_hh_l0, its scale, then those of the next layer or direction
   explicit DynamicLSTM(nn::LSTM&& from);
   void tapir_rename(std::vector<nn::Field>& fields) override;
-  TAPIR_FIELDS_WITH_BASE(nn::LSTM, quantized)
+  TAPIR_DECLARE_FIELDS_WITH_BASE(nn::LSTM, quantized)
 
  protected:
   RnnResult run_layer(int64_t at, const Tensor& x, const nn::LSTMState& state, const Tensor& batch_sizes) override;

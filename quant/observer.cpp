@@ -177,4 +177,6 @@ std::string Observer::extra_repr() {
   return format("{}, {}{}", names[int(options.range)], options.dtype, options.symmetric ? ", symmetric" : "");
 }
 
+TAPIR_DEFINE_FIELDS(Observer)
+
 }  // namespace tapir::inline v0::quant

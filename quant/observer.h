@@ -31,7 +31,7 @@ struct Observer : nn::Module {
   /// ValueError where nothing was seen.
   QuantizationParams calculate_qparams();
   std::string extra_repr() override;
-  TAPIR_FIELDS(options, min_val, max_val, histogram)
+  TAPIR_DECLARE_FIELDS(options, min_val, max_val, histogram)
 
  private:
   void add_to_histogram(const Tensor& x, const Tensor& low, const Tensor& high);
