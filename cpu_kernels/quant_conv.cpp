@@ -81,8 +81,8 @@ void own_conv(Context& ctx, const dnn::QuantConv& c) {
   int64_t steps[3] = {}, outputs[3] = {1, 1, 1};  // of the image, in bytes
   for (int64_t d = s.spatial, step = s.c; d-- > 0; step *= s.in[d]) steps[d] = step, outputs[d] = s.out[d];
   const bool joined = s.groups == 1 && s.dilation[last] == 1;
-  const int64_t length = joined ? s.kernel[last] * inner : inner,
-                positions = s.kernel[0] * s.kernel[1] * s.kernel[2], count = positions * inner / length;
+  const int64_t length = joined ? s.kernel[last] * inner : inner, positions = s.kernel[0] * s.kernel[1] * s.kernel[2],
+                count = positions * inner / length;
   int64_t* offsets = ctx.scratch_of<int64_t>(count);
   for (int64_t i = 0; i < count; ++i) {
     offsets[i] = 0;

@@ -164,7 +164,8 @@ Range range_of(const float* x, int64_t n) {
   for (; i < n; ++i) low[0] = std::min(low[0], x[i]), high[0] = std::max(high[0], x[i]), bad[0] += x[i] * 0;
   Range r;
   float not_finite = 0;
-  for (int l = 0; l < kF; ++l) r.low = std::min(r.low, low[l]), r.high = std::max(r.high, high[l]), not_finite += bad[l];
+  for (int l = 0; l < kF; ++l)
+    r.low = std::min(r.low, low[l]), r.high = std::max(r.high, high[l]), not_finite += bad[l];
   r.high += not_finite;
   return r;
 }
@@ -212,12 +213,13 @@ TensorView contiguous(Context& ctx, V x) { return !x.defined() || x.is_contiguou
 
 }  // namespace
 
-void quant_matmul(Context& ctx, V y, V x, V x_scale, V x_zero, V w, V w_scale, V bias, const QuantMatmulParams& params) {
+void quant_matmul(Context& ctx, V y, V x, V x_scale, V x_zero, V w, V w_scale, V bias,
+                  const QuantMatmulParams& params) {
   if (y.numel() == 0) return;
   const TensorView xs = contiguous(ctx, x), ws = contiguous(ctx, w), scales = contiguous(ctx, w_scale),
                    add = contiguous(ctx, bias);
-  Product p{y.sizes[0], y.sizes[1],         x.sizes[1],      params.bits, params.group, xs.as<float>(),
-                  ws.data,    scales.as<float>(), add.as<float>(), y};
+  Product p{y.sizes[0],     y.sizes[1], x.sizes[1],         params.bits,     params.group,
+            xs.as<float>(), ws.data,    scales.as<float>(), add.as<float>(), y};
   if (p.k == 0) {
     for (int64_t i = 0; i < p.m; ++i)
       for (int64_t j = 0; j < p.n; ++j) p.write(i, j, 0);

@@ -109,8 +109,8 @@ template <class T> decltype(auto) hooked_argument(T&& given, Tensor* seen) {
   if constexpr (TensorField<std::remove_cvref_t<T>>) return *seen;
   else return std::forward<T>(given);
 }
-template <class A>
-using PlainArgument = std::conditional_t<std::is_convertible_v<A, Tensor>, Tensor, std::remove_cvref_t<A>>;
+template <class A> using PlainArgument =
+    std::conditional_t<std::is_convertible_v<A, Tensor>, Tensor, std::remove_cvref_t<A>>;
 
 /// forward, or that of the module in this one's place, between the hooks.
 template <class M, class... A> auto call_hooked(Module& base, M& m, A&&... a)

@@ -31,9 +31,7 @@ std::string Linear::extra_repr() {
                 detail::bool_text(bias.defined()));
 }
 
-Conv1D::Conv1D(int64_t out, int64_t in) : weight(empty({in, out})), bias(zeros(out)) {
-  init::normal_(weight, 0, 0.02);
-}
+Conv1D::Conv1D(int64_t out, int64_t in) : weight(empty({in, out})), bias(zeros(out)) { init::normal_(weight, 0, 0.02); }
 Tensor Conv1D::forward(const Tensor& x) { return linear(x, t(weight), bias); }
 
 Bilinear::Bilinear(int64_t in1, int64_t in2, int64_t out, const LinearOptions& o)

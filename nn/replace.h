@@ -13,8 +13,8 @@ template <class Self, class F> struct FormOf;
 template <class Self, class R, class... A> struct FormOf<Self, R(A...)> : Form<R(A...)> {
   R call(const A&... a) final { return static_cast<Self*>(this)->held(a...); }
 };
-template <class M, class... Forms>
-struct ReplacementOf final : Replacement, FormOf<ReplacementOf<M, Forms...>, Forms>... {
+template <class M, class... Forms> struct ReplacementOf final : Replacement,
+                                                                FormOf<ReplacementOf<M, Forms...>, Forms>... {
   M held;
   explicit ReplacementOf(M m) : held(std::move(m)) {}
   Module& module() override { return held; }

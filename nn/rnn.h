@@ -9,7 +9,7 @@
 namespace tapir::inline v0 {
 enum class RnnOp : uint8_t;
 struct RnnResult;
-}
+}  // namespace tapir::inline v0
 namespace tapir::inline v0::nn {
 
 struct RNNOptions {

@@ -145,7 +145,8 @@ Tensor pack_int4(const Tensor& q) {
   check_defined("pack_int4", "the input", q);
   check(q.dtype() == kInt8 && q.dim() > 0 && q.size(-1) % 2 == 0,
         "[pack_int4] expected int8 with an even last dimension, got {}", q);
-  check(q.numel() == 0 || all(logical_and(ge(q, -8), le(q, 7))).item<bool>(), "[pack_int4] expected integers in [-8, 7]");
+  check(q.numel() == 0 || all(logical_and(ge(q, -8), le(q, 7))).item<bool>(),
+        "[pack_int4] expected integers in [-8, 7]");
   const int64_t k = q.size(-1);
   const Tensor u = to(add(q, 8), kUInt8);
   return add(slice(u, -1, 0, k, 2), mul(slice(u, -1, 1, k, 2), 16));

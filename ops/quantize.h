@@ -25,10 +25,10 @@ Tensor pack_int4(const Tensor& q);
 Tensor unpack_int4(const Tensor& packed);
 
 struct QuantizedLinearOptions {
-  Tensor bias = {};          // (O), float32
-  int64_t bits = 8;          // 4: the weight is packed
-  bool dynamic = false;      // activations are quantized to 8 bits, each row by its own range
-  Tensor input_scale = {};   // 0-dim float32: activations are quantized by this range
+  Tensor bias = {};              // (O), float32
+  int64_t bits = 8;              // 4: the weight is packed
+  bool dynamic = false;          // activations are quantized to 8 bits, each row by its own range
+  Tensor input_scale = {};       // 0-dim float32: activations are quantized by this range
   Tensor input_zero_point = {};  // 0-dim int32
 };
 /// x (..., K) floats times a quantized weight: (O, K) int8 or (O, K / 2) packed, scale (O) or (O, groups) float32 -> (..., O) in x's dtype.

@@ -36,8 +36,8 @@ struct Weight {
 Weight check_weight(const char* op, const Tensor& w, const Tensor& scale, int64_t bits) {
   check_defined(op, "the weight", w), check_defined(op, "the scale", scale);
   check(bits == 8 || bits == 4, "[{}] expected 8 or 4 bits, got {}", op, bits);
-  check(w.dim() == 2 && w.dtype() == (bits == 8 ? kInt8 : kUInt8), "[{}] expected a weight of {} with 2 dimensions, got {}",
-        op, bits == 8 ? kInt8 : kUInt8, w);
+  check(w.dim() == 2 && w.dtype() == (bits == 8 ? kInt8 : kUInt8),
+        "[{}] expected a weight of {} with 2 dimensions, got {}", op, bits == 8 ? kInt8 : kUInt8, w);
   const int64_t rows = w.shape()[0], columns = w.shape()[1] * 8 / bits;
   check(is_floating(scale.dtype()) && (scale.dim() == 1 || scale.dim() == 2) && scale.shape()[0] == rows,
         "[{}] expected scales ({}) or ({}, groups) of floats, got {}", op, rows, rows, scale);
@@ -56,7 +56,8 @@ Tensor centred(const Tensor& x, const Tensor& scale, const Tensor& zero_point) {
 Tensor composite(const Tensor& x, const Tensor& w, const Tensor& scale, const Tensor& bias, QuantOp op,
                  const QuantizedLinearOptions& o) {
   if (op == QuantOp::WeightOnly) return linear(x, dequantize_weight(w, scale, o.bits), bias);
-  Tensor x_scale = floats(o.input_scale), zero = o.input_zero_point.defined() ? to(o.input_zero_point, kFloat32) : Tensor();
+  Tensor x_scale = floats(o.input_scale),
+         zero = o.input_zero_point.defined() ? to(o.input_zero_point, kFloat32) : Tensor();
   if (op == QuantOp::Dynamic) {
     const Tensor low = clamp(amin(x, -1, {.keepdim = true}), {}, Scalar(0)),
                  high = clamp(amax(x, -1, {.keepdim = true}), Scalar(0));
@@ -96,8 +97,7 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const Tensor& sca
         "[{}] expected a bias of {} floats, got {}", name, s.rows, o.bias);
   check(!o.dynamic || !o.input_scale.defined(), "[{}] expected dynamic or an input_scale, got both", name);
   const QuantOp op = o.dynamic ? QuantOp::Dynamic : o.input_scale.defined() ? QuantOp::Static : QuantOp::WeightOnly;
-  if (op == QuantOp::Static)
-    check_range(name, o.input_scale, o.input_zero_point);
+  if (op == QuantOp::Static) check_range(name, o.input_scale, o.input_zero_point);
   check(op == QuantOp::WeightOnly || (o.bits == 8 && s.group == s.columns && s.columns <= kLongestSum),
         "[{}] expected 8 bits, one scale for each row and at most {} features where activations are quantized, got {} "
         "bits, groups of {} and {} features",
@@ -114,8 +114,8 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const Tensor& sca
       if (o.bias.defined()) y = add(y, floats(o.bias));
     } else if (backend(x).quant_matmul) {
       y = empty({rows.shape()[0], s.rows}, {.dtype = kFloat32, .device = x.device()});
-      backend(x).quant_matmul(context(x), y, rows, floats(o.input_scale), o.input_zero_point, weight, scales, floats(o.bias),
-                              {op, o.bits, s.group});
+      backend(x).quant_matmul(context(x), y, rows, floats(o.input_scale), o.input_zero_point, weight, scales,
+                              floats(o.bias), {op, o.bits, s.group});
     } else {
       y = composite(rows, weight, scales, floats(o.bias), op, o);
     }
@@ -134,14 +134,15 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const Tensor& sca
 Tensor quantized_conv(const Tensor& x, const Tensor& weight, const Tensor& scale, const Tensor& input_scale,
                       const Tensor& input_zero_point, const Tensor& bias, const ConvOptions& options) {
   constexpr const char* name = "quantized_conv";
-  check_defined(name, "the input", x), check_defined(name, "the weight", weight), check_defined(name, "the scale", scale);
+  check_defined(name, "the input", x), check_defined(name, "the weight", weight),
+      check_defined(name, "the scale", scale);
   common_device(name, {&x, &weight, &scale, &input_scale, &input_zero_point, &bias});
   check(weight.dtype() == kInt8 && weight.dim() >= 3 && weight.dim() <= 5 && weight.numel() > 0,
         "[{}] expected an int8 weight (O, C / groups, ...) with 1 to 3 spatial axes, got {}", name, weight);
   const int64_t rank = weight.dim(), o = weight.shape()[0];
   check(is_floating(x.dtype()), "[{}] expected an input of floats, got {}", name, x);
-  check(scale.dim() == 1 && scale.numel() == o && is_floating(scale.dtype()), "[{}] expected {} scales of floats, got {}",
-        name, o, scale);
+  check(scale.dim() == 1 && scale.numel() == o && is_floating(scale.dtype()),
+        "[{}] expected {} scales of floats, got {}", name, o, scale);
   check(!bias.defined() || (bias.dim() == 1 && bias.numel() == o && is_floating(bias.dtype())),
         "[{}] expected a bias of {} floats, got {}", name, o, bias);
   check_range(name, input_scale, input_zero_point);
@@ -161,7 +162,8 @@ Tensor quantized_conv(const Tensor& x, const Tensor& weight, const Tensor& scale
   Tensor y;
   if (backend(x).quant_conv && !geometry.dropped) {
     y = empty_image(geometry.shape, image, prefers_channels_last(image));
-    if (y.numel()) backend(x).quant_conv(context(x), y, image, x_scale, input_zero_point, weight, scales, add_to, geometry.params);
+    if (y.numel())
+      backend(x).quant_conv(context(x), y, image, x_scale, input_zero_point, weight, scales, add_to, geometry.params);
   } else {
     Shape along = Dims::filled(rank, 1);
     along[1] = o;

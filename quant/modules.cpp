@@ -45,13 +45,14 @@ QuantizedWeight quantize_weight(const Tensor& weight, const WeightOptions& o) {
   check(o.bits == 8 || o.bits == 4, "[quantize_weight] expected 8 or 4 bits, got {}", o.bits);
   NoGrad guard;
   const Tensor w = to(weight.detach(), kFloat32);
-  check(w.numel() == 0 || all(isfinite(w)).item<bool>(), "[quantize_weight] expected finite weights, got {} with NaN or infinity",
-        weight);
+  check(w.numel() == 0 || all(isfinite(w)).item<bool>(),
+        "[quantize_weight] expected finite weights, got {} with NaN or infinity", weight);
   const int64_t rows = w.size(0), columns = rows > 0 ? w.numel() / rows : 0;
   const int64_t group = o.group ? o.group : o.bits == 4 ? 64 : 0;
   check(group >= 0 && (group == 0 || (w.dim() == 2 && columns % group == 0)),
         "[quantize_weight] expected a group that divides the {} columns of {}, got {}", columns, weight, group);
-  check(o.bits == 8 || group % 32 == 0, "[quantize_weight] expected a group of 32, 64, 128, ... for 4 bits, got {}", group);
+  check(o.bits == 8 || group % 32 == 0, "[quantize_weight] expected a group of 32, 64, 128, ... for 4 bits, got {}",
+        group);
   if (o.bits == 4) {
     const auto [q, scale] = quantize_groups(reshape(w, {-1, group}));
     return {pack_int4(reshape(q, {rows, columns})), reshape(scale, {rows, columns / group})};
@@ -147,8 +148,8 @@ RnnResult DynamicLSTM::run_layer(int64_t at, const Tensor& x, const nn::LSTMStat
     const auto with_rest = [&](const Tensor& now, const Tensor& old) {  // rows that this step does not have stay
       return rows == batch ? now : cat({now, narrow(old, 0, rows, batch - rows)});
     };
-    const Tensor sums = add(narrow(gates, 0, begin[size_t(t)], rows),
-                            quantized_linear(first(h), q[2], q[3], {.dynamic = true}));
+    const Tensor sums =
+        add(narrow(gates, 0, begin[size_t(t)], rows), quantized_linear(first(h), q[2], q[3], {.dynamic = true}));
     const std::vector<Tensor> g = chunk(sums, 4, 1);
     const Tensor cell = add(mul(sigmoid(g[1]), first(c)), mul(sigmoid(g[0]), tanh(g[2])));
     const Tensor wide = mul(sigmoid(g[3]), tanh(cell)), hidden = hr.defined() ? linear(wide, hr) : wide;

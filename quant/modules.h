@@ -50,8 +50,8 @@ struct Linear : LinearBase {
   Linear(const Tensor& weight, const Tensor& bias, const QuantizationParams& input)
       : LinearBase(weight, bias, {}), input_scale(input.scale), input_zero_point(input.zero_point) {}
   Tensor forward(const Tensor& x) {
-    return quantized_linear(
-        x, weight, scale, {.bias = bias, .input_scale = input_scale, .input_zero_point = input_zero_point});
+    return quantized_linear(x, weight, scale,
+                            {.bias = bias, .input_scale = input_scale, .input_zero_point = input_zero_point});
   }
   TAPIR_DECLARE_FIELDS_WITH_BASE(LinearBase, input_scale, input_zero_point)
 };
@@ -73,7 +73,8 @@ struct Embedding : nn::Module {
 };
 /// An LSTM of DynamicLinear products; biases and weight_hr stay floats.
 struct DynamicLSTM : nn::LSTM {
-  std::vector<Buffer> quantized;  // weight_ih_l0, its scale, weight_hh_l0, its scale, then those of the next layer or direction
+  std::vector<Buffer>
+      quantized;  // weight_ih_l0, its scale, weight_hh_l0, its scale, then those of the next layer or direction
   explicit DynamicLSTM(nn::LSTM&& from);
   void tapir_rename(std::vector<nn::Field>& fields) override;
   TAPIR_DECLARE_FIELDS_WITH_BASE(nn::LSTM, quantized)

@@ -89,8 +89,8 @@ Tensor number(double v, Device device) { return full({}, v, {.dtype = kFloat32, 
 
 Observer::Observer(const ObserverOptions& o) : options(o), min_val(full({}, kInf)), max_val(full({}, -kInf)) {
   check(o.dtype == kUInt8 || o.dtype == kInt8, "[Observer] expected dtype uint8 or int8, got {}", o.dtype);
-  check(o.averaging_constant > 0 && o.averaging_constant <= 1, "[Observer] expected averaging_constant in (0, 1], got {}",
-        o.averaging_constant);
+  check(o.averaging_constant > 0 && o.averaging_constant <= 1,
+        "[Observer] expected averaging_constant in (0, 1], got {}", o.averaging_constant);
   check(o.bins > 0 && o.bins <= 1 << 20, "[Observer] expected bins in [1, 2^20], got {}", o.bins);
   check(o.eps > 0, "[Observer] expected eps above 0, got {}", o.eps);
   if (o.range == Range::Histogram) histogram = Buffer(zeros(o.bins));
@@ -159,7 +159,8 @@ QuantizationParams Observer::calculate_qparams() {
     low = number(best.low, low.device()), high = number(best.high, high.device());
   }
   low = clamp(low, {}, Scalar(0.0)), high = clamp(high, Scalar(0.0));
-  check(all(logical_and(isfinite(low), isfinite(high))).item<bool>(), "[Observer] expected finite values, got an infinity");
+  check(all(logical_and(isfinite(low), isfinite(high))).item<bool>(),
+        "[Observer] expected finite values, got an infinity");
   QuantizationParams q;
   if (options.symmetric) {
     q.scale = clamp(div(maximum(neg(low), high), (most - least) / 2), Scalar(options.eps));

@@ -9,10 +9,10 @@ namespace tapir::inline v0::quant {
 enum class Range : uint8_t { MinMax, MovingAverage, Histogram, PerChannel };
 struct ObserverOptions {
   Range range = Range::Histogram;
-  DType dtype = kUInt8;            // or int8
-  bool symmetric = false;          // the zero point is 0 of int8, 128 of uint8
-  double averaging_constant = 0.01;  // of MovingAverage
-  int64_t bins = 2048;             // of Histogram
+  DType dtype = kUInt8;                 // or int8
+  bool symmetric = false;               // the zero point is 0 of int8, 128 of uint8
+  double averaging_constant = 0.01;     // of MovingAverage
+  int64_t bins = 2048;                  // of Histogram
   double eps = 1.1920928955078125e-07;  // the least scale
 };
 /// q = round(x / scale) + zero_point: float32 and int32, 0-dim or (n) of PerChannel.

@@ -195,10 +195,11 @@ int64_t fold_batch_norm_(Module& model, const Tensor& example) {
     if (Module* layer = flow.source_of(norm)) fold(*layer, *norm), ++folded;
   const Tensor after = model.tapir_call(example);
   const double off = amax(abs(sub(after, before))).item(), size = amax(abs(before)).item();
-  check(off <= 1e-3 * (size + 1e-6),
-        "[fold_batch_norm] expected the same result, got one that is off by {} of {}: an output that a batch norm takes "
-        "is read elsewhere too",
-        off, size);
+  check(
+      off <= 1e-3 * (size + 1e-6),
+      "[fold_batch_norm] expected the same result, got one that is off by {} of {}: an output that a batch norm takes "
+      "is read elsewhere too",
+      off, size);
   return folded;
 }
 

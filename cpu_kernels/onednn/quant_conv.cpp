@@ -37,7 +37,8 @@ Desc weight(const ConvShape& s, bool any) {
 
 std::unique_ptr<QuantPlan> make_plan(const QuantConv& c) try {
   const ConvShape& s = c.shape;
-  Dims stride, dilation, before(size_t(s.spatial), 0), after, channel(size_t(s.spatial) + 2, 1), strides(channel.size(), 1);
+  Dims stride, dilation, before(size_t(s.spatial), 0), after, channel(size_t(s.spatial) + 2, 1),
+      strides(channel.size(), 1);
   for (int64_t d = 0; d < s.spatial; ++d) {
     stride.push_back(s.stride[d]), dilation.push_back(s.dilation[d] - 1);
     after.push_back((s.out[d] - 1) * s.stride[d] + (s.kernel[d] - 1) * s.dilation[d] + 1 - s.in[d]);

@@ -133,8 +133,8 @@ TEST_CASE("integer products are exact") {
   for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {3, 7, 130}, {70, 5, 64}, {9, 66, 200}}) {
     const Tensor w = randint(-128, 128, {n, k}).to(kInt8), scale = rand(n) + 0.1;
     const Tensor q = randint(0, 256, {m, k}), a = (q - 77).to(kFloat32) * 0.5;
-    const Tensor y = quantized_linear(a, w, scale,
-                                      {.input_scale = full({}, 0.5), .input_zero_point = full({}, 77).to(kInt32)});
+    const Tensor y =
+        quantized_linear(a, w, scale, {.input_scale = full({}, 0.5), .input_zero_point = full({}, 77).to(kInt32)});
     const Tensor exact = linear(a.to(kFloat64), w.to(kFloat64)) * scale.to(kFloat64);
     CHECK(distance(y.to(kFloat64), exact) <= 1e-6 * amax(abs(exact)).item());
   }
@@ -142,7 +142,10 @@ TEST_CASE("integer products are exact") {
 
 TEST_CASE("8-bit convolutions agree with float ones on the same integers") {
   manual_seed(2);
-  struct Shapes { Shape x, w; ConvOptions o; };
+  struct Shapes {
+    Shape x, w;
+    ConvOptions o;
+  };
   for (const auto& s : std::vector<Shapes>{{{2, 3, 9, 8}, {8, 3, 3, 3}, {.stride = 2, .padding = 1}},
                                            {{1, 16, 7, 7}, {6, 16, 1, 1}, {}},
                                            {{2, 8, 6, 6}, {8, 2, 3, 3}, {.padding = 1, .groups = 4}},
@@ -199,9 +202,10 @@ TEST_CASE("static quantization: folding, calibration, names, saving") {
   CHECK(distance(q(images), exact) <= 0.05 * amax(abs(exact)).item());
   CHECK(distance(q(images), exact) > 0);
   CHECK(distance(n(images), exact) == 0);  // a copy
-  CHECK(names_of(q.state_dict()) ==
-        "conv.weight conv.scale conv.bias conv.input_scale conv.input_zero_point second.weight second.scale second.bias "
-        "second.input_scale second.input_zero_point fc.weight fc.scale fc.bias fc.input_scale fc.input_zero_point ");
+  CHECK(
+      names_of(q.state_dict()) ==
+      "conv.weight conv.scale conv.bias conv.input_scale conv.input_zero_point second.weight second.scale second.bias "
+      "second.input_scale second.input_zero_point fc.weight fc.scale fc.bias fc.input_scale fc.input_zero_point ");
   CHECK(q.parameters().empty());
   CHECK(contains(q.str(), "(bn): Identity()"));
   CHECK(contains(q.str(), "(fc): Linear(in_features=16"));
