@@ -43,6 +43,7 @@ class Fuser {
     return calls;
   }
   void join_partners(int i);
+  bool shares(const std::vector<int>& a, const std::vector<int>& b, const std::vector<int>& both) const;
   bool is_read(const FusedGroup::Place& place, const std::vector<int>& members, const std::vector<int>& readers) const;
   Call fused_call(const std::vector<int>& members, const std::vector<std::vector<int>>& readers) const;
 
@@ -51,6 +52,12 @@ class Fuser {
   CallGraph graph_;
   std::map<int, std::vector<int>> users_;  // of a block: the pointwise calls that name it
 };
+
+/// Do the calls fit into one, and is there a place that both groups read or write?
+bool Fuser::shares(const std::vector<int>& a, const std::vector<int>& b, const std::vector<int>& both) const {
+  const auto all = fused_group(calls_of(both)), first = fused_group(calls_of(a)), second = fused_group(calls_of(b));
+  return all && first && second && all->places.size() < first->places.size() + second->places.size();
+}
 
 /// Joins a call with the nodes of earlier pointwise calls that name one of its blocks, the last ones first.
 void Fuser::join_partners(int i) {
@@ -74,7 +81,7 @@ void Fuser::join_partners(int i) {
     std::vector<int> both = graph_.calls_of(a);
     both.insert(both.end(), graph_.calls_of(b).begin(), graph_.calls_of(b).end());
     std::sort(both.begin(), both.end());
-    if (!graph_.can_join(a, b) || !fused_group(calls_of(both))) {
+    if (!graph_.can_join(a, b) || !shares(graph_.calls_of(a), graph_.calls_of(b), both)) {
       failed.insert(b);
       continue;
     }
@@ -112,6 +119,7 @@ Call Fuser::fused_call(const std::vector<int>& members, const std::vector<std::v
                                     .operand = {uint8_t(place.value), uint8_t(outs.views.size())}};
     outs.views.push_back(place.view);
   }
+  remove_dead_steps(params, group.inputs);
   ins.views = group.inputs;
   call.operands = {outs, ins, {.kind = TraceArg::Kind::Bytes}};
   call.operands.back().bytes.assign(reinterpret_cast<const char*>(&params), sizeof(params));

@@ -15,4 +15,8 @@ struct FuseReport {
 /// made anew, and a block that is not used any more has no bytes. Results stay bit by bit what they were.
 FuseReport fuse(Program& program);
 
+/// Gradients of slices that make up a whole tensor are written to their places instead of being padded and added: Note [Padded
+/// gradients] in pads.cpp.
+void join_pads(Program& program);
+
 }  // namespace tapir::inline v0::ir

@@ -75,8 +75,9 @@ std::optional<View> Builder::fitted(const View& v) const { return reshaped(expan
 int Builder::number(Scalar value, DType type) {
   const auto same = [&](const FusedStep& s) {
     const Scalar& n = s.numbers[0];
-    return s.kind == FusedKind::Number && s.type == type && n.kind() == value.kind() && n.to_int() == value.to_int() &&
-           std::bit_cast<uint64_t>(n.to_double()) == std::bit_cast<uint64_t>(value.to_double());
+    if (s.kind != FusedKind::Number || s.type != type || n.kind() != value.kind()) return false;
+    if (!n.is_float()) return n.to_int() == value.to_int();
+    return std::bit_cast<uint64_t>(n.to_double()) == std::bit_cast<uint64_t>(value.to_double());
   };
   const FusedStep* const steps = group_.params.steps;
   const auto at = std::find_if(steps, steps + group_.params.count, same);
@@ -215,6 +216,34 @@ std::optional<FusedGroup> fused_group(std::span<const Call* const> calls) {
     if (i == calls.size() && builder.fits()) return builder.take();
   }
   return {};
+}
+
+void remove_dead_steps(FusedParams& p, std::vector<View>& inputs) {
+  bool live[kFusedSteps] = {};
+  for (int i = int(p.count); i-- > 0;) {
+    const FusedStep& s = p.steps[i];
+    live[i] |= s.kind == FusedKind::Store;
+    if (!live[i]) continue;
+    for (int k = 0; k < s.arity(); ++k) live[s.operand[k]] = true;
+    if (s.kind == FusedKind::Keep) live[s.operand[0]] = true;
+  }
+  FusedParams out;
+  std::vector<View> used;
+  uint8_t place[kFusedSteps] = {};
+  for (int i = 0; i < int(p.count); ++i) {
+    if (!live[i]) continue;
+    FusedStep s = p.steps[i];
+    place[i] = uint8_t(out.count);
+    if (s.kind == FusedKind::Load) {
+      used.push_back(inputs[s.operand[0]]);
+      s.operand[0] = uint8_t(used.size() - 1);
+    } else {
+      const int values = s.kind == FusedKind::Keep ? 1 : s.arity();
+      for (int k = 0; k < values; ++k) s.operand[k] = place[s.operand[k]];
+    }
+    out.steps[out.count++] = s;
+  }
+  p = out, inputs = std::move(used);
 }
 
 }  // namespace tapir::inline v0::ir

@@ -30,4 +30,7 @@ struct FusedGroup {
 /// overlaps another operand without being in its very place.
 std::optional<FusedGroup> fused_group(std::span<const Call* const> calls);
 
+/// Removes steps that no Store needs, and inputs that no step loads.
+void remove_dead_steps(FusedParams& params, std::vector<View>& inputs);
+
 }  // namespace tapir::inline v0::ir

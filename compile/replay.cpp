@@ -24,6 +24,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o) {
   pass("constants", o.constants, take_constants);
   pass("common_calls", o.common_calls, remove_common_calls);
   pass("dead_code", o.dead_code, remove_dead_code);
+  pass("pads", o.fuse, join_pads);
   pass("fuse", o.fuse, [](Program& program) { fuse(program); });
   pass("reuse", o.reuse, reuse_operands);
   return effects;

@@ -13,9 +13,12 @@ namespace {
 
 template <class To, class From> void convert(int64_t n, void* to, const void* from) {
   To* out = static_cast<To*>(to);
-  const From* x = static_cast<const From*>(from);
+  const Stored<From>* x = static_cast<const Stored<From>*>(from);
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = cast<To>(x[i]);
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (std::same_as<From, bool> && std::is_arithmetic_v<To>) out[i] = x[i] != 0 ? To(1) : To(0);
+    else out[i] = cast<To>(from_stored<From>(x[i]));
+  }
 }
 
 template <class T> void same(int64_t n, void* to, const void* from) { std::memcpy(to, from, size_t(n) * sizeof(T)); }

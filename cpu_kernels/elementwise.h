@@ -12,26 +12,30 @@ using formulas::Formula;
 template <auto kOp, class R, class T> void loop1(int64_t n, void* const* data, const void* params) {
   const auto numbers = formulas::numbers<T>(kOp, *static_cast<const UnaryParams*>(params));
   R* out = static_cast<R*>(data[0]);
-  const T* x = static_cast<const T*>(data[1]);
+  const Stored<T>* x = static_cast<const Stored<T>*>(data[1]);
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<R>(Formula<kOp>::at(x[i], numbers));
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<R>(Formula<kOp>::at(from_stored<T>(x[i]), numbers));
 }
 template <auto kOp, class R, class T> void loop2(int64_t n, void* const* data, const void* params) {
   const auto numbers = formulas::numbers<T>(kOp, *static_cast<const BinaryParams*>(params));
   R* out = static_cast<R*>(data[0]);
-  const T* a = static_cast<const T*>(data[1]);
-  const T* b = static_cast<const T*>(data[2]);
+  const Stored<T>* a = static_cast<const Stored<T>*>(data[1]);
+  const Stored<T>* b = static_cast<const Stored<T>*>(data[2]);
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<R>(Formula<kOp>::at(a[i], b[i], numbers));
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = static_cast<R>(Formula<kOp>::at(from_stored<T>(a[i]), from_stored<T>(b[i]), numbers));
 }
 template <auto kOp, class A, class T> void loop3(int64_t n, void* const* data, const void* params) {
   const auto numbers = formulas::numbers<T>(kOp, *static_cast<const TernaryParams*>(params));
   T* out = static_cast<T*>(data[0]);
-  const A* a = static_cast<const A*>(data[1]);
-  const T* b = static_cast<const T*>(data[2]);
-  const T* c = static_cast<const T*>(data[3]);
+  const Stored<A>* a = static_cast<const Stored<A>*>(data[1]);
+  const Stored<T>* b = static_cast<const Stored<T>*>(data[2]);
+  const Stored<T>* c = static_cast<const Stored<T>*>(data[3]);
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = Formula<kOp>::at(a[i], b[i], c[i], numbers);
+  for (int64_t i = 0; i < n; ++i) {
+    const T x = from_stored<T>(b[i]), y = from_stored<T>(c[i]);
+    out[i] = Formula<kOp>::at(from_stored<A>(a[i]), x, y, numbers);
+  }
 }
 
 /// A kernel and what an element costs in additions; null: the operation is none of that file's.

@@ -19,6 +19,7 @@ namespace {
 // was read for the last time; what lies in memory without gaps is read there, and written there by the step that makes it.
 
 constexpr int64_t kBufferBytes = 160 * 1024;
+constexpr int64_t kLarge = 1 << 20;  // bytes that are not in the second-level cache
 
 /// A view along the joint dimensions.
 struct Operand {
@@ -75,6 +76,7 @@ class Fused {
   const FusedParams& params_;
   int count_, outputs_;
   bool ordered_ = false;  // positions are asked for
+  bool large_ = false;    // the operands come from memory
   Operand operands_[kFusedOutputs + kFusedInputs];
   Value values_[kFusedSteps];
   LoopKernel kernels_[kFusedSteps] = {};
@@ -229,6 +231,7 @@ void Fused::place_values() {
   const int64_t width = std::min(kTile, kBufferBytes / (std::max(slots, 1) * widest) / 64 * 64);
   tiles_.emplace(operands_[0].space, width);
   slot_bytes_ = width * widest;
+  large_ = operands_[0].space.numel * widest >= kLarge;
   filled_ = std::min(width, tiles_->by_row ? tiles_->row : operands_[0].space.numel);
 }
 
@@ -247,6 +250,8 @@ void Fused::load(int i, int64_t flat, int64_t n, Thread& t) const {
     if (t.repeated[i] != element) fill(i, element, t);
   } else if (in_memory(o) && !values_[i].copied) {
     t.at[i] = place(o, flat);
+    if (o.flat && large_)  // the prefetcher of the CPU stops at the end of a page, which a tile is
+      for (int64_t ahead = n * o.size, k = 0; k < ahead; k += 64) __builtin_prefetch(t.at[i] + ahead + k);
   } else {
     t.at[i] = slot(i, t);
     gather(o.space, 0, o.data, flat, n, o.size, t.at[i]);

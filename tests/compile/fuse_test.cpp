@@ -23,6 +23,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 /// Interprets the program as it is and fused, from the same state: outputs and outside memory must be equal bit by bit.
 ir::FuseReport check_fused(const Program& program) {
   Program fused = program;
+  ir::join_pads(fused);
   const ir::FuseReport report = ir::fuse(fused);
   INFO(to_string(program) << "\nfused\n" << to_string(fused));
   ir::Memory before = ir::copy_of_outside(program), after = ir::copy_of_outside(program);
@@ -191,6 +192,32 @@ TEST_CASE("columns of one matrix are updated by one call, rows that meet are not
   high.mul_(3);
   Program q = second.finish();
   CHECK(check_fused(q).groups == 0);
+}
+
+TEST_CASE("gradients of slices are written to their places") {
+  Tensor w = randn({6, 12}).requires_grad_();
+  const auto loss = [&](bool all) {
+    w.set_grad({});
+    const std::vector<Tensor> part = chunk(w * 1, 3, 1);
+    Tensor y = sum(part[0] * part[1]);
+    if (all) y = y + sum(exp(part[2]));
+    y.backward();
+    return w.grad();
+  };
+  for (const bool all : {true, false}) {
+    ir::Recording recording;
+    const Tensor g = loss(all);
+    Program p = recording.finish(std::array{g});
+    check_fused(p);
+    const auto fills = [&] {
+      int n = 0;
+      for (const ir::Call& call : p.calls) n += std::string_view(call.entry) == "fill" && call.view(0).shape.size() == 2;
+      return n;
+    };
+    const int before = fills();
+    ir::join_pads(p);
+    CHECK(before - fills() == (all ? 3 : 0));
+  }
 }
 
 TEST_CASE("training steps, fused, give the same bits") {
