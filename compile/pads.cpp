@@ -123,10 +123,8 @@ void Pads::write_slices(const Padded& pad, int block) {
     detail::flatten(params, BinaryParams{BinaryOp::Add});
     call.entry = "binary";
     call.operands.push_back({.views = {zero}});
-    call.operands.push_back({.kind = TraceArg::Kind::Bytes,
-                             .bytes = params[0].bytes,
-                             .op = params[0].op,
-                             .op_name = params[0].op_name});
+    call.operands.push_back(
+        {.kind = TraceArg::Kind::Bytes, .bytes = params[0].bytes, .op = params[0].op, .op_name = params[0].op_name});
   }
 }
 

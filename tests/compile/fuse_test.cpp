@@ -211,7 +211,8 @@ TEST_CASE("gradients of slices are written to their places") {
     check_fused(p);
     const auto fills = [&] {
       int n = 0;
-      for (const ir::Call& call : p.calls) n += std::string_view(call.entry) == "fill" && call.view(0).shape.size() == 2;
+      for (const ir::Call& call : p.calls)
+        n += std::string_view(call.entry) == "fill" && call.view(0).shape.size() == 2;
       return n;
     };
     const int before = fills();
