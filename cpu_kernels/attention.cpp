@@ -46,12 +46,22 @@ template <class C> struct Extents {
         wide_width(up(width, P::kColumns)) {}
 };
 
-/// c (m x n, rows ld apart) = or += a b of panels over k; what lies in c behind m and n up to whole panels is written too.
-template <class C>
-void multiply(int64_t m, int64_t n, int64_t k, const C* a, const C* b, C* c, int64_t ld, bool first) {
+/// What counts of a panel of rows: its first `columns` columns, and the steps [begin, end) of what is summed.
+struct Part {
+  int64_t columns, begin, end;
+};
+/// c (m x n, rows ld apart) = or += a b of panels over k, of the rows from i on what part(i) says; what lies in c behind it up to whole
+/// panels is written too.
+template <class C, class F>
+void multiply(int64_t m, int64_t n, int64_t k, const C* a, const C* b, C* c, int64_t ld, bool first, F&& part) {
   using P = Panel<C>;
   for (int64_t j = 0; j < n; j += P::kColumns)
-    for (int64_t i = 0; i < m; i += P::kRows) multiply_panels(k, a + i * k, b + j * k, c + i * ld + j, ld, first);
+    for (int64_t i = 0; i < m; i += P::kRows) {
+      const auto [columns, begin, end] = part(i);
+      if (j < columns && (first || begin < end))
+        multiply_panels(end - begin, a + i * k + begin * P::kRows, b + j * k + begin * P::kColumns, c + i * ld + j, ld,
+                        first);
+    }
 }
 
 /// What makes scores of products: scale, mask, causality.
@@ -70,7 +80,9 @@ template <class T> struct Visibility {
   int64_t seen(int64_t last, int64_t j0, int64_t columns) const {
     return causal ? std::clamp<int64_t>(last + 1 - j0, 0, columns) : columns;
   }
-  /// Products of query i with keys j0, j0 + 1, ... become scores.
+  /// Of `rows` queries from i on, how many do not see key j: they come first.
+  int64_t blind(int64_t i, int64_t rows, int64_t j) const { return causal ? std::clamp<int64_t>(j - i, 0, rows) : 0; }
+  /// Products of query i with keys j0, j0 + 1, ... become scores; by causality it sees these `columns`.
   void finish(C* s, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t columns) const {
     for (int64_t j = 0; j < columns; ++j) s[j] *= scale;
     if (adds.data) {
@@ -80,7 +92,6 @@ template <class T> struct Visibility {
       const bool* m = hides.at(b, h, i) + j0 * hides.column;
       for (int64_t j = 0; j < columns; ++j) s[j] = m[j * hides.column] ? s[j] : kHidden;
     }
-    for (int64_t j = seen(i, j0, columns); j < columns; ++j) s[j] = kHidden;
   }
 };
 
@@ -134,15 +145,21 @@ template <class T> class Forward {
       const int64_t n = see_.seen(i0 + rows - 1, j0, std::min(e_.columns, e_.keys - j0));
       if (n == 0) break;
       pack_matrix<P::kColumns>(packed, k_.at(b, g, j0), k_.row, k_.column, n, e_.depth);
-      multiply(rows, n, e_.depth, query, packed, scores, e_.columns, true);
+      const auto reach = [&](int64_t i) { return see_.seen(i0 + i + P::kRows - 1, j0, n); };
+      multiply(rows, n, e_.depth, query, packed, scores, e_.columns, true,
+               [&](int64_t i) { return Part{reach(i), 0, e_.depth}; });
       for (int64_t i = 0; i < rows; ++i) {
-        see_.finish(scores + i * e_.columns, b, h, i0 + i, j0, n);
-        const C factor = run_on(scores + i * e_.columns, n, top[i], total[i]);
+        C* const s = scores + i * e_.columns;
+        const int64_t seen = see_.seen(i0 + i, j0, n);
+        see_.finish(s, b, h, i0 + i, j0, seen);
+        std::fill(s + seen, s + n, C(0));
+        const C factor = run_on(s, seen, top[i], total[i]);
         for (int64_t w = 0; factor != 1 && w < ld; ++w) sums[i * ld + w] *= factor;
       }
       pack_matrix<P::kRows>(weights, scores, e_.columns, 1, rows, n);
       pack_matrix<P::kColumns>(packed, v_.at(b, g, j0), v_.column, v_.row, e_.width, n);
-      multiply(rows, e_.width, n, weights, packed, sums, ld, false);
+      multiply(rows, e_.width, n, weights, packed, sums, ld, false,
+               [&](int64_t i) { return Part{e_.width, 0, reach(i)}; });
     }
     for (int64_t i = 0; i < rows; ++i) {
       T* const o = out_.at(b, h, i0 + i);
@@ -205,6 +222,7 @@ template <class T> class Backward {
       for (int64_t i = 0; i < e_.queries; ++i) {
         const T *o = out_.at(b, h, i), *d = dout_.at(b, h, i);
         C sum = 0;
+#pragma omp simd reduction(+ : sum)
         for (int64_t w = 0; w < e_.width; ++w) sum += C(o[w * out_.column]) * C(d[w * dout_.column]);
         m.delta[i] = sum;
       }
@@ -230,25 +248,35 @@ template <class T> class Backward {
       pack_matrix<P::kColumns>(m.query_steps, q, q_.column, q_.row, e_.depth, rows);
       pack_matrix<P::kRows>(m.grad, d, dout_.row, dout_.column, rows, e_.width);
       pack_matrix<P::kColumns>(m.grad_steps, d, dout_.column, dout_.row, e_.width, rows);
-      multiply(rows, n, e_.depth, m.query, m.key, m.weights, e_.columns, true);
-      multiply(rows, n, e_.width, m.grad, m.value, m.dscores, e_.columns, true);
+      const auto reach = [&](int64_t i) { return see_.seen(i0 + i + P::kRows - 1, j0, n); };
+      const auto scores = [&](int64_t depth) { return [&reach, depth](int64_t i) { return Part{reach(i), 0, depth}; }; };
+      const auto keys_of = [&](int64_t i) { return Part{e_.depth, 0, reach(i)}; };
+      const auto queries_of = [&](int64_t width) {
+        return [&, width](int64_t j) { return Part{width, see_.blind(i0, rows, j0 + j), rows}; };
+      };
+      multiply(rows, n, e_.depth, m.query, m.key, m.weights, e_.columns, true, scores(e_.depth));
+      multiply(rows, n, e_.width, m.grad, m.value, m.dscores, e_.columns, true, scores(e_.width));
       for (int64_t i = 0; i < rows; ++i) make_dscores(m, b, h, i0, i, j0, n);
       pack_matrix<P::kRows>(m.panels, m.weights, 1, e_.columns, n, rows);
-      multiply(n, e_.width, rows, m.panels, m.grad_steps, m.dv + j0 * e_.wide_width, e_.wide_width, false);
+      multiply(n, e_.width, rows, m.panels, m.grad_steps, m.dv + j0 * e_.wide_width, e_.wide_width, false,
+               queries_of(e_.width));
       pack_matrix<P::kRows>(m.panels, m.dscores, 1, e_.columns, n, rows);
-      multiply(n, e_.depth, rows, m.panels, m.query_steps, m.dk + j0 * e_.wide_depth, e_.wide_depth, false);
+      multiply(n, e_.depth, rows, m.panels, m.query_steps, m.dk + j0 * e_.wide_depth, e_.wide_depth, false,
+               queries_of(e_.depth));
       pack_matrix<P::kRows>(m.panels, m.dscores, e_.columns, 1, rows, n);
-      multiply(rows, e_.depth, n, m.panels, m.key_steps, m.dq + i0 * e_.wide_depth, e_.wide_depth, false);
+      multiply(rows, e_.depth, n, m.panels, m.key_steps, m.dq + i0 * e_.wide_depth, e_.wide_depth, false, keys_of);
     }
   }
 
   /// Row i of the block: scores become weights, products dout v^T become dS. A hidden key has weight 0 whatever its value.
   void make_dscores(const Memory& m, int64_t b, int64_t h, int64_t i0, int64_t i, int64_t j0, int64_t n) const {
     C *const p = m.weights + i * e_.columns, *const ds = m.dscores + i * e_.columns;
-    see_.finish(p, b, h, i0 + i, j0, n);
+    const int64_t seen = see_.seen(i0 + i, j0, n);
+    see_.finish(p, b, h, i0 + i, j0, seen);
+    std::fill(p + seen, p + n, C(0)), std::fill(ds + seen, ds + n, C(0));
     const C lse = *lse_.at(b, h, i0 + i), shift = lse == see_.kHidden ? C(0) : lse, delta = m.delta[i0 + i];
 #pragma omp simd
-    for (int64_t j = 0; j < n; ++j) {
+    for (int64_t j = 0; j < seen; ++j) {
       const C w = math::exp(p[j] - shift);
       p[j] = w, ds[j] = w == 0 ? C(0) : see_.scale * w * (ds[j] - delta);
     }

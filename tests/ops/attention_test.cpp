@@ -71,21 +71,24 @@ TEST_CASE("BI-144 attention: query i sees keys 0 to i, however many there are") 
 }
 
 TEST_CASE("attention: blocks give what the whole gives, in every dtype and layout") {
-  const Tensor q = leaf({1, 4, 210, 5}), k = leaf({1, 2, 310, 5}, 0.2), v = leaf({1, 2, 310, 3}, 0.9);
-  const Tensor whole = zeros({210, 310}, {.dtype = kFloat64}).requires_grad_();  // wants a gradient: no blocks
-  for (bool causal : {false, true}) {
-    AttentionOptions plain{.is_causal = causal, .enable_gqa = true}, all{.enable_gqa = true};
-    const Tensor mask = where(le(arange(310), view(arange(210), {210, 1})), whole, -INFINITY);
-    all.attn_mask = causal ? mask : whole;
-    const Tensor y = scaled_dot_product_attention(q, k, v, plain), z = scaled_dot_product_attention(q, k, v, all);
-    CHECK(close(y, z));
-    const Tensor g = numbers(y.shape(), 0.1);
-    const auto a = grad({y}, {q, k, v}, {g}), b = grad({z}, {q, k, v}, {g});
-    for (size_t i = 0; i < 3; ++i) CHECK(close(a[i], b[i], 1e-9));
-    for (DType t : {kFloat32, kFloat16, kBFloat16}) {
-      const auto strided = [&](const Tensor& x) { return transpose(contiguous(transpose(to(x, t), 1, 2)), 1, 2); };
-      CHECK(close(scaled_dot_product_attention(strided(q), strided(k), strided(v), plain), y,
-                  t == kFloat32 ? 1e-5 : 2e-2));
+  const int64_t sizes[][2] = {{210, 310}, {12, 12}, {97, 97}, {193, 64}, {95, 193}};  // around panels and blocks
+  for (const auto& [queries, keys] : sizes) {
+    const Tensor q = leaf({1, 4, queries, 5}), k = leaf({1, 2, keys, 5}, 0.2), v = leaf({1, 2, keys, 3}, 0.9);
+    const Tensor whole = zeros({queries, keys}, {.dtype = kFloat64}).requires_grad_();  // wants a gradient: no blocks
+    for (bool causal : {false, true}) {
+      AttentionOptions plain{.is_causal = causal, .enable_gqa = true}, all{.enable_gqa = true};
+      const Tensor mask = where(le(arange(keys), view(arange(queries), {queries, 1})), whole, -INFINITY);
+      all.attn_mask = causal ? mask : whole;
+      const Tensor y = scaled_dot_product_attention(q, k, v, plain), z = scaled_dot_product_attention(q, k, v, all);
+      CHECK(close(y, z));
+      const Tensor g = numbers(y.shape(), 0.1);
+      const auto a = grad({y}, {q, k, v}, {g}), b = grad({z}, {q, k, v}, {g});
+      for (size_t i = 0; i < 3; ++i) CHECK(close(a[i], b[i], 1e-9));
+      for (DType t : {kFloat32, kFloat16, kBFloat16}) {
+        const auto strided = [&](const Tensor& x) { return transpose(contiguous(transpose(to(x, t), 1, 2)), 1, 2); };
+        CHECK(close(scaled_dot_product_attention(strided(q), strided(k), strided(v), plain), y,
+                    t == kFloat32 ? 1e-5 : 2e-2));
+      }
     }
   }
 }
