@@ -146,8 +146,9 @@ template <class T> class Forward {
       if (n == 0) break;
       pack_matrix<P::kColumns>(packed, k_.at(b, g, j0), k_.row, k_.column, n, e_.depth);
       const auto reach = [&](int64_t i) { return see_.seen(i0 + i + P::kRows - 1, j0, n); };
-      multiply(rows, n, e_.depth, query, packed, scores, e_.columns, true,
-               [&](int64_t i) { return Part{reach(i), 0, e_.depth}; });
+      multiply(rows, n, e_.depth, query, packed, scores, e_.columns, true, [&](int64_t i) {
+        return Part{reach(i), 0, e_.depth};
+      });
       for (int64_t i = 0; i < rows; ++i) {
         C* const s = scores + i * e_.columns;
         const int64_t seen = see_.seen(i0 + i, j0, n);
@@ -158,8 +159,9 @@ template <class T> class Forward {
       }
       pack_matrix<P::kRows>(weights, scores, e_.columns, 1, rows, n);
       pack_matrix<P::kColumns>(packed, v_.at(b, g, j0), v_.column, v_.row, e_.width, n);
-      multiply(rows, e_.width, n, weights, packed, sums, ld, false,
-               [&](int64_t i) { return Part{e_.width, 0, reach(i)}; });
+      multiply(rows, e_.width, n, weights, packed, sums, ld, false, [&](int64_t i) {
+        return Part{e_.width, 0, reach(i)};
+      });
     }
     for (int64_t i = 0; i < rows; ++i) {
       T* const o = out_.at(b, h, i0 + i);
@@ -249,7 +251,9 @@ template <class T> class Backward {
       pack_matrix<P::kRows>(m.grad, d, dout_.row, dout_.column, rows, e_.width);
       pack_matrix<P::kColumns>(m.grad_steps, d, dout_.column, dout_.row, e_.width, rows);
       const auto reach = [&](int64_t i) { return see_.seen(i0 + i + P::kRows - 1, j0, n); };
-      const auto scores = [&](int64_t depth) { return [&reach, depth](int64_t i) { return Part{reach(i), 0, depth}; }; };
+      const auto scores = [&](int64_t depth) {
+        return [&reach, depth](int64_t i) { return Part{reach(i), 0, depth}; };
+      };
       const auto keys_of = [&](int64_t i) { return Part{e_.depth, 0, reach(i)}; };
       const auto queries_of = [&](int64_t width) {
         return [&, width](int64_t j) { return Part{width, see_.blind(i0, rows, j0 + j), rows}; };
