@@ -118,7 +118,8 @@ struct RandomProgram {
   }
   std::vector<Tensor> left() const {
     std::vector<Tensor> out;
-    for (const Tensor& w : weights) out.push_back(w.detach().clone()), out.push_back(w.grad().defined() ? w.grad().clone() : Tensor());
+    for (const Tensor& w : weights)
+      out.push_back(w.detach().clone()), out.push_back(w.grad().defined() ? w.grad().clone() : Tensor());
     for (const Tensor& s : states) out.push_back(s.clone());
     return out;
   }
