@@ -19,4 +19,7 @@ FuseReport fuse(Program& program);
 /// gradients] in pads.cpp.
 void join_pads(Program& program);
 
+/// A relu of a product that nothing else reads becomes the product's finish.
+void join_epilogues(Program& program);
+
 }  // namespace tapir::inline v0::ir

@@ -25,6 +25,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o) {
   pass("common_calls", o.common_calls, remove_common_calls);
   pass("dead_code", o.dead_code, remove_dead_code);
   pass("pads", o.fuse, join_pads);
+  pass("epilogues", o.fuse, join_epilogues);
   pass("fuse", o.fuse, [](Program& program) { fuse(program); });
   pass("reuse", o.reuse, reuse_operands);
   return effects;

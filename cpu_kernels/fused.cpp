@@ -19,7 +19,6 @@ namespace {
 // was read for the last time; what lies in memory without gaps is read there, and written there by the step that makes it.
 
 constexpr int64_t kBufferBytes = 160 * 1024;
-constexpr int64_t kLarge = 1 << 20;  // bytes that are not in the second-level cache
 
 /// A view along the joint dimensions.
 struct Operand {
@@ -30,7 +29,10 @@ struct Operand {
   bool stream = false;  // an output that is written past the caches
 };
 
+/// A step as it will run, and its value.
 struct Value {
+  LoopKernel kernel = nullptr;
+  Converter convert = nullptr;
   int64_t size = 0;
   int slot = -1;
   int last = -1;        // the step that reads it for the last time
@@ -43,7 +45,17 @@ union Numbers {
   UnaryParams unary;
   BinaryParams binary;
   TernaryParams ternary;
-  Numbers() : unary{} {}
+  Numbers() {}
+};
+
+/// Elements that are made when they are needed: a call of few steps should not pay for many.
+template <class T, int kMost> struct Few {
+  T& operator[](int i) { return reinterpret_cast<T*>(bytes)[i]; }
+  const T& operator[](int i) const { return reinterpret_cast<const T*>(bytes)[i]; }
+  void make(int n) {
+    for (int i = 0; i < n; ++i) new (bytes + size_t(i) * sizeof(T)) T;
+  }
+  alignas(T) unsigned char bytes[kMost * sizeof(T)];
 };
 
 class Fused {
@@ -56,7 +68,7 @@ class Fused {
     alignas(64) char buffer[kBufferBytes];
     alignas(64) uint32_t words[kTile + 8];  // of Keep
     char* at[kFusedSteps];                  // where a value is
-    const char* repeated[kFusedSteps] = {};
+    const char* repeated[kFusedSteps];  // the element that fills its slot
   };
   void join_dimensions(std::span<const TensorView> outs, std::span<const TensorView> ins);
   void place_values();
@@ -76,12 +88,9 @@ class Fused {
   const FusedParams& params_;
   int count_, outputs_;
   bool ordered_ = false;  // positions are asked for
-  bool large_ = false;    // the operands come from memory
-  Operand operands_[kFusedOutputs + kFusedInputs];
-  Value values_[kFusedSteps];
-  LoopKernel kernels_[kFusedSteps] = {};
-  Converter converters_[kFusedSteps] = {};
-  Numbers numbers_[kFusedSteps];
+  Few<Operand, kFusedOutputs + kFusedInputs> operands_;
+  Few<Value, kFusedSteps> values_;
+  Few<Numbers, kFusedSteps> numbers_;
   int64_t cost_ = 0, slot_bytes_ = 0, filled_ = 0;
   std::optional<Tiles> tiles_;
 };
@@ -90,6 +99,7 @@ Fused::Fused(std::span<const TensorView> outs, std::span<const TensorView> ins, 
     : params_(params), count_(int(params.count)), outputs_(int(outs.size())) {
   check_internal(count_ <= kFusedSteps && outs.size() <= kFusedOutputs && ins.size() <= kFusedInputs,
                  "[fused] expected at most {} steps, got {}", kFusedSteps, count_);
+  operands_.make(outputs_ + int(ins.size())), values_.make(count_), numbers_.make(count_);
   for (int i = 0; i < count_; ++i) {
     const FusedStep& s = params.steps[i];
     values_[i].size = size_of(s.type);
@@ -163,7 +173,7 @@ void Fused::choose_kernels() {
     const DType from = params_.steps[s.operand[0]].type;
     Choice choice;
     switch (s.kind) {
-      case FusedKind::Cast: converters_[i] = converter(s.type, from); break;
+      case FusedKind::Cast: values_[i].convert = converter(s.type, from); break;
       case FusedKind::Unary: choice = choice_for(numbers_[i].unary = s.unary(), from); break;
       case FusedKind::Binary: choice = choice_for(numbers_[i].binary = s.binary(), from); break;
       case FusedKind::Ternary:
@@ -171,7 +181,7 @@ void Fused::choose_kernels() {
         break;
       default: break;
     }
-    kernels_[i] = choice.kernel;
+    values_[i].kernel = choice.kernel;
     cost_ += choice.cost;
   }
 }
@@ -231,7 +241,6 @@ void Fused::place_values() {
   const int64_t width = std::min(kTile, kBufferBytes / (std::max(slots, 1) * widest) / 64 * 64);
   tiles_.emplace(operands_[0].space, width);
   slot_bytes_ = width * widest;
-  large_ = operands_[0].space.numel * widest >= kLarge;
   filled_ = std::min(width, tiles_->by_row ? tiles_->row : operands_[0].space.numel);
 }
 
@@ -250,8 +259,6 @@ void Fused::load(int i, int64_t flat, int64_t n, Thread& t) const {
     if (t.repeated[i] != element) fill(i, element, t);
   } else if (in_memory(o) && !values_[i].copied) {
     t.at[i] = place(o, flat);
-    if (o.flat && large_)  // the prefetcher of the CPU stops at the end of a page, which a tile is
-      for (int64_t ahead = n * o.size, k = 0; k < ahead; k += 64) __builtin_prefetch(t.at[i] + ahead + k);
   } else {
     t.at[i] = slot(i, t);
     gather(o.space, 0, o.data, flat, n, o.size, t.at[i]);
@@ -288,8 +295,8 @@ void Fused::run_tile(int64_t flat, int64_t n, Thread& t) const {
     if (s.kind == FusedKind::Number || s.kind == FusedKind::Store) continue;
     t.at[i] = values_[i].output >= 0 ? place(operands_[values_[i].output], flat) : slot(i, t);
     void* data[] = {t.at[i], t.at[s.operand[0]], t.at[s.operand[1]], t.at[s.operand[2]]};
-    if (kernels_[i]) kernels_[i](n, data, &numbers_[i]);
-    else if (converters_[i]) converters_[i](n, data[0], data[1]);
+    if (values_[i].kernel) values_[i].kernel(n, data, &numbers_[i]);
+    else if (values_[i].convert) values_[i].convert(n, data[0], data[1]);
     else keep(i, flat, n, t);
   }
   for (int i = 0; i < count_; ++i)
@@ -301,7 +308,7 @@ void Fused::run() const {
   parallel_for(tiles.count, tiles.grain(kGrain / std::max<int64_t>(cost_, 1)), [&](int64_t first, int64_t last) {
     Thread t;
     for (int i = 0; i < count_; ++i) {
-      t.at[i] = nullptr;
+      t.at[i] = nullptr, t.repeated[i] = nullptr;
       alignas(8) char element[kMaxElementSize];
       const FusedStep& s = params_.steps[i];
       if (s.kind != FusedKind::Number) continue;

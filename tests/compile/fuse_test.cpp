@@ -24,6 +24,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 ir::FuseReport check_fused(const Program& program) {
   Program fused = program;
   ir::join_pads(fused);
+  ir::join_epilogues(fused);
   const ir::FuseReport report = ir::fuse(fused);
   INFO(to_string(program) << "\nfused\n" << to_string(fused));
   ir::Memory before = ir::copy_of_outside(program), after = ir::copy_of_outside(program);
@@ -218,6 +219,23 @@ TEST_CASE("gradients of slices are written to their places") {
     const int before = fills();
     ir::join_pads(p);
     CHECK(before - fills() == (all ? 3 : 0));
+  }
+}
+
+TEST_CASE("a relu of a product is the product's finish, but where the product is wanted too") {
+  const Tensor x = randn({2, 5, 8}), w = randn({8, 6}), b = randn({6});
+  for (const int form : {0, 1, 2, 3}) {
+    ir::Recording recording;
+    NoGrad off;
+    Tensor h = form == 3 ? matmul(x, w) : linear(x, t(w), b);
+    Tensor y = form == 1 ? relu_(h) : relu(h);
+    if (form == 2) y = y + h;
+    h = {};
+    Program p = recording.finish(std::array{y});
+    check_fused(p);
+    const size_t before = p.calls.size();
+    ir::join_epilogues(p);
+    CHECK(before - p.calls.size() == (form == 2 ? 0 : 1));
   }
 }
 
