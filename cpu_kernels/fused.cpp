@@ -68,7 +68,7 @@ class Fused {
     alignas(64) char buffer[kBufferBytes];
     alignas(64) uint32_t words[kTile + 8];  // of Keep
     char* at[kFusedSteps];                  // where a value is
-    const char* repeated[kFusedSteps];  // the element that fills its slot
+    const char* repeated[kFusedSteps];      // the element that fills its slot
   };
   void join_dimensions(std::span<const TensorView> outs, std::span<const TensorView> ins);
   void place_values();
