@@ -1,6 +1,7 @@
 // Trains a small convolutional network on MNIST in several processes: tapir-run --nproc 2 mnist_ddp. Each rank loads its own part of every
 // epoch; the ranks' weights are the same, bit for bit, after each step. Without a launcher it is an ordinary training program.
 #include <tapir/distributed/ddp.h>
+#include <tapir/distributed/once.h>
 #include <tapir/distributed/sync_batch_norm.h>
 #include <tapir/tapir.h>
 
@@ -53,11 +54,16 @@ static void train_on(const Options& o, const distributed::ProcessGroup& group) {
                                   .sampler = data::DistributedSampler(n, group.rank(), group.size())});
   manual_seed(0);
   Net net;
-  if (!o.checkpoint.empty() && group.launch().restart_count > 0)
-    net.load_state_dict(io::load_safetensors(o.checkpoint));
-  distributed::DistributedDataParallel ddp(net, {}, group);
   optim::AdamW opt(net.parameters(), {.lr = o.lr, .weight_decay = 0.01});
-  for (int64_t epoch = 0; epoch < o.epochs; ++epoch) {
+  std::optional<train::Checkpoint> checkpoint;
+  int64_t epoch = 0;
+  if (!o.checkpoint.empty()) {
+    checkpoint.emplace(o.checkpoint);
+    checkpoint->add("model", net).add("optimizer", opt).add("loader", loader);
+    if (group.launch().restart_count > 0) epoch = checkpoint->resume().value_or(0);
+  }
+  distributed::DistributedDataParallel ddp(net, {}, group);
+  for (; epoch < o.epochs; ++epoch) {
     train::ProgressBar bar("epoch " + std::to_string(epoch + 1), loader.size(), {.unit = "batch", .enabled = first});
     for (auto& [images, labels] : loader) {
       opt.zero_grad();
@@ -69,9 +75,8 @@ static void train_on(const Options& o, const distributed::ProcessGroup& group) {
     bar.finish();
     const double accuracy = evaluate(net, mnist.test, group);
     check_internal(ddp.differing_parameters().empty(), "[mnist_ddp] expected the same weights on all ranks");
-    if (!first) continue;
-    std::printf("epoch %d: accuracy %.2f %%\n", int(epoch + 1), accuracy);
-    if (!o.checkpoint.empty()) io::save_safetensors(o.checkpoint, net.state_dict());
+    if (first) std::printf("epoch %d: accuracy %.2f %%\n", int(epoch + 1), accuracy), std::fflush(stdout);
+    if (checkpoint) distributed::once(group, [&] { checkpoint->save(epoch + 1); });
   }
 }
 
@@ -84,7 +89,7 @@ int main(int argc, char** argv) {
   app.add_option("--lr", o.lr, "Learning rate");
   app.add_option("--limit", o.limit, "Train on the first images only; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--checkpoint", o.checkpoint,
-                 "File of the weights: written by rank 0 each epoch, read after a restart");
+                 "Folder of checkpoints: written by rank 0 each epoch, read by all after a restart");
   app.add_option("--backend", o.backend, "tcp or gloo")->check(CLI::IsMember({"tcp", "gloo"}));
   CLI11_PARSE(app, argc, argv);
   try {

@@ -17,7 +17,7 @@ struct Options {
   int64_t steps = 0;
   std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {},
               profile = {};  // amp empty: not offered
-  bool resume = false;
+  bool resume = false, quiet = false;  // quiet: a rank that shows and writes nothing
   int64_t checkpoint_every = 0;
   int threads = 0;
   uint64_t seed = 0;
@@ -82,7 +82,7 @@ class Run {
       : options_(o), metrics_(std::move(metrics)), table_(columns()), values_(metrics_.size() + 1),
         loss_sum_(zeros({}, {.device = Device(o.device)})) {
     if (!o.checkpoint.empty()) checkpoint_.emplace(o.checkpoint, files);
-    if (!o.logdir.empty()) log_.emplace(o.logdir);
+    if (!o.logdir.empty() && !o.quiet) log_.emplace(o.logdir);
     keep("run", *this);
     std::signal(SIGINT, on_signal), std::signal(SIGTERM, on_signal);
   }
@@ -96,10 +96,10 @@ class Run {
   bool next_epoch(int64_t batches = 0) {
     if (options_.resume && checkpoint_ && !resumed_)
       if (const auto step = checkpoint_->resume())
-        std::printf("resumed after step %lld\n", static_cast<long long>(*step));
+        if (!options_.quiet) std::printf("resumed after step %lld\n", static_cast<long long>(*step));
     resumed_ = true, halted_ = false;
     if (stopped() || epoch_ >= options_.epochs) return false;
-    bar_.emplace("epoch " + std::to_string(epoch_ + 1), batches, train::ProgressOptions{.unit = "batch"});
+    bar_.emplace("epoch " + std::to_string(epoch_ + 1), batches, train::ProgressOptions{.unit = "batch", .enabled = !options_.quiet});
     if (in_epoch_) bar_->update(in_epoch_);
     began_ = in_epoch_;
     return true;
@@ -119,7 +119,7 @@ class Run {
     if (log_ && steps_ % 50 == 0) log_->add_scalar("loss/step", loss.item(), steps_);
     bar_->update(1, bar_->due() ? "loss " + train::fixed(mean_loss(), 4) : "");
     halted_ = stopped();
-    if (!options_.profile.empty()) profile();
+    if (!options_.profile.empty() && !options_.quiet) profile();
     if (halted_ || (options_.checkpoint_every && steps_ % options_.checkpoint_every == 0)) save();
     return !halted_;
   }
@@ -132,9 +132,9 @@ class Run {
     if (profile_) end_profile();
     ++epoch_;
     for (size_t i = 0; i < values_.size(); ++i) values_[i].push_back(values.at(i));
-    show(values, rate);
+    if (!options_.quiet) show(values, rate);
     if (log_) log_epoch(values);
-    if (!options_.plot.empty()) plot();
+    if (!options_.plot.empty() && !options_.quiet) plot();
     loss_sum_.zero_(), in_epoch_ = 0;
     if (!halted_) save();
   }
@@ -152,6 +152,7 @@ class Run {
     bar_.reset();
     if (log_ && epoch_) log_hparams();
     if (!signalled) return 0;
+    if (options_.quiet) return 130;
     std::printf(checkpoint_ ? "interrupted; go on with --resume --checkpoint %s\n" : "interrupted%s\n",
                 options_.checkpoint.c_str());
     return 130;
@@ -217,7 +218,7 @@ class Run {
     log_->flush();
   }
   void save() {
-    if (!checkpoint_) return;
+    if (!checkpoint_ || options_.quiet) return;
     std::optional<double> metric;
     if (!metrics_.empty() && !values_.back().empty()) metric = values_.back().back();
     checkpoint_->save(steps_, metric);

@@ -6,7 +6,13 @@
 #include "../core/tensor.h"
 
 // Metrics over many batches. update() adds a batch where it lies, on the device: the host waits once, when a result is asked for.
+// In training by many processes each rank counts its own part; all_reduce(group), called by all, makes all have the counts of all: once, when
+// an epoch is over, before compute(), and reset() before the next.
 // Predictions are scores (N, C, ...), of which the largest along dimension 1 counts, or classes of the target's shape.
+namespace tapir::inline v0::distributed {
+class ProcessGroup;
+}
+
 namespace tapir::inline v0::train {
 
 struct AccuracyOptions {
@@ -21,6 +27,7 @@ class Accuracy {
   void update(const Tensor& predictions, const Tensor& target);
   /// NaN where there was nothing.
   double compute() const;
+  void all_reduce(const distributed::ProcessGroup& group);
   void reset() { right_ = count_ = Tensor(); }
 
  private:
@@ -49,6 +56,7 @@ class ConfusionMatrix {
     bool occurs = false;  // as a target or a prediction
   };
   std::vector<Scores> per_class() const;
+  void all_reduce(const distributed::ProcessGroup& group);
   void reset() { counts_ = Tensor(); }
 
  private:
@@ -64,6 +72,7 @@ class Perplexity {
   explicit Perplexity(int64_t ignore_index = -100) : ignore_index_(ignore_index) {}
   void update(const Tensor& logits, const Tensor& target);
   double compute() const;
+  void all_reduce(const distributed::ProcessGroup& group);
   void reset() { total_ = count_ = Tensor(); }
 
  private:
@@ -79,6 +88,8 @@ class AUC {
   void update(const Tensor& scores, const Tensor& labels);
   /// NaN without samples of both classes. ValueError for other labels.
   double compute() const;
+  /// Every rank then has the scores of all.
+  void all_reduce(const distributed::ProcessGroup& group);
   void reset() { scores_.clear(), labels_.clear(); }
 
  private:

@@ -145,11 +145,17 @@ class Job {
  private:
   std::string key(const char* what) const { return format("launch{}/{}", attempt_, what); }
 
+  /// Is it an address of this machine? Only that can be listened on.
+  static bool is_here(const std::string& host) try { return bool(listen_on("tapir-run", host, 0)); } catch (
+      const RuntimeError&) {
+    return false;
+  }
+
   /// The first machine keeps the store, the others come to it.
   void meet() {
     const char* secret = std::getenv("TAPIR_STORE_SECRET");
     secret_ = secret ? secret : o_.nnodes == 1 ? random_token() : o_.host;
-    if (o_.node_rank <= 0) try {
+    if (o_.node_rank == 0 || (o_.node_rank < 0 && is_here(o_.host))) try {
         server_ = std::make_unique<StoreServer>(o_.nnodes == 1 ? o_.host : std::string(), o_.port, secret_);
         node_ = 0;
       } catch (const RuntimeError&) {

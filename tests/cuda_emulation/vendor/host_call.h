@@ -4,13 +4,20 @@
 #include <initializer_list>
 
 #include "../../../core/backend.h"
+#include "../../../core/cuda_launch.h"
 #include "../library_call.h"
 
 namespace tapir::inline v0::cuda_kernels {
 
-class __attribute__((visibility("hidden"))) HostCall : public cuda_emulation::LibraryCall {
+/// A vendor's library works on the device that its caller has chosen; a null stream is that device's.
+struct __attribute__((visibility("hidden"))) ChosenDevice {
+  explicit ChosenDevice(const Context& ctx) : on(ctx.device) {}
+  cuda::OnDevice on;
+};
+class __attribute__((visibility("hidden"))) HostCall : ChosenDevice, public cuda_emulation::LibraryCall {
  public:
-  HostCall(const char* name, const Context& ctx) : LibraryCall(name, static_cast<cudaStream_t>(ctx.stream)) {}
+  HostCall(const char* name, const Context& ctx)
+      : ChosenDevice(ctx), LibraryCall(name, static_cast<cudaStream_t>(ctx.stream)) {}
   /// The view as the CPU's kernels take it, announced.
   TensorView read(const TensorView& v) { return announce(v, false); }
   TensorView write(const TensorView& v) { return announce(v, true); }

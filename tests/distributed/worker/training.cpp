@@ -178,6 +178,31 @@ static void overlap() {
   EXPECT(reductions == int64_t(ddp.reducer().bucket_bytes().size()) && reductions > 3);
 }
 
+/// Metrics over all ranks are those of one process that has seen all; rank 0 has seen nothing.
+static void metrics() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  train::Accuracy accuracy, all_accuracy;
+  train::ConfusionMatrix matrix(3), all_matrix(3);
+  train::Perplexity perplexity, all_perplexity;
+  train::AUC auc, all_auc;
+  manual_seed(4);
+  for (int64_t r = 0; r < g.size(); ++r)
+    for (int batch = 0; batch < r; ++batch) {
+      const Tensor scores = randn({5 + r, 3}), labels = randint(0, 3, {5 + r}), two = randint(0, 2, {5 + r});
+      for (const bool all : {true, false}) {
+        if (!all && r != g.rank()) continue;
+        (all ? all_accuracy : accuracy).update(scores, labels);
+        (all ? all_matrix : matrix).update(scores, labels);
+        (all ? all_perplexity : perplexity).update(scores, labels);
+        (all ? all_auc : auc).update(scores.select(1, 0), two);
+      }
+    }
+  accuracy.all_reduce(g), matrix.all_reduce(g), perplexity.all_reduce(g), auc.all_reduce(g);
+  EXPECT(accuracy.compute() == all_accuracy.compute() && equal(matrix.compute(), all_matrix.compute()));
+  EXPECT(std::abs(perplexity.compute() - all_perplexity.compute()) < 1e-9);
+  EXPECT(std::abs(auc.compute() - all_auc.compute()) < 1e-12);
+}
+
 /// bfloat16 compute and traffic; infinities on one rank.
 static void mixed() {
   const ProcessGroup g = distributed::init_process_group(options);
@@ -290,7 +315,7 @@ std::vector<Scenario> training_scenarios() {
           {"against_one", against_one},
           {"ddp_errors", ddp_errors},
           {"overlap", overlap},
-          {"mixed", mixed},
+          {"mixed", mixed}, {"metrics", metrics},
           {"resume", resume}};
 }
 
