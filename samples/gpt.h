@@ -18,8 +18,7 @@ inline int train_gpt(int argc, char** argv, bool many) {
   CLI::App app(many ? "Trains a small GPT in several processes: tapir-run --nproc 2 gpt_ddp"
                     : "Trains a small GPT on tiny Shakespeare",
                many ? "gpt_ddp" : "gpt");
-  if (many)
-    app.add_option("--backend", backend, "tcp, gloo or nccl")->check(CLI::IsMember({"tcp", "gloo", "nccl"}));
+  if (many) app.add_option("--backend", backend, "tcp, gloo or nccl")->check(CLI::IsMember({"tcp", "gloo", "nccl"}));
   app.add_option("--data", path, "Text file (default: $TAPIR_DATA, datasets, ../shared/data)");
   app.add_option("--layers", config.n_layer, "Blocks")->capture_default_str();
   app.add_option("--heads", config.n_head, "Heads of each attention")->capture_default_str();

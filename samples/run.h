@@ -16,7 +16,7 @@ struct Options {
   double lr = 1e-3;
   int64_t steps = 0;
   std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {},
-              profile = {};  // amp empty: not offered
+              profile = {};            // amp empty: not offered
   bool resume = false, quiet = false;  // quiet: a rank that shows and writes nothing
   int64_t checkpoint_every = 0;
   int threads = 0;
@@ -99,7 +99,8 @@ class Run {
         if (!options_.quiet) std::printf("resumed after step %lld\n", static_cast<long long>(*step));
     resumed_ = true, halted_ = false;
     if (stopped() || epoch_ >= options_.epochs) return false;
-    bar_.emplace("epoch " + std::to_string(epoch_ + 1), batches, train::ProgressOptions{.unit = "batch", .enabled = !options_.quiet});
+    bar_.emplace("epoch " + std::to_string(epoch_ + 1), batches,
+                 train::ProgressOptions{.unit = "batch", .enabled = !options_.quiet});
     if (in_epoch_) bar_->update(in_epoch_);
     began_ = in_epoch_;
     return true;

@@ -146,8 +146,9 @@ class Job {
   std::string key(const char* what) const { return format("launch{}/{}", attempt_, what); }
 
   /// Is it an address of this machine? Only that can be listened on.
-  static bool is_here(const std::string& host) try { return bool(listen_on("tapir-run", host, 0)); } catch (
-      const RuntimeError&) {
+  static bool is_here(const std::string& host) try {
+    return bool(listen_on("tapir-run", host, 0));
+  } catch (const RuntimeError&) {
     return false;
   }
 

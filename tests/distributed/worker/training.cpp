@@ -311,12 +311,8 @@ static void resume() {
 }
 
 std::vector<Scenario> training_scenarios() {
-  return {{"ddp", ddp},
-          {"against_one", against_one},
-          {"ddp_errors", ddp_errors},
-          {"overlap", overlap},
-          {"mixed", mixed}, {"metrics", metrics},
-          {"resume", resume}};
+  return {{"ddp", ddp},     {"against_one", against_one}, {"ddp_errors", ddp_errors}, {"overlap", overlap},
+          {"mixed", mixed}, {"metrics", metrics},         {"resume", resume}};
 }
 
 }  // namespace worker
