@@ -1,6 +1,6 @@
 // Trains a ResNet on CIFAR-10: images from a folder of JPEGs (or the binary files), random crops and flips in worker threads, SGD with
 // one cycle of the learning rate.
-#include "run.h"
+#include "quantized.h"
 using namespace tapir;
 namespace tf = data::transforms;
 
@@ -57,6 +57,7 @@ int main(int argc, char** argv) {
   app.add_option("--depth", depth, "Blocks in a stage")->capture_default_str();
   app.add_option("--workers", workers, "Threads that prepare images")->capture_default_str();
   app.add_option("--limit", limit, "Use so many images only; 0: all")->capture_default_str();
+  app.add_flag("--quantize", o.quantize, "At the end, score and speed of the network with 8 and 4 bits");
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
     const std::string found = data::find_cifar10(path);
@@ -121,6 +122,16 @@ int main(int argc, char** argv) {
       run.end_epoch({losses.item() / double(test.size()), 100 * right.item() / n});
     }
     std::printf("test accuracy %.2f %%; %s\n", run.last(1), train.stats().str().c_str());
+    if (o.quantize) {
+      const Tensor example = (*test.begin())[0].contiguous(kChannelsLast);
+      samples::print_quantized(net, example, true, "test acc %", [&](CifarNet& q) {
+        InferenceMode guard;
+        Tensor right = zeros({}, {.device = device});
+        for (auto& [images, labels] : test)
+          right.add_(sum(eq(argmax(q(images.contiguous(kChannelsLast)), 1), labels)));
+        return 100 * right.item() / double(test.dataset().size());
+      });
+    }
     return run.finish();
   });
 }

@@ -3,6 +3,7 @@
 #include <tapir/distributed/ddp.h>
 #include <tapir/models/gpt2.h>
 
+#include "quantized.h"
 #include "text.h"
 
 namespace samples {
@@ -28,6 +29,8 @@ inline int train_gpt(int argc, char** argv, bool many) {
   app.add_option("--prompt", prompt, "What the text that is written begins with");
   app.add_option("--length", length, "Characters to write at the end")->capture_default_str();
   app.add_option("--temperature", temperature, "Below 1: bolder; above: wilder")->capture_default_str();
+  if (!many)
+    app.add_flag("--quantize", o.quantize, "At the end, score and speed of the network with 8 and 4 bits");
   return samples::main(app, argc, argv, o, [&] {
     distributed::ProcessGroup group;
     if (many) {
@@ -100,6 +103,14 @@ inline int train_gpt(int argc, char** argv, bool many) {
       if (int64_t(seen.size()) > config.n_positions / 2) seen.erase(seen.begin(), seen.end() - config.n_positions / 2);
     }
     std::printf("\n");
+    if (o.quantize) {
+      const Tensor example = zeros({64, config.n_positions}, {.dtype = kInt64, .device = device});
+      print_quantized(net, example, false, "validation loss", [&](models::GPT2LMHeadModel& q) {
+        return mean_loss(text.validation, config.n_positions, 10, device, [&](const Tensor& x, const Tensor& y) {
+          return cross_entropy(flatten(q(x), 0, 1), flatten(y));
+        });
+      });
+    }
     return run.finish();
   });
 }

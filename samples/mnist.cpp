@@ -1,6 +1,6 @@
 // Trains a convolutional network on MNIST to about 99 % in 3 epochs. A whole training program: options, loader, progress, evaluation,
 // checkpoints that survive a kill, and a resume that is bitwise equal to an uninterrupted run.
-#include "run.h"
+#include "quantized.h"
 using namespace tapir;
 
 struct Cnn : nn::Module {
@@ -25,13 +25,13 @@ struct Mlp : nn::Module {
   TAPIR_FIELDS(fc1, fc2, fc3)
 };
 
-static double accuracy(const nn::AnyModule& net, const data::TensorDataset<2>& test) {
+static double accuracy(nn::Module& net, const data::TensorDataset<2>& test) {
   InferenceMode guard;
-  net->eval();
+  net.eval();
   int64_t right = 0;
   data::DataLoader loader(test, {.batch_size = 1000});
-  for (auto& [images, labels] : loader) right += sum(eq(argmax(net(images), 1), labels)).item<int64_t>();
-  net->train();
+  for (auto& [images, labels] : loader) right += sum(eq(argmax(net.tapir_call(images), 1), labels)).item<int64_t>();
+  net.train();
   return 100.0 * double(right) / double(std::max<int64_t>(1, test.size()));
 }
 
@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
                  "Folder of the IDX files, or 'generated' for built-in digits (default: $TAPIR_DATA, datasets/mnist, "
                  "../shared/data/mnist, download, generated)");
   app.add_option("--limit", limit, "Train and test on the first images only; 0: all")->check(CLI::NonNegativeNumber);
+  app.add_flag("--quantize", o.quantize, "At the end, score and speed of the network with 8 and 4 bits");
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
     const data::MnistData mnist = data::find_mnist(path);
@@ -89,9 +90,15 @@ int main(int argc, char** argv) {
         if (!run.step(loss)) break;
       }
       if (run.interrupted()) break;
-      run.end_epoch({accuracy(net, test_set)});
+      run.end_epoch({accuracy(*net, test_set)});
     }
     std::printf("test accuracy %s %%\n", train::fixed(run.last(0), 2).c_str());
+    if (o.quantize) {
+      const Tensor example = train_set.tensors()[0].narrow(0, 0, std::min<int64_t>(1000, train_set.size()));
+      const auto score = [&](nn::Module& q) { return accuracy(q, test_set); };
+      if (auto* cnn = dynamic_cast<Cnn*>(&*net)) samples::print_quantized(*cnn, example, true, "test acc %", score);
+      else samples::print_quantized(static_cast<Mlp&>(*net), example, true, "test acc %", score);
+    }
     return run.finish();
   });
 }

@@ -17,7 +17,7 @@ struct Options {
   int64_t steps = 0;
   std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {},
               profile = {};            // amp empty: not offered
-  bool resume = false, quiet = false;  // quiet: a rank that shows and writes nothing
+  bool resume = false, quantize = false, quiet = false;  // quiet: a rank that shows and writes nothing
   int64_t checkpoint_every = 0;
   int threads = 0;
   uint64_t seed = 0;

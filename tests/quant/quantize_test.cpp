@@ -1,4 +1,5 @@
 // Numbers in braces are PyTorch 2.15's.
+#include <tapir/core/backend.h>
 #include <tapir/models/gpt2.h>
 #include <tapir/models/resnet.h>
 #include <tapir/nn/replace.h>
@@ -169,6 +170,30 @@ TEST_CASE("8-bit convolutions agree with float ones on the same integers") {
       REQUIRE(y.shape() == exact.shape());
       CHECK(distance(y.to(kFloat64), exact) <= 1e-6 * amax(abs(exact)).item());
     }
+}
+
+TEST_CASE("the composite forms, which a device without the kernels uses, agree with the kernels") {
+  manual_seed(4);
+  NoGrad guard;
+  const Tensor w = randint(-128, 128, {12, 64}).to(kInt8), scale = rand(12) + 0.1, a = randn({5, 64}), bias = randn(12);
+  const Tensor filter = randint(-128, 128, {6, 4, 3, 3}).to(kInt8), image = randn({2, 4, 7, 7});
+  const Tensor step = full({}, 0.05), zero = full({}, 90).to(kInt32);
+  const auto four = quant::quantize_weight(randn({12, 64}), {.bits = 4});
+  const auto all = [&] {
+    return std::vector<Tensor>{
+        quantized_linear(a, w, scale, {.bias = bias}),
+        quantized_linear(a, w, scale, {.bias = bias, .dynamic = true}),
+        quantized_linear(a, w, scale, {.bias = bias, .input_scale = step, .input_zero_point = zero}),
+        quantized_linear(a, four.weight, four.scale, {.bits = 4}),
+        quantized_conv(image, filter, rand(6) * 0 + 0.3, step, zero, randn(6) * 0 + 1, {.stride = 2, .padding = 1})};
+  };
+  const std::vector<Tensor> kernels = all();
+  BackendTable without = backend(Device(kCPU));
+  without.quant_matmul = nullptr, without.quant_conv = nullptr;
+  ScopedMode<const BackendTable*> mode(modes.tables[int(DeviceType::CPU)], &without);
+  const std::vector<Tensor> composites = all();
+  for (size_t i = 0; i < kernels.size(); ++i)
+    CHECK(distance(kernels[i], composites[i]) <= 1e-5 * amax(abs(kernels[i])).item());
 }
 
 TEST_CASE("weights of 4 bits: packing, and products for one row and many") {
