@@ -127,8 +127,7 @@ int main(int argc, char** argv) {
       samples::print_quantized(net, example, true, "test acc %", [&](CifarNet& q) {
         InferenceMode guard;
         Tensor right = zeros({}, {.device = device});
-        for (auto& [images, labels] : test)
-          right.add_(sum(eq(argmax(q(images.contiguous(kChannelsLast)), 1), labels)));
+        for (auto& [images, labels] : test) right.add_(sum(eq(argmax(q(images.contiguous(kChannelsLast)), 1), labels)));
         return 100 * right.item() / double(test.dataset().size());
       });
     }

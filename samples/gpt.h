@@ -29,8 +29,7 @@ inline int train_gpt(int argc, char** argv, bool many) {
   app.add_option("--prompt", prompt, "What the text that is written begins with");
   app.add_option("--length", length, "Characters to write at the end")->capture_default_str();
   app.add_option("--temperature", temperature, "Below 1: bolder; above: wilder")->capture_default_str();
-  if (!many)
-    app.add_flag("--quantize", o.quantize, "At the end, score and speed of the network with 8 and 4 bits");
+  if (!many) app.add_flag("--quantize", o.quantize, "At the end, score and speed of the network with 8 and 4 bits");
   return samples::main(app, argc, argv, o, [&] {
     distributed::ProcessGroup group;
     if (many) {

@@ -22,8 +22,8 @@ void print_quantized(Net& net, const Tensor& example, bool convolutions, const c
     if (first == 0) first = seconds;
     double bytes = 0;
     for (auto& [key, t] : q.state_dict()) bytes += double(t.numel() * size_of(t.dtype()));
-    table.row({name, train::fixed(value, value < 10 ? 4 : 2), train::fixed(seconds, 2), train::fixed(first / seconds, 2),
-               train::bytes_text(bytes)});
+    table.row({name, train::fixed(value, value < 10 ? 4 : 2), train::fixed(seconds, 2),
+               train::fixed(first / seconds, 2), train::bytes_text(bytes)});
   };
   row("float32", net);
   if (convolutions) {

@@ -13,7 +13,8 @@ template <class F> static double best(F&& f, int calls) {
   for (int i = 0; i < calls; ++i) {
     const auto start = std::chrono::steady_clock::now();
     f();
-    least = std::min(least, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+    least =
+        std::min(least, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
   }
   return least;
 }
@@ -34,28 +35,47 @@ static void linear_layers() {
       if (rows > 4 && n > 10000) continue;
       const Tensor x = randn({rows, k});
       const auto each = [&](auto& layers) {
-        return best([&] { for (auto& layer : layers) layer(x); }, 10) / double(copies);
+        return best(
+                   [&] {
+                     for (auto& layer : layers) layer(x);
+                   },
+                   10) /
+               double(copies);
       };
-      const double f = best([&] { for (const Tensor& w : floats) linear(x, w); }, 10) / double(copies);
-      table.row({format("{} x {}", n, k), std::to_string(rows), train::fixed(f, 1), train::fixed(f / each(eight), 2) + "x",
-                 train::fixed(f / each(four), 2) + "x", train::fixed(f / each(dynamic), 2) + "x"});
+      const double f = best(
+                           [&] {
+                             for (const Tensor& w : floats) linear(x, w);
+                           },
+                           10) /
+                       double(copies);
+      table.row({format("{} x {}", n, k), std::to_string(rows), train::fixed(f, 1),
+                 train::fixed(f / each(eight), 2) + "x", train::fixed(f / each(four), 2) + "x",
+                 train::fixed(f / each(dynamic), 2) + "x"});
     }
   }
 }
 
 static void convolutions() {
-  struct Layer { int64_t batch, in, out, size, kernel; };
+  struct Layer {
+    int64_t batch, in, out, size, kernel;
+  };
   train::Table table({"convolution", "size", "batch", "float32 us", "int8"});
-  for (const Layer& l : {Layer{32, 3, 64, 32, 3}, {128, 24, 24, 32, 3}, {4, 64, 64, 56, 3}, {4, 128, 128, 28, 3},
-                         {4, 256, 256, 14, 3}, {4, 512, 512, 7, 3}, {4, 64, 256, 56, 1}, {4, 256, 64, 56, 1}}) {
+  for (const Layer& l : {Layer{32, 3, 64, 32, 3},
+                         {128, 24, 24, 32, 3},
+                         {4, 64, 64, 56, 3},
+                         {4, 128, 128, 28, 3},
+                         {4, 256, 256, 14, 3},
+                         {4, 512, 512, 7, 3},
+                         {4, 64, 256, 56, 1},
+                         {4, 256, 64, 56, 1}}) {
     const Tensor x = relu(randn({l.batch, l.in, l.size, l.size})).contiguous(kChannelsLast);
     const Tensor w = randn({l.out, l.in, l.kernel, l.kernel}), scale = full({}, 0.02), zero = full({}, 0).to(kInt32);
     const auto q = quant::quantize_weight(w);
     const ConvOptions o{.padding = l.kernel / 2};
     const double f = best([&] { conv2d(x, w, {}, o); }, 20),
                  i = best([&] { quantized_conv(x, q.weight, q.scale, scale, zero, {}, o); }, 20);
-    table.row({format("{} -> {}, {}x{}", l.in, l.out, l.kernel, l.kernel), std::to_string(l.size), std::to_string(l.batch),
-               train::fixed(f, 0), train::fixed(f / i, 2) + "x"});
+    table.row({format("{} -> {}, {}x{}", l.in, l.out, l.kernel, l.kernel), std::to_string(l.size),
+               std::to_string(l.batch), train::fixed(f, 0), train::fixed(f / i, 2) + "x"});
   }
 }
 

@@ -181,8 +181,7 @@ TEST_CASE("the composite forms, which a device without the kernels uses, agree w
   const auto four = quant::quantize_weight(randn({12, 64}), {.bits = 4});
   const auto all = [&] {
     return std::vector<Tensor>{
-        quantized_linear(a, w, scale, {.bias = bias}),
-        quantized_linear(a, w, scale, {.bias = bias, .dynamic = true}),
+        quantized_linear(a, w, scale, {.bias = bias}), quantized_linear(a, w, scale, {.bias = bias, .dynamic = true}),
         quantized_linear(a, w, scale, {.bias = bias, .input_scale = step, .input_zero_point = zero}),
         quantized_linear(a, four.weight, four.scale, {.bits = 4}),
         quantized_conv(image, filter, rand(6) * 0 + 0.3, step, zero, randn(6) * 0 + 1, {.stride = 2, .padding = 1})};
