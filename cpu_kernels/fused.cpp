@@ -19,6 +19,7 @@ namespace {
 // was read for the last time; what lies in memory without gaps is read there, and written there by the step that makes it.
 
 constexpr int64_t kBufferBytes = 160 * 1024;
+constexpr int64_t kShortRow = 512;  // elements: to gather several rows costs less than to run all steps for each
 
 /// A view along the joint dimensions.
 struct Operand {
@@ -72,6 +73,7 @@ class Fused {
   };
   void join_dimensions(std::span<const TensorView> outs, std::span<const TensorView> ins);
   void place_values();
+  void cut(int64_t width);
   void choose_kernels();
   bool in_memory(const Operand& o) const { return o.flat || (tiles_->by_row && o.space.inner_stride(0) == o.size); }
   char* place(const Operand& o, int64_t flat) const {
@@ -186,11 +188,19 @@ void Fused::choose_kernels() {
   }
 }
 
+void Fused::cut(int64_t width) {
+  const Space& space = operands_[0].space;
+  Tiles& tiles = tiles_.emplace(space, width);
+  if (!tiles.by_row || space.rank <= 1 || tiles.row >= kShortRow) return;
+  tiles.by_row = false, tiles.row = 0, tiles.per_row = 0;
+  tiles.count = (space.numel + width - 1) / width;
+}
+
 /// Which values are computed in an output's memory, and the slots of the others.
 void Fused::place_values() {
   int64_t widest = 1;
   for (int i = 0; i < count_; ++i) widest = std::max(widest, values_[i].size);
-  tiles_.emplace(operands_[0].space);  // for by_row: the width follows below
+  cut(kTile);  // for by_row: the width follows below
   int64_t free[kFusedSteps], free_count = 0;
   int slots = 0;
   const auto take = [&] { return free_count ? int(free[--free_count]) : slots++; };
@@ -239,7 +249,7 @@ void Fused::place_values() {
     if (v.last < 0 && v.slot >= 0 && !v.fixed) free[free_count++] = v.slot;  // nobody reads it
   }
   const int64_t width = std::min(kTile, kBufferBytes / (std::max(slots, 1) * widest) / 64 * 64);
-  tiles_.emplace(operands_[0].space, width);
+  cut(width);
   slot_bytes_ = width * widest;
   filled_ = std::min(width, tiles_->by_row ? tiles_->row : operands_[0].space.numel);
 }
