@@ -39,7 +39,8 @@ struct Places {
 }  // namespace
 
 void GroupState::execute(Call& call) {
-  const bool in_place = call.in.defined() && call.in.is_same(call.out);  // all_reduce, broadcast, reduce: nothing to do alone
+  const bool in_place =
+      call.in.defined() && call.in.is_same(call.out);  // all_reduce, broadcast, reduce: nothing to do alone
   if (size == 1 && in_place) return;
   switch (call.signature.op) {
     case Collective::AllReduce:
