@@ -106,8 +106,8 @@ Fused::Fused(std::span<const TensorView> outs, std::span<const TensorView> ins, 
     const FusedStep& s = params.steps[i];
     values_[i].size = size_of(s.type);
     ordered_ |= s.kind == FusedKind::Keep;
-    for (int k = 0; k < s.arity(); ++k) values_[s.operand[k]].last = i;
-    if (s.kind == FusedKind::Keep) values_[s.operand[0]].last = i;
+    for (int k = 0; k < s.arity(); ++k) values_[s.operand[k]].last = std::max(values_[s.operand[k]].last, i);
+    if (s.kind == FusedKind::Keep) values_[s.operand[0]].last = std::max(values_[s.operand[0]].last, i);
     if (s.kind == FusedKind::Store) values_[s.operand[0]].last = count_;  // stores stand at a tile's end
   }
   join_dimensions(outs, ins);

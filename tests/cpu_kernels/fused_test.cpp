@@ -1,0 +1,160 @@
+#include <cstring>
+#include <vector>
+
+#include <tapir/core/fused.h>
+#include <tapir/core/parallel.h>
+#include <tapir/tapir.h>
+
+#include "../catch.h"
+
+using namespace tapir;
+
+namespace {
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), size_t(a.numel() * size_of(a.dtype()))) == 0;
+}
+
+/// Writes steps down; each returns its value.
+struct Steps {
+  FusedParams params;
+  std::vector<TensorView> ins, outs;
+
+  uint8_t add(const FusedStep& s) {
+    params.steps[params.count] = s;
+    return uint8_t(params.count++);
+  }
+  uint8_t load(const Tensor& x) {
+    ins.push_back(x);
+    return add({.type = x.dtype(), .operand = {uint8_t(ins.size() - 1)}});
+  }
+  uint8_t number(Scalar v, DType type) { return add({.kind = FusedKind::Number, .type = type, .numbers = {v}}); }
+  uint8_t cast(uint8_t x, DType type) { return add({.kind = FusedKind::Cast, .type = type, .operand = {x}}); }
+  uint8_t unary(UnaryOp op, uint8_t x, DType type = kFloat32) {
+    return add({.kind = FusedKind::Unary, .op = uint8_t(op), .type = type, .operand = {x}});
+  }
+  uint8_t binary(BinaryOp op, uint8_t a, uint8_t b, DType type = kFloat32) {
+    return add({.kind = FusedKind::Binary, .op = uint8_t(op), .type = type, .operand = {a, b}, .numbers = {1}});
+  }
+  void store(uint8_t value, const Tensor& out) {
+    outs.push_back(out);
+    add({.kind = FusedKind::Store, .type = out.dtype(), .operand = {value, uint8_t(outs.size() - 1)}});
+  }
+  void run() {
+    const Tensor t = zeros({1});
+    backend(t).fused(context(t), outs, ins, params);
+  }
+};
+
+Tensor transposed(const Tensor& x) { return x.t().contiguous().t(); }
+
+}  // namespace
+
+TEST_CASE("a fused call reads and writes any strides, and broadcasts") {
+  NoGrad off;
+  for (const int64_t rows : {1, 3, 70})
+    for (const int64_t columns : {1, 5, 65, 700, 3001}) {
+      INFO(rows << " x " << columns);
+      const Tensor x = randn({rows, columns}), column = randn({rows, 1}), row = randn({columns}), one = randn({});
+      const Tensor wide = randn({rows, columns + 3}), apart = wide.narrow(1, 2, columns);
+      const Tensor columns_first = transposed(apart);
+      for (const bool dense : {true, false}) {
+        Tensor y = dense ? empty({rows, columns}) : empty({rows, 2 * columns}).slice(1, 0, 2 * columns, 2);
+        Tensor z = dense ? transposed(empty({rows, columns})) : empty({rows, columns});
+        Steps s;
+        const uint8_t a = s.binary(BinaryOp::Mul, s.load(x), s.load(column));
+        const uint8_t b = s.binary(BinaryOp::Add, a, s.load(row));
+        const uint8_t c = s.unary(UnaryOp::Tanh, s.binary(BinaryOp::Sub, b, s.load(one)));
+        const uint8_t d = s.binary(BinaryOp::Add, c, s.load(columns_first));
+        s.store(s.binary(BinaryOp::Mul, d, s.number(3, kFloat32)), y);
+        s.store(b, z);
+        s.run();
+        const Tensor expected = x * column + row;
+        CHECK(same_bits(z, expected));
+        CHECK(same_bits(y, (tanh(expected - one) + apart) * 3));
+      }
+    }
+}
+
+TEST_CASE("an output that is an input's very view is seen by no load") {
+  NoGrad off;
+  for (const bool dense : {true, false}) {
+    Tensor whole = randn({40, 90}), x = dense ? whole : whole.narrow(1, 3, 70);
+    const Tensor before = x.clone();
+    Tensor old = empty(x.shape()), sum = empty(x.shape());
+    Steps s;
+    const uint8_t v = s.load(x);
+    const uint8_t twice = s.binary(BinaryOp::Mul, v, s.number(2, kFloat32));
+    s.store(twice, x);  // x changes, its old value is stored and used afterwards
+    s.store(v, old);
+    s.store(s.binary(BinaryOp::Add, twice, v), sum);
+    s.run();
+    CHECK(same_bits(x, before * 2));
+    CHECK(same_bits(old, before));
+    CHECK(same_bits(sum, before * 2 + before));
+  }
+}
+
+TEST_CASE("values of all dtypes are cast, compared and chosen as by the single calls") {
+  NoGrad off;
+  const Tensor x = randn({33, 77}) * 50;
+  for (const DType dtype : {kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
+    INFO(name_of(dtype));
+    Tensor y = empty({33, 77}, {.dtype = dtype}), z = empty({33, 77}), m = empty({33, 77}, {.dtype = kBool});
+    Steps s;
+    const uint8_t v = s.load(x), low = s.cast(v, dtype), back = s.cast(low, kFloat32);
+    const uint8_t above = s.binary(BinaryOp::Gt, back, s.number(0.5, kFloat32), kBool);
+    s.store(low, y), s.store(above, m);
+    s.store(s.add({.kind = FusedKind::Ternary,
+                   .op = uint8_t(TernaryOp::Where),
+                   .operand = {above, v, back},
+                   .numbers = {1}}),
+            z);
+    s.run();
+    const Tensor rounded = x.to(dtype).to(kFloat32);
+    CHECK(same_bits(y, x.to(dtype)));
+    CHECK(same_bits(m, rounded > 0.5));
+    CHECK(same_bits(z, where(rounded > 0.5, x, rounded)));
+  }
+}
+
+TEST_CASE("a fused call keeps what dropout keeps, by any number of threads") {
+  NoGrad off;
+  const int threads = get_num_threads();
+  for (const int64_t columns : {7, 513, 4097}) {
+    const Tensor x = randn({37, columns});
+    Tensor y = empty(x.shape()), mask = empty(x.shape(), {.dtype = kBool}), base = full({}, 5, {.dtype = kInt64});
+    backend(x).dropout(context(x), y, mask, x, base, {.p = 0.3, .seed = 9, .offset = 11});
+    for (const int n : {1, 4}) {
+      set_num_threads(n);
+      Tensor kept = empty(x.shape(), {.dtype = kBool});
+      Steps s;
+      const uint8_t b = s.load(base);
+      s.store(s.add({.kind = FusedKind::Keep, .type = kBool, .operand = {b}, .numbers = {0.3, 9, 11}}), kept);
+      s.run();
+      CHECK(same_bits(kept, mask));
+    }
+    set_num_threads(threads);
+  }
+}
+
+TEST_CASE("a long list of steps takes its slots again") {
+  NoGrad off;
+  const Tensor x = randn({5000}, {.dtype = kFloat64});
+  Tensor y = empty(x.shape(), {.dtype = kFloat64});
+  Steps s;
+  std::vector<uint8_t> values = {s.load(x)};
+  Tensor expected = x;
+  for (int i = 0; i < 30; ++i) values.push_back(s.unary(i % 2 ? UnaryOp::Sigmoid : UnaryOp::Tanh, values.back(), kFloat64));
+  uint8_t sum = values[1];
+  for (int i = 2; i <= 30; ++i) sum = s.binary(BinaryOp::Add, sum, values[size_t(i)], kFloat64);
+  s.store(sum, y);
+  s.run();
+  Tensor total;
+  for (int i = 0; i < 30; ++i) {
+    expected = i % 2 ? sigmoid(expected) : tanh(expected);
+    total = i ? total + expected : expected;
+  }
+  CHECK(same_bits(y, total));
+}
