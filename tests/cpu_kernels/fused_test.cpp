@@ -106,11 +106,10 @@ TEST_CASE("values of all dtypes are cast, compared and chosen as by the single c
     const uint8_t v = s.load(x), low = s.cast(v, dtype), back = s.cast(low, kFloat32);
     const uint8_t above = s.binary(BinaryOp::Gt, back, s.number(0.5, kFloat32), kBool);
     s.store(low, y), s.store(above, m);
-    s.store(s.add({.kind = FusedKind::Ternary,
-                   .op = uint8_t(TernaryOp::Where),
-                   .operand = {above, v, back},
-                   .numbers = {1}}),
-            z);
+    s.store(
+        s.add(
+            {.kind = FusedKind::Ternary, .op = uint8_t(TernaryOp::Where), .operand = {above, v, back}, .numbers = {1}}),
+        z);
     s.run();
     const Tensor rounded = x.to(dtype).to(kFloat32);
     CHECK(same_bits(y, x.to(dtype)));
@@ -146,7 +145,8 @@ TEST_CASE("a long list of steps takes its slots again") {
   Steps s;
   std::vector<uint8_t> values = {s.load(x)};
   Tensor expected = x;
-  for (int i = 0; i < 30; ++i) values.push_back(s.unary(i % 2 ? UnaryOp::Sigmoid : UnaryOp::Tanh, values.back(), kFloat64));
+  for (int i = 0; i < 30; ++i)
+    values.push_back(s.unary(i % 2 ? UnaryOp::Sigmoid : UnaryOp::Tanh, values.back(), kFloat64));
   uint8_t sum = values[1];
   for (int i = 2; i <= 30; ++i) sum = s.binary(BinaryOp::Add, sum, values[size_t(i)], kFloat64);
   s.store(sum, y);
