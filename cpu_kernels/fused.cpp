@@ -9,6 +9,9 @@
 #include "kernels.h"
 #include "philox.h"
 #include "stream_store.h"
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -39,6 +42,7 @@ struct Value {
   int last = -1;        // the step that reads it for the last time
   int output = -1;      // computed right in that output's memory, where it lies without gaps
   bool fixed = false;   // a slot of its own: it is filled once, or once a row
+  bool released = false;  // its slot may hold another one
   bool copied = false;  // an input that is stored elsewhere and overwritten itself
 };
 
@@ -58,6 +62,30 @@ template <class T, int kMost> struct Few {
   }
   alignas(T) unsigned char bytes[kMost * sizeof(T)];
 };
+
+/// float32 to a 16-bit float and back, in one loop.
+template <DType kHalf> void round_values(int64_t n, void* to, const void* from) {
+  const float* x = static_cast<const float*>(from);
+  float* out = static_cast<float*>(to);
+  if constexpr (kHalf == kBFloat16) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) out[i] = float(BFloat16(x[i]));
+  } else {
+    int64_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8) {
+      const __m128i narrow = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
+      _mm256_storeu_ps(out + i, _mm256_cvtph_ps(narrow));
+    }
+#endif
+    for (; i < n; ++i) out[i] = float(Half(x[i]));
+  }
+}
+/// Does `s` take back what `x`, a cast of `source`, narrowed?
+bool is_rounding(const FusedStep& s, const FusedStep& x, const FusedStep& source) {
+  return s.kind == FusedKind::Cast && s.type == kFloat32 && x.kind == FusedKind::Cast && source.type == kFloat32 &&
+         (x.type == kBFloat16 || x.type == kFloat16);
+}
 
 class Fused {
  public:
@@ -87,10 +115,10 @@ class Fused {
   void store(const FusedStep& s, int64_t flat, int64_t n, Thread& t) const;
   void run_tile(int64_t flat, int64_t n, Thread& t) const;
 
-  const FusedParams& params_;
   int count_, outputs_;
   bool ordered_ = false;  // positions are asked for
   Few<Operand, kFusedOutputs + kFusedInputs> operands_;
+  Few<FusedStep, kFusedSteps> steps_;
   Few<Value, kFusedSteps> values_;
   Few<Numbers, kFusedSteps> numbers_;
   int64_t cost_ = 0, slot_bytes_ = 0, filled_ = 0;
@@ -98,13 +126,18 @@ class Fused {
 };
 
 Fused::Fused(std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams& params)
-    : params_(params), count_(int(params.count)), outputs_(int(outs.size())) {
+    : count_(int(params.count)), outputs_(int(outs.size())) {
   check_internal(count_ <= kFusedSteps && outs.size() <= kFusedOutputs && ins.size() <= kFusedInputs,
                  "[fused] expected at most {} steps, got {}", kFusedSteps, count_);
   operands_.make(outputs_ + int(ins.size())), values_.make(count_), numbers_.make(count_);
+  steps_.make(count_);
   for (int i = 0; i < count_; ++i) {
-    const FusedStep& s = params.steps[i];
+    FusedStep& s = steps_[i] = params.steps[i];
     values_[i].size = size_of(s.type);
+    if (const FusedStep& x = steps_[s.operand[0]]; is_rounding(s, x, steps_[x.operand[0]])) {
+      s.operand[0] = x.operand[0];
+      values_[i].convert = x.type == kBFloat16 ? round_values<kBFloat16> : round_values<kFloat16>;
+    }
     ordered_ |= s.kind == FusedKind::Keep;
     for (int k = 0; k < s.arity(); ++k) values_[s.operand[k]].last = std::max(values_[s.operand[k]].last, i);
     if (s.kind == FusedKind::Keep) values_[s.operand[0]].last = std::max(values_[s.operand[0]].last, i);
@@ -171,15 +204,17 @@ void Fused::join_dimensions(std::span<const TensorView> outs, std::span<const Te
 
 void Fused::choose_kernels() {
   for (int i = 0; i < count_; ++i) {
-    const FusedStep& s = params_.steps[i];
-    const DType from = params_.steps[s.operand[0]].type;
+    const FusedStep& s = steps_[i];
+    const DType from = steps_[s.operand[0]].type;
     Choice choice;
     switch (s.kind) {
-      case FusedKind::Cast: values_[i].convert = converter(s.type, from); break;
+      case FusedKind::Cast:
+        if (!values_[i].convert) values_[i].convert = converter(s.type, from);
+        break;
       case FusedKind::Unary: choice = choice_for(numbers_[i].unary = s.unary(), from); break;
       case FusedKind::Binary: choice = choice_for(numbers_[i].binary = s.binary(), from); break;
       case FusedKind::Ternary:
-        choice = choice_for(numbers_[i].ternary = s.ternary(), params_.steps[s.operand[1]].type);
+        choice = choice_for(numbers_[i].ternary = s.ternary(), steps_[s.operand[1]].type);
         break;
       default: break;
     }
@@ -205,48 +240,47 @@ void Fused::place_values() {
   int slots = 0;
   const auto take = [&] { return free_count ? int(free[--free_count]) : slots++; };
   for (int i = 0; i < count_; ++i) {
-    const FusedStep& s = params_.steps[i];
+    const FusedStep& s = steps_[i];
     if (s.kind != FusedKind::Store) continue;
     Operand& out = operands_[s.operand[1]];
     bool is_input = false;
     int read = -1;  // the last step that looks at an input that is this output
     for (int j = 0; j < count_; ++j) {
-      if (params_.steps[j].kind != FusedKind::Load) continue;
-      const bool same = operands_[outputs_ + params_.steps[j].operand[0]].data == out.data;
+      if (steps_[j].kind != FusedKind::Load) continue;
+      const bool same = operands_[outputs_ + steps_[j].operand[0]].data == out.data;
       is_input |= same;
       values_[j].copied |= same && values_[j].last == count_;
       if (same) read = std::max(read, values_[j].last);
     }
     out.stream = !is_input && out.flat && operands_[0].space.numel * out.size >= kStreamBytes;
     Value& v = values_[s.operand[0]];
-    const FusedKind made = params_.steps[s.operand[0]].kind;
+    const FusedKind made = steps_[s.operand[0]].kind;
     const bool computed = made != FusedKind::Load && made != FusedKind::Number;
     if (computed && v.output < 0 && in_memory(out) && !out.stream && read <= s.operand[0]) v.output = s.operand[1];
   }
   for (int i = 0; i < count_; ++i) {  // values that stay, first
-    const FusedStep& s = params_.steps[i];
+    const FusedStep& s = steps_[i];
     values_[i].fixed =
         s.kind == FusedKind::Number || (s.kind == FusedKind::Load && repeats(operands_[outputs_ + s.operand[0]]));
     if (values_[i].fixed) values_[i].slot = slots++;
   }
   for (int i = 0; i < count_; ++i) {
-    const FusedStep& s = params_.steps[i];
+    const FusedStep& s = steps_[i];
     Value& v = values_[i];
     const auto release = [&](bool same_size) {
       for (int k = 0; k < s.arity(); ++k) {
         Value& x = values_[s.operand[k]];
-        if (x.last != i || x.fixed || x.slot < 0 || (x.size == v.size) != same_size) continue;
-        x.last = -1, free[free_count++] = x.slot;
+        if (x.last != i || x.fixed || x.slot < 0 || x.released || (x.size == v.size) != same_size) continue;
+        x.released = true, free[free_count++] = x.slot;
       }
     };
     if (s.kind != FusedKind::Store) {
       release(true);  // a loop may write what it reads, where the elements are as large
       const bool loads = s.kind == FusedKind::Load;
       const bool stays = loads && !v.copied && in_memory(operands_[outputs_ + s.operand[0]]);
-      if (!v.fixed && v.output < 0 && !stays) v.slot = take();
+      if (!v.fixed && v.output < 0 && !stays && v.last >= 0) v.slot = take();
     }
     release(false), release(true);
-    if (v.last < 0 && v.slot >= 0 && !v.fixed) free[free_count++] = v.slot;  // nobody reads it
   }
   const int64_t width = std::min(kTile, kBufferBytes / (std::max(slots, 1) * widest) / 64 * 64);
   cut(width);
@@ -263,7 +297,7 @@ void Fused::fill(int i, const char* element, Thread& t) const {
 }
 
 void Fused::load(int i, int64_t flat, int64_t n, Thread& t) const {
-  const Operand& o = operands_[outputs_ + params_.steps[i].operand[0]];
+  const Operand& o = operands_[outputs_ + steps_[i].operand[0]];
   if (values_[i].fixed) {
     const char* element = o.constant ? o.data : place(o, flat);
     if (t.repeated[i] != element) fill(i, element, t);
@@ -277,7 +311,7 @@ void Fused::load(int i, int64_t flat, int64_t n, Thread& t) const {
 
 /// The mask of dropout, as dropout.cpp draws it.
 void Fused::keep(int i, int64_t flat, int64_t n, Thread& t) const {
-  const FusedStep& s = params_.steps[i];
+  const FusedStep& s = steps_[i];
   uint64_t offset = uint64_t(s.numbers[2].to_int());
   if (s.operand[0] != i) offset += uint64_t(*reinterpret_cast<const int64_t*>(t.at[s.operand[0]]));
   const auto limit = uint32_t(std::ceil(s.numbers[0].to_double() * 0x1p24));
@@ -297,12 +331,13 @@ void Fused::store(const FusedStep& s, int64_t flat, int64_t n, Thread& t) const 
 
 void Fused::run_tile(int64_t flat, int64_t n, Thread& t) const {
   for (int i = 0; i < count_; ++i) {
-    const FusedStep& s = params_.steps[i];
+    const FusedStep& s = steps_[i];
+    if (values_[i].last < 0) continue;  // nobody reads it, or it is a store
     if (s.kind == FusedKind::Load) {
       load(i, flat, n, t);
       continue;
     }
-    if (s.kind == FusedKind::Number || s.kind == FusedKind::Store) continue;
+    if (s.kind == FusedKind::Number) continue;
     t.at[i] = values_[i].output >= 0 ? place(operands_[values_[i].output], flat) : slot(i, t);
     void* data[] = {t.at[i], t.at[s.operand[0]], t.at[s.operand[1]], t.at[s.operand[2]]};
     if (values_[i].kernel) values_[i].kernel(n, data, &numbers_[i]);
@@ -310,7 +345,7 @@ void Fused::run_tile(int64_t flat, int64_t n, Thread& t) const {
     else keep(i, flat, n, t);
   }
   for (int i = 0; i < count_; ++i)
-    if (params_.steps[i].kind == FusedKind::Store) store(params_.steps[i], flat, n, t);
+    if (steps_[i].kind == FusedKind::Store) store(steps_[i], flat, n, t);
 }
 
 void Fused::run() const {
@@ -320,7 +355,7 @@ void Fused::run() const {
     for (int i = 0; i < count_; ++i) {
       t.at[i] = nullptr, t.repeated[i] = nullptr;
       alignas(8) char element[kMaxElementSize];
-      const FusedStep& s = params_.steps[i];
+      const FusedStep& s = steps_[i];
       if (s.kind != FusedKind::Number) continue;
       store_scalar(element, s.type, s.numbers[0]);
       fill(i, element, t);
