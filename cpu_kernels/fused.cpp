@@ -39,11 +39,11 @@ struct Value {
   Converter convert = nullptr;
   int64_t size = 0;
   int slot = -1;
-  int last = -1;        // the step that reads it for the last time
-  int output = -1;      // computed right in that output's memory, where it lies without gaps
-  bool fixed = false;   // a slot of its own: it is filled once, or once a row
+  int last = -1;          // the step that reads it for the last time
+  int output = -1;        // computed right in that output's memory, where it lies without gaps
+  bool fixed = false;     // a slot of its own: it is filled once, or once a row
   bool released = false;  // its slot may hold another one
-  bool copied = false;  // an input that is stored elsewhere and overwritten itself
+  bool copied = false;    // an input that is stored elsewhere and overwritten itself
 };
 
 union Numbers {
@@ -213,9 +213,7 @@ void Fused::choose_kernels() {
         break;
       case FusedKind::Unary: choice = choice_for(numbers_[i].unary = s.unary(), from); break;
       case FusedKind::Binary: choice = choice_for(numbers_[i].binary = s.binary(), from); break;
-      case FusedKind::Ternary:
-        choice = choice_for(numbers_[i].ternary = s.ternary(), steps_[s.operand[1]].type);
-        break;
+      case FusedKind::Ternary: choice = choice_for(numbers_[i].ternary = s.ternary(), steps_[s.operand[1]].type); break;
       default: break;
     }
     values_[i].kernel = choice.kernel;
