@@ -228,11 +228,9 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
       if (inputs[i].defined() && !inputs[i].is_same(call.inputs[i]) &&
           inputs[i].impl().storage.get() == s.storage.get())
         call.inputs[i].impl().storage->version.fetch_add(std::exchange(s.raised, 0u), std::memory_order_relaxed);
-  const ir::Notes* noted = &notes;
-  const bool reseeded = noted->reseeded;
-  auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
   ir::Notes rest;
-  rest.reseeded = reseeded;
+  rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen);
+  auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
   if (why.empty()) why = ir::obstacle(*r, rest, permanent);
   CompileEntry& place = entry_of(state, e, *r);
   if (&place != &e) --e.attempts, --e.recordings, ++place.attempts, ++place.recordings;
@@ -247,7 +245,7 @@ Compiler::Compiler(const CompileOptions& options) : state_(new CompilerState{opt
 Compiler::~Compiler() { delete state_; }
 
 void Compiler::call(CompileCall& call) {
-  if (Recording::active() || modes.saved_hooks || modes.anomaly) return call.run({});
+  if (!state_->options.enabled || Recording::active() || modes.saved_hooks || modes.anomaly) return call.run({});
   CompilerState& state = *state_;
   static thread_local std::vector<int64_t> key;
   {

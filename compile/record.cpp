@@ -6,6 +6,7 @@
 #include "../core/cuda.h"
 #include "../core/generator.h"
 #include "../core/host_state.h"
+#include "../core/host_write.h"
 #include "../core/trace_call.h"
 
 namespace tapir::inline v0::ir {
@@ -17,6 +18,7 @@ struct Recorder {
   std::vector<tapir::Storage*> owner;              // of each block, once a kernel has seen one
   std::map<const tapir::Storage*, int> input_of;   // roots of inputs; their blocks are not in `live`
   std::map<const tapir::Storage*, uint32_t> seen;  // of outside blocks: the version it had
+  std::map<int, bool> told;  // blocks that tensor() filled
   Notes notes;
   uint64_t seeds = 0;
   BackendTable tables[kNumDeviceTypes];
@@ -221,6 +223,7 @@ void Recorder::use(const View& v, Access access) {
   if (access != Access::Write) {
     if (b.kind == Block::Kind::Temporary && !b.written && b.device.is_cpu()) {
       b.kind = Block::Kind::Constant;
+      if (!told[v.block] && notes.unseen.empty()) notes.unseen = "memory of " + to_string(v) + describe(here().get());
       b.values.assign(begin[size_t(v.block)], size_t(b.bytes));
     }
     b.read = true;
@@ -260,6 +263,9 @@ Recording::Recording(std::span<const Tensor> inputs) : recorder_(nullptr) {
   for (int i = 0; i < kNumDeviceTypes; ++i)
     if (recorder_->real[i]) modes.tables[i] = &recorder_->tables[i];
   modes.refuse_host_read = refuse_host_read;
+  note_host_write = [](const void* data) {
+    if (const int i = ir::active->find(data); i >= 0) ir::active->told[i] = true;
+  };
   note_grad = [](const Tensor& x, bool replaced) { ir::active->note_gradient(x, replaced); };
 }
 
@@ -270,7 +276,7 @@ void Recording::stop() noexcept {
   for (int i = 0; i < kNumDeviceTypes; ++i)
     if (recorder_->real[i]) modes.tables[i] = recorder_->before[i];
   modes.refuse_host_read = nullptr;
-  note_grad = nullptr;
+  note_grad = nullptr, note_host_write = nullptr;
   ir::active = nullptr;
 }
 

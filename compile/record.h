@@ -35,6 +35,7 @@ struct Notes {
   uint64_t seed = 0, offset = 0;  // of the generator at the beginning
   uint64_t numbers = 0;           // that its offset moved on
   bool reseeded = false;
+  std::string unseen = {};  // the call that read memory which neither a kernel nor tensor() wrote
 };
 
 /// Writes down what this thread computes until finish() or the end of the scope. ValueError where one is alive already.

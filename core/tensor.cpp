@@ -6,6 +6,7 @@
 
 #include "allocator.h"
 #include "backend.h"
+#include "host_write.h"
 
 namespace tapir::inline v0 {
 
@@ -283,6 +284,7 @@ Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, con
   const DType want = o.dtype.value_or(dtype);
   Tensor host = empty(shape, {.dtype = dtype});
   if (host.numel()) std::memcpy(host.data_ptr(), values, size_t(host.numel() * size_of(dtype)));
+  if (note_host_write && host.numel()) note_host_write(host.data_ptr());
   Tensor out = host;
   if (want != dtype) {
     check_all_fit(host, want);

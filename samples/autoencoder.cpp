@@ -42,14 +42,20 @@ int main(int argc, char** argv) {
     optim::AdamW opt(net.parameters(), {.lr = o.lr});
     optim::OneCycleLR schedule(opt, o.lr,
                                {.total_steps = o.epochs * train.size(), .pct_start = 0.1, .cycle_momentum = false});
+    auto step = compile(
+        [&](const Tensor& x) {
+          opt.zero_grad();
+          Tensor loss = mse_loss(net(x), x);
+          loss.backward();
+          opt.step();
+          return loss;
+        },
+        {.enabled = o.compile});
     samples::Run run(o, {"test loss"});
     run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("loader", train);
     while (run.next_epoch(train.size())) {
       for (auto& [x] : train) {
-        opt.zero_grad();
-        Tensor loss = mse_loss(net(x), x);
-        loss.backward();
-        opt.step();
+        const Tensor loss = step(x);
         schedule.step();
         if (!run.step(loss)) break;
       }

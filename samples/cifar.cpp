@@ -89,6 +89,21 @@ int main(int argc, char** argv) {
     std::printf("%lld parameters, %lld batches an epoch, %d threads\n", static_cast<long long>(net.num_parameters()),
                 static_cast<long long>(train.size()), get_num_threads());
 
+    auto step = compile(
+        [&](const Tensor& images, const Tensor& labels) {
+          opt.zero_grad();
+          Tensor loss;
+          {
+            amp::Autocast autocast(device, o.precision());
+            loss = cross_entropy(net(images.contiguous(kChannelsLast)), labels, {.label_smoothing = 0.1});
+          }
+          scaler.scale(loss).backward();
+          scaler.step(opt);
+          scaler.update();
+          return loss;
+        },
+        {.enabled = o.compile});
+
     samples::Run run(o, {"test loss", "test acc %"}, {.higher_is_better = true});
     run.keep("model", net)
         .keep("optimizer", opt)
@@ -97,15 +112,7 @@ int main(int argc, char** argv) {
         .keep("loader", train);
     while (run.next_epoch(train.size())) {
       for (auto& [images, labels] : train) {
-        opt.zero_grad();
-        Tensor loss;
-        {
-          amp::Autocast autocast(device, o.precision());
-          loss = cross_entropy(net(images.contiguous(kChannelsLast)), labels, {.label_smoothing = 0.1});
-        }
-        scaler.scale(loss).backward();
-        scaler.step(opt);
-        scaler.update();
+        const Tensor loss = step(images, labels);
         schedule.step();
         if (!run.step(loss)) break;
       }

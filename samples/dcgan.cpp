@@ -48,22 +48,30 @@ int main(int argc, char** argv) {
     optim::Adam artist_opt(artist.parameters(), adam), critic_opt(critic.parameters(), adam);
     const Tensor shown = randn({64, noise}, {.device = device});
 
+    auto step = compile(
+        [&](const Tensor& real) {
+          const Tensor fake = artist(randn({real.size(0), noise}, {.device = device}));
+          critic_opt.zero_grad();
+          // 0.9: one-sided label smoothing, arXiv 1606.03498
+          Tensor critic_loss = wrong(critic(real), 0.9) + wrong(critic(fake.detach()), 0);
+          critic_loss.backward();
+          critic_opt.step();
+          artist_opt.zero_grad();
+          Tensor loss = wrong(critic(fake), 1);
+          loss.backward();
+          artist_opt.step();
+          return std::pair(loss, critic_loss);
+        },
+        {.enabled = o.compile});
+
     samples::Run run(o, {"critic loss"});
     run.keep("artist", artist).keep("critic", critic).keep("loader", loader);
     run.keep("artist_optimizer", artist_opt).keep("critic_optimizer", critic_opt);
     while (run.next_epoch(loader.size())) {
       Tensor critic_loss;
       for (auto& [real] : loader) {
-        const Tensor fake = artist(randn({real.size(0), noise}, {.device = device}));
-        critic_opt.zero_grad();
-        // 0.9: one-sided label smoothing, arXiv 1606.03498
-        critic_loss = wrong(critic(real), 0.9) + wrong(critic(fake.detach()), 0);
-        critic_loss.backward();
-        critic_opt.step();
-        artist_opt.zero_grad();
-        Tensor loss = wrong(critic(fake), 1);
-        loss.backward();
-        artist_opt.step();
+        Tensor loss;
+        std::tie(loss, critic_loss) = step(real);
         if (!run.step(loss)) break;
       }
       if (run.interrupted()) break;

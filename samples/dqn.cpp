@@ -125,6 +125,18 @@ int main(int argc, char** argv) {
     Cart cart;
     cart.reset();
 
+    auto step = compile(
+        [&](const Tensor& rows) {
+          opt.zero_grad();
+          Tensor loss = bellman_loss(net, target, rows, gamma);
+          loss.backward();
+          optim::clip_grad_norm_(net.parameters(), 10.0);
+          opt.step();
+          follow(target, net, 0.005);
+          return loss;
+        },
+        {.enabled = o.compile});
+
     samples::Run run(o, {"steps balanced"}, {.higher_is_better = true});
     run.keep("model", net).keep("target", target).keep("optimizer", opt).keep("schedule", schedule);
     run.keep("replay", replay).keep("cart", cart);
@@ -139,13 +151,8 @@ int main(int argc, char** argv) {
         Tensor loss = zeros({}, {.device = device});
         if (replay.size >= 500) {
           const Tensor at = randint(0, replay.size, {o.batch_size}, {.device = device});
-          opt.zero_grad();
-          loss = bellman_loss(net, target, replay.rows.index_select(0, at), gamma);
-          loss.backward();
-          optim::clip_grad_norm_(net.parameters(), 10.0);
-          opt.step();
+          loss = step(replay.rows.index_select(0, at));
           schedule.step();
-          follow(target, net, 0.005);
         }
         if (!run.step(loss)) break;
       }

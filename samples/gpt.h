@@ -59,6 +59,19 @@ inline int train_gpt(int argc, char** argv, bool many) {
       return cross_entropy(flatten(together ? (*ddp)(x) : net(x), 0, 1), flatten(y));
     };
 
+    auto step = compile(
+        [&](const Tensor& x, const Tensor& y) {
+          opt.zero_grad();
+          Tensor loss = loss_of(x, y);
+          scaler.scale(loss).backward();
+          scaler.unscale_(opt);
+          optim::clip_grad_norm_(net.parameters(), 1.0);
+          scaler.step(opt);
+          scaler.update();
+          return loss;
+        },
+        {.enabled = o.compile && !many});  // collectives are no kernels
+
     Run run(o, {"validation loss"});
     run.keep("model", net)
         .keep("optimizer", opt)
@@ -67,13 +80,7 @@ inline int train_gpt(int argc, char** argv, bool many) {
         .keep("loader", loader);
     while (run.next_epoch(loader.size())) {
       for (auto& [x, y] : loader) {
-        opt.zero_grad();
-        Tensor loss = loss_of(x, y);
-        scaler.scale(loss).backward();
-        scaler.unscale_(opt);
-        optim::clip_grad_norm_(net.parameters(), 1.0);
-        scaler.step(opt);
-        scaler.update();
+        const Tensor loss = step(x, y);
         schedule.step();
         if (!run.step(loss)) break;
       }

@@ -17,15 +17,21 @@ int main(int argc, char** argv) {
     data::DataLoader loader(data::TensorDataset<2>(x, y),
                             {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed, .device = device});
 
+    auto step = compile(
+        [&](const Tensor& points, const Tensor& values) {
+          opt.zero_grad();
+          Tensor loss = mse_loss(line(points), values);
+          loss.backward();
+          opt.step();
+          return loss;
+        },
+        {.enabled = o.compile});
+
     samples::Run run(o, {"largest error"});
     run.keep("model", line).keep("optimizer", opt).keep("loader", loader);
     while (run.next_epoch(loader.size())) {
       for (auto& [points, values] : loader) {
-        opt.zero_grad();
-        Tensor loss = mse_loss(line(points), values);
-        loss.backward();
-        opt.step();
-        if (!run.step(loss)) break;
+        if (!run.step(step(points, values))) break;
       }
       if (run.interrupted()) break;
       NoGrad guard;

@@ -69,6 +69,21 @@ int main(int argc, char** argv) {
     optim::CosineAnnealingLR schedule(opt, std::max<int64_t>(1, o.epochs * train.size()));
     amp::GradScaler scaler({.enabled = o.amp == "fp16"});
 
+    auto step = compile(
+        [&](const Tensor& images, const Tensor& labels) {
+          opt.zero_grad();
+          Tensor loss;
+          {
+            amp::Autocast autocast(device, o.precision());
+            loss = cross_entropy(net(images), labels);
+          }
+          scaler.scale(loss).backward();
+          scaler.step(opt);
+          scaler.update();
+          return loss;
+        },
+        {.enabled = o.compile});
+
     samples::Run run(o, {"test acc %"}, {.higher_is_better = true});
     run.keep("model", *net)
         .keep("optimizer", opt)
@@ -77,15 +92,7 @@ int main(int argc, char** argv) {
         .keep("loader", train);
     while (run.next_epoch(train.size())) {
       for (auto& [images, labels] : train) {
-        opt.zero_grad();
-        Tensor loss;
-        {
-          amp::Autocast autocast(device, o.precision());
-          loss = cross_entropy(net(images), labels);
-        }
-        scaler.scale(loss).backward();
-        scaler.step(opt);
-        scaler.update();
+        const Tensor loss = step(images, labels);
         schedule.step();
         if (!run.step(loss)) break;
       }

@@ -17,7 +17,7 @@ struct Options {
   int64_t steps = 0;
   std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {},
               profile = {};                              // amp empty: not offered
-  bool resume = false, quantize = false, quiet = false;  // quiet: a rank that shows and writes nothing
+  bool resume = false, compile = false, quantize = false, quiet = false;  // quiet: a rank that shows and writes nothing
   int64_t checkpoint_every = 0;
   int threads = 0;
   uint64_t seed = 0;
@@ -39,6 +39,7 @@ template <class F> int main(CLI::App& app, int argc, char** argv, Options& o, F&
   if (!o.amp.empty())
     app.add_option("--amp", o.amp, "Mixed precision; fp16 with a gradient scaler")
         ->check(CLI::IsMember({"off", "bf16", "fp16"}));
+  app.add_flag("--compile", o.compile, "Record the training step once, then replay it");
   app.add_option("--threads", o.threads, "Compute threads; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--checkpoint", o.checkpoint, "Folder for checkpoints after each epoch and on Ctrl-C");

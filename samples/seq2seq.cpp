@@ -79,6 +79,23 @@ int main(int argc, char** argv) {
                                {.total_steps = o.epochs * train.size(), .pct_start = 0.1, .cycle_momentum = false});
     amp::GradScaler scaler({.enabled = o.amp == "fp16"});
 
+    auto step = compile(
+        [&](const Tensor& source, const Tensor& in, const Tensor& out) {
+          opt.zero_grad();
+          Tensor loss;
+          {
+            amp::Autocast autocast(device, o.precision());
+            loss = cross_entropy(flatten(net(source, in), 0, 1), flatten(out));
+          }
+          scaler.scale(loss).backward();
+          scaler.unscale_(opt);
+          optim::clip_grad_norm_(net.parameters(), 1.0);
+          scaler.step(opt);
+          scaler.update();
+          return loss;
+        },
+        {.enabled = o.compile});
+
     samples::Run run(o, {"exact %"}, {.higher_is_better = true});
     run.keep("model", net)
         .keep("optimizer", opt)
@@ -87,17 +104,7 @@ int main(int argc, char** argv) {
         .keep("loader", train);
     while (run.next_epoch(train.size())) {
       for (auto& [source, in, out] : train) {
-        opt.zero_grad();
-        Tensor loss;
-        {
-          amp::Autocast autocast(device, o.precision());
-          loss = cross_entropy(flatten(net(source, in), 0, 1), flatten(out));
-        }
-        scaler.scale(loss).backward();
-        scaler.unscale_(opt);
-        optim::clip_grad_norm_(net.parameters(), 1.0);
-        scaler.step(opt);
-        scaler.update();
+        const Tensor loss = step(source, in, out);
         schedule.step();
         if (!run.step(loss)) break;
       }

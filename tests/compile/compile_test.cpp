@@ -333,6 +333,20 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("what code outside of the kernels computes is not replayed; tensor() inside is a constant") {
+  auto twice = compile([](const Tensor& x) {
+    const Tensor y = empty({2});
+    for (int i = 0; i < 2; ++i) y.data<float>()[i] = 2 * x.data<float>()[i];
+    return y + 1;
+  });
+  for (int i = 0; i < 9; ++i) CHECK(same_bits(twice(full({2}, i < 5 ? 1. : i)), full({2}, i < 5 ? 3. : 2. * i + 1)));
+  CHECK(twice.programs() == 0);
+  CHECK(contains(twice.explain(), "which no kernel wrote"));
+  auto with_numbers = compile([](const Tensor& x) { return (x + tensor({1., 2.})).mul_(tensor({2, 3})); });
+  for (int i = 0; i < 5; ++i) CHECK(same_bits(with_numbers(full({2}, double(i))), tensor({2. * i + 2, 3. * i + 6})));
+  CHECK(with_numbers.programs() == 1);
+}
+
 TEST_CASE("host reads and shapes that depend on values are errors with a place; afterwards everything goes on") {
   const Tensor x = ones({3});
   bool bad = true;
