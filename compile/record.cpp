@@ -18,7 +18,7 @@ struct Recorder {
   std::vector<tapir::Storage*> owner;              // of each block, once a kernel has seen one
   std::map<const tapir::Storage*, int> input_of;   // roots of inputs; their blocks are not in `live`
   std::map<const tapir::Storage*, uint32_t> seen;  // of outside blocks: the version it had
-  std::map<int, bool> told;  // blocks that tensor() filled
+  std::map<int, bool> told;                        // blocks that tensor() filled
   Notes notes;
   uint64_t seeds = 0;
   BackendTable tables[kNumDeviceTypes];

@@ -127,7 +127,8 @@ static std::string strange_call(const Recorded& r, bool& permanent) {
 std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
   if (std::string why = strange_call(r, permanent); !why.empty()) return why;
   if (!notes.unseen.empty())
-    return notes.unseen + " is read, which no kernel wrote: what code outside of the kernels computes cannot be replayed";
+    return notes.unseen +
+           " is read, which no kernel wrote: what code outside of the kernels computes cannot be replayed";
   permanent = false;
   if (notes.reseeded) return "manual_seed() is called inside";
   const Program& p = r.program;

@@ -16,7 +16,7 @@ struct Options {
   double lr = 1e-3;
   int64_t steps = 0;
   std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {},
-              profile = {};                              // amp empty: not offered
+              profile = {};                                               // amp empty: not offered
   bool resume = false, compile = false, quantize = false, quiet = false;  // quiet: a rank that shows and writes nothing
   int64_t checkpoint_every = 0;
   int threads = 0;
