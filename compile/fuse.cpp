@@ -23,7 +23,9 @@ int64_t bytes_of(const Call& call) {
 
 class Fuser {
  public:
-  Fuser(const Program& p, int first, int last) : p_(p), first_(first), graph_(dependencies(p, first, last)) {
+  /// `readers`: of each block, the calls of the whole program that read it.
+  Fuser(const Program& p, int first, int last, const std::vector<std::vector<int>>& readers)
+      : p_(p), first_(first), readers_(readers), graph_(dependencies(p, first, last)) {
     for (int i = 0; i < last - first; ++i) {
       const Call& call = call_of(i);
       if (is_pointwise(call) && backend(call.device).fused) join_partners(i);
@@ -33,7 +35,7 @@ class Fuser {
     }
   }
   /// The calls of the range, joined and ordered.
-  void emit(std::vector<Call>& to, const std::vector<std::vector<int>>& readers, FuseReport& report);
+  void emit(std::vector<Call>& to, FuseReport& report);
 
  private:
   const Call& call_of(int i) const { return p_.calls[size_t(first_ + i)]; }
@@ -44,11 +46,12 @@ class Fuser {
   }
   void join_partners(int i);
   bool shares(const std::vector<int>& a, const std::vector<int>& b, const std::vector<int>& both) const;
-  bool is_read(const FusedGroup::Place& place, const std::vector<int>& members, const std::vector<int>& readers) const;
-  Call fused_call(const std::vector<int>& members, const std::vector<std::vector<int>>& readers) const;
+  bool is_read(const FusedGroup::Place& place, const std::vector<int>& members) const;
+  Call fused_call(const std::vector<int>& members) const;
 
   const Program& p_;
   int first_;
+  const std::vector<std::vector<int>>& readers_;
   CallGraph graph_;
   std::map<int, std::vector<int>> users_;  // of a block: the pointwise calls that name it
 };
@@ -56,7 +59,11 @@ class Fuser {
 /// Do the calls fit into one, and is there a place that both groups read or write?
 bool Fuser::shares(const std::vector<int>& a, const std::vector<int>& b, const std::vector<int>& both) const {
   const auto all = fused_group(calls_of(both)), first = fused_group(calls_of(a)), second = fused_group(calls_of(b));
-  return all && first && second && all->places.size() < first->places.size() + second->places.size();
+  if (!all || !first || !second || all->places.size() >= first->places.size() + second->places.size()) return false;
+  const auto stores = std::count_if(all->places.begin(), all->places.end(), [&](const FusedGroup::Place& place) {
+    return place.written && is_read(place, both);
+  });
+  return stores <= kFusedOutputs && all->params.count + stores <= kFusedSteps;
 }
 
 /// Joins a call with the nodes of earlier pointwise calls that name one of its blocks, the last ones first.
@@ -90,14 +97,13 @@ void Fuser::join_partners(int i) {
 }
 
 /// Does anything but the group look at what it leaves there?
-bool Fuser::is_read(const FusedGroup::Place& place, const std::vector<int>& members,
-                    const std::vector<int>& readers) const {
+bool Fuser::is_read(const FusedGroup::Place& place, const std::vector<int>& members) const {
   const Block& b = p_.blocks[size_t(place.view.block)];
   if (b.kind != Block::Kind::Temporary || b.death < 0) return true;
   for (const View& v : p_.outputs)
     if (v.kind == View::Kind::Memory && v.block == place.view.block) return true;
   const int writer = first_ + members[place.writer];
-  for (int at : readers) {
+  for (int at : readers_[size_t(place.view.block)]) {
     if (at <= writer || std::binary_search(members.begin(), members.end(), at - first_)) continue;
     for (const Operand& o : p_.calls[size_t(at)].operands)
       for (const View& v : o.views)
@@ -106,14 +112,14 @@ bool Fuser::is_read(const FusedGroup::Place& place, const std::vector<int>& memb
   return false;
 }
 
-Call Fuser::fused_call(const std::vector<int>& members, const std::vector<std::vector<int>>& readers) const {
+Call Fuser::fused_call(const std::vector<int>& members) const {
   FusedGroup group = *fused_group(calls_of(members));
   const Call& last = call_of(members.back());
   Call call{.entry = "fused", .device = last.device, .deterministic = last.deterministic, .site = last.site};
   Operand outs{.kind = TraceArg::Kind::List, .access = Access::Write}, ins{.kind = TraceArg::Kind::List};
   FusedParams& params = group.params;
   for (const FusedGroup::Place& place : group.places) {
-    if (!place.written || !is_read(place, members, readers[size_t(place.view.block)])) continue;
+    if (!place.written || !is_read(place, members)) continue;
     params.steps[params.count++] = {.kind = FusedKind::Store,
                                     .type = place.view.dtype,
                                     .operand = {uint8_t(place.value), uint8_t(outs.views.size())}};
@@ -126,14 +132,14 @@ Call Fuser::fused_call(const std::vector<int>& members, const std::vector<std::v
   return call;
 }
 
-void Fuser::emit(std::vector<Call>& to, const std::vector<std::vector<int>>& readers, FuseReport& report) {
+void Fuser::emit(std::vector<Call>& to, FuseReport& report) {
   for (int node : graph_.order()) {
     const std::vector<int>& members = graph_.calls_of(node);
     if (members.size() == 1) {
       to.push_back(call_of(members[0]));
       continue;
     }
-    Call call = fused_call(members, readers);
+    Call call = fused_call(members);
     ++report.groups;
     if (!call.operands[0].views.empty()) to.push_back(std::move(call));
   }
@@ -153,7 +159,7 @@ FuseReport fuse(Program& p) {
   std::vector<Call> calls;
   for (const Call& call : p.calls) report.bytes_before += bytes_of(call);
   for (int first = 0; first < int(p.calls.size()); first += kWindow)
-    Fuser(p, first, std::min(first + kWindow, int(p.calls.size()))).emit(calls, readers, report);
+    Fuser(p, first, std::min(first + kWindow, int(p.calls.size())), readers).emit(calls, report);
   p.calls = std::move(calls);
   for (const Call& call : p.calls) report.bytes_after += bytes_of(call);
   report.calls_after = int64_t(p.calls.size());

@@ -40,11 +40,6 @@ class Builder {
  public:
   explicit Builder(const Shape& shape) { group_.shape = shape; }
   bool add(const Call& call, size_t index);
-  /// Is there room for storing every result?
-  bool fits() const {
-    const auto written = std::count_if(group_.places.begin(), group_.places.end(), [](auto& p) { return p.written; });
-    return written <= kFusedOutputs && group_.params.count + written <= kFusedSteps;
-  }
   FusedGroup take() { return std::move(group_); }
 
  private:
@@ -213,7 +208,7 @@ std::optional<FusedGroup> fused_group(std::span<const Call* const> calls) {
     Builder builder(shape);
     size_t i = 0;
     while (i < calls.size() && numel_of(calls[i]->view(0).shape) == numel_of(shape) && builder.add(*calls[i], i)) ++i;
-    if (i == calls.size() && builder.fits()) return builder.take();
+    if (i == calls.size()) return builder.take();
   }
   return {};
 }

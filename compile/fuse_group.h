@@ -27,7 +27,7 @@ struct FusedGroup {
   std::vector<Place> places;
 };
 /// The calls, in their order; nothing where they do not fit into one: too many steps, shapes that do not agree, or a result that
-/// overlaps another operand without being in its very place.
+/// overlaps another operand without being in its very place. Stores are not among the steps yet.
 std::optional<FusedGroup> fused_group(std::span<const Call* const> calls);
 
 /// Removes steps that no Store needs, and inputs that no step loads.

@@ -179,6 +179,19 @@ TEST_CASE("a result that a later call needs is stored, and a hazard between call
   check_fused(p);
 }
 
+TEST_CASE("long programs are fused in parts") {
+  Tensor x = randn({8, 9});
+  const Tensor y = randn({8, 9});
+  ir::Recording recording;
+  NoGrad off;
+  for (int i = 0; i < 2500; ++i) x.mul_(0.5).add_(y);
+  Program p = recording.finish();
+  check_fused(p);
+  const ir::FuseReport report = ir::fuse(p);
+  CHECK(report.calls_before == 5000);
+  CHECK(report.calls_after < 100);
+}
+
 TEST_CASE("columns of one matrix are updated by one call, rows that meet are not") {
   Tensor x = randn({8, 12});
   ir::Recording recording;
