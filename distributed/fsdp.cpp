@@ -96,7 +96,12 @@ void ShardedParameters::State::gather(ShardedUnit& u) {
   start_gather(u);
   u.gathering.wait();
   u.gathering = Work(), u.sent = Tensor();
-  for (ShardedParam& p : u.params) make_whole(p, u.row);
+  // After a step the values are others: what a graph of before has saved must not pass for them.
+  const bool fresh = u.mine.defined() && std::exchange(u.version, u.mine.version()) != u.mine.version();
+  for (ShardedParam& p : u.params) {
+    make_whole(p, u.row);
+    if (fresh) p.storage->version.fetch_add(1);
+  }
   u.gathered = true;
 }
 
