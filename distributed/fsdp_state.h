@@ -31,7 +31,7 @@ struct ShardedUnit {
   Work gathering;
   Tensor grad_row, grad_chunk;  // while they are reduced
   Work reducing;
-  uint32_t version = 0;         // of the chunk that was gathered last
+  uint32_t version = 0;                  // of the chunk that was gathered last
   bool gathered = false, armed = false;  // armed: a forward has run whose backward has not ended
   size_t pending = 0;
 };

@@ -24,7 +24,8 @@ struct Communicator {
                                                   .address = "127.0.0.1",
                                                   .secret = {},
                                                   .init_timeout = options.init_timeout};
-  distributed::Store store{"127.0.0.1", number_from("MASTER_PORT", 0),
+  distributed::Store store{"127.0.0.1",
+                           number_from("MASTER_PORT", 0),
                            {.secret = std::getenv("TAPIR_STORE_SECRET") ? std::getenv("TAPIR_STORE_SECRET") : ""}};
   std::unique_ptr<distributed::Transport> sockets = distributed::make_tcp(store, transport_options);
   Nccl nccl{&store, transport_options, -1, sockets.get()};
