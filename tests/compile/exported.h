@@ -49,7 +49,7 @@ class Exported {
   /// 0: all agree; 77: no onnxruntime.
   int run() const {
     const char* python = std::getenv("TAPIR_PYTHON");
-    const std::string command = std::string(python ? python : "python3") +
+    const std::string command = std::string(python && *python ? python : "python3") +
                                 " " TAPIR_SOURCE_DIR "/tests/compile/onnx_run.py " + folder_.path + " 2>&1";
     std::FILE* pipe = popen(command.c_str(), "r");
     if (!pipe) return 77;

@@ -62,7 +62,7 @@ TEST_CASE("Checkpoints as Hugging Face publishes them load, and give its results
 
 TEST_CASE("What Tapir saves loads in safetensors, torch.load(weights_only=True) and transformers") {
   const char* given = std::getenv("TAPIR_PYTHON");
-  const std::string python = given ? given : "python3";
+  const std::string python = given && *given ? given : "python3";
   if (std::system((python + " -c 'import torch, transformers, safetensors.torch' > /dev/null 2>&1").c_str()) != 0)
     SKIP_TEST("no Python with torch, transformers and safetensors");
   NoGrad guard;
