@@ -51,7 +51,8 @@ Weight check_weight(const char* op, const Tensor& w, const Tensor& scale, int64_
 
 /// x in 8 bits as floats, zero points subtracted. Formulas as in core/formulas/quantize.h.
 Tensor centred(const Tensor& x, const Tensor& scale, const Tensor& zero_point) {
-  return sub(clamp(add(round(mul(x, reciprocal(scale))), zero_point), Scalar(0), Scalar(255)), zero_point);
+  const Tensor q = clamp(add(round(mul(x, reciprocal(scale))), zero_point), Scalar(0), Scalar(255));
+  return sub(nan_to_num(q), zero_point);
 }
 Tensor composite(const Tensor& x, const Tensor& w, const Tensor& scale, const Tensor& bias, QuantOp op,
                  const QuantizedLinearOptions& o) {

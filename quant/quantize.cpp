@@ -87,6 +87,9 @@ template <class M> bool convert_conv(Module& m, const QuantizationParams& input)
   return o != nullptr;
 }
 
+/// Are the layer's outputs what a batch norm of y normalises, dimension 1? Those of a linear layer are the last.
+bool makes_channels(Module& layer, const Tensor& y) { return y.dim() == 2 || !exactly<nn::Linear>(layer); }
+
 /// Which module's output each batch norm takes: seen in one call, by the tensors themselves.
 struct Flow {
   struct Step {
@@ -100,7 +103,7 @@ struct Flow {
     for (const Step& in : inputs) {
       if (in.module == norm) ++uses;
       for (const Step& out : outputs)
-        if (in.module == norm && out.x.is_same(in.x)) found = out.module;
+        if (in.module == norm && out.x.is_same(in.x) && makes_channels(*out.module, in.x)) found = out.module;
     }
     int calls = 0, readers = 0;
     for (const Step& out : outputs)

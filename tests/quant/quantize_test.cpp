@@ -178,11 +178,13 @@ TEST_CASE("the composite forms, which a device without the kernels uses, agree w
   const Tensor w = randint(-128, 128, {12, 64}).to(kInt8), scale = rand(12) + 0.1, a = randn({5, 64}), bias = randn(12);
   const Tensor filter = randint(-128, 128, {6, 4, 3, 3}).to(kInt8), image = randn({2, 4, 7, 7});
   const Tensor step = full({}, 0.05), zero = full({}, 90).to(kInt32);
+  const Tensor holes = a.clone();  // with a NaN, which a static range makes 0
+  holes.select(0, 1).narrow(0, 3, 1).fill_(NAN), image.select(0, 1).select(0, 2).narrow(0, 1, 1).fill_(NAN);
   const auto four = quant::quantize_weight(randn({12, 64}), {.bits = 4});
   const auto all = [&] {
     return std::vector<Tensor>{
         quantized_linear(a, w, scale, {.bias = bias}), quantized_linear(a, w, scale, {.bias = bias, .dynamic = true}),
-        quantized_linear(a, w, scale, {.bias = bias, .input_scale = step, .input_zero_point = zero}),
+        quantized_linear(holes, w, scale, {.bias = bias, .input_scale = step, .input_zero_point = zero}),
         quantized_linear(a, four.weight, four.scale, {.bits = 4}),
         quantized_conv(image, filter, rand(6) * 0 + 0.3, step, zero, randn(6) * 0 + 1, {.stride = 2, .padding = 1})};
   };
@@ -261,6 +263,16 @@ TEST_CASE("a ResNet folds all its batch norms") {
   CHECK(distance(folded(images), exact) <= 1e-4 * amax(abs(exact)).item());
   auto q = quant::quantize(net, images, [&](auto& net) { net(images); });
   CHECK(distance(q(images), exact) <= 0.1 * amax(abs(exact)).item());
+}
+
+TEST_CASE("a batch norm over another dimension than a linear layer's outputs stays") {
+  nn::Sequential net(nn::Linear(8, 16), nn::BatchNorm1d(4)), same(nn::Linear(8, 4), nn::BatchNorm1d(4));
+  NoGrad guard;
+  for (nn::Sequential* n : {&net, &same}) {
+    const Tensor x = randn({5, 4, 8});
+    (*n)(x), n->eval();
+    CHECK(quant::fold_batch_norm_(*n, x) == 0);
+  }
 }
 
 TEST_CASE("a batch norm whose input is read elsewhere is refused") {
