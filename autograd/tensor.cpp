@@ -75,6 +75,11 @@ Tensor& Tensor::detach_() {
   return *this;
 }
 
+/// A program that was recorded before knows nothing of a leaf's hooks as they are now.
+static void hooks_changed(const Tensor& x) {
+  if (is_watched(x.impl().storage.get())) host_state.changes.fetch_add(1, std::memory_order_relaxed);
+}
+
 static GradHookList& hooks_of(const Tensor& x, uint32_t& output) {
   TapeMeta& meta = TapeMeta::of(x);
   output = meta.grad_fn.index();
@@ -94,6 +99,7 @@ int64_t Tensor::add_hook(GradHook* adopted, bool post_accumulate) const {
   check(!post_accumulate || !produced, "[register_post_accumulate_grad_hook] expected a leaf, got the result of {}",
         grad_fn());
   const int64_t id = ++last_id;
+  if (!produced) hooks_changed(*this);
   if (post_accumulate) {
     TapeMeta& meta = TapeMeta::of(*this);
     if (!meta.post_hooks) meta.post_hooks = std::make_unique<GradHookList>();
@@ -112,6 +118,7 @@ void Tensor::remove_hook(int64_t id) const {
   const auto remove = [id](GradHookList* list) {
     if (list) std::erase_if(list->items, [id](auto& item) { return item.id == id; });
   };
+  if (meta->hooks || meta->post_hooks) hooks_changed(*this);
   remove(meta->hooks.get());
   remove(meta->post_hooks.get());
   if (Node* n = meta->grad_fn.node()) remove(n->hooks);

@@ -27,9 +27,10 @@ struct CompileEntry {
 
 struct CompilerState {
   CompileOptions options;
-  std::mutex mutex;
+  std::recursive_mutex mutex;  // a function that runs as it is may call itself
   std::vector<std::unique_ptr<CompileEntry>> entries;
   bool warned = false;
+  bool recording = false;
 };
 
 namespace {
@@ -66,7 +67,8 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
     while (!call.inputs[same].is_same(x)) ++same;
     const TensorImpl& p = x.impl();
     key.push_back(int64_t(p.dtype) | int64_t(p.device.type) << 8 | int64_t(p.device.index) << 16 |
-                  int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 | p.sizes.size() << 40);
+                  int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 |
+                  int64_t(x.grad().defined()) << 34 | p.sizes.size() << 40);
     key.push_back(int64_t(same));
     key.insert(key.end(), p.sizes.begin(), p.sizes.end());
     key.insert(key.end(), p.strides.begin(), p.strides.end());
@@ -100,6 +102,16 @@ bool has_live_graph(const Tensor& y) {
   return true;
 }
 
+/// A tensor like x in that memory.
+Tensor in_storage(const Tensor& x, const StoragePtr& storage, int64_t offset) {
+  Tensor t(new TensorImpl);
+  const TensorImpl& from = x.impl();
+  TensorImpl& to = t.impl();
+  to.dtype = from.dtype, to.device = from.device, to.storage = storage, to.sizes = from.sizes, to.offset = offset;
+  to.strides = from.strides, to.numel = from.numel, to.contiguous = from.contiguous, to.inference = from.inference;
+  return t;
+}
+
 /// x as a tensor with a storage of its own in the same memory: what shares memory with an argument is not the argument.
 Tensor alias_of(const Tensor& x) {
   const TensorImpl& from = x.impl();
@@ -109,27 +121,62 @@ Tensor alias_of(const Tensor& x) {
       from.data(), (last + 1) * size_of(from.dtype), from.device,
       [](Storage& s) { delete static_cast<StoragePtr*>(s.context); }, new StoragePtr(from.storage));
   storage->read_only = from.storage->read_only;
-  Tensor t(new TensorImpl);
-  TensorImpl& to = t.impl();
-  to.dtype = from.dtype, to.device = from.device, to.storage = storage, to.sizes = from.sizes;
-  to.strides = from.strides, to.numel = from.numel, to.contiguous = from.contiguous, to.inference = from.inference;
-  return t;
+  return in_storage(x, storage, 0);
 }
 
-/// The arguments as they are recorded: those whose memory others can reach are aliased.
+/// The arguments as they are recorded: aliased, for the function may have captured the very same tensor.
 std::vector<Tensor> recorded_inputs(const std::vector<Tensor>& inputs) {
   std::vector<Tensor> out = inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& x = inputs[i];
-    if (!x.defined() || x.numel() == 0 || x.requires_grad() || !out[i].is_same(x)) continue;
-    const Storage* s = x.impl().storage.get();
-    if (s->refs.load() == 1 && root_of(x.impl().storage.get()) == s && s->bytes > 0) continue;
+    if (!x.defined() || x.numel() == 0 || !out[i].is_same(x)) continue;
     const Tensor alias = alias_of(x);
     for (size_t j = i; j < inputs.size(); ++j)
       if (inputs[j].is_same(x)) out[j] = alias;
   }
   return out;
 }
+
+/// A result as the function would have given it: in the argument's storage, not in its alias's. Forgets the base that `y` has.
+Tensor unaliased(Tensor& y, const std::vector<Tensor>& aliases, const std::vector<Tensor>& arguments) {
+  if (!y.defined() || y.requires_grad()) return y;
+  for (size_t i = 0; i < aliases.size(); ++i) {
+    if (aliases[i].is_same(arguments[i])) continue;
+    if (aliases[i].is_same(y)) return arguments[i];
+    if (aliases[i].impl().storage.get() != y.impl().storage.get()) continue;
+    const TensorImpl& x = arguments[i].impl();
+    const Tensor there = in_storage(y, x.storage, x.offset * size_of(x.dtype) / size_of(y.dtype()) + y.storage_offset());
+    y = in_storage(y, y.impl().storage, y.storage_offset());
+    return there;
+  }
+  return y;
+}
+
+/// Did the function keep an alias, or a view of one? The call's own handles are known: here, its arguments, `outputs`.
+bool keeps_argument(const std::vector<Tensor>& aliases, const std::vector<Tensor>& arguments,
+                    const std::vector<Tensor>& outputs) {
+  for (size_t i = 0; i < aliases.size(); ++i) {
+    const Tensor& x = aliases[i];
+    if (x.is_same(arguments[i])) continue;
+    uint32_t handles = 0, tensors = 1;
+    for (const Tensor& other : aliases) handles += other.is_same(x) ? 2 : 0;
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      const Tensor& y = outputs[k];
+      if (y.is_same(x)) ++handles;
+      else if (y.defined() && y.impl().storage.get() == x.impl().storage.get())
+        tensors += std::none_of(outputs.begin(), outputs.begin() + int64_t(k), [&](auto& z) { return z.is_same(y); });
+    }
+    if (x.impl().refs.load() > handles || x.impl().storage->refs.load() > tensors) return true;
+  }
+  return false;
+}
+
+/// Set for a scope.
+struct Flag {
+  bool& flag;
+  explicit Flag(bool& f) : flag(f) { flag = true; }
+  ~Flag() { flag = false; }
+};
 
 /// Casts of weights that a surrounding region keeps are not the program's to read.
 struct OwnRegion {
@@ -199,8 +246,24 @@ void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, 
   } else log(state, "not replayed yet: " + why);
 }
 
+/// What was written through an alias was written.
+void raise_versions(const std::vector<Tensor>& aliases, const std::vector<Tensor>& arguments) {
+  for (size_t i = 0; i < aliases.size(); ++i) {
+    size_t first = 0;
+    while (!aliases[first].is_same(aliases[i])) ++first;
+    if (first == i && !aliases[i].is_same(arguments[i]))
+      arguments[i].impl().storage->version.fetch_add(aliases[i].version(), std::memory_order_relaxed);
+  }
+}
+
 /// Runs the call and writes it down.
 void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
+  for (const Tensor& x : call.inputs)
+    if (x.defined() && (x.requires_grad() || x.grad().defined())) {  // an alias has no part in the tape
+      e.eager = true, e.why = x.requires_grad() ? "an argument requires a gradient" : "an argument has a gradient";
+      warn(state, "calls of a signature run as they are: " + e.why);
+      return call.run({});
+    }
   ++e.attempts, ++e.recordings;
   const std::vector<Tensor> inputs = recorded_inputs(call.inputs);
   const OwnRegion region;
@@ -209,29 +272,30 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   ir::Program program;
   ir::Notes notes;
   try {
+    const Flag in_progress(state.recording);
     call.run(inputs);
     outputs = call.outputs();
     program = recording.finish(outputs, &notes);
   } catch (...) {
+    raise_versions(inputs, call.inputs);
     e.last.reset();
     throw;
   }
+  raise_versions(inputs, call.inputs);
+  std::vector<Tensor> results;
+  for (Tensor& y : outputs) results.push_back(unaliased(y, inputs, call.inputs));
+  call.build(*std::unique_ptr<CompileCall::Frame>(call.new_frame()), results);
   bool permanent = false;
   std::string why;
-  for (const Tensor& x : inputs)
-    if (x.defined() && modes.grad && x.requires_grad()) permanent = true, why = "an argument requires a gradient";
   for (const Tensor& y : outputs)
     if (has_live_graph(y))
       permanent = true, why = "a result can still be differentiated: call backward() inside, or compile under NoGrad";
-  for (ir::Notes::Seen& s : notes.storages)  // what was written through an alias was written
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].defined() && !inputs[i].is_same(call.inputs[i]) &&
-          inputs[i].impl().storage.get() == s.storage.get())
-        call.inputs[i].impl().storage->version.fetch_add(std::exchange(s.raised, 0u), std::memory_order_relaxed);
   ir::Notes rest;
   rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen);
   auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
   if (why.empty()) why = ir::obstacle(*r, rest, permanent);
+  if (why.empty() && keeps_argument(inputs, call.inputs, outputs))
+    why = "an argument is kept outside: copy_() it into a tensor that exists before";
   CompileEntry& place = entry_of(state, e, *r);
   if (&place != &e) --e.attempts, --e.recordings, ++place.attempts, ++place.recordings;
   decide(state, place, std::move(r), why, permanent, call, inputs, outputs);
@@ -239,31 +303,29 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
 
 }  // namespace
 
-Compiler::Compiler(const CompileOptions& options) : state_(new CompilerState{options, {}, {}, false}) {
+Compiler::Compiler(const CompileOptions& options) : state_(new CompilerState{options, {}, {}}) {
   check(options.max_programs >= 0, "[compile] expected max_programs of 0 or more, got {}", options.max_programs);
 }
 Compiler::~Compiler() { delete state_; }
 
 void Compiler::call(CompileCall& call) {
-  if (!state_->options.enabled || Recording::active() || modes.saved_hooks || modes.anomaly) return call.run({});
   CompilerState& state = *state_;
+  const std::lock_guard turn(state.mutex);
+  if (!state.options.enabled || Recording::active() || modes.saved_hooks || modes.anomaly) return call.run({});
   static thread_local std::vector<int64_t> key;
-  {
-    std::lock_guard lock(state.mutex);
-    write_key(key, call);
-    CompileEntry* e = find(state, key);
-    if (!e && int64_t(state.entries.size()) < state.options.max_programs)
-      e = state.entries.emplace_back(std::make_unique<CompileEntry>()).get(), e->key = key;
-    else if (!e)
-      warn(state, format("more than max_programs = {} signatures: calls of others run as they are",
-                         state.options.max_programs));
-    if (e && !e->eager && !e->replay) return record(state, *e, call);
-    if (e && e->replay) {
-      std::vector<Tensor> outputs;
-      if (e->replay->run(call.inputs, outputs)) {
-        ++e->replays;
-        return call.build(e->replay->frame(), outputs);
-      }
+  write_key(key, call);
+  CompileEntry* e = find(state, key);
+  if (!e && int64_t(state.entries.size()) < state.options.max_programs)
+    e = state.entries.emplace_back(std::make_unique<CompileEntry>()).get(), e->key = key;
+  else if (!e)
+    warn(state, format("more than max_programs = {} signatures: calls of others run as they are",
+                       state.options.max_programs));
+  if (e && !e->eager && !e->replay) return record(state, *e, call);
+  if (e && e->replay) {
+    std::vector<Tensor> outputs;
+    if (e->replay->run(call.inputs, outputs)) {
+      ++e->replays;
+      return call.build(e->replay->frame(), outputs);
     }
   }
   call.run({});
@@ -276,6 +338,7 @@ int64_t Compiler::programs() const {
 
 void Compiler::reset() {
   std::lock_guard lock(state_->mutex);
+  check(!state_->recording, "[compile] expected reset() after the call, got it inside of the function");
   state_->entries.clear(), state_->warned = false;
 }
 

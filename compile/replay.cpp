@@ -98,7 +98,7 @@ void Replay::add_result(const Tensor& y, const View& v, std::span<const Tensor> 
 const char* Replay::mismatch(bool& stale) const {
   stale = true;
   if (changes_ != host_state.changes.load(std::memory_order_relaxed))
-    return "an optimizer's options or state were exchanged";
+    return "options, hooks, submodules or an optimizer's state were exchanged";
   for (const Recorded::Seen& s : r_.storages)
     if (s.storage.abandoned()) return "the storage of a tensor from outside was replaced";
   for (const Recorded::GradSlot& g : r_.grads)
@@ -139,6 +139,12 @@ bool Replay::apart(std::span<const Tensor> arguments) const {
       if ((written || r.written) && meet(x, r)) return false;
     for (const Bound& c : bound_)
       if (written && c.block != b.block && meet(x, range(arguments[c.argument]))) return false;
+    for (const Recorded::GradSlot& g : r_.grads) {  // that are there at the beginning, in blocks that move
+      const int block = block_of(g.start);
+      if (block >= 0 && block != b.block && (written || r_.program.blocks[size_t(block)].written) &&
+          meet(x, range(g.leaf->grad())))
+        return false;
+    }
   }
   return true;
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <ostream>
 
+#include "../core/host_state.h"
 #include "../core/modes.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
@@ -89,6 +90,7 @@ void set_replacement(Module& module, Replacement* adopted) {
   check(module.tapir_extras().of(module).computed.empty(),
         "[replace] {} has computed parameters: remove_parametrizations first", type_name(typeid(module)));
   module.tapir_extras().get()->replacement = std::move(other);
+  host_state.changes.fetch_add(1, std::memory_order_relaxed);
 }
 }  // namespace detail
 Module* replaced_by(Module& module) {

@@ -385,6 +385,136 @@ TEST_CASE("an exception in the middle of a replay: a label out of range") {
   CHECK(f.programs() == 1);
 }
 
+TEST_CASE("an argument that the function captured too, or keeps, is an argument") {
+  const Tensor a = full({4}, 1.), b = full({4}, 10.);
+  auto captured = compile([&](const Tensor& x) { return x + a * 2; });
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(captured(a), full({4}, 3.)));
+  CHECK(captured.programs() == 1);
+  CHECK(same_bits(captured(b), full({4}, 12.)));
+  auto difference = compile([a](const Tensor& x) { return x - a; });
+  for (const Tensor& x : {a, a, a, b, a, b}) CHECK(same_bits(difference(x), x - a));
+
+  NoGrad guard;
+  const Parameter online(full({2}, 8.)), target(full({2}, 1.));
+  auto soft = compile([&](const Tensor& t) { t.detach().mul_(0.5).add_(online); });
+  for (int i = 0; i < 4; ++i) soft(online);  // half of it, added to itself
+  soft(target);
+  CHECK(same_bits(online, full({2}, 8.)));
+  CHECK(same_bits(target, full({2}, 8.5)));
+  CHECK(contains(soft.explain(), "an argument requires a gradient"));
+  soft.reset();
+  for (int i = 0; i < 4; ++i) soft(online.detach());
+  soft(target.detach());
+  CHECK(same_bits(online, full({2}, 8.)));
+  CHECK(same_bits(target, full({2}, 12.25)));
+  auto descend = compile([](const Tensor& p) { Tensor(p).sub_(p.grad()); });
+  for (int i = 0; i < 5; ++i) {
+    const Tensor p = full({2}, 3.);
+    p.set_grad(full({2}, double(i)));
+    descend(p);
+    CHECK(same_bits(p, full({2}, 3. - i)));
+  }
+
+  Tensor last, row;
+  auto keeping = compile([&](const Tensor& x) {
+    last = x;
+    return x * 2;
+  });
+  auto keeping_view = compile([&](const Tensor& x) { row = x.narrow(0, 1, 1); });
+  for (int i = 0; i < 9; ++i) {
+    keeping(full({2}, double(i))), keeping_view(full({2}, double(i)));
+    CHECK(same_bits(last, full({2}, double(i))));
+    CHECK(same_bits(row, full({1}, double(i))));
+  }
+  CHECK(contains(keeping.explain(), "an argument is kept outside"));
+  CHECK(contains(keeping_view.explain(), "an argument is kept outside"));
+}
+
+TEST_CASE("results that are arguments are the same tensors, recorded and replayed; writes raise the version") {
+  auto add = compile([](const Tensor& x, const Tensor& y) { return std::pair(Tensor(x).add_(y), x.narrow(0, 1, 2)); });
+  for (int i = 0; i < 5; ++i) {
+    const Tensor x = full({3}, double(i));
+    const uint32_t before = x.version();
+    auto [y, part] = add(x, ones({3}));
+    CHECK(y.is_same(x));
+    CHECK(x.version() > before);
+    part.fill_(7);
+    CHECK(part.version() == x.version());
+    CHECK(same_bits(x, tensor({i + 1.f, 7.f, 7.f})));
+  }
+  CHECK(add.programs() == 1);
+  auto bad = compile([](const Tensor& x) {
+    Tensor(x).add_(1);
+    throw ValueError("stop");
+  });
+  const Tensor x = zeros({2});
+  CHECK_THROWS_AS(bad(x), ValueError);
+  CHECK(x.version() == 1);
+}
+
+TEST_CASE("an argument that is the gradient which a replay writes") {
+  nn::Linear a(3, 3), b = a.clone();
+  const auto step = [](nn::Linear& net, const Tensor& x, const Tensor& g) {
+    sum(square(net(x))).backward();
+    return g * 2;
+  };
+  auto f = compile([&](const Tensor& x, const Tensor& g) { return step(a, x, g); });
+  const Tensor x = ones({2, 3}), other = zeros({3, 3});
+  for (int i = 0; i < 5; ++i) f(x, other), step(b, x, other);
+  CHECK(f.programs() >= 1);
+  CHECK(same_values(f(x, a.weight.grad().detach()), step(b, x, b.weight.grad().detach())));
+  CHECK(same_values(f(x, a.weight.grad().narrow(0, 0, 3)), step(b, x, b.weight.grad().narrow(0, 0, 3))));
+}
+
+TEST_CASE("hooks, replaced modules and computed parameters are noticed after recording") {
+  const Tensor x = ones({2, 8});
+  nn::Linear net(8, 8);
+  const optim::SGD keeps(net.parameters(), {.lr = 0.1});
+  auto forward = compile([&](const Tensor& x) {
+    NoGrad guard;
+    return net(x);
+  });
+  const auto same = [&] {
+    for (int i = 0; i < 4; ++i) {
+      const Tensor got = forward(x);
+      NoGrad guard;
+      CHECK(same_values(got, net(x)));
+    }
+    CHECK(forward.programs() == 1);
+  };
+  same();
+  const int64_t id = net.register_forward_hook(
+      [](nn::Module&, std::vector<Tensor>&, std::vector<Tensor>& out) { out[0] = zeros_like(out[0]); });
+  same();
+  CHECK(sum(abs(forward(x))).item() == 0);
+  net.remove_hook(id);
+  same();
+  CHECK(sum(abs(forward(x))).item() > 0);
+  quant::quantize_dynamic_(net);
+  for (int i = 0; i < 4; ++i) {
+    const Tensor got = forward(x);
+    NoGrad guard;
+    CHECK(same_bits(got, net(x)));
+  }
+
+  Tensor w = ones({3}).requires_grad_();
+  auto backward = compile([&](const Tensor& x) {
+    w.set_grad({});
+    sum(w * x).backward();
+  });
+  warm(backward, ones({3}));
+  CHECK(backward.programs() == 1);
+  const int64_t hook = w.register_hook([](const Tensor& g) { return g * 5; });
+  for (int i = 0; i < 4; ++i) {
+    backward(ones({3}));
+    CHECK(same_bits(w.grad(), full({3}, 5.)));
+  }
+  CHECK(backward.programs() == 1);
+  w.remove_hook(hook);
+  backward(ones({3}));
+  CHECK(same_bits(w.grad(), ones({3})));
+}
+
 TEST_CASE("too many signatures run as they are") {
   auto f = compile([](const Tensor& x) { return x + 1; }, {.max_programs = 2});
   for (int round = 0; round < 4; ++round)
@@ -410,6 +540,28 @@ TEST_CASE("compiled functions within compiled functions, and in several threads"
     });
   for (auto& t : threads) t.join();
   CHECK(wrong == 0);
+
+  int inside = 0, most = 0;  // calls that run as they are take turns too, and may call themselves
+  std::function<Tensor(const Tensor&)> again;
+  auto eager = compile(
+      [&](const Tensor& x) {
+        most = std::max(most, ++inside);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const Tensor y = x.numel() > 1 ? again(x.narrow(0, 1, x.numel() - 1)) : x + 1;
+        --inside;
+        return y;
+      },
+      {.max_programs = 0});
+  again = [&](const Tensor& x) { return eager(x); };
+  threads.clear();
+  for (int k = 0; k < 3; ++k)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 5; ++i)
+        if (!same_bits(eager(zeros({2})), ones({1}))) ++wrong;
+    });
+  for (auto& t : threads) t.join();
+  CHECK(wrong == 0);
+  CHECK(most == 2);
 }
 
 TEST_CASE("gradient scaling, autocast and a loss that skips steps") {
