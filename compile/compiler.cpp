@@ -67,8 +67,8 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
     while (!call.inputs[same].is_same(x)) ++same;
     const TensorImpl& p = x.impl();
     key.push_back(int64_t(p.dtype) | int64_t(p.device.type) << 8 | int64_t(p.device.index) << 16 |
-                  int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 |
-                  int64_t(x.grad().defined()) << 34 | p.sizes.size() << 40);
+                  int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 | int64_t(x.grad().defined()) << 34 |
+                  p.sizes.size() << 40);
     key.push_back(int64_t(same));
     key.insert(key.end(), p.sizes.begin(), p.sizes.end());
     key.insert(key.end(), p.strides.begin(), p.strides.end());
@@ -145,7 +145,8 @@ Tensor unaliased(Tensor& y, const std::vector<Tensor>& aliases, const std::vecto
     if (aliases[i].is_same(y)) return arguments[i];
     if (aliases[i].impl().storage.get() != y.impl().storage.get()) continue;
     const TensorImpl& x = arguments[i].impl();
-    const Tensor there = in_storage(y, x.storage, x.offset * size_of(x.dtype) / size_of(y.dtype()) + y.storage_offset());
+    const Tensor there =
+        in_storage(y, x.storage, x.offset * size_of(x.dtype) / size_of(y.dtype()) + y.storage_offset());
     y = in_storage(y, y.impl().storage, y.storage_offset());
     return there;
   }
@@ -318,8 +319,8 @@ void Compiler::call(CompileCall& call) {
   if (!e && int64_t(state.entries.size()) < state.options.max_programs)
     e = state.entries.emplace_back(std::make_unique<CompileEntry>()).get(), e->key = key;
   else if (!e)
-    warn(state, format("more than max_programs = {} signatures: calls of others run as they are",
-                       state.options.max_programs));
+    warn(state,
+         format("more than max_programs = {} signatures: calls of others run as they are", state.options.max_programs));
   if (e && !e->eager && !e->replay) return record(state, *e, call);
   if (e && e->replay) {
     std::vector<Tensor> outputs;
