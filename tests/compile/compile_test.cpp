@@ -519,14 +519,14 @@ TEST_CASE("accumulation with its condition as an argument is eager's; an excepti
   manual_seed(5);
   nn::Linear a(3, 2), b = a.clone();
   const auto make = [](nn::Linear& net) {
-    return [&net, opt = optim::SGD(net.parameters(), {.lr = 0.1})](const Tensor& x, const Tensor& at,
-                                                                   bool last) mutable {
-      const Tensor loss = sum(square(net(x)));
-      loss.backward();
-      const Tensor picked = gather(x, 0, at);
-      if (last) opt.step(), opt.zero_grad();
-      return std::pair(loss, picked);
-    };
+    return
+        [&net, opt = optim::SGD(net.parameters(), {.lr = 0.1})](const Tensor& x, const Tensor& at, bool last) mutable {
+          const Tensor loss = sum(square(net(x)));
+          loss.backward();
+          const Tensor picked = gather(x, 0, at);
+          if (last) opt.step(), opt.zero_grad();
+          return std::pair(loss, picked);
+        };
   };
   auto eager = make(a);
   auto fast = compile(make(b));
