@@ -8,6 +8,7 @@
 #include "../core/layout.h"
 #include "anomaly.h"
 #include "arith.h"
+#include "final_callback.h"
 #include "meta.h"
 #include "record.h"
 
@@ -345,6 +346,17 @@ void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph) {
   backend(leaf).copy(context(leaf), held, g);
 }
 
+/// What is to be called at the end of the backward() that runs in this thread; null in grad().
+static constinit thread_local std::vector<std::pair<void (*)(void*), void*>>* final_callbacks = nullptr;
+
+bool call_after_backward(void (*f)(void*), void* data) {
+  if (!final_callbacks) return false;
+  const std::pair one(f, data);
+  if (std::find(final_callbacks->begin(), final_callbacks->end(), one) == final_callbacks->end())
+    final_callbacks->push_back(one);
+  return true;
+}
+
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients, const BackwardOptions& options) {
   const profiler::Range range(profiler::Kind::User, "backward");
   std::vector<Edge> roots;
@@ -352,7 +364,10 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients
   prepare("backward", outputs, gradients, roots, seeds);
   BackwardOptions o = options;
   o.retain_graph |= o.create_graph;
+  std::vector<std::pair<void (*)(void*), void*>> callbacks;
+  ScopedMode scope(final_callbacks, &callbacks);
   Engine(o, {}).run(roots, seeds);
+  for (size_t i = 0; i < callbacks.size(); ++i) callbacks[i].first(callbacks[i].second);
 }
 
 /// A backward pass for each row of the gradients.
@@ -396,6 +411,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
     check(bool(wanted.back()), "[grad] expected inputs that require grad, input {} ({}) does not", int64_t(i),
           inputs[i]);
   }
+  ScopedMode<decltype(final_callbacks)> scope(final_callbacks, nullptr);
   auto found = Engine({options.retain_graph || options.create_graph, options.create_graph}, wanted).run(roots, seeds);
   for (size_t i = 0; i < found.size(); ++i) {
     check(found[i].defined() || options.allow_unused,

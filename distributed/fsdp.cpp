@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "../autograd/final_callback.h"
 #include "../core/modes.h"
 #include "../functional/checkpoint.h"
 #include "../ops/ops.h"
@@ -130,16 +131,26 @@ void ShardedParameters::State::before_block(size_t i) {
   if (in_recomputation()) return;
   order.push_back(i);
   prefetch(last_order, i, 1);
-  if (!modes.grad || u.armed) return;
-  u.armed = true, u.pending = u.params.size();
-  for (ShardedParam& p : u.params) p.ready = false;
+  if (modes.grad && !u.armed) arm(u);
+}
+
+void ShardedParameters::State::arm(ShardedUnit& u) {
+  u.armed = !u.params.empty(), u.pending = u.params.size();
+  for (ShardedParam& p : u.params) p.ready = false, p.tensor.set_grad({});  // a backward that threw may have left some
 }
 
 void ShardedParameters::State::after_block(size_t i) {
   if (!in_recomputation()) release(units[i]);
 }
 
+// Note [The order of collectives]
+// A rank on which some unit gets no gradient, or not all, sends zeros in its place, and gathers what the others gather: collectives come in
+// the order of the forward pass, backwards, the root last. The engine runs what was recorded later first: when block i's backward begins,
+// nothing more comes for the blocks that were called after it. Graphs of two forwards in one backward break that rule: there the
+// end of backward is waited for. All ranks must call the same blocks in forward, and reach some parameter in backward.
+
 void ShardedParameters::State::before_block_backward(size_t i) {
+  if (await_end() && forwards == 1) reduce_from(size_t(order.rend() - std::find(order.rbegin(), order.rend(), i)));
   gather(units[i]);
   prefetch(last_order, i, -1);
 }
@@ -150,7 +161,27 @@ void ShardedParameters::State::on_gradient(size_t i, size_t k) {
   check(u.armed && !p.ready, "[{}] expected one backward for each forward through it, got another gradient of \"{}\"",
         kName, p.name);
   p.ready = true;
-  if (--u.pending == 0) reduce(i);
+  await_end();
+  if (--u.pending == 0 && u.block) reduce(i);
+}
+
+/// Has backward_ended() called; false where gradients are not accumulated.
+bool ShardedParameters::State::await_end() {
+  const bool accumulates =
+      call_after_backward([](void* state) { static_cast<State*>(state)->backward_ended(); }, this);
+  backward_began |= accumulates;
+  return accumulates;
+}
+
+/// The blocks that were first called at that place of the forward pass, or later, and still wait for gradients.
+void ShardedParameters::State::reduce_from(size_t place) {
+  for (size_t at = order.size(); at-- > place;) {
+    const size_t i = order[at];
+    if (!units[i].armed || std::find(order.begin(), order.end(), i) != order.begin() + int64_t(at)) continue;
+    start_gather(units[i]);
+    prefetch(last_order, i, -1);
+    reduce(i);
+  }
 }
 
 /// All gradients of the unit are there: nothing in this backward reads its parameters any more.
@@ -162,7 +193,9 @@ void ShardedParameters::State::reduce(size_t i) {
   u.grad_row = empty({u.chunk * group.size()}, {.dtype = dtype, .device = u.mine.device()});
   int64_t end = 0;
   for (ShardedParam& p : u.params) {
-    u.grad_row.narrow(0, p.offset, p.numel).copy_(p.tensor.grad().contiguous().view({p.numel}));
+    Tensor to = u.grad_row.narrow(0, p.offset, p.numel);
+    if (const Tensor g = p.tensor.grad(); g.defined()) to.copy_(g.contiguous().view({p.numel}));
+    else to.zero_();
     p.tensor.set_grad({});
     end = p.offset + p.numel;
   }
@@ -172,10 +205,14 @@ void ShardedParameters::State::reduce(size_t i) {
   u.grad_chunk = empty({u.chunk}, {.dtype = dtype, .device = u.mine.device()});
   u.reducing = group.reduce_scatter(u.grad_chunk, u.grad_row, ReduceOp::Mean, true);
   reducing = i;
-  if (std::none_of(units.begin(), units.end(), [](const ShardedUnit& other) { return other.armed; })) {
-    finish_reduce();
-    release_all();
-  }
+}
+
+void ShardedParameters::State::backward_ended() {
+  reduce_from(0);
+  if (units[0].armed) reduce(0);
+  finish_reduce();
+  release_all();
+  for (ShardedParam& p : units[0].params) p.storage->version.fetch_add(1);  // a second backward throws: they are gone
 }
 
 void ShardedParameters::State::finish_reduce() {
@@ -234,24 +271,19 @@ ShardedParameters::~ShardedParameters() {
 void ShardedParameters::before_forward() {
   State& s = *state_;
   check(!s.units.empty(), "[{}] expected parameters that are still sharded, got those of unshard()", kName);
-  std::string missing;
-  for (ShardedUnit& u : s.units) {
-    for (const ShardedParam& p : u.params)
-      if (u.armed && u.pending < u.params.size() && !p.ready) missing += (missing.empty() ? "" : ", ") + p.name;
-    u.armed = false;
+  for (ShardedUnit& u : s.units) u.armed = false;
+  if (s.reducing != SIZE_MAX) {  // a backward that threw
+    ShardedUnit& u = s.units[std::exchange(s.reducing, SIZE_MAX)];
+    u.reducing.wait();
+    u.grad_row = Tensor(), u.grad_chunk = Tensor(), u.reducing = Work();
   }
-  s.finish_reduce();
   s.release_all();
-  check_runtime(missing.empty(),
-                "[{}] expected the last backward to give a gradient to every parameter of the blocks it reached, got "
-                "none for: {}",
-                kName, missing);
   s.last_order = std::exchange(s.order, {});
   ShardedUnit& root = s.units[0];
   s.gather(root);
-  if (!modes.grad || root.params.empty()) return;
-  root.armed = true, root.pending = root.params.size();
-  for (ShardedParam& p : root.params) p.ready = false;
+  if (!modes.grad) return;
+  s.arm(root);
+  s.forwards = std::exchange(s.backward_began, false) ? 1 : s.forwards + 1;
 }
 
 void ShardedParameters::after_forward() {

@@ -18,7 +18,8 @@ namespace tapir::inline v0::distributed {
 //     memory of a rank = (parameters + gradients + optimizer's state) / N + the root + 2 blocks + the gradients of 2 blocks + activations
 // Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054, stage 3; Zhao et al. 2023, arXiv 2304.11277. Limits: frozen parameters stay whole on every
 // rank; a parameter that two blocks share must be the root's; optimizers see flat chunks, so they must work element by element (SGD, Adam
-// and their kind, not Muon or Adafactor), and clipping is clip_grad_norm_() here.
+// and their kind, not Muon or Adafactor), and clipping is clip_grad_norm_() here; parameters of a called block that the loss does not depend on
+// have zeros for gradients, and all ranks must call the same blocks: Note [The order of collectives].
 
 struct FsdpOptions {
   std::vector<nn::Module*> blocks = {};    // sharded one by one: blocks_of<models::GPT2Block>(net)

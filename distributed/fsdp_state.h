@@ -43,6 +43,8 @@ struct ShardedParameters::State {
   std::vector<std::pair<std::string, Tensor>> buffers;
   std::vector<size_t> order, last_order;  // of blocks in this forward, and in the one before
   size_t reducing = SIZE_MAX;             // the unit whose gradients are under way
+  int forwards = 0;                       // since a backward began
+  bool backward_began = false;
 
   void add_unit(nn::Module* block, std::vector<std::pair<std::string, Tensor>> params);
   void shard(ShardedUnit& u);
@@ -56,8 +58,12 @@ struct ShardedParameters::State {
   void before_block_backward(size_t i);
   void prefetch(const std::vector<size_t>& list, size_t i, int step);
   void on_gradient(size_t i, size_t k);
+  void arm(ShardedUnit& u);
+  bool await_end();
   void reduce(size_t i);
+  void reduce_from(size_t place);
   void finish_reduce();
+  void backward_ended();
   DType dtype_of(const ShardedUnit& u) const { return options.param_dtype.value_or(u.mine.dtype()); }
 };
 

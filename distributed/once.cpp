@@ -7,6 +7,16 @@
 
 namespace tapir::inline v0::distributed {
 
+std::string words_of_error() {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    if (*e.what()) return e.what();
+  } catch (...) {
+  }
+  return "an error without words";
+}
+
 /// The text of src, on all ranks.
 static std::string broadcast_text(const std::string& text, const ProcessGroup& group, int64_t src) {
   Tensor length = empty({1}, {.dtype = kInt64});

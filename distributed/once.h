@@ -1,11 +1,14 @@
 #pragma once
-#include <stdexcept>
+#include <exception>
 #include <string>
 
 #include "../core/state_dict.h"
 #include "process_group.h"
 
 namespace tapir::inline v0::distributed {
+
+/// In a catch (...): what() of the error, or a text that says that it has none.
+std::string words_of_error();
 
 /// Tells all ranks how rank 0 fared; RuntimeError with its words on the others where it failed.
 void share_outcome(const ProcessGroup& group, const std::string& error_of_rank_0);
@@ -17,9 +20,8 @@ template <class F> void once(const ProcessGroup& group, F&& f) {
   std::string error;
   if (group.rank() == 0) try {
       f();
-    } catch (const std::exception& e) {
-      mine = std::current_exception(), error = e.what();
-      if (error.empty()) error = "an error without words";
+    } catch (...) {
+      mine = std::current_exception(), error = words_of_error();
     }
   share_outcome(group, error);
   if (mine) std::rethrow_exception(mine);
@@ -34,9 +36,8 @@ template <class F> void together(const ProcessGroup& group, F&& f) {
   std::string error;
   try {
     f();
-  } catch (const std::exception& e) {
-    mine = std::current_exception(), error = e.what();
-    if (error.empty()) error = "an error without words";
+  } catch (...) {
+    mine = std::current_exception(), error = words_of_error();
   }
   share_errors(group, error);
   if (mine) std::rethrow_exception(mine);

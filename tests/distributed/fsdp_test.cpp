@@ -10,6 +10,11 @@ TEST_CASE("fully sharded training equals one process") {
     INFO(ranks << e.output);
     CHECK(e.status == 0);
   }
+  for (const char* ranks : {"1", "2"}) {
+    const Ended e = launch({"--nproc", ranks}, {worker(), "fsdp_unused"});
+    INFO(ranks << e.output);
+    CHECK(e.status == 0);
+  }
   const TemporaryFolder folder;
   const Ended e = launch({"--nproc", "2"}, {worker(), "fsdp_errors"}, {"TAPIR_TEST_FILE=" + (folder / "x")});
   INFO(e.output);

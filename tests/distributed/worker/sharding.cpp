@@ -135,6 +135,60 @@ static void fsdp() {
   EXPECT(off > 1e-6 && off < 0.1);
 }
 
+/// Blocks side by side, of which `used` says, bit by bit, which ones the result depends on. Called are all.
+struct Branches : nn::Module {
+  std::vector<nn::Linear> blocks;
+  nn::Linear head{6, 6}, spare{6, 6};
+  Branches() {
+    for (int i = 0; i < 4; ++i) blocks.emplace_back(6, 6);
+  }
+  Tensor forward(const Tensor& x, int used) {
+    Tensor y = x;
+    for (int i = 0; i < 4; ++i) {
+      const Tensor z = blocks[size_t(i)](x);
+      if (used >> i & 1) y = y + z * z;
+    }
+    return used >> 4 & 1 ? head(y) : y;
+  }
+  TAPIR_FIELDS(blocks, head, spare)
+};
+
+/// Units without gradients, other ones on each rank, against one process.
+static double fsdp_branches(const ProcessGroup& g, bool prefetch, bool twice) {
+  Branches net, one;
+  net.to(kFloat64), one.to(kFloat64);
+  distributed::FullyShardedDataParallel fsdp(
+      net, {.blocks = {&net.blocks[0], &net.blocks[1], &net.blocks[2], &net.blocks[3]}, .prefetch = prefetch}, g);
+  one.load_state_dict(distributed::broadcast_state_dict(fsdp.full_state_dict(), g));
+  optim::SGD opt(fsdp.parameters(), {.lr = 0.05}), whole(one.parameters(), {.lr = 0.05});
+  for (int step = 0; step < 30; ++step) {
+    const auto used = [&](int64_t rank) { return twice ? 1 + step : 1 + int(step * (7 * rank + 5)) % 31; };
+    manual_seed(uint64_t(step));
+    const Tensor x = randn({8, 6}, {.dtype = kFloat64}), mine = part(g, x);
+    const auto loss = [&](auto& model, const Tensor& x, int mask) {
+      Tensor sum = square(model(x, mask)).mean();
+      return twice ? sum + square(model(x * 2, 31 - mask / 2)).mean() : sum;
+    };
+    opt.zero_grad(), whole.zero_grad();
+    loss(fsdp, mine, used(g.rank())).backward();
+    for (int64_t r = 0; r < g.size(); ++r)
+      (loss(one, x.narrow(0, r * mine.size(0), mine.size(0)), used(r)) / double(g.size())).backward();
+    opt.step(), whole.step();
+    if (step % 10 != 5) continue;  // a backward that throws leaves nothing behind
+    Tensor z = mine.clone().requires_grad_();
+    z.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("thrown within"); });
+    EXPECT(has(error_of<std::runtime_error>([&] { loss(fsdp, z, 27).backward(); }), "thrown within"));
+  }
+  const StateDict end = distributed::broadcast_state_dict(fsdp.full_state_dict(), g);
+  return difference(end, one.state_dict());
+}
+
+static void fsdp_unused() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  for (const bool prefetch : {true, false})
+    for (const bool twice : {false, true}) EXPECT(fsdp_branches(g, prefetch, twice) < 1e-12);
+}
+
 static void fsdp_errors() {
   const ProcessGroup g = distributed::init_process_group(options);
   models::GPT2LMHeadModel net(small_gpt());
@@ -150,6 +204,25 @@ static void fsdp_errors() {
   EXPECT(fsdp.parameters()[0].grad().defined());
   const std::string folder = std::getenv("TAPIR_TEST_FILE") + std::string(".none");
   EXPECT(has(error_of<RuntimeError>([&] { fsdp.load(folder); }), "got none"));
+  const Tensor again = loss_of(fsdp(x), x);
+  again.backward({}, true);
+  EXPECT(!error_of<ValueError>([&] { again.backward(); }).empty());  // the weights are gone
+  // Anything may be thrown: the other rank learns of it.
+  const auto throws = [&] {
+    if (my_rank() == 0) throw 1;
+  };
+  for (const bool all : {true, false}) {
+    bool thrown = false;
+    try {
+      if (all) distributed::together(g, throws);
+      else distributed::once(g, throws);
+    } catch (int) {
+      thrown = my_rank() == 0;
+    } catch (const RuntimeError& e) {
+      thrown = second() && has(e.what(), "without words");
+    }
+    EXPECT(thrown);
+  }
   // One rank's gradients are not finite: no rank's are.
   NoGrad guard;
   if (second()) Tensor(fsdp.parameters()[0].grad()).fill_(std::numeric_limits<double>::quiet_NaN());
@@ -233,6 +306,7 @@ static void fsdp_checkpoint() {
 std::vector<Scenario> sharding_scenarios() {
   return {{"zero", zero},
           {"fsdp", fsdp},
+          {"fsdp_unused", fsdp_unused},
           {"fsdp_errors", fsdp_errors},
           {"fsdp_memory", fsdp_memory},
           {"fsdp_checkpoint", fsdp_checkpoint}};
