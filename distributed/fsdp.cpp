@@ -167,8 +167,7 @@ void ShardedParameters::State::on_gradient(size_t i, size_t k) {
 
 /// Has backward_ended() called; false where gradients are not accumulated.
 bool ShardedParameters::State::await_end() {
-  const bool accumulates =
-      call_after_backward([](void* state) { static_cast<State*>(state)->backward_ended(); }, this);
+  const bool accumulates = call_after_backward([](void* state) { static_cast<State*>(state)->backward_ended(); }, this);
   backward_began |= accumulates;
   return accumulates;
 }

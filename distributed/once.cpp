@@ -12,8 +12,7 @@ std::string words_of_error() {
     throw;
   } catch (const std::exception& e) {
     if (*e.what()) return e.what();
-  } catch (...) {
-  }
+  } catch (...) {}
   return "an error without words";
 }
 
