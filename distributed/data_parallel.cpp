@@ -1,5 +1,7 @@
 #include "data_parallel.h"
 
+#include <algorithm>
+
 #include "../core/cuda.h"
 #include "../core/modes.h"
 #include "../ops/cast.h"
@@ -28,13 +30,28 @@ void Replicas::follow(nn::Module& module, nn::Module& replica, Device device) {
       });
 }
 
-void Replicas::refresh(nn::Module& module, const std::vector<nn::Module*>& replicas) const {
+void Replicas::refresh(nn::Module& module, const std::vector<nn::Module*>& replicas) {
   NoGrad guard;
   const StateDict weights = module.state_dict();
+  const auto modules = module.named_modules();
+  seen_.resize(std::max(seen_.size(), replicas.size()));
   for (size_t i = 0; i < replicas.size(); ++i) {
-    const StateDict copy = replicas[i]->state_dict();
-    for (const auto& [name, t] : copy) t.detach().copy_(weights.at(name).detach());
-    replicas[i]->train(module.training);
+    const StateDict copies = replicas[i]->state_dict();
+    seen_[i].resize(copies.size());
+    auto seen = seen_[i].begin();
+    for (const auto& [name, copy] : copies) {
+      const Tensor& t = weights.at(name);
+      Seen& s = *seen++;
+      if (t.numel() == 0) continue;
+      // A graph of an earlier forward may still need the copy as it is. A program that is recorded has to copy in each replay.
+      const bool same = s.memory == t.data_ptr() && s.version == t.version() && s.copy_version == copy.version();
+      if (same && !modes.refuse_host_read) continue;
+      copy.detach().copy_(t.detach());
+      s = {t.data_ptr(), t.version(), copy.version()};
+    }
+    const auto theirs = replicas[i]->named_modules();
+    for (size_t k = 0; k < std::min(modules.size(), theirs.size()); ++k)
+      theirs[k].second->training = modules[k].second->training;
   }
 }
 

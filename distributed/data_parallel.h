@@ -14,15 +14,20 @@ class Replicas {
   const std::vector<Device>& devices() const { return devices_; }
   /// Gradients that reach the replica's parameters go on to the module's.
   void follow(nn::Module& module, nn::Module& replica, Device device);
-  /// The module's weights and buffers, into every replica.
-  void refresh(nn::Module& module, const std::vector<nn::Module*>& replicas) const;
+  /// The module's weights and buffers, and what it trains, into every replica; what has not changed is not written.
+  void refresh(nn::Module& module, const std::vector<nn::Module*>& replicas);
   /// Parts of x along dimension 0, each on its device; fewer than there are devices where x is short.
   std::vector<Tensor> scatter(const Tensor& x) const;
   /// The parts again, on the first device.
   Tensor gather(const std::vector<Tensor>& parts) const;
 
  private:
+  struct Seen {  // a tensor of the module, and its copy, when both were equal
+    const void* memory = nullptr;
+    uint32_t version = 0, copy_version = 0;
+  };
   std::vector<Device> devices_;
+  std::vector<std::vector<Seen>> seen_;  // of each replica
 };
 
 /// One process trains on several devices: a batch is split along dimension 0, each device has a copy of the module, results and gradients come

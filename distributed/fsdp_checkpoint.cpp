@@ -5,6 +5,7 @@
 #include <charconv>
 #include <deque>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "../core/modes.h"
@@ -84,7 +85,13 @@ class Shards {
       for (int64_t i = 0; i < f.size(); ++i) out.emplace_back(f.name(i));
     return out;
   }
-  bool has_rows(const std::string& name) const { return parts_.contains(name); }
+  /// Of the row `name`; undefined where there is none.
+  std::optional<DType> dtype_of(const std::string& name) {
+    const auto at = parts_.find(name);
+    if (at == parts_.end()) return {};
+    const Part& p = at->second[0];
+    return files_[p.file].read(p.index).dtype();
+  }
 
  private:
   struct Part {
@@ -168,8 +175,8 @@ void ShardedParameters::load(const std::string& folder, optim::Optimizer* optimi
         const std::string prefix = "optimizer." + key + ".";
         if (const Tensor whole = shards.read_whole(prefix + u.params[0].name); whole.defined())
           states.append(format("state.{}.{}", number, key), whole);
-        else if (shards.has_rows(prefix + u.params[0].name))
-          states.append(format("state.{}.{}", number, key), row(prefix, u.mine.dtype()));
+        else if (const auto dtype = shards.dtype_of(prefix + u.params[0].name))  // float32 beside bfloat16 weights
+          states.append(format("state.{}.{}", number, key), row(prefix, *dtype));
       }
       ++number;
     }
@@ -181,8 +188,18 @@ void ShardedParameters::load(const std::string& folder, optim::Optimizer* optimi
       check_runtime(buffers.at(name).defined() && buffers.at(name).shape() == t.shape(),
                     "[{}] expected \"buffer.{}\" of shape {} in the files", kName, name, t.shape());
     }
-    if (optimizer) optimizer->load_state_dict(states);
   });
+  const StateDict before = optimizer ? optimizer->state_dict() : StateDict();
+  bool changed = false;
+  try {
+    together(s.group, [&] {
+      if (optimizer) optimizer->load_state_dict(states);
+      changed = optimizer;
+    });
+  } catch (...) {
+    if (changed) optimizer->load_state_dict(before);  // where one rank's does not fit, none has changed
+    throw;
+  }
   size_t i = 0;
   for (ShardedUnit& u : s.units)
     if (u.mine.defined()) u.mine.detach().copy_(chunks[i++]);

@@ -21,6 +21,16 @@ TEST_CASE("fully sharded training equals one process") {
   CHECK(e.status == 0);
 }
 
+TEST_CASE("float32 states of bfloat16 weights in a sharded checkpoint") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const char* ranks : {"1", "2"}) {
+    const TemporaryFolder folder;
+    const Ended e = launch({"--nproc", ranks}, {worker(), "fsdp_states"}, {"TAPIR_TEST_FILE=" + (folder / "x")});
+    INFO(ranks << e.output);
+    CHECK(e.status == 0);
+  }
+}
+
 TEST_CASE("memory of a rank falls with their number") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   for (const char* ranks : {"1", "2", "4"}) {
