@@ -67,8 +67,8 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
     while (!call.inputs[same].is_same(x)) ++same;
     const TensorImpl& p = x.impl();
     key.push_back(int64_t(p.dtype) | int64_t(p.device.type) << 8 | int64_t(p.device.index) << 16 |
-                  int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 | int64_t(p.autograd.load() && x.grad().defined()) << 34 |
-                  p.sizes.size() << 40);
+                  int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 |
+                  int64_t(p.autograd.load() && x.grad().defined()) << 34 | p.sizes.size() << 40);
     key.push_back(int64_t(same));
     key.insert(key.end(), p.sizes.begin(), p.sizes.end());
     key.insert(key.end(), p.strides.begin(), p.strides.end());
