@@ -59,7 +59,10 @@ static std::string line_of(const Dl_info& in, void* address) {
   return s.find(" at ") == std::string::npos || s.find("??:") != std::string::npos ? "" : s;
 }
 
-static bool is_ours(const std::string& function) { return function.find("tapir::") != std::string::npos; }
+/// Ours, or what a sanitizer puts around backtrace().
+static bool is_ours(const std::string& function) {
+  return function.find("tapir::") != std::string::npos || function.starts_with("__interceptor_");
+}
 
 std::string describe(const CallSite* site) {
   if (!site) return "";

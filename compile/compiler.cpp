@@ -304,8 +304,9 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
 
 }  // namespace
 
-Compiler::Compiler(const CompileOptions& options) : state_(new CompilerState{options, {}, {}}) {
+Compiler::Compiler(const CompileOptions& options) : state_(nullptr) {
   check(options.max_programs >= 0, "[compile] expected max_programs of 0 or more, got {}", options.max_programs);
+  state_ = new CompilerState{options, {}, {}};
 }
 Compiler::~Compiler() { delete state_; }
 
