@@ -1,3 +1,4 @@
+#include <tapir/autograd/final_callback.h>
 #include <tapir/tapir.h>
 
 #include <thread>
@@ -71,6 +72,29 @@ TEST_CASE("double backward goes through saved inputs and saved outputs") {
   const auto got = values(grad({sum(ge)}, {x})[0]);                    // 4 e^2x
   CHECK(got[0] == Approx(4 * std::exp(1.0)));
   CHECK(got[1] == Approx(4 * std::exp(4.0)));
+}
+
+static int ended = 0;
+TEST_CASE("a callback at the end of backward: once, after all gradients, not in grad(), not where it throws") {
+  const Tensor x = ones({2}).requires_grad_();
+  bool backward_runs = false, throws = false;
+  x.register_hook([&](const Tensor& g) -> Tensor {
+    const auto count = [](void* leaf) { ended += static_cast<Tensor*>(leaf)->grad().defined() ? 1 : 100; };
+    backward_runs = call_after_backward(count, const_cast<Tensor*>(&x)) &&
+                    call_after_backward(count, const_cast<Tensor*>(&x));
+    CHECK(ended == 0);
+    if (throws) throw std::runtime_error("hook");
+    return g;
+  });
+  sum(x * x).backward();
+  CHECK((backward_runs && ended == 1));
+  ended = 0;
+  grad({sum(x * x)}, {x});
+  CHECK((!backward_runs && ended == 0));
+  throws = true;
+  CHECK_THROWS_AS(sum(x * x).backward(), std::runtime_error);
+  CHECK((backward_runs && ended == 0));
+  CHECK(!call_after_backward([](void*) {}, nullptr));
 }
 
 TEST_CASE("BI-170 a second backward says what is gone; retain_graph keeps it") {
