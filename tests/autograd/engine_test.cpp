@@ -80,8 +80,8 @@ TEST_CASE("a callback at the end of backward: once, after all gradients, not in 
   bool backward_runs = false, throws = false;
   x.register_hook([&](const Tensor& g) -> Tensor {
     const auto count = [](void* leaf) { ended += static_cast<Tensor*>(leaf)->grad().defined() ? 1 : 100; };
-    backward_runs = call_after_backward(count, const_cast<Tensor*>(&x)) &&
-                    call_after_backward(count, const_cast<Tensor*>(&x));
+    backward_runs =
+        call_after_backward(count, const_cast<Tensor*>(&x)) && call_after_backward(count, const_cast<Tensor*>(&x));
     CHECK(ended == 0);
     if (throws) throw std::runtime_error("hook");
     return g;
