@@ -59,10 +59,7 @@ static std::string line_of(const Dl_info& in, void* address) {
   return s.find(" at ") == std::string::npos || s.find("??:") != std::string::npos ? "" : s;
 }
 
-/// Ours, or what a sanitizer puts around backtrace().
-static bool is_ours(const std::string& function) {
-  return function.find("tapir::") != std::string::npos || function.starts_with("__interceptor_");
-}
+static bool is_ours(const std::string& function) { return function.find("tapir::") != std::string::npos; }
 
 std::string describe(const CallSite* site) {
   if (!site) return "";
