@@ -8,17 +8,14 @@
 
 #include "../catch.h"
 #include "../core/messages.h"
+#include "../same_bits.h"
 
 using namespace tapir;
 using ir::Program;
 using tapir_tests::contains;
+using tapir_tests::same_bits;
 
 namespace {
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
-         std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), size_t(a.numel() * size_of(a.dtype()))) == 0;
-}
 
 /// Interprets the program as it is and fused, from the same state: outputs and outside memory must be equal bit by bit.
 ir::FuseReport check_fused(const Program& program) {

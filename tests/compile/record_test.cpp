@@ -6,10 +6,12 @@
 
 #include "../catch.h"
 #include "../core/messages.h"
+#include "../same_bits.h"
 
 using namespace tapir;
 using ir::Program;
 using tapir_tests::contains;
+using tapir_tests::same_bits;
 using tapir_tests::message_of;
 
 namespace {
@@ -34,11 +36,6 @@ struct ConvNet : nn::Module {
 bool same_bytes(const StoragePtr& a, const StoragePtr& b) {
   return a->bytes == b->bytes && (a->bytes == 0 || std::memcmp(a->data, b->data, size_t(a->bytes)) == 0);
 }
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
-         std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), size_t(a.numel() * size_of(a.dtype()))) == 0;
-}
-
 /// Records a step, then lets the program and eager code each do the next one, from the same state.
 template <class Net> void check_training_step(Net& net, const Tensor& x, const Tensor& labels) {
   optim::AdamW opt(net.parameters(), {.lr = 1e-2});

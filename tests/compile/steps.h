@@ -1,23 +1,16 @@
 #pragma once
 // Eager and compiled steps side by side.
-#include <cstring>
 #include <functional>
 #include <vector>
 
 #include <tapir/tapir.h>
 
 #include "../catch.h"
+#include "../same_bits.h"
 
 namespace tapir_tests {
 using namespace tapir;
 
-inline bool same_bits(const Tensor& a, const Tensor& b) {
-  if (a.defined() != b.defined()) return false;
-  if (!a.defined()) return true;
-  const Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
-  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
-         (x.numel() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), size_t(x.numel() * size_of(x.dtype()))) == 0);
-}
 /// Equal within rounding.
 inline bool same_values(const Tensor& a, const Tensor& b, double tolerance = 1e-5) {
   if (a.defined() != b.defined()) return false;

@@ -6,15 +6,12 @@
 #include <tapir/tapir.h>
 
 #include "../catch.h"
+#include "../same_bits.h"
 
 using namespace tapir;
+using tapir_tests::same_bits;
 
 namespace {
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
-         std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), size_t(a.numel() * size_of(a.dtype()))) == 0;
-}
 
 /// Writes steps down; each returns its value.
 struct Steps {
