@@ -11,8 +11,8 @@
 using namespace tapir;
 using ir::Program;
 using tapir_tests::contains;
-using tapir_tests::same_bits;
 using tapir_tests::message_of;
+using tapir_tests::same_bits;
 
 namespace {
 
