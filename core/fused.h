@@ -5,6 +5,8 @@
 // Ternary have the type that is computed in (never a 16-bit float: those are cast before and after, as they would be rounded in memory).
 // The elements are those of the outputs, which have one shape; inputs broadcast to it. An output may be an input's very view: a store
 // is seen by no load. Other than so they do not overlap.
+// Where steps reduce, the last `row_dims` dimensions of the shape are a row. A Store of a row's number goes to an output with stride 0
+// along the row. Such calls give what they stand for within rounding.
 #include <cstdint>
 
 #include "backend.h"
@@ -19,7 +21,8 @@ enum class FusedKind : uint8_t {
   Binary,   // op: BinaryOp; numbers: alpha, beta, gamma. No integer division, which would have to report zeros
   Ternary,  // op: TernaryOp; numbers: alpha
   Keep,  // bool: what dropout keeps; numbers: p, seed, offset (bits); operand[0]: an int64 value added to the offset, or this step
-  Store,  // of value operand[0] to output operand[1]
+  Store,   // of value operand[0] to output operand[1]
+  Reduce,  // of value operand[0] over each row; op: ReduceOp Sum or Max (NaN wins). One number a row, for any later step
 };
 
 struct FusedStep {
@@ -51,6 +54,7 @@ inline constexpr int kFusedSteps = 64, kFusedInputs = 24, kFusedOutputs = 16;
 
 struct FusedParams {
   int64_t count = 0;
+  int64_t row_dims = 0;  // 0: no step reduces
   FusedStep steps[kFusedSteps];
 };
 

@@ -370,6 +370,7 @@ void Fused::run() const {
 }  // namespace
 
 void fused(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams& params) {
+  check_internal(params.row_dims == 0, "[fused] expected no rows, got {} dimensions of one", params.row_dims);
   if (outs.empty() || outs[0].numel() == 0) return;
   Fused(outs, ins, params).run();
 }
