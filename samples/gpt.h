@@ -63,11 +63,7 @@ inline int train_gpt(int argc, char** argv, bool many) {
         [&](const Tensor& x, const Tensor& y) {
           opt.zero_grad();
           Tensor loss = loss_of(x, y);
-          scaler.scale(loss).backward();
-          scaler.unscale_(opt);
-          optim::clip_grad_norm_(net.parameters(), 1.0);
-          scaler.step(opt);
-          scaler.update();
+          clipped_update(loss, net, opt, scaler);
           return loss;
         },
         {.enabled = o.compile && !many});  // collectives are no kernels
@@ -78,17 +74,9 @@ inline int train_gpt(int argc, char** argv, bool many) {
         .keep("schedule", schedule)
         .keep("scaler", scaler)
         .keep("loader", loader);
-    while (run.next_epoch(loader.size())) {
-      for (auto& [x, y] : loader) {
-        const Tensor loss = step(x, y);
-        schedule.step();
-        if (!run.step(loss)) break;
-      }
-      if (run.interrupted()) break;
-      net.eval();
-      run.end_epoch({mean_loss(text.validation, config.n_positions, 25, device, loss_of)});
-      net.train();
-    }
+    train_on_text(run, net, loader, schedule, step, [&] {
+      return mean_loss(text.validation, config.n_positions, 25, device, loss_of);
+    });
     net.eval();
     if (o.quiet) return run.finish();
     std::printf("validation loss %.4f nats a character\n\n%s", run.last(0), prompt.c_str());

@@ -40,11 +40,7 @@ int main(int argc, char** argv) {
         [&](const Tensor& x, const Tensor& y) {
           opt.zero_grad();
           Tensor loss = loss_of(x, y);
-          scaler.scale(loss).backward();
-          scaler.unscale_(opt);
-          optim::clip_grad_norm_(net.parameters(), 1.0);
-          scaler.step(opt);
-          scaler.update();
+          samples::clipped_update(loss, net, opt, scaler);
           return loss;
         },
         {.enabled = o.compile});
@@ -55,17 +51,9 @@ int main(int argc, char** argv) {
         .keep("schedule", schedule)
         .keep("scaler", scaler)
         .keep("loader", loader);
-    while (run.next_epoch(loader.size())) {
-      for (auto& [x, y] : loader) {
-        const Tensor loss = step(x, y);
-        schedule.step();
-        if (!run.step(loss)) break;
-      }
-      if (run.interrupted()) break;
-      net.eval();
-      run.end_epoch({samples::mean_loss(text.validation, context, 25, device, loss_of)});
-      net.train();
-    }
+    samples::train_on_text(run, net, loader, schedule, step, [&] {
+      return samples::mean_loss(text.validation, context, 25, device, loss_of);
+    });
     net.eval();
     std::printf("validation loss %.4f nats a character\n\n%s", run.last(0), prompt.c_str());
     NoGrad guard;

@@ -60,6 +60,15 @@ template <class F> int main(CLI::App& app, int argc, char** argv, Options& o, F&
   }
 }
 
+/// The second half of a training step: gradients of the loss, clipped to a norm of 1, and an update.
+inline void clipped_update(const Tensor& loss, nn::Module& net, optim::Optimizer& opt, amp::GradScaler& scaler) {
+  scaler.scale(loss).backward();
+  scaler.unscale_(opt);
+  optim::clip_grad_norm_(net.parameters(), 1.0);
+  scaler.step(opt);
+  scaler.update();
+}
+
 inline volatile std::sig_atomic_t signalled = 0;
 inline void on_signal(int signal) {
   if (signalled) std::signal(signal, SIG_DFL), std::raise(signal);

@@ -87,11 +87,7 @@ int main(int argc, char** argv) {
             amp::Autocast autocast(device, o.precision());
             loss = cross_entropy(flatten(net(source, in), 0, 1), flatten(out));
           }
-          scaler.scale(loss).backward();
-          scaler.unscale_(opt);
-          optim::clip_grad_norm_(net.parameters(), 1.0);
-          scaler.step(opt);
-          scaler.update();
+          samples::clipped_update(loss, net, opt, scaler);
           return loss;
         },
         {.enabled = o.compile});
