@@ -2,47 +2,25 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
-#include <unordered_map>
 
+#include "../core/held.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
 namespace {
 
-struct Entry {
-  Tensor leaf;
-  int64_t holders = 0;
-};
-struct Registry {
-  std::mutex mutex;
-  std::unordered_map<const TensorImpl*, Entry> entries;
-};
-Registry& registry() {
-  static Registry* const r = new Registry;
-  return *r;
+Held<TensorImpl, Tensor>& held() {
+  static auto* const h = new Held<TensorImpl, Tensor>;
+  return *h;
 }
 
 int block_of(const View& v) { return v.kind == View::Kind::Memory ? v.block : -1; }
 
 }  // namespace
 
-WatchedLeaf::WatchedLeaf(const Tensor& leaf) {
-  Registry& r = registry();
-  std::lock_guard lock(r.mutex);
-  Entry& e = r.entries[leaf.impl_or_null()];
-  if (!e.holders++) e.leaf = leaf;
-  p_ = &e.leaf;  // nodes of the map stay where they are
-}
+WatchedLeaf::WatchedLeaf(const Tensor& leaf) : p_(&held().hold(leaf.impl_or_null(), leaf)) {}
 WatchedLeaf::~WatchedLeaf() {
-  if (!p_) return;
-  Tensor last;  // goes after the lock
-  Registry& r = registry();
-  std::lock_guard lock(r.mutex);
-  const auto at = r.entries.find(p_->impl_or_null());
-  if (--at->second.holders > 0) return;
-  last = std::move(at->second.leaf);
-  r.entries.erase(at);
+  if (p_) held().release(p_->impl_or_null());
 }
 
 Recorded keep(Program program, Notes notes) {
