@@ -74,9 +74,8 @@ inline int train_gpt(int argc, char** argv, bool many) {
         .keep("schedule", schedule)
         .keep("scaler", scaler)
         .keep("loader", loader);
-    train_on_text(run, net, loader, schedule, step, [&] {
-      return mean_loss(text.validation, config.n_positions, 25, device, loss_of);
-    });
+    train_on_text(run, net, loader, schedule, step,
+                  [&] { return mean_loss(text.validation, config.n_positions, 25, device, loss_of); });
     net.eval();
     if (o.quiet) return run.finish();
     std::printf("validation loss %.4f nats a character\n\n%s", run.last(0), prompt.c_str());

@@ -51,9 +51,8 @@ int main(int argc, char** argv) {
         .keep("schedule", schedule)
         .keep("scaler", scaler)
         .keep("loader", loader);
-    samples::train_on_text(run, net, loader, schedule, step, [&] {
-      return samples::mean_loss(text.validation, context, 25, device, loss_of);
-    });
+    samples::train_on_text(run, net, loader, schedule, step,
+                           [&] { return samples::mean_loss(text.validation, context, 25, device, loss_of); });
     net.eval();
     std::printf("validation loss %.4f nats a character\n\n%s", run.last(0), prompt.c_str());
     NoGrad guard;

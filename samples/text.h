@@ -55,9 +55,9 @@ double mean_loss(const data::CharDataset& windows, int64_t context, int64_t batc
 }
 
 /// All epochs: step(windows, next characters) for each batch, and validate() after each epoch.
-template <class Loader, class Step, class Validate>
-void train_on_text(Run& run, nn::Module& net, Loader& loader, optim::LRScheduler& schedule, Step& step,
-                   Validate&& validate) {
+template <class Loader, class Step, class Validate> void train_on_text(Run& run, nn::Module& net, Loader& loader,
+                                                                       optim::LRScheduler& schedule, Step& step,
+                                                                       Validate&& validate) {
   while (run.next_epoch(loader.size())) {
     for (auto& [x, y] : loader) {
       const Tensor loss = step(x, y);

@@ -9,11 +9,14 @@
 #include "../catch.h"
 #include "../core/messages.h"
 #include "../same_bits.h"
+#include "training.h"
 
 using namespace tapir;
 using ir::Program;
 using tapir_tests::contains;
+using tapir_tests::ConvNet;
 using tapir_tests::same_bits;
+using tapir_tests::training_step;
 
 namespace {
 
@@ -119,18 +122,6 @@ class RandomProgram {
   std::mt19937 random_;
   Shape sizes_;
   std::vector<Tensor> pool_;
-};
-
-struct ConvNet : nn::Module {
-  nn::Conv2d conv{3, 6, 3, {.padding = 1}};
-  nn::BatchNorm2d norm{6};
-  nn::Conv2d deep{6, 4, 3, {.stride = 2}};
-  nn::Linear fc{4 * 3 * 3, 5};
-  Tensor forward(const Tensor& x) {
-    auto h = max_pool2d(relu(norm(conv(x))), 2);
-    return fc(dropout(flatten(gelu(deep(h) * 2 + 1), 1), 0.25));
-  }
-  TAPIR_FIELDS(conv, norm, deep, fc)
 };
 
 }  // namespace
@@ -252,15 +243,10 @@ TEST_CASE("a relu of a product is the product's finish, but where the product is
 TEST_CASE("training steps, fused, give the same bits") {
   manual_seed(3);
   ConvNet net;
+  net.drop.p = 0.25;
   optim::AdamW opt(net.parameters(), {.lr = 1e-2});
   const Tensor x = randn({4, 3, 16, 16}), labels = randint(0, 5, {4});
-  const auto step = [&] {
-    opt.zero_grad();
-    Tensor loss = cross_entropy(net(x), labels);
-    loss.backward();
-    opt.step();
-    return loss.detach();
-  };
+  const auto step = [&] { return training_step(net, opt, x, labels); };
   step();
   ir::Recording recording(std::array{x, labels});
   const Tensor loss = step();

@@ -7,12 +7,15 @@
 #include "../catch.h"
 #include "../core/messages.h"
 #include "../same_bits.h"
+#include "training.h"
 
 using namespace tapir;
 using ir::Program;
 using tapir_tests::contains;
+using tapir_tests::ConvNet;
 using tapir_tests::message_of;
 using tapir_tests::same_bits;
+using tapir_tests::training_step;
 
 namespace {
 
@@ -21,17 +24,6 @@ struct Mlp : nn::Module {
   Tensor forward(const Tensor& x) { return b(relu(a(x))); }
   TAPIR_FIELDS(a, b)
 };
-struct ConvNet : nn::Module {
-  nn::Conv2d conv{3, 6, 3, {.padding = 1}};
-  nn::BatchNorm2d norm{6};
-  nn::Conv2d deep{6, 4, 3, {.stride = 2}};
-  nn::Linear fc{4 * 3 * 3, 5};
-  Tensor forward(const Tensor& x) {
-    auto h = max_pool2d(relu(norm(conv(x))), 2);
-    return fc(flatten(gelu(deep(h)), 1));
-  }
-  TAPIR_FIELDS(conv, norm, deep, fc)
-};
 
 bool same_bytes(const StoragePtr& a, const StoragePtr& b) {
   return a->bytes == b->bytes && (a->bytes == 0 || std::memcmp(a->data, b->data, size_t(a->bytes)) == 0);
@@ -39,13 +31,7 @@ bool same_bytes(const StoragePtr& a, const StoragePtr& b) {
 /// Records a step, then lets the program and eager code each do the next one, from the same state.
 template <class Net> void check_training_step(Net& net, const Tensor& x, const Tensor& labels) {
   optim::AdamW opt(net.parameters(), {.lr = 1e-2});
-  const auto step = [&] {
-    opt.zero_grad();
-    Tensor loss = cross_entropy(net(x), labels);
-    loss.backward();
-    opt.step();
-    return loss.detach();
-  };
+  const auto step = [&] { return training_step(net, opt, x, labels); };
   step();
   ir::Recording recording(std::array{x, labels});
   const Tensor recorded = step();
