@@ -24,20 +24,15 @@ struct Mlp : nn::Module {
   }
   TAPIR_FIELDS(a, b, unused, c, use)
 };
-struct Norm : nn::Module {
+template <class BatchNorm> struct NormNet : nn::Module {
   nn::Conv2d conv{2, 4, 3};
-  distributed::SyncBatchNorm bn{4};
+  BatchNorm bn{4};
   nn::Linear fc{4 * 4 * 4, 2};
   Tensor forward(const Tensor& x) { return fc(flatten(relu(bn(conv(x))), 1)); }
   TAPIR_FIELDS(conv, bn, fc)
 };
-struct NormAlone : nn::Module {
-  nn::Conv2d conv{2, 4, 3};
-  nn::BatchNorm2d bn{4};
-  nn::Linear fc{4 * 4 * 4, 2};
-  Tensor forward(const Tensor& x) { return fc(flatten(relu(bn(conv(x))), 1)); }
-  TAPIR_FIELDS(conv, bn, fc)
-};
+using Norm = NormNet<distributed::SyncBatchNorm>;
+using NormAlone = NormNet<nn::BatchNorm2d>;
 
 static double furthest(nn::Module& a, nn::Module& b) {
   double worst = 0;
