@@ -1,4 +1,5 @@
 // tapir_bench NAME [--threads N] [--device D] [--repeats R] [--seconds S]: one JSON line per variant; mlp and cnn have one in anomaly mode.
+// tapir_bench compile_table NAME...: compile()'s passes, as Markdown.
 // tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step.
 #include <tapir/tapir.h>
 
@@ -59,6 +60,7 @@ static void serve() {
 
 int main(int argc, char** argv) {
   std::string name, device = "cpu";
+  std::vector<std::string> more;
   int threads = 0, repeats = 7;
   double seconds = 0.4;
   for (int i = 1; i < argc; ++i) {
@@ -68,13 +70,15 @@ int main(int argc, char** argv) {
     else if (word == "--device") device = value, ++i;
     else if (word == "--repeats") repeats = std::max(1, std::atoi(value)), ++i;
     else if (word == "--seconds") seconds = std::atof(value), ++i;
-    else name = word;
+    else if (name.empty()) name = word;
+    else more.push_back(word);
   }
   try {
     bench_device = tapir::Device(device);
     if (threads > 0) tapir::set_num_threads(threads);
     tapir::manual_seed(0);
     if (name.empty()) serve();
+    else if (name == "compile_table") compile_table(more, repeats, seconds);
     else print_all(find(name), tapir::get_num_threads(), repeats, seconds);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "tapir_bench: %s\n", e.what());

@@ -14,6 +14,14 @@ extern tapir::Device bench_device;
 /// Waits for it: before a clock is read.
 void wait_for_bench_device();
 
+/// How variants named compiled are compiled, and what came of the last one.
+struct BenchProgram {
+  std::function<std::vector<tapir::CompileStats>()> stats;
+  std::function<std::string()> explain;
+};
+extern tapir::CompileOptions bench_compile;
+extern BenchProgram bench_program;
+
 /// Runs that many steps and returns the milliseconds that one took.
 using Run = std::function<double(int64_t steps)>;
 
@@ -34,7 +42,8 @@ template <class F> Run timed(F step) {
 /// The same, by compile() where `compiled`; the warm-up steps record it.
 template <class F> Run timed(F step, bool compiled) {
   if (!compiled) return timed(std::move(step));
-  auto program = std::make_shared<tapir::Compiled<F>>(tapir::compile(std::move(step)));
+  auto program = std::make_shared<tapir::Compiled<F>>(tapir::compile(std::move(step), bench_compile));
+  bench_program = {[program] { return program->stats(); }, [program] { return program->explain(); }};
   return timed([program] { (*program)(); });
 }
 
@@ -47,6 +56,9 @@ struct Workload {
 
 /// peer.py and peer_models.py hold the same for PyTorch.
 const std::vector<Workload>& workloads();
+
+/// Prints what compile() makes of these workloads, and its passes one by one. "gpt_mini:bf16" is a variant's.
+void compile_table(const std::vector<std::string>& names, int repeats, double seconds);
 
 // models.cpp
 Run resnet18_cifar(const std::string& variant);

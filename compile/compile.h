@@ -23,7 +23,18 @@ struct CompileOptions {
   bool constants = true;     // filled tensors become numbers
   bool common_calls = true;  // what was computed before is not computed again
   bool fuse = true;          // pointwise chains
+  bool order = true;         // calls in an order that needs less memory
+  double memory_budget = 0;  // bytes, or up to 1 a part of the recorded peak, to stay below by computing again; 0: any number
   bool reuse = true;         // results take over the memory of operands that end there
+};
+
+/// What a program of compile() came to. Bytes are of what is made within a call, without what lies outside.
+struct CompileStats {
+  int64_t recorded_calls = 0, calls = 0;  // kernel calls, before and after the passes
+  int64_t recorded_peak = 0;              // bytes at most, while it was recorded
+  int64_t arena = 0, results = 0;         // bytes a replay works in; results and gradients, which are handed out
+  double seconds = 0;                     // that the passes took
+  int64_t peak() const { return arena + results; }
 };
 
 namespace detail {
@@ -62,6 +73,7 @@ class Compiler {
   void call(CompileCall& call);
   std::string explain() const;
   std::string dot() const;
+  std::vector<CompileStats> stats() const;
   int64_t programs() const;
   void reset();
 
@@ -161,6 +173,8 @@ template <class F> class Compiled {
   std::string explain() const { return compiler_.explain(); }
   /// The programs as graphs for Graphviz.
   std::string dot() const { return compiler_.dot(); }
+  /// Of each program, in the order in which they were made.
+  std::vector<CompileStats> stats() const { return compiler_.stats(); }
   /// How many programs are replayed.
   int64_t programs() const { return compiler_.programs(); }
   /// Forgets all programs.

@@ -306,6 +306,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
 
 Compiler::Compiler(const CompileOptions& options) : state_(nullptr) {
   check(options.max_programs >= 0, "[compile] expected max_programs of 0 or more, got {}", options.max_programs);
+  check(options.memory_budget >= 0, "[compile] expected memory_budget of 0 or more, got {}", options.memory_budget);
   state_ = new CompilerState{options, {}, {}};
 }
 Compiler::~Compiler() { delete state_; }
@@ -331,6 +332,14 @@ void Compiler::call(CompileCall& call) {
     }
   }
   call.run({});
+}
+
+std::vector<CompileStats> Compiler::stats() const {
+  std::lock_guard lock(state_->mutex);
+  std::vector<CompileStats> out;
+  for (const auto& e : state_->entries)
+    if (e->replay) out.push_back(e->replay->stats());
+  return out;
 }
 
 int64_t Compiler::programs() const {

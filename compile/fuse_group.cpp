@@ -241,4 +241,19 @@ void remove_dead_steps(FusedParams& p, std::vector<View>& inputs) {
   p = out, inputs = std::move(used);
 }
 
+void keep_stores(Call& call, const std::vector<bool>& blocks) {
+  auto params = call.params<FusedParams>();
+  std::vector<View> kept;
+  for (FusedStep& s : std::span(params.steps, size_t(params.count))) {
+    if (s.kind != FusedKind::Store) continue;
+    const View& out = call.operands[0].views[s.operand[1]];
+    s.operand[1] = uint8_t(kept.size());
+    if (blocks[size_t(out.block)]) kept.push_back(out);
+    else s = {.kind = FusedKind::Number};  // that nobody uses
+  }
+  call.operands[0].views = std::move(kept);
+  remove_dead_steps(params, call.operands[1].views);
+  call.operands.back().bytes.assign(reinterpret_cast<const char*>(&params), sizeof(params));
+}
+
 }  // namespace tapir::inline v0::ir

@@ -13,4 +13,7 @@ void remove_common_calls(Program& program);
 /// A pointwise result takes over the block of an operand that is not used again.
 void reuse_operands(Program& program);
 
+/// Calls in an order that needs less memory: Note [Order of calls].
+void order_calls(Program& program);
+
 }  // namespace tapir::inline v0::ir

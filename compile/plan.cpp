@@ -10,22 +10,48 @@ namespace tapir::inline v0::ir {
 constexpr int64_t kAlign = 64;
 static int64_t rounded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-Plan plan_memory(const Program& p, const std::vector<bool>& elsewhere) {
-  struct Life {
-    int first = INT_MAX, last = -1;
-  };
+struct Life {
+  int first = INT_MAX, last = -1;
+};
+static std::vector<Life> lives_of(const Program& p) {
   std::vector<Life> lives(p.blocks.size());
   for (int at = 0; at < int(p.calls.size()); ++at)
     each_view(p.calls[size_t(at)], [&](const View& v, Access) {
       Life& life = lives[size_t(v.block)];
       life.first = std::min(life.first, at), life.last = std::max(life.last, at);
     });
+  return lives;
+}
+static bool placed_here(const Program& p, size_t i, const Life& life, const std::vector<bool>& elsewhere) {
+  return p.blocks[i].kind == Block::Kind::Temporary && life.last >= 0 && !elsewhere[i];
+}
+
+std::vector<int64_t> live_bytes(const Program& p, const std::vector<bool>& elsewhere) {
+  const std::vector<Life> lives = lives_of(p);
+  std::vector<int64_t> bytes(p.calls.size() + 1);
+  for (size_t i = 0; i < p.blocks.size(); ++i) {
+    if (!placed_here(p, i, lives[i], elsewhere)) continue;
+    bytes[size_t(lives[i].first)] += rounded(p.blocks[i].bytes);
+    bytes[size_t(lives[i].last) + 1] -= rounded(p.blocks[i].bytes);
+  }
+  for (size_t at = 1; at < bytes.size(); ++at) bytes[at] += bytes[at - 1];
+  bytes.pop_back();
+  return bytes;
+}
+
+int64_t most_live_bytes(const Program& p, const std::vector<bool>& elsewhere) {
+  const std::vector<int64_t> bytes = live_bytes(p, elsewhere);
+  return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+}
+
+Plan plan_memory(const Program& p, const std::vector<bool>& elsewhere) {
+  const std::vector<Life> lives = lives_of(p);
   Plan plan;
+  plan.bound = most_live_bytes(p, elsewhere);
   plan.offset.assign(p.blocks.size(), -1);
   std::vector<int> order;
   for (int i = 0; i < int(p.blocks.size()); ++i)
-    if (p.blocks[size_t(i)].kind == Block::Kind::Temporary && lives[size_t(i)].last >= 0 && !elsewhere[size_t(i)])
-      order.push_back(i);
+    if (placed_here(p, size_t(i), lives[size_t(i)], elsewhere)) order.push_back(i);
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return p.blocks[size_t(a)].bytes > p.blocks[size_t(b)].bytes; });
   std::vector<int> placed;  // by offset

@@ -13,9 +13,13 @@ struct Plan {
   std::vector<int64_t> offset;  // of each block in the arena, in bytes; -1: it lies elsewhere
   int64_t arena = 0;            // bytes
   int64_t apart = 0;            // bytes of the blocks in it, if none shared memory
+  int64_t bound = 0;            // the most bytes of them that are alive at once: no arena is smaller
 };
 /// A place for every Temporary block but those in `elsewhere` (one flag for each block).
 Plan plan_memory(const Program& program, const std::vector<bool>& elsewhere);
+/// Bytes of such blocks that are alive during each call, and the most of them.
+std::vector<int64_t> live_bytes(const Program& program, const std::vector<bool>& elsewhere);
+int64_t most_live_bytes(const Program& program, const std::vector<bool>& elsewhere);
 /// The most bytes of Temporary and Constant blocks that were alive at once while the program was recorded.
 int64_t recorded_peak(const Program& program);
 

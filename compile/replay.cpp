@@ -1,20 +1,22 @@
 #include "replay.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "../core/generator.h"
 #include "../core/profiler.h"
 #include "fuse.h"
 #include "passes.h"
+#include "recompute.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
 
 static int block_of(const View& v) { return v.kind == View::Kind::Memory ? v.block : -1; }
 
-/// The passes in their order, each where the options ask for it.
-static std::vector<PassEffect> improve(Program& p, const CompileOptions& o) {
+/// The passes in their order, each where the options ask for it. `budget`: of bytes that live within a call; 0: any number.
+static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int64_t budget) {
   std::vector<PassEffect> effects = {{"recorded", int64_t(p.calls.size())}};
   const auto pass = [&](const char* name, bool on, void (*f)(Program&)) {
     if (!on) return;
@@ -27,6 +29,8 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o) {
   pass("pads", o.fuse, join_pads);
   pass("epilogues", o.fuse, join_epilogues);
   pass("fuse", o.fuse, [](Program& program) { fuse(program); });
+  pass("order", o.order, order_calls);
+  if (budget > 0) recompute(p, budget), effects.push_back({"recompute", int64_t(p.calls.size())});
   pass("reuse", o.reuse, reuse_operands);
   return effects;
 }
@@ -34,6 +38,8 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o) {
 Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
                std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options)
     : r_(std::move(recorded)), frame_(std::move(frame)) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
   Program& p = r_.program;
   peak_before_ = recorded_peak(p);
   for (size_t i = 0; i < p.blocks.size(); ++i) {  // a schedule wants to know where they lie
@@ -43,8 +49,14 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
     const char* at = static_cast<const char*>(root->data);
     ranges_.push_back({at, at + root->bytes, p.blocks[i].written});
   }
-  effects_ = improve(p, options);
+  if (const double b = options.memory_budget; b > 0) budget_ = int64_t(b <= 1 ? b * double(peak_before_) : b);
+  int64_t handed_out = 0;
+  for (size_t i = 0; i < p.blocks.size(); ++i)
+    if (r_.moves[i] && p.blocks[i].kind != Block::Kind::Outside) handed_out += p.blocks[i].bytes;
+  effects_ = improve(p, options, budget_ ? std::max<int64_t>(budget_ - handed_out, 1) : 0);
+  r_.moves.resize(p.blocks.size()), r_.roots.resize(p.blocks.size());
   schedule_ = std::make_unique<Schedule>(p, r_.moves, r_.offset);
+  seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
   for (Block& b : p.blocks) b.memory = {};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const View& v = p.inputs[i];
@@ -244,10 +256,11 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   return true;
 }
 
-int64_t Replay::bytes_of_results() const {
-  int64_t bytes = 0;
-  for (const Pool& pool : pools_) bytes += r_.program.blocks[size_t(pool.block)].bytes;
-  return bytes;
+CompileStats Replay::stats() const {
+  CompileStats s{.recorded_calls = effects_.front().calls, .calls = int64_t(schedule_->size())};
+  s.recorded_peak = peak_before_, s.arena = schedule_->plan().arena, s.seconds = seconds_;
+  for (const Pool& pool : pools_) s.results += r_.program.blocks[size_t(pool.block)].bytes;
+  return s;
 }
 
 }  // namespace tapir::inline v0::ir

@@ -30,8 +30,9 @@ class Replay {
   const Recorded& recorded() const { return r_; }
   const Schedule& schedule() const { return *schedule_; }
   const std::vector<PassEffect>& effects() const { return effects_; }
-  int64_t peak_before() const { return peak_before_; }
-  int64_t bytes_of_results() const;
+  CompileStats stats() const;
+  /// Bytes that stats().peak() was to stay below; 0: any number.
+  int64_t budget() const { return budget_; }
 
  private:
   struct Result {
@@ -83,7 +84,8 @@ class Replay {
   std::vector<Range> ranges_;  // of outside blocks that stay, by address
   std::vector<bool> written_argument_;
   std::vector<PassEffect> effects_;
-  int64_t peak_before_ = 0;
+  int64_t peak_before_ = 0, budget_ = 0;
+  double seconds_ = 0;
   uint64_t changes_ = host_state.changes.load();
 };
 
