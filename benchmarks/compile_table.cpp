@@ -60,14 +60,16 @@ void row(const std::string& name, const std::string& what, const Made& m, double
 }  // namespace
 
 void compile_table(const std::vector<std::string>& names, int repeats, double seconds) {
-  std::printf("| workload | passes | step, by eager's | kernel calls | arena, MiB | arena and gradients, MiB |\n"
-              "|---|---|---|---|---|---|\n");
+  std::printf(
+      "| workload | passes | step, by eager's | kernel calls | arena, MiB | arena and gradients, MiB |\n"
+      "|---|---|---|---|---|---|\n");
   std::string memory;
   for (const std::string& word : names) {
     const std::string name = word.substr(0, word.find(':')),
                       variant = word == name ? "step" : word.substr(word.find(':') + 1);
     const std::string compiled = variant == "step" ? "compiled" : "compiled_" + variant;
-    const auto w = std::find_if(workloads().begin(), workloads().end(), [&](const Workload& w) { return w.name == name; });
+    const auto w =
+        std::find_if(workloads().begin(), workloads().end(), [&](const Workload& w) { return w.name == name; });
     check(w != workloads().end(), "[compile_table] expected a workload, got {}", name);
     const CompileOptions all;
     Made eager(*w, variant, all), full(*w, compiled, all);
@@ -85,9 +87,10 @@ void compile_table(const std::vector<std::string>& names, int repeats, double se
     }
     const int64_t before = eager.peak(full.stats.results), after = full.peak(full.stats.results);
     char line[256];
-    std::snprintf(line, sizeof(line), "| %s | %.3f | %.1f | %.1f | %.2f |\n", word.c_str(), full.stats.seconds, mib(before),
-                  mib(after), double(after) / double(before));
+    std::snprintf(line, sizeof(line), "| %s | %.3f | %.1f | %.1f | %.2f |\n", word.c_str(), full.stats.seconds,
+                  mib(before), mib(after), double(after) / double(before));
     memory += line;
   }
-  std::printf("\n| workload | passes, s | peak eager, MiB | compiled, MiB | ratio |\n|---|---|---|---|---|\n%s", memory.c_str());
+  std::printf("\n| workload | passes, s | peak eager, MiB | compiled, MiB | ratio |\n|---|---|---|---|---|\n%s",
+              memory.c_str());
 }

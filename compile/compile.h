@@ -24,8 +24,9 @@ struct CompileOptions {
   bool common_calls = true;  // what was computed before is not computed again
   bool fuse = true;          // pointwise chains
   bool order = true;         // calls in an order that needs less memory
-  double memory_budget = 0;  // bytes, or up to 1 a part of the recorded peak, to stay below by computing again; 0: any number
-  bool reuse = true;         // results take over the memory of operands that end there
+  double memory_budget =
+      0;              // bytes, or up to 1 a part of the recorded peak, to stay below by computing again; 0: any number
+  bool reuse = true;  // results take over the memory of operands that end there
 };
 
 /// What a program of compile() came to. Bytes are of what is made within a call, without what lies outside.

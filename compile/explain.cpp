@@ -34,13 +34,14 @@ std::string explain(const Replay& replay) {
   const Plan& plan = replay.schedule().plan();
   s += "\n  operands: " + readable_bytes(read) + " read, " + readable_bytes(written) + " written a call\n";
   const CompileStats stats = replay.stats();
-  s += "  memory: " + readable_bytes(plan.arena) + " in one arena for " + readable_bytes(plan.apart) + " of blocks, of which " +
-       readable_bytes(plan.bound) + " live at once; results and gradients " + readable_bytes(stats.results) +
-       "; together " + readable_bytes(stats.peak()) +
+  s += "  memory: " + readable_bytes(plan.arena) + " in one arena for " + readable_bytes(plan.apart) +
+       " of blocks, of which " + readable_bytes(plan.bound) + " live at once; results and gradients " +
+       readable_bytes(stats.results) + "; together " + readable_bytes(stats.peak()) +
        format(", {}% of the ", stats.peak() * 100 / std::max<int64_t>(stats.recorded_peak, 1)) +
        readable_bytes(stats.recorded_peak) + " while recorded; outside " + readable_bytes(outside) + "\n";
   if (replay.budget() > 0 && stats.peak() > replay.budget())
-    s += "  memory_budget of " + readable_bytes(replay.budget()) + " is not reached: this is the least that was found\n";
+    s +=
+        "  memory_budget of " + readable_bytes(replay.budget()) + " is not reached: this is the least that was found\n";
   s += "  ";
   for (const auto& [kind, count] : kinds) s += format("{} x {}  ", count, kind);
   s += "\n";

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
+#include <set>
 
 #include "dependencies.h"
 #include "fuse_group.h"
@@ -41,7 +41,9 @@ class Round {
     std::map<int, std::vector<Call>> before;  // new calls, by the call that they stand before
   };
   const Call& writer(int block) const { return p_.calls[size_t(writes_[size_t(block)][0])]; }
-  bool own(int block) const { return p_.blocks[size_t(block)].kind == Block::Kind::Temporary && !fixed_[size_t(block)]; }
+  bool own(int block) const {
+    return p_.blocks[size_t(block)].kind == Block::Kind::Temporary && !fixed_[size_t(block)];
+  }
   bool made_at_once(int block) const;
   bool repeatable(int block, int later) const;
   bool can_make(int block, int at, const std::vector<bool>& again) const;
@@ -54,7 +56,7 @@ class Round {
   Price most_;
   int peak_ = 0;                                 // the call at which most bytes are alive
   std::vector<std::vector<int>> uses_, writes_;  // of each block: calls
-  std::vector<bool> again_, waits_;              // blocks: the cut makes them again; they are alive at the peak, unused by it
+  std::vector<bool> again_, waits_;  // blocks: the cut makes them again; they are alive at the peak, unused by it
 };
 
 Round::Round(const Program& p, const std::vector<bool>& fixed, Price most)
@@ -134,14 +136,19 @@ std::vector<int> Round::candidates() {
   return blocks;
 }
 
-/// With what it needs of other blocks that are made again?
+/// Can it be made before the call `at`, with what it needs of other blocks that are made again?
 bool Round::can_make(int block, int at, const std::vector<bool>& again) const {
-  if (!repeatable(block, at)) return false;
-  bool can = true;
-  each_view(writer(block), [&](const View& v, Access access) {
-    if (can && access == Access::Read && again[size_t(v.block)]) can = can_make(v.block, at, again);
-  });
-  return can;
+  std::set<int> seen = {block};
+  std::vector<int> left = {block};
+  while (!left.empty()) {
+    const int next = left.back();
+    left.pop_back();
+    if (!repeatable(next, at)) return false;
+    each_view(writer(next), [&](const View& v, Access access) {
+      if (access == Access::Read && again[size_t(v.block)] && seen.insert(v.block).second) left.push_back(v.block);
+    });
+  }
+  return true;
 }
 
 /// The call on copies where there are some, with new blocks for what it writes.
@@ -157,10 +164,11 @@ Call Round::copy_of(const Call& call, const std::vector<bool>& again, Program& o
         continue;
       }
       int& second = o.access == Access::Read || again[size_t(v.block)] ? copies.of[size_t(v.block)]
-                                                                        : spare.try_emplace(v.block, -1).first->second;
+                                                                       : spare.try_emplace(v.block, -1).first->second;
       if (o.access == Access::Write && second < 0) {
         second = int(out.blocks.size());
-        out.blocks.push_back({.bytes = p_.blocks[size_t(v.block)].bytes, .device = p_.blocks[size_t(v.block)].device, .death = 0});
+        out.blocks.push_back(
+            {.bytes = p_.blocks[size_t(v.block)].bytes, .device = p_.blocks[size_t(v.block)].device, .death = 0});
       }
       if (second >= 0) v.block = second;
     }
@@ -180,7 +188,8 @@ Program Round::with(std::span<const int> blocks) const {
   for (size_t i = 0; i < again.size(); ++i) again[i] = again_[i] && !waits_[i];
   for (int block : blocks) again[size_t(block)] = true;
   std::vector<int> order(blocks.begin(), blocks.end());
-  std::sort(order.begin(), order.end(), [&](int a, int b) { return std::pair(next_use(a), a) < std::pair(next_use(b), b); });
+  std::sort(order.begin(), order.end(),
+            [&](int a, int b) { return std::pair(next_use(a), a) < std::pair(next_use(b), b); });
   Program out = p_;
   Copies copies{std::vector<int>(p_.blocks.size(), -1), {}};
   for (int block : order)

@@ -142,5 +142,4 @@ inline Trace ten_steps(uint32_t seed, bool compiled, const CompileOptions& optio
   return out;
 }
 
-
 }  // namespace tapir_tests

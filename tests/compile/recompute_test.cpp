@@ -42,7 +42,9 @@ auto train = [](Deep& net) {
     return loss.detach();
   };
 };
-auto batch = [](int i) { return std::pair(cos(arange(0., 256. * 32, 1., {.dtype = kFloat32}) + i).reshape({256, 32}), Tensor()); };
+auto batch = [](int i) {
+  return std::pair(cos(arange(0., 256. * 32, 1., {.dtype = kFloat32}) + i).reshape({256, 32}), Tensor());
+};
 
 /// Losses and parameters of ten compiled steps.
 std::vector<Tensor> ten(int layers, double drop, const CompileOptions& options, CompileStats* stats = nullptr,
@@ -70,7 +72,8 @@ void check_equal(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 
 TEST_CASE("the cheapest cut: a chain is cut where it is thinnest, what is free is not cut") {
   //  0 -> 1 -> 2, 0 -> 3;  2 and 3 are needed, 0 is given
-  const auto cut = ir::cheapest_cut({{}, {0}, {1}, {0}}, {10, 3, 7, 2}, {true, false, false, false}, {false, false, true, true});
+  const auto cut =
+      ir::cheapest_cut({{}, {0}, {1}, {0}}, {10, 3, 7, 2}, {true, false, false, false}, {false, false, true, true});
   CHECK(cut == std::vector<bool>{false, true, false, true});
   CHECK(ir::cheapest_cut({{}, {0}}, {0, 5}, {true, false}, {false, true}) == std::vector<bool>{true, false});
   CHECK(ir::cheapest_cut({{}}, {5}, {false}, {true}) == std::vector<bool>{false});  // made of nothing
@@ -107,7 +110,8 @@ TEST_CASE("dropout that is computed again has the same mask") {
   }
 }
 
-TEST_CASE("norms are computed again without touching their statistics; products are not, as long as the rest suffices") {
+TEST_CASE(
+    "norms are computed again without touching their statistics; products are not, as long as the rest suffices") {
   manual_seed(1);
   nn::Sequential net;
   for (int i = 0; i < 6; ++i)
