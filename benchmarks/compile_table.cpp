@@ -1,4 +1,4 @@
-// tapir_bench compile_table [NAME[:VARIANT] ...]: what compile() makes of a workload and what each of its passes contributes, as Markdown.
+// tapir_bench compile_table [NAME[:VARIANT] ...]: what compile() makes of workloads and what each of its passes contributes, as Markdown.
 #include <tapir/core/allocator.h>
 #include <tapir/core/generator.h>
 
@@ -15,27 +15,24 @@ struct Pass {
   const char* name;
   bool CompileOptions::*on;
 };
-constexpr Pass kPasses[] = {{"constants", &CompileOptions::constants},
-                            {"common_calls", &CompileOptions::common_calls},
-                            {"dead_code", &CompileOptions::dead_code},
-                            {"fuse", &CompileOptions::fuse},
-                            {"reuse", &CompileOptions::reuse}};
+constexpr Pass kPasses[] = {{"constants", &CompileOptions::constants}, {"common_calls", &CompileOptions::common_calls},
+                            {"dead_code", &CompileOptions::dead_code}, {"casts", &CompileOptions::casts},
+                            {"layouts", &CompileOptions::layouts},     {"fuse", &CompileOptions::fuse},
+                            {"order", &CompileOptions::order},         {"reuse", &CompileOptions::reuse}};
 
 /// A workload in one of its forms, warm.
 struct Made {
   Run run;
-  CompileStats stats;
-  double best = 1e300;  // ms per step
+  CompileStats stats;  // of the compiled ones
 
   Made(const Workload& w, const std::string& variant, const CompileOptions& options) {
     manual_seed(0);
     bench_compile = options, bench_program = {};
     run = w.make(variant);
-    run(std::max<int64_t>(w.warm_steps, 5));
+    run(5);
     if (bench_program.stats && !bench_program.stats().empty()) stats = bench_program.stats().back();
   }
-  void time(int64_t steps) { best = std::min(best, run(steps)); }
-  /// What a step allocates at most, scratch memory of kernels included, beside what lies outside of it.
+  /// What a step needs at most: the arena, results and gradients, temporaries, scratch memory of kernels.
   int64_t peak(int64_t results) {
     run(1);
     reset_peak_memory_stats();
@@ -44,53 +41,58 @@ struct Made {
   }
 };
 
-double mib(int64_t bytes) { return double(bytes) / (1 << 20); }
-
-void interleave(Made& a, Made& b, int repeats, double seconds) {
-  const int64_t steps = std::max<int64_t>(1, int64_t(seconds * 1000 / a.run(1)));
-  for (int i = 0; i < repeats; ++i) a.time(steps), b.time(steps);
+const Workload& find(const std::string& name) {
+  const auto& all = workloads();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Workload& w) { return w.name == name; });
+  check(found != all.end(), "[compile_table] expected a workload, got {}", name);
+  return *found;
 }
 
-void row(const std::string& name, const std::string& what, const Made& m, double ratio) {
-  std::printf("| %s | %s | %.3f | %lld | %.1f | %.1f |\n", name.c_str(), what.c_str(), ratio,
-              static_cast<long long>(m.stats.calls), mib(m.stats.arena), mib(m.stats.peak()));
-  std::fflush(stdout);
-}
+class Table {
+ public:
+  Table(const std::string& word, int repeats, double seconds)
+      : word_(word), name_(word.substr(0, word.find(':'))),
+        variant_(word == name_ ? "" : word.substr(name_.size() + 1)), repeats_(repeats),
+        eager_(find(name_), variant_.empty() ? "step" : variant_, {}),
+        steps_(std::max<int64_t>(1, int64_t(seconds * 1000 / eager_.run(1)))) {}
+
+  /// A row; the numbers of the program.
+  CompileStats row(const char* what, const CompileOptions& options) {
+    Made made(find(name_), variant_.empty() ? "compiled" : "compiled_" + variant_, options);
+    const int64_t before = eager_.peak(made.stats.results), after = made.peak(made.stats.results);
+    double eager = 1e300, compiled = 1e300;
+    for (int i = 0; i < repeats_; ++i)
+      eager = std::min(eager, eager_.run(steps_)), compiled = std::min(compiled, made.run(steps_));
+    const auto mib = [](int64_t bytes) { return double(bytes) / (1 << 20); };
+    std::printf("| %s | %s | %.2f | %.3f | %lld | %.1f | %.2f | %.2f |\n", word_.c_str(), what, compiled,
+                compiled / eager, static_cast<long long>(made.stats.calls), mib(made.stats.arena),
+                double(after) / double(before), made.stats.seconds);
+    std::fflush(stdout);
+    return made.stats;
+  }
+
+ private:
+  std::string word_, name_, variant_;
+  int repeats_;
+  Made eager_;
+  int64_t steps_;
+};
 
 }  // namespace
 
-void compile_table(const std::vector<std::string>& names, int repeats, double seconds) {
+void compile_table(const std::vector<std::string>& names, int repeats, double seconds, bool each_pass) {
   std::printf(
-      "| workload | passes | step, by eager's | kernel calls | arena, MiB | arena and gradients, MiB |\n"
-      "|---|---|---|---|---|---|\n");
-  std::string memory;
+      "| workload | passes | step, ms | by eager's | kernel calls | arena, MiB | memory by eager's | passes, s |\n"
+      "|---|---|---|---|---|---|---|---|\n");
   for (const std::string& word : names) {
-    const std::string name = word.substr(0, word.find(':')),
-                      variant = word == name ? "step" : word.substr(word.find(':') + 1);
-    const std::string compiled = variant == "step" ? "compiled" : "compiled_" + variant;
-    const auto w =
-        std::find_if(workloads().begin(), workloads().end(), [&](const Workload& w) { return w.name == name; });
-    check(w != workloads().end(), "[compile_table] expected a workload, got {}", name);
-    const CompileOptions all;
-    Made eager(*w, variant, all), full(*w, compiled, all);
-    interleave(eager, full, repeats, seconds);
-    std::printf("| %s | eager | 1 | %lld | | %.1f |\n", word.c_str(), static_cast<long long>(full.stats.recorded_calls),
-                mib(full.stats.recorded_peak));
-    row(word, "all", full, full.best / eager.best);
+    Table table(word, repeats, seconds);
+    table.row("all", {});
     for (const Pass& pass : kPasses) {
+      if (!each_pass) break;
       CompileOptions options;
       options.*pass.on = false;
-      Made without(*w, compiled, options);
-      full.best = eager.best = 1e300;
-      interleave(eager, without, repeats, seconds);
-      row(word, std::string("without ") + pass.name, without, without.best / eager.best);
+      table.row((std::string("without ") + pass.name).c_str(), options);
     }
-    const int64_t before = eager.peak(full.stats.results), after = full.peak(full.stats.results);
-    char line[256];
-    std::snprintf(line, sizeof(line), "| %s | %.3f | %.1f | %.1f | %.2f |\n", word.c_str(), full.stats.seconds,
-                  mib(before), mib(after), double(after) / double(before));
-    memory += line;
+    table.row("all, .memory_budget = 0.75", {.memory_budget = 0.75});
   }
-  std::printf("\n| workload | passes, s | peak eager, MiB | compiled, MiB | ratio |\n|---|---|---|---|---|\n%s",
-              memory.c_str());
 }

@@ -1,5 +1,5 @@
 // tapir_bench NAME [--threads N] [--device D] [--repeats R] [--seconds S]: one JSON line per variant; mlp and cnn have one in anomaly mode.
-// tapir_bench compile_table NAME...: compile()'s passes, as Markdown.
+// tapir_bench compile_table NAME...: compile() and its passes one by one, as Markdown; compile_memory: without the passes.
 // tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step.
 #include <tapir/tapir.h>
 
@@ -78,7 +78,8 @@ int main(int argc, char** argv) {
     if (threads > 0) tapir::set_num_threads(threads);
     tapir::manual_seed(0);
     if (name.empty()) serve();
-    else if (name == "compile_table") compile_table(more, repeats, seconds);
+    else if (name == "compile_table" || name == "compile_memory")
+      compile_table(more, repeats, seconds, name == "compile_table");
     else print_all(find(name), tapir::get_num_threads(), repeats, seconds);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "tapir_bench: %s\n", e.what());

@@ -58,7 +58,7 @@ struct Workload {
 const std::vector<Workload>& workloads();
 
 /// Prints what compile() makes of these workloads, and its passes one by one. "gpt_mini:bf16" is a variant's.
-void compile_table(const std::vector<std::string>& names, int repeats, double seconds);
+void compile_table(const std::vector<std::string>& names, int repeats, double seconds, bool each_pass);
 
 // models.cpp
 Run resnet18_cifar(const std::string& variant);

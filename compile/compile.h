@@ -22,6 +22,8 @@ struct CompileOptions {
   bool dead_code = true;     // passes, by name
   bool constants = true;     // filled tensors become numbers
   bool common_calls = true;  // what was computed before is not computed again
+  bool casts = true;         // copies of copies
+  bool layouts = true;       // products and attention write the order that they are copied into
   bool fuse = true;          // pointwise chains
   bool order = true;         // calls in an order that needs less memory
   double memory_budget =

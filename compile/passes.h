@@ -10,6 +10,10 @@ void remove_dead_code(Program& program);
 void take_constants(Program& program);
 /// Removes calls that compute what an earlier one left.
 void remove_common_calls(Program& program);
+/// A copy of a copy reads what the first one read, where all numbers stay: Note [Casts and layouts].
+void merge_casts(Program& program);
+/// Products and attention write at once the order of elements that their results are copied into.
+void fold_layouts(Program& program);
 /// A pointwise result takes over the block of an operand that is not used again.
 void reuse_operands(Program& program);
 

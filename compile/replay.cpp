@@ -26,6 +26,8 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("constants", o.constants, take_constants);
   pass("common_calls", o.common_calls, remove_common_calls);
   pass("dead_code", o.dead_code, remove_dead_code);
+  pass("casts", o.casts, merge_casts);
+  pass("layouts", o.layouts, fold_layouts);
   pass("pads", o.fuse, join_pads);
   pass("epilogues", o.fuse, join_epilogues);
   pass("fuse", o.fuse, [](Program& program) { fuse(program); });
