@@ -48,7 +48,8 @@ bool is_copy(const Call& call) {
 
 class Copies {
  public:
-  explicit Copies(Program& p) : p_(p), fixed_(fixed_blocks(p)), users_(p.blocks.size()), writers_(p.blocks.size()), dead_(p.calls.size()) {
+  explicit Copies(Program& p)
+      : p_(p), fixed_(fixed_blocks(p)), users_(p.blocks.size()), writers_(p.blocks.size()), dead_(p.calls.size()) {
     for (int at = 0; at < int(p.calls.size()); ++at)
       each_view(p.calls[size_t(at)], [&](const View& v, Access access) {
         users_[size_t(v.block)].push_back(at);
@@ -83,9 +84,12 @@ class Copies {
 
 int Copies::maker(const View& v) const {
   const size_t i = size_t(v.block);
-  if (p_.blocks[i].kind != Block::Kind::Temporary || writers_[i].size() != 1 || users_[i][0] != writers_[i][0]) return -1;
+  if (p_.blocks[i].kind != Block::Kind::Temporary || writers_[i].size() != 1 || users_[i][0] != writers_[i][0])
+    return -1;
   const View& out = p_.calls[size_t(writers_[i][0])].view(0);
-  return out.block == v.block && p_.calls[size_t(writers_[i][0])].operands[0].access == Access::Write && covers(out, p_) ? writers_[i][0] : -1;
+  return out.block == v.block && p_.calls[size_t(writers_[i][0])].operands[0].access == Access::Write && covers(out, p_)
+             ? writers_[i][0]
+             : -1;
 }
 
 /// c = copy(b) of b = copy(a): c = copy(a).

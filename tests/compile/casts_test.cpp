@@ -19,7 +19,8 @@ template <class F> Program recorded(const Tensor& x, F f) {
   return recording.finish(out);
 }
 int64_t copies(const Program& p) {
-  return std::count_if(p.calls.begin(), p.calls.end(), [](const ir::Call& c) { return c.entry == std::string_view("copy"); });
+  return std::count_if(p.calls.begin(), p.calls.end(),
+                       [](const ir::Call& c) { return c.entry == std::string_view("copy"); });
 }
 /// How many copies of f's program are left.
 template <class F> int64_t left(const Tensor& x, F f, void (*pass)(Program&)) {
@@ -32,7 +33,9 @@ template <class F> int64_t left(const Tensor& x, F f, void (*pass)(Program&)) {
 }
 Tensor hard_numbers(DType dtype) {
   const double inf = std::numeric_limits<double>::infinity();
-  return tensor({0.0, -0.0, inf, -inf, std::nan(""), 1e-41, 70000.0, 3e38, 1.0 / 3, -2.5, 65519.9, 1e300}).to(dtype).reshape({3, 4});
+  return tensor({0.0, -0.0, inf, -inf, std::nan(""), 1e-41, 70000.0, 3e38, 1.0 / 3, -2.5, 65519.9, 1e300})
+      .to(dtype)
+      .reshape({3, 4});
 }
 
 }  // namespace
@@ -52,7 +55,9 @@ TEST_CASE("a copy of a copy reads the first one's operand where no number change
   }
   const Tensor x = hard_numbers(kFloat32);
   CHECK(merge(x, [](const Tensor& x) { return Tensors{x.to(kInt64).to(kFloat32)}; }) == 2);
-  CHECK(merge(x, [](const Tensor& x) { return Tensors{x.t().contiguous().flatten().view({2, 6}).t().contiguous()}; }) == 2);
+  CHECK(merge(x, [](const Tensor& x) {
+          return Tensors{x.t().contiguous().flatten().view({2, 6}).t().contiguous()};
+        }) == 2);
   CHECK(merge(x, [](const Tensor& x) { return Tensors{x.to(kFloat64).narrow(0, 1, 1).to(kFloat32)}; }) == 2);  // a part
   CHECK(merge(x, [](const Tensor& x) {
           const Tensor y = x.to(kFloat64);
@@ -74,25 +79,33 @@ TEST_CASE("products and attention write the order that they are copied into") {
   manual_seed(4);
   const Tensor x = randn({5, 7}), w = randn({7, 3}), q = randn({2, 3, 4, 8}), many = randn({4, 7, 3});
   CHECK(fold(x, [&](const Tensor& x) { return Tensors{matmul(x, w).t().contiguous()}; }) == 0);
-  CHECK(fold(randn({4, 5, 7}), [&](const Tensor& x) { return Tensors{permute(matmul(x, many), {2, 0, 1}).contiguous()}; }) == 0);
+  CHECK(fold(randn({4, 5, 7}), [&](const Tensor& x) {
+          return Tensors{permute(matmul(x, many), {2, 0, 1}).contiguous()};
+        }) == 0);
   CHECK(fold(x, [&](const Tensor& x) {  // somebody else reads it
           const Tensor y = matmul(x, w);
           return Tensors{y.t().contiguous(), sum(y, 0)};
         }) == 1);
-  CHECK(fold(x, [&](const Tensor& x) { return Tensors{matmul(x, w).narrow(0, 0, 2).t().contiguous()}; }) == 1);  // a part
+  CHECK(fold(x, [&](const Tensor& x) { return Tensors{matmul(x, w).narrow(0, 0, 2).t().contiguous()}; }) ==
+        1);  // a part
   CHECK(fold(x, [&](const Tensor& x) { return Tensors{matmul(x, w).t().to(kFloat64).contiguous()}; }) >= 1);
-  const auto heads = [](const Tensor& q) { return transpose(scaled_dot_product_attention(q, q, q), 1, 2).reshape({2, 4, 24}); };
+  const auto heads = [](const Tensor& q) {
+    return transpose(scaled_dot_product_attention(q, q, q), 1, 2).reshape({2, 4, 24});
+  };
   CHECK(fold(q, [&](const Tensor& q) { return Tensors{heads(q)}; }) == 0);
   CHECK(fold(q, [&](const Tensor& q) { return Tensors{heads(q) * 2}; }) == 0);
 }
 
 TEST_CASE("attention whose backward reads the result in its new order") {
-  const auto batch = [](int i) { return std::pair(cos(arange(0., 3. * 6 * 8, 1., {.dtype = kFloat32}) + i).reshape({3, 6, 8}), Tensor()); };
+  const auto batch = [](int i) {
+    return std::pair(cos(arange(0., 3. * 6 * 8, 1., {.dtype = kFloat32}) + i).reshape({3, 6, 8}), Tensor());
+  };
   for (bool bf16 : {false, true})
     for (bool on : {false, true})
       check_compiled([] { return nn::Linear(8, 24); },
                      [bf16](nn::Linear& net) {
-                       return [&net, bf16, opt = optim::SGD(net.parameters(), {.lr = 0.1})](const Tensor& x, const Tensor&) mutable {
+                       return [&net, bf16, opt = optim::SGD(net.parameters(), {.lr = 0.1})](const Tensor& x,
+                                                                                            const Tensor&) mutable {
                          opt.zero_grad();
                          Tensor loss;
                          {
