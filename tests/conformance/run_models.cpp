@@ -1,4 +1,5 @@
 // Whole models: outputs, loss, gradients, buffers, and five steps of training with each optimizer.
+#include <tapir/compile/compile.h>
 #include <tapir/models/gpt2.h>
 #include <tapir/models/lstm_lm.h>
 #include <tapir/models/resnet.h>
@@ -165,32 +166,51 @@ class ModelCase {
     const std::string text = compare(got.detach(), family_.expected(want), want);
     return text.empty() ? "" : what + ": " + text;
   }
+  std::unique_ptr<optim::Optimizer> optimizer_of(nn::Module& module, const Json& t) const {
+    const Json& o = t["options"];
+    if (t["optimizer"] == "SGD")
+      return std::make_unique<optim::SGD>(
+          module.parameters(),
+          optim::SGDOptions{.lr = o["lr"], .momentum = o["momentum"], .weight_decay = o["weight_decay"]});
+    if (t["optimizer"] == "AdamW")
+      return std::make_unique<optim::AdamW>(
+          module.parameters(), optim::AdamWOptions{.lr = o["lr"], .eps = o["eps"], .weight_decay = o["weight_decay"]});
+    return nullptr;
+  }
+  /// Trains as eager code does and compiled, whose last steps are replays.
   std::string train(const Json& t) const {
     EnableGrad guard;
-    Model m = fresh();
-    m.module->train();
-    const Json& o = t["options"];
-    std::unique_ptr<optim::Optimizer> optimizer;
-    if (t["optimizer"] == "SGD")
-      optimizer = std::make_unique<optim::SGD>(
-          m.module->parameters(),
-          optim::SGDOptions{.lr = o["lr"], .momentum = o["momentum"], .weight_decay = o["weight_decay"]});
-    else if (t["optimizer"] == "AdamW")
-      optimizer = std::make_unique<optim::AdamW>(
-          m.module->parameters(),
-          optim::AdamWOptions{.lr = o["lr"], .eps = o["eps"], .weight_decay = o["weight_decay"]});
-    else return "unknown optimizer";
-    for (size_t i = 0; i < t["losses"].size(); ++i) {
-      optimizer->zero_grad();
-      const Tensor loss = loss_of(m.forward(*m.module, inputs_), target_);
-      const double got = loss.item(), want = t["losses"][i];
-      if (!(std::fabs(got - want) <= t["atol"].get<double>() + 1e-5 * std::fabs(want)))
-        return format("loss {}: {}, expected {}", int64_t(i), got, want);
-      loss.backward();
-      optimizer->step();
+    std::vector<Tensor> after[2];
+    for (bool compiled : {false, true}) {
+      Model m = fresh();
+      m.module->train();
+      const auto optimizer = optimizer_of(*m.module, t);
+      if (!optimizer) return "unknown optimizer";
+      auto step = compile(
+          [&] {
+            optimizer->zero_grad();
+            const Tensor loss = loss_of(m.forward(*m.module, inputs_), target_);
+            loss.backward();
+            optimizer->step();
+            return loss;
+          },
+          {.enabled = compiled});
+      for (size_t i = 0; i < 10; ++i) {
+        const double got = step().item();
+        if (i + 1 == t["losses"].size())
+          for (auto& [name, p] : m.module->named_parameters())
+            if (std::string text = summary(p, t["params_after"].at(name)); !text.empty()) return name + ": " + text;
+        if (i >= t["losses"].size()) continue;
+        const double want = t["losses"][i];
+        if (!(std::fabs(got - want) <= t["atol"].get<double>() + 1e-5 * std::fabs(want)))
+          return format("{}loss {}: {}, expected {}", compiled ? "compiled " : "", int64_t(i), got, want);
+      }
+      if (compiled && run_device.is_cpu() && step.programs() != 1) return "it was not compiled: " + step.explain();
+      for (const Tensor& p : m.module->parameters()) after[compiled].push_back(p.detach().clone());
     }
-    for (auto& [name, p] : m.module->named_parameters())
-      if (std::string text = summary(p, t["params_after"].at(name)); !text.empty()) return name + ": " + text;
+    for (size_t i = 0; i < after[0].size(); ++i)
+      if (!isclose(after[0][i], after[1][i], {.rtol = 1e-3, .atol = 1e-4}).all().item<bool>())
+        return format("parameter {} after ten compiled steps is not that of eager ones", int64_t(i));
     return "";
   }
   /// Mean, 2-norm and first values of a trained parameter.
