@@ -49,9 +49,7 @@ struct Pair : nn::Module {  // of the DCGAN
   nn::Conv2d down1{1, 4, 4, {.stride = 2, .padding = 1}}, down2{4, 8, 4, {.stride = 2, .padding = 1}};
   nn::Linear verdict{8 * 3 * 3, 1};
   Tensor draw(const Tensor& z) { return tanh(up2(relu(bn2(up1(relu(bn1(spread(z).view({-1, 8, 3, 3})))))))); }
-  Tensor judge(const Tensor& x) {
-    return verdict(flatten(leaky_relu(bn3(down2(leaky_relu(down1(x), 0.2))), 0.2), 1));
-  }
+  Tensor judge(const Tensor& x) { return verdict(flatten(leaky_relu(bn3(down2(leaky_relu(down1(x), 0.2))), 0.2), 1)); }
   std::vector<Tensor> artist() { return all_of(spread, bn1, bn2, up1, up2); }
   std::vector<Tensor> critic() { return all_of(down1, down2, bn3, verdict); }
   template <class... M> static std::vector<Tensor> all_of(M&... modules) {
@@ -146,32 +144,33 @@ TEST_CASE("compiled: dcgan") {
 }
 
 TEST_CASE("compiled: dqn") {
-  check_compiled(
-      [] { return Two(); },
-      [](Two& both) {
-        return [&both, opt = optim::AdamW(both.net.parameters(), {.lr = 1e-2, .weight_decay = 0})](
-                   const Tensor& rows, const Tensor&) mutable {
-          opt.zero_grad();
-          const Tensor after = rows.narrow(1, 5, 4);
-          Tensor wanted;
-          {
-            NoGrad guard;
-            const Tensor choice = argmax(both.net(after), 1, {.keepdim = true});
-            wanted = rows.narrow(1, 9, 1) * (0.1 + 0.9 * gather(both.target(after), 1, choice));
-          }
-          const Tensor action = gt(rows.narrow(1, 4, 1), 0).to(kInt64);
-          Tensor loss = smooth_l1_loss(gather(both.net(rows.narrow(1, 0, 4)), 1, action), wanted);
-          loss.backward();
-          optim::clip_grad_norm_(both.net.parameters(), 1.0);
-          opt.step();
-          NoGrad guard;
-          std::vector<Tensor> to = both.target.parameters(), from = both.net.parameters();
-          for (size_t i = 0; i < to.size(); ++i) lerp_(to[i], from[i], 0.1);
-          return loss;
-        };
-      },
-      [](int i) { return std::pair(sin(arange(0., 80., 1., {.dtype = kFloat32}) * (i + 1)).reshape({8, 10}), Tensor()); },
-      1e-4);
+  check_compiled([] { return Two(); },
+                 [](Two& both) {
+                   return [&both, opt = optim::AdamW(both.net.parameters(), {.lr = 1e-2, .weight_decay = 0})](
+                              const Tensor& rows, const Tensor&) mutable {
+                     opt.zero_grad();
+                     const Tensor after = rows.narrow(1, 5, 4);
+                     Tensor wanted;
+                     {
+                       NoGrad guard;
+                       const Tensor choice = argmax(both.net(after), 1, {.keepdim = true});
+                       wanted = rows.narrow(1, 9, 1) * (0.1 + 0.9 * gather(both.target(after), 1, choice));
+                     }
+                     const Tensor action = gt(rows.narrow(1, 4, 1), 0).to(kInt64);
+                     Tensor loss = smooth_l1_loss(gather(both.net(rows.narrow(1, 0, 4)), 1, action), wanted);
+                     loss.backward();
+                     optim::clip_grad_norm_(both.net.parameters(), 1.0);
+                     opt.step();
+                     NoGrad guard;
+                     std::vector<Tensor> to = both.target.parameters(), from = both.net.parameters();
+                     for (size_t i = 0; i < to.size(); ++i) lerp_(to[i], from[i], 0.1);
+                     return loss;
+                   };
+                 },
+                 [](int i) {
+                   return std::pair(sin(arange(0., 80., 1., {.dtype = kFloat32}) * (i + 1)).reshape({8, 10}), Tensor());
+                 },
+                 1e-4);
 }
 
 TEST_CASE("compiled: UNet, EfficientNet, Llama") {
@@ -184,7 +183,8 @@ TEST_CASE("compiled: UNet, EfficientNet, Llama") {
                    return std::pair(x.reshape({2, 2, 9, 12}), remainder(arange(2) + i, 3).to(kInt64));
                  },
                  1e-3, 6);
-  check_compiled([] { return models::efficientnet_b0({.num_classes = 4}); }, with(classes), images(2, 3, 32, 4), 5e-3, 5);
+  check_compiled([] { return models::efficientnet_b0({.num_classes = 4}); }, with(classes), images(2, 3, 32, 4), 5e-3,
+                 5);
   for (bool checkpoint : {false, true})
     check_compiled(
         [=] {
