@@ -27,7 +27,7 @@ class Bystanders {
     Tensor w = ones({3}).requires_grad_();
     sum(square(w)).backward();
     CHECK(same_bits(w.grad(), full({3}, 2.)));
-    const Tensor want = step_of(w_)(x);  // eager; the step leaves w_ as it is
+    const Tensor want = step_of(w_)(x);                           // eager; the step leaves w_ as it is
     for (int i = 0; i < 4; ++i) CHECK(same_bits(old_(x), want));  // recorded anew where an optimizer's options changed
     CHECK(old_.programs() == 1);
     auto fresh = compile(step_of(w_));
@@ -82,7 +82,8 @@ void check_refused(const char* op, const std::function<Tensor(const Tensor&)>& r
 }
 
 /// A function that runs as it is: every call is eager's, explain() says why, nothing else is touched.
-void check_eager(const char* why, const std::function<Tensor(const Tensor&)>& f, const std::function<void()>& reset = [] {}) {
+void check_eager(
+    const char* why, const std::function<Tensor(const Tensor&)>& f, const std::function<void()>& reset = [] {}) {
   INFO(why);
   Bystanders others;
   std::vector<Tensor> want;
@@ -143,7 +144,8 @@ TEST_CASE("runs as it is: what compile() notices") {
     return x + 1;
   });
   int counter = 0;
-  check_eager("a number that changes", [&](const Tensor& x) { return x + double(++counter); }, [&] { counter = 0; });
+  check_eager(
+      "a number that changes", [&](const Tensor& x) { return x + double(++counter); }, [&] { counter = 0; });
   Tensor kept = zeros({3});
   check_eager(
       "kept outside",
