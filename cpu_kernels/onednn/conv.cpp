@@ -4,6 +4,7 @@
 
 #include "../../core/layout.h"
 #include "../dnn.h"
+#include "conv_columns.h"
 #include "library.h"
 
 namespace tapir::inline v0::cpu::dnn {
@@ -228,6 +229,7 @@ bool backward_data_as_forward(Context& ctx, const Conv& c) {
 
 bool conv(Context& ctx, const Conv& c) {
   if (gains_as_forward(c) && backward_data_as_forward(ctx, c)) return true;
+  if (weight_gradient_as_product(ctx, c)) return true;
   return run(ctx, c, false);
 }
 

@@ -161,6 +161,18 @@ TEST_CASE("conv: float32 and float64, groups, strides, padding, dilation, 1 to 3
       for (const DType t : {kFloat32, kFloat64}) check_case(k, t, form % 3, form / 3, form % 2, form % 4 < 2);
 }
 
+TEST_CASE("conv: many channels on small planes") {
+  const Case small[] = {
+      {9, 128, 144, 1, {4, 4}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
+      {16, 128, 128, 1, {5, 6}, {3, 2}, {2, 2}, {1, 0}, {1, 1}},
+      {30, 128, 128, 1, {5}, {3}, {1}, {2}, {2}},
+      {33, 144, 128, 1, {2, 2}, {1, 1}, {1, 1}, {0, 0}, {1, 1}},
+      {33, 128, 128, 1, {3, 4}, {1, 1}, {2, 2}, {0, 0}, {1, 1}},
+  };
+  for (const Case& k : small)
+    for (int w_order : {0, 1}) check_case(k, kFloat32, 1, 1, w_order, w_order == 0);
+}
+
 TEST_CASE("conv: 16-bit floats") {  // BI-099
   for (const Case& k : cases)
     for (int form = 0; form < 2; ++form)

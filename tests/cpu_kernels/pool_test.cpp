@@ -53,7 +53,9 @@ struct Pooling {
   std::vector<int64_t> out;
   Array x, y, dx, dy, indices;
 
-  Pooling(const Case& c, PoolOp o, DType type, int kind, std::vector<int64_t> adaptive = {}) : k(c), op(o), t(type) {
+  /// `gradient_kind`: the order of dy, where it is another.
+  Pooling(const Case& c, PoolOp o, DType type, int kind, std::vector<int64_t> adaptive = {}, int gradient_kind = -1)
+      : k(c), op(o), t(type) {
     p.op = op, p.spatial = int64_t(k.in.size()), p.ceil_mode = k.ceil_mode;
     std::vector<int64_t> xs{k.n, k.c}, ys{k.n, k.c};
     for (size_t d = 0; d < k.in.size(); ++d) {
@@ -63,8 +65,8 @@ struct Pooling {
       xs.push_back(k.in[d]), ys.push_back(out[d]);
     }
     const auto o4 = order(xs.size(), kind);
-    x = Array(t, xs, o4), dx = Array(t, xs, o4), y = Array(t, ys, o4), dy = Array(t, ys, o4),
-    indices = Array(kInt64, ys, o4);
+    x = Array(t, xs, o4), dx = Array(t, xs, o4), y = Array(t, ys, o4),
+    dy = Array(t, ys, gradient_kind < 0 ? o4 : order(xs.size(), gradient_kind)), indices = Array(kInt64, ys, o4);
     x.random(1, -50, 50), dy.random(2, -3, 3);
   }
 
@@ -159,6 +161,15 @@ TEST_CASE("pool: max, indices and gradient, every layout") {
   for (const Case& k : cases)
     for (int kind = 0; kind < 3; ++kind)
       for (const DType t : floats) Pooling(k, PoolOp::Max, t, kind).check();
+}
+
+TEST_CASE("pool: gradients of channels-last planes that come in another order") {
+  for (const DType t : floats)
+    for (int kind : {0, 2})
+      for (const Case& k : {cases[1], cases[3], cases[7], cases[11]}) {
+        Pooling(k, PoolOp::Max, t, 1, {}, kind).check();
+        Pooling(k, PoolOp::Avg, t, 1, {}, kind).check();
+      }
 }
 
 TEST_CASE("pool: max of integers") {
