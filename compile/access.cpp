@@ -50,6 +50,8 @@ constexpr Rule kRules[] = {
     {"rnn_backward", "w"},
     {"norm", "wwwrrruu"},
     {"norm_backward", "www"},
+    {"norm_relu", "wwwwrrruu"},
+    {"norm_relu_backward", "wwww"},
     {"cross_entropy", "ww"},
     {"cross_entropy_backward", "w"},
     {"dropout", "ww"},
@@ -72,7 +74,8 @@ Access access_of(std::string_view entry, size_t i, std::string_view params) {
   check_internal(rule, "[access_of] expected an entry of the table, got {}", entry);
   const char letter = i < std::strlen(rule->letters) ? rule->letters[i] : 'r';
   if (entry == "matmul" && i == 0 && params_of<MatmulParams>(params).beta != 0) return Access::Update;
-  if (entry == "norm" && i >= 6 && !params_of<NormParams>(params).training) return Access::Read;
+  if (letter == 'u' && (entry == "norm" || entry == "norm_relu") && !params_of<NormParams>(params).training)
+    return Access::Read;
   if (entry == "foreach" && i == 1) {
     const ForeachOp op = params_of<ForeachParams>(params).op;
     return op == ForeachOp::NormP ? Access::Read : op == ForeachOp::Zero ? Access::Write : Access::Update;

@@ -67,6 +67,10 @@ void rnn(Context&, std::span<const TensorView> outs, std::span<const TensorView>
 void rnn_backward(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams&);
 void norm(Context&, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var, const NormParams&);
 void norm_backward(Context&, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams&);
+void norm_relu(Context&, V y, V mean, V rstd, V shift, V x, V weight, V bias, V running_mean, V running_var, V add,
+               const NormParams&);
+void norm_relu_backward(Context&, V dx, V dweight, V dbias, V dadd, V dy, V x, V y, V shift, V weight, V mean, V rstd,
+                        const NormParams&);
 void cross_entropy(Context&, V losses, V lse, V logits, V target, V weight, const NllParams&);
 void cross_entropy_backward(Context&, V dlogits, V dlosses, V lse, V logits, V target, V weight, const NllParams&);
 void dropout(Context&, V y, V mask, V x, V base, const DropoutParams&);

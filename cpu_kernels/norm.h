@@ -7,9 +7,13 @@ namespace tapir::inline v0::cpu {
 
 struct NormOperands {
   const TensorView &y, &mean, &rstd, &x, &weight, &bias, &running_mean, &running_var;
+  TensorView shift = {}, add = {};  // of norm_relu
+  bool relu = false;
 };
 struct NormGradOperands {
   const TensorView &dx, &dweight, &dbias, &dy, &x, &weight, &mean, &rstd;
+  TensorView dadd = {}, y = {}, shift = {};  // of norm_relu_backward
+  bool relu = false;
 };
 
 /// Layer and Rms, for T of float, double, Half, BFloat16 (norm_rows.cpp).

@@ -124,21 +124,21 @@ void column_moments(const T* x, int64_t stride, int64_t rows, int64_t width, dou
   }
 }
 
-/// Sums of dy and dy (x - mean).
-template <class T, class C> void column_sums(const T* dy, int64_t dy_stride, const T* x, int64_t x_stride, int64_t rows,
-                                             int64_t width, const C* mean, double* sum_dy, double* sum_dyx) {
-  alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], s1[kSegment], s2[kSegment];
-  std::fill_n(sum_dy, width, 0.0), std::fill_n(sum_dyx, width, 0.0);
+/// Sums of g and g (x - mean); gradient(r, x) is row r of g.
+template <class T, class C, class F> void column_sums(const T* x, int64_t stride, int64_t rows, int64_t width,
+                                                      const C* mean, F&& gradient, double* sum_g, double* sum_gx) {
+  alignas(64) C x_buffer[kSegment], s1[kSegment], s2[kSegment];
+  std::fill_n(sum_g, width, 0.0), std::fill_n(sum_gx, width, 0.0);
   for (int64_t first = 0; first < rows; first += kRowBlock) {
     std::fill_n(s1, width, C(0)), std::fill_n(s2, width, C(0));
     for (int64_t r = first; r < std::min(rows, first + kRowBlock); ++r) {
-      const C* const g = read_row(dy + r * dy_stride, 1, width, dy_buffer);
-      const C* const v = read_row(x + r * x_stride, 1, width, x_buffer);
+      const C* const v = read_row(x + r * stride, 1, width, x_buffer);
+      const C* const g = gradient(r, v);
 #pragma omp simd
       for (int64_t c = 0; c < width; ++c) s1[c] += g[c], s2[c] += g[c] * (v[c] - mean[c]);
     }
 #pragma omp simd
-    for (int64_t c = 0; c < width; ++c) sum_dy[c] += double(s1[c]), sum_dyx[c] += double(s2[c]);
+    for (int64_t c = 0; c < width; ++c) sum_g[c] += double(s1[c]), sum_gx[c] += double(s2[c]);
   }
 }
 
@@ -161,7 +161,7 @@ template <int K, class F> void for_planes(const ChannelView<K>& view, F&& f) {
 }
 
 /// Mean and squared distances of each (sample, part, channel).
-template <class T> void partial_moments(V x, const ChannelView<2>& view, const Cut& cut, double* mean, double* m2) {
+template <class T> void partial_moments(V x, const ChannelView<3>& view, const Cut& cut, double* mean, double* m2) {
   using C = Compute<T>;
   const T* const data = x.as<T>();
   if (view.by_rows)
@@ -174,7 +174,7 @@ template <class T> void partial_moments(V x, const ChannelView<2>& view, const C
     for_planes(view, [&](int64_t cell, int64_t image, int64_t channel) {
       alignas(64) C buffer[kSegment];
       Moments moments;
-      view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 2>& at) {
+      view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 3>& at) {
         moments.add(read_row(data + at[0], view.pixels.step(0), n, buffer), n);
       });
       mean[cell] = moments.mean, m2[cell] = moments.m2;
@@ -183,35 +183,57 @@ template <class T> void partial_moments(V x, const ChannelView<2>& view, const C
 
 /// y = (x - mean) scale + shift; the three have one value for each (sample, channel).
 template <class C> struct Affine { const C *mean, *scale, *shift; };
+/// y = relu?(v + add?), with v(i) for element i.
+template <class C, class F> inline void finish_row(int64_t n, const C* add, bool relu, C* y, F&& v) {
+  if (!relu)
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] = v(i);
+  else if (!add)
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      const C z = v(i);
+      y[i] = z < C(0) ? C(0) : z;
+    }
+  else
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      const C z = v(i) + add[i];
+      y[i] = z < C(0) ? C(0) : z;
+    }
+}
 template <class T>
-void apply(const NormOperands& o, const ChannelView<2>& view, const Cut& cut, const Affine<Compute<T>>& k) {
+void apply(const NormOperands& o, const ChannelView<3>& view, const Cut& cut, const Affine<Compute<T>>& k) {
   using C = Compute<T>;
+  const T *const in = o.x.as<T>(), *const added = o.add.as<T>();
+  T* const out = o.y.as<T>();
   if (view.by_rows) {
     const int64_t grain = std::max<int64_t>(1, kGrain / cut.columns);
     parallel_for(cut.outer * cut.rows, grain, [&](int64_t first, int64_t last) {
-      alignas(64) C from[kSegment], to[kSegment];
+      alignas(64) C from[kSegment], to[kSegment], other[kSegment];
       for (int64_t r = first; r < last; ++r)
         for (int64_t c0 = 0; c0 < cut.columns; c0 += kSegment) {
           const int64_t n = std::min(kSegment, cut.columns - c0), cell = r / cut.rows * cut.columns + c0;
-          const C* const x = read_row(o.x.as<T>() + r * view.row_stride[0] + c0, 1, n, from);
-          T* const place = o.y.as<T>() + r * view.row_stride[1] + c0;
+          const C *const mean = k.mean + cell, *const scale = k.scale + cell, *const shift = k.shift + cell;
+          const C* const x = read_row(in + r * view.row_stride[0] + c0, 1, n, from);
+          const C* const add = added ? read_row(added + r * view.row_stride[2] + c0, 1, n, other) : nullptr;
+          T* const place = out + r * view.row_stride[1] + c0;
           C* const y = row_target(place, 1, to);
-#pragma omp simd
-          for (int64_t c = 0; c < n; ++c) y[c] = (x[c] - k.mean[cell + c]) * k.scale[cell + c] + k.shift[cell + c];
+          finish_row(n, add, o.relu, y, [=](int64_t c) { return (x[c] - mean[c]) * scale[c] + shift[c]; });
           write_row(place, 1, n, y);
         }
     });
     return;
   }
   for_planes(view, [&](int64_t, int64_t image, int64_t channel) {
-    alignas(64) C from[kSegment], to[kSegment];
+    alignas(64) C from[kSegment], to[kSegment], other[kSegment];
     const int64_t cell = image / cut.parts * cut.columns + channel, xs = view.pixels.step(0), ys = view.pixels.step(1);
     const C mean = k.mean[cell], scale = k.scale[cell], shift = k.shift[cell];
-    view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 2>& at) {
-      const C* const x = read_row(o.x.as<T>() + at[0], xs, n, from);
-      C* const y = row_target(o.y.as<T>() + at[1], ys, to);
-      for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * scale + shift;
-      write_row(o.y.as<T>() + at[1], ys, n, y);
+    view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 3>& at) {
+      const C* const x = read_row(in + at[0], xs, n, from);
+      const C* const add = added ? read_row(added + at[2], view.pixels.step(2), n, other) : nullptr;
+      C* const y = row_target(out + at[1], ys, to);
+      finish_row(n, add, o.relu, y, [=](int64_t i) { return (x[i] - mean) * scale + shift; });
+      write_row(out + at[1], ys, n, y);
     });
   });
 }
@@ -245,7 +267,7 @@ template <class C> void finish_moments(const Cut& cut, const NormParams& params,
 
 template <class T> void norm_channels(Context& ctx, const NormOperands& o, const NormParams& params) {
   using C = Compute<T>;
-  const ChannelView<2> view(o.x, {o.x.strides, o.y.strides}, params.op);
+  const ChannelView<3> view(o.x, {o.x.strides, o.y.strides, o.add.defined() ? o.add.strides : o.y.strides}, params.op);
   const Cut cut(view, params);
   const int64_t statistics = cut.outer * cut.groups;
   C* const mean = o.mean.defined() ? staged<C>(ctx, o.mean, false) : ctx.scratch_of<C>(statistics);
@@ -276,56 +298,110 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
     const double rest = lost[g] * double(scales[i]);
     if (std::isfinite(rest)) shifts[i] = C(double(shifts[i]) - rest);
   });
+  if (C* const shift = staged<C>(ctx, o.shift, false)) {
+    for (int64_t c = 0; c < cut.groups; ++c) shift[c] = shifts[c * cut.fold];
+    unstage(o.shift, shift);
+  }
   if (cut.rows > 0) apply<T>(o, view, cut, {means, scales, shifts});
 }
 
 namespace {
 
-/// Sums of dy and dy (x - mean) of each (sample, part, channel). means: one for each (sample, channel).
-template <class T> void partial_sums(const NormGradOperands& o, const ChannelView<3>& view, const Cut& cut,
-                                     const Compute<T>* means, double* sum_dy, double* sum_dyx) {
+using GradView = ChannelView<5>;  // dy, x, dx, dadd, y
+
+/// dx = slope g + bend (x - mean) + shift, one of each for each (sample, channel). offset: the shift of the forward pass.
+template <class C> struct AffineGrad { C *mean, *slope, *bend, *shift, *offset; };
+
+/// What reaches the norm: dy, or what the relu behind it lets through. Where dadd is there, the first sweep writes that to it, and the
+/// second finds it there.
+template <class T> struct Through {
   using C = Compute<T>;
-  const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
+  const NormGradOperands& o;
+  bool again;
+
+  /// n elements at these offsets, `step(k)` apart; x(i) is normalised to z(i).
+  template <class Step, class Z>
+  const C* row(int64_t n, const int64_t* at, Step&& step, C* buffer, C* y_buffer, Z&& z) const {
+    if (again && o.dadd.defined()) return read_row(o.dadd.as<T>() + at[3], step(3), n, buffer);
+    const C* const g = read_row(o.dy.as<T>() + at[0], step(0), n, buffer);
+    if (!o.relu) return g;
+    if (o.y.defined()) {
+      const C* const y = read_row(o.y.as<T>() + at[4], step(4), n, y_buffer);
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) buffer[i] = y[i] > C(0) ? g[i] : C(0);
+    } else {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) buffer[i] = z(i) > C(0) ? g[i] : C(0);
+    }
+    if (o.dadd.defined()) write_row(o.dadd.as<T>() + at[3], step(3), n, buffer);
+    return buffer;
+  }
+  /// Columns [c, c + n) of row r; v: the same of x.
+  const C* columns(const GradView& view, int64_t r, int64_t c, int64_t n, const C* v, const AffineGrad<C>& k,
+                   int64_t cell, C* buffer, C* y_buffer) const {
+    int64_t at[5];
+    for (int i = 0; i < 5; ++i) at[i] = r * view.row_stride[i] + c;
+    const C *const mean = k.mean + cell, *const scale = k.slope + cell, *const shift = k.offset + cell;
+    return row(n, at, [](int) { return 1; }, buffer, y_buffer,
+               [=](int64_t i) { return (v[i] - mean[i]) * scale[i] + shift[i]; });
+  }
+  /// A segment of a plane.
+  const C* segment(const GradView& view, int64_t n, const std::array<int64_t, 5>& at, const C* v,
+                   const AffineGrad<C>& k, int64_t cell, C* buffer, C* y_buffer) const {
+    const C mean = k.mean[cell], scale = k.slope[cell], shift = k.offset[cell];
+    return row(n, at.data(), [&](int i) { return view.pixels.step(i); }, buffer, y_buffer,
+               [=](int64_t i) { return (v[i] - mean) * scale + shift; });
+  }
+};
+
+/// Sums of g and g (x - mean) of each (sample, part, channel).
+template <class T> void partial_sums(const Through<T>& through, const GradView& view, const Cut& cut,
+                                     const AffineGrad<Compute<T>>& k, double* sum_g, double* sum_gx) {
+  using C = Compute<T>;
+  const T* const x = through.o.x.template as<T>();
   if (view.by_rows) {
     for_row_parts(cut, [&](int64_t part, int64_t c, int64_t width, int64_t row, int64_t rows) {
-      const int64_t cell = part * cut.columns + c;
-      column_sums<T, C>(dy + row * view.row_stride[0] + c, view.row_stride[0], x + row * view.row_stride[1] + c,
-                        view.row_stride[1], rows, width, means + part / cut.parts * cut.columns + c, sum_dy + cell,
-                        sum_dyx + cell);
+      alignas(64) C buffer[kSegment], y_buffer[kSegment];
+      const int64_t to = part * cut.columns + c, cell = part / cut.parts * cut.columns + c;
+      column_sums<T, C>(
+          x + row * view.row_stride[1] + c, view.row_stride[1], rows, width, k.mean + cell,
+          [&](int64_t r, const C* v) {
+            return through.columns(view, row + r, c, width, v, k, cell, buffer, y_buffer);
+          },
+          sum_g + to, sum_gx + to);
     });
     return;
   }
-  for_planes(view, [&](int64_t cell, int64_t image, int64_t channel) {
-    alignas(64) C dy_buffer[kSegment], x_buffer[kSegment];
-    const C mean = means[image / cut.parts * cut.columns + channel];
-    double total_dy = 0, total_dyx = 0;
-    view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 3>& at) {
-      const C* const g = read_row(dy + at[0], view.pixels.step(0), n, dy_buffer);
+  for_planes(view, [&](int64_t to, int64_t image, int64_t channel) {
+    alignas(64) C buffer[kSegment], x_buffer[kSegment], y_buffer[kSegment];
+    const int64_t cell = image / cut.parts * cut.columns + channel;
+    const C mean = k.mean[cell];
+    double total_g = 0, total_gx = 0;
+    view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 5>& at) {
       const C* const v = read_row(x + at[1], view.pixels.step(1), n, x_buffer);
+      const C* const g = through.segment(view, n, at, v, k, cell, buffer, y_buffer);
       C a = 0, b = 0;
 #pragma omp simd reduction(+ : a, b)
       for (int64_t i = 0; i < n; ++i) a += g[i], b += g[i] * (v[i] - mean);
-      total_dy += double(a), total_dyx += double(b);
+      total_g += double(a), total_gx += double(b);
     });
-    sum_dy[cell] = total_dy, sum_dyx[cell] = total_dyx;
+    sum_g[to] = total_g, sum_gx[to] = total_gx;
   });
 }
 
-/// dx = slope dy + bend (x - mean) + shift, one of each for each (sample, channel).
-template <class C> struct AffineGrad { C *mean, *slope, *bend, *shift; };
-template <class T> void apply_grad(const NormGradOperands& o, const ChannelView<3>& view, const Cut& cut,
+template <class T> void apply_grad(const Through<T>& through, const GradView& view, const Cut& cut,
                                    const AffineGrad<Compute<T>>& k) {
   using C = Compute<T>;
-  const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
-  T* const dx = o.dx.as<T>();
+  const T* const x = through.o.x.template as<T>();
+  T* const dx = through.o.dx.template as<T>();
   if (view.by_rows) {
     parallel_for(cut.outer * cut.rows, std::max<int64_t>(1, kGrain / cut.columns), [&](int64_t first, int64_t last) {
-      alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], to[kSegment];
+      alignas(64) C buffer[kSegment], x_buffer[kSegment], y_buffer[kSegment], to[kSegment];
       for (int64_t r = first; r < last; ++r)
         for (int64_t c0 = 0; c0 < cut.columns; c0 += kSegment) {
           const int64_t n = std::min(kSegment, cut.columns - c0), cell = r / cut.rows * cut.columns + c0;
-          const C* const g = read_row(dy + r * view.row_stride[0] + c0, 1, n, dy_buffer);
           const C* const v = read_row(x + r * view.row_stride[1] + c0, 1, n, x_buffer);
+          const C* const g = through.columns(view, r, c0, n, v, k, cell, buffer, y_buffer);
           const C *const mean = k.mean + cell, *const slope = k.slope + cell, *const bend = k.bend + cell,
                          *const shift = k.shift + cell;
           T* const place = dx + r * view.row_stride[2] + c0;
@@ -338,12 +414,12 @@ template <class T> void apply_grad(const NormGradOperands& o, const ChannelView<
     return;
   }
   for_planes(view, [&](int64_t, int64_t image, int64_t channel) {
-    alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], to[kSegment];
+    alignas(64) C buffer[kSegment], x_buffer[kSegment], y_buffer[kSegment], to[kSegment];
     const int64_t cell = image / cut.parts * cut.columns + channel, step = view.pixels.step(2);
     const C mean = k.mean[cell], slope = k.slope[cell], bend = k.bend[cell], shift = k.shift[cell];
-    view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 3>& at) {
-      const C* const g = read_row(dy + at[0], view.pixels.step(0), n, dy_buffer);
+    view.segments(image, channel, [&](int64_t n, const std::array<int64_t, 5>& at) {
       const C* const v = read_row(x + at[1], view.pixels.step(1), n, x_buffer);
+      const C* const g = through.segment(view, n, at, v, k, cell, buffer, y_buffer);
       C* const out = row_target(dx + at[2], step, to);
       for (int64_t i = 0; i < n; ++i) out[i] = slope * g[i] + (bend * (v[i] - mean) + shift);
       write_row(dx + at[2], step, n, out);
@@ -407,27 +483,32 @@ template <class C> void fill_bends(const Cut& cut, const double* sum_dy, const d
 template <class T> void norm_channels_backward(Context& ctx, const NormGradOperands& o, const NormParams& params) {
   using C = Compute<T>;
   const bool wants_x = o.dx.defined(), fixed = params.op == NormOp::Batch && !params.training;
-  const ChannelView<3> view(o.x, {o.dy.strides, o.x.strides, wants_x ? o.dx.strides : o.x.strides}, params.op);
+  const auto strides_or = [](V v, V other) -> const int64_t* { return v.defined() ? v.strides : other.strides; };
+  const std::array<const int64_t*, 5> strides{o.dy.strides, o.x.strides, strides_or(o.dx, o.x),
+                                              strides_or(o.dadd, o.dy), strides_or(o.y, o.x)};
+  const GradView view(o.x, strides, params.op);
   const Cut cut(view, params);
   const int64_t cells = cut.cells(), partial = cells * cut.parts;
   const C* const mean = staged<C>(ctx, o.mean, true);
   const C* const rstd = staged<C>(ctx, o.rstd, true);
   const C* const weight = staged<C>(ctx, o.weight, true);
-  C* const block = ctx.scratch_of<C>(4 * cells);
-  const AffineGrad<C> k{block, block + cells, block + 2 * cells, block + 3 * cells};
+  const C* const offset = staged<C>(ctx, o.shift, true);
+  C* const block = ctx.scratch_of<C>(5 * cells);
+  const AffineGrad<C> k{block, block + cells, block + 2 * cells, block + 3 * cells, block + 4 * cells};
   cut.each([&](int64_t i, int64_t g, int64_t c) {
     k.mean[i] = mean[g], k.slope[i] = weight ? rstd[g] * weight[c] : rstd[g], k.bend[i] = k.shift[i] = 0;
+    k.offset[i] = offset ? offset[c] : C(0);
   });
-  double* sum_dy = nullptr;
-  if (!fixed || o.dweight.defined() || o.dbias.defined()) {
-    sum_dy = ctx.scratch_of<double>(2 * partial);
+  const bool sums = !fixed || o.dweight.defined() || o.dbias.defined() || !wants_x;
+  if (sums) {
+    double* const sum_dy = ctx.scratch_of<double>(2 * partial);
     double* const sum_dyx = sum_dy + partial;
-    if (cut.rows > 0) partial_sums<T>(o, view, cut, k.mean, sum_dy, sum_dyx);
+    if (cut.rows > 0) partial_sums<T>({o, false}, view, cut, k, sum_dy, sum_dyx);
     merge_parts(cut, sum_dy), merge_parts(cut, sum_dyx);
     weight_gradients(ctx, o, cut, sum_dy, sum_dyx, rstd);
     if (!fixed && cut.rows > 0) fill_bends(cut, sum_dy, sum_dyx, rstd, weight, k);
   }
-  if (wants_x && cut.rows > 0) apply_grad<T>(o, view, cut, k);
+  if (wants_x && cut.rows > 0) apply_grad<T>({o, sums}, view, cut, k);
 }
 
 #define TAPIR_INSTANTIATE(T)                                                        \
