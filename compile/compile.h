@@ -24,6 +24,8 @@ struct CompileOptions {
   bool common_calls = true;  // what was computed before is not computed again
   bool casts = true;         // copies of copies
   bool layouts = true;       // products and attention write the order that they are copied into
+  bool norms = true;         // batch norm, addition and relu in one call
+  bool pools = true;         // relu behind max pooling
   bool fuse = true;          // pointwise chains
   bool order = true;         // calls in an order that needs less memory
   double memory_budget =

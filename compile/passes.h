@@ -16,6 +16,10 @@ void merge_casts(Program& program);
 void fold_layouts(Program& program);
 /// A pointwise result takes over the block of an operand that is not used again.
 void reuse_operands(Program& program);
+/// Batch norms take in the additions and relus that follow them: Note [Norms with relu] in norms.cpp.
+void join_norms(Program& program);
+/// A relu before a max pooling goes behind it: Note [Relus behind poolings] in pools.cpp.
+void sink_relus(Program& program);
 
 /// Calls in an order that needs less memory: Note [Order of calls].
 void order_calls(Program& program);

@@ -30,6 +30,8 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("layouts", o.layouts, fold_layouts);
   pass("pads", o.fuse, join_pads);
   pass("epilogues", o.fuse, join_epilogues);
+  pass("pools", o.pools, sink_relus);
+  pass("norms", o.norms, join_norms);
   pass("fuse", o.fuse, [](Program& program) { fuse(program); });
   pass("order", o.order, order_calls);
   if (budget > 0) recompute(p, budget), effects.push_back({"recompute", int64_t(p.calls.size())});
@@ -56,7 +58,7 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
   for (size_t i = 0; i < p.blocks.size(); ++i)
     if (r_.moves[i] && p.blocks[i].kind != Block::Kind::Outside) handed_out += p.blocks[i].bytes;
   effects_ = improve(p, options, budget_ ? std::max<int64_t>(budget_ - handed_out, 1) : 0);
-  r_.moves.resize(p.blocks.size()), r_.roots.resize(p.blocks.size());
+  r_.moves.resize(p.blocks.size()), r_.roots.resize(p.blocks.size());  // passes may add blocks
   schedule_ = std::make_unique<Schedule>(p, r_.moves, r_.offset);
   seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
   for (Block& b : p.blocks) b.memory = {};

@@ -21,6 +21,16 @@ struct Uses {
       });
   }
 };
+/// The calls that name each block, in order.
+inline std::vector<std::vector<int>> users_of(const Program& p) {
+  std::vector<std::vector<int>> users(p.blocks.size());
+  for (int at = 0; at < int(p.calls.size()); ++at)
+    each_view(p.calls[size_t(at)], [&](const View& v, Access) {
+      std::vector<int>& list = users[size_t(v.block)];
+      if (list.empty() || list.back() != at) list.push_back(at);
+    });
+  return users;
+}
 /// Blocks that are not the program's to rename: inputs and outputs.
 inline std::vector<bool> fixed_blocks(const Program& p) {
   std::vector<bool> fixed(p.blocks.size());

@@ -521,13 +521,6 @@ struct BackendTable {
   // Batch: weight, bias, running_mean, running_var may be absent; mean and rstd (float32 or wider) are written in training.
   void (*norm)(Context&, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var, const NormParams&);
   void (*norm_backward)(Context&, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams&);
-  // (optional) both, Batch alone; compile() makes the calls. y = relu(norm(x) + add), where `add`, of y's sizes, may be absent; `shift`, of
-  // mean's sizes, may be absent: y = relu((x - mean) scale + shift + add). The second: g, which is dy where y > 0, goes to dadd where
-  // that is defined, and then on as dy of norm_backward. One of y and shift is absent; without y there was no `add`.
-  void (*norm_relu)(Context&, V y, V mean, V rstd, V shift, V x, V weight, V bias, V running_mean, V running_var, V add,
-                    const NormParams&);
-  void (*norm_relu_backward)(Context&, V dx, V dweight, V dbias, V dadd, V dy, V x, V y, V shift, V weight, V mean,
-                             V rstd, const NormParams&);
   // Cross entropy of logits (N, C, ...) and int64 labels (N, ...): per-element losses (N, ...) and log-sum-exp (N, ...).
   void (*cross_entropy)(Context&, V losses, V lse, V logits, V target, V weight, const NllParams&);
   void (*cross_entropy_backward)(Context&, V dlogits, V dlosses, V lse, V logits, V target, V weight, const NllParams&);
@@ -538,6 +531,15 @@ struct BackendTable {
   void (*optimizer_step)(Context&, const OptimizerLists&, const OptimizerScalars&, const OptimizerParams&);
   void (*foreach)(Context&, V out, std::span<const TensorView> xs, V factor,
                   const ForeachParams&);  // out: 0-dim result of NormP
+
+  // Several calls in one: no operation calls these, compile() does. (optional)
+  // Both for Batch alone. y = relu(norm(x) + add), where `add`, of y's sizes, may be absent; `shift`, of
+  // mean's sizes, may be absent: y = relu((x - mean) scale + shift + add). The second: g, which is dy where y > 0, goes to dadd where
+  // that is defined, and then on as dy of norm_backward. One of y and shift is absent; without y there was no `add`.
+  void (*norm_relu)(Context&, V y, V mean, V rstd, V shift, V x, V weight, V bias, V running_mean, V running_var, V add,
+                    const NormParams&);
+  void (*norm_relu_backward)(Context&, V dx, V dweight, V dbias, V dadd, V dy, V x, V y, V shift, V weight, V mean,
+                             V rstd, const NormParams&);
 };
 
 /// The table built in for that kind of device, or null; written by CMake (backends.cpp).

@@ -26,8 +26,8 @@ namespace tapir::inline v0 {
   X(linalg) X(conv)                                                                                                    \
   X(conv_backward_data) X(conv_backward_weight) X(pool) X(pool_backward) X(resample) X(resample_backward) X(softmax)   \
   X(softmax_backward) X(attention) X(attention_backward) X(rnn) X(rnn_backward) X(norm) X(norm_backward)               \
-  X(norm_relu) X(norm_relu_backward)                                                                                   \
-  X(cross_entropy) X(cross_entropy_backward) X(dropout) X(optimizer_step) X(foreach)
+  X(cross_entropy) X(cross_entropy_backward) X(dropout) X(optimizer_step) X(foreach) \
+  X(norm_relu) X(norm_relu_backward)
 // clang-format on
 
 /// One argument of a kernel call: a view, a list of views, or the bytes of its parameters.

@@ -48,13 +48,13 @@ static constexpr BackendTable cpu_table = {
     .rnn_backward = cpu::rnn_backward,
     .norm = cpu::norm,
     .norm_backward = cpu::norm_backward,
-    .norm_relu = cpu::norm_relu,
-    .norm_relu_backward = cpu::norm_relu_backward,
     .cross_entropy = cpu::cross_entropy,
     .cross_entropy_backward = cpu::cross_entropy_backward,
     .dropout = cpu::dropout,
     .optimizer_step = cpu::optimizer_step,
     .foreach = cpu::foreach,
+    .norm_relu = cpu::norm_relu,
+    .norm_relu_backward = cpu::norm_relu_backward,
 };
 
 const BackendTable* cpu_backend() { return &cpu_table; }

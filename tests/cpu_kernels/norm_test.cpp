@@ -209,3 +209,51 @@ TEST_CASE("norm: nothing, absent gradients, any number of threads") {
       }
     }
 }
+
+TEST_CASE("norm_relu: what batch norm, an addition and relu make one by one, and their gradients") {
+  const TensorView none{};
+  const auto& table = cpu_table();
+  const auto run = [&](const Case& c, DType t, bool adds, bool other_layout, bool wants_g) {
+    INFO("dtype " << int(t) << " shape " << Dims(c.shape).str() << " training " << c.params.training << " adds " << adds
+                  << " other layout " << other_layout << " g wanted " << wants_g);
+    const std::vector<int> order = other_layout ? std::vector<int>() : c.order;
+    const auto make = [&](const std::vector<int>& o) { return Array(t, c.shape, o, {}, c.gap); };
+    const auto channels = [&] { return Array(t, {c.shape[1]}); };
+    Array x = make(c.order), add = make(order), dy = make(order), y[2] = {make(c.order), make(c.order)}, sum = make(c.order),
+          dx[2] = {make(c.order), make(c.order)}, g[2] = {make(order), make(order)};
+    Array weight = channels(), bias = channels(), shift = channels(), mean[2] = {channels(), channels()},
+          rstd[2] = {channels(), channels()}, dw[2] = {channels(), channels()}, db[2] = {channels(), channels()},
+          running[2] = {channels(), channels()}, var[2] = {channels(), channels()};
+    eighths(x, 3), eighths(add, 4), eighths(dy, 5), eighths(weight, 6), eighths(bias, 7);
+    write(t, adds ? add.view.data : x.view.data, 0, std::numeric_limits<double>::quiet_NaN());
+    for (int i : {0, 1}) eighths(running[i], 8), var[i].random(9, 1, 5);
+    const TensorView& a = adds ? add.view : none;
+    Context& ctx = cpu_context();
+    table.norm(ctx, sum.view, mean[0].view, rstd[0].view, x.view, weight.view, bias.view, running[0].view, var[0].view,
+               c.params);
+    if (adds) table.binary(ctx, sum.view, sum.view, add.view, {BinaryOp::Add});
+    table.unary(ctx, y[0].view, sum.view, {UnaryOp::Relu});
+    table.norm_relu(ctx, y[1].view, mean[1].view, rstd[1].view, adds ? none : shift.view, x.view, weight.view, bias.view,
+                    running[1].view, var[1].view, a, c.params);
+    const double allowed = other_layout ? tolerance(t) : 0;
+    CHECK(distance(values(y[1].view), values(y[0].view)) <= allowed);
+    for (const auto* pair : {mean, rstd, running, var}) CHECK(distance(values(pair[1].view), values(pair[0].view)) <= allowed);
+    table.binary(ctx, g[0].view, dy.view, y[0].view, {BinaryOp::ReluGrad});
+    table.norm_backward(ctx, dx[0].view, dw[0].view, db[0].view, g[0].view, x.view, weight.view, mean[0].view,
+                        rstd[0].view, c.params);
+    table.norm_relu_backward(ctx, dx[1].view, dw[1].view, db[1].view, wants_g ? g[1].view : none, dy.view, x.view,
+                             adds ? y[1].view : none, adds ? none : shift.view, weight.view, mean[1].view, rstd[1].view,
+                             c.params);
+    if (wants_g) CHECK(distance(values(g[1].view), values(g[0].view)) == 0);
+    for (const auto* pair : {dx, dw, db}) CHECK(distance(values(pair[1].view), values(pair[0].view)) <= allowed * 20);
+    dx[1].fill(7), g[1].fill(7);  // only some of the gradients
+    table.norm_relu_backward(ctx, dx[1].view, none, none, wants_g ? g[1].view : none, dy.view, x.view,
+                             adds ? y[1].view : none, adds ? none : shift.view, weight.view, mean[1].view, rstd[1].view,
+                             c.params);
+    CHECK(distance(values(dx[1].view), values(dx[0].view)) <= allowed * 20);
+    if (wants_g) CHECK(distance(values(g[1].view), values(g[0].view)) == 0);
+  };
+  for (const Case& c : all_cases())
+    for (DType t : {kFloat32, kFloat64})
+      for (int form = 0; form < 8 && c.params.op == NormOp::Batch; ++form) run(c, t, form & 1, form & 2, form & 4);
+}

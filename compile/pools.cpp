@@ -1,0 +1,127 @@
+// Note [Relus behind poolings]
+// max(relu(x)) is relu(max(x)): where nothing but a max pooling, and their two gradients, read what a relu wrote, the relu goes behind the
+// pooling, where there is a part of the elements. Of a window without positive elements another one is the largest then; its gradient
+// is cut in both orders. (The sign of a zero may be another one.)
+#include <string_view>
+
+#include "dependencies.h"
+#include "overlap.h"
+#include "passes.h"
+#include "uses.h"
+
+namespace tapir::inline v0::ir {
+namespace {
+
+bool is(const Call& call, std::string_view entry) { return call.entry == entry; }
+bool is_relu(const Call& call) { return is(call, "unary") && call.params<UnaryParams>().op == UnaryOp::Relu; }
+bool is_relu_gradient(const Call& call) {
+  return is(call, "binary") && call.params<BinaryParams>().op == BinaryOp::ReluGrad;
+}
+bool is_max(const Call& call) { return call.params<PoolParams>().op == PoolOp::Max; }
+
+class Pools {
+ public:
+  explicit Pools(Program& p) : p_(p), users_(users_of(p)), fixed_(fixed_blocks(p)) {}
+  void run();
+
+ private:
+  struct Found {
+    int relu = -1, pool = -1, pool_gradient = -1, relu_gradient = -1;
+  };
+  const Call& call(int at) const { return p_.calls[size_t(at)]; }
+  /// Made by the program, and read by nobody else.
+  bool is_own(const View& v) const {
+    const Block& b = p_.blocks[size_t(v.block)];
+    return v.kind == View::Kind::Memory && v.block >= 0 && b.kind == Block::Kind::Temporary && b.death >= 0 &&
+           !fixed_[size_t(v.block)];
+  }
+  const std::vector<int>& users(const View& v) const { return users_[size_t(v.block)]; }
+  bool find(int relu, Found& f) const;
+  bool find_gradient(Found& f) const;
+  bool written_between(const View& v, int first, int last) const;
+  void sink(const Found& f);
+
+  Program& p_;
+  std::vector<std::vector<int>> users_;
+  std::vector<bool> fixed_;
+};
+
+bool Pools::written_between(const View& v, int first, int last) const {
+  bool written = false;
+  for (int at = first + 1; at < last; ++at)
+    each_view(call(at), [&](const View& own, Access access) { written |= access != Access::Read && overlap(own, v); });
+  return written;
+}
+
+/// relu -> pool, and what reads what they wrote.
+bool Pools::find(int relu, Found& f) const {
+  const View &y = call(relu).view(0), &x = call(relu).view(1);
+  if (y.block < 0 || x.block < 0 || y.dtype != x.dtype || !is_floating(y.dtype) || !is_own(y) || overlap(x, y))
+    return false;
+  f.relu = relu;
+  const std::vector<int>& list = users(y);
+  if (list.size() < 2 || list.size() > 3 || list[0] != relu) return false;
+  f.pool = list[1];
+  const Call& pool = call(f.pool);
+  if (!is(pool, "pool") || !is_max(pool) || !same_place(pool.view(2), y) || pool.deterministic != call(relu).deterministic)
+    return false;
+  if (pool.view(0).dtype != y.dtype || written_between(x, relu, f.pool)) return false;
+  if (list.size() == 2) return pool.view(1).kind == View::Kind::Absent;
+  f.relu_gradient = list[2];
+  return find_gradient(f);
+}
+
+/// pool_backward -> the relu's gradient, with nobody else in between.
+bool Pools::find_gradient(Found& f) const {
+  const Call &pool = call(f.pool), &grad = call(f.relu_gradient);
+  const View &pooled = pool.view(0), &indices = pool.view(1);
+  if (!is_relu_gradient(grad) || !same_place(grad.view(2), call(f.relu).view(0)) || indices.block < 0 || !is_own(indices))
+    return false;
+  const std::vector<int>& list = users(indices);
+  if (list.size() != 2 || list[0] != f.pool) return false;
+  f.pool_gradient = list[1];
+  const Call& back = call(f.pool_gradient);
+  if (!is(back, "pool_backward") || !is_max(back) || f.pool_gradient > f.relu_gradient || pooled.block < 0) return false;
+  const View &dx = back.view(0), &dy = back.view(1), &out = grad.view(0);
+  const bool passed_on = dx.block >= 0 && is_own(dx) && same_place(grad.view(1), dx) &&
+                         users(dx) == std::vector<int>{f.pool_gradient, f.relu_gradient} &&
+                         (same_place(out, dx) || !overlap(out, dx));
+  // dy is written to: its last reader may do so.
+  const bool last = dy.block >= 0 && is_own(dy) && users(dy).back() == f.pool_gradient && is_dense(dy.shape, dy.strides);
+  return passed_on && last && out.dtype == dx.dtype && dy.dtype == pooled.dtype && dy.shape == pooled.shape &&
+         back.deterministic == grad.deterministic && !overlap(dy, pooled) &&
+         !written_between(pooled, f.pool, f.pool_gradient);
+}
+
+void Pools::sink(const Found& f) {
+  Call relu = call(f.relu), pool = call(f.pool);
+  pool.operands[2].views[0] = relu.view(1);
+  relu.operands[0].views[0] = relu.operands[1].views[0] = pool.view(0);
+  if (f.pool_gradient >= 0) {
+    Call back = call(f.pool_gradient), grad = call(f.relu_gradient);
+    back.operands[0].views[0] = grad.view(0);
+    grad.operands[0].views[0] = grad.operands[1].views[0] = back.view(1);
+    grad.operands[2].views[0] = pool.view(0);
+    p_.calls[size_t(f.pool_gradient)] = std::move(grad), p_.calls[size_t(f.relu_gradient)] = std::move(back);
+  }
+  p_.calls[size_t(f.pool)] = std::move(pool);
+  p_.calls.erase(p_.calls.begin() + f.relu);
+  p_.calls.insert(p_.calls.begin() + f.pool, std::move(relu));  // behind the pooling, which has moved up
+}
+
+void Pools::run() {
+  for (int at = 0; at < int(p_.calls.size()); ++at) {
+    Found f;
+    if (!is_relu(call(at)) || !find(at, f)) continue;
+    sink(f);
+    users_ = users_of(p_);
+    --at;
+  }
+  remake_lifetimes(p_);
+}
+
+}  // namespace
+
+void sink_relus(Program& p) { Pools(p).run(); }
+
+}  // namespace tapir::inline v0::ir
