@@ -23,6 +23,9 @@ bool is_sum(const Call& call) {
 }
 /// A half may be rounded between the two.
 bool is_wide(const View& v) { return v.dtype == kFloat32 || v.dtype == kFloat64; }
+bool same_or_absent(const View& a, const View& b) {
+  return a.kind == View::Kind::Absent ? b.kind == View::Kind::Absent : same_place(a, b);
+}
 
 class Norms {
  public:
@@ -187,7 +190,7 @@ void Norms::join_gradient(int at) {
   const Done& done = found->second;
   const Call& forward = call(done.call);
   if (!same_place(norm.view(4), done.x) || !same_place(norm.view(7), forward.view(2)) ||
-      !same_place(norm.view(6), forward.view(1)) || !(norm.view(5) == forward.view(5)))
+      !same_place(norm.view(6), forward.view(1)) || !same_or_absent(norm.view(5), forward.view(5)))
     return;
   const int relu = relu_gradient(g, at, done);
   if (relu <= done.call || !may_move_back(at, relu, done.adds, done)) return;

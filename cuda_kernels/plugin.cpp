@@ -63,6 +63,8 @@ static constexpr BackendTable table = {
     .dropout = dropout,
     .optimizer_step = optimizer_step,
     .foreach = foreach,
+    .norm_relu = nullptr,
+    .norm_relu_backward = nullptr,
 };
 
 static std::string version_text(int version) {
