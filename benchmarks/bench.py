@@ -3,7 +3,8 @@
 Both programs run as servers and take turns, one repeat each, so that what disturbs the machine disturbs both alike. The result is the
 ratio Tapir / PyTorch of the minimum times (below 1: Tapir is faster); the medians stand beside it. The times of op_overhead are ms per
 1,000 calls, which is us per call; PyTorch is called from Python. bf16 is mixed precision
-by autocast (gpt2_decode: a bfloat16 model, ms per token). loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations, at 10^2, 10^4 and 10^7 elements,
+by autocast (gpt2_decode: a bfloat16 model, ms per token). compiled: compile() beside torch.compile() of the model, and a line that
+compares it with both eager steps. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations, at 10^2, 10^4 and 10^7 elements,
 contiguous, transposed and broadcast, forward and with backward, all with the last of --threads.
 """
 import argparse
@@ -23,12 +24,12 @@ import ops
 HERE = pathlib.Path(__file__).resolve().parent
 WORKLOADS = {
     "op_overhead": ["no_grad", "recording", "inference", "backward"],
-    "mlp": ["step"],
-    "cnn": ["step"],
-    "lstm": ["step"],
-    "resnet18_cifar": ["step", "bf16"],
+    "mlp": ["step", "compiled"],
+    "cnn": ["step", "compiled"],
+    "lstm": ["step", "compiled"],
+    "resnet18_cifar": ["step", "compiled", "bf16"],
     "resnet50": ["step", "bf16"],
-    "gpt_mini": ["step", "bf16"],
+    "gpt_mini": ["step", "compiled", "bf16"],
     "gpt2_124m": ["step", "bf16"],
     "gpt2_decode": ["step", "bf16"],
     "loader": ["0", "1", "2"],
@@ -56,6 +57,9 @@ class Server:
 
     def run(self, workload, variant, steps):
         return float(self.ask(f"run {workload} {variant} {steps}"))
+
+    def compile_seconds(self):
+        return float(self.ask("compile")) / 1000
 
     def close(self):
         self.process.stdin.close()
@@ -146,6 +150,19 @@ def print_row(row):
     print("{:<16}{:<12}{:>7} {:>10} {:>10} {:>12} {:>12} {:>8}".format(*cells), flush=True)
 
 
+def print_compiled(rows, servers):
+    """The last row, compiled, by the eager ones before it: ours, and the best that PyTorch has."""
+    row = rows[-1]
+    eager = next(r for r in rows if (r["workload"], r["variant"], r["threads"]) == (row["workload"], "step", row["threads"]))
+    row["by_own_eager"] = row["tapir_ms"] / eager["tapir_ms"]
+    text = f"by our eager step {row['by_own_eager']:.3f}"
+    row["compile_seconds"] = [server.compile_seconds() for server in servers]
+    if row["pytorch_ms"]:
+        row["by_best_peer"] = row["tapir_ms"] / min(row["pytorch_ms"], eager["pytorch_ms"])
+        text += f", by PyTorch's best {row['by_best_peer']:.3f}"
+    print(" " * 16 + text + "; compiling took " + " s, PyTorch's ".join(f"{s:.2g}" for s in row["compile_seconds"]) + " s", flush=True)
+
+
 def measure(names, threads, options, python):
     """One row per variant. The busy neighbour's two threads get two CPUs, so that it is in their way on larger machines too."""
     rows = []
@@ -164,6 +181,8 @@ def measure(names, threads, options, python):
                              "pytorch_ms": min(torch) if torch else None, "ratio": min(tapir) / min(torch) if torch else None,
                              "tapir_median_ms": statistics.median(tapir), "pytorch_median_ms": statistics.median(torch) if torch else None})
                 print_row(rows[-1])
+                if variant == "compiled":
+                    print_compiled(rows, servers)
         for server in servers:
             server.close()
     return rows
@@ -258,6 +277,7 @@ def main():
     if names == ["busy_neighbour"]:
         options.threads = [2]
 
+    os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # so that compiling is timed each time
     python = find_torch()
     if not python:
         print("PyTorch cannot be had here: Tapir alone")

@@ -17,7 +17,8 @@ struct Pass {
 };
 constexpr Pass kPasses[] = {{"constants", &CompileOptions::constants}, {"common_calls", &CompileOptions::common_calls},
                             {"dead_code", &CompileOptions::dead_code}, {"casts", &CompileOptions::casts},
-                            {"layouts", &CompileOptions::layouts},     {"fuse", &CompileOptions::fuse},
+                            {"layouts", &CompileOptions::layouts},     {"pools", &CompileOptions::pools},
+                            {"norms", &CompileOptions::norms},         {"fuse", &CompileOptions::fuse},
                             {"order", &CompileOptions::order},         {"reuse", &CompileOptions::reuse}};
 
 /// A workload in one of its forms, warm.

@@ -1,6 +1,7 @@
 """PyTorch's side of the benchmarks: the workloads of workloads.cpp in its strongest eager modes (fused optimizers, channels_last).
 
-peer.py THREADS DEVICE: a line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step; `version` with the version.
+peer.py THREADS DEVICE: a line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step; `compile` with those that the first
+step took longer than a later one; `version` with the version.
 """
 import os
 import subprocess
@@ -64,8 +65,10 @@ def op_overhead(variant):
     return backward
 
 
-def training(net, optimizer, x, labels):
+def training(net, optimizer, x, labels, variant):
     loss = nn.CrossEntropyLoss()
+    if variant == "compiled":
+        net = torch.compile(net)
 
     def step():
         optimizer.zero_grad()
@@ -74,16 +77,16 @@ def training(net, optimizer, x, labels):
     return timed(step)
 
 
-def mlp(_):
+def mlp(variant):
     net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
-    return training(net, torch.optim.Adam(net.parameters(), lr=1e-3, fused=True), torch.randn(64, 784), torch.randint(0, 10, (64,)))
+    return training(net, torch.optim.Adam(net.parameters(), lr=1e-3, fused=True), torch.randn(64, 784), torch.randint(0, 10, (64,)), variant)
 
 
-def cnn(_):
+def cnn(variant):
     net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                         nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10)).to(memory_format=torch.channels_last)
     images = torch.randn(128, 1, 28, 28).to(memory_format=torch.channels_last)
-    return training(net, torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.01, fused=True), images, torch.randint(0, 10, (128,)))
+    return training(net, torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.01, fused=True), images, torch.randint(0, 10, (128,)), variant)
 
 
 class Lstm(nn.Module):
@@ -95,10 +98,10 @@ class Lstm(nn.Module):
         return self.out(self.lstm(self.embed(tokens))[0]).flatten(0, 1)
 
 
-def lstm(_):
+def lstm(variant):
     net = Lstm()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
-    return training(net, optimizer, torch.randint(0, 10000, (64, 32)), torch.randint(0, 10000, (64 * 32,)))
+    return training(net, optimizer, torch.randint(0, 10000, (64, 32)), torch.randint(0, 10000, (64 * 32,)), variant)
 
 
 def resnet50_shapes():
@@ -174,11 +177,14 @@ def serve():
     torch.set_num_threads(int(sys.argv[1]))
     torch.set_default_device(sys.argv[2])
     torch.manual_seed(0)
-    current, run = None, None
+    current, run, compiling = None, None, 0
     for line in sys.stdin:
         words = line.split()
         if words[0] == "version":
             print(torch.__version__, flush=True)
+            continue
+        if words[0] == "compile":
+            print(compiling, flush=True)
             continue
         _, name, variant, steps = words
         if (name, variant) != current:
@@ -187,7 +193,9 @@ def serve():
                 run = timed(getattr(peer_models, name)(variant, sys.argv[2]))
             else:
                 run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, busy_neighbour)}.get(name, op)(variant)
+            compiling = run(1) if variant == "compiled" else 0
             run(peer_models.WARM_STEPS.get(name, 2 if name in ("ops", "lstm") else WARM_STEPS))
+            compiling -= run(1) if variant == "compiled" else 0
             current = name, variant
         if int(steps) > 1:
             run(1)

@@ -11,6 +11,8 @@ WARM_STEPS = {"resnet18_cifar": 1, "resnet50": 1, "gpt_mini": 1, "gpt2_124m": 1,
 
 def training(variant, device, net, optimizer, x, labels):
     kind = device.split(":")[0]
+    if variant == "compiled":
+        net = torch.compile(net)
     cast = (lambda: torch.autocast(kind, dtype=torch.bfloat16)) if variant == "bf16" else contextlib.nullcontext
 
     def step():

@@ -1,6 +1,7 @@
 // tapir_bench NAME [--threads N] [--device D] [--repeats R] [--seconds S]: one JSON line per variant; mlp and cnn have one in anomaly mode.
 // tapir_bench compile_table NAME...: compile() and its passes one by one, as Markdown; compile_memory: without the passes.
-// tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step.
+// tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step,
+// `compile` with the milliseconds that passes over the program took.
 #include <tapir/tapir.h>
 
 #include <algorithm>
@@ -47,8 +48,14 @@ static void serve() {
     std::string verb, name, variant;
     int64_t steps = 1;
     words >> verb >> name >> variant >> steps;
+    if (verb == "compile") {
+      const auto stats = bench_program.stats ? bench_program.stats() : std::vector<tapir::CompileStats>();
+      std::printf("%.9g\n", stats.empty() ? 0 : stats.back().seconds * 1000);
+      std::fflush(stdout);
+      continue;
+    }
     if (name + variant != current) {
-      run = nullptr;
+      run = nullptr, bench_program = {};
       run = make_warm(find(name), variant);
       current = name + variant;
     }

@@ -69,8 +69,8 @@ class Norms {
 bool Norms::ends_in(const View& v, int writer, int next, const View& result) const {
   if (same_place(v, result)) return true;
   const Block& b = p_.blocks[size_t(v.block)];
-  return b.kind == Block::Kind::Temporary && b.death >= 0 && !fixed_[size_t(v.block)] &&
-         next_user(v.block, next) < 0 && next_user(v.block, writer) == next && !overlap(v, result);
+  return b.kind == Block::Kind::Temporary && b.death >= 0 && !fixed_[size_t(v.block)] && next_user(v.block, next) < 0 &&
+         next_user(v.block, writer) == next && !overlap(v, result);
 }
 
 std::optional<Norms::Chain> Norms::chain_from(int norm) const {
@@ -122,8 +122,7 @@ void Norms::join(const Chain& c) {
   made.operands[0].views[0] = y;
   made.operands.insert(made.operands.begin() + 3, Operand{.access = Access::Write, .views = {View()}});
   made.operands.insert(made.operands.end() - 1, Operand{.views = {c.add}});
-  done_[norm.view(2).kind == View::Kind::Memory ? norm.view(2).block : -1] =
-      Done{c.relu, norm.view(3), y, c.sum >= 0};
+  done_[norm.view(2).kind == View::Kind::Memory ? norm.view(2).block : -1] = Done{c.relu, norm.view(3), y, c.sum >= 0};
   dead_[size_t(c.norm)] = true;
   if (c.sum >= 0) dead_[size_t(c.sum)] = true;
   p_.calls[size_t(c.relu)] = std::move(made);
@@ -135,17 +134,16 @@ int Norms::relu_gradient(const View& v, int at, const Done& done) const {
   for (int user : users_[size_t(v.block)])
     if (user < at) {
       bool writes = false;
-      each_view(call(user), [&](const View& own, Access access) {
-        writes |= access != Access::Read && own.block == v.block;
-      });
+      each_view(call(user),
+                [&](const View& own, Access access) { writes |= access != Access::Read && own.block == v.block; });
       if (writes) writer = user;
     }
   if (writer < 0 || dead_[size_t(writer)] || moved_[size_t(writer)] || !is(call(writer), "binary")) return -1;
   const Call& grad = call(writer);
   const View &g = grad.view(0), &dy = grad.view(1), &y = grad.view(2);
-  const bool fits = grad.params<BinaryParams>().op == BinaryOp::ReluGrad && same_place(g, v) &&
-                    same_place(y, done.y) && dy.kind == View::Kind::Memory && dy.block >= 0 && dy.dtype == v.dtype &&
-                    dy.shape == v.shape && !overlap(dy, g) && grad.deterministic == call(at).deterministic;
+  const bool fits = grad.params<BinaryParams>().op == BinaryOp::ReluGrad && same_place(g, v) && same_place(y, done.y) &&
+                    dy.kind == View::Kind::Memory && dy.block >= 0 && dy.dtype == v.dtype && dy.shape == v.shape &&
+                    !overlap(dy, g) && grad.deterministic == call(at).deterministic;
   return fits ? writer : -1;
 }
 

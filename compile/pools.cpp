@@ -63,7 +63,8 @@ bool Pools::find(int relu, Found& f) const {
   if (list.size() < 2 || list.size() > 3 || list[0] != relu) return false;
   f.pool = list[1];
   const Call& pool = call(f.pool);
-  if (!is(pool, "pool") || !is_max(pool) || !same_place(pool.view(2), y) || pool.deterministic != call(relu).deterministic)
+  if (!is(pool, "pool") || !is_max(pool) || !same_place(pool.view(2), y) ||
+      pool.deterministic != call(relu).deterministic)
     return false;
   if (pool.view(0).dtype != y.dtype || written_between(x, relu, f.pool)) return false;
   if (list.size() == 2) return pool.view(1).kind == View::Kind::Absent;
@@ -75,19 +76,22 @@ bool Pools::find(int relu, Found& f) const {
 bool Pools::find_gradient(Found& f) const {
   const Call &pool = call(f.pool), &grad = call(f.relu_gradient);
   const View &pooled = pool.view(0), &indices = pool.view(1);
-  if (!is_relu_gradient(grad) || !same_place(grad.view(2), call(f.relu).view(0)) || indices.block < 0 || !is_own(indices))
+  if (!is_relu_gradient(grad) || !same_place(grad.view(2), call(f.relu).view(0)) || indices.block < 0 ||
+      !is_own(indices))
     return false;
   const std::vector<int>& list = users(indices);
   if (list.size() != 2 || list[0] != f.pool) return false;
   f.pool_gradient = list[1];
   const Call& back = call(f.pool_gradient);
-  if (!is(back, "pool_backward") || !is_max(back) || f.pool_gradient > f.relu_gradient || pooled.block < 0) return false;
+  if (!is(back, "pool_backward") || !is_max(back) || f.pool_gradient > f.relu_gradient || pooled.block < 0)
+    return false;
   const View &dx = back.view(0), &dy = back.view(1), &out = grad.view(0);
   const bool passed_on = dx.block >= 0 && is_own(dx) && same_place(grad.view(1), dx) &&
                          users(dx) == std::vector<int>{f.pool_gradient, f.relu_gradient} &&
                          (same_place(out, dx) || !overlap(out, dx));
   // dy is written to: its last reader may do so.
-  const bool last = dy.block >= 0 && is_own(dy) && users(dy).back() == f.pool_gradient && is_dense(dy.shape, dy.strides);
+  const bool last =
+      dy.block >= 0 && is_own(dy) && users(dy).back() == f.pool_gradient && is_dense(dy.shape, dy.strides);
   return passed_on && last && out.dtype == dx.dtype && dy.dtype == pooled.dtype && dy.shape == pooled.shape &&
          back.deterministic == grad.deterministic && !overlap(dy, pooled) &&
          !written_between(pooled, f.pool, f.pool_gradient);

@@ -342,15 +342,17 @@ template <class T> struct Through {
     int64_t at[5];
     for (int i = 0; i < 5; ++i) at[i] = r * view.row_stride[i] + c;
     const C *const mean = k.mean + cell, *const scale = k.slope + cell, *const shift = k.offset + cell;
-    return row(n, at, [](int) { return 1; }, buffer, y_buffer,
-               [=](int64_t i) { return (v[i] - mean[i]) * scale[i] + shift[i]; });
+    return row(
+        n, at, [](int) { return 1; }, buffer, y_buffer,
+        [=](int64_t i) { return (v[i] - mean[i]) * scale[i] + shift[i]; });
   }
   /// A segment of a plane.
   const C* segment(const GradView& view, int64_t n, const std::array<int64_t, 5>& at, const C* v,
                    const AffineGrad<C>& k, int64_t cell, C* buffer, C* y_buffer) const {
     const C mean = k.mean[cell], scale = k.slope[cell], shift = k.offset[cell];
-    return row(n, at.data(), [&](int i) { return view.pixels.step(i); }, buffer, y_buffer,
-               [=](int64_t i) { return (v[i] - mean) * scale + shift; });
+    return row(
+        n, at.data(), [&](int i) { return view.pixels.step(i); }, buffer, y_buffer,
+        [=](int64_t i) { return (v[i] - mean) * scale + shift; });
   }
 };
 
@@ -365,9 +367,7 @@ template <class T> void partial_sums(const Through<T>& through, const GradView& 
       const int64_t to = part * cut.columns + c, cell = part / cut.parts * cut.columns + c;
       column_sums<T, C>(
           x + row * view.row_stride[1] + c, view.row_stride[1], rows, width, k.mean + cell,
-          [&](int64_t r, const C* v) {
-            return through.columns(view, row + r, c, width, v, k, cell, buffer, y_buffer);
-          },
+          [&](int64_t r, const C* v) { return through.columns(view, row + r, c, width, v, k, cell, buffer, y_buffer); },
           sum_g + to, sum_gx + to);
     });
     return;
@@ -389,8 +389,8 @@ template <class T> void partial_sums(const Through<T>& through, const GradView& 
   });
 }
 
-template <class T> void apply_grad(const Through<T>& through, const GradView& view, const Cut& cut,
-                                   const AffineGrad<Compute<T>>& k) {
+template <class T>
+void apply_grad(const Through<T>& through, const GradView& view, const Cut& cut, const AffineGrad<Compute<T>>& k) {
   using C = Compute<T>;
   const T* const x = through.o.x.template as<T>();
   T* const dx = through.o.dx.template as<T>();

@@ -43,8 +43,8 @@ bool gains_as_product(const Conv& c) {
   const ConvShape& s = c.shape;
   const bool strided = s.stride[0] * s.stride[1] * s.stride[2] > 1;
   return c.pass == ConvPass::BackwardWeight && c.dtype == kFloat32 && c.x.channels_last && c.y.channels_last &&
-         s.groups == 1 && s.c % 16 == 0 && s.o % 16 == 0 && s.c >= 128 && s.o >= 128 && volume(s.out) <= (strided ? 196 : 49) &&
-         s.n * volume(s.out) >= 128;
+         s.groups == 1 && s.c % 16 == 0 && s.o % 16 == 0 && s.c >= 128 && s.o >= 128 &&
+         volume(s.out) <= (strided ? 196 : 49) && s.n * volume(s.out) >= 128;
 }
 
 }  // namespace
@@ -53,7 +53,8 @@ bool weight_gradient_as_product(Context& ctx, const Conv& c) {
   if (!gains_as_product(c)) return false;
   const ConvShape& s = c.shape;
   const int64_t positions = volume(s.kernel), pixels = s.n * volume(s.out), width = positions * s.c;
-  const bool as_it_is = positions == 1 && volume(s.in) == volume(s.out) && s.padding[0] + s.padding[1] + s.padding[2] == 0;
+  const bool as_it_is =
+      positions == 1 && volume(s.in) == volume(s.out) && s.padding[0] + s.padding[1] + s.padding[2] == 0;
   const int64_t most = std::clamp<int64_t>(kChunkBytes / (pixels * s.c * 4), 1, positions);
   const int64_t chunks = (positions + most - 1) / most;
   const bool in_place = positions == 1 || c.w.channels_last;  // (O, positions, C)

@@ -12,8 +12,9 @@ struct Block : nn::Module {
   nn::BatchNorm2d first, second;
   bool in_place = false;
   Block(int64_t channels, const nn::BatchNormOptions& options, bool in_place)
-      : a(channels, channels, 3, {.padding = 1, .bias = false}), b(channels, channels, 3, {.padding = 1, .bias = false}),
-        first(channels, options), second(channels, options), in_place(in_place) {}
+      : a(channels, channels, 3, {.padding = 1, .bias = false}),
+        b(channels, channels, 3, {.padding = 1, .bias = false}), first(channels, options), second(channels, options),
+        in_place(in_place) {}
   Tensor forward(const Tensor& x) {
     Tensor h = first(a(x));
     h = second(b(in_place ? h.relu_() : relu(h)));
@@ -41,8 +42,7 @@ auto images = [](bool channels_last, DType dtype = kFloat32) {
 auto training = [](auto& net) {
   std::vector<Tensor> trained = net.parameters();
   std::erase_if(trained, [](const Tensor& p) { return !p.requires_grad(); });
-  return [&net, opt = optim::SGD(trained, {.lr = 1e-2, .momentum = 0.9})](const Tensor& x,
-                                                                                  const Tensor& y) mutable {
+  return [&net, opt = optim::SGD(trained, {.lr = 1e-2, .momentum = 0.9})](const Tensor& x, const Tensor& y) mutable {
     opt.zero_grad();
     Tensor loss = cross_entropy(net(x), y);
     loss.backward();
@@ -154,11 +154,40 @@ TEST_CASE("norms with relu: NaN, and sums that somebody else reads") {
   Tensor x = reshape(sin(arange(0., 2. * 5 * 12, 1., {.dtype = kFloat32})), {2, 5, 3, 4});
   x.select(0, 0).select(0, 1).fill_(std::numeric_limits<double>::quiet_NaN());
   NoGrad guard;
-  both([&](const Tensor& v) { Tensor h = norm(v); return std::pair(relu(h), h * 2); }, x);
-  both([&](const Tensor& v) { Tensor h = norm(v) + v; return std::pair(relu(h), h); }, x);
-  both([&](const Tensor& v) { Tensor h = relu(norm(v) + v); return std::pair(h, h.flatten()); }, x);
-  both([&](const Tensor& v) { Tensor h = norm(v); Tensor y = relu(h + h); return std::pair(y, v); }, x);
-  both([&](const Tensor& v) { Tensor h = norm(v); Tensor w = v * 2; Tensor y = relu(w + h); w.mul_(3); return std::pair(y, w); }, x);
+  both(
+      [&](const Tensor& v) {
+        Tensor h = norm(v);
+        return std::pair(relu(h), h * 2);
+      },
+      x);
+  both(
+      [&](const Tensor& v) {
+        Tensor h = norm(v) + v;
+        return std::pair(relu(h), h);
+      },
+      x);
+  both(
+      [&](const Tensor& v) {
+        Tensor h = relu(norm(v) + v);
+        return std::pair(h, h.flatten());
+      },
+      x);
+  both(
+      [&](const Tensor& v) {
+        Tensor h = norm(v);
+        Tensor y = relu(h + h);
+        return std::pair(y, v);
+      },
+      x);
+  both(
+      [&](const Tensor& v) {
+        Tensor h = norm(v);
+        Tensor w = v * 2;
+        Tensor y = relu(w + h);
+        w.mul_(3);
+        return std::pair(y, w);
+      },
+      x);
 }
 
 namespace {
@@ -218,7 +247,13 @@ TEST_CASE("relus behind poolings: what else is read stays, and NaN") {
     }
     CHECK(fast.programs() == 1);
   };
-  both([](const Tensor& v) { const Tensor h = relu(v * 2); return std::pair(max_pool2d(h, 2), h); });
-  both([](const Tensor& v) { const Tensor h = relu(v * 2); return std::pair(max_pool2d(h, 2), h + 1); });
+  both([](const Tensor& v) {
+    const Tensor h = relu(v * 2);
+    return std::pair(max_pool2d(h, 2), h);
+  });
+  both([](const Tensor& v) {
+    const Tensor h = relu(v * 2);
+    return std::pair(max_pool2d(h, 2), h + 1);
+  });
   both([](const Tensor& v) { return std::pair(max_pool2d(relu(v * 2), 2), max_pool2d(relu(v * 3), 3)); });
 }

@@ -219,8 +219,8 @@ TEST_CASE("norm_relu: what batch norm, an addition and relu make one by one, and
     const std::vector<int> order = other_layout ? std::vector<int>() : c.order;
     const auto make = [&](const std::vector<int>& o) { return Array(t, c.shape, o, {}, c.gap); };
     const auto channels = [&] { return Array(t, {c.shape[1]}); };
-    Array x = make(c.order), add = make(order), dy = make(order), y[2] = {make(c.order), make(c.order)}, sum = make(c.order),
-          dx[2] = {make(c.order), make(c.order)}, g[2] = {make(order), make(order)};
+    Array x = make(c.order), add = make(order), dy = make(order), y[2] = {make(c.order), make(c.order)},
+          sum = make(c.order), dx[2] = {make(c.order), make(c.order)}, g[2] = {make(order), make(order)};
     Array weight = channels(), bias = channels(), shift = channels(), mean[2] = {channels(), channels()},
           rstd[2] = {channels(), channels()}, dw[2] = {channels(), channels()}, db[2] = {channels(), channels()},
           running[2] = {channels(), channels()}, var[2] = {channels(), channels()};
@@ -233,11 +233,12 @@ TEST_CASE("norm_relu: what batch norm, an addition and relu make one by one, and
                c.params);
     if (adds) table.binary(ctx, sum.view, sum.view, add.view, {BinaryOp::Add});
     table.unary(ctx, y[0].view, sum.view, {UnaryOp::Relu});
-    table.norm_relu(ctx, y[1].view, mean[1].view, rstd[1].view, adds ? none : shift.view, x.view, weight.view, bias.view,
-                    running[1].view, var[1].view, a, c.params);
+    table.norm_relu(ctx, y[1].view, mean[1].view, rstd[1].view, adds ? none : shift.view, x.view, weight.view,
+                    bias.view, running[1].view, var[1].view, a, c.params);
     const double allowed = other_layout ? tolerance(t) : 0;
     CHECK(distance(values(y[1].view), values(y[0].view)) <= allowed);
-    for (const auto* pair : {mean, rstd, running, var}) CHECK(distance(values(pair[1].view), values(pair[0].view)) <= allowed);
+    for (const auto* pair : {mean, rstd, running, var})
+      CHECK(distance(values(pair[1].view), values(pair[0].view)) <= allowed);
     table.binary(ctx, g[0].view, dy.view, y[0].view, {BinaryOp::ReluGrad});
     table.norm_backward(ctx, dx[0].view, dw[0].view, db[0].view, g[0].view, x.view, weight.view, mean[0].view,
                         rstd[0].view, c.params);
