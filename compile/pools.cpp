@@ -89,11 +89,8 @@ bool Pools::find_gradient(Found& f) const {
   const bool passed_on = dx.block >= 0 && is_own(dx) && same_place(grad.view(1), dx) &&
                          users(dx) == std::vector<int>{f.pool_gradient, f.relu_gradient} &&
                          (same_place(out, dx) || !overlap(out, dx));
-  // dy is written to: its last reader may do so.
-  const bool last =
-      dy.block >= 0 && is_own(dy) && users(dy).back() == f.pool_gradient && is_dense(dy.shape, dy.strides);
-  return passed_on && last && out.dtype == dx.dtype && dy.dtype == pooled.dtype && dy.shape == pooled.shape &&
-         back.deterministic == grad.deterministic && !overlap(dy, pooled) &&
+  return passed_on && out.dtype == dx.dtype && dy.dtype == pooled.dtype && dy.shape == pooled.shape &&
+         is_dense(pooled.shape, pooled.strides) && back.deterministic == grad.deterministic &&
          !written_between(pooled, f.pool, f.pool_gradient);
 }
 
@@ -104,8 +101,11 @@ void Pools::sink(const Found& f) {
   if (f.pool_gradient >= 0) {
     Call back = call(f.pool_gradient), grad = call(f.relu_gradient);
     back.operands[0].views[0] = grad.view(0);
-    grad.operands[0].views[0] = grad.operands[1].views[0] = back.view(1);
-    grad.operands[2].views[0] = pool.view(0);
+    View cut = pool.view(0);  // in the pooled tensor's order, which the pooling's gradient takes best
+    cut.offset = 0, cut.block = int(p_.blocks.size());
+    p_.blocks.push_back({.bytes = numel_of(cut.shape) * size_of(cut.dtype), .device = cut.device, .death = 0});
+    grad.operands[0].views[0] = cut, grad.operands[1].views[0] = back.view(1);
+    grad.operands[2].views[0] = pool.view(0), back.operands[1].views[0] = cut;
     p_.calls[size_t(f.pool_gradient)] = std::move(grad), p_.calls[size_t(f.relu_gradient)] = std::move(back);
   }
   p_.calls[size_t(f.pool)] = std::move(pool);
@@ -118,7 +118,7 @@ void Pools::run() {
     Found f;
     if (!is_relu(call(at)) || !find(at, f)) continue;
     sink(f);
-    users_ = users_of(p_);
+    users_ = users_of(p_), fixed_.resize(p_.blocks.size());
     --at;
   }
   remake_lifetimes(p_);
