@@ -20,7 +20,8 @@ namespace {
 enum class Price : uint8_t { Memory, Arithmetic, Never };  // what bounds a call's time
 
 Price price_of(std::string_view entry) {
-  for (const char* e : {"copy", "fill", "range", "random", "unary", "binary", "ternary", "fused", "dropout", "norm", "norm_relu"})
+  for (const char* e :
+       {"copy", "fill", "range", "random", "unary", "binary", "ternary", "fused", "dropout", "norm", "norm_relu"})
     if (entry == e) return Price::Memory;
   for (const char* e : {"reduce", "softmax", "gather", "index", "pool", "attention", "matmul", "conv", "resample"})
     if (entry == e) return Price::Arithmetic;
@@ -97,7 +98,8 @@ bool Round::repeatable(int block, int later) const {
   if (price_of(call.entry) > most_) return false;
   bool same = true;
   each_view(call, [&](const View& v, Access access) {
-    if (access == Access::Update) same &= std::string_view(call.entry).starts_with("norm");  // statistics that can be left out
+    if (access == Access::Update)
+      same &= std::string_view(call.entry).starts_with("norm");  // statistics that can be left out
     if (access != Access::Read) return;
     for (int w : writes_[size_t(v.block)]) same &= w < at || w >= later;
   });
