@@ -292,7 +292,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
     if (has_live_graph(y))
       permanent = true, why = "a result can still be differentiated: call backward() inside, or compile under NoGrad";
   ir::Notes rest;
-  rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen);
+  rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen), rest.taken = std::move(notes.taken);
   auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
   if (why.empty()) why = ir::obstacle(*r, rest, permanent);
   if (why.empty() && keeps_argument(inputs, call.inputs, outputs))

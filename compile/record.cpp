@@ -6,7 +6,6 @@
 #include "../core/cuda.h"
 #include "../core/generator.h"
 #include "../core/host_state.h"
-#include "../core/host_write.h"
 #include "../core/trace_call.h"
 
 namespace tapir::inline v0::ir {
@@ -34,6 +33,7 @@ struct Recorder {
   int input_block(const Tensor& x);
   void note(const TensorView& v, int block);
   void note_gradient(const Tensor& x, bool replaced);
+  void taken_by_host(const void* data);
   View view_of(const TensorView& v);
   View bytes_at(const void* data, Device device, int64_t bytes);
   void use(const View& v, Access access);
@@ -168,6 +168,14 @@ void Recorder::note_gradient(const Tensor& x, bool replaced) {
   notes.grads.push_back(std::move(slot));
 }
 
+/// Fresh memory may be filled by the host: use() sees to that.
+void Recorder::taken_by_host(const void* data) {
+  const int i = data ? find(data) : -1;
+  const Block* const b = i < 0 ? nullptr : &program.blocks[size_t(i)];
+  if (!notes.taken.empty() || !data || (b && b->kind == Block::Kind::Temporary && !b->written)) return;
+  notes.taken = "data<T>() of memory" + describe(here().get());
+}
+
 int Recorder::block_of(const TensorView& v) {
   tapir::Storage* root = v.storage ? root_of(v.storage) : nullptr;
   if (const auto input = input_of.find(root); root && input != input_of.end()) {
@@ -266,6 +274,7 @@ Recording::Recording(std::span<const Tensor> inputs) : recorder_(nullptr) {
   note_host_write = [](const void* data) {
     if (const int i = ir::active->find(data); i >= 0) ir::active->told[i] = true;
   };
+  note_host_access = [](const void* data) { ir::active->taken_by_host(data); };
   note_grad = [](const Tensor& x, bool replaced) { ir::active->note_gradient(x, replaced); };
 }
 
@@ -276,7 +285,7 @@ void Recording::stop() noexcept {
   for (int i = 0; i < kNumDeviceTypes; ++i)
     if (recorder_->real[i]) modes.tables[i] = recorder_->before[i];
   modes.refuse_host_read = nullptr;
-  note_grad = nullptr, note_host_write = nullptr;
+  note_grad = nullptr, note_host_write = note_host_access = nullptr;
   ir::active = nullptr;
 }
 

@@ -36,6 +36,7 @@ struct Notes {
   uint64_t numbers = 0;           // that its offset moved on
   bool reseeded = false;
   std::string unseen = {};  // the call that read memory which neither a kernel nor tensor() wrote
+  std::string taken = {};   // where data<T>() gave the host what kernels or the world outside wrote
 };
 
 /// Writes down what this thread computes until finish() or the end of the scope. ValueError where one is alive already.

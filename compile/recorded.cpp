@@ -107,6 +107,8 @@ std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
   if (!notes.unseen.empty())
     return notes.unseen +
            " is read, which no kernel wrote: what code outside of the kernels computes cannot be replayed";
+  if (!notes.taken.empty())
+    return notes.taken + " that kernels wrote, or that was there before: what the host does with it cannot be replayed";
   permanent = false;
   if (notes.reseeded) return "manual_seed() is called inside";
   const Program& p = r.program;

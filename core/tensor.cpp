@@ -6,7 +6,6 @@
 
 #include "allocator.h"
 #include "backend.h"
-#include "host_write.h"
 
 namespace tapir::inline v0 {
 

@@ -15,6 +15,7 @@
 #include "dims.h"
 #include "dtype.h"
 #include "error.h"
+#include "host_write.h"
 #include "options.h"
 #include "scalar.h"
 #include "source_location.h"
@@ -130,6 +131,8 @@ class Tensor {
   /// The first element's address, of a tensor of exactly this dtype. Strides and device are the caller's business.
   template <Element T> T* data() const {
     check(impl().dtype == dtype_of<T>, "[data] expected scalar type {} but found {}", dtype_of<T>, impl().dtype);
+    if (note_host_access) [[unlikely]]
+      note_host_access(impl_->data());
     return static_cast<T*>(impl_->data());
   }
   void* data_ptr() const { return impl().data(); }

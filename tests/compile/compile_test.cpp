@@ -344,6 +344,25 @@ TEST_CASE("what code outside of the kernels computes is not replayed; tensor() i
   for (int i = 0; i < 9; ++i) CHECK(same_bits(twice(full({2}, i < 5 ? 1. : i)), full({2}, i < 5 ? 3. : 2. * i + 1)));
   CHECK(twice.programs() == 0);
   CHECK(contains(twice.explain(), "which no kernel wrote"));
+  Tensor counter = zeros({1});
+  const auto replays_nothing = [](auto f) {
+    auto fast = compile(f);
+    for (int i = 1; i < 7; ++i) CHECK(same_bits(fast(full({2}, double(i))), f(full({2}, double(i)))));
+    CHECK(fast.programs() == 0);
+    CHECK(contains(fast.explain(), "data<T>()"));
+  };
+  replays_nothing([](const Tensor& x) {  // an argument is read
+    return x * double(x.data<float>()[1]);
+  });
+  replays_nothing([](const Tensor& x) {  // a kernel's result is changed
+    Tensor m = zeros({2});
+    m.data<float>()[1] = 1;
+    return x + m;
+  });
+  replays_nothing([&](const Tensor& x) {  // the world outside is read
+    counter.data<float>()[0] = 2;
+    return x + double(counter.data<float>()[0]);
+  });
   auto with_numbers = compile([](const Tensor& x) { return (x + tensor({1., 2.})).mul_(tensor({2, 3})); });
   for (int i = 0; i < 5; ++i) CHECK(same_bits(with_numbers(full({2}, double(i))), tensor({2. * i + 2, 3. * i + 6})));
   CHECK(with_numbers.programs() == 1);
