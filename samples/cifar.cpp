@@ -45,6 +45,28 @@ template <class T> static auto prepared(const data::TensorDataset<2>& set, T tra
   });
 }
 
+/// `limit` random images of a part; 0: all.
+static data::TensorDataset<2> load(const std::string& path, data::Split split, int64_t limit) {
+  const data::TensorDataset<2> all = data::cifar10(path, split);
+  if (!limit) return all;
+  const Tensor some = tensor(data::permutation(all.size(), 0)).narrow(0, 0, std::min(limit, all.size()));
+  return data::TensorDataset<2>(all.tensors()[0].index_select(0, some), all.tensors()[1].index_select(0, some));
+}
+
+/// {mean loss, percent right}
+template <class Loader> static std::vector<double> evaluate(CifarNet& net, Loader& test, Device device) {
+  InferenceMode guard;
+  const bool training = net.training;
+  net.eval();
+  Tensor right = zeros({}, {.device = device}), losses = zeros({}, {.device = device});
+  for (auto& [images, labels] : test) {
+    const Tensor scores = net(images.contiguous(kChannelsLast));
+    right.add_(sum(eq(argmax(scores, 1), labels))), losses.add_(cross_entropy(scores, labels));
+  }
+  net.train(training);
+  return {losses.item() / double(test.size()), 100 * right.item() / double(test.dataset().size())};
+}
+
 int main(int argc, char** argv) {
   samples::Options o{.epochs = 6, .batch_size = 128, .lr = 0.1};
   std::string path;
@@ -62,22 +84,16 @@ int main(int argc, char** argv) {
     const Device device(o.device);
     const std::string found = data::find_cifar10(path);
     std::printf("data: %s\n", found.c_str());
-    const auto load = [&](data::Split split) {
-      const data::TensorDataset<2> all = data::cifar10(found, split);
-      if (!limit) return all;
-      const Tensor some = tensor(data::permutation(all.size(), 0)).narrow(0, 0, std::min(limit, all.size()));
-      return data::TensorDataset<2>(all.tensors()[0].index_select(0, some), all.tensors()[1].index_select(0, some));
-    };
     const tf::Normalize normalize{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
-    data::DataLoader train(
-        prepared(load(data::Split::Train), tf::Compose(tf::RandomCrop{32, 4}, tf::RandomHorizontalFlip{}, normalize)),
-        {.batch_size = o.batch_size,
-         .shuffle = true,
-         .num_workers = workers,
-         .seed = o.seed,
-         .drop_last = true,
-         .device = device});
-    data::DataLoader test(prepared(load(data::Split::Test), normalize),
+    data::DataLoader train(prepared(load(found, data::Split::Train, limit),
+                                    tf::Compose(tf::RandomCrop{32, 4}, tf::RandomHorizontalFlip{}, normalize)),
+                           {.batch_size = o.batch_size,
+                            .shuffle = true,
+                            .num_workers = workers,
+                            .seed = o.seed,
+                            .drop_last = true,
+                            .device = device});
+    data::DataLoader test(prepared(load(found, data::Split::Test, limit), normalize),
                           {.batch_size = 500, .num_workers = workers, .device = device});
 
     CifarNet net(width, depth);
@@ -117,26 +133,13 @@ int main(int argc, char** argv) {
         if (!run.step(loss)) break;
       }
       if (run.interrupted()) break;
-      InferenceMode guard;
-      net.eval();
-      Tensor right = zeros({}, {.device = device}), losses = zeros({}, {.device = device});
-      for (auto& [images, labels] : test) {
-        const Tensor scores = net(images.contiguous(kChannelsLast));
-        right.add_(sum(eq(argmax(scores, 1), labels))), losses.add_(cross_entropy(scores, labels));
-      }
-      net.train();
-      const double n = double(test.dataset().size());
-      run.end_epoch({losses.item() / double(test.size()), 100 * right.item() / n});
+      run.end_epoch(evaluate(net, test, device));
     }
     std::printf("test accuracy %.2f %%; %s\n", run.last(1), train.stats().str().c_str());
     if (o.quantize) {
       const Tensor example = (*test.begin())[0].contiguous(kChannelsLast);
-      samples::print_quantized(net, example, true, "test acc %", [&](CifarNet& q) {
-        InferenceMode guard;
-        Tensor right = zeros({}, {.device = device});
-        for (auto& [images, labels] : test) right.add_(sum(eq(argmax(q(images.contiguous(kChannelsLast)), 1), labels)));
-        return 100 * right.item() / double(test.dataset().size());
-      });
+      samples::print_quantized(net, example, true, "test acc %",
+                               [&](CifarNet& q) { return evaluate(q, test, device)[1]; });
     }
     return run.finish();
   });

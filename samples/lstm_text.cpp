@@ -5,6 +5,22 @@
 #include "text.h"
 using namespace tapir;
 
+/// Prints the prompt and what follows, one character at a time; the state stands for all that was read.
+static void write(models::LSTMLanguageModel& net, const samples::Text& text, const std::string& prompt, int64_t length,
+                  double temperature, Device device) {
+  NoGrad guard;
+  std::printf("%s", prompt.c_str());
+  auto [scores, state] = net.forward(text.vocabulary.encode(prompt).unsqueeze(0).to(device), {});
+  for (int64_t i = 0; i < length && !samples::signalled; ++i) {
+    const Tensor next =
+        models::next_token(scores.select(1, -1), {.sample = true, .temperature = temperature, .top_k = 40});
+    std::printf("%s", text.vocabulary.decode(next.item<int64_t>()).c_str());
+    auto out = net.forward(next.unsqueeze(1), state);
+    scores = out.logits, state = out.state;
+  }
+  std::printf("\n");
+}
+
 int main(int argc, char** argv) {
   samples::Options o{.epochs = 4, .batch_size = 32, .lr = 3e-3};
   std::string path, prompt = "\n";
@@ -54,17 +70,8 @@ int main(int argc, char** argv) {
     samples::train_on_text(run, net, loader, schedule, step,
                            [&] { return samples::mean_loss(text.validation, context, 25, device, loss_of); });
     net.eval();
-    std::printf("validation loss %.4f nats a character\n\n%s", run.last(0), prompt.c_str());
-    NoGrad guard;
-    auto [scores, state] = net.forward(text.vocabulary.encode(prompt).unsqueeze(0).to(device), {});
-    for (int64_t i = 0; i < length && !samples::signalled; ++i) {
-      const Tensor next =
-          models::next_token(scores.select(1, -1), {.sample = true, .temperature = temperature, .top_k = 40});
-      std::printf("%s", text.vocabulary.decode(next.item<int64_t>()).c_str());
-      auto out = net.forward(next.unsqueeze(1), state);
-      scores = out.logits, state = out.state;
-    }
-    std::printf("\n");
+    std::printf("validation loss %.4f nats a character\n\n", run.last(0));
+    write(net, text, prompt, length, temperature, device);
     return run.finish();
   });
 }

@@ -27,11 +27,12 @@ struct Mlp : nn::Module {
 
 static double accuracy(nn::Module& net, const data::TensorDataset<2>& test) {
   InferenceMode guard;
+  const bool training = net.training;
   net.eval();
   int64_t right = 0;
   data::DataLoader loader(test, {.batch_size = 1000});
   for (auto& [images, labels] : loader) right += sum(eq(argmax(net.tapir_call(images), 1), labels)).item<int64_t>();
-  net.train();
+  net.train(training);
   return 100.0 * double(right) / double(std::max<int64_t>(1, test.size()));
 }
 

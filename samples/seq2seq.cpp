@@ -58,6 +58,29 @@ struct Dates {
   }
 };
 
+/// Percent of dates that are exactly right.
+template <class Loader> static double exact(models::Seq2Seq& net, Loader& test) {
+  NoGrad guard;
+  net.eval();
+  int64_t right = 0;
+  for (auto& [source, in, out] : test) {
+    const Tensor answer = net.translate(source, kBegin, kEnd, kTarget + 1);
+    if (answer.size(1) == kTarget + 1) right += sum(all(eq(answer, out), 1)).template item<int64_t>();
+  }
+  net.train();
+  return 100 * double(right) / double(test.dataset().size());
+}
+
+static std::string read_date(models::Seq2Seq& net, const std::string& phrase, Device device) {
+  NoGrad guard;
+  net.eval();
+  std::string answer;
+  const Tensor source = tensor(tokens(phrase, kLetters, kSource)).unsqueeze(0).to(device);
+  for (const int64_t token : net.translate(source, kBegin, kEnd, kTarget + 1).cpu().view({-1}).to_vector<int64_t>())
+    if (token >= kFirst) answer += kDigits[size_t(token - kFirst)];
+  return answer;
+}
+
 int main(int argc, char** argv) {
   samples::Options o{.epochs = 3, .batch_size = 128, .lr = 2e-3};
   int64_t dim = 128, examples = 20000;
@@ -105,23 +128,10 @@ int main(int argc, char** argv) {
         if (!run.step(loss)) break;
       }
       if (run.interrupted()) break;
-      NoGrad guard;
-      net.eval();
-      int64_t exact = 0;
-      for (auto& [source, in, out] : test) {
-        const Tensor answer = net.translate(source, kBegin, kEnd, kTarget + 1);
-        if (answer.size(1) == kTarget + 1) exact += sum(all(eq(answer, out), 1)).item<int64_t>();
-      }
-      net.train();
-      run.end_epoch({100 * double(exact) / double(test.dataset().size())});
+      run.end_epoch({exact(net, test)});
     }
-    NoGrad guard;
-    net.eval();
-    std::string answer;
-    const Tensor source = tensor(tokens(phrase, kLetters, kSource)).unsqueeze(0).to(device);
-    for (const int64_t token : net.translate(source, kBegin, kEnd, kTarget + 1).cpu().view({-1}).to_vector<int64_t>())
-      if (token >= kFirst) answer += kDigits[size_t(token - kFirst)];
-    std::printf("%.2f %% of 2000 new dates exactly right; \"%s\" is %s\n", run.last(0), phrase.c_str(), answer.c_str());
+    std::printf("%.2f %% of 2000 new dates exactly right; \"%s\" is %s\n", run.last(0), phrase.c_str(),
+                read_date(net, phrase, device).c_str());
     return run.finish();
   });
 }
