@@ -210,20 +210,27 @@ Program Round::with(std::span<const int> blocks) const {
   return out;
 }
 
-/// One round; false: it did not help.
-bool lower(Program& p, int64_t budget, Price price) {
+/// One round; false: it did not help. `sparing`: no more of the blocks are made again than the budget asks for, or than lower what is then
+/// the peak.
+bool lower(Program& p, int64_t budget, Price price, bool sparing) {
   std::vector<bool> fixed = fixed_blocks(p);
   const int64_t before = most_live_bytes(p, fixed);
   Round round(p, fixed, price);
   const std::vector<int> list = round.candidates();
   Program best;
-  int64_t least = before - before / 256;  // less is not worth the calls
-  for (size_t count = list.size(); count > 0; count /= 2) {
+  int64_t goal = before - before / 256;  // less is not worth the calls
+  const auto reaches = [&](size_t count) {
     Program tried = round.with(std::span(list).first(count));
     fixed.resize(tried.blocks.size());
     const int64_t bytes = most_live_bytes(tried, fixed);
-    if (bytes <= std::max(least, budget) && bytes < before) least = bytes, best = std::move(tried);
-  }
+    if (bytes > goal) return false;
+    if (best.calls.empty()) goal = std::max(bytes, budget);
+    best = std::move(tried);
+    return true;
+  };
+  size_t no = 0, yes = list.size();
+  while (yes > 0 && !reaches(yes)) yes /= 2;
+  while (sparing && yes > no + 1) (reaches((no + yes) / 2) ? yes : no) = (no + yes) / 2;
   if (best.calls.empty()) return false;
   p = std::move(best);
   return true;
@@ -234,8 +241,18 @@ bool lower(Program& p, int64_t budget, Price price) {
 int64_t recompute(Program& p, int64_t budget) {
   constexpr int kRounds = 64;
   const int64_t calls = int64_t(p.calls.size());
-  for (Price price : {Price::Memory, Price::Arithmetic})
-    for (int i = 0; i < kRounds && most_live_bytes(p, fixed_blocks(p)) > budget && lower(p, budget, price); ++i) {}
+  const auto most = [](const Program& of) { return most_live_bytes(of, fixed_blocks(of)); };
+  const auto lowered = [&](bool sparing) {
+    Program out = p;
+    for (Price price : {Price::Memory, Price::Arithmetic})
+      for (int i = 0; i < kRounds && most(out) > budget && lower(out, budget, price, sparing); ++i) {}
+    return out;
+  };
+  if (most(p) <= budget) return 0;
+  Program best = lowered(true);
+  if (most(best) > budget)
+    if (Program other = lowered(false); most(other) < most(best)) best = std::move(other);
+  p = std::move(best);
   return int64_t(p.calls.size()) - calls;
 }
 
