@@ -26,7 +26,8 @@ if(NOT TAPIR_NVTX_INCLUDE)
   list(FILTER cuda_sources EXCLUDE REGEX "/vendor/nvtx\\.cpp$")
   list(APPEND cuda_sources cuda_kernels/vendor/none/nvtx.cpp)
 endif()
-add_library(tapir_cuda MODULE ${cuda_sources})
+include(TapirFused)
+add_library(tapir_cuda MODULE ${cuda_sources} $<TARGET_OBJECTS:tapir_fused_prelude>)
 add_library(tapir::cuda ALIAS tapir_cuda)
 set_target_properties(tapir_cuda PROPERTIES CXX_EXTENSIONS OFF CUDA_STANDARD 20 CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
   CUDA_RUNTIME_LIBRARY Static LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
@@ -37,6 +38,9 @@ target_compile_options(tapir_cuda PRIVATE
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.26 does not know that nvcc has C++20
   target_compile_options(tapir_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
 endif()
+# As the kernels that NVRTC makes: a product and a sum are rounded apart, so that fused calls give the bits of these (Note [Fused calls]).
+set_property(SOURCE cuda_kernels/unary.cu cuda_kernels/binary.cu cuda_kernels/ternary.cu APPEND PROPERTY COMPILE_OPTIONS
+  --fmad=false)
 target_include_directories(tapir_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(tapir_cuda PRIVATE tapir CUDA::cudart_static)
 foreach(library cublasLt cublas cusolver)

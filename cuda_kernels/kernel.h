@@ -1,8 +1,10 @@
 #pragma once
+#ifndef __CUDACC_RTC__
 #include <cuda_runtime.h>
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#endif
 #endif
 
 #include <cstdint>
@@ -32,6 +34,32 @@ template <> struct ProductSumOf<Half> { using type = float; };
 template <> struct ProductSumOf<BFloat16> { using type = float; };
 template <> struct ProductSumOf<double> { using type = double; };
 
+#ifdef __CUDACC_RTC__  // Note [Generated kernels]: no header of CUDA's is there, so the instructions themselves
+__device__ __forceinline__ float widen(Half v) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v.bits));
+  return f;
+}
+__device__ __forceinline__ float widen(BFloat16 v) { return float(v); }
+template <class T> __device__ __forceinline__ T widen(T v) { return v; }
+template <class T> __device__ __forceinline__ T narrow(Compute<T> v) {
+  if constexpr (std::is_same_v<T, Half>) {
+    T result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(v));
+    return result;
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    T result;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(v));
+#else
+    result = T(v);
+#endif
+    return result;
+  } else {
+    return v;
+  }
+}
+#else
 /// An element as what it is computed in, and back: the 16-bit floats by the instructions that a GPU has for them.
 template <class T> __device__ __forceinline__ Compute<T> widen(T v) {
 #ifdef __CUDA_ARCH__
@@ -52,6 +80,7 @@ template <class T> __device__ __forceinline__ T narrow(Compute<T> v) {
 #endif
   return T(v);
 }
+#endif
 
 /// N neighbours that one load or store of up to 16 bytes moves.
 template <class T, int N> struct alignas(sizeof(T) * N) Pack { T of[N]; };

@@ -18,6 +18,9 @@ void binary(Context&, V out, V a, V b, const BinaryParams&);
 void ternary(Context&, V out, V a, V b, V c, const TernaryParams&);
 void dropout(Context&, V y, V mask, V x, V base, const DropoutParams&);
 
+// fused.cpp: waits for a compiler at the first call of its kind
+void fused(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams&);
+
 // reduce.cu, scan.cu, histogram.cu, sort.cu, search.cu
 void reduce(Context&, V out, V x, const ReduceParams&);
 void arg_reduce(Context&, V out, V x, const ArgReduceParams&);

@@ -2,25 +2,10 @@
 #include <cstdint>
 
 #include "../core/backend.h"
-#include "../core/math.h"
+#include "divider.h"
 
 // From the number of an element to its places in operands of any strides.
 namespace tapir::inline v0::cuda_kernels {
-
-/// n / d and n % d for 0 <= n < 2^31 by a multiplication: Granlund and Montgomery 1994, "Division by invariant integers".
-struct Divider {
-  uint32_t d = 1, magic = 1, shift = 0;
-  Divider() = default;
-  explicit Divider(uint32_t divisor) : d(divisor) {
-    while (shift < 32 && (uint32_t(1) << shift) < d) ++shift;
-    const uint64_t one = 1;
-    magic = uint32_t(((one << 32) * ((one << shift) - d)) / d + 1);
-  }
-  TAPIR_HD uint32_t quotient(uint32_t n) const {
-    const uint32_t high = uint32_t((uint64_t(n) * magic) >> 32);
-    return (high + n) >> shift;
-  }
-};
 
 /// N operands of one shape, dimensions that all of them step through evenly merged into one, extents of 1 gone. Dimension 0 is the
 /// innermost. Fits a kernel's argument space.

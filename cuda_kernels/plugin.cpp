@@ -4,6 +4,7 @@
 #include "../core/error.h"
 #include "device.h"
 #include "kernels.h"
+#include "vendor/nvrtc.h"
 
 // The one symbol that libtapir_cuda.so exports, and the table behind it.
 namespace tapir::inline v0::cuda_kernels {
@@ -12,7 +13,7 @@ const CudaSettings* settings = nullptr;
 static int found_devices = 0;
 int device_count() { return found_devices; }
 
-static constexpr BackendTable table = {
+static constexpr BackendTable full_table = {
     .name = "cuda",
     .allocate = allocate,
     .release = release,
@@ -26,7 +27,7 @@ static constexpr BackendTable table = {
     .unary = unary,
     .binary = binary,
     .ternary = ternary,
-    .fused = nullptr,
+    .fused = fused,
     .reduce = reduce,
     .arg_reduce = arg_reduce,
     .scan = scan,
@@ -66,6 +67,14 @@ static constexpr BackendTable table = {
     .norm_relu = nullptr,
     .norm_relu_backward = nullptr,
 };
+
+static const BackendTable& table() {
+  static const BackendTable without = [] {
+    BackendTable t = full_table;
+    return t.fused = nullptr, t;
+  }();
+  return nvrtc::why_not().empty() ? full_table : without;  // where nothing compiles, compile() leaves calls apart
+}
 
 static std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -107,7 +116,7 @@ extern "C" __attribute__((visibility("default"))) const tapir::CudaPlugin* tapir
     cuda_kernels::settings = settings;
     why_not = cuda_kernels::what_is_missing();
     CudaPlugin p;
-    p.table = why_not.empty() ? &cuda_kernels::table : nullptr;
+    p.table = why_not.empty() ? &cuda_kernels::table() : nullptr;
     p.device_count = cuda_kernels::device_count();
     p.why_not = why_not.c_str();
     return p;

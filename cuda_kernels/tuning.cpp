@@ -15,15 +15,6 @@ constexpr std::string_view kFirstLine = "tapir choices 1\n";
 constexpr int64_t kLongestFile = 16 << 20;
 constexpr size_t kLongestEntry = 1000;
 
-/// FNV-1a: finds cut and edited lines.
-std::string checksum(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ uint8_t(c)) * 0x100000001b3;
-  char digits[17];
-  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(hash));
-  return digits;
-}
-
 struct File {
   int fd;
   explicit File(const std::string& path, int flags) : fd(open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0644)) {}
@@ -40,6 +31,14 @@ struct File {
 };
 
 }  // namespace
+
+std::string checksum(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ uint8_t(c)) * 0x100000001b3;
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
+}
 
 void Choices::read() {
   was_read_ = true;
@@ -96,15 +95,20 @@ void Choices::keep(const std::string& key, const std::string& choice) {
       write(file.fd, line.data(), line.size());  // a cut line is skipped by the reader
 }
 
-std::string path_of_choices() {
+std::string cache_folder() {
   const auto folder = [](const char* variable) -> std::string {
     const char* const value = std::getenv(variable);
     return value ? value : "";
   };
-  if (const std::string own = folder("TAPIR_CACHE"); !own.empty()) return own + "/choices";
-  if (const std::string base = folder("XDG_CACHE_HOME"); base.starts_with('/')) return base + "/tapir/choices";
-  if (const std::string home = folder("HOME"); home.starts_with('/')) return home + "/.cache/tapir/choices";
+  if (const std::string own = folder("TAPIR_CACHE"); !own.empty()) return own;
+  if (const std::string base = folder("XDG_CACHE_HOME"); base.starts_with('/')) return base + "/tapir";
+  if (const std::string home = folder("HOME"); home.starts_with('/')) return home + "/.cache/tapir";
   return "";
+}
+
+std::string path_of_choices() {
+  const std::string folder = cache_folder();
+  return folder.empty() ? "" : folder + "/choices";
 }
 
 Choices& kept_choices() {

@@ -34,8 +34,12 @@ class Choices {
 
 /// The store of this program.
 Choices& kept_choices();
-/// Where it is kept, by the environment; "" where there is no place.
+/// Where Tapir keeps what it need not find out twice, by the environment; "" where there is no place.
+std::string cache_folder();
+/// The file of choices in there; "" likewise.
 std::string path_of_choices();
+/// FNV-1a in hexadecimal digits: finds cut and edited files.
+std::string checksum(std::string_view text);
 /// A key: "NVIDIA H200|cudnn 91900|conv ...". What is found for one device or version of a library says nothing about another.
 std::string choice_key(std::string_view device, std::string_view library, int64_t version, std::string_view signature);
 

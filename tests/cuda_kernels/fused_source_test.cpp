@@ -1,0 +1,252 @@
+// cuda_kernels/fused_layout.cpp, fused_source.cpp, kernel_files.cpp, vendor/nvrtc.cpp: what a fused call's kernel is, and that NVRTC takes it.
+// Needs no device.
+#include "../../cuda_kernels/fused_source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "../../cuda_kernels/kernel_files.h"
+#include "../../cuda_kernels/vendor/nvrtc.h"
+#include "fused_steps.h"
+
+using namespace tapir_tests;
+using namespace tapir::cuda_kernels;
+
+namespace {
+
+alignas(64) char memory[1 << 16];  // never read
+
+TensorView view(DType t, const Shape& shape, std::vector<int64_t> strides = {}, int64_t offset = 0) {
+  TensorView v(Scalar(0), t);
+  v.is_scalar = false, v.rank = shape.size(), v.data = memory + offset * size_of(t);
+  int64_t step = 1;
+  for (int64_t d = v.rank; d-- > 0;) {
+    v.sizes[d] = shape[d], v.strides[d] = strides.empty() ? step : strides[size_t(d)];
+    step *= shape[d];
+  }
+  return v;
+}
+using Views = std::vector<TensorView>;
+
+/// x + y, stored.
+Steps sum(DType t) {
+  Steps s;
+  s.store(s.binary(BinaryOp::Add, s.load(0, t), s.load(1, t)), 0);
+  return s;
+}
+std::string text_of(const Steps& s, const Views& outs, const Views& ins) {
+  return source_of(FusedLayout(outs, ins, s.params), s.params, "kernel");
+}
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+/// NVRTC's words for a wrong text, or nothing.
+std::string refused(const Steps& s, const Views& outs, const Views& ins, int capability) {
+  try {
+    const std::string binary = nvrtc::compile(text_of(s, outs, ins), "kernel", capability);
+    return binary.size() > 100 ? "" : "an empty binary";
+  } catch (const InternalError& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("fused layout: dimensions are joined, and packs are as wide as operands allow") {
+  const Steps s = sum(kFloat32);
+  const auto lie = [&](const TensorView& out, const TensorView& x, const TensorView& y) {
+    return FusedLayout(Views{out}, Views{x, y}, s.params);
+  };
+  const Shape shape = {6, 8, 4};
+  const TensorView whole = view(kFloat32, shape);
+  const FusedLayout line = lie(whole, whole, whole);
+  CHECK((line.rank == 1 && line.width == 4 && line.packs == 48 && line.line == 192));
+  CHECK((line.place[0] == Place::Pack && line.flat[1]));
+  const FusedLayout broadcast = lie(whole, whole, view(kFloat32, {8, 4}));
+  CHECK((broadcast.rank == 2 && broadcast.width == 4 && broadcast.packs == 48));
+  CHECK((broadcast.flat[0] && !broadcast.flat[2] && broadcast.place[2] == Place::Pack));
+  CHECK(lie(whole, whole, view(kFloat32, {1})).place[2] == Place::One);
+  CHECK(lie(whole, whole, view(kFloat32, {8, 1})).place[2] == Place::Same);
+  CHECK(lie(whole, whole, view(kFloat32, shape, {}, 1)).place[2] == Place::Spread);
+  CHECK(lie(view(kFloat32, shape, {}, 1), whole, whole).width == 1);
+  // One order that is not row-major is a line too; odd rows are taken one by one.
+  const TensorView across = view(kFloat32, shape, {1, 24, 6});
+  CHECK(lie(across, across, across).rank == 1);
+  CHECK(lie(view(kFloat32, {6, 33}), view(kFloat32, {6, 33}), view(kFloat32, {33})).width == 1);
+  CHECK(lie(view(kFloat32, {1027}), view(kFloat32, {1027}), view(kFloat32, {1027})).packs == 257);
+  CHECK(lie(view(kBFloat16, {64}), view(kBFloat16, {64}), view(kFloat32, {64})).width == 8);
+  const FusedLayout large = lie(view(kInt8, {int64_t(1) << 40}), view(kInt8, {1}), view(kInt8, {int64_t(1) << 40}));
+  CHECK((large.wide && large.packs == int64_t(1) << 37));
+}
+
+TEST_CASE("fused layout: a call that draws keeps the order of elements") {
+  Steps s;
+  s.store(s.keep(0.5, 1, 2), 0);
+  const FusedLayout across(Views{view(kBool, {8, 4}, {1, 8})}, Views{}, s.params);
+  CHECK((across.rank == 2 && across.width == 1));
+  CHECK(FusedLayout(Views{view(kBool, {8, 4})}, Views{}, s.params).width == 8);
+}
+
+TEST_CASE("fused signature: kernels serve sizes, strides and numbers, not dtypes, operations or places") {
+  const auto of = [](const Steps& s, const TensorView& out, const TensorView& x, const TensorView& y) {
+    const FusedLayout l(Views{out}, Views{x, y}, s.params);
+    return call_of(l, s.params).signature + "\n" + source_of(l, s.params, "kernel");
+  };
+  const Steps s = sum(kFloat32);
+  const TensorView a = view(kFloat32, {64}), b = view(kFloat32, {4096});
+  const std::string first = of(s, a, a, a);
+  CHECK(of(s, b, b, b) == first);
+  CHECK(of(s, a, a, view(kFloat32, {1})) != first);
+  Steps scaled = sum(kFloat32), more = sum(kFloat32), other = sum(kFloat32);
+  scaled.params.steps[2].numbers[0] = 0.25, more.params.steps[2].numbers[0] = 1e-3;
+  other.params.steps[2].op = uint8_t(BinaryOp::Sub);
+  CHECK(of(scaled, a, a, a) != first);  // 1 is part of the text
+  CHECK(of(scaled, a, a, a) == of(more, a, a, a));
+  CHECK(of(other, a, a, a) != first);
+  const TensorView d = view(kFloat64, {64});
+  CHECK(of(sum(kFloat64), d, d, d) != first);
+}
+
+TEST_CASE("fused source: values known for all are made once, and what cannot be is refused") {
+  Steps s;
+  const uint8_t scale = s.unary(UnaryOp::Exp, s.load(1, kFloat32));
+  s.store(s.binary(BinaryOp::Mul, s.load(0, kFloat32), scale), 0);
+  const std::string text = text_of(s, {view(kFloat32, {64})}, {view(kFloat32, {64}), view(kFloat32, {})});
+  CHECK(text.find("UnaryOp") < text.find("for ("));
+  CHECK(text.find("BinaryOp") > text.find("for ("));
+  Steps divides = sum(kInt32);
+  divides.params.steps[2].op = uint8_t(BinaryOp::Div);
+  const TensorView i = view(kInt32, {64});
+  CHECK_THROWS_AS(text_of(divides, {i}, {i, i}), ValueError);
+  Steps reduces = sum(kFloat32);
+  reduces.params.steps[2] = {.kind = FusedKind::Reduce, .op = uint8_t(ReduceOp::Sum), .type = kFloat32, .operand = {0}};
+  const TensorView f = view(kFloat32, {64});
+  CHECK_THROWS_AS(text_of(reduces, {f}, {f, f}), InternalError);  // no rows
+  Steps kept;
+  kept.params.row_dims = 1;
+  kept.store(kept.load(0, kFloat32), 0);
+  const TensorView row = view(kFloat32, {4, 16}, {1, 0});
+  CHECK_THROWS_AS(text_of(kept, {row}, {view(kFloat32, {4, 16})}), InternalError);  // many numbers to one place
+}
+
+TEST_CASE("fused source: NVRTC takes every operation, dtype and layout") {
+  if (!nvrtc::why_not().empty()) SKIP_TEST(nvrtc::why_not().c_str());
+  const Shape shape = {9, 64};
+  for (const DType t : {kFloat32, kFloat64, kInt64, kUInt8, kBool}) {  // all operations of a dtype, in a few kernels
+    Steps s;
+    const uint8_t x = s.load(0, t), y = s.load(1, t);
+    int out = 0;
+    Views outs;
+    const auto flush = [&](bool all) {
+      if (out < kFusedOutputs && !all) return;
+      INFO(name_of(t) << " " << int(s.params.steps[2].op));
+      CHECK(refused(s, outs, {view(t, shape), view(t, {64})}, 90) == "");
+      s.params.count = 2, outs.clear(), out = 0;
+    };
+    const auto keep = [&](uint8_t v) {
+      outs.push_back(view(s.type(v), shape));
+      s.store(v, out++);
+      flush(false);
+    };
+    const auto try_each = [&](int last, auto make) {
+      for (int op = 0; op <= last; ++op) {
+        const auto before = s.params.count;
+        const uint8_t v = make(op);
+        try {
+          computes_in(s.params, v);
+          keep(v);
+        } catch (const ValueError&) {
+          s.params.count = before;  // none for this dtype
+        }
+      }
+    };
+    try_each(int(UnaryOp::SignBit), [&](int op) { return s.unary(UnaryOp(op), x, 0.375, 2, 0.5); });
+    try_each(int(BinaryOp::SincGrad), [&](int op) { return s.binary(BinaryOp(op), x, y, 0.25, 2, 0.5); });
+    try_each(int(TernaryOp::GluGrad),
+             [&](int op) { return s.ternary(TernaryOp(op), op == 0 ? s.cast(x, kBool) : x, x, y, 3); });
+    if (out) flush(true);
+  }
+}
+
+TEST_CASE("fused source: NVRTC takes casts, drawing, rows; for each architecture") {
+  if (!nvrtc::why_not().empty()) SKIP_TEST(nvrtc::why_not().c_str());
+  Steps s;
+  Views outs;
+  const uint8_t x = s.load(0, kFloat16), wide = s.cast(x, kFloat32);
+  int out = 0;
+  for (const DType t : {kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
+    outs.push_back(view(t, {8, 64}));
+    s.store(s.cast(wide, t), out++);
+  }
+  const uint8_t keep = s.keep(0.25, 5, 6, s.load(2, kInt64));
+  outs.push_back(view(kFloat32, {8, 64}));
+  s.store(s.ternary(TernaryOp::Where, keep, s.load(1, kFloat32), s.number(0.0, kFloat32)), out);
+  const Views ins = {view(kFloat16, {8, 64}), view(kFloat32, {8, 64}, {1, 8}), view(kInt64, {})};
+  for (const int capability : {80, 90, 999}) {
+    INFO(capability);
+    CHECK(refused(s, outs, ins, capability) == "");
+  }
+  for (const int64_t n : {64, 4096}) {
+    Steps row;
+    row.params.row_dims = 1;
+    const uint8_t v = row.load(0, kFloat32), most = row.reduce(ReduceOp::Max, v);
+    const uint8_t total = row.reduce(ReduceOp::Sum, row.unary(UnaryOp::Exp, row.binary(BinaryOp::Sub, v, most)));
+    row.store(row.binary(BinaryOp::Div, v, total), 0);
+    row.store(total, 1);
+    for (const int capability : {80, 90})
+      CHECK(refused(row, {view(kFloat32, {4, n}), view(kFloat32, {4, n}, {1, 0})}, {view(kFloat32, {4, n})},
+                    capability) == "");
+  }
+  CHECK_THROWS_AS(nvrtc::compile("what is this", "kernel", 90), InternalError);
+}
+
+TEST_CASE("fused source: NVRTC moves 16 bytes at a time, and rounds products apart from sums") {
+  if (!nvrtc::why_not().empty()) SKIP_TEST(nvrtc::why_not().c_str());
+  Steps s;
+  s.store(
+      s.binary(BinaryOp::Add, s.binary(BinaryOp::Mul, s.load(0, kFloat32), s.load(1, kFloat32)), s.load(1, kFloat32)),
+      0);
+  const TensorView line = view(kFloat32, {1024});
+  const std::string ptx =
+      nvrtc::compile(text_of(s, {line}, {line, line}), "kernel", 999);  // text, for drivers of later devices
+  CHECK(has(ptx, "ld.global.v4.f32"));
+  CHECK(has(ptx, "st.global.v4.f32"));
+  CHECK(has(ptx, "mul.rn.f32"));
+  CHECK(has(ptx, "add.rn.f32"));
+  CHECK(!has(ptx, "fma"));
+}
+
+TEST_CASE("kernel files: found again, never in part, by many at once") {
+  std::string folder = std::string(std::filesystem::temp_directory_path()) + "/tapir_kernels.XXXXXX";
+  REQUIRE(mkdtemp(folder.data()));
+  const KernelFiles files(folder), none("");
+  const std::string binary(100000, 'b');
+  CHECK(files.find("key") == "");
+  files.keep("key", binary), none.keep("key", binary);
+  CHECK(files.find("key") == binary);
+  CHECK(KernelFiles(folder).find("key") == binary);
+  CHECK((files.find("other") == "" && none.find("key") == ""));
+  std::filesystem::copy_file(files.path_of("key"), files.path_of("other"));
+  CHECK(files.find("other") == "");  // it is another key's
+  std::filesystem::resize_file(files.path_of("key"), 5000);
+  CHECK(files.find("key") == "");
+  std::ofstream(files.path_of("key")) << "not ours";
+  CHECK(files.find("key") == "");
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int k = 0; k < 50; ++k) {
+        files.keep("shared", binary);
+        wrong += files.find("shared") != binary;
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == 0);
+  int left = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder + "/kernels"))
+    left += file.path().extension() == ".part";
+  CHECK(left == 0);
+  std::filesystem::remove_all(folder);
+}
