@@ -1,28 +1,16 @@
 // Products with quantized weights: float activations with weights that are widened on their way (a few rows: each weight is read once,
-// at the speed of memory; many: the float product of widened blocks), or 8-bit activations and an integer product.
-#include "../core/parallel.h"
+// at the speed of memory; many: the float product of widened panels), or 8-bit activations and an integer product (quant_integer.cpp).
+#include "gemm.h"
 #include "pack.h"
 #include "quant_dot.h"
+#include "quant_product.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
 
-struct Product {
-  int64_t m, n, k, bits, group;
-  const float* x;  // rows of k
-  const void* w;
-  const float* scale;  // (n, k / group)
-  const float* bias;   // (n) or null
-  V y;
-
-  const uint8_t* row_of(int64_t j) const { return static_cast<const uint8_t*>(w) + j * (k * bits / 8); }
-  const float* scale_of(int64_t j) const { return scale + j * (k / group); }
-  void write(int64_t i, int64_t j, float sum) const {
-    y.as<float>()[i * y.strides[0] + j * y.strides[1]] = bias ? sum + bias[j] : sum;
-  }
-};
-
+using Product = QuantProduct;
 constexpr int kF = kLanes<float>;
+constexpr int64_t kFew = 8;  // rows
 
 inline Vec<float> widen(const int8_t* p) {
 #if defined(__AVX512F__)
@@ -105,107 +93,93 @@ void few_rows(const Product& p) {
   for (; i < p.m; ++i) few_rows<1>(p, i, p.x + i * p.k);
 }
 
-void widen_row(const Product& p, int64_t j, float* to) {
-  const float* scale = p.scale_of(j);
-  for (int64_t first = 0; first < p.k; first += p.group, ++scale) {
-    const int64_t end = first + p.group;
-    int64_t k = first;
-    if (p.bits == 8) {
-      const int8_t* w = reinterpret_cast<const int8_t*>(p.row_of(j));
-      for (; k + kF <= end; k += kF) store(to + k, widen(w + k) * *scale);
-      for (; k < end; ++k) to[k] = float(w[k]) * *scale;
-    } else {  // in the order of parted()
-      for (; k < end; k += 2 * kF) {
-        Vec<float> even, odd;
-        widen_4(p.row_of(j) + k / 2, even, odd);
-        store(to + k, even * *scale), store(to + k + kF, odd * *scale);
-      }
-    }
-  }
-}
-/// A view of a matrix of floats.
-TensorView matrix(V like, void* data, int64_t rows, int64_t columns, int64_t row, int64_t column) {
-  TensorView v = like;
-  v.data = data, v.dtype = kFloat32, v.rank = 2;
-  v.sizes[0] = rows, v.sizes[1] = columns, v.strides[0] = row, v.strides[1] = column;
-  return v;
-}
-/// Blocks of columns, widened to floats.
-void many_rows(Context& ctx, const Product& p, V bias) {
-  const TensorView x = matrix(p.y, const_cast<float*>(p.x), p.m, p.k, p.k, 1);
-  const int64_t block = std::clamp<int64_t>((1 << 22) / p.k / 64 * 64, 64, 4096);
-  float* wide = ctx.scratch_of<float>(std::min(block, p.n) * p.k);
-  for (int64_t j = 0; j < p.n; j += block) {
-    const int64_t columns = std::min(block, p.n - j);
-    parallel_for(columns, std::max<int64_t>(1, (1 << 16) / p.k), [&](int64_t first, int64_t last) {
-      for (int64_t c = first; c < last; ++c) widen_row(p, j + c, wide + c * p.k);
-    });
-    Context inner;  // its scratch memory ends with the block
-    inner.device = ctx.device, inner.deterministic = ctx.deterministic, inner.table = ctx.table;
-    TensorView of_block;
-    if (bias.defined()) of_block = bias, of_block.sizes[0] = columns, of_block.data = bias.as<float>() + j;
-    matmul(inner, matrix(p.y, p.y.as<float>() + j * p.y.strides[1], p.m, columns, p.y.strides[0], p.y.strides[1]), x,
-           matrix(p.y, wide, p.k, columns, 1, p.k), of_block, {}, {});
-  }
-}
+using P = Panel<float>;
 
-struct Range {
-  float low = 0, high = 0;  // NaN where an element is not finite
-};
-Range range_of(const float* x, int64_t n) {
-  float low[kF] = {}, high[kF] = {}, bad[kF] = {};
-  int64_t i = 0;
-  for (; i + kF <= n; i += kF)
-    for (int l = 0; l < kF; ++l) {
-      low[l] = x[i + l] < low[l] ? x[i + l] : low[l];
-      high[l] = x[i + l] > high[l] ? x[i + l] : high[l];
-      bad[l] += x[i + l] * 0;
-    }
-  for (; i < n; ++i) low[0] = std::min(low[0], x[i]), high[0] = std::max(high[0], x[i]), bad[0] += x[i] * 0;
-  Range r;
-  float not_finite = 0;
-  for (int l = 0; l < kF; ++l)
-    r.low = std::min(r.low, low[l]), r.high = std::max(r.high, high[l]), not_finite += bad[l];
-  r.high += not_finite;
-  return r;
-}
-
-/// Integer products of 8-bit rows. In each block of columns the sums of the weights come first.
-void integer_product(Context& ctx, const Product& p, const formulas::QuantScale* given) {
-  uint8_t* a = ctx.scratch_of<uint8_t>(p.m * p.k);
-  formulas::QuantScale* rows = ctx.scratch_of<formulas::QuantScale>(p.m);
-  parallel_for(p.m, std::max<int64_t>(1, (1 << 15) / p.k), [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      if (given) rows[i] = *given;
-      else {
-        const Range r = range_of(p.x + i * p.k, p.k);
-        rows[i] = formulas::affine_scale(r.low, r.high);
-        if (r.high != r.high) rows[i].scale = r.high;  // a row with NaN or infinity has no scale
-      }
-      quantize_row(a + i * p.k, p.x + i * p.k, p.k, 1 / rows[i].scale, rows[i].zero_point);
-    }
-  });
-  constexpr int64_t kRows = 64;
-  const int64_t none = 0;
-  const Stretches s{1, p.k, &none};
-  const int8_t* w = static_cast<const int8_t*>(p.w);
-  parallel_for((p.n + 3) / 4, std::max<int64_t>(1, (1 << 16) / (p.k * p.m + 1)), [&](int64_t first, int64_t last) {
-    int32_t sums[16];
-    for (int64_t i0 = 0; i0 < p.m; i0 += kRows)
-      for (int64_t j = 4 * first; j < std::min(4 * last, p.n); j += 4) {
-        const int64_t columns = std::min<int64_t>(4, p.n - j);
-        int32_t of_weights[4];
-        for (int64_t c = 0; c < columns; ++c) of_weights[c] = sum_of(w + (j + c) * p.k, p.k);
-        for (int64_t i = i0; i < std::min(i0 + kRows, p.m); i += 4) {
-          const int64_t height = std::min<int64_t>(4, p.m - i);
-          dot_block(height, columns, s, a + i * p.k, p.k, w + j * p.k, p.k, sums);
-          for (int64_t r = 0; r < height; ++r)
-            for (int64_t c = 0; c < columns; ++c)
-              p.write(i + r, j + c,
-                      float(sums[4 * r + c] - int32_t(rows[i + r].zero_point) * of_weights[c]) *
-                          (rows[i + r].scale * p.scale[j + c]));
+#if defined(__AVX512BW__)
+static_assert(P::kColumns == 2 * kF);
+/// Columns j to j + kColumns of the weights as floats, k as the slow axis; zeros where there are fewer. Words of 32 bits change places,
+/// and each then gives a row of 4 (or 8) elements.
+template <int Bits> void widen_panel(const Product& p, int64_t j0, float* to) {
+  using Ints = Vec<int32_t>;
+  constexpr int64_t each = 32 / Bits, chunk = kF * each;
+  for (int64_t half = 0; half < 2; ++half) {
+    const int64_t j = j0 + half * kF, columns = std::clamp<int64_t>(p.n - j, 0, kF);
+    Vec<float> scale = {};
+    int64_t next = 0;  // where another scale begins
+    for (int64_t k0 = 0; k0 < p.k; k0 += chunk) {
+      const int64_t bytes = (p.k - k0) * Bits / 8;
+      const __mmask64 here = bytes >= 64 ? ~uint64_t(0) : (uint64_t(1) << bytes) - 1;
+      __m512i rows[kF];
+      for (int64_t c = 0; c < kF; ++c)
+        rows[c] = c < columns ? _mm512_maskz_loadu_epi8(here, p.row_of(j + c) + k0 * Bits / 8) : _mm512_setzero_si512();
+      transpose_dwords(rows);
+      int64_t k = k0;
+      for (int64_t word = 0; word < kF; ++word)
+#pragma GCC unroll 8
+        for (int64_t e = 0; e < each; ++e, ++k) {
+          if (k >= p.k) break;
+          if (k == next) {
+            alignas(64) float numbers[kF] = {};
+            for (int64_t c = 0; c < columns; ++c) numbers[c] = p.scale_of(j + c)[k / p.group];
+            scale = load(numbers), next += p.group;
+          }
+          const Ints up = reinterpret_cast<Ints>(rows[word]) << int((each - 1 - e) * Bits);
+          const Ints value = Bits == 8 ? up >> 24 : (up >> 28 & 15) - 8;
+          store(to + k * P::kColumns + half * kF, __builtin_convertvector(value, Vec<float>) * scale);
         }
-      }
+    }
+  }
+}
+void widen_panel(const Product& p, int64_t j, float* to) {
+  p.bits == 8 ? widen_panel<8>(p, j, to) : widen_panel<4>(p, j, to);
+}
+#else
+void widen_panel(const Product& p, int64_t j, float* to) {
+  std::fill_n(to, p.k * P::kColumns, 0.f);
+  for (int64_t c = 0; c < std::min<int64_t>(P::kColumns, p.n - j); ++c)
+    for (int64_t k = 0; k < p.k; ++k) {
+      const uint8_t byte = p.row_of(j + c)[k * p.bits / 8];
+      const int value = p.bits == 8 ? int(int8_t(byte)) : int(k % 2 ? byte >> 4 : byte & 15) - 8;
+      to[k * P::kColumns + c] = float(value) * p.scale_of(j + c)[k / p.group];
+    }
+}
+#endif
+
+/// R rows of x, `k` apart, times a panel.
+template <int R> void panel_rows(const Product& p, int64_t i, int64_t j, const float* panel) {
+  const float* x = p.x + i * p.k;
+  Vec<float> sum[R][2] = {};
+  for (int64_t k = 0; k < p.k; ++k, panel += P::kColumns) {
+    const Vec<float> first = load(panel), second = load(panel + kF);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) sum[r][0] += first * x[r * p.k + k], sum[r][1] += second * x[r * p.k + k];
+  }
+  const int64_t columns = std::min<int64_t>(P::kColumns, p.n - j);
+  float line[P::kColumns];
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+    store(line, sum[r][0]), store(line + kF, sum[r][1]);
+    if (p.y.strides[1] == 1 && !p.bias) std::copy_n(line, columns, p.place(i + r, j));
+    else
+      for (int64_t c = 0; c < columns; ++c) p.write(i + r, j + c, line[c]);
+  }
+}
+/// Panels of columns, widened to floats once, times all rows.
+void many_rows(Context& ctx, const Product& p) {
+  constexpr int kRows = P::kRows;
+  const int64_t panels = (p.n + P::kColumns - 1) / P::kColumns, size = P::kColumns * p.k;
+  float* memory = ctx.scratch_of<float>(std::min<int64_t>(get_num_threads(), panels) * size);
+  std::atomic<int64_t> next{0};
+  parallel_for(panels, std::max<int64_t>(1, (1 << 18) / (size * p.m)), [&](int64_t first, int64_t last) {
+    float* panel = memory + size * next++;
+    for (int64_t at = first; at < last; ++at) {
+      const int64_t j = at * P::kColumns;
+      widen_panel(p, j, panel);
+      int64_t i = 0;
+      for (; i + kRows <= p.m; i += kRows) panel_rows<kRows>(p, i, j, panel);
+      for (; i + 4 <= p.m; i += 4) panel_rows<4>(p, i, j, panel);
+      for (; i < p.m; ++i) panel_rows<1>(p, i, j, panel);
+    }
   });
 }
 
@@ -229,8 +203,9 @@ void quant_matmul(Context& ctx, V y, V x, V x_scale, V x_zero, V w, V w_scale, V
     const formulas::QuantScale given{*x_scale.as<float>(), float(*x_zero.as<int32_t>())};
     integer_product(ctx, p, &given);
   } else {
+    if (p.m > kFew) return many_rows(ctx, p);
     if (p.bits == 4) p.x = parted(ctx, p);
-    p.m <= 16 ? few_rows(p) : many_rows(ctx, p, add);
+    few_rows(p);
   }
 }
 

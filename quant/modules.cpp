@@ -44,7 +44,7 @@ QuantizedWeight quantize_weight(const Tensor& weight, const WeightOptions& o) {
         "[quantize_weight] expected a weight of floats with at least 1 dimension, got {}", weight);
   check(o.bits == 8 || o.bits == 4, "[quantize_weight] expected 8 or 4 bits, got {}", o.bits);
   NoGrad guard;
-  const Tensor w = to(weight.detach(), kFloat32);
+  const Tensor w = to(weight.detach(), kFloat32).contiguous();  // kernels read rows; a transposed one (Conv1D) has none
   check(w.numel() == 0 || all(isfinite(w)).item<bool>(),
         "[quantize_weight] expected finite weights, got {} with NaN or infinity", weight);
   const int64_t rows = w.size(0), columns = rows > 0 ? w.numel() / rows : 0;

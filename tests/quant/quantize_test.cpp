@@ -317,6 +317,7 @@ TEST_CASE("weight-only quantization of GPT-2: hooks, ties, caches") {
   for (int64_t bits : {8, 4}) {
     auto q = quant::quantize_weights(net, {.bits = bits, .group = 32});
     CHECK(distance(q(tokens), exact) <= (bits == 8 ? 0.02 : 0.3));
+    CHECK(q.state_dict().at("transformer.h.0.attn.c_attn.weight").is_contiguous());  // no copy at each call
     auto cache = q.new_cache(2, 16);
     CHECK(distance(q(tokens, cache), q(tokens)) <= 1e-4);
     CHECK(q.state_dict().at("transformer.h.0.attn.c_attn.weight").dtype() == (bits == 8 ? kInt8 : kUInt8));
@@ -369,6 +370,35 @@ TEST_CASE("bad inputs of quantization are typed errors") {
   CHECK(contains(error_of([&] { quant::quantize_dynamic(n, {.skip = {"nothing"}}); }), "names of modules"));
   nn::weight_norm(n.fc);
   CHECK(contains(error_of([&] { quant::quantize_dynamic(n); }), "remove_parametrizations"));
+}
+
+TEST_CASE("products of every size: rows, columns and lengths around the blocks of the kernels") {
+  manual_seed(7);
+  NoGrad guard;
+  const Tensor half = full({}, 0.5), zero = full({}, 77).to(kInt32);
+  for (const int64_t m : {1, 2, 3, 4, 6, 7, 9, 12, 17, 29})
+    for (const int64_t n : {1, 3, 8, 13, 31, 32, 70})
+      for (const int64_t k : {1, 4, 31, 64, 65, 160}) {
+        const Tensor w = randint(-128, 128, {n, k}).to(kInt8), scale = rand(n) + 0.1, bias = randn(n);
+        const Tensor a = (randint(0, 256, {m, k}) - 77).to(kFloat32) * 0.5;  // exact in 8 bits
+        const Tensor exact = linear(a.to(kFloat64), w.to(kFloat64)) * scale.to(kFloat64) + bias;
+        const double size = amax(abs(exact)).item() + 1;
+        INFO(m << " " << n << " " << k);
+        REQUIRE(distance(quantized_linear(a, w, scale, {.bias = bias, .input_scale = half, .input_zero_point = zero}),
+                         exact) <= 1e-6 * size);
+        REQUIRE(distance(quantized_linear(a, w, scale, {.bias = bias}), exact) <= 2e-6 * size);
+        // By its own range: the rounding of the activations, which a row of 256 steps bounds.
+        const Tensor rough = quantized_linear(a, w, scale, {.bias = bias, .dynamic = true});
+        const Tensor step = (clamp_min(amax(a, 1), 0) - clamp_max(amin(a, 1), 0)) / 255;
+        const Tensor most = unsqueeze(step, 1) * unsqueeze(sum(abs(w.to(kFloat32)), 1) * scale, 0) * 0.51 + 1e-5 * size;
+        REQUIRE(le(abs(rough - exact), most).all().item<bool>());
+        if (k % 32) continue;
+        const auto four = quant::quantize_weight(randn({n, k}), {.bits = 4, .group = 32});
+        const Tensor wide = dequantize_weight(four.weight, four.scale, 4).to(kFloat64);
+        const Tensor y = linear(a.to(kFloat64), wide) + bias;
+        REQUIRE(distance(quantized_linear(a, four.weight, four.scale, {.bias = bias, .bits = 4}), y) <=
+                2e-6 * (amax(abs(y)).item() + 10));
+      }
 }
 
 TEST_CASE("a row with NaN gives NaN, others stay") {
