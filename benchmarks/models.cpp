@@ -58,21 +58,27 @@ Run gpt_mini(const std::string& variant) {
 }
 Run gpt2_124m(const std::string& variant) { return gpt(variant, {.n_positions = 512, .dropout = 0}, 1, 6e-4, 0.95); }
 
-/// A step is one token: greedy, batch 1, after a prompt of 16.
+/// A step is one token: greedy, batch 1, after a prompt of 16. Variants: a kind of weights, "compiled" or both, as in "compiled_int8".
 Run gpt2_decode(const std::string& variant) {
   auto net = std::make_shared<models::GPT2LMHeadModel>(models::GPT2Config{.dropout = 0});
   net->to(bench_device);
-  if (variant == "bf16") net->to(kBFloat16);
+  if (variant.ends_with("bf16")) net->to(kBFloat16);
+  for (const int bits : {8, 4})
+    if (variant.ends_with("int" + std::to_string(bits))) quant::quantize_weights_(*net, {.bits = bits});
   net->eval();
-  return timed(
-      [net, cache = std::make_shared<models::KVCache>(net->new_cache(1, 16 + 256)), token = Tensor()]() mutable {
-        InferenceMode guard;
-        if (cache->length() == 0 || cache->length() == cache->capacity()) {
-          cache->clear();
-          token = zeros({1, 16}, {.dtype = kInt64, .device = bench_device});
-        }
-        token = models::next_token((*net)(token, *cache).select(1, -1)).unsqueeze(1);
-      });
+  const auto cache = std::make_shared<models::KVCache>(net->new_cache(1, 16 + 256));
+  auto step = [net, cache](const Tensor& token) {
+    InferenceMode guard;
+    return models::next_token((*net)(token, *cache).select(1, -1)).unsqueeze(1);
+  };
+  const auto program =
+      std::make_shared<Compiled<decltype(step)>>(compile(step, {.enabled = variant.starts_with("compiled")}));
+  return timed([=, token = Tensor(), left = int64_t(0)]() mutable {
+    if (left == 0)
+      cache->clear(), left = cache->capacity() - 16, token = zeros({1, 16}, {.dtype = kInt64, .device = bench_device});
+    token = token.size(1) == 1 ? (*program)(token) : step(token);
+    --left;
+  });
 }
 
 /// A step is a batch of 128 images of a folder of JPEGs: decoded, cropped, flipped, normalised. The variant is the number of workers.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <queue>
+#include <string_view>
 
 #include "overlap.h"
 
@@ -19,11 +20,27 @@ bool covers(const View& v, const Block& b) {
   return v.offset == 0 && is_contiguous(v.shape, v.strides) && numel_of(v.shape) * size_of(v.dtype) >= b.bytes;
 }
 
+bool may_refuse(const Call& call) {
+  const std::string_view entry = call.entry;
+  for (const std::string_view one : {"gather", "scatter", "index", "index_put", "cross_entropy", "linalg"})
+    if (entry == one) return true;
+  return entry == "attention" && call.view(5).kind == View::Kind::Memory && call.view(5).dtype == kInt64;  // a length
+}
+bool writes_outside(const Call& call, const Program& p) {
+  for (const Operand& o : call.operands)
+    for (const View& v : o.views)
+      if (o.access != Access::Read && v.kind == View::Kind::Memory && v.block >= 0 &&
+          p.blocks[size_t(v.block)].kind == Block::Kind::Outside)
+        return true;
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::vector<int>> dependencies(const Program& p, int first, int last) {
   std::vector<std::vector<int>> direct(size_t(last - first));
   std::vector<std::vector<Use>> uses(p.blocks.size());
+  std::vector<int> refusing;
   for (int at = first; at < last; ++at) {
     const Call& call = p.calls[size_t(at)];
     std::vector<int>& on = direct[size_t(at - first)];
@@ -36,6 +53,8 @@ std::vector<std::vector<int>> dependencies(const Program& p, int first, int last
       for (const Use& u : uses[size_t(v.block)])
         if ((u.writes || access != Access::Read) && overlap(u.view, v)) on.push_back(u.call - first);
     });
+    if (writes_outside(call, p)) on.insert(on.end(), refusing.begin(), refusing.end());
+    if (may_refuse(call)) refusing.push_back(at - first);
     std::sort(on.begin(), on.end());
     on.erase(std::unique(on.begin(), on.end()), on.end());
     each([&](const View& v, Access access) {  // who replaces all of a block comes after all that used it before

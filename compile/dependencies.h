@@ -1,6 +1,8 @@
 #pragma once
 // Note [Moving calls]
-// A call depends on the earlier ones that write what it reads (or writes), or read what it writes: exactly where their views overlap.
+// A call depends on the earlier ones that write what it reads (or writes), or read what it writes: exactly where their views overlap. One
+// that writes outside also depends on those before it that may refuse a value (an index out of range): a replay ends there, and what
+// would have been written after it is not.
 // Calls may be joined into one node where no third one stands between them: none that depends on one of the two and that the other depends
 // on. So what is left is without cycles, and order() finds a sequence.
 #include <cstdint>

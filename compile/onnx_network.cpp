@@ -256,6 +256,7 @@ void norm(Export& e) {
 void attention(Export& e) {
   const auto p = e.call->params<AttentionParams>();
   if (e.has(1)) e.refuse("; the sums of its softmax are not exported");
+  if (e.has(5) && e.view(5).dtype == kInt64) e.refuse("; a length of the keys is not exported");
   Value q = e.read(2), k = e.values.read(swapped(e.view(3))), v = e.read(4);
   const Shape out = e.view(0).shape;
   const int64_t batch = out[0], heads = out[1], queries = out[2], groups = k.shape[1], keys = k.shape[3];

@@ -362,10 +362,10 @@ struct SoftmaxParams {
   bool log = false;
 };
 /// q (B, H, S, D), k (B, G, T, D), v (B, G, T, E), out (B, H, S, E), lse (B, H, S): query head h reads head h / (H / G) of k and v.
-/// mask, where defined, has extents (B, H, S, T) with stride 0 where it repeats: bool (false hides) or of q's dtype (added).
+/// mask (optional): (B, H, S, T), stride 0 where it repeats, bool (false hides) or added; or 0-dim int64, how many keys there are, <= T.
 struct AttentionParams {
   double scale = 1;
-  bool causal = false;  // query i sees keys 0 to i
+  bool causal = false;  // query i sees keys 0 to i; of n keys by such a mask, 0 to n - S + i
 };
 /// One recurrent layer in one direction, over rows of all steps: step t has rows offset(t) to offset(t) + batch(t), the first rows of its
 /// state (B, ...), and batches never grow with t: `batch_sizes` (steps), int64 on the host; absent: B rows each. G gates of H units
@@ -509,7 +509,7 @@ struct BackendTable {
   void (*resample_backward)(Context&, V dx, V dy, const ResampleParams&);
   void (*softmax)(Context&, V y, V x, const SoftmaxParams&);
   void (*softmax_backward)(Context&, V dx, V dy, V y, const SoftmaxParams&);
-  // (optional) both. A query that sees no key gives 0 and lse -inf. lse is float32 or wider; float mask: no gradient.
+  // (optional) both. A query that sees no key gives 0 and lse -inf. lse is float32 or wider; mask of numbers: no gradient.
   void (*attention)(Context&, V out, V lse, V q, V k, V v, V mask, const AttentionParams&);
   void (*attention_backward)(Context&, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
                              const AttentionParams&);

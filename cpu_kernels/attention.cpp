@@ -5,6 +5,7 @@
 // Backward: the weights are e^(score - lse) again, and with delta = sum(dout out)
 //   dv = P^T dout,   dS = scale P (dout v^T - delta),   dq = dS k,   dk = dS^T q.
 // A thread has whole heads of k and v, so that no two write one sum, and results are the same for any number of threads.
+// A few queries, as in decoding, make no panels: keys and values are read where they lie, once each.
 #include <cmath>
 #include <limits>
 
@@ -12,6 +13,7 @@
 #include "../core/math.h"
 #include "convert.h"
 #include "gemm.h"
+#include "gemv.h"
 #include "kernels.h"
 #include "moments.h"
 
@@ -72,13 +74,14 @@ template <class T> struct Visibility {
   Heads<T> adds;
   C scale;
   bool causal;
+  int64_t past = 0;  // causal: how many keys come before that of query 0
   Visibility(V mask, const AttentionParams& p)
       : hides(mask.defined() && mask.dtype == kBool ? mask : TensorView()),
         adds(mask.defined() && mask.dtype != kBool ? mask : TensorView()), scale(C(p.scale)), causal(p.causal) {}
 
   /// How many of `columns` keys from j0 on any of the queries up to `last` sees by causality.
   int64_t seen(int64_t last, int64_t j0, int64_t columns) const {
-    return causal ? std::clamp<int64_t>(last + 1 - j0, 0, columns) : columns;
+    return causal ? std::clamp<int64_t>(last + 1 + past - j0, 0, columns) : columns;
   }
   /// Of `rows` queries from i on, how many do not see key j: they come first.
   int64_t blind(int64_t i, int64_t rows, int64_t j) const { return causal ? std::clamp<int64_t>(j - i, 0, rows) : 0; }
@@ -116,10 +119,15 @@ template <class T> class Forward {
   using P = Panel<C>;
 
  public:
-  Forward(V out, V lse, V q, V k, V v, V mask, const AttentionParams& p)
-      : e_(q, k, v), out_(out), q_(q), k_(k), v_(v), lse_(lse), see_(mask, p) {}
+  /// past: of causal attention, how many keys come before that of query 0.
+  Forward(V out, V lse, V q, V k, V v, V mask, const AttentionParams& p, int64_t past)
+      : e_(q, k, v), out_(out), q_(q), k_(k), v_(v), lse_(lse), see_(mask, p) {
+    see_.past = past;
+  }
 
   void run(Context& ctx) {
+    if constexpr (std::is_same_v<C, float>)
+      if (e_.queries <= kFew && k_.column == 1 && v_.column == 1) return run_rows(ctx);
     const int64_t blocks = (e_.queries + e_.rows - 1) / e_.rows, total = e_.batch * e_.heads * blocks;
     const int64_t size = up(
         e_.rows * (e_.depth + 2 * e_.columns + e_.wide_width + 2) + e_.columns * std::max(e_.depth, e_.wide_width), 16);
@@ -134,6 +142,40 @@ template <class T> class Forward {
   }
 
  private:
+  static constexpr int64_t kFew = 4;
+
+  void run_rows(Context& ctx) {
+    const int64_t total = e_.batch * e_.heads * e_.queries, size = up(e_.keys + e_.depth + e_.width, 16);
+    C* memory = ctx.scratch_of<C>(std::min<int64_t>(get_num_threads(), total) * size);
+    std::atomic<int64_t> next{0};
+    const int64_t work = std::max<int64_t>(1, e_.keys) * (e_.depth + e_.width + 8);
+    parallel_for(total, std::max<int64_t>(1, (1 << 17) / work), [&](int64_t first, int64_t last) {
+      C* own = memory + next++ * size;
+      for (int64_t at = first; at < last; ++at)
+        one_row(own, at / e_.queries / e_.heads, at / e_.queries % e_.heads, at % e_.queries);
+    });
+  }
+  void one_row(C* scores, int64_t b, int64_t h, int64_t i) const {
+    constexpr int kAtOnce = 4;
+    const int64_t g = h / (e_.heads / e_.groups), n = see_.seen(i, 0, e_.keys);
+    C *query = scores + e_.keys, *sums = query + e_.depth, top = see_.kHidden, total = 0;
+    const T *q = q_.at(b, h, i), *k = k_.at(b, g, 0);
+    for (int64_t d = 0; d < e_.depth; ++d) query[d] = C(q[d * q_.column]);
+    int64_t j = 0;
+    for (; j + kAtOnce <= n; j += kAtOnce) dot_columns<kAtOnce>(e_.depth, k + j * k_.row, k_.row, query, scores + j);
+    for (; j < n; ++j) dot_columns<1>(e_.depth, k + j * k_.row, k_.row, query, scores + j);
+    see_.finish(scores, b, h, i, 0, n);
+    run_on(scores, n, top, total);
+    sum_rows(n, e_.width, v_.at(b, g, 0), v_.row, scores, sums);
+    write_row(b, h, i, sums, top, total);
+  }
+  void write_row(int64_t b, int64_t h, int64_t i, const C* sums, C top, C total) const {
+    T* const o = out_.at(b, h, i);
+    const C scale = total == 0 ? C(0) : 1 / total;  // a query that sees nothing
+    for (int64_t w = 0; w < e_.width; ++w) o[w * out_.column] = T(sums[w] * scale);
+    if (lse_.data) *lse_.at(b, h, i) = total == 0 ? see_.kHidden : top + std::log(total);
+  }
+
   void block(C* memory, int64_t b, int64_t h, int64_t i0) const {
     const int64_t rows = std::min(e_.rows, e_.queries - i0), g = h / (e_.heads / e_.groups), ld = e_.wide_width;
     C *query = memory, *scores = query + e_.rows * e_.depth, *weights = scores + e_.rows * e_.columns,
@@ -163,12 +205,7 @@ template <class T> class Forward {
         return Part{e_.width, 0, reach(i)};
       });
     }
-    for (int64_t i = 0; i < rows; ++i) {
-      T* const o = out_.at(b, h, i0 + i);
-      const C scale = total[i] == 0 ? C(0) : 1 / total[i];  // a query that sees nothing
-      for (int64_t w = 0; w < e_.width; ++w) o[w * out_.column] = T(sums[i * ld + w] * scale);
-      if (lse_.data) *lse_.at(b, h, i0 + i) = total[i] == 0 ? see_.kHidden : top[i] + std::log(total[i]);
-    }
+    for (int64_t i = 0; i < rows; ++i) write_row(b, h, i0 + i, sums + i * ld, top[i], total[i]);
   }
 
   Extents<C> e_;
@@ -304,8 +341,16 @@ template <class T> class Backward {
 }  // namespace
 
 void attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const AttentionParams& p) {
+  TensorView keys = k, values = v, hides = mask;
+  int64_t past = 0;
+  if (mask.defined() && mask.dtype == kInt64) {  // how many keys there are
+    const int64_t n = *mask.as<int64_t>();
+    if (n < 0 || n > k.sizes[2]) return ctx.bad_value(0, n, k.sizes[2]);
+    keys.sizes[2] = values.sizes[2] = n, past = n - q.sizes[2], hides = TensorView();
+  }
   if (q.sizes[0] * q.sizes[1] * q.sizes[2] == 0) return;
-  for_any_float("attention", q.dtype, [&]<class T>() { Forward<T>(out, lse, q, k, v, mask, p).run(ctx); });
+  for_any_float("attention", q.dtype,
+                [&]<class T>() { Forward<T>(out, lse, q, keys, values, hides, p, past).run(ctx); });
 }
 
 void attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,

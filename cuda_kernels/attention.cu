@@ -48,6 +48,9 @@ template <class C> struct Problem {
   DType dtype;
   int64_t batch, heads, groups;
   int queries, keys, depth, width;
+  const int64_t* length;  // (optional) of the keys; `error` where it is more than there are
+  LateError* error;
+  int past;  // causal: how many keys come before that of query 0
   C scale;
   bool causal, mask_hides;  // mask_hides: it is bool
   Heads q, k, v, mask, out, dout, dq, dk, dv;
@@ -61,9 +64,19 @@ template <class C> struct Problem {
   __device__ C* lse_at(int64_t b, int64_t h, int64_t i) const {
     return lse + b * lse_batch + h * lse_head + i * lse_row;
   }
+  /// Reads the length: keys becomes it.
+  __device__ void shorten() {
+    if (!length) return;
+    const int64_t n = *length;
+    if (n < 0 || n > keys) {
+      if (blockIdx.x == 0 && threadIdx.x == 0) report_bad_value(error, 0, n, keys);
+      return;
+    }
+    keys = int(n), past = keys - queries;
+  }
   /// The product of query i with key j becomes a score.
   __device__ C score(C product, int64_t b, int64_t h, int i, int j) const {
-    if (i >= queries || j >= keys || (causal && j > i)) return kHidden<C>;
+    if (i >= queries || j >= keys || (causal && j > i + past)) return kHidden<C>;
     const C s = product * scale;
     if (!mask.data) return s;
     const int64_t at = b * mask.batch + h * mask.head + i * mask.row + j * mask.column;
@@ -202,6 +215,7 @@ struct Work {
 
 template <class C, int W> __global__ void __launch_bounds__(kThreads) attention_forward(Problem<C> p, int64_t total) {
   constexpr int R = kRows<C>, T = kTile<C>;
+  p.shorten();
   C *const tile = dynamic_shared<C>(), *const shared = tile + T * T;
   const int y = int(threadIdx.x) / 16 * R, x = int(threadIdx.x) % 16 * R;
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
@@ -211,7 +225,7 @@ template <class C, int W> __global__ void __launch_bounds__(kThreads) attention_
                  v = p.matrix(p.v, b, g, p.keys, p.width), out = p.matrix(p.out, b, h, p.queries, p.width);
     C sums[R][W / 16] = {}, top[R], total_weight[R];
     for (int i = 0; i < R; ++i) top[i] = kHidden<C>, total_weight[i] = 0;
-    const int seen = p.causal && work.row + T < p.keys ? work.row + T : p.keys;
+    const int seen = p.causal && work.row + T + p.past < p.keys ? work.row + T + p.past : p.keys;
     for (int j0 = 0; j0 < seen; j0 += T) {
       Scores<C> s;
       product<C>(s, shared, p.dtype, q, work.row, k, j0);
@@ -312,6 +326,9 @@ template <class C, int W> __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// A mask that says how many keys there are.
+bool is_length(V mask) { return mask.defined() && mask.dtype == kInt64; }
+
 template <class C> Problem<C> problem_of(V q, V k, V v, V mask, V lse, const AttentionParams& params) {
   Problem<C> p{};
   p.dtype = q.dtype, p.batch = q.sizes[0], p.heads = q.sizes[1], p.groups = k.sizes[1];
@@ -365,8 +382,9 @@ template <class C> void backward(Context& ctx, Problem<C> p) {
 void tiled_attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const AttentionParams& params) {
   if (q.sizes[0] * q.sizes[1] * q.sizes[2] == 0) return;
   for_floats("attention", compute_type(q.dtype), [&]<class C>() {
-    Problem<C> p = problem_of<C>(q, k, v, mask, lse, params);
+    Problem<C> p = problem_of<C>(q, k, v, is_length(mask) ? TensorView() : mask, lse, params);
     p.out = Heads(out);
+    if (is_length(mask)) p.length = mask.as<int64_t>(), p.error = late_error(ctx);
     forward(ctx, p);
   });
 }

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "../compile/record.h"
+#include "../nn/hooks_impl.h"
 #include "../ops/arithmetic.h"
+#include "../ops/attention.h"
 #include "../ops/cast.h"
 #include "../ops/compare.h"
 #include "../ops/create.h"
@@ -12,13 +15,16 @@
 #include "../ops/extremum.h"
 #include "../ops/indexing.h"
 #include "../ops/noise.h"
+#include "../ops/random.h"
 #include "../ops/reduce.h"
 #include "../ops/scan.h"
+#include "../ops/search.h"
 #include "../ops/shape.h"
 #include "../ops/slicing.h"
 #include "../ops/softmax.h"
 #include "../ops/sort.h"
 #include "../ops/ternary.h"
+#include "../ops/unary.h"
 
 namespace tapir::inline v0::models {
 
@@ -26,25 +32,78 @@ constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 KVCache::KVCache(int64_t layers, int64_t batch, int64_t heads, int64_t capacity, int64_t depth,
                  const TensorOptions& options)
-    : capacity_(capacity) {
+    : length_(zeros({}, {.dtype = kInt64, .device = options.device})), capacity_(capacity) {
+  know(0);
   check(layers > 0 && batch > 0 && heads > 0 && capacity > 0 && depth > 0,
         "[KVCache] expected layers, batch, heads, capacity and depth above 0, got {}, {}, {}, {} and {}", layers, batch,
         heads, capacity, depth);
   for (auto* list : {&keys_, &values_})
     for (int64_t i = 0; i < layers; ++i) list->push_back(empty({batch, heads, capacity, depth}, options));
 }
+KVCache::KVCache(const KVCache& o)
+    : keys_(o.keys_), values_(o.values_), length_(o.length_.clone()), capacity_(o.capacity_), asked_(o.asked_) {
+  if (o.known()) know(o.count_);
+}
+/// The length is `count` now.
+void KVCache::know(int64_t count) const { count_ = count, version_ = length_.version(); }
+int64_t KVCache::count() const {
+  if (!known()) know(length_.item<int64_t>());
+  return count_;
+}
+int64_t KVCache::length() const {
+  asked_ = true;
+  return count();
+}
 void KVCache::reserve(int64_t count) const {
-  check(count > 0 && length_ + count <= capacity_, "[KVCache] expected at most {} places, got {} more at position {}",
-        capacity_, count, length_);
+  check(count > 0, "[KVCache] expected at least one place more, got {}", count);
+  if (!known() && ir::Recording::active()) return;  // the kernels see to it
+  check(this->count() + count <= capacity_, "[KVCache] expected at most {} places, got {} more at position {}",
+        capacity_, count, this->count());
+}
+Tensor KVCache::begin(int64_t count) {
+  reserve(count);
+  NoGrad guard;
+  places_ = add(arange(count, {.device = length_.device()}), length_), until_ = add(length_, count);
+  return places_;
+}
+void KVCache::write(Tensor& all, const Tensor& x) const { index_copy_(all, 2, places_, to(x, all.dtype())); }
+Tensor KVCache::attend(int64_t i, const Tensor& q, const Tensor& k, const Tensor& v, double dropout_p) {
+  check(i >= 0 && i < int64_t(keys_.size()), "[KVCache] expected a layer below {}, got {}", int64_t(keys_.size()), i);
+  check(places_.defined() && k.size(2) == places_.numel(), "[KVCache] expected begin() before, for {} places, got {}",
+        k.size(2), places_.numel());
+  Tensor &keys = keys_[size_t(i)], &values = values_[size_t(i)];
+  {
+    NoGrad guard;
+    write(keys, k), write(values, v);
+  }
+  AttentionOptions options{.dropout_p = dropout_p, .is_causal = q.size(2) > 1, .enable_gqa = true};
+  if (known() && count_ == 0 && !ir::Recording::active())  // a prompt: there is nothing before
+    return scaled_dot_product_attention(q, k, v, options);
+  options.length = until_;
+  return scaled_dot_product_attention(q, keys, values, options);
+}
+void KVCache::advance(int64_t count) {
+  NoGrad guard;
+  const bool was_known = known();
+  if (until_.defined()) length_.copy_(until_);
+  else length_.add_(count);
+  places_ = until_ = Tensor();
+  if (was_known) know(count_ + count);
+}
+void KVCache::clear() {
+  NoGrad guard;
+  length_.zero_();
+  know(0);
 }
 std::pair<Tensor, Tensor> KVCache::append(int64_t i, const Tensor& k, const Tensor& v) {
   check(i >= 0 && i < int64_t(keys_.size()), "[KVCache] expected a layer below {}, got {}", int64_t(keys_.size()), i);
-  const int64_t count = k.size(2);
+  const int64_t count = k.size(2), past = this->count();
   reserve(count);
   NoGrad guard;
+  asked_ = true, until_ = Tensor();
   const auto put = [&](Tensor& all, const Tensor& x) {
-    narrow(all, 2, length_, count).copy_(x);
-    return narrow(all, 2, 0, length_ + count);
+    narrow(all, 2, past, count).copy_(x);
+    return narrow(all, 2, 0, past + count);
   };
   return {put(keys_[size_t(i)], k), put(values_[size_t(i)], v)};
 }
@@ -52,7 +111,7 @@ void KVCache::reorder(const Tensor& rows) {
   NoGrad guard;
   for (auto* list : {&keys_, &values_})
     for (Tensor& x : *list) {
-      Tensor held = narrow(x, 2, 0, length_);
+      Tensor held = narrow(x, 2, 0, count());
       held.copy_(index_select(held, 0, rows));
     }
 }
@@ -67,6 +126,16 @@ void check_sampling(const SamplingOptions& o) {
   check(o.top_p > 0 && o.top_p <= 1, "[generate] expected top_p in (0, 1], got {}", o.top_p);
 }
 
+/// A position for each row of probabilities: multinomial, without its look at them where a program is recorded: -1 then says that they
+/// are no numbers.
+static Tensor draw(const Tensor& p) {
+  if (!ir::Recording::active()) return squeeze(multinomial(p, 1), 1);
+  const Tensor wide = to(p, kFloat64), sums = cumsum(div(wide, amax(wide, 1, {.keepdim = true})), 1);
+  const Tensor total = narrow(sums, 1, p.size(1) - 1, 1),
+               share = rand({p.size(0), 1}, {.dtype = kFloat64, .device = p.device()});
+  const Tensor places = searchsorted(sums, mul(share, total), {.right = true});
+  return squeeze(where(isfinite(total), places, -1), 1);
+}
 Tensor next_token(const Tensor& logits, const SamplingOptions& o) {
   check_sampling(o);
   check(logits.dim() == 2 && logits.size(1) > 0, "[next_token] expected scores (B, V), got {}", logits);
@@ -77,12 +146,11 @@ Tensor next_token(const Tensor& logits, const SamplingOptions& o) {
     const Tensor last = narrow(topk(scores, *o.top_k, 1).first, 1, *o.top_k - 1, 1);
     scores = masked_fill(scores, lt(scores, last), kNever);
   }
-  if (o.top_p == 1) return squeeze(multinomial(softmax(scores, 1), 1), 1);
+  if (o.top_p == 1) return draw(softmax(scores, 1));
   const auto [sorted, order] = sort(scores, 1, {.descending = true});
   const Tensor p = softmax(sorted, 1);
-  const Tensor chosen =
-      multinomial(masked_fill(p, ge(sub(cumsum(p, 1), p), o.top_p), 0), 1);  // the first one always stays
-  return squeeze(gather(order, 1, chosen), 1);
+  const Tensor chosen = draw(masked_fill(p, ge(sub(cumsum(p, 1), p), o.top_p), 0));  // the first one always stays
+  return squeeze(gather(order, 1, unsqueeze(chosen, 1)), 1);
 }
 
 namespace detail {
@@ -90,9 +158,24 @@ namespace detail {
 Tensor token_rows(const std::vector<int64_t>& tokens, int64_t rows, Device device) {
   return expand(unsqueeze(tensor(tokens), 0), {rows, int64_t(tokens.size())}).to(device);
 }
+std::vector<int64_t> read_tokens(const std::vector<Tensor>& tokens) {
+  const auto read = tokens.size() == 1 ? tokens[0].to_vector<int64_t>() : cat(tokens).to_vector<int64_t>();
+  for (const int64_t token : read) check(token >= 0, "[generate] expected finite scores, got NaN or infinity");
+  return read;
+}
+bool is_worth_compiling(nn::Module& model, const KVCache& cache, const GenerateOptions& o) {
+  constexpr int64_t kRecorded = 2;  // steps until a program is there
+  if (o.compile) return *o.compile;
+  if (!cache.replayable() || o.max_new_tokens < 4 * kRecorded) return false;
+  for (const auto& [name, module] : model.named_modules())
+    for (const nn::HookKind kind : {nn::HookKind::ForwardPre, nn::HookKind::Forward})
+      if (module->tapir_extras() && module->tapir_extras().get()->has(kind)) return false;
+  return true;
+}
 void check_generate(const GenerateOptions& o, int64_t prompt) {
   check(prompt > 0, "[generate] expected a prompt of at least one token, got none");
   check(o.max_new_tokens > 0, "[generate] expected max_new_tokens above 0, got {}", o.max_new_tokens);
+  check(o.read_every >= 0, "[generate] expected read_every of at least 0, got {}", o.read_every);
   check(o.num_beams > 0, "[generate] expected num_beams above 0, got {}", o.num_beams);
   check(o.num_beams == 1 || !o.sampling.sample, "[generate] expected num_beams 1 with sampling, got {}", o.num_beams);
   check(std::isfinite(o.length_penalty), "[generate] expected a finite length_penalty, got {}", o.length_penalty);

@@ -1,7 +1,6 @@
 #include "gpt2.h"
 
 #include <cmath>
-#include <tuple>
 
 #include "../functional/checkpoint.h"
 #include "../nn/init.h"
@@ -38,14 +37,10 @@ Tensor GPT2Attention::forward(const Tensor& x, int64_t layer, KVCache* cache) {
     return transpose(reshape(part, {batch, steps, heads, width / heads}), 1, 2);
   };
   const std::vector<Tensor> parts = chunk(c_attn(x), 3, -1);
-  const Tensor q = split(parts[0]);
-  Tensor k = split(parts[1]), v = split(parts[2]);
-  AttentionOptions options{.dropout_p = training ? attn_dropout.p : 0, .is_causal = !cache || cache->length() == 0};
-  if (cache) {
-    if (!options.is_causal) options.attn_mask = causal_mask(cache->length(), steps, x.device());
-    std::tie(k, v) = cache->append(layer, k, v);
-  }
-  const Tensor y = scaled_dot_product_attention(q, k, v, options);
+  const Tensor q = split(parts[0]), k = split(parts[1]), v = split(parts[2]);
+  const double dropout_p = training ? attn_dropout.p : 0;
+  const Tensor y = cache ? cache->attend(layer, q, k, v, dropout_p)
+                         : scaled_dot_product_attention(q, k, v, {.dropout_p = dropout_p, .is_causal = true});
   return resid_dropout(c_proj(reshape(transpose(y, 1, 2), {batch, steps, width})));
 }
 
@@ -72,11 +67,9 @@ GPT2Model::GPT2Model(const GPT2Config& c)
 }
 Tensor GPT2Model::forward(const Tensor& tokens, KVCache* cache) {
   check(tokens.dim() == 2 && tokens.size(1) > 0, "[GPT2Model] expected tokens (B, T), got {}", tokens);
-  const int64_t past = cache ? cache->length() : 0, steps = tokens.size(1), room = wpe.num_embeddings;
-  check(past + steps <= room, "[GPT2Model] expected at most {} positions, got {} tokens at position {}", room, steps,
-        past);
-  if (cache) cache->reserve(steps);
-  const Tensor positions = narrow(wpe.weight, 0, past, steps);
+  const int64_t steps = tokens.size(1), room = wpe.num_embeddings;
+  check(steps <= room, "[GPT2Model] expected at most {} positions, got {} tokens", room, steps);
+  const Tensor positions = cache ? wpe(cache->begin(steps)) : narrow(wpe.weight, 0, 0, steps);
   Tensor x = drop(add(wte(tokens), positions));
   for (size_t i = 0; i < h.size(); ++i) {
     const auto block = [this, i, cache](const Tensor& x) { return h[i](x, int64_t(i), cache); };

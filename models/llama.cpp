@@ -1,7 +1,5 @@
 #include "llama.h"
 
-#include <tuple>
-
 #include "../functional/checkpoint.h"
 #include "../nn/init.h"
 #include "../ops/activation.h"
@@ -20,11 +18,11 @@ namespace tapir::inline v0::models {
 LlamaRMSNorm::LlamaRMSNorm(int64_t size, double eps) : eps(eps), weight(ones(size)) {}
 Tensor LlamaRMSNorm::forward(const Tensor& x) { return rms_norm(x, weight.shape(), weight, {.eps = eps}); }
 
-RotaryTable::RotaryTable(int64_t past, int64_t steps, int64_t depth, double theta, DType dtype, Device device) {
+RotaryTable::RotaryTable(const Tensor& positions, int64_t depth, double theta, DType dtype) {
   NoGrad guard;
-  const TensorOptions wide{.dtype = kFloat64, .device = device};
+  const TensorOptions wide{.dtype = kFloat64, .device = positions.device()};
   const Tensor rates = pow(Scalar(theta), div(arange(0, depth, 2, wide), -double(depth)));
-  const Tensor half = mul(unsqueeze(arange(past, past + steps, 1, wide), 1), rates), angles = cat({half, half}, 1);
+  const Tensor half = mul(unsqueeze(to(positions, kFloat64), 1), rates), angles = cat({half, half}, 1);
   cos = to(tapir::cos(angles), dtype), sin = to(tapir::sin(angles), dtype);
 }
 Tensor RotaryTable::rotate(const Tensor& x) const {
@@ -45,13 +43,9 @@ Tensor LlamaAttention::forward(const Tensor& x, const RotaryTable& rotary, int64
   const int64_t batch = x.size(0), steps = x.size(1);
   const auto split = [&](const Tensor& y, int64_t n) { return transpose(reshape(y, {batch, steps, n, depth}), 1, 2); };
   const Tensor q = rotary.rotate(split(q_proj(x), heads));  // (B, H, T, D)
-  Tensor k = rotary.rotate(split(k_proj(x), groups)), v = split(v_proj(x), groups);
-  AttentionOptions options{.is_causal = !cache || cache->length() == 0, .enable_gqa = true};
-  if (cache) {
-    if (!options.is_causal) options.attn_mask = causal_mask(cache->length(), steps, x.device());
-    std::tie(k, v) = cache->append(layer, k, v);
-  }
-  const Tensor y = scaled_dot_product_attention(q, k, v, options);
+  const Tensor k = rotary.rotate(split(k_proj(x), groups)), v = split(v_proj(x), groups);
+  const Tensor y = cache ? cache->attend(layer, q, k, v)
+                         : scaled_dot_product_attention(q, k, v, {.is_causal = true, .enable_gqa = true});
   return o_proj(reshape(transpose(y, 1, 2), {batch, steps, heads * depth}));
 }
 
@@ -75,13 +69,13 @@ LlamaModel::LlamaModel(const LlamaConfig& c)
 }
 Tensor LlamaModel::forward(const Tensor& tokens, KVCache* cache) {
   check(tokens.dim() == 2 && tokens.size(1) > 0, "[LlamaModel] expected tokens (B, T), got {}", tokens);
-  const int64_t past = cache ? cache->length() : 0, steps = tokens.size(1), room = config.max_position_embeddings;
-  check(past + steps <= room, "[LlamaModel] expected at most {} positions, got {} tokens at position {}", room, steps,
-        past);
-  if (cache) cache->reserve(steps);
+  const int64_t steps = tokens.size(1), room = config.max_position_embeddings;
+  check(cache ? cache->capacity() <= room : steps <= room,
+        "[LlamaModel] expected at most {} positions, got {} tokens and a capacity of {}", room, steps,
+        cache ? cache->capacity() : steps);
   Tensor x = embed_tokens(tokens);
-  const RotaryTable rotary(past, steps, config.hidden_size / config.num_attention_heads, config.rope_theta, x.dtype(),
-                           x.device());
+  const Tensor positions = cache ? cache->begin(steps) : arange(steps, {.device = x.device()});
+  const RotaryTable rotary(positions, config.hidden_size / config.num_attention_heads, config.rope_theta, x.dtype());
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto layer = [this, i, rotary, cache](const Tensor& x) { return layers[i](x, rotary, int64_t(i), cache); };
     x = config.checkpoint && !cache ? checkpoint(layer, x) : layer(x);

@@ -26,8 +26,8 @@ struct LlamaRMSNorm : nn::Module {
 };
 /// Rotates pairs (x_i, x_(i + D/2)) of (B, H, T, D) by the angles position theta^(-2i/D). Su et al. 2021, arXiv 2104.09864.
 struct RotaryTable {
-  Tensor cos, sin;  // (T, D)
-  RotaryTable(int64_t past, int64_t steps, int64_t depth, double theta, DType dtype, Device device);
+  Tensor cos, sin;                                                                 // (T, D)
+  RotaryTable(const Tensor& positions, int64_t depth, double theta, DType dtype);  // positions: integers (T)
   Tensor rotate(const Tensor& x) const;
 };
 /// Groups of queries share keys and values. Ainslie et al. 2023, arXiv 2305.13245.

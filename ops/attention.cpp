@@ -35,35 +35,44 @@ Tensor grouped(const Tensor& x, int64_t groups) {
 Tensor shared(const Tensor& x) { return unsqueeze(to(x, compute_type(x.dtype())), 2); }
 
 /// The softmax of the scores: (B, G, R, S, T), zeros in rows that are hidden.
-Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, const AttentionParams& p) {
+Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, const Tensor& length,
+                         const AttentionParams& p) {
   const int64_t groups = k.shape()[1], queries = q.shape()[2], keys = k.shape()[2];
   const Tensor wide = shared(k);
   Tensor scores = mul(matmul(grouped(to(q, wide.dtype()), groups), transpose(wide, -2, -1)), p.scale), blank;
   if (mask.defined() && mask.dtype() == kBool) scores = where(grouped(mask, groups), scores, kHidden);
   else if (mask.defined()) scores = add(scores, to(grouped(mask, groups), wide.dtype()));
+  const TensorOptions options{.device = q.device()};
   if (p.causal) {
-    const TensorOptions options{.device = q.device()};
-    scores = where(le(arange(keys, options), view(arange(queries, options), {queries, 1})), scores, kHidden);
+    Tensor last = view(arange(queries, options), {queries, 1});  // that each query sees
+    if (length.defined()) last = add(last, sub(length, queries));
+    scores = where(le(arange(keys, options), last), scores, kHidden);
   }
+  if (length.defined()) scores = where(lt(arange(keys, options), length), scores, kHidden);
   {
     NoGrad guard;
     blank = all(eq(scores, kHidden), -1, {.keepdim = true});
   }
   return masked_fill(softmax(masked_fill(scores, blank, 0), -1), blank, 0);
 }
-Tensor attention_composite(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+Tensor attention_composite(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Tensor& length,
                            const AttentionParams& p, double dropout_p) {
-  const Tensor weights = dropout(attention_weights(q, k, mask, p), dropout_p);
+  const Tensor weights = dropout(attention_weights(q, k, mask, length, p), dropout_p);
   Shape shape = q.shape();
   shape[3] = v.shape()[3];
-  return to(reshape(matmul(weights, shared(v)), shape), q.dtype());
+  Tensor values = shared(v);
+  if (length.defined()) {  // what is not seen may be anything, NaN too
+    const int64_t keys = v.shape()[2];
+    values = where(lt(view(arange(keys, {.device = v.device()}), {keys, 1}), length), values, 0);
+  }
+  return to(reshape(matmul(weights, values), shape), q.dtype());
 }
 
 /// With weights P: dv = P^T g, dS = P (g v^T - sum(P g v^T)), dq = scale dS k, dk = scale dS^T q; in differentiable operations.
 Grads attention_gradient(const Tensor& g_of, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                          const AttentionParams& p, Needs needs) {
   const int64_t groups = k.shape()[1];
-  const Tensor weights = attention_weights(q, k, mask, p), g = grouped(to(g_of, weights.dtype()), groups);
+  const Tensor weights = attention_weights(q, k, mask, {}, p), g = grouped(to(g_of, weights.dtype()), groups);
   const auto summed = [](const Tensor& x, DType dtype) { return to(sum(x, 2), dtype); };  // over the heads that share
   Grads out(3);
   if (needs[2]) out[2] = summed(matmul(transpose(weights, -2, -1), g), v.dtype());
@@ -89,14 +98,19 @@ Grads attention_backward(const Tensor& g, const Tensor& q, const Tensor& k, cons
 }
 
 /// By the kernel, in blocks.
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const AttentionParams& p) {
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Tensor& length,
+                 const AttentionParams& p) {
   Shape shape = q.shape();
   shape[3] = v.shape()[3];
   Tensor out = empty(shape, {.dtype = q.dtype(), .device = q.device()}), lse;
   shape.resize(3);
   if (wants_grad({q, k, v})) lse = empty(shape, {.dtype = compute_type(q.dtype()), .device = q.device()});
-  backend(q).attention(context(q), out, lse, q, k, v, mask, p);
-  compare_fused("scaled_dot_product_attention", out, [&] { return attention_composite(q, k, v, mask, p, 0); });
+  Context& ctx = context(q);
+  backend(q).attention(ctx, out, lse, q, k, v, length.defined() ? length : mask, p);
+  if (length.defined())
+    check_values(ctx, "[scaled_dot_product_attention] expected a length of at most {bound} keys, got {value}");
+  compare_fused("scaled_dot_product_attention", out, [&] { return attention_composite(q, k, v, mask, length, p, 0); });
+  if (length.defined()) return out;  // nobody wants a gradient
   return record(
       "scaled_dot_product_attention", out, {q, k, v}, save(q, k, v, mask, out, lse),
       [p](Needs needs, const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
@@ -106,7 +120,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
 constexpr const char* kName = "scaled_dot_product_attention";
 
 void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
-  common_device(kName, {&q, &k, &v, &o.attn_mask});
+  common_device(kName, {&q, &k, &v, &o.attn_mask, &o.length});
   check(is_floating(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
         "[{}] expected query, key, and value to have the same floating-point dtype, but got {}, {} and {}", kName, q, k,
         v);
@@ -118,6 +132,8 @@ void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, const Att
   check(o.dropout_p >= 0 && o.dropout_p <= 1, "[{}] dropout probability has to be between 0 and 1, but got {}", kName,
         o.dropout_p);
   check(!o.scale || !std::isnan(*o.scale), "[{}] expected a number for scale, got {}", kName, o.scale.value_or(0));
+  check(!o.length.defined() || (o.length.dim() == 0 && o.length.dtype() == kInt64),
+        "[{}] expected a 0-dim tensor of dtype int64 for length, but got {}", kName, o.length);
   if (!o.attn_mask.defined()) return;
   check(!o.is_causal, "[{}] explicit attn_mask should not be set when is_causal=True, got {}", kName, o.attn_mask);
   check(o.attn_mask.dtype() == kBool || is_floating(o.attn_mask.dtype()),
@@ -177,8 +193,10 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     mask = folded(expand(mask.dtype() == kBool ? mask : to(mask, q.dtype()), scores), lead.queries);
   }
   const AttentionParams p{.scale = o.scale.value_or(depth ? 1 / std::sqrt(double(depth)) : 1), .causal = o.is_causal};
-  const bool blocks = backend(q).attention && o.dropout_p == 0 && !wants_grad({mask});
-  const Tensor y = blocks ? attention(q, k, v, mask, p) : attention_composite(q, k, v, mask, p, o.dropout_p);
+  const bool blocks = backend(q).attention && o.dropout_p == 0 && !wants_grad({mask}) &&
+                      !(o.length.defined() && (mask.defined() || wants_grad({q, k, v})));
+  const Tensor y =
+      blocks ? attention(q, k, v, mask, o.length, p) : attention_composite(q, k, v, mask, o.length, p, o.dropout_p);
   Shape shape = lead.queries;
   shape.push_back(queries), shape.push_back(value.size(-1));
   return y.shape() == shape ? y : reshape(y, shape);

@@ -11,6 +11,8 @@ struct AttentionOptions {
   bool is_causal = false;  // query i sees keys 0 to i; not with attn_mask
   std::optional<double> scale = {};  // none: 1 / sqrt(D)
   bool enable_gqa = false;           // heads (dimension -3) of q are a multiple of those of k and v, and share them
+  Tensor length =
+      {};  // 0-dim int64, at most T: keys from there on are not seen; is_causal: query i sees keys 0 to length - S + i
 };
 
 /// softmax(q k^T scale + mask) v. q: (..., S, D), k: (..., T, D), v: (..., T, E) -> (..., S, E); what stands before broadcasts. A query that

@@ -6,12 +6,17 @@ namespace {
 struct Case {
   int64_t batch, heads, groups, queries, keys, depth, width;
   bool causal;
-  int mask;  // 0: none, 1: bool, 2: added; repeated over heads
+  int mask;             // 0: none, 1: bool, 2: added; repeated over heads
+  int64_t length = -1;  // of the keys; -1: none
 };
 const Case cases[] = {
-    {1, 1, 1, 5, 7, 4, 3, false, 0},      {2, 4, 2, 70, 65, 40, 24, false, 0}, {1, 2, 2, 130, 130, 64, 64, true, 0},
-    {1, 2, 1, 33, 90, 72, 136, false, 1}, {2, 2, 2, 20, 33, 16, 16, true, 2},  {1, 1, 1, 9, 70, 0, 5, false, 0},
-    {1, 1, 1, 3, 0, 4, 4, false, 0},
+    {1, 1, 1, 5, 7, 4, 3, false, 0},        {2, 4, 2, 70, 65, 40, 24, false, 0},
+    {1, 2, 2, 130, 130, 64, 64, true, 0},   {1, 2, 1, 33, 90, 72, 136, false, 1},
+    {2, 2, 2, 20, 33, 16, 16, true, 2},     {1, 1, 1, 9, 70, 0, 5, false, 0},
+    {1, 1, 1, 3, 0, 4, 4, false, 0},        {2, 4, 2, 1, 90, 40, 24, true, 0, 71},
+    {1, 2, 2, 20, 70, 16, 16, true, 0, 70}, {1, 1, 1, 130, 150, 16, 8, true, 0, 140},
+    {1, 2, 1, 3, 40, 8, 8, false, 0, 33},   {1, 1, 1, 3, 40, 8, 8, true, 0, 2},
+    {1, 1, 1, 2, 40, 8, 8, false, 0, 0},
 };
 std::string differ_in(const Case& c, DType t, double tolerance) {
   const DType wide = compute_type(t);
@@ -30,11 +35,14 @@ std::string differ_in(const Case& c, DType t, double tolerance) {
     for (int64_t j = 0; j < c.keys; ++j) mask.set(0, 0, 0, 2, j);
   const AttentionParams p{.scale = 0.3, .causal = c.causal};
   Array* const m = c.mask ? &mask : nullptr;
-  std::string found = differ({&out, &lse, &q, &k, &v, m}, tolerance,
+  Array length(kInt64, {});
+  length.set(double(c.length));
+  std::string found = differ({&out, &lse, &q, &k, &v, c.length < 0 ? m : &length}, tolerance,
                              [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& a) {
                                table.attention(ctx, a[0], a[1], a[2], a[3], a[4], a[5], p);
                              });
   if (!found.empty()) return "forward: " + found;
+  if (c.length >= 0) return "";
   Array dq(t, {c.batch, c.heads, c.queries, c.depth}), dk(t, {c.batch, c.groups, c.keys, c.depth}),
       dv(t, {c.batch, c.groups, c.keys, c.width}), dout(t, {c.batch, c.heads, c.queries, c.width}, {0, 1, 3, 2});
   dout.random(4, -2, 2);

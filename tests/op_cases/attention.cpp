@@ -7,19 +7,20 @@
 namespace op_cases {
 
 /// q (B, H, S, D), k (B, G, T, D), v (B, G, T, E); `hidden` of (i, j) and mask broadcast to (B, H, S, T).
-static Array attended(const Array& q, const Array& k, const Array& v, const Array* mask, double scale, bool causal, bool adds = true) {
-  const int64_t repeats = q.shape[1] / k.shape[1], keys = k.shape[2], depth = q.shape[3];
+static Array attended(const Array& q, const Array& k, const Array& v, const Array* mask, double scale, bool causal, bool adds = true,
+                      const Array* length = nullptr) {
+  const int64_t repeats = q.shape[1] / k.shape[1], keys = length ? int64_t(length->v[0]) : k.shape[2], depth = q.shape[3];
   Shape shape = q.shape;
   shape[3] = v.shape[3];
   return make(shape, [&](const Dims& at) {
-    const int64_t b = at[0], h = at[1], i = at[2], g = h / repeats;
+    const int64_t b = at[0], h = at[1], i = at[2], g = h / repeats, last = length ? i + keys - q.shape[2] : i;
     double top = -INFINITY, sum = 0, total = 0;
     std::vector<double> s;
     for (int64_t j = 0; j < keys; ++j) {
       double product = 0;
       for (int64_t d = 0; d < depth; ++d) product += q.at({b, h, i, d}) * k.at({b, g, j, d});
       const double m = mask ? broadcast_at(*mask, {b, h, i, j}) : 0;
-      s.push_back((causal && j > i) || (mask && !adds && m == 0) ? -INFINITY : product * scale + (adds ? m : 0));
+      s.push_back((causal && j > last) || (mask && !adds && m == 0) ? -INFINITY : product * scale + (adds ? m : 0));
       top = std::max(top, s.back());
     }
     for (int64_t j = 0; j < keys && top > -INFINITY; ++j) {
@@ -56,6 +57,15 @@ static void attention(Table& table) {
   line(CASE(scaled_dot_product_attention, scaled_dot_product_attention(x[0], x[1], x[2], {.attn_mask = x[3]})))  // whose gradient is wanted
       .on("(1,2,3,4) (1,2,5,4) (1,2,5,3) (3,5)")
       .EXPECT(attended(x[0], x[1], x[2], &x[3], 0.5, false));
+  line(CASE(scaled_dot_product_attention, scaled_dot_product_attention(x[0], x[1], x[2], {.length = x[3]})))
+      .in({kAny, kAny, kAny, labels(4)})
+      .on("(2,4,1,4) (2,4,5,4) (2,4,5,3) () | (1,1,70,2) (1,1,4,2) (1,1,4,1) () | (1,2,2,40) (1,2,3,40) (1,2,3,70) ()")
+      .perf("(1,12,1,64) (1,12,1024,64) (1,12,1024,64) ()")
+      .EXPECT(attended(x[0], x[1], x[2], nullptr, 1 / std::sqrt(double(x[0].shape[3])), false, true, &x[3]));
+  line(CASE(scaled_dot_product_attention, scaled_dot_product_attention(x[0], x[1], x[2], {.is_causal = true, .length = x[3]})))
+      .in({kAny, kAny, kAny, labels(6)})
+      .on("(2,2,3,4) (2,2,7,4) (2,2,7,3) () | (1,1,2,3) (1,1,5,3) (1,1,5,3) () | (1,1,5,2) (1,1,5,2) (1,1,5,2) () | (1,1,9,2) (1,1,6,2) (1,1,6,2) ()")
+      .EXPECT(attended(x[0], x[1], x[2], nullptr, 1 / std::sqrt(double(x[0].shape[3])), true, true, &x[3]));
   line(CASE(scaled_dot_product_attention, scaled_dot_product_attention(x[0], x[1], x[2]))).on("(3,4) (2,5,4) (5,3) | (2,1,2,3,4) (1,2,1,5,4) (5,4)");
 }
 
