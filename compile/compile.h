@@ -26,11 +26,13 @@ struct CompileOptions {
   bool layouts = true;       // products and attention write the order that they are copied into
   bool norms = true;         // batch norm, addition and relu in one call
   bool pools = true;         // relu behind max pooling
+  bool fold_norm = true;     // batch norms in evaluation go into convolutions
   bool fuse = true;          // pointwise chains
   bool order = true;         // calls in an order that needs less memory
   double memory_budget =
       0;              // bytes, or up to 1 a part of the recorded peak, to stay below by computing again; 0: any number
   bool reuse = true;  // results take over the memory of operands that end there
+  bool prepare = true;  // what is computed of weights alone is kept until somebody writes to them
 };
 
 /// What a program of compile() came to. Bytes are of what is made within a call, without what lies outside.

@@ -42,6 +42,13 @@ std::string explain(const Replay& replay) {
   if (replay.budget() > 0 && stats.peak() > replay.budget())
     s +=
         "  memory_budget of " + readable_bytes(replay.budget()) + " is not reached: this is the least that was found\n";
+  if (p.prepared > 0) {
+    int64_t kept = 0;
+    for (const Block& b : p.blocks) kept += b.kept ? b.bytes : 0;
+    s += format("  the first {} calls are of weights alone: they run when those change, and keep ",
+                int64_t(p.prepared)) +
+         readable_bytes(kept) + "\n";
+  }
   s += "  ";
   for (const auto& [kind, count] : kinds) s += format("{} x {}  ", count, kind);
   s += "\n";

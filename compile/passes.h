@@ -1,5 +1,5 @@
 #pragma once
-// Passes over programs. Each leaves a program that computes the same outputs and the same outside memory, bit for bit.
+// Passes over programs. Each leaves a program that computes the same outputs and the same outside memory, bit for bit unless it says otherwise.
 #include "program.h"
 
 namespace tapir::inline v0::ir {
@@ -20,6 +20,11 @@ void reuse_operands(Program& program);
 void join_norms(Program& program);
 /// A relu before a max pooling goes behind it: Note [Relus behind poolings] in pools.cpp.
 void sink_relus(Program& program);
+
+/// A batch norm in evaluation becomes a part of the convolution before it: Note [Folded norms]. Within rounding, not bit for bit.
+void fold_norms(Program& program);
+/// What is computed of weights alone goes first: Note [Prepared calls]. The last pass.
+void prepare_calls(Program& program);
 
 /// Calls in an order that needs less memory: Note [Order of calls].
 void order_calls(Program& program);

@@ -31,6 +31,7 @@ struct Block {
   int birth = 0;
   int death = -1;  // -1: it outlives the program, as outputs and gradients do
   bool read = false, written = false;
+  bool kept = false;        // prepared calls write it and others read it: Note [Prepared calls]
   StoragePtr memory = {};   // of what lies outside or outlives the program
   std::string values = {};  // Constant: its bytes
 };
@@ -85,6 +86,7 @@ struct Program {
   std::vector<Block> blocks;
   std::vector<Call> calls;
   std::vector<View> inputs, outputs;  // inputs lie in Outside blocks
+  int prepared = 0;                   // so many calls stand first that need not run each time
 };
 
 /// How entry `entry` uses its operand number `i`; `params` is the last operand's bytes.

@@ -28,6 +28,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("dead_code", o.dead_code, remove_dead_code);
   pass("casts", o.casts, merge_casts);
   pass("layouts", o.layouts, fold_layouts);
+  pass("fold_norm", o.fold_norm, fold_norms);
   pass("pads", o.fuse, join_pads);
   pass("epilogues", o.fuse, join_epilogues);
   pass("pools", o.pools, sink_relus);
@@ -36,6 +37,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("order", o.order, order_calls);
   if (budget > 0) recompute(p, budget), effects.push_back({"recompute", int64_t(p.calls.size())});
   pass("reuse", o.reuse, reuse_operands);
+  pass("prepare", o.prepare, prepare_calls);
   return effects;
 }
 
@@ -59,6 +61,7 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
     if (r_.moves[i] && p.blocks[i].kind != Block::Kind::Outside) handed_out += p.blocks[i].bytes;
   effects_ = improve(p, options, budget_ ? std::max<int64_t>(budget_ - handed_out, 1) : 0);
   r_.moves.resize(p.blocks.size()), r_.roots.resize(p.blocks.size());  // passes may add blocks
+  find_prepared();
   schedule_ = std::make_unique<Schedule>(p, r_.moves, r_.offset);
   seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
   for (Block& b : p.blocks) b.memory = {};
@@ -77,6 +80,26 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
     slot.contiguous = is_contiguous(end.shape, end.strides);
     pools_[size_t(slot.pool)].slots.push_back(i);
   }
+}
+
+/// Storages that prepared calls read.
+void Replay::find_prepared() {
+  const Program& p = r_.program;
+  std::vector<bool> read(p.blocks.size());
+  for (const Call& call : std::span(p.calls).first(size_t(p.prepared)))
+    each_view(call, [&](const View& v, Access) { read[size_t(v.block)] = true; });
+  for (size_t i = 0; i < r_.storages.size(); ++i)
+    if (read[size_t(r_.storages[i].block)]) sources_.push_back(i);
+}
+/// Has nobody written to them since the last time?
+bool Replay::is_prepared() {
+  uint64_t sum = 1;  // of versions, which only rise
+  for (const size_t i : sources_) {
+    const Recorded::Seen& s = r_.storages[i];
+    sum += s.storage->version.load(std::memory_order_relaxed);
+    if (Storage* root = r_.roots[size_t(s.block)].get()) sum += root->version.load(std::memory_order_relaxed);
+  }
+  return std::exchange(prepared_at_, sum) == sum;
 }
 
 int Replay::pool_of(int block) {
@@ -234,7 +257,7 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   const uint64_t seed = generator.seed(), offset = generator.offset();
   generator.set_state(seed, offset + r_.numbers);
   raise_versions(arguments);
-  schedule_->run(seed, offset);
+  schedule_->run(seed, offset, is_prepared());
   set_gradients();
   results.clear();
   for (const Result& y : results_) {

@@ -70,6 +70,8 @@ class Replay {
   bool reusable(const Pool& pool) const;
   void bind_made();
   void set_gradients();
+  void find_prepared();
+  bool is_prepared();
   void raise_versions(std::span<const Tensor> arguments);
   const char* start_of(size_t slot) const;
   Tensor made(const View& v, bool contiguous, const StoragePtr& storage, int64_t offset) const;
@@ -83,6 +85,8 @@ class Replay {
   std::vector<Bound> bound_;
   std::vector<Range> ranges_;  // of outside blocks that stay, by address
   std::vector<bool> written_argument_;
+  std::vector<size_t> sources_;  // of recorded().storages: what prepared calls read
+  uint64_t prepared_at_ = 0;     // the sum of their versions, plus 1; 0: never
   std::vector<PassEffect> effects_;
   int64_t peak_before_ = 0, budget_ = 0;
   double seconds_ = 0;

@@ -1,6 +1,7 @@
 #include "schedule.h"
 
 #include <cstring>
+#include <span>
 #include <tuple>
 
 #include "../core/trace_call.h"
@@ -90,7 +91,9 @@ std::unique_ptr<Thunk> Schedule::make(const Call& call) {
 }
 
 void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
-  plan_ = plan_memory(p, moves);
+  std::vector<bool> elsewhere = moves;
+  for (size_t i = 0; i < p.blocks.size(); ++i) elsewhere[i] = moves[i] || p.blocks[i].kept;
+  plan_ = plan_memory(p, elsewhere);
   arena_ = allocate_storage(plan_.arena, kCPU);
   const Uses uses(p);
   base_.resize(p.blocks.size()), moving_.resize(p.blocks.size()), values_.resize(p.blocks.size());
@@ -98,6 +101,7 @@ void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
     const Block& b = p.blocks[i];
     if (moves[i]) continue;
     if (b.kind == Block::Kind::Outside) base_[i] = static_cast<char*>(b.memory->data);
+    else if (b.kept) base_[i] = static_cast<char*>(held_.emplace_back(allocate_storage(b.bytes, kCPU))->data);
     else if (plan_.offset[i] >= 0) base_[i] = static_cast<char*>(arena_->data) + plan_.offset[i];
     else if (b.kind == Block::Kind::Constant) {
       held_.push_back(allocate_storage(b.bytes, kCPU));
@@ -111,7 +115,7 @@ void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
 }
 
 Schedule::Schedule(const Program& p, const std::vector<bool>& moves, uint64_t offset)
-    : moves_(moves), table_(&backend(kCPU)), offset_(offset) {
+    : moves_(moves), table_(&backend(kCPU)), offset_(offset), prepared_(size_t(p.prepared)) {
   place_blocks(p, moves);
   for (const Call& call : p.calls) thunks_.push_back(make(call)), sites_.emplace_back(call.entry, call.site);
 }
@@ -142,7 +146,7 @@ void Schedule::fail_at(size_t i, const Context& ctx) const {
                                 describe(site.get())));
 }
 
-void Schedule::run(uint64_t seed, uint64_t offset) {
+void Schedule::run(uint64_t seed, uint64_t offset, bool prepared) {
   if (const BackendTable& table = backend(kCPU); &table != table_) [[unlikely]] {  // a profiler or a log came or went
     table_ = &table;
     for (auto& thunk : thunks_) thunk->retarget(table);
@@ -152,7 +156,7 @@ void Schedule::run(uint64_t seed, uint64_t offset) {
     r.step->numbers[1] = int64_t(seed), r.step->numbers[2] = int64_t(offset + r.relative);
   for (const Restored& r : restored_) std::memcpy(r.to, r.from->data(), r.from->size());
   Context& ctx = context(kCPU);
-  for (const auto& thunk : thunks_) {
+  for (const auto& thunk : std::span(thunks_).subspan(prepared ? prepared_ : 0)) {
     ctx.deterministic = thunk->deterministic;
     thunk->run(ctx);
     ctx.free_scratch();

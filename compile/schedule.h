@@ -33,8 +33,9 @@ class Schedule {
     if (m.data != data) [[unlikely]]
       move(m, static_cast<char*>(data));
   }
-  /// Random numbers come from this seed and position on. ValueError for what kernels refuse (a label out of range).
-  void run(uint64_t seed, uint64_t offset);
+  /// Random numbers come from this seed and position on. ValueError for what kernels refuse (a label out of range). `prepared`: without
+  /// the calls that stand first.
+  void run(uint64_t seed, uint64_t offset, bool prepared);
   const Plan& plan() const { return plan_; }
   size_t size() const { return thunks_.size(); }
 
@@ -81,6 +82,7 @@ class Schedule {
   std::vector<std::pair<const char*, std::shared_ptr<const CallSite>>> sites_;
   const BackendTable* table_;
   uint64_t offset_;  // of the generator when the program was recorded
+  size_t prepared_;  // so many thunks stand first
 };
 
 }  // namespace tapir::inline v0::ir
