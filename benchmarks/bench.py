@@ -4,7 +4,8 @@ Both programs run as servers and take turns, one repeat each, so that what distu
 ratio Tapir / PyTorch of the minimum times (below 1: Tapir is faster); the medians stand beside it. The times of op_overhead are ms per
 1,000 calls, which is us per call; PyTorch is called from Python. bf16 is mixed precision
 by autocast (gpt2_decode: a bfloat16 model, ms per token). compiled: compile() beside torch.compile() of the model, and a line that
-compares it with both eager steps. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations, at 10^2, 10^4 and 10^7 elements,
+compares it with both eager steps. chain: ten pointwise operations on so many elements, `_c` by compile() beside torch.compile(), and a copy
+of the same bytes. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations, at 10^2, 10^4 and 10^7 elements,
 contiguous, transposed and broadcast, forward and with backward, all with the last of --threads.
 """
 import argparse
@@ -34,6 +35,8 @@ WORKLOADS = {
     "gpt2_decode": ["step", "bf16"],
     "loader": ["0", "1", "2"],
     "adamw": ["step"],
+    "chain": [kind + size + mode for size in ("1e4", "1e5", "1e7")
+              for kind, modes in (("copy_", [""]), ("cheap_", ["", "_c"]), ("mixed_", ["", "_c"]), ("heavy_", ["", "_c"])) for mode in modes],
     "busy_neighbour": ["step"],
 }
 

@@ -130,6 +130,31 @@ def adamw(_):
     return timed(torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, fused=True).step)
 
 
+def chain(variant):
+    def cheap(x):
+        y = torch.relu(x * 1.5 + 0.5) - x
+        return torch.maximum(torch.abs(y * y), x) * 0.25 - 1 + x
+
+    def mixed(x):
+        y = torch.sqrt(torch.sigmoid(x * 1.5 + 0.5)) * x
+        return torch.tanh(x / (y + 1)) * 0.5 + x
+
+    def heavy(x):
+        for _ in range(3):
+            x = torch.exp(F.gelu(torch.tanh(x)))
+        return torch.tanh(x)
+
+    kind, size = variant.split("_")[:2]
+    x = torch.randn(int(float(size)))
+    if kind == "copy":
+        y = torch.empty_like(x)
+        return timed(lambda: y.copy_(x))
+    f = {"cheap": cheap, "mixed": mixed, "heavy": heavy}[kind]
+    if variant.endswith("_c"):
+        f = torch.compile(f)
+    return timed(torch.no_grad()(lambda: f(x)))
+
+
 def busy_neighbour(variant):
     alone = mlp(variant)
     spin = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
@@ -192,7 +217,7 @@ def serve():
             if name in peer_models.WARM_STEPS:
                 run = timed(getattr(peer_models, name)(variant, sys.argv[2]))
             else:
-                run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, busy_neighbour)}.get(name, op)(variant)
+                run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, chain, busy_neighbour)}.get(name, op)(variant)
             compiling = run(1) if variant == "compiled" else 0
             run(peer_models.WARM_STEPS.get(name, 2 if name in ("ops", "lstm") else WARM_STEPS))
             compiling -= run(1) if variant == "compiled" else 0

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 using namespace tapir;
 
@@ -163,6 +164,38 @@ static Run busy_neighbour(const std::string& variant) {
   };
 }
 
+/// Ten pointwise operations, one after the other. "cheap_1e7", "mixed_1e4_c": of so many elements; c: compiled. "copy_1e7": their bytes.
+static Tensor cheap_chain(const Tensor& x) {
+  Tensor y = relu(x * 1.5 + 0.5) - x;
+  return maximum(abs(y * y), x) * 0.25 - 1 + x;
+}
+static Tensor mixed_chain(const Tensor& x) {
+  const Tensor y = sqrt(sigmoid(x * 1.5 + 0.5)) * x;
+  return tanh(x / (y + 1)) * 0.5 + x;
+}
+static Tensor heavy_chain(const Tensor& x) {
+  Tensor y = x;
+  for (int i = 0; i < 3; ++i) y = exp(gelu(tanh(y)));
+  return tanh(y);
+}
+
+static Run chain(const std::string& variant) {
+  const std::string kind = variant.substr(0, 5), size = variant.substr(variant.find('_') + 1, 3);
+  Tensor x = randn({int64_t(std::stod(size))}, {.device = bench_device});
+  if (kind == "copy_") return timed([x, y = empty_like(x)]() mutable { y.copy_(x); });
+  const auto f = kind == "cheap" ? cheap_chain : kind == "mixed" ? mixed_chain : heavy_chain;
+  return timed([x, f] { return f(x); }, variant.ends_with("_c"));
+}
+static std::vector<std::string> chains() {
+  std::vector<std::string> all;
+  for (const char* size : {"1e4", "1e5", "1e7"}) {
+    all.push_back(std::string("copy_") + size);
+    for (const char* kind : {"cheap_", "mixed_", "heavy_"})
+      for (const char* mode : {"", "_c"}) all.push_back(std::string(kind) + size + mode);
+  }
+  return all;
+}
+
 const std::vector<Workload>& workloads() {
   static const std::vector<Workload> all = {
       {"op_overhead", {"no_grad", "recording", "inference", "backward"}, op_overhead},
@@ -179,6 +212,7 @@ const std::vector<Workload>& workloads() {
        16},
       {"loader", {"0", "1", "2"}, loader, 10},
       {"adamw", {"step"}, adamw},
+      {"chain", chains(), chain},
       {"busy_neighbour", {"step"}, busy_neighbour},
       {"ops", {}, op, 2},
   };

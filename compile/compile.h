@@ -28,6 +28,7 @@ struct CompileOptions {
   bool pools = true;         // relu behind max pooling
   bool fold_norm = true;     // batch norms in evaluation go into convolutions
   bool fuse = true;          // pointwise chains
+  bool rows = false;         // fuse: with sums and maxima along the last dimensions, then within rounding
   bool order = true;         // calls in an order that needs less memory
   double memory_budget =
       0;              // bytes, or up to 1 a part of the recorded peak, to stay below by computing again; 0: any number

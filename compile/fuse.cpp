@@ -7,6 +7,7 @@
 #include "dependencies.h"
 #include "fuse_group.h"
 #include "overlap.h"
+#include "rows.h"
 
 namespace tapir::inline v0::ir {
 namespace {
@@ -24,14 +25,15 @@ int64_t bytes_of(const Call& call) {
 class Fuser {
  public:
   /// `readers`: of each block, the calls of the whole program that read it.
-  Fuser(const Program& p, int first, int last, const std::vector<std::vector<int>>& readers)
+  Fuser(const Program& p, int first, int last, const std::vector<std::vector<int>>& readers, FuseRows rows)
       : p_(p), first_(first), readers_(readers), graph_(dependencies(p, first, last)) {
     for (int i = 0; i < last - first; ++i) {
       const Call& call = call_of(i);
-      if (is_pointwise(call) && backend(call.device).fused) join_partners(i);
+      rows_.push_back(rows != FuseRows::None && is_row_call(call) && (rows == FuseRows::All || is_worth_fusing(call)));
+      if (!rows_.back() && !is_pointwise(call)) continue;
+      if (backend(call.device).fused) join_partners(i);
       for (const Operand& o : call.operands)
-        if (is_pointwise(call) && o.kind == TraceArg::Kind::View && o.views[0].block >= 0)
-          users_[o.views[0].block].push_back(i);
+        if (o.kind == TraceArg::Kind::View && o.views[0].block >= 0) users_[o.views[0].block].push_back(i);
     }
   }
   /// The calls of the range, joined and ordered.
@@ -53,7 +55,8 @@ class Fuser {
   int first_;
   const std::vector<std::vector<int>>& readers_;
   CallGraph graph_;
-  std::map<int, std::vector<int>> users_;  // of a block: the pointwise calls that name it
+  std::map<int, std::vector<int>> users_;  // of a block: the calls that may be joined and name it
+  std::vector<bool> rows_;                 // is a call one on rows?
 };
 
 /// Do the calls fit into one, and is there a place that both groups read or write?
@@ -84,7 +87,11 @@ void Fuser::join_partners(int i) {
     if (a == b || failed.contains(b)) continue;
     const Call& other = call_of(partner);
     if (other.deterministic != call.deterministic || !(other.device == call.device)) continue;
-    if (numel_of(other.view(0).shape) != numel_of(call.view(0).shape)) continue;
+    const auto on_rows = [&](int node) {
+      const std::vector<int>& calls = graph_.calls_of(node);
+      return std::any_of(calls.begin(), calls.end(), [&](int at) { return rows_[size_t(at)]; });
+    };
+    if (numel_of(other.view(0).shape) != numel_of(call.view(0).shape) && !on_rows(a) && !on_rows(b)) continue;
     std::vector<int> both = graph_.calls_of(a);
     both.insert(both.end(), graph_.calls_of(b).begin(), graph_.calls_of(b).end());
     std::sort(both.begin(), both.end());
@@ -135,8 +142,9 @@ Call Fuser::fused_call(const std::vector<int>& members) const {
 void Fuser::emit(std::vector<Call>& to, FuseReport& report) {
   for (int node : graph_.order()) {
     const std::vector<int>& members = graph_.calls_of(node);
-    if (members.size() == 1) {
-      to.push_back(call_of(members[0]));
+    const bool pointwise = std::any_of(members.begin(), members.end(), [&](int at) { return !rows_[size_t(at)]; });
+    if (members.size() == 1 || !pointwise) {  // a call on rows has a kernel that is faster
+      for (int at : members) to.push_back(call_of(at));
       continue;
     }
     Call call = fused_call(members);
@@ -147,7 +155,7 @@ void Fuser::emit(std::vector<Call>& to, FuseReport& report) {
 
 }  // namespace
 
-FuseReport fuse(Program& p) {
+FuseReport fuse(Program& p, FuseRows rows) {
   FuseReport report{.calls_before = int64_t(p.calls.size())};
   std::vector<std::vector<int>> readers(p.blocks.size());
   for (int at = 0; at < int(p.calls.size()); ++at)
@@ -159,7 +167,7 @@ FuseReport fuse(Program& p) {
   std::vector<Call> calls;
   for (const Call& call : p.calls) report.bytes_before += bytes_of(call);
   for (int first = 0; first < int(p.calls.size()); first += kWindow)
-    Fuser(p, first, std::min(first + kWindow, int(p.calls.size())), readers).emit(calls, report);
+    Fuser(p, first, std::min(first + kWindow, int(p.calls.size())), readers, rows).emit(calls, report);
   p.calls = std::move(calls);
   for (const Call& call : p.calls) report.bytes_after += bytes_of(call);
   report.calls_after = int64_t(p.calls.size());

@@ -6,7 +6,9 @@
 
 #include "../core/formulas/binary.h"
 #include "../core/formulas/unary.h"
+#include "fuse_builder.h"
 #include "overlap.h"
+#include "rows.h"
 
 namespace tapir::inline v0::ir {
 namespace {
@@ -36,38 +38,36 @@ bool divides_integers(const Call& call) {
   return !is_floating(a == b ? a : promote_types(a, b));
 }
 
-class Builder {
- public:
-  explicit Builder(const Shape& shape) { group_.shape = shape; }
-  bool add(const Call& call, size_t index);
-  FusedGroup take() { return std::move(group_); }
+}  // namespace
 
- private:
-  static constexpr int kFull = -1;
-  int step(const FusedStep& s) {
-    if (group_.params.count == kFusedSteps) return kFull;
-    group_.params.steps[group_.params.count] = s;
-    return int(group_.params.count++);
+GroupBuilder::GroupBuilder(const Shape& shape, int64_t row) : kept_(shape), row_(row) {
+  group_.shape = shape;
+  int64_t elements = 1;
+  for (int64_t d = shape.size(); row && elements < row && d-- > 0;) {
+    elements *= shape[d], kept_[d] = 1;
+    ++group_.params.row_dims;
   }
-  int number(Scalar value, DType type);
-  int cast(int value, DType type) {
-    if (value < 0 || type_of(value) == type) return value;
-    return step({.kind = FusedKind::Cast, .type = type, .operand = {uint8_t(value)}});
-  }
-  DType type_of(int value) const { return group_.params.steps[value].type; }
-  int read(const View& v, DType type);
-  bool write(const View& v, int value, size_t index);
-  int compute(const Call& call);
-  int drop(const Call& call, size_t index);
-  std::optional<View> fitted(const View& v) const;
+  fits_ = !row || elements == row;
+}
 
-  Shape from_;  // the shape of the call that is added
-  FusedGroup group_;
-};
+FusedGroup GroupBuilder::take() {
+  const FusedStep* const steps = group_.params.steps;
+  const auto reduces = [](const FusedStep& s) { return s.kind == FusedKind::Reduce; };
+  if (std::none_of(steps, steps + group_.params.count, reduces)) group_.params.row_dims = 0;
+  return std::move(group_);
+}
 
-std::optional<View> Builder::fitted(const View& v) const { return reshaped(expanded(v, from_), group_.shape); }
+/// The view as one of the group's shape; of calls on one element a row: repeated along the rows.
+std::optional<View> GroupBuilder::fitted(const View& v) const {
+  const View whole = expanded(v, from_);
+  if (!row_) return reshaped(whole, group_.shape);
+  auto view = reshaped(whole, numel_of(from_) == numel_of(group_.shape) ? group_.shape : kept_);
+  if (!view) return {};
+  view = expanded(*view, group_.shape);
+  return view->kind != View::Kind::Memory || goes_by_rows(*view) ? view : std::nullopt;
+}
 
-int Builder::number(Scalar value, DType type) {
+int GroupBuilder::number(Scalar value, DType type) {
   const auto same = [&](const FusedStep& s) {
     const Scalar& n = s.numbers[0];
     if (s.kind != FusedKind::Number || s.type != type || n.kind() != value.kind()) return false;
@@ -81,7 +81,7 @@ int Builder::number(Scalar value, DType type) {
 }
 
 /// The value of what lies there, as `type`; kFull where it cannot be had.
-int Builder::read(const View& v, DType type) {
+int GroupBuilder::read(const View& v, DType type) {
   if (v.kind == View::Kind::Number) return number(v.number, type);
   const auto view = fitted(v);
   if (!view) return kFull;
@@ -96,7 +96,7 @@ int Builder::read(const View& v, DType type) {
   return cast(value, type);
 }
 
-bool Builder::write(const View& v, int value, size_t index) {
+bool GroupBuilder::write(const View& v, int value, size_t index) {
   const auto view = fitted(v);
   if (!view || value < 0 || (value = cast(value, v.dtype)) < 0) return false;
   FusedGroup::Place* there = nullptr;
@@ -110,7 +110,7 @@ bool Builder::write(const View& v, int value, size_t index) {
 }
 
 /// The types are those of the eager kernels: cpu_kernels/unary.cpp, binary.cpp, ternary.cpp.
-int Builder::compute(const Call& call) {
+int GroupBuilder::compute(const Call& call) {
   const std::string_view entry = call.entry;
   const DType out = call.view(0).dtype;
   FusedStep s;
@@ -150,7 +150,7 @@ int Builder::compute(const Call& call) {
 }
 
 /// y = keep ? x / (1 - p) : 0, as cpu_kernels/dropout.cpp computes it; the mask, where it is wanted, is written here.
-int Builder::drop(const Call& call, size_t index) {
+int GroupBuilder::drop(const Call& call, size_t index) {
   const auto p = call.params<DropoutParams>();
   const View &mask = call.view(1), &x = call.view(2), &base = call.view(3);
   const DType type = compute_type(call.view(0).dtype);
@@ -176,13 +176,15 @@ int Builder::drop(const Call& call, size_t index) {
                .numbers = {1}});
 }
 
-bool Builder::add(const Call& call, size_t index) {
+bool GroupBuilder::add(const Call& call, size_t index) {
+  if (is_row_call(call)) return add_rows(call, index);
   from_ = call.view(0).shape;
-  const int value = std::string_view(call.entry) == "dropout" ? drop(call, index) : compute(call);
+  const int64_t elements = numel_of(from_), all = numel_of(group_.shape);
+  const bool drops = std::string_view(call.entry) == "dropout";
+  if (elements != all && (!row_ || elements * row_ != all || drops)) return false;
+  const int value = drops ? drop(call, index) : compute(call);
   return value >= 0 && write(call.view(0), value, index);
 }
-
-}  // namespace
 
 bool is_pointwise(const Call& call) {
   const std::string_view entry = call.entry;
@@ -199,15 +201,21 @@ bool is_pointwise(const Call& call) {
 }
 
 std::optional<FusedGroup> fused_group(std::span<const Call* const> calls) {
+  int64_t row = 0, elements = 0;
+  for (const Call* call : calls) {
+    if (const int64_t length = row_of(*call); length && row && length != row) return {};
+    else row = std::max(row, length);
+    elements = std::max(elements, numel_of(elements_of(*call)));
+  }
   std::vector<Shape> tried;
   for (const Call* of : calls) {
-    const Shape& shape = of->view(0).shape;
-    if (std::find(tried.begin(), tried.end(), shape) != tried.end()) continue;
+    const Shape& shape = elements_of(*of);
+    if (numel_of(shape) != elements || std::find(tried.begin(), tried.end(), shape) != tried.end()) continue;
     if (tried.size() == 4) break;
     tried.push_back(shape);
-    Builder builder(shape);
+    GroupBuilder builder(shape, row);
     size_t i = 0;
-    while (i < calls.size() && numel_of(calls[i]->view(0).shape) == numel_of(shape) && builder.add(*calls[i], i)) ++i;
+    while (builder.fits() && i < calls.size() && builder.add(*calls[i], i)) ++i;
     if (i == calls.size()) return builder.take();
   }
   return {};
@@ -223,6 +231,7 @@ void remove_dead_steps(FusedParams& p, std::vector<View>& inputs) {
     if (s.kind == FusedKind::Keep) live[s.operand[0]] = true;
   }
   FusedParams out;
+  out.row_dims = p.row_dims;
   std::vector<View> used;
   uint8_t place[kFusedSteps] = {};
   for (int i = 0; i < int(p.count); ++i) {

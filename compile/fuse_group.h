@@ -26,7 +26,7 @@ struct FusedGroup {
   std::vector<View> inputs;
   std::vector<Place> places;
 };
-/// The calls, in their order; nothing where they do not fit into one: too many steps, shapes that do not agree, or a result that
+/// The calls, in their order, pointwise ones and such on rows; nothing where they do not fit into one: too many steps, shapes that do not agree, or a result that
 /// overlaps another operand without being in its very place. Stores are not among the steps yet.
 std::optional<FusedGroup> fused_group(std::span<const Call* const> calls);
 

@@ -47,6 +47,7 @@ static std::string steps_of(const Call& call) {
                                   : step.kind == FusedKind::Binary  ? detail::name_of_op(BinaryOp(step.op))
                                   : step.kind == FusedKind::Ternary ? detail::name_of_op(TernaryOp(step.op))
                                   : step.kind == FusedKind::Cast    ? name_of(step.type)
+                                  : step.kind == FusedKind::Reduce  ? detail::name_of_op(ReduceOp(step.op))
                                   : step.kind == FusedKind::Keep    ? "Keep"
                                                                     : "";
     if (!name.empty()) s.append(s.empty() ? "(" : " ").append(name);

@@ -33,7 +33,8 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("epilogues", o.fuse, join_epilogues);
   pass("pools", o.pools, sink_relus);
   pass("norms", o.norms, join_norms);
-  pass("fuse", o.fuse, [](Program& program) { fuse(program); });
+  pass("fuse", o.fuse && !o.rows, [](Program& program) { fuse(program); });
+  pass("fuse", o.fuse && o.rows, [](Program& program) { fuse(program, FuseRows::Worthwhile); });
   pass("order", o.order, order_calls);
   if (budget > 0) recompute(p, budget), effects.push_back({"recompute", int64_t(p.calls.size())});
   pass("reuse", o.reuse, reuse_operands);

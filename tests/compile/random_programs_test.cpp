@@ -8,7 +8,9 @@ TEST_CASE("200 random programs: compiled steps are eager's") {
   int replayed = 0;
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     INFO("program " << seed);
-    const Trace eager = ten_steps(seed, false), compiled = ten_steps(seed, true), again = ten_steps(seed, true);
+    const CompileOptions options{.rows = true};
+    const Trace eager = ten_steps(seed, false), compiled = ten_steps(seed, true, options),
+                again = ten_steps(seed, true, options);
     replayed += compiled.programs > 0;
     CHECK(eager.offset == compiled.offset);
     for (size_t i = 0; i < eager.left.size(); ++i)

@@ -20,7 +20,7 @@ struct RandomProgram {
 
   explicit RandomProgram(uint32_t seed) : seed(seed), trains(seed % 3 != 0) {
     Draw draw(seed);
-    const int64_t n = 2 + draw(4), m = 1 + draw(5);
+    const int64_t n = 2 + draw(4), m = 1 + draw(5) + (seed % 4 == 3 ? 32 : 0);  // long rows are fused with sums
     for (int i = 0; i < 3; ++i) {
       weights.push_back((sin(arange(0., double(n * m), 1., {.dtype = kFloat32}) + i) * 0.5).reshape({n, m}).detach());
       if (trains) weights.back().requires_grad_();
@@ -54,7 +54,7 @@ struct RandomProgram {
   }
   static Tensor shaped(Draw& draw, const Tensor& a, const Tensor& b) {  // (n, m) -> (n, m)
     const int64_t n = a.size(0), m = a.size(1);
-    switch (draw(14)) {
+    switch (draw(20)) {
       case 0: return a - sum(a, {1}, {.keepdim = true}) / double(m);
       case 1: return softmax(a, draw(2));
       case 2: return t(t(a) * t(b));
@@ -68,6 +68,12 @@ struct RandomProgram {
       case 10: return (a.to(kFloat64) * b.to(kFloat64)).to(kFloat32);
       case 11: return index_select(a, 0, remainder(arange(n) * 3 + 1, n));
       case 12: return amax(a, {0}, {.keepdim = true}) - a;
+      case 13: return a * mean(b, {1}, {.keepdim = true});
+      case 14: return amax(a, {1}, {.keepdim = true}) - a;
+      case 15: return log_softmax(a * 0.5, 1) * 0.1 + b;
+      case 16: return rms_norm(a + b, {m}) * 0.5;
+      case 17: return dropout(softmax(a * 0.3 + b, 1), 0.1);
+      case 18: return layer_norm(a + b, {m}, a.select(0, 0), b.select(0, 0)) + a;
       default: return expand(mean(a, {0}, {.keepdim = true}), {n, m}).clone() + a;
     }
   }

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include <tapir/core/fused.h>
@@ -154,4 +155,60 @@ TEST_CASE("a long list of steps takes its slots again") {
     total = i ? total + expected : expected;
   }
   CHECK(same_bits(y, total));
+}
+
+TEST_CASE("steps in registers give the bits of the loops") {
+  NoGrad off;
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  for (const int64_t n : {1, 63, 128, 1000, 5001}) {
+    INFO(n);
+    Tensor x = randn({n}), z = randn({n});
+    const double special[] = {0, -0.0, inf, -inf, nan, 1e-40, -1};
+    for (int64_t i = 0; i < std::min<int64_t>(n, 49); ++i) x[i].fill_(special[i % 7]), z[i].fill_(special[i / 7]);
+    using enum UnaryOp;
+    for (const UnaryOp op : {Neg, Abs, Square, Relu, Sqrt, Reciprocal}) {
+      Tensor y = empty({n}), twice = empty({n}), alone = empty({n});
+      Steps s;
+      const uint8_t v = s.unary(op, s.load(x));
+      s.store(v, y), s.store(s.unary(op, v), twice);
+      s.run();
+      backend(x).unary(context(x), alone, x, {op});
+      CHECK(same_bits(y, alone));
+      backend(x).unary(context(x), alone, y, {op});
+      CHECK(same_bits(twice, alone));
+    }
+    using B = BinaryOp;
+    for (const B op : {B::Add, B::Sub, B::Mul, B::Div, B::Maximum, B::Minimum, B::ReluGrad})
+      for (const double number : {2.5, -0.0}) {
+        Tensor out[5], alone[5];
+        for (int i = 0; i < 5; ++i) out[i] = empty({n}), alone[i] = empty({n});
+        Steps s;
+        const uint8_t a = s.load(x), b = s.load(z), k = s.number(number, kFloat32);
+        const uint8_t v = s.binary(op, a, b),
+                      values[] = {v, s.binary(op, v, k), s.binary(op, k, v), s.binary(op, v, v), s.binary(op, b, v)};
+        for (int i = 0; i < 5; ++i) s.store(values[i], out[i]);
+        s.run();
+        const TensorView w(Scalar(number), kFloat32);
+        const auto single = [&](int i, V l, V r) { backend(x).binary(context(x), alone[i], l, r, {op}); };
+        single(0, x, z), single(1, alone[0], w), single(2, w, alone[0]), single(3, alone[0], alone[0]);
+        single(4, z, alone[0]);
+        for (int i = 0; i < 5; ++i) CHECK(same_bits(out[i], alone[i]));
+      }
+  }
+}
+
+TEST_CASE("what is larger than the caches is written past them, wherever it begins") {
+  NoGrad off;
+  const Tensor all = randn({4200003}), x = all.narrow(0, 1, 4200001);
+  for (const int64_t begin : {0, 1, 16}) {
+    Tensor y = empty({4200100}).narrow(0, begin, 4200001), z = empty({4200001}), e = empty({4200001});
+    Steps s;
+    const uint8_t a = s.load(x), b = s.binary(BinaryOp::Add, s.binary(BinaryOp::Mul, a, a), a);
+    s.store(b, y), s.store(s.unary(UnaryOp::Relu, b), z), s.store(s.unary(UnaryOp::Tanh, b), e);
+    s.run();
+    const Tensor expected = x * x + x;
+    CHECK(same_bits(y, expected));
+    CHECK(same_bits(z, relu(expected)));
+    CHECK(same_bits(e, tanh(expected)));
+  }
 }
