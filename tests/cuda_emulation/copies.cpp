@@ -75,6 +75,12 @@ cudaError_t copy(const char* name, char* to, size_t to_pitch, const char* from, 
   if (width == 0 || height == 0) return cudaSuccess;
   if (!to || !from || (height > 1 && (to_pitch < width || from_pitch < width))) return report(cudaErrorInvalidValue);
   if (!fits(kind, to, from)) return report(cudaErrorInvalidMemcpyDirection);
+  if (stream->capture) {
+    const auto lasting = [](const char* p) { return is_device_pointer(p) || is_pinned(p); };
+    if (!lasting(to) || !lasting(from)) return refuse_to_wait_for(*stream);
+    return keep(handle,
+                [=](cudaStream_t s) { return copy(name, to, to_pitch, from, from_pitch, width, height, kind, s); });
+  }
   Work now({.call = name}, *stream);
   claim(from, (height - 1) * from_pitch + width, false, true);
   claim(to, (height - 1) * to_pitch + width, true, true);
@@ -123,6 +129,7 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int f
               cudaMemcpyDeviceToDevice, s);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind) {
+  if (const cudaError_t e = refuse_in_capture(); e != cudaSuccess) return e;
   const cudaError_t error =
       copy("cudaMemcpy", static_cast<char*>(to), n, static_cast<const char*>(from), n, n, 1, kind, nullptr);
   const bool inside = is_device_pointer(to) && is_device_pointer(from);  // the one that does not wait
@@ -134,9 +141,13 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t n, cudaStream_t handle) 
   if (!stream) return report(cudaErrorInvalidResourceHandle);
   if (n == 0) return cudaSuccess;
   if (!is_device_pointer(to) && !is_pinned(to, n)) return report(cudaErrorInvalidValue);
+  if (stream->capture) return keep(handle, [=](cudaStream_t s) { return cudaMemsetAsync(to, value, n, s); });
   Work now({.call = "cudaMemsetAsync"}, *stream);
   claim(to, n, true);
   std::memset(to, value, n);
   return cudaSuccess;
 }
-cudaError_t cudaMemset(void* to, int value, size_t n) { return cudaMemsetAsync(to, value, n, nullptr); }
+cudaError_t cudaMemset(void* to, int value, size_t n) {
+  const cudaError_t refused = refuse_in_capture();
+  return refused != cudaSuccess ? refused : cudaMemsetAsync(to, value, n, nullptr);
+}

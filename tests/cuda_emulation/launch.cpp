@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <vector>
 
 #include "fibers.h"
 
@@ -68,6 +70,23 @@ void run_grid(const cudaLaunchConfig_t& config, const Call& call) {
     run_block(call, config, launches);
   }
 }
+/// With copies of its arguments.
+cudaError_t keep_launch(const cudaLaunchConfig_t& config, const Call& call) {
+  struct alignas(64) Line {
+    char bytes[64];
+  };
+  const size_t lines = (call.size + sizeof(Line) - 1) / sizeof(Line);
+  const auto args = std::make_shared<std::vector<Line>>(lines);
+  std::memcpy(args->data(), call.args, call.size);
+  std::vector<Argument> arguments(call.arguments, call.arguments + call.count);
+  return keep(config.stream, [config, call, args, arguments](cudaStream_t s) {
+    cudaLaunchConfig_t now = config;
+    Call kept = call;
+    now.stream = s, now.attrs = nullptr, now.numAttrs = 0;
+    kept.args = args->data(), kept.arguments = arguments.data();
+    return launch(now, kept);
+  });
+}
 }  // namespace
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const Call& call) {
@@ -75,6 +94,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const Call& call) {
   Stream* stream = stream_of(config.stream);
   if (!stream || stream->device != current_device()) return report(cudaErrorInvalidResourceHandle);
   if (const cudaError_t e = check_configuration(config, call.kernel); e != cudaSuccess) return report(e);
+  if (stream->capture) return keep_launch(config, call);
   Work now({.kernel = call.kernel}, *stream);
   look_at_arguments(call);
   run_grid(config, call);

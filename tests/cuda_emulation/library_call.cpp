@@ -13,4 +13,9 @@ void LibraryCall::end() { check_margins(); }
 LibraryCall::~LibraryCall() { delete static_cast<Work*>(work_); }
 void LibraryCall::reads(const void* data, size_t bytes) { claim(data, bytes, false); }
 void LibraryCall::writes(void* data, size_t bytes) { claim(data, bytes, true); }
+void on_stream(cudaStream_t stream, std::function<void(cudaStream_t)> work) {
+  if (!is_captured(stream)) return work(stream);
+  const cudaError_t error = keep(stream, [work = std::move(work)](cudaStream_t s) { return work(s), cudaSuccess; });
+  if (error != cudaSuccess) throw Fault("[cuda_emulation] a capture was spoilt before");
+}
 }  // namespace cuda_emulation

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <functional>
 
 #pragma GCC visibility push(hidden)
 namespace cuda_emulation {
@@ -23,6 +24,9 @@ class LibraryCall {
  private:
   void* work_;
 };
+
+/// Calls work(stream): at once, or where the stream is captured whenever the graph is launched. It owns what it uses.
+void on_stream(cudaStream_t stream, std::function<void(cudaStream_t)> work);
 
 }  // namespace cuda_emulation
 #pragma GCC visibility pop

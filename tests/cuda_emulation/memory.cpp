@@ -159,6 +159,7 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
   const int device = current_device();
   if (!pointer) return report(cudaErrorInvalidValue);
   if (device < 0) return report(cudaErrorNoDevice);
+  if (const cudaError_t e = refuse_in_capture(); e != cudaSuccess) return e;
   *pointer = nullptr;
   if (size == 0) return cudaSuccess;
   if (size > limit() || !count_bytes(device, long(whole(size, 512)))) return report(cudaErrorMemoryAllocation);
@@ -177,6 +178,7 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
 cudaError_t cudaFree(void* p) {
   if (!p) return cudaSuccess;
   const std::lock_guard lock(runtime);
+  if (const cudaError_t e = refuse_in_capture(); e != cudaSuccess) return e;
   Allocation* a = is_device_pointer(p) ? find(p) : nullptr;
   if (!a || a->begin != p || a->by_driver) throw Fault("[cudaFree] not the begin of a live allocation");
   if (a->state != Allocation::Unmapped) munmap(a->pages, a->bytes);
@@ -196,6 +198,7 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
   const std::lock_guard lock(runtime);
   *pointer = nullptr;
   if (current_device() < 0) return report(cudaErrorNoDevice);
+  if (const cudaError_t e = refuse_in_capture(); e != cudaSuccess) return e;
   if (!bytes) return cudaSuccess;
   void* p =
       mmap(nullptr, whole(bytes, kPage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -206,6 +209,7 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) { return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault); }
 cudaError_t cudaFreeHost(void* p) {
   if (!p) return cudaSuccess;
+  if (const cudaError_t e = refuse_in_capture(); e != cudaSuccess) return e;
   cudaDeviceSynchronize();
   const std::lock_guard lock(runtime);
   const auto it = pinned.find(static_cast<char*>(p));

@@ -17,6 +17,7 @@ struct CUevent_st {
   int device;
   bool recorded = false;
   Clock known;
+  CapturedEvent captured{};
   std::chrono::steady_clock::time_point when;
 };
 
@@ -93,6 +94,7 @@ Stream* stream_of(cudaStream_t s) {
 
 Work::Work(Label label, Stream& stream) : label(label), stream(stream), lock_(runtime) {
   if (work) throw Fault("[" + label.text() + "] was called inside " + work->label.text());
+  if (stream.capture) throw Fault("[" + label.text() + "] cannot be captured");
   watch_memory();
   merge(stream.known, host);
   if (!streams.empty()) order_with_default_stream(stream);
@@ -138,6 +140,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     const std::lock_guard lock(runtime);
     Stream* s = stream_of(handle);
     if (!s) return report(cudaErrorInvalidResourceHandle);
+    if (const cudaError_t e = refuse_to_wait_for(*s); e != cudaSuccess) return e;
     order_with_default_stream(*s);
     host_learns(s->known);
   }
@@ -146,6 +149,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   const std::lock_guard lock(runtime);
   Stream* s = stream_of(handle);
+  if (s && s->capture) return refuse_to_wait_for(*s);
   return s ? query(s->known) : report(cudaErrorInvalidResourceHandle);  // NotReady is an answer, no error to remember
 }
 cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* out) {
@@ -162,6 +166,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsigned) {
   const std::lock_guard lock(runtime);
   Stream* s = stream_of(handle);
   if (!s || !events.contains(e)) return report(cudaErrorInvalidResourceHandle);
+  if (s->capture || e->captured.capture) return wait_captured(*s, e->captured);
   return merge(s->known, e->known), cudaSuccess;
 }
 /// On a thread of its own, as the driver would; waits of the host wait for it too.
@@ -169,6 +174,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
   const std::lock_guard lock(runtime);
   if (!function) return report(cudaErrorInvalidValue);
   if (!stream_of(handle)) return report(cudaErrorInvalidResourceHandle);
+  if (is_captured(handle)) return keep(handle, [=](cudaStream_t s) { return cudaLaunchHostFunc(s, function, user); });
   host_functions.emplace_back(function, user);
   return cudaSuccess;
 }
@@ -177,6 +183,7 @@ cudaError_t cudaDeviceSynchronize() {
     const std::lock_guard lock(runtime);
     const int device = current_device();
     if (device < 0) return report(cudaErrorNoDevice);
+    if (const cudaError_t e = refuse_to_wait_for_device(device); e != cudaSuccess) return e;
     host_learns(default_stream(device)->known);
     host_learns(orphans);
     for (auto& s : streams)
@@ -190,7 +197,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
   const std::lock_guard lock(runtime);
   if (current_device() < 0) return report(cudaErrorNoDevice);
   if (!out) return report(cudaErrorInvalidValue);
-  return *out = *events.insert(new CUevent_st{flags, current_device(), false, {}, {}}).first, cudaSuccess;
+  return *out = *events.insert(new CUevent_st{flags, current_device(), false, {}, {}, {}}).first, cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* out) { return cudaEventCreateWithFlags(out, cudaEventDefault); }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
@@ -202,6 +209,8 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t handle) {
   const std::lock_guard lock(runtime);
   Stream* s = stream_of(handle);
   if (!s || !events.contains(e) || e->device != s->device) return report(cudaErrorInvalidResourceHandle);
+  if (s->capture) return record_captured(*s, e->captured);
+  e->captured = {};
   merge(s->known, host);
   order_with_default_stream(*s);
   e->known = s->known, e->recorded = true, e->when = std::chrono::steady_clock::now();
@@ -211,12 +220,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   {
     const std::lock_guard lock(runtime);
     if (!events.contains(e)) return report(cudaErrorInvalidResourceHandle);
+    if (e->captured.capture) return report(cudaErrorCapturedEvent);
     host_learns(e->known);
   }
   return join_host_functions(), cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
   const std::lock_guard lock(runtime);
+  if (events.contains(e) && e->captured.capture) return report(cudaErrorCapturedEvent);
   return events.contains(e) ? query(e->known) : report(cudaErrorInvalidResourceHandle);
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {

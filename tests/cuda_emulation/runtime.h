@@ -6,11 +6,23 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "include/emulation/launch.h"
+
+namespace cuda_emulation {
+using Clock = std::vector<uint64_t>;  // [stream id]: how much of that stream's work is known to be done
+struct Capture;
+/// What an event means that was recorded on a captured stream.
+struct CapturedEvent {
+  Capture* capture = nullptr;
+  cudaEvent_t own = nullptr;  // the graph's
+  Clock known = {};
+};
+}  // namespace cuda_emulation
 
 #pragma GCC visibility push(hidden)
 /// `known` grows by every event that the stream waits for; known[id] counts its own work.
@@ -18,6 +30,7 @@ struct CUstream_st {
   int id, device, priority;
   unsigned flags;
   std::vector<uint64_t> known;
+  cuda_emulation::Capture* capture = nullptr;  // what is queued goes there
 };
 
 namespace cuda_emulation {
@@ -35,7 +48,6 @@ struct Label {
 void watch_memory();
 
 // ---- order.cpp: streams, events and what is known to be done
-using Clock = std::vector<uint64_t>;  // [stream id]: how much of that stream's work is known to be done
 using Stream = CUstream_st;
 Stream* stream_of(cudaStream_t s);  // null where it is not a live one; the default stream is of the current device
 bool knows(const Clock& clock, int stream, uint64_t time);
@@ -58,6 +70,18 @@ class Work {
 extern Work* work;  // in progress
 bool works_here();  // ... on this thread
 extern std::recursive_mutex runtime;
+
+// ---- graphs.cpp: capturing streams
+using Queued = std::function<cudaError_t(cudaStream_t)>;
+bool is_captured(cudaStream_t s);
+cudaError_t keep(cudaStream_t captured, Queued call);  // for the launches of the graph
+/// cudaSuccess; or an error, which also spoils the capture: for calls that act at once, of a thread that captures.
+cudaError_t refuse_in_capture();
+/// For waits and questions: of a stream that is captured, or a device with one.
+cudaError_t refuse_to_wait_for(const Stream& s);
+cudaError_t refuse_to_wait_for_device(int device);
+cudaError_t record_captured(Stream& s, CapturedEvent& e);
+cudaError_t wait_captured(Stream& s, const CapturedEvent& e);  // one of both is captured; the stream joins
 
 // ---- memory.cpp
 struct Allocation {

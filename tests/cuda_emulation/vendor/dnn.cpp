@@ -26,33 +26,33 @@ void check_heads(std::initializer_list<const TensorView*> views) {
 bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool channels_last) {
   check_aligned({&x, &w, &y});
   if (x.dtype == kFloat64 && channels_last) return false;  // as the real one: the caller has another way
-  HostCall call("dnn::conv", ctx);
-  const auto view = [&](V v, Pass writer) { return pass == writer ? call.write(v) : call.read(v); };
-  const TensorView xs = view(x, Pass::BackwardData), ws = view(w, Pass::BackwardWeight), ys = view(y, Pass::Forward);
-  Context& c = context(kCPU);
-  if (pass == Pass::Forward) host().conv(c, ys, xs, ws, {}, params);
-  else if (pass == Pass::BackwardData) host().conv_backward_data(c, xs, ys, ws, params);
-  else host().conv_backward_weight(c, ws, {}, ys, xs, params);
-  call.end();
+  host_call("dnn::conv", ctx, [=](HostCall& call) {
+    const auto view = [&](V v, Pass writer) { return pass == writer ? call.write(v) : call.read(v); };
+    const TensorView xs = view(x, Pass::BackwardData), ws = view(w, Pass::BackwardWeight), ys = view(y, Pass::Forward);
+    Context& c = context(kCPU);
+    if (pass == Pass::Forward) host().conv(c, ys, xs, ws, {}, params);
+    else if (pass == Pass::BackwardData) host().conv_backward_data(c, xs, ys, ws, params);
+    else host().conv_backward_weight(c, ws, {}, ys, xs, params);
+  });
   return true;
 }
 
 bool attention(Context& ctx, V out, V lse, V q, V k, V v, const AttentionParams& params) {
   check_heads({&out, &q, &k, &v});
-  HostCall call("dnn::attention", ctx);
-  host().attention(context(kCPU), call.write(out), call.write(lse), call.read(q), call.read(k), call.read(v), {},
-                   params);
-  call.end();
+  host_call("dnn::attention", ctx, [=](HostCall& call) {
+    host().attention(context(kCPU), call.write(out), call.write(lse), call.read(q), call.read(k), call.read(v), {},
+                     params);
+  });
   return true;
 }
 
 bool attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v,
                         const AttentionParams& params) {
   check_heads({&dq, &dk, &dv, &dout, &out, &q, &k, &v});
-  HostCall call("dnn::attention_backward", ctx);
-  host().attention_backward(context(kCPU), call.write(dq), call.write(dk), call.write(dv), call.read(dout),
-                            call.read(out), call.read(lse), call.read(q), call.read(k), call.read(v), {}, params);
-  call.end();
+  host_call("dnn::attention_backward", ctx, [=](HostCall& call) {
+    host().attention_backward(context(kCPU), call.write(dq), call.write(dk), call.write(dv), call.read(dout),
+                              call.read(out), call.read(lse), call.read(q), call.read(k), call.read(v), {}, params);
+  });
   return true;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
 
 #include "../../../core/backend.h"
 #include "../../../core/cuda_launch.h"
@@ -11,13 +12,13 @@ namespace tapir::inline v0::cuda_kernels {
 
 /// A vendor's library works on the device that its caller has chosen; a null stream is that device's.
 struct __attribute__((visibility("hidden"))) ChosenDevice {
-  explicit ChosenDevice(const Context& ctx) : on(ctx.device) {}
+  explicit ChosenDevice(Device device) : on(device) {}
   cuda::OnDevice on;
 };
 class __attribute__((visibility("hidden"))) HostCall : ChosenDevice, public cuda_emulation::LibraryCall {
  public:
-  HostCall(const char* name, const Context& ctx)
-      : ChosenDevice(ctx), LibraryCall(name, static_cast<cudaStream_t>(ctx.stream)) {}
+  HostCall(const char* name, const Context& ctx) : HostCall(name, ctx.device, static_cast<cudaStream_t>(ctx.stream)) {}
+  HostCall(const char* name, Device device, cudaStream_t stream) : ChosenDevice(device), LibraryCall(name, stream) {}
   /// The view as the CPU's kernels take it, announced.
   TensorView read(const TensorView& v) { return announce(v, false); }
   TensorView write(const TensorView& v) { return announce(v, true); }
@@ -39,11 +40,22 @@ class __attribute__((visibility("hidden"))) HostCall : ChosenDevice, public cuda
   }
 };
 
+/// One call of a library that may be captured: work(call), which owns what it uses.
+template <class F> void host_call(const char* name, const Context& ctx, F work) {
+  const ChosenDevice chosen(ctx.device);
+  cuda_emulation::on_stream(static_cast<cudaStream_t>(ctx.stream),
+                            [name, device = ctx.device, work = std::move(work)](cudaStream_t stream) {
+                              HostCall call(name, device, stream);
+                              work(call);
+                              call.end();
+                            });
+}
+
 /// A view of memory on the device.
-inline TensorView device_view(const Context& ctx, const void* data, DType dtype, std::initializer_list<int64_t> sizes,
+inline TensorView device_view(Device device, const void* data, DType dtype, std::initializer_list<int64_t> sizes,
                               std::initializer_list<int64_t> strides) {
   TensorView v(Scalar(0), dtype);
-  v.is_scalar = false, v.data = const_cast<void*>(data), v.device = ctx.device, v.rank = int64_t(sizes.size());
+  v.is_scalar = false, v.data = const_cast<void*>(data), v.device = device, v.rank = int64_t(sizes.size());
   std::copy(sizes.begin(), sizes.end(), v.sizes);
   std::copy(strides.begin(), strides.end(), v.strides);
   return v;

@@ -9,10 +9,10 @@ namespace tapir::inline v0::cuda_kernels::solver {
 namespace {
 
 TensorView view(const Context& ctx, const Matrices& m) {
-  return device_view(ctx, m.data, m.dtype, {m.batch, m.rows, m.columns}, {m.rows * m.columns, 1, m.rows});
+  return device_view(ctx.device, m.data, m.dtype, {m.batch, m.rows, m.columns}, {m.rows * m.columns, 1, m.rows});
 }
 TensorView vectors(const Context& ctx, const void* data, DType dtype, int64_t batch, int64_t n) {
-  return device_view(ctx, data, dtype, {batch, n}, {n, 1});
+  return device_view(ctx.device, data, dtype, {batch, n}, {n, 1});
 }
 /// A tensor on the host of that shape, column by column: the kernels do not work in place.
 Tensor host_copy(const Matrices& m) {
@@ -37,7 +37,8 @@ void run(std::initializer_list<TensorView> outs, std::initializer_list<TensorVie
 
 void cholesky(Context& ctx, const Matrices& a, bool upper, int* info) {
   HostCall call("solver::cholesky", ctx);
-  const TensorView to = call.write(view(ctx, a)), bad = call.write(device_view(ctx, info, kInt32, {a.batch}, {1}));
+  const TensorView to = call.write(view(ctx, a)),
+                   bad = call.write(device_view(ctx.device, info, kInt32, {a.batch}, {1}));
   const Tensor from = host_copy(a);
   run({to, bad}, {matrices(from)}, {.op = LinalgOp::Cholesky, .upper = upper});
   call.end();

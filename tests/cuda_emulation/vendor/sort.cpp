@@ -14,18 +14,20 @@ static Pairs<K, P> stable_sort(Context& ctx, Pairs<K, P> from, Pairs<K, P> to, i
     K key;
     P position;
   };
-  cuda_emulation::LibraryCall call("sort_pairs", static_cast<cudaStream_t>(ctx.stream));
-  const size_t key_bytes = size_t(n) * sizeof(K), position_bytes = size_t(n) * sizeof(P);
-  call.reads(from.keys, key_bytes), call.reads(from.positions, position_bytes);
-  call.writes(to.keys, key_bytes), call.writes(to.positions, position_bytes);
-  std::vector<Item> items;
-  items.reserve(size_t(n));
-  for (int64_t i = 0; i < n; ++i) items.push_back({from.keys[i], from.positions[i]});
-  const K counts = bits >= int(8 * sizeof(K)) ? K(~K(0)) : K((K(1) << bits) - 1);
-  std::stable_sort(items.begin(), items.end(),
-                   [&](const Item& a, const Item& b) { return (a.key & counts) < (b.key & counts); });
-  for (int64_t i = 0; i < n; ++i) to.keys[i] = items[size_t(i)].key, to.positions[i] = items[size_t(i)].position;
-  call.end();
+  cuda_emulation::on_stream(static_cast<cudaStream_t>(ctx.stream), [=](cudaStream_t stream) {
+    cuda_emulation::LibraryCall call("sort_pairs", stream);
+    const size_t key_bytes = size_t(n) * sizeof(K), position_bytes = size_t(n) * sizeof(P);
+    call.reads(from.keys, key_bytes), call.reads(from.positions, position_bytes);
+    call.writes(to.keys, key_bytes), call.writes(to.positions, position_bytes);
+    std::vector<Item> items;
+    items.reserve(size_t(n));
+    for (int64_t i = 0; i < n; ++i) items.push_back({from.keys[i], from.positions[i]});
+    const K counts = bits >= int(8 * sizeof(K)) ? K(~K(0)) : K((K(1) << bits) - 1);
+    std::stable_sort(items.begin(), items.end(),
+                     [&](const Item& a, const Item& b) { return (a.key & counts) < (b.key & counts); });
+    for (int64_t i = 0; i < n; ++i) to.keys[i] = items[size_t(i)].key, to.positions[i] = items[size_t(i)].position;
+    call.end();
+  });
   return to;
 }
 
