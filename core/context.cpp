@@ -9,11 +9,13 @@
 // What a kernel calls of its Context: apart from the rest of backend.cpp, so that a plugin needs nothing more.
 namespace tapir::inline v0 {
 
+constinit thread_local ScratchPool* scratch_pool = nullptr;
 static std::mutex error_word;  // of every context: bad values are rare
 
 // Scratch belongs to the kernel, not to the program that a recorder writes down: it bypasses the thread's table.
 void* Context::scratch(int64_t bytes) {
   check_internal(count_ < kMaxScratch, "[scratch] expected at most {} blocks in one kernel", kMaxScratch);
+  if (scratch_pool && !device.is_cpu()) return scratch_pool->take(bytes);
   void* block = table->allocate(bytes, device, stream);
   if (!block) fail_out_of_memory(bytes, device);
   blocks_[count_] = block;
@@ -22,6 +24,8 @@ void* Context::scratch(int64_t bytes) {
 }
 
 void Context::free_scratch() {
+  if (scratch_pool && !device.is_cpu()) [[unlikely]]
+    scratch_pool->give_all();
   while (count_ > 0) {
     --count_;
     table->release(blocks_[count_], bytes_[count_], device);

@@ -9,6 +9,16 @@
 
 namespace tapir::inline v0 {
 
+/// Where kernels on a device get scratch memory in place of the allocator: what replays the same ones keeps it for them.
+struct ScratchPool {
+  virtual void* take(int64_t bytes) = 0;
+  virtual void give_all() = 0;  // what was taken is free for the next kernel of the queue
+
+ protected:
+  ~ScratchPool() = default;
+};
+extern thread_local constinit ScratchPool* scratch_pool;  // of this thread's kernels; a plugin has one of its own
+
 /// Streams and events are handles of the device's own kind (cudaStream_t, cudaEvent_t); a null stream is the default one.
 struct DeviceTable {
   void (*properties)(Device, cuda::DeviceProperties& out);
@@ -40,6 +50,15 @@ struct DeviceTable {
   // (optional) Named ranges in the vendor's profiler, of this thread.
   void (*range_push)(const char* name);
   void (*range_pop)();
+  // (optional) all five: what is queued is kept as a graph, to be queued again by one call. begin_capture() gives the stream whose work
+  // this thread captures until end_capture(); nothing runs meanwhile, and what cannot be kept (waits, copies to and from the host) throws.
+  // end_capture() gives the graph; null, where `keep` is false or something spoilt it: `why` says what. A graph uses the memory that
+  // its kernels were given; bad values that they meet are told as those of kernels are.
+  void* (*begin_capture)(Device);
+  void* (*end_capture)(Device, bool keep, const char*& why);
+  void (*launch_graph)(Device, void* graph, void* stream);
+  void (*destroy_graph)(Device, void* graph);
+  void (*set_scratch_pool)(ScratchPool*);  // of this thread's kernels
 };
 
 /// The switches of core/cuda.h that kernels read.
@@ -49,7 +68,7 @@ struct CudaSettings {
 
 /// What `extern "C" const CudaPlugin* tapir_cuda_plugin(const CudaSettings*)` of libtapir_cuda.so returns.
 struct CudaPlugin {
-  static constexpr int kAbi = 4;  // raised with every change of the structs that a plugin shares with the library
+  static constexpr int kAbi = 5;  // raised with every change of the structs that a plugin shares with the library
   int abi = kAbi;
   int64_t table_bytes = sizeof(BackendTable);
   const BackendTable* table = nullptr;  // null: there is no device, or no driver that fits; why_not says so

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "../core/error.h"
 #include "device.h"
+#include "graphs.h"
 #include "late_error.h"
 
 // Note [Late errors]
@@ -14,20 +16,24 @@
 // the others, which mostly follow from it.
 // A place is used again 4096 kernels later. Until then its kernel must be done: two quarters after a quarter of the ring was handed
 // out, an event is recorded on each stream that took places in it, and waited for (mostly long passed) before it is handed out anew.
+// Kernels of a graph keep theirs, beside the ring, for as long as the graph lives; a launch of it numbers them anew.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 constexpr int kPlaces = 4096, kQuarter = kPlaces / 4;
+constexpr int kKept = 4096, kAll = kPlaces + kKept;  // of graphs
 
 struct Ring {
   std::mutex mutex;
   LateError* places = nullptr;  // device memory
   int* any = nullptr;           // page-locked, kernels write it
-  uint64_t next = 0;            // number of the next launch
+  uint64_t next = 0;            // number of the next place
+  uint64_t launches = 0;        // so far, of kernels with a place
+  std::deque<int> kept;         // places that no graph has
   struct Place {
     uint64_t launch = 0;
     std::string text;
-  } of[kPlaces];
+  } of[kAll];
   struct Quarter {
     std::vector<void*> streams;
     std::vector<cudaEvent_t> events;
@@ -41,6 +47,7 @@ struct Ring {
   void create();
   void enter(Device device, int quarter);
   void collect();
+  LateError* keep(Context& ctx, std::vector<int>& graph);
   bool raised() const { return __atomic_load_n(any, __ATOMIC_ACQUIRE) != 0; }
 };
 
@@ -54,11 +61,12 @@ void Ring::create() {
   check_cuda(cudaHostAlloc(&word, sizeof(int), cudaHostAllocMapped), "late_error");
   *static_cast<int*>(word) = 0;
   check_cuda(cudaHostGetDevicePointer(&seen, word, 0), "late_error");
-  check_cuda(cudaMalloc(&memory, kPlaces * sizeof(LateError)), "late_error");
-  std::vector<LateError> blank(kPlaces, LateError{});
+  check_cuda(cudaMalloc(&memory, kAll * sizeof(LateError)), "late_error");
+  std::vector<LateError> blank(kAll, LateError{});
   for (LateError& e : blank) e.any = static_cast<int*>(seen);
-  check_cuda(cudaMemcpy(memory, blank.data(), kPlaces * sizeof(LateError), cudaMemcpyHostToDevice), "late_error");
+  check_cuda(cudaMemcpy(memory, blank.data(), kAll * sizeof(LateError), cudaMemcpyHostToDevice), "late_error");
   any = static_cast<int*>(word), places = static_cast<LateError*>(memory);
+  for (int i = kPlaces; i < kAll; ++i) kept.push_back(i);
 }
 
 /// Before the first place of a quarter is handed out.
@@ -87,9 +95,9 @@ void Ring::collect() {
   __atomic_store_n(any, 0, __ATOMIC_RELEASE);  // before looking: a kernel that comes later raises it again
   count_host_wait();
   check_cuda(cudaDeviceSynchronize(), "synchronize");
-  std::vector<LateError> seen(kPlaces);
-  check_cuda(cudaMemcpy(seen.data(), places, kPlaces * sizeof(LateError), cudaMemcpyDeviceToHost), "synchronize");
-  for (int i = 0; i < kPlaces; ++i) {
+  std::vector<LateError> seen(kAll);
+  check_cuda(cudaMemcpy(seen.data(), places, kAll * sizeof(LateError), cudaMemcpyDeviceToHost), "synchronize");
+  for (int i = 0; i < kAll; ++i) {
     LateError& e = seen[size_t(i)];
     if (!e.set) continue;
     if (!found || of[i].launch < found_launch) {
@@ -101,16 +109,45 @@ void Ring::collect() {
   }
 }
 
+/// One more place of a graph.
+LateError* Ring::keep(Context& ctx, std::vector<int>& graph) {
+  check(!kept.empty(), "[capture] expected at most {} kernels that check values in all graphs", kKept);
+  const int place = kept.front();
+  kept.pop_front();
+  graph.push_back(place);
+  of[place].text.clear();
+  ctx.late_error = place + 1;
+  return places + place;
+}
+
 }  // namespace
+
+void make_late_errors(Device device) {
+  Ring& r = ring_of(device);
+  const OnDevice on(device);
+  std::lock_guard lock(r.mutex);
+  if (!r.places) r.create();
+}
+void launch_late_errors(Device device, const std::vector<int>& places) {
+  Ring& r = ring_of(device);
+  std::lock_guard lock(r.mutex);
+  for (int place : places) r.of[place].launch = r.launches++;
+}
+void free_late_errors(Device device, const std::vector<int>& places) {
+  Ring& r = ring_of(device);
+  std::lock_guard lock(r.mutex);
+  r.kept.insert(r.kept.end(), places.begin(), places.end());
+}
 
 LateError* late_error(Context& ctx) {
   Ring& r = ring_of(ctx.device);
   const OnDevice on(ctx.device);
   std::lock_guard lock(r.mutex);
   if (!r.places) r.create();
-  const int place = int(r.next % kPlaces);
+  if (std::vector<int>* const graph = captured_late_errors()) return r.keep(ctx, *graph);
+  const int place = int(r.next++ % kPlaces);
   if (place % kQuarter == 0) r.enter(ctx.device, place / kQuarter);
-  r.of[place].launch = r.next++;
+  r.of[place].launch = r.launches++;
   r.of[place].text.clear();
   auto& streams = r.quarters[place / kQuarter].streams;
   if (std::find(streams.begin(), streams.end(), ctx.stream) == streams.end()) streams.push_back(ctx.stream);

@@ -6,6 +6,7 @@
 #include "../core/allocator.h"
 #include "../core/error.h"
 #include "device.h"
+#include "graphs.h"
 #include "vendor/nvtx.h"
 
 // Copies, streams, events and waiting: what a device provides beside memory and kernels.
@@ -166,6 +167,7 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
     else check_cuda(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, size_t(bytes), stream), "copy");
     return;
   }
+  refuse_capture("copy");
   const bool up = to_device.is_cuda();
   const bool pinned = note_pinned_use(up ? from : to, up ? to_device : from_device, stream);
   if (up && !pinned && copy_staged(to, to_device, from, bytes, stream)) return;
@@ -175,6 +177,7 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 }
 
 void synchronize(Device device, void* stream) {
+  refuse_capture("synchronize");
   const OnDevice on(device);
   count_host_wait();
   check_cuda(cudaStreamSynchronize(stream_of(stream)), "synchronize");
@@ -208,6 +211,11 @@ const DeviceTable device_table = {
     .synchronizations = synchronizations,
     .range_push = range_push,
     .range_pop = range_pop,
+    .begin_capture = begin_capture,
+    .end_capture = end_capture,
+    .launch_graph = launch_graph,
+    .destroy_graph = destroy_graph,
+    .set_scratch_pool = [](ScratchPool* pool) { scratch_pool = pool; },
 };
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -1,0 +1,24 @@
+#pragma once
+#include <vector>
+
+#include "device.h"
+
+// graphs.cpp: Note [Graphs]
+namespace tapir::inline v0::cuda_kernels {
+
+/// Places for bad values of the graph that this thread captures; null where it captures none.
+std::vector<int>* captured_late_errors();
+/// Throws where this thread captures: before a wait, or a copy that the host takes part in.
+void refuse_capture(const char* op);
+
+void* begin_capture(Device device);
+void* end_capture(Device device, bool keep, const char*& why);
+void launch_graph(Device device, void* graph, void* stream);
+void destroy_graph(Device device, void* graph);
+
+// late_errors.cpp: places that are one graph's until it is destroyed
+void make_late_errors(Device device);  // what may not be done while a stream is captured
+void launch_late_errors(Device device, const std::vector<int>& places);
+void free_late_errors(Device device, const std::vector<int>& places);
+
+}  // namespace tapir::inline v0::cuda_kernels
