@@ -288,7 +288,8 @@ Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, con
   if (want != dtype) {
     check_all_fit(host, want);
     out = empty(shape, {.dtype = want});
-    backend(kCPU).copy(context(kCPU), out, host);
+    built_in_backend(DeviceType::CPU)->copy(context(kCPU), out, host);  // a recorder sees numbers of the host alone
+    if (note_host_write && out.numel()) note_host_write(out.data_ptr());
   }
   if (!o.device.is_cpu()) {
     Tensor there = empty(shape, {.dtype = want, .device = o.device});
