@@ -50,6 +50,7 @@ std::string explain(const Replay& replay) {
          readable_bytes(kept) + "\n";
   }
   s += "  ";
+  if (const DeviceRun* run = replay.schedule().device_run()) s += run->text() + "\n  ";
   for (const auto& [kind, count] : kinds) s += format("{} x {}  ", count, kind);
   s += "\n";
   for (size_t i = 0; i < p.calls.size(); ++i) s += format("  {}  ", int64_t(i)) + to_string(p.calls[i]) + "\n";

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "../core/held.h"
+#include "device_program.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
@@ -42,6 +43,7 @@ Recorded keep(Program program, Notes notes) {
     if (block_of(g.end) >= 0) program.outputs.push_back(g.end);
     r.grads.push_back({WatchedLeaf(g.leaf), g.relevant, g.had, g.start, g.end});
   }
+  place_constants(program);
   for (Notes::Seen& s : notes.storages) {
     if (!r.moves[size_t(s.block)]) r.storages.push_back({Watched(s.storage.get()), s.block, s.raised});
     for (size_t i = 0; i < r.raised_input.size(); ++i)
@@ -85,8 +87,10 @@ static std::string strange_call(const Recorded& r, bool& permanent) {
     if (block_of(v) >= 0 && !input[size_t(v.block)]) input[size_t(v.block)] = &v;
   permanent = true;
   for (const Call& call : p.calls) {
-    if (!call.device.is_cpu()) return format("{} runs on {}, and replays on it are not built", call.entry, call.device);
-    if (call.entry == std::string_view("copy_bytes")) return "it copies between devices";
+    if (std::string why = foreign(call, p); !why.empty()) {
+      permanent = false;  // the first step may make state of the host's numbers
+      return why + describe(call.site.get());
+    }
     for (const Operand& o : call.operands)
       for (const View& v : o.views)
         if (block_of(v) >= 0 && input[size_t(v.block)] && !within(v, *input[size_t(v.block)]))

@@ -6,6 +6,7 @@
 
 #include "../core/generator.h"
 #include "../core/profiler.h"
+#include "device_program.h"
 #include "fuse.h"
 #include "passes.h"
 #include "recompute.h"
@@ -13,6 +14,12 @@
 
 namespace tapir::inline v0::ir {
 
+/// From the first element to the last one.
+static int64_t elements_between(const Shape& shape, const Strides& strides) {
+  int64_t last = 0;
+  for (int64_t d = 0; d < shape.size(); ++d) last += (shape[d] - 1) * strides[d];
+  return last + 1;
+}
 static int block_of(const View& v) { return v.kind == View::Kind::Memory ? v.block : -1; }
 
 /// The passes in their order, each where the options ask for it. `budget`: of bytes that live within a call; 0: any number.
@@ -33,8 +40,9 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("epilogues", o.fuse, join_epilogues);
   pass("pools", o.pools, sink_relus);
   pass("norms", o.norms, join_norms);
-  pass("fuse", o.fuse && !o.rows, [](Program& program) { fuse(program); });
-  pass("fuse", o.fuse && o.rows, [](Program& program) { fuse(program, FuseRows::Worthwhile); });
+  const bool fuses = o.fuse && backend(device_of(p)).fused;
+  pass("fuse", fuses && !o.rows, [](Program& program) { fuse(program); });
+  pass("fuse", fuses && o.rows, [](Program& program) { fuse(program, FuseRows::Worthwhile); });
   pass("order", o.order, order_calls);
   if (budget > 0) recompute(p, budget), effects.push_back({"recompute", int64_t(p.calls.size())});
   pass("reuse", o.reuse, reuse_operands);
@@ -60,16 +68,20 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
   int64_t handed_out = 0;
   for (size_t i = 0; i < p.blocks.size(); ++i)
     if (r_.moves[i] && p.blocks[i].kind != Block::Kind::Outside) handed_out += p.blocks[i].bytes;
-  effects_ = improve(p, options, budget_ ? std::max<int64_t>(budget_ - handed_out, 1) : 0);
-  r_.moves.resize(p.blocks.size()), r_.roots.resize(p.blocks.size());  // passes may add blocks
-  find_prepared();
-  schedule_ = std::make_unique<Schedule>(p, r_.moves, r_.offset);
+  settle_device(options, budget_ ? std::max<int64_t>(budget_ - handed_out, 1) : 0);
   seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
   for (Block& b : p.blocks) b.memory = {};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const View& v = p.inputs[i];
     written_argument_.push_back(block_of(v) >= 0 && p.blocks[size_t(v.block)].written);
-    if (block_of(v) >= 0) bound_.push_back({i, v.block, v.offset * size_of(v.dtype)});
+    if (block_of(v) < 0 ||
+        std::any_of(bound_.begin(), bound_.end(), [&](const Bound& b) { return b.block == v.block; }))
+      continue;  // the same tensor twice
+    Bound& b = bound_.emplace_back(Bound{i, v.block, v.offset * size_of(v.dtype)});
+    const int64_t bytes = elements_between(v.shape, v.strides) * size_of(v.dtype);
+    if (!device_.is_cpu() && v.device == device_ && !written_argument_.back() &&
+        bytes <= 2 * numel_of(v.shape) * size_of(v.dtype))
+      b.copied = bytes;
   }
   for (size_t i = 0; i < results.size(); ++i) add_result(results[i], p.outputs[i], arguments);
   for (size_t i = 0; i < r_.grads.size(); ++i) {
@@ -103,10 +115,24 @@ bool Replay::is_prepared() {
   return std::exchange(prepared_at_, sum) == sum;
 }
 
+/// Passes, and the schedule of what they leave. On a device random numbers count from memory.
+void Replay::settle_device(const CompileOptions& options, int64_t budget) {
+  Program& p = r_.program;
+  device_ = device_of(p);
+  StoragePtr position;
+  const int counted = device_.is_cpu() ? -1 : count_from_memory(p, r_.offset);
+  if (counted >= 0) p.blocks[size_t(counted)].memory = position = allocate_storage(sizeof(int64_t), device_);
+  effects_ = improve(p, options, budget);
+  r_.moves.resize(p.blocks.size()), r_.roots.resize(p.blocks.size());  // passes may add blocks
+  find_prepared();
+  schedule_ = std::make_unique<Schedule>(p, r_.moves, device_.is_cpu() ? r_.offset : 0);
+  if (!device_.is_cpu()) schedule_->run_on(std::make_unique<DeviceRun>(device_, std::move(position), r_.numbers));
+}
+
 int Replay::pool_of(int block) {
   for (size_t i = 0; i < pools_.size(); ++i)
     if (pools_[i].block == block) return int(i);
-  pools_.push_back({block, {}, {}});
+  pools_.push_back({.block = block});
   const Block& b = r_.program.blocks[size_t(block)];
   if (b.kind == Block::Kind::Constant) pools_.back().values = &b.values;
   return int(pools_.size()) - 1;
@@ -166,10 +192,8 @@ const char* Replay::start_of(size_t slot) const {
 /// Writes must not reach what the program takes for other memory.
 bool Replay::apart(std::span<const Tensor> arguments) const {
   const auto range = [](const Tensor& x) {
-    int64_t last = 0;
-    for (int64_t d = 0; d < x.dim(); ++d) last += (x.shape()[d] - 1) * x.strides()[d];
     const char* at = static_cast<const char*>(x.data_ptr());
-    return Range{at, at + (last + 1) * size_of(x.dtype()), false};
+    return Range{at, at + elements_between(x.shape(), x.strides()) * size_of(x.dtype()), false};
   };
   const auto meet = [](const Range& a, const Range& b) { return a.begin < b.end && b.begin < a.end; };
   for (const Bound& b : bound_) {
@@ -203,10 +227,45 @@ bool Replay::reusable(const Pool& pool) const {
   return true;
 }
 
+/// Do a graph's kernels go on using the addresses that they have?
+bool Replay::fixed_places() const { return schedule_->device_run() && schedule_->device_run()->wants_fixed_places(); }
+
+void Replay::copy_within_device(void* to, const void* from, int64_t bytes) const {
+  backend(device_).copy_bytes(to, device_, from, device_, bytes, current_stream(device_));
+}
+
+void Replay::bind_arguments(std::span<const Tensor> arguments) {
+  for (Bound& b : bound_) {
+    char* at = static_cast<char*>(arguments[b.argument].data_ptr());
+    if (b.copied && fixed_places()) {
+      if (!b.place) b.place = allocate_storage(b.copied, device_);
+      copy_within_device(b.place->data, at, b.copied);
+      at = static_cast<char*>(b.place->data);
+    }
+    schedule_->bind(b.block, at - b.bytes);
+  }
+}
+
+/// A result that is not a gradient too stays the program's, and the caller gets a copy.
+bool Replay::is_copied_out(const Pool& pool) const {
+  return pool.slots.empty() && fixed_places() && r_.program.blocks[size_t(pool.block)].device == device_;
+}
+
+void Replay::copy_results() {
+  for (Pool& pool : pools_) {
+    pool.copy = pool.storage;
+    if (!is_copied_out(pool)) continue;
+    pool.copy = allocate_storage(pool.storage->bytes, device_);
+    if (pool.storage->bytes) copy_within_device(pool.copy->data, pool.storage->data, pool.storage->bytes);
+  }
+}
+
 void Replay::bind_made() {
   for (Pool& pool : pools_) {
-    if (!reusable(pool)) {
-      pool.storage = allocate_storage(r_.program.blocks[size_t(pool.block)].bytes, kCPU);
+    pool.copy = {};
+    if (is_copied_out(pool) ? !pool.storage : !reusable(pool)) {
+      const Block& b = r_.program.blocks[size_t(pool.block)];
+      pool.storage = allocate_storage(b.bytes, b.device);
       for (size_t i : pool.slots) {
         const View& end = r_.grads[i].end;
         slots_[i].current = made(end, slots_[i].contiguous, pool.storage, end.offset);
@@ -248,8 +307,11 @@ void Replay::raise_versions(std::span<const Tensor> arguments) {
 bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results) {
   if (!apart(arguments)) return false;
   const profiler::Range range(profiler::Kind::User, "compiled");
-  for (const Bound& b : bound_)
-    schedule_->bind(b.block, static_cast<char*>(arguments[b.argument].data_ptr()) - b.bytes);
+  if (schedule_->device_run() && schedule_->device_run()->enter_stream()) {  // memory belongs to streams
+    for (Bound& b : bound_) b.place = {};
+    for (Pool& pool : pools_) pool.storage = {};
+  }
+  bind_arguments(arguments);
   for (size_t i = 0; i < slots_.size(); ++i)
     if (slots_[i].first == i && block_of(r_.grads[i].start) >= 0)
       schedule_->bind(r_.grads[i].start.block, const_cast<char*>(start_of(i)));
@@ -260,6 +322,7 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   raise_versions(arguments);
   schedule_->run(seed, offset, is_prepared());
   set_gradients();
+  copy_results();
   results.clear();
   for (const Result& y : results_) {
     const View& v = y.view;
@@ -278,9 +341,10 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
       }
       case Result::Made:
         results.push_back(
-            made(v, y.contiguous, v.block < 0 ? allocate_storage(0, v.device) : pools_[y.argument].storage, v.offset));
+            made(v, y.contiguous, v.block < 0 ? allocate_storage(0, v.device) : pools_[y.argument].copy, v.offset));
     }
   }
+  for (Pool& pool : pools_) pool.copy = {};
   return true;
 }
 

@@ -51,14 +51,17 @@ class Replay {
   };
   struct Pool {  // a block that is made anew where somebody holds the last one
     int block;
-    StoragePtr storage;
-    std::vector<size_t> slots;
+    StoragePtr storage = {};
+    StoragePtr copy = {};  // what the caller gets, where the program keeps its own
+    std::vector<size_t> slots = {};
     const std::string* values = nullptr;  // of a constant
   };
   struct Bound {
     size_t argument;
     int block;
-    int64_t bytes;  // of the argument behind its block's beginning
+    int64_t bytes;       // of the argument behind its block's beginning
+    int64_t copied = 0;  // bytes that are brought to `place`, where addresses shall stay
+    StoragePtr place = {};
   };
   struct Range {
     const char *begin, *end;
@@ -68,7 +71,13 @@ class Replay {
   int pool_of(int block);
   bool apart(std::span<const Tensor> arguments) const;
   bool reusable(const Pool& pool) const;
+  void settle_device(const CompileOptions& options, int64_t budget);
+  void copy_within_device(void* to, const void* from, int64_t bytes) const;
+  bool fixed_places() const;
+  bool is_copied_out(const Pool& pool) const;
+  void bind_arguments(std::span<const Tensor> arguments);
   void bind_made();
+  void copy_results();
   void set_gradients();
   void find_prepared();
   bool is_prepared();
@@ -78,6 +87,7 @@ class Replay {
 
   Recorded r_;
   std::unique_ptr<detail::CompileCall::Frame> frame_;
+  Device device_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<Result> results_;
   std::vector<Slot> slots_;

@@ -1,10 +1,11 @@
 #include "schedule.h"
 
 #include <cstring>
-#include <span>
 #include <tuple>
 
+#include "../core/device_table.h"
 #include "../core/trace_call.h"
+#include "device_program.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
@@ -73,9 +74,24 @@ template <auto Member, class R, class... A> struct KernelThunk<Member, R (*Backe
   }
 };
 
+/// A copy within a device.
+struct CopyThunk final : Thunk {
+  TensorView to, from;
+  const BackendTable* table = nullptr;
+  CopyThunk(const Call& call, Schedule& s) {
+    to = s.view_of(call.view(0)), from = s.view_of(call.view(1));
+    s.watch(call.view(0), to), s.watch(call.view(1), from);
+  }
+  void run(Context& ctx) override {
+    table->copy_bytes(to.data, to.device, from.data, from.device, to.numel(), ctx.stream);
+  }
+  void retarget(const BackendTable& t) override { table = &t; }
+};
+
 std::unique_ptr<Thunk> Schedule::make(const Call& call) {
   const std::string_view name = call.entry;
   std::unique_ptr<Thunk> out;
+  if (name == "copy_bytes") out = std::make_unique<CopyThunk>(call, *this);
 #define X(e)                                                                                    \
   if (name == #e) {                                                                             \
     auto thunk = std::make_unique<KernelThunk<&BackendTable::e, decltype(&BackendTable::e)>>(); \
@@ -90,34 +106,52 @@ std::unique_ptr<Thunk> Schedule::make(const Call& call) {
   return out;
 }
 
+/// Fresh memory with those bytes.
+static StoragePtr storage_of(const std::string& values, Device device) {
+  StoragePtr s = allocate_storage(int64_t(values.size()), device);
+  if (device.is_cpu()) std::memcpy(s->data, values.data(), values.size());
+  else backend(device).copy_bytes(s->data, device, values.data(), kCPU, s->bytes, current_stream(device));
+  return s;
+}
+
+void Schedule::place_constant(const Block& b, size_t block, bool written) {
+  held_.push_back(storage_of(b.values, b.device));
+  base_[block] = static_cast<char*>(held_.back()->data);
+  if (!written) return;
+  check_internal(b.device.is_cpu(), "[compile] expected a constant of {} to be read only", b.device);
+  values_[block] = b.values;
+  restored_.push_back({base_[block], &values_[block]});
+}
+
 void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
   std::vector<bool> elsewhere = moves;
   for (size_t i = 0; i < p.blocks.size(); ++i) elsewhere[i] = moves[i] || p.blocks[i].kept;
   plan_ = plan_memory(p, elsewhere);
-  arena_ = allocate_storage(plan_.arena, kCPU);
+  arena_ = allocate_storage(plan_.arena, device_);
   const Uses uses(p);
   base_.resize(p.blocks.size()), moving_.resize(p.blocks.size()), values_.resize(p.blocks.size());
   for (size_t i = 0; i < p.blocks.size(); ++i) {
     const Block& b = p.blocks[i];
     if (moves[i]) continue;
     if (b.kind == Block::Kind::Outside) base_[i] = static_cast<char*>(b.memory->data);
-    else if (b.kept) base_[i] = static_cast<char*>(held_.emplace_back(allocate_storage(b.bytes, kCPU))->data);
+    else if (b.kept) base_[i] = static_cast<char*>(held_.emplace_back(allocate_storage(b.bytes, b.device))->data);
     else if (plan_.offset[i] >= 0) base_[i] = static_cast<char*>(arena_->data) + plan_.offset[i];
-    else if (b.kind == Block::Kind::Constant) {
-      held_.push_back(allocate_storage(b.bytes, kCPU));
-      base_[i] = static_cast<char*>(held_.back()->data);
-      std::memcpy(base_[i], b.values.data(), size_t(b.bytes));
-      if (uses.writes[i] == 0) continue;
-      values_[i] = b.values;
-      restored_.push_back({base_[i], &values_[i]});
-    }
+    else if (b.kind == Block::Kind::Constant) place_constant(b, i, uses.writes[i] != 0);
   }
 }
 
 Schedule::Schedule(const Program& p, const std::vector<bool>& moves, uint64_t offset)
-    : moves_(moves), table_(&backend(kCPU)), offset_(offset), prepared_(size_t(p.prepared)) {
+    : device_(device_of(p)), moves_(moves), table_(&backend(device_)), offset_(offset), prepared_(size_t(p.prepared)) {
   place_blocks(p, moves);
   for (const Call& call : p.calls) thunks_.push_back(make(call)), sites_.emplace_back(call.entry, call.site);
+  bad_values_.resize(thunks_.size());
+}
+
+void Schedule::run_on(std::unique_ptr<DeviceRun> run) {
+  device_run_ = std::move(run);
+  device_run_->hold(arena_);
+  for (const StoragePtr& s : held_)
+    if (!s->device.is_cpu()) device_run_->hold(s);
 }
 
 TensorView Schedule::view_of(const View& v) const {
@@ -136,33 +170,56 @@ void Schedule::watch(const View& v, TensorView& at) {
 }
 
 void Schedule::move(Moving& m, char* data) {
+  changed_ = true;
   m.data = data;
   for (const Place& p : m.places) p.view->data = data + p.bytes;
 }
 
-void Schedule::fail_at(size_t i, const Context& ctx) const {
+const std::string& Schedule::bad_value_at(size_t i) {
   const auto& [entry, site] = sites_[i];
-  fail_values(ctx.error, format("[{}] bad value {value} at position {position}, expected one within {bound}{}", entry,
-                                describe(site.get())));
+  if (bad_values_[i].empty())
+    bad_values_[i] = format("[{}] bad value {value} at position {position}, expected one within {bound}{}", entry,
+                            describe(site.get()));
+  return bad_values_[i];
 }
 
-void Schedule::run(uint64_t seed, uint64_t offset, bool prepared) {
-  if (const BackendTable& table = backend(kCPU); &table != table_) [[unlikely]] {  // a profiler or a log came or went
-    table_ = &table;
-    for (auto& thunk : thunks_) thunk->retarget(table);
-  }
-  for (const Random& r : random_) *r.seed = seed, *r.offset = offset + r.relative;
+/// Random calls start there; on a device, where it is memory that says where, only the key is theirs.
+void Schedule::draw_from(uint64_t seed, uint64_t offset) {
+  const uint64_t start = device_run_ ? offset_ : offset;
+  if (device_run_ && seed == seed_) return;
+  if (device_run_ && !(random_.empty() && random_steps_.empty())) changed_ = true;
+  seed_ = seed;
+  for (const Random& r : random_) *r.seed = seed, *r.offset = start + r.relative;
   for (const RandomStep& r : random_steps_)
-    r.step->numbers[1] = int64_t(seed), r.step->numbers[2] = int64_t(offset + r.relative);
-  for (const Restored& r : restored_) std::memcpy(r.to, r.from->data(), r.from->size());
-  Context& ctx = context(kCPU);
-  for (const auto& thunk : std::span(thunks_).subspan(prepared ? prepared_ : 0)) {
+    r.step->numbers[1] = int64_t(seed), r.step->numbers[2] = int64_t(start + r.relative);
+}
+
+/// Thunks from `first` to before `last`.
+void Schedule::queue(Context& ctx, size_t first, size_t last) {
+  for (size_t i = first; i < last; ++i) {
+    Thunk* const thunk = thunks_[i].get();
     ctx.deterministic = thunk->deterministic;
     thunk->run(ctx);
     ctx.free_scratch();
-    if (ctx.error.set) [[unlikely]]
-      fail_at(size_t(&thunk - thunks_.data()), ctx);
+    if (!ctx.error.set && !ctx.late_error) [[likely]]
+      continue;
+    check_values(ctx, bad_value_at(i));
+    ctx.late_error = 0;
   }
+}
+
+void Schedule::run(uint64_t seed, uint64_t offset, bool prepared) {
+  if (const BackendTable& table = backend(device_); &table != table_)
+      [[unlikely]] {  // a profiler or a log came or went
+    table_ = &table;
+    for (auto& thunk : thunks_) thunk->retarget(table);
+  }
+  draw_from(seed, offset);
+  for (const Restored& r : restored_) std::memcpy(r.to, r.from->data(), r.from->size());
+  if (!prepared) queue(context(device_), 0, prepared_);
+  if (!device_run_) return queue(context(kCPU), prepared_, thunks_.size());
+  device_run_->run(!changed_, offset, [this](Context& ctx) { queue(ctx, prepared_, thunks_.size()); });
+  changed_ = false;
 }
 
 }  // namespace tapir::inline v0::ir

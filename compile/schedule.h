@@ -1,12 +1,15 @@
 #pragma once
-// Note [Replay on the CPU]
+// Note [Replay]
 // A Schedule is a program with everything decided: operands are TensorViews with addresses, parameters are structs, entries are function
-// pointers. run() calls one after the other. Blocks that move between runs (inputs, outputs) are bound before, by address: the views
-// that name them are listed, and written to only where the address changed. Constants that the program writes to are restored first.
+// pointers. run() calls one after the other; on a device with queues, see Note [Replay on a device]. Blocks that move between runs
+// (inputs, outputs) are bound before, by address: the views that name them are listed, and written to only where the address changed.
+// Constants that the program writes to are restored first.
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "../core/fused.h"
+#include "device_run.h"
 #include "plan.h"
 #include "program.h"
 
@@ -24,9 +27,13 @@ struct Thunk {
 class Schedule {
  public:
   /// `moves`: a flag for each block that bind() will place. The other Outside blocks stay where they are. `offset`: of the generator
-  /// when the program was recorded.
+  /// when the program was recorded; of a program on a device, 0: what is random counts from memory (count_from_memory()).
   Schedule(const Program& program, const std::vector<bool>& moves, uint64_t offset);
   Schedule(const Schedule&) = delete;
+  /// Of a program on a device with queues, before the first run.
+  void run_on(std::unique_ptr<DeviceRun> run);
+  /// Null for the CPU.
+  DeviceRun* device_run() const { return device_run_.get(); }
   /// Where block i begins from now on.
   void bind(int block, void* data) {
     Moving& m = moving_[size_t(block)];
@@ -61,13 +68,18 @@ class Schedule {
     const std::string* from;
   };
   void move(Moving& m, char* data);
+  void place_constant(const Block& b, size_t block, bool written);
+  void queue(Context& ctx, size_t first, size_t last);
+  void draw_from(uint64_t seed, uint64_t offset);
+  const std::string& bad_value_at(size_t i);
   void place_blocks(const Program& program, const std::vector<bool>& moves);
   TensorView view_of(const View& v) const;
   void watch(const View& v, TensorView& at);
   std::unique_ptr<Thunk> make(const Call& call);
-  [[noreturn]] void fail_at(size_t i, const Context& ctx) const;
   template <auto Member, class E> friend struct KernelThunk;
+  friend struct CopyThunk;
 
+  Device device_;
   Plan plan_;
   StoragePtr arena_;
   std::vector<StoragePtr> held_;  // constants
@@ -81,7 +93,11 @@ class Schedule {
   std::vector<std::unique_ptr<Thunk>> thunks_;
   std::vector<std::pair<const char*, std::shared_ptr<const CallSite>>> sites_;
   const BackendTable* table_;
-  uint64_t offset_;  // of the generator when the program was recorded
+  std::vector<std::string> bad_values_;  // what is said of them, by call, once it was asked for
+  uint64_t offset_;                      // of the generator when the program was recorded
+  std::optional<uint64_t> seed_;         // that parameters have
+  bool changed_ = true;                  // since the last run: addresses, the seed
+  std::unique_ptr<DeviceRun> device_run_;
   size_t prepared_;  // so many thunks stand first
 };
 

@@ -1,0 +1,399 @@
+// compile() on a device: the second run with the same addresses is captured as a graph, and what it computes is what eager code does.
+#include <tapir/models/gpt2.h>
+#include <tapir/models/lstm_lm.h>
+
+#include <functional>
+#include <vector>
+
+#include "../same_bits.h"
+#include "cuda.h"
+
+using namespace tapir;
+using tapir_tests::same_bits;
+
+namespace {
+
+struct Mlp : nn::Module {
+  nn::Linear a{8, 16}, b{16, 4};
+  nn::Dropout drop{0.3};
+  Tensor forward(const Tensor& x) { return b(drop(relu(a(x)))); }
+  TAPIR_FIELDS(a, b, drop)
+};
+struct ConvNet : nn::Module {
+  nn::Conv2d conv{3, 6, 3, {.padding = 1}};
+  nn::BatchNorm2d norm{6};
+  nn::Linear fc{6 * 4 * 4, 5};
+  Tensor forward(const Tensor& x) { return fc(flatten(max_pool2d(relu(norm(conv(x))), 2), 1)); }
+  TAPIR_FIELDS(conv, norm, fc)
+};
+
+using Step = std::function<Tensor(const Tensor&, const Tensor&)>;
+using Batch = std::function<std::pair<Tensor, Tensor>(int)>;
+
+Tensor wave(const Shape& shape, double step) {
+  return sin(arange(0., double(numel_of(shape)), 1., {.dtype = kFloat32}) * step).reshape(shape);
+}
+auto labels = [](int64_t n, int i, int64_t classes) { return remainder(arange(n) + i, classes).to(kInt64); };
+const Batch rows = [](int i) { return std::pair(wave({6, 8}, 0.1 * (i + 1)), labels(6, i, 4)); };
+Batch texts(int64_t n, int64_t length, int64_t words) {
+  return [=](int i) {
+    const Tensor all = remainder(arange(n * (length + 1)) * (2 * i + 3) + i, words).reshape({n, length + 1});
+    return std::pair(all.narrow(1, 0, length), all.narrow(1, 1, length));
+  };
+}
+const auto tokens_loss = [](const Tensor& scores, const Tensor& y) {
+  return cross_entropy(flatten(scores, 0, 1), flatten(y));
+};
+
+/// Losses, and everything that each step left, on the host.
+template <class Net> std::vector<Tensor> left_by(Net& net) {
+  std::vector<Tensor> out;
+  for (const auto& [name, p] : net.named_parameters())
+    out.push_back(p.detach().cpu()), out.push_back(p.grad().defined() ? p.grad().cpu() : Tensor());
+  for (const auto& [name, b] : net.named_buffers()) out.push_back(b.cpu());
+  return out;
+}
+bool near(const Tensor& a, const Tensor& b, double tolerance) {
+  if (a.defined() != b.defined()) return false;
+  if (!a.defined() || same_bits(a, b)) return true;
+  return tolerance > 0 &&
+         isclose(a.to(kFloat64), b.to(kFloat64), {.rtol = tolerance, .atol = tolerance, .equal_nan = true})
+             .all()
+             .item<bool>();
+}
+
+/// How often a graph was launched, by explain().
+int64_t launches(const std::string& text) {
+  const size_t at = text.find("launched ");
+  return at == std::string::npos ? -1 : std::atoll(text.c_str() + at + 9);
+}
+
+/// Ten compiled steps leave what ten eager ones leave: bit by bit without fused calls, and nearly so with them. Most are launches.
+template <class Net> void check_steps(
+    std::function<Step(Net&)> make_step, const Batch& batch, std::function<Net()> make_net = [] { return Net(); },
+    int at_least = 4) {
+  for (const bool fused : {false, true}) {
+    std::vector<Tensor> left[2];
+    uint64_t offset[2];
+    for (int compiled : {0, 1}) {
+      manual_seed(7);
+      Net net = make_net();
+      net.to(kCUDA);
+      const Step plain = make_step(net);
+      auto fast = compile([&](const Tensor& x, const Tensor& y) { return plain(x, y); }, {.fuse = fused});
+      for (int i = 0; i < 10; ++i) {
+        const auto [x, y] = batch(i);
+        const Tensor loss = compiled ? fast(x.cuda(), y.cuda()) : plain(x.cuda(), y.cuda());
+        left[compiled].push_back(loss.detach().cpu());
+        for (Tensor& t : left_by(net)) left[compiled].push_back(std::move(t));
+      }
+      offset[compiled] = default_generator().offset();
+      if (!compiled) continue;
+      const std::string text = fast.explain();
+      INFO(text.substr(0, 1500));
+      CHECK(fast.programs() >= 1);
+      CHECK(launches(text) >= at_least);
+    }
+    CHECK(offset[0] == offset[1]);
+    REQUIRE(left[0].size() == left[1].size());
+    for (size_t i = 0; i < left[0].size(); ++i) {
+      INFO("tensor " << i << " of " << left[0].size());
+      CHECK(near(left[0][i], left[1][i], fused ? 1e-5 : 0));
+    }
+  }
+}
+template <class Net, class Loss> std::function<Step(Net&)> with(Loss loss, bool clip = false) {
+  return [=](Net& net) -> Step {
+    auto opt = std::make_shared<optim::AdamW>(net.parameters(), optim::AdamWOptions{.lr = 3e-3});
+    return [&net, loss, clip, opt](const Tensor& x, const Tensor& y) {
+      opt->zero_grad();
+      Tensor l = loss(net(x), y);
+      l.backward();
+      if (clip) optim::clip_grad_norm_(net.parameters(), 1.0);
+      opt->step();
+      return l;
+    };
+  };
+}
+const auto classes = [](const Tensor& scores, const Tensor& y) { return cross_entropy(scores, y); };
+
+}  // namespace
+
+TEST_CASE("cuda: compiled steps with dropout and clipping are as eager ones, and graphs") {
+  NEEDS_CUDA
+  check_steps<Mlp>(with<Mlp>(classes, true), rows);
+}
+
+TEST_CASE("cuda: compiled steps with batch norm, autocast, a scaler, momentum and a schedule") {
+  NEEDS_CUDA
+  struct State {
+    optim::SGD opt;
+    optim::StepLR schedule{opt, 3, {.gamma = 0.5}};
+    amp::GradScaler scaler{{.init_scale = 1024, .growth_interval = 3}};
+    explicit State(std::vector<Tensor> p) : opt(std::move(p), {.lr = 1e-2, .momentum = 0.9}) {}
+  };
+  std::shared_ptr<State> state;
+  const Batch images = [&](int i) {
+    if (i > 0) state->schedule.step();  // between the steps
+    const Tensor x = wave({4, 3, 8, 8}, 0.1 * (i + 1));
+    return std::pair(i == 6 ? x * 1e30 : x,
+                     labels(4, i, 5));  // its gradients are not finite: that step changes nothing
+  };
+  check_steps<ConvNet>(
+      [&](ConvNet& net) -> Step {
+        state = std::make_shared<State>(net.parameters());
+        return [&net, &state](const Tensor& x, const Tensor& y) {
+          state->opt.zero_grad();
+          Tensor loss;
+          {
+            amp::Autocast autocast(kCUDA, {.dtype = kFloat16});
+            loss = cross_entropy(net(x), y);
+          }
+          state->scaler.scale(loss).backward();
+          state->scaler.step(state->opt);
+          state->scaler.update();
+          return loss;
+        };
+      },
+      images);
+}
+
+TEST_CASE("cuda: compiled steps of a transformer") {
+  NEEDS_CUDA
+  using Net = models::GPT2LMHeadModel;
+  check_steps<Net>(with<Net>(tokens_loss, true), texts(2, 6, 11), [] {
+    return Net({.vocab_size = 11, .n_positions = 6, .n_embd = 8, .n_layer = 1, .n_head = 2, .dropout = 0.1});
+  });
+}
+
+TEST_CASE("cuda: compiled steps of a recurrent network") {
+  NEEDS_CUDA
+  using Net = models::LSTMLanguageModel;
+  check_steps<Net>(with<Net>(tokens_loss, true), texts(3, 5, 11),
+                   [] { return Net(11, 8, {.num_layers = 2, .dropout = 0.1, .tied = true}); });
+}
+
+TEST_CASE("cuda: several signatures, each with its graph; gradients that accumulate") {
+  NEEDS_CUDA
+  check_steps<Mlp>(
+      with<Mlp>(classes),
+      [](int i) {
+        const int64_t n = i % 2 ? 3 : 6;
+        return std::pair(wave({n, 8}, 0.1 * (i + 1)), labels(n, i, 4));
+      },
+      [] { return Mlp(); }, 1);
+  check_steps<Mlp>(
+      [](Mlp& net) -> Step {
+        auto opt = std::make_shared<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = 1e-2});
+        return [&net, opt](const Tensor& x, const Tensor& y) {
+          Tensor loss = cross_entropy(net(x), y);
+          loss.backward();
+          opt->step();
+          return loss;
+        };
+      },
+      rows);
+}
+
+TEST_CASE("cuda: what is kept of a graph's results and gradients is not overwritten") {
+  NEEDS_CUDA
+  manual_seed(3);
+  nn::Linear net(4, 4);
+  net.to(kCUDA);
+  auto step = compile([&](const Tensor& x) {
+    net.zero_grad();
+    Tensor y = net(x);
+    sum(square(y)).backward();
+    return y.detach();
+  });
+  std::vector<Tensor> inputs, kept, expected, grads, grads_expected;
+  for (int i = 0; i < 12; ++i) {
+    inputs.push_back(wave({3, 4}, 0.2 * (i + 1)).cuda());
+    kept.push_back(step(inputs.back()));
+    expected.push_back(kept.back().cpu());
+    if (i == 7 || i == 8) grads.push_back(net.weight.grad()), grads_expected.push_back(net.weight.grad().cpu());
+  }
+  INFO(step.explain());
+  CHECK(launches(step.explain()) > 3);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    CHECK(same_bits(kept[i].cpu(), expected[i]));
+    NoGrad guard;
+    CHECK(same_bits(kept[i].cpu(), net(inputs[i]).cpu()));
+  }
+  for (size_t i = 0; i < grads.size(); ++i) CHECK(same_bits(grads[i].cpu(), grads_expected[i]));
+}
+
+TEST_CASE("cuda: launches of one graph give the same bits, whatever other memory does meanwhile") {
+  NEEDS_CUDA
+  manual_seed(4);
+  Mlp net;
+  net.to(kCUDA);
+  net.eval();
+  auto forward = compile([&](const Tensor& x) {
+    NoGrad guard;
+    return softmax(net(x), 1);
+  });
+  const Tensor x = wave({6, 8}, 0.3).cuda();
+  const Tensor first = forward(x).cpu();
+  for (int i = 0; i < 8; ++i) {
+    std::vector<Tensor> others;
+    for (int k = 0; k < 6; ++k) others.push_back(full({int64_t(64) << k}, 7.f, {.device = kCUDA}));
+    CHECK(same_bits(forward(x).cpu(), first));
+    others.clear();
+    if (i % 3 == 2) cuda::empty_cache();
+    const Tensor moved = x.clone();  // an argument may lie elsewhere each time
+    CHECK(same_bits(forward(moved).cpu(), first));
+  }
+  CHECK(launches(forward.explain()) > 8);
+}
+
+TEST_CASE("cuda: an argument that is written is written in place") {
+  NEEDS_CUDA
+  auto grow = compile([](Tensor x) { x.mul_(2); });
+  Tensor a = ones({5}, {.device = kCUDA}), b = ones({5}, {.device = kCUDA});
+  for (int i = 0; i < 5; ++i) grow(a);
+  grow(b);
+  for (int i = 0; i < 3; ++i) grow(a);
+  CHECK(same_bits(a.cpu(), full({5}, 256.f)));
+  CHECK(same_bits(b.cpu(), full({5}, 2.f)));
+}
+
+TEST_CASE("cuda: random numbers of a graph go on from the generator, whoever moved it, and follow its seed") {
+  NEEDS_CUDA
+  const auto draw = [](const Tensor& x) {
+    return std::pair(dropout(x, 0.5) + randn({7}, {.device = kCUDA}), randperm(9, {.device = kCUDA}));
+  };
+  auto fast = compile(draw);
+  const Tensor x = ones({7}, {.device = kCUDA});
+  std::vector<Tensor> got[2];
+  for (int compiled : {0, 1}) {
+    manual_seed(5);
+    for (int i = 0; i < 14; ++i) {
+      if (i == 8) (void)rand({10});  // by another
+      if (i == 11) manual_seed(6);
+      const auto [a, b] = compiled ? fast(x) : draw(x);
+      got[compiled].push_back(a.cpu()), got[compiled].push_back(b.cpu());
+    }
+  }
+  for (size_t i = 0; i < got[0].size(); ++i) CHECK(same_bits(got[0][i], got[1][i]));
+  INFO(fast.explain());
+  CHECK(launches(fast.explain()) > 6);
+}
+
+TEST_CASE("cuda: labels out of range in a graph are told at the next wait, and it goes on") {
+  NEEDS_CUDA
+  auto loss = compile([](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); });
+  const Tensor x = wave({2, 3}, 0.4).cuda(), good = tensor({1, 2}).to(kCUDA), bad = tensor({1, 9}).to(kCUDA);
+  for (int i = 0; i < 6; ++i) loss(x, good);
+  cuda::synchronize();
+  REQUIRE(launches(loss.explain()) >= 1);
+  for (int i = 0; i < 2; ++i) {
+    const Tensor y = loss(x, bad);
+    const std::string text = error_of([] { cuda::synchronize(); });
+    INFO(text);
+    CHECK(contains(text, "[cross_entropy] bad value 9 at position 1"));
+    CHECK(contains(text, "compile_test.cpp"));
+    CHECK(error_of([] { cuda::synchronize(); }).empty());
+    CHECK(same_bits(loss(x, good).cpu(), cross_entropy(x, good).cpu()));
+  }
+  (void)gather(x, 1, full({2, 1}, 5, {.dtype = kInt64, .device = kCUDA}));  // before the launch: the first is told
+  (void)loss(x, bad);
+  CHECK(contains(error_of([] { cuda::synchronize(); }), "5"));
+}
+
+TEST_CASE("cuda: a graph is launched on the stream of the call, one after the other") {
+  NEEDS_CUDA
+  Tensor total = zeros({64}, {.device = kCUDA});
+  auto add = compile([&](const Tensor& x) {
+    const Tensor y = softmax(x, 0);
+    total.add_(y);
+    return y;
+  });
+  const Tensor x = wave({64}, 0.1).cuda();
+  cuda::synchronize();
+  const cuda::Stream side = cuda::Stream();
+  Tensor sum = zeros({64});
+  for (int i = 0; i < 16; ++i) {
+    const bool other = i >= 6 && i < 11;
+    std::optional<cuda::StreamGuard> guard;
+    if (other) guard.emplace(side);
+    CHECK(same_bits(add(x).cpu(), softmax(x, 0).cpu()));
+    cuda::synchronize();
+    sum = sum + softmax(x, 0).cpu();
+  }
+  CHECK(same_bits(total.cpu(), sum));
+  CHECK(launches(add.explain()) > 5);
+}
+
+TEST_CASE("cuda: numbers of the host are constants of the device; a mixed program runs as it is, with the reason") {
+  NEEDS_CUDA
+  auto scaled = compile([](const Tensor& x) {
+    Tensor weights = tensor({1.f, 2.f, 3.f}, {.device = kCUDA});
+    Tensor sums = tensor({10.f, 20.f, 30.f}).to(kCUDA);
+    sums.add_(x * weights);  // which is written: a copy of the constant
+    return sums;
+  });
+  const Tensor x = tensor({1.f, -1.f, 2.f}).to(kCUDA);
+  for (int i = 0; i < 6; ++i) CHECK(same_bits(scaled(x).cpu(), tensor({11.f, 18.f, 36.f})));
+  INFO(scaled.explain());
+  CHECK(launches(scaled.explain()) > 1);
+
+  const auto reason_of = [](auto&& f, auto&&... x) {
+    auto step = compile(f);
+    std::vector<Tensor> got;
+    for (int i = 0; i < 5; ++i) got.push_back(step(x...).cpu());
+    for (const Tensor& y : got) CHECK(same_bits(y, f(x...).cpu()));
+    CHECK(step.programs() == 0);
+    return step.explain();
+  };
+  CHECK(contains(reason_of([](const Tensor& x) { return (x * 2).cpu(); }, x), "it copies between devices"));
+  CHECK(contains(reason_of([](const Tensor& x) { return x.cuda() * 2; }, x.cpu()), "it copies between devices"));
+  CHECK(contains(reason_of([](const Tensor& x) { return (arange(3) + 1).cuda() + x; }, x), "runs on"));
+  auto read = compile([](const Tensor& x) { return x * x.sum().item<float>(); });
+  CHECK(contains(error_of([&] { read(x); }), "host must read"));
+  CHECK(same_bits((x * 2).cpu(), tensor({2.f, -2.f, 4.f})));
+}
+
+TEST_CASE(
+    "cuda: what waits for the device inside is run call by call, and explain() says why; graphs can be switched off") {
+  NEEDS_CUDA
+  const auto solve = [](const Tensor& a) { return linalg::cholesky(a) + 1; };
+  auto fast = compile(solve);
+  const Tensor a = tensor({4.f, 2.f, 2.f, 3.f}).reshape({2, 2}).to(kCUDA);
+  for (int i = 0; i < 8; ++i) CHECK(same_bits(fast(a).cpu(), solve(a).cpu()));
+  INFO(fast.explain());
+  CHECK(fast.programs() == 1);
+  CHECK(contains(fast.explain(), "no graph, launched 0 times"));
+  CHECK(contains(fast.explain(), "because"));
+
+  setenv("TAPIR_CUDA_GRAPHS", "0", 1);
+  auto off = compile([](const Tensor& x) { return relu(x) * 2; });
+  for (int i = 0; i < 6; ++i) CHECK(same_bits(off(a).cpu(), (relu(a) * 2).cpu()));
+  CHECK(contains(off.explain(), "because TAPIR_CUDA_GRAPHS=0"));
+  unsetenv("TAPIR_CUDA_GRAPHS");
+}
+
+TEST_CASE("cuda: while a profiler looks, runs are call by call, and it sees the kernels") {
+  NEEDS_CUDA
+  auto f = compile([](const Tensor& x) { return tanh(x) + 1; });
+  const Tensor x = wave({32}, 0.2).cuda();
+  const Tensor expected = (tanh(x) + 1).cpu();
+  for (int i = 0; i < 6; ++i) CHECK(same_bits(f(x).cpu(), expected));
+  const int64_t before = launches(f.explain());
+  CHECK(before >= 1);
+  {
+    profiler::Profile profile;
+    CHECK(same_bits(f(x).cpu(), expected));
+  }
+  CHECK(launches(f.explain()) == before);
+  CHECK(same_bits(f(x).cpu(), expected));
+  CHECK(launches(f.explain()) == before + 1);
+}
+
+TEST_CASE("cuda: compiled steps under other orders of blocks and threads") {
+  NEEDS_CUDA
+  if (!is_emulated()) SKIP_TEST("the emulation alone has other orders");
+  for (const char* seed : {"1", "2"})
+    CHECK(run_alone(std::string("TAPIR_EMULATED_SEED=") + seed,
+                    "cuda: compiled steps with dropout and clipping are as eager ones, and graphs") == 0);
+}
