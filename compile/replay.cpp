@@ -46,7 +46,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("order", o.order, order_calls);
   if (budget > 0) recompute(p, budget), effects.push_back({"recompute", int64_t(p.calls.size())});
   pass("reuse", o.reuse, reuse_operands);
-  pass("prepare", o.prepare, prepare_calls);
+  pass("prepare", o.prepare && budget == 0, prepare_calls);  // what it keeps is memory
   return effects;
 }
 
@@ -104,15 +104,15 @@ void Replay::find_prepared() {
   for (size_t i = 0; i < r_.storages.size(); ++i)
     if (read[size_t(r_.storages[i].block)]) sources_.push_back(i);
 }
-/// Has nobody written to them since the last time?
-bool Replay::is_prepared() {
-  uint64_t sum = 1;  // of versions, which only rise
+/// Their sum, plus 1: they only rise.
+uint64_t Replay::versions_of_sources() const {
+  uint64_t sum = 1;
   for (const size_t i : sources_) {
     const Recorded::Seen& s = r_.storages[i];
     sum += s.storage->version.load(std::memory_order_relaxed);
     if (Storage* root = r_.roots[size_t(s.block)].get()) sum += root->version.load(std::memory_order_relaxed);
   }
-  return std::exchange(prepared_at_, sum) == sum;
+  return sum;
 }
 
 /// Passes, and the schedule of what they leave. On a device random numbers count from memory.
@@ -320,7 +320,9 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   const uint64_t seed = generator.seed(), offset = generator.offset();
   generator.set_state(seed, offset + r_.numbers);
   raise_versions(arguments);
-  schedule_->run(seed, offset, is_prepared());
+  const uint64_t sources = versions_of_sources();
+  schedule_->run(seed, offset, std::exchange(prepared_at_, 0) == sources);
+  prepared_at_ = sources;  // not where the run threw
   set_gradients();
   copy_results();
   results.clear();
@@ -351,6 +353,7 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
 CompileStats Replay::stats() const {
   CompileStats s{.recorded_calls = effects_.front().calls, .calls = int64_t(schedule_->size())};
   s.recorded_peak = peak_before_, s.arena = schedule_->plan().arena, s.seconds = seconds_;
+  for (const Block& b : r_.program.blocks) s.arena += b.kept ? b.bytes : 0;
   for (const Pool& pool : pools_) s.results += r_.program.blocks[size_t(pool.block)].bytes;
   return s;
 }

@@ -80,7 +80,7 @@ class Replay {
   void copy_results();
   void set_gradients();
   void find_prepared();
-  bool is_prepared();
+  uint64_t versions_of_sources() const;
   void raise_versions(std::span<const Tensor> arguments);
   const char* start_of(size_t slot) const;
   Tensor made(const View& v, bool contiguous, const StoragePtr& storage, int64_t offset) const;

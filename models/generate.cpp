@@ -77,12 +77,16 @@ Tensor KVCache::attend(int64_t i, const Tensor& q, const Tensor& k, const Tensor
     write(keys, k), write(values, v);
   }
   AttentionOptions options{.dropout_p = dropout_p, .is_causal = q.size(2) > 1, .enable_gqa = true};
-  if (known() && count_ == 0 && !ir::Recording::active())  // a prompt: there is nothing before
-    return scaled_dot_product_attention(q, k, v, options);
+  // A prompt: there is nothing before. As from the cache: no gradient of keys and values, and masks are those of its capacity.
+  if (known() && count_ == 0 && dropout_p == 0 && !ir::Recording::active())
+    return scaled_dot_product_attention(q, k.detach(), v.detach(), options);
   options.length = until_;
   return scaled_dot_product_attention(q, keys, values, options);
 }
 void KVCache::advance(int64_t count) {
+  check(!places_.defined() || places_.numel() == count,
+        "[KVCache] expected to advance by the {} places of begin(), got {}", places_.defined() ? places_.numel() : 0,
+        count);
   NoGrad guard;
   const bool was_known = known();
   if (until_.defined()) length_.copy_(until_);
@@ -93,6 +97,7 @@ void KVCache::advance(int64_t count) {
 void KVCache::clear() {
   NoGrad guard;
   length_.zero_();
+  places_ = until_ = Tensor();
   know(0);
 }
 std::pair<Tensor, Tensor> KVCache::append(int64_t i, const Tensor& k, const Tensor& v) {
@@ -100,7 +105,7 @@ std::pair<Tensor, Tensor> KVCache::append(int64_t i, const Tensor& k, const Tens
   const int64_t count = k.size(2), past = this->count();
   reserve(count);
   NoGrad guard;
-  asked_ = true, until_ = Tensor();
+  asked_ = true, places_ = until_ = Tensor();
   const auto put = [&](Tensor& all, const Tensor& x) {
     narrow(all, 2, past, count).copy_(x);
     return narrow(all, 2, 0, past + count);

@@ -233,9 +233,11 @@ void Module::load_state_dict(const StateDict& state, const LoadOptions& options)
   }
 }
 
-/// Puts `value`'s memory into the existing handle x.
+/// Puts `value`'s memory into the existing handle x. A compiled program cannot see that where somebody, with a state_dict() say, holds
+/// the old memory.
 static void set_data(Tensor& x, const Tensor& value) {
   TensorImpl &p = x.impl(), &from = value.impl();
+  if (is_watched(p.storage.get())) host_state.changes.fetch_add(1, std::memory_order_relaxed);
   p.storage = from.storage, p.offset = from.offset, p.dtype = from.dtype, p.device = from.device;
   p.strides = from.strides, p.contiguous = from.contiguous;
 }

@@ -12,9 +12,11 @@
 #include "create.h"
 #include "dropout.h"
 #include "front.h"
+#include "gather.h"
 #include "matmul.h"
 #include "reduce.h"
 #include "shape.h"
+#include "slicing.h"
 #include "softmax.h"
 #include "ternary.h"
 
@@ -57,15 +59,18 @@ Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, c
 }
 Tensor attention_composite(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Tensor& length,
                            const AttentionParams& p, double dropout_p) {
-  const Tensor weights = dropout(attention_weights(q, k, mask, length, p), dropout_p);
   Shape shape = q.shape();
   shape[3] = v.shape()[3];
-  Tensor values = shared(v);
-  if (length.defined()) {  // what is not seen may be anything, NaN too
-    const int64_t keys = v.shape()[2];
-    values = where(lt(view(arange(keys, {.device = v.device()}), {keys, 1}), length), values, 0);
+  Tensor known = length, seen_k = k, seen_v = v;
+  if (length.defined()) {
+    const int64_t keys = k.shape()[2];
+    const Tensor places = arange(keys + 1, {.device = k.device()});
+    known = view(gather(places, 0, view(length, {1})), {});  // which refuses what is no length
+    const Tensor seen = lt(view(narrow(places, 0, 0, keys), {keys, 1}), known);
+    seen_k = where(seen, k, 0), seen_v = where(seen, v, 0);  // the others may be anything, NaN too
   }
-  return to(reshape(matmul(weights, values), shape), q.dtype());
+  const Tensor weights = dropout(attention_weights(q, seen_k, mask, known, p), dropout_p);
+  return to(reshape(matmul(weights, shared(seen_v)), shape), q.dtype());
 }
 
 /// With weights P: dv = P^T g, dS = P (g v^T - sum(P g v^T)), dq = scale dS k, dk = scale dS^T q; in differentiable operations.

@@ -233,6 +233,7 @@ TEST_CASE("a guard notices replaced storage, flags and exchanged state") {
   same(x);
   net.train();
   same(x);
+  const StateDict kept = net.state_dict();  // keeps the old memory alive
   net.to(kFloat64);
   same(x.to(kFloat64));
   net.to(kFloat32);

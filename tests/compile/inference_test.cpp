@@ -241,6 +241,57 @@ TEST_CASE("a step that refuses a token leaves the length as it was") {
   CHECK(same_values(step(token(7)), net(token(7), other)));
 }
 
+TEST_CASE("a cache gives the same gradients and masks compiled as eager, whatever lies in its memory") {
+  const Tensor tokens = remainder(arange(8) * 5, 29).reshape({1, 8});
+  for (const double dropout : {0.0, 0.3}) {
+    std::vector<Tensor> gradients[2];
+    for (const bool compiled : {false, true}) {
+      manual_seed(4);
+      models::GPT2LMHeadModel net(
+          {.vocab_size = 65, .n_positions = 64, .n_embd = 32, .n_layer = 2, .n_head = 4, .dropout = dropout});
+      auto cache = net.new_cache(1, 20);
+      const auto f = [&](const Tensor& x) {
+        net.zero_grad();
+        cache.clear();
+        const Tensor loss = mean(square(net(x, cache)));
+        loss.backward();
+        return loss.detach();
+      };
+      auto fast = compile(f);
+      for (int i = 0; i < 5; ++i) compiled ? fast(tokens) : f(tokens);
+      CHECK(fast.programs() == (compiled ? 1 : 0));
+      for (const Tensor& p : net.parameters()) gradients[compiled].push_back(p.grad().clone());
+    }
+    for (size_t i = 0; i < gradients[0].size(); ++i) CHECK(same_values(gradients[0][i], gradients[1][i]));
+  }
+  auto net = gpt();
+  models::KVCache cache = net.new_cache(1, 20);
+  for (int64_t i = 0; i < 2; ++i) {
+    cache.begin(20);
+    const Tensor nothing = full({1, 4, 20, 16}, NAN);
+    cache.attend(i, nothing, nothing, nothing);
+  }
+  cache.clear();
+  {
+    NoGrad guard;
+    net(tokens, cache);
+  }
+  mean(square(net(tokens, cache))).backward();
+  for (const Tensor& p : net.parameters())
+    if (p.grad().defined()) CHECK(all(isfinite(p.grad())).item<bool>());
+}
+
+TEST_CASE("a cache is advanced by as many places as it gave") {
+  auto net = gpt();
+  models::KVCache cache = net.new_cache(1, 20);
+  cache.begin(3);
+  CHECK_THROWS_AS(cache.advance(2), ValueError);
+  cache.clear();
+  cache.advance(2);
+  CHECK(cache.length() == 2);
+  CHECK(equal(cache.begin(1), tensor({int64_t(2)})));
+}
+
 namespace {
 struct Block : nn::Module {
   nn::Conv2d first{3, 8, 3, {.padding = 1, .bias = false}}, second{8, 8, 3, {.groups = 2}};

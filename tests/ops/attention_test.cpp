@@ -101,3 +101,13 @@ TEST_CASE("attention: dropout of weights, dimensions in front") {
   const Tensor dropped = scaled_dot_product_attention(q, k, v, {.dropout_p = 0.5});
   CHECK(!close(dropped, scaled_dot_product_attention(q, k, v)));
 }
+
+TEST_CASE("attention: a length that is none is refused on every path") {
+  const Tensor q = numbers({2, 3, 4}), k = numbers({2, 5, 4}, 0.2), v = ones({2, 5, 4}, {.dtype = kFloat64});
+  for (const int64_t length : {int64_t(-1), int64_t(6)})
+    for (const double dropout_p : {0.0, 0.5}) {
+      INFO(length << " " << dropout_p);
+      CHECK_THROWS_AS(scaled_dot_product_attention(q, k, v, {.dropout_p = dropout_p, .length = tensor(length)}),
+                      ValueError);
+    }
+}
