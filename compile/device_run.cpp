@@ -29,17 +29,19 @@ void* DeviceRun::Scratch::take(int64_t bytes) {
   fits->taken = true;
   return fits->memory->data;
 }
+void DeviceRun::Scratch::give(void* piece) {
+  for (Piece& p : pieces)
+    if (p.memory && p.memory->data == piece) p.taken = false;
+}
 void DeviceRun::Scratch::give_all() {
   for (Piece& p : pieces) p.taken = false;
 }
 
 /// What kernels of this thread take their scratch memory from, for a scope; on both sides of the plugin's border.
-class Pooled {
+class DeviceRun::Pooled {
  public:
-  Pooled(const DeviceTable& table, ScratchPool& pool) : table_(table), pool_(pool), before_(scratch_pool) {
-    set(&pool);
-  }
-  ~Pooled() { pool_.give_all(), set(before_); }
+  Pooled(const DeviceTable& table, Scratch& pool) : table_(table), pool_(pool), before_(scratch_pool) { set(&pool); }
+  ~Pooled() { pool_.give_all(), set(before_); }  // a kernel that threw kept its own
   Pooled(const Pooled&) = delete;
 
  private:
@@ -48,7 +50,7 @@ class Pooled {
     if (table_.set_scratch_pool) table_.set_scratch_pool(pool);
   }
   const DeviceTable& table_;
-  ScratchPool& pool_;
+  Scratch& pool_;
   ScratchPool* const before_;
 };
 

@@ -48,12 +48,14 @@ class DeviceRun {
     };
     explicit Scratch(Device device) : device(device) {}
     void* take(int64_t bytes) override;
-    void give_all() override;
+    void give(void* piece) override;
+    void give_all();
     Device device;
     std::vector<Piece> pieces;
     bool complete = false;  // while a graph is captured: what is not there cannot be had
     bool kept = false;      // a graph uses the pieces
   };
+  class Pooled;
   using Queue = void (*)(void*, Context&);
   void run(bool same, uint64_t offset, Queue queue, void* f);
   void set_position(uint64_t offset);

@@ -10,25 +10,25 @@
 namespace tapir::inline v0 {
 
 constinit thread_local ScratchPool* scratch_pool = nullptr;
-static std::mutex error_word;  // of every context: bad values are rare
+constexpr int64_t kPooled = -1;  // stands for the bytes of what the pool gave
+static std::mutex error_word;    // of every context: bad values are rare
 
 // Scratch belongs to the kernel, not to the program that a recorder writes down: it bypasses the thread's table.
 void* Context::scratch(int64_t bytes) {
   check_internal(count_ < kMaxScratch, "[scratch] expected at most {} blocks in one kernel", kMaxScratch);
-  if (scratch_pool && !device.is_cpu()) return scratch_pool->take(bytes);
-  void* block = table->allocate(bytes, device, stream);
+  const bool pooled = scratch_pool && !device.is_cpu();
+  void* block = pooled ? scratch_pool->take(bytes) : table->allocate(bytes, device, stream);
   if (!block) fail_out_of_memory(bytes, device);
   blocks_[count_] = block;
-  bytes_[count_++] = bytes;
+  bytes_[count_++] = pooled ? kPooled : bytes;
   return block;
 }
 
 void Context::free_scratch() {
-  if (scratch_pool && !device.is_cpu()) [[unlikely]]
-    scratch_pool->give_all();
   while (count_ > 0) {
     --count_;
-    table->release(blocks_[count_], bytes_[count_], device);
+    if (bytes_[count_] != kPooled) table->release(blocks_[count_], bytes_[count_], device);
+    else if (scratch_pool) scratch_pool->give(blocks_[count_]);
   }
 }
 

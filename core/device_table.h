@@ -12,7 +12,7 @@ namespace tapir::inline v0 {
 /// Where kernels on a device get scratch memory in place of the allocator: what replays the same ones keeps it for them.
 struct ScratchPool {
   virtual void* take(int64_t bytes) = 0;
-  virtual void give_all() = 0;  // what was taken is free for the next kernel of the queue
+  virtual void give(void* piece) = 0;  // it is free for what is queued next; not the pool's: nothing happens
 
  protected:
   ~ScratchPool() = default;

@@ -173,6 +173,20 @@ TEST_CASE("cuda: compiled steps of a recurrent network") {
                    [] { return Net(11, 8, {.num_layers = 2, .dropout = 0.1, .tied = true}); });
 }
 
+namespace {
+struct Recurrent : nn::Module {  // its kernels take scratch memory while products within them do
+  nn::GRU gru{2, 24, {.batch_first = true, .bidirectional = true}};
+  nn::Linear head{48, 4};
+  Tensor forward(const Tensor& x) { return head(gru.forward(x.reshape({-1, 4, 2})).output.select(1, -1)); }
+  TAPIR_FIELDS(gru, head)
+};
+}  // namespace
+
+TEST_CASE("cuda: compiled steps of gated recurrent units") {
+  NEEDS_CUDA
+  check_steps<Recurrent>(with<Recurrent>(classes), rows);
+}
+
 TEST_CASE("cuda: several signatures, each with its graph; gradients that accumulate") {
   NEEDS_CUDA
   check_steps<Mlp>(
