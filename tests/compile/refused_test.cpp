@@ -69,7 +69,9 @@ void check_refused(const char* op, const std::function<Tensor(const Tensor&)>& r
     INFO(message);
     CHECK(contains(message, op));
     CHECK(contains(message, "expected nothing that the host must read"));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their own frame stands first there
     CHECK(contains(message, "refused_test.cpp:"));
+#endif
     others.check_all();
   }
   CHECK(calls == 3);

@@ -57,12 +57,12 @@ struct RandomRows {
   DType dtype;
   int64_t n, m;
   std::vector<Tensor> full, column;
-  Tensor row;
+  Tensor row, spread;  // norms of numbers that lie close together would magnify their rounding
 
   int below(int k) { return int(random() % unsigned(k)); }
   RandomRows(unsigned seed, DType dtype, int64_t n, int64_t m) : random(seed), dtype(dtype), n(n), m(m) {
     for (int i = 0; i < 3; ++i) full.push_back(made({n, m}));
-    column.push_back(made({n, 1})), row = made({m});
+    column.push_back(made({n, 1})), row = made({m}), spread = made({n, m});
     full[2] = made({n, m + 5}).narrow(1, 2, m);
   }
   Tensor made(const Shape& shape) { return randn(shape).to(dtype); }
@@ -72,8 +72,8 @@ struct RandomRows {
     switch (below(17)) {
       case 0: full.push_back(softmax(any(), 1)); break;
       case 1: full.push_back(log_softmax(any(), 1)); break;
-      case 2: full.push_back(layer_norm(any(), {m}, row, row)); break;
-      case 3: full.push_back(rms_norm(any(), {m}, row)); break;
+      case 2: full.push_back(layer_norm(any() + spread, {m}, row, row)); break;
+      case 3: full.push_back(rms_norm(any() + spread, {m}, row)); break;
       case 4: column.push_back(sum(any(), 1, {.keepdim = true}) * (1.0 / double(m))); break;
       case 5: column.push_back(mean(any(), 1, {.keepdim = true})); break;
       case 6: column.push_back(amax(any(), 1, {.keepdim = true})); break;
