@@ -6,7 +6,7 @@ namespace {
 double phi(double x) { return 0.5 * std::erfc(-x * std::sqrt(0.5)); }
 double gelu_slope(double x) { return phi(x) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI); }
 double gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
-double silu(double x) { return x / (1 + std::exp(-x)); }
+double silu_of(double x) { return x / (1 + std::exp(-x)); }
 /// The slope of f by central differences, for formulas that are easier to get right than their derivative.
 template <class F> double slope(F f, double x) { return (f(x + 1e-5) - f(x - 1e-5)) / 2e-5; }
 }  // namespace
@@ -23,7 +23,7 @@ TEST_CASE("binary: gradients of activations") {
       {{BinaryOp::TanhGrad}, [](double g, double y) { return g * (1 - y * y); }, 1e-6},
       {{BinaryOp::GeluGrad, 0}, [](double g, double x) { return g * gelu_slope(x); }, 2e-6},
       {{BinaryOp::GeluGrad, 1}, [](double g, double x) { return g * slope(gelu_tanh, x); }, 2e-6},
-      {{BinaryOp::SiluGrad}, [](double g, double x) { return g * slope(silu, x); }, 2e-6},
+      {{BinaryOp::SiluGrad}, [](double g, double x) { return g * slope(silu_of, x); }, 2e-6},
       {{BinaryOp::LeakyReluGrad, 0.25}, [](double g, double x) { return x > 0 ? g : 0.25 * g; }, 0},
       {{BinaryOp::ClampGrad, -1.0, 2.0}, [](double g, double x) { return x > -1 && x < 2 ? g : 0; }, 0},
   };
