@@ -64,12 +64,14 @@ Call make_reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) 
   return call;
 }
 
+static bool has(dnnl::cpu_isa wanted) { return (int(dnnl::get_effective_cpu_isa()) & int(wanted)) == int(wanted); }
 bool has_bfloat16() {
-  static const bool has = [] {
-    const int wanted = int(dnnl::cpu_isa::avx512_core_bf16);
-    return (int(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
-  }();
-  return has;
+  static const bool there = has(dnnl::cpu_isa::avx512_core_bf16);
+  return there;
+}
+bool has_vnni() {
+  static const bool there = has(dnnl::cpu_isa::avx512_core_vnni) || has(dnnl::cpu_isa::avx2_vnni);
+  return there;
 }
 
 }  // namespace tapir::inline v0::cpu::dnn

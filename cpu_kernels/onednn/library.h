@@ -98,6 +98,8 @@ class Call {
 };
 
 Call make_reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+/// Are products of 8-bit numbers added in 32 bits?
+bool has_vnni();
 
 inline dnnl::primitive_attr attributes(const dnnl::post_ops& after = {}) {
   dnnl::primitive_attr attr;

@@ -72,6 +72,7 @@ std::unique_ptr<QuantPlan> make_plan(const QuantConv& c) try {
 }  // namespace
 
 bool quant_conv(Context& ctx, const QuantConv& c) {
+  if (!has_vnni()) return false;  // products are added in pairs, in 16 bits that saturate
   thread_local Cache<QuantPlan> cache;
   const ConvShape& s = c.shape;
   const Session session(0);
