@@ -42,7 +42,7 @@ std::optional<View> through(const View& v, const View& here, const View& there) 
 }
 
 bool is_copy(const Call& call) {
-  return std::string_view(call.entry) == "copy" && call.view(0).kind == View::Kind::Memory && call.view(0).block >= 0 &&
+  return is(call, "copy") && call.view(0).kind == View::Kind::Memory && call.view(0).block >= 0 &&
          call.view(1).kind == View::Kind::Memory && call.view(1).block >= 0 && call.view(0).shape == call.view(1).shape;
 }
 
@@ -65,8 +65,7 @@ class Copies {
       if (is_copy(p_.calls[size_t(at)])) fold_at(at);
   }
   void finish() {
-    size_t at = 0;
-    std::erase_if(p_.calls, [&](const Call&) { return dead_[at++]; });
+    remove_calls(p_, dead_);
     remake_lifetimes(p_);
   }
 
@@ -124,7 +123,7 @@ void Copies::fold_at(int at) {
   const std::string_view entry = makes.entry;
   if ((entry != "matmul" && entry != "attention") || !covers(read, p_) || makes.device != call.device) return;
   for (int user : users_[source])
-    if (user != at && user != first && std::string_view(p_.calls[size_t(user)].entry) != "attention_backward") return;
+    if (user != at && user != first && !is(p_.calls[size_t(user)], "attention_backward")) return;
   const auto each_other = [&](auto&& f) {
     for (int user : users_[source])
       if (user != at)

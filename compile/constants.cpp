@@ -1,7 +1,6 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
-#include <string_view>
 
 #include "passes.h"
 #include "uses.h"
@@ -18,7 +17,7 @@ std::optional<Scalar> as_held(Scalar number, DType dtype) {
 }
 
 std::optional<Scalar> filled_with(const Call& call, const Program& p) {
-  if (std::string_view(call.entry) != "fill" || call.view(0).block < 0 || !covers(call.view(0), p)) return {};
+  if (!is(call, "fill") || call.view(0).block < 0 || !covers(call.view(0), p)) return {};
   return as_held(call.params<Scalar>(), call.view(0).dtype);
 }
 
@@ -34,7 +33,7 @@ void take_constants(Program& p) {
         number[block] = {*value, call.view(0).dtype};
       continue;
     }
-    if (std::string_view(call.entry) != "binary" || call.params<BinaryParams>().op > BinaryOp::Div) continue;
+    if (!is(call, "binary") || call.params<BinaryParams>().op > BinaryOp::Div) continue;
     for (size_t i : {size_t(2), size_t(1)}) {
       View &v = call.operands[i].views[0], &other = call.operands[3 - i].views[0];
       if (v.kind != View::Kind::Memory || v.block < 0 || other.kind != View::Kind::Memory) continue;

@@ -24,8 +24,8 @@ void remove_dead_code(Program& p) {
       if (access != Access::Write) live[size_t(v.block)] = true;
     });
   }
-  size_t at = 0;
-  std::erase_if(p.calls, [&](const Call&) { return !needed[at++]; });
+  needed.flip();
+  remove_calls(p, needed);
 }
 
 }  // namespace tapir::inline v0::ir

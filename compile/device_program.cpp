@@ -1,14 +1,12 @@
 #include "device_program.h"
 
-#include <string_view>
-
 #include "dependencies.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
 namespace {
 
-bool is_copy(const Call& call) { return std::string_view(call.entry) == "copy_bytes"; }
+bool is_copy(const Call& call) { return is(call, "copy_bytes"); }
 
 /// Is the block the host's numbers, read by nothing but copies to that device? `device`: of the first one.
 bool only_copied(const Program& p, int block, Device& device) {
@@ -82,8 +80,8 @@ int count_from_memory(Program& p, uint64_t start) {
     any = true;
   };
   for (Call& call : p.calls) {
-    if (std::string_view(call.entry) == "random") rebase(call, 2, call.params<RandomParams>());
-    if (std::string_view(call.entry) == "dropout") rebase(call, 3, call.params<DropoutParams>());
+    if (is(call, "random")) rebase(call, 2, call.params<RandomParams>());
+    if (is(call, "dropout")) rebase(call, 3, call.params<DropoutParams>());
   }
   if (!any) return -1;
   p.blocks.push_back({.kind = Block::Kind::Outside, .bytes = 8, .device = position.device, .read = true});

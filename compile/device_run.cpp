@@ -86,11 +86,15 @@ bool DeviceRun::enter_stream() {
   return true;
 }
 
-void DeviceRun::set_position(uint64_t offset) {
-  if (!position_) return;
+TensorView DeviceRun::position() const {
   TensorView at(Scalar(0), kInt64);
   at.is_scalar = false, at.device = device_, at.data = position_->data;
-  if (std::exchange(at_, ~uint64_t(0)) != offset) backend(device_).fill(context(device_), at, Scalar(int64_t(offset)));
+  return at;
+}
+
+void DeviceRun::set_position(uint64_t offset) {
+  if (position_ && std::exchange(at_, ~uint64_t(0)) != offset)
+    backend(device_).fill(context(device_), position(), Scalar(int64_t(offset)));
 }
 
 /// Queues the work, kernel by kernel, on the current stream.
@@ -99,8 +103,7 @@ void DeviceRun::plain(Queue queue, void* f) {
   const Pooled pool(*backend(device_).device, scratch_);
   queue(f, ctx);
   if (!position_) return;
-  TensorView at(Scalar(0), kInt64);
-  at.is_scalar = false, at.device = device_, at.data = position_->data;
+  const TensorView at = position();
   backend(device_).binary(ctx, at, at, TensorView(Scalar(int64_t(numbers_)), kInt64), {BinaryOp::Add});
 }
 

@@ -58,6 +58,7 @@ class DeviceRun {
   class Pooled;
   using Queue = void (*)(void*, Context&);
   void run(bool same, uint64_t offset, Queue queue, void* f);
+  TensorView position() const;
   void set_position(uint64_t offset);
   void plain(Queue queue, void* f);
   bool capture(Queue queue, void* f);

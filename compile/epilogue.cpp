@@ -1,20 +1,16 @@
 #include <algorithm>
-#include <string_view>
 
-#include "../core/trace_call.h"
 #include "dependencies.h"
 #include "fuse.h"
 #include "overlap.h"
+#include "params.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
 namespace {
 
-bool is_relu(const Call& call) {
-  return std::string_view(call.entry) == "unary" && call.params<UnaryParams>().op == UnaryOp::Relu;
-}
 bool is_plain_product(const Call& call) {
-  if (std::string_view(call.entry) != "matmul") return false;
+  if (!is(call, "matmul")) return false;
   const auto p = call.params<MatmulParams>();
   return p.finish == MatmulFinish::None && p.beta == 0 && call.view(4).kind == View::Kind::Absent &&
          (call.view(0).dtype == kFloat32 || call.view(0).dtype == kFloat64);  // a half may round to -0 before the relu
@@ -47,9 +43,7 @@ View place_of_relu(const Program& p, int i, int j, const std::vector<std::vector
 }  // namespace
 
 void join_epilogues(Program& p) {
-  std::vector<std::vector<int>> users(p.blocks.size());
-  for (int at = 0; at < int(p.calls.size()); ++at)
-    each_view(p.calls[size_t(at)], [&](const View& v, Access) { users[size_t(v.block)].push_back(at); });
+  const std::vector<std::vector<int>> users = users_of(p);
   std::vector<bool> dead(p.calls.size());
   for (int i = 0; i < int(p.calls.size()); ++i) {
     Call& product = p.calls[size_t(i)];
@@ -61,13 +55,10 @@ void join_epilogues(Program& p) {
     if (y.kind != View::Kind::Memory) continue;
     auto params = product.params<MatmulParams>();
     params.finish = MatmulFinish::Relu;
-    std::vector<TraceArg> bytes;
-    detail::flatten(bytes, params);
-    product.operands[0].views[0] = y, product.operands.back().bytes = bytes[0].bytes;
+    product.operands[0].views[0] = y, product.operands.back() = operand_of(params);
     dead[size_t(*next)] = true;
   }
-  size_t at = 0;
-  std::erase_if(p.calls, [&](const Call&) { return dead[at++]; });
+  remove_calls(p, dead);
   remake_lifetimes(p);
 }
 

@@ -3,11 +3,10 @@
 // is the convolution with w s and (b - mean) s + bias. The calls that make those read nothing but what lies outside, so that
 // prepare_calls() has them run once, and again when somebody wrote there.
 #include <algorithm>
-#include <string_view>
 
-#include "../core/trace_call.h"
 #include "dependencies.h"
 #include "overlap.h"
+#include "params.h"
 #include "passes.h"
 #include "uses.h"
 
@@ -16,10 +15,7 @@ namespace {
 
 class Folder {
  public:
-  explicit Folder(Program& p) : p_(p), uses_(p), fixed_(fixed_blocks(p)), users_(p.blocks.size()) {
-    for (int at = 0; at < int(p.calls.size()); ++at)
-      each_view(p.calls[size_t(at)], [&](const View& v, Access) { users_[size_t(v.block)].push_back(at); });
-  }
+  explicit Folder(Program& p) : p_(p), uses_(p), fixed_(fixed_blocks(p)), users_(users_of(p)) {}
   void run() {
     std::vector<std::vector<Call>> before(p_.calls.size());
     std::vector<bool> dead(p_.calls.size());
@@ -52,13 +48,13 @@ class Folder {
   Program& p_;
   const Uses uses_;
   const std::vector<bool> fixed_;
-  std::vector<std::vector<int>> users_;  // calls that name each block
+  const std::vector<std::vector<int>> users_;
 };
 
 /// The convolution whose result call `at`, a batch norm in evaluation, is alone to read; -1: there is none.
 int Folder::convolution_of(int at) const {
   const Call& norm = p_.calls[size_t(at)];
-  if (std::string_view(norm.entry) != "norm") return -1;
+  if (!is(norm, "norm")) return -1;
   const auto params = norm.params<NormParams>();
   if (params.op != NormOp::Batch || params.training) return -1;
   const View &y = norm.view(0), &x = norm.view(3);
@@ -68,8 +64,7 @@ int Folder::convolution_of(int at) const {
     return -1;
   const int from = users_[size_t(x.block)][0];
   const Call& conv = p_.calls[size_t(from)];
-  if (from == at || std::string_view(conv.entry) != "conv" || conv.deterministic != norm.deterministic ||
-      !same_place(conv.view(0), x))
+  if (from == at || !is(conv, "conv") || conv.deterministic != norm.deterministic || !same_place(conv.view(0), x))
     return -1;
   bool ok = norm.view(1).kind == View::Kind::Absent && norm.view(2).kind == View::Kind::Absent;
   for (size_t i = 4; i < 8; ++i) ok = ok && is_constant(norm.view(i), x.dtype);
@@ -92,10 +87,7 @@ template <class P> Call call_of(const Call& like, const char* entry, const std::
       .entry = entry, .device = like.device, .deterministic = like.deterministic, .operands = {}, .site = like.site};
   for (const View& v : views)
     call.operands.push_back({.access = call.operands.empty() ? Access::Write : Access::Read, .views = {v}});
-  std::vector<TraceArg> bytes;
-  detail::flatten(bytes, params);
-  call.operands.push_back(
-      {.kind = TraceArg::Kind::Bytes, .bytes = bytes[0].bytes, .op = bytes[0].op, .op_name = bytes[0].op_name});
+  call.operands.push_back(operand_of(params));
   return call;
 }
 

@@ -180,7 +180,7 @@ bool GroupBuilder::add(const Call& call, size_t index) {
   if (is_row_call(call)) return add_rows(call, index);
   from_ = call.view(0).shape;
   const int64_t elements = numel_of(from_), all = numel_of(group_.shape);
-  const bool drops = std::string_view(call.entry) == "dropout";
+  const bool drops = is(call, "dropout");
   if (elements != all && (!row_ || elements * row_ != all || drops)) return false;
   const int value = drops ? drop(call, index) : compute(call);
   return value >= 0 && write(call.view(0), value, index);

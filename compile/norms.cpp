@@ -3,7 +3,6 @@
 // sums are never in memory. Its gradient is one call too. Where nothing was added it knows from x alone what the relu let through (the
 // first call leaves the shift that it normalised with), and neither reads y nor writes what the relu makes of dy.
 #include <map>
-#include <string_view>
 
 #include "dependencies.h"
 #include "overlap.h"
@@ -13,9 +12,7 @@
 namespace tapir::inline v0::ir {
 namespace {
 
-bool is(const Call& call, std::string_view entry) { return call.entry == entry; }
 bool is_batch(const Call& call) { return call.params<NormParams>().op == NormOp::Batch; }
-bool is_relu(const Call& call) { return is(call, "unary") && call.params<UnaryParams>().op == UnaryOp::Relu; }
 bool is_sum(const Call& call) {
   if (!is(call, "binary")) return false;
   const auto p = call.params<BinaryParams>();
@@ -217,8 +214,7 @@ void Norms::run() {
       if (chain && !moved_[size_t(chain->relu)] && may_move(*chain)) join(*chain);
     } else if (is(call(at), "norm_backward")) join_gradient(at);
   }
-  size_t at = 0;
-  std::erase_if(p_.calls, [&](const Call&) { return dead_[at++]; });
+  remove_calls(p_, dead_);
   remake_lifetimes(p_);
 }
 

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <map>
 
-#include "../core/trace_call.h"
 #include "dependencies.h"
 #include "fuse.h"
 #include "overlap.h"
+#include "params.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
@@ -37,8 +37,7 @@ class Pads {
       if ((entry == "fill" && fill(at)) || (entry == "copy" && copy(at)) || (entry == "binary" && sum(at))) continue;
       each_view(p_.calls[size_t(at)], [&](const View& v, Access) { padded_.erase(v.block); });
     }
-    size_t at = 0;
-    std::erase_if(p_.calls, [&](const Call&) { return dead_[at++]; });
+    remove_calls(p_, dead_);
   }
 
  private:
@@ -119,12 +118,9 @@ void Pads::write_slices(const Padded& pad, int block) {
     out.block = block;
     View zero;
     zero.kind = View::Kind::Number, zero.dtype = out.dtype, zero.device = out.device, zero.number = 0;
-    std::vector<TraceArg> params;
-    detail::flatten(params, BinaryParams{BinaryOp::Add});
     call.entry = "binary";
     call.operands.push_back({.views = {zero}});
-    call.operands.push_back(
-        {.kind = TraceArg::Kind::Bytes, .bytes = params[0].bytes, .op = params[0].op, .op_name = params[0].op_name});
+    call.operands.push_back(operand_of(BinaryParams{BinaryOp::Add}));
   }
 }
 

@@ -2,8 +2,6 @@
 // max(relu(x)) is relu(max(x)): where nothing but a max pooling, and their two gradients, read what a relu wrote, the relu goes behind the
 // pooling, where there is a part of the elements. Of a window without positive elements another one is the largest then; its gradient
 // is cut in both orders. (The sign of a zero may be another one.)
-#include <string_view>
-
 #include "dependencies.h"
 #include "overlap.h"
 #include "passes.h"
@@ -12,8 +10,6 @@
 namespace tapir::inline v0::ir {
 namespace {
 
-bool is(const Call& call, std::string_view entry) { return call.entry == entry; }
-bool is_relu(const Call& call) { return is(call, "unary") && call.params<UnaryParams>().op == UnaryOp::Relu; }
 bool is_relu_gradient(const Call& call) {
   return is(call, "binary") && call.params<BinaryParams>().op == BinaryOp::ReluGrad;
 }
@@ -29,11 +25,11 @@ class Pools {
     int relu = -1, pool = -1, pool_gradient = -1, relu_gradient = -1;
   };
   const Call& call(int at) const { return p_.calls[size_t(at)]; }
-  /// Made by the program, and read by nobody else.
+  /// Made by the program, for nobody outside.
   bool is_own(const View& v) const {
+    if (v.kind != View::Kind::Memory || v.block < 0) return false;
     const Block& b = p_.blocks[size_t(v.block)];
-    return v.kind == View::Kind::Memory && v.block >= 0 && b.kind == Block::Kind::Temporary && b.death >= 0 &&
-           !fixed_[size_t(v.block)];
+    return b.kind == Block::Kind::Temporary && b.death >= 0 && !fixed_[size_t(v.block)];
   }
   const std::vector<int>& users(const View& v) const { return users_[size_t(v.block)]; }
   bool find(int relu, Found& f) const;
@@ -56,8 +52,7 @@ bool Pools::written_between(const View& v, int first, int last) const {
 /// relu -> pool, and what reads what they wrote.
 bool Pools::find(int relu, Found& f) const {
   const View &y = call(relu).view(0), &x = call(relu).view(1);
-  if (y.block < 0 || x.block < 0 || y.dtype != x.dtype || !is_floating(y.dtype) || !is_own(y) || overlap(x, y))
-    return false;
+  if (!is_own(y) || x.block < 0 || y.dtype != x.dtype || !is_floating(y.dtype) || overlap(x, y)) return false;
   f.relu = relu;
   const std::vector<int>& list = users(y);
   if (list.size() < 2 || list.size() > 3 || list[0] != relu) return false;
@@ -76,9 +71,7 @@ bool Pools::find(int relu, Found& f) const {
 bool Pools::find_gradient(Found& f) const {
   const Call &pool = call(f.pool), &grad = call(f.relu_gradient);
   const View &pooled = pool.view(0), &indices = pool.view(1);
-  if (!is_relu_gradient(grad) || !same_place(grad.view(2), call(f.relu).view(0)) || indices.block < 0 ||
-      !is_own(indices))
-    return false;
+  if (!is_relu_gradient(grad) || !same_place(grad.view(2), call(f.relu).view(0)) || !is_own(indices)) return false;
   const std::vector<int>& list = users(indices);
   if (list.size() != 2 || list[0] != f.pool) return false;
   f.pool_gradient = list[1];

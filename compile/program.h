@@ -81,6 +81,7 @@ struct Call {
     return *std::launder(reinterpret_cast<P*>(raw));
   }
 };
+inline bool is(const Call& call, std::string_view entry) { return call.entry == entry; }
 
 struct Program {
   std::vector<Block> blocks;

@@ -156,7 +156,7 @@ bool Round::can_make(int block, int at, const std::vector<bool>& again) const {
 /// The call on copies where there are some, with new blocks for what it writes.
 Call Round::copy_of(const Call& call, const std::vector<bool>& again, Program& out, Copies& copies) const {
   Call copy = call;
-  if (std::string_view(call.entry) == "fused") keep_stores(copy, again);
+  if (is(call, "fused")) keep_stores(copy, again);
   std::map<int, int> spare;
   for (Operand& o : copy.operands)
     for (View& v : o.views) {
