@@ -51,10 +51,6 @@ template <class Loss> auto with(Loss loss, bool clip = false) {
   };
 }
 
-struct Two : nn::Module {  // an adversarial pair
-  nn::Linear artist{4, 12}, critic{12, 1};
-  TAPIR_FIELDS(artist, critic)
-};
 struct Encoder : nn::Module {
   nn::Embedding embed{11, 12};
   nn::TransformerEncoder encoder{
@@ -170,33 +166,6 @@ TEST_CASE("compiled: recurrent networks") {
                    };
                  },
                  texts(3, 6, 11), 1e-4);
-}
-
-TEST_CASE("compiled: an adversarial pair, two optimizers, gradients that cross") {
-  check_compiled([] { return Two(); },
-                 [](Two& net) {
-                   const optim::AdamOptions adam{.lr = 1e-3, .betas = {0.5, 0.999}};
-                   return
-                       [&net, artist = optim::Adam(net.artist.parameters(), adam),
-                        critic = optim::Adam(net.critic.parameters(), adam)](const Tensor& x, const Tensor&) mutable {
-                         const auto wrong = [](const Tensor& s, double to) {
-                           return binary_cross_entropy_with_logits(s, full_like(s, to));
-                         };
-                         const Tensor fake = tanh(net.artist(randn({5, 4})));
-                         critic.zero_grad();
-                         Tensor critic_loss = wrong(net.critic(x), 0.9) + wrong(net.critic(fake.detach()), 0);
-                         critic_loss.backward();
-                         critic.step();
-                         artist.zero_grad();
-                         Tensor loss = wrong(net.critic(fake), 1);
-                         loss.backward();
-                         artist.step();
-                         return loss + critic_loss.detach();
-                       };
-                 },
-                 [](int i) {
-                   return std::pair(cos(arange(0., 60., 1., {.dtype = kFloat32}) + i).reshape({5, 12}), Tensor());
-                 });
 }
 
 TEST_CASE("compiled: every optimizer") {

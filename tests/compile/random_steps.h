@@ -1,6 +1,9 @@
 #pragma once
 // Random functions, of random operations, shapes, dtypes, views and writes in place: the same one for one seed.
+#include <array>
 #include <random>
+
+#include <tapir/compile/record.h>
 
 #include "steps.h"
 
@@ -127,6 +130,16 @@ struct RandomProgram {
     return out;
   }
 };
+
+/// Such a function's program.
+inline ir::Program recorded_program(uint32_t seed) {
+  manual_seed(seed);
+  RandomProgram source(seed);
+  const Tensor x = source.input(0);
+  ir::Recording recording(std::array{x});
+  const auto [loss, last] = source.run(x);
+  return recording.finish(std::array{loss, last});
+}
 
 struct Trace {
   std::vector<std::vector<Tensor>> left;

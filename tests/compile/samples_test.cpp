@@ -119,7 +119,7 @@ TEST_CASE("compiled: autoencoder, cifar, mnist, linear_regression") {
                  });
 }
 
-TEST_CASE("compiled: dcgan") {
+TEST_CASE("compiled: dcgan, two optimizers and gradients that cross") {
   check_compiled([] { return Pair(); },
                  [](Pair& net) {
                    const optim::AdamOptions adam{.lr = 1e-3, .betas = {0.5, 0.999}};

@@ -1,5 +1,5 @@
 #pragma once
-// A convolutional net and its training step.
+// Small nets and a training step.
 #include <tapir/tapir.h>
 
 namespace tapir_tests {
@@ -16,6 +16,20 @@ struct ConvNet : nn::Module {
     return fc(drop(flatten(gelu(deep(h) * 2 + 1), 1)));
   }
   TAPIR_FIELDS(conv, norm, deep, fc, drop)
+};
+
+struct DropNet : nn::Module {
+  nn::Linear a{8, 16}, b{16, 4};
+  nn::Dropout drop{0.3};
+  Tensor forward(const Tensor& x) { return b(drop(relu(a(x)))); }
+  TAPIR_FIELDS(a, b, drop)
+};
+struct PoolNet : nn::Module {
+  nn::Conv2d conv{3, 6, 3, {.padding = 1}};
+  nn::BatchNorm2d norm{6};
+  nn::Linear fc{6 * 4 * 4, 5};
+  Tensor forward(const Tensor& x) { return fc(flatten(max_pool2d(relu(norm(conv(x))), 2), 1)); }
+  TAPIR_FIELDS(conv, norm, fc)
 };
 
 /// The loss, detached.
