@@ -55,6 +55,8 @@ class Module {
   Module& operator=(Module&& o) noexcept {
     training = o.training, std::swap(extras_, o.extras_);
     own_extras(), o.own_extras();
+    host_state.changes.fetch_add(
+        1, std::memory_order_relaxed);  // for compiled programs, though the old weights may live on
     return *this;
   }
   virtual ~Module() = default;
