@@ -28,7 +28,8 @@ Tensor& Tensor::requires_grad_(bool on) {
           "[requires_grad_] you can only change requires_grad flags of leaf variables; use detach()");
   const bool before = p.requires_grad;
   p.requires_grad = on || has_producer(*this);
-  if (p.requires_grad != before && is_watched(p.storage.get())) host_state.flip(&p);
+  const bool recorded = note_grad;  // then it is what the program does, not what selects it
+  if (p.requires_grad != before && !recorded && is_watched(p.storage.get())) host_state.flip(&p);
   return *this;
 }
 
@@ -40,6 +41,7 @@ const Tensor& Tensor::grad() const {
   static const Tensor none;
   const TapeMeta* meta = TapeMeta::find(*this);
   if (!meta) return none;
+  if (note_grad_read && meta->grad.defined()) note_grad_read(*this, meta->grad);
   return meta->retained ? *meta->retained : meta->grad;
 }
 

@@ -56,6 +56,8 @@ struct CompileCall {
   struct Frame {
     virtual ~Frame() = default;
   };
+  /// One address for each function and types of arguments.
+  virtual const void* types() const = 0;
   /// Calls the function; `instead`: inputs to put in the place of the arguments', where not empty.
   virtual void run(const std::vector<Tensor>& instead) = 0;
   /// f(tensor) for each tensor of the result.
@@ -93,6 +95,7 @@ template <class T> inline constexpr bool is_plain_value =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view>;
 
 template <class T> void add_argument(CompileCall& call, T& x) {
+  if constexpr (std::is_pointer_v<T>) check(x, "[compile] expected a text as argument, got a null pointer");
   if constexpr (is_plain_value<std::remove_const_t<T>>) {
     if constexpr (std::is_convertible_v<const T&, std::string_view>)
       call.values += std::to_string(std::string_view(x).size()) + ":" + std::string(std::string_view(x));
@@ -120,6 +123,7 @@ template <class F, class... A> struct CompileCallOf final : CompileCall {
   struct FrameOf final : Frame {
     std::conditional_t<std::is_void_v<R>, char, R> result{};
   };
+  static inline const char tag = 0;
   F& f;
   std::tuple<A...> arguments;
   std::conditional_t<std::is_void_v<R>, char, R> result{};
@@ -127,6 +131,7 @@ template <class F, class... A> struct CompileCallOf final : CompileCall {
   explicit CompileCallOf(F& f, A... a) : f(f), arguments(std::move(a)...) {
     std::apply([&](auto&... x) { (add_argument(*this, x), ...); }, arguments);
   }
+  const void* types() const override { return &tag; }
   void run(const std::vector<Tensor>& instead) override {
     size_t next = 0;
     const auto exchange = [&](auto& x) {

@@ -22,6 +22,7 @@ struct CompileEntry {
   std::string why;     // it is not replayed
   bool eager = false;  // for good
   int attempts = 0;    // recordings since it was last replayed
+  int fruitless = 0;   // recordings that few replays followed
   int64_t recordings = 0, replays = 0;
 };
 
@@ -36,7 +37,8 @@ struct CompilerState {
 namespace {
 
 constexpr int kMaxAttempts = 6;     // in a row, until two are equal
-constexpr int kMaxRecordings = 64;  // of one signature
+constexpr int kMaxRecordings = 64;  // of one signature, each replayed less often than kFewReplays
+constexpr int kFewReplays = 8;
 
 bool logging() {
   static const bool on = [] {
@@ -56,7 +58,7 @@ void warn(CompilerState& state, const std::string& text) {
 
 /// What selects a program. The same object twice among the arguments is another signature than two.
 void write_key(std::vector<int64_t>& key, const CompileCall& call) {
-  key.clear();
+  key.assign(1, int64_t(uintptr_t(call.types())));
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor& x = call.inputs[i];
     if (!x.defined()) {
@@ -68,7 +70,8 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
     const TensorImpl& p = x.impl();
     key.push_back(int64_t(p.dtype) | int64_t(p.device.type) << 8 | int64_t(p.device.index) << 16 |
                   int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 |
-                  int64_t(p.autograd.load() && x.grad().defined()) << 34 | p.sizes.size() << 40);
+                  int64_t(p.autograd.load() && x.grad().defined()) << 34 |
+                  int64_t(p.storage && p.storage->read_only) << 35 | p.sizes.size() << 40);
     key.push_back(int64_t(same));
     key.insert(key.end(), p.sizes.begin(), p.sizes.end());
     key.insert(key.end(), p.strides.begin(), p.strides.end());
@@ -114,14 +117,12 @@ Tensor in_storage(const Tensor& x, const StoragePtr& storage, int64_t offset) {
 
 /// x as a tensor with a storage of its own in the same memory: what shares memory with an argument is not the argument.
 Tensor alias_of(const Tensor& x) {
-  const TensorImpl& from = x.impl();
-  int64_t last = 0;
-  for (int64_t d = 0; d < x.dim(); ++d) last += (from.sizes[d] - 1) * from.strides[d];
+  const Storage& from = *x.impl().storage;
   const StoragePtr storage = adopt_storage(
-      from.data(), (last + 1) * size_of(from.dtype), from.device,
-      [](Storage& s) { delete static_cast<StoragePtr*>(s.context); }, new StoragePtr(from.storage));
-  storage->read_only = from.storage->read_only;
-  return in_storage(x, storage, 0);
+      from.data, from.bytes, from.device, [](Storage& s) { delete static_cast<StoragePtr*>(s.context); },
+      new StoragePtr(x.impl().storage));
+  storage->read_only = from.read_only, storage->version = from.version.load(std::memory_order_relaxed);
+  return in_storage(x, storage, x.impl().offset);
 }
 
 /// The arguments as they are recorded: aliased, for the function may have captured the very same tensor.
@@ -144,9 +145,7 @@ Tensor unaliased(Tensor& y, const std::vector<Tensor>& aliases, const std::vecto
     if (aliases[i].is_same(arguments[i])) continue;
     if (aliases[i].is_same(y)) return arguments[i];
     if (aliases[i].impl().storage.get() != y.impl().storage.get()) continue;
-    const TensorImpl& x = arguments[i].impl();
-    const Tensor there =
-        in_storage(y, x.storage, x.offset * size_of(x.dtype) / size_of(y.dtype()) + y.storage_offset());
+    const Tensor there = in_storage(y, arguments[i].impl().storage, y.storage_offset());
     y = in_storage(y, y.impl().storage, y.storage_offset());
     return there;
   }
@@ -195,6 +194,7 @@ CompileEntry* find(CompilerState& state, const std::vector<int64_t>& key) {
     if (why && !stale) continue;  // another variant of the signature: the same arguments, but gradients there or not
     if (why) {
       log(state, std::string("recorded anew, because ") + why);
+      if (e->replay->replays() >= kFewReplays) e->fruitless = 0;
       e->replay.reset(), e->last.reset();
     }
     if (e->replay || e->eager) return e.get();
@@ -233,29 +233,64 @@ void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, 
   if (why.empty() && !e.last) why = "it was recorded once: the next call confirms that it does the same each time";
   else if (why.empty()) why = difference(*e.last, *r);
   e.why = why;
-  if (why.empty()) {
-    e.replay = std::make_unique<Replay>(std::move(*r), inputs, outputs,
-                                        std::unique_ptr<CompileCall::Frame>(call.new_frame()), state.options);
-    e.last.reset(), e.attempts = 0;
-    log(state, format("a program of {} calls", int64_t(e.replay->schedule().size())));
-    return;
-  }
+  if (why.empty()) try {
+      e.replay = std::make_unique<Replay>(std::move(*r), inputs, outputs,
+                                          std::unique_ptr<CompileCall::Frame>(call.new_frame()), state.options);
+      e.last.reset(), e.attempts = 0;
+      return log(state, format("a program of {} calls", int64_t(e.replay->schedule().size())));
+    } catch (const std::exception& error) {  // the call itself has been made
+      permanent = true, e.why = why = std::string("no program could be made: ") + error.what();
+    }
   e.last = std::move(r);
-  if (permanent || e.attempts >= kMaxAttempts || e.recordings >= kMaxRecordings) {
+  if (permanent || e.attempts >= kMaxAttempts || e.fruitless >= kMaxRecordings) {
     e.eager = true, e.last.reset();
     warn(state, "calls of a signature run as they are: " + why);
   } else log(state, "not replayed yet: " + why);
 }
 
-/// What was written through an alias was written.
-void raise_versions(const std::vector<Tensor>& aliases, const std::vector<Tensor>& arguments) {
-  for (size_t i = 0; i < aliases.size(); ++i) {
-    size_t first = 0;
-    while (!aliases[first].is_same(aliases[i])) ++first;
-    if (first == i && !aliases[i].is_same(arguments[i]))
-      arguments[i].impl().storage->version.fetch_add(aliases[i].version(), std::memory_order_relaxed);
+/// Aliases of arguments, and what becomes of them: what was written through an alias was written, and what the function made of the
+/// tensor itself (unsqueeze_, requires_grad_) it made of the argument.
+class Aliases {
+ public:
+  explicit Aliases(const std::vector<Tensor>& arguments) : tensors(recorded_inputs(arguments)), arguments_(arguments) {
+    for (const Tensor& x : tensors) versions_.push_back(x.defined() ? x.version() : 0);
   }
-}
+  ~Aliases() {
+    each([&](const Tensor& alias, const Tensor& x, uint32_t before) {
+      x.impl().storage->version.fetch_add(alias.version() - before, std::memory_order_relaxed);
+    });
+  }
+  Aliases(const Aliases&) = delete;
+  /// Gives the arguments what the function made of the tensors themselves; false: it made nothing.
+  bool hand_over() {
+    bool changed = false;
+    each([&](const Tensor& alias, const Tensor& x, uint32_t) {
+      const TensorImpl& from = alias.impl();
+      TensorImpl& to = x.impl();
+      if (from.sizes == to.sizes && from.strides == to.strides && from.offset == to.offset && !from.requires_grad)
+        return;
+      changed = true;
+      to.sizes = from.sizes, to.strides = from.strides, to.offset = from.offset;
+      to.numel = from.numel, to.contiguous = from.contiguous;
+      if (!from.requires_grad) return;
+      if (alias.is_leaf()) Tensor(x).requires_grad_(), x.set_grad(alias.grad());
+      else if (!to.autograd.load()) to.autograd = alias.impl().autograd.exchange(nullptr), to.requires_grad = true;
+    });
+    return changed;
+  }
+  const std::vector<Tensor> tensors;
+
+ private:
+  template <class F> void each(F f) const {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      size_t first = 0;
+      while (!tensors[first].is_same(tensors[i])) ++first;
+      if (first == i && !tensors[i].is_same(arguments_[i])) f(tensors[i], arguments_[i], versions_[i]);
+    }
+  }
+  const std::vector<Tensor>& arguments_;
+  std::vector<uint32_t> versions_;
+};
 
 /// Runs the call and writes it down.
 void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
@@ -265,8 +300,9 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
       warn(state, "calls of a signature run as they are: " + e.why);
       return call.run({});
     }
-  ++e.attempts, ++e.recordings;
-  const std::vector<Tensor> inputs = recorded_inputs(call.inputs);
+  ++e.attempts, ++e.recordings, ++e.fruitless;
+  Aliases aliases(call.inputs);
+  const std::vector<Tensor>& inputs = aliases.tensors;
   const OwnRegion region;
   Recording recording(inputs);
   std::vector<Tensor> outputs;
@@ -278,16 +314,15 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
     outputs = call.outputs();
     program = recording.finish(outputs, &notes);
   } catch (...) {
-    raise_versions(inputs, call.inputs);
     e.last.reset();
     throw;
   }
-  raise_versions(inputs, call.inputs);
   std::vector<Tensor> results;
   for (Tensor& y : outputs) results.push_back(unaliased(y, inputs, call.inputs));
   call.build(*std::unique_ptr<CompileCall::Frame>(call.new_frame()), results);
   bool permanent = false;
   std::string why;
+  if (aliases.hand_over()) permanent = true, why = "an argument's own shape or requires_grad is changed";
   for (const Tensor& y : outputs)
     if (has_live_graph(y))
       permanent = true, why = "a result can still be differentiated: call backward() inside, or compile under NoGrad";
@@ -295,10 +330,20 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen), rest.taken = std::move(notes.taken);
   auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
   if (why.empty()) why = ir::obstacle(*r, rest, permanent);
+  for (size_t i = 0; why.empty() && i < outputs.size(); ++i)
+    if (const Tensor& y = outputs[i]; y.defined() && y.requires_grad() && y.is_leaf()) {
+      const ir::View& v = r->program.outputs[i];
+      if (v.block < 0 || r->program.blocks[size_t(v.block)].kind != ir::Block::Kind::Outside)
+        permanent = true, why = "a result is a leaf that is made inside and requires a gradient";
+    }
   if (why.empty() && keeps_argument(inputs, call.inputs, outputs))
     why = "an argument is kept outside: copy_() it into a tensor that exists before";
   CompileEntry& place = entry_of(state, e, *r);
-  if (&place != &e) --e.attempts, --e.recordings, ++place.attempts, ++place.recordings;
+  if (&place != &e)
+    for (CompileEntry* x : {&e, &place}) {
+      const int by = x == &e ? -1 : 1;
+      x->attempts += by, x->recordings += by, x->fruitless += by;
+    }
   decide(state, place, std::move(r), why, permanent, call, inputs, outputs);
 }
 

@@ -1,5 +1,6 @@
 #include "record.h"
 
+#include <algorithm>
 #include <map>
 
 #include "../autograd/meta.h"
@@ -7,6 +8,7 @@
 #include "../core/generator.h"
 #include "../core/host_state.h"
 #include "../core/trace_call.h"
+#include "uses.h"
 
 namespace tapir::inline v0::ir {
 
@@ -17,7 +19,8 @@ struct Recorder {
   std::vector<tapir::Storage*> owner;              // of each block, once a kernel has seen one
   std::map<const tapir::Storage*, int> input_of;   // roots of inputs; their blocks are not in `live`
   std::map<const tapir::Storage*, uint32_t> seen;  // of outside blocks: the version it had
-  std::map<int, bool> told;                        // blocks that tensor() filled
+  std::map<int, bool> filled;                      // by the host, in fresh memory; true: by tensor()
+  std::map<const tapir::Storage*, Tensor> asked;   // gradients that grad() gave, and whose they are
   Notes notes;
   uint64_t seeds = 0;
   BackendTable tables[kNumDeviceTypes];
@@ -33,6 +36,7 @@ struct Recorder {
   int input_block(const Tensor& x);
   void note(const TensorView& v, int block);
   void note_gradient(const Tensor& x, bool replaced);
+  bool is_noted(const Tensor& leaf) const;
   void taken_by_host(const void* data);
   View view_of(const TensorView& v);
   View bytes_at(const void* data, Device device, int64_t bytes);
@@ -136,32 +140,43 @@ int Recorder::find(const void* data) const {
   return p < at->first + program.blocks[size_t(at->second)].bytes ? at->second : -1;
 }
 
-/// The block of an input: its root's.
+/// The block of an input begins with its first element, wherever that lies in its storage. (What reaches before it has a negative offset.)
 int Recorder::input_block(const Tensor& x) {
   tapir::Storage* root = root_of(x.impl().storage.get());
   const auto [at, fresh] = input_of.try_emplace(root, int(program.blocks.size()));
   if (!fresh) return at->second;
-  program.blocks.push_back({.kind = Block::Kind::Outside, .bytes = root->bytes, .device = root->device});
-  program.blocks.back().memory = StoragePtr::share(root);
-  begin.push_back(static_cast<const char*>(root->data)), owner.push_back(root);
+  const int64_t before = static_cast<const char*>(x.data_ptr()) - static_cast<const char*>(root->data);
+  program.blocks.push_back({.kind = Block::Kind::Outside, .bytes = root->bytes - before, .device = root->device});
+  program.blocks.back().memory =
+      before ? slice_storage(StoragePtr::share(root), before, root->bytes - before) : StoragePtr::share(root);
+  begin.push_back(static_cast<const char*>(x.data_ptr())), owner.push_back(root);
   return at->second;
 }
 
-/// Remembers a storage from outside, with the version that it had when a kernel first saw it.
+/// Remembers a storage from outside, with the version that it had when a kernel first saw it. A gradient that is only read lies
+/// elsewhere in another call.
 void Recorder::note(const TensorView& v, int block) {
   if (program.blocks[size_t(block)].kind != Block::Kind::Outside || !v.storage) return;
+  if (const auto at = asked.find(v.storage); at != asked.end()) {
+    const Tensor leaf = std::move(at->second);
+    asked.erase(at);
+    if (!is_noted(leaf)) note_gradient(leaf, false);
+  }
   if (!seen.try_emplace(v.storage, v.storage->version.load(std::memory_order_relaxed)).second) return;
   notes.storages.push_back({StoragePtr::share(v.storage), block});
 }
 
+bool Recorder::is_noted(const Tensor& leaf) const {
+  return std::any_of(notes.grads.begin(), notes.grads.end(), [&](auto& slot) { return slot.leaf.is_same(leaf); });
+}
+
 /// Before the first change of a leaf's gradient.
 void Recorder::note_gradient(const Tensor& x, bool replaced) {
-  if (x.numel() == 0 || !x.is_leaf()) return;
-  for (const Notes::GradSlot& slot : notes.grads)
-    if (slot.leaf.is_same(x)) return;
+  if (x.numel() == 0 || !x.is_leaf() || is_noted(x)) return;
   const int i = find(x.data_ptr());
   if (i >= 0 && program.blocks[size_t(i)].kind != Block::Kind::Outside) return;  // made in here
   const Tensor& g = x.grad();
+  if (g.defined()) asked.erase(g.impl().storage.get());
   const bool used = g.defined() && find(g.data_ptr()) >= 0;
   Notes::GradSlot slot{.leaf = x, .relevant = !replaced || used, .had = g.defined()};
   if (slot.relevant && slot.had) slot.start = view_of(g);
@@ -172,7 +187,8 @@ void Recorder::note_gradient(const Tensor& x, bool replaced) {
 void Recorder::taken_by_host(const void* data) {
   const int i = data ? find(data) : -1;
   const Block* const b = i < 0 ? nullptr : &program.blocks[size_t(i)];
-  if (!notes.taken.empty() || !data || (b && b->kind == Block::Kind::Temporary && !b->written)) return;
+  if (b && b->kind == Block::Kind::Temporary && !b->written) return void(filled.try_emplace(i, false));
+  if (!notes.taken.empty() || !data) return;
   notes.taken = "data<T>() of memory" + describe(here().get());
 }
 
@@ -224,18 +240,21 @@ View Recorder::bytes_at(const void* data, Device device, int64_t bytes) {
   return out;
 }
 
-/// Marks what a call does with a block. Fresh memory that is read first holds what the host wrote.
+/// Marks what a call does with a block. Fresh memory that is read first, or filled by the host and written in part, holds what the host
+/// wrote.
 void Recorder::use(const View& v, Access access) {
   if (v.kind != View::Kind::Memory || v.block < 0) return;
   Block& b = program.blocks[size_t(v.block)];
-  if (access != Access::Write) {
-    if (b.kind == Block::Kind::Temporary && !b.written && b.device.is_cpu()) {
-      b.kind = Block::Kind::Constant;
-      if (!told[v.block] && notes.unseen.empty()) notes.unseen = "memory of " + to_string(v) + describe(here().get());
-      b.values.assign(begin[size_t(v.block)], size_t(b.bytes));
-    }
-    b.read = true;
+  const auto host = filled.find(v.block);
+  const bool reads = access != Access::Write;
+  if (b.kind == Block::Kind::Temporary && !b.written && b.device.is_cpu() &&
+      (reads || (host != filled.end() && !covers(v, program)))) {
+    b.kind = Block::Kind::Constant;
+    if ((host == filled.end() || !host->second) && notes.unseen.empty())
+      notes.unseen = "memory of " + to_string(v) + describe(here().get());
+    b.values.assign(begin[size_t(v.block)], size_t(b.bytes));
   }
+  if (reads) b.read = true;
   if (access != Access::Read) b.written = true;
 }
 
@@ -272,10 +291,13 @@ Recording::Recording(std::span<const Tensor> inputs) : recorder_(nullptr) {
     if (recorder_->real[i]) modes.tables[i] = &recorder_->tables[i];
   modes.refuse_host_read = refuse_host_read;
   note_host_write = [](const void* data) {
-    if (const int i = ir::active->find(data); i >= 0) ir::active->told[i] = true;
+    if (const int i = ir::active->find(data); i >= 0) ir::active->filled[i] = true;
   };
   note_host_access = [](const void* data) { ir::active->taken_by_host(data); };
   note_grad = [](const Tensor& x, bool replaced) { ir::active->note_gradient(x, replaced); };
+  note_grad_read = [](const Tensor& x, const Tensor& g) {
+    if (!ir::active->is_noted(x)) ir::active->asked[g.impl().storage.get()] = x;
+  };
 }
 
 bool Recording::active() { return ir::active; }
@@ -285,7 +307,7 @@ void Recording::stop() noexcept {
   for (int i = 0; i < kNumDeviceTypes; ++i)
     if (recorder_->real[i]) modes.tables[i] = recorder_->before[i];
   modes.refuse_host_read = nullptr;
-  note_grad = nullptr, note_host_write = note_host_access = nullptr;
+  note_grad = nullptr, note_grad_read = nullptr, note_host_write = note_host_access = nullptr;
   ir::active = nullptr;
 }
 
@@ -297,8 +319,18 @@ Recording::~Recording() {
 Program Recording::finish(std::span<const Tensor> outputs, Notes* notes) {
   check(ir::active == recorder_, "[record] expected finish() once, in the thread that records");
   Recorder& r = *recorder_;
+  r.asked.clear();
+  std::erase_if(r.notes.grads, [](const Notes::GradSlot& slot) {  // leaves made inside, of memory from outside
+    return slot.leaf.impl().refs.load(std::memory_order_acquire) == 1;
+  });
   for (const Tensor& y : outputs) r.program.outputs.push_back(r.view_of(y));
-  for (Notes::GradSlot& slot : r.notes.grads) slot.end = r.view_of(slot.leaf.grad());
+  for (Notes::GradSlot& slot : r.notes.grads) {
+    const Tensor& g = slot.leaf.grad();
+    slot.end = r.view_of(g);
+    if (!slot.relevant || !slot.had || !g.defined() || slot.end.block != slot.start.block) continue;
+    const auto given = std::count_if(outputs.begin(), outputs.end(), [&](const Tensor& y) { return y.is_same(g); });
+    slot.holders = g.impl().refs.load(std::memory_order_acquire) - 1 - given;
+  }
   const Generator& g = default_generator();
   r.notes.numbers = g.offset() - r.notes.offset;
   r.notes.reseeded = host_state.seeds.load() != r.seeds || g.seed() != r.notes.seed || g.offset() < r.notes.offset;

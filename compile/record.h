@@ -29,6 +29,7 @@ struct Notes {
     bool relevant = false;      // does the program depend on the gradient that was there?
     bool had = false;           // was there one? `start`: where, if relevant
     View start = {}, end = {};  // end: Absent where there is none afterwards
+    int64_t holders = 0;        // of a gradient that was there, and is, beside the leaf and the results
   };
   std::vector<Seen> storages;
   std::vector<GradSlot> grads;

@@ -19,6 +19,13 @@ int block_of(const View& v) { return v.kind == View::Kind::Memory ? v.block : -1
 
 }  // namespace
 
+std::map<const Storage*, Tensor> watched_leaves() {
+  std::map<const Storage*, Tensor> out;
+  held().each([&](const Tensor& leaf) { out.emplace(leaf.impl().storage.get(), leaf); });
+  return out;
+}
+uint64_t watched_leaves_changes() { return held().changes.load(std::memory_order_acquire); }
+
 WatchedLeaf::WatchedLeaf(const Tensor& leaf) : p_(&held().hold(leaf.impl_or_null(), leaf)) {}
 WatchedLeaf::~WatchedLeaf() {
   if (p_) held().release(p_->impl_or_null());
@@ -34,6 +41,7 @@ Recorded keep(Program program, Notes notes) {
         r.moves[size_t(i)] = true;
     }
   for (Notes::GradSlot& g : notes.grads) {
+    r.shared_gradient |= g.holders > int64_t(held().contains(g.leaf.grad().impl_or_null()));
     for (const View* v : {&g.start, &g.end})
       if (const int i = block_of(*v);
           i >= 0 && (v == &g.start || program.blocks[size_t(i)].kind != Block::Kind::Outside))
@@ -108,12 +116,12 @@ static std::string strange_call(const Recorded& r, bool& permanent) {
 
 std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
   if (std::string why = strange_call(r, permanent); !why.empty()) return why;
+  permanent = false;  // the first call may make what the later ones find
   if (!notes.unseen.empty())
     return notes.unseen +
            " is read, which no kernel wrote: what code outside of the kernels computes cannot be replayed";
   if (!notes.taken.empty())
     return notes.taken + " that kernels wrote, or that was there before: what the host does with it cannot be replayed";
-  permanent = false;
   if (notes.reseeded) return "manual_seed() is called inside";
   const Program& p = r.program;
   for (size_t i = 0; i < p.blocks.size(); ++i) {
@@ -128,6 +136,8 @@ std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
     }
     return format("a tensor of {} bytes is made inside and kept outside, but not returned", b.bytes);
   }
+  if (r.shared_gradient)
+    return "a gradient that is read or added to is held by something else too: which of both is meant cannot be seen";
   for (const Recorded::GradSlot& g : r.grads)
     if (block_of(g.end) >= 0 && p.blocks[size_t(g.end.block)].kind == Block::Kind::Outside &&
         block_of(g.end) != block_of(g.start))
@@ -137,11 +147,13 @@ std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
 
 // ---- differences ----
 
+static bool same_number(const Scalar& a, const Scalar& b) {
+  if (a.is_float()) return std::bit_cast<uint64_t>(a.to_double()) == std::bit_cast<uint64_t>(b.to_double());
+  return a.to_int() == b.to_int();
+}
 static bool same_view(const View& a, const View& b) {
   if (a.kind != b.kind || a.dtype != b.dtype || !(a.device == b.device)) return false;
-  if (a.kind == View::Kind::Number)
-    return a.number.kind() == b.number.kind() && a.number.to_int() == b.number.to_int() &&
-           std::bit_cast<uint64_t>(a.number.to_double()) == std::bit_cast<uint64_t>(b.number.to_double());
+  if (a.kind == View::Kind::Number) return a.number.kind() == b.number.kind() && same_number(a.number, b.number);
   return a.block == b.block && a.offset == b.offset && a.shape == b.shape && a.strides == b.strides;
 }
 

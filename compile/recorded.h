@@ -1,5 +1,7 @@
 #pragma once
-// A recording as compile() keeps it: it owns nothing that the program's user would not own without it.
+// A recording as compile() keeps it. It holds storages and leaves from outside only until somebody looks whether anybody else does: the
+// memory of a net that is gone goes with the next call, with reset(), or with the compiled function.
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,17 +23,22 @@ class WatchedLeaf {
   ~WatchedLeaf();
   const Tensor& operator*() const { return *p_; }
   const Tensor* operator->() const { return p_; }
+  explicit operator bool() const { return p_; }
   bool abandoned() const { return p_->impl().refs.load(std::memory_order_acquire) == 1; }
 
  private:
   const Tensor* p_ = nullptr;
 };
+/// The leaves that programs watch, by their storage; and how often that has changed.
+std::map<const Storage*, Tensor> watched_leaves();
+uint64_t watched_leaves_changes();
 
 struct Recorded {
   struct Seen {
     Watched storage;
     int block;
     uint32_t raised;
+    WatchedLeaf leaf = {};  // that lies there, where another program watches it: its handle keeps the storage alive
   };
   struct GradSlot {
     WatchedLeaf leaf;
@@ -44,6 +51,7 @@ struct Recorded {
   std::vector<Seen> storages;          // that do not move
   std::vector<uint32_t> raised_input;  // of each input's storage, its version
   std::vector<GradSlot> grads;
+  bool shared_gradient = false;  // somebody but the leaf and programs holds a gradient that was there, and is
   uint64_t seed = 0, offset = 0, numbers = 0;
 };
 

@@ -150,6 +150,8 @@ void Replay::add_result(const Tensor& y, const View& v, std::span<const Tensor> 
     out.view.offset -= r_.program.inputs[i].offset * size_of(r_.program.inputs[i].dtype) / size_of(v.dtype);
   }
   if (v.block < 0 || out.kind == Result::OfArgument) return;
+  for (size_t i = 0; i < r_.grads.size(); ++i)
+    if (block_of(r_.grads[i].start) == v.block) return void((out.kind = Result::OfGradient, out.argument = i));
   if (r_.program.blocks[size_t(v.block)].kind != Block::Kind::Outside) {
     out.argument = size_t(pool_of(v.block));
   } else if (y.is_leaf() && y.requires_grad()) out.kind = Result::Leaf, out.leaf = WatchedLeaf(y);
@@ -161,14 +163,25 @@ void Replay::add_result(const Tensor& y, const View& v, std::span<const Tensor> 
 
 // ---- is it the same as it was? ----
 
-const char* Replay::mismatch(bool& stale) const {
+/// Storages that leaves keep alive which other programs watch: of those the leaf must be looked at.
+void Replay::find_leaves() {
+  const std::map<const Storage*, Tensor> leaves = watched_leaves();
+  for (Recorded::Seen& s : r_.storages)
+    if (const auto at = leaves.find(s.storage.get()); at != leaves.end()) s.leaf = WatchedLeaf(at->second);
+}
+
+const char* Replay::mismatch(bool& stale) {
   stale = true;
   if (changes_ != host_state.changes.load(std::memory_order_relaxed))
     return "options, hooks, submodules or an optimizer's state were exchanged";
+  if (const uint64_t now = watched_leaves_changes(); now != leaves_at_) find_leaves(), leaves_at_ = now;
   for (const Recorded::Seen& s : r_.storages)
-    if (s.storage.abandoned()) return "the storage of a tensor from outside was replaced";
+    if (s.storage.abandoned() || (s.leaf && s.leaf.abandoned()))
+      return "the storage of a tensor from outside was replaced";
   for (const Recorded::GradSlot& g : r_.grads)
     if (g.leaf.abandoned()) return "a parameter was replaced";
+  for (const Result& y : results_)
+    if (y.kind == Result::Leaf && y.leaf.abandoned()) return "a leaf that is a result was replaced";
   stale = false;
   for (size_t i = 0; i < r_.grads.size(); ++i) {
     const Recorded::GradSlot& g = r_.grads[i];
@@ -178,6 +191,11 @@ const char* Replay::mismatch(bool& stale) const {
     if (g.had &&
         (!(now.shape() == g.start.shape) || !(now.strides() == g.start.strides) || now.dtype() != g.start.dtype))
       return "a gradient lies otherwise in memory";
+    if (now.defined() &&
+        now.impl().refs.load(std::memory_order_acquire) > 2)  // the leaf's, the last run's, and another
+      for (size_t k = 0; k < i; ++k)
+        if (slots_[k].first != slots_[i].first && r_.grads[k].leaf->grad().is_same(now))
+          return "two parameters share one gradient";
     if (block_of(g.start) >= 0 && start_of(i) != start_of(slots_[i].first)) return "gradients no longer share memory";
   }
   return nullptr;
@@ -220,9 +238,10 @@ bool Replay::reusable(const Pool& pool) const {
   if (!pool.storage || pool.storage->refs.load(std::memory_order_acquire) != 1 + pool.slots.size()) return false;
   for (size_t i : pool.slots) {
     const Recorded::GradSlot& g = r_.grads[i];
-    const Tensor& current = slots_[i].current;
+    if (!slots_[i].current) return false;
+    const Tensor& current = *slots_[i].current;
     const bool there = g.leaf->grad().is_same(current);
-    if (!current.defined() || (there && g.relevant) || current.impl().refs.load() != (there ? 2u : 1u)) return false;
+    if ((there && g.relevant) || current.impl().refs.load() != (there ? 2u : 1u)) return false;
   }
   return true;
 }
@@ -268,7 +287,7 @@ void Replay::bind_made() {
       pool.storage = allocate_storage(b.bytes, b.device);
       for (size_t i : pool.slots) {
         const View& end = r_.grads[i].end;
-        slots_[i].current = made(end, slots_[i].contiguous, pool.storage, end.offset);
+        slots_[i].current = WatchedLeaf(made(end, slots_[i].contiguous, pool.storage, end.offset));
       }
     }
     if (pool.values) std::memcpy(pool.storage->data, pool.values->data(), pool.values->size());
@@ -289,7 +308,7 @@ void Replay::set_gradients() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Recorded::GradSlot& g = r_.grads[i];
     if (block_of(g.end) < 0) g.leaf->set_grad({});
-    else if (slots_[i].pool >= 0 && !g.leaf->grad().is_same(slots_[i].current)) g.leaf->set_grad(slots_[i].current);
+    else if (slots_[i].pool >= 0 && !g.leaf->grad().is_same(*slots_[i].current)) g.leaf->set_grad(*slots_[i].current);
   }
 }
 
@@ -320,13 +339,15 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   const uint64_t seed = generator.seed(), offset = generator.offset();
   generator.set_state(seed, offset + r_.numbers);
   raise_versions(arguments);
+  for (Result& y : results_)
+    if (y.kind == Result::OfGradient) y.gradient = r_.grads[y.argument].leaf->grad();
   const uint64_t sources = versions_of_sources();
   schedule_->run(seed, offset, std::exchange(prepared_at_, 0) == sources);
   prepared_at_ = sources;  // not where the run threw
   set_gradients();
   copy_results();
   results.clear();
-  for (const Result& y : results_) {
+  for (Result& y : results_) {
     const View& v = y.view;
     switch (y.kind) {
       case Result::Undefined: results.emplace_back(); break;
@@ -341,12 +362,20 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
         results.push_back(made(v, y.contiguous, x.impl().storage, at));
         break;
       }
+      case Result::OfGradient: {
+        const Tensor g = std::move(y.gradient);
+        const View& start = r_.grads[y.argument].start;
+        const int64_t first = g.storage_offset() * size_of(g.dtype()) - start.offset * size_of(start.dtype);
+        results.push_back(made(v, y.contiguous, g.impl().storage, first / size_of(v.dtype) + v.offset));
+        break;
+      }
       case Result::Made:
         results.push_back(
             made(v, y.contiguous, v.block < 0 ? allocate_storage(0, v.device) : pools_[y.argument].copy, v.offset));
     }
   }
   for (Pool& pool : pools_) pool.copy = {};
+  ++replays_;
   return true;
 }
 

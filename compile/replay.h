@@ -23,7 +23,7 @@ class Replay {
          std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options);
 
   /// Why a call now would not do what was recorded; null: it would. `stale`: nor will any later call.
-  const char* mismatch(bool& stale) const;
+  const char* mismatch(bool& stale);
   /// Runs it; false: these arguments share memory with what it writes or reads, and nothing was done.
   bool run(std::span<const Tensor> arguments, std::vector<Tensor>& results);
   const detail::CompileCall::Frame& frame() const { return *frame_; }
@@ -33,20 +33,22 @@ class Replay {
   CompileStats stats() const;
   /// Bytes that stats().peak() was to stay below; 0: any number.
   int64_t budget() const { return budget_; }
+  int64_t replays() const { return replays_; }
 
  private:
   struct Result {
-    enum Kind : uint8_t { Undefined, Argument, Leaf, Made, OfArgument, OfOutside } kind = Undefined;
-    size_t argument = 0;
+    enum Kind : uint8_t { Undefined, Argument, Leaf, Made, OfArgument, OfGradient, OfOutside } kind = Undefined;
+    size_t argument = 0;  // OfGradient: which slot's; Made: which pool
+    Tensor gradient;      // OfGradient, while it runs: that is there at the beginning
     View view;
     bool contiguous = true;
     WatchedLeaf leaf;
     Watched storage;  // OfOutside; view.offset is then in it
   };
-  struct Slot {        // of recorded().grads
-    Tensor current;    // that the last run left
-    int pool = -1;     // where `end` lies, if it is made here
-    size_t first = 0;  // the first slot whose gradient at the start lies in the same block
+  struct Slot {           // of recorded().grads
+    WatchedLeaf current;  // that the last run left
+    int pool = -1;        // where `end` lies, if it is made here
+    size_t first = 0;     // the first slot whose gradient at the start lies in the same block
     bool contiguous = true;
   };
   struct Pool {  // a block that is made anew where somebody holds the last one
@@ -67,6 +69,7 @@ class Replay {
     const char *begin, *end;
     bool written;
   };
+  void find_leaves();
   void add_result(const Tensor& y, const View& v, std::span<const Tensor> arguments);
   int pool_of(int block);
   bool apart(std::span<const Tensor> arguments) const;
@@ -98,9 +101,9 @@ class Replay {
   std::vector<size_t> sources_;  // of recorded().storages: what prepared calls read
   uint64_t prepared_at_ = 0;     // the sum of their versions, plus 1; 0: never
   std::vector<PassEffect> effects_;
-  int64_t peak_before_ = 0, budget_ = 0;
+  int64_t peak_before_ = 0, budget_ = 0, replays_ = 0;
   double seconds_ = 0;
-  uint64_t changes_ = host_state.changes.load();
+  uint64_t changes_ = host_state.changes.load(), leaves_at_ = ~uint64_t(0);
 };
 
 }  // namespace tapir::inline v0::ir

@@ -1,5 +1,7 @@
 #pragma once
 // Used by core/host_state.cpp and compile/recorded.cpp.
+#include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <unordered_map>
 
@@ -12,7 +14,7 @@ template <class Object, class Handle> class Held {
   const Handle& hold(const Object* object, Handle handle) {
     std::lock_guard lock(mutex_);
     Entry& e = entries_[object];
-    if (!e.holders++) e.handle = std::move(handle);
+    if (!e.holders++) e.handle = std::move(handle), changes.fetch_add(1, std::memory_order_release);
     return e.handle;
   }
   void release(const Object* object) {
@@ -22,11 +24,18 @@ template <class Object, class Handle> class Held {
     if (--at->second.holders > 0) return;
     last = std::move(at->second.handle);
     entries_.erase(at);
+    changes.fetch_add(1, std::memory_order_release);
   }
   bool contains(const Object* object) {
     std::lock_guard lock(mutex_);
     return entries_.contains(object);
   }
+
+  template <class F> void each(F f) {
+    std::lock_guard lock(mutex_);
+    for (const auto& [object, entry] : entries_) f(entry.handle);
+  }
+  std::atomic<uint64_t> changes{0};  // of which objects are held
 
  private:
   struct Entry {

@@ -3,25 +3,12 @@
 
 #include "../core/messages.h"
 #include "steps.h"
+#include "training.h"
 
 using namespace tapir;
 using namespace tapir_tests;
 
 namespace {
-
-struct Mlp : nn::Module {
-  nn::Linear a{8, 16}, b{16, 4};
-  nn::Dropout drop{0.3};
-  Tensor forward(const Tensor& x) { return b(drop(relu(a(x)))); }
-  TAPIR_FIELDS(a, b, drop)
-};
-struct ConvNet : nn::Module {
-  nn::Conv2d conv{3, 6, 3, {.padding = 1}};
-  nn::BatchNorm2d norm{6};
-  nn::Linear fc{6 * 4 * 4, 5};
-  Tensor forward(const Tensor& x) { return fc(flatten(max_pool2d(relu(norm(conv(x))), 2), 1)); }
-  TAPIR_FIELDS(conv, norm, fc)
-};
 
 auto mlp_batch = [](int i) {
   const Tensor all = reshape(sin(arange(0., 8. * 6 * 10, 1., {.dtype = kFloat32})), {10, 6, 8});
@@ -35,8 +22,8 @@ template <class C, class... A> void warm(C& step, const A&... a) {
 }  // namespace
 
 TEST_CASE("compiled training steps with dropout are eager's: AdamW, SGD, clipping, accumulation") {
-  const auto with = [](auto make_step) { check_compiled([] { return Mlp(); }, make_step, mlp_batch); };
-  with([](Mlp& net) {
+  const auto with = [](auto make_step) { check_compiled([] { return DropNet(); }, make_step, mlp_batch); };
+  with([](DropNet& net) {
     return [&net, opt = optim::AdamW(net.parameters(), {.lr = 1e-2})](const Tensor& x, const Tensor& y) mutable {
       opt.zero_grad();
       Tensor loss = cross_entropy(net(x), y);
@@ -45,7 +32,7 @@ TEST_CASE("compiled training steps with dropout are eager's: AdamW, SGD, clippin
       return loss;
     };
   });
-  with([](Mlp& net) {
+  with([](DropNet& net) {
     return [&net, opt = optim::SGD(net.parameters(), {.lr = 1e-2, .momentum = 0.9})](const Tensor& x,
                                                                                      const Tensor& y) mutable {
       Tensor loss = cross_entropy(net(x), y);
@@ -56,7 +43,7 @@ TEST_CASE("compiled training steps with dropout are eager's: AdamW, SGD, clippin
       return loss;
     };
   });
-  with([](Mlp& net) {  // gradients are dropped outside
+  with([](DropNet& net) {  // gradients are dropped outside
     return [&net, opt = optim::SGD(net.parameters(), {.lr = 1e-2})](const Tensor& x, const Tensor& y) mutable {
       Tensor loss = cross_entropy(net(x), y);
       loss.backward();
@@ -72,8 +59,8 @@ TEST_CASE("a compiled step of a net with batch norm is eager's") {
     return std::pair(reshape(cos(arange(0., 4 * 3 * 64, 1., {.dtype = kFloat32}) * (i + 1)), {4, 3, 8, 8}),
                      remainder(arange(4) + i, 5).to(kInt64));
   };
-  check_compiled([] { return ConvNet(); },
-                 [](ConvNet& net) {
+  check_compiled([] { return PoolNet(); },
+                 [](PoolNet& net) {
                    return [&net, opt = optim::Adam(net.parameters(), {.lr = 1e-2})](const Tensor& x,
                                                                                     const Tensor& y) mutable {
                      opt.zero_grad();
@@ -88,7 +75,7 @@ TEST_CASE("a compiled step of a net with batch norm is eager's") {
 
 TEST_CASE("backward alone is compiled, with and without gradients that are there") {
   manual_seed(1);
-  Mlp net;
+  DropNet net;
   net.eval();
   auto micro = compile([&](const Tensor& x, const Tensor& y) { cross_entropy(net(x), y).backward(); });
   for (int step = 0; step < 6; ++step) {
@@ -211,7 +198,7 @@ TEST_CASE("random numbers follow the generator: dropout masks, seeds, other call
 
 TEST_CASE("a guard notices replaced storage, flags and exchanged state") {
   manual_seed(2);
-  Mlp net;
+  DropNet net;
   const auto [x, y] = mlp_batch(0);
   auto f = compile([&](const Tensor& x) {
     NoGrad guard;
@@ -238,7 +225,10 @@ TEST_CASE("a guard notices replaced storage, flags and exchanged state") {
   same(x.to(kFloat64));
   net.to(kFloat32);
   same(x);
-  net = Mlp();
+  const StateDict held = net.state_dict();
+  net = DropNet();
+  same(x);
+  net.b = nn::Linear(16, 4);
   same(x);
   StateDict state;
   for (auto& [name, t] : net.state_dict()) state.set(name, full(t.shape(), 0.5));
@@ -618,8 +608,8 @@ TEST_CASE("compiled functions within compiled functions, and in several threads"
 }
 
 TEST_CASE("gradient scaling, autocast and a loss that skips steps") {
-  check_compiled([] { return Mlp(); },
-                 [](Mlp& net) {
+  check_compiled([] { return DropNet(); },
+                 [](DropNet& net) {
                    return [&net, opt = optim::AdamW(net.parameters(), {.lr = 1e-2}),
                            scaler = amp::GradScaler({.init_scale = 1e38, .growth_interval = 3})](
                               const Tensor& x, const Tensor& y) mutable {
@@ -636,7 +626,7 @@ TEST_CASE("gradient scaling, autocast and a loss that skips steps") {
                    };
                  },
                  mlp_batch);
-  Mlp net;  // a region around the call keeps casts of weights, which the program must not
+  DropNet net;  // a region around the call keeps casts of weights, which the program must not
   net.eval();
   const auto [x, y] = mlp_batch(0);
   auto f = compile([&](const Tensor& x) { return net(x); });
