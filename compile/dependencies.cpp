@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <queue>
-#include <string_view>
 
 #include "overlap.h"
+#include "refusals.h"
 
 namespace tapir::inline v0::ir {
 namespace {
@@ -20,12 +20,8 @@ bool covers(const View& v, const Block& b) {
   return v.offset == 0 && is_contiguous(v.shape, v.strides) && numel_of(v.shape) * size_of(v.dtype) >= b.bytes;
 }
 
-bool may_refuse(const Call& call) {
-  const std::string_view entry = call.entry;
-  for (const std::string_view one : {"gather", "scatter", "index", "index_put", "cross_entropy", "linalg"})
-    if (entry == one) return true;
-  return entry == "attention" && call.view(5).kind == View::Kind::Memory && call.view(5).dtype == kInt64;  // a length
-}
+}  // namespace
+
 bool writes_outside(const Call& call, const Program& p) {
   for (const Operand& o : call.operands)
     for (const View& v : o.views)
@@ -35,12 +31,17 @@ bool writes_outside(const Call& call, const Program& p) {
   return false;
 }
 
-}  // namespace
+bool may_cross(const Program& p, int from, int to) {
+  for (int at = std::min(from, to) + 1; at < std::max(from, to); ++at)
+    if (may_refuse(p.calls[size_t(at)])) return false;
+  return true;
+}
 
 std::vector<std::vector<int>> dependencies(const Program& p, int first, int last) {
   std::vector<std::vector<int>> direct(size_t(last - first));
   std::vector<std::vector<Use>> uses(p.blocks.size());
-  std::vector<int> refusing;
+  int refuses = -1;              // the last call that may refuse
+  std::vector<int> left_outside;  // calls since then that write there
   for (int at = first; at < last; ++at) {
     const Call& call = p.calls[size_t(at)];
     std::vector<int>& on = direct[size_t(at - first)];
@@ -53,8 +54,11 @@ std::vector<std::vector<int>> dependencies(const Program& p, int first, int last
       for (const Use& u : uses[size_t(v.block)])
         if ((u.writes || access != Access::Read) && overlap(u.view, v)) on.push_back(u.call - first);
     });
-    if (writes_outside(call, p)) on.insert(on.end(), refusing.begin(), refusing.end());
-    if (may_refuse(call)) refusing.push_back(at - first);
+    const bool may_end = may_refuse(call), outside = writes_outside(call, p);
+    if ((may_end || outside) && refuses >= 0) on.push_back(refuses);
+    if (may_end) on.insert(on.end(), left_outside.begin(), left_outside.end());
+    if (may_end) refuses = at - first, left_outside.clear();
+    if (outside) left_outside.push_back(at - first);
     std::sort(on.begin(), on.end());
     on.erase(std::unique(on.begin(), on.end()), on.end());
     each([&](const View& v, Access access) {  // who replaces all of a block comes after all that used it before

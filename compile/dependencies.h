@@ -1,8 +1,8 @@
 #pragma once
 // Note [Moving calls]
-// A call depends on the earlier ones that write what it reads (or writes), or read what it writes: exactly where their views overlap. One
-// that writes outside also depends on those before it that may refuse a value (an index out of range): a replay ends there, and what
-// would have been written after it is not.
+// A call depends on the earlier ones that write what it reads (or writes), or read what it writes: exactly where their views overlap.
+// Calls that may refuse a value (an index out of range) keep their order among each other, and calls that write outside theirs to those: a
+// replay that ends there has told what eager code tells, and left outside what eager code leaves.
 // Calls may be joined into one node where no third one stands between them: none that depends on one of the two and that the other depends
 // on. So what is left is without cycles, and order() finds a sequence.
 #include <cstdint>
@@ -12,6 +12,11 @@
 #include "program.h"
 
 namespace tapir::inline v0::ir {
+
+/// Does the call write to memory that was there before?
+bool writes_outside(const Call& call, const Program& program);
+/// May what is written outside at one of the two calls be written at the other? Not past one between them that may refuse.
+bool may_cross(const Program& program, int from, int to);
 
 /// For each call of [first, last), the earlier ones of that range it depends on directly; what follows from others may be left out.
 std::vector<std::vector<int>> dependencies(const Program& program, int first, int last);

@@ -30,6 +30,7 @@ View place_of_relu(const Program& p, int i, int j, const std::vector<std::vector
     return {};  // somebody else wants the sums
   for (const View& v : p.outputs)
     if (!in_place && v.kind == View::Kind::Memory && v.block == sums.block) return {};
+  if (writes_outside(relu, p) && !may_cross(p, i, j)) return {};
   for (int at = i; at < j; ++at) {
     bool free = true;
     each_view(p.calls[size_t(at)], [&](const View& v, Access access) {

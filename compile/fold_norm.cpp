@@ -72,6 +72,7 @@ int Folder::convolution_of(int at) const {
        is_constant(conv.view(3), x.dtype);
   for (const int user : users_[size_t(y.block)]) ok = ok && (user <= from || user >= at);  // y can be written earlier
   for (const int user : users_[size_t(y.block)]) ok = ok && user != from;
+  ok = ok && (!writes_outside(norm, p_) || may_cross(p_, from, at));
   return ok ? from : -1;
 }
 

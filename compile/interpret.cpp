@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "program.h"
+#include "refusals.h"
 
 namespace tapir::inline v0::ir {
 namespace {
@@ -37,7 +38,7 @@ void run(const Call& call, const Memory& memory) {
   ScopedMode mode(modes.deterministic, call.deterministic);
   Context& ctx = context(call.device);
   call_entry(table, call.entry, ctx, args);
-  check_values(ctx, format("[{}] bad value {value} at position {position} (bound {bound})", call.entry));
+  check_values(ctx, refusal_of(call));
 }
 
 }  // namespace

@@ -97,6 +97,8 @@ std::optional<Norms::Chain> Norms::chain_from(int norm) const {
 /// Nobody between the norm and the relu sees or changes what the norm uses.
 bool Norms::may_move(const Chain& c) const {
   const Call& norm = call(c.norm);
+  const bool outside = writes_outside(norm, p_) || (c.sum >= 0 && writes_outside(call(c.sum), p_));
+  if (outside && !may_cross(p_, c.norm, c.relu)) return false;
   for (int at = c.norm + 1; at < c.relu; ++at) {
     if (at == c.sum || dead_[size_t(at)]) continue;
     bool free = true;
@@ -147,6 +149,7 @@ int Norms::relu_gradient(const View& v, int at, const Done& done) const {
 /// Call `at`, a norm's gradient, can be made at `to`; and what the forward call left is still there.
 bool Norms::may_move_back(int at, int to, bool with_y, const Done& done) const {
   const Call& norm = call(at);
+  if (writes_outside(norm, p_) && !may_cross(p_, to, at)) return false;
   for (int i : {0, 1, 2})
     for (int k : {0, 1, 2})
       if (overlap(norm.view(size_t(i)), call(to).view(size_t(k)))) return false;

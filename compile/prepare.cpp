@@ -8,6 +8,7 @@
 #include "../core/fused.h"
 #include "dependencies.h"
 #include "passes.h"
+#include "refusals.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
@@ -17,7 +18,7 @@ namespace {
 bool is_plain(const Call& call) {
   const std::string_view entry = call.entry;
   for (const std::string_view one : {"copy", "fill", "range", "unary", "binary", "ternary", "reduce", "matmul"})
-    if (entry == one) return true;
+    if (entry == one) return !may_refuse(call);
   if (entry != "fused") return false;
   const auto p = call.params<FusedParams>();
   return std::none_of(p.steps, p.steps + p.count, [](const FusedStep& s) { return s.kind == FusedKind::Keep; });

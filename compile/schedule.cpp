@@ -2,10 +2,12 @@
 
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "../core/device_table.h"
 #include "../core/trace_call.h"
 #include "device_program.h"
+#include "refusals.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
@@ -143,8 +145,11 @@ void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
 Schedule::Schedule(const Program& p, const std::vector<bool>& moves, uint64_t offset)
     : device_(device_of(p)), moves_(moves), table_(&backend(device_)), offset_(offset), prepared_(size_t(p.prepared)) {
   place_blocks(p, moves);
-  for (const Call& call : p.calls) thunks_.push_back(make(call)), sites_.emplace_back(call.entry, call.site);
-  bad_values_.resize(thunks_.size());
+  for (size_t i = 0; i < p.calls.size(); ++i) {
+    const Call& call = p.calls[i];
+    thunks_.push_back(make(call));
+    refusals_.push_back({refusal_of(call), call.site, is_ignored(p, i), iterates(call)});
+  }
 }
 
 void Schedule::run_on(std::unique_ptr<DeviceRun> run) {
@@ -175,12 +180,15 @@ void Schedule::move(Moving& m, char* data) {
   for (const Place& p : m.places) p.view->data = data + p.bytes;
 }
 
-const std::string& Schedule::bad_value_at(size_t i) {
-  const auto& [entry, site] = sites_[i];
-  if (bad_values_[i].empty())
-    bad_values_[i] = format("[{}] bad value {value} at position {position}, expected one within {bound}{}", entry,
-                            describe(site.get()));
-  return bad_values_[i];
+/// Thunk i met a bad value, or may come to.
+void Schedule::refuse(Context& ctx, size_t i) {
+  Refusal& r = refusals_[i];
+  if (r.ignored) return void(ctx.error.set = false);
+  if (r.site) r.text += describe(std::exchange(r.site, {}).get());
+  check_runtime(!ctx.error.set || !r.iterates || !ctx.error.value,
+                "[linalg] the iteration did not converge for batch element {}", ctx.error.position);
+  check_values(ctx, r.text);
+  ctx.late_error = 0;
 }
 
 /// Random calls start there; on a device, where it is memory that says where, only the key is theirs.
@@ -203,8 +211,7 @@ void Schedule::queue(Context& ctx, size_t first, size_t last) {
     ctx.free_scratch();
     if (!ctx.error.set && !ctx.late_error) [[likely]]
       continue;
-    check_values(ctx, bad_value_at(i));
-    ctx.late_error = 0;
+    refuse(ctx, i);
   }
 }
 

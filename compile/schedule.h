@@ -71,7 +71,7 @@ class Schedule {
   void place_constant(const Block& b, size_t block, bool written);
   void queue(Context& ctx, size_t first, size_t last);
   void draw_from(uint64_t seed, uint64_t offset);
-  const std::string& bad_value_at(size_t i);
+  void refuse(Context& ctx, size_t i);
   void place_blocks(const Program& program, const std::vector<bool>& moves);
   TensorView view_of(const View& v) const;
   void watch(const View& v, TensorView& at);
@@ -91,9 +91,13 @@ class Schedule {
   std::vector<RandomStep> random_steps_;
   std::vector<Restored> restored_;
   std::vector<std::unique_ptr<Thunk>> thunks_;
-  std::vector<std::pair<const char*, std::shared_ptr<const CallSite>>> sites_;
+  struct Refusal {
+    std::string text;  // of what a call meets; with the site, once it was asked for
+    std::shared_ptr<const CallSite> site;
+    bool ignored, iterates;
+  };
+  std::vector<Refusal> refusals_;  // by call
   const BackendTable* table_;
-  std::vector<std::string> bad_values_;  // what is said of them, by call, once it was asked for
   uint64_t offset_;                      // of the generator when the program was recorded
   std::optional<uint64_t> seed_;         // that parameters have
   bool changed_ = true;                  // since the last run: addresses, the seed
