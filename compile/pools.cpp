@@ -14,6 +14,14 @@ bool is_relu_gradient(const Call& call) {
   return is(call, "binary") && call.params<BinaryParams>().op == BinaryOp::ReluGrad;
 }
 bool is_max(const Call& call) { return call.params<PoolParams>().op == PoolOp::Max; }
+/// Is there an element in every window? What lies in none is -inf, and a relu behind the pooling would make 0 of it. Padding is at most
+/// half a window, so that only one with gaps can miss all elements.
+bool has_full_windows(const Call& pool) {
+  const auto p = pool.params<PoolParams>();
+  for (int64_t d = 0; d < p.spatial; ++d)
+    if (p.padding[d] > 0 && (p.dilation[d] > 1 || 2 * p.padding[d] > p.kernel[d])) return false;
+  return true;
+}
 
 class Pools {
  public:
@@ -58,7 +66,7 @@ bool Pools::find(int relu, Found& f) const {
   if (list.size() < 2 || list.size() > 3 || list[0] != relu) return false;
   f.pool = list[1];
   const Call& pool = call(f.pool);
-  if (!is(pool, "pool") || !is_max(pool) || !same_place(pool.view(2), y) ||
+  if (!is(pool, "pool") || !is_max(pool) || !has_full_windows(pool) || !same_place(pool.view(2), y) ||
       pool.deterministic != call(relu).deterministic)
     return false;
   if (pool.view(0).dtype != y.dtype || written_between(x, relu, f.pool)) return false;

@@ -257,3 +257,20 @@ TEST_CASE("relus behind poolings: what else is read stays, and NaN") {
   });
   both([](const Tensor& v) { return std::pair(max_pool2d(relu(v * 2), 2), max_pool2d(relu(v * 3), 3)); });
 }
+
+TEST_CASE("relus behind poolings: a window of padding alone is -inf") {
+  NoGrad guard;
+  const auto both = [](const Tensor& x, auto f) {
+    auto fast = compile(f);
+    for (int i = 0; i < 5; ++i) CHECK(same_bits(fast(x), f(x)));
+    CHECK(fast.programs() == 1);
+    return f(x);
+  };
+  const Tensor y = both(reshape(tensor({-1.f, 2.f}), {1, 1, 2}), [](const Tensor& x) {
+    return max_pool1d(relu(x * 2), 2, {.stride = 1, .padding = 1, .dilation = 3});
+  });
+  CHECK(y.item() == -std::numeric_limits<double>::infinity());
+  both(reshape(sin(arange(0., 2. * 3 * 9, 1., {.dtype = kFloat32})), {2, 3, 3, 3}), [](const Tensor& x) {
+    return max_pool2d(relu(x * 2), 2, {.stride = 1, .padding = 1, .dilation = {1, 4}});
+  });
+}
