@@ -14,14 +14,6 @@ namespace {
 
 constexpr int kWindow = 2048;  // calls that are looked at together: the graph grows with its square
 
-int64_t bytes_of(const Call& call) {
-  int64_t bytes = 0;
-  for (const Operand& o : call.operands)
-    for (const View& v : o.views)
-      if (v.kind == View::Kind::Memory && v.block >= 0) bytes += numel_of(v.shape) * size_of(v.dtype);
-  return bytes;
-}
-
 class Fuser {
  public:
   /// `readers`: of each block, the calls of the whole program that read it.

@@ -250,6 +250,14 @@ void remove_dead_steps(FusedParams& p, std::vector<View>& inputs) {
   p = out, inputs = std::move(used);
 }
 
+int64_t bytes_of(const Call& call) {
+  int64_t bytes = 0;
+  for (const Operand& o : call.operands)
+    for (const View& v : o.views)
+      if (v.kind == View::Kind::Memory && v.block >= 0) bytes += numel_of(v.shape) * size_of(v.dtype);
+  return bytes;
+}
+
 void keep_stores(Call& call, const std::vector<bool>& blocks) {
   auto params = call.params<FusedParams>();
   std::vector<View> kept;

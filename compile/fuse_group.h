@@ -30,6 +30,9 @@ struct FusedGroup {
 /// overlaps another operand without being in its very place. Stores are not among the steps yet.
 std::optional<FusedGroup> fused_group(std::span<const Call* const> calls);
 
+/// What a call reads and writes.
+int64_t bytes_of(const Call& call);
+
 /// Leaves of a fused call's results those in such blocks (one flag for each block).
 void keep_stores(Call& fused, const std::vector<bool>& blocks);
 /// Removes steps that no Store needs, and inputs that no step loads.

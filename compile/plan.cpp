@@ -1,21 +1,17 @@
 #include "plan.h"
 
 #include <algorithm>
-#include <climits>
+#include <cstdint>
 
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
 
-/// Blocks begin as allocators would begin them, so that kernels choose as they would there.
-static int64_t rounded(const Block& b) {
+int64_t placed_bytes(const Block& b) {
   const int64_t align = b.device.is_cpu() ? 64 : 256;
   return (b.bytes + align - 1) / align * align;
 }
 
-struct Life {
-  int first = INT_MAX, last = -1;
-};
 static std::vector<Life> lives_of(const Program& p) {
   std::vector<Life> lives(p.blocks.size());
   for (int at = 0; at < int(p.calls.size()); ++at)
@@ -34,8 +30,8 @@ std::vector<int64_t> live_bytes(const Program& p, const std::vector<bool>& elsew
   std::vector<int64_t> bytes(p.calls.size() + 1);
   for (size_t i = 0; i < p.blocks.size(); ++i) {
     if (!placed_here(p, i, lives[i], elsewhere)) continue;
-    bytes[size_t(lives[i].first)] += rounded(p.blocks[i]);
-    bytes[size_t(lives[i].last) + 1] -= rounded(p.blocks[i]);
+    bytes[size_t(lives[i].first)] += placed_bytes(p.blocks[i]);
+    bytes[size_t(lives[i].last) + 1] -= placed_bytes(p.blocks[i]);
   }
   for (size_t at = 1; at < bytes.size(); ++at) bytes[at] += bytes[at - 1];
   bytes.pop_back();
@@ -59,14 +55,14 @@ Plan plan_memory(const Program& p, const std::vector<bool>& elsewhere) {
                    [&](int a, int b) { return p.blocks[size_t(a)].bytes > p.blocks[size_t(b)].bytes; });
   std::vector<int> placed;  // by offset
   for (int i : order) {
-    const int64_t bytes = rounded(p.blocks[size_t(i)]);
+    const int64_t bytes = placed_bytes(p.blocks[size_t(i)]);
     int64_t best = -1, best_gap = INT64_MAX, end = 0;
     for (int other : placed) {
       const Life &a = lives[size_t(i)], &b = lives[size_t(other)];
       if (a.last < b.first || b.last < a.first) continue;
       const int64_t at = plan.offset[size_t(other)], gap = at - end;
       if (gap >= bytes && gap < best_gap) best = end, best_gap = gap;
-      end = std::max(end, at + rounded(p.blocks[size_t(other)]));
+      end = std::max(end, at + placed_bytes(p.blocks[size_t(other)]));
     }
     if (best < 0) best = end;
     plan.offset[size_t(i)] = best;

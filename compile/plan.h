@@ -3,6 +3,7 @@
 // Blocks that live within one run of a program share one arena. A block lives from the first call that names it to the last one;
 // large ones are placed first, each at the lowest gap that fits among those alive at the same time (greedy by size: Pisarchyk and Lee
 // 2020, arXiv 2001.03288).
+#include <limits>
 #include <vector>
 
 #include "program.h"
@@ -15,6 +16,12 @@ struct Plan {
   int64_t apart = 0;            // bytes of the blocks in it, if none shared memory
   int64_t bound = 0;            // the most bytes of them that are alive at once: no arena is smaller
 };
+/// The calls that name a block first and last; last -1: none does.
+struct Life {
+  int first = std::numeric_limits<int>::max(), last = -1;
+};
+/// Bytes that a block takes: they begin as allocators would begin them, so that kernels choose as they would there.
+int64_t placed_bytes(const Block& block);
 /// A place for every Temporary block but those in `elsewhere` (one flag for each block).
 Plan plan_memory(const Program& program, const std::vector<bool>& elsewhere);
 /// Bytes of such blocks that are alive during each call, and the most of them.

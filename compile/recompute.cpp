@@ -6,8 +6,9 @@
 #include "recompute.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
-#include <set>
+#include <optional>
 
 #include "dependencies.h"
 #include "fuse_group.h"
@@ -28,48 +29,64 @@ Price price_of(std::string_view entry) {
   return Price::Never;
 }
 
+/// What a choice of blocks comes to.
+struct Again {
+  std::vector<int> of;                      // of each block: its second one, or -1
+  std::map<int, std::vector<Call>> before;  // new calls, by the call that they stand before
+  std::vector<Block> blocks;                // new ones, behind those that there are
+  int64_t calls = 0, moved = 0;             // how many are new; bytes that they read and write
+};
+
 class Round {
  public:
-  Round(const Program& p, const std::vector<bool>& fixed, Price most);
+  Round(Program& p, Price most);
+  /// Bytes that are alive at the worst moment.
+  int64_t bytes() const { return bytes_; }
   /// Blocks worth making again, the best first.
   std::vector<int> candidates();
-  /// The program with those made again.
-  Program with(std::span<const int> blocks) const;
+  Again plan(std::span<const int> blocks) const;
+  /// The most bytes alive at once if that is done.
+  int64_t bytes_with(const Again& a) const;
+  void apply(Again a);
 
  private:
-  struct Copies {
-    std::vector<int> of;                      // of each block: its second one, or -1
-    std::map<int, std::vector<Call>> before;  // new calls, by the call that they stand before
-  };
   const Call& writer(int block) const { return p_.calls[size_t(writes_[size_t(block)][0])]; }
   bool own(int block) const {
     return p_.blocks[size_t(block)].kind == Block::Kind::Temporary && !fixed_[size_t(block)];
   }
   bool made_at_once(int block) const;
-  bool repeatable(int block, int later) const;
-  bool can_make(int block, int at, const std::vector<bool>& again) const;
-  void make(int block, int at, const std::vector<bool>& again, Program& out, Copies& copies) const;
-  Call copy_of(const Call& call, const std::vector<bool>& again, Program& out, Copies& copies) const;
+  int repeatable_until(int block) const;
+  std::vector<int> makeable_until(const std::vector<bool>& again) const;
+  void make(int block, int at, const std::vector<bool>& again, Again& a) const;
+  Call copy_of(const Call& call, const std::vector<bool>& again, Again& a) const;
   int next_use(int block) const;
+  /// The block that call `at`, one of the program's, names instead.
+  int named(int block, int at, const Again& a) const {
+    return at > peak_ && waits_[size_t(block)] && a.of[size_t(block)] >= 0 ? a.of[size_t(block)] : block;
+  }
 
-  const Program& p_;
-  const std::vector<bool>& fixed_;
+  Program& p_;
+  const std::vector<bool> fixed_;
   Price most_;
-  int peak_ = 0;                                 // the call at which most bytes are alive
+  int peak_ = 0;  // the call at which most bytes are alive
+  int64_t bytes_ = 0;
   std::vector<std::vector<int>> uses_, writes_;  // of each block: calls
+  std::vector<int> until_;                       // blocks: see repeatable_until()
   std::vector<bool> again_, waits_;  // blocks: the cut makes them again; they are alive at the peak, unused by it
 };
 
-Round::Round(const Program& p, const std::vector<bool>& fixed, Price most)
-    : p_(p), fixed_(fixed), most_(most), uses_(p.blocks.size()), writes_(p.blocks.size()), again_(p.blocks.size()),
-      waits_(p.blocks.size()) {
+Round::Round(Program& p, Price most)
+    : p_(p), fixed_(fixed_blocks(p)), most_(most), uses_(p.blocks.size()), writes_(p.blocks.size()),
+      until_(p.blocks.size(), -1), again_(p.blocks.size()), waits_(p.blocks.size()) {
   for (int at = 0; at < int(p.calls.size()); ++at)
     each_view(p.calls[size_t(at)], [&](const View& v, Access access) {
       uses_[size_t(v.block)].push_back(at);
       if (access != Access::Read) writes_[size_t(v.block)].push_back(at);
     });
-  const std::vector<int64_t> alive = live_bytes(p, fixed);
-  peak_ = int(std::max_element(alive.begin(), alive.end()) - alive.begin());
+  const std::vector<int64_t> alive = live_bytes(p, fixed_);
+  const auto most_alive = std::max_element(alive.begin(), alive.end());
+  peak_ = int(most_alive - alive.begin()), bytes_ = *most_alive;
+  for (size_t i = 0; i < until_.size(); ++i) until_[i] = repeatable_until(int(i));
 }
 
 /// Does one call make the block, all of it and without reading it?
@@ -91,19 +108,36 @@ int Round::next_use(int block) const {
   return after == list.end() ? -1 : *after;
 }
 
-/// Would the call that made the block compute the same again just before the call `later`?
-bool Round::repeatable(int block, int later) const {
+/// The last call before which the call that made the block would compute the same again; -1: it is not made again.
+int Round::repeatable_until(int block) const {
+  if (!made_at_once(block) || price_of(writer(block).entry) > most_) return -1;
   const Call& call = writer(block);
   const int at = writes_[size_t(block)][0];
-  if (price_of(call.entry) > most_) return false;
-  bool same = true;
+  int until = int(p_.calls.size());
   each_view(call, [&](const View& v, Access access) {
-    if (access == Access::Update)
-      same &= std::string_view(call.entry).starts_with("norm");  // statistics that can be left out
+    if (access == Access::Update && !std::string_view(call.entry).starts_with("norm"))
+      until = -1;  // unlike statistics, which can be left out
     if (access != Access::Read) return;
-    for (int w : writes_[size_t(v.block)]) same &= w < at || w >= later;
+    const std::vector<int>& list = writes_[size_t(v.block)];
+    const auto next = std::lower_bound(list.begin(), list.end(), at);
+    if (next != list.end()) until = std::min(until, *next);
   });
-  return same;
+  return until;
+}
+
+/// The same with what it needs of other blocks that are made again.
+std::vector<int> Round::makeable_until(const std::vector<bool>& again) const {
+  std::vector<int> until = until_;
+  for (const Call& call : p_.calls) {
+    int least = int(p_.calls.size());
+    each_view(call, [&](const View& v, Access access) {
+      if (access == Access::Read && again[size_t(v.block)]) least = std::min(least, until[size_t(v.block)]);
+    });
+    each_view(call, [&](const View& v, Access access) {
+      if (access != Access::Read) until[size_t(v.block)] = std::min(until[size_t(v.block)], least);
+    });
+  }
+  return until;
 }
 
 std::vector<int> Round::candidates() {
@@ -117,7 +151,7 @@ std::vector<int> Round::candidates() {
     const bool there = std::binary_search(uses_[i].begin(), uses_[i].end(), peak_);
     needed[i] = next_use(block) >= 0, waits_[i] = needed[i] && !there;
     capacity[i] = there ? 0 : p_.blocks[i].bytes;
-    if (there || !made_at_once(block) || !repeatable(block, needed[i] ? next_use(block) : peak_ + 1)) continue;
+    if (there || until_[i] < (needed[i] ? next_use(block) : peak_ + 1)) continue;
     given[i] = false;
     each_view(writer(block), [&](const View& v, Access access) {
       if (access == Access::Read) sources[i].push_back(v.block);
@@ -125,11 +159,12 @@ std::vector<int> Round::candidates() {
   }
   const std::vector<bool> cut = cheapest_cut(sources, capacity, given, needed);
   for (size_t i = 0; i < n; ++i) again_[i] = !given[i] && !cut[i];
+  const std::vector<int> until = makeable_until(again_);
   std::vector<std::pair<double, int>> list;  // bytes that the call moves for each byte it saves
   for (size_t i = 0; i < n; ++i) {
-    if (!again_[i] || !waits_[i] || !can_make(int(i), next_use(int(i)), again_)) continue;
-    double moved = price_of(writer(int(i)).entry) == Price::Memory ? 0 : 1e9;
-    each_view(writer(int(i)), [&](const View& v, Access) { moved += double(numel_of(v.shape) * size_of(v.dtype)); });
+    if (!again_[i] || !waits_[i] || until[i] < next_use(int(i))) continue;
+    const Call& call = writer(int(i));
+    const double moved = double(bytes_of(call)) + (price_of(call.entry) == Price::Memory ? 0 : 1e9);
     list.emplace_back(moved / double(std::max<int64_t>(p_.blocks[i].bytes, 1)), int(i));
   }
   std::sort(list.begin(), list.end());
@@ -138,23 +173,8 @@ std::vector<int> Round::candidates() {
   return blocks;
 }
 
-/// Can it be made before the call `at`, with what it needs of other blocks that are made again?
-bool Round::can_make(int block, int at, const std::vector<bool>& again) const {
-  std::set<int> seen = {block};
-  std::vector<int> left = {block};
-  while (!left.empty()) {
-    const int next = left.back();
-    left.pop_back();
-    if (!repeatable(next, at)) return false;
-    each_view(writer(next), [&](const View& v, Access access) {
-      if (access == Access::Read && again[size_t(v.block)] && seen.insert(v.block).second) left.push_back(v.block);
-    });
-  }
-  return true;
-}
-
 /// The call on copies where there are some, with new blocks for what it writes.
-Call Round::copy_of(const Call& call, const std::vector<bool>& again, Program& out, Copies& copies) const {
+Call Round::copy_of(const Call& call, const std::vector<bool>& again, Again& a) const {
   Call copy = call;
   if (is(call, "fused")) keep_stores(copy, again);
   std::map<int, int> spare;
@@ -165,74 +185,110 @@ Call Round::copy_of(const Call& call, const std::vector<bool>& again, Program& o
         v = {}, o.access = Access::Read;
         continue;
       }
-      int& second = o.access == Access::Read || again[size_t(v.block)] ? copies.of[size_t(v.block)]
+      int& second = o.access == Access::Read || again[size_t(v.block)] ? a.of[size_t(v.block)]
                                                                        : spare.try_emplace(v.block, -1).first->second;
       if (o.access == Access::Write && second < 0) {
-        second = int(out.blocks.size());
-        out.blocks.push_back(
-            {.bytes = p_.blocks[size_t(v.block)].bytes, .device = p_.blocks[size_t(v.block)].device, .death = 0});
+        const Block& b = p_.blocks[size_t(v.block)];
+        second = int(p_.blocks.size() + a.blocks.size());
+        a.blocks.push_back({.bytes = b.bytes, .device = b.device, .death = 0});
       }
       if (second >= 0) v.block = second;
     }
   return copy;
 }
 
-void Round::make(int block, int at, const std::vector<bool>& again, Program& out, Copies& copies) const {
-  if (copies.of[size_t(block)] >= 0) return;
+void Round::make(int block, int at, const std::vector<bool>& again, Again& a) const {
+  if (a.of[size_t(block)] >= 0) return;
   each_view(writer(block), [&](const View& v, Access access) {
-    if (access == Access::Read && again[size_t(v.block)]) make(v.block, at, again, out, copies);
+    if (access == Access::Read && again[size_t(v.block)]) make(v.block, at, again, a);
   });
-  if (copies.of[size_t(block)] < 0) copies.before[at].push_back(copy_of(writer(block), again, out, copies));
+  if (a.of[size_t(block)] >= 0) return;
+  const Call& made = a.before[at].emplace_back(copy_of(writer(block), again, a));
+  ++a.calls, a.moved += bytes_of(made);
 }
 
-Program Round::with(std::span<const int> blocks) const {
+Again Round::plan(std::span<const int> blocks) const {
   std::vector<bool> again(p_.blocks.size());
   for (size_t i = 0; i < again.size(); ++i) again[i] = again_[i] && !waits_[i];
   for (int block : blocks) again[size_t(block)] = true;
   std::vector<int> order(blocks.begin(), blocks.end());
   std::sort(order.begin(), order.end(),
             [&](int a, int b) { return std::pair(next_use(a), a) < std::pair(next_use(b), b); });
-  Program out = p_;
-  Copies copies{std::vector<int>(p_.blocks.size(), -1), {}};
+  const std::vector<int> until = makeable_until(again);
+  Again a;
+  a.of.assign(p_.blocks.size(), -1);
   for (int block : order)
-    if (can_make(block, next_use(block), again)) make(block, next_use(block), again, out, copies);
-  out.calls.clear();
-  for (int at = 0; at < int(p_.calls.size()); ++at) {
-    if (const auto found = copies.before.find(at); found != copies.before.end())
-      for (Call& call : found->second) out.calls.push_back(std::move(call));
-    Call& call = out.calls.emplace_back(p_.calls[size_t(at)]);
-    if (at <= peak_) continue;
-    each_view(call, [&](View& v, Access) {
-      if (waits_[size_t(v.block)] && copies.of[size_t(v.block)] >= 0) v.block = copies.of[size_t(v.block)];
-    });
-  }
-  remake_lifetimes(out);
-  return out;
+    if (until[size_t(block)] >= next_use(block)) make(block, next_use(block), again, a);
+  return a;
 }
+
+int64_t Round::bytes_with(const Again& a) const {
+  const size_t n = p_.blocks.size();
+  std::vector<Life> lives(n + a.blocks.size());
+  int now = 0;
+  const auto name = [&](int block) {
+    Life& life = lives[size_t(block)];
+    life.first = std::min(life.first, now), life.last = now;
+  };
+  for (int at = 0; at < int(p_.calls.size()); ++at, ++now) {
+    if (const auto found = a.before.find(at); found != a.before.end())
+      for (const Call& call : found->second) each_view(call, [&](const View& v, Access) { name(v.block); }), ++now;
+    each_view(p_.calls[size_t(at)], [&](const View& v, Access) { name(named(v.block, at, a)); });
+  }
+  std::vector<int64_t> change(size_t(now) + 1);
+  for (size_t i = 0; i < lives.size(); ++i) {
+    if ((i < n && !own(int(i))) || lives[i].last < 0) continue;
+    const int64_t bytes = placed_bytes(i < n ? p_.blocks[i] : a.blocks[i - n]);
+    change[size_t(lives[i].first)] += bytes, change[size_t(lives[i].last) + 1] -= bytes;
+  }
+  int64_t alive = 0, most = 0;
+  for (const int64_t c : change) most = std::max(most, alive += c);
+  return most;
+}
+
+void Round::apply(Again a) {
+  std::vector<Call> calls;
+  calls.reserve(p_.calls.size() + size_t(a.calls));
+  for (int at = 0; at < int(p_.calls.size()); ++at) {
+    if (const auto found = a.before.find(at); found != a.before.end())
+      std::move(found->second.begin(), found->second.end(), std::back_inserter(calls));
+    Call& call = calls.emplace_back(std::move(p_.calls[size_t(at)]));
+    each_view(call, [&](View& v, Access) { v.block = named(v.block, at, a); });
+  }
+  p_.calls = std::move(calls);
+  std::move(a.blocks.begin(), a.blocks.end(), std::back_inserter(p_.blocks));
+  remake_lifetimes(p_);
+}
+
+/// How far it may go.
+struct Limits {
+  int64_t bytes = 0;  // no less is wanted
+  size_t calls = 0;   // no more calls than that
+};
+constexpr int64_t kMostMoved = 64;  // bytes that new calls move for each one that is saved: what is worse is not done
 
 /// One round; false: it did not help. `sparing`: no more of the blocks are made again than the budget asks for, or than lower what is then
 /// the peak.
-bool lower(Program& p, int64_t budget, Price price, bool sparing) {
-  std::vector<bool> fixed = fixed_blocks(p);
-  const int64_t before = most_live_bytes(p, fixed);
-  Round round(p, fixed, price);
+bool lower(Program& p, const Limits& limits, Price price, bool sparing) {
+  Round round(p, price);
+  if (round.bytes() <= limits.bytes) return false;
   const std::vector<int> list = round.candidates();
-  Program best;
-  int64_t goal = before - before / 256;  // less is not worth the calls
+  std::optional<Again> best;
+  int64_t goal = round.bytes() - round.bytes() / 256;  // less is not worth the calls
   const auto reaches = [&](size_t count) {
-    Program tried = round.with(std::span(list).first(count));
-    fixed.resize(tried.blocks.size());
-    const int64_t bytes = most_live_bytes(tried, fixed);
-    if (bytes > goal) return false;
-    if (best.calls.empty()) goal = std::max(bytes, budget);
+    Again tried = round.plan(std::span(list).first(count));
+    if (p.calls.size() + size_t(tried.calls) > limits.calls) return false;
+    const int64_t bytes = round.bytes_with(tried);
+    if (bytes > goal || tried.moved > kMostMoved * (round.bytes() - bytes)) return false;
+    if (!best) goal = std::max(bytes, limits.bytes);
     best = std::move(tried);
     return true;
   };
   size_t no = 0, yes = list.size();
   while (yes > 0 && !reaches(yes)) yes /= 2;
   while (sparing && yes > no + 1) (reaches((no + yes) / 2) ? yes : no) = (no + yes) / 2;
-  if (best.calls.empty()) return false;
-  p = std::move(best);
+  if (!best) return false;
+  round.apply(std::move(*best));
   return true;
 }
 
@@ -240,20 +296,22 @@ bool lower(Program& p, int64_t budget, Price price, bool sparing) {
 
 int64_t recompute(Program& p, int64_t budget) {
   constexpr int kRounds = 64;
-  const int64_t calls = int64_t(p.calls.size());
+  const size_t calls = p.calls.size();
   const auto most = [](const Program& of) { return most_live_bytes(of, fixed_blocks(of)); };
   const auto lowered = [&](bool sparing) {
     Program out = p;
     for (Price price : {Price::Memory, Price::Arithmetic})
-      for (int i = 0; i < kRounds && most(out) > budget && lower(out, budget, price, sparing); ++i) {}
+      for (int i = 0; i < kRounds && lower(out, {budget, 2 * calls}, price, sparing); ++i) {}
     return out;
   };
   if (most(p) <= budget) return 0;
   Program best = lowered(true);
-  if (most(best) > budget)
-    if (Program other = lowered(false); most(other) < most(best)) best = std::move(other);
+  if (most(best) > budget) {
+    Program other = lowered(false);
+    if (std::pair(most(other), other.calls.size()) < std::pair(most(best), best.calls.size())) best = std::move(other);
+  }
   p = std::move(best);
-  return int64_t(p.calls.size()) - calls;
+  return int64_t(p.calls.size() - calls);
 }
 
 }  // namespace tapir::inline v0::ir
