@@ -353,6 +353,7 @@ Compiler::Compiler(const CompileOptions& options) : state_(nullptr) {
   check(options.max_programs >= 0, "[compile] expected max_programs of 0 or more, got {}", options.max_programs);
   check(options.memory_budget >= 0, "[compile] expected memory_budget of 0 or more, got {}", options.memory_budget);
   state_ = new CompilerState{options, {}, {}};
+  state_->options.memory_budget = std::min(options.memory_budget, 0x1p62);  // as many bytes as anybody has
 }
 Compiler::~Compiler() { delete state_; }
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include <tapir/compile/fuse.h>
 #include <tapir/compile/plan.h>
@@ -98,6 +100,49 @@ TEST_CASE("a budget that cannot be reached: as little as can be, and explain() s
   check_equal(ten(6, 0, {}, &all), ten(6, 0, {.memory_budget = 1000}, &least, &text));
   CHECK(least.peak() < all.peak());
   CHECK(contains(text, "memory_budget of 1000 B is not reached"));
+}
+
+TEST_CASE("a budget that cannot be reached has a price: an unrolled network never has more than twice its calls") {
+  for (const int steps : {30, 60, 250}) {
+    CompileStats stats[2];
+    std::vector<Tensor> left[2];
+    for (const bool lowers : {false, true}) {
+      Tensor w = full({8, 8}, 0.1).requires_grad_();
+      auto step = compile(
+          [&](const Tensor& x) {
+            w.set_grad({});
+            Tensor h = x;
+            for (int i = 0; i < steps; ++i) h = tanh(matmul(h, w) + x * 0.5);
+            Tensor loss = sum(h);
+            loss.backward();
+            return loss.detach();
+          },
+          {.memory_budget = lowers ? 1000. : 0});
+      for (int i = 0; i < 3; ++i) left[lowers].push_back(step(full({4, 8}, 0.1 * i)));
+      left[lowers].push_back(w.grad());
+      REQUIRE(step.programs() == 1);
+      stats[lowers] = step.stats()[0];
+    }
+    INFO(steps << " steps: " << stats[0].calls << " calls became " << stats[1].calls);
+    check_equal(left[0], left[1]);
+    CHECK(stats[1].calls <= 2 * stats[0].calls);
+    CHECK(stats[1].peak() < stats[0].peak());
+  }
+}
+
+TEST_CASE("budgets that are no number of bytes") {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  CompileStats all;
+  const auto kept = ten(4, 0, {}, &all);
+  for (const double budget : {1e300, inf}) {
+    CompileStats same;
+    std::string text;
+    check_equal(kept, ten(4, 0, {.memory_budget = budget}, &same, &text));
+    CHECK(same.calls == all.calls);
+    CHECK(!contains(text, "not reached"));
+  }
+  for (const double budget : {-1., -inf, std::nan("")})
+    CHECK(contains(message_of<ValueError>([&] { compile([] {}, {.memory_budget = budget}); }), "memory_budget"));
 }
 
 TEST_CASE("dropout that is computed again has the same mask") {
