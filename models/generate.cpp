@@ -69,8 +69,9 @@ Tensor KVCache::begin(int64_t count) {
 void KVCache::write(Tensor& all, const Tensor& x) const { index_copy_(all, 2, places_, to(x, all.dtype())); }
 Tensor KVCache::attend(int64_t i, const Tensor& q, const Tensor& k, const Tensor& v, double dropout_p) {
   check(i >= 0 && i < int64_t(keys_.size()), "[KVCache] expected a layer below {}, got {}", int64_t(keys_.size()), i);
-  check(places_.defined() && k.size(2) == places_.numel(), "[KVCache] expected begin() before, for {} places, got {}",
-        k.size(2), places_.numel());
+  const int64_t begun = places_.defined() ? places_.numel() : 0;
+  check(places_.defined() && k.size(2) == begun, "[KVCache] expected begin() before, for {} places, got {}", k.size(2),
+        begun);
   Tensor &keys = keys_[size_t(i)], &values = values_[size_t(i)];
   {
     NoGrad guard;
@@ -87,6 +88,7 @@ void KVCache::advance(int64_t count) {
   check(!places_.defined() || places_.numel() == count,
         "[KVCache] expected to advance by the {} places of begin(), got {}", places_.defined() ? places_.numel() : 0,
         count);
+  if (!until_.defined()) reserve(count);  // nobody has asked before
   NoGrad guard;
   const bool was_known = known();
   if (until_.defined()) length_.copy_(until_);

@@ -4,6 +4,7 @@
 #include <tapir/models/llama.h>
 #include <tapir/quant/quantize.h>
 
+#include "../core/messages.h"
 #include "steps.h"
 
 using namespace tapir;
@@ -290,6 +291,24 @@ TEST_CASE("a cache is advanced by as many places as it gave") {
   cache.advance(2);
   CHECK(cache.length() == 2);
   CHECK(equal(cache.begin(1), tensor({int64_t(2)})));
+  cache.clear();
+  for (const int64_t count : {-1, 0, 21}) {
+    INFO(count);
+    CHECK_THROWS_AS(cache.advance(count), ValueError);
+    CHECK(cache.length() == 0);
+  }
+  cache.advance(20);
+  CHECK_THROWS_AS(cache.advance(1), ValueError);
+  CHECK(cache.length() == 20);
+}
+
+TEST_CASE("attention from a cache without begin() says so") {
+  models::KVCache cache(1, 1, 2, 4, 8);
+  const Tensor x = ones({1, 2, 1, 8});
+  const auto attend = [&] { return message_of<ValueError>([&] { cache.attend(0, x, x, x); }); };
+  CHECK(contains(attend(), "[KVCache] expected begin() before, for 1 places, got 0"));
+  cache.begin(2);
+  CHECK(contains(attend(), "[KVCache] expected begin() before, for 1 places, got 2"));
 }
 
 namespace {
