@@ -40,7 +40,7 @@ void check_refusal(const char* words, const Step& f, const Tensor& x, const Tens
 }
 
 Tensor rows() { return ones({4, 1000}); }
-/// A write outside that saves memory before what stands between: passes like to move it up.
+/// Large, and not fused with what reads it: what ends it goes up, where another one is alive meanwhile.
 Tensor sums(const Tensor& x) { return cumsum(x, 1); }
 
 /// The program of f(x, i), with a call between that may refuse a value if `refuses`.
@@ -75,9 +75,9 @@ TEST_CASE("refusals: what a replay writes outside is what eager code has written
   const Tensor divisors = tensor({1, 2}), zero = tensor({2, 0}), numbers = tensor({3, 4});
   const auto moved_up = [&](auto refuse) {
     return [=](Tensor& s, const Tensor& x, const Tensor& v) {
-      const Tensor big = sums(x), y = refuse(v);
+      const Tensor big = sums(x), y = refuse(v), other = sums(x + 1);
       s.copy_(sum(big, {1}));
-      return y;
+      return y + sum(other);
     };
   };
   const char* const division = "ZeroDivisionError: the integer divisor at position 1 is 0";
@@ -101,15 +101,16 @@ TEST_CASE("refusals: what a replay writes outside is what eager code has written
       [](Tensor& s, const Tensor& x, const Tensor& i) {
         const Tensor big = sums(x);
         s.add_(1);
-        return index_select(big, 0, i);
+        const Tensor other = sums(x + 1), y = sum(index_select(big, 0, i));
+        return y + sum(other);
       },
       rows(), tensor({0, 1}), tensor({0, 5}));
   // Two of them: the first one's error.
   check_refusal(
       division,
       [&](Tensor&, const Tensor& x, const Tensor& v) {
-        const Tensor big = sums(x), y = remainder(numbers, v), z = index_select(big, 0, v);
-        return sum(y) + sum(z);
+        const Tensor big = sums(x), y = remainder(numbers, v), other = sums(x + 1), z = index_select(big, 0, v);
+        return sum(y) + sum(z) + sum(other);
       },
       rows(), divisors, tensor({5, 0}));
 }
