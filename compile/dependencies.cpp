@@ -40,7 +40,7 @@ bool may_cross(const Program& p, int from, int to) {
 std::vector<std::vector<int>> dependencies(const Program& p, int first, int last) {
   std::vector<std::vector<int>> direct(size_t(last - first));
   std::vector<std::vector<Use>> uses(p.blocks.size());
-  int refuses = -1;              // the last call that may refuse
+  int refuses = -1;               // the last call that may refuse
   std::vector<int> left_outside;  // calls since then that write there
   for (int at = first; at < last; ++at) {
     const Call& call = p.calls[size_t(at)];

@@ -98,9 +98,9 @@ class Schedule {
   };
   std::vector<Refusal> refusals_;  // by call
   const BackendTable* table_;
-  uint64_t offset_;                      // of the generator when the program was recorded
-  std::optional<uint64_t> seed_;         // that parameters have
-  bool changed_ = true;                  // since the last run: addresses, the seed
+  uint64_t offset_;               // of the generator when the program was recorded
+  std::optional<uint64_t> seed_;  // that parameters have
+  bool changed_ = true;           // since the last run: addresses, the seed
   std::unique_ptr<DeviceRun> device_run_;
   size_t prepared_;  // so many thunks stand first
 };

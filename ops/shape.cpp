@@ -196,7 +196,8 @@ template <class F> static Tensor& restride_(const char* name, Tensor& self, cons
   Node* node =
       recorded ? NodeBuilder::make<detail::OpNode<F>>(name, {self}, back, Save<>{}, std::span(&self, 1), 1) : nullptr;
   TensorImpl &p = self.impl(), &from = like.impl();
-  if (is_watched(p.storage.get())) host_state.changes.fetch_add(1, std::memory_order_relaxed);  // programs know the old one
+  if (is_watched(p.storage.get()))
+    host_state.changes.fetch_add(1, std::memory_order_relaxed);  // programs know the old one
   p.sizes = from.sizes, p.strides = from.strides, p.offset = from.offset, p.contiguous = from.contiguous,
   p.numel = from.numel;
   bump_version(self);

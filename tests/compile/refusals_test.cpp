@@ -82,19 +82,15 @@ TEST_CASE("refusals: what a replay writes outside is what eager code has written
   };
   const char* const division = "ZeroDivisionError: the integer divisor at position 1 is 0";
   for (const char* rounding : {"floor", "trunc"})
-    check_refusal(
-        division, moved_up([&](const Tensor& v) { return div(numbers, v, rounding); }), rows(),
-        divisors, zero);
-  check_refusal(
-      division, moved_up([&](const Tensor& v) { return remainder(numbers, v); }), rows(), divisors, zero);
-  check_refusal(
-      division, moved_up([&](const Tensor& v) { return fmod(numbers, v); }), rows(), divisors, zero);
-  check_refusal(
-      "expected probabilities in [0, 1], got", moved_up([](const Tensor& p) { return bernoulli(p) * 0; }), rows(),
-      full({4}, 0.5), full({4}, 7.));
-  check_refusal(
-      "at position 1 is out of bounds", moved_up([&](const Tensor& i) { return index_select(numbers, 0, i); }), rows(),
-      tensor({0, 1}), tensor({0, 5}));
+    check_refusal(division, moved_up([&](const Tensor& v) { return div(numbers, v, rounding); }), rows(), divisors,
+                  zero);
+  check_refusal(division, moved_up([&](const Tensor& v) { return remainder(numbers, v); }), rows(), divisors, zero);
+  check_refusal(division, moved_up([&](const Tensor& v) { return fmod(numbers, v); }), rows(), divisors, zero);
+  check_refusal("expected probabilities in [0, 1], got", moved_up([](const Tensor& p) { return bernoulli(p) * 0; }),
+                rows(), full({4}, 0.5), full({4}, 7.));
+  check_refusal("at position 1 is out of bounds",
+                moved_up([&](const Tensor& i) { return index_select(numbers, 0, i); }), rows(), tensor({0, 1}),
+                tensor({0, 5}));
   // The other way round: a call that may refuse ends a large tensor, and would go up past a write.
   check_refusal(
       "index 5 at position 1 is out of bounds",
@@ -211,27 +207,36 @@ TEST_CASE("refusals: integer divisions of weights are not made before what stand
 TEST_CASE("refusals: a replay says what eager code says") {
   const auto check_words = [](const char* words, const std::function<Tensor(const Tensor&)>& f, const Tensor& good,
                               const Tensor& bad) {
-    check_refusal(words, [&](Tensor&, const Tensor&, const Tensor& v) { return f(v); }, rows(), good, bad);
+    check_refusal(
+        words, [&](Tensor&, const Tensor&, const Tensor& v) { return f(v); }, rows(), good, bad);
   };
   const Tensor table = ones({3, 2}), scores = ones({2, 3});
-  check_words("ZeroDivisionError: the integer divisor at position 0 is 0", [](const Tensor& v) { return remainder(v, v); },
-              tensor({1, 2}), tensor({0, 2}));
-  check_words("[bernoulli] expected probabilities in [0, 1], got", [](const Tensor& v) { return bernoulli(v) * 0; },
-              full({4}, 0.5), full({4}, -1.));
-  check_words("index 7 at position 0 is out of bounds", [&](const Tensor& v) { return gather(table, 0, v); },
-              tensor({{0, 1}}), tensor({{7, 1}}));
-  check_words("target 3 at position 1 is out of bounds for 3 classes",
-              [&](const Tensor& v) { return cross_entropy(scores, v); }, tensor({0, 1}), tensor({0, 3}));
+  check_words(
+      "ZeroDivisionError: the integer divisor at position 0 is 0", [](const Tensor& v) { return remainder(v, v); },
+      tensor({1, 2}), tensor({0, 2}));
+  check_words(
+      "[bernoulli] expected probabilities in [0, 1], got", [](const Tensor& v) { return bernoulli(v) * 0; },
+      full({4}, 0.5), full({4}, -1.));
+  check_words(
+      "index 7 at position 0 is out of bounds", [&](const Tensor& v) { return gather(table, 0, v); }, tensor({{0, 1}}),
+      tensor({{7, 1}}));
+  check_words(
+      "target 3 at position 1 is out of bounds for 3 classes",
+      [&](const Tensor& v) { return cross_entropy(scores, v); }, tensor({0, 1}), tensor({0, 3}));
   const Tensor regular = eye(2), singular = ones({2, 2}), negative = eye(2) * -1,
                infinite = full({2, 2}, std::numeric_limits<double>::infinity());
-  check_words("expected positive-definite matrices, but in batch element 0 the leading minor of order 1",
-              [](const Tensor& v) { return linalg::cholesky(v); }, regular, negative);
-  check_words("expected matrices that have an inverse, but in batch element 0 pivot 2 is 0",
-              [](const Tensor& v) { return linalg::inv(v); }, regular, singular);
-  check_words("expected finite numbers, got an infinity or NaN in batch element 0",
-              [](const Tensor& v) { return linalg::eigvalsh(v); }, regular, infinite);
-  check_words("expected finite numbers, got an infinity or NaN in batch element 0",
-              [](const Tensor& v) { return linalg::svdvals(v); }, regular, infinite);
+  check_words(
+      "expected positive-definite matrices, but in batch element 0 the leading minor of order 1",
+      [](const Tensor& v) { return linalg::cholesky(v); }, regular, negative);
+  check_words(
+      "expected matrices that have an inverse, but in batch element 0 pivot 2 is 0",
+      [](const Tensor& v) { return linalg::inv(v); }, regular, singular);
+  check_words(
+      "expected finite numbers, got an infinity or NaN in batch element 0",
+      [](const Tensor& v) { return linalg::eigvalsh(v); }, regular, infinite);
+  check_words(
+      "expected finite numbers, got an infinity or NaN in batch element 0",
+      [](const Tensor& v) { return linalg::svdvals(v); }, regular, infinite);
   auto det = compile([](const Tensor& v) {
     NoGrad guard;
     return linalg::det(v);
