@@ -16,19 +16,23 @@ struct Autoencoder : nn::Module {
   TAPIR_FIELDS(down1, down2, squeeze, spread, up1, up2)
 };
 
-/// Eight digits, their copies below, twice.
+/// Up to eight digits, their copies below; twice where there are 16.
 static Tensor side_by_side(Autoencoder& net, const Tensor& digits, Device device) {
-  const Tensor copies = net(digits.to(device)).cpu();
-  return io::make_grid(
-      cat({digits.narrow(0, 0, 8), copies.narrow(0, 0, 8), digits.narrow(0, 8, 8), copies.narrow(0, 8, 8)}), 8);
+  const int64_t columns = std::min<int64_t>(8, digits.size(0));
+  std::vector<Tensor> rows;
+  for (int64_t i = 0; i < 16 && i + columns <= digits.size(0); i += columns) {
+    rows.push_back(digits.narrow(0, i, columns));
+    rows.push_back(net(rows.back().to(device)).cpu());
+  }
+  return io::make_grid(cat(rows), columns);
 }
 
 int main(int argc, char** argv) {
   samples::Options o{.epochs = 5, .batch_size = 128, .lr = 2e-3, .amp = {}};
   samples::DigitOptions digits{.picture = "autoencoder.png"};
   int64_t code = 16;
-  CLI::App app("Trains an autoencoder on MNIST and draws digits above their copies", "autoencoder");
-  app.add_option("--code", code, "Numbers that stand for a digit")->capture_default_str();
+  samples::App app("Trains an autoencoder on MNIST and draws digits above their copies", "autoencoder");
+  app.add_option("--code", code, "Numbers that stand for a digit")->check(samples::whole(1));
   digits.add_to(app);
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
@@ -52,7 +56,7 @@ int main(int argc, char** argv) {
         },
         {.enabled = o.compile});
     samples::Run run(o, {"test loss"});
-    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("loader", train);
+    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("loader", train).explain(step);
     while (run.next_epoch(train.size())) {
       for (auto& [x] : train) {
         const Tensor loss = step(x);
@@ -64,10 +68,11 @@ int main(int argc, char** argv) {
       double sum = 0;
       for (auto& [x] : test) sum += mse_loss(net(x), x, {.reduction = Reduction::Sum}).item();
       run.end_epoch({sum / double(images.test.numel())});
-      run.picture(digits.picture, "digits above their copies", side_by_side(net, images.test.narrow(0, 0, 16), device));
+      run.picture(digits.picture, "digits above their copies", side_by_side(net, images.test, device));
     }
-    std::printf("test loss %.5f (mean squared error of pixels in [0, 1]) with %lld numbers a digit; see %s\n",
-                run.last(0), static_cast<long long>(code), digits.picture.c_str());
+    std::printf("test loss %.5f (mean squared error of pixels in [0, 1]) with %lld numbers a digit\n", run.last(0),
+                static_cast<long long>(code));
+    if (!digits.picture.empty()) std::printf("%s shows digits above their copies\n", digits.picture.c_str());
     return run.finish();
   });
 }

@@ -53,6 +53,13 @@ static data::TensorDataset<2> load(const std::string& path, data::Split split, i
   return data::TensorDataset<2>(all.tensors()[0].index_select(0, some), all.tensors()[1].index_select(0, some));
 }
 
+/// Of a batch that is trained on: labels are smoothed.
+static Tensor loss_of(CifarNet& net, const Tensor& images, const Tensor& labels, Device device,
+                      const amp::AutocastOptions& precision) {
+  amp::Autocast autocast(device, precision);
+  return cross_entropy(net(images.contiguous(kChannelsLast)), labels, {.label_smoothing = 0.1});
+}
+
 /// {mean loss, percent right}
 template <class Loader> static std::vector<double> evaluate(CifarNet& net, Loader& test, Device device) {
   InferenceMode guard;
@@ -67,80 +74,83 @@ template <class Loader> static std::vector<double> evaluate(CifarNet& net, Loade
   return {losses.item() / double(test.size()), 100 * right.item() / double(test.dataset().size())};
 }
 
+struct CifarOptions {
+  std::string path = {};
+  int64_t width = 24, depth = 1, workers = 1, limit = 0;
+  void add_to(samples::App& app) {
+    app.add_option("--data", path,
+                   "Folder or archive of CIFAR-10 (default: $TAPIR_DATA, datasets/cifar10, ../shared/data)");
+    app.add_option("--width", width, "Channels of the first layer; each of the three stages doubles them")
+        ->check(samples::whole(1));
+    app.add_option("--depth", depth, "Blocks in a stage")->check(samples::whole(1));
+    app.add_option("--workers", workers, "Threads that prepare images")->check(samples::whole(0, 4096));
+    app.add_option("--limit", limit, "Use so many images only; 0: all")->check(samples::whole(0));
+  }
+};
+
+static int learn(const samples::Options& o, const CifarOptions& c) {
+  const Device device(o.device);
+  const std::string found = samples::from_option("--data", [&] { return data::find_cifar10(c.path); });
+  std::printf("data: %s\n", found.c_str());
+  const tf::Normalize normalize{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
+  const tf::Compose augment(tf::RandomCrop{32, 4}, tf::RandomHorizontalFlip{}, normalize);
+  data::LoaderOptions how{.batch_size = o.batch_size,
+                          .shuffle = true,
+                          .num_workers = c.workers,
+                          .seed = o.seed,
+                          .drop_last = true,
+                          .device = device};
+  data::DataLoader loader(prepared(load(found, data::Split::Train, c.limit), augment), how);
+  data::DataLoader test(prepared(load(found, data::Split::Test, c.limit), normalize),
+                        {.batch_size = 500, .num_workers = c.workers, .device = device});
+  o.check_batch(loader.dataset().size());
+
+  CifarNet net(c.width, c.depth);
+  net.to(device);
+  net.to(kChannelsLast);
+  optim::SGD opt(net.parameters(), {.lr = o.lr, .momentum = 0.9, .weight_decay = 5e-4, .nesterov = true});
+  optim::OneCycleLR schedule(opt, o.lr, {.total_steps = o.epochs * loader.size(), .pct_start = 0.2});
+  amp::GradScaler scaler({.enabled = o.amp == "fp16"});
+  std::printf("%lld parameters, %lld batches an epoch, %d threads\n", static_cast<long long>(net.num_parameters()),
+              static_cast<long long>(loader.size()), get_num_threads());
+
+  auto step = compile(
+      [&](const Tensor& images, const Tensor& labels) {
+        opt.zero_grad();
+        Tensor loss = loss_of(net, images, labels, device, o.precision());
+        scaler.scale(loss).backward();
+        scaler.step(opt);
+        scaler.update();
+        return loss;
+      },
+      {.enabled = o.compile});
+
+  samples::Run run(o, {"test loss", "test acc %"}, {.higher_is_better = true});
+  run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("scaler", scaler);
+  run.keep("loader", loader).explain(step);
+  while (run.next_epoch(loader.size())) {
+    for (auto& [images, labels] : loader) {
+      const Tensor loss = step(images, labels);
+      schedule.step();
+      if (!run.step(loss)) break;
+    }
+    if (run.interrupted()) break;
+    run.end_epoch(evaluate(net, test, device));
+  }
+  std::printf("test accuracy %.2f %%; %s\n", run.last(1), loader.stats().str().c_str());
+  if (o.quantize) {
+    const Tensor example = (*test.begin())[0].contiguous(kChannelsLast);
+    samples::print_quantized(net, example, true, "test acc %",
+                             [&](CifarNet& q) { return evaluate(q, test, device)[1]; });
+  }
+  return run.finish();
+}
+
 int main(int argc, char** argv) {
   samples::Options o{.epochs = 6, .batch_size = 128, .lr = 0.1};
-  std::string path;
-  int64_t width = 24, depth = 1, workers = 1, limit = 0;
-  CLI::App app("Trains a ResNet on CIFAR-10", "cifar");
-  app.add_option("--data", path,
-                 "Folder or archive of CIFAR-10 (default: $TAPIR_DATA, datasets/cifar10, ../shared/data)");
-  app.add_option("--width", width, "Channels of the first layer; each of the three stages doubles them")
-      ->capture_default_str();
-  app.add_option("--depth", depth, "Blocks in a stage")->capture_default_str();
-  app.add_option("--workers", workers, "Threads that prepare images")->capture_default_str();
-  app.add_option("--limit", limit, "Use so many images only; 0: all")->capture_default_str();
+  CifarOptions cifar;
+  samples::App app("Trains a ResNet on CIFAR-10", "cifar");
+  cifar.add_to(app);
   app.add_flag("--quantize", o.quantize, "At the end, score and speed of the network with 8 and 4 bits");
-  return samples::main(app, argc, argv, o, [&] {
-    const Device device(o.device);
-    const std::string found = data::find_cifar10(path);
-    std::printf("data: %s\n", found.c_str());
-    const tf::Normalize normalize{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
-    data::DataLoader train(prepared(load(found, data::Split::Train, limit),
-                                    tf::Compose(tf::RandomCrop{32, 4}, tf::RandomHorizontalFlip{}, normalize)),
-                           {.batch_size = o.batch_size,
-                            .shuffle = true,
-                            .num_workers = workers,
-                            .seed = o.seed,
-                            .drop_last = true,
-                            .device = device});
-    data::DataLoader test(prepared(load(found, data::Split::Test, limit), normalize),
-                          {.batch_size = 500, .num_workers = workers, .device = device});
-
-    CifarNet net(width, depth);
-    net.to(device);
-    net.to(kChannelsLast);
-    optim::SGD opt(net.parameters(), {.lr = o.lr, .momentum = 0.9, .weight_decay = 5e-4, .nesterov = true});
-    optim::OneCycleLR schedule(opt, o.lr, {.total_steps = o.epochs * train.size(), .pct_start = 0.2});
-    amp::GradScaler scaler({.enabled = o.amp == "fp16"});
-    std::printf("%lld parameters, %lld batches an epoch, %d threads\n", static_cast<long long>(net.num_parameters()),
-                static_cast<long long>(train.size()), get_num_threads());
-
-    auto step = compile(
-        [&](const Tensor& images, const Tensor& labels) {
-          opt.zero_grad();
-          Tensor loss;
-          {
-            amp::Autocast autocast(device, o.precision());
-            loss = cross_entropy(net(images.contiguous(kChannelsLast)), labels, {.label_smoothing = 0.1});
-          }
-          scaler.scale(loss).backward();
-          scaler.step(opt);
-          scaler.update();
-          return loss;
-        },
-        {.enabled = o.compile});
-
-    samples::Run run(o, {"test loss", "test acc %"}, {.higher_is_better = true});
-    run.keep("model", net)
-        .keep("optimizer", opt)
-        .keep("schedule", schedule)
-        .keep("scaler", scaler)
-        .keep("loader", train);
-    while (run.next_epoch(train.size())) {
-      for (auto& [images, labels] : train) {
-        const Tensor loss = step(images, labels);
-        schedule.step();
-        if (!run.step(loss)) break;
-      }
-      if (run.interrupted()) break;
-      run.end_epoch(evaluate(net, test, device));
-    }
-    std::printf("test accuracy %.2f %%; %s\n", run.last(1), train.stats().str().c_str());
-    if (o.quantize) {
-      const Tensor example = (*test.begin())[0].contiguous(kChannelsLast);
-      samples::print_quantized(net, example, true, "test acc %",
-                               [&](CifarNet& q) { return evaluate(q, test, device)[1]; });
-    }
-    return run.finish();
-  });
+  return samples::main(app, argc, argv, o, [&] { return learn(o, cifar); });
 }

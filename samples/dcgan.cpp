@@ -33,13 +33,15 @@ int main(int argc, char** argv) {
   samples::Options o{.epochs = 5, .batch_size = 128, .lr = 4e-4, .amp = {}};
   samples::DigitOptions digits{.picture = "dcgan.png"};
   int64_t noise = 64;
-  CLI::App app("Trains a DCGAN on MNIST and draws 64 digits of its own", "dcgan");
-  app.add_option("--noise", noise, "Random numbers that become a digit")->capture_default_str();
+  samples::App app("Trains a DCGAN on MNIST and draws 64 digits of its own", "dcgan");
+  app.add_option("--noise", noise, "Random numbers that become a digit")->check(samples::whole(1));
   digits.add_to(app);
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
+    const Tensor images = samples::Digits(digits).train * 2 - 1;
+    o.check_batch(images.size(0));
     data::DataLoader loader(
-        data::TensorDataset<1>(samples::Digits(digits).train * 2 - 1),
+        data::TensorDataset<1>(images),
         {.batch_size = o.batch_size, .shuffle = true, .seed = o.seed, .drop_last = true, .device = device});
     Generator28 artist(noise);
     Discriminator28 critic;
@@ -66,7 +68,7 @@ int main(int argc, char** argv) {
 
     samples::Run run(o, {"critic loss"});
     run.keep("artist", artist).keep("critic", critic).keep("loader", loader);
-    run.keep("artist_optimizer", artist_opt).keep("critic_optimizer", critic_opt);
+    run.keep("artist_optimizer", artist_opt).keep("critic_optimizer", critic_opt).explain(step);
     while (run.next_epoch(loader.size())) {
       Tensor critic_loss;
       for (auto& [real] : loader) {
@@ -81,7 +83,7 @@ int main(int argc, char** argv) {
       run.picture(digits.picture, "generated", io::make_grid(artist(shown).cpu() * 0.5 + 0.5, 8));
       artist.train();
     }
-    std::printf("%s shows digits that nobody wrote\n", digits.picture.c_str());
+    if (!digits.picture.empty()) std::printf("%s shows digits that nobody wrote\n", digits.picture.c_str());
     return run.finish();
   });
 }

@@ -1,16 +1,34 @@
 #pragma once
-// Pictures of digits for the samples that draw some.
+// MNIST for the samples that read or draw digits.
 #include "run.h"
 
 namespace samples {
 
 struct DigitOptions {
-  std::string picture = {}, path = {};
+  std::string picture = {}, path = {};  // picture empty: not offered
   int64_t limit = 0;
-  void add_to(CLI::App& app) {
-    app.add_option("--data", path, "Folder of the IDX files, or 'generated' for built-in digits");
-    app.add_option("--limit", limit, "Use the first images only; 0: all")->capture_default_str();
-    app.add_option("--picture", picture, "PNG file, renewed after each epoch")->capture_default_str();
+  void add_to(App& app) {
+    app.add_option("--data", path,
+                   "Folder of the IDX files, or 'generated' for built-in digits (default: $TAPIR_DATA, datasets/mnist, "
+                   "../shared/data/mnist, download, generated)");
+    app.add_option("--limit", limit, "Train and test on the first images only; 0: all")->check(whole(0));
+    if (!picture.empty())
+      app.add_option("--picture", picture, "PNG file, renewed after each epoch; empty: none")->check(file_to_write());
+  }
+  /// Images (N, 1, 28, 28) and labels (N). `show`: print where they come from.
+  data::MnistData load(const data::MnistOptions& how = {}, bool show = true) const {
+    data::FindMnistOptions find{.mnist = how};
+    if (limit) {  // no more than these are drawn
+      find.synthetic_train = std::min(limit, find.synthetic_train);
+      find.synthetic_test = std::min(limit, find.synthetic_test);
+    }
+    data::MnistData out = from_option("--data", [&] { return data::find_mnist(path, find); });
+    if (show) std::printf("data: %s\n", out.source.c_str());
+    for (data::TensorDataset<2>* set : {&out.train, &out.test}) {
+      const int64_t n = limit ? std::min(limit, set->size()) : set->size();
+      *set = data::TensorDataset(set->tensors()[0].narrow(0, 0, n), set->tensors()[1].narrow(0, 0, n));
+    }
+    return out;
   }
 };
 
@@ -18,13 +36,8 @@ struct DigitOptions {
 struct Digits {
   Tensor train, test;
   explicit Digits(const DigitOptions& o) {
-    const data::MnistData mnist = data::find_mnist(o.path, {.mnist = {.normalize = false}});
-    std::printf("data: %s\n", mnist.source.c_str());
-    const auto first = [&](const data::TensorDataset<2>& set) {
-      const int64_t n = o.limit ? std::min(o.limit, set.size()) : set.size();
-      return set.tensors()[0].narrow(0, 0, n).to(kFloat32) / 255;
-    };
-    train = first(mnist.train), test = first(mnist.test);
+    const data::MnistData mnist = o.load({.normalize = false});
+    train = mnist.train.tensors()[0].to(kFloat32) / 255, test = mnist.test.tensors()[0].to(kFloat32) / 255;
   }
 };
 

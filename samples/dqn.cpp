@@ -111,9 +111,9 @@ int main(int argc, char** argv) {
   samples::Options o{.epochs = 15, .batch_size = 64, .lr = 1e-3, .amp = {}};
   int64_t frames = 2000;
   double gamma = 0.98;
-  CLI::App app("Balances a pole by deep Q-learning", "dqn");
-  app.add_option("--frames", frames, "Pushes in an epoch")->capture_default_str();
-  app.add_option("--gamma", gamma, "What a reward is worth one push later")->capture_default_str();
+  samples::App app("Balances a pole by deep Q-learning", "dqn");
+  app.add_option("--frames", frames, "Pushes in an epoch")->check(samples::whole(1));
+  app.add_option("--gamma", gamma, "What a reward is worth one push later")->check(samples::share());
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
     QNet net;
@@ -139,7 +139,7 @@ int main(int argc, char** argv) {
 
     samples::Run run(o, {"steps balanced"}, {.higher_is_better = true});
     run.keep("model", net).keep("target", target).keep("optimizer", opt).keep("schedule", schedule);
-    run.keep("replay", replay).keep("cart", cart);
+    run.keep("replay", replay).keep("cart", cart).explain(step);
     while (run.next_epoch(frames)) {
       while (run.in_epoch() < frames) {
         const double chance = std::max(0.02, 1.0 - double(run.steps()) / 5000);  // of a random push

@@ -4,7 +4,7 @@ using namespace tapir;
 
 int main(int argc, char** argv) {
   samples::Options o{.epochs = 20, .batch_size = 32, .lr = 0.05, .amp = {}};
-  CLI::App app("Fits a line through noisy points", "linear_regression");
+  samples::App app("Fits a line through noisy points", "linear_regression");
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
     const Tensor x = randn({1024, 2}), noise = randn({1024, 1}) * 0.1;
@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
         {.enabled = o.compile});
 
     samples::Run run(o, {"largest error"});
-    run.keep("model", line).keep("optimizer", opt).keep("loader", loader);
+    run.keep("model", line).keep("optimizer", opt).keep("loader", loader).explain(step);
     while (run.next_epoch(loader.size())) {
       for (auto& [points, values] : loader) {
         if (!run.step(step(points, values))) break;

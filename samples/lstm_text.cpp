@@ -6,14 +6,14 @@
 using namespace tapir;
 
 /// Prints the prompt and what follows, one character at a time; the state stands for all that was read.
-static void write(models::LSTMLanguageModel& net, const samples::Text& text, const std::string& prompt, int64_t length,
-                  double temperature, Device device) {
+static void write(models::LSTMLanguageModel& net, const samples::Text& text, const samples::TextOptions& t,
+                  Device device) {
   NoGrad guard;
-  std::printf("%s", prompt.c_str());
-  auto [scores, state] = net.forward(text.vocabulary.encode(prompt).unsqueeze(0).to(device), {});
-  for (int64_t i = 0; i < length && !samples::signalled; ++i) {
+  std::printf("%s", t.prompt.c_str());
+  auto [scores, state] = net.forward(text.prompt.unsqueeze(0).to(device), {});
+  for (int64_t i = 0; i < t.length && !samples::signalled; ++i) {
     const Tensor next =
-        models::next_token(scores.select(1, -1), {.sample = true, .temperature = temperature, .top_k = 40});
+        models::next_token(scores.select(1, -1), {.sample = true, .temperature = t.temperature, .top_k = 40});
     std::printf("%s", text.vocabulary.decode(next.item<int64_t>()).c_str());
     auto out = net.forward(next.unsqueeze(1), state);
     scores = out.logits, state = out.state;
@@ -23,24 +23,16 @@ static void write(models::LSTMLanguageModel& net, const samples::Text& text, con
 
 int main(int argc, char** argv) {
   samples::Options o{.epochs = 4, .batch_size = 32, .lr = 3e-3};
-  std::string path, prompt = "\n";
-  int64_t width = 256, layers = 2, context = 64, batches = 400, length = 500;
-  double temperature = 0.8;
-  CLI::App app("Trains an LSTM on tiny Shakespeare", "lstm_text");
-  app.add_option("--data", path, "Text file (default: $TAPIR_DATA, datasets, ../shared/data)");
-  app.add_option("--width", width, "Channels")->capture_default_str();
-  app.add_option("--layers", layers, "LSTM layers")->capture_default_str();
-  app.add_option("--context", context, "Characters in a window")->capture_default_str();
-  app.add_option("--batches", batches, "Steps in an epoch")->capture_default_str();
-  app.add_option("--prompt", prompt, "What the text that is written begins with");
-  app.add_option("--length", length, "Characters to write at the end")->capture_default_str();
-  app.add_option("--temperature", temperature, "Below 1: bolder; above: wilder")->capture_default_str();
+  samples::TextOptions t;
+  samples::App app("Trains an LSTM on tiny Shakespeare", "lstm_text");
+  t.add_to(app);
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
-    const samples::Text text(samples::read_text(path), context);
-    models::LSTMLanguageModel net(text.vocabulary.size(), width, {.num_layers = layers, .dropout = 0.1, .tied = true});
+    const samples::Text text(t);
+    models::LSTMLanguageModel net(text.vocabulary.size(), t.width,
+                                  {.num_layers = t.layers, .dropout = 0.1, .tied = true});
     net.to(device);
-    auto loader = samples::random_windows(text.train, o.batch_size, batches, o.seed, device);
+    auto loader = samples::random_windows(text.train, o.batch_size, t.batches, o.seed, device);
     optim::AdamW opt(net.parameters(), {.lr = o.lr, .weight_decay = 0.01});
     optim::OneCycleLR schedule(opt, o.lr,
                                {.total_steps = o.epochs * loader.size(), .pct_start = 0.1, .cycle_momentum = false});
@@ -62,16 +54,13 @@ int main(int argc, char** argv) {
         {.enabled = o.compile});
 
     samples::Run run(o, {"validation loss"});
-    run.keep("model", net)
-        .keep("optimizer", opt)
-        .keep("schedule", schedule)
-        .keep("scaler", scaler)
-        .keep("loader", loader);
+    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("scaler", scaler);
+    run.keep("loader", loader).explain(step);
     samples::train_on_text(run, net, loader, schedule, step,
-                           [&] { return samples::mean_loss(text.validation, context, 25, device, loss_of); });
+                           [&] { return samples::mean_loss(text.validation, t.context, 25, device, loss_of); });
     net.eval();
     std::printf("validation loss %.4f nats a character\n\n", run.last(0));
-    write(net, text, prompt, length, temperature, device);
+    write(net, text, t, device);
     return run.finish();
   });
 }

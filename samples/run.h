@@ -1,64 +1,12 @@
 #pragma once
-// What the samples have around their loops: options, Ctrl-C, progress, a table, a plot, TensorBoard, checkpoints.
-#include <tapir/tapir.h>
-
-#include <CLI/CLI.hpp>
-#include <cmath>
+// What the samples have around their loops: options (options.h), Ctrl-C, progress, a table, a plot, TensorBoard, checkpoints.
 #include <csignal>
-#include <cstdio>
+#include <functional>
 #include <limits>
 
+#include "options.h"
+
 namespace samples {
-using namespace tapir;
-
-struct Options {
-  int64_t epochs = 1, batch_size = 64;
-  double lr = 1e-3;
-  int64_t steps = 0;
-  std::string device = "cpu", amp = "off", checkpoint = {}, logdir = {}, plot = {},
-              profile = {};                                               // amp empty: not offered
-  bool resume = false, compile = false, quantize = false, quiet = false;  // quiet: a rank that shows and writes nothing
-  int64_t checkpoint_every = 0;
-  int threads = 0;
-  uint64_t seed = 0;
-
-  amp::AutocastOptions precision() const {
-    return {.dtype = amp == "fp16" ? kFloat16 : kBFloat16, .enabled = amp == "fp16" || amp == "bf16"};
-  }
-};
-
-/// Reads the common options into o, with its values as defaults, sets threads and seed, and runs the program: what it throws is
-/// printed, status 1. Options of a sample's own are added to `app` before.
-template <class F> int main(CLI::App& app, int argc, char** argv, Options& o, F&& program) {
-  app.option_defaults()->always_capture_default();
-  app.add_option("--epochs", o.epochs, "Passes over the training data")->check(CLI::PositiveNumber);
-  app.add_option("--batch-size", o.batch_size, "Samples per step")->check(CLI::PositiveNumber);
-  app.add_option("--lr", o.lr, "Learning rate")->check(CLI::PositiveNumber);
-  app.add_option("--steps", o.steps, "Stop after so many steps; 0: do not")->check(CLI::NonNegativeNumber);
-  app.add_option("--device", o.device, "cpu, cuda or cuda:N");
-  if (!o.amp.empty())
-    app.add_option("--amp", o.amp, "Mixed precision; fp16 with a gradient scaler")
-        ->check(CLI::IsMember({"off", "bf16", "fp16"}));
-  app.add_flag("--compile", o.compile, "Record the training step once, then replay it");
-  app.add_option("--threads", o.threads, "Compute threads; 0: all")->check(CLI::NonNegativeNumber);
-  app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
-  app.add_option("--checkpoint", o.checkpoint, "Folder for checkpoints after each epoch and on Ctrl-C");
-  app.add_option("--checkpoint-every", o.checkpoint_every, "Also write one every so many steps; 0: do not")
-      ->check(CLI::NonNegativeNumber);
-  app.add_flag("--resume", o.resume, "Go on from the newest checkpoint in that folder");
-  app.add_option("--logdir", o.logdir, "Folder for TensorBoard");
-  app.add_option("--plot", o.plot, "SVG file with the curves, renewed after each epoch");
-  app.add_option("--profile", o.profile, "Chrome trace of a few steps; a table of them is printed");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    if (o.threads > 0) set_num_threads(o.threads);
-    manual_seed(o.seed);
-    return program();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s: %s\n", app.get_name().empty() ? argv[0] : app.get_name().c_str(), e.what());
-    return 1;
-  }
-}
 
 /// The second half of a training step: gradients of the loss, clipped to a norm of 1, and an update.
 inline void clipped_update(const Tensor& loss, nn::Module& net, optim::Optimizer& opt, amp::GradScaler& scaler) {
@@ -92,7 +40,7 @@ class Run {
       : options_(o), metrics_(std::move(metrics)), table_(columns()), values_(metrics_.size() + 1),
         loss_sum_(zeros({}, {.device = Device(o.device)})) {
     if (!o.checkpoint.empty()) checkpoint_.emplace(o.checkpoint, files);
-    if (!o.logdir.empty() && !o.quiet) log_.emplace(o.logdir);
+    if (!o.logdir.empty() && !o.rank) log_.emplace(o.logdir);
     keep("run", *this);
     std::signal(SIGINT, on_signal), std::signal(SIGTERM, on_signal);
   }
@@ -102,15 +50,19 @@ class Run {
     if constexpr (std::is_base_of_v<nn::Module, T>) modules_.emplace_back(std::string(name), &part);
     return *this;
   }
-  /// Is there another epoch? The first call resumes where that was asked for. `batches` 0: not known.
-  bool next_epoch(int64_t batches = 0) {
-    if (options_.resume && checkpoint_ && !resumed_)
-      if (const auto step = checkpoint_->resume())
-        if (!options_.quiet) std::printf("resumed after step %lld\n", static_cast<long long>(*step));
+  /// For --explain: what compile() has made of the step is printed once, after the first epoch.
+  template <class Step> Run& explain(const Step& step) {
+    if (options_.explain && !options_.rank) explain_ = [&step] { return step.explain(); };
+    return *this;
+  }
+  /// Is there another epoch, of so many batches? The first call resumes where that was asked for.
+  bool next_epoch(int64_t batches) {
+    check(batches > 0, "expected at least one batch in an epoch, got {}", batches);
+    if (options_.resume && checkpoint_ && !resumed_) resume();
     resumed_ = true, halted_ = false;
     if (stopped() || epoch_ >= options_.epochs) return false;
     bar_.emplace("epoch " + std::to_string(epoch_ + 1), batches,
-                 train::ProgressOptions{.unit = "batch", .enabled = !options_.quiet});
+                 train::ProgressOptions{.unit = "batch", .enabled = !options_.rank});
     if (in_epoch_) bar_->update(in_epoch_);
     began_ = in_epoch_;
     return true;
@@ -130,7 +82,7 @@ class Run {
     if (log_ && steps_ % 50 == 0) log_->add_scalar("loss/step", loss.item(), steps_);
     bar_->update(1, bar_->due() ? "loss " + train::fixed(mean_loss(), 4) : "");
     halted_ = stopped();
-    if (!options_.profile.empty() && !options_.quiet) profile();
+    if (!options_.profile.empty() && !options_.rank) profile();
     if (halted_ || (options_.checkpoint_every && steps_ % options_.checkpoint_every == 0)) save();
     return !halted_;
   }
@@ -143,15 +95,16 @@ class Run {
     if (profile_) end_profile();
     ++epoch_;
     for (size_t i = 0; i < values_.size(); ++i) values_[i].push_back(values.at(i));
-    if (!options_.quiet) show(values, rate);
+    if (!options_.rank) show(values, rate);
     if (log_) log_epoch(values);
-    if (!options_.plot.empty() && !options_.quiet) plot();
+    if (!options_.plot.empty() && !options_.rank) plot();
+    print_explanation();
     loss_sum_.zero_(), in_epoch_ = 0;
     if (!halted_) save();
   }
-  /// A picture for people: a PNG file, and TensorBoard's.
+  /// A picture for people: a PNG file (of no name: none), and TensorBoard's.
   void picture(const std::string& path, std::string_view name, const Tensor& image) {
-    io::save_png(path, image);
+    if (!path.empty()) io::save_png(path, image);
     if (log_) log_->add_image(name, image, epoch_);
   }
   /// Of the newest epoch: metric i in the order of their names; NaN before the first.
@@ -161,9 +114,10 @@ class Run {
   /// The program's exit status; says how to go on after Ctrl-C.
   int finish() {
     bar_.reset();
+    print_explanation();
     if (log_ && epoch_) log_hparams();
     if (!signalled) return 0;
-    if (options_.quiet) return 130;
+    if (options_.rank) return 130;
     std::printf(checkpoint_ ? "interrupted; go on with --resume --checkpoint %s\n" : "interrupted%s\n",
                 options_.checkpoint.c_str());
     return 130;
@@ -188,6 +142,16 @@ class Run {
     out.insert(out.end(), metrics_.begin(), metrics_.end());
     out.insert(out.end(), {"batch/s", "peak memory"});
     return out;
+  }
+  void resume() {
+    const auto step = checkpoint_->resume();
+    if (!options_.rank && step) std::printf("resumed after step %lld\n", static_cast<long long>(*step));
+    if (!options_.rank && !step) std::printf("no checkpoint in %s yet\n", options_.checkpoint.c_str());
+    if (step && options_.rank)  // the file has rank 0's place in the random numbers
+      default_generator().set_state(options_.seed + uint64_t(options_.rank), default_generator().offset());
+  }
+  void print_explanation() {
+    if (const auto text = std::exchange(explain_, nullptr)) std::printf("\n%s\n", text().c_str());
   }
   bool stopped() const { return signalled || (options_.steps && steps_ >= options_.steps); }
   double mean_loss() const { return loss_sum_.item() / double(std::max<int64_t>(1, in_epoch_)); }
@@ -229,7 +193,7 @@ class Run {
     log_->flush();
   }
   void save() {
-    if (!checkpoint_ || options_.quiet) return;
+    if (!checkpoint_ || options_.rank) return;
     std::optional<double> metric;
     if (!metrics_.empty() && !values_.back().empty()) metric = values_.back().back();
     checkpoint_->save(steps_, metric);
@@ -256,6 +220,7 @@ class Run {
   std::optional<train::ProgressBar> bar_;
   std::optional<profiler::Profile> profile_;
   std::vector<std::pair<std::string, nn::Module*>> modules_;
+  std::function<std::string()> explain_;
   int64_t epoch_ = 0, steps_ = 0, in_epoch_ = 0, began_ = 0, steps_here_ = 0;  // here: since the program began
   bool resumed_ = false, halted_ = false;
 };

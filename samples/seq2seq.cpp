@@ -6,7 +6,8 @@
 using namespace tapir;
 
 static const std::string kLetters = " ,./-0123456789abcdefghijklmnopqrstuvwxyz", kDigits = "0123456789-";
-constexpr int64_t kSource = 28, kTarget = 10;  // longest texts
+constexpr int64_t kSource = 28, kTarget = 10;            // longest texts
+constexpr int64_t kDates = 200 * 12 * 28, kTest = 2000;  // 1900 to 2099, days up to the 28th
 constexpr int64_t kPad = 0, kBegin = 1, kEnd = 2, kFirst = 3;
 
 struct Date {
@@ -38,9 +39,16 @@ static std::string written(const Date& d, int64_t way) {
     default: return year + " " + month.substr(0, 3) + " " + two(d.day);
   }
 }
+/// ValueError for an empty text, one that is longer, and letters that the alphabet lacks.
 static std::vector<int64_t> tokens(const std::string& text, const std::string& alphabet, int64_t length) {
+  check(!text.empty() && int64_t(text.size()) <= length, "expected 1 to {} letters, got {} in \"{}\"", length,
+        int64_t(text.size()), text);
   std::vector<int64_t> out(size_t(length), kPad);
-  for (size_t i = 0; i < text.size() && int64_t(i) < length; ++i) out[i] = kFirst + int64_t(alphabet.find(text[i]));
+  for (size_t i = 0; i < text.size(); ++i) {
+    const size_t at = alphabet.find(text[i]);
+    check(at != alphabet.npos, "expected letters out of \"{}\", got \"{}\"", alphabet, text);
+    out[i] = kFirst + int64_t(at);
+  }
   return out;
 }
 
@@ -49,7 +57,7 @@ struct Dates {
   int64_t count, first;
   int64_t size() const { return count; }
   std::array<Tensor, 3> get(int64_t i) const {
-    const int64_t n = (first + i) * 7919 % (200 * 12 * 28);  // spread over 1900 to 2099; days up to the 28th
+    const int64_t n = (first + i) * 7919 % kDates;  // spread over all of them, each once
     const Date date{1900 + int(n / (12 * 28)), 1 + int(n / 28 % 12), 1 + int(n % 28)};
     std::vector<int64_t> target = tokens(iso(date), kDigits, kTarget), in = {kBegin}, out = target;
     in.insert(in.end(), target.begin(), target.end());
@@ -71,12 +79,13 @@ template <class Loader> static double exact(models::Seq2Seq& net, Loader& test) 
   return 100 * double(right) / double(test.dataset().size());
 }
 
-static std::string read_date(models::Seq2Seq& net, const std::string& phrase, Device device) {
+/// What is written in the tokens of `source` (S).
+static std::string read_date(models::Seq2Seq& net, const Tensor& source) {
   NoGrad guard;
   net.eval();
   std::string answer;
-  const Tensor source = tensor(tokens(phrase, kLetters, kSource)).unsqueeze(0).to(device);
-  for (const int64_t token : net.translate(source, kBegin, kEnd, kTarget + 1).cpu().view({-1}).to_vector<int64_t>())
+  const Tensor out = net.translate(source.unsqueeze(0), kBegin, kEnd, kTarget + 1);
+  for (const int64_t token : out.cpu().view({-1}).to_vector<int64_t>())
     if (token >= kFirst) answer += kDigits[size_t(token - kFirst)];
   return answer;
 }
@@ -85,18 +94,19 @@ int main(int argc, char** argv) {
   samples::Options o{.epochs = 3, .batch_size = 128, .lr = 2e-3};
   int64_t dim = 128, examples = 20000;
   std::string phrase = "tuesday, 14 jul 1970";
-  CLI::App app("Learns to read dates", "seq2seq");
-  app.add_option("--dim", dim, "Channels")->capture_default_str();
-  app.add_option("--examples", examples, "Dates to learn from")->capture_default_str();
+  samples::App app("Learns to read dates", "seq2seq");
+  app.add_option("--dim", dim, "Channels")->check(samples::whole(1));
+  app.add_option("--examples", examples, "Dates to learn from")->check(samples::whole(1, kDates - kTest));
   app.add_option("--phrase", phrase, "A date to read at the end, in small letters");
   return samples::main(app, argc, argv, o, [&] {
     const Device device(o.device);
+    const Tensor asked = samples::from_option("--phrase", [&] { return tensor(tokens(phrase, kLetters, kSource)); });
     models::Seq2Seq net(kFirst + int64_t(kLetters.size()), kFirst + int64_t(kDigits.size()), dim);
     net.to(device);
     data::DataLoader train(
         Dates{examples, 0},
         {.batch_size = o.batch_size, .shuffle = true, .num_workers = 1, .seed = o.seed, .device = device});
-    data::DataLoader test(Dates{2000, examples}, {.batch_size = 500, .device = device});  // others than those
+    data::DataLoader test(Dates{kTest, examples}, {.batch_size = 500, .device = device});  // others than those
     optim::AdamW opt(net.parameters(), {.lr = o.lr});
     optim::OneCycleLR schedule(opt, o.lr,
                                {.total_steps = o.epochs * train.size(), .pct_start = 0.1, .cycle_momentum = false});
@@ -116,11 +126,8 @@ int main(int argc, char** argv) {
         {.enabled = o.compile});
 
     samples::Run run(o, {"exact %"}, {.higher_is_better = true});
-    run.keep("model", net)
-        .keep("optimizer", opt)
-        .keep("schedule", schedule)
-        .keep("scaler", scaler)
-        .keep("loader", train);
+    run.keep("model", net).keep("optimizer", opt).keep("schedule", schedule).keep("scaler", scaler);
+    run.keep("loader", train).explain(step);
     while (run.next_epoch(train.size())) {
       for (auto& [source, in, out] : train) {
         const Tensor loss = step(source, in, out);
@@ -130,8 +137,8 @@ int main(int argc, char** argv) {
       if (run.interrupted()) break;
       run.end_epoch({exact(net, test)});
     }
-    std::printf("%.2f %% of 2000 new dates exactly right; \"%s\" is %s\n", run.last(0), phrase.c_str(),
-                read_date(net, phrase, device).c_str());
+    std::printf("%.2f %% of %lld new dates exactly right; \"%s\" is %s\n", run.last(0), static_cast<long long>(kTest),
+                phrase.c_str(), read_date(net, asked.to(device)).c_str());
     return run.finish();
   });
 }

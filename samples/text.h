@@ -1,10 +1,25 @@
 #pragma once
 // Tiny Shakespeare for the language models.
-#include <filesystem>
-
 #include "run.h"
 
 namespace samples {
+
+/// What the language models have in common.
+struct TextOptions {
+  int64_t width = 256, layers = 2, context = 64, batches = 400, length = 500;
+  double temperature = 0.8;
+  std::string prompt = "\n", path = {};
+  void add_to(App& app) {
+    app.add_option("--data", path, "Text file (default: $TAPIR_DATA, datasets, ../shared/data)");
+    app.add_option("--width", width, "Channels")->check(whole(1));
+    app.add_option("--layers", layers, "Layers")->check(whole(1));
+    app.add_option("--context", context, "Characters in a window")->check(whole(2));
+    app.add_option("--batches", batches, "Steps in an epoch")->check(whole(1));
+    app.add_option("--prompt", prompt, "What the text that is written begins with")->default_str("a new line");
+    app.add_option("--length", length, "Characters to write at the end")->check(whole(0));
+    app.add_option("--temperature", temperature, "Below 1: bolder; above: wilder")->check(positive());
+  }
+};
 
 /// The text of `path`, or of tiny Shakespeare from $TAPIR_DATA, datasets or ../shared/data.
 inline std::string read_text(const std::string& path) {
@@ -15,21 +30,30 @@ inline std::string read_text(const std::string& path) {
               "datasets/tinyshakespeare/input.txt", "../shared/data/tinyshakespeare/input.txt"};
   }
   for (const std::string& place : places)
-    if (std::filesystem::exists(place)) return io::read_file("read_text", place);
-  throw std::runtime_error("no text at " + places[0] + ": --data names a text file");
+    if (std::filesystem::exists(place)) return from_option("--data", [&] { return io::read_file("read_text", place); });
+  throw RuntimeError("--data: expected a text file, got \"" + places[0] + "\", which is not there");
 }
 
-/// A text as numbers: nine tenths to train on, the rest to validate.
+/// A text as numbers: nine tenths to train on, the rest to validate; and what is to be gone on from.
 struct Text {
   data::CharVocabulary vocabulary;
+  Tensor tokens;
   data::CharDataset train, validation;
-  explicit Text(const std::string& text, int64_t context)
-      : vocabulary(text), train(part(text, 0, text.size() * 9 / 10), context),
-        validation(part(text, text.size() * 9 / 10, text.size()), context) {}
+  Tensor prompt;
+  explicit Text(const TextOptions& o) : Text(o, read_text(o.path)) {}
 
  private:
-  Tensor part(const std::string& text, size_t from, size_t to) const {
-    return vocabulary.encode(std::string_view(text).substr(from, to - from));
+  Text(const TextOptions& o, const std::string& text)
+      : vocabulary(from_option("--data", [&] { return data::CharVocabulary(text); })), tokens(vocabulary.encode(text)),
+        train(part(0, middle(), o.context)), validation(part(middle(), tokens.numel(), o.context)),
+        prompt(from_option("--prompt", [&] { return vocabulary.encode(o.prompt); })) {
+    check(prompt.numel() > 0, "--prompt: expected at least one character, got none");
+  }
+  int64_t middle() const { return tokens.numel() * 9 / 10; }
+  data::CharDataset part(int64_t from, int64_t to, int64_t context) const {
+    check(context < to - from, "--context: expected fewer than the {} characters of a part of the text, got {}",
+          to - from, context);
+    return data::CharDataset(tokens.narrow(0, from, to - from), context);
   }
 };
 
