@@ -47,7 +47,7 @@ template <class T> static auto prepared(const data::TensorDataset<2>& set, T tra
 
 /// `limit` random images of a part; 0: all.
 static data::TensorDataset<2> load(const std::string& path, data::Split split, int64_t limit) {
-  const data::TensorDataset<2> all = data::cifar10(path, split);
+  const auto all = samples::from_option("--data", [&] { return data::cifar10(path, split); });
   if (!limit) return all;
   const Tensor some = tensor(data::permutation(all.size(), 0)).narrow(0, 0, std::min(limit, all.size()));
   return data::TensorDataset<2>(all.tensors()[0].index_select(0, some), all.tensors()[1].index_select(0, some));

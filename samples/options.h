@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 
 namespace samples {
 using namespace tapir;
@@ -97,6 +98,7 @@ struct Options {
   int64_t checkpoint_every = 0, rank = 0;  // a rank above 0 shows and writes nothing
   int threads = 0;
   uint64_t seed = 0;
+  std::function<bool(bool)> any_rank = {};  // of many: does one of them say so? All call it together
 
   amp::AutocastOptions precision() const {
     return {.dtype = amp == "fp16" ? kFloat16 : kBFloat16, .enabled = amp == "fp16" || amp == "bf16"};

@@ -21,6 +21,11 @@ struct RankOptions {
     o.resume |= group.launch().restart_count > 0;
     if (o.device == "cuda")
       o.device += ":" + std::to_string(group.launch().local_rank % std::max(1, cuda::device_count()));
+    o.any_rank = [group](bool me) {
+      const Tensor all = full({}, me ? 1 : 0, {.dtype = kInt64});
+      group.all_reduce(all, distributed::ReduceOp::Max);
+      return all.item() > 0;
+    };
     manual_seed(o.seed + uint64_t(o.rank));  // dropout of its own; the weights will be rank 0's
     return group;
   }

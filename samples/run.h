@@ -1,7 +1,6 @@
 #pragma once
 // What the samples have around their loops: options (options.h), Ctrl-C, progress, a table, a plot, TensorBoard, checkpoints.
 #include <csignal>
-#include <functional>
 #include <limits>
 
 #include "options.h"
@@ -72,7 +71,7 @@ class Run {
   /// Steps of this epoch that are done: above 0 at its beginning when it was resumed.
   int64_t in_epoch() const { return in_epoch_; }
   /// Did Ctrl-C end this epoch before its last step? Then there is nothing to show of it, and its checkpoint is written.
-  bool interrupted() const { return halted_ && signalled; }
+  bool interrupted() const { return halted_ && stop_; }
   /// One more step is done; false when the loop should end: the checkpoint is then of this very place. The loss is read from the device
   /// only where it is shown.
   bool step(const Tensor& loss) {
@@ -116,11 +115,11 @@ class Run {
     bar_.reset();
     print_explanation();
     if (log_ && epoch_) log_hparams();
-    if (!signalled) return 0;
-    if (options_.rank) return 130;
-    std::printf(checkpoint_ ? "interrupted; go on with --resume --checkpoint %s\n" : "interrupted%s\n",
-                options_.checkpoint.c_str());
-    return 130;
+    if ((stop_ || signalled) && !options_.rank)
+      std::printf(checkpoint_ ? "interrupted; go on with --resume --checkpoint %s\n" : "interrupted%s\n",
+                  options_.checkpoint.c_str()),
+          std::fflush(stdout);
+    return anybody(stop_ || signalled) ? 130 : 0;
   }
 
   StateDict state_dict() const {
@@ -153,7 +152,12 @@ class Run {
   void print_explanation() {
     if (const auto text = std::exchange(explain_, nullptr)) std::printf("\n%s\n", text().c_str());
   }
-  bool stopped() const { return signalled || (options_.steps && steps_ >= options_.steps); }
+  /// Ranks stop in the same place, and none ends before rank 0 has written its checkpoint: a launcher would then end that too.
+  bool anybody(bool me) const { return options_.any_rank ? options_.any_rank(me) : me; }
+  bool stopped() {
+    stop_ = anybody(signalled);
+    return stop_ || (options_.steps && steps_ >= options_.steps);
+  }
   double mean_loss() const { return loss_sum_.item() / double(std::max<int64_t>(1, in_epoch_)); }
   /// Ten steps behind the first three, or fewer where the epoch ends before.
   void profile() {
@@ -222,7 +226,7 @@ class Run {
   std::vector<std::pair<std::string, nn::Module*>> modules_;
   std::function<std::string()> explain_;
   int64_t epoch_ = 0, steps_ = 0, in_epoch_ = 0, began_ = 0, steps_here_ = 0;  // here: since the program began
-  bool resumed_ = false, halted_ = false;
+  bool resumed_ = false, halted_ = false, stop_ = false;                       // stop: a signal came, to any rank
 };
 
 }  // namespace samples

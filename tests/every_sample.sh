@@ -53,6 +53,18 @@ check gpt "${words[@]}" --heads 2
 launch=("$build/tapir-run" --nproc 2)
 check gpt_ddp "${words[@]}" --heads 2
 check mnist_ddp "${digits[@]}"
+ctrl_c() {  # name options...: all ranks stop in one place, and the checkpoint of that is there
+  local program=$build/samples/$1
+  test -x "$program" || return
+  "${launch[@]}" "$program" "${@:2}" --threads 1 --epochs 1000 --checkpoint stopped --checkpoint-every 1 > stopped.txt 2>&1 &
+  until test -n "$(ls stopped 2> /dev/null)"; do kill -0 $! 2> /dev/null || break; sleep 0.02; done
+  kill -INT $!
+  wait $!
+  verdict "$1: Ctrl-C ends with status 130" test $? = 130
+  verdict "$1: Ctrl-C says how to go on" grep -q "go on with --resume --checkpoint stopped" stopped.txt
+  verdict "$1: Ctrl-C leaves whole checkpoints" test -z "$(find stopped -name '*.tmp')"
+}
+ctrl_c mnist_ddp "${digits[@]}"
 launch=()
 check lstm_text "${words[@]}"
 check seq2seq --dim 16 --examples 128 --batch-size 16
@@ -102,9 +114,10 @@ refuses seq2seq '--phrase: expected 1 to 28 letters, got 0 in ""' --phrase ""
 refuses seq2seq '--phrase: expected 1 to 28 letters, got 35 in "the fourteenth of july 1970 at noon"' \
   --phrase "the fourteenth of july 1970 at noon"
 touch empty
+characters=$(($(fold -w 1 "$text" | sort -u | grep -c .) + 1))  # and the line's end
 for name in gpt lstm_text; do
   refuses $name '--prompt: expected at least one character, got none' --data "$text" --prompt ""
-  refuses $name "--prompt: [CharVocabulary] expected one of $(fold -w 1 "$text" | sort -u | grep -c .) characters, got \"~\" at position 1" \
+  refuses $name "--prompt: [CharVocabulary] expected one of $characters characters, got \"~\" at position 1" \
     --data "$text" --prompt "a~"
   refuses $name '--temperature: expected a number above 0, got "0"' --temperature 0
   refuses $name '--temperature: expected a number above 0, got "-1"' --temperature -1
