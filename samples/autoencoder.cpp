@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
         schedule.step();
         if (!run.step(loss)) break;
       }
-      if (run.interrupted()) break;
+      if (run.interrupted()) return run.finish();
       InferenceMode guard;
       double sum = 0;
       for (auto& [x] : test) sum += mse_loss(net(x), x, {.reduction = Reduction::Sum}).item();

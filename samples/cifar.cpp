@@ -134,7 +134,7 @@ static int learn(const samples::Options& o, const CifarOptions& c) {
       schedule.step();
       if (!run.step(loss)) break;
     }
-    if (run.interrupted()) break;
+    if (run.interrupted()) return run.finish();
     run.end_epoch(evaluate(net, test, device));
   }
   std::printf("test accuracy %.2f %%; %s\n", run.last(1), loader.stats().str().c_str());

@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
         std::tie(loss, critic_loss) = step(real);
         if (!run.step(loss)) break;
       }
-      if (run.interrupted()) break;
+      if (run.interrupted()) return run.finish();
       run.end_epoch({critic_loss.defined() ? critic_loss.item() : run.last(0)});  // of the last batch
       InferenceMode guard;
       artist.eval();

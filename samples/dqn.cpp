@@ -156,7 +156,7 @@ int main(int argc, char** argv) {
         }
         if (!run.step(loss)) break;
       }
-      if (run.interrupted()) break;
+      if (run.interrupted()) return run.finish();
       run.end_epoch({play(net, 20, device)});
     }
     std::printf("balances the pole for %.0f of 500 steps on average\n", run.last(0));

@@ -76,7 +76,7 @@ inline int train_gpt(const Options& o, const TextOptions& t, int64_t heads, cons
   };
   train_on_text(run, net, loader, schedule, step, [&] { return validate(25, loss_of); });
   net.eval();
-  if (o.rank) return run.finish();
+  if (o.rank || run.interrupted()) return run.finish();
   std::printf("validation loss %.4f nats a character\n\n", run.last(0));
   write_text(net, text, t);
   const Tensor example = zeros({64, t.context}, {.dtype = kInt64, .device = device});

@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
       for (auto& [points, values] : loader) {
         if (!run.step(step(points, values))) break;
       }
-      if (run.interrupted()) break;
+      if (run.interrupted()) return run.finish();
       NoGrad guard;
       run.end_epoch({max(abs(line.weight.detach().cpu().view({2, 1}) - truth)).item()});
     }

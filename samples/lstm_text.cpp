@@ -58,6 +58,7 @@ int main(int argc, char** argv) {
     run.keep("loader", loader).explain(step);
     samples::train_on_text(run, net, loader, schedule, step,
                            [&] { return samples::mean_loss(text.validation, t.context, 25, device, loss_of); });
+    if (run.interrupted()) return run.finish();
     net.eval();
     std::printf("validation loss %.4f nats a character\n\n", run.last(0));
     write(net, text, t, device);

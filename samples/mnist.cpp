@@ -83,7 +83,7 @@ static int learn(const samples::Options& o, const samples::DigitOptions& digits,
       schedule.step();
       if (!run.step(loss)) break;
     }
-    if (run.interrupted()) break;
+    if (run.interrupted()) return run.finish();
     run.end_epoch({accuracy(net, test_set)});
   }
   std::printf("test accuracy %s %%\n", train::fixed(run.last(0), 2).c_str());

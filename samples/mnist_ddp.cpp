@@ -60,7 +60,7 @@ static int learn(samples::Options& o, const samples::DigitOptions& digits, const
       opt.step();
       if (!run.step(loss)) break;
     }
-    if (run.interrupted()) break;
+    if (run.interrupted()) return run.finish();
     run.end_epoch({accuracy(net, mnist.test, group, device)});
     check_internal(ddp.differing_parameters().empty(), "[mnist_ddp] expected the same weights on all ranks");
   }

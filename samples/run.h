@@ -28,7 +28,7 @@ inline void on_signal(int signal) {
 ///     run.keep("model", net).keep("optimizer", opt).keep("loader", loader);
 ///     while (run.next_epoch(loader.size())) {
 ///       for (auto& [x, y] : loader) { ...; if (!run.step(loss)) break; }
-///       if (run.interrupted()) break;
+///       if (run.interrupted()) return run.finish();
 ///       run.end_epoch({accuracy()});
 ///     }
 ///     return run.finish();

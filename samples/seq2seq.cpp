@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
         schedule.step();
         if (!run.step(loss)) break;
       }
-      if (run.interrupted()) break;
+      if (run.interrupted()) return run.finish();
       run.end_epoch({exact(net, test)});
     }
     std::printf("%.2f %% of %lld new dates exactly right; \"%s\" is %s\n", run.last(0), static_cast<long long>(kTest),
