@@ -21,17 +21,35 @@
 
 namespace tapir::inline v0 {
 
+namespace nn::detail {
+/// Before a module's tensor becomes another one: compiled programs that use it are recorded anew.
+void note_replaced(const Tensor& old);
+/// A tensor of a module. Like a plain one, but that compiled programs hear when another takes its place.
+struct Member : Tensor {
+  Member() = default;
+  Member(Tensor t) : Tensor(std::move(t)) {}
+  Member(const Member&) = default;
+  Member(Member&&) noexcept = default;
+  Member& operator=(const Member& o) { return *this = Member(o); }
+  Member& operator=(Member&& o) noexcept {
+    note_replaced(*this);
+    Tensor::operator=(std::move(o));
+    return *this;
+  }
+};
+}  // namespace nn::detail
+
 /// A tensor that is trained and saved: undefined when the module has none (no bias).
-struct Parameter : Tensor {
+struct Parameter : nn::detail::Member {
   Parameter() = default;
-  Parameter(Tensor t, bool requires_grad = true) : Tensor(std::move(t)) {
+  Parameter(Tensor t, bool requires_grad = true) : Member(std::move(t)) {
     if (defined() && requires_grad) requires_grad_();
   }
 };
 /// A tensor that is saved, not trained: running statistics.
-struct Buffer : Tensor {
+struct Buffer : nn::detail::Member {
   Buffer() = default;
-  Buffer(Tensor t) : Tensor(std::move(t)) {}
+  Buffer(Tensor t) : Member(std::move(t)) {}
 };
 
 namespace nn {

@@ -85,6 +85,9 @@ void no_such_form(Module& module) {
   fail(ErrorKind::Value, "[{}] the module that stands in the place of {} is not called with such arguments",
        type_name(typeid(*replaced_by(module))), type_name(typeid(module)));
 }
+void note_replaced(const Tensor& old) {
+  if (old.defined() && is_watched(old.impl().storage.get())) host_state.changes.fetch_add(1, std::memory_order_relaxed);
+}
 void set_replacement(Module& module, Replacement* adopted) {
   std::unique_ptr<Replacement> other(adopted);
   check(module.tapir_extras().of(module).computed.empty(),
@@ -237,7 +240,7 @@ void Module::load_state_dict(const StateDict& state, const LoadOptions& options)
 /// the old memory.
 static void set_data(Tensor& x, const Tensor& value) {
   TensorImpl &p = x.impl(), &from = value.impl();
-  if (is_watched(p.storage.get())) host_state.changes.fetch_add(1, std::memory_order_relaxed);
+  detail::note_replaced(x);
   p.storage = from.storage, p.offset = from.offset, p.dtype = from.dtype, p.device = from.device;
   p.strides = from.strides, p.contiguous = from.contiguous;
 }

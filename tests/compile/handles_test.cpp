@@ -90,6 +90,15 @@ TEST_CASE("a parameter that is replaced is noticed, though another program watch
   net.w = Parameter(full({3}, 9.));
   for (int i = 0; i < 4; ++i) CHECK(same_bits(eval(x), full({3}, 9.)));
 
+  const StateDict old = net.state_dict();  // holds what is replaced now
+  auto alone = compile([&](const Tensor& x) {
+    NoGrad guard;
+    return net(x) + 1;
+  });
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(alone(x), full({3}, 10.)));
+  net.w = Parameter(full({3}, 4.));
+  CHECK(same_bits(alone(x), full({3}, 5.)));
+
   Tensor leaf = ones({2}).requires_grad_();
   auto itself = compile([&] {
     leaf.set_grad({});
