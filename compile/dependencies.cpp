@@ -5,7 +5,9 @@
 #include <queue>
 
 #include "overlap.h"
+#include "plan.h"
 #include "refusals.h"
+#include "uses.h"
 
 namespace tapir::inline v0::ir {
 namespace {
@@ -16,19 +18,14 @@ struct Use {
   View view;
 };
 
-bool covers(const View& v, const Block& b) {
-  return v.offset == 0 && is_contiguous(v.shape, v.strides) && numel_of(v.shape) * size_of(v.dtype) >= b.bytes;
-}
-
 }  // namespace
 
 bool writes_outside(const Call& call, const Program& p) {
-  for (const Operand& o : call.operands)
-    for (const View& v : o.views)
-      if (o.access != Access::Read && v.kind == View::Kind::Memory && v.block >= 0 &&
-          p.blocks[size_t(v.block)].kind == Block::Kind::Outside)
-        return true;
-  return false;
+  bool outside = false;
+  each_view(call, [&](const View& v, Access access) {
+    outside |= access != Access::Read && p.blocks[size_t(v.block)].kind == Block::Kind::Outside;
+  });
+  return outside;
 }
 
 bool may_cross(const Program& p, int from, int to) {
@@ -45,12 +42,7 @@ std::vector<std::vector<int>> dependencies(const Program& p, int first, int last
   for (int at = first; at < last; ++at) {
     const Call& call = p.calls[size_t(at)];
     std::vector<int>& on = direct[size_t(at - first)];
-    const auto each = [&](auto&& f) {
-      for (const Operand& o : call.operands)
-        for (const View& v : o.views)
-          if (v.kind == View::Kind::Memory && v.block >= 0) f(v, o.access);
-    };
-    each([&](const View& v, Access access) {
+    each_view(call, [&](const View& v, Access access) {
       for (const Use& u : uses[size_t(v.block)])
         if ((u.writes || access != Access::Read) && overlap(u.view, v)) on.push_back(u.call - first);
     });
@@ -61,11 +53,14 @@ std::vector<std::vector<int>> dependencies(const Program& p, int first, int last
     if (outside) left_outside.push_back(at - first);
     std::sort(on.begin(), on.end());
     on.erase(std::unique(on.begin(), on.end()), on.end());
-    each([&](const View& v, Access access) {  // who replaces all of a block comes after all that used it before
-      std::vector<Use>& list = uses[size_t(v.block)];
-      if (access != Access::Read && covers(v, p.blocks[size_t(v.block)])) list.clear();
+    each_view(call,
+              [&](const View& v, Access access) {  // who replaces all of a block comes after all that used it before
+                std::vector<Use>& list = uses[size_t(v.block)];
+                if (access != Access::Read && covers(v, p)) list.clear();
+              });
+    each_view(call, [&](const View& v, Access access) {
+      uses[size_t(v.block)].push_back({at, access != Access::Read, v});
     });
-    each([&](const View& v, Access access) { uses[size_t(v.block)].push_back({at, access != Access::Read, v}); });
   }
   return direct;
 }
@@ -144,21 +139,14 @@ std::vector<int> CallGraph::order() const {
 }
 
 void remake_lifetimes(Program& p) {
-  std::vector<int> first(p.blocks.size(), -1), last(p.blocks.size(), -1);
-  for (int at = 0; at < int(p.calls.size()); ++at)
-    for (const Operand& o : p.calls[size_t(at)].operands)
-      for (const View& v : o.views) {
-        if (v.kind != View::Kind::Memory || v.block < 0) continue;
-        if (first[size_t(v.block)] < 0) first[size_t(v.block)] = at;
-        last[size_t(v.block)] = at;
-      }
+  const std::vector<Life> lives = lives_of(p);
   for (size_t i = 0; i < p.blocks.size(); ++i) {
     Block& b = p.blocks[i];
     if (b.kind == Block::Kind::Outside) continue;
-    b.birth = std::max(first[i], 0);
+    b.birth = lives[i].last < 0 ? 0 : lives[i].first;
     if (b.death < 0) continue;
-    b.death = last[i] + 1;
-    if (last[i] < 0) b.bytes = 0, b.values.clear();
+    b.death = lives[i].last + 1;
+    if (lives[i].last < 0) b.bytes = 0, b.values.clear();
   }
 }
 

@@ -9,6 +9,8 @@ namespace tapir::inline v0::ir {
 /// May the two name a common byte? False only where that is certain: disjoint ranges, or boxes of one grid that do not meet (the
 /// columns of a matrix, the gates of a state).
 bool overlap(const View& a, const View& b);
+/// Does element i of both lie in one place of their blocks, and have one type?
+bool same_form(const View& a, const View& b);
 /// Does element i of both, in row-major order of one shape, lie in one place and have one type?
 bool same_place(const View& a, const View& b);
 /// The view broadcast to a shape: stride 0 where it repeats.

@@ -9,6 +9,7 @@
 #include "fuse.h"
 #include "overlap.h"
 #include "params.h"
+#include "plan.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
@@ -22,14 +23,9 @@ struct Padded {
 
 class Pads {
  public:
-  explicit Pads(Program& p) : p_(p), first_(p.blocks.size(), -1), last_(p.blocks.size(), -1), dead_(p.calls.size()) {
-    for (int at = 0; at < int(p.calls.size()); ++at)
-      each_view(p.calls[size_t(at)], [&](const View& v, Access) {
-        if (first_[size_t(v.block)] < 0) first_[size_t(v.block)] = at;
-        last_[size_t(v.block)] = at;
-      });
+  explicit Pads(Program& p) : p_(p), lives_(lives_of(p)), dead_(p.calls.size()) {
     for (const View& v : p.outputs)
-      if (v.block >= 0) last_[size_t(v.block)] = int(p.calls.size());
+      if (v.block >= 0) lives_[size_t(v.block)].last = int(p.calls.size());
   }
   void run() {
     for (int at = 0; at < int(p_.calls.size()); ++at) {
@@ -48,7 +44,7 @@ class Pads {
   const View& slice(int copy) const { return p_.calls[size_t(copy)].view(0); }
 
   Program& p_;
-  std::vector<int> first_, last_;  // calls that name each block
+  std::vector<Life> lives_;
   std::vector<bool> dead_;
   std::map<int, Padded> padded_;
 };
@@ -58,7 +54,7 @@ bool Pads::fill(int at) {
   const View& out = call.view(0);
   const Scalar value = call.params<Scalar>();
   if (out.block < 0 || p_.blocks[size_t(out.block)].kind != Block::Kind::Temporary || !covers(out, p_)) return false;
-  if (value.to_bool() || std::signbit(value.to_double()) || first_[size_t(out.block)] != at) return false;
+  if (value.to_bool() || std::signbit(value.to_double()) || lives_[size_t(out.block)].first != at) return false;
   padded_[out.block] = {out, {}, {at}};
   return true;
 }
@@ -92,8 +88,8 @@ bool Pads::sum(int at) {
       !same_place(as(y->second.whole), r) || !same_place(as(a), r) || !same_place(as(b), r))
     return false;
   for (int block : {a.block, b.block})  // what is not the result ends here
-    if (block != r.block && (last_[size_t(block)] != at || p_.blocks[size_t(block)].death < 0)) return false;
-  if (r.block != a.block && r.block != b.block && first_[size_t(r.block)] != at) return false;
+    if (block != r.block && (lives_[size_t(block)].last != at || p_.blocks[size_t(block)].death < 0)) return false;
+  if (r.block != a.block && r.block != b.block && lives_[size_t(r.block)].first != at) return false;
   Padded both{r, x->second.copies, x->second.others};
   for (int c : y->second.copies) {
     for (int d : x->second.copies)

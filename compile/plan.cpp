@@ -12,7 +12,7 @@ int64_t placed_bytes(const Block& b) {
   return (b.bytes + align - 1) / align * align;
 }
 
-static std::vector<Life> lives_of(const Program& p) {
+std::vector<Life> lives_of(const Program& p) {
   std::vector<Life> lives(p.blocks.size());
   for (int at = 0; at < int(p.calls.size()); ++at)
     each_view(p.calls[size_t(at)], [&](const View& v, Access) {

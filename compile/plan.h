@@ -20,6 +20,7 @@ struct Plan {
 struct Life {
   int first = std::numeric_limits<int>::max(), last = -1;
 };
+std::vector<Life> lives_of(const Program& program);
 /// Bytes that a block takes: they begin as allocators would begin them, so that kernels choose as they would there.
 int64_t placed_bytes(const Block& block);
 /// A place for every Temporary block but those in `elsewhere` (one flag for each block).
