@@ -44,6 +44,8 @@ extern const DeviceTable device_table;
 /// Events without timing, kept for reuse. Of the current device; null when there is none (the driver is gone).
 cudaEvent_t take_event(Device device);
 void return_event(Device device, cudaEvent_t event);
+/// Waits for every stream of the current device that work is queued on. Not for captures: Note [Graphs].
+cudaError_t wait_for_streams(Device device);
 void count_host_wait();  // for DeviceTable::synchronizations
 
 /// The next kernel's place for a bad value, in memory that host and device share; `ctx` remembers it for check_values().

@@ -1,15 +1,18 @@
 #include "graphs.h"
 
-#include <mutex>
 #include <utility>
 
 #include "../core/error.h"
 
 // Note [Graphs]
 // A thread captures on a stream of its own, which nobody else can name, in thread-local mode: what other threads queue, allocate and
-// wait for goes on undisturbed, and the caller's stream holds nothing of the capture. Kernels get their memory and their places for
-// bad values from the capture (scratch_pool, captured_late_errors()), because both belong to the graph for as long as it lives. What
-// only the host could do again in every launch throws: it would be done once, while capturing, and never more.
+// wait for on their streams goes on undisturbed, and the caller's stream holds nothing of the capture. But cudaDeviceSynchronize, called by
+// whomever, fails and spoils every capture on the device. So it has a gate: captures share it, and cuda::synchronize() has it alone. A
+// capture is short and waits for nobody but kernels' locks, so the gate is asked for before any lock that kernels take (a library's, the
+// allocator's). What is done under such locks waits for streams, one by one, and needs no gate: wait_for_streams().
+// Kernels get their memory and their places for bad values from the capture (scratch_pool, captured_late_errors()), because both belong to
+// the graph for as long as it lives. What only the host could do again in every launch throws: it would be done once, while capturing,
+// and never more.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
@@ -20,38 +23,25 @@ struct Graph {
 struct Capturing {
   Graph* graph = nullptr;
   cudaStream_t stream = nullptr;
+  Device device;
 };
-thread_local Capturing capturing;
+thread_local constinit Capturing capturing;
 
-/// Streams that no capture uses now.
-struct Streams {
-  std::mutex mutex;
-  std::vector<cudaStream_t> free[kMaxDevices];
-};
-Streams& streams() {
-  static auto* const s = new Streams;  // never destroyed
-  return *s;
+std::shared_mutex& gate_of(Device device) {
+  static auto* const gates = new std::shared_mutex[kMaxDevices];  // never destroyed
+  return gates[device.index];
 }
-cudaStream_t take_stream(Device device) {
-  Streams& s = streams();
-  {
-    std::lock_guard lock(s.mutex);
-    auto& free = s.free[device.index];
-    if (!free.empty()) {
-      const cudaStream_t stream = free.back();
-      free.pop_back();
-      return stream;
-    }
+
+/// A thread that ends while it captures would keep the gate shut.
+struct EndsWithThread {
+  ~EndsWithThread() {
+    if (!capturing.graph) return;
+    const char* why = "";
+    try {
+      end_capture(capturing.device, false, why);
+    } catch (const std::exception&) {}  // the device is lost
   }
-  cudaStream_t stream = nullptr;
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "capture");
-  return stream;
-}
-void return_stream(Device device, cudaStream_t stream) {
-  Streams& s = streams();
-  std::lock_guard lock(s.mutex);
-  s.free[device.index].push_back(stream);
-}
+};
 
 }  // namespace
 
@@ -63,28 +53,38 @@ void refuse_capture(const char* op) {
          op);
 }
 
+std::unique_lock<std::shared_mutex> without_captures(Device device, const char* op) {
+  refuse_capture(op);  // it would wait for itself
+  return std::unique_lock(gate_of(device));
+}
+
 void* begin_capture(Device device) {
   check_internal(!capturing.graph, "[capture] expected no capture in this thread, got one");
+  static thread_local EndsWithThread at_end;
   const OnDevice on(device);
   make_late_errors(device);
-  const cudaStream_t stream = take_stream(device);
+  const cudaStream_t stream = take_capture_stream(device);
+  std::shared_lock gate(gate_of(device));
   if (const cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
       error != cudaSuccess) {
-    return_stream(device, stream);
+    return_capture_stream(device, stream);
     fail_cuda(error, "capture");
   }
-  capturing = {new Graph, stream};
+  capturing = {new Graph, stream, device};
+  gate.release();  // until end_capture()
   return stream;
 }
 
 void* end_capture(Device device, bool keep, const char*& why) {
+  check_internal(capturing.graph, "[capture] expected a capture in this thread, got none");
+  const auto [made, stream, where] = std::exchange(capturing, {});
+  const std::shared_lock gate(gate_of(where), std::adopt_lock);
   const OnDevice on(device);
-  const auto [made, stream] = std::exchange(capturing, {});
   cudaGraph_t graph = nullptr;
   cudaError_t error = cudaStreamEndCapture(stream, &graph);
   if (error == cudaSuccess && keep) error = cudaGraphInstantiate(&made->exec, graph, 0);
   if (graph) cudaGraphDestroy(graph);
-  return_stream(device, stream);
+  return_capture_stream(device, stream);
   if (made->exec) return made;
   cudaGetLastError();
   if (error != cudaSuccess) why = cudaGetErrorString(error);

@@ -1,4 +1,6 @@
 #pragma once
+#include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "device.h"
@@ -10,11 +12,17 @@ namespace tapir::inline v0::cuda_kernels {
 std::vector<int>* captured_late_errors();
 /// Throws where this thread captures: before a wait, or a copy that the host takes part in.
 void refuse_capture(const char* op);
+/// No thread captures on that device while the lock is held. Throws where this thread captures. Ask for it before any other lock.
+std::unique_lock<std::shared_mutex> without_captures(Device device, const char* op);
 
 void* begin_capture(Device device);
 void* end_capture(Device device, bool keep, const char*& why);
 void launch_graph(Device device, void* graph, void* stream);
 void destroy_graph(Device device, void* graph);
+
+// streams.cpp: streams that nothing but captures uses; of the current device
+cudaStream_t take_capture_stream(Device device);
+void return_capture_stream(Device device, cudaStream_t stream);
 
 // late_errors.cpp: places that are one graph's until it is destroyed
 void make_late_errors(Device device);  // what may not be done while a stream is captured

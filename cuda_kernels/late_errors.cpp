@@ -46,7 +46,8 @@ struct Ring {
 
   void create();
   void enter(Device device, int quarter);
-  void collect();
+  void collect(Device device);
+  void read_places(Device device);
   LateError* keep(Context& ctx, std::vector<int>& graph);
   bool raised() const { return __atomic_load_n(any, __ATOMIC_ACQUIRE) != 0; }
 };
@@ -87,14 +88,22 @@ void Ring::enter(Device device, int quarter) {
     return_event(device, event);
   }
   quarters[quarter].events.clear();
-  if (raised()) collect();
+  if (raised()) collect(device);
 }
 
 /// Moves what kernels have written to `error`, keeping the earliest launch. Rare: may wait for everything.
-void Ring::collect() {
+void Ring::collect(Device device) {
   __atomic_store_n(any, 0, __ATOMIC_RELEASE);  // before looking: a kernel that comes later raises it again
-  count_host_wait();
-  check_cuda(cudaDeviceSynchronize(), "synchronize");
+  try {
+    read_places(device);
+  } catch (...) {
+    __atomic_store_n(any, 1, __ATOMIC_RELEASE);  // what was not read is still to be told
+    throw;
+  }
+}
+
+void Ring::read_places(Device device) {
+  check_cuda(wait_for_streams(device), "synchronize");
   std::vector<LateError> seen(kAll);
   check_cuda(cudaMemcpy(seen.data(), places, kAll * sizeof(LateError), cudaMemcpyDeviceToHost), "synchronize");
   for (int i = 0; i < kAll; ++i) {
@@ -167,7 +176,7 @@ void throw_late_errors(Device device) {
   if (!r.places) return;
   if (r.raised()) [[unlikely]] {
     const OnDevice on(device);
-    r.collect();
+    r.collect(device);
   }
   if (!r.found) [[likely]]
     return;

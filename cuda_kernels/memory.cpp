@@ -13,6 +13,7 @@
 #include "../core/allocator.h"
 #include "../core/error.h"
 #include "device.h"
+#include "graphs.h"
 #include "virtual_memory.h"
 
 // Note [CUDA memory]
@@ -22,7 +23,7 @@
 // - A segment belongs to the stream it was taken for: work is ordered within a stream, so a block that its owner has dropped can be
 //   given to the next one on the same stream at once, though the device is still busy with it.
 // - A block used on other streams (record_stream) is free when an event recorded on each of them at its release has passed.
-// - When the driver has no more: wait for the device, give back every segment that is wholly free, try again, then a segment of just
+// - When the driver has no more: wait for all streams, give back every segment that is wholly free, try again, then a segment of just
 //   the size asked for, then OutOfMemoryError.
 // - TAPIR_CUDA_ALLOCATOR=expandable: a segment is a range of addresses as large as the device's memory, one for each stream and kind
 //   (small, large), whose pages of 2 or 20 MiB get memory where blocks need them. It grows in place, so that a request that is larger than
@@ -114,7 +115,7 @@ class DeviceMemory {
   void free_segment(Block* b);
   void wait_for_users(Block* b);
   void finish_waits(bool wait);
-  void give_back();
+  void give_back(const char* op);
   [[noreturn]] void fail_allocate(int64_t bytes);
 
   const Device device_;
@@ -312,10 +313,14 @@ void DeviceMemory::finish_waits(bool wait) {
   }
 }
 
-void DeviceMemory::give_back() {
+/// Wholly free segments, or pages, to the driver.
+void DeviceMemory::give_back(const char* op) {
+  refuse_capture(op);
   const OnDevice on(device_);
-  cudaDeviceSynchronize();  // free blocks may have work of their own stream before them
-  count_host_wait();
+  if (wait_for_streams(device_) != cudaSuccess) {  // free blocks may have work of their own stream before them
+    cudaGetLastError();
+    return;
+  }
   finish_waits(true);
   if (is_expandable()) {
     std::vector<Block*> free;
@@ -349,7 +354,7 @@ void* DeviceMemory::allocate(int64_t bytes, void* stream) {
   };
   if (!b) b = take(segment);
   if (!b) [[unlikely]] {
-    give_back();
+    give_back("allocate");
     if (!direct) b = find(size, stream);
     if (!b) b = take(segment);
     if (!b && tight < segment) b = take(tight);
@@ -427,7 +432,7 @@ void DeviceMemory::record_stream(void* data, void* stream) {
 
 void DeviceMemory::empty_cache() {
   std::lock_guard lock(mutex_);
-  give_back();
+  give_back("empty_cache");
 }
 
 MemoryStats DeviceMemory::stats() {

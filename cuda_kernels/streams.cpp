@@ -19,13 +19,27 @@ std::atomic<int64_t> host_waits{0};
 struct Handles {
   std::mutex mutex;
   std::vector<cudaEvent_t> events[kMaxDevices];
-  static constexpr int kStreams = 32;  // of one priority on one device
+  std::vector<cudaStream_t> captures[kMaxDevices];  // no capture uses them now
+  static constexpr int kStreams = 32;               // of one priority on one device
   std::vector<cudaStream_t> streams[kMaxDevices][8];
   unsigned next_stream[kMaxDevices][8] = {};
 };
 Handles& handles() {
   static auto* const h = new Handles;
   return *h;
+}
+
+/// One of the kept, or null.
+template <class T> T take(std::vector<T>& kept) {
+  std::lock_guard lock(handles().mutex);
+  if (kept.empty()) return nullptr;
+  const T handle = kept.back();
+  kept.pop_back();
+  return handle;
+}
+template <class T> void keep(std::vector<T>& kept, T handle) {
+  std::lock_guard lock(handles().mutex);
+  kept.push_back(handle);
 }
 
 constexpr int64_t kStaged = int64_t(4) << 20;
@@ -116,6 +130,7 @@ void record_event(Device device, void* event, void* stream) {
 }
 bool query_event(Device, void* event) { return has_happened(cudaEventQuery(event_of(event)), "Event.query"); }
 void synchronize_event(Device device, void* event) {
+  refuse_capture("Event.synchronize");
   count_host_wait();
   check_cuda(cudaEventSynchronize(event_of(event)), "Event.synchronize");
   throw_late_errors(device);
@@ -126,6 +141,7 @@ double elapsed_ms(Device, void* start, void* end) {
   return ms;
 }
 void synchronize_device(Device device) {
+  const auto gate = without_captures(device, "synchronize");
   const OnDevice on(device);
   count_host_wait();
   check_cuda(cudaDeviceSynchronize(), "synchronize");
@@ -138,23 +154,31 @@ int64_t synchronizations() { return host_waits.load(std::memory_order_relaxed); 
 void count_host_wait() { host_waits.fetch_add(1, std::memory_order_relaxed); }
 
 cudaEvent_t take_event(Device device) {
-  Handles& h = handles();
-  {
-    std::lock_guard lock(h.mutex);
-    auto& events = h.events[device.index];
-    if (!events.empty()) {
-      const cudaEvent_t event = events.back();
-      events.pop_back();
-      return event;
-    }
-  }
-  cudaEvent_t event = nullptr;
+  cudaEvent_t event = take(handles().events[device.index]);
+  if (event) return event;
   return cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess ? event : nullptr;
 }
-void return_event(Device device, cudaEvent_t event) {
-  Handles& h = handles();
-  std::lock_guard lock(h.mutex);
-  h.events[device.index].push_back(event);
+void return_event(Device device, cudaEvent_t event) { keep(handles().events[device.index], event); }
+
+cudaStream_t take_capture_stream(Device device) {
+  cudaStream_t stream = take(handles().captures[device.index]);
+  if (!stream) check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "capture");
+  return stream;
+}
+void return_capture_stream(Device device, cudaStream_t stream) { keep(handles().captures[device.index], stream); }
+
+cudaError_t wait_for_streams(Device device) {
+  std::vector<cudaStream_t> streams = {nullptr};
+  {
+    Handles& h = handles();
+    std::lock_guard lock(h.mutex);
+    for (const auto& some : h.streams[device.index]) streams.insert(streams.end(), some.begin(), some.end());
+  }
+  count_host_wait();
+  cudaError_t first = cudaSuccess;
+  for (const cudaStream_t stream : streams)
+    if (const cudaError_t error = cudaStreamSynchronize(stream); first == cudaSuccess) first = error;
+  return first;
 }
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, void* stream_handle) {
