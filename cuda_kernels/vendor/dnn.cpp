@@ -288,6 +288,8 @@ template <class Describe> bool run(Context& ctx, const Request& r, const Describ
   try {
     if (execute(library.handle, plan, plan.index, operands, space)) return true;
   } catch (const std::exception&) {}
+  // A capture that was refused, or spoilt, says nothing of other calls.
+  if (is_recorded(ctx)) fail(ErrorKind::Runtime, "[cudnn] the engine could not be captured");
   plan = Plan();  // it will not work the next time either
   return false;
 }
