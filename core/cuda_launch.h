@@ -46,13 +46,16 @@ inline void check_cuda(cudaError_t error, std::string_view op) {
     fail_cuda(error, op);
 }
 
-/// CUDA calls of this scope mean that device; the thread's own one comes back at the end.
+/// CUDA calls of this scope mean that device; the thread's own one comes back at the end. A new thread has a device, but not its context,
+/// which the driver's functions want: cudaSetDevice binds it.
 class [[nodiscard]] OnDevice {
  public:
   explicit OnDevice(Device device) {
+    static thread_local constinit uint32_t bound = 0;  // a bit for each device
+    const uint32_t bit = uint32_t(1) << device.index;
     cudaGetDevice(&before_);
+    if (before_ != device.index || !(bound & bit)) check_cuda(cudaSetDevice(device.index), "cuda"), bound |= bit;
     if (before_ == device.index) before_ = -1;
-    else check_cuda(cudaSetDevice(device.index), "cuda");
   }
   ~OnDevice() {
     if (before_ >= 0) cudaSetDevice(before_);

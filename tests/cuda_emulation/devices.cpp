@@ -12,6 +12,7 @@
 namespace cuda_emulation {
 namespace {
 thread_local int chosen_device = 0;
+thread_local bool bound = false;  // this thread has a context: of the calls that give it one we count the plainest two
 thread_local cudaError_t last_error = cudaSuccess;
 int number(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
@@ -38,6 +39,7 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorDeviceUninitialized, "cudaErrorDeviceUninitialized", "invalid device context"},
     {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
      "no kernel image is available for execution on the device"},
     {cudaErrorPeerAccessUnsupported, "cudaErrorPeerAccessUnsupported",
@@ -78,6 +80,8 @@ int device_count() {
   return count;
 }
 bool has_kernel_image() { return capability() >= kBuiltFor; }
+void bind_context() { bound = true; }
+bool has_context() { return bound; }
 int current_device() { return device_count() > 0 ? chosen_device : -1; }
 cudaError_t report(cudaError_t error) { return last_error = error; }
 }  // namespace cuda_emulation
@@ -112,6 +116,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   if (device_count() == 0) return report(cudaErrorNoDevice);
   if (device < 0 || device >= device_count()) return report(cudaErrorInvalidDevice);
+  bind_context();
   return chosen_device = device, cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {

@@ -176,6 +176,7 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
 
 /// The real one may wait for the device; a program that relies on that is not wrong, so nothing is checked and nothing is learnt.
 cudaError_t cudaFree(void* p) {
+  bind_context();
   if (!p) return cudaSuccess;
   const std::lock_guard lock(runtime);
   if (const cudaError_t e = refuse_in_capture(); e != cudaSuccess) return e;

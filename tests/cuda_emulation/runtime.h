@@ -119,6 +119,8 @@ void close_all();
 int current_device();
 int device_count();
 bool has_kernel_image();                // for its architecture
+void bind_context();                    // to this thread
+bool has_context();                     // what the driver's functions want; the runtime's see to it themselves
 cudaError_t report(cudaError_t error);  // remembers it for cudaGetLastError
 
 // ---- fibers.cpp

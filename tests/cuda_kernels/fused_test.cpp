@@ -320,6 +320,18 @@ TEST_CASE("CUDA fused: a kernel that several threads ask for at once") {
   for (const std::string& w : words) CHECK(w == "");
 }
 
+TEST_CASE("CUDA fused: a thread whose first work is a fused call") {
+  NEEDS_CUDA;
+  Steps s;
+  s.store(s.unary(UnaryOp::Neg, s.load(0, kFloat32)), 0);
+  const Tensor x = ones({100}, {.device = kCUDA}), y = empty_like(x), z = empty_like(x);
+  run_fused(s.params, {y}, {x});  // the kernel is there
+  std::string thrown;
+  std::thread([&] { thrown = message_of<std::exception>([&] { run_fused(s.params, {z}, {x}); }); }).join();
+  CHECK(thrown == "");
+  CHECK(z.sum().item<float>() == -100);
+}
+
 TEST_CASE("CUDA fused: kernels outlive the program, and a broken file is none") {
   NEEDS_CUDA;
   if (!is_emulated()) SKIP_TEST("counts what the emulation's compiler makes");

@@ -17,6 +17,7 @@
 #include "../../../cuda_kernels/vendor/module.h"
 #include "../fibers.h"
 #include "../include/emulation/module_parts.h"
+#include "../runtime.h"
 #include "kernel_compiler.h"  // made by CMake
 
 extern char** environ;
@@ -145,6 +146,8 @@ void launch(const Context& ctx, const char* op, void* kernel, const cuda::Grid& 
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks, config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes, config.stream = stream_of(ctx);
+  if (!cuda_emulation::has_context())  // as cuLaunchKernel, which this stands for
+    cuda::check_launch(cudaErrorDeviceUninitialized, op, grid, config.stream);
   const cuda_emulation::Argument argument{sizeof(uint64_t), words.size_bytes(), places.data(), size_t(pointers)};
   cuda::check_launch(cuda_emulation::launch(
                          config, {loaded.kernel, invoke, bytes.data(), bytes.size() * sizeof(uint64_t), &argument, 1}),
