@@ -107,6 +107,12 @@ void DeviceRun::plain(Queue queue, void* f) {
   backend(device_).binary(ctx, at, at, TensorView(Scalar(int64_t(numbers_)), kInt64), {BinaryOp::Add});
 }
 
+/// Work of others that no capture may meet: it says nothing of this program. Its own that may not be is refused by another name, where
+/// it is queued.
+static bool is_spoilt_by_others(const std::string& why) {
+  return why.find("cudaErrorStreamCaptureInvalidated") != std::string::npos;
+}
+
 bool DeviceRun::capture(Queue queue, void* f) {
   const DeviceTable& table = *backend(device_).device;
   const char* spoilt = "";
@@ -126,7 +132,7 @@ bool DeviceRun::capture(Queue queue, void* f) {
     return false;
   }
   if (!graph_ && whole) why_ = spoilt;
-  if (graph_) why_.clear(), scratch_.kept = true;
+  if (graph_) why_.clear(), scratch_.kept = true, failures_ = 0;
   return graph_;
 }
 
@@ -136,7 +142,7 @@ void DeviceRun::run(bool same, uint64_t offset, Queue queue, void* f) {
   const bool seen = &backend(device_) != cuda_backend();  // by a profiler or a log
   if (!graph_ && graphs_ && warm_ && !seen && !capture(queue, f)) {
     warm_ = false;
-    if (++failures_ == kMostFailures) graphs_ = false;
+    if (!is_spoilt_by_others(why_) && ++failures_ == kMostFailures) graphs_ = false;
   }
   if (graph_ && !seen) {
     backend(device_).device->launch_graph(device_, graph_, stream_);

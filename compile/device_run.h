@@ -73,7 +73,7 @@ class DeviceRun {
   Scratch scratch_;
   void* graph_ = nullptr;
   bool warm_ = false;  // the next run finds what kernels need
-  int failures_ = 0;
+  int failures_ = 0;   // of captures, one after the other
   int64_t launches_ = 0, plain_ = 0;
   std::string why_;
 };

@@ -87,7 +87,7 @@ void* end_capture(Device device, bool keep, const char*& why) {
   return_capture_stream(device, stream);
   if (made->exec) return made;
   cudaGetLastError();
-  if (error != cudaSuccess) why = cudaGetErrorString(error);
+  if (error != cudaSuccess) why = cudaGetErrorName(error);
   free_late_errors(device, made->late_errors);
   delete made;
   return nullptr;

@@ -2,7 +2,12 @@
 #include <tapir/models/gpt2.h>
 #include <tapir/models/lstm_lm.h>
 
+#include <tapir/core/device_table.h>
+#include <tapir/core/modes.h>
+
+#include <atomic>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "../compile/steps.h"
@@ -356,6 +361,78 @@ TEST_CASE(
   for (int i = 0; i < 6; ++i) CHECK(same_bits(off(a).cpu(), (relu(a) * 2).cpu()));
   CHECK(contains(off.explain(), "because TAPIR_CUDA_GRAPHS=0"));
   unsetenv("TAPIR_CUDA_GRAPHS");
+}
+
+namespace {
+
+/// A graph that has all places for bad values that graphs may have.
+void* take_all_places(const Tensor& x, const Tensor& index, Tensor& y) {
+  const DeviceTable& table = *backend(kCUDA).device;
+  const char* why = "";
+  {
+    ScopedMode<void*> stream(modes.streams[0], table.begin_capture(kCUDA));
+    const std::string full = message_of<ValueError>([&] {
+      for (int i = 0; i < 100'000; ++i) backend(kCUDA).gather(context(kCUDA), y, x, index, {0});
+    });
+    CHECK(contains(full, "expected at most"));
+  }
+  return table.end_capture(kCUDA, true, why);
+}
+
+}  // namespace
+
+TEST_CASE("cuda: captures that fail now and then are tried again") {
+  NEEDS_CUDA
+  const Tensor x = wave({32}, 0.2).cuda(), index = arange(32, {.device = kCUDA});
+  Tensor y = empty_like(x);
+  auto step = compile([&](const Tensor& x) {
+    NoGrad guard;
+    return dropout(gather(x, 0, index), 0.5, true) + 1;
+  });
+  for (int k = 0; k < 6; ++k) (void)step(x);
+  REQUIRE(launches(step.explain()) >= 1);
+  for (uint64_t i = 0; i < 5; ++i) {
+    manual_seed(10 + i);
+    (void)step(x);  // without its graph, which knows another seed
+    void* const held = take_all_places(x, index, y);
+    REQUIRE(held);
+    for (int k = 0; k < 2; ++k) (void)step(x);
+    INFO(step.explain());
+    CHECK(contains(step.explain(), "because"));
+    backend(kCUDA).device->destroy_graph(kCUDA, held);
+    const int64_t before = launches(step.explain());
+    for (int k = 0; k < 4; ++k) (void)step(x);
+    CHECK(launches(step.explain()) > before);
+  }
+}
+
+TEST_CASE("cuda: captures that others spoil are tried again") {
+  NEEDS_CUDA
+  const DeviceTable& table = *backend(kCUDA).device;
+  const char* why = "";
+  void* const stream = table.begin_capture(kCUDA);  // which the next capture uses too
+  (void)table.end_capture(kCUDA, false, why);
+  auto step = compile([](const Tensor& x) {
+    NoGrad guard;
+    Tensor y = x;
+    for (int i = 0; i < 20; ++i) y = softmax(y, 0) + i;
+    return y;
+  });
+  std::atomic<bool> stop{false};
+  std::atomic<int> spoilt{0};
+  std::thread other([&] {
+    while (!stop) {
+      spoilt += !message_of<RuntimeError>([&] { (void)table.query_stream(kCUDA, stream); }).empty();
+      std::this_thread::yield();
+    }
+  });
+  const Tensor x = wave({32}, 0.2).cuda();
+  for (int i = 0; i < 30; ++i) (void)step(x);
+  stop = true;
+  other.join();
+  INFO(spoilt << " spoilt; " << step.explain());
+  for (int i = 0; i < 4; ++i) (void)step(x);
+  CHECK(contains(step.explain(), "one graph"));
 }
 
 TEST_CASE("cuda: while a profiler looks, runs are call by call, and it sees the kernels") {
