@@ -435,6 +435,31 @@ TEST_CASE("cuda: captures that others spoil are tried again") {
   CHECK(contains(step.explain(), "one graph"));
 }
 
+TEST_CASE("cuda: switches that kernels read are asked again by compiled programs") {
+  NEEDS_CUDA
+  namespace switches = backends::cuda;
+  const Tensor x = wave({4, 8}, 0.1).cuda(), w = wave({8, 8}, 0.2).cuda();
+  const std::pair<bool (*)(), void (*)(bool)> all[] = {{switches::matmul_allow_tf32, switches::set_matmul_allow_tf32},
+                                                       {switches::cudnn_allow_tf32, switches::set_cudnn_allow_tf32},
+                                                       {switches::cudnn_benchmark, switches::set_cudnn_benchmark}};
+  for (const auto& [get, set] : all) {
+    auto step = compile([&](const Tensor& x) {
+      NoGrad guard;
+      return relu(matmul(x, w));
+    });
+    for (int i = 0; i < 6; ++i) (void)step(x);
+    const int64_t before = launches(step.explain());
+    CHECK(before >= 1);
+    set(get());  // as it was
+    (void)step(x);
+    CHECK(launches(step.explain()) == before + 1);
+    set(!get());
+    (void)step(x);
+    CHECK(launches(step.explain()) <= before + 1);  // not by the old graph
+    set(!get());
+  }
+}
+
 TEST_CASE("cuda: while a profiler looks, runs are call by call, and it sees the kernels") {
   NEEDS_CUDA
   auto f = compile([](const Tensor& x) { return tanh(x) + 1; });
