@@ -16,6 +16,7 @@ inline cudaStream_t stream_of(const Context& ctx) { return static_cast<cudaStrea
 inline cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
 /// Streaming multiprocessors of the device; looked up once.
 int multiprocessors(Device device);
+int compute_capability(Device device);  // 90 is 9.0
 extern const CudaSettings* settings;
 int device_count();
 

@@ -28,12 +28,7 @@ struct Kernel {
 int capability_of(Device device) {
   static std::atomic<int> known[kMaxDevices] = {};  // the same number from every thread
   std::atomic<int>& n = known[device.index];
-  if (n == 0) {
-    int major = 0, minor = 0;
-    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index), "fused");
-    check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index), "fused");
-    n = 10 * major + minor;
-  }
+  if (n == 0) n = compute_capability(device);
   return n;
 }
 

@@ -68,12 +68,21 @@ static constexpr BackendTable full_table = {
     .norm_relu_backward = nullptr,
 };
 
+/// Does NVRTC make kernels for every device?
+static bool can_fuse() {
+  int driver = 0;
+  bool all = nvrtc::why_not().empty() && cudaDriverGetVersion(&driver) == cudaSuccess;
+  for (int i = 0; i < found_devices && all; ++i)
+    all = nvrtc::why_not(compute_capability({DeviceType::CUDA, int8_t(i)}), driver).empty();
+  return all;
+}
+
 static const BackendTable& table() {
   static const BackendTable without = [] {
     BackendTable t = full_table;
     return t.fused = nullptr, t;
   }();
-  return nvrtc::why_not().empty() ? full_table : without;  // where nothing compiles, compile() leaves calls apart
+  return can_fuse() ? full_table : without;  // where nothing compiles, compile() leaves calls apart
 }
 
 static std::string version_text(int version) {
@@ -97,6 +106,13 @@ static std::string what_is_missing() {
   if (error != cudaSuccess) return std::string("CUDA: ") + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
   found_devices = found_devices < kMaxDevices ? found_devices : kMaxDevices;
   return "";
+}
+
+int compute_capability(Device device) {
+  int major = 0, minor = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index), "cuda");
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index), "cuda");
+  return 10 * major + minor;
 }
 
 int multiprocessors(Device device) {

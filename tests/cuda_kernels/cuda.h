@@ -42,9 +42,11 @@ template <class E, class F> std::string message_of(F&& f) {
   }
   return "";
 }
+inline std::string own_path() {
+  char path[PATH_MAX] = {};
+  return readlink("/proc/self/exe", path, sizeof(path) - 1) < 0 ? "" : path;
+}
 /// Runs one test case of this program in a process of its own, under other settings.
 inline int run_alone(const std::string& settings, const std::string& test) {
-  char path[PATH_MAX] = {};
-  if (readlink("/proc/self/exe", path, sizeof(path) - 1) < 0) return -1;
-  return std::system((settings + " '" + path + "' '" + test + "' > /dev/null").c_str());
+  return std::system((settings + " '" + own_path() + "' '" + test + "' > /dev/null").c_str());
 }

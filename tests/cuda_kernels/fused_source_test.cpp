@@ -217,6 +217,48 @@ TEST_CASE("fused source: NVRTC moves 16 bytes at a time, and rounds products apa
   CHECK(!has(ptx, "fma"));
 }
 
+TEST_CASE("fused source: the key of what is kept names NVRTC's file and options") {
+  if (!nvrtc::why_not().empty()) SKIP_TEST(nvrtc::why_not().c_str());
+  for (const char* part : {"nvrtc 1", "libnvrtc.so", "-fmad=false", "-std=c++20", "-default-device"})
+    CHECK(has(nvrtc::version(), part));
+}
+
+namespace {
+
+/// What the stand-in's kinds of trouble become; in a process that has it for its NVRTC.
+void check_stand_in(std::string_view settings) {
+  const std::string why = nvrtc::why_not();
+  if (settings == "11.8 works") CHECK(has(why, "expected NVRTC of CUDA 12.0 or newer, got 11.8"));
+  if (settings == "12.4 breaks") CHECK(has(why, "libnvrtc-builtins"));
+  if (settings == "12.4 works") {
+    CHECK(why == "");
+    CHECK(nvrtc::why_not(90, 12000) == "");  // machine code
+    CHECK(nvrtc::why_not(90, 13000) == "");
+    CHECK(has(nvrtc::why_not(90, 11080), "for CUDA 11.8"));
+    CHECK(nvrtc::why_not(100, 12040) == "");  // text
+    CHECK(has(nvrtc::why_not(100, 12020), "12.4"));
+    CHECK(has(nvrtc::why_not(75, 12040), "up to 75"));
+    CHECK(has(nvrtc::compile("", "kernel", 90), "a binary"));
+  }
+  if (settings == "12.4 empties") {
+    CHECK(why == "");
+    CHECK_THROWS_AS(nvrtc::compile("", "kernel", 90), InternalError);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("fused source: NVRTC that does not work, or not with this driver, is none") {
+  if (const char* settings = std::getenv("TAPIR_NVRTC")) return check_stand_in(settings);
+  const std::string own = own_path(), folder = own.substr(0, own.rfind('/')) + "/cuda_emulation/nvrtc_stand_in";
+  if (!std::filesystem::exists(folder + "/libnvrtc.so.13")) SKIP_TEST("the stand-in was not built");
+  for (const char* settings : {"11.8 works", "12.4 works", "12.4 breaks", "12.4 empties"}) {
+    INFO(settings);
+    CHECK(run_alone("LD_LIBRARY_PATH='" + folder + "' TAPIR_NVRTC='" + settings + "'",
+                    "fused source: NVRTC that does not work*") == 0);
+  }
+}
+
 TEST_CASE("kernel files: found again, never in part, by many at once") {
   std::string folder = std::string(std::filesystem::temp_directory_path()) + "/tapir_kernels.XXXXXX";
   REQUIRE(mkdtemp(folder.data()));

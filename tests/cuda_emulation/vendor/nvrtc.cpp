@@ -72,6 +72,7 @@ const std::string& why_not() {
                                                                                          : "there is no C++ compiler");
   return *text;
 }
+std::string why_not(int, int) { return why_not(); }
 const std::string& version() {
   static const std::string* const text = [] {  // what the headers are compiled to changes with them
     const std::filesystem::path headers = TAPIR_KERNEL_PREFIX ".gch";
