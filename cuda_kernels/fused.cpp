@@ -14,8 +14,8 @@
 #include "vendor/nvrtc.h"
 
 // Fused calls: each signature has a kernel of its own (Note [Generated kernels]), which is compiled when it is first asked for, and then
-// kept: in memory, and on disk (Note [Kernels kept on disk]). A call whose kernel was loaded allocates nothing and waits for nothing, so
-// that it may be captured.
+// kept: in memory, and on disk (Note [Kernels kept on disk]). A call whose kernel was loaded asks nothing of the device but to queue it, so
+// that it may be captured. The host works out layout, arguments and signature anew, and looks the kernel up, in every call.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 

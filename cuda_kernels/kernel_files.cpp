@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "tuning.h"
@@ -57,12 +57,11 @@ std::string KernelFiles::find(const std::string& key) const {
 
 void KernelFiles::keep(const std::string& key, const std::string& binary) const {
   if (folder_.empty()) return;
-  static std::atomic<int> count{0};
-  const std::string path = path_of(key),
-                    own = path + "." + std::to_string(getpid()) + "." + std::to_string(++count) + ".part";
+  const std::string path = path_of(key);
+  std::string own = path + ".XXXXXX";
   std::error_code ignored;
   std::filesystem::create_directories(folder_ + "/kernels", ignored);
-  const int fd = open(own.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int fd = mkostemp(own.data(), O_CLOEXEC);
   if (fd < 0) return;
   const bool whole = write_all(fd, first_line(key, binary)) && write_all(fd, binary);
   if (close(fd) != 0 || !whole || std::rename(own.c_str(), path.c_str()) != 0) unlink(own.c_str());
