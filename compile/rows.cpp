@@ -60,7 +60,7 @@ int64_t row_of(const Call& call) {
 
 bool is_row_call(const Call& call) {
   const int64_t row = row_of(call);
-  if (row < 2 || row > kLongestRow || !call.device.is_cpu()) return false;
+  if (row < 2 || row > kLongestRow) return false;
   const Shape& full = elements_of(call);
   if (numel_of(full) == 0 || !is_floating(call.view(full_operand(call.entry)).dtype)) return false;
   for (const Operand& o : call.operands)

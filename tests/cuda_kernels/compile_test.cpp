@@ -460,6 +460,32 @@ TEST_CASE("cuda: switches that kernels read are asked again by compiled programs
   }
 }
 
+TEST_CASE("cuda: rows that are summed are fused where that is asked for") {
+  NEEDS_CUDA
+  for (const DType type : {kFloat32, kFloat16})
+    for (const int64_t n : {40, 37, 2048}) {  // a warp's, with a rest, a block's
+      const Tensor x = wave({6, n}, 0.01).to(type).cuda();
+      const auto f = [](const Tensor& x) {
+        NoGrad guard;
+        const Tensor centred = x - mean(x, -1, {.keepdim = true});
+        return std::tuple(centred * 2, sum(square(centred) * 0.01, -1) + 1, amax(x * -2, -1));
+      };
+      auto fast = compile(f, {.rows = true});
+      INFO(name_of(type) << " " << n);
+      for (int i = 0; i < 4; ++i) {
+        const auto got = fast(x), expected = f(x);
+        const double tolerance = type == kFloat32 ? 1e-5 : 2e-3;
+        CHECK(same_values(std::get<0>(got).cpu(), std::get<0>(expected).cpu(), tolerance));
+        CHECK(same_values(std::get<1>(got).cpu(), std::get<1>(expected).cpu(), tolerance));
+        CHECK(same_values(std::get<2>(got).cpu(), std::get<2>(expected).cpu(), tolerance));
+      }
+      const std::string text = fast.explain();
+      INFO(text);
+      CHECK((contains(text, " Sum") && contains(text, "fused(")));
+      CHECK(launches(text) >= 1);
+    }
+}
+
 TEST_CASE("cuda: while a profiler looks, runs are call by call, and it sees the kernels") {
   NEEDS_CUDA
   auto f = compile([](const Tensor& x) { return tanh(x) + 1; });
