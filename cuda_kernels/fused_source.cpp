@@ -23,7 +23,7 @@ class Writer {
     int word = number_word(layout);
     for (int i = 0; i < count_; ++i) {
       const DType type = computes_in(params, i);
-      const FusedNumbers n = numbers_of(params.steps[i], type);
+      const FusedNumbers& n = numbers_.emplace_back(numbers_of(params.steps[i], type));
       types_.push_back(type), first_number_.push_back(word);
       for (int k = 0; k < n.count; ++k) word += n.of[k].kind == FusedNumber::Kind::Argument;
       find_scope(i);
@@ -61,6 +61,7 @@ class Writer {
   const FusedParams& p_;
   int count_, words_ = 0, indent_ = 0;
   std::vector<DType> types_;
+  std::vector<FusedNumbers> numbers_;
   std::vector<int> first_number_;
   std::vector<Scope> scope_;
   std::vector<int> stage_;  // how many folds stand before a value, one behind the other
@@ -105,7 +106,7 @@ std::string Writer::pointer(int operand, const std::string& offset) const {
 
 /// Number `which` of step i, counted from its first.
 std::string Writer::number(int i, int which) const {
-  const FusedNumbers n = numbers_of(step(i), types_[size_t(i)]);
+  const FusedNumbers& n = numbers_[size_t(i)];
   const std::string type = name_of_type(n.of[which].type);
   switch (n.of[which].kind) {
     case FusedNumber::Kind::Zero: return type + "(0)";
@@ -118,7 +119,7 @@ std::string Writer::number(int i, int which) const {
   return "number_of<" + type + ">(" + word(at) + ")";
 }
 std::string Writer::numbers(int i, const char* struct_name) const {
-  const int count = numbers_of(step(i), types_[size_t(i)]).count;
+  const int count = numbers_[size_t(i)].count;
   std::string s = std::string(struct_name) + "<" + name_of_type(types_[size_t(i)]) + ">{";
   for (int k = 0; k < count; ++k) s += (k ? ", " : "") + number(i, k);
   return s + "}";
