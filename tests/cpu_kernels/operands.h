@@ -42,7 +42,7 @@ inline double load(DType t, const void* p, int64_t i) {
   }
   return 0;
 }
-inline void save(DType t, void* p, int64_t i, double v) {
+inline void write(DType t, void* p, int64_t i, double v) {
   switch (t) {
     case kFloat32: static_cast<float*>(p)[i] = float(v); break;
     case kFloat64: static_cast<double*>(p)[i] = v; break;
@@ -59,7 +59,7 @@ inline void save(DType t, void* p, int64_t i, double v) {
 /// v as that dtype holds it.
 inline double rounded(DType t, double v) {
   alignas(8) char cell[8] = {};
-  save(t, cell, 0, v);
+  write(t, cell, 0, v);
   return load(t, cell, 0);
 }
 /// The relative rounding error of the dtype.
@@ -102,7 +102,7 @@ struct Array {
     return at;
   }
   double get(int64_t flat) const { return load(view.dtype, view.data, place(flat)); }
-  void set(int64_t flat, double v) { save(view.dtype, view.data, place(flat), v); }
+  void set(int64_t flat, double v) { write(view.dtype, view.data, place(flat), v); }
   Array& fill(Numbers& numbers) {
     for (int64_t i = 0; i < numel(); ++i) set(i, numbers.value(view.dtype));
     return *this;
