@@ -7,6 +7,7 @@
 
 #include "../autograd/node.h"
 #include "../ops/autocast.h"
+#include "aliases.h"
 #include "explain.h"
 #include "replay.h"
 
@@ -105,72 +106,6 @@ bool has_live_graph(const Tensor& y) {
   return true;
 }
 
-/// A tensor like x in that memory.
-Tensor in_storage(const Tensor& x, const StoragePtr& storage, int64_t offset) {
-  Tensor t(new TensorImpl);
-  const TensorImpl& from = x.impl();
-  TensorImpl& to = t.impl();
-  to.dtype = from.dtype, to.device = from.device, to.storage = storage, to.sizes = from.sizes, to.offset = offset;
-  to.strides = from.strides, to.numel = from.numel, to.contiguous = from.contiguous, to.inference = from.inference;
-  return t;
-}
-
-/// x as a tensor with a storage of its own in the same memory: what shares memory with an argument is not the argument.
-Tensor alias_of(const Tensor& x) {
-  const Storage& from = *x.impl().storage;
-  const StoragePtr storage = adopt_storage(
-      from.data, from.bytes, from.device, [](Storage& s) { delete static_cast<StoragePtr*>(s.context); },
-      new StoragePtr(x.impl().storage));
-  storage->read_only = from.read_only, storage->version = from.version.load(std::memory_order_relaxed);
-  return in_storage(x, storage, x.impl().offset);
-}
-
-/// The arguments as they are recorded: aliased, for the function may have captured the very same tensor.
-std::vector<Tensor> recorded_inputs(const std::vector<Tensor>& inputs) {
-  std::vector<Tensor> out = inputs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& x = inputs[i];
-    if (!x.defined() || x.numel() == 0 || !out[i].is_same(x)) continue;
-    const Tensor alias = alias_of(x);
-    for (size_t j = i; j < inputs.size(); ++j)
-      if (inputs[j].is_same(x)) out[j] = alias;
-  }
-  return out;
-}
-
-/// A result as the function would have given it: in the argument's storage, not in its alias's. Forgets the base that `y` has.
-Tensor unaliased(Tensor& y, const std::vector<Tensor>& aliases, const std::vector<Tensor>& arguments) {
-  if (!y.defined() || y.requires_grad()) return y;
-  for (size_t i = 0; i < aliases.size(); ++i) {
-    if (aliases[i].is_same(arguments[i])) continue;
-    if (aliases[i].is_same(y)) return arguments[i];
-    if (aliases[i].impl().storage.get() != y.impl().storage.get()) continue;
-    const Tensor there = in_storage(y, arguments[i].impl().storage, y.storage_offset());
-    y = in_storage(y, y.impl().storage, y.storage_offset());
-    return there;
-  }
-  return y;
-}
-
-/// Did the function keep an alias, or a view of one? The call's own handles are known: here, its arguments, `outputs`.
-bool keeps_argument(const std::vector<Tensor>& aliases, const std::vector<Tensor>& arguments,
-                    const std::vector<Tensor>& outputs) {
-  for (size_t i = 0; i < aliases.size(); ++i) {
-    const Tensor& x = aliases[i];
-    if (x.is_same(arguments[i])) continue;
-    uint32_t handles = 0, tensors = 1;
-    for (const Tensor& other : aliases) handles += other.is_same(x) ? 2 : 0;
-    for (size_t k = 0; k < outputs.size(); ++k) {
-      const Tensor& y = outputs[k];
-      if (y.is_same(x)) ++handles;
-      else if (y.defined() && y.impl().storage.get() == x.impl().storage.get())
-        tensors += std::none_of(outputs.begin(), outputs.begin() + int64_t(k), [&](auto& z) { return z.is_same(y); });
-    }
-    if (x.impl().refs.load() > handles || x.impl().storage->refs.load() > tensors) return true;
-  }
-  return false;
-}
-
 /// Set for a scope.
 struct Flag {
   bool& flag;
@@ -248,50 +183,6 @@ void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, 
   } else log(state, "not replayed yet: " + why);
 }
 
-/// Aliases of arguments, and what becomes of them: what was written through an alias was written, and what the function made of the
-/// tensor itself (unsqueeze_, requires_grad_) it made of the argument.
-class Aliases {
- public:
-  explicit Aliases(const std::vector<Tensor>& arguments) : tensors(recorded_inputs(arguments)), arguments_(arguments) {
-    for (const Tensor& x : tensors) versions_.push_back(x.defined() ? x.version() : 0);
-  }
-  ~Aliases() {
-    each([&](const Tensor& alias, const Tensor& x, uint32_t before) {
-      x.impl().storage->version.fetch_add(alias.version() - before, std::memory_order_relaxed);
-    });
-  }
-  Aliases(const Aliases&) = delete;
-  /// Gives the arguments what the function made of the tensors themselves; false: it made nothing.
-  bool hand_over() {
-    bool changed = false;
-    each([&](const Tensor& alias, const Tensor& x, uint32_t) {
-      const TensorImpl& from = alias.impl();
-      TensorImpl& to = x.impl();
-      if (from.sizes == to.sizes && from.strides == to.strides && from.offset == to.offset && !from.requires_grad)
-        return;
-      changed = true;
-      to.sizes = from.sizes, to.strides = from.strides, to.offset = from.offset;
-      to.numel = from.numel, to.contiguous = from.contiguous;
-      if (!from.requires_grad) return;
-      if (alias.is_leaf()) Tensor(x).requires_grad_(), x.set_grad(alias.grad());
-      else if (!to.autograd.load()) to.autograd = alias.impl().autograd.exchange(nullptr), to.requires_grad = true;
-    });
-    return changed;
-  }
-  const std::vector<Tensor> tensors;
-
- private:
-  template <class F> void each(F f) const {
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      size_t first = 0;
-      while (!tensors[first].is_same(tensors[i])) ++first;
-      if (first == i && !tensors[i].is_same(arguments_[i])) f(tensors[i], arguments_[i], versions_[i]);
-    }
-  }
-  const std::vector<Tensor>& arguments_;
-  std::vector<uint32_t> versions_;
-};
-
 /// Runs the call and writes it down.
 void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   for (const Tensor& x : call.inputs)
@@ -318,7 +209,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
     throw;
   }
   std::vector<Tensor> results;
-  for (Tensor& y : outputs) results.push_back(unaliased(y, inputs, call.inputs));
+  for (Tensor& y : outputs) results.push_back(aliases.unaliased(y));
   call.build(*std::unique_ptr<CompileCall::Frame>(call.new_frame()), results);
   bool permanent = false;
   std::string why;
@@ -336,7 +227,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
       if (v.block < 0 || r->program.blocks[size_t(v.block)].kind != ir::Block::Kind::Outside)
         permanent = true, why = "a result is a leaf that is made inside and requires a gradient";
     }
-  if (why.empty() && keeps_argument(inputs, call.inputs, outputs))
+  if (why.empty() && aliases.are_kept(outputs))
     why = "an argument is kept outside: copy_() it into a tensor that exists before";
   CompileEntry& place = entry_of(state, e, *r);
   if (&place != &e)

@@ -1,0 +1,107 @@
+#include "aliases.h"
+
+#include <algorithm>
+
+namespace tapir::inline v0::detail {
+namespace {
+
+/// A tensor like x in that memory.
+Tensor in_storage(const Tensor& x, const StoragePtr& storage, int64_t offset) {
+  Tensor t(new TensorImpl);
+  const TensorImpl& from = x.impl();
+  TensorImpl& to = t.impl();
+  to.dtype = from.dtype, to.device = from.device, to.storage = storage, to.sizes = from.sizes, to.offset = offset;
+  to.strides = from.strides, to.numel = from.numel, to.contiguous = from.contiguous, to.inference = from.inference;
+  return t;
+}
+
+/// x as a tensor with a storage of its own in the same memory: what shares memory with an argument is not the argument.
+Tensor alias_of(const Tensor& x) {
+  const Storage& from = *x.impl().storage;
+  const StoragePtr storage = adopt_storage(
+      from.data, from.bytes, from.device, [](Storage& s) { delete static_cast<StoragePtr*>(s.context); },
+      new StoragePtr(x.impl().storage));
+  storage->read_only = from.read_only, storage->version = from.version.load(std::memory_order_relaxed);
+  return in_storage(x, storage, x.impl().offset);
+}
+
+/// The arguments as they are recorded: aliased, for the function may have captured the very same tensor.
+std::vector<Tensor> recorded_inputs(const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> out = inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& x = inputs[i];
+    if (!x.defined() || x.numel() == 0 || !out[i].is_same(x)) continue;
+    const Tensor alias = alias_of(x);
+    for (size_t j = i; j < inputs.size(); ++j)
+      if (inputs[j].is_same(x)) out[j] = alias;
+  }
+  return out;
+}
+
+}  // namespace
+
+template <class F> void Aliases::each(F f) const {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    size_t first = 0;
+    while (!tensors[first].is_same(tensors[i])) ++first;
+    if (first == i && !tensors[i].is_same(arguments_[i])) f(tensors[i], arguments_[i], versions_[i]);
+  }
+}
+Aliases::Aliases(const std::vector<Tensor>& arguments)
+    : tensors(recorded_inputs(arguments)), arguments_(arguments) {
+  for (const Tensor& x : tensors) versions_.push_back(x.defined() ? x.version() : 0);
+}
+Aliases::~Aliases() {
+  each([&](const Tensor& alias, const Tensor& x, uint32_t before) {
+    x.impl().storage->version.fetch_add(alias.version() - before, std::memory_order_relaxed);
+  });
+}
+
+bool Aliases::hand_over() {
+  bool changed = false;
+  each([&](const Tensor& alias, const Tensor& x, uint32_t) {
+    const TensorImpl& from = alias.impl();
+    TensorImpl& to = x.impl();
+    if (from.sizes == to.sizes && from.strides == to.strides && from.offset == to.offset && !from.requires_grad)
+      return;
+    changed = true;
+    to.sizes = from.sizes, to.strides = from.strides, to.offset = from.offset;
+    to.numel = from.numel, to.contiguous = from.contiguous;
+    if (!from.requires_grad) return;
+    if (alias.is_leaf()) Tensor(x).requires_grad_(), x.set_grad(alias.grad());
+    else if (!to.autograd.load()) to.autograd = alias.impl().autograd.exchange(nullptr), to.requires_grad = true;
+  });
+  return changed;
+}
+
+Tensor Aliases::unaliased(Tensor& y) const {
+  if (!y.defined() || y.requires_grad()) return y;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].is_same(arguments_[i])) continue;
+    if (tensors[i].is_same(y)) return arguments_[i];
+    if (tensors[i].impl().storage.get() != y.impl().storage.get()) continue;
+    const Tensor there = in_storage(y, arguments_[i].impl().storage, y.storage_offset());
+    y = in_storage(y, y.impl().storage, y.storage_offset());
+    return there;
+  }
+  return y;
+}
+
+bool Aliases::are_kept(const std::vector<Tensor>& outputs) const {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& x = tensors[i];
+    if (x.is_same(arguments_[i])) continue;
+    uint32_t handles = 0, views = 1;
+    for (const Tensor& other : tensors) handles += other.is_same(x) ? 2 : 0;
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      const Tensor& y = outputs[k];
+      if (y.is_same(x)) ++handles;
+      else if (y.defined() && y.impl().storage.get() == x.impl().storage.get())
+        views += std::none_of(outputs.begin(), outputs.begin() + int64_t(k), [&](auto& z) { return z.is_same(y); });
+    }
+    if (x.impl().refs.load() > handles || x.impl().storage->refs.load() > views) return true;
+  }
+  return false;
+}
+
+}  // namespace tapir::inline v0::detail
