@@ -47,8 +47,7 @@ template <class F> void Aliases::each(F f) const {
     if (first == i && !tensors[i].is_same(arguments_[i])) f(tensors[i], arguments_[i], versions_[i]);
   }
 }
-Aliases::Aliases(const std::vector<Tensor>& arguments)
-    : tensors(recorded_inputs(arguments)), arguments_(arguments) {
+Aliases::Aliases(const std::vector<Tensor>& arguments) : tensors(recorded_inputs(arguments)), arguments_(arguments) {
   for (const Tensor& x : tensors) versions_.push_back(x.defined() ? x.version() : 0);
 }
 Aliases::~Aliases() {
@@ -62,8 +61,7 @@ bool Aliases::hand_over() {
   each([&](const Tensor& alias, const Tensor& x, uint32_t) {
     const TensorImpl& from = alias.impl();
     TensorImpl& to = x.impl();
-    if (from.sizes == to.sizes && from.strides == to.strides && from.offset == to.offset && !from.requires_grad)
-      return;
+    if (from.sizes == to.sizes && from.strides == to.strides && from.offset == to.offset && !from.requires_grad) return;
     changed = true;
     to.sizes = from.sizes, to.strides = from.strides, to.offset = from.offset;
     to.numel = from.numel, to.contiguous = from.contiguous;
