@@ -191,8 +191,8 @@ const char* Replay::mismatch(bool& stale) {
     if (g.had &&
         (!(now.shape() == g.start.shape) || !(now.strides() == g.start.strides) || now.dtype() != g.start.dtype))
       return "a gradient lies otherwise in memory";
-    if (now.defined() &&
-        now.impl().refs.load(std::memory_order_acquire) > 2)  // the leaf's, the last run's, and another
+    const bool ours = slots_[i].current && now.is_same(*slots_[i].current);
+    if (now.defined() && now.impl().refs.load(std::memory_order_acquire) > (ours ? 2u : 1u))  // somebody else's too
       for (size_t k = 0; k < i; ++k)
         if (slots_[k].first != slots_[i].first && r_.grads[k].leaf->grad().is_same(now))
           return "two parameters share one gradient";

@@ -172,6 +172,18 @@ TEST_CASE("a result that is the gradient, and a captured tensor that was it") {
   for (int i = 0; i < 4; ++i) CHECK(same_bits(both(x), full({3}, 18.)));
 }
 
+TEST_CASE("two parameters that are given one gradient") {
+  Tensor a = ones({2}).requires_grad_(), b = ones({2}).requires_grad_();
+  auto add = compile([&](const Tensor& x) { sum(a * x + b * x).backward(); });
+  const Tensor x = full({2}, 3.);
+  for (int i = 0; i < 5; ++i) add(x);
+  a.set_grad(full({2}, 1.));
+  b.set_grad(a.grad());
+  add(x);
+  CHECK(same_bits(a.grad(), full({2}, 7.)));
+  CHECK(a.grad().is_same(b.grad()));
+}
+
 TEST_CASE("what a function makes of an argument's own handle it makes of the argument") {
   auto leaf = compile([](Tensor t) {
     t.requires_grad_();
