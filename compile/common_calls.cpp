@@ -26,8 +26,8 @@ std::string key_of(const Call& call, const std::vector<int>& writes) {
         key.append(reinterpret_cast<const char*>(&integer), sizeof(integer));
         form.number = 0;
       }
-      key += "," + to_string(form) + format("@{}", form.device);
-      if (o.access == Access::Read && v.block >= 0) key += format("#{}", int64_t(writes[size_t(v.block)]));
+      key += "," + to_string(form) + tapir::format("@{}", form.device);
+      if (o.access == Access::Read && v.block >= 0) key += tapir::format("#{}", int64_t(writes[size_t(v.block)]));
     }
   }
   return key;

@@ -172,7 +172,7 @@ void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, 
       e.replay = std::make_unique<Replay>(std::move(*r), inputs, outputs,
                                           std::unique_ptr<CompileCall::Frame>(call.new_frame()), state.options);
       e.last.reset(), e.attempts = 0;
-      return log(state, format("a program of {} calls", int64_t(e.replay->schedule().size())));
+      return log(state, tapir::format("a program of {} calls", int64_t(e.replay->schedule().size())));
     } catch (const std::exception& error) {  // the call itself has been made
       permanent = true, e.why = why = std::string("no program could be made: ") + error.what();
     }
@@ -258,8 +258,8 @@ void Compiler::call(CompileCall& call) {
   if (!e && int64_t(state.entries.size()) < state.options.max_programs)
     e = state.entries.emplace_back(std::make_unique<CompileEntry>()).get(), e->key = key;
   else if (!e)
-    warn(state,
-         format("more than max_programs = {} signatures: calls of others run as they are", state.options.max_programs));
+    warn(state, tapir::format("more than max_programs = {} signatures: calls of others run as they are",
+                              state.options.max_programs));
   if (e && !e->eager && !e->replay) return record(state, *e, call);
   if (e && e->replay) {
     std::vector<Tensor> outputs;
@@ -292,9 +292,9 @@ void Compiler::reset() {
 
 std::string Compiler::explain() const {
   std::lock_guard lock(state_->mutex);
-  std::string out = format("{} signatures\n", int64_t(state_->entries.size()));
+  std::string out = tapir::format("{} signatures\n", int64_t(state_->entries.size()));
   for (const auto& e : state_->entries) {
-    out += format("signature: recorded {} times, replayed {} times\n", e->recordings, e->replays);
+    out += tapir::format("signature: recorded {} times, replayed {} times\n", e->recordings, e->replays);
     if (!e->why.empty()) out += (e->eager ? "  runs as it is: " : "  not replayed yet: ") + e->why + "\n";
     if (e->replay) out += ir::explain(*e->replay);
   }

@@ -55,14 +55,14 @@ void place_constants(Program& p) {
 
 std::string foreign(const Call& call, const Program& p) {
   const Device device = device_of(p);
-  if (call.device != device) return format("{} runs on {}, others on {}", call.entry, call.device, device);
+  if (call.device != device) return tapir::format("{} runs on {}, others on {}", call.entry, call.device, device);
   std::string why;
   each_view(call, [&](const View& v, Access access) {
     if (v.device == device) return;
     const bool told = p.blocks[size_t(v.block)].kind == Block::Kind::Constant && access == Access::Read;
     if (is_copy(call)) why = "it copies between devices";
     else if (!v.device.is_cpu() || !told)
-      why = format("{} uses memory of {} beside that of {}", call.entry, v.device, device);
+      why = tapir::format("{} uses memory of {} beside that of {}", call.entry, v.device, device);
   });
   return why;
 }

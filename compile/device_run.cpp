@@ -155,11 +155,11 @@ void DeviceRun::run(bool same, uint64_t offset, Queue queue, void* f) {
 }
 
 std::string DeviceRun::text() const {
-  std::string s = format("on {}: {}, launched {} times; {} runs call by call", device_,
-                         graph_    ? "one graph"
-                         : graphs_ ? "no graph now"
-                                   : "no graph",
-                         launches_, plain_);
+  std::string s = tapir::format("on {}: {}, launched {} times; {} runs call by call", device_,
+                                graph_    ? "one graph"
+                                : graphs_ ? "no graph now"
+                                          : "no graph",
+                                launches_, plain_);
   return why_.empty() ? s : s + ", because " + why_;
 }
 

@@ -19,7 +19,7 @@ std::string explain(const Replay& replay) {
   const Recorded& r = replay.recorded();
   const Program& p = r.program;
   std::string s = "  kernel calls:";
-  for (const PassEffect& e : replay.effects()) s += format("  {} {}", e.name, e.calls);
+  for (const PassEffect& e : replay.effects()) s += tapir::format("  {} {}", e.name, e.calls);
   int64_t read = 0, written = 0, outside = 0;
   std::map<std::string, int64_t> kinds;
   for (const Call& call : p.calls) {
@@ -37,7 +37,7 @@ std::string explain(const Replay& replay) {
   s += "  memory: " + readable_bytes(plan.arena) + " in one arena for " + readable_bytes(plan.apart) +
        " of blocks, of which " + readable_bytes(plan.bound) + " live at once; results and gradients " +
        readable_bytes(stats.results) + "; together " + readable_bytes(stats.peak()) +
-       format(", {}% of the ", stats.peak() * 100 / std::max<int64_t>(stats.recorded_peak, 1)) +
+       tapir::format(", {}% of the ", stats.peak() * 100 / std::max<int64_t>(stats.recorded_peak, 1)) +
        readable_bytes(stats.recorded_peak) + " while recorded; outside " + readable_bytes(outside) + "\n";
   if (replay.budget() > 0 && stats.peak() > replay.budget())
     s +=
@@ -45,15 +45,15 @@ std::string explain(const Replay& replay) {
   if (p.prepared > 0) {
     int64_t kept = 0;
     for (const Block& b : p.blocks) kept += b.kept ? b.bytes : 0;
-    s += format("  the first {} calls are of weights alone: they run when those change, and keep ",
-                int64_t(p.prepared)) +
+    s += tapir::format("  the first {} calls are of weights alone: they run when those change, and keep ",
+                       int64_t(p.prepared)) +
          readable_bytes(kept) + "\n";
   }
   s += "  ";
   if (const DeviceRun* run = replay.schedule().device_run()) s += run->text() + "\n  ";
-  for (const auto& [kind, count] : kinds) s += format("{} x {}  ", count, kind);
+  for (const auto& [kind, count] : kinds) s += tapir::format("{} x {}  ", count, kind);
   s += "\n";
-  for (size_t i = 0; i < p.calls.size(); ++i) s += format("  {}  ", int64_t(i)) + to_string(p.calls[i]) + "\n";
+  for (size_t i = 0; i < p.calls.size(); ++i) s += tapir::format("  {}  ", int64_t(i)) + to_string(p.calls[i]) + "\n";
   return s;
 }
 
@@ -63,14 +63,14 @@ std::string to_dot(const Program& p) {
   const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
   for (size_t i = 0; i < p.calls.size(); ++i) {
     const Call& call = p.calls[i];
-    const std::string me = format("c{}", int64_t(i));
-    s += "  " + me + " [shape=box, label=" + quoted(format("{} {}", int64_t(i), label_of(call))) + "];\n";
+    const std::string me = tapir::format("c{}", int64_t(i));
+    s += "  " + me + " [shape=box, label=" + quoted(tapir::format("{} {}", int64_t(i), label_of(call))) + "];\n";
     each_view(call, [&](const View& v, Access access) {
       if (access == Access::Write) return;
       const int from = writer[size_t(v.block)];
-      const std::string what = quoted(format("%{} {} {}", int64_t(v.block), v.dtype, v.shape));
-      if (from >= 0) s += format("  c{} -> ", int64_t(from)) + me + " [label=" + what + "];\n";
-      else s += format("  b{} -> ", int64_t(v.block)) + me + " [label=" + what + "];\n";
+      const std::string what = quoted(tapir::format("%{} {} {}", int64_t(v.block), v.dtype, v.shape));
+      if (from >= 0) s += tapir::format("  c{} -> ", int64_t(from)) + me + " [label=" + what + "];\n";
+      else s += tapir::format("  b{} -> ", int64_t(v.block)) + me + " [label=" + what + "];\n";
     });
     each_view(call, [&](const View& v, Access access) {
       if (access != Access::Read) writer[size_t(v.block)] = int(i);

@@ -189,11 +189,11 @@ std::optional<Line> line_through(const std::array<const Initializer*, 3>& t) {
   if (t[0]->values.is_same(t[1]->values) || (same(t[0]->values, t[1]->values) && same(t[0]->values, t[2]->values)))
     return {};
   if (!t[0]->extents || t[0]->values.shape() != t[1]->values.shape())
-    refuse_batch(format("a constant that differs, {} and {}", t[0]->values, t[1]->values));
+    refuse_batch(tapir::format("a constant that differs, {} and {}", t[0]->values, t[1]->values));
   const auto a = numbers(*t[0]), b = numbers(*t[1]), c = numbers(*t[2]);
   Line line;
   for (size_t i = 0; i < a.size(); ++i) {
-    if (c[i] - b[i] != b[i] - a[i]) refuse_batch(format("extents {}, {} and {}", a[i], b[i], c[i]));
+    if (c[i] - b[i] != b[i] - a[i]) refuse_batch(tapir::format("extents {}, {} and {}", a[i], b[i], c[i]));
     line.slope.push_back(b[i] - a[i]), line.base.push_back(a[i] - 2 * (b[i] - a[i]));
   }
   return line;
@@ -273,7 +273,7 @@ void detail::save(nn::Module& model, void* self, Forward forward, const std::vec
   std::vector<Tensor> inputs;
   for (const Tensor& x : given) {
     check(x.defined() && x.numel() > 0, "[onnx::save] expected example inputs with elements, got {}",
-          x.defined() ? format("{}", x) : "an undefined tensor");
+          x.defined() ? tapir::format("{}", x) : "an undefined tensor");
     inputs.push_back(clone(x, kContiguous));
   }
   const Request request{model, self, forward, o};

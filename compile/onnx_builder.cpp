@@ -45,7 +45,7 @@ std::string Builder::extent(int64_t value) {
   return constant(tensor(std::span<const int64_t>(&value, 1), Shape()), "", true).name;
 }
 Value Builder::number(Scalar value, DType dtype) {
-  const std::string key = std::to_string(int(dtype)) + format(" {} ", value) + std::to_string(value.to_double());
+  const std::string key = std::to_string(int(dtype)) + tapir::format(" {} ", value) + std::to_string(value.to_double());
   std::string& name = constants_[key];
   const Tensor t = full({}, value, {.dtype = dtype});
   if (name.empty()) name = constant(t).name;

@@ -82,7 +82,7 @@ Value adaptive_pool(Export& e, const Value& x, const PoolParams& p) {
   for (int64_t i = 2; i < out.size(); ++i) {
     if (x.shape[i] % out[i] == 0) kernel.push_back(x.shape[i] / out[i]);
     else if (!max) return adaptive_average(e, x, p);
-    else e.refuse(format("; ONNX has no maxima of windows of different sizes, got {} to {}", x.shape, out));
+    else e.refuse(tapir::format("; ONNX has no maxima of windows of different sizes, got {} to {}", x.shape, out));
   }
   if (numel_of(Shape(std::span(out.data() + 2, size_t(p.spatial)))) == 1)
     return e.b.node(max ? "GlobalMaxPool" : "GlobalAveragePool", {x.name}, x.dtype, out);

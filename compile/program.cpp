@@ -17,25 +17,25 @@ std::string list_of(const std::vector<View>& views) {
 std::string to_string(const Operand& o) {
   if (o.kind == TraceArg::Kind::View) return to_string(o.views[0]);
   if (o.kind == TraceArg::Kind::List) return "[" + list_of(o.views) + "]";
-  return format("{} bytes", int64_t(o.bytes.size()));
+  return tapir::format("{} bytes", int64_t(o.bytes.size()));
 }
 
 std::string to_string(const Block& b, int64_t number) {
-  std::string s = format("%{}: {}, {} bytes on {}", number, text_of(b.kind), b.bytes, b.device);
+  std::string s = tapir::format("%{}: {}, {} bytes on {}", number, text_of(b.kind), b.bytes, b.device);
   if (b.kind == Block::Kind::Outside) return s + (b.read ? ", read" : "") + (b.written ? ", written" : "");
-  return s +
-         format(", before {} to {}", b.birth, b.death < 0 ? "the end and after" : "before " + std::to_string(b.death));
+  return s + tapir::format(", before {} to {}", b.birth,
+                           b.death < 0 ? "the end and after" : "before " + std::to_string(b.death));
 }
 
 }  // namespace
 
 std::string to_string(const View& v) {
   if (v.kind == View::Kind::Absent) return "-";
-  if (v.kind == View::Kind::Number) return format("{}", v.number);
-  std::string s = v.block < 0 ? "%empty" : format("%{}", int64_t(v.block));
-  s += format(" {} {}", v.dtype, v.shape);
-  if (numel_of(v.shape) && !is_contiguous(v.shape, v.strides)) s += format(" strides {}", v.strides);
-  return v.offset ? s + format(" at {}", v.offset) : s;
+  if (v.kind == View::Kind::Number) return tapir::format("{}", v.number);
+  std::string s = v.block < 0 ? "%empty" : tapir::format("%{}", int64_t(v.block));
+  s += tapir::format(" {} {}", v.dtype, v.shape);
+  if (numel_of(v.shape) && !is_contiguous(v.shape, v.strides)) s += tapir::format(" strides {}", v.strides);
+  return v.offset ? s + tapir::format(" at {}", v.offset) : s;
 }
 
 /// The operations of a fused call: "(Mul Add Relu)".
@@ -71,10 +71,11 @@ std::string to_string(const Call& call) {
 }
 
 std::string to_string(const Program& p) {
-  std::string s = format("program of {} calls and {} blocks\n", int64_t(p.calls.size()), int64_t(p.blocks.size()));
+  std::string s =
+      tapir::format("program of {} calls and {} blocks\n", int64_t(p.calls.size()), int64_t(p.blocks.size()));
   s += "inputs: " + list_of(p.inputs) + "\noutputs: " + list_of(p.outputs) + "\n";
   for (size_t i = 0; i < p.blocks.size(); ++i) s += to_string(p.blocks[i], int64_t(i)) + "\n";
-  for (size_t i = 0; i < p.calls.size(); ++i) s += format("{}  ", int64_t(i)) + to_string(p.calls[i]) + "\n";
+  for (size_t i = 0; i < p.calls.size(); ++i) s += tapir::format("{}  ", int64_t(i)) + to_string(p.calls[i]) + "\n";
   return s;
 }
 

@@ -57,8 +57,8 @@ std::shared_ptr<const CallSite> here() {
        describe(here().get()));
 }
 void refuse_host_read(const char* op, const char* file, unsigned line) {
-  refuse(op,
-         format(", at {}:{}: keep the value on the device (where, masked_fill), or read it afterwards", file, line));
+  refuse(op, tapir::format(", at {}:{}: keep the value on the device (where, masked_fill), or read it afterwards", file,
+                           line));
 }
 
 struct Recorded {

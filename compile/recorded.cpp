@@ -134,7 +134,7 @@ std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
         return "the result of " + text_of(call) +
                " is kept outside, but not returned: return it, or copy_() it into a tensor that exists before";
     }
-    return format("a tensor of {} bytes is made inside and kept outside, but not returned", b.bytes);
+    return tapir::format("a tensor of {} bytes is made inside and kept outside, but not returned", b.bytes);
   }
   if (r.shared_gradient)
     return "a gradient that is read or added to is held by something else too: which of both is meant cannot be seen";
@@ -164,7 +164,7 @@ static std::string bytes_of(const Call& call, const Operand& o, uint64_t start) 
     params.seed = 0;
     std::string bytes = o.bytes;
     return bytes.assign(reinterpret_cast<const char*>(&params.offset), sizeof(params.offset)) +
-           format("{} {}", int64_t(o.bytes.size()), o.op);
+           tapir::format("{} {}", int64_t(o.bytes.size()), o.op);
   };
   if (&o != &call.operands.back()) return o.bytes;
   if (call.entry == std::string_view("random")) {
@@ -181,7 +181,7 @@ static std::string bytes_of(const Call& call, const Operand& o, uint64_t start) 
 
 static std::string difference(const Call& a, const Call& b, uint64_t start_a, uint64_t start_b) {
   if (std::string_view(a.entry) != b.entry || a.operands.size() != b.operands.size())
-    return format("{} before, {} now", text_of(a), text_of(b));
+    return tapir::format("{} before, {} now", text_of(a), text_of(b));
   bool same = a.device == b.device && a.deterministic == b.deterministic;
   for (size_t o = 0; same && o < a.operands.size(); ++o) {
     const Operand &x = a.operands[o], &y = b.operands[o];
@@ -190,14 +190,14 @@ static std::string difference(const Call& a, const Call& b, uint64_t start_a, ui
     for (size_t i = 0; same && i < x.views.size(); ++i) same = same_view(x.views[i], y.views[i]);
   }
   if (same) return "";
-  return format("{}, where {} before is {} now: a number that changes must be an argument or a tensor", text_of(b),
-                to_string(a), to_string(b));
+  return tapir::format("{}, where {} before is {} now: a number that changes must be an argument or a tensor",
+                       text_of(b), to_string(a), to_string(b));
 }
 
 std::string difference(const Recorded& a, const Recorded& b) {
   const Program &p = a.program, &q = b.program;
   if (p.calls.size() != q.calls.size())
-    return format("{} kernel calls before, {} now", int64_t(p.calls.size()), int64_t(q.calls.size()));
+    return tapir::format("{} kernel calls before, {} now", int64_t(p.calls.size()), int64_t(q.calls.size()));
   for (size_t i = 0; i < p.calls.size(); ++i)
     if (std::string why = difference(p.calls[i], q.calls[i], a.offset, b.offset); !why.empty()) return why;
   if (p.inputs.size() != q.inputs.size() || p.outputs.size() != q.outputs.size() || a.grads.size() != b.grads.size() ||
@@ -213,7 +213,8 @@ std::string difference(const Recorded& a, const Recorded& b) {
     if (x.bytes != y.bytes && !a.moves[i]) return "blocks of another size";
     if (x.values != y.values) return "other numbers from the host: what changes must be an argument or a tensor";
     if (a.roots[i].get() != b.roots[i].get())
-      return format("another tensor of {} bytes is read or written: what is exchanged must be an argument", y.bytes);
+      return tapir::format("another tensor of {} bytes is read or written: what is exchanged must be an argument",
+                           y.bytes);
   }
   for (size_t i = 0; i < a.storages.size(); ++i)
     if (a.storages[i].storage.get() != b.storages[i].storage.get()) return "a tensor from outside was replaced";

@@ -343,7 +343,7 @@ std::string readable_bytes(int64_t bytes) {
 
 std::string memory_table(std::string_view title, const MemoryStats& s, int64_t available) {
   std::string out =
-      format("{}{}now         peak\n", title, std::string(title.size() < 21 ? 21 - title.size() : 1, ' '));
+      tapir::format("{}{}now         peak\n", title, std::string(title.size() < 21 ? 21 - title.size() : 1, ' '));
   const auto row = [&](const char* name, const std::string& now, const std::string& peak) {
     char line[96];
     std::snprintf(line, sizeof(line), peak.empty() ? "%-11s%13s\n" : "%-11s%13s%13s\n", name, now.c_str(),

@@ -31,8 +31,8 @@ namespace tapir::inline v0::cuda {
   cudaGetLastError();
   const int code = int(error);
   const std::string text =
-      format("[{}] CUDA: {}: {}{}", op, cudaGetErrorName(error), cudaGetErrorString(error),
-             code == 3 ? "; a process that was forked after the first use of CUDA cannot use it" : "");
+      tapir::format("[{}] CUDA: {}: {}{}", op, cudaGetErrorName(error), cudaGetErrorString(error),
+                    code == 3 ? "; a process that was forked after the first use of CUDA cannot use it" : "");
   if (code != 700 && code != 702 && code != 710 && (code < 714 || code > 719) && code != 721)
     fail(ErrorKind::Runtime, "{}", text);
   std::lock_guard lock(mutex);

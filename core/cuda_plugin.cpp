@@ -47,8 +47,8 @@ Opened open_plugin() {
   }
   const CudaPlugin* plugin = entry(&cuda_settings);
   if (plugin->abi != CudaPlugin::kAbi || plugin->table_bytes != int64_t(sizeof(BackendTable)))
-    result.why_not = format("the CUDA plugin belongs to another version of Tapir (interface {}, expected {})",
-                            plugin->abi, CudaPlugin::kAbi);
+    result.why_not = tapir::format("the CUDA plugin belongs to another version of Tapir (interface {}, expected {})",
+                                   plugin->abi, CudaPlugin::kAbi);
   else if (!plugin->table) result.why_not = plugin->why_not;
   else result.plugin = plugin;
   return result;

@@ -93,7 +93,7 @@ Tensor empty(const char* op, const Shape& shape, const TensorOptions& o) {
   try {
     return make(shape, contiguous_strides(shape), dtype, o.device, allocate_storage(bytes, o.device), o.requires_grad);
   } catch (const OutOfMemoryError& e) {
-    throw OutOfMemoryError(format("[{}] {} {}: {}", op, dtype, shape, e.what()));
+    throw OutOfMemoryError(tapir::format("[{}] {} {}: {}", op, dtype, shape, e.what()));
   }
 }
 

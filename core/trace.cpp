@@ -29,9 +29,9 @@ const BackendTable& real_table(const Context& ctx) { return *tracing[int(ctx.dev
 // ---- what is done around a call ----
 std::string text_of(const TensorView& v) {
   if (!v.defined()) return "-";
-  if (v.is_scalar) return format("{}", v.scalar);
-  std::string s = format("{} {}", v.dtype, v.shape());
-  if (!v.is_contiguous()) s += format(" strides {}", v.stride_list());
+  if (v.is_scalar) return tapir::format("{}", v.scalar);
+  std::string s = tapir::format("{} {}", v.dtype, v.shape());
+  if (!v.is_contiguous()) s += tapir::format(" strides {}", v.stride_list());
   return s;
 }
 
@@ -69,7 +69,7 @@ class Probe {
     for (const TraceArg& a : args_) {
       if (a.kind == TraceArg::Kind::View) line += separator + text_of(a.view);
       if (a.kind == TraceArg::Kind::List)
-        line += separator + format("{} x {}", int64_t(a.list.size()), a.list.empty() ? "-" : text_of(a.list[0]));
+        line += separator + tapir::format("{} x {}", int64_t(a.list.size()), a.list.empty() ? "-" : text_of(a.list[0]));
       if (a.kind != TraceArg::Kind::Bytes) separator = ", ";
     }
     std::fprintf(stderr, "%s  %.1f us\n", line.c_str(), us);
@@ -77,7 +77,8 @@ class Probe {
   void judge() {
     if (!before_) return;
     if (ctx_.error.set)
-      dump(format("bad value {} at position {}, bound {}", ctx_.error.value, ctx_.error.position, ctx_.error.bound));
+      dump(tapir::format("bad value {} at position {}, bound {}", ctx_.error.value, ctx_.error.position,
+                         ctx_.error.bound));
     else if (before_->all_finite() && !detail::Snapshot(real_table(ctx_), args_).all_finite())
       dump("NaN or infinity of finite operands");
   }

@@ -115,8 +115,8 @@ struct EpochState {
   }
   /// "sample 7 of 100", "sample 3 of shard 1"
   std::string name_of(int64_t index) const {
-    if (shards.empty()) return format("sample {} of {}", index, dataset_size);
-    return format("sample {} of shard {}", index / num_shards(), index % num_shards());
+    if (shards.empty()) return tapir::format("sample {} of {}", index, dataset_size);
+    return tapir::format("sample {} of shard {}", index / num_shards(), index % num_shards());
   }
   bool in_caller(int64_t worker) const { return worker + 1 == int64_t(workers.size()); }
 };
@@ -156,12 +156,12 @@ Failure describe(EpochState& state, int64_t worker, int64_t batch, ErrorKind kin
   const std::string who = state.in_caller(worker) ? "the calling thread" : "worker " + std::to_string(worker);
   if (index >= 0)
     return {kind == ErrorKind::OutOfMemory ? kind : ErrorKind::Runtime,
-            format("[DataLoader] expected {}, got an exception in {}: {}", state.name_of(index), who, what)};
+            tapir::format("[DataLoader] expected {}, got an exception in {}: {}", state.name_of(index), who, what)};
   if (shards)
-    return {kind, format("[DataLoader] expected a batch of shard {}, got an exception in {}: {}",
-                         (state.first + batch) % shards, who, what)};
-  return {kind, format("[DataLoader] expected a batch of samples {}, got an exception in {}: {}",
-                       list_of(state.indices_of(batch)), who, what)};
+    return {kind, tapir::format("[DataLoader] expected a batch of shard {}, got an exception in {}: {}",
+                                (state.first + batch) % shards, who, what)};
+  return {kind, tapir::format("[DataLoader] expected a batch of samples {}, got an exception in {}: {}",
+                              list_of(state.indices_of(batch)), who, what)};
 }
 
 /// In a worker on the copy stream, else on the caller's.
@@ -374,8 +374,8 @@ void Epoch::Impl::fail_late(int64_t batch) {
   for (int64_t i = 0; i < workers; ++i)
     if (state->workers[size_t(i)].batch == batch) {
       const int64_t index = state->workers[size_t(i)].index;
-      where = index >= 0 ? format("worker {} is still in {}", i, state->name_of(index))
-                         : format("worker {} is still in the collate function", i);
+      where = index >= 0 ? tapir::format("worker {} is still in {}", i, state->name_of(index))
+                         : tapir::format("worker {} is still in the collate function", i);
     }
   state->stop = true;
   fail(ErrorKind::Runtime, "[DataLoader] expected batch {} within {} s, but {}", batch, state->options.timeout, where);

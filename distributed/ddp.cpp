@@ -66,7 +66,7 @@ std::unordered_set<const TensorImpl*> leaves_of(const std::vector<Tensor>& outpu
 /// Every rank must have the same names, shapes and dtypes in the same order.
 void check_same(const Reducer::Named& tensors, const char* what, const ProcessGroup& group) {
   std::string mine;
-  for (const auto& [name, t] : tensors) mine += format("{}: {}\n", name, t);
+  for (const auto& [name, t] : tensors) mine += tapir::format("{}: {}\n", name, t);
   const auto texts = group.all_gather_text(mine);
   for (size_t r = 1; r < texts.size(); ++r) {
     if (texts[r] == texts[0]) continue;

@@ -32,7 +32,7 @@ template <class F> void each_part(const ShardedUnit& u, int64_t rank, F&& f) {
 }
 
 std::string shard_path(const std::string& folder, int64_t rank, int64_t ranks) {
-  return format("{}/shard-{}-of-{}.safetensors", folder, rank, ranks);
+  return tapir::format("{}/shard-{}-of-{}.safetensors", folder, rank, ranks);
 }
 
 /// All files of a folder, opened.
@@ -132,13 +132,13 @@ void ShardedParameters::save(const std::string& folder, const optim::Optimizer* 
     int64_t number = 0;
     for (const ShardedUnit& u : s.units) {
       if (!u.mine.defined()) continue;
-      const StateDict mine = states.strip(format("state.{}.", number++));
+      const StateDict mine = states.strip(tapir::format("state.{}.", number++));
       each_part(u, rank, [&](const ShardedParam& p, int64_t first, int64_t at, int64_t n) {
-        out.append(format("model.{}@{}", p.name, first), u.mine.detach().narrow(0, at, n));
+        out.append(tapir::format("model.{}@{}", p.name, first), u.mine.detach().narrow(0, at, n));
         for (const auto& [key, t] : mine)
           if (t.dim() == 1 && t.numel() == u.chunk)
-            out.append(format("optimizer.{}.{}@{}", key, p.name, first), t.narrow(0, at, n));
-          else out.append(format("optimizer.{}.{}", key, p.name), t);
+            out.append(tapir::format("optimizer.{}.{}@{}", key, p.name, first), t.narrow(0, at, n));
+          else out.append(tapir::format("optimizer.{}.{}", key, p.name), t);
       });
     }
     for (const auto& [name, t] : states.strip("param_groups."))
@@ -174,9 +174,9 @@ void ShardedParameters::load(const std::string& folder, optim::Optimizer* optimi
       for (const std::string& key : keys) {
         const std::string prefix = "optimizer." + key + ".";
         if (const Tensor whole = shards.read_whole(prefix + u.params[0].name); whole.defined())
-          states.append(format("state.{}.{}", number, key), whole);
+          states.append(tapir::format("state.{}.{}", number, key), whole);
         else if (const auto dtype = shards.dtype_of(prefix + u.params[0].name))  // float32 beside bfloat16 weights
-          states.append(format("state.{}.{}", number, key), row(prefix, *dtype));
+          states.append(tapir::format("state.{}.{}", number, key), row(prefix, *dtype));
       }
       ++number;
     }

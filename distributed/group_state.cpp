@@ -33,10 +33,10 @@ bool is_gone(const std::string& why) { return why.find("is gone (") != std::stri
 
 std::string text_of(const Signature& s) {
   std::string text = name_of(s.op);
-  if (reduces(s.op)) text += format("({})", kReductions[s.reduce]);
-  if (s.root >= 0) text += format("(root {})", s.root);
-  text += format(" #{}", s.sequence);
-  return s.count >= 0 ? text + format(" of {} x {}", s.count, s.dtype) : text + format(" of {}", s.dtype);
+  if (reduces(s.op)) text += tapir::format("({})", kReductions[s.reduce]);
+  if (s.root >= 0) text += tapir::format("(root {})", s.root);
+  text += tapir::format(" #{}", s.sequence);
+  return s.count >= 0 ? text + tapir::format(" of {} x {}", s.count, s.dtype) : text + tapir::format(" of {}", s.dtype);
 }
 
 bool Exchange::wait(double deadline) {
@@ -61,7 +61,7 @@ void Exchange::fail(const std::string& why) {
 
 std::vector<std::string> meet(Store& store, const TransportOptions& o, const std::string& mine) {
   const double deadline = now() + o.init_timeout;
-  const auto key = [&](int rank) { return format("{}at/{}", o.prefix, rank); };
+  const auto key = [&](int rank) { return tapir::format("{}at/{}", o.prefix, rank); };
   const std::string over = o.prefix + "gave up";
   store.set(key(o.rank), mine);
   check_runtime(!store.has(over),
@@ -125,7 +125,7 @@ static std::string missing_of(Exchange& e) {
 
 /// Why it did not succeed; empty when it did.
 static std::string outcome(Exchange& e, double deadline, double timeout) {
-  if (!e.wait(deadline)) return format("timed out after {} s; missing ranks: {}", timeout, missing_of(e));
+  if (!e.wait(deadline)) return tapir::format("timed out after {} s; missing ranks: {}", timeout, missing_of(e));
   std::lock_guard lock(e.mutex);
   return e.error;
 }
@@ -212,8 +212,8 @@ Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) 
     std::lock_guard lock(mutex_);
     call.signature.sequence = ++sequence_;
     if (!failed_.empty()) {
-      state->error = format("[{}] {}: the group has failed before: {}", name_of(call.signature.op),
-                            text_of(call.signature), failed_);
+      state->error = tapir::format("[{}] {}: the group has failed before: {}", name_of(call.signature.op),
+                                   text_of(call.signature), failed_);
       state->done = true;
     } else {
       flights_.push_back({.signature = call.signature, .shape = call.shape, .queued = now() - born_});
@@ -232,7 +232,7 @@ Work GroupState::message(const Signature& s, uint32_t tag, bool sends, const Ten
   auto* state = new Work::State;
   Work work(state);
   if (const std::string before = failed(); !before.empty()) {
-    state->error = format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), before);
+    state->error = tapir::format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), before);
     state->done = true;
   } else {
     const Piece piece{int(peer), x.data_ptr(), x.numel() * size_of(x.dtype())};
@@ -255,7 +255,7 @@ std::string GroupState::failed() {
 
 std::string GroupState::fail_with(const std::string& what, const std::string& why, bool peer_is_gone) {
   std::string text =
-      format("[{}] {} on rank {} of {}: {}", what.substr(0, what.find_first_of("( ")), what, rank, size, why);
+      tapir::format("[{}] {} on rank {} of {}: {}", what.substr(0, what.find_first_of("( ")), what, rank, size, why);
   if (!failed().empty()) return text;
   if (store) try {
       store->set_timeout(0.4);
@@ -306,8 +306,8 @@ void GroupState::run() {
       const profiler::Range range(profiler::is_on() ? text_of(task.call.signature) : std::string());
       error = execute_checked(task);
     } else
-      error = format("[{}] {}: the group has failed before: {}", name_of(task.call.signature.op),
-                     text_of(task.call.signature), before);
+      error = tapir::format("[{}] {}: the group has failed before: {}", name_of(task.call.signature.op),
+                            text_of(task.call.signature), before);
     lock.lock();
     mark(error.empty() ? "done" : "failed", &Flight::ended);
     lock.unlock();
@@ -330,7 +330,7 @@ struct CompareError {
 
 std::string GroupState::execute_checked(Task& task) {
   const Signature& s = task.call.signature;
-  current_ = text_of(s) + format(", shape {}", task.call.shape);
+  current_ = text_of(s) + tapir::format(", shape {}", task.call.shape);
   try {
     if (debug) compare(task.call);
     const Call& c = task.call;
@@ -338,7 +338,7 @@ std::string GroupState::execute_checked(Task& task) {
     else execute(task.call);
     return {};
   } catch (const CompareError& e) {
-    return format("[{}] {} on rank {} of {}: {}", name_of(s.op), current_, rank, size, e.why);
+    return tapir::format("[{}] {} on rank {} of {}: {}", name_of(s.op), current_, rank, size, e.why);
   } catch (const ExchangeError& e) {
     return e.text;
   } catch (const std::exception& e) {  // memory, say
@@ -368,7 +368,7 @@ void GroupState::execute_on_device(const Call& call) {
 /// NCCL does not say for whom it waited: who has not given up either within a second is missing.
 std::string GroupState::who_is_late() {
   if (!store) return {};
-  const auto key = [&](int64_t r) { return format("{}late/{}", prefix, r); };
+  const auto key = [&](int64_t r) { return tapir::format("{}late/{}", prefix, r); };
   std::string missing;
   try {
     store->set(key(rank), "1");
@@ -387,7 +387,7 @@ std::string GroupState::who_is_late() {
 void GroupState::compare(const Call& call) {
   constexpr size_t kText = 256;
   std::string mine = text_of(call.signature);
-  if (call.signature.op != Collective::AllToAll) mine += format(", shape {}", call.shape);
+  if (call.signature.op != Collective::AllToAll) mine += tapir::format(", shape {}", call.shape);
   mine.resize(kText);
   std::vector<std::string> texts(static_cast<size_t>(size), std::string(kText, '\0'));
   texts[size_t(rank)] = mine;
@@ -402,7 +402,7 @@ void GroupState::compare(const Call& call) {
   std::string all;
   for (int r = 0; r < size; ++r) {
     same &= texts[size_t(r)] == texts[0];
-    all += format("{}rank {}: {}", r ? "; " : "", r, texts[size_t(r)].c_str());
+    all += tapir::format("{}rank {}: {}", r ? "; " : "", r, texts[size_t(r)].c_str());
   }
   if (!same) throw CompareError{"ranks do different things: " + all};
 }
@@ -414,7 +414,7 @@ std::string GroupState::flight_text(size_t last) {
     const Flight& f = flights_[i];
     char times[96];
     std::snprintf(times, sizeof times, "queued %.4f began %.4f ended %.4f", f.queued, f.began, f.ended);
-    out += format("{}, shape {}: {} {}\n", text_of(f.signature), f.shape, f.state, times);
+    out += tapir::format("{}, shape {}: {} {}\n", text_of(f.signature), f.shape, f.state, times);
   }
   return out;
 }
@@ -427,7 +427,7 @@ void GroupState::dump_flights() {
                  text.c_str());
     return;
   }
-  const std::string path = format("{}/flight-{}.txt", folder, rank), text = flight_text(kFlights);
+  const std::string path = tapir::format("{}/flight-{}.txt", folder, rank), text = flight_text(kFlights);
   if (std::FILE* f = std::fopen(path.c_str(), "w")) {
     std::fwrite(text.data(), 1, text.size(), f);
     std::fclose(f);

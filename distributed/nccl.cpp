@@ -22,7 +22,7 @@ struct Loaded {
 
 template <class F> void find(void* library, const char* name, F*& f, std::string& why) {
   f = reinterpret_cast<F*>(dlsym(library, name));
-  if (!f && why.empty()) why = format("it has no {}", name);
+  if (!f && why.empty()) why = tapir::format("it has no {}", name);
 }
 
 Loaded load() {
@@ -44,7 +44,7 @@ Loaded load() {
 #undef TAPIR_FIND
   int version = 0;
   if (out.why.empty() && (out.api.ncclGetVersion(&version) != kSuccess || version < kLeastVersion))
-    out.why = format("its version is {}, and 2.14 is the first with communicators that do not block", version);
+    out.why = tapir::format("its version is {}, and 2.14 is the first with communicators that do not block", version);
   return out;
 }
 
@@ -114,9 +114,9 @@ void Nccl::check_devices(Store& store, const TransportOptions& options) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   TransportOptions o = options;
   o.prefix += "devices/";
-  const auto devices = meet(
-      store, o,
-      format("cuda:{} of {}{}{}", device_, host, visible ? ", CUDA_VISIBLE_DEVICES " : "", visible ? visible : ""));
+  const auto devices = meet(store, o,
+                            tapir::format("cuda:{} of {}{}{}", device_, host, visible ? ", CUDA_VISIBLE_DEVICES " : "",
+                                          visible ? visible : ""));
   for (size_t a = 0; a < devices.size(); ++a)
     for (size_t b = a + 1; b < devices.size(); ++b)
       check_runtime(devices[a] != devices[b],
@@ -157,9 +157,9 @@ void Nccl::abort(const std::string& why) {
 
 std::string Nccl::words(Result result) const {
   const char *name = api_->ncclGetErrorString(result), *last = comm_ ? api_->ncclGetLastError(comm_) : nullptr;
-  std::string text = format("NCCL: {}", name ? name : "unknown error");
-  if (last && *last) text += format(": {}", last);
-  return result == nccl::kRemoteError ? format("a peer is gone ({})", text) : text;
+  std::string text = tapir::format("NCCL: {}", name ? name : "unknown error");
+  if (last && *last) text += tapir::format(": {}", last);
+  return result == nccl::kRemoteError ? tapir::format("a peer is gone ({})", text) : text;
 }
 
 /// Why there is nothing more to wait for. A peer that is gone may have done its part before: what is on its way then still arrives.
@@ -169,7 +169,7 @@ std::string Nccl::hopeless(double deadline, double timeout, double& lost) const 
     if (lost == 0) lost = now();
     if (now() >= lost + kGrace) return gone;
   }
-  return now() >= deadline ? format("timed out after {} s", timeout) : std::string();
+  return now() >= deadline ? tapir::format("timed out after {} s", timeout) : std::string();
 }
 
 std::string Nccl::settle(Result result, double deadline, double timeout) {

@@ -236,7 +236,7 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int64_t>& ranks) const {
   s->rank = me - ranks.begin(), s->size = int64_t(ranks.size());
   s->launch = parent.launch, s->options = parent.options, s->debug = parent.debug;
   s->store = parent.store, s->server = parent.server, s->address = parent.address;
-  s->prefix = format("{}group{}/", parent.prefix, child);
+  s->prefix = tapir::format("{}group{}/", parent.prefix, child);
   s->open();
   return group;
 }
@@ -245,7 +245,7 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int64_t>& ranks) const {
 static int64_t times_before(const LaunchInfo& l) {
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
-  return r.meetings[format("{}:{} {}", l.address, l.port, l.rank)]++;
+  return r.meetings[tapir::format("{}:{} {}", l.address, l.port, l.rank)]++;
 }
 
 /// Meets the others at the store.
@@ -255,8 +255,8 @@ static void rendezvous(GroupState& s) {
   if (s.rank == 0 && !l.store_hosted)
     s.server = std::make_shared<StoreServer>(is_local() ? l.address : std::string(), l.port, l.secret);
   s.store = std::make_shared<Store>(l.address, l.port, StoreOptions{l.secret, s.options.init_timeout});
-  s.prefix = format("run{}/{}/", l.restart_count, times_before(l));
-  check_runtime(s.store->add(format("{}claim/{}", s.prefix, s.rank), 1) == 1,
+  s.prefix = tapir::format("run{}/{}/", l.restart_count, times_before(l));
+  check_runtime(s.store->add(tapir::format("{}claim/{}", s.prefix, s.rank), 1) == 1,
                 "[init_process_group] expected one process of rank {}, got two", s.rank);
   const char* named = std::getenv("GLOO_SOCKET_IFNAME");
   const std::string interface = s.options.interface.empty() && named ? named : s.options.interface;

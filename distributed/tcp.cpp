@@ -150,7 +150,7 @@ class Tcp final : public Transport {
           if (polls[i].revents & POLLOUT) write(int(i - 1));
           if (polls[i].revents & (POLLIN | POLLHUP | POLLERR)) read(int(i - 1));
         } catch (const std::exception& e) {  // no memory for a message that nobody has asked for yet
-          abort_locked(format("messages of rank {} cannot be kept here: {}", i - 1, e.what()));
+          abort_locked(tapir::format("messages of rank {} cannot be kept here: {}", i - 1, e.what()));
         }
       }
     }
@@ -252,7 +252,7 @@ class Tcp final : public Transport {
 
   bool same_call(int rank, const FrameHeader& header, const Expected& e) {
     if (header.signature == e.exchange->signature && header.bytes == e.piece.bytes) return true;
-    const std::string why = format(
+    const std::string why = tapir::format(
         "ranks do different things: rank {} is at {} (message of {} bytes), rank {} at {} ({} bytes)", options_.rank,
         text_of(e.exchange->signature), e.piece.bytes, rank, text_of(header.signature), header.bytes);
     e.exchange->fail(why);
@@ -262,7 +262,7 @@ class Tcp final : public Transport {
 
   void lose(int rank, const std::string& why) {
     Peer& peer = peers_[size_t(rank)];
-    peer.gone = format("rank {} is gone ({})", rank, why);
+    peer.gone = tapir::format("rank {} is gone ({})", rank, why);
     if (peer.exchange) peer.exchange->fail(peer.gone);
     peer.exchange = nullptr;
     for (const Outgoing& o : peer.out) o.exchange->fail(peer.gone);
@@ -300,7 +300,7 @@ struct Hello {
 
 Hello hello(const std::string& token, int from, int to) {
   Hello h{.from = from, .to = to};
-  const std::string answer = io::sha256(format("{} {} {}", token, from, to));
+  const std::string answer = io::sha256(tapir::format("{} {} {}", token, from, to));
   std::copy_n(answer.data(), sizeof h.answer, h.answer);
   return h;
 }
@@ -311,7 +311,7 @@ void Tcp::connect_all(Store& store) {
   const double deadline = now() + o.init_timeout;
   const Socket listener = listen_on("init_process_group", o.address, 0);
   if (o.rank == 0) store.set(o.prefix + "token", random_token());
-  const auto addresses = meet(store, o, format("{} {}", port_of(listener), o.address));
+  const auto addresses = meet(store, o, tapir::format("{} {}", port_of(listener), o.address));
   const std::string token = store.get(o.prefix + "token", std::max(deadline - now(), 1.0)) + o.secret;
   for (int r = 0; r < o.rank; ++r) {
     const std::string& a = addresses[size_t(r)];

@@ -39,7 +39,7 @@ StateDict ZeroPartition::gather(const optim::Optimizer* mine) const {
     const StateDict theirs = broadcast_state_dict(local, group_, r);
     int64_t number = 0;
     for (size_t i = 0; i < params_.size(); ++i)
-      if (owners_[i] == r) out.merge(format("state.{}.", i), theirs.strip(format("state.{}.", number++)));
+      if (owners_[i] == r) out.merge(tapir::format("state.{}.", i), theirs.strip(tapir::format("state.{}.", number++)));
   }
   return out;
 }
@@ -48,7 +48,8 @@ StateDict ZeroPartition::part_of(const StateDict& all) const {
   StateDict out;
   int64_t number = 0;
   for (size_t i = 0; i < params_.size(); ++i)
-    if (owners_[i] == group_.rank()) out.merge(format("state.{}.", number++), all.strip(format("state.{}.", i)));
+    if (owners_[i] == group_.rank())
+      out.merge(tapir::format("state.{}.", number++), all.strip(tapir::format("state.{}.", i)));
   out.merge("param_groups.", all.strip("param_groups."));
   out.set("param_groups.0.params", arange(0, number));
   return out;

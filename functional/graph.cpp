@@ -31,11 +31,11 @@ std::vector<Box> boxes_of(const char* op, const Tensor& y, const LeafNames& name
     Box b;
     b.leaf = !e.node();
     if (Node* n = e.node()) {
-      b.label = n->name, b.shape = format("{}", n->output(0).shape), b.sequence = n->sequence + 1;
+      b.label = n->name, b.shape = tapir::format("{}", n->output(0).shape), b.sequence = n->sequence + 1;
       for (uint32_t k = 0; k < n->num_edges; ++k)
         if (n->edges[k] && place.emplace(key_of(n->edges[k]), found.size()).second) found.push_back(n->edges[k]);
     } else {
-      b.label = "leaf", b.shape = format("{}", e.leaf().shape());
+      b.label = "leaf", b.shape = tapir::format("{}", e.leaf().shape());
       for (auto& [name, tensor] : names)
         if (tensor.is_same(e.leaf())) b.label = name;
     }
@@ -76,7 +76,7 @@ std::string graph_text(const Tensor& y, const LeafNames& names) {
   const auto boxes = boxes_of("graph_text", y, names);
   std::string s;
   for (size_t i = 0; i < boxes.size(); ++i) {
-    s += format("{}: {} {}", int64_t(i), boxes[i].label, boxes[i].shape);
+    s += tapir::format("{}: {} {}", int64_t(i), boxes[i].label, boxes[i].shape);
     for (size_t k = 0; k < boxes[i].to.size(); ++k) s += (k ? ", " : " -> ") + std::to_string(boxes[i].to[k]);
     s += '\n';
   }
@@ -105,20 +105,21 @@ std::string graph_svg(const Tensor& y, const LeafNames& names) {
     width = std::max(width, at.back().first + kWidth + kGapX),
     height = std::max(height, at.back().second + kHeight + kGapY / 2);
   }
-  std::string s = format(
+  std::string s = tapir::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" "
       "font-size=\"12\" text-anchor=\"middle\">\n",
       width, height);
   for (size_t i = 0; i < boxes.size(); ++i)
     for (const size_t t : boxes[i].to)
-      s += format("<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"gray\"/>\n", at[i].first + kWidth / 2,
-                  at[i].second + kHeight, at[t].first + kWidth / 2, at[t].second);
+      s += tapir::format("<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"gray\"/>\n", at[i].first + kWidth / 2,
+                         at[i].second + kHeight, at[t].first + kWidth / 2, at[t].second);
   for (size_t i = 0; i < boxes.size(); ++i) {
     const auto [x, top] = at[i];
-    s += format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"black\"/>\n", x, top,
-                kWidth, kHeight, boxes[i].leaf ? "lightblue" : "white");
-    s += format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" fill=\"gray\">{}</text>\n", x + kWidth / 2,
-                top + 15, escaped(boxes[i].label), x + kWidth / 2, top + 30, escaped(boxes[i].shape));
+    s += tapir::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"black\"/>\n",
+                       x, top, kWidth, kHeight, boxes[i].leaf ? "lightblue" : "white");
+    s += tapir::format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" fill=\"gray\">{}</text>\n",
+                       x + kWidth / 2, top + 15, escaped(boxes[i].label), x + kWidth / 2, top + 30,
+                       escaped(boxes[i].shape));
   }
   return s + "</svg>\n";
 }

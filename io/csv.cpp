@@ -57,7 +57,8 @@ class CsvScanner {
   }
   void take(int c) {
     if (c == 0) fail_at("text", "a NUL byte");
-    if (bytes_ >= options_.max_line) fail_at(format("a line of at most {} bytes", options_.max_line), "a longer one");
+    if (bytes_ >= options_.max_line)
+      fail_at(tapir::format("a line of at most {} bytes", options_.max_line), "a longer one");
     text_ += char(c);
     skip();
   }
@@ -92,7 +93,8 @@ bool CsvScanner::next() {
     ends_.push_back(text_.size());
     c = peek();
     if (c != uint8_t(options_.delimiter)) break;
-    if (bytes_ >= options_.max_line) fail_at(format("a line of at most {} bytes", options_.max_line), "a longer one");
+    if (bytes_ >= options_.max_line)
+      fail_at(tapir::format("a line of at most {} bytes", options_.max_line), "a longer one");
     skip();
   }
   if (c >= 0) line_break(c);
@@ -109,7 +111,7 @@ void CsvScanner::quoted_field() {
   skip();
   for (;;) {
     const int c = peek();
-    if (c < 0) fail_at("a closing quote", format("the end of the file; the quote is open since line {}", begin));
+    if (c < 0) fail_at("a closing quote", tapir::format("the end of the file; the quote is open since line {}", begin));
     if (c == '"') {
       skip();
       if (peek() != '"') break;
@@ -182,7 +184,7 @@ std::vector<int64_t> choose(const CsvScanner& line, const CsvOptions& options, s
     std::string there;
     for (int64_t i = 0; i < std::min<int64_t>(count, 10); ++i)
       there += (i ? ", \"" : "\"") + shown(all[size_t(i)]) + "\"";
-    if (count > 10) there += format(", ... ({} columns)", count);
+    if (count > 10) there += tapir::format(", ... ({} columns)", count);
     check_runtime(at != all.end(), "{}: line {}: expected a column \"{}\", got {}", line.where(), line.line(), wanted,
                   there);
     check_runtime(std::find(at + 1, all.end(), wanted) == all.end(),

@@ -260,7 +260,7 @@ std::string shown(std::string_view text) {
       out += hex;
     }
   }
-  if (end < text.size()) out += format("... ({} bytes)", int64_t(text.size()));
+  if (end < text.size()) out += tapir::format("... ({} bytes)", int64_t(text.size()));
   return out;
 }
 

@@ -197,8 +197,8 @@ void JsonReader::skip(Token first) {
 
 void JsonReader::expect(Token wanted, std::string_view what, std::string_view of) {
   if (next() == wanted) return;
-  fail_at(of.data() ? format("{} as {} of \"{}\"", name_of(wanted), what, shown(of))
-                    : format("{} as {}", name_of(wanted), what));
+  fail_at(of.data() ? tapir::format("{} as {} of \"{}\"", name_of(wanted), what, shown(of))
+                    : tapir::format("{} as {}", name_of(wanted), what));
 }
 
 bool JsonReader::to_int(int64_t& out) const {

@@ -209,8 +209,8 @@ std::string make_header(const char* op, const Tensor& x) {
   const auto known =
       std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](const Descr& d) { return d.dtype == x.dtype(); });
   check(known != std::end(kDescrs), "[{}] expected a dtype that NumPy has, got {}", op, x);
-  std::string text = format("{'descr': '{}{}', 'fortran_order': False, 'shape': {}, }",
-                            size_of(x.dtype()) == 1 ? "|" : "<", known->code, x.shape());
+  std::string text = tapir::format("{'descr': '{}{}', 'fortran_order': False, 'shape': {}, }",
+                                   size_of(x.dtype()) == 1 ? "|" : "<", known->code, x.shape());
   text.resize((10 + text.size() + 64) / 64 * 64 - 11, ' ');
   text += '\n';
   const auto length = uint16_t(text.size());

@@ -216,7 +216,7 @@ void Reader::step(unsigned char op) {
   switch (op) {
     case 0x80: {  // PROTO
       const int protocol = number<uint8_t>();
-      if (protocol < 2 || protocol > 5) fail_at(format("expected protocol 2 to 5, got {}", protocol));
+      if (protocol < 2 || protocol > 5) fail_at(tapir::format("expected protocol 2 to 5, got {}", protocol));
       return;
     }
     case 0x95: return void(number<uint64_t>());  // FRAME
@@ -247,7 +247,7 @@ void Reader::step(unsigned char op) {
     default: {
       char code[8];
       std::snprintf(code, sizeof code, "0x%02x", op);
-      fail_at(format("opcode {} is not among those that torch.save writes", code));
+      fail_at(tapir::format("opcode {} is not among those that torch.save writes", code));
     }
   }
 }
@@ -333,8 +333,8 @@ Id Reader::find_global(std::string_view module, std::string_view name) {
     if (kGlobals[i].global == Global::DType) return make(NodeKind::DType, int64_t(kGlobals[i].dtype));
     return make(NodeKind::Global, int64_t(i));
   }
-  fail_at(format("the file asks for {}.{}, which is not plain data; save a state_dict() instead", shown(module),
-                 shown(name)));
+  fail_at(tapir::format("the file asks for {}.{}, which is not plain data; save a state_dict() instead", shown(module),
+                        shown(name)));
 }
 
 /// ("storage", type, key, location, count)
@@ -347,7 +347,7 @@ Id Reader::load_storage(Id id) {
   need(good, "expected a persistent id (\"storage\", type, key, device, count)");
   const GlobalName& type = kGlobals[node(parts[1]).integer];
   if (type.global != Global::Storage && type.global != Global::UntypedStorage)
-    fail_at(format("storage \"{}\" has the type {}, which Tapir lacks", shown(text(parts[2])), type.name));
+    fail_at(tapir::format("storage \"{}\" has the type {}, which Tapir lacks", shown(text(parts[2])), type.name));
   need(node(parts[4]).integer >= 0, "expected a count of elements from 0 on");
   storages_.push_back({text(parts[2]), type.dtype, type.global == Global::UntypedStorage, node(parts[4]).integer});
   return make(NodeKind::Storage, int64_t(storages_.size() - 1));
@@ -373,7 +373,7 @@ Id Reader::reduce(Id callee, Id arguments) {
   const GlobalName& f = kGlobals[node(callee).integer];
   const std::vector<Id>& args = list(arguments);
   const auto wants = [&](bool ok) {
-    if (!ok) fail_at(format("{}.{} called with arguments that it does not take", f.module, f.name));
+    if (!ok) fail_at(tapir::format("{}.{} called with arguments that it does not take", f.module, f.name));
   };
   switch (f.global) {
     case Global::OrderedDict:
@@ -417,7 +417,7 @@ Id Reader::reduce(Id callee, Id arguments) {
       wants(inner >= Global::RebuildTensor && inner <= Global::RebuildParameter);
       return reduce(args[0], args[2]);
     }
-    default: fail_at(format("{}.{} is not called in data", f.module, f.name));
+    default: fail_at(tapir::format("{}.{} is not called in data", f.module, f.name));
   }
 }
 

@@ -146,7 +146,7 @@ void SafetensorsFile::parse_tensor(JsonReader& json, std::string_view name) {
   expect(Token::BeginObject, "the value");
   bool dtype = false, shape = false, offsets = false;
   const auto once = [&](bool& seen, const char* field) {
-    if (std::exchange(seen, true)) json.fail_at(format("{} of \"{}\" once", field, shown(name_text(e))));
+    if (std::exchange(seen, true)) json.fail_at(tapir::format("{} of \"{}\" once", field, shown(name_text(e))));
   };
   for (Token token = json.next(); token != Token::EndObject; token = json.next()) {
     if (json.text() == "dtype") {

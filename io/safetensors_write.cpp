@@ -88,7 +88,7 @@ std::string make_header(const Metadata& metadata, const std::vector<Piece>& piec
     append_json_string(out, p.name);
     ((out += ":{\"dtype\":\"") += kDTypes[p.order].name) += "\",\"shape\":[";
     for (const int64_t extent : p.data.shape()) (out += out.back() == '[' ? "" : ",") += std::to_string(extent);
-    out += format("],\"data_offsets\":[{},{}]}", at, at + p.bytes());
+    out += tapir::format("],\"data_offsets\":[{},{}]}", at, at + p.bytes());
     at += p.bytes();
   }
   out += '}';

@@ -37,7 +37,7 @@ static std::string lines(const std::vector<std::pair<std::string, Tensor>>& para
   for (auto& [name, p] : parameters) {
     std::string size;
     for (int64_t n : p.shape()) size += (size.empty() ? "" : "x") + std::to_string(n);
-    out += format("\n  ({}): Parameter containing: [{} of size {}]", name, p.dtype(), size);
+    out += tapir::format("\n  ({}): Parameter containing: [{} of size {}]", name, p.dtype(), size);
   }
   return out.empty() ? out : out + "\n";
 }

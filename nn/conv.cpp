@@ -78,14 +78,15 @@ Tensor ConvBase::convolve_transposed(const char* name, decltype(conv_transpose2d
 
 std::string ConvBase::extra_repr() {
   const int64_t n = kernel_size.size();
-  std::string s = format("{}, {}, kernel_size={}, stride={}", in_channels, out_channels, kernel_size, options.stride);
+  std::string s =
+      tapir::format("{}, {}, kernel_size={}, stride={}", in_channels, out_channels, kernel_size, options.stride);
   const Padding& p = options.padding;
   if (p.kind != Padding::Kind::Sizes) s += p.kind == Padding::Kind::Same ? ", padding=same" : ", padding=valid";
-  else if (p.sizes != Dims::filled(n, 0)) s += format(", padding={}", p.sizes);
-  if (options.dilation != Dims::filled(n, 1)) s += format(", dilation={}", options.dilation);
+  else if (p.sizes != Dims::filled(n, 0)) s += tapir::format(", padding={}", p.sizes);
+  if (options.dilation != Dims::filled(n, 1)) s += tapir::format(", dilation={}", options.dilation);
   if (!output_padding.empty() && output_padding != Dims::filled(n, 0))
-    s += format(", output_padding={}", output_padding);
-  if (options.groups != 1) s += format(", groups={}", options.groups);
+    s += tapir::format(", output_padding={}", output_padding);
+  if (options.groups != 1) s += tapir::format(", groups={}", options.groups);
   if (!bias.defined()) s += ", bias=False";
   return padding_mode == "zeros" ? s : s + ", padding_mode=" + padding_mode;
 }

@@ -27,8 +27,8 @@ Linear::Linear(int64_t in, int64_t out, const LinearOptions& o) : in_features(in
 }
 Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
 std::string Linear::extra_repr() {
-  return format("in_features={}, out_features={}, bias={}", in_features, out_features,
-                detail::bool_text(bias.defined()));
+  return tapir::format("in_features={}, out_features={}, bias={}", in_features, out_features,
+                       detail::bool_text(bias.defined()));
 }
 
 Conv1D::Conv1D(int64_t out, int64_t in) : weight(empty({in, out})), bias(zeros(out)) { init::normal_(weight, 0, 0.02); }
@@ -42,8 +42,8 @@ Bilinear::Bilinear(int64_t in1, int64_t in2, int64_t out, const LinearOptions& o
 }
 Tensor Bilinear::forward(const Tensor& x1, const Tensor& x2) { return bilinear(x1, x2, weight, bias); }
 std::string Bilinear::extra_repr() {
-  return format("in1_features={}, in2_features={}, out_features={}, bias={}", in1_features, in2_features, out_features,
-                detail::bool_text(bias.defined()));
+  return tapir::format("in1_features={}, in2_features={}, out_features={}, bias={}", in1_features, in2_features,
+                       out_features, detail::bool_text(bias.defined()));
 }
 
 Tensor Flatten::forward(const Tensor& x) { return flatten(x, start_dim, end_dim); }

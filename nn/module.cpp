@@ -29,11 +29,11 @@ std::string float_text(double v) {
   return fixed && s.find('.') == s.npos ? s + ".0" : s;
 }
 std::string plain_text(const char* name, Scalar v) {
-  if (v.is_float()) return format("{}={}", name, float_text(v.to_double()));
-  return v.is_bool() ? format("{}={}", name, bool_text(v.to_bool())) : format("{}={}", name, v.to_int());
+  if (v.is_float()) return tapir::format("{}={}", name, float_text(v.to_double()));
+  return v.is_bool() ? tapir::format("{}={}", name, bool_text(v.to_bool())) : tapir::format("{}={}", name, v.to_int());
 }
-std::string plain_text(const char* name, const std::string& v) { return format("{}='{}'", name, v); }
-std::string plain_text(const char* name, const Dims& v) { return format("{}={}", name, v); }
+std::string plain_text(const char* name, const std::string& v) { return tapir::format("{}='{}'", name, v); }
+std::string plain_text(const char* name, const Dims& v) { return tapir::format("{}={}", name, v); }
 
 Tensor clone_tensor(const Tensor& x, CloneMemo& memo) {
   if (!x.defined()) return {};
@@ -68,14 +68,15 @@ void CallScope::rethrow(Module& module, const ValueError& error) const {
   std::string where;  // a module that is no field of the outermost one has no name
   for (auto& [name, m] : module.named_modules())
     if (m == failed)
-      where = format(" (in module {}{})", name.empty() ? std::string() : name + ": ", type_name(typeid(*m)));
+      where = tapir::format(" (in module {}{})", name.empty() ? std::string() : name + ": ", type_name(typeid(*m)));
   throw ValueError(error.what() + where);
 }
 
 void no_forward(Module& module) {
   const std::string name = type_name(typeid(module));
   CallScope(typeid(module).name())
-      .rethrow(module, ValueError(format("[{}] this module has no forward(Tensor) that returns a Tensor", name)));
+      .rethrow(module,
+               ValueError(tapir::format("[{}] this module has no forward(Tensor) that returns a Tensor", name)));
 }
 
 }  // namespace detail
@@ -194,22 +195,22 @@ static std::string difference(const StateDict& mine, const StateDict& theirs, bo
   std::string missing, unexpected, mismatch, hint;
   for (auto& [name, t] : mine) {
     const Tensor* from = theirs.find(name);
-    if (!from) missing += format("{}\"{}\"", missing.empty() ? "" : ", ", name);
+    if (!from) missing += tapir::format("{}\"{}\"", missing.empty() ? "" : ", ", name);
     else if (!(from->shape() == t.shape()))
-      mismatch += format(
+      mismatch += tapir::format(
           "\n\tsize mismatch for {}: copying a param with shape {} from checkpoint, the shape in current model is {}.",
           name, from->shape(), t.shape());
     else if (is_floating(t.dtype()) ? !is_floating(from->dtype())
                                     : is_floating(from->dtype()) && size_of(t.dtype()) == 1)  // quantized weights
-      mismatch +=
-          format("\n\tdtype mismatch for {}: copying {} from checkpoint into {}.", name, from->dtype(), t.dtype());
+      mismatch += tapir::format("\n\tdtype mismatch for {}: copying {} from checkpoint into {}.", name, from->dtype(),
+                                t.dtype());
   }
   for (auto& [name, t] : theirs) {
     if (mine.contains(name)) continue;
-    unexpected += format("{}\"{}\"", unexpected.empty() ? "" : ", ", name);
+    unexpected += tapir::format("{}\"{}\"", unexpected.empty() ? "" : ", ", name);
     for (const char* prefix : {"module.", "_orig_mod."})
       if (name.starts_with(prefix) && mine.contains(std::string_view(name).substr(std::string_view(prefix).size())))
-        hint = format("\n\tThe names begin with \"{}\": load with {.strip_prefix = \"{}\"}.", prefix, prefix);
+        hint = tapir::format("\n\tThe names begin with \"{}\": load with {.strip_prefix = \"{}\"}.", prefix, prefix);
   }
   if (!strict) missing.clear(), unexpected.clear(), hint.clear();
   std::string text;
@@ -309,9 +310,9 @@ static std::string str_of_list(const std::vector<std::pair<std::string, Module*>
     const std::string text = items[i].second->str();
     size_t last = i;
     while (last + 1 < items.size() && items[last + 1].second->str() == text) ++last;
-    out += last > i
-               ? format("\n  ({}-{}): {} x {}", items[i].first, items[last].first, int64_t(last - i + 1), indent(text))
-               : format("\n  ({}): {}", items[i].first, indent(text));
+    out += last > i ? tapir::format("\n  ({}-{}): {} x {}", items[i].first, items[last].first, int64_t(last - i + 1),
+                                    indent(text))
+                    : tapir::format("\n  ({}): {}", items[i].first, indent(text));
     i = last + 1;
   }
   return out;
@@ -327,7 +328,7 @@ std::string Module::str() {
     const auto& [name, child] = children[i];
     const size_t dot = name.find('.');
     if (tapir_is_list() || dot == name.npos) {
-      body += format("\n  ({}): {}", name, indent(child->str()));
+      body += tapir::format("\n  ({}): {}", name, indent(child->str()));
       ++i;
       continue;
     }
@@ -336,8 +337,8 @@ std::string Module::str() {
     for (; i < children.size() && children[i].first.starts_with(stem); ++i)
       list.emplace_back(children[i].first.substr(dot + 1), children[i].second);
     const bool computed = stem == "parametrizations.";
-    body += format("\n  ({}): {}({}\n  )", stem.substr(0, dot), computed ? "ModuleDict" : "ModuleList",
-                   indent(str_of_list(list)));
+    body += tapir::format("\n  ({}): {}({}\n  )", stem.substr(0, dot), computed ? "ModuleDict" : "ModuleList",
+                          indent(str_of_list(list)));
   }
   const bool computed = extras_ && !extras_.get()->computed.empty();
   const std::string type = (computed ? "Parametrized" : "") + detail::type_name(typeid(*this)), extra = extra_repr();

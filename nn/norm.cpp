@@ -57,9 +57,9 @@ Tensor BatchNormBase::normalize_instances(const char* name, int64_t spatial, con
 using detail::bool_text, detail::float_text;
 
 std::string BatchNormBase::extra_repr() {
-  return format("{}, eps={}, momentum={}, affine={}, bias={}, track_running_stats={}", num_features,
-                float_text(options.eps), options.momentum ? float_text(*options.momentum) : std::string("None"),
-                bool_text(options.affine), bool_text(bias.defined()), bool_text(options.track_running_stats));
+  return tapir::format("{}, eps={}, momentum={}, affine={}, bias={}, track_running_stats={}", num_features,
+                       float_text(options.eps), options.momentum ? float_text(*options.momentum) : std::string("None"),
+                       bool_text(options.affine), bool_text(bias.defined()), bool_text(options.track_running_stats));
 }
 
 LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& o) : normalized_shape(shape), options(o) {
@@ -72,8 +72,8 @@ Tensor LayerNorm::forward(const Tensor& x) {
   return layer_norm(x, normalized_shape, weight, bias, {.eps = options.eps});
 }
 std::string LayerNorm::extra_repr() {
-  return format("{}, eps={}, elementwise_affine={}, bias={}", normalized_shape, float_text(options.eps),
-                bool_text(options.elementwise_affine), bool_text(bias.defined()));
+  return tapir::format("{}, eps={}, elementwise_affine={}, bias={}", normalized_shape, float_text(options.eps),
+                       bool_text(options.elementwise_affine), bool_text(bias.defined()));
 }
 
 GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o)
@@ -86,8 +86,8 @@ GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o
 }
 Tensor GroupNorm::forward(const Tensor& x) { return group_norm(x, num_groups, weight, bias, {.eps = options.eps}); }
 std::string GroupNorm::extra_repr() {
-  return format("{}, {}, eps={}, affine={}, bias={}", num_groups, num_channels, float_text(options.eps),
-                bool_text(options.affine), bool_text(bias.defined()));
+  return tapir::format("{}, {}, eps={}, affine={}, bias={}", num_groups, num_channels, float_text(options.eps),
+                       bool_text(options.affine), bool_text(bias.defined()));
 }
 
 RMSNorm::RMSNorm(const Shape& shape, const RMSNormOptions& o) : normalized_shape(shape), options(o) {
@@ -96,13 +96,14 @@ RMSNorm::RMSNorm(const Shape& shape, const RMSNormOptions& o) : normalized_shape
 }
 Tensor RMSNorm::forward(const Tensor& x) { return rms_norm(x, normalized_shape, weight, {.eps = options.eps}); }
 std::string RMSNorm::extra_repr() {
-  return format("{}, eps={}, elementwise_affine={}", normalized_shape,
-                options.eps ? float_text(*options.eps) : std::string("None"), bool_text(options.elementwise_affine));
+  return tapir::format("{}, eps={}, elementwise_affine={}", normalized_shape,
+                       options.eps ? float_text(*options.eps) : std::string("None"),
+                       bool_text(options.elementwise_affine));
 }
 
 std::string LocalResponseNorm::extra_repr() {
-  return format("{}, alpha={}, beta={}, k={}", size, float_text(options.alpha), float_text(options.beta),
-                float_text(options.k));
+  return tapir::format("{}, alpha={}, beta={}, k={}", size, float_text(options.alpha), float_text(options.beta),
+                       float_text(options.k));
 }
 
 TAPIR_DEFINE_FIELDS(BatchNormBase, BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d,

@@ -20,16 +20,18 @@ struct PadBase : Module {
     explicit Name(const Dims& padding) : PadBase(#Name, spatial, padding, mode) {} \
     TAPIR_DECLARE_FIELDS_WITH_BASE(PadBase)                                        \
   };
-#define TAPIR_PADS(n)                                                                                                \
-  TAPIR_PAD(ZeroPad##n##d, n, "constant")                                                                            \
-  TAPIR_PAD(ReflectionPad##n##d, n, "reflect")                                                                       \
-  TAPIR_PAD(ReplicationPad##n##d, n, "replicate")                                                                    \
-  TAPIR_PAD(CircularPad##n##d, n, "circular")                                                                        \
-  struct ConstantPad##n##d : PadBase {                                                                               \
-    ConstantPad##n##d(const Dims& padding, double value)                                                             \
-        : PadBase("ConstantPad" #n "d", n, padding, "constant", value) {}                                            \
-    std::string extra_repr() override { return format("padding={}, value={}", padding, detail::float_text(value)); } \
-    TAPIR_DECLARE_FIELDS_WITH_BASE(PadBase)                                                                          \
+#define TAPIR_PADS(n)                                                                   \
+  TAPIR_PAD(ZeroPad##n##d, n, "constant")                                               \
+  TAPIR_PAD(ReflectionPad##n##d, n, "reflect")                                          \
+  TAPIR_PAD(ReplicationPad##n##d, n, "replicate")                                       \
+  TAPIR_PAD(CircularPad##n##d, n, "circular")                                           \
+  struct ConstantPad##n##d : PadBase {                                                  \
+    ConstantPad##n##d(const Dims& padding, double value)                                \
+        : PadBase("ConstantPad" #n "d", n, padding, "constant", value) {}               \
+    std::string extra_repr() override {                                                 \
+      return tapir::format("padding={}, value={}", padding, detail::float_text(value)); \
+    }                                                                                   \
+    TAPIR_DECLARE_FIELDS_WITH_BASE(PadBase)                                             \
   };
 TAPIR_PADS(1)
 TAPIR_PADS(2)

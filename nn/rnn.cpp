@@ -61,7 +61,8 @@ RNNBase::RNNBase(RnnOp op, int64_t input, int64_t hidden, const LSTMOptions& o)
 std::string RNNBase::weight_name(size_t i) const {
   const int64_t at = int64_t(i) / per_layer(), kind = int64_t(i) % per_layer(), directions = bidirectional + 1;
   const char* const names[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"};
-  return format("{}_l{}{}", names[bias || kind < 2 ? kind : 4], at / directions, at % directions ? "_reverse" : "");
+  return tapir::format("{}_l{}{}", names[bias || kind < 2 ? kind : 4], at / directions,
+                       at % directions ? "_reverse" : "");
 }
 void RNNBase::tapir_rename(std::vector<Field>& fields) {
   size_t i = 0;
@@ -69,12 +70,12 @@ void RNNBase::tapir_rename(std::vector<Field>& fields) {
     if (f.kind == Field::Kind::Parameter) f.name = weight_name(i++);
 }
 std::string RNNBase::extra_repr() {
-  std::string s = format("{}, {}", input_size, hidden_size);
-  if (proj_size > 0) s += format(", proj_size={}", proj_size);
-  if (num_layers != 1) s += format(", num_layers={}", num_layers);
+  std::string s = tapir::format("{}, {}", input_size, hidden_size);
+  if (proj_size > 0) s += tapir::format(", proj_size={}", proj_size);
+  if (num_layers != 1) s += tapir::format(", num_layers={}", num_layers);
   if (!bias) s += ", bias=False";
   if (batch_first) s += ", batch_first=True";
-  if (dropout != 0) s += format(", dropout={}", dropout);
+  if (dropout != 0) s += tapir::format(", dropout={}", dropout);
   if (bidirectional) s += ", bidirectional=True";
   return s;
 }
@@ -224,7 +225,7 @@ RNNCellBase::RNNCellBase(RnnOp op, int64_t input, int64_t hidden, bool bias)
   if (bias) bias_ih = weight(wide, hidden), bias_hh = weight(wide, hidden);
 }
 std::string RNNCellBase::extra_repr() {
-  std::string s = format("{}, {}", input_size, hidden_size);
+  std::string s = tapir::format("{}, {}", input_size, hidden_size);
   if (!bias_ih.defined()) s += ", bias=False";
   return op == RnnOp::Relu ? s + ", nonlinearity=relu" : s;
 }

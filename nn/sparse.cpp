@@ -33,8 +33,8 @@ Embedding::Embedding(int64_t rows, int64_t dim, const EmbeddingOptions& o)
       weight(make_table("Embedding", rows, dim, options.padding_idx)) {}
 Tensor Embedding::forward(const Tensor& index) { return embedding(index, weight, options); }
 std::string Embedding::extra_repr() {
-  std::string s = format("{}, {}", num_embeddings, embedding_dim);
-  if (options.padding_idx) s += format(", padding_idx={}", *options.padding_idx);
+  std::string s = tapir::format("{}, {}", num_embeddings, embedding_dim);
+  if (options.padding_idx) s += tapir::format(", padding_idx={}", *options.padding_idx);
   return s + norm_text(options);
 }
 
@@ -52,8 +52,8 @@ Tensor EmbeddingBag::forward(const Tensor& index, const Tensor& offsets, const T
 }
 std::string EmbeddingBag::extra_repr() {
   std::string s =
-      format("{}, {}", num_embeddings, embedding_dim) + norm_text(options) + ", mode='" + options.mode + "'";
-  return options.padding_idx ? s + format(", padding_idx={}", *options.padding_idx) : s;
+      tapir::format("{}, {}", num_embeddings, embedding_dim) + norm_text(options) + ", mode='" + options.mode + "'";
+  return options.padding_idx ? s + tapir::format(", padding_idx={}", *options.padding_idx) : s;
 }
 
 TAPIR_DEFINE_FIELDS(Embedding, EmbeddingBag)

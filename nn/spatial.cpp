@@ -25,8 +25,8 @@ std::string Upsample::extra_repr() {
 }
 
 static std::string fold_text(const Dims& kernel_size, const FoldOptions& o) {
-  return format("kernel_size={}, dilation={}, padding={}, stride={}", dims_text(kernel_size), dims_text(o.dilation),
-                dims_text(o.padding), dims_text(o.stride));
+  return tapir::format("kernel_size={}, dilation={}, padding={}, stride={}", dims_text(kernel_size),
+                       dims_text(o.dilation), dims_text(o.padding), dims_text(o.stride));
 }
 std::string Unfold::extra_repr() { return fold_text(kernel_size, options); }
 std::string Fold::extra_repr() {

@@ -61,7 +61,8 @@ static Tensor take_rows(const char* op, const Tensor& weight, const Tensor& inde
   Context& ctx = context(weight);
   backend(weight).index(ctx, y, weight, {&place, 1}, {.wrap = false});
   if (ctx.error.set) [[unlikely]]
-    fail_values(ctx.error, format("[{}] index {value} at position {position} is out of range for {bound} rows", op));
+    fail_values(ctx.error,
+                tapir::format("[{}] index {value} at position {position} is out of range for {bound} rows", op));
   const int64_t rows = weight.shape()[0];
   return record(op, y, {weight}, save(index), [rows, how](const Tensor& g, const Tensor& index) {
     return Grads{add_rows(how.by_count ? div(g, count_rows(index, rows, g)) : g, index, rows, how.padding)};

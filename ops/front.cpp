@@ -156,7 +156,7 @@ Tensor Pointwise::run(const BinaryParams& params, std::optional<DType> result) {
   backend(device).binary(ctx, y, view_as(a, shape, dtype), vb, params);
   if (ctx.error.set) [[unlikely]]
     fail_values(ctx.error,
-                format("[{}] ZeroDivisionError: the integer divisor at position {position} is {value}", op_));
+                tapir::format("[{}] ZeroDivisionError: the integer divisor at position {position} is {value}", op_));
   return y;
 }
 

@@ -34,8 +34,9 @@ static Tensor at_least_1d(const Tensor& t) { return t.dim() ? t : alias(t, {1}, 
 static void check_positions(const Context& ctx, const char* op, int64_t dim) {
   if (ctx.error.set || ctx.late_error) [[unlikely]]
     check_values(
-        ctx, format("[{}] index {value} at position {position} is out of bounds for dimension {} with size {bound}", op,
-                    dim));
+        ctx,
+        tapir::format("[{}] index {value} at position {position} is out of bounds for dimension {} with size {bound}",
+                      op, dim));
 }
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {

@@ -49,16 +49,18 @@ static void check_places(const Context& ctx, const Caller& who, const Tensor& x,
   const ErrorWord e = ctx.error;
   int64_t k = 0;  // the index tensor that holds it
   if (!e.set)     // nobody knows yet
-    return name_late_error(ctx, format("[{}] index {value} at position {position} is out of bounds for a dimension of "
-                                       "size {bound}",
-                                       who.op));
+    return name_late_error(
+        ctx, tapir::format("[{}] index {value} at position {position} is out of bounds for a dimension of "
+                           "size {bound}",
+                           who.op));
   const auto holds = [&] {
     return x.shape()[k] == e.bound &&
            select(reshape(select(places, 0, k), -1), 0, e.position).item<int64_t>() == e.value;
   };
   while (k + 1 < places.shape()[0] && !holds()) ++k;
-  fail_values(e, format("[{}] index {value} at position {position} is out of bounds for dimension {} with size {bound}",
-                        who.op, k < who.dims.size() ? who.dims[k] : k));
+  fail_values(
+      e, tapir::format("[{}] index {value} at position {position} is out of bounds for dimension {} with size {bound}",
+                       who.op, k < who.dims.size() ? who.dims[k] : k));
 }
 /// (I..., rest)
 static Shape packed_shape(const Tensor& x, const Tensor& places) {

@@ -40,7 +40,8 @@ Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index) {
   Tensor y = empty(index.shape(), {.dtype = x.dtype(), .device = x.device()});
   Context& ctx = context(x);
   backend(x).gather(ctx, y, x, index, {.dim = 1});
-  check_values(ctx, format("[{}] target {value} at position {position} is out of bounds for {bound} classes", op));
+  check_values(ctx,
+               tapir::format("[{}] target {value} at position {position} is out of bounds for {bound} classes", op));
   const Shape shape = x.shape();
   return record(op, y, {x}, save(index), [op, shape](const Tensor& g, const Tensor& index) {
     return Grads{place_classes(op, g, index, shape)};

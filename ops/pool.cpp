@@ -192,7 +192,8 @@ static Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices,
   Tensor y = zeros({shape[0], shape[1], plane}, {.dtype = x.dtype(), .device = x.device()});
   Context& ctx = context(x);
   if (x.numel()) backend(x).scatter(ctx, y, flatten(indices, 2), flatten(x.detach(), 2), {.dim = 2});
-  check_values(ctx, format("[{}] index {value} at position {position} is out of range for a plane of {bound}", op));
+  check_values(ctx,
+               tapir::format("[{}] index {value} at position {position} is out of range for a plane of {bound}", op));
   y = alias(y, shape, contiguous_strides(shape), 0);
   return record(op, y, {x}, save(indices),
                 [](const Tensor& g, const Tensor& indices) { return Grads{gather_maxima(g, indices)}; });

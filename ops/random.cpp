@@ -18,7 +18,8 @@ static void draw(const char* op, const Tensor& y, RandomParams params, const Ten
   backend(y).random(ctx, y, p.defined() ? TensorView(p).expand(y.shape()) : TensorView(), {}, params);
   profiler::note_operation(op);
   if (ctx.late_error)
-    name_late_error(ctx, format("[{}] expected probabilities in [0, 1], got another one at position {position}", op));
+    name_late_error(ctx,
+                    tapir::format("[{}] expected probabilities in [0, 1], got another one at position {position}", op));
   if (!ctx.error.set) return;
   const int64_t at = ctx.error.position;
   fail(ErrorKind::Value, "[{}] expected probabilities in [0, 1], got {} at position {}", op,

@@ -19,7 +19,7 @@ Optimizer& optimizer_of(const char* name, const std::vector<LRScheduler*>& sched
   }
   return *optimizer;
 }
-std::string prefix_of(size_t i) { return format("_schedulers.{}.", int64_t(i)); }
+std::string prefix_of(size_t i) { return tapir::format("_schedulers.{}.", int64_t(i)); }
 StateDict with_parts(StateDict out, const std::vector<LRScheduler*>& schedulers) {
   for (size_t i = 0; i < schedulers.size(); ++i) out.merge(prefix_of(i), schedulers[i]->state_dict());
   return out;

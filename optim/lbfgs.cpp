@@ -243,7 +243,7 @@ StateDict LBFGS::state_dict() const {
   number("t", s.t), number("H_diag", s.H_diag), number("prev_loss", s.prev_loss);
   out.append("state.0.d", s.d), out.append("state.0.prev_flat_grad", s.prev_flat_grad);
   for (size_t i = 0; i < s.ro.size(); ++i) {
-    const std::string at = format(".{}", int64_t(i));
+    const std::string at = tapir::format(".{}", int64_t(i));
     out.append("state.0.old_dirs" + at, s.old_dirs[i]), out.append("state.0.old_stps" + at, s.old_stps[i]);
     number("ro" + at, s.ro[i]);
   }
@@ -267,9 +267,10 @@ void LBFGS::load_state_dict(const StateDict& state) {
   if (state.contains("state.0.d")) {
     number("t", s.t), number("H_diag", s.H_diag), number("prev_loss", s.prev_loss);
     s.d = vector("d"), s.prev_flat_grad = vector("prev_flat_grad");
-    for (int64_t i = 0; state.contains(format("state.0.old_dirs.{}", i)); ++i) {
-      s.old_dirs.push_back(vector(format("old_dirs.{}", i))), s.old_stps.push_back(vector(format("old_stps.{}", i)));
-      s.ro.push_back(state.at(format("state.0.ro.{}", i)).item());
+    for (int64_t i = 0; state.contains(tapir::format("state.0.old_dirs.{}", i)); ++i) {
+      s.old_dirs.push_back(vector(tapir::format("old_dirs.{}", i))),
+          s.old_stps.push_back(vector(tapir::format("old_stps.{}", i)));
+      s.ro.push_back(state.at(tapir::format("state.0.ro.{}", i)).item());
     }
   } else check(s.n_iter == 0, "[LBFGS] expected state.0.d beside state.0.n_iter {}", s.n_iter);
   Optimizer::load_state_dict(state);

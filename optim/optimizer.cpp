@@ -63,7 +63,9 @@ void Optimizer::set_option(OptionValues& to, const char* option, std::span<const
   if (rule->flag) to.*rule->flag = value[0] != 0;
   for (size_t i = 0; i < value.size() && rule->at[0]; ++i) {
     if (value.size() == 1) check_option(name(), option, value[i], rule->low, rule->high);
-    else check_option(name(), format("{} at index {}", option, int64_t(i)).c_str(), value[i], rule->low, rule->high);
+    else
+      check_option(name(), tapir::format("{} at index {}", option, int64_t(i)).c_str(), value[i], rule->low,
+                   rule->high);
     to.*rule->at[i] = value[i];
   }
 }

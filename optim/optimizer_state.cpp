@@ -28,7 +28,8 @@ Tensor as_tensor(const OptionValues& from, const OptionRule& rule) {
 std::vector<double> read_option(const StateDict& state, const std::string& name) {
   if (const Tensor* one = state.find(name)) return one->to(kFloat64).reshape(-1).to_vector<double>();
   std::vector<double> out;
-  while (const Tensor* next = state.find(format("{}.{}", name, int64_t(out.size())))) out.push_back(next->item());
+  while (const Tensor* next = state.find(tapir::format("{}.{}", name, int64_t(out.size()))))
+    out.push_back(next->item());
   return out;
 }
 
@@ -47,11 +48,11 @@ StateDict Optimizer::state_dict() const {
   int64_t number = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
-    const std::string options = format("param_groups.{}.", int64_t(g));
+    const std::string options = tapir::format("param_groups.{}.", int64_t(g));
     const int64_t first = number;
     for (size_t i = 0; i < group.slots.size(); ++i) {
       const Slot& slot = group.slots[i];
-      const std::string prefix = format("state.{}.", number++);
+      const std::string prefix = tapir::format("state.{}.", number++);
       if (!slot.step.defined()) continue;
       out.append(prefix + "step", slot.step.clone());
       for (size_t k = 0; k < 2; ++k)
@@ -116,14 +117,14 @@ void Optimizer::load_state_dict(const StateDict& state) {
   for (auto& [entry, t] : state)
     check(entry.starts_with("state.") || entry.starts_with("param_groups."),
           "[{}] expected names that begin with \"state.\" or \"param_groups.\", got \"{}\"", name(), entry);
-  check(!state.contains(format("param_groups.{}.lr", num_groups())),
+  check(!state.contains(tapir::format("param_groups.{}.lr", num_groups())),
         "[{}] loaded state dict has a different number of parameter groups than the optimizer's {}", name(),
         num_groups());
   std::vector<Group> loaded;
   Counts counts;
   int64_t number = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const std::string prefix = format("param_groups.{}.", int64_t(g));
+    const std::string prefix = tapir::format("param_groups.{}.", int64_t(g));
     Group group{groups_[g].params, {}, groups_[g].options, 0, {}, {}, {}};
     const std::vector<double> members = read_option(state, prefix + "params");
     check(members.empty() || members.size() == group.params.size(),
@@ -144,7 +145,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
     if (kind_->check) kind_->check(group.options);
     counts.clear();
     for (const Tensor& p : group.params)
-      group.slots.push_back(load_slot(state, format("state.{}.", number++), group, p, counts));
+      group.slots.push_back(load_slot(state, tapir::format("state.{}.", number++), group, p, counts));
     loaded.push_back(std::move(group));
   }
   for (size_t g = 0; g < groups_.size(); ++g) {

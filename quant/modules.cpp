@@ -72,10 +72,10 @@ LinearBase::LinearBase(const Tensor& w, const Tensor& b, const WeightOptions& o)
   weight = Buffer(q.weight), scale = Buffer(q.scale);
 }
 std::string LinearBase::extra_repr() {
-  std::string s = format("in_features={}, out_features={}, bias={}", in_features, out_features,
-                         nn::detail::bool_text(bias.defined()));
-  if (bits != 8) s += format(", bits={}", bits);
-  if (scale.dim() == 2) s += format(", group={}", in_features / scale.size(1));
+  std::string s = tapir::format("in_features={}, out_features={}, bias={}", in_features, out_features,
+                                nn::detail::bool_text(bias.defined()));
+  if (bits != 8) s += tapir::format(", bits={}", bits);
+  if (scale.dim() == 2) s += tapir::format(", group={}", in_features / scale.size(1));
   return s;
 }
 

@@ -175,7 +175,7 @@ QuantizationParams Observer::calculate_qparams() {
 
 std::string Observer::extra_repr() {
   const char* const names[] = {"MinMax", "MovingAverage", "Histogram", "PerChannel"};
-  return format("{}, {}{}", names[int(options.range)], options.dtype, options.symmetric ? ", symmetric" : "");
+  return tapir::format("{}, {}{}", names[int(options.range)], options.dtype, options.symmetric ? ", symmetric" : "");
 }
 
 TAPIR_DEFINE_FIELDS(Observer)

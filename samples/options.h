@@ -22,10 +22,10 @@ template <class F> CLI::Validator checked(const std::string& kind, F wrong) {
   return {say, kind};
 }
 inline CLI::Validator whole(int64_t low, int64_t high = 1'000'000'000) {
-  return checked(format("from {}", low), [=](const std::string& text) -> std::string {
+  return checked(tapir::format("from {}", low), [=](const std::string& text) -> std::string {
     int64_t n = 0;
-    if (!CLI::detail::lexical_cast(text, n) || n < low) return format("a whole number from {} on", low);
-    return n > high ? format("at most {}", high) : "";
+    if (!CLI::detail::lexical_cast(text, n) || n < low) return tapir::format("a whole number from {} on", low);
+    return n > high ? tapir::format("at most {}", high) : "";
   });
 }
 inline CLI::Validator positive() {
@@ -45,7 +45,7 @@ inline CLI::Validator device_here() {
     try {
       return Device(text).is_cpu() || cuda::is_available() ? "" : "a device that is here (" + cuda::why_not() + ")";
     } catch (const ValueError&) {
-      return format("cpu, cuda or cuda:N, with N below the {} devices here", cuda::device_count());
+      return tapir::format("cpu, cuda or cuda:N, with N below the {} devices here", cuda::device_count());
     }
   });
 }

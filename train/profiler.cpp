@@ -186,7 +186,7 @@ class Trace {
   /// What runs on a stream runs one after the other; the clock of its events is coarser than that.
   void add_stream(const Stream& stream, std::vector<Span>& spans) {
     const size_t track = 1000 + number_++;
-    name_track(track, format("cuda:{} stream {}", int64_t(stream.first), int64_t(number_)));
+    name_track(track, tapir::format("cuda:{} stream {}", int64_t(stream.first), int64_t(number_)));
     std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
     int64_t last = 0;
     for (const Span& s : spans) {
@@ -255,7 +255,7 @@ std::string Profile::table(const TableOptions& o) const {
     if (cuda > 0) cells.insert(cells.end(), {time_text(r.self_cuda), time_text(r.cuda)});
     out += line(r.name, cells, r.input_shapes);
   }
-  if (int64_t(rows.size()) > o.row_limit) out += format("... and {} more\n", int64_t(rows.size()) - o.row_limit);
+  if (int64_t(rows.size()) > o.row_limit) out += tapir::format("... and {} more\n", int64_t(rows.size()) - o.row_limit);
   const size_t threads = recording().threads.size();
   out += "recorded " + time_text(all) + " in " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") +
          "; self CPU " + time_text(cpu);

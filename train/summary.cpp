@@ -149,9 +149,9 @@ std::string Summary::str() const {
       const std::string space(width[c] - row[c].size(), ' ');
       out += (c == 0 ? row[c] + space : "  " + space + row[c]) + (c == 4 ? "\n" : "");
     }
-  return out + format("{} parameters ({} trainable), {} FLOPs; state {}, outputs {}\n", grouped(parameters),
-                      grouped(trainable), flops_text(flops), bytes_text(double(state_bytes)),
-                      bytes_text(double(output_bytes)));
+  return out + tapir::format("{} parameters ({} trainable), {} FLOPs; state {}, outputs {}\n", grouped(parameters),
+                             grouped(trainable), flops_text(flops), bytes_text(double(state_bytes)),
+                             bytes_text(double(output_bytes)));
 }
 
 }  // namespace tapir::inline v0::train

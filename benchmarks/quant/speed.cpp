@@ -48,7 +48,7 @@ static void linear_layers() {
                            },
                            10) /
                        double(copies);
-      table.row({format("{} x {}", n, k), std::to_string(rows), train::fixed(f, 1),
+      table.row({tapir::format("{} x {}", n, k), std::to_string(rows), train::fixed(f, 1),
                  train::fixed(f / each(eight), 2) + "x", train::fixed(f / each(four), 2) + "x",
                  train::fixed(f / each(dynamic), 2) + "x"});
     }
@@ -74,7 +74,7 @@ static void convolutions() {
     const ConvOptions o{.padding = l.kernel / 2};
     const double f = best([&] { conv2d(x, w, {}, o); }, 20),
                  i = best([&] { quantized_conv(x, q.weight, q.scale, scale, zero, {}, o); }, 20);
-    table.row({format("{} -> {}, {}x{}", l.in, l.out, l.kernel, l.kernel), std::to_string(l.size),
+    table.row({tapir::format("{} -> {}, {}x{}", l.in, l.out, l.kernel, l.kernel), std::to_string(l.size),
                std::to_string(l.batch), train::fixed(f, 0), train::fixed(f / i, 2) + "x"});
   }
 }

@@ -140,7 +140,7 @@ class Gloo final : public Transport {
       for (const Piece& p : receives) post_receive(*flow, channel, p);
       for (const Piece& p : sends) post_send(*flow, channel, signature, p);
     } catch (const std::exception& e) {
-      exchange->fail(format("rank {} is gone ({})", exchange->waits_for.back(), e.what()));
+      exchange->fail(tapir::format("rank {} is gone ({})", exchange->waits_for.back(), e.what()));
       return exchange;
     }
     Flow* f = flow.get();
@@ -217,7 +217,7 @@ class Gloo final : public Transport {
       }
     } catch (const std::exception& e) {
       const std::string text = e.what();
-      f.exchange->fail(format("rank {} is gone ({})", peer, text.substr(0, text.find('\n'))));
+      f.exchange->fail(tapir::format("rank {} is gone ({})", peer, text.substr(0, text.find('\n'))));
     }
     f.over = true;
   }
@@ -225,7 +225,7 @@ class Gloo final : public Transport {
   bool fits(Flow& f, const Flow::Message& m) {
     const Header& h = *m.header;
     if (h.signature == f.exchange->signature && h.bytes == m.piece.bytes) return true;
-    f.exchange->fail(format(
+    f.exchange->fail(tapir::format(
         "ranks do different things: rank {} is at {} (message of {} bytes), rank {} at {} ({} bytes)", options_.rank,
         text_of(f.exchange->signature), m.piece.bytes, m.piece.peer, text_of(h.signature), h.bytes));
     return false;

@@ -143,7 +143,7 @@ class Job {
   }
 
  private:
-  std::string key(const char* what) const { return format("launch{}/{}", attempt_, what); }
+  std::string key(const char* what) const { return tapir::format("launch{}/{}", attempt_, what); }
 
   /// Is it an address of this machine? Only that can be listened on.
   static bool is_here(const std::string& host) try {

@@ -74,13 +74,13 @@ static std::pair<double, double> tolerance_of(DType t) {
 }
 
 std::string compare(const Tensor& got, const Tensor& want, const Json& facts) {
-  if (!got.defined()) return "undefined, expected " + format("{}", want);
-  if (got.dtype() != want.dtype()) return format("dtype {}, expected {}", got.dtype(), want.dtype());
-  if (!(got.shape() == want.shape())) return format("shape {}, expected {}", got.shape(), want.shape());
+  if (!got.defined()) return "undefined, expected " + tapir::format("{}", want);
+  if (got.dtype() != want.dtype()) return tapir::format("dtype {}, expected {}", got.dtype(), want.dtype());
+  if (!(got.shape() == want.shape())) return tapir::format("shape {}, expected {}", got.shape(), want.shape());
   if (!is_floating(want.dtype())) {
     const auto a = got.cpu().to_vector<int64_t>(), b = want.to_vector<int64_t>();
     for (size_t i = 0; i < a.size(); ++i)
-      if (a[i] != b[i]) return format("element {}: {}, expected {}", int64_t(i), a[i], b[i]);
+      if (a[i] != b[i]) return tapir::format("element {}: {}, expected {}", int64_t(i), a[i], b[i]);
     return "";
   }
   const auto a = got.detach().cpu().to_vector<double>(), b = want.to_vector<double>();
@@ -99,7 +99,7 @@ std::string compare(const Tensor& got, const Tensor& want, const Json& facts) {
     const double excess = std::isfinite(error) && bound > 0 ? error / bound : INFINITY;
     if (excess < worst) continue;
     worst = excess;
-    text = format("element {}: {}, expected {}, off by {}, bound {}", int64_t(i), a[i], b[i], error, bound);
+    text = tapir::format("element {}: {}, expected {}, off by {}, bound {}", int64_t(i), a[i], b[i], error, bound);
   }
   return text;
 }

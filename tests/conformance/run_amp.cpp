@@ -9,7 +9,7 @@ namespace {
 
 DType dtype_named(const std::string& name) {
   for (DType t : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool})
-    if (format("{}", t) == name) return t;
+    if (tapir::format("{}", t) == name) return t;
   fail(ErrorKind::Value, "no dtype {}", name);
 }
 
@@ -46,14 +46,14 @@ std::optional<std::string> run_autocast(const Family& family, const Json& json, 
   const Results results = it->second.call(args);
   const Json& outputs = json["outputs"];
   if (results.size() != outputs.size())
-    return format("{} outputs, expected {}", int64_t(results.size()), int64_t(outputs.size()));
+    return tapir::format("{} outputs, expected {}", int64_t(results.size()), int64_t(outputs.size()));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& got = results[i].tensor;
     if (!got.defined() || !outputs[i].is_object() || !outputs[i].contains("dtype")) continue;
     const auto shape = outputs[i]["shape"].get<std::vector<int64_t>>();
     if (got.dtype() != dtype_named(outputs[i]["dtype"]) || got.shape() != Shape(shape))
-      return format("outputs.{}: {}, expected {}{}", int64_t(i), got, outputs[i]["dtype"].get<std::string>(),
-                    Shape(shape));
+      return tapir::format("outputs.{}: {}, expected {}{}", int64_t(i), got, outputs[i]["dtype"].get<std::string>(),
+                           Shape(shape));
   }
   return "";
 }

@@ -68,7 +68,7 @@ std::optional<std::string> run_dump(const Family& family, const Json& json) {
   const bool finite = detail::Snapshot(table, call.args).all_finite();
   call_entry(table, json.at("entry").get<std::string>(), ctx, call.args);
   if (ctx.error.set)
-    return format("bad value {} at position {}, bound {}", ctx.error.value, ctx.error.position, ctx.error.bound);
+    return tapir::format("bad value {} at position {}, bound {}", ctx.error.value, ctx.error.position, ctx.error.bound);
   if (finite && !detail::Snapshot(table, call.args).all_finite()) return "NaN or infinity of finite operands";
   return "";
 }

@@ -60,7 +60,7 @@ std::string compare_value(const Family& family, const Json& want, const io::Valu
 
 std::string compare_dict(const Family& family, const Json& want, const io::Value& got, const std::string& at) {
   if (want.size() != got.size())
-    return format("{}: {} keys, expected {}", at, int64_t(got.size()), int64_t(want.size()));
+    return tapir::format("{}: {} keys, expected {}", at, int64_t(got.size()), int64_t(want.size()));
   for (auto& [key, value] : want.items()) {
     const io::Value* found = got.find(key);
     if (!found) return at + ": no key \"" + key + "\"";

@@ -203,14 +203,14 @@ class ModelCase {
         if (i >= t["losses"].size()) continue;
         const double want = t["losses"][i];
         if (!(std::fabs(got - want) <= t["atol"].get<double>() + 1e-5 * std::fabs(want)))
-          return format("{}loss {}: {}, expected {}", compiled ? "compiled " : "", int64_t(i), got, want);
+          return tapir::format("{}loss {}: {}, expected {}", compiled ? "compiled " : "", int64_t(i), got, want);
       }
       if (compiled && run_device.is_cpu() && step.programs() != 1) return "it was not compiled: " + step.explain();
       for (const Tensor& p : m.module->parameters()) after[compiled].push_back(p.detach().clone());
     }
     for (size_t i = 0; i < after[0].size(); ++i)
       if (!isclose(after[0][i], after[1][i], {.rtol = 1e-3, .atol = 1e-4}).all().item<bool>())
-        return format("parameter {} after ten compiled steps is not that of eager ones", int64_t(i));
+        return tapir::format("parameter {} after ten compiled steps is not that of eager ones", int64_t(i));
     return "";
   }
   /// Mean, 2-norm and first values of a trained parameter.
@@ -220,12 +220,12 @@ class ModelCase {
     double total = 0, squares = 0;
     for (double x : v) total += x, squares += x * x;
     if (!(std::fabs(total / n - want["mean"].get<double>()) <= atol))
-      return format("mean {}, expected {}", total / n, want["mean"].get<double>());
+      return tapir::format("mean {}, expected {}", total / n, want["mean"].get<double>());
     if (!(std::fabs(std::sqrt(squares) - want["norm"].get<double>()) <= atol * std::sqrt(n)))
-      return format("norm {}, expected {}", std::sqrt(squares), want["norm"].get<double>());
+      return tapir::format("norm {}, expected {}", std::sqrt(squares), want["norm"].get<double>());
     for (size_t i = 0; i < want["first"].size(); ++i)
       if (!(std::fabs(v[i] - want["first"][i].get<double>()) <= atol))
-        return format("value {}: {}, expected {}", int64_t(i), v[i], want["first"][i].get<double>());
+        return tapir::format("value {}: {}, expected {}", int64_t(i), v[i], want["first"][i].get<double>());
     return "";
   }
 

@@ -78,11 +78,11 @@ static std::string compare_gradient(const Family& family, const std::string& pat
 static std::string check_outputs(const Family& family, const Json& json, const std::vector<Tensor>& outputs) {
   const Json& wanted = json["outputs"];
   if (wanted.size() != outputs.size())
-    return format("{} outputs, expected {}", int64_t(outputs.size()), int64_t(wanted.size()));
+    return tapir::format("{} outputs, expected {}", int64_t(outputs.size()), int64_t(wanted.size()));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string text = wanted[i].is_null() ? outputs[i].defined() ? "expected None" : ""
                                                  : compare(outputs[i], family.expected(wanted[i]), wanted[i]);
-    if (!text.empty()) return format("outputs.{}: {}", int64_t(i), text);
+    if (!text.empty()) return tapir::format("outputs.{}: {}", int64_t(i), text);
   }
   return "";
 }

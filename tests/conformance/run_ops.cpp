@@ -22,7 +22,7 @@ static std::string check_output(const Family& family, const Json& want, const Re
   const Scalar expected = scalar_of(family.decode(want));
   if (!got.number && !(got.tensor.defined() && got.tensor.numel() == 1)) return "not a number";
   const double a = (got.number ? *got.number : got.tensor.item_scalar()).to_double(), b = expected.to_double();
-  return a == b || std::abs(a - b) <= 1e-6 * std::abs(b) ? "" : format("{}, expected {}", a, b);
+  return a == b || std::abs(a - b) <= 1e-6 * std::abs(b) ? "" : tapir::format("{}, expected {}", a, b);
 }
 
 /// Vectors that are unique up to sign get the recorded one; see the cases' README.
@@ -125,7 +125,7 @@ std::optional<std::string> run_op(const Family& family, const Json& json, const 
   fix_signs(family, json, results);
   const Json& outputs = json["outputs"];
   if (results.size() != outputs.size())
-    return format("{} outputs, expected {}", int64_t(results.size()), int64_t(outputs.size()));
+    return tapir::format("{} outputs, expected {}", int64_t(results.size()), int64_t(outputs.size()));
   for (size_t i = 0; i < outputs.size(); ++i)
     if (std::string text = check_output(family, outputs[i], results[i]); !text.empty())
       return "outputs." + std::to_string(i) + ": " + text;

@@ -85,7 +85,7 @@ std::string check_state(const Family& family, const Json& json, const optim::Opt
       if (!got) return "no " + key;
       if (want.is_number()) {
         if (got->item() != want.get<double>())
-          return format("{}: {}, expected {}", key, got->item(), want.get<double>());
+          return tapir::format("{}: {}, expected {}", key, got->item(), want.get<double>());
       } else if (std::string text = compare(*got, family.expected(want), want); !text.empty()) return key + ": " + text;
     }
   }
@@ -107,7 +107,7 @@ std::optional<std::string> run_trajectory(const Family& family, const Json& json
     for (auto& [name, p] : params.tensors) {
       const Json& want = json["params_after"][name];
       if (std::string text = compare(p.detach(), family.expected(want).select(0, s), want); !text.empty())
-        return format("step {}, {}: {}", s + 1, name, text);
+        return tapir::format("step {}, {}: {}", s + 1, name, text);
     }
   }
   return check_state(family, json, *optimizer);
@@ -133,7 +133,7 @@ std::optional<std::string> run_clip(const Family& family, const Json& json) {
   for (size_t i = 0; i < params.size(); ++i)
     if (std::string text = compare(params[i].grad(), family.expected(json["grads_after"][i]), json["grads_after"][i]);
         !text.empty())
-      return format("grads_after.{}: {}", int64_t(i), text);
+      return tapir::format("grads_after.{}: {}", int64_t(i), text);
   return "";
 }
 
@@ -158,9 +158,9 @@ std::optional<std::string> run_lbfgs(const Family& family, const Json& json) {
       return l;
     });
     if (std::string text = compare(loss.detach(), losses.select(0, s), json["losses"]); !text.empty())
-      return format("step {}, loss: {}", s + 1, text);
+      return tapir::format("step {}, loss: {}", s + 1, text);
     if (std::string text = compare(w.detach(), after.select(0, s), json["params_after"]["w"]); !text.empty())
-      return format("step {}, w: {}", s + 1, text);
+      return tapir::format("step {}, w: {}", s + 1, text);
   }
   return "";
 }
@@ -188,7 +188,7 @@ std::optional<std::string> run_average(const Family& family, const Json& json) {
     average.update_parameters(model);
     if (std::string text = compare(average.module.weight.detach(), family.expected(facts).select(0, i), facts);
         !text.empty())
-      return format("update {}: {}", i + 1, text);
+      return tapir::format("update {}: {}", i + 1, text);
   }
   return average.n_averaged == json["n_averaged"].get<int64_t>() ? "" : "n_averaged";
 }

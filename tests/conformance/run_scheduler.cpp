@@ -144,7 +144,7 @@ std::unique_ptr<optim::Optimizer> optimizer_of(const Json& json) {
 std::string differs(const Json& want, const std::vector<double>& got, size_t step, const char* what) {
   for (size_t g = 0; g < want.size(); ++g)
     if (const double w = want[g]; !(std::abs(got[g] - w) <= 1e-9 * std::abs(w)))
-      return format("step {}, {} of group {}: {}, expected {}", int64_t(step), what, int64_t(g), got[g], w);
+      return tapir::format("step {}, {} of group {}: {}, expected {}", int64_t(step), what, int64_t(g), got[g], w);
   return "";
 }
 

@@ -11,16 +11,16 @@ using tapir_tests::message_of;
 
 TEST_CASE("messages take numbers, shapes, dtypes, devices and tensors") {
   const Tensor x = empty({2, 3}, {.dtype = kFloat16}), none;
-  CHECK(format("{} {} {} {}", 1, int64_t(-7), true, "text") == "1 -7 true text");
-  CHECK(format("{} {} {}", 0.1, 1e300, 2.0) == "0.1 1e+300 2");
-  CHECK(format("{}", std::numeric_limits<double>::infinity()) == "inf");
-  CHECK(format("{} {} {}", Shape{4}, Shape{}, Shape{2, 3}) == "(4,) () (2, 3)");
-  CHECK(format("{} {} {}", kBFloat16, kCPU, kCUDA) == "bfloat16 cpu cuda:0");
-  CHECK(format("{} {}", x, none) == "float16 (2, 3) undefined");
-  CHECK(format("{} {}", Scalar(2.5), Scalar(3)) == "2.5 3");
-  CHECK(format("{} {}", 1) == "1 {}");
-  CHECK(format("{0} } {", 1) == "{0} } {");
-  CHECK(format("{}", std::string("{}")) == "{}");
+  CHECK(tapir::format("{} {} {} {}", 1, int64_t(-7), true, "text") == "1 -7 true text");
+  CHECK(tapir::format("{} {} {}", 0.1, 1e300, 2.0) == "0.1 1e+300 2");
+  CHECK(tapir::format("{}", std::numeric_limits<double>::infinity()) == "inf");
+  CHECK(tapir::format("{} {} {}", Shape{4}, Shape{}, Shape{2, 3}) == "(4,) () (2, 3)");
+  CHECK(tapir::format("{} {} {}", kBFloat16, kCPU, kCUDA) == "bfloat16 cpu cuda:0");
+  CHECK(tapir::format("{} {}", x, none) == "float16 (2, 3) undefined");
+  CHECK(tapir::format("{} {}", Scalar(2.5), Scalar(3)) == "2.5 3");
+  CHECK(tapir::format("{} {}", 1) == "1 {}");
+  CHECK(tapir::format("{0} } {", 1) == "{0} } {");
+  CHECK(tapir::format("{}", std::string("{}")) == "{}");
 }
 
 TEST_CASE("checks throw the four kinds") {

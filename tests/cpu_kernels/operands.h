@@ -129,7 +129,8 @@ inline std::string difference(const Array& got, const std::function<double(int64
   for (int64_t i = 0; i < got.numel(); ++i) {
     const double want = expected(i), have = got.get(i);
     if (!near(t, have, rounded(t, want), ulps))
-      return format("{} {} at {}: expected {}, got {}", std::string(name_of(t)), got.view.shape(), i, want, have);
+      return tapir::format("{} {} at {}: expected {}, got {}", std::string(name_of(t)), got.view.shape(), i, want,
+                           have);
   }
   return "";
 }

@@ -117,7 +117,7 @@ inline std::string difference(const Tensor& a, const Tensor& b, double tolerance
                                   static_cast<char*>(y.data_ptr()) + int64_t(i) * size, size_t(size)) == 0;
     const bool near = tolerance > 0 && std::abs(p[i] - q[i]) <= tolerance * (1 + std::abs(p[i]));
     const bool same = bits || near || (std::isnan(p[i]) && std::isnan(q[i]));
-    if (!same) return format("{} at {}: steps {}, fused {}", name_of(x.dtype()), int64_t(i), p[i], q[i]);
+    if (!same) return tapir::format("{} at {}: steps {}, fused {}", name_of(x.dtype()), int64_t(i), p[i], q[i]);
   }
   return "";
 }

@@ -217,7 +217,7 @@ TEST_CASE("CUDA fused: dropout's numbers") {
                           s.number(0.0, kFloat32)),
                 0);
         s.store(keep, 1);
-        INFO(format("{} based {} across {}", shape, based, across));
+        INFO(tapir::format("{} based {} across {}", shape, based, across));
         CHECK(differs(s, o) == "");
       }
 }

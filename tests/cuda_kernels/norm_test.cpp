@@ -33,7 +33,7 @@ TEST_CASE("cuda layer_norm, rms_norm: every way through memory") {
     for (const Shape& shape :
          {Shape{50, 8}, Shape{300, 64}, Shape{20, 768}, Shape{17, 33}, Shape{3, 9000}, Shape{2, 18000}, Shape{1, 5}}) {
       const Tensor x = numbers(shape, dtype) + 3;
-      INFO(format("{}", x));
+      INFO(tapir::format("{}", x));
       const Shape tail = {shape[1]};
       check_norm(x, x.to(kCUDA), tail,
                  [&](const Tensor& x, const Tensor& w, const Tensor& b) { return layer_norm(x, tail, w, b); });
@@ -56,7 +56,7 @@ TEST_CASE("cuda batch_norm, group_norm: both memory formats") {
         Tensor there = x.to(kCUDA);
         if (last) there = transpose(transpose(x, 1, -1).contiguous().to(kCUDA), 1, -1);
         const int64_t channels = shape[1];
-        INFO(format("{} last {}", x, last));
+        INFO(tapir::format("{} last {}", x, last));
         const Tensor mean = numbers({channels}, kFloat32, 8), var = rand({channels}) + 1, mean_there = mean.to(kCUDA),
                      var_there = var.to(kCUDA);
         for (bool training : {true, false})

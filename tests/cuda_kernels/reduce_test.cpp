@@ -26,7 +26,7 @@ TEST_CASE("cuda reduce: every way through memory") {
   for (DType dtype : kFloats)
     for (const auto& c : cases) {
       const Tensor x = numbers(c.shape, dtype), there = x.to(kCUDA);
-      INFO(format("{} over {}", x, c.dims));
+      INFO(tapir::format("{} over {}", x, c.dims));
       check_reductions(there, x, c.dims);
     }
 }

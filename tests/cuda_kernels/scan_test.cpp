@@ -14,7 +14,7 @@ TEST_CASE("cuda scan: tiles, chunks with carry, lines side by side") {
       manual_seed(2);
       const Tensor x = is_floating(dtype) ? numbers(c.shape, dtype) : randint(-3, 4, c.shape).to(dtype),
                    there = x.to(kCUDA);
-      INFO(format("{} along {}", x, c.dim));
+      INFO(tapir::format("{} along {}", x, c.dim));
       CHECK(difference(cumsum(there, c.dim), cumsum(x, c.dim)) < rounding(is_floating(dtype) ? dtype : kFloat64));
       for (bool most : {true, false}) {
         const auto [v, i] = most ? cummax(x, c.dim) : cummin(x, c.dim);

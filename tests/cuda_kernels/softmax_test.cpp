@@ -23,7 +23,7 @@ TEST_CASE("cuda softmax: every way through memory") {
          {Shape{40, 10}, Shape{7, 64}, Shape{9, 1000}, Shape{3, 777}, Shape{2, 9001}, Shape{1, 20000}, Shape{5, 1}})
       for (bool log : {false, true}) {
         const Tensor x = numbers(shape, dtype);
-        INFO(format("{} log {}", x, log));
+        INFO(tapir::format("{} log {}", x, log));
         check_both(x, x.to(kCUDA), rounding(dtype),
                    [&](const Tensor& t) { return log ? log_softmax(t, 1) : softmax(t, 1); });
       }
@@ -57,7 +57,7 @@ TEST_CASE("cuda cross_entropy: rows, columns, weights, smoothing, ignored and ba
       flatten(target)[1] = -100;
       const Tensor x = numbers(shape, dtype), weight = rand({shape[1]}), labels = target.to(kCUDA),
                    w = weight.to(kCUDA);
-      INFO(format("{}", x));
+      INFO(tapir::format("{}", x));
       for (bool weighted : {false, true})
         for (double smoothing : {0.0, 0.1})
           check_both(x, x.to(kCUDA), rounding(dtype) * 5, [&](const Tensor& t) {

@@ -46,7 +46,7 @@ TEST_CASE("npy and npz: what is saved comes back") {
       const Tensor x = arange(numel_of(shape)).to(dtype).view(shape);
       io::save_npy(folder / "x.npy", x);
       CHECK(same(io::load_npy(folder / "x.npy"), x));
-      state.set(format("{}{}", dtype, shape), x);
+      state.set(tapir::format("{}{}", dtype, shape), x);
     }
   state.set("turned", arange(6).view({2, 3}).t());
   CHECK(slurp(folder / "x.npy").size() % 64 == 0);

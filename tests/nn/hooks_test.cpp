@@ -53,11 +53,11 @@ TEST_CASE("forward hooks see and replace inputs and outputs of any kind; others 
   Pair m;
   std::string log;
   m.register_forward_pre_hook([&](nn::Module& module, Tensors& in) {
-    log += format("{} inputs of {}; ", int64_t(in.size()), module.str());
+    log += tapir::format("{} inputs of {}; ", int64_t(in.size()), module.str());
     in[0] = in[0] + 1;
   });
   const int64_t id = m.register_forward_hook([&](nn::Module&, const Tensors& in, Tensors& out) {
-    log += format("{} in, {} out; ", int64_t(in.size()), int64_t(out.size()));
+    log += tapir::format("{} in, {} out; ", int64_t(in.size()), int64_t(out.size()));
     out[1] = out[1] * 10;
   });
   auto [y, list] = m(tensor({1., 2.}), 3, ones(2));

@@ -24,8 +24,8 @@ static std::string compare_bits(const List& got, const List& want) {
   if (got.size() != want.size()) return "another number of results";
   for (size_t i = 0; i < got.size(); ++i) {
     if (!got[i].defined() || !want[i].defined()) continue;
-    if (got[i].dtype() != want[i].dtype()) return format("result {}: {}, expected {}", int64_t(i), got[i], want[i].dtype());
-    if (!equal(nan_to_num(got[i]), nan_to_num(want[i]))) return format("result {} differs from the op on inputs cast by hand", int64_t(i));
+    if (got[i].dtype() != want[i].dtype()) return tapir::format("result {}: {}, expected {}", int64_t(i), got[i], want[i].dtype());
+    if (!equal(nan_to_num(got[i]), nan_to_num(want[i]))) return tapir::format("result {} differs from the op on inputs cast by hand", int64_t(i));
   }
   return "";
 }
@@ -79,7 +79,7 @@ static std::string check_one(const Case& c, const std::vector<Shape>& shapes, Ca
   if (!again[0].requires_grad() || !is_floating(again[0].dtype())) return text;
   again[0].sum().backward();
   for (const Tensor& t : x)
-    if (t.grad().defined() && t.grad().dtype() != t.dtype()) return format("a gradient of {} for an input of {}", t.grad().dtype(), t.dtype());
+    if (t.grad().defined() && t.grad().dtype() != t.dtype()) return tapir::format("a gradient of {} for an input of {}", t.grad().dtype(), t.dtype());
   return text;
 }
 
@@ -105,7 +105,7 @@ void check_autocast(const std::vector<const Case*>& cases, const Settings& s, Re
   }
   for (const std::string_view rule : rules)
     if (const CastPolicy p = cast_rule(rule).on(s.device.type); !shown.contains(rule) && (p == CastPolicy::Lower || p == CastPolicy::Float32))
-      report.add(*last, "rule", format("no case casts by the rule of {}", rule));
+      report.add(*last, "rule", tapir::format("no case casts by the rule of {}", rule));
 }
 
 }  // namespace op_cases
