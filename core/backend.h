@@ -441,13 +441,13 @@ struct ForeachParams {
   double p = 2;
 };
 
-using V = const TensorView&;
-
 struct DeviceTable;
 struct FusedParams;  // core/fused.h
 
 /// The functions of one device. `copy`, `unary`, ... take operands whose shapes fit; views may have any strides (0 too).
 struct BackendTable {
+  using V = const TensorView&;
+
   const char* name;
 
   // Memory. Where a device has queues (`stream`), a block belongs to the one it was allocated for, and copies and kernels are ordered

@@ -1,5 +1,6 @@
 #pragma once
 #include "dnn.h"
+#include "kernels.h"
 
 namespace tapir::inline v0::cpu {
 

@@ -8,6 +8,7 @@
 // Any strides, groups, rank and floating type; the form that every other convolution kernel is tested against.
 #include "dnn.h"
 #include "gemm.h"
+#include "kernels.h"
 
 namespace tapir::inline v0::cpu {
 

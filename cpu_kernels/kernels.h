@@ -11,6 +11,7 @@ const BackendTable* cpu_backend();
 }  // namespace tapir::inline v0
 
 namespace tapir::inline v0::cpu {
+using V = BackendTable::V;
 
 // memory.cpp
 void* allocate(int64_t bytes, Device device, void* stream);

@@ -7,9 +7,9 @@
 #endif
 #include <Eigen/Core>
 
-#include "../core/backend.h"
 #include "../core/dispatch.h"
 #include "../core/parallel.h"
+#include "kernels.h"
 
 namespace tapir::inline v0::cpu {
 

@@ -1,7 +1,7 @@
 #pragma once
-#include "../core/backend.h"
 #include "../core/dispatch.h"
 #include "convert.h"
+#include "kernels.h"
 #include "walk.h"
 
 namespace tapir::inline v0::cpu {

@@ -1,5 +1,5 @@
 #pragma once
-#include "../core/backend.h"
+#include "kernels.h"
 
 namespace tapir::inline v0::cuda_kernels {
 

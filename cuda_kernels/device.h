@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-#include "../core/backend.h"
 #include "../core/cuda_launch.h"
 #include "../core/device_table.h"
+#include "kernels.h"
 
 // What the host side of every file here needs: errors, the device in use, memory, streams.
 namespace tapir::inline v0::cuda_kernels {

@@ -7,6 +7,7 @@
 // Operands fit (shape, promoted dtype), views have any strides, outputs never overlap inputs but by being the same view. All of them
 // only queue work on ctx.stream; those that must wait for the device say so.
 namespace tapir::inline v0::cuda_kernels {
+using V = BackendTable::V;
 
 // copy.cu, unary.cu, binary.cu, ternary.cu (Note [Pointwise kernels]), random.cu
 void copy(Context&, V out, V x);
