@@ -6,7 +6,7 @@
 namespace tapir::inline v0::ir {
 namespace {
 
-bool is_copy(const Call& call) { return is(call, "copy_bytes"); }
+bool copies_bytes(const Call& call) { return is(call, "copy_bytes"); }
 
 /// Is the block the host's numbers, read by nothing but copies to that device? `device`: of the first one.
 bool only_copied(const Program& p, int block, Device& device) {
@@ -14,7 +14,7 @@ bool only_copied(const Program& p, int block, Device& device) {
   for (const Call& call : p.calls)
     each_view(call, [&](const View& v, Access access) {
       if (v.block != block) return;
-      only &= is_copy(call) && access == Access::Read && (first || call.view(0).device == device);
+      only &= copies_bytes(call) && access == Access::Read && (first || call.view(0).device == device);
       if (only) first = false, device = call.view(0).device;
     });
   return only && !first && !device.is_cpu();
@@ -39,7 +39,7 @@ void place_constants(Program& p) {
   const Uses uses(p);
   const auto removed =
       std::erase_if(p.calls, [&](const Call& call) {  // a tensor that is nothing but such a copy is the constant itself
-        if (!is_copy(call) || call.view(0).block < 0 || call.view(1).block < 0) return false;
+        if (!copies_bytes(call) || call.view(0).block < 0 || call.view(1).block < 0) return false;
         const View &to = call.view(0), &from = call.view(1);
         Block &made = p.blocks[size_t(to.block)], &values = p.blocks[size_t(from.block)];
         if (values.kind != Block::Kind::Constant || values.device != made.device ||
@@ -60,7 +60,7 @@ std::string foreign(const Call& call, const Program& p) {
   each_view(call, [&](const View& v, Access access) {
     if (v.device == device) return;
     const bool told = p.blocks[size_t(v.block)].kind == Block::Kind::Constant && access == Access::Read;
-    if (is_copy(call)) why = "it copies between devices";
+    if (copies_bytes(call)) why = "it copies between devices";
     else if (!v.device.is_cpu() || !told)
       why = tapir::format("{} uses memory of {} beside that of {}", call.entry, v.device, device);
   });

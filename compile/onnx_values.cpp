@@ -19,7 +19,7 @@ bool covers(const View& whole, const View& part) {
   const auto [c, d] = range_of(part);
   return whole.dtype == part.dtype && is_dense(whole.shape, whole.strides) && a <= c && d <= b;
 }
-bool same_place(const View& a, const View& b) {
+bool same_elements(const View& a, const View& b) {
   if (a.dtype != b.dtype || a.offset != b.offset || a.shape != b.shape) return false;
   for (int64_t d = 0; d < a.shape.size(); ++d)
     if (a.shape[d] != 1 && a.strides[d] != b.strides[d]) return false;
@@ -67,7 +67,8 @@ void Values::add(const View& at, Held held) {
   std::erase_if(list, [&](const Held& old) {
     const auto [a, b] = range_of(at);
     const auto [c, d] = range_of(old.at);
-    return same_place(at, old.at) || (is_dense(at.shape, at.strides) && a <= c && d <= b && at.dtype == old.at.dtype);
+    return same_elements(at, old.at) ||
+           (is_dense(at.shape, at.strides) && a <= c && d <= b && at.dtype == old.at.dtype);
   });
   list.push_back(std::move(held));
 }
@@ -104,7 +105,7 @@ void Values::take_outside(const View& view) {
 std::optional<Value> Values::direct(const View& view) {
   if (view.kind != View::Kind::Memory || view.block < 0) return {};
   List& list = held_[size_t(view.block)];
-  if (list.size() == 1 && same_place(list[0].at, view)) return value_of(list[0]);
+  if (list.size() == 1 && same_elements(list[0].at, view)) return value_of(list[0]);
   return {};
 }
 
@@ -117,7 +118,7 @@ Value Values::read(const View& view, bool broadcast) {
   for (size_t i = list.size(); i-- > 0;) {
     const auto [a, b] = range_of(list[i].at);
     if (b <= low || high <= a) continue;
-    if (same_place(list[i].at, view)) return value_of(list[i]);
+    if (same_elements(list[i].at, view)) return value_of(list[i]);
     if (!covers(list[i].at, view)) break;
     return derive(list[i], view, broadcast);
   }

@@ -61,7 +61,7 @@ void refuse_host_read(const char* op, const char* file, unsigned line) {
                            line));
 }
 
-struct Recorded {
+struct RecordsCalls {
   static const BackendTable& real(const Context& ctx) { return *active->real[int(ctx.device.type)]; }
   template <class F> static auto run(const char* entry, Context& ctx, const std::vector<TraceArg>& args, F call)
       -> decltype(call()) {
@@ -101,7 +101,7 @@ template <DeviceType type> void stand_before(Recorder& r) {
   if (type != DeviceType::CPU && !cuda::is_available()) return;
   r.real[i] = &backend(Device(type));
   r.tables[i] = *r.real[i];
-  wrap_entries<Recorded>(r.tables[i]);
+  wrap_entries<RecordsCalls>(r.tables[i]);
   r.tables[i].allocate = allocate<type>, r.tables[i].release = release<type>, r.tables[i].copy_bytes = copy_bytes<type>;
 }
 

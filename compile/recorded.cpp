@@ -15,8 +15,6 @@ Held<TensorImpl, Tensor>& held() {
   return *h;
 }
 
-int block_of(const View& v) { return v.kind == View::Kind::Memory ? v.block : -1; }
-
 }  // namespace
 
 std::map<const Storage*, Tensor> watched_leaves() {

@@ -10,6 +10,9 @@
 
 namespace tapir::inline v0::ir {
 
+/// The block of memory that an operand lies in; -1: none.
+inline int block_of(const View& v) { return v.kind == View::Kind::Memory ? v.block : -1; }
+
 /// A shared handle to a leaf: when nobody but programs holds it any more, it was replaced.
 class WatchedLeaf {
  public:

@@ -20,7 +20,6 @@ static int64_t elements_between(const Shape& shape, const Strides& strides) {
   for (int64_t d = 0; d < shape.size(); ++d) last += (shape[d] - 1) * strides[d];
   return last + 1;
 }
-static int block_of(const View& v) { return v.kind == View::Kind::Memory ? v.block : -1; }
 
 /// The passes in their order, each where the options ask for it. `budget`: of bytes that live within a call; 0: any number.
 static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int64_t budget) {

@@ -11,16 +11,16 @@ namespace {
 
 constexpr int kClasses = 16, kKept = 4096;
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kDirect = true;  // every block is then watched by itself
+constexpr bool kUnpooled = true;  // every block is then watched by itself
 #else
-constexpr bool kDirect = false;
+constexpr bool kUnpooled = false;
 #endif
 
-struct FreeBlock {
-  FreeBlock* next;
+struct FreeLink {
+  FreeLink* next;
 };
 struct Pool {
-  FreeBlock* heads[kClasses] = {};
+  FreeLink* heads[kClasses] = {};
   int counts[kClasses] = {};
   bool live = false, gone = false;
 };
@@ -30,7 +30,7 @@ constinit thread_local Pool pool;
 struct AtExit {
   ~AtExit() {
     pool.live = false, pool.gone = true;
-    for (FreeBlock*& head : pool.heads)
+    for (FreeLink*& head : pool.heads)
       while (head) std::free(std::exchange(head, head->next));
   }
 };
@@ -52,9 +52,9 @@ struct AtExit {
 
 void* pool_allocate(std::size_t bytes) {
   const std::size_t index = (bytes - 1) / 64;
-  if (kDirect || index >= kClasses) [[unlikely]]
+  if (kUnpooled || index >= kClasses) [[unlikely]]
     return from_system(bytes);
-  FreeBlock* block = pool.heads[index];
+  FreeLink* block = pool.heads[index];
   if (!block) [[unlikely]]
     return from_system((index + 1) * 64);
   pool.heads[index] = block->next;
@@ -65,9 +65,9 @@ void* pool_allocate(std::size_t bytes) {
 void pool_release(void* block, std::size_t bytes) noexcept {
   if (!block) return;
   const std::size_t index = (bytes - 1) / 64;
-  if (kDirect || index >= kClasses || !(pool.live || enter_pool()) || pool.counts[index] >= kKept) [[unlikely]]
+  if (kUnpooled || index >= kClasses || !(pool.live || enter_pool()) || pool.counts[index] >= kKept) [[unlikely]]
     return std::free(block);
-  pool.heads[index] = new (block) FreeBlock{pool.heads[index]};
+  pool.heads[index] = new (block) FreeLink{pool.heads[index]};
   ++pool.counts[index];
 }
 

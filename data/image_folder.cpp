@@ -17,7 +17,7 @@ namespace tapir::inline v0::data {
 
 namespace {
 
-constexpr int kMaxDepth = 30;
+constexpr int kMaxNesting = 30;
 using Seen = std::set<std::pair<dev_t, ino_t>>;  // folders on the way: a link back ends there
 
 bool is_image(std::string name) {
@@ -43,8 +43,8 @@ bool is_folder(const std::string& path, struct stat& info) {
 }
 
 void collect(const std::string& folder, std::vector<std::string>& files, Seen& seen, int depth) {
-  check_runtime(depth < kMaxDepth, "[ImageFolder] expected at most {} folders inside one another, got more at {}",
-                kMaxDepth, folder);
+  check_runtime(depth < kMaxNesting, "[ImageFolder] expected at most {} folders inside one another, got more at {}",
+                kMaxNesting, folder);
   for (const auto& name : names_in(folder)) {
     const std::string path = folder + "/" + name;
     struct stat info;

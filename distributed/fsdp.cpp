@@ -15,8 +15,6 @@ namespace tapir::inline v0::distributed {
 
 namespace {
 
-constexpr const char* kName = "FullyShardedDataParallel";
-
 /// The tensor as it is between steps: of no elements, so that nobody reads memory that is not there.
 void make_empty(ShardedParam& p, DType dtype) {
   TensorImpl& t = p.tensor.impl();
@@ -41,8 +39,8 @@ void ShardedParameters::State::add_unit(nn::Module* block, std::vector<std::pair
   for (auto& [name, t] : params) {
     const Tensor& first = params[0].second;
     check(t.dtype() == first.dtype() && t.device() == first.device(),
-          "[{}] expected the parameters of a block to have one dtype and device, got {} for {} and {} for {}", kName,
-          first, params[0].first, t, name);
+          "[{}] expected the parameters of a block to have one dtype and device, got {} for {} and {} for {}",
+          kFsdpName, first, params[0].first, t, name);
     ShardedParam& p = u.params.emplace_back();
     p.name = name, p.tensor = t, p.shape = t.shape(), p.offset = at, p.numel = t.numel();
     at += p.numel;
@@ -159,7 +157,7 @@ void ShardedParameters::State::on_gradient(size_t i, size_t k) {
   ShardedUnit& u = units[i];
   ShardedParam& p = u.params[k];
   check(u.armed && !p.ready, "[{}] expected one backward for each forward through it, got another gradient of \"{}\"",
-        kName, p.name);
+        kFsdpName, p.name);
   p.ready = true;
   await_end();
   if (--u.pending == 0 && u.block) reduce(i);
@@ -234,13 +232,13 @@ ShardedParameters::ShardedParameters(nn::Module& module, const FsdpOptions& opti
     for (const auto* list : {&all, &s.buffers})
       for (const auto& [name, t] : *list) group.broadcast(t.detach(), 0);
     std::erase_if(all, [](const auto& p) { return !p.second.requires_grad(); });
-    check(!all.empty(), "[{}] expected a module with a parameter that requires a gradient, got none", kName);
+    check(!all.empty(), "[{}] expected a module with a parameter that requires a gradient, got none", kFsdpName);
     std::unordered_map<const TensorImpl*, size_t> owner;
     for (size_t b = 0; b < options.blocks.size(); ++b)
       for (const Tensor& p : options.blocks[b]->parameters()) {
         const bool fresh = owner.emplace(p.impl_or_null(), b + 1).second;
         check(fresh, "[{}] expected blocks that share no parameter and do not hold each other, got one of {} in two",
-              kName, p);
+              kFsdpName, p);
       }
     for (size_t i = 0; i <= options.blocks.size(); ++i) {
       std::vector<std::pair<std::string, Tensor>> params;
@@ -269,7 +267,7 @@ ShardedParameters::~ShardedParameters() {
 
 void ShardedParameters::before_forward() {
   State& s = *state_;
-  check(!s.units.empty(), "[{}] expected parameters that are still sharded, got those of unshard()", kName);
+  check(!s.units.empty(), "[{}] expected parameters that are still sharded, got those of unshard()", kFsdpName);
   for (ShardedUnit& u : s.units) u.armed = false;
   if (s.reducing != SIZE_MAX) {  // a backward that threw
     ShardedUnit& u = s.units[std::exchange(s.reducing, SIZE_MAX)];

@@ -20,8 +20,6 @@ namespace tapir::inline v0::distributed {
 
 namespace {
 
-constexpr const char* kName = "FullyShardedDataParallel";
-
 /// f(parameter, first element in it, place in this rank's chunk, elements) for what of each parameter lies in the chunk.
 template <class F> void each_part(const ShardedUnit& u, int64_t rank, F&& f) {
   const int64_t begin = u.chunk * rank, end = begin + u.chunk;
@@ -48,11 +46,11 @@ class Shards {
       int64_t n = 0;
       std::from_chars(name.data() + of + 4, name.data() + name.size(), n);
       check_runtime(ranks == 0 || n == ranks,
-                    "[{}] expected the shards of one checkpoint in {}, got some of {} and of {}", kName, folder, ranks,
-                    n);
+                    "[{}] expected the shards of one checkpoint in {}, got some of {} and of {}", kFsdpName, folder,
+                    ranks, n);
       ranks = n;
     }
-    check_runtime(ranks > 0, "[{}] expected files shard-R-of-N.safetensors in {}, got none{}", kName, folder,
+    check_runtime(ranks > 0, "[{}] expected files shard-R-of-N.safetensors in {}, got none{}", kFsdpName, folder,
                   code ? ": " + code.message() : "");
     for (int64_t r = 0; r < ranks; ++r) {
       files_.emplace_back(shard_path(folder, r, ranks));
@@ -70,8 +68,8 @@ class Shards {
       to.narrow(0, first - low, last - first).copy_(from.flatten().narrow(0, first - p.begin, last - first));
       found += last - first;
     }
-    check_runtime(found == to.numel(), "[{}] expected {} elements of \"{}\" from {} on in the files, found {}", kName,
-                  to.numel(), name, low, found);
+    check_runtime(found == to.numel(), "[{}] expected {} elements of \"{}\" from {} on in the files, found {}",
+                  kFsdpName, to.numel(), name, low, found);
   }
   /// A tensor that stands whole in some file; undefined where there is none.
   Tensor read_whole(const std::string& name) {
@@ -147,7 +145,7 @@ void ShardedParameters::save(const std::string& folder, const optim::Optimizer* 
       for (const auto& [name, t] : s.buffers) out.append("buffer." + name, t);
     std::error_code code;
     std::filesystem::create_directories(folder, code);
-    check_runtime(!code, "[{}] expected a folder at {}, got: {}", kName, folder, code.message());
+    check_runtime(!code, "[{}] expected a folder at {}, got: {}", kFsdpName, folder, code.message());
     io::save_safetensors(shard_path(folder, rank, s.group.size()), out);
   });
 }
@@ -186,7 +184,7 @@ void ShardedParameters::load(const std::string& folder, optim::Optimizer* optimi
     for (const auto& [name, t] : s.buffers) {
       buffers.append(name, shards.read_whole("buffer." + name));
       check_runtime(buffers.at(name).defined() && buffers.at(name).shape() == t.shape(),
-                    "[{}] expected \"buffer.{}\" of shape {} in the files", kName, name, t.shape());
+                    "[{}] expected \"buffer.{}\" of shape {} in the files", kFsdpName, name, t.shape());
     }
   });
   const StateDict before = optimizer ? optimizer->state_dict() : StateDict();
@@ -229,10 +227,11 @@ void ShardedParameters::load_full_state_dict(const StateDict& state) {
   once(s.group, [&] {  // before anything is changed
     for (const ShardedUnit& u : s.units)
       for (const ShardedParam& p : u.params)
-        check(state.at(p.name).shape() == p.shape, "[{}] expected {} of shape {}, got {}", kName, p.name, p.shape,
+        check(state.at(p.name).shape() == p.shape, "[{}] expected {} of shape {}, got {}", kFsdpName, p.name, p.shape,
               state.at(p.name));
     for (const auto& [name, t] : s.buffers)
-      check(state.at(name).shape() == t.shape(), "[{}] expected {} like {}, got {}", kName, name, t, state.at(name));
+      check(state.at(name).shape() == t.shape(), "[{}] expected {} like {}, got {}", kFsdpName, name, t,
+            state.at(name));
   });
   for (ShardedUnit& u : s.units) {
     if (!u.mine.defined()) continue;

@@ -8,6 +8,8 @@
 
 namespace tapir::inline v0::distributed {
 
+inline constexpr const char* kFsdpName = "FullyShardedDataParallel";
+
 /// A parameter of the module: its tensor keeps one Storage for ever, whose memory comes and goes. So what the tape has saved of it, views
 /// too, sees the gathered values in backward.
 struct ShardedParam {

@@ -6,12 +6,12 @@
 
 namespace tapir::inline v0::detail {
 
-using List = std::vector<Tensor>;
+using Tensors = std::vector<Tensor>;
 
 /// Copies that want gradients; with a graph to come, views that lead on to the caller's.
-static List leaves(const char* op, const List& x, bool create_graph) {
+static Tensors leaves(const char* op, const Tensors& x, bool create_graph) {
   check(!x.empty(), "[{}] expected at least one input, got none", op);
-  List out;
+  Tensors out;
   for (const Tensor& t : x) {
     check(is_floating(t.dtype()), "[{}] expected inputs of floating point dtype, got {}", op, t);
     out.push_back(create_graph && t.requires_grad() ? view(t, t.shape()) : t.detach().requires_grad_());
@@ -20,8 +20,8 @@ static List leaves(const char* op, const List& x, bool create_graph) {
 }
 
 /// grad() where nothing may depend on anything: zeros instead of undefined.
-static List gradients(const List& y, const List& x, const List& v, bool create_graph) {
-  List ys, vs, g(x.size());
+static Tensors gradients(const Tensors& y, const Tensors& x, const Tensors& v, bool create_graph) {
+  Tensors ys, vs, g(x.size());
   for (size_t i = 0; i < y.size(); ++i)
     if (y[i].requires_grad()) ys.push_back(y[i]), vs.push_back(i < v.size() ? v[i] : Tensor());
   if (!ys.empty()) g = grad(ys, x, vs, {.retain_graph = true, .create_graph = create_graph, .allow_unused = true});
@@ -30,46 +30,46 @@ static List gradients(const List& y, const List& x, const List& v, bool create_g
   return g;
 }
 
-static List finished(List y, bool create_graph) {
+static Tensors finished(Tensors y, bool create_graph) {
   if (!create_graph)
     for (Tensor& t : y) t = t.detach();
   return y;
 }
 
-Results vjp(const TensorFunction& f, const List& x, const List& v, bool create_graph) {
+Results vjp(const TensorFunction& f, const Tensors& x, const Tensors& v, bool create_graph) {
   EnableGrad guard;
-  const List inputs = leaves("vjp", x, create_graph), y = f.call(inputs);
+  const Tensors inputs = leaves("vjp", x, create_graph), y = f.call(inputs);
   check(v.size() == y.size(), "[vjp] expected {} vectors, one for each output, got {}", int64_t(y.size()),
         int64_t(v.size()));
-  const List g = gradients(y, inputs, v, create_graph);
+  const Tensors g = gradients(y, inputs, v, create_graph);
   return {finished(y, create_graph), finished(g, create_graph)};
 }
 
 // v' J is linear in v, so its gradient with respect to v along u is J u (the "double backward trick").
-Results jvp(const TensorFunction& f, const List& x, const List& v, bool create_graph) {
+Results jvp(const TensorFunction& f, const Tensors& x, const Tensors& v, bool create_graph) {
   EnableGrad guard;
   check(v.size() == x.size(), "[jvp] expected {} vectors, one for each input, got {}", int64_t(x.size()),
         int64_t(v.size()));
   for (size_t i = 0; i < v.size(); ++i)
     check(v[i].shape() == x[i].shape() && v[i].dtype() == x[i].dtype(),
           "[jvp] expected a vector like input {}, {}, got {}", int64_t(i), x[i], v[i]);
-  const List inputs = leaves("jvp", x, create_graph), y = f.call(inputs);
-  List dummies;
+  const Tensors inputs = leaves("jvp", x, create_graph), y = f.call(inputs);
+  Tensors dummies;
   for (const Tensor& t : y) dummies.push_back(zeros_like(t).requires_grad_());
-  const List g = gradients(y, inputs, dummies, true);
+  const Tensors g = gradients(y, inputs, dummies, true);
   return {finished(y, create_graph), finished(gradients(g, dummies, v, create_graph), create_graph)};
 }
 
 /// Rows of dy/dx for every element of y.
-static List rows(const char* op, const Tensor& y, const List& x, bool create_graph) {
+static Tensors rows(const char* op, const Tensor& y, const Tensors& x, bool create_graph) {
   check(is_floating(y.dtype()), "[{}] expected an output of floating point dtype, got {}", op, y);
-  std::vector<List> columns(x.size());
+  std::vector<Tensors> columns(x.size());
   const Tensor flat = reshape(y, {y.numel()});
   for (int64_t i = 0; i < y.numel(); ++i) {
-    const List g = gradients({select(flat, 0, i)}, x, {}, create_graph);
+    const Tensors g = gradients({select(flat, 0, i)}, x, {}, create_graph);
     for (size_t k = 0; k < x.size(); ++k) columns[k].push_back(g[k]);
   }
-  List out;
+  Tensors out;
   for (size_t k = 0; k < x.size(); ++k) {
     Shape shape = y.shape();
     for (const int64_t n : x[k].shape()) shape.push_back(n);
@@ -79,19 +79,19 @@ static List rows(const char* op, const Tensor& y, const List& x, bool create_gra
   return out;
 }
 
-List jacobian(const TensorFunction& f, const List& x, bool create_graph) {
+Tensors jacobian(const TensorFunction& f, const Tensors& x, bool create_graph) {
   EnableGrad guard;
-  const List inputs = leaves("jacobian", x, create_graph), y = f.call(inputs);
+  const Tensors inputs = leaves("jacobian", x, create_graph), y = f.call(inputs);
   check(y.size() == 1, "[jacobian] expected a function with one output, got {}", int64_t(y.size()));
   return finished(rows("jacobian", y[0], inputs, create_graph), create_graph);
 }
 
-List hessian(const TensorFunction& f, const List& x, bool create_graph) {
+Tensors hessian(const TensorFunction& f, const Tensors& x, bool create_graph) {
   EnableGrad guard;
-  const List inputs = leaves("hessian", x, create_graph), y = f.call(inputs);
+  const Tensors inputs = leaves("hessian", x, create_graph), y = f.call(inputs);
   check(y.size() == 1 && y[0].numel() == 1, "[hessian] expected a function with one output of one element, got {}",
         y.empty() ? Tensor() : y[0]);
-  List out;
+  Tensors out;
   for (const Tensor& g : gradients(y, inputs, {}, true))
     for (Tensor& block : rows("hessian", g, inputs, create_graph)) out.push_back(std::move(block));
   return finished(std::move(out), create_graph);

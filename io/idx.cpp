@@ -14,15 +14,15 @@ struct Type {
   unsigned char code;
   DType dtype;
 };
-constexpr Type kTypes[] = {{0x08, kUInt8}, {0x09, kInt8},    {0x0B, kInt16},
-                           {0x0C, kInt32}, {0x0D, kFloat32}, {0x0E, kFloat64}};
+constexpr Type kIdxTypes[] = {{0x08, kUInt8}, {0x09, kInt8},    {0x0B, kInt16},
+                              {0x0C, kInt32}, {0x0D, kFloat32}, {0x0E, kFloat64}};
 constexpr int64_t kMaxDeflateRatio =
     1032;  // a deflate stream cannot grow more: a lower bound on what a claim must weigh
 
 /// The two kinds of file behind one read().
-class Source {
+class IdxSource {
  public:
-  explicit Source(const std::string& path) : file_("read_idx", path), where_("[read_idx] " + path) {
+  explicit IdxSource(const std::string& path) : file_("read_idx", path), where_("[read_idx] " + path) {
     if (is_gzip(file_)) gzip_.emplace("read_idx", path);
   }
   int64_t read(void* to, int64_t bytes) {
@@ -48,13 +48,13 @@ class Source {
   int64_t at_ = 0;
 };
 
-DType read_magic(Source& source, int& rank) {
+DType read_magic(IdxSource& source, int& rank) {
   unsigned char magic[4];
   source.read_header(magic, 0, 4);
   const auto* type =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.code == magic[2]; });
+      std::find_if(std::begin(kIdxTypes), std::end(kIdxTypes), [&](const Type& t) { return t.code == magic[2]; });
   const int64_t word = int64_t(magic[0]) << 24 | magic[1] << 16 | magic[2] << 8 | magic[3];
-  check_runtime(magic[0] == 0 && magic[1] == 0 && type != std::end(kTypes),
+  check_runtime(magic[0] == 0 && magic[1] == 0 && type != std::end(kIdxTypes),
                 "{}: expected an IDX file (bytes 0, 0, a type of 08 09 0B 0C 0D 0E, the rank), got magic {} at byte 0",
                 source.where(), word);
   rank = magic[3];
@@ -63,7 +63,7 @@ DType read_magic(Source& source, int& rank) {
   return type->dtype;
 }
 
-Shape read_shape(Source& source, int rank, DType dtype, int64_t& bytes) {
+Shape read_shape(IdxSource& source, int rank, DType dtype, int64_t& bytes) {
   unsigned char raw[4 * kMaxRank];
   source.read_header(raw, 4, 4 * rank);
   Shape shape;
@@ -93,7 +93,7 @@ void copy_elements(void* to, const char* from, int64_t bytes, int64_t size) {
 }
 
 /// Grows with what really comes out, so that a lying header costs no memory.
-std::string inflate_payload(Source& source, int64_t header, int64_t bytes) {
+std::string inflate_payload(IdxSource& source, int64_t header, int64_t bytes) {
   const int64_t bound = source.file_size() * kMaxDeflateRatio;
   check_runtime(bytes <= bound, "{}: expected {} bytes of elements, a compressed file of {} bytes has at most {}",
                 source.where(), bytes, source.file_size(), bound);
@@ -115,7 +115,7 @@ std::string inflate_payload(Source& source, int64_t header, int64_t bytes) {
 }  // namespace
 
 Tensor read_idx(const std::string& path) {
-  Source source(path);
+  IdxSource source(path);
   int rank = 0;
   const DType dtype = read_magic(source, rank);
   int64_t bytes = 0;
@@ -142,8 +142,8 @@ Tensor read_idx(const std::string& path) {
 
 void write_idx(const std::string& path, const Tensor& x) {
   const auto* type =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.dtype == x.dtype(); });
-  check(type != std::end(kTypes), "[write_idx] expected uint8, int8, int16, int32, float32 or float64, got {}",
+      std::find_if(std::begin(kIdxTypes), std::end(kIdxTypes), [&](const Type& t) { return t.dtype == x.dtype(); });
+  check(type != std::end(kIdxTypes), "[write_idx] expected uint8, int8, int16, int32, float32 or float64, got {}",
         x.dtype());
   check(x.dim() >= 1, "[write_idx] expected at least 1 dimension, got {}", x.shape());
   std::string out = {'\0', '\0', char(type->code), char(x.dim())};

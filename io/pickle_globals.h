@@ -7,6 +7,8 @@
 // The names that a pickle may mention; nothing else is looked up anywhere.
 namespace tapir::inline v0::io::pickle {
 
+constexpr int kMaxDepth = 200;  // of objects within one another
+
 enum class Global : uint8_t {
   OrderedDict,
   Counter,

@@ -20,7 +20,6 @@ namespace tapir::inline v0::io::pickle {
 namespace {
 
 constexpr size_t kMaxNodes = size_t(1) << 25, kMaxTensors = size_t(1) << 21, kMaxLong = 4096, kMaxKey = size_t(1) << 20;
-constexpr int kMaxDepth = 200;
 using Kind = Value::Kind;
 
 enum class NodeKind : uint8_t {

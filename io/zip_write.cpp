@@ -11,7 +11,7 @@ namespace tapir::inline v0::io {
 
 namespace {
 
-constexpr int64_t k32 = 0xffffffff;
+constexpr int64_t kMax32 = 0xffffffff;
 constexpr uint16_t kUtf8 = 0x0800, kDate = 0x0021;  // 1 January 1980: the same content is the same file
 
 void put16(std::string& out, int64_t v) {
@@ -48,7 +48,7 @@ std::string deflated(const void* data, int64_t bytes) {
 void put_common(std::string& out, bool wide, bool deflate, uint32_t crc, int64_t stored, int64_t size, size_t name,
                 size_t extra) {
   put16(out, wide ? 45 : 20), put16(out, kUtf8), put16(out, deflate ? 8 : 0), put16(out, 0), put16(out, kDate);
-  put32(out, crc), put32(out, wide ? k32 : stored), put32(out, wide ? k32 : size);
+  put32(out, crc), put32(out, wide ? kMax32 : stored), put32(out, wide ? kMax32 : size);
   put16(out, int64_t(name)), put16(out, int64_t(extra));
 }
 
@@ -65,7 +65,7 @@ void ZipWriter::add(std::string_view name, const void* data, int64_t bytes, cons
   std::string packed;
   if (options.deflate) packed = deflated(data, bytes);
   const int64_t stored = options.deflate ? int64_t(packed.size()) : bytes, header_at = at_;
-  const bool wide = bytes >= k32 || stored >= k32, far = header_at >= k32;
+  const bool wide = bytes >= kMax32 || stored >= kMax32, far = header_at >= kMax32;
   std::string extra, header = "PK\3\4";
   if (wide) put16(extra, 1), put16(extra, 16), put64(extra, bytes), put64(extra, stored);
   if (options.align > 1) {
@@ -88,7 +88,7 @@ void ZipWriter::add(std::string_view name, const void* data, int64_t bytes, cons
   }
   directory_ += "PK\1\2", put16(directory_, 45);
   put_common(directory_, wide, options.deflate, crc, stored, bytes, name.size(), extra.size());
-  directory_.append(10, '\0'), put32(directory_, far ? k32 : header_at);
+  directory_.append(10, '\0'), put32(directory_, far ? kMax32 : header_at);
   directory_.append(name).append(extra);
   ++entries_;
 }
@@ -96,7 +96,7 @@ void ZipWriter::add(std::string_view name, const void* data, int64_t bytes, cons
 void ZipWriter::finish() {
   const int64_t start = at_, bytes = int64_t(directory_.size());
   put(directory_);
-  const bool wide = entries_ >= 0xffff || start >= k32 || bytes >= k32;
+  const bool wide = entries_ >= 0xffff || start >= kMax32 || bytes >= kMax32;
   std::string end;
   if (wide) {
     const int64_t at = at_;
@@ -106,7 +106,7 @@ void ZipWriter::finish() {
   }
   end += "PK\5\6", put32(end, 0);
   for (int i = 0; i < 2; ++i) put16(end, wide ? 0xffff : entries_);
-  put32(end, wide ? k32 : bytes), put32(end, wide ? k32 : start), put16(end, 0);
+  put32(end, wide ? kMax32 : bytes), put32(end, wide ? kMax32 : start), put16(end, 0);
   put(end);
 }
 

@@ -51,9 +51,9 @@ Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index) {
 namespace {
 
 /// What labels (N, ...) say, with an axis of classes: constants of the tape.
-struct Labels {
+struct Targets {
   Tensor valid, index;  // (N, 1, ...): is it not the ignored one; the label, 0 where ignored
-  Labels(const Tensor& target, int64_t ignore_index) {
+  Targets(const Tensor& target, int64_t ignore_index) {
     NoGrad guard;
     valid = unsqueeze(ne(target, ignore_index), 1);
     index = mul(unsqueeze(target, 1), valid);
@@ -79,7 +79,7 @@ Tensor along_classes(const Tensor& weight, int64_t rank) {
 }
 
 /// A of (N, C, ...) such that the losses are sum_c A_c log softmax(logits)_c.
-Tensor class_factors(const Shape& shape, const Labels& labels, const Tensor& weight, const NllParams& p, DType dtype) {
+Tensor class_factors(const Shape& shape, const Targets& labels, const Tensor& weight, const NllParams& p, DType dtype) {
   NoGrad guard;
   const Tensor picked =
       place_classes("cross_entropy", mul(labels.factor(weight, dtype), p.label_smoothing - 1), labels.index, shape);
@@ -90,13 +90,13 @@ Tensor class_factors(const Shape& shape, const Labels& labels, const Tensor& wei
 
 Tensor cross_entropy_composite(const Tensor& logits, const Tensor& target, const Tensor& weight, const NllParams& p,
                                DType dtype) {
-  const Tensor a = class_factors(logits.shape(), Labels(target, p.ignore_index), weight, p, dtype);
+  const Tensor a = class_factors(logits.shape(), Targets(target, p.ignore_index), weight, p, dtype);
   return sum(where(ne(a, 0), mul(a, log_softmax(to(logits, dtype), 1)), 0), 1);
 }
 /// dlogits = g (A - softmax(logits) sum_c A_c), in differentiable operations.
 Tensor cross_entropy_gradient(const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight,
                               const NllParams& p) {
-  const Labels labels(target, p.ignore_index);
+  const Targets labels(target, p.ignore_index);
   const Tensor a = class_factors(logits.shape(), labels, weight, p, g.dtype());
   const Tensor wide = where(labels.valid, unsqueeze(g, 1), 0);  // not a product: g is infinite where all are ignored
   return to(mul(wide, sub(a, mul(softmax(to(logits, g.dtype()), 1), sum(a, 1, {.keepdim = true})))), logits.dtype());
@@ -177,7 +177,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
   const Tensor labels = to(target, kInt64),
                losses = label_losses(input, labels, o.weight, {o.ignore_index, o.label_smoothing});
   const bool mean = o.reduction == Reduction::Mean;
-  return to(mean ? mean_over(losses, Labels(labels, o.ignore_index).total(o.weight, losses.dtype()))
+  return to(mean ? mean_over(losses, Targets(labels, o.ignore_index).total(o.weight, losses.dtype()))
                  : reduced("cross_entropy", losses, o.reduction),
             input.dtype());
 }
@@ -190,7 +190,7 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions&
     const Tensor y = nll_loss(unsqueeze(input, 0), unsqueeze(target, 0), o);
     return o.reduction == Reduction::None ? squeeze(y, 0) : y;
   }
-  const Labels labels(to(target, kInt64), o.ignore_index);
+  const Targets labels(to(target, kInt64), o.ignore_index);
   const Tensor picked = pick_classes("nll_loss", input, labels.index);
   const Tensor x = to(picked, compute_type(input.dtype()));
   const Tensor losses = squeeze(where(labels.valid, neg(mul(x, labels.factor(o.weight, x.dtype()))), 0), 1);

@@ -139,35 +139,35 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
   return {y, h, c};
 }
 
-constexpr const char* kName = "rnn_layer";
-constexpr CastRule kLower = {kName, CastPolicy::Lower, CastPolicy::Lower};  // sums and states stay float32 within
+constexpr const char* kLayerName = "rnn_layer";
+constexpr CastRule kLower = {kLayerName, CastPolicy::Lower, CastPolicy::Lower};  // sums and states stay float32 within
 
 void check_shape(const char* what, const Tensor& x, const Shape& shape) {
-  check(x.shape() == shape, "[{}] expected {} of shape {}, got {}", kName, what, shape, x);
+  check(x.shape() == shape, "[{}] expected {} of shape {}, got {}", kLayerName, what, shape, x);
 }
 void check_operands(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c, const RnnWeights& w) {
-  check_defined(kName, "x", x), check_defined(kName, "h", h);
-  check_defined(kName, "weight_ih", w.weight_ih), check_defined(kName, "weight_hh", w.weight_hh);
-  common_device(kName, {&x, &h, &c, &w.weight_ih, &w.weight_hh, &w.bias_ih, &w.bias_hh, &w.weight_hr});
+  check_defined(kLayerName, "x", x), check_defined(kLayerName, "h", h);
+  check_defined(kLayerName, "weight_ih", w.weight_ih), check_defined(kLayerName, "weight_hh", w.weight_hh);
+  common_device(kLayerName, {&x, &h, &c, &w.weight_ih, &w.weight_hh, &w.bias_ih, &w.bias_hh, &w.weight_hr});
   for (const Tensor* t : {&x, &h, &c, &w.weight_ih, &w.weight_hh, &w.bias_ih, &w.bias_hh, &w.weight_hr})
     check(!t->defined() || (is_floating(x.dtype()) && t->dtype() == x.dtype()),
-          "[{}] expected operands of one floating-point dtype, got {} and {}", kName, x, *t);
+          "[{}] expected operands of one floating-point dtype, got {} and {}", kLayerName, x, *t);
   const int64_t gates = gates_of(op);
   check(w.weight_ih.dim() == 2 && w.weight_ih.size(0) > 0 && w.weight_ih.size(0) % gates == 0,
-        "[{}] expected weight_ih (G H, in) with G = {}, got {}", kName, gates, w.weight_ih);
-  check(x.size(-1) == w.weight_ih.size(1), "[{}] expected input with {} features (weight_ih is {}), got {}", kName,
+        "[{}] expected weight_ih (G H, in) with G = {}, got {}", kLayerName, gates, w.weight_ih);
+  check(x.size(-1) == w.weight_ih.size(1), "[{}] expected input with {} features (weight_ih is {}), got {}", kLayerName,
         w.weight_ih.size(1), w.weight_ih.shape(), x);
-  check(!w.weight_hr.defined() || op == RnnOp::Lstm, "[{}] expected weight_hr for Lstm only, got {}", kName,
+  check(!w.weight_hr.defined() || op == RnnOp::Lstm, "[{}] expected weight_hr for Lstm only, got {}", kLayerName,
         w.weight_hr);
   const int64_t wide = w.weight_ih.size(0), hidden = wide / gates,
                 out = w.weight_hr.defined() ? w.weight_hr.size(0) : hidden;
   check_shape("weight_hh", w.weight_hh, {wide, out});
-  check(w.bias_ih.defined() == w.bias_hh.defined(), "[{}] expected both biases or none, got one", kName);
+  check(w.bias_ih.defined() == w.bias_hh.defined(), "[{}] expected both biases or none, got one", kLayerName);
   if (w.bias_ih.defined()) check_shape("bias_ih", w.bias_ih, wide), check_shape("bias_hh", w.bias_hh, wide);
   if (w.weight_hr.defined()) check_shape("weight_hr", w.weight_hr, {out, hidden});
-  check(h.dim() == 2, "[{}] expected h of shape (B, {}), got {}", kName, out, h);
+  check(h.dim() == 2, "[{}] expected h of shape (B, {}), got {}", kLayerName, out, h);
   check_shape("h", h, {h.size(0), out});
-  check(c.defined() == (op == RnnOp::Lstm), "[{}] expected c for Lstm, and only there, got {}", kName,
+  check(c.defined() == (op == RnnOp::Lstm), "[{}] expected c for Lstm, and only there, got {}", kLayerName,
         c.defined() ? "one" : "none");
   if (c.defined()) check_shape("c", c, {h.size(0), hidden});
 }
@@ -175,14 +175,14 @@ void check_operands(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c,
 void check_batch_sizes(const Tensor& sizes, const Tensor& x, const Tensor& h) {
   check(sizes.dtype() == kInt64 && sizes.device().is_cpu() && sizes.dim() == 1 && sizes.numel() > 0 &&
             sizes.is_contiguous(),
-        "[{}] expected batch_sizes as int64 (steps) on the host, got {}", kName, sizes);
+        "[{}] expected batch_sizes as int64 (steps) on the host, got {}", kLayerName, sizes);
   const int64_t* n = sizes.data<int64_t>();
   int64_t total = 0, before = h.size(0);
   for (int64_t t = 0; t < sizes.numel(); before = n[t], total += n[t], ++t)
     check(n[t] > 0 && n[t] <= before && (t > 0 || n[t] == before),
-          "[{}] expected batch_sizes that start with {}, the rows of h, and do not grow, got {} at step {}", kName,
+          "[{}] expected batch_sizes that start with {}, the rows of h, and do not grow, got {} at step {}", kLayerName,
           h.size(0), n[t], t);
-  check(x.dim() == 2 && x.size(0) == total, "[{}] expected ({}, in) rows by batch_sizes, got {}", kName, total, x);
+  check(x.dim() == 2 && x.size(0) == total, "[{}] expected ({}, in) rows by batch_sizes, got {}", kLayerName, total, x);
 }
 
 }  // namespace
@@ -198,7 +198,7 @@ RnnResult rnn_layer(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c,
   if (packed) check_batch_sizes(o.batch_sizes, x, h);
   else
     check(x.dim() == 3 && x.size(0) > 0 && x.size(1) == h.size(0),
-          "[{}] expected input (T, {}, in) with T above 0, got {}", kName, h.size(0), x);
+          "[{}] expected input (T, {}, in) with T above 0, got {}", kLayerName, h.size(0), x);
   const RnnParams p{op, o.reverse, packed ? o.batch_sizes.numel() : x.size(0)};
   const auto fit = [wide = compute_type(x.dtype())](const Tensor& t) {
     return t.defined() ? to(t, wide).contiguous() : t;
@@ -214,7 +214,7 @@ RnnResult rnn_layer(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c,
 }
 
 static RnnResult cell(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c, const RnnWeights& w) {
-  check(x.defined() && x.dim() == 2, "[{}] expected input (B, in) of a cell, got {}", kName, x);
+  check(x.defined() && x.dim() == 2, "[{}] expected input (B, in) of a cell, got {}", kLayerName, x);
   RnnResult r = rnn_layer(op, unsqueeze(x, 0), h, c, w);
   r.output = squeeze(r.output, 0);
   return r;

@@ -5,49 +5,50 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-work=$1/consumers/$2 kind=$2 compiler=${3:-c++}
+work=$1/consumers_$2 kind=$2 compiler=${3:-c++}
+test "$(dirname "$1")" = "$root/build" && work=$root/build/consumers_$2  # as deep as build/release: ccache knows the library from there
 test $kind = shared && shared=ON || shared=OFF
 passed=0 failed=0 skipped=0
 good() { passed=$((passed + 1)) && echo "ok      $kind $1"; }
-bad() { failed=$((failed + 1)) && echo "FAILED  $kind $1" && tail -n 40 "$work/log"; }
-quiet() { "$@" > "$work/log" 2>&1; }
+bad() { failed=$((failed + 1)) && echo "FAILED  $kind $1" && tail -n 40 "$work.log"; }
+quiet() { "$@" > "$work.log" 2>&1; }
 try() { local name=$1; shift; if quiet "$@"; then good "$name"; else bad "$name"; fi; }
 
 # The same flags in every build, so that ccache compiles the library once.
 export CMAKE_GENERATOR=Ninja CMAKE_BUILD_TYPE=Release
-export CCACHE_NOHASHDIR=1
+export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$root
 test -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" || ! command -v ccache > /dev/null || export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 options=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$compiler" -DBUILD_SHARED_LIBS=$shared -DTAPIR_ROOT="$root")
 
 consume() {  # way, more options: a build from nothing, so that a stale folder hides nothing
   local way=$1
   shift
-  rm -rf "$work/$way"
-  cmake -S "$here/$way" -B "$work/$way" "${options[@]}" "$@" && cmake --build "$work/$way" && "$work/$way/consumer"
+  rm -rf "${work}_$way"
+  cmake -S "$here/$way" -B "${work}_$way" "${options[@]}" "$@" && cmake --build "${work}_$way" && "${work}_$way/consumer"
 }
 install_moved() {
-  local build=$work/library
-  rm -rf "$build" "$work/prefix" "$work/moved"
+  local build=${work}_library
+  rm -rf "$build" "${work}_prefix" "${work}_moved"
   cmake -S "$root" -B "$build" "${options[@]}" -DTAPIR_TESTS=OFF -DTAPIR_SAMPLES=OFF -DTAPIR_BENCHMARKS=OFF &&
-    cmake --build "$build" && cmake --install "$build" --prefix "$work/prefix" && mv "$work/prefix" "$work/moved" && rm -rf "$build" &&
-    ! grep -rnE "$root|$work" "$work/moved" --include='*.cmake' --include='*.pc'
+    cmake --build "$build" && cmake --install "$build" --prefix "${work}_prefix" && mv "${work}_prefix" "${work}_moved" && rm -rf "$build" &&
+    ! grep -rnE "$root|$work" "${work}_moved" --include='*.cmake' --include='*.pc'
 }
 by_pkgconfig() {
-  export PKG_CONFIG_PATH=$(dirname "$(find "$work/moved" -name tapir.pc)")
-  "$here/pkgconfig/build.sh" "$compiler" "$work/by_pkgconfig" && LD_LIBRARY_PATH=$(dirname "$(find "$work/moved" -name 'libtapir.*' | head -n 1)") "$work/by_pkgconfig"
+  export PKG_CONFIG_PATH=$(dirname "$(find "${work}_moved" -name tapir.pc)")
+  "$here/pkgconfig/build.sh" "$compiler" "${work}_by_pkgconfig" && LD_LIBRARY_PATH=$(dirname "$(find "${work}_moved" -name 'libtapir.*' | head -n 1)") "${work}_by_pkgconfig"
 }
 exports_only_tapir() {  # no symbol of Eigen, zlib or the standard library leaves the shared library, but for templates over our types
   local symbols
-  symbols=$(nm -DC --defined-only "$(find "$work/moved" -name libtapir.so)" | cut -d' ' -f3-)
+  symbols=$(nm -DC --defined-only "$(find "${work}_moved" -name libtapir.so)" | cut -d' ' -f3-)
   grep -q '^tapir::' <<< "$symbols" && ! grep -vE '\<tapir(::|_)' <<< "$symbols"
 }
 
-mkdir -p "$work"
 try "installation, moved" install_moved
-try "find_package(Tapir)" consume find_package -DCMAKE_PREFIX_PATH="$work/moved"
+try "find_package(Tapir)" consume find_package -DCMAKE_PREFIX_PATH="${work}_moved"
 if command -v pkg-config > /dev/null; then try "pkg-config" by_pkgconfig; else skipped=1; fi
-try "FetchContent" consume fetchcontent
-try "add_subdirectory" consume add_subdirectory
+# Here each source is compiled alone, as a user may want it too (TAPIR_UNITY=0).
+try "FetchContent" consume fetchcontent -DTAPIR_UNITY=0
+try "add_subdirectory" consume add_subdirectory -DTAPIR_UNITY=0
 test $kind = static || try "exports tapir:: alone" exports_only_tapir
 echo "$passed passed, $failed failed, $skipped skipped"
 test $failed = 0
