@@ -124,8 +124,8 @@ template <class Forward, class Backward, size_t N> struct FunctionPair {
     return y;
   }
   Grads backward(FunctionContext& ctx, const Tensor& g) {
-    return [&]<size_t... I>(std::index_sequence<I...>) {
-      return CustomNode<FunctionPair>::list(backward_(g, ctx.saved(int64_t(I))...));
+    return [&]<size_t... At>(std::index_sequence<At...>) {
+      return CustomNode<FunctionPair>::list(backward_(g, ctx.saved(int64_t(At))...));
     }
     (std::make_index_sequence<N + 1>());
   }

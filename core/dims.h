@@ -16,7 +16,7 @@ inline constexpr int kMaxRank = 16;
 class Dims {
  public:
   constexpr Dims() = default;
-  template <std::integral I> constexpr Dims(I one) : rank_(1) { values_[0] = int64_t(one); }
+  template <std::integral Int> constexpr Dims(Int one) : rank_(1) { values_[0] = int64_t(one); }
   constexpr Dims(std::initializer_list<int64_t> list) { assign(list.begin(), int64_t(list.size())); }
   constexpr Dims(std::span<const int64_t> list) { assign(list.data(), int64_t(list.size())); }
   Dims(const std::vector<int64_t>& list) { assign(list.data(), int64_t(list.size())); }

@@ -34,8 +34,8 @@ class Tensor;
 class FormatArg {
  public:
   enum class Kind : uint8_t { Int, Float, Bool, Text, Dims, DType, Device, Tensor };
-  template <std::integral I> FormatArg(I v)
-      : kind(std::same_as<I, bool> ? Kind::Bool : Kind::Int), integer(int64_t(v)) {}
+  template <std::integral Int> FormatArg(Int v)
+      : kind(std::same_as<Int, bool> ? Kind::Bool : Kind::Int), integer(int64_t(v)) {}
   FormatArg(double v) : kind(Kind::Float), number(v) {}
   FormatArg(std::string_view v) : kind(Kind::Text), text(v) {}
   FormatArg(const char* v) : FormatArg(std::string_view(v)) {}

@@ -24,8 +24,8 @@ inline constexpr EllipsisType Ellipsis{};
 class Index {
  public:
   enum class Kind : uint8_t { Integer, Slice, None, Ellipsis, Bool, Tensor };
-  template <std::integral I> Index(I i)
-      : kind(std::same_as<I, bool> ? Kind::Bool : Kind::Integer), integer(int64_t(i)) {}
+  template <std::integral Int> Index(Int i)
+      : kind(std::same_as<Int, bool> ? Kind::Bool : Kind::Integer), integer(int64_t(i)) {}
   Index(const tapir::Slice& s) : kind(Kind::Slice), slice(s) {}
   Index(NoneType) : kind(Kind::None) {}
   Index(EllipsisType) : kind(Kind::Ellipsis) {}

@@ -45,7 +45,10 @@ template <int K> struct Walk {
         std::swap(strides[j - 1], strides[j]);
       }
     const int old_rank = std::exchange(rank, 0);
-    for (int i = 0; i < old_rank; ++i) push(sizes[i], strides[i]);
+    int i = 0;
+    do {  // there is at least one
+      push(sizes[i], strides[i]);
+    } while (++i < old_rank);
     return *this;
   }
 

@@ -13,8 +13,8 @@ namespace detail {
 struct AnyTensor {
   operator Tensor() const;  // never defined: only for counting
 };
-template <class S, size_t... I> constexpr bool takes(std::index_sequence<I...>) {
-  return requires { S{((void)I, AnyTensor())...}; };
+template <class S, size_t... At> constexpr bool takes(std::index_sequence<At...>) {
+  return requires { S{((void)At, AnyTensor())...}; };
 }
 /// How many Tensors the aggregate S is made of (at most 8), 0 when it is something else.
 template <class S, size_t N = 8> constexpr size_t count_fields() {
@@ -50,7 +50,7 @@ template <class S, class F> void visit_aggregate(S& s, F& f) {
 template <class S> constexpr bool has_fields() {
   if constexpr (std::is_same_v<S, Tensor> || is_tensor_vector<S>) return true;
   else if constexpr (TupleLike<S>) {
-    return []<size_t... I>(std::index_sequence<I...>) { return (has_fields<std::tuple_element_t<I, S>>() && ...); }
+    return []<size_t... At>(std::index_sequence<At...>) { return (has_fields<std::tuple_element_t<At, S>>() && ...); }
     (std::make_index_sequence<std::tuple_size_v<S>>());
   } else if constexpr (std::is_aggregate_v<S>) return count_fields<S>() > 0;
   else return false;

@@ -55,9 +55,9 @@ template <class M> class DataParallel {
   M& module() { return module_; }
 
  private:
-  template <size_t... I>
-  static Tensor call(M& m, const std::vector<std::vector<Tensor>>& inputs, size_t i, std::index_sequence<I...>) {
-    return m(inputs[I].at(i)...);
+  template <size_t... At>
+  static Tensor call(M& m, const std::vector<std::vector<Tensor>>& inputs, size_t i, std::index_sequence<At...>) {
+    return m(inputs[At].at(i)...);
   }
   M& module_;
   Replicas shared_;

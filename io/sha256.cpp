@@ -70,7 +70,8 @@ void add_block(State& state, const unsigned char* block) {
 }
 
 /// The last bytes with their padding (a 1 bit, zeros, the length in bits) and the digits.
-std::string finish(State state, const unsigned char* rest, size_t count, uint64_t total) {
+std::string finish(State state, const unsigned char* rest, uint64_t total) {
+  const size_t count = total % 64;
   unsigned char blocks[128] = {};
   std::copy_n(rest, count, blocks);
   blocks[count] = 0x80;
@@ -90,7 +91,7 @@ std::string sha256(std::string_view bytes) {
   const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
   size_t at = 0;
   for (; bytes.size() - at >= 64; at += 64) add_block(state, data + at);
-  return finish(state, data + at, bytes.size() - at, bytes.size());
+  return finish(state, data + at, bytes.size());
 }
 
 std::string sha256_of_file(const std::string& path) {
@@ -103,7 +104,7 @@ std::string sha256_of_file(const std::string& path) {
     add_block(state, block);
   }
   file.read(at, block, file.size() - at);
-  return finish(state, block, size_t(file.size() - at), uint64_t(file.size()));
+  return finish(state, block, uint64_t(file.size()));
 }
 
 }  // namespace tapir::inline v0::io

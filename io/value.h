@@ -20,8 +20,9 @@ class Value {
   using Item = std::pair<Value, Value>;
 
   Value() = default;
-  template <std::integral I> Value(I v) : kind_(std::same_as<I, bool> ? Kind::Bool : Kind::Int), integer_(int64_t(v)) {
-    if (std::unsigned_integral<I> && sizeof(I) == 8 && integer_ < 0) *this = big_int(uint64_t(v));
+  template <std::integral Int> Value(Int v)
+      : kind_(std::same_as<Int, bool> ? Kind::Bool : Kind::Int), integer_(int64_t(v)) {
+    if (std::unsigned_integral<Int> && sizeof(Int) == 8 && integer_ < 0) *this = big_int(uint64_t(v));
   }
   Value(double v) : kind_(Kind::Float), number_(v) {}
   Value(std::string_view v) : kind_(Kind::Text), text_(v) {}

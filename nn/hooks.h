@@ -126,14 +126,14 @@ template <class M, class... A> auto call_hooked(Module& base, M& m, A&&... a)
   };
   (collect(a), ...);
   hooked.before(inputs);
-  const auto run = [&]<size_t... I>(std::index_sequence<I...>)->R {
+  const auto run = [&]<size_t... At>(std::index_sequence<At...>)->R {
     if constexpr (!std::is_reference_v<R>)
       if (Replacement* other = hooked.replacement()) {
         auto* form = dynamic_cast<Form<R(PlainArgument<A>...)>*>(other);
         if (!form) no_such_form(base);
-        return form->call(hooked_argument(std::forward<A>(a), inputs.data() + place[I])...);
+        return form->call(hooked_argument(std::forward<A>(a), inputs.data() + place[At])...);
       }
-    return m.forward(hooked_argument(std::forward<A>(a), inputs.data() + place[I])...);
+    return m.forward(hooked_argument(std::forward<A>(a), inputs.data() + place[At])...);
   };
   if constexpr (std::is_void_v<R>) {
     run(std::make_index_sequence<n>());

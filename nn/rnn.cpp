@@ -237,7 +237,8 @@ LSTMState RNNCellBase::step(const Tensor& x, const LSTMState& given) {
   const bool lstm = op == RnnOp::Lstm, single = x.dim() == 1;
   check(!lstm || given.h.defined() == given.c.defined(), "[{}] expected both h and c of the state or none, got one",
         name);
-  const Shape want = single ? Shape{hidden_size} : Shape{x.size(0), hidden_size};
+  Shape want = x.shape();
+  want[want.size() - 1] = hidden_size;
   const auto state = [&](const Tensor& s, const char* what) {
     if (!s.defined()) return zeros({single ? 1 : x.size(0), hidden_size}, {.dtype = x.dtype(), .device = x.device()});
     check(s.shape() == want, "[{}] expected {} size {}, got {}", name, what, want, s.shape());

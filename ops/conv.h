@@ -9,7 +9,7 @@ namespace tapir::inline v0 {
 class Padding {
  public:
   enum class Kind : uint8_t { Sizes, Valid, Same };
-  template <std::integral I> Padding(I size) : sizes(size) {}
+  template <std::integral Int> Padding(Int size) : sizes(size) {}
   Padding(std::initializer_list<int64_t> list) : sizes(list) {}
   Padding(const Dims& list) : sizes(list) {}
   /// ValueError for another name.

@@ -6,6 +6,7 @@ using Catch::Approx;
 #else
 #include <catch2/catch.hpp>
 #endif
+#include <string>
 
 /// Leaves the test case as skipped, with a line that says why: `SKIP_TEST("no data in ...")`. Not inside a lambda.
 #define SKIP_TEST(why)                   \
@@ -16,4 +17,9 @@ using Catch::Approx;
 
 namespace tapir_tests {
 void skipped(int line, const char* why);
-}
+/// Catch2's filter for the test case of this name; with a `*` at its end, for all whose names begin so.
+std::string filter_of(const std::string& name);
+/// Runs those test cases in a process of their own, under other settings ("A=1 B=2"): 0 where at least one passed and none failed.
+int run_alone(const std::string& settings, const std::string& name);
+std::string own_path();
+}  // namespace tapir_tests

@@ -1,8 +1,11 @@
 // The main of every Catch2 program, compiled once. It adds `--folder NAME` (the test files of tests/NAME/ alone) and ends with one
-// plain line, `N passed, N failed, N skipped`, in test cases.
+// plain line, `N passed, N failed, N skipped`, in test cases. Names that no test case has are a failure (Catch2 2 says so of none).
 #define CATCH_CONFIG_RUNNER
 #include "catch.h"
 
+#include <unistd.h>
+
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -40,17 +43,50 @@ std::vector<std::string> of_folder(const std::string& folder) {
 #else
     const auto& info = test;
 #endif
-    if (!std::strstr(info.lineInfo.file, ("/tests/" + folder + "/").c_str())) continue;
-    std::string quoted = "\"";
-    for (const char c : info.name) {
-      if (std::strchr("\\,\"", c)) quoted += '\\';
-      quoted += c;
-    }
-    names.push_back(quoted + '"');
+    if (info.isHidden() || !std::strstr(info.lineInfo.file, ("/tests/" + folder + "/").c_str())) continue;
+    names.push_back(tapir_tests::filter_of(info.name));
   }
   return names;
 }
+
+std::string quoted_for_shell(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+/// Were test cases asked for by name, and none has it?
+bool ran_nothing(const Catch::ConfigData& asked) {
+  return passed + failed + skipped_count == 0 && !asked.testsOrTags.empty() && !asked.listTests && !asked.listTags;
+}
 }  // namespace
+
+std::string tapir_tests::filter_of(const std::string& name) {
+  std::string quoted = "\"";
+  for (const char c : name) {
+    if (std::strchr("\\,\"", c)) quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+std::string tapir_tests::own_path() {
+  char path[PATH_MAX] = {};
+  return readlink("/proc/self/exe", path, sizeof(path) - 1) < 0 ? "" : path;
+}
+
+int tapir_tests::run_alone(const std::string& settings, const std::string& name) {
+  const std::string command = settings + " " + quoted_for_shell(own_path()) + " " + quoted_for_shell(filter_of(name));
+  std::FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
+  if (!pipe) return -1;
+  std::string output;
+  int good = 0, bad = 0;
+  for (char line[4096]; std::fgets(line, sizeof line, pipe); output += line)
+    if (int p, f; std::sscanf(line, "%d passed, %d failed, %*d skipped", &p, &f) == 2) good = p, bad = f;
+  const int status = pclose(pipe);
+  UNSCOPED_INFO(command << '\n' << output);
+  return status ? status : good == 0 || bad > 0;
+}
 
 void tapir_tests::skipped(int line, const char* why) {
   std::printf("skipped: %s (line %d): %s\n", current.c_str(), line, why);
@@ -61,11 +97,11 @@ int main(int argc, char** argv) {
   Catch::Session session;
   std::vector<const char*> arguments;
   std::vector<std::string> names;
-  bool by_folder = false;
   for (int i = 0; i < argc; ++i) {
     if (std::strcmp(argv[i], "--folder") == 0 && i + 1 < argc) {
-      by_folder = true;
-      for (const auto& name : of_folder(argv[++i])) names.push_back(name);
+      const auto found = of_folder(argv[++i]);
+      if (found.empty()) return std::fprintf(stderr, "there is no test case in tests/%s/\n", argv[i]), 2;
+      names.insert(names.end(), found.begin(), found.end());
     } else {
       arguments.push_back(argv[i]);
     }
@@ -76,7 +112,8 @@ int main(int argc, char** argv) {
     if (!wanted.empty()) wanted.push_back(",");
     wanted.push_back(name);
   }
-  const int result = by_folder && names.empty() ? 0 : session.run();
+  int result = session.run();
+  if (ran_nothing(session.configData())) std::fprintf(stderr, "no test case has such a name\n"), result = 2;
   std::printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped_count);
   return result;
 }

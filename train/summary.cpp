@@ -11,6 +11,8 @@
 namespace tapir::inline v0::train {
 namespace {
 
+using V = BackendTable::V;
+
 thread_local double counted = 0;
 thread_local const BackendTable* real = nullptr;
 

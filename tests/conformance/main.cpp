@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
                             {"text", text.value_or("")}});
       }
     }
+    if (families.empty()) throw ValueError("no case in " + folder + " is called like --only " + only);
     Count total;
     for (auto& [family, count] : families) {
       if (by_op)

@@ -189,7 +189,9 @@ TEST_CASE("steps in registers give the bits of the loops") {
         for (int i = 0; i < 5; ++i) s.store(values[i], out[i]);
         s.run();
         const TensorView w(Scalar(number), kFloat32);
-        const auto single = [&](int i, V l, V r) { backend(x).binary(context(x), alone[i], l, r, {op}); };
+        const auto single = [&](int i, BackendTable::V l, BackendTable::V r) {
+          backend(x).binary(context(x), alone[i], l, r, {op});
+        };
         single(0, x, z), single(1, alone[0], w), single(2, w, alone[0]), single(3, alone[0], alone[0]);
         single(4, z, alone[0]);
         for (int i = 0; i < 5; ++i) CHECK(same_bits(out[i], alone[i]));

@@ -2,9 +2,6 @@
 #pragma once
 #include <tapir/tapir.h>
 
-#include <unistd.h>
-
-#include <climits>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -42,11 +39,4 @@ template <class E, class F> std::string message_of(F&& f) {
   }
   return "";
 }
-inline std::string own_path() {
-  char path[PATH_MAX] = {};
-  return readlink("/proc/self/exe", path, sizeof(path) - 1) < 0 ? "" : path;
-}
-/// Runs one test case of this program in a process of its own, under other settings.
-inline int run_alone(const std::string& settings, const std::string& test) {
-  return std::system((settings + " '" + own_path() + "' '" + test + "' > /dev/null").c_str());
-}
+using tapir_tests::own_path, tapir_tests::run_alone;

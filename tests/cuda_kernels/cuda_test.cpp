@@ -86,7 +86,7 @@ TEST_CASE("cuda: streams and events") {
   }
   CHECK(cuda::current_stream() == cuda::default_stream());
 
-  cuda::Event start(true), end(true);
+  cuda::Event start{true}, end{true};
   CHECK(start.query());
   start.record(a);
   Tensor x;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -103,7 +104,7 @@ int main(int argc, char** argv) {
       while (const dirent* entry = readdir(d))
         if (entry->d_name[0] != '.') files.push_back(std::string(argv[i]) + "/" + entry->d_name);
       closedir(d);
-    }
+    } else if (access(argv[i], R_OK) != 0) return std::fprintf(stderr, "there is no %s\n", argv[i]), 2;
     for (const auto& file : files)
       corpus.push_back(current = slurp(file)), LLVMFuzzerTestOneInput(current.data(), current.size());
   }

@@ -94,6 +94,7 @@ int main(int argc, char** argv) {
     std::vector<const Case*> chosen;
     for (const Case& c : table.cases())
       if (std::regex_search(c.family + "/" + c.op + ": " + c.text, pattern)) chosen.push_back(&c);
+    if (chosen.empty()) throw ValueError("no case is called like --only " + only);
     if (list) return print_list(chosen), 0;
     if (mode == "difference") return print_differences(chosen, settings), 0;
     if (mode == "docs") return print_docs(chosen, settings), 0;
