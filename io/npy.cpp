@@ -225,11 +225,15 @@ Tensor read_array(Source& in, const LoadNpzOptions& options, std::string_view ad
   const Header h = HeaderParser(text, in.where).parse();
   const auto elements = elements_of(*h.descr, options.widen_unsigned);
   if (elements) return read_elements(in, h, *elements, at);
-  const bool wider = elements_of(*h.descr, true).has_value();
+  const bool wider = elements_of(*h.descr, true).has_value(), structured = h.descr->starts_with('[');
   check_runtime(options.skip_unsupported,
                 "{}: expected a dtype among f2 f4 f8 i1 i2 i4 i8 u1 b1 (with < > | or = before it), got descr "
                 "\"{}\"{}{}",
-                in.where, shown(*h.descr), wider ? "; .widen_unsigned reads it as a wider integer" : "", advice);
+                in.where, shown(*h.descr),
+                structured ? " (a structured dtype)"
+                : wider    ? "; .widen_unsigned reads it as a wider integer"
+                           : "",
+                advice);
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include "arithmetic.h"
 #include "autocast.h"
+#include "bitwise.h"
 #include "cast.h"
 #include "create.h"
 #include "extremum.h"
