@@ -161,8 +161,8 @@ template <Dataset D, size_t N>
 std::array<Subset<D>, N> random_split(D dataset, const Scalar (&lengths)[N], uint64_t seed = 0) {
   const Shared<D> shared(std::move(dataset));
   auto lists = split_indices(shared->size(), {lengths, lengths + N}, seed);
-  return [&]<size_t... I>(std::index_sequence<I...>) {
-    return std::array<Subset<D>, N>{Subset<D>(shared, std::move(lists[I]))...};
+  return [&]<size_t... At>(std::index_sequence<At...>) {
+    return std::array<Subset<D>, N>{Subset<D>(shared, std::move(lists[At]))...};
   }
   (std::make_index_sequence<N>());
 }

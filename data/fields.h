@@ -21,8 +21,8 @@ struct AnyField : AnyTensor {
   requires std::is_arithmetic_v<T>
   operator T() const;
 };
-template <class S, class Any, size_t... I> constexpr bool takes(std::index_sequence<I...>) {
-  return requires { S{((void)I, Any())...}; };
+template <class S, class Any, size_t... At> constexpr bool takes(std::index_sequence<At...>) {
+  return requires { S{((void)At, Any())...}; };
 }
 /// How many Tensors (AnyField: or numbers) the aggregate S is made of (at most 8), 0 when it is something else.
 template <class S, class Any = AnyTensor, size_t N = 8> constexpr size_t count_fields() {
@@ -58,7 +58,7 @@ template <class S, class G> auto with_fields(S& s, const G& g) {
 template <class S> constexpr bool has_fields() {
   if constexpr (std::is_same_v<S, Tensor> || is_tensor_vector<S>) return true;
   else if constexpr (TupleLike<S>) {
-    return []<size_t... I>(std::index_sequence<I...>) { return (has_fields<std::tuple_element_t<I, S>>() && ...); }
+    return []<size_t... At>(std::index_sequence<At...>) { return (has_fields<std::tuple_element_t<At, S>>() && ...); }
     (std::make_index_sequence<std::tuple_size_v<S>>());
   } else if constexpr (std::is_aggregate_v<S>)
     return count_fields<S>() > 0 && count_fields<S>() == count_fields<S, AnyField>();  // no numbers behind the Tensors
