@@ -134,7 +134,7 @@ template <class Forward, class Backward, size_t N> struct FunctionPair {
 
 /// A function of tensors from forward(x...) -> Tensor and backward(g, x..., y) -> Tensor, or Grads where there are several x.
 template <class Forward, class Backward> auto custom_function(const char* name, Forward forward, Backward backward) {
-  return [=](const auto&... x) -> Tensor {
+  return [=](const auto&... x) -> Tensor requires(std::is_invocable_v<const Forward&, decltype(x)...>) {
     return apply_function(name, detail::FunctionPair<Forward, Backward, sizeof...(x)>{forward, backward}, x...);
   };
 }

@@ -17,7 +17,7 @@ static bool has_producer(const Tensor& x) {
   return meta && meta->grad_fn;
 }
 
-Tensor& Tensor::requires_grad_(bool on) {
+Tensor& Tensor::requires_grad_(bool on) const {
   TensorImpl& p = impl();
   if (on) {
     check(is_floating(p.dtype), "[requires_grad_] only tensors of floating point dtype can require gradients, got {}",
@@ -30,7 +30,7 @@ Tensor& Tensor::requires_grad_(bool on) {
   p.requires_grad = on || has_producer(*this);
   const bool recorded = note_grad;  // then it is what the program does, not what selects it
   if (p.requires_grad != before && !recorded && is_watched(p.storage.get())) host_state.flip(&p);
-  return *this;
+  return const_cast<Tensor&>(*this);
 }
 
 bool Tensor::view_requires_grad() const { return refresh_view(*this); }
@@ -69,12 +69,12 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_gra
 
 Tensor Tensor::detach() const { return alias(*this, shape(), strides(), storage_offset()); }
 
-Tensor& Tensor::detach_() {
+Tensor& Tensor::detach_() const {
   TensorImpl& p = impl();
   check(!p.view, "[detach_] can't detach views in place; use detach()");
   if (TapeMeta* meta = TapeMeta::find(*this)) meta->grad_fn.reset();
   p.requires_grad = false;
-  return *this;
+  return const_cast<Tensor&>(*this);
 }
 
 /// A program that was recorded before knows nothing of a leaf's hooks as they are now.

@@ -6,17 +6,20 @@
 
 namespace tapir::inline v0 {
 
-/// A range of positions along one dimension, as in Python: Slice(2, 8), Slice(1, {}, 2), Slice().
+struct NoneType {
+  template <class T> constexpr operator std::optional<T>() const { return {}; }
+};
+/// A new dimension of extent 1, and what is left out: Slice(1, None), clamp(x, None, 3).
+inline constexpr NoneType None{};
+
+/// A range of positions along one dimension, as in Python: Slice(2, 8), Slice(1, None, 2), Slice().
 struct Slice {
   std::optional<int64_t> start, stop;
   int64_t step = 1;
   Slice(std::optional<int64_t> start = {}, std::optional<int64_t> stop = {}, int64_t step = 1)
       : start(start), stop(stop), step(step) {}
 };
-struct NoneType {};
 struct EllipsisType {};
-/// A new dimension of extent 1.
-inline constexpr NoneType None{};
 /// As many full slices as are needed.
 inline constexpr EllipsisType Ellipsis{};
 
@@ -53,6 +56,12 @@ class Indexed {
   const Indexed& operator-=(const Operand& other) const&&;
   const Indexed& operator*=(const Operand& other) const&&;
   const Indexed& operator/=(const Operand& other) const&&;
+  const Indexed& operator%=(const Operand& other) const&&;
+  const Indexed& operator&=(const Operand& other) const&&;
+  const Indexed& operator|=(const Operand& other) const&&;
+  const Indexed& operator^=(const Operand& other) const&&;
+  const Indexed& operator<<=(const Operand& other) const&&;
+  const Indexed& operator>>=(const Operand& other) const&&;
   Indexed operator[](const Index& index) const { return value()[index]; }
   Indexed operator[](std::initializer_list<Index> indices) const { return value()[indices]; }
 
@@ -137,7 +146,9 @@ class Indexed {
     return value().template to_vector<T>(where);
   }
   void add_(const Operand& other) const&& { std::move(*this) += other; }
+  void sub_(const Operand& other) const&& { std::move(*this) -= other; }
   void mul_(const Operand& other) const&& { std::move(*this) *= other; }
+  void div_(const Operand& other) const&& { std::move(*this) /= other; }
   void fill_(Scalar value) const&& { std::move(*this) = Operand(value); }
   void zero_() const&& { std::move(*this) = Operand(0); }
   void copy_(const Tensor& source) const&& { std::move(*this) = Operand(source); }

@@ -28,10 +28,13 @@ class StateDict {
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   /// The tensor of that name; ValueError when there is none.
   const Tensor& at(std::string_view name) const {
-    const Tensor* t = find(name);
-    check(t != nullptr, "[StateDict] expected a tensor named \"{}\", found none", name);
-    return *t;
+    if (const Tensor* t = find(name)) return *t;
+    fail_missing(name);
   }
+  /// The same: state["fc.weight"]. ValueError, with names that are near, when there is none; set() adds.
+  const Tensor& operator[](std::string_view name) const& { return at(name); }
+  Tensor& operator[](std::string_view name) & { return const_cast<Tensor&>(at(name)); }
+  Tensor operator[](std::string_view name) && { return at(name); }
   /// The items whose names begin with prefix, without it.
   StateDict strip(std::string_view prefix) const {
     StateDict out;
@@ -47,10 +50,14 @@ class StateDict {
   }
   size_t size() const { return items_.size(); }
   bool empty() const { return items_.empty(); }
+  /// `for (auto& [name, tensor] : state)`
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
+  auto begin() { return items_.begin(); }
+  auto end() { return items_.end(); }
 
  private:
+  [[noreturn]] void fail_missing(std::string_view name) const;
   std::vector<Item> items_;
 };
 

@@ -140,7 +140,7 @@ class Tensor {
   // The tape (autograd/tensor.cpp).
   bool requires_grad() const { return impl().view ? view_requires_grad() : impl_->requires_grad; }
   /// Makes a leaf take part in backward(); ValueError for integer dtypes and for results of operations.
-  Tensor& requires_grad_(bool on = true);
+  Tensor& requires_grad_(bool on = true) const;
   bool is_leaf() const;
   /// The gradient that backward() left here, or an undefined tensor.
   const Tensor& grad() const;
@@ -151,7 +151,7 @@ class Tensor {
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
   /// The same memory without history.
   Tensor detach() const;
-  Tensor& detach_();
+  Tensor& detach_() const;
   /// Keep the gradient of a result of an operation too.
   void retain_grad() const;
   /// `hook(grad)` sees this tensor's gradient; what it returns (if not void) replaces it. Returns a number for remove_hook.
@@ -183,7 +183,8 @@ class Tensor {
 
   // One-line forwards to the functions of the same name (ops/methods.cpp).
   Tensor to(DType dtype) const;
-  Tensor to(Device device, bool non_blocking = false) const;
+  Tensor to(Device device, bool non_blocking = false) const;  // to("cuda:1") too
+  Tensor to(Device device, DType dtype, bool non_blocking = false) const;
   Tensor to(MemoryFormat format) const;
   Tensor cpu() const;
   Tensor cuda() const;
@@ -246,19 +247,19 @@ class Tensor {
   Tensor mm(const Tensor& other) const;
   Tensor bmm(const Tensor& other) const;
 
-  // In place: they write this tensor's memory and return it.
-  Tensor& add_(const Operand& other, Scalar alpha = 1);
-  Tensor& sub_(const Operand& other, Scalar alpha = 1);
-  Tensor& mul_(const Operand& other);
-  Tensor& div_(const Operand& other);
-  Tensor& copy_(const Tensor& source);
-  Tensor& fill_(Scalar value);
-  Tensor& zero_();
-  Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {});
-  Tensor& relu_();
-  Tensor& masked_fill_(const Tensor& mask, Scalar value);
-  Tensor& uniform_(double from = 0, double to = 1);
-  Tensor& normal_(double mean = 0, double std = 1);
+  // In place: they write this tensor's memory and return it. A const handle will do, as in LibTorch: it is the handle that is const.
+  Tensor& add_(const Operand& other, Scalar alpha = 1) const;
+  Tensor& sub_(const Operand& other, Scalar alpha = 1) const;
+  Tensor& mul_(const Operand& other) const;
+  Tensor& div_(const Operand& other) const;
+  Tensor& copy_(const Tensor& source) const;
+  Tensor& fill_(Scalar value) const;
+  Tensor& zero_() const;
+  Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {}) const;
+  Tensor& relu_() const;
+  Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
+  Tensor& uniform_(double from = 0, double to = 1) const;
+  Tensor& normal_(double mean = 0, double std = 1) const;
 
   // For operations and devices.
   explicit Tensor(TensorImpl* adopted) : impl_(adopted) {}

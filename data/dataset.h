@@ -15,7 +15,7 @@
 namespace tapir::inline v0::data {
 
 /// Anything with `size()` and `get(i)`, which returns a sample: a Tensor, or a tuple, pair, array, vector or aggregate
-/// of Tensors. Worker threads of a loader call get() at the same time. Random operations within get() are seeded for
+/// of Tensors; numbers among them become Tensors in the batch. Worker threads of a loader call get() at the same time. Random operations within get() are seeded for
 /// each sample.
 template <class D>
 concept Dataset = requires(D& d, int64_t i) {
@@ -36,10 +36,12 @@ template <class D> auto sample_of(D& d) {
 }
 }  // namespace detail
 template <class D> using SampleOf = typename decltype(detail::sample_of(std::declval<D&>()))::type;
+/// What a batch of those samples is: the same type, with Tensors for numbers.
+template <class D> using SamplesOf = decltype(detail::tensors_of(std::declval<SampleOf<D>>()));
 /// A dataset that can gather a whole batch at once.
 template <class D>
 concept BatchDataset = Dataset<D> && requires(D& d, std::span<const int64_t> indices) {
-  { d.get_batch(indices) } -> std::same_as<SampleOf<D>>;
+  { d.get_batch(indices) } -> std::same_as<SamplesOf<D>>;
 };
 
 /// Memory for a batch, not initialised: page-locked in a loader's thread that makes batches for a CUDA device.
@@ -153,13 +155,24 @@ template <Dataset... D> ConcatDataset<D...> concat(D... datasets) {
 
 /// Index lists for random_split: `lengths` are counts that add up to n, or fractions that add up to 1.
 std::vector<std::vector<int64_t>> split_indices(int64_t n, const std::vector<Scalar>& lengths, uint64_t seed);
-/// Subsets of random samples without overlap: random_split(train, {55000, 5000}) or random_split(train, {0.9, 0.1},
-/// seed).
-template <Dataset D>
-std::vector<Subset<D>> random_split(D dataset, const std::vector<Scalar>& lengths, uint64_t seed = 0) {
+/// Subsets of random samples without overlap, as many as lengths: auto [train, rest] = random_split(set, {55000, 5000}), or
+/// random_split(set, {0.9, 0.1}, seed).
+template <Dataset D, size_t N>
+std::array<Subset<D>, N> random_split(D dataset, const Scalar (&lengths)[N], uint64_t seed = 0) {
+  const Shared<D> shared(std::move(dataset));
+  auto lists = split_indices(shared->size(), {lengths, lengths + N}, seed);
+  return [&]<size_t... At>(std::index_sequence<At...>) {
+    return std::array<Subset<D>, N>{Subset<D>(shared, std::move(lists[At]))...};
+  }
+  (std::make_index_sequence<N>());
+}
+/// The same for a number of lengths that is known when the program runs.
+template <Dataset D, std::convertible_to<Scalar> T>
+std::vector<Subset<D>> random_split(D dataset, const std::vector<T>& lengths, uint64_t seed = 0) {
   const Shared<D> shared(std::move(dataset));
   std::vector<Subset<D>> out;
-  for (auto& indices : split_indices(shared->size(), lengths, seed)) out.emplace_back(shared, std::move(indices));
+  for (auto& indices : split_indices(shared->size(), {lengths.begin(), lengths.end()}, seed))
+    out.emplace_back(shared, std::move(indices));
   return out;
 }
 

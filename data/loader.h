@@ -15,7 +15,7 @@
 
 namespace tapir::inline v0::data {
 
-/// Stacks samples field by field: a batch has the samples' type.
+/// Stacks samples field by field: a batch has the samples' type, with Tensors for numbers.
 struct DefaultCollate {};
 /// The same for ragged samples: each is filled up with `value`, at the end of each dimension, to the largest of the batch.
 struct PadCollate {
@@ -51,13 +51,18 @@ S collate_fields(const C& collate, const std::vector<S>& samples, std::span<cons
 template <class D, class C> struct BatchOf {
   using type = std::remove_cvref_t<std::invoke_result_t<C&, std::vector<SampleOf<D>>>>;
 };
-template <class D, FieldCollate C> struct BatchOf<D, C> { using type = SampleOf<D>; };
+template <class D, FieldCollate C> struct BatchOf<D, C> { using type = SamplesOf<D>; };
 
 template <class Batch, class S, class C>
 void* collated(C& collate, std::vector<S>&& samples, std::span<const int64_t> indices, SampleScope& scope) {
   scope.begin_collate();
-  if constexpr (FieldCollate<C>) return new Batch(collate_fields(collate, samples, indices));
-  else return new Batch(collate(std::move(samples)));
+  if constexpr (FieldCollate<C> && std::is_same_v<Batch, S>)
+    return new Batch(collate_fields(collate, samples, indices));
+  else if constexpr (FieldCollate<C>) {
+    std::vector<Batch> tensors;
+    for (const S& sample : samples) tensors.push_back(tensors_of(sample));
+    return new Batch(collate_fields(collate, tensors, indices));
+  } else return new Batch(collate(std::move(samples)));
 }
 
 template <class D, class C> struct TypedStream final : SampleStream {

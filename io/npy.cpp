@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "../core/error.h"
+#include "../ops/bitwise.h"
 #include "zip.h"
 
 namespace tapir::inline v0::io {
@@ -29,6 +30,13 @@ struct Descr {
 };
 constexpr Descr kDescrs[] = {{"f4", kFloat32}, {"f8", kFloat64}, {"f2", kFloat16}, {"i8", kInt64}, {"i4", kInt32},
                              {"i2", kInt16},   {"i1", kInt8},    {"u1", kUInt8},   {"b1", kBool}};
+
+/// A dtype that Tapir lacks, as it stands in a file, and what holds its numbers.
+struct Wider {
+  std::string_view code;
+  DType stored, wide;
+};
+constexpr Wider kWider[] = {{"u2", kInt16, kInt32}, {"u4", kInt32, kInt64}};
 
 struct Source {
   std::string where;
@@ -53,7 +61,7 @@ class HeaderParser {
     while (!accept('}')) {
       const std::string_view key = text();
       expect(':');
-      if (key == "descr" && !h.descr) h.descr = std::string(text());
+      if (key == "descr" && !h.descr) h.descr = std::string(descr());
       else if (key == "fortran_order" && !h.fortran) h.fortran = word();
       else if (key == "shape" && !h.shape) h.shape = shape();
       else fail_at("the keys descr, fortran_order and shape, once each");
@@ -87,10 +95,23 @@ class HeaderParser {
     skip();
     const char quote = at_ < text_.size() ? text_[at_] : 0;
     const size_t end = quote == '\'' || quote == '"' ? text_.find(quote, at_ + 1) : text_.npos;
-    if (end == text_.npos) fail_at("a text in quotes (structured dtypes are not supported)");
+    if (end == text_.npos) fail_at("a text in quotes");
     const auto out = text_.substr(at_ + 1, end - at_ - 1);
     at_ = end + 1;
     return out;
+  }
+  /// A text, or the list of a structured dtype as it stands.
+  std::string_view descr() {
+    if (!accept('[')) return text();
+    const size_t begin = at_ - 1;
+    for (int depth = 1; depth > 0;) {
+      skip();
+      if (at_ >= text_.size()) fail_at("\"]\"");
+      const char c = text_[at_];
+      if (c == '\'' || c == '"') text();
+      else depth += (c == '[') - (c == ']'), ++at_;
+    }
+    return text_.substr(begin, at_ - begin);
   }
   bool word() {
     skip();
@@ -153,36 +174,67 @@ void swap_bytes(char* p, int64_t count, int64_t item) {
   for (int64_t i = 0; i < count; ++i) std::reverse(p + i * item, p + (i + 1) * item);
 }
 
-Tensor read_array(Source& in) {
-  int64_t at = 0;
-  const std::string text = read_header(in, at);
-  const Header h = HeaderParser(text, in.where).parse();
-  const std::string_view descr = *h.descr;
-  const auto known = std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](const Descr& d) {
-    return descr.size() == 3 && descr.substr(1) == d.code && std::string_view("<>|=").find(descr[0]) != descr.npos;
-  });
-  check_runtime(known != std::end(kDescrs),
-                "{}: expected a dtype among f2 f4 f8 i1 i2 i4 i8 u1 b1 (with < > | or = before it), got descr \"{}\"",
-                in.where, shown(descr));
-  const int64_t item = size_of(known->dtype);
+/// How a file's elements are kept: `stored` as bytes, then converted to `dtype` where that is another one.
+struct Elements {
+  DType stored, dtype;
+  bool swapped;  // big-endian
+};
+
+/// Nothing for a dtype that Tapir lacks.
+std::optional<Elements> elements_of(std::string_view descr, bool widen) {
+  if (descr.size() != 3 || std::string_view("<>|=").find(descr[0]) == descr.npos) return {};
+  const bool swapped = descr[0] == '>';
+  for (const Descr& d : kDescrs)
+    if (descr.substr(1) == d.code) return Elements{d.dtype, d.dtype, swapped};
+  for (const Wider& w : kWider)
+    if (widen && descr.substr(1) == w.code) return Elements{w.stored, w.wide, swapped};
+  return {};
+}
+
+/// Signed numbers whose bits are those of unsigned ones, as these.
+Tensor widened(const Tensor& x, DType wide) {
+  return bitwise_and(x.to(wide), (int64_t(1) << 8 * size_of(x.dtype())) - 1);
+}
+
+Tensor read_elements(Source& in, const Header& h, const Elements& elements, int64_t at) {
+  const int64_t item = size_of(elements.stored);
   int64_t bytes = item;
   bool overflow = false;
   for (const int64_t d : *h.shape) overflow |= __builtin_mul_overflow(bytes, std::max<int64_t>(d, 1), &bytes);
   if (h.shape->contains(0)) bytes = 0;
   check_runtime(!overflow && bytes == in.size - at, "{}: expected {} bytes of {} {} behind byte {}, got {}", in.where,
-                overflow ? std::string("more than 2^63") : std::to_string(bytes), known->dtype, *h.shape, at,
-                in.size - at);
+                overflow ? std::string("more than 2^63") : std::to_string(bytes), *h.descr, *h.shape, at, in.size - at);
   Shape shape = *h.shape;
   if (*h.fortran) std::reverse(shape.begin(), shape.end());
-  const Tensor x = empty(shape, {.dtype = known->dtype});
+  Tensor x = empty(shape, {.dtype = elements.stored});
   if (bytes > 0) in.read(x.data_ptr(), bytes);
-  if (descr[0] == '>' && item > 1) swap_bytes(static_cast<char*>(x.data_ptr()), bytes / item, item);
-  if (known->dtype == kBool)  // a bool of another byte is undefined behaviour in C++
+  if (elements.swapped && item > 1) swap_bytes(static_cast<char*>(x.data_ptr()), bytes / item, item);
+  if (elements.stored == kBool)  // a bool of another byte is undefined behaviour in C++
     for (auto *p = static_cast<uint8_t*>(x.data_ptr()), *end = p + bytes; p != end; ++p) *p = *p != 0;
+  if (elements.dtype != elements.stored) x = widened(x, elements.dtype);
   if (!*h.fortran) return x;
   Strides strides = x.strides();
   std::reverse(strides.begin(), strides.end());
   return alias(x, *h.shape, strides, 0);
+}
+
+/// Undefined for a dtype that Tapir lacks, where those are skipped. `advice`: what else the caller can do.
+Tensor read_array(Source& in, const LoadNpzOptions& options, std::string_view advice) {
+  int64_t at = 0;
+  const std::string text = read_header(in, at);
+  const Header h = HeaderParser(text, in.where).parse();
+  const auto elements = elements_of(*h.descr, options.widen_unsigned);
+  if (elements) return read_elements(in, h, *elements, at);
+  const bool wider = elements_of(*h.descr, true).has_value(), structured = h.descr->starts_with('[');
+  check_runtime(options.skip_unsupported,
+                "{}: expected a dtype among f2 f4 f8 i1 i2 i4 i8 u1 b1 (with < > | or = before it), got descr "
+                "\"{}\"{}{}",
+                in.where, shown(*h.descr),
+                structured ? " (a structured dtype)"
+                : wider    ? "; .widen_unsigned reads it as a wider integer"
+                           : "",
+                advice);
+  return {};
 }
 
 struct FileSource final : Source {
@@ -225,9 +277,9 @@ Tensor plain(const char* op, const Tensor& x) {
 
 }  // namespace
 
-Tensor load_npy(const std::string& path) {
+Tensor load_npy(const std::string& path, const NpyOptions& options) {
   FileSource in(path);
-  return read_array(in);
+  return read_array(in, {.widen_unsigned = options.widen_unsigned}, "");
 }
 
 void save_npy(const std::string& path, const Tensor& x) {
@@ -239,7 +291,7 @@ void save_npy(const std::string& path, const Tensor& x) {
   file.commit();
 }
 
-StateDict load_npz(const std::string& path) {
+StateDict load_npz(const std::string& path, const LoadNpzOptions& options) {
   ZipReader zip("load_npz", path);
   StateDict out;
   for (const auto& member : zip.members()) {
@@ -247,7 +299,8 @@ StateDict load_npz(const std::string& path) {
     check_runtime(name.ends_with(".npy"), "{}: expected members whose names end in .npy, got {}", zip.where(),
                   shown(name));
     MemberSource in(zip, member);
-    Tensor x = read_array(in);
+    Tensor x = read_array(in, options, "; .skip_unsupported leaves it out");
+    if (!x.defined()) continue;
     in.stream.finish();
     out.append(std::string(name.substr(0, name.size() - 4)), std::move(x));
   }

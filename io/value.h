@@ -17,7 +17,7 @@ namespace tapir::inline v0::io {
 class Value {
  public:
   enum class Kind : uint8_t { None, Bool, Int, BigInt, Float, Text, Bytes, DType, Tensor, List, Tuple, Dict };
-  using Item = std::pair<Value, Value>;
+  struct Item;
 
   Value() = default;
   template <std::integral Int> Value(Int v)
@@ -30,6 +30,7 @@ class Value {
   Value(const char* v) : Value(std::string_view(v)) {}
   Value(tapir::DType v) : kind_(Kind::DType), integer_(int64_t(v)) {}
   Value(tapir::Tensor v) : kind_(Kind::Tensor), tensor_(std::move(v)) {}
+  Value(const Indexed& v) : Value(v.value()) {}
   /// A dict of the tensors, without their history.
   Value(const StateDict& state);
   static Value list(std::vector<Value> items) { return Value(Kind::List, std::move(items)); }
@@ -90,6 +91,18 @@ class Value {
   std::string text_;
   tapir::Tensor tensor_;
   std::vector<Value> keys_, items_;
+};
+
+/// An entry of dict({{key, value}, ...}). Entries of other types are refused one by one, so that the error says which.
+struct Value::Item {
+  Value key, value;
+  Item(Value key, Value value) : key(std::move(key)), value(std::move(value)) {}
+  template <class K, class V>
+  requires(!std::convertible_to<const K&, Value> || !std::convertible_to<const V&, Value>) Item(const K&, const V&) {
+    static_assert(std::convertible_to<const K&, Value>, "this key of a dict is no Value: a text, a number or a bool");
+    static_assert(std::convertible_to<const V&, Value>,
+                  "the value under this key is no Value: a number, text, dtype, tensor, StateDict, Value::list, ...");
+  }
 };
 
 /// The tensors and numbers of a dict as one StateDict: what lies deeper has a dotted name ("state.0.exp_avg"), a number

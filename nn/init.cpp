@@ -25,17 +25,17 @@ double gain_of(Nonlinearity n, double slope) {
   }
 }
 
-Tensor& constant_(Tensor& x, double value) {
+Tensor& constant_(const Tensor& x, double value) {
   NoGrad guard;
   return x.fill_(value);
 }
-Tensor& zeros_(Tensor& x) { return constant_(x, 0); }
-Tensor& ones_(Tensor& x) { return constant_(x, 1); }
-Tensor& uniform_(Tensor& x, double from, double to) {
+Tensor& zeros_(const Tensor& x) { return constant_(x, 0); }
+Tensor& ones_(const Tensor& x) { return constant_(x, 1); }
+Tensor& uniform_(const Tensor& x, double from, double to) {
   NoGrad guard;
   return x.uniform_(from, to);
 }
-Tensor& normal_(Tensor& x, double mean, double std) {
+Tensor& normal_(const Tensor& x, double mean, double std) {
   NoGrad guard;
   return x.normal_(mean, std);
 }
@@ -65,7 +65,7 @@ static double normal_quantile(double p) {
   return x - error * std::sqrt(2 * 3.141592653589793) * std::exp(x * x / 2);
 }
 
-Tensor& trunc_normal_(Tensor& x, double mean, double std, double from, double to) {
+Tensor& trunc_normal_(const Tensor& x, double mean, double std, double from, double to) {
   check(std > 0 && from < to, "[trunc_normal_] expected std above 0 and from below to, got std {}, from {}, to {}", std,
         from, to);
   NoGrad guard;
@@ -81,12 +81,12 @@ Tensor& trunc_normal_(Tensor& x, double mean, double std, double from, double to
   return x.copy_(host);
 }
 
-Tensor& xavier_uniform_(Tensor& x, double gain) {
+Tensor& xavier_uniform_(const Tensor& x, double gain) {
   const auto [in, out] = fan_in_and_out(x);
   const double bound = gain * std::sqrt(6.0 / double(in + out));
   return uniform_(x, -bound, bound);
 }
-Tensor& xavier_normal_(Tensor& x, double gain) {
+Tensor& xavier_normal_(const Tensor& x, double gain) {
   const auto [in, out] = fan_in_and_out(x);
   return normal_(x, 0, gain * std::sqrt(2.0 / double(in + out)));
 }
@@ -96,10 +96,10 @@ static double kaiming_std(const Tensor& x, const KaimingOptions& o) {
   const int64_t fan = o.mode == FanMode::FanIn ? in : out;
   return fan > 0 ? gain_of(o.nonlinearity, o.a) / std::sqrt(double(fan)) : 0;
 }
-Tensor& kaiming_uniform_(Tensor& x, const KaimingOptions& o) {
+Tensor& kaiming_uniform_(const Tensor& x, const KaimingOptions& o) {
   const double bound = std::sqrt(3.0) * kaiming_std(x, o);
   return uniform_(x, -bound, bound);
 }
-Tensor& kaiming_normal_(Tensor& x, const KaimingOptions& o) { return normal_(x, 0, kaiming_std(x, o)); }
+Tensor& kaiming_normal_(const Tensor& x, const KaimingOptions& o) { return normal_(x, 0, kaiming_std(x, o)); }
 
 }  // namespace tapir::inline v0::nn::init

@@ -12,16 +12,16 @@ std::pair<int64_t, int64_t> fan_in_and_out(const Tensor& weight);
 /// The factor by which a nonlinearity asks weights to grow; `slope` is of LeakyRelu.
 double gain_of(Nonlinearity nonlinearity, double slope = 0.01);
 
-Tensor& constant_(Tensor& x, double value);
-Tensor& zeros_(Tensor& x);
-Tensor& ones_(Tensor& x);
-Tensor& uniform_(Tensor& x, double from = 0, double to = 1);
-Tensor& normal_(Tensor& x, double mean = 0, double std = 1);
+Tensor& constant_(const Tensor& x, double value);
+Tensor& zeros_(const Tensor& x);
+Tensor& ones_(const Tensor& x);
+Tensor& uniform_(const Tensor& x, double from = 0, double to = 1);
+Tensor& normal_(const Tensor& x, double mean = 0, double std = 1);
 /// Normal, redrawn by inversion so that all values lie in [from, to].
-Tensor& trunc_normal_(Tensor& x, double mean = 0, double std = 1, double from = -2, double to = 2);
+Tensor& trunc_normal_(const Tensor& x, double mean = 0, double std = 1, double from = -2, double to = 2);
 /// Glorot and Bengio 2010.
-Tensor& xavier_uniform_(Tensor& x, double gain = 1);
-Tensor& xavier_normal_(Tensor& x, double gain = 1);
+Tensor& xavier_uniform_(const Tensor& x, double gain = 1);
+Tensor& xavier_normal_(const Tensor& x, double gain = 1);
 
 struct KaimingOptions {
   double a = 0;  // negative slope of LeakyRelu
@@ -29,7 +29,7 @@ struct KaimingOptions {
   Nonlinearity nonlinearity = Nonlinearity::LeakyRelu;
 };
 /// He et al. 2015, arXiv 1502.01852.
-Tensor& kaiming_uniform_(Tensor& x, const KaimingOptions& options = {});
-Tensor& kaiming_normal_(Tensor& x, const KaimingOptions& options = {});
+Tensor& kaiming_uniform_(const Tensor& x, const KaimingOptions& options = {});
+Tensor& kaiming_normal_(const Tensor& x, const KaimingOptions& options = {});
 
 }  // namespace tapir::inline v0::nn::init

@@ -23,6 +23,18 @@ Tensor& bitwise_right_shift_(Tensor& self, const Operand& other);
 inline Tensor operator&(const Tensor& a, const Operand& b) { return bitwise_and(a, b); }
 inline Tensor operator|(const Tensor& a, const Operand& b) { return bitwise_or(a, b); }
 inline Tensor operator^(const Tensor& a, const Operand& b) { return bitwise_xor(a, b); }
+inline Tensor operator<<(const Tensor& a, const Operand& b) { return bitwise_left_shift(a, b); }
+inline Tensor operator>>(const Tensor& a, const Operand& b) { return bitwise_right_shift(a, b); }
+inline Tensor operator&(Scalar a, const Tensor& b) { return bitwise_and(a, b); }
+inline Tensor operator|(Scalar a, const Tensor& b) { return bitwise_or(a, b); }
+inline Tensor operator^(Scalar a, const Tensor& b) { return bitwise_xor(a, b); }
+inline Tensor operator<<(Scalar a, const Tensor& b) { return bitwise_left_shift(a, b); }
+inline Tensor operator>>(Scalar a, const Tensor& b) { return bitwise_right_shift(a, b); }
+inline Tensor& operator&=(Tensor& a, const Operand& b) { return bitwise_and_(a, b); }
+inline Tensor& operator|=(Tensor& a, const Operand& b) { return bitwise_or_(a, b); }
+inline Tensor& operator^=(Tensor& a, const Operand& b) { return bitwise_xor_(a, b); }
+inline Tensor& operator<<=(Tensor& a, const Operand& b) { return bitwise_left_shift_(a, b); }
+inline Tensor& operator>>=(Tensor& a, const Operand& b) { return bitwise_right_shift_(a, b); }
 inline Tensor operator~(const Tensor& x) { return bitwise_not(x); }
 
 }  // namespace tapir::inline v0

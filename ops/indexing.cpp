@@ -4,6 +4,7 @@
 
 #include "arithmetic.h"
 #include "autocast.h"
+#include "bitwise.h"
 #include "cast.h"
 #include "create.h"
 #include "extremum.h"
@@ -507,17 +508,20 @@ const Indexed& Indexed::operator=(const Operand& source) const&& {
   else put(p.view, p.tensors, value, false, p.names);
   return *this;
 }
-const Indexed& Indexed::operator+=(const Operand& o) const&& {
-  return std::move(*this) = Operand(tapir::add(value(), o));
-}
-const Indexed& Indexed::operator-=(const Operand& o) const&& {
-  return std::move(*this) = Operand(tapir::sub(value(), o));
-}
-const Indexed& Indexed::operator*=(const Operand& o) const&& {
-  return std::move(*this) = Operand(tapir::mul(value(), o));
-}
-const Indexed& Indexed::operator/=(const Operand& o) const&& {
-  return std::move(*this) = Operand(tapir::div(value(), o));
-}
+#define TAPIR_ASSIGN(sign, name)                                    \
+  const Indexed& Indexed::operator sign(const Operand& o) const&& { \
+    return std::move(*this) = Operand(tapir::name(value(), o));     \
+  }
+TAPIR_ASSIGN(+=, add)
+TAPIR_ASSIGN(-=, sub)
+TAPIR_ASSIGN(*=, mul)
+TAPIR_ASSIGN(/=, div)
+TAPIR_ASSIGN(%=, remainder)
+TAPIR_ASSIGN(&=, bitwise_and)
+TAPIR_ASSIGN(|=, bitwise_or)
+TAPIR_ASSIGN(^=, bitwise_xor)
+TAPIR_ASSIGN(<<=, bitwise_left_shift)
+TAPIR_ASSIGN(>>=, bitwise_right_shift)
+#undef TAPIR_ASSIGN
 
 }  // namespace tapir::inline v0

@@ -6,6 +6,9 @@ namespace tapir::inline v0 {
 
 Tensor Tensor::to(DType dtype) const { return tapir::to(*this, dtype); }
 Tensor Tensor::to(Device device, bool non_blocking) const { return tapir::to(*this, device, non_blocking); }
+Tensor Tensor::to(Device device, DType dtype, bool non_blocking) const {
+  return tapir::to(*this, device, dtype, non_blocking);
+}
 Tensor Tensor::to(MemoryFormat format) const { return tapir::contiguous(*this, format); }
 Tensor Tensor::cpu() const { return tapir::to(*this, kCPU); }
 Tensor Tensor::cuda() const { return tapir::to(*this, kCUDA); }
@@ -78,17 +81,23 @@ Tensor Tensor::matmul(const Tensor& other) const { return tapir::matmul(*this, o
 Tensor Tensor::mm(const Tensor& other) const { return tapir::mm(*this, other); }
 Tensor Tensor::bmm(const Tensor& other) const { return tapir::bmm(*this, other); }
 
-Tensor& Tensor::add_(const Operand& other, Scalar alpha) { return tapir::add_(*this, other, alpha); }
-Tensor& Tensor::sub_(const Operand& other, Scalar alpha) { return tapir::sub_(*this, other, alpha); }
-Tensor& Tensor::mul_(const Operand& other) { return tapir::mul_(*this, other); }
-Tensor& Tensor::div_(const Operand& other) { return tapir::div_(*this, other); }
-Tensor& Tensor::copy_(const Tensor& source) { return tapir::copy_(*this, source); }
-Tensor& Tensor::fill_(Scalar value) { return tapir::fill_(*this, value); }
-Tensor& Tensor::zero_() { return tapir::zero_(*this); }
-Tensor& Tensor::clamp_(std::optional<Scalar> min, std::optional<Scalar> max) { return tapir::clamp_(*this, min, max); }
-Tensor& Tensor::relu_() { return tapir::relu_(*this); }
-Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) { return tapir::masked_fill_(*this, mask, value); }
-Tensor& Tensor::uniform_(double from, double to) { return tapir::uniform_(*this, from, to); }
-Tensor& Tensor::normal_(double mean, double std) { return tapir::normal_(*this, mean, std); }
+/// A method writes the memory, never the handle; the functions take what they return.
+static Tensor& handle(const Tensor& x) { return const_cast<Tensor&>(x); }
+Tensor& Tensor::add_(const Operand& other, Scalar alpha) const { return tapir::add_(handle(*this), other, alpha); }
+Tensor& Tensor::sub_(const Operand& other, Scalar alpha) const { return tapir::sub_(handle(*this), other, alpha); }
+Tensor& Tensor::mul_(const Operand& other) const { return tapir::mul_(handle(*this), other); }
+Tensor& Tensor::div_(const Operand& other) const { return tapir::div_(handle(*this), other); }
+Tensor& Tensor::copy_(const Tensor& source) const { return tapir::copy_(handle(*this), source); }
+Tensor& Tensor::fill_(Scalar value) const { return tapir::fill_(handle(*this), value); }
+Tensor& Tensor::zero_() const { return tapir::zero_(handle(*this)); }
+Tensor& Tensor::clamp_(std::optional<Scalar> min, std::optional<Scalar> max) const {
+  return tapir::clamp_(handle(*this), min, max);
+}
+Tensor& Tensor::relu_() const { return tapir::relu_(handle(*this)); }
+Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
+  return tapir::masked_fill_(handle(*this), mask, value);
+}
+Tensor& Tensor::uniform_(double from, double to) const { return tapir::uniform_(handle(*this), from, to); }
+Tensor& Tensor::normal_(double mean, double std) const { return tapir::normal_(handle(*this), mean, std); }
 
 }  // namespace tapir::inline v0

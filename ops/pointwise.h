@@ -17,6 +17,9 @@ Tensor fmin(const Operand& a, const Operand& b);
 /// a - b floor(a / b): the sign of b, as in Python. ValueError for an integer divisor of 0.
 Tensor remainder(const Operand& a, const Operand& b);
 Tensor& remainder_(Tensor& self, const Operand& other);
+inline Tensor operator%(const Tensor& a, const Operand& b) { return remainder(a, b); }
+inline Tensor operator%(Scalar a, const Tensor& b) { return remainder(a, b); }
+inline Tensor& operator%=(Tensor& a, const Operand& b) { return remainder_(a, b); }
 /// a - b trunc(a / b): the sign of a, as in C.
 Tensor fmod(const Operand& a, const Operand& b);
 Tensor& fmod_(Tensor& self, const Operand& other);

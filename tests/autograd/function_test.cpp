@@ -126,3 +126,18 @@ TEST_CASE("an input given back is a view of it with the function's gradient") {
   sum(y * 3).backward();
   CHECK(x.grad().to_vector<double>() == Values{-3, -3});
 }
+
+TEST_CASE("review 15: gradcheck takes what custom_function makes, and finds a wrong gradient") {
+  const auto product = custom_function(
+      "product", [](const Tensor& x, const Tensor& y) { return x * y; },
+      [](const Tensor& g, const Tensor& x, const Tensor& y, const Tensor&) {
+        return Grads{g * y, g * x};
+      });
+  const auto wrong = custom_function(
+      "wrong", [](const Tensor& x) { return x * x; },
+      [](const Tensor& g, const Tensor& x, const Tensor&) { return g * x; });
+  const Tensor x = tensor({1.5, -2.0}, {.dtype = kFloat64}).requires_grad_();
+  const Tensor y = tensor({0.5, 3.0}, {.dtype = kFloat64}).requires_grad_();
+  CHECK((gradcheck(product, {x, y}) && gradgradcheck(product, {x, y})));
+  CHECK_THROWS_AS(gradcheck(wrong, {x}), ValueError);
+}

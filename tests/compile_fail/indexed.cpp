@@ -3,8 +3,9 @@
 using namespace tapir;
 // CASE 1: discards qualifiers|not viable|no viable|no match
 // CASE 2: discards qualifiers|not viable|no viable|no match
-// CASE 3: discards qualifiers|not viable|no viable|no matching|no match
+// CASE 3: discards qualifiers|rvalue ref-qualifier|not viable|no viable|no matching|no match
 // CASE 4: discards qualifiers|not viable|no viable|no match
+// CASE 5: discards qualifiers|not viable|no viable|no match
 #ifndef CASE
 #define CASE 0
 #endif
@@ -27,6 +28,8 @@ void use(Tensor& x) {
   place.fill_(1);
 #elif CASE == 4
   place = x[1];
+#elif CASE == 5
+  place %= 2;
 #endif
   (void)place;
 }

@@ -2,6 +2,7 @@
 #include <tapir/core/cuda.h>
 #include <tapir/core/device.h>
 #include <tapir/core/error.h>
+#include <tapir/ops/create.h>
 
 #include "../catch.h"
 #include "messages.h"
@@ -36,4 +37,20 @@ TEST_CASE("CUDA asked where there is none") {
   CHECK(cuda::device_count() == 0);
   CHECK(contains(cuda::why_not(), "CUDA"));
   CHECK(contains(message_of<ValueError>([] { empty({2}, {.device = kCUDA}); }), cuda::why_not()));
+}
+
+TEST_CASE("review 11: a text where a device is asked for") {
+  const Tensor x = ones({2, 3});
+  const char* name = "cpu";
+  CHECK(x.to("cpu").is_same(x));
+  CHECK(x.to(std::string(name)).is_same(x));
+  CHECK(x.to(name, true).is_same(x));
+  CHECK(empty({2}, {.device = "cpu"}).device() == name);
+  CHECK(x.to("cpu", kFloat16).dtype() == kFloat16);
+  CHECK(x.to(kCPU, kInt64).to_vector<int64_t>() == std::vector<int64_t>(6, 1));
+  CHECK(x.to(kCPU, kFloat32).is_same(x));
+  CHECK(contains(message_of<ValueError>([&] { x.to("gpu"); }), "\"cuda:N\", got \"gpu\""));
+  CHECK(contains(message_of<ValueError>([&] { x.to("cuda:99"); }), "cuda:99"));
+  static_assert(!std::is_convertible_v<int, Device> && !std::is_convertible_v<bool, Device>);
+  if (!cuda::is_available()) CHECK_THROWS_AS(x.to("cuda", kFloat16), ValueError);
 }

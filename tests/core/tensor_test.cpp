@@ -1,8 +1,7 @@
 #include <limits>
 
 #include <tapir/core/tensor.h>
-#include <tapir/ops/create.h>
-#include <tapir/ops/shape.h>
+#include <tapir/ops/ops.h>
 
 #include "../catch.h"
 #include "messages.h"
@@ -65,4 +64,52 @@ TEST_CASE("set_grad refuses a gradient whose elements share memory") {
   CHECK(x.grad().to_vector<float>() == std::vector<float>{3, 3, 3});
   Tensor y = zeros({2, 3}, {.requires_grad = true});
   y.set_grad(ones({3, 2}).t());  // any order of places of their own
+}
+
+TEST_CASE("review 11: const handles are written in place") {
+  const Tensor x = zeros({3});
+  const float* memory = x.data<float>();
+  const auto is = [&](float v) { return x.to_vector<float>() == std::vector<float>(3, v); };
+  CHECK((x.fill_(3).add_(1), is(4)));
+  CHECK((x.sub_(1, 2), is(2)));
+  CHECK((x.mul_(6), is(12)));
+  CHECK((x.div_(-3), is(-4)));
+  CHECK((x.relu_(), is(0)));
+  CHECK((x.copy_(full({}, 5.0)), is(5)));
+  CHECK((x.clamp_(7, {}), is(7)));
+  CHECK((x.masked_fill_(x > 6, 8), is(8)));
+  CHECK((x.uniform_(2, 2), is(2)));
+  CHECK((x.normal_(1, 0), is(1)));
+  CHECK((x.zero_(), is(0)));
+  CHECK((x.data<float>() == memory && x.version() > 10));
+  CHECK(x.requires_grad_().requires_grad());
+  CHECK_THROWS_AS(x.fill_(1), ValueError);  // a leaf that wants a gradient, whatever the handle
+  const Tensor y = x * 2;
+  CHECK(!y.detach_().requires_grad());
+}
+
+TEST_CASE("review 11: Slice and clamp with None") {
+  const Tensor x = arange(12).view({3, 4});
+  const auto values = [](const Tensor& t) { return t.to_vector<int64_t>(); };
+  using Values = std::vector<int64_t>;
+  CHECK(values(x[{Slice(1, None), Slice(None, -3)}]) == Values{4, 8});
+  CHECK(values(x[{0, Slice(None, None, 2)}]) == Values{0, 2});
+  CHECK(values(x[{Slice(None), Slice(3, None, 2)}]) == Values{3, 7, 11});
+  CHECK(x[{None, Slice(2, None)}].shape() == Shape{1, 1, 4});
+  x[Slice(None, -1)] = -1;
+  CHECK(values(x) == Values{-1, -1, -1, -1, -1, -1, -1, -1, 8, 9, 10, 11});
+  CHECK(values(x[2].clamp(None, 9)) == Values{8, 9, 9, 9});
+  CHECK(x.argmax(None).item() == 11);
+}
+
+TEST_CASE("review 11: x[i] and a tensor in one conditional") {
+  const Tensor x = arange(4).view({2, 2}), y = full({2}, 7);
+  Tensor z = y;
+  for (const bool first : {true, false}) {
+    CHECK((first ? x[0] : y).sum().item() == (first ? 1 : 14));
+    CHECK((first ? z : x[1]).sum().item() == (first ? 14 : 5));
+    CHECK((first ? x[0] : y.clone()).sum().item() == (first ? 1 : 14));
+    const Tensor row = first ? x[0] : x[1];
+    CHECK(row.sum().item() == (first ? 1 : 5));
+  }
 }

@@ -76,3 +76,19 @@ TEST_CASE("random_split: all samples once, fixed by the seed") {
   CHECK_THROWS_AS(data::random_split(rows(), {6, -1}), ValueError);
   CHECK_THROWS_AS(data::random_split(rows(), {0.5, 0.6}), ValueError);
 }
+
+TEST_CASE("review 12: random_split into structured bindings") {
+  const auto together = [](auto a, auto b) {
+    auto all = values(a);
+    for (const int64_t v : values(b)) all.push_back(v);
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  auto [train, test] = data::random_split(rows(), {3, 2}, 1);
+  CHECK((train.size() == 3 && test.size() == 2 && together(train, test) == kRows));
+  auto [most, rest] = data::random_split(rows(), {0.8, 0.2});
+  CHECK((most.size() == 4 && rest.size() == 1 && together(most, rest) == kRows));
+  const auto counted = data::random_split(rows(), std::vector<int64_t>{3, 2}, 1);
+  CHECK((counted.size() == 2 && values(counted[0]) == values(train)));
+  CHECK(data::random_split(rows(), std::vector<double>{0.2, 0.2, 0.6}).size() == 3);
+}

@@ -554,3 +554,58 @@ TEST_CASE("loader: order and data are those of no workers, for 0, 1, 2 and 4 of 
     CHECK(collect(resumed) == std::vector(expected.begin() + 3, expected.end()));
   }
 }
+
+struct Labelled {
+  Tensor image;
+  int64_t label;
+  float weight;
+};
+
+TEST_CASE("review 12: numbers of a sample become tensors, as in default_collate") {
+  const auto batch_of = [](auto f) {
+    data::DataLoader loader(Three<decltype(f)>{f}, {.batch_size = 3, .num_workers = 1});
+    return *loader.begin();
+  };
+  const auto [image, label] = batch_of([](int64_t i) { return std::pair(full({2}, double(i)), i); });
+  static_assert(std::is_same_v<decltype(label), const Tensor>);
+  CHECK((image.shape() == Shape{3, 2} && label.dtype() == kInt64));
+  CHECK(label.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 2});
+
+  const auto all = batch_of([](int64_t i) {
+    return std::tuple(i * 0.5, float(i), int(i), uint8_t(i), i > 1, std::array<int, 2>{int(i), 7},
+                      std::pair(std::tuple(i), number(i)));
+  });
+  const auto check_column = [](const Tensor& x, DType dtype, std::vector<double> expected) {
+    CHECK((x.dtype() == dtype && x.shape() == Shape{3} && x.to_vector<double>() == expected));
+  };
+  check_column(std::get<0>(all), kFloat64, {0, 0.5, 1});
+  check_column(std::get<1>(all), kFloat32, {0, 1, 2});
+  check_column(std::get<2>(all), kInt64, {0, 1, 2});
+  check_column(std::get<3>(all), kInt64, {0, 1, 2});
+  check_column(std::get<4>(all), kBool, {0, 0, 1});
+  check_column(std::get<5>(all)[0], kInt64, {0, 1, 2});
+  check_column(std::get<5>(all)[1], kInt64, {7, 7, 7});
+  check_column(std::get<0>(std::get<6>(all).first), kInt64, {0, 1, 2});
+  check_column(std::get<6>(all).second, kInt64, {0, 1, 2});
+
+  const auto [x, y, w] = batch_of([](int64_t i) { return Labelled{ones({2}), i, 0.5f}; });  // an aggregate: a tuple
+  CHECK(x.shape() == Shape{3, 2});
+  check_column(y, kInt64, {0, 1, 2});
+  check_column(w, kFloat32, {0.5, 0.5, 0.5});
+  check_column(batch_of([](int64_t i) { return i; }), kInt64, {0, 1, 2});
+  CHECK_THROWS_AS(batch_of([](int64_t) { return ~uint64_t(0); }), RuntimeError);
+}
+
+TEST_CASE("review 12: numbers beside ragged samples, subsets and a collate function of one's own") {
+  struct Words {
+    int64_t size() const { return 4; }
+    std::pair<Tensor, int64_t> get(int64_t i) const { return {ones({i + 1}), i}; }
+  };
+  data::DataLoader padded(Words(), {.batch_size = 4}, data::PadCollate{});
+  for (auto& [x, y] : padded) CHECK((x.shape() == Shape{4, 4} && y.to_vector<int64_t>()[3] == 3));
+  data::DataLoader part(data::subset(Words(), {2}), {});
+  for (auto& [x, y] : part) CHECK((x.shape() == Shape{1, 3} && y.item() == 2));
+  const auto count = [](std::vector<std::pair<Tensor, int64_t>> samples) { return samples.back().second; };
+  data::DataLoader own(Words(), {.batch_size = 4}, count);
+  for (const int64_t last : own) CHECK(last == 3);
+}

@@ -153,3 +153,37 @@ TEST_CASE("BI-305 npz: members") {
     }
   }
 }
+
+TEST_CASE("review 12: npz: the other members beside one of an unsupported dtype") {
+  TemporaryFolder folder;
+  {
+    io::OutputFile file("test", folder / "x.npz");
+    io::ZipWriter zip(file);
+    zip.add("a.npy", npy(dict("<i2", "(1,)"), kTwo), {});
+    zip.add("u2.npy", npy(dict("<u2", "(2,)"), std::string("\1\0\xff\xff", 4)), {});
+    zip.add("u4.npy", npy(dict(">u4", "(1, 2)", "True"), std::string("\xff\xff\xff\xfe\0\0\0\1", 8)),
+            {.deflate = true});
+    zip.add("z.npy", npy(dict("<c8", "(1,)"), std::string(8, '\0')), {.deflate = true});
+    zip.add("s.npy",
+            npy("{'descr': [('a', '<i2'), ('b]', '|u1', (2,))], 'fortran_order': False, 'shape': (1,)}\n", "1234"), {});
+    zip.add("b.npy", npy(dict("|u1", "(1,)"), "\7"), {});
+    zip.finish();
+    file.commit();
+  }
+  const auto load = [&](const io::LoadNpzOptions& options) { return io::load_npz(folder / "x.npz", options); };
+  const auto text = [&](const io::LoadNpzOptions& options) { return message_of<RuntimeError>([&] { load(options); }); };
+  CHECK(mentions(text({}), {"u2.npy", "<u2", ".widen_unsigned", ".skip_unsupported"}));
+  CHECK(mentions(text({.widen_unsigned = true}), {"z.npy", "<c8", ".skip_unsupported"}));
+  CHECK(!mentions(text({.widen_unsigned = true}), {".widen_unsigned"}));
+  const StateDict some = load({.skip_unsupported = true});
+  CHECK((some.size() == 2 && some["a"].item() == 257 && some["b"].item() == 7));
+  const StateDict most = load({.widen_unsigned = true, .skip_unsupported = true});
+  CHECK(most.size() == 4);
+  CHECK(same(most["u2"], tensor({1, 65535}, {.dtype = kInt32})));
+  CHECK(same(most["u4"], tensor({{int64_t(0xfffffffe), int64_t(1)}})));
+  spit(folder / "u.npy", npy(dict("<u4", "(1,)"), std::string(4, '\xff')));
+  CHECK(io::load_npy(folder / "u.npy", {.widen_unsigned = true}).item<int64_t>() == 0xffffffff);
+  CHECK(mentions(message_of<RuntimeError>([&] { io::load_npy(folder / "u.npy"); }), {"<u4", ".widen_unsigned"}));
+  CHECK(same(io::load_npz(folder / "x.npz", {.widen_unsigned = true, .skip_unsupported = true})["b"],
+             tensor({7}, {.dtype = kUInt8})));
+}

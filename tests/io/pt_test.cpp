@@ -376,3 +376,11 @@ TEST_CASE("the recorded .pt files") {
   }
   CHECK(good > 5);
 }
+
+TEST_CASE("review 11: Value::dict takes x[i]") {
+  const Tensor x = arange(6).view({2, 3});
+  const Value v = Value::dict({{"row", x[1]}, {"list", Value::list({x[0], 2})}, {"none", {}}, {"x", x}});
+  CHECK(v["row"].to_tensor().to_vector<int64_t>() == std::vector<int64_t>{3, 4, 5});
+  CHECK(v["list"][0].to_tensor().shape() == Shape{3});
+  CHECK((v["none"].is_none() && v["x"].to_tensor().is_same(x)));
+}

@@ -125,3 +125,22 @@ TEST_CASE("hypot, copysign, heaviside, float_power: special values and dtypes") 
   const Tensor a = leaf({2, -3, 0}), b = leaf({-1, 2, 1});
   CHECK(values(grad({sum(copysign(a, b))}, {a})[0]) == Values{-1, -1, 0});
 }
+
+TEST_CASE("review 11: % is remainder, for tensors and numbers on either side, and in place") {
+  const Tensor a = tensor({-7, 7, 5}), b = tensor({3, -3, 2});
+  CHECK(values(a % 3) == Values{2, 1, 2});
+  CHECK(values(a % b) == Values{2, -2, 1});
+  CHECK(values(7 % b) == Values{1, -2, 1});
+  CHECK(close(values(floats({-7.5, 7.5}) % 2), {0.5, 1.5}));
+  CHECK((a % 2.5).dtype() == kFloat32);
+  CHECK_THROWS_AS(a % 0, ValueError);
+  Tensor c = clone(a);
+  c %= 4;
+  CHECK(values(c) == Values{1, 3, 1});
+  c[Slice(1, None)] %= b[2];
+  CHECK(values(c) == Values{1, 1, 1});
+  CHECK(values(a[0] % 4) == Values{1});
+  CHECK(values(9 % a[2]) == Values{4});
+  const Tensor x = leaf({-7.3, 7.1}), y = leaf({2.2, -3.1});
+  CHECK(gradients_hold([](const Tensor& x, const Tensor& y) { return x % y + 7.7 % y; }, {x, y}));
+}
