@@ -1,4 +1,5 @@
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,14 +10,15 @@ enum class DeviceType : uint8_t { CPU, CUDA };
 inline constexpr int kNumDeviceTypes = 2;
 inline constexpr int kMaxDevices = 16;  // of one type
 
-/// Where a tensor lives: `Device("cuda:1")`, kCPU, kCUDA (the first CUDA device).
+/// Where a tensor lives: kCPU, kCUDA (the first CUDA device), or a text such as "cuda:1" wherever a device is asked for.
 struct Device {
   DeviceType type = DeviceType::CPU;
   int8_t index = 0;
   constexpr Device() = default;
   constexpr Device(DeviceType type, int8_t index = 0) : type(type), index(index) {}
   /// Reads "cpu", "cuda", "cuda:N"; anything else is a ValueError.
-  explicit Device(std::string_view text);
+  Device(std::string_view text);
+  template <std::convertible_to<std::string_view> T> Device(const T& text) : Device(std::string_view(text)) {}
   constexpr bool operator==(const Device&) const = default;
   constexpr bool is_cpu() const { return type == DeviceType::CPU; }
   constexpr bool is_cuda() const { return type == DeviceType::CUDA; }
