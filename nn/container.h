@@ -14,11 +14,20 @@ struct ModuleList : Module {
     return *held;
   }
   int64_t size() const { return int64_t(items.size()); }
-  /// ValueError beyond the end.
+  /// Callable: list[0](x). ValueError beyond the end.
   Module& operator[](int64_t i) const {
     check(i >= 0 && i < size(), "[ModuleList] index {} is out of range for {} modules", i, size());
     return *items[size_t(i)];
   }
+  /// `for (nn::Module& m : list) x = m(x);`
+  struct Iterator {
+    const AnyModule* at;
+    Module& operator*() const { return **at; }
+    Iterator& operator++() { return ++at, *this; }
+    bool operator==(const Iterator&) const = default;
+  };
+  Iterator begin() const { return {items.data()}; }
+  Iterator end() const { return {items.data() + items.size()}; }
   /// The module at i, known to be an M; ValueError when it is not.
   template <ModuleField M> M& as(int64_t i) const {
     M* m = dynamic_cast<M*>(&(*this)[i]);
@@ -43,6 +52,8 @@ struct ModuleDict : Module {
   void erase(const std::string& name);
   bool contains(const std::string& name) const { return find(name) != nullptr; }
   int64_t size() const { return int64_t(items.size()); }
+  auto begin() { return items.begin(); }
+  auto end() { return items.end(); }
   /// ValueError where there is none of that name.
   AnyModule& operator[](const std::string& name);
   /// The module of that name, known to be an M; ValueError when it is not.
@@ -68,6 +79,8 @@ struct ParameterList : Module {
   }
   Parameter& push_back(const Tensor& value) { return items.emplace_back(value); }
   int64_t size() const { return int64_t(items.size()); }
+  auto begin() { return items.begin(); }
+  auto end() { return items.end(); }
   /// ValueError beyond the end.
   Parameter& operator[](int64_t i);
   bool tapir_is_list() const override { return true; }
@@ -82,6 +95,8 @@ struct ParameterDict : Module {
   Parameter& insert(const std::string& name, const Tensor& value);
   bool contains(const std::string& name) const;
   int64_t size() const { return int64_t(items.size()); }
+  auto begin() { return items.begin(); }
+  auto end() { return items.end(); }
   /// ValueError where there is none of that name.
   Parameter& operator[](const std::string& name);
   bool tapir_is_list() const override { return true; }

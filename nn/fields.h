@@ -18,6 +18,7 @@
 
 #include "../core/each.h"
 #include "../core/tensor.h"
+#include "field_types.h"
 
 namespace tapir::inline v0 {
 
@@ -54,12 +55,6 @@ struct Buffer : nn::detail::Member {
 
 namespace nn {
 
-class Module;
-template <class T>
-concept TensorField = std::derived_from<T, Tensor>;
-template <class T>
-concept ModuleField = std::derived_from<T, Module>;
-
 /// One entry of a module's field list, containers opened ("blocks.0").
 struct Field {
   enum class Kind : uint8_t { Parameter, Buffer, Tensor, Module, Plain };
@@ -71,27 +66,6 @@ struct Field {
 };
 
 namespace detail {
-
-template <class T>
-concept RangeField = requires(T& t) {
-  t.begin();
-  t.end();
-  typename T::value_type;
-}
-&&!std::is_same_v<T, std::string> && !std::is_same_v<T, Dims>;
-/// A name and what it stands for: an entry of a map.
-template <class T>
-concept NamedField = requires(T& t) {
-  t.second;
-  requires std::is_same_v<std::remove_cvref_t<decltype(t.first)>, std::string>;
-};
-/// optional, unique_ptr, Owned
-template <class T>
-concept HandleField = requires(T& t) {
-  *t;
-  static_cast<bool>(t);
-}
-&&!std::is_pointer_v<T> && !TensorField<T> && !ModuleField<T> && !requires(T & t) { +t; };  // a lambda is none
 
 struct Span {
   size_t begin, end;
@@ -128,12 +102,6 @@ template <class T> constexpr size_t end_of_fields() {
     _Pragma("GCC diagnostic pop")
   }
 }
-/// References and raw pointers to modules or tensors would be shared by clone() and dangle after a move.
-template <class T>
-constexpr bool shares = std::is_reference_v<T> ||
-                        (std::is_pointer_v<T> && (ModuleField<std::remove_cvref_t<std::remove_pointer_t<T>>> ||
-                                                  TensorField<std::remove_cvref_t<std::remove_pointer_t<T>>>));
-
 /// True or False; a number as Python prints it: 1.0, 0.0001, 1e-05.
 inline const char* bool_text(bool b) { return b ? "True" : "False"; }
 std::string float_text(double value);
@@ -160,13 +128,16 @@ template <class T> void list_field(std::vector<Field>& out, const std::string& n
     [[maybe_unused]] size_t i = 0;
     for (auto& e : f) {
       if constexpr (NamedField<std::remove_cvref_t<decltype(e)>>) list_field(out, name + "." + e.first, e.second);
+      else if constexpr (MapField<T>) list_field(out, name + "." + std::to_string(e.first), e.second);
       else list_field(out, name + "." + std::to_string(i++), e);
     }
   } else if constexpr (HandleField<T>) {
-    if (f) list_field(out, name, *f);
+    if constexpr (requires { sizeof(*f); })
+      if (f) list_field(out, name, *f);
   } else if constexpr (std::is_arithmetic_v<T>)
     out.push_back({name, Kind::Plain, nullptr, nullptr, plain_text(name.c_str(), Scalar(f))});
-  else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, Dims>)
+  else if constexpr (std::is_same_v<std::remove_const_t<T>, std::string> ||
+                     std::is_same_v<std::remove_const_t<T>, Dims>)
     out.push_back({name, Kind::Plain, nullptr, nullptr, plain_text(name.c_str(), f)});
 }
 
@@ -175,8 +146,14 @@ template <class T> void list_field(std::vector<Field>& out, const std::string& n
 }  // namespace tapir::inline v0
 
 #define TAPIR_FIELD_VISIT(x) visit(#x, s.x...);
+#define TAPIR_FIELD_NAME(x) +sizeof(this->x)
 #define TAPIR_FIELD_SPAN(x) {__builtin_offsetof(Self, x), __builtin_offsetof(Self, x) + sizeof(Self::x)},
 #define TAPIR_FIELD_ONE(x) +1
-#define TAPIR_FIELD_OWNED(x)                                     \
-  static_assert(!::tapir::nn::detail::shares<decltype(Self::x)>, \
-                "field " #x " is a reference or a raw pointer: hold the module or tensor itself");
+#define TAPIR_FIELD_OWNED(x)                                                                                       \
+  static_assert(!::tapir::nn::detail::shares<decltype(Self::x)>,                                                   \
+                "field " #x " is a reference or a raw pointer: hold the module or tensor itself");                 \
+  static_assert(!::tapir::nn::detail::hidden_field<decltype(Self::x)>,                                             \
+                "field " #x                                                                                        \
+                " holds a tensor or a module that parameters() and clone() do not see; they see those in vector, " \
+                "array, optional, "                                                                                \
+                "unique_ptr, shared_ptr, map and pairs with a name in a vector, and in structs with TAPIR_FIELDS");

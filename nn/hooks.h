@@ -9,6 +9,7 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -17,8 +18,23 @@
 
 namespace tapir::inline v0::nn {
 
-class AnyModule;
-using CloneMemo = std::vector<std::pair<TensorImpl*, Tensor>>;
+/// The copies that a clone() has made, so that what fields share is shared by their copies.
+struct CloneMemo {
+  /// What shared pointers hold, under its address and type.
+  struct Shared {
+    const void* from;
+    const std::type_info& type;
+    Shared(const void* from, const std::type_info& type) : from(from), type(type) {}
+    virtual ~Shared() = default;
+  };
+  std::vector<std::pair<TensorImpl*, Tensor>> tensors;
+  std::vector<Shared*> shared;
+  CloneMemo() = default;
+  CloneMemo(const CloneMemo&) = delete;
+  ~CloneMemo() {
+    for (Shared* s : shared) delete s;
+  }
+};
 
 enum class HookKind : uint8_t { ForwardPre, Forward, BackwardPre, Backward };
 

@@ -37,6 +37,12 @@ namespace tapir::inline v0::nn {
     }                                                                                               \
     TAPIR_DECLARE_FIELDS(options, weight)                                                           \
   };
+template <> inline constexpr bool plain_field<CrossEntropyOptions> = true;  // whose own weight is none
+template <> inline constexpr bool plain_field<NllLossOptions> = true;
+template <> inline constexpr bool plain_field<LossOptions> = true;
+template <> inline constexpr bool plain_field<HuberLossOptions> = true;
+template <> inline constexpr bool plain_field<MultiMarginLossOptions> = true;
+template <> inline constexpr bool plain_field<BceWithLogitsOptions> = true;
 TAPIR_WEIGHTED_LOSS(CrossEntropyLoss, CrossEntropyOptions, cross_entropy)
 TAPIR_WEIGHTED_LOSS(NLLLoss, NllLossOptions, nll_loss)
 TAPIR_WEIGHTED_LOSS(MSELoss, LossOptions, mse_loss)

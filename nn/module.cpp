@@ -37,11 +37,11 @@ std::string plain_text(const char* name, const Dims& v) { return tapir::format("
 
 Tensor clone_tensor(const Tensor& x, CloneMemo& memo) {
   if (!x.defined()) return {};
-  for (auto& [from, copy] : memo)
+  for (auto& [from, copy] : memo.tensors)
     if (from == x.impl_or_null()) return copy;
   Tensor copy = x.detach().clone();
   if (x.is_leaf() && x.requires_grad()) copy.requires_grad_();
-  memo.emplace_back(x.impl_or_null(), copy);
+  memo.tensors.emplace_back(x.impl_or_null(), copy);
   return copy;
 }
 
@@ -253,30 +253,35 @@ template <class F> static void convert(Tensor& x, F&& f) {
   if (gradient.defined()) x.set_grad(f(gradient.detach()));
 }
 
-void Module::to(Device device) {
+Module& Module::to(Device device) {
   walk_tensors("", [&](const std::string&, Kind, Tensor& t) {
     if (t.device() != device) convert(t, [&](const Tensor& x) { return tapir::to(x, device); });
   });
+  return *this;
 }
-void Module::to(DType dtype) {
+Module& Module::to(DType dtype) {
   check(is_floating(dtype), "[Module::to] only accepts floating point dtypes, got {}", dtype);
   walk_tensors("", [&](const std::string&, Kind, Tensor& t) {
     if (is_floating(t.dtype()) && t.dtype() != dtype) convert(t, [&](const Tensor& x) { return tapir::to(x, dtype); });
   });
+  return *this;
 }
-void Module::to(MemoryFormat format) {
+Module& Module::to(MemoryFormat format) {
   walk_tensors("", [&](const std::string&, Kind, Tensor& t) {
     if (t.dim() == 4) convert(t, [&](const Tensor& x) { return contiguous(x, format); });
   });
+  return *this;
 }
 
-void Module::train(bool on) {
+Module& Module::train(bool on) {
   training = on;
   if (Module* other = replaced_by(*this)) other->training = on;
   for (auto& [name, child] : named_children()) child->train(on);
+  return *this;
 }
-void Module::requires_grad_(bool on) {
+Module& Module::requires_grad_(bool on) {
   for (Tensor& p : parameters()) p.requires_grad_(on);
+  return *this;
 }
 void Module::zero_grad(bool set_to_none) {
   NoGrad guard;

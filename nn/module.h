@@ -21,6 +21,13 @@ struct LoadOptions {
   std::string strip_prefix = {};  // removed from names that begin with it: "module.", "_orig_mod."
 };
 
+// Note [Chains]
+// Module::to() and its like return a Module&. A struct with TAPIR_FIELDS has them once more (TAPIR_CHAINS): they return the struct, a
+// temporary one by value, so that `auto net = Net().to("cuda")` moves. They are templates: a function of the struct's own of that name goes first.
+/// What to() takes.
+template <class T>
+concept Place = std::convertible_to<T, Device> || std::same_as<T, DType> || std::same_as<T, MemoryFormat>;
+
 /// A bool, at first true, of which compiled programs learn that it has changed: Note [What a compiled program takes for constant].
 class TrainingFlag {
  public:
@@ -51,6 +58,8 @@ class Module {
 
  public:
   Module() = default;
+  Module(const Module&) = delete;             // modules are not copied: net.clone(), or std::move(net)
+  Module& operator=(const Module&) = delete;  // modules are not copied: net.clone(), or std::move(net)
   Module(Module&& o) noexcept : extras_(std::move(o.extras_)), training(o.training) { own_extras(); }
   Module& operator=(Module&& o) noexcept {
     training = o.training, std::swap(extras_, o.extras_);
@@ -79,14 +88,18 @@ class Module {
   /// the module is then as before.
   void load_state_dict(const StateDict& state, const LoadOptions& options = {});
 
-  /// Moves or converts every floating-point tensor inside its existing handle, so that optimizers follow.
-  void to(Device device);
-  void to(DType dtype);
+  // These return the module, as what it is: Note [Chains].
+  /// Moves every tensor, or converts the floating-point ones, inside its existing handle, so that optimizers follow. to(kCUDA, kFloat16)
+  /// does both.
+  Module& to(Device device);
+  Module& to(DType dtype);
   /// Lays rank-4 tensors out in that format.
-  void to(MemoryFormat format);
-  void train(bool on = true);
-  void eval() { train(false); }
-  void requires_grad_(bool on = true);
+  Module& to(MemoryFormat format);
+  Module& cuda() { return to(kCUDA); }
+  Module& cpu() { return to(kCPU); }
+  Module& train(bool on = true);
+  Module& eval() { return train(false); }
+  Module& requires_grad_(bool on = true);
   void zero_grad(bool set_to_none = true);
   /// f(module) for this module and all below, children first.
   template <class F> void apply(F&& f) {
@@ -94,6 +107,8 @@ class Module {
     f(*this);
   }
   int64_t num_parameters();
+  /// forward(x) of a module whose type is not known; a struct's own takes what its forward takes.
+  Tensor operator()(const Tensor& x) { return tapir_call(x); }
 
   // Hooks around each call, Note [Module hooks]. Each returns a number for remove_hook; a hook may remove itself. Vectors keep their length.
   /// hook(module, inputs): it may replace the tensors among the arguments.
@@ -118,9 +133,8 @@ class Module {
   virtual std::string extra_repr();
 
   // Written by TAPIR_FIELDS.
-  virtual void tapir_fields(std::vector<Field>&) = 0;
+  virtual void tapir_fields(std::vector<Field>&) = 0;  // abstract? The struct lacks its last line, TAPIR_FIELDS(a, b)
   virtual Module* tapir_clone(CloneMemo&) = 0;
-  /// forward(x) of a module whose type is not known.
   virtual Tensor tapir_call(const Tensor& x) = 0;
   virtual const std::type_info& tapir_type() const = 0;  // the struct in which the line stands
   virtual void tapir_rename(std::vector<Field>&) {}      // names that no list of members can give: weight_ih_l0
@@ -171,6 +185,33 @@ namespace detail {
 
 Tensor clone_tensor(const Tensor& x, CloneMemo& memo);
 
+template <class T> auto clone_field(T& f, CloneMemo& memo);
+template <class P> struct SharedCopy final : CloneMemo::Shared {
+  P copy;
+  SharedCopy(const void* from, P copy) : Shared(from, typeid(P)), copy(std::move(copy)) {}
+};
+/// What a shared pointer holds is cloned once for all that hold it; a module is known by its whole, since pointers name its bases too.
+/// Plain data stays shared.
+template <template <class> class P, class E> P<E> clone_shared(P<E>& f, CloneMemo& memo) {
+  if constexpr (!holds<E, 5>()) return f;
+  else {
+    using Known = P<std::conditional_t<ModuleField<E>, Module, E>>;
+    const void* from = f.get();
+    if constexpr (ModuleField<E>) from = dynamic_cast<const void*>(f.get());
+    if (!f) return f;
+    for (CloneMemo::Shared* s : memo.shared)
+      if (s->from == from && s->type == typeid(Known)) {
+        Known& copy = static_cast<SharedCopy<Known>*>(s)->copy;
+        return P<E>(copy, static_cast<E*>(copy.get()));
+      }
+    P<E> copy;
+    if constexpr (ModuleField<E>) copy = P<E>(static_cast<E*>(f->tapir_clone(memo)));
+    else copy = P<E>(new E(clone_field(*f, memo)));
+    memo.shared.push_back(new SharedCopy<Known>(from, copy));
+    return copy;
+  }
+}
+
 template <class T> auto clone_field(T& f, CloneMemo& memo) {
   if constexpr (TensorField<T>) {
     T out;
@@ -196,12 +237,17 @@ template <class T> auto clone_field(T& f, CloneMemo& memo) {
       for (auto& e : f) out.emplace(e.first, clone_field(e.second, memo));
     } else if constexpr (requires { out.push_back(std::move(*f.begin())); }) {
       for (auto& e : f) out.push_back(clone_field(e, memo));
-    } else {
+    } else if constexpr (requires { std::tuple_size<T>::value; }) {
       auto to = out.begin();  // std::array
       for (auto& e : f) *to++ = clone_field(e, memo);
+    } else {
+      static_assert(!holds<T, 5>(), "clone() cannot copy a field that is such a range of modules or tensors");
+      return T(f);
     }
     return out;
   } else if constexpr (NamedField<T>) return T(f.first, clone_field(f.second, memo));
+  else if constexpr (!HandleField<T>) return T(f);
+  else if constexpr (SharedField<T>) return clone_shared(f, memo);
   else if constexpr (requires { f.release(); }) {  // std::unique_ptr
     using E = std::remove_cvref_t<decltype(*f)>;
     if constexpr (ModuleField<E>) return f ? T(static_cast<E*>(f->tapir_clone(memo))) : T();
@@ -210,7 +256,10 @@ template <class T> auto clone_field(T& f, CloneMemo& memo) {
     T out;
     if (f) out.emplace(clone_field(*f, memo));
     return out;
-  } else return T(f);
+  } else {
+    static_assert(!holds<T, 5>(), "clone() cannot copy a field that is such a handle of a module or tensor");
+    return T(f);
+  }
 }
 template <class M> Module* clone_as_base(M& m, CloneMemo& memo) {
   if constexpr (std::is_nothrow_move_constructible_v<M>) return new M(clone_field(m, memo));
@@ -288,9 +337,29 @@ template <class M, class... A> decltype(auto) call(M& m, A&&... a) {
   }                                                                                                               \
   ::tapir::Tensor Type::tapir_call(const ::tapir::Tensor& x) { return ::tapir::nn::detail::call_erased(*this, x); }
 
+// Note [Chains]
+#define TAPIR_CHAINS                                                          \
+  template <::tapir::nn::Place... TapirAt> auto& to(TapirAt... at)& {         \
+    return (::tapir::nn::Module::to(at), ..., *this);                         \
+  }                                                                           \
+  template <::tapir::nn::Place... TapirAt> auto to(TapirAt... at)&& {         \
+    return (::tapir::nn::Module::to(at), ..., std::move(*this));              \
+  }                                                                           \
+  TAPIR_CHAIN(class = void, cuda, (), ())                                     \
+  TAPIR_CHAIN(class = void, cpu, (), ())                                      \
+  TAPIR_CHAIN(class = void, eval, (), ())                                     \
+  TAPIR_CHAIN(std::integral TapirOn = bool, train, (TapirOn on = true), (on)) \
+  TAPIR_CHAIN(std::integral TapirOn = bool, requires_grad_, (TapirOn on = true), (on))
+// clang-format off
+#define TAPIR_CHAIN(T, name, parameters, arguments)                                           \
+  template <T> auto& name parameters & { return ::tapir::nn::Module::name arguments, *this; } \
+  template <T> auto name parameters && { return ::tapir::nn::Module::name arguments, std::move(*this); }
+// clang-format on
+
 // What both have in common.
 #define TAPIR_LIST_FIELDS(Base, ...)                                                                                \
  public:                                                                                                            \
+  void tapir_names() { (void)(size_t() TAPIR_EACH(TAPIR_FIELD_NAME, __VA_ARGS__)); } /* first, for a plain error */ \
   auto tapir_self()->std::remove_cvref_t<decltype(*this)>*;                                                         \
   template <class TapirVisit, class... TapirSelf> static void tapir_zip(TapirVisit&& visit, TapirSelf&... s) {      \
     Base::tapir_zip(visit, static_cast<Base&>(s)...);                                                               \
@@ -311,4 +380,5 @@ template <class M, class... A> decltype(auto) call(M& m, A&&... a) {
   requires(sizeof...(Nothing) == 0) auto clone(Nothing... n) { return ::tapir::nn::detail::clone(*this, n...); }    \
   template <class... TapirArgs> decltype(auto) operator()(TapirArgs&&... a) {                                       \
     return ::tapir::nn::detail::call(*this, std::forward<TapirArgs>(a)...);                                         \
-  }
+  }                                                                                                                 \
+  TAPIR_CHAINS

@@ -65,6 +65,12 @@ PackedSequence pack_padded_sequence(const Tensor& x, const Numbers& lengths, con
   return packed;
 }
 
+PackedSequence pack_padded_sequence(const Tensor& x, const Tensor& lengths, const PackOptions& o) {
+  check(lengths.defined() && lengths.dim() == 1 && lengths.device().is_cpu() && is_integral(lengths.dtype()),
+        "[pack_padded_sequence] expected lengths (B) of an integer dtype on the CPU, got {}", lengths);
+  return pack_padded_sequence(x, lengths.to_vector<int64_t>(), o);
+}
+
 PaddedSequence pad_packed_sequence(const PackedSequence& packed, const PadOptions& o) {
   constexpr const char* name = "pad_packed_sequence";
   check(packed.batch_sizes.defined() && packed.batch_sizes.numel() > 0 && packed.data.dim() > 0,

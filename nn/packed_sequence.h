@@ -21,6 +21,8 @@ struct PackOptions {
 /// Padded sequences (T, B, ...), or (B, T, ...), packed. ValueError for lengths that are not in [1, T], of the wrong number or order.
 PackedSequence pack_padded_sequence(const Tensor& padded, const std::vector<int64_t>& lengths,
                                     const PackOptions& options = {});
+/// The same of lengths (B), integers on the host.
+PackedSequence pack_padded_sequence(const Tensor& padded, const Tensor& lengths, const PackOptions& options = {});
 /// Sequences (T_i, ...) packed.
 PackedSequence pack_sequence(const std::vector<Tensor>& sequences, bool enforce_sorted = true);
 

@@ -104,6 +104,8 @@ TAPIR_POOLS(2)
 TAPIR_POOLS(3)
 #undef TAPIR_POOLS
 
+template <> inline constexpr bool plain_field<FractionalMaxPoolOptions> = true;  // whose own samples are none
+
 /// The largest elements of windows whose steps are drawn anew at each call, unless options.random_samples fixes them. Graham 2014,
 /// arXiv 1412.6071.
 #define TAPIR_FRACTIONAL_POOL(Name, op)                                                                       \

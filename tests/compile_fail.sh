@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: compile_fail.sh COMPILER INCLUDE_DIR
 # Every tests/compile_fail/*.cpp compiles as it stands, and is refused with -DCASE=n for each of its lines `// CASE n: REGEX`, with an
-# error that matches REGEX. So a file that fails for another reason, or stops failing, is found.
+# REGEX in the first 20 lines that the compiler says. So a file that fails for another reason, or stops failing, is found.
 compiler=$1 include=$(realpath "$2")
 cd "$(dirname "$0")/compile_fail" 2>/dev/null || { echo "0 passed, 0 failed, 0 skipped"; exit 0; }
 shopt -s nullglob
@@ -15,7 +15,7 @@ for file in *.cpp; do
   if compile "$file"; then good; else bad "$file must compile as it stands"; fi
   while read -r number pattern; do
     if compile -DCASE="$number" "$file"; then bad "$file compiles with -DCASE=$number"
-    elif ! grep -E 'error:|static assertion' "$log" | grep -qE -- "$pattern"; then bad "$file, CASE $number: no error matches '$pattern'"
+    elif ! head -20 "$log" | grep -qE -- "$pattern"; then bad "$file, CASE $number: nothing in the first 20 lines matches '$pattern'"
     else good; fi
   done < <(sed -n 's|^// CASE \([0-9]*\): *|\1 |p' "$file")
 done

@@ -60,3 +60,33 @@ TEST_CASE("BI-190 names in containers, and what is not there") {
   CHECK_THROWS_AS(nn::ParameterList()[0], ValueError);
   CHECK_THROWS_AS(nn::ModuleList()[0], ValueError);
 }
+
+TEST_CASE("review 11: the modules of a Sequential and a ModuleList are called by number and in a loop") {
+  nn::Sequential net(nn::Linear(2, 3), nn::ReLU(), nn::Linear(3, 1));
+  const Tensor x = ones({4, 2});
+  CHECK(net[2](net[1](net[0](x))).to_vector<float>() == net(x).to_vector<float>());
+  CHECK(error_of([&] { net[0](ones({4, 5})); }).find("Linear") != std::string::npos);
+  Tensor y = x;
+  for (nn::Module& layer : net) y = layer.eval()(y);
+  CHECK(y.to_vector<float>() == net(x).to_vector<float>());
+  CHECK(!net[2].training);
+  nn::ModuleList list(nn::Linear(2, 2), nn::Tanh());
+  int64_t n = 0;
+  for (auto& layer : list) n += layer.num_parameters();
+  CHECK(n == 6);
+  for ([[maybe_unused]] auto& none : nn::ModuleList()) CHECK(false);
+}
+
+TEST_CASE("review 11: loops over modules and parameters by name, and parameters by number") {
+  Heads net;
+  std::string names;
+  for (auto& [name, head] : net.heads) {
+    names += name + " ";
+    CHECK(head(ones({1, 2})).dim() == 2);
+  }
+  CHECK(names == "cls act ");
+  for (auto& [name, shift] : net.shifts) CHECK((name == "b" && shift.numel() == 2));
+  int64_t n = 0;
+  for (Parameter& p : net.scales) n += p.numel();
+  CHECK(n == 5);
+}

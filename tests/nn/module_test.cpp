@@ -1,7 +1,12 @@
 #include <tapir/tapir.h>
 
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <sstream>
+#include <variant>
 
 #include "../catch.h"
 #include "../errors.h"
@@ -193,4 +198,182 @@ TEST_CASE("an optimizer's state goes to a file and back") {
   CHECK(a.weight.to_vector<float>() == b.weight.to_vector<float>());
   CHECK_THROWS_AS(optim::SGD(b.parameters(), {.momentum = 0.9}).load_state_dict(one.state_dict()),
                   ValueError);  // BI-211
+}
+
+namespace {
+/// Two fields share an encoder, one of them by its base; another two share a parameter.
+struct Sharing : nn::Module {
+  std::shared_ptr<nn::Linear> online = std::make_shared<nn::Linear>(2, 2);
+  std::shared_ptr<nn::Module> same = online;
+  std::vector<std::shared_ptr<Parameter>> scales{std::make_shared<Parameter>(ones(2))};
+  std::map<std::string, std::shared_ptr<Parameter>> named{{"scale", scales[0]}};
+  std::shared_ptr<std::vector<nn::Linear>> stack = std::make_shared<std::vector<nn::Linear>>();
+  std::shared_ptr<std::string> title = std::make_shared<std::string>("plain");
+  std::shared_ptr<nn::Module> absent;
+  Sharing() { stack->emplace_back(2, 2); }
+  Tensor forward(const Tensor& x) { return (*stack)[0]((*online)(x)) * *scales[0]; }
+  TAPIR_FIELDS(online, same, scales, named, stack, title, absent)
+};
+}  // namespace
+
+TEST_CASE("review 2: clone() copies what shared pointers hold, and what fields share stays shared") {
+  Sharing net;
+  Sharing target = net.clone();
+  CHECK(names_of(target.state_dict()) == names_of(net.state_dict()));
+  const auto before = target(ones({1, 2})).to_vector<float>();
+  CHECK(before == net(ones({1, 2})).to_vector<float>());
+  optim::SGD opt(net.parameters(), {.lr = 0.5});
+  sum(net(ones({1, 2}))).backward();
+  opt.step();
+  CHECK(net(ones({1, 2})).to_vector<float>() != before);
+  CHECK(target(ones({1, 2})).to_vector<float>() == before);
+  for (const Tensor& mine : net.parameters())
+    for (const Tensor& other : target.parameters()) CHECK(mine.data_ptr() != other.data_ptr());
+  CHECK(target.parameters().size() == net.parameters().size());
+
+  CHECK(target.online.get() != net.online.get());
+  CHECK(target.same.get() == target.online.get());
+  CHECK(target.online.use_count() == 2);
+  CHECK(target.named.at("scale") == target.scales[0]);
+  CHECK(target.scales[0] != net.scales[0]);
+  CHECK(target.stack != net.stack);
+  CHECK(target.title == net.title);  // data that is no tensor's stays shared
+  CHECK(!target.absent);
+}
+
+namespace {
+struct Pointers : nn::Module {
+  std::shared_ptr<nn::Module> first;
+  std::shared_ptr<nn::Linear> second;
+  std::shared_ptr<Parameter> weight;
+  Pointers() : second(std::make_shared<nn::Linear>(2, 3)), weight(second, &second->weight) { first = second; }
+  TAPIR_FIELDS(first, second, weight)
+};
+}  // namespace
+
+TEST_CASE("review 2: a module behind a pointer to its base is cloned as what it is, in whatever order") {
+  Pointers net, twin = net.clone();
+  CHECK(dynamic_cast<nn::Linear*>(twin.first.get()) == twin.second.get());
+  CHECK(twin.second->weight.is_same(*twin.weight));
+  CHECK(!twin.weight->is_same(*net.weight));
+  CHECK(twin.weight->requires_grad());
+}
+
+namespace {
+struct Cache {
+  Tensor keys;
+};
+}  // namespace
+template <> inline constexpr bool tapir::nn::plain_field<Cache> = true;
+
+namespace {
+struct Listed : nn::Module {
+  std::map<int, nn::Linear> heads;
+  std::vector<std::map<int64_t, Parameter>> scales{2};
+  std::shared_ptr<nn::Linear> fc = std::make_shared<nn::Linear>(1, 1, nn::LinearOptions{.bias = false});
+  Cache cache{ones(2)};
+  const int64_t size = 3;
+  std::vector<bool> bits{true};
+  Listed() {
+    heads.emplace(7, nn::Linear(2, 2, {.bias = false}));
+    heads.emplace(-1, nn::Linear(2, 2, {.bias = false}));
+    scales[1].emplace(3, ones(2));
+  }
+  TAPIR_FIELDS(heads, scales, fc, cache, size, bits)
+};
+}  // namespace
+
+TEST_CASE("review 3: fields in maps by number, in maps in vectors and behind shared pointers are registered") {
+  Listed net, twin = net.clone();
+  CHECK(names_of(net.state_dict()) == "scales.1.3 heads.-1.weight heads.7.weight fc.weight ");
+  CHECK(names_of(twin.named_parameters()) == names_of(net.named_parameters()));
+  CHECK(!twin.heads.at(7).weight.is_same(net.heads.at(7).weight));
+  CHECK(!twin.scales[1].at(3).is_same(net.scales[1].at(3)));
+  CHECK(twin.cache.keys.is_same(net.cache.keys));
+  CHECK(twin.bits == net.bits);
+}
+
+TEST_CASE("review 3: what a type holds, and what of it the walk over fields does not reach") {
+  using nn::detail::hidden_field, nn::detail::holds;
+  struct Late {
+    std::optional<float> p;
+    std::function<Tensor(const Tensor&)> f;
+    int numbers[3];
+    std::variant<int, float> either;
+    std::vector<nn::Linear> layers;
+  };
+  struct Two {
+    nn::Linear a, b;  // no default constructor
+  };
+  struct Inner {
+    int n;
+    Two two;
+  };
+  struct Derived : Inner {
+    int m;
+  };
+  STATIC_REQUIRE(hidden_field<Late>);
+  STATIC_REQUIRE(hidden_field<Two>);
+  STATIC_REQUIRE(hidden_field<Inner>);
+  STATIC_REQUIRE(hidden_field<Derived>);
+  STATIC_REQUIRE(hidden_field<std::optional<std::pair<int, Tensor>>>);
+  STATIC_REQUIRE(hidden_field<std::map<std::string, std::tuple<int, Parameter>>>);
+  STATIC_REQUIRE(hidden_field<const std::map<int, nn::Linear>>);
+  STATIC_REQUIRE(hidden_field<std::reference_wrapper<nn::Linear>>);
+  STATIC_REQUIRE(!hidden_field<std::optional<std::vector<std::unique_ptr<nn::Module>>>>);
+  STATIC_REQUIRE(!hidden_field<std::vector<std::pair<std::string, nn::AnyModule>>>);
+  STATIC_REQUIRE(!hidden_field<std::array<Parameter, 3>>);
+  STATIC_REQUIRE(!hidden_field<std::vector<Tensor>>);
+  STATIC_REQUIRE(!holds<std::function<Tensor(const Tensor&)>, 5>());
+  STATIC_REQUIRE(!holds<nn::ConvOptions, 5>());
+}
+
+namespace {
+/// Has an eval() and a train() of its own.
+struct Frozen : nn::Module {
+  nn::BatchNorm1d norm{2};
+  int evals = 0, epochs = 0;
+  void eval() { ++evals, Module::eval(); }
+  void train(const std::string&) { ++epochs; }
+  Tensor forward(const Tensor& x) { return norm(x); }
+  TAPIR_FIELDS(norm, evals, epochs)
+};
+}  // namespace
+
+TEST_CASE("review 11: to, cuda, cpu, train, eval and requires_grad_ return the module as what it is") {
+  Net net;
+  const Tensor handle = net.head.weight;
+  STATIC_REQUIRE(std::is_same_v<decltype(net.to(kCPU)), Net&>);
+  STATIC_REQUIRE(std::is_same_v<decltype(Net().to(kCPU)), Net>);
+  STATIC_REQUIRE(std::is_same_v<decltype(net.cuda()), Net&>);
+  CHECK(&net.to("cpu").to(std::string("cpu")).cpu().to(kFloat64).train(false).eval().requires_grad_(false) == &net);
+  CHECK(!net.blocks[1].fc.training);
+  CHECK(handle.dtype() == kFloat64);
+  CHECK(!handle.requires_grad());
+  CHECK(net.train().to(kCPU, kFloat32).requires_grad_()(zeros({1, 2})).dtype() == kFloat32);
+  CHECK_THROWS_AS(net.to("gpu"), ValueError);
+  CHECK_THROWS_AS(net.to(kInt64), ValueError);
+
+  auto made = Wide().to("cpu").eval();  // moved, not copied
+  STATIC_REQUIRE(std::is_same_v<decltype(made), Wide>);
+  CHECK(!made.more.training);
+  auto moved = std::move(net).to(kFloat64);
+  CHECK(moved.head.weight.is_same(handle));
+  nn::Module& base = moved;
+  CHECK(&base.to(kFloat32).eval() == &base);
+  CHECK(base(zeros({1, 2})).shape() == Shape{1, 2});
+
+  Frozen frozen;
+  frozen.eval();
+  frozen.train("data");
+  CHECK(frozen.evals == 1);
+  CHECK(frozen.epochs == 1);
+  CHECK(!frozen.norm.training);
+  CHECK(&frozen.train() == &frozen);
+  CHECK(frozen.norm.training);
+}
+
+TEST_CASE("review 11: channels-last in a chain") {
+  nn::Conv2d conv(3, 4, 3);
+  CHECK(conv.to(MemoryFormat::ChannelsLast).eval().weight.is_contiguous(MemoryFormat::ChannelsLast));
 }

@@ -105,3 +105,18 @@ TEST_CASE("bfloat16 layers compute in float32 and give bfloat16") {
   CHECK(y.dtype() == kBFloat16);
   CHECK(largest(y.to(kFloat32) - wide) < 0.02);
 }
+
+TEST_CASE("review 11: pack_padded_sequence takes its lengths as a tensor") {
+  const Tensor x = randn({4, 3, 2});
+  const nn::PackedSequence want = nn::pack_padded_sequence(x, {2, 4, 1}, {.enforce_sorted = false});
+  for (const Tensor& lengths : {tensor({2, 4, 1}), tensor({2, 4, 1}, {.dtype = kInt32})}) {
+    const nn::PackedSequence got = nn::pack_padded_sequence(x, lengths, {.enforce_sorted = false});
+    CHECK(got.data.to_vector<float>() == want.data.to_vector<float>());
+    CHECK(got.batch_sizes.to_vector<int64_t>() == want.batch_sizes.to_vector<int64_t>());
+    CHECK(got.sorted_indices.to_vector<int64_t>() == want.sorted_indices.to_vector<int64_t>());
+  }
+  CHECK_THROWS_AS(nn::pack_padded_sequence(x, tensor({2., 1., 1.})), ValueError);
+  CHECK_THROWS_AS(nn::pack_padded_sequence(x, tensor({{2, 1, 1}})), ValueError);
+  CHECK_THROWS_AS(nn::pack_padded_sequence(x, tensor({2, 4})), ValueError);
+  CHECK_THROWS_AS(nn::pack_padded_sequence(x, Tensor()), ValueError);
+}
