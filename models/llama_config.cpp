@@ -24,7 +24,11 @@ std::vector<double> numbers(const JsonField& field) {
   for (const JsonField& item : field.items()) out.push_back(item.number());
   return out;
 }
+void check_whole_heads(const JsonField& settings) {
+  if (const JsonField part = settings["partial_rotary_factor"]; part.number(1) != 1) part.refuse("1");
+}
 void read_rope(const JsonField& file, LlamaConfig& config) {
+  check_whole_heads(file);
   config.rope_theta = file["rope_theta"].number(config.rope_theta);
   const JsonField old = file["rope_scaling"], rope = old.is_none() ? file["rope_parameters"] : old;
   if (rope.is_none()) return;
@@ -46,8 +50,7 @@ void read_rope(const JsonField& file, LlamaConfig& config) {
   s.beta_fast = rope["beta_fast"].number(s.beta_fast), s.beta_slow = rope["beta_slow"].number(s.beta_slow);
   s.truncate = rope["truncate"].flag(s.truncate);
   s.short_factor = numbers(rope["short_factor"]), s.long_factor = numbers(rope["long_factor"]);
-  for (const JsonField& part : {file["partial_rotary_factor"], rope["partial_rotary_factor"]})
-    if (part.number(1) != 1) part.refuse("1");
+  check_whole_heads(rope);
 }
 
 }  // namespace

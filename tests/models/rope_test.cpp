@@ -2,7 +2,6 @@
 #include <tapir/io/safetensors.h>
 #include <tapir/models/llama.h>
 
-#include "../core/messages.h"
 #include "../io/temporary.h"
 #include "filled.h"
 #include "source_dir.h"
@@ -133,7 +132,7 @@ TEST_CASE("review 4: what a configuration asks for and Llama does not compute is
   const auto file_error = [](const std::string& text, const std::string& part) {
     const std::string message = refused<RuntimeError>(text);
     INFO(text << "\n" << message);
-    CHECK((message.starts_with("[llama_config] ") && contains(message, "config.json") && contains(message, part)));
+    CHECK((message.starts_with("[llama_config] ") && mentions(message, {"config.json", part.c_str()})));
   };
   file_error(with_rope(R"("rope_scaling": {"type": "ntk", "factor": 2})"), "as rope_scaling.type, got \"ntk\"");
   file_error(with_rope(R"("rope_scaling": {"type": 3, "factor": 2})"), "rope_scaling.type");
@@ -155,7 +154,7 @@ TEST_CASE("review 4: what a configuration asks for and Llama does not compute is
   const auto value_error = [](const std::string& rope, const std::string& part) {
     const std::string message = refused<ValueError>(with_rope(R"("rope_scaling": {)" + rope + "}"));
     INFO(rope << "\n" << message);
-    CHECK((message.starts_with("[RotaryEmbedding] ") && contains(message, part)));
+    CHECK((message.starts_with("[RotaryEmbedding] ") && mentions(message, {part.c_str()})));
   };
   const std::string llama3 = R"("type": "llama3", "factor": 8, "original_max_position_embeddings": 8)";
   const std::string longrope = R"("type": "longrope", "factor": 8, "short_factor": [1, 1, 1, 1])";
@@ -175,11 +174,10 @@ TEST_CASE("review 4: what a configuration asks for and Llama does not compute is
   value_error(longrope + R"(, "long_factor": [1, 2, 3])", "4 numbers above 0 as long_factor, got 3");
   value_error(longrope + R"(, "long_factor": [1, 2, 3, 0])", "long_factor");
   value_error(longrope + R"(, "long_factor": [1, 2, 3, 4], "original_max_position_embeddings": 1)", "more than 1");
-  CHECK(refused<ValueError>(with_rope(R"("rope_theta": 0)")) != "nothing");
+  CHECK(refused<ValueError>(with_rope(R"("rope_theta": 0)")) != "");
   CHECK(refused<ValueError>(
-            R"({"hidden_size": 4, "num_attention_heads": 2, "rope_scaling": {"type": "dynamic", "factor": 2}})") !=
-        "nothing");
-  CHECK(refused<ValueError>(with_rope(R"("rope_scaling": null)")) == "nothing");
+            R"({"hidden_size": 4, "num_attention_heads": 2, "rope_scaling": {"type": "dynamic", "factor": 2}})") != "");
+  CHECK(refused<ValueError>(with_rope(R"("rope_scaling": null)")) == "");
   CHECK_THROWS_AS(models::LlamaForCausalLM({.vocab_size = 11,
                                             .hidden_size = 8,
                                             .intermediate_size = 12,
