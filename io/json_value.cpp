@@ -64,7 +64,7 @@ void JsonField::refuse(std::string_view expected) const {
   fail(ErrorKind::Runtime, "{}: expected {} as {}, got {}", where, expected, name, got);
 }
 JsonField JsonField::operator[](std::string_view key) const {
-  static const Value none;
+  static const Value none{};
   if (value.kind() != Kind::Dict) refuse("an object");
   const Value* found = value.find(key);
   return {where, name.empty() ? std::string(key) : name + "." + std::string(key), found ? *found : none};
