@@ -6,7 +6,7 @@
 #include "../core/error.h"
 #include "../io/file.h"
 #include "../io/json.h"
-#include "../io/value.h"
+#include "../io/json_value.h"
 #include "bpe_model.h"
 
 namespace tapir::inline v0::data {
@@ -14,12 +14,14 @@ namespace tapir::inline v0::data {
 namespace {
 
 using io::JsonReader;
+using io::kMaxJsonKeys;
+using io::read_json_value;
 using io::Value;
+using Field = io::JsonField;
 using Token = JsonReader::Token;
 using Kind = Value::Kind;
 
 constexpr int kMaxDepth = 32;
-constexpr size_t kMaxKeys = 1000;  // of an object of settings
 
 /// The characters that bytes are written as.
 std::array<uint32_t, 256> byte_characters() {
@@ -30,85 +32,12 @@ std::array<uint32_t, 256> byte_characters() {
   return out;
 }
 
-/// The rest of a value that began with `first`, as one: for settings, which are small.
-Value read_value(JsonReader& json, Token first) {
-  switch (first) {
-    case Token::BeginObject: {
-      Value out = Value::dict();
-      for (Token token = json.next(); token != Token::EndObject; token = json.next()) {
-        const std::string key(json.text());
-        if (out.find(key)) json.fail_at("keys that differ");
-        if (out.size() == kMaxKeys) json.fail_at("at most 1000 settings");
-        out.append(key, read_value(json, json.next()));
-      }
-      return out;
-    }
-    case Token::BeginArray: {
-      std::vector<Value> items;
-      for (Token token = json.next(); token != Token::EndArray; token = json.next())
-        items.push_back(read_value(json, token));
-      return Value::list(std::move(items));
-    }
-    case Token::Number: {
-      int64_t integer = 0;
-      double number = 0;
-      if (json.to_int(integer)) return integer;
-      std::from_chars(json.text().data(), json.text().data() + json.text().size(), number);
-      return number;
-    }
-    case Token::True: return true;
-    case Token::False: return false;
-    case Token::Null: return {};
-    default: return std::string(json.text());
-  }
+/// The token that a field names by its id.
+int32_t id_of(const Field& field) {
+  const Value& id = field.value;
+  if (id.kind() != Kind::Int || id.to_int() >= BPEModel::kMaxTokens) field.refuse("a token below 4194304");
+  return int32_t(id.to_int());
 }
-
-/// A part of the settings and its name in the file.
-struct Field {
-  const std::string& where;
-  std::string name;
-  const Value& value;
-
-  [[noreturn]] void refuse(std::string_view expected) const {
-    std::string got = value.kind_name();
-    if (value.kind() == Kind::Text) got = "\"" + io::shown(value.to_text()) + "\"";
-    if (value.kind() == Kind::Bool) got = value.to_bool() ? "true" : "false";
-    fail(ErrorKind::Runtime, "{}: expected {} as {}, got {}", where, expected, name, got);
-  }
-  bool is_none() const { return value.is_none(); }
-  /// A member of an object, null where there is none.
-  Field operator[](std::string_view key) const {
-    static const Value none;
-    if (value.kind() != Kind::Dict) refuse("an object");
-    const Value* found = value.find(key);
-    return {where, name.empty() ? std::string(key) : name + "." + std::string(key), found ? *found : none};
-  }
-  std::vector<Field> items() const {
-    if (value.kind() != Kind::List) refuse("a list");
-    std::vector<Field> out;
-    for (const Value& item : value.items()) out.push_back({where, name + "[" + std::to_string(out.size()) + "]", item});
-    return out;
-  }
-  const std::string& text() const {
-    if (value.kind() != Kind::Text) refuse("a string");
-    return value.to_text();
-  }
-  bool flag(bool otherwise) const {
-    if (!is_none() && value.kind() != Kind::Bool) refuse("true or false");
-    return is_none() ? otherwise : value.to_bool();
-  }
-  int32_t id() const {
-    if (value.kind() != Kind::Int || value.to_int() >= BPEModel::kMaxTokens) refuse("a token below 4194304");
-    return int32_t(value.to_int());
-  }
-  void only(std::initializer_list<std::string_view> known) const {
-    if (value.kind() != Kind::Dict) refuse("an object");
-    for (const Value& key : value.keys())
-      if (std::find(known.begin(), known.end(), key.to_text()) == known.end())
-        fail(ErrorKind::Runtime, "{}: expected no \"{}\" in {}: it is not known here", where, io::shown(key.to_text()),
-             name.empty() ? "the file" : name);
-  }
-};
 
 class Reader {
  public:
@@ -234,7 +163,7 @@ void Reader::added_tokens(const Field& list) {
   for (const Field& f : list.items()) {
     f.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
     if (f["single_word"].flag(false)) f["single_word"].refuse("false");
-    const AddedToken token{f["content"].text(), f["id"].id(), f["special"].flag(false), f["lstrip"].flag(false),
+    const AddedToken token{f["content"].text(), id_of(f["id"]), f["special"].flag(false), f["lstrip"].flag(false),
                            f["rstrip"].flag(false)};
     const auto known = model_.ids.find(token.content);
     if (known == model_.ids.end()) add_token(token.content, token.id, f.name);
@@ -298,7 +227,7 @@ void Reader::post_processor(const Field& field) {
     for (const auto& [key, ids] : {std::pair("cls", &model_.before), std::pair("sep", &model_.after)}) {
       const auto pair = field[key].items();
       if (pair.size() != 2) field[key].refuse("a token and its id");
-      ids->push_back(pair[1].id());
+      ids->push_back(id_of(pair[1]));
     }
   else if (type != "ByteLevel") field["type"].refuse("ByteLevel, TemplateProcessing, RobertaProcessing or a Sequence");
 }
@@ -313,7 +242,7 @@ void Reader::template_processor(const Field& field) {
       continue;
     }
     const Field ids = field["special_tokens"][item["SpecialToken"]["id"].text()]["ids"];
-    for (const Field& id : ids.items()) (texts ? after : before).push_back(id.id());
+    for (const Field& id : ids.items()) (texts ? after : before).push_back(id_of(id));
   }
   if (texts != 1) field["single"].refuse("one Sequence");
   model_.before.insert(model_.before.begin(), before.begin(), before.end());
@@ -371,8 +300,8 @@ Value read_model(JsonReader& json, Reader& reader) {
       json.expect(Token::BeginArray, "model.merges");
       merges = true, reader.merge_list(json);
     } else {
-      if (settings.size() == kMaxKeys) json.fail_at("at most 1000 settings");
-      settings.append(key, read_value(json, json.next()));
+      if (settings.size() == kMaxJsonKeys) json.fail_at("at most 1000 settings");
+      settings.append(key, read_json_value(json, json.next()));
     }
   }
   if (!vocabulary || !merges) json.fail_at("a vocab and merges in model");
@@ -420,13 +349,13 @@ BPEModel read_tokenizer_json(const std::string& path) {
   for (Token token = json.next(); token != Token::EndObject; token = json.next()) {
     const std::string key(json.text());
     if (settings.find(key)) json.fail_at("keys that differ");
-    if (settings.size() == kMaxKeys) json.fail_at("at most 1000 settings");
+    if (settings.size() == kMaxJsonKeys) json.fail_at("at most 1000 settings");
     if (key == "model") {
       json.expect(Token::BeginObject, "model");
       model = read_model(json, reader);
       settings.append(key, {});
     } else {
-      settings.append(key, read_value(json, json.next()));
+      settings.append(key, read_json_value(json, json.next()));
     }
   }
   json.expect(Token::End, "the end of the file");

@@ -6,6 +6,7 @@
 #include "../ops/attention.h"
 #include "../ops/compare.h"
 #include "../ops/create.h"
+#include "../ops/loss.h"
 #include "../ops/pointwise.h"
 #include "../ops/shape.h"
 #include "../ops/slicing.h"
@@ -101,7 +102,42 @@ void BertModel::load_pretrained(const StateDict& state) {
   load_state_dict(named);
 }
 
+BertForSequenceClassification::BertForSequenceClassification(const BertConfig& c)
+    : config(c), bert(c), dropout(c.classifier_dropout.value_or(c.dropout)), classifier(c.hidden_size, c.num_labels) {
+  check(c.num_labels > 0, "[BertForSequenceClassification] expected num_labels above 0, got {}", c.num_labels);
+  nn::init::normal_(classifier.weight, 0, 0.02), nn::init::zeros_(classifier.bias);
+}
+static Tensor label_loss(const BertConfig& c, const Tensor& logits, const Tensor& labels) {
+  const bool classes = labels.dtype() == kInt64 || labels.dtype() == kInt32;
+  const ProblemType type = c.problem_type.value_or(c.num_labels == 1 ? ProblemType::Regression
+                                                   : classes         ? ProblemType::SingleLabelClassification
+                                                                     : ProblemType::MultiLabelClassification);
+  const int64_t batch = logits.size(0);
+  const bool single = type == ProblemType::SingleLabelClassification;
+  const bool flat = single || (type == ProblemType::Regression && c.num_labels == 1);  // a label for each text
+  const Shape shape = flat ? Shape(batch) : logits.shape();
+  check(labels.shape() == shape || (flat && labels.shape() == Shape{batch, 1}),
+        "[BertForSequenceClassification] expected labels of shape {}, got {}", shape, labels);
+  const Tensor y = reshape(labels, shape);
+  if (single) return cross_entropy(logits, y);
+  if (type == ProblemType::Regression) return mse_loss(reshape(logits, shape), y);
+  return binary_cross_entropy_with_logits(logits, y);
+}
+BertForSequenceClassification::Output BertForSequenceClassification::forward(const Tensor& tokens,
+                                                                             const BertLabelledInputs& in) {
+  const Tensor pooled = bert(tokens, {in.attention_mask, in.token_type_ids}).pooler_output;
+  const Tensor logits = classifier(dropout(pooled));
+  return {in.labels.defined() ? label_loss(config, logits, in.labels) : Tensor(), logits};
+}
+void BertForSequenceClassification::load_pretrained(const StateDict& state) {
+  StateDict encoder;
+  for (auto& [name, x] : state)
+    if (!name.starts_with("classifier.")) encoder.append(name, x);
+  bert.load_pretrained(encoder);
+  if (const StateDict head = state.strip("classifier."); !head.empty()) classifier.load_state_dict(head);
+}
+
 TAPIR_DEFINE_FIELDS(BertEmbeddings, BertSelfAttention, BertOutput, BertAttention, BertIntermediate, BertLayer,
-                    BertEncoder, BertPooler, BertModel)
+                    BertEncoder, BertPooler, BertModel, BertForSequenceClassification)
 
 }  // namespace tapir::inline v0::models

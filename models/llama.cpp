@@ -16,25 +16,21 @@
 namespace tapir::inline v0::models {
 
 LlamaRMSNorm::LlamaRMSNorm(int64_t size, double eps) : eps(eps), weight(ones(size)) {}
-Tensor LlamaRMSNorm::forward(const Tensor& x) { return rms_norm(x, weight.shape(), weight, {.eps = eps}); }
+Tensor LlamaRMSNorm::forward(const Tensor& x) { return rms_norm(x, weight.shape(), {.weight = weight, .eps = eps}); }
 
-RotaryTable::RotaryTable(const Tensor& positions, int64_t depth, double theta, DType dtype) {
-  NoGrad guard;
-  const TensorOptions wide{.dtype = kFloat64, .device = positions.device()};
-  const Tensor rates = pow(Scalar(theta), div(arange(0, depth, 2, wide), -double(depth)));
-  const Tensor half = mul(unsqueeze(to(positions, kFloat64), 1), rates), angles = cat({half, half}, 1);
-  cos = to(tapir::cos(angles), dtype), sin = to(tapir::sin(angles), dtype);
+static int64_t head_size(const LlamaConfig& c) {
+  return c.head_dim.value_or(c.num_attention_heads > 0 ? c.hidden_size / c.num_attention_heads : 0);
 }
-Tensor RotaryTable::rotate(const Tensor& x) const {
-  const std::vector<Tensor> half = chunk(x, 2, -1);
-  return add(mul(x, cos), mul(cat({neg(half[1]), half[0]}, -1), sin));
+RotaryEmbedding rotary_embedding(const LlamaConfig& c) {
+  return {c.rope_scaling, c.rope_theta, head_size(c), c.max_position_embeddings};
 }
 
 LlamaAttention::LlamaAttention(const LlamaConfig& c)
-    : heads(c.num_attention_heads), groups(c.num_key_value_heads), depth(heads > 0 ? c.hidden_size / heads : 0),
+    : heads(c.num_attention_heads), groups(c.num_key_value_heads), depth(head_size(c)),
       q_proj(c.hidden_size, heads * depth, {.bias = false}), k_proj(c.hidden_size, groups * depth, {.bias = false}),
       v_proj(c.hidden_size, groups * depth, {.bias = false}), o_proj(heads * depth, c.hidden_size, {.bias = false}) {
-  check(heads > 0 && groups > 0 && heads % groups == 0 && c.hidden_size % (2 * heads) == 0,
+  check(heads > 0 && groups > 0 && heads % groups == 0 && depth > 0 && depth % 2 == 0 &&
+            (c.head_dim || c.hidden_size % heads == 0),
         "[LlamaAttention] expected hidden_size in heads of an even size, and heads a multiple of key-value heads, got "
         "{}, {} and {}",
         c.hidden_size, heads, groups);
@@ -66,16 +62,18 @@ Tensor LlamaDecoderLayer::forward(const Tensor& x, const RotaryTable& rotary, in
 LlamaModel::LlamaModel(const LlamaConfig& c)
     : config(c), embed_tokens(c.vocab_size, c.hidden_size), norm(c.hidden_size, c.rms_norm_eps) {
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) layers.emplace_back(c);
+  rotary_embedding(c);  // its checks
 }
 Tensor LlamaModel::forward(const Tensor& tokens, KVCache* cache) {
   check(tokens.dim() == 2 && tokens.size(1) > 0, "[LlamaModel] expected tokens (B, T), got {}", tokens);
-  const int64_t steps = tokens.size(1), room = config.max_position_embeddings;
+  const RotaryEmbedding embedding = rotary_embedding(config);
+  const int64_t steps = tokens.size(1), room = embedding.max_length();
   check(cache ? cache->capacity() <= room : steps <= room,
         "[LlamaModel] expected at most {} positions, got {} tokens and a capacity of {}", room, steps,
         cache ? cache->capacity() : steps);
   Tensor x = embed_tokens(tokens);
   const Tensor positions = cache ? cache->begin(steps) : arange(steps, {.device = x.device()});
-  const RotaryTable rotary(positions, config.hidden_size / config.num_attention_heads, config.rope_theta, x.dtype());
+  const RotaryTable rotary = embedding.table(positions, x.dtype());
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto layer = [this, i, rotary, cache](const Tensor& x) { return layers[i](x, rotary, int64_t(i), cache); };
     x = config.checkpoint && !cache ? checkpoint(layer, x) : layer(x);
@@ -94,9 +92,9 @@ Tensor LlamaForCausalLM::forward(const Tensor& tokens) { return lm_head(model(to
 Tensor LlamaForCausalLM::forward(const Tensor& tokens, KVCache& cache) { return lm_head(model(tokens, &cache)); }
 KVCache LlamaForCausalLM::new_cache(int64_t batch, int64_t capacity) {
   const LlamaConfig& c = model.config;
-  check(capacity <= c.max_position_embeddings, "[LlamaForCausalLM] expected a capacity of at most {} positions, got {}",
-        c.max_position_embeddings, capacity);
-  return KVCache(c.num_hidden_layers, batch, c.num_key_value_heads, capacity, c.hidden_size / c.num_attention_heads,
+  const int64_t room = rotary_embedding(c).max_length();
+  check(capacity <= room, "[LlamaForCausalLM] expected a capacity of at most {} positions, got {}", room, capacity);
+  return KVCache(c.num_hidden_layers, batch, c.num_key_value_heads, capacity, head_size(c),
                  {.dtype = model.norm.weight.dtype(), .device = model.norm.weight.device()});
 }
 void LlamaForCausalLM::load_pretrained(const StateDict& state) {

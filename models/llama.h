@@ -2,6 +2,7 @@
 #include "../nn/linear.h"
 #include "../nn/sparse.h"
 #include "generate.h"
+#include "rope.h"
 
 // Llama-style decoders under Hugging Face's weight names. Touvron et al. 2023, arXiv 2302.13971 and 2307.09288.
 namespace tapir::inline v0::models {
@@ -9,12 +10,19 @@ namespace tapir::inline v0::models {
 struct LlamaConfig {
   int64_t vocab_size = 32000, hidden_size = 4096, intermediate_size = 11008;
   int64_t num_hidden_layers = 32, num_attention_heads = 32, num_key_value_heads = 32;
+  std::optional<int64_t> head_dim = {};  // none: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-6, rope_theta = 10000;
+  RopeScaling rope_scaling = {};
   bool tie_word_embeddings = false;
   bool checkpoint =
       false;  // layers keep their inputs alone and run again in backward; the model must not move meanwhile
 };
+/// Hugging Face's config.json, in old spellings too ("rope_scaling", "type") and in new ones ("rope_parameters", "rope_type"). RuntimeError
+/// for what this model does not compute: other kinds of rope_scaling, biases, another activation, quantized weights.
+LlamaConfig llama_config(const std::string& path);
+/// The rotation of its heads. ValueError for a rope_scaling whose numbers are missing or out of range.
+RotaryEmbedding rotary_embedding(const LlamaConfig& config);
 
 /// x / sqrt(mean(x^2) + eps) weight. Zhang and Sennrich 2019, arXiv 1910.07467.
 struct LlamaRMSNorm : nn::Module {
@@ -23,12 +31,6 @@ struct LlamaRMSNorm : nn::Module {
   LlamaRMSNorm(int64_t size, double eps);
   Tensor forward(const Tensor& x);
   TAPIR_DECLARE_FIELDS(eps, weight)
-};
-/// Rotates pairs (x_i, x_(i + D/2)) of (B, H, T, D) by the angles position theta^(-2i/D). Su et al. 2021, arXiv 2104.09864.
-struct RotaryTable {
-  Tensor cos, sin;                                                                 // (T, D)
-  RotaryTable(const Tensor& positions, int64_t depth, double theta, DType dtype);  // positions: integers (T)
-  Tensor rotate(const Tensor& x) const;
 };
 /// Groups of queries share keys and values. Ainslie et al. 2023, arXiv 2305.13245.
 struct LlamaAttention : nn::Module {
@@ -63,8 +65,8 @@ struct LlamaModel : nn::Module {
   Tensor forward(const Tensor& tokens, KVCache* cache = nullptr);
   TAPIR_DECLARE_FIELDS(config, embed_tokens, layers, norm)
 };
-/// Tokens (B, T) -> scores (B, T, vocab_size). With a cache, tokens follow what it holds. ValueError beyond max_position_embeddings or the
-/// cache's capacity.
+/// Tokens (B, T) -> scores (B, T, vocab_size). With a cache, tokens follow what it holds. ValueError beyond the cache's capacity, and
+/// beyond max_position_embeddings or what rope_scaling makes of it (RotaryEmbedding::max_length).
 struct LlamaForCausalLM : nn::Module {
   LlamaModel model;
   nn::Linear lm_head;

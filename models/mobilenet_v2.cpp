@@ -31,6 +31,7 @@ int64_t round_to_8(double x) {
 
 InvertedResidual::InvertedResidual(int64_t in, int64_t out, int64_t stride, int64_t expand_ratio)
     : shortcut(stride == 1 && in == out) {
+  check(stride == 1 || stride == 2, "[InvertedResidual] expected a stride of 1 or 2, got {}", stride);
   const int64_t hidden = in * expand_ratio;
   if (expand_ratio != 1) conv.push_back(conv_bn_relu(in, hidden, 1));
   conv.push_back(conv_bn_relu(hidden, hidden, 3, stride, hidden));
@@ -40,15 +41,17 @@ InvertedResidual::InvertedResidual(int64_t in, int64_t out, int64_t stride, int6
 Tensor InvertedResidual::forward(const Tensor& x) { return shortcut ? x + conv(x) : conv(x); }
 
 MobileNetV2::MobileNetV2(const MobileNetV2Options& o) {
-  struct Stage {
-    int64_t expand_ratio, channels, blocks, stride;
-  };
-  constexpr Stage stages[] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},
-                              {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
+  check(
+      !o.inverted_residual_setting.empty(),
+      "[MobileNetV2] expected at least one line {expand_ratio, channels, blocks, stride} as inverted_residual_setting, "
+      "got none");
   int64_t in = round_to_8(32 * o.width_mult);
   const int64_t last = round_to_8(1280 * std::max(1., o.width_mult));
   features.push_back(conv_bn_relu(3, in, 3, 2));
-  for (const Stage& s : stages) {
+  for (const InvertedResidualSetting& s : o.inverted_residual_setting) {
+    check(s.expand_ratio > 0 && s.channels > 0 && s.blocks >= 0,
+          "[MobileNetV2] expected an expand_ratio and channels above 0 and blocks from 0 on, got {}, {} and {}",
+          s.expand_ratio, s.channels, s.blocks);
     const int64_t out = round_to_8(double(s.channels) * o.width_mult);
     for (int64_t i = 0; i < s.blocks; ++i, in = out)
       features.push_back(InvertedResidual(in, out, i == 0 ? s.stride : 1, s.expand_ratio));

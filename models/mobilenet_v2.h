@@ -1,4 +1,6 @@
 #pragma once
+#include <vector>
+
 #include "../nn/container.h"
 #include "../nn/conv.h"
 #include "../nn/linear.h"
@@ -6,9 +8,15 @@
 
 namespace tapir::inline v0::models {
 
+/// Blocks in a row: the first has the stride, the others 1. torchvision's [t, c, n, s].
+struct InvertedResidualSetting {
+  int64_t expand_ratio, channels, blocks, stride;
+};
 struct MobileNetV2Options {
   int64_t num_classes = 1000;
   double width_mult = 1;
+  std::vector<InvertedResidualSetting> inverted_residual_setting = {
+      {1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
   double dropout = 0.2;
 };
 

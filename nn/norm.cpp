@@ -69,7 +69,7 @@ LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& o) : normalized
   if (o.bias) bias = Parameter(zeros(shape));
 }
 Tensor LayerNorm::forward(const Tensor& x) {
-  return layer_norm(x, normalized_shape, weight, bias, {.eps = options.eps});
+  return layer_norm(x, normalized_shape, {.weight = weight, .bias = bias, .eps = options.eps});
 }
 std::string LayerNorm::extra_repr() {
   return tapir::format("{}, eps={}, elementwise_affine={}, bias={}", normalized_shape, float_text(options.eps),
@@ -84,7 +84,9 @@ GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o
   if (o.affine) weight = Parameter(ones(channels));
   if (o.affine && o.bias) bias = Parameter(zeros(channels));
 }
-Tensor GroupNorm::forward(const Tensor& x) { return group_norm(x, num_groups, weight, bias, {.eps = options.eps}); }
+Tensor GroupNorm::forward(const Tensor& x) {
+  return group_norm(x, num_groups, {.weight = weight, .bias = bias, .eps = options.eps});
+}
 std::string GroupNorm::extra_repr() {
   return tapir::format("{}, {}, eps={}, affine={}, bias={}", num_groups, num_channels, float_text(options.eps),
                        bool_text(options.affine), bool_text(bias.defined()));
@@ -94,7 +96,9 @@ RMSNorm::RMSNorm(const Shape& shape, const RMSNormOptions& o) : normalized_shape
   check(!o.eps || *o.eps >= 0, "[RMSNorm] expected eps of at least 0, got {}", o.eps.value_or(0));
   if (o.elementwise_affine) weight = Parameter(ones(shape));
 }
-Tensor RMSNorm::forward(const Tensor& x) { return rms_norm(x, normalized_shape, weight, {.eps = options.eps}); }
+Tensor RMSNorm::forward(const Tensor& x) {
+  return rms_norm(x, normalized_shape, {.weight = weight, .eps = options.eps});
+}
 std::string RMSNorm::extra_repr() {
   return tapir::format("{}, eps={}, elementwise_affine={}", normalized_shape,
                        options.eps ? float_text(*options.eps) : std::string("None"),

@@ -215,39 +215,38 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   return reshape(y, x.shape());
 }
 
-Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
-                  const NormOptions& o) {
-  TAPIR_AUTOCAST(layer_norm, x, normalized_shape, weight, bias, o);
-  check_input("layer_norm", x, {&weight, &bias}, o.eps);
-  check_tail("layer_norm", x, normalized_shape, weight, bias);
-  return run_norm("layer_norm", x, weight, bias, {}, {}, rows_above(x, normalized_shape),
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const NormOptions& o) {
+  TAPIR_AUTOCAST(layer_norm, x, normalized_shape, o.weight, o.bias, o.eps);
+  check_input("layer_norm", x, {&o.weight, &o.bias}, o.eps);
+  check_tail("layer_norm", x, normalized_shape, o.weight, o.bias);
+  return run_norm("layer_norm", x, o.weight, o.bias, {}, {}, rows_above(x, normalized_shape),
                   {.op = NormOp::Layer, .eps = o.eps, .axes = normalized_shape.size()});
 }
 
-Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const RmsNormOptions& o) {
-  TAPIR_AUTOCAST(rms_norm, x, normalized_shape, weight, o);
+Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const RmsNormOptions& o) {
+  TAPIR_AUTOCAST(rms_norm, x, normalized_shape, o.weight, o.eps);
   const double epsilon = x.dtype() == kFloat64    ? std::numeric_limits<double>::epsilon()
                          : x.dtype() == kFloat16  ? 0x1p-10
                          : x.dtype() == kBFloat16 ? 0x1p-7
                                                   : 0x1p-23;
   const double eps = o.eps.value_or(epsilon);
-  check_input("rms_norm", x, {&weight}, eps);
-  check_tail("rms_norm", x, normalized_shape, weight, {});
-  return run_norm("rms_norm", x, weight, {}, {}, {}, rows_above(x, normalized_shape),
+  check_input("rms_norm", x, {&o.weight}, eps);
+  check_tail("rms_norm", x, normalized_shape, o.weight, {});
+  return run_norm("rms_norm", x, o.weight, {}, {}, {}, rows_above(x, normalized_shape),
                   {.op = NormOp::Rms, .eps = eps, .axes = normalized_shape.size()});
 }
 
-Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, const NormOptions& o) {
-  TAPIR_AUTOCAST(group_norm, x, num_groups, weight, bias, o);
-  check_input("group_norm", x, {&weight, &bias}, o.eps);
+Tensor group_norm(const Tensor& x, int64_t num_groups, const NormOptions& o) {
+  TAPIR_AUTOCAST(group_norm, x, num_groups, o.weight, o.bias, o.eps);
+  check_input("group_norm", x, {&o.weight, &o.bias}, o.eps);
   check(x.dim() >= 2, "[group_norm] expected an input of shape (N, C, ...), got {}", x);
   const int64_t channels = x.shape()[1];
   check(num_groups > 0 && channels % num_groups == 0,
         "[group_norm] expected number of channels in input to be divisible by num_groups, but got input of shape {} "
         "and num_groups={}",
         x.shape(), num_groups);
-  check_vector("group_norm", "weight", weight, channels), check_vector("group_norm", "bias", bias, channels);
-  return run_norm("group_norm", x, weight, bias, {}, {}, x.shape()[0] * num_groups,
+  check_vector("group_norm", "weight", o.weight, channels), check_vector("group_norm", "bias", o.bias, channels);
+  return run_norm("group_norm", x, o.weight, o.bias, {}, {}, x.shape()[0] * num_groups,
                   {.op = NormOp::Group, .eps = o.eps, .groups = num_groups});
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <concepts>
 #include <optional>
 
 #include "../core/tensor.h"
@@ -16,9 +17,11 @@ struct InstanceNormOptions {
   double eps = 1e-5;
 };
 struct NormOptions {
+  Tensor weight = {}, bias = {};
   double eps = 1e-5;
 };
 struct RmsNormOptions {
+  Tensor weight = {};
   std::optional<double> eps = {};  // none: the dtype's machine epsilon
 };
 
@@ -31,13 +34,25 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean = {}, const Tensor& running_var = {},
                      const Tensor& weight = {}, const Tensor& bias = {}, const InstanceNormOptions& options = {});
 /// Normalised over the last dimensions, which are `normalized_shape`, the shape of weight and bias. Ba et al. 2016, arXiv 1607.06450.
-Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
-                  const NormOptions& options = {});
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const NormOptions& options = {});
 /// Normalised over each of num_groups groups of channels of x (N, C, ...); weight, bias: (C). Wu and He 2018, arXiv 1803.08494.
-Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight = {}, const Tensor& bias = {},
-                  const NormOptions& options = {});
+Tensor group_norm(const Tensor& x, int64_t num_groups, const NormOptions& options = {});
 /// x / sqrt(mean(x^2) + eps) weight over the last dimensions. Zhang and Sennrich 2019, arXiv 1910.07467.
-Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
-                const RmsNormOptions& options = {});
+Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const RmsNormOptions& options = {});
+
+// The same with everything by position, in PyTorch's order. Templates, so that a lone {} means the options.
+template <std::convertible_to<Tensor> W = Tensor> Tensor layer_norm(const Tensor& x, const Shape& normalized_shape,
+                                                                    const W& weight, const Tensor& bias = {},
+                                                                    double eps = 1e-5) {
+  return layer_norm(x, normalized_shape, NormOptions{weight, bias, eps});
+}
+template <std::convertible_to<Tensor> W = Tensor>
+Tensor group_norm(const Tensor& x, int64_t num_groups, const W& weight, const Tensor& bias = {}, double eps = 1e-5) {
+  return group_norm(x, num_groups, NormOptions{weight, bias, eps});
+}
+template <std::convertible_to<Tensor> W = Tensor>
+Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const W& weight, std::optional<double> eps = {}) {
+  return rms_norm(x, normalized_shape, RmsNormOptions{weight, eps});
+}
 
 }  // namespace tapir::inline v0

@@ -178,22 +178,22 @@ void bind_nn() {
       {}};
   table["layer_norm"] = {
       [](Args& a) -> Results {
-        return {layer_norm(a.tensor("input"), a.dims("normalized_shape"), a.optional_tensor("weight"),
-                           a.optional_tensor("bias"), {a.number("eps", 1e-5)})};
+        return {layer_norm(a.tensor("input"), a.dims("normalized_shape"),
+                           {a.optional_tensor("weight"), a.optional_tensor("bias"), a.number("eps", 1e-5)})};
       },
       {}};
-  table["group_norm"] = {[](Args& a) -> Results {
-                           return {group_norm(a.tensor("input"), a.integer("num_groups"), a.optional_tensor("weight"),
-                                              a.optional_tensor("bias"), {a.number("eps", 1e-5)})};
-                         },
-                         {}};
-  table["rms_norm"] = {
+  table["group_norm"] = {
       [](Args& a) -> Results {
-        RmsNormOptions o;
-        if (a.has("eps")) o.eps = a.number("eps");
-        return {rms_norm(a.tensor("input"), a.dims("normalized_shape"), a.optional_tensor("weight"), o)};
+        return {group_norm(a.tensor("input"), a.integer("num_groups"),
+                           {a.optional_tensor("weight"), a.optional_tensor("bias"), a.number("eps", 1e-5)})};
       },
       {}};
+  table["rms_norm"] = {[](Args& a) -> Results {
+                         RmsNormOptions o{.weight = a.optional_tensor("weight")};
+                         if (a.has("eps")) o.eps = a.number("eps");
+                         return {rms_norm(a.tensor("input"), a.dims("normalized_shape"), o)};
+                       },
+                       {}};
   table["scaled_dot_product_attention"] = {
       [](Args& a) -> Results {
         AttentionOptions o{a.optional_tensor("attn_mask"), a.number("dropout_p", 0.0), a.boolean("is_causal", false)};

@@ -46,6 +46,8 @@ def facts():
         print(name, hash_of(getattr(models, name)().state_dict()))
     for name in ["vgg11", "vgg13_bn", "vgg16", "vgg19_bn"]:
         print(name, "features", hash_of(getattr(models, name)().state_dict(), "features."))
+    settings = [[1, 16, 1, 1], [4, 20, 2, 2], [6, 40, 3, 1]]
+    print("mobilenet_v2 of three lines", hash_of(models.MobileNetV2(num_classes=5, width_mult=0.5, inverted_residual_setting=settings).state_dict()))
     print("small vit", hash_of(small.state_dict()))
 
 

@@ -58,6 +58,17 @@ TEST_CASE("torchvision's names and shapes, in its order") {
   CHECK(hash_of(vit.state_dict()) == 0x63f86f17587595bb);
 }
 
+TEST_CASE("review 14: MobileNetV2 is made of inverted_residual_setting, as torchvision's") {
+  models::MobileNetV2 net({.num_classes = 5,
+                           .width_mult = 0.5,
+                           .inverted_residual_setting = {{1, 16, 1, 1}, {4, 20, 2, 2}, {6, 40, 3, 1}}});
+  CHECK(hash_of(net.state_dict()) == 0x463e864c75e98d2c);
+  CHECK(net.features(randn({2, 3, 32, 32})).shape() == Shape{2, 1280, 8, 8});  // strides 2, 1, 2, 1
+  CHECK_THROWS_AS(models::MobileNetV2({.inverted_residual_setting = {}}), ValueError);
+  CHECK_THROWS_AS(models::MobileNetV2({.inverted_residual_setting = {{1, 16, 1, 3}}}), ValueError);
+  CHECK_THROWS_AS(models::MobileNetV2({.inverted_residual_setting = {{0, 16, 1, 1}}}), ValueError);
+}
+
 TEST_CASE("torchvision's initialisation") {
   manual_seed(1);
   models::ResNet<models::BasicBlock> net = models::resnet18({.zero_init_residual = true});

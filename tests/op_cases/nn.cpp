@@ -248,7 +248,7 @@ static void normalisation(Table& table) {
                       x[0], [](const Dims& i) { return i[0] * 3 + i[1]; }, 1e-5),
                   x[1], x[2]);
   });
-  CASE(layer_norm, layer_norm(x[0], {3, 4}, x[1], x[2]))
+  CASE(layer_norm, layer_norm(x[0], {3, 4}, {.weight = x[1], .bias = x[2]}))
       .within(64)
       .on("(2,3,4) (3,4) (3,4) | (2,2,3,4) (3,4) (3,4) | (0,3,4) (3,4) (3,4)")
       .expect([](const Arrays& x) {
@@ -257,16 +257,16 @@ static void normalisation(Table& table) {
             x[0], [&](const Dims& i) { return deep ? i[0] * 2 + i[1] : i[0]; }, 1e-5);
         return make(y.shape, [&](const Dims& i) { return y.at(i) * broadcast_at(x[1], i) + broadcast_at(x[2], i); });
       });
-  CASE(layer_norm, layer_norm(x[0], 5, {}, {}, {.eps = 0.1})).within(64).on("(3,5) | (5)").perf("(1024,5)").expect([](const Arrays& x) {
+  CASE(layer_norm, layer_norm(x[0], 5, {.eps = 0.1})).within(64).on("(3,5) | (5)").perf("(1024,5)").expect([](const Arrays& x) {
     return normalised(
         x[0], [&](const Dims& i) { return i.size() == 1 ? 0 : i[0]; }, 0.1);
   });
-  CASE(group_norm, group_norm(x[0], 2, x[1], x[2])).within(64).on("(2,4,3) (4) (4) | (2,4,3,2) (4) (4)").expect([](const Arrays& x) {
+  CASE(group_norm, group_norm(x[0], 2, {.weight = x[1], .bias = x[2]})).within(64).on("(2,4,3) (4) (4) | (2,4,3,2) (4) (4)").expect([](const Arrays& x) {
     return scaled(normalised(
                       x[0], [](const Dims& i) { return i[0] * 2 + i[1] / 2; }, 1e-5),
                   x[1], x[2]);
   });
-  CASE(rms_norm, rms_norm(x[0], 4, x[1], {.eps = 1e-3})).within(32).on("(3,4) (4) | (0,4) (4)").expect([](const Arrays& x) {
+  CASE(rms_norm, rms_norm(x[0], 4, {.weight = x[1], .eps = 1e-3})).within(32).on("(3,4) (4) | (0,4) (4)").expect([](const Arrays& x) {
     const Array y = normalised(
         x[0], [](const Dims& i) { return i[0]; }, 1e-3, false);
     return make(y.shape, [&](const Dims& i) { return y.at(i) * x[1].at(i[1]); });

@@ -29,13 +29,43 @@ TEST_CASE("batch_norm: values, running statistics, layouts") {
   CHECK(close(eval, add(mul(div(sub(x, wide(running_mean)), sqrt(add(wide(running_var), 1e-5))), wide(w)), wide(b))));
 }
 
+TEST_CASE("review 12: weight and bias of a norm stand in the braced list, or by position in PyTorch's order") {
+  const Tensor x = numbers({2, 6, 4}), w = numbers(4), b = numbers(4, 0.8), cw = numbers(6), cb = numbers(6, 0.8);
+  const auto scaled = [](const Tensor& y, const Tensor& w, const Tensor& b) { return add(mul(y, w), b); };
+  const Tensor layer = scaled(normalized(x, {2}, 0.1), w, b);
+  CHECK(close(layer_norm(x, 4, {.weight = w, .bias = b, .eps = 0.1}), layer));
+  CHECK(close(layer_norm(x, 4, w, b, 0.1), layer));
+  CHECK(close(layer_norm(x, {4}, {.bias = b}), add(normalized(x, {2}, 1e-5), b)));
+  CHECK(close(layer_norm(x, {4}, {}, b), add(normalized(x, {2}, 1e-5), b)));
+  CHECK(close(layer_norm(x, {4}, w), mul(normalized(x, {2}, 1e-5), w)));
+  CHECK(close(layer_norm(x, {4}, {}, {}, 0.1), normalized(x, {2}, 0.1)));
+  CHECK(close(layer_norm(x, {4}, {}), normalized(x, {2}, 1e-5)));
+  CHECK(close(layer_norm(x, {4}, x[{0, 0}]), mul(normalized(x, {2}, 1e-5), x.select(0, 0).select(0, 0))));
+
+  const Tensor groups = view(normalized(view(x, {2, 3, 8}), {2}, 0.1), {2, 6, 4});
+  const Tensor group = scaled(groups, unsqueeze(cw, 1), unsqueeze(cb, 1));
+  CHECK(close(group_norm(x, 3, {.weight = cw, .bias = cb, .eps = 0.1}), group));
+  CHECK(close(group_norm(x, 3, cw, cb, 0.1), group));
+  CHECK(close(group_norm(x, 3, {.eps = 0.1}), groups));
+  CHECK(close(group_norm(x, 3, {}, {}, 0.1), groups));
+
+  const Tensor root = div(x, sqrt(add(mean(mul(x, x), {2}, {.keepdim = true}), 0.1)));
+  CHECK(close(rms_norm(x, 4, {.weight = w, .eps = 0.1}), mul(root, w)));
+  CHECK(close(rms_norm(x, 4, w, 0.1), mul(root, w)));
+  CHECK(close(rms_norm(x, 4, {.eps = 0.1}), root));
+  CHECK(close(rms_norm(x, 4, {}, 0.1), root));
+  Parameter weight = numbers(4);
+  rms_norm(x, 4, weight).sum().backward();
+  CHECK(weight.grad().shape() == Shape{4});
+}
+
 TEST_CASE("layer_norm, group_norm, rms_norm, instance_norm: values") {
   const Tensor x = numbers({2, 6, 4}), w = numbers(4), b = numbers(4, 0.8);
-  CHECK(close(layer_norm(x, 4, w, b), add(mul(normalized(x, {2}, 1e-5), w), b)));
+  CHECK(close(layer_norm(x, 4, {.weight = w, .bias = b}), add(mul(normalized(x, {2}, 1e-5), w), b)));
   CHECK(close(layer_norm(transpose(x, 1, 2), {4, 6}), normalized(transpose(x, 1, 2), {1, 2}, 1e-5)));
   CHECK(close(group_norm(x, 3), view(normalized(view(x, {2, 3, 8}), {2}, 1e-5), {2, 6, 4})));
   CHECK(close(instance_norm(x), normalized(x, {2}, 1e-5)));
-  CHECK(close(rms_norm(x, 4, w, {.eps = 1e-3}),
+  CHECK(close(rms_norm(x, 4, {.weight = w, .eps = 1e-3}),
               mul(div(x, sqrt(add(mean(mul(x, x), {2}, {.keepdim = true}), 1e-3))), w)));
 }
 
@@ -52,12 +82,14 @@ TEST_CASE("norms: gradients of first and second order") {
                   channels);
   check_gradients(
       [](const Tensor& x, const Tensor& w, const Tensor& b) {
-        return layer_norm(x, {2, 3}, w, b);
+        return layer_norm(x, {2, 3}, {.weight = w, .bias = b});
       },
       {leaf({2, 2, 3}), leaf({2, 3}, 0.9), leaf({2, 3}, 0.1)});
-  check_gradients([](const Tensor& x, const Tensor& w, const Tensor& b) { return group_norm(x, 2, w, b); },
-                  {leaf({2, 4, 3}), leaf(4, 0.9), leaf(4, 0.1)});
-  check_gradients([](const Tensor& x, const Tensor& w) { return rms_norm(x, 3, w); }, {leaf({2, 3}), leaf(3, 0.9)});
+  check_gradients(
+      [](const Tensor& x, const Tensor& w, const Tensor& b) { return group_norm(x, 2, {.weight = w, .bias = b}); },
+      {leaf({2, 4, 3}), leaf(4, 0.9), leaf(4, 0.1)});
+  check_gradients([](const Tensor& x, const Tensor& w) { return rms_norm(x, 3, {.weight = w}); },
+                  {leaf({2, 3}), leaf(3, 0.9)});
   check_gradients([](const Tensor& x, const Tensor& w) { return instance_norm(x, {}, {}, w); },
                   {leaf({2, 2, 4}), leaf(2, 0.9)});
 }
@@ -82,7 +114,7 @@ TEST_CASE("BI-107 BI-133 batch_norm of too little") {
 
 TEST_CASE("BI-108 layer_norm of nothing") {
   Tensor w = ones(4).requires_grad_();
-  layer_norm(zeros({0, 4}), 4, w).backward(zeros({0, 4}));
+  layer_norm(zeros({0, 4}), 4, {.weight = w}).backward(zeros({0, 4}));
   CHECK(close(w.grad(), zeros(4)));
   CHECK(layer_norm(zeros({3, 0}), 0).shape() == Shape{3, 0});
 }
@@ -95,7 +127,7 @@ TEST_CASE("BI-134 BI-135 BI-136 arguments of norms") {
   CHECK(refuses([&] { batch_norm(x, {}, {}); }, "running_mean"));
   CHECK(refuses([&] { batch_norm(x, m, v, {}, {}, {.eps = std::nan("")}); }, "eps"));
   CHECK(refuses([&] { layer_norm(x, {4, 4}); }, "(4, 4)", "(2, 4, 3)"));
-  CHECK(refuses([&] { layer_norm(x, 3, ones(4)); }, "weight", "(3,)"));
+  CHECK(refuses([&] { layer_norm(x, 3, {.weight = ones(4)}); }, "weight", "(3,)"));
   CHECK(refuses([&] { layer_norm(x, Shape{}); }, "normalized_shape"));
   CHECK(refuses([&] { group_norm(x, 3); }, "num_groups=3"));
   CHECK(refuses([&] { group_norm(x, 0); }, "num_groups=0"));
