@@ -245,11 +245,15 @@ template <class T> void half_product(Context& ctx, V out, V a, V b, V bias, cons
   if (p.k > 0 && p.m == 1 && vector_product<T>(ctx, p)) return;
   if (p.k > 0 && p.n == 1 && vector_product<T>(ctx, transposed(p))) return;
   if (p.k > 0 && dtype == kBFloat16 && dnn::has_bfloat16() && library_product(ctx, p, dtype)) return;
-  const TensorView wide_out = params.beta != 0 ? dense(ctx, out, kFloat32) : scratch_like(ctx, out, kFloat32);
+  const bool adds = params.beta != 0 && !bias.defined() && params.finish == MatmulFinish::None;
+  const TensorView wide_out = params.beta != 0 && !adds ? dense(ctx, out, kFloat32) : scratch_like(ctx, out, kFloat32);
   const TensorView wide_bias = bias.defined() ? packed(ctx, bias, kFloat32) : TensorView();
-  Product wide = product(wide_out, packed(ctx, a, kFloat32), packed(ctx, b, kFloat32), wide_bias, params);
+  Product wide = product(wide_out, packed(ctx, a, kFloat32), packed(ctx, b, kFloat32), wide_bias,
+                         adds ? MatmulParams{.alpha = params.alpha} : params);
   join_batch(wide);
   float_product(ctx, wide);
+  // Rounded as PyTorch does: alpha times the sum, then beta out added to it in one operation.
+  if (adds) binary(ctx, wide_out, wide_out, dense(ctx, out, kFloat32), {BinaryOp::Add, params.beta});
   copy(ctx, out, wide_out);
 }
 

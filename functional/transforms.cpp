@@ -45,14 +45,18 @@ Results vjp(const TensorFunction& f, const Tensors& x, const Tensors& v, bool cr
   return {finished(y, create_graph), finished(g, create_graph)};
 }
 
+static void check_like(const char* op, const Tensors& v, const Tensors& x) {
+  check(v.size() == x.size(), "[{}] expected {} vectors, one for each input, got {}", op, int64_t(x.size()),
+        int64_t(v.size()));
+  for (size_t i = 0; i < v.size(); ++i)
+    check(v[i].defined() && v[i].shape() == x[i].shape() && v[i].dtype() == x[i].dtype(),
+          "[{}] expected a vector like input {}, {}, got {}", op, int64_t(i), x[i], v[i]);
+}
+
 // v' J is linear in v, so its gradient with respect to v along u is J u (the "double backward trick").
 Results jvp(const TensorFunction& f, const Tensors& x, const Tensors& v, bool create_graph) {
   EnableGrad guard;
-  check(v.size() == x.size(), "[jvp] expected {} vectors, one for each input, got {}", int64_t(x.size()),
-        int64_t(v.size()));
-  for (size_t i = 0; i < v.size(); ++i)
-    check(v[i].shape() == x[i].shape() && v[i].dtype() == x[i].dtype(),
-          "[jvp] expected a vector like input {}, {}, got {}", int64_t(i), x[i], v[i]);
+  check_like("jvp", v, x);
   const Tensors inputs = leaves("jvp", x, create_graph), y = f.call(inputs);
   Tensors dummies;
   for (const Tensor& t : y) dummies.push_back(zeros_like(t).requires_grad_());
@@ -86,15 +90,44 @@ Tensors jacobian(const TensorFunction& f, const Tensors& x, bool create_graph) {
   return finished(rows("jacobian", y[0], inputs, create_graph), create_graph);
 }
 
+/// f(x), which must be one element.
+static Tensors element(const char* op, const TensorFunction& f, const Tensors& x) {
+  Tensors y = f.call(x);
+  check(y.size() == 1 && y[0].numel() == 1, "[{}] expected a function with one output of one element, got {}", op,
+        y.empty() ? Tensor() : y[0]);
+  return y;
+}
+
 Tensors hessian(const TensorFunction& f, const Tensors& x, bool create_graph) {
   EnableGrad guard;
-  const Tensors inputs = leaves("hessian", x, create_graph), y = f.call(inputs);
-  check(y.size() == 1 && y[0].numel() == 1, "[hessian] expected a function with one output of one element, got {}",
-        y.empty() ? Tensor() : y[0]);
+  const Tensors inputs = leaves("hessian", x, create_graph), y = element("hessian", f, inputs);
   Tensors out;
   for (const Tensor& g : gradients(y, inputs, {}, true))
     for (Tensor& block : rows("hessian", g, inputs, create_graph)) out.push_back(std::move(block));
   return finished(std::move(out), create_graph);
+}
+
+/// The vectors of a product with the Hessian: 1 where none is given and x is one element.
+static Tensors directions(const char* op, const Tensors& v, const Tensors& x) {
+  if (x.size() == 1 && x[0].numel() == 1 && v.size() == 1 && !v[0].defined()) return {ones_like(x[0].detach())};
+  return check_like(op, v, x), v;
+}
+
+Results vhp(const TensorFunction& f, const Tensors& x, const Tensors& v, bool create_graph) {
+  EnableGrad guard;
+  const Tensors inputs = leaves("vhp", x, create_graph), along = directions("vhp", v, x), y = element("vhp", f, inputs);
+  const Tensors slopes = gradients(y, inputs, {}, true);
+  return {finished(y, create_graph), finished(gradients(slopes, inputs, along, create_graph), create_graph)};
+}
+
+// As jvp, of the gradient.
+Results hvp(const TensorFunction& f, const Tensors& x, const Tensors& v, bool create_graph) {
+  EnableGrad guard;
+  const Tensors inputs = leaves("hvp", x, create_graph), along = directions("hvp", v, x), y = element("hvp", f, inputs);
+  Tensors dummies;
+  for (const Tensor& t : inputs) dummies.push_back(zeros_like(t.detach()).requires_grad_());
+  const Tensors g = gradients(gradients(y, inputs, {}, true), inputs, dummies, true);
+  return {finished(y, create_graph), finished(gradients(g, dummies, along, create_graph), create_graph)};
 }
 
 }  // namespace tapir::inline v0::detail

@@ -15,6 +15,8 @@ namespace detail {
 using Results = std::pair<std::vector<Tensor>, std::vector<Tensor>>;
 Results vjp(const TensorFunction& f, const std::vector<Tensor>& x, const std::vector<Tensor>& v, bool create_graph);
 Results jvp(const TensorFunction& f, const std::vector<Tensor>& x, const std::vector<Tensor>& v, bool create_graph);
+Results vhp(const TensorFunction& f, const std::vector<Tensor>& x, const std::vector<Tensor>& v, bool create_graph);
+Results hvp(const TensorFunction& f, const std::vector<Tensor>& x, const std::vector<Tensor>& v, bool create_graph);
 std::vector<Tensor> jacobian(const TensorFunction& f, const std::vector<Tensor>& x, bool create_graph);
 std::vector<Tensor> hessian(const TensorFunction& f, const std::vector<Tensor>& x, bool create_graph);
 }  // namespace detail
@@ -66,6 +68,33 @@ template <class F> Tensor hessian(const F& f, const Tensor& x, const TransformOp
 template <class F>
 std::vector<Tensor> hessian(const F& f, const std::vector<Tensor>& x, const TransformOptions& options = {}) {
   return detail::hessian(detail::Adapter<F>(f), x, options.create_graph);
+}
+
+/// f(x), one element, and v' H of its Hessian, like x, which is never made. v: like x; 1 where undefined, for one element.
+template <class F>
+std::pair<Tensor, Tensor> vhp(const F& f, const Tensor& x, const Tensor& v = {}, const TransformOptions& options = {}) {
+  auto [y, g] = detail::vhp(detail::Adapter<F>(f), {x}, {v}, options.create_graph);
+  return {y.at(0), g.at(0)};
+}
+/// The same for several inputs: (f(x), one product for each input).
+template <class F> std::pair<Tensor, std::vector<Tensor>> vhp(const F& f, const std::vector<Tensor>& x,
+                                                              const std::vector<Tensor>& v,
+                                                              const TransformOptions& options = {}) {
+  auto [y, g] = detail::vhp(detail::Adapter<F>(f), x, v, options.create_graph);
+  return {y.at(0), std::move(g)};
+}
+/// f(x) and H v, by differentiating v' H once more: equal to vhp's where second derivatives are continuous, and slower.
+template <class F>
+std::pair<Tensor, Tensor> hvp(const F& f, const Tensor& x, const Tensor& v = {}, const TransformOptions& options = {}) {
+  auto [y, g] = detail::hvp(detail::Adapter<F>(f), {x}, {v}, options.create_graph);
+  return {y.at(0), g.at(0)};
+}
+/// The same for several inputs: (f(x), one product for each input).
+template <class F> std::pair<Tensor, std::vector<Tensor>> hvp(const F& f, const std::vector<Tensor>& x,
+                                                              const std::vector<Tensor>& v,
+                                                              const TransformOptions& options = {}) {
+  auto [y, g] = detail::hvp(detail::Adapter<F>(f), x, v, options.create_graph);
+  return {y.at(0), std::move(g)};
 }
 
 }  // namespace tapir::inline v0

@@ -26,10 +26,17 @@ static Tensor cached_cast(CastCache& cache, const Tensor& x, DType dtype) {
   return e.cast;
 }
 
+static bool is_cast(DType dtype) { return is_floating(dtype) && dtype != kFloat64; }
+
+DType product_type(DType dtype, Device device) {
+  const bool on = modes.autocast && modes.autocast->on[int(device.type)];
+  return on && is_cast(dtype) ? modes.autocast->dtype[int(device.type)] : dtype;
+}
+
 namespace detail {
 
 bool CastScope::is_cast(const Tensor& x) const {
-  return x.defined() && is_floating(x.dtype()) && x.dtype() != kFloat64 && x.device().type == first_->device().type;
+  return x.defined() && tapir::is_cast(x.dtype()) && x.device().type == first_->device().type;
 }
 
 void CastScope::see(const Tensor& x) {

@@ -45,7 +45,6 @@ inline constexpr CastRule all[] = {
   {"conv_transpose2d",               Lower,   Lower},
   {"conv_transpose3d",               Lower,   Lower},
   {"einsum",                         None,    Lower},
-  {"inner",                          Plain,   None},
   {"linear",                         Lower,   Lower},
   {"linear_gelu",                    Lower,   Lower},
   {"matmul",                         Lower,   Lower},
@@ -140,7 +139,7 @@ inline constexpr CastRule all[] = {
   {"addcdiv",                        None,    Widest},
   {"addcmul",                        None,    Widest},
   {"atan2",                          None,    Widest},
-  {"bilinear",                       Plain,   Widest},
+  {"bilinear",                       None,    Widest},
   {"cat",                            Widest,  None},
   {"cross",                          None,    Widest},
   {"dot",                            Plain,   Widest},
@@ -149,7 +148,7 @@ inline constexpr CastRule all[] = {
   {"index_put",                      None,    Widest},
   {"scatter_add",                    None,    Widest},
   {"stack",                          Widest,  None},
-  {"tensordot",                      None,    Widest},
+  {"tensordot",                      None,    Widest},  // CPU: dot's rule or mm's, by what it comes to
 };
 // clang-format on
 }  // namespace cast_rules
@@ -159,6 +158,9 @@ constexpr CastRule cast_rule(std::string_view op) {
     if (rule.op == op) return rule;
   return {op, CastPolicy::None, CastPolicy::None};
 }
+
+/// What a product casts a tensor of that dtype to: the region's dtype, in an autocast region for the device.
+DType product_type(DType dtype, Device device);
 
 struct CastCache;
 /// What amp::Autocast switches: per device type, on or off and the lower dtype.

@@ -4,12 +4,15 @@
 // 2021, arXiv 2002.01935). A pair is one batched matrix product: labels of both that stay are the batch, labels of both that
 // go are summed, the rest are rows and columns. Dimensions are only permuted; a copy is made where a group of several labels does not
 // lie in line.
+// Which operands may differ in dtype, and the dtype of the result, are what PyTorch's order gives, left to right: sums of products want
+// one dtype (in an autocast region they cast), other products promote.
 #include "einsum.h"
 
 #include <algorithm>
 
 #include "arithmetic.h"
 #include "autocast.h"
+#include "cast.h"
 #include "diagonal.h"
 #include "front.h"
 #include "matmul.h"
@@ -88,7 +91,7 @@ Tensor as_matrices(const Term& t, const Group& batch, const Group& first, const 
   return reshape(permute(t.x, order), {batch.numel, first.numel, second.numel});
 }
 
-Term contract(const char* op, Term a, Term b, std::span<const Term> others, const Labels& result) {
+Term contract(Term a, Term b, std::span<const Term> others, const Labels& result) {
   if (a.x.numel() < b.x.numel()) std::swap(a, b);  // the larger one's order counts
   Group batch, rows, summed, columns;
   for (int label : a.labels) {
@@ -100,8 +103,11 @@ Term contract(const char* op, Term a, Term b, std::span<const Term> others, cons
   Labels labels = batch.labels;
   for (const Group* g : {&rows, &columns}) labels.insert(labels.end(), g->labels.begin(), g->labels.end());
   if (summed.labels.empty()) return {mul(aligned(a, labels), aligned(b, labels)), labels};
-  check(a.x.dtype() == b.x.dtype(), "[{}] expected operands of one dtype where products are summed, got {} and {}", op,
-        a.x, b.x);
+  const DType left = product_type(a.x.dtype(), a.x.device()), right = product_type(b.x.dtype(), b.x.device());
+  if (left != right) {  // allowed where PyTorch's order, which differs, promotes
+    const DType common = promote_types(left, right);
+    a.x = to(a.x, common), b.x = to(b.x, common);
+  }
   Shape shape;
   for (int label : labels) shape.push_back(has(a.labels, label) ? size_at(a, label) : size_at(b, label));
   const Tensor y = bmm(as_matrices(a, batch, rows, summed), as_matrices(b, batch, summed, columns));
@@ -123,6 +129,30 @@ double growth(const Term& a, const Term& b, std::span<const Term> terms, const L
   return size - double(a.x.numel()) - double(b.x.numel());
 }
 
+/// The dtype that contracting the terms from left to right gives; ValueError where that sums products of two dtypes.
+DType type_of(const char* op, std::span<const Term> terms, const Labels& result, const std::vector<int64_t>& sizes) {
+  Labels labels = terms[0].labels;  // of what is contracted so far
+  DType dtype = terms[0].x.dtype();
+  for (size_t i = 1; i < terms.size(); ++i) {
+    const Term& t = terms[i];
+    const auto others = terms.subspan(i + 1);
+    const auto stays = [&](int label) { return needed(others, result, label); };
+    bool summed = false, empty = t.x.numel() == 0;
+    for (int label : labels) empty |= sizes[size_t(label)] == 0, summed |= has(t.labels, label) && !stays(label);
+    if (summed) {
+      const DType left = product_type(dtype, t.x.device()), right = product_type(t.x.dtype(), t.x.device());
+      check(left == right || empty, "[{}] expected operands of one dtype where products are summed, got {} and {}", op,
+            dtype, t.x);
+      dtype = right;
+    } else {
+      dtype = promote_types(dtype, t.x.dtype());
+    }
+    labels.insert(labels.end(), t.labels.begin(), t.labels.end());
+    std::erase_if(labels, [&](int label) { return !stays(label); });
+  }
+  return dtype;
+}
+
 /// See Note [Contractions]. `text` is for messages.
 Tensor contract_all(const char* op, std::string_view text, std::vector<Term> terms, const Labels& result,
                     bool keep_dtype) {
@@ -139,11 +169,12 @@ Tensor contract_all(const char* op, std::string_view text, std::vector<Term> ter
       if (size == 1) size = here;
     }
   }
-  for (Term& t : terms) {  // what broadcasts is no dimension
+  for (Term& t : terms) {  // what broadcasts is no dimension, nor what has one element to sum
     Dims single;
     Labels labels;
     for (int label : t.labels)
-      if (sizes[size_t(label)] != 1 && size_at(t, label) == 1) single.push_back(place(t.labels, label));
+      if (size_at(t, label) == 1 && (sizes[size_t(label)] != 1 || !has(result, label)))
+        single.push_back(place(t.labels, label));
       else labels.push_back(label);
     if (!single.empty()) t = {squeeze(t.x, single), std::move(labels)};
   }
@@ -152,6 +183,7 @@ Tensor contract_all(const char* op, std::string_view text, std::vector<Term> ter
     others.erase(others.begin() + int64_t(i));
     sum_alone(terms[i], others, result, keep_dtype);
   }
+  const DType dtype = type_of(op, terms, result, sizes);
   while (terms.size() > 1) {
     size_t first = 0, second = 1;
     double best = growth(terms[0], terms[1], terms, result);
@@ -160,13 +192,13 @@ Tensor contract_all(const char* op, std::string_view text, std::vector<Term> ter
         if (const double g = growth(terms[i], terms[j], terms, result); g < best) best = g, first = i, second = j;
     Term a = std::move(terms[first]), b = std::move(terms[second]);
     terms.erase(terms.begin() + int64_t(second)), terms.erase(terms.begin() + int64_t(first));
-    terms.push_back(contract(op, std::move(a), std::move(b), terms, result));
+    terms.push_back(contract(std::move(a), std::move(b), terms, result));
   }
   Dims order;
   bool sorted = true;
   for (int label : result)
     sorted &= place(terms[0].labels, label) == order.size(), order.push_back(place(terms[0].labels, label));
-  return sorted ? terms[0].x : permute(terms[0].x, order);
+  return to(sorted ? terms[0].x : permute(terms[0].x, order), dtype);
 }
 
 /// A parsed equation. Letters are labels 0 to 51, A-Z first; dimension d of "...", counted from the last, is label 52 + d.
@@ -287,6 +319,9 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dim
     if (!gone[size_t(label)]) result.push_back(label);
   for (int label : right)
     if (label >= kMaxRank) result.push_back(label);
+  if (modes.autocast) [[unlikely]]
+    if (detail::CastScope cast(cast_rule(result.empty() ? "dot" : "mm"), a, b); cast)
+      return tensordot(cast(a), cast(b), dims_a, dims_b);
   return contract_all("tensordot", "", {{a, left}, {b, right}}, result, true);
 }
 Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
@@ -299,7 +334,6 @@ Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
 }
 
 Tensor inner(const Tensor& a, const Tensor& b) {
-  TAPIR_AUTOCAST(inner, a, b);
   if (a.dim() == 0 || b.dim() == 0) return mul(a, b);
   check(a.shape().back() == b.shape().back(), "[inner] expected last dimensions of one size, got {} and {}", a, b);
   return tensordot(a, b, Dims(-1), Dims(-1));
@@ -310,12 +344,14 @@ Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& w, const Tenso
   check(w.dim() == 3 && x1.dim() > 0 && x1.dim() == x2.dim() && x1.shape().back() == w.shape()[1] &&
             x2.shape().back() == w.shape()[2],
         "[bilinear] expected inputs (..., I) and (..., J) for a weight (O, I, J), got {}, {} and {}", x1, x2, w);
+  check(x1.dtype() == x2.dtype() && x1.dtype() == w.dtype(),
+        "[bilinear] expected inputs and weight of one dtype, got {}, {} and {}", x1, x2, w);
   for (int64_t d = 0; d + 1 < x1.dim(); ++d)
     check(x1.shape()[d] == x2.shape()[d], "[bilinear] expected inputs with the same leading dimensions, got {} and {}",
           x1, x2);
   const bool fits = !bias.defined() || (bias.dim() == 1 && bias.shape()[0] == w.shape()[0]);
   check(fits, "[bilinear] expected a bias of shape ({},), got {}", w.shape()[0], bias);
-  const Tensor y = einsum("...i,...j,oij->...o", {x1, x2, w});
+  const Tensor y = to(einsum("...i,...j,oij->...o", {x1, x2, w}), x1.dtype());
   return bias.defined() ? y + bias : y;
 }
 

@@ -10,6 +10,7 @@
 #include "front.h"
 #include "reduce.h"
 #include "shape.h"
+#include "slicing.h"
 #include "unary.h"
 
 namespace tapir::inline v0 {
@@ -157,6 +158,13 @@ void check_tail(const char* op, const Tensor& x, const Shape& tail, const Tensor
   }
 }
 
+/// Nothing is normalised; weight and bias still get gradients, of zeros.
+Tensor norm_of_nothing(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  Tensor y = clone(x);
+  if (weight.defined() && weight.numel()) y = mul(y, select(weight, 0, 0));
+  return bias.defined() && bias.numel() ? add(y, select(bias, 0, 0)) : y;
+}
+
 int64_t rows_above(const Tensor& x, const Shape& tail) {
   return numel_of(Dims(std::span(x.shape().data(), size_t(x.dim() - tail.size()))));
 }
@@ -167,12 +175,13 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
                   const Tensor& bias, const BatchNormOptions& o) {
   check_input("batch_norm", x, {&running_mean, &running_var, &weight, &bias}, o.eps);
   check(!std::isnan(o.momentum), "[batch_norm] expected a number for momentum, got {}", o.momentum);
-  if (x.dim() == 1 && x.numel() == 0 && !o.training) return clone(x);  // as PyTorch
+  if (x.dim() == 1 && x.numel() == 0) return norm_of_nothing(x, weight, bias);  // as PyTorch
   check(x.dim() >= 2, "[batch_norm] expected an input of shape (N, C, ...), got {}", x);
   const int64_t channels = x.shape()[1];
   check_vector("batch_norm", "running_mean", running_mean, channels),
       check_vector("batch_norm", "running_var", running_var, channels);
   check_vector("batch_norm", "weight", weight, channels), check_vector("batch_norm", "bias", bias, channels);
+  if (x.numel() == 0 && !o.training) return norm_of_nothing(x, weight, bias);
   check(o.training || (running_mean.defined() && running_var.defined()),
         "[batch_norm] expected running_mean and running_var to be defined in evaluation mode");
   check(!o.training || (channels > 0 && x.numel() / channels > 1),

@@ -31,13 +31,13 @@ static Tensor scaled(const Tensor& x, Scalar factor) {
 Tensor addr(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
   TAPIR_AUTOCAST(addr, input, a, b, o);
   const DType dtype = check_addr("addr", input, a, b, o);
-  const Tensor product = scaled(to(outer(a, b), dtype), o.alpha);
+  const Tensor product = scaled(outer(to(a, dtype), to(b, dtype)), o.alpha);
   return o.beta.to_double() == 0 ? product : add(scaled(to(input, dtype), o.beta), product);
 }
 Tensor& addr_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
   const DType dtype = check_addr("addr_", self, a, b, o);
   check_can_cast("addr_", dtype, self.dtype());
-  const Tensor product = scaled(to(outer(a, b), dtype), o.alpha);
+  const Tensor product = scaled(outer(to(a, dtype), to(b, dtype)), o.alpha);
   check(product.shape() == self.shape(), "[addr_] expected a tensor of the product's shape {}, got {}", product.shape(),
         self);
   if (o.beta.to_double() == 0) return copy_(self, product);

@@ -45,6 +45,9 @@ double epsilon_of(DType dtype) {
   }
 }
 
+// Where the parameters have 16 bits, PyTorch rounds rates to their dtype; factors that are near 1, and weights of means, it does not.
+Tensor wide(const Tensor& t) { return t.to(compute_type(t.dtype())); }
+
 /// A matrix with the singular vectors of g and singular values near 1.
 Tensor orthogonalized(const Tensor& g, const V& o) {
   const bool tall = g.size(0) > g.size(1);
@@ -90,10 +93,11 @@ void Muon::update(Group& group, const Batch& batch, const StepScale& scale) {
   for (size_t i : batch.members) {
     const Tensor p = group.params[i].detach(), g = gradient(group, i, scale);
     Tensor& buffer = group.slots[i].state[0];
-    const Tensor b = momentum.defined() ? lerp(g, buffer, momentum) : lerp(buffer, g, 1 - o.beta1);
+    const auto with_momentum = [&](const Tensor& old) { return lerp(wide(g), wide(old), momentum).to(g.dtype()); };
+    const Tensor b = momentum.defined() ? with_momentum(buffer) : lerp(buffer, g, 1 - o.beta1);
     Tensor move = b;
-    if (o.nesterov) move = momentum.defined() ? lerp(g, b, momentum) : lerp(g, b, o.beta1);
-    const Tensor kept = p * (1 - group.device_lr * o.weight_decay);
+    if (o.nesterov) move = momentum.defined() ? with_momentum(b) : lerp(g, b, o.beta1);
+    const Tensor kept = (wide(p) * (1 - group.device_lr * o.weight_decay)).to(p.dtype());
     const Tensor rate = group.device_lr * rate_ratio(p, int(o.mode));
     assign(group.params[i], kept - orthogonalized(move, o).to(p.dtype()) * rate, scale);
     assign(buffer, b, scale);
@@ -127,19 +131,22 @@ void Adafactor::update(Group& group, const Batch& batch, const StepScale& scale)
     if (p.numel() == 0) continue;
     const double eps = o.b, root = std::sqrt(double(p.numel()));
     auto& [row, column, whole] = group.slots[i].state;
+    const auto mixed = [&](const Tensor& old, const Tensor& now) {
+      return lerp(wide(old), wide(now), weight).to(p.dtype());
+    };
     Tensor variance;
     if (p.dim() > 1) {
-      const Tensor r = lerp(row, mean_square(g, -1), weight), c = lerp(column, mean_square(g, -2), weight);
+      const Tensor r = mixed(row, mean_square(g, -1)), c = mixed(column, mean_square(g, -2));
       variance = matmul(r, c) / clamp_min(mean(r, -2, {.keepdim = true}), eps);
       assign(row, r, scale), assign(column, c, scale);
     } else {
-      variance = lerp(whole, square(g), weight);
+      variance = mixed(whole, square(g));
       assign(whole, variance, scale);
     }
     const Tensor move = rsqrt(clamp_min(variance, eps * eps)) * g;
     const Tensor size = clamp_min(norm(p).to(kFloat64) / root, o.eps) * rate;
     const Tensor clipped = clamp_min(norm(move).to(kFloat64) / (root * o.a), 1);
-    const Tensor kept = o.weight_decay == 0 ? p : p * (1 - group.device_lr * o.weight_decay);
+    const Tensor kept = o.weight_decay == 0 ? p : (wide(p) * (1 - group.device_lr * o.weight_decay)).to(p.dtype());
     assign(group.params[i], kept - move * (size / clipped), scale);
   }
 }

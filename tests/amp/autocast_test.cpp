@@ -124,3 +124,69 @@ TEST_CASE("autocast: as a wrapper, and a function that wants a dtype of its own"
   amp::Autocast autocast(kCPU);
   CHECK(exact(x.to(kBFloat16)).dtype() == kFloat32);
 }
+
+// The dtypes below are those of PyTorch 2.15 on the CPU, run over every mix of dtypes.
+TEST_CASE("review 8: einsum of several dtypes under autocast casts where products are summed, and promotes elsewhere") {
+  const auto type_of = [](const char* equation, const std::vector<Tensor>& x) { return einsum(equation, x).dtype(); };
+  const auto of = [](DType t, Shape shape) { return full(shape, 0.5, {.dtype = t}); };
+  const Tensor a = of(kFloat32, {3, 4}), b = of(kBFloat16, {4, 5}), h = of(kFloat16, {4, 5}), d = of(kFloat64, {4, 5}),
+               row = of(kFloat32, {2});
+  for (DType low : {kBFloat16, kFloat16}) {
+    amp::Autocast autocast(kCPU, {.dtype = low});
+    CHECK(type_of("ij,jk->ik", {a, b}) == low);
+    CHECK(type_of("ij,jk->ik", {a, h}) == low);
+    CHECK(type_of("ij,jk", {a, of(kFloat32, {4, 5})}) == low);
+    CHECK(einsum("ij,jk->ik", {a, b})[0][0].item() == 1);
+    CHECK(type_of("i,j->ij", {row, of(kBFloat16, {3})}) == kFloat32);                        // nothing is summed
+    CHECK(type_of("ij,jk->ik", {of(kFloat32, {3, 1}), of(kBFloat16, {1, 5})}) == kFloat32);  // a sum of one product
+    CHECK(type_of("i,i->", {of(low, {1}), of(low, {1})}) == low);
+    CHECK(type_of("i->", {row}) == kFloat32);
+    CHECK(type_of("ij->ji", {b}) == kBFloat16);
+    CHECK(type_of("ij,jk->ik", {of(kFloat64, {3, 4}), d}) == kFloat64);
+    CHECK(type_of("ij,kj->", {of(kFloat32, {3, 0}), of(kInt64, {2, 0})}) == kInt64);  // of nothing: the second one's
+    // Of three: as if from left to right, in whatever order they are contracted.
+    CHECK(type_of("ij,jk,l->ikl", {a, b, row}) == kFloat32);
+    CHECK(type_of("l,ij,jk->ikl", {row, a, b}) == low);
+    CHECK(type_of("i,j,ij->", {of(kFloat32, {3}), of(kBFloat16, {4}), a}) == low);
+    CHECK(error_of([&] { einsum("ij,jk->ik", {a, d}); }).find("[einsum] expected operands of one dtype") == 0);
+    CHECK(error_of([&] { einsum("l,ij,jk->ikl", {of(kFloat64, {2}), a, b}); }) != "no error");
+  }
+  CHECK(error_of([&] { einsum("ij,jk->ik", {a, b}); }).find("[einsum] expected operands of one dtype") == 0);
+  CHECK(type_of("ij,jk->ik", {of(kFloat32, {3, 1}), of(kFloat64, {1, 5})}) == kFloat64);
+  CHECK(type_of("l,ij,jk->ikl", {of(kFloat64, {2}), a, d}) == kFloat64);
+
+  const Tensor w = randn({4, 5}).requires_grad_(), x = randn({3, 4}).to(kBFloat16).requires_grad_();
+  amp::Autocast autocast(kCPU);
+  einsum("ij,jk->ik", {x, w}).sum().backward();
+  CHECK((w.grad().dtype() == kFloat32 && x.grad().dtype() == kBFloat16));
+}
+
+TEST_CASE("review 8: tensordot, inner and bilinear under autocast are products, but for the dot of all they have") {
+  const auto of = [](DType t, Shape shape) { return full(shape, 0.5, {.dtype = t}); };
+  for (DType low : {kBFloat16, kFloat16})
+    for (DType t : {kFloat32, kBFloat16, kFloat16, kFloat64}) {
+      const DType product = t == kFloat64 ? t : low;
+      amp::Autocast autocast(kCPU, {.dtype = low});
+      CHECK(tensordot(of(t, {2, 3}), of(t, {4}), 0).dtype() == product);
+      CHECK(tensordot(of(t, {2}), of(t, {}), 0).dtype() == product);
+      CHECK(tensordot(of(t, {2, 3}), of(t, {1, 4}), 1).dtype() == product);
+      CHECK(tensordot(of(t, {2, 1}), of(t, {3, 4}), 1).dtype() == product);
+      CHECK(tensordot(of(t, {2, 3}), of(t, {3, 4}), 1).dtype() == product);
+      CHECK(tensordot(of(t, {2, 3}), of(t, {4}), Dims(), Dims()).dtype() == product);
+      CHECK(tensordot(of(t, {2, 3, 4}), of(t, {4, 5, 2}), {0, 2}, {2, 0}).dtype() == product);
+      CHECK(tensordot(of(t, {3}), of(t, {3}), 1).dtype() == t);
+      CHECK(tensordot(of(t, {3, 4}), of(t, {3, 4})).dtype() == t);
+      CHECK(tensordot(of(t, {}), of(t, {}), 0).dtype() == t);
+      CHECK(tensordot(of(t, {1, 3}), of(t, {2, 3}), {0, 1}, {0, 1}).dtype() == t);
+      CHECK(inner(of(t, {2, 3}), of(t, {4, 3})).dtype() == product);
+      CHECK(inner(of(t, {2, 1}), of(t, {3, 1})).dtype() == product);
+      CHECK(inner(of(t, {3}), of(t, {3})).dtype() == t);
+      CHECK(inner(of(t, {}), of(t, {3})).dtype() == t);
+      CHECK(bilinear(of(t, {2, 3}), of(t, {2, 4}), of(t, {5, 3, 4})).dtype() == t);
+    }
+  // bilinear computes in the region's dtype and gives that of its inputs
+  const Tensor x = full({1, 2}, 1 + 0x1p-10), w = ones({1, 2, 2});
+  CHECK(bilinear(x, ones({1, 2}), w).item() != 4);
+  amp::Autocast autocast(kCPU);
+  CHECK(bilinear(x, ones({1, 2}), w).item() == 4);
+}

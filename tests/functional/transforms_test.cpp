@@ -47,6 +47,36 @@ TEST_CASE("transforms can be differentiated again") {
   CHECK(values(grad({sum(jacobian(cube, x, {.create_graph = true}))}, {x})[0]) == Values{12, 18});
 }
 
+TEST_CASE("review 14: hvp and vhp are products with the Hessian") {
+  const auto two = [](const Tensor& a, const Tensor& b) { return sum(a * a * sin(b)) + prod(a) * sum(b); };
+  const std::vector<Tensor> x = {tensor({2.0, 3.0}, {.dtype = kFloat64}), tensor({5.0, 7.0}, {.dtype = kFloat64})},
+                            v = {tensor({1.0, -2.0}, {.dtype = kFloat64}), tensor({0.5, 4.0}, {.dtype = kFloat64})};
+  const auto h = hessian(two, x);
+  const auto [y, left] = vhp(two, x, v);
+  const auto [z, right] = hvp(two, x, v);
+  CHECK(y.item() == two(x[0], x[1]).item());
+  CHECK((z.item() == y.item() && !y.requires_grad() && !left[0].requires_grad() && !right[0].requires_grad()));
+  for (size_t i = 0; i < 2; ++i) {
+    CHECK(close(left[i], matmul(v[0], h[i]) + matmul(v[1], h[2 + i])));
+    CHECK(close(right[i], matmul(h[2 * i], v[0]) + matmul(h[2 * i + 1], v[1])));
+  }
+  const auto cubes = [](const Tensor& x) { return sum(x * x * x); };
+  CHECK(values(hvp(cubes, x[0], v[0]).second) == Values{12, -36});
+  CHECK(values(vhp(cubes, x[0], v[0]).second) == Values{12, -36});
+  CHECK(vhp(cubes, tensor(2.0)).second.item() == 12);  // one element: v is 1
+  CHECK(hvp(cubes, tensor(2.0)).second.item() == 12);
+  const auto linear = [](const Tensor& x) { return sum(x * 2); };  // no second derivatives: zeros
+  CHECK(values(hvp(linear, x[0], v[0]).second) == Values{0, 0});
+  CHECK(values(vhp(linear, x[0], v[0]).second) == Values{0, 0});
+  // create_graph: third derivatives
+  const Tensor p = leaf({2, 3});
+  CHECK(values(grad({sum(hvp(cubes, p, v[0], {.create_graph = true}).second)}, {p})[0]) == Values{6, -12});
+  CHECK(values(grad({sum(vhp(cubes, p, v[0], {.create_graph = true}).second)}, {p})[0]) == Values{6, -12});
+  CHECK(mentions(error_of([&] { hvp(cubes, x[0]); }), {"[hvp]", "like input 0"}));
+  CHECK(mentions(error_of([&] { vhp(cubes, x[0], zeros({3}, {.dtype = kFloat64})); }), {"[vhp]", "(3,)"}));
+  CHECK(mentions(error_of([&] { hvp([](const Tensor& x) { return x * 2; }, x[0], v[0]); }), {"[hvp]", "one element"}));
+}
+
 TEST_CASE("what cannot be transformed is an error that says so") {
   const Tensor x = tensor({2.0, 3.0}), ints = zeros({2}, {.dtype = kInt64});
   CHECK(mentions(error_of([&] { vjp(f, ints, ints); }), {"vjp", "floating"}));

@@ -30,17 +30,25 @@ static bool takes(const Case& c, DType dtype, Device device) {
   }
 }
 
-/// Forward and backward once, for the log; whether there was a gradient.
-static bool run_both(const Case& c, Device device) {
+/// Forward, and backward where finite differences check it, once, for the log; whether a gradient was recorded.
+static bool run_both(const Case& c, Device device, bool wants_grad = true) {
   List x = inputs_of(c, kFloat64, device);
   for (size_t k = 0; k < x.size(); ++k)
-    if (c.differentiable && is_floating(x[k].dtype()) && !c.values_of(k).constant) x[k].requires_grad_();
-  bool any = false;  // stays false for lines that are said to have none
-  for (const Tensor& y : c.call(x)) {
+    if (wants_grad && is_floating(x[k].dtype()) && !c.values_of(k).constant) x[k].requires_grad_();
+  List results;
+  try {
+    results = c.call(x);
+  } catch (const ValueError&) {  // what writes to its input takes no leaf
+    if (c.differentiable || !wants_grad) throw;
+    return run_both(c, device, false);
+  }
+  bool any = false;
+  for (const Tensor& y : results) {
     if (!y.requires_grad()) continue;
+    any = true;
+    if (!c.differentiable) continue;
     const std::vector<double> ones(size_t(y.numel()), 1);  // made without a kernel
     y.backward(tensor(std::span(ones), y.shape()).to(y.dtype()), true);
-    any = true;
   }
   return any;
 }
@@ -58,10 +66,10 @@ void print_docs(const std::vector<const Case*>& cases, const Settings& s) {
       if (taken) (taken == int(lines.size()) ? all : some).push_back(std::string(name_of(DType(i))));
     }
     std::printf("calls of %s\n", op.c_str());
-    bool any = false;
+    bool any = false, unchecked = false;
     for (const Case* c : lines) {
       manual_seed(7);
-      if (contains(c->dtypes, kFloat64)) any |= run_both(*c, s.device);
+      if (contains(c->dtypes, kFloat64)) (c->differentiable ? any : unchecked) |= run_both(*c, s.device);
       second &= c->second_order || !c->differentiable;
       if (c->twin_call) twin = c->twin_name;
     }
@@ -73,6 +81,7 @@ void print_docs(const std::vector<const Case*>& cases, const Settings& s) {
                                  {"dtypes", all},
                                  {"some", some},
                                  {"first", any},
+                                 {"unchecked", unchecked && !any},
                                  {"second", any && second},
                                  {"twin", twin},
                                  {"cases", lines.size()}};

@@ -132,3 +132,21 @@ TEST_CASE("BI-134 BI-135 BI-136 arguments of norms") {
   CHECK(refuses([&] { group_norm(x, 3); }, "num_groups=3"));
   CHECK(refuses([&] { group_norm(x, 0); }, "num_groups=0"));
 }
+
+TEST_CASE("review 8: batch_norm of an empty input of one dimension, and of nothing without statistics") {
+  Tensor w = ones(3).requires_grad_(), b = zeros(3).requires_grad_(), x = zeros(0).requires_grad_();
+  const Tensor m = full(3, 0.5), v = full(3, 2.0);
+  for (bool training : {true, false}) {
+    const Tensor y = batch_norm(x, m, v, w, b, {.training = training});
+    CHECK(y.shape() == Shape{0});
+    sum(y).backward();
+    CHECK((close(w.grad(), zeros(3)) && close(b.grad(), zeros(3)) && x.grad().shape() == Shape{0}));
+    CHECK(batch_norm(x, {}, {}, {}, {}, {.training = training}).shape() == Shape{0});
+    CHECK(batch_norm(zeros(0, {.dtype = kBFloat16}), m, v, w, b, {.training = training}).dtype() == kBFloat16);
+  }
+  w.set_grad({});
+  sum(batch_norm(zeros({0, 3, 2}), {}, {}, w, b)).backward();
+  CHECK(close(w.grad(), zeros(3)));
+  CHECK((close(m, full(3, 0.5)) && close(v, full(3, 2.0))));
+  CHECK(refuses([&] { batch_norm(zeros(3), m, v); }, "(N, C, ...)"));
+}
