@@ -55,8 +55,13 @@ Tensor pad(const Tensor& image, int64_t margin, int fill) {
 Tensor center_crop(const Tensor& image, int64_t height, int64_t width) {
   check(image.defined() && image.dim() == 3, "[center_crop] expected an image (C, H, W), got {}", image);
   const int64_t missing = std::max({height - image.size(1), width - image.size(2), int64_t(0)});
-  const Tensor x = missing > 0 ? pad(image, (missing + 1) / 2) : image;
-  return crop(x, (x.size(1) - height + 1) / 2, (x.size(2) - width + 1) / 2, height, width);
+  const int64_t margin = (missing + 1) / 2;
+  const Tensor x = margin > 0 ? pad(image, margin) : image;
+  const auto first = [&](int64_t size, int64_t wanted) {  // a half goes to the even neighbour; of a margin, to the end
+    const int64_t spare = size - wanted;
+    return margin + (spare >= 0 ? std::lrint(double(spare) / 2) : -(-spare / 2));
+  };
+  return crop(x, first(image.size(1), height), first(image.size(2), width), height, width);
 }
 
 Tensor hflip(const Tensor& image) {
@@ -168,18 +173,19 @@ Tensor RandAugment::operator()(const Tensor& image) const {
     const int64_t which = draw.below(14);
     const double sign = draw.uniform() < 0.5 ? -1 : 1, shear = 0.3 * m * sign, enhance = 1 + 0.9 * m * sign;
     const double angle = 30 * m * sign * std::numbers::pi / 180, c = std::cos(angle), s = std::sin(angle);
-    switch (which) {
-      case 1: x = affine(x, {1, shear, 0, 0, 1, 0}); break;
-      case 2: x = affine(x, {1, 0, 0, shear, 1, 0}); break;
-      case 3: x = affine(x, {1, 0, 150. / 331 * double(x.size(2)) * m * sign, 0, 1, 0}); break;
-      case 4: x = affine(x, {1, 0, 0, 0, 1, 150. / 331 * double(x.size(1)) * m * sign}); break;
+    const double h = double(x.size(1)), w = double(x.size(2));
+    switch (which) {  // shears are about the top left corner, translations by whole pixels
+      case 1: x = affine(x, {1, shear, shear * h / 2, 0, 1, 0}); break;
+      case 2: x = affine(x, {1, 0, 0, shear, 1, shear * w / 2}); break;
+      case 3: x = affine(x, {1, 0, std::trunc(150. / 331 * w * m) * sign, 0, 1, 0}); break;
+      case 4: x = affine(x, {1, 0, 0, 0, 1, std::trunc(150. / 331 * h * m) * sign}); break;
       case 5: x = affine(x, {c, s, 0, -s, c, 0}); break;
       case 6: x = adjust_brightness(x, enhance); break;
       case 7: x = adjust_saturation(x, enhance); break;
       case 8: x = adjust_contrast(x, enhance); break;
       case 9: x = adjust_sharpness(x, enhance); break;
       case 10: x = posterize(x, 8 - int(std::lround(4 * m))); break;
-      case 11: x = solarize(x, int(std::lround(255 * (1 - m)))); break;
+      case 11: x = solarize(x, int(std::ceil(255 * double(30 - magnitude) / 30))); break;
       case 12: x = autocontrast(x); break;
       case 13: x = equalize(x); break;
       default: break;  // 0: nothing

@@ -22,7 +22,7 @@ struct ResizeOptions {
 Tensor resize(const Tensor& image, int64_t height, int64_t width, const ResizeOptions& options = {});
 /// The part from (top, left); no copy. ValueError where it leaves the image.
 Tensor crop(const Tensor& image, int64_t top, int64_t left, int64_t height, int64_t width);
-/// The middle part; a smaller image is padded with zeros first.
+/// The middle part, by torchvision's rounding; a smaller image is padded with zeros first.
 Tensor center_crop(const Tensor& image, int64_t height, int64_t width);
 /// `fill` on every side.
 Tensor pad(const Tensor& image, int64_t margin, int fill = 0);
@@ -103,7 +103,7 @@ struct ColorJitter {
   double brightness = 0, contrast = 0, saturation = 0, hue = 0;
   Tensor operator()(const Tensor& image) const;
 };
-/// num_ops random operations of one magnitude (0 to 30): Cubuk et al. 2019, arXiv 1909.13719.
+/// num_ops random operations of one magnitude (0 to 30), torchvision's: Cubuk et al. 2019, arXiv 1909.13719.
 struct RandAugment {
   int64_t num_ops = 2;
   int64_t magnitude = 9;

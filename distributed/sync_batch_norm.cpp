@@ -1,15 +1,16 @@
 #include "sync_batch_norm.h"
 
+#include "../core/modes.h"
+#include "../functional/checkpoint.h"
 #include "../ops/ops.h"
 #include "process_group.h"
 
 namespace tapir::inline v0::distributed {
 
-Tensor SyncBatchNorm::forward(const Tensor& input) {
-  check(input.dim() >= 2 && input.size(1) == num_features, "[SyncBatchNorm] expected input with {} channels, got {}",
-        num_features, input);
-  if (!(training || !running_mean.defined()) || !is_initialized() || default_group().size() == 1)
-    return normalize(input);
+/// Undefined where a batch norm of its own serves.
+static Tensor normalize_together(nn::BatchNormBase& bn, const Tensor& input) {
+  if (!(bn.training || !bn.running_mean.defined()) || !is_initialized() || default_group().size() == 1) return {};
+  const int64_t num_features = bn.num_features;
   const ProcessGroup group = default_group();
   const Tensor x = tapir::to(input, compute_type(input.dtype()));
   std::vector<int64_t> others{0}, per_channel(size_t(x.dim()), 1);
@@ -25,18 +26,35 @@ Tensor SyncBatchNorm::forward(const Tensor& input) {
   const Tensor mean = sums.narrow(0, 0, num_features) / total;
   const Tensor centered = x - reshape(mean, shape);
   const Tensor var = all_reduce_sum(sum(centered * centered, others), group) / total;
-  Tensor y = centered * reshape(rsqrt(var + options.eps), shape);
-  if (weight.defined()) y = y * reshape(tapir::to(weight, x.dtype()), shape);
-  if (bias.defined()) y = y + reshape(tapir::to(bias, x.dtype()), shape);
-  if (training && running_mean.defined()) {
+  Tensor y = centered * reshape(rsqrt(var + bn.options.eps), shape);
+  if (bn.weight.defined()) y = y * reshape(tapir::to(bn.weight, x.dtype()), shape);
+  if (bn.bias.defined()) y = y + reshape(tapir::to(bn.bias, x.dtype()), shape);
+  if (bn.training && bn.running_mean.defined() && !in_recomputation()) {
     NoGrad guard;
-    num_batches_tracked.add_(1);
-    const double part = options.momentum ? *options.momentum : 1 / num_batches_tracked.item();
-    const DType kept = running_mean.dtype();
-    running_mean.mul_(1 - part).add_(tapir::to(mean.detach(), kept), part);
-    running_var.mul_(1 - part).add_(tapir::to(var.detach() * (total / (total - 1)), kept), part);
+    bn.num_batches_tracked.add_(1);
+    const double part = bn.options.momentum ? *bn.options.momentum : 1 / bn.num_batches_tracked.item();
+    const DType kept = bn.running_mean.dtype();
+    bn.running_mean.mul_(1 - part).add_(tapir::to(mean.detach(), kept), part);
+    bn.running_var.mul_(1 - part).add_(tapir::to(var.detach() * (total / (total - 1)), kept), part);
   }
   return tapir::to(y, input.dtype());
+}
+
+SyncBatchNorm::SyncBatchNorm(int64_t num_features, const nn::BatchNormOptions& options)
+    : BatchNormBase("SyncBatchNorm", num_features, options) {
+  instead = normalize_together;
+}
+
+Tensor SyncBatchNorm::forward(const Tensor& input) {
+  check(input.dim() >= 2 && input.size(1) == num_features, "[SyncBatchNorm] expected input with {} channels, got {}",
+        num_features, input);
+  return normalize(input);
+}
+
+void convert_sync_batchnorm(nn::Module& model) {
+  model.apply([](nn::Module& m) {
+    if (auto* norm = dynamic_cast<nn::BatchNormBase*>(&m)) norm->instead = normalize_together;
+  });
 }
 
 TAPIR_DEFINE_FIELDS(SyncBatchNorm)

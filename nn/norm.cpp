@@ -23,6 +23,8 @@ BatchNormBase::BatchNormBase(const char* name, int64_t n, const BatchNormOptions
 }
 
 Tensor BatchNormBase::normalize(const Tensor& x) {
+  if (instead)
+    if (Tensor y = instead(*this, x); y.defined()) return y;
   const bool tracked = running_mean.defined(), learning = training && tracked && !in_recomputation();
   const tapir::BatchNormOptions o{training || !tracked, options.momentum.value_or(1), options.eps};
   if (learning) {

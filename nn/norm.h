@@ -27,8 +27,10 @@ struct BatchNormBase : Module {
   BatchNormOptions options;
   Parameter weight, bias;
   Buffer running_mean, running_var, num_batches_tracked;
+  /// Asked first; undefined: the module normalises by itself. See distributed::convert_sync_batchnorm.
+  Tensor (*instead)(BatchNormBase&, const Tensor& x) = nullptr;
   std::string extra_repr() override;
-  TAPIR_DECLARE_FIELDS(num_features, options, weight, bias, running_mean, running_var, num_batches_tracked)
+  TAPIR_DECLARE_FIELDS(num_features, options, weight, bias, running_mean, running_var, num_batches_tracked, instead)
 
  protected:
   BatchNormBase(const char* name, int64_t num_features, const BatchNormOptions& options);

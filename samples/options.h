@@ -59,6 +59,13 @@ inline CLI::Validator folder_to_write() {
     return text.empty() || good ? "" : "a folder that can be written";
   });
 }
+inline CLI::Validator file_to_read() {
+  return checked("", [](const std::string& text) {
+    std::error_code ignored;
+    const bool good = std::filesystem::is_regular_file(text, ignored) && access(text.c_str(), R_OK) == 0;
+    return good ? "" : "a file that can be read";
+  });
+}
 /// A file to write, in a folder that is there; empty: none.
 inline CLI::Validator file_to_write() {
   return checked("", [](const std::string& text) {

@@ -24,7 +24,7 @@ text=$sources/LICENSE
 stop=3    # of the run that is resumed
 launch=()  # what starts it
 check() {  # name options...: 2 epochs
-  local name=$1 program=$build/samples/$1
+  local program=$build/samples/$1 name=$1${launch:+ of many}
   shift
   if ! test -x "$program"; then
     echo "skipped: $name is not built"
@@ -46,13 +46,17 @@ check() {  # name options...: 2 epochs
 }
 digits=(--data generated --limit 128 --batch-size 16)
 words=(--data "$text" --batch-size 4 --batches 5 --context 16 --width 32 --layers 1 --length 20 --prompt " ")
+drawn=(--size 32 --width 4 --limit 32 --batch-size 8)
 check linear_regression
 check mnist "${digits[@]}"
 check cifar --data "$work/cifar" --width 4 --batch-size 16
 check gpt "${words[@]}" --heads 2
+check resnet "${drawn[@]}" --lr 0.005 --data generated  # at higher rates roundings grow, of many processes too
+shapes=$work/resnet.run/datasets/shapes
 launch=("$build/tapir-run" --nproc 2)
 check gpt_ddp "${words[@]}" --heads 2
 check mnist_ddp "${digits[@]}"
+check resnet "${drawn[@]}" --lr 0.005 --data "$shapes" --sync-bn
 ctrl_c() {  # name options...: all ranks stop in one place, and the checkpoint of that is there
   local program=$build/samples/$1
   test -x "$program" || return
@@ -82,7 +86,7 @@ refuses() {  # name line options...
   verdict "$what: says '$(cat refused.txt)'" test "$(cat refused.txt)" = "$line"
   verdict "$what: before it trains" test "$(grep -c epoch said.txt)" = 0
 }
-for name in linear_regression mnist cifar gpt gpt_ddp lstm_text seq2seq autoencoder dcgan dqn mnist_ddp; do
+for name in linear_regression mnist cifar gpt gpt_ddp lstm_text seq2seq autoencoder dcgan dqn mnist_ddp resnet; do
   refuses $name '--epochs: expected a whole number from 1 on, got "0"' --epochs 0
   refuses $name '--batch-size: expected at most 1000000000, got "20000000000"' --batch-size 20000000000
   refuses $name '--lr: expected a number above 0, got "nan"' --lr nan
@@ -95,7 +99,7 @@ for name in linear_regression mnist cifar gpt gpt_ddp lstm_text seq2seq autoenco
 done
 CUDA_VISIBLE_DEVICES= refuses mnist '--device: expected cpu, cuda or cuda:N, with N below the 0 devices here, got "tpu"' --device tpu
 refuses mnist '--explain: expected --compile with it, got none' --explain
-for name in mnist mnist_ddp autoencoder dcgan cifar; do
+for name in mnist mnist_ddp autoencoder dcgan cifar resnet; do
   refuses $name '--limit: expected a whole number from 0 on, got "-5"' --limit -5
 done
 refuses dcgan '--batch-size: expected at most the 8 samples there are, got 128' --data generated --limit 8
@@ -106,6 +110,10 @@ for option in autoencoder/code dcgan/noise cifar/width cifar/depth dqn/frames se
   refuses ${option%/*} "--${option#*/}: expected a whole number from 1 on, got \"0\"" --${option#*/} 0
 done
 refuses cifar '--workers: expected a whole number from 0 on, got "-1"' --workers -1
+refuses resnet '--workers: expected a whole number from 0 on, got "-1"' --workers -1
+refuses resnet '--batch-size: expected at most the 8 samples there are, got 32' --data "$shapes" --limit 8
+refuses resnet '--data: expected a folder with train/CLASS/1.jpg, or CIFAR-10, got "none"' --data none
+refuses resnet '--pretrained: expected a file that can be read, got "none.pth"' --pretrained none.pth
 refuses dqn '--gamma: expected a number from 0 to 1, got "2"' --gamma 2
 refuses seq2seq '--examples: expected at most 65200, got "65201"' --examples 65201
 letters=" ,./-0123456789abcdefghijklmnopqrstuvwxyz"
@@ -143,5 +151,23 @@ words=(--data "$text" --steps 1 --batch-size 2 --width 8 --layers 1 --temperatur
 works gpt 'grep -q "^the Software is the" said.txt' "${words[@]}" --context 16 --length 40 --prompt "the Software is the"
 works gpt '! grep -q expected said.txt' "${words[@]}" --context 2 --length 5 --prompt th
 works linear_regression 'test $(grep -c "kernel calls" said.txt) = 1' --compile --explain
+
+# resnet: compiled it learns the same; its checkpoints are weights to begin with; two processes are one.
+if test -x "$build/samples/resnet"; then
+  validation() { sed -n 's/^\(\[0\]\)\? *[0-9][0-9]*  *\([0-9.]*\)  *\([0-9.]*\) .*/\3/p' "$1" | tail -n 1; }  # the last epoch's loss
+  near() { awk -v a="$1" -v b="$2" 'BEGIN {exit !(a > 0 && (a - b) ^ 2 < (1e-3 * a) ^ 2)}'; }
+  drawn+=(--epochs 2 --workers 0)
+  here=("${drawn[@]}" --data "$shapes")
+  works resnet 'grep -qE "replayed [1-9][0-9]* times" said.txt' "${here[@]}" --lr 0.005 --compile --explain --checkpoint compiled
+  verdict "resnet --compile learns the same" same compiled resnet.run/whole
+  first=resnet.run/whole/$(newest resnet.run/whole)
+  works resnet 'near $(validation said.txt) $(validation resnet.run/whole.txt)' "${here[@]}" --pretrained "$first" --freeze --lr 1e-30
+  mkdir few
+  for part in train val; do mkdir few/$part && cp -r "$shapes/$part/ring" "$shapes/$part/star" few/$part; done
+  works resnet 'grep -q "the last layer is new: 6 classes there, 2 here" said.txt' "${drawn[@]}" --data few --pretrained "$first" --steps 1
+  works resnet 'true' "${here[@]}" --augment rand --amp bf16 --steps 1 --ema 0
+  "$build/tapir-run" --nproc 2 "$build/samples/resnet" "${here[@]}" --lr 0.005 --sync-bn --threads 1 > two.txt 2>&1
+  verdict "resnet: two processes equal one" near "$(validation two.txt)" "$(validation resnet.run/whole.txt)"
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 test $failed = 0

@@ -158,6 +158,55 @@ TEST_CASE("random transforms: fixed by the generator, each result possible") {
   CHECK(share < 0.25);
 }
 
+TEST_CASE("review 14: center_crop begins where torchvision's does") {
+  const auto first = [](int64_t size, int64_t wanted) {  // of the image, in its crop; below 0: in the margin
+    std::vector<uint8_t> row;
+    for (int64_t i = 0; i < size; ++i) row.push_back(uint8_t(i + 1));
+    const auto out = bytes(center_crop(tensor(std::span<const uint8_t>(row), {1, 1, size}), 1, wanted));
+    REQUIRE(int64_t(out.size()) == wanted);
+    int64_t k = 0;
+    while (out[size_t(k)] == 0) ++k;
+    return out[size_t(k)] - 1 - k;
+  };
+  // torchvision.transforms.functional.center_crop, widths 1 to 13
+  const std::pair<int64_t, std::vector<int64_t>> places[] = {{7, {3, 2, 2, 2, 1, 0, 0, 0, -1, -1, -2, -2, -3}},
+                                                             {8, {4, 3, 2, 2, 2, 1, 0, 0, 0, -1, -1, -2, -2}},
+                                                             {9, {4, 4, 3, 2, 2, 2, 1, 0, 0, 0, -1, -1, -2}},
+                                                             {10, {4, 4, 4, 3, 2, 2, 2, 1, 0, 0, 0, -1, -1}}};
+  for (const auto& [size, wanted] : places)
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      INFO(size << " to " << i + 1);
+      CHECK(first(size, int64_t(i + 1)) == wanted[i]);
+    }
+}
+
+TEST_CASE("review 14: RandAugment gives torchvision's pictures, and no others") {
+  const auto hash_of = [](const Tensor& x) {
+    uint64_t h = 0xcbf29ce484222325;
+    for (const uint8_t v : bytes(x)) h = (h ^ v) * 0x100000001b3;
+    return h;
+  };
+  // torchvision's _apply_op of pattern(3, 16, 12): every operation, in both directions
+  const std::pair<int64_t, std::set<uint64_t>> pictures[] = {
+      {9, {0x8bfbfb3db0f68395, 0x7fa8d3a7d564fa75, 0x5d4ba7be0b7140b5, 0x8efb1ed989944941, 0x154afdfb4f63f6f1,
+           0xafa5ac8f6e56402f, 0xc3a3ea6afe3cc583, 0xc20db3c6edc4d1fa, 0xd57ff05fa3e98add, 0xe5eaab9ba1dbed77,
+           0x61c0309ad9353546, 0xd7ce571fc433fc9c, 0x7b6e532db6823b74, 0xb860a53153943e63, 0xa5b7cb5f0570c416,
+           0x2d7ec6af71cf1d38, 0x2d566cd4ea2935d3, 0x844048bef954d780, 0xffa844bd90db15c0, 0x40eef17b0d981e91,
+           0xa63ea99d033eaccf}},
+      {30, {0x8bfbfb3db0f68395, 0x6941cfaf17fa274a, 0x4336f5b7c3c5b156, 0xb1d9bdac533a419b, 0x8d52fc9ce29acd1,
+            0xe19dfca986179d0f, 0x97245911ca7ee773, 0x50946735627dd8da, 0x800b5cbb128b1e6d, 0x78b6d914f6919a5c,
+            0x8727b2326194a96e, 0xe80d6f9c7bff377,  0xf9bc5cdaecc22282, 0x501b2ccd28dd245e, 0x4725d83bbaae21d,
+            0xee90351bc38fb5ef, 0x271d335e6e9a82db, 0xf165a367e76bf29e, 0x3e1f2a86506d075b, 0xd6f4307dfbc66f95,
+            0x4a95bd54d201bb85}}};
+  const Tensor x = pattern(3, 16, 12);
+  manual_seed(6);
+  for (const auto& [magnitude, wanted] : pictures) {
+    std::set<uint64_t> seen;
+    for (int i = 0; i < 1000; ++i) seen.insert(hash_of(RandAugment{1, magnitude}(x)));
+    CHECK(seen == wanted);
+  }
+}
+
 TEST_CASE("mixup and cutmix: labels are shares of what the images are made of") {
   const Tensor images = arange(4).to(kFloat32).view({4, 1, 1, 1}).expand({4, 1, 8, 8}), labels = arange(4);
   manual_seed(1);

@@ -12,3 +12,12 @@ TEST_CASE("data-parallel training equals one process with the whole batch") {
       CHECK(e.status == 0);
     }
 }
+
+TEST_CASE("review 14: ranks with synchronised batch norms train a ResNet as one process does") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const char* ranks : {"2", "3"}) {
+    const Ended e = launch({"--nproc", ranks}, {worker(), "resnet"});
+    INFO(ranks << e.output);
+    CHECK(e.status == 0);
+  }
+}

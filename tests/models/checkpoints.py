@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torchvision import models
 
 NAMES = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg16_bn", "vgg19", "mobilenet_v2", "efficientnet_b0", "vit_b_16"]
+PTH = ["resnet18", "resnet50"]  # written by torch.save too
 
 
 def hash_of(state, prefix=""):
@@ -36,6 +37,8 @@ def write(name, folder):
         x = torch.randn(2, 3, 224, 224)
         model.eval()
         logits = model(x)
+    if name in PTH:
+        torch.save(model.state_dict(), folder / f"{name}.pth")
     tensors = {f"state.{key}": t.contiguous() for key, t in model.state_dict().items()}
     save_file(tensors | {"input": x, "logits": logits}, folder / f"{name}.safetensors")
 

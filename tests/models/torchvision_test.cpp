@@ -32,7 +32,8 @@ const models::VGGOptions kNormFeatures{.batch_norm = true, .hidden = {}};
 template <class M> void check_logits(const std::string& folder, const std::string& name, M model) {
   INFO(name);
   const StateDict file = io::load_safetensors(folder + "/" + name + ".safetensors");
-  model.load_state_dict(file.strip("state."));
+  const std::string pth = folder + "/" + name + ".pth";  // of some the weights as torch.save writes them, too
+  model.load_state_dict(std::filesystem::exists(pth) ? io::to_state_dict(io::load_pt(pth)) : file.strip("state."));
   model.eval();
   NoGrad guard;
   const Tensor want = file.at("logits"), x = file.at("input"), got = model(x);
@@ -41,7 +42,43 @@ template <class M> void check_logits(const std::string& folder, const std::strin
   CHECK(abs(model(x.contiguous(MemoryFormat::ChannelsLast)) - want).max().item() <= 1e-4 * abs(want).max().item());
 }
 
+/// Weights that any program can make again, of the magnitude that initialisation gives them: tensor n of the state has the elements
+/// s = sin(0.37 i + n); of more than one dimension scaled by its inputs, of scales and variances 1 + s / 2, else s / 10.
+template <class M> Tensor logits_of_rule(M model) {
+  NoGrad guard;
+  model.to(kFloat64), model.eval();
+  int64_t n = 0;
+  for (const auto& [name, t] : model.state_dict()) {
+    ++n;
+    if (!t.is_floating_point()) continue;
+    const Tensor s = sin(arange(0, t.numel(), 1, {.dtype = kFloat64}) * 0.37 + double(n)).view(t.shape());
+    const bool scale = name.ends_with("weight") || name.ends_with("running_var");
+    Tensor to = t;
+    to.copy_(t.dim() > 1 ? s * std::sqrt(2 * double(t.size(0)) / double(t.numel())) : scale ? s / 2 + 1 : s / 10);
+  }
+  return model(sin(arange(0, 2 * 3 * 64 * 64, 1, {.dtype = kFloat64}) * 0.013).view({2, 3, 64, 64}));
+}
+void check_logits_of_rule(const Tensor& y, const std::vector<double>& first, const std::vector<double>& last,
+                          double squares) {
+  const auto v = y.to_vector<double>();
+  REQUIRE(v.size() == 2000);
+  for (size_t i = 0; i < 4; ++i) CHECK(v[i] == Approx(first[i]).epsilon(1e-8));
+  for (size_t i = 0; i < 4; ++i) CHECK(v[1996 + i] == Approx(last[i]).epsilon(1e-8));
+  CHECK(square(y).sum().item() == Approx(squares).epsilon(1e-8));
+}
+
 }  // namespace
+
+TEST_CASE("review 14: torchvision's logits of weights that follow a rule") {
+  check_logits_of_rule(logits_of_rule(models::resnet18()),
+                       {-13.920688788016014, 48.42224380213185, 70.70103261258707, 34.452121028245735},
+                       {-64.90058683803154, -62.85751167357547, -8.743326341515926, 52.67068710054385},
+                       5112467.251650464);
+  check_logits_of_rule(logits_of_rule(models::resnet50()),
+                       {956565.3063322974, -2848921.7577435006, 3626648.0294388914, -2985461.5027182335},
+                       {-2499832.9748227275, 279903.72376681503, 2049536.5612862774, -3577103.538143537},
+                       1.3948951162339976e+16);
+}
 
 TEST_CASE("torchvision's names and shapes, in its order") {
   CHECK(hash_of(models::resnet18().state_dict()) == 0x67281277eae1243e);

@@ -10,6 +10,7 @@
 #include <tapir/distributed/once.h>
 #include <tapir/distributed/sync_batch_norm.h>
 #include <tapir/models/gpt2.h>
+#include <tapir/models/resnet.h>
 
 #include "worker.h"
 
@@ -133,6 +134,20 @@ static void against_one() {
   EXPECT(train_both(g, plain, parts, {{2, 6, 6}}, {.broadcast_buffers = false}, false, true) > 0);
   for (size_t i = 0; i < plain.parameters().size(); ++i)
     EXPECT((plain.parameters()[i] - parts.parameters()[i]).detach().abs().max().item() < 1e-10);
+}
+
+/// A model's own batch norms, made to take all ranks' statistics; also where blocks run again in backward.
+static void resnet() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  manual_seed(uint64_t(g.rank()));
+  for (const bool checkpoint : {false, true}) {
+    const models::ResNetOptions small{
+        .num_classes = 2, .width = 2, .small_images = true, .zero_init_residual = true, .checkpoint = checkpoint};
+    models::ResNet<models::BasicBlock> net = models::resnet18(small), one = models::resnet18(small);
+    distributed::convert_sync_batchnorm(net);
+    EXPECT(train_both(g, net, one, {{3, 8, 8}}, {}) < 1e-8);
+    EXPECT(net.bn1.num_batches_tracked.item() == 10);
+  }
 }
 
 /// Reductions run before backward has come to the first layer, and the profiler's trace shows it.
@@ -306,8 +321,10 @@ static void resume() {
 }
 
 std::vector<Scenario> training_scenarios() {
-  return {{"ddp", ddp},     {"against_one", against_one}, {"ddp_errors", ddp_errors}, {"overlap", overlap},
-          {"mixed", mixed}, {"metrics", metrics},         {"resume", resume}};
+  return {{"ddp", ddp},         {"against_one", against_one},
+          {"resnet", resnet},   {"ddp_errors", ddp_errors},
+          {"overlap", overlap}, {"mixed", mixed},
+          {"metrics", metrics}, {"resume", resume}};
 }
 
 }  // namespace worker
