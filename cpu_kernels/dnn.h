@@ -10,7 +10,7 @@ struct Matrix {
   void* data = nullptr;
   int64_t batch = 0, row = 0, column = 0;
 };
-/// out = alpha a b + beta out + bias. a, b: one of row and column is 1, the other at least the extent; out: column is 1.
+/// out = alpha a b + beta out + bias, of any strides; false where the library may not have out's.
 /// dtype float32, or bfloat16 where has_bfloat16(); bias: n numbers of float32 or null (then alpha must be 1 where it is not).
 struct Gemm {
   DType dtype = kFloat32;

@@ -31,15 +31,6 @@ Product transposed(const Product& p) {
   return t;
 }
 
-/// Strides of extents of 1 say nothing: chosen so that the matrix is a BLAS one where it can be.
-void tidy(dnn::Matrix& x, int64_t rows, int64_t columns) {
-  if (rows == 1) x.row = x.column == 1 ? columns : 1;
-  if (columns == 1) x.column = x.row == 1 ? rows : 1;
-}
-bool is_blas(const dnn::Matrix& x, int64_t rows, int64_t columns) {
-  return (x.column == 1 && x.row >= columns) || (x.row == 1 && x.column >= rows);
-}
-
 /// A batch that shares one operand is one taller or wider product.
 void join_batch(Product& p) {
   const auto joins = [](const dnn::Matrix& x, int64_t stride, int64_t extent) {
@@ -176,16 +167,6 @@ template <class T> bool vector_product(Context& ctx, const Product& p) {
   return true;
 }
 
-/// A batch of matrices without a BLAS form, copied to one.
-void pack_operand(Context& ctx, dnn::Matrix& x, int64_t batch, int64_t rows, int64_t columns, DType dtype) {
-  TensorView v;
-  v.data = x.data, v.dtype = dtype, v.rank = 3;
-  const int64_t sizes[] = {x.batch == 0 ? 1 : batch, rows, columns}, strides[] = {x.batch, x.row, x.column};
-  std::copy_n(sizes, 3, v.sizes), std::copy_n(strides, 3, v.strides);
-  const TensorView y = dense(ctx, v, dtype);
-  x = {y.data, x.batch == 0 ? 0 : rows * columns, columns, 1};
-}
-
 /// Keeps NaN, as the library's own relu does not.
 template <class T> void relu_rows(const Product& p) {
   parallel_for(p.batch * p.m, std::max<int64_t>(1, 32768 / p.n), [&](int64_t first, int64_t last) {
@@ -196,17 +177,12 @@ template <class T> void relu_rows(const Product& p) {
   });
 }
 
-/// By the library. False: p still says what there is to do, in operands that suit it better.
+/// By the library. False: p still says what there is to do.
 bool library_product(Context& ctx, Product& p, DType dtype) {
-  tidy(p.out, p.m, p.n);
   if (p.out.column != 1 && p.out.row == 1) p = transposed(p);
-  if (p.out.column != 1 || (p.m > 1 && p.out.row < p.n) || (p.batch > 1 && p.out.batch == 0)) return false;
   const bool vector_bias =
       p.bias.data && p.bias.batch == 0 && (p.bias.row == 0 || p.m == 1) && p.bias.column == 1 && p.alpha == 1;
   if (dtype == kBFloat16 && (p.beta != 0 || (p.bias.data && !vector_bias))) return false;  // rounded once
-  tidy(p.a, p.m, p.k), tidy(p.b, p.k, p.n);
-  if (!is_blas(p.a, p.m, p.k)) pack_operand(ctx, p.a, p.batch, p.m, p.k, dtype);
-  if (!is_blas(p.b, p.k, p.n)) pack_operand(ctx, p.b, p.batch, p.k, p.n, dtype);
   dnn::Gemm g{.dtype = dtype, .batch = p.batch, .m = p.m, .n = p.n, .k = p.k, .a = p.a, .b = p.b, .out = p.out};
   g.alpha = float(p.alpha);
   if (vector_bias && dtype == kBFloat16) {

@@ -1,4 +1,5 @@
-#include "../dnn.h"
+#include "../self_check.h"
+#include "layout.h"
 #include "library.h"
 
 namespace tapir::inline v0::cpu::dnn {
@@ -35,9 +36,8 @@ std::unique_ptr<Call> make_gemm(const Gemm& g) try {
   return nullptr;
 }
 
-}  // namespace
-
-bool gemm(Context& ctx, const Gemm& g) {
+/// g: canonical (layout.h).
+bool run(Context& ctx, const Gemm& g) {
   thread_local Cache<Call> cache;
   constexpr int64_t kSerial =
       1 << 20;  // multiplications that one thread does in less time than it takes to wake another
@@ -51,6 +51,22 @@ bool gemm(Context& ctx, const Gemm& g) {
   if (g.bias) call->run(ctx, {g.a.data, g.b.data, g.out.data, const_cast<float*>(g.bias)});
   else call->run(ctx, {g.a.data, g.b.data, g.out.data});
   return true;
+}
+bool suited(Context& ctx, const Gemm& g) {
+  Gemm fit = g;
+  return suit(ctx, fit) && run(ctx, fit);
+}
+
+std::string name_of_library() {
+  const dnnl_version_t& v = *dnnl_version();
+  return tapir::format("oneDNN {}.{}.{}", v.major, v.minor, v.patch);
+}
+
+}  // namespace
+
+bool gemm(Context& ctx, const Gemm& g) {
+  static CheckedProduct single(name_of_library(), kFloat32, suited), half(name_of_library(), kBFloat16, suited);
+  return (g.dtype == kBFloat16 ? half : single)(ctx, g);
 }
 
 }  // namespace tapir::inline v0::cpu::dnn

@@ -179,6 +179,31 @@ TEST_CASE("conv: 16-bit floats") {  // BI-099
       for (const DType t : {kFloat16, kBFloat16}) check_case(k, t, form, form, form, form == 0);
 }
 
+TEST_CASE("review 1: convolutions with extents of 1, whose strides say nothing") {
+  const Case lone[] = {
+      {1, 1, 1, 1, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 1}},     // nothing else
+      {1, 1, 16, 1, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},    // one channel in
+      {1, 16, 1, 1, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},    // one channel out
+      {3, 1, 16, 1, {1, 9}, {1, 3}, {1, 1}, {0, 1}, {1, 1}},    // one row
+      {3, 16, 1, 1, {9, 1}, {3, 1}, {1, 1}, {1, 0}, {1, 1}},    // one column
+      {1, 16, 32, 1, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 1}},   // one pixel
+      {5, 32, 16, 1, {1, 1}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},   // one pixel within padding
+      {1, 24, 17, 1, {6, 7}, {6, 7}, {1, 1}, {0, 0}, {1, 1}},   // one pixel out: a product
+      {1, 48, 17, 1, {70}, {1}, {1}, {0}, {1}},                 // a product
+      {1, 70, 1, 1, {48}, {1}, {1}, {0}, {1}},                  // with one row
+      {2, 1, 1, 1, {40}, {5}, {2}, {1}, {1}},                   // one channel, in and out
+      {1, 16, 16, 16, {1, 1}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},  // depthwise, one pixel
+      {2, 16, 16, 16, {9, 1}, {3, 1}, {2, 1}, {1, 0}, {1, 1}},  // depthwise, one column
+      {1, 3, 6, 3, {8, 7}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},     // groups of one channel
+      {2, 16, 2, 2, {5, 6}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},    // groups with one output each
+      {1, 1, 8, 1, {4, 1, 5}, {2, 1, 3}, {1, 1, 1}, {1, 0, 1}, {1, 1, 1}},
+      {2, 8, 1, 1, {1, 4, 1}, {1, 3, 1}, {1, 1, 1}, {0, 1, 0}, {1, 1, 1}},
+  };
+  for (const Case& k : lone)
+    for (int form = 0; form < 9; ++form)
+      for (const DType t : {kFloat32, kBFloat16}) check_case(k, t, form % 3, form / 3, form % 2, form % 4 < 2);
+}
+
 TEST_CASE("conv: zero sizes") {  // BI-103, BI-104
   for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
     check_case({0, 3, 4, 1, {8, 8}, {3, 3}, {1, 1}, {0, 0}, {1, 1}}, t, 0, 0, 0, true);

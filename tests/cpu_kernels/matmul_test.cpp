@@ -5,6 +5,7 @@
 #include <limits>
 
 #include <tapir/core/parallel.h>
+#include <tapir/tapir.h>
 
 using namespace tapir_tests;
 
@@ -140,4 +141,75 @@ TEST_CASE("matmul: our own loops give the same bits for any number of threads") 
     }
   }
   set_num_threads(before);
+}
+
+namespace {
+
+/// Ways for a matrix to lie in memory: dense rows, rows with a gap, dense columns, columns with a gap, no two elements side by side,
+/// rows that overlap, one row or column repeated.
+constexpr int kForms = 8;
+Tensor laid_out(int form, DType dtype, int64_t rows, int64_t columns, uint32_t seed) {
+  const int64_t strides[kForms][2] = {{columns, 1},     {columns + 3, 1},       {1, rows}, {1, rows + 5},
+                                      {2 * columns, 2}, {(columns + 1) / 2, 1}, {0, 1},    {1, 0}};
+  const auto [row, column] = strides[form];
+  const int64_t offset = form % 3, extent = offset + (rows - 1) * row + (columns - 1) * column + 1;
+  std::vector<float> values(static_cast<size_t>(extent));
+  for (float& v : values) seed = seed * 1664525u + 1013904223u, v = float(int((seed >> 16) % 7) - 3);
+  return as_strided(tensor(values).to(dtype), {rows, columns}, {row, column}, offset);
+}
+std::vector<double> numbers(const Tensor& x) { return x.to(kFloat64).contiguous().to_vector<double>(); }
+/// a b + c, in double; c may be empty.
+std::vector<double> plain_loops(const Tensor& a, const Tensor& b, std::vector<double> c) {
+  const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
+  const std::vector<double> x = numbers(a), y = numbers(b);
+  c.resize(size_t(m * n));
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t q = 0; q < k; ++q)
+      for (int64_t j = 0; j < n; ++j) c[size_t(i * n + j)] += x[size_t(i * k + q)] * y[size_t(q * n + j)];
+  for (double& v : c) v = as_type(a.dtype(), v);
+  return c;
+}
+/// f(m, n, k, form of a, form of b).
+template <class F> void each_product(F&& f) {
+  for (const int64_t m : {1, 2, 3, 16, 70})
+    for (const int64_t n : {1, 2, 3, 16, 70})
+      for (const int64_t k : {1, 2, 16, 70})
+        for (int form = 0; form < kForms * kForms; ++form) f(m, n, k, form % kForms, form / kForms);
+}
+
+}  // namespace
+
+TEST_CASE("review 1: products of any extents and strides equal the plain loops") {
+  int64_t wrong = 0;
+  each_product([&](int64_t m, int64_t n, int64_t k, int form_a, int form_b) {
+    const DType t = (form_a + form_b) % 3 == 2 ? kBFloat16 : kFloat32;
+    const Tensor a = laid_out(form_a, t, m, k, 1), b = laid_out(form_b, t, k, n, 2);
+    if (numbers(matmul(a, b)) == plain_loops(a, b, {})) return;
+    UNSCOPED_INFO("m " << m << ", n " << n << ", k " << k << ", forms " << form_a << " and " << form_b);
+    ++wrong;
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("review 1: products are added into views of any strides, and beside them nothing is written") {
+  int64_t wrong = 0;
+  each_product([&](int64_t m, int64_t n, int64_t k, int form_a, int form_b) {
+    const Tensor a = laid_out(form_a, kFloat32, m, k, 1), b = laid_out(form_b, kFloat32, k, n, 2);
+    for (int form = 0; form < 5; ++form) {
+      if ((form + form_a + 3 * form_b) % 5 > 1) continue;  // two of five: each meets each
+      Tensor whole = zeros({3 * m * n + 5 * (m + n)});
+      const Tensor view = laid_out(form, kFloat32, m, n, 3);
+      Tensor out = as_strided(whole, {m, n}, {view.stride(0), view.stride(1)}, 2);
+      const double before = whole.sum().item();
+      out.copy_(view);
+      const std::vector<double> want = plain_loops(a, b, numbers(out));
+      addmm_(out, a, b);
+      double sum = 0;
+      for (const double v : want) sum += v;
+      if (numbers(out) == want && whole.sum().item() - before == sum) continue;
+      UNSCOPED_INFO("m " << m << ", n " << n << ", k " << k << ", forms " << form_a << ", " << form_b << ", " << form);
+      ++wrong;
+    }
+  });
+  CHECK(wrong == 0);
 }

@@ -80,8 +80,8 @@ static void product_cases(Table& table) {
     Case& line = table.add("einsum", std::string("einsum(\"") + equation + "\")", [f](const List& x) { return results(f(x)); });
     return line.of(kNumbers).within(64).on(shapes).gives(Gives::Other);
   };
-  for (auto [equation, shapes] : {std::pair{"ij,jk->ik", "(3,4) (4,2) | (3,0) (0,2)"},
-                                  {"bhqd,bhkd->bhqk", "(2,2,3,2) (2,2,4,2)"},
+  for (auto [equation, shapes] : {std::pair{"ij,jk->ik", "(3,4) (4,2) | (3,0) (0,2) | (1,70) (70,48)"},
+                                  {"bhqd,bhkd->bhqk", "(2,2,3,2) (2,2,4,2) | (1,2,1,70) (1,2,24,70)"},
                                   {"i,j->ij", "(3) (4)"},
                                   {"ii->i", "(3,3)"},
                                   {"iji->j", "(2,3,2)"},
@@ -99,33 +99,40 @@ static void product_cases(Table& table) {
   CASE(einsum, einsum("...ij, ...jk", x)).of(kFloats).within(64).on("(2,3,2,4) (3,4,2) | (1,2,4) (3,4,2)").EXPECT(product(x[0], x[1]));
   CASE(einsum, einsum("...i,j...", x)).of(kFloats).within(64).on("(2,3) (4,2)").EXPECT(summed("bi,jb->bij", x));
   CASE(einsum, einsum("b...c->c...", x)).of(kFloats).within(64).on("(2,3,4)").EXPECT(summed("bac->ca", x));
-  CASE(tensordot, tensordot(x[0], x[1])).of(kNumbers).within(64).on("(2,3,4) (3,4,5) | (3,0) (3,0)").gives(Gives::Same).expect([](const Arrays& x) {
-    return x[0].shape.size() == 2 ? summed("ij,ij->", x) : summed("ijk,jkl->il", x);
-  });
+  CASE(tensordot, tensordot(x[0], x[1]))
+      .of(kNumbers)
+      .within(64)
+      .on("(2,3,4) (3,4,5) | (3,0) (3,0) | (1,5,70) (5,70,8)")
+      .gives(Gives::Same)
+      .expect([](const Arrays& x) { return x[0].shape.size() == 2 ? summed("ij,ij->", x) : summed("ijk,jkl->il", x); });
   CASE(tensordot, tensordot(x[0], x[1], {0, -1}, {2, 0})).of(kNumbers).within(64).on("(2,3,4) (4,5,2) | (2,1,1) (4,1,2)").expect([](const Arrays& x) {
     return summed(x[0].shape[2] == 1 ? "ijm,kli->jl" : "ijk,kli->jl", x);
   });
   CASE(tensordot, tensordot(x[0], x[1], 0)).of(kNumbers).on("(2) (3,2) | () (2)").expect([](const Arrays& x) {
     return x[0].shape.empty() ? summed(",i->i", x) : summed("i,jk->ijk", x);
   });
-  CASE(inner, inner(x[0], x[1])).of(kNumbers).within(32).on("(2,3) (4,3) | (3) (2,3) | (0) (0)").expect([](const Arrays& x) {
+  CASE(inner, inner(x[0], x[1])).of(kNumbers).within(32).on("(2,3) (4,3) | (3) (2,3) | (0) (0) | (1,70) (48,70)").expect([](const Arrays& x) {
     return x[0].shape.size() == 2 ? summed("ik,jk->ij", x) : x[1].shape.size() == 2 ? summed("k,jk->j", x) : summed("k,k->", x);
   });
   CASE(inner, inner(x[0], x[1])).of(kAll).on("() (3)").EXPECT(summed(",i->i", x));
-  CASE(vdot, vdot(x[0], x[1])).of(kNumbers).within(32).on("(5) (5)").EXPECT(summed("i,i->", x));
+  CASE(vdot, vdot(x[0], x[1])).of(kNumbers).within(32).on("(5) (5) | (2500) (2500)").EXPECT(summed("i,i->", x));
   CASE(vecdot, linalg::vecdot(x[0], x[1])).of(kNumbers).within(32).on("(2,5) (2,5) | (2,0) (2,0)").EXPECT(summed("bi,bi->b", x));
   CASE(ger, ger(x[0], x[1])).of(kAll).on("(3) (4)").EXPECT(summed("i,j->ij", x));
   CASE(bilinear, bilinear(x[0], x[1], x[2], x[3]))
       .of(kFloats)
       .finite_only()
       .within(64)
-      .on("(3,2) (3,4) (5,2,4) (5) | (0,2) (0,4) (5,2,4) (5)")
+      .on("(3,2) (3,4) (5,2,4) (5) | (0,2) (0,4) (5,2,4) (5) | (1,9) (1,17) (16,9,17) (16)")
       .expect([](const Arrays& x) {
         const Array y = summed("bi,bj,oij->bo", {x[0], x[1], x[2]});
         return make(y.shape, [&](const Dims& i) { return y.at(i) + x[3].v[size_t(i[1])]; });
       });
   CASE(bilinear, bilinear(x[0], x[1], x[2])).of(kNumbers).finite_only().within(64).on("(2) (4) (5,2,4)").EXPECT(summed("i,j,oij->o", x));
-  CASE(chain_matmul, chain_matmul(x)).of(kNumbers).within(64).on("(2,3) (3,4) (4,2) | (2,3) (3,0) (0,2)").EXPECT(summed("ab,bc,cd->ad", x));
+  CASE(chain_matmul, chain_matmul(x))
+      .of(kNumbers)
+      .within(64)
+      .on("(2,3) (3,4) (4,2) | (2,3) (3,0) (0,2) | (1,70) (70,48) (48,1)")
+      .EXPECT(summed("ab,bc,cd->ad", x));
   CASE(chain_matmul, chain_matmul(x)).on("(2,3)").views().EXPECT(summed("ij->ij", x));
   CASE(multi_dot, linalg::multi_dot(x)).of(kNumbers).within(128).on("(4) (4,2) (2,5) (5)").EXPECT(summed("a,ab,bc,c->", x));
   CASE(multi_dot, linalg::multi_dot(x)).of(kNumbers).within(128).on("(5,4) (4,3) (3,6) (6,2) | (1,0) (0,3) (3,6) (6,2)").EXPECT(summed("ab,bc,cd,de->ae", x));
@@ -155,28 +162,34 @@ void matmul_cases(Table& table) {
       .expect(times)
       .perf("(512,512) (512,512)")
       .on("(3,4) (4,2) | (4) (4) | (4) (4,2) | (3,4) (4) | (2,3,4) (4,2) | (3,4) (2,4,2) | (2,1,3,4) (3,4,2) | (2,3,4) (4) | (3,0) (0,2) | (0,3,4) (4,2) | "
-          "(2,1,2,1,3,1,3,4) (3,1,4,2) | (17,33) (33,19)");
-  CASE(mm, mm(x[0], x[1])).of(kNumbers).within(kUlps).on("(3,4) (4,2) | (3,0) (0,2) | (0,4) (4,2) | (17,33) (33,19)").expect(times);
+          "(2,1,2,1,3,1,3,4) (3,1,4,2) | (17,33) (33,19) | (1,70) (70,48) | (48,70) (70,1) | (310,1) (1,8) | (70) (70,48) | (48,70) (70) | (2,1,70) (2,70,24) "
+          "| "
+          "(2,24,70) (2,70,1)");
+  CASE(mm, mm(x[0], x[1]))
+      .of(kNumbers)
+      .within(kUlps)
+      .on("(3,4) (4,2) | (3,0) (0,2) | (0,4) (4,2) | (17,33) (33,19) | (1,70) (70,48) | (48,70) (70,1) | (310,1) (1,8)")
+      .expect(times);
   CASE(bmm, bmm(x[0], x[1]))
       .of(kNumbers)
       .within(kUlps)
-      .on("(2,3,4) (2,4,2) | (0,3,4) (0,4,2) | (2,3,0) (2,0,2)")
+      .on("(2,3,4) (2,4,2) | (0,3,4) (0,4,2) | (2,3,0) (2,0,2) | (2,1,70) (2,70,24) | (2,24,70) (2,70,1) | (2,310,1) (2,1,4)")
       .expect(times)
       .perf("(16,256,256) (16,256,256)");
-  CASE(mv, mv(x[0], x[1])).of(kNumbers).within(kUlps).on("(3,4) (4) | (3,0) (0)").expect(times).perf("(1024,1024) (1024)");
-  CASE(dot, dot(x[0], x[1])).of(kNumbers).within(kUlps).on("(5) (5) | (0) (0) | (431) (431)").expect(times);
-  CASE(outer, outer(x[0], x[1])).of(kAll).on("(3) (4) | (0) (4)").expect([](const Arrays& x) {
+  CASE(mv, mv(x[0], x[1])).of(kNumbers).within(kUlps).on("(3,4) (4) | (3,0) (0) | (48,70) (70)").expect(times).perf("(1024,1024) (1024)");
+  CASE(dot, dot(x[0], x[1])).of(kNumbers).within(kUlps).on("(5) (5) | (0) (0) | (431) (431) | (2500) (2500)").expect(times);
+  CASE(outer, outer(x[0], x[1])).of(kAll).on("(3) (4) | (0) (4) | (310) (8)").expect([](const Arrays& x) {
     return make({x[0].shape[0], x[1].shape[0]}, [&](const Dims& i) { return x[0].at(i[0]) * x[1].at(i[1]); });
   });
   CASE(addmm, addmm(x[0], x[1], x[2]))
       .of(kNumbers)
       .within(kUlps)
-      .on("(3,2) (3,4) (4,2) | (2) (3,4) (4,2) | (3,2) (3,0) (0,2)")
+      .on("(3,2) (3,4) (4,2) | (2) (3,4) (4,2) | (3,2) (3,0) (0,2) | (1,48) (1,70) (70,48) | (48,1) (48,70) (70,1) | (310,8) (310,1) (1,8)")
       .expect(sum_of(1, 1))
       .TWIN(addmm_, x[1], x[2]);
   CASE(addmm, addmm(x[0], x[1], x[2], {.beta = 0.5, .alpha = 2.0}))
       .within(kUlps)
-      .on("(3,2) (3,4) (4,2) | () (3,4) (4,2)")
+      .on("(3,2) (3,4) (4,2) | () (3,4) (4,2) | (1,48) (1,70) (70,48) | (48,1) (48,70) (70,1)")
       .expect(sum_of(0.5, 2))
       .TWIN(addmm_, x[1], x[2], {.beta = 0.5, .alpha = 2.0});
   CASE(addmm, addmm(x[0], x[1], x[2], {.beta = 0, .alpha = 3}))
@@ -188,18 +201,18 @@ void matmul_cases(Table& table) {
   CASE(baddbmm, baddbmm(x[0], x[1], x[2], {.beta = 2, .alpha = 3}))
       .of(kNumbers)
       .within(kUlps)
-      .on("(2,3,2) (2,3,4) (2,4,2) | (2) (2,3,4) (2,4,2) | (0,3,2) (0,3,4) (0,4,2)")
+      .on("(2,3,2) (2,3,4) (2,4,2) | (2) (2,3,4) (2,4,2) | (0,3,2) (0,3,4) (0,4,2) | (2,1,24) (2,1,70) (2,70,24) | (2,24,1) (2,24,70) (2,70,1)")
       .expect(sum_of(2, 3))
       .TWIN(baddbmm_, x[1], x[2], {.beta = 2, .alpha = 3});
   CASE(addmv, addmv(x[0], x[1], x[2], {.beta = 2, .alpha = 3}))
       .of(kNumbers)
       .within(kUlps)
-      .on("(3) (3,4) (4) | () (3,4) (4) | (3) (3,0) (0)")
+      .on("(3) (3,4) (4) | () (3,4) (4) | (3) (3,0) (0) | (48) (48,70) (70)")
       .expect(sum_of(2, 3))
       .TWIN(addmv_, x[1], x[2], {.beta = 2, .alpha = 3});
   CASE(addr, addr(x[0], x[1], x[2], {.beta = 2, .alpha = 3}))
       .of(kNumbers)
-      .on("(3,2) (3) (2) | (2) (3) (2) | (0,2) (0) (2)")
+      .on("(3,2) (3) (2) | (2) (3) (2) | (0,2) (0) (2) | (310,8) (310) (8)")
       .TWIN(addr_, x[1], x[2], {.beta = 2, .alpha = 3})
       .expect([](const Arrays& x) {
         return make({x[1].shape[0], x[2].shape[0]}, [&](const Dims& i) { return 2 * broadcast_at(x[0], i) + 3 * x[1].at(i[0]) * x[2].at(i[1]); });
@@ -208,7 +221,7 @@ void matmul_cases(Table& table) {
   CASE(addbmm, addbmm(x[0], x[1], x[2], {.beta = 2}))
       .of(kNumbers)
       .within(kUlps)
-      .on("(3,2) (4,3,2) (4,2,2) | () (4,3,2) (4,2,2) | (3,2) (0,3,2) (0,2,2)")
+      .on("(3,2) (4,3,2) (4,2,2) | () (4,3,2) (4,2,2) | (3,2) (0,3,2) (0,2,2) | (1,24) (3,1,70) (3,70,24)")
       .TWIN(addbmm_, x[1], x[2], {.beta = 2})
       .expect([](const Arrays& x) {
         const Array y = summed("bij,bjk->ik", {x[1], x[2]});
@@ -217,13 +230,17 @@ void matmul_cases(Table& table) {
   CASE(linear, linear(x[0], x[1], x[2]))
       .of(kNumbers)
       .within(kUlps)
-      .on("(5,4) (3,4) (3) | (2,5,4) (3,4) (3) | (4) (3,4) (3) | (0,4) (3,4) (3)")
+      .on("(5,4) (3,4) (3) | (2,5,4) (3,4) (3) | (4) (3,4) (3) | (0,4) (3,4) (3) | (1,70) (48,70) (48) | (48,70) (1,70) (1) | (310,1) (8,1) (8)")
       .perf("(256,512) (512,512) (512)")
       .expect([](const Arrays& x) {
         const Array y = product(x[0], transposed(x[1]));
         return make(y.shape, [&](const Dims& i) { return y.at(i) + x[2].v[size_t(i.back())]; });
       });
-  CASE(linear, linear(x[0], x[1])).of(kNumbers).within(kUlps).on("(5,4) (3,4) | (2,5,4) (4) | (5,0) (3,0)").EXPECT(product(x[0], transposed(x[1])));
+  CASE(linear, linear(x[0], x[1]))
+      .of(kNumbers)
+      .within(kUlps)
+      .on("(5,4) (3,4) | (2,5,4) (4) | (5,0) (3,0) | (1,70) (48,70)")
+      .EXPECT(product(x[0], transposed(x[1])));
   const auto gelu_of_sum = [](const Arrays& x) {
     const Array y = product(x[0], transposed(x[1]));
     return make(y.shape, [&](const Dims& i) {
@@ -234,7 +251,7 @@ void matmul_cases(Table& table) {
   CASE(linear_gelu, linear_gelu(x[0], x[1], x[2]))
       .of(kFloats)
       .within(4 * kUlps)
-      .on("(5,4) (8,4) (8) | (2,5,4) (3,4) (3) | (4) (3,4) (3) | (0,4) (3,4) (3)")
+      .on("(5,4) (8,4) (8) | (2,5,4) (3,4) (3) | (4) (3,4) (3) | (0,4) (3,4) (3) | (1,70) (48,70) (48)")
       .perf("(256,512) (512,512) (512)")
       .expect(gelu_of_sum);
   CASE(linear_gelu, linear_gelu(x[0], x[1])).of(kFloats).within(4 * kUlps).on("(5,4) (8,4) | (2,5,4) (4) | (5,0) (3,0)").expect(gelu_of_sum);

@@ -102,22 +102,25 @@ static std::function<Array(const Arrays&)> convolved_back(Window win, int64_t ou
 static void convolutions(Table& table) {
   // Fast algorithms mix neighbours, so that a NaN may spread: finite_only.
   const auto line = [](Case& c, std::function<Array(const Arrays&)> f) -> Case& { return c.of(kNumbers).within(32).finite_only().expect(std::move(f)); };
-  line(CASE(conv1d, conv1d(x[0], x[1], x[2])), convolved({})).on("(2,3,7) (4,3,3) (4) | (0,3,7) (4,3,3) (4)");
+  line(CASE(conv1d, conv1d(x[0], x[1], x[2])), convolved({})).on("(2,3,7) (4,3,3) (4) | (0,3,7) (4,3,3) (4) | (1,1,40) (8,1,5) (8)");
   line(CASE(conv1d, conv1d(x[0], x[1], {}, {.stride = 2, .padding = 1, .dilation = 2})), convolved({2, 1, 2})).on("(2,3,9) (4,3,3)");
   line(CASE(conv2d, conv2d(x[0], x[1], x[2])), convolved({}))
-      .on("(2,3,5,6) (4,3,3,2) (4) | (2,3,5,6) (1,3,1,1) (1) | (0,3,5,6) (4,3,3,3) (4)")
+      .on("(2,3,5,6) (4,3,3,2) (4) | (2,3,5,6) (1,3,1,1) (1) | (0,3,5,6) (4,3,3,3) (4) | (1,1,9,8) (16,1,3,3) (16) | (1,16,1,1) (8,16,1,1) (8) | (1,16,1,7) "
+          "(1,16,1,3) (1)")
       .perf("(16,64,28,28) (64,64,3,3) (64)");
   line(CASE(conv2d, conv2d(x[0], x[1], {}, {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}})), convolved({{2, 1}, {1, 2}, {1, 2}}))
       .on("(2,3,5,6) (4,3,3,3)");
   line(CASE(conv2d, conv2d(x[0], x[1], x[2], {.padding = "same", .groups = 2})), convolved({1, 1, 1, 2})).on("(2,4,5,4) (6,2,3,3) (6)");
   line(CASE(conv2d, conv2d(x[0], x[1], x[2], {.padding = 1, .groups = 3})), convolved({1, 1, 1, 3})).on("(2,3,5,4) (3,1,3,3) (3)");
-  line(CASE(conv3d, conv3d(x[0], x[1], x[2], {.padding = 1})), convolved({1, 1})).on("(1,2,3,4,3) (2,2,3,3,2) (2)");
-  line(CASE(conv_transpose1d, conv_transpose1d(x[0], x[1], x[2])), convolved_back({}, 0)).on("(2,3,5) (3,4,3) (4) | (0,3,5) (3,4,3) (4)");
+  line(CASE(conv2d, conv2d(x[0], x[1], x[2], {.padding = 1, .groups = 16})), convolved({1, 1, 1, 16}))
+      .on("(1,16,5,4) (16,1,3,3) (16) | (1,16,1,1) (32,1,3,3) (32)");
+  line(CASE(conv3d, conv3d(x[0], x[1], x[2], {.padding = 1})), convolved({1, 1})).on("(1,2,3,4,3) (2,2,3,3,2) (2) | (1,1,3,4,3) (8,1,2,2,2) (8)");
+  line(CASE(conv_transpose1d, conv_transpose1d(x[0], x[1], x[2])), convolved_back({}, 0)).on("(2,3,5) (3,4,3) (4) | (0,3,5) (3,4,3) (4) | (1,1,9) (1,8,5) (8)");
   line(CASE(conv_transpose2d, conv_transpose2d(x[0], x[1], x[2], {.stride = 2, .padding = 1, .output_padding = 1})), convolved_back({2, 1}, 1))
-      .on("(2,3,4,3) (3,2,3,3) (2)")
+      .on("(2,3,4,3) (3,2,3,3) (2) | (1,16,1,1) (16,8,3,3) (8)")
       .perf("(16,64,28,28) (64,64,3,3) (64)");
   line(CASE(conv_transpose2d, conv_transpose2d(x[0], x[1], {}, {.groups = 2, .dilation = 2})), convolved_back({1, 0, 2, 2}, 0)).on("(2,4,3,3) (4,3,2,3)");
-  line(CASE(conv_transpose3d, conv_transpose3d(x[0], x[1], x[2])), convolved_back({}, 0)).on("(1,2,2,3,2) (2,2,2,2,3) (2)");
+  line(CASE(conv_transpose3d, conv_transpose3d(x[0], x[1], x[2])), convolved_back({}, 0)).on("(1,2,2,3,2) (2,2,2,2,3) (2) | (1,8,1,1,1) (8,1,2,2,2) (1)");
 }
 
 /// The largest of each window (where there are NaNs the last of them) and its position in the plane.

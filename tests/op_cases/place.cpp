@@ -38,7 +38,7 @@ double wrapped(double v, DType t) {
 }
 
 const char* name_of(Layout layout) {
-  const char* names[] = {"contiguous", "reversed", "rotated", "step", "expand_first", "expand_last"};
+  const char* names[] = {"contiguous", "reversed", "rotated", "step", "expand_first", "expand_last", "windows"};
   return names[int(layout)];
 }
 
@@ -68,7 +68,12 @@ std::optional<Geometry> geometry(Layout layout, const Shape& shape) {
     std::rotate(order.begin() + 1, order.begin() + 2, order.end());
   }
   Shape kept = shape;
-  if (layout == Layout::ExpandFirst || layout == Layout::ExpandLast) {
+  if (layout == Layout::Windows) {
+    if (rank < 2 || shape[rank - 1] < 2 || shape[rank - 2] < 2 || numel_of(shape) == 0) return {};
+    g.strides = ordered(shape, order, false);
+    g.offset = 1;
+    for (int64_t d = rank - 1; d-- > 0;) g.strides[d] = d == rank - 2 ? shape[rank - 1] / 2 : g.strides[d + 1] * shape[d + 1];
+  } else if (layout == Layout::ExpandFirst || layout == Layout::ExpandLast) {
     const int64_t d = layout == Layout::ExpandFirst ? 0 : rank - 1;
     if (rank == 0 || shape[d] < 2 || (rank == 1 && d == 0 && layout == Layout::ExpandLast)) return {};
     kept[d] = 1;
@@ -88,8 +93,8 @@ std::optional<Geometry> geometry(Layout layout, const Shape& shape) {
 
 std::vector<Variant> variants(const std::vector<Shape>& shapes, bool expands) {
   std::vector<Variant> out;
-  for (Layout l : {Layout::Contiguous, Layout::Reversed, Layout::Rotated, Layout::Step, Layout::ExpandFirst, Layout::ExpandLast}) {
-    if (!expands && (l == Layout::ExpandFirst || l == Layout::ExpandLast)) continue;
+  for (Layout l : {Layout::Contiguous, Layout::Reversed, Layout::Rotated, Layout::Step, Layout::ExpandFirst, Layout::ExpandLast, Layout::Windows}) {
+    if (!expands && l > Layout::Step) continue;
     Variant v{name_of(l), {}};
     bool some = l == Layout::Contiguous;
     for (const Shape& s : shapes) {
@@ -156,16 +161,15 @@ Placed place(const Array& values, DType dtype, Layout layout, Device device) {
     // What lies between the elements would show in a result: NaN, and an index out of range.
     for (int64_t i = 0; i < p.geometry.extent; ++i) to[i] = as(is_floating(dtype) ? NAN : 101);
     if (values.v.empty()) return;
+    std::vector<const double*> first(size_t(p.geometry.extent));  // the number that lies there
     Dims index = Dims::filled(values.shape.size(), 0);
     do {
       int64_t at = p.geometry.offset;
-      Dims first = index;
-      for (int64_t d = 0; d < index.size(); ++d) {
-        at += index[d] * p.geometry.strides[d];
-        if (p.geometry.strides[d] == 0) first[d] = 0;
-      }
-      p.values.at(index) = values.at(first);
-      to[at] = as(p.values.at(index));
+      for (int64_t d = 0; d < index.size(); ++d) at += index[d] * p.geometry.strides[d];
+      const double*& held = first[size_t(at)];
+      if (!held) held = &values.v[values.place(index)];
+      p.values.at(index) = *held;
+      to[at] = as(*held);
     } while (next(index, values.shape));
   });
   p.base = tensor_from_host(storage.data(), dtype, p.geometry.extent, {.dtype = dtype, .device = device});

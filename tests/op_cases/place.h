@@ -4,7 +4,8 @@
 
 namespace op_cases {
 
-enum class Layout { Contiguous, Reversed, Rotated, Step, ExpandFirst, ExpandLast };
+/// Step: elements apart everywhere, from an offset. Windows: rows that overlap by half, as unfold makes them.
+enum class Layout { Contiguous, Reversed, Rotated, Step, ExpandFirst, ExpandLast, Windows };
 const char* name_of(Layout layout);
 
 /// Where the elements of a shape lie; none where the layout means nothing for it.
@@ -30,7 +31,7 @@ void spoil(Array& a, size_t k);
 struct Placed {
   Tensor base;   // the storage as one dimension
   Tensor view;   // the input
-  Array values;  // its numbers: those along an expanded dimension are the first one's
+  Array values;  // its numbers: elements that share memory have the first one's
   Geometry geometry;
 };
 Placed place(const Array& values, DType dtype, Layout layout, Device device);
