@@ -124,12 +124,14 @@ std::string unlike(const Recorded& r, const Call& a, const Recorded& s, const Ca
   std::string why =
       first({unlike("device", a.device, b.device), unlike("deterministic", a.deterministic, b.deterministic)});
   bool number = false;
+  if (why.empty() && !a.operands.empty() && a.operands.back().kind == TraceArg::Kind::Bytes) {  // says more than shapes
+    why = unlike_params(a, b, r.offset, s.offset);
+    number = !why.starts_with("op: ");
+  }
   for (size_t o = 0; why.empty() && o < a.operands.size(); ++o) {
     const Operand &x = a.operands[o], &y = b.operands[o];
     const std::string name = format("operand {}", int64_t(o) + 1);
-    number = x.kind == TraceArg::Kind::Bytes;
-    if (number) why = unlike_params(a, b, r.offset, s.offset);
-    else why = unlike(name + ", tensors", int64_t(x.views.size()), int64_t(y.views.size()));
+    why = unlike(name + ", tensors", int64_t(x.views.size()), int64_t(y.views.size()));
     for (size_t i = 0; why.empty() && i < x.views.size(); ++i) {
       number = x.views[i].kind == View::Kind::Number && y.views[i].kind == View::Kind::Number;
       why = unlike(x.views.size() == 1 ? name : name + format("[{}]", int64_t(i)), r.program, x.views[i], s.program,
@@ -166,7 +168,6 @@ std::string elsewhere(const std::string& what, const Storage* before, const Stor
 /// Constants: the first number that differs, as the type that it is read as.
 std::string unlike_values(const Recorded& r, const Recorded& s, size_t block) {
   const std::string &x = r.program.blocks[block].values, &y = s.program.blocks[block].values;
-  if (x == y) return "";
   if (x.size() != y.size()) return unlike("bytes of numbers from the host", int64_t(x.size()), int64_t(y.size()));
   const View* const v = user_of(s.program, block).second;
   const DType dtype = v ? v->dtype : kUInt8;
@@ -186,15 +187,12 @@ std::string unlike_values(const Recorded& r, const Recorded& s, size_t block) {
 
 std::string unlike_block(const Recorded& r, const Recorded& s, size_t i) {
   const Block &x = r.program.blocks[i], &y = s.program.blocks[i];
-  const std::string place = text_of_user(s.program, i);
   std::string why = first({unlike("memory", text_of(x.kind), text_of(y.kind)),
                            unlike("an argument, a result or a gradient", bool(r.moves[i]), bool(s.moves[i])),
                            r.moves[i] ? "" : unlike("bytes of memory", x.bytes, y.bytes)});
-  if (why.empty()) why = unlike_values(r, s, i);
-  else why = place + why;
-  if (!why.empty()) return why;
-  why = elsewhere("another tensor than before", r.roots[i].get(), s.roots[i].get());
-  return why.empty() ? "" : place + why + ": what is exchanged must be an argument";
+  if (why.empty() && x.values != y.values) return unlike_values(r, s, i);
+  if (why.empty()) why = elsewhere("another tensor than before", r.roots[i].get(), s.roots[i].get());
+  return why.empty() ? "" : text_of_user(s.program, i) + why + ": what changes must be an argument";
 }
 
 std::string unlike_gradient(const Recorded& r, const Recorded& s, size_t i) {
@@ -231,8 +229,7 @@ std::string difference(const Recorded& a, const Recorded& b) {
   for (size_t i = 0; why.empty() && i < p.blocks.size(); ++i) why = unlike_block(a, b, i);
   for (size_t i = 0; why.empty() && i < a.storages.size(); ++i) {
     why = elsewhere("another tensor than before", a.storages[i].storage.get(), b.storages[i].storage.get());
-    if (!why.empty())
-      why = text_of_user(q, size_t(b.storages[i].block)) + why + ": what is exchanged must be an argument";
+    if (!why.empty()) why = text_of_user(q, size_t(b.storages[i].block)) + why + ": what changes must be an argument";
   }
   return why;
 }
