@@ -59,7 +59,28 @@ static std::string line_of(const Dl_info& in, void* address) {
   return s.find(" at ") == std::string::npos || s.find("??:") != std::string::npos ? "" : s;
 }
 
-static bool is_ours(const std::string& function) { return function.find("tapir::") != std::string::npos; }
+/// "Net::step" of "Tensor Net::step<int>(Tensor const&) const": no types, for those of a user's function may be ours.
+static std::string plain_name(const std::string& function) {
+  std::string out;
+  int depth = 0;
+  for (const char c : function) {
+    const bool opens = c == '(' || c == '<' || c == '[' || c == '{',
+               closes = c == ')' || c == '>' || c == ']' || c == '}';
+    if (opens) ++depth;
+    else if (closes) depth = depth > 0 ? depth - 1 : 0;
+    else if (depth == 0) out += c;
+  }
+  while (out.ends_with(' ')) out.pop_back();  // "f() [clone .cold]"
+  for (const char* end : {" const", " &&", " &"})
+    if (out.ends_with(end)) out.erase(out.rfind(' '));
+  return out.substr(out.rfind(' ') + 1);
+}
+/// A function of the library's, or one between a caller and what it calls. What nobody could demangle is known by its namespace.
+static bool is_ours(const std::string& function) {
+  if (function.starts_with("_Z")) return function.find("5tapir") != std::string::npos;
+  const std::string name = plain_name(function);
+  return name.starts_with("tapir::") || name.starts_with("std::");
+}
 
 std::string describe(const CallSite* site) {
   if (!site) return "";
@@ -70,7 +91,7 @@ std::string describe(const CallSite* site) {
     const std::string symbol = in.dli_sname ? demangled(in.dli_sname) : "";
     if (is_ours(symbol)) continue;
     const std::string line = line_of(in, site->frames[i]);
-    if (!line.empty() && !is_ours(line)) where = "called in " + line;
+    if (!line.empty() && !is_ours(line.substr(0, line.rfind(" at ")))) where = "called in " + line;
     else if (line.empty() && !symbol.empty()) where = "called in " + symbol;
   }
   const std::string path = path_of(site->modules);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <mutex>
 
 #include "../core/backend.h"
@@ -321,22 +322,29 @@ std::mutex& mutex_of(const Tensor& leaf) {
 
 }  // namespace
 
+/// A gradient with a history leads back to its leaf, by edges and saved values, and the leaf holds the gradient.
+static void warn_of_cycle(const Tensor& gradient) {
+  if (!gradient.requires_grad() || detail::warned_of_cycles.exchange(true)) return;
+  std::fputs(
+      "tapir: warning: [backward] create_graph leaves a gradient in a leaf whose history leads back to that leaf: "
+      "neither is freed before "
+      "the gradient is dropped (zero_grad(), set_grad({})). grad() returns such gradients and leaves none behind\n",
+      stderr);
+}
+
 void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph) {
   std::lock_guard lock(mutex_of(leaf));
   if (note_grad) note_grad(leaf, false);
   Tensor& held = TapeMeta::of(leaf).grad;
   if (held.defined()) {
-    if (create_graph) return void(held = add(held, g));
+    if (create_graph) return warn_of_cycle(held = add(held, g));
     check_writable("backward", held);
     add_in_place(held, g);
     return;
   }
   // Taken over where nobody shares it and it lies like the leaf, so that an optimizer can walk both in one loop.
   const bool fits = g.strides() == leaf.strides() || (g.is_contiguous() && leaf.is_contiguous());
-  if (create_graph) {
-    held = clone(g);
-    return;
-  }
+  if (create_graph) return warn_of_cycle(held = clone(g));
   if (fits && nobody_shares(g) && !g.requires_grad()) {
     held = std::move(g);
     return;

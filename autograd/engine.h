@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <span>
 #include <vector>
 
@@ -14,7 +15,8 @@ struct BackwardOptions {
 };
 
 /// Gradients of the sum of outputs, weighted by `gradients` (ones where undefined, for one element only), added into every
-/// leaf below that wants one.
+/// leaf below that wants one. With create_graph such a gradient keeps its leaf alive, and the leaf its gradient, until it is dropped
+/// (zero_grad()): one warning says so. grad() leaves nothing behind.
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients = {},
               const BackwardOptions& options = {});
 
@@ -24,6 +26,9 @@ struct GradOptions {
   bool allow_unused = false;      // an input that the outputs do not depend on gives an undefined tensor, not an error
   bool is_grads_batched = false;  // `gradients` have one more dimension in front, and so have the results
 };
+namespace detail {
+inline constinit std::atomic<bool> warned_of_cycles{false};  // by backward() with create_graph
+}
 /// The gradients with respect to `inputs`, returned instead of accumulated.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients = {}, const GradOptions& options = {});

@@ -33,6 +33,7 @@ struct CompilerState {
   std::vector<std::unique_ptr<CompileEntry>> entries;
   bool warned = false;
   bool recording = false;
+  int64_t calls = 0;
 };
 
 namespace {
@@ -104,6 +105,14 @@ bool has_live_graph(const Tensor& y) {
     for (uint32_t i = 0; i < n->num_edges; ++i) visit(n->edges[i].node());
   }
   return true;
+}
+
+/// What has been differentiated is returned without its history, as replays return it: its nodes would hold leaves that were made inside.
+void drop_history(std::vector<Tensor>& outputs, std::span<const Tensor> inputs) {
+  for (Tensor& y : outputs) {
+    const bool given = std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x.is_same(y); });
+    if (y.defined() && y.requires_grad() && !y.is_leaf() && !given && !has_live_graph(y)) y = y.detach();
+  }
 }
 
 /// Set for a scope.
@@ -197,12 +206,17 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   const OwnRegion region;
   Recording recording(inputs);
   std::vector<Tensor> outputs;
+  std::unique_ptr<CompileCall::Frame> frame;
   ir::Program program;
   ir::Notes notes;
   try {
     const Flag in_progress(state.recording);
     call.run(inputs);
     outputs = call.outputs();
+    frame.reset(call.new_frame());
+    drop_history(outputs, inputs);
+    std::vector<Tensor> kept = outputs;
+    call.build(*frame, kept);  // the history ends here
     program = recording.finish(outputs, &notes);
   } catch (...) {
     e.last.reset();
@@ -210,13 +224,14 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   }
   std::vector<Tensor> results;
   for (Tensor& y : outputs) results.push_back(aliases.unaliased(y));
-  call.build(*std::unique_ptr<CompileCall::Frame>(call.new_frame()), results);
+  call.build(*frame, results);
   bool permanent = false;
   std::string why;
   if (aliases.hand_over()) permanent = true, why = "an argument's own shape or requires_grad is changed";
   for (const Tensor& y : outputs)
     if (has_live_graph(y))
-      permanent = true, why = "a result can still be differentiated: call backward() inside, or compile under NoGrad";
+      permanent = true,
+      why = "a result can still be differentiated: call backward() inside, return y.detach(), or compile under NoGrad";
   ir::Notes rest;
   rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen), rest.taken = std::move(notes.taken);
   auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
@@ -251,6 +266,7 @@ Compiler::~Compiler() { delete state_; }
 void Compiler::call(CompileCall& call) {
   CompilerState& state = *state_;
   const std::lock_guard turn(state.mutex);
+  ++state.calls;
   if (!state.options.enabled || Recording::active() || modes.saved_hooks || modes.anomaly) return call.run({});
   static thread_local std::vector<int64_t> key;
   write_key(key, call);
@@ -292,7 +308,7 @@ void Compiler::reset() {
 
 std::string Compiler::explain() const {
   std::lock_guard lock(state_->mutex);
-  std::string out = tapir::format("{} signatures\n", int64_t(state_->entries.size()));
+  std::string out = tapir::format("{} signatures, {} calls\n", int64_t(state_->entries.size()), state_->calls);
   for (const auto& e : state_->entries) {
     out += tapir::format("signature: recorded {} times, replayed {} times\n", e->recordings, e->replays);
     if (!e->why.empty()) out += (e->eager ? "  runs as it is: " : "  not replayed yet: ") + e->why + "\n";

@@ -8,13 +8,6 @@
 
 namespace tapir::inline v0::ir {
 
-static std::string label_of(const Call& call) {
-  std::string s = call.entry;
-  for (const Operand& o : call.operands)
-    if (o.op >= 0) s += std::string("(") + o.op_name + ")";
-  return s;
-}
-
 std::string explain(const Replay& replay) {
   const Recorded& r = replay.recorded();
   const Program& p = r.program;

@@ -55,15 +55,19 @@ static std::string steps_of(const Call& call) {
   return s + (s.empty() ? "" : ")");
 }
 
+std::string label_of(const Call& call) {
+  std::string s = call.entry;
+  for (const Operand& o : call.operands)
+    if (o.op >= 0) s += std::string("(") + o.op_name + ")";
+  return s;
+}
+
 /// "binary(Mul): %2 float32 (3,) <- %0 float32 (3,), 2": what is written, what is read; * marks what is both.
 std::string to_string(const Call& call) {
-  std::string written, read, name = call.entry;
-  if (name == "fused") name += steps_of(call);
+  std::string written, read, name = label_of(call);
+  if (is(call, "fused")) name += steps_of(call);
   for (const Operand& o : call.operands) {
-    if (o.kind == TraceArg::Kind::Bytes) {
-      if (o.op >= 0) name += std::string("(") + o.op_name + ")";
-      continue;
-    }
+    if (o.kind == TraceArg::Kind::Bytes) continue;
     std::string& side = o.access == Access::Read ? read : written;
     side += (side.empty() ? "" : ", ") + to_string(o) + (o.access == Access::Update ? "*" : "");
   }

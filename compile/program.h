@@ -96,6 +96,8 @@ Access access_of(std::string_view entry, size_t i, std::string_view params);
 std::string to_string(const Program& program);
 std::string to_string(const Call& call);
 std::string to_string(const View& view);
+/// "binary(Mul)".
+std::string label_of(const Call& call);
 
 /// Memory for a program's blocks, one for each; undefined where it is not alive.
 using Memory = std::vector<StoragePtr>;

@@ -1,7 +1,6 @@
 #include "recorded.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "../core/held.h"
 #include "device_program.h"
@@ -79,12 +78,7 @@ static bool within(const View& v, const View& input) {
   return v.offset * size_of(v.dtype) >= input.offset * size_of(input.dtype) && end(v) <= end(input);
 }
 
-static std::string text_of(const Call& call) {
-  std::string name = call.entry;
-  for (const Operand& o : call.operands)
-    if (o.op >= 0) name += std::string("(") + o.op_name + ")";
-  return name + describe(call.site.get());
-}
+std::string text_of(const Call& call) { return label_of(call) + describe(call.site.get()); }
 
 static std::string strange_call(const Recorded& r, bool& permanent) {
   const Program& p = r.program;
@@ -140,88 +134,6 @@ std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
     if (block_of(g.end) >= 0 && p.blocks[size_t(g.end.block)].kind == Block::Kind::Outside &&
         block_of(g.end) != block_of(g.start))
       return "a gradient is set to a tensor from outside";
-  return "";
-}
-
-// ---- differences ----
-
-static bool same_number(const Scalar& a, const Scalar& b) {
-  if (a.is_float()) return std::bit_cast<uint64_t>(a.to_double()) == std::bit_cast<uint64_t>(b.to_double());
-  return a.to_int() == b.to_int();
-}
-static bool same_view(const View& a, const View& b) {
-  if (a.kind != b.kind || a.dtype != b.dtype || !(a.device == b.device)) return false;
-  if (a.kind == View::Kind::Number) return a.number.kind() == b.number.kind() && same_number(a.number, b.number);
-  return a.block == b.block && a.offset == b.offset && a.shape == b.shape && a.strides == b.strides;
-}
-
-/// Parameters, random positions counted from the beginning of the call.
-static std::string bytes_of(const Call& call, const Operand& o, uint64_t start) {
-  const auto relative = [&](auto params) {
-    params.offset -= start;
-    params.seed = 0;
-    std::string bytes = o.bytes;
-    return bytes.assign(reinterpret_cast<const char*>(&params.offset), sizeof(params.offset)) +
-           tapir::format("{} {}", int64_t(o.bytes.size()), o.op);
-  };
-  if (&o != &call.operands.back()) return o.bytes;
-  if (call.entry == std::string_view("random")) {
-    auto p = call.params<RandomParams>();
-    const double numbers[] = {p.a, p.b, double(p.low), double(p.high)};
-    return relative(p).append(reinterpret_cast<const char*>(numbers), sizeof(numbers));
-  }
-  if (call.entry == std::string_view("dropout")) {
-    auto p = call.params<DropoutParams>();
-    return relative(p).append(reinterpret_cast<const char*>(&p.p), sizeof(p.p));
-  }
-  return o.bytes;
-}
-
-static std::string difference(const Call& a, const Call& b, uint64_t start_a, uint64_t start_b) {
-  if (std::string_view(a.entry) != b.entry || a.operands.size() != b.operands.size())
-    return tapir::format("{} before, {} now", text_of(a), text_of(b));
-  bool same = a.device == b.device && a.deterministic == b.deterministic;
-  for (size_t o = 0; same && o < a.operands.size(); ++o) {
-    const Operand &x = a.operands[o], &y = b.operands[o];
-    same = x.kind == y.kind && x.access == y.access && x.views.size() == y.views.size() &&
-           bytes_of(a, x, start_a) == bytes_of(b, y, start_b);
-    for (size_t i = 0; same && i < x.views.size(); ++i) same = same_view(x.views[i], y.views[i]);
-  }
-  if (same) return "";
-  return tapir::format("{}, where {} before is {} now: a number that changes must be an argument or a tensor",
-                       text_of(b), to_string(a), to_string(b));
-}
-
-std::string difference(const Recorded& a, const Recorded& b) {
-  const Program &p = a.program, &q = b.program;
-  if (p.calls.size() != q.calls.size())
-    return tapir::format("{} kernel calls before, {} now", int64_t(p.calls.size()), int64_t(q.calls.size()));
-  for (size_t i = 0; i < p.calls.size(); ++i)
-    if (std::string why = difference(p.calls[i], q.calls[i], a.offset, b.offset); !why.empty()) return why;
-  if (p.inputs.size() != q.inputs.size() || p.outputs.size() != q.outputs.size() || a.grads.size() != b.grads.size() ||
-      p.blocks.size() != q.blocks.size() || a.numbers != b.numbers || a.storages.size() != b.storages.size())
-    return "other tensors take part";
-  for (size_t i = 0; i < p.inputs.size(); ++i)
-    if (!same_view(p.inputs[i], q.inputs[i])) return "arguments lie otherwise in memory";
-  for (size_t i = 0; i < p.outputs.size(); ++i)
-    if (!same_view(p.outputs[i], q.outputs[i])) return "results lie otherwise in memory";
-  for (size_t i = 0; i < p.blocks.size(); ++i) {
-    const Block &x = p.blocks[i], &y = q.blocks[i];
-    if (x.kind != y.kind || a.moves[i] != b.moves[i]) return "blocks of another kind";
-    if (x.bytes != y.bytes && !a.moves[i]) return "blocks of another size";
-    if (x.values != y.values) return "other numbers from the host: what changes must be an argument or a tensor";
-    if (a.roots[i].get() != b.roots[i].get())
-      return tapir::format("another tensor of {} bytes is read or written: what is exchanged must be an argument",
-                           y.bytes);
-  }
-  for (size_t i = 0; i < a.storages.size(); ++i)
-    if (a.storages[i].storage.get() != b.storages[i].storage.get()) return "a tensor from outside was replaced";
-  for (size_t i = 0; i < a.grads.size(); ++i) {
-    const auto &x = a.grads[i], &y = b.grads[i];
-    if (!x.leaf->is_same(*y.leaf) || x.relevant != y.relevant || (x.relevant && x.had != y.had) ||
-        !same_view(x.start, y.start) || !same_view(x.end, y.end))
-      return "gradients begin or end otherwise";
-  }
   return "";
 }
 

@@ -62,7 +62,9 @@ struct Recorded {
 Recorded keep(Program program, Notes notes);
 /// Why this recording cannot be replayed; empty: it can. `permanent`: nor can another of the same signature.
 std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent);
-/// What two recordings of one function do differently, in words; empty: nothing.
+/// "binary(Mul) (called in main at net.cpp:12)".
+std::string text_of(const Call& call);
+/// What two recordings of one function do differently, in words; empty: nothing. The passes of both have not run.
 std::string difference(const Recorded& before, const Recorded& after);
 
 }  // namespace tapir::inline v0::ir

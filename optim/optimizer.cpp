@@ -141,10 +141,12 @@ void Optimizer::set_momentum(double momentum, int64_t group) {
   check(has_momentum(), "[{}] expected an optimizer with momentum or betas to set it", name());
   check_not_recorded("set_momentum");
   check_option(name(), "momentum", momentum, 0, 1);
+  const bool other_states = (g.options.beta1 != 0) != (momentum != 0);
   g.options.beta1 = momentum;
   NoGrad guard;
-  if (g.device_beta1.defined()) return void(g.device_beta1.fill_(momentum));
-  host_state.changes.fetch_add(1, std::memory_order_relaxed);
+  const bool there = g.device_beta1.defined();
+  if (!there || other_states) host_state.changes.fetch_add(1, std::memory_order_relaxed);
+  if (there) return void(g.device_beta1.fill_(momentum));
   g.device_beta1 = full({}, momentum, {.dtype = kFloat64, .device = g.params[0].device()});
 }
 
@@ -252,11 +254,14 @@ void Optimizer::update(Group& group, const Batch& batch, const StepScale& scale)
     for (size_t k = 0, to = 2; k < 3; ++k)
       if (names[k]) views[to++].emplace_back(group.slots[i].state[k]);
   }
+  OptimizerParams constants = group.options;
+  // The tensor has it, and nothing here changes from step to step: 0 or 1 says whether there is a buffer.
+  if (group.device_beta1.defined()) constants.beta1 = constants.beta1 != 0;
   backend(batch.device)
       .optimizer_step(
           context(batch.device), {views[0], views[1], views[2], views[3], views[4]},
           {group.device_lr, batch.step, scale.inv_scale, scale.found_inf, group.device_beta1, batch.numbers},
-          group.options);
+          constants);
   narrowed(group, batch, params);
 }
 

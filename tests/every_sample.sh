@@ -2,7 +2,7 @@
 # usage: tests/every_sample.sh BUILD_DIR
 # Every sample for a few steps, on small data made here: it ends well, with a table, a plot and a TensorBoard file; and when it is stopped
 # in the middle of an epoch and resumed, its last checkpoint is that of an uninterrupted run, bit for bit. What is wrong with its options it
-# says in one line before it trains.
+# says in one line before it trains. Where it offers --compile, its steps are replayed.
 set -u
 build=$(readlink -f "${1:?usage: tests/every_sample.sh BUILD_DIR}")
 sources=$(readlink -f "$(dirname "$0")/..")
@@ -20,6 +20,11 @@ mkdir cifar
 for i in 1 2 3 4 5; do head -c $((3073 * 16)) /dev/zero | tr '\0' "\\$i" > cifar/data_batch_$i.bin; done
 head -c $((3073 * 16)) /dev/zero | tr '\0' '\7' > cifar/test_batch.bin
 text=$sources/LICENSE
+
+replays() {  # file: of each signature all calls but the first four were replayed, as --explain says
+  awk '/ signatures, .* calls$/ { few = 4 * $1; calls = $3 } /^signature: recorded/ { replays += $6 }
+       END { exit !(calls > few && replays >= calls - few) }' "$1"
+}
 
 stop=3    # of the run that is resumed
 launch=()  # what starts it
@@ -42,14 +47,18 @@ check() {  # name options...: 2 epochs
   verdict "$name resumes" "$@" --resume --checkpoint part > rest.txt 2>&1
   verdict "$name says that it resumes" grep -q "resumed after step $stop" rest.txt
   verdict "$name is the same when interrupted" same part whole
+  if grep -q -- --compile help.txt; then
+    verdict "$name --compile ends well" "$@" --compile --explain --steps $((stop + 9)) > compiled.txt 2>&1
+    verdict "$name --compile replays: $(grep -A 1 ^signature: compiled.txt)" replays compiled.txt
+  fi
   cd ..
 }
 digits=(--data generated --limit 128 --batch-size 16)
-words=(--data "$text" --batch-size 4 --batches 5 --context 16 --width 32 --layers 1 --length 20 --prompt " ")
+words=(--data "$text" --batch-size 4 --batches 8 --context 16 --width 32 --layers 1 --length 20 --prompt " ")
 drawn=(--size 32 --width 4 --limit 32 --batch-size 8)
 check linear_regression
 check mnist "${digits[@]}"
-check cifar --data "$work/cifar" --width 4 --batch-size 16
+check cifar --data "$work/cifar" --width 4 --batch-size 8
 check gpt "${words[@]}" --heads 2
 check resnet "${drawn[@]}" --lr 0.005 --data generated  # at higher rates roundings grow, of many processes too
 shapes=$work/resnet.run/datasets/shapes

@@ -1,11 +1,14 @@
 #include <tapir/autograd/final_callback.h>
 #include <tapir/tapir.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "../catch.h"
 #include "../errors.h"
+#include "../stderr_of.h"
 using namespace tapir;
+using tapir_tests::stderr_of;
 
 static Tensor leaf(std::vector<double> v) { return tensor(v).requires_grad_(); }
 static std::vector<double> values(const Tensor& x) { return x.to_vector<double>(); }
@@ -331,4 +334,28 @@ TEST_CASE("BI-184 anomaly mode names the operation") {
   } catch (const RuntimeError& e) {
     CHECK(std::string(e.what()).find("sqrt") != std::string::npos);
   }
+}
+
+TEST_CASE(
+    "review 13: backward() with create_graph warns once of gradients that keep their leaf alive; grad() does not") {
+  detail::warned_of_cycles = true;
+  const auto said = [](auto f) {
+    detail::warned_of_cycles = false;
+    const std::string text = stderr_of(f);
+    detail::warned_of_cycles = true;
+    return text;
+  };
+  Tensor w = leaf({2, 3});
+  const auto twice = [&] {
+    for (int i = 0; i < 2; ++i) sum(w * w * w).backward({}, true, true);
+  };
+  const std::string text = said(twice);
+  CHECK(text.find("tapir: warning: [backward] create_graph") == 0);
+  CHECK(text.find("grad() ") != std::string::npos);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 1);
+  w.set_grad({});
+  const int64_t before = Node::live_nodes();
+  CHECK(said([&] { (void)grad({sum(w * w * w)}, {w}, {}, {.create_graph = true}); }) == "");
+  CHECK(said([&] { sum(w * 2).backward({}, true, true); }) == "");  // a gradient without a history
+  CHECK(Node::live_nodes() == before);
 }

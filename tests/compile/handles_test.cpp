@@ -227,6 +227,67 @@ TEST_CASE("leaves made inside: of memory from outside, and as results") {
   for (int i = 0; i < 4; ++i) CHECK(made(w).requires_grad());
 }
 
+namespace {
+
+struct Critic : nn::Module {
+  nn::Linear a{6, 8}, b{8, 1};
+  Tensor forward(const Tensor& x) { return b(tanh(a(x))); }
+  TAPIR_FIELDS(a, b)
+};
+
+}  // namespace
+
+TEST_CASE("review 7: a step with a gradient penalty, which makes a leaf inside and returns the loss, is replayed") {
+  for (const bool mixed : {true, false}) {  // or a leaf in the argument's memory
+    std::vector<Tensor> left[2];
+    for (int compiled : {0, 1}) {
+      manual_seed(5);
+      Critic critic;
+      optim::AdamW opt(critic.parameters(), {.lr = 1e-2, .betas = {0, 0.9}});
+      auto step = compile(
+          [&](const Tensor& real, const Tensor& fake) {
+            opt.zero_grad();
+            const Tensor part = rand({real.size(0), 1});
+            const Tensor x = (mixed ? part * real + (1 - part) * fake : real).detach().requires_grad_();
+            const Tensor slope = grad({sum(critic(x))}, {x}, {}, {.create_graph = true})[0];
+            const Tensor penalty = mean(square(linalg::vector_norm(slope, 2, 1) - 1));
+            const Tensor loss = mean(critic(fake)) - mean(critic(real)) + 10 * penalty;
+            loss.backward();
+            opt.step();
+            return std::tuple{loss, penalty};
+          },
+          {.enabled = bool(compiled)});
+      for (int i = 0; i < 8; ++i) {
+        const Tensor x = sin(arange(0., 24., 1., {.dtype = kFloat32}) * (0.1 * (i + 1))).reshape({4, 6});
+        const auto [loss, penalty] = step(x, cos(x));
+        if (compiled) CHECK_FALSE(loss.requires_grad());
+        left[compiled].push_back(loss.detach().clone()), left[compiled].push_back(penalty.detach().clone());
+        for (const Tensor& t : left_by(critic)) left[compiled].push_back(t);
+      }
+      INFO(step.explain().substr(0, 600));
+      if (compiled) CHECK(replays_of(step) == 5);
+    }
+    REQUIRE(left[0].size() == left[1].size());
+    for (size_t i = 0; i < left[0].size(); ++i) CHECK(same_bits(left[0][i], left[1][i]));
+  }
+}
+
+TEST_CASE("review 7: a result that is not differentiated inside says in one sentence what to write") {
+  Tensor w = ones({3}).requires_grad_();
+  const auto with_rest = [&](const Tensor& x, bool detached) {
+    Tensor loss = sum(w * x), rest = w * 2;
+    w.set_grad({});
+    loss.backward();
+    return std::pair{loss, detached ? rest.detach() : rest};
+  };
+  auto kept = compile(with_rest);
+  for (int i = 0; i < 6; ++i) CHECK(kept(full({3}, double(i)), false).second.requires_grad());
+  CHECK(
+      contains(kept.explain(), "a result can still be differentiated: call backward() inside, return y.detach(), or"));
+  for (int i = 0; i < 6; ++i) CHECK(same_bits(kept(full({3}, double(i)), true).first, full({}, 3. * i)));
+  CHECK(replays_of(kept) == 4);
+}
+
 TEST_CASE("memory that may not be written is refused in replays too") {
   auto grow = compile([](Tensor t) { t.add_(1); });
   for (int i = 0; i < 4; ++i) grow(ones({2}));

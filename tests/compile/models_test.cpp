@@ -200,6 +200,70 @@ TEST_CASE("compiled: every optimizer") {
   check([](P p) { return optim::Lion(p, {.lr = 0.01}); });
 }
 
+/// Steps between which momentum_at(opt, i) sets what it likes: eager's bits, and all calls but the first few are replayed.
+template <class Make, class Momentum> void check_cycled(Make make, Momentum momentum_at, int64_t few = 4) {
+  constexpr int kSteps = 14;
+  std::vector<Tensor> left[2];
+  for (int compiled : {0, 1}) {
+    manual_seed(3);
+    nn::Sequential net(nn::Linear(8, 6), nn::Tanh(), nn::Linear(6, 4, {.bias = false}));
+    auto opt = make(net.parameters());
+    const auto between = momentum_at(opt);
+    auto step = compile(
+        [&](const Tensor& x, const Tensor& y) {
+          opt.zero_grad();
+          Tensor loss = cross_entropy(net(x), y);
+          loss.backward();
+          opt.step();
+          return loss;
+        },
+        {.enabled = bool(compiled)});
+    for (int i = 0; i < kSteps; ++i) {
+      const Tensor x = sin(arange(0., 24., 1., {.dtype = kFloat32}) + i).reshape({3, 8});
+      left[compiled].push_back(step(x, remainder(arange(3) + i, 4).to(kInt64)).detach().clone());
+      for (const Tensor& t : left_by(net)) left[compiled].push_back(t);
+      between(i);
+    }
+    for (const auto& [name, t] : opt.state_dict()) left[compiled].push_back(t.clone());
+    INFO(opt.name() << ": " << step.explain().substr(0, 600));
+    if (compiled) CHECK(replays_of(step) >= kSteps - few);
+  }
+  REQUIRE(left[0].size() == left[1].size());
+  for (size_t i = 0; i < left[0].size(); ++i) {
+    INFO("tensor " << i);
+    CHECK(same_bits(left[0][i], left[1][i]));
+  }
+}
+
+TEST_CASE(
+    "review 6: compiled steps are replayed while OneCycleLR cycles the momentum, for every optimizer that has one") {
+  const auto one_cycle = [](optim::Optimizer& opt) {
+    auto schedule = std::make_shared<optim::OneCycleLR>(opt, 0.05, optim::OneCycleLROptions{.total_steps = 20});
+    return [schedule](int) { schedule->step(); };
+  };
+  const auto check = [&](auto make) { check_cycled(make, one_cycle); };
+  using P = std::vector<Tensor>;
+  check([](P p) { return optim::SGD(p, {.momentum = 0.9}); });
+  check([](P p) { return optim::SGD(p, {.momentum = 0.9, .weight_decay = 5e-4, .nesterov = true}); });
+  check([](P p) { return optim::Adam(p, {.amsgrad = true}); });
+  check([](P p) { return optim::AdamW(p); });
+  check([](P p) { return optim::Adamax(p); });
+  check([](P p) { return optim::NAdam(p); });
+  check([](P p) { return optim::RAdam(p); });
+  check([](P p) { return optim::RMSprop(p, {.momentum = 0.5, .centered = true}); });
+  check([](P p) { return optim::Lion(p); });
+  check([](P p) { return optim::Muon(P{p[0], p[2]}); });
+}
+
+TEST_CASE("review 6: a momentum that becomes 0, or begins, has other buffers and is recorded anew") {
+  const auto set = [](optim::Optimizer& opt) {
+    return [&opt](int i) { opt.set_momentum(i < 5 ? 0.9 - 0.01 * i : i < 9 ? 0 : 0.5); };
+  };
+  check_cycled([](auto p) { return optim::SGD(p, {.lr = 0.05, .momentum = 0.9}); }, set, 9);
+  check_cycled([](auto p) { return optim::SGD(p, {.lr = 0.05}); }, set, 9);
+  check_cycled([](auto p) { return optim::RMSprop(p, {.lr = 0.01, .momentum = 0.9}); }, set, 9);
+}
+
 TEST_CASE("compiled: checkpointed blocks, custom gradients, hooks") {
   check_compiled(
       [] { return Encoder(); },

@@ -31,6 +31,15 @@ template <class Net> std::vector<Tensor> left_by(Net& net) {
   return out;
 }
 
+/// How many calls of a compiled function were replays.
+template <class F> int64_t replays_of(const Compiled<F>& f) {
+  int64_t all = 0;
+  const std::string text = f.explain(), word = ", replayed ";
+  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size())
+    all += std::atoll(text.c_str() + at + word.size());
+  return all;
+}
+
 /// `make(net)` gives a step of a net, called with `batch(i)`. After each of ten steps eager and compiled code left the same.
 template <class MakeNet, class MakeStep, class Batch>
 void check_compiled(MakeNet make_net, MakeStep make_step, Batch batch, double tolerance = 1e-5, int steps = 10,

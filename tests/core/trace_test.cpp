@@ -15,11 +15,13 @@
 #include <tapir/io/safetensors.h>
 
 #include "../catch.h"
+#include "../stderr_of.h"
 #include "messages.h"
 
 using namespace tapir;
 using tapir_tests::contains;
 using tapir_tests::message_of;
+using tapir_tests::stderr_of;
 namespace fs = std::filesystem;
 
 namespace {
@@ -119,23 +121,6 @@ class Replay {
   io::JsonReader json_;
   const StateDict& tensors_;
 };
-
-/// Text that f prints to stderr.
-template <class F> std::string stderr_of(F f) {
-  std::FILE* file = std::tmpfile();
-  std::fflush(stderr);
-  const int before = dup(2);
-  dup2(fileno(file), 2);
-  f();
-  std::fflush(stderr);
-  dup2(before, 2);
-  close(before);
-  std::string text(4096, 0);
-  std::rewind(file);
-  text.resize(std::fread(text.data(), 1, text.size(), file));
-  std::fclose(file);
-  return text;
-}
 
 struct TableInUse {  // the thread's table, restored at the end
   explicit TableInUse(const BackendTable& t) : guard(modes.tables[0], &t) {}

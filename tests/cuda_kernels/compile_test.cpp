@@ -134,6 +134,32 @@ TEST_CASE("cuda: compiled steps with batch norm, autocast, a scaler, momentum an
       images);
 }
 
+TEST_CASE("review 6: cuda: one graph serves while OneCycleLR cycles the momentum") {
+  NEEDS_CUDA
+  const auto check = [](auto make) {
+    std::shared_ptr<optim::OneCycleLR> schedule;
+    const Batch batch = [&](int i) {
+      if (i > 0) schedule->step();  // between the steps
+      return rows(i);
+    };
+    check_steps<DropNet>(
+        [&](DropNet& net) -> Step {
+          auto opt = std::make_shared<decltype(make(net.parameters()))>(make(net.parameters()));
+          schedule = std::make_shared<optim::OneCycleLR>(*opt, 0.05, optim::OneCycleLROptions{.total_steps = 12});
+          return [&net, opt](const Tensor& x, const Tensor& y) {
+            opt->zero_grad();
+            Tensor loss = cross_entropy(net(x), y);
+            loss.backward();
+            opt->step();
+            return loss;
+          };
+        },
+        batch);
+  };
+  check([](auto p) { return optim::SGD(p, {.momentum = 0.9, .nesterov = true}); });
+  check([](auto p) { return optim::AdamW(p); });
+}
+
 TEST_CASE("cuda: compiled steps of a transformer") {
   NEEDS_CUDA
   using Net = models::GPT2LMHeadModel;
