@@ -11,6 +11,12 @@ namespace {
 uint8_t to_byte(double v) { return uint8_t(std::clamp(v, 0., 255.)); }
 uint8_t grey(const uint8_t* p) { return uint8_t(0.2989f * float(p[0]) + 0.587f * float(p[1]) + 0.114f * float(p[2])); }
 
+/// factor a + (1 - factor) b in float32, each product rounded by itself, as torchvision does.
+uint8_t blend(double a, double b, double factor) {
+  const float x = float(a * double(float(factor))), y = float(b * double(float(1 - factor)));
+  return uint8_t(std::clamp(x + y, 0.f, 255.f));
+}
+
 void check_factor(const char* op, double factor) {
   check(factor >= 0 && std::isfinite(factor), "[{}] expected a finite factor from 0 on, got {}", op, factor);
 }
@@ -61,7 +67,7 @@ void turn_hue(const uint8_t* from, uint8_t* to, float turn) {
 
 Tensor adjust_brightness(const Tensor& image, double factor) {
   check_factor("adjust_brightness", factor);
-  return map_bytes("adjust_brightness", image, [&](int v) { return to_byte(v * factor); });
+  return map_bytes("adjust_brightness", image, [&](int v) { return blend(v, 0, factor); });
 }
 
 Tensor adjust_contrast(const Tensor& image, double factor) {
@@ -70,16 +76,14 @@ Tensor adjust_contrast(const Tensor& image, double factor) {
   int64_t total = 0;
   for (int64_t y = 0; y < in.height; ++y)
     for (int64_t x = 0; x < in.width; ++x) total += in.channels == 3 ? grey(in.row(y) + 3 * x) : in.row(y)[x];
-  const double mean = double(total) / double(std::max<int64_t>(in.height * in.width, 1));
-  return map_bytes("adjust_contrast", image, [&](int v) { return to_byte(v * factor + mean * (1 - factor)); });
+  const auto mean = float(double(total) / double(std::max<int64_t>(in.height * in.width, 1)));
+  return map_bytes("adjust_contrast", image, [&](int v) { return blend(v, double(mean), factor); });
 }
 
 Tensor adjust_saturation(const Tensor& image, double factor) {
   check_factor("adjust_saturation", factor);
-  const auto f = float(factor);
   return map_pixels("adjust_saturation", image, [&](const uint8_t* from, uint8_t* to) {
-    const float rest = float(grey(from)) * (1 - f);
-    for (int c = 0; c < 3; ++c) to[c] = uint8_t(std::clamp(float(from[c]) * f + rest, 0.f, 255.f));
+    for (int c = 0; c < 3; ++c) to[c] = blend(from[c], grey(from), factor);
   });
 }
 
@@ -95,17 +99,14 @@ Tensor adjust_sharpness(const Tensor& image, double factor) {
   if (in.height <= 2 || in.width <= 2) return image;
   const NewPixels out(in.channels, in.height, in.width);
   const int64_t c = in.channels;
-  for (int64_t y = 0; y < in.height; ++y) {
-    std::copy(in.row(y), in.row(y) + out.stride, out.row(y));
-    if (y == 0 || y == in.height - 1) continue;
-    for (int64_t i = c; i < out.stride - c; ++i) {
+  for (int64_t y = 0; y < in.height; ++y)
+    for (int64_t i = 0; i < out.stride; ++i) {
       int sum = 4 * in.row(y)[i];
-      for (int64_t dy = -1; dy <= 1; ++dy)
+      const bool inside = y > 0 && y < in.height - 1 && i >= c && i < out.stride - c;
+      for (int64_t dy = -1; inside && dy <= 1; ++dy)
         for (int64_t dx = -c; dx <= c; dx += c) sum += in.row(y + dy)[i + dx];
-      const double smooth = std::nearbyint(sum / 13.);
-      out.row(y)[i] = to_byte(in.row(y)[i] * factor + smooth * (1 - factor));
+      out.row(y)[i] = blend(in.row(y)[i], inside ? std::nearbyint(sum / 13.) : in.row(y)[i], factor);
     }
-  }
   return out.image;
 }
 

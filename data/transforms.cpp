@@ -166,25 +166,29 @@ Tensor ColorJitter::operator()(const Tensor& image) const {
 Tensor RandAugment::operator()(const Tensor& image) const {
   check(num_ops >= 0 && magnitude >= 0 && magnitude <= 30,
         "[RandAugment] expected num_ops from 0 on and a magnitude from 0 to 30, got {} and {}", num_ops, magnitude);
-  const double m = double(magnitude) / 30;
+  const auto m = float(magnitude);
+  const auto part_of = [&](double whole) {  // as torch.linspace(0, whole, 31) gives it
+    const float end = float(whole), step = end / 30;
+    return double(m < 15 ? step * m : end - step * (30 - m));
+  };
   Draw draw;
   Tensor x = image;
   for (int64_t i = 0; i < num_ops; ++i) {
     const int64_t which = draw.below(14);
-    const double sign = draw.uniform() < 0.5 ? -1 : 1, shear = 0.3 * m * sign, enhance = 1 + 0.9 * m * sign;
-    const double angle = 30 * m * sign * std::numbers::pi / 180, c = std::cos(angle), s = std::sin(angle);
+    const double sign = draw.uniform() < 0.5 ? -1 : 1, shear = part_of(0.3) * sign, enhance = 1 + part_of(0.9) * sign;
+    const double angle = part_of(30) * sign * std::numbers::pi / 180, c = std::cos(angle), s = std::sin(angle);
     const double h = double(x.size(1)), w = double(x.size(2));
     switch (which) {  // shears are about the top left corner, translations by whole pixels
       case 1: x = affine(x, {1, shear, shear * h / 2, 0, 1, 0}); break;
       case 2: x = affine(x, {1, 0, 0, shear, 1, shear * w / 2}); break;
-      case 3: x = affine(x, {1, 0, std::trunc(150. / 331 * w * m) * sign, 0, 1, 0}); break;
-      case 4: x = affine(x, {1, 0, 0, 0, 1, std::trunc(150. / 331 * h * m) * sign}); break;
+      case 3: x = affine(x, {1, 0, std::trunc(part_of(150. / 331 * w)) * sign, 0, 1, 0}); break;
+      case 4: x = affine(x, {1, 0, 0, 0, 1, std::trunc(part_of(150. / 331 * h)) * sign}); break;
       case 5: x = affine(x, {c, s, 0, -s, c, 0}); break;
       case 6: x = adjust_brightness(x, enhance); break;
       case 7: x = adjust_saturation(x, enhance); break;
       case 8: x = adjust_contrast(x, enhance); break;
       case 9: x = adjust_sharpness(x, enhance); break;
-      case 10: x = posterize(x, 8 - int(std::lround(4 * m))); break;
+      case 10: x = posterize(x, 8 - int(std::lround(m / 7.5f))); break;
       case 11: x = solarize(x, int(std::ceil(255 * double(30 - magnitude) / 30))); break;
       case 12: x = autocontrast(x); break;
       case 13: x = equalize(x); break;

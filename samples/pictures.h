@@ -25,18 +25,15 @@ inline bool in_shape(size_t shape, double x, double y) {
   }
 }
 
-/// A shape of some colour, size, place and angle before another colour, with noise: uint8 (3, side, side).
+/// A bright shape of some colour, size, place and tilt before a dark ground, with noise: uint8 (3, side, side).
 inline Tensor draw_shape(size_t shape, uint64_t seed, int64_t side) {
   std::mt19937_64 bits(seed);
   const auto uniform = [&](double low, double high) { return low + (high - low) * double(bits() >> 11) * 0x1p-53; };
-  const double size = double(side), radius = uniform(0.2, 0.4) * size, angle = uniform(0, 6.283);
+  const double size = double(side), radius = uniform(0.25, 0.42) * size, angle = uniform(-0.3, 0.3);
   const double cx = uniform(radius, size - radius), cy = uniform(radius, size - radius);
   const double c = std::cos(angle) / radius, s = std::sin(angle) / radius;
   std::array<double, 3> colour, ground;
-  for (size_t k = 0; k < 3; ++k) {  // far from one another in each channel
-    colour[k] = uniform(0, 255), ground[k] = colour[k] + uniform(60, 195);
-    if (ground[k] > 255) ground[k] -= 255;
-  }
+  for (size_t k = 0; k < 3; ++k) colour[k] = uniform(120, 255), ground[k] = uniform(0, 90);
   std::vector<uint8_t> pixels(size_t(3 * side * side));
   for (int64_t y = 0; y < side; ++y)
     for (int64_t x = 0; x < side; ++x) {

@@ -199,7 +199,7 @@ static int load_and_learn(samples::Options& o, const ResNetSettings& r, samples:
 }
 
 int main(int argc, char** argv) {
-  samples::Options o{.epochs = 6, .batch_size = 32, .lr = 0.05};
+  samples::Options o{.epochs = 5, .batch_size = 32, .lr = 0.02};
   samples::PictureOptions pictures;
   samples::RankOptions ranks;
   ResNetSettings settings;
