@@ -34,7 +34,7 @@ Tensor dense_copy(const Tensor& x) {
   return y;
 }
 /// x written to `place`, a view of a flat buffer of zeros; elements that share a place are summed.
-void put(const Tensor& flat, const Tensor& place, const Tensor& x) {
+void write_to(const Tensor& flat, const Tensor& place, const Tensor& x) {
   if (!may_overlap(place.shape(), place.strides())) return backend(x).copy(context(x), place, x);
   if (x.numel() == 0) return;
   const Tensor numbers = arange(0, flat.numel(), 1, {.device = x.device()});
@@ -46,7 +46,7 @@ void put(const Tensor& flat, const Tensor& place, const Tensor& x) {
 void share(Tensor flat, const Flat& at, const ViewGeometry& v) {
   if (!may_overlap(v.base_shape, v.base_strides)) return;
   const Tensor count = zeros_like(flat);
-  put(count, at.base(count, v), expand(ones({}, {.dtype = flat.dtype(), .device = flat.device()}), v.base_shape));
+  write_to(count, at.base(count, v), expand(ones({}, {.dtype = flat.dtype(), .device = flat.device()}), v.base_shape));
   div_(flat, clamp_min(count, 1));
 }
 }  // namespace
@@ -58,7 +58,7 @@ Tensor strided_gather(const Tensor& x, const ViewGeometry& v) {
     y = dense_copy(alias(x, v.shape, v.strides, x.storage_offset() + v.offset));
   } else {
     const Tensor flat = at.zeros_for(x);
-    put(flat, at.base(flat, v), x), share(flat, at, v);
+    write_to(flat, at.base(flat, v), x), share(flat, at, v);
     y = dense_copy(at.view(flat, v));
   }
   return record("strided_gather", y, {x}, [v](const Tensor& g) { return Grads{strided_scatter(g, v)}; });
@@ -67,7 +67,7 @@ Tensor strided_gather(const Tensor& x, const ViewGeometry& v) {
 Tensor strided_scatter(const Tensor& x, const ViewGeometry& v) {
   const Flat at(v);
   const Tensor flat = at.zeros_for(x);
-  put(flat, at.view(flat, v), x), share(flat, at, v);
+  write_to(flat, at.view(flat, v), x), share(flat, at, v);
   return record("strided_scatter", dense_copy(at.base(flat, v)), {x},
                 [v](const Tensor& g) { return Grads{strided_gather(g, v)}; });
 }
