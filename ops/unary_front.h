@@ -56,7 +56,7 @@ Tensor unary_by_x(const char* name, const UnaryParams& params, const Tensor& x, 
 // writes memory once. That kernel is a recorded operation of its own, g times a function of v, whose derivative
 // slope(v) is made of plain operations and so is differentiable as often as one likes (undefined: it is 0).
 template <class Slope> Tensor fused_gradient(const char* name, const BinaryParams& params, const Tensor& g,
-                                             const Tensor& v, const Slope& slope) {
+                                             const Tensor& v, Slope slope) {
   Pointwise p(name, g, v);
   return record(name, p.run(params), {g, v}, save(g, v),
                 [=](Needs needs, const Tensor& gg, const Tensor& g, const Tensor& v) {
