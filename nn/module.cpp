@@ -83,8 +83,9 @@ void no_forward(Module& module) {
 
 namespace detail {
 void no_such_form(Module& module) {
+  const Module& instead = *replaced_by(module);
   fail(ErrorKind::Value, "[{}] the module that stands in the place of {} is not called with such arguments",
-       type_name(typeid(*replaced_by(module))), type_name(typeid(module)));
+       type_name(typeid(instead)), type_name(typeid(module)));
 }
 void note_replaced(const Tensor& old) {
   if (old.defined() && is_watched(old.impl().storage.get())) host_state.changes.fetch_add(1, std::memory_order_relaxed);

@@ -55,8 +55,8 @@ Tensor unary_by_x(const char* name, const UnaryParams& params, const Tensor& x, 
 // The gradient of an activation is one kernel of g and a saved value v (x or y), so that a backward pass reads and
 // writes memory once. That kernel is a recorded operation of its own, g times a function of v, whose derivative
 // slope(v) is made of plain operations and so is differentiable as often as one likes (undefined: it is 0).
-template <class Slope> Tensor fused_gradient(const char* name, const BinaryParams& params, const Tensor& g,
-                                             const Tensor& v, const Slope& slope) {
+template <class Slope>
+Tensor fused_gradient(const char* name, const BinaryParams& params, const Tensor& g, const Tensor& v, Slope slope) {
   Pointwise p(name, g, v);
   return record(name, p.run(params), {g, v}, save(g, v),
                 [=](Needs needs, const Tensor& gg, const Tensor& g, const Tensor& v) {
