@@ -3,7 +3,7 @@
 using namespace tapir;
 // CASE 1: discards qualifiers|not viable|no viable|no match
 // CASE 2: discards qualifiers|not viable|no viable|no match
-// CASE 3: discards qualifiers|is an lvalue|not viable|no viable|no matching|no match
+// CASE 3: discards qualifiers|rvalue ref-qualifier|not viable|no viable|no matching|no match
 // CASE 4: discards qualifiers|not viable|no viable|no match
 #ifndef CASE
 #define CASE 0
