@@ -148,9 +148,9 @@ template <class T> void add_bias_first(Product& p) {
   p.bias = {}, p.beta = 1;
 }
 
-/// m = 1: the matrix is read once, at the speed of memory.
-template <class T> bool vector_product(Context& ctx, const Product& p) {
-  if (p.b.row != 1 && p.b.column != 1) return false;
+/// m = 1: the matrix is read once, at the speed of memory. One without neighbours is copied first.
+template <class T> void vector_product(Context& ctx, Product p, DType dtype) {
+  if (p.b.row != 1 && p.b.column != 1) p.b = dense(ctx, p.b, dtype, p.batch, p.k, p.n);
   float* x = ctx.scratch_of<float>(p.batch * p.k);
   for (int64_t at = 0; at < p.batch; ++at)
     for (int64_t k = 0; k < p.k; ++k)
@@ -164,7 +164,6 @@ template <class T> bool vector_product(Context& ctx, const Product& p) {
          if (p.bias.data) v += float(static_cast<const T*>(p.bias.data)[at * p.bias.batch + j * p.bias.column]);
          *o = T(p.relu && v < 0 ? 0.f : v);
        });
-  return true;
 }
 
 /// Keeps NaN, as the library's own relu does not.
@@ -209,8 +208,8 @@ TensorView as_column(V x) {
 void float_product(Context& ctx, Product p) {
   constexpr int64_t kSmall = 1 << 11;
   if (p.k == 0 || p.batch * p.m * p.n * p.k <= kSmall) return tiny_product<float>(p);
-  if (p.m == 1 && vector_product<float>(ctx, p)) return;
-  if (p.n == 1 && vector_product<float>(ctx, transposed(p))) return;
+  if (p.m == 1) return vector_product<float>(ctx, p, kFloat32);
+  if (p.n == 1) return vector_product<float>(ctx, transposed(p), kFloat32);
   if (!library_product(ctx, p, kFloat32)) own_product<float>(ctx, p);
 }
 
@@ -218,8 +217,8 @@ void float_product(Context& ctx, Product p) {
 template <class T> void half_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params, DType dtype) {
   Product p = product(out, a, b, bias, params);
   join_batch(p);
-  if (p.k > 0 && p.m == 1 && vector_product<T>(ctx, p)) return;
-  if (p.k > 0 && p.n == 1 && vector_product<T>(ctx, transposed(p))) return;
+  if (p.k > 0 && p.m == 1) return vector_product<T>(ctx, p, dtype);
+  if (p.k > 0 && p.n == 1) return vector_product<T>(ctx, transposed(p), dtype);
   if (p.k > 0 && dtype == kBFloat16 && dnn::has_bfloat16() && library_product(ctx, p, dtype)) return;
   const bool adds = params.beta != 0 && !bias.defined() && params.finish == MatmulFinish::None;
   const TensorView wide_out = params.beta != 0 && !adds ? dense(ctx, out, kFloat32) : scratch_like(ctx, out, kFloat32);

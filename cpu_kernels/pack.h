@@ -1,4 +1,5 @@
 #pragma once
+#include "dnn.h"
 #include "kernels.h"
 
 namespace tapir::inline v0::cpu {
@@ -36,6 +37,15 @@ inline TensorView dense(Context& ctx, V x, DType dtype) {
   y.data = ctx.scratch(x.numel() * size_of(dtype));
   copy(ctx, y, x);
   return y;
+}
+/// x, (batch, rows, columns), as dense rows; one matrix for the whole batch stays one.
+inline dnn::Matrix dense(Context& ctx, const dnn::Matrix& x, DType dtype, int64_t batch, int64_t rows,
+                         int64_t columns) {
+  TensorView v;
+  v.data = x.data, v.dtype = dtype, v.rank = 3;
+  v.sizes[0] = x.batch == 0 ? 1 : batch, v.sizes[1] = rows, v.sizes[2] = columns;
+  v.strides[0] = x.batch, v.strides[1] = x.row, v.strides[2] = x.column;
+  return {dense(ctx, v, dtype).data, x.batch == 0 ? 0 : rows * columns, columns, 1};
 }
 
 }  // namespace tapir::inline v0::cpu
