@@ -78,7 +78,7 @@ struct Field {
   bool is_none() const { return value.is_none(); }
   /// A member of an object, null where there is none.
   Field operator[](std::string_view key) const {
-    static const Value none;
+    static const Value none{};
     if (value.kind() != Kind::Dict) refuse("an object");
     const Value* found = value.find(key);
     return {where, name.empty() ? std::string(key) : name + "." + std::string(key), found ? *found : none};

@@ -9,7 +9,7 @@ namespace tapir::inline v0::io::pickle {
 namespace {
 
 constexpr int kMaxDepth = 200;
-constexpr std::string_view kTuple1 = "\x85", kTuple2 = "\x86", kReduce = "R", kStop = ".";
+constexpr std::string_view kTuple2 = "\x86", kReduce = "R", kStop = ".";
 
 class Writer {
  public:
