@@ -47,7 +47,6 @@ struct View {
   Shape shape;
   Strides strides;
   Scalar number;
-  bool operator==(const View&) const = default;
 };
 
 /// One argument of an entry, as TraceArg: a view, a list of views, or the bytes of parameters.

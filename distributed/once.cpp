@@ -52,7 +52,7 @@ StateDict broadcast_state_dict(const StateDict& state, const ProcessGroup& group
   list = broadcast_text(list, group, src);
   StateDict out;
   std::string_view rest = list;
-  for (size_t i = 0; !rest.empty(); ++i) {
+  while (!rest.empty()) {
     const size_t colon = rest.find(':'), end = rest.find('\n', colon);
     std::vector<int64_t> numbers;
     for (const char *at = rest.data(), *stop = at + colon; at < stop;) {

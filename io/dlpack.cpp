@@ -65,7 +65,8 @@ Tensor imported(const DLTensor& t, void (*release)(Storage&), void* context) {
 
 template <class Managed> Tensor adopted(Guard<Managed>& guard) {
   const Tensor x = imported(
-      guard.capsule->dl_tensor, [](Storage& s) { Guard<Managed>{static_cast<Managed*>(s.context)}; }, guard.capsule);
+      guard.capsule->dl_tensor, [](Storage& s) { const Guard<Managed> last{static_cast<Managed*>(s.context)}; },
+      guard.capsule);
   guard.capsule = nullptr;  // now the storage's
   return x;
 }
