@@ -43,7 +43,7 @@ static std::string path_of(const std::string& modules) {
   return path;
 }
 
-/// "function at file:line" by the program addr2line, where it is installed and the program has debug information.
+/// "function at file:line" by the program addr2line, where it is installed; without the place where that has no debug information.
 static std::string line_of(const Dl_info& in, void* address) {
   const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(in.dli_fbase) - 1;
   std::string file = in.dli_fname, command = "addr2line -Cfpse '";
@@ -56,7 +56,9 @@ static std::string line_of(const Dl_info& in, void* address) {
   std::string s = std::fgets(line, sizeof(line), pipe) ? line : "";
   pclose(pipe);
   while (!s.empty() && s.back() == '\n') s.pop_back();
-  return s.find(" at ") == std::string::npos || s.find("??:") != std::string::npos ? "" : s;
+  const size_t at = s.find(" at ");
+  if (at == std::string::npos || s.starts_with("??")) return "";
+  return s.find("??:", at) == std::string::npos ? s : s.substr(0, at);
 }
 
 /// "Net::step" of "Tensor Net::step<int>(Tensor const&) const": no types, for those of a user's function may be ours.
@@ -79,7 +81,7 @@ static std::string plain_name(const std::string& function) {
 static bool is_ours(const std::string& function) {
   if (function.starts_with("_Z")) return function.find("5tapir") != std::string::npos;
   const std::string name = plain_name(function);
-  return name.starts_with("tapir::") || name.starts_with("std::");
+  return name.starts_with("tapir::") || name.starts_with("std::") || name.starts_with("__libc_") || name == "_start";
 }
 
 std::string describe(const CallSite* site) {

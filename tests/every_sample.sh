@@ -48,8 +48,9 @@ check() {  # name options...: 2 epochs
   verdict "$name says that it resumes" grep -q "resumed after step $stop" rest.txt
   verdict "$name is the same when interrupted" same part whole
   if grep -q -- --compile help.txt; then
-    verdict "$name --compile ends well" "$@" --compile --explain --steps $((stop + 9)) > compiled.txt 2>&1
+    verdict "$name --compile ends well" env TAPIR_LOG=compile "$@" --compile --explain --steps $((stop + 9)) > compiled.txt 2>&1
     verdict "$name --compile replays: $(grep -A 1 ^signature: compiled.txt)" replays compiled.txt
+    verdict "$name --compile says why in plain names" test "$(grep -c 5tapir compiled.txt)" = 0
   fi
   cd ..
 }
