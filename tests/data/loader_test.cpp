@@ -593,7 +593,7 @@ TEST_CASE("review 12: numbers of a sample become tensors, as in default_collate"
   check_column(y, kInt64, {0, 1, 2});
   check_column(w, kFloat32, {0.5, 0.5, 0.5});
   check_column(batch_of([](int64_t i) { return i; }), kInt64, {0, 1, 2});
-  CHECK_THROWS_AS(batch_of([](int64_t) { return ~uint64_t(0); }), RuntimeError);
+  CHECK_THROWS_AS(batch_of([](int64_t) { return ~uint64_t(0); }), ValueError);
 }
 
 TEST_CASE("review 12: numbers beside ragged samples, subsets and a collate function of one's own") {
