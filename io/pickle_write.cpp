@@ -8,12 +8,7 @@ namespace tapir::inline v0::io::pickle {
 
 namespace {
 
-<<<<<<< HEAD
-constexpr std::string_view kTuple1 = "\x85", kTuple2 = "\x86", kReduce = "R", kStop = ".";
-=======
-constexpr int kMaxDepth = 200;
 constexpr std::string_view kTuple2 = "\x86", kReduce = "R", kStop = ".";
->>>>>>> h2
 
 class Writer {
  public:
