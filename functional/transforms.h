@@ -77,9 +77,9 @@ std::pair<Tensor, Tensor> vhp(const F& f, const Tensor& x, const Tensor& v = {},
   return {y.at(0), g.at(0)};
 }
 /// The same for several inputs: (f(x), one product for each input).
-template <class F>
-std::pair<Tensor, std::vector<Tensor>> vhp(const F& f, const std::vector<Tensor>& x, const std::vector<Tensor>& v,
-                                           const TransformOptions& options = {}) {
+template <class F> std::pair<Tensor, std::vector<Tensor>> vhp(const F& f, const std::vector<Tensor>& x,
+                                                              const std::vector<Tensor>& v,
+                                                              const TransformOptions& options = {}) {
   auto [y, g] = detail::vhp(detail::Adapter<F>(f), x, v, options.create_graph);
   return {y.at(0), std::move(g)};
 }
@@ -90,9 +90,9 @@ std::pair<Tensor, Tensor> hvp(const F& f, const Tensor& x, const Tensor& v = {},
   return {y.at(0), g.at(0)};
 }
 /// The same for several inputs: (f(x), one product for each input).
-template <class F>
-std::pair<Tensor, std::vector<Tensor>> hvp(const F& f, const std::vector<Tensor>& x, const std::vector<Tensor>& v,
-                                           const TransformOptions& options = {}) {
+template <class F> std::pair<Tensor, std::vector<Tensor>> hvp(const F& f, const std::vector<Tensor>& x,
+                                                              const std::vector<Tensor>& v,
+                                                              const TransformOptions& options = {}) {
   auto [y, g] = detail::hvp(detail::Adapter<F>(f), x, v, options.create_graph);
   return {y.at(0), std::move(g)};
 }

@@ -173,7 +173,8 @@ Tensor contract_all(const char* op, std::string_view text, std::vector<Term> ter
     Dims single;
     Labels labels;
     for (int label : t.labels)
-      if (size_at(t, label) == 1 && (sizes[size_t(label)] != 1 || !has(result, label))) single.push_back(place(t.labels, label));
+      if (size_at(t, label) == 1 && (sizes[size_t(label)] != 1 || !has(result, label)))
+        single.push_back(place(t.labels, label));
       else labels.push_back(label);
     if (!single.empty()) t = {squeeze(t.x, single), std::move(labels)};
   }

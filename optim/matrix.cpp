@@ -45,8 +45,15 @@ double epsilon_of(DType dtype) {
   }
 }
 
-// Where the parameters have 16 bits, PyTorch rounds rates to their dtype; factors that are near 1, and weights of means, it does not.
+// Parameters of 16 bits are rounded where PyTorch rounds them: rates to the parameter's dtype, weights of means and factors near 1 not
+// at all, and the parameter after the decay and after the step.
 Tensor wide(const Tensor& t) { return t.to(compute_type(t.dtype())); }
+Tensor decayed(const Tensor& p, const Tensor& lr, double weight_decay) {
+  return (wide(p) * (1 - lr * weight_decay)).to(p.dtype());
+}
+Tensor stepped(const Tensor& p, const Tensor& move, const Tensor& rate) {
+  return (wide(p) - wide(move) * rate.to(p.dtype())).to(p.dtype());
+}
 
 /// A matrix with the singular vectors of g and singular values near 1.
 Tensor orthogonalized(const Tensor& g, const V& o) {
@@ -97,9 +104,9 @@ void Muon::update(Group& group, const Batch& batch, const StepScale& scale) {
     const Tensor b = momentum.defined() ? with_momentum(buffer) : lerp(buffer, g, 1 - o.beta1);
     Tensor move = b;
     if (o.nesterov) move = momentum.defined() ? with_momentum(b) : lerp(g, b, o.beta1);
-    const Tensor kept = (wide(p) * (1 - group.device_lr * o.weight_decay)).to(p.dtype());
+    const Tensor kept = decayed(p, group.device_lr, o.weight_decay);
     const Tensor rate = group.device_lr * rate_ratio(p, int(o.mode));
-    assign(group.params[i], kept - orthogonalized(move, o).to(p.dtype()) * rate, scale);
+    assign(group.params[i], stepped(kept, orthogonalized(move, o).to(p.dtype()), rate), scale);
     assign(buffer, b, scale);
   }
   count(batch, scale);
@@ -146,9 +153,8 @@ void Adafactor::update(Group& group, const Batch& batch, const StepScale& scale)
     const Tensor move = rsqrt(clamp_min(variance, eps * eps)) * g;
     const Tensor size = clamp_min(norm(p).to(kFloat64) / root, o.eps) * rate;
     const Tensor clipped = clamp_min(norm(move).to(kFloat64) / (root * o.a), 1);
-    const Tensor kept =
-        o.weight_decay == 0 ? p : (wide(p) * (1 - group.device_lr * o.weight_decay)).to(p.dtype());
-    assign(group.params[i], kept - move * (size / clipped), scale);
+    const Tensor kept = o.weight_decay == 0 ? p : decayed(p, group.device_lr, o.weight_decay);
+    assign(group.params[i], stepped(kept, move, size / clipped), scale);
   }
 }
 

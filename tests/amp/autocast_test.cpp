@@ -137,7 +137,7 @@ TEST_CASE("review 8: einsum of several dtypes under autocast casts where product
     CHECK(type_of("ij,jk->ik", {a, h}) == low);
     CHECK(type_of("ij,jk", {a, of(kFloat32, {4, 5})}) == low);
     CHECK(einsum("ij,jk->ik", {a, b})[0][0].item() == 1);
-    CHECK(type_of("i,j->ij", {row, of(kBFloat16, {3})}) == kFloat32);  // nothing is summed
+    CHECK(type_of("i,j->ij", {row, of(kBFloat16, {3})}) == kFloat32);                        // nothing is summed
     CHECK(type_of("ij,jk->ik", {of(kFloat32, {3, 1}), of(kBFloat16, {1, 5})}) == kFloat32);  // a sum of one product
     CHECK(type_of("i,i->", {of(low, {1}), of(low, {1})}) == low);
     CHECK(type_of("i->", {row}) == kFloat32);

@@ -1,3 +1,5 @@
+#include <functional>
+
 #include "helpers.h"
 
 TEST_CASE("where") {
@@ -122,4 +124,53 @@ TEST_CASE("in place from a part of itself: as if copied first") {
   Tensor x = tensor({1.0, 2.0, 3.0, 4.0}), head = narrow(x, 0, 1, 3), tail = narrow(x, 0, 0, 3);
   addcmul_(head, tail, tail);  // head = {2, 3, 4} + {1, 4, 9}
   CHECK(values(x) == Values{1, 3, 7, 13});
+}
+
+TEST_CASE("review 8: out of place, what writes into a copy takes expanded inputs, masks and sources") {
+  const Tensor mask = tensor({true, false, false, true}), column = tensor({true, false, true}).reshape({3, 1});
+  const Tensor i = tensor({0, 2}), wide = expand(tensor({0, 1, 1}).reshape({3, 1}), {3, 2});
+  const Tensor one = expand(ones({}, {.dtype = kFloat64}), {3, 2}), places = tensor({0, 5, 11});
+  using F = std::function<Tensor(const Tensor&)>;
+  const F calls[] = {
+      [&](const Tensor& x) { return masked_fill(x, mask, 5); },
+      [&](const Tensor& x) {
+        return masked_fill(x, expand(mask, {3, 4}), 5);
+      },
+      [&](const Tensor& x) { return masked_fill(x, column, tensor(5.0)); },
+      [&](const Tensor& x) {
+        return masked_fill(x, expand(mask, {2, 3, 4}), 5);
+      },  // the input broadcasts to the mask
+      [&](const Tensor& x) { return x.masked_fill(mask, 5); },
+      [&](const Tensor& x) { return masked_scatter(x, mask, arange(12., {.dtype = kFloat64})); },
+      [&](const Tensor& x) {
+        return masked_scatter(x, expand(column, {2, 3, 4}), arange(24., {.dtype = kFloat64}));
+      },
+      [&](const Tensor& x) { return index_fill(x, 1, i, 5); },
+      [&](const Tensor& x) { return index_fill(x, 0, i, tensor(5.0)); },
+      [&](const Tensor& x) { return index_add(x, 1, i, one); },
+      [&](const Tensor& x) { return index_copy(x, 1, i, one); },
+      [&](const Tensor& x) {
+        return index_put(x, {Tensor(), i}, one, true);
+      },
+      [&](const Tensor& x) { return index_reduce(x, 1, i, one, "amax"); },
+      [&](const Tensor& x) { return scatter(x, 1, wide, 5); },
+      [&](const Tensor& x) { return scatter_add(x, 1, wide, one); },
+      [&](const Tensor& x) { return scatter_reduce(x, 1, wide, one, "prod"); },
+      [&](const Tensor& x) { return put(x, places, ones({3}, {.dtype = kFloat64})); },
+      [&](const Tensor& x) { return diagonal_scatter(x, ones({3}, {.dtype = kFloat64})); },
+      [&](const Tensor& x) { return select_scatter(x, expand(ones({}, {.dtype = kFloat64}), 4), 0, 1); },
+      [&](const Tensor& x) { return slice_scatter(x, one, 1, 0, 2); },
+      [&](const Tensor& x) { return tril(x); },
+  };
+  for (const Shape& from : {Shape{3, 1}, Shape{1, 4}, Shape{1, 1}})
+    for (size_t k = 0; k < std::size(calls); ++k) {
+      INFO("call " << k);
+      Values numbers;
+      for (int64_t n = 0; n < numel_of(from); ++n) numbers.push_back(double(n) + 2);
+      const Tensor x = leaf(numbers, from), y = leaf(numbers, from);
+      const Tensor got = calls[k](expand(x, {3, 4})), want = calls[k](clone(expand(y, {3, 4})));
+      CHECK((got.shape() == want.shape() && values(got) == values(want)));
+      sum(got).backward(), sum(want).backward();
+      CHECK(values(x.grad()) == values(y.grad()));
+    }
 }

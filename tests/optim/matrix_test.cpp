@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "../catch.h"
+#include "muon_golden.h"
 using namespace tapir;
 
 TEST_CASE("Muon steps by a matrix with singular values near 1, whatever the gradient's size") {
@@ -59,4 +60,25 @@ TEST_CASE("Adafactor keeps a row and a column of a matrix, all of a vector; eps 
   CHECK(state.at("state.1.variance").shape() == Shape{5});
   // step 1: the update is the gradient's sign, alpha = max(1e-3, 1) min(0.01, 1)
   CHECK(w[0][0][0].item() == Approx(0.99));
+}
+
+TEST_CASE("review 8: ten steps of Muon are PyTorch's") {
+  for (size_t k = 0; k < muon_golden.size(); ++k) {
+    const MuonGolden& want = muon_golden[k];
+    uint64_t state = k + 1;  // the numbers of muon_golden.py
+    const auto numbers = [&] {
+      std::vector<double> v(size_t(want.shape[0] * want.shape[1]));
+      for (double& x : v) state = (state * 1103515245 + 12345) % (1ull << 31), x = double(state >> 8) / (1 << 22) - 1;
+      return tensor(std::span<const double>(v), want.shape).to(want.dtype);
+    };
+    Tensor p = numbers().requires_grad_();
+    optim::Muon opt({p}, want.options);
+    for (int i = 0; i < 10; ++i) p.set_grad(numbers()), opt.step();
+    const Tensor expected = tensor(std::span<const double>(want.after), want.shape).to(want.dtype).to(kFloat64);
+    const double largest = abs(expected).max().item(), off = (p.detach().to(kFloat64) - expected).abs().max().item();
+    // bfloat16: to the bit; PyTorch rounds once more where the update is a transposed one
+    const double tolerance = want.dtype == kFloat32 ? 1e-5 : want.shape[0] > want.shape[1] ? 1.6e-2 : 0;
+    INFO(tapir::format("case {}: {} {}", int64_t(k), want.dtype, want.shape));
+    CHECK(off <= tolerance * largest);
+  }
 }
