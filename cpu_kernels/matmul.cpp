@@ -1,5 +1,7 @@
 // Matrix products: which kernel gets which problem. dnn::gemm has float32 and, where the CPU does, bfloat16; vectors times
 // matrices and tiny products have loops of their own; all else is the packed GEMM (gemm.h).
+#include <cmath>
+
 #include "dnn.h"
 #include "gemm.h"
 #include "gemv.h"
@@ -213,6 +215,15 @@ void float_product(Context& ctx, Product p) {
   if (!library_product(ctx, p, kFloat32)) own_product<float>(ctx, p);
 }
 
+/// sums += beta x, both dense, in one rounding each, as PyTorch rounds (alpha times a sum has one before).
+void add_fused(V sums, V x, float beta) {
+  float* s = static_cast<float*>(sums.data);
+  const float* from = static_cast<const float*>(x.data);
+  parallel_for(sums.numel(), 1 << 15, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) s[i] = std::fma(beta, from[i], s[i]);
+  });
+}
+
 /// 16-bit floats: in their own instructions where there are any, else through float32; rounded once.
 template <class T> void half_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params, DType dtype) {
   Product p = product(out, a, b, bias, params);
@@ -227,8 +238,7 @@ template <class T> void half_product(Context& ctx, V out, V a, V b, V bias, cons
                          adds ? MatmulParams{.alpha = params.alpha} : params);
   join_batch(wide);
   float_product(ctx, wide);
-  // Rounded as PyTorch does: alpha times the sum, then beta out added to it in one operation.
-  if (adds) binary(ctx, wide_out, wide_out, dense(ctx, out, kFloat32), {BinaryOp::Add, params.beta});
+  if (adds) add_fused(wide_out, dense(ctx, out, kFloat32), float(params.beta));
   copy(ctx, out, wide_out);
 }
 
