@@ -150,9 +150,10 @@ template <class T> void add_bias_first(Product& p) {
   p.bias = {}, p.beta = 1;
 }
 
-/// m = 1: the matrix is read once, at the speed of memory. One without neighbours is copied first.
+/// m = 1: the matrix is read once, at the speed of memory. One without neighbours is copied first, also a single column: it is summed in
+/// lanes then.
 template <class T> void vector_product(Context& ctx, Product p, DType dtype) {
-  if (p.b.row != 1 && p.b.column != 1) p.b = dense(ctx, p.b, dtype, p.batch, p.k, p.n);
+  if (p.b.row != 1 && (p.b.column != 1 || p.n == 1)) p.b = dense(ctx, p.b, dtype, p.batch, p.k, p.n);
   float* x = ctx.scratch_of<float>(p.batch * p.k);
   for (int64_t at = 0; at < p.batch; ++at)
     for (int64_t k = 0; k < p.k; ++k)

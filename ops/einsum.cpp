@@ -169,11 +169,12 @@ Tensor contract_all(const char* op, std::string_view text, std::vector<Term> ter
       if (size == 1) size = here;
     }
   }
-  for (Term& t : terms) {  // what broadcasts is no dimension, nor what has one element to sum
+  const bool many = terms.size() > 1;  // a sum of one operand has a sum's dtype
+  for (Term& t : terms) {              // what broadcasts is no dimension, nor what has one element to sum
     Dims single;
     Labels labels;
     for (int label : t.labels)
-      if (size_at(t, label) == 1 && (sizes[size_t(label)] != 1 || !has(result, label)))
+      if (size_at(t, label) == 1 && (sizes[size_t(label)] != 1 || (many && !has(result, label))))
         single.push_back(place(t.labels, label));
       else labels.push_back(label);
     if (!single.empty()) t = {squeeze(t.x, single), std::move(labels)};
