@@ -73,7 +73,7 @@ static std::string plain_name(const std::string& function) {
     else if (depth == 0) out += c;
   }
   while (out.ends_with(' ')) out.pop_back();  // "f() [clone .cold]"
-  for (const char* end : {" const", " &&", " &"})
+  for (const char* end : {" &&", " &", " const"})
     if (out.ends_with(end)) out.erase(out.rfind(' '));
   return out.substr(out.rfind(' ') + 1);
 }

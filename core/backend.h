@@ -425,11 +425,12 @@ struct OptimizerParams {
 /// What changes from step to step: views on the device, 0-dim but `numbers`. `step` is raised by the kernel unless found_inf is set;
 /// where it was 0, SGD's momentum buffers are not read.
 struct OptimizerScalars {
-  TensorView lr;          // float64
-  TensorView step;        // int64
-  TensorView inv_scale;   // (optional) float32: gradients are multiplied by it
-  TensorView found_inf;   // (optional) float32: not 0 skips the step
-  TensorView beta1 = {};  // (optional) float64: the momentum that a schedule cycles; the parameter is then 1 (0: none)
+  TensorView lr;         // float64
+  TensorView step;       // int64
+  TensorView inv_scale;  // (optional) float32: gradients are multiplied by it
+  TensorView found_inf;  // (optional) float32: not 0 skips the step
+  TensorView beta1 =
+      {};  // (optional) float64: takes params.beta1's place, which then only says whether there is a buffer: 1 or 0
   TensorView numbers = {};  // float32 (2), updated by NAdam (mu_product, unused) and ASGD (eta, mu); else absent
 };
 /// Per parameter one entry in each list; lists that an operation does not need are empty: its states fill the lists in order.

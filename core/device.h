@@ -1,5 +1,5 @@
 #pragma once
-#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,7 +18,9 @@ struct Device {
   constexpr Device(DeviceType type, int8_t index = 0) : type(type), index(index) {}
   /// Reads "cpu", "cuda", "cuda:N"; anything else is a ValueError.
   Device(std::string_view text);
-  template <std::convertible_to<std::string_view> T> Device(const T& text) : Device(std::string_view(text)) {}
+  Device(const std::string& text) : Device(std::string_view(text)) {}
+  Device(const char* text) : Device(std::string_view(text)) {}
+  Device(std::nullptr_t) = delete;
   constexpr bool operator==(const Device&) const = default;
   constexpr bool is_cpu() const { return type == DeviceType::CPU; }
   constexpr bool is_cuda() const { return type == DeviceType::CUDA; }

@@ -150,8 +150,8 @@ template <class T> void add_bias_first(Product& p) {
   p.bias = {}, p.beta = 1;
 }
 
-/// m = 1: the matrix is read once, at the speed of memory. One without neighbours is copied first, also a single column: it is summed in
-/// lanes then.
+/// m = 1: the matrix is read once, at the speed of memory. A matrix with no unit stride is copied to
+/// dense rows first, and so is a single column, which is then summed in lanes.
 template <class T> void vector_product(Context& ctx, Product p, DType dtype) {
   if (p.b.row != 1 && (p.b.column != 1 || p.n == 1)) p.b = dense(ctx, p.b, dtype, p.batch, p.k, p.n);
   float* x = ctx.scratch_of<float>(p.batch * p.k);

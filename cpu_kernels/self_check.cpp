@@ -17,7 +17,10 @@ struct Problem {
 };
 constexpr Problem kProblems[] = {
     {"one row whose elements lie apart", 1, 1, 16, 70, {0, 1, 2}, {0, 16, 1}, {0, 16, 1}, false, 0},
-    {"one column of results that lie apart", 1, 16, 1, 70, {0, 70, 1}, {0, 1, 1}, {0, 6, 1}, false, 1},
+    {"one row by rows with gaps", 1, 1, 16, 70, {0, 70, 1}, {0, 20, 1}, {0, 16, 1}, false, 0},
+    {"one row by columns with gaps", 1, 1, 16, 70, {0, 70, 1}, {0, 1, 72}, {0, 16, 1}, true, 0},
+    {"rows with gaps by one column", 1, 16, 1, 70, {0, 72, 1}, {0, 1, 1}, {0, 1, 1}, false, 1},
+    {"sums added into rows with gaps", 1, 5, 16, 9, {0, 1, 6}, {0, 16, 1}, {0, 20, 1}, false, 1},
     {"sums of one product", 1, 5, 16, 1, {0, 3, 1}, {0, 1, 2}, {0, 16, 1}, true, 0},
     {"interleaved matrices, transposed", 2, 3, 17, 9, {9, 18, 1}, {9, 1, 18}, {17, 34, 1}, false, 0},
 };

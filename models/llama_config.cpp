@@ -31,6 +31,7 @@ void read_rope(const JsonField& file, LlamaConfig& config) {
   check_whole_heads(file);
   config.rope_theta = file["rope_theta"].number(config.rope_theta);
   const JsonField old = file["rope_scaling"], rope = old.is_none() ? file["rope_parameters"] : old;
+  if (!old.is_none() && !file["rope_parameters"].is_none()) old.refuse("null beside rope_parameters");
   if (rope.is_none()) return;
   rope.only({"rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings", "low_freq_factor",
              "high_freq_factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate",

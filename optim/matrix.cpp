@@ -45,8 +45,8 @@ double epsilon_of(DType dtype) {
   }
 }
 
-// Parameters of 16 bits are rounded where PyTorch rounds them: rates to the parameter's dtype, weights of means and factors near 1 not
-// at all, and the parameter after the decay and after the step.
+// Parameters of 16 bits are rounded where PyTorch rounds them: rates are rounded to the parameter's dtype; the weights of running means and
+// 1 - lr weight_decay stay wide; the parameter is rounded after the decay and again after the step.
 Tensor wide(const Tensor& t) { return t.to(compute_type(t.dtype())); }
 Tensor decayed(const Tensor& p, const Tensor& lr, double weight_decay) {
   return (wide(p) * (1 - lr * weight_decay)).to(p.dtype());

@@ -152,9 +152,8 @@ void Optimizer::load_state_dict(const StateDict& state) {
     groups_[g].slots = std::move(loaded[g].slots);
     set_lr(loaded[g].lr, int64_t(g));
     if (loaded[g].initial_lr) groups_[g].initial_lr = loaded[g].initial_lr;
-    const bool cycled = groups_[g].device_beta1.defined();
+    if (groups_[g].device_beta1.defined()) set_momentum(loaded[g].options.beta1, int64_t(g));
     groups_[g].options = loaded[g].options;
-    if (cycled) set_momentum(groups_[g].options.beta1, int64_t(g));
   }
 }
 

@@ -94,7 +94,7 @@ struct PictureOptions {
   void add_to(App& app) {
     app.add_option("--data", path,
                    "Folder with train/CLASS/*.jpg and val/CLASS/*.jpg, CIFAR-10, or 'generated' for coloured shapes "
-                   "(default: CIFAR-10 of $TAPIR_DATA, datasets or ../shared/data, generated)");
+                   "(default: CIFAR-10 of $TAPIR_DATA or datasets, else generated)");
     app.add_option("--size", size, "Height and width that the network sees; 0: 224, of generated pictures 64")
         ->check(whole(0, 4096));
     app.add_option("--augment", augment,

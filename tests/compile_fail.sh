@@ -15,7 +15,7 @@ for file in *.cpp; do
   if compile "$file"; then good; else bad "$file must compile as it stands"; fi
   while read -r number pattern; do
     if compile -DCASE="$number" "$file"; then bad "$file compiles with -DCASE=$number"
-    elif ! head -20 "$log" | grep -qE -- "$pattern"; then bad "$file, CASE $number: nothing in the first 20 lines matches '$pattern'"
+    elif ! head -20 "$log" | grep -q error || ! head -20 "$log" | grep -qE -- "$pattern"; then bad "$file, CASE $number: nothing in the first 20 lines matches '$pattern'"
     else good; fi
   done < <(sed -n 's|^// CASE \([0-9]*\): *|\1 |p' "$file")
 done

@@ -1,12 +1,11 @@
 // What a wrong library is made of here: functions that take its place.
 #include "../../cpu_kernels/self_check.h"
 
-#include <unistd.h>
-
-#include <cstdio>
+#include <atomic>
 #include <thread>
 #include <vector>
 
+#include "../stderr_of.h"
 #include "arrays.h"
 #include "catch.h"
 
@@ -14,22 +13,6 @@ using namespace tapir_tests;
 using namespace tapir::cpu::dnn;
 
 namespace {
-
-template <class F> std::string stderr_of(F f) {
-  std::FILE* file = std::tmpfile();
-  std::fflush(stderr);
-  const int before = dup(2);
-  dup2(fileno(file), 2);
-  f();
-  std::fflush(stderr);
-  dup2(before, 2);
-  close(before);
-  std::string text(4096, 0);
-  std::rewind(file);
-  text.resize(std::fread(text.data(), 1, text.size(), file));
-  std::fclose(file);
-  return text;
-}
 
 std::atomic<int> calls{0};
 

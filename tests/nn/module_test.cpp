@@ -312,6 +312,16 @@ TEST_CASE("review 3: what a type holds, and what of it the walk over fields does
   struct Derived : Inner {
     int m;
   };
+  struct Placed {
+    Device where;
+    Tensor keys;
+  };
+  struct Made {
+    TensorOptions options;
+    Tensor keys;
+  };
+  STATIC_REQUIRE(hidden_field<Placed>);
+  STATIC_REQUIRE(hidden_field<Made>);
   STATIC_REQUIRE(hidden_field<Late>);
   STATIC_REQUIRE(hidden_field<Two>);
   STATIC_REQUIRE(hidden_field<Inner>);

@@ -20,6 +20,14 @@ TEST_CASE("BI-047 equations that are none, and operands that do not fit") {
   CHECK(mentions(text("ij,jk->ik", {a, to(b, kFloat64)}), {"float32", "float64"}));
 }
 
+TEST_CASE("einsum of one operand has a sum's dtype, whatever the extent") {
+  for (const int64_t n : {1, 2})
+    for (const DType t : {kInt8, kInt32, kBool}) {
+      CHECK(einsum("i->", {ones({n}, {.dtype = t})}).dtype() == kInt64);
+      CHECK(einsum("ij->j", {ones({n, 3}, {.dtype = t})}).dtype() == kInt64);
+    }
+}
+
 TEST_CASE("einsum: the forms of an equation") {
   const Tensor a = reshape(arange(6, {.dtype = kFloat64}), {2, 3}),
                b = reshape(arange(12, {.dtype = kFloat64}), {3, 4});
