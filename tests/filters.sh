@@ -1,0 +1,21 @@
+#!/bin/bash
+# usage: tests/filters.sh BUILD_DIR
+# A filter that matches nothing ends each test program with status 2 and a line that says so.
+set -u
+programs=${1:?usage: tests/filters.sh BUILD_DIR}/tests
+passed=0 failed=0 skipped=0
+refuses() {  # line program arguments...
+  local said code
+  if ! test -x "$programs/$2"; then skipped=$((skipped + 1)); return; fi
+  said=$("$programs/$2" "${@:3}" 2>&1)
+  code=$?
+  case $said in "no case files"*) skipped=$((skipped + 1)); return ;; esac
+  if test $code = 2 && grep -qF -- "$1" <<< "$said"; then passed=$((passed + 1))
+  else failed=$((failed + 1)); echo "FAILED: ${*:2}: status $code, $said"; fi
+}
+refuses "no case is called like --only nosuchcase" op_cases --only nosuchcase
+refuses "is called like --only nosuchcase" conformance --only nosuchcase
+refuses "there is no test case in tests/nosuchfolder/" tapir_tests --folder nosuchfolder
+refuses "no test case has such a name" tapir_tests nosuchname
+echo "$passed passed, $failed failed, $skipped skipped"
+test $failed = 0
