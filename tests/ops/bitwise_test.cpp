@@ -39,7 +39,7 @@ TEST_CASE("review 11: operators of bits, numbers on either side, in place, and o
   CHECK(values(7 ^ a) == Values{1, 6});
   Tensor c = clone(a);
   c <<= 2, c |= 1, c &= 29, c ^= b, c >>= 1;
-  CHECK(values(c) == Values{((6 << 2 | 1) & 29 ^ 1) >> 1, ((1 << 2 | 1) & 29 ^ 3) >> 1});
+  CHECK(values(c) == Values{(((6 << 2 | 1) & 29) ^ 1) >> 1, (((1 << 2 | 1) & 29) ^ 3) >> 1});
   c[0] <<= 1, c[0] |= 1, c[0] &= 7, c[1] ^= 3, c[1] >>= 1;
   CHECK(values(c) == Values{1, 0});
   Tensor flags = tensor({true, false, true});
