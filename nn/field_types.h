@@ -63,9 +63,9 @@ template <int depth> struct Value {
   template <class T>
   requires(depth < 0 || holds<T, depth>()) operator T() const;
 };
-/// Can T{...} take as many values as there are I, the one at `at` a Value<depth>?
-template <class T, int depth, size_t at, size_t... I> constexpr bool takes(std::index_sequence<I...>) {
-  return requires { T{Value < I == at ? depth : -1 > {}...}; };
+/// Can T{...} take as many values as there are indices, the one at `at` a Value<depth>?
+template <class T, int depth, size_t at, size_t... More> constexpr bool takes(std::index_sequence<More...>) {
+  return requires { T{Value < More == at ? depth : -1 > {}...}; };
 }
 template <class T, int depth, size_t... At> constexpr bool takes_any(std::index_sequence<At...> all) {
   return ((takes<T, depth, At>(all) && !takes<T, 0, At>(all)) || ...);  // a std::any takes the Value itself
