@@ -110,12 +110,13 @@ template <class T> void add_argument(CompileCall& call, T& x) {
   }
 }
 
-/// What a result of that type is kept as: handles like Parameter as Tensors.
+/// Parameter and x[i] are kept as the Tensors that they are read as, arrays of characters as texts.
+template <class T>
+concept ReadAsTensor = std::is_base_of_v<Tensor, T> || std::is_same_v<T, Indexed>;
 template <class R> using CompiledResult =
-    std::conditional_t<std::is_base_of_v<Tensor, std::remove_cvref_t<R>>, Tensor, std::remove_cvref_t<R>>;
-/// Arguments likewise; arrays of characters as texts.
+    std::conditional_t<ReadAsTensor<std::remove_cvref_t<R>>, Tensor, std::remove_cvref_t<R>>;
 template <class A> using CompiledArgument =
-    std::conditional_t<std::is_base_of_v<Tensor, std::remove_cvref_t<A>>, Tensor,
+    std::conditional_t<ReadAsTensor<std::remove_cvref_t<A>>, Tensor,
                        std::conditional_t<std::is_array_v<std::remove_cvref_t<A>>, std::string, std::decay_t<A>>>;
 
 template <class F, class... A> struct CompileCallOf final : CompileCall {

@@ -59,9 +59,9 @@ void check_index(const char* op, int64_t index, int64_t size);
 template <size_t N> class TensorDataset {
  public:
   using Sample = std::array<Tensor, N>;
-  template <std::same_as<Tensor>... T>
+  template <std::convertible_to<Tensor>... T>
   requires(sizeof...(T) == N) explicit TensorDataset(T... tensors)
-      : tensors_{std::move(tensors)...}, size_(common_rows(tensors_)) {}
+      : tensors_{Tensor(std::move(tensors))...}, size_(common_rows(tensors_)) {}
   int64_t size() const { return size_; }
   Sample get(int64_t i) const {
     check_index("TensorDataset", i, size_);

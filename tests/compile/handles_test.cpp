@@ -23,6 +23,13 @@ struct Net : nn::Module {
 
 }  // namespace
 
+TEST_CASE("x[i] is an argument, and a result, as the tensor that it is read as") {
+  const Tensor x = arange(12.).reshape({3, 4});
+  auto row = compile([](const Tensor& a, const Tensor& b) { return (a + b)[Slice(1, 3)]; });
+  for (int i = 0; i < 6; ++i) CHECK(same_bits(row(x[i % 3], x[0]), (x[i % 3] + x[0])[Slice(1, 3)]));
+  CHECK(row.programs() == 1);
+}
+
 TEST_CASE("tensor() that is written in part keeps the rest of its numbers") {
   const Tensor x = tensor({5., 6., 7., 8.});
   const auto marked = [](const Tensor& x) {

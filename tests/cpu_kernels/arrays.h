@@ -98,6 +98,15 @@ struct Array {
     return sum;
   }
   template <class... I> double operator()(I... index) const { return read(view.dtype, view.data, offset(index...)); }
+  /// All elements in memory: a reference's inner loops read them faster than one by one by dtype.
+  std::vector<double> values() const {
+    return with_type(view.dtype, [&](auto v) {
+      std::vector<double> all(size_t(count), 0.0);
+      for (size_t i = 0; i < all.size(); ++i)
+        std::memcpy(&v, bytes.data() + i * sizeof v, sizeof v), all[i] = double(v);
+      return all;
+    });
+  }
   template <class... I> void set(double value, I... index) { write(view.dtype, view.data, offset(index...), value); }
   int64_t count = 0;
 };

@@ -58,9 +58,10 @@ struct Reference {
               from[d] = to[d] * k.stride[d] - k.padding[d] + tap[d] * k.dilation[d];
               inside = inside && from[d] >= 0 && from[d] < k.in[d];
             }
-            for (int64_t c = 0; inside && c < k.c / k.groups; ++c)
-              f(offset(xa, n, o / (k.o / k.groups) * (k.c / k.groups) + c, from), offset(wa, o, c, tap),
-                offset(ya, n, o, to), o);
+            const int64_t yi = offset(ya, n, o, to);
+            int64_t xi = offset(xa, n, o / (k.o / k.groups) * (k.c / k.groups), from), wi = offset(wa, o, 0, tap);
+            for (int64_t c = 0; inside && c < k.c / k.groups; ++c, xi += xa.view.strides[1], wi += wa.view.strides[1])
+              f(xi, wi, yi, o);
           }
   }
 };
@@ -98,35 +99,41 @@ void check_case(const Case& k, DType t, int x_order, int y_order, int w_order, b
   x.random(1, -2, 2), w.random(2, -1, 1), bias.random(3);
   CAPTURE(name_of(t), k.n, k.c, k.o, k.groups, k.in, k.kernel, k.stride, k.padding, k.dilation, x_order, y_order,
           w_order, with_bias);
-  const auto value = [&](const Array& a, int64_t i) { return read(t, a.view.data, i); };
 
   std::vector<double> ey(size_t(y.count), 0.0), ex(size_t(x.count), 0.0), ew(size_t(w.count), 0.0),
       eb(size_t(k.o), 0.0);
+  std::vector<double> vx = x.values(), vy;
+  const std::vector<double> vw = w.values(), vb = bias.values();
   y.fill(nan);
-  r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ey[size_t(yi)] += value(x, xi) * value(w, wi); });
+  r.each(x, w, y,
+         [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ey[size_t(yi)] += vx[size_t(xi)] * vw[size_t(wi)]; });
   cpu_table().conv(cpu_context(), y.view, x.view, w.view, with_bias ? bias.view : TensorView(), r.p);
   int64_t spatial = 1;
   for (const int64_t e : r.out) spatial *= e;
   for (int64_t i = 0; with_bias && i < k.n * k.o * spatial; ++i) {
     int64_t at[3] = {}, left = i % spatial;
     for (size_t d = r.out.size(); d-- > 0;) at[d] = left % r.out[d], left /= r.out[d];
-    ey[size_t(Reference::offset(y, i / spatial / k.o, i / spatial % k.o, at))] += value(bias, i / spatial % k.o);
+    ey[size_t(Reference::offset(y, i / spatial / k.o, i / spatial % k.o, at))] += vb[size_t(i / spatial % k.o)];
   }
   CHECK(mismatches(y, ey) == 0);
 
   y.random(4, -1, 1);
+  vy = y.values();
   x.fill(nan);
-  r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ex[size_t(xi)] += value(y, yi) * value(w, wi); });
+  r.each(x, w, y,
+         [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ex[size_t(xi)] += vy[size_t(yi)] * vw[size_t(wi)]; });
   cpu_table().conv_backward_data(cpu_context(), x.view, y.view, w.view, r.p);
   CHECK(mismatches(x, ex) == 0);
 
   x.random(5, -1, 1);
+  vx = x.values();
   w.fill(nan), bias.fill(nan);
-  r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ew[size_t(wi)] += value(x, xi) * value(y, yi); });
+  r.each(x, w, y,
+         [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ew[size_t(wi)] += vx[size_t(xi)] * vy[size_t(yi)]; });
   for (int64_t i = 0; i < k.n * k.o * spatial; ++i) {
     int64_t at[3] = {}, left = i % spatial;
     for (size_t d = r.out.size(); d-- > 0;) at[d] = left % r.out[d], left /= r.out[d];
-    eb[size_t(i / spatial % k.o)] += value(y, Reference::offset(y, i / spatial / k.o, i / spatial % k.o, at));
+    eb[size_t(i / spatial % k.o)] += vy[size_t(Reference::offset(y, i / spatial / k.o, i / spatial % k.o, at))];
   }
   cpu_table().conv_backward_weight(cpu_context(), w.view, with_bias ? bias.view : TensorView(), y.view, x.view, r.p);
   CHECK(mismatches(w, ew) == 0);
@@ -155,13 +162,13 @@ const Case cases[] = {
 
 }  // namespace
 
-TEST_CASE("conv: float32 and float64, groups, strides, padding, dilation, 1 to 3 axes, every layout") {
+TEST_CASE("conv: float32 and float64, groups, strides, padding, dilation, 1 to 3 axes, every layout", "[isa]") {
   for (const Case& k : cases)
     for (int form = 0; form < 9; ++form)
       for (const DType t : {kFloat32, kFloat64}) check_case(k, t, form % 3, form / 3, form % 2, form % 4 < 2);
 }
 
-TEST_CASE("conv: many channels on small planes") {
+TEST_CASE("conv: many channels on small planes", "[isa]") {
   const Case small[] = {
       {9, 128, 144, 1, {4, 4}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
       {16, 128, 128, 1, {5, 6}, {3, 2}, {2, 2}, {1, 0}, {1, 1}},
@@ -173,13 +180,13 @@ TEST_CASE("conv: many channels on small planes") {
     for (int w_order : {0, 1}) check_case(k, kFloat32, 1, 1, w_order, w_order == 0);
 }
 
-TEST_CASE("conv: 16-bit floats") {  // BI-099
+TEST_CASE("conv: 16-bit floats", "[isa]") {  // BI-099
   for (const Case& k : cases)
     for (int form = 0; form < 2; ++form)
       for (const DType t : {kFloat16, kBFloat16}) check_case(k, t, form, form, form, form == 0);
 }
 
-TEST_CASE("review 1: convolutions with extents of 1, whose strides say nothing") {
+TEST_CASE("review 1: convolutions with extents of 1, whose strides say nothing", "[isa]") {
   const Case lone[] = {
       {1, 1, 1, 1, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 1}},     // nothing else
       {1, 1, 16, 1, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},    // one channel in
@@ -204,7 +211,7 @@ TEST_CASE("review 1: convolutions with extents of 1, whose strides say nothing")
       for (const DType t : {kFloat32, kBFloat16}) check_case(k, t, form % 3, form / 3, form % 2, form % 4 < 2);
 }
 
-TEST_CASE("conv: zero sizes") {  // BI-103, BI-104
+TEST_CASE("conv: zero sizes", "[isa]") {  // BI-103, BI-104
   for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
     check_case({0, 3, 4, 1, {8, 8}, {3, 3}, {1, 1}, {0, 0}, {1, 1}}, t, 0, 0, 0, true);
     check_case({2, 0, 4, 1, {8, 8}, {3, 3}, {1, 1}, {0, 0}, {1, 1}}, t, 0, 0, 0, true);
@@ -213,7 +220,7 @@ TEST_CASE("conv: zero sizes") {  // BI-103, BI-104
   }
 }
 
-TEST_CASE("conv: an expanded input and a sliced weight") {
+TEST_CASE("conv: an expanded input and a sliced weight", "[isa]") {
   const Case k{2, 4, 6, 1, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}};
   const Reference r(k);
   for (const DType t : {kFloat32, kFloat64}) {
@@ -229,7 +236,7 @@ TEST_CASE("conv: an expanded input and a sliced weight") {
   }
 }
 
-TEST_CASE("conv: integers are exact, beyond what a double holds") {
+TEST_CASE("conv: integers are exact, beyond what a double holds", "[isa]") {
   Array x(kInt64, {1, 1, 2, 2}), w(kInt64, {1, 1, 2, 2}), y(kInt64, {1, 1, 1, 1});
   int64_t *xs = x.view.as<int64_t>(), *ws = w.view.as<int64_t>();
   for (int i = 0; i < 4; ++i) xs[i] = (int64_t(1) << 53) + i, ws[i] = 1;

@@ -118,7 +118,7 @@ TEST_CASE("review 1: threads that come first at once are answered alike, after o
   }
 }
 
-TEST_CASE("review 1: the library that is built in is right, and used") {
+TEST_CASE("review 1: the library that is built in is right, and used", "[isa]") {
   const bool built_in = dlsym(RTLD_DEFAULT, "dnnl_primitive_execute") != nullptr;
   for (const DType t : {kFloat32, kBFloat16}) {
     if (t == kBFloat16 && !has_bfloat16()) continue;

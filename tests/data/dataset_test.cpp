@@ -30,6 +30,8 @@ TEST_CASE("TensorDataset: rows, batches, errors") {
   CHECK_THROWS_AS(data::TensorDataset(Tensor()), ValueError);
   CHECK_THROWS_AS(data::TensorDataset(empty({})), ValueError);
   CHECK(data::TensorDataset(empty({0, 3})).size() == 0);
+  const Tensor x = tensor(kRows);
+  CHECK(values(data::TensorDataset(x[Slice(1, 3)])) == std::vector<int64_t>(kRows.begin() + 1, kRows.begin() + 3));
 }
 
 TEST_CASE("gather_rows: contiguous, views, empty rows, no rows") {

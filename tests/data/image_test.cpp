@@ -109,7 +109,7 @@ TEST_CASE("BI-254 BI-256 JPEG: sizes, kinds") {
 
 TEST_CASE("BI-255 BI-256 JPEG: progressive with many scans, CMYK") {
   if (!data::has_jpeg()) SKIP_TEST("built without libjpeg");
-  const std::string folder = std::string(TAPIR_SOURCE_DIR) + "/tests/fuzz/corpus/image/";
+  const std::string folder = TAPIR_SOURCE_DIR "/tests/fuzz/corpus/image/";
   const std::string good = slurp(folder + "progressive.jpg");
   CHECK(refusal(good).empty());
   const size_t scan = good.find("\xff\xda"),

@@ -90,7 +90,8 @@ struct Case {
   Shares shares = Shares::Never;
   double ulps = 4;
   bool differentiable = true, second_order = true, nonfinite = true, expands = true, mutates = false;
-  bool reshapes = false;  // the twin gives its handle another geometry
+  bool reshapes = false;        // the twin gives its handle another geometry
+  bool adds_elsewhere = false;  // the twin adds the old value at another place of the sum, which rounds otherwise
   std::function<Arrays(const Arrays&)> reference;
   std::function<std::string(const List& x, const Tensor& y)> property;  // instead of a reference: what is wrong with y
 
@@ -121,6 +122,7 @@ struct Case {
   Case& twin(std::string name, std::function<Tensor*(Tensor&, const List&)> f) { return twin_name = std::move(name), twin_call = std::move(f), *this; }
   Case& views(Shares s = Shares::Always) { return shares = s, *this; }
   Case& new_geometry() { return reshapes = true, *this; }
+  Case& twin_adds_elsewhere() { return adds_elsewhere = true, *this; }
   Case& no_gradient() { return differentiable = false, *this; }
   Case& first_order_only() { return second_order = false, *this; }
   Case& finite_only() { return nonfinite = false, *this; }
