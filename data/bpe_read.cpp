@@ -14,7 +14,6 @@ namespace tapir::inline v0::data {
 namespace {
 
 using io::JsonReader;
-using io::kMaxJsonKeys;
 using io::read_json_value;
 using io::Value;
 using Field = io::JsonField;
@@ -285,26 +284,24 @@ BPEModel Reader::finish() {
   return std::move(model_);
 }
 
-/// The model of tokenizer.json: what is large is read in place, its settings are returned.
+/// The model of tokenizer.json: what is large is read in place and stands as null among its settings, which are returned.
 Value read_model(JsonReader& json, Reader& reader) {
   Value settings = Value::dict();
-  bool vocabulary = false, merges = false;
   for (Token token = json.next(); token != Token::EndObject; token = json.next()) {
-    const std::string key(json.text());
-    const bool is_vocabulary = key == "vocab", is_merges = key == "merges";
-    if (settings.find(key) || (is_vocabulary && vocabulary) || (is_merges && merges)) json.fail_at("keys that differ");
-    if (is_vocabulary) {
+    const std::string key = io::new_json_key(json, settings);
+    Value value;
+    if (key == "vocab") {
       json.expect(Token::BeginObject, "model.vocab");
-      vocabulary = true, reader.vocabulary(json);
-    } else if (is_merges) {
+      reader.vocabulary(json);
+    } else if (key == "merges") {
       json.expect(Token::BeginArray, "model.merges");
-      merges = true, reader.merge_list(json);
+      reader.merge_list(json);
     } else {
-      if (settings.size() == kMaxJsonKeys) json.fail_at("at most 1000 settings");
-      settings.append(key, read_json_value(json, json.next()));
+      value = read_json_value(json, json.next());
     }
+    settings.append(key, std::move(value));
   }
-  if (!vocabulary || !merges) json.fail_at("a vocab and merges in model");
+  if (!settings.find("vocab") || !settings.find("merges")) json.fail_at("a vocab and merges in model");
   return settings;
 }
 
@@ -347,9 +344,7 @@ BPEModel read_tokenizer_json(const std::string& path) {
   json.expect(Token::BeginObject, "the file");
   Value settings = Value::dict(), model;
   for (Token token = json.next(); token != Token::EndObject; token = json.next()) {
-    const std::string key(json.text());
-    if (settings.find(key)) json.fail_at("keys that differ");
-    if (settings.size() == kMaxJsonKeys) json.fail_at("at most 1000 settings");
+    const std::string key = io::new_json_key(json, settings);
     if (key == "model") {
       json.expect(Token::BeginObject, "model");
       model = read_model(json, reader);

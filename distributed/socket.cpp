@@ -48,7 +48,12 @@ struct Resolved {
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = passive ? AI_PASSIVE : 0;
-    const int code = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
+    const std::string service = std::to_string(port);
+    int code = getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list);
+    if (code != 0 && host == "localhost") {  // this machine, also where no /etc/hosts says so: RFC 6761, section 6.3
+      hints.ai_flags = 0;
+      code = getaddrinfo(nullptr, service.c_str(), &hints, &list);
+    }
     check_runtime(code == 0, "[{}] expected an address that resolves, got \"{}\" (port {}): {}", op, host, port,
                   gai_strerror(code));
   }

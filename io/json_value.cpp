@@ -19,14 +19,19 @@ static double to_double(const JsonReader& json) {
   return number;
 }
 
+std::string new_json_key(const JsonReader& json, const Value& object) {
+  std::string key(json.text());
+  if (object.find(key)) json.fail_at("keys that differ");
+  if (object.size() == kMaxJsonKeys) json.fail_at("at most 1000 settings");
+  return key;
+}
+
 Value read_json_value(JsonReader& json, Token first) {
   switch (first) {
     case Token::BeginObject: {
       Value out = Value::dict();
       for (Token token = json.next(); token != Token::EndObject; token = json.next()) {
-        const std::string key(json.text());
-        if (out.find(key)) json.fail_at("keys that differ");
-        if (out.size() == kMaxJsonKeys) json.fail_at("at most 1000 settings");
+        const std::string key = new_json_key(json, out);
         out.append(key, read_json_value(json, json.next()));
       }
       return out;

@@ -12,6 +12,8 @@ namespace tapir::inline v0::io {
 
 inline constexpr size_t kMaxJsonKeys = 1000;  // of an object of settings
 
+/// The key that was read last. RuntimeError where `object` has it already, or has kMaxJsonKeys.
+std::string new_json_key(const JsonReader& json, const Value& object);
 /// The rest of a value that began with `first`, as one: for settings, which are small. RuntimeError for keys that stand twice, for more
 /// than kMaxJsonKeys of them and for numbers beyond a double.
 Value read_json_value(JsonReader& json, JsonReader::Token first);

@@ -198,4 +198,9 @@ MultiheadAttention::Output MultiheadAttention::forward(const Tensor& query, cons
 
 TAPIR_DEFINE_FIELDS(MultiheadAttention)
 
+MultiheadAttention::Output MultiheadAttention::operator()(const Tensor& query, const Tensor& key, const Tensor& value,
+                                                          const AttentionMasks& masks) {
+  return detail::call(*this, query, key, value, masks);
+}
+
 }  // namespace tapir::inline v0::nn

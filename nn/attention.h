@@ -38,9 +38,7 @@ struct MultiheadAttention : Module {
   Linear out_proj;
   MultiheadAttention(int64_t embed_dim, int64_t num_heads, const MultiheadAttentionOptions& options = {});
   Output forward(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionMasks& masks = {});
-  Output operator()(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionMasks& masks) {
-    return detail::call(*this, query, key, value, masks);
-  }
+  Output operator()(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionMasks& masks);
   TAPIR_DECLARE_FIELDS(embed_dim, num_heads, dropout, batch_first, add_zero_attn, q_proj_weight, k_proj_weight,
                        v_proj_weight, in_proj_weight, in_proj_bias, bias_k, bias_v, out_proj)
 

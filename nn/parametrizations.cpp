@@ -157,4 +157,7 @@ void compute_parameters(Module& module) {
       if (f.name == c.name) *f.tensor = c.list->compute();
 }
 }  // namespace detail
+
+TAPIR_DEFINE_FIELDS(ParametrizationList)
+
 }  // namespace tapir::inline v0::nn

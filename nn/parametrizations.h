@@ -14,7 +14,7 @@ struct ParametrizationList : Module {
   std::vector<AnyModule> steps;
   Tensor compute();
   bool tapir_is_list() const override { return true; }
-  TAPIR_FIELDS(original, original0, original1, steps)
+  TAPIR_DECLARE_FIELDS(original, original0, original1, steps)
 };
 
 struct WeightNormOptions {

@@ -271,4 +271,9 @@ LSTMState LSTMCell::forward(const Tensor& input, const LSTMState& state) { retur
 
 TAPIR_DEFINE_FIELDS(RNNBase, RNN, GRU, LSTM, RNNCellBase, RNNCell, GRUCell, LSTMCell)
 
+LSTM::Output LSTM::operator()(const Tensor& input, const LSTMState& state) { return detail::call(*this, input, state); }
+LSTMState LSTMCell::operator()(const Tensor& input, const LSTMState& state) {
+  return detail::call(*this, input, state);
+}
+
 }  // namespace tapir::inline v0::nn

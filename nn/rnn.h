@@ -117,7 +117,7 @@ struct LSTM : RNNBase {
   LSTM(int64_t input_size, int64_t hidden_size, const LSTMOptions& options = {});
   Output forward(const Tensor& input, const LSTMState& state = {});
   Packed forward(const PackedSequence& input, const LSTMState& state = {});
-  Output operator()(const Tensor& input, const LSTMState& state) { return detail::call(*this, input, state); }
+  Output operator()(const Tensor& input, const LSTMState& state);
   TAPIR_DECLARE_FIELDS_WITH_BASE(RNNBase)
 };
 
@@ -156,7 +156,7 @@ struct GRUCell : RNNCellBase {
 struct LSTMCell : RNNCellBase {
   LSTMCell(int64_t input_size, int64_t hidden_size, const CellOptions& options = {});
   LSTMState forward(const Tensor& input, const LSTMState& state = {});
-  LSTMState operator()(const Tensor& input, const LSTMState& state) { return detail::call(*this, input, state); }
+  LSTMState operator()(const Tensor& input, const LSTMState& state);
   TAPIR_DECLARE_FIELDS_WITH_BASE(RNNCellBase)
 };
 

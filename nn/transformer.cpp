@@ -134,4 +134,20 @@ Tensor Transformer::generate_square_subsequent_mask(int64_t size, const TensorOp
 TAPIR_DEFINE_FIELDS(TransformerEncoderLayer, TransformerDecoderLayer, TransformerEncoder, TransformerDecoder,
                     Transformer)
 
+Tensor TransformerEncoderLayer::operator()(const Tensor& src, const EncoderMasks& masks) {
+  return detail::call(*this, src, masks);
+}
+Tensor TransformerEncoder::operator()(const Tensor& src, const EncoderMasks& masks) {
+  return detail::call(*this, src, masks);
+}
+Tensor TransformerDecoderLayer::operator()(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks) {
+  return detail::call(*this, tgt, memory, masks);
+}
+Tensor TransformerDecoder::operator()(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks) {
+  return detail::call(*this, tgt, memory, masks);
+}
+Tensor Transformer::operator()(const Tensor& src, const Tensor& tgt, const TransformerMasks& masks) {
+  return detail::call(*this, src, tgt, masks);
+}
+
 }  // namespace tapir::inline v0::nn

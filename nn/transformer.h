@@ -37,7 +37,7 @@ struct TransformerEncoderLayer : Module {
   Dropout dropout, dropout1, dropout2;
   TransformerEncoderLayer(int64_t d_model, int64_t nhead, const TransformerLayerOptions& options = {});
   Tensor forward(const Tensor& src, const EncoderMasks& masks = {});
-  Tensor operator()(const Tensor& src, const EncoderMasks& masks) { return detail::call(*this, src, masks); }
+  Tensor operator()(const Tensor& src, const EncoderMasks& masks);
   TAPIR_DECLARE_FIELDS(gelu, norm_first, self_attn, linear1, linear2, norm1, norm2, dropout, dropout1, dropout2)
 };
 
@@ -50,9 +50,7 @@ struct TransformerDecoderLayer : Module {
   Dropout dropout, dropout1, dropout2, dropout3;
   TransformerDecoderLayer(int64_t d_model, int64_t nhead, const TransformerLayerOptions& options = {});
   Tensor forward(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks = {});
-  Tensor operator()(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks) {
-    return detail::call(*this, tgt, memory, masks);
-  }
+  Tensor operator()(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks);
   TAPIR_DECLARE_FIELDS(gelu, norm_first, self_attn, multihead_attn, linear1, linear2, norm1, norm2, norm3, dropout,
                        dropout1, dropout2, dropout3)
 };
@@ -63,7 +61,7 @@ struct TransformerEncoder : Module {
   std::optional<LayerNorm> norm;
   TransformerEncoder(TransformerEncoderLayer layer, int64_t num_layers, std::optional<LayerNorm> norm = {});
   Tensor forward(const Tensor& src, const EncoderMasks& masks = {});
-  Tensor operator()(const Tensor& src, const EncoderMasks& masks) { return detail::call(*this, src, masks); }
+  Tensor operator()(const Tensor& src, const EncoderMasks& masks);
   TAPIR_DECLARE_FIELDS(layers, norm)
 };
 struct TransformerDecoder : Module {
@@ -71,9 +69,7 @@ struct TransformerDecoder : Module {
   std::optional<LayerNorm> norm;
   TransformerDecoder(TransformerDecoderLayer layer, int64_t num_layers, std::optional<LayerNorm> norm = {});
   Tensor forward(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks = {});
-  Tensor operator()(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks) {
-    return detail::call(*this, tgt, memory, masks);
-  }
+  Tensor operator()(const Tensor& tgt, const Tensor& memory, const DecoderMasks& masks);
   TAPIR_DECLARE_FIELDS(layers, norm)
 };
 
@@ -96,9 +92,7 @@ struct Transformer : Module {
   TransformerDecoder decoder;
   explicit Transformer(int64_t d_model = 512, int64_t nhead = 8, const TransformerOptions& options = {});
   Tensor forward(const Tensor& src, const Tensor& tgt, const TransformerMasks& masks = {});
-  Tensor operator()(const Tensor& src, const Tensor& tgt, const TransformerMasks& masks) {
-    return detail::call(*this, src, tgt, masks);
-  }
+  Tensor operator()(const Tensor& src, const Tensor& tgt, const TransformerMasks& masks);
   /// (size, size): 0 up to the diagonal, -inf above it.
   static Tensor generate_square_subsequent_mask(int64_t size, const TensorOptions& options = {});
   TAPIR_DECLARE_FIELDS(encoder, decoder)

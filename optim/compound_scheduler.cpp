@@ -120,4 +120,8 @@ void ChainedScheduler::load_state_dict(const StateDict& state) {
   load_parts(state, schedulers_);
 }
 
+std::vector<std::pair<const char*, double*>> ReduceLROnPlateau::numbers() {
+  return {{"best", &best_}, {"num_bad_epochs", &bad_}, {"cooldown_counter", &cooldown_}};
+}
+
 }  // namespace tapir::inline v0::optim

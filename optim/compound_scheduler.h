@@ -22,9 +22,7 @@ class ReduceLROnPlateau final : public LRScheduler {
  private:
   using LRScheduler::step;
   double next_lr(size_t, double now) override { return now; }
-  std::vector<std::pair<const char*, double*>> numbers() override {
-    return {{"best", &best_}, {"num_bad_epochs", &bad_}, {"cooldown_counter", &cooldown_}};
-  }
+  std::vector<std::pair<const char*, double*>> numbers() override;
   ReduceLROnPlateauOptions o_;
   std::vector<double> min_lr_;
   double best_, bad_ = 0, cooldown_ = 0;

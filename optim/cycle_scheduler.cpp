@@ -115,4 +115,6 @@ double SWALR::next_lr(size_t g, double now) {
   return to * after + from * (1 - after);
 }
 
+std::vector<std::pair<const char*, double*>> SWALR::numbers() { return {{"anneal_epochs", &anneal_epochs_}}; }
+
 }  // namespace tapir::inline v0::optim

@@ -69,7 +69,7 @@ class SWALR final : public LRScheduler {
 
  private:
   double next_lr(size_t group, double now) override;
-  std::vector<std::pair<const char*, double*>> numbers() override { return {{"anneal_epochs", &anneal_epochs_}}; }
+  std::vector<std::pair<const char*, double*>> numbers() override;
   double way(int64_t step) const;
   std::vector<double> swa_lr_;
   double anneal_epochs_;

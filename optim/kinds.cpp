@@ -92,6 +92,7 @@ const OptimizerKind sgd{
 }  // namespace kinds
 
 #define TAPIR_OPTIMIZER(Name, kind)                                         \
+  TAPIR_OPTIMIZER_OF_PARAMETERS(Name)                                       \
   Name::Name(std::vector<Name##Group> groups, const Name##Options& options) \
       : Optimizer(kind, std::move(groups), options) {}
 TAPIR_OPTIMIZER(SGD, kinds::sgd)

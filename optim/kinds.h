@@ -30,3 +30,8 @@ extern const OptimizerKind sgd, asgd, adam, adamw, adamax, nadam, radam, adagrad
     adafactor, lbfgs;
 }
 }  // namespace tapir::inline v0::optim
+
+/// The constructor of an optimizer that makes one group of all parameters.
+#define TAPIR_OPTIMIZER_OF_PARAMETERS(Name)                            \
+  Name::Name(std::vector<Tensor> params, const Name##Options& options) \
+      : Name(std::vector<Name##Group>{{.params = std::move(params)}}, options) {}

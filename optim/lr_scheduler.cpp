@@ -169,4 +169,10 @@ double CosineAnnealingWarmRestarts::next_lr(size_t group, double) {
   return eta_min_ + (base(group) - eta_min_) * (1 + std::cos(std::numbers::pi * T_cur_ / T_i_)) / 2;
 }
 
+LRScheduler::~LRScheduler() = default;
+std::vector<std::pair<const char*, double*>> LRScheduler::numbers() { return {}; }
+std::vector<std::pair<const char*, double*>> CosineAnnealingWarmRestarts::numbers() {
+  return {{"T_cur", &T_cur_}, {"T_i", &T_i_}};
+}
+
 }  // namespace tapir::inline v0::optim

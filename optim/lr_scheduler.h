@@ -15,7 +15,7 @@ namespace tapir::inline v0::optim {
 /// Base of the schedules; see Note [Schedules].
 class LRScheduler {
  public:
-  virtual ~LRScheduler() = default;
+  virtual ~LRScheduler();
   virtual void step();
   int64_t last_epoch() const { return epoch_; }
   std::vector<double> get_last_lr() const;
@@ -36,7 +36,7 @@ class LRScheduler {
   /// What else changes with epoch(): momentum, counters.
   virtual void advance() {}
   /// Numbers that the state holds beside those of the base.
-  virtual std::vector<std::pair<const char*, double*>> numbers() { return {}; }
+  virtual std::vector<std::pair<const char*, double*>> numbers();
   int64_t epoch() const { return epoch_; }
   double base(size_t group) const { return base_[group]; }
   size_t groups() const { return base_.size(); }
@@ -210,7 +210,7 @@ class CosineAnnealingWarmRestarts final : public LRScheduler {
  private:
   double next_lr(size_t group, double now) override;
   void advance() override;
-  std::vector<std::pair<const char*, double*>> numbers() override { return {{"T_cur", &T_cur_}, {"T_i", &T_i_}}; }
+  std::vector<std::pair<const char*, double*>> numbers() override;
   double T_0_, T_mult_, eta_min_, T_cur_ = 0, T_i_ = 0;
 };
 

@@ -86,6 +86,7 @@ constinit const OptimizerKind muon{"Muon", OptimizerOp::Sgd, muon_options,
               }};
 }  // namespace kinds
 
+TAPIR_OPTIMIZER_OF_PARAMETERS(Muon)
 Muon::Muon(std::vector<MuonGroup> groups, const MuonOptions& options)
     : Optimizer(kinds::muon, std::move(groups), options) {
   for (const Group& g : groups_)
@@ -112,6 +113,7 @@ void Muon::update(Group& group, const Batch& batch, const StepScale& scale) {
   count(batch, scale);
 }
 
+TAPIR_OPTIMIZER_OF_PARAMETERS(Adafactor)
 Adafactor::Adafactor(std::vector<AdafactorGroup> groups, const AdafactorOptions& options)
     : Optimizer(kinds::adafactor, std::move(groups), options) {
   for (Group& g : groups_) {

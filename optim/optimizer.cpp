@@ -84,6 +84,7 @@ void Optimizer::set_option(OptionValues& to, const char* option, const OptionalP
     if (!value[i]) to.*rule_of(*kind_, option)->at[i] = none;
 }
 
+Optimizer::~Optimizer() = default;
 void Optimizer::add_group(std::vector<Tensor> params, const OptionValues& options, double lr) {
   check_groups(params.size());
   check_option(name(), "learning rate", lr);

@@ -46,7 +46,7 @@ OptionValues values_of(const OptimizerKind& kind);
 /// Nothing in step() waits for the device: learning rate and step count are tensors there.
 class Optimizer {
  public:
-  virtual ~Optimizer() = default;
+  virtual ~Optimizer();
   Optimizer(Optimizer&&) = default;
   Optimizer& operator=(Optimizer&&) = default;
 
@@ -159,19 +159,19 @@ Optimizer::Optimizer(const OptimizerKind& kind, std::vector<G> groups, const Opt
 
 }  // namespace tapir::inline v0::optim
 
-#define TAPIR_OPTIMIZER_OPTIONS(Name, ...)                                                         \
-  struct Name##Options {                                                                           \
-    TAPIR_EACH(TAPIR_OPTION_FIELD, __VA_ARGS__)                                                    \
-    template <class F> void each(F&& f) { TAPIR_EACH(TAPIR_OPTION_VISIT, __VA_ARGS__) }            \
-  };                                                                                               \
-  struct Name##Group {                                                                             \
-    std::vector<Tensor> params;                                                                    \
-    TAPIR_EACH(TAPIR_OPTION_OPTIONAL, __VA_ARGS__)                                                 \
-    template <class F> void each(F&& f){TAPIR_EACH(TAPIR_OPTION_VISIT, __VA_ARGS__)} Name##Options \
-        over(Name##Options o) const {                                                              \
-      TAPIR_EACH(TAPIR_OPTION_OVER, __VA_ARGS__)                                                   \
-      return o;                                                                                    \
-    }                                                                                              \
+#define TAPIR_OPTIMIZER_OPTIONS(Name, ...)                                              \
+  struct Name##Options {                                                                \
+    TAPIR_EACH(TAPIR_OPTION_FIELD, __VA_ARGS__)                                         \
+    template <class F> void each(F&& f) { TAPIR_EACH(TAPIR_OPTION_VISIT, __VA_ARGS__) } \
+  };                                                                                    \
+  struct Name##Group {                                                                  \
+    std::vector<Tensor> params;                                                         \
+    TAPIR_EACH(TAPIR_OPTION_OPTIONAL, __VA_ARGS__)                                      \
+    template <class F> void each(F&& f) { TAPIR_EACH(TAPIR_OPTION_VISIT, __VA_ARGS__) } \
+    template <class Options> Options over(Options o) const {                            \
+      TAPIR_EACH(TAPIR_OPTION_OVER, __VA_ARGS__)                                        \
+      return o;                                                                         \
+    }                                                                                   \
   };
 #define TAPIR_OPTION_FIELD(x) TAPIR_OPTION_FIELD_ x
 #define TAPIR_OPTION_FIELD_(type, name, ...) type name = __VA_ARGS__;
@@ -182,7 +182,6 @@ Optimizer::Optimizer(const OptimizerKind& kind, std::vector<G> groups, const Opt
 #define TAPIR_OPTION_OVER(x) TAPIR_OPTION_OVER_ x
 #define TAPIR_OPTION_OVER_(type, name, ...) o.name = name.value_or(o.name);
 /// The constructors of an optimizer: from parameters, or from groups.
-#define TAPIR_OPTIMIZER_CONSTRUCTORS(Name)                                        \
-  explicit Name(std::vector<Tensor> params, const Name##Options& options = {})    \
-      : Name(std::vector<Name##Group>{{.params = std::move(params)}}, options) {} \
+#define TAPIR_OPTIMIZER_CONSTRUCTORS(Name)                                      \
+  explicit Name(std::vector<Tensor> params, const Name##Options& options = {}); \
   explicit Name(std::vector<Name##Group> groups, const Name##Options& options = {});

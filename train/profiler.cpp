@@ -203,6 +203,7 @@ class Trace {
 
 }  // namespace
 
+Profile::Profile(const ProfileOptions& options) { start_recording(options); }
 Profile::~Profile() {
   try {
     stop();

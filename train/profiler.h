@@ -31,7 +31,7 @@ struct TableOptions {
 /// ValueError where another one runs, in any thread. It ends in the thread where it began.
 class [[nodiscard]] Profile {
  public:
-  explicit Profile(const ProfileOptions& options = {}) { start_recording(options); }
+  explicit Profile(const ProfileOptions& options = {});
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;

@@ -48,8 +48,10 @@ Naive naive(const Array& x, const Array& target, const Array* weight, const Arra
   });
   for_places(x.view.shape(), [&](const Place& at) {
     const Place sample = without(at, 1);
+    int64_t row = 0;  // of the sample, as the loop above met it
+    for (size_t d = 0; d < sample.size(); ++d) row = row * target.view.sizes[d] + sample[d];
     const int64_t t = int64_t(get(target, sample)), c = at[1];
-    const double g = get(dloss, sample), p_c = std::exp(get(x, at) - lse_of(sample)),
+    const double g = get(dloss, sample), p_c = std::exp(get(x, at) - r.lse[size_t(row)]),
                  share = p.label_smoothing / double(classes);
     double all = 0;
     for (int64_t k = 0; k < classes; ++k) all += w(k);

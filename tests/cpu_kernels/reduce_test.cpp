@@ -32,10 +32,13 @@ double naive(const ReduceParams& p, const std::vector<double>& x) {
   for (const double v : x) {
     sum += v, product *= v, any |= v != 0, all &= v != 0;
     largest = std::max(largest, v), least = std::min(least, v);
-    power += p.p == 0 ? Wide(v != 0) : std::pow(Wide(std::abs(v)), Wide(p.p));
+    if (p.op == ReduceOp::NormP) power += p.p == 0 ? Wide(v != 0) : std::pow(Wide(std::abs(v)), Wide(p.p));
   }
   Wide log_sum = 0;
-  for (const double v : x) squares += (v - sum / n) * (v - sum / n), log_sum += std::exp(Wide(v - largest));
+  for (const double v : x) {
+    squares += (v - sum / n) * (v - sum / n);
+    if (p.op == ReduceOp::LogSumExp) log_sum += std::exp(Wide(v - largest));
+  }
   switch (p.op) {
     case ReduceOp::Sum:
     case ReduceOp::NanSum: return double(sum);

@@ -1,4 +1,4 @@
-// A program with names of its own that Tapir has, or had, too: -DFIRST and -DLAST set all standard headers before or behind Tapir's.
+// A program with names of its own that Tapir has, or had, too: -DFIRST and -DLAST set all standard headers before or behind Tapir's. (review 10)
 #ifdef FIRST
 #include "standard.h"
 #endif
