@@ -46,8 +46,9 @@ exports_only_tapir() {  # no symbol of Eigen, zlib or the standard library leave
 try "installation, moved" install_moved
 try "find_package(Tapir)" consume find_package -DCMAKE_PREFIX_PATH="${work}_moved"
 if command -v pkg-config > /dev/null; then try "pkg-config" by_pkgconfig; else skipped=1; fi
-try "FetchContent" consume fetchcontent
-try "add_subdirectory" consume add_subdirectory
+# Here each source is compiled alone, as a user may want it too (TAPIR_UNITY=0).
+try "FetchContent" consume fetchcontent -DTAPIR_UNITY=0
+try "add_subdirectory" consume add_subdirectory -DTAPIR_UNITY=0
 test $kind = static || try "exports tapir:: alone" exports_only_tapir
 echo "$passed passed, $failed failed, $skipped skipped"
 test $failed = 0
