@@ -1,4 +1,5 @@
-// A program with names of its own that Tapir has, or had, too: -DFIRST and -DLAST set all standard headers before or behind Tapir's. (review 10)
+// Review 10: a program with names of its own that Tapir has, or had, too. -DFIRST and -DLAST set all standard headers before or behind
+// Tapir's.
 #ifdef FIRST
 #include "standard.h"
 #endif

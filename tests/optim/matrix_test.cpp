@@ -76,7 +76,7 @@ TEST_CASE("review 8: ten steps of Muon are PyTorch's") {
     for (int i = 0; i < 10; ++i) p.set_grad(numbers()), opt.step();
     const Tensor expected = tensor(std::span<const double>(want.after), want.shape).to(want.dtype).to(kFloat64);
     const double largest = abs(expected).max().item(), off = (p.detach().to(kFloat64) - expected).abs().max().item();
-    // bfloat16: to one unit in the last place, since the order of a product's sums decides where it rounds;
+    // bfloat16: to one unit in the last place of the largest, since the order of a product's sums decides where it rounds;
     // PyTorch rounds once more where the update is a transposed one
     const double tolerance = want.dtype == kFloat32 ? 1e-5 : want.shape[0] > want.shape[1] ? 1.6e-2 : 0x1p-7;
     INFO(tapir::format("case {}: {} {}", int64_t(k), want.dtype, want.shape));
