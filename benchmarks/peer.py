@@ -1,7 +1,7 @@
 """PyTorch's side of the benchmarks: the workloads of workloads.cpp in its strongest eager modes (fused optimizers, channels_last).
 
 peer.py THREADS DEVICE: a line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step; `compile` with those that the first
-step took longer than a later one; `version` with the version.
+step took longer than a later one; `work WORKLOAD VARIANT` with what a step does; `version` with the version.
 """
 import os
 import subprocess
@@ -211,6 +211,9 @@ def serve():
         if words[0] == "compile":
             print(compiling, flush=True)
             continue
+        if words[0] == "work":
+            print(peer_models.work(words[1], words[2], sys.argv[2]), flush=True)
+            continue
         _, name, variant, steps = words
         if (name, variant) != current:
             run = None
@@ -218,9 +221,9 @@ def serve():
                 run = timed(getattr(peer_models, name)(variant, sys.argv[2]))
             else:
                 run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, chain, busy_neighbour)}.get(name, op)(variant)
-            compiling = run(1) if variant == "compiled" else 0
+            compiling = run(1) if variant.startswith("compiled") else 0
             run(peer_models.WARM_STEPS.get(name, 2 if name in ("ops", "lstm") else WARM_STEPS))
-            compiling -= run(1) if variant == "compiled" else 0
+            compiling -= run(1) if variant.startswith("compiled") else 0
             current = name, variant
         if int(steps) > 1:
             run(1)
