@@ -233,7 +233,7 @@ def measure(names, threads, options, python, rows):
         cpus = sorted(os.sched_getaffinity(0))[:2] if group == ["busy_neighbour"] else None
         servers = [Server([options.program, "--threads", threads, "--device", options.device], cpus)]
         if python:
-            servers.append(Server([python, HERE / "peer.py", threads, options.device], cpus))
+            servers.append(Server([python, HERE / "peer.py", threads, options.peer_device or options.device], cpus))
         for workload in group:
             for variant in options.variants or WORKLOADS[workload]:
                 row = measure_one(servers, workload, variant, threads, options)
@@ -254,7 +254,7 @@ def measure_ops(options, python, rows):
     threads = options.threads[-1]
     servers = [Server([options.program, "--threads", threads, "--device", options.device])]
     if python:
-        servers.append(Server([python, HERE / "peer.py", threads, options.device]))
+        servers.append(Server([python, HERE / "peer.py", threads, options.peer_device or options.device]))
     chosen = [v for v in ops.variants() if re.search(options.only, v[0]) and v[1] in options.sizes]
     if options.limit:
         chosen.sort(key=lambda v: (-ops.SIZES[v[1]], v[3] != "forward", v[2] != "contiguous"))
@@ -338,6 +338,7 @@ def main():
     parser.add_argument("--variants", nargs="+", help="these alone, of every workload named")
     parser.add_argument("--alone", action="store_true", help="without PyTorch")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, for both")
+    parser.add_argument("--peer-device", help="another one for PyTorch (default: the same)")
     parser.add_argument("--program", metavar="FILE", default=HERE.parent / "build/release/benchmarks/tapir_bench", help="our side's program")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in WORKLOADS and options.names != ["ops"]]

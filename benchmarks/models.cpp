@@ -28,6 +28,7 @@ std::string work_of(const std::string& workload, const std::string& variant) {
     return tapir::format("{} images of {}x{}, first stage of {} channels", s.images, s.pixels, s.pixels, s.width);
   if (workload == "gpt2_124m") return tapir::format("{} tokens in {} rows, {}", s.rows * s.tokens, s.rows, gpt);
   if (workload == "gpt2_decode") return "1 tokens, " + gpt;
+  if (workload == "adamw") return tapir::format("1 steps, first stage of {} channels", s.width);
   if (workload == "ceiling" && variant == "copy") return tapir::format("{} bytes", 8 * s.copied);
   if (workload == "ceiling") return tapir::format("{} flops", 2 * s.side * s.side * s.side);
   return "1 steps";

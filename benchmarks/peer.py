@@ -104,27 +104,28 @@ def lstm(variant):
     return training(net, optimizer, torch.randint(0, 10000, (64, 32)), torch.randint(0, 10000, (64 * 32,)), variant)
 
 
-def resnet50_shapes():
+def resnet50_shapes(first):
     """The 160 parameter shapes of ResNet-50 without fc.bias."""
     shapes = []
 
     def conv(out, inputs, k):
         shapes.extend([(out, inputs, k, k), (out,), (out,)])
-    conv(64, 3, 7)
-    inputs = 64
+    conv(first, 3, 7)
+    inputs = first
     for stage, blocks in enumerate((3, 4, 6, 3)):
-        width = 64 << stage
+        width = first << stage
         for block in range(blocks):
             conv(width, inputs, 1), conv(width, width, 3), conv(4 * width, width, 1)
             if block == 0:
                 conv(4 * width, inputs, 1)
             inputs = 4 * width
-    return shapes + [(1000, 2048)]
+    return shapes + [(1000, inputs)]
 
 
 def adamw(_):
-    parameters = [torch.randn(shape, requires_grad=True) for shape in resnet50_shapes()]
-    assert len(parameters) == 160 and sum(p.numel() for p in parameters) == 25556032
+    width = peer_models.bench_size(sys.argv[2])[2]
+    parameters = [torch.randn(shape, requires_grad=True) for shape in resnet50_shapes(width)]
+    assert len(parameters) == 160 and (width != 64 or sum(p.numel() for p in parameters) == 25556032)
     for p in parameters:
         p.grad = torch.randn_like(p)
     return timed(torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, fused=True).step)

@@ -23,6 +23,7 @@ def work(workload, variant, device):
     gpt2 = f"{layers} layers of {channels}, {vocabulary} words"
     return {"resnet50": f"{images} images of {pixels}x{pixels}, first stage of {width} channels",
             "gpt2_124m": f"{rows * tokens} tokens in {rows} rows, {gpt2}", "gpt2_decode": f"1 tokens, {gpt2}",
+            "adamw": f"1 steps, first stage of {width} channels",
             "ceiling": f"{8 * copied} bytes" if variant == "copy" else f"{2 * side ** 3} flops"}.get(workload, "1 steps")
 
 
@@ -173,16 +174,21 @@ def gpt2_decode(variant, device):
         net = net.bfloat16()
     kind = net.wte.weight.dtype
     caches = [[torch.zeros(1, heads, capacity, 64, dtype=kind) for _ in range(2)] for _ in net.h]
-    past, token = 0, None
+    past, token, at = 0, None, torch.zeros(1, dtype=torch.int64)
+    for cache in (c for pair in caches for c in pair):
+        torch._dynamo.mark_static_address(cache)
     compiled = torch.compile(net.decode, mode="reduce-overhead") if variant.startswith("compiled") else None
 
     @torch.inference_mode()
     def step():
         nonlocal past, token
+        if compiled:
+            torch.compiler.cudagraph_mark_step_begin()
         if past in (0, capacity):
             past, token = 0, torch.zeros(1, 16, dtype=torch.int64)
+            at.fill_(15)
         if compiled and past:
-            scores = compiled(token, caches, torch.tensor([past]))
+            scores = compiled(token, caches, at.add_(1))
         else:
             scores = net(token, caches, past)[:, -1]
         past += token.shape[1]

@@ -29,32 +29,35 @@ inline bool answers(tapir::Device device) {
   return false;
 }
 
-/// $TAPIR_PLANT is for tests of the one who starts again: "abort:7", "hang:7" or "lost:7" spoils case 7.
+/// $TAPIR_PLANT is for tests of the one who starts again: "abort:7,hang:8,lost:9" spoils these cases.
 class Progress {
  public:
   Progress(const std::string& file, tapir::Device device) : device_(device) {
     if (!file.empty()) file_ = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (!file.empty() && file_ < 0) throw std::runtime_error("expected a file to write for --progress, got " + file);
-    if (const char* text = std::getenv("TAPIR_PLANT")) plant_ = text;
+    if (const char* text = std::getenv("TAPIR_PLANT")) plant_ = std::string(",") + text + ",";
   }
   Progress(const Progress&) = delete;
   ~Progress() {
     if (file_ >= 0) close(file_);
   }
 
-  /// Case `index` begins, or a part of it.
-  void at(int64_t index, const std::string& name) {
+  /// Case `index` begins, or a part of it, after so many that passed and failed.
+  void at(int64_t index, const std::string& name, int passed, int failed) {
     index_ = index, name_ = name;
     if (file_ >= 0) {
-      const std::string line = std::to_string(index) + "\t" + name + "\n";
+      const std::string line =
+          std::to_string(index) + " " + std::to_string(passed) + " " + std::to_string(failed) + "\t" + name + "\n";
       if (pwrite(file_, line.data(), line.size(), 0) != ssize_t(line.size()))
         throw std::runtime_error("--progress cannot be written");
     }
     if (plant_.empty()) return;
-    const std::string number = ":" + std::to_string(index);
-    if (plant_ == "abort" + number) std::abort();
-    while (plant_ == "hang" + number) sleep(1);
-    planted_ = plant_ == "lost" + number;
+    const auto planted = [&](const char* what) {
+      return plant_.find(std::string(",") + what + ":" + std::to_string(index) + ",") != std::string::npos;
+    };
+    if (planted("abort")) std::abort();
+    while (planted("hang")) sleep(1);
+    planted_ = planted("lost");
   }
   /// After a case: what came of it, unless that was planted. Throws where the device went along.
   std::string checked(const std::string& text) {

@@ -42,7 +42,7 @@ struct Outcomes {
   Json report = Json::array();
 
   void add(const std::string& family, const std::string& id, const std::optional<std::string>& text, bool quiet) {
-    for (Count* c : {&families[family], &names[family][id.substr(0, id.rfind('/'))]})
+    for (Count* c : {&families[family], &names[family][id.substr(0, id.rfind('/'))], &total_})
       ++(!text ? c->unsupported : text->empty() ? c->passed : c->failed);
     if (text && !text->empty() && !quiet) std::printf("FAILED %s/%s: %s\n", family.c_str(), id.c_str(), text->c_str());
     report.push_back({{"family", family},
@@ -52,19 +52,21 @@ struct Outcomes {
                                                   : "failed"},
                       {"text", text.value_or("")}});
   }
+  const Count& total() const { return total_; }
   int print(const Options& o) const {
-    Count total;
     for (auto& [family, count] : families) {
       if (o.by_op)
         for (auto& [name, c] : names.at(family))
           std::printf("%s/%s: %s\n", family.c_str(), name.c_str(), c.str().c_str());
       std::printf("%s: %s\n", family.c_str(), count.str().c_str());
-      total.passed += count.passed, total.failed += count.failed, total.unsupported += count.unsupported;
     }
     if (!o.json_file.empty()) std::ofstream(o.json_file) << report.dump(1) << "\n";
-    std::printf("%s\n", total.str().c_str());
-    return total.failed ? 1 : 0;
+    std::printf("%s\n", total_.str().c_str());
+    return total_.failed ? 1 : 0;
   }
+
+ private:
+  Count total_;
 };
 
 static int run_all(const Options& o) {
@@ -87,7 +89,7 @@ static int run_all(const Options& o) {
       if (!std::regex_search(name + "/" + id, pattern)) continue;
       ++found;
       if (index < o.from) continue;
-      progress.at(index, name + "/" + id);
+      progress.at(index, name + "/" + id, outcomes.total().passed, outcomes.total().failed);
       const std::optional<std::string> text = runner.run(family, json);
       try {
         outcomes.add(name, id, text ? std::optional(progress.checked(*text)) : text, o.quiet);

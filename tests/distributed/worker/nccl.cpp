@@ -151,19 +151,20 @@ void to_device(void* to, const void* from, size_t bytes, void*) {
   cuda::synchronize(device.index);
 }
 
-/// The stand-in reads and writes the memory of (emulated) devices by these; NCCL itself has no such function.
-void lend_copies() {
+/// The stand-in reads and writes the memory of (emulated) devices by these; NCCL itself has no such function: false.
+bool lend_copies() {
   const char* named = std::getenv("TAPIR_NCCL_LIBRARY");
   void* library = named ? dlopen(named, RTLD_NOW | RTLD_LOCAL) : nullptr;
   using Copies = void (*)(void (*)(void*, const void*, size_t, void*), void (*)(void*, const void*, size_t, void*));
-  if (void* copies = library ? dlsym(library, "nccl_stand_in_copies") : nullptr)
-    reinterpret_cast<Copies>(copies)(to_host, to_device);
+  void* copies = library ? dlsym(library, "nccl_stand_in_copies") : nullptr;
+  if (copies) reinterpret_cast<Copies>(copies)(to_host, to_device);
+  return copies != nullptr;
 }
 
 /// What one device shows of NCCL: the library loads, a communicator opens, and collectives stand in the order of the stream.
 void alone() {
   check_runtime(cuda::is_available(), "no CUDA: {}", cuda::why_not());
-  lend_copies();
+  const bool stand_in = lend_copies();
   options.backend = "nccl";
   const ProcessGroup g = distributed::init_process_group(options);
   for (const DType dtype : {kFloat32, kBFloat16, kFloat16, kInt64}) {
@@ -181,6 +182,7 @@ void alone() {
   {
     cuda::StreamGuard guard(side);
     for (int i = 0; i < 8; ++i) y.mul_(2);
+    if (stand_in) side.synchronize();  // its copies go to the default stream
     const Work work = g.all_reduce(y, Op::Sum, true);
     work.wait();
     y.sub_(1);
