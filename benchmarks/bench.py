@@ -73,7 +73,7 @@ class Server:
 
     def start(self):
         cpus = self.cpus
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([str(word) for word in self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if cpus:
             os.sched_setaffinity(self.process.pid, cpus)
 

@@ -26,6 +26,25 @@ for kernel in $(sed -n '/^KERNELS/,/^]/p' "$root/tools/gpu/sections.py" | grep -
   verdict "a kernel is called $kernel" grep -qrE "\b$kernel\(" "$root/cuda_kernels" --include=*.cu --include=*.cuh --include=*.h
 done
 
+# ncu's CSV: names, units, a row for each kernel, between lines of its own.
+PYTHONPATH=$root/tools/gpu python3 -B > "$folder/said" 2>&1 <<'END'
+import results, runner, types
+text = """==PROF== Profiling "packed_kernel" - 0: 0%....100% - 2 passes
+2.5
+"ID","Kernel Name","Device","dram__bytes.sum","gpu__time_duration.sum","launch__registers_per_thread"
+"","","","byte","ns","register/thread"
+"0","packed_kernel","0","120,000,000","40,000","32"
+"""
+part, ran, empty = runner.Part("ncu.add", []), runner.Ran(lines=text.splitlines()), runner.Ran(lines=["==ERROR== no kernel"])
+section, gpu = types.SimpleNamespace(parts=[part]), types.SimpleNamespace(emulated=False)
+note, table, found = results.kernels(gpu, section, [ran])
+assert found == {"ncu/add": 0.04, "ncu/add/GB_per_s": 3000.0} and ran.status == 0, (found, ran.status)
+assert "| add | 40.0 | 120.0 | 3000 | 0 | 0 | 0 | 32 |" in table, table
+results.kernels(gpu, section, [empty])
+assert empty.status == 1
+END
+verdict "ncu's output is read, and what is missing is a failure" test $? = 0
+
 # One case of three parts is spoilt, each in its way; --list prints the cases by their numbers.
 index() { grep -nE "^$1 .* $2 " "$folder/list" | head -n 1 | awk -F: '{ print $1 - 1 }'; }
 "$build/tests/op_cases" --list > "$folder/list"

@@ -11,7 +11,7 @@ def fenced(lines):
 
 
 def failures(ran, most):
-    said = [line for line in ran.lines if line.startswith(("FAILED", "BROKE", "LOST", "the time was up", "given up")) or "ERROR SUMMARY" in line]
+    said = [line for line in ran.lines if line.startswith(("FAILED", "BROKE", "LOST", "the time was up", "given up")) or ("ERROR SUMMARY" in line and ": 0 errors" not in line)]
     return said[:most] + ([f"... and {len(said) - most} more in the log"] if len(said) > most else [])
 
 
@@ -37,8 +37,10 @@ def rate(row, ms):
 
 def measured(context, section, rans):
     """bench.py's rows: ms, rates, and ratios where PyTorch ran."""
-    path, found, notes = context.folder / f"{section.parts[0].name}.json", {}, []
-    rows = json.loads(path.read_text()) if path.exists() else []
+    found, notes, rows = {}, [], []
+    for part in section.parts:
+        path = context.folder / f"{part.name}.json"
+        rows += json.loads(path.read_text()) if path.exists() else []
     for row in rows:
         if not row["tapir_ms"]:
             continue
@@ -56,7 +58,7 @@ def measured(context, section, rans):
                 found[f"{name}/{key}"] = row[key]
     if not found or any("error" in row for row in rows):
         rans[0].status = rans[0].status or 1
-    return "; ".join(notes[:8]), fenced(rans[0].lines[-section.lines:]), found
+    return "; ".join(notes[:8]), fenced([line for ran in rans for line in ran.lines[-section.lines:]]), found
 
 
 def accuracy(context, section, rans):

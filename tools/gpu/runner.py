@@ -1,6 +1,7 @@
 """What ./run gpu-check does with programs: runs them under limits, logs their output as it comes, starts them again after a fault, reports."""
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import os
@@ -16,6 +17,15 @@ COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) (?:skipped|unsupported)
 LOST, OUT_OF_TIME, STALLED = 3, 124, 125  # exit statuses: of progress.h, of the limit, of a case that does not end
 STALL = float(os.environ.get("TAPIR_GPU_CHECK_STALL", 90))
 MOST_STARTS = 40
+running = set()  # programs of ours, each the leader of its own group
+
+
+def end_all(number, _frame):
+    """Of a signal to us: nothing stays behind."""
+    for process in list(running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    os._exit(128 + number)
 
 
 @dataclasses.dataclass
@@ -78,6 +88,8 @@ def run_program(part, limit, env, log, watch=None):
     except OSError as error:
         return 127, 0, [str(error)]
 
+    running.add(process)
+
     def read():
         for line in process.stdout:
             lines.append(line.rstrip("\n")[:1000])
@@ -101,6 +113,7 @@ def run_program(part, limit, env, log, watch=None):
             if now - begun > limit or (watch and seen and now - since > STALL):
                 stop(process)
                 status = OUT_OF_TIME if now - begun > limit else STALLED
+    running.discard(process)
     reader.join(2)
     return status, time.monotonic() - begun, list(lines)
 

@@ -131,10 +131,11 @@ def targets(c, call):
     absent = c.missing("tapir_bench") or ("" if alone or c.options.torch else "no Python with PyTorch (TAPIR_BENCH_PYTHON)")
     beside = "" if call == "A" else " beside PyTorch" + (" (stand-in: alone)" if alone else "")
     found = []
-    for name, share, variants in (("ceiling", 20, ["copy", "matmul_bf16"]), ("gpt2_124m", 65, ["bf16", "compiled_bf16"]),
-                                  ("resnet50", 65, ["bf16", "compiled_bf16"]), ("gpt2_decode", 35, ["bf16", "compiled_bf16"])):
+    both = ["bf16"] if c.emulated and not alone else ["bf16", "compiled_bf16"]  # torch.compile() for a CPU takes a minute
+    for name, share, peer_share, variants in (("ceiling", 20, 20, ["copy", "matmul_bf16"]), ("gpt2_124m", 65, 80, both), ("resnet50", 65, 110, both),
+                                              ("gpt2_decode", 35, 50, both)):
         part = bench(c, f"target_{name}", [name, "--variants", *variants, *repeats], alone)
-        found.append(Section(call, f"target_{name}", f"{name}{beside}", share, [part], not_here=absent, lines=60, after=measured))
+        found.append(Section(call, f"target_{name}", f"{name}{beside}", share if call == "A" else peer_share, [part], not_here=absent, lines=60, after=measured))
     return found
 
 
@@ -157,7 +158,7 @@ def call_a(c):
     autocast = {"all": "^(matmul|nn)/(bmm|mm|softmax): "} if c.emulated else {"nn": "^(nn|loss)/", "rest": "^(?!(nn|loss)/)"}
     return targets(c, "A") + [
         Section("A", "mnist", "MNIST, to its accuracy", 45, [Part("mnist", digits)], not_here=c.missing("mnist"), lines=12, after=accuracy),
-        Section("A", "tests", "Tests of the device, with each allocator", 60, allocators, min(3, c.cores), c.missing("tapir_tests"), 8, cases),
+        Section("A", "tests", "Tests of the device, with each allocator", 60, allocators, min(3, c.cores) if c.emulated else 1, c.missing("tapir_tests"), 8, cases),
         Section("A", "op_cases", "Operations on the device", 150, case_parts(c, "op_cases", "op_cases", table, ["--mode", "value"], op_env),
                 min(12, c.cores), c.missing("op_cases"), 20, cases),
         Section("A", "conformance", "Recorded results on the device", 50, case_parts(c, "conformance", "conformance", recorded, ["--cases", c.options.conformance], op_env),
@@ -191,7 +192,7 @@ def sanitizer_sections(c):
                       env={"TAPIR_CUDA_ALLOCATOR": "direct"}, cases=True) for only in chosen]
         absent = c.missing("op_cases") or ("" if c.emulated or shutil.which("compute-sanitizer") else "no compute-sanitizer")
         title = f"compute-sanitizer {tool}" + (" (stand-in: the emulation's own checks)" if c.emulated else "")
-        sections.append(Section("B", tool, title, 40, parts, min(10, c.cores), absent, 12, cases))
+        sections.append(Section("B", tool, title, 30, parts, min(10, c.cores), absent, 12, cases))
     return sections
 
 
@@ -199,12 +200,15 @@ def call_b(c):
     from results import cases, differences, kernels, measured, operations
     torch = "" if c.options.torch else "no Python with PyTorch (TAPIR_BENCH_PYTHON)"
     absent = c.missing("tapir_bench") or torch
-    steps = bench(c, "steps", ["op_overhead", "mlp", "cnn", "lstm", "gpt_mini", "adamw", "--repeats", "5", "--seconds", "0.2"], alone=False)
-    few = ["--only", "^(add|softmax|sum)$", "--sizes", "1e2"] if c.emulated else ["--limit", "95"]
+    long = ["--repeats", "5", "--seconds", "0.2"]
+    steps = [bench(c, "steps", ["op_overhead", "adamw", *long], alone=False), bench(c, "nets", ["mlp", "cnn", "lstm", "gpt_mini", "--variants", "step", *long], alone=False)]
+    few = ["--only", "^(add|softmax|sum)$", "--sizes", "1e2"] if c.emulated else ["--limit", "70"]
     table = bench(c, "ops", ["ops", "--repeats", "3", "--seconds", "0.01", "--verbose", "--markdown", c.out / "ops.md", *few], alone=bool(torch),
                   json=c.out / "ops.json")
     if c.emulated:
-        steps = bench(c, "steps", ["op_overhead", "--variants", "no_grad", "recording", "--repeats", "2", "--seconds", "0.02"], alone=bool(torch))
+        short = ["--repeats", "2", "--seconds", "0.02"]
+        steps = [bench(c, "steps", ["op_overhead", "--variants", "no_grad", *short], alone=bool(torch)),
+                 bench(c, "nets", ["adamw", "mlp", "--variants", "step", *short], alone=bool(torch))]
     nccl = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     if c.emulated:
         nccl["TAPIR_NCCL_LIBRARY"] = str(c.program("libnccl_stand_in.so"))
@@ -212,14 +216,14 @@ def call_b(c):
     if c.emulated:
         compared = {name: compared[name] for name in ("reduction", "matmul", "nn")}
     return targets(c, "B") + [
-        Section("B", "steps", "Training steps beside PyTorch", 60, [steps], not_here=c.missing("tapir_bench") or ("" if c.emulated else torch), lines=40, after=measured),
-        Section("B", "ops", "Operations beside PyTorch", 105, [table], not_here=c.missing("tapir_bench") or ("" if c.emulated else torch), after=operations),
-        Section("B", "ncu", "Kernels under ncu" + (" (stand-in: run alone)" if c.emulated else ""), 60, kernel_parts(c),
+        Section("B", "steps", "Training steps beside PyTorch", 60, steps, not_here=c.missing("tapir_bench") or ("" if c.emulated else torch), lines=40, after=measured),
+        Section("B", "ops", "Operations beside PyTorch", 90, [table], not_here=c.missing("tapir_bench") or ("" if c.emulated else torch), after=operations),
+        Section("B", "ncu", "Kernels under ncu" + (" (stand-in: run alone)" if c.emulated else ""), 55, kernel_parts(c),
                 not_here=c.missing("tapir_bench") or ("" if c.emulated or shutil.which("ncu") else "no ncu"), lines=4, after=kernels),
         *sanitizer_sections(c),
-        Section("B", "nccl", "NCCL with one rank", 20, [Part("nccl", [c.program("distributed_worker"), "nccl_alone", "nccl"], env=nccl)],
+        Section("B", "nccl", "NCCL with one rank", 15, [Part("nccl", [c.program("distributed_worker"), "nccl_alone", "nccl"], env=nccl)],
                 not_here=c.missing("distributed_worker"), lines=12),
-        Section("B", "dnn_json", "Properties of the device for cuDNN without one", 10, [], not_here="needs vendor/dnn"),
-        Section("B", "difference", "Largest difference between CPU and device, in ulp", 45, case_parts(c, "op_cases", "difference", compared, ["--mode", "difference"]),
+        Section("B", "dnn_json", "Properties of the device for cuDNN without one", 5, [], not_here="needs vendor/dnn"),
+        Section("B", "difference", "Largest difference between CPU and device, in ulp", 40, case_parts(c, "op_cases", "difference", compared, ["--mode", "difference"]),
                 min(12, c.cores), c.missing("op_cases"), 0, differences),
     ]
