@@ -53,13 +53,14 @@ static int print_device(const std::string& name) {
               double(p.l2_cache_size) / double(1 << 20));
   std::printf("CUDA driver %d.%d, runtime %d.%d, %d devices\n", p.driver_version / 1000, p.driver_version % 1000 / 10,
               p.runtime_version / 1000, p.runtime_version % 1000 / 10, tapir::cuda::device_count());
+  std::printf("%s", tapir::cuda::library_report().c_str());
   return 0;
 }
 
 static void print_library_report() {
   const char* wanted = std::getenv("TAPIR_LIBRARY_REPORT");
   if (!bench_device.is_cuda() || !wanted || std::string(wanted) != "1") return;
-  std::fprintf(stderr, "%s\n", tapir::cuda::memory_summary().c_str());
+  std::fprintf(stderr, "%s%s\n", tapir::cuda::library_report().c_str(), tapir::cuda::memory_summary().c_str());
 }
 
 static void serve() {

@@ -70,6 +70,7 @@ struct Outcomes {
 };
 
 static int run_all(const Options& o) {
+  backends::cuda::set_cudnn_allow_tf32(false);  // float32 is compared as such
   run_device = Device(o.device);
   if (run_device.is_cuda() && !cuda::is_available()) throw RuntimeError("no CUDA device: " + cuda::why_not());
   const std::regex pattern(o.only);
