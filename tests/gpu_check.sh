@@ -80,7 +80,7 @@ if cc -shared -fPIC -o "$folder/gone/libgone.so" "$folder/gone.c" && cc -shared 
   TAPIR_CUDA_PLUGIN=$folder/plugin.so check --call A
   verdict "hidden libraries: status" test $? = 1
   verdict "hidden libraries: the reason" said 'cuda is not available: .*libgone'
-  verdict "hidden libraries: where it was looked for" said 'libgone.so: NOWHERE'
+  verdict "hidden libraries: which one" said 'stopped: .*not found: libgone.so'
   verdict "hidden libraries: within seconds" test $((SECONDS - begun)) -le 10
   verdict "hidden libraries: nothing else ran" not said '^target_'
 fi

@@ -78,7 +78,6 @@ class Context:
             self.env.setdefault("TAPIR_BENCH_SIZE", "tiny")
         if options.conformance:
             self.env["TAPIR_CONFORMANCE"] = str(pathlib.Path(options.conformance).resolve())
-        self.library_path = []  # folders that hold what the loader does not find
 
     def program(self, name):
         """Where it lies: in a build folder or in an unpacked bundle; else where it would."""
@@ -97,28 +96,12 @@ class Context:
         found = subprocess.run([name, "-c", "import torch"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) if shutil.which(name) else None
         return name if found and found.returncode == 0 else None
 
-    def add_library_path(self, folders):
-        self.library_path += folders
-        if folders:
-            self.env["LD_LIBRARY_PATH"] = ":".join(folders + [p for p in [self.env.get("LD_LIBRARY_PATH", "")] if p])
-
-    def bench_program(self):
-        """tapir_bench. Folders of libraries that we had to look for are for it alone: PyTorch brings its own."""
-        if not self.library_path:
-            return self.program("tapir_bench")
-        script = self.folder / "tapir_bench"
-        script.write_text(f"#!/bin/sh\nLD_LIBRARY_PATH='{self.env['LD_LIBRARY_PATH']}' exec '{self.program('tapir_bench')}' \"$@\"\n")
-        script.chmod(0o755)
-        return script
-
 
 def bench(c, name, words, alone=True, **more):
     """bench.py, whose rows go into a JSON file that results() reads."""
     path = more.pop("json", None) or c.folder / f"{name}.json"
-    command = [sys.executable, BENCHMARKS / "bench.py", *words, "--device", c.device, "--program", c.bench_program(), "--threads", "1", "--json", path]
+    command = [sys.executable, BENCHMARKS / "bench.py", *words, "--device", c.device, "--program", c.program("tapir_bench"), "--threads", "1", "--json", path]
     env = {"TAPIR_LIBRARY_REPORT": "1", "TAPIR_BENCH_PYTHON": c.options.torch or sys.executable}
-    if c.library_path:
-        env["LD_LIBRARY_PATH"] = os.environ.get("LD_LIBRARY_PATH", "")
     beside = ["--alone"] if alone else ["--peer-device", "cpu"] if c.emulated else []
     return Part(name, command + beside, env=env)
 
@@ -223,7 +206,8 @@ def call_b(c):
         *sanitizer_sections(c),
         Section("B", "nccl", "NCCL with one rank", 15, [Part("nccl", [c.program("distributed_worker"), "nccl_alone", "nccl"], env=nccl)],
                 not_here=c.missing("distributed_worker"), lines=12),
-        Section("B", "dnn_json", "Properties of the device for cuDNN without one", 5, [], not_here="needs vendor/dnn"),
+        Section("B", "dnn_json", "The device in cuDNN's words, for plans without one", 5, [Part("dnn_json", [c.program("cudnn_device_json"), c.out / "cudnn_device.json"])],
+                not_here="" if c.program("cudnn_device_json").exists() else "needs vendor/dnn"),
         Section("B", "difference", "Largest difference between CPU and device, in ulp", 40, case_parts(c, "op_cases", "difference", compared, ["--mode", "difference"]),
                 min(12, c.cores), c.missing("op_cases"), 0, differences),
     ]
