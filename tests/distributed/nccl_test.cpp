@@ -36,5 +36,9 @@ TEST_CASE("a group with NCCL's stand-in on emulated devices") {
     INFO(e.output);
     CHECK(e.status == 0);
   }
+  for (const Ended& e : run_ranks("nccl_alone", 1, 1)) {
+    INFO(e.output);
+    CHECK(e.status == 0);
+  }
   unsetenv("TAPIR_CUDA_PLUGIN");
 }
