@@ -1,0 +1,3 @@
+#pragma once
+#include <cuda_runtime_api.h>
+constexpr auto cudaErrorStreamCaptureUnmatched = cudaError_t(903), cudaErrorStreamCaptureImplicit = cudaError_t(906);
