@@ -92,6 +92,7 @@ void close_pages(char* pages) {
   const auto done = [](const Allocation::Use& u) { return knows(host, u.stream, u.time); };
   if (order_is_checked() && !(done(a.written) && std::all_of(a.reads.begin(), a.reads.end(), done)))
     throw Fault("[cuMemUnmap] work on " + describe(a) + " may not be done: the host has not waited for it");
+  check_held("cuMemUnmap", a);
   if (a.state != Allocation::Unmapped) munmap(a.pages, a.bytes);
   live.erase(pages);
 }
@@ -182,6 +183,7 @@ cudaError_t cudaFree(void* p) {
   if (!p) return cudaSuccess;
   Allocation* a = is_device_pointer(p) ? find(p) : nullptr;
   if (!a || a->begin != p || a->by_driver) throw Fault("[cudaFree] not the begin of a live allocation");
+  check_held("cudaFree", *a);
   if (a->state != Allocation::Unmapped) munmap(a->pages, a->bytes);
   count_bytes(a->device, -long(whole(a->size, 512)));
   live.erase(a->pages);

@@ -122,6 +122,8 @@ void check_margins();  // of what the work in progress wrote
 /// Copies to and from pinned memory whose end the host has now waited for: their bytes arrive, their sources were left alone.
 void settle_copies();
 void close_all();
+/// Fault where a library's call beside the plugin uses it still (beside.cpp).
+void check_held(const char* call, const Allocation& a);
 int current_device();
 int device_count();
 bool has_kernel_image();                // for its architecture
