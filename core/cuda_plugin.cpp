@@ -40,6 +40,7 @@ Opened open_plugin() {
     result.why_not = std::string("the CUDA plugin could not be opened: ") + dlerror();
     return result;
   }
+  fill_unwinder();
   const auto entry = reinterpret_cast<const CudaPlugin* (*)(CudaSettings*)>(dlsym(library, "tapir_cuda_plugin"));
   if (!entry) {
     result.why_not = std::string("the CUDA plugin is none: ") + dlerror();

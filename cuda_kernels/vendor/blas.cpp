@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "../../core/error.h"
+#include "../graphs.h"
 #include "../tuning.h"
 
 // cuBLASLt: descriptors and the library's choice of kernel are made once per signature (10 to 100 us) and kept. The choice is the library's
@@ -165,6 +166,7 @@ float time_of(Context& ctx, cublasLtHandle_t handle, const Plan& plan, const Pro
 /// The fastest proposal on the product's own operands, whose result it leaves. False where there was nothing to try, or no room.
 bool choose_by_trial(Context& ctx, cublasLtHandle_t handle, Plan& plan, const Product& p) {
   cublasLtMatmulHeuristicResult_t found[kMostTried];
+  refuse_capture("matmul");
   const int count = propose(handle, plan, p, found, kMostTried);
   plan.found = count > 0;
   if (count > 0) plan.choice = found[0];
@@ -245,7 +247,7 @@ bool product(Context& ctx, const Product& given) {
   const bool tf32 = p.dtype == kFloat32 && settings->matmul_allow_tf32.load(std::memory_order_relaxed);
   std::lock_guard lock(plans->mutex);  // a plan holds addresses of the call between these lines
   cublasLtHandle_t& handle = plans->handles[ctx.device.index];
-  if (!handle) check_blas(cublasLtCreate(&handle));
+  if (!handle) refuse_capture("matmul"), check_blas(cublasLtCreate(&handle));
   const bool trial =
       settings->cudnn_benchmark.load(std::memory_order_relaxed) && !(p.beta != 0 && p.c.data == p.out.data);
   const Signature key = signature(ctx.device, p, tf32, trial);

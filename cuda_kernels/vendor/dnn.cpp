@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../graphs.h"
 #include "../tuning.h"
 
 namespace tapir::inline v0::cuda_kernels::dnn {
@@ -248,6 +249,7 @@ struct Library {
   /// False where cuDNN cannot be used.
   bool join(cudaStream_t wanted) {
     if (!handle) {
+      refuse_capture("cudnn");
       if (cudnnCreate(&handle) != CUDNN_STATUS_SUCCESS) return handle = nullptr, false;
       stream = nullptr;  // a handle's first one
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../../core/error.h"
+#include "../graphs.h"
 
 // cuSOLVER, and cuBLAS for triangles: batched where the library has a batched form, else one matrix after the other.
 namespace tapir::inline v0::cuda_kernels::solver {
@@ -61,6 +62,7 @@ template <> struct Api<double> {
 class Libraries {
  public:
   explicit Libraries(const Context& ctx) : on_(ctx.device), lock_(all().mutex), h_(all().of[ctx.device.index]) {
+    if (!h_.solver || !h_.blas) refuse_capture("linalg");
     if (!h_.solver) check_solver(cusolverDnCreate(&h_.solver));
     if (!h_.blas) check_blas(cublasCreate(&h_.blas));
     check_solver(cusolverDnSetStream(h_.solver, stream_of(ctx)));
