@@ -6,6 +6,7 @@
 #include "cuda.h"
 #include "device_table.h"
 #include "error.h"
+#include "unwinder.h"
 
 namespace tapir::inline v0 {
 

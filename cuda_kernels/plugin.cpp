@@ -2,6 +2,7 @@
 #include <string>
 
 #include "../core/error.h"
+#include "../core/unwinder.h"
 #include "device.h"
 #include "kernels.h"
 #include "vendor/nvrtc.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "include/emulation/launch.h"
-#include "later.h"
+#include "capture_errors.h"
 
 namespace cuda_emulation {
 using Clock = std::vector<uint64_t>;  // [stream id]: how much of that stream's work is known to be done

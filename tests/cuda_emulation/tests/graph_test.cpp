@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "../later.h"
+#include "../capture_errors.h"
 #include "../library_call.h"
 #include "arrays.h"
 #include "test_kernels.h"
