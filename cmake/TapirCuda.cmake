@@ -1,6 +1,16 @@
 # The CUDA plugin, libtapir_cuda.so: cuda_kernels/*.{cu,cpp} and cuda_kernels/vendor/*, compiled by nvcc. What links Tapir does not need
-# it; it is opened at the first call into cuda::. TAPIR_CUDA_ARCHITECTURES is CMake's list ("90": sm_90 and its PTX).
-set(TAPIR_CUDA_ARCHITECTURES 90 CACHE STRING "CUDA architectures, as CMAKE_CUDA_ARCHITECTURES takes them")
+# it; it is opened at the first call into cuda::, and opens CUDA's libraries itself (vendor/libraries.cpp).
+# TAPIR_CUDA_ARCHITECTURES is CMake's list ("90": sm_90 and its PTX); by default this machine's devices', or 90 where it has none.
+if(NOT TAPIR_CUDA_ARCHITECTURES)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE here ERROR_QUIET RESULT_VARIABLE failed)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]" here "${here}")
+  string(REPLACE "." "" here "${here}")
+  list(REMOVE_DUPLICATES here)
+  if(failed OR NOT here)
+    set(here 90)
+  endif()
+  set(TAPIR_CUDA_ARCHITECTURES "${here}" CACHE STRING "CUDA architectures, as CMAKE_CUDA_ARCHITECTURES takes them" FORCE)
+endif()
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(TAPIR_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda/bin)
   if(TAPIR_NVCC)
@@ -16,7 +26,7 @@ find_package(CUDAToolkit REQUIRED)
 
 include(TapirCudnn)
 file(GLOB cuda_sources CONFIGURE_DEPENDS cuda_kernels/*.cu cuda_kernels/*.cpp cuda_kernels/vendor/*.cu cuda_kernels/vendor/*.cpp)
-if(TAPIR_CUDNN_FRONTEND_VERSION MATCHES "^none")
+if(NOT TAPIR_CUDNN)
   list(FILTER cuda_sources EXCLUDE REGEX "/vendor/dnn\\.cpp$")
   list(APPEND cuda_sources cuda_kernels/vendor/none/dnn.cpp)
 endif()
@@ -31,7 +41,8 @@ add_library(tapir_cuda MODULE ${cuda_sources} $<TARGET_OBJECTS:tapir_fused_prelu
 add_library(tapir::cuda ALIAS tapir_cuda)
 set_target_properties(tapir_cuda PROPERTIES CXX_EXTENSIONS OFF CUDA_STANDARD 20 CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
   CUDA_RUNTIME_LIBRARY Static LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
-target_compile_definitions(tapir_cuda PRIVATE TAPIR_CUDA_ARCHITECTURES="${TAPIR_CUDA_ARCHITECTURES}")
+string(REPLACE ";" ", " architectures "${TAPIR_CUDA_ARCHITECTURES}")
+target_compile_definitions(tapir_cuda PRIVATE TAPIR_CUDA_ARCHITECTURES="${architectures}")
 target_compile_options(tapir_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>)
@@ -42,18 +53,8 @@ endif()
 set_property(SOURCE cuda_kernels/unary.cu cuda_kernels/binary.cu cuda_kernels/ternary.cu APPEND PROPERTY COMPILE_OPTIONS
   --fmad=false)
 target_include_directories(tapir_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-target_link_libraries(tapir_cuda PRIVATE tapir CUDA::cudart_static)
-foreach(library cublasLt cublas cusolver)
-  target_link_libraries(tapir_cuda PRIVATE CUDA::${library})
-endforeach()
-if(NOT TAPIR_CUDNN_FRONTEND_VERSION MATCHES "^none")
-  target_link_libraries(tapir_cuda PRIVATE ${TAPIR_CUDNN})
-  # Newer frontends have an engine of their own that they compile (Tapir never asks for it). Not CUDA::nvrtc, which brings libcuda.so: the
-  # plugin must load where there is no driver, to say so.
-  find_library(TAPIR_NVRTC nvrtc HINTS ${CUDAToolkit_LIBRARY_DIR})
-  if(TAPIR_NVRTC)
-    target_link_libraries(tapir_cuda PRIVATE -Wl,--push-state,--as-needed ${TAPIR_NVRTC} -Wl,--pop-state)
-  endif()
+target_link_libraries(tapir_cuda PRIVATE tapir CUDA::cudart_static ${CMAKE_DL_LIBS})
+if(TAPIR_CUDNN)
   target_include_directories(tapir_cuda SYSTEM PRIVATE ${TAPIR_CUDNN_INCLUDE} ${TAPIR_CUDNN_FRONTEND_INCLUDE})
 endif()
 target_link_options(tapir_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)

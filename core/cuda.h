@@ -12,14 +12,17 @@ class Tensor;
 
 /// CUDA devices, streams and memory, under PyTorch's names. The backend is a plugin, libtapir_cuda.so, opened at the first call; without
 /// it, without a driver or a device is_available() is false and everything on the CPU works on. Functions with `device = -1` mean the
-/// current device. All but the first three throw ValueError, with why_not(), where no device is available.
+/// current device. All but the first four throw ValueError, with why_not(), where no device is available.
 namespace tapir::inline v0::cuda {
 
 /// Is there a CUDA device that Tapir can use? Never throws.
 bool is_available();
 int device_count();
-/// Why is_available() is false; empty when it is true.
+/// Why is_available() is false, with each place where a library was looked for; empty when it is true.
 std::string why_not();
+/// CUDA's libraries, their versions and files, and what became of calls: how many each served, and each signature that it refused with its own
+/// words for why (kernels of Tapir's ran instead). For people. Works without a device.
+std::string library_report();
 
 struct DeviceProperties {
   std::string name;

@@ -16,7 +16,7 @@ CudaSettings cuda_settings;
 namespace {
 
 struct Opened {
-  const CudaPlugin* plugin = nullptr;
+  const CudaPlugin *plugin = nullptr, *any = nullptr;  // any: also where it cannot be used
   std::string why_not;
 };
 
@@ -33,12 +33,15 @@ Opened open_plugin() {
   const std::string places[] = {beside + kName, kName, std::string(plugin_folder) + "/" + kName};
   Opened result;
   void* library = nullptr;
-  if (named) library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
-  else
-    for (const std::string& place : places)
-      if ((library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL))) break;
+  std::string tried;
+  for (const std::string& place : places) {
+    const char* const path = named ? named : place.c_str();
+    if ((library = dlopen(path, RTLD_NOW | RTLD_LOCAL))) break;
+    tried += std::string(tried.empty() ? "" : "; ") + dlerror();
+    if (named) break;
+  }
   if (!library) {
-    result.why_not = std::string("the CUDA plugin could not be opened: ") + dlerror();
+    result.why_not = "the CUDA plugin could not be opened: " + tried;
     return result;
   }
   fill_unwinder();
@@ -51,7 +54,7 @@ Opened open_plugin() {
   if (plugin->abi != CudaPlugin::kAbi || plugin->table_bytes != int64_t(sizeof(BackendTable)))
     result.why_not = tapir::format("the CUDA plugin belongs to another version of Tapir (interface {}, expected {})",
                                    plugin->abi, CudaPlugin::kAbi);
-  else if (!plugin->table) result.why_not = plugin->why_not;
+  else if (result.any = plugin; !plugin->table) result.why_not = plugin->why_not;
   else result.plugin = plugin;
   return result;
 }
@@ -69,6 +72,7 @@ namespace cuda {
 bool is_available() { return opened().plugin != nullptr; }
 int device_count() { return is_available() ? opened().plugin->device_count : 0; }
 std::string why_not() { return opened().why_not; }
+std::string library_report() { return opened().any ? opened().any->library_report() : why_not() + '\n'; }
 }  // namespace cuda
 
 }  // namespace tapir::inline v0

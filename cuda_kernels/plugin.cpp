@@ -3,8 +3,10 @@
 
 #include "../core/error.h"
 #include "../core/unwinder.h"
+#include "architectures.h"
 #include "device.h"
 #include "kernels.h"
+#include "vendor/libraries.h"
 #include "vendor/nvrtc.h"
 
 // The one symbol that libtapir_cuda.so exports, and the table behind it.
@@ -90,6 +92,19 @@ static std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+/// Empty where some device can run what was compiled; kernels on another one are errors of their own.
+static std::string missing_code() {
+  std::string found;
+  for (int i = 0; i < found_devices; ++i) {
+    const int capability = compute_capability({DeviceType::CUDA, int8_t(i)});
+    if (has_code(TAPIR_CUDA_ARCHITECTURES, capability)) return "";
+    found += (i ? ", " : "") + std::to_string(capability / 10) + '.' + std::to_string(capability % 10);
+  }
+  return "Tapir was built for the CUDA architectures " TAPIR_CUDA_ARCHITECTURES
+         ", which the devices here (compute capability " +
+         found + ") do not run: see TAPIR_CUDA_ARCHITECTURES";
+}
+
 /// Empty where a device can be used.
 static std::string what_is_missing() {
   int driver = 0, runtime = 0;
@@ -106,7 +121,8 @@ static std::string what_is_missing() {
   if (error == cudaErrorNoDevice || (error == cudaSuccess && found_devices == 0)) return "there is no CUDA device";
   if (error != cudaSuccess) return std::string("CUDA: ") + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
   found_devices = found_devices < kMaxDevices ? found_devices : kMaxDevices;
-  return "";
+  if (std::string why = missing_code(); !why.empty()) return why;
+  return why_not(Vendor::CublasLt);
 }
 
 int compute_capability(Device device) {
@@ -137,6 +153,10 @@ extern "C" __attribute__((visibility("default"))) const tapir::CudaPlugin* tapir
     p.table = why_not.empty() ? &cuda_kernels::table() : nullptr;
     p.device_count = cuda_kernels::device_count();
     p.why_not = why_not.c_str();
+    p.library_report = [] {
+      thread_local std::string text;
+      return (text = cuda_kernels::library_report()).c_str();
+    };
     return p;
   }();
   return &plugin;

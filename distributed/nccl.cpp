@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "../core/cuda_libraries.h"
 #include "socket.h"
 
 namespace tapir::inline v0::distributed {
@@ -27,11 +28,11 @@ template <class F> void find(void* library, const char* name, F*& f, std::string
 
 Loaded load() {
   Loaded out;
-  const char* named = std::getenv("TAPIR_NCCL_LIBRARY");
-  const std::string path = named ? named : "libnccl.so.2";
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const char* const named = std::getenv("TAPIR_NCCL_LIBRARY");
+  const CudaLibrary found = open_cuda_library({named ? named : "libnccl.so.2"}, "nccl");
+  void* const library = found.handle;
   if (!library) {
-    out.why = dlerror();
+    out.why = found.why_not;
     return out;
   }
 #define TAPIR_FIND(name) find(library, #name, out.api.name, out.why)

@@ -11,9 +11,10 @@
 #include "../../core/error.h"
 #include "../graphs.h"
 #include "../tuning.h"
+#include "libraries.h"
 
 // cuBLASLt: descriptors and the library's choice of kernel are made once per signature (10 to 100 us) and kept. The choice is the library's
-// first proposal or, with cudnn_benchmark, the fastest of several in a trial, which is kept on disk too (Note [Choices kept on disk]).
+// first proposal or, with cudnn_benchmark, the fastest of several in a trial, which is kept on disk too (Note [Choices kept on disk]). What it refuses is counted for library_report().
 namespace tapir::inline v0::cuda_kernels::blas {
 namespace {
 
@@ -59,6 +60,8 @@ struct Plan {
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr, d = nullptr;
   cublasLtMatmulHeuristicResult_t choice{};
   bool found = false;
+  std::string why;  // not
+  Tally* tally = nullptr;
 };
 
 template <class T> void set(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t what, T value) {
@@ -118,8 +121,7 @@ Plan make_plan(const Product& p, bool tf32) {
 constexpr int kMostTried = 8, kRuns = 3;
 
 /// The library's proposals, the one that it takes for the fastest first.
-int propose(cublasLtHandle_t handle, const Plan& plan, const Product& p, cublasLtMatmulHeuristicResult_t* found,
-            int most) {
+int propose(cublasLtHandle_t handle, Plan& plan, const Product& p, cublasLtMatmulHeuristicResult_t* found, int most) {
   cublasLtMatmulPreference_t wish = nullptr;
   check_blas(cublasLtMatmulPreferenceCreate(&wish));
   set(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
@@ -135,6 +137,7 @@ int propose(cublasLtHandle_t handle, const Plan& plan, const Product& p, cublasL
   cublasLtMatmulPreferenceDestroy(wish);
   const bool extra = p.row_sums || p.gelu;  // may be refused in any way: there is another one
   if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED && !extra) check_blas(status);
+  plan.why = status == CUBLAS_STATUS_SUCCESS ? "no algorithm" : cublasLtGetStatusString(status);
   if (status != CUBLAS_STATUS_SUCCESS) return 0;
   return int(std::remove_if(found, found + count, [](const auto& f) { return f.state != CUBLAS_STATUS_SUCCESS; }) -
              found);
@@ -229,6 +232,16 @@ void choose(Context& ctx, cublasLtHandle_t handle, Plan& plan, const Product& p,
   if (choose_by_trial(ctx, handle, plan, p)) kept_choices().keep(key, text_of(plan.choice.algo));
 }
 
+/// A product, for people.
+std::string call_of(const Product& p, bool tf32) {
+  const auto side = [](const Matrix& x) { return x.column == 1 ? "" : "^T"; };
+  return tapir::format(
+      "matmul {}{} ({}, {}){} x ({}, {}){}, batch {}{}{}{}{}, alpha {}, beta {}, aligned to {}, {}, {}", p.dtype,
+      tf32 ? " by TF32" : "", p.m, p.k, side(p.a), p.k, p.n, side(p.b), p.batch, p.bias ? " + bias" : "",
+      p.gelu ? ", gelu" : "", p.before.data ? " with its operand" : "", p.row_sums ? ", sums of rows" : "", p.alpha,
+      p.beta, alignment(p.a.data), alignment(p.b.data), alignment(p.out.data));
+}
+
 /// Never destroyed: products may be asked for by destructors after main.
 struct Plans {
   std::mutex mutex;
@@ -255,14 +268,15 @@ bool product(Context& ctx, const Product& given) {
   if (it == plans->plans.end()) {
     Plan made = make_plan(p, tf32);
     choose(ctx, handle, made, p, key, trial);
+    made.tally = &tally_of(Vendor::CublasLt, call_of(p, tf32));
     it = plans->plans.emplace(key, made).first;
   }
   const Plan& plan = it->second;
-  if (!plan.found) return false;
+  if (!plan.found) return count_refusal(*plan.tally, plan.why), false;
   set_pointers(plan, p);
   const size_t bytes = plan.choice.workspaceSize;
   check_blas(run(ctx, handle, plan, p, bytes ? ctx.scratch(int64_t(bytes)) : nullptr));
-  return true;
+  return ++plan.tally->served, true;
 }
 
 }  // namespace tapir::inline v0::cuda_kernels::blas

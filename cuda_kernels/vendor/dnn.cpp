@@ -6,7 +6,8 @@
 //   - under deterministic(), those that may give other results in another run,
 //   - for float32, those that convert to 16 bits; without cudnn_allow_tf32 also those that use tensor cores, and
 //   - those that want too large a workspace.
-// Whatever the library or the frontend says no to, by status or exception, is false to the caller, who has kernels of his own.
+// Whatever the library or the frontend says no to, by status or exception, is false to the caller, who has kernels of his own; it is counted,
+// with the library's words, for library_report(). An engine that fails when it runs gives way to the next one.
 #include "dnn.h"
 
 #define CUDNN_FRONTEND_SKIP_JSON_LIB  // nothing is serialized; the headers are slow enough: this file alone includes them
@@ -23,6 +24,7 @@
 
 #include "../graphs.h"
 #include "../tuning.h"
+#include "libraries.h"
 
 namespace tapir::inline v0::cuda_kernels::dnn {
 namespace {
@@ -84,9 +86,24 @@ struct Request {
   }
 };
 
+/// Keeps the words of the first step that the library refuses.
+struct Steps {
+  std::string why;
+  bool bad(fe::error_t e) {
+    if (e.is_bad() && why.empty()) {
+      char words[512] = "";
+      cudnnGetLastErrorString(words, sizeof words);
+      why = e.get_message() + (*words ? std::string(" (") + words + ')' : "");
+    }
+    return e.is_bad();
+  }
+};
+
 struct Plan {
   std::unique_ptr<Graph> graph;  // null: there is no kernel for it
   int64_t index = kUnplanned, workspace = 0;
+  Steps steps;  // why not, where there is none
+  Tally* tally = nullptr;
 };
 
 /// An operand of the call, by the number of its tensor in the graph; null where the graph has none.
@@ -95,12 +112,12 @@ struct Operand {
   const void* data;
 };
 using Operands = std::initializer_list<Operand>;
-bool execute(cudnnHandle_t handle, const Plan& plan, int64_t index, Operands operands, void* space) {
+bool execute(cudnnHandle_t handle, Plan& plan, int64_t index, Operands operands, void* space) {
   std::unordered_map<int64_t, void*>
       pointers;  // a new one for each run: frontends of 1.14 leave pointers of their own in it
   for (const Operand& o : operands)
     if (o.data) pointers.emplace(o.number, const_cast<void*>(o.data));
-  return plan.graph->execute_plan_at_index(handle, pointers, space, index).is_good();
+  return !plan.steps.bad(plan.graph->execute_plan_at_index(handle, pointers, space, index));
 }
 
 fe::DataType_t type_of(DType dtype) {
@@ -112,15 +129,19 @@ fe::DataType_t type_of(DType dtype) {
 
 // ---- choosing a plan ----
 
+/// Set by tests/cudnn_plans, which makes plans for a device that is not here, without a handle.
+void (*describe_device)(Graph&) = nullptr;
+
 /// The graph with all its engines named and the unwanted ones left out; null where there is none.
 template <class Describe>
-std::unique_ptr<Graph> graph_of(cudnnHandle_t handle, const Request& r, const Describe& describe) {
+std::unique_ptr<Graph> graph_of(cudnnHandle_t handle, const Request& r, const Describe& describe, Steps& steps) {
   auto graph = std::make_unique<Graph>();
   const fe::DataType_t compute = r.dtype == kFloat64 ? fe::DataType_t::DOUBLE : fe::DataType_t::FLOAT;
+  if (describe_device) describe_device(*graph);
   graph->set_io_data_type(type_of(r.dtype)).set_intermediate_data_type(compute).set_compute_data_type(compute);
   describe(*graph);
-  if (graph->validate().is_bad() || graph->build_operation_graph(handle).is_bad() ||
-      graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}).is_bad())
+  if (steps.bad(graph->validate()) || steps.bad(graph->build_operation_graph(handle)) ||
+      steps.bad(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK})))
     return nullptr;
   std::vector<fe::NumericalNote_t> unwanted;
   if (r.deterministic) unwanted.push_back(fe::NumericalNote_t::NONDETERMINISTIC);
@@ -132,20 +153,20 @@ std::unique_ptr<Graph> graph_of(cudnnHandle_t handle, const Request& r, const De
 }
 
 /// Makes plan number `index` ready; its workspace in bytes, or kUnplanned.
-int64_t prepare(Graph& graph, int64_t index) {
+int64_t prepare(Plan& plan, int64_t index) {
   int64_t bytes = 0;
-  if (graph.build_plan_at_index(index).is_bad() || graph.get_workspace_size_plan_at_index(index, bytes).is_bad() ||
-      bytes > kMostWorkspace)
+  if (plan.steps.bad(plan.graph->build_plan_at_index(index)) ||
+      plan.steps.bad(plan.graph->get_workspace_size_plan_at_index(index, bytes)) || bytes > kMostWorkspace)
     return kUnplanned;
   return bytes;
 }
 
-/// The plan of that name, or, where it is empty, the first that can be made.
-bool choose(Plan& plan, const std::string& wanted) {
-  for (int64_t i = 0; i < plan.graph->get_execution_plan_count(); ++i) {
+/// The plan of that name, or, where it is empty, the first from number `first` on that can be made.
+bool choose(Plan& plan, const std::string& wanted, int64_t first = 0) {
+  for (int64_t i = first; i < plan.graph->get_execution_plan_count(); ++i) {
     std::string name;
     if (!wanted.empty() && (plan.graph->get_plan_name_at_index(i, name).is_bad() || name != wanted)) continue;
-    const int64_t bytes = prepare(*plan.graph, i);
+    const int64_t bytes = prepare(plan, i);
     if (bytes == kUnplanned) continue;
     plan.index = i, plan.workspace = bytes;
     return true;
@@ -161,7 +182,7 @@ struct Timer {
 };
 
 /// The best time of some runs, in milliseconds; infinity where one fails.
-float time_of(Context& ctx, cudnnHandle_t handle, const Plan& plan, int64_t index, Operands operands, void* space) {
+float time_of(Context& ctx, cudnnHandle_t handle, Plan& plan, int64_t index, Operands operands, void* space) {
   const Timer timer;
   float best = std::numeric_limits<float>::infinity();
   for (int run = 0; run < kTimes; ++run) {
@@ -178,11 +199,11 @@ float time_of(Context& ctx, cudnnHandle_t handle, const Plan& plan, int64_t inde
 }
 
 /// The name of the fastest of the first plans, which all run on the call's own operands; "" where none runs.
-std::string fastest(Context& ctx, cudnnHandle_t handle, const Plan& plan, Operands operands) {
+std::string fastest(Context& ctx, cudnnHandle_t handle, Plan& plan, Operands operands) {
   std::vector<std::pair<int64_t, int64_t>> tried;  // index, workspace
   int64_t most = 0;
   for (int64_t i = 0; i < plan.graph->get_execution_plan_count() && int64_t(tried.size()) < kTried; ++i)
-    if (const int64_t bytes = prepare(*plan.graph, i); bytes != kUnplanned)
+    if (const int64_t bytes = prepare(plan, i); bytes != kUnplanned)
       tried.push_back({i, bytes}), most = std::max(most, bytes);
   void* space = nullptr;
   try {
@@ -215,7 +236,7 @@ std::string name_of_device(Device device) {
 template <class Describe>
 Plan make_plan(Context& ctx, cudnnHandle_t handle, const Request& r, const Describe& describe, Operands operands) {
   Plan plan;
-  plan.graph = graph_of(handle, r, describe);
+  plan.graph = graph_of(handle, r, describe, plan.steps);
   if (!plan.graph) return plan;
   if (r.benchmark && !is_recorded(ctx)) {
     const std::string key = choice_key(name_of_device(ctx.device), "cudnn", int64_t(cudnnGetVersion()),
@@ -223,14 +244,16 @@ Plan make_plan(Context& ctx, cudnnHandle_t handle, const Request& r, const Descr
     std::string kept = kept_choices().find(key);
     if (!kept.empty() && choose(plan, kept)) return plan;
     kept = fastest(ctx, handle, plan, operands);
-    plan.graph = graph_of(handle, r, describe);  // anew: the losers' kernels need not stay loaded
+    plan.graph = graph_of(handle, r, describe, plan.steps);  // anew: the losers' kernels need not stay loaded
     if (!plan.graph) return plan;
     if (!kept.empty() && choose(plan, kept)) {
       kept_choices().keep(key, kept);
       return plan;
     }
   }
-  if (!choose(plan, "")) plan.graph.reset();
+  if (choose(plan, "")) return plan;
+  if (plan.steps.why.empty()) plan.steps.why = "no engine serves it under the rules for this call";
+  plan.graph.reset();
   return plan;
 }
 
@@ -246,17 +269,21 @@ struct Library {
   cudaStream_t stream = nullptr;
   std::unordered_map<Signature, Plan, SignatureHash> plans;
 
-  /// False where cuDNN cannot be used.
-  bool join(cudaStream_t wanted) {
+  /// Empty, or why cuDNN cannot be used.
+  std::string join(cudaStream_t wanted) {
+    if (const std::string& why = why_not(Vendor::Cudnn); !why.empty()) return why;
+    cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     if (!handle) {
       refuse_capture("cudnn");
-      if (cudnnCreate(&handle) != CUDNN_STATUS_SUCCESS) return handle = nullptr, false;
+      status = cudnnCreate(&handle);
+      if (status != CUDNN_STATUS_SUCCESS) handle = nullptr;
       stream = nullptr;  // a handle's first one
     }
-    if (stream == wanted) return true;
-    if (cudnnSetStream(handle, wanted) != CUDNN_STATUS_SUCCESS) return false;
-    stream = wanted;
-    return true;
+    if (handle && stream != wanted) {
+      status = cudnnSetStream(handle, wanted);
+      if (status == CUDNN_STATUS_SUCCESS) stream = wanted;
+    }
+    return status == CUDNN_STATUS_SUCCESS ? "" : cudnnGetErrorString(status);
   }
 };
 
@@ -265,35 +292,48 @@ Library& library_of(Device device) {
   return libraries[device.index];
 }
 
-/// Runs the graph that describe(graph) fills, whose tensors are the operands by number.
-template <class Describe> bool run(Context& ctx, const Request& r, const Describe& describe, Operands operands) {
-  if (!r.signature.fits()) return false;
+template <class Describe>
+Plan plan_or_reason(Context& ctx, cudnnHandle_t handle, const Request& r, const Describe& describe, Operands operands) {
+  try {
+    return make_plan(ctx, handle, r, describe, operands);
+  } catch (const RuntimeError&) {
+    throw;  // ours: out of memory, an error of the device
+  } catch (const std::exception& e) {
+    Plan none;
+    none.steps.why = e.what();
+    return none;
+  }
+}
+
+bool refused(const Plan& plan) { return count_refusal(*plan.tally, plan.steps.why), false; }
+
+/// Runs the graph that describe(graph) fills, whose tensors are the operands by number; text(): the call, for people.
+template <class Describe, class Text>
+bool run(Context& ctx, const Request& r, const Describe& describe, Operands operands, const Text& text) {
+  if (!r.signature.fits()) return count_refusal(tally_of(Vendor::Cudnn, text()), "too long a signature"), false;
   const OnDevice on(ctx.device);
   Library& library = library_of(ctx.device);
   const std::lock_guard lock(library.mutex);
-  if (!library.join(stream_of(ctx))) return false;
+  if (const std::string why = library.join(stream_of(ctx)); !why.empty())
+    return count_refusal(tally_of(Vendor::Cudnn, r.name), why), false;
   auto it = library.plans.find(r.signature);
   if (it == library.plans.end()) {
-    Plan made;
-    try {
-      made = make_plan(ctx, library.handle, r, describe, operands);
-    } catch (const RuntimeError&) {
-      throw;  // ours: out of memory, an error of the device
-    } catch (const std::exception&) {
-      made = Plan();
-    }
-    it = library.plans.emplace(r.signature, std::move(made)).first;
+    it = library.plans.emplace(r.signature, plan_or_reason(ctx, library.handle, r, describe, operands)).first;
+    it->second.tally = &tally_of(Vendor::Cudnn, text());
   }
   Plan& plan = it->second;
-  if (!plan.graph) return false;
-  void* const space = plan.workspace ? ctx.scratch(plan.workspace) : nullptr;
-  try {
-    if (execute(library.handle, plan, plan.index, operands, space)) return true;
-  } catch (const std::exception&) {}
-  // A capture that was refused, or spoilt, says nothing of other calls.
-  if (is_recorded(ctx)) fail(ErrorKind::Runtime, "[cudnn] the engine could not be captured");
-  plan = Plan();  // it will not work the next time either
-  return false;
+  while (plan.graph) {
+    void* const space = plan.workspace ? ctx.scratch(plan.workspace) : nullptr;
+    try {
+      if (execute(library.handle, plan, plan.index, operands, space)) return ++plan.tally->served, true;
+    } catch (const std::exception& e) {
+      if (plan.steps.why.empty()) plan.steps.why = e.what();
+    }
+    // A capture that was refused, or spoilt, says nothing of other calls.
+    if (is_recorded(ctx)) fail(ErrorKind::Runtime, "[cudnn] the engine could not be captured: {}", plan.steps.why);
+    if (!choose(plan, "", plan.index + 1)) plan.graph.reset();
+  }
+  return refused(plan);
 }
 
 bool small_enough(std::initializer_list<const TensorView*> views) {
@@ -333,16 +373,24 @@ Extents axes(const int64_t (&values)[3], int64_t spatial, int64_t absent) {
   return all;
 }
 
-}  // namespace
-
-bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& p, bool channels_last) {
-  if (!small_enough({&x, &w, &y})) return false;
+/// use(request, describe, operands, text): what run() takes of a convolution.
+template <class Use>
+bool with_conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& p, bool channels_last, Use&& use) {
   Request r(ctx, "conv", x.dtype, int64_t(pass));
   r.signature.add(int64_t(channels_last)), r.signature.add(p.spatial), r.signature.add(p.groups);
   for (const TensorView* v : {&x, &w, &y})
     for (int64_t d = 0; d < v->rank; ++d) r.signature.add(v->sizes[d]);
   for (int64_t d = 0; d < p.spatial; ++d)
     r.signature.add(p.stride[d]), r.signature.add(p.padding[d]), r.signature.add(p.dilation[d]);
+  const auto text = [&] {
+    constexpr const char* kPasses[] = {"forward", "backward data", "backward weight"};
+    std::string axes;
+    for (int64_t d = 0; d < p.spatial; ++d)
+      axes += tapir::format("{}{}+{}x{}", d ? ", " : "", p.stride[d], p.padding[d], p.dilation[d]);
+    return tapir::format("conv {} {}{}, x {} w {} y {}, groups {}, stride+padding x dilation {}", kPasses[int(pass)],
+                         x.dtype, channels_last ? " channels last" : "", x.shape(), w.shape(), y.shape(), p.groups,
+                         axes);
+  };
   const auto describe = [&](Graph& graph) {
     const auto fill = [&](const Place& place, V v, int64_t number) {
       const Extents sizes = image_sizes(v);
@@ -370,7 +418,14 @@ bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& p, bool chan
     else if (pass == Pass::BackwardData) fill(result, x, kX);
     else fill(result, w, kW);
   };
-  return run(ctx, r, describe, {{kX, x.data}, {kW, w.data}, {kY, y.data}});
+  return use(r, describe, Operands{{kX, x.data}, {kW, w.data}, {kY, y.data}}, text);
+}
+
+}  // namespace
+
+bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool channels_last) {
+  return small_enough({&x, &w, &y}) &&
+         with_conv(ctx, pass, x, w, y, params, channels_last, [&](auto&&... call) { return run(ctx, call...); });
 }
 
 // ---- attention ----
@@ -416,10 +471,13 @@ Request attention_request(const Context& ctx, const char* name, int64_t kind, co
   return r;
 }
 
-}  // namespace
+std::string attention_text(const char* name, V q, V k, const AttentionParams& params) {
+  return tapir::format("{} {}{}, q {} strides {}, k {} strides {}", name, q.dtype, params.causal ? " causal" : "",
+                       q.shape(), q.stride_list(), k.shape(), k.stride_list());
+}
 
-bool attention(Context& ctx, V out, V lse, V q, V k, V v, const AttentionParams& params) {
-  if (!small_enough({&out, &q, &k, &v})) return false;
+template <class Use>
+bool with_attention(Context& ctx, V out, V lse, V q, V k, V v, const AttentionParams& params, Use&& use) {
   const Request r = attention_request(ctx, "attention", 8 + lse.defined(), params, {&q, &k, &v, &out});
   const auto describe = [&](Graph& graph) {
     auto attributes = attributes_of<fe::graph::SDPA_attributes>(params);
@@ -431,13 +489,12 @@ bool attention(Context& ctx, V out, V lse, V q, V k, V v, const AttentionParams&
     stats->set_output(true);
     set_lse(stats, lse);
   };
-  const Operands all = {{kQ, q.data}, {kK, k.data}, {kV, v.data}, {kOut, out.data}, {kLse, lse.data}};
-  return run(ctx, r, describe, all);
+  return use(r, describe, Operands{{kQ, q.data}, {kK, k.data}, {kV, v.data}, {kOut, out.data}, {kLse, lse.data}},
+             [&] { return attention_text(r.name, q, k, params); });
 }
 
-bool attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v,
-                        const AttentionParams& params) {
-  if (!small_enough({&out, &q, &k, &v})) return false;
+template <class Use> bool with_attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v,
+                                                  const AttentionParams& params, Use&& use) {
   const Request r = attention_request(ctx, "attention_backward", 16, params, {&q, &k, &v, &out, &dout, &dq, &dk, &dv});
   const auto describe = [&](Graph& graph) {
     auto attributes = attributes_of<fe::graph::SDPA_backward_attributes>(params);
@@ -453,16 +510,21 @@ bool attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V 
       set_heads(gradients[size_t(i)], *views[i], kGradQ + i);
     }
   };
-  return run(ctx, r, describe,
-             {{kQ, q.data},
-              {kK, k.data},
-              {kV, v.data},
-              {kOut, out.data},
-              {kLse, lse.data},
-              {kGradOut, dout.data},
-              {kGradQ, dq.data},
-              {kGradK, dk.data},
-              {kGradV, dv.data}});
+  const Operands all = {{kQ, q.data},          {kK, k.data},      {kV, v.data},      {kOut, out.data}, {kLse, lse.data},
+                        {kGradOut, dout.data}, {kGradQ, dq.data}, {kGradK, dk.data}, {kGradV, dv.data}};
+  return use(r, describe, all, [&] { return attention_text(r.name, q, k, params); });
+}
+
+}  // namespace
+
+bool attention(Context& ctx, V out, V lse, V q, V k, V v, const AttentionParams& params) {
+  return small_enough({&out, &q, &k, &v}) &&
+         with_attention(ctx, out, lse, q, k, v, params, [&](auto&&... call) { return run(ctx, call...); });
+}
+bool attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v,
+                        const AttentionParams& params) {
+  return small_enough({&out, &q, &k, &v}) && with_attention_backward(ctx, dq, dk, dv, dout, out, lse, q, k, v, params,
+                                                                     [&](auto&&... call) { return run(ctx, call...); });
 }
 
 }  // namespace tapir::inline v0::cuda_kernels::dnn

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../core/cuda_libraries.h"
 #include "../../core/error.h"
 #include "../fused_prelude.h"
 #include "../tuning.h"
@@ -48,11 +49,10 @@ struct Library {
   std::vector<int> known;  // architectures
 
   Library() {
-    void* library = nullptr;
-    for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"})
-      if (!library) library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    const CudaLibrary found = open_cuda_library({"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}, "cuda_nvrtc");
+    void* const library = found.handle;
     if (!library) {
-      why_not = "libnvrtc was not found";
+      why_not = found.why_not;
       return;
     }
     find(library, "nvrtcVersion", version), find(library, "nvrtcGetNumSupportedArchs", count_architectures);

@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   try {
+    backends::cuda::set_cudnn_allow_tf32(false);  // float32 is compared as such
     run_device = Device(device);
     if (run_device.is_cuda() && !cuda::is_available()) throw RuntimeError("no CUDA device: " + cuda::why_not());
     const std::regex pattern(only);

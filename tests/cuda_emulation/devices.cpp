@@ -1,5 +1,6 @@
 // The devices there are, what they say of themselves, and errors. Environment: TAPIR_EMULATED_DEVICES (2), TAPIR_EMULATED_DRIVER
-// (13000: the version that the driver supports), TAPIR_EMULATED_MEMORY (bytes of each device, 4 GiB), TAPIR_EMULATED_CAPABILITY (90).
+// (13000: the version that the driver supports), TAPIR_EMULATED_MEMORY (bytes of each device, 4 GiB), TAPIR_EMULATED_CAPABILITY (90; of each
+// device where commas separate several, the last one of the rest).
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -19,7 +20,12 @@ int number(const char* variable, int otherwise) {
   return text ? std::atoi(text) : otherwise;
 }
 constexpr int kBuiltFor = 90;  // an older device finds no kernel image
-int capability() { return number("TAPIR_EMULATED_CAPABILITY", kBuiltFor); }
+int capability(int device) {
+  const char* text = std::getenv("TAPIR_EMULATED_CAPABILITY");
+  if (!text) return kBuiltFor;
+  for (const char* next; device > 0 && (next = std::strchr(text, ',')); --device) text = next + 1;
+  return std::atoi(text);
+}
 constexpr int kMultiprocessors = 4;  // few, so that loops over a grid do loop
 
 struct ErrorText {
@@ -82,7 +88,7 @@ int device_count() {
       number("TAPIR_EMULATED_DRIVER", CUDART_VERSION) < CUDART_VERSION ? 0 : number("TAPIR_EMULATED_DEVICES", 2);
   return count;
 }
-bool has_kernel_image() { return capability() >= kBuiltFor; }
+bool has_kernel_image() { return capability(chosen_device) >= kBuiltFor; }
 void bind_context() { bound = true; }
 bool has_context() { return bound; }
 int current_device() { return device_count() > 0 ? chosen_device : -1; }
@@ -142,7 +148,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
   p.memPitch = 0x7fffffff, p.maxThreadsPerBlock = 1024;
   p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024, p.maxThreadsDim[2] = 64;
   p.maxGridSize[0] = 0x7fffffff, p.maxGridSize[1] = p.maxGridSize[2] = 65535;
-  p.totalConstMem = 65536, p.major = capability() / 10, p.minor = capability() % 10, p.textureAlignment = 512;
+  p.totalConstMem = 65536, p.major = capability(device) / 10, p.minor = capability(device) % 10,
+  p.textureAlignment = 512;
   p.multiProcessorCount = kMultiprocessors, p.canMapHostMemory = p.concurrentKernels = p.unifiedAddressing = 1;
   p.pciBusID = device + 1, p.asyncEngineCount = 3, p.memoryBusWidth = 5120, p.l2CacheSize = 50 << 20;
   p.maxThreadsPerMultiProcessor = 2048, p.maxBlocksPerMultiProcessor = 32;

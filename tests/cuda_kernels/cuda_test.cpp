@@ -1,5 +1,6 @@
 // core/cuda.h: devices, streams, events; what happens where there is no device.
 #include "cuda.h"
+#include "../../cuda_kernels/architectures.h"
 
 #include <thread>
 
@@ -33,19 +34,75 @@ TEST_CASE("cuda: without a device the CPU works, and why_not says what was missi
 }
 
 TEST_CASE("cuda: a device of an architecture that nothing was built for (BI-095)") {
-  NEEDS_CUDA
-  if (!is_emulated()) SKIP_TEST("only the emulation has such a device");
-  if (!std::getenv("TAPIR_EMULATED_CAPABILITY")) {
-    CHECK(run_alone("TAPIR_EMULATED_CAPABILITY=75", "cuda: a device of an architecture*") == 0);
+  if (const char* text = std::getenv("TAPIR_EMULATED_CAPABILITY"); text && std::string_view(text) == "75") {
+    CHECK_FALSE(cuda::is_available());
+    CHECK(contains(cuda::why_not(), "built for the CUDA architectures 90"));
+    CHECK(contains(cuda::why_not(), "compute capability 7.5, 7.5"));
     return;
   }
-  CHECK(cuda::get_device_properties().major == 7);
-  const Tensor x = tensor({1.f, 2.f}).to(kCUDA);  // memory and copies need no kernel
+  NEEDS_CUDA_DEVICES(2)
+  if (!is_emulated()) SKIP_TEST("only the emulation has such a device");
+  const std::string name = "cuda: a device of an architecture*";
+  if (!std::getenv("TAPIR_EMULATED_CAPABILITY")) {
+    CHECK(run_alone("TAPIR_EMULATED_CAPABILITY=75", name) == 0);
+    CHECK(run_alone("TAPIR_EMULATED_CAPABILITY=90,75", name) == 0);
+    return;
+  }
+  const Device old("cuda:1");  // beside one that works
+  CHECK(cuda::get_device_properties(1).major == 7);
+  const Tensor x = tensor({1.f, 2.f}).to(old);  // memory and copies need no kernel
   const std::string text = message_of<RuntimeError>([&] { (void)exp(x); });
-  CHECK(contains(text, "expected a device of the architectures that it was compiled for (emulated)"));
+  CHECK(contains(text, "expected a device of the architectures that it was compiled for (90)"));
   CHECK(contains(text, "got compute capability 7.5"));
   CHECK_FALSE(message_of<RuntimeError>([&] { (void)softmax(x, 0); }).empty());
   CHECK(equal(x.cpu(), tensor({1.f, 2.f})));  // and the device goes on
+  CHECK(allclose(exp(x.to("cuda:0")).cpu(), exp(x.cpu())));
+}
+
+TEST_CASE("cuda: which devices a list of architectures serves") {
+  using cuda_kernels::has_code;
+  CHECK(has_code("90", 90));
+  CHECK(has_code("90", 120));  // by its PTX
+  CHECK_FALSE(has_code("90", 89));
+  CHECK(has_code("75, 80, 86", 86));
+  CHECK_FALSE(has_code("75, 80, 86", 70));
+  CHECK(has_code("80-real", 86));
+  CHECK_FALSE(has_code("80-real", 90));
+  CHECK_FALSE(has_code("86-real", 80));
+  CHECK(has_code("80-virtual", 90));
+  CHECK(has_code("90a", 90));
+  CHECK_FALSE(has_code("90a", 100));
+  CHECK(has_code("100f", 103));
+  CHECK_FALSE(has_code("100f", 120));
+  CHECK(has_code("native", 75));
+}
+
+TEST_CASE("cuda: libraries that are not there are named, with the places where they were looked for") {
+  if (std::getenv("TAPIR_EMULATED_WITHOUT") && contains(std::getenv("TAPIR_EMULATED_WITHOUT"), "cublaslt")) {
+    CHECK_FALSE(cuda::is_available());
+    CHECK(contains(cuda::why_not(), "no cuBLASLt"));
+    CHECK(contains(cuda::library_report(), "no cuBLASLt"));
+    return;
+  }
+  NEEDS_CUDA
+  const std::string name = "cuda: libraries that are not there*";
+  if (!std::getenv("TAPIR_EMULATED_WITHOUT")) {
+    CHECK(contains(cuda::library_report(), "cuBLASLt"));
+    CHECK(contains(cuda::library_report(), "cuDNN"));
+    if (!is_emulated()) return;
+    CHECK(run_alone("TAPIR_EMULATED_WITHOUT=cublaslt", name) == 0);
+    CHECK(run_alone("TAPIR_EMULATED_WITHOUT=cusolver,cudnn", name) == 0);
+    return;
+  }
+  const Tensor a = eye(3, {.device = kCUDA}) * 2;
+  CHECK(contains(message_of<RuntimeError>([&] { (void)linalg::cholesky(a); }),
+                 "[linalg] expected cuBLAS and cuSOLVER, got no cuSOLVER"));
+  backends::cuda::set_cudnn_allow_tf32(false);
+  const Tensor x = randn({1, 2, 5, 5}), w = randn({3, 2, 3, 3});
+  CHECK(allclose(conv2d(x.to(kCUDA), w.to(kCUDA)).cpu(), conv2d(x, w),
+                 {.atol = 1e-4}));  // by a kernel of ours, and that is told
+  CHECK(contains(cuda::library_report(), "refused 1 times: conv"));
+  CHECK(contains(cuda::library_report(), "no cuDNN"));
 }
 
 TEST_CASE("cuda: devices and their properties") {

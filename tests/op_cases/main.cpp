@@ -87,6 +87,7 @@ int main(int argc, char** argv) {
   app.add_flag("--list", list, "Prints the cases, and which have a reference of their own");
   CLI11_PARSE(app, argc, argv);
   try {
+    backends::cuda::set_cudnn_allow_tf32(false);  // float32 is compared as such
     settings.device = Device(device), settings.perf_dtype = dtype_from_name(dtype);
     if (settings.device.is_cuda() && !cuda::is_available()) throw RuntimeError("no CUDA device: " + cuda::why_not());
     const std::regex pattern(only);

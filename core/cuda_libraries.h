@@ -1,0 +1,20 @@
+#pragma once
+// Where CUDA's libraries are looked for at run time: a machine may have them in the loader's places, in a toolkit or in Python's packages alone.
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace tapir::inline v0 {
+
+struct CudaLibrary {
+  void* handle = nullptr;  // null: why_not says which places were tried, and what each of them had
+  std::string path, why_not;
+};
+/// Opens the first that is found, for good: each file name in the folders of $TAPIR_CUDA_LIBRARIES (separated by ':'), then where the
+/// loader looks, then in the toolkit of $CUDA_HOME, $CUDA_PATH or /usr/local/cuda, in $CONDA_PREFIX, and in nvidia/<wheel>/lib and
+/// nvidia/cu<N>/lib of the packages of Python: of $VIRTUAL_ENV, of each python3 on $PATH, of the user and of the system.
+CudaLibrary open_cuda_library(std::initializer_list<const char*> files, const char* wheel);
+/// The folders of the toolkit and of Python's packages that exist, in that order.
+std::vector<std::string> cuda_library_folders(const char* wheel);
+
+}  // namespace tapir::inline v0
