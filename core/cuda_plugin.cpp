@@ -6,6 +6,7 @@
 #include "cuda.h"
 #include "device_table.h"
 #include "error.h"
+#include "unwinder.h"
 
 namespace tapir::inline v0 {
 
@@ -43,6 +44,7 @@ Opened open_plugin() {
     result.why_not = "the CUDA plugin could not be opened: " + tried;
     return result;
   }
+  fill_unwinder();
   const auto entry = reinterpret_cast<const CudaPlugin* (*)(CudaSettings*)>(dlsym(library, "tapir_cuda_plugin"));
   if (!entry) {
     result.why_not = std::string("the CUDA plugin is none: ") + dlerror();

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "fused_source.h"
+#include "graphs.h"
 #include "kernel_files.h"
 #include "kernels.h"
 #include "launch.h"
@@ -58,6 +59,7 @@ class Kernels {
     }
     std::atomic<void*>& loaded = kernel->loaded[device.index];
     if (void* ready = loaded.load(std::memory_order_acquire)) return ready;
+    refuse_capture("fused");
     const std::lock_guard lock(kernel->making);
     const std::string name = "fused_" + checksum(signature);
     if (kernel->binary.empty()) kernel->binary = make_binary(source_of(l, params, name), name, capability);

@@ -12,7 +12,8 @@
 // allocator's). What is done under such locks waits for streams, one by one, and needs no gate: wait_for_streams().
 // Kernels get their memory and their places for bad values from the capture (scratch_pool, captured_late_errors()), because both belong to
 // the graph for as long as it lives. What only the host could do again in every launch throws: it would be done once, while capturing,
-// and never more.
+// and never more. So does what CUDA forbids meanwhile to the thread that captures (questions about events and streams, memory from the
+// driver, the making of libraries' handles and of kernels): CUDA would refuse it and spoil the capture.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 

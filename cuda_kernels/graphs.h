@@ -10,6 +10,7 @@ namespace tapir::inline v0::cuda_kernels {
 
 /// Places for bad values of the graph that this thread captures; null where it captures none.
 std::vector<int>* captured_late_errors();
+inline bool captures_here() { return captured_late_errors() != nullptr; }
 /// Throws where this thread captures: before a wait, or a copy that the host takes part in.
 void refuse_capture(const char* op);
 /// No thread captures on that device while the lock is held. Throws where this thread captures. Ask for it before any other lock.

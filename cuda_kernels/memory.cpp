@@ -143,6 +143,7 @@ Block* DeviceMemory::find(int64_t size, void* stream) {
 /// A new segment from the driver; null when it has none, or the limit is reached.
 Block* DeviceMemory::take_segment(int64_t size, int64_t segment, void* stream) {
   if (stats_.reserved > limit_ - segment) return nullptr;
+  refuse_capture("allocate");
   const OnDevice on(device_);
   void* data = nullptr;
   if (const cudaError_t error = cudaMalloc(&data, size_t(segment)); error != cudaSuccess) {
@@ -343,7 +344,7 @@ void DeviceMemory::give_back(const char* op) {
 void* DeviceMemory::allocate(int64_t bytes, void* stream) {
   std::lock_guard lock(mutex_);
   if (bytes < 0 || bytes > INT64_MAX / 4) fail_allocate(bytes);
-  if (!waiting_.empty()) finish_waits(false);
+  if (!waiting_.empty() && !captures_here()) finish_waits(false);
   const bool direct = is_direct();
   const int64_t size = direct ? std::max<int64_t>(bytes, 1) : rounded(std::max<int64_t>(bytes, 1), kRound);
   const int64_t tight = size <= kSmall ? kSmallSegment : rounded(size, 2 * kMiB);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "device.h"
+#include "graphs.h"
 
 // Page-locked host memory: the device copies from and to it by itself while the host goes on. Locking pages takes a system call and
 // more, so blocks are kept, in size classes of 8 steps per power of two. A block that copies have used is given away again only when
@@ -73,6 +74,7 @@ HostBlock* PinnedMemory::find(int64_t size) {
 }
 
 HostBlock* PinnedMemory::lock_pages(int64_t size) {
+  refuse_capture("allocate");
   void* data = nullptr;
   if (cudaHostAlloc(&data, size_t(size), cudaHostAllocPortable) == cudaSuccess)
     return new HostBlock{static_cast<char*>(data), size, {}};
@@ -101,7 +103,7 @@ void* allocate_pinned(int64_t bytes) {
   if (bytes < 0 || bytes > INT64_MAX / 4) return nullptr;
   PinnedMemory& p = pinned();
   std::lock_guard lock(p.mutex);
-  if (!p.waiting.empty()) p.finish_waits(false);
+  if (!p.waiting.empty() && !captures_here()) p.finish_waits(false);
   const int64_t size = size_class(bytes);
   HostBlock* b = p.find(size);
   if (!b) b = p.lock_pages(size);

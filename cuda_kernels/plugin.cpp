@@ -2,6 +2,7 @@
 #include <string>
 
 #include "../core/error.h"
+#include "../core/unwinder.h"
 #include "architectures.h"
 #include "device.h"
 #include "kernels.h"
@@ -145,6 +146,7 @@ extern "C" __attribute__((visibility("default"))) const tapir::CudaPlugin* tapir
   using namespace tapir;
   static std::string why_not;
   static const CudaPlugin plugin = [&] {
+    fill_unwinder();
     cuda_kernels::settings = settings;
     why_not = cuda_kernels::what_is_missing();
     CudaPlugin p;

@@ -101,6 +101,7 @@ bool has_happened(cudaError_t error, std::string_view op) {
   return true;
 }
 bool query_stream(Device device, void* stream) {
+  refuse_capture("Stream.query");
   const OnDevice on(device);
   return has_happened(cudaStreamQuery(stream_of(stream)), "Stream.query");
 }
@@ -128,7 +129,10 @@ void record_event(Device device, void* event, void* stream) {
   const OnDevice on(device);
   check_cuda(cudaEventRecord(event_of(event), stream_of(stream)), "Event.record");
 }
-bool query_event(Device, void* event) { return has_happened(cudaEventQuery(event_of(event)), "Event.query"); }
+bool query_event(Device, void* event) {
+  refuse_capture("Event.query");
+  return has_happened(cudaEventQuery(event_of(event)), "Event.query");
+}
 void synchronize_event(Device device, void* event) {
   refuse_capture("Event.synchronize");
   count_host_wait();
@@ -136,6 +140,7 @@ void synchronize_event(Device device, void* event) {
   throw_late_errors(device);
 }
 double elapsed_ms(Device, void* start, void* end) {
+  refuse_capture("Event.elapsed_time");
   float ms = 0;
   check_cuda(cudaEventElapsedTime(&ms, event_of(start), event_of(end)), "Event.elapsed_time");
   return ms;

@@ -157,7 +157,7 @@ void Nccl::abort(const std::string& why) {
 }
 
 std::string Nccl::words(Result result) const {
-  const char *name = api_->ncclGetErrorString(result), *last = comm_ ? api_->ncclGetLastError(comm_) : nullptr;
+  const char *name = api_->ncclGetErrorString(result), *last = api_->ncclGetLastError(comm_);  // null: of the process
   std::string text = tapir::format("NCCL: {}", name ? name : "unknown error");
   if (last && *last) text += tapir::format(": {}", last);
   return result == nccl::kRemoteError ? tapir::format("a peer is gone ({})", text) : text;

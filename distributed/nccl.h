@@ -6,7 +6,8 @@
 // ncclCommGetAsyncError, until the deadline. A collective is over when an event behind it on the communicator's stream has been
 // passed. A deadline, an asynchronous error or a dead peer ends in ncclCommAbort, which lets go of what still runs on the device;
 // after that every call repeats the first error. An invalid argument alone leaves the communicator as it is.
-// Never run by us on NVIDIA's library so far: tests use a stand-in of the same interface (tests/nccl_stand_in). Not public.
+// Never run by us on GPUs so far: tests use a stand-in of the same interface, which refuses what NVIDIA's would not survive
+// (tests/distributed/nccl_stand_in). Not public.
 #include <memory>
 #include <string>
 

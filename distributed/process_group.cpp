@@ -35,6 +35,12 @@ Tensor placed(const GroupState& s, const Tensor& x) {
   return there.is_contiguous() ? there.detach() : there.contiguous().detach();
 }
 
+/// x as messages travel: contiguous, on the host, whatever the group's collectives run on.
+Tensor on_host(const Tensor& x) {
+  NoGrad guard;
+  return (x.device() == kCPU ? x : x.cpu()).contiguous().detach();
+}
+
 /// Before a collective writes to x.
 void check_output(const char* op, const Tensor& x) {
   check_writable(op, x);
@@ -177,7 +183,7 @@ Work ProcessGroup::all_to_all(const Tensor& out, const Tensor& x, const std::vec
 Work ProcessGroup::send(const Tensor& x, int64_t dst, uint32_t tag, bool async_op) const {
   check_rank("send", "dst", dst, size());
   check(dst != rank(), "[send] expected another rank than this one, got {}", dst);
-  const Tensor host = placed(state(), x);
+  const Tensor host = on_host(x);
   return state().message({.op = Collective::Send, .dtype = x.dtype(), .count = x.numel()}, tag, true, host, dst,
                          nullptr, async_op);
 }
@@ -186,7 +192,7 @@ Work ProcessGroup::recv(const Tensor& x, int64_t src, uint32_t tag, bool async_o
   check_rank("recv", "src", src, size());
   check(src != rank(), "[recv] expected another rank than this one, got {}", src);
   check_output("recv", x);
-  const Tensor host = placed(state(), x);
+  const Tensor host = on_host(x);
   return state().message({.op = Collective::Send, .dtype = x.dtype(), .count = x.numel()}, tag, false, host, src,
                          write_back(x, host), async_op);
 }

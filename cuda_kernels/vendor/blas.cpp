@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "../../core/error.h"
+#include "../graphs.h"
 #include "../tuning.h"
 #include "libraries.h"
 
@@ -264,7 +265,7 @@ bool product(Context& ctx, const Product& given) {
   const bool tf32 = p.dtype == kFloat32 && settings->matmul_allow_tf32.load(std::memory_order_relaxed);
   std::lock_guard lock(plans->mutex);  // a plan holds addresses of the call between these lines
   cublasLtHandle_t& handle = plans->handles[ctx.device.index];
-  if (!handle) check_blas(cublasLtCreate(&handle));
+  if (!handle) refuse_capture("matmul"), check_blas(cublasLtCreate(&handle));
   const bool trial = settings->cudnn_benchmark.load(std::memory_order_relaxed) &&
                      !(p.beta != 0 && p.c.data == p.out.data) && !is_captured(ctx);
   const Signature key = signature(ctx.device, p, tf32, trial);

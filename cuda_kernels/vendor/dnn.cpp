@@ -22,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../graphs.h"
 #include "../tuning.h"
 #include "libraries.h"
 
@@ -273,6 +274,7 @@ struct Library {
     if (const std::string& why = why_not(Vendor::Cudnn); !why.empty()) return why;
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     if (!handle) {
+      refuse_capture("cudnn");
       status = cudnnCreate(&handle);
       if (status != CUDNN_STATUS_SUCCESS) handle = nullptr;
       stream = nullptr;  // a handle's first one

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../../core/error.h"
+#include "../graphs.h"
 #include "libraries.h"
 
 // cuSOLVER, and cuBLAS for triangles: batched where the library has a batched form, else one matrix after the other.
@@ -64,6 +65,7 @@ class Libraries {
   explicit Libraries(const Context& ctx) : on_(ctx.device), lock_(all().mutex), h_(all().of[ctx.device.index]) {
     for (const Vendor v : {Vendor::Cublas, Vendor::Cusolver})
       check_runtime(why_not(v).empty(), "[linalg] expected cuBLAS and cuSOLVER, got {}", why_not(v));
+    if (!h_.solver || !h_.blas) refuse_capture("linalg");
     if (!h_.solver) check_solver(cusolverDnCreate(&h_.solver));
     if (!h_.blas) check_blas(cublasCreate(&h_.blas));
     check_solver(cusolverDnSetStream(h_.solver, stream_of(ctx)));

@@ -71,7 +71,7 @@ cudaError_t copy(const char* name, char* to, size_t to_pitch, const char* from, 
                  size_t height, cudaMemcpyKind kind, cudaStream_t handle) {
   const std::lock_guard lock(runtime);
   Stream* stream = stream_of(handle);
-  if (!stream) return report(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t e = refuse_use(stream); e != cudaSuccess) return e;
   if (width == 0 || height == 0) return cudaSuccess;
   if (!to || !from || (height > 1 && (to_pitch < width || from_pitch < width))) return report(cudaErrorInvalidValue);
   if (!fits(kind, to, from)) return report(cudaErrorInvalidMemcpyDirection);
@@ -138,7 +138,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind
 cudaError_t cudaMemsetAsync(void* to, int value, size_t n, cudaStream_t handle) {
   const std::lock_guard lock(runtime);
   Stream* stream = stream_of(handle);
-  if (!stream) return report(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t e = refuse_use(stream); e != cudaSuccess) return e;
   if (n == 0) return cudaSuccess;
   if (!is_device_pointer(to) && !is_pinned(to, n)) return report(cudaErrorInvalidValue);
   if (stream->capture) return keep(handle, [=](cudaStream_t s) { return cudaMemsetAsync(to, value, n, s); });

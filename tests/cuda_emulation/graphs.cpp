@@ -1,6 +1,18 @@
 // Graphs: what is queued on a captured stream is kept and runs when the graph is launched, on the stream of the launch and on streams of
 // the graph's own for those that joined the capture by an event, under the same checks as without a graph.
+// Note [What a capture forbids]
+// By the programming guide's "Prohibited and Unhandled Operations" and cudaThreadExchangeStreamCaptureMode's page. A refused call spoils the
+// captures that it meets; the streams of a spoilt one take nothing more until cudaStreamEndCapture.
+// - Waiting for a captured stream or its device, or asking after it: always. After an event that was last recorded in a capture: always,
+//   that capture being over or not (cudaErrorCapturedEvent).
+// - Calls that act at once (memory taken, given back or page-locked; copies and fills that wait; questions about events and streams that
+//   nobody captures; modules loaded): of the thread that captures unless in relaxed mode, of all others where the mode is global. NVIDIA
+//   has no list of them. That cudaEventQuery is one: pytorch #104487; module loading, with drivers before CUDA 12.3: Warp's
+//   capture_begin(). Making streams and events, attributes of kernels, cuMemCreate and cuMemMap are none.
+// - The legacy stream, where a captured one of its device blocks: always, but asking whether it is captured spoils nothing.
+// - Dependencies that cross the border: waits for events from outside, of one capture for another, forks that never join.
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <memory>
@@ -29,8 +41,9 @@ struct GraphWork {
 struct Capture {
   std::shared_ptr<GraphWork> work = std::make_shared<GraphWork>();
   cudaStreamCaptureMode mode;
-  std::vector<Stream*> streams;  // that take part
-  std::vector<Clock> known;      // of each: how many nodes of each stream are before its next one
+  pthread_t thread = pthread_self();  // that began it
+  std::vector<Stream*> streams;       // that take part
+  std::vector<Clock> known;           // of each: how many nodes of each stream are before its next one
   cudaError_t spoilt = cudaSuccess;
   size_t number(const Stream& s) const {
     return size_t(std::find(streams.begin(), streams.end(), &s) - streams.begin());
@@ -38,7 +51,6 @@ struct Capture {
 };
 
 namespace {
-thread_local Capture* mine = nullptr;  // that this thread began
 auto& live = *new std::vector<Capture*>;
 
 cudaError_t spoil(Capture& c, cudaError_t error) {
@@ -60,6 +72,12 @@ void join(Capture& c, Stream& s) {
 void merge(Clock& into, const Clock& from) {
   for (size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
 }
+bool is_live(const Capture* c) { return std::find(live.begin(), live.end(), c) != live.end(); }
+bool blocks_legacy_stream(const Capture& c, const Stream& s) {
+  return is_default(s) && std::any_of(c.streams.begin(), c.streams.end(), [&](const Stream* captured) {
+           return captured->device == s.device && !(captured->flags & cudaStreamNonBlocking);
+         });
+}
 }  // namespace
 
 bool is_captured(cudaStream_t handle) {
@@ -73,16 +91,32 @@ cudaError_t keep(cudaStream_t handle, Queued run) {
   return add(*s.capture, s.capture->number(s), std::move(run));
 }
 cudaError_t refuse_in_capture() {
-  return mine && mine->mode != cudaStreamCaptureModeRelaxed ? spoil(*mine, cudaErrorStreamCaptureUnsupported)
-                                                            : cudaSuccess;
+  const std::lock_guard lock(runtime);
+  cudaError_t error = cudaSuccess;
+  for (Capture* c : live)
+    if (c->mode == cudaStreamCaptureModeGlobal ||
+        (c->mode == cudaStreamCaptureModeThreadLocal && pthread_equal(c->thread, pthread_self())))
+      error = spoil(*c, cudaErrorStreamCaptureUnsupported);
+  return error;
+}
+cudaError_t refuse_use(const Stream* s) {
+  if (!s) return report(cudaErrorInvalidResourceHandle);
+  cudaError_t error = cudaSuccess;
+  for (Capture* c : live)
+    if (blocks_legacy_stream(*c, *s)) error = spoil(*c, cudaErrorStreamCaptureImplicit);
+  return error;
+}
+cudaError_t refuse_to_ask(const CapturedEvent& e) {
+  if (!e.capture) return refuse_in_capture();
+  return is_live(e.capture) ? spoil(*e.capture, cudaErrorCapturedEvent) : report(cudaErrorCapturedEvent);
 }
 cudaError_t refuse_to_wait_for(const Stream& s) {
-  return s.capture ? spoil(*s.capture, cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+  return s.capture ? spoil(*s.capture, cudaErrorStreamCaptureUnsupported) : refuse_in_capture();
 }
 cudaError_t refuse_to_wait_for_device(int device) {
   for (Capture* c : live)
     if (c->work->device == device) return spoil(*c, cudaErrorStreamCaptureUnsupported);
-  return cudaSuccess;
+  return refuse_in_capture();
 }
 
 cudaError_t record_captured(Stream& s, CapturedEvent& e) {
@@ -97,9 +131,10 @@ cudaError_t record_captured(Stream& s, CapturedEvent& e) {
 }
 cudaError_t wait_captured(Stream& s, const CapturedEvent& e) {
   if (!e.capture) return spoil(*s.capture, cudaErrorStreamCaptureIsolation);  // work from before the capture
-  if (std::find(live.begin(), live.end(), e.capture) == live.end()) return report(cudaErrorCapturedEvent);
+  if (!is_live(e.capture)) return report(cudaErrorCapturedEvent);
   Capture& c = *e.capture;
-  if (s.capture && s.capture != &c) return spoil(c, cudaErrorStreamCaptureMerge);
+  if (s.capture && s.capture != &c)
+    return spoil(*s.capture, cudaErrorStreamCaptureMerge), spoil(c, cudaErrorStreamCaptureMerge);
   if (!s.capture) join(c, s);
   const size_t i = c.number(s);
   merge(c.known[i], e.known);
@@ -118,25 +153,25 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   const std::lock_guard lock(runtime);
   Stream* s = stream_of(handle);
   if (!s) return report(cudaErrorInvalidResourceHandle);
-  if (!handle || handle == cudaStreamLegacy) return report(cudaErrorStreamCaptureUnsupported);
-  if (s->capture || mine) return report(cudaErrorIllegalState);
+  if (is_default(*s)) return report(cudaErrorStreamCaptureUnsupported);
+  if (s->capture) return report(cudaErrorIllegalState);
   auto* c = new Capture;
   c->mode = mode, c->work->device = s->device;
   join(*c, *s);
   live.push_back(c);
-  return mine = c, cudaSuccess;
+  return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* out) {
   const std::lock_guard lock(runtime);
   Stream* s = stream_of(handle);
   if (!s || !out) return report(cudaErrorInvalidValue);
   *out = nullptr;
-  if (!s->capture || s->capture->streams[0] != s) return report(cudaErrorIllegalState);
-  if (mine != s->capture && s->capture->mode != cudaStreamCaptureModeRelaxed)
+  if (!s->capture) return report(cudaErrorIllegalState);
+  if (s->capture->streams[0] != s) return spoil(*s->capture, cudaErrorStreamCaptureUnmatched);
+  if (!pthread_equal(s->capture->thread, pthread_self()) && s->capture->mode != cudaStreamCaptureModeRelaxed)
     return report(cudaErrorStreamCaptureWrongThread);
   const std::unique_ptr<Capture> c(s->capture);
   std::erase(live, c.get());
-  if (mine == c.get()) mine = nullptr;
   for (Stream* stream : c->streams) stream->capture = nullptr;
   if (c->spoilt != cudaSuccess) return report(c->spoilt);
   for (size_t i = 1; i < c->streams.size(); ++i)
@@ -153,6 +188,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   const std::lock_guard lock(runtime);
   const Stream* s = stream_of(handle);
   if (!s || !out) return report(cudaErrorInvalidValue);
+  if (std::any_of(live.begin(), live.end(), [&](const Capture* c) { return blocks_legacy_stream(*c, *s); }))
+    return report(cudaErrorStreamCaptureImplicit);
   *out = !s->capture                         ? cudaStreamCaptureStatusNone
          : s->capture->spoilt == cudaSuccess ? cudaStreamCaptureStatusActive
                                              : cudaStreamCaptureStatusInvalidated;
@@ -170,6 +207,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   const std::lock_guard lock(runtime);
   Stream* s = stream_of(handle);
   if (!exec || !s || s->device != exec->work->device) return report(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t e = refuse_use(s); e != cudaSuccess) return e;
   if (s->capture) return refuse_to_wait_for(*s);  // graphs within graphs are not there
   GraphWork& w = *exec->work;
   for (const GraphNode& node : w.nodes)

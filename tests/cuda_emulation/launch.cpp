@@ -93,6 +93,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const Call& call) {
   const std::lock_guard lock(runtime);
   Stream* stream = stream_of(config.stream);
   if (!stream || stream->device != current_device()) return report(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t e = refuse_use(stream); e != cudaSuccess) return e;
   if (const cudaError_t e = check_configuration(config, call.kernel); e != cudaSuccess) return report(e);
   if (stream->capture) return keep_launch(config, call);
   Work now({.kernel = call.kernel}, *stream);

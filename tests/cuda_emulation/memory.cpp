@@ -92,6 +92,7 @@ void close_pages(char* pages) {
   const auto done = [](const Allocation::Use& u) { return knows(host, u.stream, u.time); };
   if (order_is_checked() && !(done(a.written) && std::all_of(a.reads.begin(), a.reads.end(), done)))
     throw Fault("[cuMemUnmap] work on " + describe(a) + " may not be done: the host has not waited for it");
+  check_held("cuMemUnmap", a);
   if (a.state != Allocation::Unmapped) munmap(a.pages, a.bytes);
   live.erase(pages);
 }
@@ -177,11 +178,12 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
 /// The real one may wait for the device; a program that relies on that is not wrong, so nothing is checked and nothing is learnt.
 cudaError_t cudaFree(void* p) {
   bind_context();
-  if (!p) return cudaSuccess;
   const std::lock_guard lock(runtime);
   if (const cudaError_t e = refuse_in_capture(); e != cudaSuccess) return e;
+  if (!p) return cudaSuccess;
   Allocation* a = is_device_pointer(p) ? find(p) : nullptr;
   if (!a || a->begin != p || a->by_driver) throw Fault("[cudaFree] not the begin of a live allocation");
+  check_held("cudaFree", *a);
   if (a->state != Allocation::Unmapped) munmap(a->pages, a->bytes);
   count_bytes(a->device, -long(whole(a->size, 512)));
   live.erase(a->pages);
@@ -221,11 +223,13 @@ cudaError_t cudaFreeHost(void* p) {
 cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned) {
   const std::lock_guard lock(runtime);
   if (!p || !bytes || is_device_pointer(p)) return report(cudaErrorInvalidValue);
+  if (const cudaError_t e = refuse_in_capture(); e != cudaSuccess) return e;
   if (is_pinned(p)) return report(cudaErrorHostMemoryAlreadyRegistered);
   return pinned[static_cast<char*>(p)] = bytes, cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* p) {
   const std::lock_guard lock(runtime);
+  if (const cudaError_t e = refuse_in_capture(); e != cudaSuccess) return e;
   return pinned.erase(static_cast<char*>(p)) ? cudaSuccess : report(cudaErrorHostMemoryNotRegistered);
 }
 cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {

@@ -44,9 +44,6 @@ Stream* default_stream(int device) {
     defaults.emplace_back(new Stream{next_id++, int(defaults.size()), 0, cudaStreamDefault, {}});
   return defaults[size_t(device)].get();
 }
-bool is_default(const Stream& s) {
-  return size_t(s.device) < defaults.size() && defaults[size_t(s.device)].get() == &s;
-}
 /// The legacy default stream waits for all blocking streams of its device, and they for it.
 void order_with_default_stream(Stream& s) {
   if (is_default(s)) {
@@ -76,6 +73,9 @@ void join_host_functions() {
 }
 }  // namespace
 
+bool is_default(const Stream& s) {
+  return size_t(s.device) < defaults.size() && defaults[size_t(s.device)].get() == &s;
+}
 bool knows(const Clock& clock, int stream, uint64_t time) {
   return stream < 0 || time == 0 || (size_t(stream) < clock.size() && clock[size_t(stream)] >= time);
 }
@@ -131,6 +131,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
   const std::lock_guard lock(runtime);
   const auto at = std::find_if(streams.begin(), streams.end(), [&](auto& p) { return p.get() == s; });
   if (at == streams.end()) return report(cudaErrorInvalidResourceHandle);
+  if (s->capture) throw Fault("[cudaStreamDestroy] the stream is captured");
   merge(orphans, s->known);
   free_ids.push_back(s->id);
   return streams.erase(at), cudaSuccess;
@@ -139,7 +140,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   {
     const std::lock_guard lock(runtime);
     Stream* s = stream_of(handle);
-    if (!s) return report(cudaErrorInvalidResourceHandle);
+    if (const cudaError_t e = refuse_use(s); e != cudaSuccess) return e;
     if (const cudaError_t e = refuse_to_wait_for(*s); e != cudaSuccess) return e;
     order_with_default_stream(*s);
     host_learns(s->known);
@@ -149,8 +150,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   const std::lock_guard lock(runtime);
   Stream* s = stream_of(handle);
-  if (s && s->capture) return refuse_to_wait_for(*s);
-  return s ? query(s->known) : report(cudaErrorInvalidResourceHandle);  // NotReady is an answer, no error to remember
+  if (const cudaError_t e = refuse_use(s); e != cudaSuccess) return e;
+  if (const cudaError_t e = refuse_to_wait_for(*s); e != cudaSuccess) return e;
+  return query(s->known);  // NotReady is an answer, no error to remember
 }
 cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* out) {
   const std::lock_guard lock(runtime);
@@ -166,6 +168,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsigned) {
   const std::lock_guard lock(runtime);
   Stream* s = stream_of(handle);
   if (!s || !events.contains(e)) return report(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = refuse_use(s); error != cudaSuccess) return error;
   if (s->capture || e->captured.capture) return wait_captured(*s, e->captured);
   return merge(s->known, e->known), cudaSuccess;
 }
@@ -173,7 +176,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsigned) {
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* user) {
   const std::lock_guard lock(runtime);
   if (!function) return report(cudaErrorInvalidValue);
-  if (!stream_of(handle)) return report(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t e = refuse_use(stream_of(handle)); e != cudaSuccess) return e;
   if (is_captured(handle)) return keep(handle, [=](cudaStream_t s) { return cudaLaunchHostFunc(s, function, user); });
   host_functions.emplace_back(function, user);
   return cudaSuccess;
@@ -209,6 +212,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t handle) {
   const std::lock_guard lock(runtime);
   Stream* s = stream_of(handle);
   if (!s || !events.contains(e) || e->device != s->device) return report(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = refuse_use(s); error != cudaSuccess) return error;
   if (s->capture) return record_captured(*s, e->captured);
   e->captured = {};
   merge(s->known, host);
@@ -220,21 +224,24 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   {
     const std::lock_guard lock(runtime);
     if (!events.contains(e)) return report(cudaErrorInvalidResourceHandle);
-    if (e->captured.capture) return report(cudaErrorCapturedEvent);
+    if (const cudaError_t error = refuse_to_ask(e->captured); error != cudaSuccess) return error;
     host_learns(e->known);
   }
   return join_host_functions(), cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
   const std::lock_guard lock(runtime);
-  if (events.contains(e) && e->captured.capture) return report(cudaErrorCapturedEvent);
-  return events.contains(e) ? query(e->known) : report(cudaErrorInvalidResourceHandle);
+  if (!events.contains(e)) return report(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = refuse_to_ask(e->captured); error != cudaSuccess) return error;
+  return query(e->known);
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   const std::lock_guard lock(runtime);
   for (cudaEvent_t e : {start, end})
-    if (!events.contains(e) || !e->recorded || (e->flags & cudaEventDisableTiming))
+    if (!events.contains(e) || (!e->recorded && !e->captured.capture) || (e->flags & cudaEventDisableTiming))
       return report(cudaErrorInvalidResourceHandle);
+  for (cudaEvent_t e : {start, end})
+    if (const cudaError_t error = refuse_to_ask(e->captured); error != cudaSuccess) return error;
   if (!host_knows(start->known) || !host_knows(end->known)) return cudaErrorNotReady;
   return *milliseconds = std::chrono::duration<float, std::milli>(end->when - start->when).count(), cudaSuccess;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "include/emulation/launch.h"
+#include "capture_errors.h"
 
 namespace cuda_emulation {
 using Clock = std::vector<uint64_t>;  // [stream id]: how much of that stream's work is known to be done
@@ -49,6 +50,7 @@ void watch_memory();
 
 // ---- order.cpp: streams, events and what is known to be done
 using Stream = CUstream_st;
+bool is_default(const Stream& s);
 Stream* stream_of(cudaStream_t s);  // null where it is not a live one; the default stream is of the current device
 bool knows(const Clock& clock, int stream, uint64_t time);
 void host_learns(const Clock& clock);
@@ -71,12 +73,16 @@ extern Work* work;  // in progress
 bool works_here();  // ... on this thread
 extern std::recursive_mutex runtime;
 
-// ---- graphs.cpp: capturing streams
+// ---- graphs.cpp: capturing streams. Note [What a capture forbids]
 using Queued = std::function<cudaError_t(cudaStream_t)>;
 bool is_captured(cudaStream_t s);
 cudaError_t keep(cudaStream_t captured, Queued call);  // for the launches of the graph
-/// cudaSuccess; or an error, which also spoils the capture: for calls that act at once, of a thread that captures.
+/// cudaSuccess; or an error, which also spoils the captures that forbid it: for calls that act at once.
 cudaError_t refuse_in_capture();
+/// The same for any use of a stream: not a live one (null), or the legacy stream beside a captured stream that blocks.
+cudaError_t refuse_use(const Stream* s);
+/// For questions about an event.
+cudaError_t refuse_to_ask(const CapturedEvent& e);
 /// For waits and questions: of a stream that is captured, or a device with one.
 cudaError_t refuse_to_wait_for(const Stream& s);
 cudaError_t refuse_to_wait_for_device(int device);
@@ -116,6 +122,8 @@ void check_margins();  // of what the work in progress wrote
 /// Copies to and from pinned memory whose end the host has now waited for: their bytes arrive, their sources were left alone.
 void settle_copies();
 void close_all();
+/// Fault where a library's call beside the plugin uses it still (beside.cpp).
+void check_held(const char* call, const Allocation& a);
 int current_device();
 int device_count();
 bool has_kernel_image();                // for its architecture

@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-#include "cuda.h"
+#include "fused_steps.h"
 
 using namespace tapir;
 
@@ -94,14 +94,72 @@ TEST_CASE("cuda graphs: memory goes back to the driver while another thread capt
 
 TEST_CASE("cuda graphs: what waits is refused to the thread that captures, at once, and spoils nothing") {
   NEEDS_CUDA
-  std::string texts[3];
-  const cuda::Event event;
+  std::string texts[6];
+  const cuda::Stream stream;
+  cuda::Event event(true);
+  event.record(stream);
+  cuda::synchronize();
   CHECK(captures([&] {
     texts[0] = any_error([] { cuda::synchronize(); });
     texts[1] = any_error([] { cuda::empty_cache(); });
     texts[2] = any_error([&] { event.synchronize(); });
+    texts[3] = any_error([&] { (void)event.query(); });
+    texts[4] = any_error([&] { (void)event.elapsed_time(event); });
+    texts[5] = any_error([&] { (void)stream.query(); });
   }));
   for (const std::string& text : texts) CHECK(contains(text, "while a graph is captured"));
+}
+
+TEST_CASE("cuda graphs: a thread that captures asks no event for memory, and takes none from the driver") {
+  NEEDS_CUDA
+  const cuda::Stream side;
+  {
+    const Tensor x = ones({1000}, {.device = kCUDA}), page_locked = ones({77777}).pin_memory();
+    (void)page_locked.to(kCUDA, true);
+    cuda::record_stream(x, side);
+  }  // what is released waits for events
+  std::string texts[2];
+  CHECK(captures([&] {
+    texts[0] = any_error([] { (void)empty({1 << 20}, {.device = kCUDA}); });
+    texts[1] = any_error([] { (void)empty({3 << 20}).pin_memory(); });
+  }));
+  CHECK((contains(texts[0], "[allocate]") || allocator() == "expandable"));  // pages may be mapped meanwhile
+  CHECK(contains(texts[1], "while a graph is captured"));
+}
+
+TEST_CASE("cuda graphs: a kernel that is not loaded yet is refused to the thread that captures") {
+  NEEDS_CUDA
+  if (!backend(kCUDA).fused) SKIP_TEST("nothing makes fused kernels here");
+  const Tensor x = ones({16}, {.device = kCUDA}), y = empty_like(x);
+  tapir_tests::Steps s;  // that no other test has
+  uint8_t v = s.load(0, kFloat32);
+  for (int i = 0; i < 7; ++i) v = s.binary(BinaryOp::Add, v, s.unary(UnaryOp::Cos, v));
+  s.store(v, 0);
+  const auto run = [&] { tapir_tests::run_fused(s.params, {y}, {x}); };
+  std::string text;
+  CHECK(captures([&] { text = any_error(run); }));
+  CHECK(contains(text, "while a graph is captured"));
+  CHECK(any_error(run) == "");
+  CHECK(captures([&] { text = any_error(run); }));
+  CHECK(text == "");
+}
+
+TEST_CASE("cuda graphs: a library's handle is not made while a thread captures") {
+  NEEDS_CUDA
+  const char* one_alone = "cuda graphs: a library's handle is not made*";
+  if (!std::getenv("TAPIR_TEST_ALONE")) {  // where nothing has made the handles before
+    CHECK(run_alone("TAPIR_TEST_ALONE=1", one_alone) == 0);
+    return;
+  }
+  const Tensor a = ones({8, 8}, {.device = kCUDA}), y = zeros({8, 8}, {.device = kCUDA});
+  std::string text;
+  const auto product = [&] { backend(kCUDA).matmul(context(kCUDA), y, a, a, {}, {}, {}); };
+  CHECK(captures([&] { text = any_error(product); }));
+  CHECK((text.empty() || contains(text, "while a graph is captured")));  // empty: there are no handles (a stand-in)
+  CHECK(any_error(product) == "");
+  CHECK(y.max().item<float>() == 8);
+  CHECK(captures([&] { text = any_error(product); }));
+  CHECK(text == "");
 }
 
 TEST_CASE("cuda graphs: a thread that ends while it captures keeps nobody waiting") {

@@ -3,7 +3,8 @@
 
 using namespace tapir;
 
-TEST_CASE("cuda: an index out of range is raised at the next wait, once, and the device goes on (BI-059, BI-147)") {
+TEST_CASE("cuda: an index out of range is raised at the next wait, once, and the device goes on (BI-059, BI-147)",
+          "[border]") {
   NEEDS_CUDA
   const Tensor x = arange(10, {.dtype = kFloat32}).to(kCUDA), bad = tensor({1, 42, 3}).to(kCUDA);
   cuda::synchronize();
@@ -15,7 +16,7 @@ TEST_CASE("cuda: an index out of range is raised at the next wait, once, and the
   CHECK(index_select(x, 0, tensor({9}).to(kCUDA)).item<float>() == 9);
 }
 
-TEST_CASE("cuda: of several bad kernels the first is told; reading a value tells it too") {
+TEST_CASE("cuda: of several bad kernels the first is told; reading a value tells it too", "[border]") {
   NEEDS_CUDA
   const Tensor x = arange(10, {.dtype = kFloat32}).to(kCUDA);
   const Tensor first = tensor({77}).to(kCUDA), second = tensor({88}).to(kCUDA);
@@ -27,7 +28,7 @@ TEST_CASE("cuda: of several bad kernels the first is told; reading a value tells
   CHECK(x.sum().item<float>() == 45);
 }
 
-TEST_CASE("cuda: more checked kernels than there are places") {
+TEST_CASE("cuda: more checked kernels than there are places", "[border]") {
   NEEDS_CUDA
   const Tensor x = arange(4, {.dtype = kFloat32}).to(kCUDA), good = tensor({0, 3}).to(kCUDA),
                bad = tensor({5}).to(kCUDA);
@@ -38,7 +39,7 @@ TEST_CASE("cuda: more checked kernels than there are places") {
   CHECK(error_of([] { cuda::synchronize(); }).empty());
 }
 
-TEST_CASE("cuda: labels out of range") {
+TEST_CASE("cuda: labels out of range", "[border]") {
   NEEDS_CUDA
   const Tensor logits = zeros({2, 3}, {.device = kCUDA});
   (void)cross_entropy(logits, tensor({1, 3}).to(kCUDA));

@@ -113,6 +113,7 @@ void invoke(const void* p) {
 }  // namespace
 
 void* load(const std::string& binary, const std::string& name) {
+  check_cuda(cuda_emulation::refuse_in_capture(), "fused");  // as cuModuleLoadData
   const Folder folder;
   const std::string path = folder.path + "/" + name + ".so";
   write_file(path, binary);

@@ -1,46 +1,17 @@
 // What Tapir does with NCCL, against a stand-in of the same interface: TAPIR_NCCL_LIBRARY names it.
-#include <dlfcn.h>
-
 #include <csignal>
 #include <cstring>
+#include <thread>
 
+#include <tapir/core/device_table.h>
+#include <tapir/core/modes.h>
 #include <tapir/distributed/ddp.h>
-#include <tapir/distributed/nccl.h>
 
-#include "worker.h"
+#include "communicator.h"
 
 namespace worker {
 
-using distributed::Call, distributed::Collective, distributed::Nccl;
-
 namespace {
-
-/// A communicator on memory of the host, with the sockets that watch over it.
-struct Communicator {
-  int rank = my_rank(), size = number_from("WORLD_SIZE", 1);
-  distributed::TransportOptions transport_options{.rank = rank,
-                                                  .size = size,
-                                                  .prefix = "test/",
-                                                  .address = "127.0.0.1",
-                                                  .secret = {},
-                                                  .init_timeout = options.init_timeout};
-  distributed::Store store{"127.0.0.1",
-                           number_from("MASTER_PORT", 0),
-                           {.secret = std::getenv("TAPIR_STORE_SECRET") ? std::getenv("TAPIR_STORE_SECRET") : ""}};
-  std::unique_ptr<distributed::Transport> sockets = distributed::make_tcp(store, transport_options);
-  Nccl nccl{&store, transport_options, -1, sockets.get()};
-  bool fatal = false;
-
-  std::string run(Collective op, const Tensor& in, const Tensor& out, Op reduce = Op::Sum, int root = -1,
-                  std::vector<int64_t> in_sizes = {}, std::vector<int64_t> out_sizes = {}) {
-    Call call;
-    call.signature = {.op = op, .reduce = uint8_t(reduce), .dtype = in.dtype(), .root = root, .count = in.numel()};
-    call.in = in, call.out = out, call.in_sizes = std::move(in_sizes), call.out_sizes = std::move(out_sizes);
-    const std::string why = nccl.run(call, options.timeout, fatal);
-    if (!why.empty()) std::printf("caught: %s\n", why.c_str());
-    return why;
-  }
-};
 
 void calls() {
   Communicator c;
@@ -137,34 +108,50 @@ void missing() {
   EXPECT(has(error_of<RuntimeError>([] { Nccl(nullptr, {}, -1, nullptr); }), "/no/such/libnccl.so.2"));
 }
 
-void to_host(void* to, const void* from, size_t bytes, void*) {
-  const auto n = int64_t(bytes);
-  const auto device = Device(kCUDA.type, number_from("RANK", 0));
-  from_blob(to, {n}, {.dtype = kUInt8})
-      .copy_(from_blob(const_cast<void*>(from), {n}, {.dtype = kUInt8, .device = device}));
-}
-void to_device(void* to, const void* from, size_t bytes, void*) {
-  const auto n = int64_t(bytes);
-  const auto device = Device(kCUDA.type, number_from("RANK", 0));
-  from_blob(to, {n}, {.dtype = kUInt8, .device = device})
-      .copy_(from_blob(const_cast<void*>(from), {n}, {.dtype = kUInt8}));
-  cuda::synchronize(device.index);
+/// Rows and single messages between devices; one rank sends itself all it has.
+void messages(const ProcessGroup& g, Device device) {
+  const int64_t n = g.size(), me = g.rank();
+  std::vector<int64_t> in, out(size_t(n), me + 1);  // rank s sends r + 1 rows to rank r
+  for (int64_t r = 0; r < n; ++r) in.push_back(r + 1);
+  const Tensor rows = full({n * (n + 1) / 2, 4}, double(me), {.device = device});
+  const Tensor got = zeros({n * (me + 1), 4}, {.device = device});
+  g.all_to_all(got, rows, out, in);
+  for (int64_t r = 0; r < n; ++r)
+    EXPECT(equal(got.cpu().narrow(0, r * (me + 1), me + 1), full({me + 1, 4}, double(r))));
+  const Tensor from = zeros({5, 2}, {.device = device});  // over the group's sockets
+  const Work received = g.recv(from.t(), (me + n - 1) % n, 3, true);
+  g.send(full({2, 5}, double(me), {.device = device}), (me + 1) % n, 3);
+  received.wait();
+  EXPECT(equal(from.cpu(), full({5, 2}, double((me + n - 1) % n))));
 }
 
-/// The stand-in reads and writes the memory of (emulated) devices by these; NCCL itself has no such function: false.
-bool lend_copies() {
-  const char* named = std::getenv("TAPIR_NCCL_LIBRARY");
-  void* library = named ? dlopen(named, RTLD_NOW | RTLD_LOCAL) : nullptr;
-  using Copies = void (*)(void (*)(void*, const void*, size_t, void*), void (*)(void*, const void*, size_t, void*));
-  void* copies = library ? dlsym(library, "nccl_stand_in_copies") : nullptr;
-  if (copies) reinterpret_cast<Copies>(copies)(to_host, to_device);
-  return copies != nullptr;
+/// While a thread captures a graph others go on; within a program that is recorded there is no collective.
+void beside_capture(const ProcessGroup& g, Device device) {
+  const DeviceTable& table = *backend(device).device;
+  Tensor x = full({64}, 1.0, {.device = device}), y = full({64}, double(g.rank() + 1), {.device = device});
+  const char* why = "";
+  {
+    ScopedMode<void*> stream(modes.streams[device.index], table.begin_capture(device));
+    std::thread([&] { g.all_reduce(y); }).join();
+    backend(device).fill(context(device), x, Scalar(3.0));
+  }
+  void* const graph = table.end_capture(device, true, why);
+  EXPECT(graph);
+  table.launch_graph(device, graph, current_stream(device));
+  table.destroy_graph(device, graph);
+  EXPECT(x.cpu().min().item() == 3 && y.cpu().min().item() == double(g.size() * (g.size() + 1) / 2));
+  auto step = compile([&](const Tensor& z) {
+    NoGrad guard;
+    const Tensor twice = z * 2;
+    g.all_reduce(twice);
+    return twice;
+  });
+  EXPECT(has(error_of<ValueError>([&] { (void)step(x); }), "no collective while a program is recorded"));
 }
 
 /// What one device shows of NCCL: the library loads, a communicator opens, and collectives stand in the order of the stream.
 void alone() {
   check_runtime(cuda::is_available(), "no CUDA: {}", cuda::why_not());
-  const bool stand_in = lend_copies();
   options.backend = "nccl";
   const ProcessGroup g = distributed::init_process_group(options);
   for (const DType dtype : {kFloat32, kBFloat16, kFloat16, kInt64}) {
@@ -182,7 +169,6 @@ void alone() {
   {
     cuda::StreamGuard guard(side);
     for (int i = 0; i < 8; ++i) y.mul_(2);
-    if (stand_in) side.synchronize();  // its copies go to the default stream
     const Work work = g.all_reduce(y, Op::Sum, true);
     work.wait();
     y.sub_(1);
@@ -208,7 +194,6 @@ void alone() {
 /// A whole group on (emulated) CUDA devices, and a step of data-parallel training there.
 void group() {
   check_runtime(cuda::is_available(), "no CUDA: {}", cuda::why_not());
-  lend_copies();
   options.backend = "nccl";
   const ProcessGroup g = distributed::init_process_group(options);
   const Device device(kCUDA.type, int(g.rank()));
@@ -223,6 +208,8 @@ void group() {
   const Tensor gathered = zeros({2 * n}, {.device = device});
   g.all_gather(gathered, full({2}, double(g.rank()), {.device = device}));
   for (int64_t r = 0; r < n; ++r) EXPECT(gathered.cpu().narrow(0, 2 * r, 2).max().item() == double(r));
+  messages(g, device);
+  beside_capture(g, device);
   manual_seed(uint64_t(g.rank()));
   nn::Sequential net(nn::Linear(6, 8), nn::Tanh(), nn::Linear(8, 2));
   net.to(device);

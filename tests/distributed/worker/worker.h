@@ -24,6 +24,7 @@ std::vector<Scenario> fault_scenarios();
 std::vector<Scenario> training_scenarios();
 std::vector<Scenario> sharding_scenarios();
 std::vector<Scenario> nccl_scenarios();
+std::vector<Scenario> nccl_mistakes();
 
 inline distributed::ProcessGroupOptions options{.timeout = 20, .init_timeout = 20};
 
