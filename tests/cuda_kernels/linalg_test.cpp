@@ -63,6 +63,23 @@ TEST_CASE("cuda linalg: QR, eigenvalues, singular values") {
   }
 }
 
+TEST_CASE("cuda linalg: on a stream of one's own, large batches and large matrices") {
+  NEEDS_CUDA
+  manual_seed(3);
+  const cuda::Stream stream;
+  const cuda::StreamGuard guard(stream);
+  for (const Shape& shape : {Shape{4, 4}, Shape{70, 3, 3}, Shape{2, 260, 260}}) {
+    const Tensor host = positive(shape), a = host.to(kCUDA);
+    CHECK(close(linalg::cholesky(a), linalg::cholesky(host)));
+    CHECK(close(linalg::inv(a), linalg::inv(host), 1e-7));
+    if (shape.back() > 4) continue;
+    CHECK(close(linalg::svdvals(a), linalg::svdvals(host)));
+    CHECK(close(linalg::eigvalsh(a), linalg::eigvalsh(host)));
+    const auto [q, r] = linalg::qr(a);
+    CHECK(close(matmul(q, r), a));
+  }
+}
+
 TEST_CASE("cuda linalg: bad matrices are errors of the call") {
   NEEDS_CUDA
   Tensor a = eye(3, 3, {.dtype = kFloat64});

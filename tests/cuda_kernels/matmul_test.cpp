@@ -46,6 +46,9 @@ TEST_CASE("cuda matmul: every dtype and layout") {
     same([](const List& x) { return matmul(x[0].slice(0, 3, 4), x[1].slice(1, 5, 6)); }, x);
     same([](const List& x) { return matmul(x[0].select(0, 2), x[1]); }, x);
     same([](const List& x) { return matmul(x[0], x[1].select(1, 7)); }, x);
+    for (const int64_t width : {32, 64})  // of one size and alignment, in rows of another length
+      same([](const List& x) { return matmul(x[0].narrow(1, 0, 16), x[0].narrow(1, 0, 16).t()); },
+           {numbers({4, width}, t)});
     const List batches = {numbers({3, 5, 7}, t), numbers({3, 7, 4}, t), numbers({7, 6}, t)};
     same([](const List& x) { return matmul(x[0], x[1]); }, batches);
     same([](const List& x) { return matmul(x[0], x[2]); }, batches);
