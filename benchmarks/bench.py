@@ -6,7 +6,8 @@ ratio Tapir / PyTorch of the minimum times (below 1: Tapir is faster); the media
 by autocast (gpt2_decode: a bfloat16 model, ms per token). compiled: compile() beside torch.compile() of the model, and a line that
 compares it with both eager steps. chain: ten pointwise operations on so many elements, `_c` by compile() beside torch.compile(), and a copy
 of the same bytes. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations, at 10^2, 10^4 and 10^7 elements,
-contiguous, transposed and broadcast, forward and with backward, all with the last of --threads.
+contiguous, transposed and broadcast, forward and with backward, all with the last of --threads. TAPIR_BENCH_SIZE (target, small or tiny) says
+how large resnet50, gpt2_124m, gpt2_decode and ceiling are: without it target on a GPU and small on a CPU. --json is written row by row.
 """
 import argparse
 import json
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 
 import ops
 
@@ -33,6 +35,7 @@ WORKLOADS = {
     "gpt_mini": ["step", "compiled", "bf16"],
     "gpt2_124m": ["step", "bf16"],
     "gpt2_decode": ["step", "bf16"],
+    "ceiling": ["copy", "matmul_bf16"],
     "loader": ["0", "1", "2"],
     "adamw": ["step"],
     "chain": [kind + size + mode for size in ("1e4", "1e5", "1e7")
@@ -41,21 +44,52 @@ WORKLOADS = {
 }
 
 
+class Ended(Exception):
+    """One of the two programs is no more."""
+
+
+class Rows(list):
+    """A list that a file follows, row by row: valid JSON at any time."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.file = open(path, "w") if path else None
+        if self.file:
+            self.file.write("[]\n")
+
+    def append(self, row):
+        super().append(row)
+        if self.file:
+            self.file.seek(self.file.tell() - 2)
+            self.file.write((",\n" if len(self) > 1 else "") + json.dumps(row) + "]\n")
+            self.file.flush()
+
+
 class Server:
-    """One of the two programs; run() returns the milliseconds per step of one repeat."""
+    """One of the two programs; run() returns the milliseconds per step of one repeat. After Ended it starts again when asked."""
 
     def __init__(self, command, cpus=None):
-        self.command = command
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.command, self.cpus, self.process = command, cpus, None
+
+    def start(self):
+        cpus = self.cpus
+        self.process = subprocess.Popen([str(word) for word in self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if cpus:
             os.sched_setaffinity(self.process.pid, cpus)
 
     def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline().strip()
+        if not self.process:
+            self.start()
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline().strip()
+        except BrokenPipeError:
+            answer = ""
         if not answer:
-            sys.exit(f"bench: {self.command[0]} ended at '{line}'")
+            self.process.wait()
+            self.process = None
+            raise Ended(f"{pathlib.Path(self.command[0]).name} ended at '{line}'")
         return answer
 
     def run(self, workload, variant, steps):
@@ -64,9 +98,13 @@ class Server:
     def compile_seconds(self):
         return float(self.ask("compile")) / 1000
 
+    def work(self, workload, variant):
+        return self.ask(f"work {workload} {variant}")
+
     def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+        if self.process:
+            self.process.stdin.close()
+            self.process.wait()
 
 
 def has_torch(python):
@@ -150,75 +188,103 @@ def images():
 def print_row(row):
     cells = [row["workload"], row["variant"], row["threads"], number(row["tapir_ms"]), number(row["tapir_median_ms"]),
              number(row["pytorch_ms"]), number(row["pytorch_median_ms"]), "-" if row["ratio"] is None else f"{row['ratio']:.3f}"]
-    print("{:<16}{:<12}{:>7} {:>10} {:>10} {:>12} {:>12} {:>8}".format(*cells), flush=True)
+    print("{:<16}{:<14}{:>7} {:>10} {:>10} {:>12} {:>12} {:>8}".format(*cells), flush=True)
 
 
-def print_compiled(rows, servers):
-    """The last row, compiled, by the eager ones before it: ours, and the best that PyTorch has."""
-    row = rows[-1]
-    eager = next(r for r in rows if (r["workload"], r["variant"], r["threads"]) == (row["workload"], "step", row["threads"]))
-    row["by_own_eager"] = row["tapir_ms"] / eager["tapir_ms"]
-    text = f"by our eager step {row['by_own_eager']:.3f}"
+def print_compiled(row, rows, servers):
+    """A compiled row by the eager one before it: ours, and the best that PyTorch has."""
+    eager_variant = row["variant"][len("compiled_"):] or "step"
+    eager = next((r for r in rows if (r["workload"], r["variant"], r["threads"]) == (row["workload"], eager_variant, row["threads"])), None)
     row["compile_seconds"] = [server.compile_seconds() for server in servers]
-    if row["pytorch_ms"]:
-        row["by_best_peer"] = row["tapir_ms"] / min(row["pytorch_ms"], eager["pytorch_ms"])
-        text += f", by PyTorch's best {row['by_best_peer']:.3f}"
-    print(" " * 16 + text + "; compiling took " + " s, PyTorch's ".join(f"{s:.2g}" for s in row["compile_seconds"]) + " s", flush=True)
+    text = "compiling took " + " s, PyTorch's ".join(f"{s:.2g}" for s in row["compile_seconds"]) + " s"
+    if eager and eager["tapir_ms"]:
+        row["by_own_eager"] = row["tapir_ms"] / eager["tapir_ms"]
+        if row["pytorch_ms"]:
+            row["by_best_peer"] = row["tapir_ms"] / min(row["pytorch_ms"], eager["pytorch_ms"])
+            text = f"by PyTorch's best {row['by_best_peer']:.3f}; " + text
+        text = f"by our eager step {row['by_own_eager']:.3f}, " + text
+    print(" " * 16 + text, flush=True)
 
 
-def measure(names, threads, options, python):
+def measure_one(servers, workload, variant, threads, options):
+    """The row of a variant. Both sides must say that a step does the same."""
+    row = {"workload": workload, "variant": variant, "threads": threads, "tapir_ms": None, "pytorch_ms": None, "ratio": None,
+           "tapir_median_ms": None, "pytorch_median_ms": None}
+    try:
+        works = [server.work(workload, variant) for server in servers]
+        if len(set(works)) > 1:
+            sys.exit(f"bench: {workload} {variant} is not the same for both: {works[0]}; {works[1]}")
+        count, unit = works[0].split()[:2]
+        row |= {"work": works[0], "count": int(count), "unit": unit.rstrip(",")}
+        times = compare(servers, workload, variant, options)
+    except Ended as error:
+        print(f"{workload} {variant}: {error}", flush=True)
+        return row | {"error": str(error)}
+    tapir, torch = times if len(times) > 1 else (times[0], None)
+    return row | {"tapir_ms": min(tapir), "pytorch_ms": min(torch) if torch else None, "ratio": min(tapir) / min(torch) if torch else None,
+                  "tapir_median_ms": statistics.median(tapir), "pytorch_median_ms": statistics.median(torch) if torch else None}
+
+
+def measure(names, threads, options, python, rows):
     """One row per variant. The busy neighbour's two threads get two CPUs, so that it is in their way on larger machines too."""
-    rows = []
     for group in ([n for n in names if n != "busy_neighbour"], ["busy_neighbour"] if "busy_neighbour" in names and threads == 2 else []):
         if not group:
             continue
         cpus = sorted(os.sched_getaffinity(0))[:2] if group == ["busy_neighbour"] else None
         servers = [Server([options.program, "--threads", threads, "--device", options.device], cpus)]
         if python:
-            servers.append(Server([python, HERE / "peer.py", threads, options.device], cpus))
+            servers.append(Server([python, HERE / "peer.py", threads, options.peer_device or options.device], cpus))
         for workload in group:
-            for variant in WORKLOADS[workload]:
-                times = compare(servers, workload, variant, options)
-                tapir, torch = times if python else (times[0], None)
-                rows.append({"workload": workload, "variant": variant, "threads": threads, "tapir_ms": min(tapir),
-                             "pytorch_ms": min(torch) if torch else None, "ratio": min(tapir) / min(torch) if torch else None,
-                             "tapir_median_ms": statistics.median(tapir), "pytorch_median_ms": statistics.median(torch) if torch else None})
-                print_row(rows[-1])
-                if variant == "compiled":
-                    print_compiled(rows, servers)
+            for variant in options.variants or WORKLOADS[workload]:
+                row = measure_one(servers, workload, variant, threads, options)
+                print_row(row)
+                if variant.startswith("compiled") and row["tapir_ms"]:
+                    print_compiled(row, rows, servers)
+                rows.append(row)
         for server in servers:
             server.close()
-    return rows
 
 
 def mean(ratios):
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
-def measure_ops(options, python):
-    """A row per operation, size, layout and pass."""
+def measure_ops(options, python, rows):
+    """A row per operation, size, layout and pass. With a limit of time the largest sizes come first."""
     threads = options.threads[-1]
     servers = [Server([options.program, "--threads", threads, "--device", options.device])]
     if python:
-        servers.append(Server([python, HERE / "peer.py", threads, options.device]))
-    rows = []
-    for name, size, layout, which, inputs in ops.variants():
-        if not re.search(options.only, name):
-            continue
-        times = compare(servers, "ops", f"{name}|{inputs}|{which}", options, 0.005, 1)
-        best = [min(list_) for list_ in times]
-        rows.append({"op": name, "size": size, "layout": layout, "pass": which, "tapir_ms": best[0],
-                     "pytorch_ms": best[1] if python else None, "ratio": best[0] / best[1] if python else None})
-        if which == "forward" and layout == "contiguous" and size == "1e2":
+        servers.append(Server([python, HERE / "peer.py", threads, options.peer_device or options.device]))
+    chosen = [v for v in ops.variants() if re.search(options.only, v[0]) and v[1] in options.sizes]
+    if options.limit:
+        chosen.sort(key=lambda v: (-ops.SIZES[v[1]], v[3] != "forward", v[2] != "contiguous"))
+    begun = time.monotonic()
+    for at, (name, size, layout, which, inputs) in enumerate(chosen):
+        if options.limit and time.monotonic() - begun > options.limit:
+            print(f"the time was up: {at} of {len(chosen)} measured", flush=True)
+            break
+        row = {"op": name, "size": size, "layout": layout, "pass": which, "tapir_ms": None, "pytorch_ms": None, "ratio": None}
+        try:
+            best = [min(list_) for list_ in compare(servers, "ops", f"{name}|{inputs}|{which}", options, 0.005, 1)]
+            row |= {"tapir_ms": best[0], "pytorch_ms": best[1] if python else None, "ratio": best[0] / best[1] if python else None}
+        except Ended as error:
+            row["error"] = str(error)
+        rows.append(row)
+        if options.verbose:
+            print(f"{name:<26}{size:>4} {layout:<11}{which:<8}{number(row['tapir_ms']):>10}{number(row['pytorch_ms']):>10} {row['ratio'] or 0:8.3f}"
+                  + (f"  {row['error']}" if "error" in row else ""), flush=True)
+        elif which == "forward" and layout == "contiguous" and size == "1e2":
             print(f"  {name}", file=sys.stderr, flush=True)
     for server in servers:
         server.close()
-    return rows
 
 
 def ops_report(rows, head):
     """Markdown: the summary, the ten slowest beside PyTorch, what is near the memory's speed, and all ratios."""
     key = lambda row: (row["size"], row["layout"], row["pass"])
+    broken, rows = [row for row in rows if not row["tapir_ms"]], [row for row in rows if row["tapir_ms"]]
+    if not rows:
+        return head + "\n\nnothing was measured\n"
     value = {(row["op"], *key(row)): row["ratio"] or row["tapir_ms"] for row in rows}
     names = list(dict.fromkeys(row["op"] for row in rows))
     lines = [head, ""]
@@ -233,6 +299,7 @@ def ops_report(rows, head):
         lines += ["", f"Above 1.5: {len(above)}. The ten worst:", "", "| op | size | layout | pass | Tapir ms | PyTorch ms | ratio |", "|---|---|---|---|---|---|---|"]
         for row in sorted(rows, key=lambda row: -row["ratio"])[:10]:
             lines.append(f"| {row['op']} | {' | '.join(key(row))} | {row['tapir_ms']:.4g} | {row['pytorch_ms']:.4g} | {row['ratio']:.2f} |")
+    lines += [""] + [f"No time of {row['op']}, {', '.join(key(row))}: {row['error']}" for row in broken]
     large = {row["op"]: 1e7 * ops.BYTES[row["op"]] / row["tapir_ms"] / 1e6 for row in rows if key(row) == ("1e7", "contiguous", "forward") and row["op"] in ops.BYTES}
     if "copy_" in large:
         lines += ["", f"Memory traffic at 1e7 elements, as a part of copy_'s {large['copy_']:.1f} GB/s: "
@@ -265,7 +332,13 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="write the rows there as well")
     parser.add_argument("--only", metavar="REGEX", default="", help="of ops: those with such a name")
     parser.add_argument("--markdown", metavar="FILE", help="of ops: write the report there instead")
+    parser.add_argument("--sizes", nargs="+", default=list(ops.SIZES), help=f"of ops: of {' '.join(ops.SIZES)}")
+    parser.add_argument("--limit", type=float, default=0, metavar="SECONDS", help="of ops: what is not measured then is left out")
+    parser.add_argument("--verbose", action="store_true", help="of ops: print each row")
+    parser.add_argument("--variants", nargs="+", help="these alone, of every workload named")
+    parser.add_argument("--alone", action="store_true", help="without PyTorch")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, for both")
+    parser.add_argument("--peer-device", help="another one for PyTorch (default: the same)")
     parser.add_argument("--program", metavar="FILE", default=HERE.parent / "build/release/benchmarks/tapir_bench", help="our side's program")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in WORKLOADS and options.names != ["ops"]]
@@ -281,30 +354,28 @@ def main():
         options.threads = [2]
 
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # so that compiling is timed each time
-    python = find_torch()
-    if not python:
+    python = None if options.alone else find_torch()
+    if not python and not options.alone:
         print("PyTorch cannot be had here: Tapir alone")
+    rows = Rows(options.json)
     if options.names == ["ops"]:
-        rows = measure_ops(options, python)
+        measure_ops(options, python, rows)
         text = ops_report(rows, f"{machine(python)}, {options.threads[-1]} threads; minimum of {options.repeats} interleaved repeats")
         if options.markdown:
             pathlib.Path(options.markdown).write_text(text)
         else:
             print(text)
-        if options.json:
-            pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
         return
     print(machine(python))
     print("ms per step, minimum and median of {} interleaved repeats (op_overhead: us per call)".format(options.repeats))
-    print("{:<16}{:<12}{:>7} {:>10} {:>10} {:>12} {:>12} {:>8}".format("workload", "variant", "threads", "tapir", "median", "pytorch", "median", "ratio"))
-    rows = []
+    print("{:<16}{:<14}{:>7} {:>10} {:>10} {:>12} {:>12} {:>8}".format("workload", "variant", "threads", "tapir", "median", "pytorch", "median", "ratio"))
     for threads in options.threads:
-        rows += measure(names, threads, options, python)
+        measure(names, threads, options, python, rows)
     ratios = [row["ratio"] for row in rows if row["ratio"]]
     if ratios:
         print(f"geometric mean of the ratios: {mean(ratios):.3f} (below 1: Tapir is faster)")
     busy = [row for row in rows if row["workload"] == "busy_neighbour"]
-    if busy:
+    if busy and busy[0]["tapir_ms"]:
         alone = own_single_thread(rows, options)
         print(f"busy_neighbour: {busy[0]['tapir_ms'] / alone:.2f} of our own time on one undisturbed thread ({number(alone)} ms)")
     if options.json:

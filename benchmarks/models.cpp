@@ -11,6 +11,43 @@
 using namespace tapir;
 namespace tf = data::transforms;
 
+const BenchSize& bench_size() {
+  static const BenchSize target{256, 224, 64, 16, 1024, 12, 768, 50257, 1 << 28, 8192},
+      small{16, 224, 64, 1, 512, 12, 768, 50257, 1 << 24, 1024}, tiny{2, 32, 8, 1, 16, 2, 64, 211, 1 << 16, 64};
+  const char* named = std::getenv("TAPIR_BENCH_SIZE");
+  const std::string name = named && *named ? named : bench_device.is_cuda() ? "target" : "small";
+  check(name == "target" || name == "small" || name == "tiny",
+        "expected TAPIR_BENCH_SIZE target, small or tiny, got {}", name);
+  return name == "target" ? target : name == "small" ? small : tiny;
+}
+
+std::string work_of(const std::string& workload, const std::string& variant) {
+  const BenchSize& s = bench_size();
+  const std::string gpt = tapir::format("{} layers of {}, {} words", s.layers, s.channels, s.vocabulary);
+  if (workload == "resnet50")
+    return tapir::format("{} images of {}x{}, first stage of {} channels", s.images, s.pixels, s.pixels, s.width);
+  if (workload == "gpt2_124m") return tapir::format("{} tokens in {} rows, {}", s.rows * s.tokens, s.rows, gpt);
+  if (workload == "gpt2_decode") return "1 tokens, " + gpt;
+  if (workload == "adamw") return tapir::format("1 steps, first stage of {} channels", s.width);
+  if (workload == "ceiling" && variant == "copy") return tapir::format("{} bytes", 8 * s.copied);
+  if (workload == "ceiling") return tapir::format("{} flops", 2 * s.side * s.side * s.side);
+  return "1 steps";
+}
+
+/// What the machine gives at best: "copy" (bytes read and written), "matmul_bf16".
+Run ceiling(const std::string& variant) {
+  const BenchSize& s = bench_size();
+  if (variant == "copy") {
+    Tensor x = randn({s.copied}, {.device = bench_device});
+    return timed([x, y = empty_like(x)]() mutable { y.copy_(x); });
+  }
+  const Tensor a = randn({s.side, s.side}, {.device = bench_device}).to(kBFloat16), b = a.clone();
+  return timed([a, b] {
+    InferenceMode guard;
+    matmul(a, b);
+  });
+}
+
 template <class Net, class Optimizer> static Run training(const std::string& variant, std::shared_ptr<Net> net,
                                                           Optimizer make_optimizer, Tensor x, Tensor labels) {
   net->to(bench_device);
@@ -42,7 +79,10 @@ static Run vision(const std::string& variant, Net net, int64_t batch, int64_t si
 Run resnet18_cifar(const std::string& variant) {
   return vision(variant, models::resnet18({.num_classes = 10, .small_images = true}), 64, 32, 10, 5e-4);
 }
-Run resnet50(const std::string& variant) { return vision(variant, models::resnet50(), 16, 224, 1000, 1e-4); }
+Run resnet50(const std::string& variant) {
+  const BenchSize& s = bench_size();
+  return vision(variant, models::resnet50({.width = s.width}), s.images, s.pixels, 1000, 1e-4);
+}
 
 static Run gpt(const std::string& variant, const models::GPT2Config& config, int64_t batch, double lr, double beta2) {
   const auto adamw = [=](models::GPT2LMHeadModel& net) {
@@ -56,11 +96,22 @@ Run gpt_mini(const std::string& variant) {
   return gpt(variant, {.vocab_size = 65, .n_positions = 256, .n_embd = 384, .n_layer = 6, .n_head = 6, .dropout = 0},
              16, 1e-3, 0.99);
 }
-Run gpt2_124m(const std::string& variant) { return gpt(variant, {.n_positions = 512, .dropout = 0}, 1, 6e-4, 0.95); }
+static models::GPT2Config gpt2_config(int64_t positions) {
+  const BenchSize& s = bench_size();
+  return {.vocab_size = s.vocabulary,
+          .n_positions = positions,
+          .n_embd = s.channels,
+          .n_layer = s.layers,
+          .n_head = s.channels / 64,
+          .dropout = 0};
+}
+Run gpt2_124m(const std::string& variant) {
+  return gpt(variant, gpt2_config(bench_size().tokens), bench_size().rows, 6e-4, 0.95);
+}
 
 /// A step is one token: greedy, batch 1, after a prompt of 16. Variants: a kind of weights, "compiled" or both, as in "compiled_int8".
 Run gpt2_decode(const std::string& variant) {
-  auto net = std::make_shared<models::GPT2LMHeadModel>(models::GPT2Config{.dropout = 0});
+  auto net = std::make_shared<models::GPT2LMHeadModel>(gpt2_config(1024));
   net->to(bench_device);
   if (variant.ends_with("bf16")) net->to(kBFloat16);
   for (const int bits : {8, 4})

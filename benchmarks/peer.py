@@ -1,7 +1,7 @@
 """PyTorch's side of the benchmarks: the workloads of workloads.cpp in its strongest eager modes (fused optimizers, channels_last).
 
 peer.py THREADS DEVICE: a line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step; `compile` with those that the first
-step took longer than a later one; `version` with the version.
+step took longer than a later one; `work WORKLOAD VARIANT` with what a step does; `version` with the version.
 """
 import os
 import subprocess
@@ -104,27 +104,28 @@ def lstm(variant):
     return training(net, optimizer, torch.randint(0, 10000, (64, 32)), torch.randint(0, 10000, (64 * 32,)), variant)
 
 
-def resnet50_shapes():
+def resnet50_shapes(first):
     """The 160 parameter shapes of ResNet-50 without fc.bias."""
     shapes = []
 
     def conv(out, inputs, k):
         shapes.extend([(out, inputs, k, k), (out,), (out,)])
-    conv(64, 3, 7)
-    inputs = 64
+    conv(first, 3, 7)
+    inputs = first
     for stage, blocks in enumerate((3, 4, 6, 3)):
-        width = 64 << stage
+        width = first << stage
         for block in range(blocks):
             conv(width, inputs, 1), conv(width, width, 3), conv(4 * width, width, 1)
             if block == 0:
                 conv(4 * width, inputs, 1)
             inputs = 4 * width
-    return shapes + [(1000, 2048)]
+    return shapes + [(1000, inputs)]
 
 
 def adamw(_):
-    parameters = [torch.randn(shape, requires_grad=True) for shape in resnet50_shapes()]
-    assert len(parameters) == 160 and sum(p.numel() for p in parameters) == 25556032
+    width = peer_models.bench_size(sys.argv[2])[2]
+    parameters = [torch.randn(shape, requires_grad=True) for shape in resnet50_shapes(width)]
+    assert len(parameters) == 160 and (width != 64 or sum(p.numel() for p in parameters) == 25556032)
     for p in parameters:
         p.grad = torch.randn_like(p)
     return timed(torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, fused=True).step)
@@ -211,6 +212,9 @@ def serve():
         if words[0] == "compile":
             print(compiling, flush=True)
             continue
+        if words[0] == "work":
+            print(peer_models.work(words[1], words[2], sys.argv[2]), flush=True)
+            continue
         _, name, variant, steps = words
         if (name, variant) != current:
             run = None
@@ -218,9 +222,9 @@ def serve():
                 run = timed(getattr(peer_models, name)(variant, sys.argv[2]))
             else:
                 run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, chain, busy_neighbour)}.get(name, op)(variant)
-            compiling = run(1) if variant == "compiled" else 0
+            compiling = run(1) if variant.startswith("compiled") else 0
             run(peer_models.WARM_STEPS.get(name, 2 if name in ("ops", "lstm") else WARM_STEPS))
-            compiling -= run(1) if variant == "compiled" else 0
+            compiling -= run(1) if variant.startswith("compiled") else 0
             current = name, variant
         if int(steps) > 1:
             run(1)

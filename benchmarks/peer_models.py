@@ -6,14 +6,32 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-WARM_STEPS = {"resnet18_cifar": 1, "resnet50": 1, "gpt_mini": 1, "gpt2_124m": 1, "gpt2_decode": 16, "loader": 10}
+WARM_STEPS = {"resnet18_cifar": 1, "resnet50": 1, "gpt_mini": 1, "gpt2_124m": 1, "gpt2_decode": 16, "ceiling": 3, "loader": 10}
+
+# BenchSize of workloads.h: images, pixels, width; rows, tokens, layers, channels, vocabulary; copied, side.
+SIZES = {"target": (256, 224, 64, 16, 1024, 12, 768, 50257, 1 << 28, 8192), "small": (16, 224, 64, 1, 512, 12, 768, 50257, 1 << 24, 1024),
+         "tiny": (2, 32, 8, 1, 16, 2, 64, 211, 1 << 16, 64)}
+
+
+def bench_size(device):
+    return SIZES[os.environ.get("TAPIR_BENCH_SIZE") or ("target" if device.startswith("cuda") else "small")]
+
+
+def work(workload, variant, device):
+    """What a step does, word for word as tapir_bench says it."""
+    images, pixels, width, rows, tokens, layers, channels, vocabulary, copied, side = bench_size(device)
+    gpt2 = f"{layers} layers of {channels}, {vocabulary} words"
+    return {"resnet50": f"{images} images of {pixels}x{pixels}, first stage of {width} channels",
+            "gpt2_124m": f"{rows * tokens} tokens in {rows} rows, {gpt2}", "gpt2_decode": f"1 tokens, {gpt2}",
+            "adamw": f"1 steps, first stage of {width} channels",
+            "ceiling": f"{8 * copied} bytes" if variant == "copy" else f"{2 * side ** 3} flops"}.get(workload, "1 steps")
 
 
 def training(variant, device, net, optimizer, x, labels):
     kind = device.split(":")[0]
-    if variant == "compiled":
+    if variant.startswith("compiled"):
         net = torch.compile(net)
-    cast = (lambda: torch.autocast(kind, dtype=torch.bfloat16)) if variant == "bf16" else contextlib.nullcontext
+    cast = (lambda: torch.autocast(kind, dtype=torch.bfloat16)) if variant.endswith("bf16") else contextlib.nullcontext
 
     def step():
         optimizer.zero_grad()
@@ -50,15 +68,15 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    def __init__(self, blocks, bottleneck, classes, small_images):
+    def __init__(self, blocks, bottleneck, classes, small_images, width=64):
         super().__init__()
-        stem = [nn.Conv2d(3, 64, 3, 1, 1, bias=False)] if small_images else [nn.Conv2d(3, 64, 7, 2, 3, bias=False)]
-        stem += [nn.BatchNorm2d(64), nn.ReLU(inplace=True)] + ([] if small_images else [nn.MaxPool2d(3, 2, 1)])
-        layers, inputs = [], 64
+        stem = [nn.Conv2d(3, width, 3, 1, 1, bias=False)] if small_images else [nn.Conv2d(3, width, 7, 2, 3, bias=False)]
+        stem += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)] + ([] if small_images else [nn.MaxPool2d(3, 2, 1)])
+        layers, inputs = [], width
         for stage, count in enumerate(blocks):
             for i in range(count):
-                layers.append(Block(inputs, 64 << stage, 2 if stage and i == 0 else 1, bottleneck))
-                inputs = (64 << stage) * (4 if bottleneck else 1)
+                layers.append(Block(inputs, width << stage, 2 if stage and i == 0 else 1, bottleneck))
+                inputs = (width << stage) * (4 if bottleneck else 1)
         self.features, self.fc = nn.Sequential(*stem, *layers), nn.Linear(inputs, classes)
 
     def forward(self, x):
@@ -77,7 +95,8 @@ def resnet18_cifar(variant, device):
 
 
 def resnet50(variant, device):
-    return vision(variant, device, ResNet((3, 4, 6, 3), True, 1000, False), 16, 224, 1000, 1e-4)
+    images, pixels, width = bench_size(device)[:3]
+    return vision(variant, device, ResNet((3, 4, 6, 3), True, 1000, False, width), images, pixels, 1000, 1e-4)
 
 
 class Layer(nn.Module):
@@ -95,8 +114,19 @@ class Layer(nn.Module):
             cache[0][:, :, past:past + steps], cache[1][:, :, past:past + steps] = k, v
             k, v = cache[0][:, :, :past + steps], cache[1][:, :, :past + steps]
         y = F.scaled_dot_product_attention(q, k, v, is_causal=steps > 1)
+        return self.rest(x, y)
+
+    def rest(self, x, y):
+        batch, steps, width = x.shape
         x = x + self.c_proj(y.transpose(1, 2).reshape(batch, steps, width))
         return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+    def decode(self, x, cache, past):
+        """One token, by shapes that stay: the whole cache and a mask, with `past` a tensor."""
+        q, k, v = (part.view(1, 1, self.heads, -1).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).chunk(3, -1))
+        cache[0].index_copy_(2, past, k), cache[1].index_copy_(2, past, v)
+        mask = (torch.arange(cache[0].shape[2]) <= past)[None, None, None]
+        return self.rest(x, F.scaled_dot_product_attention(q, cache[0], cache[1], attn_mask=mask))
 
 
 class GPT2(nn.Module):
@@ -114,6 +144,12 @@ class GPT2(nn.Module):
             x = layer(x, caches[i] if caches else None, past)
         return F.linear(self.ln_f(x), self.wte.weight)
 
+    def decode(self, token, caches, past):
+        x = self.wte(token) + self.wpe(past)
+        for layer, cache in zip(self.h, caches):
+            x = layer.decode(x, cache, past)
+        return F.linear(self.ln_f(x), self.wte.weight)[:, -1]
+
 
 def gpt(variant, device, net, vocabulary, shape, lr, beta2):
     optimizer = torch.optim.AdamW(net.parameters(), lr=lr, betas=(0.9, beta2), weight_decay=0.1, fused=True)
@@ -126,26 +162,49 @@ def gpt_mini(variant, device):
 
 
 def gpt2_124m(variant, device):
-    return gpt(variant, device, GPT2(50257, 512, 768, 12, 12), 50257, (1, 512), 6e-4, 0.95)
+    rows, tokens, layers, channels, vocabulary = bench_size(device)[3:8]
+    return gpt(variant, device, GPT2(vocabulary, tokens, channels, layers, channels // 64), vocabulary, (rows, tokens), 6e-4, 0.95)
 
 
 def gpt2_decode(variant, device):
-    net = GPT2(50257, 1024, 768, 12, 12).eval()
-    if variant == "bf16":
+    layers, channels, vocabulary = bench_size(device)[5:8]
+    heads, capacity = channels // 64, 16 + 256
+    net = GPT2(vocabulary, 1024, channels, layers, heads).eval()
+    if variant.endswith("bf16"):
         net = net.bfloat16()
     kind = net.wte.weight.dtype
-    caches = [[torch.zeros(1, 12, 16 + 256, 64, dtype=kind) for _ in range(2)] for _ in net.h]
-    past, token = 0, None
+    caches = [[torch.zeros(1, heads, capacity, 64, dtype=kind) for _ in range(2)] for _ in net.h]
+    past, token, at = 0, None, torch.zeros(1, dtype=torch.int64)
+    for cache in (c for pair in caches for c in pair):
+        torch._dynamo.mark_static_address(cache)
+    compiled = torch.compile(net.decode, mode="reduce-overhead") if variant.startswith("compiled") else None
 
     @torch.inference_mode()
     def step():
         nonlocal past, token
-        if past in (0, 16 + 256):
+        if compiled:
+            torch.compiler.cudagraph_mark_step_begin()
+        if past in (0, capacity):
             past, token = 0, torch.zeros(1, 16, dtype=torch.int64)
-        scores = net(token, caches, past)[:, -1]
+            at.fill_(15)
+        if compiled and past:
+            scores = compiled(token, caches, at.add_(1))
+        else:
+            scores = net(token, caches, past)[:, -1]
         past += token.shape[1]
         token = scores.argmax(-1, keepdim=True)
     return step
+
+
+def ceiling(variant, device):
+    copied, side = bench_size(device)[8:]
+    if variant == "copy":
+        x = torch.randn(copied)
+        y = torch.empty_like(x)
+        return lambda: y.copy_(x)
+    a = torch.randn(side, side).bfloat16()
+    b = a.clone()
+    return torch.inference_mode()(lambda: a @ b)
 
 
 class Images(torch.utils.data.Dataset):

@@ -1,7 +1,9 @@
 // tapir_bench NAME [--threads N] [--device D] [--repeats R] [--seconds S]: one JSON line per variant; mlp and cnn have one in anomaly mode.
 // tapir_bench compile_table NAME...: compile() and its passes one by one, as Markdown; compile_memory: without the passes.
 // tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step,
-// `compile` with the milliseconds that passes over the program took.
+// `compile` with the milliseconds that passes over the program took, `work WORKLOAD VARIANT` with what a step does.
+// tapir_bench device [--device D]: what the device is; status 1 and why not where it is not available. TAPIR_LIBRARY_REPORT=1: at the end,
+// what the libraries of the device did.
 #include <tapir/tapir.h>
 
 #include <algorithm>
@@ -40,6 +42,27 @@ static void print_all(const Workload& workload, int threads, int repeats, double
   }
 }
 
+static int print_device(const std::string& name) {
+  const bool on_cuda = name.starts_with("cuda");
+  if (on_cuda && !tapir::cuda::is_available())
+    return std::printf("%s is not available: %s\n", name.c_str(), tapir::cuda::why_not().c_str()), 1;
+  if (!on_cuda) return std::printf("%s, %d threads\n", name.c_str(), tapir::get_num_threads()), 0;
+  const auto p = tapir::cuda::get_device_properties();
+  std::printf("%s, compute capability %d.%d, %.1f GiB, %d multiprocessors, L2 %.1f MiB\n", p.name.c_str(), p.major,
+              p.minor, double(p.total_memory) / double(1 << 30), p.multi_processor_count,
+              double(p.l2_cache_size) / double(1 << 20));
+  std::printf("CUDA driver %d.%d, runtime %d.%d, %d devices\n", p.driver_version / 1000, p.driver_version % 1000 / 10,
+              p.runtime_version / 1000, p.runtime_version % 1000 / 10, tapir::cuda::device_count());
+  std::printf("%s", tapir::cuda::library_report().c_str());
+  return 0;
+}
+
+static void print_library_report() {
+  const char* wanted = std::getenv("TAPIR_LIBRARY_REPORT");
+  if (!bench_device.is_cuda() || !wanted || std::string(wanted) != "1") return;
+  std::fprintf(stderr, "%s%s\n", tapir::cuda::library_report().c_str(), tapir::cuda::memory_summary().c_str());
+}
+
 static void serve() {
   std::string line, current;
   Run run;  // only the last one is kept: they are large
@@ -51,6 +74,11 @@ static void serve() {
     if (verb == "compile") {
       const auto stats = bench_program.stats ? bench_program.stats() : std::vector<tapir::CompileStats>();
       std::printf("%.9g\n", stats.empty() ? 0 : stats.back().seconds * 1000);
+      std::fflush(stdout);
+      continue;
+    }
+    if (verb == "work") {
+      std::printf("%s\n", work_of(name, variant).c_str());
       std::fflush(stdout);
       continue;
     }
@@ -81,6 +109,7 @@ int main(int argc, char** argv) {
     else more.push_back(word);
   }
   try {
+    if (name == "device") return print_device(device);
     bench_device = tapir::Device(device);
     if (threads > 0) tapir::set_num_threads(threads);
     tapir::manual_seed(0);
@@ -88,6 +117,7 @@ int main(int argc, char** argv) {
     else if (name == "compile_table" || name == "compile_memory")
       compile_table(more, repeats, seconds, name == "compile_table");
     else print_all(find(name), tapir::get_num_threads(), repeats, seconds);
+    print_library_report();
   } catch (const std::exception& e) {
     std::fprintf(stderr, "tapir_bench: %s\n", e.what());
     return 1;

@@ -113,22 +113,22 @@ static Run lstm(const std::string& variant) {
   return training(variant, net, optimizer, randint(0, 10000, {64, 32}), randint(0, 10000, {64 * 32}));
 }
 
-/// The 160 parameter shapes of ResNet-50 without fc.bias: 25,556,032 numbers.
+/// The 160 parameter shapes of ResNet-50 without fc.bias: 25,556,032 numbers where the first stage has 64 channels.
 static std::vector<Shape> resnet50_shapes() {
   std::vector<Shape> shapes;
   const auto conv = [&](int64_t out, int64_t in, int64_t k) {
     shapes.insert(shapes.end(), {{out, in, k, k}, {out}, {out}});
   };  // and its norm
-  conv(64, 3, 7);
-  const int64_t blocks[] = {3, 4, 6, 3};
-  int64_t in = 64;
+  const int64_t first = bench_size().width, blocks[] = {3, 4, 6, 3};
+  conv(first, 3, 7);
+  int64_t in = first;
   for (int stage = 0; stage < 4; ++stage)
-    for (int64_t block = 0, width = 64 << stage; block < blocks[stage]; ++block) {
+    for (int64_t block = 0, width = first << stage; block < blocks[stage]; ++block) {
       conv(width, in, 1), conv(width, width, 3), conv(4 * width, width, 1);
       if (block == 0) conv(4 * width, in, 1);
       in = 4 * width;
     }
-  shapes.push_back({1000, 2048});
+  shapes.push_back({1000, in});
   return shapes;
 }
 
@@ -210,6 +210,7 @@ const std::vector<Workload>& workloads() {
        {"step", "compiled", "bf16", "compiled_bf16", "int8", "compiled_int8", "int4", "compiled_int4"},
        gpt2_decode,
        16},
+      {"ceiling", {"copy", "matmul_bf16"}, ceiling, 3},
       {"loader", {"0", "1", "2"}, loader, 10},
       {"adamw", {"step"}, adamw},
       {"chain", chains(), chain},

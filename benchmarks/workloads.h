@@ -57,6 +57,17 @@ struct Workload {
 /// peer.py and peer_models.py hold the same for PyTorch.
 const std::vector<Workload>& workloads();
 
+/// How large the models are: $TAPIR_BENCH_SIZE, which is `target` (what others publish for GPUs), `small` or `tiny` (for an emulated device);
+/// without it target on a GPU and small on a CPU. peer_models.py has the same table.
+struct BenchSize {
+  int64_t images, pixels, width;  // resnet50: a batch, the side of an image, the channels of the first stage
+  int64_t rows, tokens, layers, channels, vocabulary;  // GPT-2
+  int64_t copied, side;                                // ceiling: float32 numbers, and the side of the matrices
+};
+const BenchSize& bench_size();
+/// What a step does, as "256 images of 224x224": both sides of a comparison say it, and must agree.
+std::string work_of(const std::string& workload, const std::string& variant);
+
 /// Prints what compile() makes of these workloads, and its passes one by one. "gpt_mini:bf16" is a variant's.
 void compile_table(const std::vector<std::string>& names, int repeats, double seconds, bool each_pass);
 
@@ -66,6 +77,7 @@ Run resnet50(const std::string& variant);
 Run gpt_mini(const std::string& variant);
 Run gpt2_124m(const std::string& variant);
 Run gpt2_decode(const std::string& variant);
+Run ceiling(const std::string& variant);
 Run loader(const std::string& variant);
 
 /// One operation: "NAME|INPUTS|PASS".

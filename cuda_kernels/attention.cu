@@ -273,6 +273,13 @@ template <class C> __global__ void attention_delta(Problem<C> p) {
 
 enum class Gradient { Query, Key, Value };
 
+/// A copy: what lies behind a reference that the kernel chooses lands in local memory.
+template <class X> __device__ __forceinline__ X either(bool second, const X& a, const X& b) {
+  X x = a;
+  if (second) x = b;
+  return x;
+}
+
 /// What the block's rows weigh: products become weights P (of dv) or dS. `flipped`: rows are keys, columns are queries.
 template <class C> __device__ void weigh(const Problem<C>& p, Gradient of, Scores<C>& s, const Scores<C>& d, int64_t b,
                                          int64_t h, int row, int column) {
@@ -311,17 +318,15 @@ template <class C, int W> __global__ void __launch_bounds__(kThreads)
       else if (p.causal && work.row + T < last) last = work.row + T;
       for (int c0 = first; c0 < last; c0 += T) {
         Scores<C> s, d;
-        product<C>(s, shared, p.dtype, flipped ? k : q, work.row, flipped ? q : k, c0);
-        if (of != Gradient::Value) product<C>(d, shared, p.dtype, flipped ? v : dout, work.row, flipped ? dout : v, c0);
+        product<C>(s, shared, p.dtype, either(flipped, q, k), work.row, either(flipped, k, q), c0);
+        if (of != Gradient::Value)
+          product<C>(d, shared, p.dtype, either(flipped, dout, v), work.row, either(flipped, v, dout), c0);
         weigh<C>(p, of, s, d, b, h, work.row + y, c0 + x);
-        accumulate<C, W>(sums, s, tile, shared, p.dtype,
-                         of == Gradient::Query ? k
-                         : of == Gradient::Key ? q
-                                               : dout,
-                         c0, work.column);
+        const Matrix other = either(of == Gradient::Value, either(flipped, k, q), dout);
+        accumulate<C, W>(sums, s, tile, shared, p.dtype, other, c0, work.column);
       }
     }
-    const Heads& to = of == Gradient::Query ? p.dq : of == Gradient::Key ? p.dk : p.dv;
+    const Heads to = either(of == Gradient::Value, either(flipped, p.dq, p.dk), p.dv);
     store_tile<C, W>(sums, p.dtype, p.matrix(to, b, work.head, rows, columns), work.row, work.column);
   }
 }

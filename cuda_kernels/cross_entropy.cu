@@ -12,7 +12,7 @@ namespace {
 // loss = (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c), s = label_smoothing, lse = log sum_c e^x_c.
 // dx_c = p e^(x_c - lse) - w_c uniform - (picked at c = t).
 
-constexpr int kLossThreads = 256;
+constexpr int kLossThreads = 256, kRowThreads = 512;
 
 struct Samples {
   Layout<5>
@@ -52,7 +52,7 @@ struct LossOutputs {
   DType losses_dtype, lse_dtype;
 };
 
-template <class T> __global__ void loss_rows(const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
+template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2) loss_rows(const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
                                              const LossOutputs out, int lanes) {
   using C = Compute<T>;
   using State = ExpSum<C>;
@@ -87,7 +87,7 @@ template <class T> __global__ void loss_rows(const T* logits, const Samples s, c
   }
 }
 
-template <class T> __global__ void loss_columns(const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
+template <class T> __global__ void __launch_bounds__(kLossThreads) loss_columns(const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
                                                 const LossOutputs out) {
   using C = Compute<T>;
   using State = ExpSum<C>;
@@ -132,13 +132,21 @@ template <class C> struct Slope {
     // An ignored row of -inf has no NaN gradient.
     lse = label < 0 ? std::numeric_limits<C>::infinity() : load_float<C>(lses, at[3], lse_dtype);
   }
-  __device__ C of(C x, int64_t c, const ClassWeights<C>& w) const {
-    const C y = p * exponential(x - lse) - (uniform == C(0) ? C(0) : w.of(c) * uniform);
-    return c == label ? y - picked : y;
+  /// Logits of the classes from c on become gradients.
+  template <int W> __device__ __forceinline__ void apply(C (&v)[W], int64_t c, const ClassWeights<C>& w) const {
+    C shift[W] = {};
+    if (uniform != C(0))
+#pragma unroll
+      for (int k = 0; k < W; ++k) shift[k] = w.of(c + k) * uniform;
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const C y = p * exponential(v[k] - lse) - shift[k];
+      v[k] = c + k == label ? y - picked : y;
+    }
   }
 };
 
-template <class T> __global__ void loss_grad_rows(T* dlogits, const T* logits, const Samples s,
+template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2) loss_grad_rows(T* dlogits, const T* logits, const Samples s,
                                                   const ClassWeights<Compute<T>> w, const LossOutputs in, int lanes) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>;
@@ -153,13 +161,13 @@ template <class T> __global__ void loss_grad_rows(T* dlogits, const T* logits, c
                  [&]<int W>(int64_t i) {
                    C v[W];
                    load_pack<W>(x + i, v);
-                   for (int k = 0; k < W; ++k) v[k] = slope.of(v[k], i + k, w);
+                   slope.apply(v, i, w);
                    store_pack<W>(dx + i, v);
                  });
   }
 }
 
-template <class T> __global__ void loss_grad_columns(T* dlogits, const T* logits, const Samples s,
+template <class T> __global__ void __launch_bounds__(kLossThreads) loss_grad_columns(T* dlogits, const T* logits, const Samples s,
                                                      const ClassWeights<Compute<T>> w, const LossOutputs in) {
   using C = Compute<T>;
   for (int64_t sample = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; sample < s.at.numel;
@@ -167,8 +175,11 @@ template <class T> __global__ void loss_grad_columns(T* dlogits, const T* logits
     int64_t at[5];
     s.at.offsets(sample, at);
     const Slope<C> slope(s, w, sample, at, in.losses, in.losses_dtype, in.lse, in.lse_dtype);
-    for (int64_t c = threadIdx.y; c < s.classes; c += blockDim.y)
-      dlogits[at[4] + c * s.dstep] = narrow<T>(slope.of(widen(logits[at[0] + c * s.step]), c, w));
+    for (int64_t c = threadIdx.y; c < s.classes; c += blockDim.y) {
+      C v[1] = {widen(logits[at[0] + c * s.step])};
+      slope.apply(v, c, w);
+      dlogits[at[4] + c * s.dstep] = narrow<T>(v[0]);
+    }
   }
 }
 
@@ -215,7 +226,7 @@ void cross_entropy(Context& ctx, V losses, V lse, V logits, V target, V weight, 
   const LossOutputs out{losses.data, lse.data, losses.dtype, lse.dtype};
   for_any_float("cross_entropy", logits.dtype, [&]<class T>() {
     const auto w = weights_of<Compute<T>>(ctx, weight, params, s.classes);
-    const int lanes = lanes_for(s.classes, 16, 1024);
+    const int lanes = lanes_for(s.classes, 16, kRowThreads);
     if (s.step == 1)
       launch(ctx, "cross_entropy", row_grid(s.at.numel, lanes), loss_rows<T>, logits.as<T>(), s, w, out, lanes);
     else launch(ctx, "cross_entropy", loss_grid(s.at.numel, s.classes), loss_columns<T>, logits.as<T>(), s, w, out);
@@ -229,7 +240,7 @@ void cross_entropy_backward(Context& ctx, V dlogits, V dlosses, V lse, V logits,
   const char* const op = "cross_entropy_backward";
   for_any_float(op, logits.dtype, [&]<class T>() {
     const auto w = weights_of<Compute<T>>(ctx, weight, params, s.classes);
-    const int lanes = lanes_for(s.classes, 16, 1024);
+    const int lanes = lanes_for(s.classes, 16, kRowThreads);
     T* const dx = dlogits.as<T>();
     if (s.step == 1 && s.dstep == 1)
       launch(ctx, op, row_grid(s.at.numel, lanes), loss_grad_rows<T>, dx, logits.as<T>(), s, w, in, lanes);

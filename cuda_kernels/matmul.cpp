@@ -72,6 +72,18 @@ void to_blas(Context& ctx, const Product& p, Matrix& x, int64_t rows, int64_t co
   x = {dense_copy(ctx, view_of(p, x, rows, columns)).data, shared ? 0 : rows * columns, columns, 1};
 }
 
+/// out begins as x, to which the product is added.
+void begin_with(Context& ctx, Product& p, const Matrix& x) {
+  TensorView start = view_of(p, x, p.m, p.n), to = view_of(p, p.out, p.m, p.n);
+  start.sizes[0] = to.sizes[0];
+  copy(ctx, to, start);
+  p.c = p.out;
+}
+/// A row that is added to all rows, where the library's epilogue can read it.
+const void* bias_of(Context& ctx, const Product& p, const Matrix& row) {
+  return blas::is_aligned(row.data) ? row.data : dense_copy(ctx, view_of(p, row, 1, p.n)).data;
+}
+
 /// What a kernel beside the product has to do: what the library did not.
 enum class Left { Nothing, Extra, All };
 
@@ -81,6 +93,7 @@ Left library_product(Context& ctx, Product p) {
   const bool turned = p.out.column != 1 && p.out.row == 1;
   if (turned) transpose(p);
   const TensorView out = view_of(p, p.out, p.m, p.n);
+  Matrix row;
   const bool direct = is_row_major(p.out, p.n) && (p.batch == 1 || p.out.batch != 0);
   if (!direct) {
     const bool added = p.beta != 0 && p.c.data == p.out.data;
@@ -94,12 +107,10 @@ Left library_product(Context& ctx, Product p) {
     tidy(p.c, p.m, p.n);
     const bool same_in_rows = p.c.batch == 0 && (p.c.row == 0 || p.m == 1) && p.c.column == 1;
     if (p.beta == 1 && same_in_rows && p.dtype != kFloat64) {
-      p.bias = p.c.data, p.c = {}, p.beta = 0;
+      row = std::exchange(p.c, {});
+      p.bias = bias_of(ctx, p, row), p.beta = 0;
     } else if (!is_row_major(p.c, p.n)) {
-      TensorView start = view_of(p, p.c, p.m, p.n), to = view_of(p, p.out, p.m, p.n);
-      start.sizes[0] = to.sizes[0];
-      copy(ctx, to, start);
-      p.c = p.out;
+      begin_with(ctx, p, p.c);
     }
   }
   if (p.row_sums || p.gelu) {
@@ -107,7 +118,12 @@ Left library_product(Context& ctx, Product p) {
     if (p.gelu) return Left::All;
     p.row_sums = nullptr;
   }
-  if (!blas::product(ctx, p)) return Left::All;
+  if (!blas::product(ctx, p)) {
+    if (!p.bias) return Left::All;
+    begin_with(ctx, p, row);
+    p.bias = nullptr, p.beta = 1;
+    if (!blas::product(ctx, p)) return Left::All;
+  }
   if (!direct) copy(ctx, out, view_of(p, p.out, p.m, p.n));
   return Left::Extra;
 }
@@ -136,7 +152,7 @@ bool run_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& para
 /// The library's GELU is the tanh form with a tanh of its own, near enough where the result has 16 bits.
 bool library_has_gelu(V out, V aux) {
   const auto fits = [&](V x) {
-    return x.rank == 2 && x.is_contiguous() && x.sizes[1] % 8 == 0 && uintptr_t(x.data) % 16 == 0;
+    return x.rank == 2 && x.is_contiguous() && x.sizes[1] % 8 == 0 && blas::is_aligned(x.data);
   };
   return (out.dtype == kFloat16 || out.dtype == kBFloat16) && fits(out) && (!aux.defined() || fits(aux));
 }
@@ -146,9 +162,13 @@ bool library_has_gelu(V out, V aux) {
 void matmul(Context& ctx, V out, V a, V b, V bias, V aux, const MatmulParams& params) {
   Product extra;
   if (params.finish == MatmulFinish::None) {
-    const bool sums = aux.defined() && aux.is_contiguous() && aux.dtype != kFloat64 && !bias.defined();
-    if (sums) extra.row_sums = aux.data;
-    if (run_product(ctx, out, a, b, bias, params, extra) || !aux.defined()) return;
+    const bool sums = aux.defined() && aux.dtype != kFloat64 && !bias.defined();
+    const bool direct = aux.is_contiguous() && blas::is_aligned(aux.data);
+    const TensorView place = sums && !direct ? dense_room(ctx, aux) : aux;
+    if (sums) extra.row_sums = place.data;
+    const bool summed = run_product(ctx, out, a, b, bias, params, extra);
+    if (summed && place.data != aux.data) copy(ctx, aux, place);
+    if (summed || !aux.defined()) return;
     TensorView column = aux;
     column.rank = 2, column.sizes[1] = 1, column.strides[1] = 0;
     return reduce(ctx, column, a, {.op = ReduceOp::Sum, .dims = 2});

@@ -23,6 +23,14 @@ template <int W, class T> __device__ __forceinline__ void store_pack(T* to, cons
     Pack<T, W> pack;
 #pragma unroll
     for (int i = 0; i < W; ++i) pack.of[i] = narrow<T>(v[i]);
+#ifdef __CUDA_ARCH__  // where paths meet before the store, nvcc forgets that 16 bytes go to an aligned place
+    if constexpr (sizeof(pack) == 16) {
+      uint4 words;
+      memcpy(&words, &pack, 16);
+      __stwb(reinterpret_cast<uint4*>(to), words);
+      return;
+    }
+#endif
     *reinterpret_cast<Pack<T, W>*>(to) = pack;
   }
 }

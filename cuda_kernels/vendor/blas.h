@@ -1,7 +1,7 @@
 #pragma once
 #include "../device.h"
 
-// Matrix products: what stands before cuBLASLt, and is answered by the CPU's table in the host emulation.
+// Matrix products: what stands before cuBLASLt.
 namespace tapir::inline v0::cuda_kernels::blas {
 
 /// Element (i, j) of batch t lies at data + t batch + i row + j column, in elements.
@@ -12,6 +12,7 @@ struct Matrix {
 /// out = alpha a b + beta c + bias, a: (m, k), b: (k, n), c and out: (m, n), bias: (n) or null. c is read where beta is not 0; it may be
 /// out. Sums in float32 or wider, rounded once. Extra work, of batch = 1, beta = 0: row_sums (m), where not null, gets the sums of a's
 /// rows (no bias then); gelu: out is GELU (by tanh) of that, and `before`, where it has data, gets what that is applied to.
+/// bias, row_sums and before are aligned (is_aligned).
 struct Product {
   DType dtype = kFloat32;
   int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -22,6 +23,9 @@ struct Product {
   bool gelu = false;
   Matrix before;
 };
+/// The library reads and writes the vectors of its epilogues 16 bytes at a time; which of its kernels do so is not told. Matrices need
+/// no more than whole elements: each kernel says what it wants of them.
+inline bool is_aligned(const void* p) { return uintptr_t(p) % 16 == 0; }
 /// BLAS can take it: one stride is 1, the other one spans the vectors.
 inline bool is_blas(const Matrix& x, int64_t rows, int64_t columns) {
   return (x.column == 1 && x.row >= columns) || (x.row == 1 && x.column >= rows);

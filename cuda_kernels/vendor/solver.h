@@ -1,7 +1,7 @@
 #pragma once
 #include "../device.h"
 
-// Decompositions: what stands before cuSOLVER and cuBLAS, and is answered by the CPU's table in the host emulation.
+// Decompositions: what stands before cuSOLVER and cuBLAS.
 namespace tapir::inline v0::cuda_kernels::solver {
 
 /// A batch of matrices of float32 or float64, each dense and column by column, one behind the other.

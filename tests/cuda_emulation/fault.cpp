@@ -13,42 +13,41 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
+#include <unordered_map>
 
 #include "runtime.h"
 
 namespace cuda_emulation {
 namespace {
 
-/// The symbol that begins at `address`, from the file's full table: kernels are often local, and dladdr sees exported ones alone.
-std::string symbol_at(const void* address) {
-  Dl_info info;
-  if (!dladdr(address, &info)) return {};
-  const int file = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
+using Symbols = std::unordered_map<uint64_t, std::string>;  // of functions, by their place in the file
+/// From the file's full table, read once: kernels are often local, and dladdr sees exported ones alone.
+const Symbols& symbols_of(const Dl_info& info) {
+  static auto& files = *new std::map<std::string, Symbols>;
+  const auto [place, fresh] = files.try_emplace(info.dli_fname);
+  const int file = fresh ? open(info.dli_fname, O_RDONLY | O_CLOEXEC) : -1;
   struct stat status {};
-  if (file < 0) return {};
+  if (file < 0) return place->second;
   void* image =
       fstat(file, &status) == 0 ? mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
   close(file);
-  if (image == MAP_FAILED) return {};
+  if (image == MAP_FAILED) return place->second;
   const char* bytes = static_cast<const char*>(image);
   const auto* header = reinterpret_cast<const Elf64_Ehdr*>(bytes);
   const auto* sections = reinterpret_cast<const Elf64_Shdr*>(bytes + header->e_shoff);
-  const auto at = uint64_t(static_cast<const char*>(address) - static_cast<const char*>(info.dli_fbase));
-  std::string name;
+  const uint64_t base = header->e_type == ET_EXEC ? reinterpret_cast<uint64_t>(info.dli_fbase) : 0;
   for (int s = 0; s < header->e_shnum; ++s) {
     if (sections[s].sh_type != SHT_SYMTAB && sections[s].sh_type != SHT_DYNSYM) continue;
     const auto* symbols = reinterpret_cast<const Elf64_Sym*>(bytes + sections[s].sh_offset);
-    for (size_t i = 0; i < sections[s].sh_size / sizeof(Elf64_Sym); ++i) {
-      const uint64_t value = header->e_type == ET_EXEC
-                                 ? symbols[i].st_value - reinterpret_cast<uint64_t>(info.dli_fbase)
-                                 : symbols[i].st_value;
-      if (value == at && ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC)
-        name = bytes + sections[sections[s].sh_link].sh_offset + symbols[i].st_name;
-    }
+    for (size_t i = 0; i < sections[s].sh_size / sizeof(Elf64_Sym); ++i)
+      if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC)
+        place->second[symbols[i].st_value - base] =
+            bytes + sections[sections[s].sh_link].sh_offset + symbols[i].st_name;
   }
   munmap(image, size_t(status.st_size));
-  return name;
+  return place->second;
 }
 
 struct sigaction before {};  // whose faults they are that are not ours
@@ -108,9 +107,18 @@ struct SignalStack {  // of a thread: so that a fiber's overflow can be told too
 };
 }  // namespace
 
+std::string symbol_of(const void* kernel, bool own) {
+  Dl_info info, here;
+  if (!dladdr(kernel, &info)) return {};
+  if (own && (!dladdr(&before, &here) || here.dli_fbase != info.dli_fbase)) return {};
+  const Symbols& symbols = symbols_of(info);
+  const auto at = symbols.find(uint64_t(static_cast<const char*>(kernel) - static_cast<const char*>(info.dli_fbase)));
+  return at == symbols.end() ? std::string() : at->second;
+}
+
 std::string Label::text() const {
   if (!kernel) return call ? call : "?";
-  std::string name = symbol_at(kernel);
+  std::string name = symbol_of(kernel);
   if (name.empty()) return "a kernel without a name (the file is stripped)";
   std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, nullptr), std::free);
   if (text) name = text.get();

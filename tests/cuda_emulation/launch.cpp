@@ -28,6 +28,7 @@ cudaError_t check_configuration(const cudaLaunchConfig_t& c, const void* kernel)
   if (!g.x || !g.y || !g.z || g.x > 0x7fffffff || g.y > 65535 || g.z > 65535) return cudaErrorInvalidConfiguration;
   if (!b.x || !b.y || !b.z || b.x > 1024 || b.y > 1024 || b.z > 64 || b.x * b.y * b.z > 1024)
     return cudaErrorInvalidConfiguration;
+  if (b.x * b.y * b.z > launch_bound(kernel)) return cudaErrorLaunchOutOfResources;
   if (c.dynamicSmemBytes > kSharedDefault) {
     const auto own = shared_limits.find(kernel);
     if (own == shared_limits.end() || c.dynamicSmemBytes > own->second) return cudaErrorInvalidValue;
@@ -96,6 +97,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const Call& call) {
   if (const cudaError_t e = refuse_use(stream); e != cudaSuccess) return e;
   if (const cudaError_t e = check_configuration(config, call.kernel); e != cudaSuccess) return report(e);
   if (stream->capture) return keep_launch(config, call);
+  log_launch(config, call.kernel);
   Work now({.kernel = call.kernel}, *stream);
   look_at_arguments(call);
   run_grid(config, call);
@@ -120,7 +122,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
   if (!has_kernel_image()) return report(cudaErrorNoKernelImageForDevice);
   const auto own = shared_limits.find(kernel);
   *out = {};
-  out->maxThreadsPerBlock = 1024, out->numRegs = 32, out->ptxVersion = out->binaryVersion = 90;
+  out->maxThreadsPerBlock = int(launch_bound(kernel)), out->numRegs = 32, out->ptxVersion = out->binaryVersion = 90;
   out->maxDynamicSharedSizeBytes = int(own == shared_limits.end() ? kSharedDefault : own->second);
   return cudaSuccess;
 }
@@ -130,6 +132,6 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
   if (!has_kernel_image()) return report(cudaErrorNoKernelImageForDevice);
   if (threads <= 0) return report(cudaErrorInvalidValue);
   const size_t by_shared = shared_bytes ? (size_t(228) << 10) / (shared_bytes + 1024) : 32;
-  *blocks = threads > 1024 ? 0 : int(std::min({size_t(2048 / threads), by_shared, size_t(32)}));
+  *blocks = threads > int(launch_bound(kernel)) ? 0 : int(std::min({size_t(2048 / threads), by_shared, size_t(32)}));
   return cudaSuccess;
 }

@@ -11,8 +11,12 @@ LibraryCall::LibraryCall(const char* name, cudaStream_t stream) {
 }
 void LibraryCall::end() { check_margins(); }
 LibraryCall::~LibraryCall() { delete static_cast<Work*>(work_); }
-void LibraryCall::reads(const void* data, size_t bytes) { claim(data, bytes, false); }
-void LibraryCall::writes(void* data, size_t bytes) { claim(data, bytes, true); }
+static void claim_for_device(const void* data, size_t bytes, bool write) {
+  if (bytes && !is_device_pointer(data) && !is_pinned(data, bytes)) fail("was given an address of the host");
+  claim(data, bytes, write);
+}
+void LibraryCall::reads(const void* data, size_t bytes) { claim_for_device(data, bytes, false); }
+void LibraryCall::writes(void* data, size_t bytes) { claim_for_device(data, bytes, true); }
 void on_stream(cudaStream_t stream, std::function<void(cudaStream_t)> work) {
   if (!is_captured(stream)) return work(stream);
   const cudaError_t error = keep(stream, [work = std::move(work)](cudaStream_t s) { return work(s), cudaSuccess; });

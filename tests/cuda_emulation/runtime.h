@@ -43,6 +43,8 @@ struct Label {
   const void* kernel = nullptr;
   std::string text() const;
 };
+/// The mangled name of the kernel, or nothing; `own`: only where this library or program holds it.
+std::string symbol_of(const void* kernel, bool own = false);
 /// Ends the operation in progress: a Fault for its caller, with the block and thread where a kernel runs.
 [[noreturn]] void fail(const std::string& why);
 /// Makes the fault handler ours on this thread and in this process, whoever has set another one meanwhile.
@@ -140,6 +142,10 @@ bool in_own_stack(const void* p);
 uint64_t random_below(uint64_t n);
 unsigned char* dynamic_shared();  // of this thread: 227 KiB
 constexpr size_t kSharedLimit = 227 << 10, kSharedDefault = 48 << 10;
+
+// ---- launch_bounds.cpp, launch_log.cpp
+unsigned launch_bound(const void* kernel);  // threads of a block, by its __launch_bounds__ (1024)
+void log_launch(const cudaLaunchConfig_t& config, const void* kernel);
 
 // ---- checks.cpp
 /// Who makes an access: threads of one warp are ordered by __syncwarp, those of a block by barriers, blocks by launches.

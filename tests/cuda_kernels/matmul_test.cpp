@@ -1,4 +1,8 @@
 // cuda_kernels/matmul.cpp: every dtype and layout against the CPU.
+#include <tapir/core/backend.h>
+#include <tapir/core/device_table.h>
+#include <tapir/core/modes.h>
+
 #include "cuda.h"
 
 using namespace tapir;
@@ -130,6 +134,124 @@ TEST_CASE("cuda matmul: linear_gelu and the gradients of linear, whose bias's co
   CHECK(equal(isnan(linear_gelu(bad.to(kCUDA), w.to(kCUDA))).cpu(), isnan(linear_gelu(bad, w))));
 }
 
+TEST_CASE("cuda matmul: a bias and sums of rows begin anywhere in a flat buffer") {
+  NEEDS_CUDA
+  manual_seed(6);
+  for (const DType t : {kFloat32, kFloat16, kBFloat16})
+    for (const int64_t at : {0, 1, 2, 3, 8}) {
+      CAPTURE(std::string(name_of(t)), at);
+      const List x = {numbers({5, 6}, t), numbers({16, 6}, t), numbers({40}, t), numbers({2, 5, 6}, t),
+                      numbers({2, 6, 16}, t)};
+      const auto bias = [at](const List& x) { return x[2].slice(0, at, at + 16); };
+      same([&](const List& x) { return linear(x[0], x[1], bias(x)); }, x);
+      same([&](const List& x) { return linear(x[3], x[1], bias(x)); }, x);
+      same([&](const List& x) { return linear_gelu(x[0], x[1], bias(x)); }, x);
+      same([&](const List& x) { return addmm(bias(x), x[0], x[1].t(), {.alpha = 2}); }, x);
+      same([&](const List& x) { return baddbmm(bias(x), x[3], x[4]); }, x);
+      same([&](const List& x) { return linear(x[0], x[1].narrow(0, at, 8), x[2].narrow(0, at, 8)); }, x);
+      same(  // the sums of the first operand's rows, as the backward pass asks for them
+          [&](const List& x) {
+            const Tensor flat = zeros_like(x[2]), y = empty({16, 5}, {.dtype = t, .device = flat.device()});
+            backend(y).matmul(context(y), y, x[1], x[0].t(), {}, bias({y, y, flat}), {});
+            return cat({y.flatten(), flat}, 0);
+          },
+          x);
+      same(  // operands that begin there
+          [&](const List& x) {
+            return matmul(x[2].slice(0, at, at + 6).view({2, 3}), x[2].slice(0, at + 1, at + 16).view({5, 3}).t());
+          },
+          x);
+    }
+}
+
+namespace {
+/// What the emulated cuBLASLt refuses.
+struct Refusing {
+  explicit Refusing(const char* what) { setenv("TAPIR_EMULATED_BLAS", what, 1); }
+  ~Refusing() { unsetenv("TAPIR_EMULATED_BLAS"); }
+};
+/// Sizes that no other test has: plans are kept.
+List of_size(int64_t n, DType t) {
+  return {numbers({n, 6}, t), numbers({n + 3, 6}, t), numbers({n + 3}, t), numbers({2, n, n}, t)};
+}
+void all_ways(const List& x) {
+  same([](const List& x) { return linear(x[0], x[1], x[2]); }, x);
+  same([](const List& x) { return linear_gelu(x[0], x[1], x[2]); }, x);
+  same([](const List& x) { return bmm(x[3], x[3].transpose(1, 2)); }, x);
+  same([](const List& x) { return baddbmm(x[3], x[3], x[3], {.beta = 2, .alpha = 0.5}); }, x);
+  same(
+      [](const List& given) {
+        List x;
+        for (const Tensor& g : given) x.push_back(g.detach().clone().requires_grad_());
+        linear(x[0], x[1], x[2]).sum().backward();
+        return cat({x[0].grad().flatten(), x[1].grad().flatten(), x[2].grad()}, 0);
+      },
+      x);
+}
+}  // namespace
+
+TEST_CASE("cuda matmul: what the library refuses is done another way") {
+  NEEDS_CUDA
+  manual_seed(7);
+  for (const DType t : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
+    CAPTURE(std::string(name_of(t)));
+    {
+      const Refusing refusing("refuse-epilogues");
+      all_ways(of_size(13, t));
+    }
+    const Refusing refusing("refuse");
+    all_ways(of_size(21, t));
+  }
+}
+
+TEST_CASE(
+    "cuda matmul: proposals are tried where that is asked for, and the fastest is kept for other devices and runs") {
+  NEEDS_CUDA
+  manual_seed(8);
+  backends::cuda::set_cudnn_benchmark(true);
+  for (const DType t : {kFloat32, kFloat64, kBFloat16}) {
+    CAPTURE(std::string(name_of(t)));
+    all_ways(of_size(29, t)), all_ways(of_size(37, t));
+    if (cuda::device_count() < 2) continue;
+    const List x = of_size(37, t);
+    const Device there("cuda:1");
+    const auto product = [&](Device d) {
+      const Tensor a = x[3].to(d), y = empty_like(a);
+      const int64_t before = cuda::synchronizations();
+      backend(y).matmul(context(y), y, a, a, {}, {}, {});
+      const int64_t waits = cuda::synchronizations() - before;
+      CHECK(equal(y.cpu(), matmul(x[3].to(kCUDA), x[3].to(kCUDA)).cpu()));
+      return waits;
+    };
+    product(kCUDA);
+    CHECK(product(there) == 0);  // read as text, not tried again
+  }
+  backends::cuda::set_cudnn_benchmark(false);
+}
+
+TEST_CASE("cuda matmul: while a graph is captured nothing is tried") {
+  NEEDS_CUDA
+  manual_seed(9);
+  backends::cuda::set_cudnn_benchmark(true);
+  const DeviceTable& table = *backend(kCUDA).device;
+  const Tensor x = randn({19, 19}), a = x.to(kCUDA), y = zeros_like(a);
+  (void)matmul(a, a.select(0, 0));  // makes the library's handle
+  (void)context(kCUDA);             // what the last kernel needed is given back
+  const char* why = "";
+  {
+    ScopedMode<void*> stream(modes.streams[0], table.begin_capture(kCUDA));
+    backend(kCUDA).matmul(context(kCUDA), y, a, a, {}, {}, {});
+  }
+  void* const graph = table.end_capture(kCUDA, true, why);
+  CHECK(std::string(why) == "");
+  REQUIRE(graph);
+  CHECK(all(eq(y, 0)).item<bool>());
+  table.launch_graph(kCUDA, graph, current_stream(kCUDA));
+  table.destroy_graph(kCUDA, graph);
+  CHECK(allclose(y.cpu(), matmul(x, x), {.rtol = 1e-5, .atol = 1e-5}));
+  backends::cuda::set_cudnn_benchmark(false);
+}
+
 TEST_CASE("cuda matmul: TF32 only where it is asked for") {
   NEEDS_CUDA
   CHECK_FALSE(backends::cuda::matmul_allow_tf32());
@@ -142,6 +264,7 @@ TEST_CASE("cuda matmul: TF32 only where it is asked for") {
   CHECK(exact < 1e-4);
   backends::cuda::set_matmul_allow_tf32(true);
   CHECK(error() < 0.1);
+  CHECK(error() > 4 * exact);  // and there it is taken
   backends::cuda::set_matmul_allow_tf32(false);
   CHECK(error() == exact);
 }

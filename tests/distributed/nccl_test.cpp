@@ -77,6 +77,10 @@ TEST_CASE("a group with NCCL's stand-in on emulated devices") {
       INFO(scenario << " " << e.output);
       CHECK(e.status == 0);
     }
+  for (const Ended& e : run_ranks("nccl_alone", 1, 1)) {
+    INFO(e.output);
+    CHECK(e.status == 0);
+  }
   unsetenv("LD_LIBRARY_PATH");  // nobody chooses the thread's device: rank 1 has a communicator of device 0
   const auto lost = run_ranks("nccl_group", 2, 2);
   INFO(lost[1].output);

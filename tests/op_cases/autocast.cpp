@@ -90,6 +90,7 @@ void check_autocast(const std::vector<const Case*>& cases, const Settings& s, Re
     const CastPolicy policy = cast_rule(c->op).on(s.device.type);
     if (policy == CastPolicy::None || policy == CastPolicy::Plain || !contains(c->dtypes, kFloat32)) continue;
     rules.insert(c->op), last = c;
+    report.at(*c);
     for (int which = 0; which < 3; ++which) {
       const std::string text = outcome([&] {
         bool some = false;
@@ -103,6 +104,7 @@ void check_autocast(const std::vector<const Case*>& cases, const Settings& s, Re
       else report.add(*c, which == 0 ? "float32" : which == 1 ? "lower" : "mixed", text);
     }
   }
+  if (s.from > 0) return;  // the case that shows a rule may stand before
   for (const std::string_view rule : rules)
     if (const CastPolicy p = cast_rule(rule).on(s.device.type); !shown.contains(rule) && (p == CastPolicy::Lower || p == CastPolicy::Float32))
       report.add(*last, "rule", tapir::format("no case casts by the rule of {}", rule));

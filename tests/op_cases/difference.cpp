@@ -52,37 +52,56 @@ static double difference(const Case& c, DType dtype, Device device) {
   return worst;
 }
 
-void print_differences(const std::vector<const Case*>& cases, const Settings& s) {
-  constexpr double kMissing = -2;  // it throws on the device alone
-  std::map<std::string, std::vector<double>> rows;
-  std::map<std::string, std::string> errors;
-  for (const Case* c : cases) {
-    std::vector<double>& row = rows.try_emplace(c->op, size_t(kNumDTypes), -1.0).first->second;
-    for (int t = 0; t < kNumDTypes; ++t) {
-      if (!contains(c->dtypes, DType(t))) continue;
-      try {
-        row[size_t(t)] = row[size_t(t)] == kMissing ? kMissing : std::max(row[size_t(t)], difference(*c, DType(t), s.device));
-      } catch (const std::exception& e) {
-        row[size_t(t)] = kMissing;
-        errors.try_emplace(c->op, e.what());
-      }
-    }
+namespace {
+constexpr double kMissing = -2;  // it throws on the device alone
+
+struct Row {
+  std::vector<double> worst = std::vector<double>(size_t(kNumDTypes), -1.0);
+  std::string error;
+  int lines = 0;  // that are still to come
+};
+
+struct Totals {
+  int compared = 0, equal = 0, large = 0;
+};
+
+void print_row(const std::string& op, const Row& row, Totals& totals) {
+  std::printf("%-28s", op.c_str());
+  for (const double d : row.worst) {
+    if (d == kMissing) std::printf("%9s", "error");
+    else if (d < 0) std::printf("%9s", "");
+    else std::printf("%9.3g", d);
+    totals.compared += d >= 0 || d == kMissing, totals.equal += d == 0, totals.large += d == kMissing || d > 16;
   }
+  std::printf("%s%s\n", row.error.empty() ? "" : "  ", row.error.substr(0, 100).c_str());
+}
+
+void compare(const Case& c, Row& row, Device device, Report& report) {
+  for (int t = 0; t < kNumDTypes; ++t) {
+    if (!contains(c.dtypes, DType(t))) continue;
+    double& worst = row.worst[size_t(t)];
+    report.at(c, std::string(name_of(DType(t))));
+    const std::string text = outcome([&] { return worst = worst == kMissing ? kMissing : std::max(worst, difference(c, DType(t), device)), std::string(); });
+    if (!text.empty()) worst = kMissing, row.error = row.error.empty() ? text : row.error;
+    report.check_device(text);
+  }
+}
+}  // namespace
+
+/// A row is printed as soon as it is whole.
+void print_differences(const std::vector<const Case*>& cases, const Settings& s, Report& report) {
+  std::map<std::string, Row> rows;
+  Totals totals;
+  for (const Case* c : cases) ++rows[c->op].lines;
   std::printf("%-28s", "op");
   for (int t = 0; t < kNumDTypes; ++t) std::printf("%9.*s", int(name_of(DType(t)).size()), name_of(DType(t)).data());
   std::printf("\n");
-  int compared = 0, equal = 0, large = 0;
-  for (const auto& [op, row] : rows) {
-    std::printf("%-28s", op.c_str());
-    for (const double d : row) {
-      if (d == kMissing) std::printf("%9s", "error");
-      else if (d < 0) std::printf("%9s", "");
-      else std::printf("%9.3g", d);
-      compared += d >= 0 || d == kMissing, equal += d == 0, large += d == kMissing || d > 16;
-    }
-    std::printf("%s%s\n", errors.contains(op) ? "  " : "", errors.contains(op) ? errors[op].substr(0, 100).c_str() : "");
+  for (const Case* c : cases) {
+    Row& row = rows[c->op];
+    compare(*c, row, s.device, report);
+    if (--row.lines == 0) print_row(c->op, row, totals);
   }
-  std::printf("%d combinations of op and dtype compared, %d bitwise equal, %d above 16 or with an error\n", compared, equal, large);
+  std::printf("%d combinations of op and dtype compared, %d bitwise equal, %d above 16 or with an error\n", totals.compared, totals.equal, totals.large);
 }
 
 }  // namespace op_cases

@@ -1,4 +1,5 @@
 // Runs the table: op_cases [--only REGEX] [--mode value|gradient|autocast|support|docs|perf|difference] [--device cpu] [--list]
+// [--progress FILE] [--from N]: FILE says which case runs, by number and name; N is where to go on.
 #include <tapir/core/cuda.h>
 #include <CLI/CLI.hpp>
 
@@ -10,11 +11,16 @@
 
 namespace op_cases {
 
-void Report::add(const Case& c, const std::string& what, const std::string& text) {
+static std::string name_of(const Case& c) { return c.family + "/" + c.op + ": " + c.text; }
+
+void Report::at(const Case& c, const std::string& what) { progress_.at(&c - first_, name_of(c) + (what.empty() ? "" : " | ") + what, passed_, failed_); }
+
+void Report::add(const Case& c, const std::string& what, const std::string& given) {
   if (&c != last_) last_ = &c, in_case_ = 0;
+  const std::string text = progress_.checked(given);
   if (text.empty()) return void(++passed_);
   ++failed_;
-  if (in_case_++ < shown_) std::printf("FAILED %s/%s: %s | %s: %s\n", c.family.c_str(), c.op.c_str(), c.text.c_str(), what.c_str(), text.c_str());
+  if (in_case_++ < shown_) std::printf("FAILED %s | %s: %s\n", name_of(c).c_str(), what.c_str(), text.c_str());
 }
 
 std::string outcome(const std::function<std::string()>& f) {
@@ -53,9 +59,9 @@ static void print_list(const std::vector<const Case*>& cases) {
   std::printf("%d cases of %d operations, %d of them with a reference of their own\n", int(cases.size()), int(ops.size()), int(own.size()));
 }
 
-static int run(const std::vector<const Case*>& cases, const std::string& mode, const Settings& settings) {
-  Report report(settings.shown);
+static void run_all(const std::vector<const Case*>& cases, const std::string& mode, const Settings& settings, Report& report) {
   for (const Case* c : cases) {
+    if (mode != "autocast" && mode != "support") report.at(*c);
     if (mode == "perf") print_perf(*c, settings);
     if (mode == "value" || mode == "all") {
       check_values(*c, settings, report);
@@ -65,7 +71,19 @@ static int run(const std::vector<const Case*>& cases, const std::string& mode, c
   }
   if (mode == "autocast" || mode == "all") check_autocast(cases, settings, report);
   if (mode == "support" || mode == "all") print_support(cases, settings, report);
-  std::printf("%d passed, %d failed, %d skipped\n", report.passed(), report.failed(), report.skipped());
+}
+
+static int run(const Table& table, const std::vector<const Case*>& cases, const std::string& mode, const Settings& settings, progress::Progress& progress) {
+  Report report(table, settings.shown, progress);
+  const auto counts = [&](int lost) { std::printf("%d passed, %d failed, %d skipped\n", report.passed(), report.failed() + lost, report.skipped()); };
+  try {
+    if (mode == "difference") return print_differences(cases, settings, report), 0;
+    run_all(cases, mode, settings, report);
+  } catch (const progress::DeviceLost& e) {
+    if (mode != "difference") counts(1);
+    progress.end(e);
+  }
+  counts(0);
   return report.failed() ? 1 : 0;
 }
 
@@ -75,7 +93,7 @@ int main(int argc, char** argv) {
   using namespace op_cases;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was printed before a crash is seen
   CLI::App app("Runs the table of cases for operations");
-  std::string only = ".*", mode = "all", device = "cpu", dtype = "float32";
+  std::string only = ".*", mode = "all", device = "cpu", dtype = "float32", progress_file;
   bool list = false;
   Settings settings;
   app.add_option("--only", only, "Regular expression on \"family/op: call\"");
@@ -84,6 +102,8 @@ int main(int argc, char** argv) {
   app.add_option("--device", device, "cpu or cuda");
   app.add_option("--dtype", dtype, "Of perf");
   app.add_option("--shown", settings.shown, "Failures printed for each case");
+  app.add_option("--progress", progress_file, "File that says which case runs");
+  app.add_option("--from", settings.from, "The first case, by its number in the whole table");
   app.add_flag("--list", list, "Prints the cases, and which have a reference of their own");
   CLI11_PARSE(app, argc, argv);
   try {
@@ -94,12 +114,13 @@ int main(int argc, char** argv) {
     const Table table = make_table();
     std::vector<const Case*> chosen;
     for (const Case& c : table.cases())
-      if (std::regex_search(c.family + "/" + c.op + ": " + c.text, pattern)) chosen.push_back(&c);
+      if (std::regex_search(name_of(c), pattern)) chosen.push_back(&c);
     if (chosen.empty()) throw ValueError("no case is called like --only " + only);
+    std::erase_if(chosen, [&](const Case* c) { return c - table.cases().data() < settings.from; });
     if (list) return print_list(chosen), 0;
-    if (mode == "difference") return print_differences(chosen, settings), 0;
     if (mode == "docs") return print_docs(chosen, settings), 0;
-    return run(chosen, mode, settings);
+    progress::Progress progress(progress_file, settings.device);
+    return run(table, chosen, mode, settings, progress);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "op_cases: %s\n", e.what());
     return 2;

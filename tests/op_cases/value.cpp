@@ -119,8 +119,9 @@ void check_values(const Case& c, const Settings& s, Report& report) {
       for (const Variant& v : variants(shapes, c.expands))
         for (bool spoiled : {false, true}) {
           if (spoiled && (!c.nonfinite || !is_floating(dtype))) continue;
-          report.add(c, text_of(shapes) + " " + std::string(name_of(dtype)) + " " + v.name + (spoiled ? " nonfinite" : ""),
-                     outcome([&] { return check_one(c, place_all(c, shapes, dtype, v, spoiled, s.device), dtype); }));
+          const std::string what = text_of(shapes) + " " + std::string(name_of(dtype)) + " " + v.name + (spoiled ? " nonfinite" : "");
+          report.at(c, what);
+          report.add(c, what, outcome([&] { return check_one(c, place_all(c, shapes, dtype, v, spoiled, s.device), dtype); }));
         }
     }
 }
@@ -175,7 +176,9 @@ static std::string check_inplace(const Case& c, const std::vector<Placed>& input
 
 void check_twin(const Case& c, const Settings& s, Report& report) {
   const auto add = [&](const std::vector<Shape>& shapes, DType t, const std::string& what, const std::function<std::string()>& f) {
-    report.add(c, c.twin_name + " " + text_of(shapes) + " " + std::string(name_of(t)) + " " + what, outcome(f));
+    const std::string whole = c.twin_name + " " + text_of(shapes) + " " + std::string(name_of(t)) + " " + what;
+    report.at(c, whole);
+    report.add(c, whole, outcome(f));
   };
   for (const std::vector<Shape>& shapes : c.shapes)
     for (int i = 0; i < kNumDTypes; ++i) {

@@ -167,6 +167,18 @@ TEST_CASE("launches that CUDA refuses are refused") {
   CHECK(std::string(cudaGetErrorName(cudaErrorMemoryAllocation)) == "cudaErrorMemoryAllocation");
 }
 
+TEST_CASE("a launch beyond __launch_bounds__ is refused") {
+  int most = 0;
+  CHECK(bounded_launch(64, 64, &most, nullptr) == cudaSuccess);
+  CHECK(most == 64);
+  CHECK(bounded_launch(64, 65, &most, nullptr) == cudaErrorLaunchOutOfResources);
+  CHECK(cudaGetLastError() == cudaErrorLaunchOutOfResources);
+  for (int bound : {1024, 0}) {  // 0: none is written
+    CHECK(bounded_launch(bound, 1024, &most, nullptr) == cudaSuccess);
+    CHECK(most == 1024);
+  }
+}
+
 TEST_CASE("barriers that not all threads reach") {
   Array<float> y(64);
   CHECK_FAULT("diverge_kernel] barrier divergence. Threads: 63 in __syncthreads at ", diverge(y.p, nullptr));
@@ -185,6 +197,9 @@ TEST_CASE("accesses out of range") {
       beyond_end(odd.p, 50, nullptr));
   CHECK_FAULT(kChecked ? "4 bytes before its begin" : "wrote just outside", before_begin(x.p, nullptr));
   CHECK_FAULT("touches the allocation of 256 bytes at byte 256", read_beyond_end(y.p, x.p, 64, nullptr));
+  CHECK_FAULT("misaligned_read_kernel] block (0, 0, 0) thread (0, 0, 0): misaligned access: ",
+              misaligned_read(y.p, nullptr));
+  CHECK_FAULT("at a multiple of 16 bytes, got one and 8", misaligned_write(y.p, nullptr));
   CHECK_FAULT("overflow_stack_kernel] block (0, 0, 0) thread (0, 0, 0): touches an address",
               overflow_stack(y.p, nullptr));
   CHECK_FAULT("[cudaMemsetAsync] touches the allocation of 200 bytes at byte 200", cudaMemset(odd.p, 0, 201));

@@ -51,6 +51,14 @@ __device__ float deep(volatile float* y, int n) {
   own[n % 256] = y[0];
   return n == 0 ? own[0] : deep(own, n - 1) + own[n % 256];
 }
+struct alignas(16) Four {
+  float of[4];
+};
+__global__ void misaligned_read_kernel(float* y) {
+  const Four four = *reinterpret_cast<const Four*>(y + 1);
+  y[0] = four.of[2];
+}
+__global__ void misaligned_write_kernel(float* y) { *reinterpret_cast<Four*>(y + 2) = Four{}; }
 __global__ void overflow_stack_kernel(float* y) { y[0] = deep(y, 1000000); }
 }  // namespace
 
@@ -75,5 +83,7 @@ cudaError_t uninitialised_shared(float* y, cudaStream_t s) {
 cudaError_t through_table(float* const* table, float* y, cudaStream_t s) {
   return start(through_table_kernel, 1, 1, 0, s, table, y);
 }
+cudaError_t misaligned_read(float* y, cudaStream_t s) { return start(misaligned_read_kernel, 1, 1, 0, s, y); }
+cudaError_t misaligned_write(float* y, cudaStream_t s) { return start(misaligned_write_kernel, 1, 1, 0, s, y); }
 cudaError_t overflow_stack(float* y, cudaStream_t s) { return start(overflow_stack_kernel, 1, 1, 0, s, y); }
 }  // namespace emulation_tests

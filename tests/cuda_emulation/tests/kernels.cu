@@ -151,6 +151,7 @@ __global__ void large_shared_kernel(float* y) {
   y[threadIdx.x] = row[25599 - threadIdx.x];
 }
 __global__ void nothing_kernel() {}
+template <int N> __global__ void __launch_bounds__(N) bounded_kernel() {}
 __global__ void where_kernel(uint3* out) {
   const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -199,6 +200,13 @@ cudaError_t large_shared(float* y, bool ask, cudaStream_t s) {
 }
 cudaError_t bare_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t s) {
   return start(nothing_kernel, grid, block, shared_bytes, s);
+}
+cudaError_t bounded_launch(int bound, unsigned threads, int* most, cudaStream_t s) {
+  const auto kernel = bound == 64 ? bounded_kernel<64> : bound == 1024 ? bounded_kernel<1024> : nothing_kernel;
+  cudaFuncAttributes attributes;
+  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)) != cudaSuccess) return cudaErrorUnknown;
+  *most = attributes.maxThreadsPerBlock;
+  return start(kernel, 1, threads, 0, s);
 }
 cudaError_t where_am_i(uint3* out, dim3 grid, dim3 block, cudaStream_t s) {
   return start(where_kernel, grid, block, 0, s, out);

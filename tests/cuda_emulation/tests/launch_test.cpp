@@ -1,6 +1,9 @@
 // core/cuda_launch.h: the one way to start a kernel (BI-119).
 #include <tapir/core/cuda_launch.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -46,4 +49,26 @@ TEST_CASE("a launch that CUDA refuses is a RuntimeError with the operation and t
     CHECK(text.find(std::to_string(grid.threads.x)) != std::string::npos);
     CHECK(cudaGetLastError() == cudaSuccess);
   }
+}
+
+TEST_CASE("child: launches", "[.child]") {
+  for (const unsigned threads : {32u, 96u})
+    cuda::launch_on(kCUDA, nullptr, "count_up", {dim3(1), dim3(threads), threads << 10}, count_up, nullptr, 0);
+}
+TEST_CASE("TAPIR_EMULATED_LAUNCHES: a line for each kernel, processes together") {
+  const auto path = std::filesystem::temp_directory_path() / ("launches." + std::to_string(getpid()));
+  std::ofstream(path) << "# another build\nold_kernel 1 2 3 4 5\n";
+  for (int launches : {2, 4}) {
+    REQUIRE(tapir_tests::run_alone("TAPIR_EMULATED_LAUNCHES=" + path.string(), "child: launches") == 0);
+    std::ifstream file(path);
+    std::string head, kernel, rest, more;
+    std::getline(file, head);
+    CHECK(head.find("# cuda_emulation") == 0);
+    REQUIRE(file >> kernel);
+    CHECK(kernel.find("count_up") != std::string::npos);
+    std::getline(file, rest);
+    CHECK(rest == " " + std::to_string(launches) + " 32 96 32768 98304");
+    CHECK(!(file >> more));
+  }
+  std::filesystem::remove(path);
 }

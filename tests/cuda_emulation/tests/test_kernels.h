@@ -32,6 +32,8 @@ cudaError_t block_votes(int* out, cudaStream_t stream);             // {and, or,
 cudaError_t atomics(unsigned* out, cudaStream_t stream);            // 8 words, zero before
 cudaError_t large_shared(float* y, bool ask, cudaStream_t stream);  // 100 KiB of dynamic shared memory
 cudaError_t bare_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream);
+cudaError_t bounded_launch(int bound, unsigned threads, int* most,
+                           cudaStream_t stream);  // bound: 64, 1024 or 0, none; most: as CUDA says
 cudaError_t where_am_i(uint3* out, dim3 grid, dim3 block, cudaStream_t stream);
 
 // faults.cu
@@ -46,6 +48,8 @@ cudaError_t warp_without_sync(float* y, cudaStream_t stream);
 cudaError_t blocks_meet(float* y, cudaStream_t stream);
 cudaError_t uninitialised_shared(float* y, cudaStream_t stream);
 cudaError_t through_table(float* const* table, float* y, cudaStream_t stream);  // a device array of pointers
+cudaError_t misaligned_read(float* y, cudaStream_t stream);
+cudaError_t misaligned_write(float* y, cudaStream_t stream);
 cudaError_t overflow_stack(float* y, cudaStream_t stream);
 
 }  // namespace emulation_tests

@@ -41,14 +41,16 @@ class __attribute__((visibility("hidden"))) HostCall : ChosenDevice, public cuda
 };
 
 /// One call of a library that may be captured: work(call), which owns what it uses.
+template <class F> void host_call(const char* name, Device device, cudaStream_t stream, F work) {
+  const ChosenDevice chosen(device);
+  cuda_emulation::on_stream(stream, [name, device, work = std::move(work)](cudaStream_t on) {
+    HostCall call(name, device, on);
+    work(call);
+    call.end();
+  });
+}
 template <class F> void host_call(const char* name, const Context& ctx, F work) {
-  const ChosenDevice chosen(ctx.device);
-  cuda_emulation::on_stream(static_cast<cudaStream_t>(ctx.stream),
-                            [name, device = ctx.device, work = std::move(work)](cudaStream_t stream) {
-                              HostCall call(name, device, stream);
-                              work(call);
-                              call.end();
-                            });
+  host_call(name, ctx.device, static_cast<cudaStream_t>(ctx.stream), std::move(work));
 }
 
 /// A view of memory on the device.

@@ -149,6 +149,48 @@ void beside_capture(const ProcessGroup& g, Device device) {
   EXPECT(has(error_of<ValueError>([&] { (void)step(x); }), "no collective while a program is recorded"));
 }
 
+/// What one device shows of NCCL: the library loads, a communicator opens, and collectives stand in the order of the stream.
+void alone() {
+  check_runtime(cuda::is_available(), "no CUDA: {}", cuda::why_not());
+  options.backend = "nccl";
+  const ProcessGroup g = distributed::init_process_group(options);
+  for (const DType dtype : {kFloat32, kBFloat16, kFloat16, kInt64}) {
+    Tensor x = full({1 << 12}, 1, {.dtype = dtype, .device = kCUDA});
+    for (int i = 0; i < 6; ++i) {  // the kernel before it is done, and the one behind it waits
+      x.mul_(2);
+      g.all_reduce(x);
+      x.add_(1);
+    }
+    EXPECT(equal(x.cpu(), full({1 << 12}, 127, {.dtype = dtype})));
+  }
+  const cuda::Stream side;
+  Tensor y = ones({1 << 12}, {.device = kCUDA});
+  cuda::synchronize();
+  {
+    cuda::StreamGuard guard(side);
+    for (int i = 0; i < 8; ++i) y.mul_(2);
+    const Work work = g.all_reduce(y, Op::Sum, true);
+    work.wait();
+    y.sub_(1);
+  }
+  side.synchronize();
+  EXPECT(equal(y.cpu(), full({1 << 12}, 255)));
+  nn::Sequential net(nn::Linear(16, 32), nn::Tanh(), nn::Linear(32, 4));
+  net.to(kCUDA);
+  distributed::DistributedDataParallel ddp(net, {}, g);
+  optim::SGD opt(net.parameters(), {.lr = 0.1});
+  const Tensor input = randn({8, 16}).to(kCUDA);
+  const double begin = mse_loss(ddp(input), zeros({8, 4}, {.device = kCUDA})).item();
+  for (int step = 0; step < 5; ++step) {
+    opt.zero_grad();
+    mse_loss(ddp(input), zeros({8, 4}, {.device = kCUDA})).backward();
+    opt.step();
+  }
+  EXPECT(mse_loss(ddp(input), zeros({8, 4}, {.device = kCUDA})).item() < begin);
+  std::printf("%s\n", g.flight_recorder().substr(0, 2000).c_str());
+  distributed::destroy_process_group();
+}
+
 /// A whole group on (emulated) CUDA devices, and a step of data-parallel training there.
 void group() {
   check_runtime(cuda::is_available(), "no CUDA: {}", cuda::why_not());
@@ -200,6 +242,7 @@ std::vector<Scenario> nccl_scenarios() {
           {"nccl_killed", killed_beside},
           {"nccl_refused", refused},
           {"nccl_missing", missing},
+          {"nccl_alone", alone},
           {"nccl_group", group}};
 }
 

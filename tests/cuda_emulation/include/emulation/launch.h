@@ -8,7 +8,9 @@
 #include "pointers.h"
 
 #define __constant__ __attribute__((unused))
-#define __launch_bounds__(...)
+// The bound is written into the program, as a NOP before the kernel for each 32 threads: launch_bounds.cpp reads it.
+#define __launch_bounds__(threads, ...) \
+  __attribute__((patchable_function_entry(((threads) + 31) / 32, ((threads) + 31) / 32)))
 #define __grid_constant__
 #define __shared__ thread_local  // static storage, and legal after `extern`: a launch runs on one host thread
 
