@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "include/emulation/launch.h"
 #include "capture_errors.h"
+#include "include/emulation/launch.h"
 
 namespace cuda_emulation {
 using Clock = std::vector<uint64_t>;  // [stream id]: how much of that stream's work is known to be done

@@ -23,7 +23,8 @@ bool captures(const std::function<void()>& meanwhile) {
   {
     ScopedMode<void*> stream(modes.streams[0], table().begin_capture(kCUDA));
     meanwhile();
-    backend(kCUDA).fill(context(kCUDA), x, Scalar(3.0));
+    if (any_error([&] { backend(kCUDA).fill(context(kCUDA), x, Scalar(3.0)); }) != "")  // it was spoilt
+      return table().end_capture(kCUDA, false, why), false;
   }
   void* const graph = table().end_capture(kCUDA, true, why);
   if (!graph) return false;
