@@ -273,34 +273,31 @@ template <class C> __global__ void attention_delta(Problem<C> p) {
 
 enum class Gradient { Query, Key, Value };
 
-/// A copy: what lies behind a reference that the kernel chooses lands in local memory.
-template <class X> __device__ __forceinline__ X either(bool second, const X& a, const X& b) {
-  X x = a;
-  if (second) x = b;
-  return x;
-}
-
 /// What the block's rows weigh: products become weights P (of dv) or dS. `flipped`: rows are keys, columns are queries.
-template <class C> __device__ void weigh(const Problem<C>& p, Gradient of, Scores<C>& s, const Scores<C>& d, int64_t b,
-                                         int64_t h, int row, int column) {
-  const bool flipped = of != Gradient::Query;
-  for (int i = 0; i < kRows<C>; ++i)
+template <Gradient of, class C> __device__ void weigh(const Problem<C>& p, Scores<C>& s, const Scores<C>& d, int64_t b,
+                                                      int64_t h, int row, int column) {
+  constexpr bool flipped = of != Gradient::Query;
+#pragma unroll
+  for (int i = 0; i < kRows<C>; ++i) {
+    const int query = (flipped ? column : row) + i;
+    const C lse = query < p.queries ? *p.lse_at(b, h, query) : C(0), shift = lse == kHidden<C> ? C(0) : lse;
+    C delta = 0;
+    if (of != Gradient::Value && query < p.queries) delta = p.delta[(b * p.heads + h) * p.queries + query];
+#pragma unroll
     for (int j = 0; j < kRows<C>; ++j) {
-      const int query = flipped ? column + j : row + i, key = flipped ? row + i : column + j;
-      const C score = p.score(s[i][j], b, h, query, key);
-      s[i][j] = 0;  // a hidden key has weight 0 whatever its value
-      if (score == kHidden<C>) continue;
-      const C lse = *p.lse_at(b, h, query), w = math::exp(score - (lse == kHidden<C> ? C(0) : lse));
-      if (of == Gradient::Value) s[i][j] = w;
-      else if (w != 0) s[i][j] = p.scale * w * (d[i][j] - p.delta[(b * p.heads + h) * p.queries + query]);
+      C& weight = flipped ? s[j][i] : s[i][j];
+      const C score = p.score(weight, b, h, query, (flipped ? row : column) + j);
+      weight = score == kHidden<C> ? C(0) : math::exp(score - shift);  // a hidden key has weight 0 whatever its value
+      if (of != Gradient::Value && weight != 0) weight = p.scale * weight * ((flipped ? d[j][i] : d[i][j]) - delta);
     }
+  }
 }
 
-template <class C, int W> __global__ void __launch_bounds__(kThreads)
-    attention_gradient(Problem<C> p, Gradient of, int64_t total) {
+template <Gradient of, class C, int W> __global__ void __launch_bounds__(kThreads, 2)
+    attention_gradient(Problem<C> p, int64_t total) {
   constexpr int R = kRows<C>, T = kTile<C>;
   C *const tile = dynamic_shared<C>(), *const shared = tile + T * T;
-  const bool flipped = of != Gradient::Query;
+  constexpr bool flipped = of != Gradient::Query;  // known to the compiler: a matrix chosen later lies in local memory
   const int y = int(threadIdx.x) / 16 * R, x = int(threadIdx.x) % 16 * R;
   const int rows = flipped ? p.keys : p.queries, columns = of == Gradient::Value ? p.width : p.depth;
   const int64_t owners = flipped ? p.groups : p.heads, repeats = flipped ? p.heads / p.groups : 1;
@@ -318,15 +315,17 @@ template <class C, int W> __global__ void __launch_bounds__(kThreads)
       else if (p.causal && work.row + T < last) last = work.row + T;
       for (int c0 = first; c0 < last; c0 += T) {
         Scores<C> s, d;
-        product<C>(s, shared, p.dtype, either(flipped, q, k), work.row, either(flipped, k, q), c0);
-        if (of != Gradient::Value)
-          product<C>(d, shared, p.dtype, either(flipped, dout, v), work.row, either(flipped, v, dout), c0);
-        weigh<C>(p, of, s, d, b, h, work.row + y, c0 + x);
-        const Matrix other = either(of == Gradient::Value, either(flipped, k, q), dout);
-        accumulate<C, W>(sums, s, tile, shared, p.dtype, other, c0, work.column);
+        product<C>(s, shared, p.dtype, flipped ? k : q, work.row, flipped ? q : k, c0);
+        if (of != Gradient::Value) product<C>(d, shared, p.dtype, flipped ? v : dout, work.row, flipped ? dout : v, c0);
+        weigh<of, C>(p, s, d, b, h, work.row + y, c0 + x);
+        accumulate<C, W>(sums, s, tile, shared, p.dtype,
+                         of == Gradient::Query ? k
+                         : of == Gradient::Key ? q
+                                               : dout,
+                         c0, work.column);
       }
     }
-    const Heads to = either(of == Gradient::Value, either(flipped, p.dq, p.dk), p.dv);
+    const Heads& to = of == Gradient::Query ? p.dq : of == Gradient::Key ? p.dk : p.dv;
     store_tile<C, W>(sums, p.dtype, p.matrix(to, b, work.head, rows, columns), work.row, work.column);
   }
 }
@@ -353,11 +352,17 @@ template <class C, int W> void run_forward(Context& ctx, const Problem<C>& p) {
   const int64_t total = Work::count(p.batch, p.heads, p.queries, kTile<C>, p.width, W);
   launch(ctx, "attention", grid_of_tiles<C, W>(total), attention_forward<C, W>, p, total);
 }
-template <class C, int W> void run_gradient(Context& ctx, const Problem<C>& p, Gradient of) {
+template <Gradient of, class C, int W> void run_gradient(Context& ctx, const Problem<C>& p) {
   const bool by_key = of != Gradient::Query;
   const int64_t total = Work::count(p.batch, by_key ? p.groups : p.heads, by_key ? p.keys : p.queries, kTile<C>,
                                     of == Gradient::Value ? p.width : p.depth, W);
-  launch(ctx, "attention_backward", grid_of_tiles<C, W>(total), attention_gradient<C, W>, p, of, total);
+  launch(ctx, "attention_backward", grid_of_tiles<C, W>(total), attention_gradient<of, C, W>, p, total);
+}
+template <Gradient of, class C> void gradient(Context& ctx, const Problem<C>& p, const Heads& to) {
+  if (!to.data) return;
+  if constexpr (std::is_same_v<C, float>)
+    if ((of == Gradient::Value ? p.width : p.depth) > 64) return run_gradient<of, C, 128>(ctx, p);
+  run_gradient<of, C, 64>(ctx, p);
 }
 
 template <class C> void forward(Context& ctx, const Problem<C>& p) {
@@ -369,17 +374,9 @@ template <class C> void backward(Context& ctx, Problem<C> p) {
   const int64_t rows = p.batch * p.heads * p.queries;
   p.delta = ctx.scratch_of<C>(std::max<int64_t>(1, rows));
   launch(ctx, "attention_backward", grid_of(32 * rows), attention_delta<C>, p);
-  for (const Gradient of : {Gradient::Query, Gradient::Key, Gradient::Value}) {
-    const Heads& to = of == Gradient::Query ? p.dq : of == Gradient::Key ? p.dk : p.dv;
-    if (!to.data) continue;
-    const int columns = of == Gradient::Value ? p.width : p.depth;
-    if constexpr (std::is_same_v<C, float>)
-      if (columns > 64) {
-        run_gradient<C, 128>(ctx, p, of);
-        continue;
-      }
-    run_gradient<C, 64>(ctx, p, of);
-  }
+  gradient<Gradient::Query>(ctx, p, p.dq);
+  gradient<Gradient::Key>(ctx, p, p.dk);
+  gradient<Gradient::Value>(ctx, p, p.dv);
 }
 
 }  // namespace

@@ -52,8 +52,8 @@ struct LossOutputs {
   DType losses_dtype, lse_dtype;
 };
 
-template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2) loss_rows(const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
-                                             const LossOutputs out, int lanes) {
+template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
+    loss_rows(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs out, int lanes) {
   using C = Compute<T>;
   using State = ExpSum<C>;
   constexpr int V = kPackSize<T>;
@@ -87,8 +87,8 @@ template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8
   }
 }
 
-template <class T> __global__ void __launch_bounds__(kLossThreads) loss_columns(const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
-                                                const LossOutputs out) {
+template <class T> __global__ void __launch_bounds__(kLossThreads)
+    loss_columns(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs out) {
   using C = Compute<T>;
   using State = ExpSum<C>;
   __shared__ State shared[kLossThreads];
@@ -146,8 +146,9 @@ template <class C> struct Slope {
   }
 };
 
-template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2) loss_grad_rows(T* dlogits, const T* logits, const Samples s,
-                                                  const ClassWeights<Compute<T>> w, const LossOutputs in, int lanes) {
+template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
+    loss_grad_rows(T* dlogits, const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs in,
+                   int lanes) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>;
   for (RowGroups g(lanes); g.base < s.at.numel; g.next()) {
@@ -167,8 +168,9 @@ template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8
   }
 }
 
-template <class T> __global__ void __launch_bounds__(kLossThreads) loss_grad_columns(T* dlogits, const T* logits, const Samples s,
-                                                     const ClassWeights<Compute<T>> w, const LossOutputs in) {
+template <class T> __global__ void __launch_bounds__(kLossThreads)
+    loss_grad_columns(T* dlogits, const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
+                      const LossOutputs in) {
   using C = Compute<T>;
   for (int64_t sample = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; sample < s.at.numel;
        sample += int64_t(gridDim.x) * blockDim.x) {

@@ -9,6 +9,8 @@
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
+constexpr int kFinishThreads = 512;
+
 enum class NormKind : uint8_t { Zero, One, Two, Max, Min, General };
 NormKind kind_of(double p) {
   if (std::isinf(p)) return p > 0 ? NormKind::Max : NormKind::Min;
@@ -67,7 +69,8 @@ __global__ void norm_any(const void* x, DType dtype, const Layout<1> l, const No
   }
 }
 /// One block joins the parts, in an order that their number decides.
-__global__ void norm_finish(void* out, DType dtype, const double* parts, int64_t count, const NormSum norm) {
+__global__ void __launch_bounds__(kFinishThreads)
+    norm_finish(void* out, DType dtype, const double* parts, int64_t count, const NormSum norm) {
   __shared__ double shared[32];
   double sum = norm.start();
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum = norm(sum, parts[i]);
@@ -170,7 +173,7 @@ void norm_p(Context& ctx, V out, std::span<const TensorView> xs, double p) {
             done += count;
           });
     });
-  launch(ctx, "foreach", {dim3(1), dim3(512)}, norm_finish, out.data, out.dtype, parts, chunks, norm);
+  launch(ctx, "foreach", {dim3(1), dim3(kFinishThreads)}, norm_finish, out.data, out.dtype, parts, chunks, norm);
 }
 
 void map(Context& ctx, std::span<const TensorView> xs, const Factor& factor) {

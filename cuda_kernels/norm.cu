@@ -102,13 +102,13 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
   const C width = C(f.at.inside.numel);
   for (RowGroups g(f.lanes); g.base < f.at.rows.numel; g.next()) {
     int64_t at[2] = {0, 0};
-    const int64_t n = g.row() < f.at.rows.numel ? f.at.inside.numel : 0;
+    const int n = g.row() < f.at.rows.numel ? int(f.at.inside.numel) : 0;
     if (n) f.at.rows.offsets(g.row(), at);
     C v[P][V], mean = 0;
     Two<C> sums{C(0), C(0)};
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-      const int64_t i = (int64_t(p) * f.lanes + g.lane) * V;
+      const int i = (p * f.lanes + g.lane) * V;
       for (int k = 0; k < V; ++k) v[p][k] = C(0);
       if (i < n) load_pack<V>(x + at[1] + i, v[p]);
       for (int k = 0; k < V; ++k) mean += v[p][k];
@@ -118,7 +118,7 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
     for (int p = 0; p < P; ++p)
       for (int k = 0; k < V; ++k) {
         const C d = v[p][k] - mean;
-        if ((int64_t(p) * f.lanes + g.lane) * V < n) sums.a += d, sums.b += d * d;
+        if ((p * f.lanes + g.lane) * V < n) sums.a += d, sums.b += d * d;
       }
     sums = group_fold(sums, Two<C>{C(0), C(0)}, both, f.lanes, typename Two<C>::Join());
     if (f.rms) sums.a = C(0);
@@ -126,7 +126,7 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
     if (n && g.lane == 0) write_statistics(f, g.row(), mean, rstd);
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-      const int64_t i = (int64_t(p) * f.lanes + g.lane) * V;
+      const int i = (p * f.lanes + g.lane) * V;
       if (i >= n) continue;
       C w[V], b[V];
       load_flat(f.weight, i, w, C(1)), load_flat(f.bias, i, b, C(0));
@@ -297,7 +297,8 @@ template <class T> __global__ void norm_rows_sums(const T* dy, const T* x, const
 }
 
 /// Blocks of 32 columns: the parts' sums of each column, added up in order.
-template <class C> __global__ void norm_rows_finish(const RowBackward f, const Flat dweight, const Flat dbias) {
+template <class C> __global__ void __launch_bounds__(kSumThreads)
+    norm_rows_finish(const RowBackward f, const Flat dweight, const Flat dbias) {
   __shared__ C shared[kSumThreads];
   const int64_t n = f.at.inside.numel;
   for (int64_t base = int64_t(blockIdx.x) * 32; base < n; base += int64_t(gridDim.x) * 32) {

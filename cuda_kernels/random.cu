@@ -118,7 +118,9 @@ __global__ void bernoulli_kernel(void* to, DType dtype, Layout<2> l, Source sour
                                  DType limits_dtype, LateError* error) {
   for_blocks(source, l.numel, [&](int64_t b, uint64_t counter) {
     const Philox::Block words = Philox::block(source.seed, counter);
-    for (int i = 0; i < 4 && 4 * b + i < l.numel; ++i) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (4 * b + i >= l.numel) break;
       int64_t at[2];
       l.offsets(4 * b + i, at);
       double limit = p;
@@ -189,7 +191,9 @@ template <class T> __global__ void dropout_kernel(T* y, bool* mask, const T* x, 
       if (mask) reinterpret_cast<Pack<bool, 4>*>(mask)[b] = {{stays(0), stays(1), stays(2), stays(3)}};
       return;
     }
-    for (int i = 0; i < 4 && 4 * b + i < l.numel; ++i) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // a word chosen later lies in local memory
+      if (4 * b + i >= l.numel) break;
       int64_t at[3];
       l.offsets(4 * b + i, at);
       y[at[0]] = stays(i) ? narrow<T>(widen(x[at[1]]) * scale) : narrow<T>(0);

@@ -176,8 +176,8 @@ __device__ void reduce_pile(const Op& op, const Load& load, const ReducePlan<K>&
 }
 
 /// Blocks of (columns, rows) threads.
-template <class Op, class Load, int K>
-__global__ void reduce_columns(const Op op, const Load load, const ReducePlan<K> plan) {
+template <class Op, class Load, int K> __global__ void __launch_bounds__(kReduceThreads)
+    reduce_columns(const Op op, const Load load, const ReducePlan<K> plan) {
   using State = typename Op::State;
   constexpr int V = Load::kWidth;
   __shared__ State shared[kReduceThreads];

@@ -174,7 +174,10 @@ template <class T> __global__ void combine_tiles(T* table, Pass<T> p, ScatterOp 
       const int64_t begin = i, offset = p.order.offset(i);
       C sum = p.value(i++, r, inner[1]);
       while (i < last && p.order.offset(i) == offset) sum = combined<C>(op, sum, p.value(i++, r, inner[1]));
-      if ((begin == first && goes_back) || (i == last && goes_on)) left[begin != first] = sum;
+      const bool ends = i == last && goes_on;
+      if (begin == first && (goes_back || ends))
+        left[0] = sum;  // by a number, not [begin != first]: that takes local memory
+      else if (ends) left[1] = sum;
       else if (offset >= 0) {
         T& slot = table[offset + inner[0]];
         slot = element<T>(combined<C>(op, summand(slot), sum));

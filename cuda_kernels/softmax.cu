@@ -30,12 +30,12 @@ template <class T, int V> __global__ void __launch_bounds__(kMostThreads)
   __shared__ C shared[32];
   for (RowGroups at(lanes); at.base < l.rows.numel; at.next()) {
     int64_t place[2] = {0, 0};
-    const int64_t n = at.row() < l.rows.numel ? l.size : 0;
+    const int n = at.row() < l.rows.numel ? int(l.size) : 0;
     if (n) l.rows.offsets(at.row(), place);
     C v[P][V], top = -std::numeric_limits<C>::infinity(), sum = 0;
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-      const int64_t i = (int64_t(p) * lanes + at.lane) * V;
+      const int i = (p * lanes + at.lane) * V;
       if (i < n) load_pack<V>(x + place[1] + i, v[p]);
       for (int k = 0; k < V; ++k) {
         if (i >= n) v[p][k] = -std::numeric_limits<C>::infinity();
@@ -47,14 +47,14 @@ template <class T, int V> __global__ void __launch_bounds__(kMostThreads)
     for (int p = 0; p < P; ++p)
       for (int k = 0; k < V; ++k) {
         const C d = v[p][k] - top, e = exponential(d);
-        if ((int64_t(p) * lanes + at.lane) * V < n) sum += e;
+        if ((p * lanes + at.lane) * V < n) sum += e;
         v[p][k] = log ? d : e;
       }
     sum = group_fold(sum, C(0), shared, lanes, Plus());
     const C rest = log ? math::log(sum) : C(1) / sum;
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-      const int64_t i = (int64_t(p) * lanes + at.lane) * V;
+      const int i = (p * lanes + at.lane) * V;
       for (int k = 0; k < V; ++k) v[p][k] = log ? v[p][k] - rest : v[p][k] * rest;
       if (i < n) store_pack<V>(y + place[0] + i, v[p]);
     }
@@ -91,7 +91,8 @@ template <class T> __global__ void __launch_bounds__(kMostThreads)
   }
 }
 
-template <class T> __global__ void softmax_columns(T* y, const T* x, const LaneLayout<2> l, bool log) {
+template <class T> __global__ void __launch_bounds__(kColumnThreads)
+    softmax_columns(T* y, const T* x, const LaneLayout<2> l, bool log) {
   using C = Compute<T>;
   using State = ExpSum<C>;
   __shared__ State shared[kColumnThreads];
@@ -174,8 +175,8 @@ template <class T> __global__ void __launch_bounds__(kMostThreads)
   }
 }
 
-template <class T>
-__global__ void softmax_grad_columns(T* dx, const T* dy, const T* y, const LaneLayout<3> l, bool log) {
+template <class T> __global__ void __launch_bounds__(kColumnThreads)
+    softmax_grad_columns(T* dx, const T* dy, const T* y, const LaneLayout<3> l, bool log) {
   using C = Compute<T>;
   __shared__ C shared[kColumnThreads];
   for (int64_t base = int64_t(blockIdx.x) * blockDim.x; base < l.rows.numel; base += int64_t(gridDim.x) * blockDim.x) {

@@ -30,8 +30,8 @@ template <class F> void check_norm(const Tensor& x, const Tensor& device, const 
 TEST_CASE("cuda layer_norm, rms_norm: every way through memory") {
   NEEDS_CUDA
   for (DType dtype : kFloats)
-    for (const Shape& shape :
-         {Shape{50, 8}, Shape{300, 64}, Shape{20, 768}, Shape{17, 33}, Shape{3, 9000}, Shape{2, 18000}, Shape{1, 5}}) {
+    for (const Shape& shape : {Shape{50, 8}, Shape{300, 64}, Shape{20, 768}, Shape{17, 33}, Shape{3, 9000},
+                               Shape{2, 18000}, Shape{1, 5}, Shape{2, 16384}, Shape{1, 50257}}) {
       const Tensor x = numbers(shape, dtype) + 3;
       INFO(tapir::format("{}", x));
       const Shape tail = {shape[1]};

@@ -66,6 +66,17 @@ TEST_CASE("cuda cross_entropy: rows, columns, weights, smoothing, ignored and ba
                                  {.weight = given, .reduction = Reduction::None, .label_smoothing = smoothing});
           });
     }
+  for (DType dtype :
+       kFloats)  // GPT-2's vocabulary, bare and padded: rows that begin at any byte, and at multiples of 16
+    for (int64_t classes : {50257, 50304}) {
+      const Tensor x = numbers({2, classes}, dtype), target = tensor({classes - 1, int64_t(7)}),
+                   labels = target.to(kCUDA);
+      INFO(tapir::format("{}", x));
+      check_both(x, x.to(kCUDA), rounding(dtype) * 5, [&](const Tensor& t) {
+        return cross_entropy(t, t.device() == kCPU ? target : labels, {.reduction = Reduction::None});
+      });
+      check_both(x, x.to(kCUDA), rounding(dtype), [&](const Tensor& t) { return log_softmax(t, 1); });
+    }
   const Tensor x = numbers({4, 3}, kFloat32).to(kCUDA), bad = tensor({0, 3, 1, -5}).to(kInt64).to(kCUDA);
   const std::string text = message_of<ValueError>([&] {
     cross_entropy(x, bad);
