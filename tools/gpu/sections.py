@@ -115,7 +115,7 @@ def targets(c, call):
     beside = "" if call == "A" else " beside PyTorch" + (" (stand-in: alone)" if alone else "")
     found = []
     both = ["bf16"] if c.emulated and not alone else ["bf16", "compiled_bf16"]  # torch.compile() for a CPU takes a minute
-    for name, share, peer_share, variants in (("ceiling", 20, 20, ["copy", "matmul_bf16"]), ("gpt2_124m", 65, 80, both), ("resnet50", 65, 110, both),
+    for name, share, peer_share, variants in (("ceiling", 20, 20, ["copy", "matmul_bf16"]), ("gpt2_124m", 65, 80, both), ("resnet50", 65, 100, both),
                                               ("gpt2_decode", 35, 50, both)):
         part = bench(c, f"target_{name}", [name, "--variants", *variants, *repeats], alone)
         found.append(Section(call, f"target_{name}", f"{name}{beside}", share if call == "A" else peer_share, [part], not_here=absent, lines=60, after=measured))
@@ -185,7 +185,7 @@ def call_b(c):
     absent = c.missing("tapir_bench") or torch
     long = ["--repeats", "5", "--seconds", "0.2"]
     steps = [bench(c, "steps", ["op_overhead", "adamw", *long], alone=False), bench(c, "nets", ["mlp", "cnn", "lstm", "gpt_mini", "--variants", "step", *long], alone=False)]
-    few = ["--only", "^(add|softmax|sum)$", "--sizes", "1e2"] if c.emulated else ["--limit", "70"]
+    few = ["--only", "^(add|softmax|sum)$", "--sizes", "1e2"] if c.emulated else ["--limit", "60"]
     table = bench(c, "ops", ["ops", "--repeats", "3", "--seconds", "0.01", "--verbose", "--markdown", c.out / "ops.md", *few], alone=bool(torch),
                   json=c.out / "ops.json")
     if c.emulated:
@@ -200,8 +200,8 @@ def call_b(c):
         compared = {name: compared[name] for name in ("reduction", "matmul", "nn")}
     return targets(c, "B") + [
         Section("B", "steps", "Training steps beside PyTorch", 60, steps, not_here=c.missing("tapir_bench") or ("" if c.emulated else torch), lines=40, after=measured),
-        Section("B", "ops", "Operations beside PyTorch", 90, [table], not_here=c.missing("tapir_bench") or ("" if c.emulated else torch), after=operations),
-        Section("B", "ncu", "Kernels under ncu" + (" (stand-in: run alone)" if c.emulated else ""), 55, kernel_parts(c),
+        Section("B", "ops", "Operations beside PyTorch", 80, [table], not_here=c.missing("tapir_bench") or ("" if c.emulated else torch), after=operations),
+        Section("B", "ncu", "Kernels under ncu" + (" (stand-in: run alone)" if c.emulated else ""), 80, kernel_parts(c),
                 not_here=c.missing("tapir_bench") or ("" if c.emulated or shutil.which("ncu") else "no ncu"), lines=4, after=kernels),
         *sanitizer_sections(c),
         Section("B", "nccl", "NCCL with one rank", 15, [Part("nccl", [c.program("distributed_worker"), "nccl_alone", "nccl"], env=nccl)],
