@@ -112,7 +112,8 @@ CudaLibrary open_cuda_library(std::initializer_list<const char*> files, const ch
     if (take(file)) return found;
   for (const std::string& folder : cuda_library_folders(wheel))
     if (take_from(folder)) return found;
-  found.why_not += without.empty() ? "; there is no folder of a toolkit or of Python's packages for it" : "; not in" + without;
+  found.why_not +=
+      without.empty() ? "; there is no folder of a toolkit or of Python's packages for it" : "; not in" + without;
   return found;
 }
 

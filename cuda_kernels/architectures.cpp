@@ -18,9 +18,7 @@ bool has_code(std::string_view architectures, int capability) {
     any = true;
     const std::string_view kind(rest, size_t(one.data() + one.size() - rest));
     const bool later = number <= capability, same_major = later && number / 10 == capability / 10;
-    if (kind.starts_with('a') ? number == capability
-        : kind.starts_with('f') || kind == "-real" ? same_major
-                                                   : later)
+    if (kind.starts_with('a') ? number == capability : kind.starts_with('f') || kind == "-real" ? same_major : later)
       return true;
   }
   return !any;

@@ -11,6 +11,11 @@ namespace tapir::inline v0::cuda_kernels {
 /// Places for bad values of the graph that this thread captures; null where it captures none.
 std::vector<int>* captured_late_errors();
 inline bool captures_here() { return captured_late_errors() != nullptr; }
+/// Is what the context queues kept in a graph, this thread's or another's? Where the device does not say, it counts as kept.
+inline bool is_captured(const Context& ctx) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream_of(ctx), &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
 /// Throws where this thread captures: before a wait, or a copy that the host takes part in.
 void refuse_capture(const char* op);
 /// No thread captures on that device while the lock is held. Throws where this thread captures. Ask for it before any other lock.

@@ -241,12 +241,6 @@ std::string call_of(const Product& p, bool tf32) {
       p.beta, alignment(p.a.data), alignment(p.b.data), alignment(p.out.data));
 }
 
-/// A trial waits, which may not be kept in a graph.
-bool is_captured(const Context& ctx) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream_of(ctx), &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
-}
-
 /// Never destroyed: products may be asked for by destructors after main.
 struct Plans {
   std::mutex mutex;
@@ -267,7 +261,7 @@ bool product(Context& ctx, const Product& given) {
   cublasLtHandle_t& handle = plans->handles[ctx.device.index];
   if (!handle) refuse_capture("matmul"), check_blas(cublasLtCreate(&handle));
   const bool trial = settings->cudnn_benchmark.load(std::memory_order_relaxed) &&
-                     !(p.beta != 0 && p.c.data == p.out.data) && !is_captured(ctx);
+                     !(p.beta != 0 && p.c.data == p.out.data) && !is_captured(ctx);  // a trial waits
   const Signature key = signature(ctx.device, p, tf32, trial);
   auto it = plans->plans.find(key);
   if (it == plans->plans.end()) {

@@ -221,11 +221,6 @@ std::string fastest(Context& ctx, cudnnHandle_t handle, Plan& plan, Operands ope
   return found;
 }
 
-bool is_recorded(const Context& ctx) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream_of(ctx), &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
-}
-
 std::string name_of_device(Device device) {
   cudaDeviceProp properties;
   check_cuda(cudaGetDeviceProperties(&properties, device.index), "cudnn");
@@ -238,7 +233,7 @@ Plan make_plan(Context& ctx, cudnnHandle_t handle, const Request& r, const Descr
   Plan plan;
   plan.graph = graph_of(handle, r, describe, plan.steps);
   if (!plan.graph) return plan;
-  if (r.benchmark && !is_recorded(ctx)) {
+  if (r.benchmark && !is_captured(ctx)) {
     const std::string key = choice_key(name_of_device(ctx.device), "cudnn", int64_t(cudnnGetVersion()),
                                        std::string(r.name) + ' ' + r.signature.text());
     std::string kept = kept_choices().find(key);
@@ -330,7 +325,7 @@ bool run(Context& ctx, const Request& r, const Describe& describe, Operands oper
       if (plan.steps.why.empty()) plan.steps.why = e.what();
     }
     // A capture that was refused, or spoilt, says nothing of other calls.
-    if (is_recorded(ctx)) fail(ErrorKind::Runtime, "[cudnn] the engine could not be captured: {}", plan.steps.why);
+    if (is_captured(ctx)) fail(ErrorKind::Runtime, "[cudnn] the engine could not be captured: {}", plan.steps.why);
     if (!choose(plan, "", plan.index + 1)) plan.graph.reset();
   }
   return refused(plan);

@@ -11,43 +11,48 @@
 // looked up when the library is opened: a call costs one jump more, and nobody repeats the declarations of CUDA's headers. Before that, and
 // where the library is missing, the jump leads to absent(). The linker (--no-undefined) says which function a list lacks.
 #define CUBLAS_LT(F)                                                                                                   \
-  F(cublasLtCreate) F(cublasLtGetVersion) F(cublasLtGetStatusString) F(cublasLtMatmul) F(cublasLtMatmulAlgoCheck)      \
-  F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescSetAttribute)                      \
-  F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute)         \
-  F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutSetAttribute)
-#define CUBLAS(F)                                                                                                      \
-  F(cublasCreate_v2) F(cublasSetStream_v2) F(cublasGetStatusString) F(cublasSgetrfBatched) F(cublasDgetrfBatched)      \
-  F(cublasStrsmBatched) F(cublasDtrsmBatched)
-#define CUSOLVER(F)                                                                                                    \
-  F(cusolverDnCreate) F(cusolverDnSetStream) F(cusolverGetVersion)                                                     \
-  F(cusolverDnSpotrf) F(cusolverDnDpotrf) F(cusolverDnSpotrf_bufferSize) F(cusolverDnDpotrf_bufferSize)                \
-  F(cusolverDnSpotrfBatched) F(cusolverDnDpotrfBatched) F(cusolverDnSgetrf) F(cusolverDnDgetrf)                        \
-  F(cusolverDnSgetrf_bufferSize) F(cusolverDnDgetrf_bufferSize) F(cusolverDnSgeqrf) F(cusolverDnDgeqrf)                \
-  F(cusolverDnSgeqrf_bufferSize) F(cusolverDnDgeqrf_bufferSize) F(cusolverDnSorgqr) F(cusolverDnDorgqr)                \
-  F(cusolverDnSorgqr_bufferSize) F(cusolverDnDorgqr_bufferSize) F(cusolverDnSsyevd) F(cusolverDnDsyevd)                \
-  F(cusolverDnSsyevd_bufferSize) F(cusolverDnDsyevd_bufferSize) F(cusolverDnSgesvd) F(cusolverDnDgesvd)                \
-  F(cusolverDnSgesvd_bufferSize) F(cusolverDnDgesvd_bufferSize)
-#define CUDNN(F)                                                                                                       \
-  F(cudnnBackendCreateDescriptor) F(cudnnBackendDestroyDescriptor) F(cudnnBackendExecute) F(cudnnBackendFinalize)      \
-  F(cudnnBackendGetAttribute) F(cudnnBackendSetAttribute) F(cudnnCreate) F(cudnnGetErrorString)                        \
-  F(cudnnGetLastErrorString) F(cudnnGetStream) F(cudnnGetVersion) F(cudnnSetStream)                                    \
-  F(cudnnCreateFilterDescriptor) F(cudnnDestroyFilterDescriptor) F(cudnnSetFilterNdDescriptor) F(cudnnReorderFilterAndBias)
+  F(cublasLtCreate)                                                                                                    \
+  F(cublasLtGetVersion) F(cublasLtGetStatusString) F(cublasLtMatmul) F(cublasLtMatmulAlgoCheck)                        \
+      F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescSetAttribute)                  \
+          F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute) \
+              F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutSetAttribute)
+#define CUBLAS(F)                                                                                                    \
+  F(cublasCreate_v2)                                                                                                 \
+  F(cublasSetStream_v2) F(cublasGetStatusString) F(cublasSgetrfBatched) F(cublasDgetrfBatched) F(cublasStrsmBatched) \
+      F(cublasDtrsmBatched)
+#define CUSOLVER(F)                                                                                                   \
+  F(cusolverDnCreate)                                                                                                 \
+  F(cusolverDnSetStream) F(cusolverGetVersion) F(cusolverDnSpotrf) F(cusolverDnDpotrf) F(cusolverDnSpotrf_bufferSize) \
+      F(cusolverDnDpotrf_bufferSize) F(cusolverDnSpotrfBatched) F(cusolverDnDpotrfBatched) F(cusolverDnSgetrf)        \
+          F(cusolverDnDgetrf) F(cusolverDnSgetrf_bufferSize) F(cusolverDnDgetrf_bufferSize) F(cusolverDnSgeqrf)       \
+              F(cusolverDnDgeqrf) F(cusolverDnSgeqrf_bufferSize) F(cusolverDnDgeqrf_bufferSize) F(cusolverDnSorgqr)   \
+                  F(cusolverDnDorgqr) F(cusolverDnSorgqr_bufferSize) F(cusolverDnDorgqr_bufferSize)                   \
+                      F(cusolverDnSsyevd) F(cusolverDnDsyevd) F(cusolverDnSsyevd_bufferSize)                          \
+                          F(cusolverDnDsyevd_bufferSize) F(cusolverDnSgesvd) F(cusolverDnDgesvd)                      \
+                              F(cusolverDnSgesvd_bufferSize) F(cusolverDnDgesvd_bufferSize)
+#define CUDNN(F)                                                                                                     \
+  F(cudnnBackendCreateDescriptor)                                                                                    \
+  F(cudnnBackendDestroyDescriptor) F(cudnnBackendExecute) F(cudnnBackendFinalize) F(cudnnBackendGetAttribute)        \
+      F(cudnnBackendSetAttribute) F(cudnnCreate) F(cudnnGetErrorString) F(cudnnGetLastErrorString) F(cudnnGetStream) \
+          F(cudnnGetVersion) F(cudnnSetStream) F(cudnnCreateFilterDescriptor) F(cudnnDestroyFilterDescriptor)        \
+              F(cudnnSetFilterNdDescriptor) F(cudnnReorderFilterAndBias)
 // An engine of cudnn-frontend's own, which Tapir never asks for, compiles by NVRTC: these stay absent.
-#define NVRTC(F)                                                                                                       \
-  F(nvrtcCompileProgram) F(nvrtcCreateProgram) F(nvrtcDestroyProgram) F(nvrtcGetCUBIN) F(nvrtcGetCUBINSize)            \
-  F(nvrtcGetProgramLog) F(nvrtcGetProgramLogSize)
+#define NVRTC(F)                                                                                           \
+  F(nvrtcCompileProgram)                                                                                   \
+  F(nvrtcCreateProgram) F(nvrtcDestroyProgram) F(nvrtcGetCUBIN) F(nvrtcGetCUBINSize) F(nvrtcGetProgramLog) \
+      F(nvrtcGetProgramLogSize)
 
 #ifdef __aarch64__
 #define TAPIR_JUMP(name) "adrp x16, tapir_to_" #name "\n ldr x16, [x16, #:lo12:tapir_to_" #name "]\n br x16\n"
 #else
 #define TAPIR_JUMP(name) "jmp *tapir_to_" #name "(%rip)\n"
 #endif
-#define TAPIR_FORWARD(name)                                                                                            \
-  extern "C" {                                                                                                         \
-  __attribute__((visibility("hidden"), used)) void* tapir_to_##name = reinterpret_cast<void*>(&absent);                \
-  }                                                                                                                    \
-  asm(".pushsection .text\n.globl " #name "\n.hidden " #name "\n.type " #name ", %function\n" #name ":\n" TAPIR_JUMP(name)           \
-      ".size " #name ", .-" #name "\n.popsection\n");
+#define TAPIR_FORWARD(name)                                                                             \
+  extern "C" {                                                                                          \
+  __attribute__((visibility("hidden"), used)) void* tapir_to_##name = reinterpret_cast<void*>(&absent); \
+  }                                                                                                     \
+  asm(".pushsection .text\n.globl " #name "\n.hidden " #name "\n.type " #name ", %function\n" #name     \
+      ":\n" TAPIR_JUMP(name) ".size " #name ", .-" #name "\n.popsection\n");
 
 /// Not a success in any library of them.
 extern "C" __attribute__((visibility("hidden"))) int absent() { return 1; }
@@ -85,8 +90,7 @@ class Library {
     for (size_t i = 0; i < N && why_not_.empty(); ++i)
       if (!dlsym(found_.handle, functions[i].name))
         why_not_ = std::string(name) + " of " + found_.path + " has no " + functions[i].name;
-    for (size_t i = 0; i < N && why_not_.empty(); ++i)
-      *functions[i].address = dlsym(found_.handle, functions[i].name);
+    for (size_t i = 0; i < N && why_not_.empty(); ++i) *functions[i].address = dlsym(found_.handle, functions[i].name);
   }
   const std::string& why_not() const { return why_not_; }
   std::string text() const { return why_not_.empty() ? name_ + version() + " (" + place() + ")" : why_not_; }
@@ -100,15 +104,18 @@ class Library {
       return ' ' + version_text(int64_t(lt()), 10000);
     if (const auto dnn = reinterpret_cast<Size>(dlsym(found_.handle, "cudnnGetVersion")))
       return ' ' + version_text(int64_t(dnn()), 10000);
-    if (const auto solver = reinterpret_cast<Int>(dlsym(found_.handle, "cusolverGetVersion")); solver && solver(&number) == 0)
+    if (const auto solver = reinterpret_cast<Int>(dlsym(found_.handle, "cusolverGetVersion"));
+        solver && solver(&number) == 0)
       return ' ' + version_text(number, 1000);
     return "";
   }
   /// Where it was opened, which the loader knows.
   std::string place() const {
     Dl_info info{};
-    const char* const any = name_ == "cuDNN" ? "cudnnCreate" : name_ == "cuSOLVER" ? "cusolverDnCreate"
-                          : name_ == "cuBLAS" ? "cublasCreate_v2" : "cublasLtCreate";
+    const char* const any = name_ == "cuDNN"      ? "cudnnCreate"
+                            : name_ == "cuSOLVER" ? "cusolverDnCreate"
+                            : name_ == "cuBLAS"   ? "cublasCreate_v2"
+                                                  : "cublasLtCreate";
     return dladdr(dlsym(found_.handle, any), &info) && info.dli_fname ? info.dli_fname : found_.path;
   }
   std::string name_;
@@ -118,8 +125,7 @@ class Library {
 
 /// Never closed: kernels may run until the program's last line. cuBLAS and cuSOLVER need what stands before them.
 const Library& library(Vendor v) {
-  static const auto* const lt =
-      new Library("cuBLASLt", TAPIR_FILE("cublasLt", CUBLAS_VER_MAJOR), "cublas", cublas_lt);
+  static const auto* const lt = new Library("cuBLASLt", TAPIR_FILE("cublasLt", CUBLAS_VER_MAJOR), "cublas", cublas_lt);
   if (v == Vendor::CublasLt) return *lt;
   static const auto* const blas = new Library("cuBLAS", TAPIR_FILE("cublas", CUBLAS_VER_MAJOR), "cublas", cublas);
   if (v == Vendor::Cublas) return *blas;

@@ -42,9 +42,11 @@ void report_calls(Vendor library, std::string& text) {
   for (const Refused& r : refused) all += r.count;
   text += "  " + std::to_string(served) + " calls of " + std::to_string(signatures) + " signatures served, " +
           std::to_string(all) + " of " + std::to_string(refused.size()) + " refused\n";
-  std::stable_sort(refused.begin(), refused.end(), [](const Refused& a, const Refused& b) { return a.count > b.count; });
+  std::stable_sort(refused.begin(), refused.end(),
+                   [](const Refused& a, const Refused& b) { return a.count > b.count; });
   for (size_t i = 0; i < refused.size() && i < kShown; ++i)
-    text += "  refused " + std::to_string(refused[i].count) + " times: " + *refused[i].call + ": " + *refused[i].why + '\n';
+    text +=
+        "  refused " + std::to_string(refused[i].count) + " times: " + *refused[i].call + ": " + *refused[i].why + '\n';
   if (refused.size() > kShown) text += "  and " + std::to_string(refused.size() - kShown) + " more signatures\n";
 }
 

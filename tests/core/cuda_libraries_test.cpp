@@ -48,8 +48,8 @@ class Machine {
   fs::path root;
 
  private:
-  static constexpr const char* kVariables[] = {"TAPIR_CUDA_LIBRARIES", "CUDA_HOME",   "CUDA_PATH", "CONDA_PREFIX",
-                                               "VIRTUAL_ENV",          "HOME",        "PATH"};
+  static constexpr const char* kVariables[] = {"TAPIR_CUDA_LIBRARIES", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX",
+                                               "VIRTUAL_ENV",          "HOME",      "PATH"};
   std::vector<std::optional<std::string>> before_;
 };
 

@@ -17,6 +17,7 @@ namespace tapir::inline v0::cuda_kernels {
 static CudaSettings own_settings;
 const CudaSettings* settings = &own_settings;
 void count_host_wait() {}
+void refuse_capture(const char*) {}
 Tally& tally_of(Vendor, const std::string&) {
   static Tally one;
   return one;
@@ -85,7 +86,8 @@ void conv2d(Table& t, Context& ctx, DType dtype, bool last, const Conv& c) {
 }
 void conv_of_rank(Table& t, Context& ctx, DType dtype, int64_t spatial, bool last) {
   TensorView x, w, y;
-  if (spatial == 1) x = view(dtype, {8, 16, 100}, last), w = view(dtype, {32, 16, 5}, last), y = view(dtype, {8, 32, 96}, last);
+  if (spatial == 1)
+    x = view(dtype, {8, 16, 100}, last), w = view(dtype, {32, 16, 5}, last), y = view(dtype, {8, 32, 96}, last);
   else
     x = view(dtype, {2, 16, 12, 12, 12}, last), w = view(dtype, {32, 16, 3, 3, 3}, last),
     y = view(dtype, {2, 32, 10, 10, 10}, last);
@@ -123,7 +125,8 @@ TensorView heads_of(DType dtype, int64_t batch, int64_t heads, int64_t length, i
 }
 void attend(Table& t, Context& ctx, DType dtype, const Heads& h) {
   const int64_t kv = h.key_heads ? h.key_heads : h.heads;
-  const TensorView q = heads_of(dtype, h.batch, h.heads, h.queries, h.depth), k = heads_of(dtype, h.batch, kv, h.keys, h.depth),
+  const TensorView q = heads_of(dtype, h.batch, h.heads, h.queries, h.depth),
+                   k = heads_of(dtype, h.batch, kv, h.keys, h.depth),
                    out = view(dtype, {h.batch, h.heads, h.queries, h.depth}),
                    lse = view(kFloat32, {h.batch, h.heads, h.queries});
   const AttentionParams params{.scale = 0.125, .causal = h.causal};
@@ -173,7 +176,8 @@ int main(int argc, char** argv) {
   using namespace tapir;
   using namespace tapir::cuda_kernels;
   if (argc < 2) return std::fprintf(stderr, "usage: cudnn_plans DEVICE.json [--markdown FILE]\n"), 2;
-  for (const char* stub : {"libcuda.so.1", "/usr/local/cuda/lib64/stubs/libcuda.so"})  // engines that compile ask for it by name
+  for (const char* stub :
+       {"libcuda.so.1", "/usr/local/cuda/lib64/stubs/libcuda.so"})  // engines that compile ask for it by name
     if (dlopen(stub, RTLD_NOW | RTLD_GLOBAL)) break;
   if (const std::string& why = why_not(Vendor::Cudnn); !why.empty()) {
     std::printf("%s\n0 passed, 0 failed, 1 skipped\n", why.c_str());
@@ -189,13 +193,16 @@ int main(int argc, char** argv) {
   static const std::shared_ptr<const cudnn_frontend::DeviceProperties> described = device;
   static int capability = 0;
   const std::string json(text.begin(), text.end());
-  if (const size_t at = json.find("\"deviceVer\":"); at != std::string::npos) capability = std::atoi(json.c_str() + at + 12) / 10;
+  if (const size_t at = json.find("\"deviceVer\":"); at != std::string::npos)
+    capability = std::atoi(json.c_str() + at + 12) / 10;
   dnn::describe_device = [](dnn::Graph& graph) { graph.set_device_properties(described).set_sm_version(capability); };
   dnn::Table table;
   if (argc > 3 && std::string_view(argv[2]) == "--markdown") table.page = std::fopen(argv[3], "a");
   if (table.page)
-    std::fprintf(table.page, "\n## %s: %s\n\n| call | plans | the one that is taken, or why there is none | workspace, MiB |\n|---|---|---|---|\n", argv[1],
-                 describe(Vendor::Cudnn).c_str());
+    std::fprintf(table.page,
+                 "\n## %s: %s\n\n| call | plans | the one that is taken, or why there is none | workspace, MiB "
+                 "|\n|---|---|---|---|\n",
+                 argv[1], describe(Vendor::Cudnn).c_str());
   Context ctx;
   ctx.device = Device(DeviceType::CUDA);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
