@@ -232,6 +232,20 @@ TEST_CASE(
   backends::cuda::set_cudnn_benchmark(false);
 }
 
+TEST_CASE("cuda matmul: without room for trials the first proposal serves") {
+  NEEDS_CUDA
+  manual_seed(10);
+  const List x = of_size(47, kFloat32), there = {x[0].to(kCUDA), x[1].to(kCUDA)};
+  cuda::empty_cache();
+  const auto total = double(cuda::mem_get_info().total);
+  cuda::set_per_process_memory_fraction(double(cuda::memory_reserved() + (int64_t(8) << 20)) / total);
+  backends::cuda::set_cudnn_benchmark(true);
+  const Tensor y = linear(there[0], there[1]);
+  backends::cuda::set_cudnn_benchmark(false);
+  cuda::set_per_process_memory_fraction(1);
+  CHECK(allclose(y.cpu(), linear(x[0], x[1]), {.rtol = 1e-5, .atol = 1e-5}));
+}
+
 TEST_CASE("cuda matmul: while a graph is captured nothing is tried") {
   NEEDS_CUDA
   manual_seed(9);

@@ -258,6 +258,13 @@ TEST_CASE("cuBLASLt: planted vectors and epilogues") {
   cublasLtMatmulDescDestroy(type.op);
   REQUIRE(cublasLtMatmulDescCreate(&type.op, CUBLAS_COMPUTE_64F, CUDA_R_64F) == CUBLAS_STATUS_SUCCESS);
   CHECK_FAULT("is not supported", type.choose());
+  for (cublasLtMatrixLayout_t* l : {&type.a, &type.b, &type.c, &type.d}) {
+    cublasLtMatrixLayoutDestroy(*l);
+    REQUIRE(cublasLtMatrixLayoutCreate(l, CUDA_R_64F, 4, 4, 4) == CUBLAS_STATUS_SUCCESS);
+  }
+  CHECK(type.choose() == CUBLAS_STATUS_SUCCESS);
+  type.epilogue(CUBLASLT_EPILOGUE_BIAS, bias.p);
+  CHECK_FAULT("no epilogue is supported for CUDA_R_64F", type.choose());
   CHECK(cublasLtMatmulDescSetAttribute(p.op, CUBLASLT_MATMUL_DESC_EPILOGUE, "12345678", 8) ==
         CUBLAS_STATUS_INVALID_VALUE);
   CHECK(cublasLtMatrixLayoutSetAttribute(p.a, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, "12345678", 8) ==
