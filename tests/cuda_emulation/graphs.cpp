@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "count.h"
 #include "runtime.h"
 
 using namespace cuda_emulation;
@@ -172,6 +173,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   if (!exec || !s || s->device != exec->work->device) return report(cudaErrorInvalidResourceHandle);
   if (s->capture) return refuse_to_wait_for(*s);  // graphs within graphs are not there
   GraphWork& w = *exec->work;
+  const CountedGraph counted;
   for (const GraphNode& node : w.nodes)
     if (const cudaError_t e = node.run(node.stream ? w.streams[size_t(node.stream)] : handle); e != cudaSuccess)
       return e;

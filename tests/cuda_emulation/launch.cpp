@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "count.h"
 #include "fibers.h"
 
 namespace cuda_emulation {
@@ -57,6 +58,7 @@ void look_at_arguments(const Call& call) {
   }
 }
 void run_grid(const cudaLaunchConfig_t& config, const Call& call) {
+  if (counting()) return count_grid(config, call, ++launches);
   const dim3 g = config.gridDim;
   const size_t count = size_t(g.x) * g.y * g.z;
   std::vector<uint32_t> order(count > 1 ? count : 0);
@@ -96,7 +98,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const Call& call) {
   if (const cudaError_t e = check_configuration(config, call.kernel); e != cudaSuccess) return report(e);
   if (stream->capture) return keep_launch(config, call);
   Work now({.kernel = call.kernel}, *stream);
-  look_at_arguments(call);
+  if (!counting()) look_at_arguments(call);
   run_grid(config, call);
   check_margins();
   return cudaSuccess;

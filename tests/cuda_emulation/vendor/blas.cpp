@@ -14,7 +14,7 @@ bool product(Context& ctx, const Product& p) {
     const TensorView out = call.write(view(p.out, p.m, p.n));
     MatmulParams params{.alpha = p.alpha};
     TensorView bias;
-    if (p.beta != 0 && p.c.data == p.out.data) params.beta = p.beta;
+    if (p.beta != 0 && p.c.data == p.out.data) params.beta = p.beta, call.read(view(p.out, p.m, p.n));
     else if (p.beta != 0) bias = call.read(view(p.c, p.m, p.n));
     if (p.bias) bias = call.read(device_view(device, p.bias, p.dtype, {p.n}, {1}));
     TensorView aux;
@@ -22,6 +22,10 @@ bool product(Context& ctx, const Product& p) {
     if (p.before.data)
       aux = call.write(device_view(device, p.before.data, p.dtype, {p.m, p.n}, {p.before.row, p.before.column}));
     if (p.gelu) params.finish = MatmulFinish::GeluTanh;
+    const double operations = 2.0 * double(p.batch) * double(p.m) * double(p.n) * double(p.k);
+    if (call.counted(tapir::format("matmul {}", p.dtype), operations,
+                     tapir::format("{} of ({}, {}) by ({}, {})", p.batch, p.m, p.k, p.k, p.n)))
+      return;
     built_in_backend(DeviceType::CPU)->matmul(context(kCPU), out, a, b, bias, aux, params);
   });
   return true;

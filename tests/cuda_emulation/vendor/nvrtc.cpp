@@ -15,6 +15,7 @@
 #include "../../../core/error.h"
 #include "../../../cuda_kernels/tuning.h"
 #include "../../../cuda_kernels/vendor/module.h"
+#include "../count.h"
 #include "../fibers.h"
 #include "../include/emulation/module_parts.h"
 #include "../runtime.h"
@@ -25,6 +26,8 @@ extern char** environ;
 // Kernels whose text is made at run time: compiled by the host's compiler into a small library, loaded, and launched as all kernels are.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
+
+const char* prefix() { return cuda_emulation::counting() ? TAPIR_CHECKED_PREFIX : TAPIR_KERNEL_PREFIX; }
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -47,7 +50,8 @@ struct Folder {
 bool compile_file(const Folder& folder) {
   const std::string source = folder.path + "/kernel.cpp", to = folder.path + "/kernel.so", log = folder.path + "/log";
   std::vector<std::string> words = {
-      TAPIR_KERNEL_COMPILER, TAPIR_KERNEL_FLAGS, "-shared", "-include", TAPIR_KERNEL_PREFIX, source, "-o", to};
+      TAPIR_KERNEL_COMPILER, TAPIR_KERNEL_FLAGS, "-shared", "-include", prefix(), source, "-o", to};
+  if (cuda_emulation::counting()) words.insert(words.end(), {"-nodefaultlibs", TAPIR_KERNEL_CHECKS});
   std::vector<char*> arguments;
   for (std::string& w : words) arguments.push_back(w.data());
   arguments.push_back(nullptr);
@@ -68,18 +72,17 @@ namespace nvrtc {
 
 const std::string& why_not() {
   static const std::string* const text = new std::string(
-      access(TAPIR_KERNEL_COMPILER, X_OK) == 0 && access(TAPIR_KERNEL_PREFIX, R_OK) == 0 ? ""
-                                                                                         : "there is no C++ compiler");
+      access(TAPIR_KERNEL_COMPILER, X_OK) == 0 && access(prefix(), R_OK) == 0 ? "" : "there is no C++ compiler");
   return *text;
 }
 std::string why_not(int, int) { return why_not(); }
 const std::string& version() {
   static const std::string* const text = [] {  // what the headers are compiled to changes with them
-    const std::filesystem::path headers = TAPIR_KERNEL_PREFIX ".gch";
+    const std::filesystem::path headers = std::string(prefix()) + ".gch";
     std::error_code none;
     const auto time = std::filesystem::last_write_time(headers, none).time_since_epoch().count();
-    return new std::string("emulated " + std::to_string(time) + " " +
-                           std::to_string(std::filesystem::file_size(headers, none)));
+    return new std::string(std::string(cuda_emulation::counting() ? "counted " : "emulated ") + std::to_string(time) +
+                           " " + std::to_string(std::filesystem::file_size(headers, none)));
   }();
   return *text;
 }
@@ -127,7 +130,8 @@ void* load(const std::string& binary, const std::string& name) {
                              reinterpret_cast<void*>(&cuda_emulation::barrier),
                              reinterpret_cast<void*>(&cuda_emulation::exchange),
                              reinterpret_cast<void*>(&cuda_emulation::note_fence),
-                             reinterpret_cast<void*>(&cuda_emulation::trap)};
+                             reinterpret_cast<void*>(&cuda_emulation::trap),
+                             reinterpret_cast<void*>(&cuda_emulation::check_module_access)};
   set_parts(&parts);
   return new Loaded{reinterpret_cast<void (*)(const void*)>(dlsym(library, "tapir_module_call")),
                     reinterpret_cast<void* (*)()>(dlsym(library, "tapir_module_kernel"))()};
