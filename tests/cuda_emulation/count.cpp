@@ -184,8 +184,8 @@ std::string signature(const cudaLaunchConfig_t& config, const Call& call) {
   return bytes;
 }
 
+auto& names = *new std::map<const void*, std::string>;
 const std::string& name_of(const void* kernel) {
-  static auto& names = *new std::map<const void*, std::string>;
   std::string& name = names[kernel];
   if (name.empty()) name = Label{.call = nullptr, .kernel = kernel}.text();
   return name;
@@ -235,6 +235,10 @@ void count_grid(const cudaLaunchConfig_t& config, const Call& call, uint32_t lau
       m.all.memory_read, m.all.memory_written, m.all.shared);
   if (!m.fault.empty()) std::fprintf(file(), ", \"fault\": \"%s\"", m.fault.c_str());
   end_line();
+}
+void name_kernel(const void* kernel, const std::string& name) {
+  const std::lock_guard lock(runtime);
+  names[kernel] = name;
 }
 void count_call(const char* kind, const std::string& name, const Moved& m) {
   std::fprintf(file(), "{\"kind\": \"%s\", \"name\": \"%s\", \"read\": %.0f, \"written\": %.0f", kind, name.c_str(),

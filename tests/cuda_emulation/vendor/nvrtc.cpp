@@ -10,9 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <vector>
 
 #include "../../../core/error.h"
+#include "../../../core/trace_call.h"
 #include "../../../cuda_kernels/tuning.h"
 #include "../../../cuda_kernels/vendor/module.h"
 #include "../count.h"
@@ -45,6 +47,23 @@ struct Folder {
   }
   Folder(const Folder&) = delete;
 };
+
+/// "Mul Add Relu": what the text of a fused kernel computes, at most eight of them, for whoever reads counts.
+std::string operations_of(const std::string& text) {
+  static const std::regex pattern("One(Unary|Binary|Ternary)<[A-Za-z]+Op\\(([0-9]+)\\)|Row(Sum|Max)<");
+  std::vector<std::string> names;
+  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end && names.size() < 8; ++it) {
+    const std::string kind = (*it)[1].str(), fold = (*it)[3].str();
+    const int op = fold.empty() ? std::stoi((*it)[2].str()) : 0;
+    names.push_back(!fold.empty()      ? fold
+                    : kind == "Unary"  ? tapir::detail::name_of_op(UnaryOp(op))
+                    : kind == "Binary" ? tapir::detail::name_of_op(BinaryOp(op))
+                                       : tapir::detail::name_of_op(TernaryOp(op)));
+  }
+  std::string all;
+  for (const std::string& n : names) all += " " + n;
+  return all.empty() ? " casts" : all;
+}
 
 /// Runs the compiler; what it wrote is in the folder's `log`.
 bool compile_file(const Folder& folder) {
@@ -88,8 +107,8 @@ const std::string& version() {
 }
 std::string compile(const std::string& text, const std::string& name, int) {
   const Folder folder;
-  write_file(folder.path + "/kernel.cpp",
-             text + "TAPIR_MODULE(tapir::cuda_kernels::" + name + "_types::" + name + ")\n");
+  write_file(folder.path + "/kernel.cpp", text + "TAPIR_MODULE(tapir::cuda_kernels::" + name + "_types::" + name +
+                                              ")\nTAPIR_MODULE_TEXT(\"fused" + operations_of(text) + "\")\n");
   check_internal(compile_file(folder), "[fused] {}\n{}", text, read_file(folder.path + "/log"));
   return read_file(folder.path + "/kernel.so");
 }
@@ -133,8 +152,9 @@ void* load(const std::string& binary, const std::string& name) {
                              reinterpret_cast<void*>(&cuda_emulation::trap),
                              reinterpret_cast<void*>(&cuda_emulation::check_module_access)};
   set_parts(&parts);
-  return new Loaded{reinterpret_cast<void (*)(const void*)>(dlsym(library, "tapir_module_call")),
-                    reinterpret_cast<void* (*)()>(dlsym(library, "tapir_module_kernel"))()};
+  void* const kernel = reinterpret_cast<void* (*)()>(dlsym(library, "tapir_module_kernel"))();
+  cuda_emulation::name_kernel(kernel, reinterpret_cast<const char* (*)()>(dlsym(library, "tapir_module_text"))());
+  return new Loaded{reinterpret_cast<void (*)(const void*)>(dlsym(library, "tapir_module_call")), kernel};
 }
 
 void launch(const Context& ctx, const char* op, void* kernel, const cuda::Grid& grid, std::span<const uint64_t> words,

@@ -43,6 +43,9 @@ extern "C" __attribute__((visibility("hidden"))) char __ehdr_start[], _end[];
 #define TAPIR_MODULE_HOOKS
 #endif
 
+/// What it computes, in words.
+#define TAPIR_MODULE_TEXT(text) \
+  extern "C" __attribute__((visibility("default"))) const char* tapir_module_text() { return text; }
 #define TAPIR_MODULE(kernel)                                                                                         \
   namespace cuda_emulation {                                                                                         \
   ModuleParts parts;                                                                                                 \
