@@ -33,7 +33,7 @@ struct Access {
 };
 struct Measured {
   Counts all;
-  size_t sampled = 0;
+  size_t sampled = 0, accesses = 0;
   std::string fault;  // why blocks ended early
 };
 
@@ -137,13 +137,12 @@ Measured measure(const cudaLaunchConfig_t& config, const Call& call, uint32_t la
   Measured m;
   std::vector<Counts> each;
   Sectors sectors;
-  size_t accesses = 0;
   trace.numbers.clear(), trace.times.clear(),
       std::fill(std::begin(trace.last), std::end(trace.last), std::pair<const void*, uint32_t>());
   trace.threads = size_t(config.blockDim.x) * config.blockDim.y * config.blockDim.z;
   gridDim = g, blockDim = config.blockDim;
   for (const size_t i : blocks) {
-    if (each.size() >= kLeast && accesses > kEnough) break;
+    if (each.size() >= kLeast && m.accesses > kEnough) break;
     blockIdx = {unsigned(i % g.x), unsigned(i / g.x % g.y), unsigned(i / (size_t(g.x) * g.y))};
     trace.begin();
     try {
@@ -154,7 +153,7 @@ Measured measure(const cudaLaunchConfig_t& config, const Call& call, uint32_t la
     sort_unique(trace.global);
     trace.counts.sectors = double(trace.global.size()), trace.counts.shared = turns(trace.shared);
     sectors.add(trace.global, uint32_t(each.size()));
-    each.push_back(trace.counts), accesses += trace.accesses;
+    each.push_back(trace.counts), m.accesses += trace.accesses;
   }
   m.sampled = each.size();
   const double between = m.sampled > 2 ? double(count - 2) / double(m.sampled - 2) : 1;
@@ -225,7 +224,7 @@ void count_grid(const cudaLaunchConfig_t& config, const Call& call, uint32_t lau
     m = before->second;
   } else {
     m = measure(config, call, launch);
-    if (m.sampled < count || m.all.sectors > kEnough) known.emplace(key, m);
+    if (m.sampled < count || m.accesses > kEnough) known.emplace(key, m);
   }
   std::fprintf(
       file(),

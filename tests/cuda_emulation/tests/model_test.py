@@ -20,13 +20,16 @@ def product(operations, rate="matmul bfloat16"):
     return {"kind": "library", "name": "blas::product", "read": 1, "written": 1, "operations": operations, "rate": rate, "text": "t", "stream": 0}
 
 
-def predict(events, calls=0, options=(), before=kernel(read=9e12)):
+def predict(events, calls=0, options=(), before=kernel(read=9e12), measured=None):
     with tempfile.TemporaryDirectory() as folder:
         stem = Path(folder) / "gpt2_decode_eager_1_128"
         stem.with_suffix(".jsonl").write_text("\n".join(map(json.dumps, [before, WAIT, *events, WAIT])))
         stem.with_suffix(".json").write_text(json.dumps({"calls": calls, "peak": 1 << 30, "unit": "tokens", "units": 1}))
-        run = subprocess.run([TOOL, "gpt2_decode", "--variant", "eager", "--programs", folder, "--counts", folder, "--json", *options], stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True)
+        command = [TOOL, "gpt2_decode", "--variant", "eager", "--programs", folder, "--counts", folder, *options]
+        if measured:
+            (Path(folder) / "measured").write_text(json.dumps(measured))
+            return subprocess.run([*command, "--measured", Path(folder) / "measured"], stdout=subprocess.PIPE, text=True).stdout
+        run = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         return json.loads(run.stdout)["predicted"]["gpt2_decode"]["eager"] if run.returncode == 0 else run.stderr
 
 
@@ -57,6 +60,9 @@ r = predict(graph)
 check("a graph", r["ms"], 3 + 0.002 + 3 * 0.001 + 0.004)
 check("nodes", r["nodes"], 3)
 check("only what is between the last two waits", r["parts"][0]["calls"], 3)
+text = predict([kernel(read=3e9)], options=quick, measured={"gpt2_decode/eager": 2, "resnet50/eager": 1})
+check("beside a measurement", "eager: measured 2 ms, predicted 1: 0.50 of it." in text, True)
+check("its table", "| k | 1 | 1 | 100.0 % | 3 | 0 | memory |" in text, True)
 check("an unknown rate", "there is no rate 'speed'" in predict(graph, options=("--rate", "speed=1")), True)
 check("not a number", "expected a number for launch" in predict(graph, options=("--rate", "launch=fast")), True)
 check("a plugin without hooks", "not the checked one" in predict([kernel(sectors=0)], before=kernel(sectors=0)), True)
