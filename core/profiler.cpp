@@ -171,7 +171,7 @@ class KernelCall {
     }
     if (const DeviceTable* table = mine.real[int(device.type)]->device) {
       nvtx_ = recorder().nvtx.load(std::memory_order_relaxed);
-      if (nvtx_) nvtx_->range_push(name_);
+      if (nvtx_) nvtx_->range_push(shown_name({.kind = Kind::Kernel, .name = name_, .detail = op_}).c_str());
       if (timed) start_timing(*table, device, stream);
     }
     begin_ = since_began();

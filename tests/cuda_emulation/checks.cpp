@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "count.h"
 #include "include/emulation/atomics.h"
 #include "include/emulation/warp.h"
 #include "runtime.h"
@@ -97,10 +98,14 @@ void check_shared_word(uintptr_t word, bool write) {
     fail("reads shared memory that no thread of the block has written");
 }
 
-void check_access(const void* p, size_t size, bool write, bool atomic = false) {
+void check_access(const void* p, size_t size, bool write, bool atomic, const void* by) {
   if (!kernel_runs() || in_own_stack(p)) return;  // host code of the same file; a thread's own variables
   const auto a = reinterpret_cast<uintptr_t>(p);
   const bool global = is_device_pointer(p);
+  if (counting()) {  // what is nowhere else is a generated kernel's shared memory
+    if (!global && !module().shared.contains(a) && (module().image.contains(a) || is_pinned(p, size))) return;
+    return count_access(p, size, write, global, by);
+  }
   if (global) {
     const Allocation* m = find(p);
     if (!m || p < m->begin || static_cast<const char*>(p) + size > m->begin + m->size) fail_outside(p, m);
@@ -120,26 +125,33 @@ void check_access(const void* p, size_t size, bool write, bool atomic = false) {
 void note_fence() {
   if (kernel_runs()) fenced_launch = actor().launch;
 }
-void note_atomic(const void* p, size_t size) { check_access(p, size, true, true); }
+void note_atomic(const void* p, size_t size) {
+  if (counting()) check_access(p, size, false, true, __builtin_return_address(0));
+  check_access(p, size, true, true, __builtin_return_address(0));
+}
+void check_module_access(const void* p, size_t size, bool write, const void* by) {
+  check_access(p, size, write, false, by);
+}
 }  // namespace cuda_emulation
 
 // ---- what the instrumented code calls
 #pragma GCC visibility push(hidden)
 using cuda_emulation::check_access;
-#define TAPIR_HOOK(n)                                                                   \
-  extern "C" void __tsan_read##n(void* p) { check_access(p, n, false); }                \
-  extern "C" void __tsan_write##n(void* p) { check_access(p, n, true); }                \
-  extern "C" void __tsan_unaligned_read##n(void* p) { check_access(p, n, false); }      \
-  extern "C" void __tsan_unaligned_write##n(void* p) { check_access(p, n, true); }      \
-  extern "C" void __tsan_volatile_read##n(void* p) { check_access(p, n, false, true); } \
-  extern "C" void __tsan_volatile_write##n(void* p) { check_access(p, n, true, true); }
+#define TAPIR_BY __builtin_return_address(0)
+#define TAPIR_HOOK(n)                                                                               \
+  extern "C" void __tsan_read##n(void* p) { check_access(p, n, false, false, TAPIR_BY); }           \
+  extern "C" void __tsan_write##n(void* p) { check_access(p, n, true, false, TAPIR_BY); }           \
+  extern "C" void __tsan_unaligned_read##n(void* p) { check_access(p, n, false, false, TAPIR_BY); } \
+  extern "C" void __tsan_unaligned_write##n(void* p) { check_access(p, n, true, false, TAPIR_BY); } \
+  extern "C" void __tsan_volatile_read##n(void* p) { check_access(p, n, false, true, TAPIR_BY); }   \
+  extern "C" void __tsan_volatile_write##n(void* p) { check_access(p, n, true, true, TAPIR_BY); }
 TAPIR_HOOK(1)
 TAPIR_HOOK(2)
 TAPIR_HOOK(4)
 TAPIR_HOOK(8)
 TAPIR_HOOK(16)
-extern "C" void __tsan_read_range(void* p, size_t n) { check_access(p, n, false); }
-extern "C" void __tsan_write_range(void* p, size_t n) { check_access(p, n, true); }
+extern "C" void __tsan_read_range(void* p, size_t n) { check_access(p, n, false, false, TAPIR_BY); }
+extern "C" void __tsan_write_range(void* p, size_t n) { check_access(p, n, true, false, TAPIR_BY); }
 extern "C" void __tsan_init() {}
 extern "C" void __tsan_func_entry(void*) {}
 extern "C" void __tsan_func_exit() {}

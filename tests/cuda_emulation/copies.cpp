@@ -6,6 +6,7 @@
 #include <list>
 #include <string_view>
 
+#include "count.h"
 #include "runtime.h"
 
 namespace cuda_emulation {
@@ -64,6 +65,15 @@ void move(char* to, const char* from, size_t n) {
   if (from_host && is_pinned(from, n)) late_reads.push_back({from, n, hash(from, n), work->stream.id, work->time});
   else if (to_host) host_learns(work->stream.known);
 }
+/// Note [Counting].
+void count_copy(const char* name, char* to, size_t to_pitch, const char* from, size_t from_pitch, size_t width,
+                size_t height) {
+  const bool up = !is_device_pointer(from), down = !is_device_pointer(to);
+  const double bytes = double(width * height);
+  count_call(up ? "up" : down ? "down" : "copy", name, {.read = bytes, .written = bytes});
+  if (width * height <= kCounted)
+    for (size_t row = 0; row < height; ++row) std::memcpy(to + row * to_pitch, from + row * from_pitch, width);
+}
 bool fits(cudaMemcpyKind kind, const void* to, const void* from) {
   return kind == cudaMemcpyDefault || int(is_device_pointer(from)) * 2 + int(is_device_pointer(to)) == int(kind);
 }
@@ -82,6 +92,7 @@ cudaError_t copy(const char* name, char* to, size_t to_pitch, const char* from, 
                 [=](cudaStream_t s) { return copy(name, to, to_pitch, from, from_pitch, width, height, kind, s); });
   }
   Work now({.call = name}, *stream);
+  if (counting()) return count_copy(name, to, to_pitch, from, from_pitch, width, height), cudaSuccess;
   claim(from, (height - 1) * from_pitch + width, false, true);
   claim(to, (height - 1) * to_pitch + width, true, true);
   for (size_t row = 0; row < height; ++row) move(to + row * to_pitch, from + row * from_pitch, width);
@@ -143,7 +154,9 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t n, cudaStream_t handle) 
   if (!is_device_pointer(to) && !is_pinned(to, n)) return report(cudaErrorInvalidValue);
   if (stream->capture) return keep(handle, [=](cudaStream_t s) { return cudaMemsetAsync(to, value, n, s); });
   Work now({.call = "cudaMemsetAsync"}, *stream);
-  claim(to, n, true);
+  if (counting()) count_call("fill", "cudaMemsetAsync", {.written = double(n)});
+  if (counting() && n > kCounted) return cudaSuccess;
+  if (!counting()) claim(to, n, true);
   std::memset(to, value, n);
   return cudaSuccess;
 }

@@ -1,6 +1,6 @@
 // The devices there are, what they say of themselves, and errors. Environment: TAPIR_EMULATED_DEVICES (2), TAPIR_EMULATED_DRIVER
 // (13000: the version that the driver supports), TAPIR_EMULATED_MEMORY (bytes of each device, 4 GiB), TAPIR_EMULATED_CAPABILITY (90; of each
-// device where commas separate several, the last one of the rest).
+// device where commas separate several, the last one of the rest), TAPIR_EMULATED_MULTIPROCESSORS.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "count.h"
 #include "runtime.h"
 
 namespace cuda_emulation {
@@ -26,7 +27,8 @@ int capability(int device) {
   for (const char* next; device > 0 && (next = std::strchr(text, ',')); --device) text = next + 1;
   return std::atoi(text);
 }
-constexpr int kMultiprocessors = 4;  // few, so that loops over a grid do loop
+/// Few, so that loops over a grid do loop; where launches are counted, those of the real one.
+int multiprocessors() { return number("TAPIR_EMULATED_MULTIPROCESSORS", counting() ? 132 : 4); }
 
 struct ErrorText {
   cudaError_t error;
@@ -150,7 +152,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
   p.maxGridSize[0] = 0x7fffffff, p.maxGridSize[1] = p.maxGridSize[2] = 65535;
   p.totalConstMem = 65536, p.major = capability(device) / 10, p.minor = capability(device) % 10,
   p.textureAlignment = 512;
-  p.multiProcessorCount = kMultiprocessors, p.canMapHostMemory = p.concurrentKernels = p.unifiedAddressing = 1;
+  p.multiProcessorCount = multiprocessors(), p.canMapHostMemory = p.concurrentKernels = p.unifiedAddressing = 1;
   p.pciBusID = device + 1, p.asyncEngineCount = 3, p.memoryBusWidth = 5120, p.l2CacheSize = 50 << 20;
   p.maxThreadsPerMultiProcessor = 2048, p.maxBlocksPerMultiProcessor = 32;
   return *out = p, cudaSuccess;

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "count.h"
 #include "runtime.h"
 
 using namespace cuda_emulation;
@@ -210,6 +211,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   if (const cudaError_t e = refuse_use(s); e != cudaSuccess) return e;
   if (s->capture) return refuse_to_wait_for(*s);  // graphs within graphs are not there
   GraphWork& w = *exec->work;
+  const CountedGraph counted;
   for (const GraphNode& node : w.nodes)
     if (const cudaError_t e = node.run(node.stream ? w.streams[size_t(node.stream)] : handle); e != cudaSuccess)
       return e;

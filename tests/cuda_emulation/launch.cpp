@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "count.h"
 #include "fibers.h"
 
 namespace cuda_emulation {
@@ -58,6 +59,7 @@ void look_at_arguments(const Call& call) {
   }
 }
 void run_grid(const cudaLaunchConfig_t& config, const Call& call) {
+  if (counting()) return count_grid(config, call, ++launches);
   const dim3 g = config.gridDim;
   const size_t count = size_t(g.x) * g.y * g.z;
   std::vector<uint32_t> order(count > 1 ? count : 0);
@@ -99,7 +101,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const Call& call) {
   if (stream->capture) return keep_launch(config, call);
   log_launch(config, call.kernel);
   Work now({.kernel = call.kernel}, *stream);
-  look_at_arguments(call);
+  if (!counting()) look_at_arguments(call);
   run_grid(config, call);
   check_margins();
   return cudaSuccess;

@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
+
+#include "count.h"
 
 #pragma GCC visibility push(hidden)
 namespace cuda_emulation {
@@ -20,9 +23,17 @@ class LibraryCall {
   LibraryCall& operator=(const LibraryCall&) = delete;
   void reads(const void* data, size_t bytes);
   void writes(void* data, size_t bytes);
+  /// `bytes` from first to last, `useful` of them are of the operand.
+  void reads(const void* data, size_t bytes, size_t useful);
+  void writes(void* data, size_t bytes, size_t useful);
+  /// True where calls are counted (Note [Counting]): the caller leaves the work out, and this is what it is: so many operations at the
+  /// speed that `rate` names.
+  bool counted(const std::string& rate, double operations, const std::string& text);
 
  private:
   void* work_;
+  Moved moved_;
+  const char* name_;
 };
 
 /// Calls work(stream): at once, or where the stream is captured whenever the graph is launched. It owns what it uses.

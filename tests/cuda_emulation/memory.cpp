@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 
+#include "count.h"
 #include "runtime.h"
 
 namespace cuda_emulation {
@@ -44,7 +45,13 @@ void map_filled(Allocation& a) {
   if (mmap(a.pages, a.bytes, PROT_READ | PROT_WRITE, flags, -1, 0) != a.pages)
     fail("cannot map " + describe(a) + ": " + std::strerror(errno) + " (" + std::to_string(live.size()) +
          " allocations are live; vm.max_map_count limits them)");
-  std::memset(a.pages, kPoison, a.bytes);
+  if (!counting()) std::memset(a.pages, kPoison, a.bytes);
+}
+/// Note [Counting]: open to everybody from the beginning.
+void keep(Allocation a) {
+  watch_memory();
+  if (counting()) map_filled(a), a.state = Allocation::Writable;
+  live.emplace(a.pages, std::move(a));
 }
 void check_order(Allocation& a, bool write) {
   const auto unknown = [](const Allocation::Use& u) { return !knows(work->stream.known, u.stream, u.time); };
@@ -82,10 +89,9 @@ bool count_bytes(int device, long bytes) {
   return used[device] += size_t(bytes), true;
 }
 void open_pages(char* pages, size_t bytes, int device) {
-  watch_memory();
   Allocation a;
   a.pages = a.begin = pages, a.size = a.bytes = bytes, a.device = device, a.by_driver = true;
-  live.emplace(pages, std::move(a));
+  keep(std::move(a));
 }
 void close_pages(char* pages) {
   const Allocation& a = live.at(pages);
@@ -164,14 +170,13 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
   *pointer = nullptr;
   if (size == 0) return cudaSuccess;
   if (size > limit() || !count_bytes(device, long(whole(size, 512)))) return report(cudaErrorMemoryAllocation);
-  watch_memory();
   const size_t content = whole(size, 256), bytes = whole(content, kPage);
   Allocation a;
   a.pages = take_addresses(bytes, kPage);
   a.begin = a.pages + bytes - content;  // 256-aligned, its end as near to the guard page as that allows
   a.size = size, a.bytes = bytes, a.device = device;
   *pointer = a.begin;
-  live.emplace(a.pages, std::move(a));
+  keep(std::move(a));
   return cudaSuccess;
 }
 
@@ -206,7 +211,7 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
   void* p =
       mmap(nullptr, whole(bytes, kPage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return report(cudaErrorMemoryAllocation);
-  std::memset(p, kPoison, whole(bytes, kPage));
+  if (!counting()) std::memset(p, kPoison, whole(bytes, kPage));
   return pinned[static_cast<char*>(p)] = whole(bytes, kPage), *pointer = p, cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) { return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault); }

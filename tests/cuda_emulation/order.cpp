@@ -8,6 +8,7 @@
 #include <thread>
 #include <unordered_set>
 
+#include "count.h"
 #include "runtime.h"
 
 using namespace cuda_emulation;
@@ -142,6 +143,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     Stream* s = stream_of(handle);
     if (const cudaError_t e = refuse_use(s); e != cudaSuccess) return e;
     if (const cudaError_t e = refuse_to_wait_for(*s); e != cudaSuccess) return e;
+    if (counting()) count_wait("stream");
     order_with_default_stream(*s);
     host_learns(s->known);
   }
@@ -187,6 +189,7 @@ cudaError_t cudaDeviceSynchronize() {
     const int device = current_device();
     if (device < 0) return report(cudaErrorNoDevice);
     if (const cudaError_t e = refuse_to_wait_for_device(device); e != cudaSuccess) return e;
+    if (counting()) count_wait("device");
     host_learns(default_stream(device)->known);
     host_learns(orphans);
     for (auto& s : streams)
@@ -225,6 +228,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     const std::lock_guard lock(runtime);
     if (!events.contains(e)) return report(cudaErrorInvalidResourceHandle);
     if (const cudaError_t error = refuse_to_ask(e->captured); error != cudaSuccess) return error;
+    if (counting()) count_wait("event");
     host_learns(e->known);
   }
   return join_host_functions(), cudaSuccess;

@@ -155,6 +155,8 @@ struct Actor {
   uint8_t warp, lane;
 };
 Actor actor();
+/// An access of a kernel that was compiled while the program runs.
+void check_module_access(const void* p, size_t size, bool write, const void* by);
 
 }  // namespace cuda_emulation
 #pragma GCC visibility pop

@@ -51,6 +51,15 @@ class Tf32 {
   std::vector<uint32_t> bits_;
 };
 
+const char* name_of(Pass pass) {
+  return pass == Pass::Forward ? "forward" : pass == Pass::BackwardData ? "backward data" : "backward weight";
+}
+/// Of one product of the scores' size: half of it where queries see no later keys.
+double attention_operations(V q, V k, const AttentionParams& params) {
+  const double scores = double(q.sizes[0]) * double(q.sizes[1]) * double(q.sizes[2]) * double(k.sizes[2]);
+  return 2 * scores * double(q.sizes[3]) / (params.causal ? 2 : 1);
+}
+
 }  // namespace
 
 bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool channels_last) {
@@ -61,6 +70,9 @@ bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool
     const auto view = [&](V v, Pass writer) { return pass == writer ? call.write(v) : call.read(v); };
     const TensorView xs = view(x, Pass::BackwardData), ws = view(w, Pass::BackwardWeight), ys = view(y, Pass::Forward);
     Context& c = context(kCPU);
+    if (call.counted(tapir::format("conv {}", x.dtype), 2 * double(y.numel()) * double(w.numel() / w.sizes[0]),
+                     tapir::format("{} {} by {}", name_of(pass), x.shape(), w.shape())))
+      return;
     if (pass == Pass::Forward) host().conv(c, ys, Tf32(xs, tf32), Tf32(ws, tf32), {}, params);
     else if (pass == Pass::BackwardData) host().conv_backward_data(c, xs, Tf32(ys, tf32), Tf32(ws, tf32), params);
     else host().conv_backward_weight(c, ws, {}, Tf32(ys, tf32), Tf32(xs, tf32), params);
@@ -72,8 +84,12 @@ bool attention(Context& ctx, V out, V lse, V q, V k, V v, const AttentionParams&
   check_heads({&out, &q, &k, &v});
   if (!is_there("attention")) return false;
   host_call("dnn::attention", ctx, [=](HostCall& call) {
-    host().attention(context(kCPU), call.write(out), call.write(lse), call.read(q), call.read(k), call.read(v), {},
-                     params);
+    const TensorView to = call.write(out), sums = call.write(lse), qs = call.read(q), ks = call.read(k),
+                     vs = call.read(v);
+    if (call.counted(tapir::format("attention {}", q.dtype), 2 * attention_operations(q, k, params),
+                     tapir::format("{} to {}", q.shape(), k.shape())))
+      return;
+    host().attention(context(kCPU), to, sums, qs, ks, vs, {}, params);
   });
   return true;
 }
@@ -83,8 +99,13 @@ bool attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V 
   check_heads({&dq, &dk, &dv, &dout, &out, &q, &k, &v});
   if (!is_there("attention_backward")) return false;
   host_call("dnn::attention_backward", ctx, [=](HostCall& call) {
-    host().attention_backward(context(kCPU), call.write(dq), call.write(dk), call.write(dv), call.read(dout),
-                              call.read(out), call.read(lse), call.read(q), call.read(k), call.read(v), {}, params);
+    const TensorView dqs = call.write(dq), dks = call.write(dk), dvs = call.write(dv), given = call.read(dout),
+                     made = call.read(out), sums = call.read(lse), qs = call.read(q), ks = call.read(k),
+                     vs = call.read(v);
+    if (call.counted(tapir::format("attention {}", q.dtype), 5 * attention_operations(q, k, params),
+                     tapir::format("backward {} to {}", q.shape(), k.shape())))
+      return;
+    host().attention_backward(context(kCPU), dqs, dks, dvs, given, made, sums, qs, ks, vs, {}, params);
   });
   return true;
 }

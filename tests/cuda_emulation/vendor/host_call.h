@@ -34,8 +34,9 @@ class __attribute__((visibility("hidden"))) HostCall : ChosenDevice, public cuda
     }
     char* const data = static_cast<char*>(v.data) + first * size_of(v.dtype);
     const size_t bytes = size_t((last - first + 1) * size_of(v.dtype));
-    if (written) writes(data, bytes);
-    else reads(data, bytes);
+    const size_t useful = std::min(bytes, size_t(v.numel() * size_of(v.dtype)));
+    if (written) writes(data, bytes, useful);
+    else reads(data, bytes, useful);
     return v;
   }
 };

@@ -10,11 +10,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <vector>
 
 #include "../../../core/error.h"
+#include "../../../core/trace_call.h"
 #include "../../../cuda_kernels/tuning.h"
 #include "../../../cuda_kernels/vendor/module.h"
+#include "../count.h"
 #include "../fibers.h"
 #include "../include/emulation/module_parts.h"
 #include "../runtime.h"
@@ -25,6 +28,8 @@ extern char** environ;
 // Kernels whose text is made at run time: compiled by the host's compiler into a small library, loaded, and launched as all kernels are.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
+
+const char* prefix() { return cuda_emulation::counting() ? TAPIR_CHECKED_PREFIX : TAPIR_KERNEL_PREFIX; }
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -43,11 +48,29 @@ struct Folder {
   Folder(const Folder&) = delete;
 };
 
+/// "Mul Add Relu": what the text of a fused kernel computes, at most eight of them, for whoever reads counts.
+std::string operations_of(const std::string& text) {
+  static const std::regex pattern("One(Unary|Binary|Ternary)<[A-Za-z]+Op\\(([0-9]+)\\)|Row(Sum|Max)<");
+  std::vector<std::string> names;
+  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end && names.size() < 8; ++it) {
+    const std::string kind = (*it)[1].str(), fold = (*it)[3].str();
+    const int op = fold.empty() ? std::stoi((*it)[2].str()) : 0;
+    names.push_back(!fold.empty()      ? fold
+                    : kind == "Unary"  ? tapir::detail::name_of_op(UnaryOp(op))
+                    : kind == "Binary" ? tapir::detail::name_of_op(BinaryOp(op))
+                                       : tapir::detail::name_of_op(TernaryOp(op)));
+  }
+  std::string all;
+  for (const std::string& n : names) all += " " + n;
+  return all.empty() ? " casts" : all;
+}
+
 /// Runs the compiler; what it wrote is in the folder's `log`.
 bool compile_file(const Folder& folder) {
   const std::string source = folder.path + "/kernel.cpp", to = folder.path + "/kernel.so", log = folder.path + "/log";
   std::vector<std::string> words = {
-      TAPIR_KERNEL_COMPILER, TAPIR_KERNEL_FLAGS, "-shared", "-include", TAPIR_KERNEL_PREFIX, source, "-o", to};
+      TAPIR_KERNEL_COMPILER, TAPIR_KERNEL_FLAGS, "-shared", "-include", prefix(), source, "-o", to};
+  if (cuda_emulation::counting()) words.insert(words.end(), {"-nodefaultlibs", TAPIR_KERNEL_CHECKS});
   std::vector<char*> arguments;
   for (std::string& w : words) arguments.push_back(w.data());
   arguments.push_back(nullptr);
@@ -68,25 +91,24 @@ namespace nvrtc {
 
 const std::string& why_not() {
   static const std::string* const text = new std::string(
-      access(TAPIR_KERNEL_COMPILER, X_OK) == 0 && access(TAPIR_KERNEL_PREFIX, R_OK) == 0 ? ""
-                                                                                         : "there is no C++ compiler");
+      access(TAPIR_KERNEL_COMPILER, X_OK) == 0 && access(prefix(), R_OK) == 0 ? "" : "there is no C++ compiler");
   return *text;
 }
 std::string why_not(int, int) { return why_not(); }
 const std::string& version() {
   static const std::string* const text = [] {  // what the headers are compiled to changes with them
-    const std::filesystem::path headers = TAPIR_KERNEL_PREFIX ".gch";
+    const std::filesystem::path headers = std::string(prefix()) + ".gch";
     std::error_code none;
     const auto time = std::filesystem::last_write_time(headers, none).time_since_epoch().count();
-    return new std::string("emulated " + std::to_string(time) + " " +
-                           std::to_string(std::filesystem::file_size(headers, none)));
+    return new std::string(std::string(cuda_emulation::counting() ? "counted " : "emulated ") + std::to_string(time) +
+                           " " + std::to_string(std::filesystem::file_size(headers, none)));
   }();
   return *text;
 }
 std::string compile(const std::string& text, const std::string& name, int) {
   const Folder folder;
-  write_file(folder.path + "/kernel.cpp",
-             text + "TAPIR_MODULE(tapir::cuda_kernels::" + name + "_types::" + name + ")\n");
+  write_file(folder.path + "/kernel.cpp", text + "TAPIR_MODULE(tapir::cuda_kernels::" + name + "_types::" + name +
+                                              ")\nTAPIR_MODULE_TEXT(\"fused" + operations_of(text) + "\")\n");
   check_internal(compile_file(folder), "[fused] {}\n{}", text, read_file(folder.path + "/log"));
   return read_file(folder.path + "/kernel.so");
 }
@@ -128,10 +150,12 @@ void* load(const std::string& binary, const std::string& name) {
                              reinterpret_cast<void*>(&cuda_emulation::barrier),
                              reinterpret_cast<void*>(&cuda_emulation::exchange),
                              reinterpret_cast<void*>(&cuda_emulation::note_fence),
-                             reinterpret_cast<void*>(&cuda_emulation::trap)};
+                             reinterpret_cast<void*>(&cuda_emulation::trap),
+                             reinterpret_cast<void*>(&cuda_emulation::check_module_access)};
   set_parts(&parts);
-  return new Loaded{reinterpret_cast<void (*)(const void*)>(dlsym(library, "tapir_module_call")),
-                    reinterpret_cast<void* (*)()>(dlsym(library, "tapir_module_kernel"))()};
+  void* const kernel = reinterpret_cast<void* (*)()>(dlsym(library, "tapir_module_kernel"))();
+  cuda_emulation::name_kernel(kernel, reinterpret_cast<const char* (*)()>(dlsym(library, "tapir_module_text"))());
+  return new Loaded{reinterpret_cast<void (*)(const void*)>(dlsym(library, "tapir_module_call")), kernel};
 }
 
 void launch(const Context& ctx, const char* op, void* kernel, const cuda::Grid& grid, std::span<const uint64_t> words,

@@ -19,6 +19,10 @@ static Pairs<K, P> stable_sort(Context& ctx, Pairs<K, P> from, Pairs<K, P> to, i
     const size_t key_bytes = size_t(n) * sizeof(K), position_bytes = size_t(n) * sizeof(P);
     call.reads(from.keys, key_bytes), call.reads(from.positions, position_bytes);
     call.writes(to.keys, key_bytes), call.writes(to.positions, position_bytes);
+    const size_t bytes = 2 * (key_bytes + position_bytes);
+    if (call.counted("sort", 0, std::to_string(n) + " pairs, " + std::to_string(bits) + " bits") &&
+        bytes > cuda_emulation::kCounted)
+      return call.end();
     std::vector<Item> items;
     items.reserve(size_t(n));
     for (int64_t i = 0; i < n; ++i) items.push_back({from.keys[i], from.positions[i]});

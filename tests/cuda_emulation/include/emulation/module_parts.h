@@ -6,6 +6,6 @@ namespace cuda_emulation {
 struct ModuleParts {
   uint3 *thread_index, *block_index;
   dim3 *block_size, *grid_size;
-  void *barrier, *exchange, *note_fence, *trap;
+  void *barrier, *exchange, *note_fence, *trap, *access;
 };
 }  // namespace cuda_emulation
