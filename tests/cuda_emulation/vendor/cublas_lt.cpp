@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "../count.h"
 #include "../runtime.h"
 #include "host_call.h"
 
