@@ -56,6 +56,7 @@ class Rows(list):
         self.file = open(path, "w") if path else None
         if self.file:
             self.file.write("[]\n")
+            self.file.flush()
 
     def append(self, row):
         super().append(row)
@@ -111,11 +112,17 @@ def has_torch(python):
     return subprocess.run([str(python), "-c", "import torch"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
+def torch_version(python):
+    """From its file: an import takes seconds."""
+    code = "import importlib.util as u; exec(open(u.find_spec('torch').submodule_search_locations[0] + '/version.py').read()); print(__version__)"
+    return subprocess.run([str(python), "-c", code], capture_output=True, text=True).stdout.strip()
+
+
 def find_torch():
     """A Python that has PyTorch: $TAPIR_BENCH_PYTHON, else a virtual environment of ours in the user's cache folder; None without."""
     chosen = os.environ.get("TAPIR_BENCH_PYTHON")
     if chosen:
-        return chosen if has_torch(chosen) else None
+        return chosen if torch_version(chosen) else None
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     folder = pathlib.Path(cache) / "tapir" / "bench-venv"
     python = folder / "bin" / "python"
@@ -155,9 +162,7 @@ def machine(python):
         return next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.split("\t")[0].strip() in names), "")
     flags = field("flags", "Features").split()
     isa = next((name for name in ("avx512_bf16", "avx512f", "avx2", "sve", "asimd", "sse4_2") if name in flags), "unknown")
-    version = "not here"
-    if python:
-        version = subprocess.run([str(python), "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True).stdout.strip()
+    version = torch_version(python) if python else "not here"
     log = HERE.parent / "build" / "release" / "configure.log"
     lines = log.read_text().splitlines() if log.exists() else []
     onednn = next((line.split()[-1] for line in lines if line.startswith("--   oneDNN")), "unknown")

@@ -6,6 +6,14 @@ import re
 NAMES = {"bf16": "eager", "compiled_bf16": "compiled"}  # of the targets
 
 
+def rows_of(path):
+    """bench.py's file; a program that was killed may have left it short."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return []
+
+
 def fenced(lines):
     return "```\n" + "\n".join(line[:240] for line in lines) + "\n```"
 
@@ -39,8 +47,7 @@ def measured(context, section, rans):
     """bench.py's rows: ms, rates, and ratios where PyTorch ran."""
     found, notes, rows = {}, [], []
     for part in section.parts:
-        path = context.folder / f"{part.name}.json"
-        rows += json.loads(path.read_text()) if path.exists() else []
+        rows += rows_of(context.folder / f"{part.name}.json")
     for row in rows:
         if not row["tapir_ms"]:
             continue
@@ -72,7 +79,7 @@ def accuracy(context, section, rans):
 
 def operations(context, section, rans):
     path = context.out / "ops.json"
-    rows = json.loads(path.read_text()) if path.exists() else []
+    rows = rows_of(path)
     ratios = sorted(row["ratio"] for row in rows if row["ratio"])
     broken = [f"{row['op']} {row['size']} {row['layout']} {row['pass']}: {row['error']}" for row in rows if "error" in row]
     found = {"ops/measured": len(rows), "ops/broken": len(broken)}
