@@ -1,4 +1,4 @@
-// cudnn_plans DEVICE.json [--markdown FILE]: cuDNN's own plans for the graphs of cuda_kernels/vendor/dnn.cpp, made for a device that is described
+// cudnn_plans DEVICE.json [--markdown FILE], or on a machine with a GPU cudnn_plans --write DEVICE.json: cuDNN's own plans for the graphs of cuda_kernels/vendor/dnn.cpp, made for a device that is described
 // and not here (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). Nothing runs, and no driver is needed: the toolkit's stub of libcuda.so is enough.
 // Each convolution of the list must get a plan that is ready; attention, whose kernels cuDNN compiles when a plan is made (seconds each, and
 // then the driver loads them), an engine that supports it. Last line: N passed, N failed, N skipped.
@@ -172,6 +172,17 @@ void all(Table& t, Context& ctx) {
 }  // namespace dnn
 }  // namespace tapir::inline v0::cuda_kernels
 
+/// The first device of this machine in cuDNN's words.
+static int write_device(const char* path) {
+  cudnn_frontend::DeviceProperties device;
+  std::vector<uint8_t> text;
+  auto e = device.set_device_id(0).build();
+  if (e.is_good()) e = device.serialize(text);
+  if (e.is_bad()) return std::fprintf(stderr, "cudnn_plans: %s\n", e.get_message().c_str()), 1;
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(text.data()), std::streamsize(text.size()));
+  return 0;
+}
+
 int main(int argc, char** argv) {
   using namespace tapir;
   using namespace tapir::cuda_kernels;
@@ -183,6 +194,7 @@ int main(int argc, char** argv) {
     std::printf("%s\n0 passed, 0 failed, 1 skipped\n", why.c_str());
     return 0;
   }
+  if (argc > 2 && std::string_view(argv[1]) == "--write") return write_device(argv[2]);
   std::ifstream file(argv[1]);
   const std::vector<uint8_t> text{std::istreambuf_iterator<char>(file), {}};
   const auto device = std::make_shared<cudnn_frontend::DeviceProperties>();

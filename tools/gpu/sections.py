@@ -206,8 +206,8 @@ def call_b(c):
         *sanitizer_sections(c),
         Section("B", "nccl", "NCCL with one rank", 15, [Part("nccl", [c.program("distributed_worker"), "nccl_alone", "nccl"], env=nccl)],
                 not_here=c.missing("distributed_worker"), lines=12),
-        Section("B", "dnn_json", "The device in cuDNN's words, for plans without one", 5, [Part("dnn_json", [c.program("cudnn_device_json"), c.out / "cudnn_device.json"])],
-                not_here="" if c.program("cudnn_device_json").exists() else "needs vendor/dnn"),
+        Section("B", "dnn_json", "The device in cuDNN's words, for plans without one", 5, [Part("dnn_json", [c.program("cudnn_plans"), "--write", c.out / "cudnn_device.json"])],
+                not_here="" if c.program("cudnn_plans").exists() and not c.emulated else "no cudnn_plans, or no GPU"),
         Section("B", "difference", "Largest difference between CPU and device, in ulp", 40, case_parts(c, "op_cases", "difference", compared, ["--mode", "difference"]),
                 min(12, c.cores), c.missing("op_cases"), 0, differences),
     ]
