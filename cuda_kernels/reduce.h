@@ -130,6 +130,8 @@ __device__ typename Op::State reduce_run(const Op& op, const Load& load, const R
   return s[0];
 }
 
+namespace {  // of each source alone: no part of a kernel stands where the linker keeps one of several
+
 template <class Op, class Load, int K>
 __global__ void reduce_rows(const Op op, const Load load, const ReducePlan<K> plan) {
   using State = typename Op::State;
@@ -176,7 +178,7 @@ __device__ void reduce_pile(const Op& op, const Load& load, const ReducePlan<K>&
 }
 
 /// Blocks of (columns, rows) threads.
-template <class Op, class Load, int K> __global__ void __launch_bounds__(kReduceThreads)
+template <class Op, class Load, int K> __global__ void __launch_bounds__(kReduceThreads, 2)
     reduce_columns(const Op op, const Load load, const ReducePlan<K> plan) {
   using State = typename Op::State;
   constexpr int V = Load::kWidth;
@@ -278,4 +280,5 @@ template <int K> struct Reduction {
   }
 };
 
+}  // namespace
 }  // namespace tapir::inline v0::cuda_kernels
