@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backend.h"
 #include "device_table.h"
 #include "error.h"
 #include "host_state.h"
@@ -109,6 +110,7 @@ std::string memory_summary(int device) {
 }
 void empty_cache(int device) {
   const Device d = device_of(device);
+  (void)context(d);  // gives back the scratch memory of this thread's last kernel
   table().empty_cache(d);
 }
 MemoryInfo mem_get_info(int device) {

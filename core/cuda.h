@@ -20,7 +20,7 @@ bool is_available();
 int device_count();
 /// Why is_available() is false, with each place where a library was looked for; empty when it is true.
 std::string why_not();
-/// CUDA's libraries, their versions and files, and what became of calls: how many each served, and each signature that it refused with its own
+/// CUDA's libraries (but NCCL), their versions and files, and what became of calls: how many each served, and each signature that it refused with its own
 /// words for why (kernels of Tapir's ran instead). For people. Works without a device.
 std::string library_report();
 

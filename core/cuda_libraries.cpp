@@ -1,6 +1,7 @@
 #include "cuda_libraries.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -59,15 +60,16 @@ class Folders {
     std::vector<fs::path> found;
     std::error_code none;
     for (fs::directory_iterator i(folder, none), end; !none && i != end; i.increment(none)) found.push_back(i->path());
-    std::sort(found.rbegin(), found.rend());  // the newest first
+    std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) {
+      return strverscmp(a.c_str(), b.c_str()) > 0;  // the newest first: 3.12 before 3.9
+    });
     return found;
   }
   std::vector<std::string> all_;
 };
 
-}  // namespace
-
-std::vector<std::string> cuda_library_folders(const char* wheel) {
+/// The folders of the toolkit and of Python's packages that exist, in the order in which they are looked at.
+std::vector<std::string> folders_of(const char* wheel) {
   Folders folders;
   for (const char* root : {"CUDA_HOME", "CUDA_PATH"}) folders.add_toolkit(variable(root));
   folders.add_toolkit("/usr/local/cuda");
@@ -85,6 +87,8 @@ std::vector<std::string> cuda_library_folders(const char* wheel) {
   for (const char* prefix : {"/usr/local", "/usr"}) folders.add_python(prefix, wheel);
   return folders.take();
 }
+
+}  // namespace
 
 CudaLibrary open_cuda_library(std::initializer_list<const char*> files, const char* wheel) {
   CudaLibrary found;
@@ -106,11 +110,12 @@ CudaLibrary open_cuda_library(std::initializer_list<const char*> files, const ch
     if (!there) without += ' ' + folder;
     return false;
   };
+  if (files.size() == 1 && fs::path(*files.begin()).is_absolute()) return take(*files.begin()), found;
   for (const std::string& folder : split(variable("TAPIR_CUDA_LIBRARIES")))
     if (take_from(folder)) return found;
   for (const char* file : files)
     if (take(file)) return found;
-  for (const std::string& folder : cuda_library_folders(wheel))
+  for (const std::string& folder : folders_of(wheel))
     if (take_from(folder)) return found;
   found.why_not +=
       without.empty() ? "; there is no folder of a toolkit or of Python's packages for it" : "; not in" + without;

@@ -1,5 +1,5 @@
 #pragma once
-// The gradients of many parameters for one call of a kernel (clip.cpp, amp/grad_scaler.cpp).
+// The gradients of many parameters for one call of a kernel (clip.cpp, optimizer.cpp, amp/grad_scaler.cpp).
 #include <vector>
 
 #include "../autograd/record.h"

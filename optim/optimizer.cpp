@@ -13,6 +13,7 @@
 #include "../ops/compare.h"
 #include "../ops/create.h"
 #include "../ops/ternary.h"
+#include "grad_batches.h"
 #include "kinds.h"
 
 namespace tapir::inline v0::optim {
@@ -154,10 +155,13 @@ void Optimizer::set_momentum(double momentum, int64_t group) {
 void Optimizer::zero_grad(bool set_to_none) {
   NoGrad guard;
   for (Group& g : groups_) {
-    for (Tensor& p : g.params) {
-      if (set_to_none) p.set_grad({});
-      else if (p.grad().defined()) Tensor(p.grad()).zero_();
+    if (set_to_none) {
+      for (Tensor& p : g.params) p.set_grad({});
+      continue;
     }
+    for (const GradBatch& b : grads_of("zero_grad", g.params))
+      backend(b.model).foreach (context(b.model), {}, b.views, {}, {ForeachOp::Zero});
+    written(g.params);
   }
 }
 

@@ -67,8 +67,20 @@ verdict "both calls in the results" test "$(number op_cases/failed) $(number ncu
 TAPIR_BENCH_SIZE=no_such_size check --call A --only '^(target_ceiling|autocast)$' --budget 60
 verdict "a target that fails" said '^target_ceiling +FAILED'
 verdict "the rest goes on" said '^autocast +ok'
-check --call A --only '^op_cases\.matmul$' --budget 4
-verdict "the time is up" said '^op_cases +(out of time|ok)'
+begun=$SECONDS
+TAPIR_PLANT=hang:$(index loss mse_loss) check --call A --only '^op_cases\.loss$' --budget 12
+verdict "the time is up" said '^op_cases +out of time'
+verdict "the time is up at a case" said 'the time was up at loss/' "$folder/out/report.md"
+verdict "the time is up: it ends" test $((SECONDS - begun)) -le 25
+# Every family of operations, and every file of recorded results, belongs to exactly one part of call A.
+PYTHONPATH=$root/tools/gpu python3 -B - "$folder/list" > "$folder/said" 2>&1 <<'END'
+import re, sections, sys
+for line in open(sys.argv[1]):
+    family, _, op, call = line.rstrip("\n").split(None, 3)
+    hits = [name for name, only in sections.OP_CASES.items() if re.search(only, f"{family}/{op}: {call}")]
+    assert len(hits) == 1, (line, hits)
+END
+verdict "every case has a part" test $? = 0
 
 # Libraries that are not there: the reason, in seconds.
 mkdir "$folder/gone"
@@ -84,6 +96,10 @@ if cc -shared -fPIC -o "$folder/gone/libgone.so" "$folder/gone.c" && cc -shared 
   verdict "hidden libraries: within seconds" test $((SECONDS - begun)) -le 10
   verdict "hidden libraries: nothing else ran" not said '^target_'
 fi
+mkdir "$folder/bin"
+ln -s "$(command -v python3)" "$(command -v env)" "$(command -v bash)" "$folder/bin"
+PATH=$folder/bin TAPIR_EMULATED_DEVICES=0 "$root/tools/gpu_check" --programs "$build" --device emulated --out "$folder/out" --call A > "$folder/said" 2>&1
+verdict "no git, no nvidia-smi, no ldd" said 'is not available: .*[Nn]o.*device'
 TAPIR_EMULATED_DEVICES=0 check --call A
 verdict "no device: the reason" said 'is not available: .*[Nn]o.*device'
 echo "$passed passed, $failed failed, 0 skipped"

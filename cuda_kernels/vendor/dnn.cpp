@@ -86,7 +86,7 @@ struct Request {
   }
 };
 
-/// Keeps the words of the first step that the library refuses.
+/// Keeps the words of the first step that the library refuses, since the last one that went well.
 struct Steps {
   std::string why;
   bool bad(fe::error_t e) {
@@ -169,7 +169,24 @@ bool choose(Plan& plan, const std::string& wanted, int64_t first = 0) {
     const int64_t bytes = prepare(plan, i);
     if (bytes == kUnplanned) continue;
     plan.index = i, plan.workspace = bytes;
+    plan.steps.why.clear();
     return true;
+  }
+  return false;
+}
+
+/// Runs the plan by attempt(plan): false, or an error, makes the next engine the plan, as long as there is one and `others` may follow.
+template <class Attempt> bool attempt_in_turn(Plan& plan, bool others, const Attempt& attempt) {
+  while (plan.graph) {
+    try {
+      if (attempt(plan)) return true;
+    } catch (const RuntimeError&) {
+      throw;  // ours: out of memory, an error of the device
+    } catch (const std::exception& e) {
+      plan.steps.why = e.what();
+    }
+    if (!others) return false;
+    if (!choose(plan, "", plan.index + 1)) plan.graph.reset();
   }
   return false;
 }
@@ -317,17 +334,15 @@ bool run(Context& ctx, const Request& r, const Describe& describe, Operands oper
     it->second.tally = &tally_of(Vendor::Cudnn, text());
   }
   Plan& plan = it->second;
-  while (plan.graph) {
-    void* const space = plan.workspace ? ctx.scratch(plan.workspace) : nullptr;
-    try {
-      if (execute(library.handle, plan, plan.index, operands, space)) return ++plan.tally->served, true;
-    } catch (const std::exception& e) {
-      if (plan.steps.why.empty()) plan.steps.why = e.what();
-    }
-    // A capture that was refused, or spoilt, says nothing of other calls.
-    if (is_captured(ctx)) fail(ErrorKind::Runtime, "[cudnn] the engine could not be captured: {}", plan.steps.why);
-    if (!choose(plan, "", plan.index + 1)) plan.graph.reset();
-  }
+  if (!plan.graph) return refused(plan);
+  const bool captured = is_captured(ctx);
+  if (attempt_in_turn(plan, !captured, [&](Plan& p) {
+        void* const space = p.workspace ? ctx.scratch(p.workspace) : nullptr;
+        return execute(library.handle, p, p.index, operands, space);
+      }))
+    return ++plan.tally->served, true;
+  // A capture that was refused, or spoilt, says nothing of other calls.
+  if (captured) fail(ErrorKind::Runtime, "[cudnn] the engine could not be captured: {}", plan.steps.why);
   return refused(plan);
 }
 

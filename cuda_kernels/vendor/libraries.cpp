@@ -14,7 +14,8 @@
   F(cublasLtCreate)                                                                                          \
   F(cublasLtGetVersion)                                                                                      \
   F(cublasLtGetStatusString)                                                                                 \
-  F(cublasLtMatmul) F(cublasLtMatmulAlgoCheck) F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulDescCreate) \
+  F(cublasLtMatmul)                                                                                          \
+  F(cublasLtMatmulAlgoCheck) F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulDescCreate)                   \
       F(cublasLtMatmulDescSetAttribute) F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy) \
           F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutSetAttribute)
 #define CUBLAS(F)       \
@@ -25,22 +26,22 @@
   F(cusolverDnCreate)                                                                                               \
   F(cusolverDnSetStream)                                                                                            \
   F(cusolverGetVersion)                                                                                             \
-  F(cusolverDnSpotrf) F(cusolverDnDpotrf) F(cusolverDnSpotrf_bufferSize) F(cusolverDnDpotrf_bufferSize)             \
-      F(cusolverDnSpotrfBatched) F(cusolverDnDpotrfBatched) F(cusolverDnSgetrf) F(cusolverDnDgetrf)                 \
-          F(cusolverDnSgetrf_bufferSize) F(cusolverDnDgetrf_bufferSize) F(cusolverDnSgeqrf) F(cusolverDnDgeqrf)     \
-              F(cusolverDnSgeqrf_bufferSize) F(cusolverDnDgeqrf_bufferSize) F(cusolverDnSorgqr) F(cusolverDnDorgqr) \
-                  F(cusolverDnSorgqr_bufferSize) F(cusolverDnDorgqr_bufferSize) F(cusolverDnSsyevd)                 \
-                      F(cusolverDnDsyevd) F(cusolverDnSsyevd_bufferSize) F(cusolverDnDsyevd_bufferSize)             \
-                          F(cusolverDnSgesvd) F(cusolverDnDgesvd) F(cusolverDnSgesvd_bufferSize)                    \
-                              F(cusolverDnDgesvd_bufferSize)
-#define CUDNN(F)                                                                                               \
-  F(cudnnBackendCreateDescriptor)                                                                              \
-  F(cudnnBackendDestroyDescriptor)                                                                             \
-  F(cudnnBackendExecute)                                                                                       \
-  F(cudnnBackendFinalize) F(cudnnBackendGetAttribute) F(cudnnBackendSetAttribute) F(cudnnCreate)               \
-      F(cudnnGetErrorString) F(cudnnGetLastErrorString) F(cudnnGetStream) F(cudnnGetVersion) F(cudnnSetStream) \
-          F(cudnnCreateFilterDescriptor) F(cudnnDestroyFilterDescriptor) F(cudnnSetFilterNdDescriptor)         \
-              F(cudnnReorderFilterAndBias)
+  F(cusolverDnSpotrf)                                                                                               \
+  F(cusolverDnDpotrf) F(cusolverDnSpotrf_bufferSize) F(cusolverDnDpotrf_bufferSize) F(cusolverDnSpotrfBatched)      \
+      F(cusolverDnDpotrfBatched) F(cusolverDnSgetrf) F(cusolverDnDgetrf) F(cusolverDnSgetrf_bufferSize)             \
+          F(cusolverDnDgetrf_bufferSize) F(cusolverDnSgeqrf) F(cusolverDnDgeqrf) F(cusolverDnSgeqrf_bufferSize)     \
+              F(cusolverDnDgeqrf_bufferSize) F(cusolverDnSorgqr) F(cusolverDnDorgqr) F(cusolverDnSorgqr_bufferSize) \
+                  F(cusolverDnDorgqr_bufferSize) F(cusolverDnSsyevd) F(cusolverDnDsyevd)                            \
+                      F(cusolverDnSsyevd_bufferSize) F(cusolverDnDsyevd_bufferSize) F(cusolverDnSgesvd)             \
+                          F(cusolverDnDgesvd) F(cusolverDnSgesvd_bufferSize) F(cusolverDnDgesvd_bufferSize)
+#define CUDNN(F)                                                                                                       \
+  F(cudnnBackendCreateDescriptor)                                                                                      \
+  F(cudnnBackendDestroyDescriptor)                                                                                     \
+  F(cudnnBackendExecute)                                                                                               \
+  F(cudnnBackendFinalize)                                                                                              \
+  F(cudnnBackendGetAttribute) F(cudnnBackendSetAttribute) F(cudnnCreate) F(cudnnGetErrorString)                        \
+      F(cudnnGetLastErrorString) F(cudnnGetStream) F(cudnnGetVersion) F(cudnnSetStream) F(cudnnCreateFilterDescriptor) \
+          F(cudnnDestroyFilterDescriptor) F(cudnnSetFilterNdDescriptor) F(cudnnReorderFilterAndBias)
 // An engine of cudnn-frontend's own, which Tapir never asks for, compiles by NVRTC: these stay absent.
 #define NVRTC(F)         \
   F(nvrtcCompileProgram) \
@@ -104,6 +105,7 @@ class Library {
   std::string version() const {
     using Size = size_t (*)();
     using Int = int (*)(int*);
+    using Property = int (*)(libraryPropertyType, int*);
     int number = 0;
     if (const auto lt = reinterpret_cast<Size>(dlsym(found_.handle, "cublasLtGetVersion")); lt && name_ == "cuBLASLt")
       return ' ' + version_text(int64_t(lt()), 10000);
@@ -112,7 +114,11 @@ class Library {
     if (const auto solver = reinterpret_cast<Int>(dlsym(found_.handle, "cusolverGetVersion"));
         solver && solver(&number) == 0)
       return ' ' + version_text(number, 1000);
-    return "";
+    std::string text;
+    if (const auto property = reinterpret_cast<Property>(dlsym(found_.handle, "cublasGetProperty")))
+      for (const libraryPropertyType part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL})
+        if (property(part, &number) == 0) text += (text.empty() ? ' ' : '.') + std::to_string(number);
+    return text;
   }
   /// Where it was opened, which the loader knows.
   std::string place() const {

@@ -34,10 +34,10 @@ void report_calls(Vendor library, std::string& text) {
   std::vector<Refused> refused;
   for (const auto& [key, kept] : tallies().all) {
     if (key.first != library) continue;
-    served += kept.served, ++signatures;
+    served += kept.served, signatures += kept.served > 0;
     if (kept.refused > 0) refused.push_back({kept.refused, &key.second, &kept.why});
   }
-  if (signatures == 0) return;
+  if (signatures == 0 && refused.empty()) return;
   int64_t all = 0;
   for (const Refused& r : refused) all += r.count;
   text += "  " + std::to_string(served) + " calls of " + std::to_string(signatures) + " signatures served, " +

@@ -106,8 +106,23 @@ TEST_CASE("CUDA's libraries: the packages of the python3 on the path, of its lin
   fs::create_symlink(m.root / "real/bin/python3.11", m.root / "bin/python3");
   const fs::path user = m.put(fs::path("home/.local/lib/python3.9/site-packages/nvidia/cublas/lib") / kFile);
   CHECK(found() == user);
+  const fs::path newer = m.put(fs::path("home/.local/lib/python3.12/site-packages/nvidia/cublas/lib") / kFile);
+  CHECK(found() == newer);
   const fs::path real = m.put(fs::path("real/lib/python3.11/dist-packages/nvidia/cublas/lib") / kFile);
   CHECK(found() == real);
   const fs::path near = m.put(fs::path("lib/python3.11/site-packages/nvidia/cublas/lib") / kFile);
   CHECK(found() == near);
+}
+
+TEST_CASE("CUDA's libraries: a file that is named in full is looked for nowhere else") {
+  Machine m;
+  const fs::path file = m.put(fs::path("named") / kFile);
+  m.put(fs::path("toolkit/lib64") / kFile);
+  m.set("CUDA_HOME", m.root / "toolkit");
+  CHECK(open_cuda_library({file.c_str()}, "nccl").path == file);
+  const fs::path absent = m.root / "absent" / kFile;
+  const CudaLibrary none = open_cuda_library({absent.c_str()}, "nccl");
+  CHECK(none.handle == nullptr);
+  CHECK(contains(none.why_not, absent.string() + ": cannot open"));
+  CHECK_FALSE(contains(none.why_not, "toolkit"));
 }

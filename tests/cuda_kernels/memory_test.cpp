@@ -93,7 +93,13 @@ TEST_CASE("cuda memory: out of memory says how much, and one can go on (BI-349)"
   NEEDS_CUDA
   CHECK(contains(error_of([] { cuda::set_per_process_memory_fraction(0); }), "(0, 1]"));
   CHECK(contains(error_of([] { cuda::set_per_process_memory_fraction(1.5); }), "1.5"));
-  const int64_t total = cuda::mem_get_info().total, start = cuda::memory_allocated();
+  const int64_t total = cuda::mem_get_info().total;
+  const Tensor m = ones({256, 256}, {.device = kCUDA});
+  CHECK(matmul(m, m).sum().item<float>() == 256 * 256 * 256);
+  (void)matmul(m, m);  // whose workspace is this thread's until its next kernel, or until empty_cache()
+  cuda::empty_cache();
+  const int64_t start = cuda::memory_allocated();
+  CHECK(start == m.numel() * int64_t(sizeof(float)));
   const std::string text = message_of<OutOfMemoryError>([&] { (void)bytes(2 * total); });
   for (const std::string& part : {std::to_string(2 * total) + " bytes", std::string("cuda:0"), std::string("free"),
                                   std::string("holds"), std::string("cached"), std::string("smaller batches")})

@@ -53,6 +53,22 @@ TEST_CASE("cuda optimizers step as those of the CPU") {
   check_steps<optim::Adafactor>(optim::AdafactorOptions{.lr = 0.1});
 }
 
+TEST_CASE("cuda foreach: many tensors of any dtype become zero") {
+  NEEDS_CUDA
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kUInt8, kBool}) {
+    CAPTURE(std::string(name_of(dtype)));
+    std::vector<Tensor> all;
+    for (int64_t i = 0; i < 70; ++i) all.push_back(ones({i * i % 37, 5}, {.dtype = dtype, .device = kCUDA}));
+    all.push_back(ones({30001}, {.dtype = dtype, .device = kCUDA}).slice(0, 1));  // not where 16 bytes begin
+    const Tensor whole = ones({40, 30}, {.dtype = dtype, .device = kCUDA});
+    all.push_back(narrow(whole, 1, 3, 20));
+    const std::vector<TensorView> views(all.begin(), all.end());
+    backend(kCUDA).foreach (context(kCUDA), {}, views, {}, {.op = ForeachOp::Zero});
+    for (const Tensor& x : all) CHECK(x.cpu().to(kFloat64).sum().item<double>() == 0);
+    CHECK(whole.cpu().to(kFloat64).sum().item<double>() == 40 * 10);  // beside the view nothing is written
+  }
+}
+
 TEST_CASE("cuda clipping: norms and values of many gradients") {
   NEEDS_CUDA
   for (DType dtype : kFloats)

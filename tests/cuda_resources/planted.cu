@@ -36,6 +36,8 @@ __global__ void bad_registers(float* y, const float* x) { hold<72>(y, x); }
 __global__ void __launch_bounds__(1024) bad_spills(float* y, const float* x) { hold<96>(y, x); }
 __global__ void bad_without_bound(float* y) { y[threadIdx.x] = 1; }
 __global__ void __launch_bounds__(256) bad_beyond_bound(float* y) { y[threadIdx.x] = 1; }
+/// Hot, and nothing launches it.
+__global__ void bad_never_launched(float* y) { y[0] = 1; }
 /// With 20 KiB of dynamic shared memory.
 __global__ void bad_shared(float* y) {
   __shared__ float tile[10 << 10];
@@ -49,7 +51,7 @@ __global__ void bad_shared(float* y) {
 void name(const void** to) {
   for (const auto kernel : {&bad_registers, &bad_spills, &bad_scalar_copy<float>})
     *to++ = reinterpret_cast<const void*>(kernel);
-  for (const auto kernel : {&good_static, &bad_without_bound, &bad_beyond_bound, &bad_shared})
+  for (const auto kernel : {&good_static, &bad_without_bound, &bad_beyond_bound, &bad_never_launched, &bad_shared})
     *to++ = reinterpret_cast<const void*>(kernel);
   *to++ = reinterpret_cast<const void*>(&good_copy<Pack>);
   *to = reinterpret_cast<const void*>(&bad_scalar_store);

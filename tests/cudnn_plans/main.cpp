@@ -1,7 +1,8 @@
-// cudnn_plans DEVICE.json [--markdown FILE], or on a machine with a GPU cudnn_plans --write DEVICE.json: cuDNN's own plans for the graphs of cuda_kernels/vendor/dnn.cpp, made for a device that is described
-// and not here (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). Nothing runs, and no driver is needed: the toolkit's stub of libcuda.so is enough.
-// Each convolution of the list must get a plan that is ready; attention, whose kernels cuDNN compiles when a plan is made (seconds each, and
-// then the driver loads them), an engine that supports it. Last line: N passed, N failed, N skipped.
+// cudnn_plans DEVICE.json [--markdown FILE], or on a machine with a GPU cudnn_plans --write DEVICE.json: cuDNN's own plans for the graphs of
+// cuda_kernels/vendor/dnn.cpp, made for a device that is described and not here (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). Nothing runs, and
+// no driver is needed: the toolkit's stub of libcuda.so is enough. Each convolution of the list must get a plan that is ready; attention, whose
+// kernels cuDNN compiles when a plan is made (seconds each, and then the driver loads them), an engine that supports it. Each of CUDA's
+// libraries that is here must have the functions that Tapir calls. Status 77: no cuDNN here. Last line: N passed, N failed, N skipped.
 #include "../../cuda_kernels/vendor/dnn.cpp"
 
 #include <dlfcn.h>
@@ -10,7 +11,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <string_view>
+#include <vector>
 
 namespace tapir::inline v0::cuda_kernels {
 
@@ -30,7 +33,7 @@ namespace {
 enum class Want : uint8_t { Plan, Engine };
 
 struct Table {
-  int passed = 0, failed = 0;
+  int passed = 0, failed = 0, skipped = 0;
   std::FILE* page = nullptr;
 
   /// Plans the call and notes what came of it.
@@ -140,7 +143,43 @@ void attend(Table& t, Context& ctx, DType dtype, const Heads& h) {
   with_attention_backward(ctx, q, k, k, out, out, kept, q, k, k, params, plan);
 }
 
+/// An engine that fails when it runs gives way to the next; behind the last one its words stay.
+void in_turn(Table& t, Context& ctx) {
+  const TensorView x = view(kBFloat16, {8, 64, 14, 14}, true), w = view(kBFloat16, {64, 64, 3, 3}, true);
+  ConvParams p;
+  for (int d = 0; d < 2; ++d) p.padding[d] = 1;
+  with_conv(ctx, Pass::Forward, x, w, x, p, true, [&](const Request& r, const auto& describe, Operands, const auto&) {
+    const auto expect = [&](bool good, const char* what) {
+      ++(good ? t.passed : t.failed);
+      if (!good) std::printf("FAILED: engines in turn: %s\n", what);
+    };
+    Plan plan;
+    plan.graph = graph_of(nullptr, r, describe, plan.steps);
+    if (!plan.graph || !choose(plan, "")) return expect(false, "no engine"), false;
+    const int64_t first = plan.index;
+    std::vector<int64_t> seen;
+    const auto fails_until = [&](size_t runs) {
+      return [&seen, runs](Plan& p) {
+        seen.push_back(p.index);
+        if (seen.size() == 1) throw std::runtime_error("the first one fails");
+        return seen.size() == runs;
+      };
+    };
+    expect(!attempt_in_turn(plan, false, fails_until(0)) && plan.index == first && plan.graph, "a capture stops it");
+    expect(plan.steps.why == "the first one fails", "the words in a capture");
+    seen.clear();
+    expect(attempt_in_turn(plan, true, fails_until(2)) && seen.size() == 2 && seen[0] == first && seen[1] > first &&
+               plan.index == seen[1],
+           "the next one serves");
+    expect(plan.steps.why.empty(), "the words of the one that failed stay");
+    seen.clear();
+    expect(!attempt_in_turn(plan, true, fails_until(0)) && !plan.graph && !seen.empty(), "the last one");
+    return true;
+  });
+}
+
 void all(Table& t, Context& ctx) {
+  in_turn(t, ctx);
   for (const DType dtype : {kBFloat16, kFloat16, kFloat32}) resnet50(t, ctx, dtype, true, 256);
   resnet50(t, ctx, kFloat32, false, 64);
   conv2d(t, ctx, kFloat32, false, {64, 1, 28, 32, 3});  // MNIST
@@ -179,7 +218,9 @@ static int write_device(const char* path) {
   auto e = device.set_device_id(0).build();
   if (e.is_good()) e = device.serialize(text);
   if (e.is_bad()) return std::fprintf(stderr, "cudnn_plans: %s\n", e.get_message().c_str()), 1;
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(text.data()), std::streamsize(text.size()));
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(text.data()), std::streamsize(text.size())).flush();
+  if (!file) return std::fprintf(stderr, "cudnn_plans: %s cannot be written\n", path), 1;
   return 0;
 }
 
@@ -192,7 +233,7 @@ int main(int argc, char** argv) {
     if (dlopen(stub, RTLD_NOW | RTLD_GLOBAL)) break;
   if (const std::string& why = why_not(Vendor::Cudnn); !why.empty()) {
     std::printf("%s\n0 passed, 0 failed, 1 skipped\n", why.c_str());
-    return 0;
+    return 77;
   }
   if (argc > 2 && std::string_view(argv[1]) == "--write") return write_device(argv[2]);
   std::ifstream file(argv[1]);
@@ -218,8 +259,14 @@ int main(int argc, char** argv) {
   Context ctx;
   ctx.device = Device(DeviceType::CUDA);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  for (const Vendor v : {Vendor::CublasLt, Vendor::Cublas, Vendor::Cusolver, Vendor::Cudnn}) {
+    std::printf("%s\n", describe(v).c_str());
+    if (why_not(v).empty()) ++table.passed;
+    else if (why_not(v).starts_with("no ")) ++table.skipped;  // not on this machine
+    else ++table.failed;
+  }
   dnn::all(table, ctx);
   if (table.page) std::fclose(table.page);
-  std::printf("%d passed, %d failed, 0 skipped\n", table.passed, table.failed);
+  std::printf("%d passed, %d failed, %d skipped\n", table.passed, table.failed, table.skipped);
   return table.failed ? 1 : 0;
 }

@@ -50,7 +50,8 @@ struct EmulatedDevices {
       before.emplace_back(name, now(name));
     setenv("TAPIR_CUDA_PLUGIN", plugin.c_str(), 1);
     setenv("TAPIR_CUDA_ALLOCATOR", "direct", 1);  // every tensor's memory for itself
-    setenv("LD_LIBRARY_PATH", driver.c_str(), 1);
+    const char* const others = std::getenv("LD_LIBRARY_PATH");
+    setenv("LD_LIBRARY_PATH", (others ? driver + ":" + others : driver).c_str(), 1);
   }
   ~EmulatedDevices() {
     for (const auto& [name, value] : before)

@@ -40,11 +40,12 @@ template <class Make> void check_stays(Make make, DType dtype, double tolerance)
 }  // namespace
 
 TEST_CASE("a step of a channels_last ResNet converts no layout and gives the gradients of the contiguous one") {
+  // A rounding in the first layers turns some units on that were off: float64 makes such units rare.
   const auto small = [] { return models::resnet18({.num_classes = 10, .width = 16, .small_images = true}); };
-  check_stays(small, kFloat32, 2e-3);
-  // Deeper, a rounding in the first layers turns some units on that were off: float64 makes such units rare.
   const auto deep = [] { return models::resnet50({.num_classes = 10, .width = 8, .small_images = true}); };
+  check_stays(small, kFloat64, 1e-6);
   check_stays(deep, kFloat64, 1e-6);
+  check_stays(small, kFloat32, 0.05);
   check_stays(deep, kFloat32, 0.2);
 }
 

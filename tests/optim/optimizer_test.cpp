@@ -259,3 +259,23 @@ TEST_CASE("a cycled momentum is the one that steps") {
   CHECK(a.item() == b.item());
   CHECK(two.momentum() == 0.5);
 }
+
+TEST_CASE("zero_grad(false) fills the gradients that are there with zeros, each in its place") {
+  std::vector<Tensor> params;
+  for (const DType t : {kFloat64, kFloat32, kFloat64, kBFloat16})
+    params.push_back(ones({2, 3}, {.dtype = t, .requires_grad = true}));
+  params.push_back(parameter(1));  // without a gradient
+  for (size_t i = 0; i + 1 < params.size(); ++i) params[i].set_grad(full({2, 3}, 5., {.dtype = params[i].dtype()}));
+  params[2].set_grad(full({2, 6}, 7., {.dtype = kFloat64}).slice(1, 0, 6, 2));
+  optim::SGD opt(params, {.lr = 1});
+  const Tensor before = params[0].grad(), other = params[2].grad();
+  const auto version = before.version();
+  opt.zero_grad(false);
+  for (size_t i = 0; i + 1 < params.size(); ++i) CHECK(params[i].grad().abs().sum().item() == 0);
+  CHECK_FALSE(params.back().grad().defined());
+  CHECK(before.version() > version);
+  CHECK(before.data_ptr() == params[0].grad().data_ptr());
+  CHECK(other.data_ptr() == params[2].grad().data_ptr());
+  opt.zero_grad();
+  for (const Tensor& p : params) CHECK_FALSE(p.grad().defined());
+}

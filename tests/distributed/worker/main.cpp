@@ -104,7 +104,7 @@ static void collectives() {
 int main(int argc, char** argv) {
   const rlimit no_cores{0, 0};
   setrlimit(RLIMIT_CORE, &no_cores);
-  alarm(unsigned(number_from("TAPIR_TEST_ALARM", 60)));  // nobody hangs for ever
+  alarm(unsigned(number_from("TAPIR_TEST_ALARM", 160)));  // nobody hangs for ever
   set_num_threads(1);
   const std::string name = argc > 1 ? argv[1] : "";
   if (argc > 2) options.backend = argv[2];
