@@ -2,8 +2,8 @@
 
 #include <limits>
 
+#include "../autograd/grad_batches.h"
 #include "../ops/ops.h"
-#include "../optim/grad_batches.h"
 
 namespace tapir::inline v0::amp {
 
@@ -38,7 +38,7 @@ GradScaler::Use& GradScaler::use(optim::Optimizer& optimizer) {
 }
 
 /// 1 where a gradient is not finite, else 0: 0-dim float32 on `device`. Two small operations for each dtype and device.
-static Tensor look_for_inf(const std::vector<optim::GradBatch>& batches, Device device) {
+static Tensor look_for_inf(const std::vector<GradBatch>& batches, Device device) {
   Tensor found;
   for (const auto& [model, views] : batches) {
     const Tensor largest = empty({}, {.dtype = compute_type(model.dtype()), .device = model.device()});
@@ -64,7 +64,7 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
   check(!u.stepped, "[GradScaler] unscale_() is being called after step()");
   NoGrad guard;
   const std::vector<Tensor> params = params_of(optimizer);
-  const auto batches = optim::grads_of("GradScaler", params);
+  const auto batches = grads_of("GradScaler", params);
   for (const Tensor& p : params)
     check(!p.grad().defined() || p.grad().dtype() != kFloat16,
           "[GradScaler] attempting to unscale float16 gradients: expected parameters of float32, got {}", p);
@@ -73,7 +73,7 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
   const Tensor inverse = reciprocal(to(scale_, kFloat64));
   for (const auto& [model, views] : batches)
     backend(model).foreach (context(model), {}, views, to(inverse, model.device()), {ForeachOp::Scale});
-  optim::written(params);
+  written(params);
   u.unscaled = true;
 }
 
@@ -83,7 +83,7 @@ void GradScaler::step(optim::Optimizer& optimizer) {
   check(!u.stepped, "[GradScaler] step() has already been called since the last update()");
   NoGrad guard;
   if (!u.unscaled) {
-    const auto batches = optim::grads_of("GradScaler", params_of(optimizer));
+    const auto batches = grads_of("GradScaler", params_of(optimizer));
     if (!batches.empty()) follow(batches[0].model.device());
     u.found_inf = look_for_inf(batches, scale_.device());
   }

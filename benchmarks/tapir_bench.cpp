@@ -45,7 +45,9 @@ static void print_all(const Workload& workload, int threads, int repeats, double
 static int print_device(const std::string& name) {
   const bool on_cuda = name.starts_with("cuda");
   if (on_cuda && !tapir::cuda::is_available())
-    return std::printf("%s is not available: %s\n", name.c_str(), tapir::cuda::why_not().c_str()), 1;
+    return std::printf("%s%s is not available: %s\n", tapir::cuda::library_report().c_str(), name.c_str(),
+                       tapir::cuda::why_not().c_str()),
+           1;
   if (!on_cuda) return std::printf("%s, %d threads\n", name.c_str(), tapir::get_num_threads()), 0;
   const auto p = tapir::cuda::get_device_properties();
   std::printf("%s, compute capability %d.%d, %.1f GiB, %d multiprocessors, L2 %.1f MiB\n", p.name.c_str(), p.major,
@@ -54,6 +56,11 @@ static int print_device(const std::string& name) {
   std::printf("CUDA driver %d.%d, runtime %d.%d, %d devices\n", p.driver_version / 1000, p.driver_version % 1000 / 10,
               p.runtime_version / 1000, p.runtime_version % 1000 / 10, tapir::cuda::device_count());
   std::printf("%s", tapir::cuda::library_report().c_str());
+  try {  // it answers, but does it compute?
+    tapir::check_runtime(tapir::ones({4}, {.device = name}).sum().item<float>() == 4, "a sum of four ones is not four");
+  } catch (const std::exception& e) {
+    return std::printf("%s is not available: %s\n", name.c_str(), e.what()), 1;
+  }
   return 0;
 }
 

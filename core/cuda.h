@@ -20,8 +20,8 @@ bool is_available();
 int device_count();
 /// Why is_available() is false, with each place where a library was looked for; empty when it is true.
 std::string why_not();
-/// CUDA's libraries (but NCCL), their versions and files, and what became of calls: how many each served, and each signature that it refused with its own
-/// words for why (kernels of Tapir's ran instead). For people. Works without a device.
+/// CUDA's libraries (but NCCL), their versions and files, and what became of the calls of cuBLASLt and cuDNN: how many each served, and the
+/// signatures that it refused (the 40 most frequent) in its own words; kernels of Tapir's ran instead. For people. Works without a device.
 std::string library_report();
 
 struct DeviceProperties {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
+#include <vector>
 
 namespace tapir::inline v0 {
 namespace fs = std::filesystem;
@@ -53,6 +54,10 @@ class Folders {
             if (whole.filename().string().starts_with("cu1")) add(whole / "lib");  // cu13: all libraries of CUDA 13
         }
   }
+  /// Of every version of Python that pyenv has installed.
+  void add_pythons(const fs::path& pyenv, const std::string& wheel) {
+    for (const fs::path& version : children(pyenv / "versions")) add_python(version, wheel);
+  }
   std::vector<std::string> take() { return std::move(all_); }
 
  private:
@@ -84,6 +89,9 @@ std::vector<std::string> folders_of(const char* wheel) {
     folders.add_python(fs::canonical(python, none).parent_path().parent_path(), wheel);
   }
   if (!home.empty()) folders.add_python(fs::path(home) / ".local", wheel);
+  const std::string pyenv = variable("PYENV_ROOT");  // its python3 on the path is a script
+  if (!pyenv.empty() || !home.empty())
+    folders.add_pythons(pyenv.empty() ? fs::path(home) / ".pyenv" : fs::path(pyenv), wheel);
   for (const char* prefix : {"/usr/local", "/usr"}) folders.add_python(prefix, wheel);
   return folders.take();
 }

@@ -11,7 +11,8 @@ struct CudaLibrary {
 };
 /// Opens the first that is found, for good: each file name in the folders of $TAPIR_CUDA_LIBRARIES (separated by ':'), then where the
 /// loader looks, then in the toolkit of $CUDA_HOME, $CUDA_PATH or /usr/local/cuda, in $CONDA_PREFIX, and in nvidia/<wheel>/lib and
-/// nvidia/cu<N>/lib of the packages of Python: of $VIRTUAL_ENV, of each python3 on $PATH, of the user and of the system.
+/// nvidia/cu<N>/lib of the packages of Python: of $VIRTUAL_ENV, of each python3 on $PATH, of the user, of pyenv and of the
+/// system.
 /// A single file that is named by an absolute path is taken from there alone.
 CudaLibrary open_cuda_library(std::initializer_list<const char*> files, const char* wheel);
 

@@ -29,7 +29,8 @@ Opened open_plugin() {
     beside = info.dli_fname;
     beside = beside.substr(0, beside.rfind('/') + 1);
   }
-  const char* const named = std::getenv("TAPIR_CUDA_PLUGIN");
+  const char* named = std::getenv("TAPIR_CUDA_PLUGIN");
+  if (named && !*named) named = nullptr;
   const std::string places[] = {beside + kName, kName, std::string(plugin_folder) + "/" + kName};
   Opened result;
   void* library = nullptr;
@@ -47,7 +48,7 @@ Opened open_plugin() {
   fill_unwinder();
   const auto entry = reinterpret_cast<const CudaPlugin* (*)(CudaSettings*)>(dlsym(library, "tapir_cuda_plugin"));
   if (!entry) {
-    result.why_not = std::string("the CUDA plugin is none: ") + dlerror();
+    result.why_not = std::string("the file is not a CUDA plugin of Tapir: ") + dlerror();
     return result;
   }
   const CudaPlugin* plugin = entry(&cuda_settings);

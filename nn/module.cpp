@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <ostream>
 
+#include "../autograd/grad_batches.h"
 #include "../core/host_state.h"
 #include "../core/modes.h"
 #include "../ops/cast.h"
@@ -284,13 +285,7 @@ Module& Module::requires_grad_(bool on) {
   for (Tensor& p : parameters()) p.requires_grad_(on);
   return *this;
 }
-void Module::zero_grad(bool set_to_none) {
-  NoGrad guard;
-  for (Tensor& p : parameters()) {
-    if (set_to_none) p.set_grad({});
-    else if (p.grad().defined()) Tensor(p.grad()).zero_();
-  }
-}
+void Module::zero_grad(bool set_to_none) { zero_grads(parameters(), set_to_none); }
 int64_t Module::num_parameters() {
   int64_t n = 0;
   for (Tensor& p : parameters()) n += p.numel();

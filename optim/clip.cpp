@@ -2,10 +2,10 @@
 
 #include <cmath>
 
+#include "../autograd/grad_batches.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
 #include "../ops/create.h"
-#include "grad_batches.h"
 
 namespace tapir::inline v0::optim {
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "../autograd/grad_batches.h"
 #include "../autograd/record.h"
 #include "../core/generator.h"
 #include "../core/host_state.h"
@@ -13,7 +14,6 @@
 #include "../ops/compare.h"
 #include "../ops/create.h"
 #include "../ops/ternary.h"
-#include "grad_batches.h"
 #include "kinds.h"
 
 namespace tapir::inline v0::optim {
@@ -153,16 +153,7 @@ void Optimizer::set_momentum(double momentum, int64_t group) {
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
-  NoGrad guard;
-  for (Group& g : groups_) {
-    if (set_to_none) {
-      for (Tensor& p : g.params) p.set_grad({});
-      continue;
-    }
-    for (const GradBatch& b : grads_of("zero_grad", g.params))
-      backend(b.model).foreach (context(b.model), {}, b.views, {}, {ForeachOp::Zero});
-    written(g.params);
-  }
+  for (const Group& g : groups_) zero_grads(g.params, set_to_none);
 }
 
 void Optimizer::step(const StepScale& scale) {

@@ -86,12 +86,14 @@ struct Library {
     const Made tried = make("extern \"C\" __global__ void tried() {}", "tried", known.back(), true);
     if (tried.error) why_not = "NVRTC does not work: error " + std::to_string(tried.error) + ": " + tried.bytes;
   }
+  std::string path() const {
+    Dl_info info{};
+    return dladdr(reinterpret_cast<void*>(version), &info) && info.dli_fname ? info.dli_fname : "";
+  }
   /// The name of its file, whose end is the patch level.
   std::string file() const {
-    Dl_info info{};
-    if (!dladdr(reinterpret_cast<void*>(version), &info) || !info.dli_fname) return "";
     std::error_code none;
-    return std::filesystem::canonical(info.dli_fname, none).filename().string();
+    return std::filesystem::canonical(path(), none).filename().string();
   }
   /// exact: machine code; else what the driver makes machine code of.
   Made make(const std::string& text, const std::string& name, int architecture, bool exact) const {
@@ -128,6 +130,10 @@ int nearest(const Library& l, int capability) {
 
 const std::string& why_not() { return library().why_not; }
 const std::string& version() { return library().name; }
+std::string describe() {
+  const Library& l = library();
+  return l.why_not.empty() ? "NVRTC " + text_of(l.release) + " (" + l.path() + ")" : "no NVRTC: " + l.why_not;
+}
 
 /// Drivers load machine code of all releases up to their own major number, but no text of a newer release.
 std::string why_not(int capability, int driver) {

@@ -6,6 +6,8 @@ namespace tapir::inline v0::cuda_kernels::nvrtc {
 
 /// Why there is no compiler that works; empty where there is one.
 const std::string& why_not();
+/// "NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13)", or why there is none.
+std::string describe();
 /// Why a driver of that CUDA version (13000 is 13.0) would not load what is compiled for devices of that compute capability.
 std::string why_not(int capability, int driver);
 /// The compiler, its version and options, for whoever keeps what it made.

@@ -40,13 +40,14 @@ void report_calls(Vendor library, std::string& text) {
   if (signatures == 0 && refused.empty()) return;
   int64_t all = 0;
   for (const Refused& r : refused) all += r.count;
-  text += "  " + std::to_string(served) + " calls of " + std::to_string(signatures) + " signatures served, " +
-          std::to_string(all) + " of " + std::to_string(refused.size()) + " refused\n";
+  const auto counted = [](int64_t calls, size_t kinds) {
+    return std::to_string(calls) + " calls of " + std::to_string(kinds) + " signatures";
+  };
+  text += "  served: " + counted(served, size_t(signatures)) + "; refused: " + counted(all, refused.size()) + '\n';
   std::stable_sort(refused.begin(), refused.end(),
                    [](const Refused& a, const Refused& b) { return a.count > b.count; });
   for (size_t i = 0; i < refused.size() && i < kShown; ++i)
-    text +=
-        "  refused " + std::to_string(refused[i].count) + " times: " + *refused[i].call + ": " + *refused[i].why + '\n';
+    text += "  refused " + std::to_string(refused[i].count) + " x: " + *refused[i].call + ": " + *refused[i].why + '\n';
   if (refused.size() > kShown) text += "  and " + std::to_string(refused.size() - kShown) + " more signatures\n";
 }
 
@@ -68,8 +69,7 @@ std::string library_report() {
     const std::lock_guard lock(tallies().mutex);
     report_calls(v, text);
   }
-  text += nvrtc::why_not().empty() ? "NVRTC: " + nvrtc::version() : "no NVRTC: " + nvrtc::why_not();
-  return text + '\n';
+  return text + nvrtc::describe() + '\n';
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -48,8 +48,8 @@ class Machine {
   fs::path root;
 
  private:
-  static constexpr const char* kVariables[] = {"TAPIR_CUDA_LIBRARIES", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX",
-                                               "VIRTUAL_ENV",          "HOME",      "PATH"};
+  static constexpr const char* kVariables[] = {"TAPIR_CUDA_LIBRARIES", "CUDA_HOME",  "CUDA_PATH", "CONDA_PREFIX",
+                                               "VIRTUAL_ENV",          "PYENV_ROOT", "HOME",      "PATH"};
   std::vector<std::optional<std::string>> before_;
 };
 
@@ -112,6 +112,18 @@ TEST_CASE("CUDA's libraries: the packages of the python3 on the path, of its lin
   CHECK(found() == real);
   const fs::path near = m.put(fs::path("lib/python3.11/site-packages/nvidia/cublas/lib") / kFile);
   CHECK(found() == near);
+}
+
+TEST_CASE("CUDA's libraries: the packages of pyenv, whose python3 on the path is a script") {
+  Machine m;
+  const fs::path of_home =
+      m.put(fs::path("home/.pyenv/versions/3.11.7/lib/python3.11/site-packages/nvidia/cublas/lib") / kFile);
+  CHECK(found() == of_home);
+  m.set("PYENV_ROOT", m.root / "pyenv");
+  CHECK(found().empty());
+  const fs::path named =
+      m.put(fs::path("pyenv/versions/3.12.1/lib/python3.12/site-packages/nvidia/cublas/lib") / kFile);
+  CHECK(found() == named);
 }
 
 TEST_CASE("CUDA's libraries: a file that is named in full is looked for nowhere else") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <type_traits>
 
@@ -278,4 +279,22 @@ TEST_CASE("zero_grad(false) fills the gradients that are there with zeros, each 
   CHECK(other.data_ptr() == params[2].grad().data_ptr());
   opt.zero_grad();
   for (const Tensor& p : params) CHECK_FALSE(p.grad().defined());
+}
+
+TEST_CASE(
+    "zero_grad(false) leaves gradients without a history, so that second derivatives are those of the next step "
+    "alone") {
+  const auto second = [](const Tensor& q, const std::function<void()>& zero) {
+    const auto backward = [](const Tensor& y) { y.backward({}, true, true); };
+    backward(sum(q * q * q));
+    zero();
+    CHECK_FALSE(q.grad().requires_grad());
+    backward(sum(q * q));
+    return grad({sum(q.grad())}, {q})[0];
+  };
+  const Tensor q = tensor({2., 3.}, {.requires_grad = true});
+  optim::SGD opt({q}, {.lr = 1});
+  CHECK(equal(second(q, [&] { opt.zero_grad(false); }), tensor({2., 2.})));
+  nn::Linear layer(2, 1, {.bias = false});
+  CHECK(equal(second(layer.weight, [&] { layer.zero_grad(false); }), full({1, 2}, 2.f)));
 }

@@ -44,6 +44,7 @@ def check(context, log):
     lines += said
     lost = [line.split()[0] for line in lines if line.endswith("not found") and "=>" in line]
     if status:
-        lines += [f"stopped: the device is not available{' (no answer in time)' if status == 124 else ''}" + (f"; not found: {', '.join(lost)}" if lost else "")]
+        what = f"stopped: {absent}" if absent else "stopped: the device is not available"
+        lines += [f"{what}{' (no answer in time)' if status == 124 else ''}" + (f"; not found: {', '.join(lost)}" if lost else "")]
         return False, "```\n" + "\n".join(lines) + "\n```"
     return True, "```\n" + "\n".join(lines + machine(context, log)) + "\n```"

@@ -95,6 +95,9 @@ const std::string& why_not() {
   return *text;
 }
 std::string why_not(int, int) { return why_not(); }
+std::string describe() {
+  return why_not().empty() ? "NVRTC (emulated: this machine's C++ compiler)" : "no NVRTC: " + why_not();
+}
 const std::string& version() {
   static const std::string* const text = [] {  // what the headers are compiled to changes with them
     const std::filesystem::path headers = std::string(prefix()) + ".gch";

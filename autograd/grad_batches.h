@@ -1,11 +1,12 @@
 #pragma once
-// The gradients of many parameters for one call of a kernel (clip.cpp, optimizer.cpp, amp/grad_scaler.cpp).
+// The gradients of many parameters for one call of a kernel.
 #include <vector>
 
-#include "../autograd/record.h"
 #include "../core/backend.h"
+#include "../core/modes.h"
+#include "record.h"
 
-namespace tapir::inline v0::optim {
+namespace tapir::inline v0 {
 
 /// The gradients there are, by device and dtype in the order of their first parameter.
 struct GradBatch {
@@ -30,5 +31,17 @@ inline void written(const std::vector<Tensor>& params) {
   for (const Tensor& p : params)
     if (p.grad().defined()) bump_version(p.grad());
 }
+/// Drops the gradients, or fills them with zeros in their places; then they have no history.
+inline void zero_grads(const std::vector<Tensor>& params, bool set_to_none) {
+  NoGrad guard;
+  for (const Tensor& p : params) {
+    if (set_to_none) p.set_grad({});
+    else if (p.grad().defined() && p.grad().requires_grad()) p.set_grad(p.grad().detach());
+  }
+  if (set_to_none) return;
+  for (const GradBatch& b : grads_of("zero_grad", params))
+    backend(b.model).foreach (context(b.model), {}, b.views, {}, {ForeachOp::Zero});
+  written(params);
+}
 
-}  // namespace tapir::inline v0::optim
+}  // namespace tapir::inline v0
