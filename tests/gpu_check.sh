@@ -97,7 +97,8 @@ if cc -shared -fPIC -o "$folder/gone/libgone.so" "$folder/gone.c" && cc -shared 
   verdict "hidden libraries: nothing else ran" not said '^target_'
 fi
 mkdir "$folder/bin"
-ln -s "$(command -v python3)" "$(command -v env)" "$(command -v bash)" "$folder/bin"
+ln -s "$(command -v env)" "$(command -v bash)" "$folder/bin"
+ln -s "$(python3 -c 'import sys; print(sys.executable)')" "$folder/bin/python3"  # not a script of pyenv's
 PATH=$folder/bin TAPIR_EMULATED_DEVICES=0 "$root/tools/gpu_check" --programs "$build" --device emulated --out "$folder/out" --call A > "$folder/said" 2>&1
 verdict "no git, no nvidia-smi, no ldd" said 'is not available: .*[Nn]o.*device'
 TAPIR_EMULATED_DEVICES=0 check --call A
