@@ -10,49 +10,36 @@
 // The plugin does not link CUDA's libraries. Each function of theirs that vendor/*.cpp call is defined here as a jump to an address, which is
 // looked up when the library is opened: a call costs one jump more, and nobody repeats the declarations of CUDA's headers. Before that, and
 // where the library is missing, the jump leads to absent(). The linker (--no-undefined) says which function a list lacks.
-#define CUBLAS_LT(F)                                                                                           \
-  F(cublasLtCreate)                                                                                            \
-  F(cublasLtGetVersion)                                                                                        \
-  F(cublasLtGetStatusString)                                                                                   \
-  F(cublasLtMatmul)                                                                                            \
-  F(cublasLtMatmulAlgoCheck)                                                                                   \
-  F(cublasLtMatmulAlgoGetHeuristic)                                                                            \
-  F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescSetAttribute) F(cublasLtMatmulPreferenceCreate)              \
-      F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatrixLayoutCreate) \
-          F(cublasLtMatrixLayoutSetAttribute)
-#define CUBLAS(F)       \
-  F(cublasCreate_v2)    \
-  F(cublasSetStream_v2) \
-  F(cublasGetStatusString) F(cublasSgetrfBatched) F(cublasDgetrfBatched) F(cublasStrsmBatched) F(cublasDtrsmBatched)
-#define CUSOLVER(F)                                                                                                 \
-  F(cusolverDnCreate)                                                                                               \
-  F(cusolverDnSetStream)                                                                                            \
-  F(cusolverGetVersion)                                                                                             \
-  F(cusolverDnSpotrf)                                                                                               \
-  F(cusolverDnDpotrf)                                                                                               \
-  F(cusolverDnSpotrf_bufferSize)                                                                                    \
-  F(cusolverDnDpotrf_bufferSize) F(cusolverDnSpotrfBatched) F(cusolverDnDpotrfBatched) F(cusolverDnSgetrf)          \
-      F(cusolverDnDgetrf) F(cusolverDnSgetrf_bufferSize) F(cusolverDnDgetrf_bufferSize) F(cusolverDnSgeqrf)         \
-          F(cusolverDnDgeqrf) F(cusolverDnSgeqrf_bufferSize) F(cusolverDnDgeqrf_bufferSize) F(cusolverDnSorgqr)     \
-              F(cusolverDnDorgqr) F(cusolverDnSorgqr_bufferSize) F(cusolverDnDorgqr_bufferSize) F(cusolverDnSsyevd) \
-                  F(cusolverDnDsyevd) F(cusolverDnSsyevd_bufferSize) F(cusolverDnDsyevd_bufferSize)                 \
-                      F(cusolverDnSgesvd) F(cusolverDnDgesvd) F(cusolverDnSgesvd_bufferSize)                        \
-                          F(cusolverDnDgesvd_bufferSize)
-#define CUDNN(F)                                                                                                     \
-  F(cudnnBackendCreateDescriptor)                                                                                    \
-  F(cudnnBackendDestroyDescriptor)                                                                                   \
-  F(cudnnBackendExecute)                                                                                             \
-  F(cudnnBackendFinalize)                                                                                            \
-  F(cudnnBackendGetAttribute)                                                                                        \
-  F(cudnnBackendSetAttribute)                                                                                        \
-  F(cudnnCreate) F(cudnnGetErrorString) F(cudnnGetLastErrorString) F(cudnnGetStream) F(cudnnGetVersion)              \
-      F(cudnnSetStream) F(cudnnCreateFilterDescriptor) F(cudnnDestroyFilterDescriptor) F(cudnnSetFilterNdDescriptor) \
-          F(cudnnReorderFilterAndBias)
+// Left as it is: clang-format finds no end of these.
+// clang-format off
+#define CUBLAS_LT(F) \
+  F(cublasLtCreate) F(cublasLtGetVersion) F(cublasLtGetStatusString) F(cublasLtMatmul) \
+  F(cublasLtMatmulAlgoCheck) F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulDescCreate) \
+  F(cublasLtMatmulDescSetAttribute) F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy) \
+  F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutSetAttribute)
+#define CUBLAS(F) \
+  F(cublasCreate_v2) F(cublasSetStream_v2) F(cublasGetStatusString) F(cublasSgetrfBatched) \
+  F(cublasDgetrfBatched) F(cublasStrsmBatched) F(cublasDtrsmBatched)
+#define CUSOLVER(F) \
+  F(cusolverDnCreate) F(cusolverDnSetStream) F(cusolverGetVersion) F(cusolverDnSpotrf) F(cusolverDnDpotrf) \
+  F(cusolverDnSpotrf_bufferSize) F(cusolverDnDpotrf_bufferSize) F(cusolverDnSpotrfBatched) \
+  F(cusolverDnDpotrfBatched) F(cusolverDnSgetrf) F(cusolverDnDgetrf) F(cusolverDnSgetrf_bufferSize) \
+  F(cusolverDnDgetrf_bufferSize) F(cusolverDnSgeqrf) F(cusolverDnDgeqrf) F(cusolverDnSgeqrf_bufferSize) \
+  F(cusolverDnDgeqrf_bufferSize) F(cusolverDnSorgqr) F(cusolverDnDorgqr) F(cusolverDnSorgqr_bufferSize) \
+  F(cusolverDnDorgqr_bufferSize) F(cusolverDnSsyevd) F(cusolverDnDsyevd) F(cusolverDnSsyevd_bufferSize) \
+  F(cusolverDnDsyevd_bufferSize) F(cusolverDnSgesvd) F(cusolverDnDgesvd) F(cusolverDnSgesvd_bufferSize) \
+  F(cusolverDnDgesvd_bufferSize)
+#define CUDNN(F) \
+  F(cudnnBackendCreateDescriptor) F(cudnnBackendDestroyDescriptor) F(cudnnBackendExecute) \
+  F(cudnnBackendFinalize) F(cudnnBackendGetAttribute) F(cudnnBackendSetAttribute) F(cudnnCreate) \
+  F(cudnnGetErrorString) F(cudnnGetLastErrorString) F(cudnnGetStream) F(cudnnGetVersion) F(cudnnSetStream) \
+  F(cudnnCreateFilterDescriptor) F(cudnnDestroyFilterDescriptor) F(cudnnSetFilterNdDescriptor) \
+  F(cudnnReorderFilterAndBias)
 // An engine of cudnn-frontend's own, which Tapir never asks for, compiles by NVRTC: these stay absent.
-#define NVRTC(F)         \
-  F(nvrtcCompileProgram) \
-  F(nvrtcCreateProgram)  \
-  F(nvrtcDestroyProgram) F(nvrtcGetCUBIN) F(nvrtcGetCUBINSize) F(nvrtcGetProgramLog) F(nvrtcGetProgramLogSize)
+#define NVRTC(F) \
+  F(nvrtcCompileProgram) F(nvrtcCreateProgram) F(nvrtcDestroyProgram) F(nvrtcGetCUBIN) F(nvrtcGetCUBINSize) \
+  F(nvrtcGetProgramLog) F(nvrtcGetProgramLogSize)
+// clang-format on
 
 #ifdef __aarch64__
 #define TAPIR_JUMP(name) "adrp x16, tapir_to_" #name "\n ldr x16, [x16, #:lo12:tapir_to_" #name "]\n br x16\n"
