@@ -290,7 +290,9 @@ TEST_CASE(
     zero();
     CHECK_FALSE(q.grad().requires_grad());
     backward(sum(q * q));
-    return grad({sum(q.grad())}, {q})[0];
+    const Tensor result = grad({sum(q.grad())}, {q})[0];
+    q.set_grad({});  // the gradient's history holds q, and q the gradient
+    return result;
   };
   const Tensor q = tensor({2., 3.}, {.requires_grad = true});
   optim::SGD opt({q}, {.lr = 1});
