@@ -107,24 +107,26 @@ CudaLibrary open_cuda_library(std::initializer_list<const char*> files, const ch
     else found.why_not += std::string(found.why_not.empty() ? "" : "; ") + dlerror();
     return found.handle != nullptr;
   };
-  const auto take_from = [&](const std::string& folder) {
+  const auto take_from = [&](const std::string& folder, std::initializer_list<const char*> wanted) {
     bool there = false;
     std::error_code none;
-    for (const char* file : files)
+    for (const char* file : wanted)
       if (const fs::path path = fs::path(folder) / file; fs::exists(path, none)) {
         there = true;
         if (take(path.string())) return true;
       }
-    if (!there) without += ' ' + folder;
+    if (!there && (without + ' ').find(' ' + folder + ' ') == std::string::npos) without += ' ' + folder;
     return false;
   };
   if (files.size() == 1 && fs::path(*files.begin()).is_absolute()) return take(*files.begin()), found;
   for (const std::string& folder : split(variable("TAPIR_CUDA_LIBRARIES")))
-    if (take_from(folder)) return found;
-  for (const char* file : files)
+    if (take_from(folder, files)) return found;
+  const std::vector<std::string> folders = folders_of(wheel);
+  for (const char* file : files) {
     if (take(file)) return found;
-  for (const std::string& folder : folders_of(wheel))
-    if (take_from(folder)) return found;
+    for (const std::string& folder : folders)
+      if (take_from(folder, {file})) return found;
+  }
   found.why_not +=
       without.empty() ? "; there is no folder of a toolkit or of Python's packages for it" : "; not in" + without;
   return found;

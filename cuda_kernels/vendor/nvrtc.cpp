@@ -49,15 +49,12 @@ struct Library {
   std::vector<int> known;  // architectures
 
   Library() {
-    void* library = nullptr;
-    for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) {  // each everywhere before the next
-      const CudaLibrary found = open_cuda_library({file}, "cuda_nvrtc");
-      library = found.handle;
-      if (library) break;
-      why_not += (why_not.empty() ? "" : "; ") + found.why_not;
+    const CudaLibrary found = open_cuda_library({"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}, "cuda_nvrtc");
+    void* const library = found.handle;
+    if (!library) {
+      why_not = found.why_not;
+      return;
     }
-    if (!library) return;
-    why_not.clear();
     find(library, "nvrtcVersion", version), find(library, "nvrtcGetNumSupportedArchs", count_architectures);
     find(library, "nvrtcGetSupportedArchs", architectures), find(library, "nvrtcCreateProgram", create);
     find(library, "nvrtcDestroyProgram", destroy), find(library, "nvrtcCompileProgram", compile);

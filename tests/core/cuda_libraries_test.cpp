@@ -138,3 +138,17 @@ TEST_CASE("CUDA's libraries: a file that is named in full is looked for nowhere 
   CHECK(contains(none.why_not, absent.string() + ": cannot open"));
   CHECK_FALSE(contains(none.why_not, "toolkit"));
 }
+
+TEST_CASE("CUDA's libraries: of several file names the first goes first everywhere but in the folders that are named") {
+  Machine m;
+  constexpr const char *kNew = "libtapir_test_of_names.so.13", *kOld = "libtapir_test_of_names.so.12";
+  const auto opened = [&] { return open_cuda_library({kNew, kOld}, "cublas").path; };
+  const fs::path old = m.put(fs::path("toolkit/lib64") / kOld);
+  m.set("CUDA_HOME", m.root / "toolkit"), m.set("VIRTUAL_ENV", m.root / "venv");
+  CHECK(opened() == old);
+  const fs::path fresh = m.put(fs::path("venv/lib/python3.12/site-packages/nvidia/cublas/lib") / kNew);
+  CHECK(opened() == fresh);
+  const fs::path named = m.put(fs::path("named") / kOld);
+  m.set("TAPIR_CUDA_LIBRARIES", m.root / "named");
+  CHECK(opened() == named);
+}
