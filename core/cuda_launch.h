@@ -91,8 +91,9 @@ inline void check_launch(cudaError_t error, const char* op, const Grid& grid, cu
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     fail(ErrorKind::Runtime,
-         "[{}] expected a device of the architectures that it was compiled for ({}), got compute capability {}.{}", op,
-         TAPIR_CUDA_ARCHITECTURES, major, minor);
+         "[{}] expected a device of the architectures that it was compiled for ({}), got compute capability {}.{}; "
+         "compile it for {}{} too (CMAKE_CUDA_ARCHITECTURES; Tapir's own kernels: TAPIR_CUDA_ARCHITECTURES)",
+         op, TAPIR_CUDA_ARCHITECTURES, major, minor, major, minor);
   }
   if (error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue)
     fail(ErrorKind::Runtime,
