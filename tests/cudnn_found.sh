@@ -30,7 +30,7 @@ message(STATUS "cuDNN \${TAPIR_CUDNN_TEXT}")
 END
 expect() {  # what text options: the text is in what CMake prints
   local what=$1 text=$2 said
-  said=$(cmake -S "$folder/project" -B "$folder/build$((passed + failed))" -DTAPIR_CUDNN_INCLUDE="$folder/cudnn" "${@:3}" 2>&1 | tr -s ' \n' ' ')
+  said=$(cmake -G Ninja -S "$folder/project" -B "$folder/build$((passed + failed))" -DTAPIR_CUDNN_INCLUDE="$folder/cudnn" "${@:3}" 2>&1 | tr -s ' \n' ' ')
   case $said in
     *"$text"*) passed=$((passed + 1)) ;;
     *) failed=$((failed + 1)); printf 'FAILED: %s: expected "%s" in\n%s\n' "$what" "$text" "$said" ;;
