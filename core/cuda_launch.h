@@ -15,6 +15,9 @@
 
 #ifndef TAPIR_CUDA_ARCHITECTURES
 #define TAPIR_CUDA_ARCHITECTURES "those of its nvcc call"
+#define TAPIR_CUDA_ARCHITECTURES_OPTION "CMAKE_CUDA_ARCHITECTURES"
+#else  // Tapir's own kernels
+#define TAPIR_CUDA_ARCHITECTURES_OPTION "TAPIR_CUDA_ARCHITECTURES"
 #endif
 
 // Note [Launching]
@@ -91,8 +94,8 @@ inline void check_launch(cudaError_t error, const char* op, const Grid& grid, cu
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     fail(ErrorKind::Runtime,
-         "[{}] expected a device of the architectures that it was compiled for ({}), got compute capability {}.{}; "
-         "compile it for {}{} too (CMAKE_CUDA_ARCHITECTURES; Tapir's own kernels: TAPIR_CUDA_ARCHITECTURES)",
+         "[{}] expected a device of the architectures that it was compiled for ({}), got compute capability {}.{}: "
+         "compile it for {}{} too, by " TAPIR_CUDA_ARCHITECTURES_OPTION,
          op, TAPIR_CUDA_ARCHITECTURES, major, minor, major, minor);
   }
   if (error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue)
