@@ -95,7 +95,7 @@ inline void check_launch(cudaError_t error, const char* op, const Grid& grid, cu
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     fail(ErrorKind::Runtime,
          "[{}] expected a device of the architectures that it was compiled for ({}), got compute capability {}.{}: "
-         "compile it for {}{} too, by " TAPIR_CUDA_ARCHITECTURES_OPTION,
+         "compile it for {}{} too, with " TAPIR_CUDA_ARCHITECTURES_OPTION,
          op, TAPIR_CUDA_ARCHITECTURES, major, minor, major, minor);
   }
   if (error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue)

@@ -22,6 +22,9 @@ for call in A B; do
   verdict "plan of $call" test $? = 0
   verdict "plan of $call: a limit for every section" awk '/ s(, [0-9]+ at once)?(; .*)?$/ && !/^#/ { n += match($0, /, [0-9]+ s/) ? 1 : 0; sum += substr($0, RSTART + 2) } END { exit !(n >= 9 && sum <= 541) }' "$folder/said"
 done
+"$root/tools/gpu_check" --plan --call A --programs "$folder/none" > "$folder/said" 2>&1
+verdict "plan without programs" said '^mnist: .* s; mnist not built yet$'
+verdict "plan without recorded results" said '^conformance: .*; will not run: no recorded results'
 for kernel in $(sed -n '/^KERNELS/,/^]/p' "$root/tools/gpu/sections.py" | grep -oE '"[a-z_]+"\)' | tr -d '")' | sort -u); do
   verdict "a kernel is called $kernel" grep -qrE "\b$kernel\(" "$root/cuda_kernels" --include=*.cu --include=*.cuh --include=*.h
 done

@@ -53,7 +53,7 @@ TEST_CASE("cuda: a device of an architecture that nothing was built for (BI-095)
   const Tensor x = tensor({1.f, 2.f}).to(old);  // memory and copies need no kernel
   const std::string text = message_of<RuntimeError>([&] { (void)exp(x); });
   CHECK(contains(text, "expected a device of the architectures that it was compiled for (90)"));
-  CHECK(contains(text, "got compute capability 7.5: compile it for 75 too, by TAPIR_CUDA_ARCHITECTURES"));
+  CHECK(contains(text, "got compute capability 7.5: compile it for 75 too, with TAPIR_CUDA_ARCHITECTURES"));
   CHECK_FALSE(message_of<RuntimeError>([&] { (void)softmax(x, 0); }).empty());
   CHECK(equal(x.cpu(), tensor({1.f, 2.f})));  // and the device goes on
   CHECK(allclose(exp(x.to("cuda:0")).cpu(), exp(x.cpu())));

@@ -20,6 +20,14 @@ MOST_STARTS = 40
 running = set()  # programs of ours, each the leader of its own group
 
 
+def commit_of(folder):
+    """The short hash of that checkout; empty where there is none, or no git."""
+    try:
+        return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
 def end_all(number, _frame):
     """Of a signal to us: nothing stays behind."""
     for process in list(running):

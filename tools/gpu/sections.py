@@ -60,6 +60,10 @@ class Section:
     lines: int = 30     # of each part, in the report
     after: object = None  # (context, section, what came of the parts) -> text for the report, more results
 
+    @property
+    def not_built(self):
+        return self.not_here.endswith("not built")
+
 
 class Context:
     """What the sections are made from: programs, device, sizes, environment."""

@@ -51,6 +51,15 @@ TEST_CASE("a launch that CUDA refuses is a RuntimeError with the operation and t
   }
 }
 
+TEST_CASE("child: a launch without code for the device", "[.child]") {
+  CHECK(refusal(cuda::grid_of(64)) ==
+        "[count_up] expected a device of the architectures that it was compiled for (those of its nvcc call), "
+        "got compute capability 7.5: compile it for 75 too, with CMAKE_CUDA_ARCHITECTURES");
+}
+TEST_CASE("a launch without code for the device says how to compile it") {
+  CHECK(tapir_tests::run_alone("TAPIR_EMULATED_CAPABILITY=75", "child: a launch without code for the device") == 0);
+}
+
 TEST_CASE("child: launches", "[.child]") {
   for (const unsigned threads : {32u, 96u})
     cuda::launch_on(kCUDA, nullptr, "count_up", {dim3(1), dim3(threads), threads << 10}, count_up, nullptr, 0);
