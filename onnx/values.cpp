@@ -1,4 +1,4 @@
-#include "onnx_values.h"
+#include "values.h"
 
 #include <algorithm>
 
@@ -10,10 +10,12 @@ namespace {
 
 using ir::View;
 
+/// Where the view's elements begin and end in its block, in elements.
 std::pair<int64_t, int64_t> range_of(const View& v) {
   const auto [low, high] = extent_of(v.shape, v.strides);
   return {v.offset + low, v.offset + high};
 }
+/// Does `whole` have every element that `part` reaches?
 bool covers(const View& whole, const View& part) {
   const auto [a, b] = range_of(whole);
   const auto [c, d] = range_of(part);
@@ -25,7 +27,7 @@ bool same_elements(const View& a, const View& b) {
     if (a.shape[d] != 1 && a.strides[d] != b.strides[d]) return false;
   return true;
 }
-/// Axes from the largest stride to the smallest: those of extent 1 stay where they are among equals.
+/// The axes from the largest stride to the smallest.
 Dims memory_order(const View& v) {
   Dims order;
   for (int64_t d = 0; d < v.shape.size(); ++d) order.push_back(d);
@@ -33,13 +35,14 @@ Dims memory_order(const View& v) {
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return v.strides[a] > v.strides[b]; });
   return order;
 }
+/// `count` elements in a row.
 View flat(const View& like, int64_t offset, int64_t count) {
   View v = like;
   v.offset = offset, v.shape = count, v.strides = 1;
   return v;
 }
 
-/// Where the elements lie, in row-major order, from the place of the first.
+/// The position of each element in row-major order; `place` is that of the first.
 std::vector<int64_t> places_of(const View& v, int64_t place) {
   std::vector<int64_t> places;
   Dims at = Dims::filled(v.shape.size(), 0);
@@ -64,12 +67,7 @@ Value& Values::value_of(Held& h) {
 void Values::add(const View& at, Held held) {
   if (at.block < 0) return;
   List& list = held_[size_t(at.block)];
-  std::erase_if(list, [&](const Held& old) {
-    const auto [a, b] = range_of(at);
-    const auto [c, d] = range_of(old.at);
-    return same_elements(at, old.at) ||
-           (is_dense(at.shape, at.strides) && a <= c && d <= b && at.dtype == old.at.dtype);
-  });
+  std::erase_if(list, [&](const Held& old) { return same_elements(at, old.at) || covers(at, old.at); });
   list.push_back(std::move(held));
 }
 void Values::write(const View& at, const Value& given) {
@@ -84,7 +82,7 @@ void Values::fill(const View& at, Scalar number) {
   add(at, {at, b_.expand(b_.number(number, at.dtype), at.shape), number});
 }
 
-/// Memory that no name was given to: what it holds now becomes a constant.
+/// Memory of the program's outside without a name, or a Constant: what it holds now becomes an initializer.
 void Values::take_outside(const View& view) {
   const ir::Block& block = program_.blocks[size_t(view.block)];
   check_internal(block.kind != ir::Block::Kind::Temporary, "[onnx::save] expected {} to have been written",
@@ -128,14 +126,14 @@ Value Values::read(const View& view, bool broadcast) {
   return derive(list[0], view, broadcast);
 }
 
-// ---- one value of several that were written side by side or over each other ----
+// ---- a block that several values were written to becomes one value ----
 
 void Values::assemble(List& list) {
   for (Held& h : list) value_of(h);
   if (!concatenate(list) && !pad(list)) scatter(list);
 }
 
-/// cat: parts that follow one another along one axis, and leave no gap.
+/// Parts that follow one another along one axis without a gap, as cat() writes them: a Concat.
 bool Values::concatenate(List& list) {
   std::vector<Held*> parts;
   for (Held& h : list) parts.push_back(&h);
@@ -162,7 +160,7 @@ bool Values::concatenate(List& list) {
   return false;
 }
 
-/// A box of values inside a block that was filled with a number.
+/// A value inside a block that was filled with a number, as pad() writes it: a Pad.
 bool Values::pad(List& list) {
   if (list.size() != 2 || !list[0].number || list[0].at.strides != list[1].at.strides) return false;
   const View &whole = list[0].at, &box = list[1].at;
@@ -181,7 +179,7 @@ bool Values::pad(List& list) {
   return true;
 }
 
-/// Anything else: written one after another into a flat block.
+/// Anything else: each value goes into a flat one by ScatterND, in the order of writing.
 void Values::scatter(List& list) {
   int64_t low = range_of(list[0].at).first, high = low;
   for (const Held& h : list) low = std::min(low, range_of(h.at).first), high = std::max(high, range_of(h.at).second);
@@ -202,9 +200,10 @@ void Values::scatter(List& list) {
   list = {{whole, y}};
 }
 
-// ---- another geometry of one dense value ----
+// ---- a view of one dense value ----
 
-/// Axes of strides that divide one another, cut out of `count` elements: the offset's digits say where each begins.
+/// The view of `count` elements with these sizes and strides, where each stride divides the one before: Reshape to one axis for each stride,
+/// then a Slice. On these axes the offset's digits say where the view begins. nullopt where it is no such view.
 std::optional<Value> Values::by_slices(const Value& x, int64_t count, int64_t offset, const Dims& sizes,
                                        const Dims& strides) {
   Shape digits;
@@ -225,7 +224,7 @@ std::optional<Value> Values::by_slices(const Value& x, int64_t count, int64_t of
   return b_.node("Slice", {y.name, b_.extents(starts), b_.extents(ends), b_.extents(axes)}, y.dtype, digits);
 }
 
-/// A permutation of whole axes, or axes of extent 1 that repeat: which of the source's each of `core` is.
+/// The axis of `from` that each axis of the view is, where the view only permutes axes. `core`: the view's shape with 1 for axes of stride 0.
 static std::optional<Dims> permutation(const View& from, const View& view, const Shape& core) {
   if (from.offset != view.offset || from.shape.size() != core.size()) return {};
   Dims order;
@@ -237,10 +236,11 @@ static std::optional<Dims> permutation(const View& from, const View& view, const
   return order;
 }
 
-/// Transpose to memory order, Reshape and Slice, Transpose to the view's order, Reshape and Expand: what of it is needed.
+/// Transpose to the order in memory, Reshape and Slice, Transpose to the view's order, Reshape and Expand: those of them that are needed.
+/// Where the strides do not fit a Slice, a Gather by position.
 Value Values::derive(Held& from, const View& view, bool broadcast) {
   const Value source = value_of(from);
-  Dims axes, sizes, strides, back;  // axes that move, from the largest stride to the smallest
+  Dims axes, sizes, strides, back;  // of the axes with more than one element, from the largest stride to the smallest
   Shape core = view.shape;
   for (int64_t d = 0; d < view.shape.size(); ++d) {
     if (view.strides[d] == 0) core[d] = 1;

@@ -1,7 +1,7 @@
-#include "onnx_ops.h"
+#include "ops.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 namespace tapir::inline v0::onnx {
 namespace {
@@ -20,15 +20,6 @@ void range(Export& e) {
   if (p.step.to_double() != 1) y = e.b.pointwise("Mul", {y, e.b.number(p.step, dtype)});
   if (p.start.to_double() != 0) y = e.b.pointwise("Add", {y, e.b.number(p.start, dtype)});
   e.write(y);
-}
-
-/// Axes are an input of ReduceSum, and from opset 18 on of the others.
-Value reduced(Export& e, const char* op, const Value& x, const std::vector<int64_t>& axes) {
-  Shape shape = x.shape;
-  for (const int64_t d : axes) shape[d] = 1;
-  if (e.opset >= 18 || std::string_view(op) == "ReduceSum")
-    return e.b.node(op, {x.name, e.b.extents(axes)}, x.dtype, shape, {{"keepdims", 1}});
-  return e.b.node(op, {x.name}, x.dtype, shape, {{"axes", axes}, {"keepdims", 1}});
 }
 
 Value norm_p(Export& e, const Value& x, const std::vector<int64_t>& axes, double p) {
@@ -55,15 +46,16 @@ void reduce(Export& e) {
     if (p.dims >> d & 1) axes.push_back(d);
   const bool logical = p.op == ReduceOp::Any || p.op == ReduceOp::All;
   x = logical ? e.b.cast(e.b.cast(x, kBool), kInt32) : e.b.cast(x, e.view(0).dtype);
+  const auto plain = [&](const char* op) { e.write(axes.empty() ? x : reduced(e, op, x, axes)); };
   switch (p.op) {
-    case ReduceOp::Sum: return e.write(axes.empty() ? x : reduced(e, "ReduceSum", x, axes));
-    case ReduceOp::Mean: return e.write(axes.empty() ? x : reduced(e, "ReduceMean", x, axes));
-    case ReduceOp::Prod: return e.write(axes.empty() ? x : reduced(e, "ReduceProd", x, axes));
+    case ReduceOp::Sum: return plain("ReduceSum");
+    case ReduceOp::Mean: return plain("ReduceMean");
+    case ReduceOp::Prod: return plain("ReduceProd");
     case ReduceOp::Any:
-    case ReduceOp::Max: return e.write(axes.empty() ? x : reduced(e, "ReduceMax", x, axes));
+    case ReduceOp::Max: return plain("ReduceMax");
     case ReduceOp::All:
-    case ReduceOp::Min: return e.write(axes.empty() ? x : reduced(e, "ReduceMin", x, axes));
-    case ReduceOp::LogSumExp: return e.write(axes.empty() ? x : reduced(e, "ReduceLogSumExp", x, axes));
+    case ReduceOp::Min: return plain("ReduceMin");
+    case ReduceOp::LogSumExp: return plain("ReduceLogSumExp");
     case ReduceOp::NormP: return e.write(axes.empty() ? e.b.unary("Abs", x) : norm_p(e, x, axes, p.p));
     case ReduceOp::Var: return e.write(variance(e, x, axes, p.correction));
     case ReduceOp::Std: return e.write(e.b.unary("Sqrt", variance(e, x, axes, p.correction)));
@@ -120,7 +112,7 @@ void scatter(Export& e) {
                    {{"axis", p.dim}, {"reduction", names[int(p.op)]}}));
 }
 
-/// (I..., k): the k index tensors side by side.
+/// The k index tensors as one, (..., k): what GatherND and ScatterND take.
 Value packed(Export& e, const std::vector<ir::View>& indices) {
   Shape shape = indices[0].shape;
   shape.push_back(1);
@@ -146,8 +138,9 @@ void index_put(Export& e) {
                    {{"reduction", e.call->params<IndexParams>().accumulate ? "add" : "none"}}));
 }
 
+/// An entry of the backend's table, and the function that translates its calls.
 struct Rule {
-  const char* entry;
+  std::string_view entry;
   void (*translate)(Export&);
 };
 constexpr Rule kRules[] = {{"copy", copy},
@@ -176,17 +169,28 @@ constexpr Rule kRules[] = {{"copy", copy},
 
 }  // namespace
 
+Value reduced(Export& e, const char* op, const Value& x, const std::vector<int64_t>& axes) {
+  Shape shape = x.shape;
+  for (const int64_t d : axes) shape[d] = 1;
+  if (e.opset >= 18 || std::string_view(op) == "ReduceSum")
+    return e.b.node(op, {x.name, e.b.extents(axes)}, x.dtype, shape, {{"keepdims", 1}});
+  return e.b.node(op, {x.name}, x.dtype, shape, {{"axes", axes}, {"keepdims", 1}});
+}
+
+ir::View transposed(ir::View v) {
+  const int64_t n = v.shape.size();
+  std::swap(v.shape[n - 1], v.shape[n - 2]), std::swap(v.strides[n - 1], v.strides[n - 2]);
+  return v;
+}
+
 void Export::refuse(const std::string& why) const {
-  std::string name = call->entry;
-  for (const ir::Operand& o : call->operands)
-    if (o.op >= 0) name += std::string("(") + o.op_name + ")";
   fail(ErrorKind::Value, "[onnx::save] expected operations that ONNX has a form for in opset {}, got {}{}{}", opset,
-       name, why, describe(call->site.get()));
+       ir::label_of(*call), why, describe(call->site.get()));
 }
 
 void translate(Export& e) {
   for (const Rule& rule : kRules)
-    if (std::strcmp(rule.entry, e.call->entry) == 0) return rule.translate(e);
+    if (ir::is(*e.call, rule.entry)) return rule.translate(e);
   e.refuse();
 }
 

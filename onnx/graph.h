@@ -1,6 +1,6 @@
 #pragma once
-// The parts of an ONNX model that an export needs, and their wire format (protobuf, written by hand: onnx.proto of ONNX 1.12 to 1.16).
-// Not for public headers.
+// The parts of an ONNX model that an export writes, and the function that serializes them (onnx.proto of ONNX 1.12 to 1.16). Not for
+// public headers.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,21 +34,22 @@ struct Attribute {
 
 struct Node {
   std::string op;
-  std::vector<std::string> inputs, outputs;  // an empty name: left out
+  std::vector<std::string> inputs, outputs;  // an empty name: this optional one is absent
   std::vector<Attribute> attributes;
   bool operator==(const Node&) const = default;
 };
 
-/// A named tensor of the graph; `values` is contiguous and on the CPU. One that holds extents or places may follow the batch.
+/// A named tensor of the graph; `values` is contiguous and on the CPU. `extents`: it holds sizes or positions, which may depend on the
+/// batch size.
 struct Initializer {
   std::string name;
   Tensor values;
   bool extents = false;
 };
 
-/// An input or output.
+/// An input or output of the graph.
 struct Port {
-  static constexpr int64_t kBatch = -1, kAny = -2;  // dimensions that are no number
+  static constexpr int64_t kBatch = -1, kAny = -2;  // dimensions without a fixed size
   std::string name;
   DType dtype = kFloat32;
   std::vector<int64_t> dims = {};
@@ -62,9 +63,9 @@ struct Graph {
   std::vector<Port> inputs, outputs;
 };
 
-/// A ModelProto of that operator set. ValueError where it passes the 2 GiB that protobuf allows.
+/// The bytes of a ModelProto for this version of the operator set. ValueError where they would pass protobuf's limit of 2 GiB.
 std::string serialize(const Graph& graph, int64_t opset);
-/// ONNX's number of a dtype.
+/// The number of a dtype in TensorProto.DataType.
 int64_t onnx_type(DType dtype);
 
 }  // namespace tapir::inline v0::onnx

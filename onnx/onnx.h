@@ -1,5 +1,5 @@
 #pragma once
-/// Models for other runtimes: onnx::save(net, x, "net.onnx"). See docs/onnx.md.
+/// Export of models to other runtimes: onnx::save(net, x, "net.onnx"). See docs/onnx.md.
 #include <string>
 #include <tuple>
 #include <vector>
@@ -10,10 +10,10 @@
 namespace tapir::inline v0::onnx {
 
 struct Options {
-  int64_t opset = 17;                          // of ONNX's operators, 17 to 20
-  std::vector<std::string> input_names = {};   // else input, or input_0, input_1, ...
-  std::vector<std::string> output_names = {};  // else output, or output_0, output_1, ...
-  bool dynamic_batch = false;                  // the first dimension of every input may then have any size
+  int64_t opset = 17;                          // version of ONNX's operator set, 17 to 20
+  std::vector<std::string> input_names = {};   // default: input, or input_0, input_1, ...
+  std::vector<std::string> output_names = {};  // default: output, or output_0, output_1, ...
+  bool dynamic_batch = false;                  // the first dimension of every input may have any size
 };
 
 namespace detail {
@@ -22,7 +22,7 @@ using Forward = std::vector<Tensor> (*)(void* model, const std::vector<Tensor>& 
 void save(nn::Module& model, void* self, Forward forward, const std::vector<Tensor>& inputs, const std::string& path,
           const Options& options);
 
-/// The tensors of a result: one, a list, a tuple or an aggregate of such. Undefined ones do not count.
+/// Appends the defined tensors of a result, which is a tensor, or a list, a tuple or an aggregate of results.
 template <class R> void collect(std::vector<Tensor>& out, R&& result) {
   using Plain = std::remove_cvref_t<R>;
   if constexpr (std::is_convertible_v<R&, const Tensor&>) {
@@ -49,8 +49,8 @@ template <class M> std::vector<Tensor> call_with(M& model, const std::vector<Ten
 
 }  // namespace detail
 
-/// Writes what `model(inputs...)` computes in evaluation mode as an ONNX model. Initializers bear the names of parameters. ValueError for
-/// operations that ONNX has no form for, and where the host looks at values: with the operation and where it was called.
+/// Writes what `model(inputs...)` computes in evaluation mode to an ONNX file. Initializers have the names of parameters and buffers.
+/// ValueError where an operation has no ONNX form or the host reads a value: the text names the operation and where it was called.
 template <class M>
 void save(M& model, const std::vector<Tensor>& inputs, const std::string& path, const Options& o = {}) {
   const auto forward = [](void* self, const std::vector<Tensor>& x) {

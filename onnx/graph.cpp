@@ -1,16 +1,17 @@
-#include "onnx_graph.h"
+#include "graph.h"
 
 #include <bit>
 #include <cstring>
 
 #include "../core/error.h"
+#include "../core/version.h"
 
 namespace tapir::inline v0::onnx {
 namespace {
 
 // Note [Wire format]
-// A protobuf message is a list of fields, each a key (number << 3 | type) and a value: a varint (type 0), 4 bytes (type 5), or a length and
-// bytes (type 2: texts, raw data, messages, and lists of varints). Field numbers are those of onnx.proto.
+// A protobuf message is a list of fields. A field is a key (number << 3 | type) and a value: a varint (type 0), 4 bytes (type 5), or a
+// length and that many bytes (type 2: texts, raw data, messages). The numbers of the fields below are those of onnx.proto.
 class Message {
  public:
   Message& integer(int field, int64_t v) { return key(field, 0), varint(uint64_t(v)), *this; }
@@ -127,10 +128,8 @@ std::string serialize(const Graph& graph, int64_t opset) {
         bytes);
   Message domain, model;
   domain.text(1, "").integer(2, opset);
-  model.integer(1, opset >= 21   ? 10
-                   : opset >= 19 ? 9
-                                 : 8);  // the IR version of the release that brought the operator set
-  model.text(2, "tapir").text(3, "0.1.0").message(7, graph_proto(graph)).message(8, domain);
+  model.integer(1, opset >= 19 ? 9 : 8);  // the IR version of the release that introduced the operator set
+  model.text(2, "tapir").text(3, version()).message(7, graph_proto(graph)).message(8, domain);
   return model.bytes();
 }
 

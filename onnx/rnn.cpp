@@ -1,9 +1,9 @@
-#include "onnx_ops.h"
+#include "ops.h"
 
 namespace tapir::inline v0::onnx {
 namespace {
 
-/// Pieces of (B, G H), a gate each.
+/// (B, G H) in equal parts, one for each gate.
 std::vector<Value> split(Builder& b, const Value& x, int64_t parts) {
   Shape shape = x.shape;
   shape[1] /= parts;
@@ -15,7 +15,7 @@ std::vector<Value> split(Builder& b, const Value& x, int64_t parts) {
   return out;
 }
 
-/// What a step sees of the layer: values of the graph around it.
+/// The weights of a layer: values of the outer graph, which a step uses by name.
 struct Weights {
   Value w;  // (P, G H)
   std::optional<Value> bias, projection;
@@ -25,7 +25,7 @@ struct State {
   Value h, c;
 };
 
-/// One step: gates (B, G H) of the inputs, h and c.
+/// The state after one step. gates: (B, G H), the inputs' part of the gates' sums.
 State step(Builder& b, RnnOp op, const Value& gates, const State& s, const Weights& w) {
   const auto two = [&](const char* name, const Value& x, const Value& y) { return b.pointwise(name, {x, y}); };
   Value sums = b.node("MatMul", {s.h.name, w.w.name}, gates.dtype, gates.shape);
@@ -46,14 +46,9 @@ State step(Builder& b, RnnOp op, const Value& gates, const State& s, const Weigh
   return {h, c};
 }
 
-ir::View transposed(ir::View v) {
-  std::swap(v.shape[0], v.shape[1]), std::swap(v.strides[0], v.strides[1]);
-  return v;
-}
-
 }  // namespace
 
-/// A Scan over the steps: h, c and a row of gates go in, h, c and a row of the output come out.
+/// A Scan over the steps. Its body takes h, c and the gates of one step and gives h, c and the output of that step.
 void rnn(Export& e) {
   const auto p = e.call->params<RnnParams>();
   const std::vector<ir::View>&outs = e.call->operands[0].views, &ins = e.call->operands[1].views;

@@ -1,5 +1,5 @@
-"""usage: onnx_run.py FOLDER. Checks every NAME.onnx of the folder with the onnx package, runs it with onnxruntime on NAME.in<i>.npy, and
-compares with NAME.out<i>.npy. A line per failure; exit status 77 where a package is missing."""
+"""usage: run.py FOLDER. Checks every NAME.onnx of the folder with the onnx package, runs it with onnxruntime on NAME.in<i>.npy, and compares
+its outputs with NAME.out<i>.npy. Prints a line for each failure; exit status 77 where a package is missing."""
 import sys
 from pathlib import Path
 

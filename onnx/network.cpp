@@ -3,18 +3,14 @@
 #include <limits>
 
 #include "../ops/create.h"
-#include "onnx_ops.h"
+#include "../ops/diagonal.h"
+#include "ops.h"
 
 namespace tapir::inline v0::onnx {
 namespace {
 
 using ir::View;
 
-View swapped(View v) {
-  const int64_t n = v.shape.size();
-  std::swap(v.shape[n - 1], v.shape[n - 2]), std::swap(v.strides[n - 1], v.strides[n - 2]);
-  return v;
-}
 std::vector<int64_t> list(const int64_t* from, int64_t n) { return {from, from + n}; }
 
 Value finished(Export& e, const Value& x, MatmulFinish finish) {
@@ -22,23 +18,23 @@ Value finished(Export& e, const Value& x, MatmulFinish finish) {
   return unary(e, x, {finish == MatmulFinish::Relu ? UnaryOp::Relu : UnaryOp::GeluTanh, 1});
 }
 
-/// Gemm takes a matrix as it lies or transposed: no node for w^T.
+/// a b, and the bias where Gemm can add it. Gemm transposes its operands itself, so that w^T needs no node.
 Value product(Export& e, const Value* bias) {
   const View &a = e.view(1), &b = e.view(2);
-  int64_t transposed[2] = {};
+  int64_t flags[2] = {};
   const auto operand = [&](const View& v, int64_t& flag) {
     if (const auto x = e.values.direct(v)) return *x;
-    const auto x = v.shape.size() == 2 ? e.values.direct(swapped(v)) : std::nullopt;
+    const auto x = v.shape.size() == 2 ? e.values.direct(transposed(v)) : std::nullopt;
     return flag = x ? 1 : 0, x ? *x : e.values.read(v);
   };
-  const Value x = operand(a, transposed[0]), w = operand(b, transposed[1]);
-  if (!bias && !transposed[0] && !transposed[1]) return e.b.node("MatMul", {x.name, w.name}, a.dtype, e.view(0).shape);
+  const Value x = operand(a, flags[0]), w = operand(b, flags[1]);
+  if (!bias && !flags[0] && !flags[1]) return e.b.node("MatMul", {x.name, w.name}, a.dtype, e.view(0).shape);
   std::vector<std::string> names{x.name, w.name};
   if (bias) names.push_back(bias->name);
-  return e.b.node("Gemm", names, a.dtype, e.view(0).shape, {{"transA", transposed[0]}, {"transB", transposed[1]}});
+  return e.b.node("Gemm", names, a.dtype, e.view(0).shape, {{"transA", flags[0]}, {"transB", flags[1]}});
 }
 
-/// Explicit padding at both ends, so that no rule of rounding up is needed.
+/// The padding at both ends of each axis, with what ceil_mode adds at the far end: ONNX's own rule of rounding up is not used.
 std::vector<int64_t> pads_of(const PoolParams& p, const Shape& in, const Shape& out) {
   std::vector<int64_t> pads = list(p.padding, p.spatial);
   for (int64_t i = 0; i < p.spatial; ++i) {
@@ -49,7 +45,7 @@ std::vector<int64_t> pads_of(const PoolParams& p, const Shape& in, const Shape& 
   return pads;
 }
 
-/// (in, out): column i averages the inputs of window i, from floor(i in / out) to ceil((i + 1) in / out).
+/// A matrix (in, out) whose column i averages window i, the inputs from floor(i in / out) to before ceil((i + 1) in / out).
 Value averages(Export& e, int64_t in, int64_t out, DType dtype) {
   std::vector<double> weights(size_t(in * out), 0);
   for (int64_t i = 0; i < out; ++i) {
@@ -59,7 +55,7 @@ Value averages(Export& e, int64_t in, int64_t out, DType dtype) {
   return e.b.constant(tensor(std::span<const double>(weights), {in, out}, {.dtype = dtype}));
 }
 
-/// Windows of different sizes: a product along each axis.
+/// Averages over windows of different sizes: a matrix product along each axis.
 Value adaptive_average(Export& e, const Value& x, const PoolParams& p) {
   if (p.spatial > 2) e.refuse("; in three dimensions ONNX pools adaptively only to sizes that divide the input's");
   const Shape& out = e.view(0).shape;
@@ -90,21 +86,14 @@ Value adaptive_pool(Export& e, const Value& x, const PoolParams& p) {
                   {{"kernel_shape", kernel}, {"strides", kernel}});
 }
 
-Value reduce_mean(Export& e, const Value& x, const std::vector<int64_t>& axes) {
-  Shape shape = x.shape;
-  for (const int64_t d : axes) shape[d] = 1;
-  if (e.opset >= 18) return e.b.node("ReduceMean", {x.name, e.b.extents(axes)}, x.dtype, shape, {{"keepdims", 1}});
-  return e.b.node("ReduceMean", {x.name}, x.dtype, shape, {{"axes", axes}, {"keepdims", 1}});
-}
-
-/// (x - mean) / sqrt(var + eps) over these axes; Rms leaves the mean where it is.
+/// (x - mean) / sqrt(var + eps) over these axes; Rms: x / sqrt(mean of x^2 + eps).
 Value normalized(Export& e, Value x, const std::vector<int64_t>& axes, const NormParams& p) {
-  if (p.op != NormOp::Rms) x = e.two("Sub", x, reduce_mean(e, x, axes));
-  const Value square = reduce_mean(e, e.two("Mul", x, x), axes);
+  if (p.op != NormOp::Rms) x = e.two("Sub", x, reduced(e, "ReduceMean", x, axes));
+  const Value square = reduced(e, "ReduceMean", e.two("Mul", x, x), axes);
   return e.two("Div", x, e.b.unary("Sqrt", e.with("Add", square, p.eps)));
 }
 
-/// weight and bias as they broadcast.
+/// y weight + bias, both reshaped to `shape`; either may be absent.
 Value scaled(Export& e, Value y, const Shape& shape) {
   if (e.has(4)) y = e.two("Mul", y, e.b.reshape(e.b.cast(e.read(4), y.dtype), shape));
   if (e.has(5)) y = e.two("Add", y, e.b.reshape(e.b.cast(e.read(5), y.dtype), shape));
@@ -128,7 +117,7 @@ Value batch_norm(Export& e, const Value& x, const NormParams& p) {
                   x.shape, {{"epsilon", p.eps}});
 }
 
-/// Keys that are hidden get the lowest number; of a mask, rows without a key become zeros as in the kernel.
+/// The scores where the mask is true, else the lowest float32.
 Value masked(Export& e, Value scores, const Value& mask) {
   return e.b.pointwise("Where", {mask, scores, e.number(std::numeric_limits<float>::lowest(), scores.dtype)});
 }
@@ -208,11 +197,11 @@ void resample(Export& e) {
   const Value x = e.read(1);
   const Shape& out = e.view(0).shape;
   std::vector<float> scales{1, 1};
-  bool given = false;  // scales that do not follow from the sizes
+  bool given = false;  // is there a scale that is not the ratio of the sizes?
   for (int64_t i = 0; i < p.spatial; ++i) {
-    const double follows = double(out[i + 2]) / double(x.shape[i + 2]);
-    scales.push_back(float(p.scale[i] > 0 ? p.scale[i] : follows));
-    given |= p.scale[i] > 0 && p.scale[i] != follows;
+    const double ratio = double(out[i + 2]) / double(x.shape[i + 2]);
+    scales.push_back(float(p.scale[i] > 0 ? p.scale[i] : ratio));
+    given |= p.scale[i] > 0 && p.scale[i] != ratio;
   }
   std::vector<std::string> names{x.name, "", given ? e.b.constant(tensor(scales)).name : ""};
   if (!given) names.push_back(e.b.extents(out.vec()));
@@ -257,7 +246,7 @@ void attention(Export& e) {
   const auto p = e.call->params<AttentionParams>();
   if (e.has(1)) e.refuse("; the sums of its softmax are not exported");
   if (e.has(5) && e.view(5).dtype == kInt64) e.refuse("; a length of the keys is not exported");
-  Value q = e.read(2), k = e.values.read(swapped(e.view(3))), v = e.read(4);
+  Value q = e.read(2), k = e.values.read(transposed(e.view(3))), v = e.read(4);
   const Shape out = e.view(0).shape;
   const int64_t batch = out[0], heads = out[1], queries = out[2], groups = k.shape[1], keys = k.shape[3];
   Shape scores{batch, heads, queries, keys}, result = out;
@@ -272,14 +261,7 @@ void attention(Export& e) {
   }
   Value s = e.with("Mul", e.b.node("MatMul", {q.name, k.name}, q.dtype, scores), p.scale);
   std::optional<Value> visible;
-  if (p.causal) {
-    std::vector<uint8_t> lower;
-    for (int64_t i = 0; i < queries; ++i)
-      for (int64_t j = 0; j < keys; ++j) lower.push_back(j <= i);
-    Tensor mask = empty({queries, keys}, {.dtype = kBool});
-    std::copy(lower.begin(), lower.end(), static_cast<uint8_t*>(mask.data_ptr()));
-    s = masked(e, s, e.b.constant(mask));
-  }
+  if (p.causal) s = masked(e, s, e.b.constant(tril(ones({queries, keys}, {.dtype = kBool}))));
   if (e.has(5)) {
     Value mask = e.read(5, true);
     if (shared && mask.shape.size() == 4)
@@ -289,7 +271,7 @@ void attention(Export& e) {
     else s = e.two("Add", s, mask);
   }
   Value weights = e.b.unary("Softmax", s, {{"axis", -1}});
-  if (visible) weights = e.two("Mul", weights, *visible);  // a query that sees no key gives zeros
+  if (visible) weights = e.two("Mul", weights, *visible);  // a query that sees no key gives zeros, as in the kernel
   e.write(e.b.reshape(e.b.node("MatMul", {weights.name, v.name}, q.dtype, result), out));
 }
 

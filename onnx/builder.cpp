@@ -1,21 +1,9 @@
-#include <cstring>
+#include "builder.h"
 
 #include "../ops/create.h"
-#include "onnx_values.h"
+#include "../ops/front.h"
 
 namespace tapir::inline v0::onnx {
-namespace {
-
-Shape broadcast(const Shape& a, const Shape& b) {
-  Shape s = a.size() > b.size() ? a : b;
-  for (int64_t i = 0; i < s.size(); ++i) {
-    const int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1, y = i < b.size() ? b[b.size() - 1 - i] : 1;
-    s[s.size() - 1 - i] = x == 1 ? y : x;
-  }
-  return s;
-}
-
-}  // namespace
 
 std::string Builder::fresh() { return graph.name + "_" + std::to_string(next_++); }
 
@@ -28,7 +16,7 @@ Value Builder::node(const char* op, std::vector<std::string> inputs, DType dtype
 Value Builder::pointwise(const char* op, const std::vector<Value>& inputs, std::optional<DType> dtype) {
   std::vector<std::string> names;
   Shape shape;
-  for (const Value& x : inputs) names.push_back(x.name), shape = broadcast(shape, x.shape);
+  for (const Value& x : inputs) names.push_back(x.name), shape = broadcast_shapes("onnx::save", shape, x.shape);
   return node(op, std::move(names), dtype.value_or(inputs.back().dtype), shape);
 }
 Value Builder::unary(const char* op, const Value& x, std::vector<Attribute> attributes) {
@@ -47,8 +35,7 @@ std::string Builder::extent(int64_t value) {
 Value Builder::number(Scalar value, DType dtype) {
   const std::string key = std::to_string(int(dtype)) + tapir::format(" {} ", value) + std::to_string(value.to_double());
   std::string& name = constants_[key];
-  const Tensor t = full({}, value, {.dtype = dtype});
-  if (name.empty()) name = constant(t).name;
+  if (name.empty()) name = constant(full({}, value, {.dtype = dtype})).name;
   return {name, dtype, {}};
 }
 

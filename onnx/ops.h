@@ -1,10 +1,10 @@
 #pragma once
-// Kernel calls as ONNX nodes: what the files onnx_*.cpp share.
-#include "onnx_values.h"
+// Translates kernel calls to ONNX nodes. A family of entries is a file: pointwise.cpp, network.cpp, rnn.cpp, and ops.cpp for the others.
+#include "values.h"
 
 namespace tapir::inline v0::onnx {
 
-/// The graph that is made, and the call that is translated now.
+/// The graph under construction, and the call that is translated now.
 struct Export {
   int64_t opset = 17;
   Builder b;
@@ -18,17 +18,22 @@ struct Export {
   Value read(size_t i, bool broadcast = false) { return values.read(view(i), broadcast); }
   void write(const Value& v) { values.write(view(0), v); }
   Value number(double v, DType dtype) { return b.number(v, dtype); }
-  /// x op number, in x's dtype.
+  /// op(x, v), in x's dtype.
   Value with(const char* op, const Value& x, double v) { return b.pointwise(op, {x, number(v, x.dtype)}, x.dtype); }
   Value two(const char* op, const Value& x, const Value& y) { return b.pointwise(op, {x, y}); }
-  /// ValueError that names the call and where it was made.
+  /// Throws a ValueError with the name of the call and where it was made.
   [[noreturn]] void refuse(const std::string& why = "") const;
 };
 
-/// Adds the nodes of e.call.
+/// Adds the nodes that compute what e.call writes.
 void translate(Export& e);
 
-// By family, in onnx_pointwise.cpp, onnx_network.cpp and onnx_rnn.cpp.
+/// A reduction over `axes`, which keep the extent 1. ReduceSum has its axes as an input, the others from opset 18 on.
+Value reduced(Export& e, const char* op, const Value& x, const std::vector<int64_t>& axes);
+/// The view with its last two dimensions exchanged.
+ir::View transposed(ir::View v);
+
+// One function for each entry of the backend's table, called by translate().
 Value unary(Export& e, const Value& x, const UnaryParams& p);
 void unary(Export& e);
 void binary(Export& e);

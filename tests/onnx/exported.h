@@ -1,4 +1,5 @@
-// What tests of exports share: a module around a function, and models that onnxruntime runs beside us where it is installed.
+// What the tests of exports share: a module that calls a function, and a folder of exported models that onnxruntime runs where it is
+// installed.
 #pragma once
 #include <sys/wait.h>
 #include <cstdio>
@@ -7,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <tapir/compile/onnx.h>
 #include <tapir/io/npy.h>
+#include <tapir/onnx/onnx.h>
 
 #include "../catch.h"
 #include "../io/temporary.h"
@@ -29,7 +30,7 @@ template <class F> struct Function : tapir::nn::Module {
   TAPIR_FIELDS()
 };
 
-/// Models with inputs and outputs in one folder, for one run of Python.
+/// A folder of exported models with their inputs and outputs, which one Python process checks.
 class Exported {
  public:
   template <class M>
@@ -46,11 +47,11 @@ class Exported {
     put("in", inputs);
     put("out", tapir::onnx::detail::call_with(model, inputs));
   }
-  /// 0: all agree; 77: no onnxruntime.
+  /// 0: all outputs agree; 77: there is no onnxruntime.
   int run() const {
     const char* python = std::getenv("TAPIR_PYTHON");
     const std::string command = std::string(python && *python ? python : "python3") +
-                                " " TAPIR_SOURCE_DIR "/tests/compile/onnx_run.py " + folder_.path + " 2>&1";
+                                " " TAPIR_SOURCE_DIR "/tests/onnx/run.py " + folder_.path + " 2>&1";
     std::FILE* pipe = popen(command.c_str(), "r");
     if (!pipe) return 77;
     char line[4096];

@@ -1,20 +1,21 @@
 #include "onnx.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
+#include "../compile/record.h"
 #include "../core/modes.h"
 #include "../io/file.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
 #include "../ops/indexing.h"
-#include "onnx_ops.h"
-#include "record.h"
+#include "ops.h"
 
 namespace tapir::inline v0::onnx {
 namespace {
 
-/// The model in evaluation mode, each module as it was afterwards.
+/// Puts the model into evaluation mode for a scope; afterwards each module is in the mode that it was in.
 class Evaluating {
  public:
   explicit Evaluating(nn::Module& model) {
@@ -31,6 +32,7 @@ class Evaluating {
   std::vector<std::pair<nn::Module*, bool>> before_;
 };
 
+/// The arguments of save().
 struct Request {
   nn::Module& model;
   void* self;
@@ -47,7 +49,7 @@ void check_names(const char* what, const std::vector<std::string>& names, size_t
         int64_t(names.size()));
 }
 
-/// Parameters and buffers that the program touches, under the first of their names.
+/// Gives the parameters and buffers that the program uses the first of their names.
 void name_state(Export& e, const ir::Program& program, nn::Module& model) {
   std::map<const Storage*, int> blocks;
   for (size_t i = 0; i < program.blocks.size(); ++i)
@@ -66,7 +68,7 @@ void name_state(Export& e, const ir::Program& program, nn::Module& model) {
   }
 }
 
-/// An output's value under the name that it shall have.
+/// Adds the output `name`. A value that no node makes, or that is an output already, gets an Identity; build() renames any other.
 void name_output(Graph& g, const Value& value, const std::string& name) {
   const auto made_here = [&](const Node& n) {
     return std::find(n.outputs.begin(), n.outputs.end(), value.name) != n.outputs.end();
@@ -76,18 +78,18 @@ void name_output(Graph& g, const Value& value, const std::string& name) {
   g.outputs.push_back({name, value.dtype, value.shape.vec()});
   if (taken || std::none_of(g.nodes.begin(), g.nodes.end(), made_here))
     return g.nodes.push_back({"Identity", {value.name}, {name}, {}});
-  g.outputs.back().name = value.name;  // renamed in the end, when all are known
+  g.outputs.back().name = value.name;
 }
 
-void uses_of(const Graph& g, std::set<std::string>& used) {
-  for (const Node& n : g.nodes) {
-    used.insert(n.inputs.begin(), n.inputs.end());
-    for (const Attribute& a : n.attributes)
-      if (a.graph) uses_of(*a.graph, used);
-  }
+/// Adds the names that a node reads, also those that the nodes of its subgraphs read.
+void add_uses(const Node& n, std::set<std::string>& used) {
+  used.insert(n.inputs.begin(), n.inputs.end());
+  for (const Attribute& a : n.attributes)
+    if (a.graph)
+      for (const Node& inner : a.graph->nodes) add_uses(inner, used);
 }
 
-/// Leaves out what no output needs.
+/// Removes the nodes and initializers that no output needs.
 void prune(Graph& g) {
   std::set<std::string> used;
   for (const Port& p : g.outputs) used.insert(p.name);
@@ -95,9 +97,7 @@ void prune(Graph& g) {
   for (size_t i = g.nodes.size(); i-- > 0;) {
     Node& n = g.nodes[i];
     if (std::none_of(n.outputs.begin(), n.outputs.end(), [&](const std::string& s) { return used.count(s); })) continue;
-    used.insert(n.inputs.begin(), n.inputs.end());
-    for (const Attribute& a : n.attributes)
-      if (a.graph) uses_of(*a.graph, used);
+    add_uses(n, used);
     kept.push_back(std::move(n));
   }
   std::reverse(kept.begin(), kept.end());
@@ -155,7 +155,7 @@ Graph build(const Request& r, const std::vector<Tensor>& inputs) {
   return std::move(g);
 }
 
-// ---- any batch ----
+// ---- a graph for any batch size ----
 
 [[noreturn]] void refuse_batch(const std::string& why) {
   fail(ErrorKind::Value,
@@ -164,7 +164,7 @@ Graph build(const Request& r, const std::vector<Tensor>& inputs) {
        why);
 }
 
-/// The first dimension of every input, `batch` times its first row.
+/// The inputs with `batch` rows, each of which is the first row.
 std::vector<Tensor> with_batch(const std::vector<Tensor>& inputs, int64_t batch) {
   std::vector<Tensor> out;
   for (const Tensor& x : inputs) {
@@ -174,10 +174,11 @@ std::vector<Tensor> with_batch(const std::vector<Tensor>& inputs, int64_t batch)
   return out;
 }
 
-/// Numbers that follow the batch: base + slope batch, from three examples. nullopt: they stay.
+/// Extents that depend on the batch size: base + slope batch.
 struct Line {
   std::vector<int64_t> base, slope;
 };
+/// From the initializers of batches of 2, 3 and 4 rows; nullopt where they are the same.
 std::optional<Line> line_through(const std::array<const Initializer*, 3>& t) {
   const auto numbers = [](const Initializer& i) { return i.values.to_vector<int64_t>(); };
   const auto same = [](const Tensor& a, const Tensor& b) {
@@ -199,7 +200,7 @@ std::optional<Line> line_through(const std::array<const Initializer*, 3>& t) {
   return line;
 }
 
-/// Adds the nodes that compute `name` from the batch, which `input` has.
+/// Appends to `to` the nodes that compute the extents of `t` from the batch size, which is the first input's; `t` becomes their base.
 void compute(Graph& g, std::vector<Node>& to, Initializer& t, const Line& line) {
   const std::string base = t.name + "_base", slope = t.name + "_slope", part = t.name + "_part";
   const Shape shape = t.values.shape();
@@ -215,7 +216,7 @@ void compute(Graph& g, std::vector<Node>& to, Initializer& t, const Line& line) 
   g.initializers.push_back({slope, tensor(std::span<const int64_t>(line.slope), shape), true});
 }
 
-/// Reshape infers one extent: then nothing need be computed.
+/// Where only Reshape reads these extents, and one of them depends on the batch size, -1 stands for it: Reshape infers it. Else false.
 bool infer(const Graph& g, Initializer& t, const Line& line) {
   int64_t moving = 0;
   for (const int64_t s : line.slope) moving += s != 0;
@@ -232,6 +233,7 @@ bool infer(const Graph& g, Initializer& t, const Line& line) {
   return true;
 }
 
+/// Marks the dimensions of inputs or outputs that differ for another batch size.
 void follow(std::vector<Port>& ports, const std::vector<Port>& others) {
   for (size_t i = 0; i < ports.size(); ++i) {
     if (ports[i].dims.size() != others[i].dims.size()) refuse_batch("outputs of another rank");
@@ -240,15 +242,14 @@ void follow(std::vector<Port>& ports, const std::vector<Port>& others) {
   }
 }
 
-/// The graph of three batches: what differs between them follows the batch, or is an error.
+/// Builds the graph for 2, 3 and 4 rows. Extents that differ are computed from the batch size; any other difference is an error.
 Graph build_dynamic(const Request& r, const std::vector<Tensor>& inputs) {
   std::array<Graph, 3> graphs;
   for (size_t i = 0; i < 3; ++i) graphs[i] = build(r, with_batch(inputs, int64_t(i) + 2));
   Graph& g = graphs[0];
-  for (const Graph& other : {graphs[1], graphs[2]}) {
-    if (g.nodes != other.nodes || g.initializers.size() != other.initializers.size())
+  for (const Graph* other : {&graphs[1], &graphs[2]})
+    if (g.nodes != other->nodes || g.initializers.size() != other->initializers.size())
       refuse_batch("other operations for another batch");
-  }
   std::vector<Node> computed;
   for (size_t i = 0, count = g.initializers.size(); i < count; ++i) {
     const auto line = line_through({&g.initializers[i], &graphs[1].initializers[i], &graphs[2].initializers[i]});

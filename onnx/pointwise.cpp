@@ -1,11 +1,11 @@
 #include <cmath>
 
-#include "onnx_ops.h"
+#include "ops.h"
 
 namespace tapir::inline v0::onnx {
 namespace {
 
-/// Operations that ONNX has under a name of its own.
+/// The name of the ONNX operator that computes the same; null where there is none.
 const char* name_of(UnaryOp op) {
   switch (op) {
     case UnaryOp::Neg: return "Neg";
@@ -63,7 +63,7 @@ Value truncated(Export& e, const Value& x) {
   return e.two("Mul", e.b.unary("Floor", e.b.unary("Abs", x)), e.b.unary("Sign", x));
 }
 
-/// Activations and formulas that are made of several nodes.
+/// Functions that take attributes or several nodes.
 std::optional<Value> composed(Export& e, const Value& x, const UnaryParams& p) {
   Builder& b = e.b;
   switch (p.op) {
@@ -104,7 +104,7 @@ std::optional<Value> composed(Export& e, const Value& x, const UnaryParams& p) {
   }
 }
 
-/// Tests, which give bool.
+/// Functions whose result is bool.
 std::optional<Value> tested(Export& e, const Value& x, UnaryOp op) {
   switch (op) {
     case UnaryOp::LogicalNot: return e.b.unary("Not", e.b.cast(x, kBool));
