@@ -42,8 +42,9 @@ static Tensor look_for_inf(const std::vector<GradBatch>& batches, Device device)
   Tensor found;
   for (const auto& [model, views] : batches) {
     const Tensor largest = empty({}, {.dtype = compute_type(model.dtype()), .device = model.device()});
-    backend(largest).foreach (context(largest), largest, views, {},
-                              {ForeachOp::NormP, std::numeric_limits<double>::infinity()});
+    backend(largest).foreach (
+        context(largest),
+        {.out = largest, .xs = views, .params = {ForeachOp::NormP, std::numeric_limits<double>::infinity()}});
     const Tensor here = to(to(logical_not(isfinite(largest)), kFloat32), device, true);
     found = found.defined() ? maximum(found, here) : here;
   }
@@ -72,7 +73,8 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
   u.found_inf = look_for_inf(batches, scale_.device());
   const Tensor inverse = reciprocal(to(scale_, kFloat64));
   for (const auto& [model, views] : batches)
-    backend(model).foreach (context(model), {}, views, to(inverse, model.device()), {ForeachOp::Scale});
+    backend(model).foreach (context(model),
+                            {.xs = views, .factor = to(inverse, model.device()), .params = {ForeachOp::Scale}});
   written(params);
   u.unscaled = true;
 }

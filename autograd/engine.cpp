@@ -36,7 +36,7 @@ bool nobody_shares(const Tensor& g) {
 
 /// Adds b to a, in a's memory.
 void add_in_place(const Tensor& a, const Tensor& b) {
-  backend(a).binary(context(a), a, a, b, {BinaryOp::Add});
+  backend(a).binary(context(a), {a, a, b, {BinaryOp::Add}});
   bump_version(a);
 }
 
@@ -236,7 +236,7 @@ class Engine {
       NoGrad guard;
       const Tensor& g = inputs[i];
       Tensor most = empty(Dims::filled(g.dim(), 1), {.dtype = g.dtype(), .device = g.device()});
-      backend(g).reduce(context(g), most, g, {ReduceOp::Max, uint32_t((1u << g.dim()) - 1)});  // a NaN wins
+      backend(g).reduce(context(g), {most, g, {ReduceOp::Max, uint32_t((1u << g.dim()) - 1)}});  // a NaN wins
       if (std::isnan(most.item()))
         fail(ErrorKind::Runtime, "[anomaly] the gradient of {} returned nan values in its output {}{}", node.name, i,
              describe(node.call_site));
@@ -305,7 +305,7 @@ void prepare(const char* op, std::span<const Tensor> outputs, std::span<const Te
     if (!g.defined()) {
       check(y.numel() == 1, "[{}] grad can be implicitly created only for scalar outputs, got shape {}", op, y.shape());
       g = empty(y.shape(), {.dtype = y.dtype(), .device = y.device()});
-      backend(y).fill(context(y), g, 1);
+      backend(y).fill(context(y), {g, 1});
     }
     check(g.shape() == y.shape() && g.dtype() == y.dtype() && g.device() == y.device(),
           "[{}] invalid gradient at index {} - got {} but expected {}", op, int64_t(i), g, y);
@@ -351,7 +351,7 @@ void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph) {
   }
   if (!fits && leaf.dim() > 3) count_layout_conversion();
   held = empty_like(leaf);
-  backend(leaf).copy(context(leaf), held, g);
+  backend(leaf).copy(context(leaf), {held, g});
 }
 
 /// What is to be called at the end of the backward() that runs in this thread; null in grad().

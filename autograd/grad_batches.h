@@ -40,7 +40,7 @@ inline void zero_grads(const std::vector<Tensor>& params, bool set_to_none) {
   }
   if (set_to_none) return;
   for (const GradBatch& b : grads_of("zero_grad", params))
-    backend(b.model).foreach (context(b.model), {}, b.views, {}, {ForeachOp::Zero});
+    backend(b.model).foreach (context(b.model), {.xs = b.views, .params = {ForeachOp::Zero}});
   written(params);
 }
 

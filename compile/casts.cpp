@@ -5,7 +5,6 @@
 // any strides as fast, and who else reads the result takes any.
 #include <algorithm>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "dependencies.h"
@@ -15,6 +14,8 @@
 
 namespace tapir::inline v0::ir {
 namespace {
+
+using entry::Copy;
 
 /// Does `to` hold every number of `from`?
 bool holds(DType to, DType from) {
@@ -42,8 +43,10 @@ std::optional<View> through(const View& v, const View& here, const View& there) 
 }
 
 bool is_copy(const Call& call) {
-  return is(call, "copy") && call.view(0).kind == View::Kind::Memory && call.view(0).block >= 0 &&
-         call.view(1).kind == View::Kind::Memory && call.view(1).block >= 0 && call.view(0).shape == call.view(1).shape;
+  if (!is<Copy>(call)) return false;
+  const View &out = call[&Copy::out], &x = call[&Copy::x];
+  return out.kind == View::Kind::Memory && out.block >= 0 && x.kind == View::Kind::Memory && x.block >= 0 &&
+         out.shape == x.shape;
 }
 
 class Copies {
@@ -85,22 +88,22 @@ int Copies::maker(const View& v) const {
   const size_t i = size_t(v.block);
   if (p_.blocks[i].kind != Block::Kind::Temporary || writers_[i].size() != 1 || users_[i][0] != writers_[i][0])
     return -1;
-  const View& out = p_.calls[size_t(writers_[i][0])].view(0);
-  return out.block == v.block && p_.calls[size_t(writers_[i][0])].operands[0].access == Access::Write && covers(out, p_)
-             ? writers_[i][0]
-             : -1;
+  const Operand& first = p_.calls[size_t(writers_[i][0])].operands[0];
+  const bool makes = !first.views.empty() && first.views[0].block == v.block && first.access == Access::Write &&
+                     covers(first.views[0], p_);
+  return makes ? writers_[i][0] : -1;
 }
 
 /// c = copy(b) of b = copy(a): c = copy(a).
 void Copies::merge_at(int at) {
   Call& call = p_.calls[size_t(at)];
-  const View &c = call.view(0), &read = call.view(1);
+  const View &c = call[&Copy::out], &read = call[&Copy::x];
   const size_t middle = size_t(read.block);
   const int first = maker(read);
   if (first < 0 || fixed_[middle] || p_.blocks[middle].death < 0 || users_[middle].size() != 2) return;
   const Call& before = p_.calls[size_t(first)];
   if (!is_copy(before) || before.device != call.device) return;
-  const View &b = before.view(0), &a = before.view(1);
+  const View &b = before[&Copy::out], &a = before[&Copy::x];
   if (!(b.dtype == c.dtype || holds(b.dtype, a.dtype))) return;
   const auto source = through(read, b, a);
   if (!source || a.block == c.block) return;
@@ -108,22 +111,21 @@ void Copies::merge_at(int at) {
   for (int w : writers_[size_t(a.block)])
     if (w > first && w < at) return;
   users_[size_t(a.block)].push_back(at);
-  call.operands[1].views[0] = *source;
+  call[&Copy::x] = *source;
   dead_[size_t(first)] = true;
 }
 
 /// d = copy(s) of what a call makes: it makes d.
 void Copies::fold_at(int at) {
   const Call& call = p_.calls[size_t(at)];
-  const View &d = call.view(0), &read = call.view(1);
+  const View &d = call[&Copy::out], &read = call[&Copy::x];
   const size_t source = size_t(read.block);
   const int first = maker(read);
   if (first < 0 || fixed_[source] || p_.blocks[source].death < 0 || maker(d) != at || d.dtype != read.dtype) return;
   const Call& makes = p_.calls[size_t(first)];
-  const std::string_view entry = makes.entry;
-  if ((entry != "matmul" && entry != "attention") || !covers(read, p_) || makes.device != call.device) return;
+  if (!is<entry::Matmul, entry::Attention>(makes) || !covers(read, p_) || makes.device != call.device) return;
   for (int user : users_[source])
-    if (user != at && user != first && !is(p_.calls[size_t(user)], "attention_backward")) return;
+    if (user != at && user != first && !is<entry::AttentionBackward>(p_.calls[size_t(user)])) return;
   const auto each_other = [&](auto&& f) {
     for (int user : users_[source])
       if (user != at)

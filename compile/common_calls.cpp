@@ -10,7 +10,7 @@ namespace {
 /// What a call computes, as text: entry, parameters, and operands with the number of writes that their blocks have seen. Of what is
 /// written: the form without the block. Empty for calls that update.
 std::string key_of(const Call& call, const std::vector<int>& writes) {
-  std::string key = call.entry;
+  std::string key = entry::name_of(call.entry);
   key += call.deterministic ? "!" : "";
   for (const Operand& o : call.operands) {
     if (o.access == Access::Update) return {};

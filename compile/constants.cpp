@@ -8,6 +8,8 @@
 namespace tapir::inline v0::ir {
 namespace {
 
+using entry::Binary, entry::Fill;
+
 /// The number as elements of that dtype hold it; nothing for those that would round it.
 std::optional<Scalar> as_held(Scalar number, DType dtype) {
   if (dtype == kFloat64) return Scalar(number.to_double());
@@ -17,8 +19,8 @@ std::optional<Scalar> as_held(Scalar number, DType dtype) {
 }
 
 std::optional<Scalar> filled_with(const Call& call, const Program& p) {
-  if (!is(call, "fill") || call.view(0).block < 0 || !covers(call.view(0), p)) return {};
-  return as_held(call.params<Scalar>(), call.view(0).dtype);
+  if (!is<Fill>(call) || call[&Fill::out].block < 0 || !covers(call[&Fill::out], p)) return {};
+  return as_held(call.params<Scalar>(), call[&Fill::out].dtype);
 }
 
 }  // namespace
@@ -28,14 +30,14 @@ void take_constants(Program& p) {
   std::vector<std::optional<std::pair<Scalar, DType>>> number(p.blocks.size());
   for (Call& call : p.calls) {
     if (const auto value = filled_with(call, p)) {
-      const size_t block = size_t(call.view(0).block);
+      const size_t block = size_t(call[&Fill::out].block);
       if (p.blocks[block].kind == Block::Kind::Temporary && uses.writes[block] == 1)
-        number[block] = {*value, call.view(0).dtype};
+        number[block] = {*value, call[&Fill::out].dtype};
       continue;
     }
-    if (!is(call, "binary") || call.params<BinaryParams>().op > BinaryOp::Div) continue;
-    for (size_t i : {size_t(2), size_t(1)}) {
-      View &v = call.operands[i].views[0], &other = call.operands[3 - i].views[0];
+    if (!is<Binary>(call) || call.params<BinaryParams>().op > BinaryOp::Div) continue;
+    for (const bool second : {true, false}) {
+      View &a = call[&Binary::a], &b = call[&Binary::b], &v = second ? b : a, &other = second ? a : b;
       if (v.kind != View::Kind::Memory || v.block < 0 || other.kind != View::Kind::Memory) continue;
       const auto& known = number[size_t(v.block)];
       if (!known || known->second != v.dtype) continue;

@@ -6,7 +6,9 @@
 namespace tapir::inline v0::ir {
 namespace {
 
-bool copies_bytes(const Call& call) { return is(call, "copy_bytes"); }
+using entry::CopyBytes;
+
+bool copies_bytes(const Call& call) { return is<CopyBytes>(call); }
 
 /// Is the block the host's numbers, read by nothing but copies to that device? `device`: of the first one.
 bool only_copied(const Program& p, int block, Device& device) {
@@ -14,8 +16,8 @@ bool only_copied(const Program& p, int block, Device& device) {
   for (const Call& call : p.calls)
     each_view(call, [&](const View& v, Access access) {
       if (v.block != block) return;
-      only &= copies_bytes(call) && access == Access::Read && (first || call.view(0).device == device);
-      if (only) first = false, device = call.view(0).device;
+      only &= copies_bytes(call) && access == Access::Read && (first || call[&CopyBytes::to].device == device);
+      if (only) first = false, device = call[&CopyBytes::to].device;
     });
   return only && !first && !device.is_cpu();
 }
@@ -39,8 +41,9 @@ void place_constants(Program& p) {
   const Uses uses(p);
   const auto removed =
       std::erase_if(p.calls, [&](const Call& call) {  // a tensor that is nothing but such a copy is the constant itself
-        if (!copies_bytes(call) || call.view(0).block < 0 || call.view(1).block < 0) return false;
-        const View &to = call.view(0), &from = call.view(1);
+        if (!copies_bytes(call)) return false;
+        const View &to = call[&CopyBytes::to], &from = call[&CopyBytes::from];
+        if (to.block < 0 || from.block < 0) return false;
         Block &made = p.blocks[size_t(to.block)], &values = p.blocks[size_t(from.block)];
         if (values.kind != Block::Kind::Constant || values.device != made.device ||
             uses.writes[size_t(from.block)] != 0 || made.kind != Block::Kind::Temporary ||
@@ -55,14 +58,15 @@ void place_constants(Program& p) {
 
 std::string foreign(const Call& call, const Program& p) {
   const Device device = device_of(p);
-  if (call.device != device) return tapir::format("{} runs on {}, others on {}", call.entry, call.device, device);
+  if (call.device != device)
+    return tapir::format("{} runs on {}, others on {}", entry::name_of(call.entry), call.device, device);
   std::string why;
   each_view(call, [&](const View& v, Access access) {
     if (v.device == device) return;
     const bool told = p.blocks[size_t(v.block)].kind == Block::Kind::Constant && access == Access::Read;
     if (copies_bytes(call)) why = "it copies between devices";
     else if (!v.device.is_cpu() || !told)
-      why = tapir::format("{} uses memory of {} beside that of {}", call.entry, v.device, device);
+      why = tapir::format("{} uses memory of {} beside that of {}", entry::name_of(call.entry), v.device, device);
   });
   return why;
 }
@@ -72,16 +76,16 @@ int count_from_memory(Program& p, uint64_t start) {
   position.kind = View::Kind::Memory, position.dtype = kInt64, position.device = device_of(p);
   position.block = int(p.blocks.size());
   bool any = false;
-  const auto rebase = [&](Call& call, size_t base, auto params) {
-    if (call.view(base).kind != View::Kind::Absent) return;
+  const auto rebase = [&](Call& call, View& base, auto params) {
+    if (base.kind != View::Kind::Absent) return;
     params.offset -= start;
-    call.operands[base].views[0] = position;
+    base = position;
     call.operands.back().bytes.assign(reinterpret_cast<const char*>(&params), sizeof(params));
     any = true;
   };
   for (Call& call : p.calls) {
-    if (is(call, "random")) rebase(call, 2, call.params<RandomParams>());
-    if (is(call, "dropout")) rebase(call, 3, call.params<DropoutParams>());
+    if (is<entry::Random>(call)) rebase(call, call[&entry::Random::base], call.params<RandomParams>());
+    if (is<entry::Dropout>(call)) rebase(call, call[&entry::Dropout::base], call.params<DropoutParams>());
   }
   if (!any) return -1;
   p.blocks.push_back({.kind = Block::Kind::Outside, .bytes = 8, .device = position.device, .read = true});

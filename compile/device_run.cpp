@@ -94,7 +94,7 @@ TensorView DeviceRun::position() const {
 
 void DeviceRun::set_position(uint64_t offset) {
   if (position_ && std::exchange(at_, ~uint64_t(0)) != offset)
-    backend(device_).fill(context(device_), position(), Scalar(int64_t(offset)));
+    backend(device_).fill(context(device_), {position(), Scalar(int64_t(offset))});
 }
 
 /// Queues the work, kernel by kernel, on the current stream.
@@ -104,7 +104,7 @@ void DeviceRun::plain(Queue queue, void* f) {
   queue(f, ctx);
   if (!position_) return;
   const TensorView at = position();
-  backend(device_).binary(ctx, at, at, TensorView(Scalar(int64_t(numbers_)), kInt64), {BinaryOp::Add});
+  backend(device_).binary(ctx, {at, at, TensorView(Scalar(int64_t(numbers_)), kInt64), {BinaryOp::Add}});
 }
 
 /// Work of others that no capture may meet: it says nothing of this program. Its own that may not be is refused by another name, where

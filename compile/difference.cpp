@@ -91,12 +91,6 @@ template <class T> std::string unlike_field(const std::string& name, const T& x,
   else return unlike(name, x, y);
 }
 
-/// The parameters of an entry, which stand last; TensorView or a list where it has none.
-template <class Entry> struct LastOf;
-template <class R, class... A> struct LastOf<R (*)(Context&, A...)> {
-  using type = std::remove_cvref_t<std::tuple_element_t<sizeof...(A) - 1, std::tuple<A...>>>;
-};
-
 /// Random numbers are counted from the beginning of the call.
 template <class P> P relative(P params, uint64_t start) {
   if constexpr (requires { params.offset; }) params.offset -= start, params.seed = 0;
@@ -104,22 +98,22 @@ template <class P> P relative(P params, uint64_t start) {
 }
 std::string unlike_params(const Call& a, const Call& b, uint64_t start_a, uint64_t start_b) {
   std::string why;
-  const auto compare = [&]<class P>() {
-    if constexpr (!std::is_same_v<P, TensorView>)
-      why = unlike_field(std::is_same_v<P, Scalar> ? "the number" : "", relative(a.params<P>(), start_a),
-                         relative(b.params<P>(), start_b));
-  };
-#define X(entry) \
-  if (is(a, #entry)) compare.operator()<LastOf<decltype(BackendTable::entry)>::type>();
-  TAPIR_KERNEL_ENTRIES(X)
-#undef X
+  entry::with_entry(a.entry, [&]<class E>() {
+    const E any{};
+    entry::each_field(any, [&]<class T>(const T&) {
+      using P = std::remove_const_t<std::remove_pointer_t<T>>;
+      if constexpr (!entry::OneOperand<T> && !entry::ManyOperands<T>)
+        why = unlike_field(std::is_same_v<P, Scalar> ? "the number" : "", relative(a.params<P>(), start_a),
+                           relative(b.params<P>(), start_b));
+    });
+  });
   return why;
 }
 
 // ---- calls ----
 
 std::string unlike(const Recorded& r, const Call& a, const Recorded& s, const Call& b) {
-  if (std::string_view(a.entry) != b.entry || a.operands.size() != b.operands.size())
+  if (a.entry != b.entry || a.operands.size() != b.operands.size())
     return tapir::format("{} before, {} now", text_of(a), text_of(b));
   std::string why =
       first({unlike("device", a.device, b.device), unlike("deterministic", a.deterministic, b.deterministic)});

@@ -9,18 +9,21 @@
 namespace tapir::inline v0::ir {
 namespace {
 
+using entry::Matmul, entry::Unary;
+
 bool is_plain_product(const Call& call) {
-  if (!is(call, "matmul")) return false;
+  if (!is<Matmul>(call)) return false;
   const auto p = call.params<MatmulParams>();
-  return p.finish == MatmulFinish::None && p.beta == 0 && call.view(4).kind == View::Kind::Absent &&
-         (call.view(0).dtype == kFloat32 || call.view(0).dtype == kFloat64);  // a half may round to -0 before the relu
+  return p.finish == MatmulFinish::None && p.beta == 0 && call[&Matmul::aux].kind == View::Kind::Absent &&
+         (call[&Matmul::out].dtype == kFloat32 ||
+          call[&Matmul::out].dtype == kFloat64);  // a half may round to -0 before the relu
 }
 
 /// Where the product of call `i` can write what call `j`, a relu, makes of it; an Absent view where it cannot.
 View place_of_relu(const Program& p, int i, int j, const std::vector<std::vector<int>>& users) {
   const Call &product = p.calls[size_t(i)], &relu = p.calls[size_t(j)];
-  const View& sums = product.view(0);
-  const auto source = reshaped(relu.view(1), sums.shape), y = reshaped(relu.view(0), sums.shape);
+  const View& sums = product[&Matmul::out];
+  const auto source = reshaped(relu[&Unary::x], sums.shape), y = reshaped(relu[&Unary::out], sums.shape);
   if (relu.deterministic != product.deterministic || !source || !y || !same_place(*source, sums) ||
       y->dtype != sums.dtype)
     return {};
@@ -48,15 +51,15 @@ void join_epilogues(Program& p) {
   std::vector<bool> dead(p.calls.size());
   for (int i = 0; i < int(p.calls.size()); ++i) {
     Call& product = p.calls[size_t(i)];
-    if (!is_plain_product(product) || product.view(0).block < 0) continue;
-    const std::vector<int>& list = users[size_t(product.view(0).block)];
+    if (!is_plain_product(product) || product[&Matmul::out].block < 0) continue;
+    const std::vector<int>& list = users[size_t(product[&Matmul::out].block)];
     const auto next = std::find_if(list.begin(), list.end(), [&](int at) { return at > i; });
     if (next == list.end() || !is_relu(p.calls[size_t(*next)])) continue;
     const View y = place_of_relu(p, i, *next, users);
     if (y.kind != View::Kind::Memory) continue;
     auto params = product.params<MatmulParams>();
     params.finish = MatmulFinish::Relu;
-    product.operands[0].views[0] = y, product.operands.back() = operand_of(params);
+    product[&Matmul::out] = y, product.operands.back() = operand_of(params);
     dead[size_t(*next)] = true;
   }
   remove_calls(p, dead);

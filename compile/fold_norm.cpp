@@ -13,6 +13,8 @@
 namespace tapir::inline v0::ir {
 namespace {
 
+using entry::Binary, entry::Conv, entry::Norm, entry::Unary;
+
 class Folder {
  public:
   explicit Folder(Program& p) : p_(p), uses_(p), fixed_(fixed_blocks(p)), users_(users_of(p)) {}
@@ -54,22 +56,23 @@ class Folder {
 /// The convolution whose result call `at`, a batch norm in evaluation, is alone to read; -1: there is none.
 int Folder::convolution_of(int at) const {
   const Call& norm = p_.calls[size_t(at)];
-  if (!is(norm, "norm")) return -1;
+  if (!is<Norm>(norm)) return -1;
   const auto params = norm.params<NormParams>();
   if (params.op != NormOp::Batch || params.training) return -1;
-  const View &y = norm.view(0), &x = norm.view(3);
+  const View &y = norm[&Norm::y], &x = norm[&Norm::x];
   if (x.kind != View::Kind::Memory || x.block < 0 || y.block < 0 || x.dtype != y.dtype ||
       (x.dtype != kFloat32 && x.dtype != kFloat64) || fixed_[size_t(x.block)] ||
       p_.blocks[size_t(x.block)].kind != Block::Kind::Temporary || users_[size_t(x.block)].size() != 2)
     return -1;
   const int from = users_[size_t(x.block)][0];
   const Call& conv = p_.calls[size_t(from)];
-  if (from == at || !is(conv, "conv") || conv.deterministic != norm.deterministic || !same_place(conv.view(0), x))
+  if (from == at || !is<Conv>(conv) || conv.deterministic != norm.deterministic || !same_place(conv[&Conv::y], x))
     return -1;
-  bool ok = norm.view(1).kind == View::Kind::Absent && norm.view(2).kind == View::Kind::Absent;
-  for (size_t i = 4; i < 8; ++i) ok = ok && is_constant(norm.view(i), x.dtype);
-  ok = ok && conv.view(2).kind == View::Kind::Memory && is_constant(conv.view(2), x.dtype) &&
-       is_constant(conv.view(3), x.dtype);
+  bool ok = norm[&Norm::mean].kind == View::Kind::Absent && norm[&Norm::rstd].kind == View::Kind::Absent;
+  for (const View& v : {norm[&Norm::weight], norm[&Norm::bias], norm[&Norm::running_mean], norm[&Norm::running_var]})
+    ok = ok && is_constant(v, x.dtype);
+  ok = ok && conv[&Conv::w].kind == View::Kind::Memory && is_constant(conv[&Conv::w], x.dtype) &&
+       is_constant(conv[&Conv::bias], x.dtype);
   for (const int user : users_[size_t(y.block)]) ok = ok && (user <= from || user >= at);  // y can be written earlier
   for (const int user : users_[size_t(y.block)]) ok = ok && user != from;
   ok = ok && (!writes_outside(norm, p_) || may_cross(p_, from, at));
@@ -83,40 +86,43 @@ View Folder::temporary(const Shape& shape, const Strides& strides, const View& l
   return v;
 }
 
-template <class P> Call call_of(const Call& like, const char* entry, const std::vector<View>& views, const P& params) {
-  Call call{
-      .entry = entry, .device = like.device, .deterministic = like.deterministic, .operands = {}, .site = like.site};
-  for (const View& v : views)
-    call.operands.push_back({.access = call.operands.empty() ? Access::Write : Access::Read, .views = {v}});
-  call.operands.push_back(operand_of(params));
+Call unary_of(const Call& like, UnaryOp op, const View& out, const View& x) {
+  Call call = call_of<Unary>(like, UnaryParams{op});
+  call[&Unary::out] = out, call[&Unary::x] = x;
+  return call;
+}
+Call binary_of(const Call& like, BinaryOp op, const View& out, const View& a, const View& b) {
+  Call call = call_of<Binary>(like, BinaryParams{op});
+  call[&Binary::out] = out, call[&Binary::a] = a, call[&Binary::b] = b;
   return call;
 }
 
 void Folder::fold(Call& conv, const Call& norm, std::vector<Call>& to) {
-  const View w = conv.view(2), b = conv.view(3), &weight = norm.view(4), &bias = norm.view(5), &mean = norm.view(6);
+  const View w = conv[&Conv::w], b = conv[&Conv::bias];
+  const View &weight = norm[&Norm::weight], &bias = norm[&Norm::bias], &mean = norm[&Norm::running_mean];
   const auto vector = [&] { return temporary({w.shape[0]}, {1}, w); };
   const auto binary = [&](BinaryOp op, const View& out, const View& x, const View& y) {
-    to.push_back(call_of(norm, "binary", {out, x, y}, BinaryParams{op}));
+    to.push_back(binary_of(norm, op, out, x, y));
     return out;
   };
   View eps;
   eps.kind = View::Kind::Number, eps.dtype = w.dtype, eps.device = w.device;
   eps.number = norm.params<NormParams>().eps;
   View scale = vector(), shift = vector();
-  to.push_back(
-      call_of(norm, "unary", {scale, binary(BinaryOp::Add, vector(), norm.view(7), eps)}, UnaryParams{UnaryOp::Rsqrt}));
+  const View var = binary(BinaryOp::Add, vector(), norm[&Norm::running_var], eps);
+  to.push_back(unary_of(norm, UnaryOp::Rsqrt, scale, var));
   if (weight.kind == View::Kind::Memory) scale = binary(BinaryOp::Mul, vector(), scale, weight);
   if (b.kind == View::Kind::Memory) binary(BinaryOp::Sub, shift, b, mean);
-  else to.push_back(call_of(norm, "unary", {shift, mean}, UnaryParams{UnaryOp::Neg}));
+  else to.push_back(unary_of(norm, UnaryOp::Neg, shift, mean));
   shift = binary(BinaryOp::Mul, vector(), shift, scale);
   if (bias.kind == View::Kind::Memory) shift = binary(BinaryOp::Add, vector(), shift, bias);
   View along = scale;  // (O) as the weights have it
   along.shape = w.shape, along.strides = Strides::filled(w.shape.size(), 0);
   along.strides[0] = 1;
   const View scaled = temporary(w.shape, is_dense(w.shape, w.strides) ? w.strides : contiguous_strides(w.shape), w);
-  conv.operands[2].views[0] = binary(BinaryOp::Mul, scaled, w, along);
-  conv.operands[3].views[0] = shift;
-  conv.operands[0].views[0] = norm.view(0);
+  conv[&Conv::w] = binary(BinaryOp::Mul, scaled, w, along);
+  conv[&Conv::bias] = shift;
+  conv[&Conv::y] = norm[&Norm::y];
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "dependencies.h"
 #include "fuse_group.h"
 #include "overlap.h"
+#include "params.h"
 #include "rows.h"
 
 namespace tapir::inline v0::ir {
@@ -83,7 +84,7 @@ void Fuser::join_partners(int i) {
       const std::vector<int>& calls = graph_.calls_of(node);
       return std::any_of(calls.begin(), calls.end(), [&](int at) { return rows_[size_t(at)]; });
     };
-    if (numel_of(other.view(0).shape) != numel_of(call.view(0).shape) && !on_rows(a) && !on_rows(b)) continue;
+    if (numel_of(other.result().shape) != numel_of(call.result().shape) && !on_rows(a) && !on_rows(b)) continue;
     std::vector<int> both = graph_.calls_of(a);
     both.insert(both.end(), graph_.calls_of(b).begin(), graph_.calls_of(b).end());
     std::sort(both.begin(), both.end());
@@ -114,20 +115,17 @@ bool Fuser::is_read(const FusedGroup::Place& place, const std::vector<int>& memb
 Call Fuser::fused_call(const std::vector<int>& members) const {
   FusedGroup group = *fused_group(calls_of(members));
   const Call& last = call_of(members.back());
-  Call call{.entry = "fused", .device = last.device, .deterministic = last.deterministic, .site = last.site};
-  Operand outs{.kind = TraceArg::Kind::List, .access = Access::Write}, ins{.kind = TraceArg::Kind::List};
+  std::vector<View> outs;
   FusedParams& params = group.params;
   for (const FusedGroup::Place& place : group.places) {
     if (!place.written || !is_read(place, members)) continue;
-    params.steps[params.count++] = {.kind = FusedKind::Store,
-                                    .type = place.view.dtype,
-                                    .operand = {uint8_t(place.value), uint8_t(outs.views.size())}};
-    outs.views.push_back(place.view);
+    params.steps[params.count++] = {
+        .kind = FusedKind::Store, .type = place.view.dtype, .operand = {uint8_t(place.value), uint8_t(outs.size())}};
+    outs.push_back(place.view);
   }
   remove_dead_steps(params, group.inputs);
-  ins.views = group.inputs;
-  call.operands = {outs, ins, {.kind = TraceArg::Kind::Bytes}};
-  call.operands.back().bytes.assign(reinterpret_cast<const char*>(&params), sizeof(params));
+  Call call = ir::call_of<entry::Fused>(last, params);
+  call.at(&entry::Fused::outs).views = std::move(outs), call.at(&entry::Fused::ins).views = group.inputs;
   return call;
 }
 

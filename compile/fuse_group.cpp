@@ -13,6 +13,8 @@
 namespace tapir::inline v0::ir {
 namespace {
 
+using entry::Binary, entry::Dropout, entry::Ternary, entry::Unary;
+
 /// Dimensions of more than one element, innermost first by the strides of `out`: does `in` lie in the same order, or repeat? Where it
 /// does not, a kernel of its own that works on blocks is faster than a fused one.
 bool in_order(const View& out, const View& in) {
@@ -34,7 +36,7 @@ bool divides_integers(const Call& call) {
   const BinaryOp op = call.params<BinaryParams>().op;
   if (op != BinaryOp::TruncDiv && op != BinaryOp::FloorDiv && op != BinaryOp::Fmod && op != BinaryOp::Remainder)
     return false;
-  const DType a = call.view(1).dtype, b = call.view(2).dtype;
+  const DType a = call[&Binary::a].dtype, b = call[&Binary::b].dtype;
   return !is_floating(a == b ? a : promote_types(a, b));
 }
 
@@ -111,8 +113,7 @@ bool GroupBuilder::write(const View& v, int value, size_t index) {
 
 /// The types are those of the eager kernels: cpu_kernels/unary.cpp, binary.cpp, ternary.cpp.
 int GroupBuilder::compute(const Call& call) {
-  const std::string_view entry = call.entry;
-  const DType out = call.view(0).dtype;
+  const DType out = call.result().dtype;
   FusedStep s;
   const auto take = [&](int k, const View& v, DType type) {
     const int value = read(v, type);
@@ -123,37 +124,39 @@ int GroupBuilder::compute(const Call& call) {
     s.type = test ? kBool : type;
     return step(s);
   };
-  if (entry == "copy") return read(call.view(1), call.view(1).kind == View::Kind::Number ? out : call.view(1).dtype);
-  if (entry == "fill") return number(call.params<Scalar>(), out);
-  if (entry == "unary") {
-    const auto p = call.params<UnaryParams>();
-    const DType type = compute_type(call.view(1).dtype);
-    s.kind = FusedKind::Unary, s.op = uint8_t(p.op), s.numbers[0] = p.a, s.numbers[1] = p.b, s.numbers[2] = p.c;
-    return take(0, call.view(1), type) ? result(gives_bool(p.op), type) : kFull;
+  if (is<entry::Copy>(call)) {
+    const View& x = call[&entry::Copy::x];
+    return read(x, x.kind == View::Kind::Number ? out : x.dtype);
   }
-  const DType a = call.view(1).dtype, b = call.view(2).dtype;
-  if (entry == "binary") {
+  if (is<entry::Fill>(call)) return number(call.params<Scalar>(), out);
+  if (is<Unary>(call)) {
+    const auto p = call.params<UnaryParams>();
+    const DType type = compute_type(call[&Unary::x].dtype);
+    s.kind = FusedKind::Unary, s.op = uint8_t(p.op), s.numbers[0] = p.a, s.numbers[1] = p.b, s.numbers[2] = p.c;
+    return take(0, call[&Unary::x], type) ? result(gives_bool(p.op), type) : kFull;
+  }
+  if (is<Binary>(call)) {
     const auto p = call.params<BinaryParams>();
-    const DType type = compute_type(a == b ? a : promote_types(a, b));
+    const View &a = call[&Binary::a], &b = call[&Binary::b];
+    const DType type = compute_type(a.dtype == b.dtype ? a.dtype : promote_types(a.dtype, b.dtype));
     s.kind = FusedKind::Binary, s.op = uint8_t(p.op);
     s.numbers[0] = p.alpha, s.numbers[1] = p.beta, s.numbers[2] = p.gamma;
-    return take(0, call.view(1), type) && take(1, call.view(2), type) ? result(gives_bool(p.op), type) : kFull;
+    return take(0, a, type) && take(1, b, type) ? result(gives_bool(p.op), type) : kFull;
   }
   const auto p = call.params<TernaryParams>();
   const bool where = p.op == TernaryOp::Where;
-  const DType c = call.view(3).dtype, common = b == c ? b : promote_types(b, c);
-  const DType type = compute_type(where || a == common ? common : promote_types(a, common));
+  const View &a = call[&Ternary::a], &b = call[&Ternary::b], &c = call[&Ternary::c];
+  const DType common = b.dtype == c.dtype ? b.dtype : promote_types(b.dtype, c.dtype);
+  const DType type = compute_type(where || a.dtype == common ? common : promote_types(a.dtype, common));
   s.kind = FusedKind::Ternary, s.op = uint8_t(p.op), s.numbers[0] = p.alpha;
-  return take(0, call.view(1), where ? kBool : type) && take(1, call.view(2), type) && take(2, call.view(3), type)
-             ? result(false, type)
-             : kFull;
+  return take(0, a, where ? kBool : type) && take(1, b, type) && take(2, c, type) ? result(false, type) : kFull;
 }
 
 /// y = keep ? x / (1 - p) : 0, as cpu_kernels/dropout.cpp computes it; the mask, where it is wanted, is written here.
 int GroupBuilder::drop(const Call& call, size_t index) {
   const auto p = call.params<DropoutParams>();
-  const View &mask = call.view(1), &x = call.view(2), &base = call.view(3);
-  const DType type = compute_type(call.view(0).dtype);
+  const View &mask = call[&Dropout::mask], &x = call[&Dropout::x], &base = call[&Dropout::base];
+  const DType type = compute_type(call[&Dropout::y].dtype);
   const int value = read(x, type);
   int offset = kFull;
   if (base.kind == View::Kind::Memory && (offset = read(base, kInt64)) < 0) return kFull;
@@ -178,21 +181,18 @@ int GroupBuilder::drop(const Call& call, size_t index) {
 
 bool GroupBuilder::add(const Call& call, size_t index) {
   if (is_row_call(call)) return add_rows(call, index);
-  from_ = call.view(0).shape;
+  from_ = call.result().shape;
   const int64_t elements = numel_of(from_), all = numel_of(group_.shape);
-  const bool drops = is(call, "dropout");
+  const bool drops = is<Dropout>(call);
   if (elements != all && (!row_ || elements * row_ != all || drops)) return false;
   const int value = drops ? drop(call, index) : compute(call);
-  return value >= 0 && write(call.view(0), value, index);
+  return value >= 0 && write(call.result(), value, index);
 }
 
 bool is_pointwise(const Call& call) {
-  const std::string_view entry = call.entry;
-  if (entry != "unary" && entry != "binary" && entry != "ternary" && entry != "copy" && entry != "fill" &&
-      entry != "dropout")
-    return false;
-  const View& out = call.view(0);
-  if (out.kind != View::Kind::Memory || out.block < 0 || (entry == "binary" && divides_integers(call))) return false;
+  if (!is<Unary, Binary, Ternary, entry::Copy, entry::Fill, Dropout>(call)) return false;
+  const View& out = call.result();
+  if (out.kind != View::Kind::Memory || out.block < 0 || (is<Binary>(call) && divides_integers(call))) return false;
   for (const Operand& o : call.operands) {
     if (o.kind != TraceArg::Kind::View || o.views[0].kind != View::Kind::Memory) continue;
     if (o.views[0].device != out.device || !in_order(out, expanded(o.views[0], out.shape))) return false;

@@ -30,7 +30,7 @@ void run(const Call& call, const Memory& memory) {
       for (const View& v : o.views) a.list.push_back(view_of(v, memory));
   }
   const BackendTable& table = backend(call.device);
-  if (is(call, "copy_bytes")) {
+  if (is<entry::CopyBytes>(call)) {
     const TensorView &to = args[0].view, &from = args[1].view;
     table.copy_bytes(to.data, to.device, from.data, from.device, to.numel(), current_stream(call.device));
     return table.synchronize(call.device, current_stream(call.device));

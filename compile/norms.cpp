@@ -6,15 +6,18 @@
 
 #include "dependencies.h"
 #include "overlap.h"
+#include "params.h"
 #include "passes.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
 namespace {
 
+using entry::Binary, entry::Norm, entry::NormBackward, entry::NormRelu, entry::NormReluBackward, entry::Unary;
+
 bool is_batch(const Call& call) { return call.params<NormParams>().op == NormOp::Batch; }
 bool is_sum(const Call& call) {
-  if (!is(call, "binary")) return false;
+  if (!is<Binary>(call)) return false;
   const auto p = call.params<BinaryParams>();
   return p.op == BinaryOp::Add && p.alpha.to_double() == 1;
 }
@@ -72,11 +75,11 @@ bool Norms::ends_in(const View& v, int writer, int next, const View& result) con
 
 std::optional<Norms::Chain> Norms::chain_from(int norm) const {
   Chain c{.norm = norm};
-  View v = call(norm).view(0);
+  View v = call(norm)[&Norm::y];
   if (!is_wide(v) || v.block < 0 || !is_batch(call(norm)) || !backend(call(norm).device).norm_relu) return {};
   int writer = norm, next = next_user(v.block, norm);
   if (next >= 0 && is_sum(call(next))) {
-    const View &out = call(next).view(0), &a = call(next).view(1), &b = call(next).view(2);
+    const View &out = call(next)[&Binary::out], &a = call(next)[&Binary::a], &b = call(next)[&Binary::b];
     const View& other = same_place(a, v) ? b : a;
     if (!same_place(&other == &b ? a : b, v) || other.kind != View::Kind::Memory || other.block < 0 ||
         !(other.shape == v.shape) || other.dtype != v.dtype || overlap(other, v) || overlap(other, out) ||
@@ -85,12 +88,12 @@ std::optional<Norms::Chain> Norms::chain_from(int norm) const {
     c.sum = writer = next, c.add = other, v = out;
     next = next_user(v.block, writer);
   }
-  if (next < 0 || !is_relu(call(next)) || !same_place(call(next).view(1), v)) return {};
-  const View& y = call(next).view(0);
+  if (next < 0 || !is_relu(call(next)) || !same_place(call(next)[&Unary::x], v)) return {};
+  const View& y = call(next)[&Unary::out];
   if (y.dtype != v.dtype || y.block < 0 || !(y.shape == v.shape) || !ends_in(v, writer, next, y)) return {};
   c.relu = next;
   const bool deterministic = call(norm).deterministic;
-  if (call(next).deterministic != deterministic || overlap(y, call(norm).view(3))) return {};
+  if (call(next).deterministic != deterministic || overlap(y, call(norm)[&Norm::x])) return {};
   return c;
 }
 
@@ -115,13 +118,15 @@ bool Norms::may_move(const Chain& c) const {
 
 void Norms::join(const Chain& c) {
   const Call& norm = call(c.norm);
-  const View y = call(c.relu).view(0);
-  Call made{.entry = "norm_relu", .device = norm.device, .deterministic = norm.deterministic, .site = norm.site};
-  made.operands = norm.operands;
-  made.operands[0].views[0] = y;
-  made.operands.insert(made.operands.begin() + 3, Operand{.access = Access::Write, .views = {View()}});
-  made.operands.insert(made.operands.end() - 1, Operand{.views = {c.add}});
-  done_[norm.view(2).kind == View::Kind::Memory ? norm.view(2).block : -1] = Done{c.relu, norm.view(3), y, c.sum >= 0};
+  const View y = call(c.relu)[&Unary::out];
+  Call made = call_of<NormRelu>(norm, norm.params<NormParams>());
+  made[&NormRelu::y] = y, made[&NormRelu::add] = c.add, made[&NormRelu::x] = norm[&Norm::x];
+  made[&NormRelu::mean] = norm[&Norm::mean], made[&NormRelu::rstd] = norm[&Norm::rstd];
+  made[&NormRelu::weight] = norm[&Norm::weight], made[&NormRelu::bias] = norm[&Norm::bias];
+  made[&NormRelu::running_mean] = norm[&Norm::running_mean];
+  made[&NormRelu::running_var] = norm[&Norm::running_var];
+  const View& rstd = norm[&Norm::rstd];
+  done_[rstd.kind == View::Kind::Memory ? rstd.block : -1] = Done{c.relu, norm[&Norm::x], y, c.sum >= 0};
   dead_[size_t(c.norm)] = true;
   if (c.sum >= 0) dead_[size_t(c.sum)] = true;
   p_.calls[size_t(c.relu)] = std::move(made);
@@ -137,9 +142,9 @@ int Norms::relu_gradient(const View& v, int at, const Done& done) const {
                 [&](const View& own, Access access) { writes |= access != Access::Read && own.block == v.block; });
       if (writes) writer = user;
     }
-  if (writer < 0 || dead_[size_t(writer)] || moved_[size_t(writer)] || !is(call(writer), "binary")) return -1;
+  if (writer < 0 || dead_[size_t(writer)] || moved_[size_t(writer)] || !is<Binary>(call(writer))) return -1;
   const Call& grad = call(writer);
-  const View &g = grad.view(0), &dy = grad.view(1), &y = grad.view(2);
+  const View &g = grad[&Binary::out], &dy = grad[&Binary::a], &y = grad[&Binary::b];
   const bool fits = grad.params<BinaryParams>().op == BinaryOp::ReluGrad && same_place(g, v) && same_place(y, done.y) &&
                     dy.kind == View::Kind::Memory && dy.block >= 0 && dy.dtype == v.dtype && dy.shape == v.shape &&
                     !overlap(dy, g) && grad.deterministic == call(at).deterministic;
@@ -150,18 +155,21 @@ int Norms::relu_gradient(const View& v, int at, const Done& done) const {
 bool Norms::may_move_back(int at, int to, bool with_y, const Done& done) const {
   const Call& norm = call(at);
   if (writes_outside(norm, p_) && !may_cross(p_, to, at)) return false;
-  for (int i : {0, 1, 2})
-    for (int k : {0, 1, 2})
-      if (overlap(norm.view(size_t(i)), call(to).view(size_t(k)))) return false;
+  for (const auto written : {&NormBackward::dx, &NormBackward::dweight, &NormBackward::dbias}) {
+    const Call& relu = call(to);
+    for (const View& v : {relu[&Binary::out], relu[&Binary::a], relu[&Binary::b]})
+      if (overlap(norm[written], v)) return false;
+  }
   for (int between = done.call + 1; between < at; ++between) {
     if (dead_[size_t(between)]) continue;
     bool free = true;
     each_view(call(between), [&](const View& v, Access access) {
-      for (size_t i = 0; i < 8; ++i) {
-        const bool written = i < 3;
-        if (i == 3 || (access == Access::Read && !written) || (written && between < to)) continue;
-        free &= !overlap(v, norm.view(i));
-      }
+      each_view(norm, [&](const View& own, Access how) {
+        const bool written = how != Access::Read;
+        if (&own == &norm[&NormBackward::dy] || (access == Access::Read && !written) || (written && between < to))
+          return;
+        free &= !overlap(v, own);
+      });
       if (with_y && access != Access::Read && between < to) free &= !overlap(v, done.y);
     });
     if (!free) return false;
@@ -171,9 +179,9 @@ bool Norms::may_move_back(int at, int to, bool with_y, const Done& done) const {
 
 /// Where the forward call leaves its shift: a block that is made for it.
 View Norms::shift_of(const Done& done) {
-  View& shift = p_.calls[size_t(done.call)].operands[3].views[0];
+  View& shift = p_.calls[size_t(done.call)][&NormRelu::shift];
   if (shift.kind == View::Kind::Memory) return shift;
-  shift = call(done.call).view(2);  // like rstd
+  shift = call(done.call)[&NormRelu::rstd];
   shift.offset = 0, shift.block = int(p_.blocks.size()), shift.strides = 1;
   p_.blocks.push_back({.bytes = numel_of(shift.shape) * size_of(shift.dtype), .device = shift.device, .death = 0});
   return shift;
@@ -181,30 +189,31 @@ View Norms::shift_of(const Done& done) {
 
 void Norms::join_gradient(int at) {
   const Call norm = call(at);
-  const View& g = norm.view(3);
-  if (!is_batch(norm) || norm.view(7).kind != View::Kind::Memory || g.kind != View::Kind::Memory || g.block < 0) return;
-  const auto found = done_.find(norm.view(7).block);
+  const View& g = norm[&NormBackward::dy];
+  const View& rstd = norm[&NormBackward::rstd];
+  if (!is_batch(norm) || rstd.kind != View::Kind::Memory || g.kind != View::Kind::Memory || g.block < 0) return;
+  const auto found = done_.find(rstd.block);
   if (found == done_.end() || !backend(norm.device).norm_relu_backward) return;
   const Done& done = found->second;
   const Call& forward = call(done.call);
-  if (!same_place(norm.view(4), done.x) || !same_place(norm.view(7), forward.view(2)) ||
-      !same_place(norm.view(6), forward.view(1)) || !same_or_absent(norm.view(5), forward.view(5)))
+  if (!same_place(norm[&NormBackward::x], done.x) || !same_place(rstd, forward[&NormRelu::rstd]) ||
+      !same_place(norm[&NormBackward::mean], forward[&NormRelu::mean]) ||
+      !same_or_absent(norm[&NormBackward::weight], forward[&NormRelu::weight]))
     return;
   const int relu = relu_gradient(g, at, done);
   if (relu <= done.call || !may_move_back(at, relu, done.adds, done)) return;
   const Block& block = p_.blocks[size_t(g.block)];
   const bool wanted = block.kind != Block::Kind::Temporary || block.death < 0 || fixed_[size_t(g.block)] ||
                       next_user(g.block, relu) != at || next_user(g.block, at) >= 0;
-  Call made{.entry = "norm_relu_backward", .device = norm.device, .deterministic = norm.deterministic};
-  made.site = norm.site;
-  const auto add = [&](Access access, const View& v) { made.operands.push_back({.access = access, .views = {v}}); };
-  for (size_t i : {0, 1, 2}) add(Access::Write, norm.view(i));
-  add(Access::Write, wanted ? g : View());
-  add(Access::Read, call(relu).view(1)), add(Access::Read, norm.view(4));
-  add(Access::Read, done.adds ? done.y : View());
-  add(Access::Read, done.adds ? View() : shift_of(done));
-  for (size_t i : {5, 6, 7}) add(Access::Read, norm.view(i));
-  made.operands.push_back(norm.operands.back());
+  using To = NormReluBackward;
+  Call made = call_of<To>(norm, norm.params<NormParams>());
+  made[&To::dx] = norm[&NormBackward::dx], made[&To::dweight] = norm[&NormBackward::dweight];
+  made[&To::dbias] = norm[&NormBackward::dbias], made[&To::x] = norm[&NormBackward::x];
+  made[&To::weight] = norm[&NormBackward::weight], made[&To::mean] = norm[&NormBackward::mean];
+  made[&To::rstd] = rstd, made[&To::dy] = call(relu)[&Binary::a];
+  if (wanted) made[&To::dadd] = g;
+  if (done.adds) made[&To::y] = done.y;
+  else made[&To::shift] = shift_of(done);
   p_.calls[size_t(relu)] = std::move(made);
   moved_[size_t(relu)] = dead_[size_t(at)] = true;
 }
@@ -212,10 +221,10 @@ void Norms::join_gradient(int at) {
 void Norms::run() {
   for (int at = 0; at < int(p_.calls.size()); ++at) {
     if (dead_[size_t(at)]) continue;
-    if (is(call(at), "norm")) {
+    if (is<Norm>(call(at))) {
       const auto chain = chain_from(at);
       if (chain && !moved_[size_t(chain->relu)] && may_move(*chain)) join(*chain);
-    } else if (is(call(at), "norm_backward")) join_gradient(at);
+    } else if (is<NormBackward>(call(at))) join_gradient(at);
   }
   remove_calls(p_, dead_);
   remake_lifetimes(p_);

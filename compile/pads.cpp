@@ -15,6 +15,8 @@
 namespace tapir::inline v0::ir {
 namespace {
 
+using entry::Binary, entry::Copy, entry::Fill;
+
 /// A block that holds zeros but for the slices that copies wrote.
 struct Padded {
   View whole;
@@ -29,9 +31,9 @@ class Pads {
   }
   void run() {
     for (int at = 0; at < int(p_.calls.size()); ++at) {
-      const std::string_view entry = p_.calls[size_t(at)].entry;
-      if ((entry == "fill" && fill(at)) || (entry == "copy" && copy(at)) || (entry == "binary" && sum(at))) continue;
-      each_view(p_.calls[size_t(at)], [&](const View& v, Access) { padded_.erase(v.block); });
+      const Call& call = p_.calls[size_t(at)];
+      if ((is<Fill>(call) && fill(at)) || (is<Copy>(call) && copy(at)) || (is<Binary>(call) && sum(at))) continue;
+      each_view(call, [&](const View& v, Access) { padded_.erase(v.block); });
     }
     remove_calls(p_, dead_);
   }
@@ -41,7 +43,7 @@ class Pads {
   bool copy(int at);
   bool sum(int at);
   void write_slices(const Padded& pad, int block);
-  const View& slice(int copy) const { return p_.calls[size_t(copy)].view(0); }
+  const View& slice(int copy) const { return p_.calls[size_t(copy)][&Copy::out]; }
 
   Program& p_;
   std::vector<Life> lives_;
@@ -51,7 +53,7 @@ class Pads {
 
 bool Pads::fill(int at) {
   const Call& call = p_.calls[size_t(at)];
-  const View& out = call.view(0);
+  const View& out = call[&Fill::out];
   const Scalar value = call.params<Scalar>();
   if (out.block < 0 || p_.blocks[size_t(out.block)].kind != Block::Kind::Temporary || !covers(out, p_)) return false;
   if (value.to_bool() || std::signbit(value.to_double()) || lives_[size_t(out.block)].first != at) return false;
@@ -61,7 +63,7 @@ bool Pads::fill(int at) {
 
 bool Pads::copy(int at) {
   const Call& call = p_.calls[size_t(at)];
-  const View &out = call.view(0), &x = call.view(1);
+  const View &out = call[&Copy::out], &x = call[&Copy::x];
   const auto found = padded_.find(out.block);
   if (found == padded_.end() || x.kind != View::Kind::Memory || x.dtype != out.dtype || padded_.contains(x.block))
     return false;
@@ -75,7 +77,7 @@ bool Pads::copy(int at) {
 bool Pads::sum(int at) {
   const Call& call = p_.calls[size_t(at)];
   const auto params = call.params<BinaryParams>();
-  const View &r = call.view(0), &a = call.view(1), &b = call.view(2);
+  const View &r = call[&Binary::out], &a = call[&Binary::a], &b = call[&Binary::b];
   const auto x = padded_.find(a.block), y = padded_.find(b.block);
   if (params.op != BinaryOp::Add || params.alpha.to_double() != 1 || r.block < 0 || x == padded_.end() ||
       y == padded_.end() || x == y)
@@ -110,13 +112,11 @@ void Pads::write_slices(const Padded& pad, int block) {
   for (int at : pad.others) dead_[size_t(at)] = true;
   for (int at : pad.copies) {
     Call& call = p_.calls[size_t(at)];
-    View& out = call.operands[0].views[0];
-    out.block = block;
-    View zero;
+    Call sum = call_of<Binary>(call, BinaryParams{BinaryOp::Add});
+    View &out = sum[&Binary::out] = call[&Copy::out], &zero = sum[&Binary::b];
+    out.block = block, sum[&Binary::a] = call[&Copy::x];
     zero.kind = View::Kind::Number, zero.dtype = out.dtype, zero.device = out.device, zero.number = 0;
-    call.entry = "binary";
-    call.operands.push_back({.views = {zero}});
-    call.operands.push_back(operand_of(BinaryParams{BinaryOp::Add}));
+    call = std::move(sum);
   }
 }
 

@@ -10,8 +10,10 @@
 namespace tapir::inline v0::ir {
 namespace {
 
+using entry::Binary, entry::Pool, entry::PoolBackward, entry::Unary;
+
 bool is_relu_gradient(const Call& call) {
-  return is(call, "binary") && call.params<BinaryParams>().op == BinaryOp::ReluGrad;
+  return is<Binary>(call) && call.params<BinaryParams>().op == BinaryOp::ReluGrad;
 }
 bool is_max(const Call& call) { return call.params<PoolParams>().op == PoolOp::Max; }
 /// Is there an element in every window? What lies in none is -inf, and a relu behind the pooling would make 0 of it. Padding is at most
@@ -59,18 +61,18 @@ bool Pools::written_between(const View& v, int first, int last) const {
 
 /// relu -> pool, and what reads what they wrote.
 bool Pools::find(int relu, Found& f) const {
-  const View &y = call(relu).view(0), &x = call(relu).view(1);
+  const View &y = call(relu)[&Unary::out], &x = call(relu)[&Unary::x];
   if (!is_own(y) || x.block < 0 || y.dtype != x.dtype || !is_floating(y.dtype) || overlap(x, y)) return false;
   f.relu = relu;
   const std::vector<int>& list = users(y);
   if (list.size() < 2 || list.size() > 3 || list[0] != relu) return false;
   f.pool = list[1];
   const Call& pool = call(f.pool);
-  if (!is(pool, "pool") || !is_max(pool) || !has_full_windows(pool) || !same_place(pool.view(2), y) ||
+  if (!is<Pool>(pool) || !is_max(pool) || !has_full_windows(pool) || !same_place(pool[&Pool::x], y) ||
       pool.deterministic != call(relu).deterministic)
     return false;
-  if (pool.view(0).dtype != y.dtype || written_between(x, relu, f.pool)) return false;
-  if (list.size() == 2) return pool.view(1).kind == View::Kind::Absent;
+  if (pool[&Pool::y].dtype != y.dtype || written_between(x, relu, f.pool)) return false;
+  if (list.size() == 2) return pool[&Pool::indices].kind == View::Kind::Absent;
   f.relu_gradient = list[2];
   return find_gradient(f);
 }
@@ -78,16 +80,16 @@ bool Pools::find(int relu, Found& f) const {
 /// pool_backward -> the relu's gradient, with nobody else in between.
 bool Pools::find_gradient(Found& f) const {
   const Call &pool = call(f.pool), &grad = call(f.relu_gradient);
-  const View &pooled = pool.view(0), &indices = pool.view(1);
-  if (!is_relu_gradient(grad) || !same_place(grad.view(2), call(f.relu).view(0)) || !is_own(indices)) return false;
+  const View &pooled = pool[&Pool::y], &indices = pool[&Pool::indices];
+  if (!is_relu_gradient(grad) || !same_place(grad[&Binary::b], call(f.relu)[&Unary::out]) || !is_own(indices))
+    return false;
   const std::vector<int>& list = users(indices);
   if (list.size() != 2 || list[0] != f.pool) return false;
   f.pool_gradient = list[1];
   const Call& back = call(f.pool_gradient);
-  if (!is(back, "pool_backward") || !is_max(back) || f.pool_gradient > f.relu_gradient || pooled.block < 0)
-    return false;
-  const View &dx = back.view(0), &dy = back.view(1), &out = grad.view(0);
-  const bool passed_on = dx.block >= 0 && is_own(dx) && same_place(grad.view(1), dx) &&
+  if (!is<PoolBackward>(back) || !is_max(back) || f.pool_gradient > f.relu_gradient || pooled.block < 0) return false;
+  const View &dx = back[&PoolBackward::dx], &dy = back[&PoolBackward::dy], &out = grad[&Binary::out];
+  const bool passed_on = dx.block >= 0 && is_own(dx) && same_place(grad[&Binary::a], dx) &&
                          users(dx) == std::vector<int>{f.pool_gradient, f.relu_gradient} &&
                          (same_place(out, dx) || !overlap(out, dx));
   return passed_on && out.dtype == dx.dtype && dy.dtype == pooled.dtype && dy.shape == pooled.shape &&
@@ -97,16 +99,16 @@ bool Pools::find_gradient(Found& f) const {
 
 void Pools::sink(const Found& f) {
   Call relu = call(f.relu), pool = call(f.pool);
-  pool.operands[2].views[0] = relu.view(1);
-  relu.operands[0].views[0] = relu.operands[1].views[0] = pool.view(0);
+  pool[&Pool::x] = relu[&Unary::x];
+  relu[&Unary::out] = relu[&Unary::x] = pool[&Pool::y];
   if (f.pool_gradient >= 0) {
     Call back = call(f.pool_gradient), grad = call(f.relu_gradient);
-    back.operands[0].views[0] = grad.view(0);
-    View cut = pool.view(0);  // in the pooled tensor's order, which the pooling's gradient takes best
+    back[&PoolBackward::dx] = grad[&Binary::out];
+    View cut = pool[&Pool::y];  // in the pooled tensor's order, which the pooling's gradient takes best
     cut.offset = 0, cut.block = int(p_.blocks.size());
     p_.blocks.push_back({.bytes = numel_of(cut.shape) * size_of(cut.dtype), .device = cut.device, .death = 0});
-    grad.operands[0].views[0] = cut, grad.operands[1].views[0] = back.view(1);
-    grad.operands[2].views[0] = pool.view(0), back.operands[1].views[0] = cut;
+    grad[&Binary::out] = cut, grad[&Binary::a] = back[&PoolBackward::dy];
+    grad[&Binary::b] = pool[&Pool::y], back[&PoolBackward::dy] = cut;
     p_.calls[size_t(f.pool_gradient)] = std::move(grad), p_.calls[size_t(f.relu_gradient)] = std::move(back);
   }
   p_.calls[size_t(f.pool)] = std::move(pool);

@@ -3,7 +3,6 @@
 // them. Such calls stand first, Program::prepared of them, and run when the version of a storage that they read has changed; blocks that
 // later calls read of theirs are `kept`, outside of the arena.
 #include <algorithm>
-#include <string_view>
 
 #include "../core/fused.h"
 #include "dependencies.h"
@@ -16,10 +15,9 @@ namespace {
 
 /// Does the call give the same result for the same operands, and refuse none?
 bool is_plain(const Call& call) {
-  const std::string_view entry = call.entry;
-  for (const std::string_view one : {"copy", "fill", "range", "unary", "binary", "ternary", "reduce", "matmul"})
-    if (entry == one) return !may_refuse(call);
-  if (entry != "fused") return false;
+  using namespace entry;
+  if (is<Copy, Fill, Range, Unary, Binary, Ternary, Reduce, Matmul>(call)) return !may_refuse(call);
+  if (!is<Fused>(call)) return false;
   const auto p = call.params<FusedParams>();
   return std::none_of(p.steps, p.steps + p.count, [](const FusedStep& s) { return s.kind == FusedKind::Keep; });
 }

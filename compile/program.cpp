@@ -56,7 +56,7 @@ static std::string steps_of(const Call& call) {
 }
 
 std::string label_of(const Call& call) {
-  std::string s = call.entry;
+  std::string s = entry::name_of(call.entry);
   for (const Operand& o : call.operands)
     if (o.op >= 0) s += std::string("(") + o.op_name + ")";
   return s;
@@ -65,7 +65,7 @@ std::string label_of(const Call& call) {
 /// "binary(Mul): %2 float32 (3,) <- %0 float32 (3,), 2": what is written, what is read; * marks what is both.
 std::string to_string(const Call& call) {
   std::string written, read, name = label_of(call);
-  if (is(call, "fused")) name += steps_of(call);
+  if (is<entry::Fused>(call)) name += steps_of(call);
   for (const Operand& o : call.operands) {
     if (o.kind == TraceArg::Kind::Bytes) continue;
     std::string& side = o.access == Access::Read ? read : written;

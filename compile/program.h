@@ -15,12 +15,12 @@
 
 #include "../autograd/anomaly.h"
 #include "../core/backend.h"
+#include "../core/entry_fields.h"
 #include "../core/trace.h"
 
 namespace tapir::inline v0::ir {
 
-/// What a call does with an operand: Write replaces all elements that the view names, Update reads them first.
-enum class Access : uint8_t { Read, Write, Update };
+using entry::Access;
 
 /// A piece of memory. Temporary and Constant ones live from before calls[birth] to before calls[death].
 struct Block {
@@ -59,28 +59,45 @@ struct Operand {
   const char* op_name = "";
 };
 
-/// `entry` is a member of BackendTable: a kernel, or "copy_bytes" with two views of uint8 (to, from).
+/// A call of a kernel, or of copy_bytes.
 struct Call {
-  const char* entry = "";
+  entry::Id entry = entry::Id::copy_bytes;
   Device device;
   bool deterministic = false;
   std::vector<Operand> operands = {};
   std::shared_ptr<const CallSite> site = {};  // where it was called, for messages
 
-  /// The first view of operand i.
-  const View& view(size_t i) const { return operands[i].views[0]; }
+  /// An operand by its name: call[&entry::Norm::x]. The call must be of that entry.
+  template <class E, entry::OneOperand T> const View& operator[](T E::*member) const { return views(member)[0]; }
+  template <class E, entry::OneOperand T> View& operator[](T E::*member) { return at(member).views[0]; }
+  template <class E, entry::ManyOperands T> const std::vector<View>& operator[](T E::*member) const {
+    return views(member);
+  }
+  /// The first operand: what pointwise calls write.
+  const View& result() const { return operands[0].views[0]; }
+  template <class E, class T> Operand& at(T E::*member) {
+    check_internal(entry == entry::id_of<E>, "[{}] expected a call of it, got {}", entry::name_of(entry::id_of<E>),
+                   entry::name_of(entry));
+    return operands[entry::index_of(member)];
+  }
   /// The parameters, which stand last.
   template <class P> P params() const {
     static_assert(std::is_trivially_copyable_v<P>);
     const std::string& from = operands.back().bytes;
-    check_internal(from.size() == sizeof(P), "[{}] expected {} bytes of parameters, got {}", entry, sizeof(P),
-                   from.size());
+    check_internal(from.size() == sizeof(P), "[{}] expected {} bytes of parameters, got {}", entry::name_of(entry),
+                   sizeof(P), from.size());
     alignas(P) unsigned char raw[sizeof(P)];
     from.copy(reinterpret_cast<char*>(raw), sizeof(P));
     return *std::launder(reinterpret_cast<P*>(raw));
   }
+
+ private:
+  template <class E, class T> const std::vector<View>& views(T E::*member) const {
+    return const_cast<Call*>(this)->at(member).views;
+  }
 };
-inline bool is(const Call& call, std::string_view entry) { return call.entry == entry; }
+/// Is it a call of any of these entries?
+template <class... E> bool is(const Call& call) { return ((call.entry == entry::id_of<E>) || ...); }
 
 struct Program {
   std::vector<Block> blocks;
@@ -89,8 +106,6 @@ struct Program {
   int prepared = 0;                   // so many calls stand first that need not run each time
 };
 
-/// How entry `entry` uses its operand number `i`; `params` is the last operand's bytes.
-Access access_of(std::string_view entry, size_t i, std::string_view params);
 /// A line for each block and each call.
 std::string to_string(const Program& program);
 std::string to_string(const Call& call);

@@ -20,12 +20,11 @@ namespace {
 
 enum class Price : uint8_t { Memory, Arithmetic, Never };  // what bounds a call's time
 
-Price price_of(std::string_view entry) {
-  for (const char* e :
-       {"copy", "fill", "range", "random", "unary", "binary", "ternary", "fused", "dropout", "norm", "norm_relu"})
-    if (entry == e) return Price::Memory;
-  for (const char* e : {"reduce", "softmax", "gather", "index", "pool", "attention", "matmul", "conv", "resample"})
-    if (entry == e) return Price::Arithmetic;
+Price price_of(const Call& call) {
+  using namespace entry;
+  if (is<Copy, Fill, Range, Random, Unary, Binary, Ternary, Fused, Dropout, Norm, NormRelu>(call)) return Price::Memory;
+  if (is<Reduce, Softmax, Gather, entry::Index, Pool, Attention, Matmul, Conv, Resample>(call))
+    return Price::Arithmetic;
   return Price::Never;
 }
 
@@ -110,12 +109,12 @@ int Round::next_use(int block) const {
 
 /// The last call before which the call that made the block would compute the same again; -1: it is not made again.
 int Round::repeatable_until(int block) const {
-  if (!made_at_once(block) || price_of(writer(block).entry) > most_) return -1;
+  if (!made_at_once(block) || price_of(writer(block)) > most_) return -1;
   const Call& call = writer(block);
   const int at = writes_[size_t(block)][0];
   int until = int(p_.calls.size());
   each_view(call, [&](const View& v, Access access) {
-    if (access == Access::Update && !std::string_view(call.entry).starts_with("norm"))
+    if (access == Access::Update && !is<entry::Norm, entry::NormRelu>(call))
       until = -1;  // unlike statistics, which can be left out
     if (access != Access::Read) return;
     const std::vector<int>& list = writes_[size_t(v.block)];
@@ -164,7 +163,7 @@ std::vector<int> Round::candidates() {
   for (size_t i = 0; i < n; ++i) {
     if (!again_[i] || !waits_[i] || until[i] < next_use(int(i))) continue;
     const Call& call = writer(int(i));
-    const double moved = double(bytes_of(call)) + (price_of(call.entry) == Price::Memory ? 0 : 1e9);
+    const double moved = double(bytes_of(call)) + (price_of(call) == Price::Memory ? 0 : 1e9);
     list.emplace_back(moved / double(std::max<int64_t>(p_.blocks[i].bytes, 1)), int(i));
   }
   std::sort(list.begin(), list.end());
@@ -176,7 +175,7 @@ std::vector<int> Round::candidates() {
 /// The call on copies where there are some, with new blocks for what it writes.
 Call Round::copy_of(const Call& call, const std::vector<bool>& again, Again& a) const {
   Call copy = call;
-  if (is(call, "fused")) keep_stores(copy, again);
+  if (is<entry::Fused>(call)) keep_stores(copy, again);
   std::map<int, int> spare;
   for (Operand& o : copy.operands)
     for (View& v : o.views) {

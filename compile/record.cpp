@@ -41,7 +41,7 @@ struct Recorder {
   View view_of(const TensorView& v);
   View bytes_at(const void* data, Device device, int64_t bytes);
   void use(const View& v, Access access);
-  Call call_of(const char* entry, const Context& ctx, const std::vector<TraceArg>& args);
+  Call call_of(entry::Id entry, const Context& ctx, const std::vector<TraceArg>& args);
 };
 
 namespace {
@@ -63,7 +63,7 @@ void refuse_host_read(const char* op, const char* file, unsigned line) {
 
 struct RecordsCalls {
   static const BackendTable& real(const Context& ctx) { return *active->real[int(ctx.device.type)]; }
-  template <class F> static auto run(const char* entry, Context& ctx, const std::vector<TraceArg>& args, F call)
+  template <class F> static auto run(entry::Id entry, Context& ctx, const std::vector<TraceArg>& args, F call)
       -> decltype(call()) {
     if constexpr (!std::is_void_v<decltype(call())>)
       refuse("nonzero", ": its result's shape depends on values; where() and masked_fill() have fixed ones");
@@ -87,7 +87,7 @@ template <DeviceType type> void release(void* data, int64_t bytes, Device device
 template <DeviceType type>
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, void* stream) {
   Call call;
-  call.entry = "copy_bytes", call.device = to_device.is_cpu() ? from_device : to_device, call.site = here();
+  call.device = to_device.is_cpu() ? from_device : to_device, call.site = here();
   const View source = active->bytes_at(from, from_device, bytes), target = active->bytes_at(to, to_device, bytes);
   active->use(source, Access::Read), active->use(target, Access::Write);
   call.operands = {{.access = Access::Write, .views = {target}}, {.views = {source}}};
@@ -258,13 +258,12 @@ void Recorder::use(const View& v, Access access) {
   if (access != Access::Read) b.written = true;
 }
 
-Call Recorder::call_of(const char* entry, const Context& ctx, const std::vector<TraceArg>& args) {
+Call Recorder::call_of(entry::Id entry, const Context& ctx, const std::vector<TraceArg>& args) {
   Call call{.entry = entry, .device = ctx.device, .deterministic = ctx.deterministic};
   call.site = here();
   for (const TraceArg& a : args) {
     Operand& o = call.operands.emplace_back();
-    o.kind = a.kind, o.bytes = a.bytes, o.op = a.op, o.op_name = a.op_name;
-    if (a.kind != TraceArg::Kind::Bytes) o.access = access_of(entry, size_t(&a - args.data()), args.back().bytes);
+    o.kind = a.kind, o.access = a.access, o.bytes = a.bytes, o.op = a.op, o.op_name = a.op_name;
     if (a.kind == TraceArg::Kind::View) o.views.push_back(view_of(a.view));
     for (const TensorView& v : a.list) o.views.push_back(view_of(v));
   }

@@ -95,12 +95,11 @@ static std::string strange_call(const Recorded& r, bool& permanent) {
       for (const View& v : o.views)
         if (block_of(v) >= 0 && input[size_t(v.block)] && !within(v, *input[size_t(v.block)]))
           return text_of(call) + " reaches beyond the elements of an argument";
-    const std::string_view entry = call.entry;
     const auto foreign = [&](uint64_t seed, uint64_t offset) {
       return seed != r.seed || offset - r.offset > r.numbers;
     };
-    if ((entry == "random" && foreign(call.params<RandomParams>().seed, call.params<RandomParams>().offset)) ||
-        (entry == "dropout" && foreign(call.params<DropoutParams>().seed, call.params<DropoutParams>().offset)))
+    if ((is<entry::Random>(call) && foreign(call.params<RandomParams>().seed, call.params<RandomParams>().offset)) ||
+        (is<entry::Dropout>(call) && foreign(call.params<DropoutParams>().seed, call.params<DropoutParams>().offset)))
       return text_of(call) + " draws numbers that do not follow the generator's state";
   }
   return "";

@@ -6,20 +6,23 @@
 namespace tapir::inline v0::ir {
 namespace {
 
+using entry::Id;
+
 constexpr const char *kIndex = "index {value} at position {position} is out of bounds for a dimension of size {bound}",
                      *kTarget = "target {value} at position {position} is out of bounds for {bound} classes";
 constexpr struct {
-  const char *entry, *op, *text;  // op: nothing for the entry's own name
+  Id entry;
+  const char *op, *text;  // op: nothing for the entry's own name
 } kTexts[] = {
-    {"gather", "", kIndex},
-    {"scatter", "", kIndex},
-    {"index", "", kIndex},
-    {"index_put", "", kIndex},
-    {"cross_entropy", "", kTarget},
-    {"cross_entropy_backward", "", kTarget},
-    {"binary", "", "ZeroDivisionError: the integer divisor at position {position} is {value}"},
-    {"random", "bernoulli", "expected probabilities in [0, 1], got another one at position {position}"},
-    {"attention", "scaled_dot_product_attention", "expected a length of at most {bound} keys, got {value}"},
+    {Id::gather, "", kIndex},
+    {Id::scatter, "", kIndex},
+    {Id::index, "", kIndex},
+    {Id::index_put, "", kIndex},
+    {Id::cross_entropy, "", kTarget},
+    {Id::cross_entropy_backward, "", kTarget},
+    {Id::binary, "", "ZeroDivisionError: the integer divisor at position {position} is {value}"},
+    {Id::random, "bernoulli", "expected probabilities in [0, 1], got another one at position {position}"},
+    {Id::attention, "scaled_dot_product_attention", "expected a length of at most {bound} keys, got {value}"},
 };
 
 const char* text_of(LinalgOp op) {
@@ -37,13 +40,13 @@ LinalgOp linalg_op(const Call& call) { return call.params<LinalgParams>().op; }
 /// By integers of which it is not certain that none is 0.
 bool may_divide_by_zero(const Call& call) {
   const BinaryOp op = call.params<BinaryParams>().op;
-  const View &a = call.view(1), &b = call.view(2);
+  const View &a = call[&entry::Binary::a], &b = call[&entry::Binary::b];
   return (op == BinaryOp::TruncDiv || op == BinaryOp::FloorDiv || op == BinaryOp::Remainder || op == BinaryOp::Fmod) &&
          !is_floating(a.dtype) && !is_floating(b.dtype) && (b.kind != View::Kind::Number || !b.number.to_bool());
 }
 bool may_refuse_matrices(const Call& call) {
   const LinalgOp op = linalg_op(call);
-  const std::vector<View>& outs = call.operands[0].views;
+  const std::vector<View>& outs = call[&entry::Linalg::outs];
   if (op == LinalgOp::Cholesky) return outs.size() < 2 || outs[1].kind == View::Kind::Absent;  // else it is told there
   return op == LinalgOp::Lu || op == LinalgOp::Eigh || op == LinalgOp::Svd;
 }
@@ -51,34 +54,38 @@ bool may_refuse_matrices(const Call& call) {
 }  // namespace
 
 bool may_refuse(const Call& call) {
-  if (is(call, "binary")) return may_divide_by_zero(call);
-  if (is(call, "linalg")) return may_refuse_matrices(call);
-  if (is(call, "random")) return call.params<RandomParams>().op == RandomOp::BernoulliTensor;
-  if (is(call, "attention"))  // by a length
-    return call.view(5).kind == View::Kind::Memory && call.view(5).dtype == kInt64;
-  return std::any_of(std::begin(kTexts), std::end(kTexts), [&](const auto& t) { return is(call, t.entry); });
+  if (is<entry::Binary>(call)) return may_divide_by_zero(call);
+  if (is<entry::Linalg>(call)) return may_refuse_matrices(call);
+  if (is<entry::Random>(call)) return call.params<RandomParams>().op == RandomOp::BernoulliTensor;
+  if (is<entry::Attention>(call))  // by a length
+    return call[&entry::Attention::mask].kind == View::Kind::Memory && call[&entry::Attention::mask].dtype == kInt64;
+  return std::any_of(std::begin(kTexts), std::end(kTexts), [&](const auto& t) { return call.entry == t.entry; });
 }
 
 std::string refusal_of(const Call& call) {
-  if (is(call, "linalg")) return text_of(linalg_op(call));
+  if (is<entry::Linalg>(call)) return text_of(linalg_op(call));
   for (const auto& t : kTexts)
-    if (is(call, t.entry)) {
-      const char* const op = *t.op ? t.op : is(call, "binary") ? call.operands.back().op_name : call.entry;
+    if (call.entry == t.entry) {
+      const char* const op = *t.op                     ? t.op
+                             : is<entry::Binary>(call) ? call.operands.back().op_name
+                                                       : entry::name_of(call.entry);
       return std::string("[").append(op).append("] ").append(t.text);
     }
-  return std::string("[") + call.entry + "] bad value {value} at position {position}, expected one within {bound}";
+  return std::string("[") + entry::name_of(call.entry) +
+         "] bad value {value} at position {position}, expected one within {bound}";
 }
 
 bool iterates(const Call& call) {
-  return is(call, "linalg") && (linalg_op(call) == LinalgOp::Eigh || linalg_op(call) == LinalgOp::Svd);
+  return is<entry::Linalg>(call) && (linalg_op(call) == LinalgOp::Eigh || linalg_op(call) == LinalgOp::Svd);
 }
 
 bool is_ignored(const Program& p, size_t at) {
   const Call& call = p.calls[at];
-  if (!is(call, "linalg") || linalg_op(call) != LinalgOp::Lu) return false;
-  const int factors = call.operands[0].views[0].block;
+  if (!is<entry::Linalg>(call) || linalg_op(call) != LinalgOp::Lu) return false;
+  const int factors = call[&entry::Linalg::outs][0].block;
   return std::none_of(p.calls.begin() + int64_t(at), p.calls.end(), [&](const Call& other) {
-    return is(other, "linalg") && linalg_op(other) == LinalgOp::LuSolve && other.operands[1].views[0].block == factors;
+    return is<entry::Linalg>(other) && linalg_op(other) == LinalgOp::LuSolve &&
+           other[&entry::Linalg::ins][0].block == factors;
   });
 }
 

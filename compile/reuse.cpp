@@ -1,5 +1,4 @@
 #include <numeric>
-#include <string_view>
 
 #include "overlap.h"
 #include "passes.h"
@@ -9,8 +8,8 @@
 namespace tapir::inline v0::ir {
 
 /// Entries whose kernels may write where they read, element by element.
-static bool pointwise(std::string_view entry) {
-  return entry == "unary" || entry == "binary" || entry == "ternary" || entry == "fused";
+static bool may_write_in_place(const Call& call) {
+  return is<entry::Unary, entry::Binary, entry::Ternary, entry::Fused>(call);
 }
 
 /// What the views of a pass's calls stand for now, and when blocks are named first and last.
@@ -53,7 +52,7 @@ void reuse_operands(Program& p) {
   for (int at = 0; at < int(p.calls.size()); ++at) {
     Call& call = p.calls[size_t(at)];
     each_view(call, [&](View& v, Access) { v.block = reuse.stands_for[size_t(v.block)]; });
-    if (pointwise(call.entry)) reuse.take_over(call, at);
+    if (may_write_in_place(call)) reuse.take_over(call, at);
   }
 }
 

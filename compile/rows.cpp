@@ -8,49 +8,48 @@
 namespace tapir::inline v0::ir {
 namespace {
 
+using entry::Norm, entry::NormBackward, entry::Reduce, entry::Softmax, entry::SoftmaxBackward;
+
 bool is_there(const View& v) { return v.kind == View::Kind::Memory && v.block >= 0; }
 
 /// The operand whose shape is that of the elements.
-size_t full_operand(std::string_view entry) { return entry == "norm" ? 3 : entry == "norm_backward" ? 4 : 1; }
+const View& full_view(const Call& call) {
+  if (is<Norm>(call)) return call[&Norm::x];
+  if (is<NormBackward>(call)) return call[&NormBackward::x];
+  return is<Reduce>(call) ? call[&Reduce::x] : call.result();
+}
 
 /// How many of the last dimensions are a row; 0: none are.
 int64_t row_dims_of(const Call& call) {
-  const std::string_view entry = call.entry;
-  if (entry == "softmax" || entry == "softmax_backward") {
-    const int64_t rank = call.view(0).shape.size();
+  if (is<Softmax, SoftmaxBackward>(call)) {
+    const int64_t rank = call.result().shape.size();
     return rank && call.params<SoftmaxParams>().dim == rank - 1;
   }
-  if (entry == "norm" || entry == "norm_backward") {
+  if (is<Norm, NormBackward>(call)) {
     const auto p = call.params<NormParams>();
     if (p.op != NormOp::Layer && p.op != NormOp::Rms) return 0;
     // Gradients of weight and bias come for little in the pass that dx needs: apart, they would read everything again.
-    if (entry == "norm_backward" && (is_there(call.view(1)) || is_there(call.view(2)) || !is_there(call.view(0))))
+    if (is<NormBackward>(call) && (is_there(call[&NormBackward::dweight]) || is_there(call[&NormBackward::dbias]) ||
+                                   !is_there(call[&NormBackward::dx])))
       return 0;
     return p.axes;
   }
-  if (entry != "reduce") return 0;
+  if (!is<Reduce>(call)) return 0;
   const auto p = call.params<ReduceParams>();
-  const int64_t rank = call.view(1).shape.size();
+  const int64_t rank = call[&Reduce::x].shape.size();
   int64_t dims = 0;
   while (dims < rank && p.dims >> (rank - 1 - dims) & 1) ++dims;
   const bool last_alone = rank <= 31 && p.dims == ((uint32_t(1) << dims) - 1) << (rank - dims);
   const bool known = p.op == ReduceOp::Sum || p.op == ReduceOp::Mean || p.op == ReduceOp::Max;
-  return known && last_alone && call.view(0).dtype == call.view(1).dtype ? dims : 0;
+  return known && last_alone && call[&Reduce::out].dtype == call[&Reduce::x].dtype ? dims : 0;
 }
 
 }  // namespace
 
-const Shape& elements_of(const Call& call) {
-  const std::string_view entry = call.entry;
-  const bool rows = entry == "norm" || entry == "norm_backward" || entry == "reduce" || entry == "softmax_backward";
-  return call.view(rows ? full_operand(entry) : 0).shape;
-}
+const Shape& elements_of(const Call& call) { return full_view(call).shape; }
 
 int64_t row_of(const Call& call) {
-  const std::string_view entry = call.entry;
-  if (entry != "softmax" && entry != "softmax_backward" && entry != "norm" && entry != "norm_backward" &&
-      entry != "reduce")
-    return 0;
+  if (!is<Softmax, SoftmaxBackward, Norm, NormBackward, Reduce>(call)) return 0;
   const Shape& shape = elements_of(call);
   int64_t row = 1;
   const int64_t dims = row_dims_of(call);
@@ -62,7 +61,7 @@ bool is_row_call(const Call& call) {
   const int64_t row = row_of(call);
   if (row < 2 || row > kLongestRow) return false;
   const Shape& full = elements_of(call);
-  if (numel_of(full) == 0 || !is_floating(call.view(full_operand(call.entry)).dtype)) return false;
+  if (numel_of(full) == 0 || !is_floating(full_view(call).dtype)) return false;
   for (const Operand& o : call.operands)
     for (const View& v : o.views)
       if (is_there(v) && (v.device != call.device || (v.shape == full && !goes_by_rows(v)))) return false;
@@ -74,7 +73,7 @@ bool is_row_call(const Call& call) {
 // processor time of one thread, fused by separate: sums, means and maxima with the calls around them 0.4 to 1.0 on rows of 32 to 8192
 // elements, and 2 to 6 on rows of 8; norms 1.0 to 1.5; softmax 1.0 to 1.8, and 5 on rows of 8. What loses keeps its own kernel. (Norms of
 // rows of up to 64 win, 0.3 to 0.9, but networks as small as that rather keep eager code's bits.)
-bool is_worth_fusing(const Call& call) { return is(call, "reduce") && row_of(call) >= 32; }
+bool is_worth_fusing(const Call& call) { return is<Reduce>(call) && row_of(call) >= 32; }
 
 bool goes_by_rows(const View& v) {
   int64_t inner = -1;
@@ -116,27 +115,27 @@ int GroupBuilder::reduce(ReduceOp op, int x) {
 bool GroupBuilder::add_rows(const Call& call, size_t index) {
   from_ = elements_of(call);
   if (numel_of(from_) != numel_of(group_.shape)) return false;
-  const std::string_view entry = call.entry;
-  if (entry == "softmax") return add_softmax(call, index);
-  if (entry == "softmax_backward") return add_softmax_backward(call, index);
-  if (entry == "norm") return add_norm(call, index);
-  return entry == "reduce" ? add_reduce(call, index) : add_norm_backward(call, index);
+  if (is<Softmax>(call)) return add_softmax(call, index);
+  if (is<SoftmaxBackward>(call)) return add_softmax_backward(call, index);
+  if (is<Norm>(call)) return add_norm(call, index);
+  return is<Reduce>(call) ? add_reduce(call, index) : add_norm_backward(call, index);
 }
 
 /// e^(x - max) / sum, or x - max - ln sum.
 bool GroupBuilder::add_softmax(const Call& call, size_t index) {
-  const int x = read(call.view(1), compute_type(call.view(1).dtype));
+  const View& in = call[&Softmax::x];
+  const int x = read(in, compute_type(in.dtype));
   const int low = binary(BinaryOp::Sub, x, reduce(ReduceOp::Max, x)), e = unary(UnaryOp::Exp, low);
   const int sum = reduce(ReduceOp::Sum, e);
   const int y = call.params<SoftmaxParams>().log ? binary(BinaryOp::Sub, low, unary(UnaryOp::Log, sum))
                                                  : binary(BinaryOp::Mul, e, unary(UnaryOp::Reciprocal, sum));
-  return write(call.view(0), y, index);
+  return write(call[&Softmax::y], y, index);
 }
 
 /// (dy - sum(dy y)) y, or dy - e^y sum(dy).
 bool GroupBuilder::add_softmax_backward(const Call& call, size_t index) {
-  const DType type = compute_type(call.view(2).dtype);
-  const int dy = read(call.view(1), type), y = read(call.view(2), type);
+  const DType type = compute_type(call[&SoftmaxBackward::y].dtype);
+  const int dy = read(call[&SoftmaxBackward::dy], type), y = read(call[&SoftmaxBackward::y], type);
   int dx;
   if (call.params<SoftmaxParams>().log) {
     const int sum = reduce(ReduceOp::Sum, dy);
@@ -145,50 +144,54 @@ bool GroupBuilder::add_softmax_backward(const Call& call, size_t index) {
     const int sum = reduce(ReduceOp::Sum, binary(BinaryOp::Mul, dy, y));
     dx = binary(BinaryOp::Mul, binary(BinaryOp::Sub, dy, sum), y);
   }
-  return write(call.view(0), dx, index);
+  return write(call[&SoftmaxBackward::dx], dx, index);
 }
 
 /// The variance from the differences to the mean, as in cpu_kernels/norm_rows.cpp.
 bool GroupBuilder::add_norm(const Call& call, size_t index) {
   const auto p = call.params<NormParams>();
-  const DType type = compute_type(call.view(3).dtype);
-  int x = read(call.view(3), type), average = kFull;
+  const DType type = compute_type(call[&Norm::x].dtype);
+  int x = read(call[&Norm::x], type), average = kFull;
   if (p.op == NormOp::Layer) x = binary(BinaryOp::Sub, x, average = mean(x));
   const int variance = mean(unary(UnaryOp::Square, x));
   const int rstd = unary(UnaryOp::Rsqrt, binary(BinaryOp::Add, variance, number(p.eps, type)));
   int y = binary(BinaryOp::Mul, x, rstd);
-  if (is_there(call.view(4))) y = binary(BinaryOp::Mul, y, read(call.view(4), type));
-  if (is_there(call.view(5))) y = binary(BinaryOp::Add, y, read(call.view(5), type));
-  for (const auto& [at, value] : {std::pair(1, average), std::pair(2, rstd)}) {
-    if (!is_there(call.view(size_t(at)))) continue;
-    const auto view = by_rows(call.view(size_t(at)), from_, p.axes);
+  const View &weight = call[&Norm::weight], &bias = call[&Norm::bias];
+  if (is_there(weight)) y = binary(BinaryOp::Mul, y, read(weight, type));
+  if (is_there(bias)) y = binary(BinaryOp::Add, y, read(bias, type));
+  for (const auto& [statistic, value] : {std::pair(&Norm::mean, average), std::pair(&Norm::rstd, rstd)}) {
+    if (!is_there(call[statistic])) continue;
+    const auto view = by_rows(call[statistic], from_, p.axes);
     if (!view || !write(*view, value, index)) return false;
   }
-  return write(call.view(0), y, index);
+  return write(call[&Norm::y], y, index);
 }
 
 /// rstd (g - avg(g) - xhat avg(g xhat)), g = dy weight, xhat = (x - mean) rstd; Rms has no avg(g).
 bool GroupBuilder::add_norm_backward(const Call& call, size_t index) {
   const auto p = call.params<NormParams>();
-  const DType type = compute_type(call.view(4).dtype);
+  const DType type = compute_type(call[&NormBackward::x].dtype);
   const bool rms = p.op == NormOp::Rms;
-  const auto means = by_rows(call.view(6), from_, p.axes), rstds = by_rows(call.view(7), from_, p.axes);
+  const auto means = by_rows(call[&NormBackward::mean], from_, p.axes);
+  const auto rstds = by_rows(call[&NormBackward::rstd], from_, p.axes);
   if (!rstds || (!rms && !means)) return false;
-  int g = read(call.view(3), type), x = read(call.view(4), type);
+  int g = read(call[&NormBackward::dy], type), x = read(call[&NormBackward::x], type);
   const int rstd = read(*rstds, type);
-  if (is_there(call.view(5))) g = binary(BinaryOp::Mul, g, read(call.view(5), type));
+  const View& weight = call[&NormBackward::weight];
+  if (is_there(weight)) g = binary(BinaryOp::Mul, g, read(weight, type));
   if (!rms) x = binary(BinaryOp::Sub, x, read(*means, type));
   const int xhat = binary(BinaryOp::Mul, x, rstd);
   const int slope = mean(binary(BinaryOp::Mul, g, xhat));
   int dx = rms ? g : binary(BinaryOp::Sub, g, mean(g));
   dx = binary(BinaryOp::Sub, dx, binary(BinaryOp::Mul, xhat, slope));
-  return write(call.view(0), binary(BinaryOp::Mul, dx, rstd), index);
+  return write(call[&NormBackward::dx], binary(BinaryOp::Mul, dx, rstd), index);
 }
 
 bool GroupBuilder::add_reduce(const Call& call, size_t index) {
   const ReduceOp op = call.params<ReduceParams>().op;
-  const int x = read(call.view(1), compute_type(call.view(1).dtype));
-  return write(call.view(0), op == ReduceOp::Mean ? mean(x) : reduce(op, x), index);
+  const View& in = call[&Reduce::x];
+  const int x = read(in, compute_type(in.dtype));
+  return write(call[&Reduce::out], op == ReduceOp::Mean ? mean(x) : reduce(op, x), index);
 }
 
 }  // namespace tapir::inline v0::ir

@@ -1,8 +1,6 @@
 #include "schedule.h"
 
 #include <cstring>
-#include <tuple>
-#include <utility>
 
 #include "../core/device_table.h"
 #include "../core/trace_call.h"
@@ -11,68 +9,39 @@
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
-namespace {
 
-// How an argument is kept in a thunk, and handed to the entry.
-template <class T> struct Kept {
-  T value{};
-  const T& get() const { return value; }
-};
-template <> struct Kept<std::span<const TensorView>> {
-  std::vector<TensorView> list;
-  std::span<const TensorView> get() const { return list; }
-};
-template <> struct Kept<OptimizerLists> {
-  std::vector<TensorView> lists[5];
-  OptimizerLists get() const { return {lists[0], lists[1], lists[2], lists[3], lists[4]}; }
-};
+/// A kernel with an entry's struct; it holds the lists that the struct names.
+template <class E> struct KernelThunk final : Thunk {
+  Kernel<E>* kernel = nullptr;
+  tapir::detail::Held<E> held;
+  std::vector<std::vector<TensorView>> lists;
 
-}  // namespace
-
-template <auto Member, class E> struct KernelThunk;
-template <auto Member, class R, class... A> struct KernelThunk<Member, R (*BackendTable::*)(Context&, A...)> final
-    : Thunk {
-  R (*entry)(Context&, A...) = nullptr;
-  std::tuple<Kept<std::remove_cvref_t<A>>...> args;
-
-  void run(Context& ctx) override {
-    std::apply([&](const auto&... a) { (void)entry(ctx, a.get()...); }, args);
-  }
-  void retarget(const BackendTable& table) override { entry = table.*Member; }
+  void run(Context& ctx) override { (void)kernel(ctx, held.value); }
+  void retarget(const BackendTable& table) override { kernel = kernel_of<E>(table); }
 
   /// From the operands of a call, in order; views that move are listed in `s`.
   void fill(const Call& call, Schedule& s) {
     size_t at = 0;
-    std::apply([&](auto&... a) { (fill(a, call, at, s), ...); }, args);
-    check_internal(at == call.operands.size(), "[{}] expected {} operands, got {}", call.entry, int64_t(at),
-                   int64_t(call.operands.size()));
+    entry::each_field(held.value, [&]<class T>(T& field) {
+      const Operand& o = call.operands.at(at++);
+      if constexpr (entry::OneOperand<T>) fill(field, o.views.at(0), s);
+      else if constexpr (entry::ManyOperands<T>) {
+        std::vector<TensorView>& list = lists.emplace_back(o.views.size());
+        for (size_t i = 0; i < list.size(); ++i) fill(list[i], o.views[i], s);
+        field = list;
+      } else set_params(tapir::detail::params_at(held, field), o.bytes, s);
+    });
+    check_internal(at == call.operands.size(), "[{}] expected {} operands, got {}", entry::name_of(call.entry),
+                   int64_t(at), int64_t(call.operands.size()));
   }
   static void fill(TensorView& to, const View& v, Schedule& s) { to = s.view_of(v), s.watch(v, to); }
-  static void fill(std::vector<TensorView>& to, const Operand& o, Schedule& s) {
-    to.resize(o.views.size());
-    for (size_t i = 0; i < to.size(); ++i) fill(to[i], o.views[i], s);
-  }
-  template <class T> static void fill(Kept<T>& to, const Call& call, size_t& at, Schedule& s) {
-    if constexpr (std::is_same_v<T, TensorView>) fill(to.value, call.operands.at(at++).views.at(0), s);
-    else if constexpr (std::is_same_v<T, std::span<const TensorView>>) fill(to.list, call.operands.at(at++), s);
-    else if constexpr (std::is_same_v<T, OptimizerLists>) {
-      for (auto& list : to.lists) fill(list, call.operands.at(at++), s);
-    } else if constexpr (std::is_same_v<T, OptimizerScalars>) {
-      for (TensorView* v :
-           {&to.value.lr, &to.value.step, &to.value.inv_scale, &to.value.found_inf, &to.value.beta1, &to.value.numbers})
-        fill(*v, call.operands.at(at++).views.at(0), s);
-    } else {
-      const std::string& bytes = call.operands.at(at++).bytes;
-      check_internal(bytes.size() == sizeof(T), "[{}] expected {} bytes of parameters, got {}", call.entry,
-                     int64_t(sizeof(T)), int64_t(bytes.size()));
-      std::memcpy(static_cast<void*>(&to.value), bytes.data(), sizeof(T));
-      if constexpr (requires { to.value.seed, to.value.offset; })
-        s.random_.push_back({&to.value.seed, &to.value.offset, to.value.offset - s.offset_});
-      if constexpr (std::is_same_v<T, FusedParams>)
-        for (FusedStep& step : std::span(to.value.steps, size_t(to.value.count)))
-          if (step.kind == FusedKind::Keep)
-            s.random_steps_.push_back({&step, uint64_t(step.numbers[2].to_int()) - s.offset_});
-    }
+  template <class P> static void set_params(P& to, const std::string& bytes, Schedule& s) {
+    tapir::detail::set_params(to, bytes, entry::id_of<E>);
+    if constexpr (requires { to.seed, to.offset; }) s.random_.push_back({&to.seed, &to.offset, to.offset - s.offset_});
+    if constexpr (std::is_same_v<P, FusedParams>)
+      for (FusedStep& step : std::span(to.steps, size_t(to.count)))
+        if (step.kind == FusedKind::Keep)
+          s.random_steps_.push_back({&step, uint64_t(step.numbers[2].to_int()) - s.offset_});
   }
 };
 
@@ -81,8 +50,9 @@ struct CopyThunk final : Thunk {
   TensorView to, from;
   const BackendTable* table = nullptr;
   CopyThunk(const Call& call, Schedule& s) {
-    to = s.view_of(call.view(0)), from = s.view_of(call.view(1));
-    s.watch(call.view(0), to), s.watch(call.view(1), from);
+    using entry::CopyBytes;
+    to = s.view_of(call[&CopyBytes::to]), from = s.view_of(call[&CopyBytes::from]);
+    s.watch(call[&CopyBytes::to], to), s.watch(call[&CopyBytes::from], from);
   }
   void run(Context& ctx) override {
     table->copy_bytes(to.data, to.device, from.data, from.device, to.numel(), ctx.stream);
@@ -91,18 +61,14 @@ struct CopyThunk final : Thunk {
 };
 
 std::unique_ptr<Thunk> Schedule::make(const Call& call) {
-  const std::string_view name = call.entry;
   std::unique_ptr<Thunk> out;
-  if (name == "copy_bytes") out = std::make_unique<CopyThunk>(call, *this);
-#define X(e)                                                                                    \
-  if (name == #e) {                                                                             \
-    auto thunk = std::make_unique<KernelThunk<&BackendTable::e, decltype(&BackendTable::e)>>(); \
-    thunk->fill(call, *this);                                                                   \
-    out = std::move(thunk);                                                                     \
-  }
-  TAPIR_KERNEL_ENTRIES(X)
-#undef X
-  check_internal(bool(out), "[compile] expected a kernel, got {}", call.entry);
+  if (is<entry::CopyBytes>(call)) out = std::make_unique<CopyThunk>(call, *this);
+  else
+    entry::with_entry(call.entry, [&]<class E>() {
+      auto thunk = std::make_unique<KernelThunk<E>>();
+      thunk->fill(call, *this);
+      out = std::move(thunk);
+    });
   out->deterministic = call.deterministic;
   out->retarget(*table_);
   return out;

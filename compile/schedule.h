@@ -76,7 +76,7 @@ class Schedule {
   TensorView view_of(const View& v) const;
   void watch(const View& v, TensorView& at);
   std::unique_ptr<Thunk> make(const Call& call);
-  template <auto Member, class E> friend struct KernelThunk;
+  template <class E> friend struct KernelThunk;
   friend struct CopyThunk;
 
   Device device_;

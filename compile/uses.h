@@ -10,7 +10,9 @@ template <class C, class F> void each_view(C& call, F&& f) {
     for (auto& v : o.views)
       if (v.kind == View::Kind::Memory && v.block >= 0) f(v, o.access);
 }
-inline bool is_relu(const Call& call) { return is(call, "unary") && call.params<UnaryParams>().op == UnaryOp::Relu; }
+inline bool is_relu(const Call& call) {
+  return is<entry::Unary>(call) && call.params<UnaryParams>().op == UnaryOp::Relu;
+}
 inline void remove_calls(Program& p, const std::vector<bool>& dead) {
   size_t at = 0;
   std::erase_if(p.calls, [&](const Call&) { return dead[at++]; });

@@ -215,18 +215,12 @@ class KernelCall {
   const DeviceTable* nvtx_ = nullptr;
 };
 
-template <class P> void find_op(const char*& op, const P& params) {
-  if constexpr (requires { params.op; }) op = tapir::detail::name_of_op(params.op);
+template <class E> auto observed_call(Context& ctx, const E& e) {
+  const char* op = "";
+  if constexpr (requires { e.params.op; }) op = tapir::detail::name_of_op(e.params.op);
+  const KernelCall scope(entry::name_of(entry::id_of<E>), op, ctx.device, ctx.stream);
+  return kernel_of<E>(*mine.real[int(ctx.device.type)])(ctx, e);
 }
-template <auto Member, class = decltype(Member)> struct Entry;
-template <auto Member, class R, class... A> struct Entry<Member, R (*BackendTable::*)(Context&, A...)> {
-  static R call(Context& ctx, A... args) {
-    const char* op = "";
-    (find_op(op, args), ...);
-    const KernelCall scope(tapir::detail::entry_name<Member>, op, ctx.device, ctx.stream);
-    return (mine.real[int(ctx.device.type)]->*Member)(ctx, args...);
-  }
-};
 
 void observed_copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, void* stream) {
   const Device device = to_device.is_cuda() ? to_device : from_device;
@@ -290,9 +284,9 @@ const BackendTable& observed(const BackendTable& table, DeviceType type) {
   const BackendTable& real = &table == &own ? *mine.real[int(type)] : table;  // left over from an earlier recording
   mine.real[int(type)] = &real;
   own = real;
-#define X(entry) \
-  if (real.entry) own.entry = Entry<&BackendTable::entry>::call;
-  TAPIR_KERNEL_ENTRIES(X)
+#define X(name, E) \
+  if (real.name) own.name = observed_call<entry::E>;
+  TAPIR_ENTRIES(X)
 #undef X
   own.copy_bytes = observed_copy, own.synchronize = observed_synchronize;
   const ProfileOptions& options = recorder().options;

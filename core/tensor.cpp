@@ -288,7 +288,7 @@ Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, con
   if (want != dtype) {
     check_all_fit(host, want);
     out = empty(shape, {.dtype = want});
-    built_in_backend(DeviceType::CPU)->copy(context(kCPU), out, host);  // a recorder sees numbers of the host alone
+    built_in_backend(DeviceType::CPU)->copy(context(kCPU), {out, host});  // a recorder sees numbers of the host alone
     if (note_host_write && out.numel()) note_host_write(out.data_ptr());
   }
   if (!o.device.is_cpu()) {
@@ -313,14 +313,14 @@ void Tensor::copy_to_host(void* to, DType dtype, SourceLocation where) const {
   Tensor host = *this;
   if (!p.device.is_cpu()) {
     Tensor dense = empty(p.sizes, {.dtype = p.dtype, .device = p.device});
-    backend(p.device).copy(context(p.device), dense, *this);
+    backend(p.device).copy(context(p.device), {dense, *this});
     host = empty(p.sizes, {.dtype = p.dtype});
     void* const stream = current_stream(p.device);
     backend(p.device).copy_bytes(host.data_ptr(), kCPU, dense.data_ptr(), p.device, p.numel * size_of(p.dtype), stream);
     backend(p.device).synchronize(p.device, stream);
   }
   Tensor target = from_blob(to, p.sizes, {.dtype = dtype});
-  backend(kCPU).copy(context(kCPU), target, host);
+  backend(kCPU).copy(context(kCPU), {target, host});
 }
 
 Scalar Tensor::item_scalar(SourceLocation where) const {

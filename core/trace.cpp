@@ -37,8 +37,8 @@ std::string text_of(const TensorView& v) {
 
 class Probe {
  public:
-  Probe(const char* entry, Context& ctx, std::vector<TraceArg> args)
-      : entry_(entry), ctx_(ctx), args_(std::move(args)) {
+  Probe(entry::Id id, Context& ctx, std::vector<TraceArg> args)
+      : entry_(entry::name_of(id)), ctx_(ctx), args_(std::move(args)) {
     if (!dump_dir.empty()) before_.emplace(real_table(ctx), args_);
   }
   template <class F> auto run(F call) -> decltype(call()) {
@@ -103,8 +103,8 @@ class Probe {
 // ---- the table ----
 struct Traced {
   static const BackendTable& real(const Context& ctx) { return real_table(ctx); }
-  template <class F> static auto run(const char* entry, Context& ctx, std::vector<TraceArg> args, F call) {
-    return Probe(entry, ctx, std::move(args)).run(call);
+  template <class F> static auto run(entry::Id id, Context& ctx, std::vector<TraceArg> args, F call) {
+    return Probe(id, ctx, std::move(args)).run(call);
   }
 };
 
@@ -119,11 +119,27 @@ void* allocate_zeroed(int64_t bytes, Device device, void* stream) {
   return data;
 }
 
-#define X(entry) +1
-constexpr int kEntries = TAPIR_KERNEL_ENTRIES(X);
-#undef X
-static_assert(sizeof(BackendTable) == sizeof(void*) * (kEntries + 6),
-              "TAPIR_KERNEL_ENTRIES must name every kernel entry of the table");
+const TraceArg& take(std::span<const TraceArg>& rest, TraceArg::Kind kind) {
+  check(!rest.empty() && rest.front().kind == kind, "[call_entry] expected {}, got {}",
+        kind == TraceArg::Kind::View   ? "a view"
+        : kind == TraceArg::Kind::List ? "a list"
+                                       : "parameters",
+        rest.empty() ? "nothing" : "another kind");
+  const TraceArg& first = rest.front();
+  rest = rest.subspan(1);
+  return first;
+}
+template <class E> void call_with(Kernel<E>* kernel, Context& ctx, std::span<const TraceArg> args) {
+  check(kernel, "[call_entry] expected an entry that this device has, got {}", entry::name_of(entry::id_of<E>));
+  detail::Held<E> held;
+  entry::each_field(held.value, [&]<class T>(T& field) {
+    if constexpr (entry::OneOperand<T>) field = take(args, TraceArg::Kind::View).view;
+    else if constexpr (entry::ManyOperands<T>) field = take(args, TraceArg::Kind::List).list;
+    else detail::set_params(detail::params_at(held, field), take(args, TraceArg::Kind::Bytes).bytes, entry::id_of<E>);
+  });
+  check(args.empty(), "[call_entry] expected no more arguments, got {}", int64_t(args.size()));
+  (void)kernel(ctx, held.value);
+}
 
 }  // namespace
 
@@ -150,15 +166,25 @@ const BackendTable& traced(const BackendTable& real, DeviceType type) {
   return t.real == &real ? t.table : make_traced(real, type, log.find("ops") != std::string::npos, dump);
 }
 
-void call_entry(const BackendTable& table, std::string_view entry, Context& ctx, std::span<const TraceArg> args) {
-#define X(e)                                                                                         \
-  if (entry == #e) {                                                                                 \
-    check(table.e != nullptr, "[call_entry] expected an entry that this device has, got {}", entry); \
-    return detail::TableEntry<&BackendTable::e>::replay(table, ctx, args);                           \
-  }
-  TAPIR_KERNEL_ENTRIES(X)
+const char* entry::name_of(Id id) {
+  static constexpr const char* names[] = {
+#define X(name, E) #name,
+      TAPIR_ENTRIES(X)
 #undef X
-  fail(ErrorKind::Value, "[call_entry] expected the name of a kernel entry, got \"{}\"", entry);
+          "copy_bytes"};
+  return names[size_t(id)];
+}
+
+void call_entry(const BackendTable& table, entry::Id id, Context& ctx, std::span<const TraceArg> args) {
+  entry::with_entry(id, [&]<class E>() { call_with<E>(kernel_of<E>(table), ctx, args); });
+}
+
+void call_entry(const BackendTable& table, std::string_view name, Context& ctx, std::span<const TraceArg> args) {
+#define X(n, E) \
+  if (name == #n) return call_entry(table, entry::Id::n, ctx, args);
+  TAPIR_ENTRIES(X)
+#undef X
+  fail(ErrorKind::Value, "[call_entry] expected the name of a kernel entry, got \"{}\"", name);
 }
 
 }  // namespace tapir::inline v0

@@ -17,23 +17,11 @@
 
 namespace tapir::inline v0 {
 
-// Every kernel entry of the table: what is added there is added here.
-// clang-format off
-#define TAPIR_KERNEL_ENTRIES(X)                                                                                        \
-  X(copy) X(fill) X(range) X(random) X(unary) X(binary) X(ternary) X(fused) X(reduce) X(arg_reduce) X(scan) X(histogram)        \
-  X(sort) X(search)                                                                                                    \
-  X(gather) X(scatter) X(index) X(index_put) X(count_nonzero) X(nonzero) X(matmul) X(quant_matmul) X(quant_conv)          \
-  X(linalg) X(conv)                                                                                                    \
-  X(conv_backward_data) X(conv_backward_weight) X(pool) X(pool_backward) X(resample) X(resample_backward) X(softmax)   \
-  X(softmax_backward) X(attention) X(attention_backward) X(rnn) X(rnn_backward) X(norm) X(norm_backward)               \
-  X(cross_entropy) X(cross_entropy_backward) X(dropout) X(optimizer_step) X(foreach) \
-  X(norm_relu) X(norm_relu_backward)
-// clang-format on
-
 /// One argument of a kernel call: a view, a list of views, or the bytes of its parameters.
 struct TraceArg {
   enum class Kind : uint8_t { View, List, Bytes };
   Kind kind = Kind::View;
+  entry::Access access = entry::Access::Read;
   TensorView view = {};
   std::vector<TensorView> list = {};
   std::string bytes = {};
@@ -46,7 +34,8 @@ struct TraceArg {
 const BackendTable& traced(const BackendTable& real, DeviceType type);
 /// The same, asked for by hand; an empty `dump` is none. Not while another thread computes.
 const BackendTable& make_traced(const BackendTable& real, DeviceType type, bool log, const std::string& dump);
-/// Calls the entry of that name with arguments as they were dumped; ValueError when they do not fit it.
-void call_entry(const BackendTable& table, std::string_view entry, Context& ctx, std::span<const TraceArg> args);
+/// Calls an entry with arguments as they were dumped; ValueError when they do not fit it.
+void call_entry(const BackendTable& table, entry::Id id, Context& ctx, std::span<const TraceArg> args);
+void call_entry(const BackendTable& table, std::string_view name, Context& ctx, std::span<const TraceArg> args);
 
 }  // namespace tapir::inline v0

@@ -5,12 +5,11 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <new>
 #include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "entry_fields.h"
 #include "error.h"
 #include "fused.h"
 #include "trace.h"
@@ -34,18 +33,9 @@ template <class E> const char* name_of_op(E op) {
   (std::make_index_sequence<kMost>());
   return size_t(op) < kMost ? names[size_t(op)].data() : "?";
 }
-inline void flatten(std::vector<TraceArg>& to, const TensorView& v) { to.push_back({.view = v}); }
-inline void flatten(std::vector<TraceArg>& to, std::span<const TensorView> list) {
-  to.push_back({.kind = TraceArg::Kind::List, .list = {list.begin(), list.end()}});
-}
-inline void flatten(std::vector<TraceArg>& to, const OptimizerLists& l) {
-  for (const auto& list : {l.params, l.grads, l.first, l.second, l.third}) flatten(to, list);
-}
-inline void flatten(std::vector<TraceArg>& to, const OptimizerScalars& s) {
-  for (const TensorView* v : {&s.lr, &s.step, &s.inv_scale, &s.found_inf, &s.beta1, &s.numbers}) flatten(to, *v);
-}
-template <class P> void flatten(std::vector<TraceArg>& to, const P& params) {
-  static_assert(std::is_trivially_copyable_v<P>);
+/// Parameters as bytes.
+template <class P> TraceArg bytes_of(const P& params) {
+  static_assert(std::is_trivially_copyable_v<P> && !std::is_pointer_v<P>);
   P exact = params;
 #if __has_builtin(__builtin_clear_padding)
   __builtin_clear_padding(&exact);  // equal parameters have equal bytes
@@ -53,65 +43,55 @@ template <class P> void flatten(std::vector<TraceArg>& to, const P& params) {
   TraceArg a{.kind = TraceArg::Kind::Bytes, .bytes = std::string(reinterpret_cast<const char*>(&exact), sizeof(P))};
   if constexpr (requires { params.op; }) a.op = int(params.op), a.op_name = name_of_op(params.op);
   if constexpr (std::is_same_v<P, Scalar>) a.finite = std::isfinite(params.to_double());
-  to.push_back(std::move(a));
+  return a;
 }
 
-using Rest = std::span<const TraceArg>;
-inline const TraceArg& take_arg(Rest& rest, TraceArg::Kind kind) {
-  check(!rest.empty() && rest.front().kind == kind, "[call_entry] expected {}, got {}",
-        kind == TraceArg::Kind::View   ? "a view"
-        : kind == TraceArg::Kind::List ? "a list"
-                                       : "parameters",
-        rest.empty() ? "nothing" : "another kind");
-  const TraceArg& first = rest.front();
-  rest = rest.subspan(1);
-  return first;
+/// What the kernel does with an operand of type T, given these parameters.
+template <class T, class E> entry::Access access_of(const E& e) {
+  if constexpr (requires { E::access(T::kAccess, e.params); }) return E::access(T::kAccess, e.params);
+  else return T::kAccess;
 }
-template <class T> T take(Rest& rest) {
-  const auto view = [&] { return take_arg(rest, TraceArg::Kind::View).view; };
-  const auto list = [&] { return std::span<const TensorView>(take_arg(rest, TraceArg::Kind::List).list); };
-  if constexpr (std::is_same_v<T, TensorView>) return view();
-  else if constexpr (std::is_same_v<T, std::span<const TensorView>>) return list();
-  else if constexpr (std::is_same_v<T, OptimizerLists>) return T{list(), list(), list(), list(), list()};
-  else if constexpr (std::is_same_v<T, OptimizerScalars>) return T{view(), view(), view(), view(), view(), view()};
-  else {
-    const std::string& bytes = take_arg(rest, TraceArg::Kind::Bytes).bytes;
-    check(bytes.size() == sizeof(T), "[call_entry] expected {} bytes of parameters, got {}", int64_t(sizeof(T)),
-          int64_t(bytes.size()));
-    alignas(T) char raw[sizeof(T)];
-    std::memcpy(raw, bytes.data(), sizeof(T));
-    return *std::launder(reinterpret_cast<T*>(raw));
-  }
+template <class E> std::vector<TraceArg> args_of(const E& e) {
+  std::vector<TraceArg> args;
+  entry::each_field(e, [&]<class T>(const T& field) {
+    if constexpr (entry::OneOperand<T>) args.push_back({.access = access_of<T>(e), .view = field});
+    else if constexpr (entry::ManyOperands<T>)
+      args.push_back({.kind = TraceArg::Kind::List, .access = access_of<T>(e), .list = {field.begin(), field.end()}});
+    else if constexpr (std::is_pointer_v<T>) args.push_back(bytes_of(*field));
+    else args.push_back(bytes_of(field));
+  });
+  return args;
 }
 
-template <auto Member> inline constexpr const char* entry_name = "";
-#define X(entry) template <> inline constexpr const char* entry_name<&BackendTable::entry> = #entry;
-TAPIR_KERNEL_ENTRIES(X)
-#undef X
-
-template <auto Member, class = decltype(Member)> struct TableEntry;
-template <auto Member, class R, class... A> struct TableEntry<Member, R (*BackendTable::*)(Context&, A...)> {
-  template <class Around> static R call(Context& ctx, A... args) {
-    std::vector<TraceArg> list;
-    (flatten(list, args), ...);
-    return Around::run(entry_name<Member>, ctx, std::move(list),
-                       [&] { return (Around::real(ctx).*Member)(ctx, args...); });
-  }
-  static void replay(const BackendTable& table, Context& ctx, Rest rest) {
-    const std::tuple<std::remove_cvref_t<A>...> values{take<std::remove_cvref_t<A>>(rest)...};
-    check(rest.empty(), "[call_entry] expected no more arguments, got {}", int64_t(rest.size()));
-    std::apply([&](const auto&... v) { (void)(table.*Member)(ctx, v...); }, values);
-  }
+/// An entry's struct that holds what it points to.
+template <class E> struct Held { E value{}; };
+template <> struct Held<entry::Fused> {
+  FusedParams params{};
+  entry::Fused value{.outs = {}, .ins = {}, .params = &params};
 };
+/// Its parameters, where the field is no operand.
+template <class E, class T> auto& params_at(Held<E>& held, T& field) {
+  if constexpr (std::is_pointer_v<T>) return held.params;
+  else return field;
+}
+template <class P> void set_params(P& to, std::string_view bytes, entry::Id id) {
+  check(bytes.size() == sizeof(P), "[{}] expected {} bytes of parameters, got {}", entry::name_of(id),
+        int64_t(sizeof(P)), int64_t(bytes.size()));
+  std::memcpy(static_cast<void*>(&to), bytes.data(), sizeof(P));
+}
+
+template <class Around, class E> auto around(Context& ctx, const E& e) {
+  return Around::run(entry::id_of<E>, ctx, args_of(e), [&] { return kernel_of<E>(Around::real(ctx))(ctx, e); });
+}
 
 }  // namespace detail
 
-/// Puts `Around` before every kernel entry that `table` has: Around::run(entry, ctx, args, call) returns what call() does, which goes to
-/// the table that Around::real(ctx) names.
+/// Puts `Around` before every kernel that `table` has: Around::run(id, ctx, args, call) returns what call() does, which goes to the table
+/// that Around::real(ctx) names.
 template <class Around> void wrap_entries(BackendTable& table) {
-#define X(entry) \
-  if (table.entry) table.entry = detail::TableEntry<&BackendTable::entry>::template call<Around>;
-  TAPIR_KERNEL_ENTRIES(X)
+#define X(name, E) \
+  if (table.name) table.name = detail::around<Around, entry::E>;
+  TAPIR_ENTRIES(X)
 #undef X
 }
 

@@ -61,10 +61,10 @@ Reducer arg_reducer(ArgReduceOp op, DType in) {
   return in == kFloat64 ? of<double>(op) : of<float>(op);
 }
 
-void arg_reduce(Context& ctx, V out, V x, const ArgReduceParams& p) {
+void arg_reduce(Context& ctx, const entry::ArgReduce& c) {
   ReduceParams params{ReduceOp::Max};
-  if (x.rank > 0) params.dims = uint32_t(1) << p.dim;
-  run_reducer(ctx, out, x, arg_reducer(p.op, x.dtype), params);
+  if (c.x.rank > 0) params.dims = uint32_t(1) << c.params.dim;
+  run_reducer(ctx, c.out, c.x, arg_reducer(c.params.op, c.x.dtype), params);
 }
 
 }  // namespace tapir::inline v0::cpu

@@ -120,8 +120,8 @@ template <class T> class Forward {
 
  public:
   /// past: of causal attention, how many keys come before that of query 0.
-  Forward(V out, V lse, V q, V k, V v, V mask, const AttentionParams& p, int64_t past)
-      : e_(q, k, v), out_(out), q_(q), k_(k), v_(v), lse_(lse), see_(mask, p) {
+  Forward(const entry::Attention& c, int64_t past)
+      : e_(c.q, c.k, c.v), out_(c.out), q_(c.q), k_(c.k), v_(c.v), lse_(c.lse), see_(c.mask, c.params) {
     see_.past = past;
   }
 
@@ -219,9 +219,10 @@ template <class T> class Backward {
   using P = Panel<C>;
 
  public:
-  Backward(V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask, const AttentionParams& p)
-      : e_(q, k, v), dq_(dq), dk_(dk), dv_(dv), dout_(dout), out_(out), q_(q), k_(k), v_(v), lse_(lse), see_(mask, p),
-        all_queries_(up(e_.queries, e_.rows)), all_keys_(up(e_.keys, e_.columns)) {}
+  explicit Backward(const entry::AttentionBackward& c)
+      : e_(c.q, c.k, c.v), dq_(c.dq), dk_(c.dk), dv_(c.dv), dout_(c.dout), out_(c.out), q_(c.q), k_(c.k), v_(c.v),
+        lse_(c.lse), see_(c.mask, c.params), all_queries_(up(e_.queries, e_.rows)), all_keys_(up(e_.keys, e_.columns)) {
+  }
 
   void run(Context& ctx) {
     const int64_t total = e_.batch * e_.groups, square = e_.rows * e_.columns;
@@ -340,24 +341,21 @@ template <class T> class Backward {
 
 }  // namespace
 
-void attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const AttentionParams& p) {
-  TensorView keys = k, values = v, hides = mask;
+void attention(Context& ctx, const entry::Attention& given) {
+  entry::Attention c = given;
   int64_t past = 0;
-  if (mask.defined() && mask.dtype == kInt64) {  // how many keys there are
-    const int64_t n = *mask.as<int64_t>();
-    if (n < 0 || n > k.sizes[2]) return ctx.bad_value(0, n, k.sizes[2]);
-    keys.sizes[2] = values.sizes[2] = n, past = n - q.sizes[2], hides = TensorView();
+  if (c.mask.defined() && c.mask.dtype == kInt64) {  // how many keys there are
+    const int64_t n = *c.mask.as<int64_t>();
+    if (n < 0 || n > c.k.sizes[2]) return ctx.bad_value(0, n, c.k.sizes[2]);
+    c.k.sizes[2] = c.v.sizes[2] = n, past = n - c.q.sizes[2], c.mask = {};
   }
-  if (q.sizes[0] * q.sizes[1] * q.sizes[2] == 0) return;
-  for_any_float("attention", q.dtype,
-                [&]<class T>() { Forward<T>(out, lse, q, keys, values, hides, p, past).run(ctx); });
+  if (c.q.sizes[0] * c.q.sizes[1] * c.q.sizes[2] == 0) return;
+  for_any_float("attention", c.q.dtype, [&]<class T>() { Forward<T>(c, past).run(ctx); });
 }
 
-void attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
-                        const AttentionParams& p) {
-  if (k.sizes[0] * k.sizes[1] == 0) return;
-  for_any_float("attention_backward", q.dtype,
-                [&]<class T>() { Backward<T>(dq, dk, dv, dout, out, lse, q, k, v, mask, p).run(ctx); });
+void attention_backward(Context& ctx, const entry::AttentionBackward& c) {
+  if (c.k.sizes[0] * c.k.sizes[1] == 0) return;
+  for_any_float("attention_backward", c.q.dtype, [&]<class T>() { Backward<T>(c).run(ctx); });
 }
 
 }  // namespace tapir::inline v0::cpu

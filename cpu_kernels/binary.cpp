@@ -59,13 +59,13 @@ Choice choice_for(const BinaryParams& p, DType type) {
   return choice;
 }
 
-void binary(Context& ctx, V out, V a, V b, const BinaryParams& p) {
-  const DType type = compute_type(a.dtype == b.dtype ? a.dtype : promote_types(a.dtype, b.dtype));
-  const DType types[] = {result_of(p.op, type), type, type};
-  const Choice choice = choice_for(p, type);
-  if (is_integer_division(p, type)) check_divisors(ctx, out, b);
-  const TensorView* const views[] = {&out, &a, &b};
-  pointwise(views, types, choice.kernel, &p, choice.cost);
+void binary(Context& ctx, const entry::Binary& c) {
+  const DType type = compute_type(c.a.dtype == c.b.dtype ? c.a.dtype : promote_types(c.a.dtype, c.b.dtype));
+  const DType types[] = {result_of(c.params.op, type), type, type};
+  const Choice choice = choice_for(c.params, type);
+  if (is_integer_division(c.params, type)) check_divisors(ctx, c.out, c.b);
+  const TensorView* const views[] = {&c.out, &c.a, &c.b};
+  pointwise(views, types, choice.kernel, &c.params, choice.cost);
 }
 
 }  // namespace tapir::inline v0::cpu

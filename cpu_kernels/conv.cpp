@@ -55,13 +55,13 @@ class Operand {
       last_ = channels_last;
       if (user.dtype == dtype) count_layout_conversion();
       view_ = scratch_image(ctx, user, dtype, channels_last);
-      if (!written) copy(ctx, view_, user);
+      if (!written) copy(ctx, {view_, user});
     }
   }
   V view() const { return view_; }
   dnn::Image image() const { return {view_.data, last_}; }
   void finish() const {
-    if (written_ && view_.data != user_.data) copy(ctx_, user_, view_);
+    if (written_ && view_.data != user_.data) copy(ctx_, {user_, view_});
   }
 
  private:
@@ -195,44 +195,46 @@ void backward_weight_in(Context& ctx, DType dtype, V dw, V dbias, V dy, V x, con
   if (!run(ctx, dnn::ConvPass::BackwardWeight, conv_shape(x, dw, dy, params), xs, ws, ys, b))
     return backward_weight_in(ctx, kFloat32, dw, dbias, dy, x, params);
   ws.finish();
-  if (dbias.defined()) copy(ctx, dbias, b);
+  if (dbias.defined()) copy(ctx, {dbias, b});
 }
 
 }  // namespace
 
-void conv(Context& ctx, V y, V x, V w, V bias, const ConvParams& params) {
+void conv(Context& ctx, const entry::Conv& c) {
+  V y = c.y, x = c.x, w = c.w, bias = c.bias;
   check_type("conv", x);
   if (y.numel() == 0) return;
   if (x.numel() == 0 || w.numel() == 0) {  // no products: what is left is the bias
-    if (!bias.defined()) return fill(ctx, y, 0.0);
+    if (!bias.defined()) return fill(ctx, {y, 0.0});
     TensorView b = bias;
     b.rank = y.rank;
     for (int64_t d = 0; d < y.rank; ++d) b.sizes[d] = y.sizes[d], b.strides[d] = d == 1 ? bias.strides[0] : 0;
-    return copy(ctx, y, b);
+    return copy(ctx, {y, b});
   }
-  forward_in(ctx, conv_type(x), y, x, w, bias, params);
+  forward_in(ctx, conv_type(x), y, x, w, bias, c.params);
 }
 
-void conv_backward_data(Context& ctx, V dx, V dy, V w, const ConvParams& params) {
-  check_type("conv_backward_data", dx);
-  if (dx.numel() == 0) return;
-  if (dy.numel() == 0 || w.numel() == 0) return fill(ctx, dx, 0.0);
-  backward_data_in(ctx, conv_type(dx), dx, dy, w, params);
+void conv_backward_data(Context& ctx, const entry::ConvBackwardData& c) {
+  check_type("conv_backward_data", c.dx);
+  if (c.dx.numel() == 0) return;
+  if (c.dy.numel() == 0 || c.w.numel() == 0) return fill(ctx, {c.dx, 0.0});
+  backward_data_in(ctx, conv_type(c.dx), c.dx, c.dy, c.w, c.params);
 }
 
-void conv_backward_weight(Context& ctx, V dw, V dbias, V dy, V x, const ConvParams& params) {
+void conv_backward_weight(Context& ctx, const entry::ConvBackwardWeight& c) {
+  V dw = c.dw, dbias = c.dbias, dy = c.dy, x = c.x;
   check_type("conv_backward_weight", dw);
   if (dw.numel() == 0 || dy.numel() == 0 || x.numel() == 0) {
-    fill(ctx, dw, 0.0);
+    fill(ctx, {dw, 0.0});
     if (!dbias.defined() || dbias.numel() == 0) return;
-    if (dy.numel() == 0) return fill(ctx, dbias, 0.0);
+    if (dy.numel() == 0) return fill(ctx, {dbias, 0.0});
     const DType sums = compute_type(x.dtype);
-    const dnn::ConvShape s = conv_shape(x, dw, dy, params);
+    const dnn::ConvShape s = conv_shape(x, dw, dy, c.params);
     const TensorView wide = dense(ctx, dy, sums), b = scratch_like(ctx, dbias, sums);
     sums == kFloat64 ? sum_channels<double>(ctx, b, wide, s) : sum_channels<float>(ctx, b, wide, s);
-    return copy(ctx, dbias, b);
+    return copy(ctx, {dbias, b});
   }
-  backward_weight_in(ctx, conv_type(x), dw, dbias, dy, x, params);
+  backward_weight_in(ctx, conv_type(x), dw, dbias, dy, x, c.params);
 }
 
 }  // namespace tapir::inline v0::cpu

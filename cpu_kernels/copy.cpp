@@ -111,8 +111,9 @@ void convert(V out, V x) {
 
 }  // namespace
 
-void copy(Context& ctx, V out, V x) {
-  if (x.is_scalar) return fill(ctx, out, x.scalar);
+void copy(Context& ctx, const entry::Copy& c) {
+  V out = c.out, x = c.x;
+  if (x.is_scalar) return fill(ctx, {out, x.scalar});
   const int64_t n = out.numel();
   if (n == 0) return;
   if (out.dtype != x.dtype) return convert(out, x);

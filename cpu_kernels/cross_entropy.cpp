@@ -113,12 +113,13 @@ int64_t label_at(Context& ctx, const int64_t* target, int64_t position, int64_t 
 
 }  // namespace
 
-void cross_entropy(Context& ctx, V losses, V lse, V logits, V target, V weight, const NllParams& params) {
+void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
+  V losses = c.losses, lse = c.lse, logits = c.logits, target = c.target;
   const Samples samples(logits, target, losses, lse, logits);
   const Walk<5>& walk = samples.walk;
   for_any_float("cross_entropy", logits.dtype, [&]<class T>() {
     using C = Compute<T>;
-    const Weights<C> weights(ctx, weight, params, samples.classes);
+    const Weights<C> weights(ctx, c.weight, c.params, samples.classes);
     const bool direct = std::is_same_v<C, T> && samples.class_step == 1 && !samples.tiled;
     const int64_t wanted = tile_width(samples.classes, sizeof(C));
     const int64_t elements = direct ? 0 : samples.classes * (samples.tiled ? wanted : 1);
@@ -133,7 +134,7 @@ void cross_entropy(Context& ctx, V losses, V lse, V logits, V target, V weight, 
                      const int64_t* const labels = target.as<int64_t>() + at[1] + done * walk.step(1);
                      for (int64_t j = 0; j < width; ++j) {
                        const int64_t t =
-                           label_at(ctx, labels + j * walk.step(1), position + done + j, samples.classes, params);
+                           label_at(ctx, labels + j * walk.step(1), position + done + j, samples.classes, c.params);
                        if (t < 0) {
                          loss[j] = 0;
                          continue;
@@ -190,13 +191,13 @@ template <class T, class C> void grad_rows(const T* x, T* dx, const Samples& sam
 
 }  // namespace
 
-void cross_entropy_backward(Context& ctx, V dlogits, V dlosses, V lse, V logits, V target, V weight,
-                            const NllParams& params) {
+void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) {
+  V dlogits = c.dlogits, dlosses = c.dlosses, lse = c.lse, logits = c.logits, target = c.target;
   const Samples samples(logits, target, dlosses, lse, dlogits);
   const Walk<5>& walk = samples.walk;
   for_any_float("cross_entropy_backward", logits.dtype, [&]<class T>() {
     using C = Compute<T>;
-    const Weights<C> weights(ctx, weight, params, samples.classes);
+    const Weights<C> weights(ctx, c.weight, c.params, samples.classes);
     const bool direct = std::is_same_v<C, T> && samples.class_step == 1 && samples.dclass_step == 1;
     const int64_t elements = direct || samples.tiled ? 0 : samples.classes;
     for_lanes<C>(ctx, walk, samples.classes, elements,
@@ -210,7 +211,7 @@ void cross_entropy_backward(Context& ctx, V dlogits, V dlosses, V lse, V logits,
                      const int64_t* const labels = target.as<int64_t>() + at[1] + done * walk.step(1);
                      for (int64_t j = 0; j < width; ++j) {
                        const int64_t t =
-                           label_at(ctx, labels + j * walk.step(1), position + done + j, samples.classes, params);
+                           label_at(ctx, labels + j * walk.step(1), position + done + j, samples.classes, c.params);
                        const C g = t < 0 ? C(0) : grads[j];
                        s.label[j] = int32_t(t);
                        s.picked[j] = g * (1 - weights.smoothing) * (t < 0 ? C(0) : weights.of(t));

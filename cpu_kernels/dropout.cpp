@@ -30,8 +30,10 @@ void write_mask(bool* mask, int64_t step, const uint32_t* words, uint32_t limit,
 
 }  // namespace
 
-void dropout(Context&, V y, V mask, V x, V base, const DropoutParams& params) {
-  const uint64_t offset = params.offset + (base.defined() ? uint64_t(*base.as<int64_t>()) : 0);
+void dropout(Context&, const entry::Dropout& c) {
+  V y = c.y, mask = c.mask, x = c.x;
+  const DropoutParams& params = c.params;
+  const uint64_t offset = params.offset + (c.base.defined() ? uint64_t(*c.base.as<int64_t>()) : 0);
   const bool masked = mask.defined();
   const Walk<3> walk(y.shape(), {y.strides, x.strides, masked ? mask.strides : y.strides});
   // (w >> 8) 2^-24 >= p, Philox::uniform against p, without a float; p = 1 keeps nothing.

@@ -5,20 +5,22 @@
 
 namespace tapir::inline v0::cpu {
 
-void fill(Context&, V out, Scalar value) {
-  for_all("fill", out.dtype, [&]<class T>() {
-    const T number = cast<T>(value);
+void fill(Context&, const entry::Fill& c) {
+  for_all("fill", c.out.dtype, [&]<class T>() {
+    const T number = cast<T>(c.value);
     const LoopKernel kernel = [](int64_t n, void* const* data, const void* params) {
       T* to = static_cast<T*>(data[0]);
       const T v = *static_cast<const T*>(params);
       for (int64_t i = 0; i < n; ++i) to[i] = v;
     };
-    const TensorView* const views[] = {&out};
-    pointwise(views, &out.dtype, kernel, &number);
+    const TensorView* const views[] = {&c.out};
+    pointwise(views, &c.out.dtype, kernel, &number);
   });
 }
 
-void range(Context&, V out, const RangeParams& p) {
+void range(Context&, const entry::Range& c) {
+  V out = c.out;
+  const RangeParams& p = c.params;
   const int64_t n = out.numel();
   if (n == 0) return;
   const int64_t step = out.rank ? out.strides[0] : 0;

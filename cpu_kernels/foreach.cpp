@@ -135,17 +135,17 @@ void zero(std::span<const TensorView> xs, int64_t chunks) {
 
 }  // namespace
 
-void foreach (Context& ctx, V out, std::span<const TensorView> xs, V factor, const ForeachParams& params) {
+void foreach (Context& ctx, const entry::Foreach& c) {
   int64_t chunks = 0;
-  for (V x : xs) chunks += (x.numel() + kChunk - 1) / kChunk;
-  if (params.op == ForeachOp::NormP) return norm_p(ctx, out, xs, chunks, params.p);
-  if (params.op == ForeachOp::Zero) return zero(xs, chunks);
-  const double number = number_of(factor);
-  if (params.op == ForeachOp::Scale) {
+  for (V x : c.xs) chunks += (x.numel() + kChunk - 1) / kChunk;
+  if (c.params.op == ForeachOp::NormP) return norm_p(ctx, c.out, c.xs, chunks, c.params.p);
+  if (c.params.op == ForeachOp::Zero) return zero(c.xs, chunks);
+  const double number = number_of(c.factor);
+  if (c.params.op == ForeachOp::Scale) {
     if (number == 1) return;  // the usual case of clipping: x * 1 is x
-    map(xs, chunks, [number]<class C>(C x) { return x * C(number); });
+    map(c.xs, chunks, [number]<class C>(C x) { return x * C(number); });
   } else {
-    map(xs, chunks, [number]<class C>(C x) {
+    map(c.xs, chunks, [number]<class C>(C x) {
       const C bound = C(number), low = x < -bound ? -bound : x;
       return low > bound ? bound : low;
     });

@@ -9,21 +9,20 @@
 
 namespace tapir::inline v0::cpu {
 
-FusedTiles::FusedTiles(std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams& params)
-    : FusedCall(outs, ins, params) {
-  join_dimensions(outs, ins);
+FusedTiles::FusedTiles(const entry::Fused& c) : FusedCall(c) {
+  join_dimensions(c);
   place_values();
   plan_registers(2);
 }
 
 /// Dimensions in the order of memory, those merged that are one in every operand. See Space.
-void FusedTiles::join_dimensions(std::span<const TensorView> outs, std::span<const TensorView> ins) {
-  const TensorView& first = outs[0];
+void FusedTiles::join_dimensions(const entry::Fused& c) {
+  const TensorView& first = c.outs[0];
   const int n = outputs_ + inputs_;
   for (int64_t d = 0; d < first.rank; ++d) {
     if (first.sizes[d] == 1) continue;
     for (int k = 0; k < n; ++k) {
-      const TensorView& v = k < outputs_ ? outs[size_t(k)] : ins[size_t(k - outputs_)];
+      const TensorView& v = k < outputs_ ? c.outs[size_t(k)] : c.ins[size_t(k - outputs_)];
       const int64_t from = d - (first.rank - v.rank);
       const int64_t stride = from < 0 || v.sizes[from] == 1 ? 0 : v.strides[from] * size_of(v.dtype);
       operands_[k].space.add(first.sizes[d], &stride);
@@ -218,11 +217,10 @@ void FusedTiles::run() const {
   });
 }
 
-void fused(Context& context, std::span<const TensorView> outs, std::span<const TensorView> ins,
-           const FusedParams& params) {
-  if (outs.empty() || outs[0].numel() == 0) return;
-  if (params.row_dims) FusedRows(outs, ins, params).run(context);
-  else FusedTiles(outs, ins, params).run();
+void fused(Context& ctx, const entry::Fused& c) {
+  if (c.outs.empty() || c.outs[0].numel() == 0) return;
+  if (c.params->row_dims) FusedRows(c).run(ctx);
+  else FusedTiles(c).run();
 }
 
 }  // namespace tapir::inline v0::cpu

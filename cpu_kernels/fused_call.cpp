@@ -37,14 +37,14 @@ bool is_rounding(const FusedStep& s, const FusedStep& x, const FusedStep& source
 
 }  // namespace
 
-FusedCall::FusedCall(std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams& params)
-    : count_(int(params.count)), outputs_(int(outs.size())), inputs_(int(ins.size())) {
-  check_internal(count_ <= kFusedSteps && outs.size() <= kFusedOutputs && ins.size() <= kFusedInputs,
+FusedCall::FusedCall(const entry::Fused& c)
+    : count_(int(c.params->count)), outputs_(int(c.outs.size())), inputs_(int(c.ins.size())) {
+  check_internal(count_ <= kFusedSteps && c.outs.size() <= kFusedOutputs && c.ins.size() <= kFusedInputs,
                  "[fused] expected at most {} steps, got {}", kFusedSteps, count_);
   operands_.make(outputs_ + inputs_), values_.make(count_), numbers_.make(count_);
   steps_.make(count_);
   for (int i = 0; i < count_; ++i) {
-    FusedStep& s = steps_[i] = params.steps[i];
+    FusedStep& s = steps_[i] = c.params->steps[i];
     values_[i].size = size_of(s.type);
     if (const FusedStep& x = steps_[s.operand[0]]; is_rounding(s, x, steps_[x.operand[0]])) {
       s.operand[0] = x.operand[0];
@@ -56,7 +56,7 @@ FusedCall::FusedCall(std::span<const TensorView> outs, std::span<const TensorVie
     if (s.kind == FusedKind::Store) values_[s.operand[0]].last = count_;  // stores stand at a tile's end
   }
   for (int k = 0; k < outputs_ + inputs_; ++k) {
-    const TensorView& v = k < outputs_ ? outs[size_t(k)] : ins[size_t(k - outputs_)];
+    const TensorView& v = k < outputs_ ? c.outs[size_t(k)] : c.ins[size_t(k - outputs_)];
     operands_[k].data = v.as<char>(), operands_[k].size = size_of(v.dtype);
   }
   choose_kernels();

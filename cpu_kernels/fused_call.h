@@ -62,7 +62,7 @@ inline constexpr int64_t kLargeCall = int64_t(1) << 18;  // elements
 class FusedCall {
  protected:
   ~FusedCall() = default;
-  FusedCall(std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams& params);
+  explicit FusedCall(const entry::Fused& c);
   FusedOperand& input_of(int load) { return operands_[outputs_ + steps_[load].operand[0]]; }
   const FusedOperand& input_of(int load) const { return operands_[outputs_ + steps_[load].operand[0]]; }
   /// Is the call larger than the caches of a core? Only then is it worth the while to fetch ahead.

@@ -58,14 +58,14 @@ template <class T> void reduce_rows(ReduceOp op, const T* x, int64_t rows, int64
 
 }  // namespace
 
-FusedRows::FusedRows(std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams& params)
-    : FusedCall(outs, ins, params) {
-  const TensorView& first = outs[0];
-  for (int64_t d = 0; d < first.rank; ++d) (d < first.rank - params.row_dims ? rows_ : row_) *= first.sizes[d];
+FusedRows::FusedRows(const entry::Fused& c) : FusedCall(c) {
+  const TensorView& first = c.outs[0];
+  const int64_t row_dims = c.params->row_dims;
+  for (int64_t d = 0; d < first.rank; ++d) (d < first.rank - row_dims ? rows_ : row_) *= first.sizes[d];
   step_ = std::clamp<int64_t>(kRowsWidth / row_, 1, rows_);
   lies_.make(outputs_ + inputs_), places_.make(count_);
   for (int k = 0; k < outputs_ + inputs_; ++k)
-    lay(k, k < outputs_ ? outs[size_t(k)] : ins[size_t(k - outputs_)], first, params.row_dims);
+    lay(k, k < outputs_ ? c.outs[size_t(k)] : c.ins[size_t(k - outputs_)], first, row_dims);
   for (int i = 0; i < count_; ++i) places_[i].extent = extent_of(i), keeps_ |= steps_[i].kind == FusedKind::Keep;
   place_outputs();
   place_values();

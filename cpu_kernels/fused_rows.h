@@ -10,7 +10,7 @@ namespace tapir::inline v0::cpu {
 // registers]), and a row's number is one for the block. Tiles and the order of sums depend on shapes alone.
 class FusedRows : FusedCall {
  public:
-  FusedRows(std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams& params);
+  explicit FusedRows(const entry::Fused& c);
   void run(Context& context) const;
 
  private:

@@ -16,7 +16,7 @@ inline constexpr int64_t kShortRow = 512;  // elements: to gather several rows c
 
 class FusedTiles : FusedCall {
  public:
-  FusedTiles(std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams& params);
+  explicit FusedTiles(const entry::Fused& c);
   void run() const;
 
  private:
@@ -29,7 +29,7 @@ class FusedTiles : FusedCall {
     int64_t streamed[kFusedOutputs];  // elements of the tile that steps in registers wrote there
     Fetcher fetcher;
   };
-  void join_dimensions(std::span<const TensorView> outs, std::span<const TensorView> ins);
+  void join_dimensions(const entry::Fused& c);
   void place_values();
   void cut(int64_t width);
   bool in_memory(const FusedOperand& o) const {

@@ -22,9 +22,10 @@ template <class T, bool kDense> static bool gather_row(T* to, int64_t to_step, c
   return true;
 }
 
-void gather(Context& ctx, V out, V x, V index, const GatherParams& params) {
+void gather(Context& ctx, const entry::Gather& c) {
+  V out = c.out, x = c.x, index = c.index;
   if (out.numel() == 0) return;
-  const int64_t dim = params.dim, bound = x.rank ? x.sizes[dim] : 1, step = x.rank ? x.strides[dim] : 0;
+  const int64_t dim = c.params.dim, bound = x.rank ? x.sizes[dim] : 1, step = x.rank ? x.strides[dim] : 0;
   // Along `dim` the index, not the walk, moves through x.
   Strides x_strides = x.stride_list();
   if (x.rank) x_strides[dim] = 0;
@@ -91,9 +92,10 @@ template <class T> static T combined(ScatterOp op, T a, T b) {
 // Nothing is written unless every index is good. Elements that differ in a coordinate other than `dim` never meet, so the
 // work is split along the largest such dimension; within a part it goes in row-major order: the last one wins, sums are
 // the same for any number of threads.
-void scatter(Context& ctx, V out, V index, V source, const ScatterParams& params) {
+void scatter(Context& ctx, const entry::Scatter& c) {
+  V out = c.out, index = c.index, source = c.source;
   if (index.numel() == 0) return;
-  const int64_t dim = params.dim, bound = out.rank ? out.sizes[dim] : 1, step = out.rank ? out.strides[dim] : 0;
+  const int64_t dim = c.params.dim, bound = out.rank ? out.sizes[dim] : 1, step = out.rank ? out.strides[dim] : 0;
   if (any_bad_index(ctx, index, bound)) return;
   Strides to_strides = out.stride_list(),
           from_strides = source.is_scalar ? Strides::filled(index.rank, 0) : source.stride_list();
@@ -119,7 +121,7 @@ void scatter(Context& ctx, V out, V index, V source, const ScatterParams& params
       walk.run(0, walk.total, [&](int64_t, int64_t count, const std::array<int64_t, 3>& at) {
         for (int64_t i = 0; i < count; ++i) {
           T& slot = to[at[0] + i * to_step + ids[at[1] + i * id_step] * step];
-          slot = combined(params.op, slot, from[at[2] + i * from_step]);
+          slot = combined(c.params.op, slot, from[at[2] + i * from_step]);
         }
       });
     });

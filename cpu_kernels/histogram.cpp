@@ -56,15 +56,16 @@ template <class T> class Histogram {
   Converter load_ = nullptr, load_weight_ = nullptr;
 };
 
-template <class T> void histogram_as(Context& ctx, V out, V x, V weights, const HistogramParams& p) {
+template <class T> void histogram_as(Context& ctx, const entry::Histogram& call) {
+  V out = call.out;
   const int64_t bins = out.numel();
-  const Histogram<T> h(x, weights, bins, p);
+  const Histogram<T> h(call.x, call.weights, bins, call.params);
   const auto store = [&](DType from, const void* totals) {
     const Converter convert = converter(out.dtype, from);
     for (int64_t i = 0; i < bins; ++i)
       convert(1, out.as<char>() + i * out.strides[0] * size_of(out.dtype), static_cast<const char*>(totals) + i * 8);
   };
-  if (weights.defined()) {  // in one order, so that the sums do not depend on the threads
+  if (call.weights.defined()) {  // in one order, so that the sums do not depend on the threads
     double* totals = ctx.scratch_of<double>(bins);
     std::fill_n(totals, bins, 0);
     h.count(0, h.numel(), totals);
@@ -85,9 +86,9 @@ template <class T> void histogram_as(Context& ctx, V out, V x, V weights, const 
 
 }  // namespace
 
-void histogram(Context& ctx, V out, V x, V weights, const HistogramParams& p) {
-  if (x.dtype == kFloat64 || !is_floating(x.dtype)) histogram_as<double>(ctx, out, x, weights, p);
-  else histogram_as<float>(ctx, out, x, weights, p);
+void histogram(Context& ctx, const entry::Histogram& c) {
+  if (c.x.dtype == kFloat64 || !is_floating(c.x.dtype)) histogram_as<double>(ctx, c);
+  else histogram_as<float>(ctx, c);
 }
 
 }  // namespace tapir::inline v0::cpu

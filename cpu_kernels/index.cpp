@@ -94,11 +94,13 @@ template <class T, class Combine> void put(Context& ctx, const Plan& plan, T* ta
 
 }  // namespace
 
-void index(Context& ctx, V out, V x, std::span<const TensorView> indices, const IndexParams& params) {
-  const int64_t keys = int64_t(indices.size()), index_rank = out.rank - (x.rank - keys);
+void index(Context& ctx, const entry::Index& c) {
+  V out = c.out, x = c.x;
+  const int64_t keys = int64_t(c.indices.size()), index_rank = out.rank - (x.rank - keys);
   const Shape shape = out.shape();
-  const Plan plan(x, indices, Shape(std::span(shape.data(), size_t(index_rank))),
-                  Shape(std::span(shape.data() + index_rank, size_t(out.rank - index_rank))), out.strides, params.wrap);
+  const Plan plan(x, c.indices, Shape(std::span(shape.data(), size_t(index_rank))),
+                  Shape(std::span(shape.data() + index_rank, size_t(out.rank - index_rank))), out.strides,
+                  c.params.wrap);
   if (plan.empty()) return;
   const Walk<2>& rows = plan.rows;
   const int64_t grain = std::max<int64_t>(1, kGrain / plan.rest);
@@ -122,17 +124,18 @@ void index(Context& ctx, V out, V x, std::span<const TensorView> indices, const 
   });
 }
 
-void index_put(Context& ctx, V out, V source, std::span<const TensorView> indices, const IndexParams& params) {
-  const int64_t keys = int64_t(indices.size()), rest_rank = out.rank - keys;
-  const Shape shape = out.shape(), index_shape = indices.empty() ? Shape() : indices[0].shape();
+void index_put(Context& ctx, const entry::IndexPut& c) {
+  V out = c.out, source = c.source;
+  const int64_t keys = int64_t(c.indices.size()), rest_rank = out.rank - keys;
+  const Shape shape = out.shape(), index_shape = c.indices.empty() ? Shape() : c.indices[0].shape();
   const Shape rest_shape(std::span(shape.data() + keys, size_t(rest_rank)));
   const Strides strides = source.is_scalar ? Strides::filled(index_shape.size() + rest_rank, 0) : source.stride_list();
-  const Plan plan(out, indices, index_shape, rest_shape, strides.data(), params.wrap);
+  const Plan plan(out, c.indices, index_shape, rest_shape, strides.data(), c.params.wrap);
   if (plan.empty()) return;
   for_all("index_put", out.dtype, [&]<class T>() {
     const T number = source.is_scalar ? cast<T>(source.scalar) : T{};
     const T* const from = source.is_scalar ? &number : source.as<T>();
-    if (params.accumulate) put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = added(a, b); });
+    if (c.params.accumulate) put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = added(a, b); });
     else put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = b; });  // never reads what may be no bool yet
   });
 }

@@ -96,7 +96,9 @@ void triangular_solve(V x, V a, V b, const LinalgParams& p) {
 
 }  // namespace
 
-void linalg(Context& ctx, Views outs, Views ins, const LinalgParams& p) {
+void linalg(Context& ctx, const entry::Linalg& c) {
+  const Views outs = c.outs, ins = c.ins;
+  const LinalgParams& p = c.params;
   switch (p.op) {
     case LinalgOp::Cholesky: return cholesky(ctx, outs, ins[0], p.upper);
     case LinalgOp::Lu: return lu(ctx, outs, ins[0]);

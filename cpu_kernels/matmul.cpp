@@ -240,7 +240,7 @@ template <class T> void half_product(Context& ctx, V out, V a, V b, V bias, cons
   join_batch(wide);
   float_product(ctx, wide);
   if (adds) add_fused(wide_out, dense(ctx, out, kFloat32), float(params.beta));
-  copy(ctx, out, wide_out);
+  copy(ctx, {out, wide_out});
 }
 
 /// finish(alpha a b + beta out + bias), the finish being None or Relu.
@@ -264,17 +264,18 @@ void plain_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& pa
 
 }  // namespace
 
-void matmul(Context& ctx, V out, V a, V b, V bias, V aux, const MatmulParams& params) {
+void matmul(Context& ctx, const entry::Matmul& c) {
+  const MatmulParams& params = c.params;
   const bool finished = params.finish != MatmulFinish::None;
-  if (!finished || (params.finish == MatmulFinish::Relu && !aux.defined())) {
-    plain_product(ctx, out, a, b, bias, params);
-    if (aux.defined()) reduce(ctx, as_column(aux), a, {.op = ReduceOp::Sum, .dims = 2});
+  if (!finished || (params.finish == MatmulFinish::Relu && !c.aux.defined())) {
+    plain_product(ctx, c.out, c.a, c.b, c.bias, params);
+    if (c.aux.defined()) reduce(ctx, {as_column(c.aux), c.a, {.op = ReduceOp::Sum, .dims = 2}});
     return;
   }
-  const TensorView before = aux.defined() ? aux : out;
-  plain_product(ctx, before, a, b, bias, {.alpha = params.alpha, .beta = params.beta});
-  if (params.finish == MatmulFinish::Relu) unary(ctx, out, before, {UnaryOp::Relu});
-  else unary(ctx, out, before, {UnaryOp::Gelu, 1});
+  const TensorView before = c.aux.defined() ? c.aux : c.out;
+  plain_product(ctx, before, c.a, c.b, c.bias, {.alpha = params.alpha, .beta = params.beta});
+  if (params.finish == MatmulFinish::Relu) unary(ctx, {c.out, before, {UnaryOp::Relu}});
+  else unary(ctx, {c.out, before, {UnaryOp::Gelu, 1}});
 }
 
 }  // namespace tapir::inline v0::cpu

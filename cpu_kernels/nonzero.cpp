@@ -64,17 +64,18 @@ template <class T> void write_coordinates(V out, V x, int64_t row, int64_t first
 
 }  // namespace
 
-int64_t count_nonzero(Context& ctx, V x) {
-  const int64_t chunks = (x.numel() + kChunk - 1) / kChunk;
+int64_t count_nonzero(Context& ctx, const entry::CountNonzero& c) {
+  const int64_t chunks = (c.x.numel() + kChunk - 1) / kChunk;
   if (chunks == 0) return 0;
   int64_t* const counts = ctx.scratch_of<int64_t>(chunks);
-  count_chunks(x, chunks, counts);
+  count_chunks(c.x, chunks, counts);
   int64_t total = 0;
-  for (int64_t c = 0; c < chunks; ++c) total += counts[c];
+  for (int64_t i = 0; i < chunks; ++i) total += counts[i];
   return total;
 }
 
-void nonzero(Context& ctx, V out, V x) {
+void nonzero(Context& ctx, const entry::Nonzero& call) {
+  V out = call.out, x = call.x;
   const int64_t total = x.numel(), chunks = (total + kChunk - 1) / kChunk;
   if (chunks == 0 || out.numel() == 0) return;
   int64_t* const starts = ctx.scratch_of<int64_t>(chunks);

@@ -17,8 +17,8 @@ struct NormGradOperands {
 };
 
 /// Layer and Rms, for T of float, double, Half, BFloat16 (norm_rows.cpp).
-template <class T> void norm_rows(Context& ctx, const NormOperands& o, const NormParams& params);
-template <class T> void norm_rows_backward(Context& ctx, const NormGradOperands& o, const NormParams& params);
+template <class T> void norm_rows(Context& ctx, const entry::Norm& c);
+template <class T> void norm_rows_backward(Context& ctx, const entry::NormBackward& c);
 /// Batch and Group (norm_channels.cpp).
 template <class T> void norm_channels(Context& ctx, const NormOperands& o, const NormParams& params);
 template <class T> void norm_channels_backward(Context& ctx, const NormGradOperands& o, const NormParams& params);

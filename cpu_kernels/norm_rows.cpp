@@ -84,11 +84,11 @@ template <class C> struct WeightSums {
   int64_t rows, width, per_part, parts;
   C *dweight, *dbias;  // (parts, width)
 
-  WeightSums(Context& ctx, const NormGradOperands& o, int64_t rows, int64_t width)
+  WeightSums(Context& ctx, const entry::NormBackward& c, int64_t rows, int64_t width)
       : rows(rows), width(width), per_part(std::clamp<int64_t>(rows / 64, 8, 512)),
         parts((rows + per_part - 1) / per_part),
-        dweight(o.dweight.defined() ? ctx.scratch_of<C>(parts * width) : nullptr),
-        dbias(o.dbias.defined() ? ctx.scratch_of<C>(parts * width) : nullptr) {}
+        dweight(c.dweight.defined() ? ctx.scratch_of<C>(parts * width) : nullptr),
+        dbias(c.dbias.defined() ? ctx.scratch_of<C>(parts * width) : nullptr) {}
 
   void clear(int64_t part) const {
     if (dweight) std::fill_n(dweight + part * width, width, C(0));
@@ -121,15 +121,15 @@ template <class C> struct WeightSums {
 
 }  // namespace
 
-template <class T> void norm_rows(Context& ctx, const NormOperands& o, const NormParams& params) {
+template <class T> void norm_rows(Context& ctx, const entry::Norm& c) {
   using C = Compute<T>;
-  const bool rms = params.op == NormOp::Rms;
-  const RowView<2> view(o.x, params.axes, {o.x.strides, o.y.strides});
+  const bool rms = c.params.op == NormOp::Rms;
+  const RowView<2> view(c.x, c.params.axes, {c.x.strides, c.y.strides});
   const int64_t width = view.width();
-  C* const means = rms ? nullptr : staged<C>(ctx, o.mean, false);
-  C* const rstds = staged<C>(ctx, o.rstd, false);
-  const C* const weight = staged<C>(ctx, o.weight, true);
-  const C* const bias = staged<C>(ctx, o.bias, true);
+  C* const means = rms ? nullptr : staged<C>(ctx, c.mean, false);
+  C* const rstds = staged<C>(ctx, c.rstd, false);
+  const C* const weight = staged<C>(ctx, c.weight, true);
+  const C* const bias = staged<C>(ctx, c.bias, true);
   const int64_t xs = view.inside.step(0), ys = view.inside.step(1);
   parallel_for(view.rows.total, view.grain(), [&](int64_t first, int64_t last) {
     alignas(64) C from[kSegment], to[kSegment];
@@ -137,59 +137,59 @@ template <class T> void norm_rows(Context& ctx, const NormOperands& o, const Nor
       Moments moments;
       double squares = 0;
       view.segments(base, [&](int64_t, int64_t n, const std::array<int64_t, 2>& at) {
-        const C* const x = read_row(o.x.as<T>() + at[0], xs, n, from);
+        const C* const x = read_row(c.x.as<T>() + at[0], xs, n, from);
         if (rms) squares += sum_of_squares(x, n);
         else moments.add(x, n);
       });
       const C mean = rms ? C(0) : C(moments.mean);
-      const C rstd = C(1 / std::sqrt((rms ? squares / double(width) : moments.variance()) + params.eps));
+      const C rstd = C(1 / std::sqrt((rms ? squares / double(width) : moments.variance()) + c.params.eps));
       if (means) means[row] = mean;
       if (rstds) rstds[row] = rstd;
       view.segments(base, [&](int64_t position, int64_t n, const std::array<int64_t, 2>& at) {
-        const C* const x = read_row(o.x.as<T>() + at[0], xs, n, from);
-        C* const y = row_target(o.y.as<T>() + at[1], ys, to);
+        const C* const x = read_row(c.x.as<T>() + at[0], xs, n, from);
+        C* const y = row_target(c.y.as<T>() + at[1], ys, to);
         scale_row(x, y, n, mean, rstd, weight ? weight + position : nullptr, bias ? bias + position : nullptr);
-        write_row(o.y.as<T>() + at[1], ys, n, y);
+        write_row(c.y.as<T>() + at[1], ys, n, y);
       });
     });
   });
-  if (means) unstage(o.mean, means);
-  if (rstds) unstage(o.rstd, rstds);
+  if (means) unstage(c.mean, means);
+  if (rstds) unstage(c.rstd, rstds);
 }
 
 // With xhat = (x - mean) rstd and g = dy weight: dx = rstd (g - avg(g) - xhat avg(g xhat)); Rms has no avg(g).
-template <class T> void norm_rows_backward(Context& ctx, const NormGradOperands& o, const NormParams& params) {
+template <class T> void norm_rows_backward(Context& ctx, const entry::NormBackward& c) {
   using C = Compute<T>;
-  const bool rms = params.op == NormOp::Rms, wants_x = o.dx.defined();
-  const RowView<3> view(o.x, params.axes, {o.dy.strides, o.x.strides, wants_x ? o.dx.strides : o.x.strides});
+  const bool rms = c.params.op == NormOp::Rms, wants_x = c.dx.defined();
+  const RowView<3> view(c.x, c.params.axes, {c.dy.strides, c.x.strides, wants_x ? c.dx.strides : c.x.strides});
   const int64_t rows = view.rows.total, width = view.width();
-  const C* const means = rms ? nullptr : staged<C>(ctx, o.mean, true);
-  const C* const rstds = staged<C>(ctx, o.rstd, true);
-  const C* const weight = staged<C>(ctx, o.weight, true);
-  const WeightSums<C> sums(ctx, o, rows, width);
+  const C* const means = rms ? nullptr : staged<C>(ctx, c.mean, true);
+  const C* const rstds = staged<C>(ctx, c.rstd, true);
+  const C* const weight = staged<C>(ctx, c.weight, true);
+  const WeightSums<C> sums(ctx, c, rows, width);
   const int64_t gs = view.inside.step(0), xs = view.inside.step(1), ds = view.inside.step(2);
   const auto backward_row = [&](int64_t part, int64_t row, const std::array<int64_t, 3>& base) {
     alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], to[kSegment];
     const C mean = means ? means[row] : C(0), rstd = rstds[row];
     double s1 = 0, s2 = 0;
     view.segments(base, [&](int64_t position, int64_t n, const std::array<int64_t, 3>& at) {
-      const C* const dy = read_row(o.dy.as<T>() + at[0], gs, n, dy_buffer);
-      const C* const x = read_row(o.x.as<T>() + at[1], xs, n, x_buffer);
+      const C* const dy = read_row(c.dy.as<T>() + at[0], gs, n, dy_buffer);
+      const C* const x = read_row(c.x.as<T>() + at[1], xs, n, x_buffer);
       if (wants_x) gradient_sums(dy, x, weight ? weight + position : nullptr, n, mean, s1, s2);
       sums.add(part, position, n, dy, x, mean, rstd);
     });
     if (!wants_x) return;
     const C minus = rms ? C(0) : C(s1 / double(width)), slope = C(s2 / double(width) * double(rstd) * double(rstd));
     view.segments(base, [&](int64_t position, int64_t n, const std::array<int64_t, 3>& at) {
-      const C* const dy = read_row(o.dy.as<T>() + at[0], gs, n, dy_buffer);
-      const C* const x = read_row(o.x.as<T>() + at[1], xs, n, x_buffer);
-      C* const dx = row_target(o.dx.as<T>() + at[2], ds, to);
+      const C* const dy = read_row(c.dy.as<T>() + at[0], gs, n, dy_buffer);
+      const C* const x = read_row(c.x.as<T>() + at[1], xs, n, x_buffer);
+      C* const dx = row_target(c.dx.as<T>() + at[2], ds, to);
       const C* const w = weight ? weight + position : nullptr;
       if (w)
         for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] * w[i] - minus - (x[i] - mean) * slope);
       else
         for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] - minus - (x[i] - mean) * slope);
-      write_row(o.dx.as<T>() + at[2], ds, n, dx);
+      write_row(c.dx.as<T>() + at[2], ds, n, dx);
     });
   };
   parallel_for(sums.parts, std::max<int64_t>(1, view.grain() / sums.per_part), [&](int64_t first, int64_t last) {
@@ -199,13 +199,13 @@ template <class T> void norm_rows_backward(Context& ctx, const NormGradOperands&
                 [&](int64_t row, const std::array<int64_t, 3>& base) { backward_row(part, row, base); });
     }
   });
-  sums.finish(ctx, sums.dweight, o.dweight);
-  sums.finish(ctx, sums.dbias, o.dbias);
+  sums.finish(ctx, sums.dweight, c.dweight);
+  sums.finish(ctx, sums.dbias, c.dbias);
 }
 
-#define TAPIR_INSTANTIATE(T)                                                    \
-  template void norm_rows<T>(Context&, const NormOperands&, const NormParams&); \
-  template void norm_rows_backward<T>(Context&, const NormGradOperands&, const NormParams&);
+#define TAPIR_INSTANTIATE(T)                                \
+  template void norm_rows<T>(Context&, const entry::Norm&); \
+  template void norm_rows_backward<T>(Context&, const entry::NormBackward&);
 TAPIR_INSTANTIATE(float)
 TAPIR_INSTANTIATE(double)
 TAPIR_INSTANTIATE(Half)

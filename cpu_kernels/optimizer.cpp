@@ -69,8 +69,9 @@ struct Operands {
   const TensorView* view[5] = {};
   int count = 0;
 
-  Operands(const OptimizerLists& lists, size_t i) {
-    for (const auto& list : {lists.params, lists.grads, lists.first, lists.second, lists.third})
+  Operands(const entry::OptimizerStep& c, size_t i) {
+    const std::span<const TensorView> lists[] = {c.values, c.grads, c.first, c.second, c.third};
+    for (const auto& list : lists)
       if (list.empty()) break;
       else view[count++] = &list[i];
   }
@@ -106,20 +107,18 @@ void update_strided(const Operands& operands, Update<C> update, const StepNumber
   });
 }
 
-template <class C>
-void update_all(const OptimizerLists& lists, const OptimizerParams& params, const StepNumbers<C>& k) {
-  const Update<C> update = update_for<C>(params);
+template <class C> void update_all(const entry::OptimizerStep& c, const StepNumbers<C>& k) {
+  const Update<C> update = update_for<C>(c.params);
   int64_t total = 0;
-  for (V p : lists.params) total += p.numel();
+  for (V p : c.values) total += p.numel();
   // Many small tensors and a few large ones balance alike: what is split is the row of all elements.
   parallel_for(total, kGrain, [&](int64_t first, int64_t last) {
     int64_t start = 0;
-    for (size_t i = 0; i < lists.params.size() && start < last; ++i) {
-      const int64_t n = lists.params[i].numel(), from = std::max<int64_t>(first - start, 0),
-                    to = std::min(last - start, n);
+    for (size_t i = 0; i < c.values.size() && start < last; ++i) {
+      const int64_t n = c.values[i].numel(), from = std::max<int64_t>(first - start, 0), to = std::min(last - start, n);
       start += n;
       if (from >= to) continue;
-      const Operands operands(lists, i);
+      const Operands operands(c, i);
       if (operands.template flat<C>()) update(k, operands.template slots<C>(from), to - from);
       else update_strided(operands, update, k, from, to);
     }
@@ -128,18 +127,16 @@ void update_all(const OptimizerLists& lists, const OptimizerParams& params, cons
 
 }  // namespace
 
-void optimizer_step(Context&, const OptimizerLists& lists, const OptimizerScalars& scalars,
-                    const OptimizerParams& params) {
-  if (scalars.found_inf.defined() && number_of(scalars.found_inf) != 0) return;
-  const double lr = number_of(scalars.lr), inv_scale = scalars.inv_scale.defined() ? number_of(scalars.inv_scale) : 1;
-  const double beta1 = scalars.beta1.defined() ? number_of(scalars.beta1) : params.beta1;
-  const double t = double(++*scalars.step.as<int64_t>());
+void optimizer_step(Context&, const entry::OptimizerStep& c) {
+  if (c.found_inf.defined() && number_of(c.found_inf) != 0) return;
+  const double lr = number_of(c.lr), inv_scale = c.inv_scale.defined() ? number_of(c.inv_scale) : 1;
+  const double beta1 = c.beta1.defined() ? number_of(c.beta1) : c.params.beta1;
+  const double t = double(++*c.step.as<int64_t>());
   const auto step_as = [&]<class C>() {
-    const auto numbers = formulas::numbers_of<C>(params, lr, t, inv_scale, beta1, scalars.numbers.as<float>());
-    update_all<C>(lists, params, numbers);
+    update_all<C>(c, formulas::numbers_of<C>(c.params, lr, t, inv_scale, beta1, c.numbers.as<float>()));
   };
-  if (lists.params.empty()) return;
-  if (lists.params[0].dtype == kFloat64) step_as.template operator()<double>();
+  if (c.values.empty()) return;
+  if (c.values[0].dtype == kFloat64) step_as.template operator()<double>();
   else step_as.template operator()<float>();
 }
 

@@ -26,7 +26,7 @@ inline TensorView without_repeats(V x) {
 /// A copy of x in scratch memory, row-major; axes that repeat still do.
 inline TensorView packed(Context& ctx, V x, DType dtype) {
   const TensorView y = scratch_like(ctx, x, dtype);
-  copy(ctx, without_repeats(y), without_repeats(x));
+  copy(ctx, {without_repeats(y), without_repeats(x)});
   return y;
 }
 /// The same without repeats: truly dense.
@@ -35,7 +35,7 @@ inline TensorView dense(Context& ctx, V x, DType dtype) {
   for (int64_t d = 0, step = x.numel(); d < x.rank; ++d) step /= x.sizes[d], y.strides[d] = step;
   y.dtype = dtype;
   y.data = ctx.scratch(x.numel() * size_of(dtype));
-  copy(ctx, y, x);
+  copy(ctx, {y, x});
   return y;
 }
 /// x, (batch, rows, columns), as dense rows; one matrix for the whole batch stays one.

@@ -269,10 +269,10 @@ template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolPar
 
 }  // namespace
 
-void pool(Context& ctx, V user_y, V user_indices, V user_x, const PoolParams& params) {
-  if (user_y.numel() == 0) return;
-  const TensorView y = with_three_axes(user_y), indices = with_three_axes(user_indices), x = with_three_axes(user_x);
-  const PoolParams p = with_three_axes(params);
+void pool(Context& ctx, const entry::Pool& c) {
+  if (c.y.numel() == 0) return;
+  const TensorView y = with_three_axes(c.y), indices = with_three_axes(c.indices), x = with_three_axes(c.x);
+  const PoolParams p = with_three_axes(c.params);
   switch (x.dtype) {
     case kFloat32: return pool_as<float>(ctx, y, indices, x, p);
     case kFloat64: return pool_as<double>(ctx, y, indices, x, p);

@@ -161,18 +161,18 @@ TensorView as_the_others(Context& ctx, V dx, V dy, V indices) {
   int64_t step = dy.sizes[1];
   for (int64_t d : {4, 3, 2, 0}) y.strides[d] = step, step *= dy.sizes[d];
   y.data = ctx.scratch(step * size_of(dy.dtype));
-  copy(ctx, y, dy);
+  copy(ctx, {y, dy});
   return y;
 }
 
 }  // namespace
 
-void pool_backward(Context& ctx, V user_dx, V user_dy, V user_indices, const PoolParams& params) {
-  if (user_dx.numel() == 0) return;
-  if (user_dy.numel() == 0) return fill(ctx, user_dx, 0.0);
-  TensorView dx = with_three_axes(user_dx), dy = with_three_axes(user_dy);
-  const TensorView indices = with_three_axes(user_indices);
-  const PoolParams p = with_three_axes(params);
+void pool_backward(Context& ctx, const entry::PoolBackward& c) {
+  if (c.dx.numel() == 0) return;
+  if (c.dy.numel() == 0) return fill(ctx, {c.dx, 0.0});
+  TensorView dx = with_three_axes(c.dx), dy = with_three_axes(c.dy);
+  const TensorView indices = with_three_axes(c.indices);
+  const PoolParams p = with_three_axes(c.params);
   if (is_floating(dx.dtype)) dy = as_the_others(ctx, dx, dy, indices);
   if (dx.dtype == kFloat32) return pool_backward_as<float>(ctx, dx, dy, indices, p);
   if (dx.dtype == kFloat64) return pool_backward_as<double>(ctx, dx, dy, indices, p);
@@ -180,7 +180,7 @@ void pool_backward(Context& ctx, V user_dx, V user_dy, V user_indices, const Poo
   const TensorView narrow = dx;  // sums of 16-bit floats are formed in float32
   dx = scratch_like(ctx, dx, kFloat32), dy = dense(ctx, dy, kFloat32);
   pool_backward_as<float>(ctx, dx, dy, indices, p);
-  copy(ctx, narrow, dx);
+  copy(ctx, {narrow, dx});
 }
 
 }  // namespace tapir::inline v0::cpu

@@ -27,7 +27,7 @@ TensorView channels_last(Context& ctx, V v, bool written) {
   for (int64_t d = 0; d < v.rank; ++d) same = same && (v.sizes[d] == 1 || v.strides[d] == image.strides[d]);
   if (same) return image;
   image.data = ctx.scratch(v.numel() * size_of(v.dtype));
-  if (!written) copy(ctx, image, v);
+  if (!written) copy(ctx, {image, v});
   count_layout_conversion();
   return image;
 }
@@ -117,10 +117,11 @@ void own_conv(Context& ctx, const dnn::QuantConv& c) {
 
 }  // namespace
 
-void quant_conv(Context& ctx, V y, V x, V x_scale, V x_zero, V w, V w_scale, V bias, const ConvParams& params) {
+void quant_conv(Context& ctx, const entry::QuantConv& call) {
+  V y = call.y, x = call.x, w = call.w, w_scale = call.w_scale, bias = call.bias;
   if (y.numel() == 0) return;
-  const formulas::QuantScale scale{*x_scale.as<float>(), float(*x_zero.as<int32_t>())};
-  const dnn::ConvShape s = padded_shape(x, w, y, params);
+  const formulas::QuantScale scale{*call.x_scale.as<float>(), float(*call.x_zero.as<int32_t>())};
+  const dnn::ConvShape s = padded_shape(x, w, y, call.params);
   const TensorView image = channels_last(ctx, x, false), out = channels_last(ctx, y, true),
                    weight = w.is_contiguous() ? w : dense(ctx, w, kInt8);
   const int64_t k = s.c / s.groups * s.kernel[0] * s.kernel[1] * s.kernel[2];
@@ -130,9 +131,9 @@ void quant_conv(Context& ctx, V y, V x, V x_scale, V x_zero, V w, V w_scale, V b
     add[o] = -multiply[o] * float(int32_t(scale.zero_point) * sum_of(weight.as<int8_t>() + o * k, k));
     if (bias.defined()) add[o] += bias.as<float>()[o * bias.strides[0]];
   }
-  const dnn::QuantConv c{s, quantize_image(ctx, image, s, params, scale), weight.data, out.data, multiply, add};
+  const dnn::QuantConv c{s, quantize_image(ctx, image, s, call.params, scale), weight.data, out.data, multiply, add};
   if (!dnn::quant_conv(ctx, c)) own_conv(ctx, c);
-  if (out.data != y.data) copy(ctx, y, out);
+  if (out.data != y.data) copy(ctx, {y, out});
 }
 
 }  // namespace tapir::inline v0::cpu

@@ -187,20 +187,19 @@ TensorView contiguous(Context& ctx, V x) { return !x.defined() || x.is_contiguou
 
 }  // namespace
 
-void quant_matmul(Context& ctx, V y, V x, V x_scale, V x_zero, V w, V w_scale, V bias,
-                  const QuantMatmulParams& params) {
-  if (y.numel() == 0) return;
-  const TensorView xs = contiguous(ctx, x), ws = contiguous(ctx, w), scales = contiguous(ctx, w_scale),
-                   add = contiguous(ctx, bias);
-  Product p{y.sizes[0],     y.sizes[1], x.sizes[1],         params.bits,     params.group,
-            xs.as<float>(), ws.data,    scales.as<float>(), add.as<float>(), y};
+void quant_matmul(Context& ctx, const entry::QuantMatmul& c) {
+  if (c.y.numel() == 0) return;
+  const TensorView xs = contiguous(ctx, c.x), ws = contiguous(ctx, c.w), scales = contiguous(ctx, c.w_scale),
+                   add = contiguous(ctx, c.bias);
+  Product p{c.y.sizes[0],   c.y.sizes[1], c.x.sizes[1],       c.params.bits,   c.params.group,
+            xs.as<float>(), ws.data,      scales.as<float>(), add.as<float>(), c.y};
   if (p.k == 0) {
     for (int64_t i = 0; i < p.m; ++i)
       for (int64_t j = 0; j < p.n; ++j) p.write(i, j, 0);
-  } else if (params.op == QuantOp::Dynamic) {
+  } else if (c.params.op == QuantOp::Dynamic) {
     integer_product(ctx, p, nullptr);
-  } else if (params.op == QuantOp::Static) {
-    const formulas::QuantScale given{*x_scale.as<float>(), float(*x_zero.as<int32_t>())};
+  } else if (c.params.op == QuantOp::Static) {
+    const formulas::QuantScale given{*c.x_scale.as<float>(), float(*c.x_zero.as<int32_t>())};
     integer_product(ctx, p, &given);
   } else {
     if (p.m > kFew) return many_rows(ctx, p);

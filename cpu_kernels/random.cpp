@@ -186,10 +186,11 @@ void permutation(Context& ctx, V out, const P& p) {
 
 }  // namespace
 
-void random(Context& ctx, V out, V probabilities, V base, const RandomParams& given) {
+void random(Context& ctx, const entry::Random& c) {
+  V out = c.out;
   if (out.numel() == 0) return;
-  RandomParams p = given;
-  if (base.defined()) p.offset += uint64_t(*base.as<int64_t>());
+  RandomParams p = c.params;
+  if (c.base.defined()) p.offset += uint64_t(*c.base.as<int64_t>());
   switch (p.op) {
     case RandomOp::Uniform:
     case RandomOp::Normal:
@@ -197,7 +198,7 @@ void random(Context& ctx, V out, V probabilities, V base, const RandomParams& gi
       return p.op == RandomOp::Uniform ? uniform(out, p) : normal(out, p);
     case RandomOp::Integer: return integer(out, p);
     case RandomOp::Bernoulli:
-    case RandomOp::BernoulliTensor: return bernoulli(ctx, out, probabilities, p);
+    case RandomOp::BernoulliTensor: return bernoulli(ctx, out, c.p, p);
     case RandomOp::Permutation: return permutation(ctx, out, p);
   }
 }

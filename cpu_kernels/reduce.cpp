@@ -231,12 +231,14 @@ void run_reducer(Context& ctx, V out, V x, const Reducer& reducer, const ReduceP
     if (to.sizes[d] == out.sizes[d]) continue;
     TensorView others = to;
     others.data = to.as<char>() + to.strides[d] * size_of(to.dtype), others.sizes[d] = out.sizes[d] - 1;
-    copy(ctx, others, to.expand(others.shape()));
+    copy(ctx, {others, to.expand(others.shape())});
     to.sizes[d] = out.sizes[d];
   }
 }
 
-void reduce(Context& ctx, V out, V x, const ReduceParams& p) {
+void reduce(Context& ctx, const entry::Reduce& c) {
+  V out = c.out, x = c.x;
+  const ReduceParams& p = c.params;
   switch (p.op) {
     case ReduceOp::NormP:
     case ReduceOp::LogSumExp: return run_reducer(ctx, out, x, norm_reducer(p, x.dtype), p);

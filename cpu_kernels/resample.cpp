@@ -271,20 +271,20 @@ template <class T> void nearest_as(Context& ctx, V y, V x, const ResampleParams&
 
 }  // namespace
 
-void resample(Context& ctx, V user_y, V user_x, const ResampleParams& p) {
-  if (user_y.numel() == 0) return;
-  const TensorView y = with_three_axes(user_y), x = with_three_axes(user_x);
+void resample(Context& ctx, const entry::Resample& c) {
+  if (c.y.numel() == 0) return;
+  const TensorView y = with_three_axes(c.y), x = with_three_axes(c.x);
   check_extents(x), check_extents(y);
-  if (p.op == ResampleOp::Nearest || p.op == ResampleOp::NearestExact)
-    return for_size(x.dtype, [&]<class T>() { nearest_as<T>(ctx, y, x, p); });
-  for_any_float("interpolate", x.dtype, [&]<class T>() { resample_as<T>(ctx, y, x, p, false); });
+  if (c.params.op == ResampleOp::Nearest || c.params.op == ResampleOp::NearestExact)
+    return for_size(x.dtype, [&]<class T>() { nearest_as<T>(ctx, y, x, c.params); });
+  for_any_float("interpolate", x.dtype, [&]<class T>() { resample_as<T>(ctx, y, x, c.params, false); });
 }
 
-void resample_backward(Context& ctx, V user_dx, V user_dy, const ResampleParams& p) {
-  if (user_dx.numel() == 0) return;
-  const TensorView dx = with_three_axes(user_dx), dy = with_three_axes(user_dy);
+void resample_backward(Context& ctx, const entry::ResampleBackward& c) {
+  if (c.dx.numel() == 0) return;
+  const TensorView dx = with_three_axes(c.dx), dy = with_three_axes(c.dy);
   check_extents(dx), check_extents(dy);
-  for_any_float("interpolate", dx.dtype, [&]<class T>() { resample_as<T>(ctx, dx, dy, p, true); });
+  for_any_float("interpolate", dx.dtype, [&]<class T>() { resample_as<T>(ctx, dx, dy, c.params, true); });
 }
 
 }  // namespace tapir::inline v0::cpu

@@ -138,18 +138,18 @@ template <class C> class Forward : Layer<C> {
       Base::p_, Base::projected_, Base::rows_of, Base::step;
 
  public:
-  Forward(Context& ctx, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams& p)
-      : Base(ctx, ins[1], ins[3], ins[4], ins[6], p), y_(outs[0].as<C>()), h_(outs[1].as<C>()), c_(outs[2].as<C>()),
-        reserve_(outs[3].as<C>()), x_(ins[0].as<C>()), bias_(ins[2].as<C>()) {
-    if (p.steps == 1) multiply_once(ctx, ins);
-    else pack_weights(ctx, ins[1].as<C>());
-    if (projected_) projection_ = Base::pack(ctx, ins[3].as<C>(), hidden_, 1, out_, hidden_);
+  Forward(Context& ctx, const entry::Rnn& c)
+      : Base(ctx, c.w, c.projection, c.h0, c.batch_sizes, c.params), y_(c.y.as<C>()), h_(c.h.as<C>()), c_(c.c.as<C>()),
+        reserve_(c.reserve.as<C>()), x_(c.x.as<C>()), bias_(c.bias.as<C>()) {
+    if (c.params.steps == 1) multiply_once(ctx, c);
+    else pack_weights(ctx, c.w.as<C>());
+    if (projected_) projection_ = Base::pack(ctx, c.projection.as<C>(), hidden_, 1, out_, hidden_);
     if (!bias_) {
       C* zeros = ctx.scratch_of<C>(gates_ * hidden_);
       std::fill_n(zeros, gates_ * hidden_, C(0));
       bias_ = zeros;
     }
-    if (c_) std::copy_n(ins[5].as<C>(), batch_ * hidden_, c_);
+    if (c_) std::copy_n(c.c0.as<C>(), batch_ * hidden_, c_);
     states_ = ctx.scratch_of<C>(2 * this->buffer_rows_ * out_);
     if (projected_) hiddens_ = ctx.scratch_of<C>(this->buffer_rows_ * hidden_);
   }
@@ -198,12 +198,12 @@ template <class C> class Forward : Layer<C> {
     });
   }
   /// h W_hh^T of a single step: no other would make up for packing.
-  void multiply_once(Context& ctx, std::span<const TensorView> ins) {
+  void multiply_once(Context& ctx, const entry::Rnn& c) {
     products_ = ctx.scratch_of<C>(batch_ * gates_ * hidden_);
-    TensorView products = ins[0], w = ins[1];
+    TensorView products = c.x, w = c.w;
     products.data = products_;
     std::swap(w.sizes[0], w.sizes[1]), std::swap(w.strides[0], w.strides[1]);
-    matmul(ctx, products, ins[4], w, {}, {}, {});
+    matmul(ctx, {.out = products, .a = c.h0, .b = w, .params = {}});
   }
   /// Units [u, u + n) of row b: sums of h W_hh^T become gates, and these the new state.
   void row(int64_t t, int64_t b, int64_t i, int64_t u, int64_t n, const C* s, const RowPanels<C>& to) const {
@@ -274,23 +274,22 @@ template <class C> class Backward : Layer<C> {
       Base::p_, Base::projected_, Base::rows_of, Base::step;
 
  public:
-  Backward(Context& ctx, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams& p)
-      : Base(ctx, ins[5], ins[6], ins[7], ins[9], p), outs_(outs), dx_(outs[0].as<C>()), dh_(outs[4].as<C>()),
-        dc_(outs[5].as<C>()), dy_(ins[0].as<C>()), y_(ins[3].as<C>()), reserve_(ins[4].as<C>()), c0_(ins[8].as<C>()),
-        total_(begin_[p.steps]) {
+  Backward(Context& ctx, const entry::RnnBackward& c)
+      : Base(ctx, c.w, c.projection, c.h0, c.batch_sizes, c.params), call_(c), dx_(c.dx.as<C>()), dh_(c.dh0.as<C>()),
+        dc_(c.dc0.as<C>()), dy_(c.dy.as<C>()), y_(c.y.as<C>()), reserve_(c.reserve.as<C>()), c0_(c.c0.as<C>()),
+        total_(begin_[c.params.steps]) {
     const int64_t wide = gates_ * hidden_;
-    if (p.steps > 1) w_ = Base::pack(ctx, ins[5].as<C>(), 1, out_, out_, wide);
-    else once_ = &ins[5];
+    if (c.params.steps > 1) w_ = Base::pack(ctx, c.w.as<C>(), 1, out_, out_, wide);
     const auto start = [](C* to, V from, int64_t n) {
       if (from.defined()) std::copy_n(from.as<C>(), n, to);
       else std::fill_n(to, n, C(0));
     };
-    start(dh_, ins[1], batch_ * out_);
-    if (dc_) start(dc_, ins[2], batch_ * hidden_);
+    start(dh_, c.dh, batch_ * out_);
+    if (dc_) start(dc_, c.dc, batch_ * hidden_);
     dgates_ = this->gru_ ? ctx.scratch_of<C>(total_ * wide) : dx_;
     panels_ = ctx.scratch_of<C>(2 * this->buffer_rows_ * wide);
     if (projected_) {
-      projection_ = Base::pack(ctx, ins[6].as<C>(), 1, hidden_, hidden_, out_);
+      projection_ = Base::pack(ctx, c.projection.as<C>(), 1, hidden_, hidden_, out_);
       out_panels_ = ctx.scratch_of<C>(this->buffer_rows_ * out_);
       dout_ = ctx.scratch_of<C>(total_ * out_), hiddens_ = ctx.scratch_of<C>(total_ * hidden_);
     }
@@ -330,9 +329,10 @@ template <class C> class Backward : Layer<C> {
       }
       if (w_) Base::tiles(pending, out_, height, wide, [&](auto... tile) { reach_state(first, before, tile...); });
     });
-    if (once_)
-      matmul(ctx, outs_[4], matrix(dgates_, total_, gates_ * hidden_), *once_, {}, {},
-             {.beta = this->gru_ ? 1.0 : 0.0});
+    if (p_.steps <= 1) {  // W_hh is not packed
+      const TensorView dgates = matrix(dgates_, total_, gates_ * hidden_);
+      matmul(ctx, {.out = call_.dh0, .a = dgates, .b = call_.w, .params = {.beta = this->gru_ ? 1.0 : 0.0}});
+    }
     weights(ctx);
   }
 
@@ -398,7 +398,7 @@ template <class C> class Backward : Layer<C> {
   }
 
   TensorView matrix(C* data, int64_t rows, int64_t columns, bool transposed = false) const {
-    TensorView v = outs_[0];
+    TensorView v = call_.dx;
     v.data = data, v.rank = 2;
     v.sizes[0] = transposed ? columns : rows, v.sizes[1] = transposed ? rows : columns;
     v.strides[0] = transposed ? 1 : columns, v.strides[1] = transposed ? columns : 1;
@@ -406,40 +406,44 @@ template <class C> class Backward : Layer<C> {
   }
   void weights(Context& ctx) const {
     const int64_t wide = gates_ * hidden_;
-    if (outs_[1].defined()) {
+    if (call_.dw.defined()) {
       C* states = ctx.scratch_of<C>(total_ * out_);
       parallel_for(p_.steps, 1 + (1 << 15) / (batch_ * out_ + 1), [&](int64_t first, int64_t last) {
         for (int64_t t = first; t < last; ++t)
           for (int64_t b = 0; b < rows_of(t); ++b)
             std::copy_n(Base::before(t, b, y_, h0_, out_, out_), out_, states + (begin_[t] + b) * out_);
       });
-      matmul(ctx, outs_[1], matrix(dgates_, total_, wide, true), matrix(states, total_, out_), {}, {}, {});
+      const TensorView dgates = matrix(dgates_, total_, wide, true), before = matrix(states, total_, out_);
+      matmul(ctx, {.out = call_.dw, .a = dgates, .b = before, .params = {}});
     }
-    if (outs_[2].defined())
-      reduce(ctx, matrix(outs_[2].as<C>(), 1, wide), matrix(dgates_, total_, wide), {.op = ReduceOp::Sum, .dims = 1});
-    if (outs_[3].defined())
-      matmul(ctx, outs_[3], matrix(dout_, total_, out_, true), matrix(hiddens_, total_, hidden_), {}, {}, {});
+    if (call_.dbias.defined()) {
+      const TensorView row = matrix(call_.dbias.as<C>(), 1, wide), dgates = matrix(dgates_, total_, wide);
+      reduce(ctx, {row, dgates, {.op = ReduceOp::Sum, .dims = 1}});
+    }
+    if (call_.dprojection.defined()) {
+      const TensorView dout = matrix(dout_, total_, out_, true), hiddens = matrix(hiddens_, total_, hidden_);
+      matmul(ctx, {.out = call_.dprojection, .a = dout, .b = hiddens, .params = {}});
+    }
   }
 
-  std::span<const TensorView> outs_;
+  const entry::RnnBackward& call_;
   C *dx_, *dh_, *dc_, *dgates_, *panels_, *w_ = nullptr, *projection_ = nullptr, *out_panels_ = nullptr,
                                           *dout_ = nullptr, *hiddens_ = nullptr;
   const C *dy_, *y_, *reserve_, *c0_;
-  const TensorView* once_ = nullptr;  // W_hh of a single step, which is not packed
   int64_t total_;
 };
 
 }  // namespace
 
-void rnn(Context& ctx, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams& p) {
-  if (outs[1].numel() == 0) return;
-  if (outs[0].dtype == kFloat64) Forward<double>(ctx, outs, ins, p).run();
-  else Forward<float>(ctx, outs, ins, p).run();
+void rnn(Context& ctx, const entry::Rnn& c) {
+  if (c.h.numel() == 0) return;
+  if (c.y.dtype == kFloat64) Forward<double>(ctx, c).run();
+  else Forward<float>(ctx, c).run();
 }
 
-void rnn_backward(Context& ctx, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams& p) {
-  if (ins[3].dtype == kFloat64) Backward<double>(ctx, outs, ins, p).run(ctx);
-  else Backward<float>(ctx, outs, ins, p).run(ctx);
+void rnn_backward(Context& ctx, const entry::RnnBackward& c) {
+  if (c.y.dtype == kFloat64) Backward<double>(ctx, c).run(ctx);
+  else Backward<float>(ctx, c).run(ctx);
 }
 
 }  // namespace tapir::inline v0::cpu

@@ -124,9 +124,9 @@ template <class T> class Scan {
   Converter load_, store_;
 };
 
-template <class T> void scan_as(V out, V indices, V x, const ScanParams& p) {
-  const Scan<T> scan(out, indices, x, p.dim);
-  switch (p.op) {
+template <class T> void scan_as(const entry::Scan& c) {
+  const Scan<T> scan(c.out, c.indices, c.x, c.params.dim);
+  switch (c.params.op) {
     case ScanOp::CumSum: return scan.template run<RunningSum<T>>();
     case ScanOp::CumProd: return scan.template run<RunningProduct<T>>();
     case ScanOp::CumMax: return scan.template run_extreme<RunningExtreme<T, true>>();
@@ -138,9 +138,9 @@ template <class T> void scan_as(V out, V indices, V x, const ScanParams& p) {
 
 }  // namespace
 
-void scan(Context&, V out, V indices, V x, const ScanParams& p) {
-  if (is_floating(x.dtype) || is_floating(out.dtype)) scan_as<double>(out, indices, x, p);
-  else scan_as<int64_t>(out, indices, x, p);
+void scan(Context&, const entry::Scan& c) {
+  if (is_floating(c.x.dtype) || is_floating(c.out.dtype)) scan_as<double>(c);
+  else scan_as<int64_t>(c);
 }
 
 }  // namespace tapir::inline v0::cpu

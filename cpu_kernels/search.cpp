@@ -17,7 +17,8 @@ template <class T, bool kRight> static int64_t position(const T* sorted, int64_t
   return low;
 }
 
-void search(Context&, V out, V sorted, V values, const SearchParams& params) {
+void search(Context&, const entry::Search& c) {
+  V out = c.out, sorted = c.sorted, values = c.values;
   if (out.numel() == 0) return;
   const int64_t n = sorted.sizes[sorted.rank - 1], step = sorted.strides[sorted.rank - 1];
   Strides rows = sorted.stride_list();
@@ -33,7 +34,7 @@ void search(Context&, V out, V sorted, V values, const SearchParams& params) {
         });
       });
     };
-    params.right ? run.template operator()<true>() : run.template operator()<false>();
+    c.params.right ? run.template operator()<true>() : run.template operator()<false>();
   });
 }
 

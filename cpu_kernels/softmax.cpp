@@ -190,21 +190,21 @@ template <class T> void softmax_grad_tiles(Context& ctx, V dx, V dy, V y, const 
 
 }  // namespace
 
-void softmax(Context& ctx, V y, V x, const SoftmaxParams& params) {
-  if (x.numel() == 0) return;
-  const Lanes<2> lanes(x, params.dim, {y.strides, x.strides});
-  for_any_float("softmax", x.dtype, [&]<class T>() {
-    if (lanes.tiled) softmax_tiles<T>(ctx, y, x, lanes, params.log);
-    else softmax_rows<T>(ctx, y, x, lanes, params.log);
+void softmax(Context& ctx, const entry::Softmax& c) {
+  if (c.x.numel() == 0) return;
+  const Lanes<2> lanes(c.x, c.params.dim, {c.y.strides, c.x.strides});
+  for_any_float("softmax", c.x.dtype, [&]<class T>() {
+    if (lanes.tiled) softmax_tiles<T>(ctx, c.y, c.x, lanes, c.params.log);
+    else softmax_rows<T>(ctx, c.y, c.x, lanes, c.params.log);
   });
 }
 
-void softmax_backward(Context& ctx, V dx, V dy, V y, const SoftmaxParams& params) {
-  if (y.numel() == 0) return;
-  const Lanes<3> lanes(y, params.dim, {dx.strides, dy.strides, y.strides});
-  for_any_float("softmax_backward", y.dtype, [&]<class T>() {
-    if (lanes.tiled) softmax_grad_tiles<T>(ctx, dx, dy, y, lanes, params.log);
-    else softmax_grad_rows<T>(ctx, dx, dy, y, lanes, params.log);
+void softmax_backward(Context& ctx, const entry::SoftmaxBackward& c) {
+  if (c.y.numel() == 0) return;
+  const Lanes<3> lanes(c.y, c.params.dim, {c.dx.strides, c.dy.strides, c.y.strides});
+  for_any_float("softmax_backward", c.y.dtype, [&]<class T>() {
+    if (lanes.tiled) softmax_grad_tiles<T>(ctx, c.dx, c.dy, c.y, lanes, c.params.log);
+    else softmax_grad_rows<T>(ctx, c.dx, c.dy, c.y, lanes, c.params.log);
   });
 }
 

@@ -223,13 +223,13 @@ template <class T, class Item> class Sorter {
 
 }  // namespace
 
-void sort(Context& ctx, V values, V indices, V x, const SortParams& p) {
-  if (x.numel() == 0 || indices.numel() == 0) return;
-  const bool long_line = x.rank && x.sizes[p.dim] >= int64_t(1) << 32;
-  for_all("sort", x.dtype, [&]<class T>() {
+void sort(Context& ctx, const entry::Sort& c) {
+  if (c.x.numel() == 0 || c.indices.numel() == 0) return;
+  const bool long_line = c.x.rank && c.x.sizes[c.params.dim] >= int64_t(1) << 32;
+  for_all("sort", c.x.dtype, [&]<class T>() {
     if constexpr (sizeof(T) < 8)
-      if (!long_line) return Sorter<T, Packed>(values, indices, x, p).run(ctx);
-    Sorter<T, Apart>(values, indices, x, p).run(ctx);
+      if (!long_line) return Sorter<T, Packed>(c.values, c.indices, c.x, c.params).run(ctx);
+    Sorter<T, Apart>(c.values, c.indices, c.x, c.params).run(ctx);
   });
 }
 

@@ -2,6 +2,7 @@
 
 namespace tapir::inline v0 {
 
+#define X(name, E) .name = cpu::name,
 static constexpr BackendTable cpu_table = {
     .name = "cpu",
     .allocate = cpu::allocate,
@@ -9,53 +10,9 @@ static constexpr BackendTable cpu_table = {
     .copy_bytes = cpu::copy_bytes,
     .synchronize = cpu::synchronize,
     .device = nullptr,
-    .copy = cpu::copy,
-    .fill = cpu::fill,
-    .range = cpu::range,
-    .random = cpu::random,
-    .unary = cpu::unary,
-    .binary = cpu::binary,
-    .ternary = cpu::ternary,
-    .fused = cpu::fused,
-    .reduce = cpu::reduce,
-    .arg_reduce = cpu::arg_reduce,
-    .scan = cpu::scan,
-    .histogram = cpu::histogram,
-    .sort = cpu::sort,
-    .search = cpu::search,
-    .gather = cpu::gather,
-    .scatter = cpu::scatter,
-    .index = cpu::index,
-    .index_put = cpu::index_put,
-    .count_nonzero = cpu::count_nonzero,
-    .nonzero = cpu::nonzero,
-    .matmul = cpu::matmul,
-    .quant_matmul = cpu::quant_matmul,
-    .quant_conv = cpu::quant_conv,
-    .linalg = cpu::linalg,
-    .conv = cpu::conv,
-    .conv_backward_data = cpu::conv_backward_data,
-    .conv_backward_weight = cpu::conv_backward_weight,
-    .pool = cpu::pool,
-    .pool_backward = cpu::pool_backward,
-    .resample = cpu::resample,
-    .resample_backward = cpu::resample_backward,
-    .softmax = cpu::softmax,
-    .softmax_backward = cpu::softmax_backward,
-    .attention = cpu::attention,
-    .attention_backward = cpu::attention_backward,
-    .rnn = cpu::rnn,
-    .rnn_backward = cpu::rnn_backward,
-    .norm = cpu::norm,
-    .norm_backward = cpu::norm_backward,
-    .cross_entropy = cpu::cross_entropy,
-    .cross_entropy_backward = cpu::cross_entropy_backward,
-    .dropout = cpu::dropout,
-    .optimizer_step = cpu::optimizer_step,
-    .foreach = cpu::foreach,
-    .norm_relu = cpu::norm_relu,
-    .norm_relu_backward = cpu::norm_relu_backward,
+    TAPIR_ENTRIES(X)  //
 };
+#undef X
 
 const BackendTable* cpu_backend() { return &cpu_table; }
 

@@ -13,7 +13,9 @@ Choice choice_for(const TernaryParams& p, DType type) {
   return choice;
 }
 
-void ternary(Context&, V out, V a, V b, V c, const TernaryParams& p) {
+void ternary(Context&, const entry::Ternary& call) {
+  V out = call.out, a = call.a, b = call.b, c = call.c;
+  const TernaryParams& p = call.params;
   const bool where = p.op == TernaryOp::Where;
   const DType common = b.dtype == c.dtype ? b.dtype : promote_types(b.dtype, c.dtype);
   const DType type = compute_type(where || a.dtype == common ? common : promote_types(a.dtype, common));

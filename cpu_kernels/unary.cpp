@@ -25,11 +25,11 @@ Choice choice_for(const UnaryParams& p, DType type) {
   return choice;
 }
 
-void unary(Context&, V out, V x, const UnaryParams& p) {
-  const DType type = compute_type(x.dtype), types[] = {result_of(p.op, type), type};
-  const Choice choice = choice_for(p, type);
-  const TensorView* const views[] = {&out, &x};
-  pointwise(views, types, choice.kernel, &p, choice.cost);
+void unary(Context&, const entry::Unary& c) {
+  const DType type = compute_type(c.x.dtype), types[] = {result_of(c.params.op, type), type};
+  const Choice choice = choice_for(c.params, type);
+  const TensorView* const views[] = {&c.out, &c.x};
+  pointwise(views, types, choice.kernel, &c.params, choice.cost);
 }
 
 }  // namespace tapir::inline v0::cpu

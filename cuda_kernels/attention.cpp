@@ -29,7 +29,7 @@ TensorView packed(Context& ctx, V x, bool is_result) {
   int64_t step = 1;
   for (int64_t d = 4; d-- > 0;) image.strides[d] = step, step *= x.sizes[d];
   image.data = ctx.scratch(x.numel() * size_of(x.dtype));
-  if (!is_result) copy(ctx, image, x);
+  if (!is_result) copy(ctx, {image, x});
   return image;
 }
 /// A gradient that nobody wants has a place too.
@@ -42,32 +42,32 @@ TensorView packed_gradient(Context& ctx, V dx, V x) {
 /// lse, which has no copy.
 bool is_plain(V lse) { return lse.is_contiguous() && reinterpret_cast<uintptr_t>(lse.data) % dnn::kAlignment == 0; }
 void finish(Context& ctx, V user, V made) {
-  if (user.defined() && made.data != user.data) copy(ctx, user, made);
+  if (user.defined() && made.data != user.data) copy(ctx, {user, made});
 }
 
 }  // namespace
 
-void attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const AttentionParams& params) {
-  if (is_for_library(q, k, v, mask) && (!lse.defined() || is_plain(lse))) {
-    const TensorView made = packed(ctx, out, true);
-    if (dnn::attention(ctx, made, lse, packed(ctx, q, false), packed(ctx, k, false), packed(ctx, v, false), params))
-      return finish(ctx, out, made);
+void attention(Context& ctx, const entry::Attention& c) {
+  if (is_for_library(c.q, c.k, c.v, c.mask) && (!c.lse.defined() || is_plain(c.lse))) {
+    const TensorView made = packed(ctx, c.out, true);
+    if (dnn::attention(ctx, made, c.lse, packed(ctx, c.q, false), packed(ctx, c.k, false), packed(ctx, c.v, false),
+                       c.params))
+      return finish(ctx, c.out, made);
   }
-  tiled_attention(ctx, out, lse, q, k, v, mask, params);
+  tiled_attention(ctx, c);
 }
 
-void attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
-                        const AttentionParams& params) {
-  if (is_for_library(q, k, v, mask) && is_plain(lse)) {
-    const TensorView made_q = packed_gradient(ctx, dq, q), made_k = packed_gradient(ctx, dk, k),
-                     made_v = packed_gradient(ctx, dv, v);
-    if (dnn::attention_backward(ctx, made_q, made_k, made_v, packed(ctx, dout, false), packed(ctx, out, false), lse,
-                                packed(ctx, q, false), packed(ctx, k, false), packed(ctx, v, false), params)) {
-      finish(ctx, dq, made_q), finish(ctx, dk, made_k), finish(ctx, dv, made_v);
+void attention_backward(Context& ctx, const entry::AttentionBackward& c) {
+  if (is_for_library(c.q, c.k, c.v, c.mask) && is_plain(c.lse)) {
+    const TensorView dq = packed_gradient(ctx, c.dq, c.q), dk = packed_gradient(ctx, c.dk, c.k),
+                     dv = packed_gradient(ctx, c.dv, c.v);
+    if (dnn::attention_backward(ctx, dq, dk, dv, packed(ctx, c.dout, false), packed(ctx, c.out, false), c.lse,
+                                packed(ctx, c.q, false), packed(ctx, c.k, false), packed(ctx, c.v, false), c.params)) {
+      finish(ctx, c.dq, dq), finish(ctx, c.dk, dk), finish(ctx, c.dv, dv);
       return;
     }
   }
-  tiled_attention_backward(ctx, dq, dk, dv, dout, out, lse, q, k, v, mask, params);
+  tiled_attention_backward(ctx, c);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

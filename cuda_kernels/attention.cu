@@ -381,22 +381,22 @@ template <class C> void backward(Context& ctx, Problem<C> p) {
 
 }  // namespace
 
-void tiled_attention(Context& ctx, V out, V lse, V q, V k, V v, V mask, const AttentionParams& params) {
-  if (q.sizes[0] * q.sizes[1] * q.sizes[2] == 0) return;
-  for_floats("attention", compute_type(q.dtype), [&]<class C>() {
-    Problem<C> p = problem_of<C>(q, k, v, is_length(mask) ? TensorView() : mask, lse, params);
-    p.out = Heads(out);
+void tiled_attention(Context& ctx, const entry::Attention& c) {
+  const TensorView& mask = c.mask;
+  if (c.q.sizes[0] * c.q.sizes[1] * c.q.sizes[2] == 0) return;
+  for_floats("attention", compute_type(c.q.dtype), [&]<class C>() {
+    Problem<C> p = problem_of<C>(c.q, c.k, c.v, is_length(mask) ? TensorView() : mask, c.lse, c.params);
+    p.out = Heads(c.out);
     if (is_length(mask)) p.length = mask.as<int64_t>(), p.error = late_error(ctx);
     forward(ctx, p);
   });
 }
 
-void tiled_attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
-                              const AttentionParams& params) {
-  if (k.sizes[0] * k.sizes[1] == 0) return;
-  for_floats("attention_backward", compute_type(q.dtype), [&]<class C>() {
-    Problem<C> p = problem_of<C>(q, k, v, mask, lse, params);
-    p.out = Heads(out), p.dout = Heads(dout), p.dq = Heads(dq), p.dk = Heads(dk), p.dv = Heads(dv);
+void tiled_attention_backward(Context& ctx, const entry::AttentionBackward& c) {
+  if (c.k.sizes[0] * c.k.sizes[1] == 0) return;
+  for_floats("attention_backward", compute_type(c.q.dtype), [&]<class C>() {
+    Problem<C> p = problem_of<C>(c.q, c.k, c.v, c.mask, c.lse, c.params);
+    p.out = Heads(c.out), p.dout = Heads(c.dout), p.dq = Heads(c.dq), p.dk = Heads(c.dk), p.dv = Heads(c.dv);
     backward(ctx, p);
   });
 }

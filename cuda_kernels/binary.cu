@@ -70,7 +70,9 @@ template <class T> static void run(Context& ctx, V out, V a, V b, BinaryOp op, c
   fail_dtype("binary", dtype_of<T>);
 }
 
-void binary(Context& ctx, V out, V a, V b, const BinaryParams& p) {
+void binary(Context& ctx, const entry::Binary& c) {
+  const TensorView &out = c.out, &a = c.a, &b = c.b;
+  const BinaryParams& p = c.params;
   const DType type = compute_type(a.dtype == b.dtype ? a.dtype : promote_types(a.dtype, b.dtype));
   if (is_integer_division(p.op, type)) check_divisors(ctx, out, b);
   for_compute("binary", type, [&]<class T>() { run<T>(ctx, out, a, b, formulas::form_of(p), p); });

@@ -35,7 +35,7 @@ TensorView in_order(Context& ctx, V v, bool channels_last, bool is_result) {
   int64_t step = 1;
   for_dimensions(v.rank, channels_last, [&](int64_t d) { image.strides[d] = step, step *= v.sizes[d]; });
   image.data = ctx.scratch(v.numel() * size_of(v.dtype));
-  if (!is_result) copy(ctx, image, v);
+  if (!is_result) copy(ctx, {image, v});
   return image;
 }
 
@@ -60,11 +60,11 @@ bool run_in_order(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvPara
                    ys = in_order(ctx, y, channels_last, pass == Pass::Forward);
   if (!dnn::conv(ctx, pass, xs, ws, ys, params, channels_last)) return false;
   const auto finish = [&](V user, V made) {
-    if (made.data != user.data) copy(ctx, user, made);
+    if (made.data != user.data) copy(ctx, {user, made});
   };
   if (pass == Pass::BackwardData) finish(x, xs);
   else if (pass == Pass::BackwardWeight) finish(w, ws);
-  else if (bias.defined()) binary(ctx, y, ys, along_channels(bias, y.rank).expand(y.shape()), {BinaryOp::Add});
+  else if (bias.defined()) binary(ctx, {y, ys, along_channels(bias, y.rank).expand(y.shape()), {BinaryOp::Add}});
   else finish(y, ys);
   return true;
 }
@@ -81,27 +81,27 @@ void run(Context& ctx, const char* op, Pass pass, V x, V w, V y, V bias, const C
 
 }  // namespace
 
-void conv(Context& ctx, V y, V x, V w, V bias, const ConvParams& params) {
-  if (y.numel() == 0) return;
-  if (x.numel() != 0 && w.numel() != 0) return run(ctx, "conv", Pass::Forward, x, w, y, bias, params);
-  if (!bias.defined()) return fill(ctx, y, 0.0);  // no products: what is left is the bias
-  copy(ctx, y, along_channels(bias, y.rank).expand(y.shape()));
+void conv(Context& ctx, const entry::Conv& c) {
+  if (c.y.numel() == 0) return;
+  if (c.x.numel() != 0 && c.w.numel() != 0) return run(ctx, "conv", Pass::Forward, c.x, c.w, c.y, c.bias, c.params);
+  if (!c.bias.defined()) return fill(ctx, {c.y, 0.0});  // no products: what is left is the bias
+  copy(ctx, {c.y, along_channels(c.bias, c.y.rank).expand(c.y.shape())});
 }
 
-void conv_backward_data(Context& ctx, V dx, V dy, V w, const ConvParams& params) {
-  if (dx.numel() == 0) return;
-  if (dy.numel() == 0 || w.numel() == 0) return fill(ctx, dx, 0.0);
-  run(ctx, "conv_backward_data", Pass::BackwardData, dx, w, dy, {}, params);
+void conv_backward_data(Context& ctx, const entry::ConvBackwardData& c) {
+  if (c.dx.numel() == 0) return;
+  if (c.dy.numel() == 0 || c.w.numel() == 0) return fill(ctx, {c.dx, 0.0});
+  run(ctx, "conv_backward_data", Pass::BackwardData, c.dx, c.w, c.dy, {}, c.params);
 }
 
-void conv_backward_weight(Context& ctx, V dw, V dbias, V dy, V x, const ConvParams& params) {
-  if (dw.numel() != 0) {
-    if (dy.numel() == 0 || x.numel() == 0) fill(ctx, dw, 0.0);
-    else run(ctx, "conv_backward_weight", Pass::BackwardWeight, x, dw, dy, {}, params);
+void conv_backward_weight(Context& ctx, const entry::ConvBackwardWeight& c) {
+  if (c.dw.numel() != 0) {
+    if (c.dy.numel() == 0 || c.x.numel() == 0) fill(ctx, {c.dw, 0.0});
+    else run(ctx, "conv_backward_weight", Pass::BackwardWeight, c.x, c.dw, c.dy, {}, c.params);
   }
-  if (!dbias.defined() || dbias.numel() == 0) return;
-  const uint32_t all_but_channels = ((1u << dy.rank) - 1) & ~2u;
-  reduce(ctx, along_channels(dbias, dy.rank), dy, {ReduceOp::Sum, all_but_channels});
+  if (!c.dbias.defined() || c.dbias.numel() == 0) return;
+  const uint32_t all_but_channels = ((1u << c.dy.rank) - 1) & ~2u;
+  reduce(ctx, {along_channels(c.dbias, c.dy.rank), c.dy, {ReduceOp::Sum, all_but_channels}});
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -170,24 +170,27 @@ template <class T> __global__ void range_kernel(int64_t n, T* out, int64_t strid
 
 }  // namespace
 
-void copy(Context& ctx, V out, V x) {
-  if (x.is_scalar) return fill(ctx, out, x.scalar);
+void copy(Context& ctx, const entry::Copy& c) {
+  const TensorView &out = c.out, &x = c.x;
+  if (x.is_scalar) return fill(ctx, {out, x.scalar});
   const TensorView from = x.expand(out.shape());
   if (out.dtype != x.dtype) return convert(ctx, out, from);
   for_width(size_of(out.dtype), [&]<class W>() { copy_words<W>(ctx, "copy", out, from, W(0)); });
 }
 
-void fill(Context& ctx, V out, Scalar value) {
-  for_all("fill", out.dtype, [&]<class T>() {
-    const T number = cast<T>(value);
+void fill(Context& ctx, const entry::Fill& c) {
+  for_all("fill", c.out.dtype, [&]<class T>() {
+    const T number = cast<T>(c.value);
     for_width(sizeof(T), [&]<class W>() {
       if constexpr (sizeof(W) == sizeof(T))
-        copy_words<W>(ctx, "fill", out, TensorView(value, out.dtype), std::bit_cast<W>(number));
+        copy_words<W>(ctx, "fill", c.out, TensorView(c.value, c.out.dtype), std::bit_cast<W>(number));
     });
   });
 }
 
-void range(Context& ctx, V out, const RangeParams& p) {
+void range(Context& ctx, const entry::Range& c) {
+  const TensorView& out = c.out;
+  const RangeParams& p = c.params;
   const int64_t n = out.numel();
   const bool integer = !p.start.is_float() && !p.step.is_float() && !is_floating(out.dtype);
   for_all("range", out.dtype, [&]<class T>() {

@@ -211,7 +211,7 @@ template <class C> ClassWeights<C> weights_of(Context& ctx, V weight, const NllP
   TensorView sum = weight;
   sum.sizes[0] = sum.strides[0] = 1, sum.dtype = dtype_of<C>, sum.data = ctx.scratch_of<C>(1);
   w.sum = sum.as<C>();
-  return reduce(ctx, sum, weight, {.op = ReduceOp::Sum, .dims = 1}), w;
+  return reduce(ctx, {sum, weight, {.op = ReduceOp::Sum, .dims = 1}}), w;
 }
 
 Grid loss_grid(int64_t samples, int64_t classes) {
@@ -223,11 +223,12 @@ Grid loss_grid(int64_t samples, int64_t classes) {
 
 }  // namespace
 
-void cross_entropy(Context& ctx, V losses, V lse, V logits, V target, V weight, const NllParams& params) {
-  const Samples s = samples_of(logits, target, losses, lse, logits, params, late_error(ctx));
-  const LossOutputs out{losses.data, lse.data, losses.dtype, lse.dtype};
+void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
+  const TensorView& logits = c.logits;
+  const Samples s = samples_of(logits, c.target, c.losses, c.lse, logits, c.params, late_error(ctx));
+  const LossOutputs out{c.losses.data, c.lse.data, c.losses.dtype, c.lse.dtype};
   for_any_float("cross_entropy", logits.dtype, [&]<class T>() {
-    const auto w = weights_of<Compute<T>>(ctx, weight, params, s.classes);
+    const auto w = weights_of<Compute<T>>(ctx, c.weight, c.params, s.classes);
     const int lanes = lanes_for(s.classes, 16, kRowThreads);
     if (s.step == 1)
       launch(ctx, "cross_entropy", row_grid(s.at.numel, lanes), loss_rows<T>, logits.as<T>(), s, w, out, lanes);
@@ -235,15 +236,15 @@ void cross_entropy(Context& ctx, V losses, V lse, V logits, V target, V weight, 
   });
 }
 
-void cross_entropy_backward(Context& ctx, V dlogits, V dlosses, V lse, V logits, V target, V weight,
-                            const NllParams& params) {
-  const Samples s = samples_of(logits, target, dlosses, lse, dlogits, params, nullptr);
-  const LossOutputs in{dlosses.data, lse.data, dlosses.dtype, lse.dtype};
+void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) {
+  const TensorView& logits = c.logits;
+  const Samples s = samples_of(logits, c.target, c.dlosses, c.lse, c.dlogits, c.params, nullptr);
+  const LossOutputs in{c.dlosses.data, c.lse.data, c.dlosses.dtype, c.lse.dtype};
   const char* const op = "cross_entropy_backward";
   for_any_float(op, logits.dtype, [&]<class T>() {
-    const auto w = weights_of<Compute<T>>(ctx, weight, params, s.classes);
+    const auto w = weights_of<Compute<T>>(ctx, c.weight, c.params, s.classes);
     const int lanes = lanes_for(s.classes, 16, kRowThreads);
-    T* const dx = dlogits.as<T>();
+    T* const dx = c.dlogits.as<T>();
     if (s.step == 1 && s.dstep == 1)
       launch(ctx, op, row_grid(s.at.numel, lanes), loss_grad_rows<T>, dx, logits.as<T>(), s, w, in, lanes);
     else launch(ctx, op, loss_grid(s.at.numel, s.classes), loss_grad_columns<T>, dx, logits.as<T>(), s, w, in);

@@ -204,12 +204,13 @@ void zero(Context& ctx, std::span<const TensorView> xs) {
 
 }  // namespace
 
-void foreach (Context& ctx, V out, std::span<const TensorView> xs, V factor, const ForeachParams& params) {
-  if (params.op == ForeachOp::NormP) return norm_p(ctx, out, xs, params.p);
-  if (params.op == ForeachOp::Zero) return zero(ctx, xs);
-  map(ctx, xs,
+void foreach (Context& ctx, const entry::Foreach& c) {
+  if (c.params.op == ForeachOp::NormP) return norm_p(ctx, c.out, c.xs, c.params.p);
+  if (c.params.op == ForeachOp::Zero) return zero(ctx, c.xs);
+  const TensorView& factor = c.factor;
+  map(ctx, c.xs,
       {factor.is_scalar ? nullptr : factor.data, factor.dtype, factor.is_scalar ? factor.scalar.to_double() : 0,
-       params.op == ForeachOp::ClampValue});
+       c.params.op == ForeachOp::ClampValue});
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -89,11 +89,11 @@ cuda::Grid grid_for(const FusedLayout& l) {
 
 }  // namespace
 
-void fused(Context& ctx, std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams& params) {
-  if (outs.empty() || outs[0].numel() == 0) return;
-  const FusedLayout layout(outs, ins, params);
-  const FusedCall call = call_of(layout, params);
-  module::launch(ctx, "fused", kernels().find(ctx.device, layout, params, call), grid_for(layout), call.arguments,
+void fused(Context& ctx, const entry::Fused& c) {
+  if (c.outs.empty() || c.outs[0].numel() == 0) return;
+  const FusedLayout layout(c.outs, c.ins, *c.params);
+  const FusedCall call = call_of(layout, *c.params);
+  module::launch(ctx, "fused", kernels().find(ctx.device, layout, *c.params, call), grid_for(layout), call.arguments,
                  layout.operands);
 }
 

@@ -82,10 +82,11 @@ template <class T> T* zeros(Context& ctx, int64_t n) {
   return check_cuda(cudaMemsetAsync(p, 0, size_t(n) * sizeof(T), stream_of(ctx)), "histogram"), p;
 }
 
-template <class T> void histogram_as(Context& ctx, V out, V x, V weights, const HistogramParams& p) {
+template <class T> void histogram_as(Context& ctx, const entry::Histogram& c) {
+  const TensorView &out = c.out, &x = c.x, &weights = c.weights;
   const int64_t bins = out.numel();
   if (bins == 0) return;
-  const T low = T(p.low), high = T(p.high);
+  const T low = T(c.params.low), high = T(c.params.high);
   const Binning<T> b{layout_of<2>({&x, &weights}), x.data, x.dtype, bins, low, high, high - low == T(bins)};
   int64_t chunks = 1;
   if (weights.defined()) {
@@ -105,9 +106,9 @@ template <class T> void histogram_as(Context& ctx, V out, V x, V weights, const 
 
 }  // namespace
 
-void histogram(Context& ctx, V out, V x, V weights, const HistogramParams& p) {
-  if (x.dtype == kFloat64 || !is_floating(x.dtype)) histogram_as<double>(ctx, out, x, weights, p);
-  else histogram_as<float>(ctx, out, x, weights, p);
+void histogram(Context& ctx, const entry::Histogram& c) {
+  if (c.x.dtype == kFloat64 || !is_floating(c.x.dtype)) histogram_as<double>(ctx, c);
+  else histogram_as<float>(ctx, c);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

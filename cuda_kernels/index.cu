@@ -46,9 +46,10 @@ template <class T> __global__ void index_kernel(T* out, const T* x, Rows rows, L
 
 }  // namespace
 
-void gather(Context& ctx, V out, V x, V index, const GatherParams& params) {
+void gather(Context& ctx, const entry::Gather& c) {
+  const TensorView &out = c.out, &x = c.x, &index = c.index;
   if (out.numel() == 0) return;
-  const int64_t dim = params.dim, bound = x.rank ? x.sizes[dim] : 1, step = x.rank ? x.strides[dim] : 0;
+  const int64_t dim = c.params.dim, bound = x.rank ? x.sizes[dim] : 1, step = x.rank ? x.strides[dim] : 0;
   TensorView from = x;  // along `dim` the index, not the place, moves through x
   if (x.rank) from.strides[dim] = 0;
   const Layout<3> l = layout_of<3>({&out, &index, &from}, false);
@@ -58,9 +59,10 @@ void gather(Context& ctx, V out, V x, V index, const GatherParams& params) {
   });
 }
 
-void index(Context& ctx, V out, V x, std::span<const TensorView> indices, const IndexParams& params) {
+void index(Context& ctx, const entry::Index& c) {
+  const TensorView &out = c.out, &x = c.x;
   if (out.numel() == 0) return;
-  const int64_t keys = int64_t(indices.size()), index_rank = out.rank - (x.rank - keys);
+  const int64_t keys = int64_t(c.indices.size()), index_rank = out.rank - (x.rank - keys);
   const TensorView positions = dimensions(out, 0, index_rank), table = dimensions(x, 0, keys),
                    rest_out = dimensions(out, index_rank, out.rank - index_rank),
                    rest_x = dimensions(x, keys, x.rank - keys);
@@ -75,14 +77,14 @@ void index(Context& ctx, V out, V x, std::span<const TensorView> indices, const 
   for (int64_t d = 0; d < keys; ++d) named.strides[d] /= count;
 
   Rows rows{};
-  rows.are_offsets = keys != 1, rows.wrap = params.wrap;
+  rows.are_offsets = keys != 1, rows.wrap = c.params.wrap;
   if (keys == 1) {
-    rows.l = layout_of<2>({&out_steps, &indices[0]}, false), rows.ids = indices[0].as<int64_t>();
+    rows.l = layout_of<2>({&out_steps, &c.indices[0]}, false), rows.ids = c.indices[0].as<int64_t>();
     rows.size = named.sizes[0], rows.stride = named.strides[0], rows.error = late_error(ctx);
   } else {
     const TensorView number = numbered(positions);
     rows.l = layout_of<2>({&out_steps, &number}, false);
-    rows.ids = make_table_offsets(ctx, "index", at_zero(positions), number, named, indices, params.wrap);
+    rows.ids = make_table_offsets(ctx, "index", at_zero(positions), number, named, c.indices, c.params.wrap);
   }
   const int64_t total = rows.l.numel * rest.numel;
   for_width(element * count, [&]<class T>() {

@@ -1,69 +1,32 @@
 #pragma once
-#include <span>
+#include <type_traits>
 
 #include "../core/backend.h"
 
-// The kernels of CUDA devices, one declaration for each entry of BackendTable and under its name: core/backend.h is their contract.
-// Operands fit (shape, promoted dtype), views have any strides, outputs never overlap inputs but by being the same view. All of them
-// only queue work on ctx.stream; those that must wait for the device say so.
+// The kernels of CUDA devices: Note [Entries] in core/entries.h is their contract. They only queue work on ctx.stream but where it says
+// here that they wait.
+//   copy.cu                          copy, fill, range
+//   unary.cu, binary.cu, ternary.cu  Note [Pointwise kernels]
+//   random.cu                        random, dropout
+//   fused.cpp                        waits for a compiler at the first call of its kind
+//   reduce.cu                        reduce, arg_reduce
+//   index.cu, scatter.cu             gather, index; scatter, index_put
+//   nonzero.cu                       nonzero, and count_nonzero, which waits for the device
+//   matmul.cpp, conv.cpp, attention.cpp  by libraries, or by the kernels in the .cu of that name
+//   linalg.cpp                       waits for the device
+//   norm.cu, norm_channels.cu        norm and its gradient: norm.h
+//   scan.cu, histogram.cu, sort.cu, search.cu, pool.cu, resample.cu, softmax.cu, rnn.cu, cross_entropy.cu, optimizer.cu, foreach.cu
 namespace tapir::inline v0::cuda_kernels {
-using V = BackendTable::V;
 
-// copy.cu, unary.cu, binary.cu, ternary.cu (Note [Pointwise kernels]), random.cu
-void copy(Context&, V out, V x);
-void fill(Context&, V out, Scalar value);
-void range(Context&, V out, const RangeParams&);
-void random(Context&, V out, V p, V base, const RandomParams&);
-void unary(Context&, V out, V x, const UnaryParams&);
-void binary(Context&, V out, V a, V b, const BinaryParams&);
-void ternary(Context&, V out, V a, V b, V c, const TernaryParams&);
-void dropout(Context&, V y, V mask, V x, V base, const DropoutParams&);
+using V = const TensorView&;
 
-// fused.cpp: waits for a compiler at the first call of its kind
-void fused(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const FusedParams&);
+#define X(name, E) Kernel<entry::E> name;
+TAPIR_ENTRIES(X)
+#undef X
 
-// reduce.cu, scan.cu, histogram.cu, sort.cu, search.cu
-void reduce(Context&, V out, V x, const ReduceParams&);
-void arg_reduce(Context&, V out, V x, const ArgReduceParams&);
-void scan(Context&, V out, V indices, V x, const ScanParams&);
-void histogram(Context&, V out, V x, V weights, const HistogramParams&);
-void sort(Context&, V values, V indices, V x, const SortParams&);
-void search(Context&, V out, V sorted, V values, const SearchParams&);
-
-// index.cu, scatter.cu, nonzero.cu
-void gather(Context&, V out, V x, V index, const GatherParams&);
-void scatter(Context&, V out, V index, V source, const ScatterParams&);
-void index(Context&, V out, V x, std::span<const TensorView> indices, const IndexParams&);
-void index_put(Context&, V out, V source, std::span<const TensorView> indices, const IndexParams&);
-int64_t count_nonzero(Context&, V x);  // waits
-void nonzero(Context&, V out, V x);
-
-// matmul.cpp, linalg.cpp (waits), conv.cpp
-void matmul(Context&, V out, V a, V b, V bias, V aux, const MatmulParams&);
-void linalg(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const LinalgParams&);
-void conv(Context&, V y, V x, V w, V bias, const ConvParams&);
-void conv_backward_data(Context&, V dx, V dy, V w, const ConvParams&);
-void conv_backward_weight(Context&, V dw, V dbias, V dy, V x, const ConvParams&);
-
-// pool.cu, resample.cu, softmax.cu, attention.cpp, rnn.cu, norm.cu and norm_channels.cu, cross_entropy.cu
-void pool(Context&, V y, V indices, V x, const PoolParams&);
-void pool_backward(Context&, V dx, V dy, V indices, const PoolParams&);
-void resample(Context&, V y, V x, const ResampleParams&);
-void resample_backward(Context&, V dx, V dy, const ResampleParams&);
-void softmax(Context&, V y, V x, const SoftmaxParams&);
-void softmax_backward(Context&, V dx, V dy, V y, const SoftmaxParams&);
-void attention(Context&, V out, V lse, V q, V k, V v, V mask, const AttentionParams&);
-void attention_backward(Context&, V dq, V dk, V dv, V dout, V out, V lse, V q, V k, V v, V mask,
-                        const AttentionParams&);
-void rnn(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams&);
-void rnn_backward(Context&, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams&);
-void norm(Context&, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var, const NormParams&);
-void norm_backward(Context&, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd, const NormParams&);
-void cross_entropy(Context&, V losses, V lse, V logits, V target, V weight, const NllParams&);
-void cross_entropy_backward(Context&, V dlogits, V dlosses, V lse, V logits, V target, V weight, const NllParams&);
-
-// optimizer.cu, foreach.cu
-void optimizer_step(Context&, const OptimizerLists&, const OptimizerScalars&, const OptimizerParams&);
-void foreach (Context&, V out, std::span<const TensorView> xs, V factor, const ForeachParams&);
+/// Entries of which there is no kernel.
+template <class E> inline constexpr bool is_lacking =
+    std::is_same_v<E, entry::QuantMatmul> || std::is_same_v<E, entry::QuantConv> ||
+    std::is_same_v<E, entry::NormRelu> || std::is_same_v<E, entry::NormReluBackward>;
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -25,7 +25,7 @@ Matrices room_for(Context& ctx, V like, int64_t rows, int64_t columns) {
 }
 Matrices columns_of(Context& ctx, V like) {
   const Matrices m = room_for(ctx, like, like.sizes[like.rank - 2], like.sizes[like.rank - 1]);
-  copy(ctx, view_of(m, like), like);
+  copy(ctx, {view_of(m, like), like});
   return m;
 }
 TensorView view_of(const Matrices& m, V like, bool transposed) {
@@ -70,8 +70,8 @@ TensorView diagonal(V m) {
   return d;
 }
 void set_identity(Context& ctx, V m) {
-  fill(ctx, m, 0.0);
-  fill(ctx, diagonal(m), 1.0);
+  fill(ctx, {m, 0.0});
+  fill(ctx, {diagonal(m), 1.0});
 }
 
 /// Elements that are not finite are an error of their own: the iteration might not end. False where there are some.
@@ -92,15 +92,15 @@ void check_converged(Context& ctx, const int* info, int64_t batch) {
 void cholesky(Context& ctx, Views outs, V a, bool upper) {
   const TensorView info = view_or_absent(outs, 1);
   if (a.numel() == 0) {
-    if (info.defined() && info.numel()) fill(ctx, info, 0);
+    if (info.defined() && info.numel()) fill(ctx, {info, 0});
     return;
   }
   const Matrices l = columns_of(ctx, a);
   int* const bad = ctx.scratch_of<int>(l.batch);
   solver::cholesky(ctx, l, upper, bad);
   keep_triangle(ctx, l, upper);
-  copy(ctx, outs[0], view_of(l, outs[0]));
-  if (info.defined()) return copy(ctx, info, per_matrix(bad, info));
+  copy(ctx, {outs[0], view_of(l, outs[0])});
+  if (info.defined()) return copy(ctx, {info, per_matrix(bad, info)});
   const std::vector<int> found = numbers(ctx, bad, l.batch);
   for (int64_t i = 0; i < l.batch; ++i)
     if (found[size_t(i)]) return ctx.bad_value(i, found[size_t(i)], l.rows);
@@ -109,11 +109,11 @@ void cholesky(Context& ctx, Views outs, V a, bool upper) {
 void lu(Context& ctx, Views outs, V a) {
   const int64_t batch = batch_of(a), n = a.sizes[a.rank - 1];
   if (batch == 0) return;
-  if (n == 0) return fill(ctx, outs[2], 1.0);
+  if (n == 0) return fill(ctx, {outs[2], 1.0});
   const Matrices x = columns_of(ctx, a);
   int *const pivots = ctx.scratch_of<int>(batch * n), *const info = ctx.scratch_of<int>(batch);
   solver::lu(ctx, x, pivots, info);
-  copy(ctx, outs[0], view_of(x, outs[0]));
+  copy(ctx, {outs[0], view_of(x, outs[0])});
   const std::vector<int> swaps = numbers(ctx, pivots, batch * n), zero = numbers(ctx, info, batch);
   std::vector<int> order(size_t(batch * n)), rows(size_t(n), 0);
   std::vector<float> sign(size_t(batch), 1.f);
@@ -125,10 +125,10 @@ void lu(Context& ctx, Views outs, V a) {
     }
     for (int64_t i = 0; i < n; ++i) order[size_t(b * n + rows[size_t(i)])] = int(i);
   }
-  copy(ctx, outs[1], per_matrix(upload(ctx, order.data(), batch * n), outs[1]));
+  copy(ctx, {outs[1], per_matrix(upload(ctx, order.data(), batch * n), outs[1])});
   TensorView signs = per_matrix(upload(ctx, sign.data(), batch), outs[2]);
   signs.dtype = kFloat32;
-  copy(ctx, outs[2], signs);
+  copy(ctx, {outs[2], signs});
   for (int64_t i = 0; i < batch; ++i)
     if (zero[size_t(i)] > 0) return ctx.bad_value(i, zero[size_t(i)], n);
 }
@@ -137,7 +137,7 @@ void lu_solve(Context& ctx, V x, V lu, V order, V b, bool transpose) {
   if (x.numel() == 0) return;
   const Matrices f = columns_of(ctx, lu), from = columns_of(ctx, b), y = room_for(ctx, x, from.rows, from.columns);
   int* const rows = ctx.scratch_of<int>(f.batch * f.rows);
-  copy(ctx, per_matrix(rows, order), order);
+  copy(ctx, {per_matrix(rows, order), order});
   if (transpose) {  // A^T = U^T L^T P
     solver::solve_triangle(ctx, f, from, true, true, false);
     solver::solve_triangle(ctx, f, from, false, true, true);
@@ -147,20 +147,20 @@ void lu_solve(Context& ctx, V x, V lu, V order, V b, bool transpose) {
     solver::solve_triangle(ctx, f, y, false, false, true);
     solver::solve_triangle(ctx, f, y, true, false, false);
   }
-  copy(ctx, x, view_of(y, x));
+  copy(ctx, {x, view_of(y, x)});
 }
 
 void triangular_solve(Context& ctx, V x, V a, V b, const LinalgParams& p) {
   if (x.numel() == 0) return;
   const Matrices y = columns_of(ctx, b);
   solver::solve_triangle(ctx, columns_of(ctx, a), y, p.upper, false, p.unit);
-  copy(ctx, x, view_of(y, x));
+  copy(ctx, {x, view_of(y, x)});
 }
 
 void qr(Context& ctx, Views outs, V a) {
   const TensorView q = outs[0], r = outs[1];
   if (a.numel() == 0) {
-    if (r.numel()) fill(ctx, r, 0.0);
+    if (r.numel()) fill(ctx, {r, 0.0});
     if (q.defined() && q.numel()) set_identity(ctx, q);
     return;
   }
@@ -168,11 +168,11 @@ void qr(Context& ctx, Views outs, V a) {
   Matrices columns;
   if (q.defined()) columns = room_for(ctx, q, x.rows, q.sizes[q.rank - 1]);
   solver::qr(ctx, x, columns);
-  if (q.defined()) copy(ctx, q, view_of(columns, q));
+  if (q.defined()) copy(ctx, {q, view_of(columns, q)});
   keep_triangle(ctx, x, true);
   TensorView top = view_of(x, r);
   top.sizes[r.rank - 2] = r.sizes[r.rank - 2];  // the first rows, reduced or all
-  copy(ctx, r, top);
+  copy(ctx, {r, top});
 }
 
 void eigh(Context& ctx, Views outs, V a, bool upper) {
@@ -183,8 +183,8 @@ void eigh(Context& ctx, Views outs, V a, bool upper) {
   void* const values = ctx.scratch(x.batch * x.rows * size_of(x.dtype));
   int* const info = ctx.scratch_of<int>(x.batch);
   solver::eigh(ctx, x, upper, vectors.defined(), values, info);
-  copy(ctx, outs[0], per_matrix(values, outs[0]));
-  if (vectors.defined()) copy(ctx, vectors, view_of(x, vectors));
+  copy(ctx, {outs[0], per_matrix(values, outs[0])});
+  if (vectors.defined()) copy(ctx, {vectors, view_of(x, vectors)});
   check_converged(ctx, info, x.batch);
 }
 
@@ -208,17 +208,19 @@ void svd(Context& ctx, Views outs, V a) {
     right = room_for(ctx, a, x.columns, x.columns);
   }
   solver::svd(ctx, x, s, left, right, info);
-  copy(ctx, outs[0], per_matrix(s, outs[0]));
+  copy(ctx, {outs[0], per_matrix(s, outs[0])});
   if (u.defined()) {
-    copy(ctx, u, wide ? view_of(right, u, true) : view_of(left, u));
-    copy(ctx, vh, wide ? view_of(left, vh, true) : view_of(right, vh));
+    copy(ctx, {u, wide ? view_of(right, u, true) : view_of(left, u)});
+    copy(ctx, {vh, wide ? view_of(left, vh, true) : view_of(right, vh)});
   }
   check_converged(ctx, info, x.batch);
 }
 
 }  // namespace
 
-void linalg(Context& ctx, Views outs, Views ins, const LinalgParams& p) {
+void linalg(Context& ctx, const entry::Linalg& c) {
+  const Views outs = c.outs, ins = c.ins;
+  const LinalgParams& p = c.params;
   switch (p.op) {
     case LinalgOp::Cholesky: return cholesky(ctx, outs, ins[0], p.upper);
     case LinalgOp::Lu: return lu(ctx, outs, ins[0]);

@@ -32,29 +32,29 @@ struct Calculator {
       v.strides[0] = n * n, v.strides[1] = 1, v.strides[2] = n;
       return v;
     };
-    matmul(ctx, flat(to), flat(a), flat(b), {}, {}, {});
+    matmul(ctx, {.out = flat(to), .a = flat(a), .b = flat(b), .params = {}});
   }
   /// to += factor a
   void add(const Matrices& to, double factor, const Matrices& a) const {
     PartContext ctx(whole);
-    binary(ctx, view(to), view(to), view(a), {BinaryOp::Add, Scalar(factor)});
+    binary(ctx, {view(to), view(to), view(a), {BinaryOp::Add, Scalar(factor)}});
   }
   void add_identity(const Matrices& to, double factor) const {
     PartContext ctx(whole);
     TensorView d = view(to);
     --d.rank;
     d.strides[d.rank - 1] = to.rows + 1;
-    binary(ctx, d, d, TensorView(Scalar(factor), to.dtype), {BinaryOp::Add});
+    binary(ctx, {d, d, TensorView(Scalar(factor), to.dtype), {BinaryOp::Add}});
   }
   void set(const Matrices& to, V from) const {
     PartContext ctx(whole);
-    copy(ctx, view(to), from);
+    copy(ctx, {view(to), from});
   }
   /// to = sum of factors[i] terms[i]
   void combine(const Matrices& to, std::initializer_list<double> factors, std::initializer_list<Matrices> terms) const {
     {
       PartContext ctx(whole);
-      fill(ctx, view(to), 0.0);
+      fill(ctx, {view(to), 0.0});
     }
     for (size_t i = 0; i < terms.size(); ++i) add(to, factors.begin()[i], terms.begin()[i]);
   }
@@ -68,7 +68,7 @@ TensorView factors(Context& ctx, V like, const std::vector<double>& values) {
   for (int64_t d = v.rank - 2, step = 1; d-- > 0; step *= v.sizes[d]) v.strides[d] = step;
   TensorView narrow = v;
   narrow.dtype = like.dtype, narrow.data = ctx.scratch(int64_t(values.size()) * size_of(like.dtype));
-  copy(ctx, narrow, v);
+  copy(ctx, {narrow, v});
   return narrow.expand(like.shape());
 }
 
@@ -101,11 +101,11 @@ void divide(const Calculator& c, V y, const Matrices& even, const Matrices& odd)
   const TensorView factored = c.view(right), outs[] = {factored, order, sign}, ins[] = {c.view(lu)};
   {
     PartContext part(c.whole);
-    linalg(part, outs, ins, {LinalgOp::Lu});
+    linalg(part, {outs, ins, {LinalgOp::Lu}});
   }
   const TensorView solution[] = {y}, system[] = {factored, order, c.view(sum)};
   PartContext part(c.whole);
-  linalg(part, solution, system, {LinalgOp::LuSolve});
+  linalg(part, {solution, system, {LinalgOp::LuSolve}});
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ void matrix_exp(Context& ctx, V y, V a) {
   }
   {
     PartContext part(ctx);
-    binary(part, c.view(x), c.view(x), factors(part, y, scale), {BinaryOp::Mul});
+    binary(part, {c.view(x), c.view(x), factors(part, y, scale), {BinaryOp::Mul}});
   }
   pade(c, even, odd, x, work);
   divide(c, c.view(x), even, odd);
@@ -140,7 +140,7 @@ void matrix_exp(Context& ctx, V y, V a) {
                  "matrix_exp");
     }
   }
-  copy(ctx, y, c.view(x));
+  copy(ctx, {y, c.view(x)});
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

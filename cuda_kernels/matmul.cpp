@@ -19,7 +19,7 @@ TensorView dense_room(Context& ctx, V v) {
 }
 TensorView dense_copy(Context& ctx, V v) {
   const TensorView y = dense_room(ctx, v);
-  copy(ctx, y, v);
+  copy(ctx, {y, v});
   return y;
 }
 
@@ -76,7 +76,7 @@ void to_blas(Context& ctx, const Product& p, Matrix& x, int64_t rows, int64_t co
 void begin_with(Context& ctx, Product& p, const Matrix& x) {
   TensorView start = view_of(p, x, p.m, p.n), to = view_of(p, p.out, p.m, p.n);
   start.sizes[0] = to.sizes[0];
-  copy(ctx, to, start);
+  copy(ctx, {to, start});
   p.c = p.out;
 }
 /// A row that is added to all rows, where the library's epilogue can read it.
@@ -124,7 +124,7 @@ Left library_product(Context& ctx, Product p) {
     p.bias = nullptr, p.beta = 1;
     if (!blas::product(ctx, p)) return Left::All;
   }
-  if (!direct) copy(ctx, out, view_of(p, p.out, p.m, p.n));
+  if (!direct) copy(ctx, {out, view_of(p, p.out, p.m, p.n)});
   return Left::Extra;
 }
 
@@ -145,7 +145,7 @@ bool run_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& para
   const Left left = is_floating(p.dtype) && p.k > 0 ? library_product(ctx, p) : Left::All;
   if (left == Left::All && p.gelu) return false;
   if (left == Left::All) strided_product(ctx, p);
-  if (late_bias) binary(ctx, out, out, bias.expand(out.shape()), {BinaryOp::Add});
+  if (late_bias) binary(ctx, {out, out, bias.expand(out.shape()), {BinaryOp::Add}});
   return left == Left::Nothing;
 }
 
@@ -159,7 +159,9 @@ bool library_has_gelu(V out, V aux) {
 
 }  // namespace
 
-void matmul(Context& ctx, V out, V a, V b, V bias, V aux, const MatmulParams& params) {
+void matmul(Context& ctx, const entry::Matmul& c) {
+  const TensorView &out = c.out, &a = c.a, &b = c.b, &bias = c.bias, &aux = c.aux;
+  const MatmulParams& params = c.params;
   Product extra;
   if (params.finish == MatmulFinish::None) {
     const bool sums = aux.defined() && aux.dtype != kFloat64 && !bias.defined();
@@ -167,11 +169,11 @@ void matmul(Context& ctx, V out, V a, V b, V bias, V aux, const MatmulParams& pa
     const TensorView place = sums && !direct ? dense_room(ctx, aux) : aux;
     if (sums) extra.row_sums = place.data;
     const bool summed = run_product(ctx, out, a, b, bias, params, extra);
-    if (summed && place.data != aux.data) copy(ctx, aux, place);
+    if (summed && place.data != aux.data) copy(ctx, {aux, place});
     if (summed || !aux.defined()) return;
     TensorView column = aux;
     column.rank = 2, column.sizes[1] = 1, column.strides[1] = 0;
-    return reduce(ctx, column, a, {.op = ReduceOp::Sum, .dims = 2});
+    return reduce(ctx, {column, a, {.op = ReduceOp::Sum, .dims = 2}});
   }
   const bool relu = params.finish == MatmulFinish::Relu;  // not the library's own: that turns NaN into 0
   extra.gelu = !relu && params.alpha == 1 && params.beta == 0 && library_has_gelu(out, aux);
@@ -179,8 +181,8 @@ void matmul(Context& ctx, V out, V a, V b, V bias, V aux, const MatmulParams& pa
   if (extra.gelu && run_product(ctx, out, a, b, bias, params, extra)) return;
   const TensorView before = aux.defined() ? aux : out;
   run_product(ctx, before, a, b, bias, params);
-  if (relu) unary(ctx, out, before, {UnaryOp::Relu});
-  else unary(ctx, out, before, {UnaryOp::Gelu, 1});
+  if (relu) unary(ctx, {out, before, {UnaryOp::Relu}});
+  else unary(ctx, {out, before, {UnaryOp::Gelu, 1}});
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -89,7 +89,8 @@ int64_t* scanned_counts(Context& ctx, V x, const Chunks& chunks) {
 
 }  // namespace
 
-int64_t count_nonzero(Context& ctx, V x) {
+int64_t count_nonzero(Context& ctx, const entry::CountNonzero& c) {
+  const TensorView& x = c.x;
   if (x.numel() == 0) return 0;
   const Chunks chunks(x.numel());
   int64_t count = 0;
@@ -98,7 +99,8 @@ int64_t count_nonzero(Context& ctx, V x) {
   return count;
 }
 
-void nonzero(Context& ctx, V out, V x) {
+void nonzero(Context& ctx, const entry::Nonzero& c) {
+  const TensorView &out = c.out, &x = c.x;
   if (out.numel() == 0) return;
   const Chunks chunks(x.numel());
   const int64_t* const starts = scanned_counts(ctx, x, chunks);

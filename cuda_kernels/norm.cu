@@ -8,18 +8,12 @@
 
 namespace tapir::inline v0::cuda_kernels {
 
-void norm(Context& ctx, V y, V mean, V rstd, V x, V weight, V bias, V running_mean, V running_var,
-          const NormParams& params) {
-  const NormOperands operands{y, mean, rstd, x, weight, bias, running_mean, running_var};
-  if (params.op == NormOp::Layer || params.op == NormOp::Rms) norm_rows(ctx, operands, params);
-  else norm_channels(ctx, operands, params);
-}
+static bool is_by_rows(const NormParams& p) { return p.op == NormOp::Layer || p.op == NormOp::Rms; }
 
-void norm_backward(Context& ctx, V dx, V dweight, V dbias, V dy, V x, V weight, V mean, V rstd,
-                   const NormParams& params) {
-  const NormGradOperands operands{dx, dweight, dbias, dy, x, weight, mean, rstd};
-  if (params.op == NormOp::Layer || params.op == NormOp::Rms) norm_rows_backward(ctx, operands, params);
-  else norm_channels_backward(ctx, operands, params);
+void norm(Context& ctx, const entry::Norm& c) { is_by_rows(c.params) ? norm_rows(ctx, c) : norm_channels(ctx, c); }
+
+void norm_backward(Context& ctx, const entry::NormBackward& c) {
+  is_by_rows(c.params) ? norm_rows_backward(ctx, c) : norm_channels_backward(ctx, c);
 }
 
 namespace {
@@ -322,11 +316,11 @@ template <class C> __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-template <class T> void backward_as(Context& ctx, const NormGradOperands& o, RowBackward f, bool packs) {
+template <class T> void backward_as(Context& ctx, const entry::NormBackward& c, RowBackward f, bool packs) {
   using C = Compute<T>;
   const char* const op = "norm_backward";
   const int64_t rows = f.at.rows.numel, width = f.at.inside.numel;
-  const bool wants_sums = o.dweight.defined() || o.dbias.defined(),
+  const bool wants_sums = c.dweight.defined() || c.dbias.defined(),
              cached = packs && width <= kRowItems<T> * kBackwardThreads;
   Grid grid;
   if (cached) {
@@ -342,65 +336,67 @@ template <class T> void backward_as(Context& ctx, const NormGradOperands& o, Row
     f.lanes = lanes_for(width, 16, kForwardThreads);
     f.parts = std::clamp<int64_t>(rows / 16, 1, 128);
   }
-  if (o.dweight.defined()) f.dweight = ctx.scratch_of<C>(std::max<int64_t>(f.parts * width, 1));
-  if (o.dbias.defined()) f.dbias = ctx.scratch_of<C>(std::max<int64_t>(f.parts * width, 1));
-  const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
+  if (c.dweight.defined()) f.dweight = ctx.scratch_of<C>(std::max<int64_t>(f.parts * width, 1));
+  if (c.dbias.defined()) f.dbias = ctx.scratch_of<C>(std::max<int64_t>(f.parts * width, 1));
+  const T *const dy = c.dy.as<T>(), *const x = c.x.as<T>();
   if (cached) {
-    launch(ctx, op, grid, norm_rows_grad_cached<T>, o.dx.as<T>(), dy, x, f);
+    launch(ctx, op, grid, norm_rows_grad_cached<T>, c.dx.as<T>(), dy, x, f);
   } else {
-    if (f.wants_x) launch(ctx, op, row_grid(rows, f.lanes), norm_rows_grad_any<T>, o.dx.as<T>(), dy, x, f);
+    if (f.wants_x) launch(ctx, op, row_grid(rows, f.lanes), norm_rows_grad_any<T>, c.dx.as<T>(), dy, x, f);
     Grid sums = grid_of(width, 128);
     sums.blocks.y = unsigned(f.parts);
     if (wants_sums) launch(ctx, op, sums, norm_rows_sums<T>, dy, x, f);
   }
   if (!wants_sums) return;
-  const Flat dweight = staged(ctx, o.dweight, false), dbias = staged(ctx, o.dbias, false);
+  const Flat dweight = staged(ctx, c.dweight, false), dbias = staged(ctx, c.dbias, false);
   Grid finish = grid_of(width, 32);
   finish.threads = dim3(32, kSumThreads / 32);
   launch(ctx, op, finish, norm_rows_finish<C>, f, dweight, dbias);
-  unstage(ctx, o.dweight, dweight), unstage(ctx, o.dbias, dbias);
+  unstage(ctx, c.dweight, dweight), unstage(ctx, c.dbias, dbias);
 }
 
 }  // namespace
 
-void norm_rows(Context& ctx, const NormOperands& o, const NormParams& params) {
-  const TensorView* const views[] = {&o.y, &o.x};
+void norm_rows(Context& ctx, const entry::Norm& c) {
+  const NormParams& params = c.params;
+  const TensorView* const views[] = {&c.y, &c.x};
   RowForward f{RowLayout<2>(params.axes, views),
-               staged(ctx, o.weight),
-               staged(ctx, o.bias),
-               staged(ctx, o.mean, false),
-               staged(ctx, o.rstd, false),
+               staged(ctx, c.weight),
+               staged(ctx, c.bias),
+               staged(ctx, c.mean, false),
+               staged(ctx, c.rstd, false),
                params.eps,
                params.op == NormOp::Rms,
                1};
   if (f.rms) f.mean = {};
-  for_any_float("norm", o.x.dtype, [&]<class T>() {
+  for_any_float("norm", c.x.dtype, [&]<class T>() {
     const int64_t rows = f.at.rows.numel, width = f.at.inside.numel;
     const bool packs = f.at.packs(views, kPackSize<T>) && is_aligned(f.weight) && is_aligned(f.bias);
     f.lanes = lanes_for(width, kRowItems<T>, kForwardThreads);
     const bool cached = packs && width > 0 && width <= kRowItems<T> * kForwardThreads;
-    launch(ctx, "norm", row_grid(rows, f.lanes), cached ? norm_rows_cached<T> : norm_rows_any<T>, o.y.as<T>(),
-           o.x.as<T>(), f);
+    launch(ctx, "norm", row_grid(rows, f.lanes), cached ? norm_rows_cached<T> : norm_rows_any<T>, c.y.as<T>(),
+           c.x.as<T>(), f);
   });
-  if (!f.rms) unstage(ctx, o.mean, f.mean);
-  unstage(ctx, o.rstd, f.rstd);
+  if (!f.rms) unstage(ctx, c.mean, f.mean);
+  unstage(ctx, c.rstd, f.rstd);
 }
 
-void norm_rows_backward(Context& ctx, const NormGradOperands& o, const NormParams& params) {
-  const bool wants_x = o.dx.defined(), rms = params.op == NormOp::Rms;
-  const TensorView* const views[] = {&o.dy, &o.x, wants_x ? &o.dx : &o.x};
-  const RowBackward f{RowLayout<3>(params.axes, views),
-                      staged(ctx, o.weight),
-                      rms ? Flat{} : staged(ctx, o.mean),
-                      staged(ctx, o.rstd),
+void norm_rows_backward(Context& ctx, const entry::NormBackward& c) {
+  const TensorView &dx = c.dx, &x = c.x;
+  const bool wants_x = dx.defined(), rms = c.params.op == NormOp::Rms;
+  const TensorView* const views[] = {&c.dy, &x, wants_x ? &dx : &x};
+  const RowBackward f{RowLayout<3>(c.params.axes, views),
+                      staged(ctx, c.weight),
+                      rms ? Flat{} : staged(ctx, c.mean),
+                      staged(ctx, c.rstd),
                       rms,
                       wants_x,
                       1,
                       nullptr,
                       nullptr,
                       1};
-  for_any_float("norm_backward", o.x.dtype,
-                [&]<class T>() { backward_as<T>(ctx, o, f, f.at.packs(views, kPackSize<T>) && is_aligned(f.weight)); });
+  for_any_float("norm_backward", c.x.dtype,
+                [&]<class T>() { backward_as<T>(ctx, c, f, f.at.packs(views, kPackSize<T>) && is_aligned(f.weight)); });
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -5,19 +5,9 @@
 
 namespace tapir::inline v0::cuda_kernels {
 
-struct NormOperands {
-  const TensorView &y, &mean, &rstd, &x, &weight, &bias, &running_mean, &running_var;
-};
-struct NormGradOperands {
-  const TensorView &dx, &dweight, &dbias, &dy, &x, &weight, &mean, &rstd;
-};
-
-// norm.cu: Layer and Rms.
-void norm_rows(Context& ctx, const NormOperands& o, const NormParams& params);
-void norm_rows_backward(Context& ctx, const NormGradOperands& o, const NormParams& params);
-// norm_channels.cu: Batch and Group.
-void norm_channels(Context& ctx, const NormOperands& o, const NormParams& params);
-void norm_channels_backward(Context& ctx, const NormGradOperands& o, const NormParams& params);
+// norm.cu: Layer and Rms. norm_channels.cu: Batch and Group.
+Kernel<entry::Norm> norm_rows, norm_channels;
+Kernel<entry::NormBackward> norm_rows_backward, norm_channels_backward;
 
 /// W elements of a flat float operand from i on, by as wide loads as may be; `absent` where there is none.
 template <int W, class C> __device__ __forceinline__ void load_flat(const Flat& f, int64_t i, C (&v)[W], C absent) {

@@ -167,40 +167,40 @@ __global__ void norm_apply(T* y, const T* x, const Layout<3> l, const Compute<T>
   }
 }
 
-template <class T> void forward_as(Context& ctx, const NormOperands& o, const NormParams& params) {
+template <class T> void forward_as(Context& ctx, const entry::Norm& c) {
   using C = Compute<T>;
   using State = typename MomentsOf<C>::State;
-  const bool batch = params.op == NormOp::Batch;
-  const Groups g = groups_of(o.x, params);
+  const bool batch = c.params.op == NormOp::Batch;
+  const Groups g = groups_of(c.x, c.params);
   if (g.cells() == 0) return;
   ForwardFinish f{g,
-                  staged(ctx, o.weight),
-                  staged(ctx, o.bias),
-                  staged(ctx, o.mean, false),
-                  staged(ctx, o.rstd, false),
-                  staged(ctx, o.running_mean),
-                  staged(ctx, o.running_var),
+                  staged(ctx, c.weight),
+                  staged(ctx, c.bias),
+                  staged(ctx, c.mean, false),
+                  staged(ctx, c.rstd, false),
+                  staged(ctx, c.running_mean),
+                  staged(ctx, c.running_var),
                   nullptr,
                   0,
                   ctx.scratch_of<C>(3 * g.cells()),
-                  params.eps,
-                  params.momentum};
-  if (!batch || params.training) {
-    Reduction<1> r = by_groups(ctx, o.x, g, batch);
+                  c.params.eps,
+                  c.params.momentum};
+  if (!batch || c.params.training) {
+    Reduction<1> r = by_groups(ctx, c.x, g, batch);
     const MomentsOf<C> op{};
-    if (r.packs(0, o.x.data, o.x.dtype, kPackSize<T>)) r.run_first(op, PackLoad<T>{o.x.as<T>()}, true);
-    else r.run_first(op, AnyLoad<C>{o.x.data, o.x.dtype}, true);
+    if (r.packs(0, c.x.data, c.x.dtype, kPackSize<T>)) r.run_first(op, PackLoad<T>{c.x.as<T>()}, true);
+    else r.run_first(op, AnyLoad<C>{c.x.data, c.x.dtype}, true);
     f.states = static_cast<const State*>(r.plan.states), f.chunks = r.plan.chunks;
   }
   launch(ctx, "norm", grid_of(g.outer * g.groups * 32), norm_statistics<C>, f);
-  unstage(ctx, o.mean, f.mean), unstage(ctx, o.rstd, f.rstd);
-  if (f.states) unstage(ctx, o.running_mean, f.running_mean), unstage(ctx, o.running_var, f.running_var);
-  const TensorView* const views[] = {&o.y, &o.x};
+  unstage(ctx, c.mean, f.mean), unstage(ctx, c.rstd, f.rstd);
+  if (f.states) unstage(ctx, c.running_mean, f.running_mean), unstage(ctx, c.running_var, f.running_var);
+  const TensorView* const views[] = {&c.y, &c.x};
   const Layout<3> l = with_cells<2>(views, g, batch);
   constexpr int V = kPackSize<T>;
   const bool wide = packs<2>(l, views, V);
-  launch(ctx, "norm", grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply<T, V> : norm_apply<T, 1>, o.y.as<T>(),
-         o.x.as<T>(), l, static_cast<const C*>(f.cells), g.cells());
+  launch(ctx, "norm", grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply<T, V> : norm_apply<T, 1>, c.y.as<T>(),
+         c.x.as<T>(), l, static_cast<const C*>(f.cells), g.cells());
 }
 
 // ---- backward ----
@@ -337,51 +337,51 @@ template <class T, int V> __global__ void norm_apply_grad(T* dx, const T* dy, co
   }
 }
 
-template <class T> void backward_as(Context& ctx, const NormGradOperands& o, const NormParams& params) {
+template <class T> void backward_as(Context& ctx, const entry::NormBackward& c) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>;
   const char* const op = "norm_backward";
-  const bool batch = params.op == NormOp::Batch;
-  const Groups g = groups_of(o.x, params);
+  const bool batch = c.params.op == NormOp::Batch;
+  const Groups g = groups_of(c.x, c.params);
   if (g.channels == 0) return;
   BackwardFinish f{g,
-                   staged(ctx, o.weight),
-                   staged(ctx, o.mean),
-                   staged(ctx, o.rstd),
-                   staged(ctx, o.dweight, false),
-                   staged(ctx, o.dbias, false),
+                   staged(ctx, c.weight),
+                   staged(ctx, c.mean),
+                   staged(ctx, c.rstd),
+                   staged(ctx, c.dweight, false),
+                   staged(ctx, c.dbias, false),
                    nullptr,
                    1,
                    ctx.scratch_of<C>(std::max<int64_t>(4 * g.cells(), 1)),
-                   batch && !params.training};
+                   batch && !c.params.training};
   const C* const cells = static_cast<const C*>(f.cells);
   launch(ctx, op, grid_of(g.cells()), norm_cell_means<C>, f);
   if (!f.fixed || f.dweight.data || f.dbias.data) {
-    Reduction<2> r = by_cells(ctx, o.dy, o.x, batch);
-    const T *const dy = o.dy.as<T>(), *const x = o.x.as<T>();
-    if (r.packs(0, dy, o.dy.dtype, V) && r.packs(1, x, o.x.dtype, V))
+    Reduction<2> r = by_cells(ctx, c.dy, c.x, batch);
+    const T *const dy = c.dy.as<T>(), *const x = c.x.as<T>();
+    if (r.packs(0, dy, c.dy.dtype, V) && r.packs(1, x, c.x.dtype, V))
       r.run_first(GradSums<C>{}, GradPackLoad<T>{dy, x, cells}, true);
     else r.run_first(GradSums<C>{}, GradLoad<T>{dy, x, cells}, true);
     f.states = r.plan.states, f.chunks = r.plan.chunks;
   }
   launch(ctx, op, grid_of((g.outer * g.groups + g.channels) * 32), norm_backward_finish<C>, f);
-  unstage(ctx, o.dweight, f.dweight), unstage(ctx, o.dbias, f.dbias);
-  if (!o.dx.defined()) return;
-  const TensorView* const views[] = {&o.dx, &o.dy, &o.x};
+  unstage(ctx, c.dweight, f.dweight), unstage(ctx, c.dbias, f.dbias);
+  if (!c.dx.defined()) return;
+  const TensorView* const views[] = {&c.dx, &c.dy, &c.x};
   const Layout<4> l = with_cells<3>(views, g, batch);
   const bool wide = packs<3>(l, views, V);
   launch(ctx, op, grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply_grad<T, V> : norm_apply_grad<T, 1>,
-         o.dx.as<T>(), o.dy.as<T>(), o.x.as<T>(), l, cells, g.cells());
+         c.dx.as<T>(), c.dy.as<T>(), c.x.as<T>(), l, cells, g.cells());
 }
 
 }  // namespace
 
-void norm_channels(Context& ctx, const NormOperands& o, const NormParams& params) {
-  for_any_float("norm", o.x.dtype, [&]<class T>() { forward_as<T>(ctx, o, params); });
+void norm_channels(Context& ctx, const entry::Norm& c) {
+  for_any_float("norm", c.x.dtype, [&]<class T>() { forward_as<T>(ctx, c); });
 }
 
-void norm_channels_backward(Context& ctx, const NormGradOperands& o, const NormParams& params) {
-  for_any_float("norm_backward", o.x.dtype, [&]<class T>() { backward_as<T>(ctx, o, params); });
+void norm_channels_backward(Context& ctx, const entry::NormBackward& c) {
+  for_any_float("norm_backward", c.x.dtype, [&]<class T>() { backward_as<T>(ctx, c); });
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -80,8 +80,9 @@ __global__ void update_any(const Operands<K> o, const Layout<K> l, const StepNum
   }
 }
 
-template <class C, int K> void update_all(Context& ctx, const OptimizerLists& lists, const StepNumbers<C>* c) {
-  const std::span<const TensorView> all[] = {lists.params, lists.grads, lists.first, lists.second, lists.third};
+template <class C, int K>
+void update_all(Context& ctx, const entry::OptimizerStep& c, const StepNumbers<C>* coefficients) {
+  const std::span<const TensorView> all[] = {c.values, c.grads, c.first, c.second, c.third};
   const auto operand = [&](size_t i, int k) -> V { return all[k][i]; };
   const auto views = [&](size_t i, auto f) {
     const TensorView* v[K];
@@ -99,41 +100,38 @@ template <class C, int K> void update_all(Context& ctx, const OptimizerLists& li
     for_any_float("optimizer_step", dtype, [&]<class T>() {
       if constexpr (std::is_same_v<Compute<T>, C>)
         for_tables<K>(
-            lists.params.size(), operand, [&](size_t i) { return lists.params[i].dtype == dtype && flat(i); },
+            c.values.size(), operand, [&](size_t i) { return c.values[i].dtype == dtype && flat(i); },
             [&](const TensorTable<K>& table, uint32_t chunks) {
-              launch(ctx, "optimizer_step", table_grid(chunks), update_flat<T, K>, table, c, chunks);
+              launch(ctx, "optimizer_step", table_grid(chunks), update_flat<T, K>, table, coefficients, chunks);
             });
     });
   }
-  for (size_t i = 0; i < lists.params.size(); ++i) {
-    if (compute_type(lists.params[i].dtype) == dtype_of<C> && flat(i)) continue;
+  for (size_t i = 0; i < c.values.size(); ++i) {
+    if (compute_type(c.values[i].dtype) == dtype_of<C> && flat(i)) continue;
     Operands<K> o;
     for (int k = 0; k < K; ++k) o.data[k] = all[k][i].data, o.dtypes[k] = all[k][i].dtype;
     const Layout<K> l = views(i, [](const TensorView* const(&v)[K]) { return layout_of<K>(v); });
-    launch(ctx, "optimizer_step", grid_of(l.numel), update_any<C, K>, o, l, c);
+    launch(ctx, "optimizer_step", grid_of(l.numel), update_any<C, K>, o, l, coefficients);
   }
 }
 
-template <class C>
-void step_as(Context& ctx, const OptimizerLists& lists, const OptimizerScalars& scalars, const OptimizerParams& p) {
-  StepNumbers<C>* const c = ctx.scratch_of<StepNumbers<C>>(1);
-  launch(ctx, "optimizer_step", {dim3(1), dim3(1)}, prepare_step<C>, c, scalars.step.as<int64_t>(),
-         scalars.numbers.as<float>(), Number(scalars.lr, 0), Number(scalars.inv_scale, 1), Number(scalars.found_inf, 0),
-         Number(scalars.beta1, p.beta1), p);
-  switch (formulas::states_of(p)) {
-    case 0: return update_all<C, 2>(ctx, lists, c);
-    case 1: return update_all<C, 3>(ctx, lists, c);
-    case 2: return update_all<C, 4>(ctx, lists, c);
-    default: return update_all<C, 5>(ctx, lists, c);
+template <class C> void step_as(Context& ctx, const entry::OptimizerStep& c) {
+  StepNumbers<C>* const to = ctx.scratch_of<StepNumbers<C>>(1);
+  launch(ctx, "optimizer_step", {dim3(1), dim3(1)}, prepare_step<C>, to, c.step.as<int64_t>(), c.numbers.as<float>(),
+         Number(c.lr, 0), Number(c.inv_scale, 1), Number(c.found_inf, 0), Number(c.beta1, c.params.beta1), c.params);
+  switch (formulas::states_of(c.params)) {
+    case 0: return update_all<C, 2>(ctx, c, to);
+    case 1: return update_all<C, 3>(ctx, c, to);
+    case 2: return update_all<C, 4>(ctx, c, to);
+    default: return update_all<C, 5>(ctx, c, to);
   }
 }
 
 }  // namespace
 
-void optimizer_step(Context& ctx, const OptimizerLists& lists, const OptimizerScalars& scalars,
-                    const OptimizerParams& params) {
-  const bool wide = !lists.params.empty() && lists.params[0].dtype == kFloat64;
-  return wide ? step_as<double>(ctx, lists, scalars, params) : step_as<float>(ctx, lists, scalars, params);
+void optimizer_step(Context& ctx, const entry::OptimizerStep& c) {
+  const bool wide = !c.values.empty() && c.values[0].dtype == kFloat64;
+  return wide ? step_as<double>(ctx, c) : step_as<float>(ctx, c);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -16,61 +16,6 @@ const CudaSettings* settings = nullptr;
 static int found_devices = 0;
 int device_count() { return found_devices; }
 
-static constexpr BackendTable full_table = {
-    .name = "cuda",
-    .allocate = allocate,
-    .release = release,
-    .copy_bytes = copy_bytes,
-    .synchronize = synchronize,
-    .device = &device_table,
-    .copy = copy,
-    .fill = fill,
-    .range = range,
-    .random = random,
-    .unary = unary,
-    .binary = binary,
-    .ternary = ternary,
-    .fused = fused,
-    .reduce = reduce,
-    .arg_reduce = arg_reduce,
-    .scan = scan,
-    .histogram = histogram,
-    .sort = sort,
-    .search = search,
-    .gather = gather,
-    .scatter = scatter,
-    .index = index,
-    .index_put = index_put,
-    .count_nonzero = count_nonzero,
-    .nonzero = nonzero,
-    .matmul = matmul,
-    .quant_matmul = nullptr,
-    .quant_conv = nullptr,
-    .linalg = linalg,
-    .conv = conv,
-    .conv_backward_data = conv_backward_data,
-    .conv_backward_weight = conv_backward_weight,
-    .pool = pool,
-    .pool_backward = pool_backward,
-    .resample = resample,
-    .resample_backward = resample_backward,
-    .softmax = softmax,
-    .softmax_backward = softmax_backward,
-    .attention = attention,
-    .attention_backward = attention_backward,
-    .rnn = rnn,
-    .rnn_backward = rnn_backward,
-    .norm = norm,
-    .norm_backward = norm_backward,
-    .cross_entropy = cross_entropy,
-    .cross_entropy_backward = cross_entropy_backward,
-    .dropout = dropout,
-    .optimizer_step = optimizer_step,
-    .foreach = foreach,
-    .norm_relu = nullptr,
-    .norm_relu_backward = nullptr,
-};
-
 /// Does NVRTC make kernels for every device?
 static bool can_fuse() {
   int driver = 0;
@@ -81,11 +26,18 @@ static bool can_fuse() {
 }
 
 static const BackendTable& table() {
-  static const BackendTable without = [] {
-    BackendTable t = full_table;
-    return t.fused = nullptr, t;
+  static const BackendTable table = [] {
+    BackendTable t{};
+    t.name = "cuda", t.allocate = allocate, t.release = release, t.copy_bytes = copy_bytes;
+    t.synchronize = synchronize, t.device = &device_table;
+#define X(name, E) \
+  if constexpr (!is_lacking<entry::E>) t.name = name;
+    TAPIR_ENTRIES(X)
+#undef X
+    if (!can_fuse()) t.fused = nullptr;  // where nothing compiles, compile() leaves calls apart
+    return t;
   }();
-  return can_fuse() ? full_table : without;  // where nothing compiles, compile() leaves calls apart
+  return table;
 }
 
 static std::string version_text(int version) {

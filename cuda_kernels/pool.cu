@@ -197,13 +197,14 @@ Windows windows_of(V x, V y, V indices, const PoolParams& p) {
 
 template <class T> inline constexpr int kPack = std::is_integral_v<T> ? 1 : kPackSize<T>;
 
-template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolParams& p) {
-  const Windows w = windows_of(x, y, indices, p);
+template <class T> void pool_as(Context& ctx, const entry::Pool& c) {
+  const TensorView &y = c.y, &indices = c.indices, &x = c.x;
+  const Windows w = windows_of(x, y, indices, c.params);
   const int64_t total = y.numel();
   constexpr int P = kPack<T>;
   const bool packed = P > 1 && packs(w, x, y, P);
   const Grid grid = grid_of(packed ? total / P : total);
-  if (is_max(p)) {
+  if (is_max(c.params)) {
     int64_t* const to = indices.defined() ? indices.as<int64_t>() : nullptr;
     if (packed) return launch(ctx, "pool", grid, max_pool<T, P>, y.as<T>(), to, x.as<T>(), w, total / P);
     return launch(ctx, "pool", grid, max_pool<T, 1>, y.as<T>(), to, x.as<T>(), w, total);
@@ -220,22 +221,23 @@ template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolPar
 
 }  // namespace
 
-void pool(Context& ctx, V y, V indices, V x, const PoolParams& p) {
-  if (y.numel() == 0) return;
-  check(x.dtype != kBool, "[pool] expected a numeric dtype, got {}", x.dtype);
-  for_all("pool", x.dtype, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, bool>) pool_as<T>(ctx, y, indices, x, p);
+void pool(Context& ctx, const entry::Pool& c) {
+  if (c.y.numel() == 0) return;
+  check(c.x.dtype != kBool, "[pool] expected a numeric dtype, got {}", c.x.dtype);
+  for_all("pool", c.x.dtype, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, bool>) pool_as<T>(ctx, c);
   });
 }
 
-void pool_backward(Context& ctx, V dx, V dy, V indices, const PoolParams& p) {
+void pool_backward(Context& ctx, const entry::PoolBackward& c) {
+  const TensorView &dx = c.dx, &dy = c.dy;
   if (dx.numel() == 0) return;
-  if (dy.numel() == 0) return fill(ctx, dx, 0.0);
-  const Windows w = windows_of(dx, dy, indices, p);
+  if (dy.numel() == 0) return fill(ctx, {dx, 0.0});
+  const Windows w = windows_of(dx, dy, c.indices, c.params);
   const int64_t total = dx.numel();
   for_any_float("pool_backward", dx.dtype, [&]<class T>() {
     constexpr int P = kPack<T>;
-    const int64_t* const from = is_max(p) ? indices.as<int64_t>() : nullptr;
+    const int64_t* const from = is_max(c.params) ? c.indices.as<int64_t>() : nullptr;
     if (packs(w, dx, dy, P))
       return launch(ctx, "pool_backward", grid_of(total / P), pool_backward_kernel<T, P>, dx.as<T>(), dy.as<T>(), from,
                     w, total / P);

@@ -210,9 +210,11 @@ template <int N> bool dense(const Layout<N>& l, int operand) {
 
 }  // namespace
 
-void random(Context& ctx, V out, V p, V base, const RandomParams& params) {
+void random(Context& ctx, const entry::Random& c) {
+  const TensorView& out = c.out;
+  const RandomParams& params = c.params;
   if (out.numel() == 0) return;
-  const Source source(params.seed, params.offset, base);
+  const Source source(params.seed, params.offset, c.base);
   const Layout<1> l = layout_of<1>({&out}, false);
   const Grid grid = grid_of_blocks(l.numel);
   const bool packed = dense(l, 0) && aligned(out.data, size_of(out.dtype));
@@ -231,7 +233,7 @@ void random(Context& ctx, V out, V p, V base, const RandomParams& params) {
     case RandomOp::Bernoulli:
     case RandomOp::BernoulliTensor: {
       const bool given = params.op == RandomOp::BernoulliTensor;
-      const TensorView limits = given ? p.expand(out.shape()) : out;
+      const TensorView limits = given ? c.p.expand(out.shape()) : out;
       return launch(ctx, "random", grid, bernoulli_kernel, out.data, out.dtype, layout_of<2>({&out, &limits}, false),
                     source, params.a, given ? limits.data : nullptr, limits.dtype, given ? late_error(ctx) : nullptr);
     }
@@ -241,7 +243,9 @@ void random(Context& ctx, V out, V p, V base, const RandomParams& params) {
   }
 }
 
-void dropout(Context& ctx, V y, V mask, V x, V base, const DropoutParams& params) {
+void dropout(Context& ctx, const entry::Dropout& c) {
+  const TensorView &y = c.y, &mask = c.mask, &x = c.x;
+  const DropoutParams& params = c.params;
   const Layout<3> l = layout_of<3>({&y, &x, mask.defined() ? &mask : &y}, false);
   if (l.numel == 0) return;
   const auto limit =
@@ -253,7 +257,7 @@ void dropout(Context& ctx, V y, V mask, V x, V base, const DropoutParams& params
     // Packs of four float64 are more than one access moves.
     launch(ctx, "dropout", grid_of_blocks(l.numel), dropout_kernel<T>, y.as<T>(),
            mask.defined() ? mask.as<bool>() : nullptr, x.as<T>(), l, packed && sizeof(T) <= 4,
-           Source(params.seed, params.offset, base), limit, scale);
+           Source(params.seed, params.offset, c.base), limit, scale);
   });
 }
 

@@ -99,7 +99,9 @@ template <class C> void run_float(Call& call, const ReduceParams& p) {
 
 }  // namespace
 
-void reduce(Context& ctx, V out, V x, const ReduceParams& p) {
+void reduce(Context& ctx, const entry::Reduce& c) {
+  const TensorView &out = c.out, &x = c.x;
+  const ReduceParams& p = c.params;
   Call call(ctx, "reduce", out, x, p.dims);
   const bool integers = !is_floating(x.dtype) && !is_floating(out.dtype);
   switch (p.op) {
@@ -121,9 +123,10 @@ void reduce(Context& ctx, V out, V x, const ReduceParams& p) {
   return wide ? run_float<double>(call, p) : run_float<float>(call, p);
 }
 
-void arg_reduce(Context& ctx, V out, V x, const ArgReduceParams& p) {
-  Call call(ctx, "arg_reduce", out, x, x.rank > 0 ? uint32_t(1) << p.dim : 0);
-  const bool smallest = p.op == ArgReduceOp::ArgMin;
+void arg_reduce(Context& ctx, const entry::ArgReduce& c) {
+  const TensorView& x = c.x;
+  Call call(ctx, "arg_reduce", c.out, x, x.rank > 0 ? uint32_t(1) << c.params.dim : 0);
+  const bool smallest = c.params.op == ArgReduceOp::ArgMin;
   if (!is_floating(x.dtype)) return call.run_any(PlaceOf<int64_t>{smallest});
   return x.dtype == kFloat64 ? call.run_any(PlaceOf<double>{smallest}) : call.run_any(PlaceOf<float>{smallest});
 }

@@ -206,18 +206,18 @@ void check_extents(V x) {
 
 }  // namespace
 
-void resample(Context& ctx, V y, V x, const ResampleParams& p) {
-  if (y.numel() == 0) return;
-  check_extents(x), check_extents(y);
-  if (p.op == ResampleOp::Nearest || p.op == ResampleOp::NearestExact)
-    return for_size(x.dtype, [&]<class T>() { nearest_as<T>(ctx, y, x, p); });
-  for_any_float("interpolate", x.dtype, [&]<class T>() { resample_as<T>(ctx, y, x, p, false); });
+void resample(Context& ctx, const entry::Resample& c) {
+  if (c.y.numel() == 0) return;
+  check_extents(c.x), check_extents(c.y);
+  if (c.params.op == ResampleOp::Nearest || c.params.op == ResampleOp::NearestExact)
+    return for_size(c.x.dtype, [&]<class T>() { nearest_as<T>(ctx, c.y, c.x, c.params); });
+  for_any_float("interpolate", c.x.dtype, [&]<class T>() { resample_as<T>(ctx, c.y, c.x, c.params, false); });
 }
 
-void resample_backward(Context& ctx, V dx, V dy, const ResampleParams& p) {
-  if (dx.numel() == 0) return;
-  check_extents(dx), check_extents(dy);
-  for_any_float("interpolate", dx.dtype, [&]<class T>() { resample_as<T>(ctx, dx, dy, p, true); });
+void resample_backward(Context& ctx, const entry::ResampleBackward& c) {
+  if (c.dx.numel() == 0) return;
+  check_extents(c.dx), check_extents(c.dy);
+  for_any_float("interpolate", c.dx.dtype, [&]<class T>() { resample_as<T>(ctx, c.dx, c.dy, c.params, true); });
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -3,7 +3,6 @@
 // state and output of it; a projection takes two more. The state of all rows lies in the output h: rows that a step does not have stay as they
 // are, which is what packed sequences ask for. The backward pass goes the same way; dW is one GEMM over all steps. cuDNN has no graph
 // operation for recurrent layers, and its older interface wants weights in a buffer of its own.
-#include <array>
 #include <vector>
 
 #include "../core/formulas/rnn.h"
@@ -149,74 +148,72 @@ template <class C> struct Layer {
   void product(V to, V a, V b, double beta = 0) const {
     Context step;
     step.device = ctx.device, step.deterministic = ctx.deterministic, step.stream = ctx.stream, step.table = ctx.table;
-    matmul(step, to, a, b, {}, {}, {.beta = beta});
+    matmul(step, {.out = to, .a = a, .b = b, .params = {.beta = beta}});
   }
 };
 
-template <class C>
-void forward(Context& ctx, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams& p) {
-  const Layer<C> l(ctx, ins[1], ins[4], ins[6], p);
-  const auto [y, h, c, reserve] = std::array{outs[0].as<C>(), outs[1].as<C>(), outs[2].as<C>(), outs[3].as<C>()};
-  const TensorView projection = ins[3];
+template <class C> void forward(Context& ctx, const entry::Rnn& c) {
+  const RnnParams& p = c.params;
+  const Layer<C> l(ctx, c.w, c.h0, c.batch_sizes, p);
+  C *const y = c.y.as<C>(), *const h = c.h.as<C>(), *const reserve = c.reserve.as<C>();
   const int64_t kept = p.op == RnnOp::Lstm ? 5 : 4;
-  copy(ctx, outs[1], ins[4]);
-  if (c) copy(ctx, outs[2], ins[5]);
+  copy(ctx, {c.h, c.h0});
+  if (c.c.data) copy(ctx, {c.c, c.c0});
   C* const sums = ctx.scratch_of<C>(l.batch * l.wide);
-  C* const hiddens = projection.defined() ? ctx.scratch_of<C>(l.batch * l.hidden) : nullptr;
+  C* const hiddens = c.projection.defined() ? ctx.scratch_of<C>(l.batch * l.hidden) : nullptr;
   for (int64_t k = 0; k < p.steps; ++k) {
     const int64_t t = l.step(k), rows = l.rows(t), at = l.first(t);
-    l.product(l.matrix(sums, rows, l.wide), l.matrix(h, rows, l.out), l.matrix(ins[1].as<C>(), l.wide, l.out, true));
+    l.product(l.matrix(sums, rows, l.wide), l.matrix(h, rows, l.out), l.matrix(c.w.as<C>(), l.wide, l.out, true));
     const ForwardStep<C> step{p.op,
                               rows,
                               l.hidden,
-                              ins[0].as<C>() + at * l.wide,
+                              c.x.as<C>() + at * l.wide,
                               sums,
-                              ins[2].as<C>(),
+                              c.bias.as<C>(),
                               hiddens ? hiddens : h,
-                              c,
+                              c.c.as<C>(),
                               hiddens ? nullptr : y + at * l.out,
                               reserve ? reserve + at * kept * l.hidden : nullptr};
     launch(ctx, "rnn", grid_of(rows * l.hidden), rnn_step<C>, step);
     if (!hiddens) continue;
     const TensorView projected = l.matrix(y + at * l.out, rows, l.out);
-    l.product(projected, l.matrix(hiddens, rows, l.hidden), l.matrix(projection.as<C>(), l.out, l.hidden, true));
-    copy(ctx, l.matrix(h, rows, l.out), projected);
+    l.product(projected, l.matrix(hiddens, rows, l.hidden), l.matrix(c.projection.as<C>(), l.out, l.hidden, true));
+    copy(ctx, {l.matrix(h, rows, l.out), projected});
   }
 }
 
 /// What the backward pass keeps of all steps beside its outputs.
 template <class C> struct Kept { C *dgates, *dout, *hiddens; };
 
-/// {dw, dbias?, dprojection?} of all steps together.
-template <class C>
-void weight_gradients(const Layer<C>& l, std::span<const TensorView> outs, const C* y, Kept<C> kept) {
+/// dw, dbias and dprojection, where defined, of all steps together.
+template <class C> void weight_gradients(const Layer<C>& l, const entry::RnnBackward& c, Kept<C> kept) {
   const int64_t n = l.total();
-  if (outs[1].defined()) {
+  if (c.dw.defined()) {
     C* const states = l.ctx.template scratch_of<C>(n * l.out);
     for (int64_t t = 0; t < l.p.steps; ++t)
       launch(l.ctx, "rnn_backward", grid_of(l.rows(t) * l.out), states_before<C>, states + l.first(t) * l.out,
-             l.before(t, y, l.out, l.h0), l.rows(t), l.out);
-    l.product(outs[1], l.matrix(kept.dgates, n, l.wide, true), l.matrix(states, n, l.out));
+             l.before(t, c.y.as<C>(), l.out, l.h0), l.rows(t), l.out);
+    l.product(c.dw, l.matrix(kept.dgates, n, l.wide, true), l.matrix(states, n, l.out));
   }
-  if (outs[2].defined())
-    reduce(l.ctx, l.matrix(outs[2].as<C>(), 1, l.wide), l.matrix(kept.dgates, n, l.wide),
-           {.op = ReduceOp::Sum, .dims = 1});
-  if (outs[3].defined()) l.product(outs[3], l.matrix(kept.dout, n, l.out, true), l.matrix(kept.hiddens, n, l.hidden));
+  if (c.dbias.defined())
+    reduce(l.ctx,
+           {l.matrix(c.dbias.as<C>(), 1, l.wide), l.matrix(kept.dgates, n, l.wide), {.op = ReduceOp::Sum, .dims = 1}});
+  if (c.dprojection.defined())
+    l.product(c.dprojection, l.matrix(kept.dout, n, l.out, true), l.matrix(kept.hiddens, n, l.hidden));
 }
 
-template <class C>
-void backward(Context& ctx, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams& p) {
-  const Layer<C> l(ctx, ins[5], ins[7], ins[9], p);
+template <class C> void backward(Context& ctx, const entry::RnnBackward& c) {
+  const RnnParams& p = c.params;
+  const Layer<C> l(ctx, c.w, c.h0, c.batch_sizes, p);
   const bool lstm = p.op == RnnOp::Lstm, gru = p.op == RnnOp::Gru;
-  const TensorView projection = ins[6];
-  const auto [dx, dh, dc] = std::array{outs[0].as<C>(), outs[4].as<C>(), outs[5].as<C>()};
-  const auto [dy, y, reserve, c0] = std::array{ins[0].as<C>(), ins[3].as<C>(), ins[4].as<C>(), ins[8].as<C>()};
-  const auto start = [&](V to, V from) { from.defined() ? copy(ctx, to, from) : fill(ctx, to, Scalar(0)); };
-  start(outs[4], ins[1]);
-  if (lstm) start(outs[5], ins[2]);
+  C *const dx = c.dx.as<C>(), *const dh = c.dh0.as<C>();
+  const C *const dy = c.dy.as<C>(), *const y = c.y.as<C>(), *const reserve = c.reserve.as<C>();
+  const auto start = [&](V to, V from) { from.defined() ? copy(ctx, {to, from}) : fill(ctx, {to, Scalar(0)}); };
+  start(c.dh0, c.dh);
+  if (lstm) start(c.dc0, c.dc);
   Kept<C> kept{gru ? ctx.scratch_of<C>(l.total() * l.wide) : dx, nullptr, nullptr};
   C* g = dh;
-  if (projection.defined()) {
+  if (c.projection.defined()) {
     kept.dout = ctx.scratch_of<C>(l.total() * l.out), kept.hiddens = ctx.scratch_of<C>(l.total() * l.hidden);
     g = ctx.scratch_of<C>(l.batch * l.hidden);
   }
@@ -224,12 +221,12 @@ void backward(Context& ctx, std::span<const TensorView> outs, std::span<const Te
     const int64_t t = l.step(k), rows = l.rows(t), at = l.first(t);
     const C* dy_here = dy ? dy + at * l.out : nullptr;
     const TensorView dh_here = l.matrix(dh, rows, l.out);
-    if (projection.defined()) {
+    if (c.projection.defined()) {
       const TensorView dout = l.matrix(kept.dout + at * l.out, rows, l.out);
-      if (dy) binary(ctx, dout, dh_here, l.matrix(dy_here, rows, l.out), {BinaryOp::Add});
-      else copy(ctx, dout, dh_here);
+      if (dy) binary(ctx, {dout, dh_here, l.matrix(dy_here, rows, l.out), {BinaryOp::Add}});
+      else copy(ctx, {dout, dh_here});
       dy_here = nullptr;
-      l.product(l.matrix(g, rows, l.hidden), dout, projection);
+      l.product(l.matrix(g, rows, l.hidden), dout, c.projection);
     }
     const C* const states = lstm ? reserve + 4 * l.hidden : y;
     const BackwardStep<C> step{
@@ -240,29 +237,29 @@ void backward(Context& ctx, std::span<const TensorView> outs, std::span<const Te
         dy_here,
         lstm || gru ? nullptr : y + at * l.hidden,
         reserve ? reserve + at * (lstm ? 5 : 4) * l.hidden : nullptr,
-        lstm || gru ? l.before(t, states, lstm ? 5 * l.hidden : l.hidden, lstm ? c0 : l.h0) : Before<C>(),
+        lstm || gru ? l.before(t, states, lstm ? 5 * l.hidden : l.hidden, lstm ? c.c0.as<C>() : l.h0) : Before<C>(),
         dx + at * l.wide,
         kept.dgates + at * l.wide,
         dh,
-        dc,
+        c.dc0.as<C>(),
         kept.hiddens ? kept.hiddens + at * l.hidden : nullptr};
     launch(ctx, "rnn_backward", grid_of(rows * l.hidden), rnn_gradient<C>, step);
-    l.product(dh_here, l.matrix(kept.dgates + at * l.wide, rows, l.wide), ins[5], gru ? 1 : 0);
+    l.product(dh_here, l.matrix(kept.dgates + at * l.wide, rows, l.wide), c.w, gru ? 1 : 0);
   }
-  weight_gradients(l, outs, y, kept);
+  weight_gradients(l, c, kept);
 }
 
 }  // namespace
 
-void rnn(Context& ctx, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams& p) {
-  if (outs[1].numel() == 0) return;
-  if (outs[0].dtype == kFloat64) forward<double>(ctx, outs, ins, p);
-  else forward<float>(ctx, outs, ins, p);
+void rnn(Context& ctx, const entry::Rnn& c) {
+  if (c.h.numel() == 0) return;
+  if (c.y.dtype == kFloat64) forward<double>(ctx, c);
+  else forward<float>(ctx, c);
 }
 
-void rnn_backward(Context& ctx, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams& p) {
-  if (ins[3].dtype == kFloat64) backward<double>(ctx, outs, ins, p);
-  else backward<float>(ctx, outs, ins, p);
+void rnn_backward(Context& ctx, const entry::RnnBackward& c) {
+  if (c.y.dtype == kFloat64) backward<double>(ctx, c);
+  else backward<float>(ctx, c);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

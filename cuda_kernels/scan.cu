@@ -189,7 +189,9 @@ template <class C> void scan_as(Context& ctx, const ScanPlan& p, ScanOp op) {
 
 }  // namespace
 
-void scan(Context& ctx, V out, V indices, V x, const ScanParams& params) {
+void scan(Context& ctx, const entry::Scan& c) {
+  const TensorView &out = c.out, &indices = c.indices, &x = c.x;
+  const ScanParams& params = c.params;
   if (x.numel() == 0) return;
   ScanPlan p{};
   const TensorView* const views[] = {&x, &out, &indices};

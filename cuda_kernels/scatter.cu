@@ -285,10 +285,11 @@ TensorView chosen(V v, V shape, uint32_t dims) {
 
 }  // namespace
 
-void scatter(Context& ctx, V out, V index, V source, const ScatterParams& params) {
+void scatter(Context& ctx, const entry::Scatter& c) {
+  const TensorView &out = c.out, &index = c.index, &source = c.source;
   if (index.numel() == 0) return;
-  const int64_t dim = params.dim, n = index.rank ? index.sizes[dim] : 1, lines = index.numel() / n;
-  if (n <= 64 || lines >= 1 << 16) return scatter_by_lines(ctx, out, index, source, params);
+  const int64_t dim = c.params.dim, n = index.rank ? index.sizes[dim] : 1, lines = index.numel() / n;
+  if (n <= 64 || lines >= 1 << 16) return scatter_by_lines(ctx, out, index, source, c.params);
   // Dimensions that the index repeats along are moved as rows.
   uint32_t rest = 0;
   for (int64_t d = 0; d < index.rank; ++d)
@@ -306,14 +307,15 @@ void scatter(Context& ctx, V out, V index, V source, const ScatterParams& params
   u.positions = chosen(source, index, ~rest);
   const TensorView table_rest = chosen(out, index, rest), source_rest = chosen(source, index, rest);
   u.rest = layout_of<2>({&table_rest, &source_rest});
-  if (params.op == ScatterOp::Assign) assign(ctx, out, source, u);
-  else combine(ctx, out, source, u, params.op);
+  if (c.params.op == ScatterOp::Assign) assign(ctx, out, source, u);
+  else combine(ctx, out, source, u, c.params.op);
 }
 
-void index_put(Context& ctx, V out, V source, std::span<const TensorView> indices, const IndexParams& params) {
-  const int64_t keys = int64_t(indices.size());
+void index_put(Context& ctx, const entry::IndexPut& c) {
+  const TensorView &out = c.out, &source = c.source;
+  const int64_t keys = int64_t(c.indices.size());
   TensorView shape = out;  // of the positions
-  if (keys) shape = indices[0];
+  if (keys) shape = c.indices[0];
   else shape.rank = 0;
   const TensorView rest_out = dimensions(out, keys, out.rank - keys),
                    rest_source = dimensions(source, shape.rank, out.rank - keys), named = dimensions(out, 0, keys);
@@ -324,8 +326,8 @@ void index_put(Context& ctx, V out, V source, std::span<const TensorView> indice
   if (source.is_scalar) u.positions = shape, u.positions = at_zero(u.positions);
   u.offset_bound = 1;
   for (int64_t d = 0; d < keys; ++d) u.offset_bound += std::max<int64_t>(0, out.sizes[d] - 1) * out.strides[d];
-  u.offsets = make_table_offsets(ctx, "index_put", at_zero(shape), numbered(shape), named, indices, params.wrap);
-  if (params.accumulate) combine(ctx, out, source, u, ScatterOp::Add);
+  u.offsets = make_table_offsets(ctx, "index_put", at_zero(shape), numbered(shape), named, c.indices, c.params.wrap);
+  if (c.params.accumulate) combine(ctx, out, source, u, ScatterOp::Add);
   else assign(ctx, out, source, u);
 }
 

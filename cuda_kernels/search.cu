@@ -35,7 +35,8 @@ template <class C> __global__ void search_rows(const SearchPlan p) {
 
 }  // namespace
 
-void search(Context& ctx, V out, V sorted, V values, const SearchParams& params) {
+void search(Context& ctx, const entry::Search& c) {
+  const TensorView &out = c.out, &sorted = c.sorted, &values = c.values;
   TensorView rows = sorted;
   const int64_t last = sorted.rank - 1;
   rows.sizes[last] = out.sizes[last], rows.strides[last] = 0;
@@ -46,7 +47,7 @@ void search(Context& ctx, V out, V sorted, V values, const SearchParams& params)
                      values.data,
                      out.as<int64_t>(),
                      values.dtype,
-                     params.right};
+                     c.params.right};
   if (is_floating(values.dtype)) launch(ctx, "search", grid_of(p.l.numel), search_rows<double>, p);
   else launch(ctx, "search", grid_of(p.l.numel), search_rows<int64_t>, p);
 }

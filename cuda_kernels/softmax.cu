@@ -262,24 +262,24 @@ Kernels<Cached, Long, Columns> kernels_of(Cached packs, Cached cached, Long alon
 
 }  // namespace
 
-void softmax(Context& ctx, V y, V x, const SoftmaxParams& params) {
-  if (x.numel() == 0) return;
-  const TensorView* const views[] = {&y, &x};
-  for_any_float("softmax", x.dtype, [&]<class T>() {
+void softmax(Context& ctx, const entry::Softmax& c) {
+  if (c.x.numel() == 0) return;
+  const TensorView* const views[] = {&c.y, &c.x};
+  for_any_float("softmax", c.x.dtype, [&]<class T>() {
     constexpr int P = kPackSize<T>;
     const auto kernels = kernels_of(softmax_cached<T, P>, softmax_cached<T, 1>, softmax_long<T>, softmax_columns<T>);
-    run<T>(ctx, "softmax", params, views, kernels, y.as<T>(), x.as<T>());
+    run<T>(ctx, "softmax", c.params, views, kernels, c.y.as<T>(), c.x.as<T>());
   });
 }
 
-void softmax_backward(Context& ctx, V dx, V dy, V y, const SoftmaxParams& params) {
-  if (y.numel() == 0) return;
-  const TensorView* const views[] = {&dx, &dy, &y};
-  for_any_float("softmax_backward", y.dtype, [&]<class T>() {
+void softmax_backward(Context& ctx, const entry::SoftmaxBackward& c) {
+  if (c.y.numel() == 0) return;
+  const TensorView* const views[] = {&c.dx, &c.dy, &c.y};
+  for_any_float("softmax_backward", c.y.dtype, [&]<class T>() {
     constexpr int P = kPackSize<T>;
     const auto kernels =
         kernels_of(softmax_grad_cached<T, P>, softmax_grad_cached<T, 1>, softmax_grad_long<T>, softmax_grad_columns<T>);
-    run<T>(ctx, "softmax_backward", params, views, kernels, dx.as<T>(), dy.as<T>(), y.as<T>());
+    run<T>(ctx, "softmax_backward", c.params, views, kernels, c.dx.as<T>(), c.dy.as<T>(), c.y.as<T>());
   });
 }
 

@@ -287,10 +287,10 @@ bool selects(const Lines& l) {
 
 }  // namespace
 
-void sort(Context& ctx, V values, V indices, V x, const SortParams& p) {
-  if (x.numel() == 0 || indices.numel() == 0) return;
-  const Lines l = lines_of(values, indices, x, p);
-  const int bits = int(8 * size_of(x.dtype));
+void sort(Context& ctx, const entry::Sort& c) {
+  if (c.x.numel() == 0 || c.indices.numel() == 0) return;
+  const Lines l = lines_of(c.values, c.indices, c.x, c.params);
+  const int bits = int(8 * size_of(c.x.dtype));
   if (l.n <= kItems) return bits <= 32 ? sort_short<Narrow>(ctx, l) : sort_short<Wide>(ctx, l);
   if (selects(l)) return bits <= 32 ? select<Narrow>(ctx, l, bits) : select<Wide>(ctx, l, bits);
   const int64_t total = l.starts.numel * l.n;

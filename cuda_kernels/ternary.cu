@@ -20,11 +20,11 @@ template <class T> static void run(Context& ctx, V out, V a, V b, V c, const Ter
   fail_dtype("ternary", dtype_of<T>);
 }
 
-void ternary(Context& ctx, V out, V a, V b, V c, const TernaryParams& p) {
-  const DType common = b.dtype == c.dtype ? b.dtype : promote_types(b.dtype, c.dtype);
-  const bool where = p.op == TernaryOp::Where;
-  const DType type = compute_type(where || a.dtype == common ? common : promote_types(a.dtype, common));
-  for_compute("ternary", type, [&]<class T>() { run<T>(ctx, out, a, b, c, p); });
+void ternary(Context& ctx, const entry::Ternary& c) {
+  const DType a = c.a.dtype, common = c.b.dtype == c.c.dtype ? c.b.dtype : promote_types(c.b.dtype, c.c.dtype);
+  const bool where = c.params.op == TernaryOp::Where;
+  const DType type = compute_type(where || a == common ? common : promote_types(a, common));
+  for_compute("ternary", type, [&]<class T>() { run<T>(ctx, c.out, c.a, c.b, c.c, c.params); });
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -34,10 +34,10 @@ template <class T> static void run(Context& ctx, V out, V x, UnaryOp op, const U
   fail_dtype("unary", x.dtype);
 }
 
-void unary(Context& ctx, V out, V x, const UnaryParams& p) {
-  const DType type = compute_type(x.dtype);
-  const UnaryOp op = is_floating(type) ? formulas::form_of(p) : p.op;
-  for_compute("unary", type, [&]<class T>() { run<T>(ctx, out, x, op, p); });
+void unary(Context& ctx, const entry::Unary& c) {
+  const DType type = compute_type(c.x.dtype);
+  const UnaryOp op = is_floating(type) ? formulas::form_of(c.params) : c.params.op;
+  for_compute("unary", type, [&]<class T>() { run<T>(ctx, c.out, c.x, op, c.params); });
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -9,6 +9,8 @@
 namespace tapir::inline v0::onnx {
 namespace {
 
+using entry::Matmul;
+using entry::Norm;
 using ir::View;
 
 std::vector<int64_t> list(const int64_t* from, int64_t n) { return {from, from + n}; }
@@ -20,7 +22,7 @@ Value finished(Export& e, const Value& x, MatmulFinish finish) {
 
 /// a b, and the bias where Gemm can add it. Gemm transposes its operands itself, so that w^T needs no node.
 Value product(Export& e, const Value* bias) {
-  const View &a = e.view(1), &b = e.view(2);
+  const View &out = e.view(&Matmul::out), &a = e.view(&Matmul::a), &b = e.view(&Matmul::b);
   int64_t flags[2] = {};
   const auto operand = [&](const View& v, int64_t& flag) {
     if (const auto x = e.values.direct(v)) return *x;
@@ -28,10 +30,10 @@ Value product(Export& e, const Value* bias) {
     return flag = x ? 1 : 0, x ? *x : e.values.read(v);
   };
   const Value x = operand(a, flags[0]), w = operand(b, flags[1]);
-  if (!bias && !flags[0] && !flags[1]) return e.b.node("MatMul", {x.name, w.name}, a.dtype, e.view(0).shape);
+  if (!bias && !flags[0] && !flags[1]) return e.b.node("MatMul", {x.name, w.name}, a.dtype, out.shape);
   std::vector<std::string> names{x.name, w.name};
   if (bias) names.push_back(bias->name);
-  return e.b.node("Gemm", names, a.dtype, e.view(0).shape, {{"transA", flags[0]}, {"transB", flags[1]}});
+  return e.b.node("Gemm", names, a.dtype, out.shape, {{"transA", flags[0]}, {"transB", flags[1]}});
 }
 
 /// The padding at both ends of each axis, with what ceil_mode adds at the far end: ONNX's own rule of rounding up is not used.
@@ -58,7 +60,7 @@ Value averages(Export& e, int64_t in, int64_t out, DType dtype) {
 /// Averages over windows of different sizes: a matrix product along each axis.
 Value adaptive_average(Export& e, const Value& x, const PoolParams& p) {
   if (p.spatial > 2) e.refuse("; in three dimensions ONNX pools adaptively only to sizes that divide the input's");
-  const Shape& out = e.view(0).shape;
+  const Shape& out = e.view(&entry::Pool::y).shape;
   const int64_t last = x.shape.size() - 1;
   const auto along_last = [&](const Value& v, int64_t d) {
     Shape s = v.shape;
@@ -72,7 +74,7 @@ Value adaptive_average(Export& e, const Value& x, const PoolParams& p) {
 }
 
 Value adaptive_pool(Export& e, const Value& x, const PoolParams& p) {
-  const Shape& out = e.view(0).shape;
+  const Shape& out = e.view(&entry::Pool::y).shape;
   const bool max = p.op == PoolOp::AdaptiveMax;
   std::vector<int64_t> kernel;
   for (int64_t i = 2; i < out.size(); ++i) {
@@ -95,8 +97,10 @@ Value normalized(Export& e, Value x, const std::vector<int64_t>& axes, const Nor
 
 /// y weight + bias, both reshaped to `shape`; either may be absent.
 Value scaled(Export& e, Value y, const Shape& shape) {
-  if (e.has(4)) y = e.two("Mul", y, e.b.reshape(e.b.cast(e.read(4), y.dtype), shape));
-  if (e.has(5)) y = e.two("Add", y, e.b.reshape(e.b.cast(e.read(5), y.dtype), shape));
+  const auto combine = [&](const char* op, auto operand) {
+    if (e.has(operand)) y = e.two(op, y, e.b.reshape(e.b.cast(e.read(operand), y.dtype), shape));
+  };
+  combine("Mul", &Norm::weight), combine("Add", &Norm::bias);
   return y;
 }
 
@@ -110,11 +114,13 @@ Value batch_norm(Export& e, const Value& x, const NormParams& p) {
     shape[1] = channels;
     return scaled(e, normalized(e, x, axes, p), shape);
   }
-  const auto vector = [&](size_t i, double otherwise) {
-    return e.has(i) ? e.read(i).name : e.b.constant(full({channels}, otherwise, {.dtype = x.dtype})).name;
+  const auto vector = [&](auto operand, double otherwise) {
+    return e.has(operand) ? e.read(operand).name : e.b.constant(full({channels}, otherwise, {.dtype = x.dtype})).name;
   };
-  return e.b.node("BatchNormalization", {x.name, vector(4, 1), vector(5, 0), vector(6, 0), vector(7, 1)}, x.dtype,
-                  x.shape, {{"epsilon", p.eps}});
+  return e.b.node("BatchNormalization",
+                  {x.name, vector(&Norm::weight, 1), vector(&Norm::bias, 0), vector(&Norm::running_mean, 0),
+                   vector(&Norm::running_var, 1)},
+                  x.dtype, x.shape, {{"epsilon", p.eps}});
 }
 
 /// The scores where the mask is true, else the lowest float32.
@@ -124,20 +130,20 @@ Value masked(Export& e, Value scores, const Value& mask) {
 
 }  // namespace
 
-void matmul(Export& e) {
+Value matmul(Export& e) {
   const auto p = e.call->params<MatmulParams>();
-  const bool gemm = e.view(0).shape.size() == 2 && p.alpha == 1;
+  const bool gemm = e.view(&Matmul::out).shape.size() == 2 && p.alpha == 1;
   std::optional<Value> bias;
-  if (e.has(3)) bias = e.read(3, true);
+  if (e.has(&Matmul::bias)) bias = e.read(&Matmul::bias, true);
   Value y = product(e, gemm && bias ? &*bias : nullptr);
   if (p.alpha != 1) y = e.with("Mul", y, p.alpha);
   if (bias && !gemm) y = e.two("Add", y, *bias);
-  if (p.beta != 0) y = e.two("Add", y, e.with("Mul", e.read(0), p.beta));
-  if (e.has(4)) {
+  if (p.beta != 0) y = e.two("Add", y, e.with("Mul", e.read(&Matmul::out), p.beta));
+  if (e.has(&Matmul::aux)) {
     if (p.finish == MatmulFinish::None) e.refuse();
-    e.values.write(e.view(4), y);
+    e.write(&Matmul::aux, y);
   }
-  e.write(finished(e, y, p.finish));
+  return finished(e, y, p.finish);
 }
 
 static std::vector<Attribute> conv_attributes(const ConvParams& p) {
@@ -148,34 +154,38 @@ static std::vector<Attribute> conv_attributes(const ConvParams& p) {
           {"pads", pads},
           {"strides", list(p.stride, p.spatial)}};
 }
-void conv(Export& e) {
-  std::vector<std::string> names{e.read(1).name, e.read(2).name};
-  if (e.has(3)) names.push_back(e.read(3).name);
-  e.write(e.b.node("Conv", names, e.view(0).dtype, e.view(0).shape, conv_attributes(e.call->params<ConvParams>())));
+Value conv(Export& e) {
+  using entry::Conv;
+  std::vector<std::string> names{e.read(&Conv::x).name, e.read(&Conv::w).name};
+  if (e.has(&Conv::bias)) names.push_back(e.read(&Conv::bias).name);
+  const View& y = e.view(&Conv::y);
+  return e.b.node("Conv", names, y.dtype, y.shape, conv_attributes(e.call->params<ConvParams>()));
 }
-void conv_transpose(Export& e) {
+Value conv_transpose(Export& e) {
+  using entry::ConvBackwardData;
   const auto p = e.call->params<ConvParams>();
-  const Value x = e.read(1), w = e.read(2);
-  const Shape& out = e.view(0).shape;
+  const Value x = e.read(&ConvBackwardData::dy), w = e.read(&ConvBackwardData::w);
+  const Shape& out = e.view(&ConvBackwardData::dx).shape;
   std::vector<int64_t> more;
   for (int64_t i = 0; i < p.spatial; ++i)
     more.push_back(out[i + 2] - (x.shape[i + 2] - 1) * p.stride[i] + 2 * p.padding[i] -
                    p.dilation[i] * (w.shape[i + 2] - 1) - 1);
   std::vector<Attribute> attributes = conv_attributes(p);
   attributes.push_back({"output_padding", more});
-  e.write(e.b.node("ConvTranspose", {x.name, w.name}, x.dtype, out, std::move(attributes)));
+  return e.b.node("ConvTranspose", {x.name, w.name}, x.dtype, out, std::move(attributes));
 }
 
-void pool(Export& e) {
+Value pool(Export& e) {
   const auto p = e.call->params<PoolParams>();
-  const Value x = e.read(2);
-  if (p.op == PoolOp::AdaptiveAvg || p.op == PoolOp::AdaptiveMax) return e.write(adaptive_pool(e, x, p));
-  const std::vector<int64_t> pads = pads_of(p, x.shape, e.view(0).shape);
+  const Value x = e.read(&entry::Pool::x);
+  if (p.op == PoolOp::AdaptiveAvg || p.op == PoolOp::AdaptiveMax) return adaptive_pool(e, x, p);
+  const Shape& out = e.view(&entry::Pool::y).shape;
+  const std::vector<int64_t> pads = pads_of(p, x.shape, out);
   std::vector<Attribute> attributes{
       {"kernel_shape", list(p.kernel, p.spatial)}, {"strides", list(p.stride, p.spatial)}, {"pads", pads}};
   if (p.op == PoolOp::Max) {
     attributes.push_back({"dilations", list(p.dilation, p.spatial)});
-    return e.write(e.b.node("MaxPool", {x.name}, x.dtype, e.view(0).shape, std::move(attributes)));
+    return e.b.node("MaxPool", {x.name}, x.dtype, out, std::move(attributes));
   }
   double window = 1;
   for (int64_t i = 0; i < p.spatial; ++i) {
@@ -184,18 +194,18 @@ void pool(Export& e) {
       e.refuse("; ceil_mode with count_include_pad counts differently in ONNX");
   }
   attributes.push_back({"count_include_pad", p.count_include_pad || p.divisor ? 1 : 0});
-  const Value y = e.b.node("AveragePool", {x.name}, x.dtype, e.view(0).shape, std::move(attributes));
-  e.write(p.divisor ? e.with("Mul", y, window / double(p.divisor)) : y);
+  const Value y = e.b.node("AveragePool", {x.name}, x.dtype, out, std::move(attributes));
+  return p.divisor ? e.with("Mul", y, window / double(p.divisor)) : y;
 }
 
-void resample(Export& e) {
+Value resample(Export& e) {
   const auto p = e.call->params<ResampleParams>();
   const bool nearest = p.op == ResampleOp::Nearest, exact = p.op == ResampleOp::NearestExact,
              filtered = p.op == ResampleOp::FilteredLinear || p.op == ResampleOp::FilteredCubic,
              cubic = p.op == ResampleOp::Cubic || p.op == ResampleOp::FilteredCubic;
   if (filtered && e.opset < 18) e.refuse("; antialias needs opset 18");
-  const Value x = e.read(1);
-  const Shape& out = e.view(0).shape;
+  const Value x = e.read(&entry::Resample::x);
+  const Shape& out = e.view(&entry::Resample::y).shape;
   std::vector<float> scales{1, 1};
   bool given = false;  // is there a scale that is not the ratio of the sizes?
   for (int64_t i = 0; i < p.spatial; ++i) {
@@ -214,40 +224,43 @@ void resample(Export& e) {
   if (nearest || exact) attributes.push_back({"nearest_mode", exact ? "round_prefer_ceil" : "floor"});
   if (cubic) attributes.push_back({"cubic_coeff_a", filtered ? -0.5 : -0.75});
   if (filtered) attributes.push_back({"antialias", 1});
-  e.write(e.b.node("Resize", names, x.dtype, out, std::move(attributes)));
+  return e.b.node("Resize", names, x.dtype, out, std::move(attributes));
 }
 
-void norm(Export& e) {
+Value norm(Export& e) {
   const auto p = e.call->params<NormParams>();
-  const Value x = e.read(3);
+  const Value x = e.read(&Norm::x);
   const Shape& shape = x.shape;
-  if (e.has(1) || e.has(2)) e.refuse("; statistics are not exported");
-  if (p.op == NormOp::Batch) return e.write(batch_norm(e, x, p));
+  if (e.has(&Norm::mean) || e.has(&Norm::rstd)) e.refuse("; statistics are not exported");
+  if (p.op == NormOp::Batch) return batch_norm(e, x, p);
   const int64_t rank = shape.size();
   if (p.op == NormOp::Group) {
     const Shape grouped{shape[0], p.groups, shape[1] / p.groups,
                         numel_of(shape) / std::max<int64_t>(1, shape[0] * shape[1])};
     const Value y = normalized(e, e.b.reshape(x, grouped), {2, 3}, p);
-    return e.write(e.b.reshape(scaled(e, y, {1, p.groups, grouped[2], 1}), shape));
+    return e.b.reshape(scaled(e, y, {1, p.groups, grouped[2], 1}), shape);
   }
   const Shape tail = std::span(shape.data() + rank - p.axes, size_t(p.axes));
   if (p.op == NormOp::Rms) {
     std::vector<int64_t> axes;
     for (int64_t d = rank - p.axes; d < rank; ++d) axes.push_back(d);
-    return e.write(scaled(e, normalized(e, x, axes, p), tail));
+    return scaled(e, normalized(e, x, axes, p), tail);
   }
   std::vector<std::string> names{x.name};
-  names.push_back(e.has(4) ? e.read(4).name : e.b.constant(full(tail, 1.0, {.dtype = x.dtype})).name);
-  if (e.has(5)) names.push_back(e.read(5).name);
-  e.write(e.b.node("LayerNormalization", names, x.dtype, shape, {{"axis", -p.axes}, {"epsilon", p.eps}}));
+  names.push_back(e.has(&Norm::weight) ? e.read(&Norm::weight).name
+                                       : e.b.constant(full(tail, 1.0, {.dtype = x.dtype})).name);
+  if (e.has(&Norm::bias)) names.push_back(e.read(&Norm::bias).name);
+  return e.b.node("LayerNormalization", names, x.dtype, shape, {{"axis", -p.axes}, {"epsilon", p.eps}});
 }
 
-void attention(Export& e) {
+Value attention(Export& e) {
+  using entry::Attention;
   const auto p = e.call->params<AttentionParams>();
-  if (e.has(1)) e.refuse("; the sums of its softmax are not exported");
-  if (e.has(5) && e.view(5).dtype == kInt64) e.refuse("; a length of the keys is not exported");
-  Value q = e.read(2), k = e.values.read(transposed(e.view(3))), v = e.read(4);
-  const Shape out = e.view(0).shape;
+  const bool has_mask = e.has(&Attention::mask);
+  if (e.has(&Attention::lse)) e.refuse("; the sums of its softmax are not exported");
+  if (has_mask && e.view(&Attention::mask).dtype == kInt64) e.refuse("; a length of the keys is not exported");
+  Value q = e.read(&Attention::q), k = e.values.read(transposed(e.view(&Attention::k))), v = e.read(&Attention::v);
+  const Shape out = e.view(&Attention::out).shape;
   const int64_t batch = out[0], heads = out[1], queries = out[2], groups = k.shape[1], keys = k.shape[3];
   Shape scores{batch, heads, queries, keys}, result = out;
   const bool shared = groups != heads;
@@ -262,8 +275,8 @@ void attention(Export& e) {
   Value s = e.with("Mul", e.b.node("MatMul", {q.name, k.name}, q.dtype, scores), p.scale);
   std::optional<Value> visible;
   if (p.causal) s = masked(e, s, e.b.constant(tril(ones({queries, keys}, {.dtype = kBool}))));
-  if (e.has(5)) {
-    Value mask = e.read(5, true);
+  if (has_mask) {
+    Value mask = e.read(&Attention::mask, true);
     if (shared && mask.shape.size() == 4)
       mask =
           e.b.reshape(mask, mask.shape[1] == 1 ? split(mask.shape, 1, 1) : split(mask.shape, groups, heads / groups));
@@ -272,7 +285,7 @@ void attention(Export& e) {
   }
   Value weights = e.b.unary("Softmax", s, {{"axis", -1}});
   if (visible) weights = e.two("Mul", weights, *visible);  // a query that sees no key gives zeros, as in the kernel
-  e.write(e.b.reshape(e.b.node("MatMul", {weights.name, v.name}, q.dtype, result), out));
+  return e.b.reshape(e.b.node("MatMul", {weights.name, v.name}, q.dtype, result), out);
 }
 
 }  // namespace tapir::inline v0::onnx

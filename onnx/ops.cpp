@@ -6,20 +6,17 @@
 namespace tapir::inline v0::onnx {
 namespace {
 
-void copy(Export& e) { e.write(e.read(1, true)); }
-void fill(Export& e) { e.values.fill(e.view(0), e.call->params<Scalar>()); }
-
 /// start + i step
-void range(Export& e) {
+Value range(Export& e) {
   const auto p = e.call->params<RangeParams>();
   const bool whole = !p.start.is_float() && !p.step.is_float();
-  const Shape& shape = e.view(0).shape;
+  const Shape& shape = e.view(&entry::Range::out).shape;
   const DType dtype = whole ? kInt64 : kFloat64;
   Value y = e.b.node("Range", {e.b.extent(0), e.b.extent(shape[0]), e.b.extent(1)}, kInt64, shape);
   y = e.b.cast(y, dtype);
   if (p.step.to_double() != 1) y = e.b.pointwise("Mul", {y, e.b.number(p.step, dtype)});
   if (p.start.to_double() != 0) y = e.b.pointwise("Add", {y, e.b.number(p.start, dtype)});
-  e.write(y);
+  return y;
 }
 
 Value norm_p(Export& e, const Value& x, const std::vector<int64_t>& axes, double p) {
@@ -38,15 +35,15 @@ Value variance(Export& e, const Value& x, const std::vector<int64_t>& axes, doub
   return e.with("Div", sum, std::max(0.0, count - correction));
 }
 
-void reduce(Export& e) {
+Value reduce(Export& e) {
   const auto p = e.call->params<ReduceParams>();
-  Value x = e.read(1);
+  Value x = e.read(&entry::Reduce::x);
   std::vector<int64_t> axes;
   for (int64_t d = 0; d < x.shape.size(); ++d)
     if (p.dims >> d & 1) axes.push_back(d);
   const bool logical = p.op == ReduceOp::Any || p.op == ReduceOp::All;
-  x = logical ? e.b.cast(e.b.cast(x, kBool), kInt32) : e.b.cast(x, e.view(0).dtype);
-  const auto plain = [&](const char* op) { e.write(axes.empty() ? x : reduced(e, op, x, axes)); };
+  x = logical ? e.b.cast(e.b.cast(x, kBool), kInt32) : e.b.cast(x, e.view(&entry::Reduce::out).dtype);
+  const auto plain = [&](const char* op) { return axes.empty() ? x : reduced(e, op, x, axes); };
   switch (p.op) {
     case ReduceOp::Sum: return plain("ReduceSum");
     case ReduceOp::Mean: return plain("ReduceMean");
@@ -56,31 +53,32 @@ void reduce(Export& e) {
     case ReduceOp::All:
     case ReduceOp::Min: return plain("ReduceMin");
     case ReduceOp::LogSumExp: return plain("ReduceLogSumExp");
-    case ReduceOp::NormP: return e.write(axes.empty() ? e.b.unary("Abs", x) : norm_p(e, x, axes, p.p));
-    case ReduceOp::Var: return e.write(variance(e, x, axes, p.correction));
-    case ReduceOp::Std: return e.write(e.b.unary("Sqrt", variance(e, x, axes, p.correction)));
+    case ReduceOp::NormP: return axes.empty() ? e.b.unary("Abs", x) : norm_p(e, x, axes, p.p);
+    case ReduceOp::Var: return variance(e, x, axes, p.correction);
+    case ReduceOp::Std: return e.b.unary("Sqrt", variance(e, x, axes, p.correction));
     default: e.refuse();
   }
 }
 
-void arg_reduce(Export& e) {
+Value arg_reduce(Export& e) {
   const auto p = e.call->params<ArgReduceParams>();
-  const Value x = e.read(1);
-  e.write(e.b.node(p.op == ArgReduceOp::ArgMax ? "ArgMax" : "ArgMin", {x.name}, kInt64, e.view(0).shape,
-                   {{"axis", p.dim}, {"keepdims", 1}}));
+  const Value x = e.read(&entry::ArgReduce::x);
+  return e.b.node(p.op == ArgReduceOp::ArgMax ? "ArgMax" : "ArgMin", {x.name}, kInt64,
+                  e.view(&entry::ArgReduce::out).shape, {{"axis", p.dim}, {"keepdims", 1}});
 }
 
-void scan(Export& e) {
+Value scan(Export& e) {
   const auto p = e.call->params<ScanParams>();
   if (p.op != ScanOp::CumSum) e.refuse();
-  const Value x = e.b.cast(e.read(2), e.view(0).dtype);
-  e.write(e.b.node("CumSum", {x.name, e.b.extent(p.dim)}, x.dtype, x.shape));
+  const Value x = e.b.cast(e.read(&entry::Scan::x), e.view(&entry::Scan::out).dtype);
+  return e.b.node("CumSum", {x.name, e.b.extent(p.dim)}, x.dtype, x.shape);
 }
 
 void sort(Export& e) {
+  using entry::Sort;
   const auto p = e.call->params<SortParams>();
   if (p.op != SortOp::Sort && p.op != SortOp::TopK) e.refuse();
-  const Value x = e.read(2);
+  const Value x = e.read(&Sort::x);
   Shape shape = x.shape;
   const int64_t k = p.op == SortOp::Sort ? shape[p.dim] : p.k;
   shape[p.dim] = k;
@@ -89,27 +87,29 @@ void sort(Export& e) {
                              {x.name, e.b.extents({k})},
                              {values.name, indices.name},
                              {{"axis", p.dim}, {"largest", p.descending ? 1 : 0}, {"sorted", 1}}});
-  if (e.has(0)) e.write(values);
-  if (e.has(1)) e.values.write(e.view(1), indices);
+  if (e.has(&Sort::values)) e.write(&Sort::values, values);
+  if (e.has(&Sort::indices)) e.write(&Sort::indices, indices);
 }
 
-void softmax(Export& e) {
+Value softmax(Export& e) {
   const auto p = e.call->params<SoftmaxParams>();
-  e.write(e.b.unary(p.log ? "LogSoftmax" : "Softmax", e.read(1), {{"axis", p.dim}}));
+  return e.b.unary(p.log ? "LogSoftmax" : "Softmax", e.read(&entry::Softmax::x), {{"axis", p.dim}});
 }
 
-void gather(Export& e) {
-  const Value x = e.read(1), index = e.read(2);
-  e.write(e.b.node("GatherElements", {x.name, index.name}, x.dtype, index.shape,
-                   {{"axis", e.call->params<GatherParams>().dim}}));
+Value gather(Export& e) {
+  const Value x = e.read(&entry::Gather::x), index = e.read(&entry::Gather::index);
+  return e.b.node("GatherElements", {x.name, index.name}, x.dtype, index.shape,
+                  {{"axis", e.call->params<GatherParams>().dim}});
 }
-void scatter(Export& e) {
+Value scatter(Export& e) {
+  using entry::Scatter;
   const auto p = e.call->params<ScatterParams>();
   const char* names[] = {"none", "add", "mul", "max", "min"};
   if (p.op >= ScatterOp::Max && e.opset < 18) e.refuse("; this reduction needs opset 18");
-  const Value y = e.read(0), index = e.read(1), source = e.b.expand(e.read(2), index.shape);
-  e.write(e.b.node("ScatterElements", {y.name, index.name, source.name}, y.dtype, y.shape,
-                   {{"axis", p.dim}, {"reduction", names[int(p.op)]}}));
+  const Value y = e.read(&Scatter::out), index = e.read(&Scatter::index),
+              source = e.b.expand(e.read(&Scatter::source), index.shape);
+  return e.b.node("ScatterElements", {y.name, index.name, source.name}, y.dtype, y.shape,
+                  {{"axis", p.dim}, {"reduction", names[int(p.op)]}});
 }
 
 /// The k index tensors as one, (..., k): what GatherND and ScatterND take.
@@ -121,51 +121,23 @@ Value packed(Export& e, const std::vector<ir::View>& indices) {
   shape[shape.size() - 1] = int64_t(indices.size());
   return e.b.node("Concat", parts, kInt64, shape, {{"axis", shape.size() - 1}});
 }
-void index(Export& e) {
-  const Value x = e.read(1);
-  const std::vector<ir::View>& indices = e.call->operands[2].views;
-  const Shape& shape = e.view(0).shape;
-  if (indices.size() > 1) return e.write(e.b.node("GatherND", {x.name, packed(e, indices).name}, x.dtype, shape));
-  e.write(e.b.node("Gather", {x.name, e.values.read(indices[0]).name}, x.dtype, shape, {{"axis", 0}}));
+Value index(Export& e) {
+  const Value x = e.read(&entry::Index::x);
+  const std::vector<ir::View>& indices = e.view(&entry::Index::indices);
+  const Shape& shape = e.view(&entry::Index::out).shape;
+  if (indices.size() > 1) return e.b.node("GatherND", {x.name, packed(e, indices).name}, x.dtype, shape);
+  return e.b.node("Gather", {x.name, e.values.read(indices[0]).name}, x.dtype, shape, {{"axis", 0}});
 }
-void index_put(Export& e) {
-  const std::vector<ir::View>& indices = e.call->operands[2].views;
-  const Value y = e.read(0), places = packed(e, indices);
+Value index_put(Export& e) {
+  using entry::IndexPut;
+  const std::vector<ir::View>& indices = e.view(&IndexPut::indices);
+  const Value y = e.read(&IndexPut::out), places = packed(e, indices);
   Shape shape = indices[0].shape;
   for (int64_t d = int64_t(indices.size()); d < y.shape.size(); ++d) shape.push_back(y.shape[d]);
-  const Value source = e.b.expand(e.read(1), shape);
-  e.write(e.b.node("ScatterND", {y.name, places.name, source.name}, y.dtype, y.shape,
-                   {{"reduction", e.call->params<IndexParams>().accumulate ? "add" : "none"}}));
+  const Value source = e.b.expand(e.read(&IndexPut::source), shape);
+  return e.b.node("ScatterND", {y.name, places.name, source.name}, y.dtype, y.shape,
+                  {{"reduction", e.call->params<IndexParams>().accumulate ? "add" : "none"}});
 }
-
-/// An entry of the backend's table, and the function that translates its calls.
-struct Rule {
-  std::string_view entry;
-  void (*translate)(Export&);
-};
-constexpr Rule kRules[] = {{"copy", copy},
-                           {"fill", fill},
-                           {"range", range},
-                           {"unary", unary},
-                           {"binary", binary},
-                           {"ternary", ternary},
-                           {"reduce", reduce},
-                           {"arg_reduce", arg_reduce},
-                           {"scan", scan},
-                           {"sort", sort},
-                           {"softmax", softmax},
-                           {"gather", gather},
-                           {"scatter", scatter},
-                           {"index", index},
-                           {"index_put", index_put},
-                           {"matmul", matmul},
-                           {"conv", conv},
-                           {"conv_backward_data", conv_transpose},
-                           {"pool", pool},
-                           {"resample", resample},
-                           {"norm", norm},
-                           {"attention", attention},
-                           {"rnn", rnn}};
 
 }  // namespace
 
@@ -189,9 +161,33 @@ void Export::refuse(const std::string& why) const {
 }
 
 void translate(Export& e) {
-  for (const Rule& rule : kRules)
-    if (ir::is(*e.call, rule.entry)) return rule.translate(e);
-  e.refuse();
+  using namespace entry;
+  switch (e.call->entry) {
+    case Id::copy: return e.write(&Copy::out, e.read(&Copy::x, true));
+    case Id::fill: return e.values.fill(e.view(&Fill::out), e.call->params<Scalar>());
+    case Id::range: return e.write(&Range::out, range(e));
+    case Id::unary: return e.write(&Unary::out, unary(e, e.read(&Unary::x), e.call->params<UnaryParams>()));
+    case Id::binary: return e.write(&Binary::out, binary(e));
+    case Id::ternary: return e.write(&Ternary::out, ternary(e));
+    case Id::reduce: return e.write(&Reduce::out, reduce(e));
+    case Id::arg_reduce: return e.write(&ArgReduce::out, arg_reduce(e));
+    case Id::scan: return e.write(&Scan::out, scan(e));
+    case Id::sort: return sort(e);
+    case Id::softmax: return e.write(&Softmax::y, softmax(e));
+    case Id::gather: return e.write(&Gather::out, gather(e));
+    case Id::scatter: return e.write(&Scatter::out, scatter(e));
+    case Id::index: return e.write(&entry::Index::out, index(e));
+    case Id::index_put: return e.write(&IndexPut::out, index_put(e));
+    case Id::matmul: return e.write(&Matmul::out, matmul(e));
+    case Id::conv: return e.write(&Conv::y, conv(e));
+    case Id::conv_backward_data: return e.write(&ConvBackwardData::dx, conv_transpose(e));
+    case Id::pool: return e.write(&Pool::y, pool(e));
+    case Id::resample: return e.write(&Resample::y, resample(e));
+    case Id::norm: return e.write(&Norm::y, norm(e));
+    case Id::attention: return e.write(&Attention::out, attention(e));
+    case Id::rnn: return rnn(e);
+    default: e.refuse();
+  }
 }
 
 }  // namespace tapir::inline v0::onnx

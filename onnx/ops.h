@@ -13,10 +13,13 @@ struct Export {
 
   Export(const ir::Program& program, const std::string& name, int64_t opset)
       : opset(opset), b(name), values(b, program) {}
-  const ir::View& view(size_t i) const { return call->view(i); }
-  bool has(size_t i) const { return view(i).kind != ir::View::Kind::Absent; }
-  Value read(size_t i, bool broadcast = false) { return values.read(view(i), broadcast); }
-  void write(const Value& v) { values.write(view(0), v); }
+  // The call's operands by their names: read(&entry::Norm::x).
+  template <class E, class T> const auto& view(T E::*operand) const { return (*call)[operand]; }
+  template <class E, class T> bool has(T E::*operand) const { return view(operand).kind != ir::View::Kind::Absent; }
+  template <class E, class T> Value read(T E::*operand, bool broadcast = false) {
+    return values.read(view(operand), broadcast);
+  }
+  template <class E, class T> void write(T E::*operand, const Value& v) { values.write(view(operand), v); }
   Value number(double v, DType dtype) { return b.number(v, dtype); }
   /// op(x, v), in x's dtype.
   Value with(const char* op, const Value& x, double v) { return b.pointwise(op, {x, number(v, x.dtype)}, x.dtype); }
@@ -33,18 +36,17 @@ Value reduced(Export& e, const char* op, const Value& x, const std::vector<int64
 /// The view with its last two dimensions exchanged.
 ir::View transposed(ir::View v);
 
-// One function for each entry of the backend's table, called by translate().
+// What a call of an entry computes, for translate(), which writes it; rnn() has several outputs and writes them itself.
 Value unary(Export& e, const Value& x, const UnaryParams& p);
-void unary(Export& e);
-void binary(Export& e);
-void ternary(Export& e);
-void matmul(Export& e);
-void conv(Export& e);
-void conv_transpose(Export& e);
-void pool(Export& e);
-void resample(Export& e);
-void norm(Export& e);
-void attention(Export& e);
+Value binary(Export& e);
+Value ternary(Export& e);
+Value matmul(Export& e);
+Value conv(Export& e);
+Value conv_transpose(Export& e);
+Value pool(Export& e);
+Value resample(Export& e);
+Value norm(Export& e);
+Value attention(Export& e);
 void rnn(Export& e);
 
 }  // namespace tapir::inline v0::onnx

@@ -150,7 +150,8 @@ std::optional<Value> binary(Export& e, Value x, Value y, const BinaryParams& p) 
   switch (p.op) {
     case BinaryOp::Ne: return e.b.unary("Not", e.b.pointwise("Equal", {x, y}, kBool));
     case BinaryOp::Glu: return e.two("Mul", x, e.b.unary("Sigmoid", y));
-    case BinaryOp::Fmod: return e.b.node("Mod", {x.name, y.name}, x.dtype, e.view(0).shape, {{"fmod", 1}});
+    case BinaryOp::Fmod:
+      return e.b.node("Mod", {x.name, y.name}, x.dtype, e.view(&entry::Binary::out).shape, {{"fmod", 1}});
     case BinaryOp::Remainder:
       if (!real) return e.two("Mod", x, y);
       return e.two("Sub", x, e.two("Mul", e.b.unary("Floor", e.two("Div", x, y)), y));
@@ -171,27 +172,28 @@ Value unary(Export& e, const Value& x, const UnaryParams& p) {
   if (!y) e.refuse();
   return *y;
 }
-void unary(Export& e) { e.write(unary(e, e.read(1), e.call->params<UnaryParams>())); }
 
-void binary(Export& e) {
-  const auto y = binary(e, e.read(1, true), e.read(2, true), e.call->params<BinaryParams>());
+Value binary(Export& e) {
+  using entry::Binary;
+  const auto y = binary(e, e.read(&Binary::a, true), e.read(&Binary::b, true), e.call->params<BinaryParams>());
   if (!y) e.refuse();
-  e.write(*y);
+  return *y;
 }
 
-void ternary(Export& e) {
+Value ternary(Export& e) {
+  using entry::Ternary;
   const auto p = e.call->params<TernaryParams>();
-  const Value a = e.read(1, true), b = e.read(2, true), c = e.read(3, true);
+  const Value a = e.read(&Ternary::a, true), b = e.read(&Ternary::b, true), c = e.read(&Ternary::c, true);
   const auto scaled = [&](const Value& x) {
     return p.alpha.to_double() == 1 ? x : e.b.pointwise("Mul", {x, e.b.number(p.alpha, x.dtype)});
   };
   switch (p.op) {
-    case TernaryOp::Where: return e.write(choose(e, e.b.cast(a, kBool), b, c));
-    case TernaryOp::AddCMul: return e.write(e.two("Add", a, scaled(e.two("Mul", b, c))));
-    case TernaryOp::AddCDiv: return e.write(e.two("Add", a, scaled(e.two("Div", b, c))));
-    case TernaryOp::Lerp: return e.write(e.two("Add", a, e.two("Mul", c, e.two("Sub", b, a))));
-    case TernaryOp::Clamp: return e.write(e.two("Min", e.two("Max", a, b), c));
-    case TernaryOp::Prelu: return e.write(choose(e, test(e, "Greater", b, 0), a, e.two("Mul", c, a)));
+    case TernaryOp::Where: return choose(e, e.b.cast(a, kBool), b, c);
+    case TernaryOp::AddCMul: return e.two("Add", a, scaled(e.two("Mul", b, c)));
+    case TernaryOp::AddCDiv: return e.two("Add", a, scaled(e.two("Div", b, c)));
+    case TernaryOp::Lerp: return e.two("Add", a, e.two("Mul", c, e.two("Sub", b, a)));
+    case TernaryOp::Clamp: return e.two("Min", e.two("Max", a, b), c);
+    case TernaryOp::Prelu: return choose(e, test(e, "Greater", b, 0), a, e.two("Mul", c, a));
     default: e.refuse();
   }
 }

@@ -50,20 +50,17 @@ State step(Builder& b, RnnOp op, const Value& gates, const State& s, const Weigh
 
 /// A Scan over the steps. Its body takes h, c and the gates of one step and gives h, c and the output of that step.
 void rnn(Export& e) {
+  using entry::Rnn;
   const auto p = e.call->params<RnnParams>();
-  const std::vector<ir::View>&outs = e.call->operands[0].views, &ins = e.call->operands[1].views;
-  const auto given = [](const std::vector<ir::View>& list, size_t i) {
-    return i < list.size() && list[i].kind != ir::View::Kind::Absent;
-  };
-  if (given(ins, 6)) e.refuse("; sequences of different lengths are not exported");
-  if (given(outs, 3)) e.refuse("; what a gradient needs is not exported");
+  if (e.has(&Rnn::batch_sizes)) e.refuse("; sequences of different lengths are not exported");
+  if (e.has(&Rnn::reserve)) e.refuse("; what a gradient needs is not exported");
   const bool lstm = p.op == RnnOp::Lstm;
-  const Value h = e.values.read(ins[4]), c = lstm ? e.values.read(ins[5]) : Value();
-  const int64_t wide = ins[0].shape[1];
-  const Value gates = e.b.reshape(e.values.read(ins[0]), {p.steps, h.shape[0], wide});
-  Weights w{e.values.read(transposed(ins[1])), {}, {}};
-  if (given(ins, 2)) w.bias = e.values.read(ins[2]);
-  if (given(ins, 3)) w.projection = e.values.read(transposed(ins[3]));
+  const Value h = e.read(&Rnn::h0), c = lstm ? e.read(&Rnn::c0) : Value();
+  const int64_t wide = e.view(&Rnn::x).shape[1];
+  const Value gates = e.b.reshape(e.read(&Rnn::x), {p.steps, h.shape[0], wide});
+  Weights w{e.values.read(transposed(e.view(&Rnn::w))), {}, {}};
+  if (e.has(&Rnn::bias)) w.bias = e.read(&Rnn::bias);
+  if (e.has(&Rnn::projection)) w.projection = e.values.read(transposed(e.view(&Rnn::projection)));
 
   Builder body(e.b.fresh());
   const Value row{body.fresh(), gates.dtype, {h.shape[0], wide}};
@@ -90,8 +87,8 @@ void rnn(Export& e) {
                               {"num_scan_inputs", 1},
                               {"scan_input_directions", direction},
                               {"scan_output_directions", direction}}});
-  e.values.write(outs[0], y), e.values.write(outs[1], last_h);
-  if (lstm) e.values.write(outs[2], last_c);
+  e.write(&Rnn::y, y), e.write(&Rnn::h, last_h);
+  if (lstm) e.write(&Rnn::c, last_c);
 }
 
 }  // namespace tapir::inline v0::onnx

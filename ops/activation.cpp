@@ -214,7 +214,7 @@ Tensor softshrink(const Tensor& x, double lambd) {
 static Tensor run_three(TernaryOp op, const Tensor& a, const Tensor& b, const Tensor& c) {
   const Tensor y = empty_pointwise(b.shape(), b.dtype(), b.device(), {&b});
   const auto v = [&](const Tensor& t) { return view_as(t, b.shape(), b.dtype()); };
-  backend(b).ternary(context(b), y, v(a), v(b), v(c), {op});
+  backend(b).ternary(context(b), {y, v(a), v(b), v(c), {op}});
   return y;
 }
 

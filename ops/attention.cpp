@@ -93,7 +93,17 @@ Grads attention_backward(const Tensor& g, const Tensor& q, const Tensor& k, cons
                          const Tensor& out, const Tensor& lse, const AttentionParams& p, Needs needs) {
   if (modes.grad) return attention_gradient(g, q, k, v, mask, p, needs);
   Grads d = {empty_like(q), empty_like(k), empty_like(v)};
-  backend(q).attention_backward(context(q), d[0], d[1], d[2], g, out, lse, q, k, v, mask, p);
+  backend(q).attention_backward(context(q), {.dq = d[0],
+                                             .dk = d[1],
+                                             .dv = d[2],
+                                             .dout = g,
+                                             .out = out,
+                                             .lse = lse,
+                                             .q = q,
+                                             .k = k,
+                                             .v = v,
+                                             .mask = mask,
+                                             .params = p});
   if (fused_checks) [[unlikely]] {
     const Grads composite = attention_gradient(g, q, k, v, mask, p, needs);
     for (int64_t i = 0; i < 3; ++i)
@@ -111,7 +121,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   shape.resize(3);
   if (wants_grad({q, k, v})) lse = empty(shape, {.dtype = compute_type(q.dtype()), .device = q.device()});
   Context& ctx = context(q);
-  backend(q).attention(ctx, out, lse, q, k, v, length.defined() ? length : mask, p);
+  backend(q).attention(
+      ctx, {.out = out, .lse = lse, .q = q, .k = k, .v = v, .mask = length.defined() ? length : mask, .params = p});
   if (length.defined())
     check_values(ctx, "[scaled_dot_product_attention] expected a length of at most {bound} keys, got {value}");
   compare_fused("scaled_dot_product_attention", out, [&] { return attention_composite(q, k, v, mask, length, p, 0); });

@@ -18,7 +18,7 @@ static Tensor copied(const char* name, const Tensor& x, Tensor y) {
 Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   Tensor y = empty_like(x, {.dtype = dtype});
-  backend(x).copy(context(x), y, x);
+  backend(x).copy(context(x), {y, x});
   return copied("to", x, y);
 }
 
@@ -71,13 +71,13 @@ Tensor pin_memory(const Tensor& x) {
   if (is_pinned(x)) return x;
   Tensor y = empty_pinned(x.shape(), is_dense(x.shape(), x.strides()) ? x.strides() : contiguous_strides(x.shape()),
                           x.dtype());
-  backend(kCPU).copy(context(kCPU), y, x);
+  backend(kCPU).copy(context(kCPU), {y, x});
   return copied("pin_memory", x, y);
 }
 
 Tensor clone(const Tensor& x, MemoryFormat format) {
   Tensor y = empty_like(x, {.memory_format = format});
-  backend(x).copy(context(x), y, x);
+  backend(x).copy(context(x), {y, x});
   return copied("clone", x, y);
 }
 
@@ -100,7 +100,7 @@ Tensor& copy_(Tensor& self, const Tensor& source) {
   if (self.is_same(here)) return self;
   check_inplace("copy_", self, wants_grad({self, here}));
   const Tensor from = apart_from(self, here, true);
-  backend(self).copy(context(self), self, view_as(from, self.shape(), from.dtype()));
+  backend(self).copy(context(self), {self, view_as(from, self.shape(), from.dtype())});
   const DType dtype = here.dtype();
   record("copy_", self, {self, here}, [dtype](Needs needs, const Tensor& g) {
     return Grads{needs[0] ? zeros_like(g) : Tensor(), needs[1] ? to(g, dtype) : Tensor()};

@@ -46,10 +46,10 @@ static Grads conv_weight(const Tensor& dy, const Tensor& x, const Tensor& w, con
   Tensor out[2] = {empty_image(w.shape(), dy, prefers_channels_last(w)), {}};
   if (wants_bias) out[1] = empty(dy.shape()[1], {.dtype = dy.dtype(), .device = dy.device()});
   if (dy.numel()) {
-    backend(dy).conv_backward_weight(context(dy), out[0], out[1], dy, x, p);
+    backend(dy).conv_backward_weight(context(dy), {.dw = out[0], .dbias = out[1], .dy = dy, .x = x, .params = p});
   } else {  // a batch of 0
     for (const Tensor& t : out)
-      if (t.defined()) backend(dy).fill(context(dy), t, 0);
+      if (t.defined()) backend(dy).fill(context(dy), {t, 0});
   }
   record_outputs("conv_backward_weight", std::span(out, wants_bias ? 2 : 1), {dy, x}, save(dy, x),
                  [p](Needs needs, const Grads& u, const Tensor& dy, const Tensor& x) {
@@ -69,7 +69,7 @@ static Grads conv_weight(const Tensor& dy, const Tensor& x, const Tensor& w, con
 static Tensor conv_data(const char* name, const Tensor& dy, const Tensor& w, const Shape& x_shape, bool x_last,
                         const ConvParams& p) {
   Tensor dx = empty_image(x_shape, dy, x_last);
-  if (dx.numel()) backend(dy).conv_backward_data(context(dy), dx, dy, w, p);
+  if (dx.numel()) backend(dy).conv_backward_data(context(dy), {dx, dy, w, p});
   const Shape shape = dy.shape();
   return record(name, dx, {dy, w}, save(needed_by(1, dy), w),
                 [p, shape](Needs needs, const Tensor& u, const Tensor& dy, const Tensor& w) {
@@ -83,7 +83,7 @@ static Tensor conv_data(const char* name, const Tensor& dy, const Tensor& w, con
 static Tensor conv_forward(const char* name, const Tensor& x, const Tensor& w, const Tensor& bias, const Shape& y_shape,
                            const ConvParams& p) {
   Tensor y = empty_image(y_shape, x, channels_last(x, w));
-  if (y.numel()) backend(x).conv(context(x), y, x, w, bias, p);
+  if (y.numel()) backend(x).conv(context(x), {y, x, w, bias, p});
   const Shape shape = x.shape();
   const bool last = prefers_channels_last(x);
   return record(name, y, {x, w, bias}, save(needed_by(1, x), needed_by(0, 1, w)),

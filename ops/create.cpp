@@ -11,7 +11,7 @@ namespace tapir::inline v0 {
 
 static Tensor filled(const char* op, Tensor t, Scalar value, bool requires_grad) {
   check_fits(op, value, t.dtype());
-  backend(t).fill(context(t), t, value);
+  backend(t).fill(context(t), {t, value});
   if (requires_grad) t.requires_grad_();
   return noted(op, t);
 }
@@ -36,7 +36,7 @@ Tensor ones_like(const Tensor& x, const LikeOptions& o) { return full_like(x, 1,
 Tensor& fill_(Tensor& self, Scalar value) {
   check_inplace("fill_", self, wants_grad({self}));
   check_fits("fill_", value, self.dtype());
-  backend(self).fill(context(self), self, value);
+  backend(self).fill(context(self), {self, value});
   record("fill_", self, {self}, [](const Tensor& g) { return Grads{zeros_like(g)}; });
   return self;
 }
@@ -57,7 +57,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& o) {
       floats ? int64_t(n) : (end.to_int() - start.to_int() + step.to_int() - (s > 0 ? 1 : -1)) / step.to_int();
   Tensor y = empty("arange", count, {.dtype = o.dtype.value_or(floats ? kFloat32 : kInt64), .device = o.device});
   const bool whole = !is_floating(y.dtype());  // integers: start and step are truncated, the count is not
-  backend(y).range(context(y), y, {whole ? Scalar(start.to_int()) : start, whole ? Scalar(step.to_int()) : step});
+  backend(y).range(context(y), {y, {whole ? Scalar(start.to_int()) : start, whole ? Scalar(step.to_int()) : step}});
   if (o.requires_grad) y.requires_grad_();
   return noted("arange", y);
 }
@@ -71,10 +71,10 @@ Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& o)
   const double step = steps > 1 ? (b - a) / double(steps - 1) : 0;
   // From both ends inwards, so that the last value is `end` itself.
   const int64_t half = steps == 1 ? 1 : steps / 2, rest = steps - half;
-  backend(y).range(context(y), alias(y, half, 1, 0), {Scalar(a), Scalar(step)});
-  backend(y).range(context(y), alias(y, rest, 1, half), {Scalar(b - step * double(rest - 1)), Scalar(step)});
+  backend(y).range(context(y), {alias(y, half, 1, 0), {a, step}});
+  backend(y).range(context(y), {alias(y, rest, 1, half), {b - step * double(rest - 1), step}});
   if (rest)
-    backend(y).fill(context(y), alias(y, 1, 1, steps - 1), is_floating(y.dtype()) ? Scalar(b) : Scalar(int64_t(b)));
+    backend(y).fill(context(y), {alias(y, 1, 1, steps - 1), is_floating(y.dtype()) ? Scalar(b) : Scalar(int64_t(b))});
   if (o.requires_grad) y.requires_grad_();
   return noted("linspace", y);
 }
@@ -94,7 +94,7 @@ Tensor eye(int64_t n, int64_t m, const TensorOptions& o) {
   check(m >= -1, "[eye] m must be greater or equal to 0, got {}", m);
   if (m < 0) m = n;
   Tensor y = zeros({n, m}, {.dtype = o.dtype, .device = o.device});
-  if (n && m) backend(y).fill(context(y), alias(y, std::min(n, m), m + 1, 0), 1);
+  if (n && m) backend(y).fill(context(y), {alias(y, std::min(n, m), m + 1, 0), 1});
   if (o.requires_grad) y.requires_grad_();
   return y;
 }

@@ -48,7 +48,7 @@ static Tensor diagonal(const Tensor& x, const Diagonal& at);
 static Tensor embed(const char* name, const Tensor& x, const Shape& shape, const Diagonal& at) {
   const Tensor y = zeros(shape, {.dtype = x.dtype(), .device = x.device()});
   const Strides s = y.strides();
-  backend(x).copy(context(x), alias(y, at.shape(shape), at.strides(s), at.start(shape, s)), x);
+  backend(x).copy(context(x), {alias(y, at.shape(shape), at.strides(s), at.start(shape, s)), x});
   return record(name, y, {x}, [at](const Tensor& g) { return Grads{diagonal(g, at)}; });
 }
 static Tensor diagonal(const Tensor& x, const Diagonal& at) {
@@ -104,7 +104,8 @@ static Tensor masked(const char* name, bool lower, const Tensor& x, int64_t k, T
   const Tensor inside = turned ? t(triangle(!lower, cols, rows, -std::clamp(k, -rows, cols), x.device()))
                                : triangle(lower, rows, cols, k, x.device());
   const Tensor y = self ? *self : empty_pointwise(x.shape(), x.dtype(), x.device(), {&x});
-  backend(x).ternary(context(x), y, view_as(inside, x.shape(), kBool), x, TensorView(0, x.dtype()), {TernaryOp::Where});
+  backend(x).ternary(context(x),
+                     {y, view_as(inside, x.shape(), kBool), x, TensorView(0, x.dtype()), {TernaryOp::Where}});
   return record(name, y, {x}, [lower, k](const Tensor& g) { return Grads{lower ? tril(g, k) : triu(g, k)}; });
 }
 Tensor tril(const Tensor& x, int64_t diagonal) { return masked("tril", true, x, diagonal, nullptr); }

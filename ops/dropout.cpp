@@ -16,10 +16,11 @@ namespace tapir::inline v0 {
 static Tensor dropout_composite(const Tensor& x, const DropoutParams& params) {
   Tensor u = empty(x.shape(), {.device = x.device()}), keep = empty(x.shape(), {.dtype = kBool, .device = x.device()}),
          y = empty_like(x);
-  backend(x).random(context(x), u, {}, {}, {.op = RandomOp::Uniform, .seed = params.seed, .offset = params.offset});
-  backend(x).binary(context(x), keep, u, TensorView(params.p, kFloat32), {BinaryOp::Ge});
+  backend(x).random(context(x),
+                    {.out = u, .params = {.op = RandomOp::Uniform, .seed = params.seed, .offset = params.offset}});
+  backend(x).binary(context(x), {keep, u, TensorView(params.p, kFloat32), {BinaryOp::Ge}});
   const Tensor scaled = params.p < 1 ? div(x.detach(), 1 - params.p) : x;
-  backend(x).ternary(context(x), y, keep, scaled, TensorView(0, x.dtype()), {TernaryOp::Where});
+  backend(x).ternary(context(x), {y, keep, scaled, TensorView(0, x.dtype()), {TernaryOp::Where}});
   return y;
 }
 
@@ -29,11 +30,11 @@ static Tensor drop(const Tensor& x, const DropoutParams& params, Tensor* self = 
   if (backend(x).dropout) {
     const Tensor before = self && fused_checks ? x.detach().clone() : x;
     y = self ? *self : empty_like(x);
-    backend(x).dropout(context(x), y, {}, x, {}, params);
+    backend(x).dropout(context(x), {.y = y, .x = x, .params = params});
     compare_fused("dropout", y, [&] { return dropout_composite(before, params); });
   } else {
     y = dropout_composite(x, params);
-    if (self) backend(x).copy(context(x), *self, y), y = *self;
+    if (self) backend(x).copy(context(x), {*self, y}), y = *self;
   }
   return record(self ? "dropout_" : "dropout", y, {x}, [params](const Tensor& g) { return Grads{drop(g, params)}; });
 }

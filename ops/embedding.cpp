@@ -32,9 +32,8 @@ static Tensor take_rows(const char* op, const Tensor& weight, const Tensor& inde
 /// Zeros of (rows, D) with the rows of g added where index says; the row `padding` stays zero.
 static Tensor add_rows(const Tensor& g, const Tensor& index, int64_t rows, int64_t padding) {
   Tensor y = zeros({rows, g.shape().back()}, {.dtype = g.dtype(), .device = g.device()});
-  const TensorView place(index);
-  backend(g).index_put(context(g), y, g, {&place, 1}, {.accumulate = true});
-  if (padding >= 0) backend(g).fill(context(g), alias(y, y.shape()[1], 1, padding * y.shape()[1]), 0);
+  backend(g).index_put(context(g), {y, g, {index}, {.accumulate = true}});
+  if (padding >= 0) backend(g).fill(context(g), {alias(y, y.shape()[1], 1, padding * y.shape()[1]), 0});
   return record("embedding_backward", y, {g}, save(index), [padding](const Tensor& u, const Tensor& index) {
     const Tensor taken = take_rows("embedding", u, index, {});
     return Grads{padding < 0 ? taken : mul(taken, differs(index, padding))};
@@ -46,9 +45,8 @@ static Tensor count_rows(const Tensor& index, int64_t rows, const Tensor& like) 
   NoGrad guard;
   Tensor counts = zeros(rows, {.dtype = like.dtype(), .device = like.device()}),
          own = empty(index.shape(), {.dtype = like.dtype(), .device = like.device()});
-  const TensorView place(index);
-  backend(like).index_put(context(like), counts, TensorView(1, like.dtype()), {&place, 1}, {.accumulate = true});
-  backend(like).index(context(like), own, counts, {&place, 1}, {});
+  backend(like).index_put(context(like), {counts, TensorView(1, like.dtype()), {index}, {.accumulate = true}});
+  backend(like).index(context(like), {own, counts, {index}, {}});
   return unsqueeze(own, -1);
 }
 
@@ -57,9 +55,8 @@ static Tensor take_rows(const char* op, const Tensor& weight, const Tensor& inde
   Shape shape = index.shape();
   shape.push_back(weight.shape()[1]);
   Tensor y = empty(shape, {.dtype = weight.dtype(), .device = weight.device()});
-  const TensorView place(index);
   Context& ctx = context(weight);
-  backend(weight).index(ctx, y, weight, {&place, 1}, {.wrap = false});
+  backend(weight).index(ctx, {y, weight, {index}, {.wrap = false}});
   if (ctx.error.set) [[unlikely]]
     fail_values(ctx.error,
                 tapir::format("[{}] index {value} at position {position} is out of range for {bound} rows", op));
@@ -80,11 +77,11 @@ static void limit_rows(const Tensor& weight, const Tensor& index, double max_nor
   const Tensor norms = run_reduce(rows, {.op = ReduceOp::NormP, .dims = 2, .p = norm_type}, rows.dtype());
   const Tensor over = Pointwise("gt", norms, max_norm).run(BinaryOp::Gt, 1, kBool);
   Tensor factor = empty_like(norms);
-  backend(weight).ternary(context(weight), factor, over, div(max_norm, add(norms, 1e-7)), TensorView(1, norms.dtype()),
-                          {TernaryOp::Where});
+  backend(weight).ternary(
+      context(weight),
+      {factor, over, div(max_norm, add(norms, 1e-7)), TensorView(1, norms.dtype()), {TernaryOp::Where}});
   const Tensor scaled = mul(rows, factor);
-  const TensorView place(places);
-  backend(weight).index_put(context(weight), weight, scaled, {&place, 1}, {});
+  backend(weight).index_put(context(weight), {weight, scaled, {places}, {}});
   bump_version(weight);
 }
 
@@ -221,7 +218,7 @@ Tensor one_hot(const Tensor& x, int64_t num_classes) {
   shape.push_back(num_classes);
   Tensor y = zeros(shape, {.dtype = kInt64, .device = x.device()});
   Context& ctx = context(x);
-  backend(x).scatter(ctx, y, index, TensorView(1, kInt64), {.dim = x.dim()});
+  backend(x).scatter(ctx, {y, index, TensorView(1, kInt64), {.dim = x.dim()}});
   check_values(ctx,
                "[one_hot] class {value} at position {position} is out of range: class values must be non-negative and "
                "smaller than num_classes ({bound})");

@@ -57,7 +57,7 @@ static Tensor position(const char* name, ArgReduceOp op, const Tensor& x, int64_
   Shape kept = x.shape();
   if (mask) kept[dim] = 1;
   Tensor y = empty(kept, {.dtype = kInt64, .device = x.device()});
-  backend(x).arg_reduce(context(x), y, x, {op, dim});
+  backend(x).arg_reduce(context(x), {y, x, {op, dim}});
   profiler::note_operation(name);
   return drop_reduced(y, mask, keepdim);
 }

@@ -49,10 +49,10 @@ Tensor copy_windows(const Tensor& image, const Windows& w) {
   const Strides& s = image.strides();
   if (y.numel())
     backend(image).copy(
-        context(image), y,
-        alias(image, y.shape(),
-              {s[0], s[1], s[2] * w.dilation[0], s[3] * w.dilation[1], s[2] * w.stride[0], s[3] * w.stride[1]},
-              image.storage_offset()));
+        context(image),
+        {y, alias(image, y.shape(),
+                  {s[0], s[1], s[2] * w.dilation[0], s[3] * w.dilation[1], s[2] * w.stride[0], s[3] * w.stride[1]},
+                  image.storage_offset())});
   return record("unfold", y, {image}, [w](const Tensor& g) { return Grads{add_windows(g, w)}; });
 }
 
@@ -68,7 +68,7 @@ Tensor add_windows(const Tensor& columns, const Windows& w) {
                        alias(columns, to.shape(),
                              {columns.strides()[0], columns.strides()[1], columns.strides()[4], columns.strides()[5]},
                              columns.storage_offset() + i * columns.strides()[2] + j * columns.strides()[3]);
-      backend(image).binary(context(image), to, to, from, {BinaryOp::Add});
+      backend(image).binary(context(image), {to, to, from, {BinaryOp::Add}});
     }
   return record("fold", image, {columns}, [w](const Tensor& g) { return Grads{copy_windows(g, w)}; });
 }

@@ -153,7 +153,7 @@ Tensor Pointwise::run(const BinaryParams& params, std::optional<DType> result) {
   } else
     y = empty_pointwise(shape, result.value_or(dtype), device, {&a.tensor_or_undefined(), &b.tensor_or_undefined()});
   Context& ctx = context(device);
-  backend(device).binary(ctx, y, view_as(a, shape, dtype), vb, params);
+  backend(device).binary(ctx, {y, view_as(a, shape, dtype), vb, params});
   if (ctx.error.set) [[unlikely]]
     fail_values(ctx.error,
                 tapir::format("[{}] ZeroDivisionError: the integer divisor at position {position} is {value}", op_));
@@ -168,7 +168,7 @@ Tensor Pointwise::old_self() const {
 Tensor run_unary(const Tensor& x, const UnaryParams& params, const Tensor* self) {
   const bool predicate = params.op >= UnaryOp::LogicalNot;
   Tensor y = self ? *self : empty_pointwise(x.shape(), predicate ? kBool : x.dtype(), x.device(), {&x});
-  backend(x).unary(context(x), y, x, params);
+  backend(x).unary(context(x), {y, x, params});
   return y;
 }
 

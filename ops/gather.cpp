@@ -46,7 +46,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   const Tensor places = to(index, kInt64);
   Tensor y = empty(index.shape(), {.dtype = x.dtype(), .device = x.device()});
   Context& ctx = context(x);
-  backend(x).gather(ctx, at_least_1d(y), at_least_1d(x), at_least_1d(places), {dim});
+  backend(x).gather(ctx, {at_least_1d(y), at_least_1d(x), at_least_1d(places), {dim}});
   check_positions(ctx, "gather", dim);
   const Shape shape = x.shape();
   return record("gather", y, {x}, save(places), [dim, shape](const Tensor& g, const Tensor& places) {
@@ -113,11 +113,10 @@ struct Scatter {
     else if (!part.defined()) check_fits(op, source.scalar(), x.dtype());
     const Tensor at = self ? apart_from(x, places) : places, from = self && part.defined() ? apart_from(x, part) : part;
     Tensor y = self ? *self : empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
-    if (!self) backend(x).copy(context(x), y, x);
+    if (!self) backend(x).copy(context(x), {y, x});
+    const TensorView values = from.defined() ? TensorView(at_least_1d(from)) : TensorView(source.scalar(), x.dtype());
     Context& ctx = context(x);
-    backend(x).scatter(ctx, at_least_1d(y), at_least_1d(at),
-                       from.defined() ? TensorView(at_least_1d(from)) : TensorView(source.scalar(), x.dtype()),
-                       {dim, kernel});
+    backend(x).scatter(ctx, {at_least_1d(y), at_least_1d(at), values, {dim, kernel}});
     check_positions(ctx, op, dim);
     return y;
   }

@@ -24,7 +24,7 @@ Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength, Sourc
   }
   const DType dtype = !weights.defined() || x.numel() == 0 ? kInt64 : weights.dtype() == kFloat32 ? kFloat32 : kFloat64;
   Tensor y = empty(bins, {.dtype = dtype, .device = x.device()});
-  backend(x).histogram(context(x), y, x, weights, {0, double(bins)});
+  backend(x).histogram(context(x), {y, x, weights, {0, double(bins)}});
   return noted("bincount", y);
 }
 
@@ -40,7 +40,7 @@ Tensor histc(const Tensor& x, int64_t bins, const HistcOptions& o, SourceLocatio
   check(std::isfinite(low) && std::isfinite(high), "[histc] range of [{}, {}] is not finite", low, high);
   check(low < high, "[histc] max must be larger than min, got {} and {}", high, low);
   Tensor y = empty(bins, {.dtype = x.dtype(), .device = x.device()});
-  backend(x).histogram(context(x), y, x, {}, {low, high});
+  backend(x).histogram(context(x), {.out = y, .x = x, .params = {low, high}});
   return noted("histc", y);
 }
 

@@ -76,7 +76,7 @@ static Tensor scatter_packed(const Tensor& g, const Shape& shape, const Tensor& 
 static Tensor index_packed(const Tensor& x, const Tensor& places, const Caller& who = {}) {
   Tensor y = empty(packed_shape(x, places), {.dtype = x.dtype(), .device = x.device()});
   Context& ctx = context(x);
-  backend(x).index(ctx, y, x, views_of(places), {.wrap = who.wrap});
+  backend(x).index(ctx, {y, x, views_of(places), {.wrap = who.wrap}});
   check_places(ctx, who, x, places);
   const Shape from = x.shape();
   return record(who.op, y, {x}, save(places),
@@ -86,7 +86,7 @@ static Tensor index_packed(const Tensor& x, const Tensor& places, const Caller& 
 /// Zeros of `shape` with g added at the places.
 static Tensor scatter_packed(const Tensor& g, const Shape& shape, const Tensor& places) {
   Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
-  backend(g).index_put(context(g), y, g, views_of(places), {.accumulate = true});
+  backend(g).index_put(context(g), {y, g, views_of(places), {.accumulate = true}});
   return record("index_backward", y, {g}, save(places),
                 [](const Tensor& gg, const Tensor& places) { return Grads{index_packed(gg, places)}; });
 }
@@ -94,9 +94,9 @@ static Tensor scatter_packed(const Tensor& g, const Shape& shape, const Tensor& 
 /// g with zeros at the places.
 static Tensor zero_packed(const Tensor& g, const Tensor& places) {
   Tensor y = empty(g.shape(), {.dtype = g.dtype(), .device = g.device()});
-  backend(g).copy(context(g), y, g);
+  backend(g).copy(context(g), {y, g});
   const Tensor zero = zeros({}, {.dtype = g.dtype(), .device = g.device()});
-  backend(g).index_put(context(g), y, TensorView(zero).expand(packed_shape(g, places)), views_of(places), {});
+  backend(g).index_put(context(g), {y, TensorView(zero).expand(packed_shape(g, places)), views_of(places), {}});
   return record("index_zero", y, {g}, save(places),
                 [](const Tensor& gg, const Tensor& places) { return Grads{zero_packed(gg, places)}; });
 }
@@ -111,7 +111,7 @@ static void put_packed(const Tensor& x, const Tensor& given, const Tensor& value
   check(values.dtype() == x.dtype(), "[{}] expected values of dtype {}, got {}", who.op, x.dtype(), values.dtype());
   check_inplace(who.op, x, wants_grad({x, values}));
   Context& ctx = context(x);
-  backend(x).index_put(ctx, x, view_as(from, shape, from.dtype()), views_of(places), {accumulate, who.wrap});
+  backend(x).index_put(ctx, {x, view_as(from, shape, from.dtype()), views_of(places), {accumulate, who.wrap}});
   check_places(ctx, who, x, places);
   record(who.op, x, {x, values}, save(places), [accumulate](Needs needs, const Tensor& g, const Tensor& places) {
     return Grads{!needs[0]    ? Tensor()
@@ -122,9 +122,9 @@ static void put_packed(const Tensor& x, const Tensor& given, const Tensor& value
 }
 
 Tensor nonzero(const Tensor& x) {
-  const int64_t n = backend(x).count_nonzero(context(x), x);
+  const int64_t n = backend(x).count_nonzero(context(x), {x});
   Tensor y = empty({n, x.dim()}, {.dtype = kInt64, .device = x.device()});
-  if (y.numel()) backend(x).nonzero(context(x), y, x);
+  if (y.numel()) backend(x).nonzero(context(x), {y, x});
   return noted("nonzero", y);
 }
 

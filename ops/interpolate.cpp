@@ -55,7 +55,7 @@ Tensor resample(const Tensor& x, const Shape& shape, bool last, const ResamplePa
 Tensor resample_backward(const Tensor& dy, const Shape& shape, bool last, const ResampleParams& p) {
   const Shape y_shape = dy.shape();
   Tensor dx = empty_image(shape, dy, last);
-  if (dx.numel()) backend(dy).resample_backward(context(dy), dx, dy, p);
+  if (dx.numel()) backend(dy).resample_backward(context(dy), {dx, dy, p});
   return record("interpolate_backward", dx, {dy},
                 [y_shape, last, p](const Tensor& g) { return Grads{resample(g, y_shape, last, p)}; });
 }
@@ -63,7 +63,7 @@ Tensor resample(const Tensor& x, const Shape& shape, bool last, const ResamplePa
   if (!backend(x).resample) return interpolate_composite(x, shape, last, p);
   const Shape x_shape = x.shape();
   Tensor y = empty_image(shape, x, last);
-  if (y.numel()) backend(x).resample(context(x), y, x, p);
+  if (y.numel()) backend(x).resample(context(x), {y, x, p});
   compare_fused("interpolate", y, [&] { return interpolate_composite(x, shape, last, p); });
   return record("interpolate", y, {x},
                 [x_shape, last, p](const Tensor& g) { return Grads{resample_backward(g, x_shape, last, p)}; });

@@ -35,7 +35,7 @@ void check_pair(const char* op, const Tensor& a, const Tensor& b) {
 ErrorWord run_linalg(const Tensor& a, std::initializer_list<TensorView> outs, std::initializer_list<TensorView> ins,
                      const LinalgParams& params) {
   Context& ctx = context(a);
-  backend(a).linalg(ctx, {outs.begin(), outs.size()}, {ins.begin(), ins.size()}, params);
+  backend(a).linalg(ctx, {outs, ins, params});
   return ctx.error;
 }
 

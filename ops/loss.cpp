@@ -32,14 +32,14 @@ void check_target(const char* op, const Tensor& input, const Tensor& target) {
 /// Zeros of `shape` (N, C, ...) with g (N, 1, ...) at the classes of index: the transpose of pick_classes.
 static Tensor place_classes(const char* op, const Tensor& g, const Tensor& index, const Shape& shape) {
   Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
-  backend(g).scatter(context(g), y, index, view_as(g, index.shape(), g.dtype()), {.dim = 1});
+  backend(g).scatter(context(g), {y, index, view_as(g, index.shape(), g.dtype()), {.dim = 1}});
   return record(op, y, {g}, save(index),
                 [op](const Tensor& u, const Tensor& index) { return Grads{pick_classes(op, u, index)}; });
 }
 Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index) {
   Tensor y = empty(index.shape(), {.dtype = x.dtype(), .device = x.device()});
   Context& ctx = context(x);
-  backend(x).gather(ctx, y, x, index, {.dim = 1});
+  backend(x).gather(ctx, {y, x, index, {.dim = 1}});
   check_values(ctx,
                tapir::format("[{}] target {value} at position {position} is out of bounds for {bound} classes", op));
   const Shape shape = x.shape();
@@ -107,7 +107,8 @@ Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& we
   const TensorOptions options{.dtype = compute_type(logits.dtype()), .device = logits.device()};
   Tensor losses = empty(target.shape(), options), lse = empty(target.shape(), options);
   Context& ctx = context(logits);
-  backend(logits).cross_entropy(ctx, losses, lse, logits, target, weight, p);
+  backend(logits).cross_entropy(
+      ctx, {.losses = losses, .lse = lse, .logits = logits, .target = target, .weight = weight, .params = p});
   check_values(ctx, "[cross_entropy] target {value} at position {position} is out of bounds for {bound} classes");
   compare_fused("cross_entropy", losses,
                 [&] { return cross_entropy_composite(logits, target, weight, p, losses.dtype()); });
@@ -116,7 +117,13 @@ Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& we
       [p](const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight, const Tensor& lse) {
         if (modes.grad) return Grads{cross_entropy_gradient(g, logits, target, weight, p)};
         Tensor dlogits = empty_like(logits);
-        backend(logits).cross_entropy_backward(context(logits), dlogits, g, lse, logits, target, weight, p);
+        backend(logits).cross_entropy_backward(context(logits), {.dlogits = dlogits,
+                                                                 .dlosses = g,
+                                                                 .lse = lse,
+                                                                 .logits = logits,
+                                                                 .target = target,
+                                                                 .weight = weight,
+                                                                 .params = p});
         compare_fused("cross_entropy_backward", dlogits,
                       [&] { return cross_entropy_gradient(g, logits, target, weight, p); });
         return Grads{dlogits};

@@ -39,7 +39,7 @@ static Tensor product(const char* name, const Tensor& a, const Tensor& b, bool t
     va = va.expand({shape[0], va.sizes[1], va.sizes[2]});
     vb = vb.expand({shape[0], vb.sizes[1], vb.sizes[2]});
   }
-  backend(a).matmul(context(a), y, va, vb, {}, {}, {.alpha = alpha});
+  backend(a).matmul(context(a), {.out = y, .a = va, .b = vb, .params = {.alpha = alpha}});
   return record(name, y, {a, b}, save(needed_by(1, a), needed_by(0, b)),
                 [ta, tb, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
                   Grads out(2);
@@ -158,13 +158,14 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
     check_inplace(name, *self, wants_grad({input, a, b}));
     y = *self;
     const Tensor va = apart_from(*self, a), vb = apart_from(*self, b);
-    backend(a).matmul(context(a), y, va, vb, {}, {}, {.alpha = alpha, .beta = beta});
+    backend(a).matmul(context(a), {.out = y, .a = va, .b = vb, .params = {.alpha = alpha, .beta = beta}});
   } else {
     y = empty(shape, {.dtype = a.dtype(), .device = a.device()});
     const TensorView start = TensorView(input).expand(shape);
-    if (beta != 0 && beta != 1) backend(a).copy(context(a), y, start);
-    backend(a).matmul(context(a), y, a, b, beta == 1 ? start : TensorView(), {},
-                      {.alpha = alpha, .beta = beta == 1 ? 0 : beta});
+    if (beta != 0 && beta != 1) backend(a).copy(context(a), {y, start});
+    backend(a).matmul(
+        context(a),
+        {.out = y, .a = a, .b = b, .bias = beta == 1 ? start : TensorView(), .params = {alpha, beta == 1 ? 0 : beta}});
   }
   return record(name, y, {input, a, b}, save(needed_by(2, a), needed_by(1, b)),
                 [beta, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
@@ -220,7 +221,7 @@ static Grads linear_gradients(Needs needs, const Tensor& g, const Tensor& x, con
   if (needs[1] && needs[2] && !grad_enabled()) {
     out[1] = empty({g.shape()[1], x.shape()[1]}, {.dtype = g.dtype(), .device = g.device()});
     out[2] = empty({g.shape()[1]}, {.dtype = g.dtype(), .device = g.device()});
-    backend(g).matmul(context(g), out[1], matrix(g, true), x, {}, out[2], {});
+    backend(g).matmul(context(g), {.out = out[1], .a = matrix(g, true), .b = x, .aux = out[2], .params = {}});
     return out;
   }
   if (needs[1]) out[1] = product("linear", g, x, true, false);
@@ -257,7 +258,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   check_linear("linear", x, w, bias);
   return by_rows(x, w, bias, [](const Tensor& x, const Tensor& w, const Tensor& bias) {
     Tensor y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()});
-    backend(x).matmul(context(x), y, x, matrix(w, true), bias, {}, {});
+    backend(x).matmul(context(x), {.out = y, .a = x, .b = matrix(w, true), .bias = bias, .params = {}});
     return record("linear", y, {x, w, bias}, save(needed_by(1, x), needed_by(0, w)), &linear_gradients);
   });
 }
@@ -269,7 +270,9 @@ Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& bias) {
   return by_rows(x, w, bias, [](const Tensor& x, const Tensor& w, const Tensor& bias) {
     Tensor y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()}), z;
     if (wants_grad({x, w, bias})) z = empty_like(y);
-    backend(x).matmul(context(x), y, x, matrix(w, true), bias, z, {.finish = MatmulFinish::GeluTanh});
+    backend(x).matmul(
+        context(x),
+        {.out = y, .a = x, .b = matrix(w, true), .bias = bias, .aux = z, .params = {.finish = MatmulFinish::GeluTanh}});
     if (!z.defined()) return y;
     const Tensor outputs[] = {y, z};  // z too, so that what is saved of it keeps its history
     record_outputs("linear_gelu", outputs, {x, w, bias}, save(needed_by(1, x), needed_by(0, w), outputs[1]),

@@ -104,7 +104,15 @@ Grads norm_backward(const NormParams& params, const Tensor& dy, const Tensor& x,
   if (needs[2])
     out[2] =
         empty(params.op == NormOp::Layer ? f.weight : Shape(x.shape()[1]), {.dtype = bias_dtype, .device = x.device()});
-  backend(x).norm_backward(context(x), out[0], out[1], out[2], dy, x, weight, mean, rstd, params);
+  backend(x).norm_backward(context(x), {.dx = out[0],
+                                        .dweight = out[1],
+                                        .dbias = out[2],
+                                        .dy = dy,
+                                        .x = x,
+                                        .weight = weight,
+                                        .mean = mean,
+                                        .rstd = rstd,
+                                        .params = params});
   if (fused_checks) [[unlikely]] {
     const Grads composite = norm_gradient(f, dy, x, weight, bias_dtype, mean, rstd, needs);
     for (int64_t i = 0; i < 3; ++i)
@@ -120,7 +128,15 @@ Tensor run_norm(const char* op, const Tensor& x, const Tensor& weight, const Ten
   Tensor y = empty_like(x), mean, rstd;
   if (wants_grad({x, weight, bias}) || fused_checks) rstd = empty(statistics, options);
   if (rstd.defined() && params.op != NormOp::Rms) mean = empty(statistics, options);
-  backend(x).norm(context(x), y, mean, rstd, x, weight, bias, running_mean, running_var, params);
+  backend(x).norm(context(x), {.y = y,
+                               .mean = mean,
+                               .rstd = rstd,
+                               .x = x,
+                               .weight = weight,
+                               .bias = bias,
+                               .running_mean = running_mean,
+                               .running_var = running_var,
+                               .params = params});
   compare_fused(op, y, [&] { return norm_composite(Frame(params, x.shape()), x, weight, bias, mean, rstd); });
   const DType bias_dtype = bias.defined() ? bias.dtype() : x.dtype();
   return record(op, y, {x, weight, bias}, save(x, weight, mean, rstd),

@@ -39,8 +39,8 @@ Tensor pad_constant(const Tensor& x, const Pads& p, Scalar value) {
   Tensor y = empty_image(shape, x, prefers_channels_last(x));
   if (y.numel()) {
     const Tensor to = inner_part(y, p.before, p.after), from = inner_part(x, negated(p.before), negated(p.after));
-    if (to.numel() < y.numel()) backend(x).fill(context(x), y, value);
-    if (to.numel()) backend(x).copy(context(x), to, from);
+    if (to.numel() < y.numel()) backend(x).fill(context(x), {y, value});
+    if (to.numel()) backend(x).copy(context(x), {to, from});
   }
   return record("pad", y, {x}, [p](const Tensor& g) {
     return Grads{pad_constant(g, {negated(p.before), negated(p.after)}, 0)};

@@ -30,7 +30,7 @@ static Tensor gather_maxima(const Tensor& x, const Tensor& indices) {
 static Tensor scatter_maxima(const Tensor& dy, const Tensor& indices, const Shape& x_shape, bool x_last,
                              const PoolParams& p) {
   Tensor dx = empty_image(x_shape, dy, x_last);
-  if (dx.numel()) backend(dy).pool_backward(context(dy), dx, dy, indices, p);
+  if (dx.numel()) backend(dy).pool_backward(context(dy), {dx, dy, indices, p});
   return record("max_pool_backward", dx, {dy}, save(indices),
                 [](const Tensor& u, const Tensor& indices) { return Grads{gather_maxima(u, indices)}; });
 }
@@ -39,7 +39,7 @@ static Tensor average(const char* op, const Tensor& x, const Shape& y_shape, con
 
 static Tensor spread_means(const Tensor& dy, const Shape& x_shape, bool x_last, const PoolParams& p) {
   Tensor dx = empty_image(x_shape, dy, x_last);
-  if (dx.numel()) backend(dy).pool_backward(context(dy), dx, dy, {}, p);
+  if (dx.numel()) backend(dy).pool_backward(context(dy), {.dx = dx, .dy = dy, .params = p});
   const Shape y_shape = dy.shape();
   return record("avg_pool_backward", dx, {dy},
                 [y_shape, p](const Tensor& u) { return Grads{average("avg_pool", u, y_shape, p)}; });
@@ -48,7 +48,7 @@ static Tensor average(const char* op, const Tensor& x, const Shape& y_shape, con
   const Shape x_shape = x.shape();
   const bool last = prefers_channels_last(x);
   Tensor y = empty_image(y_shape, x, last);
-  if (y.numel()) backend(x).pool(context(x), y, {}, x, p);
+  if (y.numel()) backend(x).pool(context(x), {.y = y, .x = x, .params = p});
   return record(op, y, {x}, [x_shape, last, p](const Tensor& dy) { return Grads{spread_means(dy, x_shape, last, p)}; });
 }
 
@@ -103,7 +103,7 @@ static std::pair<Tensor, Tensor> largest(const char* op, const Tensor& x, const 
   Tensor y = empty_image(shape, x, last), indices;
   if (wants_indices || wants_grad({x}))
     indices = empty_strided(shape, y.strides(), {.dtype = kInt64, .device = x.device()});
-  if (y.numel()) backend(x).pool(context(x), y, indices, x, p);
+  if (y.numel()) backend(x).pool(context(x), {y, indices, x, p});
   return {record(op, y, {x}, save(indices),
                  [x_shape, last, p](const Tensor& dy, const Tensor& indices) {
                    return Grads{scatter_maxima(dy, indices, x_shape, last, p)};
@@ -191,7 +191,7 @@ static Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices,
   }
   Tensor y = zeros({shape[0], shape[1], plane}, {.dtype = x.dtype(), .device = x.device()});
   Context& ctx = context(x);
-  if (x.numel()) backend(x).scatter(ctx, y, flatten(indices, 2), flatten(x.detach(), 2), {.dim = 2});
+  if (x.numel()) backend(x).scatter(ctx, {y, flatten(indices, 2), flatten(x.detach(), 2), {.dim = 2}});
   check_values(ctx,
                tapir::format("[{}] index {value} at position {position} is out of range for a plane of {bound}", op));
   y = alias(y, shape, contiguous_strides(shape), 0);

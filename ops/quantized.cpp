@@ -115,8 +115,14 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const Tensor& sca
       if (o.bias.defined()) y = add(y, floats(o.bias));
     } else if (backend(x).quant_matmul) {
       y = empty({rows.shape()[0], s.rows}, {.dtype = kFloat32, .device = x.device()});
-      backend(x).quant_matmul(context(x), y, rows, floats(o.input_scale), o.input_zero_point, weight, scales,
-                              floats(o.bias), {op, o.bits, s.group});
+      backend(x).quant_matmul(context(x), {.y = y,
+                                           .x = rows,
+                                           .x_scale = floats(o.input_scale),
+                                           .x_zero = o.input_zero_point,
+                                           .w = weight,
+                                           .w_scale = scales,
+                                           .bias = floats(o.bias),
+                                           .params = {op, o.bits, s.group}});
     } else {
       y = composite(rows, weight, scales, floats(o.bias), op, o);
     }
@@ -164,7 +170,14 @@ Tensor quantized_conv(const Tensor& x, const Tensor& weight, const Tensor& scale
   if (backend(x).quant_conv && !geometry.dropped) {
     y = empty_image(geometry.shape, image, prefers_channels_last(image));
     if (y.numel())
-      backend(x).quant_conv(context(x), y, image, x_scale, input_zero_point, weight, scales, add_to, geometry.params);
+      backend(x).quant_conv(context(x), {.y = y,
+                                         .x = image,
+                                         .x_scale = x_scale,
+                                         .x_zero = input_zero_point,
+                                         .w = weight,
+                                         .w_scale = scales,
+                                         .bias = add_to,
+                                         .params = geometry.params});
   } else {
     Shape along = Dims::filled(rank, 1);
     along[1] = o;

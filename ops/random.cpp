@@ -15,7 +15,8 @@ namespace tapir::inline v0 {
 static void draw(const char* op, const Tensor& y, RandomParams params, const Tensor& p = {}) {
   std::tie(params.seed, params.offset) = default_generator().take(y.numel());
   Context& ctx = context(y);
-  backend(y).random(ctx, y, p.defined() ? TensorView(p).expand(y.shape()) : TensorView(), {}, params);
+  backend(y).random(ctx,
+                    {.out = y, .p = p.defined() ? TensorView(p).expand(y.shape()) : TensorView(), .params = params});
   profiler::note_operation(op);
   if (ctx.late_error)
     name_late_error(ctx,

@@ -174,7 +174,7 @@ Tensor flip(const Tensor& x, const Dims& dims) {
   TensorView from(x);
   from.data = static_cast<char*>(from.data) + (at - x.storage_offset()) * size_of(x.dtype());
   std::copy(strides.begin(), strides.end(), from.strides);
-  backend(x).copy(context(x), y, from);
+  backend(x).copy(context(x), {y, from});
   return record("flip", y, {x}, [dims](const Tensor& g) { return Grads{flip(g, dims)}; });
 }
 Tensor fliplr(const Tensor& x) {
@@ -188,7 +188,7 @@ Tensor flipud(const Tensor& x) {
 
 /// Copies x into y (which has no history), moved along dims[d] and those after it: block by block.
 static void copy_rolled(const Tensor& y, const Tensor& x, const Dims& shifts, const Dims& dims, int64_t d) {
-  if (d == dims.size()) return backend(x).copy(context(x), y, x);
+  if (d == dims.size()) return backend(x).copy(context(x), {y, x});
   const int64_t dim = dims[d], n = x.shape()[dim], shift = (shifts[d] % n + n) % n;
   const auto part = [&](const Tensor& t, int64_t start, int64_t count) {
     Shape shape = t.shape();

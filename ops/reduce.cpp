@@ -20,7 +20,7 @@ Tensor run_reduce(const Tensor& x, const ReduceParams& params, DType dtype) {
   for (int64_t d = 0; d < kept.size(); ++d)
     if (params.dims >> d & 1) kept[d] = 1;
   Tensor y = empty(kept, {.dtype = dtype, .device = x.device()});
-  backend(x).reduce(context(x), y, x, params);
+  backend(x).reduce(context(x), {y, x, params});
   return y;
 }
 

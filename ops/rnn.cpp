@@ -99,9 +99,23 @@ Grads backward(const Layer& l, const Tensor& y, const Tensor& reserve, const Rnn
   if (lstm) out[kC] = empty_like(l[kC]);
   const auto dense = [](const Tensor& x) { return x.defined() ? x.contiguous() : x; };
   const Tensor dy = dense(g[0]), dh = dense(g[1]), dc = g.size() > 2 ? dense(g[2]) : Tensor();
-  const std::array<TensorView, 6> outs = {dgates, out[kWhh], out[kBhh], out[kWhr], out[kH], out[kC]};
-  const std::array<TensorView, 10> ins = {dy, dh, dc, y, reserve, w, l[kWhr], l[kH], l[kC], l[kSizes]};
-  backend(y).rnn_backward(context(y), outs, ins, p);
+  backend(y).rnn_backward(context(y), {.dx = dgates,
+                                       .dw = out[kWhh],
+                                       .dbias = out[kBhh],
+                                       .dprojection = out[kWhr],
+                                       .dh0 = out[kH],
+                                       .dc0 = out[kC],
+                                       .dy = dy,
+                                       .dh = dh,
+                                       .dc = dc,
+                                       .y = y,
+                                       .reserve = reserve,
+                                       .w = w,
+                                       .projection = l[kWhr],
+                                       .h0 = l[kH],
+                                       .c0 = l[kC],
+                                       .batch_sizes = l[kSizes],
+                                       .params = p});
   if (wants(kX)) out[kX] = matmul(dgates, l[kWih]);
   if (wants(kWih)) out[kWih] = matmul(t(dgates), l[kX]);
   if (wants(kBih)) out[kBih] = sum(dgates, 0);
@@ -122,10 +136,18 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
     NoGrad guard;
     const bool both = !gru && l[kBih].defined();  // biases that are only added are added once
     const Tensor gates = linear(l[kX], l[kWih], both ? add(l[kBih], l[kBhh]) : l[kBih]);
-    const std::array<TensorView, 4> outs = {y, h, c, reserve};
-    const std::array<TensorView, 7> ins = {gates, l[kWhh],  both ? TensorView() : TensorView(l[kBhh]), l[kWhr], l[kH],
-                                           l[kC], l[kSizes]};
-    backend(y).rnn(context(y), outs, ins, p);
+    backend(y).rnn(context(y), {.y = y,
+                                .h = h,
+                                .c = c,
+                                .reserve = reserve,
+                                .x = gates,
+                                .w = l[kWhh],
+                                .bias = both ? Tensor() : l[kBhh],
+                                .projection = l[kWhr],
+                                .h0 = l[kH],
+                                .c0 = l[kC],
+                                .batch_sizes = l[kSizes],
+                                .params = p});
   }
   compare_fused("rnn_layer", y, [&] { return composite(l, p).output; });
   const Tensor results[] = {y, h, c};

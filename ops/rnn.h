@@ -3,7 +3,7 @@
 
 namespace tapir::inline v0 {
 
-enum class RnnOp : uint8_t;  // core/backend.h: Tanh, Relu, Lstm, Gru
+enum class RnnOp : uint8_t;  // core/params.h: Tanh, Relu, Lstm, Gru
 
 /// G gates of H units, 4 (i, f, g, o), 3 (r, z, n) or 1; P is H, or the rows of weight_hr.
 struct RnnWeights {

@@ -30,8 +30,8 @@ static TensorView reversed(const Tensor& x, int64_t dim) {
 
 /// From the last element to the first one when `backwards`. Into `y`.
 static void run_scan(ScanOp op, const Tensor& x, int64_t dim, bool backwards, const Tensor& y) {
-  if (backwards) backend(x).scan(context(x), reversed(y, dim), {}, reversed(x, dim), {op, dim});
-  else backend(x).scan(context(x), y, {}, x, {op, dim});
+  if (backwards) backend(x).scan(context(x), {.out = reversed(y, dim), .x = reversed(x, dim), .params = {op, dim}});
+  else backend(x).scan(context(x), {.out = y, .x = x, .params = {op, dim}});
 }
 static Tensor empty_scan(const Tensor& x) { return empty_pointwise(x.shape(), x.dtype(), x.device(), {&x}); }
 
@@ -127,7 +127,7 @@ Tensor logcumsumexp(const Tensor& x, int64_t dim) {
 static std::pair<Tensor, Tensor> running_extreme(const char* name, ScanOp op, const Tensor& x, int64_t dim) {
   dim = wrap_dim(name, dim, x.dim());
   const Tensor y = empty_scan(x), at = empty_like(y, {.dtype = kInt64});
-  backend(x).scan(context(x), y, at, x, {op, dim});
+  backend(x).scan(context(x), {y, at, x, {op, dim}});
   return {record(name, y, {x}, save(at),
                  [dim](const Tensor& g, const Tensor& at) { return Grads{scatter_add(zeros_like(g), dim, at, g)}; }),
           at};

@@ -25,8 +25,8 @@ static Tensor search(const Tensor& sorted, const Tensor& values, bool right, boo
   Shape wide = rows;
   wide[wide.size() - 1] = sorted.shape().back();
   const Tensor y = empty(values.shape(), {.dtype = kInt64, .device = values.device()});
-  backend(y).search(context(y), view_as(y, rows, kInt64), shared ? TensorView(from).expand(wide) : TensorView(from),
-                    view_as(wanted, rows, dtype), {right});
+  const TensorView lines = shared ? TensorView(from).expand(wide) : TensorView(from);
+  backend(y).search(context(y), {view_as(y, rows, kInt64), lines, view_as(wanted, rows, dtype), {right}});
   profiler::note_operation("searchsorted");
   if (!out_int32) return y;
   check(sorted.shape().back() <= INT32_MAX, "[searchsorted] the size of input tensor {} does not fit into int32",

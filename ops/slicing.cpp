@@ -24,7 +24,7 @@ static Tensor slice_forward(const char* name, const Tensor& x, int64_t dim, int6
 static Tensor slice_backward(const Tensor& g, const Shape& shape, int64_t dim, int64_t start, int64_t step) {
   Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
   const int64_t count = g.shape()[dim];
-  backend(g).copy(context(g), slice_view(y, dim, start, count, step), g);
+  backend(g).copy(context(g), {slice_view(y, dim, start, count, step), g});
   return record("slice_backward", y, {g},
                 [=](const Tensor& gg) { return Grads{slice_forward("slice", gg, dim, start, count, step)}; });
 }
@@ -169,7 +169,7 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
   for (const Tensor& t : tensors) {
     if (is_legacy_empty(t)) continue;
     const int64_t n = t.shape()[dim];
-    if (t.numel()) backend(y).copy(context(y), slice_view(y, dim, at, n, 1), t);
+    if (t.numel()) backend(y).copy(context(y), {slice_view(y, dim, at, n, 1), t});
     at += n;
   }
   if (!wants_grad(tensors)) return y;

@@ -15,7 +15,7 @@ namespace tapir::inline v0 {
 /// softmax: dx = (g - <g, y>) y; log_softmax: dx = g - e^y sum g.
 static Tensor softmax_backward(const Tensor& g, const Tensor& y, int64_t dim, bool log) {
   Tensor dx = empty_like(y);
-  backend(y).softmax_backward(context(y), dx, g, y, {dim, log});
+  backend(y).softmax_backward(context(y), {dx, g, y, {dim, log}});
   return record("softmax_backward", dx, {g, y}, save(g, y),
                 [dim, log](Needs needs, const Tensor& u, const Tensor& g, const Tensor& y) {
                   const auto along = [dim](const Tensor& t) { return sum(t, dim, {.keepdim = true}); };
@@ -41,7 +41,7 @@ static Tensor softmax_of(const char* name, const Tensor& input, int64_t dim, boo
   check(is_floating(x.dtype()), "[{}] expected a floating-point dtype, got {}; ask for one with .dtype", name, x);
   if (x.dim() == 0) return view(softmax_of(name, view(x, {1}), 0, log, {}), {});
   Tensor y = empty_like(x);
-  backend(x).softmax(context(x), y, x, {dim, log});
+  backend(x).softmax(context(x), {y, x, {dim, log}});
   if (x.numel()) compare_fused(name, y, [&] { return softmax_composite(x, dim, log); });
   return record(name, y, {x}, save(y),
                 [dim, log](const Tensor& g, const Tensor& y) { return Grads{softmax_backward(g, y, dim, log)}; });

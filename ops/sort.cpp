@@ -29,7 +29,7 @@ static std::pair<Tensor, Tensor> run_sort(const Tensor& x, int64_t count, const 
   if (x.dim()) shape[p.dim] = count;
   Tensor values = with_values ? empty(shape, {.dtype = x.dtype(), .device = x.device()}) : Tensor(),
          indices = empty(shape, {.dtype = kInt64, .device = x.device()});
-  backend(x).sort(context(x), values, indices, x, p);
+  backend(x).sort(context(x), {values, indices, x, p});
   return {values, indices};
 }
 
@@ -172,7 +172,7 @@ static Tensor starts_of_runs(const Tensor& rows) {
   Tensor starts = ones(n, {.dtype = kInt64, .device = rows.device()});
   if (n < 2) return starts;
   const Tensor differ = ne(narrow(rows, 0, 1, n - 1), narrow(rows, 0, 0, n - 1));
-  backend(rows).copy(context(rows), narrow(starts, 0, 1, n - 1), any(differ, 1));
+  backend(rows).copy(context(rows), {narrow(starts, 0, 1, n - 1), any(differ, 1)});
   return starts;
 }
 

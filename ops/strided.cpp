@@ -30,17 +30,16 @@ struct Flat {
 
 Tensor dense_copy(const Tensor& x) {
   Tensor y = empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
-  backend(x).copy(context(x), y, x);
+  backend(x).copy(context(x), {y, x});
   return y;
 }
 /// x written to `place`, a view of a flat buffer of zeros; elements that share a place are summed.
 void write_to(const Tensor& flat, const Tensor& place, const Tensor& x) {
-  if (!may_overlap(place.shape(), place.strides())) return backend(x).copy(context(x), place, x);
+  if (!may_overlap(place.shape(), place.strides())) return backend(x).copy(context(x), {place, x});
   if (x.numel() == 0) return;
   const Tensor numbers = arange(0, flat.numel(), 1, {.device = x.device()});
   const Tensor chosen = dense_copy(alias(numbers, place.shape(), place.strides(), place.storage_offset()));
-  const TensorView index(chosen);
-  backend(x).index_put(context(x), flat, x, {&index, 1}, {.accumulate = true});
+  backend(x).index_put(context(x), {flat, x, {chosen}, {.accumulate = true}});
 }
 /// Where elements of the base share a place (it was expanded), each has its part of what lies there.
 void share(Tensor flat, const Flat& at, const ViewGeometry& v) {
@@ -75,8 +74,8 @@ Tensor strided_scatter(const Tensor& x, const ViewGeometry& v) {
 Tensor strided_zero(const Tensor& x, const ViewGeometry& v) {
   const Flat at(v);
   Tensor flat = empty(at.size, {.dtype = x.dtype(), .device = x.device()});
-  backend(x).copy(context(x), at.base(flat, v), x);
-  backend(x).fill(context(x), at.view(flat, v), 0);
+  backend(x).copy(context(x), {at.base(flat, v), x});
+  backend(x).fill(context(x), {at.view(flat, v), 0});
   return record("strided_zero", dense_copy(at.base(flat, v)), {x},
                 [v](const Tensor& g) { return Grads{strided_zero(g, v)}; });
 }

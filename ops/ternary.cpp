@@ -36,7 +36,7 @@ class Three {
     else
       y = empty_pointwise(shape, dtype, device,
                           {&a.tensor_or_undefined(), &b.tensor_or_undefined(), &c.tensor_or_undefined()});
-    backend(device).ternary(context(device), y, view(a, apart[0]), view(b, apart[1]), view(c, apart[2]), {op, alpha});
+    backend(device).ternary(context(device), {y, view(a, apart[0]), view(b, apart[1]), view(c, apart[2]), {op, alpha}});
     return y;
   }
   /// In place, where the closure needs the old value of self: a copy of it when the operation will be recorded.

@@ -20,12 +20,12 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, const
   Tensor norms = empty(int64_t(batches.size()), {.dtype = dtype, .device = device});
   for (size_t i = 0; i < batches.size(); ++i) {
     Tensor part = empty({}, {.dtype = compute_type(batches[i].model.dtype()), .device = batches[i].model.device()});
-    backend(part).foreach (context(part), part, batches[i].views, {}, {ForeachOp::NormP, o.norm_type});
+    backend(part).foreach (context(part),
+                           {.out = part, .xs = batches[i].views, .params = {ForeachOp::NormP, o.norm_type}});
     norms[int64_t(i)] = part;
   }
   Tensor total = empty({}, {.dtype = dtype, .device = device});
-  const TensorView all(norms);
-  backend(total).foreach (context(total), total, {&all, 1}, {}, {ForeachOp::NormP, o.norm_type});
+  backend(total).foreach (context(total), {.out = total, .xs = {norms}, .params = {ForeachOp::NormP, o.norm_type}});
   if (o.error_if_nonfinite) {
     const double value = total.item();
     check(std::isfinite(value),
@@ -33,10 +33,10 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, const
           o.norm_type, value);
   }
   Tensor factor = div(max_norm, add(total, 1e-6));
-  backend(factor).unary(context(factor), factor, factor, {UnaryOp::Clamp, -INFINITY, 1});
+  backend(factor).unary(context(factor), {factor, factor, {UnaryOp::Clamp, -INFINITY, 1}});
   for (const GradBatch& b : batches) {
     const Tensor here = factor.to(b.model.device());
-    backend(b.model).foreach (context(b.model), {}, b.views, here, {ForeachOp::Scale});
+    backend(b.model).foreach (context(b.model), {.xs = b.views, .factor = here, .params = {ForeachOp::Scale}});
   }
   written(params);
   return total;
@@ -47,7 +47,7 @@ void clip_grad_value_(const std::vector<Tensor>& params, double clip_value) {
   NoGrad guard;
   for (const GradBatch& b : grads_of("clip_grad_value_", params)) {
     const Tensor limit = full({}, clip_value, {.dtype = kFloat64, .device = b.model.device()});
-    backend(b.model).foreach (context(b.model), {}, b.views, limit, {ForeachOp::ClampValue});
+    backend(b.model).foreach (context(b.model), {.xs = b.views, .factor = limit, .params = {ForeachOp::ClampValue}});
   }
   written(params);
 }

@@ -21,7 +21,7 @@ struct OptimizerKind {
   /// The states of a parameter by their slots; null where these options need none.
   std::array<const char*, 3> (*states)(const OptionValues& options, const Tensor& p);
   bool momentum = false;                                 // beta1 is a momentum or the first beta
-  std::array<const char*, 2> numbers = {};               // as in OptimizerScalars
+  std::array<const char*, 2> numbers = {};               // as in entry::OptimizerStep
   void (*check)(const OptionValues& options) = nullptr;  // what concerns several options
 };
 

@@ -216,14 +216,14 @@ static void round_stochastically(const Tensor& p, const Tensor& x) {
   RandomParams random{RandomOp::Integer};
   std::tie(random.seed, random.offset) = default_generator().take(x.numel());
   random.low = 0, random.high = 1 << 16;
-  backend(x).random(context(x), noise, {}, {}, random);
+  backend(x).random(context(x), {.out = noise, .params = random});
   TensorView bits(x);
   bits.dtype = kInt32;
-  backend(x).binary(context(x), bits, bits, noise, {BinaryOp::Add});
+  backend(x).binary(context(x), {bits, bits, noise, {BinaryOp::Add}});
   TensorView high(x);  // the upper half of each number: little-endian
   high.dtype = kBFloat16, high.data = static_cast<char*>(high.data) + 2;
   for (int64_t d = 0; d < high.rank; ++d) high.strides[d] *= 2;
-  backend(x).copy(context(x), p, high);
+  backend(x).copy(context(x), {p, high});
 }
 
 void Optimizer::narrowed(Group& group, const Batch& batch, const std::vector<Tensor>& wide) {
@@ -234,30 +234,38 @@ void Optimizer::narrowed(Group& group, const Batch& batch, const std::vector<Ten
       round_stochastically(p, wide[k]);
       continue;
     }
-    backend(p).copy(context(p), p, wide[k]);
+    backend(p).copy(context(p), {p, wide[k]});
     group.slots[batch.members[k]].master_version = p.version();
   }
 }
 
 void Optimizer::update(Group& group, const Batch& batch, const StepScale& scale) {
   const std::vector<Tensor> params = widened(group, batch);
-  std::vector<TensorView> views[5];
-  for (auto& v : views) v.reserve(batch.members.size());
-  for (const Tensor& p : params) views[0].emplace_back(p);
+  const std::vector<TensorView> values(params.begin(), params.end());
+  std::vector<TensorView> grads, states[3];
+  for (auto* list : {&grads, &states[0], &states[1], &states[2]}) list->reserve(values.size());
   for (size_t i : batch.members) {
-    views[1].emplace_back(group.params[i].grad());
+    grads.emplace_back(group.params[i].grad());
     const auto names = kind_->states(group.options, group.params[i]);
-    for (size_t k = 0, to = 2; k < 3; ++k)
-      if (names[k]) views[to++].emplace_back(group.slots[i].state[k]);
+    for (size_t k = 0, to = 0; k < 3; ++k)
+      if (names[k]) states[to++].emplace_back(group.slots[i].state[k]);
   }
   OptimizerParams constants = group.options;
   // The tensor has it, and nothing here changes from step to step: 0 or 1 says whether there is a buffer.
   if (group.device_beta1.defined()) constants.beta1 = constants.beta1 != 0;
   backend(batch.device)
-      .optimizer_step(
-          context(batch.device), {views[0], views[1], views[2], views[3], views[4]},
-          {group.device_lr, batch.step, scale.inv_scale, scale.found_inf, group.device_beta1, batch.numbers},
-          constants);
+      .optimizer_step(context(batch.device), {.values = values,
+                                              .grads = grads,
+                                              .first = states[0],
+                                              .second = states[1],
+                                              .third = states[2],
+                                              .lr = group.device_lr,
+                                              .step = batch.step,
+                                              .inv_scale = scale.inv_scale,
+                                              .found_inf = scale.found_inf,
+                                              .beta1 = group.device_beta1,
+                                              .numbers = batch.numbers,
+                                              .params = constants});
   narrowed(group, batch, params);
 }
 

@@ -80,7 +80,7 @@ class Optimizer {
  protected:
   struct Slot {      // of one parameter
     Tensor step;     // 0-dim int64, shared by the parameters that have always been stepped together
-    Tensor numbers;  // float32 (2), as in OptimizerScalars; shared likewise
+    Tensor numbers;  // float32 (2), as in entry::OptimizerStep; shared likewise
     std::array<Tensor, 3> state;
     Tensor master;                // float32, where the option asks for it
     uint32_t master_version = 0;  // of the parameter, when both were equal

@@ -11,34 +11,29 @@
 namespace tapir::inline v0::train {
 namespace {
 
-using V = BackendTable::V;
-
 thread_local double counted = 0;
 thread_local const BackendTable* real = nullptr;
 
-/// Whatever follows the first two views passes by.
-template <class... A> auto counting_matmul(void (*)(Context&, V, V, A...)) {
-  return +[](Context& c, V out, V a, A... rest) {
-    counted += 2.0 * double(out.numel()) * double(a.sizes[a.rank - 1]);
-    real->matmul(c, out, a, rest...);
-  };
+void count_matmul(Context& ctx, const entry::Matmul& c) {
+  counted += 2.0 * double(c.out.numel()) * double(c.a.sizes[c.a.rank - 1]);
+  real->matmul(ctx, c);
 }
-void count_conv(Context& c, V y, V x, V w, V bias, const ConvParams& p) {
-  counted += 2.0 * double(y.numel()) * double(w.numel()) / double(std::max<int64_t>(w.sizes[0], 1));
-  real->conv(c, y, x, w, bias, p);
+void count_conv(Context& ctx, const entry::Conv& c) {
+  counted += 2.0 * double(c.y.numel()) * double(c.w.numel()) / double(std::max<int64_t>(c.w.sizes[0], 1));
+  real->conv(ctx, c);
 }
-void count_conv_transpose(Context& c, V dx, V dy, V w,
-                          const ConvParams& p) {  // what a transposed convolution runs forward
-  counted += 2.0 * double(dy.numel()) * double(w.numel()) / double(std::max<int64_t>(w.sizes[0], 1));
-  real->conv_backward_data(c, dx, dy, w, p);
+void count_conv_transpose(Context& ctx,
+                          const entry::ConvBackwardData& c) {  // what a transposed convolution runs forward
+  counted += 2.0 * double(c.dy.numel()) * double(c.w.numel()) / double(std::max<int64_t>(c.w.sizes[0], 1));
+  real->conv_backward_data(ctx, c);
 }
-void count_attention(Context& c, V out, V lse, V q, V k, V v, V mask, const AttentionParams& p) {
-  counted += 2.0 * (double(q.numel()) + double(out.numel())) * double(k.sizes[2]);
-  real->attention(c, out, lse, q, k, v, mask, p);
+void count_attention(Context& ctx, const entry::Attention& c) {
+  counted += 2.0 * (double(c.q.numel()) + double(c.out.numel())) * double(c.k.sizes[2]);
+  real->attention(ctx, c);
 }
-void count_rnn(Context& c, std::span<const TensorView> outs, std::span<const TensorView> ins, const RnnParams& p) {
-  counted += 2.0 * double(outs[0].sizes[0]) * double(ins[1].numel() + (ins[3].defined() ? ins[3].numel() : 0));
-  real->rnn(c, outs, ins, p);
+void count_rnn(Context& ctx, const entry::Rnn& c) {
+  counted += 2.0 * double(c.y.sizes[0]) * double(c.w.numel() + (c.projection.defined() ? c.projection.numel() : 0));
+  real->rnn(ctx, c);
 }
 
 /// A table that counts what this thread computes on one device.
@@ -48,8 +43,7 @@ struct FlopCounter {
   ScopedMode<const BackendTable*> scope;
   explicit FlopCounter(Device device)
       : outer(&backend(device)), table(*outer), scope(modes.tables[int(device.type)], &table) {
-    table.matmul = counting_matmul(table.matmul), table.conv = count_conv,
-    table.conv_backward_data = count_conv_transpose;
+    table.matmul = count_matmul, table.conv = count_conv, table.conv_backward_data = count_conv_transpose;
     if (table.attention) table.attention = count_attention;
     if (table.rnn) table.rnn = count_rnn;
     real = outer, counted = 0;

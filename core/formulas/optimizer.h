@@ -39,7 +39,7 @@ template <class C> struct StepNumbers {
   bool skip;       // for a device that learns of found_inf late
 };
 
-/// `numbers` as in OptimizerScalars; t: steps, this one included.
+/// `numbers` as in entry::OptimizerStep; t: steps, this one included.
 template <class C> TAPIR_FORMULA StepNumbers<C> numbers_of(const OptimizerParams& o, double lr, double t,
                                                            double inv_scale, double beta1, float* numbers) {
   const bool decoupled = o.op == OptimizerOp::AdamW || o.op == OptimizerOp::Lion || o.decoupled;

@@ -69,11 +69,12 @@ bool weight_gradient_as_product(Context& ctx, const Conv& c) {
     if (!gemm(ctx, g)) return false;
   }
   if (c.bias)
-    reduce(ctx, view_of(c.bias, {1, s.o}, {s.o, 1}), view_of(c.y.data, {pixels, s.o}, {s.o, 1}),
-           {.op = ReduceOp::Sum, .dims = 1});
+    reduce(ctx, {view_of(c.bias, {1, s.o}, {s.o, 1}),
+                 view_of(c.y.data, {pixels, s.o}, {s.o, 1}),
+                 {.op = ReduceOp::Sum, .dims = 1}});
   if (!in_place)
-    copy(ctx, view_of(c.w.data, {s.o, s.c, positions}, {width, positions, 1}),
-         view_of(dw, {s.o, s.c, positions}, {width, 1, s.c}));
+    copy(ctx, {view_of(c.w.data, {s.o, s.c, positions}, {width, positions, 1}),
+               view_of(dw, {s.o, s.c, positions}, {width, 1, s.c})});
   return true;
 }
 

@@ -18,10 +18,7 @@ template <class F> Program recorded(const Tensor& x, F f) {
   const std::vector<Tensor> out = f(x);
   return recording.finish(out);
 }
-int64_t copies(const Program& p) {
-  return std::count_if(p.calls.begin(), p.calls.end(),
-                       [](const ir::Call& c) { return c.entry == std::string_view("copy"); });
-}
+int64_t copies(const Program& p) { return std::count_if(p.calls.begin(), p.calls.end(), ir::is<entry::Copy>); }
 /// How many copies of f's program are left.
 template <class F> int64_t left(const Tensor& x, F f, void (*pass)(Program&)) {
   const Program program = recorded(x, f);

@@ -36,9 +36,9 @@ TEST_CASE("a chain becomes one call that writes its end alone") {
   CHECK(check_fused(p).groups == 1);
   const ir::FuseReport report = ir::fuse(p);
   REQUIRE(p.calls.size() == 1);
-  CHECK(std::string_view(p.calls[0].entry) == "fused");
+  REQUIRE(ir::is<entry::Fused>(p.calls[0]));
   CHECK(contains(to_string(p.calls[0]), "fused(Mul Add Relu Mul Tanh): [%"));
-  CHECK(p.calls[0].operands[0].views.size() == 1);
+  CHECK(p.calls[0][&entry::Fused::outs].size() == 1);
   CHECK(report.bytes_before == 11 * x.numel() * 4);
   CHECK(report.bytes_after == 2 * x.numel() * 4);
 }
@@ -104,8 +104,7 @@ TEST_CASE("gradients of slices are written to their places") {
     check_fused(p);
     const auto fills = [&] {
       int n = 0;
-      for (const ir::Call& call : p.calls)
-        n += std::string_view(call.entry) == "fill" && call.view(0).shape.size() == 2;
+      for (const ir::Call& call : p.calls) n += ir::is<entry::Fill>(call) && call[&entry::Fill::out].shape.size() == 2;
       return n;
     };
     const int before = fills();

@@ -51,20 +51,20 @@ auto training = [](auto& net) {
   };
 };
 /// How often an entry is called in the program of a step, once it is replayed.
-template <class Step, class... A> int calls_of(Step& step, std::string_view entry, const A&... arguments) {
+template <class E, class Step, class... A> int calls_of(Step& step, const A&... arguments) {
   for (int i = 0; i < 6; ++i) step(arguments...);
   REQUIRE(step.programs() == 1);
-  const std::string text = step.explain();
+  const std::string text = step.explain(), name = entry::name_of(entry::id_of<E>);
   int count = 0;
-  for (size_t at = 0; (at = text.find("  " + std::string(entry) + "(", at)) != std::string::npos; ++at)
+  for (size_t at = 0; (at = text.find("  " + name + "(", at)) != std::string::npos; ++at)
     count += text.find(": ", at) < text.find('\n', at);
   return count;
 }
-template <class Net> int calls_in(Net& net, std::string_view entry, const CompileOptions& options = {}) {
+template <class E, class Net> int calls_in(Net& net, const CompileOptions& options = {}) {
   auto plain = training(net);
   auto step = compile([&](const Tensor& x, const Tensor& y) { return plain(x, y); }, options);
   const auto [x, y] = images(true)(0);
-  return calls_of(step, entry, x, y);
+  return calls_of<E>(step, x, y);
 }
 
 }  // namespace
@@ -86,10 +86,10 @@ TEST_CASE("norms with relu: compiled training is eager's, and has the fused call
   for (bool in_place : {false, true}) {
     Net net(6, {}, in_place);
     net.to(kChannelsLast);
-    CHECK(calls_in(net, "norm_relu") == 4);
-    CHECK(calls_in(net, "norm_relu_backward") == 4);
-    CHECK(calls_in(net, "norm") == 0);
-    CHECK(calls_in(net, "norm_relu", {.norms = false}) == 0);
+    CHECK(calls_in<entry::NormRelu>(net) == 4);
+    CHECK(calls_in<entry::NormReluBackward>(net) == 4);
+    CHECK(calls_in<entry::Norm>(net) == 0);
+    CHECK(calls_in<entry::NormRelu>(net, {.norms = false}) == 0);
   }
 }
 

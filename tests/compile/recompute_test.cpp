@@ -18,9 +18,7 @@ using ir::Program;
 namespace {
 
 int64_t most_of(const Program& p) { return ir::most_live_bytes(p, ir::fixed_blocks(p)); }
-int64_t count(const Program& p, std::string_view entry) {
-  return std::count_if(p.calls.begin(), p.calls.end(), [&](const ir::Call& c) { return c.entry == entry; });
-}
+template <class E> int64_t count(const Program& p) { return std::count_if(p.calls.begin(), p.calls.end(), ir::is<E>); }
 
 /// Layers whose pointwise halves are cheap to make again.
 struct Deep : nn::Module {
@@ -172,8 +170,8 @@ TEST_CASE(
     const int64_t added = ir::recompute(less, most_of(program) * 8 / 10);
     CHECK(added > 0);
     CHECK(most_of(less) <= most_of(program) * 8 / 10);
-    CHECK(count(less, "conv") == count(program, "conv"));
-    CHECK(count(less, "norm") > count(program, "norm"));
+    CHECK(count<entry::Conv>(less) == count<entry::Conv>(program));
+    CHECK(count<entry::Norm>(less) > count<entry::Norm>(program));
     check_same_bits(program, less);
     Program least = program;
     ir::recompute(least, 0);

@@ -55,14 +55,12 @@ Program program_of(bool refuses, const std::function<Tensor(const Tensor&, const
   });
   return recording.finish(std::array{y, picked});
 }
-int64_t count(const Program& p, std::string_view entry) {
-  return std::count_if(p.calls.begin(), p.calls.end(), [&](const ir::Call& c) { return c.entry == entry; });
-}
-/// What the first call of that entry writes at operand i lies outside from now on.
-void move_outside(Program& p, std::string_view entry, size_t i) {
+template <class E> int64_t count(const Program& p) { return std::count_if(p.calls.begin(), p.calls.end(), ir::is<E>); }
+/// What the first call of that entry writes there lies outside from now on.
+template <class E> void move_outside(Program& p, entry::Out E::*output) {
   for (const ir::Call& call : p.calls)
-    if (call.entry == entry) {
-      ir::Block& b = p.blocks[size_t(call.view(i).block)];
+    if (ir::is<E>(call)) {
+      ir::Block& b = p.blocks[size_t(call[output].block)];
       b.kind = ir::Block::Kind::Outside, b.memory = allocate_storage(b.bytes, kCPU);
       return;
     }
@@ -143,9 +141,9 @@ TEST_CASE("refusals: passes do not carry a write outside past a call that may re
           return relu(h);
         },
         rows());
-    move_outside(product, "unary", 0);
+    move_outside(product, &entry::Unary::out);
     ir::join_epilogues(product);
-    CHECK(count(product, "unary") == (refuses ? 1 : 0));
+    CHECK(count<entry::Unary>(product) == (refuses ? 1 : 0));
 
     Program evaluation = program_of(
         refuses,
@@ -156,9 +154,9 @@ TEST_CASE("refusals: passes do not carry a write outside past a call that may re
           return folded(h);
         },
         image);
-    move_outside(evaluation, "norm", 0);
+    move_outside(evaluation, &entry::Norm::y);
     ir::fold_norms(evaluation);
-    CHECK(count(evaluation, "norm") == (refuses ? 1 : 0));
+    CHECK(count<entry::Norm>(evaluation) == (refuses ? 1 : 0));
 
     Program training = program_of(
         refuses,
@@ -170,7 +168,7 @@ TEST_CASE("refusals: passes do not carry a write outside past a call that may re
         },
         image);
     ir::join_norms(training);
-    CHECK(count(training, "norm") == (refuses ? 1 : 0));
+    CHECK(count<entry::Norm>(training) == (refuses ? 1 : 0));
 
     Program gradient = program_of(
         refuses,
@@ -182,10 +180,10 @@ TEST_CASE("refusals: passes do not carry a write outside past a call that may re
           return y.detach();
         },
         image);
-    move_outside(gradient, "norm_backward", 1);
+    move_outside(gradient, &entry::NormBackward::dweight);
     ir::join_norms(gradient);
-    CHECK(count(gradient, "norm_relu") == 1);
-    CHECK(count(gradient, "norm_relu_backward") == (refuses ? 0 : 1));
+    CHECK(count<entry::NormRelu>(gradient) == 1);
+    CHECK(count<entry::NormReluBackward>(gradient) == (refuses ? 0 : 1));
   }
 }
 

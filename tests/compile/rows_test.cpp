@@ -17,8 +17,7 @@ namespace {
 
 int64_t fused_rows(const Program& p) {
   int64_t n = 0;
-  for (const ir::Call& call : p.calls)
-    n += std::string_view(call.entry) == "fused" && call.params<FusedParams>().row_dims > 0;
+  for (const ir::Call& call : p.calls) n += ir::is<entry::Fused>(call) && call.params<FusedParams>().row_dims > 0;
   return n;
 }
 

@@ -130,7 +130,7 @@ struct TableInUse {  // the thread's table, restored at the end
 const BackendTable& real_table() { return *built_in_backend(DeviceType::CPU); }
 
 Tensor divided(const Tensor& a, const Tensor& b, const Tensor& out) {
-  backend(a).binary(context(a), out, a, b, {.op = BinaryOp::Div});
+  backend(a).binary(context(a), {out, a, b, {BinaryOp::Div}});
   return out;
 }
 
@@ -169,7 +169,7 @@ TEST_CASE("TAPIR_DUMP: a call that makes a NaN of finite operands becomes a case
   CHECK(y[1] == 2);
   CHECK(std::isinf(y[2]));
   CHECK(y[3] == 3);
-  CHECK_THROWS_AS(call_entry(real_table(), "unary", ctx, replay.args), ValueError);
+  CHECK_THROWS_AS(call_entry(real_table(), entry::Id::unary, ctx, replay.args), ValueError);
   CHECK_THROWS_AS(call_entry(real_table(), "no such entry", ctx, replay.args), ValueError);
 }
 
@@ -180,8 +180,8 @@ TEST_CASE("TAPIR_DUMP: what is right, or was not finite before, is not dumped") 
   const Tensor bad = tensor(std::vector<float>{inf, 1}), good = tensor({2., 4.});
   divided(good, good, empty({2}));
   divided(bad, good, empty({2}));
-  backend(good).binary(context(good), empty({2}), good, TensorView(Scalar(inf), kFloat32), {.op = BinaryOp::Mul});
-  backend(good).fill(context(good), good, -inf);
+  backend(good).binary(context(good), {empty({2}), good, TensorView(Scalar(inf), kFloat32), {BinaryOp::Mul}});
+  backend(good).fill(context(good), {good, -inf});
   CHECK(folder.cases().empty());
 }
 
@@ -189,19 +189,19 @@ TEST_CASE("TAPIR_DUMP: bad values and exceptions") {
   static bool throws;
   static BackendTable table;
   table = real_table();
-  table.optimizer_step = [](Context& ctx, const OptimizerLists&, const OptimizerScalars&, const OptimizerParams&) {
+  table.optimizer_step = [](Context& ctx, const entry::OptimizerStep&) {
     if (throws) throw std::runtime_error("a \"bad\" day");
     ctx.bad_value(3, -7, 5);
   };
   const Tensor p = tensor({1., 2.}), lr = tensor(0.1, {.dtype = kFloat64}), step = tensor(1);
   const TensorView views[] = {p};
-  const OptimizerLists lists{.params = views, .grads = views, .first = {}, .second = {}, .third = {}};
-  const OptimizerScalars scalars{.lr = lr, .step = step, .inv_scale = {}, .found_inf = {}};
+  const entry::OptimizerStep call{
+      .values = views, .grads = views, .lr = lr, .step = step, .params = {.op = OptimizerOp::AdamW}};
   for (const bool is_thrown : {false, true}) {
     throws = is_thrown;
     Folder folder;
     TableInUse guard(make_traced(table, DeviceType::CPU, false, folder.path.string()));
-    const auto run = [&] { backend(p).optimizer_step(context(p), lists, scalars, {.op = OptimizerOp::AdamW}); };
+    const auto run = [&] { backend(p).optimizer_step(context(p), call); };
     stderr_of([&] { CHECK(message_of<std::runtime_error>(run) == (is_thrown ? "a \"bad\" day" : "nothing")); });
     StateDict tensors;
     const std::string line = folder.take_line(tensors);

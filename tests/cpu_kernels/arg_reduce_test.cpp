@@ -15,7 +15,7 @@ void check_arg(DType t, const Shape& shape, int64_t dim, Layout layout, bool wit
   const int64_t n = shape.size() ? shape[dim] : 1;
   for (const ArgReduceOp op : {ArgReduceOp::ArgMax, ArgReduceOp::ArgMin}) {
     Array out(kInt64, kept, layout);
-    cpu().arg_reduce(ctx(), out.view, x.view, {op, dim});
+    cpu().arg_reduce(ctx(), {out.view, x.view, {op, dim}});
     const auto expected = [&](int64_t i) {
       int64_t best = 0;
       const auto at = [&](int64_t k) { return x.get(i / inner * inner * n + k * inner + i % inner); };
@@ -49,13 +49,13 @@ TEST_CASE("arg_reduce: infinities and the extremes of int64") {
   for (const int64_t n : {2, 100, 3000}) {
     const Array low = Array(kFloat32, {n}).fill({-kInf});
     Array out(kInt64, {1});
-    cpu().arg_reduce(ctx(), out.view, low.view, {ArgReduceOp::ArgMax, 0});
+    cpu().arg_reduce(ctx(), {out.view, low.view, {ArgReduceOp::ArgMax, 0}});
     CHECK(out.get(0) == 0);
   }
   Array x(kInt64, {3}), out(kInt64, {1});
   x.view.as<int64_t>()[0] = INT64_MAX - 1, x.view.as<int64_t>()[1] = INT64_MAX, x.view.as<int64_t>()[2] = INT64_MIN;
-  cpu().arg_reduce(ctx(), out.view, x.view, {ArgReduceOp::ArgMax, 0});
+  cpu().arg_reduce(ctx(), {out.view, x.view, {ArgReduceOp::ArgMax, 0}});
   CHECK(out.get(0) == 1);
-  cpu().arg_reduce(ctx(), out.view, x.view, {ArgReduceOp::ArgMin, 0});
+  cpu().arg_reduce(ctx(), {out.view, x.view, {ArgReduceOp::ArgMin, 0}});
   CHECK(out.get(0) == 2);
 }

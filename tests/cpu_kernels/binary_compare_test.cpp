@@ -24,9 +24,9 @@ TEST_CASE("binary: comparisons and logic write bool") {
               out(kBool, {9, 130}, layout);
         for (int64_t i = 0; i < 400; ++i) b.set(i, a.get(i));
         if (is_floating(t)) a.set(7, kNaN), b.set(500, kNaN);
-        cpu().binary(ctx(), out.view, a.view, b.view, {c.op});
+        cpu().binary(ctx(), {out.view, a.view, b.view, {c.op}});
         REQUIRE(difference(out, [&](int64_t i) { return c.f(a.get(i), b.get(i)); }) == "");
-        cpu().binary(ctx(), out.view, a.view, TensorView(1, t), {c.op});
+        cpu().binary(ctx(), {out.view, a.view, TensorView(1, t), {c.op}});
         REQUIRE(difference(out, [&](int64_t i) { return c.f(a.get(i), 1); }) == "");
       }
 }
@@ -36,11 +36,11 @@ TEST_CASE("binary: bits of integers and bool") {
   for (const DType t : {kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
     const Array a = Array(t, {300}).fill(numbers), b = Array(t, {300}).fill(numbers);
     Array out(t, {300});
-    cpu().binary(ctx(), out.view, a.view, b.view, {BinaryOp::BitwiseAnd});
+    cpu().binary(ctx(), {out.view, a.view, b.view, {BinaryOp::BitwiseAnd}});
     CHECK(difference(out, [&](int64_t i) { return double(int64_t(a.get(i)) & int64_t(b.get(i))); }) == "");
-    cpu().binary(ctx(), out.view, a.view, b.view, {BinaryOp::BitwiseOr});
+    cpu().binary(ctx(), {out.view, a.view, b.view, {BinaryOp::BitwiseOr}});
     CHECK(difference(out, [&](int64_t i) { return double(int64_t(a.get(i)) | int64_t(b.get(i))); }) == "");
-    cpu().binary(ctx(), out.view, a.view, b.view, {BinaryOp::BitwiseXor});
+    cpu().binary(ctx(), {out.view, a.view, b.view, {BinaryOp::BitwiseXor}});
     CHECK(difference(out, [&](int64_t i) { return double(int64_t(a.get(i)) ^ int64_t(b.get(i))); }) == "");
   }
 }

@@ -6,7 +6,7 @@ namespace {
 double run(BinaryOp op, DType t, double a, double b) {
   Array x(t, {}), y(t, {}), out(t, {});
   x.set(0, a), y.set(0, b);
-  cpu().binary(ctx(), out.view, x.view, y.view, {op});
+  cpu().binary(ctx(), {out.view, x.view, y.view, {op}});
   return out.get(0);
 }
 double floor_div(double a, double b) { return std::floor(a / b); }
@@ -57,18 +57,18 @@ TEST_CASE("binary: an integer divided by 0 is reported by its position") {
         Array b(t, {30, 70}, layout), row(t, {70}), out(t, {30, 70});
         b.fill({3.0}), row.fill({2.0});
         Context& c = ctx();
-        cpu().binary(c, out.view, a.view, b.view, {op});
+        cpu().binary(c, {out.view, a.view, b.view, {op}});
         CHECK_FALSE(c.error.set);
         b.set(1234, 0), b.set(1999, 0), row.set(42, 0);
         Context& d = ctx();
-        cpu().binary(d, out.view, a.view, b.view, {op});
+        cpu().binary(d, {out.view, a.view, b.view, {op}});
         CHECK((d.error.set && d.error.position == 1234));
         CHECK(out.get(1234) == 0);
         Context& e = ctx();
-        cpu().binary(e, out.view, a.view, row.view, {op});
+        cpu().binary(e, {out.view, a.view, row.view, {op}});
         CHECK((e.error.set && e.error.position == 42));
         Context& f = ctx();
-        cpu().binary(f, out.view, a.view, TensorView(0, t), {op});
+        cpu().binary(f, {out.view, a.view, TensorView(0, t), {op}});
         CHECK((f.error.set && f.error.position == 0));
       }
   ctx();

@@ -33,7 +33,7 @@ TEST_CASE("binary: gradients of activations") {
       for (const Layout layout : kLayouts) {
         const Array g = Array(t, {11, 80}, layout).fill(numbers), x = Array(t, {11, 80}).fill(numbers);
         Array out(t, {11, 80}, layout);
-        cpu().binary(ctx(), out.view, g.view, x.view, c.p);
+        cpu().binary(ctx(), {out.view, g.view, x.view, c.p});
         double worst = 0;
         for (int64_t i = 0; i < out.numel(); ++i) {
           const double want = c.f(g.get(i), x.get(i));
@@ -48,7 +48,7 @@ TEST_CASE("binary: a gradient that is cut is 0, whatever comes in") {
   const Array g = Array(kFloat32, {3}).fill({kInf, kNaN, -kInf}), x = Array(kFloat32, {3}).fill({-3.0});
   Array out(kFloat32, {3});
   for (const BinaryOp op : {BinaryOp::ReluGrad, BinaryOp::ClampGrad}) {
-    cpu().binary(ctx(), out.view, g.view, x.view, {op, 0.0, 1.0});
+    cpu().binary(ctx(), {out.view, g.view, x.view, {op, 0.0, 1.0}});
     CHECK(difference(out, [](int64_t) { return 0; }) == "");
   }
 }

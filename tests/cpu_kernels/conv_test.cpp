@@ -107,7 +107,9 @@ void check_case(const Case& k, DType t, int x_order, int y_order, int w_order, b
   y.fill(nan);
   r.each(x, w, y,
          [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ey[size_t(yi)] += vx[size_t(xi)] * vw[size_t(wi)]; });
-  cpu_table().conv(cpu_context(), y.view, x.view, w.view, with_bias ? bias.view : TensorView(), r.p);
+  cpu_table().conv(
+      cpu_context(),
+      {.y = y.view, .x = x.view, .w = w.view, .bias = with_bias ? bias.view : TensorView(), .params = r.p});
   int64_t spatial = 1;
   for (const int64_t e : r.out) spatial *= e;
   for (int64_t i = 0; with_bias && i < k.n * k.o * spatial; ++i) {
@@ -122,7 +124,7 @@ void check_case(const Case& k, DType t, int x_order, int y_order, int w_order, b
   x.fill(nan);
   r.each(x, w, y,
          [&](int64_t xi, int64_t wi, int64_t yi, int64_t) { ex[size_t(xi)] += vy[size_t(yi)] * vw[size_t(wi)]; });
-  cpu_table().conv_backward_data(cpu_context(), x.view, y.view, w.view, r.p);
+  cpu_table().conv_backward_data(cpu_context(), {.dx = x.view, .dy = y.view, .w = w.view, .params = r.p});
   CHECK(mismatches(x, ex) == 0);
 
   x.random(5, -1, 1);
@@ -135,7 +137,9 @@ void check_case(const Case& k, DType t, int x_order, int y_order, int w_order, b
     for (size_t d = r.out.size(); d-- > 0;) at[d] = left % r.out[d], left /= r.out[d];
     eb[size_t(i / spatial % k.o)] += vy[size_t(Reference::offset(y, i / spatial / k.o, i / spatial % k.o, at))];
   }
-  cpu_table().conv_backward_weight(cpu_context(), w.view, with_bias ? bias.view : TensorView(), y.view, x.view, r.p);
+  cpu_table().conv_backward_weight(
+      cpu_context(),
+      {.dw = w.view, .dbias = with_bias ? bias.view : TensorView(), .dy = y.view, .x = x.view, .params = r.p});
   CHECK(mismatches(w, ew) == 0);
   if (with_bias) CHECK(mismatches(bias, eb) == 0);
 }
@@ -231,7 +235,7 @@ TEST_CASE("conv: an expanded input and a sliced weight", "[isa]") {
     r.each(x, w, y, [&](int64_t xi, int64_t wi, int64_t yi, int64_t) {
       expected[size_t(yi)] += read(t, x.view.data, xi) * read(t, w.view.data, wi);
     });
-    cpu_table().conv(cpu_context(), y.view, x.view, w.view, {}, r.p);
+    cpu_table().conv(cpu_context(), {.y = y.view, .x = x.view, .w = w.view, .params = r.p});
     CHECK(mismatches(y, expected) == 0);
   }
 }
@@ -240,8 +244,9 @@ TEST_CASE("conv: integers are exact, beyond what a double holds", "[isa]") {
   Array x(kInt64, {1, 1, 2, 2}), w(kInt64, {1, 1, 2, 2}), y(kInt64, {1, 1, 1, 1});
   int64_t *xs = x.view.as<int64_t>(), *ws = w.view.as<int64_t>();
   for (int i = 0; i < 4; ++i) xs[i] = (int64_t(1) << 53) + i, ws[i] = 1;
-  cpu_table().conv(cpu_context(), y.view, x.view, w.view, {}, {});
+  cpu_table().conv(cpu_context(), {.y = y.view, .x = x.view, .w = w.view, .params = {}});
   CHECK(y.view.as<int64_t>()[0] == (int64_t(1) << 55) + 6);
   Array truth(kBool, {1, 1, 2, 2});
-  CHECK_THROWS_AS(cpu_table().conv(cpu_context(), truth.view, truth.view, truth.view, {}, {}), ValueError);
+  CHECK_THROWS_AS(cpu_table().conv(cpu_context(), {.y = truth.view, .x = truth.view, .w = truth.view, .params = {}}),
+                  ValueError);
 }

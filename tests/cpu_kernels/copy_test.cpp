@@ -4,7 +4,7 @@ using namespace kernel_tests;
 
 namespace {
 void check_copy(const Array& x, Array out) {
-  cpu().copy(ctx(), out.view, x.view);
+  cpu().copy(ctx(), {out.view, x.view});
   CHECK(difference(out, [&](int64_t i) { return x.get(i); }) == "");
 }
 }  // namespace
@@ -17,7 +17,7 @@ TEST_CASE("copy: every pair of dtypes and layouts") {
         for (const Layout b : kLayouts) {
           Array x = Array(from, {3, 5, 70}, a).fill(numbers), out(to, {3, 5, 70}, b);
           for (int64_t i = 0; i < x.numel(); ++i) x.set(i, std::abs(x.get(i)));  // an unsigned dtype holds it
-          cpu().copy(ctx(), out.view, x.view);
+          cpu().copy(ctx(), {out.view, x.view});
           const bool whole = !is_floating(to);
           REQUIRE(difference(out, [&](int64_t i) {
                     return to == kBool ? x.get(i) != 0 : whole ? std::trunc(x.get(i)) : x.get(i);
@@ -35,7 +35,7 @@ TEST_CASE("copy: permutations of three axes, and planes larger than a block") {
         TensorView permuted = x.view;
         for (int d = 0; d < 3; ++d)
           permuted.sizes[d] = x.view.sizes[order[d]], permuted.strides[d] = x.view.strides[order[d]];
-        cpu().copy(ctx(), out.view, permuted);
+        cpu().copy(ctx(), {out.view, permuted});
         Array expected = x;
         expected.view = permuted, expected.view.data = expected.memory.data();
         REQUIRE(difference(out, [&](int64_t i) { return expected.get(i); }) == "");
@@ -51,7 +51,7 @@ TEST_CASE("copy: floats to integers truncate, saturate, and NaN gives 0") {
   for (const DType from : {kFloat32, kFloat64, kBFloat16}) {
     const Array x = Array(from, {16}).fill(values);
     Array u8(kUInt8, {16}), i8(kInt8, {16}), i16(kInt16, {16}), i32(kInt32, {16}), i64(kInt64, {16});
-    for (Array* out : {&u8, &i8, &i16, &i32, &i64}) cpu().copy(ctx(), out->view, x.view);
+    for (Array* out : {&u8, &i8, &i16, &i32, &i64}) cpu().copy(ctx(), {out->view, x.view});
     CHECK(difference(u8, [&](int64_t i) { return expected(x.get(i), 0, 255); }) == "");
     CHECK(difference(i8, [&](int64_t i) { return expected(x.get(i), -128, 127); }) == "");
     CHECK(difference(i16, [&](int64_t i) { return expected(x.get(i), -32768, 32767); }) == "");
@@ -70,12 +70,12 @@ TEST_CASE("copy: 16-bit floats round to nearest even, overflow to infinity") {
     values.push_back(double(std::bit_cast<float>(uint32_t(i) << 16 | uint32_t(i * 40503) % 65536)));
   const Array x = Array(kFloat32, {65536}).fill(values);
   Array h(kFloat16, {65536}), b(kBFloat16, {65536}), back(kFloat32, {65536});
-  cpu().copy(ctx(), h.view, x.view);
-  cpu().copy(ctx(), b.view, x.view);
+  cpu().copy(ctx(), {h.view, x.view});
+  cpu().copy(ctx(), {b.view, x.view});
   CHECK(difference(h, [&](int64_t i) { return x.get(i); }) == "");
   CHECK(difference(b, [&](int64_t i) { return x.get(i); }) == "");
   for (int64_t i = 0; i < 65536; ++i) h.view.as<uint16_t>()[i] = uint16_t(i);
-  cpu().copy(ctx(), back.view, h.view);
+  cpu().copy(ctx(), {back.view, h.view});
   CHECK(difference(back, [&](int64_t i) { return h.get(i); }) == "");
 }
 
@@ -90,9 +90,9 @@ TEST_CASE("copy: zero sizes, no dimensions, 16 dimensions, broadcasting, a numbe
   }
   const Array row = Array(kFloat32, {5}).fill(numbers);
   Array out(kFloat32, {3, 5}, Layout::Gaps);
-  cpu().copy(ctx(), out.view, row.view);
+  cpu().copy(ctx(), {out.view, row.view});
   CHECK(difference(out, [&](int64_t i) { return row.get(i % 5); }) == "");
-  cpu().copy(ctx(), out.view, TensorView(Scalar(2.5), kFloat32));
+  cpu().copy(ctx(), {out.view, TensorView(Scalar(2.5), kFloat32)});
   CHECK(difference(out, [&](int64_t) { return 2.5; }) == "");
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("copy: the result does not depend on the threads") {
   for (const DType to : {kFloat32, kFloat16})
     check_threads([&] {
       Array out(to, {300, 700});
-      cpu().copy(ctx(), out.view, x.view);
+      cpu().copy(ctx(), {out.view, x.view});
       return out.memory;
     });
 }

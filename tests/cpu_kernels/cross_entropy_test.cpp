@@ -80,12 +80,22 @@ TEST_CASE("cross_entropy: every float, layout and option, with its gradient") {
             const TensorView none{}, &w = weighted ? weight.view : none;
             const Naive expected = naive(x, target, weighted ? &weight : nullptr, dloss, params);
             Context& ctx = cpu_context();
-            cpu_table().cross_entropy(ctx, loss.view, lse.view, x.view, target.view, w, params);
+            cpu_table().cross_entropy(ctx, {.losses = loss.view,
+                                            .lse = lse.view,
+                                            .logits = x.view,
+                                            .target = target.view,
+                                            .weight = w,
+                                            .params = params});
             CHECK(!ctx.error.set);
             CHECK(distance(values(loss.view), expected.loss) < tolerance(t));
             CHECK(distance(values(lse.view), expected.lse) < tolerance(lse.view.dtype));
-            cpu_table().cross_entropy_backward(cpu_context(), dx.view, dloss.view, lse.view, x.view, target.view, w,
-                                               params);
+            cpu_table().cross_entropy_backward(cpu_context(), {.dlogits = dx.view,
+                                                               .dlosses = dloss.view,
+                                                               .lse = lse.view,
+                                                               .logits = x.view,
+                                                               .target = target.view,
+                                                               .weight = w,
+                                                               .params = params});
             CHECK(distance(values(dx.view), expected.grad) < tolerance(t));
           }
 }
@@ -97,11 +107,17 @@ TEST_CASE("cross_entropy: labels out of range are recorded, the other losses are
     x.fill(0), target.fill(1), ones.fill(1);
     put(target, {2}, double(classes)), put(target, {4}, -1), put(target, {5}, -100);
     Context& ctx = cpu_context();
-    cpu_table().cross_entropy(ctx, loss.view, lse.view, x.view, target.view, {}, {});
+    cpu_table().cross_entropy(
+        ctx, {.losses = loss.view, .lse = lse.view, .logits = x.view, .target = target.view, .params = {}});
     CHECK((ctx.error.set && ctx.error.position == 2 && ctx.error.value == classes && ctx.error.bound == classes));
     for (int64_t i = 0; i < 6; ++i) CHECK(get(loss, {i}) == Approx(i < 2 || i == 3 ? std::log(double(classes)) : 0));
     Context& again = cpu_context();
-    cpu_table().cross_entropy_backward(again, dx.view, ones.view, lse.view, x.view, target.view, {}, {});
+    cpu_table().cross_entropy_backward(again, {.dlogits = dx.view,
+                                               .dlosses = ones.view,
+                                               .lse = lse.view,
+                                               .logits = x.view,
+                                               .target = target.view,
+                                               .params = {}});
     CHECK((again.error.set && again.error.position == 2));
     CHECK((get(dx, {2, 1}) == 0 && get(dx, {5, 1}) == 0 && get(dx, {3, 1}) == Approx(1 / double(classes) - 1)));
   }
@@ -116,7 +132,9 @@ TEST_CASE("cross_entropy: logits 1e4 apart, infinities, NaN") {
       const auto run = [&](double first, double rest) {
         x.fill(rest);
         for (int64_t i = 0; i < samples; ++i) put(x, {i, 0}, first);
-        cpu_table().cross_entropy(cpu_context(), loss.view, lse.view, x.view, target.view, {}, {});
+        cpu_table().cross_entropy(
+            cpu_context(),
+            {.losses = loss.view, .lse = lse.view, .logits = x.view, .target = target.view, .params = {}});
         return get(loss, {0});
       };
       CHECK(run(1e4, -1e4) == 0);

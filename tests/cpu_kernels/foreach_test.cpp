@@ -22,7 +22,7 @@ std::vector<TensorView> views_of(const std::vector<Array>& xs) {
 }
 double norm(const std::vector<TensorView>& xs, double p) {
   Array out(kFloat64, {});
-  cpu_table().foreach (cpu_context(), out.view, xs, {}, {ForeachOp::NormP, p});
+  cpu_table().foreach (cpu_context(), {.out = out.view, .xs = xs, .params = {ForeachOp::NormP, p}});
   return get(out, {});
 }
 
@@ -78,11 +78,13 @@ TEST_CASE("foreach: scale, clamp, zero") {
       }
       Array factor(kFloat32, {});
       factor.fill(0.75);
-      cpu_table().foreach (cpu_context(), {}, views_of(xs), op == ForeachOp::Zero ? TensorView{} : factor.view, {op});
+      cpu_table().foreach (
+          cpu_context(),
+          {.xs = views_of(xs), .factor = op == ForeachOp::Zero ? TensorView{} : factor.view, .params = {op}});
       for (size_t i = 0; i < xs.size(); ++i) CHECK(distance(values(xs[i].view), expected[i]) < tolerance(t));
     }
   Array ints(kInt32, {3, 2}, {1, 0}, {}, 1);
   ints.fill(7);
-  cpu_table().foreach (cpu_context(), {}, std::vector<TensorView>{ints.view}, {}, {ForeachOp::Zero});
+  cpu_table().foreach (cpu_context(), {.xs = std::vector<TensorView>{ints.view}, .params = {ForeachOp::Zero}});
   CHECK(values(ints.view) == std::vector<double>(6, 0));
 }

@@ -41,7 +41,7 @@ struct Steps {
   }
   void run() {
     const Tensor t = zeros({1});
-    backend(t).fused(context(t), outs, ins, params);
+    backend(t).fused(context(t), {.outs = outs, .ins = ins, .params = &params});
   }
 };
 
@@ -122,7 +122,8 @@ TEST_CASE("a fused call keeps what dropout keeps, by any number of threads") {
   for (const int64_t columns : {7, 513, 4097}) {
     const Tensor x = randn({37, columns});
     Tensor y = empty(x.shape()), mask = empty(x.shape(), {.dtype = kBool}), base = full({}, 5, {.dtype = kInt64});
-    backend(x).dropout(context(x), y, mask, x, base, {.p = 0.3, .seed = 9, .offset = 11});
+    backend(x).dropout(context(x),
+                       {.y = y, .mask = mask, .x = x, .base = base, .params = {.p = 0.3, .seed = 9, .offset = 11}});
     for (const int n : {1, 4}) {
       set_num_threads(n);
       Tensor kept = empty(x.shape(), {.dtype = kBool});
@@ -172,9 +173,9 @@ TEST_CASE("steps in registers give the bits of the loops") {
       const uint8_t v = s.unary(op, s.load(x));
       s.store(v, y), s.store(s.unary(op, v), twice);
       s.run();
-      backend(x).unary(context(x), alone, x, {op});
+      backend(x).unary(context(x), {alone, x, {op}});
       CHECK(same_bits(y, alone));
-      backend(x).unary(context(x), alone, y, {op});
+      backend(x).unary(context(x), {alone, y, {op}});
       CHECK(same_bits(twice, alone));
     }
     using B = BinaryOp;
@@ -189,8 +190,8 @@ TEST_CASE("steps in registers give the bits of the loops") {
         for (int i = 0; i < 5; ++i) s.store(values[i], out[i]);
         s.run();
         const TensorView w(Scalar(number), kFloat32);
-        const auto single = [&](int i, BackendTable::V l, BackendTable::V r) {
-          backend(x).binary(context(x), alone[i], l, r, {op});
+        const auto single = [&](int i, const TensorView& l, const TensorView& r) {
+          backend(x).binary(context(x), {alone[i], l, r, {op}});
         };
         single(0, x, z), single(1, alone[0], w), single(2, w, alone[0]), single(3, alone[0], alone[0]);
         single(4, z, alone[0]);

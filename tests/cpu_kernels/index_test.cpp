@@ -53,7 +53,7 @@ TEST_CASE("index: keys of any number, shape and sign, in every dtype") {
       x.random(3);
       const Keys keys(c);
       Context& ctx = cpu_context();
-      cpu_table().index(ctx, out.view, x.view, keys.views, {});
+      cpu_table().index(ctx, {out.view, x.view, keys.views, {}});
       CHECK(!ctx.error.set);
       bool same = true;
       for_places(out.view.shape(),
@@ -74,7 +74,7 @@ TEST_CASE("index_put: the last one wins, or all add up") {
           const Place to = keys.in_table(c, at);
           put(expected, to, accumulate ? get(expected, to) + get(source, at) : get(source, at));
         });
-        cpu_table().index_put(cpu_context(), out.view, source.view, keys.views, {accumulate});
+        cpu_table().index_put(cpu_context(), {out.view, source.view, keys.views, {accumulate}});
         CHECK(values(out.view) == values(expected.view));
       }
 }
@@ -85,7 +85,7 @@ TEST_CASE("index and index_put: a bad index is recorded, the other elements are 
   put(index, {2}, 3), put(index, {4}, -4);
   const std::vector<TensorView> keys{index.view};
   Context& ctx = cpu_context();
-  cpu_table().index(ctx, out.view, x.view, keys, {});
+  cpu_table().index(ctx, {out.view, x.view, keys, {}});
   CHECK((ctx.error.set && ctx.error.position == 2 && ctx.error.value == 3 && ctx.error.bound == 3));
   for_places(out.view.shape(),
              [&](const Place& at) { CHECK(get(out, at) == (at[0] == 2 || at[0] == 4 ? -9 : get(x, with(at, 0, 2)))); });
@@ -93,7 +93,7 @@ TEST_CASE("index and index_put: a bad index is recorded, the other elements are 
   Array target(kInt64, {3, 4});
   target.fill(0);
   Context& again = cpu_context();
-  cpu_table().index_put(again, target.view, TensorView(Scalar(1), kInt64), keys, {true});
+  cpu_table().index_put(again, {target.view, TensorView(Scalar(1), kInt64), keys, {true}});
   CHECK((again.error.set && again.error.position == 2));
   for_places(target.view.shape(), [&](const Place& at) { CHECK(get(target, at) == (at[0] == 2 ? 3 : 0)); });
 }
@@ -103,9 +103,9 @@ TEST_CASE("index and index_put: nothing to do") {
       out(kFloat32, {2, 0});
   one.fill(1), x.random(1);
   const auto before = values(x.view);
-  cpu_table().index(cpu_context(), empty.view, x.view, std::vector<TensorView>{none.view}, {});
-  cpu_table().index(cpu_context(), out.view, thin.view, std::vector<TensorView>{one.view}, {});
-  cpu_table().index_put(cpu_context(), x.view, empty.view, std::vector<TensorView>{none.view}, {true});
+  cpu_table().index(cpu_context(), {empty.view, x.view, std::vector<TensorView>{none.view}, {}});
+  cpu_table().index(cpu_context(), {out.view, thin.view, std::vector<TensorView>{one.view}, {}});
+  cpu_table().index_put(cpu_context(), {x.view, empty.view, std::vector<TensorView>{none.view}, {true}});
   CHECK(values(x.view) == before);
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("index_put: sums do not depend on the number of threads") {
     Array grad(kFloat32, {50, 600}), index(kInt64, {200}), dy(kFloat32, {200, 600});
     grad.fill(0), index.random(3, 0, 49), eighths(dy, 4);
     for (int64_t i = 0; i < dy.count; ++i) write(kFloat32, dy.view.data, i, read(kFloat32, dy.view.data, i) * 0.123f);
-    cpu_table().index_put(cpu_context(), grad.view, dy.view, std::vector<TensorView>{index.view}, {true});
+    cpu_table().index_put(cpu_context(), {grad.view, dy.view, std::vector<TensorView>{index.view}, {true}});
     if (threads == 1) first = values(grad.view);
     else CHECK(values(grad.view) == first);
   }

@@ -8,7 +8,7 @@ namespace {
 ErrorWord run(std::initializer_list<TensorView> outs, std::initializer_list<TensorView> ins,
               const LinalgParams& params) {
   Context& ctx = context(kCPU);
-  backend(kCPU).linalg(ctx, {outs.begin(), outs.size()}, {ins.begin(), ins.size()}, params);
+  backend(kCPU).linalg(ctx, {.outs = outs, .ins = ins, .params = params});
   return ctx.error;
 }
 /// NaN everywhere, columns first and with gaps.

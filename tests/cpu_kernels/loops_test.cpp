@@ -8,7 +8,7 @@ void check_add(DType t, const Shape& shape, const Shape& sa, const Shape& sb, La
   Numbers numbers;
   const Array a = Array(t, sa, la).fill(numbers), b = Array(t, sb, lb).fill(numbers);
   Array out(t, shape, lo);
-  cpu().binary(ctx(), out.view, a.view, b.view, {BinaryOp::Add});
+  cpu().binary(ctx(), {out.view, a.view, b.view, {BinaryOp::Add}});
   const TensorView wa = a.view.expand(shape), wb = b.view.expand(shape);
   const auto at = [](const TensorView& v, int64_t flat) {
     int64_t place = 0;
@@ -45,7 +45,7 @@ TEST_CASE("Pointwise loops: every dtype, layout and kind of broadcasting") {
   std::swap(turned.strides[0], turned.strides[1]);
   for (const DType t : {kFloat32, kFloat16}) {
     Array out(t, {160, 160});
-    cpu().binary(ctx(), out.view, square.view, turned, {BinaryOp::Sub});
+    cpu().binary(ctx(), {out.view, square.view, turned, {BinaryOp::Sub}});
     CHECK(difference(out, [&](int64_t i) { return square.get(i) - square.get(i % 160 * 160 + i / 160); }) == "");
   }
   const Shape deep{2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 3},
@@ -60,13 +60,13 @@ TEST_CASE("Pointwise loops: a number as operand keeps the precision of the compu
       const Array a = Array(t, {5, 300}, layout).fill(numbers);
       Array out(t, {5, 300});
       const double k = t == kFloat64 ? 0.1 : double(0.1f);
-      cpu().binary(ctx(), out.view, a.view, TensorView(0.1, t), {BinaryOp::Mul});
+      cpu().binary(ctx(), {out.view, a.view, TensorView(0.1, t), {BinaryOp::Mul}});
       CHECK(difference(out, [&](int64_t i) { return a.get(i) * k; }) == "");
-      cpu().binary(ctx(), out.view, TensorView(1.0, t), a.view, {BinaryOp::Sub});
+      cpu().binary(ctx(), {out.view, TensorView(1.0, t), a.view, {BinaryOp::Sub}});
       CHECK(difference(out, [&](int64_t i) { return 1 - a.get(i); }) == "");
     }
   Array one(kInt32, {});
-  cpu().binary(ctx(), one.view, TensorView(3, kInt32), TensorView(4, kInt32), {BinaryOp::Add});
+  cpu().binary(ctx(), {one.view, TensorView(3, kInt32), TensorView(4, kInt32), {BinaryOp::Add}});
   CHECK(one.get(0) == 7);
 }
 
@@ -76,9 +76,9 @@ TEST_CASE("Pointwise loops: in place, on every layout") {
     for (const Layout layout : kLayouts) {
       Array a = Array(t, {40, 50}, layout).fill(numbers);
       const Array before = a, row = Array(t, {50}).fill(numbers);
-      cpu().binary(ctx(), a.view, a.view, row.view, {BinaryOp::Add});
+      cpu().binary(ctx(), {a.view, a.view, row.view, {BinaryOp::Add}});
       CHECK(difference(a, [&](int64_t i) { return before.get(i) + row.get(i % 50); }) == "");
-      cpu().binary(ctx(), a.view, a.view, a.view, {BinaryOp::Sub});
+      cpu().binary(ctx(), {a.view, a.view, a.view, {BinaryOp::Sub}});
       CHECK(difference(a, [&](int64_t) { return 0; }) == "");
     }
 }
@@ -91,12 +91,12 @@ TEST_CASE("Pointwise loops: the result does not depend on the threads") {
     for (const UnaryOp op : {UnaryOp::Exp, UnaryOp::Gelu, UnaryOp::Sin, UnaryOp::Tanh})
       check_threads([&] {
         Array out(kFloat32, {70, 1999});
-        cpu().unary(ctx(), out.view, x.view, {op});
+        cpu().unary(ctx(), {out.view, x.view, {op}});
         return out.memory;
       });
     check_threads([&] {
       Array out(kFloat32, {70, 1999});
-      cpu().ternary(ctx(), out.view, x.view, x.view, x.view, {TernaryOp::AddCMul, 0.3});
+      cpu().ternary(ctx(), {out.view, x.view, x.view, x.view, {TernaryOp::AddCMul, 0.3}});
       return out.memory;
     });
   }

@@ -31,7 +31,9 @@ void compare(Array& out, const Array& a, const Array& b, const Array* bias, Matm
         if (is_integral(t)) sum = as_type(t, sum);
         expected.push_back(as_type(t, p.finish == MatmulFinish::Relu && sum < 0 ? 0 : sum));
       }
-  cpu_table().matmul(cpu_context(), out.view, a.view, b.view, bias ? bias->view : TensorView(), {}, p);
+  cpu_table().matmul(
+      cpu_context(),
+      {.out = out.view, .a = a.view, .b = b.view, .bias = bias ? bias->view : TensorView(), .params = p});
   int64_t wrong = 0, e = 0;
   for (int64_t at = 0; at < batch; ++at)
     for (int64_t i = 0; i < m; ++i)
@@ -104,7 +106,7 @@ TEST_CASE("matmul: zero sizes", "[isa]") {  // BI-101, BI-102
   for (const DType t : all_dtypes) {
     for (const Extents& e : {Extents{0, 2, 3, 4}, Extents{2, 0, 3, 4}, Extents{2, 2, 0, 4}}) {
       Array a(t, {e.batch, e.m, e.k}), b(t, {e.batch, e.k, e.n}), out(t, {e.batch, e.m, e.n});
-      CHECK_NOTHROW(cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {}, {}));
+      CHECK_NOTHROW(cpu_table().matmul(cpu_context(), {.out = out.view, .a = a.view, .b = b.view, .params = {}}));
     }
     for (const double beta : {0.0, 2.0}) {
       Array a(t, {2, 20, 0}), b(t, {2, 0, 40}), out(t, {2, 20, 40}), bias(t, {40});
@@ -123,7 +125,8 @@ TEST_CASE("matmul: NaN reaches the result, also through relu", "[isa]") {
       Array a(t, {1, size, size}), b(t, {1, size, size}), out(t, {1, size, size});
       a.random(1), b.random(2);
       a.set(std::numeric_limits<double>::quiet_NaN(), 0, 1, 1);
-      cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {}, {.finish = MatmulFinish::Relu});
+      cpu_table().matmul(cpu_context(),
+                         {.out = out.view, .a = a.view, .b = b.view, .params = {.finish = MatmulFinish::Relu}});
       for (int64_t j = 0; j < size; ++j) CHECK(std::isnan(out(0, 1, j)));
       CHECK(!std::isnan(out(0, 0, 0)));
     }
@@ -138,7 +141,7 @@ TEST_CASE("matmul: our own loops give the same bits for any number of threads", 
       Array a(t, {1, 150, 400}), b(t, {1, 400, 120}), out(t, {1, 150, 120});
       for (int64_t i = 0; i < a.count; ++i) write(t, a.view.data, i, double(i % 97) / 7.0);
       for (int64_t i = 0; i < b.count; ++i) write(t, b.view.data, i, double(i % 89) / 11.0);
-      cpu_table().matmul(cpu_context(), out.view, a.view, b.view, {}, {}, {});
+      cpu_table().matmul(cpu_context(), {.out = out.view, .a = a.view, .b = b.view, .params = {}});
       if (first.empty()) first = out.bytes;
       CHECK(first == out.bytes);
     }

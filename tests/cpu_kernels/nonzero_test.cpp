@@ -12,27 +12,27 @@ TEST_CASE("nonzero: coordinates in row-major order, in every dtype and layout") 
       for_places(x.view.shape(), [&](const Place& at) {
         if (get(x, at) != 0) expected.insert(expected.end(), at.begin(), at.end());
       });
-      const int64_t count = cpu_table().count_nonzero(cpu_context(), x.view);
+      const int64_t count = cpu_table().count_nonzero(cpu_context(), {x.view});
       REQUIRE(count == int64_t(expected.size() / 3));
       Array out(kInt64, {count, 3});
-      cpu_table().nonzero(cpu_context(), out.view, x.view);
+      cpu_table().nonzero(cpu_context(), {out.view, x.view});
       CHECK(values(out.view) == expected);
     }
 }
 
 TEST_CASE("nonzero: nothing, one element, NaN and minus zero") {
   Array empty(kFloat32, {2, 0}), none(kInt64, {0, 2});
-  CHECK(cpu_table().count_nonzero(cpu_context(), empty.view) == 0);
-  cpu_table().nonzero(cpu_context(), none.view, empty.view);
+  CHECK(cpu_table().count_nonzero(cpu_context(), {empty.view}) == 0);
+  cpu_table().nonzero(cpu_context(), {none.view, empty.view});
   Array one(kFloat32, {}), row(kInt64, {1, 0});
   one.fill(2);
-  CHECK(cpu_table().count_nonzero(cpu_context(), one.view) == 1);
-  cpu_table().nonzero(cpu_context(), row.view, one.view);
+  CHECK(cpu_table().count_nonzero(cpu_context(), {one.view}) == 1);
+  cpu_table().nonzero(cpu_context(), {row.view, one.view});
   for (DType t : float_dtypes) {
     Array x(t, {3}), out(kInt64, {1, 1});
     put(x, {0}, -0.0), put(x, {1}, NAN), put(x, {2}, 0);
-    CHECK(cpu_table().count_nonzero(cpu_context(), x.view) == 1);
-    cpu_table().nonzero(cpu_context(), out.view, x.view);
+    CHECK(cpu_table().count_nonzero(cpu_context(), {x.view}) == 1);
+    cpu_table().nonzero(cpu_context(), {out.view, x.view});
     CHECK(get(out, {0, 0}) == 1);
   }
 }
@@ -45,9 +45,9 @@ TEST_CASE("nonzero: many elements, several threads") {
   for_places(x.view.shape(), [&](const Place& at) {
     if (get(x, at) != 0) expected.insert(expected.end(), at.begin(), at.end());
   });
-  const int64_t count = cpu_table().count_nonzero(cpu_context(), x.view);
+  const int64_t count = cpu_table().count_nonzero(cpu_context(), {x.view});
   REQUIRE(count == int64_t(expected.size() / 2));
   Array out(kInt64, {count, 2});
-  cpu_table().nonzero(cpu_context(), out.view, x.view);
+  cpu_table().nonzero(cpu_context(), {out.view, x.view});
   CHECK(values(out.view) == expected);
 }

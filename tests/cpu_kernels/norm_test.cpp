@@ -125,8 +125,15 @@ void check_case(const Case& c, DType t, bool affine, bool other_layout) {
   const bool batch = c.params.op == NormOp::Batch;
   const Naive n = naive_norm(c, x, dy, affine ? &weight : nullptr, affine ? &bias : nullptr, old_mean, old_var);
   const TensorView none{}, &w = affine ? weight.view : none, &b = affine ? bias.view : none;
-  cpu_table().norm(cpu_context(), y.view, mean.view, rstd.view, x.view, w, b, batch ? running_mean.view : none,
-                   batch ? running_var.view : none, c.params);
+  cpu_table().norm(cpu_context(), {.y = y.view,
+                                   .mean = mean.view,
+                                   .rstd = rstd.view,
+                                   .x = x.view,
+                                   .weight = w,
+                                   .bias = b,
+                                   .running_mean = batch ? running_mean.view : none,
+                                   .running_var = batch ? running_var.view : none,
+                                   .params = c.params});
   const double allowed = tolerance(t) * 2;
   CHECK(distance(values(y.view), n.y) < allowed);
   if (c.params.op != NormOp::Rms) CHECK(distance(values(mean.view), n.mean) < tolerance(wide));
@@ -138,8 +145,15 @@ void check_case(const Case& c, DType t, bool affine, bool other_layout) {
             Approx(0.9 * old_var[i] + 0.1 * n.var[i] * n.count[i] / (n.count[i] - 1)).margin(1e-5));
     }
   else CHECK((values(running_mean.view) == old_mean && values(running_var.view) == old_var));
-  cpu_table().norm_backward(cpu_context(), dx.view, affine ? dweight.view : none, affine ? dbias.view : none, dy.view,
-                            x.view, w, mean.view, rstd.view, c.params);
+  cpu_table().norm_backward(cpu_context(), {.dx = dx.view,
+                                            .dweight = affine ? dweight.view : none,
+                                            .dbias = affine ? dbias.view : none,
+                                            .dy = dy.view,
+                                            .x = x.view,
+                                            .weight = w,
+                                            .mean = mean.view,
+                                            .rstd = rstd.view,
+                                            .params = c.params});
   CHECK(distance(values(dx.view), n.dx) < allowed);
   if (!affine) return;
   CHECK(distance(values(dweight.view), n.dweight) < tolerance(wide) * 20);
@@ -165,7 +179,8 @@ TEST_CASE("norm: a mean far from zero costs no accuracy") {
       for (int64_t i = 0; i < x.count; ++i) write(kFloat32, x.view.data, i, read(kFloat32, x.view.data, i) + 4096);
       const Naive n = naive_norm(c, x, dy, nullptr, nullptr, {}, {});
       const TensorView none{};
-      cpu_table().norm(cpu_context(), y.view, mean.view, rstd.view, x.view, none, none, none, none, c.params);
+      cpu_table().norm(cpu_context(),
+                       {.y = y.view, .mean = mean.view, .rstd = rstd.view, .x = x.view, .params = c.params});
       CHECK(distance(values(rstd.view), n.rstd) < 1e-5);
       CHECK(distance(values(y.view), n.y) < 1e-3);  // half an ulp of the mean, of 4096, is 2.4e-4
     }
@@ -180,10 +195,23 @@ TEST_CASE("norm: nothing, absent gradients, any number of threads") {
     Array dw(kFloat32, weight_shape(c)), running(kFloat32, {4});
     running.fill(2), dw.fill(7);
     const TensorView& r = op == NormOp::Batch ? running.view : none;
-    cpu_table().norm(cpu_context(), x.view, mean.view, rstd.view, x.view, w.view, none, r, r, c.params);
+    cpu_table().norm(cpu_context(), {.y = x.view,
+                                     .mean = mean.view,
+                                     .rstd = rstd.view,
+                                     .x = x.view,
+                                     .weight = w.view,
+                                     .running_mean = r,
+                                     .running_var = r,
+                                     .params = c.params});
     CHECK(values(running.view) == std::vector<double>(4, 2));
-    cpu_table().norm_backward(cpu_context(), x.view, dw.view, none, x.view, x.view, w.view, mean.view, rstd.view,
-                              c.params);
+    cpu_table().norm_backward(cpu_context(), {.dx = x.view,
+                                              .dweight = dw.view,
+                                              .dy = x.view,
+                                              .x = x.view,
+                                              .weight = w.view,
+                                              .mean = mean.view,
+                                              .rstd = rstd.view,
+                                              .params = c.params});
     CHECK(values(dw.view) == std::vector<double>(values(dw.view).size(), 0));
   }
   for (const std::vector<int>& order : {std::vector<int>{0, 1, 2, 3}, {0, 2, 3, 1}})
@@ -196,15 +224,22 @@ TEST_CASE("norm: nothing, absent gradients, any number of threads") {
             rstd(kFloat32, statistics_shape(c));
         Array dw(kFloat32, weight_shape(c)), dx(kFloat32, c.shape, order);
         eighths(x, 3);
-        cpu_table().norm(cpu_context(), y.view, mean.view, rstd.view, x.view, none, none, none, none, c.params);
-        cpu_table().norm_backward(cpu_context(), dx.view, dw.view, none, y.view, x.view, none, mean.view, rstd.view,
-                                  c.params);
+        cpu_table().norm(cpu_context(),
+                         {.y = y.view, .mean = mean.view, .rstd = rstd.view, .x = x.view, .params = c.params});
+        cpu_table().norm_backward(cpu_context(), {.dx = dx.view,
+                                                  .dweight = dw.view,
+                                                  .dy = y.view,
+                                                  .x = x.view,
+                                                  .mean = mean.view,
+                                                  .rstd = rstd.view,
+                                                  .params = c.params});
         const std::vector<std::vector<double>> all{values(y.view), values(mean.view), values(rstd.view),
                                                    values(dw.view), values(dx.view)};
         if (threads == 1) first = all;
         else CHECK(all == first);
-        cpu_table().norm_backward(cpu_context(), none, dw.view, none, y.view, x.view, none, mean.view, rstd.view,
-                                  c.params);
+        cpu_table().norm_backward(
+            cpu_context(),
+            {.dweight = dw.view, .dy = y.view, .x = x.view, .mean = mean.view, .rstd = rstd.view, .params = c.params});
         CHECK(values(dw.view) == all[3]);
       }
     }
@@ -229,28 +264,67 @@ TEST_CASE("norm_relu: what batch norm, an addition and relu make one by one, and
     for (int i : {0, 1}) eighths(running[i], 8), var[i].random(9, 1, 5);
     const TensorView& a = adds ? add.view : none;
     Context& ctx = cpu_context();
-    table.norm(ctx, sum.view, mean[0].view, rstd[0].view, x.view, weight.view, bias.view, running[0].view, var[0].view,
-               c.params);
-    if (adds) table.binary(ctx, sum.view, sum.view, add.view, {BinaryOp::Add});
-    table.unary(ctx, y[0].view, sum.view, {UnaryOp::Relu});
-    table.norm_relu(ctx, y[1].view, mean[1].view, rstd[1].view, adds ? none : shift.view, x.view, weight.view,
-                    bias.view, running[1].view, var[1].view, a, c.params);
+    table.norm(ctx, {.y = sum.view,
+                     .mean = mean[0].view,
+                     .rstd = rstd[0].view,
+                     .x = x.view,
+                     .weight = weight.view,
+                     .bias = bias.view,
+                     .running_mean = running[0].view,
+                     .running_var = var[0].view,
+                     .params = c.params});
+    if (adds) table.binary(ctx, {sum.view, sum.view, add.view, {BinaryOp::Add}});
+    table.unary(ctx, {y[0].view, sum.view, {UnaryOp::Relu}});
+    table.norm_relu(ctx, {.y = y[1].view,
+                          .mean = mean[1].view,
+                          .rstd = rstd[1].view,
+                          .shift = adds ? none : shift.view,
+                          .x = x.view,
+                          .weight = weight.view,
+                          .bias = bias.view,
+                          .running_mean = running[1].view,
+                          .running_var = var[1].view,
+                          .add = a,
+                          .params = c.params});
     const double allowed = other_layout ? tolerance(t) : 0;
     CHECK(distance(values(y[1].view), values(y[0].view)) <= allowed);
     for (const auto* pair : {mean, rstd, running, var})
       CHECK(distance(values(pair[1].view), values(pair[0].view)) <= allowed);
-    table.binary(ctx, g[0].view, dy.view, y[0].view, {BinaryOp::ReluGrad});
-    table.norm_backward(ctx, dx[0].view, dw[0].view, db[0].view, g[0].view, x.view, weight.view, mean[0].view,
-                        rstd[0].view, c.params);
-    table.norm_relu_backward(ctx, dx[1].view, dw[1].view, db[1].view, wants_g ? g[1].view : none, dy.view, x.view,
-                             adds ? y[1].view : none, adds ? none : shift.view, weight.view, mean[1].view, rstd[1].view,
-                             c.params);
+    table.binary(ctx, {g[0].view, dy.view, y[0].view, {BinaryOp::ReluGrad}});
+    table.norm_backward(ctx, {.dx = dx[0].view,
+                              .dweight = dw[0].view,
+                              .dbias = db[0].view,
+                              .dy = g[0].view,
+                              .x = x.view,
+                              .weight = weight.view,
+                              .mean = mean[0].view,
+                              .rstd = rstd[0].view,
+                              .params = c.params});
+    table.norm_relu_backward(ctx, {.dx = dx[1].view,
+                                   .dweight = dw[1].view,
+                                   .dbias = db[1].view,
+                                   .dadd = wants_g ? g[1].view : none,
+                                   .dy = dy.view,
+                                   .x = x.view,
+                                   .y = adds ? y[1].view : none,
+                                   .shift = adds ? none : shift.view,
+                                   .weight = weight.view,
+                                   .mean = mean[1].view,
+                                   .rstd = rstd[1].view,
+                                   .params = c.params});
     if (wants_g) CHECK(distance(values(g[1].view), values(g[0].view)) == 0);
     for (const auto* pair : {dx, dw, db}) CHECK(distance(values(pair[1].view), values(pair[0].view)) <= allowed * 20);
     dx[1].fill(7), g[1].fill(7);  // only some of the gradients
-    table.norm_relu_backward(ctx, dx[1].view, none, none, wants_g ? g[1].view : none, dy.view, x.view,
-                             adds ? y[1].view : none, adds ? none : shift.view, weight.view, mean[1].view, rstd[1].view,
-                             c.params);
+    table.norm_relu_backward(ctx, {.dx = dx[1].view,
+                                   .dadd = wants_g ? g[1].view : none,
+                                   .dy = dy.view,
+                                   .x = x.view,
+                                   .y = adds ? y[1].view : none,
+                                   .shift = adds ? none : shift.view,
+                                   .weight = weight.view,
+                                   .mean = mean[1].view,
+                                   .rstd = rstd[1].view,
+                                   .params = c.params});
     CHECK(distance(values(dx[1].view), values(dx[0].view)) <= allowed * 20);
     if (wants_g) CHECK(distance(values(g[1].view), values(g[0].view)) == 0);
   };

@@ -71,14 +71,17 @@ struct Problem {
       for (Array& a : *lists[k]) views[k].push_back(a.view);
     }
     const int states = formulas::states_of(o);
-    OptimizerLists all{views[0], views[1], {}, {}, {}};
-    if (states > 0) all.first = views[2];
-    if (states > 1) all.second = views[3];
-    if (states > 2) all.third = views[4];
-    OptimizerScalars scalars{scalar(&lr, kFloat64), scalar(&step, kInt64), {}, {}};
-    scalars.numbers = scalar(numbers, kFloat32);
-    if (scaled) scalars.inv_scale = scalar(&inv_scale, kFloat32), scalars.found_inf = scalar(&found_inf, kFloat32);
-    cpu_table().optimizer_step(cpu_context(), all, scalars, o);
+    entry::OptimizerStep c{.values = views[0],
+                           .grads = views[1],
+                           .lr = scalar(&lr, kFloat64),
+                           .step = scalar(&step, kInt64),
+                           .numbers = scalar(numbers, kFloat32),
+                           .params = o};
+    if (states > 0) c.first = views[2];
+    if (states > 1) c.second = views[3];
+    if (states > 2) c.third = views[4];
+    if (scaled) c.inv_scale = scalar(&inv_scale, kFloat32), c.found_inf = scalar(&found_inf, kFloat32);
+    cpu_table().optimizer_step(cpu_context(), c);
   }
 };
 

@@ -91,7 +91,9 @@ struct Pooling {
     std::vector<double> ex(size_t(x.count), 0.0);
     int64_t wrong = 0;
     const bool floats = is_floating(t);
-    cpu_table().pool(cpu_context(), y.view, op == PoolOp::Max ? indices.view : TensorView(), x.view, p);
+    cpu_table().pool(
+        cpu_context(),
+        {.y = y.view, .indices = op == PoolOp::Max ? indices.view : TensorView(), .x = x.view, .params = p});
     for (int64_t n = 0; n < k.n; ++n)
       for (int64_t c = 0; c < k.c; ++c)
         each(out, [&](const std::vector<int64_t>& o) {
@@ -130,7 +132,9 @@ struct Pooling {
     CHECK(wrong == 0);
     if (!floats) return;
     dx.fill(std::numeric_limits<double>::quiet_NaN());
-    cpu_table().pool_backward(cpu_context(), dx.view, dy.view, op == PoolOp::Max ? indices.view : TensorView(), p);
+    cpu_table().pool_backward(
+        cpu_context(),
+        {.dx = dx.view, .dy = dy.view, .indices = op == PoolOp::Max ? indices.view : TensorView(), .params = p});
     for (int64_t i = 0; i < dx.count; ++i)
       wrong +=
           !(std::abs(read(t, dx.view.data, i) - ex[size_t(i)]) <= tolerance() * std::max(1.0, std::abs(ex[size_t(i)])));
@@ -221,7 +225,7 @@ TEST_CASE("pool: an empty batch, no channels") {  // BI-105
 TEST_CASE("pool: the mean of integers is rounded towards zero") {
   Pooling pooling(cases[0], PoolOp::Avg, kInt64, 0);
   pooling.x.fill(-7);
-  cpu_table().pool(cpu_context(), pooling.y.view, {}, pooling.x.view, pooling.p);
+  cpu_table().pool(cpu_context(), {.y = pooling.y.view, .x = pooling.x.view, .params = pooling.p});
   for (int64_t i = 0; i < pooling.y.count; ++i) {
     const double got = read(kInt64, pooling.y.view.data, i);
     CHECK((got <= 0 && got >= -7));

@@ -11,7 +11,7 @@ namespace {
 Array draw(RandomParams p, DType t, const Shape& shape, Layout layout = Layout::Dense) {
   Array out(t, shape, layout);
   p.seed = 42, p.offset = 7;
-  cpu().random(ctx(), out.view, {}, {}, p);
+  cpu().random(ctx(), {.out = out.view, .params = p});
   return out;
 }
 uint32_t word(int64_t i, uint32_t plane = 0) { return Philox::block(42, 7 + uint64_t(i) / 4, plane).word[i % 4]; }
@@ -115,7 +115,7 @@ TEST_CASE("random: Bernoulli by a number and by a tensor of probabilities") {
     for (const Layout layout : kLayouts) {
       Array probabilities(t, {30, 1}, layout), out(kFloat32, {30, 70});
       for (int64_t i = 0; i < 30; ++i) probabilities.set(i, double(i) / 29);
-      cpu().random(ctx(), out.view, probabilities.view, {}, {RandomOp::BernoulliTensor, 42, 7});
+      cpu().random(ctx(), {.out = out.view, .p = probabilities.view, .params = {RandomOp::BernoulliTensor, 42, 7}});
       CHECK(difference(out, [&](int64_t i) { return double(word(i) >> 8) * 0x1p-24 < probabilities.get(i / 70); }) ==
             "");
     }
@@ -135,6 +135,6 @@ TEST_CASE("random: a permutation holds every number once, sorted by its words") 
 
 TEST_CASE("random: floats only where floats are made") {
   Array x(kInt32, {3});
-  CHECK(message_of([&] { cpu().random(ctx(), x.view, {}, {}, {RandomOp::Normal}); }) ==
+  CHECK(message_of([&] { cpu().random(ctx(), {.out = x.view, .params = {RandomOp::Normal}}); }) ==
         "[random] not implemented for int32");
 }

@@ -70,7 +70,7 @@ void check_reduce(ReduceParams p, DType t, const Shape& shape, Layout layout) {
     for (int64_t i = 0; i < x.numel(); ++i)
       x.set(i, numbers.next() % 3 || t == kUInt8 || t == kBool ? 1 : numbers.next() % 2 ? 2 : -1);
   Array out(result_type(p.op, t), reduced(shape, p.dims), layout);
-  cpu().reduce(ctx(), out.view, x.view, p);
+  cpu().reduce(ctx(), {out.view, x.view, p});
   const auto g = groups(x, p.dims, out.numel());
   INFO(int(p.op) << " " << name_of(t) << " " << shape.str() << " dims " << p.dims << " layout " << int(layout));
   const auto exact = [&](int64_t i) { return naive(p, g[size_t(i)]); };
@@ -84,7 +84,7 @@ double reduce_one(ReduceParams p, const std::vector<double>& values, DType t = k
   const Array x = Array(t, {int64_t(values.size())}).fill(values);
   Array out(result_type(p.op, t), {1});
   p.dims = 1;
-  cpu().reduce(ctx(), out.view, x.view, p);
+  cpu().reduce(ctx(), {out.view, x.view, p});
   return out.get(0);
 }
 }  // namespace
@@ -131,7 +131,7 @@ TEST_CASE("reduce: nothing to reduce gives the neutral element") {
   for (const uint32_t dims : {1u, 2u, 3u}) {
     const auto value = [&](ReduceOp op, DType t, const Shape& shape) {
       Array x(t, shape), out(result_type(op, t), reduced(shape, dims));
-      cpu().reduce(ctx(), out.view, x.view, {op, dims});
+      cpu().reduce(ctx(), {out.view, x.view, {op, dims}});
       return out.numel() ? out.get(out.numel() - 1) : -123;
     };
     const Shape shape = dims == 1 ? Shape{0, 600} : Shape{600, 0};
@@ -150,28 +150,28 @@ TEST_CASE("reduce: nothing to reduce gives the neutral element") {
 
 TEST_CASE("reduce: sums keep what float32 alone would lose") {
   Array ones(kFloat32, {1 << 24 | 1}), out(kFloat32, {1});
-  cpu().fill(ctx(), ones.view, 1);
-  cpu().reduce(ctx(), out.view, ones.view, {ReduceOp::Sum, 1});
+  cpu().fill(ctx(), {ones.view, 1});
+  cpu().reduce(ctx(), {out.view, ones.view, {ReduceOp::Sum, 1}});
   CHECK(out.get(0) == 16777216);  // 2^24 + 1 rounds to even
   TensorView many = Array(kFloat32, {100000000}, Layout::Repeated).view;
   float one = 1;
   many.data = &one;
-  cpu().reduce(ctx(), out.view, many, {ReduceOp::Mean, 1});
+  cpu().reduce(ctx(), {out.view, many, {ReduceOp::Mean, 1}});
   CHECK(out.get(0) == 1);
   Array halves(kFloat16, {100000}), half(kFloat16, {1}), sum(kFloat32, {1});
-  cpu().fill(ctx(), halves.view, 0.5);
-  cpu().reduce(ctx(), half.view, halves.view, {ReduceOp::Sum, 1});
+  cpu().fill(ctx(), {halves.view, 0.5});
+  cpu().reduce(ctx(), {half.view, halves.view, {ReduceOp::Sum, 1}});
   CHECK(half.get(0) == 49984);  // float16 has multiples of 32 here, and 50000 lies between two: the even one
-  cpu().reduce(ctx(), sum.view, halves.view, {ReduceOp::Sum, 1});
+  cpu().reduce(ctx(), {sum.view, halves.view, {ReduceOp::Sum, 1}});
   CHECK(sum.get(0) == 50000);
   const Array bytes = Array(kUInt8, {1000}).fill({255.0});
   Array total(kInt64, {1});
-  cpu().reduce(ctx(), total.view, bytes.view, {ReduceOp::Sum, 1});
+  cpu().reduce(ctx(), {total.view, bytes.view, {ReduceOp::Sum, 1}});
   CHECK(total.get(0) == 255000);
   Numbers numbers;
   Array columns(kFloat64, {3000, 300}), row(kFloat64, {1, 300});
   for (int64_t i = 0; i < columns.numel(); ++i) columns.set(i, double(numbers.next()) * 1e-3);
-  cpu().reduce(ctx(), row.view, columns.view, {ReduceOp::Sum, 1});
+  cpu().reduce(ctx(), {row.view, columns.view, {ReduceOp::Sum, 1}});
   for (int64_t j = 0; j < 300; ++j) {
     long double exact = 0;
     for (int64_t i = 0; i < 3000; ++i) exact += columns.get(i * 300 + j);
@@ -184,7 +184,7 @@ TEST_CASE("reduce: the variance does not suffer from a large mean") {
   for (const Shape& shape : {Shape{200000, 1}, Shape{3000, 40}}) {
     Array x(kFloat64, shape), out(kFloat64, {1, shape[1]});
     for (int64_t i = 0; i < x.numel(); ++i) x.set(i, 1e8 + double(numbers.next() % 1000) / 1000);
-    cpu().reduce(ctx(), out.view, x.view, {ReduceOp::Var, 1, 2, 1});
+    cpu().reduce(ctx(), {out.view, x.view, {ReduceOp::Var, 1, 2, 1}});
     const auto g = groups(x, 1, out.numel());
     for (int64_t j = 0; j < shape[1]; ++j) {
       std::vector<double> shifted;
@@ -218,7 +218,7 @@ TEST_CASE("reduce: infinities, NaN and large numbers") {
     CHECK(std::isnan(reduce_one({op}, values)));
     Array x(kFloat32, {100, 80}), out(kFloat32, {1, 80});
     x.set(50 * 80 + 7, kNaN);
-    cpu().reduce(ctx(), out.view, x.view, {op, 1});
+    cpu().reduce(ctx(), {out.view, x.view, {op, 1}});
     CHECK((std::isnan(out.get(7)) && out.get(8) == (op == ReduceOp::LogSumExp ? float(std::log(100.0)) : 0)));
   }
   for (const int64_t n : {3, 64, 200, 5000}) {
@@ -228,9 +228,9 @@ TEST_CASE("reduce: infinities, NaN and large numbers") {
   }
   Array x(kInt64, {3}), out(kInt64, {1});
   x.view.as<int64_t>()[0] = INT64_MAX - 1, x.view.as<int64_t>()[1] = INT64_MAX, x.view.as<int64_t>()[2] = INT64_MIN;
-  cpu().reduce(ctx(), out.view, x.view, {ReduceOp::Max, 1});
+  cpu().reduce(ctx(), {out.view, x.view, {ReduceOp::Max, 1}});
   CHECK(out.view.as<int64_t>()[0] == INT64_MAX);
-  cpu().reduce(ctx(), out.view, x.view, {ReduceOp::Sum, 1});
+  cpu().reduce(ctx(), {out.view, x.view, {ReduceOp::Sum, 1}});
   CHECK(out.view.as<int64_t>()[0] == INT64_MAX - 2);  // wraps, and back
 }
 
@@ -243,7 +243,7 @@ TEST_CASE("reduce: the result does not depend on the threads") {
         for (int64_t i = 0; i < x.numel(); ++i) x.set(i, double(numbers.next()) * 0x1p-31 - 0.3);
         check_threads([&] {
           Array out(kFloat64, reduced(shape, dims));
-          cpu().reduce(ctx(), out.view, x.view, {op, dims});
+          cpu().reduce(ctx(), {out.view, x.view, {op, dims}});
           return out.memory;
         });
       }

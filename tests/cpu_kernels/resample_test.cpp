@@ -76,12 +76,12 @@ void compare(const Resampling& r, DType t, int kind, int64_t n, int64_t c) {
     want.push_back(sum);
   });
   const double tolerance = t == kFloat64 ? 1e-12 : t == kFloat32 ? 2e-5 : t == kFloat16 ? 2e-3 : 2e-2;
-  cpu_table().resample(cpu_context(), y.view, x.view, r.p);
+  cpu_table().resample(cpu_context(), {y.view, x.view, r.p});
   CHECK(differences(y, want, tolerance) == 0);
   if (!is_floating(t)) return;
   std::vector<double> gradient;
   for_places(x.view.shape(), [&](const Place& at) { gradient.push_back(get(sums, at)); });
-  cpu_table().resample_backward(cpu_context(), dx.view, dy.view, r.p);
+  cpu_table().resample_backward(cpu_context(), {dx.view, dy.view, r.p});
   CHECK(differences(dx, gradient, tolerance) == 0);
 }
 
@@ -131,9 +131,9 @@ TEST_CASE("resample: the same for any number of threads, and infinities stay whe
   x.set(std::numeric_limits<double>::infinity(), 1, 2, 7, 20);
   const ResampleParams p{.op = ResampleOp::Linear};
   set_num_threads(1);
-  cpu_table().resample(cpu_context(), one.view, x.view, p);
+  cpu_table().resample(cpu_context(), {one.view, x.view, p});
   set_num_threads(4);
-  cpu_table().resample(cpu_context(), many.view, x.view, p);
+  cpu_table().resample(cpu_context(), {many.view, x.view, p});
   set_num_threads(before);
   CHECK(one.bytes == many.bytes);
   CHECK(std::isinf(many(1, 2, 15, 30)));

@@ -15,7 +15,7 @@ TEST_CASE("scan: sums and products along each dimension, every dtype and layout"
                        : numbers.next() % 9 || t == kUInt8 ? 1
                                                            : -1);
             Array out(is_floating(t) ? t : kInt64, shape, layout == Layout::Gaps ? Layout::Reversed : Layout::Dense);
-            cpu().scan(ctx(), out.view, {}, x.view, {op, dim});
+            cpu().scan(ctx(), {.out = out.view, .x = x.view, .params = {op, dim}});
             int64_t inner = 1;
             for (int64_t d = dim + 1; d < 3; ++d) inner *= shape[d];
             const auto expected = [&](int64_t i) {
@@ -32,13 +32,13 @@ TEST_CASE("scan: sums and products along each dimension, every dtype and layout"
 
 TEST_CASE("scan: long rows, a 0-dim tensor, in place") {
   Array ones(kFloat32, {100000}), out(kFloat32, {100000});
-  cpu().fill(ctx(), ones.view, 0.1f);
-  cpu().scan(ctx(), out.view, {}, ones.view, {ScanOp::CumSum, 0});
+  cpu().fill(ctx(), {ones.view, 0.1f});
+  cpu().scan(ctx(), {.out = out.view, .x = ones.view, .params = {ScanOp::CumSum, 0}});
   CHECK(difference(out, [](int64_t i) { return double(0.1f) * double(i + 1); }) == "");
-  cpu().scan(ctx(), ones.view, {}, ones.view, {ScanOp::CumSum, 0});
+  cpu().scan(ctx(), {.out = ones.view, .x = ones.view, .params = {ScanOp::CumSum, 0}});
   CHECK(ones.memory == out.memory);
   Array one(kInt32, {}), result(kInt64, {});
   one.set(0, 7);
-  cpu().scan(ctx(), result.view, {}, one.view, {ScanOp::CumSum, 0});
+  cpu().scan(ctx(), {.out = result.view, .x = one.view, .params = {ScanOp::CumSum, 0}});
   CHECK(result.get(0) == 7);
 }

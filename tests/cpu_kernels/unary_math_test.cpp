@@ -70,7 +70,7 @@ TEST_CASE("unary: float32 functions are right to a few ulp, over all exponents a
   Array x(kFloat32, {int64_t(inputs.size())}), out(kFloat32, {int64_t(inputs.size())});
   for (size_t i = 0; i < inputs.size(); ++i) x.view.as<float>()[i] = inputs[i];
   for (const Function& f : kFunctions) {
-    cpu().unary(ctx(), out.view, x.view, {f.op, f.a});
+    cpu().unary(ctx(), {out.view, x.view, {f.op, f.a}});
     double worst = 0;
     float where = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -86,7 +86,7 @@ TEST_CASE("unary: signs of zero stay") {
   for (const UnaryOp op : {UnaryOp::Expm1, UnaryOp::Log1p, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::Sin}) {
     const Array x = Array(kFloat32, {2}).fill({0.0, -0.0});
     Array out(kFloat32, {2});
-    cpu().unary(ctx(), out.view, x.view, {op});
+    cpu().unary(ctx(), {out.view, x.view, {op}});
     CHECK((out.get(0) == 0 && !std::signbit(out.get(0)) && out.get(1) == 0 && std::signbit(out.get(1))));
   }
 }
@@ -98,7 +98,7 @@ TEST_CASE("unary: functions of the other float dtypes and layouts") {
       for (const Layout layout : kLayouts) {
         const Array x = Array(t, {9, 140}, layout).fill(numbers);
         Array out(t, {9, 140});
-        cpu().unary(ctx(), out.view, x.view, {f.op, f.a});
+        cpu().unary(ctx(), {out.view, x.view, {f.op, f.a}});
         INFO(f.name);
         REQUIRE(difference(
                     out, [&](int64_t i) { return f.exact(x.get(i)); }, t == kFloat64 ? 8 : 1) == "");
@@ -106,7 +106,7 @@ TEST_CASE("unary: functions of the other float dtypes and layouts") {
   for (const DType t : kFloats) {
     const Array x = Array(t, {500}).fill(numbers);
     Array out(t, {500});
-    cpu().unary(ctx(), out.view, x.view, {UnaryOp::Gelu, 1});
+    cpu().unary(ctx(), {out.view, x.view, {UnaryOp::Gelu, 1}});
     for (int64_t i = 0; i < 500; ++i)
       CHECK(std::abs(out.get(i) - gelu_tanh(x.get(i))) <= 8 * epsilon(t) * (1 + std::abs(x.get(i))));
   }
@@ -118,7 +118,7 @@ TEST_CASE("unary: powers by a number") {
     for (const double a : {0.0, 1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 4.0, 1.0 / 3}) {
       const Array x = Array(t, {10}).fill(values);
       Array out(t, {10});
-      cpu().unary(ctx(), out.view, x.view, {UnaryOp::PowScalar, a});
+      cpu().unary(ctx(), {out.view, x.view, {UnaryOp::PowScalar, a}});
       const double exponent = t == kFloat64 ? a : double(float(a));
       const auto power = [&](int64_t i) {
         return a == 0.5 ? std::sqrt(x.get(i)) : a == -0.5 ? 1 / std::sqrt(x.get(i)) : std::pow(x.get(i), exponent);
@@ -133,7 +133,7 @@ TEST_CASE("unary: powers of many positive numbers, and of negative ones among th
       Array x(t, {3, 333});
       for (int64_t i = 0; i < 999; ++i) x.set(i, std::exp((double(i) - 500) / 60) * (i > 900 && i % 7 == 0 ? -1 : 1));
       Array out(t, {3, 333});
-      cpu().unary(ctx(), out.view, x.view, {UnaryOp::PowScalar, a});
+      cpu().unary(ctx(), {out.view, x.view, {UnaryOp::PowScalar, a}});
       const double exponent = t == kFloat64 ? a : double(float(a));
       CHECK(difference(
                 out, [&](int64_t i) { return std::pow(x.get(i), exponent); }, 2) == "");

@@ -10,7 +10,7 @@ void check_unary(UnaryOp op, DType t, const std::function<double(double)>& f, do
     for (const Shape& shape : {Shape{}, Shape{0}, Shape{5, 300}, Shape{3, 7, 11}}) {
       const Array x = Array(t, shape, layout).fill(numbers);
       Array out(t, shape, layout == Layout::Gaps ? Layout::Reversed : Layout::Dense);
-      cpu().unary(ctx(), out.view, x.view, {op, a, b});
+      cpu().unary(ctx(), {out.view, x.view, {op, a, b}});
       REQUIRE(difference(
                   out, [&](int64_t i) { return f(x.get(i)); }, ulps) == "");
     }
@@ -54,7 +54,7 @@ TEST_CASE("unary: tests write bool") {
       x.fill(numbers);
       if (is_floating(t)) x.set(3, kNaN), x.set(500, kInf), x.set(900, -kInf);
       const auto check = [&](UnaryOp op, auto f) {
-        cpu().unary(ctx(), out.view, x.view, {op});
+        cpu().unary(ctx(), {out.view, x.view, {op}});
         CHECK(difference(out, [&](int64_t i) { return f(x.get(i)); }) == "");
       };
       check(UnaryOp::LogicalNot, [](double v) { return v == 0; });
@@ -70,20 +70,22 @@ TEST_CASE("unary: NaN goes through, integers wrap") {
          {UnaryOp::Relu, UnaryOp::Clamp, UnaryOp::Abs, UnaryOp::LeakyRelu, UnaryOp::Gelu, UnaryOp::Sigmoid}) {
       const Array x = Array(t, {100}).fill(std::vector<double>{kNaN});
       Array out(t, {100});
-      cpu().unary(ctx(), out.view, x.view, {op, 0.5, 2});
+      cpu().unary(ctx(), {out.view, x.view, {op, 0.5, 2}});
       CHECK(difference(out, [](int64_t) { return kNaN; }) == "");
     }
   Array least(kInt32, {1}), out(kInt32, {1});
   least.set(0, -2147483648.0);
   for (const UnaryOp op : {UnaryOp::Neg, UnaryOp::Abs}) {
-    cpu().unary(ctx(), out.view, least.view, {op});
+    cpu().unary(ctx(), {out.view, least.view, {op}});
     CHECK(out.get(0) == -2147483648.0);
   }
-  cpu().unary(ctx(), out.view, least.view, {UnaryOp::Square});
+  cpu().unary(ctx(), {out.view, least.view, {UnaryOp::Square}});
   CHECK(out.get(0) == 0);
 }
 
 TEST_CASE("unary: what a dtype has no meaning for is a ValueError") {
   Array x(kInt32, {3});
-  CHECK(message_of([&] { cpu().unary(ctx(), x.view, x.view, {UnaryOp::Exp}); }) == "[unary] not implemented for int32");
+  CHECK(message_of([&] {
+          cpu().unary(ctx(), {x.view, x.view, {UnaryOp::Exp}});
+        }) == "[unary] not implemented for int32");
 }

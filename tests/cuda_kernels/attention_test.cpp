@@ -40,7 +40,7 @@ std::string differ_in(const Case& c, DType t, double tolerance) {
   length.set(double(c.length));
   std::string found = differ({&out, &lse, &q, &k, &v, c.length < 0 ? m : &length}, tolerance,
                              [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& a) {
-                               table.attention(ctx, a[0], a[1], a[2], a[3], a[4], a[5], p);
+                               table.attention(ctx, {a[0], a[1], a[2], a[3], a[4], a[5], p});
                              });
   if (!found.empty()) return "forward: " + found;
   if (c.length >= 0) return "";
@@ -49,7 +49,7 @@ std::string differ_in(const Case& c, DType t, double tolerance) {
   dout.random(4, -2, 2);
   found = differ({&dq, &dk, &dv, &dout, &out, &lse, &q, &k, &v, m}, 3 * tolerance,
                  [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& a) {
-                   table.attention_backward(ctx, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], p);
+                   table.attention_backward(ctx, {a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], p});
                  });
   return found.empty() ? "" : "backward: " + found;
 }

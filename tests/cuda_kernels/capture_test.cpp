@@ -23,7 +23,7 @@ bool captures(const std::function<void()>& meanwhile) {
   {
     ScopedMode<void*> stream(modes.streams[0], table().begin_capture(kCUDA));
     meanwhile();
-    if (any_error([&] { backend(kCUDA).fill(context(kCUDA), x, Scalar(3.0)); }) != "")  // it was spoilt
+    if (any_error([&] { backend(kCUDA).fill(context(kCUDA), {x, 3.0}); }) != "")  // it was spoilt
       return table().end_capture(kCUDA, false, why), false;
   }
   void* const graph = table().end_capture(kCUDA, true, why);
@@ -154,7 +154,7 @@ TEST_CASE("cuda graphs: a library's handle is not made while a thread captures")
   }
   const Tensor a = ones({8, 8}, {.device = kCUDA}), y = zeros({8, 8}, {.device = kCUDA});
   std::string text;
-  const auto product = [&] { backend(kCUDA).matmul(context(kCUDA), y, a, a, {}, {}, {}); };
+  const auto product = [&] { backend(kCUDA).matmul(context(kCUDA), {.out = y, .a = a, .b = a, .params = {}}); };
   CHECK(captures([&] { text = any_error(product); }));
   CHECK(contains(text, "while a graph is captured"));
   CHECK(any_error(product) == "");

@@ -398,7 +398,7 @@ void* take_all_places(const Tensor& x, const Tensor& index, Tensor& y) {
   {
     ScopedMode<void*> stream(modes.streams[0], table.begin_capture(kCUDA));
     const std::string full = message_of<ValueError>([&] {
-      for (int i = 0; i < 100'000; ++i) backend(kCUDA).gather(context(kCUDA), y, x, index, {0});
+      for (int i = 0; i < 100'000; ++i) backend(kCUDA).gather(context(kCUDA), {y, x, index, {0}});
     });
     CHECK(contains(full, "expected at most"));
   }

@@ -9,7 +9,7 @@ std::string copies(DType to, DType from, std::vector<int64_t> shape, std::vector
   x.random(7, -300, 300);
   if (is_floating(from) && x.count > 3) write(from, x.view.data, 1, NAN), write(from, x.view.data, 2, INFINITY);
   return differ({&out, &x}, 0, [](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-    table.copy(ctx, v[0], v[1]);
+    table.copy(ctx, {v[0], v[1]});
   });
 }
 }  // namespace
@@ -47,11 +47,11 @@ TEST_CASE("CUDA fill and range") {
       for (const int64_t gap : {0, 1}) {
         Array out(t, {5, 37}, {1, 0}, {}, gap);
         CHECK(differ({&out}, 0, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                table.fill(ctx, v[0], value);
+                table.fill(ctx, {v[0], value});
               }) == "");
         Array line(t, {101}, {}, {}, gap);
         CHECK(differ({&line}, 1e-6, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                table.range(ctx, v[0], {value, Scalar(2)});
+                table.range(ctx, {v[0], {value, 2}});
               }) == "");
       }
   }

@@ -46,15 +46,15 @@ inline std::vector<TensorView> views_of(const std::vector<Tensor>& list) { retur
 
 inline void run_fused(const FusedParams& params, const std::vector<Tensor>& outs, const std::vector<Tensor>& ins) {
   const auto o = views_of(outs), i = views_of(ins);
-  backend(kCUDA).fused(context(kCUDA), o, i, params);
+  backend(kCUDA).fused(context(kCUDA), {o, i, &params});
 }
 
 /// The mask of a call that draws: by dropout of ones.
 inline Tensor mask_of(const FusedStep& s, const Shape& shape, const Tensor& base) {
   const Tensor x = ones(shape, {.device = kCUDA}), y = empty_like(x),
                mask = empty(shape, {.dtype = kBool, .device = kCUDA});
-  backend(kCUDA).dropout(context(kCUDA), y, mask, x, base,
-                         {s.numbers[0].to_double(), uint64_t(s.numbers[1].to_int()), uint64_t(s.numbers[2].to_int())});
+  const DropoutParams p{s.numbers[0].to_double(), uint64_t(s.numbers[1].to_int()), uint64_t(s.numbers[2].to_int())};
+  backend(kCUDA).dropout(context(kCUDA), {y, mask, x, base, p});
   return mask;
 }
 
@@ -70,12 +70,12 @@ inline void run_steps(const FusedParams& params, const std::vector<Tensor>& outs
     Tensor v = empty(shape, {.dtype = s.type, .device = kCUDA});
     Context& ctx = context(kCUDA);
     switch (s.kind) {
-      case FusedKind::Load: table.copy(ctx, v, TensorView(ins[s.operand[0]]).expand(shape)); break;
-      case FusedKind::Number: table.fill(ctx, v, s.numbers[0]); break;
-      case FusedKind::Cast: table.copy(ctx, v, x(0)); break;
-      case FusedKind::Unary: table.unary(ctx, v, x(0), s.unary()); break;
-      case FusedKind::Binary: table.binary(ctx, v, x(0), x(1), s.binary()); break;
-      case FusedKind::Ternary: table.ternary(ctx, v, x(0), x(1), x(2), s.ternary()); break;
+      case FusedKind::Load: table.copy(ctx, {v, TensorView(ins[s.operand[0]]).expand(shape)}); break;
+      case FusedKind::Number: table.fill(ctx, {v, s.numbers[0]}); break;
+      case FusedKind::Cast: table.copy(ctx, {v, x(0)}); break;
+      case FusedKind::Unary: table.unary(ctx, {v, x(0), s.unary()}); break;
+      case FusedKind::Binary: table.binary(ctx, {v, x(0), x(1), s.binary()}); break;
+      case FusedKind::Ternary: table.ternary(ctx, {v, x(0), x(1), x(2), s.ternary()}); break;
       case FusedKind::Keep: {
         Tensor base;
         if (s.operand[0] != i) base = values[s.operand[0]].flatten().narrow(0, 0, 1).reshape({});
@@ -87,7 +87,7 @@ inline void run_steps(const FusedParams& params, const std::vector<Tensor>& outs
         uint32_t dims = 0;
         for (int64_t d = shape.size() - params.row_dims; d < shape.size(); ++d) reduced[d] = 1, dims |= 1u << d;
         const Tensor row = empty(reduced, {.dtype = s.type, .device = kCUDA});
-        table.reduce(ctx, row, x(0), {ReduceOp(s.op), dims});
+        table.reduce(ctx, {row, x(0), {ReduceOp(s.op), dims}});
         v = expand(row, shape).contiguous();
         break;
       }
@@ -102,7 +102,7 @@ inline void run_steps(const FusedParams& params, const std::vector<Tensor>& outs
     TensorView out = to, from = values[s.operand[0]];
     for (int64_t d = 0; d < out.rank; ++d)  // along a row it is one number
       if (out.strides[d] == 0) out.sizes[d] = from.sizes[d] = 1;
-    backend(kCUDA).copy(context(kCUDA), out, from);
+    backend(kCUDA).copy(context(kCUDA), {out, from});
   }
 }
 

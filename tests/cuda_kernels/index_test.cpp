@@ -9,22 +9,22 @@ TEST_CASE("CUDA gather and index: all dtypes, layouts, key counts") {
       Array x(t, {6, 32}, {}, {}, gap), out(t, {4, 32}), at(kInt64, {4, 32});
       x.random(3), at.random(5, 0, 5);
       CHECK(differ({&out, &x, &at}, 0, [](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-              table.gather(ctx, v[0], v[1], v[2], {0});
+              table.gather(ctx, {v[0], v[1], v[2], {0}});
             }) == "");
       Array rows(kInt64, {3, 2}, {1, 0}), to(t, {3, 2, 32});
       rows.random(7, -6, 5);
       CHECK(differ({&to, &x, &rows}, 0, [](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-              table.index(ctx, v[0], v[1], {&v[2], 1}, {});
+              table.index(ctx, {v[0], v[1], {v[2]}, {}});
             }) == "");
       Array y(t, {5, 4, 3, 8}, {1, 0, 2, 3}, {}, gap), a(kInt64, {7}), b(kInt64, {7}), picked(t, {7, 3, 8});
       y.random(9), a.random(1, -5, 4), b.random(2, -4, 3);
       CHECK(differ({&picked, &y, &a, &b}, 0,
                    [](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                     table.index(ctx, v[0], v[1], {&v[2], 2}, {});
+                     table.index(ctx, {v[0], v[1], {v[2], v[3]}, {}});
                    }) == "");
       Array all(t, {5, 4, 3, 8});
       CHECK(differ({&all, &y}, 0, [](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-              table.index(ctx, v[0], v[1], {}, {});
+              table.index(ctx, {v[0], v[1], {}, {}});
             }) == "");
     }
 }
@@ -35,7 +35,7 @@ TEST_CASE("CUDA index: a bad position is reported at the next wait") {
   at.set(6, 3), at.set(-7, 4);
   Mirror mx(x), mout(out), mat(at);
   Context& ctx = context(kCUDA);
-  backend(kCUDA).index(ctx, mout.view, mx.view, {&mat.view, 1}, {});
+  backend(kCUDA).index(ctx, {mout.view, mx.view, {mat.view}, {}});
   check_values(ctx, "[test] {value} at {position} of {bound}");
   CHECK_THROWS_WITH(mout.fetch(), "[test] 6 at 3 of 6");
 }
@@ -47,7 +47,7 @@ std::string puts_alike(DType t, int64_t rows, int64_t positions, int64_t width, 
   out.random(2, 0, 2), source.random(3, 0, 2), at.random(5, int(-rows), int(rows) - 1);
   return differ({&out, &source, &at}, 0,
                 [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                  table.index_put(ctx, v[0], v[1], {&v[2], 1}, {accumulate});
+                  table.index_put(ctx, {v[0], v[1], {v[2]}, {accumulate}});
                 });
 }
 std::string scatters_alike(DType t, std::vector<int64_t> out_shape, std::vector<int64_t> shape, int64_t dim,
@@ -60,7 +60,7 @@ std::string scatters_alike(DType t, std::vector<int64_t> out_shape, std::vector<
   at.random(5, 0, int(out_shape[size_t(dim)]) - 1);
   return differ({&out, &source, &at}, 0,
                 [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                  table.scatter(ctx, v[0], v[2], v[1], {dim, op});
+                  table.scatter(ctx, {v[0], v[2], v[1], {dim, op}});
                 });
 }
 }  // namespace
@@ -103,11 +103,11 @@ TEST_CASE("CUDA nonzero: counts and coordinates") {
       Array x(t, shape, order, {}, 1);
       x.random(5, 0, 1);
       Mirror mirror(x);
-      const int64_t count = cpu_table().count_nonzero(cpu_context(), x.view);
-      CHECK(backend(kCUDA).count_nonzero(context(kCUDA), mirror.view) == count);
+      const int64_t count = cpu_table().count_nonzero(cpu_context(), {x.view});
+      CHECK(backend(kCUDA).count_nonzero(context(kCUDA), {mirror.view}) == count);
       Array out(kInt64, {count, int64_t(shape.size())}, {1, 0});
       CHECK(differ({&out, &x}, 0, [](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-              table.nonzero(ctx, v[0], v[1]);
+              table.nonzero(ctx, {v[0], v[1]});
             }) == "");
     }
 }

@@ -155,7 +155,8 @@ TEST_CASE("cuda matmul: a bias and sums of rows begin anywhere in a flat buffer"
       same(  // the sums of the first operand's rows, as the backward pass asks for them
           [&](const List& x) {
             const Tensor flat = zeros_like(x[2]), y = empty({16, 5}, {.dtype = t, .device = flat.device()});
-            backend(y).matmul(context(y), y, x[1], x[0].t(), {}, bias({y, y, flat}), {});
+            backend(y).matmul(context(y),
+                              {.out = y, .a = x[1], .b = x[0].t(), .aux = bias({y, y, flat}), .params = {}});
             return cat({y.flatten(), flat}, 0);
           },
           x);
@@ -235,7 +236,7 @@ TEST_CASE(
     const auto product = [&](Device d) {
       const Tensor a = x[3].to(d), y = empty_like(a);
       const int64_t before = cuda::synchronizations();
-      backend(y).matmul(context(y), y, a, a, {}, {}, {});
+      backend(y).matmul(context(y), {.out = y, .a = a, .b = a, .params = {}});
       const int64_t waits = cuda::synchronizations() - before;
       CHECK(equal(y.cpu(), matmul(x[3].to(kCUDA), x[3].to(kCUDA)).cpu()));
       return waits;
@@ -271,7 +272,7 @@ TEST_CASE("cuda matmul: while a graph is captured nothing is tried") {
   const char* why = "";
   {
     ScopedMode<void*> stream(modes.streams[0], table.begin_capture(kCUDA));
-    backend(kCUDA).matmul(context(kCUDA), y, a, a, {}, {}, {});
+    backend(kCUDA).matmul(context(kCUDA), {.out = y, .a = a, .b = a, .params = {}});
   }
   void* const graph = table.end_capture(kCUDA, true, why);
   CHECK(std::string(why) == "");

@@ -63,7 +63,7 @@ TEST_CASE("cuda foreach: many tensors of any dtype become zero") {
     const Tensor whole = ones({40, 30}, {.dtype = dtype, .device = kCUDA});
     all.push_back(narrow(whole, 1, 3, 20));
     const std::vector<TensorView> views(all.begin(), all.end());
-    backend(kCUDA).foreach (context(kCUDA), {}, views, {}, {.op = ForeachOp::Zero});
+    backend(kCUDA).foreach (context(kCUDA), {.xs = views, .params = {ForeachOp::Zero}});
     for (const Tensor& x : all) CHECK(x.cpu().to(kFloat64).sum().item<double>() == 0);
     CHECK(whole.cpu().to(kFloat64).sum().item<double>() == 40 * 10);  // beside the view nothing is written
   }

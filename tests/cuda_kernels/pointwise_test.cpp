@@ -78,7 +78,7 @@ TEST_CASE("CUDA unary operations agree with the CPU's") {
           if (a != 1 && !integer_order && UnaryOp(op) != UnaryOp::PowScalar && UnaryOp(op) != UnaryOp::Gelu) continue;
           const UnaryParams p{UnaryOp(op), integer_order ? std::round(a + 0.5) : a, 2, 0.5};
           AGREES(op, differ_or_refuse({&out, &x}, tolerance(t), [&](const auto& table, Context& ctx, const auto& v) {
-                   table.unary(ctx, v[0], v[1], p);
+                   table.unary(ctx, {v[0], v[1], p});
                  }));
         }
       }
@@ -98,14 +98,14 @@ TEST_CASE("CUDA binary operations agree with the CPU's") {
         const bool power = BinaryOp(op) == BinaryOp::Pow;  // may grow: the error with it
         const double allowed = power && is_floating(t) ? 1e-2 : tolerance(t);
         AGREES(op, differ_or_refuse({&out, &a, &b}, allowed, [&](const auto& table, Context& ctx, const auto& v) {
-                 table.binary(ctx, v[0], v[1], v[2], p);
+                 table.binary(ctx, {v[0], v[1], v[2], p});
                }));
         AGREES(op, differ_or_refuse({&out, &a}, allowed, [&](const auto& table, Context& ctx, const auto& v) {
-                 table.binary(ctx, v[0], v[1], TensorView(Scalar(3), t), p);
+                 table.binary(ctx, {v[0], v[1], TensorView(3, t), p});
                }));
         if (is_floating(t) && &l - layouts > 4)  // of two dtypes, a number first
           AGREES(op, differ_or_refuse({&out, &other}, 2e-2, [&](const auto& table, Context& ctx, const auto& v) {
-                   table.binary(ctx, v[0], TensorView(Scalar(2.5), kFloat32), v[1], p);
+                   table.binary(ctx, {v[0], TensorView(2.5, kFloat32), v[1], p});
                  }));
       }
 }
@@ -123,10 +123,10 @@ TEST_CASE("CUDA ternary operations agree with the CPU's") {
         const TernaryParams p{TernaryOp(op), 2};
         AGREES(op,
                differ_or_refuse({&out, &a, &b, &c}, tolerance(t), [&](const auto& table, Context& ctx, const auto& v) {
-                 table.ternary(ctx, v[0], v[1], v[2], v[3], p);
+                 table.ternary(ctx, {v[0], v[1], v[2], v[3], p});
                }));
         AGREES(op, differ_or_refuse({&out, &a, &c}, tolerance(t), [&](const auto& table, Context& ctx, const auto& v) {
-                 table.ternary(ctx, v[0], v[1], TensorView(Scalar(3), t), v[2], p);
+                 table.ternary(ctx, {v[0], v[1], TensorView(3, t), v[2], p});
                }));
       }
 }
@@ -139,7 +139,7 @@ TEST_CASE("CUDA binary: a divisor of 0 is reported at the next wait") {
     if (zero) b.set(0, 0, 5);
     Mirror ma(a), mb(b), mout(out);
     Context& ctx = context(kCUDA);
-    backend(kCUDA).binary(ctx, mout.view, ma.view, mb.view, {BinaryOp::FloorDiv});
+    backend(kCUDA).binary(ctx, {mout.view, ma.view, mb.view, {BinaryOp::FloorDiv}});
     check_values(ctx, "[test] {value} at {position}");
     if (zero) CHECK_THROWS_WITH(mout.fetch(), "[test] 0 at 5");
     else CHECK(read(kInt32, mout.fetch().data(), 31) == 3);

@@ -44,7 +44,7 @@ TEST_CASE("CUDA pool: all operations, layouts and dtypes") {
           if (with_indices && !max) continue;
           CHECK(differ({&y, &indices, &x}, tolerance,
                        [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                         table.pool(ctx, v[0], with_indices ? v[1] : TensorView(), v[2], c.p);
+                         table.pool(ctx, {v[0], with_indices ? v[1] : TensorView(), v[2], c.p});
                        }) == "");
         }
         if (!is_floating(t)) continue;
@@ -52,7 +52,7 @@ TEST_CASE("CUDA pool: all operations, layouts and dtypes") {
         dy.random(8);
         CHECK(differ({&dx, &dy, &indices}, tolerance,
                      [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                       table.pool_backward(ctx, v[0], v[1], max ? v[2] : TensorView(), c.p);
+                       table.pool_backward(ctx, {v[0], v[1], max ? v[2] : TensorView(), c.p});
                      }) == "");
       }
 }

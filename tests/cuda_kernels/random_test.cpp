@@ -11,7 +11,7 @@ std::string draws_alike(DType t, std::vector<int64_t> shape, std::vector<int> or
   write(kInt64, base.view.data, 0, 5);
   return differ({&out, limits, &base}, tolerance,
                 [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                  table.random(ctx, v[0], v[1], v[2], p);
+                  table.random(ctx, {v[0], v[1], v[2], p});
                 });
 }
 }  // namespace
@@ -49,7 +49,7 @@ TEST_CASE("CUDA dropout: the CPU's mask") {
         for (Array* m : {&mask, static_cast<Array*>(nullptr)})
           CHECK(differ({&y, m, &x, &base}, 0,
                        [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                         table.dropout(ctx, v[0], v[1], v[2], v[3], {p, 77, 3});
+                         table.dropout(ctx, {v[0], v[1], v[2], v[3], {p, 77, 3}});
                        }) == "");
       }
 }

@@ -18,7 +18,7 @@ std::string sorts_alike(DType t, std::vector<int64_t> shape, std::vector<int> or
   Array values(t, shape), indices(kInt64, shape);
   return differ({&values, &indices, &x}, 0,
                 [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                  table.sort(ctx, with_values ? v[0] : TensorView(), v[1], v[2], p);
+                  table.sort(ctx, {with_values ? v[0] : TensorView(), v[1], v[2], p});
                 });
 }
 }  // namespace

@@ -11,9 +11,9 @@ TEST_CASE("BatchNorm without momentum keeps plain averages over all batches, and
   static const BackendTable* real;
   static BackendTable table;
   real = built_in_backend(DeviceType::CPU), table = *real, reads = 0;
-  table.copy = [](Context& c, const TensorView& out, const TensorView& x) {
-    reads += x.dtype == kInt64 && out.dtype != kFloat32;
-    real->copy(c, out, x);
+  table.copy = [](Context& ctx, const entry::Copy& c) {
+    reads += c.x.dtype == kInt64 && c.out.dtype != kFloat32;
+    real->copy(ctx, c);
   };
   {
     ScopedMode<const BackendTable*> guard(modes.tables[0], &table);

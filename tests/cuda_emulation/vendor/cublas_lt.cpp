@@ -263,7 +263,7 @@ TensorView rounded_to_tf32(Context& host, TensorView v, std::vector<float>& room
   room.resize(size_t(v.numel()));
   v.data = room.data();
   for (int64_t d = v.rank, step = 1; d-- > 0; step *= v.sizes[d]) v.strides[d] = step;
-  built_in_backend(DeviceType::CPU)->copy(host, v, from);
+  built_in_backend(DeviceType::CPU)->copy(host, {v, from});
   for (float& x : room)
     if (std::isfinite(x)) x = std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x1000u) & ~0x1fffu);
   return v;
@@ -288,13 +288,13 @@ void multiply(HostCall& call, const Problem& p, const Operands& x) {
   if (call.counted(tapir::format("matmul {}", dtype), 2.0 * p.d.batch * double(p.m) * double(p.n) * double(p.k),
                    tapir::format("{} of ({}, {}) by ({}, {})", p.d.batch, p.n, p.k, p.k, p.m)))
     return;
-  if (start.defined() && x.c != x.d) host.copy(c, out, start);
+  if (start.defined() && x.c != x.d) host.copy(c, {out, start});
   MatmulParams params{.alpha = x.alpha, .beta = x.beta};
   if (p.has(CUBLASLT_EPILOGUE_GELU)) params.finish = MatmulFinish::GeluTanh;
   std::vector<float> room_a, room_b;
   if (p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
     a = rounded_to_tf32(c, a, room_a), b = rounded_to_tf32(c, b, room_b);
-  host.matmul(c, out, b, a, bias, aux, params);
+  host.matmul(c, {out, b, a, bias, aux, params});
 }
 
 double scalar(const Problem& p, const void* at) {

@@ -190,7 +190,7 @@ int decompose(std::initializer_list<TensorView> outs, Matrix<T> a, int m, int n,
   spoil(a, m, n);
   Context& c = context(kCPU);
   const TensorView in = view(from, m, n);
-  built_in_backend(DeviceType::CPU)->linalg(c, {outs.begin(), outs.size()}, {&in, 1}, params);
+  built_in_backend(DeviceType::CPU)->linalg(c, {outs, {in}, params});
   return c.error.set ? int(c.error.value) : 0;
 }
 

@@ -33,21 +33,19 @@ bool is_there(const char* call) {
 }
 
 /// An operand of the host's kernels as tensor cores see it under cudnn_allow_tf32: 10 bits of mantissa. Its copy fills memory in the same order.
-class Tf32 {
+class Tf32 : public TensorView {
  public:
-  Tf32(V v, bool rounds) : view_(v) {
+  Tf32(V v, bool rounds) : TensorView(v) {
     if (!rounds || v.dtype != kFloat32) return;
     const int64_t n = v.numel();
     bits_.resize(size_t(n));
     std::copy_n(static_cast<const uint32_t*>(v.data), n, bits_.begin());
     for (uint32_t& b : bits_)
       if ((b & 0x7f800000) != 0x7f800000) b = (b + 0xfff + ((b >> 13) & 1)) & ~0x1fffu;
-    view_.data = bits_.data();
+    data = bits_.data();
   }
-  operator const TensorView&() const { return view_; }
 
  private:
-  TensorView view_;
   std::vector<uint32_t> bits_;
 };
 
@@ -73,9 +71,9 @@ bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool
     if (call.counted(tapir::format("conv {}", x.dtype), 2 * double(y.numel()) * double(w.numel() / w.sizes[0]),
                      tapir::format("{} {} by {}", name_of(pass), x.shape(), w.shape())))
       return;
-    if (pass == Pass::Forward) host().conv(c, ys, Tf32(xs, tf32), Tf32(ws, tf32), {}, params);
-    else if (pass == Pass::BackwardData) host().conv_backward_data(c, xs, Tf32(ys, tf32), Tf32(ws, tf32), params);
-    else host().conv_backward_weight(c, ws, {}, Tf32(ys, tf32), Tf32(xs, tf32), params);
+    if (pass == Pass::Forward) host().conv(c, {.y = ys, .x = Tf32(xs, tf32), .w = Tf32(ws, tf32), .params = params});
+    else if (pass == Pass::BackwardData) host().conv_backward_data(c, {xs, Tf32(ys, tf32), Tf32(ws, tf32), params});
+    else host().conv_backward_weight(c, {.dw = ws, .dy = Tf32(ys, tf32), .x = Tf32(xs, tf32), .params = params});
   });
   return true;
 }
@@ -89,7 +87,7 @@ bool attention(Context& ctx, V out, V lse, V q, V k, V v, const AttentionParams&
     if (call.counted(tapir::format("attention {}", q.dtype), 2 * attention_operations(q, k, params),
                      tapir::format("{} to {}", q.shape(), k.shape())))
       return;
-    host().attention(context(kCPU), to, sums, qs, ks, vs, {}, params);
+    host().attention(context(kCPU), {.out = to, .lse = sums, .q = qs, .k = ks, .v = vs, .params = params});
   });
   return true;
 }
@@ -105,7 +103,16 @@ bool attention_backward(Context& ctx, V dq, V dk, V dv, V dout, V out, V lse, V 
     if (call.counted(tapir::format("attention {}", q.dtype), 5 * attention_operations(q, k, params),
                      tapir::format("backward {} to {}", q.shape(), k.shape())))
       return;
-    host().attention_backward(context(kCPU), dqs, dks, dvs, given, made, sums, qs, ks, vs, {}, params);
+    host().attention_backward(context(kCPU), {.dq = dqs,
+                                              .dk = dks,
+                                              .dv = dvs,
+                                              .dout = given,
+                                              .out = made,
+                                              .lse = sums,
+                                              .q = qs,
+                                              .k = ks,
+                                              .v = vs,
+                                              .params = params});
   });
   return true;
 }

@@ -133,7 +133,7 @@ void beside_capture(const ProcessGroup& g, Device device) {
   {
     ScopedMode<void*> stream(modes.streams[device.index], table.begin_capture(device));
     std::thread([&] { g.all_reduce(y); }).join();
-    backend(device).fill(context(device), x, Scalar(3.0));
+    backend(device).fill(context(device), {x, 3.0});
   }
   void* const graph = table.end_capture(device, true, why);
   EXPECT(graph);
