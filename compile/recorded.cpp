@@ -96,11 +96,9 @@ static std::string strange_call(const Recorded& r, bool& permanent) {
         if (block_of(v) >= 0 && input[size_t(v.block)] && !within(v, *input[size_t(v.block)]))
           return text_of(call) + " reaches beyond the elements of an argument";
     const std::string_view entry = call.entry;
-    const auto foreign = [&](uint64_t seed, uint64_t offset) {
-      return seed != r.seed || offset - r.offset > r.numbers;
-    };
-    if ((entry == "random" && foreign(call.params<RandomParams>().seed, call.params<RandomParams>().offset)) ||
-        (entry == "dropout" && foreign(call.params<DropoutParams>().seed, call.params<DropoutParams>().offset)))
+    const auto outside = [&](const auto& drawn) { return drawn.seed != r.seed || drawn.offset - r.offset > r.numbers; };
+    if ((entry == "random" && outside(call.params<RandomParams>())) ||
+        (entry == "dropout" && outside(call.params<DropoutParams>())))
       return text_of(call) + " draws numbers that do not follow the generator's state";
   }
   return "";
