@@ -8,6 +8,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "tensor.h"
 
@@ -87,6 +88,17 @@ template <class S, class G> decltype(auto) with_fields(S& s, const G& g) {
   }
 }
 
+/// Does S hold Tensors alone; or, with `numbers`, Tensors and numbers?
+template <class S, bool numbers = false> constexpr bool has_fields();
+template <bool numbers> struct AllFields {
+  template <class... T> auto operator()(T&...) const { return std::bool_constant<(has_fields<T, numbers>() && ...)>(); }
+};
+template <class S, bool numbers> constexpr bool has_fields() {
+  if constexpr (std::is_same_v<S, Tensor> || std::is_same_v<S, std::vector<Tensor>>) return true;
+  else if constexpr (Openable<S>) return decltype(with_fields(std::declval<S&>(), AllFields<numbers>()))::value;
+  else return numbers && std::is_arithmetic_v<S>;
+}
+
 /// f(leaf) for each Tensor of s and for whatever else cannot be opened, in order.
 template <class S, class F> void each_leaf(S& s, F& f) {
   using Plain = std::remove_const_t<S>;
@@ -103,6 +115,10 @@ template <class S, class F> void each_leaf(S& s, F& f) {
 }
 
 }  // namespace detail
+
+/// A type that shows all its tensors, and holds nothing else: a Tensor, a tuple, pair, array or aggregate of such, a vector of Tensors.
+template <class S>
+concept TensorFields = detail::has_fields<S>();
 
 /// f(tensor) for each Tensor of s that f takes (one that writes takes no const ones), in order. See Note [Tensors of a value].
 template <class S, class F> void each_tensor(S&& s, F&& f) {

@@ -107,7 +107,7 @@ class HookedCall {
 template <class R> std::vector<Tensor> tensors_of(R& result) {
   std::vector<Tensor> out;
   const auto visit = [&]<class T>(T& leaf) {
-    if constexpr (TensorField<T>) out.push_back(leaf);
+    if constexpr (TensorField<T> || std::is_same_v<T, Indexed>) out.push_back(leaf);
     else
       static_assert(!holds<T, 5>(),
                     "the result of forward holds tensors that are not seen: they are seen in pairs, tuples, ranges, "

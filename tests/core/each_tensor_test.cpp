@@ -45,6 +45,9 @@ static_assert(count_fields<Two>() == 2 && count_fields<Step>() == 8);
 static_assert(count_fields<Tensor>() == 0 && count_fields<std::string>() == 0 && count_fields<Nine>() == 0);
 static_assert(count_fields<Needy>() == 0 && count_fields<Optional>() == 0 && count_fields<Derived>() == 0);
 static_assert(count_fields<Listed>() == 0);
+static_assert(TensorFields<Tensor> && TensorFields<std::pair<Two, std::vector<Tensor>>> && !TensorFields<Step>);
+static_assert(!TensorFields<std::pair<const Tensor, Tensor>> && !TensorFields<std::optional<Tensor>> &&
+              !TensorFields<Nine>);
 
 /// The numbers that the tensors of x hold.
 template <class T> std::vector<double> numbers(T&& x) {
