@@ -93,6 +93,13 @@ class Compiler {
 template <class T> inline constexpr bool is_plain_value =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view>;
 
+template <class T> void add_tensors(CompileCall& call, const T& x) {
+  if constexpr (std::is_same_v<T, Tensor>) call.inputs.push_back(x);
+  else if constexpr (std::is_same_v<T, std::vector<Tensor>>) {
+    call.values += "v" + std::to_string(x.size()) + ",";
+    call.inputs.insert(call.inputs.end(), x.begin(), x.end());
+  } else with_fields(x, [&](auto&... fields) { (add_tensors(call, fields), ...); });
+}
 template <class T> void add_argument(CompileCall& call, T& x) {
   if constexpr (std::is_pointer_v<T>) check(x, "[compile] expected a text as argument, got a null pointer");
   if constexpr (is_plain_value<std::remove_const_t<T>>) {
@@ -103,9 +110,7 @@ template <class T> void add_argument(CompileCall& call, T& x) {
     static_assert(TensorFields<std::remove_const_t<T>>,
                   "compile: an argument is a Tensor, a tuple, pair, array, vector or aggregate of at most 8 Tensors, a "
                   "number, an enum or a text");
-    if constexpr (std::is_same_v<std::remove_const_t<T>, std::vector<Tensor>>)
-      call.values += "v" + std::to_string(x.size()) + ",";
-    each_tensor(x, [&](const Tensor& t) { call.inputs.push_back(t); });
+    add_tensors(call, x);
   }
 }
 
