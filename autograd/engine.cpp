@@ -47,6 +47,7 @@ struct Task {
   int64_t pending = 0;  // edges into it whose gradient is still to come
   bool needed = true;   // wanted, or on the way to what is: gradients flow into it
   bool runs = true;     // one of its inputs is needed
+  int64_t wanted = -1;  // the first wanted edge that leads here; Engine::next_wanted_ has the others
   Grads grads;          // of its outputs
 };
 
@@ -103,7 +104,7 @@ const void* key_of(const Edge& e) { return e.node() ? static_cast<const void*>(e
 class Engine {
  public:
   Engine(const BackwardOptions& options, std::span<const Edge> wanted)
-      : options_(options), wanted_(wanted), found_(wanted.size()) {}
+      : options_(options), wanted_(wanted), next_wanted_(wanted.size(), -1), found_(wanted.size()) {}
 
   std::vector<Tensor> run(std::span<const Edge> roots, std::span<Tensor> gradients) {
     ScopedMode<AutocastRegion*> off(modes.autocast, nullptr);  // gradients run in the dtypes that the forward recorded
@@ -162,8 +163,11 @@ class Engine {
       tasks_[i].needed = tasks_[i].runs = false;
       order.emplace_back(tasks_[i].node ? tasks_[i].node->sequence : 0, i);
     }
-    for (const Edge& w : wanted_)
-      if (const int64_t at = tasks_.find(key_of(w)); at >= 0) tasks_[size_t(at)].needed = true;
+    for (size_t w = 0; w < wanted_.size(); ++w)
+      if (const int64_t at = tasks_.find(key_of(wanted_[w])); at >= 0) {
+        tasks_[size_t(at)].needed = true;
+        next_wanted_[w] = std::exchange(tasks_[size_t(at)].wanted, int64_t(w));
+      }
     std::sort(order.begin(), order.end());
     for (auto [sequence, i] : order) {
       Task& t = tasks_[i];
@@ -259,10 +263,8 @@ class Engine {
   }
 
   void collect(const Task& task, const Grads& grads) {
-    for (size_t w = 0; w < wanted_.size(); ++w) {
-      const Edge& e = wanted_[w];
-      if (task.node ? e.node() == task.node : e.leaf().is_same(task.leaf) && !e.node()) found_[w] = grads[e.index()];
-    }
+    for (int64_t w = task.wanted; w >= 0; w = next_wanted_[size_t(w)])
+      found_[size_t(w)] = grads[wanted_[size_t(w)].index()];
   }
 
   void run_leaf(Task& task) {
@@ -283,6 +285,7 @@ class Engine {
 
   BackwardOptions options_;
   std::span<const Edge> wanted_;
+  std::vector<int64_t> next_wanted_;  // of the same node or leaf; -1: none
   std::vector<Tensor> found_;
   TaskMap tasks_;
   std::vector<std::pair<uint64_t, size_t>> ready_;

@@ -72,26 +72,28 @@ template <class F> struct CustomNode final : FunctionNode {
   static Grads list(Tensor g) { return Grads(std::move(g)); }
 
   template <class... X> static auto run(const char* name, F&& f, const X&... x) {
+    const auto forward = [&](F& function, FunctionContext& context) {
+      NoGrad guard;
+      const profiler::Range range(name);
+      return function.forward(context, x...);
+    };
+    if (!wants_grad({x...})) {
+      FunctionContext context;
+      return forward(f, context);
+    }
     const std::vector<Tensor> inputs{x...};
-    const bool recorded = wants_grad(std::span(inputs));
     const uint64_t versions = versions_of(inputs);
     auto* node = NodeBuilder::make<CustomNode>(name, std::span(inputs), std::move(f));
     const Hold hold{node};  // until the outputs hold it
-    auto y = [&] {
-      NoGrad guard;
-      const profiler::Range range(name);
-      return node->f.forward(node->context_, x...);
-    }();
+    auto y = forward(node->f, node->context_);
+    check(versions == versions_of(inputs),
+          "[{}] expected a forward that leaves its inputs as they are; it wrote to one", name);
     std::vector<Tensor> outputs;
     if constexpr (std::is_same_v<decltype(y), Tensor>) outputs = {y};
     else if constexpr (requires { std::tuple_size<decltype(y)>::value; })
       std::apply([&](const auto&... t) { outputs = {t...}; }, y);
     else outputs.assign(y.begin(), y.end());
-    if (recorded) {
-      check(versions == versions_of(inputs),
-            "[{}] expected a forward that leaves its inputs as they are; it wrote to one", name);
-      finish(node, outputs, inputs);
-    }
+    finish(node, outputs, inputs);
     if constexpr (std::is_same_v<decltype(y), Tensor>) y = outputs[0];
     else if constexpr (requires { std::tuple_size<decltype(y)>::value; })
       std::apply([&, i = size_t(0)](auto&... t) mutable { ((t = outputs[i++]), ...); }, y);

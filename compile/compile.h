@@ -11,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "../core/tensor.h"
-#include "../data/fields.h"
+#include "../core/each_tensor.h"
 
 namespace tapir::inline v0 {
 
@@ -94,6 +93,13 @@ class Compiler {
 template <class T> inline constexpr bool is_plain_value =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view>;
 
+template <class T> void add_tensors(CompileCall& call, const T& x) {
+  if constexpr (std::is_same_v<T, Tensor>) call.inputs.push_back(x);
+  else if constexpr (std::is_same_v<T, std::vector<Tensor>>) {
+    call.values += "v" + std::to_string(x.size()) + ",";
+    call.inputs.insert(call.inputs.end(), x.begin(), x.end());
+  } else with_fields(x, [&](auto&... fields) { (add_tensors(call, fields), ...); });
+}
 template <class T> void add_argument(CompileCall& call, T& x) {
   if constexpr (std::is_pointer_v<T>) check(x, "[compile] expected a text as argument, got a null pointer");
   if constexpr (is_plain_value<std::remove_const_t<T>>) {
@@ -101,12 +107,10 @@ template <class T> void add_argument(CompileCall& call, T& x) {
       call.values += std::to_string(std::string_view(x).size()) + ":" + std::string(std::string_view(x));
     else call.values.append(reinterpret_cast<const char*>(&x), sizeof(x));
   } else {
-    static_assert(data::TensorFields<std::remove_const_t<T>>,
+    static_assert(TensorFields<std::remove_const_t<T>>,
                   "compile: an argument is a Tensor, a tuple, pair, array, vector or aggregate of at most 8 Tensors, a "
                   "number, an enum or a text");
-    if constexpr (data::detail::is_tensor_vector<std::remove_const_t<T>>)
-      call.values += "v" + std::to_string(x.size()) + ",";
-    data::visit_fields(x, [&](const Tensor& t) { call.inputs.push_back(t); });
+    add_tensors(call, x);
   }
 }
 
@@ -137,7 +141,7 @@ template <class F, class... A> struct CompileCallOf final : CompileCall {
     size_t next = 0;
     const auto exchange = [&](auto& x) {
       if constexpr (!is_plain_value<std::remove_cvref_t<decltype(x)>>)
-        data::visit_fields(x, [&](Tensor& t) { t = instead[next++]; });
+        each_tensor(x, [&](Tensor& t) { t = instead[next++]; });
     };
     if (!instead.empty()) std::apply([&](auto&... x) { (exchange(x), ...); }, arguments);
     const auto invoke = [&](const A&... x) -> decltype(auto) { return f(x...); };
@@ -147,10 +151,10 @@ template <class F, class... A> struct CompileCallOf final : CompileCall {
   std::vector<Tensor> outputs() override {
     std::vector<Tensor> out;
     if constexpr (!std::is_void_v<R>) {
-      static_assert(data::TensorFields<R>,
+      static_assert(TensorFields<R>,
                     "compile: a result is void, a Tensor, or a tuple, pair, array, vector or aggregate of at most 8 "
                     "Tensors; numbers are read from it outside");
-      data::visit_fields(result, [&](Tensor& t) { out.push_back(t); });
+      each_tensor(result, [&](Tensor& t) { out.push_back(t); });
     }
     return out;
   }
@@ -158,7 +162,7 @@ template <class F, class... A> struct CompileCallOf final : CompileCall {
     auto* frame = new FrameOf;
     if constexpr (!std::is_void_v<R>) {
       frame->result = result;
-      data::visit_fields(frame->result, [](Tensor& t) { t = Tensor(); });
+      each_tensor(frame->result, [](Tensor& t) { t = Tensor(); });
     }
     return frame;
   }
@@ -166,7 +170,7 @@ template <class F, class... A> struct CompileCallOf final : CompileCall {
     if constexpr (!std::is_void_v<R>) {
       result = static_cast<const FrameOf&>(frame).result;
       size_t next = 0;
-      data::visit_fields(result, [&](Tensor& t) { t = std::move(outputs[next++]); });
+      each_tensor(result, [&](Tensor& t) { t = std::move(outputs[next++]); });
     }
   }
 };

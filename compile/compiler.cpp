@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 
 #include "../autograd/node.h"
 #include "../ops/autocast.h"
@@ -93,10 +94,11 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
 /// Could somebody differentiate y again?
 bool has_live_graph(const Tensor& y) {
   if (!y.defined() || !y.requires_grad() || y.is_leaf()) return false;
-  std::vector<const Node*> stack, seen;
+  std::vector<const Node*> stack;
+  std::unordered_set<const Node*> seen;
   const Edge root = edge_of(y);
   const auto visit = [&](const Node* n) {
-    if (n && std::find(seen.begin(), seen.end(), n) == seen.end()) stack.push_back(n), seen.push_back(n);
+    if (n && seen.insert(n).second) stack.push_back(n);
   };
   for (visit(root.node()); !stack.empty();) {
     const Node* n = stack.back();

@@ -95,11 +95,9 @@ static std::string strange_call(const Recorded& r, bool& permanent) {
       for (const View& v : o.views)
         if (block_of(v) >= 0 && input[size_t(v.block)] && !within(v, *input[size_t(v.block)]))
           return text_of(call) + " reaches beyond the elements of an argument";
-    const auto foreign = [&](uint64_t seed, uint64_t offset) {
-      return seed != r.seed || offset - r.offset > r.numbers;
-    };
-    if ((is<entry::Random>(call) && foreign(call.params<RandomParams>().seed, call.params<RandomParams>().offset)) ||
-        (is<entry::Dropout>(call) && foreign(call.params<DropoutParams>().seed, call.params<DropoutParams>().offset)))
+    const auto outside = [&](const auto& drawn) { return drawn.seed != r.seed || drawn.offset - r.offset > r.numbers; };
+    if ((is<entry::Random>(call) && outside(call.params<RandomParams>())) ||
+        (is<entry::Dropout>(call) && outside(call.params<DropoutParams>())))
       return text_of(call) + " draws numbers that do not follow the generator's state";
   }
   return "";

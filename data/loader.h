@@ -29,10 +29,14 @@ concept FieldCollate = std::is_same_v<C, DefaultCollate> || std::is_same_v<C, Pa
 
 template <class S, class C>
 S collate_fields(const C& collate, const std::vector<S>& samples, std::span<const int64_t> indices) {
+  static_assert(
+      TensorFields<S>,
+      "a sample is a Tensor or a number, a tuple, pair, array or aggregate of at most 8 of them, or a vector of "
+      "Tensors");
   std::vector<std::vector<Tensor>> columns;
   for (size_t i = 0; i < samples.size(); ++i) {
     size_t k = 0;
-    visit_fields(samples[i], [&](const Tensor& field) {
+    each_tensor(samples[i], [&](const Tensor& field) {
       if (i == 0) columns.emplace_back();
       if (k < columns.size()) columns[k].push_back(field);
       ++k;
@@ -41,7 +45,7 @@ S collate_fields(const C& collate, const std::vector<S>& samples, std::span<cons
   }
   S batch = samples[0];
   size_t k = 0;
-  visit_fields(batch, [&](Tensor& field) {
+  each_tensor(batch, [&](Tensor& field) {
     if constexpr (std::is_same_v<C, PadCollate>) field = pad_column(columns[k++], indices, collate.value);
     else field = stack_column(columns[k++], indices);
   });
@@ -131,14 +135,14 @@ template <class D, class C> struct TypedSource final : BatchSource {
   void drop(void* batch) noexcept override { delete static_cast<Batch*>(batch); }
   void move_to(void* batch, Device device) override {
     if constexpr (TensorFields<Batch>) {  // what else a collate function makes moves by itself
-      visit_fields(*static_cast<Batch*>(batch), [&](Tensor& t) {
+      each_tensor(*static_cast<Batch*>(batch), [&](Tensor& t) {
         if (t.defined() && t.device() != device) t = staged(t, device);
       });
     }
   }
   void use_on(void* batch, Device device) override {
     if constexpr (TensorFields<Batch>)
-      visit_fields(*static_cast<Batch*>(batch), [&](Tensor& t) { use_on_current_stream(t, device); });
+      each_tensor(*static_cast<Batch*>(batch), [&](Tensor& t) { use_on_current_stream(t, device); });
   }
   Shared<D> dataset;
   C collate;

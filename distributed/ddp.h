@@ -73,9 +73,7 @@ template <class M> class DistributedDataParallel {
   template <class... A> auto operator()(A&&... a) {
     reducer_.before_forward();
     auto y = module_(std::forward<A>(a)...);
-    std::vector<Tensor> outputs;
-    nn::detail::each_tensor(y, [&](Tensor& t) { outputs.push_back(t); });
-    reducer_.after_forward(outputs);
+    reducer_.after_forward(nn::detail::tensors_of(y));
     return y;
   }
   M& module() { return module_; }

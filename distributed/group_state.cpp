@@ -26,8 +26,6 @@ const char* name_of(Collective op) { return kNames[int(op)]; }
 bool reduces(Collective op) {
   return op == Collective::AllReduce || op == Collective::Reduce || op == Collective::ReduceScatter;
 }
-/// A peer that is gone may have had its reasons: the store is asked for them.
-bool is_gone(const std::string& why) { return why.find("is gone (") != std::string::npos; }
 
 }  // namespace
 
@@ -42,7 +40,7 @@ std::string text_of(const Signature& s) {
 bool Exchange::wait(double deadline) {
   std::unique_lock lock(mutex);
   return changed.wait_for(lock, std::chrono::duration<double>(std::max(deadline - now(), 0.0)),
-                          [this] { return left == 0 || !error.empty(); });
+                          [this] { return left == 0 || failure; });
 }
 void Exchange::done(int peer) {
   std::lock_guard lock(mutex);
@@ -53,9 +51,9 @@ void Exchange::done(int peer) {
     }
   if (--left == 0) changed.notify_all();
 }
-void Exchange::fail(const std::string& why) {
+void Exchange::fail(const Failure& why) {
   std::lock_guard lock(mutex);
-  if (left > 0 && error.empty()) error = why;
+  if (left > 0 && !failure) failure = why;
   changed.notify_all();
 }
 
@@ -124,10 +122,10 @@ static std::string missing_of(Exchange& e) {
 }
 
 /// Why it did not succeed; empty when it did.
-static std::string outcome(Exchange& e, double deadline, double timeout) {
-  if (!e.wait(deadline)) return tapir::format("timed out after {} s; missing ranks: {}", timeout, missing_of(e));
+static Failure outcome(Exchange& e, double deadline, double timeout) {
+  if (!e.wait(deadline)) return timed_out(timeout, "; missing ranks: " + missing_of(e));
   std::lock_guard lock(e.mutex);
-  return e.error;
+  return e.failure;
 }
 
 void Work::wait() const {
@@ -135,8 +133,8 @@ void Work::wait() const {
   State& s = *state_;
   std::unique_lock lock(s.mutex);
   if (s.exchange && !s.done) {
-    const std::string why = outcome(*s.exchange, s.deadline, s.group.state().options.timeout);
-    if (!why.empty()) s.error = s.group.state().fail_with(text_of(s.exchange->signature), why, is_gone(why));
+    if (const Failure why = outcome(*s.exchange, s.deadline, s.group.state().options.timeout))
+      s.error = s.group.state().fail_with(text_of(s.exchange->signature), why);
     s.done = true;
   }
   s.changed.wait(lock, [&s] { return s.done; });
@@ -253,15 +251,15 @@ std::string GroupState::failed() {
   return failed_;
 }
 
-std::string GroupState::fail_with(const std::string& what, const std::string& why, bool peer_is_gone) {
-  std::string text =
-      tapir::format("[{}] {} on rank {} of {}: {}", what.substr(0, what.find_first_of("( ")), what, rank, size, why);
+std::string GroupState::fail_with(const std::string& what, const Failure& why) {
+  std::string text = tapir::format("[{}] {} on rank {} of {}: {}", what.substr(0, what.find_first_of("( ")), what, rank,
+                                   size, why.text);
   if (!failed().empty()) return text;
   if (store) try {
       store->set_timeout(0.4);
       const std::string key = prefix + "failure";
       std::string first;
-      if (peer_is_gone) try {
+      if (why.kind == Failure::Kind::PeerGone) try {  // the peer may have left its reason there
           first = store->get(key, 0.2);
         } catch (const RuntimeError&) {}
       else if (store->has(key)) first = store->get(key, 0.1);
@@ -269,7 +267,7 @@ std::string GroupState::fail_with(const std::string& what, const std::string& wh
       else text += "; first error: " + first;
     } catch (const RuntimeError&) {  // the store went with its rank: our own words must do
     }
-  if (why.starts_with("timed out")) dump_flights();
+  if (why.kind == Failure::Kind::Timeout) dump_flights();
   {
     std::lock_guard lock(mutex_);
     if (failed_.empty()) failed_ = text;
@@ -342,7 +340,7 @@ std::string GroupState::execute_checked(Task& task) {
   } catch (const ExchangeError& e) {
     return e.text;
   } catch (const std::exception& e) {  // memory, say
-    return fail_with(current_, e.what(), false);
+    return fail_with(current_, {e.what()});
   }
 }
 
@@ -351,18 +349,18 @@ void GroupState::exchange(const Signature& s, std::span<const Piece> sends, std:
   if (!transport) return;
   const double deadline = now() + options.timeout;
   const auto e = transport->start(channel, s, sends, receives);
-  if (std::string why = outcome(*e, deadline, options.timeout); !why.empty())
-    throw ExchangeError{fail_with(current_, why, is_gone(why))};  // ends the exchange before its memory goes
+  if (const Failure why = outcome(*e, deadline, options.timeout))
+    throw ExchangeError{fail_with(current_, why)};  // ends the exchange before its memory goes
 }
 
 void GroupState::execute_on_device(const Call& call) {
   bool fatal = false;
-  std::string why = nccl->run(call, options.timeout, fatal);
-  if (why.empty()) return;
-  if (!fatal) throw CompareError{why};
-  if (why.starts_with("timed out")) why += who_is_late();
-  nccl->abort(why);
-  throw ExchangeError{fail_with(current_, why, is_gone(why))};
+  Failure why = nccl->run(call, options.timeout, fatal);
+  if (!why) return;
+  if (!fatal) throw CompareError{why.text};
+  if (why.kind == Failure::Kind::Timeout) why.text += who_is_late();
+  nccl->abort(why.text);
+  throw ExchangeError{fail_with(current_, why)};
 }
 
 /// NCCL does not say for whom it waited: who has not given up either within a second is missing.

@@ -74,7 +74,7 @@ struct GroupState {
   std::string flight_text(size_t last);
   std::string failed();
   /// The first error ends the group: the store is told, then the peers see our side closed. Returns the text to throw.
-  std::string fail_with(const std::string& what, const std::string& why, bool peer_is_gone);
+  std::string fail_with(const std::string& what, const Failure& why);
 
  private:
   struct Task {

@@ -134,7 +134,7 @@ void Nccl::open(Store* store, const TransportOptions& o) {
          o.init_timeout, why);
   };
   if (o.rank == 0) {
-    if (const Result r = api_->ncclGetUniqueId(&id); r != nccl::kSuccess) refuse(words(r));
+    if (const Result r = api_->ncclGetUniqueId(&id); r != nccl::kSuccess) refuse(words(r).text);
     if (store) store->set(o.prefix + "nccl", std::string(id.internal, sizeof id.internal));
   } else {
     const std::string text = store->get(o.prefix + "nccl", o.init_timeout);
@@ -142,13 +142,13 @@ void Nccl::open(Store* store, const TransportOptions& o) {
   }
   nccl::Config config;
   const Result r = api_->ncclCommInitRankConfig(&comm_, o.size, id, o.rank, &config);
-  if (const std::string why = settle(r, deadline, o.init_timeout); !why.empty()) refuse(why);
+  if (const Failure why = settle(r, deadline, o.init_timeout)) refuse(why.text);
 }
 
 Nccl::~Nccl() {
   if (!comm_) return;
-  if (settle(api_->ncclCommFinalize(comm_), now() + 0.5, 0.5).empty()) api_->ncclCommDestroy(comm_);
-  else api_->ncclCommAbort(comm_);
+  if (settle(api_->ncclCommFinalize(comm_), now() + 0.5, 0.5)) api_->ncclCommAbort(comm_);
+  else api_->ncclCommDestroy(comm_);
 }
 
 void Nccl::abort(const std::string& why) {
@@ -156,34 +156,35 @@ void Nccl::abort(const std::string& why) {
   if (comm_) api_->ncclCommAbort(std::exchange(comm_, nullptr));
 }
 
-std::string Nccl::words(Result result) const {
+Failure Nccl::words(Result result) const {
   const char *name = api_->ncclGetErrorString(result), *last = api_->ncclGetLastError(comm_);  // null: of the process
   std::string text = tapir::format("NCCL: {}", name ? name : "unknown error");
   if (last && *last) text += tapir::format(": {}", last);
-  return result == nccl::kRemoteError ? tapir::format("a peer is gone ({})", text) : text;
+  if (result != nccl::kRemoteError) return {text};
+  return {tapir::format("a peer is gone ({})", text), Failure::Kind::PeerGone};
 }
 
 /// Why there is nothing more to wait for. A peer that is gone may have done its part before: what is on its way then still arrives.
-std::string Nccl::hopeless(double deadline, double timeout, double& lost) const {
+Failure Nccl::hopeless(double deadline, double timeout, double& lost) const {
   constexpr double kGrace = 0.3;
-  if (const std::string gone = watched_ ? watched_->gone() : std::string(); !gone.empty()) {
+  if (const Failure gone = watched_ ? watched_->gone() : Failure()) {
     if (lost == 0) lost = now();
     if (now() >= lost + kGrace) return gone;
   }
-  return now() >= deadline ? tapir::format("timed out after {} s", timeout) : std::string();
+  return now() >= deadline ? timed_out(timeout) : Failure();
 }
 
-std::string Nccl::settle(Result result, double deadline, double timeout) {
+Failure Nccl::settle(Result result, double deadline, double timeout) {
   auto pause = std::chrono::microseconds(20);
   double lost = 0;
   while (result == nccl::kInProgress && comm_) {
     if (const Result asked = api_->ncclCommGetAsyncError(comm_, &result); asked != nccl::kSuccess) return words(asked);
     if (result != nccl::kInProgress) break;
-    if (std::string why = hopeless(deadline, timeout, lost); !why.empty()) return why;
+    if (Failure why = hopeless(deadline, timeout, lost)) return why;
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(1000));
   }
-  return result == nccl::kSuccess ? std::string() : words(result);
+  return result == nccl::kSuccess ? Failure() : words(result);
 }
 
 Result Nccl::all_to_all(const Call& call, nccl::DataType type, void* stream) {
@@ -223,18 +224,18 @@ Result Nccl::enqueue(const Call& call, void* stream) {
   }
 }
 
-std::string Nccl::run(const Call& call, double timeout, bool& fatal) {
+Failure Nccl::run(const Call& call, double timeout, bool& fatal) {
   fatal = true;
-  if (!comm_) return failed_;
+  if (!comm_) return {failed_};
   const double deadline = now() + timeout;
   if (stream_ && call.ready) stream_->wait_event(*call.ready);
   const Result result = enqueue(call, stream_ ? stream_->handle() : nullptr);
-  std::string why = settle(result, deadline, timeout);
-  if (why.empty() && stream_) {
+  Failure why = settle(result, deadline, timeout);
+  if (!why && stream_) {
     const cuda::Event done = stream_->record_event();
     double lost = 0;
     // The device still works on it: an error, or a peer's end, shows here.
-    for (auto pause = std::chrono::microseconds(20); why.empty() && !done.query();) {
+    for (auto pause = std::chrono::microseconds(20); !why && !done.query();) {
       Result state = nccl::kSuccess;
       if (const Result asked = api_->ncclCommGetAsyncError(comm_, &state); asked != nccl::kSuccess) why = words(asked);
       else if (state != nccl::kSuccess && state != nccl::kInProgress) why = words(state);
@@ -243,7 +244,7 @@ std::string Nccl::run(const Call& call, double timeout, bool& fatal) {
       pause = std::min(pause * 2, std::chrono::microseconds(1000));
     }
   }
-  fatal = !why.empty() && result != nccl::kInvalidArgument;
+  fatal = why && result != nccl::kInvalidArgument;
   return why;
 }
 

@@ -27,7 +27,7 @@ class Nccl {
   static bool has(DType dtype);
   /// Runs the collective, whose tensors lie on the device, and waits for it. Empty, or what went wrong; `fatal` when the communicator is
   /// no more.
-  std::string run(const Call& call, double timeout, bool& fatal);
+  Failure run(const Call& call, double timeout, bool& fatal);
   /// The first error ends the communicator; what is on its way is let go of.
   void abort(const std::string& why);
   const std::string& failed() const { return failed_; }
@@ -38,9 +38,9 @@ class Nccl {
   nccl::Result enqueue(const Call& call, void* stream);
   nccl::Result all_to_all(const Call& call, nccl::DataType type, void* stream);
   /// Until nothing is in progress.
-  std::string settle(nccl::Result result, double deadline, double timeout);
-  std::string hopeless(double deadline, double timeout, double& lost) const;
-  std::string words(nccl::Result result) const;
+  Failure settle(nccl::Result result, double deadline, double timeout);
+  Failure hopeless(double deadline, double timeout, double& lost) const;
+  Failure words(nccl::Result result) const;
 
   const nccl::Api* api_;
   nccl::Comm* comm_ = nullptr;

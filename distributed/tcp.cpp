@@ -54,7 +54,7 @@ struct Channel {
 
 struct Peer {
   Socket socket;
-  std::string gone;  // why there is nothing more to come
+  Failure gone;  // why there is nothing more to come
   std::deque<Outgoing> out;
   std::map<uint64_t, Channel> channels;
   // The frame that is being read.
@@ -92,8 +92,8 @@ class Tcp final : public Transport {
     bool rest = false;
     for (const Piece& p : sends) {
       Peer& peer = peers_[size_t(p.peer)];
-      if (!aborted_.empty()) exchange->fail(aborted_);
-      else if (!peer.gone.empty()) exchange->fail(peer.gone);
+      if (!aborted_.empty()) exchange->fail({aborted_});
+      else if (peer.gone) exchange->fail(peer.gone);
       else {
         peer.out.push_back({exchange,
                             {.signature = signature, .channel = channel, .bytes = p.bytes},
@@ -106,10 +106,10 @@ class Tcp final : public Transport {
     return exchange;
   }
 
-  std::string gone() override {
+  Failure gone() override {
     std::lock_guard lock(mutex_);
     for (const Peer& p : peers_)
-      if (!p.gone.empty()) return p.gone;
+      if (p.gone) return p.gone;
     return {};
   }
 
@@ -134,7 +134,7 @@ class Tcp final : public Transport {
       {
         std::lock_guard lock(mutex_);
         for (const Peer& p : peers_) {
-          const bool open = p.socket && p.gone.empty() && aborted_.empty();
+          const bool open = p.socket && !p.gone && aborted_.empty();
           polls.push_back({open ? p.socket.fd() : -1, short(POLLIN | (p.out.empty() ? 0 : POLLOUT)), 0});
         }
       }
@@ -187,7 +187,7 @@ class Tcp final : public Transport {
   void read(int rank) {
     Peer& peer = peers_[size_t(rank)];
     constexpr auto head = int64_t(sizeof(FrameHeader));
-    for (int64_t budget = kReadAtOnce; budget > 0 && peer.gone.empty() && aborted_.empty();) {
+    for (int64_t budget = kReadAtOnce; budget > 0 && !peer.gone && aborted_.empty();) {
       const bool in_head = peer.have < head;
       char* to = in_head ? reinterpret_cast<char*>(&peer.header) + peer.have : peer.to + (peer.have - head);
       const int64_t want = in_head ? head - peer.have : head + peer.header.bytes - peer.have;
@@ -197,8 +197,7 @@ class Tcp final : public Transport {
       if (n <= 0) return lose(rank, n < 0 ? std::strerror(errno) : "closed the connection");
       peer.have += n, budget -= n;
       if (peer.have == head && in_head) begin_frame(rank);
-      if (peer.gone.empty() && aborted_.empty() && peer.have >= head && peer.have == head + peer.header.bytes)
-        end_frame(rank);
+      if (!peer.gone && aborted_.empty() && peer.have >= head && peer.have == head + peer.header.bytes) end_frame(rank);
     }
   }
 
@@ -234,13 +233,13 @@ class Tcp final : public Transport {
   void expect(uint64_t channel_id, const std::shared_ptr<Exchange>& exchange, const Piece& piece) {
     Peer& peer = peers_[size_t(piece.peer)];
     Channel& channel = peer.channels[channel_id];
-    if (!aborted_.empty()) return exchange->fail(aborted_);
+    if (!aborted_.empty()) return exchange->fail({aborted_});
     if (channel.expected.empty() && !channel.stored.empty()) {
       const Stored stored = std::move(channel.stored.front());
       channel.stored.pop_front();
       return take(piece.peer, stored, {exchange, piece});
     }
-    if (!peer.gone.empty()) return exchange->fail(peer.gone);
+    if (peer.gone) return exchange->fail(peer.gone);
     channel.expected.push_back({exchange, piece});
   }
 
@@ -255,14 +254,14 @@ class Tcp final : public Transport {
     const std::string why = tapir::format(
         "ranks do different things: rank {} is at {} (message of {} bytes), rank {} at {} ({} bytes)", options_.rank,
         text_of(e.exchange->signature), e.piece.bytes, rank, text_of(header.signature), header.bytes);
-    e.exchange->fail(why);
+    e.exchange->fail({why});
     abort_locked(why);
     return false;
   }
 
   void lose(int rank, const std::string& why) {
     Peer& peer = peers_[size_t(rank)];
-    peer.gone = tapir::format("rank {} is gone ({})", rank, why);
+    peer.gone = peer_gone(rank, why);
     if (peer.exchange) peer.exchange->fail(peer.gone);
     peer.exchange = nullptr;
     for (const Outgoing& o : peer.out) o.exchange->fail(peer.gone);
@@ -277,7 +276,7 @@ class Tcp final : public Transport {
     if (!aborted_.empty()) return;
     aborted_ = why;
     for (size_t i = 0; i < peers_.size(); ++i) {
-      if (peers_[i].gone.empty()) lose(int(i), why);
+      if (!peers_[i].gone) lose(int(i), why);
       // Only our side ends: what was sent before still arrives there, so that the peer sees the same mismatch itself.
       if (peers_[i].socket) shutdown(peers_[i].socket.fd(), SHUT_WR);
     }

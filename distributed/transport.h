@@ -38,6 +38,20 @@ struct Signature {
 /// "all_reduce(sum) #12 of 1000 x float32"
 std::string text_of(const Signature& s);
 
+/// What went wrong; without a text nothing did.
+struct Failure {
+  enum class Kind : uint8_t { Other, PeerGone, Timeout };
+  std::string text = {};
+  Kind kind = Kind::Other;
+  explicit operator bool() const { return !text.empty(); }
+};
+inline Failure peer_gone(int rank, const std::string& why) {
+  return {tapir::format("rank {} is gone ({})", rank, why), Failure::Kind::PeerGone};
+}
+inline Failure timed_out(double seconds, const std::string& more = {}) {
+  return {tapir::format("timed out after {} s{}", seconds, more), Failure::Kind::Timeout};
+}
+
 struct Piece {
   int peer;
   void* data;
@@ -50,18 +64,18 @@ struct Exchange {
   std::mutex mutex;
   std::condition_variable changed;
   int left = 0;
-  std::string error;
+  Failure failure;
   std::vector<int> waits_for;  // one entry per message that is not done
   Tensor memory;               // where nobody else keeps it
 
   bool finished() {
     std::lock_guard lock(mutex);
-    return left == 0 || !error.empty();
+    return left == 0 || failure;
   }
   /// False at the deadline (of distributed::now()).
   bool wait(double deadline);
   void done(int peer);
-  void fail(const std::string& why);
+  void fail(const Failure& why);
 };
 
 class Transport {
@@ -70,8 +84,8 @@ class Transport {
   /// Messages of one channel between two ranks arrive in the order in which they were sent.
   virtual std::shared_ptr<Exchange> start(uint64_t channel, const Signature& signature, std::span<const Piece> sends,
                                           std::span<const Piece> receives) = 0;
-  /// "rank 1 is gone (...)", as soon as it is known; empty while all are there.
-  virtual std::string gone() { return {}; }
+  /// The first peer that is gone, as soon as it is known.
+  virtual Failure gone() { return {}; }
   /// Every exchange fails, now and later; nobody's memory is touched any more. Peers see a closed connection.
   virtual void abort(const std::string& why) = 0;
 };

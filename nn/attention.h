@@ -28,7 +28,6 @@ struct AttentionMasks {
 struct MultiheadAttention : Module {
   struct Output {
     Tensor output, weights;
-    auto tensors() { return std::tie(output, weights); }
   };
   int64_t embed_dim, num_heads;
   double dropout;

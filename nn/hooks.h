@@ -1,19 +1,18 @@
 #pragma once
 // Note [Module hooks]
 // A module without hooks, parametrizations and a replacement holds one null pointer for them, and a call costs one branch. Hooks see the tensors among
-// the arguments (undefined ones too, so that positions stay) and those of the result, whatever holds them: a pair, tuple, array, vector,
-// or a struct with `auto tensors() { return std::tie(output, state); }`; other arguments pass by unseen. Hooks move with their module and are not cloned.
+// the arguments (undefined ones too, so that positions stay) and those of the result, whatever holds them (core/each_tensor.h), unless
+// they are const: a reference to what the module keeps. Other arguments pass by unseen. Hooks move with their module and are not cloned.
 // A backward hook sees the gradients of the whole module: its inputs and outputs pass through nodes that do nothing else. It runs once
 // those of the inputs are complete, or, where no input wants a gradient, as soon as those of the outputs are; not when the module is gone.
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
-#include "../core/tensor.h"
+#include "../core/each_tensor.h"
 #include "fields.h"
 
 namespace tapir::inline v0::nn {
@@ -104,21 +103,18 @@ class HookedCall {
   State* state_;
 };
 
-/// f(tensor) for every tensor in a result.
-template <class R, class F> void each_tensor(R&& result, F&& f) {
-  auto& r = result;
-  using T = std::remove_reference_t<R>;
-  if constexpr (std::is_const_v<T>) return;  // a reference to what the module keeps
-  else if constexpr (TensorField<T>) f(static_cast<Tensor&>(r));
-  else if constexpr (requires { std::tuple_size<T>::value; })
-    std::apply([&](auto&... e) { (each_tensor(e, f), ...); }, r);
-  else if constexpr (requires {
-                       typename T::value_type;
-                       r.begin();
-                     }) {
-    if constexpr (!std::is_const_v<std::remove_reference_t<decltype(*r.begin())>>)
-      for (auto& e : r) each_tensor(e, f);
-  } else if constexpr (requires { r.tensors(); }) each_tensor(r.tensors(), f);
+/// The tensors of a module's result; none may be hidden in it.
+template <class R> std::vector<Tensor> tensors_of(R& result) {
+  std::vector<Tensor> out;
+  const auto visit = [&]<class T>(T& leaf) {
+    if constexpr (TensorField<T> || std::is_same_v<T, Indexed>) out.push_back(leaf);
+    else
+      static_assert(!holds<T, 5>(),
+                    "the result of forward holds tensors that are not seen: they are seen in pairs, tuples, ranges, "
+                    "optionals, aggregates of at most 8 fields, and in the std::tie that tensors() returns");
+  };
+  tapir::detail::each_leaf(result, visit);
+  return out;
 }
 
 template <class T> decltype(auto) hooked_argument(T&& given, Tensor* seen) {

@@ -35,7 +35,6 @@ struct LSTMOptions {
 };
 struct LSTMState {
   Tensor h, c;
-  auto tensors() { return std::tie(h, c); }
 };
 
 /// What RNN, GRU and LSTM share. Weights are weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0, then those with _reverse,
@@ -56,7 +55,6 @@ struct RNNBase : Module {
   struct Result {
     Tensor output;
     LSTMState state;
-    auto tensors() { return std::tie(output, state); }
   };
   /// batch_sizes: of packed rows.
   Result run(const Tensor& input, const LSTMState& state, const Tensor& batch_sizes);
@@ -79,7 +77,6 @@ struct RNNBase : Module {
 struct RNN : RNNBase {
   struct Output {
     Tensor output, h_n;
-    auto tensors() { return std::tie(output, h_n); }
   };
   struct Packed {
     PackedSequence output;
@@ -108,7 +105,6 @@ struct LSTM : RNNBase {
   struct Output {
     Tensor output;
     LSTMState state;
-    auto tensors() { return std::tie(output, state); }
   };
   struct Packed {
     PackedSequence output;

@@ -1,10 +1,8 @@
 #pragma once
 /// Export of models to other runtimes: onnx::save(net, x, "net.onnx"). See docs/onnx.md.
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "../data/fields.h"
 #include "../nn/module.h"
 
 namespace tapir::inline v0::onnx {
@@ -22,23 +20,15 @@ using Forward = std::vector<Tensor> (*)(void* model, const std::vector<Tensor>& 
 void save(nn::Module& model, void* self, Forward forward, const std::vector<Tensor>& inputs, const std::string& path,
           const Options& options);
 
-/// Appends the defined tensors of a result, which is a tensor, or a list, a tuple or an aggregate of results.
-template <class R> void collect(std::vector<Tensor>& out, R&& result) {
-  using Plain = std::remove_cvref_t<R>;
-  if constexpr (std::is_convertible_v<R&, const Tensor&>) {
-    if (const Tensor& t = result; t.defined()) out.push_back(t);
-  } else if constexpr (requires { result.begin(); }) {
-    for (auto& r : result) collect(out, r);
-  } else if constexpr (requires { result.tensors(); }) collect(out, result.tensors());
-  else if constexpr (requires { std::tuple_size<Plain>::value; })
-    std::apply([&](auto&... r) { (collect(out, r), ...); }, result);
-  else data::visit_fields(result, [&](Tensor& t) { collect(out, t); });
-}
+/// The tensors of the result; undefined ones do not count.
 template <class M, class... X> std::vector<Tensor> call(M& model, const X&... x) {
-  std::vector<Tensor> out;
-  if constexpr (requires { model.forward(x...); }) collect(out, model(x...));
-  else fail(ErrorKind::Value, "[onnx::save] expected a model whose forward() takes {} tensors", int64_t(sizeof...(X)));
-  return out;
+  if constexpr (requires { model.forward(x...); }) {
+    auto&& result = model(x...);
+    std::vector<Tensor> out = nn::detail::tensors_of(result);
+    std::erase_if(out, [](const Tensor& t) { return !t.defined(); });
+    return out;
+  } else
+    fail(ErrorKind::Value, "[onnx::save] expected a model whose forward() takes {} tensors", int64_t(sizeof...(X)));
 }
 template <class M> std::vector<Tensor> call_with(M& model, const std::vector<Tensor>& x) {
   if (x.size() == 1) return call(model, x[0]);

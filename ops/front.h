@@ -8,6 +8,7 @@
 #include "../autograd/record.h"
 #include "../core/backend.h"
 #include "../core/tensor.h"
+#include "cast.h"
 
 namespace tapir::inline v0 {
 
@@ -80,13 +81,18 @@ class Pointwise {
   Operand a, b;
 };
 
+/// y = op(a, b), whose gradient is a function of g, a and b; in place a copy of self is kept where it will be needed.
+template <class F> Tensor binary_by_operands(const char* name, BinaryOp op, const Operand& a, const Operand& b,
+                                             Tensor* self, Promote promote, const F& gradient) {
+  Pointwise p(name, a, b, self, promote);
+  if (p.cast_back) return copy_(*self, binary_by_operands(name, op, a, b, nullptr, promote, gradient));
+  const Tensor old = p.old_self(), y = p.run(op);
+  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b), gradient);
+}
+/// By Maximum or Minimum. The gradient goes to the winner; both get half where they are equal, and all of it with a NaN.
+Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b, Tensor* self = nullptr);
+
 /// y = op(x) by one kernel, into a new tensor (bool for predicates) or into self.
 Tensor run_unary(const Tensor& x, const UnaryParams& params, const Tensor* self = nullptr);
-
-/// Does the first of two lose against the second: lt for a maximum, gt for a minimum.
-using Loses = Tensor (*)(const Operand&, const Operand&);
-/// The part of g that is a's where the winner of a and b is taken: all of it, half where both are equal, none where a
-/// loses. With a NaN both get all.
-Tensor shared_gradient(const Tensor& g, const Operand& a, const Operand& b, Loses loses);
 
 }  // namespace tapir::inline v0

@@ -57,31 +57,29 @@ Tensor pow(const Operand& a, const Operand& b) {
 }
 Tensor& pow_(Tensor& self, const Operand& b) { return power("pow_", self, b, &self), self; }
 
-Tensor shared_gradient(const Tensor& g, const Operand& a, const Operand& b, Loses loses) {
-  return masked_fill(where(eq(a, b), mul(g, 0.5), g), loses(a, b), 0);
+Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b, Tensor* self) {
+  const auto loses = op == BinaryOp::Maximum ? &lt : &gt;
+  const auto share = [loses](const Tensor& g, const Operand& a, const Operand& b) {
+    return masked_fill(where(eq(a, b), mul(g, 0.5), g), loses(a, b), 0);
+  };
+  return binary_by_operands(name, op, a, b, self, Promote::Common,
+                            [share](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+                              return Grads{needs[0] ? share(g, a, b) : Tensor(), needs[1] ? share(g, b, a) : Tensor()};
+                            });
 }
-static Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b, Loses loses) {
-  Pointwise p(name, a, b);
-  return record(name, p.run(op), {p.a, p.b}, save(p.a, p.b),
-                [loses](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-                  return Grads{needs[0] ? shared_gradient(g, a, b, loses) : Tensor(),
-                               needs[1] ? shared_gradient(g, b, a, loses) : Tensor()};
-                });
-}
-Tensor maximum(const Operand& a, const Operand& b) { return extreme("maximum", BinaryOp::Maximum, a, b, lt); }
-Tensor minimum(const Operand& a, const Operand& b) { return extreme("minimum", BinaryOp::Minimum, a, b, gt); }
+Tensor maximum(const Operand& a, const Operand& b) { return extreme("maximum", BinaryOp::Maximum, a, b); }
+Tensor minimum(const Operand& a, const Operand& b) { return extreme("minimum", BinaryOp::Minimum, a, b); }
 
 static Tensor float_extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b,
                             Tensor (*wins)(const Operand&, const Operand&)) {
-  Pointwise p(name, a, b);
-  return record(name, p.run(op), {p.a, p.b}, save(p.a, p.b),
-                [wins](const Tensor& g, const Operand& a, const Operand& b) {
-                  const Tensor first = b.is_tensor() ? logical_or(wins(a, b), isnan(b.tensor()))
-                                                     : logical_or(wins(a, b), std::isnan(b.scalar().to_double()));
-                  const Tensor tie = eq(a, b), half = mul(g, 0.5), share = where(tie, half, g);
-                  const Tensor rest = where(tie, half, 0);
-                  return Grads{where(first, share, rest), where(first, rest, share)};
-                });
+  return binary_by_operands(
+      name, op, a, b, nullptr, Promote::Common, [wins](const Tensor& g, const Operand& a, const Operand& b) {
+        const Tensor first = b.is_tensor() ? logical_or(wins(a, b), isnan(b.tensor()))
+                                           : logical_or(wins(a, b), std::isnan(b.scalar().to_double()));
+        const Tensor tie = eq(a, b), half = mul(g, 0.5), share = where(tie, half, g);
+        const Tensor rest = where(tie, half, 0);
+        return Grads{where(first, share, rest), where(first, rest, share)};
+      });
 }
 Tensor fmax(const Operand& a, const Operand& b) { return float_extreme("fmax", BinaryOp::Fmax, a, b, ge); }
 Tensor fmin(const Operand& a, const Operand& b) { return float_extreme("fmin", BinaryOp::Fmin, a, b, le); }
@@ -89,14 +87,11 @@ Tensor fmin(const Operand& a, const Operand& b) { return float_extreme("fmin", B
 // a - b round(a / b): the quotient counts as a constant.
 static Tensor modulo(const char* name, BinaryOp op, const char* rounding, const Operand& a, const Operand& b,
                      Tensor* self = nullptr) {
-  Pointwise p(name, a, b, self);
-  if (p.cast_back) return copy_(*self, modulo(name, op, rounding, a, b));
-  const Tensor old = p.old_self();
-  Tensor y = p.run(op);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b),
-                [rounding](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-                  return Grads{needs[0] ? g : Tensor(), needs[1] ? neg(mul(g, div(a, b, rounding))) : Tensor()};
-                });
+  return binary_by_operands(
+      name, op, a, b, self, Promote::Common,
+      [rounding](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+        return Grads{needs[0] ? g : Tensor(), needs[1] ? neg(mul(g, div(a, b, rounding))) : Tensor()};
+      });
 }
 Tensor remainder(const Operand& a, const Operand& b) { return modulo("remainder", BinaryOp::Remainder, "floor", a, b); }
 Tensor& remainder_(Tensor& self, const Operand& b) {
@@ -149,20 +144,16 @@ Tensor hypot(const Operand& a, const Operand& b) { return hypotenuse("hypot", a,
 Tensor& hypot_(Tensor& self, const Operand& b) { return hypotenuse("hypot_", self, b, &self), self; }
 
 static Tensor with_sign(const char* name, const Tensor& a, const Operand& b, Tensor* self = nullptr) {
-  Pointwise p(name, a, b, self, Promote::Float);
-  if (p.cast_back) return copy_(*self, copysign(a, b));
-  const Tensor old = p.old_self();
-  Tensor y = p.run(BinaryOp::Copysign);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b),
-                [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-                  const auto turned = [&] {
-                    const Tensor negative = signbit(a.tensor());
-                    const Tensor turns = b.is_tensor() ? ne(negative, signbit(b.tensor()))
-                                                       : ne(negative, std::signbit(b.scalar().to_double()));
-                    return masked_fill(where(turns, neg(g), g), eq(a, 0), 0);
-                  };
-                  return Grads{needs[0] ? turned() : Tensor(), needs[1] ? zeros_like(g) : Tensor()};
-                });
+  return binary_by_operands(name, BinaryOp::Copysign, a, b, self, Promote::Float,
+                            [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+                              const auto turned = [&] {
+                                const Tensor negative = signbit(a.tensor());
+                                const Tensor turns = b.is_tensor() ? ne(negative, signbit(b.tensor()))
+                                                                   : ne(negative, std::signbit(b.scalar().to_double()));
+                                return masked_fill(where(turns, neg(g), g), eq(a, 0), 0);
+                              };
+                              return Grads{needs[0] ? turned() : Tensor(), needs[1] ? zeros_like(g) : Tensor()};
+                            });
 }
 Tensor copysign(const Tensor& a, const Operand& b) { return with_sign("copysign", a, b); }
 Tensor& copysign_(Tensor& self, const Operand& b) { return with_sign("copysign_", self, b, &self), self; }

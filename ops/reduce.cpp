@@ -72,9 +72,7 @@ Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
   if (!o.dtype) TAPIR_AUTOCAST(sum, x, dims, o);
   const uint32_t mask = reduce_mask("sum", dims, x);
   const DType dtype = o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64);
-  const Tensor from = is_floating(dtype) && is_floating(x.dtype()) ? to(x, dtype)
-                      : is_floating(dtype) || o.dtype              ? to(x, dtype)
-                                                                   : x;
+  const Tensor from = is_floating(dtype) || o.dtype ? to(x, dtype) : x;  // the kernel sums integers in int64
   return sum_or_mean("sum", ReduceOp::Sum, from, mask, o.keepdim, dtype);
 }
 

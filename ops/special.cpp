@@ -53,12 +53,8 @@ static Tensor without_log(const Tensor& gradient, const Operand& a, const Operan
   return b.scalar().to_double() <= 0 ? masked_fill(gradient, eq(a, 0), 0) : gradient;
 }
 static Tensor xlogy(const char* name, const Operand& a, const Operand& b, Tensor* self = nullptr) {
-  Pointwise p(name, a, b, self, Promote::Float);
-  if (p.cast_back) return copy_(*self, xlogy(a, b));
-  const Tensor old = p.old_self();
-  Tensor y = p.run(BinaryOp::XLogY);
-  return record(
-      name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b),
+  return binary_by_operands(
+      name, BinaryOp::XLogY, a, b, self, Promote::Float,
       [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
         return Grads{needs[0] ? without_log(xlogy(g, b), a, b) : Tensor(), needs[1] ? div(mul(g, a), b) : Tensor()};
       });

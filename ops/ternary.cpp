@@ -149,25 +149,11 @@ Tensor& clamp_(Tensor& self, std::optional<Scalar> min, std::optional<Scalar> ma
 
 // Clamping by tensors. An element's gradient goes to what the result was taken from; x shares it with a bound it equals.
 
-static Tensor clamp_one(const char* name, BinaryOp op, const Tensor& x, const Tensor& bound, Tensor* self) {
-  Pointwise p(name, x, bound, self);
-  const bool lower = op == BinaryOp::Maximum;
-  if (p.cast_back) return copy_(*self, clamp_one(name, op, x, bound, nullptr));
-  const Tensor old = p.old_self();
-  Tensor y = p.run(op);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b),
-                [lower](Needs needs, const Tensor& g, const Operand& x, const Operand& bound) {
-                  const Loses loses = lower ? lt : gt;
-                  return Grads{needs[0] ? shared_gradient(g, x, bound, loses) : Tensor(),
-                               needs[1] ? shared_gradient(g, bound, x, loses) : Tensor()};
-                });
-}
-
 static Tensor clamp_tensors(const char* name, const Tensor& x, const Tensor& min, const Tensor& max,
                             Tensor* self = nullptr) {
   check(min.defined() || max.defined(), "[{}] at least one of min or max must be given", name);
-  if (!max.defined()) return clamp_one(name, BinaryOp::Maximum, x, min, self);
-  if (!min.defined()) return clamp_one(name, BinaryOp::Minimum, x, max, self);
+  if (!max.defined()) return extreme(name, BinaryOp::Maximum, x, min, self);
+  if (!min.defined()) return extreme(name, BinaryOp::Minimum, x, max, self);
   Three p(name, clamp_type(name, x, min, max, self), x, min, max, self);
   if (p.cast_back) return copy_(*self, clamp(x, min, max));
   const Tensor old = p.old_self();
@@ -192,20 +178,20 @@ Tensor& clamp_(Tensor& self, const Tensor& min, const Tensor& max) {
 }
 
 Tensor clamp_min(const Tensor& x, const Operand& min) {
-  return min.is_tensor() ? clamp_one("clamp_min", BinaryOp::Maximum, x, min.tensor(), nullptr)
+  return min.is_tensor() ? extreme("clamp_min", BinaryOp::Maximum, x, min.tensor())
                          : clamp_numbers("clamp_min", x, min.scalar(), {});
 }
 Tensor clamp_max(const Tensor& x, const Operand& max) {
-  return max.is_tensor() ? clamp_one("clamp_max", BinaryOp::Minimum, x, max.tensor(), nullptr)
+  return max.is_tensor() ? extreme("clamp_max", BinaryOp::Minimum, x, max.tensor())
                          : clamp_numbers("clamp_max", x, {}, max.scalar());
 }
 Tensor& clamp_min_(Tensor& self, const Operand& min) {
-  if (min.is_tensor()) clamp_one("clamp_min_", BinaryOp::Maximum, self, min.tensor(), &self);
+  if (min.is_tensor()) extreme("clamp_min_", BinaryOp::Maximum, self, min.tensor(), &self);
   else clamp_numbers("clamp_min_", self, min.scalar(), {}, &self);
   return self;
 }
 Tensor& clamp_max_(Tensor& self, const Operand& max) {
-  if (max.is_tensor()) clamp_one("clamp_max_", BinaryOp::Minimum, self, max.tensor(), &self);
+  if (max.is_tensor()) extreme("clamp_max_", BinaryOp::Minimum, self, max.tensor(), &self);
   else clamp_numbers("clamp_max_", self, {}, max.scalar(), &self);
   return self;
 }

@@ -48,9 +48,9 @@ bool Optimizer::has_momentum() const { return kind_->momentum; }
 void Optimizer::check_groups(size_t count) const {
   check(count > 0, "[{}] optimizer got an empty parameter list", name());
 }
-const Optimizer::Group& Optimizer::at(int64_t group) const {
+size_t Optimizer::index(int64_t group) const {
   check(group >= 0 && group < num_groups(), "[{}] expected a group below {}, got {}", name(), num_groups(), group);
-  return groups_[size_t(group)];
+  return size_t(group);
 }
 
 static const OptionRule* rule_of(const OptimizerKind& kind, std::string_view option) {
@@ -123,7 +123,7 @@ void Optimizer::add_group(std::vector<Tensor> params, const OptionValues& option
 }
 
 void Optimizer::set_lr(double lr, int64_t group) {
-  Group& g = const_cast<Group&>(at(group));
+  Group& g = groups_[index(group)];
   check_not_recorded("set_lr");
   check_option(name(), "learning rate", lr);
   if (g.lr == lr) return;
@@ -133,13 +133,13 @@ void Optimizer::set_lr(double lr, int64_t group) {
 }
 
 double Optimizer::initial_lr(int64_t group) {
-  Group& g = const_cast<Group&>(at(group));
+  Group& g = groups_[index(group)];
   return g.initial_lr ? *g.initial_lr : *(g.initial_lr = g.lr);
 }
-void Optimizer::set_initial_lr(double lr, int64_t group) { const_cast<Group&>(at(group)).initial_lr = lr; }
+void Optimizer::set_initial_lr(double lr, int64_t group) { groups_[index(group)].initial_lr = lr; }
 
 void Optimizer::set_momentum(double momentum, int64_t group) {
-  Group& g = const_cast<Group&>(at(group));
+  Group& g = groups_[index(group)];
   check(has_momentum(), "[{}] expected an optimizer with momentum or betas to set it", name());
   check_not_recorded("set_momentum");
   check_option(name(), "momentum", momentum, 0, 1);

@@ -55,15 +55,15 @@ class Optimizer {
   /// Drops the gradients, or fills them with zeros.
   void zero_grad(bool set_to_none = true);
   int64_t num_groups() const { return int64_t(groups_.size()); }
-  const std::vector<Tensor>& params(int64_t group = 0) const { return at(group).params; }
-  double lr(int64_t group = 0) const { return at(group).lr; }
+  const std::vector<Tensor>& params(int64_t group = 0) const { return groups_[index(group)].params; }
+  double lr(int64_t group = 0) const { return groups_[index(group)].lr; }
   void set_lr(double lr, int64_t group = 0);
   /// The rate that schedules start from: what lr() was when the first one asked.
   double initial_lr(int64_t group = 0);
   void set_initial_lr(double lr, int64_t group = 0);
   /// Whether there is a momentum (or a first beta), which schedules may cycle.
   bool has_momentum() const;
-  double momentum(int64_t group = 0) const { return at(group).options.beta1; }
+  double momentum(int64_t group = 0) const { return groups_[index(group)].options.beta1; }
   void set_momentum(double momentum, int64_t group = 0);
   const char* name() const;
   /// Steps that step() has been called for, skipped ones included.
@@ -122,7 +122,8 @@ class Optimizer {
   static void narrowed(Group& group, const Batch& batch, const std::vector<Tensor>& wide);
   /// A new state tensor for p.
   virtual Tensor new_state(const Group& group, size_t k, const Tensor& p) const;
-  const Group& at(int64_t group) const;
+  /// Of a group in groups_; ValueError where there is none of that number.
+  size_t index(int64_t group) const;
 
   std::vector<Group> groups_;
 

@@ -36,10 +36,11 @@ std::vector<double> read_option(const StateDict& state, const std::string& name)
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> Optimizer::text_options(int64_t group) const {
+  const OptionValues& options = groups_[index(group)].options;
   std::vector<std::pair<std::string, std::string>> out;
   for (const OptionRule& rule : kind_->options)
-    if (!rule.texts.empty() && (rule.name != std::string_view("low_precision") || at(group).options.low_precision != 0))
-      out.emplace_back(rule.name, rule.texts[size_t(at(group).options.*rule.at[0])]);
+    if (!rule.texts.empty() && (rule.name != std::string_view("low_precision") || options.low_precision != 0))
+      out.emplace_back(rule.name, rule.texts[size_t(options.*rule.at[0])]);
   return out;
 }
 

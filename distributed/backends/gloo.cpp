@@ -133,14 +133,14 @@ class Gloo final : public Transport {
     std::lock_guard lock(mutex_);
     std::erase_if(flows_, [](const auto& f) { return f->over && (f->thread.join(), true); });
     if (!aborted_.empty()) {
-      exchange->fail(aborted_);
+      exchange->fail({aborted_});
       return exchange;
     }
     try {
       for (const Piece& p : receives) post_receive(*flow, channel, p);
       for (const Piece& p : sends) post_send(*flow, channel, signature, p);
     } catch (const std::exception& e) {
-      exchange->fail(tapir::format("rank {} is gone ({})", exchange->waits_for.back(), e.what()));
+      exchange->fail(peer_gone(exchange->waits_for.back(), e.what()));
       return exchange;
     }
     Flow* f = flow.get();
@@ -160,7 +160,7 @@ class Gloo final : public Transport {
     if (!flows.empty() || !closed_) context_->closeConnections();
     closed_ = true;
     for (const auto& f : flows) {
-      f->exchange->fail(why);
+      f->exchange->fail({why});
       std::lock_guard lock(body_mutex_);
       for (const auto* list : {&f->sends, &f->receives})
         for (const auto& m : *list)
@@ -217,7 +217,7 @@ class Gloo final : public Transport {
       }
     } catch (const std::exception& e) {
       const std::string text = e.what();
-      f.exchange->fail(tapir::format("rank {} is gone ({})", peer, text.substr(0, text.find('\n'))));
+      f.exchange->fail(peer_gone(peer, text.substr(0, text.find('\n'))));
     }
     f.over = true;
   }
@@ -225,9 +225,9 @@ class Gloo final : public Transport {
   bool fits(Flow& f, const Flow::Message& m) {
     const Header& h = *m.header;
     if (h.signature == f.exchange->signature && h.bytes == m.piece.bytes) return true;
-    f.exchange->fail(tapir::format(
+    f.exchange->fail({tapir::format(
         "ranks do different things: rank {} is at {} (message of {} bytes), rank {} at {} ({} bytes)", options_.rank,
-        text_of(f.exchange->signature), m.piece.bytes, m.piece.peer, text_of(h.signature), h.bytes));
+        text_of(f.exchange->signature), m.piece.bytes, m.piece.peer, text_of(h.signature), h.bytes)});
     return false;
   }
 

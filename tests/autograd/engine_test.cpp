@@ -35,6 +35,18 @@ TEST_CASE("gradients accumulate in leaves, and zero_grad by set_grad") {
   CHECK_THROWS_AS(a.set_grad(zeros({2})), ValueError);
 }
 
+TEST_CASE("an input is asked for twice, and beside another output of the same node") {
+  struct Both {
+    std::pair<Tensor, Tensor> forward(FunctionContext&, const Tensor& x) { return {x * 2, x * 3}; }
+    Grads backward(FunctionContext&, const Grads& g) { return Grads(g[0] * 2 + g[1] * 3); }
+  };
+  const Tensor x = leaf({1});
+  const auto [p, q] = apply_function("both", Both{}, x);
+  const auto g = grad({sum(p * 5 + q * 7)}, {q, x, p, x, q});
+  const double want[] = {7, 31, 5, 31, 7};
+  for (size_t i = 0; i < 5; ++i) CHECK(values(g[i]) == Values{want[i]});
+}
+
 TEST_CASE("BI-178 a chain of a million nodes runs backward and is freed, without recursion") {
   const int64_t before = Node::live_nodes();
   {

@@ -73,6 +73,30 @@ TEST_CASE("an output saved by its function makes no cycle") {
   CHECK(Node::live_nodes() == before);
 }
 
+TEST_CASE("a function makes a node only where it is recorded") {
+  struct Counts {
+    int64_t& nodes;
+    Tensor forward(FunctionContext& ctx, const Tensor& x) {
+      nodes = Node::live_nodes();
+      ctx.save(x);
+      return x * 2;
+    }
+    Grads backward(FunctionContext&, const Tensor& g) { return Grads(g * 2); }
+  };
+  const Tensor x = leaf({1});
+  const int64_t before = Node::live_nodes();
+  int64_t nodes = -1;
+  CHECK(apply_function("counts", Counts{nodes}, x.detach()).to_vector<double>() == Values{2});
+  CHECK(nodes == before);
+  {
+    NoGrad guard;
+    CHECK(!apply_function("counts", Counts{nodes}, x).requires_grad());
+    CHECK(nodes == before);
+  }
+  CHECK(apply_function("counts", Counts{nodes}, x).requires_grad());
+  CHECK(nodes == before + 1);
+}
+
 TEST_CASE("a pair of functions is an operation") {
   const auto cube = custom_function(
       "cube", [](const Tensor& x) { return x * x * x; },

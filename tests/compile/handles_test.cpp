@@ -76,6 +76,11 @@ TEST_CASE("arguments of other types are other signatures") {
     CHECK(same_bits(either(a, b), a - b));
     CHECK(same_bits(either(Two{a, b}).second, a + b));
   }
+  using Lists = std::pair<std::vector<Tensor>, std::vector<Tensor>>;  // three tensors either way
+  auto first = compile([](const Lists& lists) { return lists.first.back() * double(lists.second.size()); });
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(first(Lists{{a}, {b, b}}), a * 2.));
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(first(Lists{{a, b}, {b}}), b));
+  CHECK(first.programs() == 2);
   auto with_text = compile([](const Tensor& x, std::string_view text) { return x + (text == "a" ? 1 : 2); });
   for (int i = 0; i < 3; ++i) CHECK(same_bits(with_text(a, "a"), a + 1));
   CHECK(contains(message_of<ValueError>([&] { with_text(a, static_cast<const char*>(nullptr)); }), "null pointer"));

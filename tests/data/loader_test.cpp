@@ -593,6 +593,17 @@ TEST_CASE("review 12: numbers of a sample become tensors, as in default_collate"
   check_column(y, kInt64, {0, 1, 2});
   check_column(w, kFloat32, {0.5, 0.5, 0.5});
   check_column(batch_of([](int64_t i) { return i; }), kInt64, {0, 1, 2});
+  const auto [labelled, n] = batch_of([](int64_t i) { return std::pair(Labelled{ones({2}), i, 0.5f}, i); });
+  check_column(std::get<1>(labelled), kInt64, {0, 1, 2});
+  struct Nested {
+    std::array<Tensor, 2> both;
+    Numbers::Sample sample;
+  };
+  const Nested nested = batch_of([](int64_t i) {  // stays what it is
+    return Nested{{number(i), number(2 * i)}, {number(3 * i), number(4 * i)}};
+  });
+  check_column(nested.both[1], kInt64, {0, 2, 4});
+  check_column(nested.sample.random, kInt64, {0, 4, 8});
   CHECK_THROWS_AS(batch_of([](int64_t) { return ~uint64_t(0); }), ValueError);
 }
 

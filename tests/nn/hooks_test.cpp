@@ -16,18 +16,24 @@ struct Pair : nn::Module {
 };
 struct State {
   Tensor h, c;
-  auto tensors() { return std::tie(h, c); }
 };
 struct Output {
   Tensor output;
   State state;
   int steps = 1;
-  auto tensors() { return std::tie(output, state); }
 };
 struct Keeps : nn::Module {
   Tensor kept = ones(1);
   const Tensor& forward(const Tensor&) { return kept; }
   TAPIR_FIELDS(kept)
+};
+struct Several {  // a C array: tensors() says what it holds
+  Tensor list[2];
+  auto tensors() { return std::tie(list[0], list[1]); }
+};
+struct Doubles : nn::Module {
+  Several forward(const Tensor& x) { return {{x, x * 2}}; }
+  TAPIR_FIELDS()
 };
 struct Cell : nn::Module {
   Output forward(const Tensor& x) { return {x, {x + 1, x + 2}}; }
@@ -47,6 +53,9 @@ TEST_CASE("forward hooks see structs of tensors") {
   const Output out = cell(tensor({5.}));
   CHECK(values(out.state.h) == std::vector<double>{6});
   CHECK(values(out.state.c) == std::vector<double>{5});
+  Doubles doubles;
+  doubles.register_forward_hook([](nn::Module&, const Tensors&, Tensors& out) { std::swap(out.at(0), out.at(1)); });
+  CHECK(values(doubles(tensor({3.})).list[0]) == std::vector<double>{6});
 }
 
 TEST_CASE("forward hooks see and replace inputs and outputs of any kind; others are left alone") {

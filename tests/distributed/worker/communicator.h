@@ -27,7 +27,8 @@ struct Communicator {
                            {.secret = std::getenv("TAPIR_STORE_SECRET") ? std::getenv("TAPIR_STORE_SECRET") : ""}};
   std::unique_ptr<distributed::Transport> sockets = distributed::make_tcp(store, transport_options);
   Nccl nccl{&store, transport_options, device, sockets.get()};
-  bool fatal = false, waits = true;  // waits: for what the operands' stream holds
+  distributed::Failure failure = {};  // of the last call
+  bool fatal = false, waits = true;   // waits: for what the operands' stream holds
 
   std::string run(Collective op, const Tensor& in, const Tensor& out, Op reduce = Op::Sum, int root = -1,
                   std::vector<int64_t> in_sizes = {}, std::vector<int64_t> out_sizes = {}) {
@@ -35,9 +36,9 @@ struct Communicator {
     call.signature = {.op = op, .reduce = uint8_t(reduce), .dtype = in.dtype(), .root = root, .count = in.numel()};
     call.in = in, call.out = out, call.in_sizes = std::move(in_sizes), call.out_sizes = std::move(out_sizes);
     if (device >= 0 && waits) call.ready = std::make_shared<cuda::Event>(cuda::current_stream(device).record_event());
-    const std::string why = nccl.run(call, options.timeout, fatal);
-    if (!why.empty()) std::printf("caught: %s\n", why.c_str());
-    return why;
+    failure = nccl.run(call, options.timeout, fatal);
+    if (failure) std::printf("caught: %s\n", failure.text.c_str());
+    return failure.text;
   }
 };
 

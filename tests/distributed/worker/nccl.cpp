@@ -73,6 +73,8 @@ void fails(const char* what, const char* words_here, const char* words_there) {
   const double begin = seconds();
   const std::string why = c.run(Collective::AllReduce, x, x);
   EXPECT(c.fatal && (has(why, second() ? words_here : words_there) || has(why, "is gone")));
+  EXPECT((c.failure.kind == distributed::Failure::Kind::PeerGone) == has(why, "is gone"));
+  EXPECT((c.failure.kind == distributed::Failure::Kind::Timeout) == has(why, "timed out"));
   c.nccl.abort(why);
   EXPECT(c.run(Collective::AllReduce, x, x) == why && c.fatal && seconds() - begin < 15);
 }
@@ -97,6 +99,7 @@ void killed_beside() {
   if (second()) raise(SIGKILL);
   const double begin = seconds();
   EXPECT(has(c.run(Collective::AllReduce, x, x), " is gone") && c.fatal && seconds() - begin < 10);
+  EXPECT(c.failure.kind == distributed::Failure::Kind::PeerGone);
 }
 
 void refused() {

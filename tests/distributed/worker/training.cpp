@@ -25,6 +25,15 @@ struct Mlp : nn::Module {
   }
   TAPIR_FIELDS(a, b, unused, c, use)
 };
+struct Forecast : nn::Module {
+  struct Output {
+    double scale;
+    std::pair<Tensor, Tensor> parts;
+  };
+  Mlp mlp;
+  Output forward(const Tensor& x) { return {2, {x * 2, mlp(x)}}; }
+  TAPIR_FIELDS(mlp)
+};
 template <class BatchNorm> struct NormNet : nn::Module {
   nn::Conv2d conv{2, 4, 3};
   BatchNorm bn{4};
@@ -110,6 +119,10 @@ static void ddp() {
     const double off = train_both(g, coarse, exact, {{6}}, {.bucket_cap_mb = cap, .compression = kBFloat16});
     EXPECT(off > 1e-10 && off < 1e-2);
   }
+  Forecast forecast;  // returns an aggregate: what its tensors use is found
+  distributed::DistributedDataParallel found(forecast, {.find_unused_parameters = true}, g);
+  found(ones({4, 6})).parts.second.sum().backward();
+  EXPECT(forecast.mlp.a.weight.grad().defined() && !forecast.mlp.unused.weight.grad().defined());
 }
 
 /// MLP, GPT and a CNN, in float64 and float32.
