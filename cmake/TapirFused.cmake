@@ -1,23 +1,12 @@
 # tapir_fused_prelude, an object library: the headers that generated CUDA kernels are made of, as one text in the program (see
 # cuda_kernels/fused_device.h), so that they compile where there is neither a source tree nor a toolkit.
 # Run as a script (-D OUTPUT=...) it writes that text: every header once, at its first #include; those of the standard library and of
-# CUDA are left out, and of core/backend.h, which is for hosts, the pointwise operations alone are taken.
+# CUDA are left out.
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_minimum_required(VERSION 3.22)
   get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
   set(result "")
   set(seen "")
-  # What stands in `text` from `first` on, up to `last`.
-  function(cut_out text first last to)
-    string(FIND "${text}" "${first}" begin)
-    string(FIND "${text}" "${last}" end)
-    math(EXPR length "${end} - ${begin}")
-    if(begin LESS 0 OR length LESS 1)
-      message(FATAL_ERROR "core/backend.h: expected ${first} before ${last}")
-    endif()
-    string(SUBSTRING "${text}" ${begin} ${length} part)
-    set(${to} "${part}" PARENT_SCOPE)
-  endfunction()
   function(put_file path)
     if("${path}" IN_LIST seen)
       return()
@@ -25,11 +14,6 @@ if(CMAKE_SCRIPT_MODE_FILE)
     set(seen ${seen} "${path}")
     get_filename_component(folder "${path}" DIRECTORY)
     file(READ "${path}" rest)
-    if(path STREQUAL "${root}/core/backend.h")
-      cut_out("${rest}" "enum class UnaryOp" "enum class ReduceOp" operations)
-      cut_out("${rest}" "struct UnaryParams" "struct ReduceParams" parameters)
-      set(rest "#include \"scalar.h\"\nnamespace tapir::inline v0 {\n${operations}${parameters}}\n")
-    endif()
     while("${rest}" MATCHES "(#pragma once|#include [<\"]([^>\"]*)[>\"])\n")
       set(match "${CMAKE_MATCH_0}")
       set(name "${CMAKE_MATCH_2}")

@@ -1,6 +1,7 @@
 #include "device_program.h"
 
 #include "dependencies.h"
+#include "params.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
@@ -76,16 +77,17 @@ int count_from_memory(Program& p, uint64_t start) {
   position.kind = View::Kind::Memory, position.dtype = kInt64, position.device = device_of(p);
   position.block = int(p.blocks.size());
   bool any = false;
-  const auto rebase = [&](Call& call, View& base, auto params) {
+  const auto rebase = [&]<class E>(Call& call, entry::In E::*of, auto params) {
+    View& base = call[of];
     if (base.kind != View::Kind::Absent) return;
     params.offset -= start;
     base = position;
-    call.operands.back().bytes.assign(reinterpret_cast<const char*>(&params), sizeof(params));
+    set_params<E>(call, params);
     any = true;
   };
   for (Call& call : p.calls) {
-    if (is<entry::Random>(call)) rebase(call, call[&entry::Random::base], call.params<RandomParams>());
-    if (is<entry::Dropout>(call)) rebase(call, call[&entry::Dropout::base], call.params<DropoutParams>());
+    if (is<entry::Random>(call)) rebase(call, &entry::Random::base, call.params<RandomParams>());
+    if (is<entry::Dropout>(call)) rebase(call, &entry::Dropout::base, call.params<DropoutParams>());
   }
   if (!any) return -1;
   p.blocks.push_back({.kind = Block::Kind::Outside, .bytes = 8, .device = position.device, .read = true});

@@ -59,7 +59,7 @@ void join_epilogues(Program& p) {
     if (y.kind != View::Kind::Memory) continue;
     auto params = product.params<MatmulParams>();
     params.finish = MatmulFinish::Relu;
-    product[&Matmul::out] = y, product.operands.back() = operand_of(params);
+    product[&Matmul::out] = y, set_params<Matmul>(product, params);
     dead[size_t(*next)] = true;
   }
   remove_calls(p, dead);

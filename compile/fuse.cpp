@@ -125,7 +125,7 @@ Call Fuser::fused_call(const std::vector<int>& members) const {
   }
   remove_dead_steps(params, group.inputs);
   Call call = ir::call_of<entry::Fused>(last, params);
-  call.at(&entry::Fused::outs).views = std::move(outs), call.at(&entry::Fused::ins).views = group.inputs;
+  call[&entry::Fused::outs] = std::move(outs), call[&entry::Fused::ins] = group.inputs;
   return call;
 }
 
@@ -139,7 +139,7 @@ void Fuser::emit(std::vector<Call>& to, FuseReport& report) {
     }
     Call call = fused_call(members);
     ++report.groups;
-    if (!call.operands[0].views.empty()) to.push_back(std::move(call));
+    if (!call[&entry::Fused::outs].empty()) to.push_back(std::move(call));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "../core/formulas/unary.h"
 #include "fuse_builder.h"
 #include "overlap.h"
+#include "params.h"
 #include "rows.h"
 
 namespace tapir::inline v0::ir {
@@ -263,14 +264,14 @@ void keep_stores(Call& call, const std::vector<bool>& blocks) {
   std::vector<View> kept;
   for (FusedStep& s : std::span(params.steps, size_t(params.count))) {
     if (s.kind != FusedKind::Store) continue;
-    const View& out = call.operands[0].views[s.operand[1]];
+    const View& out = call[&entry::Fused::outs][s.operand[1]];
     s.operand[1] = uint8_t(kept.size());
     if (blocks[size_t(out.block)]) kept.push_back(out);
     else s = {.kind = FusedKind::Number};  // that nobody uses
   }
-  call.operands[0].views = std::move(kept);
-  remove_dead_steps(params, call.operands[1].views);
-  call.operands.back().bytes.assign(reinterpret_cast<const char*>(&params), sizeof(params));
+  call[&entry::Fused::outs] = std::move(kept);
+  remove_dead_steps(params, call[&entry::Fused::ins]);
+  set_params<entry::Fused>(call, params);
 }
 
 }  // namespace tapir::inline v0::ir

@@ -10,19 +10,28 @@ template <class P> Operand operand_of(const P& params) {
   return {.kind = a.kind, .bytes = std::move(a.bytes), .op = a.op, .op_name = a.op_name};
 }
 
-/// A call of E where `like` was called, with absent operands and these parameters.
-template <class E, class P> Call call_of(const Call& like, const P& params) {
-  Call call{.entry = entry::id_of<E>, .device = like.device, .deterministic = like.deterministic, .site = like.site};
+/// Gives a call of E other parameters: what it does with its operands may change by them.
+template <class E, class P> void set_params(Call& call, const P& params) {
   E any{};
   if constexpr (std::is_pointer_v<decltype(any.params)>) any.params = &params;
   else any.params = params;
+  size_t at = 0;
   entry::each_field(any, [&]<class T>(const T&) {
-    if constexpr (entry::OneOperand<T>)
-      call.operands.push_back({.access = tapir::detail::access_of<T>(any), .views = {View()}});
-    else if constexpr (entry::ManyOperands<T>)
-      call.operands.push_back({.kind = TraceArg::Kind::List, .access = tapir::detail::access_of<T>(any)});
-    else call.operands.push_back(operand_of(params));
+    Operand& o = call.operands[at++];
+    if constexpr (entry::OneOperand<T> || entry::ManyOperands<T>) o.access = tapir::detail::access_of<T>(any);
+    else o = operand_of(params);
   });
+}
+/// A call of E where `like` was called, with absent operands and these parameters.
+template <class E, class P> Call call_of(const Call& like, const P& params) {
+  Call call{.entry = entry::id_of<E>, .device = like.device, .deterministic = like.deterministic, .site = like.site};
+  const E any{};
+  entry::each_field(any, [&]<class T>(const T&) {
+    Operand& o = call.operands.emplace_back();
+    if constexpr (entry::OneOperand<T>) o.views = {View()};
+    else if constexpr (entry::ManyOperands<T>) o.kind = TraceArg::Kind::List;
+  });
+  set_params<E>(call, params);
   return call;
 }
 

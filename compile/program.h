@@ -5,7 +5,7 @@
 // - A block is made by the program (Temporary), was there before (Outside: parameters, optimizer states, inputs), or holds numbers that
 //   the host wrote into fresh memory where no kernel could be seen (Constant).
 // - Operands name blocks, never addresses. What lies outside is held by the program, so that its address stays valid.
-// - Calls have no results: like the entries of core/backend.h they write through operands, and `access` says how.
+// - Calls have no results: like the entries of core/entries.h they write through operands, and `access` says how.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -68,18 +68,18 @@ struct Call {
   std::shared_ptr<const CallSite> site = {};  // where it was called, for messages
 
   /// An operand by its name: call[&entry::Norm::x]. The call must be of that entry.
-  template <class E, entry::OneOperand T> const View& operator[](T E::*member) const { return views(member)[0]; }
-  template <class E, entry::OneOperand T> View& operator[](T E::*member) { return at(member).views[0]; }
+  template <class E, entry::OneOperand T> const View& operator[](T E::*member) const {
+    return operands[place_of(member)].views[0];
+  }
+  template <class E, entry::OneOperand T> View& operator[](T E::*member) { return operands[place_of(member)].views[0]; }
   template <class E, entry::ManyOperands T> const std::vector<View>& operator[](T E::*member) const {
-    return views(member);
+    return operands[place_of(member)].views;
+  }
+  template <class E, entry::ManyOperands T> std::vector<View>& operator[](T E::*member) {
+    return operands[place_of(member)].views;
   }
   /// The first operand: what pointwise calls write.
   const View& result() const { return operands[0].views[0]; }
-  template <class E, class T> Operand& at(T E::*member) {
-    check_internal(entry == entry::id_of<E>, "[{}] expected a call of it, got {}", entry::name_of(entry::id_of<E>),
-                   entry::name_of(entry));
-    return operands[entry::index_of(member)];
-  }
   /// The parameters, which stand last.
   template <class P> P params() const {
     static_assert(std::is_trivially_copyable_v<P>);
@@ -92,8 +92,10 @@ struct Call {
   }
 
  private:
-  template <class E, class T> const std::vector<View>& views(T E::*member) const {
-    return const_cast<Call*>(this)->at(member).views;
+  template <class E, class T> size_t place_of(T E::*member) const {
+    check_internal(entry == entry::id_of<E>, "[{}] expected a call of it, got {}", entry::name_of(entry::id_of<E>),
+                   entry::name_of(entry));
+    return entry::index_of(member);
   }
 };
 /// Is it a call of any of these entries?

@@ -12,12 +12,12 @@ namespace tapir::inline v0::ir {
 
 /// A kernel with an entry's struct; it holds the lists that the struct names.
 template <class E> struct KernelThunk final : Thunk {
-  Kernel<E>* kernel = nullptr;
+  entry::Kernel<E>* kernel = nullptr;
   tapir::detail::Held<E> held;
   std::vector<std::vector<TensorView>> lists;
 
   void run(Context& ctx) override { (void)kernel(ctx, held.value); }
-  void retarget(const BackendTable& table) override { kernel = kernel_of<E>(table); }
+  void retarget(const BackendTable& table) override { kernel = entry::kernel_of<E>(table); }
 
   /// From the operands of a call, in order; views that move are listed in `s`.
   void fill(const Call& call, Schedule& s) {
@@ -69,6 +69,7 @@ std::unique_ptr<Thunk> Schedule::make(const Call& call) {
       thunk->fill(call, *this);
       out = std::move(thunk);
     });
+  check_internal(bool(out), "[compile] expected a kernel, got {}", entry::name_of(call.entry));
   out->deterministic = call.deterministic;
   out->retarget(*table_);
   return out;

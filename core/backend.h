@@ -39,6 +39,7 @@ struct Context {
 
 struct DeviceTable;
 
+namespace entry {
 namespace detail {
 template <class E> struct ResultOf { using Type = void; };
 template <class E>
@@ -49,6 +50,7 @@ struct ResultOf<E> {
 }  // namespace detail
 /// The type of an entry's kernels: norm(Context&, const entry::Norm&).
 template <class E> using Kernel = typename detail::ResultOf<E>::Type(Context&, const E&);
+}  // namespace entry
 
 /// The functions of one device.
 struct BackendTable {
@@ -63,19 +65,21 @@ struct BackendTable {
   const DeviceTable* device;                         // (optional) queues, events, statistics: core/device_table.h
 
   // Kernels: Note [Entries].
-#define X(name, E) Kernel<entry::E>* name;
-  TAPIR_ENTRIES(X)
-#undef X
+#define TAPIR_X(name, E) entry::Kernel<entry::E>* name;
+  TAPIR_ENTRIES(TAPIR_X)
+#undef TAPIR_X
 };
 
+namespace entry {
 namespace detail {
 template <class E> inline constexpr auto kSlot = nullptr;
-#define X(name, E) template <> inline constexpr auto kSlot<entry::E> = &BackendTable::name;
-TAPIR_ENTRIES(X)
-#undef X
+#define TAPIR_X(name, E) template <> inline constexpr auto kSlot<E> = &BackendTable::name;
+TAPIR_ENTRIES(TAPIR_X)
+#undef TAPIR_X
 }  // namespace detail
 /// A device's kernel for an entry; null where it has none.
 template <class E> Kernel<E>* kernel_of(const BackendTable& table) { return table.*detail::kSlot<E>; }
+}  // namespace entry
 
 /// The table built in for that kind of device, or null; written by CMake (backends.cpp).
 const BackendTable* built_in_backend(DeviceType type);

@@ -103,11 +103,11 @@ template <class S, bool numbers> constexpr bool has_fields() {
 template <class S, class F> void each_leaf(S& s, F& f) {
   using Plain = std::remove_const_t<S>;
   if constexpr (std::is_base_of_v<Tensor, Plain>) f(s);
-  else if constexpr (Openable<Plain>) with_fields(s, [&](auto&... fields) { (each_leaf(fields, f), ...); });
   else if constexpr (requires { s.tensors(); }) {
     auto&& listed = s.tensors();
     each_leaf(listed, f);
-  } else if constexpr (Range<Plain>) {
+  } else if constexpr (Openable<Plain>) with_fields(s, [&](auto&... fields) { (each_leaf(fields, f), ...); });
+  else if constexpr (Range<Plain>) {
     for (auto& e : s) each_leaf(e, f);
   } else if constexpr (requires { s.has_value(), *s; }) {
     if (s.has_value()) each_leaf(*s, f);

@@ -25,7 +25,7 @@ enum class Access : uint8_t { Read, Write, Update };
 /// An operand. `kAccess` is what the kernel does with it.
 template <Access A> struct ViewOf : TensorView {
   static constexpr Access kAccess = A;
-  ViewOf() = default;
+  ViewOf() {}  // not defaulted: `= {}` would set all of it to zero, sizes and strides too
   ViewOf(const TensorView& v) : TensorView(v) {}
   ViewOf(const Tensor& x) : TensorView(x) {}
 };
@@ -33,7 +33,7 @@ using In = ViewOf<Access::Read>;
 using Out = ViewOf<Access::Write>;
 using InOut = ViewOf<Access::Update>;
 
-/// A list of operands, which somebody else holds.
+/// A list of operands, which somebody else holds. Braces live until the end of the full expression: a struct made of them is not kept.
 template <Access A> struct ViewsOf : std::span<const TensorView> {
   static constexpr Access kAccess = A;
   ViewsOf() = default;
@@ -80,8 +80,8 @@ struct Ternary {
   In a, b, c;
   TernaryParams params;
 };
-struct
-    Fused {  // (optional) many of these in one pass: Note [Fused calls]. No operation calls it; compile() makes the calls
+/// (optional) Many of these in one pass: Note [Fused calls]. No operation calls it; compile() makes the calls.
+struct Fused {
   Outs outs;
   Ins ins;
   const FusedParams* params;
@@ -113,8 +113,8 @@ struct Sort {
   In x;
   SortParams params;
 };
-struct
-    Search {  // out (..., m) int64: how many elements of `sorted` (..., n) come before each of `values` (..., m), of one dtype
+/// out (..., m) int64: how many elements of `sorted` (..., n) come before each of `values` (..., m), of one dtype.
+struct Search {
   Out out;
   In sorted, values;
   SearchParams params;
@@ -351,17 +351,17 @@ struct CopyBytes {
 
 /// An entry as a value: its place in the list.
 enum class Id : uint8_t {
-#define X(name, E) name,
-  TAPIR_ENTRIES(X)
-#undef X
+#define TAPIR_X(name, E) name,
+  TAPIR_ENTRIES(TAPIR_X)
+#undef TAPIR_X
       copy_bytes
 };
 const char* name_of(Id id);
 
 template <class E> inline constexpr Id id_of = E::is_no_entry;
-#define X(name, E) template <> inline constexpr Id id_of<E> = Id::name;
-TAPIR_ENTRIES(X) X(copy_bytes, CopyBytes)
-#undef X
+#define TAPIR_X(name, E) template <> inline constexpr Id id_of<E> = Id::name;
+TAPIR_ENTRIES(TAPIR_X) TAPIR_X(copy_bytes, CopyBytes)
+#undef TAPIR_X
 
 }  // namespace entry
 

@@ -219,7 +219,7 @@ template <class E> auto observed_call(Context& ctx, const E& e) {
   const char* op = "";
   if constexpr (requires { e.params.op; }) op = tapir::detail::name_of_op(e.params.op);
   const KernelCall scope(entry::name_of(entry::id_of<E>), op, ctx.device, ctx.stream);
-  return kernel_of<E>(*mine.real[int(ctx.device.type)])(ctx, e);
+  return entry::kernel_of<E>(*mine.real[int(ctx.device.type)])(ctx, e);
 }
 
 void observed_copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, void* stream) {

@@ -129,7 +129,7 @@ const TraceArg& take(std::span<const TraceArg>& rest, TraceArg::Kind kind) {
   rest = rest.subspan(1);
   return first;
 }
-template <class E> void call_with(Kernel<E>* kernel, Context& ctx, std::span<const TraceArg> args) {
+template <class E> void call_with(entry::Kernel<E>* kernel, Context& ctx, std::span<const TraceArg> args) {
   check(kernel, "[call_entry] expected an entry that this device has, got {}", entry::name_of(entry::id_of<E>));
   detail::Held<E> held;
   entry::each_field(held.value, [&]<class T>(T& field) {
@@ -176,7 +176,8 @@ const char* entry::name_of(Id id) {
 }
 
 void call_entry(const BackendTable& table, entry::Id id, Context& ctx, std::span<const TraceArg> args) {
-  entry::with_entry(id, [&]<class E>() { call_with<E>(kernel_of<E>(table), ctx, args); });
+  check(id != entry::Id::copy_bytes, "[call_entry] expected a kernel entry, got copy_bytes");
+  entry::with_entry(id, [&]<class E>() { call_with<E>(entry::kernel_of<E>(table), ctx, args); });
 }
 
 void call_entry(const BackendTable& table, std::string_view name, Context& ctx, std::span<const TraceArg> args) {

@@ -66,6 +66,8 @@ template <class E> std::vector<TraceArg> args_of(const E& e) {
 /// An entry's struct that holds what it points to.
 template <class E> struct Held { E value{}; };
 template <> struct Held<entry::Fused> {
+  Held() = default;
+  Held(const Held&) = delete;
   FusedParams params{};
   entry::Fused value{.outs = {}, .ins = {}, .params = &params};
 };
@@ -81,7 +83,7 @@ template <class P> void set_params(P& to, std::string_view bytes, entry::Id id) 
 }
 
 template <class Around, class E> auto around(Context& ctx, const E& e) {
-  return Around::run(entry::id_of<E>, ctx, args_of(e), [&] { return kernel_of<E>(Around::real(ctx))(ctx, e); });
+  return Around::run(entry::id_of<E>, ctx, args_of(e), [&] { return entry::kernel_of<E>(Around::real(ctx))(ctx, e); });
 }
 
 }  // namespace detail

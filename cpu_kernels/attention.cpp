@@ -341,16 +341,18 @@ template <class T> class Backward {
 
 }  // namespace
 
-void attention(Context& ctx, const entry::Attention& given) {
-  entry::Attention c = given;
-  int64_t past = 0;
-  if (c.mask.defined() && c.mask.dtype == kInt64) {  // how many keys there are
-    const int64_t n = *c.mask.as<int64_t>();
-    if (n < 0 || n > c.k.sizes[2]) return ctx.bad_value(0, n, c.k.sizes[2]);
-    c.k.sizes[2] = c.v.sizes[2] = n, past = n - c.q.sizes[2], c.mask = {};
-  }
+static void attention(Context& ctx, const entry::Attention& c, int64_t past) {
   if (c.q.sizes[0] * c.q.sizes[1] * c.q.sizes[2] == 0) return;
   for_any_float("attention", c.q.dtype, [&]<class T>() { Forward<T>(c, past).run(ctx); });
+}
+
+void attention(Context& ctx, const entry::Attention& c) {
+  if (!c.mask.defined() || c.mask.dtype != kInt64) return attention(ctx, c, 0);
+  const int64_t n = *c.mask.as<int64_t>();  // how many keys there are
+  if (n < 0 || n > c.k.sizes[2]) return ctx.bad_value(0, n, c.k.sizes[2]);
+  entry::Attention seen = c;
+  seen.k.sizes[2] = seen.v.sizes[2] = n, seen.mask = {};
+  attention(ctx, seen, n - c.q.sizes[2]);
 }
 
 void attention_backward(Context& ctx, const entry::AttentionBackward& c) {

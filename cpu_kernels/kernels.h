@@ -16,7 +16,7 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 void synchronize(Device device, void* stream);
 
 // The kernels of the CPU, each under the name of its entry: core/entries.h is their contract.
-#define X(name, E) Kernel<entry::E> name;
+#define X(name, E) entry::Kernel<entry::E> name;
 TAPIR_ENTRIES(X)
 #undef X
 

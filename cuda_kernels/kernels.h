@@ -20,7 +20,7 @@ namespace tapir::inline v0::cuda_kernels {
 
 using V = const TensorView&;
 
-#define X(name, E) Kernel<entry::E> name;
+#define X(name, E) entry::Kernel<entry::E> name;
 TAPIR_ENTRIES(X)
 #undef X
 

@@ -25,8 +25,8 @@ class Nccl {
   ~Nccl();
   /// Does it know that dtype and reduction? Others go over the host.
   static bool has(DType dtype);
-  /// Runs the collective, whose tensors lie on the device, and waits for it. Empty, or what went wrong; `fatal` when the communicator is
-  /// no more.
+  /// Runs the collective, whose tensors lie on the device, and waits for it. A Failure without a text, or what went wrong;
+  /// `fatal`: the communicator is lost.
   Failure run(const Call& call, double timeout, bool& fatal);
   /// The first error ends the communicator; what is on its way is let go of.
   void abort(const std::string& why);

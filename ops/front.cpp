@@ -144,7 +144,7 @@ Pointwise::Pointwise(const char* op, const Operand& x, const Operand& y, const T
 }
 
 Tensor Pointwise::run(const BinaryParams& params, std::optional<DType> result) {
-  TensorView vb = view_as(b, shape, dtype);
+  entry::In vb = view_as(b, shape, dtype);
   Tensor apart, y;
   if (self_) {
     check_inplace(op_, *self_, wants_grad({a, b}));

@@ -31,10 +31,10 @@ uint32_t reduce_mask(const char* op, const Dims& dims, const Tensor& x);
 /// Memory for the result of a pointwise operation: laid out like the first operand of that shape that is dense.
 Tensor empty_pointwise(const Shape& shape, DType dtype, Device device, std::initializer_list<const Tensor*> operands);
 /// x as it stands for one operand of a pointwise kernel.
-inline TensorView view_as(const Operand& x, const Shape& shape, DType dtype) {
+inline entry::In view_as(const Operand& x, const Shape& shape, DType dtype) {
   if (!x.is_tensor()) return TensorView(x.scalar(), dtype);
-  const TensorView v(x.tensor());
-  return x.tensor().shape() == shape ? v : v.expand(shape);
+  if (x.tensor().shape() == shape) return x.tensor();
+  return TensorView(x.tensor()).expand(shape);
 }
 /// ValueError where a result of dtype `from` may not be stored in a tensor of dtype `to` (a float in integers).
 void check_can_cast(const char* op, DType from, DType to);

@@ -19,8 +19,8 @@ static void check_operands(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 /// A view of the last two dimensions, swapped where the product takes the transpose.
-static TensorView matrix(const Tensor& x, bool transposed) {
-  TensorView v(x);
+static entry::In matrix(const Tensor& x, bool transposed) {
+  entry::In v(x);
   if (transposed)
     std::swap(v.sizes[v.rank - 1], v.sizes[v.rank - 2]), std::swap(v.strides[v.rank - 1], v.strides[v.rank - 2]);
   return v;
@@ -29,7 +29,7 @@ static TensorView matrix(const Tensor& x, bool transposed) {
 /// alpha op(a) op(b) for operands of rank 2, or of rank 3 with batches that are equal or 1; op transposes where the flag is set,
 /// so that gradients need no views.
 static Tensor product(const char* name, const Tensor& a, const Tensor& b, bool ta, bool tb, double alpha = 1) {
-  TensorView va = matrix(a, ta), vb = matrix(b, tb);
+  entry::In va = matrix(a, ta), vb = matrix(b, tb);
   const int64_t rank = va.rank;
   Shape shape = va.shape();
   shape[rank - 1] = vb.sizes[rank - 1];

@@ -53,7 +53,7 @@ class Three {
     if (!x.is_tensor() || x.tensor().dtype() == dtype) return x;
     return held = to(x.tensor(), dtype);
   }
-  TensorView view(const Operand& x, Tensor& apart) const {
+  entry::In view(const Operand& x, Tensor& apart) const {
     if (!self_ || !x.is_tensor()) return view_as(x, shape, dtype);
     return view_as(apart = apart_from(*self_, x.tensor(), true), shape, dtype);
   }

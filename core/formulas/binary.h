@@ -1,9 +1,9 @@
 #pragma once
 // The formulas of two operands: see Note [Formulas].
 #include "../arithmetic.h"
-#include "../backend.h"
 #include "../convert.h"
 #include "../math_special.h"
+#include "../params.h"
 #include "formula.h"
 
 namespace tapir::inline v0::formulas {

@@ -4,7 +4,7 @@
 // step, in the type that the parameter is computed in. The formulas are torch.optim's, the names of the states too.
 #include <cmath>
 
-#include "../backend.h"
+#include "../params.h"
 #include "formula.h"
 
 namespace tapir::inline v0::formulas {

@@ -1,8 +1,8 @@
 #pragma once
 // The formulas of three operands: see Note [Formulas].
 #include "../arithmetic.h"
-#include "../backend.h"
 #include "../convert.h"
+#include "../params.h"
 #include "formula.h"
 
 namespace tapir::inline v0::formulas {
