@@ -4,7 +4,7 @@
 namespace tapir::inline v0::cuda_kernels {
 
 // attention.cu: attention of any floats, masks, strides and sizes by kernels of our own, under the entries' contract.
-Kernel<entry::Attention> tiled_attention;
-Kernel<entry::AttentionBackward> tiled_attention_backward;
+entry::Kernel<entry::Attention> tiled_attention;
+entry::Kernel<entry::AttentionBackward> tiled_attention_backward;
 
 }  // namespace tapir::inline v0::cuda_kernels

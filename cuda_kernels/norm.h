@@ -6,8 +6,8 @@
 namespace tapir::inline v0::cuda_kernels {
 
 // norm.cu: Layer and Rms. norm_channels.cu: Batch and Group.
-Kernel<entry::Norm> norm_rows, norm_channels;
-Kernel<entry::NormBackward> norm_rows_backward, norm_channels_backward;
+entry::Kernel<entry::Norm> norm_rows, norm_channels;
+entry::Kernel<entry::NormBackward> norm_rows_backward, norm_channels_backward;
 
 /// W elements of a flat float operand from i on, by as wide loads as may be; `absent` where there is none.
 template <int W, class C> __device__ __forceinline__ void load_flat(const Flat& f, int64_t i, C (&v)[W], C absent) {

@@ -31,7 +31,7 @@ void put(std::string& bytes, size_t at, uint64_t v, int size) {
   for (int i = 0; i < size; ++i) bytes[at + size_t(i)] = char(v >> 8 * i);
 }
 /// Where the entry of that member begins in the directory, and the end record.
-size_t entry(const std::string& bytes, int number) {
+size_t member(const std::string& bytes, int number) {
   size_t at = bytes.find("PK\1\2");
   while (number-- > 0) at = bytes.find("PK\1\2", at + 1);
   return at;
@@ -69,7 +69,7 @@ TEST_CASE("BI-286 BI-287 zip: directory, headers, zip64") {
     put(bytes, at, v, size);
     return refusal(bytes, true);
   };
-  const size_t end = end_record(good), one = entry(good, 0), two = entry(good, 1);
+  const size_t end = end_record(good), one = member(good, 0), two = member(good, 1);
   CHECK(mentions(changed(end + 10, 3, 2), {"several"}));
   std::string bytes = good;
   put(bytes, end + 8, 1, 2), put(bytes, end + 10, 1, 2);
@@ -100,7 +100,7 @@ TEST_CASE("BI-286 BI-287 zip: directory, headers, zip64") {
   CHECK(mentions(refusal(bytes), {"one", "520"}));
 
   const std::string packed = archive(true);
-  const size_t first = entry(packed, 0);
+  const size_t first = member(packed, 0);
   const auto repacked = [&](uint64_t size) {
     std::string b = packed;
     put(b, 22, size, 4), put(b, first + 24, size, 4);
