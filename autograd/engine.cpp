@@ -7,6 +7,7 @@
 
 #include "../core/backend.h"
 #include "../core/layout.h"
+#include "../core/recorder.h"
 #include "anomaly.h"
 #include "arith.h"
 #include "final_callback.h"
@@ -337,7 +338,7 @@ static void warn_of_cycle(const Tensor& gradient) {
 
 void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph) {
   std::lock_guard lock(mutex_of(leaf));
-  if (note_grad) note_grad(leaf, false);
+  if (modes.recorder) modes.recorder->gradient_changes(leaf, false);
   Tensor& held = TapeMeta::of(leaf).grad;
   if (held.defined()) {
     if (create_graph) return warn_of_cycle(held = add(held, g));

@@ -45,13 +45,6 @@ struct TapeMeta final : AutogradMeta {
   }
 };
 
-/// Set while a program is recorded in this thread: hears of a gradient before it changes, and whether it is replaced unseen.
-using NoteGrad = void (*)(const Tensor& x, bool replaced);
-inline constinit thread_local NoteGrad note_grad = nullptr;
-/// Likewise, hears of a gradient that is asked for.
-using NoteGradRead = void (*)(const Tensor& x, const Tensor& grad);
-inline constinit thread_local NoteGradRead note_grad_read = nullptr;
-
 /// Adds g to the leaf's gradient: the first is taken over where nobody shares it, later ones are added in place.
 void accumulate_grad(const Tensor& leaf, Tensor g, bool create_graph);
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "../core/host_state.h"
+#include "../core/recorder.h"
 #include "arith.h"
 #include "engine.h"
 #include "meta.h"
@@ -26,10 +26,10 @@ Tensor& Tensor::requires_grad_(bool on) const {
   } else
     check(!has_producer(*this),
           "[requires_grad_] you can only change requires_grad flags of leaf variables; use detach()");
-  const bool before = p.requires_grad;
-  p.requires_grad = on || has_producer(*this);
-  const bool recorded = note_grad;  // then it is what the program does, not what selects it
-  if (p.requires_grad != before && !recorded && is_watched(p.storage.get())) host_state.flip(&p);
+  const bool produced = has_producer(*this);
+  if (modes.recorder) modes.recorder->leaf_changes(*p.storage);
+  p.requires_grad = on || produced;
+  p.set_marked(on && !produced);
   return const_cast<Tensor&>(*this);
 }
 
@@ -41,12 +41,12 @@ const Tensor& Tensor::grad() const {
   static const Tensor none;
   const TapeMeta* meta = TapeMeta::find(*this);
   if (!meta) return none;
-  if (note_grad_read && meta->grad.defined()) note_grad_read(*this, meta->grad);
+  if (modes.recorder && meta->grad.defined()) modes.recorder->gradient_asked(*this, meta->grad);
   return meta->retained ? *meta->retained : meta->grad;
 }
 
 void Tensor::set_grad(const Tensor& g) const {
-  if (note_grad) note_grad(*this, true);
+  if (modes.recorder) modes.recorder->gradient_changes(*this, true);
   if (g.defined()) {
     check(g.shape() == shape() && g.dtype() == dtype() && g.device() == device(),
           "[set_grad] expected a gradient like the tensor, {}, got {}", *this, g);
@@ -74,13 +74,12 @@ Tensor& Tensor::detach_() const {
   check(!p.view, "[detach_] can't detach views in place; use detach()");
   if (TapeMeta* meta = TapeMeta::find(*this)) meta->grad_fn.reset();
   p.requires_grad = false;
+  p.set_marked(false);
   return const_cast<Tensor&>(*this);
 }
 
 /// A program that was recorded before knows nothing of a leaf's hooks as they are now.
-static void hooks_changed(const Tensor& x) {
-  if (is_watched(x.impl().storage.get())) host_state.changes.fetch_add(1, std::memory_order_relaxed);
-}
+static void hooks_changed(const Tensor& x) { x.impl().storage->handles.fetch_add(1, std::memory_order_relaxed); }
 
 static GradHookList& hooks_of(const Tensor& x, uint32_t& output) {
   TapeMeta& meta = TapeMeta::of(x);

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "../autograd/node.h"
+#include "../core/cuda.h"
 #include "../ops/autocast.h"
 #include "aliases.h"
 #include "explain.h"
@@ -14,7 +15,7 @@
 
 namespace tapir::inline v0::detail {
 
-using ir::Recorded, ir::Recording, ir::Replay;
+using ir::Fit, ir::Outside, ir::Recorded, ir::Recording, ir::Replay;
 
 /// A signature, and what came of it.
 struct CompileEntry {
@@ -22,19 +23,23 @@ struct CompileEntry {
   std::unique_ptr<Recorded> last;  // the newest recording, which the next one must equal
   std::unique_ptr<Replay> replay;
   std::string why;     // it is not replayed
-  bool eager = false;  // for good
-  int attempts = 0;    // recordings since it was last replayed
-  int fruitless = 0;   // recordings that few replays followed
+  bool eager = false;  // while what lies outside is so:
+  std::unique_ptr<Outside> outside = {};
+  int attempts = 0;   // recordings since it was last replayed
+  int fruitless = 0;  // recordings that few replays followed
   int64_t recordings = 0, replays = 0;
+  int64_t last_used = 0;  // in which call
 };
 
 struct CompilerState {
   CompileOptions options;
   std::recursive_mutex mutex;  // a function that runs as it is may call itself
   std::vector<std::unique_ptr<CompileEntry>> entries;
-  bool warned = false;
+  int warnings = 0;
   bool recording = false;
+  bool crowded = false;  // a signature has given way
   int64_t calls = 0;
+  int64_t credit = 0;  // replays that may pay for a signature that takes another one's place
 };
 
 namespace {
@@ -42,6 +47,12 @@ namespace {
 constexpr int kMaxAttempts = 6;     // in a row, until two are equal
 constexpr int kMaxRecordings = 64;  // of one signature, each replayed less often than kFewReplays
 constexpr int kFewReplays = 8;
+constexpr int kMaxWarnings = 4;  // of one function
+
+/// Of a function that was not called yet: every signature may be replaced twice.
+int64_t full_credit(const CompilerState& state) {
+  return 2 * kFewReplays * std::min<int64_t>(state.options.max_programs, 1 << 20);
+}
 
 bool logging() {
   static const bool on = [] {
@@ -55,8 +66,13 @@ void log(const CompilerState& state, const std::string& text) {
 }
 void warn(CompilerState& state, const std::string& text) {
   log(state, text);
-  if (!logging() && !std::exchange(state.warned, true))
-    std::fprintf(stderr, "tapir: warning: [compile] %s\n", text.c_str());
+  if (logging() || state.warnings == kMaxWarnings) return;
+  std::fprintf(stderr, "tapir: warning: [compile] %s%s\n", text.c_str(),
+               ++state.warnings == kMaxWarnings ? " (the last warning of this function: explain() has them all)" : "");
+}
+void warn_eager(CompilerState& state, const std::string& why) {
+  warn(state,
+       "calls of a signature run as they are: " + why + " (reset() after the cause is mended: it is recorded again)");
 }
 
 /// What selects a program. The same object twice among the arguments is another signature than two.
@@ -79,12 +95,13 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
     key.insert(key.end(), p.sizes.begin(), p.sizes.end());
     key.insert(key.end(), p.strides.begin(), p.strides.end());
   }
-  int64_t bits = int64_t(modes.grad) | int64_t(modes.inference) << 1 | int64_t(modes.deterministic) << 2;
+  int64_t bits = int64_t(modes.grad) | int64_t(modes.inference) << 1 | int64_t(modes.deterministic) << 2 |
+                 int64_t(backends::cuda::matmul_allow_tf32()) << 3 | int64_t(backends::cuda::cudnn_allow_tf32()) << 4 |
+                 int64_t(backends::cuda::cudnn_benchmark()) << 5;
   if (const AutocastRegion* region = modes.autocast)
     for (int i = 0; i < kNumDeviceTypes; ++i)
       bits |= (int64_t(region->on[i]) << 7 | int64_t(region->dtype[i])) << (8 + 8 * i);
   key.push_back(bits);
-  key.push_back(int64_t(host_state.flags.load(std::memory_order_relaxed)));
   key.push_back(int64_t(call.values.size()));
   const size_t words = (call.values.size() + 7) / 8, at = key.size();
   key.resize(at + words);
@@ -131,47 +148,63 @@ struct OwnRegion {
   OwnRegion() { region.cache = nullptr; }
 };
 
-CompileEntry* find(CompilerState& state, const std::vector<int64_t>& key) {
-  CompileEntry* warming = nullptr;
-  for (auto& e : state.entries) {
-    if (e->key != key) continue;
-    bool stale = false;
-    const char* why = e->replay ? e->replay->mismatch(stale) : nullptr;
-    if (why && !stale) continue;  // another variant of the signature: the same arguments, but gradients there or not
-    if (why) {
-      log(state, std::string("recorded anew, because ") + why);
-      if (e->replay->replays() >= kFewReplays) e->fruitless = 0;
-      e->replay.reset(), e->last.reset();
-    }
-    if (e->replay || e->eager) return e.get();
-    warming = e.get();
-  }
-  return warming;
+/// Nothing is known of it any more but how often that was so.
+void forget(CompileEntry& e) {
+  if (e.replay && e.replay->replays() >= kFewReplays) e.fruitless = 0;
+  e.replay.reset(), e.last.reset(), e.outside.reset();
+  if (e.eager) e.attempts = 0, e.eager = false;
 }
 
-/// Do both begin with the same gradients there?
-bool same_start(const Recorded& a, const Recorded& b) {
-  const auto holds = [](const Recorded& x, const Recorded& y) {
-    return std::all_of(x.grads.begin(), x.grads.end(), [&](const Recorded::GradSlot& g) {
-      return std::none_of(y.grads.begin(), y.grads.end(), [&](const Recorded::GradSlot& h) {
-        return h.leaf->is_same(*g.leaf) && (g.relevant || h.relevant) && g.had != h.had;
-      });
-    });
-  };
-  return holds(a, b);
+/// The entry of a call: one that is replayed, else one that runs as it is, else one that has still to be confirmed.
+CompileEntry* find(CompilerState& state, const std::vector<int64_t>& key) {
+  CompileEntry *warming = nullptr, *eager = nullptr;
+  for (auto& e : state.entries) {
+    if (e->key != key) continue;
+    const char* why = "";
+    const Fit fit = e->replay ? e->replay->fit(why) : e->outside ? e->outside->fit(why) : Fit::Same;
+    if (fit == Fit::OtherStart) continue;  // another variant of the signature: other flags, gradients there or not
+    if (fit == Fit::Changed && (e->replay || e->fruitless < kMaxRecordings)) {
+      log(state, std::string("recorded anew, because ") + why);
+      forget(*e);
+    }
+    if (e->replay) return e.get();
+    (e->eager ? eager : warming) = e.get();
+  }
+  return eager ? eager : warming;
+}
+
+/// A new entry; null: there are as many as the options allow, and none may take the place of the one that was not used for longest
+/// (never `but`), since too few replays came of the last ones that did.
+CompileEntry* add_entry(CompilerState& state, const std::vector<int64_t>& key, const CompileEntry* but = nullptr) {
+  if (int64_t(state.entries.size()) >= state.options.max_programs) {
+    if (!std::exchange(state.crowded, true))
+      warn(state, tapir::format(
+                      "more than max_programs = {} signatures: those that were not used for longest are dropped, and "
+                      "where few of them are used again, calls run as they are (raise max_programs, or pad "
+                      "arguments to fewer shapes)",
+                      state.options.max_programs));
+    const auto older = [&](const auto& a, const auto& b) {
+      return std::pair(a.get() == but, a->last_used) < std::pair(b.get() == but, b->last_used);
+    };
+    const auto oldest = std::min_element(state.entries.begin(), state.entries.end(), older);
+    if (oldest == state.entries.end() || oldest->get() == but || state.credit < kFewReplays) return nullptr;
+    state.credit -= kFewReplays;
+    state.entries.erase(oldest);
+  }
+  CompileEntry& e = *state.entries.emplace_back(std::make_unique<CompileEntry>());
+  e.key = key, e.last_used = state.calls;
+  return &e;
 }
 
 /// The entry that a recording belongs to: `e`, or one of the same signature that began otherwise.
 CompileEntry& entry_of(CompilerState& state, CompileEntry& e, const Recorded& r) {
-  if (!e.last || same_start(*e.last, r)) return e;
+  if (!e.last || e.last->same_start(r)) return e;
   for (auto& other : state.entries)
     if (other.get() != &e && other->key == e.key && !other->replay && !other->eager &&
-        (!other->last || same_start(*other->last, r)))
+        (!other->last || other->last->same_start(r)))
       return *other;
-  if (int64_t(state.entries.size()) >= state.options.max_programs) return e;
-  state.entries.push_back(std::make_unique<CompileEntry>());
-  state.entries.back()->key = e.key;
-  return *state.entries.back();
+  CompileEntry* const made = add_entry(state, e.key, &e);
+  return made ? *made : e;
 }
 
 void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, std::string why, bool permanent,
@@ -189,8 +222,8 @@ void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, 
     }
   e.last = std::move(r);
   if (permanent || e.attempts >= kMaxAttempts || e.fruitless >= kMaxRecordings) {
-    e.eager = true, e.last.reset();
-    warn(state, "calls of a signature run as they are: " + why);
+    e.eager = true, e.outside = std::make_unique<Outside>(std::move(*e.last)), e.last.reset();
+    warn_eager(state, why);
   } else log(state, "not replayed yet: " + why);
 }
 
@@ -199,7 +232,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   for (const Tensor& x : call.inputs)
     if (x.defined() && (x.requires_grad() || x.grad().defined())) {  // an alias has no part in the tape
       e.eager = true, e.why = x.requires_grad() ? "an argument requires a gradient" : "an argument has a gradient";
-      warn(state, "calls of a signature run as they are: " + e.why);
+      warn_eager(state, e.why);
       return call.run({});
     }
   ++e.attempts, ++e.recordings, ++e.fruitless;
@@ -260,7 +293,8 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
 Compiler::Compiler(const CompileOptions& options) : state_(nullptr) {
   check(options.max_programs >= 0, "[compile] expected max_programs of 0 or more, got {}", options.max_programs);
   check(options.memory_budget >= 0, "[compile] expected memory_budget of 0 or more, got {}", options.memory_budget);
-  state_ = new CompilerState{options, {}, {}};
+  state_ = new CompilerState{.options = options, .mutex = {}, .entries = {}};
+  state_->credit = full_credit(*state_);
   state_->options.memory_budget = std::min(options.memory_budget, 0x1p62);  // as many bytes as anybody has
 }
 Compiler::~Compiler() { delete state_; }
@@ -273,16 +307,14 @@ void Compiler::call(CompileCall& call) {
   static thread_local std::vector<int64_t> key;
   write_key(key, call);
   CompileEntry* e = find(state, key);
-  if (!e && int64_t(state.entries.size()) < state.options.max_programs)
-    e = state.entries.emplace_back(std::make_unique<CompileEntry>()).get(), e->key = key;
-  else if (!e)
-    warn(state, tapir::format("more than max_programs = {} signatures: calls of others run as they are",
-                              state.options.max_programs));
-  if (e && !e->eager && !e->replay) return record(state, *e, call);
-  if (e && e->replay) {
+  if (!e) e = add_entry(state, key);
+  if (!e) return call.run({});
+  e->last_used = state.calls;
+  if (!e->eager && !e->replay) return record(state, *e, call);
+  if (e->replay) {
     std::vector<Tensor> outputs;
     if (e->replay->run(call.inputs, outputs)) {
-      ++e->replays;
+      ++e->replays, state.credit = std::min(state.credit + 1, full_credit(state));
       return call.build(e->replay->frame(), outputs);
     }
   }
@@ -305,7 +337,7 @@ int64_t Compiler::programs() const {
 void Compiler::reset() {
   std::lock_guard lock(state_->mutex);
   check(!state_->recording, "[compile] expected reset() after the call, got it inside of the function");
-  state_->entries.clear(), state_->warned = false;
+  state_->entries.clear(), state_->warnings = 0, state_->crowded = false, state_->credit = full_credit(*state_);
 }
 
 std::string Compiler::explain() const {

@@ -6,23 +6,23 @@
 #include "../autograd/meta.h"
 #include "../core/cuda.h"
 #include "../core/generator.h"
-#include "../core/host_state.h"
+#include "../core/recorder.h"
 #include "../core/trace_call.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
 
-struct Recorder {
+struct ProgramRecorder final : detail::Recorder {
   Program program;
-  std::map<const char*, int> live;                 // where a block begins -> its number; they do not overlap
-  std::vector<const char*> begin;                  // of each block
-  std::vector<tapir::Storage*> owner;              // of each block, once a kernel has seen one
-  std::map<const tapir::Storage*, int> input_of;   // roots of inputs; their blocks are not in `live`
-  std::map<const tapir::Storage*, uint32_t> seen;  // of outside blocks: the version it had
-  std::map<int, bool> filled;                      // by the host, in fresh memory; true: by tensor()
-  std::map<const tapir::Storage*, Tensor> asked;   // gradients that grad() gave, and whose they are
+  std::map<const char*, int> live;                   // where a block begins -> its number; they do not overlap
+  std::vector<const char*> begin;                    // of each block
+  std::vector<tapir::Storage*> owner;                // of each block, once a kernel has seen one
+  std::map<const tapir::Storage*, int> input_of;     // roots of inputs; their blocks are not in `live`
+  std::map<const tapir::Storage*, size_t> seen;      // of outside blocks: which of notes.storages
+  std::map<const tapir::Storage*, uint32_t> leaves;  // before they changed
+  std::map<int, bool> filled;                        // by the host, in fresh memory; true: by tensor()
+  std::map<const tapir::Storage*, Tensor> asked;     // gradients that grad() gave, and whose they are
   Notes notes;
-  uint64_t seeds = 0;
   BackendTable tables[kNumDeviceTypes];
   const BackendTable* real[kNumDeviceTypes] = {};
   const BackendTable* before[kNumDeviceTypes] = {};
@@ -35,9 +35,15 @@ struct Recorder {
   int block_of(const TensorView& v);
   int input_block(const Tensor& x);
   void note(const TensorView& v, int block);
-  void note_gradient(const Tensor& x, bool replaced);
   bool is_noted(const Tensor& leaf) const;
-  void taken_by_host(const void* data);
+  void host_reads(const char* op, const char* file, unsigned line) override;
+  void host_writes(const void* data) override;
+  void host_takes(const void* data) override;
+  void gradient_changes(const Tensor& leaf, bool replaced) override;
+  void gradient_asked(const Tensor& leaf, const Tensor& gradient) override;
+  void leaf_changes(tapir::Storage& storage) override;
+  void object_asked(detail::Stamp& stamp) override;
+  void seeded() override { notes.reseeded = true; }
   View view_of(const TensorView& v);
   View bytes_at(const void* data, Device device, int64_t bytes);
   void use(const View& v, Access access);
@@ -46,7 +52,7 @@ struct Recorder {
 
 namespace {
 
-thread_local Recorder* active = nullptr;
+thread_local ProgramRecorder* active = nullptr;
 
 std::shared_ptr<const CallSite> here() {
   return {make_call_site(), [](CallSite* s) { free_call_site(s); }};
@@ -55,10 +61,6 @@ std::shared_ptr<const CallSite> here() {
 [[noreturn]] void refuse(const char* op, const std::string& why) {
   fail(ErrorKind::Value, "[{}] expected nothing that the host must read while a program is recorded{}{}", op, why,
        describe(here().get()));
-}
-void refuse_host_read(const char* op, const char* file, unsigned line) {
-  refuse(op, tapir::format(", at {}:{}: keep the value on the device (where, masked_fill), or read it afterwards", file,
-                           line));
 }
 
 struct RecordsCalls {
@@ -95,7 +97,7 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   if (bytes) active->program.calls.push_back(std::move(call));
 }
 
-template <DeviceType type> void stand_before(Recorder& r) {
+template <DeviceType type> void stand_before(ProgramRecorder& r) {
   const int i = int(type);
   r.before[i] = modes.tables[i];
   if (type != DeviceType::CPU && !cuda::is_available()) return;
@@ -107,7 +109,7 @@ template <DeviceType type> void stand_before(Recorder& r) {
 
 }  // namespace
 
-void Recorder::born(void* data, int64_t bytes, Device device) {
+void ProgramRecorder::born(void* data, int64_t bytes, Device device) {
   auto at = live.lower_bound(static_cast<const char*>(data));
   while (at != live.end() && at->first < static_cast<const char*>(data) + bytes) {  // freed by another thread
     program.blocks[size_t(at->second)].death = now();
@@ -116,7 +118,7 @@ void Recorder::born(void* data, int64_t bytes, Device device) {
   add(data, {.bytes = bytes, .device = device, .birth = now()});
 }
 
-int Recorder::add(const void* data, Block block) {
+int ProgramRecorder::add(const void* data, Block block) {
   const int i = int(program.blocks.size());
   live[static_cast<const char*>(data)] = i;
   program.blocks.push_back(std::move(block));
@@ -124,7 +126,7 @@ int Recorder::add(const void* data, Block block) {
   return i;
 }
 
-void Recorder::died(void* data) {
+void ProgramRecorder::died(void* data) {
   const auto at = live.find(static_cast<const char*>(data));
   if (at == live.end()) return;
   program.blocks[size_t(at->second)].death = now();
@@ -132,7 +134,7 @@ void Recorder::died(void* data) {
 }
 
 /// The block that holds this address, or -1.
-int Recorder::find(const void* data) const {
+int ProgramRecorder::find(const void* data) const {
   const char* p = static_cast<const char*>(data);
   auto at = live.upper_bound(p);
   if (at == live.begin()) return -1;
@@ -141,7 +143,7 @@ int Recorder::find(const void* data) const {
 }
 
 /// The block of an input begins with its first element, wherever that lies in its storage. (What reaches before it has a negative offset.)
-int Recorder::input_block(const Tensor& x) {
+int ProgramRecorder::input_block(const Tensor& x) {
   tapir::Storage* root = root_of(x.impl().storage.get());
   const auto [at, fresh] = input_of.try_emplace(root, int(program.blocks.size()));
   if (!fresh) return at->second;
@@ -155,23 +157,44 @@ int Recorder::input_block(const Tensor& x) {
 
 /// Remembers a storage from outside, with the version that it had when a kernel first saw it. A gradient that is only read lies
 /// elsewhere in another call.
-void Recorder::note(const TensorView& v, int block) {
+void ProgramRecorder::note(const TensorView& v, int block) {
   if (program.blocks[size_t(block)].kind != Block::Kind::Outside || !v.storage) return;
   if (const auto at = asked.find(v.storage); at != asked.end()) {
     const Tensor leaf = std::move(at->second);
     asked.erase(at);
-    if (!is_noted(leaf)) note_gradient(leaf, false);
+    if (!is_noted(leaf)) gradient_changes(leaf, false);
   }
-  if (!seen.try_emplace(v.storage, v.storage->version.load(std::memory_order_relaxed)).second) return;
-  notes.storages.push_back({StoragePtr::share(v.storage), block});
+  if (!seen.try_emplace(v.storage, notes.storages.size()).second) return;
+  const auto before = leaves.find(v.storage);
+  notes.storages.push_back({StoragePtr::share(v.storage), block, v.storage->version.load(std::memory_order_relaxed),
+                            before != leaves.end() ? before->second : v.storage->leaves.load()});
 }
 
-bool Recorder::is_noted(const Tensor& leaf) const {
+bool ProgramRecorder::is_noted(const Tensor& leaf) const {
   return std::any_of(notes.grads.begin(), notes.grads.end(), [&](auto& slot) { return slot.leaf.is_same(leaf); });
 }
 
+void ProgramRecorder::host_reads(const char* op, const char* file, unsigned line) {
+  refuse(op, tapir::format(", at {}:{}: keep the value on the device (where, masked_fill), or read it afterwards", file,
+                           line));
+}
+void ProgramRecorder::host_writes(const void* data) {
+  if (const int i = find(data); i >= 0) filled[i] = true;
+}
+void ProgramRecorder::leaf_changes(tapir::Storage& storage) {
+  if (!seen.contains(&storage)) leaves.try_emplace(&storage, storage.leaves.load(std::memory_order_relaxed));
+}
+void ProgramRecorder::object_asked(detail::Stamp& stamp) {
+  for (const Notes::Object& o : notes.objects)
+    if (&*o.stamp == &stamp) return;
+  notes.objects.push_back({detail::StampPtr(stamp), stamp.flag});
+}
+void ProgramRecorder::gradient_asked(const Tensor& leaf, const Tensor& gradient) {
+  if (!is_noted(leaf)) asked[gradient.impl().storage.get()] = leaf;
+}
+
 /// Before the first change of a leaf's gradient.
-void Recorder::note_gradient(const Tensor& x, bool replaced) {
+void ProgramRecorder::gradient_changes(const Tensor& x, bool replaced) {
   if (x.numel() == 0 || !x.is_leaf() || is_noted(x)) return;
   const int i = find(x.data_ptr());
   if (i >= 0 && program.blocks[size_t(i)].kind != Block::Kind::Outside) return;  // made in here
@@ -184,7 +207,7 @@ void Recorder::note_gradient(const Tensor& x, bool replaced) {
 }
 
 /// Fresh memory may be filled by the host: use() sees to that.
-void Recorder::taken_by_host(const void* data) {
+void ProgramRecorder::host_takes(const void* data) {
   const int i = data ? find(data) : -1;
   const Block* const b = i < 0 ? nullptr : &program.blocks[size_t(i)];
   if (b && b->kind == Block::Kind::Temporary && !b->written) return void(filled.try_emplace(i, false));
@@ -192,7 +215,7 @@ void Recorder::taken_by_host(const void* data) {
   notes.taken = "data<T>() of memory" + describe(here().get());
 }
 
-int Recorder::block_of(const TensorView& v) {
+int ProgramRecorder::block_of(const TensorView& v) {
   tapir::Storage* root = v.storage ? root_of(v.storage) : nullptr;
   if (const auto input = input_of.find(root); root && input != input_of.end()) {
     note(v, input->second);
@@ -209,7 +232,7 @@ int Recorder::block_of(const TensorView& v) {
   return i;
 }
 
-View Recorder::view_of(const TensorView& v) {
+View ProgramRecorder::view_of(const TensorView& v) {
   if (!v.defined()) return {};
   View out;
   out.kind = View::Kind::Memory, out.dtype = v.dtype, out.device = v.device;
@@ -225,7 +248,7 @@ View Recorder::view_of(const TensorView& v) {
 }
 
 /// Copies between devices name no storage: memory that no kernel has seen before is the caller's, who keeps it alive.
-View Recorder::bytes_at(const void* data, Device device, int64_t bytes) {
+View ProgramRecorder::bytes_at(const void* data, Device device, int64_t bytes) {
   View out;
   out.kind = View::Kind::Memory, out.dtype = kUInt8, out.device = device, out.shape = bytes, out.strides = 1;
   if (bytes == 0) return out;
@@ -242,7 +265,7 @@ View Recorder::bytes_at(const void* data, Device device, int64_t bytes) {
 
 /// Marks what a call does with a block. Fresh memory that is read first, or filled by the host and written in part, holds what the host
 /// wrote.
-void Recorder::use(const View& v, Access access) {
+void ProgramRecorder::use(const View& v, Access access) {
   if (v.kind != View::Kind::Memory || v.block < 0) return;
   Block& b = program.blocks[size_t(v.block)];
   const auto host = filled.find(v.block);
@@ -258,7 +281,7 @@ void Recorder::use(const View& v, Access access) {
   if (access != Access::Read) b.written = true;
 }
 
-Call Recorder::call_of(entry::Id entry, const Context& ctx, const std::vector<TraceArg>& args) {
+Call ProgramRecorder::call_of(entry::Id entry, const Context& ctx, const std::vector<TraceArg>& args) {
   Call call{.entry = entry, .device = ctx.device, .deterministic = ctx.deterministic};
   call.site = here();
   for (const TraceArg& a : args) {
@@ -276,27 +299,18 @@ Call Recorder::call_of(entry::Id entry, const Context& ctx, const std::vector<Tr
 
 Recording::Recording(std::span<const Tensor> inputs) : recorder_(nullptr) {
   check(!ir::active, "[record] expected no program that is being recorded in this thread, got one");
-  auto r = std::make_unique<Recorder>();
+  auto r = std::make_unique<ProgramRecorder>();
   stand_before<DeviceType::CPU>(*r);
   stand_before<DeviceType::CUDA>(*r);
   for (const Tensor& x : inputs) {
     if (x.defined() && x.numel() > 0) r->input_block(x);
     r->program.inputs.push_back(r->view_of(x));
   }
-  r->seeds = host_state.seeds.load();
   r->notes.seed = default_generator().seed(), r->notes.offset = default_generator().offset();
   ir::active = recorder_ = r.release();
   for (int i = 0; i < kNumDeviceTypes; ++i)
     if (recorder_->real[i]) modes.tables[i] = &recorder_->tables[i];
-  modes.refuse_host_read = refuse_host_read;
-  note_host_write = [](const void* data) {
-    if (const int i = ir::active->find(data); i >= 0) ir::active->filled[i] = true;
-  };
-  note_host_access = [](const void* data) { ir::active->taken_by_host(data); };
-  note_grad = [](const Tensor& x, bool replaced) { ir::active->note_gradient(x, replaced); };
-  note_grad_read = [](const Tensor& x, const Tensor& g) {
-    if (!ir::active->is_noted(x)) ir::active->asked[g.impl().storage.get()] = x;
-  };
+  modes.recorder = recorder_;
 }
 
 bool Recording::active() { return ir::active; }
@@ -305,8 +319,7 @@ void Recording::stop() noexcept {
   if (ir::active != recorder_) return;
   for (int i = 0; i < kNumDeviceTypes; ++i)
     if (recorder_->real[i]) modes.tables[i] = recorder_->before[i];
-  modes.refuse_host_read = nullptr;
-  note_grad = nullptr, note_grad_read = nullptr, note_host_write = note_host_access = nullptr;
+  modes.recorder = nullptr;
   ir::active = nullptr;
 }
 
@@ -317,7 +330,7 @@ Recording::~Recording() {
 
 Program Recording::finish(std::span<const Tensor> outputs, Notes* notes) {
   check(ir::active == recorder_, "[record] expected finish() once, in the thread that records");
-  Recorder& r = *recorder_;
+  ProgramRecorder& r = *recorder_;
   r.asked.clear();
   std::erase_if(r.notes.grads, [](const Notes::GradSlot& slot) {  // leaves made inside, of memory from outside
     return slot.leaf.impl().refs.load(std::memory_order_acquire) == 1;
@@ -332,10 +345,9 @@ Program Recording::finish(std::span<const Tensor> outputs, Notes* notes) {
   }
   const Generator& g = default_generator();
   r.notes.numbers = g.offset() - r.notes.offset;
-  r.notes.reseeded = host_state.seeds.load() != r.seeds || g.seed() != r.notes.seed || g.offset() < r.notes.offset;
+  r.notes.reseeded |= g.seed() != r.notes.seed || g.offset() < r.notes.offset;
   stop();
-  for (Notes::Seen& s : r.notes.storages)
-    s.raised = s.storage->version.load(std::memory_order_relaxed) - r.seen.at(s.storage.get());
+  for (Notes::Seen& s : r.notes.storages) s.raised = s.storage->version.load(std::memory_order_relaxed) - s.version;
   if (notes) *notes = std::move(r.notes);
   else r.notes = {};
   for (const auto& [data, i] : r.live) {

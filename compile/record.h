@@ -9,11 +9,12 @@
 #include <span>
 
 #include "../core/tensor.h"
+#include "../core/versioned.h"
 #include "program.h"
 
 namespace tapir::inline v0::ir {
 
-struct Recorder;  // record.cpp
+struct ProgramRecorder;  // record.cpp
 
 /// What a recorded function did beside calling kernels.
 struct Notes {
@@ -21,7 +22,13 @@ struct Notes {
   struct Seen {
     StoragePtr storage;
     int block = -1;
-    uint32_t raised = 0;  // its version, by so much
+    uint32_t version = 0, leaves = 0;  // at the beginning
+    uint32_t raised = 0;               // its version, by so much
+  };
+  /// A module or an optimizer that host code asked.
+  struct Object {
+    detail::StampPtr stamp;
+    bool flag;  // at the beginning
   };
   /// A leaf from outside whose gradient changed.
   struct GradSlot {
@@ -32,6 +39,7 @@ struct Notes {
     int64_t holders = 0;        // of a gradient that was there, and is, beside the leaf and the results
   };
   std::vector<Seen> storages;
+  std::vector<Object> objects;
   std::vector<GradSlot> grads;
   uint64_t seed = 0, offset = 0;  // of the generator at the beginning
   uint64_t numbers = 0;           // that its offset moved on
@@ -55,7 +63,7 @@ class Recording {
 
  private:
   void stop() noexcept;
-  Recorder* recorder_;
+  ProgramRecorder* recorder_;
 };
 
 }  // namespace tapir::inline v0::ir

@@ -2,32 +2,10 @@
 
 #include <algorithm>
 
-#include "../core/held.h"
 #include "device_program.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
-namespace {
-
-Held<TensorImpl, Tensor>& held() {
-  static auto* const h = new Held<TensorImpl, Tensor>;
-  return *h;
-}
-
-}  // namespace
-
-std::map<const Storage*, Tensor> watched_leaves() {
-  std::map<const Storage*, Tensor> out;
-  held().each([&](const Tensor& leaf) { out.emplace(leaf.impl().storage.get(), leaf); });
-  return out;
-}
-uint64_t watched_leaves_changes() { return held().changes.load(std::memory_order_acquire); }
-
-WatchedLeaf::WatchedLeaf(const Tensor& leaf) : p_(&held().hold(leaf.impl_or_null(), leaf)) {}
-WatchedLeaf::~WatchedLeaf() {
-  if (p_) held().release(p_->impl_or_null());
-}
-
 Recorded keep(Program program, Notes notes) {
   Recorded r;
   r.moves.resize(program.blocks.size()), r.raised_input.resize(program.inputs.size());
@@ -38,7 +16,7 @@ Recorded keep(Program program, Notes notes) {
         r.moves[size_t(i)] = true;
     }
   for (Notes::GradSlot& g : notes.grads) {
-    r.shared_gradient |= g.holders > int64_t(held().contains(g.leaf.grad().impl_or_null()));
+    r.shared_gradient |= g.holders > 0;
     for (const View* v : {&g.start, &g.end})
       if (const int i = block_of(*v);
           i >= 0 && (v == &g.start || program.blocks[size_t(i)].kind != Block::Kind::Outside))
@@ -46,11 +24,17 @@ Recorded keep(Program program, Notes notes) {
     // Passes must know of them as of inputs and outputs; they stand behind those that the function has.
     if (block_of(g.start) >= 0) program.inputs.push_back(g.start);
     if (block_of(g.end) >= 0) program.outputs.push_back(g.end);
-    r.grads.push_back({WatchedLeaf(g.leaf), g.relevant, g.had, g.start, g.end});
+    r.grads.push_back({WeakTensor(g.leaf), g.relevant, g.had, g.start, g.end});
+  }
+  for (Notes::Object& o : notes.objects) {
+    const void* const place = o.stamp->place;
+    r.objects.push_back({std::move(o.stamp), place, 0, o.flag});
+    r.objects.back().version = r.objects.back().stamp->version;
   }
   place_constants(program);
   for (Notes::Seen& s : notes.storages) {
-    if (!r.moves[size_t(s.block)]) r.storages.push_back({Watched(s.storage.get()), s.block, s.raised});
+    if (!r.moves[size_t(s.block)])
+      r.storages.push_back({detail::Weak(s.storage.get()), s.block, s.raised, s.storage->handles.load(), s.leaves});
     for (size_t i = 0; i < r.raised_input.size(); ++i)
       if (block_of(program.inputs[i]) == s.block && program.blocks[size_t(s.block)].written)
         r.raised_input[i] = std::max({r.raised_input[i], s.raised, uint32_t(1)});
@@ -58,7 +42,7 @@ Recorded keep(Program program, Notes notes) {
   for (size_t i = 0; i < program.blocks.size(); ++i) {
     Block& b = program.blocks[i];
     const bool stays = b.kind == Block::Kind::Outside && !r.moves[i] && b.memory;
-    r.roots.push_back(stays ? Watched(b.memory.get()) : Watched());
+    r.roots.push_back(stays ? detail::Weak(b.memory.get()) : detail::Weak<Storage>());
     b.memory = {};
   }
   r.seed = notes.seed, r.offset = notes.offset, r.numbers = notes.numbers;

@@ -153,51 +153,42 @@ void Replay::add_result(const Tensor& y, const View& v, std::span<const Tensor> 
     if (block_of(r_.grads[i].start) == v.block) return void((out.kind = Result::OfGradient, out.argument = i));
   if (r_.program.blocks[size_t(v.block)].kind != Block::Kind::Outside) {
     out.argument = size_t(pool_of(v.block));
-  } else if (y.is_leaf() && y.requires_grad()) out.kind = Result::Leaf, out.leaf = WatchedLeaf(y);
+  } else if (y.is_leaf() && y.requires_grad()) out.kind = Result::Leaf, out.leaf = WeakTensor(y);
   else {
-    out.kind = Result::OfOutside, out.storage = Watched(y.impl().storage.get());
+    out.kind = Result::OfOutside, out.storage = detail::Weak(y.impl().storage.get());
     out.view.offset = y.storage_offset();
   }
 }
 
 // ---- is it the same as it was? ----
 
-/// Storages that leaves keep alive which other programs watch: of those the leaf must be looked at.
-void Replay::find_leaves() {
-  const std::map<const Storage*, Tensor> leaves = watched_leaves();
-  for (Recorded::Seen& s : r_.storages)
-    if (const auto at = leaves.find(s.storage.get()); at != leaves.end()) s.leaf = WatchedLeaf(at->second);
+Fit Replay::fit(const char*& why) const {
+  if (const Fit fit = r_.fit(why); fit != Fit::Same) return fit;
+  for (const Result& y : results_)
+    if ((y.kind == Result::Leaf && !y.leaf.alive()) || (y.kind == Result::OfOutside && !y.storage.alive()))
+      return why = "a tensor from outside that is a result was replaced", Fit::Changed;
+  for (size_t i = 0; i < r_.grads.size(); ++i)
+    if (const Fit fit = fit_gradient(i, why); fit != Fit::Same) return fit;
+  return Fit::Same;
 }
 
-const char* Replay::mismatch(bool& stale) {
-  stale = true;
-  if (changes_ != host_state.changes.load(std::memory_order_relaxed))
-    return "options, hooks, submodules or an optimizer's state were exchanged";
-  if (const uint64_t now = watched_leaves_changes(); now != leaves_at_) find_leaves(), leaves_at_ = now;
-  for (const Recorded::Seen& s : r_.storages)
-    if (s.storage.abandoned() || (s.leaf && s.leaf.abandoned()))
-      return "the storage of a tensor from outside was replaced";
-  for (const Recorded::GradSlot& g : r_.grads)
-    if (g.leaf.abandoned()) return "a parameter was replaced";
-  for (const Result& y : results_)
-    if (y.kind == Result::Leaf && y.leaf.abandoned()) return "a leaf that is a result was replaced";
-  stale = false;
-  for (size_t i = 0; i < r_.grads.size(); ++i) {
-    const Recorded::GradSlot& g = r_.grads[i];
-    if (!g.relevant) continue;
-    const Tensor& now = g.leaf->grad();
-    if (now.defined() != g.had) return "a gradient was there, or not, where it was otherwise before";
-    if (g.had &&
-        (!(now.shape() == g.start.shape) || !(now.strides() == g.start.strides) || now.dtype() != g.start.dtype))
-      return "a gradient lies otherwise in memory";
-    const bool ours = slots_[i].current && now.is_same(*slots_[i].current);
-    if (now.defined() && now.impl().refs.load(std::memory_order_acquire) > (ours ? 2u : 1u))  // somebody else's too
-      for (size_t k = 0; k < i; ++k)
-        if (slots_[k].first != slots_[i].first && r_.grads[k].leaf->grad().is_same(now))
-          return "two parameters share one gradient";
-    if (block_of(g.start) >= 0 && start_of(i) != start_of(slots_[i].first)) return "gradients no longer share memory";
-  }
-  return nullptr;
+/// The gradient that a slot begins with.
+Fit Replay::fit_gradient(size_t slot, const char*& why) const {
+  const Recorded::GradSlot& g = r_.grads[slot];
+  const auto differs = [&](const char* what) { return why = what, Fit::OtherStart; };
+  if (!g.relevant) return Fit::Same;
+  const Tensor& now = g.leaf->grad();
+  if (now.defined() != g.had)
+    return differs(g.had ? "a gradient is no longer there" : "a gradient is there, where none was");
+  if (g.had && (!(now.shape() == g.start.shape) || !(now.strides() == g.start.strides) || now.dtype() != g.start.dtype))
+    return differs("a gradient lies otherwise in memory");
+  if (now.defined() && now.impl().refs.load(std::memory_order_acquire) > 1)  // somebody else's too
+    for (size_t k = 0; k < slot; ++k)
+      if (slots_[k].first != slots_[slot].first && r_.grads[k].leaf->grad().is_same(now))
+        return differs("two parameters share one gradient");
+  if (block_of(g.start) >= 0 && start_of(slot) != start_of(slots_[slot].first))
+    return differs("gradients no longer share memory");
+  return Fit::Same;
 }
 
 /// Where the block begins that a slot's gradient lies in.
@@ -232,17 +223,18 @@ bool Replay::apart(std::span<const Tensor> arguments) const {
 
 // ---- a run ----
 
-/// Does nobody but this program, and the gradients that it set, hold the pool's memory?
+/// Does nobody hold the pool's memory but this program, and the leaves whose gradients it set?
 bool Replay::reusable(const Pool& pool) const {
-  if (!pool.storage || pool.storage->refs.load(std::memory_order_acquire) != 1 + pool.slots.size()) return false;
+  if (!pool.storage) return false;
+  uint32_t gradients = 0;
   for (size_t i : pool.slots) {
-    const Recorded::GradSlot& g = r_.grads[i];
-    if (!slots_[i].current) return false;
-    const Tensor& current = *slots_[i].current;
-    const bool there = g.leaf->grad().is_same(current);
-    if ((there && g.relevant) || current.impl().refs.load() != (there ? 2u : 1u)) return false;
+    const WeakTensor& current = slots_[i].current;
+    if (!current.alive()) continue;
+    if (r_.grads[i].relevant || !r_.grads[i].leaf->grad().is_same(*current) || current->impl().refs.load() != 1)
+      return false;
+    gradients += current->impl().storage.get() == pool.storage.get();
   }
-  return true;
+  return pool.storage->refs.load(std::memory_order_acquire) == 1 + gradients;
 }
 
 /// Do a graph's kernels go on using the addresses that they have?
@@ -284,10 +276,8 @@ void Replay::bind_made() {
     if (is_copied_out(pool) ? !pool.storage : !reusable(pool)) {
       const Block& b = r_.program.blocks[size_t(pool.block)];
       pool.storage = allocate_storage(b.bytes, b.device);
-      for (size_t i : pool.slots) {
-        const View& end = r_.grads[i].end;
-        slots_[i].current = WatchedLeaf(made(end, slots_[i].contiguous, pool.storage, end.offset));
-      }
+    } else if (pool.slots.empty()) {  // another tensor lies there now
+      pool.storage->handles.fetch_add(1, std::memory_order_relaxed);
     }
     if (pool.values) std::memcpy(pool.storage->data, pool.values->data(), pool.values->size());
     schedule_->bind(pool.block, pool.storage->data);
@@ -306,8 +296,15 @@ Tensor Replay::made(const View& v, bool contiguous, const StoragePtr& storage, i
 void Replay::set_gradients() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Recorded::GradSlot& g = r_.grads[i];
+    Slot& slot = slots_[i];
     if (block_of(g.end) < 0) g.leaf->set_grad({});
-    else if (slots_[i].pool >= 0 && !g.leaf->grad().is_same(*slots_[i].current)) g.leaf->set_grad(*slots_[i].current);
+    if (slot.pool < 0) continue;
+    const StoragePtr& memory = pools_[size_t(slot.pool)].storage;
+    const Tensor& now = g.leaf->grad();
+    if (slot.current.alive() && now.is_same(*slot.current) && now.impl().storage.get() == memory.get()) continue;
+    const Tensor gradient = made(g.end, slot.contiguous, memory, g.end.offset);
+    g.leaf->set_grad(gradient);
+    slot.current = WeakTensor(gradient);
   }
 }
 

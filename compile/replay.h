@@ -22,8 +22,8 @@ class Replay {
   Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
          std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options);
 
-  /// Why a call now would not do what was recorded; null: it would. `stale`: nor will any later call.
-  const char* mismatch(bool& stale);
+  /// Would a call now do what was recorded? If not, `why` says what differs.
+  Fit fit(const char*& why) const;
   /// Runs it; false: these arguments share memory with what it writes or reads, and nothing was done.
   bool run(std::span<const Tensor> arguments, std::vector<Tensor>& results);
   const detail::CompileCall::Frame& frame() const { return *frame_; }
@@ -42,13 +42,13 @@ class Replay {
     Tensor gradient;      // OfGradient, while it runs: that is there at the beginning
     View view;
     bool contiguous = true;
-    WatchedLeaf leaf;
-    Watched storage;  // OfOutside; view.offset is then in it
+    WeakTensor leaf;
+    detail::Weak<Storage> storage;  // OfOutside; view.offset is then in it
   };
-  struct Slot {           // of recorded().grads
-    WatchedLeaf current;  // that the last run left
-    int pool = -1;        // where `end` lies, if it is made here
-    size_t first = 0;     // the first slot whose gradient at the start lies in the same block
+  struct Slot {          // of recorded().grads
+    WeakTensor current;  // that the last run left
+    int pool = -1;       // where `end` lies, if it is made here
+    size_t first = 0;    // the first slot whose gradient at the start lies in the same block
     bool contiguous = true;
   };
   struct Pool {  // a block that is made anew where somebody holds the last one
@@ -69,7 +69,7 @@ class Replay {
     const char *begin, *end;
     bool written;
   };
-  void find_leaves();
+  Fit fit_gradient(size_t slot, const char*& why) const;
   void add_result(const Tensor& y, const View& v, std::span<const Tensor> arguments);
   int pool_of(int block);
   bool apart(std::span<const Tensor> arguments) const;
@@ -103,7 +103,6 @@ class Replay {
   std::vector<PassEffect> effects_;
   int64_t peak_before_ = 0, budget_ = 0, replays_ = 0;
   double seconds_ = 0;
-  uint64_t changes_ = host_state.changes.load(), leaves_at_ = ~uint64_t(0);
 };
 
 }  // namespace tapir::inline v0::ir

@@ -5,7 +5,6 @@
 #include "backend.h"
 #include "device_table.h"
 #include "error.h"
-#include "host_state.h"
 #include "tensor.h"
 
 namespace tapir::inline v0::cuda {
@@ -147,15 +146,11 @@ void wait_for_device(Device waiter, Device other) {
 }  // namespace tapir::inline v0::cuda
 
 namespace tapir::inline v0::backends::cuda {
-/// Kernels ask when they are queued: graphs of compiled programs were queued before.
-static void set(std::atomic<bool>& flag, bool on) {
-  if (flag.exchange(on) != on) host_state.changes.fetch_add(1, std::memory_order_relaxed);
-}
-void set_matmul_allow_tf32(bool on) { set(cuda_settings.matmul_allow_tf32, on); }
+void set_matmul_allow_tf32(bool on) { cuda_settings.matmul_allow_tf32 = on; }
 bool matmul_allow_tf32() { return cuda_settings.matmul_allow_tf32; }
-void set_cudnn_allow_tf32(bool on) { set(cuda_settings.cudnn_allow_tf32, on); }
+void set_cudnn_allow_tf32(bool on) { cuda_settings.cudnn_allow_tf32 = on; }
 bool cudnn_allow_tf32() { return cuda_settings.cudnn_allow_tf32; }
-void set_cudnn_benchmark(bool on) { set(cuda_settings.cudnn_benchmark, on); }
+void set_cudnn_benchmark(bool on) { cuda_settings.cudnn_benchmark = on; }
 bool cudnn_benchmark() { return cuda_settings.cudnn_benchmark; }
 void set_deterministic(bool on) { modes.deterministic = on; }
 bool deterministic() { return modes.deterministic; }

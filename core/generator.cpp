@@ -6,7 +6,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "host_state.h"
+#include "recorder.h"
 
 namespace tapir::inline v0 {
 namespace {
@@ -39,6 +39,7 @@ uint64_t side_key(uint64_t seed, uint64_t n) {
 }
 
 void restart() {
+  if (modes.recorder) modes.recorder->seeded();
   std::lock_guard lock(seeds.mutex);
   mine.epoch = seeds.epoch;
   mine.generator = Generator(in_main_thread() ? seeds.seed : side_key(seeds.seed, seeds.threads++));
@@ -53,7 +54,7 @@ Generator& default_generator() {
 }
 
 void manual_seed(uint64_t seed) {
-  host_state.seeds.fetch_add(1, std::memory_order_relaxed);
+  if (modes.recorder) modes.recorder->seeded();
   std::lock_guard lock(seeds.mutex);
   if (in_main_thread()) {
     seeds.seed = seed;

@@ -5,6 +5,9 @@
 
 namespace tapir::inline v0 {
 
+namespace detail {
+struct Recorder;
+}
 struct AutocastRegion;
 struct BackendTable;
 struct SavedTensorHooks;
@@ -26,9 +29,8 @@ struct Modes {
   void* streams[kMaxDevices] = {};  // the current one of each CUDA device (cuda::StreamGuard); null: the default stream
   SavedTensorHooks* saved_hooks = nullptr;  // what becomes of tensors that operations save (autograd/saved_hooks.h)
   const ModuleCall* module = nullptr;
-  AutocastRegion* autocast = nullptr;  // ops/autocast.h; null: off on every device
-  void (*refuse_host_read)(const char* op, const char* file,
-                           unsigned line) = nullptr;  // throws; set while a program is recorded
+  AutocastRegion* autocast = nullptr;    // ops/autocast.h; null: off on every device
+  detail::Recorder* recorder = nullptr;  // core/recorder.h; set while a program is recorded in this thread
 };
 inline constinit thread_local Modes modes;
 

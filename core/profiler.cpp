@@ -47,7 +47,7 @@ struct Log {
   int64_t bytes = 0;          // allocated since the last operation or scope
 };
 /// The state of all threads' recording. Never destroyed: threads may outlive main.
-struct Recorder {
+struct Profile {
   std::mutex mutex;
   std::deque<Log> logs;  // the first is that of the thread that started
   ProfileOptions options;
@@ -60,8 +60,8 @@ struct Recorder {
   } zeros[kMaxDevices];
   std::atomic<const DeviceTable*> nvtx{nullptr};
 };
-Recorder& recorder() {
-  static Recorder* const r = new Recorder;
+Profile& profile() {
+  static Profile* const r = new Profile;
   return *r;
 }
 
@@ -78,7 +78,7 @@ int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-int64_t since_began() { return now() - recorder().began; }
+int64_t since_began() { return now() - profile().began; }
 
 std::string thread_name() {
   char name[32] = {};
@@ -88,7 +88,7 @@ std::string thread_name() {
 
 /// Gives this thread a log of that session, and puts a table before each that it uses. False when the session is over.
 bool attach(uint64_t session) {
-  Recorder& r = recorder();
+  Profile& r = profile();
   {
     std::lock_guard lock(r.mutex);
     if (detail::session.load() != session) return false;
@@ -129,14 +129,14 @@ void close_scope(Log& log, int64_t time) {
   claim(log);
   const Open scope = log.open.back();
   log.open.pop_back();
-  if (scope.nvtx && &log == mine.log) recorder().nvtx.load()->range_pop();
+  if (scope.nvtx && &log == mine.log) profile().nvtx.load()->range_pop();
   log.data.events.push_back(
       {.kind = scope.kind, .name = scope.name, .begin = scope.begin, .end = time, .bytes = scope.bytes});
 }
 
 void open_scope(Log& log, Kind kind, const char* name) {
   claim(log);
-  const DeviceTable* nvtx = recorder().nvtx.load(std::memory_order_relaxed);
+  const DeviceTable* nvtx = profile().nvtx.load(std::memory_order_relaxed);
   if (nvtx) nvtx->range_push(shown_name({.kind = kind, .name = name}).c_str());
   log.open.push_back({kind, name, since_began(), 0, nvtx != nullptr});
 }
@@ -144,8 +144,8 @@ void open_scope(Log& log, Kind kind, const char* name) {
 // ---- kernels ----
 /// A device's clock is tied to the host's once, when the first kernel meets it.
 void tie_clock(const DeviceTable& table, Device device, void* stream) {
-  Recorder& r = recorder();
-  Recorder::Zero& zero = r.zeros[device.index];
+  Profile& r = profile();
+  Profile::Zero& zero = r.zeros[device.index];
   if (zero.event) return;
   std::lock_guard lock(r.mutex);
   if (zero.event) return;
@@ -170,7 +170,7 @@ class KernelCall {
       return;
     }
     if (const DeviceTable* table = mine.real[int(device.type)]->device) {
-      nvtx_ = recorder().nvtx.load(std::memory_order_relaxed);
+      nvtx_ = profile().nvtx.load(std::memory_order_relaxed);
       if (nvtx_) nvtx_->range_push(shown_name({.kind = Kind::Kernel, .name = name_, .detail = op_}).c_str());
       if (timed) start_timing(*table, device, stream);
     }
@@ -262,7 +262,7 @@ std::string demangled(const char* name) {
 
 /// Nanoseconds since the recording began, when that event was passed.
 int64_t time_of(const Timing& t, void* event) {
-  const Recorder::Zero& zero = recorder().zeros[t.device.index];
+  const Profile::Zero& zero = profile().zeros[t.device.index];
   return zero.time + int64_t(t.table->elapsed_ms(t.device, zero.event.load(), event) * 1e6);
 }
 
@@ -289,9 +289,9 @@ const BackendTable& observed(const BackendTable& table, DeviceType type) {
   TAPIR_ENTRIES(X)
 #undef X
   own.copy_bytes = observed_copy, own.synchronize = observed_synchronize;
-  const ProfileOptions& options = recorder().options;
+  const ProfileOptions& options = profile().options;
   if (options.profile_memory) own.allocate = observed_allocate, own.release = observed_release;
-  if (options.nvtx && real.device && real.device->range_push) recorder().nvtx = real.device;
+  if (options.nvtx && real.device && real.device->range_push) profile().nvtx = real.device;
   return own;
 }
 
@@ -325,7 +325,7 @@ void operation(const char* name, std::span<const Shape* const> inputs) noexcept 
             .begin = log.first_kernel < 0 ? time : log.first_kernel,
             .end = time,
             .bytes = log.bytes};
-    if (recorder().options.record_shapes && !inputs.empty()) {
+    if (profile().options.record_shapes && !inputs.empty()) {
       auto& shapes = log.data.shapes;
       e.shapes = int64_t(shapes.size());
       shapes.push_back(int64_t(inputs.size()));
@@ -342,7 +342,7 @@ void operation(const char* name, std::span<const Shape* const> inputs) noexcept 
 }  // namespace detail
 
 void start_recording(const ProfileOptions& options) {
-  Recorder& r = recorder();
+  Profile& r = profile();
   uint64_t session;
   {
     std::lock_guard lock(r.mutex);
@@ -358,7 +358,7 @@ void start_recording(const ProfileOptions& options) {
 }
 
 Recording stop_recording() {
-  Recorder& r = recorder();
+  Profile& r = profile();
   Recording out;
   std::lock_guard lock(r.mutex);
   const uint64_t session = detail::session.exchange(0);

@@ -7,6 +7,10 @@ namespace tapir::inline v0 {
 
 void StoragePtr::destroy(Storage* s) noexcept {
   if (s->release) s->release(*s);
+  forget(s);
+}
+void forget(Storage* s) noexcept {
+  if (s->known.load(std::memory_order_acquire) != 1 && s->known.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   s->~Storage();
   pool_release(s, sizeof(Storage));
 }

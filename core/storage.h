@@ -10,7 +10,11 @@ namespace tapir::inline v0 {
 /// A block of device memory with an owner and a version that every in-place write raises. Held by StoragePtr.
 struct Storage {
   std::atomic<uint32_t> refs{1};
-  std::atomic<uint32_t> version{0};
+  std::atomic<uint32_t> known{1};    // Weak handles, and one for all owners
+  std::atomic<uint32_t> version{0};  // raised by each write in place
+  std::atomic<uint32_t> handles{
+      0};  // raised where a tensor in it gets another geometry or other hooks, or loses its place in a module
+  std::atomic<uint32_t> leaves{0};  // which tensors in it requires_grad_() has marked: a hash
   void* data = nullptr;
   int64_t bytes = 0;
   Device device;
@@ -50,6 +54,35 @@ class StoragePtr {
   static void destroy(Storage* s) noexcept;
   Storage* p_ = nullptr;
 };
+
+namespace detail {
+/// Knows an object that others keep alive: T counts its owners in `refs`, and in `known` who else looks at it. What T holds goes with the
+/// last owner, T itself with the last of those who know it.
+template <class T> class Weak {
+ public:
+  Weak() = default;
+  explicit Weak(T* p) : p_(p) {
+    if (p_) p_->known.fetch_add(1, std::memory_order_relaxed);
+  }
+  Weak(Weak&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  Weak& operator=(Weak&& o) noexcept {
+    std::swap(p_, o.p_);
+    return *this;
+  }
+  ~Weak() {
+    if (p_) forget(p_);
+  }
+  T* get() const { return p_; }
+  T* operator->() const { return p_; }
+  bool alive() const { return p_ && p_->refs.load(std::memory_order_acquire) != 0; }
+  explicit operator bool() const { return p_ != nullptr; }
+
+ private:
+  T* p_ = nullptr;
+};
+}  // namespace detail
+/// One who knew it looks away.
+void forget(Storage* s) noexcept;
 
 /// Memory of the device's allocator, not initialised. OutOfMemoryError when there is none.
 StoragePtr allocate_storage(int64_t bytes, Device device);

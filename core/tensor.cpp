@@ -6,12 +6,14 @@
 
 #include "allocator.h"
 #include "backend.h"
+#include "recorder.h"
 
 namespace tapir::inline v0 {
 
 void* TensorImpl::operator new(size_t bytes) { return pool_allocate(bytes); }
 void TensorImpl::operator delete(void* p, size_t bytes) { pool_release(p, bytes); }
 
+void Tensor::host_takes() const { modes.recorder->host_takes(impl_->data()); }
 void Tensor::fail_undefined() {
   fail(ErrorKind::Value, "[Tensor] expected a tensor, got an undefined one (made by the default constructor)");
 }
@@ -271,7 +273,7 @@ void check_fits(const char* op, Scalar v, DType dtype) {
 
 /// Numbers that become integers must fit; those that become floats round, to infinity too.
 static void check_all_fit(const Tensor& host, DType want) {
-  ScopedMode known(modes.refuse_host_read, {});  // numbers that the caller gave
+  ScopedMode known(modes.recorder, {});  // numbers that the caller gave
   if (is_floating(want) || want == kBool || host.dtype() == want || host.dtype() == kBool) return;
   if (is_floating(host.dtype()))
     for (const double v : host.to_vector<double>()) check_fits("tensor", v, want);
@@ -283,13 +285,13 @@ Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, con
   const DType want = o.dtype.value_or(dtype);
   Tensor host = empty(shape, {.dtype = dtype});
   if (host.numel()) std::memcpy(host.data_ptr(), values, size_t(host.numel() * size_of(dtype)));
-  if (note_host_write && host.numel()) note_host_write(host.data_ptr());
+  if (modes.recorder && host.numel()) modes.recorder->host_writes(host.data_ptr());
   Tensor out = host;
   if (want != dtype) {
     check_all_fit(host, want);
     out = empty(shape, {.dtype = want});
     built_in_backend(DeviceType::CPU)->copy(context(kCPU), {out, host});  // a recorder sees numbers of the host alone
-    if (note_host_write && out.numel()) note_host_write(out.data_ptr());
+    if (modes.recorder && out.numel()) modes.recorder->host_writes(out.data_ptr());
   }
   if (!o.device.is_cpu()) {
     Tensor there = empty(shape, {.dtype = want, .device = o.device});
@@ -301,14 +303,14 @@ Tensor tensor_from_host(const void* values, DType dtype, const Shape& shape, con
   return out;
 }
 
-static void note_host_read(const char* op, SourceLocation where) {
-  if (modes.refuse_host_read) [[unlikely]]
-    modes.refuse_host_read(op, where.file_name(), unsigned(where.line()));
+static void host_reads(const char* op, SourceLocation where) {
+  if (modes.recorder) [[unlikely]]
+    modes.recorder->host_reads(op, where.file_name(), unsigned(where.line()));
 }
 
 void Tensor::copy_to_host(void* to, DType dtype, SourceLocation where) const {
   const TensorImpl& p = impl();
-  note_host_read("to_vector", where);
+  host_reads("to_vector", where);
   if (p.numel == 0) return;
   Tensor host = *this;
   if (!p.device.is_cpu()) {
@@ -325,7 +327,7 @@ void Tensor::copy_to_host(void* to, DType dtype, SourceLocation where) const {
 
 Scalar Tensor::item_scalar(SourceLocation where) const {
   check(numel() == 1, "[item] a Tensor with {} elements cannot be converted to Scalar", numel());
-  note_host_read("item", where);
+  host_reads("item", where);
   if (is_floating(dtype())) {
     double v;
     return copy_to_host(&v, kFloat64, where), Scalar(v);

@@ -15,7 +15,7 @@
 #include "dims.h"
 #include "dtype.h"
 #include "error.h"
-#include "host_write.h"
+#include "modes.h"
 #include "options.h"
 #include "scalar.h"
 #include "source_location.h"
@@ -36,11 +36,13 @@ struct AutogradMeta {
 /// The state behind a Tensor. User code does not touch it; operations do.
 struct TensorImpl {
   std::atomic<uint32_t> refs{1};
+  std::atomic<uint32_t> known{1};  // Weak handles, and one for all owners
   DType dtype = kFloat32;
   bool requires_grad = false;  // a leaf that wants a gradient, or a result that was recorded
   bool inference = false;      // made under InferenceMode
   bool contiguous = true;      // follows from sizes and strides
   bool view = false;           // has a base: writes to the base may give it another history
+  bool marked = false;         // by requires_grad_(), which storage->leaves tells
   Device device;
   int64_t numel = 0;
   int64_t offset = 0;  // in elements
@@ -50,13 +52,38 @@ struct TensorImpl {
   Strides strides;
 
   TensorImpl() = default;
-  ~TensorImpl() { delete autograd.load(std::memory_order_relaxed); }
+  ~TensorImpl() {
+    set_marked(false);
+    delete autograd.load(std::memory_order_relaxed);
+  }
   TensorImpl(const TensorImpl&) = delete;
   TensorImpl& operator=(const TensorImpl&) = delete;
   static void* operator new(size_t bytes);
   static void operator delete(void* p, size_t bytes);
   void* data() const { return static_cast<char*>(storage->data) + offset * size_of(dtype); }
+  void set_marked(bool on) {
+    if (on == marked) return;
+    marked = on;
+    const uint64_t hash = (uint64_t(uintptr_t(this)) + 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
+    if (storage) storage->leaves.fetch_xor(uint32_t(hash >> 32), std::memory_order_relaxed);
+  }
+  /// Other memory for the same tensor.
+  void set_storage(const StoragePtr& other) {
+    const bool mark = marked;
+    set_marked(false);
+    storage = other;
+    set_marked(mark);
+  }
+  /// Nobody owns it any more: lets go of what it holds.
+  void end() noexcept {
+    set_marked(false);
+    delete autograd.exchange(nullptr, std::memory_order_relaxed);
+    storage = {};
+  }
 };
+inline void forget(TensorImpl* p) noexcept {
+  if (p->known.load(std::memory_order_acquire) == 1 || p->known.fetch_sub(1, std::memory_order_acq_rel) == 1) delete p;
+}
 
 /// A function that sees, and may replace, a gradient; made by Tensor::register_hook.
 struct GradHook {
@@ -81,8 +108,10 @@ class Tensor {
   }
   ~Tensor() { reset(); }
   void reset() {
-    if (TensorImpl* p = std::exchange(impl_, nullptr); p && p->refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
-      delete p;
+    if (TensorImpl* p = std::exchange(impl_, nullptr); p && p->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      if (p->known.load(std::memory_order_acquire) != 1) p->end();
+      forget(p);
+    }
   }
 
   // What it is. Every one but defined() throws ValueError on an undefined tensor.
@@ -131,8 +160,8 @@ class Tensor {
   /// The first element's address, of a tensor of exactly this dtype. Strides and device are the caller's business.
   template <Element T> T* data() const {
     check(impl().dtype == dtype_of<T>, "[data] expected scalar type {} but found {}", dtype_of<T>, impl().dtype);
-    if (note_host_access) [[unlikely]]
-      note_host_access(impl_->data());
+    if (modes.recorder) [[unlikely]]
+      host_takes();
     return static_cast<T*>(impl_->data());
   }
   void* data_ptr() const { return impl().data(); }
@@ -271,6 +300,7 @@ class Tensor {
   TensorImpl* impl_or_null() const { return impl_; }
 
  private:
+  void host_takes() const;
   [[noreturn]] static void fail_undefined();
   bool view_requires_grad() const;
   int64_t item_int(int64_t low, uint64_t high, SourceLocation where) const;

@@ -45,7 +45,7 @@ void Replicas::refresh(nn::Module& module, const std::vector<nn::Module*>& repli
       if (t.numel() == 0) continue;
       // A graph of an earlier forward may still need the copy as it is. A program that is recorded has to copy in each replay.
       const bool same = s.memory == t.data_ptr() && s.version == t.version() && s.copy_version == copy.version();
-      if (same && !modes.refuse_host_read) continue;
+      if (same && !modes.recorder) continue;
       copy.detach().copy_(t.detach());
       s = {t.data_ptr(), t.version(), copy.version()};
     }

@@ -62,7 +62,7 @@ void ShardedParameters::State::shard(ShardedUnit& u) {
       u.mine.narrow(0, low - begin, high - low)
           .copy_(p.tensor.detach().contiguous().view({p.numel}).narrow(0, low - p.offset, high - low));
     p.storage = adopt_storage(nullptr, 0, first.device(), nullptr, nullptr);
-    p.tensor.impl().storage = p.storage;
+    p.tensor.impl().set_storage(p.storage);
     p.tensor.set_grad({});
     make_empty(p, dtype);
   }

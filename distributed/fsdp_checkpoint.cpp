@@ -261,7 +261,7 @@ void ShardedParameters::unshard() {
       p.tensor.remove_hook(p.hook);
       const Tensor own = row.narrow(0, p.offset, p.numel).view(p.shape).clone();
       TensorImpl& t = p.tensor.impl();
-      t.storage = own.impl().storage, t.numel = p.numel, t.offset = 0;
+      t.set_storage(own.impl().storage), t.numel = p.numel, t.offset = 0;
       t.sizes = p.shape, t.strides = contiguous_strides(p.shape), t.contiguous = true;
     }
   }

@@ -200,7 +200,7 @@ GroupState::~GroupState() {
 
 Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) {
   check(
-      !modes.refuse_host_read,
+      !modes.recorder,
       "[ProcessGroup] expected no collective while a program is recorded: it is no kernel, and a replay would leave it "
       "out; call it between compiled steps");
   auto* state = new Work::State;

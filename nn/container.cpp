@@ -15,6 +15,7 @@ static void check_name(const char* container, const std::string& name) {
 
 void ModuleDict::put(const std::string& name, AnyModule module) {
   check_name("ModuleDict", name);
+  training.changed();
   if (auto it = entry(items, name); it != items.end()) it->second = std::move(module);
   else items.emplace_back(name, std::move(module));
 }
@@ -25,6 +26,7 @@ const AnyModule* ModuleDict::find(const std::string& name) const {
 void ModuleDict::erase(const std::string& name) {
   check(contains(name), "[ModuleDict] no module {}", name);
   items.erase(entry(items, name));
+  training.changed();
 }
 AnyModule& ModuleDict::operator[](const std::string& name) {
   check(contains(name), "[ModuleDict] no module {}", name);

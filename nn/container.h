@@ -11,6 +11,7 @@ struct ModuleList : Module {
   template <ModuleField M> M& push_back(M module) {
     auto* held = new M(std::move(module));
     items.emplace_back(held);
+    training.changed();
     return *held;
   }
   int64_t size() const { return int64_t(items.size()); }
@@ -26,7 +27,10 @@ struct ModuleList : Module {
     Iterator& operator++() { return ++at, *this; }
     bool operator==(const Iterator&) const = default;
   };
-  Iterator begin() const { return {items.data()}; }
+  Iterator begin() const {
+    training.asked();
+    return {items.data()};
+  }
   Iterator end() const { return {items.data() + items.size()}; }
   /// The module at i, known to be an M; ValueError when it is not.
   template <ModuleField M> M& as(int64_t i) const {

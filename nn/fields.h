@@ -23,9 +23,7 @@
 namespace tapir::inline v0 {
 
 namespace nn::detail {
-/// Before a module's tensor becomes another one: compiled programs that use it are recorded anew.
-void note_replaced(const Tensor& old);
-/// A tensor of a module. Like a plain one, but that compiled programs hear when another takes its place.
+/// A tensor of a module. Like a plain one, but that its memory knows when another takes its place: compiled programs look there.
 struct Member : Tensor {
   Member() = default;
   Member(Tensor t) : Tensor(std::move(t)) {}
@@ -33,7 +31,7 @@ struct Member : Tensor {
   Member(Member&&) noexcept = default;
   Member& operator=(const Member& o) { return *this = Member(o); }
   Member& operator=(Member&& o) noexcept {
-    note_replaced(*this);
+    if (defined()) impl().storage->handles.fetch_add(1, std::memory_order_relaxed);
     Tensor::operator=(std::move(o));
     return *this;
   }

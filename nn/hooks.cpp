@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "../autograd/record.h"
-#include "../core/host_state.h"
 #include "hooks_impl.h"
 #include "module.h"
 
@@ -124,12 +123,11 @@ int64_t Module::add_hook(HookKind kind, detail::ModuleHook* adopted) {
   static std::atomic<int64_t> last_id{0};
   std::shared_ptr<detail::ModuleHook> hook(adopted);
   extras_.of(*this).hooks.push_back({++last_id, kind, std::move(hook)});
-  host_state.changes.fetch_add(1, std::memory_order_relaxed);  // compiled programs lack it
+  training.changed();  // compiled programs lack it
   return last_id;
 }
 void Module::remove_hook(int64_t id) {
-  if (extras_ && std::erase_if(extras_.get()->hooks, [id](auto& h) { return h.id == id; }))
-    host_state.changes.fetch_add(1, std::memory_order_relaxed);
+  if (extras_ && std::erase_if(extras_.get()->hooks, [id](auto& h) { return h.id == id; })) training.changed();
 }
 
 }  // namespace tapir::inline v0::nn

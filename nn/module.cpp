@@ -9,7 +9,6 @@
 #include <ostream>
 
 #include "../autograd/grad_batches.h"
-#include "../core/host_state.h"
 #include "../core/modes.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
@@ -88,15 +87,12 @@ void no_such_form(Module& module) {
   fail(ErrorKind::Value, "[{}] the module that stands in the place of {} is not called with such arguments",
        type_name(typeid(instead)), type_name(typeid(module)));
 }
-void note_replaced(const Tensor& old) {
-  if (old.defined() && is_watched(old.impl().storage.get())) host_state.changes.fetch_add(1, std::memory_order_relaxed);
-}
 void set_replacement(Module& module, Replacement* adopted) {
   std::unique_ptr<Replacement> other(adopted);
   check(module.tapir_extras().of(module).computed.empty(),
         "[replace] {} has computed parameters: remove_parametrizations first", type_name(typeid(module)));
   module.tapir_extras().get()->replacement = std::move(other);
-  host_state.changes.fetch_add(1, std::memory_order_relaxed);
+  module.training.changed();
 }
 }  // namespace detail
 Module* replaced_by(Module& module) {
@@ -110,6 +106,7 @@ void Module::tapir_check_type() const {
 }
 
 std::vector<Field> Module::fields() {
+  training.asked();
   if (Module* other = replaced_by(*this)) return other->fields();
   tapir_check_type();
   std::vector<Field> out;
@@ -126,6 +123,7 @@ std::vector<Field> Module::fields() {
 }
 
 void Module::tapir_clone_extras(Module& to, CloneMemo& memo) {
+  training = std::move(to.training);
   if (!to.extras_) return;
   std::swap(extras_, to.extras_), own_extras();
   if (detail::Replacement* other = extras_.get()->replacement.get())
@@ -239,12 +237,11 @@ void Module::load_state_dict(const StateDict& state, const LoadOptions& options)
   }
 }
 
-/// Puts `value`'s memory into the existing handle x. A compiled program cannot see that where somebody, with a state_dict() say, holds
-/// the old memory.
+/// Puts `value`'s memory into the existing handle x.
 static void set_data(Tensor& x, const Tensor& value) {
   TensorImpl &p = x.impl(), &from = value.impl();
-  detail::note_replaced(x);
-  p.storage = from.storage, p.offset = from.offset, p.dtype = from.dtype, p.device = from.device;
+  p.storage->handles.fetch_add(1, std::memory_order_relaxed);
+  p.set_storage(from.storage), p.offset = from.offset, p.dtype = from.dtype, p.device = from.device;
   p.strides = from.strides, p.contiguous = from.contiguous;
 }
 template <class F> static void convert(Tensor& x, F&& f) {

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "../core/host_state.h"
 #include "../core/modes.h"
 #include "../core/profiler.h"
 #include "../core/state_dict.h"
 #include "../core/tensor.h"
+#include "../core/versioned.h"
 #include "fields.h"
 #include "hooks.h"
 
@@ -28,22 +28,19 @@ struct LoadOptions {
 template <class T>
 concept Place = std::convertible_to<T, Device> || std::same_as<T, DType> || std::same_as<T, MemoryFormat>;
 
-/// A bool, at first true, of which compiled programs learn that it has changed: Note [What a compiled program takes for constant].
-class TrainingFlag {
+/// A bool, at first true, and what compiled programs know of the module: Note [What a compiled program takes for constant].
+class TrainingFlag : public tapir::detail::Versioned {
  public:
-  TrainingFlag() = default;
-  TrainingFlag(const TrainingFlag& o) { *this = bool(o); }
-  ~TrainingFlag() { *this = true; }
+  TrainingFlag() : Versioned(true) {}
+  TrainingFlag(const TrainingFlag& o) : Versioned(bool(o)) {}
+  TrainingFlag(TrainingFlag&&) noexcept = default;
   TrainingFlag& operator=(const TrainingFlag& o) { return *this = bool(o); }
+  TrainingFlag& operator=(TrainingFlag&&) noexcept = default;
   TrainingFlag& operator=(bool on) {
-    if (on != on_) host_state.flip(this);
-    on_ = on;
+    set_flag(on);
     return *this;
   }
-  operator bool() const { return on_; }
-
- private:
-  bool on_ = true;
+  operator bool() const { return flag(); }
 };
 
 /// Base of every module: a plain struct that lists its fields once.
@@ -60,16 +57,14 @@ class Module {
   Module() = default;
   Module(const Module&) = delete;             // modules are not copied: net.clone(), or std::move(net)
   Module& operator=(const Module&) = delete;  // modules are not copied: net.clone(), or std::move(net)
-  Module(Module&& o) noexcept : extras_(std::move(o.extras_)), training(o.training) { own_extras(); }
+  Module(Module&& o) noexcept : extras_(std::move(o.extras_)), training(std::move(o.training)) { own_extras(); }
   Module& operator=(Module&& o) noexcept {
-    training = o.training, std::swap(extras_, o.extras_);
+    training = std::move(o.training), std::swap(extras_, o.extras_);
     own_extras(), o.own_extras();
-    host_state.changes.fetch_add(
-        1, std::memory_order_relaxed);  // for compiled programs, though the old weights may live on
     return *this;
   }
   virtual ~Module() = default;
-  TrainingFlag training;
+  [[no_unique_address]] TrainingFlag training;
 
   /// The fields as listed, containers opened. ValueError where a derived struct has no TAPIR_FIELDS of its own.
   std::vector<Field> fields();
@@ -142,7 +137,7 @@ class Module {
   template <class F, class... S> static void tapir_zip(F&&, S&...) {}
   void tapir_check_type() const;
   detail::Extras& tapir_extras() { return extras_; }
-  /// For clone(): takes the extras back from where a move brought them, and copies the parametrizations there.
+  /// For clone(): takes back what a move brought there, all but the fields, and copies the parametrizations.
   void tapir_clone_extras(Module& to, CloneMemo& memo);
 
  private:
@@ -296,6 +291,7 @@ template <class M, class... A> decltype(auto) call(M& m, A&&... a) {
   CallScope scope(typeid(M).name());
   auto& base = const_cast<std::remove_const_t<M>&>(m);
   try {
+    base.training.asked();
     if (base.tapir_extras()) [[unlikely]]
       return call_hooked(base, m, std::forward<A>(a)...);
     return m.forward(std::forward<A>(a)...);

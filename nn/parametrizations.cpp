@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "../core/host_state.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
 #include "../ops/cast.h"
@@ -86,7 +85,7 @@ int64_t wrapped(const char* op, int64_t dim, const Tensor& w) {
 }
 void install(Module& module, const std::string& name, std::unique_ptr<ParametrizationList> list) {
   module.tapir_extras().of(module).computed.push_back({name, std::move(list)});
-  host_state.changes.fetch_add(1, std::memory_order_relaxed);  // for compiled programs
+  module.training.changed();
   detail::compute_parameters(module);
 }
 /// A trained tensor like w, with its own memory.
@@ -139,7 +138,7 @@ void remove_parametrizations(Module& module, const std::string& name) {
   const Tensor now = computed->list->compute();
   auto& all = module.tapir_extras().get()->computed;
   all.erase(all.begin() + (computed - all.data()));
-  host_state.changes.fetch_add(1, std::memory_order_relaxed);
+  module.training.changed();
   std::vector<Field> fields;
   module.tapir_fields(fields);
   for (Field& f : fields)

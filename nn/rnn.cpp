@@ -163,8 +163,6 @@ RNNBase::Result RNNBase::run(const Tensor& input, const LSTMState& given) {
 }
 
 PackedSequence RNNBase::run(const PackedSequence& input, LSTMState& state) {
-  check(!modes.refuse_host_read,
-        "[{}] expected no packed sequence while a program is recorded: the host reads its lengths", name_of(op));
   check_input(input.data, true);
   check(input.batch_sizes.defined() && input.batch_sizes.dim() == 1 && input.batch_sizes.numel() > 0 &&
             input.batch_sizes.dtype() == kInt64 && input.batch_sizes.device().is_cpu() &&

@@ -24,7 +24,7 @@ static double largest(const std::vector<double>& values) {
 void compare_results(const char* op, const Tensor& fused, const Tensor& composite, const Tensor& terms) {
   check_internal(fused.shape() == composite.shape(), "[{}] the fused kernel gave {}, its composite form {}", op, fused,
                  composite);
-  ScopedMode looking(modes.refuse_host_read, {});  // also while a program is recorded
+  ScopedMode looking(modes.recorder, {});  // also while a program is recorded
   const auto a = fused.to_vector<double>(), b = composite.to_vector<double>();
   double scale = std::max(largest(b), 1e-3), worst = 0;
   if (terms.defined()) scale = std::max(scale, largest(terms.to_vector<double>()));

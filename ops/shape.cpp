@@ -1,7 +1,6 @@
 #include "shape.h"
 
 #include "../autograd/arith.h"
-#include "../core/host_state.h"
 #include "cast.h"
 #include "create.h"
 #include "front.h"
@@ -196,8 +195,7 @@ template <class F> static Tensor& restride_(const char* name, Tensor& self, cons
   Node* node =
       recorded ? NodeBuilder::make<detail::OpNode<F>>(name, {self}, back, Save<>{}, std::span(&self, 1), 1) : nullptr;
   TensorImpl &p = self.impl(), &from = like.impl();
-  if (is_watched(p.storage.get()))
-    host_state.changes.fetch_add(1, std::memory_order_relaxed);  // programs know the old one
+  p.storage->handles.fetch_add(1, std::memory_order_relaxed);  // programs know the old one
   p.sizes = from.sizes, p.strides = from.strides, p.offset = from.offset, p.contiguous = from.contiguous,
   p.numel = from.numel;
   bump_version(self);

@@ -7,7 +7,6 @@
 #include "../autograd/grad_batches.h"
 #include "../autograd/record.h"
 #include "../core/generator.h"
-#include "../core/host_state.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
 #include "../ops/cast.h"
@@ -31,7 +30,7 @@ void check_option(const char* optimizer, const char* option, double value, doubl
 }
 
 void check_not_recorded(const char* function) {
-  check(!modes.refuse_host_read,
+  check(!modes.recorder,
         "[{}] expected a call outside of compile(): a compiled step reads the rate from the device, so that schedules "
         "and "
         "setters go between its calls",
@@ -147,18 +146,20 @@ void Optimizer::set_momentum(double momentum, int64_t group) {
   g.options.beta1 = momentum;
   NoGrad guard;
   const bool there = g.device_beta1.defined();
-  if (!there || other_states) host_state.changes.fetch_add(1, std::memory_order_relaxed);
+  if (!there || other_states) state_.changed();
   if (there) return void(g.device_beta1.fill_(momentum));
   g.device_beta1 = full({}, momentum, {.dtype = kFloat64, .device = g.params[0].device()});
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
+  state_.asked();
   for (const Group& g : groups_) zero_grads(g.params, set_to_none);
 }
 
 void Optimizer::step(const StepScale& scale) {
   NoGrad guard;
   const profiler::Range range(profiler::Kind::Optimizer, name());
+  state_.asked();
   ++steps_;
   for (Group& g : groups_) {
     const std::vector<Batch> batches = batches_of(g);
@@ -200,7 +201,7 @@ std::vector<Tensor> Optimizer::widened(Group& group, const Batch& batch) {
       if (!slot.master.defined()) slot.master = exact;
       // Written to meanwhile, or just loaded: what still rounds to the parameter stays.
       // A program that is recorded cannot ask: it always looks.
-      else if (modes.refuse_host_read || slot.master_version != p.version() || slot.master.device() != p.device()) {
+      else if (modes.recorder || slot.master_version != p.version() || slot.master.device() != p.device()) {
         const Tensor held = to(slot.master, p.device());
         slot.master = where(to(held, p.dtype()).eq(p), held, exact);
       }

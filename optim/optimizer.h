@@ -9,6 +9,7 @@
 #include "../core/each.h"
 #include "../core/state_dict.h"
 #include "../core/tensor.h"
+#include "../core/versioned.h"
 
 namespace tapir::inline v0::optim {
 
@@ -136,6 +137,7 @@ class Optimizer {
                  Counts& counts) const;
   const OptimizerKind* kind_;
   int64_t steps_ = 0;
+  detail::Versioned state_;  // what programs know of it: options and state tensors are exchanged
 };
 
 /// ValueError while compile() records: what the host sets there, a replay would not set again.

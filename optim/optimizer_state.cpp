@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../core/host_state.h"
 #include "../core/modes.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
@@ -114,7 +113,7 @@ Optimizer::Slot Optimizer::load_slot(const StateDict& state, const std::string& 
 
 void Optimizer::load_state_dict(const StateDict& state) {
   NoGrad guard;
-  host_state.changes.fetch_add(1, std::memory_order_relaxed);
+  state_.changed();
   for (auto& [entry, t] : state)
     check(entry.starts_with("state.") || entry.starts_with("param_groups."),
           "[{}] expected names that begin with \"state.\" or \"param_groups.\", got \"{}\"", name(), entry);

@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+
+#include "modes.h"
+
+namespace tapir::inline v0 {
+
+class Tensor;
+struct Storage;
+
+namespace detail {
+struct Stamp;
+
+/// Who records a program in this thread hears here of what host code does beside calling kernels: modes.recorder, null where nothing is
+/// recorded. A program holds kernel calls alone; what the host computes, asks or changes is refused, or what the program depends on.
+struct Recorder {
+  /// The host needs values; throws.
+  virtual void host_reads(const char* op, const char* file, unsigned line) = 0;
+  /// Fresh memory was filled with numbers that the caller gave: they are constants.
+  virtual void host_writes(const void* data) = 0;
+  /// The caller takes memory into its own hands, by data<T>(): what it computes there, a program cannot see.
+  virtual void host_takes(const void* data) = 0;
+  /// Before a leaf's gradient changes; `replaced`: nobody looks at the old one.
+  virtual void gradient_changes(const Tensor& leaf, bool replaced) = 0;
+  /// Somebody asks for a leaf's gradient, which is there.
+  virtual void gradient_asked(const Tensor& leaf, const Tensor& gradient) = 0;
+  /// Before a tensor in that memory changes its requires_grad.
+  virtual void leaf_changes(Storage& storage) = 0;
+  /// Host code depends on an object, or is about to change its flag: Note [What a compiled program takes for constant].
+  virtual void object_asked(Stamp& stamp) = 0;
+  /// The default generator of this thread begins anew.
+  virtual void seeded() = 0;
+
+ protected:
+  ~Recorder() = default;
+};
+
+}  // namespace detail
+}  // namespace tapir::inline v0
