@@ -25,10 +25,12 @@ template <class T, bool kLargest> struct Extreme {
   }
   static void rows(Cell* s, int64_t, const char* x, int64_t stride, int64_t columns, Run run, int64_t, const P&) {
     const auto join = [](In a, In b) { return extreme<kLargest>(a, b); };
-    fold_rows<16, In>(x, stride, columns, run.count, join, [s](int64_t first, int64_t width, const In* block) {
+    fold_rows<16, In>(x, stride, columns, run.count, as_it_is, join,
+                      [s](int64_t first, int64_t width, const In* block) {
 #pragma omp simd
-      for (int64_t l = 0; l < width; ++l) s[first + l] = extreme<kLargest>(s[first + l], Cell(block[l]));
-    });
+                        for (int64_t l = 0; l < width; ++l)
+                          s[first + l] = extreme<kLargest>(s[first + l], Cell(block[l]));
+                      });
   }
   static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a = extreme<kLargest>(*a, *b); }
   static Out result(const Cell* s, int64_t, const P&) { return *s; }

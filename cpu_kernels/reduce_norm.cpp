@@ -90,7 +90,7 @@ template <class T> struct LogSumExp {
         const auto row = [&](int64_t r) { return reinterpret_cast<const In*>(from + r * stride); };
         In top[kWidth], start[kWidth], part[kWidth];
         const auto join = [](In a, In b) { return extreme<true>(a, b); };
-        fold_rows<kRows, In>(from, stride, n, rows, join,
+        fold_rows<kRows, In>(from, stride, n, rows, as_it_is, join,
                              [&](int64_t, int64_t, const In* block) { std::copy_n(block, n, top); });
         for (int64_t l = 0; l < n; ++l) {
           const double m = double(top[l]) > s[j + l] ? double(top[l]) : s[j + l];
