@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "../core/no_copy.h"
 #include "../ops/autocast.h"
 
 namespace tapir::inline v0::amp {
@@ -17,12 +18,10 @@ struct AutocastOptions {
 ///     Tensor loss = cross_entropy(net(x), y);
 /// Regions nest; each thread has its own. Gradients run in the dtypes of their forward, wherever backward is called.
 /// ValueError for a dtype that is not float16 or bfloat16.
-class [[nodiscard]] Autocast {
+class [[nodiscard]] Autocast : NoCopy {
  public:
   explicit Autocast(Device device, const AutocastOptions& options = {});
   ~Autocast();
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
 
  private:
   AutocastRegion region_;

@@ -12,6 +12,7 @@
 
 #include "backend.h"
 #include "error.h"
+#include "no_copy.h"
 
 #ifndef TAPIR_CUDA_ARCHITECTURES
 #define TAPIR_CUDA_ARCHITECTURES "those of its nvcc call"
@@ -51,7 +52,7 @@ inline void check_cuda(cudaError_t error, std::string_view op) {
 
 /// CUDA calls of this scope mean that device; the thread's own one comes back at the end. A new thread has a device, but not its context,
 /// which the driver's functions want: cudaSetDevice binds it.
-class [[nodiscard]] OnDevice {
+class [[nodiscard]] OnDevice : NoCopy {
  public:
   explicit OnDevice(Device device) {
     static thread_local constinit uint32_t bound = 0;  // a bit for each device
@@ -63,8 +64,6 @@ class [[nodiscard]] OnDevice {
   ~OnDevice() {
     if (before_ >= 0) cudaSetDevice(before_);
   }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
 
  private:
   int before_ = 0;

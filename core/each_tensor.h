@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "spread_fields.h"
 #include "tensor.h"
 
 namespace tapir::inline v0 {
@@ -69,23 +70,7 @@ concept Range = requires(S& s) {
 template <class S, class G> decltype(auto) with_fields(S& s, const G& g) {
   using Plain = std::remove_const_t<S>;
   if constexpr (TupleLike<Plain>) return std::apply(g, s);
-  else {
-    constexpr size_t n = count_fields<Plain>();
-#define TAPIR_FIELDS_OF(count, ...) \
-  if constexpr (n == count) {       \
-    auto& [__VA_ARGS__] = s;        \
-    return g(__VA_ARGS__);          \
-  }
-    TAPIR_FIELDS_OF(1, a)
-    TAPIR_FIELDS_OF(2, a, b)
-    TAPIR_FIELDS_OF(3, a, b, c)
-    TAPIR_FIELDS_OF(4, a, b, c, d)
-    TAPIR_FIELDS_OF(5, a, b, c, d, e)
-    TAPIR_FIELDS_OF(6, a, b, c, d, e, h)
-    TAPIR_FIELDS_OF(7, a, b, c, d, e, h, i)
-    TAPIR_FIELDS_OF(8, a, b, c, d, e, h, i, j)
-#undef TAPIR_FIELDS_OF
-  }
+  else return spread_fields<int(count_fields<Plain>())>(s, g);
 }
 
 /// Does S hold Tensors alone; or, with `numbers`, Tensors and numbers?

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "entries.h"
+#include "spread_fields.h"
 
 namespace tapir::inline v0::entry {
 namespace detail {
@@ -28,25 +29,7 @@ concept ManyOperands = std::derived_from<T, std::span<const TensorView>>;
 
 /// function(fields...), in the order of their declaration.
 template <class E, class F> constexpr decltype(auto) with_fields(E& value, F&& function) {
-  constexpr int count = detail::count_fields<std::remove_const_t<E>>();
-  static_assert(count <= 12 || count == 17, "an entry of so many fields needs another line here");
-  // clang-format off
-#define X(n, ...) if constexpr (count == n) { auto& [__VA_ARGS__] = value; return function(__VA_ARGS__); }
-  X(1, f0)
-  X(2, f0, f1)
-  X(3, f0, f1, f2)
-  X(4, f0, f1, f2, f3)
-  X(5, f0, f1, f2, f3, f4)
-  X(6, f0, f1, f2, f3, f4, f5)
-  X(7, f0, f1, f2, f3, f4, f5, f6)
-  X(8, f0, f1, f2, f3, f4, f5, f6, f7)
-  X(9, f0, f1, f2, f3, f4, f5, f6, f7, f8)
-  X(10, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9)
-  X(11, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10)
-  X(12, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11)
-  X(17, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16)
-#undef X
-  // clang-format on
+  return tapir::detail::spread_fields<detail::count_fields<std::remove_const_t<E>>()>(value, function);
 }
 /// f(field) for each.
 template <class E, class F> constexpr void each_field(E& e, F&& f) {

@@ -40,22 +40,19 @@ template <class T> TAPIR_HD inline T erfinv(T x) {
 }
 
 /// ln |Gamma(x)|; the library's function on the host writes a global sign, its twin with _r does not.
-TAPIR_HD inline float lgamma(float x) {
 #ifdef __CUDA_ARCH__
-  return ::lgammaf(x);
+TAPIR_HD inline float lgamma(float x) { return ::lgammaf(x); }
+TAPIR_HD inline double lgamma(double x) { return ::lgamma(x); }
 #else
+TAPIR_HD inline float lgamma(float x) {
   int sign;
   return ::lgammaf_r(x, &sign);
-#endif
 }
 TAPIR_HD inline double lgamma(double x) {
-#ifdef __CUDA_ARCH__
-  return ::lgamma(x);
-#else
   int sign;
   return ::lgamma_r(x, &sign);
-#endif
 }
+#endif
 
 /// The derivative of ln Gamma(x). Reflection to positive x, recurrence up to 10, then the asymptotic series.
 TAPIR_HD inline double digamma(double x) {

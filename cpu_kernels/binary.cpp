@@ -49,14 +49,8 @@ void check_divisors(Context& ctx, V out, V b) {
 
 Choice choice_for(const BinaryParams& p, DType type) {
   const BinaryOp op = formulas::form_of(p);
-  Choice choice = binary_arithmetic(op, type);
-  if (!choice.kernel) choice = binary_division(op, type);
-  if (!choice.kernel) choice = binary_math(op, type);
-  if (!choice.kernel) choice = binary_bitwise(op, type);
-  if (!choice.kernel) choice = binary_grad(op, type);
-  if (!choice.kernel) choice = binary_compare(op, type);
-  if (!choice.kernel) fail_dtype("binary", type);
-  return choice;
+  return first_choice("binary", op, type, binary_arithmetic, binary_division, binary_math, binary_bitwise, binary_grad,
+                      binary_compare);
 }
 
 void binary(Context& ctx, const entry::Binary& c) {

@@ -171,31 +171,18 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operan
   return true;
 }
 
-void forward_in(Context& ctx, DType dtype, V y, V x, V w, V bias, const ConvParams& params) {
-  const bool last = prefers_channels_last(y, x);
-  const Operand ys(ctx, y, dtype, true, last), xs(ctx, x, dtype, false, last), ws(ctx, w, dtype, false, false);
-  const TensorView b = bias.defined() ? dense(ctx, bias, dtype == kBFloat16 ? kFloat32 : dtype) : TensorView();
-  if (!run(ctx, dnn::ConvPass::Forward, conv_shape(x, w, y, params), xs, ws, ys, b))
-    return forward_in(ctx, kFloat32, y, x, w, bias, params);
-  ys.finish();
-}
-
-void backward_data_in(Context& ctx, DType dtype, V dx, V dy, V w, const ConvParams& params) {
-  const bool last = prefers_channels_last(dx, dy);
-  const Operand xs(ctx, dx, dtype, true, last), ys(ctx, dy, dtype, false, last), ws(ctx, w, dtype, false, false);
-  if (!run(ctx, dnn::ConvPass::BackwardData, conv_shape(dx, w, dy, params), xs, ws, ys, {}))
-    return backward_data_in(ctx, kFloat32, dx, dy, w, params);
-  xs.finish();
-}
-
-void backward_weight_in(Context& ctx, DType dtype, V dw, V dbias, V dy, V x, const ConvParams& params) {
-  const bool last = prefers_channels_last(x, dy);
-  const Operand xs(ctx, x, dtype, false, last), ys(ctx, dy, dtype, false, last), ws(ctx, dw, dtype, true, false);
-  const TensorView b = dbias.defined() ? scratch_like(ctx, dbias, dtype == kBFloat16 ? kFloat32 : dtype) : TensorView();
-  if (!run(ctx, dnn::ConvPass::BackwardWeight, conv_shape(x, dw, dy, params), xs, ws, ys, b))
-    return backward_weight_in(ctx, kFloat32, dw, dbias, dy, x, params);
-  ws.finish();
-  if (dbias.defined()) copy(ctx, {dbias, b});
+/// A pass in `dtype`, or in float32 where the library has no kernel of that.
+void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, V x, V w, V y, V bias, const ConvParams& params) {
+  const bool to_y = pass == dnn::ConvPass::Forward, to_x = pass == dnn::ConvPass::BackwardData, to_w = !to_y && !to_x;
+  const bool last = to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y);
+  const Operand xs(ctx, x, dtype, to_x, last), ws(ctx, w, dtype, to_w, false), ys(ctx, y, dtype, to_y, last);
+  const DType sums = dtype == kBFloat16 ? kFloat32 : dtype;
+  TensorView b;
+  if (bias.defined()) b = to_w ? scratch_like(ctx, bias, sums) : dense(ctx, bias, sums);
+  if (!run(ctx, pass, conv_shape(x, w, y, params), xs, ws, ys, b))
+    return run_in(ctx, pass, kFloat32, x, w, y, bias, params);
+  for (const Operand* operand : {&xs, &ws, &ys}) operand->finish();
+  if (to_w && bias.defined()) copy(ctx, {bias, b});
 }
 
 }  // namespace
@@ -211,14 +198,14 @@ void conv(Context& ctx, const entry::Conv& c) {
     for (int64_t d = 0; d < y.rank; ++d) b.sizes[d] = y.sizes[d], b.strides[d] = d == 1 ? bias.strides[0] : 0;
     return copy(ctx, {y, b});
   }
-  forward_in(ctx, conv_type(x), y, x, w, bias, c.params);
+  run_in(ctx, dnn::ConvPass::Forward, conv_type(x), x, w, y, bias, c.params);
 }
 
 void conv_backward_data(Context& ctx, const entry::ConvBackwardData& c) {
   check_type("conv_backward_data", c.dx);
   if (c.dx.numel() == 0) return;
   if (c.dy.numel() == 0 || c.w.numel() == 0) return fill(ctx, {c.dx, 0.0});
-  backward_data_in(ctx, conv_type(c.dx), c.dx, c.dy, c.w, c.params);
+  run_in(ctx, dnn::ConvPass::BackwardData, conv_type(c.dx), c.dx, c.w, c.dy, {}, c.params);
 }
 
 void conv_backward_weight(Context& ctx, const entry::ConvBackwardWeight& c) {
@@ -234,7 +221,7 @@ void conv_backward_weight(Context& ctx, const entry::ConvBackwardWeight& c) {
     sums == kFloat64 ? sum_channels<double>(ctx, b, wide, s) : sum_channels<float>(ctx, b, wide, s);
     return copy(ctx, {dbias, b});
   }
-  backward_weight_in(ctx, conv_type(x), dw, dbias, dy, x, c.params);
+  run_in(ctx, dnn::ConvPass::BackwardWeight, conv_type(x), x, dw, dy, dbias, c.params);
 }
 
 }  // namespace tapir::inline v0::cpu

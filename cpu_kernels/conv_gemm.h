@@ -57,35 +57,12 @@ template <class T> class ConvGemm {
       : ctx_(ctx), s_(s), x_(field<T>(x)), w_(field<T>(w)), y_(field<T>(y)) {}
 
   void forward(const T* bias) {
-    const int64_t og = s_.o / s_.groups, cg = s_.c / s_.groups;
-    const Pixels pixels{s_.out};
-    packed_gemm<T>(
-        ctx_, s_.groups, s_.n * volume(s_.out), og, volume(s_.kernel) * cg,
-        [&](T* to, int64_t g, int64_t i0, int64_t rows, int64_t k0, int64_t depth) {
-          gather_rows(to, x_, g * cg, cg, pixels, i0, rows, k0, depth, source_of);
-        },
-        [&](T* to, int64_t g, int64_t j0, int64_t columns, int64_t k0, int64_t depth) {
-          pack_weight(to, g * og, 0, w_.n, w_.channel, cg, j0, columns, k0, depth);
-        },
-        [&](int64_t g, int64_t i0, int64_t rows, int64_t j0, int64_t columns, const T* tile, int64_t ld) {
-          scatter(y_, pixels, i0, rows, g * og + j0, columns, tile, ld, bias);
-        });
+    const auto find = [this](const int64_t* p, const int64_t* q, int64_t* from) { return source_of(s_, p, q, from); };
+    product(y_, s_.out, s_.o / s_.groups, w_.n, x_, s_.c / s_.groups, w_.channel, find, bias);
   }
-
   void backward_data() {
-    const int64_t og = s_.o / s_.groups, cg = s_.c / s_.groups;
-    const Pixels pixels{s_.in};
-    packed_gemm<T>(
-        ctx_, s_.groups, s_.n * volume(s_.in), cg, volume(s_.kernel) * og,
-        [&](T* to, int64_t g, int64_t i0, int64_t rows, int64_t k0, int64_t depth) {
-          gather_rows(to, y_, g * og, og, pixels, i0, rows, k0, depth, target_of);
-        },
-        [&](T* to, int64_t g, int64_t j0, int64_t columns, int64_t k0, int64_t depth) {
-          pack_weight(to, 0, g * og, w_.channel, w_.n, og, j0, columns, k0, depth);
-        },
-        [&](int64_t g, int64_t i0, int64_t rows, int64_t j0, int64_t columns, const T* tile, int64_t ld) {
-          scatter(x_, pixels, i0, rows, g * cg + j0, columns, tile, ld, nullptr);
-        });
+    const auto find = [this](const int64_t* p, const int64_t* q, int64_t* to) { return target_of(s_, p, q, to); };
+    product(x_, s_.in, s_.c / s_.groups, w_.channel, y_, s_.o / s_.groups, w_.n, find, nullptr);
   }
 
   /// The sum over pixels is cut into chunks that depend on the shape alone.
@@ -127,6 +104,26 @@ template <class T> class ConvGemm {
     for (int d = 2; d >= 0; --d) q[d] = index % s_.kernel[d], index /= s_.kernel[d];
   }
 
+  /// All pixels of `out`, which has those extents and `columns` channels a group, from those of `in`, which has `inner`. The weight's
+  /// strides along both kinds of channels; `find` tells where a pixel reads.
+  template <class Find> void product(const Field<T>& out, const int64_t* extents, int64_t columns, int64_t column_step,
+                                     const Field<T>& in, int64_t inner, int64_t inner_step, const Find& find,
+                                     const T* bias) {
+    const Pixels pixels{extents};
+    packed_gemm<T>(
+        ctx_, s_.groups, s_.n * volume(extents), columns, volume(s_.kernel) * inner,
+        [&](T* to, int64_t g, int64_t i0, int64_t rows, int64_t k0, int64_t depth) {
+          gather_rows(to, in, g * inner, inner, pixels, i0, rows, k0, depth, find);
+        },
+        [&](T* to, int64_t g, int64_t j0, int64_t count, int64_t k0, int64_t depth) {
+          const T* const group = w_.data + g * (s_.o / s_.groups) * w_.n;
+          pack_weight(to, group, column_step, inner_step, inner, j0, count, k0, depth);
+        },
+        [&](int64_t g, int64_t i0, int64_t rows, int64_t j0, int64_t count, const T* tile, int64_t ld) {
+          scatter(out, pixels, i0, rows, g * columns + j0, count, tile, ld, bias);
+        });
+  }
+
   /// Panels of kRows pixels; steps k are (kernel position, channel), `find` tells where a pixel reads.
   template <class Find> void gather_rows(T* to, const Field<T>& f, int64_t channel0, int64_t channels,
                                          const Pixels& pixels, int64_t i0, int64_t rows, int64_t k0, int64_t depth,
@@ -143,7 +140,7 @@ template <class T> class ConvGemm {
         const T* at[P::kRows];
         int64_t step[P::kRows];
         for (int64_t r = 0; r < P::kRows; ++r) {
-          const bool inside = r < count && find(s_, p[r], q, from);
+          const bool inside = r < count && find(p[r], q, from);
           at[r] = inside ? f.data + n[r] * f.n + (channel0 + c0) * f.channel + offset(f, from) : &zero;
           step[r] = inside ? f.channel : 0;
         }
@@ -155,61 +152,58 @@ template <class T> class ConvGemm {
     }
   }
 
+  /// Panels of `kWidth` of n vectors: fill(where, i, count, k) for vectors i on and each of `used` steps k; zeros elsewhere.
+  template <int64_t kWidth, class Fill> static void panels(T* to, int64_t n, int64_t used, int64_t depth, Fill&& fill) {
+    for (int64_t i = 0; i < n; i += kWidth, to += kWidth * depth) {
+      const int64_t count = std::min(kWidth, n - i);
+      if (count < kWidth || used < depth) std::fill_n(to, kWidth * depth, T(0));
+      for (int64_t k = 0; k < used; ++k) fill(to + k * kWidth, i, count, k);
+    }
+  }
+
   /// Panels of kColumns (kernel position, channel) pairs; steps are output pixels from k0 on, zeros behind `used` of them.
   void gather_columns(T* to, int64_t channel0, int64_t channels, int64_t j0, int64_t columns, int64_t k0, int64_t used,
                       int64_t depth) const {
     const Pixels pixels{s_.out};
-    for (int64_t j = 0; j < columns; j += P::kColumns, to += P::kColumns * depth) {
-      const int64_t count = std::min<int64_t>(P::kColumns, columns - j);
-      if (count < P::kColumns || used < depth) std::fill_n(to, P::kColumns * depth, T(0));
-      for (int64_t k = 0; k < used; ++k) {
-        int64_t n, p[3];
-        pixels.locate(k0 + k, n, p);
-        T* out = to + k * P::kColumns;
-        for (int64_t r = 0; r < count;) {
-          const int64_t column = j0 + j + r, c0 = column % channels, run = std::min(channels - c0, count - r);
-          int64_t q[3], from[3];
-          position(column / channels, q);
-          if (source_of(s_, p, q, from)) {
-            const T* at = x_.data + n * x_.n + (channel0 + c0) * x_.channel + offset(x_, from);
-            for (int64_t c = 0; c < run; ++c) out[r + c] = at[c * x_.channel];
-          } else {
-            std::fill_n(out + r, run, T(0));
-          }
-          r += run;
+    panels<P::kColumns>(to, columns, used, depth, [&](T* out, int64_t j, int64_t count, int64_t k) {
+      int64_t n, p[3];
+      pixels.locate(k0 + k, n, p);
+      for (int64_t r = 0; r < count;) {
+        const int64_t column = j0 + j + r, c0 = column % channels, run = std::min(channels - c0, count - r);
+        int64_t q[3], from[3];
+        position(column / channels, q);
+        if (source_of(s_, p, q, from)) {
+          const T* at = x_.data + n * x_.n + (channel0 + c0) * x_.channel + offset(x_, from);
+          for (int64_t c = 0; c < run; ++c) out[r + c] = at[c * x_.channel];
+        } else {
+          std::fill_n(out + r, run, T(0));
         }
+        r += run;
       }
-    }
+    });
   }
 
-  /// Panels of kColumns columns of the weight: w[column0 + j, inner0 + (k mod inner), k div inner] by the two given strides.
-  void pack_weight(T* to, int64_t column0, int64_t inner0, int64_t column_step, int64_t inner_step, int64_t inner,
-                   int64_t j0, int64_t columns, int64_t k0, int64_t depth) const {
-    for (int64_t j = 0; j < columns; j += P::kColumns, to += P::kColumns * depth) {
-      const int64_t count = std::min<int64_t>(P::kColumns, columns - j);
-      if (count < P::kColumns) std::fill_n(to, P::kColumns * depth, T(0));
-      for (int64_t k = k0; k < k0 + depth; ++k) {
-        int64_t q[3];
-        position(k / inner, q);
-        const T* at = w_.data + (column0 + j0 + j) * column_step + (inner0 + k % inner) * inner_step + offset(w_, q);
-        for (int64_t r = 0; r < count; ++r) to[(k - k0) * P::kColumns + r] = at[r * column_step];
-      }
-    }
+  /// Panels of kColumns columns of a group's weight: w[j, k mod inner, k div inner] by the two given strides.
+  void pack_weight(T* to, const T* group, int64_t column_step, int64_t inner_step, int64_t inner, int64_t j0,
+                   int64_t columns, int64_t k0, int64_t depth) const {
+    panels<P::kColumns>(to, columns, depth, depth, [&](T* out, int64_t j, int64_t count, int64_t step) {
+      const int64_t k = k0 + step;
+      int64_t q[3];
+      position(k / inner, q);
+      const T* at = group + (j0 + j) * column_step + k % inner * inner_step + offset(w_, q);
+      for (int64_t r = 0; r < count; ++r) out[r] = at[r * column_step];
+    });
   }
 
   /// Panels of kRows channels of dy; steps as above.
   void pack_gradient(T* to, int64_t channel, int64_t rows, int64_t k0, int64_t used, int64_t depth) const {
     const Pixels pixels{s_.out};
-    for (int64_t i = 0; i < rows; i += P::kRows, to += P::kRows * depth) {
-      const int64_t count = std::min<int64_t>(P::kRows, rows - i);
-      if (count < P::kRows || used < depth) std::fill_n(to, P::kRows * depth, T(0));
-      for (int64_t k = 0; k < used; ++k) {
-        int64_t n, p[3];
-        pixels.locate(k0 + k, n, p);
-        const T* at = y_.data + n * y_.n + (channel + i) * y_.channel + offset(y_, p);
-        for (int64_t r = 0; r < count; ++r) to[k * P::kRows + r] = at[r * y_.channel];
-      }
-    }
+    panels<P::kRows>(to, rows, used, depth, [&](T* out, int64_t i, int64_t count, int64_t k) {
+      int64_t n, p[3];
+      pixels.locate(k0 + k, n, p);
+      const T* at = y_.data + n * y_.n + (channel + i) * y_.channel + offset(y_, p);
+      for (int64_t r = 0; r < count; ++r) out[r] = at[r * y_.channel];
+    });
   }
 
   void scatter(const Field<T>& f, const Pixels& pixels, int64_t i0, int64_t rows, int64_t channel, int64_t columns,

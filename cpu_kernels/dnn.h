@@ -1,15 +1,12 @@
 #pragma once
 #include "../core/backend.h"
+#include "../core/strided_matrix.h"
 
 // The small functions behind which a library may stand: onednn/ has oneDNN, own/ nothing but this library's own kernels. Which of
 // the two folders is built is CMake's choice. Each answers false where it has no good kernel; the caller then uses ours.
 namespace tapir::inline v0::cpu::dnn {
 
-/// Element (b, i, j) is data[b * batch + i * row + j * column].
-struct Matrix {
-  void* data = nullptr;
-  int64_t batch = 0, row = 0, column = 0;
-};
+using Matrix = StridedMatrix;
 /// out = alpha a b + beta out + bias, of any strides; false where the library may not have out's.
 /// dtype float32, or bfloat16 where has_bfloat16(); bias: n numbers of float32 or null (then alpha must be 1 where it is not).
 struct Gemm {

@@ -1,4 +1,5 @@
 #pragma once
+#include "../core/dispatch.h"
 #include "../core/formulas/binary.h"
 #include "../core/formulas/ternary.h"
 #include "../core/formulas/unary.h"
@@ -64,6 +65,13 @@ template <class Op, class T, Family... kFamilies> inline constexpr auto kChoices
 }();
 template <class T, Family... kFamilies, class Op> Choice choose(Op op) {
   return kChoices<Op, T, kFamilies...>[size_t(op)];
+}
+/// What the first of these functions that knows the operation says.
+template <class Op, class... F> Choice first_choice(const char* name, Op op, DType type, F*... choices) {
+  Choice found;
+  static_cast<void>((... || (found = choices(op, type)).kernel));
+  if (!found.kernel) fail_dtype(name, type);
+  return found;
 }
 
 // What computes such a call on elements of a compute type; the kernel's result has type result_of().

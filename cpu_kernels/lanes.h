@@ -49,10 +49,12 @@ template <bool kLargest, class T, class F> T extreme_of(const T* x, int64_t n, F
   return fold<16>(x + whole, n - whole, fold<64>(x, whole, T(f(x[0])), f, join), f, join);
 }
 
-/// Folds rows of x, `stride` bytes apart, into one, 64 columns at a time and at most `kTerms` rows: done(first column, columns, results)
-/// after each such block.
-template <int64_t kTerms, class T, class Join, class Done>
-void fold_rows(const char* x, int64_t stride, int64_t columns, int64_t count, Join&& join, Done&& done) {
+inline constexpr auto as_it_is = [](auto x) { return x; };
+
+/// Folds f of rows of x, `stride` bytes apart, into one, 64 columns at a time and at most `kTerms` rows: done(first column, columns,
+/// results) after each such block.
+template <int64_t kTerms, class T, class F, class Join, class Done>
+void fold_rows(const char* x, int64_t stride, int64_t columns, int64_t count, F&& f, Join&& join, Done&& done) {
   constexpr int64_t kWidth = 64;
   T block[kWidth];
   for (int64_t i = 0; i < count; i += kTerms) {
@@ -61,11 +63,13 @@ void fold_rows(const char* x, int64_t stride, int64_t columns, int64_t count, Jo
       const int64_t width = columns - j < kWidth ? columns - j : kWidth;
       const auto row = [&](int64_t r) { return reinterpret_cast<const T*>(x + (i + r) * stride) + j; };
       const auto fold = [&](auto n) {
-        for (int64_t l = 0; l < int64_t(n); ++l) block[l] = row(0)[l];
+        const T* const first = row(0);
+#pragma omp simd
+        for (int64_t l = 0; l < int64_t(n); ++l) block[l] = f(first[l]);
         for (int64_t r = 1; r < rows; ++r) {
           const T* const next = row(r);
 #pragma omp simd
-          for (int64_t l = 0; l < int64_t(n); ++l) block[l] = join(block[l], next[l]);
+          for (int64_t l = 0; l < int64_t(n); ++l) block[l] = join(block[l], f(next[l]));
         }
       };
       if (width == kWidth) fold(std::integral_constant<int64_t, kWidth>());

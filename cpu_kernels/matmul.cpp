@@ -18,13 +18,6 @@ struct Product {
   bool relu = false;
 };
 
-dnn::Matrix matrix(V x) {
-  if (!x.defined()) return {};
-  const int64_t r = x.rank;
-  return {x.data, r > 2 && x.sizes[r - 3] > 1 ? x.strides[r - 3] : 0, x.strides[r - 2], x.strides[r - 1]};
-}
-dnn::Matrix transposed(const dnn::Matrix& x) { return {x.data, x.batch, x.column, x.row}; }
-
 /// C = A B as C^T = B^T A^T.
 Product transposed(const Product& p) {
   Product t = p;
@@ -33,25 +26,12 @@ Product transposed(const Product& p) {
   return t;
 }
 
-/// A batch that shares one operand is one taller or wider product.
-void join_batch(Product& p) {
-  const auto joins = [](const dnn::Matrix& x, int64_t stride, int64_t extent) {
-    return !x.data || x.batch == stride * extent;
-  };
-  if (p.batch > 1 && p.b.batch == 0 && joins(p.a, p.a.row, p.m) && joins(p.out, p.out.row, p.m) &&
-      joins(p.bias, p.bias.row, p.m))
-    p.m *= p.batch, p.batch = 1;
-  else if (p.batch > 1 && p.a.batch == 0 && joins(p.b, p.b.column, p.n) && joins(p.out, p.out.column, p.n) &&
-           joins(p.bias, p.bias.column, p.n))
-    p.n *= p.batch, p.batch = 1;
-}
-
 Product product(V out, V a, V b, V bias, const MatmulParams& params) {
   Product p;
   p.batch = out.rank > 2 ? out.sizes[out.rank - 3] : 1;
   p.m = out.sizes[out.rank - 2], p.n = out.sizes[out.rank - 1], p.k = a.sizes[a.rank - 1];
-  p.a = matrix(a), p.b = matrix(b), p.out = matrix(out);
-  if (bias.defined()) p.bias = matrix(bias.expand(out.shape()));
+  p.a = strided_matrix(a), p.b = strided_matrix(b), p.out = strided_matrix(out);
+  if (bias.defined()) p.bias = strided_matrix(bias.expand(out.shape()));
   p.alpha = params.alpha, p.beta = params.beta, p.relu = params.finish == MatmulFinish::Relu;
   return p;
 }
@@ -228,7 +208,7 @@ void add_fused(V sums, V x, float beta) {
 /// 16-bit floats: in their own instructions where there are any, else through float32; rounded once.
 template <class T> void half_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& params, DType dtype) {
   Product p = product(out, a, b, bias, params);
-  join_batch(p);
+  join_batch(p, p.bias);
   if (p.k > 0 && p.m == 1) return vector_product<T>(ctx, p, dtype);
   if (p.k > 0 && p.n == 1) return vector_product<T>(ctx, transposed(p), dtype);
   if (p.k > 0 && dtype == kBFloat16 && dnn::has_bfloat16() && library_product(ctx, p, dtype)) return;
@@ -237,7 +217,7 @@ template <class T> void half_product(Context& ctx, V out, V a, V b, V bias, cons
   const TensorView wide_bias = bias.defined() ? packed(ctx, bias, kFloat32) : TensorView();
   Product wide = product(wide_out, packed(ctx, a, kFloat32), packed(ctx, b, kFloat32), wide_bias,
                          adds ? MatmulParams{.alpha = params.alpha} : params);
-  join_batch(wide);
+  join_batch(wide, wide.bias);
   float_product(ctx, wide);
   if (adds) add_fused(wide_out, dense(ctx, out, kFloat32), float(params.beta));
   copy(ctx, {out, wide_out});
@@ -249,7 +229,7 @@ void plain_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& pa
   if (out.dtype == kFloat16) return half_product<Half>(ctx, out, a, b, bias, params, kFloat16);
   if (out.dtype == kBFloat16) return half_product<BFloat16>(ctx, out, a, b, bias, params, kBFloat16);
   Product p = product(out, a, b, bias, params);
-  join_batch(p);
+  join_batch(p, p.bias);
   switch (out.dtype) {
     case kFloat32: return float_product(ctx, p);
     case kFloat64: return compute<double>(ctx, p);

@@ -17,34 +17,18 @@ void norm_backward(Context& ctx, const entry::NormBackward& c) {
 }
 
 void norm_relu(Context& ctx, const entry::NormRelu& c) {
-  const NormOperands operands{.y = c.y,
-                              .mean = c.mean,
-                              .rstd = c.rstd,
-                              .x = c.x,
-                              .weight = c.weight,
-                              .bias = c.bias,
-                              .running_mean = c.running_mean,
-                              .running_var = c.running_var,
-                              .shift = c.shift,
-                              .add = c.add,
-                              .relu = true};
-  for_any_float("norm_relu", c.x.dtype, [&]<class T>() { norm_channels<T>(ctx, operands, c.params); });
+  for_any_float("norm_relu", c.x.dtype, [&]<class T>() {
+    norm_channels<T>(ctx,
+                     {c.y, c.mean, c.rstd, c.x, c.weight, c.bias, c.running_mean, c.running_var, c.shift, c.add, true},
+                     c.params);
+  });
 }
 
 void norm_relu_backward(Context& ctx, const entry::NormReluBackward& c) {
-  const NormGradOperands operands{.dx = c.dx,
-                                  .dweight = c.dweight,
-                                  .dbias = c.dbias,
-                                  .dy = c.dy,
-                                  .x = c.x,
-                                  .weight = c.weight,
-                                  .mean = c.mean,
-                                  .rstd = c.rstd,
-                                  .dadd = c.dadd,
-                                  .y = c.y,
-                                  .shift = c.shift,
-                                  .relu = true};
-  for_any_float("norm_relu", c.x.dtype, [&]<class T>() { norm_channels_backward<T>(ctx, operands, c.params); });
+  for_any_float("norm_relu", c.x.dtype, [&]<class T>() {
+    norm_channels_backward<T>(
+        ctx, {c.dx, c.dweight, c.dbias, c.dy, c.x, c.weight, c.mean, c.rstd, c.dadd, c.y, c.shift, true}, c.params);
+  });
 }
 
 }  // namespace tapir::inline v0::cpu

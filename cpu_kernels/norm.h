@@ -16,6 +16,8 @@ struct NormGradOperands {
   bool relu = false;
 };
 
+#define TAPIR_EACH_FLOAT(X) X(float) X(double) X(Half) X(BFloat16)
+
 /// Layer and Rms, for T of float, double, Half, BFloat16 (norm_rows.cpp).
 template <class T> void norm_rows(Context& ctx, const entry::Norm& c);
 template <class T> void norm_rows_backward(Context& ctx, const entry::NormBackward& c);

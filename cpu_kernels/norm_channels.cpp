@@ -514,10 +514,7 @@ template <class T> void norm_channels_backward(Context& ctx, const NormGradOpera
 #define TAPIR_INSTANTIATE(T)                                                        \
   template void norm_channels<T>(Context&, const NormOperands&, const NormParams&); \
   template void norm_channels_backward<T>(Context&, const NormGradOperands&, const NormParams&);
-TAPIR_INSTANTIATE(float)
-TAPIR_INSTANTIATE(double)
-TAPIR_INSTANTIATE(Half)
-TAPIR_INSTANTIATE(BFloat16)
+TAPIR_EACH_FLOAT(TAPIR_INSTANTIATE)
 #undef TAPIR_INSTANTIATE
 
 }  // namespace tapir::inline v0::cpu

@@ -206,10 +206,7 @@ template <class T> void norm_rows_backward(Context& ctx, const entry::NormBackwa
 #define TAPIR_INSTANTIATE(T)                                \
   template void norm_rows<T>(Context&, const entry::Norm&); \
   template void norm_rows_backward<T>(Context&, const entry::NormBackward&);
-TAPIR_INSTANTIATE(float)
-TAPIR_INSTANTIATE(double)
-TAPIR_INSTANTIATE(Half)
-TAPIR_INSTANTIATE(BFloat16)
+TAPIR_EACH_FLOAT(TAPIR_INSTANTIATE)
 #undef TAPIR_INSTANTIATE
 
 }  // namespace tapir::inline v0::cpu

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 
 #include "lanes.h"
@@ -8,24 +9,27 @@ namespace {
 
 using P = ReduceParams;
 
-/// Max and Min of float, double or int64_t; a NaN wins.
-template <class T, bool kLargest> struct Extreme {
+/// Max and Min of float, double or int64_t, and the p-norms of infinite p, which are those of magnitudes; a NaN wins.
+template <class T, bool kLargest, bool kMagnitudes> struct Extreme {
   using In = T;
   using Cell = std::conditional_t<std::integral<T>, int64_t, double>;  // holds a float exactly
   using Out = Cell;
   static constexpr int kCells = 1;
   static constexpr In worst() {
+    if (kMagnitudes && kLargest) return 0;
     if constexpr (std::floating_point<In>)
       return kLargest ? -std::numeric_limits<In>::infinity() : std::numeric_limits<In>::infinity();
     else return kLargest ? std::numeric_limits<In>::min() : std::numeric_limits<In>::max();
   }
+  static constexpr auto value = [](In x) -> In {  // a type of its own, so that the loops take it in
+    if constexpr (kMagnitudes) return std::abs(x);
+    else return x;
+  };
   static void identity(Cell* s, const P&) { *s = Cell(worst()); }
-  static void leaf(Cell* s, const In* x, Run run, const P&) {
-    *s = Cell(extreme_of<kLargest>(x, run.count, [](In v) { return v; }));
-  }
+  static void leaf(Cell* s, const In* x, Run run, const P&) { *s = Cell(extreme_of<kLargest>(x, run.count, value)); }
   static void rows(Cell* s, int64_t, const char* x, int64_t stride, int64_t columns, Run run, int64_t, const P&) {
     const auto join = [](In a, In b) { return extreme<kLargest>(a, b); };
-    fold_rows<16, In>(x, stride, columns, run.count, join, [s](int64_t first, int64_t width, const In* block) {
+    fold_rows<16, In>(x, stride, columns, run.count, value, join, [s](int64_t first, int64_t width, const In* block) {
 #pragma omp simd
       for (int64_t l = 0; l < width; ++l) s[first + l] = extreme<kLargest>(s[first + l], Cell(block[l]));
     });
@@ -55,8 +59,8 @@ template <bool kAny> struct Truth {
   static Out result(const Cell* s, int64_t, const P&) { return *s != 0; }
 };
 
-template <class T> Reducer extreme_for(ReduceOp op) {
-  return op == ReduceOp::Max ? make_reducer<Extreme<T, true>>() : make_reducer<Extreme<T, false>>();
+template <class T, bool kMagnitudes = false> Reducer extreme_for(bool largest) {
+  return largest ? make_reducer<Extreme<T, true, kMagnitudes>>() : make_reducer<Extreme<T, false, kMagnitudes>>();
 }
 
 }  // namespace
@@ -64,8 +68,11 @@ template <class T> Reducer extreme_for(ReduceOp op) {
 Reducer extreme_reducer(const ReduceParams& p, DType in) {
   if (p.op == ReduceOp::Any) return make_reducer<Truth<true>>();
   if (p.op == ReduceOp::All) return make_reducer<Truth<false>>();
-  if (!is_floating(in)) return extreme_for<int64_t>(p.op);
-  return in == kFloat64 ? extreme_for<double>(p.op) : extreme_for<float>(p.op);
+  if (p.op == ReduceOp::NormP)
+    return in == kFloat32 ? extreme_for<float, true>(p.p > 0) : extreme_for<double, true>(p.p > 0);
+  const bool largest = p.op == ReduceOp::Max;
+  if (!is_floating(in)) return extreme_for<int64_t>(largest);
+  return in == kFloat64 ? extreme_for<double>(largest) : extreme_for<float>(largest);
 }
 
 }  // namespace tapir::inline v0::cpu

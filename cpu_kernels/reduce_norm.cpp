@@ -43,24 +43,6 @@ template <class T, Norm kNorm> struct PowerNorm {
   }
 };
 
-/// p = inf and -inf: the largest or smallest magnitude; NaN wins.
-template <class T, bool kLargest> struct ExtremeNorm {
-  using In = T;
-  using Cell = double;
-  using Out = double;
-  static constexpr int kCells = 1;
-  static void identity(Cell* s, const P&) { *s = kLargest ? 0 : std::numeric_limits<double>::infinity(); }
-  static void leaf(Cell* s, const In* x, Run run, const P&) {
-    *s = extreme_of<kLargest>(x, run.count, [](In v) { return std::abs(v); });
-  }
-  static void add(Cell* s, int64_t, const In* x, int64_t columns, Run, const P&) {
-#pragma omp simd
-    for (int64_t j = 0; j < columns; ++j) s[j] = extreme<kLargest>(s[j], std::abs(double(x[j])));
-  }
-  static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a = extreme<kLargest>(*a, *b); }
-  static Out result(const Cell* s, int64_t, const P&) { return *s; }
-};
-
 /// ln of a sum of e^x. The state is the largest element m and the sum of e^(x - m); an infinite m is taken as 0 in it.
 template <class T> struct LogSumExp {
   using In = T;
@@ -90,7 +72,7 @@ template <class T> struct LogSumExp {
         const auto row = [&](int64_t r) { return reinterpret_cast<const In*>(from + r * stride); };
         In top[kWidth], start[kWidth], part[kWidth];
         const auto join = [](In a, In b) { return extreme<true>(a, b); };
-        fold_rows<kRows, In>(from, stride, n, rows, join,
+        fold_rows<kRows, In>(from, stride, n, rows, as_it_is, join,
                              [&](int64_t, int64_t, const In* block) { std::copy_n(block, n, top); });
         for (int64_t l = 0; l < n; ++l) {
           const double m = double(top[l]) > s[j + l] ? double(top[l]) : s[j + l];
@@ -117,7 +99,6 @@ template <class T> struct LogSumExp {
 };
 
 template <class T> Reducer norm_of(double p) {
-  if (std::isinf(p)) return p > 0 ? make_reducer<ExtremeNorm<T, true>>() : make_reducer<ExtremeNorm<T, false>>();
   if (p == 0) return make_reducer<PowerNorm<T, Norm::Count>>();
   if (p == 1) return make_reducer<PowerNorm<T, Norm::Sum>>();
   if (p == 2) return make_reducer<PowerNorm<T, Norm::Euclid>>();
@@ -129,6 +110,7 @@ template <class T> Reducer norm_of(double p) {
 Reducer norm_reducer(const ReduceParams& p, DType in) {
   const bool wide = in == kFloat64 || !is_floating(in);
   if (p.op == ReduceOp::LogSumExp) return wide ? make_reducer<LogSumExp<double>>() : make_reducer<LogSumExp<float>>();
+  if (std::isinf(p.p)) return extreme_reducer(p, wide ? kFloat64 : kFloat32);
   return wide ? norm_of<double>(p.p) : norm_of<float>(p.p);
 }
 

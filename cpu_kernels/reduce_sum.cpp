@@ -11,7 +11,7 @@ namespace {
 using P = ReduceParams;
 
 // Float32 is added in float32 for a few terms only, then in float64: as exact as a pairwise sum, and as fast as the memory.
-constexpr int64_t kFloatTerms = 16, kFloatLanes = 64;
+constexpr int64_t kFloatTerms = 16;
 
 /// f(x[0]) + ... + f(x[n - 1]) of floats, f being for vectors too: lanes of at most kFloatTerms terms, in float64 from there on.
 template <class F> double sum_floats(const float* x, int64_t n, F&& f) {
@@ -43,33 +43,12 @@ template <class F> double sum_floats(const float* x, int64_t n, F&& f) {
 /// Adds rows of floats to a plane of float64 sums, `stride` bytes apart: kFloatTerms of them at once.
 template <class F>
 void add_float_rows(double* s, const char* x, int64_t stride, int64_t columns, int64_t count, F&& f) {
-  float block[kFloatLanes];
-  for (int64_t i = 0; i < count; i += kFloatTerms) {
-    const int64_t rows = count - i < kFloatTerms ? count - i : kFloatTerms;
-    for (int64_t j = 0; j < columns; j += kFloatLanes) {
-      const int64_t width = columns - j < kFloatLanes ? columns - j : kFloatLanes;
-      const auto row = [&](int64_t r) { return reinterpret_cast<const float*>(x + (i + r) * stride) + j; };
-      if (width == kFloatLanes) {
-        const float* first = row(0);
+  const auto plus = [](float a, float b) { return a + b; };
+  fold_rows<kFloatTerms, float>(x, stride, columns, count, f, plus,
+                                [s](int64_t first, int64_t width, const float* sums) {
 #pragma omp simd
-        for (int64_t l = 0; l < kFloatLanes; ++l) block[l] = f(first[l]);
-        for (int64_t r = 1; r < rows; ++r) {
-          const float* next = row(r);
-#pragma omp simd
-          for (int64_t l = 0; l < kFloatLanes; ++l) block[l] += f(next[l]);
-        }
-      } else {
-        for (int64_t l = 0; l < width; ++l) block[l] = f(row(0)[l]);
-        for (int64_t r = 1; r < rows; ++r) {
-          const float* next = row(r);
-#pragma omp simd
-          for (int64_t l = 0; l < width; ++l) block[l] += f(next[l]);
-        }
-      }
-#pragma omp simd
-      for (int64_t l = 0; l < width; ++l) s[j + l] += double(block[l]);
-    }
-  }
+                                  for (int64_t l = 0; l < width; ++l) s[first + l] += double(sums[l]);
+                                });
 }
 
 /// Sum, Mean and NanSum. Cell: double, or uint64_t (integers wrap).

@@ -36,8 +36,8 @@ void run_reducer(Context&, V out, V x, const Reducer& reducer, const ReduceParam
 // By operation; ValueError where there is none for the dtype.
 Reducer sum_reducer(const ReduceParams&, DType in, DType out);  // reduce_sum.cpp: Sum, Mean, Prod, Var, Std
 Reducer norm_reducer(const ReduceParams&, DType in);            // reduce_norm.cpp: NormP, LogSumExp
-Reducer extreme_reducer(const ReduceParams&, DType in);         // reduce_minmax.cpp: Max, Min, Any, All
-Reducer arg_reducer(ArgReduceOp op, DType in);                  // arg_reduce.cpp
+Reducer extreme_reducer(const ReduceParams&, DType in);  // reduce_minmax.cpp: Max, Min, NormP of infinite p, Any, All
+Reducer arg_reducer(ArgReduceOp op, DType in);           // arg_reduce.cpp
 
 /// A reducer from a struct with
 ///   using In, Cell, Out; static constexpr int kCells;

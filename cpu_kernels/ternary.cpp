@@ -1,4 +1,3 @@
-#include "../core/dispatch.h"
 #include "elementwise.h"
 #include "kernels.h"
 

@@ -1,4 +1,3 @@
-#include "../core/dispatch.h"
 #include "elementwise.h"
 #include "kernels.h"
 
@@ -16,13 +15,7 @@ Choice unary_test(UnaryOp op, DType type) {
 
 Choice choice_for(const UnaryParams& p, DType type) {
   const UnaryOp op = is_floating(type) ? formulas::form_of(p) : p.op;
-  Choice choice = unary_arithmetic(op, type);
-  if (!choice.kernel) choice = unary_math(op, type);
-  if (!choice.kernel) choice = unary_activation(op, type);
-  if (!choice.kernel) choice = unary_special(op, type);
-  if (!choice.kernel) choice = unary_test(op, type);
-  if (!choice.kernel) fail_dtype("unary", type);
-  return choice;
+  return first_choice("unary", op, type, unary_arithmetic, unary_math, unary_activation, unary_special, unary_test);
 }
 
 void unary(Context&, const entry::Unary& c) {

@@ -13,8 +13,7 @@ static bool is_integer_division(BinaryOp op, DType type) {
 
 /// One element of b each; where it is 0 its position in `out` is reported.
 static __global__ void divisors_kernel(Layout<2> l, const void* b, DType dtype, LateError* error) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += step) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[2];
     l.offsets(i, at);
     if (!load_any<bool>(b, at[0], dtype)) report_bad_value(error, at[1], 0, 0);
@@ -43,31 +42,20 @@ static void check_divisors(Context& ctx, V out, V b) {
 template <class T> static void run(Context& ctx, V out, V a, V b, BinaryOp op, const BinaryParams& p) {
   const auto numbers = formulas::numbers<T>(op, p);
   const TensorView* const in[] = {&a, &b};
-  const auto any = [&]<bool kPacks, Family... kFamilies>() {
+  const auto any = [&]<bool kPacks, Family... kFamilies>(FamilyGroup<kPacks, kFamilies...>) {
     run_pointwise<T, kPacks>(ctx, "binary", out, in, AnyBinary<T, kFamilies...>{op, numbers});
   };
   const Family family = formulas::family_of(op);
-  if (family == Family::Compare) return any.template operator()<true, Family::Compare>();
-  if constexpr (formulas::kReal<T>) {
-    switch (family) {
-      case Family::All:
-      case Family::Floats: return any.template operator()<true, Family::All, Family::Floats>();
-      case Family::Gradient: return any.template operator()<true, Family::Gradient>();
-      case Family::Math: return any.template operator()<true, Family::Math>();
-      case Family::Division: return any.template operator()<true, Family::Division>();
-      case Family::Power: return any.template operator()<true, Family::Power>();
-      case Family::Special: return any.template operator()<false, Family::Special>();
-      default: break;
-    }
-  } else {
-    if (family == Family::All || family == Family::Bitwise)
-      return any.template operator()<true, Family::All, Family::Bitwise>();
-    if (family == Family::Division || family == Family::Power)
-      return any.template operator()<false, Family::Division, Family::Power>();
-    if constexpr (!std::is_same_v<T, bool>)
-      if (family == Family::Shift) return any.template operator()<false, Family::Shift>();
-  }
-  fail_dtype("binary", dtype_of<T>);
+  using Divisions = FamilyGroup<false, Family::Division, Family::Power>;
+  bool found = run_group_of<FamilyGroup<true, Family::Compare>>(family, any);
+  if constexpr (formulas::kReal<T>)
+    found = found || run_group_of<FamilyGroup<true, Family::All, Family::Floats>, FamilyGroup<true, Family::Gradient>,
+                                  FamilyGroup<true, Family::Math>, FamilyGroup<true, Family::Division>,
+                                  FamilyGroup<true, Family::Power>, FamilyGroup<false, Family::Special>>(family, any);
+  else found = found || run_group_of<FamilyGroup<true, Family::All, Family::Bitwise>, Divisions>(family, any);
+  if constexpr (!formulas::kReal<T> && !std::is_same_v<T, bool>)
+    found = found || run_group_of<FamilyGroup<false, Family::Shift>>(family, any);
+  if (!found) fail_dtype("binary", dtype_of<T>);
 }
 
 void binary(Context& ctx, const entry::Binary& c) {

@@ -13,7 +13,7 @@ struct Field {
 };
 struct Shape3 {
   Field x, w, y;
-  int64_t groups, stride[3], padding[3], dilation[3];
+  int64_t in_group, out_group, stride[3], padding[3], dilation[3];
   const void* bias;
   int64_t bias_stride;
 };
@@ -50,18 +50,17 @@ __device__ inline bool target_of(const Shape3& s, const int64_t (&from)[5], cons
 
 template <class T> __global__ void conv_forward_kernel(Shape3 s) {
   using Sum = typename ProductSumOf<T>::type;
-  const int64_t total = numel(s.y), in_group = s.w.sizes[1], out_group = s.y.sizes[1] / s.groups;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(numel(s.y))) {
     int64_t at[5], from[5], q[5];
     locate(s.y, i, at);
     from[0] = at[0], q[0] = at[1];
-    const int64_t first = at[1] / out_group * in_group;
+    const int64_t first = at[1] / s.out_group * s.in_group;
     Sum sum = s.bias ? Sum(static_cast<const T*>(s.bias)[at[1] * s.bias_stride]) : Sum(0);
     for (q[2] = 0; q[2] < s.w.sizes[2]; ++q[2])
       for (q[3] = 0; q[3] < s.w.sizes[3]; ++q[3])
         for (q[4] = 0; q[4] < s.w.sizes[4]; ++q[4]) {
           if (!source_of(s, at, q, from)) continue;
-          for (q[1] = 0; q[1] < in_group; ++q[1]) {
+          for (q[1] = 0; q[1] < s.in_group; ++q[1]) {
             from[1] = first + q[1];
             sum += Sum(element<T>(s.x, from)) * Sum(element<T>(s.w, q));
           }
@@ -72,18 +71,17 @@ template <class T> __global__ void conv_forward_kernel(Shape3 s) {
 
 template <class T> __global__ void conv_data_kernel(Shape3 s) {
   using Sum = typename ProductSumOf<T>::type;
-  const int64_t total = numel(s.x), in_group = s.w.sizes[1], out_group = s.y.sizes[1] / s.groups;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(numel(s.x))) {
     int64_t at[5], to[5], q[5];
     locate(s.x, i, at);
-    to[0] = at[0], q[1] = at[1] % in_group;
-    const int64_t first = at[1] / in_group * out_group;
+    to[0] = at[0], q[1] = at[1] % s.in_group;
+    const int64_t first = at[1] / s.in_group * s.out_group;
     Sum sum = Sum(0);
     for (q[2] = 0; q[2] < s.w.sizes[2]; ++q[2])
       for (q[3] = 0; q[3] < s.w.sizes[3]; ++q[3])
         for (q[4] = 0; q[4] < s.w.sizes[4]; ++q[4]) {
           if (!target_of(s, at, q, to)) continue;
-          for (int64_t o = 0; o < out_group; ++o) {
+          for (int64_t o = 0; o < s.out_group; ++o) {
             to[1] = q[0] = first + o;
             sum += Sum(element<T>(s.y, to)) * Sum(element<T>(s.w, q));
           }
@@ -96,9 +94,8 @@ template <class T> __global__ void conv_data_kernel(Shape3 s) {
 template <class T> __global__ void conv_weight_kernel(Shape3 s) {
   using Sum = typename ProductSumOf<T>::type;
   __shared__ Sum shared[32];
-  const int64_t total = numel(s.w), in_group = s.w.sizes[1], out_group = s.y.sizes[1] / s.groups;
   const int64_t pixels = numel(s.y) / s.y.sizes[1];
-  for (int64_t i = blockIdx.x; i < total; i += gridDim.x) {
+  for (int64_t i = blockIdx.x; i < numel(s.w); i += gridDim.x) {
     int64_t q[5];
     locate(s.w, i, q);
     Sum sum = Sum(0);
@@ -107,7 +104,7 @@ template <class T> __global__ void conv_weight_kernel(Shape3 s) {
       for (int d = 4; d >= 2; --d) at[d] = rest % s.y.sizes[d], rest /= s.y.sizes[d];
       at[0] = from[0] = rest, at[1] = q[0];
       if (!source_of(s, at, q, from)) continue;
-      from[1] = q[0] / out_group * in_group + q[1];
+      from[1] = q[0] / s.out_group * s.in_group + q[1];
       sum += Sum(element<T>(s.y, at)) * Sum(element<T>(s.x, from));
     }
     sum = block_fold(sum, Sum(0), shared, Plus());
@@ -134,7 +131,8 @@ template <class T> void run(Context& ctx, dnn::Pass pass, const Shape3& s, V x, 
 }  // namespace
 
 void direct_conv(Context& ctx, dnn::Pass pass, V x, V w, V y, V bias, const ConvParams& p) {
-  Shape3 s{field(x), field(w), field(y), p.groups, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, bias.data, 0};
+  Shape3 s{field(x),  field(w),  field(y),  w.sizes[1], y.sizes[1] / p.groups,
+           {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, bias.data,  0};
   if (bias.defined()) s.bias_stride = bias.strides[0];
   for (int64_t d = 0; d < p.spatial; ++d) {
     const int64_t to = 3 - p.spatial + d;

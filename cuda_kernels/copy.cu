@@ -23,8 +23,7 @@ template <class F> void for_width(int64_t bytes, F&& f) {
 /// `l` counts packs; only the last one of a one-dimensional layout may be short. No x: `number` is written.
 template <class W> __global__ void copy_packs_kernel(Layout<2> l, int64_t numel, W* out, const W* x, W number) {
   constexpr int width = kWidth<W>;
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += step) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[2] = {i * width, i * width};
     if (l.rank > 1 || l.strides[1][0] == 0) l.offsets(i, at);
     const int count = numel - i * width < width ? int(numel - i * width) : width;
@@ -40,8 +39,7 @@ template <class W> __global__ void copy_packs_kernel(Layout<2> l, int64_t numel,
   }
 }
 template <class W> __global__ void copy_strided_kernel(Layout<2> l, W* out, const W* x, W number) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += step) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[2];
     l.offsets(i, at);
     out[at[0]] = x ? x[at[1]] : number;
@@ -118,8 +116,7 @@ constexpr int kConverted = 4;
 
 template <class To>
 __global__ void convert_packs_kernel(Layout<2> l, int64_t numel, To* out, const void* x, DType from) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += step) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[2] = {i * kConverted, i * kConverted};
     if (l.rank > 1 || l.strides[1][0] == 0) l.offsets(i, at);
     const int count = numel - i * kConverted < kConverted ? int(numel - i * kConverted) : kConverted;
@@ -139,8 +136,7 @@ __global__ void convert_packs_kernel(Layout<2> l, int64_t numel, To* out, const 
   }
 }
 template <class To> __global__ void convert_strided_kernel(Layout<2> l, To* out, const void* x, DType from) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += step) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[2];
     l.offsets(i, at);
     out[at[0]] = narrow<To>(load_any<Compute<To>>(x, at[1], from));
@@ -161,8 +157,7 @@ void convert(Context& ctx, V out, V x) {
 
 template <class T> __global__ void range_kernel(int64_t n, T* out, int64_t stride, bool integer, int64_t start,
                                                 int64_t by, double first, double step) {
-  const int64_t threads = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += threads) {
+  for (const int64_t i : grid_stride(n)) {
     if (integer) out[i * stride] = narrow<T>(cast<Compute<T>>(wrap_add(start, wrap_mul(i, by))));
     else out[i * stride] = narrow<T>(cast<Compute<T>>(first + double(i) * step));
   }

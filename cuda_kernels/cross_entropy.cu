@@ -172,8 +172,7 @@ template <class T> __global__ void __launch_bounds__(kLossThreads)
     loss_grad_columns(T* dlogits, const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
                       const LossOutputs in) {
   using C = Compute<T>;
-  for (int64_t sample = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; sample < s.at.numel;
-       sample += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t sample : grid_stride(s.at.numel)) {
     int64_t at[5];
     s.at.offsets(sample, at);
     const Slope<C> slope(s, w, sample, at, in.losses, in.losses_dtype, in.lse, in.lse_dtype);

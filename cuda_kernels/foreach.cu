@@ -44,7 +44,7 @@ __global__ void norm_flat(const TensorTable<1> table, const NormSum norm, double
     const TableChunk at = chunk_at(table, chunk);
     const T* const data = static_cast<const T*>(table.data[0][at.tensor]) + at.begin;
     double sum = norm.start();
-    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data), int(threadIdx.x), int(blockDim.x), [&]<int W>(int64_t i) {
+    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data), [&]<int W>(int64_t i) {
       Compute<T> v[W];
       load_pack<W>(data + i, v);
       for (int w = 0; w < W; ++w) sum = norm(sum, norm.term(double(v[w])));
@@ -103,7 +103,7 @@ template <class T> __global__ void map_flat(const TensorTable<1> table, const Fa
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const TableChunk at = chunk_at(table, chunk);
     T* const data = static_cast<T*>(table.data[0][at.tensor]) + at.begin;
-    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data), int(threadIdx.x), int(blockDim.x), [&]<int W>(int64_t i) {
+    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data), [&]<int W>(int64_t i) {
       C v[W];
       load_pack<W>(data + i, v);
       for (int w = 0; w < W; ++w) v[w] = factor.of(v[w], C(number));
@@ -114,7 +114,7 @@ template <class T> __global__ void map_flat(const TensorTable<1> table, const Fa
 template <class C> __global__ void map_any(void* x, DType dtype, const Layout<1> l, const Factor factor) {
   const double number = factor.get();
   if (!factor.clamps && number == 1) return;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[1];
     l.offsets(i, at);
     store_float(x, at[0], dtype, factor.of(load_float<C>(x, at[0], dtype), C(number)));
@@ -125,12 +125,12 @@ template <class T> __global__ void zero_flat(const TensorTable<1> table, uint32_
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const TableChunk at = chunk_at(table, chunk);
     T* const data = static_cast<T*>(table.data[0][at.tensor]) + at.begin;
-    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data), int(threadIdx.x), int(blockDim.x),
+    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data),
                             [&]<int W>(int64_t i) { *reinterpret_cast<Pack<T, W>*>(data + i) = Pack<T, W>{}; });
   }
 }
 template <class T> __global__ void zero_any(T* x, const Layout<1> l) {
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[1];
     l.offsets(i, at);
     x[at[0]] = T(0);

@@ -34,8 +34,7 @@ template <class T> __global__ void count_elements(const Binning<T> b, unsigned l
   const bool shares = b.bins <= kSharedBins;
   for (int64_t i = threadIdx.x; shares && i < b.bins; i += blockDim.x) own[i] = 0;
   __syncthreads();
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < b.l.numel;
-       i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(b.l.numel)) {
     int64_t at[2];
     b.l.offsets(i, at);
     const int64_t bin = b.of(at[0]);
@@ -69,7 +68,7 @@ __global__ void add_weights(const Binning<T> b, const void* weights, DType dtype
 
 template <class Total>
 __global__ void finish_bins(void* out, int64_t step, DType dtype, const Total* totals, int64_t bins, int64_t chunks) {
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < bins; i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(bins)) {
     Total sum = 0;
     for (int64_t c = 0; c < chunks; ++c) sum += totals[c * bins + i];
     store_any(out, i * step, dtype, sum);

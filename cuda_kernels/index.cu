@@ -9,8 +9,7 @@ namespace {
 /// Operands of the layout: out, index, x without its step along the dimension.
 template <class T> __global__ void gather_kernel(T* out, const T* x, const int64_t* ids, Layout<3> l, int64_t step,
                                                  int64_t bound, LateError* error) {
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < l.numel; i += stride) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[3];
     l.offsets(i, at);
     const int64_t id = ids[at[1]];
@@ -28,8 +27,8 @@ struct Rows {
   LateError* error;
 };
 template <class T> __global__ void index_kernel(T* out, const T* x, Rows rows, Layout<2> rest, Split split) {
-  const int64_t total = rows.l.numel * rest.numel, stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
+  const int64_t total = rows.l.numel * rest.numel;
+  for (const int64_t i : grid_stride(total)) {
     const int64_t position = split.quotient(i), r = i - position * split.by;
     int64_t at[2], inner[2];
     rows.l.offsets(position, at), rest.offsets(r, inner);

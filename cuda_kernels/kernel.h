@@ -82,6 +82,24 @@ template <class T> __device__ __forceinline__ T narrow(Compute<T> v) {
 }
 #endif
 
+/// A grid-stride loop, for (const int64_t i : grid_stride(n)): this thread's numbers below n, which all threads of the grid share. With a
+/// width it is the first of so many neighbours.
+struct GridStride {
+  struct Iterator {
+    int64_t i, step;
+    __device__ __forceinline__ int64_t operator*() const { return i; }
+    __device__ __forceinline__ void operator++() { i += step; }
+    __device__ __forceinline__ bool operator!=(int64_t end) const { return i < end; }
+  };
+  int64_t n;
+  int width;
+  __device__ __forceinline__ Iterator begin() const {
+    return {(int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * width, int64_t(gridDim.x) * blockDim.x * width};
+  }
+  __device__ __forceinline__ int64_t end() const { return n; }
+};
+__device__ __forceinline__ GridStride grid_stride(int64_t n, int width = 1) { return {n, width}; }
+
 /// N neighbours that one load or store of up to 16 bytes moves.
 template <class T, int N> struct alignas(sizeof(T) * N) Pack { T of[N]; };
 template <class T> inline constexpr int kPackSize = int(16 / sizeof(T));

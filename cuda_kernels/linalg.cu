@@ -12,7 +12,7 @@ using solver::Matrices;
 
 template <class T> __global__ void permute_rows_kernel(T* out, const T* x, const int* order, int64_t rows,
                                                        int64_t columns, int64_t n, int to) {
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < n; i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(n)) {
     const int64_t row = i % rows, first = i - row, batch = i / (rows * columns);
     const int64_t other = first + order[batch * rows + row];
     if (to) out[other] = x[i];
@@ -21,7 +21,7 @@ template <class T> __global__ void permute_rows_kernel(T* out, const T* x, const
 }
 
 template <class T> __global__ void keep_triangle_kernel(T* x, int64_t rows, int64_t columns, int64_t n, int upper) {
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < n; i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(n)) {
     const int64_t row = i % rows, column = i / rows % columns;
     if (upper ? row > column : row < column) x[i] = T(0);
   }

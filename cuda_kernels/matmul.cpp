@@ -25,12 +25,6 @@ TensorView dense_copy(Context& ctx, V v) {
 
 namespace {
 
-Matrix matrix(V x) {
-  const int64_t r = x.rank;
-  return {x.data, r > 2 && x.sizes[r - 3] > 1 ? x.strides[r - 3] : 0, x.strides[r - 2], x.strides[r - 1]};
-}
-Matrix transposed(const Matrix& x) { return {x.data, x.batch, x.column, x.row}; }
-
 /// C = A B as C^T = B^T A^T.
 void transpose(Product& p) {
   std::swap(p.m, p.n), std::swap(p.a, p.b);
@@ -43,19 +37,6 @@ void tidy(Matrix& x, int64_t rows, int64_t columns) {
   if (columns == 1) x.column = x.row == 1 ? rows : 1;
 }
 bool is_row_major(const Matrix& x, int64_t columns) { return x.column == 1 && x.row >= columns; }
-
-/// A batch that shares one operand is one taller or wider product.
-void join_batch(Product& p) {
-  const auto joins = [](const Matrix& x, int64_t stride, int64_t extent) {
-    return !x.data || x.batch == stride * extent;
-  };
-  if (p.batch > 1 && p.b.batch == 0 && joins(p.a, p.a.row, p.m) && joins(p.out, p.out.row, p.m) &&
-      joins(p.c, p.c.row, p.m))
-    p.m *= p.batch, p.batch = 1;
-  else if (p.batch > 1 && p.a.batch == 0 && joins(p.b, p.b.column, p.n) && joins(p.out, p.out.column, p.n) &&
-           joins(p.c, p.c.column, p.n))
-    p.n *= p.batch, p.batch = 1;
-}
 
 TensorView view_of(const Product& p, const Matrix& x, int64_t rows, int64_t columns) {
   TensorView v(Scalar(0), p.dtype);
@@ -97,7 +78,7 @@ Left library_product(Context& ctx, Product p) {
   const bool direct = is_row_major(p.out, p.n) && (p.batch == 1 || p.out.batch != 0);
   if (!direct) {
     const bool added = p.beta != 0 && p.c.data == p.out.data;
-    p.out = matrix(added ? dense_copy(ctx, out) : dense_room(ctx, out));
+    p.out = strided_matrix(added ? dense_copy(ctx, out) : dense_room(ctx, out));
     if (added) p.c = p.out;
   }
   to_blas(ctx, p, p.a, p.m, p.k), to_blas(ctx, p, p.b, p.k, p.n);
@@ -135,13 +116,13 @@ bool run_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& para
   p.dtype = out.dtype;
   p.batch = out.rank > 2 ? out.sizes[out.rank - 3] : 1;
   p.m = out.sizes[out.rank - 2], p.n = out.sizes[out.rank - 1], p.k = a.sizes[a.rank - 1];
-  p.a = matrix(a), p.b = matrix(b), p.out = matrix(out);
+  p.a = strided_matrix(a), p.b = strided_matrix(b), p.out = strided_matrix(out);
   p.alpha = params.alpha, p.beta = params.beta;
   if (p.beta != 0) p.c = p.out;
   const bool late_bias = bias.defined() && p.beta != 0;
-  if (bias.defined() && !late_bias) p.c = matrix(bias.expand(out.shape())), p.beta = 1;
+  if (bias.defined() && !late_bias) p.c = strided_matrix(bias.expand(out.shape())), p.beta = 1;
   if (p.k == 0) p.a.data = p.b.data = nullptr;  // of no elements: nothing is read
-  join_batch(p);
+  join_batch(p, p.c);
   const Left left = is_floating(p.dtype) && p.k > 0 ? library_product(ctx, p) : Left::All;
   if (left == Left::All && p.gelu) return false;
   if (left == Left::All) strided_product(ctx, p);
@@ -177,7 +158,7 @@ void matmul(Context& ctx, const entry::Matmul& c) {
   }
   const bool relu = params.finish == MatmulFinish::Relu;  // not the library's own: that turns NaN into 0
   extra.gelu = !relu && params.alpha == 1 && params.beta == 0 && library_has_gelu(out, aux);
-  if (extra.gelu && aux.defined()) extra.before = matrix(aux);
+  if (extra.gelu && aux.defined()) extra.before = strided_matrix(aux);
   if (extra.gelu && run_product(ctx, out, a, b, bias, params, extra)) return;
   const TensorView before = aux.defined() ? aux : out;
   run_product(ctx, before, a, b, bias, params);

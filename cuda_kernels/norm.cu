@@ -274,7 +274,7 @@ template <class T> __global__ void norm_rows_sums(const T* dy, const T* x, const
   using C = Compute<T>;
   const int64_t rows = f.at.rows.numel, n = f.at.inside.numel, part = blockIdx.y;
   const int64_t first = rows * part / f.parts, last = rows * (part + 1) / f.parts;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(n)) {
     int64_t in[3], at[3];
     f.at.place(i, in);
     C dw = 0, db = 0;

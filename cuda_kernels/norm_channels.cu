@@ -154,8 +154,7 @@ template <class T, int V>
 __global__ void norm_apply(T* y, const T* x, const Layout<3> l, const Compute<T>* cells, int64_t plane) {
   using C = Compute<T>;
   const int64_t step = l.rank ? l.strides[2][0] : 0;
-  for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V; i < l.numel;
-       i += int64_t(gridDim.x) * blockDim.x * V) {
+  for (const int64_t i : grid_stride(l.numel, V)) {
     int64_t at[3];
     l.offsets(i, at);
     C v[V], mean[V], scale[V], shift[V];
@@ -189,7 +188,7 @@ template <class T> void forward_as(Context& ctx, const entry::Norm& c) {
     Reduction<1> r = by_groups(ctx, c.x, g, batch);
     const MomentsOf<C> op{};
     if (r.packs(0, c.x.data, c.x.dtype, kPackSize<T>)) r.run_first(op, PackLoad<T>{c.x.as<T>()}, true);
-    else r.run_first(op, AnyLoad<C>{c.x.data, c.x.dtype}, true);
+    else r.run_first(op, AnyLoad<C>{{}, c.x.data, c.x.dtype}, true);
     f.states = static_cast<const State*>(r.plan.states), f.chunks = r.plan.chunks;
   }
   launch(ctx, "norm", grid_of(g.outer * g.groups * 32), norm_statistics<C>, f);
@@ -266,7 +265,7 @@ struct BackwardFinish {
 
 template <class C> __global__ void norm_cell_means(const BackwardFinish f) {
   const int64_t cells = f.g.cells();
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < cells; i += int64_t(gridDim.x) * blockDim.x)
+  for (const int64_t i : grid_stride(cells))
     static_cast<C*>(f.cells)[i] = load_float<C>(f.mean.data, i / f.g.per_group(), f.mean.dtype);
 }
 
@@ -324,8 +323,7 @@ template <class T, int V> __global__ void norm_apply_grad(T* dx, const T* dy, co
                                                           const Compute<T>* cells, int64_t plane) {
   using C = Compute<T>;
   const int64_t step = l.rank ? l.strides[3][0] : 0;
-  for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V; i < l.numel;
-       i += int64_t(gridDim.x) * blockDim.x * V) {
+  for (const int64_t i : grid_stride(l.numel, V)) {
     int64_t at[4];
     l.offsets(i, at);
     C g[V], v[V], mean[V], slope[V], bend[V], shift[V];

@@ -45,7 +45,7 @@ __global__ void update_flat(const TensorTable<K> table, const StepNumbers<Comput
       data[k] = static_cast<T*>(table.data[k][at.tensor]) + at.begin;
       aligned = aligned && head_of(data[k]) == 0;
     }
-    for_packs<V>(at.end - at.begin, aligned ? 0 : -1, int(threadIdx.x), int(blockDim.x), [&]<int W>(int64_t i) {
+    for_packs<V>(at.end - at.begin, aligned ? 0 : -1, [&]<int W>(int64_t i) {
       C v[K][W];
       for (int k = 0; k < K; ++k) load_pack<W>(data[k] + i, v[k]);
       for (int w = 0; w < W; ++w) {
@@ -69,7 +69,7 @@ template <class C, int K>
 __global__ void update_any(const Operands<K> o, const Layout<K> l, const StepNumbers<C>* coefficients) {
   const StepNumbers<C> c = *coefficients;
   if (c.skip) return;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[K];
     l.offsets(i, at);
     C v[K];

@@ -46,8 +46,7 @@ template <int K> struct Keys {
 /// to[p]: where in the table the rows of position p begin, -1 for a bad one. Operands of the layout: the offset that the position has
 /// anyway, its number for messages, the index tensors.
 template <int K> __global__ void table_offsets(int64_t* to, Keys<K> keys, Layout<K + 2> l, LateError* error) {
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t p = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; p < l.numel; p += stride) {
+  for (const int64_t p : grid_stride(l.numel)) {
     int64_t at[K + 2];
     l.offsets(p, at);
     int64_t offset = at[0];

@@ -67,8 +67,7 @@ template <class L, class R, class A, class S, int W, int N, class F>
 __global__ void packed_kernel(L l, int64_t numel, R* out, Inputs<Compute<S>, N> in, F f) {
   using T = Compute<S>;
   constexpr bool line = std::is_same_v<L, Line>;
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += step) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[N + 1];
     if constexpr (!line) l.offsets(i, at);
     const int count = numel - i * W < W ? int(numel - i * W) : W;
@@ -97,8 +96,7 @@ __global__ void packed_kernel(L l, int64_t numel, R* out, Inputs<Compute<S>, N> 
 
 template <class R, class T, int N, class F>
 __global__ void general_kernel(Layout<N + 1> l, void* out, DType dtype, Inputs<T, N> in, F f) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.numel; i += step) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[N + 1];
     l.offsets(i, at);
     T x[N][1];
@@ -180,6 +178,15 @@ void run_pointwise(Context& ctx, const char* op, V out, const TensorView* const 
       if (packed.template operator()<Half>() || packed.template operator()<BFloat16>()) return;
   }
   launch(ctx, op, grid_of(numel), general_kernel<R, T, N, F>, l, out.data, out.dtype, in, f);
+}
+
+/// Families of operations whose formulas one kernel has, with packs of 16 bytes or without.
+template <bool kPacks, formulas::Family... kFamilies> struct FamilyGroup {
+  static constexpr bool has(formulas::Family family) { return ((family == kFamilies) || ...); }
+};
+/// run(group) for the one of these groups that has the family; false where none has.
+template <class... Groups, class F> bool run_group_of(formulas::Family family, F&& run) {
+  return ((Groups::has(family) && (run(Groups()), true)) || ...);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

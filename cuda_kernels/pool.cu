@@ -77,8 +77,7 @@ template <class T> __device__ T lowest() {
 /// The first position always enters, NaN wins, later ones only if larger. An empty window: -inf at -1.
 template <class T, int P> __global__ void max_pool(T* y, int64_t* indices, const T* x, Windows w, int64_t total) {
   using A = Compute<T>;
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
+  for (const int64_t i : grid_stride(total)) {
     const Place o = output_of(w, i, P);
     const Span s[3] = {w.axes[0].span(o.at[0]), w.axes[1].span(o.at[1]), w.axes[2].span(o.at[2])};
     const T* const from = x + w.x.offset(o.n, o.c, 0, 0, 0);
@@ -103,8 +102,7 @@ template <class T, int P> __global__ void max_pool(T* y, int64_t* indices, const
 
 template <class T, int P> __global__ void average_pool(T* y, const T* x, Windows w, int64_t total) {
   using A = Compute<T>;
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
+  for (const int64_t i : grid_stride(total)) {
     const Place o = output_of(w, i, P);
     const Span s[3] = {w.axes[0].span(o.at[0]), w.axes[1].span(o.at[1]), w.axes[2].span(o.at[2])};
     const T* const from = x + w.x.offset(o.n, o.c, 0, 0, 0);
@@ -141,8 +139,7 @@ template <class T> __global__ void average_pool_by_warp(T* y, const T* x, Window
 template <class T, int P>
 __global__ void pool_backward_kernel(T* dx, const T* dy, const int64_t* indices, Windows w, int64_t total) {
   using A = Compute<T>;
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
+  for (const int64_t i : grid_stride(total)) {
     const Place e = place_of(w, i, w.axes[0].in, w.axes[1].in, w.axes[2].in, P);
     int first[3], last[3];
     for (int d = 0; d < 3; ++d) w.axes[d].holders(e.at[d], first[d], last[d]);

@@ -29,8 +29,8 @@ struct Source {
 /// f(block, words) for all blocks of four elements of n: `block` begins at element 4 block.
 template <class F> __device__ void for_blocks(const Source& source, int64_t n, F&& f) {
   const uint64_t start = source.start();
-  const int64_t blocks = (n + 3) / 4, stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t b = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; b < blocks; b += stride) f(b, start + uint64_t(b));
+  const int64_t blocks = (n + 3) / 4;
+  for (const int64_t b : grid_stride(blocks)) f(b, start + uint64_t(b));
 }
 /// The four values of block b become elements of `to`, in row-major order, whatever its strides.
 template <class T> __device__ void store_block(T* to, const Layout<1>& l, bool dense, int64_t b, const T (&values)[4]) {
@@ -141,8 +141,7 @@ template <class K, class P> __global__ void permutation_keys(Pairs<K, P> to, int
   });
 }
 template <class P> __global__ void permutation_kernel(void* to, DType dtype, Layout<1> l, const P* order) {
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < l.numel; i += stride) {
+  for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[1];
     l.offsets(i, at);
     store_any(to, at[0], dtype, int64_t(order[i]));

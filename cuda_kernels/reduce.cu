@@ -43,10 +43,10 @@ struct Call {
     p.gone = Layout<1>();
     p.gone.rank = 1, p.gone.numel = p.gone.sizes[0] = r.plan.chunks, p.gone.strides[0][0] = 1;
     p.chunk = r.plan.chunks, p.chunks = 1, p.states = nullptr;
-    second.run_rows(JoinOf<Op>{op}, StateLoad<typename Op::State>{static_cast<typename Op::State*>(r.plan.states)});
+    second.run_rows(JoinOf<Op>{op}, StateLoad<typename Op::State>{{}, static_cast<typename Op::State*>(r.plan.states)});
   }
-  template <class Op> void run_truth(const Op& op) { run(op, TruthLoad{{x.data, x.dtype}}); }
-  template <class Op> void run_any(const Op& op) { run(op, AnyLoad<typename Op::In>{x.data, x.dtype}); }
+  template <class Op> void run_truth(const Op& op) { run(op, TruthLoad{{{}, x.data, x.dtype}}); }
+  template <class Op> void run_any(const Op& op) { run(op, AnyLoad<typename Op::In>{{}, x.data, x.dtype}); }
   /// For operations of float: fast where the layout allows it.
   template <class Op> void run_packed(const Op& op) {
     if (x.dtype == kFloat32 && r.packs(0, x.data, x.dtype, 4)) run(op, PackLoad<float>{x.as<float>()});

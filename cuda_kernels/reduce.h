@@ -54,18 +54,21 @@ template <class T> struct PackLoad {
   __device__ static In value(const Raw& raw, int v, Base) { return widen(raw.of[v]); }
   __device__ In one(const int64_t (&at)[1], Base) const { return widen(data[at[0]]); }
 };
-/// Single elements of any dtype as C.
-template <class C> struct AnyLoad {
+/// What loads of single elements share.
+template <class C> struct SingleLoad {
   static constexpr int kOperands = 1, kWidth = 1;
   using In = C;
   using Raw = C;
   using Base = NoBase;
+  __device__ Base base(int64_t) const { return {}; }
+  __device__ static In value(const Raw& raw, int, Base) { return raw; }
+};
+/// Elements of any dtype as C.
+template <class C> struct AnyLoad : SingleLoad<C> {
   const void* data;
   DType dtype;
-  __device__ Base base(int64_t) const { return {}; }
-  __device__ Raw fetch(const int64_t (&at)[1]) const { return load_any<C>(data, at[0], dtype); }
-  __device__ static In value(const Raw& raw, int, Base) { return raw; }
-  __device__ In one(const int64_t (&at)[1], Base) const { return fetch(at); }
+  __device__ C fetch(const int64_t (&at)[1]) const { return load_any<C>(data, at[0], dtype); }
+  __device__ C one(const int64_t (&at)[1], NoBase) const { return fetch(at); }
 };
 /// Whether elements of any dtype are not 0.
 struct TruthLoad : AnyLoad<int64_t> {
@@ -73,16 +76,10 @@ struct TruthLoad : AnyLoad<int64_t> {
   __device__ In one(const int64_t (&at)[1], Base) const { return fetch(at); }
 };
 /// States that the first stage wrote.
-template <class S> struct StateLoad {
-  static constexpr int kOperands = 1, kWidth = 1;
-  using In = S;
-  using Raw = S;
-  using Base = NoBase;
+template <class S> struct StateLoad : SingleLoad<S> {
   const S* data;
-  __device__ Base base(int64_t) const { return {}; }
-  __device__ Raw fetch(const int64_t (&at)[1]) const { return data[at[0]]; }
-  __device__ static In value(const Raw& raw, int, Base) { return raw; }
-  __device__ In one(const int64_t (&at)[1], Base) const { return fetch(at); }
+  __device__ S fetch(const int64_t (&at)[1]) const { return data[at[0]]; }
+  __device__ S one(const int64_t (&at)[1], NoBase) const { return fetch(at); }
 };
 
 inline constexpr int kReduceThreads = 256, kLoadsInFlight = 4;

@@ -48,8 +48,7 @@ template <class F> __device__ int64_t front_of(const ResampleAxis& axis, F&& bef
 template <class C> __global__ void taps_kernel(Axes axes, Tables<C> tables, bool transposed) {
   const ResampleAxis& axis = axes.of[blockIdx.y];
   const TapTable<C>& t = tables.of[blockIdx.y];
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < t.entries;
-       i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(t.entries)) {
     int64_t first, last;
     if (transposed) {
       first = front_of(axis, [i](int64_t, int64_t high) { return high < i; });
@@ -73,8 +72,7 @@ template <class C> __global__ void taps_kernel(Axes axes, Tables<C> tables, bool
 template <class In, class Out, class C, int P>
 __global__ void resample_kernel(Out* y, const In* x, Planes planes, Tables<C> tables, int64_t total) {
   const TapTable<C>&t0 = tables.of[0], &t1 = tables.of[1], &t2 = tables.of[2];
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
+  for (const int64_t i : grid_stride(total)) {
     const Place o = place_of(planes, i, t0.entries, t1.entries, t2.entries, P);
     const int f0 = t0.first[o.at[0]], f1 = t1.first[o.at[1]], f2 = t2.first[o.at[2]];
     const int n0 = t0.count[o.at[0]], n1 = t1.count[o.at[1]], n2 = t2.count[o.at[2]];
@@ -101,8 +99,7 @@ __global__ void resample_kernel(Out* y, const In* x, Planes planes, Tables<C> ta
 }
 
 template <class T, int P> __global__ void nearest_kernel(T* y, const T* x, Planes planes, Axes axes, int64_t total) {
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
+  for (const int64_t i : grid_stride(total)) {
     const Place o = place_of(planes, i, int(axes.of[0].out), int(axes.of[1].out), int(axes.of[2].out), P);
     int from[3];
     for (int d = 0; d < 3; ++d)

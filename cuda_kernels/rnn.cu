@@ -32,8 +32,7 @@ template <class C> struct ForwardStep {
 
 template <class C> __global__ void rnn_step(const ForwardStep<C> s) {
   const int64_t H = s.hidden, gates = s.op == RnnOp::Lstm ? 4 : s.op == RnnOp::Gru ? 3 : 1;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < s.rows * H;
-       i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(s.rows * H)) {
     const int64_t row = i / H, unit = i % H, first = row * gates * H + unit;
     C x[4], sum[4], v[4], kept[5], h;
 #pragma unroll
@@ -92,8 +91,7 @@ template <class C> __device__ void gru_gradient(const BackwardStep<C>& s, int64_
 }
 
 template <class C> __global__ void rnn_gradient(const BackwardStep<C> s) {
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < s.rows * s.hidden;
-       i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(s.rows * s.hidden)) {
     const C g = s.dy ? s.g[i] + s.dy[i] : s.g[i];
     if (s.op == RnnOp::Lstm) lstm_gradient(s, i, g);
     else if (s.op == RnnOp::Gru) gru_gradient(s, i, g);
@@ -103,9 +101,7 @@ template <class C> __global__ void rnn_gradient(const BackwardStep<C> s) {
 
 /// out (rows, width): what each row's state was one step before.
 template <class C> __global__ void states_before(C* out, const Before<C> before, int64_t rows, int64_t width) {
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * width;
-       i += int64_t(gridDim.x) * blockDim.x)
-    out[i] = before.at(i / width, i % width, width);
+  for (const int64_t i : grid_stride(rows * width)) out[i] = before.at(i / width, i % width, width);
 }
 
 /// Sizes of a layer, and which rows belong to which step; batch_sizes lie on the host.

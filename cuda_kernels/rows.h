@@ -54,6 +54,11 @@ __device__ __forceinline__ void for_packs(int64_t n, int64_t head, int lane, int
   for (int64_t i = whole + lane; i < n; i += lanes) f.template operator()<1>(i);
 }
 
+/// The same by all threads of the block.
+template <int V, class F> __device__ __forceinline__ void for_packs(int64_t n, int64_t head, F&& f) {
+  for_packs<V>(n, head, int(threadIdx.x), int(blockDim.x), f);
+}
+
 /// Over the threads of a group; all threads of the block call it. `shared` holds 32 values.
 template <class T, class Op> __device__ __forceinline__ T group_fold(T v, T identity, T* shared, int lanes, Op op) {
   return lanes > 32 ? block_fold(v, identity, shared, op) : warp_fold(v, op, lanes);

@@ -144,8 +144,7 @@ template <class Op> __global__ void scan_chunks(const ScanPlan p) {
 }
 
 template <class Op, class C> __global__ void scan_columns(const ScanPlan p) {
-  for (int64_t line = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; line < p.lines.numel;
-       line += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t line : grid_stride(p.lines.numel)) {
     int64_t at[3];
     p.lines.offsets(line, at);
     typename Op::State sum = Op::start();

@@ -75,8 +75,7 @@ struct Line {
 template <class T>
 __global__ void scatter_lines(T* out, const int64_t* ids, Source<T> source, Line l, ScatterOp op, LateError* error) {
   using C = Sum<T>;
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t line = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; line < l.starts.numel; line += stride) {
+  for (const int64_t line : grid_stride(l.starts.numel)) {
     int64_t at[3];
     l.starts.offsets(line, at);
     for (int64_t j = 0; j < l.n; ++j) {
@@ -106,14 +105,11 @@ struct Order {
   }
 };
 template <class K, class P> __global__ void write_order(Pairs<K, P> to, const int64_t* offsets, int64_t n) {
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < n; i += stride)
-    to.keys[i] = K(offsets[i]), to.positions[i] = P(i);
+  for (const int64_t i : grid_stride(n)) to.keys[i] = K(offsets[i]), to.positions[i] = P(i);
 }
 /// Positions that are not the last one of their row become bad ones.
 __global__ void drop_overwritten(int64_t* offsets, Order order) {
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i + 1 < order.count; i += stride)
+  for (const int64_t i : grid_stride(order.count - 1))
     if (order.offset(i) == order.offset(i + 1)) offsets[order.position(i)] = -1;
 }
 
@@ -127,8 +123,8 @@ template <class T> __device__ void store_agreed(T* to, T value) {
 /// Writes the rows of all good positions. rest: table, source. agreed: positions that meet bring the same value.
 template <class T> __global__ void put_kernel(T* table, const int64_t* offsets, Source<T> source, Layout<1> positions,
                                               Layout<2> rest, Split split, bool agreed) {
-  const int64_t total = positions.numel * rest.numel, stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
+  const int64_t total = positions.numel * rest.numel;
+  for (const int64_t i : grid_stride(total)) {
     const int64_t position = split.quotient(i), to = offsets[position];
     if (to < 0) continue;
     int64_t at[1], inner[2];
@@ -160,8 +156,7 @@ template <class T> struct Pass {
 template <class T> __global__ void combine_tiles(T* table, Pass<T> p, ScatterOp op, Split split) {
   using C = Sum<T>;
   const int64_t n = p.order.count, tiles = (n + p.tile - 1) / p.tile, total = tiles * p.rest.numel;
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t e = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; e < total; e += stride) {
+  for (const int64_t e : grid_stride(total)) {
     const int64_t tile = split.quotient(e), r = e - tile * split.by, first = tile * p.tile,
                   last = first + p.tile < n ? first + p.tile : n;
     int64_t inner[2];

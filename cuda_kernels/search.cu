@@ -17,8 +17,7 @@ struct SearchPlan {
 
 /// How many of the row's elements come before each value; a NaN comes after all. C holds every element exactly.
 template <class C> __global__ void search_rows(const SearchPlan p) {
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.l.numel;
-       i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(p.l.numel)) {
     int64_t at[3];
     p.l.offsets(i, at);
     const C v = load_any<C>(p.values, at[1], p.dtype);

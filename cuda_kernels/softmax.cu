@@ -66,23 +66,21 @@ template <class T> __global__ void __launch_bounds__(kMostThreads)
     softmax_long(T* y, const T* x, const LaneLayout<2> l, bool log) {
   using C = Compute<T>;
   using State = ExpSum<C>;
-  constexpr int V = kPackSize<T>;
   __shared__ State shared[32];
-  const int lane = int(threadIdx.x), lanes = int(blockDim.x);
   for (int64_t row = blockIdx.x; row < l.rows.numel; row += gridDim.x) {
     int64_t place[2];
     l.rows.offsets(row, place);
     const T* const from = x + place[1];
     T* const to = y + place[0];
     State s = State::nothing();
-    for_packs<V>(l.size, head_of(from), lane, lanes, [&]<int W>(int64_t i) {
+    for_packs<kPackSize<T>>(l.size, head_of(from), [&]<int W>(int64_t i) {
       C v[W];
       load_pack<W>(from + i, v);
       s.add(v);
     });
     s = block_fold(s, State::nothing(), shared, typename State::Join());
     const C rest = log ? math::log(s.sum) : C(1) / s.sum;
-    for_packs<V>(l.size, same_alignment(from, to) ? head_of(from) : -1, lane, lanes, [&]<int W>(int64_t i) {
+    for_packs<kPackSize<T>>(l.size, same_alignment(from, to) ? head_of(from) : -1, [&]<int W>(int64_t i) {
       C v[W];
       load_pack<W>(from + i, v);
       for (int k = 0; k < W; ++k) v[k] = log ? v[k] - s.most - rest : exponential(v[k] - s.most) * rest;
@@ -150,9 +148,7 @@ template <class T, int V> __global__ void __launch_bounds__(kMostThreads)
 template <class T> __global__ void __launch_bounds__(kMostThreads)
     softmax_grad_long(T* dx, const T* dy, const T* y, const LaneLayout<3> l, bool log) {
   using C = Compute<T>;
-  constexpr int V = kPackSize<T>;
   __shared__ C shared[32];
-  const int lane = int(threadIdx.x), lanes = int(blockDim.x);
   for (int64_t row = blockIdx.x; row < l.rows.numel; row += gridDim.x) {
     int64_t place[3];
     l.rows.offsets(row, place);
@@ -160,13 +156,13 @@ template <class T> __global__ void __launch_bounds__(kMostThreads)
     const T *const gs = dy + place[1], *const ys = y + place[2];
     const int64_t head = same_alignment(gs, ys) && same_alignment(gs, to) ? head_of(gs) : -1;
     C sum = 0;
-    for_packs<V>(l.size, head, lane, lanes, [&]<int W>(int64_t i) {
+    for_packs<kPackSize<T>>(l.size, head, [&]<int W>(int64_t i) {
       C g[W], v[W];
       load_pack<W>(gs + i, g), load_pack<W>(ys + i, v);
       for (int k = 0; k < W; ++k) sum += log ? g[k] : g[k] * v[k];
     });
     sum = block_fold(sum, C(0), shared, Plus());
-    for_packs<V>(l.size, head, lane, lanes, [&]<int W>(int64_t i) {
+    for_packs<kPackSize<T>>(l.size, head, [&]<int W>(int64_t i) {
       C g[W], v[W];
       load_pack<W>(gs + i, g), load_pack<W>(ys + i, v);
       for (int k = 0; k < W; ++k) v[k] = slope(g[k], v[k], sum, log);

@@ -204,8 +204,8 @@ template <class Item> __global__ void __launch_bounds__(kSelectThreads) select_i
 
 /// The keys of all lines, one after another, each with the number of its line above it where there is room.
 template <class K, class P> __global__ void write_keys(Lines l, Pairs<K, P> to, int line_shift) {
-  const int64_t total = l.starts.numel * l.n, stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride) {
+  const int64_t total = l.starts.numel * l.n;
+  for (const int64_t i : grid_stride(total)) {
     const int64_t line = i / l.n;
     int64_t at[3];
     l.starts.offsets(line, at);
@@ -216,13 +216,11 @@ template <class K, class P> __global__ void write_keys(Lines l, Pairs<K, P> to, 
 }
 /// For a second, stable sort: elements in the order of their keys are given the number of their line as a key.
 __global__ void write_lines(Pairs<uint64_t, int64_t> pairs, int64_t total, int64_t n) {
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < total; i += stride)
-    pairs.keys[i] = uint64_t(pairs.positions[i] / n);
+  for (const int64_t i : grid_stride(total)) pairs.keys[i] = uint64_t(pairs.positions[i] / n);
 }
 template <class K, class P> __global__ void store_sorted(Lines l, Pairs<K, P> sorted) {
-  const int64_t total = l.starts.numel * l.kept, stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t o = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; o < total; o += stride) {
+  const int64_t total = l.starts.numel * l.kept;
+  for (const int64_t o : grid_stride(total)) {
     const int64_t line = o / l.kept, slot = o - line * l.kept, first = line * l.n;
     int64_t at[3];
     l.starts.offsets(line, at);

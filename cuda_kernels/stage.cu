@@ -9,8 +9,7 @@ namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 template <class T> __global__ void move_elements(T* to, const T* from, const Layout<2> layout) {
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < layout.numel;
-       i += int64_t(gridDim.x) * blockDim.x) {
+  for (const int64_t i : grid_stride(layout.numel)) {
     int64_t at[2];
     layout.offsets(i, at);
     to[at[0]] = from[at[1]];

@@ -1,4 +1,5 @@
 #include "tuning.h"
+#include "../core/no_copy.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,14 +16,12 @@ constexpr std::string_view kFirstLine = "tapir choices 1\n";
 constexpr int64_t kLongestFile = 16 << 20;
 constexpr size_t kLongestEntry = 1000;
 
-struct File {
+struct File : NoCopy {
   int fd;
   explicit File(const std::string& path, int flags) : fd(open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0644)) {}
   ~File() {
     if (fd >= 0) close(fd);
   }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
   /// -1: no file, or nothing that choices could be in.
   int64_t size() const {
     struct stat s;

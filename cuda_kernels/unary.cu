@@ -10,28 +10,19 @@ using formulas::AnyUnary, formulas::Family;
 template <class T> static void run(Context& ctx, V out, V x, UnaryOp op, const UnaryParams& p) {
   const auto numbers = formulas::numbers<T>(op, p);
   const TensorView* const in[] = {&x};
-  const auto any = [&]<bool kPacks, Family... kFamilies>() {
+  const auto any = [&]<bool kPacks, Family... kFamilies>(FamilyGroup<kPacks, kFamilies...>) {
     run_pointwise<T, kPacks>(ctx, "unary", out, in, AnyUnary<T, kFamilies...>{op, numbers});
   };
   const Family family = formulas::family_of(op);
-  if (family == Family::Test) return any.template operator()<true, Family::Test>();
-  if constexpr (formulas::kReal<T>) {
-    switch (family) {
-      case Family::All:
-      case Family::Floats: return any.template operator()<true, Family::All, Family::Floats>();
-      case Family::Activation: return any.template operator()<true, Family::Activation>();
-      case Family::Math: return any.template operator()<true, Family::Math>();
-      case Family::Angle: return any.template operator()<true, Family::Angle>();
-      case Family::Power: return any.template operator()<true, Family::Power>();
-      case Family::Special: return any.template operator()<false, Family::Special>();
-      default: break;
-    }
-  } else {
-    if (family == Family::All || family == Family::Integers)
-      return any.template operator()<true, Family::All, Family::Integers>();
-    if (family == Family::Power) return any.template operator()<false, Family::Power>();
-  }
-  fail_dtype("unary", x.dtype);
+  bool found = run_group_of<FamilyGroup<true, Family::Test>>(family, any);
+  if constexpr (formulas::kReal<T>)
+    found = found || run_group_of<FamilyGroup<true, Family::All, Family::Floats>, FamilyGroup<true, Family::Activation>,
+                                  FamilyGroup<true, Family::Math>, FamilyGroup<true, Family::Angle>,
+                                  FamilyGroup<true, Family::Power>, FamilyGroup<false, Family::Special>>(family, any);
+  else
+    found = found || run_group_of<FamilyGroup<true, Family::All, Family::Integers>, FamilyGroup<false, Family::Power>>(
+                         family, any);
+  if (!found) fail_dtype("unary", x.dtype);
 }
 
 void unary(Context& ctx, const entry::Unary& c) {

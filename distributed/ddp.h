@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/no_copy.h"
 #include "../nn/module.h"
 #include "process_group.h"
 
@@ -25,14 +26,12 @@ struct DdpOptions {
 // hook on each parameter says when its gradient is complete; a bucket whose gradients are all there is reduced by the group's thread while
 // backward goes on, buckets always in the same order on every rank. The hook of the last gradient waits for all: when backward
 // returns, the gradients are the means over ranks. After the first step buckets follow the order in which gradients arrived on rank 0.
-class Reducer {
+class Reducer : NoCopy {
  public:
   using Named = std::vector<std::pair<std::string, Tensor>>;
   /// RuntimeError names the first parameter or buffer that ranks have differently; then all take rank 0's values.
   Reducer(const Named& parameters, const Named& buffers, const ProcessGroup& group, const DdpOptions& options);
   ~Reducer();
-  Reducer(const Reducer&) = delete;
-  Reducer& operator=(const Reducer&) = delete;
   /// RuntimeError names parameters that the last backward did not reach.
   void before_forward();
   void after_forward(const std::vector<Tensor>& outputs);

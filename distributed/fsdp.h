@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/no_copy.h"
 #include "../nn/module.h"
 #include "../optim/optimizer.h"
 #include "process_group.h"
@@ -37,12 +38,10 @@ template <class Block> std::vector<nn::Module*> blocks_of(nn::Module& net) {
 }
 
 /// What does not depend on the module's type.
-class ShardedParameters {
+class ShardedParameters : NoCopy {
  public:
   ShardedParameters(nn::Module& module, const FsdpOptions& options, const ProcessGroup& group);
   ~ShardedParameters();
-  ShardedParameters(const ShardedParameters&) = delete;
-  ShardedParameters& operator=(const ShardedParameters&) = delete;
   void before_forward();
   void after_forward();
   Tensor input(const Tensor& x) const;

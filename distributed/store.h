@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "../core/no_copy.h"
+
 // Where processes find each other: a small table of keys and values that one of them (or the launcher) keeps and all reach over TCP.
 //
 // Note [Strangers]
@@ -12,13 +14,11 @@
 namespace tapir::inline v0::distributed {
 
 /// Keeps the table in a thread of its own.
-class StoreServer {
+class StoreServer : NoCopy {
  public:
   /// Listens on host ("" for every interface) and port (0: one of the system's choice). RuntimeError with address and reason.
   StoreServer(const std::string& host, int port, const std::string& secret = {});
   ~StoreServer();
-  StoreServer(const StoreServer&) = delete;
-  StoreServer& operator=(const StoreServer&) = delete;
   int port() const;
 
  private:
@@ -32,13 +32,11 @@ struct StoreOptions {
 };
 
 /// A connection to a StoreServer. Calls of several threads follow one another. Each throws RuntimeError when the server is gone.
-class Store {
+class Store : NoCopy {
  public:
   /// Waits until a server listens there, at most the timeout.
   Store(const std::string& host, int port, const StoreOptions& options = {});
   ~Store();
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
 
   void set(const std::string& key, const std::string& value);
   /// Waits for the key; RuntimeError names it after `timeout` seconds (below 0: the store's own).

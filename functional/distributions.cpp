@@ -81,6 +81,7 @@ Tensor Normal::log_prob(const Tensor& value) const {
   return square((like(value, loc) - loc) / scale) / -2 - log(scale) - kHalfLog2Pi;
 }
 Tensor Normal::entropy() const { return log(scale) + (0.5 + kHalfLog2Pi); }
+Tensor Normal::mean() const { return loc; }
 Tensor Normal::variance() const { return square(scale); }
 
 Uniform::Uniform(const Tensor& a, const Tensor& b) {
@@ -125,6 +126,7 @@ Tensor Bernoulli::log_prob(const Tensor& value) const {
 Tensor Bernoulli::entropy() const {
   return binary_cross_entropy_with_logits(logits, probs, {.reduction = Reduction::None});
 }
+Tensor Bernoulli::mean() const { return probs; }
 Tensor Bernoulli::variance() const { return probs * (1 - probs); }
 
 Categorical::Categorical(const Tensor& p) {
@@ -159,6 +161,7 @@ Tensor Categorical::log_prob(const Tensor& value) const {
   return squeeze(gather(rows, -1, expand(index, joined(both, 1))), -1);
 }
 Tensor Categorical::entropy() const { return -sum(masked(probs > 0, probs * logits), -1); }
+Tensor Categorical::variance() const { return mean(); }
 Tensor Categorical::mean() const {
   Shape batch = probs.shape();
   batch.resize(probs.dim() - 1);

@@ -1,4 +1,5 @@
 #pragma once
+#include "../core/each.h"
 #include "../core/tensor.h"
 
 // Probability distributions. Their parameters broadcast to the batch shape; a sample has sample_shape + batch shape (+ the event's own
@@ -15,89 +16,71 @@ namespace detail {
 double log_gamma_slope(double a, double y);
 }  // namespace detail
 
+// What every distribution has; those whose samples have a gradient add rsample().
+#define TAPIR_DISTRIBUTION                             \
+  Tensor sample(const Shape& sample_shape = {}) const; \
+  Tensor log_prob(const Tensor& value) const;          \
+  Tensor entropy() const;                              \
+  Tensor mean() const;                                 \
+  Tensor variance() const;
+// What those have whose parameter may be logits instead of probabilities.
+#define TAPIR_OF_LOGITS(Name)                    \
+  explicit Name(const Tensor& probs);            \
+  static Name from_logits(const Tensor& logits); \
+                                                 \
+ private:                                        \
+  Name() = default;
+
 struct Normal {
   Tensor loc, scale;
   Normal(const Tensor& loc, const Tensor& scale);
-  Tensor sample(const Shape& sample_shape = {}) const;
+  TAPIR_DISTRIBUTION
   Tensor rsample(const Shape& sample_shape = {}) const;
-  Tensor log_prob(const Tensor& value) const;
-  Tensor entropy() const;
-  Tensor mean() const { return loc; }
-  Tensor variance() const;
 };
 
 /// Uniform in [low, high).
 struct Uniform {
   Tensor low, high;
   Uniform(const Tensor& low, const Tensor& high);
-  Tensor sample(const Shape& sample_shape = {}) const;
+  TAPIR_DISTRIBUTION
   Tensor rsample(const Shape& sample_shape = {}) const;
-  Tensor log_prob(const Tensor& value) const;
-  Tensor entropy() const;
-  Tensor mean() const;
-  Tensor variance() const;
 };
 
 /// 1 with probability probs, else 0.
 struct Bernoulli {
   Tensor probs, logits;  // ln(p / (1 - p))
-  explicit Bernoulli(const Tensor& probs);
-  static Bernoulli from_logits(const Tensor& logits);
-  Tensor sample(const Shape& sample_shape = {}) const;
-  Tensor log_prob(const Tensor& value) const;
-  Tensor entropy() const;
-  Tensor mean() const { return probs; }
-  Tensor variance() const;
-
- private:
-  Bernoulli() = default;
+  TAPIR_DISTRIBUTION
+  TAPIR_OF_LOGITS(Bernoulli)
 };
 
-/// 0 to K - 1 with the probabilities of the last dimension, which are made to sum to 1.
+/// 0 to K - 1 with the probabilities of the last dimension, which are made to sum to 1. Mean and variance are NaN: classes are no numbers.
 struct Categorical {
   Tensor probs, logits;  // ln p
-  explicit Categorical(const Tensor& probs);
-  static Categorical from_logits(const Tensor& logits);
-  Tensor sample(const Shape& sample_shape = {}) const;
-  Tensor log_prob(const Tensor& value) const;
-  Tensor entropy() const;
-  Tensor mean() const;  // NaN, as is the variance: classes are no numbers
-  Tensor variance() const { return mean(); }
-
- private:
-  Categorical() = default;
+  TAPIR_DISTRIBUTION
+  TAPIR_OF_LOGITS(Categorical)
 };
 
 /// On (0, 1), with density x^(a - 1) (1 - x)^(b - 1) / B(a, b).
 struct Beta {
   Tensor concentration1, concentration0;  // a, b
   Beta(const Tensor& concentration1, const Tensor& concentration0);
-  Tensor sample(const Shape& sample_shape = {}) const;
+  TAPIR_DISTRIBUTION
   Tensor rsample(const Shape& sample_shape = {}) const;
-  Tensor log_prob(const Tensor& value) const;
-  Tensor entropy() const;
-  Tensor mean() const;
-  Tensor variance() const;
 };
 
 /// On the simplex of the last dimension, with density prod x_i^(a_i - 1) / B(a).
 struct Dirichlet {
   Tensor concentration;  // (..., K)
   explicit Dirichlet(const Tensor& concentration);
-  Tensor sample(const Shape& sample_shape = {}) const;
+  TAPIR_DISTRIBUTION
   Tensor rsample(const Shape& sample_shape = {}) const;
-  Tensor log_prob(const Tensor& value) const;
-  Tensor entropy() const;
-  Tensor mean() const;
-  Tensor variance() const;
 };
+#undef TAPIR_DISTRIBUTION
+#undef TAPIR_OF_LOGITS
 
 /// The Kullback-Leibler divergence: the mean under p of ln p - ln q.
-Tensor kl_divergence(const Normal& p, const Normal& q);
-Tensor kl_divergence(const Uniform& p, const Uniform& q);
-Tensor kl_divergence(const Bernoulli& p, const Bernoulli& q);
-Tensor kl_divergence(const Categorical& p, const Categorical& q);
-Tensor kl_divergence(const Beta& p, const Beta& q);
-Tensor kl_divergence(const Dirichlet& p, const Dirichlet& q);
+#define TAPIR_KL_DIVERGENCE(D) Tensor kl_divergence(const D& p, const D& q);
+TAPIR_EACH(TAPIR_KL_DIVERGENCE, Normal, Uniform, Bernoulli, Categorical, Beta, Dirichlet)
+#undef TAPIR_KL_DIVERGENCE
 
 }  // namespace tapir::inline v0::distributions

@@ -24,31 +24,22 @@ std::vector<Tensor> hessian(const TensorFunction& f, const std::vector<Tensor>& 
 // f takes a tensor and gives a tensor, or takes up to four tensors (or a vector of them) and is called with a list. Inputs
 // need not require gradients: the derivative is taken at copies of them.
 
+#define TAPIR_JACOBIAN_PRODUCT(name, default_v)                                                                          \
+  template <class F> std::pair<Tensor, Tensor> name(const F& f, const Tensor& x, const Tensor& v default_v,              \
+                                                    const TransformOptions& options = {}) {                              \
+    auto [y, g] = detail::name(detail::Adapter<F>(f), {x}, {v}, options.create_graph);                                   \
+    return {y.at(0), g.at(0)};                                                                                           \
+  }                                                                                                                      \
+  /** The same for several inputs and outputs: (outputs, one gradient for each input, or derivative for each output). */ \
+  template <class F> std::pair<std::vector<Tensor>, std::vector<Tensor>> name(                                           \
+      const F& f, const std::vector<Tensor>& x, const std::vector<Tensor>& v, const TransformOptions& options = {}) {    \
+    return detail::name(detail::Adapter<F>(f), x, v, options.create_graph);                                              \
+  }
 /// f(x), and v' J: the gradient of <v, f(x)>. v: like f(x); ones where undefined, for one element.
-template <class F>
-std::pair<Tensor, Tensor> vjp(const F& f, const Tensor& x, const Tensor& v = {}, const TransformOptions& options = {}) {
-  auto [y, g] = detail::vjp(detail::Adapter<F>(f), {x}, {v}, options.create_graph);
-  return {y.at(0), g.at(0)};
-}
-/// The same for several inputs and outputs: (outputs, one gradient for each input).
-template <class F> std::pair<std::vector<Tensor>, std::vector<Tensor>> vjp(const F& f, const std::vector<Tensor>& x,
-                                                                           const std::vector<Tensor>& v,
-                                                                           const TransformOptions& options = {}) {
-  return detail::vjp(detail::Adapter<F>(f), x, v, options.create_graph);
-}
-
+TAPIR_JACOBIAN_PRODUCT(vjp, = {})
 /// f(x), and J v: the derivative along v, by differentiating v' J twice. v: like x.
-template <class F>
-std::pair<Tensor, Tensor> jvp(const F& f, const Tensor& x, const Tensor& v, const TransformOptions& options = {}) {
-  auto [y, t] = detail::jvp(detail::Adapter<F>(f), {x}, {v}, options.create_graph);
-  return {y.at(0), t.at(0)};
-}
-/// The same for several inputs and outputs: (outputs, one derivative for each output).
-template <class F> std::pair<std::vector<Tensor>, std::vector<Tensor>> jvp(const F& f, const std::vector<Tensor>& x,
-                                                                           const std::vector<Tensor>& v,
-                                                                           const TransformOptions& options = {}) {
-  return detail::jvp(detail::Adapter<F>(f), x, v, options.create_graph);
-}
+TAPIR_JACOBIAN_PRODUCT(jvp, )
+#undef TAPIR_JACOBIAN_PRODUCT
 
 /// Every derivative of f's output with respect to x: (*y.shape, *x.shape).
 template <class F> Tensor jacobian(const F& f, const Tensor& x, const TransformOptions& options = {}) {
@@ -70,31 +61,22 @@ std::vector<Tensor> hessian(const F& f, const std::vector<Tensor>& x, const Tran
   return detail::hessian(detail::Adapter<F>(f), x, options.create_graph);
 }
 
+#define TAPIR_HESSIAN_PRODUCT(name)                                                                                   \
+  template <class F> std::pair<Tensor, Tensor> name(const F& f, const Tensor& x, const Tensor& v = {},                \
+                                                    const TransformOptions& options = {}) {                           \
+    auto [y, g] = detail::name(detail::Adapter<F>(f), {x}, {v}, options.create_graph);                                \
+    return {y.at(0), g.at(0)};                                                                                        \
+  }                                                                                                                   \
+  /** The same for several inputs: (f(x), one product for each input). */                                             \
+  template <class F> std::pair<Tensor, std::vector<Tensor>> name(                                                     \
+      const F& f, const std::vector<Tensor>& x, const std::vector<Tensor>& v, const TransformOptions& options = {}) { \
+    auto [y, g] = detail::name(detail::Adapter<F>(f), x, v, options.create_graph);                                    \
+    return {y.at(0), std::move(g)};                                                                                   \
+  }
 /// f(x), one element, and v' H of its Hessian, like x, which is never made. v: like x; 1 where undefined, for one element.
-template <class F>
-std::pair<Tensor, Tensor> vhp(const F& f, const Tensor& x, const Tensor& v = {}, const TransformOptions& options = {}) {
-  auto [y, g] = detail::vhp(detail::Adapter<F>(f), {x}, {v}, options.create_graph);
-  return {y.at(0), g.at(0)};
-}
-/// The same for several inputs: (f(x), one product for each input).
-template <class F> std::pair<Tensor, std::vector<Tensor>> vhp(const F& f, const std::vector<Tensor>& x,
-                                                              const std::vector<Tensor>& v,
-                                                              const TransformOptions& options = {}) {
-  auto [y, g] = detail::vhp(detail::Adapter<F>(f), x, v, options.create_graph);
-  return {y.at(0), std::move(g)};
-}
+TAPIR_HESSIAN_PRODUCT(vhp)
 /// f(x) and H v, by differentiating v' H once more: equal to vhp's where second derivatives are continuous, and slower.
-template <class F>
-std::pair<Tensor, Tensor> hvp(const F& f, const Tensor& x, const Tensor& v = {}, const TransformOptions& options = {}) {
-  auto [y, g] = detail::hvp(detail::Adapter<F>(f), {x}, {v}, options.create_graph);
-  return {y.at(0), g.at(0)};
-}
-/// The same for several inputs: (f(x), one product for each input).
-template <class F> std::pair<Tensor, std::vector<Tensor>> hvp(const F& f, const std::vector<Tensor>& x,
-                                                              const std::vector<Tensor>& v,
-                                                              const TransformOptions& options = {}) {
-  auto [y, g] = detail::hvp(detail::Adapter<F>(f), x, v, options.create_graph);
-  return {y.at(0), std::move(g)};
-}
+TAPIR_HESSIAN_PRODUCT(hvp)
+#undef TAPIR_HESSIAN_PRODUCT
 
 }  // namespace tapir::inline v0

@@ -246,6 +246,12 @@ bool valid_utf8(std::string_view text, int64_t* bad) {
   return true;
 }
 
+std::optional<std::string_view> repeated(std::vector<std::string_view> names) {
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  return twice == names.end() ? std::nullopt : std::optional(*twice);
+}
+
 std::string shown(std::string_view text) {
   std::string out;
   const bool utf8 = valid_utf8(text);

@@ -1,8 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "../core/no_copy.h"
 
 namespace tapir::inline v0::io {
 
@@ -18,13 +21,11 @@ struct SystemCalls {
 SystemCalls& system_calls();
 
 /// A regular file open for reading. Never waits for the other end of a FIFO. One thread at a time.
-class InputFile {
+class InputFile : NoCopy {
  public:
   /// RuntimeError for a path that is missing, not readable, a folder, a FIFO or a device. `op` begins every message.
   InputFile(std::string_view op, const std::string& path);
   ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
   int64_t size() const { return size_; }
   const std::string& path() const { return path_; }
   /// Exactly the bytes [offset, offset + bytes); RuntimeError where the file ends before.
@@ -41,12 +42,10 @@ class InputFile {
 /// A file that appears under its name whole or not at all: written beside, synced, renamed, the folder synced. Until
 /// commit() returns, and after any exception, the old file is what it was, and nothing else is left. See Note [Atomic
 /// files].
-class OutputFile {
+class OutputFile : NoCopy {
  public:
   OutputFile(std::string_view op, const std::string& path);
   ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
   void write(const void* from, int64_t bytes);
   void write(std::string_view text) { write(text.data(), int64_t(text.size())); }
   void commit();
@@ -64,6 +63,8 @@ std::string read_file(std::string_view op, const std::string& path, int64_t limi
 void write_file(std::string_view op, const std::string& path, std::string_view bytes);
 /// A text from a file as an error message shows it: at most 80 bytes, control characters and broken UTF-8 as \xNN.
 std::string shown(std::string_view text);
+/// A name that occurs twice, the first in their order; none where each occurs once.
+std::optional<std::string_view> repeated(std::vector<std::string_view> names);
 /// True for well-formed UTF-8 (no surrogates, no overlong forms); else `bad` is the offset of the first wrong byte.
 bool valid_utf8(std::string_view text, int64_t* bad = nullptr);
 

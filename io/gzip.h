@@ -11,12 +11,10 @@ namespace tapir::inline v0::io {
 
 /// Reads what a gzip file holds, front to back; several members follow one another. Output is made only as it is asked
 /// for.
-class GzipReader {
+class GzipReader : NoCopy {
  public:
   GzipReader(std::string_view op, const std::string& path);
   ~GzipReader();
-  GzipReader(const GzipReader&) = delete;
-  GzipReader& operator=(const GzipReader&) = delete;
   /// Up to `bytes` more bytes, fewer only at the end. RuntimeError for damaged, truncated data and for garbage behind
   /// it.
   int64_t read(void* to, int64_t bytes);

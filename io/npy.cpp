@@ -308,16 +308,14 @@ StateDict load_npz(const std::string& path, const LoadNpzOptions& options) {
 }
 
 void save_npz(const std::string& path, const StateDict& arrays, const NpzOptions& options) {
-  std::vector<std::string> names;
+  std::vector<std::string_view> names;
   for (const auto& [name, x] : arrays) {
     check(valid_utf8(name), "[save_npz] expected names in UTF-8, got \"{}\"", shown(name));
     make_header("save_npz", plain("save_npz", x));
     names.push_back(name);
   }
-  std::sort(names.begin(), names.end());
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  check(twice == names.end(), "[save_npz] expected names once, got \"{}\" twice",
-        twice == names.end() ? "" : shown(*twice));
+  const auto twice = repeated(std::move(names));
+  check(!twice, "[save_npz] expected names once, got \"{}\" twice", twice ? shown(*twice) : "");
   OutputFile file("save_npz", path);
   ZipWriter zip(file);
   for (const auto& [name, x] : arrays) {

@@ -120,9 +120,7 @@ void SafetensorsFile::parse_metadata(JsonReader& json) {
   }
   std::vector<std::string_view> keys;
   for (const auto& item : metadata_) keys.push_back(item.first);
-  std::sort(keys.begin(), keys.end());
-  const auto twice = std::adjacent_find(keys.begin(), keys.end());
-  if (twice != keys.end())
+  if (const auto twice = repeated(std::move(keys)))
     fail(ErrorKind::Runtime, "{}: expected keys once in __metadata__, got \"{}\" twice", where_, shown(*twice));
 }
 

@@ -51,9 +51,7 @@ StateDict load_sharded(const std::string& path) {
   WeightMap map = read_weight_map(path);
   std::vector<std::string_view> names;
   for (const auto& item : map) names.push_back(item.second);
-  std::sort(names.begin(), names.end());
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice != names.end())
+  if (const auto twice = repeated(std::move(names)))
     fail(ErrorKind::Runtime, "[load_safetensors] {}: expected names once, got \"{}\" twice", path, shown(*twice));
 
   std::stable_sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../core/no_copy.h"
 #include "file.h"
 
 struct z_stream_s;
@@ -51,12 +52,10 @@ class ZipReader {
 };
 
 /// The bytes of one member, front to back, unpacked as they are asked for.
-class ZipStream {
+class ZipStream : NoCopy {
  public:
   ZipStream(ZipReader& zip, const ZipMember& member);
   ~ZipStream();
-  ZipStream(const ZipStream&) = delete;
-  ZipStream& operator=(const ZipStream&) = delete;
   /// Exactly `bytes` more; RuntimeError where the member holds less.
   void read(void* to, int64_t bytes);
   /// After the last byte: RuntimeError where more is packed than was stated, or the CRC-32 is wrong.

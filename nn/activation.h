@@ -104,20 +104,17 @@ struct Softplus : Module {
   Tensor forward(const Tensor& x);
   TAPIR_DECLARE_FIELDS(beta, threshold)
 };
-struct Hardshrink : Module {
-  double lambd;
-  explicit Hardshrink(double lambd = 0.5) : lambd(lambd) {}
-  Tensor forward(const Tensor& x);
-  std::string extra_repr() override { return detail::float_text(lambd); }
-  TAPIR_DECLARE_FIELDS(lambd)
-};
-struct Softshrink : Module {
-  double lambd;
-  explicit Softshrink(double lambd = 0.5) : lambd(lambd) {}
-  Tensor forward(const Tensor& x);
-  std::string extra_repr() override { return detail::float_text(lambd); }
-  TAPIR_DECLARE_FIELDS(lambd)
-};
+#define TAPIR_SHRINK(Name)                                                  \
+  struct Name : Module {                                                    \
+    double lambd;                                                           \
+    explicit Name(double lambd = 0.5) : lambd(lambd) {}                     \
+    Tensor forward(const Tensor& x);                                        \
+    std::string extra_repr() override { return detail::float_text(lambd); } \
+    TAPIR_DECLARE_FIELDS(lambd)                                             \
+  };
+TAPIR_SHRINK(Hardshrink)
+TAPIR_SHRINK(Softshrink)
+#undef TAPIR_SHRINK
 struct PReLUOptions {
   double init = 0.25;
 };

@@ -6,22 +6,18 @@
 // Pooling of (N, C, ...) or (C, ...) over one to three spatial axes.
 namespace tapir::inline v0::nn {
 
-struct MaxPoolBase : Module {
-  Dims kernel_size;
-  MaxPoolOptions options;
-  explicit MaxPoolBase(const Dims& kernel_size, const MaxPoolOptions& options = {})
-      : kernel_size(kernel_size), options(options) {}
-  std::string extra_repr() override;
-  TAPIR_DECLARE_FIELDS(kernel_size, options)
-};
-struct AvgPoolBase : Module {
-  Dims kernel_size;
-  AvgPoolOptions options;
-  explicit AvgPoolBase(const Dims& kernel_size, const AvgPoolOptions& options = {})
-      : kernel_size(kernel_size), options(options) {}
-  std::string extra_repr() override;
-  TAPIR_DECLARE_FIELDS(kernel_size, options)
-};
+#define TAPIR_POOL_BASE(Name, Options)                                  \
+  struct Name : Module {                                                \
+    Dims kernel_size;                                                   \
+    Options options;                                                    \
+    explicit Name(const Dims& kernel_size, const Options& options = {}) \
+        : kernel_size(kernel_size), options(options) {}                 \
+    std::string extra_repr() override;                                  \
+    TAPIR_DECLARE_FIELDS(kernel_size, options)                          \
+  };
+TAPIR_POOL_BASE(MaxPoolBase, MaxPoolOptions)
+TAPIR_POOL_BASE(AvgPoolBase, AvgPoolOptions)
+#undef TAPIR_POOL_BASE
 struct AdaptivePoolBase : Module {
   Dims output_size;  // -1 keeps an extent
   explicit AdaptivePoolBase(const Dims& output_size) : output_size(output_size) {}

@@ -182,27 +182,23 @@ RNN::RNN(int64_t input, int64_t hidden, const RNNOptions& o)
     : RNNBase(op_of("RNN", o.nonlinearity), input, hidden,
               {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}),
       nonlinearity(o.nonlinearity) {}
-RNN::Output RNN::forward(const Tensor& input, const Tensor& state) {
-  Result r = run(input, {state, {}});
-  return {r.output, r.state.h};
-}
-RNN::Packed RNN::forward(const PackedSequence& input, const Tensor& state) {
-  LSTMState s{state, {}};
-  PackedSequence output = run(input, s);
-  return {output, s.h};
-}
 
 GRU::GRU(int64_t input, int64_t hidden, const GRUOptions& o)
     : RNNBase(RnnOp::Gru, input, hidden, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
-GRU::Output GRU::forward(const Tensor& input, const Tensor& state) {
-  Result r = run(input, {state, {}});
-  return {r.output, r.state.h};
-}
-GRU::Packed GRU::forward(const PackedSequence& input, const Tensor& state) {
-  LSTMState s{state, {}};
-  PackedSequence output = run(input, s);
-  return {output, s.h};
-}
+
+#define TAPIR_FORWARD(Name)                                                      \
+  Name::Output Name::forward(const Tensor& input, const Tensor& state) {         \
+    Result r = run(input, {state, {}});                                          \
+    return {r.output, r.state.h};                                                \
+  }                                                                              \
+  Name::Packed Name::forward(const PackedSequence& input, const Tensor& state) { \
+    LSTMState s{state, {}};                                                      \
+    PackedSequence output = run(input, s);                                       \
+    return {output, s.h};                                                        \
+  }
+TAPIR_FORWARD(RNN)
+TAPIR_FORWARD(GRU)
+#undef TAPIR_FORWARD
 
 LSTM::LSTM(int64_t input, int64_t hidden, const LSTMOptions& o) : RNNBase(RnnOp::Lstm, input, hidden, o) {}
 LSTM::Output LSTM::forward(const Tensor& input, const LSTMState& state) {

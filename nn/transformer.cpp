@@ -34,6 +34,9 @@ template <class L> std::vector<L> copies(const char* name, L layer, int64_t n) {
   for (int64_t i = 0; i < n; ++i) layers.push_back(layer.clone());
   return layers;
 }
+AttentionMasks masks(const Tensor& padding, const Tensor& mask, bool is_causal) {
+  return {.key_padding_mask = padding, .need_weights = false, .attn_mask = mask, .is_causal = is_causal};
+}
 TransformerLayerOptions layer_options(const TransformerOptions& o) {
   return {o.dim_feedforward, o.dropout, o.activation, o.layer_norm_eps, o.batch_first, o.norm_first, o.bias};
 }
@@ -47,12 +50,7 @@ TransformerEncoderLayer::TransformerEncoderLayer(int64_t d, int64_t heads, const
 
 Tensor TransformerEncoderLayer::forward(const Tensor& src, const EncoderMasks& m) {
   const auto attend = [&](const Tensor& x) {
-    return dropout1(self_attn(x, x, x,
-                              AttentionMasks{.key_padding_mask = m.src_key_padding_mask,
-                                             .need_weights = false,
-                                             .attn_mask = m.mask,
-                                             .is_causal = m.is_causal})
-                        .output);
+    return dropout1(self_attn(x, x, x, masks(m.src_key_padding_mask, m.mask, m.is_causal)).output);
   };
   const auto feed = [&](const Tensor& x) { return dropout2(feed_forward(linear1, dropout, linear2, gelu, x)); };
   if (norm_first) {
@@ -71,20 +69,11 @@ TransformerDecoderLayer::TransformerDecoderLayer(int64_t d, int64_t heads, const
 
 Tensor TransformerDecoderLayer::forward(const Tensor& tgt, const Tensor& memory, const DecoderMasks& m) {
   const auto attend = [&](const Tensor& x) {
-    return dropout1(self_attn(x, x, x,
-                              AttentionMasks{.key_padding_mask = m.tgt_key_padding_mask,
-                                             .need_weights = false,
-                                             .attn_mask = m.tgt_mask,
-                                             .is_causal = m.tgt_is_causal})
-                        .output);
+    return dropout1(self_attn(x, x, x, masks(m.tgt_key_padding_mask, m.tgt_mask, m.tgt_is_causal)).output);
   };
   const auto look = [&](const Tensor& x) {
-    return dropout2(multihead_attn(x, memory, memory,
-                                   AttentionMasks{.key_padding_mask = m.memory_key_padding_mask,
-                                                  .need_weights = false,
-                                                  .attn_mask = m.memory_mask,
-                                                  .is_causal = m.memory_is_causal})
-                        .output);
+    return dropout2(
+        multihead_attn(x, memory, memory, masks(m.memory_key_padding_mask, m.memory_mask, m.memory_is_causal)).output);
   };
   const auto feed = [&](const Tensor& x) { return dropout3(feed_forward(linear1, dropout, linear2, gelu, x)); };
   if (norm_first) {

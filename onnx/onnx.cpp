@@ -1,4 +1,5 @@
 #include "onnx.h"
+#include "../core/no_copy.h"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +17,7 @@ namespace tapir::inline v0::onnx {
 namespace {
 
 /// Puts the model into evaluation mode for a scope; afterwards each module is in the mode that it was in.
-class Evaluating {
+class Evaluating : NoCopy {
  public:
   explicit Evaluating(nn::Module& model) {
     for (auto& [name, m] : model.named_modules()) before_.push_back({m, m->training});
@@ -25,8 +26,6 @@ class Evaluating {
   ~Evaluating() {
     for (auto& [m, training] : before_) m->training = training;
   }
-  Evaluating(const Evaluating&) = delete;
-  Evaluating& operator=(const Evaluating&) = delete;
 
  private:
   std::vector<std::pair<nn::Module*, bool>> before_;

@@ -16,15 +16,9 @@
 
 namespace tapir::inline v0 {
 
-static Tensor relu(const char* name, const Tensor& x, Tensor* self) {
-  return unary_by_y(name, {UnaryOp::Relu}, number_operand(name, x, self), self, [](const Tensor& g, const Tensor& y) {
-    return Grads{fused_gradient("relu_grad", {BinaryOp::ReluGrad}, g, y, kNoBend)};
-  });
-}
-Tensor relu(const Tensor& x) { return relu("relu", x, nullptr); }
-Tensor& relu_(Tensor& self) { return relu("relu_", self, &self), self; }
+TAPIR_UNARY(relu, Relu, number, y, fused_gradient("relu_grad", {BinaryOp::ReluGrad}, g, y, kNoBend))
 
-static Tensor float_only(const char* name, const Tensor& x, Tensor* self) {
+static Tensor float_only_operand(const char* name, const Tensor& x, Tensor* self) {
   check(is_floating(x.dtype()), "[{}] expected a tensor of floating point dtype, got {}", name, x);
   return float_operand(name, x, self);
 }
@@ -33,7 +27,7 @@ static Tensor leaky_relu(const char* name, const Tensor& x, double slope, Tensor
   const auto gradient = [slope](const Tensor& g, const Tensor& v) {
     return Grads{fused_gradient("leaky_relu_grad", {BinaryOp::LeakyReluGrad, slope}, g, v, kNoBend)};
   };
-  const Tensor from = float_only(name, x, self);
+  const Tensor from = float_only_operand(name, x, self);
   if (slope >= 0) return unary_by_y(name, {UnaryOp::LeakyRelu, slope}, from, self, gradient);  // y > 0 where x > 0
   return unary_by_x(name, {UnaryOp::LeakyRelu, slope}, from, self, gradient);
 }
@@ -60,7 +54,7 @@ Tensor gelu(const Tensor& x, std::string_view approximate) {
   const bool by_tanh = approximate == "tanh";
   check(by_tanh || approximate == "none", "[gelu] approximate argument must be either none or tanh, got \"{}\"",
         approximate);
-  return unary_by_x("gelu", {UnaryOp::Gelu, double(by_tanh)}, float_only("gelu", x, nullptr), nullptr,
+  return unary_by_x("gelu", {UnaryOp::Gelu, double(by_tanh)}, float_only_operand("gelu", x, nullptr), nullptr,
                     [by_tanh](const Tensor& g, const Tensor& x) { return Grads{gelu_gradient(g, x, by_tanh)}; });
 }
 
@@ -69,30 +63,11 @@ static Tensor silu_bend(const Tensor& x) {
   const Tensor s = sigmoid(x);
   return mul(mul(s, sub(1, s)), add(mul(x, sub(1, s, 2)), 2));
 }
-static Tensor silu(const char* name, const Tensor& x, Tensor* self) {
-  return unary_by_x(name, {UnaryOp::Silu}, float_only(name, x, self), self, [](const Tensor& g, const Tensor& x) {
-    return Grads{fused_gradient("silu_grad", {BinaryOp::SiluGrad}, g, x, silu_bend)};
-  });
-}
-Tensor silu(const Tensor& x) { return silu("silu", x, nullptr); }
-Tensor& silu_(Tensor& self) { return silu("silu_", self, &self), self; }
-
-static Tensor sigmoid(const char* name, const Tensor& x, Tensor* self) {
-  return unary_by_y(name, {UnaryOp::Sigmoid}, float_operand(name, x, self), self, [](const Tensor& g, const Tensor& y) {
-    return Grads{
-        fused_gradient("sigmoid_grad", {BinaryOp::SigmoidGrad}, g, y, [](const Tensor& y) { return sub(1, y, 2); })};
-  });
-}
-Tensor sigmoid(const Tensor& x) { return sigmoid("sigmoid", x, nullptr); }
-Tensor& sigmoid_(Tensor& self) { return sigmoid("sigmoid_", self, &self), self; }
-
-static Tensor tanh(const char* name, const Tensor& x, Tensor* self) {
-  return unary_by_y(name, {UnaryOp::Tanh}, float_operand(name, x, self), self, [](const Tensor& g, const Tensor& y) {
-    return Grads{fused_gradient("tanh_grad", {BinaryOp::TanhGrad}, g, y, [](const Tensor& y) { return mul(y, -2); })};
-  });
-}
-Tensor tanh(const Tensor& x) { return tanh("tanh", x, nullptr); }
-Tensor& tanh_(Tensor& self) { return tanh("tanh_", self, &self), self; }
+TAPIR_UNARY(silu, Silu, float_only, x, fused_gradient("silu_grad", {BinaryOp::SiluGrad}, g, x, silu_bend))
+static Tensor sigmoid_bend(const Tensor& y) { return sub(1, y, 2); }
+TAPIR_UNARY(sigmoid, Sigmoid, float, y, fused_gradient("sigmoid_grad", {BinaryOp::SigmoidGrad}, g, y, sigmoid_bend))
+static Tensor tanh_bend(const Tensor& y) { return mul(y, -2); }
+TAPIR_UNARY(tanh, Tanh, float, y, fused_gradient("tanh_grad", {BinaryOp::TanhGrad}, g, y, tanh_bend))
 
 // elu, celu and selu: b x for x > 0, else a (e^(c x) - 1), whose second derivative there is a c^2 e^(c x).
 // PyTorch's gradient of celu has c in single precision (slope): so has this one.
@@ -100,7 +75,7 @@ static Tensor elu(const char* name, const Tensor& x, double a, double b, double 
   const auto bend = [a, c = slope](const Tensor& x) {
     return mul(masked_fill(exp(mul(clamp_max(x, 0), c)), ge(x, 0), 0), a * c * c);
   };
-  return unary_by_x(name, {UnaryOp::Elu, a, b, c}, float_only(name, x, self), self,
+  return unary_by_x(name, {UnaryOp::Elu, a, b, c}, float_only_operand(name, x, self), self,
                     [=](const Tensor& g, const Tensor& x) {
                       return Grads{fused_gradient("elu_grad", {BinaryOp::EluGrad, a, b, slope}, g, x, bend)};
                     });
@@ -124,7 +99,7 @@ Tensor softplus(const Tensor& x, double beta, double threshold) {
     return masked_fill(mul(mul(s, sub(1, s)), beta), gt(mul(x, beta), threshold), 0);
   };
   return unary_by_x(
-      "softplus", {UnaryOp::Softplus, beta, threshold}, float_only("softplus", x, nullptr), nullptr,
+      "softplus", {UnaryOp::Softplus, beta, threshold}, float_only_operand("softplus", x, nullptr), nullptr,
       [=](const Tensor& g, const Tensor& x) {
         return Grads{fused_gradient("softplus_grad", {BinaryOp::SoftplusGrad, beta, threshold}, g, x, bend)};
       });
@@ -147,18 +122,19 @@ static Tensor tanhshrink_bend(const Tensor& x) {
 }
 
 // A line gives name, kernel, operand, and the second derivative.
-#define TAPIR_ACTIVATION(name, op, operand, bend)                                                                 \
-  static Tensor name(const char* label, const Tensor& x, Tensor* self) {                                          \
-    return unary_by_x(label, {UnaryOp::op}, operand(label, x, self), self, [](const Tensor& g, const Tensor& x) { \
-      return Grads{fused_gradient(#name "_grad", {BinaryOp::op##Grad}, g, x, bend)};                              \
-    });                                                                                                           \
-  }                                                                                                               \
+#define TAPIR_ACTIVATION(name, op, operand, bend)                                                      \
+  static Tensor name(const char* label, const Tensor& x, Tensor* self) {                               \
+    return unary_by_x(label, {UnaryOp::op}, operand##_operand(label, x, self), self,                   \
+                      [](const Tensor& g, const Tensor& x) {                                           \
+                        return Grads{fused_gradient(#name "_grad", {BinaryOp::op##Grad}, g, x, bend)}; \
+                      });                                                                              \
+  }                                                                                                    \
   Tensor name(const Tensor& x) { return name(#name, x, nullptr); }
 TAPIR_ACTIVATION(mish, Mish, float_only, mish_bend)
 TAPIR_ACTIVATION(logsigmoid, LogSigmoid, float_only, logsigmoid_bend)
 TAPIR_ACTIVATION(hardswish, Hardswish, float_only, hardswish_bend)
 TAPIR_ACTIVATION(hardsigmoid, Hardsigmoid, float_only, kNoBend)
-TAPIR_ACTIVATION(tanhshrink, Tanhshrink, float_operand, tanhshrink_bend)
+TAPIR_ACTIVATION(tanhshrink, Tanhshrink, float, tanhshrink_bend)
 #undef TAPIR_ACTIVATION
 Tensor softsign(const Tensor& x) {
   check_defined("softsign", "the input", x);
@@ -199,7 +175,7 @@ Tensor& threshold_(Tensor& self, double limit, double value) {
 }
 
 static Tensor shrink(const char* name, UnaryOp op, const Tensor& x, double lambd) {
-  return unary_by_x(name, {op, lambd}, float_only(name, x, nullptr), nullptr,
+  return unary_by_x(name, {op, lambd}, float_only_operand(name, x, nullptr), nullptr,
                     [lambd](const Tensor& g, const Tensor& x) {
                       return Grads{fused_gradient("shrink_grad", {BinaryOp::ShrinkGrad, lambd}, g, x, kNoBend)};
                     });
@@ -228,7 +204,7 @@ static Tensor prelu_grad(const Tensor& g, const Tensor& x, const Tensor& w) {
 }
 Tensor prelu(const Tensor& x, const Tensor& weight) {
   TAPIR_AUTOCAST(prelu, x, weight);
-  float_only("prelu", x, nullptr);
+  float_only_operand("prelu", x, nullptr);
   check(weight.dim() < 2, "[prelu] expected a weight of one dimension or none, got {}", weight);
   check(weight.dtype() == x.dtype(), "[prelu] expected a weight of dtype {}, got {}", x.dtype(), weight.dtype());
   common_device("prelu", {&x, &weight});
@@ -262,7 +238,7 @@ static Tensor gated(const Tensor& a, const Tensor& b) {
                 });
 }
 Tensor glu(const Tensor& x, int64_t dim) {
-  float_only("glu", x, nullptr);
+  float_only_operand("glu", x, nullptr);
   check(x.dim() > 0, "[glu] expected at least one dimension, whose size is even, got {}", x);
   dim = wrap_dim("glu", dim, x.dim());
   const int64_t n = x.shape()[dim] / 2;

@@ -104,11 +104,7 @@ Grads attention_backward(const Tensor& g, const Tensor& q, const Tensor& k, cons
                                              .v = v,
                                              .mask = mask,
                                              .params = p});
-  if (fused_checks) [[unlikely]] {
-    const Grads composite = attention_gradient(g, q, k, v, mask, p, needs);
-    for (int64_t i = 0; i < 3; ++i)
-      if (composite[i].defined()) compare_results("attention_backward", d[i], composite[i], g);
-  }
+  compare_fused("attention_backward", d, g, [&] { return attention_gradient(g, q, k, v, mask, p, needs); });
   return d;
 }
 

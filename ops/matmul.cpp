@@ -182,22 +182,18 @@ static void check_ranks(const char* op, const Tensor& a, const Tensor& b, int64_
         rank == 2 ? "matrices" : "batches of matrices", a, b);
   check(rank == 2 || a.shape()[0] == b.shape()[0], "[{}] expected batches of one size, got {} and {}", op, a, b);
 }
-Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
-  TAPIR_AUTOCAST(addmm, input, a, b, o);
-  return check_ranks("addmm", a, b, 2), add_product("addmm", input, a, b, o);
-}
-Tensor& addmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
-  check_ranks("addmm_", a, b, 2);
-  return add_product("addmm_", self, a, b, o, &self), self;
-}
-Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
-  TAPIR_AUTOCAST(baddbmm, input, a, b, o);
-  return check_ranks("baddbmm", a, b, 3), add_product("baddbmm", input, a, b, o);
-}
-Tensor& baddbmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
-  check_ranks("baddbmm_", a, b, 3);
-  return add_product("baddbmm_", self, a, b, o, &self), self;
-}
+#define TAPIR_ADD_PRODUCT(name, rank)                                                         \
+  Tensor name(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) { \
+    TAPIR_AUTOCAST(name, input, a, b, o);                                                     \
+    return check_ranks(#name, a, b, rank), add_product(#name, input, a, b, o);                \
+  }                                                                                           \
+  Tensor& name##_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {    \
+    check_ranks(#name "_", a, b, rank);                                                       \
+    return add_product(#name "_", self, a, b, o, &self), self;                                \
+  }
+TAPIR_ADD_PRODUCT(addmm, 2)
+TAPIR_ADD_PRODUCT(baddbmm, 3)
+#undef TAPIR_ADD_PRODUCT
 
 static void check_addmv(const char* op, const Tensor& input, const Tensor& a, const Tensor& x) {
   check(a.dim() == 2 && x.dim() == 1, "[{}] expected a matrix and a vector, got {} and {}", op, a, x);

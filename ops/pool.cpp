@@ -215,84 +215,41 @@ static Tensor lp_pool(const char* op, const Tensor& x, int64_t spatial, double p
   return pow(mul(mul(sign(means), relu(abs(means))), taps), 1 / p);
 }
 
-Tensor max_pool1d(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
-  return max_pool("max_pool1d", x, 1, kernel, o, false).first;
-}
-Tensor max_pool2d(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
-  return max_pool("max_pool2d", x, 2, kernel, o, false).first;
-}
-Tensor max_pool3d(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
-  return max_pool("max_pool3d", x, 3, kernel, o, false).first;
-}
-std::pair<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
-  return max_pool("max_pool1d", x, 1, kernel, o, true);
-}
-std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
-  return max_pool("max_pool2d", x, 2, kernel, o, true);
-}
-std::pair<Tensor, Tensor> max_pool3d_with_indices(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
-  return max_pool("max_pool3d", x, 3, kernel, o, true);
-}
-Tensor avg_pool1d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) {
-  return avg_pool("avg_pool1d", x, 1, kernel, o);
-}
-Tensor avg_pool2d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) {
-  return avg_pool("avg_pool2d", x, 2, kernel, o);
-}
-Tensor avg_pool3d(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) {
-  TAPIR_AUTOCAST(avg_pool3d, x, kernel, o);
-  return avg_pool("avg_pool3d", x, 3, kernel, o);
-}
-Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size) {
-  return adaptive_avg_pool("adaptive_avg_pool1d", x, 1, output_size);
-}
-Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size) {
-  return adaptive_avg_pool("adaptive_avg_pool2d", x, 2, output_size);
-}
-Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size) {
-  TAPIR_AUTOCAST(adaptive_avg_pool3d, x, output_size);
-  return adaptive_avg_pool("adaptive_avg_pool3d", x, 3, output_size);
-}
-Tensor adaptive_max_pool1d(const Tensor& x, const Dims& output_size) {
-  return adaptive_max_pool("adaptive_max_pool1d", x, 1, output_size, false).first;
-}
-std::pair<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x, const Dims& output_size) {
-  return adaptive_max_pool("adaptive_max_pool1d", x, 1, output_size, true);
-}
-Tensor max_unpool1d(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) {
-  TAPIR_AUTOCAST(max_unpool1d, x, indices, kernel, o);
-  return max_unpool("max_unpool1d", x, indices, 1, kernel, o);
-}
-Tensor lp_pool1d(const Tensor& x, double norm_type, const Dims& kernel, const LpPoolOptions& o) {
-  return lp_pool("lp_pool1d", x, 1, norm_type, kernel, o);
-}
-Tensor adaptive_max_pool2d(const Tensor& x, const Dims& output_size) {
-  return adaptive_max_pool("adaptive_max_pool2d", x, 2, output_size, false).first;
-}
-std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, const Dims& output_size) {
-  return adaptive_max_pool("adaptive_max_pool2d", x, 2, output_size, true);
-}
-Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) {
-  TAPIR_AUTOCAST(max_unpool2d, x, indices, kernel, o);
-  return max_unpool("max_unpool2d", x, indices, 2, kernel, o);
-}
-Tensor lp_pool2d(const Tensor& x, double norm_type, const Dims& kernel, const LpPoolOptions& o) {
-  return lp_pool("lp_pool2d", x, 2, norm_type, kernel, o);
-}
-Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output_size) {
-  TAPIR_AUTOCAST(adaptive_max_pool3d, x, output_size);
-  return adaptive_max_pool("adaptive_max_pool3d", x, 3, output_size, false).first;
-}
-std::pair<Tensor, Tensor> adaptive_max_pool3d_with_indices(const Tensor& x, const Dims& output_size) {
-  TAPIR_AUTOCAST(adaptive_max_pool3d_with_indices, x, output_size);
-  return adaptive_max_pool("adaptive_max_pool3d", x, 3, output_size, true);
-}
-Tensor max_unpool3d(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) {
-  TAPIR_AUTOCAST(max_unpool3d, x, indices, kernel, o);
-  return max_unpool("max_unpool3d", x, indices, 3, kernel, o);
-}
-Tensor lp_pool3d(const Tensor& x, double norm_type, const Dims& kernel, const LpPoolOptions& o) {
-  return lp_pool("lp_pool3d", x, 3, norm_type, kernel, o);
-}
+// The functions of one rank. TAPIR_AUTOCAST is nothing where autocast has no rule for the name.
+#define TAPIR_POOLS(name, rank)                                                                                    \
+  Tensor max_pool##name(const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {                            \
+    return max_pool("max_pool" #name, x, rank, kernel, o, false).first;                                            \
+  }                                                                                                                \
+  std::pair<Tensor, Tensor> max_pool##name##_with_indices(const Tensor& x, const Dims& kernel,                     \
+                                                          const MaxPoolOptions& o) {                               \
+    return max_pool("max_pool" #name, x, rank, kernel, o, true);                                                   \
+  }                                                                                                                \
+  Tensor avg_pool##name(const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) {                            \
+    TAPIR_AUTOCAST(avg_pool##name, x, kernel, o);                                                                  \
+    return avg_pool("avg_pool" #name, x, rank, kernel, o);                                                         \
+  }                                                                                                                \
+  Tensor adaptive_avg_pool##name(const Tensor& x, const Dims& output_size) {                                       \
+    TAPIR_AUTOCAST(adaptive_avg_pool##name, x, output_size);                                                       \
+    return adaptive_avg_pool("adaptive_avg_pool" #name, x, rank, output_size);                                     \
+  }                                                                                                                \
+  Tensor adaptive_max_pool##name(const Tensor& x, const Dims& output_size) {                                       \
+    TAPIR_AUTOCAST(adaptive_max_pool##name, x, output_size);                                                       \
+    return adaptive_max_pool("adaptive_max_pool" #name, x, rank, output_size, false).first;                        \
+  }                                                                                                                \
+  std::pair<Tensor, Tensor> adaptive_max_pool##name##_with_indices(const Tensor& x, const Dims& output_size) {     \
+    TAPIR_AUTOCAST(adaptive_max_pool##name##_with_indices, x, output_size);                                        \
+    return adaptive_max_pool("adaptive_max_pool" #name, x, rank, output_size, true);                               \
+  }                                                                                                                \
+  Tensor max_unpool##name(const Tensor& x, const Tensor& indices, const Dims& kernel, const MaxUnpoolOptions& o) { \
+    TAPIR_AUTOCAST(max_unpool##name, x, indices, kernel, o);                                                       \
+    return max_unpool("max_unpool" #name, x, indices, rank, kernel, o);                                            \
+  }                                                                                                                \
+  Tensor lp_pool##name(const Tensor& x, double norm_type, const Dims& kernel, const LpPoolOptions& o) {            \
+    return lp_pool("lp_pool" #name, x, rank, norm_type, kernel, o);                                                \
+  }
+TAPIR_POOLS(1d, 1)
+TAPIR_POOLS(2d, 2)
+TAPIR_POOLS(3d, 3)
+#undef TAPIR_POOLS
 
 }  // namespace tapir::inline v0

@@ -7,7 +7,7 @@
 namespace tapir::inline v0::optim {
 namespace {
 
-Optimizer& optimizer_of(const char* name, const std::vector<LRScheduler*>& schedulers, Optimizer* optimizer = nullptr) {
+Optimizer& optimizer_of(const char* name, const std::vector<LRScheduler*>& schedulers, Optimizer* optimizer) {
   check(!schedulers.empty(), "[{}] expected at least one scheduler, got none", name);
   for (size_t i = 0; i < schedulers.size(); ++i) {
     check(schedulers[i] != nullptr, "[{}] expected schedulers, got a null pointer at index {}", name, int64_t(i));
@@ -20,14 +20,6 @@ Optimizer& optimizer_of(const char* name, const std::vector<LRScheduler*>& sched
   return *optimizer;
 }
 std::string prefix_of(size_t i) { return tapir::format("_schedulers.{}.", int64_t(i)); }
-StateDict with_parts(StateDict out, const std::vector<LRScheduler*>& schedulers) {
-  for (size_t i = 0; i < schedulers.size(); ++i) out.merge(prefix_of(i), schedulers[i]->state_dict());
-  return out;
-}
-void load_parts(const StateDict& state, const std::vector<LRScheduler*>& schedulers) {
-  for (size_t i = 0; i < schedulers.size(); ++i) schedulers[i]->load_state_dict(state.strip(prefix_of(i)));
-}
-
 }  // namespace
 
 ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, const ReduceLROnPlateauOptions& o)
@@ -60,64 +52,54 @@ void ReduceLROnPlateau::step(double metric) {
   cooldown_ = double(o_.cooldown), bad_ = 0;
 }
 
-SequentialLR::SequentialLR(Optimizer& optimizer, std::vector<LRScheduler*> schedulers, std::vector<int64_t> milestones)
-    : LRScheduler("SequentialLR", optimizer_of("SequentialLR", schedulers, &optimizer)),
-      schedulers_(std::move(schedulers)), milestones_(std::move(milestones)) {
-  check(milestones_.size() + 1 == schedulers_.size(), "[SequentialLR] expected {} milestones for {} schedulers, got {}",
-        int64_t(schedulers_.size()) - 1, int64_t(schedulers_.size()), int64_t(milestones_.size()));
+CompoundScheduler::CompoundScheduler(const char* name, std::vector<LRScheduler*> schedulers, Optimizer* optimizer)
+    : LRScheduler(name, optimizer_of(name, schedulers, optimizer)), schedulers_(std::move(schedulers)) {}
+void CompoundScheduler::begin() {
+  LRScheduler::begin();
+  for (LRScheduler* s : schedulers_) s->begin();
+}
+void CompoundScheduler::restart() {
+  begin();
+  LRScheduler::restart();
+  step_parts();
+}
+void CompoundScheduler::step() {
+  check_not_recorded(name());
+  if (last_epoch() < 0) return restart();
+  count_epoch();
+  step_parts();
+}
+StateDict CompoundScheduler::state_dict() const {
+  StateDict out = LRScheduler::state_dict();
+  for (size_t i = 0; i < schedulers_.size(); ++i) out.merge(prefix_of(i), schedulers_[i]->state_dict());
+  return out;
+}
+void CompoundScheduler::load_state_dict(const StateDict& state) {
+  LRScheduler::load_state_dict(state);
+  for (size_t i = 0; i < schedulers_.size(); ++i) schedulers_[i]->load_state_dict(state.strip(prefix_of(i)));
+}
+
+SequentialLR::SequentialLR(Optimizer& optimizer, std::vector<LRScheduler*> parts, std::vector<int64_t> milestones)
+    : CompoundScheduler("SequentialLR", std::move(parts), &optimizer), milestones_(std::move(milestones)) {
+  const int64_t n = int64_t(schedulers().size());
+  check(int64_t(milestones_.size()) + 1 == n, "[SequentialLR] expected {} milestones for {} schedulers, got {}", n - 1,
+        n, int64_t(milestones_.size()));
   check(std::is_sorted(milestones_.begin(), milestones_.end()), "[SequentialLR] expected sorted milestones");
   restart();
 }
-LRScheduler& SequentialLR::present() const {
+void SequentialLR::step_parts() {
   const auto after = std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch());
-  return *schedulers_[size_t(after - milestones_.begin())];
-}
-void SequentialLR::begin() {
-  LRScheduler::begin();
-  for (LRScheduler* s : schedulers_) s->begin();
-}
-void SequentialLR::restart() {
-  begin();
-  LRScheduler::restart();
-  present().step();
-}
-void SequentialLR::step() {
-  check_not_recorded(name());
-  if (last_epoch() < 0) return restart();
-  count_epoch();
-  if (std::binary_search(milestones_.begin(), milestones_.end(), last_epoch())) present().restart();
-  else present().step();
-}
-StateDict SequentialLR::state_dict() const { return with_parts(LRScheduler::state_dict(), schedulers_); }
-void SequentialLR::load_state_dict(const StateDict& state) {
-  LRScheduler::load_state_dict(state);
-  load_parts(state, schedulers_);
+  LRScheduler& present = *schedulers()[size_t(after - milestones_.begin())];
+  const bool begins = last_epoch() > 0 && std::binary_search(milestones_.begin(), milestones_.end(), last_epoch());
+  begins ? present.restart() : present.step();
 }
 
-ChainedScheduler::ChainedScheduler(std::vector<LRScheduler*> schedulers)
-    : LRScheduler("ChainedScheduler", optimizer_of("ChainedScheduler", schedulers)),
-      schedulers_(std::move(schedulers)) {
+ChainedScheduler::ChainedScheduler(std::vector<LRScheduler*> parts)
+    : CompoundScheduler("ChainedScheduler", std::move(parts)) {
   start();
 }
-void ChainedScheduler::begin() {
-  LRScheduler::begin();
-  for (LRScheduler* s : schedulers_) s->begin();
-}
-void ChainedScheduler::restart() {
-  begin();
-  LRScheduler::restart();
-  for (LRScheduler* s : schedulers_) s->step();
-}
-void ChainedScheduler::step() {
-  check_not_recorded(name());
-  if (last_epoch() < 0) return restart();
-  count_epoch();
-  for (LRScheduler* s : schedulers_) s->step();
-}
-StateDict ChainedScheduler::state_dict() const { return with_parts(LRScheduler::state_dict(), schedulers_); }
-void ChainedScheduler::load_state_dict(const StateDict& state) {
-  LRScheduler::load_state_dict(state);
-  load_parts(state, schedulers_);
+void ChainedScheduler::step_parts() {
+  for (LRScheduler* s : schedulers()) s->step();
 }
 
 std::vector<std::pair<const char*, double*>> ReduceLROnPlateau::numbers() {

@@ -28,39 +28,46 @@ class ReduceLROnPlateau final : public LRScheduler {
   double best_, bad_ = 0, cooldown_ = 0;
 };
 
-/// One schedule until the first milestone, the next until the second, ... all of one optimizer; they must outlive this one.
+/// What schedules made of others share. All are of one optimizer, and must outlive the one that they are in.
+class CompoundScheduler : public LRScheduler {
+ public:
+  void step() override;
+  void restart() override;
+  void begin() override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ protected:
+  CompoundScheduler(const char* name, std::vector<LRScheduler*> schedulers, Optimizer* optimizer = nullptr);
+  const std::vector<LRScheduler*>& schedulers() const { return schedulers_; }
+
+ private:
+  double next_lr(size_t, double now) override { return now; }
+  /// Takes those to last_epoch() whose turn it is.
+  virtual void step_parts() = 0;
+  std::vector<LRScheduler*> schedulers_;
+};
+
+/// One schedule until the first milestone, the next until the second, ...
 ///     optim::LinearLR warmup(opt, {.total_iters = 5});
 ///     optim::CosineAnnealingLR decay(opt, 95);
 ///     optim::SequentialLR scheduler(opt, {&warmup, &decay}, {5});
-class SequentialLR final : public LRScheduler {
+class SequentialLR final : public CompoundScheduler {
  public:
   SequentialLR(Optimizer& optimizer, std::vector<LRScheduler*> schedulers, std::vector<int64_t> milestones);
-  void step() override;
-  void restart() override;
-  void begin() override;
-  StateDict state_dict() const override;
-  void load_state_dict(const StateDict& state) override;
 
  private:
-  double next_lr(size_t, double now) override { return now; }
-  LRScheduler& present() const;
-  std::vector<LRScheduler*> schedulers_;
+  void step_parts() override;
   std::vector<int64_t> milestones_;
 };
 
-/// All schedules at every step, one after the other; they must outlive this one.
-class ChainedScheduler final : public LRScheduler {
+/// All schedules at every step, one after the other.
+class ChainedScheduler final : public CompoundScheduler {
  public:
   explicit ChainedScheduler(std::vector<LRScheduler*> schedulers);
-  void step() override;
-  void restart() override;
-  void begin() override;
-  StateDict state_dict() const override;
-  void load_state_dict(const StateDict& state) override;
 
  private:
-  double next_lr(size_t, double now) override { return now; }
-  std::vector<LRScheduler*> schedulers_;
+  void step_parts() override;
 };
 
 }  // namespace tapir::inline v0::optim

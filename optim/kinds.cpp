@@ -91,21 +91,12 @@ const OptimizerKind sgd{
     lion{"Lion", O::Lion, lion_options, [](const V&, const Tensor&) { return Names{"exp_avg"}; }, true};
 }  // namespace kinds
 
-#define TAPIR_OPTIMIZER(Name, kind)                                         \
+#define TAPIR_OPTIMIZER(x) TAPIR_OPTIMIZER_ x
+#define TAPIR_OPTIMIZER_(Name, kind)                                        \
   TAPIR_OPTIMIZER_OF_PARAMETERS(Name)                                       \
   Name::Name(std::vector<Name##Group> groups, const Name##Options& options) \
-      : Optimizer(kind, std::move(groups), options) {}
-TAPIR_OPTIMIZER(SGD, kinds::sgd)
-TAPIR_OPTIMIZER(ASGD, kinds::asgd)
-TAPIR_OPTIMIZER(Adam, kinds::adam)
-TAPIR_OPTIMIZER(AdamW, kinds::adamw)
-TAPIR_OPTIMIZER(Adamax, kinds::adamax)
-TAPIR_OPTIMIZER(NAdam, kinds::nadam)
-TAPIR_OPTIMIZER(RAdam, kinds::radam)
-TAPIR_OPTIMIZER(Adagrad, kinds::adagrad)
-TAPIR_OPTIMIZER(Adadelta, kinds::adadelta)
-TAPIR_OPTIMIZER(RMSprop, kinds::rmsprop)
-TAPIR_OPTIMIZER(Rprop, kinds::rprop)
-TAPIR_OPTIMIZER(Lion, kinds::lion)
+      : Optimizer(kinds::kind, std::move(groups), options) {}
+TAPIR_EACH(TAPIR_OPTIMIZER, (SGD, sgd), (ASGD, asgd), (Adam, adam), (AdamW, adamw), (Adamax, adamax), (NAdam, nadam),
+           (RAdam, radam), (Adagrad, adagrad), (Adadelta, adadelta), (RMSprop, rmsprop), (Rprop, rprop), (Lion, lion))
 
 }  // namespace tapir::inline v0::optim

@@ -77,15 +77,15 @@ std::vector<double> PerGroup::of(const char* schedule, const char* option, const
 }
 
 StepLR::StepLR(Optimizer& optimizer, int64_t step_size, const StepLROptions& o)
-    : LRScheduler("StepLR", optimizer), step_size_(step_size), gamma_(o.gamma) {
+    : LRScheduler("StepLR", optimizer), step_size_(step_size), o_(o) {
   check(step_size > 0, "[StepLR] expected step_size above 0, got {}", step_size);
   check_option("StepLR", "gamma", o.gamma);
   start();
 }
-double StepLR::next_lr(size_t, double now) { return epoch() > 0 && epoch() % step_size_ == 0 ? now * gamma_ : now; }
+double StepLR::next_lr(size_t, double now) { return epoch() > 0 && epoch() % step_size_ == 0 ? now * o_.gamma : now; }
 
 MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, const GammaOptions& o)
-    : LRScheduler("MultiStepLR", optimizer), milestones_(std::move(milestones)), gamma_(o.gamma) {
+    : LRScheduler("MultiStepLR", optimizer), milestones_(std::move(milestones)), o_(o) {
   for (size_t i = 1; i < milestones_.size(); ++i)
     check(milestones_[i - 1] <= milestones_[i], "[MultiStepLR] expected sorted milestones, got {} before {}",
           milestones_[i - 1], milestones_[i]);
@@ -93,7 +93,7 @@ MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, 
   start();
 }
 double MultiStepLR::next_lr(size_t, double now) {
-  return now * std::pow(gamma_, double(std::count(milestones_.begin(), milestones_.end(), epoch())));
+  return now * std::pow(o_.gamma, double(std::count(milestones_.begin(), milestones_.end(), epoch())));
 }
 
 ExponentialLR::ExponentialLR(Optimizer& optimizer, double gamma)
@@ -140,7 +140,7 @@ double PolynomialLR::next_lr(size_t, double now) {
 }
 
 CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, const CosineAnnealingLROptions& o)
-    : LRScheduler("CosineAnnealingLR", optimizer), T_max_(T_max), eta_min_(o.eta_min) {
+    : LRScheduler("CosineAnnealingLR", optimizer), T_max_(T_max), o_(o) {
   check(T_max > 0, "[CosineAnnealingLR] expected T_max above 0, got {}", T_max);
   check_option("CosineAnnealingLR", "eta_min", o.eta_min);
   start();
@@ -148,8 +148,8 @@ CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, const 
 double CosineAnnealingLR::next_lr(size_t group, double now) {
   const double pi = std::numbers::pi, T = double(T_max_), t = double(epoch());
   if (epoch() == 0) return now;
-  if ((epoch() - 1 - T_max_) % (2 * T_max_) == 0) return now + (base(group) - eta_min_) * (1 - std::cos(pi / T)) / 2;
-  return (1 + std::cos(pi * t / T)) / (1 + std::cos(pi * (t - 1) / T)) * (now - eta_min_) + eta_min_;
+  if ((epoch() - 1 - T_max_) % (2 * T_max_) == 0) return now + (base(group) - o_.eta_min) * (1 - std::cos(pi / T)) / 2;
+  return (1 + std::cos(pi * t / T)) / (1 + std::cos(pi * (t - 1) / T)) * (now - o_.eta_min) + o_.eta_min;
 }
 
 CosineAnnealingWarmRestarts::CosineAnnealingWarmRestarts(Optimizer& optimizer, int64_t T_0,

@@ -108,30 +108,36 @@ template <class F> class MultiplicativeLR final : public LRScheduler {
   bool restarted_ = false;
 };
 
+// A schedule of options alone, or of a first argument and options.
+#define TAPIR_SCHEDULE(Name)                                                \
+  class Name final : public LRScheduler {                                   \
+   public:                                                                  \
+    explicit Name(Optimizer& optimizer, const Name##Options& options = {}); \
+                                                                            \
+   private:                                                                 \
+    double next_lr(size_t group, double now) override;                      \
+    Name##Options o_;                                                       \
+  };
+#define TAPIR_SCHEDULE_OF(Name, Type, first)                                   \
+  class Name final : public LRScheduler {                                      \
+   public:                                                                     \
+    Name(Optimizer& optimizer, Type first, const Name##Options& options = {}); \
+                                                                               \
+   private:                                                                    \
+    double next_lr(size_t group, double now) override;                         \
+    Type first##_;                                                             \
+    Name##Options o_;                                                          \
+  };
+
 struct GammaOptions {
   double gamma = 0.1;
 };
 using StepLROptions = GammaOptions;
+using MultiStepLROptions = GammaOptions;
 /// Multiplies the rate by gamma every step_size steps.
-class StepLR final : public LRScheduler {
- public:
-  StepLR(Optimizer& optimizer, int64_t step_size, const StepLROptions& options = {});
-
- private:
-  double next_lr(size_t group, double now) override;
-  int64_t step_size_;
-  double gamma_;
-};
+TAPIR_SCHEDULE_OF(StepLR, int64_t, step_size)
 /// Multiplies the rate by gamma at each milestone, as often as it is listed. ValueError where they are not sorted.
-class MultiStepLR final : public LRScheduler {
- public:
-  MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, const GammaOptions& options = {});
-
- private:
-  double next_lr(size_t group, double now) override;
-  std::vector<int64_t> milestones_;
-  double gamma_;
-};
+TAPIR_SCHEDULE_OF(MultiStepLR, std::vector<int64_t>, milestones)
 /// Multiplies the rate by gamma every step.
 class ExponentialLR final : public LRScheduler {
  public:
@@ -147,56 +153,29 @@ struct ConstantLROptions {
   int64_t total_iters = 5;
 };
 /// The rate times factor, until step total_iters.
-class ConstantLR final : public LRScheduler {
- public:
-  explicit ConstantLR(Optimizer& optimizer, const ConstantLROptions& options = {});
-
- private:
-  double next_lr(size_t group, double now) override;
-  ConstantLROptions o_;
-};
+TAPIR_SCHEDULE(ConstantLR)
 
 struct LinearLROptions {
   double start_factor = 1. / 3, end_factor = 1;
   int64_t total_iters = 5;
 };
 /// The rate times a factor that goes from start_factor to end_factor in total_iters steps: a warm-up.
-class LinearLR final : public LRScheduler {
- public:
-  explicit LinearLR(Optimizer& optimizer, const LinearLROptions& options = {});
-
- private:
-  double next_lr(size_t group, double now) override;
-  LinearLROptions o_;
-};
+TAPIR_SCHEDULE(LinearLR)
 
 struct PolynomialLROptions {
   int64_t total_iters = 5;
   double power = 1;
 };
 /// base (1 - t / total_iters)^power, and 0 from there on.
-class PolynomialLR final : public LRScheduler {
- public:
-  explicit PolynomialLR(Optimizer& optimizer, const PolynomialLROptions& options = {});
-
- private:
-  double next_lr(size_t group, double now) override;
-  PolynomialLROptions o_;
-};
+TAPIR_SCHEDULE(PolynomialLR)
 
 struct CosineAnnealingLROptions {
   double eta_min = 0;
 };
 /// eta_min + (base - eta_min) (1 + cos(pi t / T_max)) / 2, in PyTorch's recursive form. Loshchilov and Hutter 2016, arXiv 1608.03983.
-class CosineAnnealingLR final : public LRScheduler {
- public:
-  CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, const CosineAnnealingLROptions& options = {});
-
- private:
-  double next_lr(size_t group, double now) override;
-  int64_t T_max_;
-  double eta_min_;
-};
+TAPIR_SCHEDULE_OF(CosineAnnealingLR, int64_t, T_max)
+#undef TAPIR_SCHEDULE
+#undef TAPIR_SCHEDULE_OF
 
 struct WarmRestartsOptions {
   int64_t T_mult = 1;

@@ -4,7 +4,7 @@ set -u
 root=$(readlink -f "$(dirname "$0")/..")
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-mkdir -p "$tree"/{tools,core,nn,ops,tests/op_cases}
+mkdir -p "$tree"/{tools,core,nn,ops,quant,tests/op_cases}
 cp "$root/tools/check_layers" "$tree/tools"
 passed=0 failed=0
 verdict() { if "${@:2}"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $1"; cat "$tree/said"; fi; }
@@ -31,6 +31,17 @@ look nn/light.h <<< '#include <vector>'
 printf '#include "nn/heavy.h"\n' > "$tree/tapir.h"
 finds nn/heavy.h '#include <iostream>' <<< '#include <iostream>'
 rm "$tree/tapir.h"
+breaks() {  # file, what is said of it; the text on the standard input
+  look "$1"
+  verdict "$1: over a budget" grep -q "^      $2: simplify, or raise the number" "$tree/said"
+  rm "$tree/$1"
+}
+breaks nn/planted.h 'nn/planted.h: 601 lines of 600' < <(yes '// A line.' | head -601)
+passes nn/planted.h < <(yes '// A line.' | head -600)
+breaks nn/planted.cpp 'nn/planted.cpp:1: f has 61 lines of 60' < <(echo 'void f() {'; yes '  g();' | head -59; echo '}')
+sed -i 's/"quant": [0-9]*/"quant": 3/' "$tree/tools/check_layers"
+breaks quant/planted.h 'quant: 4 lines of 3' < <(yes '// A line.' | head -4)
+passes quant/planted.h < <(yes '// A line.' | head -3)
 printf 'CASE(relu, relu(x[0]))\n' > "$tree/tests/op_cases/cases.cpp"
 printf '#include "planted.h"\n' > "$tree/ops/ops.h"
 look ops/planted.h <<< $'Tensor relu(const Tensor& x);\nTensor gelu(const Tensor& x);'

@@ -37,7 +37,9 @@ static bool are_scores(const char* metric, const Tensor& p, const Tensor& t) {
   return true;
 }
 
-Accuracy::Accuracy(const AccuracyOptions& o) : options_(o) {
+double MeanMetric::mean() const { return total_.defined() ? total_.item() / count_.item() : NAN; }
+
+Accuracy::Accuracy(const AccuracyOptions& o) : MeanMetric(kInt64), options_(o) {
   check(o.top_k > 0, "[Accuracy] expected top_k above 0, got {}", o.top_k);
 }
 void Accuracy::update(const Tensor& p, const Tensor& t) {
@@ -54,9 +56,8 @@ void Accuracy::update(const Tensor& p, const Tensor& t) {
     right = right & counts;
     accumulate(count_, sum(counts));
   } else accumulate(count_, full({}, t.numel(), {.dtype = kInt64, .device = t.device()}));
-  accumulate(right_, sum(right));
+  accumulate(total_, sum(right));
 }
-double Accuracy::compute() const { return right_.defined() ? right_.item() / count_.item() : NAN; }
 
 ConfusionMatrix::ConfusionMatrix(int64_t classes, std::optional<int64_t> ignore)
     : classes_(classes), ignore_index_(ignore) {
@@ -125,7 +126,7 @@ void Perplexity::update(const Tensor& logits, const Tensor& t) {
   accumulate(total_, to(loss, kFloat64));
   accumulate(count_, sum(ne(flat, ignore_index_)));
 }
-double Perplexity::compute() const { return total_.defined() ? std::exp(total_.item() / count_.item()) : NAN; }
+double Perplexity::compute() const { return std::exp(mean()); }
 
 void AUC::update(const Tensor& scores, const Tensor& labels) {
   check(scores.dim() == 1 && scores.shape() == labels.shape(),

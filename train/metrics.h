@@ -19,20 +19,32 @@ struct AccuracyOptions {
   int64_t top_k = 1;  // right where the target is among so many largest scores
   std::optional<int64_t> ignore_index = {};
 };
+/// What metrics share that are a mean over all samples.
+class MeanMetric {
+ public:
+  void all_reduce(const distributed::ProcessGroup& group);
+  void reset() { total_ = count_ = Tensor(); }
+
+ protected:
+  explicit MeanMetric(DType sums) : sums_(sums) {}
+  /// NaN where there was nothing.
+  double mean() const;
+  Tensor total_, count_;
+
+ private:
+  DType sums_;  // total_'s
+};
 /// The share of right predictions.
-class Accuracy {
+class Accuracy : public MeanMetric {
  public:
   explicit Accuracy(const AccuracyOptions& options = {});
   /// ValueError for shapes that do not fit.
   void update(const Tensor& predictions, const Tensor& target);
   /// NaN where there was nothing.
-  double compute() const;
-  void all_reduce(const distributed::ProcessGroup& group);
-  void reset() { right_ = count_ = Tensor(); }
+  double compute() const { return mean(); }
 
  private:
   AccuracyOptions options_;
-  Tensor right_, count_;
 };
 
 /// How the scores of the classes that occur become one number: their mean, that of their share of the targets, or that of all samples.
@@ -67,17 +79,14 @@ class ConfusionMatrix {
 };
 
 /// e to the mean negative log-likelihood of a language model: logits (..., V), targets (...).
-class Perplexity {
+class Perplexity : public MeanMetric {
  public:
-  explicit Perplexity(int64_t ignore_index = -100) : ignore_index_(ignore_index) {}
+  explicit Perplexity(int64_t ignore_index = -100) : MeanMetric(kFloat64), ignore_index_(ignore_index) {}
   void update(const Tensor& logits, const Tensor& target);
   double compute() const;
-  void all_reduce(const distributed::ProcessGroup& group);
-  void reset() { total_ = count_ = Tensor(); }
 
  private:
   int64_t ignore_index_;
-  Tensor total_, count_;
 };
 
 /// The area under the receiver operating characteristic of two classes: how often a positive sample has the larger score, ties counting

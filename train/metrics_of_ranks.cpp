@@ -15,14 +15,11 @@ static void add_up(Tensor& sum, const Shape& shape, DType dtype, const distribut
   group.all_reduce(sum);
 }
 
-void Accuracy::all_reduce(const distributed::ProcessGroup& group) {
-  add_up(right_, {}, kInt64, group), add_up(count_, {}, kInt64, group);
+void MeanMetric::all_reduce(const distributed::ProcessGroup& group) {
+  add_up(total_, {}, sums_, group), add_up(count_, {}, kInt64, group);
 }
 void ConfusionMatrix::all_reduce(const distributed::ProcessGroup& group) {
   add_up(counts_, {classes_ * classes_}, kInt64, group);
-}
-void Perplexity::all_reduce(const distributed::ProcessGroup& group) {
-  add_up(total_, {}, kFloat64, group), add_up(count_, {}, kInt64, group);
 }
 
 void AUC::all_reduce(const distributed::ProcessGroup& group) {

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../core/no_copy.h"
 #include "../core/recording.h"
 
 namespace tapir::inline v0::profiler {
@@ -29,12 +30,10 @@ struct TableOptions {
 ///     profile.stop();
 ///     std::puts(profile.table().c_str()), profile.export_chrome_trace("trace.json");
 /// ValueError where another one runs, in any thread. It ends in the thread where it began.
-class [[nodiscard]] Profile {
+class [[nodiscard]] Profile : NoCopy {
  public:
   explicit Profile(const ProfileOptions& options = {});
   ~Profile();
-  Profile(const Profile&) = delete;
-  Profile& operator=(const Profile&) = delete;
   /// Ends the recording, where it has not ended.
   void stop();
   /// How long it recorded, in seconds.

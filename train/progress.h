@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "../core/no_copy.h"
+
 namespace tapir::inline v0::train {
 
 struct ProgressOptions {
@@ -18,13 +20,11 @@ struct ProgressOptions {
 /// A line that shows how far a loop is: `epoch 1  45% [====>     ] 211/469  12.3 it/s  00:21 left  loss 0.123`. On a
 /// terminal it redraws itself; into a file or a pipe it writes a plain line now and then, without escape codes. When
 /// nobody reads, it falls silent.
-class ProgressBar {
+class ProgressBar : NoCopy {
  public:
   /// `total` 0 or less: unknown.
   ProgressBar(std::string_view label, int64_t total, const ProgressOptions& options = {});
   ~ProgressBar();
-  ProgressBar(const ProgressBar&) = delete;
-  ProgressBar& operator=(const ProgressBar&) = delete;
   /// True when the next update would be drawn: ask before you make an expensive `text`.
   bool due() const;
   /// `steps` more are done; `text` stands at the end ("loss 0.123").

@@ -146,7 +146,6 @@ static_assert(size_t(BinaryOp::GeluTanhGrad) < kMaxOps);
 
 /// Any formula of these families for elements of type T.
 template <class T, Family... kFamilies> using AnyBinary = AnyFormula<BinaryOp, T, BinaryNumbers<T>, kFamilies...>;
-template <class T> using AnyCompare = AnyFormula<BinaryOp, T, BinaryNumbers<T>, Family::Compare>;
 /// The formula of one operation.
 template <BinaryOp kOp, class T> using OneBinary = OneFormula<kOp, T, BinaryNumbers<T>>;
 

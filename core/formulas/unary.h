@@ -43,22 +43,16 @@ template <class T> TAPIR_FORMULA T magnitude(T x) {
   if constexpr (kReal<T>) return std::abs(x);
   else return is_below_zero(x) ? wrap_sub(T(0), x) : x;
 }
-template <class T> TAPIR_FORMULA T floor(T x) {
-  if constexpr (kReal<T>) return std::floor(x);
-  else return x;
-}
-template <class T> TAPIR_FORMULA T ceil(T x) {
-  if constexpr (kReal<T>) return std::ceil(x);
-  else return x;
-}
-template <class T> TAPIR_FORMULA T nearest(T x) {
-  if constexpr (kReal<T>) return std::nearbyint(x);
-  else return x;
-}
-template <class T> TAPIR_FORMULA T trunc(T x) {
-  if constexpr (kReal<T>) return std::trunc(x);
-  else return x;
-}
+#define TAPIR_ROUNDING(name, function)               \
+  template <class T> TAPIR_FORMULA T name(T x) {     \
+    if constexpr (kReal<T>) return std::function(x); \
+    else return x;                                   \
+  }
+TAPIR_ROUNDING(floor, floor)
+TAPIR_ROUNDING(ceil, ceil)
+TAPIR_ROUNDING(nearest, nearbyint)
+TAPIR_ROUNDING(trunc, trunc)
+#undef TAPIR_ROUNDING
 template <class T> TAPIR_FORMULA bool has_sign(T x) {
   if constexpr (kReal<T>) return std::signbit(x);
   else return is_below_zero(x);
@@ -195,7 +189,6 @@ static_assert(size_t(UnaryOp::GeluTanh) < kMaxOps);
 
 /// Any formula of these families for elements of type T.
 template <class T, Family... kFamilies> using AnyUnary = AnyFormula<UnaryOp, T, UnaryNumbers<T>, kFamilies...>;
-template <class T> using AnyTest = AnyFormula<UnaryOp, T, UnaryNumbers<T>, Family::Test>;
 /// The formula of one operation.
 template <UnaryOp kOp, class T> using OneUnary = OneFormula<kOp, T, UnaryNumbers<T>>;
 

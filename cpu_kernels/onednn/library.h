@@ -10,6 +10,7 @@
 
 #include "../../core/backend.h"
 #include "../../core/error.h"
+#include "../../core/no_copy.h"
 #include "../../core/parallel.h"
 
 namespace tapir::inline v0::cpu::dnn {
@@ -17,12 +18,10 @@ namespace tapir::inline v0::cpu::dnn {
 const dnnl::engine& engine();
 
 /// The number of threads the library may use in this scope: `threads`, or this thread's limit when that is 0.
-class Session {
+class Session : NoCopy {
  public:
   explicit Session(int threads = 0);
   ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
   int threads() const { return threads_; }
 
  private:

@@ -1,14 +1,11 @@
 #pragma once
+#include "../../core/strided_matrix.h"
 #include "../device.h"
 
 // Matrix products: what stands before cuBLASLt.
 namespace tapir::inline v0::cuda_kernels::blas {
 
-/// Element (i, j) of batch t lies at data + t batch + i row + j column, in elements.
-struct Matrix {
-  void* data = nullptr;
-  int64_t batch = 0, row = 0, column = 0;
-};
+using Matrix = StridedMatrix;
 /// out = alpha a b + beta c + bias, a: (m, k), b: (k, n), c and out: (m, n), bias: (n) or null. c is read where beta is not 0; it may be
 /// out. Sums in float32 or wider, rounded once. Extra work, of batch = 1, beta = 0: row_sums (m), where not null, gets the sums of a's
 /// rows (no bias then); gelu: out is GELU (by tanh) of that, and `before`, where it has data, gets what that is applied to.
