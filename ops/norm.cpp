@@ -125,7 +125,15 @@ Tensor run_norm(const char* op, const Tensor& x, const Tensor& weight, const Ten
   Tensor y = empty_like(x), mean, rstd;
   if (wants_grad({x, weight, bias}) || fused_checks) rstd = empty(statistics, options);
   if (rstd.defined() && params.op != NormOp::Rms) mean = empty(statistics, options);
-  backend(x).norm(context(x), {y, mean, rstd, x, weight, bias, running_mean, running_var, params});
+  backend(x).norm(context(x), {.y = y,
+                               .mean = mean,
+                               .rstd = rstd,
+                               .x = x,
+                               .weight = weight,
+                               .bias = bias,
+                               .running_mean = running_mean,
+                               .running_var = running_var,
+                               .params = params});
   compare_fused(op, y, [&] { return norm_composite(Frame(params, x.shape()), x, weight, bias, mean, rstd); });
   const DType bias_dtype = bias.defined() ? bias.dtype() : x.dtype();
   return record(op, y, {x, weight, bias}, save(x, weight, mean, rstd),
