@@ -6,20 +6,14 @@
 // Calls may be joined into one node where no third one stands between them: none that depends on one of the two and that the other depends
 // on. So what is left is without cycles, and order() finds a sequence.
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "program.h"
+#include "uses.h"
 
 namespace tapir::inline v0::ir {
 
-/// Does the call write to memory that was there before?
-bool writes_outside(const Call& call, const Program& program);
-/// May what is written outside at one of the two calls be written at the other? Not past one between them that may refuse.
-bool may_cross(const Program& program, int from, int to);
-
 /// For each call of [first, last), the earlier ones of that range it depends on directly; what follows from others may be left out.
-std::vector<std::vector<int>> dependencies(const Program& program, int first, int last);
+std::vector<std::vector<int>> dependencies(const Uses& uses, int first, int last);
 
 /// Calls 0 to n - 1 and which of them depend on which, while some are joined.
 class CallGraph {
@@ -41,8 +35,5 @@ class CallGraph {
   std::vector<int> node_;
   std::vector<std::vector<uint64_t>> ancestors_;  // of a representative: bits of representatives
 };
-
-/// Births and deaths of temporary blocks by the calls that name them; one that no call names is left without bytes.
-void remake_lifetimes(Program& program);
 
 }  // namespace tapir::inline v0::ir

@@ -1,9 +1,9 @@
 // Each node is two, one that values enter and one that they leave, with an edge of its capacity between; a largest flow by Dinic's
 // algorithm, and what it fills is the cut.
+#include "min_cut.h"
+
 #include <algorithm>
 #include <climits>
-
-#include "recompute.h"
 
 namespace tapir::inline v0::ir {
 namespace {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <tapir/compile/fuse.h>
+#include <tapir/compile/passes.h>
 #include <tapir/compile/record.h>
 #include <tapir/tapir.h>
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <random>
 
-#include <tapir/compile/fuse.h>
+#include <tapir/compile/passes.h>
 #include <tapir/compile/record.h>
 #include <tapir/tapir.h>
 
