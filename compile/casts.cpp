@@ -48,6 +48,7 @@ bool is_copy(const Call& call) {
 /// c = copy(b) of b = copy(a): c = copy(a).
 void merge_copy(Rewriter& calls, int at) {
   const Call& call = calls.call(at);
+  if (!is_copy(call)) return;
   const View &c = call[&Copy::out], &read = call[&Copy::x];
   const Value middle = calls.read_by(at, read.block);
   if (!middle.whole || !middle.only_read_by(at) || c.block == read.block) return;
@@ -66,6 +67,7 @@ void merge_copy(Rewriter& calls, int at) {
 /// d = copy(s) of what a call makes: it makes d.
 void fold_copy(Rewriter& calls, int at) {
   const Call& call = calls.call(at);
+  if (!is_copy(call)) return;
   const View &d = call[&Copy::out], &s = call[&Copy::x];
   const int maker = calls.only_maker(s.block);
   if (maker < 0 || !calls.own(s) || calls.only_maker(d.block) != at || d.dtype != s.dtype ||
@@ -91,16 +93,9 @@ void fold_copy(Rewriter& calls, int at) {
   for (auto& [user, made] : changed) calls.replace(user, std::move(made));
 }
 
-void each_copy(Program& p, void (*f)(Rewriter&, int)) {
-  Rewriter calls(p);
-  for (int at = 0; at < calls.size(); ++at)
-    if (is_copy(calls.call(at))) f(calls, at);
-  calls.finish();
-}
-
 }  // namespace
 
-void merge_casts(Program& p) { each_copy(p, merge_copy); }
-void fold_layouts(Program& p) { each_copy(p, fold_copy); }
+void merge_casts(Program& p) { rewrite(p, merge_copy); }
+void fold_layouts(Program& p) { rewrite(p, fold_copy); }
 
 }  // namespace tapir::inline v0::ir

@@ -29,24 +29,21 @@ View place_of_relu(const Uses& uses, int i, int j) {
   return ends && uses.may_move(j, i) ? *y : View();
 }
 
+void join_epilogue(Rewriter& calls, int i) {
+  if (!is_plain_product(calls.call(i))) return;
+  const int next = calls.next(calls.call(i).result().block, i);
+  const View y = next >= 0 && is_relu(calls.call(next)) ? place_of_relu(calls, i, next) : View();
+  if (y.kind != View::Kind::Memory) return;
+  calls.change(i, [&](Call& product) {
+    auto params = product.params<MatmulParams>();
+    params.finish = MatmulFinish::Relu;
+    product[&Matmul::out] = y, set_params<Matmul>(product, params);
+  });
+  calls.remove(next);
+}
+
 }  // namespace
 
-void join_epilogues(Program& p) {
-  Rewriter calls(p);
-  for (int i = 0; i < calls.size(); ++i) {
-    if (!is_plain_product(calls.call(i))) continue;
-    const int next = calls.next(calls.call(i).result().block, i);
-    if (next < 0 || !is_relu(calls.call(next))) continue;
-    const View y = place_of_relu(calls, i, next);
-    if (y.kind != View::Kind::Memory) continue;
-    calls.change(i, [&](Call& product) {
-      auto params = product.params<MatmulParams>();
-      params.finish = MatmulFinish::Relu;
-      product[&Matmul::out] = y, set_params<Matmul>(product, params);
-    });
-    calls.remove(next);
-  }
-  calls.finish();
-}
+void join_epilogues(Program& p) { rewrite(p, join_epilogue); }
 
 }  // namespace tapir::inline v0::ir

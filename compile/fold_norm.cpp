@@ -36,33 +36,25 @@ int convolution_of(const Uses& uses, int at) {
   return ok ? sums.maker : -1;
 }
 
-Call unary_of(const Call& like, UnaryOp op, const View& out, const View& x) {
-  Call call = call_of<Unary>(like, UnaryParams{op});
-  call[&Unary::out] = out, call[&Unary::x] = x;
-  return call;
-}
-Call binary_of(const Call& like, BinaryOp op, const View& out, const View& a, const View& b) {
-  Call call = call_of<Binary>(like, BinaryParams{op});
-  call[&Binary::out] = out, call[&Binary::a] = a, call[&Binary::b] = b;
-  return call;
-}
-
 /// The convolution that does what both do; the calls that make its weights go to `to`.
 Call folded(Rewriter& calls, Call conv, const Call& norm, std::vector<Call>& to) {
   const View w = conv[&Conv::w], b = conv[&Conv::bias];
   const View &weight = norm[&Norm::weight], &bias = norm[&Norm::bias], &mean = norm[&Norm::running_mean];
   const auto vector = [&] { return calls.temporary(w, {w.shape[0]}, {1}); };
   const auto binary = [&](BinaryOp op, const View& out, const View& x, const View& y) {
-    to.push_back(binary_of(norm, op, out, x, y));
+    to.push_back(call_of<Binary>(norm, BinaryParams{op}, &Binary::out, out, &Binary::a, x, &Binary::b, y));
     return out;
+  };
+  const auto unary = [&](UnaryOp op, const View& out, const View& x) {
+    to.push_back(call_of<Unary>(norm, UnaryParams{op}, &Unary::out, out, &Unary::x, x));
   };
   View scale = vector(), shift = vector();
   const View var =
       binary(BinaryOp::Add, vector(), norm[&Norm::running_var], number_like(w, norm.params<NormParams>().eps));
-  to.push_back(unary_of(norm, UnaryOp::Rsqrt, scale, var));
+  unary(UnaryOp::Rsqrt, scale, var);
   if (weight.kind == View::Kind::Memory) scale = binary(BinaryOp::Mul, vector(), scale, weight);
   if (b.kind == View::Kind::Memory) binary(BinaryOp::Sub, shift, b, mean);
-  else to.push_back(unary_of(norm, UnaryOp::Neg, shift, mean));
+  else unary(UnaryOp::Neg, shift, mean);
   shift = binary(BinaryOp::Mul, vector(), shift, scale);
   if (bias.kind == View::Kind::Memory) shift = binary(BinaryOp::Add, vector(), shift, bias);
   View along = scale;  // (O) as the weights have it
@@ -75,20 +67,17 @@ Call folded(Rewriter& calls, Call conv, const Call& norm, std::vector<Call>& to)
   return conv;
 }
 
+void fold_norm(Rewriter& calls, int at) {
+  const int conv = convolution_of(calls, at);
+  if (conv < 0) return;
+  std::vector<Call> weights;
+  calls.replace(conv, folded(calls, calls.call(conv), calls.call(at), weights));
+  calls.remove(at);
+  calls.insert(conv, std::move(weights));
+}
+
 }  // namespace
 
-void fold_norms(Program& p) {
-  Rewriter calls(p);
-  for (int at = 0; at < calls.size(); ++at) {
-    const int conv = convolution_of(calls, at);
-    if (conv < 0) continue;
-    std::vector<Call> weights;
-    calls.replace(conv, folded(calls, calls.call(conv), calls.call(at), weights));
-    calls.remove(at);
-    at += int(weights.size());
-    calls.insert(conv, std::move(weights));
-  }
-  calls.finish();
-}
+void fold_norms(Program& p) { rewrite(p, fold_norm); }
 
 }  // namespace tapir::inline v0::ir

@@ -28,7 +28,7 @@ class Fuser {
     }
   }
   /// The calls of the range, joined and ordered.
-  void emit(std::vector<Call>& to, FuseReport& report);
+  void emit(std::vector<Call>& to) const;
 
  private:
   const Call& call_of(int i) const { return uses_.call(first_ + i); }
@@ -115,12 +115,10 @@ Call Fuser::fused_call(const std::vector<int>& members) const {
     outs.push_back(place.view);
   }
   remove_dead_steps(params, group.inputs);
-  Call call = ir::call_of<entry::Fused>(last, params);
-  call[&entry::Fused::outs] = std::move(outs), call[&entry::Fused::ins] = group.inputs;
-  return call;
+  return ir::call_of<entry::Fused>(last, params, &entry::Fused::outs, outs, &entry::Fused::ins, group.inputs);
 }
 
-void Fuser::emit(std::vector<Call>& to, FuseReport& report) {
+void Fuser::emit(std::vector<Call>& to) const {
   for (int node : graph_.order()) {
     const std::vector<int>& members = graph_.calls_of(node);
     const bool pointwise = std::any_of(members.begin(), members.end(), [&](int at) { return !rows_[size_t(at)]; });
@@ -129,25 +127,19 @@ void Fuser::emit(std::vector<Call>& to, FuseReport& report) {
       continue;
     }
     Call call = fused_call(members);
-    ++report.groups;
     if (!call[&entry::Fused::outs].empty()) to.push_back(std::move(call));
   }
 }
 
 }  // namespace
 
-FuseReport fuse(Program& p, FuseRows rows) {
-  FuseReport report{.calls_before = int64_t(p.calls.size())};
+void fuse(Program& p, FuseRows rows) {
   const Uses uses(p);
   std::vector<Call> calls;
-  for (const Call& call : p.calls) report.bytes_before += bytes_of(call);
   for (int first = 0; first < uses.size(); first += kWindow)
-    Fuser(uses, first, std::min(first + kWindow, uses.size()), rows).emit(calls, report);
+    Fuser(uses, first, std::min(first + kWindow, uses.size()), rows).emit(calls);
   p.calls = std::move(calls);
-  for (const Call& call : p.calls) report.bytes_after += bytes_of(call);
-  report.calls_after = int64_t(p.calls.size());
   remake_lifetimes(p);
-  return report;
 }
 
 }  // namespace tapir::inline v0::ir

@@ -6,7 +6,6 @@
 
 #include "../core/formulas/binary.h"
 #include "../core/formulas/unary.h"
-#include "fuse_builder.h"
 #include "overlap.h"
 #include "params.h"
 #include "rows.h"

@@ -30,6 +30,55 @@ struct FusedGroup {
 /// overlaps another operand without being in its very place. Stores are not among the steps yet.
 std::optional<FusedGroup> fused_group(std::span<const Call* const> calls);
 
+/// Makes the steps of a group, call by call. fuse_group.cpp: pointwise calls; rows.cpp: calls that work on rows.
+class GroupBuilder {
+ public:
+  /// Elements of that shape; row: of how many of them one row is, or 0 where nothing is done by rows. It must be that many of the last
+  /// dimensions: fits().
+  GroupBuilder(const Shape& shape, int64_t row);
+  bool fits() const { return fits_; }
+  bool add(const Call& call, size_t index);
+  FusedGroup take();
+
+ private:
+  static constexpr int kFull = -1;
+  int step(const FusedStep& s) {
+    if (group_.params.count == kFusedSteps) return kFull;
+    group_.params.steps[group_.params.count] = s;
+    return int(group_.params.count++);
+  }
+  int number(Scalar value, DType type);
+  int cast(int value, DType type) {
+    if (value < 0 || type_of(value) == type) return value;
+    return step({.kind = FusedKind::Cast, .type = type, .operand = {uint8_t(value)}});
+  }
+  DType type_of(int value) const { return group_.params.steps[value].type; }
+  int read(const View& v, DType type);
+  bool write(const View& v, int value, size_t index);
+  std::optional<View> fitted(const View& v) const;
+  int compute(const Call& call);
+  int drop(const Call& call, size_t index);
+
+  // Of rows. An operand that is kFull makes the result kFull.
+  int unary(UnaryOp op, int x);
+  int binary(BinaryOp op, int a, int b);
+  int reduce(ReduceOp op, int x);
+  int mean(int x) { return binary(BinaryOp::Div, reduce(ReduceOp::Sum, x), number(double(row_), type_of_or(x))); }
+  DType type_of_or(int value) const { return value < 0 ? kFloat32 : type_of(value); }
+  bool add_rows(const Call& call, size_t index);
+  bool add_softmax(const Call& call, size_t index);
+  bool add_softmax_backward(const Call& call, size_t index);
+  bool add_norm(const Call& call, size_t index);
+  bool add_norm_backward(const Call& call, size_t index);
+  bool add_reduce(const Call& call, size_t index);
+
+  Shape from_;  // the shape of the call that is added
+  Shape kept_;  // the group's, of one element a row
+  int64_t row_;
+  bool fits_ = true;
+  FusedGroup group_;
+};
+
 /// What a call reads and writes.
 int64_t bytes_of(const Call& call);
 

@@ -81,25 +81,22 @@ bool cover(const Uses& uses, const Padded& pad, const View& r) {
          });
 }
 
+void join_pad(Rewriter& calls, int at) {
+  Padded pad;
+  if (!is_sum(calls.call(at)) || !collect_sum(calls, at, pad) || !cover(calls, pad, calls.call(at).result())) return;
+  const View r = calls.call(at).result();
+  for (const int slice : pad.slices) {
+    const Call& copy = calls.call(slice);
+    View place = copy[&Copy::out];
+    place.block = r.block;
+    calls.replace(slice, call_of<Binary>(copy, BinaryParams{BinaryOp::Add}, &Binary::out, place, &Binary::a,
+                                         copy[&Copy::x], &Binary::b, number_like(r, 0)));
+  }
+  for (const int other : pad.others) calls.remove(other);
+}
+
 }  // namespace
 
-void join_pads(Program& p) {
-  Rewriter calls(p);
-  for (int at = 0; at < calls.size(); ++at) {
-    Padded pad;
-    if (!is_sum(calls.call(at)) || !collect_sum(calls, at, pad)) continue;
-    const View r = calls.call(at).result();
-    if (!cover(calls, pad, r)) continue;
-    for (const int slice : pad.slices) {
-      const Call& copy = calls.call(slice);
-      Call sum = call_of<Binary>(copy, BinaryParams{BinaryOp::Add});
-      sum[&Binary::out] = copy[&Copy::out], sum[&Binary::a] = copy[&Copy::x];
-      sum[&Binary::out].block = r.block, sum[&Binary::b] = number_like(r, 0);
-      calls.replace(slice, std::move(sum));
-    }
-    for (const int other : pad.others) calls.remove(other);
-  }
-  calls.finish();
-}
+void join_pads(Program& p) { rewrite(p, join_pad); }
 
 }  // namespace tapir::inline v0::ir

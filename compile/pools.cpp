@@ -85,13 +85,11 @@ void sink(Rewriter& calls, const Found& f) {
 }  // namespace
 
 void sink_relus(Program& p) {
-  Rewriter calls(p);
-  for (int at = 0; at < calls.size(); ++at) {
+  rewrite(p, [](Rewriter& calls, int at) {
     Found f{.relu = at};
     if (is_relu(calls.call(at)) && find_pool(calls, f) && (f.relu_gradient < 0 || find_gradient(calls, f)))
       sink(calls, f);
-  }
-  calls.finish();
+  });
 }
 
 }  // namespace tapir::inline v0::ir

@@ -38,11 +38,10 @@ static std::optional<std::pair<int, int>> find(const Uses& uses, int at) {
 }
 
 void reuse_operands(Program& p) {
-  Rewriter calls(p);
-  for (int at = 0; at < calls.size(); ++at)
+  rewrite(p, [](Rewriter& calls, int at) {
     if (may_write_in_place(calls.call(at)))
       while (const auto found = find(calls, at)) calls.rename(found->first, found->second);
-  calls.finish();
+  });
 }
 
 }  // namespace tapir::inline v0::ir

@@ -69,30 +69,28 @@ void merge(Rewriter& calls, int at, int same) {
 }  // namespace
 
 void take_constants(Program& p) {
-  Rewriter calls(p);
-  for (int at = 0; at < calls.size(); ++at) {
-    if (!is<Binary>(calls.call(at)) || calls.call(at).params<BinaryParams>().op > BinaryOp::Div) continue;
-    Call call = calls.call(at);
-    View &a = call[&Binary::a], &b = call[&Binary::b];
-    if (const auto number = number_read(calls, b); number && a.kind == View::Kind::Memory) b = number_like(b, *number);
-    else if (const auto first = number_read(calls, a); first && b.kind == View::Kind::Memory) a = number_like(a, *first);
-    else continue;
-    calls.replace(at, std::move(call));
-  }
+  rewrite(p, [](Rewriter& calls, int at) {
+    if (!is<Binary>(calls.call(at)) || calls.call(at).params<BinaryParams>().op > BinaryOp::Div) return;
+    calls.change(at, [&](Call& call) {
+      View &a = call[&Binary::a], &b = call[&Binary::b];
+      if (const auto number = number_read(calls, b); number && a.kind == View::Kind::Memory)
+        b = number_like(b, *number);
+      else if (const auto first = number_read(calls, a); first && b.kind == View::Kind::Memory)
+        a = number_like(a, *first);
+    });
+  });
 }
 
 void remove_common_calls(Program& p) {
-  Rewriter calls(p);
   std::unordered_map<std::string, int> known;
-  for (int at = 0; at < calls.size(); ++at) {
+  rewrite(p, [&](Rewriter& calls, int at) {
     const std::string key = key_of(calls, at);
-    if (key.empty()) continue;
+    if (key.empty()) return;
     const auto [found, fresh] = known.emplace(key, at);
     bool own = !fresh;
     each_view(calls.call(at), [&](const View& v, Access access) { own &= access == Access::Read || calls.own(v); });
     if (own) merge(calls, at, found->second);
-  }
-  calls.finish();
+  });
 }
 
 void remove_dead_code(Program& p) {

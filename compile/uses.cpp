@@ -99,9 +99,9 @@ bool Uses::writes(int at, const View& v) const {
 /// Is there a conflict with a call behind `first` and before `last`, those of `with` left out?
 bool Uses::in_between(const View& v, Access access, int first, int last, std::initializer_list<int> with) const {
   return v.in_memory() && std::any_of(of(v.block).begin(), of(v.block).end(), [&](const Use& use) {
-    return use.call > first && use.call < last && std::find(with.begin(), with.end(), use.call) == with.end() &&
-           (access != Access::Read || use.writes) && conflict(use.call, v, access);
-  });
+           return use.call > first && use.call < last && std::find(with.begin(), with.end(), use.call) == with.end() &&
+                  (access != Access::Read || use.writes) && conflict(use.call, v, access);
+         });
 }
 
 bool Uses::writes_outside(int at) const {
@@ -133,9 +133,8 @@ void Rewriter::replace(int at, Call changed) {
 void Rewriter::rename(int from, int to) {
   const std::vector<Use> list = of(from);
   for (const Use& use : list)
-    change(use.call, [&](Call& call) {
-      each_view(call, [&](View& v, Access) { v.block = v.block == from ? to : v.block; });
-    });
+    change(use.call,
+           [&](Call& call) { each_view(call, [&](View& v, Access) { v.block = v.block == from ? to : v.block; }); });
 }
 
 void Rewriter::insert(int before, std::vector<Call> calls) {

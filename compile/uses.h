@@ -95,7 +95,7 @@ class Uses {
   bool overwritten(const View& v, int first, int last) const { return in_between(v, Access::Read, first, last); }
   /// Does the call write to memory that was there before?
   bool writes_outside(int at) const;
-  /// Can call `at` as well run right before or behind call `to`? Calls of `with` are not looked at: they become one with it.
+  /// Can call `at` run next to call `to`, past all that are between the two? Those of `with` do not count: they become one with it.
   bool may_move(int at, int to, std::initializer_list<int> with = {}) const;
 
  protected:
@@ -131,5 +131,12 @@ class Rewriter : public Uses {
  private:
   Program& p_;
 };
+
+/// pattern(calls, at) for each call in order: what most passes are.
+template <class F> void rewrite(Program& program, F&& pattern) {
+  Rewriter calls(program);
+  for (int at = 0; at < calls.size(); ++at) pattern(calls, at);
+  calls.finish();
+}
 
 }  // namespace tapir::inline v0::ir
