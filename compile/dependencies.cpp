@@ -11,9 +11,8 @@ namespace tapir::inline v0::ir {
 
 /// The calls from `first` on that `v`, an operand of call `at`, must come after.
 static void add_earlier(const Uses& uses, int first, int at, const View& v, Access access, std::vector<int>& on) {
-  const std::vector<Use>& list = uses.of(v.block);
-  auto use = std::lower_bound(list.begin(), list.end(), at, [](const Use& u, int call) { return u.call < call; });
-  while (use != list.begin() && (--use)->call >= first) {
+  auto use = uses.since(v.block, at);
+  while (use != uses.of(v.block).begin() && (--use)->call >= first) {
     if (uses.conflict(use->call, v, access)) on.push_back(use->call - first);
     if (use->whole) return;  // who replaces all of a block comes after all that used it before
   }

@@ -60,7 +60,7 @@ std::string to_dot(const Program& p) {
     s += "  " + me + " [shape=box, label=" + quoted(tapir::format("{} {}", int64_t(i), label_of(call))) + "];\n";
     each_view(call, [&](const View& v, Access access) {
       if (access == Access::Write) return;
-      const int from = uses.read_by(int(i), v.block).maker;
+      const int from = uses.maker(int(i), v.block);
       const std::string what = quoted(tapir::format("%{} {} {}", int64_t(v.block), v.dtype, v.shape));
       if (from >= 0) s += tapir::format("  c{} -> ", int64_t(from)) + me + " [label=" + what + "];\n";
       else s += tapir::format("  b{} -> ", int64_t(v.block)) + me + " [label=" + what + "];\n";

@@ -95,7 +95,7 @@ void Norms::join(const Chain& c) {
 int Norms::relu_gradient(int at, const Joined& joined) const {
   const Call &norm = call(at), &forward = call(joined.call);
   const View &v = norm[&NormBackward::dy], &made = forward[&NormRelu::y];
-  const int relu = v.in_memory() ? calls_.read_by(at, v.block).maker : -1;
+  const int relu = v.in_memory() ? calls_.maker(at, v.block) : -1;
   if (relu <= joined.call || !norm[&NormBackward::mean].in_memory() || !is<Binary>(call(relu)) ||
       call(relu).params<BinaryParams>().op != BinaryOp::ReluGrad || call(relu).deterministic != norm.deterministic)
     return -1;

@@ -86,8 +86,9 @@ int Round::repeatable_until(int block) const {
     if (access == Access::Update && !is<entry::Norm, entry::NormRelu>(call))
       until = -1;  // unlike statistics, which can be left out
     if (access != Access::Read) return;
-    for (const Use& use : uses_.of(v.block))
-      if (use.writes && use.call >= at) until = std::min(until, use.call);
+    const auto end = uses_.of(v.block).end();
+    const auto next = std::find_if(uses_.since(v.block, at), end, [](const Use& use) { return use.writes; });
+    if (next != end) until = std::min(until, next->call);
   });
   return until;
 }

@@ -50,7 +50,7 @@ std::string key_of(const Uses& uses, int at) {
         form.number = 0;
       }
       key += "," + to_string(form) + tapir::format("@{}", form.device);
-      if (o.access == Access::Read && v.in_memory()) key += tapir::format("#{}", uses.read_by(at, v.block).maker);
+      if (o.access == Access::Read && v.in_memory()) key += tapir::format("#{}", uses.maker(at, v.block));
     }
   }
   return key;

@@ -40,18 +40,20 @@ Uses::Uses(const Program& program) : program_(program), uses_(program.blocks.siz
 void Uses::add(int at) {
   each_view(call(at), [&](const View& v, Access access) {
     std::vector<Use>& list = uses_[size_t(v.block)];
-    auto use = list.end();
-    while (use != list.begin() && (use - 1)->call >= at) --use;
+    auto use = list.begin() + (since(v.block, at) - list.begin());
     if (use == list.end() || use->call != at) use = list.insert(use, {at});
     use->reads |= access != Access::Write, use->writes |= access != Access::Read;
     use->whole |= access == Access::Write && covers(v, program_);
   });
 }
 
+std::vector<Use>::const_iterator Uses::since(int block, int from) const {
+  return std::lower_bound(of(block).begin(), of(block).end(), from, [](const Use& u, int at) { return u.call < at; });
+}
+
 int Uses::next(int block, int after) const {
-  for (const Use& use : of(block))
-    if (use.call > after) return use.call;
-  return -1;
+  const auto use = since(block, after + 1);
+  return use == of(block).end() ? -1 : use->call;
 }
 
 bool Uses::is_written(int block) const {
@@ -60,20 +62,19 @@ bool Uses::is_written(int block) const {
 
 bool Uses::own(const View& v) const { return v.in_memory() && own(v.block); }
 
-Value Uses::read_by(int call, int block) const {
-  int maker = -1;
-  for (const Use& use : of(block))
-    if (use.writes && use.call < call) maker = use.call;
-  return made_by(maker, block);
+int Uses::maker(int call, int block) const {
+  for (auto use = since(block, call); use != of(block).begin();)
+    if ((--use)->writes) return use->call;
+  return -1;
 }
 
 Value Uses::made_by(int call, int block) const {
   Value value{.maker = call, .whole = false, .seen = !own(block), .readers = {}};
-  for (const Use& use : of(block)) {
-    if (use.call == call) value.whole = !use.takes();
-    if (use.call <= call) continue;
-    if (use.takes()) value.readers.push_back(use.call);
-    if (use.writes) break;
+  auto use = since(block, call);
+  if (use != of(block).end() && use->call == call) value.whole = !(use++)->takes();
+  for (bool ends = false; use != of(block).end() && !ends; ++use) {
+    if (use->takes()) value.readers.push_back(use->call);
+    ends = use->writes;
   }
   return value;
 }
@@ -98,10 +99,11 @@ bool Uses::writes(int at, const View& v) const {
 
 /// Is there a conflict with a call behind `first` and before `last`, those of `with` left out?
 bool Uses::in_between(const View& v, Access access, int first, int last, std::initializer_list<int> with) const {
-  return v.in_memory() && std::any_of(of(v.block).begin(), of(v.block).end(), [&](const Use& use) {
-           return use.call > first && use.call < last && std::find(with.begin(), with.end(), use.call) == with.end() &&
-                  (access != Access::Read || use.writes) && conflict(use.call, v, access);
-         });
+  if (!v.in_memory() || last <= first + 1) return false;
+  return std::any_of(since(v.block, first + 1), since(v.block, last), [&](const Use& use) {
+    return std::find(with.begin(), with.end(), use.call) == with.end() && (access != Access::Read || use.writes) &&
+           conflict(use.call, v, access);
+  });
 }
 
 bool Uses::writes_outside(int at) const {
@@ -123,9 +125,7 @@ bool Uses::may_move(int at, int to, std::initializer_list<int> with) const {
 }
 
 void Rewriter::replace(int at, Call changed) {
-  each_view(call(at), [&](const View& v, Access) {
-    std::erase_if(uses_[size_t(v.block)], [&](const Use& use) { return use.call == at; });
-  });
+  for (const int block : blocks_of(call(at))) uses_[size_t(block)].erase(since(block, at));
   p_.calls[size_t(at)] = std::move(changed);
   add(at);
 }

@@ -67,6 +67,8 @@ class Uses {
   const Block& block(int i) const { return program_.blocks[size_t(i)]; }
   /// The calls that use the block, in order.
   const std::vector<Use>& of(int block) const { return uses_[size_t(block)]; }
+  /// The first of them that is call `from` or a later one.
+  std::vector<Use>::const_iterator since(int block, int from) const;
   /// The first call behind call `after` that uses the block; -1: none.
   int next(int block, int after) const;
   bool is_written(int block) const;
@@ -77,8 +79,9 @@ class Uses {
   /// Of the program's memory, never written: a weight.
   bool is_weight(int i) const { return block(i).kind == Block::Kind::Outside && !is_written(i) && !is_fixed(i); }
 
-  /// The value that the block has before a call.
-  Value read_by(int call, int block) const;
+  /// The call that made the value which the block has before a call; -1: it was there before the program.
+  int maker(int call, int block) const;
+  Value read_by(int call, int block) const { return made_by(maker(call, block), block); }
   /// The value that a call leaves in the block.
   Value made_by(int call, int block) const;
   /// The call that makes all of a temporary block, and no other writes to it; -1: there is none.
