@@ -7,7 +7,6 @@
 #include "overlap.h"
 #include "params.h"
 #include "passes.h"
-#include "rows.h"
 
 namespace tapir::inline v0::ir {
 namespace {

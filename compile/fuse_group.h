@@ -12,12 +12,24 @@ namespace tapir::inline v0::ir {
 /// Can the call be part of a fused one?
 bool is_pointwise(const Call& call);
 
+inline constexpr int64_t kLongestRow = 8192;  // elements: those of all values of a row stay in the second-level cache
+
+/// Can it be part of one as steps on rows? Note [Calls on rows] in rows.cpp.
+bool is_row_call(const Call& call);
+/// Is the group that it joins faster than its own kernel and the rest of the group? By measurement: Note [Rows on the CPU] in rows.cpp.
+bool is_worth_fusing(const Call& call);
+/// How many elements its rows have; 0: it is no such call.
+int64_t row_of(const Call& call);
+/// The shape of the elements that the call works on: of what it reads where it reduces, else of what it writes.
+const Shape& elements_of(const Call& call);
+/// Do the elements lie in the order of the shape, or repeat? Other rows are not gathered: the calls' own kernels do that better.
+bool goes_by_rows(const View& view);
+
 /// Calls that become one, before it is known which results other calls read.
 struct FusedGroup {
   struct Place {
     View view;
     int value = -1;  // the step that made it, or -1 as long as nobody asked for it
-    int input = -1;
     bool written = false;
     size_t writer = 0;  // the last call, an index of the list given
   };
@@ -78,9 +90,6 @@ class GroupBuilder {
   bool fits_ = true;
   FusedGroup group_;
 };
-
-/// What a call reads and writes.
-int64_t bytes_of(const Call& call);
 
 /// Leaves of a fused call's results those in such blocks (one flag for each block).
 void keep_stores(Call& fused, const std::vector<bool>& blocks);

@@ -33,7 +33,7 @@ enum class FuseRows : uint8_t { None, Worthwhile, All };
 /// Joins pointwise calls into "fused" ones (Note [Fused calls] in core/fused.h) where they share a value, and moves them next to each
 /// other where no hazard forbids it. Results that nothing else reads are not written. Blocks keep their numbers; births and deaths are
 /// made anew, and a block that is not used any more has no bytes. Results stay bit by bit what they were; where calls that reduce along
-/// rows join as well (Note [Calls on rows] in rows.h), what is computed with them is the same within rounding.
+/// rows join as well (Note [Calls on rows] in rows.cpp), what is computed with them is the same within rounding.
 void fuse(Program& program, FuseRows rows = FuseRows::None);
 
 /// Calls in an order that needs less memory: Note [Order of calls].

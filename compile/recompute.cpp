@@ -27,6 +27,13 @@ Price price_of(const Call& call) {
   return Price::Never;
 }
 
+/// What a call reads and writes.
+int64_t bytes_of(const Call& call) {
+  int64_t bytes = 0;
+  each_view(call, [&](const View& v, Access) { bytes += numel_of(v.shape) * size_of(v.dtype); });
+  return bytes;
+}
+
 /// What a choice of blocks comes to.
 struct Again {
   std::vector<int> of;                      // of each block: its second one, or -1

@@ -1,5 +1,7 @@
-#include "rows.h"
-
+// Note [Calls on rows]
+// Softmax, layer and rms norm, their gradients and sums, means and maxima along the last dimensions are steps of a fused call too (Note
+// [Fused calls] in core/fused.h), together with the pointwise calls around them: what lies between them is never written. Their results
+// are those of the single calls within rounding. Alone they stay what they are: their own kernels are faster.
 #include <algorithm>
 
 #include "fuse_group.h"

@@ -60,8 +60,6 @@ bool Uses::is_written(int block) const {
   return std::any_of(of(block).begin(), of(block).end(), [](const Use& use) { return use.writes; });
 }
 
-bool Uses::own(const View& v) const { return v.in_memory() && own(v.block); }
-
 int Uses::maker(int call, int block) const {
   for (auto use = since(block, call); use != of(block).begin();)
     if ((--use)->writes) return use->call;
@@ -69,7 +67,7 @@ int Uses::maker(int call, int block) const {
 }
 
 Value Uses::made_by(int call, int block) const {
-  Value value{.maker = call, .whole = false, .seen = !own(block), .readers = {}};
+  Value value{.maker = call, .whole = false, .seen = is_seen(block), .readers = {}};
   auto use = since(block, call);
   if (use != of(block).end() && use->call == call) value.whole = !(use++)->takes();
   for (bool ends = false; use != of(block).end() && !ends; ++use) {

@@ -53,7 +53,7 @@ struct Use {
 struct Value {
   int maker = -1;            // the call; -1: it was there before the program
   bool whole = false;        // nothing of the value before is left in it
-  bool seen = false;         // from outside, or after the program
+  bool seen = false;         // by somebody outside the program
   std::vector<int> readers;  // calls that read it, or write over a part of it, in order
   bool only_read_by(int call) const { return !seen && readers.size() == 1 && readers[0] == call; }
 };
@@ -73,9 +73,11 @@ class Uses {
   int next(int block, int after) const;
   bool is_written(int block) const;
   bool is_fixed(int block) const { return fixed_[size_t(block)]; }
-  /// Does it lie in a block that the program makes for itself?
-  bool own(const View& v) const;
-  bool own(int i) const { return block(i).kind == Block::Kind::Temporary && block(i).death >= 0 && !is_fixed(i); }
+  /// Is what the block holds seen by somebody else: before, after or beside the program?
+  bool is_seen(int i) const { return block(i).kind == Block::Kind::Outside || block(i).death < 0 || is_fixed(i); }
+  /// Does the program make the block, for itself alone?
+  bool own(int i) const { return block(i).kind == Block::Kind::Temporary && !is_seen(i); }
+  bool own(const View& v) const { return v.in_memory() && own(v.block); }
   /// Of the program's memory, never written: a weight.
   bool is_weight(int i) const { return block(i).kind == Block::Kind::Outside && !is_written(i) && !is_fixed(i); }
 
