@@ -2,11 +2,12 @@
 #include <map>
 #include <set>
 
-#include "dependencies.h"
+#include "call_graph.h"
 #include "fuse_group.h"
 #include "overlap.h"
 #include "params.h"
 #include "passes.h"
+#include "uses.h"
 
 namespace tapir::inline v0::ir {
 namespace {
@@ -16,7 +17,7 @@ constexpr int kWindow = 2048;  // calls that are looked at together: the graph g
 class Fuser {
  public:
   Fuser(const Uses& uses, int first, int last, FuseRows rows)
-      : uses_(uses), first_(first), graph_(dependencies(uses, first, last)) {
+      : uses_(uses), first_(first), graph_(uses.dependencies(first, last)) {
     for (int i = 0; i < last - first; ++i) {
       const Call& call = call_of(i);
       rows_.push_back(rows != FuseRows::None && is_row_call(call) && (rows == FuseRows::All || is_worth_fusing(call)));

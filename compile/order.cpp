@@ -4,16 +4,16 @@
 // let it. What comes out is kept where the most bytes alive at once are fewer than before.
 #include <algorithm>
 
-#include "dependencies.h"
 #include "passes.h"
 #include "plan.h"
+#include "uses.h"
 
 namespace tapir::inline v0::ir {
 namespace {
 
 class Order {
  public:
-  explicit Order(const Program& p) : uses_(p), before_(dependencies(uses_, 0, uses_.size())), after_(before_.size()) {
+  explicit Order(const Program& p) : uses_(p), before_(uses_.dependencies(0, uses_.size())), after_(before_.size()) {
     for (int at = 0; at < uses_.size(); ++at) {
       for (int d : before_[size_t(at)]) after_[size_t(d)].push_back(at);
       order_.push_back(at), place_.push_back(at);

@@ -122,6 +122,29 @@ bool Uses::may_move(int at, int to, std::initializer_list<int> with) const {
   return free;
 }
 
+std::vector<std::vector<int>> Uses::dependencies(int first, int last) const {
+  std::vector<std::vector<int>> direct(size_t(last - first));
+  int refuses = -1;               // the last call that may refuse
+  std::vector<int> left_outside;  // calls since then that write there
+  for (int at = first; at < last; ++at) {
+    std::vector<int>& on = direct[size_t(at - first)];
+    each_view(call(at), [&](const View& v, Access access) {
+      for (auto use = since(v.block, at); use != of(v.block).begin() && (--use)->call >= first;) {
+        if (conflict(use->call, v, access)) on.push_back(use->call - first);
+        if (use->whole) break;  // who replaces all of a block comes after all that used it before
+      }
+    });
+    const bool may_end = may_refuse(call(at)), outside = writes_outside(at);
+    if ((may_end || outside) && refuses >= 0) on.push_back(refuses);
+    if (may_end) on.insert(on.end(), left_outside.begin(), left_outside.end());
+    if (may_end) refuses = at - first, left_outside.clear();
+    if (outside) left_outside.push_back(at - first);
+    std::sort(on.begin(), on.end());
+    on.erase(std::unique(on.begin(), on.end()), on.end());
+  }
+  return direct;
+}
+
 void Rewriter::replace(int at, Call changed) {
   for (const int block : blocks_of(call(at))) uses_[size_t(block)].erase(since(block, at));
   p_.calls[size_t(at)] = std::move(changed);

@@ -4,6 +4,10 @@
 // write that covers its block makes a new value; any other write, and an update, takes the value that is there and makes the next one. Uses
 // is the table of both: who made a value, who reads it, what overwrites its place, and which calls may change their order. Rewriter
 // keeps the table right while a pass replaces calls.
+// Note [Moving calls]
+// A call depends on the earlier ones that write what it reads (or writes), or read what it writes: exactly where their views overlap.
+// Calls that may refuse a value (an index out of range) keep their order among each other, and calls that write outside theirs to those: a
+// replay that ends there has told what eager code tells, and left outside what eager code leaves.
 #include <algorithm>
 #include <initializer_list>
 #include <vector>
@@ -78,7 +82,7 @@ class Uses {
   /// Does the program make the block, for itself alone?
   bool own(int i) const { return block(i).kind == Block::Kind::Temporary && !is_seen(i); }
   bool own(const View& v) const { return v.in_memory() && own(v.block); }
-  /// Of the program's memory, never written: a weight.
+  /// Memory from outside that stays where it is, and that no call writes to?
   bool is_weight(int i) const { return block(i).kind == Block::Kind::Outside && !is_written(i) && !is_fixed(i); }
 
   /// The call that made the value which the block has before a call; -1: it was there before the program.
@@ -102,6 +106,8 @@ class Uses {
   bool writes_outside(int at) const;
   /// Can call `at` run next to call `to`, past all that are between the two? Those of `with` do not count: they become one with it.
   bool may_move(int at, int to, std::initializer_list<int> with = {}) const;
+  /// For each call of [first, last), the earlier ones of that range it depends on directly; what follows from others may be left out.
+  std::vector<std::vector<int>> dependencies(int first, int last) const;
 
  protected:
   void add(int at);

@@ -1,40 +1,12 @@
-#include "dependencies.h"
+#include "call_graph.h"
 
 #include <algorithm>
 #include <bit>
 #include <queue>
 
-#include "overlap.h"
-#include "refusals.h"
+#include "../core/error.h"
 
 namespace tapir::inline v0::ir {
-
-/// The calls from `first` on that `v`, an operand of call `at`, must come after.
-static void add_earlier(const Uses& uses, int first, int at, const View& v, Access access, std::vector<int>& on) {
-  auto use = uses.since(v.block, at);
-  while (use != uses.of(v.block).begin() && (--use)->call >= first) {
-    if (uses.conflict(use->call, v, access)) on.push_back(use->call - first);
-    if (use->whole) return;  // who replaces all of a block comes after all that used it before
-  }
-}
-
-std::vector<std::vector<int>> dependencies(const Uses& uses, int first, int last) {
-  std::vector<std::vector<int>> direct(size_t(last - first));
-  int refuses = -1;               // the last call that may refuse
-  std::vector<int> left_outside;  // calls since then that write there
-  for (int at = first; at < last; ++at) {
-    std::vector<int>& on = direct[size_t(at - first)];
-    each_view(uses.call(at), [&](const View& v, Access access) { add_earlier(uses, first, at, v, access, on); });
-    const bool may_end = may_refuse(uses.call(at)), outside = uses.writes_outside(at);
-    if ((may_end || outside) && refuses >= 0) on.push_back(refuses);
-    if (may_end) on.insert(on.end(), left_outside.begin(), left_outside.end());
-    if (may_end) refuses = at - first, left_outside.clear();
-    if (outside) left_outside.push_back(at - first);
-    std::sort(on.begin(), on.end());
-    on.erase(std::unique(on.begin(), on.end()), on.end());
-  }
-  return direct;
-}
 
 CallGraph::CallGraph(std::vector<std::vector<int>> direct)
     : direct_(std::move(direct)), calls_(direct_.size()), node_(direct_.size()), ancestors_(direct_.size()) {

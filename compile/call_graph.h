@@ -1,21 +1,11 @@
 #pragma once
-// Note [Moving calls]
-// A call depends on the earlier ones that write what it reads (or writes), or read what it writes: exactly where their views overlap.
-// Calls that may refuse a value (an index out of range) keep their order among each other, and calls that write outside theirs to those: a
-// replay that ends there has told what eager code tells, and left outside what eager code leaves.
-// Calls may be joined into one node where no third one stands between them: none that depends on one of the two and that the other depends
-// on. So what is left is without cycles, and order() finds a sequence.
 #include <cstdint>
 #include <vector>
 
-#include "uses.h"
-
 namespace tapir::inline v0::ir {
 
-/// For each call of [first, last), the earlier ones of that range it depends on directly; what follows from others may be left out.
-std::vector<std::vector<int>> dependencies(const Uses& uses, int first, int last);
-
-/// Calls 0 to n - 1 and which of them depend on which, while some are joined.
+/// Calls 0 to n - 1 and which of them depend on which, while some are joined: where no third one stands between them, none that depends on
+/// one of the two and that the other depends on. So what is left is without cycles, and order() finds a sequence.
 class CallGraph {
  public:
   explicit CallGraph(std::vector<std::vector<int>> direct);
