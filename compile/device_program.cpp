@@ -1,6 +1,7 @@
 #include "device_program.h"
 
-#include "dependencies.h"
+#include <algorithm>
+
 #include "params.h"
 #include "uses.h"
 
@@ -11,16 +12,15 @@ using entry::CopyBytes;
 
 bool copies_bytes(const Call& call) { return is<CopyBytes>(call); }
 
-/// Is the block the host's numbers, read by nothing but copies to that device? `device`: of the first one.
-bool only_copied(const Program& p, int block, Device& device) {
-  bool first = true, only = true;
-  for (const Call& call : p.calls)
-    each_view(call, [&](const View& v, Access access) {
-      if (v.block != block) return;
-      only &= copies_bytes(call) && access == Access::Read && (first || call[&CopyBytes::to].device == device);
-      if (only) first = false, device = call[&CopyBytes::to].device;
-    });
-  return only && !first && !device.is_cpu();
+/// The device that the block is copied to, by all calls that use it; the CPU where there is none.
+Device only_copied_to(const Uses& uses, int block) {
+  const std::vector<Use>& list = uses.of(block);
+  const auto target = [&](const Use& use) {
+    return copies_bytes(uses.call(use.call)) && !use.writes ? uses.call(use.call)[&CopyBytes::to].device : Device();
+  };
+  const bool same =
+      std::all_of(list.begin(), list.end(), [&](const Use& use) { return target(use) == target(list[0]); });
+  return same && !list.empty() ? target(list[0]) : Device();
 }
 
 }  // namespace
@@ -28,33 +28,27 @@ bool only_copied(const Program& p, int block, Device& device) {
 Device device_of(const Program& p) { return p.calls.empty() ? Device() : p.calls.front().device; }
 
 void place_constants(Program& p) {
-  const std::vector<bool> fixed = fixed_blocks(p);
-  for (size_t i = 0; i < p.blocks.size(); ++i) {
-    Block& b = p.blocks[i];
-    Device device;
-    if (b.kind != Block::Kind::Constant || !b.device.is_cpu() || fixed[i] || !only_copied(p, int(i), device)) continue;
-    b.device = device;
-    for (Call& call : p.calls)
-      each_view(call, [&](View& v, Access) {
-        if (v.block == int(i)) v.device = device;
-      });
+  Rewriter calls(p);
+  for (int i = 0; i < int(p.blocks.size()); ++i) {
+    Block& b = p.blocks[size_t(i)];
+    if (b.kind != Block::Kind::Constant || !b.device.is_cpu() || calls.is_fixed(i)) continue;
+    b.device = only_copied_to(calls, i);
+    if (b.device.is_cpu()) continue;
+    for (const Use& use : calls.of(i)) p.calls[size_t(use.call)][&CopyBytes::from].device = b.device;
   }
-  const Uses uses(p);
-  const auto removed =
-      std::erase_if(p.calls, [&](const Call& call) {  // a tensor that is nothing but such a copy is the constant itself
-        if (!copies_bytes(call)) return false;
-        const View &to = call[&CopyBytes::to], &from = call[&CopyBytes::from];
-        if (to.block < 0 || from.block < 0) return false;
-        Block &made = p.blocks[size_t(to.block)], &values = p.blocks[size_t(from.block)];
-        if (values.kind != Block::Kind::Constant || values.device != made.device ||
-            uses.writes[size_t(from.block)] != 0 || made.kind != Block::Kind::Temporary ||
-            uses.writes[size_t(to.block)] != 1 || fixed[size_t(to.block)] || !covers(to, p) || !covers(from, p) ||
-            made.bytes != values.bytes)
-          return false;
-        made.kind = Block::Kind::Constant, made.values = values.values;
-        return true;
-      });
-  if (removed) remake_lifetimes(p);
+  bool removed = false;
+  for (int at = 0; at < calls.size(); ++at) {  // a tensor that is nothing but such a copy is the constant itself
+    if (!copies_bytes(calls.call(at))) continue;
+    const View to = calls.call(at)[&CopyBytes::to], from = calls.call(at)[&CopyBytes::from];
+    if (!to.in_memory() || !from.in_memory()) continue;
+    Block &made = p.blocks[size_t(to.block)], &values = p.blocks[size_t(from.block)];
+    if (values.kind != Block::Kind::Constant || values.device != made.device || calls.is_written(from.block) ||
+        calls.only_maker(to.block) != at || calls.is_fixed(to.block) || !covers(from, p) || made.bytes != values.bytes)
+      continue;
+    made.kind = Block::Kind::Constant, made.values = values.values;
+    calls.remove(at), removed = true;
+  }
+  if (removed) calls.finish();
 }
 
 std::string foreign(const Call& call, const Program& p) {

@@ -1,9 +1,7 @@
-#include <algorithm>
-
-#include "dependencies.h"
-#include "fuse.h"
+// A relu of a product that nothing else reads becomes the product's finish.
 #include "overlap.h"
 #include "params.h"
+#include "passes.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
@@ -14,56 +12,38 @@ using entry::Matmul, entry::Unary;
 bool is_plain_product(const Call& call) {
   if (!is<Matmul>(call)) return false;
   const auto p = call.params<MatmulParams>();
+  const View& out = call[&Matmul::out];
   return p.finish == MatmulFinish::None && p.beta == 0 && call[&Matmul::aux].kind == View::Kind::Absent &&
-         (call[&Matmul::out].dtype == kFloat32 ||
-          call[&Matmul::out].dtype == kFloat64);  // a half may round to -0 before the relu
+         out.in_memory() && (out.dtype == kFloat32 || out.dtype == kFloat64);  // a half may round to -0 before the relu
 }
 
 /// Where the product of call `i` can write what call `j`, a relu, makes of it; an Absent view where it cannot.
-View place_of_relu(const Program& p, int i, int j, const std::vector<std::vector<int>>& users) {
-  const Call &product = p.calls[size_t(i)], &relu = p.calls[size_t(j)];
+View place_of_relu(const Uses& uses, int i, int j) {
+  const Call &product = uses.call(i), &relu = uses.call(j);
   const View& sums = product[&Matmul::out];
   const auto source = reshaped(relu[&Unary::x], sums.shape), y = reshaped(relu[&Unary::out], sums.shape);
   if (relu.deterministic != product.deterministic || !source || !y || !same_place(*source, sums) ||
-      y->dtype != sums.dtype)
+      y->dtype != sums.dtype || uses.reads(i, *y))
     return {};
-  const Block& block = p.blocks[size_t(sums.block)];
-  const bool in_place = same_place(*y, sums);
-  if (!in_place && (block.kind != Block::Kind::Temporary || block.death < 0 || users[size_t(sums.block)].size() != 2))
-    return {};  // somebody else wants the sums
-  for (const View& v : p.outputs)
-    if (!in_place && v.kind == View::Kind::Memory && v.block == sums.block) return {};
-  if (writes_outside(relu, p) && !may_cross(p, i, j)) return {};
-  for (int at = i; at < j; ++at) {
-    bool free = true;
-    each_view(p.calls[size_t(at)], [&](const View& v, Access access) {
-      if (at > i || access == Access::Read) free &= !overlap(v, *y) && (at == i || !overlap(v, sums));
-    });
-    if (!free) return {};
-  }
-  return *y;
+  const bool ends = same_place(*y, sums) || uses.made_by(i, sums.block).only_read_by(j);  // nobody else wants the sums
+  return ends && uses.may_move(j, i) ? *y : View();
+}
+
+void join_epilogue(Rewriter& calls, int i) {
+  if (!is_plain_product(calls.call(i))) return;
+  const int next = calls.next(calls.call(i).result().block, i);
+  const View y = next >= 0 && is_relu(calls.call(next)) ? place_of_relu(calls, i, next) : View();
+  if (y.kind != View::Kind::Memory) return;
+  calls.change(i, [&](Call& product) {
+    auto params = product.params<MatmulParams>();
+    params.finish = MatmulFinish::Relu;
+    product[&Matmul::out] = y, set_params<Matmul>(product, params);
+  });
+  calls.remove(next);
 }
 
 }  // namespace
 
-void join_epilogues(Program& p) {
-  const std::vector<std::vector<int>> users = users_of(p);
-  std::vector<bool> dead(p.calls.size());
-  for (int i = 0; i < int(p.calls.size()); ++i) {
-    Call& product = p.calls[size_t(i)];
-    if (!is_plain_product(product) || product[&Matmul::out].block < 0) continue;
-    const std::vector<int>& list = users[size_t(product[&Matmul::out].block)];
-    const auto next = std::find_if(list.begin(), list.end(), [&](int at) { return at > i; });
-    if (next == list.end() || !is_relu(p.calls[size_t(*next)])) continue;
-    const View y = place_of_relu(p, i, *next, users);
-    if (y.kind != View::Kind::Memory) continue;
-    auto params = product.params<MatmulParams>();
-    params.finish = MatmulFinish::Relu;
-    product[&Matmul::out] = y, set_params<Matmul>(product, params);
-    dead[size_t(*next)] = true;
-  }
-  remove_calls(p, dead);
-  remake_lifetimes(p);
-}
+void join_epilogues(Program& p) { rewrite(p, join_epilogue); }
 
 }  // namespace tapir::inline v0::ir

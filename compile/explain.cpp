@@ -52,7 +52,7 @@ std::string explain(const Replay& replay) {
 
 std::string to_dot(const Program& p) {
   std::string s = "digraph program {\n  rankdir=TB; node [fontname=\"monospace\", fontsize=10];\n";
-  std::vector<int> writer(p.blocks.size(), -1);
+  const Uses uses(p);
   const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
   for (size_t i = 0; i < p.calls.size(); ++i) {
     const Call& call = p.calls[i];
@@ -60,13 +60,10 @@ std::string to_dot(const Program& p) {
     s += "  " + me + " [shape=box, label=" + quoted(tapir::format("{} {}", int64_t(i), label_of(call))) + "];\n";
     each_view(call, [&](const View& v, Access access) {
       if (access == Access::Write) return;
-      const int from = writer[size_t(v.block)];
+      const int from = uses.maker(int(i), v.block);
       const std::string what = quoted(tapir::format("%{} {} {}", int64_t(v.block), v.dtype, v.shape));
       if (from >= 0) s += tapir::format("  c{} -> ", int64_t(from)) + me + " [label=" + what + "];\n";
       else s += tapir::format("  b{} -> ", int64_t(v.block)) + me + " [label=" + what + "];\n";
-    });
-    each_view(call, [&](const View& v, Access access) {
-      if (access != Access::Read) writer[size_t(v.block)] = int(i);
     });
   }
   return s + "}\n";

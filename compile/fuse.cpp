@@ -1,14 +1,13 @@
-#include "fuse.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "dependencies.h"
+#include "call_graph.h"
 #include "fuse_group.h"
 #include "overlap.h"
 #include "params.h"
-#include "rows.h"
+#include "passes.h"
+#include "uses.h"
 
 namespace tapir::inline v0::ir {
 namespace {
@@ -17,9 +16,8 @@ constexpr int kWindow = 2048;  // calls that are looked at together: the graph g
 
 class Fuser {
  public:
-  /// `readers`: of each block, the calls of the whole program that read it.
-  Fuser(const Program& p, int first, int last, const std::vector<std::vector<int>>& readers, FuseRows rows)
-      : p_(p), first_(first), readers_(readers), graph_(dependencies(p, first, last)) {
+  Fuser(const Uses& uses, int first, int last, FuseRows rows)
+      : uses_(uses), first_(first), graph_(uses.dependencies(first, last)) {
     for (int i = 0; i < last - first; ++i) {
       const Call& call = call_of(i);
       rows_.push_back(rows != FuseRows::None && is_row_call(call) && (rows == FuseRows::All || is_worth_fusing(call)));
@@ -30,10 +28,10 @@ class Fuser {
     }
   }
   /// The calls of the range, joined and ordered.
-  void emit(std::vector<Call>& to, FuseReport& report);
+  void emit(std::vector<Call>& to) const;
 
  private:
-  const Call& call_of(int i) const { return p_.calls[size_t(first_ + i)]; }
+  const Call& call_of(int i) const { return uses_.call(first_ + i); }
   std::vector<const Call*> calls_of(const std::vector<int>& list) const {
     std::vector<const Call*> calls;
     for (int i : list) calls.push_back(&call_of(i));
@@ -44,9 +42,8 @@ class Fuser {
   bool is_read(const FusedGroup::Place& place, const std::vector<int>& members) const;
   Call fused_call(const std::vector<int>& members) const;
 
-  const Program& p_;
+  const Uses& uses_;
   int first_;
-  const std::vector<std::vector<int>>& readers_;
   CallGraph graph_;
   std::map<int, std::vector<int>> users_;  // of a block: the calls that may be joined and name it
   std::vector<bool> rows_;                 // is a call one on rows?
@@ -98,18 +95,12 @@ void Fuser::join_partners(int i) {
 
 /// Does anything but the group look at what it leaves there?
 bool Fuser::is_read(const FusedGroup::Place& place, const std::vector<int>& members) const {
-  const Block& b = p_.blocks[size_t(place.view.block)];
-  if (b.kind != Block::Kind::Temporary || b.death < 0) return true;
-  for (const View& v : p_.outputs)
-    if (v.kind == View::Kind::Memory && v.block == place.view.block) return true;
-  const int writer = first_ + members[place.writer];
-  for (int at : readers_[size_t(place.view.block)]) {
-    if (at <= writer || std::binary_search(members.begin(), members.end(), at - first_)) continue;
-    for (const Operand& o : p_.calls[size_t(at)].operands)
-      for (const View& v : o.views)
-        if (o.access != Access::Write && overlap(v, place.view)) return true;
-  }
-  return false;
+  const std::vector<Use>& list = uses_.of(place.view.block);
+  return !uses_.own(place.view) || std::any_of(list.begin(), list.end(), [&](const Use& use) {
+    const bool other = use.call > first_ + members[place.writer] &&
+                       !std::binary_search(members.begin(), members.end(), use.call - first_);
+    return other && uses_.reads(use.call, place.view);
+  });
 }
 
 Call Fuser::fused_call(const std::vector<int>& members) const {
@@ -124,12 +115,10 @@ Call Fuser::fused_call(const std::vector<int>& members) const {
     outs.push_back(place.view);
   }
   remove_dead_steps(params, group.inputs);
-  Call call = ir::call_of<entry::Fused>(last, params);
-  call[&entry::Fused::outs] = std::move(outs), call[&entry::Fused::ins] = group.inputs;
-  return call;
+  return ir::call_of<entry::Fused>(last, params, &entry::Fused::outs, outs, &entry::Fused::ins, group.inputs);
 }
 
-void Fuser::emit(std::vector<Call>& to, FuseReport& report) {
+void Fuser::emit(std::vector<Call>& to) const {
   for (int node : graph_.order()) {
     const std::vector<int>& members = graph_.calls_of(node);
     const bool pointwise = std::any_of(members.begin(), members.end(), [&](int at) { return !rows_[size_t(at)]; });
@@ -138,31 +127,19 @@ void Fuser::emit(std::vector<Call>& to, FuseReport& report) {
       continue;
     }
     Call call = fused_call(members);
-    ++report.groups;
     if (!call[&entry::Fused::outs].empty()) to.push_back(std::move(call));
   }
 }
 
 }  // namespace
 
-FuseReport fuse(Program& p, FuseRows rows) {
-  FuseReport report{.calls_before = int64_t(p.calls.size())};
-  std::vector<std::vector<int>> readers(p.blocks.size());
-  for (int at = 0; at < int(p.calls.size()); ++at)
-    for (const Operand& o : p.calls[size_t(at)].operands)
-      for (const View& v : o.views)
-        if (o.access != Access::Write && v.kind == View::Kind::Memory && v.block >= 0 &&
-            (readers[size_t(v.block)].empty() || readers[size_t(v.block)].back() != at))
-          readers[size_t(v.block)].push_back(at);
+void fuse(Program& p, FuseRows rows) {
+  const Uses uses(p);
   std::vector<Call> calls;
-  for (const Call& call : p.calls) report.bytes_before += bytes_of(call);
-  for (int first = 0; first < int(p.calls.size()); first += kWindow)
-    Fuser(p, first, std::min(first + kWindow, int(p.calls.size())), readers, rows).emit(calls, report);
+  for (int first = 0; first < uses.size(); first += kWindow)
+    Fuser(uses, first, std::min(first + kWindow, uses.size()), rows).emit(calls);
   p.calls = std::move(calls);
-  for (const Call& call : p.calls) report.bytes_after += bytes_of(call);
-  report.calls_after = int64_t(p.calls.size());
   remake_lifetimes(p);
-  return report;
 }
 
 }  // namespace tapir::inline v0::ir

@@ -6,10 +6,8 @@
 
 #include "../core/formulas/binary.h"
 #include "../core/formulas/unary.h"
-#include "fuse_builder.h"
 #include "overlap.h"
 #include "params.h"
-#include "rows.h"
 
 namespace tapir::inline v0::ir {
 namespace {
@@ -94,7 +92,7 @@ int GroupBuilder::read(const View& v, DType type) {
   }
   if (group_.inputs.size() == kFusedInputs) return kFull;
   const int value = step({.kind = FusedKind::Load, .type = v.dtype, .operand = {uint8_t(group_.inputs.size())}});
-  group_.places.push_back({.view = *view, .value = value, .input = int(group_.inputs.size())});
+  group_.places.push_back({.view = *view, .value = value});
   group_.inputs.push_back(*view);
   return cast(value, type);
 }
@@ -249,14 +247,6 @@ void remove_dead_steps(FusedParams& p, std::vector<View>& inputs) {
     out.steps[out.count++] = s;
   }
   p = out, inputs = std::move(used);
-}
-
-int64_t bytes_of(const Call& call) {
-  int64_t bytes = 0;
-  for (const Operand& o : call.operands)
-    for (const View& v : o.views)
-      if (v.kind == View::Kind::Memory && v.block >= 0) bytes += numel_of(v.shape) * size_of(v.dtype);
-  return bytes;
 }
 
 void keep_stores(Call& call, const std::vector<bool>& blocks) {

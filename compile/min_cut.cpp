@@ -1,9 +1,9 @@
-// Each node is two, one that values enter and one that they leave, with an edge of its capacity between; a largest flow by Dinic's
-// algorithm, and what it fills is the cut.
+// Each node is two, one that values enter and one that they leave, with an edge of its capacity between; a largest flow by the algorithm
+// of Edmonds and Karp (along a shortest path as long as there is one), and what it fills is the cut.
+#include "min_cut.h"
+
 #include <algorithm>
 #include <climits>
-
-#include "recompute.h"
 
 namespace tapir::inline v0::ir {
 namespace {
@@ -12,51 +12,43 @@ constexpr int64_t kEndless = INT64_MAX / 4;
 
 class Flow {
  public:
-  explicit Flow(int nodes) : edges_of_(size_t(nodes)), level_(size_t(nodes)), next_(size_t(nodes)) {}
+  explicit Flow(int nodes) : edges_of_(size_t(nodes)), came_by_(size_t(nodes)) {}
   void edge(int from, int to, int64_t capacity) {
     edges_of_[size_t(from)].push_back(int(edges_.size())), edges_.push_back({to, capacity});
     edges_of_[size_t(to)].push_back(int(edges_.size())), edges_.push_back({from, 0});
   }
   void run(int from, int to) {
-    while (levels(from), level_[size_t(to)] >= 0) {
-      std::fill(next_.begin(), next_.end(), 0);
-      while (push(from, to, kEndless) > 0) {}
+    while (search(from), reached(to)) {
+      int64_t most = kEndless;
+      const auto each_edge = [&](auto&& f) {
+        for (int node = to; node != from; node = edges_[size_t(came_by_[size_t(node)] ^ 1)].to)
+          f(came_by_[size_t(node)]);
+      };
+      each_edge([&](int e) { most = std::min(most, edges_[size_t(e)].left); });
+      each_edge([&](int e) { edges_[size_t(e)].left -= most, edges_[size_t(e ^ 1)].left += most; });
     }
   }
   /// After run(): does more fit that far?
-  bool reached(int node) const { return level_[size_t(node)] >= 0; }
+  bool reached(int node) const { return came_by_[size_t(node)] != kNever; }
 
  private:
   struct Edge {
     int to;
     int64_t left;
   };
-  void levels(int from) {
-    std::fill(level_.begin(), level_.end(), -1);
+  static constexpr int kNever = -1, kStart = -2;
+  void search(int from) {
+    std::fill(came_by_.begin(), came_by_.end(), kNever);
     std::vector<int> queue = {from};
-    level_[size_t(from)] = 0;
+    came_by_[size_t(from)] = kStart;
     for (size_t i = 0; i < queue.size(); ++i)
       for (int e : edges_of_[size_t(queue[i])])
-        if (const Edge& edge = edges_[size_t(e)]; edge.left > 0 && level_[size_t(edge.to)] < 0)
-          level_[size_t(edge.to)] = level_[size_t(queue[i])] + 1, queue.push_back(edge.to);
-  }
-  int64_t push(int node, int to, int64_t most) {
-    if (node == to) return most;
-    const std::vector<int>& list = edges_of_[size_t(node)];
-    for (size_t& i = next_[size_t(node)]; i < list.size(); ++i) {
-      Edge& edge = edges_[size_t(list[i])];
-      if (edge.left <= 0 || level_[size_t(edge.to)] != level_[size_t(node)] + 1) continue;
-      const int64_t pushed = push(edge.to, to, std::min(most, edge.left));
-      if (pushed == 0) continue;
-      edge.left -= pushed, edges_[size_t(list[i] ^ 1)].left += pushed;
-      return pushed;
-    }
-    return 0;
+        if (const Edge& edge = edges_[size_t(e)]; edge.left > 0 && !reached(edge.to))
+          came_by_[size_t(edge.to)] = e, queue.push_back(edge.to);
   }
   std::vector<std::vector<int>> edges_of_;
   std::vector<Edge> edges_;
-  std::vector<int> level_;
-  std::vector<size_t> next_;
+  std::vector<int> came_by_;  // of each node: the edge that the search reached it by
 };
 
 }  // namespace

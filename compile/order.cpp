@@ -4,7 +4,6 @@
 // let it. What comes out is kept where the most bytes alive at once are fewer than before.
 #include <algorithm>
 
-#include "dependencies.h"
 #include "passes.h"
 #include "plan.h"
 #include "uses.h"
@@ -14,20 +13,11 @@ namespace {
 
 class Order {
  public:
-  explicit Order(const Program& p) : p_(p), before_(dependencies(p, 0, int(p.calls.size()))), after_(p.calls.size()) {
-    const std::vector<bool> fixed = fixed_blocks(p);
-    named_.resize(p.calls.size()), users_.resize(p.blocks.size());
-    for (int at = 0; at < int(p.calls.size()); ++at) {
+  explicit Order(const Program& p) : uses_(p), before_(uses_.dependencies(0, uses_.size())), after_(before_.size()) {
+    for (int at = 0; at < uses_.size(); ++at) {
       for (int d : before_[size_t(at)]) after_[size_t(d)].push_back(at);
-      each_view(p.calls[size_t(at)], [&](const View& v, Access) {
-        std::vector<int>& list = users_[size_t(v.block)];
-        if (p.blocks[size_t(v.block)].kind != Block::Kind::Temporary || (!list.empty() && list.back() == at)) return;
-        list.push_back(at);
-        named_[size_t(at)].push_back(v.block);
-      });
       order_.push_back(at), place_.push_back(at);
     }
-    for (size_t i = 0; i < fixed.size(); ++i) stays_.push_back(fixed[i] || p.blocks[i].death < 0);
   }
   /// Moves each call once; did any move?
   bool sweep();
@@ -37,23 +27,22 @@ class Order {
   int64_t grows(int call) const;
   void move(int call, int to);
 
-  const Program& p_;
+  const Uses uses_;
   std::vector<std::vector<int>> before_, after_;
-  std::vector<std::vector<int>> named_, users_;  // temporary blocks of each call, and the other way round
-  std::vector<bool> stays_;                      // blocks that are alive at the end
   std::vector<int> order_, place_;
 };
 
-/// Bytes of blocks that begin with the call, less those that end with it.
+/// Bytes of temporary blocks that begin with the call, less those that end with it.
 int64_t Order::grows(int call) const {
   int64_t bytes = 0;
-  for (int block : named_[size_t(call)]) {
-    bool first = true, last = !stays_[size_t(block)];
-    for (int user : users_[size_t(block)]) {
-      first &= place_[size_t(user)] >= place_[size_t(call)];
-      last &= place_[size_t(user)] <= place_[size_t(call)];
+  for (int block : blocks_of(uses_.call(call))) {
+    if (uses_.block(block).kind != Block::Kind::Temporary) continue;
+    bool first = true, last = uses_.own(block);
+    for (const Use& use : uses_.of(block)) {
+      first &= place_[size_t(use.call)] >= place_[size_t(call)];
+      last &= place_[size_t(use.call)] <= place_[size_t(call)];
     }
-    bytes += (int64_t(first) - int64_t(last)) * p_.blocks[size_t(block)].bytes;
+    bytes += (int64_t(first) - int64_t(last)) * uses_.block(block).bytes;
   }
   return bytes;
 }

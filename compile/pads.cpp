@@ -2,14 +2,12 @@
 // The gradient of narrow() is a tensor of zeros with the slice's gradient copied in, and those of all slices are added up: what the
 // gradient of split() and chunk() comes to. Where the slices are apart and leave no element out, each can be written to its place at
 // once, without zeros and sums. It is written as x + 0, which is what the sums make of it: -0 becomes 0.
+#include <algorithm>
 #include <cmath>
-#include <map>
 
-#include "dependencies.h"
-#include "fuse.h"
 #include "overlap.h"
 #include "params.h"
-#include "plan.h"
+#include "passes.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {
@@ -17,114 +15,88 @@ namespace {
 
 using entry::Binary, entry::Copy, entry::Fill;
 
-/// A block that holds zeros but for the slices that copies wrote.
+/// Calls that make a tensor of zeros but for slices.
 struct Padded {
-  View whole;
-  std::vector<int> copies, others;  // `others`: fills and sums, of no use once the slices cover all
+  std::vector<int> slices;  // copies
+  std::vector<int> others;  // fills and sums, of no use once the slices cover all
 };
 
-class Pads {
- public:
-  explicit Pads(Program& p) : p_(p), lives_(lives_of(p)), dead_(p.calls.size()) {
-    for (const View& v : p.outputs)
-      if (v.block >= 0) lives_[size_t(v.block)].last = int(p.calls.size());
-  }
-  void run() {
-    for (int at = 0; at < int(p_.calls.size()); ++at) {
-      const Call& call = p_.calls[size_t(at)];
-      if ((is<Fill>(call) && fill(at)) || (is<Copy>(call) && copy(at)) || (is<Binary>(call) && sum(at))) continue;
-      each_view(call, [&](const View& v, Access) { padded_.erase(v.block); });
-    }
-    remove_calls(p_, dead_);
-  }
-
- private:
-  bool fill(int at);
-  bool copy(int at);
-  bool sum(int at);
-  void write_slices(const Padded& pad, int block);
-  const View& slice(int copy) const { return p_.calls[size_t(copy)][&Copy::out]; }
-
-  Program& p_;
-  std::vector<Life> lives_;
-  std::vector<bool> dead_;
-  std::map<int, Padded> padded_;
-};
-
-bool Pads::fill(int at) {
-  const Call& call = p_.calls[size_t(at)];
-  const View& out = call[&Fill::out];
+bool is_zero_fill(const Call& call) {
+  if (!is<Fill>(call)) return false;
   const Scalar value = call.params<Scalar>();
-  if (out.block < 0 || p_.blocks[size_t(out.block)].kind != Block::Kind::Temporary || !covers(out, p_)) return false;
-  if (value.to_bool() || std::signbit(value.to_double()) || lives_[size_t(out.block)].first != at) return false;
-  padded_[out.block] = {out, {}, {at}};
-  return true;
+  return !value.to_bool() && !std::signbit(value.to_double());
 }
 
-bool Pads::copy(int at) {
-  const Call& call = p_.calls[size_t(at)];
-  const View &out = call[&Copy::out], &x = call[&Copy::x];
-  const auto found = padded_.find(out.block);
-  if (found == padded_.end() || x.kind != View::Kind::Memory || x.dtype != out.dtype || padded_.contains(x.block))
-    return false;
-  for (int other : found->second.copies)
-    if (overlap(slice(other), out)) return false;
-  found->second.copies.push_back(at);
-  return true;
-}
+/// Adds the calls that made what call `at` reads at `v`; false: it is not padded, or somebody else reads it.
+bool collect(const Uses& uses, int at, const View& v, Padded& pad);
 
-/// r = a + b of two padded tensors of one form: r is padded with the slices of both.
-bool Pads::sum(int at) {
-  const Call& call = p_.calls[size_t(at)];
-  const auto params = call.params<BinaryParams>();
+/// The same of both operands of call `at`, a sum of all of a block.
+bool collect_sum(const Uses& uses, int at, Padded& pad) {
+  const Call& call = uses.call(at);
   const View &r = call[&Binary::out], &a = call[&Binary::a], &b = call[&Binary::b];
-  const auto x = padded_.find(a.block), y = padded_.find(b.block);
-  if (params.op != BinaryOp::Add || params.alpha.to_double() != 1 || r.block < 0 || x == padded_.end() ||
-      y == padded_.end() || x == y)
-    return false;
-  const auto as = [&](View v) {
+  pad.others.push_back(at);
+  return a.block != b.block && same_form(a, r) && same_form(b, r) && covers(r, uses.program()) &&
+         collect(uses, at, a, pad) && collect(uses, at, b, pad);
+}
+
+bool collect(const Uses& uses, int at, const View& v, Padded& pad) {
+  while (v.in_memory()) {
+    const Value value = uses.read_by(at, v.block);
+    if (value.maker < 0 || !value.only_read_by(at)) return false;
+    at = value.maker;
+    const Call& call = uses.call(at);
+    if (is_zero_fill(call) && value.whole) {
+      pad.others.push_back(at);
+      return same_form(call.result(), v);
+    }
+    if (is_sum(call) && same_form(call.result(), v)) return collect_sum(uses, at, pad);
+    if (!is<Copy>(call) || call[&Copy::x].kind != View::Kind::Memory || call[&Copy::x].dtype != v.dtype ||
+        call[&Copy::out].dtype != v.dtype)
+      return false;
+    pad.slices.push_back(at);
+  }
+  return false;
+}
+
+/// Are the slices apart, do they leave nothing out of `r`, and can they be written there?
+bool cover(const Uses& uses, const Padded& pad, const View& r) {
+  const auto slice = [&](int at) {
+    View v = uses.call(at)[&Copy::out];
     v.block = r.block;
     return v;
   };
-  if (p_.blocks[size_t(r.block)].kind != Block::Kind::Temporary || !same_place(as(x->second.whole), r) ||
-      !same_place(as(y->second.whole), r) || !same_place(as(a), r) || !same_place(as(b), r))
-    return false;
-  for (int block : {a.block, b.block})  // what is not the result ends here
-    if (block != r.block && (lives_[size_t(block)].last != at || p_.blocks[size_t(block)].death < 0)) return false;
-  if (r.block != a.block && r.block != b.block && lives_[size_t(r.block)].first != at) return false;
-  Padded both{r, x->second.copies, x->second.others};
-  for (int c : y->second.copies) {
-    for (int d : x->second.copies)
-      if (overlap(as(slice(c)), as(slice(d)))) return false;
-    both.copies.push_back(c);
-  }
-  both.others.insert(both.others.end(), y->second.others.begin(), y->second.others.end());
-  both.others.push_back(at);
   int64_t numel = 0;
-  for (int c : both.copies) numel += numel_of(slice(c).shape);
-  padded_.erase(a.block), padded_.erase(b.block);
-  if (numel == numel_of(r.shape)) write_slices(both, r.block);
-  else padded_[r.block] = std::move(both);
-  return true;
+  for (size_t i = 0; i < pad.slices.size(); ++i) {
+    numel += numel_of(slice(pad.slices[i]).shape);
+    for (size_t k = 0; k < i; ++k)
+      if (overlap(slice(pad.slices[i]), slice(pad.slices[k]))) return false;
+  }
+  const auto has = [](const std::vector<int>& list, int at) {
+    return std::find(list.begin(), list.end(), at) != list.end();
+  };
+  const std::vector<Use>& list = uses.of(r.block);  // nobody may name the block before the sum
+  return numel == numel_of(r.shape) && uses.block(r.block).kind == Block::Kind::Temporary &&
+         std::all_of(list.begin(), list.end(), [&](const Use& use) {
+           return use.call > pad.others[0] || has(pad.slices, use.call) || has(pad.others, use.call);
+         });
 }
 
-void Pads::write_slices(const Padded& pad, int block) {
-  for (int at : pad.others) dead_[size_t(at)] = true;
-  for (int at : pad.copies) {
-    Call& call = p_.calls[size_t(at)];
-    Call sum = call_of<Binary>(call, BinaryParams{BinaryOp::Add});
-    View &out = sum[&Binary::out] = call[&Copy::out], &zero = sum[&Binary::b];
-    out.block = block, sum[&Binary::a] = call[&Copy::x];
-    zero.kind = View::Kind::Number, zero.dtype = out.dtype, zero.device = out.device, zero.number = 0;
-    call = std::move(sum);
+void join_pad(Rewriter& calls, int at) {
+  Padded pad;
+  if (!is_sum(calls.call(at)) || !collect_sum(calls, at, pad) || !cover(calls, pad, calls.call(at).result())) return;
+  const View r = calls.call(at).result();
+  for (const int slice : pad.slices) {
+    const Call& copy = calls.call(slice);
+    View place = copy[&Copy::out];
+    place.block = r.block;
+    calls.replace(slice, call_of<Binary>(copy, BinaryParams{BinaryOp::Add}, &Binary::out, place, &Binary::a,
+                                         copy[&Copy::x], &Binary::b, number_like(r, 0)));
   }
+  for (const int other : pad.others) calls.remove(other);
 }
 
 }  // namespace
 
-void join_pads(Program& program) {
-  Pads(program).run();
-  remake_lifetimes(program);
-}
+void join_pads(Program& p) { rewrite(p, join_pad); }
 
 }  // namespace tapir::inline v0::ir

@@ -22,8 +22,15 @@ template <class E, class P> void set_params(Call& call, const P& params) {
     else o = operand_of(params);
   });
 }
-/// A call of E where `like` was called, with absent operands and these parameters.
-template <class E, class P> Call call_of(const Call& like, const P& params) {
+inline void set_operands(Call&) {}
+template <class M, class V, class... Rest>
+void set_operands(Call& call, M member, const V& value, const Rest&... rest) {
+  call[member] = value;
+  set_operands(call, rest...);
+}
+/// A call of E where `like` was called, with these parameters and operands (&E::x, view, &E::y, view ...). Others are absent.
+template <class E, class P, class... Operands>
+Call call_of(const Call& like, const P& params, const Operands&... operands) {
   Call call{.entry = entry::id_of<E>, .device = like.device, .deterministic = like.deterministic, .site = like.site};
   const E any{};
   entry::each_field(any, [&]<class T>(const T&) {
@@ -32,6 +39,7 @@ template <class E, class P> Call call_of(const Call& like, const P& params) {
     else if constexpr (entry::ManyOperands<T>) o.kind = TraceArg::Kind::List;
   });
   set_params<E>(call, params);
+  set_operands(call, operands...);
   return call;
 }
 

@@ -2,7 +2,6 @@
 // max(relu(x)) is relu(max(x)): where nothing but a max pooling, and their two gradients, read what a relu wrote, the relu goes behind the
 // pooling, where there is a part of the elements. Of a window without positive elements another one is the largest then; its gradient
 // is cut in both orders. (The sign of a zero may be another one.)
-#include "dependencies.h"
 #include "overlap.h"
 #include "passes.h"
 #include "uses.h"
@@ -25,110 +24,72 @@ bool has_full_windows(const Call& pool) {
   return true;
 }
 
-class Pools {
- public:
-  explicit Pools(Program& p) : p_(p), users_(users_of(p)), fixed_(fixed_blocks(p)) {}
-  void run();
-
- private:
-  struct Found {
-    int relu = -1, pool = -1, pool_gradient = -1, relu_gradient = -1;
-  };
-  const Call& call(int at) const { return p_.calls[size_t(at)]; }
-  /// Made by the program, for nobody outside.
-  bool is_own(const View& v) const {
-    if (v.kind != View::Kind::Memory || v.block < 0) return false;
-    const Block& b = p_.blocks[size_t(v.block)];
-    return b.kind == Block::Kind::Temporary && b.death >= 0 && !fixed_[size_t(v.block)];
-  }
-  const std::vector<int>& users(const View& v) const { return users_[size_t(v.block)]; }
-  bool find(int relu, Found& f) const;
-  bool find_gradient(Found& f) const;
-  bool written_between(const View& v, int first, int last) const;
-  void sink(const Found& f);
-
-  Program& p_;
-  std::vector<std::vector<int>> users_;
-  std::vector<bool> fixed_;
+/// A relu, the pooling behind it, and their gradients, where there are any.
+struct Found {
+  int relu = -1, pool = -1, pool_gradient = -1, relu_gradient = -1;
 };
 
-bool Pools::written_between(const View& v, int first, int last) const {
-  bool written = false;
-  for (int at = first + 1; at < last; ++at)
-    each_view(call(at), [&](const View& own, Access access) { written |= access != Access::Read && overlap(own, v); });
-  return written;
-}
-
-/// relu -> pool, and what reads what they wrote.
-bool Pools::find(int relu, Found& f) const {
-  const View &y = call(relu)[&Unary::out], &x = call(relu)[&Unary::x];
-  if (!is_own(y) || x.block < 0 || y.dtype != x.dtype || !is_floating(y.dtype) || overlap(x, y)) return false;
-  f.relu = relu;
-  const std::vector<int>& list = users(y);
-  if (list.size() < 2 || list.size() > 3 || list[0] != relu) return false;
-  f.pool = list[1];
-  const Call& pool = call(f.pool);
+/// relu -> pool, and nobody else but their gradients reads what they write.
+bool find_pool(const Uses& uses, Found& f) {
+  const Call& relu = uses.call(f.relu);
+  const View &y = relu[&Unary::out], &x = relu[&Unary::x];
+  if (!x.in_memory() || !uses.own(y) || y.dtype != x.dtype || !is_floating(y.dtype) || overlap(x, y)) return false;
+  const std::vector<int> readers = uses.made_by(f.relu, y.block).readers;
+  if (uses.only_maker(y.block) != f.relu || readers.empty() || readers.size() > 2) return false;
+  f.pool = readers[0];
+  const Call& pool = uses.call(f.pool);
   if (!is<Pool>(pool) || !is_max(pool) || !has_full_windows(pool) || !same_place(pool[&Pool::x], y) ||
-      pool.deterministic != call(relu).deterministic)
+      pool.deterministic != relu.deterministic || pool[&Pool::y].dtype != y.dtype ||
+      uses.overwritten(x, f.relu, f.pool))
     return false;
-  if (pool[&Pool::y].dtype != y.dtype || written_between(x, relu, f.pool)) return false;
-  if (list.size() == 2) return pool[&Pool::indices].kind == View::Kind::Absent;
-  f.relu_gradient = list[2];
-  return find_gradient(f);
+  if (readers.size() == 2) f.relu_gradient = readers[1];
+  return readers.size() == 2 || pool[&Pool::indices].kind == View::Kind::Absent;
 }
 
 /// pool_backward -> the relu's gradient, with nobody else in between.
-bool Pools::find_gradient(Found& f) const {
-  const Call &pool = call(f.pool), &grad = call(f.relu_gradient);
+bool find_gradient(const Uses& uses, Found& f) {
+  const Call &pool = uses.call(f.pool), &grad = uses.call(f.relu_gradient);
   const View &pooled = pool[&Pool::y], &indices = pool[&Pool::indices];
-  if (!is_relu_gradient(grad) || !same_place(grad[&Binary::b], call(f.relu)[&Unary::out]) || !is_own(indices))
+  if (!is_relu_gradient(grad) || !same_place(grad[&Binary::b], pool[&Pool::x]) || !indices.in_memory() ||
+      !pooled.in_memory())
     return false;
-  const std::vector<int>& list = users(indices);
-  if (list.size() != 2 || list[0] != f.pool) return false;
-  f.pool_gradient = list[1];
-  const Call& back = call(f.pool_gradient);
-  if (!is<PoolBackward>(back) || !is_max(back) || f.pool_gradient > f.relu_gradient || pooled.block < 0) return false;
+  f.pool_gradient = uses.next(indices.block, f.pool);
+  if (uses.only_maker(indices.block) != f.pool || !uses.made_by(f.pool, indices.block).only_read_by(f.pool_gradient) ||
+      f.pool_gradient > f.relu_gradient)
+    return false;
+  const Call& back = uses.call(f.pool_gradient);
+  if (!is<PoolBackward>(back) || !is_max(back)) return false;
   const View &dx = back[&PoolBackward::dx], &dy = back[&PoolBackward::dy], &out = grad[&Binary::out];
-  const bool passed_on = dx.block >= 0 && is_own(dx) && same_place(grad[&Binary::a], dx) &&
-                         users(dx) == std::vector<int>{f.pool_gradient, f.relu_gradient} &&
-                         (same_place(out, dx) || !overlap(out, dx));
-  return passed_on && out.dtype == dx.dtype && dy.dtype == pooled.dtype && dy.shape == pooled.shape &&
-         is_dense(pooled.shape, pooled.strides) && back.deterministic == grad.deterministic &&
-         !written_between(pooled, f.pool, f.pool_gradient);
+  return dx.in_memory() && same_place(grad[&Binary::a], dx) && uses.only_maker(dx.block) == f.pool_gradient &&
+         uses.made_by(f.pool_gradient, dx.block).only_read_by(f.relu_gradient) &&
+         (same_place(out, dx) || !overlap(out, dx)) && out.dtype == dx.dtype && dy.dtype == pooled.dtype &&
+         dy.shape == pooled.shape && is_dense(pooled.shape, pooled.strides) &&
+         back.deterministic == grad.deterministic && !uses.overwritten(pooled, f.pool, f.pool_gradient);
 }
 
-void Pools::sink(const Found& f) {
-  Call relu = call(f.relu), pool = call(f.pool);
+void sink(Rewriter& calls, const Found& f) {
+  Call relu = calls.call(f.relu), pool = calls.call(f.pool);
   pool[&Pool::x] = relu[&Unary::x];
-  relu[&Unary::out] = relu[&Unary::x] = pool[&Pool::y];
+  const View pooled = relu[&Unary::out] = relu[&Unary::x] = pool[&Pool::y];
   if (f.pool_gradient >= 0) {
-    Call back = call(f.pool_gradient), grad = call(f.relu_gradient);
-    back[&PoolBackward::dx] = grad[&Binary::out];
-    View cut = pool[&Pool::y];  // in the pooled tensor's order, which the pooling's gradient takes best
-    cut.offset = 0, cut.block = int(p_.blocks.size());
-    p_.blocks.push_back({.bytes = numel_of(cut.shape) * size_of(cut.dtype), .device = cut.device, .death = 0});
-    grad[&Binary::out] = cut, grad[&Binary::a] = back[&PoolBackward::dy];
-    grad[&Binary::b] = pool[&Pool::y], back[&PoolBackward::dy] = cut;
-    p_.calls[size_t(f.pool_gradient)] = std::move(grad), p_.calls[size_t(f.relu_gradient)] = std::move(back);
+    Call back = calls.call(f.pool_gradient), grad = calls.call(f.relu_gradient);
+    back[&PoolBackward::dx] = grad[&Binary::out], grad[&Binary::a] = back[&PoolBackward::dy];
+    grad[&Binary::b] = pooled;  // and in its order, which the pooling's gradient takes best
+    back[&PoolBackward::dy] = grad[&Binary::out] = calls.temporary(pooled, pooled.shape, pooled.strides);
+    calls.replace(f.pool_gradient, std::move(grad)), calls.replace(f.relu_gradient, std::move(back));
   }
-  p_.calls[size_t(f.pool)] = std::move(pool);
-  p_.calls.erase(p_.calls.begin() + f.relu);
-  p_.calls.insert(p_.calls.begin() + f.pool, std::move(relu));  // behind the pooling, which has moved up
-}
-
-void Pools::run() {
-  for (int at = 0; at < int(p_.calls.size()); ++at) {
-    Found f;
-    if (!is_relu(call(at)) || !find(at, f)) continue;
-    sink(f);
-    users_ = users_of(p_), fixed_.resize(p_.blocks.size());
-    --at;
-  }
-  remake_lifetimes(p_);
+  calls.remove(f.relu), calls.replace(f.pool, std::move(pool));
+  calls.insert(f.pool + 1, {std::move(relu)});
 }
 
 }  // namespace
 
-void sink_relus(Program& p) { Pools(p).run(); }
+void sink_relus(Program& p) {
+  rewrite(p, [](Rewriter& calls, int at) {
+    Found f{.relu = at};
+    if (is_relu(calls.call(at)) && find_pool(calls, f) && (f.relu_gradient < 0 || find_gradient(calls, f)))
+      sink(calls, f);
+  });
+}
 
 }  // namespace tapir::inline v0::ir

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "../core/fused.h"
-#include "dependencies.h"
 #include "passes.h"
 #include "refusals.h"
 #include "uses.h"
@@ -24,103 +23,84 @@ bool is_plain(const Call& call) {
 
 class Preparer {
  public:
-  explicit Preparer(Program& p) : p_(p), fixed_(fixed_blocks(p)), in_(p.calls.size()), writers_(p.blocks.size()) {
-    for (int at = 0; at < int(p.calls.size()); ++at) {
-      in_[size_t(at)] = is_plain(p.calls[size_t(at)]);
-      each_view(p.calls[size_t(at)], [&](const View& v, Access access) {
-        if (access != Access::Read) writers_[size_t(v.block)].push_back(at);
-      });
-    }
+  explicit Preparer(const Uses& uses) : uses_(uses) {
+    for (int at = 0; at < uses.size(); ++at) first_.push_back(is_plain(uses.call(at)));
   }
-  void run() {
+  /// Which calls go first.
+  std::vector<bool> run() {
     while (drop()) {}
     keep_what_weights_need();
-    std::vector<bool> early(p_.blocks.size());
-    for (size_t at = 0; at < in_.size(); ++at)
-      if (in_[at])
-        each_view(p_.calls[at], [&](const View& v, Access a) {
-          if (a != Access::Read) early[size_t(v.block)] = true;
-        });
-    for (size_t at = 0; at < in_.size(); ++at)
-      if (!in_[at])
-        each_view(p_.calls[at], [&](const View& v, Access) {
-          if (early[size_t(v.block)]) p_.blocks[size_t(v.block)].kept = true;
-        });
-    std::vector<Call> calls, later;
-    for (size_t at = 0; at < in_.size(); ++at) (in_[at] ? calls : later).push_back(std::move(p_.calls[at]));
-    p_.prepared = int(calls.size());
-    std::move(later.begin(), later.end(), std::back_inserter(calls));
-    p_.calls = std::move(calls);
-    remake_lifetimes(p_);
+    while (drop()) {}
+    return first_;
   }
 
  private:
-  bool is_weight(int block) const {
-    return p_.blocks[size_t(block)].kind == Block::Kind::Outside && writers_[size_t(block)].empty() &&
-           !fixed_[size_t(block)];
-  }
-  bool all_writers_in(int block) const {
-    const auto& list = writers_[size_t(block)];
-    return std::all_of(list.begin(), list.end(), [&](int at) { return in_[size_t(at)]; });
-  }
+  bool may_go_first(int at) const;
   /// Takes out calls that cannot go first; were there any?
-  bool drop();
+  bool drop() {
+    bool dropped = false;
+    for (int at = 0; at < uses_.size(); ++at)
+      if (first_[size_t(at)] && !may_go_first(at)) first_[size_t(at)] = false, dropped = true;
+    return dropped;
+  }
   void keep_what_weights_need();
 
-  Program& p_;
-  const std::vector<bool> fixed_;
-  std::vector<bool> in_;
-  std::vector<std::vector<int>> writers_;
+  const Uses& uses_;
+  std::vector<bool> first_;
 };
 
-bool Preparer::drop() {
-  bool dropped = false;
-  std::vector<bool> read_later(p_.blocks.size());  // by a call that stays, and may not see a later value
-  for (int at = 0; at < int(p_.calls.size()); ++at) {
-    bool stays = !in_[size_t(at)];
-    if (!stays)
-      each_view(p_.calls[size_t(at)], [&](const View& v, Access access) {
-        const Block& b = p_.blocks[size_t(v.block)];
-        if (access != Access::Read)
-          stays |= b.kind != Block::Kind::Temporary || b.death < 0 || fixed_[size_t(v.block)] ||
-                   read_later[size_t(v.block)] || !all_writers_in(v.block);
-        else
-          stays |= !(is_weight(v.block) || (b.kind == Block::Kind::Constant && writers_[size_t(v.block)].empty()) ||
-                     (b.kind == Block::Kind::Temporary && all_writers_in(v.block)));
-      });
-    if (stays && in_[size_t(at)]) in_[size_t(at)] = false, dropped = true;
-    if (stays) each_view(p_.calls[size_t(at)], [&](const View& v, Access) { read_later[size_t(v.block)] = true; });
-  }
-  return dropped;
+bool Preparer::may_go_first(int at) const {
+  bool may = true;
+  each_view(uses_.call(at), [&](const View& v, Access access) {
+    const auto all = [&](auto&& f) { return std::all_of(uses_.of(v.block).begin(), uses_.of(v.block).end(), f); };
+    const auto goes = [&](const Use& use) { return first_[size_t(use.call)]; };
+    const Block::Kind kind = uses_.block(v.block).kind;
+    if (access != Access::Read)  // a call that stays may not see a later value
+      may = may && uses_.own(v) && all([&](const Use& use) { return goes(use) || (use.call > at && !use.writes); });
+    else if (kind == Block::Kind::Constant) may = may && !uses_.is_written(v.block);
+    else if (kind == Block::Kind::Outside) may = may && uses_.is_weight(v.block);
+    else may = may && all([&](const Use& use) { return goes(use) || !use.writes; });
+  });
+  return may;
 }
 
 /// Calls of numbers alone stay where they are, unless a call of weights reads what they make.
 void Preparer::keep_what_weights_need() {
-  std::vector<bool> of_weights(p_.blocks.size()), needed(p_.blocks.size()), keep(in_.size());
-  for (size_t at = 0; at < in_.size(); ++at) {
-    if (!in_[at]) continue;
-    bool reads = false;
-    each_view(p_.calls[at], [&](const View& v, Access) { reads |= is_weight(v.block) || of_weights[size_t(v.block)]; });
-    if (!reads) continue;
-    keep[at] = true;
-    each_view(p_.calls[at], [&](const View& v, Access) { of_weights[size_t(v.block)] = true; });
-  }
+  std::vector<bool> keep(first_.size());
+  const auto is_kept = [&](int block) {
+    return std::any_of(uses_.of(block).begin(), uses_.of(block).end(),
+                       [&](const Use& use) { return keep[size_t(use.call)]; });
+  };
+  for (size_t at = 0; at < keep.size(); ++at)
+    each_view(uses_.call(int(at)), [&](const View& v, Access) {
+      if (first_[at] && (uses_.is_weight(v.block) || is_kept(v.block))) keep[at] = true;
+    });
   for (bool more = true; std::exchange(more, false);)
-    for (size_t at = in_.size(); at-- > 0;) {
-      if (!in_[at]) continue;
-      bool wanted = keep[at];
-      each_view(p_.calls[at], [&](const View& v, Access a) { wanted |= a != Access::Read && needed[size_t(v.block)]; });
-      if (!wanted) continue;
-      more |= !keep[at];
-      keep[at] = true;
-      each_view(p_.calls[at], [&](const View& v, Access) { needed[size_t(v.block)] = true; });
-    }
-  in_ = std::move(keep);
-  while (drop()) {}
+    for (size_t at = keep.size(); at-- > 0;)
+      each_view(uses_.call(int(at)), [&](const View& v, Access access) {
+        if (first_[at] && !keep[at] && access != Access::Read && is_kept(v.block)) keep[at] = more = true;
+      });
+  first_ = std::move(keep);
 }
 
 }  // namespace
 
-void prepare_calls(Program& program) { Preparer(program).run(); }
+void prepare_calls(Program& p) {
+  const Uses uses(p);
+  const std::vector<bool> first = Preparer(uses).run();
+  for (size_t i = 0; i < p.blocks.size(); ++i) {
+    bool made = false, used_later = false;
+    for (const Use& use : uses.of(int(i)))
+      if (first[size_t(use.call)]) made |= use.writes;
+      else used_later = true;
+    p.blocks[i].kept |= made && used_later;
+  }
+  std::vector<Call> calls, later;
+  for (size_t at = 0; at < first.size(); ++at) (first[at] ? calls : later).push_back(std::move(p.calls[at]));
+  p.prepared = int(calls.size());
+  std::move(later.begin(), later.end(), std::back_inserter(calls));
+  p.calls = std::move(calls);
+  remake_lifetimes(p);
+}
 
 }  // namespace tapir::inline v0::ir

@@ -47,7 +47,16 @@ struct View {
   Shape shape;
   Strides strides;
   Scalar number;
+  /// Has it elements in a block?
+  bool in_memory() const { return kind == Kind::Memory && block >= 0; }
 };
+
+/// A number as an operand, with the dtype and device of `like`.
+inline View number_like(const View& like, Scalar number) {
+  View v;
+  v.kind = View::Kind::Number, v.number = number, v.dtype = like.dtype, v.device = like.device;
+  return v;
+}
 
 /// One argument of an entry, as TraceArg: a view, a list of views, or the bytes of parameters.
 struct Operand {

@@ -3,15 +3,14 @@
 // from operands that still hold the same numbers later, can be made again where they are read. Which ones is a cheapest cut between
 // what must be kept and what is read after that moment, with bytes for capacities: a value that is made again of one as large
 // saves nothing, of one that is kept anyway it is free. Random calls draw the same numbers: their place in the sequence is among their parameters.
-#include "recompute.h"
-
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <optional>
 
-#include "dependencies.h"
 #include "fuse_group.h"
+#include "min_cut.h"
+#include "passes.h"
 #include "plan.h"
 #include "uses.h"
 
@@ -26,6 +25,13 @@ Price price_of(const Call& call) {
   if (is<Reduce, Softmax, Gather, entry::Index, Pool, Attention, Matmul, Conv, Resample>(call))
     return Price::Arithmetic;
   return Price::Never;
+}
+
+/// What a call reads and writes.
+int64_t bytes_of(const Call& call) {
+  int64_t bytes = 0;
+  each_view(call, [&](const View& v, Access) { bytes += numel_of(v.shape) * size_of(v.dtype); });
+  return bytes;
 }
 
 /// What a choice of blocks comes to.
@@ -49,77 +55,47 @@ class Round {
   void apply(Again a);
 
  private:
-  const Call& writer(int block) const { return p_.calls[size_t(writes_[size_t(block)][0])]; }
-  bool own(int block) const {
-    return p_.blocks[size_t(block)].kind == Block::Kind::Temporary && !fixed_[size_t(block)];
-  }
-  bool made_at_once(int block) const;
+  const Call& writer(int block) const { return uses_.call(uses_.only_maker(block)); }
   int repeatable_until(int block) const;
   std::vector<int> makeable_until(const std::vector<bool>& again) const;
   void make(int block, int at, const std::vector<bool>& again, Again& a) const;
   Call copy_of(const Call& call, const std::vector<bool>& again, Again& a) const;
-  int next_use(int block) const;
+  /// The first call behind the peak that names the block; -1: none.
+  int next_use(int block) const { return uses_.next(block, peak_); }
   /// The block that call `at`, one of the program's, names instead.
   int named(int block, int at, const Again& a) const {
     return at > peak_ && waits_[size_t(block)] && a.of[size_t(block)] >= 0 ? a.of[size_t(block)] : block;
   }
 
   Program& p_;
-  const std::vector<bool> fixed_;
+  const Uses uses_;
   Price most_;
   int peak_ = 0;  // the call at which most bytes are alive
   int64_t bytes_ = 0;
-  std::vector<std::vector<int>> uses_, writes_;  // of each block: calls
-  std::vector<int> until_;                       // blocks: see repeatable_until()
+  std::vector<int> until_;           // blocks: see repeatable_until()
   std::vector<bool> again_, waits_;  // blocks: the cut makes them again; they are alive at the peak, unused by it
 };
 
-Round::Round(Program& p, Price most)
-    : p_(p), fixed_(fixed_blocks(p)), most_(most), uses_(p.blocks.size()), writes_(p.blocks.size()),
-      until_(p.blocks.size(), -1), again_(p.blocks.size()), waits_(p.blocks.size()) {
-  for (int at = 0; at < int(p.calls.size()); ++at)
-    each_view(p.calls[size_t(at)], [&](const View& v, Access access) {
-      uses_[size_t(v.block)].push_back(at);
-      if (access != Access::Read) writes_[size_t(v.block)].push_back(at);
-    });
-  const std::vector<int64_t> alive = live_bytes(p, fixed_);
+Round::Round(Program& p, Price most) : p_(p), uses_(p), most_(most), again_(p.blocks.size()), waits_(p.blocks.size()) {
+  const std::vector<int64_t> alive = live_bytes(p, fixed_blocks(p));
   const auto most_alive = std::max_element(alive.begin(), alive.end());
   peak_ = int(most_alive - alive.begin()), bytes_ = *most_alive;
-  for (size_t i = 0; i < until_.size(); ++i) until_[i] = repeatable_until(int(i));
-}
-
-/// Does one call make the block, all of it and without reading it?
-bool Round::made_at_once(int block) const {
-  const size_t i = size_t(block);
-  if (!own(block) || writes_[i].size() != 1 || uses_[i].front() != writes_[i][0]) return false;
-  int named = 0;
-  bool whole = true;
-  each_view(writer(block), [&](const View& v, Access access) {
-    if (v.block == block) ++named, whole &= access == Access::Write && covers(v, p_);
-  });
-  return whole && named == 1;
-}
-
-/// The first call behind the peak that names the block; -1: none.
-int Round::next_use(int block) const {
-  const std::vector<int>& list = uses_[size_t(block)];
-  const auto after = std::upper_bound(list.begin(), list.end(), peak_);
-  return after == list.end() ? -1 : *after;
+  for (size_t i = 0; i < p.blocks.size(); ++i) until_.push_back(repeatable_until(int(i)));
 }
 
 /// The last call before which the call that made the block would compute the same again; -1: it is not made again.
 int Round::repeatable_until(int block) const {
-  if (!made_at_once(block) || price_of(writer(block)) > most_) return -1;
-  const Call& call = writer(block);
-  const int at = writes_[size_t(block)][0];
+  const int at = uses_.only_maker(block);
+  if (at < 0 || !uses_.own(block) || price_of(uses_.call(at)) > most_) return -1;
+  const Call& call = uses_.call(at);
   int until = int(p_.calls.size());
   each_view(call, [&](const View& v, Access access) {
     if (access == Access::Update && !is<entry::Norm, entry::NormRelu>(call))
       until = -1;  // unlike statistics, which can be left out
     if (access != Access::Read) return;
-    const std::vector<int>& list = writes_[size_t(v.block)];
-    const auto next = std::lower_bound(list.begin(), list.end(), at);
-    if (next != list.end()) until = std::min(until, *next);
+    const auto end = uses_.of(v.block).end();
+    const auto next = std::find_if(uses_.since(v.block, at), end, [](const Use& use) { return use.writes; });
+    if (next != end) until = std::min(until, next->call);
   });
   return until;
 }
@@ -146,8 +122,9 @@ std::vector<int> Round::candidates() {
   std::vector<bool> given(n, true), needed(n);
   for (size_t i = 0; i < n; ++i) {
     const int block = int(i);
-    if (!own(block) || uses_[i].empty() || uses_[i].front() > peak_) continue;
-    const bool there = std::binary_search(uses_[i].begin(), uses_[i].end(), peak_);
+    const std::vector<Use>& list = uses_.of(block);
+    if (!uses_.own(block) || list.empty() || list[0].call > peak_) continue;
+    const bool there = uses_.next(block, peak_ - 1) == peak_;
     needed[i] = next_use(block) >= 0, waits_[i] = needed[i] && !there;
     capacity[i] = there ? 0 : p_.blocks[i].bytes;
     if (there || until_[i] < (needed[i] ? next_use(block) : peak_ + 1)) continue;
@@ -236,7 +213,7 @@ int64_t Round::bytes_with(const Again& a) const {
   }
   std::vector<int64_t> change(size_t(now) + 1);
   for (size_t i = 0; i < lives.size(); ++i) {
-    if ((i < n && !own(int(i))) || lives[i].last < 0) continue;
+    if ((i < n && !uses_.own(int(i))) || lives[i].last < 0) continue;
     const int64_t bytes = placed_bytes(i < n ? p_.blocks[i] : a.blocks[i - n]);
     change[size_t(lives[i].first)] += bytes, change[size_t(lives[i].last) + 1] -= bytes;
   }

@@ -7,9 +7,7 @@
 #include "../core/generator.h"
 #include "../core/profiler.h"
 #include "device_program.h"
-#include "fuse.h"
 #include "passes.h"
-#include "recompute.h"
 #include "uses.h"
 
 namespace tapir::inline v0::ir {

@@ -1,16 +1,16 @@
-#include "rows.h"
-
+// Note [Calls on rows]
+// Softmax, layer and rms norm, their gradients and sums, means and maxima along the last dimensions are steps of a fused call too (Note
+// [Fused calls] in core/fused.h), together with the pointwise calls around them: what lies between them is never written. Their results
+// are those of the single calls within rounding. Alone they stay what they are: their own kernels are faster.
 #include <algorithm>
 
-#include "fuse_builder.h"
+#include "fuse_group.h"
 #include "overlap.h"
 
 namespace tapir::inline v0::ir {
 namespace {
 
 using entry::Norm, entry::NormBackward, entry::Reduce, entry::Softmax, entry::SoftmaxBackward;
-
-bool is_there(const View& v) { return v.kind == View::Kind::Memory && v.block >= 0; }
 
 /// The operand whose shape is that of the elements.
 const View& full_view(const Call& call) {
@@ -29,8 +29,8 @@ int64_t row_dims_of(const Call& call) {
     const auto p = call.params<NormParams>();
     if (p.op != NormOp::Layer && p.op != NormOp::Rms) return 0;
     // Gradients of weight and bias come for little in the pass that dx needs: apart, they would read everything again.
-    if (is<NormBackward>(call) && (is_there(call[&NormBackward::dweight]) || is_there(call[&NormBackward::dbias]) ||
-                                   !is_there(call[&NormBackward::dx])))
+    if (is<NormBackward>(call) && (call[&NormBackward::dweight].in_memory() || call[&NormBackward::dbias].in_memory() ||
+                                   !call[&NormBackward::dx].in_memory()))
       return 0;
     return p.axes;
   }
@@ -42,6 +42,13 @@ int64_t row_dims_of(const Call& call) {
   const bool last_alone = rank <= 31 && p.dims == ((uint32_t(1) << dims) - 1) << (rank - dims);
   const bool known = p.op == ReduceOp::Sum || p.op == ReduceOp::Mean || p.op == ReduceOp::Max;
   return known && last_alone && call[&Reduce::out].dtype == call[&Reduce::x].dtype ? dims : 0;
+}
+
+/// A layer's statistics, one a row, as a view of the rows of `full`, whose last `axes` dimensions are a row.
+std::optional<View> by_rows(const View& v, const Shape& full, int64_t axes) {
+  Shape kept = full;
+  for (int64_t d = full.size() - axes; d < full.size(); ++d) kept[d] = 1;
+  return reshaped(v, kept);
 }
 
 }  // namespace
@@ -64,7 +71,7 @@ bool is_row_call(const Call& call) {
   if (numel_of(full) == 0 || !is_floating(full_view(call).dtype)) return false;
   for (const Operand& o : call.operands)
     for (const View& v : o.views)
-      if (is_there(v) && (v.device != call.device || (v.shape == full && !goes_by_rows(v)))) return false;
+      if (v.in_memory() && (v.device != call.device || (v.shape == full && !goes_by_rows(v)))) return false;
   return true;
 }
 
@@ -83,12 +90,6 @@ bool goes_by_rows(const View& v) {
   for (int64_t d = 0; d < inner; ++d)
     if (v.shape[d] > 1 && v.strides[d] != 0 && std::abs(v.strides[d]) < std::abs(v.strides[inner])) return false;
   return true;
-}
-
-std::optional<View> by_rows(const View& v, const Shape& full, int64_t axes) {
-  Shape kept = full;
-  for (int64_t d = full.size() - axes; d < full.size(); ++d) kept[d] = 1;
-  return reshaped(v, kept);
 }
 
 int GroupBuilder::unary(UnaryOp op, int x) {
@@ -157,10 +158,10 @@ bool GroupBuilder::add_norm(const Call& call, size_t index) {
   const int rstd = unary(UnaryOp::Rsqrt, binary(BinaryOp::Add, variance, number(p.eps, type)));
   int y = binary(BinaryOp::Mul, x, rstd);
   const View &weight = call[&Norm::weight], &bias = call[&Norm::bias];
-  if (is_there(weight)) y = binary(BinaryOp::Mul, y, read(weight, type));
-  if (is_there(bias)) y = binary(BinaryOp::Add, y, read(bias, type));
+  if (weight.in_memory()) y = binary(BinaryOp::Mul, y, read(weight, type));
+  if (bias.in_memory()) y = binary(BinaryOp::Add, y, read(bias, type));
   for (const auto& [statistic, value] : {std::pair(&Norm::mean, average), std::pair(&Norm::rstd, rstd)}) {
-    if (!is_there(call[statistic])) continue;
+    if (!call[statistic].in_memory()) continue;
     const auto view = by_rows(call[statistic], from_, p.axes);
     if (!view || !write(*view, value, index)) return false;
   }
@@ -178,7 +179,7 @@ bool GroupBuilder::add_norm_backward(const Call& call, size_t index) {
   int g = read(call[&NormBackward::dy], type), x = read(call[&NormBackward::x], type);
   const int rstd = read(*rstds, type);
   const View& weight = call[&NormBackward::weight];
-  if (is_there(weight)) g = binary(BinaryOp::Mul, g, read(weight, type));
+  if (weight.in_memory()) g = binary(BinaryOp::Mul, g, read(weight, type));
   if (!rms) x = binary(BinaryOp::Sub, x, read(*means, type));
   const int xhat = binary(BinaryOp::Mul, x, rstd);
   const int slope = mean(binary(BinaryOp::Mul, g, xhat));

@@ -105,7 +105,7 @@ void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
     if (b.kind == Block::Kind::Outside) base_[i] = static_cast<char*>(b.memory->data);
     else if (b.kept) base_[i] = static_cast<char*>(held_.emplace_back(allocate_storage(b.bytes, b.device))->data);
     else if (plan_.offset[i] >= 0) base_[i] = static_cast<char*>(arena_->data) + plan_.offset[i];
-    else if (b.kind == Block::Kind::Constant) place_constant(b, i, uses.writes[i] != 0);
+    else if (b.kind == Block::Kind::Constant) place_constant(b, i, uses.is_written(int(i)));
   }
 }
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <tapir/compile/fuse.h>
+#include <tapir/compile/passes.h>
 #include <tapir/compile/record.h>
 #include <tapir/tapir.h>
 
@@ -23,7 +23,7 @@ TEST_CASE("random programs, fused, give the bits of the calls") {
     INFO("seed " << seed);
     manual_seed(seed);
     const Program program = RandomCalls(seed).record();
-    groups += check_fused(program).groups;
+    groups += check_fused(program);
   }
   CHECK(groups > 200);
 }
@@ -33,14 +33,13 @@ TEST_CASE("a chain becomes one call that writes its end alone") {
   ir::Recording recording(std::array{x});
   const Tensor y = tanh(relu(x * 2 + 1) * x);
   Program p = recording.finish(std::array{y});
-  CHECK(check_fused(p).groups == 1);
-  const ir::FuseReport report = ir::fuse(p);
+  CHECK(check_fused(p) == 1);
+  ir::fuse(p);
   REQUIRE(p.calls.size() == 1);
   REQUIRE(ir::is<entry::Fused>(p.calls[0]));
   CHECK(contains(to_string(p.calls[0]), "fused(Mul Add Relu Mul Tanh): [%"));
   CHECK(p.calls[0][&entry::Fused::outs].size() == 1);
-  CHECK(report.bytes_before == 11 * x.numel() * 4);
-  CHECK(report.bytes_after == 2 * x.numel() * 4);
+  CHECK(p.calls[0][&entry::Fused::ins].size() == 1);
 }
 
 TEST_CASE("a result that a later call needs is stored, and a hazard between calls stays one") {
@@ -66,9 +65,9 @@ TEST_CASE("long programs are fused in parts") {
   for (int i = 0; i < 2500; ++i) x.mul_(0.5).add_(y);
   Program p = recording.finish();
   check_fused(p);
-  const ir::FuseReport report = ir::fuse(p);
-  CHECK(report.calls_before == 5000);
-  CHECK(report.calls_after < 100);
+  REQUIRE(p.calls.size() == 5000);
+  ir::fuse(p);
+  CHECK(p.calls.size() < 100);
 }
 
 TEST_CASE("columns of one matrix are updated by one call, rows that meet are not") {
@@ -78,13 +77,13 @@ TEST_CASE("columns of one matrix are updated by one call, rows that meet are not
   left.mul_(2);
   right.add_(left);
   Program p = recording.finish();
-  CHECK(check_fused(p).groups == 1);
+  CHECK(check_fused(p) == 1);
   ir::Recording second;
   Tensor low = x.narrow(0, 0, 5), high = x.narrow(0, 3, 5);
   low.mul_(2);
   high.mul_(3);
   Program q = second.finish();
-  CHECK(check_fused(q).groups == 0);
+  CHECK(check_fused(q) == 0);
 }
 
 TEST_CASE("gradients of slices are written to their places") {
@@ -141,5 +140,5 @@ TEST_CASE("training steps, fused, give the same bits") {
   ir::Recording recording(std::array{x, labels});
   const Tensor loss = step();
   const Program p = recording.finish(std::array{loss});
-  CHECK(check_fused(p).groups >= 2);
+  CHECK(check_fused(p) >= 2);
 }

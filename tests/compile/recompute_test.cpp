@@ -2,9 +2,9 @@
 #include <cmath>
 #include <limits>
 
-#include <tapir/compile/fuse.h>
+#include <tapir/compile/min_cut.h>
+#include <tapir/compile/passes.h>
 #include <tapir/compile/plan.h>
-#include <tapir/compile/recompute.h>
 #include <tapir/compile/uses.h>
 
 #include "../core/messages.h"

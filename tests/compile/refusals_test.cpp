@@ -3,7 +3,6 @@
 #include <functional>
 #include <limits>
 
-#include <tapir/compile/fuse.h>
 #include <tapir/compile/passes.h>
 
 #include "../core/messages.h"

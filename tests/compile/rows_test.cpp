@@ -1,7 +1,7 @@
 // Softmax, norms and sums along rows, fused with the pointwise calls around them.
 #include <random>
 
-#include <tapir/compile/fuse.h>
+#include <tapir/compile/passes.h>
 #include <tapir/compile/record.h>
 #include <tapir/core/fused.h>
 #include <tapir/core/parallel.h>

@@ -1,69 +1,12 @@
-#include "dependencies.h"
+#include "call_graph.h"
 
 #include <algorithm>
 #include <bit>
 #include <queue>
 
-#include "overlap.h"
-#include "plan.h"
-#include "refusals.h"
-#include "uses.h"
+#include "../core/error.h"
 
 namespace tapir::inline v0::ir {
-namespace {
-
-struct Use {
-  int call;
-  bool writes;
-  View view;
-};
-
-}  // namespace
-
-bool writes_outside(const Call& call, const Program& p) {
-  bool outside = false;
-  each_view(call, [&](const View& v, Access access) {
-    outside |= access != Access::Read && p.blocks[size_t(v.block)].kind == Block::Kind::Outside;
-  });
-  return outside;
-}
-
-bool may_cross(const Program& p, int from, int to) {
-  for (int at = std::min(from, to) + 1; at < std::max(from, to); ++at)
-    if (may_refuse(p.calls[size_t(at)])) return false;
-  return true;
-}
-
-std::vector<std::vector<int>> dependencies(const Program& p, int first, int last) {
-  std::vector<std::vector<int>> direct(size_t(last - first));
-  std::vector<std::vector<Use>> uses(p.blocks.size());
-  int refuses = -1;               // the last call that may refuse
-  std::vector<int> left_outside;  // calls since then that write there
-  for (int at = first; at < last; ++at) {
-    const Call& call = p.calls[size_t(at)];
-    std::vector<int>& on = direct[size_t(at - first)];
-    each_view(call, [&](const View& v, Access access) {
-      for (const Use& u : uses[size_t(v.block)])
-        if ((u.writes || access != Access::Read) && overlap(u.view, v)) on.push_back(u.call - first);
-    });
-    const bool may_end = may_refuse(call), outside = writes_outside(call, p);
-    if ((may_end || outside) && refuses >= 0) on.push_back(refuses);
-    if (may_end) on.insert(on.end(), left_outside.begin(), left_outside.end());
-    if (may_end) refuses = at - first, left_outside.clear();
-    if (outside) left_outside.push_back(at - first);
-    std::sort(on.begin(), on.end());
-    on.erase(std::unique(on.begin(), on.end()), on.end());
-    each_view(call,
-              [&](const View& v, Access access) {  // who replaces all of a block comes after all that used it before
-                std::vector<Use>& list = uses[size_t(v.block)];
-                if (access != Access::Read && covers(v, p)) list.clear();
-              });
-    each_view(call, [&](const View& v, Access access) {
-      uses[size_t(v.block)].push_back({at, access != Access::Read, v});
-    });
-  }
-  return direct;
-}
 
 CallGraph::CallGraph(std::vector<std::vector<int>> direct)
     : direct_(std::move(direct)), calls_(direct_.size()), node_(direct_.size()), ancestors_(direct_.size()) {
@@ -136,18 +79,6 @@ std::vector<int> CallGraph::order() const {
   check_internal(int64_t(done.size()) == int64_t(nodes), "[fuse] expected {} nodes in order, got {}", int64_t(nodes),
                  int64_t(done.size()));
   return done;
-}
-
-void remake_lifetimes(Program& p) {
-  const std::vector<Life> lives = lives_of(p);
-  for (size_t i = 0; i < p.blocks.size(); ++i) {
-    Block& b = p.blocks[i];
-    if (b.kind == Block::Kind::Outside) continue;
-    b.birth = lives[i].last < 0 ? 0 : lives[i].first;
-    if (b.death < 0) continue;
-    b.death = lives[i].last + 1;
-    if (lives[i].last < 0) b.bytes = 0, b.values.clear();
-  }
 }
 
 }  // namespace tapir::inline v0::ir
