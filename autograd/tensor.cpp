@@ -73,6 +73,7 @@ Tensor& Tensor::detach_() const {
   TensorImpl& p = impl();
   check(!p.view, "[detach_] can't detach views in place; use detach()");
   if (TapeMeta* meta = TapeMeta::find(*this)) meta->grad_fn.reset();
+  if (modes.recorder) modes.recorder->leaf_changes(*p.storage);
   p.requires_grad = false;
   p.set_marked(false);
   return const_cast<Tensor&>(*this);

@@ -17,7 +17,7 @@ namespace tapir::inline v0 {
 
 struct CompileOptions {
   bool enabled = true;       // off: calls run as they are
-  int64_t max_programs = 8;  // signatures that get one; calls of others run as they are
+  int64_t max_programs = 8;  // the signatures that were used last get one; calls of others run as they are
   bool dead_code = true;     // passes, by name
   bool constants = true;     // filled tensors become numbers
   bool common_calls = true;  // what was computed before is not computed again

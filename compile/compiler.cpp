@@ -39,7 +39,7 @@ struct CompilerState {
   bool recording = false;
   bool crowded = false;  // a signature has given way
   int64_t calls = 0;
-  int64_t credit = 0;  // replays that may pay for a signature that takes another one's place
+  ir::Held held;  // while a program runs
 };
 
 namespace {
@@ -48,11 +48,7 @@ constexpr int kMaxAttempts = 6;     // in a row, until two are equal
 constexpr int kMaxRecordings = 64;  // of one signature, each replayed less often than kFewReplays
 constexpr int kFewReplays = 8;
 constexpr int kMaxWarnings = 4;  // of one function
-
-/// Of a function that was not called yet: every signature may be replaced twice.
-int64_t full_credit(const CompilerState& state) {
-  return 2 * kFewReplays * std::min<int64_t>(state.options.max_programs, 1 << 20);
-}
+constexpr int kDisused = 8;  // of max_programs calls: a signature that did not come for so long gives way to a new one
 
 bool logging() {
   static const bool on = [] {
@@ -68,7 +64,7 @@ void warn(CompilerState& state, const std::string& text) {
   log(state, text);
   if (logging() || state.warnings == kMaxWarnings) return;
   std::fprintf(stderr, "tapir: warning: [compile] %s%s\n", text.c_str(),
-               ++state.warnings == kMaxWarnings ? " (the last warning of this function: explain() has them all)" : "");
+               ++state.warnings == kMaxWarnings ? " (the last warning of this function)" : "");
 }
 void warn_eager(CompilerState& state, const std::string& why) {
   warn(state,
@@ -141,6 +137,12 @@ struct Flag {
   ~Flag() { flag = false; }
 };
 
+/// Releases what a run held, also where it threw.
+struct Released {
+  ir::Held& held;
+  ~Released() { held.release(); }
+};
+
 /// Casts of weights that a surrounding region keeps are not the program's to read.
 struct OwnRegion {
   AutocastRegion region = modes.autocast ? *modes.autocast : AutocastRegion();
@@ -161,7 +163,10 @@ CompileEntry* find(CompilerState& state, const std::vector<int64_t>& key) {
   for (auto& e : state.entries) {
     if (e->key != key) continue;
     const char* why = "";
-    const Fit fit = e->replay ? e->replay->fit(why) : e->outside ? e->outside->fit(why) : Fit::Same;
+    state.held.release();
+    const Fit fit = e->replay    ? e->replay->fit(why, state.held)
+                    : e->outside ? e->outside->fit(why, state.held)
+                                 : Fit::Same;
     if (fit == Fit::OtherStart) continue;  // another variant of the signature: other flags, gradients there or not
     if (fit == Fit::Changed && (e->replay || e->fruitless < kMaxRecordings)) {
       log(state, std::string("recorded anew, because ") + why);
@@ -173,22 +178,22 @@ CompileEntry* find(CompilerState& state, const std::vector<int64_t>& key) {
   return eager ? eager : warming;
 }
 
-/// A new entry; null: there are as many as the options allow, and none may take the place of the one that was not used for longest
-/// (never `but`), since too few replays came of the last ones that did.
+/// A new entry, where there are as many as the options allow in the place of the one that was not used for longest (never `but`). Null:
+/// that was used lately; if signatures come in turn, some are replayed and the others run as they are.
 CompileEntry* add_entry(CompilerState& state, const std::vector<int64_t>& key, const CompileEntry* but = nullptr) {
-  if (int64_t(state.entries.size()) >= state.options.max_programs) {
+  const int64_t most = state.options.max_programs;
+  if (int64_t(state.entries.size()) >= most) {
     if (!std::exchange(state.crowded, true))
-      warn(state, tapir::format(
-                      "more than max_programs = {} signatures: those that were not used for longest are dropped, and "
-                      "where few of them are used again, calls run as they are (raise max_programs, or pad "
-                      "arguments to fewer shapes)",
-                      state.options.max_programs));
+      warn(state,
+           tapir::format("more than max_programs = {} signatures or states: calls of others run as they are, until one "
+                         "was not used in {} calls (raise max_programs, or pad arguments to fewer shapes)",
+                         most, kDisused * most));
     const auto older = [&](const auto& a, const auto& b) {
       return std::pair(a.get() == but, a->last_used) < std::pair(b.get() == but, b->last_used);
     };
     const auto oldest = std::min_element(state.entries.begin(), state.entries.end(), older);
-    if (oldest == state.entries.end() || oldest->get() == but || state.credit < kFewReplays) return nullptr;
-    state.credit -= kFewReplays;
+    if (oldest == state.entries.end() || oldest->get() == but || state.calls - (*oldest)->last_used <= kDisused * most)
+      return nullptr;
     state.entries.erase(oldest);
   }
   CompileEntry& e = *state.entries.emplace_back(std::make_unique<CompileEntry>());
@@ -270,7 +275,9 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   ir::Notes rest;
   rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen), rest.taken = std::move(notes.taken);
   auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
+  ir::Held held;
   if (why.empty()) why = ir::obstacle(*r, rest, permanent);
+  if (why.empty() && !r->hold(held)) why = "a tensor from outside went during the call";
   for (size_t i = 0; why.empty() && i < outputs.size(); ++i)
     if (const Tensor& y = outputs[i]; y.defined() && y.requires_grad() && y.is_leaf()) {
       const ir::View& v = r->program.outputs[i];
@@ -280,6 +287,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   if (why.empty() && aliases.are_kept(outputs))
     why = "an argument is kept outside: copy_() it into a tensor that exists before";
   CompileEntry& place = entry_of(state, e, *r);
+  place.last_used = state.calls;
   if (&place != &e)
     for (CompileEntry* x : {&e, &place}) {
       const int by = x == &e ? -1 : 1;
@@ -293,8 +301,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
 Compiler::Compiler(const CompileOptions& options) : state_(nullptr) {
   check(options.max_programs >= 0, "[compile] expected max_programs of 0 or more, got {}", options.max_programs);
   check(options.memory_budget >= 0, "[compile] expected memory_budget of 0 or more, got {}", options.memory_budget);
-  state_ = new CompilerState{.options = options, .mutex = {}, .entries = {}};
-  state_->credit = full_credit(*state_);
+  state_ = new CompilerState{.options = options, .mutex = {}, .entries = {}, .held = {}};
   state_->options.memory_budget = std::min(options.memory_budget, 0x1p62);  // as many bytes as anybody has
 }
 Compiler::~Compiler() { delete state_; }
@@ -308,13 +315,15 @@ void Compiler::call(CompileCall& call) {
   write_key(key, call);
   CompileEntry* e = find(state, key);
   if (!e) e = add_entry(state, key);
+  if (!e || !e->replay) state.held.release();
   if (!e) return call.run({});
   e->last_used = state.calls;
   if (!e->eager && !e->replay) return record(state, *e, call);
   if (e->replay) {
     std::vector<Tensor> outputs;
+    const Released after{state.held};
     if (e->replay->run(call.inputs, outputs)) {
-      ++e->replays, state.credit = std::min(state.credit + 1, full_credit(state));
+      ++e->replays;
       return call.build(e->replay->frame(), outputs);
     }
   }
@@ -337,7 +346,7 @@ int64_t Compiler::programs() const {
 void Compiler::reset() {
   std::lock_guard lock(state_->mutex);
   check(!state_->recording, "[compile] expected reset() after the call, got it inside of the function");
-  state_->entries.clear(), state_->warnings = 0, state_->crowded = false, state_->credit = full_credit(*state_);
+  state_->entries.clear(), state_->warnings = 0, state_->crowded = false;
 }
 
 std::string Compiler::explain() const {

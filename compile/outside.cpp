@@ -4,15 +4,17 @@
 
 namespace tapir::inline v0::ir {
 
-Fit Outside::fit(const char*& why) const {
+Fit Outside::fit(const char*& why, Held& held) const {
   const auto is = [&](const char* what, Fit fit) { return why = what, fit; };
   for (const Seen& s : storages) {
-    if (!s.storage.alive()) return is("the memory of a tensor from outside was replaced", Fit::Changed);
+    if ((s.storage->pooled && s.storage->refs.load(std::memory_order_acquire) == 1) || !s.storage.lock())
+      return is("the memory of a tensor from outside was replaced", Fit::Changed);
+    held.storages.emplace_back(s.storage.get());
     if (s.storage->handles.load(std::memory_order_relaxed) != s.handles)
       return is("a tensor from outside was replaced, or has another geometry or other hooks", Fit::Changed);
   }
   for (const GradSlot& g : grads)
-    if (!g.leaf.alive()) return is("a parameter was replaced", Fit::Changed);
+    if (!held.leaves.emplace_back(g.leaf.lock()).defined()) return is("a parameter was replaced", Fit::Changed);
   for (const Object& o : objects)
     if (o.stamp->version.load(std::memory_order_relaxed) != o.version || o.stamp->place.load() != o.place)
       return is("a module or an optimizer was replaced, or its hooks, submodules, options or state", Fit::Changed);
@@ -37,9 +39,8 @@ bool Outside::same_start(const Outside& other) const {
                }) &&
          agree(objects, other.objects,
                [](const Object& a, const Object& b) { return &*a.stamp == &*b.stamp && a.flag != b.flag; }) &&
-         agree(storages, other.storages, [](const Seen& a, const Seen& b) {
-           return a.storage.get() == b.storage.get() && a.leaves != b.leaves;
-         });
+         agree(storages, other.storages,
+               [](const Seen& a, const Seen& b) { return a.storage.get() == b.storage.get() && a.leaves != b.leaves; });
 }
 
 }  // namespace tapir::inline v0::ir

@@ -1,6 +1,6 @@
 #pragma once
 // What a program knows of what lies outside of it, by object and version: Note [What a compiled program takes for constant]. It keeps
-// nothing alive: the memory of a net that is gone is free at once, and its programs with the next call.
+// nothing alive but while it runs: the memory of a net that is gone is free at once.
 #include <string_view>
 #include <vector>
 
@@ -15,7 +15,7 @@ class WeakTensor {
  public:
   WeakTensor() = default;
   explicit WeakTensor(const Tensor& x) : known_(x.impl_or_null()), borrowed_(known_.get()) {}
-  WeakTensor(WeakTensor&& o) noexcept : known_(std::move(o.known_)), borrowed_(known_.get()) {}
+  WeakTensor(WeakTensor&& o) noexcept { *this = std::move(o); }
   WeakTensor& operator=(WeakTensor&& o) noexcept {
     known_ = std::move(o.known_);
     new (&borrowed_.tensor) Tensor(known_.get());
@@ -23,6 +23,8 @@ class WeakTensor {
     return *this;
   }
   bool alive() const { return known_.alive(); }
+  /// A counted handle; undefined where the tensor is gone.
+  Tensor lock() const { return known_.lock() ? Tensor(known_.get()) : Tensor(); }
   const Tensor& operator*() const { return borrowed_.tensor; }
   const Tensor* operator->() const { return &borrowed_.tensor; }
 
@@ -38,6 +40,13 @@ class WeakTensor {
 
 /// Is what lies outside as it was when a program was recorded? OtherStart: not now, but it may be again (flags, gradients that are there).
 enum class Fit : uint8_t { Same, OtherStart, Changed };
+
+/// Handles for the time of a call: another thread may let go of the same objects.
+struct Held {
+  std::vector<StoragePtr> storages;
+  std::vector<Tensor> leaves;
+  void release() { storages.clear(), leaves.clear(); }
+};
 
 struct Outside {
   /// Memory that kernels saw and that stays where it is.
@@ -64,8 +73,8 @@ struct Outside {
   std::vector<Object> objects;
   std::vector<GradSlot> grads;
 
-  /// All but the gradients; `why` says what differs.
-  Fit fit(const char*& why) const;
+  /// All but the gradients; `why` says what differs. `held`: what must stay alive until the call is over.
+  Fit fit(const char*& why, Held& held) const;
   /// Do both begin with the same flags, and the same gradients there?
   bool same_start(const Outside& other) const;
 };

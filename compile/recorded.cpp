@@ -30,9 +30,11 @@ Recorded keep(Program program, Notes notes) {
     const void* const place = o.stamp->place;
     r.objects.push_back({std::move(o.stamp), place, 0, o.flag});
     r.objects.back().version = r.objects.back().stamp->version;
+    r.left_otherwise |= r.objects.back().stamp->flag != o.flag;
   }
   place_constants(program);
   for (Notes::Seen& s : notes.storages) {
+    r.left_otherwise |= s.storage->leaves != s.leaves;
     if (!r.moves[size_t(s.block)])
       r.storages.push_back({detail::Weak(s.storage.get()), s.block, s.raised, s.storage->handles.load(), s.leaves});
     for (size_t i = 0; i < r.raised_input.size(); ++i)
@@ -48,6 +50,16 @@ Recorded keep(Program program, Notes notes) {
   r.seed = notes.seed, r.offset = notes.offset, r.numbers = notes.numbers;
   r.program = std::move(program);
   return r;
+}
+
+bool Recorded::hold(Held& held) const {
+  const auto lock = [&](const detail::Weak<Storage>& s) {
+    return s.lock() && (held.storages.emplace_back(s.get()), true);
+  };
+  return std::all_of(storages.begin(), storages.end(), [&](const Seen& s) { return lock(s.storage); }) &&
+         std::all_of(roots.begin(), roots.end(), [&](const auto& root) { return !root || lock(root); }) &&
+         std::all_of(grads.begin(), grads.end(),
+                     [&](const GradSlot& g) { return held.leaves.emplace_back(g.leaf.lock()).defined(); });
 }
 
 // ---- what cannot be replayed ----
@@ -96,6 +108,8 @@ std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
   if (!notes.taken.empty())
     return notes.taken + " that kernels wrote, or that was there before: what the host does with it cannot be replayed";
   if (notes.reseeded) return "manual_seed() is called inside";
+  if (r.left_otherwise)
+    return "a module's mode (train, eval) or a tensor's requires_grad is another one after the call than before";
   const Program& p = r.program;
   for (size_t i = 0; i < p.blocks.size(); ++i) {
     const Block& b = p.blocks[i];

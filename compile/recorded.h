@@ -16,8 +16,11 @@ struct Recorded : Outside {
   std::vector<detail::Weak<Storage>> roots;  // of outside blocks that stay where they are; empty ones for the others
   std::vector<bool> moves;                   // blocks that lie elsewhere in each call: inputs, outputs, gradients
   std::vector<uint32_t> raised_input;        // of each input's storage, its version
+  bool left_otherwise = false;               // a module in another mode, a tensor with another requires_grad
   bool shared_gradient = false;              // somebody but the leaf holds a gradient that was there, and is
   uint64_t seed = 0, offset = 0, numbers = 0;
+  /// Keeps what lies outside alive; false: something is gone.
+  bool hold(Held& held) const;
 };
 
 /// Takes over what was recorded, without the references to what is the user's. `outputs` has the program's outputs.

@@ -160,11 +160,14 @@ void Replay::add_result(const Tensor& y, const View& v, std::span<const Tensor> 
 
 // ---- is it the same as it was? ----
 
-Fit Replay::fit(const char*& why) const {
-  if (const Fit fit = r_.fit(why); fit != Fit::Same) return fit;
-  for (const Result& y : results_)
-    if ((y.kind == Result::Leaf && !y.leaf.alive()) || (y.kind == Result::OfOutside && !y.storage.alive()))
+Fit Replay::fit(const char*& why, Held& held) const {
+  if (const Fit fit = r_.fit(why, held); fit != Fit::Same) return fit;
+  for (const Result& y : results_) {
+    if (y.kind == Result::Leaf) held.leaves.push_back(y.leaf.lock());
+    if (y.kind == Result::OfOutside && y.storage.lock()) held.storages.emplace_back(y.storage.get());
+    else if (y.kind == Result::OfOutside || (y.kind == Result::Leaf && !held.leaves.back().defined()))
       return why = "a tensor from outside that is a result was replaced", Fit::Changed;
+  }
   for (size_t i = 0; i < r_.grads.size(); ++i)
     if (const Fit fit = fit_gradient(i, why); fit != Fit::Same) return fit;
   return Fit::Same;
@@ -273,7 +276,7 @@ void Replay::bind_made() {
     pool.copy = {};
     if (is_copied_out(pool) ? !pool.storage : !reusable(pool)) {
       const Block& b = r_.program.blocks[size_t(pool.block)];
-      pool.storage = allocate_storage(b.bytes, b.device);
+      pool.set(allocate_storage(b.bytes, b.device));
     } else if (pool.slots.empty()) {  // another tensor lies there now
       pool.storage->handles.fetch_add(1, std::memory_order_relaxed);
     }
@@ -322,7 +325,7 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   const profiler::Range range(profiler::Kind::User, "compiled");
   if (schedule_->device_run() && schedule_->device_run()->enter_stream()) {  // memory belongs to streams
     for (Bound& b : bound_) b.place = {};
-    for (Pool& pool : pools_) pool.storage = {};
+    for (Pool& pool : pools_) pool.set({});
   }
   bind_arguments(arguments);
   for (size_t i = 0; i < slots_.size(); ++i)

@@ -22,9 +22,14 @@ class Replay {
   Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
          std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options);
 
+  ~Replay() {
+    for (Pool& pool : pools_) pool.set({});
+  }
+  Replay(const Replay&) = delete;
+
   /// Would a call now do what was recorded? If not, `why` says what differs.
-  Fit fit(const char*& why) const;
-  /// Runs it; false: these arguments share memory with what it writes or reads, and nothing was done.
+  Fit fit(const char*& why, Held& held) const;
+  /// Runs it, after fit() with what that gave to hold; false: these arguments share memory with what it writes or reads, and nothing was done.
   bool run(std::span<const Tensor> arguments, std::vector<Tensor>& results);
   const detail::CompileCall::Frame& frame() const { return *frame_; }
   const Recorded& recorded() const { return r_; }
@@ -54,6 +59,12 @@ class Replay {
   struct Pool {  // a block that is made anew where somebody holds the last one
     int block;
     StoragePtr storage = {};
+    /// Other memory, or none; the old one is whoever's who has it.
+    void set(StoragePtr other) {
+      if (storage) storage->pooled = false;
+      if (other) other->pooled = true;
+      storage = std::move(other);
+    }
     StoragePtr copy = {};  // what the caller gets, where the program keeps its own
     std::vector<size_t> slots = {};
     const std::string* values = nullptr;  // of a constant

@@ -12,13 +12,14 @@ struct Storage {
   std::atomic<uint32_t> refs{1};
   std::atomic<uint32_t> known{1};    // Weak handles, and one for all owners
   std::atomic<uint32_t> version{0};  // raised by each write in place
-  std::atomic<uint32_t> handles{
-      0};  // raised where a tensor in it gets another geometry or other hooks, or loses its place in a module
-  std::atomic<uint32_t> leaves{0};  // which tensors in it requires_grad_() has marked: a hash
+  // Raised where a tensor in it gets another geometry or other hooks, or loses its place in a module.
+  std::atomic<uint32_t> handles{0};
+  std::atomic<uint32_t> leaves{0};  // a hash of the tensors in it that requires_grad_() has marked, by address
   void* data = nullptr;
   int64_t bytes = 0;
   Device device;
   bool read_only = false;               // memory of others that may not be written
+  std::atomic<bool> pooled{false};      // a compiled program keeps it for its next result
   void (*release)(Storage&) = nullptr;  // gives `data` back; called once, before the Storage itself goes
   void* context = nullptr;              // what release needs: a deleter, or the Storage whose block this one lies in
 };
@@ -75,6 +76,13 @@ template <class T> class Weak {
   T* get() const { return p_; }
   T* operator->() const { return p_; }
   bool alive() const { return p_ && p_->refs.load(std::memory_order_acquire) != 0; }
+  /// One more owner, whom the caller puts into a handle; false: it is gone.
+  bool lock() const {
+    uint32_t refs = p_ ? p_->refs.load(std::memory_order_relaxed) : 0;
+    while (refs != 0)
+      if (p_->refs.compare_exchange_weak(refs, refs + 1, std::memory_order_acq_rel)) return true;
+    return false;
+  }
   explicit operator bool() const { return p_ != nullptr; }
 
  private:

@@ -18,9 +18,9 @@ namespace tapir::inline v0::detail {
 /// The identity of an object that programs depend on. It outlives the object, and goes with it when that moves.
 struct Stamp {
   std::atomic<uint32_t> refs{1};
-  std::atomic<uint32_t> version{0};          // raised where the object answers otherwise for good, or is gone
-  std::atomic<bool> flag{false};             // an answer that may change back and forth
-  std::atomic<const void*> place{nullptr};   // of the object
+  std::atomic<uint32_t> version{0};         // raised where the object answers otherwise for good, or is gone
+  std::atomic<bool> flag{false};            // an answer that may change back and forth
+  std::atomic<const void*> place{nullptr};  // of the object
 };
 
 /// A shared handle to a Stamp.

@@ -20,6 +20,7 @@ void ModuleDict::put(const std::string& name, AnyModule module) {
   else items.emplace_back(name, std::move(module));
 }
 const AnyModule* ModuleDict::find(const std::string& name) const {
+  training.asked();
   auto it = entry(items, name);
   return it == items.end() ? nullptr : &it->second;
 }

@@ -14,7 +14,10 @@ struct ModuleList : Module {
     training.changed();
     return *held;
   }
-  int64_t size() const { return int64_t(items.size()); }
+  int64_t size() const {
+    training.asked();
+    return int64_t(items.size());
+  }
   /// Callable: list[0](x). ValueError beyond the end.
   Module& operator[](int64_t i) const {
     check(i >= 0 && i < size(), "[ModuleList] index {} is out of range for {} modules", i, size());
@@ -56,7 +59,10 @@ struct ModuleDict : Module {
   void erase(const std::string& name);
   bool contains(const std::string& name) const { return find(name) != nullptr; }
   int64_t size() const { return int64_t(items.size()); }
-  auto begin() { return items.begin(); }
+  auto begin() {
+    training.asked();
+    return items.begin();
+  }
   auto end() { return items.end(); }
   /// ValueError where there is none of that name.
   AnyModule& operator[](const std::string& name);

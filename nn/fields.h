@@ -17,23 +17,31 @@
 #include <vector>
 
 #include "../core/each.h"
+#include "../core/modes.h"
 #include "../core/tensor.h"
 #include "field_types.h"
 
 namespace tapir::inline v0 {
 
 namespace nn::detail {
-/// A tensor of a module. Like a plain one, but that its memory knows when another takes its place: compiled programs look there.
+/// A tensor of a module. Like a plain one, but that its memory knows when it leaves that place: compiled programs look there.
 struct Member : Tensor {
   Member() = default;
   Member(Tensor t) : Tensor(std::move(t)) {}
   Member(const Member&) = default;
-  Member(Member&&) noexcept = default;
-  Member& operator=(const Member& o) { return *this = Member(o); }
+  Member(Member&& o) noexcept : Tensor(std::move(o)) { leave(); }
+  Member& operator=(const Member& o) { return *this = Member(static_cast<const Tensor&>(o)); }
   Member& operator=(Member&& o) noexcept {
-    if (defined()) impl().storage->handles.fetch_add(1, std::memory_order_relaxed);
+    leave();
     Tensor::operator=(std::move(o));
+    leave();
     return *this;
+  }
+  ~Member() { leave(); }
+
+ private:
+  void leave() const {
+    if (defined() && !modes.cloning) impl().storage->handles.fetch_add(1, std::memory_order_relaxed);
   }
 };
 }  // namespace nn::detail

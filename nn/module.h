@@ -218,6 +218,7 @@ template <class T> auto clone_field(T& f, CloneMemo& memo) {
     // can throw), and are then cloned one by one. This is why clone() is not const.
     static_assert(std::is_nothrow_move_constructible_v<T>, "clone() needs a module that can be moved without throwing");
     f.tapir_check_type();
+    ScopedMode cloning(modes.cloning, true);
     T out(std::move(f));
     const auto assign = [](auto& to, auto&& from) {
       if constexpr (!std::is_const_v<std::remove_reference_t<decltype(to)>>) to = std::move(from);

@@ -1,5 +1,9 @@
 // What lies outside of a program is known by object and version: what happens to other objects disturbs no program, and what happens to its
 // own is noticed.
+#include <atomic>
+#include <mutex>
+#include <thread>
+
 #include "../stderr_of.h"
 #include "steps.h"
 #include "training.h"
@@ -15,6 +19,11 @@ struct Norms : nn::Module {
   nn::Dropout drop{0.5};
   Tensor forward(const Tensor& x) { return drop(norm(a(x))); }
   TAPIR_FIELDS(a, norm, drop)
+};
+
+struct Two : nn::Module {
+  nn::Linear a{4, 4}, b{4, 4};
+  TAPIR_FIELDS(a, b)
 };
 
 /// A compiled training step that is replayed, and how often it was recorded.
@@ -152,25 +161,25 @@ TEST_CASE("the memory of a net that is gone is free at once, though a program kn
   for (int i = 0; i < 4; ++i) CHECK(same_values(fast(x), (*net)(x)));
 }
 
-TEST_CASE("programs are kept by least recent use; a signature that comes once does not stop those that come again") {
+TEST_CASE("programs are kept by least recent use: what did not come for long gives way") {
   auto f = compile([](const Tensor& x) { return x + 1; }, {.max_programs = 2});
   const auto call = [&](int64_t n) { CHECK(same_bits(f(zeros({n})), ones({n}))); };
   const std::string told = stderr_of([&] {
     for (int i = 0; i < 4; ++i) call(1), call(2);
     REQUIRE(f.programs() == 2);
-    for (int i = 0; i < 3; ++i) call(3);  // takes the place of 1
+    for (int i = 0; i < 40; ++i) call(1 + i % 3);  // in turn: two are replayed
+    CHECK(recordings_of(f) == 4);
+    CHECK(replays_of(f) >= 30);
+    for (int i = 0; i < 20; ++i) call(2), call(3);  // 1 did not come for 16 calls
   });
   CHECK(told.find("raise max_programs") != std::string::npos);
   CHECK(told.find("warning") == told.rfind("warning"));
-  const int64_t before = recordings_of(f);
-  call(2), call(3);
-  CHECK(recordings_of(f) == before);
-  for (int i = 0; i < 3; ++i) call(1);
-  call(3);
-  CHECK(f.programs() == 2);
-  const int64_t replays = replays_of(f);
-  for (int64_t n = 10; n < 60; ++n) call(n), call(3);
-  CHECK(replays_of(f) >= replays + 50 - 2);  // of 1 nothing is left
+  const int64_t before = replays_of(f);
+  for (int i = 0; i < 5; ++i) call(2), call(3);
+  CHECK(replays_of(f) == before + 10);
+  for (int64_t n = 10; n < 50; ++n) call(n);  // each once
+  for (int i = 0; i < 30; ++i) call(7);
+  CHECK(replays_of(f) >= 5);
 }
 
 TEST_CASE("a signature that runs as it is says how to go on, and gets another chance when its objects change") {
@@ -217,4 +226,129 @@ TEST_CASE("packed sequences, whose lengths the host reads, run as they are") {
   for (int i = 0; i < 4; ++i) CHECK(same_bits(fast(packed.data), f(packed.data)));
   CHECK(fast.programs() == 0);
   CHECK(fast.explain().find("data<T>()") != std::string::npos);
+}
+
+TEST_CASE("modules that nobody calls: their tensors know when they leave their place") {
+  manual_seed(7);
+  Two net;
+  const Tensor x = randn({2, 4});
+  const auto f = [&](const Tensor& x) {
+    NoGrad guard;
+    return relu(linear(x, net.a.weight, net.a.bias));
+  };
+  auto fast = compile(f);
+  const auto same = [&] {
+    for (int i = 0; i < 4; ++i) CHECK(same_bits(fast(x), f(x)));
+    CHECK(fast.programs() == 1);
+  };
+  same();
+  std::swap(net.a, net.b);
+  same();
+  nn::Linear old = std::move(net.a);
+  net.a = nn::Linear(4, 4);
+  same();
+  old = std::exchange(net.a, nn::Linear(4, 4));
+  same();
+  std::swap(net.a.weight, net.b.weight);
+  same();
+  const int64_t before = recordings_of(fast);
+  Two best = net.clone();
+  best = net.clone();
+  for (int i = 0; i < 4; ++i) (void)fast(x);
+  CHECK(recordings_of(fast) == before);
+}
+
+TEST_CASE("lists of modules that grow are noticed, however they are walked") {
+  manual_seed(8);
+  nn::ModuleList list(nn::Linear(4, 4));
+  nn::ModuleDict heads;
+  heads.insert("a", nn::Linear(4, 4));
+  const Tensor x = randn({2, 4});
+  const auto by_number = [&](const Tensor& x) {
+    NoGrad guard;
+    Tensor y = x + 0;
+    for (int64_t i = 0; i < list.size(); ++i) y = list.as<nn::Linear>(i)(y);
+    return y;
+  };
+  const auto by_name = [&](const Tensor& x) {
+    NoGrad guard;
+    return heads.as<nn::Linear>(heads.contains("b") ? "b" : "a")(x);
+  };
+  auto numbers = compile(by_number);
+  auto names = compile(by_name);
+  const auto same = [&] {
+    for (int i = 0; i < 4; ++i) CHECK(same_bits(numbers(x), by_number(x)));
+    for (int i = 0; i < 4; ++i) CHECK(same_bits(names(x), by_name(x)));
+  };
+  same();
+  list.push_back(nn::Linear(4, 4)), heads.insert("b", nn::Linear(4, 4));
+  same();
+  heads.erase("b");
+  same();
+}
+
+TEST_CASE("the result of another program that is exchanged is noticed") {
+  auto twice = compile([](const Tensor& x) { return x * 2; });
+  const Tensor x = ones({3});
+  for (int i = 0; i < 4; ++i) (void)twice(x);
+  Tensor y = twice(x);
+  auto next = compile([&](const Tensor& x) { return x + y; });
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(next(x), full({3}, 3.)));
+  REQUIRE(next.programs() == 1);
+  y = full({3}, 7.);
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(next(x), full({3}, 8.)));
+  y = twice(x);
+  twice.reset();  // the memory is the user's now
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(next(x), full({3}, 3.)));
+  CHECK(next.programs() == 1);
+}
+
+TEST_CASE("what lets go of a tensor while it is recorded, or leaves a module in another mode, runs as it is") {
+  Tensor w = ones({3});
+  int calls = 0;
+  auto drops = compile([&](const Tensor& x) {
+    const Tensor y = w.defined() ? x + w : x + 1;
+    if (++calls == 2) w = Tensor();
+    return y;
+  });
+  for (int i = 0; i < 8; ++i) CHECK(same_bits(drops(ones({3})), full({3}, 2.)));
+
+  nn::Dropout drop(0.5);
+  auto leaves = compile([&](const Tensor& x) {
+    drop.eval();
+    const Tensor y = drop(x) + 1;
+    drop.train();
+    return y;
+  });
+  for (int i = 0; i < 8; ++i) {
+    drop.eval();
+    CHECK(same_bits(leaves(ones({3})), full({3}, 2.)));
+    CHECK(drop.training);
+  }
+}
+
+TEST_CASE("a tensor from outside that another thread exchanges is held for the time of a call") {
+  std::mutex turn;
+  Tensor table = full({1 << 14}, 1.);
+  auto f = compile([&](const Tensor& x) {
+    const std::lock_guard lock(turn);
+    return x + table;
+  });
+  const Tensor x = zeros({1 << 14});
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    for (int i = 0; !stop; ++i) {
+      Tensor fresh = full({1 << 14}, double(1 + i % 7));
+      const std::lock_guard lock(turn);
+      table = fresh;
+    }
+  });
+  int wrong = 0;
+  for (int i = 0; i < 300; ++i) {
+    const Tensor y = f(x);
+    wrong += y[0].item() < 1 || y[0].item() > 7 || !same_bits(y, full({1 << 14}, y[0].item()));
+  }
+  stop = true;
+  other.join();
+  CHECK(wrong == 0);
 }
