@@ -232,6 +232,18 @@ void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, 
   } else log(state, "not replayed yet: " + why);
 }
 
+/// Is a result a leaf that was made inside, and requires a gradient?
+bool has_made_leaf(const Recorded& r, const std::vector<Tensor>& outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor& y = outputs[i];
+    const int block = ir::block_of(r.program.outputs[i]);
+    if (y.defined() && y.requires_grad() && y.is_leaf() &&
+        (block < 0 || r.program.blocks[size_t(block)].kind != ir::Block::Kind::Outside))
+      return true;
+  }
+  return false;
+}
+
 /// Runs the call and writes it down.
 void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   for (const Tensor& x : call.inputs)
@@ -278,12 +290,8 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   ir::Held held;
   if (why.empty()) why = ir::obstacle(*r, rest, permanent);
   if (why.empty() && !r->hold(held)) why = "a tensor from outside went during the call";
-  for (size_t i = 0; why.empty() && i < outputs.size(); ++i)
-    if (const Tensor& y = outputs[i]; y.defined() && y.requires_grad() && y.is_leaf()) {
-      const ir::View& v = r->program.outputs[i];
-      if (v.block < 0 || r->program.blocks[size_t(v.block)].kind != ir::Block::Kind::Outside)
-        permanent = true, why = "a result is a leaf that is made inside and requires a gradient";
-    }
+  if (why.empty() && has_made_leaf(*r, outputs))
+    permanent = true, why = "a result is a leaf that is made inside and requires a gradient";
   if (why.empty() && aliases.are_kept(outputs))
     why = "an argument is kept outside: copy_() it into a tensor that exists before";
   CompileEntry& place = entry_of(state, e, *r);
