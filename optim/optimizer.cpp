@@ -335,6 +335,7 @@ void Optimizer::split_cohorts(Group& group) {
     Slot& own = found->second;
     if (!own.step.defined()) own.step = slot.step.clone(), own.numbers = clone_if(slot.numbers);
     slot.step = own.step, slot.numbers = own.numbers;
+    state_.changed();  // programs know the count that it had
   }
 }
 

@@ -352,3 +352,32 @@ TEST_CASE("a tensor from outside that another thread exchanges is held for the t
   other.join();
   CHECK(wrong == 0);
 }
+
+TEST_CASE("parameters that are frozen and thawed have counts of their own in Adam, compiled as eager") {
+  std::vector<Tensor> left[2];
+  for (const bool compiled : {false, true}) {
+    manual_seed(9);
+    nn::Linear a(2, 2), b(2, 1);
+    std::vector<Tensor> all = a.parameters();
+    for (const Tensor& p : b.parameters()) all.push_back(p);
+    optim::Adam opt(all, {.lr = 0.1});
+    auto step = compile(
+        [&](const Tensor& x) {
+          opt.zero_grad();
+          const Tensor loss = sum(square(b(a(x)) - 1));
+          loss.backward();
+          opt.step();
+          return loss;
+        },
+        {.enabled = compiled});
+    for (int i = 0; i < 24; ++i) {
+      if (i % 10 == 5) a.requires_grad_(false);
+      if (i % 10 == 9) a.requires_grad_();
+      (void)step(ones({1, 2}));
+      for (const auto& [name, t] : opt.state_dict()) left[compiled].push_back(t.clone());
+      for (const Tensor& p : all) left[compiled].push_back(p.detach().clone());
+    }
+  }
+  REQUIRE(left[0].size() == left[1].size());
+  for (size_t i = 0; i < left[0].size(); ++i) CHECK(same_values(left[0][i], left[1][i]));
+}
