@@ -23,7 +23,7 @@ struct CompileEntry {
   std::unique_ptr<Recorded> last;  // the newest recording, which the next one must equal
   std::unique_ptr<Replay> replay;
   std::string why;     // it is not replayed
-  bool eager = false;  // while what lies outside is so:
+  bool eager = false;  // its calls run as they are, until `outside` changes
   std::unique_ptr<Outside> outside = {};
   int attempts = 0;   // recordings since it was last replayed
   int fruitless = 0;  // recordings that few replays followed
@@ -37,7 +37,7 @@ struct CompilerState {
   std::vector<std::unique_ptr<CompileEntry>> entries;
   int warnings = 0;
   bool recording = false;
-  bool crowded = false;  // a signature has given way
+  bool crowded = false;  // the user was told that there are more signatures than programs
   int64_t calls = 0;
   ir::Held held;  // while a program runs
 };
@@ -68,7 +68,7 @@ void warn(CompilerState& state, const std::string& text) {
 }
 void warn_eager(CompilerState& state, const std::string& why) {
   warn(state,
-       "calls of a signature run as they are: " + why + " (reset() after the cause is mended: it is recorded again)");
+       "calls of a signature run as they are: " + why + " (when the cause is fixed, reset() has it recorded again)");
 }
 
 /// What selects a program. The same object twice among the arguments is another signature than two.

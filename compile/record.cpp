@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "../autograd/meta.h"
 #include "../core/cuda.h"
@@ -18,7 +19,7 @@ struct ProgramRecorder final : detail::Recorder {
   std::vector<const char*> begin;                    // of each block
   std::vector<tapir::Storage*> owner;                // of each block, once a kernel has seen one
   std::map<const tapir::Storage*, int> input_of;     // roots of inputs; their blocks are not in `live`
-  std::map<const tapir::Storage*, size_t> seen;      // of outside blocks: which of notes.storages
+  std::set<const tapir::Storage*> seen;              // of outside blocks: those of notes.storages
   std::map<const tapir::Storage*, uint32_t> leaves;  // before they changed
   std::map<int, bool> filled;                        // by the host, in fresh memory; true: by tensor()
   std::map<const tapir::Storage*, Tensor> asked;     // gradients that grad() gave, and whose they are
@@ -164,7 +165,7 @@ void ProgramRecorder::note(const TensorView& v, int block) {
     asked.erase(at);
     if (!is_noted(leaf)) gradient_changes(leaf, false);
   }
-  if (!seen.try_emplace(v.storage, notes.storages.size()).second) return;
+  if (!seen.insert(v.storage).second) return;
   const auto before = leaves.find(v.storage);
   notes.storages.push_back({StoragePtr::share(v.storage), block, v.storage->version.load(std::memory_order_relaxed),
                             before != leaves.end() ? before->second : v.storage->leaves.load()});
