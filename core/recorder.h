@@ -11,8 +11,8 @@ struct Storage;
 namespace detail {
 struct Stamp;
 
-/// Who records a program in this thread hears here of what host code does beside calling kernels: modes.recorder, null where nothing is
-/// recorded. A program holds kernel calls alone; what the host computes, asks or changes is refused, or what the program depends on.
+/// Receives what host code does besides calling kernels while a program is recorded: modes.recorder of that thread; null where nothing is
+/// recorded. A program holds kernel calls alone, so the recorder refuses what the host does, or writes down what the program depends on.
 struct Recorder {
   /// The host needs values; throws.
   virtual void host_reads(const char* op, const char* file, unsigned line) = 0;

@@ -89,7 +89,7 @@ template <class T> class Weak {
   T* p_ = nullptr;
 };
 }  // namespace detail
-/// One who knew it looks away.
+/// Ends one weak handle, or that of all owners; the last one frees the object.
 void forget(Storage* s) noexcept;
 
 /// Memory of the device's allocator, not initialised. OutOfMemoryError when there is none.

@@ -2,11 +2,11 @@
 // Note [What a compiled program takes for constant]
 // A program that compile() recorded holds kernel calls, not the host code that made them. It knows what that code depended on by object
 // and version, and looks at each in every call:
-// - memory from outside, by a weak handle to its Storage: is it alive, `handles` the same, `leaves` the same;
+// - memory from outside, by a weak handle to its Storage: it is alive, and its `handles` and `leaves` are the same;
 // - a module or an optimizer that was called, by its Stamp: the same place, version and flag;
 // - leaves whose gradients change, by weak handles;
 // - settings of the thread and the process, which are part of the call's signature.
-// Nothing is registered anywhere: an object that no program asked has no Stamp, and no object knows who asked it.
+// Nothing is registered anywhere: an object that no program asked has no Stamp, and no object knows its programs.
 #include <atomic>
 #include <cstdint>
 #include <utility>
