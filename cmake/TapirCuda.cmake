@@ -1,5 +1,5 @@
-# The CUDA plugin, libtapir_cuda.so: cuda_kernels/*.{cu,cpp} and cuda_kernels/vendor/*, compiled by nvcc. What links Tapir does not need
-# it; it is opened at the first call into cuda::, and opens CUDA's libraries itself (vendor/libraries.cpp).
+# The CUDA plugin, libtapir_cuda.so: cuda_kernels/ compiled by nvcc. What links Tapir does not need it; it is
+# opened at the first call into cuda::, and opens CUDA's libraries itself (vendor/libraries.cpp).
 # TAPIR_CUDA_ARCHITECTURES is CMake's list ("90": sm_90 and its PTX); by default this machine's devices', or 90 where it has none.
 if(NOT TAPIR_CUDA_ARCHITECTURES)
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE here ERROR_QUIET RESULT_VARIABLE failed)
@@ -25,7 +25,7 @@ enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 
 include(TapirCudnn)
-file(GLOB cuda_sources CONFIGURE_DEPENDS cuda_kernels/*.cu cuda_kernels/*.cpp cuda_kernels/vendor/*.cu cuda_kernels/vendor/*.cpp)
+file(GLOB cuda_sources CONFIGURE_DEPENDS cuda_kernels/*.cpp cuda_kernels/*.cu cuda_kernels/*/*.cpp cuda_kernels/*/*.cu)
 if(NOT TAPIR_CUDNN)
   list(FILTER cuda_sources EXCLUDE REGEX "/vendor/dnn\\.cpp$")
   list(APPEND cuda_sources cuda_kernels/vendor/none/dnn.cpp)
@@ -50,8 +50,9 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.26 does not know 
   target_compile_options(tapir_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
 endif()
 # As the kernels that NVRTC makes: a product and a sum are rounded apart, so that fused calls give the bits of these (Note [Fused calls]).
-set_property(SOURCE cuda_kernels/unary.cu cuda_kernels/binary.cu cuda_kernels/ternary.cu APPEND PROPERTY COMPILE_OPTIONS
-  --fmad=false)
+foreach(family unary binary ternary)
+  set_property(SOURCE cuda_kernels/pointwise/${family}.cu APPEND PROPERTY COMPILE_OPTIONS --fmad=false)
+endforeach()
 target_include_directories(tapir_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(tapir_cuda PRIVATE tapir CUDA::cudart_static ${CMAKE_DL_LIBS})
 if(TAPIR_CUDNN)

@@ -1,5 +1,5 @@
 # tapir_fused_prelude, an object library: the headers that generated CUDA kernels are made of, as one text in the program (see
-# cuda_kernels/fused_device.h), so that they compile where there is neither a source tree nor a toolkit.
+# cuda_kernels/fused/fused_device.h), so that they compile where there is neither a source tree nor a toolkit.
 # Run as a script (-D OUTPUT=...) it writes that text: every header once, at its first #include; those of the standard library and of
 # CUDA are left out.
 if(CMAKE_SCRIPT_MODE_FILE)
@@ -32,9 +32,9 @@ if(CMAKE_SCRIPT_MODE_FILE)
     set(result "${result}" PARENT_SCOPE)
     set(seen ${seen} PARENT_SCOPE)
   endfunction()
-  put_file("${root}/cuda_kernels/fused_std.h")
-  put_file("${root}/cuda_kernels/fused_device.h")
-  file(WRITE "${OUTPUT}.new" "#include \"${root}/cuda_kernels/fused_prelude.h\"\n\nnamespace tapir::inline v0::cuda_kernels {\n"
+  put_file("${root}/cuda_kernels/fused/fused_std.h")
+  put_file("${root}/cuda_kernels/fused/fused_device.h")
+  file(WRITE "${OUTPUT}.new" "#include \"${root}/cuda_kernels/fused/fused_prelude.h\"\n\nnamespace tapir::inline v0::cuda_kernels {\n"
     "const char* const fused_prelude = R\"prelude(${result})prelude\";\n}  // namespace tapir::inline v0::cuda_kernels\n")
   configure_file("${OUTPUT}.new" "${OUTPUT}" COPYONLY)
   return()
@@ -45,7 +45,7 @@ if(TARGET tapir_fused_prelude)
 endif()
 set(prelude ${PROJECT_BINARY_DIR}/fused_prelude.cpp)
 file(GLOB prelude_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/*.h ${PROJECT_SOURCE_DIR}/core/formulas/*.h
-  ${PROJECT_SOURCE_DIR}/cuda_kernels/*.h)
+  ${PROJECT_SOURCE_DIR}/cuda_kernels/*.h ${PROJECT_SOURCE_DIR}/cuda_kernels/fused/*.h)
 add_custom_command(OUTPUT ${prelude} DEPENDS ${prelude_headers} ${CMAKE_CURRENT_LIST_FILE}
   COMMAND ${CMAKE_COMMAND} -D OUTPUT=${prelude} -P ${CMAKE_CURRENT_LIST_FILE} VERBATIM)
 add_library(tapir_fused_prelude OBJECT EXCLUDE_FROM_ALL ${prelude})

@@ -9,9 +9,9 @@
 #include "../autograd/node.h"
 #include "../core/cuda.h"
 #include "../ops/autocast.h"
-#include "aliases.h"
 #include "explain.h"
-#include "replay.h"
+#include "record/aliases.h"
+#include "replay/replay.h"
 
 namespace tapir::inline v0::detail {
 

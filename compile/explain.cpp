@@ -4,7 +4,7 @@
 #include <map>
 
 #include "../core/allocator.h"
-#include "uses.h"
+#include "program/uses.h"
 
 namespace tapir::inline v0::ir {
 

@@ -2,7 +2,7 @@
 // Programs as text for people.
 #include <string>
 
-#include "replay.h"
+#include "replay/replay.h"
 
 namespace tapir::inline v0::ir {
 

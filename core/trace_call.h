@@ -1,6 +1,6 @@
 #pragma once
 // A kernel call as a list of arguments, and back: shared by the tables that stand before a device's own (core/trace.cpp,
-// compile/record.cpp). Not for public headers.
+// compile/record/record.cpp). Not for public headers.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -12,7 +12,7 @@
 
 #include "../core/dtype.h"
 #include "../core/math.h"
-#include "late_error.h"
+#include "runtime/late_error.h"
 
 // What device code shares: shared memory, folds over warps and blocks, bad values, 16-byte packs.
 namespace tapir::inline v0::cuda_kernels {

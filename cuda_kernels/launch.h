@@ -1,6 +1,6 @@
 #pragma once
 #include "../core/cuda_launch.h"
-#include "device.h"
+#include "runtime/device.h"
 
 namespace tapir::inline v0::cuda_kernels {
 

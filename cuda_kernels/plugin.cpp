@@ -3,9 +3,9 @@
 
 #include "../core/error.h"
 #include "../core/unwinder.h"
-#include "architectures.h"
-#include "device.h"
 #include "kernels.h"
+#include "runtime/architectures.h"
+#include "runtime/device.h"
 #include "vendor/libraries.h"
 #include "vendor/nvrtc.h"
 

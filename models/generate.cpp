@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "../compile/record.h"
+#include "../compile/record/record.h"
 #include "../nn/hooks_impl.h"
 #include "../ops/arithmetic.h"
 #include "../ops/attention.h"

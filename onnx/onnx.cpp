@@ -5,7 +5,7 @@
 #include <array>
 #include <set>
 
-#include "../compile/record.h"
+#include "../compile/record/record.h"
 #include "../core/modes.h"
 #include "../io/file.h"
 #include "../ops/cast.h"

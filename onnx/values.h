@@ -1,7 +1,7 @@
 #pragma once
 // Kernels read and write views of memory, with strides and more than once. A value of ONNX is written once and has no strides. This file
 // finds the value that a view reads.
-#include "../compile/program.h"
+#include "../compile/program/program.h"
 #include "builder.h"
 
 namespace tapir::inline v0::onnx {

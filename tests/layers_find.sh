@@ -4,7 +4,7 @@ set -u
 root=$(readlink -f "$(dirname "$0")/..")
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-mkdir -p "$tree"/{tools,core,nn,ops,quant,tests/op_cases}
+mkdir -p "$tree"/{tools,core,nn,ops/misc,compile/program,compile/plan,quant,tests/op_cases}
 cp "$root/tools/check_layers" "$tree/tools"
 passed=0 failed=0
 verdict() { if "${@:2}"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $1"; cat "$tree/said"; fi; }
@@ -25,7 +25,12 @@ passes nn/planted.cpp <<< 'std::string f() { return tapir::format("{}", 1) + std
 passes nn/planted.cpp <<< 'void swap(Tensor& a, Tensor& b); void f() { swap(a, b); }  // format(x)'
 passes nn/planted.cpp <<< 'void f() { const auto size = [](int n) { return n; }; size(3); }'
 finds core/planted.h '#include "../nn' <<< '#include "../nn/module.h"'
+finds compile/program/planted.h '#include "../plan' <<< '#include "../plan/plan.h"'
+passes compile/plan/planted.h <<< '#include "../program/program.h"'
 finds nn/planted.h '#include <tapir' <<< '#include <tapir/core/tensor.h>'
+look ops/misc/planted.h <<< '#pragma once'
+verdict "a room without a name" grep -q 'ops/misc/planted.h: no room of ops/' "$tree/said"
+rm "$tree/ops/misc/planted.h"
 touch "$tree/tapir.h"
 look nn/light.h <<< '#include <vector>'
 printf '#include "nn/heavy.h"\n' > "$tree/tapir.h"

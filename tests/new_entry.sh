@@ -29,11 +29,11 @@ replace core/entries.h 'X(norm_relu_backward, NormReluBackward)' 'X(norm_relu_ba
 insert core/params.h 'struct FusedParams;  // core/fused.h' 'struct MidpointParams {
   double weight = 0.5;
 };'
-insert compile/params_fields.h 'TAPIR_PARAMS_FIELDS(UnaryParams, op, a, b, c)' 'TAPIR_PARAMS_FIELDS(MidpointParams, weight)'
+insert compile/program/params_fields.h 'TAPIR_PARAMS_FIELDS(UnaryParams, op, a, b, c)' 'TAPIR_PARAMS_FIELDS(MidpointParams, weight)'
 for kernels in cpu cuda; do
   test $kernels = cpu && space=cpu || space=cuda_kernels
-  cat > ${kernels}_kernels/midpoint.cpp << END
-#include "kernels.h"
+  cat > ${kernels}_kernels/pointwise/midpoint.cpp << END
+#include "../kernels.h"
 namespace tapir::inline v0::$space {
 void midpoint(Context& ctx, const entry::Midpoint& c) {
   ctx.table->ternary(ctx, {c.out, c.a, c.b, TensorView(c.params.weight, c.out.dtype), {TernaryOp::Lerp}});
@@ -49,10 +49,10 @@ namespace tapir::inline v0 {
 Tensor midpoint(const Tensor& a, const Tensor& b, double weight = 0.5);
 }  // namespace tapir::inline v0
 END
-cat > ops/midpoint.cpp << END
-#include "midpoint.h"
-#include "arithmetic.h"
-#include "front.h"
+cat > ops/pointwise/midpoint.cpp << END
+#include "../midpoint.h"
+#include "../arithmetic.h"
+#include "../front.h"
 namespace tapir::inline v0 {
 Tensor midpoint(const Tensor& a, const Tensor& b, double weight) {
   const Tensor y = empty(a.shape(), {.dtype = a.dtype(), .device = a.device()});
@@ -67,8 +67,8 @@ compile() { "$compiler" -std=c++20 -O0 -Wall -Wextra -Werror -Wno-unknown-pragma
 # has OBJECT SYMBOL: what it must name.
 has() { nm -C "$scratch/$1.o" > "$log" && grep -qE -- "$2" "$log" && good || { : > "$log"; bad "$1.cpp does not know $2"; }; }
 both() { compile "$@" && good || bad "$1 does not compile with an entry more"; }
-both core/trace.cpp; both core/profiler.cpp; both compile/record.cpp; both compile/schedule.cpp; both compile/difference.cpp
-both cpu_kernels/table.cpp; both cpu_kernels/midpoint.cpp; both cuda_kernels/midpoint.cpp; both ops/midpoint.cpp
+both core/trace.cpp; both core/profiler.cpp; both compile/record/record.cpp; both compile/replay/schedule.cpp; both compile/record/difference.cpp
+both cpu_kernels/table.cpp; both cpu_kernels/pointwise/midpoint.cpp; both cuda_kernels/pointwise/midpoint.cpp; both ops/pointwise/midpoint.cpp
 mv "$scratch/midpoint.o" "$scratch/ops_midpoint.o"
 both cuda_kernels/plugin.cpp -I "$source/tests/cuda_emulation/include" -DTAPIR_CUDA_ARCHITECTURES='"90"' -I "$(dirname "$source")"
 has table "U tapir::v0::cpu::midpoint\(tapir"; has plugin "U tapir::v0::cuda_kernels::midpoint\(tapir"
@@ -76,10 +76,10 @@ has trace "around<.*entry::Midpoint>"; has profiler "observed_call<.*entry::Midp
 has record "around<.*RecordsCalls, .*entry::Midpoint>"; has schedule "KernelThunk<.*entry::Midpoint>"
 
 # What is left out is found: the fields of the parameters; a field that is neither an operand nor plain parameters; a device without a kernel.
-cp compile/params_fields.h "$scratch/kept"
-sed -i /MidpointParams/d compile/params_fields.h
-compile compile/difference.cpp && bad "parameters without names of their fields compile" || good
-cp "$scratch/kept" compile/params_fields.h
+cp compile/program/params_fields.h "$scratch/kept"
+sed -i /MidpointParams/d compile/program/params_fields.h
+compile compile/record/difference.cpp && bad "parameters without names of their fields compile" || good
+cp "$scratch/kept" compile/program/params_fields.h
 cp core/entries.h "$scratch/kept"
 replace core/entries.h '  In a, b, scale = {};' '  In a, b;\n  std::vector<Tensor> scale = {};'
 compile core/trace.cpp && bad "an entry that holds tensors compiles" || good

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "../../core/parallel.h"
-#include "../conv_gemm.h"
+#include "../conv/conv_gemm.h"
 #include "../kernels.h"
 
 namespace tapir::inline v0::cpu::dnn {

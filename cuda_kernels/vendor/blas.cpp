@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "../../core/error.h"
-#include "../graphs.h"
-#include "../tuning.h"
+#include "../runtime/graphs.h"
+#include "../runtime/tuning.h"
 #include "libraries.h"
 
 // cuBLASLt: descriptors and the library's choice of kernel are made once per signature (10 to 100 us) and kept. The choice is the library's

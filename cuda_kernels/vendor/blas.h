@@ -1,6 +1,6 @@
 #pragma once
 #include "../../core/strided_matrix.h"
-#include "../device.h"
+#include "../runtime/device.h"
 
 // Matrix products: what stands before cuBLASLt.
 namespace tapir::inline v0::cuda_kernels::blas {

@@ -22,8 +22,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "../graphs.h"
-#include "../tuning.h"
+#include "../runtime/graphs.h"
+#include "../runtime/tuning.h"
 #include "libraries.h"
 
 namespace tapir::inline v0::cuda_kernels::dnn {

@@ -1,5 +1,5 @@
 #pragma once
-#include "../device.h"
+#include "../runtime/device.h"
 
 // What stands before cuDNN, and is answered by the CPU's table in the host emulation. Every function returns false, with nothing worth keeping
 // written, where the library has no kernel for the call; the caller then has a way of its own.

@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "../device.h"
+#include "../runtime/device.h"
 
 // The small functions before the driver's modules: what nvrtc::compile() made, on a device.
 namespace tapir::inline v0::cuda_kernels::module {

@@ -10,8 +10,8 @@
 
 #include "../../core/cuda_libraries.h"
 #include "../../core/error.h"
-#include "../fused_prelude.h"
-#include "../tuning.h"
+#include "../fused/fused_prelude.h"
+#include "../runtime/tuning.h"
 
 namespace tapir::inline v0::cuda_kernels::nvrtc {
 namespace {

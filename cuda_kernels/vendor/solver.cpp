@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../../core/error.h"
-#include "../graphs.h"
+#include "../runtime/graphs.h"
 #include "libraries.h"
 
 // cuSOLVER, and cuBLAS for triangles: batched where the library has a batched form, else one matrix after the other.

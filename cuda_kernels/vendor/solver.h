@@ -1,5 +1,5 @@
 #pragma once
-#include "../device.h"
+#include "../runtime/device.h"
 
 // Decompositions: what stands before cuSOLVER and cuBLAS.
 namespace tapir::inline v0::cuda_kernels::solver {

@@ -2,7 +2,7 @@
 
 #include <cub/device/device_radix_sort.cuh>
 
-#include "../device.h"
+#include "../runtime/device.h"
 
 namespace tapir::inline v0::cuda_kernels {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <limits>
 
-#include <tapir/compile/passes.h>
+#include <tapir/compile/passes/passes.h>
 
 #include "program_bits.h"
 #include "random_steps.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include <tapir/compile/passes.h>
-#include <tapir/compile/record.h>
+#include <tapir/compile/passes/passes.h>
+#include <tapir/compile/record/record.h>
 #include <tapir/tapir.h>
 
 #include "../catch.h"

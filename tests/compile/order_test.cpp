@@ -1,5 +1,5 @@
-#include <tapir/compile/passes.h>
-#include <tapir/compile/plan.h>
+#include <tapir/compile/passes/passes.h>
+#include <tapir/compile/plan/plan.h>
 
 #include "program_bits.h"
 #include "random_steps.h"

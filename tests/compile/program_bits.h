@@ -2,7 +2,7 @@
 // Programs before and after a pass.
 #include <cstring>
 
-#include <tapir/compile/record.h>
+#include <tapir/compile/record/record.h>
 
 #include "../catch.h"
 #include "../same_bits.h"

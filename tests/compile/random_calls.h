@@ -2,8 +2,8 @@
 #pragma once
 #include <random>
 
-#include <tapir/compile/passes.h>
-#include <tapir/compile/record.h>
+#include <tapir/compile/passes/passes.h>
+#include <tapir/compile/record/record.h>
 #include <tapir/tapir.h>
 
 #include "../catch.h"

@@ -3,7 +3,7 @@
 #include <array>
 #include <random>
 
-#include <tapir/compile/record.h>
+#include <tapir/compile/record/record.h>
 
 #include "steps.h"
 

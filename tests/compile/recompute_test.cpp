@@ -2,10 +2,10 @@
 #include <cmath>
 #include <limits>
 
-#include <tapir/compile/min_cut.h>
-#include <tapir/compile/passes.h>
-#include <tapir/compile/plan.h>
-#include <tapir/compile/uses.h>
+#include <tapir/compile/passes/passes.h>
+#include <tapir/compile/plan/min_cut.h>
+#include <tapir/compile/plan/plan.h>
+#include <tapir/compile/program/uses.h>
 
 #include "../core/messages.h"
 #include "program_bits.h"

@@ -1,7 +1,7 @@
 #include <cstring>
 #include <thread>
 
-#include <tapir/compile/record.h>
+#include <tapir/compile/record/record.h>
 #include <tapir/tapir.h>
 
 #include "../catch.h"

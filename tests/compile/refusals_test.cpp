@@ -3,7 +3,7 @@
 #include <functional>
 #include <limits>
 
-#include <tapir/compile/passes.h>
+#include <tapir/compile/passes/passes.h>
 
 #include "../core/messages.h"
 #include "program_bits.h"

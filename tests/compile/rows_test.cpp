@@ -1,8 +1,8 @@
 // Softmax, norms and sums along rows, fused with the pointwise calls around them.
 #include <random>
 
-#include <tapir/compile/passes.h>
-#include <tapir/compile/record.h>
+#include <tapir/compile/passes/passes.h>
+#include <tapir/compile/record/record.h>
 #include <tapir/core/fused.h>
 #include <tapir/core/parallel.h>
 

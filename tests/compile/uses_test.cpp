@@ -1,5 +1,5 @@
 // The table that passes ask about a program's values, and the changes that keep it right.
-#include <tapir/compile/uses.h>
+#include <tapir/compile/program/uses.h>
 
 #include "random_calls.h"
 

@@ -1,4 +1,4 @@
-// cuda_kernels/graphs.cpp, streams.cpp, late_errors.cpp, memory.cpp: what threads do while another one captures a graph, or their own.
+// cuda_kernels/runtime/graphs.cpp, streams.cpp, late_errors.cpp, memory.cpp: what threads do while another one captures a graph, or their own.
 #include <tapir/core/device_table.h>
 #include <tapir/core/modes.h>
 

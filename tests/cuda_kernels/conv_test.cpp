@@ -1,4 +1,4 @@
-// cuda_kernels/conv.cpp: results and gradients against the CPU.
+// cuda_kernels/conv/conv.cpp: results and gradients against the CPU.
 #include "cuda.h"
 
 using namespace tapir;

@@ -1,6 +1,6 @@
 // core/cuda.h: devices, streams, events; what happens where there is no device.
 #include "cuda.h"
-#include "../../cuda_kernels/architectures.h"
+#include "../../cuda_kernels/runtime/architectures.h"
 
 #include <thread>
 

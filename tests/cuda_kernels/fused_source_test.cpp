@@ -1,13 +1,13 @@
-// cuda_kernels/fused_layout.cpp, fused_source.cpp, kernel_files.cpp, vendor/nvrtc.cpp: what a fused call's kernel is, and that NVRTC takes it.
+// cuda_kernels/fused/fused_layout.cpp, fused_source.cpp, kernel_files.cpp, vendor/nvrtc.cpp: what a fused call's kernel is, and that NVRTC takes it.
 // Needs no device.
-#include "../../cuda_kernels/fused_source.h"
+#include "../../cuda_kernels/fused/fused_source.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
-#include "../../cuda_kernels/kernel_files.h"
+#include "../../cuda_kernels/fused/kernel_files.h"
 #include "../../cuda_kernels/vendor/nvrtc.h"
 #include "fused_steps.h"
 

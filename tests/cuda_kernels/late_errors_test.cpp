@@ -1,4 +1,4 @@
-// cuda_kernels/late_errors.cpp: bad values are an ordinary error at the next wait, and the device goes on.
+// cuda_kernels/runtime/late_errors.cpp: bad values are an ordinary error at the next wait, and the device goes on.
 #include "cuda.h"
 
 using namespace tapir;

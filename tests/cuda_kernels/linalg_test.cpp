@@ -1,4 +1,4 @@
-// cuda_kernels/linalg.cpp: decompositions give back what they were made of.
+// cuda_kernels/linalg/linalg.cpp: decompositions give back what they were made of.
 #include "cuda.h"
 
 using namespace tapir;

@@ -1,4 +1,4 @@
-// cuda_kernels/matmul.cpp: every dtype and layout against the CPU.
+// cuda_kernels/matmul/matmul.cpp: every dtype and layout against the CPU.
 #include <tapir/core/backend.h>
 #include <tapir/core/device_table.h>
 #include <tapir/core/modes.h>

@@ -1,4 +1,4 @@
-// cuda_kernels/memory.cpp: the caching allocator.
+// cuda_kernels/runtime/memory.cpp: the caching allocator.
 #include "cuda.h"
 
 #include <map>

@@ -1,4 +1,4 @@
-// cuda_kernels/norm.cu, norm_channels.cu: rows in registers and any others; both memory formats of images.
+// cuda_kernels/norm/norm.cu, norm_channels.cu: rows in registers and any others; both memory formats of images.
 #include "kernels.h"
 
 using namespace tapir;

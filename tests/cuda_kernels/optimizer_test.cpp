@@ -1,4 +1,4 @@
-// cuda_kernels/optimizer.cu, foreach.cu: many tensors, large ones, gaps.
+// cuda_kernels/optimizer/optimizer.cu, foreach.cu: many tensors, large ones, gaps.
 #include "kernels.h"
 
 using namespace tapir;

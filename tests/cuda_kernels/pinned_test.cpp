@@ -1,4 +1,4 @@
-// cuda_kernels/pinned.cpp and the copies of streams.cpp.
+// cuda_kernels/runtime/pinned.cpp and the copies of streams.cpp.
 #include "cuda.h"
 
 using namespace tapir;

@@ -1,4 +1,4 @@
-// cuda_kernels/reduce.cu: shapes that take each of its ways (rows in groups and blocks, columns, packs, chunks).
+// cuda_kernels/reduce/reduce.cu: shapes that take each of its ways (rows in groups and blocks, columns, packs, chunks).
 #include "kernels.h"
 
 using namespace tapir;

@@ -1,4 +1,4 @@
-// cuda_kernels/resample.cu: interpolate and its gradients against the CPU.
+// cuda_kernels/resample/resample.cu: interpolate and its gradients against the CPU.
 #include "kernels.h"
 
 using namespace tapir;

@@ -1,4 +1,4 @@
-// cuda_kernels/scan.cu, histogram.cu, search.cu.
+// cuda_kernels/reduce/scan.cu, histogram.cu, search.cu.
 #include "kernels.h"
 
 using namespace tapir;

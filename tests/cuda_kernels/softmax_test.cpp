@@ -1,4 +1,4 @@
-// cuda_kernels/softmax.cu, cross_entropy.cu: lanes in registers, long ones, lanes side by side.
+// cuda_kernels/norm/softmax.cu, cross_entropy.cu: lanes in registers, long ones, lanes side by side.
 #include "kernels.h"
 
 using namespace tapir;

@@ -1,5 +1,5 @@
-// cuda_kernels/tuning.cpp: choices kept on disk. Needs no device.
-#include "../../cuda_kernels/tuning.h"
+// cuda_kernels/runtime/tuning.cpp: choices kept on disk. Needs no device.
+#include "../../cuda_kernels/runtime/tuning.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -15,7 +15,7 @@
 
 #include "../../../core/error.h"
 #include "../../../core/trace_call.h"
-#include "../../../cuda_kernels/tuning.h"
+#include "../../../cuda_kernels/runtime/tuning.h"
 #include "../../../cuda_kernels/vendor/module.h"
 #include "../count.h"
 #include "../fibers.h"

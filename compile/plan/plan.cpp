@@ -1,0 +1,80 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "../program/uses.h"
+
+namespace tapir::inline v0::ir {
+
+int64_t placed_bytes(const Block& b) {
+  const int64_t align = b.device.is_cpu() ? 64 : 256;
+  return (b.bytes + align - 1) / align * align;
+}
+
+static bool placed_here(const Program& p, size_t i, const Life& life, const std::vector<bool>& elsewhere) {
+  return p.blocks[i].kind == Block::Kind::Temporary && life.last >= 0 && !elsewhere[i];
+}
+
+std::vector<int64_t> live_bytes(const Program& p, const std::vector<bool>& elsewhere) {
+  const std::vector<Life> lives = lives_of(p);
+  std::vector<int64_t> bytes(p.calls.size() + 1);
+  for (size_t i = 0; i < p.blocks.size(); ++i) {
+    if (!placed_here(p, i, lives[i], elsewhere)) continue;
+    bytes[size_t(lives[i].first)] += placed_bytes(p.blocks[i]);
+    bytes[size_t(lives[i].last) + 1] -= placed_bytes(p.blocks[i]);
+  }
+  for (size_t at = 1; at < bytes.size(); ++at) bytes[at] += bytes[at - 1];
+  bytes.pop_back();
+  return bytes;
+}
+
+int64_t most_live_bytes(const Program& p, const std::vector<bool>& elsewhere) {
+  const std::vector<int64_t> bytes = live_bytes(p, elsewhere);
+  return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+}
+
+Plan plan_memory(const Program& p, const std::vector<bool>& elsewhere) {
+  const std::vector<Life> lives = lives_of(p);
+  Plan plan;
+  plan.bound = most_live_bytes(p, elsewhere);
+  plan.offset.assign(p.blocks.size(), -1);
+  std::vector<int> order;
+  for (int i = 0; i < int(p.blocks.size()); ++i)
+    if (placed_here(p, size_t(i), lives[size_t(i)], elsewhere)) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return p.blocks[size_t(a)].bytes > p.blocks[size_t(b)].bytes; });
+  std::vector<int> placed;  // by offset
+  for (int i : order) {
+    const int64_t bytes = placed_bytes(p.blocks[size_t(i)]);
+    int64_t best = -1, best_gap = INT64_MAX, end = 0;
+    for (int other : placed) {
+      const Life &a = lives[size_t(i)], &b = lives[size_t(other)];
+      if (a.last < b.first || b.last < a.first) continue;
+      const int64_t at = plan.offset[size_t(other)], gap = at - end;
+      if (gap >= bytes && gap < best_gap) best = end, best_gap = gap;
+      end = std::max(end, at + placed_bytes(p.blocks[size_t(other)]));
+    }
+    if (best < 0) best = end;
+    plan.offset[size_t(i)] = best;
+    plan.arena = std::max(plan.arena, best + bytes), plan.apart += bytes;
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
+                                   [&](int a, int b) { return plan.offset[size_t(a)] < plan.offset[size_t(b)]; }),
+                  i);
+  }
+  return plan;
+}
+
+int64_t recorded_peak(const Program& p) {
+  std::vector<int64_t> change(p.calls.size() + 2);
+  for (const Block& b : p.blocks) {
+    if (b.kind == Block::Kind::Outside) continue;
+    change[size_t(b.birth)] += b.bytes;
+    if (b.death >= 0) change[size_t(b.death) + 1] -= b.bytes;
+  }
+  int64_t now = 0, peak = 0;
+  for (int64_t c : change) peak = std::max(peak, now += c);
+  return peak;
+}
+
+}  // namespace tapir::inline v0::ir

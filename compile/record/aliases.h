@@ -1,0 +1,32 @@
+#pragma once
+// The arguments of a call that is recorded: tensors with storages of their own in the same memory, for what shares memory with an
+// argument (the function may have captured the very same tensor) is not the argument.
+#include <vector>
+
+#include "../../core/tensor.h"
+
+namespace tapir::inline v0::detail {
+
+/// What was written through an alias was written, and what the function made of the tensor itself (unsqueeze_, requires_grad_) it made
+/// of the argument.
+class Aliases {
+ public:
+  /// `arguments` must live longer.
+  explicit Aliases(const std::vector<Tensor>& arguments);
+  ~Aliases();
+  Aliases(const Aliases&) = delete;
+  /// Gives the arguments what the function made of the tensors themselves; false: it made nothing.
+  bool hand_over();
+  /// A result as the function would have given it: in the argument's storage, not in its alias's. Forgets the base that `y` has.
+  Tensor unaliased(Tensor& y) const;
+  /// Did the function keep an alias, or a view of one? The call's own handles are known: here, its arguments, `outputs`.
+  bool are_kept(const std::vector<Tensor>& outputs) const;
+  const std::vector<Tensor> tensors;
+
+ private:
+  template <class F> void each(F f) const;
+  const std::vector<Tensor>& arguments_;
+  std::vector<uint32_t> versions_;
+};
+
+}  // namespace tapir::inline v0::detail

@@ -1,0 +1,119 @@
+#pragma once
+// A recorded call, improved and ready to be run again: Note [Compiling a function].
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../compile.h"
+#include "../record/recorded.h"
+#include "schedule.h"
+
+namespace tapir::inline v0::ir {
+
+/// What a pass left, for explain().
+struct PassEffect {
+  const char* name;
+  int64_t calls;  // after it
+};
+
+class Replay {
+ public:
+  /// `results`: those of the recorded call. `arguments`: its tensors.
+  Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
+         std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options);
+
+  ~Replay() {
+    for (Pool& pool : pools_) pool.set({});
+  }
+  Replay(const Replay&) = delete;
+
+  /// Would a call now do what was recorded? If not, `why` says what differs.
+  Fit fit(const char*& why, Held& held) const;
+  /// Runs it, after fit() with what that gave to hold; false: these arguments share memory with what it writes or reads, and nothing was done.
+  bool run(std::span<const Tensor> arguments, std::vector<Tensor>& results);
+  const detail::CompileCall::Frame& frame() const { return *frame_; }
+  const Recorded& recorded() const { return r_; }
+  const Schedule& schedule() const { return *schedule_; }
+  const std::vector<PassEffect>& effects() const { return effects_; }
+  CompileStats stats() const;
+  /// Bytes that stats().peak() was to stay below; 0: any number.
+  int64_t budget() const { return budget_; }
+  int64_t replays() const { return replays_; }
+
+ private:
+  struct Result {
+    enum Kind : uint8_t { Undefined, Argument, Leaf, Made, OfArgument, OfGradient, OfOutside } kind = Undefined;
+    size_t argument = 0;  // OfGradient: which slot's; Made: which pool
+    Tensor gradient;      // OfGradient, while it runs: that is there at the beginning
+    View view;
+    bool contiguous = true;
+    WeakTensor leaf;
+    detail::Weak<Storage> storage;  // OfOutside; view.offset is then in it
+  };
+  struct Slot {          // of recorded().grads
+    WeakTensor current;  // that the last run left
+    int pool = -1;       // where `end` lies, if it is made here
+    size_t first = 0;    // the first slot whose gradient at the start lies in the same block
+    bool contiguous = true;
+  };
+  struct Pool {  // a block that is made anew where somebody holds the last one
+    int block;
+    StoragePtr storage = {};
+    /// Other memory, or none; the old one is whoever's who has it.
+    void set(StoragePtr other) {
+      if (storage) storage->pooled = false;
+      if (other) other->pooled = true;
+      storage = std::move(other);
+    }
+    StoragePtr copy = {};  // what the caller gets, where the program keeps its own
+    std::vector<size_t> slots = {};
+    const std::string* values = nullptr;  // of a constant
+  };
+  struct Bound {
+    size_t argument;
+    int block;
+    int64_t bytes;       // of the argument behind its block's beginning
+    int64_t copied = 0;  // bytes that are brought to `place`, where addresses shall stay
+    StoragePtr place = {};
+  };
+  struct Range {
+    const char *begin, *end;
+    bool written;
+  };
+  Fit fit_gradient(size_t slot, const char*& why) const;
+  void add_result(const Tensor& y, const View& v, std::span<const Tensor> arguments);
+  int pool_of(int block);
+  bool apart(std::span<const Tensor> arguments) const;
+  bool reusable(const Pool& pool) const;
+  void settle_device(const CompileOptions& options, int64_t budget);
+  void copy_within_device(void* to, const void* from, int64_t bytes) const;
+  bool fixed_places() const;
+  bool is_copied_out(const Pool& pool) const;
+  void bind_arguments(std::span<const Tensor> arguments);
+  void bind_made();
+  void copy_results();
+  void set_gradients();
+  void find_prepared();
+  uint64_t versions_of_sources() const;
+  void raise_versions(std::span<const Tensor> arguments);
+  const char* start_of(size_t slot) const;
+  Tensor made(const View& v, bool contiguous, const StoragePtr& storage, int64_t offset) const;
+
+  Recorded r_;
+  std::unique_ptr<detail::CompileCall::Frame> frame_;
+  Device device_;
+  std::unique_ptr<Schedule> schedule_;
+  std::vector<Result> results_;
+  std::vector<Slot> slots_;
+  std::vector<Pool> pools_;
+  std::vector<Bound> bound_;
+  std::vector<Range> ranges_;  // of outside blocks that stay, by address
+  std::vector<bool> written_argument_;
+  std::vector<size_t> sources_;  // of recorded().storages: what prepared calls read
+  uint64_t prepared_at_ = 0;     // the sum of their versions, plus 1; 0: never
+  std::vector<PassEffect> effects_;
+  int64_t peak_before_ = 0, budget_ = 0, replays_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace tapir::inline v0::ir

@@ -1,0 +1,227 @@
+// Convolutions: dtype and layout of the operands, then the kernel that suits them: conv_direct.h for float32 in channels-last order
+// where it beats the library, dnn::conv for dense float32 and bfloat16, the implicit GEMM (conv_gemm.h) for all else.
+#include "../../core/layout.h"
+#include "../dnn.h"
+#include "../pack.h"
+#include "conv_direct.h"
+#include "conv_gemm.h"
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+dnn::ConvShape conv_shape(V x, V w, V y, const ConvParams& p) {
+  dnn::ConvShape s{.n = x.sizes[0], .c = x.sizes[1], .o = y.sizes[1], .groups = p.groups, .spatial = p.spatial};
+  for (int64_t d = 0; d < p.spatial; ++d) {
+    s.in[d] = x.sizes[d + 2], s.out[d] = y.sizes[d + 2], s.kernel[d] = w.sizes[d + 2];
+    s.stride[d] = p.stride[d], s.padding[d] = p.padding[d], s.dilation[d] = p.dilation[d];
+  }
+  return s;
+}
+
+/// Whether v fills its memory in the order (N, C, spatial) or (N, spatial, C). Both can be true.
+bool fills(V v, bool channels_last) {
+  int64_t step = 1;
+  const auto next = [&](int64_t d) {
+    const bool fits = v.sizes[d] == 1 || v.strides[d] == step;
+    step *= v.sizes[d];
+    return fits;
+  };
+  bool ok = !channels_last || next(1);
+  for (int64_t d = v.rank; d-- > 0;)
+    if (!channels_last || d != 1) ok = ok && next(d);
+  return ok;
+}
+TensorView scratch_image(Context& ctx, V v, DType dtype, bool channels_last) {
+  TensorView image = v;
+  int64_t step = 1;
+  if (channels_last) image.strides[1] = 1, step = v.sizes[1];
+  for (int64_t d = v.rank; d-- > 0;)
+    if (!channels_last || d != 1) image.strides[d] = step, step *= v.sizes[d];
+  image.dtype = dtype;
+  image.data = ctx.scratch(v.numel() * size_of(dtype));
+  return image;
+}
+
+/// An operand in a layout and dtype that the kernels take: itself, or a copy, or memory that finish() copies back.
+class Operand {
+ public:
+  Operand(Context& ctx, V user, DType dtype, bool written, bool channels_last)
+      : ctx_(ctx), user_(user), view_(user), written_(written) {
+    if (user.dtype == dtype && fills(user, channels_last)) {
+      last_ = channels_last;
+    } else if (user.dtype == dtype && fills(user, !channels_last)) {
+      last_ = !channels_last;
+    } else {
+      last_ = channels_last;
+      if (user.dtype == dtype) count_layout_conversion();
+      view_ = scratch_image(ctx, user, dtype, channels_last);
+      if (!written) copy(ctx, {view_, user});
+    }
+  }
+  V view() const { return view_; }
+  dnn::Image image() const { return {view_.data, last_}; }
+  void finish() const {
+    if (written_ && view_.data != user_.data) copy(ctx_, {user_, view_});
+  }
+
+ private:
+  Context& ctx_;
+  const TensorView& user_;
+  TensorView view_;
+  bool written_, last_;
+};
+
+/// The operands' common layout: channels last where x or y has it and the other does not forbid it.
+bool prefers_channels_last(V x, V y) {
+  return fills(x, true) || (fills(y, true) && !fills(x, false)) || !(fills(x, false) || fills(y, false));
+}
+
+DType conv_type(V x) {
+  if (!is_floating(x.dtype)) return kInt64;
+  return x.dtype == kBFloat16 && dnn::has_bfloat16() ? kBFloat16 : compute_type(x.dtype);
+}
+
+void check_type(const char* op, V x) {
+  check(x.dtype != kBool, "[{}] expected a dtype of numbers, got {}", op, x.dtype);
+}
+
+/// Forward and data pass in int64, which wraps: exact, and not in a hurry.
+void integer_conv(dnn::ConvPass pass, const dnn::ConvShape& s, Field<int64_t> x, Field<int64_t> w, Field<int64_t> y,
+                  const int64_t* bias) {
+  const bool forward = pass == dnn::ConvPass::Forward;
+  check_internal(pass != dnn::ConvPass::BackwardWeight, "[conv] integers have no gradients");
+  const int64_t per_group = s.c / s.groups, out_group = s.o / s.groups;
+  const Pixels pixels{forward ? s.out : s.in}, positions{s.kernel};
+  const int64_t channels = forward ? s.o : s.c;
+  parallel_for(s.n * channels, 1, [&](int64_t first, int64_t last) {
+    for (int64_t plane = first; plane < last; ++plane) {
+      const int64_t n = plane / channels, channel = plane % channels;
+      const int64_t group = channel / (forward ? out_group : per_group), summed = forward ? per_group : out_group;
+      const Field<int64_t>&to = forward ? y : x, &from = forward ? x : y;
+      for (int64_t i = 0; i < volume(pixels.extents); ++i) {
+        int64_t ignored, p[3], q[3], at[3];
+        pixels.locate(i, ignored, p);
+        uint64_t sum = forward && bias ? uint64_t(bias[channel]) : 0;
+        for (int64_t k = 0; k < volume(s.kernel); ++k) {
+          positions.locate(k, ignored, q);
+          if (!(forward ? source_of(s, p, q, at) : target_of(s, p, q, at))) continue;
+          for (int64_t c = 0; c < summed; ++c) {
+            const int64_t o = forward ? channel : group * out_group + c, in_group = forward ? c : channel % per_group;
+            const int64_t other = forward ? group * per_group + c : o;
+            const int64_t a = from.data[n * from.n + other * from.channel + at[0] * from.at[0] + at[1] * from.at[1] +
+                                        at[2] * from.at[2]];
+            const int64_t b = w.data[o * w.n + in_group * w.channel + q[0] * w.at[0] + q[1] * w.at[1] + q[2] * w.at[2]];
+            sum += uint64_t(a) * uint64_t(b);
+          }
+        }
+        to.data[n * to.n + channel * to.channel + p[0] * to.at[0] + p[1] * to.at[1] + p[2] * to.at[2]] = int64_t(sum);
+      }
+    }
+  });
+}
+
+/// The sum of each channel of dy, in an order that depends on the shape alone.
+template <class T> void sum_channels(Context& ctx, V dbias, V dy, const dnn::ConvShape& s) {
+  const Field<T> f = field<T>(dy);
+  double* parts = ctx.scratch_of<double>(s.n * s.o);
+  parallel_for(s.n, 1, [&](int64_t first, int64_t last) {
+    for (int64_t n = first; n < last; ++n)
+      for (int64_t o = 0; o < s.o; ++o) {
+        double sum = 0;
+        for (int64_t i = 0; i < s.out[0]; ++i)
+          for (int64_t j = 0; j < s.out[1]; ++j)
+            for (int64_t k = 0; k < s.out[2]; ++k)
+              sum += double(f.data[n * f.n + o * f.channel + i * f.at[0] + j * f.at[1] + k * f.at[2]]);
+        parts[n * s.o + o] = sum;
+      }
+  });
+  for (int64_t o = 0; o < s.o; ++o) {
+    double sum = 0;
+    for (int64_t n = 0; n < s.n; ++n) sum += parts[n * s.o + o];
+    dbias.as<T>()[o * dbias.strides[0]] = T(sum);
+  }
+}
+
+template <class T> void run_gemm(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, V x, V w, V y, V bias) {
+  ConvGemm<T> gemm(ctx, s, x, w, y);
+  if (pass == dnn::ConvPass::Forward) return gemm.forward(bias.as<T>());
+  if (pass == dnn::ConvPass::BackwardData) return gemm.backward_data();
+  gemm.backward_weight();
+  if (bias.defined()) sum_channels<T>(ctx, bias, y, s);
+}
+
+/// One pass in float32, float64 or bfloat16 over views of that dtype. bias: contiguous, in float32 (float64 for it) or absent.
+/// False: the library has no bfloat16 kernel for this shape.
+bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operand& x, const Operand& w,
+         const Operand& y, V bias) {
+  const DType dtype = x.view().dtype;
+  if (dtype == kInt64)
+    return integer_conv(pass, s, field<int64_t>(x.view()), field<int64_t>(w.view()), field<int64_t>(y.view()),
+                        bias.as<int64_t>()),
+           true;
+  const bool last = x.image().channels_last && y.image().channels_last;
+  if (pass == dnn::ConvPass::BackwardWeight && dtype == kFloat32 && last &&
+      direct_backward_weight(ctx, s, w.view(), bias.as<float>(), y.view().as<float>(), x.view().as<float>()))
+    return true;
+  if (dtype != kFloat64 && dnn::conv(ctx, {pass, dtype, s, x.image(), w.image(), y.image(), bias.as<float>()}))
+    return true;
+  if (dtype == kBFloat16) return false;
+  if (dtype == kFloat64) run_gemm<double>(ctx, pass, s, x.view(), w.view(), y.view(), bias);
+  else run_gemm<float>(ctx, pass, s, x.view(), w.view(), y.view(), bias);
+  return true;
+}
+
+/// A pass in `dtype`, or in float32 where the library has no kernel of that.
+void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, V x, V w, V y, V bias, const ConvParams& params) {
+  const bool to_y = pass == dnn::ConvPass::Forward, to_x = pass == dnn::ConvPass::BackwardData, to_w = !to_y && !to_x;
+  const bool last = to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y);
+  const Operand xs(ctx, x, dtype, to_x, last), ws(ctx, w, dtype, to_w, false), ys(ctx, y, dtype, to_y, last);
+  const DType sums = dtype == kBFloat16 ? kFloat32 : dtype;
+  TensorView b;
+  if (bias.defined()) b = to_w ? scratch_like(ctx, bias, sums) : dense(ctx, bias, sums);
+  if (!run(ctx, pass, conv_shape(x, w, y, params), xs, ws, ys, b))
+    return run_in(ctx, pass, kFloat32, x, w, y, bias, params);
+  for (const Operand* operand : {&xs, &ws, &ys}) operand->finish();
+  if (to_w && bias.defined()) copy(ctx, {bias, b});
+}
+
+}  // namespace
+
+void conv(Context& ctx, const entry::Conv& c) {
+  V y = c.y, x = c.x, w = c.w, bias = c.bias;
+  check_type("conv", x);
+  if (y.numel() == 0) return;
+  if (x.numel() == 0 || w.numel() == 0) {  // no products: what is left is the bias
+    if (!bias.defined()) return fill(ctx, {y, 0.0});
+    TensorView b = bias;
+    b.rank = y.rank;
+    for (int64_t d = 0; d < y.rank; ++d) b.sizes[d] = y.sizes[d], b.strides[d] = d == 1 ? bias.strides[0] : 0;
+    return copy(ctx, {y, b});
+  }
+  run_in(ctx, dnn::ConvPass::Forward, conv_type(x), x, w, y, bias, c.params);
+}
+
+void conv_backward_data(Context& ctx, const entry::ConvBackwardData& c) {
+  check_type("conv_backward_data", c.dx);
+  if (c.dx.numel() == 0) return;
+  if (c.dy.numel() == 0 || c.w.numel() == 0) return fill(ctx, {c.dx, 0.0});
+  run_in(ctx, dnn::ConvPass::BackwardData, conv_type(c.dx), c.dx, c.w, c.dy, {}, c.params);
+}
+
+void conv_backward_weight(Context& ctx, const entry::ConvBackwardWeight& c) {
+  V dw = c.dw, dbias = c.dbias, dy = c.dy, x = c.x;
+  check_type("conv_backward_weight", dw);
+  if (dw.numel() == 0 || dy.numel() == 0 || x.numel() == 0) {
+    fill(ctx, {dw, 0.0});
+    if (!dbias.defined() || dbias.numel() == 0) return;
+    if (dy.numel() == 0) return fill(ctx, {dbias, 0.0});
+    const DType sums = compute_type(x.dtype);
+    const dnn::ConvShape s = conv_shape(x, dw, dy, c.params);
+    const TensorView wide = dense(ctx, dy, sums), b = scratch_like(ctx, dbias, sums);
+    sums == kFloat64 ? sum_channels<double>(ctx, b, wide, s) : sum_channels<float>(ctx, b, wide, s);
+    return copy(ctx, {dbias, b});
+  }
+  run_in(ctx, dnn::ConvPass::BackwardWeight, conv_type(x), x, dw, dy, dbias, c.params);
+}
+
+}  // namespace tapir::inline v0::cpu

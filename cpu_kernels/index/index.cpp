@@ -1,0 +1,143 @@
+#include <cstring>
+
+#include "../../core/dispatch.h"
+#include "../../core/parallel.h"
+#include "../convert.h"
+#include "../kernels.h"
+#include "../walk.h"
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+constexpr int64_t kGrain = 16384;  // elements
+constexpr int64_t kSkip = INT64_MIN;
+
+/// What index and index_put share. `dense` is out (index) or source (index_put): index shape, then rest. `table` is the
+/// tensor whose first dimensions are indexed: K of them, then rest.
+struct Plan {
+  std::span<const TensorView> indices;
+  int64_t index_rank, positions, rest;
+  Shape index_shape;
+  Walk<2> rows;  // of the rest: table, dense
+  const TensorView& table;
+  const int64_t* dense_strides;
+  bool wrap;  // negative positions count from the end
+
+  Plan(V table, std::span<const TensorView> indices, Shape index_shape, Shape rest_shape, const int64_t* dense_strides,
+       bool wrap)
+      : indices(indices), index_rank(index_shape.size()), positions(numel_of(index_shape)), rest(numel_of(rest_shape)),
+        index_shape(index_shape), rows(rest_shape, {table.strides + indices.size(), dense_strides + index_rank}),
+        table(table), dense_strides(dense_strides), wrap(wrap) {
+    rows.by_memory();
+  }
+  bool empty() const { return positions == 0 || rest == 0; }
+
+  /// Where in the table the rows of positions [first, last) begin; kSkip for those with a bad index, which are recorded.
+  void table_offsets(Context& ctx, int64_t first, int64_t last, int64_t* to) const {
+    std::fill(to, to + (last - first), 0);
+    for (size_t k = 0; k < indices.size(); ++k) {
+      const int64_t size = table.sizes[k], stride = table.strides[k], back = wrap ? -1 : 0;
+      const Walk<1> walk(index_shape, {indices[k].strides});
+      const int64_t* const ids = indices[k].as<int64_t>();
+      walk.run(first, last, [&](int64_t position, int64_t count, const std::array<int64_t, 1>& at) {
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t value = ids[at[0] + i * walk.step(0)], id = value + (size & (value >> 63 & back));
+          int64_t& slot = to[position - first + i];
+          if (uint64_t(id) >= uint64_t(size)) [[unlikely]]
+            ctx.bad_value(position + i, value, size), slot = kSkip;
+          else if (slot != kSkip) slot += id * stride;
+        }
+      });
+    }
+  }
+  void dense_offsets(int64_t first, int64_t last, int64_t* to) const {
+    const Walk<1> walk(index_shape, {dense_strides});
+    walk.run(first, last, [&](int64_t position, int64_t count, const std::array<int64_t, 1>& at) {
+      for (int64_t i = 0; i < count; ++i) to[position - first + i] = at[0] + i * walk.step(0);
+    });
+  }
+};
+
+/// f(table offset, dense offset) for the good positions of [first, last), in order.
+template <class F> void for_positions(Context& ctx, const Plan& plan, int64_t first, int64_t last, F&& f) {
+  constexpr int64_t kBlock = 256;
+  int64_t in_table[kBlock], in_dense[kBlock];
+  for (; first < last; first += kBlock) {
+    const int64_t count = std::min(kBlock, last - first);
+    plan.table_offsets(ctx, first, first + count, in_table);
+    plan.dense_offsets(first, first + count, in_dense);
+    for (int64_t i = 0; i < count; ++i)
+      if (in_table[i] != kSkip) f(in_table[i], in_dense[i]);
+  }
+}
+
+template <class T, class Combine> void put(Context& ctx, const Plan& plan, T* table, const T* source, Combine combine) {
+  // Rows may meet in one place, so positions go in order; what is split between threads is the rest.
+  const Walk<2>& rows = plan.rows;
+  if (plan.rest == 1)
+    return for_positions(ctx, plan, 0, plan.positions,
+                         [&](int64_t in_table, int64_t in_dense) { combine(table[in_table], source[in_dense]); });
+  const int64_t grain = std::max<int64_t>(64, kGrain / std::max<int64_t>(1, plan.positions));
+  parallel_for(plan.rest, grain, [&](int64_t first, int64_t last) {
+    for_positions(ctx, plan, 0, plan.positions, [&](int64_t in_table, int64_t in_dense) {
+      rows.run(first, last, [&](int64_t, int64_t count, const std::array<int64_t, 2>& at) {
+        T* const to = table + in_table + at[0];
+        const T* const from = source + in_dense + at[1];
+        if (rows.step(0) == 1 && rows.step(1) == 1)
+          for (int64_t i = 0; i < count; ++i) combine(to[i], from[i]);
+        else
+          for (int64_t i = 0; i < count; ++i) combine(to[i * rows.step(0)], from[i * rows.step(1)]);
+      });
+    });
+  });
+}
+
+}  // namespace
+
+void index(Context& ctx, const entry::Index& c) {
+  V out = c.out, x = c.x;
+  const int64_t keys = int64_t(c.indices.size()), index_rank = out.rank - (x.rank - keys);
+  const Shape shape = out.shape();
+  const Plan plan(x, c.indices, Shape(std::span(shape.data(), size_t(index_rank))),
+                  Shape(std::span(shape.data() + index_rank, size_t(out.rank - index_rank))), out.strides,
+                  c.params.wrap);
+  if (plan.empty()) return;
+  const Walk<2>& rows = plan.rows;
+  const int64_t grain = std::max<int64_t>(1, kGrain / plan.rest);
+  for_size(out.dtype, [&]<class T>() {
+    T* const to = out.as<T>();
+    const T* const from = x.as<T>();
+    parallel_for(plan.positions, grain, [&](int64_t first, int64_t last) {
+      if (plan.rest == 1)
+        return for_positions(ctx, plan, first, last, [&](int64_t in_x, int64_t in_out) { to[in_out] = from[in_x]; });
+      if (rows.flat())
+        return for_positions(ctx, plan, first, last, [&](int64_t in_x, int64_t in_out) {
+          std::memcpy(to + in_out, from + in_x, size_t(plan.rest) * sizeof(T));
+        });
+      for_positions(ctx, plan, first, last, [&](int64_t in_x, int64_t in_out) {
+        rows.run(0, plan.rest, [&](int64_t, int64_t count, const std::array<int64_t, 2>& at) {
+          for (int64_t i = 0; i < count; ++i)
+            to[in_out + at[1] + i * rows.step(1)] = from[in_x + at[0] + i * rows.step(0)];
+        });
+      });
+    });
+  });
+}
+
+void index_put(Context& ctx, const entry::IndexPut& c) {
+  V out = c.out, source = c.source;
+  const int64_t keys = int64_t(c.indices.size()), rest_rank = out.rank - keys;
+  const Shape shape = out.shape(), index_shape = c.indices.empty() ? Shape() : c.indices[0].shape();
+  const Shape rest_shape(std::span(shape.data() + keys, size_t(rest_rank)));
+  const Strides strides = source.is_scalar ? Strides::filled(index_shape.size() + rest_rank, 0) : source.stride_list();
+  const Plan plan(out, c.indices, index_shape, rest_shape, strides.data(), c.params.wrap);
+  if (plan.empty()) return;
+  for_all("index_put", out.dtype, [&]<class T>() {
+    const T number = source.is_scalar ? cast<T>(source.scalar) : T{};
+    const T* const from = source.is_scalar ? &number : source.as<T>();
+    if (c.params.accumulate) put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = added(a, b); });
+    else put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = b; });  // never reads what may be no bool yet
+  });
+}
+
+}  // namespace tapir::inline v0::cpu

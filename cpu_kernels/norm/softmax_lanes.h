@@ -1,0 +1,35 @@
+#pragma once
+#include "../../core/parallel.h"
+#include "../moments.h"
+
+// Note [Lanes]
+// Softmax and cross entropy work on lanes: the elements along one dimension. There are two ways through memory. A long lane is
+// taken by itself: read where it lies, or brought into a buffer if it has to be converted or gathered. Neighbouring lanes that lie
+// side by side, or that are too short to fill a vector, are taken together, kTileWidth at most: the inner loop runs across them.
+namespace tapir::inline v0::cpu {
+
+inline constexpr int64_t kTileWidth = 256;    // lanes
+inline constexpr int64_t kShortLane = 32;     // elements
+inline constexpr int64_t kLaneGrain = 16384;  // elements: some 10 us of exp()
+
+/// Lanes of a tile of which each element takes `bytes`: as many as fit well in the L2 cache.
+inline int64_t tile_width(int64_t size, int64_t bytes) {
+  return std::clamp<int64_t>(131072 / bytes / std::max<int64_t>(1, size) / 16 * 16, 16, kTileWidth);
+}
+
+/// Calls f(buffer, position, count, offsets) in parallel for the rows of `walk`; each thread's buffer holds `elements` of C.
+template <class C, int K, class F>
+void for_lanes(Context& ctx, const Walk<K>& walk, int64_t size, int64_t elements, F&& f) {
+  const int64_t grain = std::max<int64_t>(1, kLaneGrain / std::max<int64_t>(1, size)), total = walk.total;
+  const int64_t pieces = total <= grain ? 1 : std::min<int64_t>((total + grain - 1) / grain, get_num_threads());
+  C* const buffers = elements ? ctx.scratch_of<C>(elements * pieces) : nullptr;
+  parallel_for(pieces, 1, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; ++p)
+      walk.run(total * p / pieces, total * (p + 1) / pieces,
+               [&](int64_t position, int64_t n, const std::array<int64_t, size_t(K)>& at) {
+                 f(elements ? buffers + elements * p : nullptr, position, n, at);
+               });
+  });
+}
+
+}  // namespace tapir::inline v0::cpu

@@ -1,0 +1,143 @@
+#include <cmath>
+
+#include "../../core/formulas/optimizer.h"
+#include "../../core/parallel.h"
+#include "../kernels.h"
+#include "../stage.h"
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+using formulas::StepNumbers;
+constexpr int64_t kGrain = 16384;  // elements
+
+/// Where one run of elements lies: parameter, gradient, states.
+template <class C> struct Slots {
+  C* p;
+  const C* g;
+  C* states[3];
+};
+
+template <OptimizerOp kOp, int K, class C>
+void update_run(const StepNumbers<C>& numbers, const Slots<C>& s, int64_t n) {
+  C* __restrict const p = s.p;
+  const C* __restrict const g = s.g;
+  C* __restrict const first = s.states[0];
+  C* __restrict const second = s.states[1];
+  C* __restrict const third = s.states[2];
+  const StepNumbers<C> c = numbers;
+  for (int64_t i = 0; i < n; ++i) {
+    C v[K] = {p[i], g[i]};
+    if constexpr (K > 2) v[2] = first[i];
+    if constexpr (K > 3) v[3] = second[i];
+    if constexpr (K > 4) v[4] = third[i];
+    formulas::update(kOp, c, v);
+    p[i] = v[0];
+    if constexpr (K > 2) first[i] = v[2];
+    if constexpr (K > 3) second[i] = v[3];
+    if constexpr (K > 4) third[i] = v[4];
+  }
+}
+
+template <class C> using Update = void (*)(const StepNumbers<C>&, const Slots<C>&, int64_t);
+
+template <class C> Update<C> update_for(const OptimizerParams& p) {
+  using O = OptimizerOp;
+  const int states = formulas::states_of(p);
+  switch (p.op) {
+    case O::Sgd: return states ? update_run<O::Sgd, 3, C> : update_run<O::Sgd, 2, C>;
+    case O::Adam:
+    case O::AdamW: return states == 3 ? update_run<O::Adam, 5, C> : update_run<O::Adam, 4, C>;
+    case O::Adagrad: return update_run<O::Adagrad, 3, C>;
+    case O::Adadelta: return update_run<O::Adadelta, 4, C>;
+    case O::Adamax: return update_run<O::Adamax, 4, C>;
+    case O::NAdam: return update_run<O::NAdam, 4, C>;
+    case O::RAdam: return update_run<O::RAdam, 4, C>;
+    case O::RMSprop:
+      return states == 1   ? update_run<O::RMSprop, 3, C>
+             : states == 2 ? update_run<O::RMSprop, 4, C>
+                           : update_run<O::RMSprop, 5, C>;
+    case O::Rprop: return update_run<O::Rprop, 4, C>;
+    case O::ASGD: return update_run<O::ASGD, 3, C>;
+    case O::Lion: return update_run<O::Lion, 3, C>;
+  }
+  fail(ErrorKind::Internal, "[optimizer_step] unknown operation {}", int64_t(p.op));
+}
+
+/// The operands of one parameter: 2 to 5 views; states that the operation has not are absent.
+struct Operands {
+  const TensorView* view[5] = {};
+  int count = 0;
+
+  Operands(const entry::OptimizerStep& c, size_t i) {
+    const std::span<const TensorView> lists[] = {c.values, c.grads, c.first, c.second, c.third};
+    for (const auto& list : lists)
+      if (list.empty()) break;
+      else view[count++] = &list[i];
+  }
+  /// All of dtype C and in one layout without gaps: then one flat loop serves.
+  template <class C> bool flat() const {
+    for (int k = 0; k < count; ++k)
+      if (view[k]->dtype != dtype_of<C> || !same_strides(*view[0], *view[k])) return false;
+    return view[0]->is_contiguous() || is_dense(*view[0]);
+  }
+  template <class C> Slots<C> slots(int64_t from) const {
+    const auto at = [&](int k) { return k < count ? view[k]->as<C>() + from : nullptr; };
+    return {at(0), at(1), {at(2), at(3), at(4)}};
+  }
+};
+
+/// Any strides and dtypes: blocks are converted to C, updated and converted back.
+template <class C>
+void update_strided(const Operands& operands, Update<C> update, const StepNumbers<C>& k, int64_t first, int64_t last) {
+  constexpr int64_t kBlock = 512;
+  alignas(64) C block[5][kBlock];
+  std::array<const int64_t*, 5> strides;
+  for (int i = 0; i < 5; ++i) strides[size_t(i)] = operands.view[i < operands.count ? i : 0]->strides;
+  const Walk<5> walk(operands.view[0]->shape(), strides);
+  walk.run(first, last, [&](int64_t, int64_t count, const std::array<int64_t, 5>& at) {
+    for (int64_t done = 0; done < count; done += kBlock) {
+      const int64_t n = std::min(kBlock, count - done);
+      const auto offset = [&](int i) { return at[size_t(i)] + done * walk.step(i); };
+      for (int i = 0; i < operands.count; ++i) load_row(*operands.view[i], offset(i), walk.step(i), n, block[i]);
+      update(k, {block[0], block[1], {block[2], block[3], block[4]}}, n);
+      for (int i = 0; i < operands.count; ++i)
+        if (i != 1) store_row(*operands.view[i], offset(i), walk.step(i), n, block[i]);
+    }
+  });
+}
+
+template <class C> void update_all(const entry::OptimizerStep& c, const StepNumbers<C>& k) {
+  const Update<C> update = update_for<C>(c.params);
+  int64_t total = 0;
+  for (V p : c.values) total += p.numel();
+  // Many small tensors and a few large ones balance alike: what is split is the row of all elements.
+  parallel_for(total, kGrain, [&](int64_t first, int64_t last) {
+    int64_t start = 0;
+    for (size_t i = 0; i < c.values.size() && start < last; ++i) {
+      const int64_t n = c.values[i].numel(), from = std::max<int64_t>(first - start, 0), to = std::min(last - start, n);
+      start += n;
+      if (from >= to) continue;
+      const Operands operands(c, i);
+      if (operands.template flat<C>()) update(k, operands.template slots<C>(from), to - from);
+      else update_strided(operands, update, k, from, to);
+    }
+  });
+}
+
+}  // namespace
+
+void optimizer_step(Context&, const entry::OptimizerStep& c) {
+  if (c.found_inf.defined() && number_of(c.found_inf) != 0) return;
+  const double lr = number_of(c.lr), inv_scale = c.inv_scale.defined() ? number_of(c.inv_scale) : 1;
+  const double beta1 = c.beta1.defined() ? number_of(c.beta1) : c.params.beta1;
+  const double t = double(++*c.step.as<int64_t>());
+  const auto step_as = [&]<class C>() {
+    update_all<C>(c, formulas::numbers_of<C>(c.params, lr, t, inv_scale, beta1, c.numbers.as<float>()));
+  };
+  if (c.values.empty()) return;
+  if (c.values[0].dtype == kFloat64) step_as.template operator()<double>();
+  else step_as.template operator()<float>();
+}
+
+}  // namespace tapir::inline v0::cpu

@@ -1,0 +1,186 @@
+#pragma once
+#include <algorithm>
+#include <cstring>
+
+#include "../../core/formulas/quantize.h"
+#include "../vec.h"
+
+namespace tapir::inline v0::cpu {
+
+/// Where the two operands of a sum over k lie: `count` stretches of `length` neighbouring elements, the i-th at a + a_offset[i] and at
+/// b + i length.
+struct Stretches {
+  int64_t count, length;
+  const int64_t* a_offset;
+};
+
+#if defined(__AVX512F__)
+// (Masks of ones: the plain forms of these make g++ 12 warn.)
+/// 16 x 16 numbers of 32 bits.
+inline void transpose_dwords(__m512i* rows) {
+  constexpr __mmask16 all = 0xffff;
+  __m512i t[16], u[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2)
+    t[i] = _mm512_maskz_unpacklo_epi32(all, rows[i], rows[i + 1]),
+    t[i + 1] = _mm512_maskz_unpackhi_epi32(all, rows[i], rows[i + 1]);
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4)
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h)  // u[i + j]: elements 4 q + j, q = 0 to 3, of rows i to i + 3
+      u[i + 2 * h] = _mm512_maskz_unpacklo_epi64(0xff, t[i + h], t[i + 2 + h]),
+                u[i + 2 * h + 1] = _mm512_maskz_unpackhi_epi64(0xff, t[i + h], t[i + 2 + h]);
+  const auto even = [](__m512i a, __m512i b) { return _mm512_maskz_shuffle_i32x4(all, a, b, 0x88); };
+  const auto odd = [](__m512i a, __m512i b) { return _mm512_maskz_shuffle_i32x4(all, a, b, 0xdd); };
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i first = even(u[j], u[4 + j]), second = odd(u[j], u[4 + j]), third = even(u[8 + j], u[12 + j]),
+                  fourth = odd(u[8 + j], u[12 + j]);
+    rows[j] = even(first, third), rows[4 + j] = even(second, fourth);
+    rows[8 + j] = odd(first, third), rows[12 + j] = odd(second, fourth);
+  }
+}
+#endif
+
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+/// The lane sums of 16 vectors.
+inline __m512i sum_each_of_16(const __m512i* v) {
+  constexpr __mmask16 all = 0xffff;
+  __m512i a[8], b[4], c[2];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i)
+    a[i] = _mm512_add_epi32(_mm512_maskz_unpacklo_epi32(all, v[2 * i], v[2 * i + 1]),
+                            _mm512_maskz_unpackhi_epi32(all, v[2 * i], v[2 * i + 1]));
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i)
+    b[i] = _mm512_add_epi32(_mm512_maskz_unpacklo_epi64(0xff, a[2 * i], a[2 * i + 1]),
+                            _mm512_maskz_unpackhi_epi64(0xff, a[2 * i], a[2 * i + 1]));
+  const auto fold = [](__m512i x, __m512i y) {  // sums of quarters
+    return _mm512_add_epi32(_mm512_maskz_shuffle_i32x4(all, x, y, 0x88), _mm512_maskz_shuffle_i32x4(all, x, y, 0xdd));
+  };
+  for (int i = 0; i < 2; ++i) c[i] = fold(b[2 * i], b[2 * i + 1]);
+  return fold(c[0], c[1]);
+}
+/// sum += a b, by fours. (Around the intrinsic g++ 12 copies the accumulators.)
+inline void dot_add(__m512i& sum, __m512i a, __m512i b) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b)); }
+
+/// sums[Columns r + c] = sum over k of a[r] b[c]; rows of a are lda apart, columns of b ldb. 16 numbers are written.
+template <int Rows, int Columns>
+inline void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda, const int8_t* b, int64_t ldb, int32_t* sums) {
+  static_assert(Rows * Columns <= 16);
+  __m512i sum[16] = {};
+  const __mmask64 rest = (uint64_t(1) << (s.length % 64)) - 1;
+  const auto step = [&](const uint8_t* from_a, const int8_t* from_b, __mmask64 here) __attribute__((always_inline)) {
+    __m512i row[Rows];
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) row[r] = _mm512_maskz_loadu_epi8(here, from_a + r * lda);
+#pragma GCC unroll 8
+    for (int c = 0; c < Columns; ++c) {
+      const __m512i column = _mm512_maskz_loadu_epi8(here, from_b + c * ldb);
+#pragma GCC unroll 8
+      for (int r = 0; r < Rows; ++r) dot_add(sum[Columns * r + c], row[r], column);
+    }
+  };
+  for (int64_t i = 0; i < s.count; ++i) {
+    const uint8_t* from_a = a + s.a_offset[i];
+    const int8_t* from_b = b + i * s.length;
+    int64_t k = 0;
+    for (; k + 64 <= s.length; k += 64) step(from_a + k, from_b + k, ~uint64_t(0));
+    if (rest) step(from_a + k, from_b + k, rest);
+  }
+  _mm512_storeu_si512(sums, sum_each_of_16(sum));
+}
+
+// Panels: kPanel columns side by side, four elements of each after the other, so that a sum stays in its lane.
+#define TAPIR_QUANT_PANELS
+inline constexpr int64_t kPanel = 32;
+
+/// sums[kPanel r + c] = the sum over `quads` times four k of a[r] and column c of a panel.
+template <int Rows>
+[[gnu::noinline]] void panel_tile(int64_t quads, const uint8_t* a, int64_t lda, const int8_t* panel, int32_t* sums) {
+  __m512i sum[Rows][2] = {};
+  for (int64_t q = 0; q < quads; ++q, a += 4, panel += 4 * kPanel) {
+    const __m512i first = _mm512_loadu_si512(panel), second = _mm512_loadu_si512(panel + 64);
+#pragma GCC unroll 12
+    for (int r = 0; r < Rows; ++r) {
+      int32_t four;
+      std::memcpy(&four, a + r * lda, 4);
+      const __m512i row = _mm512_set1_epi32(four);
+      dot_add(sum[r][0], row, first), dot_add(sum[r][1], row, second);
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < Rows; ++r)
+    _mm512_storeu_si512(sums + kPanel * r, sum[r][0]), _mm512_storeu_si512(sums + kPanel * r + 16, sum[r][1]);
+}
+#else
+/// The sum of n products.
+inline int32_t dot(const uint8_t* a, const int8_t* b, int64_t n) {
+  int64_t k = 0;
+  int32_t sum = 0;
+#if defined(__AVX2__) && defined(__F16C__)
+  __m256i total = _mm256_setzero_si256();
+  for (; k + 16 <= n; k += 16) {
+    const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + k)));
+    const __m256i w = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b + k)));
+    total = _mm256_add_epi32(total, _mm256_madd_epi16(x, w));
+  }
+  alignas(32) int32_t lanes[8];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), total);
+  for (int32_t lane : lanes) sum += lane;
+#endif
+  for (; k < n; ++k) sum += int32_t(a[k]) * int32_t(b[k]);
+  return sum;
+}
+template <int Rows, int Columns>
+inline void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda, const int8_t* b, int64_t ldb, int32_t* sums) {
+  for (int r = 0; r < Rows; ++r)
+    for (int c = 0; c < Columns; ++c) {
+      int32_t sum = 0;
+      for (int64_t i = 0; i < s.count; ++i)
+        sum += dot(a + r * lda + s.a_offset[i], b + c * ldb + i * s.length, s.length);
+      sums[Columns * r + c] = sum;
+    }
+}
+#endif
+
+/// Up to 4 rows and 4 columns.
+inline void dot_block(int64_t rows, int64_t columns, const Stretches& s, const uint8_t* a, int64_t lda, const int8_t* b,
+                      int64_t ldb, int32_t* sums) {
+  if (columns == 4) {
+    if (rows == 4) return dot_tile<4, 4>(s, a, lda, b, ldb, sums);
+    if (rows == 3) return dot_tile<3, 4>(s, a, lda, b, ldb, sums);
+    if (rows == 2) return dot_tile<2, 4>(s, a, lda, b, ldb, sums);
+    return dot_tile<1, 4>(s, a, lda, b, ldb, sums);
+  }
+  int32_t one[16];
+  for (int64_t c = 0; c < columns; ++c)
+    for (int64_t r = 0; r < rows; ++r) {
+      dot_tile<1, 1>(s, a + r * lda, lda, b + c * ldb, ldb, one);
+      sums[4 * r + c] = one[0];
+    }
+}
+
+/// sum of n elements
+inline int32_t sum_of(const int8_t* w, int64_t n) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += w[i];
+  return sum;
+}
+/// Quantizes n floats.
+inline void quantize_row(uint8_t* to, const float* x, int64_t n, float inverse, float zero_point) {
+  int64_t i = 0;
+#if defined(__AVX512F__)  // formulas::quantize_uint8, 16 at a time
+  constexpr __mmask16 all = 0xffff;
+  const __m512 scale = _mm512_set1_ps(inverse), zero = _mm512_set1_ps(zero_point), top = _mm512_set1_ps(255);
+  for (; i + 16 <= n; i += 16) {
+    const __m512 whole = _mm512_maskz_roundscale_ps(all, _mm512_mul_ps(_mm512_loadu_ps(x + i), scale), 8);
+    const __m512 q = _mm512_maskz_max_ps(all, _mm512_add_ps(whole, zero), _mm512_setzero_ps());  // the 0 for NaN
+    const __m512i bytes = _mm512_maskz_cvttps_epi32(all, _mm512_maskz_min_ps(all, q, top));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm512_maskz_cvtepi32_epi8(all, bytes));
+  }
+#endif
+  for (; i < n; ++i) to[i] = formulas::quantize_uint8(x[i], inverse, zero_point);
+}
+
+}  // namespace tapir::inline v0::cpu

@@ -1,0 +1,25 @@
+#pragma once
+#include "../../core/formulas/quantize.h"
+#include "../kernels.h"
+
+namespace tapir::inline v0::cpu {
+
+/// y (m, n) = x w^T + bias with quantized weights: what the kernels of quant_matmul.cpp and quant_integer.cpp share.
+struct QuantProduct {
+  int64_t m, n, k, bits, group;
+  const float* x;  // rows of k
+  const void* w;
+  const float* scale;  // (n, k / group)
+  const float* bias;   // (n) or null
+  V y;
+
+  const uint8_t* row_of(int64_t j) const { return static_cast<const uint8_t*>(w) + j * (k * bits / 8); }
+  const float* scale_of(int64_t j) const { return scale + j * (k / group); }
+  float* place(int64_t i, int64_t j) const { return y.as<float>() + i * y.strides[0] + j * y.strides[1]; }
+  void write(int64_t i, int64_t j, float sum) const { *place(i, j) = bias ? sum + bias[j] : sum; }
+};
+
+/// With activations of 8 bits: `given`, or by each row's range.
+void integer_product(Context& ctx, const QuantProduct& p, const formulas::QuantScale* given);
+
+}  // namespace tapir::inline v0::cpu

@@ -1,0 +1,70 @@
+#include "kernel_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "../runtime/tuning.h"
+
+namespace tapir::inline v0::cuda_kernels {
+namespace {
+
+constexpr int64_t kLongestFile = 64 << 20;
+
+std::string first_line(const std::string& key, const std::string& binary) {
+  return "tapir kernel 1\t" + checksum(key) + '\t' + checksum(binary) + '\n';
+}
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n <= 0) return false;
+    bytes.remove_prefix(size_t(n));
+  }
+  return true;
+}
+std::string read_all(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return "";
+  struct stat s;
+  std::string bytes;
+  if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_size < kLongestFile) bytes.resize(size_t(s.st_size));
+  size_t got = 0;
+  for (ssize_t n = 1; got < bytes.size() && n > 0; got += n > 0 ? size_t(n) : 0)
+    n = read(fd, bytes.data() + got, bytes.size() - got);
+  bytes.resize(got);
+  close(fd);
+  return bytes;
+}
+
+}  // namespace
+
+std::string KernelFiles::path_of(const std::string& key) const {
+  return folder_ + "/kernels/" + checksum(key) + checksum("again " + key);
+}
+
+std::string KernelFiles::find(const std::string& key) const {
+  if (folder_.empty()) return "";
+  const std::string file = read_all(path_of(key));
+  const size_t line = file.find('\n');
+  if (line == file.npos) return "";
+  const std::string binary = file.substr(line + 1);
+  return file.compare(0, line + 1, first_line(key, binary)) == 0 ? binary : "";
+}
+
+void KernelFiles::keep(const std::string& key, const std::string& binary) const {
+  if (folder_.empty()) return;
+  const std::string path = path_of(key);
+  std::string own = path + ".XXXXXX";
+  std::error_code ignored;
+  std::filesystem::create_directories(folder_ + "/kernels", ignored);
+  const int fd = mkostemp(own.data(), O_CLOEXEC);
+  if (fd < 0) return;
+  const bool whole = write_all(fd, first_line(key, binary)) && write_all(fd, binary);
+  if (close(fd) != 0 || !whole || std::rename(own.c_str(), path.c_str()) != 0) unlink(own.c_str());
+}
+
+}  // namespace tapir::inline v0::cuda_kernels

@@ -1,0 +1,253 @@
+#include "../../core/dispatch.h"
+#include "../any.h"
+#include "../kernels.h"
+#include "../layout.h"
+#include "../norm/softmax_state.h"
+#include "../rows.h"
+#include "../stage.h"
+
+namespace tapir::inline v0::cuda_kernels {
+namespace {
+
+// loss = (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c), s = label_smoothing, lse = log sum_c e^x_c.
+// dx_c = p e^(x_c - lse) - w_c uniform - (picked at c = t).
+
+constexpr int kLossThreads = 256, kRowThreads = 512;
+
+struct Samples {
+  Layout<5>
+      at;  // all dimensions of logits but the classes, row-major: logits, target, losses or their gradient, lse, dlogits
+  int64_t classes, step, dstep;
+  const int64_t* target;
+  int64_t ignore;
+  LateError* error;  // null: the forward call has reported
+  /// The label of sample i, or -1 where it is ignored or (reported) out of range.
+  __device__ int64_t label(int64_t i, int64_t offset) const {
+    const int64_t t = target[offset];
+    if (t == ignore) return -1;
+    if (uint64_t(t) < uint64_t(classes)) return t;
+    if (error) report_bad_value(error, i, t, classes);
+    return -1;
+  }
+};
+
+template <class C> struct ClassWeights {
+  Flat each;           // absent: all 1
+  const C* sum;        // of each, where that is needed
+  C smoothing, share;  // share = smoothing / classes
+  __device__ C of(int64_t c) const { return each.data ? load_float<C>(each.data, c, each.dtype) : C(1); }
+};
+
+template <class T, class C> __device__ void write_loss(const Samples& s, const ClassWeights<C>& w, int64_t sample,
+                                                       const int64_t (&at)[5], const T* x, C lse, C smooth,
+                                                       void* losses, DType losses_dtype, void* lses, DType lse_dtype) {
+  const int64_t t = s.label(sample, at[1]);
+  C loss = 0;
+  if (t >= 0) loss = (C(1) - w.smoothing) * w.of(t) * (lse - widen(x[t * s.step])) + w.share * smooth;
+  store_float(losses, at[2], losses_dtype, loss), store_float(lses, at[3], lse_dtype, lse);
+}
+
+struct LossOutputs {
+  void *losses, *lse;
+  DType losses_dtype, lse_dtype;
+};
+
+template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
+    loss_rows(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs out, int lanes) {
+  using C = Compute<T>;
+  using State = ExpSum<C>;
+  constexpr int V = kPackSize<T>;
+  __shared__ State shared[32];
+  __shared__ C sums[32];
+  for (RowGroups g(lanes); g.base < s.at.numel; g.next()) {
+    const bool live = g.row() < s.at.numel;
+    int64_t at[5] = {};
+    if (live) s.at.offsets(g.row(), at);
+    const T* const x = logits + at[0];
+    const int64_t n = live ? s.classes : 0, head = lanes < 8 ? -1 : head_of(x);
+    State e = State::nothing();
+    for_packs<V>(n, head, g.lane, lanes, [&]<int W>(int64_t i) {
+      C v[W];
+      load_pack<W>(x + i, v);
+      e.add(v);
+    });
+    e = group_fold(e, State::nothing(), shared, lanes, typename State::Join());
+    const C lse = e.log_sum();
+    C smooth = 0;
+    if (w.smoothing != C(0)) {
+      for_packs<V>(n, head, g.lane, lanes, [&]<int W>(int64_t i) {
+        C v[W];
+        load_pack<W>(x + i, v);
+        for (int k = 0; k < W; ++k) smooth += w.of(i + k) * (lse - v[k]);
+      });
+      smooth = group_fold(smooth, C(0), sums, lanes, Plus());
+    }
+    if (live && g.lane == 0)
+      write_loss(s, w, g.row(), at, x, lse, smooth, out.losses, out.losses_dtype, out.lse, out.lse_dtype);
+  }
+}
+
+template <class T> __global__ void __launch_bounds__(kLossThreads)
+    loss_columns(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs out) {
+  using C = Compute<T>;
+  using State = ExpSum<C>;
+  __shared__ State shared[kLossThreads];
+  __shared__ C sums[kLossThreads];
+  for (int64_t base = int64_t(blockIdx.x) * blockDim.x; base < s.at.numel; base += int64_t(gridDim.x) * blockDim.x) {
+    const int64_t sample = base + threadIdx.x;
+    const bool live = sample < s.at.numel;
+    int64_t at[5] = {};
+    if (live) s.at.offsets(sample, at);
+    const T* const x = logits + at[0];
+    const int64_t n = live ? s.classes : 0;
+    State e = State::nothing();
+    for (int64_t c = threadIdx.y; c < n; c += blockDim.y) {
+      const C v[1] = {widen(x[c * s.step])};
+      e.add(v);
+    }
+    e = column_fold(e, shared, typename State::Join());
+    const C lse = e.log_sum();
+    C smooth = 0;
+    if (w.smoothing != C(0)) {
+      for (int64_t c = threadIdx.y; c < n; c += blockDim.y) smooth += w.of(c) * (lse - widen(x[c * s.step]));
+      smooth = column_fold(smooth, sums, Plus());
+    }
+    if (live && threadIdx.y == 0)
+      write_loss(s, w, sample, at, x, lse, smooth, out.losses, out.losses_dtype, out.lse, out.lse_dtype);
+  }
+}
+
+/// Of one sample, from its label and the gradient of its loss.
+template <class C> struct Slope {
+  C lse, p, uniform, picked;
+  int64_t label;
+
+  __device__ Slope(const Samples& s, const ClassWeights<C>& w, int64_t sample, const int64_t (&at)[5],
+                   const void* grads, DType grads_dtype, const void* lses, DType lse_dtype) {
+    label = s.label(sample, at[1]);
+    const C g = label < 0 ? C(0) : load_float<C>(grads, at[2], grads_dtype);
+    picked = label < 0 ? C(0) : g * (C(1) - w.smoothing) * w.of(label);
+    uniform = g * w.share;
+    p = picked + uniform * (w.sum ? *w.sum : C(s.classes));
+    // An ignored row of -inf has no NaN gradient.
+    lse = label < 0 ? std::numeric_limits<C>::infinity() : load_float<C>(lses, at[3], lse_dtype);
+  }
+  /// Logits of the classes from c on become gradients.
+  template <int W> __device__ __forceinline__ void apply(C (&v)[W], int64_t c, const ClassWeights<C>& w) const {
+    C shift[W] = {};
+    if (uniform != C(0))
+#pragma unroll
+      for (int k = 0; k < W; ++k) shift[k] = w.of(c + k) * uniform;
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const C y = p * exponential(v[k] - lse) - shift[k];
+      v[k] = c + k == label ? y - picked : y;
+    }
+  }
+};
+
+template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
+    loss_grad_rows(T* dlogits, const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs in,
+                   int lanes) {
+  using C = Compute<T>;
+  constexpr int V = kPackSize<T>;
+  for (RowGroups g(lanes); g.base < s.at.numel; g.next()) {
+    if (g.row() >= s.at.numel) continue;
+    int64_t at[5];
+    s.at.offsets(g.row(), at);
+    const Slope<C> slope(s, w, g.row(), at, in.losses, in.losses_dtype, in.lse, in.lse_dtype);
+    const T* const x = logits + at[0];
+    T* const dx = dlogits + at[4];
+    for_packs<V>(s.classes, lanes >= 8 && same_alignment(x, dx) ? head_of(x) : -1, g.lane, lanes,
+                 [&]<int W>(int64_t i) {
+                   C v[W];
+                   load_pack<W>(x + i, v);
+                   slope.apply(v, i, w);
+                   store_pack<W>(dx + i, v);
+                 });
+  }
+}
+
+template <class T> __global__ void __launch_bounds__(kLossThreads)
+    loss_grad_columns(T* dlogits, const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
+                      const LossOutputs in) {
+  using C = Compute<T>;
+  for (const int64_t sample : grid_stride(s.at.numel)) {
+    int64_t at[5];
+    s.at.offsets(sample, at);
+    const Slope<C> slope(s, w, sample, at, in.losses, in.losses_dtype, in.lse, in.lse_dtype);
+    for (int64_t c = threadIdx.y; c < s.classes; c += blockDim.y) {
+      C v[1] = {widen(logits[at[0] + c * s.step])};
+      slope.apply(v, c, w);
+      dlogits[at[4] + c * s.dstep] = narrow<T>(v[0]);
+    }
+  }
+}
+
+// ---- host ----
+
+TensorView without_class(V v) {
+  TensorView s = v;
+  for (int64_t d = 2; d < v.rank; ++d) s.sizes[d - 1] = v.sizes[d], s.strides[d - 1] = v.strides[d];
+  return s.rank = v.rank - 1, s;
+}
+
+Samples samples_of(V logits, V target, V losses, V lse, V dlogits, const NllParams& params, LateError* error) {
+  const TensorView rows = without_class(logits), drows = without_class(dlogits);
+  return {layout_of<5>({&rows, &target, &losses, &lse, &drows}, false),
+          logits.sizes[1],
+          logits.strides[1],
+          dlogits.strides[1],
+          target.as<int64_t>(),
+          params.ignore_index,
+          error};
+}
+
+template <class C> ClassWeights<C> weights_of(Context& ctx, V weight, const NllParams& params, int64_t classes) {
+  ClassWeights<C> w{staged(ctx, weight), nullptr, C(params.label_smoothing),
+                    classes ? C(params.label_smoothing / double(classes)) : C(0)};
+  if (!weight.defined() || params.label_smoothing == 0) return w;
+  TensorView sum = weight;
+  sum.sizes[0] = sum.strides[0] = 1, sum.dtype = dtype_of<C>, sum.data = ctx.scratch_of<C>(1);
+  w.sum = sum.as<C>();
+  return reduce(ctx, {sum, weight, {.op = ReduceOp::Sum, .dims = 1}}), w;
+}
+
+Grid loss_grid(int64_t samples, int64_t classes) {
+  int down = 1;
+  while (down < kLossThreads / 32 && down * 16 < classes) down *= 2;
+  Grid grid = grid_of(samples, kLossThreads / down);
+  return grid.threads = dim3(unsigned(kLossThreads / down), unsigned(down)), grid;
+}
+
+}  // namespace
+
+void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
+  const TensorView& logits = c.logits;
+  const Samples s = samples_of(logits, c.target, c.losses, c.lse, logits, c.params, late_error(ctx));
+  const LossOutputs out{c.losses.data, c.lse.data, c.losses.dtype, c.lse.dtype};
+  for_any_float("cross_entropy", logits.dtype, [&]<class T>() {
+    const auto w = weights_of<Compute<T>>(ctx, c.weight, c.params, s.classes);
+    const int lanes = lanes_for(s.classes, 16, kRowThreads);
+    if (s.step == 1)
+      launch(ctx, "cross_entropy", row_grid(s.at.numel, lanes), loss_rows<T>, logits.as<T>(), s, w, out, lanes);
+    else launch(ctx, "cross_entropy", loss_grid(s.at.numel, s.classes), loss_columns<T>, logits.as<T>(), s, w, out);
+  });
+}
+
+void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) {
+  const TensorView& logits = c.logits;
+  const Samples s = samples_of(logits, c.target, c.dlosses, c.lse, c.dlogits, c.params, nullptr);
+  const LossOutputs in{c.dlosses.data, c.lse.data, c.dlosses.dtype, c.lse.dtype};
+  const char* const op = "cross_entropy_backward";
+  for_any_float(op, logits.dtype, [&]<class T>() {
+    const auto w = weights_of<Compute<T>>(ctx, c.weight, c.params, s.classes);
+    const int lanes = lanes_for(s.classes, 16, kRowThreads);
+    T* const dx = c.dlogits.as<T>();
+    if (s.step == 1 && s.dstep == 1)
+      launch(ctx, op, row_grid(s.at.numel, lanes), loss_grad_rows<T>, dx, logits.as<T>(), s, w, in, lanes);
+    else launch(ctx, op, loss_grid(s.at.numel, s.classes), loss_grad_columns<T>, dx, logits.as<T>(), s, w, in);
+  });
+}
+
+}  // namespace tapir::inline v0::cuda_kernels

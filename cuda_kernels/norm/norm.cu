@@ -1,0 +1,402 @@
+#include "norm.h"
+
+#include <cmath>
+
+#include "../../core/dispatch.h"
+#include "../layout.h"
+#include "../rows.h"
+
+namespace tapir::inline v0::cuda_kernels {
+
+static bool is_by_rows(const NormParams& p) { return p.op == NormOp::Layer || p.op == NormOp::Rms; }
+
+void norm(Context& ctx, const entry::Norm& c) { is_by_rows(c.params) ? norm_rows(ctx, c) : norm_channels(ctx, c); }
+
+void norm_backward(Context& ctx, const entry::NormBackward& c) {
+  is_by_rows(c.params) ? norm_rows_backward(ctx, c) : norm_channels_backward(ctx, c);
+}
+
+namespace {
+
+// Note [Row norms]
+// x is rows of `width` elements. Rows that packs of 16 bytes fit are kept in the registers of a group of threads: mean and variance are
+// two passes over them. In the backward pass a group takes every so-many-th row, keeps the sums for the weights' gradients, its columns
+// being always the same, and leaves them to a last kernel. Rows of any other strides or length are read as often as needed.
+
+constexpr int kItems = 16, kForwardThreads = 1024, kBackwardThreads = 512, kSumThreads = 1024;
+template <class T> inline constexpr int kRowItems = sizeof(T) == 8 ? kItems / 2 : kItems;
+
+/// N operands, both parts in row-major order.
+template <int N> struct RowLayout {
+  Layout<N> rows, inside;
+  bool dense;  // all rows are neighbours
+
+  RowLayout(int64_t axes, const TensorView* const (&views)[N]) {
+    TensorView heads[N], tails[N];
+    const TensorView *head[N], *tail[N];
+    for (int k = 0; k < N; ++k) {
+      heads[k] = tails[k] = *views[k], head[k] = &heads[k], tail[k] = &tails[k];
+      heads[k].rank = views[k]->rank - axes, tails[k].rank = axes;
+      for (int64_t d = 0; d < axes; ++d) {
+        tails[k].sizes[d] = views[k]->sizes[heads[k].rank + d];
+        tails[k].strides[d] = views[k]->strides[heads[k].rank + d];
+      }
+    }
+    rows = layout_of<N>(head, false), inside = layout_of<N>(tail, false);
+    dense = inside.rank <= 1;
+    for (int k = 0; k < N; ++k) dense = dense && (inside.rank == 0 || inside.strides[k][0] == 1);
+  }
+  bool packs(const TensorView* const (&views)[N], int64_t width) const {
+    bool fits = dense && inside.numel % width == 0;
+    for (int k = 0; k < N; ++k) {
+      fits = fits && reinterpret_cast<uintptr_t>(views[k]->data) % 16 == 0;
+      for (int d = 0; d < rows.rank; ++d) fits = fits && rows.strides[k][d] % width == 0;
+    }
+    return fits;
+  }
+  __device__ void place(int64_t i, int64_t (&at)[N]) const {
+    if (!dense) return inside.offsets(i, at);
+    for (int k = 0; k < N; ++k) at[k] = i;
+  }
+};
+
+struct RowForward {
+  RowLayout<2> at;  // y, x
+  Flat weight, bias, mean, rstd;
+  double eps;
+  bool rms;
+  int lanes;
+};
+
+template <class C> struct Two {
+  C a, b;
+  struct Join {
+    __device__ Two operator()(Two s, Two t) const { return {s.a + t.a, s.b + t.b}; }
+  };
+};
+/// rstd of a row whose distances from about their mean sum to s.a, their squares to s.b. What rounding left in the mean is taken out, so
+/// that a row of one number has no spread at all.
+template <class C> __device__ C settle_mean(Two<C> s, C width, C& mean, double eps) {
+  const C shift = s.a / width, spread = s.b - s.a * shift;
+  mean += shift;
+  return C(1) / std::sqrt((spread < C(0) ? C(0) : spread) / width + C(eps));
+}
+
+template <class C> __device__ void write_statistics(const RowForward& f, int64_t row, C mean, C rstd) {
+  if (f.mean.data) store_float(f.mean.data, row, f.mean.dtype, mean);
+  if (f.rstd.data) store_float(f.rstd.data, row, f.rstd.dtype, rstd);
+}
+
+template <class T> __global__ void __launch_bounds__(kForwardThreads)
+    norm_rows_cached(T* y, const T* x, const RowForward f) {
+  using C = Compute<T>;
+  constexpr int V = kPackSize<T>, P = kRowItems<T> / V;
+  __shared__ C shared[32];
+  __shared__ Two<C> both[32];
+  const C width = C(f.at.inside.numel);
+  for (RowGroups g(f.lanes); g.base < f.at.rows.numel; g.next()) {
+    int64_t at[2] = {0, 0};
+    const int n = g.row() < f.at.rows.numel ? int(f.at.inside.numel) : 0;
+    if (n) f.at.rows.offsets(g.row(), at);
+    C v[P][V], mean = 0;
+    Two<C> sums{C(0), C(0)};
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+      const int i = (p * f.lanes + g.lane) * V;
+      for (int k = 0; k < V; ++k) v[p][k] = C(0);
+      if (i < n) load_pack<V>(x + at[1] + i, v[p]);
+      for (int k = 0; k < V; ++k) mean += v[p][k];
+    }
+    mean = f.rms ? C(0) : group_fold(mean, C(0), shared, f.lanes, Plus()) / width;
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+      for (int k = 0; k < V; ++k) {
+        const C d = v[p][k] - mean;
+        if ((p * f.lanes + g.lane) * V < n) sums.a += d, sums.b += d * d;
+      }
+    sums = group_fold(sums, Two<C>{C(0), C(0)}, both, f.lanes, typename Two<C>::Join());
+    if (f.rms) sums.a = C(0);
+    const C rstd = settle_mean(sums, width, mean, f.eps);
+    if (n && g.lane == 0) write_statistics(f, g.row(), mean, rstd);
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+      const int i = (p * f.lanes + g.lane) * V;
+      if (i >= n) continue;
+      C w[V], b[V];
+      load_flat(f.weight, i, w, C(1)), load_flat(f.bias, i, b, C(0));
+      for (int k = 0; k < V; ++k) v[p][k] = (v[p][k] - mean) * rstd * w[k] + b[k];
+      store_pack<V>(y + at[0] + i, v[p]);
+    }
+  }
+}
+
+/// Rows of any strides and length, read three times.
+template <class T> __global__ void __launch_bounds__(kForwardThreads)
+    norm_rows_any(T* y, const T* x, const RowForward f) {
+  using C = Compute<T>;
+  __shared__ C shared[32];
+  __shared__ Two<C> both[32];
+  const int64_t width = f.at.inside.numel;
+  for (RowGroups g(f.lanes); g.base < f.at.rows.numel; g.next()) {
+    int64_t at[2] = {0, 0}, in[2];
+    const int64_t n = g.row() < f.at.rows.numel ? width : 0;
+    if (n) f.at.rows.offsets(g.row(), at);
+    C mean = 0;
+    Two<C> sums{C(0), C(0)};
+    for (int64_t i = g.lane; i < n && !f.rms; i += f.lanes) f.at.place(i, in), mean += widen(x[at[1] + in[1]]);
+    mean = group_fold(mean, C(0), shared, f.lanes, Plus());
+    mean = width ? mean / C(width) : C(0);
+    for (int64_t i = g.lane; i < n; i += f.lanes) {
+      f.at.place(i, in);
+      const C d = widen(x[at[1] + in[1]]) - mean;
+      sums.a += d, sums.b += d * d;
+    }
+    sums = group_fold(sums, Two<C>{C(0), C(0)}, both, f.lanes, typename Two<C>::Join());
+    if (f.rms) sums.a = C(0);
+    const C rstd = settle_mean(sums, width ? C(width) : C(1), mean, f.eps);
+    if (g.row() < f.at.rows.numel && g.lane == 0) write_statistics(f, g.row(), mean, rstd);
+    for (int64_t i = g.lane; i < n; i += f.lanes) {
+      f.at.place(i, in);
+      C w[1], b[1];
+      load_flat(f.weight, i, w, C(1)), load_flat(f.bias, i, b, C(0));
+      y[at[0] + in[0]] = narrow<T>((widen(x[at[1] + in[1]]) - mean) * rstd * w[0] + b[0]);
+    }
+  }
+}
+
+// Backward. With xhat = (x - mean) rstd and g = dy weight: dx = rstd (g - avg(g) - xhat avg(g xhat)); Rms has no avg(g).
+
+struct RowBackward {
+  RowLayout<3> at;  // dy, x, dx
+  Flat weight, mean, rstd;
+  bool rms, wants_x;
+  int lanes;
+  void *dweight, *dbias;  // sums of each part of the rows (parts, width), of Compute<T>; null: not wanted
+  int64_t parts;
+};
+
+/// The sums of one block's groups, by threads that all hold the same columns; one row of `to`.
+template <class C, int P, int V>
+__device__ void write_sums(const RowBackward& f, const RowGroups& g, const C (&sums)[P][V], C* shared, C* to) {
+  const int64_t n = f.at.inside.numel;
+  for (int p = 0; p < P; ++p)
+    for (int k = 0; k < V; ++k) {
+      const int64_t i = (int64_t(p) * f.lanes + g.lane) * V + k;
+      if (i >= n) continue;
+      if (g.groups == 1) to[i] = sums[p][k];
+      else shared[g.group * n + i] = sums[p][k];
+    }
+  if (g.groups == 1) return;
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    C sum = 0;
+    for (int k = 0; k < g.groups; ++k) sum += shared[k * n + i];
+    to[i] = sum;
+  }
+  __syncthreads();
+}
+
+template <class T> __global__ void __launch_bounds__(kBackwardThreads)
+    norm_rows_grad_cached(T* dx, const T* dy, const T* x, const RowBackward f) {
+  using C = Compute<T>;
+  constexpr int V = kPackSize<T>, P = kRowItems<T> / V;
+  __shared__ Two<C> shared[32];
+  const C width = C(f.at.inside.numel);
+  C dw[P][V] = {}, db[P][V] = {};
+  RowGroups g(f.lanes);
+  for (; g.base < f.at.rows.numel; g.next()) {
+    int64_t at[3] = {0, 0, 0};
+    const int64_t n = g.row() < f.at.rows.numel ? f.at.inside.numel : 0;
+    if (n) f.at.rows.offsets(g.row(), at);
+    const C rstd = n ? load_float<C>(f.rstd.data, g.row(), f.rstd.dtype) : C(0);
+    const C mean = n && !f.rms ? load_float<C>(f.mean.data, g.row(), f.mean.dtype) : C(0);
+    C d[P][V], v[P][V];  // dy weight and xhat
+    Two<C> sum{C(0), C(0)};
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+      const int64_t i = (int64_t(p) * f.lanes + g.lane) * V;
+      if (i >= n) continue;
+      load_pack<V>(dy + at[0] + i, d[p]), load_pack<V>(x + at[1] + i, v[p]);
+      C w[V];
+      load_flat(f.weight, i, w, C(1));
+      for (int k = 0; k < V; ++k) {
+        v[p][k] = (v[p][k] - mean) * rstd;
+        dw[p][k] += d[p][k] * v[p][k], db[p][k] += d[p][k];
+        d[p][k] *= w[k];
+        sum.a += d[p][k], sum.b += d[p][k] * v[p][k];
+      }
+    }
+    if (!f.wants_x) continue;
+    sum = group_fold(sum, Two<C>{C(0), C(0)}, shared, f.lanes, typename Two<C>::Join());
+    const C minus = f.rms ? C(0) : sum.a / width, bend = sum.b / width;
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+      const int64_t i = (int64_t(p) * f.lanes + g.lane) * V;
+      if (i >= n) continue;
+      for (int k = 0; k < V; ++k) d[p][k] = rstd * (d[p][k] - minus - v[p][k] * bend);
+      store_pack<V>(dx + at[2] + i, d[p]);
+    }
+  }
+  const int64_t row = int64_t(blockIdx.x) * f.at.inside.numel;
+  if (f.dweight) write_sums(f, g, dw, dynamic_shared<C>(), static_cast<C*>(f.dweight) + row);
+  if (f.dbias) write_sums(f, g, db, dynamic_shared<C>(), static_cast<C*>(f.dbias) + row);
+}
+
+template <class T> __global__ void __launch_bounds__(kForwardThreads)
+    norm_rows_grad_any(T* dx, const T* dy, const T* x, const RowBackward f) {
+  using C = Compute<T>;
+  __shared__ C shared[32];
+  const int64_t width = f.at.inside.numel;
+  for (RowGroups g(f.lanes); g.base < f.at.rows.numel; g.next()) {
+    int64_t at[3] = {0, 0, 0}, in[3];
+    const int64_t n = g.row() < f.at.rows.numel ? width : 0;
+    if (n) f.at.rows.offsets(g.row(), at);
+    const C rstd = n ? load_float<C>(f.rstd.data, g.row(), f.rstd.dtype) : C(0);
+    const C mean = n && !f.rms ? load_float<C>(f.mean.data, g.row(), f.mean.dtype) : C(0);
+    C a = 0, b = 0, w[1];
+    for (int64_t i = g.lane; i < n; i += f.lanes) {
+      f.at.place(i, in), load_flat(f.weight, i, w, C(1));
+      const C d = widen(dy[at[0] + in[0]]) * w[0];
+      a += d, b += d * ((widen(x[at[1] + in[1]]) - mean) * rstd);
+    }
+    a = group_fold(a, C(0), shared, f.lanes, Plus()), b = group_fold(b, C(0), shared, f.lanes, Plus());
+    const C minus = f.rms ? C(0) : a / C(width), bend = b / C(width);
+    for (int64_t i = g.lane; i < n; i += f.lanes) {
+      f.at.place(i, in), load_flat(f.weight, i, w, C(1));
+      const C d = widen(dy[at[0] + in[0]]) * w[0], xhat = (widen(x[at[1] + in[1]]) - mean) * rstd;
+      dx[at[2] + in[2]] = narrow<T>(rstd * (d - minus - xhat * bend));
+    }
+  }
+}
+
+/// The sums over part blockIdx.y of the rows, for layouts that the cached kernel does not take.
+template <class T> __global__ void norm_rows_sums(const T* dy, const T* x, const RowBackward f) {
+  using C = Compute<T>;
+  const int64_t rows = f.at.rows.numel, n = f.at.inside.numel, part = blockIdx.y;
+  const int64_t first = rows * part / f.parts, last = rows * (part + 1) / f.parts;
+  for (const int64_t i : grid_stride(n)) {
+    int64_t in[3], at[3];
+    f.at.place(i, in);
+    C dw = 0, db = 0;
+    for (int64_t row = first; row < last; ++row) {
+      f.at.rows.offsets(row, at);
+      const C rstd = load_float<C>(f.rstd.data, row, f.rstd.dtype);
+      const C mean = f.rms ? C(0) : load_float<C>(f.mean.data, row, f.mean.dtype);
+      const C d = widen(dy[at[0] + in[0]]);
+      dw += d * ((widen(x[at[1] + in[1]]) - mean) * rstd), db += d;
+    }
+    if (f.dweight) static_cast<C*>(f.dweight)[part * n + i] = dw;
+    if (f.dbias) static_cast<C*>(f.dbias)[part * n + i] = db;
+  }
+}
+
+/// Blocks of 32 columns: the parts' sums of each column, added up in order.
+template <class C> __global__ void __launch_bounds__(kSumThreads)
+    norm_rows_finish(const RowBackward f, const Flat dweight, const Flat dbias) {
+  __shared__ C shared[kSumThreads];
+  const int64_t n = f.at.inside.numel;
+  for (int64_t base = int64_t(blockIdx.x) * 32; base < n; base += int64_t(gridDim.x) * 32) {
+    const int64_t i = base + threadIdx.x;
+    for (int which = 0; which < 2; ++which) {
+      const C* const parts = static_cast<const C*>(which == 0 ? f.dweight : f.dbias);
+      if (!parts) continue;
+      C sum = 0;
+      for (int64_t p = threadIdx.y; i < n && p < f.parts; p += blockDim.y) sum += parts[p * n + i];
+      C* const mine = shared + threadIdx.y * 32 + threadIdx.x;
+      *mine = sum;
+      __syncthreads();
+      for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+        if (threadIdx.y < half) *mine += mine[half * 32];
+        __syncthreads();
+      }
+      const Flat& to = which == 0 ? dweight : dbias;
+      if (i < n && threadIdx.y == 0) store_float(to.data, i, to.dtype, *mine);
+      __syncthreads();
+    }
+  }
+}
+
+template <class T> void backward_as(Context& ctx, const entry::NormBackward& c, RowBackward f, bool packs) {
+  using C = Compute<T>;
+  const char* const op = "norm_backward";
+  const int64_t rows = f.at.rows.numel, width = f.at.inside.numel;
+  const bool wants_sums = c.dweight.defined() || c.dbias.defined(),
+             cached = packs && width <= kRowItems<T> * kBackwardThreads;
+  Grid grid;
+  if (cached) {
+    f.lanes = lanes_for(width, kRowItems<T>, kBackwardThreads);
+    grid = row_grid(rows, f.lanes);
+    if (wants_sums) {  // few blocks with many rows each
+      const int64_t groups = grid.threads.x / unsigned(f.lanes);
+      grid.blocks.x = unsigned(std::clamp<int64_t>(rows / (groups * 4), 1, 131072 / grid.threads.x));
+      grid.shared_bytes = groups > 1 ? size_t(groups * width) * sizeof(C) : 0;
+    }
+    f.parts = grid.blocks.x;
+  } else {
+    f.lanes = lanes_for(width, 16, kForwardThreads);
+    f.parts = std::clamp<int64_t>(rows / 16, 1, 128);
+  }
+  if (c.dweight.defined()) f.dweight = ctx.scratch_of<C>(std::max<int64_t>(f.parts * width, 1));
+  if (c.dbias.defined()) f.dbias = ctx.scratch_of<C>(std::max<int64_t>(f.parts * width, 1));
+  const T *const dy = c.dy.as<T>(), *const x = c.x.as<T>();
+  if (cached) {
+    launch(ctx, op, grid, norm_rows_grad_cached<T>, c.dx.as<T>(), dy, x, f);
+  } else {
+    if (f.wants_x) launch(ctx, op, row_grid(rows, f.lanes), norm_rows_grad_any<T>, c.dx.as<T>(), dy, x, f);
+    Grid sums = grid_of(width, 128);
+    sums.blocks.y = unsigned(f.parts);
+    if (wants_sums) launch(ctx, op, sums, norm_rows_sums<T>, dy, x, f);
+  }
+  if (!wants_sums) return;
+  const Flat dweight = staged(ctx, c.dweight, false), dbias = staged(ctx, c.dbias, false);
+  Grid finish = grid_of(width, 32);
+  finish.threads = dim3(32, kSumThreads / 32);
+  launch(ctx, op, finish, norm_rows_finish<C>, f, dweight, dbias);
+  unstage(ctx, c.dweight, dweight), unstage(ctx, c.dbias, dbias);
+}
+
+}  // namespace
+
+void norm_rows(Context& ctx, const entry::Norm& c) {
+  const NormParams& params = c.params;
+  const TensorView* const views[] = {&c.y, &c.x};
+  RowForward f{RowLayout<2>(params.axes, views),
+               staged(ctx, c.weight),
+               staged(ctx, c.bias),
+               staged(ctx, c.mean, false),
+               staged(ctx, c.rstd, false),
+               params.eps,
+               params.op == NormOp::Rms,
+               1};
+  if (f.rms) f.mean = {};
+  for_any_float("norm", c.x.dtype, [&]<class T>() {
+    const int64_t rows = f.at.rows.numel, width = f.at.inside.numel;
+    const bool packs = f.at.packs(views, kPackSize<T>) && is_aligned(f.weight) && is_aligned(f.bias);
+    f.lanes = lanes_for(width, kRowItems<T>, kForwardThreads);
+    const bool cached = packs && width > 0 && width <= kRowItems<T> * kForwardThreads;
+    launch(ctx, "norm", row_grid(rows, f.lanes), cached ? norm_rows_cached<T> : norm_rows_any<T>, c.y.as<T>(),
+           c.x.as<T>(), f);
+  });
+  if (!f.rms) unstage(ctx, c.mean, f.mean);
+  unstage(ctx, c.rstd, f.rstd);
+}
+
+void norm_rows_backward(Context& ctx, const entry::NormBackward& c) {
+  const TensorView &dx = c.dx, &x = c.x;
+  const bool wants_x = dx.defined(), rms = c.params.op == NormOp::Rms;
+  const TensorView* const views[] = {&c.dy, &x, wants_x ? &dx : &x};
+  const RowBackward f{RowLayout<3>(c.params.axes, views),
+                      staged(ctx, c.weight),
+                      rms ? Flat{} : staged(ctx, c.mean),
+                      staged(ctx, c.rstd),
+                      rms,
+                      wants_x,
+                      1,
+                      nullptr,
+                      nullptr,
+                      1};
+  for_any_float("norm_backward", c.x.dtype,
+                [&]<class T>() { backward_as<T>(ctx, c, f, f.at.packs(views, kPackSize<T>) && is_aligned(f.weight)); });
+}
+
+}  // namespace tapir::inline v0::cuda_kernels
