@@ -318,7 +318,7 @@ void Compiler::call(CompileCall& call) {
   CompilerState& state = *state_;
   const std::lock_guard turn(state.mutex);
   ++state.calls;
-  if (!state.options.enabled || Recording::active() || modes.saved_hooks || modes.anomaly) return call.run({});
+  if (!state.options.enabled || modes.recorder || modes.saved_hooks || modes.anomaly) return call.run({});
   static thread_local std::vector<int64_t> key;
   write_key(key, call);
   CompileEntry* e = find(state, key);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "../compile/record/record.h"
+#include "../core/modes.h"
 #include "../nn/hooks_impl.h"
 #include "../ops/arithmetic.h"
 #include "../ops/attention.h"
@@ -56,7 +56,7 @@ int64_t KVCache::length() const {
 }
 void KVCache::reserve(int64_t count) const {
   check(count > 0, "[KVCache] expected at least one place more, got {}", count);
-  if (!known() && ir::Recording::active()) return;  // the kernels see to it
+  if (!known() && modes.recorder) return;  // the kernels see to it
   check(this->count() + count <= capacity_, "[KVCache] expected at most {} places, got {} more at position {}",
         capacity_, count, this->count());
 }
@@ -79,7 +79,7 @@ Tensor KVCache::attend(int64_t i, const Tensor& q, const Tensor& k, const Tensor
   }
   AttentionOptions options{.dropout_p = dropout_p, .is_causal = q.size(2) > 1, .enable_gqa = true};
   // A prompt: there is nothing before. As from the cache: no gradient of keys and values, and masks are those of its capacity.
-  if (known() && count_ == 0 && dropout_p == 0 && !ir::Recording::active())
+  if (known() && count_ == 0 && dropout_p == 0 && !modes.recorder)
     return scaled_dot_product_attention(q, k.detach(), v.detach(), options);
   options.length = until_;
   return scaled_dot_product_attention(q, keys, values, options);
@@ -136,7 +136,7 @@ void check_sampling(const SamplingOptions& o) {
 /// A position for each row of probabilities: multinomial, without its look at them where a program is recorded: -1 then says that they
 /// are no numbers.
 static Tensor draw(const Tensor& p) {
-  if (!ir::Recording::active()) return squeeze(multinomial(p, 1), 1);
+  if (!modes.recorder) return squeeze(multinomial(p, 1), 1);
   const Tensor wide = to(p, kFloat64), sums = cumsum(div(wide, amax(wide, 1, {.keepdim = true})), 1);
   const Tensor total = narrow(sums, 1, p.size(1) - 1, 1),
                share = rand({p.size(0), 1}, {.dtype = kFloat64, .device = p.device()});

@@ -1,7 +1,9 @@
 #pragma once
-// Note [Checked fusion]
-// A fused operation owns a composite form, made of simpler operations. With TAPIR_CHECK=1 in the environment the composite runs beside
-// the fused kernel on the user's own data, and a difference beyond rounding is an InternalError.
+// Note [Kernel or composite form]
+// A fused operation owns a composite form, made of simpler operations, which are recorded each. The kernel runs where the device has it
+// and it suits the call; its gradient is a kernel too, but where that gradient is recorded in turn (create_graph) the composite form is
+// taken, because results of kernels have no history. With TAPIR_CHECK=1 in the environment both run on the user's own data, and a
+// difference beyond rounding is an InternalError.
 #include "../autograd/node.h"
 #include "../core/modes.h"
 #include "../core/tensor.h"
@@ -13,21 +15,32 @@ extern const bool fused_checks;
 /// InternalError with the largest difference, where two results of one operation differ by more than rounding of their own numbers, or
 /// of those in `terms`, where they are small differences of such.
 void compare_results(const char* op, const Tensor& fused, const Tensor& composite, const Tensor& terms = {});
-/// compare_fused("softmax", y, [&] { return softmax_composite(x, dim); });
-template <class F> void compare_fused(const char* op, const Tensor& fused, F&& composite) {
+template <class Composite> void compare_fused(const char* op, const Tensor& fused, const Composite& composite) {
   if (!fused_checks) [[likely]]
     return;
   NoGrad guard;
   compare_results(op, fused, composite());
 }
-
-/// The same for gradients, of those that both have. They are sums of products of g.
-template <class F> void compare_fused(const char* op, const Grads& fused, const Tensor& g, F&& composite) {
-  if (!fused_checks) [[likely]]
-    return;
-  const Grads expected = composite();
-  for (int64_t i = 0; i < fused.size(); ++i)
-    if (fused[i].defined() && expected[i].defined()) compare_results(op, fused[i], expected[i], g);
+/// What kernel() gives where it `suits`, else composite().
+template <class Kernel, class Composite>
+auto kernel_or_composite(const char* op, bool suits, const Kernel& kernel, const Composite& composite) {
+  if (!suits) return composite();
+  auto y = kernel();
+  compare_fused(op, y, composite);
+  return y;
+}
+/// Gradients of g, by kernel() or, where they are recorded in turn, by composite(). Those that both have are compared: they are sums of
+/// products of g.
+template <class Kernel, class Composite>
+Grads gradient_by_kernel(const char* op, const Tensor& g, const Kernel& kernel, const Composite& composite) {
+  if (modes.grad) return composite();
+  Grads out = kernel();
+  if (fused_checks) [[unlikely]] {
+    const Grads expected = composite();
+    for (int64_t i = 0; i < out.size(); ++i)
+      if (out[i].defined() && expected[i].defined()) compare_results(op, out[i], expected[i], g);
+  }
+  return out;
 }
 
 }  // namespace tapir::inline v0

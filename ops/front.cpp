@@ -160,9 +160,8 @@ Tensor Pointwise::run(const BinaryParams& params, std::optional<DType> result) {
   return y;
 }
 
-Tensor Pointwise::old_self() const {
-  if (!self_ || !wants_grad({a, b})) return {};
-  return clone(*self_);
+Operand Pointwise::old_a(bool needed) {
+  return self_ && needed && wants_grad({a, b}) ? Operand(old_ = clone(*self_)) : a;
 }
 
 Tensor run_unary(const Tensor& x, const UnaryParams& params, const Tensor* self) {

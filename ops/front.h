@@ -65,13 +65,14 @@ class Pointwise {
   Tensor run(BinaryOp op, Scalar alpha = 1, std::optional<DType> result = {}) {
     return run(BinaryParams{op, alpha}, result);
   }
-  /// In place, where the closure needs the old value of self: a copy of it when the operation will be recorded.
-  Tensor old_self() const;
+  /// `a` as the closure saves it, to be asked for before run(): in place a copy of self, where the operation will be recorded and
+  /// the old value is `needed`.
+  Operand old_a(bool needed = true);
 
  private:
   const char* op_;
   const Tensor* self_;
-  Tensor cast_a_, cast_b_;
+  Tensor cast_a_, cast_b_, old_;
 
  public:
   DType dtype;
@@ -86,8 +87,9 @@ template <class F> Tensor binary_by_operands(const char* name, BinaryOp op, cons
                                              Tensor* self, Promote promote, const F& gradient) {
   Pointwise p(name, a, b, self, promote);
   if (p.cast_back) return copy_(*self, binary_by_operands(name, op, a, b, nullptr, promote, gradient));
-  const Tensor old = p.old_self(), y = p.run(op);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b), gradient);
+  const Operand old = p.old_a();
+  const Tensor y = p.run(op);
+  return record(name, y, {p.a, p.b}, save(old, p.b), gradient);
 }
 /// By Maximum or Minimum. The gradient goes to the winner; both get half where they are equal, and all of it with a NaN.
 Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b, Tensor* self = nullptr);

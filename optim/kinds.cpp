@@ -53,42 +53,80 @@ void check_rprop(const V& o) {
 Names two_moments(const V& o, const Tensor&) {
   return {"exp_avg", "exp_avg_sq", o.amsgrad ? "max_exp_avg_sq" : nullptr};
 }
+Names rmsprop_states(const V& o, const Tensor&) {
+  return {"square_avg", o.beta1 != 0 ? "momentum_buffer" : nullptr, o.centered ? "grad_avg" : nullptr};
+}
 
 }  // namespace
 
 namespace kinds {
 using O = OptimizerOp;
 const OptimizerKind sgd{
-    "SGD",       O::Sgd,
-    sgd_options, [](const V&o, const Tensor&) { return Names{o.beta1 != 0 ? "momentum_buffer" : nullptr}; },
-    true,        {},
-    check_sgd},
-    asgd{"ASGD", O::ASGD, asgd_options, [](const V&, const Tensor&) { return Names{"ax"}; }, false, {"eta", "mu"}},
-    adam{"Adam", O::Adam, adam_options, two_moments, true},
-    adamw{"AdamW", O::AdamW, std::span(adam_options).first(6), two_moments, true},
-    adamax{"Adamax", O::Adamax, adamax_options,
-           [](const V&, const Tensor&) {
-             return Names{"exp_avg", "exp_inf"};
-           },
-           true},
-    nadam{"NAdam", O::NAdam, nadam_options, two_moments, true, {"mu_product"}},
-    radam{"RAdam", O::RAdam, radam_options, two_moments, true},
-    adagrad{"Adagrad", O::Adagrad, adagrad_options, [](const V&, const Tensor&) { return Names{"sum"}; }},
-    adadelta{"Adadelta",
-             O::Adadelta,
-             adadelta_options,
-             [](const V&, const Tensor&) { return Names{"square_avg", "acc_delta"}; },
-             false,
-             {},
-             check_adadelta},
-    rmsprop{"RMSprop", O::RMSprop, rmsprop_options,
-            [](const V&o, const Tensor&) {
-              return Names{"square_avg", o.beta1 != 0 ? "momentum_buffer" : nullptr, o.centered ? "grad_avg" : nullptr};
-            },
-            true},
-    rprop{"Rprop", O::Rprop, rprop_options, [](const V&, const Tensor&) { return Names{"prev", "step_size"}; },
-          false,   {},       check_rprop},
-    lion{"Lion", O::Lion, lion_options, [](const V&, const Tensor&) { return Names{"exp_avg"}; }, true};
+    .name = "SGD",
+    .op = O::Sgd,
+    .options = sgd_options,
+    .states = [](const V& o, const Tensor&) { return Names{o.beta1 != 0 ? "momentum_buffer" : nullptr}; },
+    .momentum = true,
+    .check = check_sgd,
+    .uncounted = true};
+const OptimizerKind asgd{.name = "ASGD",
+                         .op = O::ASGD,
+                         .options = asgd_options,
+                         .states = [](const V&, const Tensor&) { return Names{"ax"}; },
+                         .numbers = {"eta", "mu"}};
+const OptimizerKind adam{
+    .name = "Adam", .op = O::Adam, .options = adam_options, .states = two_moments, .momentum = true};
+const OptimizerKind adamw{.name = "AdamW",
+                          .op = O::AdamW,
+                          .options = std::span(adam_options).first(6),  // decoupled always
+                          .states = two_moments,
+                          .momentum = true};
+const OptimizerKind adamax{.name = "Adamax",
+                           .op = O::Adamax,
+                           .options = adamax_options,
+                           .states =
+                               [](const V&, const Tensor&) {
+                                 return Names{"exp_avg", "exp_inf"};
+                               },
+                           .momentum = true};
+const OptimizerKind nadam{.name = "NAdam",
+                          .op = O::NAdam,
+                          .options = nadam_options,
+                          .states = two_moments,
+                          .momentum = true,
+                          .numbers = {"mu_product"}};
+const OptimizerKind radam{
+    .name = "RAdam", .op = O::RAdam, .options = radam_options, .states = two_moments, .momentum = true};
+const OptimizerKind adagrad{.name = "Adagrad",
+                            .op = O::Adagrad,
+                            .options = adagrad_options,
+                            .states = [](const V&, const Tensor&) { return Names{"sum"}; },
+                            .start = [](const V& o, double, size_t) { return o.b; },
+                            .early = true};
+const OptimizerKind adadelta{.name = "Adadelta",
+                             .op = O::Adadelta,
+                             .options = adadelta_options,
+                             .states =
+                                 [](const V&, const Tensor&) {
+                                   return Names{"square_avg", "acc_delta"};
+                                 },
+                             .check = check_adadelta};
+const OptimizerKind rmsprop{
+    .name = "RMSprop", .op = O::RMSprop, .options = rmsprop_options, .states = rmsprop_states, .momentum = true};
+const OptimizerKind rprop{.name = "Rprop",
+                          .op = O::Rprop,
+                          .options = rprop_options,
+                          .states =
+                              [](const V&, const Tensor&) {
+                                return Names{"prev", "step_size"};
+                              },
+                          .check = check_rprop,
+                          .start = [](const V&, double lr, size_t state) { return state == 1 ? lr : 0; }};
+const OptimizerKind lion{.name = "Lion",
+                         .op = O::Lion,
+                         .options = lion_options,
+                         .states = [](const V&, const Tensor&) { return Names{"exp_avg"}; },
+                         .momentum = true};
 }  // namespace kinds
 
 #define TAPIR_OPTIMIZER(x) TAPIR_OPTIMIZER_ x

@@ -23,6 +23,10 @@ struct OptimizerKind {
   bool momentum = false;                                 // beta1 is a momentum or the first beta
   std::array<const char*, 2> numbers = {};               // as in entry::OptimizerStep
   void (*check)(const OptionValues& options) = nullptr;  // what concerns several options
+  /// What a state is filled with at first; null: 0.
+  double (*start)(const OptionValues& options, double lr, size_t state) = nullptr;
+  bool early = false;      // states are there before the first step, as in PyTorch, and so in its files
+  bool uncounted = false;  // PyTorch keeps states without a step count
 };
 
 namespace kinds {

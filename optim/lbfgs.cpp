@@ -46,8 +46,11 @@ constexpr double kArmijo = 1e-4, kCurvature = 0.9, kSmallestBracket = 1e-9;
 }  // namespace
 
 namespace kinds {
-constinit const OptimizerKind lbfgs{"LBFGS", OptimizerOp::Sgd, lbfgs_options,
-                                    [](const V&, const Tensor&) { return std::array<const char*, 3>{}; }};
+constinit const OptimizerKind lbfgs{.name = "LBFGS",
+                                    .op = OptimizerOp::Sgd,
+                                    .options = lbfgs_options,
+                                    .states = [](const V&, const Tensor&) { return std::array<const char*, 3>{}; },
+                                    .uncounted = true};
 }
 
 LBFGS::LBFGS(std::vector<Tensor> params, const LBFGSOptions& o) : Optimizer(kinds::lbfgs) {

@@ -79,11 +79,19 @@ Tensor mean_square(const Tensor& g, int64_t dim) { return mean(square(g), dim, {
 
 namespace kinds {
 // Their states come and go as those of the kernel entry's operation that stands here.
-constinit const OptimizerKind muon{"Muon", OptimizerOp::Sgd, muon_options,
-                                   [](const V&, const Tensor&) { return Names{"momentum_buffer"}; }, true},
-    adafactor{"Adafactor", OptimizerOp::Adam, adafactor_options, [](const V&, const Tensor&p) {
-                return p.dim() > 1 ? Names{"row_var", "col_var"} : Names{nullptr, nullptr, "variance"};
-              }};
+constinit const OptimizerKind muon{.name = "Muon",
+                                   .op = OptimizerOp::Sgd,
+                                   .options = muon_options,
+                                   .states = [](const V&, const Tensor&) { return Names{"momentum_buffer"}; },
+                                   .momentum = true,
+                                   .uncounted = true};
+constinit const OptimizerKind adafactor{
+    .name = "Adafactor",
+    .op = OptimizerOp::Adam,
+    .options = adafactor_options,
+    .states = [](const V&, const Tensor& p) {
+      return p.dim() > 1 ? Names{"row_var", "col_var"} : Names{nullptr, nullptr, "variance"};
+    }};
 }  // namespace kinds
 
 TAPIR_OPTIMIZER_OF_PARAMETERS(Muon)

@@ -113,7 +113,7 @@ void Optimizer::add_group(std::vector<Tensor> params, const OptionValues& option
   Group group;
   group.slots.resize(params.size());
   group.params = std::move(params), group.options = options, group.lr = lr;
-  if (kind_->op == OptimizerOp::Adagrad) {  // PyTorch's has its state from the beginning, and so in its files
+  if (kind_->early) {
     NoGrad guard;
     std::vector<Slot> fresh;
     for (size_t i = 0; i < group.params.size(); ++i) prepare(group, i, fresh);
@@ -288,8 +288,8 @@ void Optimizer::count(const Batch& batch, const StepScale& scale) {
 Tensor Optimizer::new_state(const Group& group, size_t k, const Tensor& p) const {
   const bool wide = rounding_of(group.options, p.dtype()) != kNearest;
   Tensor state = zeros_like(p.detach(), {.dtype = wide ? kFloat32 : p.dtype()});
-  if (kind_->op == OptimizerOp::Adagrad && group.options.b != 0) state.fill_(group.options.b);
-  if (kind_->op == OptimizerOp::Rprop && k == 1) state.fill_(group.lr);
+  const double start = kind_->start ? kind_->start(group.options, group.lr, k) : 0;
+  if (start != 0) state.fill_(start);
   return state;
 }
 

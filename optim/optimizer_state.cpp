@@ -78,8 +78,7 @@ Optimizer::Slot Optimizer::load_slot(const StateDict& state, const std::string& 
   const Tensor* step = state.find(prefix + "step");
   const char* first = names[0] ? names[0] : names[2];
   if (!step && !(first && state.contains(prefix + first))) return {};
-  // PyTorch's SGD and Muon keep buffers without a count
-  check(step || kind_->op == OptimizerOp::Sgd, "[{}] expected {}step beside {}{}", name(), prefix, prefix, first);
+  check(step || kind_->uncounted, "[{}] expected {}step beside {}{}", name(), prefix, prefix, first);
   std::array<double, 3> count{step ? step->item<double>() : 1};
   for (size_t k = 0; k < 2; ++k)
     if (kind_->numbers[k]) count[k + 1] = state.at(prefix + kind_->numbers[k]).item<double>();

@@ -314,8 +314,6 @@ Recording::Recording(std::span<const Tensor> inputs) : recorder_(nullptr) {
   modes.recorder = recorder_;
 }
 
-bool Recording::active() { return ir::active; }
-
 void Recording::stop() noexcept {
   if (ir::active != recorder_) return;
   for (int i = 0; i < kNumDeviceTypes; ++i)

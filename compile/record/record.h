@@ -58,8 +58,6 @@ class Recording {
   Recording& operator=(const Recording&) = delete;
   /// The program so far; recording ends.
   Program finish(std::span<const Tensor> outputs = {}, Notes* notes = nullptr);
-  /// Is one alive in this thread?
-  static bool active();
 
  private:
   void stop() noexcept;

@@ -23,6 +23,8 @@
 namespace tapir::inline v0 {
 namespace {
 
+constexpr const char* kName = "scaled_dot_product_attention";
+
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 // What follows takes q (B, H, S, D), k (B, G, T, D), v (B, G, T, E), mask (B, H, S, T); R = H / G heads of q share one of k and v.
@@ -90,8 +92,7 @@ Grads attention_gradient(const Tensor& g_of, const Tensor& q, const Tensor& k, c
 }
 
 Grads attention_backward(const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
-                         const Tensor& out, const Tensor& lse, const AttentionParams& p, Needs needs) {
-  if (modes.grad) return attention_gradient(g, q, k, v, mask, p, needs);
+                         const Tensor& out, const Tensor& lse, const AttentionParams& p) {
   Grads d = {empty_like(q), empty_like(k), empty_like(v)};
   backend(q).attention_backward(context(q), {.dq = d[0],
                                              .dk = d[1],
@@ -104,7 +105,6 @@ Grads attention_backward(const Tensor& g, const Tensor& q, const Tensor& k, cons
                                              .v = v,
                                              .mask = mask,
                                              .params = p});
-  compare_fused("attention_backward", d, g, [&] { return attention_gradient(g, q, k, v, mask, p, needs); });
   return d;
 }
 
@@ -121,15 +121,15 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
       ctx, {.out = out, .lse = lse, .q = q, .k = k, .v = v, .mask = length.defined() ? length : mask, .params = p});
   if (length.defined())
     check_values(ctx, "[scaled_dot_product_attention] expected a length of at most {bound} keys, got {value}");
-  compare_fused("scaled_dot_product_attention", out, [&] { return attention_composite(q, k, v, mask, length, p, 0); });
   if (length.defined()) return out;  // nobody wants a gradient
-  return record(
-      "scaled_dot_product_attention", out, {q, k, v}, save(q, k, v, mask, out, lse),
-      [p](Needs needs, const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
-          const Tensor& out, const Tensor& lse) { return attention_backward(g, q, k, v, mask, out, lse, p, needs); });
+  return record(kName, out, {q, k, v}, save(q, k, v, mask, out, lse),
+                [p](Needs needs, const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                    const Tensor& out, const Tensor& lse) {
+                  return gradient_by_kernel(
+                      "attention_backward", g, [&] { return attention_backward(g, q, k, v, mask, out, lse, p); },
+                      [&] { return attention_gradient(g, q, k, v, mask, p, needs); });
+                });
 }
-
-constexpr const char* kName = "scaled_dot_product_attention";
 
 void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   common_device(kName, {&q, &k, &v, &o.attn_mask, &o.length});
@@ -205,10 +205,11 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     mask = folded(expand(mask.dtype() == kBool ? mask : to(mask, q.dtype()), scores), lead.queries);
   }
   const AttentionParams p{.scale = o.scale.value_or(depth ? 1 / std::sqrt(double(depth)) : 1), .causal = o.is_causal};
-  const bool blocks = backend(q).attention && o.dropout_p == 0 && !wants_grad({mask}) &&
-                      !(o.length.defined() && (mask.defined() || wants_grad({q, k, v})));
-  const Tensor y =
-      blocks ? attention(q, k, v, mask, o.length, p) : attention_composite(q, k, v, mask, o.length, p, o.dropout_p);
+  const bool suits = backend(q).attention && o.dropout_p == 0 && !wants_grad({mask}) &&
+                     !(o.length.defined() && (mask.defined() || wants_grad({q, k, v})));
+  const Tensor y = kernel_or_composite(
+      kName, suits, [&] { return attention(q, k, v, mask, o.length, p); },
+      [&] { return attention_composite(q, k, v, mask, o.length, p, o.dropout_p); });
   Shape shape = lead.queries;
   shape.push_back(queries), shape.push_back(value.size(-1));
   return y.shape() == shape ? y : reshape(y, shape);

@@ -115,18 +115,19 @@ Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& we
   return record(
       "cross_entropy", losses, {logits}, save(logits, target, weight, lse),
       [p](const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight, const Tensor& lse) {
-        if (modes.grad) return Grads{cross_entropy_gradient(g, logits, target, weight, p)};
-        Tensor dlogits = empty_like(logits);
-        backend(logits).cross_entropy_backward(context(logits), {.dlogits = dlogits,
-                                                                 .dlosses = g,
-                                                                 .lse = lse,
-                                                                 .logits = logits,
-                                                                 .target = target,
-                                                                 .weight = weight,
-                                                                 .params = p});
-        compare_fused("cross_entropy_backward", dlogits,
-                      [&] { return cross_entropy_gradient(g, logits, target, weight, p); });
-        return Grads{dlogits};
+        const auto kernel = [&] {
+          Tensor dlogits = empty_like(logits);
+          backend(logits).cross_entropy_backward(context(logits), {.dlogits = dlogits,
+                                                                   .dlosses = g,
+                                                                   .lse = lse,
+                                                                   .logits = logits,
+                                                                   .target = target,
+                                                                   .weight = weight,
+                                                                   .params = p});
+          return Grads{dlogits};
+        };
+        return gradient_by_kernel("cross_entropy_backward", g, kernel,
+                                  [&] { return Grads{cross_entropy_gradient(g, logits, target, weight, p)}; });
       });
 }
 

@@ -93,17 +93,15 @@ Grads norm_gradient(const Frame& f, const Tensor& dy_of, const Tensor& x, const 
   return out;
 }
 
-/// The fused gradient. It is not recorded: where its own derivative may be asked for, norm_gradient stands instead.
+/// The fused gradient.
 Grads norm_backward(const NormParams& params, const Tensor& dy, const Tensor& x, const Tensor& weight, DType bias_dtype,
                     const Tensor& mean, const Tensor& rstd, Needs needs) {
-  const Frame f(params, x.shape());
-  if (modes.grad) return norm_gradient(f, dy, x, weight, bias_dtype, mean, rstd, needs);
   Grads out(3);
   if (needs[0]) out[0] = empty_like(x);
   if (needs[1]) out[1] = empty(weight.shape(), {.dtype = weight.dtype(), .device = x.device()});
   if (needs[2])
-    out[2] =
-        empty(params.op == NormOp::Layer ? f.weight : Shape(x.shape()[1]), {.dtype = bias_dtype, .device = x.device()});
+    out[2] = empty(params.op == NormOp::Layer ? Frame(params, x.shape()).weight : Shape(x.shape()[1]),
+                   {.dtype = bias_dtype, .device = x.device()});
   backend(x).norm_backward(context(x), {.dx = out[0],
                                         .dweight = out[1],
                                         .dbias = out[2],
@@ -113,8 +111,6 @@ Grads norm_backward(const NormParams& params, const Tensor& dy, const Tensor& x,
                                         .mean = mean,
                                         .rstd = rstd,
                                         .params = params});
-  compare_fused("norm_backward", out, dy,
-                [&] { return norm_gradient(f, dy, x, weight, bias_dtype, mean, rstd, needs); });
   return out;
 }
 
@@ -136,11 +132,14 @@ Tensor run_norm(const char* op, const Tensor& x, const Tensor& weight, const Ten
                                .params = params});
   compare_fused(op, y, [&] { return norm_composite(Frame(params, x.shape()), x, weight, bias, mean, rstd); });
   const DType bias_dtype = bias.defined() ? bias.dtype() : x.dtype();
-  return record(op, y, {x, weight, bias}, save(x, weight, mean, rstd),
-                [params, bias_dtype](Needs needs, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                                     const Tensor& mean, const Tensor& rstd) {
-                  return norm_backward(params, dy, x, weight, bias_dtype, mean, rstd, needs);
-                });
+  return record(
+      op, y, {x, weight, bias}, save(x, weight, mean, rstd),
+      [params, bias_dtype](Needs needs, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                           const Tensor& rstd) {
+        return gradient_by_kernel(
+            "norm_backward", dy, [&] { return norm_backward(params, dy, x, weight, bias_dtype, mean, rstd, needs); },
+            [&] { return norm_gradient(Frame(params, x.shape()), dy, x, weight, bias_dtype, mean, rstd, needs); });
+      });
 }
 
 void check_vector(const char* op, const char* what, const Tensor& v, int64_t channels) {

@@ -36,11 +36,10 @@ static Tensor power(const char* name, const Operand& a, const Operand& b, Tensor
   const bool number = !b.is_tensor();
   check(!number || is_floating(p.dtype) || b.scalar().to_int() >= 0,
         "[{}] integers to negative integer powers are not allowed, got exponent {}", name, b.scalar());
-  const Tensor old = p.old_self();
+  const Operand base = p.old_a();
   if (self) check_inplace(name, *self, wants_grad({p.a, p.b}));
   Tensor y =
       number ? run_unary(p.a.tensor(), {UnaryOp::PowScalar, b.scalar().to_double()}, self) : p.run(BinaryOp::Pow);
-  const Operand& base = old.defined() ? Operand(old) : p.a;
   if (number)
     return record(name, y, {p.a}, save(base, p.b), [](const Tensor& g, const Operand& a, const Operand& b) {
       return Grads{pow_gradient_base(g, a.tensor(), b)};
@@ -115,9 +114,9 @@ static const Operand& as_given(const Operand& x, const Operand& cast) {
 static Tensor angle(const char* name, const Operand& a, const Operand& b, Tensor* self = nullptr) {
   Pointwise p(name, a, b, self, Promote::Float);
   if (p.cast_back) return copy_(*self, atan2(a, b));
-  const Tensor old = p.old_self();
+  const Operand old = p.old_a();
   Tensor y = p.run(BinaryOp::Atan2);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : as_given(a, p.a), as_given(b, p.b)),
+  return record(name, y, {p.a, p.b}, save(self ? old : as_given(a, p.a), as_given(b, p.b)),
                 [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
                   const Tensor squares = sum_of_squares(a, b);  // 0 at the origin, where the gradient counts as 0
                   const Tensor part = div(g, masked_fill(squares, eq(squares, 0), 1));
@@ -133,9 +132,9 @@ Tensor& atan2_(Tensor& self, const Operand& b) { return angle("atan2_", self, b,
 static Tensor hypotenuse(const char* name, const Operand& a, const Operand& b, Tensor* self = nullptr) {
   Pointwise p(name, a, b, self, Promote::Float);
   if (p.cast_back) return copy_(*self, hypot(a, b));
-  const Tensor old = p.old_self();
+  const Operand old = p.old_a();
   Tensor y = p.run(BinaryOp::Hypot);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? Operand(old) : p.a, p.b, y),
+  return record(name, y, {p.a, p.b}, save(old, p.b, y),
                 [](Needs needs, const Tensor& g, const Operand& a, const Operand& b, const Tensor& y) {
                   return Grads{needs[0] ? mul(g, div(a, y)) : Tensor(), needs[1] ? mul(g, div(b, y)) : Tensor()};
                 });
@@ -161,9 +160,9 @@ Tensor& copysign_(Tensor& self, const Operand& b) { return with_sign("copysign_"
 static Tensor unit_step(const char* name, const Tensor& x, const Tensor& values, Tensor* self = nullptr) {
   check(x.dtype() == values.dtype(), "[{}] expected values of dtype {}, got {}", name, x.dtype(), values.dtype());
   Pointwise p(name, x, values, self);
-  const Tensor old = p.old_self();
+  const Operand old = p.old_a();
   Tensor y = p.run(BinaryOp::Heaviside);
-  return record(name, y, {p.a, p.b}, save(old.defined() ? old : x), [](Needs needs, const Tensor& g, const Tensor& x) {
+  return record(name, y, {p.a, p.b}, save(old), [](Needs needs, const Tensor& g, const Operand& x) {
     return Grads{needs[0] ? zeros_like(g) : Tensor(), needs[1] ? where(eq(x, 0), g, 0) : Tensor()};
   });
 }

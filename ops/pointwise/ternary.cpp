@@ -39,8 +39,8 @@ class Three {
     backend(device).ternary(context(device), {y, view(a, apart[0]), view(b, apart[1]), view(c, apart[2]), {op, alpha}});
     return y;
   }
-  /// In place, where the closure needs the old value of self: a copy of it when the operation will be recorded.
-  Tensor old_self() const { return self_ && wants_grad({a, b, c}) ? clone(*self_) : Tensor(); }
+  /// As Pointwise::old_a().
+  Operand old_a() { return self_ && wants_grad({a, b, c}) ? Operand(old_ = clone(*self_)) : a; }
 
   DType dtype;
   Shape shape;
@@ -57,7 +57,7 @@ class Three {
     if (!self_ || !x.is_tensor()) return view_as(x, shape, dtype);
     return view_as(apart = apart_from(*self_, x.tensor(), true), shape, dtype);
   }
-  Tensor held_[3];
+  Tensor held_[3], old_;
 
  public:
   Operand a, b, c;
@@ -156,9 +156,9 @@ static Tensor clamp_tensors(const char* name, const Tensor& x, const Tensor& min
   if (!min.defined()) return extreme(name, BinaryOp::Minimum, x, max, self);
   Three p(name, clamp_type(name, x, min, max, self), x, min, max, self);
   if (p.cast_back) return copy_(*self, clamp(x, min, max));
-  const Tensor old = p.old_self();
+  const Operand old = p.old_a();
   Tensor y = p.run(TernaryOp::Clamp);
-  return record(name, y, {p.a, p.b, p.c}, save(old.defined() ? Operand(old) : p.a, p.b, p.c),
+  return record(name, y, {p.a, p.b, p.c}, save(old, p.b, p.c),
                 [](Needs needs, const Tensor& g, const Operand& x, const Operand& min, const Operand& max) {
                   // Between bounds that are equal, or crossed, nothing is shared.
                   const Tensor ordered = lt(min, max), half = mul(g, 0.5);
@@ -204,9 +204,9 @@ static Tensor interpolate(const char* name, const Tensor& x, const Tensor& end, 
         "[{}] expected tensors of floating point dtype, got {} and {}", name, x, end);
   Three p(name, dtype, x, end, weight, self);
   if (p.cast_back) return copy_(*self, lerp(x, end, weight));
-  const Tensor old = p.old_self();
+  const Operand old = p.old_a();
   Tensor y = p.run(TernaryOp::Lerp);
-  return record(name, y, {p.a, p.b, p.c}, save(old.defined() ? Operand(old) : p.a, p.b, p.c),
+  return record(name, y, {p.a, p.b, p.c}, save(old, p.b, p.c),
                 [](Needs needs, const Tensor& g, const Operand& x, const Operand& end, const Operand& weight) {
                   const Tensor share = needs[0] || needs[1] ? mul(g, weight) : Tensor();
                   return Grads{needs[0] ? sub(g, share) : Tensor(), share, needs[2] ? mul(g, sub(end, x)) : Tensor()};

@@ -4,6 +4,7 @@
 #include "../../core/formulas/quantize.h"
 #include "../arithmetic.h"
 #include "../cast.h"
+#include "../checked.h"
 #include "../create.h"
 #include "../extremum.h"
 #include "../front.h"
@@ -113,18 +114,21 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const Tensor& sca
     if (s.columns == 0) {
       y = zeros(shape, {.dtype = kFloat32, .device = x.device()});
       if (o.bias.defined()) y = add(y, floats(o.bias));
-    } else if (backend(x).quant_matmul) {
-      y = empty({rows.shape()[0], s.rows}, {.dtype = kFloat32, .device = x.device()});
-      backend(x).quant_matmul(context(x), {.y = y,
-                                           .x = rows,
-                                           .x_scale = floats(o.input_scale),
-                                           .x_zero = o.input_zero_point,
-                                           .w = weight,
-                                           .w_scale = scales,
-                                           .bias = floats(o.bias),
-                                           .params = {op, o.bits, s.group}});
     } else {
-      y = composite(rows, weight, scales, floats(o.bias), op, o);
+      const auto kernel = [&] {
+        Tensor out = empty({rows.shape()[0], s.rows}, {.dtype = kFloat32, .device = x.device()});
+        backend(x).quant_matmul(context(x), {.y = out,
+                                             .x = rows,
+                                             .x_scale = floats(o.input_scale),
+                                             .x_zero = o.input_zero_point,
+                                             .w = weight,
+                                             .w_scale = scales,
+                                             .bias = floats(o.bias),
+                                             .params = {op, o.bits, s.group}});
+        return out;
+      };
+      y = kernel_or_composite(name, bool(backend(x).quant_matmul), kernel,
+                              [&] { return composite(rows, weight, scales, floats(o.bias), op, o); });
     }
     y = to(reshape(y, shape), x.dtype());
   }
@@ -166,9 +170,8 @@ Tensor quantized_conv(const Tensor& x, const Tensor& weight, const Tensor& scale
   const auto conv = rank == 3 ? conv1d : rank == 4 ? conv2d : conv3d;
   const ConvGeometry geometry = conv_geometry(name, x, weight, options);
   const Tensor image = floats(x), add_to = floats(bias), scales = floats(scale), x_scale = floats(input_scale);
-  Tensor y;
-  if (backend(x).quant_conv && !geometry.dropped) {
-    y = empty_image(geometry.shape, image, prefers_channels_last(image));
+  const auto kernel = [&] {
+    Tensor y = empty_image(geometry.shape, image, prefers_channels_last(image));
     if (y.numel())
       backend(x).quant_conv(context(x), {.y = y,
                                          .x = image,
@@ -178,14 +181,17 @@ Tensor quantized_conv(const Tensor& x, const Tensor& weight, const Tensor& scale
                                          .w_scale = scales,
                                          .bias = add_to,
                                          .params = geometry.params});
-  } else {
+    return y;
+  };
+  const auto by_floats = [&] {
     Shape along = Dims::filled(rank, 1);
     along[1] = o;
-    y = conv(centred(image, x_scale, to(input_zero_point, kFloat32)), to(weight, kFloat32), {}, options);
+    Tensor y = conv(centred(image, x_scale, to(input_zero_point, kFloat32)), to(weight, kFloat32), {}, options);
     y = mul(y, reshape(mul(scales, x_scale), along));
-    if (bias.defined()) y = add(y, reshape(add_to, along));
-  }
-  return noted(name, to(y, x.dtype()));
+    return bias.defined() ? add(y, reshape(add_to, along)) : y;
+  };
+  const bool suits = backend(x).quant_conv && !geometry.dropped;
+  return noted(name, to(kernel_or_composite(name, suits, kernel, by_floats), x.dtype()));
 }
 
 }  // namespace tapir::inline v0

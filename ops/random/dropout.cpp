@@ -26,16 +26,15 @@ static Tensor dropout_composite(const Tensor& x, const DropoutParams& params) {
 
 /// The random numbers are a function of seed, offset and position, so the gradient makes them again instead of keeping a mask.
 static Tensor drop(const Tensor& x, const DropoutParams& params, Tensor* self = nullptr) {
-  Tensor y;
-  if (backend(x).dropout) {
-    const Tensor before = self && fused_checks ? x.detach().clone() : x;
-    y = self ? *self : empty_like(x);
+  const Tensor before = self && fused_checks ? x.detach().clone() : x;
+  const auto kernel = [&] {
+    Tensor y = self ? *self : empty_like(x);
     backend(x).dropout(context(x), {.y = y, .x = x, .params = params});
-    compare_fused("dropout", y, [&] { return dropout_composite(before, params); });
-  } else {
-    y = dropout_composite(x, params);
-    if (self) backend(x).copy(context(x), {*self, y}), y = *self;
-  }
+    return y;
+  };
+  Tensor y = kernel_or_composite("dropout", bool(backend(x).dropout), kernel,
+                                 [&] { return dropout_composite(before, params); });
+  if (self && !y.is_same(*self)) backend(x).copy(context(x), {*self, y}), y = *self;
   return record(self ? "dropout_" : "dropout", y, {x}, [params](const Tensor& g) { return Grads{drop(g, params)}; });
 }
 

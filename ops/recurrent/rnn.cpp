@@ -18,6 +18,11 @@
 #include "../unary.h"
 
 namespace tapir::inline v0 {
+
+template <class Composite> static void compare_fused(const char* op, const RnnResult& r, const Composite& composite) {
+  compare_fused(op, r.output, [&] { return composite().output; });
+}
+
 namespace {
 
 /// The operands of one layer in one order: x (N, in), w_ih, w_hh, b_ih, b_hh, w_hr, h (B, P), c (B, H), batch_sizes.
@@ -66,6 +71,7 @@ RnnResult composite(const Layer& l, const RnnParams& p) {
 
 /// The gradients by the composite form, itself recorded: for second derivatives.
 Grads composite_gradient(const Layer& l, const RnnParams& p, const Grads& g, Needs needs) {
+  ScopedMode recorded(modes.grad, true);
   Layer fresh = l;  // views, so that one tensor in two places has two gradients
   std::vector<Tensor> wanted, outputs, gradients;
   for (int64_t i = 0; i < kSizes; ++i)
@@ -85,7 +91,6 @@ Grads composite_gradient(const Layer& l, const RnnParams& p, const Grads& g, Nee
 
 Grads backward(const Layer& l, const Tensor& y, const Tensor& reserve, const RnnParams& p, const Grads& g,
                Needs needs) {
-  if (modes.grad) return composite_gradient(l, p, g, needs);
   const bool gru = p.op == RnnOp::Gru, lstm = p.op == RnnOp::Lstm;
   const Tensor& w = l[kWhh];
   Grads out(kSizes);
@@ -149,14 +154,16 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
                                 .batch_sizes = l[kSizes],
                                 .params = p});
   }
-  compare_fused("rnn_layer", y, [&] { return composite(l, p).output; });
   const Tensor results[] = {y, h, c};
   record_outputs("rnn_layer", std::span(results, lstm ? 3 : 2), inputs,
                  save(l[kX], l[kWih], l[kWhh], l[kBih], l[kBhh], l[kWhr], l[kH], l[kC], l[kSizes], y, reserve),
                  [p](Needs needs, const Grads& g, const Tensor& x, const Tensor& w_ih, const Tensor& w_hh,
                      const Tensor& b_ih, const Tensor& b_hh, const Tensor& w_hr, const Tensor& h, const Tensor& c,
                      const Tensor& sizes, const Tensor& y, const Tensor& reserve) {
-                   return backward({x, w_ih, w_hh, b_ih, b_hh, w_hr, h, c, sizes}, y, reserve, p, g, needs);
+                   const Layer l = {x, w_ih, w_hh, b_ih, b_hh, w_hr, h, c, sizes};
+                   return gradient_by_kernel(
+                       "rnn_layer_backward", g[0], [&] { return backward(l, y, reserve, p, g, needs); },
+                       [&] { return composite_gradient(l, p, g, needs); });
                  });
   return {y, h, c};
 }
@@ -228,7 +235,8 @@ RnnResult rnn_layer(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c,
   const Tensor rows = packed ? x : reshape(x, {x.size(0) * x.size(1), x.size(2)});
   const Layer layer = {fit(rows),        fit(w.weight_ih), fit(w.weight_hh), fit(w.bias_ih), fit(w.bias_hh),
                        fit(w.weight_hr), fit(h),           fit(c),           o.batch_sizes};
-  RnnResult r = backend(x).rnn ? fused(layer, p) : composite(layer, p);
+  RnnResult r = kernel_or_composite(
+      "rnn_layer", bool(backend(x).rnn), [&] { return fused(layer, p); }, [&] { return composite(layer, p); });
   if (!packed) r.output = view(r.output, {x.size(0), x.size(1), r.output.size(1)});
   for (Tensor* t : {&r.output, &r.h, &r.c})
     if (t->defined()) *t = to(*t, x.dtype());

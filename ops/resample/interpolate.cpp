@@ -60,13 +60,15 @@ Tensor resample_backward(const Tensor& dy, const Shape& shape, bool last, const 
                 [y_shape, last, p](const Tensor& g) { return Grads{resample(g, y_shape, last, p)}; });
 }
 Tensor resample(const Tensor& x, const Shape& shape, bool last, const ResampleParams& p) {
-  if (!backend(x).resample) return interpolate_composite(x, shape, last, p);
-  const Shape x_shape = x.shape();
-  Tensor y = empty_image(shape, x, last);
-  if (y.numel()) backend(x).resample(context(x), {y, x, p});
-  compare_fused("interpolate", y, [&] { return interpolate_composite(x, shape, last, p); });
-  return record("interpolate", y, {x},
-                [x_shape, last, p](const Tensor& g) { return Grads{resample_backward(g, x_shape, last, p)}; });
+  const auto kernel = [&] {
+    const Shape x_shape = x.shape();
+    Tensor y = empty_image(shape, x, last);
+    if (y.numel()) backend(x).resample(context(x), {y, x, p});
+    return record("interpolate", y, {x},
+                  [x_shape, last, p](const Tensor& g) { return Grads{resample_backward(g, x_shape, last, p)}; });
+  };
+  return kernel_or_composite("interpolate", bool(backend(x).resample), kernel,
+                             [&] { return interpolate_composite(x, shape, last, p); });
 }
 
 struct Mode {
