@@ -63,14 +63,13 @@ Tensor xlogy(const Operand& a, const Operand& b) { return xlogy("xlogy", a, b); 
 Tensor& xlogy_(Tensor& self, const Operand& b) { return xlogy("xlogy_", self, b, &self), self; }
 
 static Tensor log_sum(const char* name, BinaryOp op, double ln_base, const Operand& a, const Operand& b) {
-  Pointwise p(name, a, b, nullptr, Promote::Float);
-  return record(name, p.run(op), {p.a, p.b}, save(p.a, p.b),
-                [ln_base](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
-                  const auto share = [&](const Operand& x, const Operand& y) {
-                    return mul(g, sigmoid(ln_base == 1 ? sub(x, y) : mul(sub(x, y), ln_base)));
-                  };
-                  return Grads{needs[0] ? share(a, b) : Tensor(), needs[1] ? share(b, a) : Tensor()};
-                });
+  return binary_by_operands(name, op, a, b, nullptr, Promote::Float,
+                            [ln_base](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
+                              const auto share = [&](const Operand& x, const Operand& y) {
+                                return mul(g, sigmoid(ln_base == 1 ? sub(x, y) : mul(sub(x, y), ln_base)));
+                              };
+                              return Grads{needs[0] ? share(a, b) : Tensor(), needs[1] ? share(b, a) : Tensor()};
+                            });
 }
 Tensor logaddexp(const Operand& a, const Operand& b) { return log_sum("logaddexp", BinaryOp::LogAddExp, 1, a, b); }
 Tensor logaddexp2(const Operand& a, const Operand& b) {
