@@ -45,7 +45,7 @@ if(TARGET tapir_fused_prelude)
 endif()
 set(prelude ${PROJECT_BINARY_DIR}/fused_prelude.cpp)
 file(GLOB prelude_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/*.h ${PROJECT_SOURCE_DIR}/core/formulas/*.h
-  ${PROJECT_SOURCE_DIR}/cuda_kernels/*.h ${PROJECT_SOURCE_DIR}/cuda_kernels/fused/*.h)
+  ${PROJECT_SOURCE_DIR}/cuda_kernels/*.h ${PROJECT_SOURCE_DIR}/cuda_kernels/*/*.h)
 add_custom_command(OUTPUT ${prelude} DEPENDS ${prelude_headers} ${CMAKE_CURRENT_LIST_FILE}
   COMMAND ${CMAKE_COMMAND} -D OUTPUT=${prelude} -P ${CMAKE_CURRENT_LIST_FILE} VERBATIM)
 add_library(tapir_fused_prelude OBJECT EXCLUDE_FROM_ALL ${prelude})

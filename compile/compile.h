@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../core/each_tensor.h"
+#include "../core/handle.h"
 
 namespace tapir::inline v0 {
 
@@ -70,15 +71,10 @@ struct CompileCall {
 };
 
 struct CompilerState;
+void release(CompilerState* state);
 class Compiler {
  public:
   explicit Compiler(const CompileOptions& options);
-  Compiler(Compiler&& o) noexcept : state_(std::exchange(o.state_, nullptr)) {}
-  Compiler& operator=(Compiler&& o) noexcept {
-    std::swap(state_, o.state_);
-    return *this;
-  }
-  ~Compiler();
   void call(CompileCall& call);
   std::string explain() const;
   std::string dot() const;
@@ -87,7 +83,7 @@ class Compiler {
   void reset();
 
  private:
-  CompilerState* state_;
+  Owner<CompilerState> state_;
 };
 
 template <class T> inline constexpr bool is_plain_value =

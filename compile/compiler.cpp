@@ -306,13 +306,13 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
 
 }  // namespace
 
-Compiler::Compiler(const CompileOptions& options) : state_(nullptr) {
+Compiler::Compiler(const CompileOptions& options) {
   check(options.max_programs >= 0, "[compile] expected max_programs of 0 or more, got {}", options.max_programs);
   check(options.memory_budget >= 0, "[compile] expected memory_budget of 0 or more, got {}", options.memory_budget);
-  state_ = new CompilerState{.options = options, .mutex = {}, .entries = {}, .held = {}};
+  state_ = Owner(new CompilerState{.options = options, .mutex = {}, .entries = {}, .held = {}});
   state_->options.memory_budget = std::min(options.memory_budget, 0x1p62);  // as many bytes as anybody has
 }
-Compiler::~Compiler() { delete state_; }
+void release(CompilerState* state) { delete state; }
 
 void Compiler::call(CompileCall& call) {
   CompilerState& state = *state_;

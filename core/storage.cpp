@@ -5,7 +5,7 @@
 
 namespace tapir::inline v0 {
 
-void StoragePtr::destroy(Storage* s) noexcept {
+void destroy(Storage* s) noexcept {
   if (s->release) s->release(*s);
   forget(s);
 }

@@ -1,9 +1,9 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <utility>
 
 #include "device.h"
+#include "handle.h"
 
 namespace tapir::inline v0 {
 
@@ -24,69 +24,46 @@ struct Storage {
   void* context = nullptr;              // what release needs: a deleter, or the Storage whose block this one lies in
 };
 
+inline void retain(Storage* s) { s->refs.fetch_add(1, std::memory_order_relaxed); }
+/// Ends a storage that nobody owns any more.
+void destroy(Storage* s) noexcept;
+inline void release(Storage* s) {
+  if (s->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(s);
+}
+
 /// Shared ownership of a Storage.
-class StoragePtr {
+class StoragePtr : public detail::Handle<Storage> {
  public:
-  StoragePtr() = default;
-  explicit StoragePtr(Storage* adopted) : p_(adopted) {}
+  using Handle::Handle;
   /// One more owner of a storage that has some.
   static StoragePtr share(Storage* s) {
-    s->refs.fetch_add(1, std::memory_order_relaxed);
+    retain(s);
     return StoragePtr(s);
   }
-  StoragePtr(const StoragePtr& o) : p_(o.p_) {
-    if (p_) p_->refs.fetch_add(1, std::memory_order_relaxed);
-  }
-  StoragePtr(StoragePtr&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
-  StoragePtr& operator=(StoragePtr o) noexcept {
-    std::swap(p_, o.p_);
-    return *this;
-  }
-  ~StoragePtr() {
-    if (p_ && p_->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(p_);
-  }
-  Storage* operator->() const { return p_; }
-  Storage& operator*() const { return *p_; }
-  Storage* get() const { return p_; }
-  explicit operator bool() const { return p_ != nullptr; }
-  bool unique() const { return p_ && p_->refs.load(std::memory_order_acquire) == 1; }
-
- private:
-  static void destroy(Storage* s) noexcept;
-  Storage* p_ = nullptr;
+  bool unique() const { return *this && get()->refs.load(std::memory_order_acquire) == 1; }
 };
 
 namespace detail {
+struct Forget {
+  template <class T> void operator()(T* p) const { forget(p); }
+};
 /// Knows an object that others keep alive: T counts its owners in `refs`, and in `known` who else looks at it. What T holds goes with the
 /// last owner, T itself with the last of those who know it.
-template <class T> class Weak {
+template <class T> class Weak : public Owner<T, Forget> {
  public:
   Weak() = default;
-  explicit Weak(T* p) : p_(p) {
-    if (p_) p_->known.fetch_add(1, std::memory_order_relaxed);
+  explicit Weak(T* p) : Owner<T, Forget>(p) {
+    if (p) p->known.fetch_add(1, std::memory_order_relaxed);
   }
-  Weak(Weak&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
-  Weak& operator=(Weak&& o) noexcept {
-    std::swap(p_, o.p_);
-    return *this;
-  }
-  ~Weak() {
-    if (p_) forget(p_);
-  }
-  T* get() const { return p_; }
-  T* operator->() const { return p_; }
-  bool alive() const { return p_ && p_->refs.load(std::memory_order_acquire) != 0; }
+  bool alive() const { return *this && this->get()->refs.load(std::memory_order_acquire) != 0; }
   /// One more owner, whom the caller puts into a handle; false: it is gone.
   bool lock() const {
-    uint32_t refs = p_ ? p_->refs.load(std::memory_order_relaxed) : 0;
+    T* const p = this->get();
+    uint32_t refs = p ? p->refs.load(std::memory_order_relaxed) : 0;
     while (refs != 0)
-      if (p_->refs.compare_exchange_weak(refs, refs + 1, std::memory_order_acq_rel)) return true;
+      if (p->refs.compare_exchange_weak(refs, refs + 1, std::memory_order_acq_rel)) return true;
     return false;
   }
-  explicit operator bool() const { return p_ != nullptr; }
-
- private:
-  T* p_ = nullptr;
 };
 }  // namespace detail
 /// Ends one weak handle, or that of all owners; the last one frees the object.

@@ -9,8 +9,8 @@
 // Nothing is registered anywhere: an object that no program asked has no Stamp, and no object knows its programs.
 #include <atomic>
 #include <cstdint>
-#include <utility>
 
+#include "handle.h"
 #include "modes.h"
 
 namespace tapir::inline v0::detail {
@@ -23,25 +23,10 @@ struct Stamp {
   std::atomic<const void*> place{nullptr};  // of the object
 };
 
-/// A shared handle to a Stamp.
-class StampPtr {
- public:
-  StampPtr() = default;
-  explicit StampPtr(Stamp& shared) : p_(&shared) { p_->refs.fetch_add(1, std::memory_order_relaxed); }
-  StampPtr(StampPtr&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
-  StampPtr& operator=(StampPtr&& o) noexcept {
-    std::swap(p_, o.p_);
-    return *this;
-  }
-  ~StampPtr() {
-    if (p_ && p_->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete p_;
-  }
-  Stamp& operator*() const { return *p_; }
-  Stamp* operator->() const { return p_; }
-
- private:
-  Stamp* p_ = nullptr;
-};
+inline void retain(Stamp* s) { s->refs.fetch_add(1, std::memory_order_relaxed); }
+inline void release(Stamp* s) {
+  if (s->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete s;
+}
 
 /// The part of an object that programs know it by: a module's training flag, and the version of what else it answers.
 class Versioned {
@@ -81,7 +66,7 @@ class Versioned {
   void observe() const;
   void leave() {
     changed();
-    if (Stamp* s = stamp_.exchange(nullptr); s && s->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete s;
+    if (Stamp* s = stamp_.exchange(nullptr)) release(s);
   }
   void settle() {
     if (Stamp* s = stamp_.load(std::memory_order_relaxed)) s->place = this, s->flag = flag_;

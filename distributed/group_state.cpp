@@ -89,18 +89,16 @@ std::vector<std::string> meet(Store& store, const TransportOptions& o, const std
   return texts;
 }
 
-void Work::State::complete(std::string why) {
+void WorkState::complete(std::string why) {
   std::lock_guard lock(mutex);
   done = true;
   error = std::move(why);
   changed.notify_all();
 }
 
-Work::Work(const Work& o) : state_(o.state_) {
-  if (state_) state_->refs.fetch_add(1);
-}
-Work::~Work() {
-  if (state_ && state_->refs.fetch_sub(1) == 1) delete state_;
+void retain(WorkState* work) { work->refs.fetch_add(1); }
+void release(WorkState* work) {
+  if (work->refs.fetch_sub(1) == 1) delete work;
 }
 bool Work::is_completed() const {
   if (!state_) return true;
@@ -130,7 +128,7 @@ static Failure outcome(Exchange& e, double deadline, double timeout) {
 
 void Work::wait() const {
   if (!state_) return;
-  State& s = *state_;
+  WorkState& s = *state_;
   std::unique_lock lock(s.mutex);
   if (s.exchange && !s.done) {
     if (const Failure why = outcome(*s.exchange, s.deadline, s.group.state().options.timeout))
@@ -203,7 +201,7 @@ Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) 
       !modes.recorder,
       "[ProcessGroup] expected no collective while a program is recorded: it is no kernel, and a replay would leave it "
       "out; call it between compiled steps");
-  auto* state = new Work::State;
+  auto* state = new WorkState;
   Work work(state);
   state->finish = std::move(finish);
   {
@@ -227,7 +225,7 @@ Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) 
 
 Work GroupState::message(const Signature& s, uint32_t tag, bool sends, const Tensor& x, int64_t peer,
                          std::function<void()> finish, bool async_op) {
-  auto* state = new Work::State;
+  auto* state = new WorkState;
   Work work(state);
   if (const std::string before = failed(); !before.empty()) {
     state->error = tapir::format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), before);

@@ -15,7 +15,7 @@
 
 namespace tapir::inline v0::distributed {
 
-struct Work::State {
+struct WorkState {
   std::atomic<int> refs{1};
   std::mutex mutex;
   std::condition_variable changed;
@@ -79,7 +79,7 @@ struct GroupState {
  private:
   struct Task {
     Call call;
-    Work::State* work;
+    WorkState* work;
     uint64_t flight;
   };
   void run();

@@ -84,22 +84,19 @@ Call call_of(Collective op, const Tensor& in, const Tensor& out, ReduceOp reduce
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(const ProcessGroup& o) : state_(o.state_) {
-  if (state_) state_->refs.fetch_add(1);
-}
-ProcessGroup::~ProcessGroup() {
-  if (!state_) return;
+void retain(GroupState* group) { group->refs.fetch_add(1); }
+void release(GroupState* group) {
   bool last;
   {
     Registry& r = registry();
     std::lock_guard lock(r.mutex);  // find_group() must not take hold of one that is going
-    last = state_->refs.fetch_sub(1) == 1;
-    if (last) std::erase(r.groups, state_);
+    last = group->refs.fetch_sub(1) == 1;
+    if (last) std::erase(r.groups, group);
   }
-  if (last) delete state_;
+  if (last) delete group;
 }
 GroupState& ProcessGroup::state() const {
-  check(state_ != nullptr, "[ProcessGroup] expected a group that this process is a member of, got an empty one");
+  check(bool(state_), "[ProcessGroup] expected a group that this process is a member of, got an empty one");
   return *state_;
 }
 int64_t ProcessGroup::rank() const { return state().rank; }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/handle.h"
 #include "../core/tensor.h"
 #include "launch_env.h"
 
@@ -31,45 +32,35 @@ struct ProcessGroupOptions {
   std::string interface = {};  // network interface; else GLOO_SOCKET_IFNAME, else the one that reaches the store
 };
 
+struct WorkState;
+void retain(WorkState* work);
+void release(WorkState* work);
+struct GroupState;
+void retain(GroupState* group);
+void release(GroupState* group);
+
 /// A collective under way. Dropping it does not stop it.
 class Work {
  public:
   Work() = default;  // nothing to wait for
-  Work(const Work& o);
-  Work(Work&& o) noexcept : state_(std::exchange(o.state_, nullptr)) {}
-  Work& operator=(Work o) noexcept {
-    std::swap(state_, o.state_);
-    return *this;
-  }
-  ~Work();
   /// True when wait() would not wait, be it for an error.
   bool is_completed() const;
   /// Until the result stands in the tensors. RuntimeError names collective, sequence number and ranks; it is thrown again by each call.
   void wait() const;
 
  private:
-  struct State;
   friend struct GroupState;
-  explicit Work(State* adopted) : state_(adopted) {}
-  State* state_ = nullptr;
+  explicit Work(WorkState* adopted) : state_(adopted) {}
+  detail::Handle<WorkState> state_;
 };
-
-struct GroupState;
 
 /// Ranks that exchange tensors; a handle, copies mean the same group. See Note [Process groups]. Each collective waits, unless
 /// async_op: then its Work does. ValueError for tensors and ranks that do not fit, RuntimeError for peers.
 class ProcessGroup {
  public:
   ProcessGroup() = default;
-  ProcessGroup(const ProcessGroup& o);
-  ProcessGroup(ProcessGroup&& o) noexcept : state_(std::exchange(o.state_, nullptr)) {}
-  ProcessGroup& operator=(ProcessGroup o) noexcept {
-    std::swap(state_, o.state_);
-    return *this;
-  }
-  ~ProcessGroup();
   /// False for a group that this process is no member of.
-  explicit operator bool() const { return state_ != nullptr; }
+  explicit operator bool() const { return bool(state_); }
   int64_t rank() const;
   int64_t size() const;
   const LaunchInfo& launch() const;
@@ -109,7 +100,7 @@ class ProcessGroup {
   friend class Work;
   explicit ProcessGroup(GroupState* adopted) : state_(adopted) {}
   GroupState& state() const;
-  GroupState* state_ = nullptr;
+  detail::Handle<GroupState> state_;
 };
 
 /// Meets all other ranks of the job and makes the default group. RuntimeError lists the ranks that did not come.

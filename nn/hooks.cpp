@@ -11,15 +11,15 @@ namespace tapir::inline v0::nn {
 namespace detail {
 
 ModuleExtras& Extras::of(Module& owner) {
-  if (!p_) p_ = new ModuleExtras;
-  p_->owner = &owner;
-  return *p_;
+  if (!*this) static_cast<Owner&>(*this) = Owner(new ModuleExtras);
+  get()->owner = &owner;
+  return **this;
 }
-void Extras::set_owner(Module* owner) const { p_->owner = owner; }
+void Extras::set_owner(Module* owner) const { get()->owner = owner; }
 static void drop(ModuleExtras* p) {
   if (--p->refs == 0) delete p;
 }
-void Extras::release(ModuleExtras* p) {
+void release(ModuleExtras* p) {
   p->owner = nullptr;
   drop(p);
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../core/each_tensor.h"
+#include "../core/handle.h"
 #include "fields.h"
 
 namespace tapir::inline v0::nn {
@@ -65,27 +66,13 @@ struct Replacement {
 [[noreturn]] void no_such_form(Module& module);
 
 struct ModuleExtras;
+void release(ModuleExtras* p);
 /// What few modules have: hooks, parameters that are computed of others, a module in their place. Empty in all others.
-class Extras {
+class Extras : public tapir::detail::Owner<ModuleExtras> {
  public:
-  Extras() = default;
-  Extras(Extras&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
-  Extras& operator=(Extras&& o) noexcept {
-    std::swap(p_, o.p_);
-    return *this;
-  }
-  ~Extras() {
-    if (p_) release(p_);
-  }
-  explicit operator bool() const { return p_ != nullptr; }
-  ModuleExtras* get() const { return p_; }
   /// Made where there are none.
   ModuleExtras& of(Module& owner);
   void set_owner(Module* owner) const;
-
- private:
-  static void release(ModuleExtras* p);
-  ModuleExtras* p_ = nullptr;
 };
 
 /// One call of a module with extras.

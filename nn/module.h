@@ -156,24 +156,12 @@ class Module {
 std::ostream& operator<<(std::ostream& out, Module& module);
 
 /// A module on the heap whose type may be known by its base only; moves, does not copy.
-class AnyModule {
+class AnyModule : public tapir::detail::Owner<Module, tapir::detail::Delete> {
  public:
   AnyModule() = default;
-  explicit AnyModule(Module* adopted) : p_(adopted) {}
-  template <ModuleField M> AnyModule(M module) : p_(new M(std::move(module))) {}
-  AnyModule(AnyModule&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
-  AnyModule& operator=(AnyModule&& o) noexcept {
-    std::swap(p_, o.p_);
-    return *this;
-  }
-  ~AnyModule() { delete p_; }
-  Module& operator*() const { return *p_; }
-  Module* operator->() const { return p_; }
-  explicit operator bool() const { return p_ != nullptr; }
-  Tensor operator()(const Tensor& x) const { return p_->tapir_call(x); }
-
- private:
-  Module* p_ = nullptr;
+  explicit AnyModule(Module* adopted) : Owner(adopted) {}
+  template <ModuleField M> AnyModule(M module) : Owner(new M(std::move(module))) {}
+  Tensor operator()(const Tensor& x) const { return get()->tapir_call(x); }
 };
 
 namespace detail {

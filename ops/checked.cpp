@@ -11,6 +11,7 @@ static bool asked() {
   return value && std::strcmp(value, "") != 0 && std::strcmp(value, "0") != 0;
 }
 const bool fused_checks = asked();
+std::atomic<int64_t> fused_comparisons = 0;
 
 static double rounding(DType t) { return t == kFloat64 ? 1e-9 : t == kFloat32 ? 1e-4 : t == kFloat16 ? 1e-2 : 4e-2; }
 
@@ -24,14 +25,15 @@ static double largest(const std::vector<double>& values) {
 void compare_results(const char* op, const Tensor& fused, const Tensor& composite, const Tensor& terms) {
   check_internal(fused.shape() == composite.shape(), "[{}] the fused kernel gave {}, its composite form {}", op, fused,
                  composite);
+  ++fused_comparisons;
   ScopedMode looking(modes.recorder, {});  // also while a program is recorded
   const auto a = fused.to_vector<double>(), b = composite.to_vector<double>();
   double scale = std::max(largest(b), 1e-3), worst = 0;
   if (terms.defined()) scale = std::max(scale, largest(terms.to_vector<double>()));
   size_t where = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    // Which of an infinity and a NaN comes out depends on the order of the operations.
-    if (a[i] == b[i] || (!std::isfinite(a[i]) && !std::isfinite(b[i]))) continue;
+    const bool beyond = !std::isfinite(a[i]) && !std::isfinite(b[i]), nan = std::isnan(a[i]) || std::isnan(b[i]);
+    if (a[i] == b[i] || (beyond && nan)) continue;  // a NaN or an infinity: that depends on the order of the operations
     const double difference = std::abs(a[i] - b[i]);
     if (std::isnan(difference) || difference > worst) worst = std::isnan(difference) ? INFINITY : difference, where = i;
   }

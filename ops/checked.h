@@ -4,6 +4,8 @@
 // and it suits the call; its gradient is a kernel too, but where that gradient is recorded in turn (create_graph) the composite form is
 // taken, because results of kernels have no history. With TAPIR_CHECK=1 in the environment both run on the user's own data, and a
 // difference beyond rounding is an InternalError.
+#include <atomic>
+
 #include "../autograd/node.h"
 #include "../core/modes.h"
 #include "../core/tensor.h"
@@ -12,14 +14,16 @@ namespace tapir::inline v0 {
 
 /// TAPIR_CHECK=1 was set when the program started.
 extern const bool fused_checks;
+extern std::atomic<int64_t> fused_comparisons;  // so far
 /// InternalError with the largest difference, where two results of one operation differ by more than rounding of their own numbers, or
 /// of those in `terms`, where they are small differences of such.
 void compare_results(const char* op, const Tensor& fused, const Tensor& composite, const Tensor& terms = {});
-template <class Composite> void compare_fused(const char* op, const Tensor& fused, const Composite& composite) {
+template <class Composite>
+void compare_fused(const char* op, const Tensor& fused, const Composite& composite, const Tensor& terms = {}) {
   if (!fused_checks) [[likely]]
     return;
   NoGrad guard;
-  compare_results(op, fused, composite());
+  compare_results(op, fused, composite(), terms);
 }
 /// What kernel() gives where it `suits`, else composite().
 template <class Kernel, class Composite>

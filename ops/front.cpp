@@ -88,13 +88,21 @@ void check_can_cast(const char* op, DType from, DType to) {
         to);
 }
 
-Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise) {
-  if (self.impl().storage.get() != x.impl().storage.get() || self.numel() == 0 || x.numel() == 0) return x;
+/// May they have elements in common?
+static bool share_memory(const Tensor& self, const Tensor& x) {
+  if (self.impl().storage.get() != x.impl().storage.get() || self.numel() == 0 || x.numel() == 0) return false;
   const int64_t a = self.storage_offset(), b = x.storage_offset();
-  if (elementwise && a == b && self.shape() == x.shape() && self.strides() == x.strides()) return x;
   const auto [alow, ahigh] = extent_of(self.shape(), self.strides());
   const auto [blow, bhigh] = extent_of(x.shape(), x.strides());
-  return a + alow < b + bhigh && b + blow < a + ahigh ? clone(x.detach()) : x;
+  return a + alow < b + bhigh && b + blow < a + ahigh;
+}
+Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise) {
+  const bool in_place = elementwise && self.storage_offset() == x.storage_offset() && self.shape() == x.shape() &&
+                        self.strides() == x.strides();
+  return !in_place && share_memory(self, x) ? clone(x.detach()) : x;
+}
+Operand old_value(const Tensor& self, const Operand& x, Tensor& held) {
+  return x.is_tensor() && share_memory(self, x.tensor()) ? Operand(held = clone(x.tensor())) : x;
 }
 
 /// A number that happens to be a tensor on the CPU: it may meet operands of any device.
@@ -160,8 +168,9 @@ Tensor Pointwise::run(const BinaryParams& params, std::optional<DType> result) {
   return y;
 }
 
-Operand Pointwise::old_a(bool needed) {
-  return self_ && needed && wants_grad({a, b}) ? Operand(old_ = clone(*self_)) : a;
+std::pair<Operand, Operand> Pointwise::old_values(bool for_b) {
+  if (!self_ || !wants_grad({a, b})) return {a, b};
+  return {for_b && !wants_grad({b}) ? a : old_value(*self_, a, old_a_), old_value(*self_, b, old_b_)};
 }
 
 Tensor run_unary(const Tensor& x, const UnaryParams& params, const Tensor* self) {

@@ -4,6 +4,7 @@
 // that fit. Casts are recorded `to` operations, so that a saved operand keeps its history; broadcasting is only a stride.
 #include <initializer_list>
 #include <optional>
+#include <utility>
 
 #include "../autograd/record.h"
 #include "../core/backend.h"
@@ -41,6 +42,9 @@ void check_can_cast(const char* op, DType from, DType to);
 /// x as it may be read while self is written: a copy where their memory overlaps, but not, for elementwise operations, where
 /// every element of x lies at its place in self.
 Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise = false);
+/// x as the gradient of an operation on self in place may save it, to be asked for before the kernel writes: a copy, in `held`, where x and
+/// self share memory.
+Operand old_value(const Tensor& self, const Operand& x, Tensor& held);
 
 /// y, of an operation that is never recorded: a profile has its name all the same.
 inline Tensor noted(const char* op, Tensor y) {
@@ -65,14 +69,14 @@ class Pointwise {
   Tensor run(BinaryOp op, Scalar alpha = 1, std::optional<DType> result = {}) {
     return run(BinaryParams{op, alpha}, result);
   }
-  /// `a` as the closure saves it, to be asked for before run(): in place a copy of self, where the operation will be recorded and
-  /// the old value is `needed`.
-  Operand old_a(bool needed = true);
+  /// a and b as the closure saves them, to be asked for before run(): old_value() of each where the operation will be recorded; of a not,
+  /// where it is `for_b`, for the gradient of b alone, and b wants none.
+  std::pair<Operand, Operand> old_values(bool for_b = false);
 
  private:
   const char* op_;
   const Tensor* self_;
-  Tensor cast_a_, cast_b_, old_;
+  Tensor cast_a_, cast_b_, old_a_, old_b_;
 
  public:
   DType dtype;
@@ -82,14 +86,14 @@ class Pointwise {
   Operand a, b;
 };
 
-/// y = op(a, b), whose gradient is a function of g, a and b; in place a copy of self is kept where it will be needed.
+/// y = op(a, b), whose gradient is a function of g, a and b; in place their old values are kept.
 template <class F> Tensor binary_by_operands(const char* name, BinaryOp op, const Operand& a, const Operand& b,
                                              Tensor* self, Promote promote, const F& gradient) {
   Pointwise p(name, a, b, self, promote);
   if (p.cast_back) return copy_(*self, binary_by_operands(name, op, a, b, nullptr, promote, gradient));
-  const Operand old = p.old_a();
+  const auto [old_a, old_b] = p.old_values();
   const Tensor y = p.run(op);
-  return record(name, y, {p.a, p.b}, save(old, p.b), gradient);
+  return record(name, y, {p.a, p.b}, save(old_a, old_b), gradient);
 }
 /// By Maximum or Minimum. The gradient goes to the winner; both get half where they are equal, and all of it with a NaN.
 Tensor extreme(const char* name, BinaryOp op, const Operand& a, const Operand& b, Tensor* self = nullptr);

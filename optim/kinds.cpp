@@ -25,6 +25,7 @@ constexpr OptionRule asgd_options[] = {low_precision,          {"lambd", {&V::be
                                        {"alpha", {&V::beta2}}, {"t0", {&V::a}, nullptr, kAnyNumber},
                                        weight_decay,           maximize};
 constexpr OptionRule adam_options[] = {low_precision, betas, eps, weight_decay, amsgrad, maximize, decoupled};
+constexpr OptionRule adamw_options[] = {low_precision, betas, eps, weight_decay, amsgrad, maximize};
 constexpr OptionRule adamax_options[] = {low_precision, betas, eps, weight_decay, maximize};
 constexpr OptionRule nadam_options[] = {low_precision, betas,   eps, weight_decay, {"momentum_decay", {&V::a}},
                                         decoupled,     maximize};
@@ -53,6 +54,13 @@ void check_rprop(const V& o) {
 Names two_moments(const V& o, const Tensor&) {
   return {"exp_avg", "exp_avg_sq", o.amsgrad ? "max_exp_avg_sq" : nullptr};
 }
+Names sgd_states(const V& o, const Tensor&) { return {o.beta1 != 0 ? "momentum_buffer" : nullptr}; }
+Names average(const V&, const Tensor&) { return {"ax"}; }
+Names moment(const V&, const Tensor&) { return {"exp_avg"}; }
+Names adamax_states(const V&, const Tensor&) { return {"exp_avg", "exp_inf"}; }
+Names adagrad_states(const V&, const Tensor&) { return {"sum"}; }
+Names adadelta_states(const V&, const Tensor&) { return {"square_avg", "acc_delta"}; }
+Names rprop_states(const V&, const Tensor&) { return {"prev", "step_size"}; }
 Names rmsprop_states(const V& o, const Tensor&) {
   return {"square_avg", o.beta1 != 0 ? "momentum_buffer" : nullptr, o.centered ? "grad_avg" : nullptr};
 }
@@ -61,72 +69,50 @@ Names rmsprop_states(const V& o, const Tensor&) {
 
 namespace kinds {
 using O = OptimizerOp;
-const OptimizerKind sgd{
-    .name = "SGD",
-    .op = O::Sgd,
-    .options = sgd_options,
-    .states = [](const V& o, const Tensor&) { return Names{o.beta1 != 0 ? "momentum_buffer" : nullptr}; },
-    .momentum = true,
-    .check = check_sgd,
-    .uncounted = true};
-const OptimizerKind asgd{.name = "ASGD",
-                         .op = O::ASGD,
-                         .options = asgd_options,
-                         .states = [](const V&, const Tensor&) { return Names{"ax"}; },
-                         .numbers = {"eta", "mu"}};
-const OptimizerKind adam{
+constinit const OptimizerKind sgd{.name = "SGD",
+                                  .op = O::Sgd,
+                                  .options = sgd_options,
+                                  .states = sgd_states,
+                                  .momentum = true,
+                                  .check = check_sgd,
+                                  .uncounted = true};
+constinit const OptimizerKind asgd{
+    .name = "ASGD", .op = O::ASGD, .options = asgd_options, .states = average, .numbers = {"eta", "mu"}};
+constinit const OptimizerKind adam{
     .name = "Adam", .op = O::Adam, .options = adam_options, .states = two_moments, .momentum = true};
-const OptimizerKind adamw{.name = "AdamW",
-                          .op = O::AdamW,
-                          .options = std::span(adam_options).first(6),  // decoupled always
-                          .states = two_moments,
-                          .momentum = true};
-const OptimizerKind adamax{.name = "Adamax",
-                           .op = O::Adamax,
-                           .options = adamax_options,
-                           .states =
-                               [](const V&, const Tensor&) {
-                                 return Names{"exp_avg", "exp_inf"};
-                               },
-                           .momentum = true};
-const OptimizerKind nadam{.name = "NAdam",
-                          .op = O::NAdam,
-                          .options = nadam_options,
-                          .states = two_moments,
-                          .momentum = true,
-                          .numbers = {"mu_product"}};
-const OptimizerKind radam{
+constinit const OptimizerKind adamw{
+    .name = "AdamW", .op = O::AdamW, .options = adamw_options, .states = two_moments, .momentum = true};
+constinit const OptimizerKind adamax{
+    .name = "Adamax", .op = O::Adamax, .options = adamax_options, .states = adamax_states, .momentum = true};
+constinit const OptimizerKind nadam{.name = "NAdam",
+                                    .op = O::NAdam,
+                                    .options = nadam_options,
+                                    .states = two_moments,
+                                    .momentum = true,
+                                    .numbers = {"mu_product"}};
+constinit const OptimizerKind radam{
     .name = "RAdam", .op = O::RAdam, .options = radam_options, .states = two_moments, .momentum = true};
-const OptimizerKind adagrad{.name = "Adagrad",
-                            .op = O::Adagrad,
-                            .options = adagrad_options,
-                            .states = [](const V&, const Tensor&) { return Names{"sum"}; },
-                            .start = [](const V& o, double, size_t) { return o.b; },
-                            .early = true};
-const OptimizerKind adadelta{.name = "Adadelta",
-                             .op = O::Adadelta,
-                             .options = adadelta_options,
-                             .states =
-                                 [](const V&, const Tensor&) {
-                                   return Names{"square_avg", "acc_delta"};
-                                 },
-                             .check = check_adadelta};
-const OptimizerKind rmsprop{
+constinit const OptimizerKind adagrad{.name = "Adagrad",
+                                      .op = O::Adagrad,
+                                      .options = adagrad_options,
+                                      .states = adagrad_states,
+                                      .start = [](const V& o, double, size_t) { return o.b; },
+                                      .early = true};
+constinit const OptimizerKind adadelta{.name = "Adadelta",
+                                       .op = O::Adadelta,
+                                       .options = adadelta_options,
+                                       .states = adadelta_states,
+                                       .check = check_adadelta};
+constinit const OptimizerKind rmsprop{
     .name = "RMSprop", .op = O::RMSprop, .options = rmsprop_options, .states = rmsprop_states, .momentum = true};
-const OptimizerKind rprop{.name = "Rprop",
-                          .op = O::Rprop,
-                          .options = rprop_options,
-                          .states =
-                              [](const V&, const Tensor&) {
-                                return Names{"prev", "step_size"};
-                              },
-                          .check = check_rprop,
-                          .start = [](const V&, double lr, size_t state) { return state == 1 ? lr : 0; }};
-const OptimizerKind lion{.name = "Lion",
-                         .op = O::Lion,
-                         .options = lion_options,
-                         .states = [](const V&, const Tensor&) { return Names{"exp_avg"}; },
-                         .momentum = true};
+constinit const OptimizerKind rprop{.name = "Rprop",
+                                    .op = O::Rprop,
+                                    .options = rprop_options,
+                                    .states = rprop_states,
+                                    .check = check_rprop,
+                                    .start = [](const V&, double lr, size_t state) { return state == 1 ? lr : 0; }};
+constinit const OptimizerKind lion{
+    .name = "Lion", .op = O::Lion, .options = lion_options, .states = moment, .momentum = true};
 }  // namespace kinds
 
 #define TAPIR_OPTIMIZER(x) TAPIR_OPTIMIZER_ x

@@ -78,7 +78,7 @@ Tensor mean_square(const Tensor& g, int64_t dim) { return mean(square(g), dim, {
 }  // namespace
 
 namespace kinds {
-// Their states come and go as those of the kernel entry's operation that stands here.
+// Their steps are operations, not the entry that `op` names.
 constinit const OptimizerKind muon{.name = "Muon",
                                    .op = OptimizerOp::Sgd,
                                    .options = muon_options,

@@ -28,9 +28,23 @@ finds core/planted.h '#include "../nn' <<< '#include "../nn/module.h"'
 finds compile/program/planted.h '#include "../plan' <<< '#include "../plan/plan.h"'
 passes compile/plan/planted.h <<< '#include "../program/program.h"'
 finds nn/planted.h '#include <tapir' <<< '#include <tapir/core/tensor.h>'
-look ops/misc/planted.h <<< '#pragma once'
-verdict "a room without a name" grep -q 'ops/misc/planted.h: no room of ops/' "$tree/said"
-rm "$tree/ops/misc/planted.h"
+finds compile/program/planted.h '#include "../explain' <<< '#include "../explain.h"'
+passes compile/program/planted.h <<< '#include "../compile.h"'
+lost() {  # file, what is said of it
+  mkdir -p "$tree/$(dirname "$1")"
+  look "$1" <<< '// A line.'
+  verdict "$1: found" grep -q "^      $1: $2" "$tree/said"
+  rm "$tree/$1"
+}
+lost ops/misc/planted.h 'ops/misc/ is no room'
+lost ops/norm/deep/planted.cpp 'ops/norm/deep/ is no room'
+lost nn/sub/planted.cpp 'nn/sub/ is no room'
+mkdir -p "$tree"/{cpu_kernels/norm,ops/norm,ops/reduce}
+look cpu_kernels/norm/planted.cpp <<< '// A line.'
+verdict "a room with a name" test $? = 0
+passes ops/norm/planted.cpp <<< '// A line.'
+lost ops/reduce/planted.cpp 'planted has rooms of 2 names: norm, reduce'
+rm "$tree/cpu_kernels/norm/planted.cpp"
 touch "$tree/tapir.h"
 look nn/light.h <<< '#include <vector>'
 printf '#include "nn/heavy.h"\n' > "$tree/tapir.h"

@@ -58,7 +58,7 @@ struct Outside {
   };
   /// A module or an optimizer that was asked.
   struct Object {
-    detail::StampPtr stamp;
+    detail::Handle<detail::Stamp> stamp;
     const void* place;
     uint32_t version;
     bool flag;  // before the call

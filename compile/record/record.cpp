@@ -188,7 +188,8 @@ void ProgramRecorder::leaf_changes(tapir::Storage& storage) {
 void ProgramRecorder::object_asked(detail::Stamp& stamp) {
   for (const Notes::Object& o : notes.objects)
     if (&*o.stamp == &stamp) return;
-  notes.objects.push_back({detail::StampPtr(stamp), stamp.flag});
+  retain(&stamp);
+  notes.objects.push_back({detail::Handle<detail::Stamp>(&stamp), stamp.flag});
 }
 void ProgramRecorder::gradient_asked(const Tensor& leaf, const Tensor& gradient) {
   if (!is_noted(leaf)) asked[gradient.impl().storage.get()] = leaf;

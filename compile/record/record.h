@@ -27,7 +27,7 @@ struct Notes {
   };
   /// A module or an optimizer that host code asked.
   struct Object {
-    detail::StampPtr stamp;
+    detail::Handle<detail::Stamp> stamp;
     bool flag;  // at the beginning
   };
   /// A leaf from outside whose gradient changed.

@@ -152,12 +152,15 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
         input);
   const auto factor_of = [&](Scalar s) { return is_floating(a.dtype()) ? s.to_double() : std::trunc(s.to_double()); };
   const double beta = factor_of(o.beta), alpha = factor_of(o.alpha);
-  Tensor y;
+  Tensor y, held_a, held_b;
+  const bool overwrites = self && wants_grad({input, a, b});
+  const Tensor& old_a = overwrites ? old_value(*self, a, held_a).tensor() : a;
+  const Tensor& old_b = overwrites ? old_value(*self, b, held_b).tensor() : b;
   if (self) {
     check(self->shape() == shape, "[{}] expected a tensor of the product's shape {}, got {}", name, shape, *self);
     check_inplace(name, *self, wants_grad({input, a, b}));
     y = *self;
-    const Tensor va = apart_from(*self, a), vb = apart_from(*self, b);
+    const Tensor va = apart_from(*self, old_a), vb = apart_from(*self, old_b);
     backend(a).matmul(context(a), {.out = y, .a = va, .b = vb, .params = {.alpha = alpha, .beta = beta}});
   } else {
     y = empty(shape, {.dtype = a.dtype(), .device = a.device()});
@@ -167,7 +170,7 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
         context(a),
         {.out = y, .a = a, .b = b, .bias = beta == 1 ? start : TensorView(), .params = {alpha, beta == 1 ? 0 : beta}});
   }
-  return record(name, y, {input, a, b}, save(needed_by(2, a), needed_by(1, b)),
+  return record(name, y, {input, a, b}, save(needed_by(2, old_a), needed_by(1, old_b)),
                 [beta, alpha](Needs needs, const Tensor& g, const Tensor& a, const Tensor& b) {
                   Grads out(3);
                   if (needs[0]) out[0] = beta == 1 ? g : mul(g, beta);

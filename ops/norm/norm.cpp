@@ -130,7 +130,8 @@ Tensor run_norm(const char* op, const Tensor& x, const Tensor& weight, const Ten
                                .running_mean = running_mean,
                                .running_var = running_var,
                                .params = params});
-  compare_fused(op, y, [&] { return norm_composite(Frame(params, x.shape()), x, weight, bias, mean, rstd); });
+  compare_fused(
+      op, y, [&] { return norm_composite(Frame(params, x.shape()), x, weight, bias, mean, rstd); }, x);
   const DType bias_dtype = bias.defined() ? bias.dtype() : x.dtype();
   return record(
       op, y, {x, weight, bias}, save(x, weight, mean, rstd),

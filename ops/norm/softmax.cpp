@@ -16,6 +16,11 @@ namespace tapir::inline v0 {
 static Tensor softmax_backward(const Tensor& g, const Tensor& y, int64_t dim, bool log) {
   Tensor dx = empty_like(y);
   backend(y).softmax_backward(context(y), {dx, g, y, {dim, log}});
+  const auto composite = [&] {
+    const Tensor a = to(g, compute_type(g.dtype())), b = to(y, a.dtype());
+    return log ? a - exp(b) * sum(a, dim, {.keepdim = true}) : (a - sum(a * b, dim, {.keepdim = true})) * b;
+  };
+  if (y.numel()) compare_fused("softmax_backward", dx, composite, g);
   return record("softmax_backward", dx, {g, y}, save(g, y),
                 [dim, log](Needs needs, const Tensor& u, const Tensor& g, const Tensor& y) {
                   const auto along = [dim](const Tensor& t) { return sum(t, dim, {.keepdim = true}); };

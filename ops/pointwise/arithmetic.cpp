@@ -40,9 +40,9 @@ Tensor& sub_(Tensor& self, const Operand& b, Scalar alpha) {
 static Tensor multiply(const char* name, const Operand& a, const Operand& b, Tensor* self = nullptr) {
   Pointwise p(name, a, b, self);
   if (p.cast_back) return copy_(*self, mul(a, b));
-  const Operand old = p.old_a(wants_grad({p.b}));
+  const auto [old_a, old_b] = p.old_values(true);
   Tensor y = p.run(BinaryOp::Mul);
-  return record(name, y, {p.a, p.b}, save(needed_by(1, old), needed_by(0, p.b)),
+  return record(name, y, {p.a, p.b}, save(needed_by(1, old_a), needed_by(0, old_b)),
                 [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
                   return Grads{needs[0] ? mul(g, b) : Tensor(), needs[1] ? mul(g, a) : Tensor()};
                 });
@@ -60,9 +60,9 @@ static Tensor divide(const char* name, const Operand& a, const Operand& b, std::
     Tensor y = p.run(rounding == "trunc" ? BinaryOp::TruncDiv : BinaryOp::FloorDiv);
     return record(name, y, {p.a, p.b}, [](const Tensor& g) { return Grads{zeros_like(g), zeros_like(g)}; });
   }
-  const Operand old = p.old_a(wants_grad({p.b}));
+  const auto [old_a, old_b] = p.old_values(true);
   Tensor y = p.run(BinaryOp::Div);
-  return record(name, y, {p.a, p.b}, save(needed_by(1, old), p.b),
+  return record(name, y, {p.a, p.b}, save(needed_by(1, old_a), old_b),
                 [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
                   const Tensor ga = div(g, b);
                   return Grads{needs[0] ? ga : Tensor(), needs[1] ? neg(mul(ga, div(a, b))) : Tensor()};

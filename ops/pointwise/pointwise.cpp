@@ -36,15 +36,15 @@ static Tensor power(const char* name, const Operand& a, const Operand& b, Tensor
   const bool number = !b.is_tensor();
   check(!number || is_floating(p.dtype) || b.scalar().to_int() >= 0,
         "[{}] integers to negative integer powers are not allowed, got exponent {}", name, b.scalar());
-  const Operand base = p.old_a();
+  const auto [old_a, old_b] = p.old_values();
   if (self) check_inplace(name, *self, wants_grad({p.a, p.b}));
   Tensor y =
       number ? run_unary(p.a.tensor(), {UnaryOp::PowScalar, b.scalar().to_double()}, self) : p.run(BinaryOp::Pow);
   if (number)
-    return record(name, y, {p.a}, save(base, p.b), [](const Tensor& g, const Operand& a, const Operand& b) {
+    return record(name, y, {p.a}, save(old_a, old_b), [](const Tensor& g, const Operand& a, const Operand& b) {
       return Grads{pow_gradient_base(g, a.tensor(), b)};
     });
-  return record(name, y, {p.a, p.b}, save(base, p.b, y),
+  return record(name, y, {p.a, p.b}, save(old_a, old_b, y),
                 [](Needs needs, const Tensor& g, const Operand& a, const Operand& b, const Tensor& y) {
                   return Grads{needs[0] ? pow_gradient_base(g, a.tensor(), b) : Tensor(),
                                needs[1] ? pow_gradient_exponent(g, a, b.tensor(), y) : Tensor()};
@@ -114,9 +114,9 @@ static const Operand& as_given(const Operand& x, const Operand& cast) {
 static Tensor angle(const char* name, const Operand& a, const Operand& b, Tensor* self = nullptr) {
   Pointwise p(name, a, b, self, Promote::Float);
   if (p.cast_back) return copy_(*self, atan2(a, b));
-  const Operand old = p.old_a();
+  const auto [old_a, old_b] = p.old_values();
   Tensor y = p.run(BinaryOp::Atan2);
-  return record(name, y, {p.a, p.b}, save(self ? old : as_given(a, p.a), as_given(b, p.b)),
+  return record(name, y, {p.a, p.b}, save(self ? old_a : as_given(a, p.a), self ? old_b : as_given(b, p.b)),
                 [](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
                   const Tensor squares = sum_of_squares(a, b);  // 0 at the origin, where the gradient counts as 0
                   const Tensor part = div(g, masked_fill(squares, eq(squares, 0), 1));
@@ -132,9 +132,9 @@ Tensor& atan2_(Tensor& self, const Operand& b) { return angle("atan2_", self, b,
 static Tensor hypotenuse(const char* name, const Operand& a, const Operand& b, Tensor* self = nullptr) {
   Pointwise p(name, a, b, self, Promote::Float);
   if (p.cast_back) return copy_(*self, hypot(a, b));
-  const Operand old = p.old_a();
+  const auto [old_a, old_b] = p.old_values();
   Tensor y = p.run(BinaryOp::Hypot);
-  return record(name, y, {p.a, p.b}, save(old, p.b, y),
+  return record(name, y, {p.a, p.b}, save(old_a, old_b, y),
                 [](Needs needs, const Tensor& g, const Operand& a, const Operand& b, const Tensor& y) {
                   return Grads{needs[0] ? mul(g, div(a, y)) : Tensor(), needs[1] ? mul(g, div(b, y)) : Tensor()};
                 });
@@ -160,7 +160,7 @@ Tensor& copysign_(Tensor& self, const Operand& b) { return with_sign("copysign_"
 static Tensor unit_step(const char* name, const Tensor& x, const Tensor& values, Tensor* self = nullptr) {
   check(x.dtype() == values.dtype(), "[{}] expected values of dtype {}, got {}", name, x.dtype(), values.dtype());
   Pointwise p(name, x, values, self);
-  const Operand old = p.old_a();
+  const Operand old = p.old_values().first;
   Tensor y = p.run(BinaryOp::Heaviside);
   return record(name, y, {p.a, p.b}, save(old), [](Needs needs, const Tensor& g, const Operand& x) {
     return Grads{needs[0] ? zeros_like(g) : Tensor(), needs[1] ? where(eq(x, 0), g, 0) : Tensor()};

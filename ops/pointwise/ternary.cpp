@@ -1,5 +1,6 @@
 #include "../ternary.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -39,8 +40,11 @@ class Three {
     backend(device).ternary(context(device), {y, view(a, apart[0]), view(b, apart[1]), view(c, apart[2]), {op, alpha}});
     return y;
   }
-  /// As Pointwise::old_a().
-  Operand old_a() { return self_ && wants_grad({a, b, c}) ? Operand(old_ = clone(*self_)) : a; }
+  /// As Pointwise::old_values(); of a where it is `saved`.
+  std::array<Operand, 3> old_values(bool saved = true) {
+    if (!self_ || !wants_grad({a, b, c})) return {a, b, c};
+    return {saved ? old_value(*self_, a, old_[0]) : a, old_value(*self_, b, old_[1]), old_value(*self_, c, old_[2])};
+  }
 
   DType dtype;
   Shape shape;
@@ -57,7 +61,7 @@ class Three {
     if (!self_ || !x.is_tensor()) return view_as(x, shape, dtype);
     return view_as(apart = apart_from(*self_, x.tensor(), true), shape, dtype);
   }
-  Tensor held_[3], old_;
+  Tensor held_[3], old_[3];
 
  public:
   Operand a, b, c;
@@ -156,9 +160,9 @@ static Tensor clamp_tensors(const char* name, const Tensor& x, const Tensor& min
   if (!min.defined()) return extreme(name, BinaryOp::Minimum, x, max, self);
   Three p(name, clamp_type(name, x, min, max, self), x, min, max, self);
   if (p.cast_back) return copy_(*self, clamp(x, min, max));
-  const Operand old = p.old_a();
+  const auto [old_a, old_b, old_c] = p.old_values();
   Tensor y = p.run(TernaryOp::Clamp);
-  return record(name, y, {p.a, p.b, p.c}, save(old, p.b, p.c),
+  return record(name, y, {p.a, p.b, p.c}, save(old_a, old_b, old_c),
                 [](Needs needs, const Tensor& g, const Operand& x, const Operand& min, const Operand& max) {
                   // Between bounds that are equal, or crossed, nothing is shared.
                   const Tensor ordered = lt(min, max), half = mul(g, 0.5);
@@ -204,9 +208,9 @@ static Tensor interpolate(const char* name, const Tensor& x, const Tensor& end, 
         "[{}] expected tensors of floating point dtype, got {} and {}", name, x, end);
   Three p(name, dtype, x, end, weight, self);
   if (p.cast_back) return copy_(*self, lerp(x, end, weight));
-  const Operand old = p.old_a();
+  const auto [old_a, old_b, old_c] = p.old_values();
   Tensor y = p.run(TernaryOp::Lerp);
-  return record(name, y, {p.a, p.b, p.c}, save(old, p.b, p.c),
+  return record(name, y, {p.a, p.b, p.c}, save(old_a, old_b, old_c),
                 [](Needs needs, const Tensor& g, const Operand& x, const Operand& end, const Operand& weight) {
                   const Tensor share = needs[0] || needs[1] ? mul(g, weight) : Tensor();
                   return Grads{needs[0] ? sub(g, share) : Tensor(), share, needs[2] ? mul(g, sub(end, x)) : Tensor()};
@@ -227,7 +231,9 @@ static Tensor add_product(const char* name, const Tensor& x, const Tensor& a, co
   Three p(name, common_type(x, a, b), x, a, b, self);
   check(p.dtype != kBool, "[{}] expected tensors of numbers, got {}", name, x);
   if (p.cast_back) return copy_(*self, addcmul(x, a, b, value));
-  return record(name, p.run(TernaryOp::AddCMul, value), {p.a, p.b, p.c}, save(needed_by(2, p.b), needed_by(1, p.c)),
+  const auto [old_a, old_b, old_c] = p.old_values(false);
+  Tensor y = p.run(TernaryOp::AddCMul, value);
+  return record(name, y, {p.a, p.b, p.c}, save(needed_by(2, old_b), needed_by(1, old_c)),
                 [value](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
                   return Grads{needs[0] ? g : Tensor(), needs[1] ? mul(g, mul(b, value)) : Tensor(),
                                needs[2] ? mul(g, mul(a, value)) : Tensor()};
@@ -247,7 +253,9 @@ static Tensor add_quotient(const char* name, const Tensor& x, const Tensor& a, c
         "[{}] expected tensors of floating point dtype, got {} and {}: it divides", name, a, b);
   Three p(name, common_type(x, a, b), x, a, b, self);
   if (p.cast_back) return copy_(*self, addcdiv(x, a, b, value));
-  return record(name, p.run(TernaryOp::AddCDiv, value), {p.a, p.b, p.c}, save(needed_by(2, p.b), needed_by(1, 2, p.c)),
+  const auto [old_a, old_b, old_c] = p.old_values(false);
+  Tensor y = p.run(TernaryOp::AddCDiv, value);
+  return record(name, y, {p.a, p.b, p.c}, save(needed_by(2, old_b), needed_by(1, 2, old_c)),
                 [value](Needs needs, const Tensor& g, const Operand& a, const Operand& b) {
                   const Tensor part = needs[1] || needs[2] ? div(mul(g, value), b) : Tensor();
                   return Grads{needs[0] ? g : Tensor(), part, needs[2] ? neg(mul(part, div(a, b))) : Tensor()};

@@ -26,7 +26,7 @@ static Tensor dropout_composite(const Tensor& x, const DropoutParams& params) {
 
 /// The random numbers are a function of seed, offset and position, so the gradient makes them again instead of keeping a mask.
 static Tensor drop(const Tensor& x, const DropoutParams& params, Tensor* self = nullptr) {
-  const Tensor before = self && fused_checks ? x.detach().clone() : x;
+  const Tensor before = self && fused_checks && backend(x).dropout ? x.detach().clone() : x;
   const auto kernel = [&] {
     Tensor y = self ? *self : empty_like(x);
     backend(x).dropout(context(x), {.y = y, .x = x, .params = params});

@@ -19,8 +19,13 @@
 
 namespace tapir::inline v0 {
 
+/// For kernel_or_composite(), which finds it beside its argument.
 template <class Composite> static void compare_fused(const char* op, const RnnResult& r, const Composite& composite) {
-  compare_fused(op, r.output, [&] { return composite().output; });
+  if (!fused_checks) return;
+  NoGrad guard;
+  const RnnResult expected = composite();
+  for (auto t : {&RnnResult::output, &RnnResult::h, &RnnResult::c})
+    if ((r.*t).defined()) compare_results(op, r.*t, expected.*t);
 }
 
 namespace {
@@ -71,12 +76,14 @@ RnnResult composite(const Layer& l, const RnnParams& p) {
 
 /// The gradients by the composite form, itself recorded: for second derivatives.
 Grads composite_gradient(const Layer& l, const RnnParams& p, const Grads& g, Needs needs) {
-  ScopedMode recorded(modes.grad, true);
+  const bool recorded = modes.grad;  // else only compared: what was saved may want no gradient any more
+  ScopedMode on(modes.grad, true);
   Layer fresh = l;  // views, so that one tensor in two places has two gradients
   std::vector<Tensor> wanted, outputs, gradients;
   for (int64_t i = 0; i < kSizes; ++i)
     if (l[size_t(i)].defined() && needs[i])
-      wanted.push_back(fresh[size_t(i)] = view(l[size_t(i)], l[size_t(i)].shape()));
+      wanted.push_back(fresh[size_t(i)] = recorded ? view(l[size_t(i)], l[size_t(i)].shape())
+                                                   : l[size_t(i)].detach().requires_grad_());
   const RnnResult r = composite(fresh, p);
   const Tensor* all[] = {&r.output, &r.h, &r.c};
   for (int64_t i = 0; i < g.size(); ++i)
@@ -162,7 +169,11 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
                      const Tensor& sizes, const Tensor& y, const Tensor& reserve) {
                    const Layer l = {x, w_ih, w_hh, b_ih, b_hh, w_hr, h, c, sizes};
                    return gradient_by_kernel(
-                       "rnn_layer_backward", g[0], [&] { return backward(l, y, reserve, p, g, needs); },
+                       "rnn_layer_backward",
+                       g[0].defined()   ? g[0]
+                       : g[1].defined() ? g[1]
+                                        : g[2],
+                       [&] { return backward(l, y, reserve, p, g, needs); },
                        [&] { return composite_gradient(l, p, g, needs); });
                  });
   return {y, h, c};

@@ -16,7 +16,7 @@ try() { local name=$1; shift; if quiet "$@"; then good "$name"; else bad "$name"
 
 # The same flags in every build, so that ccache compiles the library once.
 export CMAKE_GENERATOR=Ninja CMAKE_BUILD_TYPE=Release
-export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$root
+export CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$root
 test -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" || ! command -v ccache > /dev/null || export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 options=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$compiler" -DBUILD_SHARED_LIBS=$shared -DTAPIR_ROOT="$root")
 

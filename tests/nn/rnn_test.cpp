@@ -120,3 +120,21 @@ TEST_CASE("review 11: pack_padded_sequence takes its lengths as a tensor") {
   CHECK_THROWS_AS(nn::pack_padded_sequence(x, tensor({2, 4})), ValueError);
   CHECK_THROWS_AS(nn::pack_padded_sequence(x, Tensor()), ValueError);
 }
+
+// Runs again with TAPIR_CHECK=1, where kernels and composite forms are compared.
+TEST_CASE("recurrent layers in a checkpoint, and with a weight that is frozen before backward", "[checked]") {
+  manual_seed(0);
+  nn::LSTM lstm(4, 5, {.num_layers = 2});
+  const Tensor x = randn({3, 2, 4}).requires_grad_(), other = x.detach().requires_grad_();
+  square(lstm(x).output).sum().backward();
+  const Tensor by_weight = lstm.parameters()[0].grad().clone();
+  lstm.zero_grad();
+  square(checkpoint([&](const Tensor& t) { return lstm(t).output; }, other)).sum().backward();
+  CHECK(near(other.grad(), x.grad()));
+  CHECK(near(lstm.parameters()[0].grad(), by_weight));
+
+  const Tensor y = lstm(x).output;
+  lstm.parameters()[0].requires_grad_(false);
+  y.sum().backward();
+  CHECK(isfinite(x.grad()).all().item<bool>());
+}

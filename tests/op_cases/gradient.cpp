@@ -69,6 +69,35 @@ static Tensor call_twin(const Case& c, Tensor self, List x) {
   return *c.twin_call(self, x);
 }
 
+/// Operand k is self too: the twin's result and gradients are those of the op with one tensor in both places, or backward says that it cannot.
+static std::string check_aliased(const Case& c, const List& inputs, size_t k, bool view) {
+  const auto run = [&](bool in_place) {  // the result, and the gradients of all leaves
+    List leaves, out;
+    for (const Tensor& x : inputs) leaves.push_back(x.requires_grad() ? x.detach().requires_grad_() : x);
+    List x = leaves;
+    const Tensor self = leaves[0].mul(1);
+    x[0] = self, x[k] = view ? self.view(self.shape()) : self;
+    const Tensor y = in_place ? call_twin(c, self, x) : call(c, x)[0];
+    (y * linspace(1, 2, y.numel(), {.dtype = y.dtype(), .device = y.device()}).view(y.shape())).sum().backward();
+    out.push_back(y.detach());
+    for (const Tensor& leaf : leaves)
+      if (leaf.grad().defined()) out.push_back(leaf.grad());
+    return out;
+  };
+  const List expected = run(false);
+  List got;
+  try {
+    got = run(true);
+  } catch (const std::exception& e) {
+    if (std::string_view(e.what()).find("modified by an inplace operation") == std::string_view::npos) throw;
+    return "";
+  }
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (got.size() != expected.size() || !allclose(got[i], expected[i], {.equal_nan = true}))
+      return (i ? "gradient " + std::to_string(i) : "the result") + " is another one than out of place";
+  return "";
+}
+
 void check_gradients(const Case& c, const Settings& s, Report& report) {
   if (!contains(c.dtypes, kFloat64)) return;
   for (size_t k = 0; k < c.shapes.size(); ++k) {
@@ -99,6 +128,11 @@ void check_gradients(const Case& c, const Settings& s, Report& report) {
         List x = in.seen(leaves);
         return List{call_twin(c, x[0].mul(1), x)};
       });
+      for (size_t i = 1; i < shapes.size() && v.layouts[0] == Layout::Contiguous; ++i)
+        if (shapes[i] == shapes[0] && in.leaves[i].dtype() == in.leaves[0].dtype() && numel_of(shapes[0]) > 0 && !c.reshapes)
+          for (const bool view : {false, true})
+            report.add(c, c.twin_name + (view ? " with a view of self" : " with self") + " as operand " + std::to_string(i) + " " + v.name,
+                       outcome([&] { return check_aliased(c, in.seen(in.leaves), i, view); }));
       if (in.views[0] && !c.reshapes)  // into a part of a larger tensor: the rest keeps its gradient
         check_it((c.twin_name + " on a view ").c_str(), [&](const List& leaves) {
           const auto& [shape, g] = *in.views[0];

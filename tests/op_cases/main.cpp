@@ -1,6 +1,7 @@
 // Runs the table: op_cases [--only REGEX] [--mode value|gradient|autocast|support|docs|perf|difference] [--device cpu] [--list]
 // [--progress FILE] [--from N]: FILE says which case runs, by number and name; N is where to go on.
 #include <tapir/core/cuda.h>
+#include <tapir/ops/checked.h>
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
@@ -83,6 +84,7 @@ static int run(const Table& table, const std::vector<const Case*>& cases, const 
     if (mode != "difference") counts(1);
     progress.end(e);
   }
+  if (fused_checks) std::printf("%lld fused results compared with their composite forms\n", static_cast<long long>(fused_comparisons));
   counts(0);
   return report.failed() ? 1 : 0;
 }
