@@ -23,35 +23,31 @@ template <class To, class From> void convert(int64_t n, void* to, const void* fr
 
 template <class T> void same(int64_t n, void* to, const void* from) { std::memcpy(to, from, size_t(n) * sizeof(T)); }
 
-// The exact conversions of core/dtype.h have branches; the CPU has an instruction with the same results.
-void half_to_float(int64_t n, void* to, const void* from) {
-  int64_t i = 0;
-  const Half* x = static_cast<const Half*>(from);
-  float* out = static_cast<float*>(to);
 #ifdef __F16C__
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i))));
-#endif
-  for (; i < n; ++i) out[i] = float(x[i]);
+void eight(float* to, const Half* from) {
+  _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
 }
-void float_to_half(int64_t n, void* to, const void* from) {
-  int64_t i = 0;
-  const float* x = static_cast<const float*>(from);
-  Half* out = static_cast<Half*>(to);
-#ifdef __F16C__
-  for (; i + 8 <= n; i += 8)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+void eight(Half* to, const float* from) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT));
+}
 #endif
-  for (; i < n; ++i) out[i] = Half(x[i]);
+/// The exact conversions of core/dtype.h have branches; the CPU has an instruction with the same results.
+template <class To, class From> void by_eights(int64_t n, void* to, const void* from) {
+  int64_t i = 0;
+  const From* x = static_cast<const From*>(from);
+  To* out = static_cast<To*>(to);
+#ifdef __F16C__
+  for (; i + 8 <= n; i += 8) eight(out + i, x + i);
+#endif
+  for (; i < n; ++i) out[i] = To(x[i]);
 }
 
 template <class F> Converter from_float() {
-  if constexpr (std::same_as<F, Half>) return float_to_half;
+  if constexpr (std::same_as<F, Half>) return by_eights<Half, float>;
   else return convert<F, float>;
 }
 template <class F> Converter to_float() {
-  if constexpr (std::same_as<F, Half>) return half_to_float;
+  if constexpr (std::same_as<F, Half>) return by_eights<float, Half>;
   else return convert<float, F>;
 }
 
