@@ -145,13 +145,21 @@ static void put_into_base(const Tensor& y) {
   make_view_of_base(y, meta);
 }
 
-void tie_output(Node* node, const Tensor& y, bool in_place) {
+void tie_output(Node* node, const Tensor& y) {
   set_info(node->info, y);
-  const bool retained = in_place && TapeMeta::of(y).retained;
   set_producer(Edge(node, 0), y);
   node->release();
-  if (in_place && y.impl().view) put_into_base(y);
+}
+void tie_in_place(Node* node, const Tensor& y, const Inputs& inputs) {
+  const bool retained = TapeMeta::of(y).retained != nullptr;
+  tie_output(node, y);
+  if (y.impl().view) put_into_base(y);
   if (retained) y.retain_grad();  // now of the new value
+  // Operands that are views of the same base have just taken its old history, for their edges: the next use takes the new one.
+  for (int64_t i = 1; i < inputs.size(); ++i)
+    if (const TensorImpl* p = inputs[i].impl_or_null();
+        p && p->view && !inputs[i].is_same(y) && p->storage.get() == y.impl().storage.get())
+      TapeMeta::of(inputs[i]).view_version = y.version() - 1;
 }
 
 void tie_outputs(Node* node, std::span<const Tensor> outputs) {

@@ -8,8 +8,8 @@
 //   inputs want none it is not kept, and the closure, which asks `needs` before it uses a value, gets an undefined one.
 // - The closure may take `Needs needs` first. It takes `const Tensor& g` for one output, `const Grads& g` for several, then
 //   the saved values. It never un-broadcasts: the engine sums gradients to the shape of the input.
-// - An operation in place records with y being its first input itself. A saved first input then means the value after the
-//   write; where the gradient needs the old one, clone it before (only when wants_grad says that it will be recorded).
+// - An operation in place records with y being its first input itself. What is saved of it, or of another operand in its memory, is the
+//   value after the write; where the gradient needs the old one, save what old_value() (ops/front.h) gave before.
 #include <cstring>
 #include <initializer_list>
 #include <new>
@@ -170,8 +170,10 @@ struct NodeBuilder {
 
 /// y is what `producer` made.
 void set_producer(const Edge& producer, const Tensor& y);
-/// y becomes output 0 of node (adopted). In place (y is input 0) its history is rebased, and a view's base follows.
-void tie_output(Node* node, const Tensor& y, bool in_place);
+/// y becomes output 0 of node (adopted).
+void tie_output(Node* node, const Tensor& y);
+/// The same of an operation in place: y, its first input, gets another history, as does the base whose view y is.
+void tie_in_place(Node* node, const Tensor& y, const Inputs& inputs);
 void tie_outputs(Node* node, std::span<const Tensor> outputs);
 /// y, a view of x, remembers where it came from.
 void tie_view(const Tensor& y, const Tensor& x);
@@ -197,8 +199,10 @@ Tensor record(const char* name, Tensor y, const Inputs& inputs, const Save<S...>
   const bool in_place = inputs.size() > 0 && inputs[0].is_same(y);
   if (in_place) bump_version(y);
   if (!wants_grad(inputs) || !is_floating(y.dtype())) return y;
-  tie_output(NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, std::span(&y, 1), wanted_bits(inputs)),
-             y, in_place);
+  Node* node =
+      NodeBuilder::make<detail::OpNode<F, S...>>(name, inputs, f, saved, std::span(&y, 1), wanted_bits(inputs));
+  if (in_place) tie_in_place(node, y, inputs);
+  else tie_output(node, y);
   return y;
 }
 template <class F> Tensor record(const char* name, Tensor y, const Inputs& inputs, const F& f) {
@@ -222,7 +226,7 @@ template <class F> Tensor record_view(const char* name, Tensor y, const Tensor& 
   if (modes.inference) return y;
   tie_view(y, x);
   if (!wants_grad({x})) return y;
-  tie_output(NodeBuilder::make<detail::OpNode<F>>(name, {x}, f, Save<>{}, std::span(&y, 1), 1), y, false);
+  tie_output(NodeBuilder::make<detail::OpNode<F>>(name, {x}, f, Save<>{}, std::span(&y, 1), 1), y);
   return y;
 }
 

@@ -83,6 +83,7 @@ class Compiler {
   void reset();
 
  private:
+  CompilerState& state() const;  // ValueError where it was moved from
   Owner<CompilerState> state_;
 };
 

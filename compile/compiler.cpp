@@ -313,9 +313,13 @@ Compiler::Compiler(const CompileOptions& options) {
   state_->options.memory_budget = std::min(options.memory_budget, 0x1p62);  // as many bytes as anybody has
 }
 void release(CompilerState* state) { delete state; }
+CompilerState& Compiler::state() const {
+  check(bool(state_), "[compile] expected a compiled function, got one that was moved from");
+  return *state_;
+}
 
 void Compiler::call(CompileCall& call) {
-  CompilerState& state = *state_;
+  CompilerState& state = this->state();
   const std::lock_guard turn(state.mutex);
   ++state.calls;
   if (!state.options.enabled || modes.recorder || modes.saved_hooks || modes.anomaly) return call.run({});
@@ -339,7 +343,7 @@ void Compiler::call(CompileCall& call) {
 }
 
 std::vector<CompileStats> Compiler::stats() const {
-  std::lock_guard lock(state_->mutex);
+  std::lock_guard lock(state().mutex);
   std::vector<CompileStats> out;
   for (const auto& e : state_->entries)
     if (e->replay) out.push_back(e->replay->stats());
@@ -347,18 +351,18 @@ std::vector<CompileStats> Compiler::stats() const {
 }
 
 int64_t Compiler::programs() const {
-  std::lock_guard lock(state_->mutex);
+  std::lock_guard lock(state().mutex);
   return std::count_if(state_->entries.begin(), state_->entries.end(), [](const auto& e) { return bool(e->replay); });
 }
 
 void Compiler::reset() {
-  std::lock_guard lock(state_->mutex);
+  std::lock_guard lock(state().mutex);
   check(!state_->recording, "[compile] expected reset() after the call, got it inside of the function");
   state_->entries.clear(), state_->warnings = 0, state_->crowded = false;
 }
 
 std::string Compiler::explain() const {
-  std::lock_guard lock(state_->mutex);
+  std::lock_guard lock(state().mutex);
   std::string out = tapir::format("{} signatures, {} calls\n", int64_t(state_->entries.size()), state_->calls);
   for (const auto& e : state_->entries) {
     out += tapir::format("signature: recorded {} times, replayed {} times\n", e->recordings, e->replays);
@@ -369,7 +373,7 @@ std::string Compiler::explain() const {
 }
 
 std::string Compiler::dot() const {
-  std::lock_guard lock(state_->mutex);
+  std::lock_guard lock(state().mutex);
   std::string out;
   for (const auto& e : state_->entries)
     if (e->replay) out += ir::to_dot(e->replay->recorded().program);

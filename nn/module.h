@@ -161,7 +161,10 @@ class AnyModule : public tapir::detail::Owner<Module, tapir::detail::Delete> {
   AnyModule() = default;
   explicit AnyModule(Module* adopted) : Owner(adopted) {}
   template <ModuleField M> AnyModule(M module) : Owner(new M(std::move(module))) {}
-  Tensor operator()(const Tensor& x) const { return get()->tapir_call(x); }
+  Tensor operator()(const Tensor& x) const {
+    check(bool(*this), "[AnyModule] expected a module, got an empty one");
+    return get()->tapir_call(x);
+  }
 };
 
 namespace detail {

@@ -3,7 +3,7 @@
 // A fused operation owns a composite form, made of simpler operations, which are recorded each. The kernel runs where the device has it
 // and it suits the call; its gradient is a kernel too, but where that gradient is recorded in turn (create_graph) the composite form is
 // taken, because results of kernels have no history. With TAPIR_CHECK=1 in the environment both run on the user's own data, and a
-// difference beyond rounding is an InternalError.
+// difference beyond rounding is an InternalError. Operands far from 1 (above 100) may cancel more than it allows for.
 #include <atomic>
 
 #include "../autograd/node.h"

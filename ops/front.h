@@ -57,8 +57,9 @@ enum class Promote : uint8_t { Common, Float };  // Float: integers become float
 /// Two operands of a pointwise operation, promoted and broadcast.
 ///     Pointwise p("mul", a, b, self);
 ///     if (p.cast_back) return copy_(*self, mul(a, b));
+///     const auto [old_a, old_b] = p.old_values();
 ///     Tensor y = p.run(BinaryOp::Mul);
-///     return record("mul", y, {p.a, p.b}, save(p.a, p.b), ...);
+///     return record("mul", y, {p.a, p.b}, save(old_a, old_b), ...);
 /// With `self` (in place) y is *self, and p.a stands for it.
 class Pointwise {
  public:

@@ -407,7 +407,8 @@ void apply_grad(const Through<T>& through, const GradView& view, const Cut& cut,
           T* const place = dx + r * view.row_stride[2] + c0;
           C* const out = row_target(place, 1, to);
 #pragma omp simd
-          for (int64_t c = 0; c < n; ++c) out[c] = slope[c] * g[c] + (bend[c] * (v[c] - mean[c]) + shift[c]);
+          for (int64_t c = 0; c < n; ++c)
+            out[c] = slope[c] * g[c] + ((bend[c] != 0 ? bend[c] * (v[c] - mean[c]) : C(0)) + shift[c]);
           write_row(place, 1, n, out);
         }
     });
@@ -421,7 +422,7 @@ void apply_grad(const Through<T>& through, const GradView& view, const Cut& cut,
       const C* const v = read_row(x + at[1], view.pixels.step(1), n, x_buffer);
       const C* const g = through.segment(view, n, at, v, k, cell, buffer, y_buffer);
       C* const out = row_target(dx + at[2], step, to);
-      for (int64_t i = 0; i < n; ++i) out[i] = slope * g[i] + (bend * (v[i] - mean) + shift);
+      for (int64_t i = 0; i < n; ++i) out[i] = slope * g[i] + ((bend != 0 ? bend * (v[i] - mean) : C(0)) + shift);
       write_row(dx + at[2], step, n, out);
     });
   });

@@ -330,7 +330,8 @@ template <class T, int V> __global__ void norm_apply_grad(T* dx, const T* dy, co
     load_pack<V>(dy + at[1], g), load_pack<V>(x + at[2], v);
     load_cells(cells, at[3], step, mean), load_cells(cells + plane, at[3], step, slope);
     load_cells(cells + 2 * plane, at[3], step, bend), load_cells(cells + 3 * plane, at[3], step, shift);
-    for (int k = 0; k < V; ++k) v[k] = slope[k] * g[k] + (bend[k] * (v[k] - mean[k]) + shift[k]);
+    for (int k = 0; k < V; ++k)
+      v[k] = slope[k] * g[k] + ((bend[k] != 0 ? bend[k] * (v[k] - mean[k]) : C(0)) + shift[k]);
     store_pack<V>(dx + at[0], v);
   }
 }

@@ -199,7 +199,7 @@ template <class F> static Tensor& restride_(const char* name, Tensor& self, cons
   p.sizes = from.sizes, p.strides = from.strides, p.offset = from.offset, p.contiguous = from.contiguous,
   p.numel = from.numel;
   bump_version(self);
-  if (node) tie_output(node, self, false);
+  if (node) tie_output(node, self);
   return self;
 }
 static Tensor without_history(auto&& f) {

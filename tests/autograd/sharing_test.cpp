@@ -102,3 +102,30 @@ TEST_CASE("BI-165 indexed writes from the tensor itself read what was there befo
   x[x] = tensor({7, 8, 9});
   CHECK(values(x) == Values{9, 7, 8});
 }
+
+TEST_CASE("an operand that is a view of what is written has the new history afterwards") {
+  const auto gradient = [](auto f) {
+    const Tensor x = tensor({1.0, 2.0, 4.0, 3.0}, {.dtype = kFloat64}).requires_grad_();
+    return values(grad({sum(f(mul(x, 1)))}, {x})[0]);
+  };
+  CHECK(gradient([](Tensor h) {
+          const Tensor top = h.narrow(0, 2, 1);
+          h.div_(top);
+          return top;
+        }) == Values{0, 0, 0, 0});
+  CHECK(gradient([](Tensor h) {  // v = (1, 2, 4) (2, 4, 3) in h, of which w is (8, 12, 3)
+          Tensor v = h.narrow(0, 0, 3), w = h.narrow(0, 1, 3);
+          v.mul_(w);
+          return w;
+        }) == Values{0, 4, 5, 5});
+  CHECK(gradient([](Tensor h) {
+          Tensor b = h.view({2, 2}), bt = b.t();
+          b.add_(bt);
+          return bt.select(0, 1);  // (2 + 4, 3 + 3)
+        }) == Values{0, 1, 1, 2});
+  CHECK(gradient([](Tensor h) {
+          Tensor v = h.narrow(0, 0, 2), w = h.narrow(0, 0, 2);
+          v.mul_(w);
+          return w;
+        }) == Values{2, 4, 0, 0});
+}

@@ -242,3 +242,12 @@ TEST_CASE("refusals: a replay says what eager code says") {
   CHECK(det.programs() == 1);
   CHECK(det(singular).item() == 0);  // which is no error
 }
+
+TEST_CASE("what was moved from says so") {
+  auto f = compile([](const Tensor& x) { return x * 2; });
+  auto g = std::move(f);
+  CHECK(g(ones({2})).sum().item() == 4);
+  CHECK(message_of<ValueError>([&] { (void)f(ones({2})); }) ==
+        "[compile] expected a compiled function, got one that was moved from");
+  CHECK_THROWS_AS(f.programs(), ValueError);
+}

@@ -50,6 +50,7 @@ TEST_CASE("BI-190 names in containers, and what is not there") {
   CHECK(error_of([&] { d.insert("a.b", nn::ReLU()); }).find("module name can't contain \".\", got: a.b") !=
         std::string::npos);
   CHECK_THROWS_AS(d.insert("", nn::ReLU()), ValueError);
+  CHECK_THROWS_AS(nn::AnyModule()(ones({2})), ValueError);
   CHECK_THROWS_AS(d["none"], ValueError);
   CHECK_THROWS_AS(d.erase("none"), ValueError);
   d.insert("relu", nn::ReLU());

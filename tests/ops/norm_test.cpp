@@ -150,3 +150,14 @@ TEST_CASE("review 8: batch_norm of an empty input of one dimension, and of nothi
   CHECK((close(m, full(3, 0.5)) && close(v, full(3, 2.0))));
   CHECK(refuses([&] { batch_norm(zeros(3), m, v); }, "(N, C, ...)"));
 }
+
+TEST_CASE("batch_norm with fixed statistics: dx does not depend on x, whatever that is") {
+  for (const Shape& shape : {Shape{4, 1}, Shape{1, 1, 2, 2}, Shape{4, 1, 9}}) {
+    Tensor x = full(shape, 1.5, {.dtype = kFloat32});
+    x.flatten().slice(0, 1, 3).copy_(tensor({INFINITY, NAN}));
+    x.requires_grad_();
+    const Tensor mean = zeros({1}), var = ones({1}), weight = full({1}, 2.0);
+    sum(batch_norm(x, mean, var, weight, {}, {.training = false})).backward();
+    CHECK(allclose(x.grad(), full(shape, 2 / std::sqrt(1 + 1e-5), {.dtype = kFloat32})));
+  }
+}
