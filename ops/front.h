@@ -42,8 +42,7 @@ void check_can_cast(const char* op, DType from, DType to);
 /// x as it may be read while self is written: a copy where their memory overlaps, but not, for elementwise operations, where
 /// every element of x lies at its place in self.
 Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise = false);
-/// x as the gradient of an operation on self in place may save it, to be asked for before the kernel writes: a copy, in `held`, where x and
-/// self share memory.
+/// x as the gradient of an operation in place may save it, to be asked for before the kernel writes: a copy, in `held`, if self shares x's memory.
 Operand old_value(const Tensor& self, const Operand& x, Tensor& held);
 
 /// y, of an operation that is never recorded: a profile has its name all the same.
