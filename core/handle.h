@@ -11,7 +11,7 @@ struct Delete {
   template <class T> void operator()(T* p) const { delete p; }
 };
 
-/// The only owner of a T, which Drop ends. It moves; assigned to, it exchanges, so that the other one ends what this one had.
+/// The only owner of a T, which Drop ends. Move assignment swaps: the other owner then has what this one had.
 template <class T, class Drop = Release> class Owner {
  public:
   Owner() = default;

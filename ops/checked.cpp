@@ -32,7 +32,7 @@ void compare_results(const char* op, const Tensor& fused, const Tensor& composit
   if (terms.defined()) scale = std::max(scale, largest(terms.to_vector<double>()));
   size_t where = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    // What an infinity or a NaN among the operands comes to depends on the order of the operations, and on whether one of weight 0 is read.
+    // What becomes of an infinity or a NaN depends on the order of the operations, and on whether operands of weight 0 are read.
     if (a[i] == b[i] || std::isnan(b[i]) || (std::isinf(b[i]) && !std::isinf(a[i]))) continue;
     const double difference = std::abs(a[i] - b[i]);
     if (std::isnan(difference) || difference > worst) worst = std::isnan(difference) ? INFINITY : difference, where = i;

@@ -1,9 +1,10 @@
 #pragma once
 // Note [Kernel or composite form]
-// A fused operation owns a composite form, made of simpler operations, which are recorded each. The kernel runs where the device has it
-// and it suits the call; its gradient is a kernel too, but where that gradient is recorded in turn (create_graph) the composite form is
-// taken, because results of kernels have no history. With TAPIR_CHECK=1 in the environment both run on the user's own data, and a
-// difference beyond rounding is an InternalError. Operands far from 1 (above 100) may cancel more than it allows for.
+// A fused operation owns a composite form, made of simpler operations that the tape records one by one. The kernel runs where the device
+// has it and it suits the call. Its gradient is a kernel too; where that gradient is recorded in turn (create_graph) the composite form
+// runs instead, because results of kernels have no history. With TAPIR_CHECK=1 in the environment both forms run on the user's own data
+// (but for the gradient of interpolate), and a difference beyond rounding is an InternalError. It is no bug where operands above about 100
+// cancel. Places where the composite form gives a NaN are not compared: a kernel may skip operands of weight 0.
 #include <atomic>
 
 #include "../autograd/node.h"

@@ -69,8 +69,8 @@ class Pointwise {
   Tensor run(BinaryOp op, Scalar alpha = 1, std::optional<DType> result = {}) {
     return run(BinaryParams{op, alpha}, result);
   }
-  /// a and b as the closure saves them, to be asked for before run(): old_value() of each where the operation will be recorded; of a not,
-  /// where it is `for_b`, for the gradient of b alone, and b wants none.
+  /// a and b as the closure saves them, to be asked for before run(): old_value() of each where the operation will be recorded. for_b: only
+  /// the gradient of b needs a, so that it is kept where b wants one.
   std::pair<Operand, Operand> old_values(bool for_b = false);
 
  private:

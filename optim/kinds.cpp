@@ -55,8 +55,8 @@ Names two_moments(const V& o, const Tensor&) {
   return {"exp_avg", "exp_avg_sq", o.amsgrad ? "max_exp_avg_sq" : nullptr};
 }
 Names sgd_states(const V& o, const Tensor&) { return {o.beta1 != 0 ? "momentum_buffer" : nullptr}; }
-Names average(const V&, const Tensor&) { return {"ax"}; }
-Names moment(const V&, const Tensor&) { return {"exp_avg"}; }
+Names asgd_states(const V&, const Tensor&) { return {"ax"}; }
+Names lion_states(const V&, const Tensor&) { return {"exp_avg"}; }
 Names adamax_states(const V&, const Tensor&) { return {"exp_avg", "exp_inf"}; }
 Names adagrad_states(const V&, const Tensor&) { return {"sum"}; }
 Names adadelta_states(const V&, const Tensor&) { return {"square_avg", "acc_delta"}; }
@@ -77,7 +77,7 @@ constinit const OptimizerKind sgd{.name = "SGD",
                                   .check = check_sgd,
                                   .uncounted = true};
 constinit const OptimizerKind asgd{
-    .name = "ASGD", .op = O::ASGD, .options = asgd_options, .states = average, .numbers = {"eta", "mu"}};
+    .name = "ASGD", .op = O::ASGD, .options = asgd_options, .states = asgd_states, .numbers = {"eta", "mu"}};
 constinit const OptimizerKind adam{
     .name = "Adam", .op = O::Adam, .options = adam_options, .states = two_moments, .momentum = true};
 constinit const OptimizerKind adamw{
@@ -112,7 +112,7 @@ constinit const OptimizerKind rprop{.name = "Rprop",
                                     .check = check_rprop,
                                     .start = [](const V&, double lr, size_t state) { return state == 1 ? lr : 0; }};
 constinit const OptimizerKind lion{
-    .name = "Lion", .op = O::Lion, .options = lion_options, .states = moment, .momentum = true};
+    .name = "Lion", .op = O::Lion, .options = lion_options, .states = lion_states, .momentum = true};
 }  // namespace kinds
 
 #define TAPIR_OPTIMIZER(x) TAPIR_OPTIMIZER_ x

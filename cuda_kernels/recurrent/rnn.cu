@@ -1,8 +1,8 @@
 // Note [Recurrent layers on a GPU]
 // What depends on the inputs alone is one GEMM outside (ops/recurrent/rnn.cpp). Here a step is two launches: h W_hh^T, and one kernel that
 // makes gates, state and output of it; a projection takes two more. The state of all rows lies in the output h: rows that a step does not
-// have stay as they are, which is what packed sequences ask for. The backward pass goes the same way; dW is one GEMM over all steps. cuDNN has no graph
-// operation for recurrent layers, and its older interface wants weights in a buffer of its own.
+// have stay as they are, which is what packed sequences ask for. The backward pass goes the same way; dW is one GEMM over all steps. cuDNN
+// has no graph operation for recurrent layers, and its older interface wants weights in a buffer of its own.
 #include <vector>
 
 #include "../../core/formulas/rnn.h"

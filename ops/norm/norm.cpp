@@ -93,7 +93,6 @@ Grads norm_gradient(const Frame& f, const Tensor& dy_of, const Tensor& x, const 
   return out;
 }
 
-/// The fused gradient.
 Grads norm_backward(const NormParams& params, const Tensor& dy, const Tensor& x, const Tensor& weight, DType bias_dtype,
                     const Tensor& mean, const Tensor& rstd, Needs needs) {
   Grads out(3);

@@ -40,7 +40,7 @@ class Three {
     backend(device).ternary(context(device), {y, view(a, apart[0]), view(b, apart[1]), view(c, apart[2]), {op, alpha}});
     return y;
   }
-  /// As Pointwise::old_values(); of a where it is `saved`.
+  /// As Pointwise::old_values(). saved: the closure needs a.
   std::array<Operand, 3> old_values(bool saved = true) {
     if (!self_ || !wants_grad({a, b, c})) return {a, b, c};
     return {saved ? old_value(*self_, a, old_[0]) : a, old_value(*self_, b, old_[1]), old_value(*self_, c, old_[2])};
