@@ -3,7 +3,8 @@
 //     auto step = compile([&](const Tensor& x, const Tensor& y) { opt.zero_grad(); ...; opt.step(); return loss; });
 // The function runs as it is, recorded, until two calls in a row did the same; from then on its kernel calls are replayed, without its
 // host code: what it reads and writes outside (parameters, optimizer state, statistics, random state) stays where it is. What must not
-// be taken for constant is an argument or a tensor: see docs/compile.md.
+// be taken for constant is an argument or a tensor: see docs/compile.md. Now and then a call runs as it is, to check that it still does
+// what is replayed: Note [Checks].
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -19,6 +20,9 @@ namespace tapir::inline v0 {
 struct CompileOptions {
   bool enabled = true;       // off: calls run as they are
   int64_t max_programs = 8;  // the signatures that were used last get one; calls of others run as they are
+  double verify =
+      -1;  // share of calls that run as they are and are compared with the program, more of the first ones; negative: at
+      // most 1 in 256, and fewer where they would take more than 1 % of the time; TAPIR_COMPILE_VERIFY overrides it
   bool dead_code = true;     // passes, by name
   bool constants = true;     // filled tensors become numbers
   bool common_calls = true;  // what was computed before is not computed again

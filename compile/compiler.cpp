@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include "../ops/autocast.h"
 #include "explain.h"
 #include "record/aliases.h"
+#include "replay/checks.h"
 #include "replay/replay.h"
 
 namespace tapir::inline v0::detail {
@@ -20,10 +22,13 @@ using ir::Fit, ir::Outside, ir::Recorded, ir::Recording, ir::Replay;
 /// A signature, and what came of it.
 struct CompileEntry {
   std::vector<int64_t> key;
-  std::unique_ptr<Recorded> last;  // the newest recording, which the next one must equal
+  std::unique_ptr<Recorded> last;  // what the next recording must equal
   std::unique_ptr<Replay> replay;
-  std::string why;     // it is not replayed
-  bool eager = false;  // its calls run as they are, until `outside` changes
+  std::unique_ptr<ir::Checks> checks;  // of the replays
+  int64_t proof = 0;                   // recordings of the same that it still lacks, after a check found something else
+  bool varied = false;                 // a check did
+  std::string why;                     // it is not replayed
+  bool eager = false;                  // its calls run as they are, until `outside` changes
   std::unique_ptr<Outside> outside = {};
   int attempts = 0;   // recordings since it was last replayed
   int fruitless = 0;  // recordings that few replays followed
@@ -153,7 +158,7 @@ struct OwnRegion {
 /// Nothing is known of it any more but how often that was so.
 void forget(CompileEntry& e) {
   if (e.replay && e.replay->replays() >= kFewReplays) e.fruitless = 0;
-  e.replay.reset(), e.last.reset(), e.outside.reset();
+  e.replay.reset(), e.last.reset(), e.outside.reset(), e.checks.reset(), e.proof = 0, e.varied = false;
   if (e.eager) e.attempts = 0, e.eager = false;
 }
 
@@ -212,22 +217,51 @@ CompileEntry& entry_of(CompilerState& state, CompileEntry& e, const Recorded& r)
   return made ? *made : e;
 }
 
+/// From now on its calls run as they are.
+void give_up(CompileEntry& e, const std::string& why) {
+  e.why = why, e.eager = true, e.outside = std::make_unique<Outside>(std::move(*e.last));
+  e.last.reset(), e.replay.reset();
+}
+
+std::string lacking(const CompileEntry& e) {
+  return tapir::format("it varied: before it is replayed again, {} recordings must do the same", e.proof);
+}
+
+/// A call did something else than the program, or than the recordings after such a call: Note [Checks].
+void vary(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, const std::string& why, bool permanent) {
+  e.last = std::move(r);
+  const bool again = std::exchange(e.varied, true);
+  if (!again) {
+    e.proof = e.checks->proof();
+    warn(state, tapir::format("a call that was checked did not do what is replayed: {}. The {} replays since the last "
+                              "check may be wrong. It is recorded anew; if it varies again, calls run as they are (see "
+                              "\"What is checked\" in docs/compile.md)",
+                              why, e.checks->unseen() - 1));
+  }
+  if (again || permanent)
+    return log(state, "runs as it is, because it varies: " + why), give_up(e, "it varies: " + why);
+  e.replay.reset();
+  e.why = lacking(e) + "; " + why;
+}
+
 void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, std::string why, bool permanent,
             CompileCall& call, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
-  if (why.empty() && !e.last) why = "it was recorded once: the next call confirms that it does the same each time";
-  else if (why.empty()) why = difference(*e.last, *r);
+  if (why.empty() && e.replay) return e.replay->refresh(std::move(*r));
+  if (why.empty() && --e.proof > 0) return void((e.last = std::move(r), e.why = lacking(e)));
+  if (!why.empty() && e.last && (e.replay || e.varied)) return vary(state, e, std::move(r), why, permanent);
   e.why = why;
   if (why.empty()) try {
+      e.checks = std::make_unique<ir::Checks>(state.options.verify, r->program);
       e.replay = std::make_unique<Replay>(std::move(*r), inputs, outputs,
                                           std::unique_ptr<CompileCall::Frame>(call.new_frame()), state.options);
-      e.last.reset(), e.attempts = 0;
+      e.attempts = 0;
       return log(state, tapir::format("a program of {} calls", int64_t(e.replay->schedule().size())));
     } catch (const std::exception& error) {  // the call itself has been made
-      permanent = true, e.why = why = std::string("no program could be made: ") + error.what();
+      permanent = true, why = std::string("no program could be made: ") + error.what(), r = std::move(e.last);
     }
   e.last = std::move(r);
   if (permanent || e.attempts >= kMaxAttempts || e.fruitless >= kMaxRecordings) {
-    e.eager = true, e.outside = std::make_unique<Outside>(std::move(*e.last)), e.last.reset();
+    give_up(e, why);
     warn_eager(state, why);
   } else log(state, "not replayed yet: " + why);
 }
@@ -252,11 +286,13 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
       warn_eager(state, e.why);
       return call.run({});
     }
-  ++e.attempts, ++e.recordings, ++e.fruitless;
+  const bool tried = e.replay || e.varied;
+  if (!tried) ++e.attempts, ++e.fruitless;
+  if (!e.replay) ++e.recordings;
   Aliases aliases(call.inputs);
   const std::vector<Tensor>& inputs = aliases.tensors;
   const OwnRegion region;
-  Recording recording(inputs);
+  Recording recording(inputs, tried);
   std::vector<Tensor> outputs;
   std::unique_ptr<CompileCall::Frame> frame;
   ir::Program program;
@@ -271,7 +307,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
     call.build(*frame, kept);  // the history ends here
     program = recording.finish(outputs, &notes);
   } catch (...) {
-    e.last.reset();
+    if (!tried) e.last.reset();
     throw;
   }
   std::vector<Tensor> results;
@@ -286,6 +322,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
       why = "a result can still be differentiated: call backward() inside, return y.detach(), or compile under NoGrad";
   ir::Notes rest;
   rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen), rest.taken = std::move(notes.taken);
+  const std::string refused = std::move(notes.refused);
   auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
   ir::Held held;
   if (why.empty()) why = ir::obstacle(*r, rest, permanent);
@@ -294,7 +331,11 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
     permanent = true, why = "a result is a leaf that is made inside and requires a gradient";
   if (why.empty() && aliases.are_kept(outputs))
     why = "an argument is kept outside: copy_() it into a tensor that exists before";
-  CompileEntry& place = entry_of(state, e, *r);
+  CompileEntry& place = tried ? e : entry_of(state, e, *r);
+  std::string differs = "it was recorded once: the next call confirms that it does the same each time";
+  if (place.last) differs = difference(*place.last, *r);
+  if (!refused.empty()) why = refused;
+  else if (why.empty() || (tried && !differs.empty())) why = std::move(differs);
   place.last_used = state.calls;
   if (&place != &e)
     for (CompileEntry* x : {&e, &place}) {
@@ -304,12 +345,34 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   decide(state, place, std::move(r), why, permanent, call, inputs, outputs);
 }
 
+/// Runs a call that could be replayed, and sees whether it still does the same.
+void check_call(CompilerState& state, CompileEntry& e, CompileCall& call) {
+  using Clock = std::chrono::steady_clock;
+  state.held.release();
+  e.replay->release_memory();
+  const auto start = Clock::now();
+  record(state, e, call);
+  if (e.replay) e.checks->made(std::chrono::duration<double>(Clock::now() - start).count());
+}
+
+/// CompileOptions::verify, or what the environment says.
+double share_of_checks(double option) {
+  const char* const text = std::getenv("TAPIR_COMPILE_VERIFY");
+  check(option <= 1, "[compile] expected verify to be at most 1, got {}", option);
+  if (!text || !*text) return option;
+  char* end = nullptr;
+  const double share = std::strtod(text, &end);
+  check(!*end && share >= 0 && share <= 1, "[compile] expected TAPIR_COMPILE_VERIFY to be 0 to 1, got {}", text);
+  return share;
+}
+
 }  // namespace
 
 Compiler::Compiler(const CompileOptions& options) {
   check(options.max_programs >= 0, "[compile] expected max_programs of 0 or more, got {}", options.max_programs);
   check(options.memory_budget >= 0, "[compile] expected memory_budget of 0 or more, got {}", options.memory_budget);
   state_ = Owner(new CompilerState{.options = options, .mutex = {}, .entries = {}, .held = {}});
+  state_->options.verify = share_of_checks(options.verify);
   state_->options.memory_budget = std::min(options.memory_budget, 0x1p62);  // as many bytes as anybody has
 }
 void release(CompilerState* state) { delete state; }
@@ -331,15 +394,13 @@ void Compiler::call(CompileCall& call) {
   if (!e) return call.run({});
   e->last_used = state.calls;
   if (!e->eager && !e->replay) return record(state, *e, call);
-  if (e->replay) {
-    std::vector<Tensor> outputs;
-    const Released after{state.held};
-    if (e->replay->run(call.inputs, outputs)) {
-      ++e->replays;
-      return call.build(e->replay->frame(), outputs);
-    }
-  }
-  call.run({});
+  const Released after{state.held};
+  if (!e->replay || !e->replay->apart(call.inputs)) return call.run({});
+  if (e->checks->due()) return check_call(state, *e, call);
+  std::vector<Tensor> outputs;
+  e->replay->run(call.inputs, outputs);
+  ++e->replays;
+  call.build(e->replay->frame(), outputs);
 }
 
 std::vector<CompileStats> Compiler::stats() const {
@@ -367,7 +428,7 @@ std::string Compiler::explain() const {
   for (const auto& e : state_->entries) {
     out += tapir::format("signature: recorded {} times, replayed {} times\n", e->recordings, e->replays);
     if (!e->why.empty()) out += (e->eager ? "  runs as it is: " : "  not replayed yet: ") + e->why + "\n";
-    if (e->replay) out += ir::explain(*e->replay);
+    if (e->replay) out += "  " + e->checks->text() + "\n" + ir::explain(*e->replay);
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "modes.h"
 
@@ -14,8 +15,10 @@ struct Stamp;
 /// Receives what host code does besides calling kernels while a program is recorded: modes.recorder of that thread; null where nothing is
 /// recorded. A program holds kernel calls alone, so the recorder refuses what the host does, or writes down what the program depends on.
 struct Recorder {
-  /// The host needs values; throws.
+  /// The host needs values: throws, where the program shall be replayed.
   virtual void host_reads(const char* op, const char* file, unsigned line) = 0;
+  /// The host does what is no kernel call: throws likewise, a ValueError of that text.
+  virtual void host_acts(const std::string& text) = 0;
   /// Fresh memory was filled with numbers that the caller gave: they are constants.
   virtual void host_writes(const void* data) = 0;
   /// The caller takes memory into its own hands, by data<T>(): what it computes there, a program cannot see.

@@ -28,6 +28,9 @@ class DeviceRun {
   DeviceRun(const DeviceRun&) = delete;
   /// The program's memory, which runs on another stream must be known to use.
   void hold(StoragePtr memory) { held_.push_back(std::move(memory)); }
+  void let_go(const StoragePtr& memory) {
+    std::erase_if(held_, [&](const StoragePtr& s) { return s.get() == memory.get(); });
+  }
   /// Before a run: is it on another stream than the last one?
   bool enter_stream();
   /// queue(context) queues the work of a run, which is what it was the last time where `same` is set.

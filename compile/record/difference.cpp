@@ -209,8 +209,10 @@ std::string difference(const Recorded& a, const Recorded& b) {
   const auto count = [](const auto& list) { return int64_t(list.size()); };
   for (size_t i = 0; i < std::min(p.calls.size(), q.calls.size()); ++i)
     if (std::string why = unlike(a, p.calls[i], b, q.calls[i]); !why.empty()) return why;
-  std::string why = first({unlike("kernel calls", count(p.calls), count(q.calls)),
-                           unlike("gradients that change", count(a.grads), count(b.grads))});
+  const size_t both = std::min(p.calls.size(), q.calls.size());
+  std::string why = unlike("kernel calls", count(p.calls), count(q.calls));
+  if (!why.empty()) return why + ", from " + text_of((p.calls.size() > both ? p : q).calls[both]) + " on";
+  why = unlike("gradients that change", count(a.grads), count(b.grads));
   for (size_t i = 0; why.empty() && i < a.grads.size(); ++i) why = unlike_gradient(a, b, i);
   if (why.empty())
     why = first({unlike("tensors among the arguments", count(p.inputs), count(q.inputs)),

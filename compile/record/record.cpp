@@ -24,6 +24,7 @@ struct ProgramRecorder final : detail::Recorder {
   std::map<int, bool> filled;                        // by the host, in fresh memory; true: by tensor()
   std::map<const tapir::Storage*, Tensor> asked;     // gradients that grad() gave, and whose they are
   Notes notes;
+  bool lenient = false;
   BackendTable tables[kNumDeviceTypes];
   const BackendTable* real[kNumDeviceTypes] = {};
   const BackendTable* before[kNumDeviceTypes] = {};
@@ -38,6 +39,8 @@ struct ProgramRecorder final : detail::Recorder {
   void note(const TensorView& v, int block);
   bool is_noted(const Tensor& leaf) const;
   void host_reads(const char* op, const char* file, unsigned line) override;
+  void host_acts(const std::string& text) override;
+  void refuse(const char* op, const std::string& why);
   void host_writes(const void* data) override;
   void host_takes(const void* data) override;
   void gradient_changes(const Tensor& leaf, bool replaced) override;
@@ -59,18 +62,14 @@ std::shared_ptr<const CallSite> here() {
   return {make_call_site(), [](CallSite* s) { free_call_site(s); }};
 }
 
-[[noreturn]] void refuse(const char* op, const std::string& why) {
-  fail(ErrorKind::Value, "[{}] expected nothing that the host must read while a program is recorded{}{}", op, why,
-       describe(here().get()));
-}
-
 struct RecordsCalls {
   static const BackendTable& real(const Context& ctx) { return *active->real[int(ctx.device.type)]; }
   template <class F> static auto run(entry::Id entry, Context& ctx, const std::vector<TraceArg>& args, F call)
       -> decltype(call()) {
-    if constexpr (!std::is_void_v<decltype(call())>)
-      refuse("nonzero", ": its result's shape depends on values; where() and masked_fill() have fixed ones");
-    else {
+    if constexpr (!std::is_void_v<decltype(call())>) {
+      active->refuse("nonzero", ": its result's shape depends on values; where() and masked_fill() have fixed ones");
+      return call();
+    } else {
       Call written = active->call_of(entry, ctx, args);
       call();
       active->program.calls.push_back(std::move(written));
@@ -175,6 +174,14 @@ bool ProgramRecorder::is_noted(const Tensor& leaf) const {
   return std::any_of(notes.grads.begin(), notes.grads.end(), [&](auto& slot) { return slot.leaf.is_same(leaf); });
 }
 
+void ProgramRecorder::host_acts(const std::string& text) {
+  if (!lenient) fail(ErrorKind::Value, "{}", text);
+  if (notes.refused.empty()) notes.refused = text;
+}
+void ProgramRecorder::refuse(const char* op, const std::string& why) {
+  host_acts(tapir::format("[{}] expected nothing that the host must read while a program is recorded{}{}", op, why,
+                          describe(here().get())));
+}
 void ProgramRecorder::host_reads(const char* op, const char* file, unsigned line) {
   refuse(op, tapir::format(", at {}:{}: keep the value on the device (where, masked_fill), or read it afterwards", file,
                            line));
@@ -299,9 +306,10 @@ Call ProgramRecorder::call_of(entry::Id entry, const Context& ctx, const std::ve
   return call;
 }
 
-Recording::Recording(std::span<const Tensor> inputs) : recorder_(nullptr) {
+Recording::Recording(std::span<const Tensor> inputs, bool lenient) : recorder_(nullptr) {
   check(!ir::active, "[record] expected no program that is being recorded in this thread, got one");
   auto r = std::make_unique<ProgramRecorder>();
+  r->lenient = lenient;
   stand_before<DeviceType::CPU>(*r);
   stand_before<DeviceType::CUDA>(*r);
   for (const Tensor& x : inputs) {

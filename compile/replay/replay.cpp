@@ -238,6 +238,23 @@ bool Replay::reusable(const Pool& pool) const {
   return pool.storage->refs.load(std::memory_order_acquire) == 1 + gradients;
 }
 
+/// Memory of a gradient that a call left which ran as it is, like the program's: false where there is none.
+bool Replay::take_over(Pool& pool) {
+  if (pool.storage || pool.slots.size() != 1) return false;
+  const size_t i = pool.slots[0];
+  const View& end = r_.grads[i].end;
+  const Tensor& g = r_.grads[i].leaf->grad();
+  if (r_.grads[i].relevant || !g.defined() || g.impl().refs.load() != 1) return false;
+  const StoragePtr& memory = g.impl().storage;
+  if (memory->refs.load() != 1 || root_of(memory.get()) != memory.get() ||
+      memory->bytes != r_.program.blocks[size_t(pool.block)].bytes || g.storage_offset() != end.offset ||
+      !(g.shape() == end.shape && g.strides() == end.strides) || g.dtype() != end.dtype || g.device() != end.device)
+    return false;
+  slots_[i].current = WeakTensor(g);
+  pool.set(memory);
+  return true;
+}
+
 /// Do a graph's kernels go on using the addresses that they have?
 bool Replay::fixed_places() const { return schedule_->device_run() && schedule_->device_run()->wants_fixed_places(); }
 
@@ -274,7 +291,7 @@ void Replay::copy_results() {
 void Replay::bind_made() {
   for (Pool& pool : pools_) {
     pool.copy = {};
-    if (is_copied_out(pool) ? !pool.storage : !reusable(pool)) {
+    if (is_copied_out(pool) ? !pool.storage : !take_over(pool) && !reusable(pool)) {
       const Block& b = r_.program.blocks[size_t(pool.block)];
       pool.set(allocate_storage(b.bytes, b.device));
     } else if (pool.slots.empty()) {  // another tensor lies there now
@@ -320,12 +337,12 @@ void Replay::raise_versions(std::span<const Tensor> arguments) {
       raise(*g.leaf->grad().impl().storage, 1);
 }
 
-bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results) {
-  if (!apart(arguments)) return false;
+void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results) {
+  schedule_->take_arena();
   const profiler::Range range(profiler::Kind::User, "compiled");
   if (schedule_->device_run() && schedule_->device_run()->enter_stream()) {  // memory belongs to streams
     for (Bound& b : bound_) b.place = {};
-    for (Pool& pool : pools_) pool.set({});
+    release_pools();
   }
   bind_arguments(arguments);
   for (size_t i = 0; i < slots_.size(); ++i)
@@ -373,7 +390,11 @@ bool Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   }
   for (Pool& pool : pools_) pool.copy = {};
   ++replays_;
-  return true;
+}
+
+void Replay::release_memory() {
+  schedule_->release_arena();
+  release_pools();
 }
 
 CompileStats Replay::stats() const {

@@ -22,15 +22,21 @@ class Replay {
   Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
          std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options);
 
-  ~Replay() {
-    for (Pool& pool : pools_) pool.set({});
-  }
+  ~Replay() { release_pools(); }
   Replay(const Replay&) = delete;
 
   /// Would a call now do what was recorded? If not, `why` says what differs.
   Fit fit(const char*& why, Held& held) const;
-  /// Runs it, after fit() with what that gave to hold; false: these arguments share memory with what it writes or reads, and nothing was done.
-  bool run(std::span<const Tensor> arguments, std::vector<Tensor>& results);
+  /// Do these arguments share no memory with what it writes, nor those that it writes with what it reads? Else it cannot run.
+  bool apart(std::span<const Tensor> arguments) const;
+  /// Runs it, after fit() with what that gave to hold, and apart().
+  void run(std::span<const Tensor> arguments, std::vector<Tensor>& results);
+  /// Gives back what a run works in until the next one: the call in between runs as it is.
+  void release_memory();
+  /// What lies outside, as another recording of the same left it.
+  void refresh(Outside&& outside) {
+    r_.storages = std::move(outside.storages), r_.objects = std::move(outside.objects);
+  }
   const detail::CompileCall::Frame& frame() const { return *frame_; }
   const Recorded& recorded() const { return r_; }
   const Schedule& schedule() const { return *schedule_; }
@@ -80,11 +86,14 @@ class Replay {
     const char *begin, *end;
     bool written;
   };
+  void release_pools() {
+    for (Pool& pool : pools_) pool.set({});
+  }
   Fit fit_gradient(size_t slot, const char*& why) const;
   void add_result(const Tensor& y, const View& v, std::span<const Tensor> arguments);
   int pool_of(int block);
-  bool apart(std::span<const Tensor> arguments) const;
   bool reusable(const Pool& pool) const;
+  bool take_over(Pool& pool);
   void settle_device(const CompileOptions& options, int64_t budget);
   void copy_within_device(void* to, const void* from, int64_t bytes) const;
   bool fixed_places() const;

@@ -96,7 +96,6 @@ void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
   std::vector<bool> elsewhere = moves;
   for (size_t i = 0; i < p.blocks.size(); ++i) elsewhere[i] = moves[i] || p.blocks[i].kept;
   plan_ = plan_memory(p, elsewhere);
-  arena_ = allocate_storage(plan_.arena, device_);
   const Uses uses(p);
   base_.resize(p.blocks.size()), moving_.resize(p.blocks.size()), values_.resize(p.blocks.size());
   for (size_t i = 0; i < p.blocks.size(); ++i) {
@@ -104,8 +103,7 @@ void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
     if (moves[i]) continue;
     if (b.kind == Block::Kind::Outside) base_[i] = static_cast<char*>(b.memory->data);
     else if (b.kept) base_[i] = static_cast<char*>(held_.emplace_back(allocate_storage(b.bytes, b.device))->data);
-    else if (plan_.offset[i] >= 0) base_[i] = static_cast<char*>(arena_->data) + plan_.offset[i];
-    else if (b.kind == Block::Kind::Constant) place_constant(b, i, uses.is_written(int(i)));
+    else if (b.kind == Block::Kind::Constant && plan_.offset[i] < 0) place_constant(b, i, uses.is_written(int(i)));
   }
 }
 
@@ -119,9 +117,20 @@ Schedule::Schedule(const Program& p, const std::vector<bool>& moves, uint64_t of
   }
 }
 
+void Schedule::take_arena() {
+  if (arena_) return;
+  arena_ = allocate_storage(plan_.arena, device_);
+  if (device_run_) device_run_->hold(arena_);
+  for (size_t i = 0; i < plan_.offset.size(); ++i)
+    if (plan_.offset[i] >= 0) bind(int(i), static_cast<char*>(arena_->data) + plan_.offset[i]);
+}
+void Schedule::release_arena() {
+  if (device_run_) device_run_->let_go(arena_);
+  arena_ = {};
+}
+
 void Schedule::run_on(std::unique_ptr<DeviceRun> run) {
   device_run_ = std::move(run);
-  device_run_->hold(arena_);
   for (const StoragePtr& s : held_)
     if (!s->device.is_cpu()) device_run_->hold(s);
 }
@@ -137,7 +146,7 @@ TensorView Schedule::view_of(const View& v) const {
 }
 
 void Schedule::watch(const View& v, TensorView& at) {
-  if (v.kind == View::Kind::Memory && v.block >= 0 && moves_[size_t(v.block)])
+  if (v.kind == View::Kind::Memory && v.block >= 0 && (moves_[size_t(v.block)] || plan_.offset[size_t(v.block)] >= 0))
     moving_[size_t(v.block)].places.push_back({&at, v.offset * size_of(v.dtype)});
 }
 

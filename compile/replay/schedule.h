@@ -43,6 +43,9 @@ class Schedule {
   /// Random numbers come from this seed and position on. ValueError for what kernels refuse (a label out of range). `prepared`: without
   /// the calls that stand first.
   void run(uint64_t seed, uint64_t offset, bool prepared);
+  /// Memory to work in: taken before a run, kept until it is released.
+  void take_arena();
+  void release_arena();
   const Plan& plan() const { return plan_; }
   size_t size() const { return thunks_.size(); }
 
@@ -84,7 +87,7 @@ class Schedule {
   StoragePtr arena_;
   std::vector<StoragePtr> held_;  // constants
   std::vector<std::string> values_;
-  std::vector<char*> base_;  // of each block; null where it moves
+  std::vector<char*> base_;  // of each block; null where it moves, or lies in the arena
   std::vector<bool> moves_;
   std::vector<Moving> moving_;  // by block
   std::vector<Random> random_;

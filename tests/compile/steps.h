@@ -31,12 +31,13 @@ template <class Net> std::vector<Tensor> left_by(Net& net) {
   return out;
 }
 
-/// How many calls of a compiled function were replays.
+/// How many calls of a compiled function were replays, or were checked and found the same.
 template <class F> int64_t replays_of(const Compiled<F>& f) {
   int64_t all = 0;
-  const std::string text = f.explain(), word = ", replayed ";
-  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size())
-    all += std::atoll(text.c_str() + at + word.size());
+  const std::string text = f.explain();
+  for (const std::string word : {", replayed ", "  checked "})
+    for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size())
+      all += std::atoll(text.c_str() + at + word.size());
   return all;
 }
 
