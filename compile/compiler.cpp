@@ -278,6 +278,21 @@ bool has_made_leaf(const Recorded& r, const std::vector<Tensor>& outputs) {
   return false;
 }
 
+/// Why what was recorded cannot be replayed; empty: it can.
+std::string fault(const Recorded& r, const ir::Notes& notes, Aliases& aliases, const std::vector<Tensor>& outputs,
+                  ir::Held& held, bool& permanent) {
+  permanent = true;
+  if (aliases.hand_over()) return "an argument's own shape or requires_grad is changed";
+  for (const Tensor& y : outputs)
+    if (has_live_graph(y))
+      return "a result can still be differentiated: call backward() inside, return y.detach(), or compile under NoGrad";
+  if (std::string why = ir::obstacle(r, notes, permanent); !why.empty()) return why;
+  if (!r.hold(held)) return "a tensor from outside went during the call";
+  permanent = has_made_leaf(r, outputs);
+  if (permanent) return "a result is a leaf that is made inside and requires a gradient";
+  return aliases.are_kept(outputs) ? "an argument is kept outside: copy_() it into a tensor that exists before" : "";
+}
+
 /// Runs the call and writes it down.
 void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   for (const Tensor& x : call.inputs)
@@ -313,24 +328,13 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   std::vector<Tensor> results;
   for (Tensor& y : outputs) results.push_back(aliases.unaliased(y));
   call.build(*frame, results);
-  bool permanent = false;
-  std::string why;
-  if (aliases.hand_over()) permanent = true, why = "an argument's own shape or requires_grad is changed";
-  for (const Tensor& y : outputs)
-    if (has_live_graph(y))
-      permanent = true,
-      why = "a result can still be differentiated: call backward() inside, return y.detach(), or compile under NoGrad";
   ir::Notes rest;
   rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen), rest.taken = std::move(notes.taken);
   const std::string refused = std::move(notes.refused);
   auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
-  ir::Held held;
-  if (why.empty()) why = ir::obstacle(*r, rest, permanent);
-  if (why.empty() && !r->hold(held)) why = "a tensor from outside went during the call";
-  if (why.empty() && has_made_leaf(*r, outputs))
-    permanent = true, why = "a result is a leaf that is made inside and requires a gradient";
-  if (why.empty() && aliases.are_kept(outputs))
-    why = "an argument is kept outside: copy_() it into a tensor that exists before";
+  bool permanent = false;
+  ir::Held held;  // until it is a program
+  std::string why = fault(*r, rest, aliases, outputs, held, permanent);
   CompileEntry& place = tried ? e : entry_of(state, e, *r);
   std::string differs = "it was recorded once: the next call confirms that it does the same each time";
   if (place.last) differs = difference(*place.last, *r);

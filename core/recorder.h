@@ -1,5 +1,4 @@
 #pragma once
-#include <cstdint>
 #include <string>
 
 #include "modes.h"
@@ -15,9 +14,9 @@ struct Stamp;
 /// Receives what host code does besides calling kernels while a program is recorded: modes.recorder of that thread; null where nothing is
 /// recorded. A program holds kernel calls alone, so the recorder refuses what the host does, or writes down what the program depends on.
 struct Recorder {
-  /// The host needs values: throws, where the program shall be replayed.
+  /// The host needs values; throws.
   virtual void host_reads(const char* op, const char* file, unsigned line) = 0;
-  /// The host does what is no kernel call: throws likewise, a ValueError of that text.
+  /// The host does what is no kernel call; throws a ValueError of that text. Neither throws while a program is checked.
   virtual void host_acts(const std::string& text) = 0;
   /// Fresh memory was filled with numbers that the caller gave: they are constants.
   virtual void host_writes(const void* data) = 0;
