@@ -8,7 +8,7 @@ namespace tapir::inline v0::ir {
 namespace {
 
 constexpr double kFirstGap = 32, kLeastGap = 256;  // from the 64th call on, and in the long run
-constexpr double kRecorded = 2500, kReplayed = 20, kBytes = 20;  // a call's ns, recorded and replayed; bytes a ns
+constexpr double kRecorded = 8000, kReplayed = 60, kBytes = 20;  // a call's ns, recorded and replayed; bytes a ns
 
 /// So many calls that checks take less than 1 % of the time of the replays between them.
 double gap_of(const Program& p) {
