@@ -41,6 +41,8 @@ void add_in_place(const Tensor& a, const Tensor& b) {
   bump_version(a);
 }
 
+constinit thread_local bool retained = false;  // is the graph, by the backward pass that runs in this thread
+
 /// One node or leaf in this backward pass.
 struct Task {
   Node* node = nullptr;  // null for a leaf
@@ -104,14 +106,16 @@ const void* key_of(const Edge& e) { return e.node() ? static_cast<const void*>(e
 /// One run over the graph. With `wanted` edges their gradients are collected, else every leaf accumulates.
 class Engine {
  public:
-  Engine(const BackwardOptions& options, std::span<const Edge> wanted)
-      : options_(options), wanted_(wanted), next_wanted_(wanted.size(), -1), found_(wanted.size()) {}
+  /// Nodes before number `first` are not entered: edges to them are like leaves.
+  Engine(const BackwardOptions& options, std::span<const Edge> wanted, uint64_t first = 0)
+      : options_(options), wanted_(wanted), next_wanted_(wanted.size(), -1), found_(wanted.size()), first_(first) {}
 
   std::vector<Tensor> run(std::span<const Edge> roots, std::span<Tensor> gradients) {
     ScopedMode<AutocastRegion*> off(modes.autocast, nullptr);  // gradients run in the dtypes that the forward recorded
     discover(roots);
     if (!wanted_.empty()) find_needed();
     GradMode mode(options_.create_graph);
+    const ScopedMode<bool> kept(retained, options_.retain_graph);
     for (size_t i = 0; i < roots.size(); ++i) {
       add_gradient(tasks_[size_t(tasks_.find(key_of(roots[i])))], roots[i], std::move(gradients[i]));
     }
@@ -138,7 +142,7 @@ class Engine {
       if (Node* n = e.node()) {
         t.node = n;
         t.grads.resize(n->num_outputs);
-        stack.push_back(n);
+        if (n->sequence >= first_) stack.push_back(n);
       } else {
         t.leaf = e.leaf();
         t.grads.resize(1);
@@ -172,6 +176,7 @@ class Engine {
     std::sort(order.begin(), order.end());
     for (auto [sequence, i] : order) {
       Task& t = tasks_[i];
+      if (t.node && t.node->sequence < first_) continue;
       for (uint32_t k = 0; t.node && !t.runs && k < t.node->num_edges; ++k)
         if (t.node->edges[k]) t.runs = tasks_[size_t(tasks_.find(key_of(t.node->edges[k])))].needed;
       t.needed |= t.runs;
@@ -188,6 +193,7 @@ class Engine {
   void run_node(Task& task) {
     Node* node = task.node;
     Grads grads = std::move(task.grads);
+    if (node->sequence < first_) return collect(task, grads);
     bool any = false;
     for (int64_t i = 0; i < grads.size(); ++i) {
       if (!grads[i].defined()) continue;
@@ -272,7 +278,7 @@ class Engine {
     Tensor g = std::move(task.grads[0]);
     if (!g.defined()) return;
     TapeMeta& meta = TapeMeta::of(task.leaf);
-    if (meta.hooks) g = meta.hooks->run(std::move(g), 0);
+    if (meta.hooks && !first_) g = meta.hooks->run(std::move(g), 0);
     if (!wanted_.empty()) {
       Grads one(std::move(g));
       return collect(task, one);
@@ -291,6 +297,7 @@ class Engine {
   TaskMap tasks_;
   std::vector<std::pair<uint64_t, size_t>> ready_;
   const char* current_ = "backward";
+  uint64_t first_;
 };
 
 /// Checks what was handed to backward() or grad(), and fills in the ones.
@@ -409,6 +416,12 @@ static std::vector<Tensor> batched_grad(const std::vector<Tensor>& outputs, cons
   for (auto& c : columns) result.push_back(c[0].defined() ? stack(std::span<const Tensor>(c), 0) : Tensor());
   return result;
 }
+
+std::vector<Tensor> detail::grad_since(uint64_t first, std::span<const Edge> roots, std::span<Tensor> seeds,
+                                       std::span<const Edge> wanted, const BackwardOptions& options) {
+  return Engine(options, wanted, first).run(roots, seeds);
+}
+bool detail::graph_is_retained() { return retained; }
 
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients, const GradOptions& options) {

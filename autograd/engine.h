@@ -28,7 +28,13 @@ struct GradOptions {
 };
 namespace detail {
 inline constinit std::atomic<bool> warned_of_cycles{false};  // by backward() with create_graph
-}
+/// Gradients of the part of a graph that was made since node number `first`: with respect to `wanted`, its leaves and the edges that lead
+/// out of it, whose hooks do not run. `seeds`: of the roots.
+std::vector<Tensor> grad_since(uint64_t first, std::span<const Edge> roots, std::span<Tensor> seeds,
+                               std::span<const Edge> wanted, const BackwardOptions& options);
+/// Inside of a node's apply(): will its graph be kept?
+bool graph_is_retained();
+}  // namespace detail
 /// The gradients with respect to `inputs`, returned instead of accumulated.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients = {}, const GradOptions& options = {});

@@ -26,6 +26,7 @@ Node::~Node() {
     free_call_site(call_site);
 }
 int64_t Node::live_nodes() { return nodes_alive; }
+uint64_t Node::next_sequence() { return last_sequence + 1; }
 
 /// What a dying node lets go of may be the last hold on the node before it, and so on for a million: nodes that die meanwhile
 /// wait in a list.

@@ -138,6 +138,8 @@ class Node {
   static void destroy(Node* node) noexcept;
   /// Nodes made less nodes destroyed by this thread.
   static int64_t live_nodes();
+  /// The number that the next node of this thread has at least.
+  static uint64_t next_sequence();
 
  protected:
   Node();

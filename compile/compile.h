@@ -17,12 +17,16 @@
 
 namespace tapir::inline v0 {
 
+namespace nn {
+class Module;
+}
+
 struct CompileOptions {
   bool enabled = true;       // off: calls run as they are
   int64_t max_programs = 8;  // the signatures that were used last get one; calls of others run as they are
-  double verify =
-      -1;  // share of calls that run as they are and are compared with the program, more of the first ones; negative: at
-      // most 1 in 256, and fewer where they would take more than 1 % of the time; TAPIR_COMPILE_VERIFY overrides it
+  /// Share of calls that run as they are and are compared with the program, at least; more of the first ones. Negative: in the long run at
+  /// most 1 in 251, and fewer where they would take more than 1 % of the time. TAPIR_COMPILE_VERIFY overrides it.
+  double verify = -1;
   bool dead_code = true;     // passes, by name
   bool constants = true;     // filled tensors become numbers
   bool common_calls = true;  // what was computed before is not computed again
@@ -188,6 +192,8 @@ template <class F> class Compiled {
     compiler_.call(call);
     if constexpr (!std::is_void_v<typename Call::R>) return std::move(call.result);
   }
+  /// The same, as modules call it.
+  template <class... A> auto forward(const A&... a) { return (*this)(a...); }
   /// What was recorded, what each pass did, where memory lies, and which calls run as they are, with the reason.
   std::string explain() const { return compiler_.explain(); }
   /// The programs as graphs for Graphviz.
@@ -204,9 +210,23 @@ template <class F> class Compiled {
   detail::Compiler compiler_;
 };
 
+namespace detail {
+template <class M> struct ModuleCall {
+  M* module;
+  template <class... A> decltype(auto) operator()(const A&... a) const { return (*module)(a...); }
+};
+}  // namespace detail
+
 /// `f`, recorded and then replayed: see Note [Compiling a function]. ValueError where the host reads a value inside.
-template <class F> Compiled<F> compile(F f, const CompileOptions& options = {}) {
+template <class F>
+requires(!std::is_base_of_v<nn::Module, F>) Compiled<F> compile(F f, const CompileOptions& options = {}) {
   return Compiled<F>(std::move(f), options);
+}
+/// A module's forward, for use in an ordinary training loop. The module, whose parameters they are, must live as long.
+template <class M>
+requires(std::is_base_of_v<nn::Module, M>) Compiled<detail::ModuleCall<M>> compile(M& module,
+                                                                                   const CompileOptions& options = {}) {
+  return Compiled<detail::ModuleCall<M>>({&module}, options);
 }
 
 }  // namespace tapir::inline v0

@@ -3,35 +3,39 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <unordered_set>
 
-#include "../autograd/node.h"
+#include "../autograd/meta.h"
 #include "../core/cuda.h"
+#include "../core/generator.h"
 #include "../ops/autocast.h"
 #include "explain.h"
 #include "record/aliases.h"
+#include "replay/backward.h"
 #include "replay/checks.h"
-#include "replay/replay.h"
 
 namespace tapir::inline v0::detail {
 
-using ir::Fit, ir::Outside, ir::Recorded, ir::Recording, ir::Replay;
+using ir::Fit, ir::has_live_graph, ir::Outside, ir::Recorded, ir::Recording, ir::Replay, ir::Sample;
 
 /// A signature, and what came of it.
 struct CompileEntry {
   std::vector<int64_t> key;
-  std::unique_ptr<Recorded> last;  // what the next recording must equal
+  std::unique_ptr<Sample> last;  // what the next recording must equal
   std::unique_ptr<Replay> replay;
-  std::unique_ptr<ir::Checks> checks;  // of the replays
-  int64_t proof = 0;                   // recordings of the same that it still lacks, after a check found something else
-  bool varied = false;                 // a check did
-  std::string why;                     // it is not replayed
-  bool eager = false;                  // its calls run as they are, until `outside` changes
+  std::shared_ptr<ir::Backward> backward = {};  // of differentiable calls
+  std::shared_ptr<ir::Samples> samples = {};    // of such, recorded, since they were differentiated
+  std::unique_ptr<ir::Checks> checks;           // of the replays
+  int64_t proof = 0;                            // so many more recordings must do the same; 0: one
+  bool varied = false;                          // a check found that calls do not do what was replayed
+  std::string why;                              // it is not replayed
+  bool eager = false;                           // its calls run as they are, until `outside` changes
   std::unique_ptr<Outside> outside = {};
-  int attempts = 0;   // recordings since it was last replayed
-  int fruitless = 0;  // recordings that few replays followed
+  const char* changed = "";  // why it was recorded anew
+  int attempts = 0;          // recordings unlike the one before, since it was last replayed
+  int fruitless = 0;         // such, and programs that were replayed few times
   int64_t recordings = 0, replays = 0;
   int64_t last_used = 0;  // in which call
 };
@@ -40,11 +44,12 @@ struct CompilerState {
   CompileOptions options;
   std::recursive_mutex mutex;  // a function that runs as it is may call itself
   std::vector<std::unique_ptr<CompileEntry>> entries;
-  int warnings = 0;
+  std::vector<std::string> warned;
   bool recording = false;
   bool crowded = false;  // the user was told that there are more signatures than programs
   int64_t calls = 0;
-  ir::Held held;  // while a program runs
+  int64_t proof = 0;  // recordings of the same before there is a program, once one was found to be wrong
+  ir::Held held;      // while a program runs
 };
 
 namespace {
@@ -52,7 +57,7 @@ namespace {
 constexpr int kMaxAttempts = 6;     // in a row, until two are equal
 constexpr int kMaxRecordings = 64;  // of one signature, each replayed less often than kFewReplays
 constexpr int kFewReplays = 8;
-constexpr int kMaxWarnings = 4;  // of one function
+constexpr size_t kMaxWarnings = 4;  // of one function
 constexpr int kDisused = 8;  // of max_programs calls: a signature that did not come for so long gives way to a new one
 
 bool logging() {
@@ -67,14 +72,19 @@ void log(const CompilerState& state, const std::string& text) {
 }
 void warn(CompilerState& state, const std::string& text) {
   log(state, text);
-  if (logging() || state.warnings == kMaxWarnings) return;
+  const bool known = std::find(state.warned.begin(), state.warned.end(), text) != state.warned.end();
+  if (logging() || known || state.warned.size() == kMaxWarnings) return;
+  state.warned.push_back(text);
   std::fprintf(stderr, "tapir: warning: [compile] %s%s\n", text.c_str(),
-               ++state.warnings == kMaxWarnings ? " (the last warning of this function)" : "");
+               state.warned.size() == kMaxWarnings ? " (the last warning of this function)" : "");
 }
 void warn_eager(CompilerState& state, const std::string& why) {
   warn(state,
        "calls of a signature run as they are: " + why + " (when the cause is fixed, reset() has it recorded again)");
 }
+
+/// Is an argument known by its object, as a captured tensor is?
+bool is_fixed(const Tensor& x) { return x.defined() && x.requires_grad() && x.is_leaf(); }
 
 /// What selects a program. The same object twice among the arguments is another signature than two.
 void write_key(std::vector<int64_t>& key, const CompileCall& call) {
@@ -90,9 +100,9 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
     const TensorImpl& p = x.impl();
     key.push_back(int64_t(p.dtype) | int64_t(p.device.type) << 8 | int64_t(p.device.index) << 16 |
                   int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 |
-                  int64_t(p.autograd.load() && x.grad().defined()) << 34 |
+                  int64_t(!p.requires_grad && p.autograd.load() && x.grad().defined()) << 34 |
                   int64_t(p.storage && p.storage->read_only) << 35 | p.sizes.size() << 40);
-    key.push_back(int64_t(same));
+    key.push_back(is_fixed(x) ? int64_t(uintptr_t(&p)) : int64_t(same));
     key.insert(key.end(), p.sizes.begin(), p.sizes.end());
     key.insert(key.end(), p.strides.begin(), p.strides.end());
   }
@@ -107,24 +117,6 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
   const size_t words = (call.values.size() + 7) / 8, at = key.size();
   key.resize(at + words);
   if (words) std::memcpy(key.data() + at, call.values.data(), call.values.size());
-}
-
-/// Could somebody differentiate y again?
-bool has_live_graph(const Tensor& y) {
-  if (!y.defined() || !y.requires_grad() || y.is_leaf()) return false;
-  std::vector<const Node*> stack;
-  std::unordered_set<const Node*> seen;
-  const Edge root = edge_of(y);
-  const auto visit = [&](const Node* n) {
-    if (n && seen.insert(n).second) stack.push_back(n);
-  };
-  for (visit(root.node()); !stack.empty();) {
-    const Node* n = stack.back();
-    stack.pop_back();
-    if (n->freed) return false;
-    for (uint32_t i = 0; i < n->num_edges; ++i) visit(n->edges[i].node());
-  }
-  return true;
 }
 
 /// What has been differentiated is returned without its history, as replays return it: its nodes would hold leaves that were made inside.
@@ -158,7 +150,7 @@ struct OwnRegion {
 /// Nothing is known of it any more but how often that was so.
 void forget(CompileEntry& e) {
   if (e.replay && e.replay->replays() >= kFewReplays) e.fruitless = 0;
-  e.replay.reset(), e.last.reset(), e.outside.reset(), e.checks.reset(), e.proof = 0, e.varied = false;
+  e.replay.reset(), e.backward.reset(), e.samples.reset(), e.last.reset(), e.outside.reset(), e.checks.reset();
   if (e.eager) e.attempts = 0, e.eager = false;
 }
 
@@ -166,15 +158,21 @@ void forget(CompileEntry& e) {
 CompileEntry* find(CompilerState& state, const std::vector<int64_t>& key) {
   CompileEntry *warming = nullptr, *eager = nullptr;
   for (auto& e : state.entries) {
+    const char* why = "";
+    if (!e->varied || !e->eager || e->key != key) continue;  // else no variant of the signature can be trusted
+    if (!e->outside || e->outside->fit(why, state.held) != Fit::Changed) return e.get();
+  }
+  for (auto& e : state.entries) {
     if (e->key != key) continue;
     const char* why = "";
     state.held.release();
-    const Fit fit = e->replay    ? e->replay->fit(why, state.held)
-                    : e->outside ? e->outside->fit(why, state.held)
-                                 : Fit::Same;
+    const Outside* known = e->outside ? e->outside.get() : e->last && e->proof > 0 ? &e->last->forward : nullptr;
+    Fit fit = e->replay ? e->replay->fit(why, state.held) : known ? known->fit(why, state.held) : Fit::Same;
+    if (fit == Fit::Same && e->backward) fit = e->backward->fit(why, state.held);
     if (fit == Fit::OtherStart) continue;  // another variant of the signature: other flags, gradients there or not
     if (fit == Fit::Changed && (e->replay || e->fruitless < kMaxRecordings)) {
       log(state, std::string("recorded anew, because ") + why);
+      e->changed = why;
       forget(*e);
     }
     if (e->replay) return e.get();
@@ -188,17 +186,19 @@ CompileEntry* find(CompilerState& state, const std::vector<int64_t>& key) {
 CompileEntry* add_entry(CompilerState& state, const std::vector<int64_t>& key, const CompileEntry* but = nullptr) {
   const int64_t most = state.options.max_programs;
   if (int64_t(state.entries.size()) >= most) {
-    if (!std::exchange(state.crowded, true))
-      warn(state,
-           tapir::format("more than max_programs = {} signatures or states: calls of others run as they are, until one "
-                         "was not used in {} calls (raise max_programs, or pad arguments to fewer shapes)",
-                         most, kDisused * most));
     const auto older = [&](const auto& a, const auto& b) {
       return std::pair(a.get() == but, a->last_used) < std::pair(b.get() == but, b->last_used);
     };
     const auto oldest = std::min_element(state.entries.begin(), state.entries.end(), older);
-    if (oldest == state.entries.end() || oldest->get() == but || state.calls - (*oldest)->last_used <= kDisused * most)
+    if (oldest == state.entries.end() || oldest->get() == but ||
+        state.calls - (*oldest)->last_used <= kDisused * most) {
+      if (!std::exchange(state.crowded, true))
+        warn(state, tapir::format(
+                        "more than max_programs = {} signatures or states: calls of others run as they are, until one "
+                        "was not used in {} calls (raise max_programs, or pad arguments to fewer shapes)",
+                        most, kDisused * most));
       return nullptr;
+    }
     state.entries.erase(oldest);
   }
   CompileEntry& e = *state.entries.emplace_back(std::make_unique<CompileEntry>());
@@ -208,10 +208,10 @@ CompileEntry* add_entry(CompilerState& state, const std::vector<int64_t>& key, c
 
 /// The entry that a recording belongs to: `e`, or one of the same signature that began otherwise.
 CompileEntry& entry_of(CompilerState& state, CompileEntry& e, const Recorded& r) {
-  if (!e.last || e.last->same_start(r)) return e;
+  if (!e.last || e.last->forward.same_start(r)) return e;
   for (auto& other : state.entries)
     if (other.get() != &e && other->key == e.key && !other->replay && !other->eager &&
-        (!other->last || other->last->same_start(r)))
+        (!other->last || other->last->forward.same_start(r)))
       return *other;
   CompileEntry* const made = add_entry(state, e.key, &e);
   return made ? *made : e;
@@ -219,51 +219,75 @@ CompileEntry& entry_of(CompilerState& state, CompileEntry& e, const Recorded& r)
 
 /// From now on its calls run as they are.
 void give_up(CompileEntry& e, const std::string& why) {
-  e.why = why, e.eager = true, e.outside = std::make_unique<Outside>(std::move(*e.last));
-  e.last.reset(), e.replay.reset();
+  e.why = why, e.eager = true, e.outside = std::make_unique<Outside>(std::move(e.last->forward));
+  e.last.reset(), e.replay.reset(), e.backward.reset(), e.samples.reset();
 }
 
-std::string lacking(const CompileEntry& e) {
-  return tapir::format("it varied: before it is replayed again, {} recordings must do the same", e.proof);
-}
-
-/// A call did something else than the program, or than the recordings after such a call: Note [Checks].
-void vary(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, const std::string& why, bool permanent) {
-  e.last = std::move(r);
-  const bool again = std::exchange(e.varied, true);
-  if (!again) {
-    e.proof = e.checks->proof();
-    warn(state, tapir::format("a call that was checked did not do what is replayed: {}. The {} replays since the last "
-                              "check may be wrong. It is recorded anew; if it varies again, calls run as they are (see "
-                              "\"What is checked\" in docs/compile.md)",
-                              why, e.checks->unseen() - 1));
-  }
-  if (again || permanent)
-    return log(state, "runs as it is, because it varies: " + why), give_up(e, "it varies: " + why);
-  e.replay.reset();
-  e.why = lacking(e) + "; " + why;
-}
-
-void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Recorded> r, std::string why, bool permanent,
-            CompileCall& call, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
-  if (why.empty() && e.replay) return e.replay->refresh(std::move(*r));
-  if (why.empty() && --e.proof > 0) return void((e.last = std::move(r), e.why = lacking(e)));
-  if (!why.empty() && e.last && (e.replay || e.varied)) return vary(state, e, std::move(r), why, permanent);
-  e.why = why;
-  if (why.empty()) try {
-      e.checks = std::make_unique<ir::Checks>(state.options.verify, r->program);
-      e.replay = std::make_unique<Replay>(std::move(*r), inputs, outputs,
-                                          std::unique_ptr<CompileCall::Frame>(call.new_frame()), state.options);
-      e.attempts = 0;
-      return log(state, tapir::format("a program of {} calls", int64_t(e.replay->schedule().size())));
-    } catch (const std::exception& error) {  // the call itself has been made
-      permanent = true, why = std::string("no program could be made: ") + error.what(), r = std::move(e.last);
+/// A check found that a call does something else than what is replayed: Note [Checks].
+void vary(CompilerState& state, CompileEntry& e, std::unique_ptr<Sample> sample) {
+  const std::string why = sample->why;
+  const bool eager = std::exchange(e.varied, true) || sample->permanent;
+  state.proof = std::max(state.proof, e.checks->proof());
+  log(state, "varies: " + why);
+  if (!logging())
+    std::fprintf(stderr,
+                 "tapir: warning: [compile] a call that was checked did not do what is replayed: %s. Some of the "
+                 "%lld replays so far may be wrong. %s (see \"What is checked\" in docs/compile.md)\n",
+                 why.c_str(), static_cast<long long>(e.replays),
+                 eager ? "Calls of this signature run as they are from now on"
+                       : "It is recorded anew; if it varies again, calls run as they are");
+  e.last = std::move(sample);
+  if (eager) return give_up(e, "it varies: " + why);
+  for (auto& other : state.entries)  // variants of the signature share the host code
+    if (other->key == e.key) {
+      other->replay.reset(), other->backward.reset();
+      other->attempts = 0, other->proof = state.proof, other->why = "it varied: " + why;
     }
-  e.last = std::move(r);
-  if (permanent || e.attempts >= kMaxAttempts || e.fruitless >= kMaxRecordings) {
-    give_up(e, why);
-    warn_eager(state, why);
-  } else log(state, "not replayed yet: " + why);
+}
+
+/// A program of a recording that confirms the one before. `inputs`, `outputs`: of the recorded call.
+void make_program(CompilerState& state, CompileEntry& e, Sample& s, const std::vector<Tensor>& inputs,
+                  const std::vector<Tensor>& outputs) {
+  ++e.fruitless;
+  try {
+    e.checks = std::make_unique<ir::Checks>(state.options.verify, s.forward.program);
+    if (s.backward) e.backward = std::make_shared<ir::Backward>(std::move(*s.backward), state.options);
+    e.replay =
+        std::make_unique<Replay>(std::move(s.forward), inputs, outputs, std::move(s.frame), state.options, s.returned);
+    e.attempts = 0, e.why.clear();
+    log(state, tapir::format("a program of {} calls", int64_t(e.replay->schedule().size())));
+  } catch (const std::exception& error) {  // the call itself has been made
+    give_up(e, std::string("no program could be made: ") + error.what());
+    warn_eager(state, e.why);
+  }
+}
+
+/// What a recording leads to. `inputs`, `outputs`: of the recorded call.
+void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Sample> sample, const std::vector<Tensor>& inputs,
+            const std::vector<Tensor>& outputs) {
+  if (sample->why.empty() && e.replay) {
+    if (e.backward) e.backward->refresh(std::move(*sample->backward));
+    return e.replay->refresh(std::move(sample->forward));
+  }
+  if (e.replay) return vary(state, e, std::move(sample));
+  if (sample->why.empty() && e.proof <= 1) return make_program(state, e, *sample, inputs, outputs);
+  e.why = sample->why;
+  const bool permanent = sample->permanent;
+  e.last = std::move(sample);
+  if (e.why.empty()) {
+    e.why = tapir::format("it varied: before it is replayed again, {} calls must do the same", --e.proof);
+    return;
+  }
+  e.proof = state.proof;
+  ++e.fruitless;
+  if (e.fruitless >= kMaxRecordings && *e.changed)
+    e.why = std::string("what it uses changes so often that hardly a call is replayed; the last time ") + e.changed;
+  if (permanent || ++e.attempts >= kMaxAttempts || e.fruitless >= kMaxRecordings) {
+    e.varied |= state.proof > 0;
+    give_up(e, (state.proof > 0 ? "it varies: " : "") + e.why);
+    if (state.proof > 0) return log(state, "runs as it is: " + e.why);  // the user was told
+    warn_eager(state, e.why);
+  } else log(state, "not replayed yet: " + e.why);
 }
 
 /// Is a result a leaf that was made inside, and requires a gradient?
@@ -272,81 +296,168 @@ bool has_made_leaf(const Recorded& r, const std::vector<Tensor>& outputs) {
     const Tensor& y = outputs[i];
     const int block = ir::block_of(r.program.outputs[i]);
     if (y.defined() && y.requires_grad() && y.is_leaf() &&
-        (block < 0 || r.program.blocks[size_t(block)].kind != ir::Block::Kind::Outside))
+        (block < 0 || r.moves[size_t(block)] || r.program.blocks[size_t(block)].kind != ir::Block::Kind::Outside))
       return true;
   }
   return false;
 }
 
-/// Why what was recorded cannot be replayed; empty: it can.
-std::string fault(const Recorded& r, const ir::Notes& notes, Aliases& aliases, const std::vector<Tensor>& outputs,
-                  ir::Held& held, bool& permanent) {
-  permanent = true;
-  if (aliases.hand_over()) return "an argument's own shape or requires_grad is changed";
-  for (const Tensor& y : outputs)
-    if (has_live_graph(y))
-      return "a result can still be differentiated: call backward() inside, return y.detach(), or compile under NoGrad";
-  if (std::string why = ir::obstacle(r, notes, permanent); !why.empty()) return why;
-  if (!r.hold(held)) return "a tensor from outside went during the call";
-  permanent = has_made_leaf(r, outputs);
-  if (permanent) return "a result is a leaf that is made inside and requires a gradient";
-  return aliases.are_kept(outputs) ? "an argument is kept outside: copy_() it into a tensor that exists before" : "";
+/// Why what was recorded cannot be replayed; empty: it can. Of a call that is checked, what would be wrong to replay, not what is in doubt.
+std::string fault(Sample& s, ir::Held& held, bool checked) {
+  if (!s.why.empty()) return s.why;
+  if (checked) s.forward.shared_gradient = false;
+  const auto of = [&](const Recorded& r) {
+    if (std::string why = ir::obstacle(r, s.notes, s.permanent); !why.empty()) return why;
+    return std::string(checked || r.hold(held) ? "" : "a tensor from outside went during the call");
+  };
+  std::string why = of(s.forward);
+  if (why.empty() && s.backward) why = of(s.backward->program);
+  if (why.empty() && s.backward && !s.backward->program.grads.empty()) why = "backward changes gradients by itself";
+  return why;
+}
+
+/// A recorded call is complete.
+void arrive(CompilerState& state, CompileEntry& e, std::unique_ptr<Sample> s, const std::vector<Tensor>& inputs,
+            const std::vector<Tensor>& outputs) {
+  ir::Held held;  // until it is a program
+  s->why = fault(*s, held, bool(e.replay));
+  CompileEntry& place = e.replay ? e : entry_of(state, e, s->forward);
+  std::string differs = "it was recorded once: the next call confirms that it does the same each time";
+  if (place.last) differs = difference(*place.last, *s);
+  if (!s->notes.refused.empty()) s->why = s->notes.refused;
+  else if (s->why.empty() || (e.replay && !differs.empty())) s->why = std::move(differs);
+  place.last_used = state.calls;
+  if (&place != &e) --e.recordings, ++place.recordings;
+  decide(state, place, std::move(s), inputs, outputs);
+}
+
+/// Differentiable calls whose backward came since the last call.
+void harvest(CompilerState& state) {
+  for (size_t i = 0; i < state.entries.size(); ++i) {
+    CompileEntry& e = *state.entries[i];
+    if (!e.samples) continue;
+    std::vector<std::unique_ptr<Sample>> done;
+    {
+      const std::lock_guard lock(e.samples->mutex);
+      done.swap(e.samples->done);
+    }
+    for (auto& s : done) {
+      if (e.eager) break;
+      const ir::Program& p = s->forward.program;
+      const auto inputs = ir::placeholders(std::span(p.inputs).first(s->arguments));
+      const auto outputs = ir::placeholders(std::span(p.outputs).first(s->returned + s->kept));
+      arrive(state, e, std::move(s), inputs, outputs);
+    }
+  }
+}
+
+/// Does somebody hold a result or a gradient that the call made, or its memory, beside the caller and the leaf? A result has two handles here.
+bool is_kept(const Recorded& r, const std::vector<Tensor>& outputs) {
+  std::map<const TensorImpl*, uint32_t> handles;  // that are known
+  std::map<const Storage*, uint32_t> tensors;     // in that memory
+  const auto add = [&](const Tensor& x, uint32_t known) {
+    const auto [at, fresh] = handles.try_emplace(&x.impl(), 0);
+    at->second += known;
+    tensors[x.impl().storage.get()] += fresh;
+    const TapeMeta* meta = fresh ? TapeMeta::find(x) : nullptr;
+    return meta ? meta->base : Tensor();
+  };
+  const auto add_made = [&](const Tensor& x, const ir::View& v, uint32_t known) {
+    const int block = ir::block_of(v);
+    if (block < 0 || r.program.blocks[size_t(block)].kind == ir::Block::Kind::Outside) return;
+    if (const Tensor base = add(x, known); base.defined()) (void)add(base, 1);
+  };
+  for (size_t i = 0; i < outputs.size(); ++i) add_made(outputs[i], r.program.outputs[i], 2);
+  for (const auto& slot : r.grads) add_made(slot.leaf->grad(), slot.end, 1);
+  return std::any_of(handles.begin(), handles.end(), [](const auto& x) { return x.first->refs.load() > x.second; }) ||
+         std::any_of(tensors.begin(), tensors.end(), [](const auto& s) { return s.first->refs.load() > s.second; });
+}
+
+constexpr const char* kNotDifferentiated = "its results have a history, and were not differentiated yet";
+constexpr int kUndifferentiated = 64;  // of so many further calls one is recorded
+
+/// What keep() does not take.
+ir::Notes rest_of(ir::Notes& notes) {
+  ir::Notes rest;
+  rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen);
+  rest.taken = std::move(notes.taken), rest.refused = std::move(notes.refused);
+  return rest;
+}
+
+/// The sample comes back where it cannot wait.
+std::unique_ptr<Sample> wait_for_backward(CompileEntry& e, ir::Waiting&& waiting, std::unique_ptr<Sample> s,
+                                          std::vector<Tensor>& outputs) {
+  if (!e.samples) e.samples = std::make_shared<ir::Samples>();
+  waiting.to = e.samples, waiting.sample = std::move(s);
+  std::string why;
+  if (tie_waiting(std::move(waiting), outputs, why)) {
+    if (!e.replay && !e.last) e.why = kNotDifferentiated;
+    return nullptr;
+  }
+  waiting.sample->why = why, waiting.sample->permanent = true;
+  return std::move(waiting.sample);
 }
 
 /// Runs the call and writes it down.
 void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   for (const Tensor& x : call.inputs)
-    if (x.defined() && (x.requires_grad() || x.grad().defined())) {  // an alias has no part in the tape
-      e.eager = true, e.why = x.requires_grad() ? "an argument requires a gradient" : "an argument has a gradient";
+    if (x.defined() && !x.requires_grad() && x.grad().defined()) {  // an alias has no part in the tape
+      e.eager = true, e.why = "an argument has a gradient, and requires none";
       warn_eager(state, e.why);
       return call.run({});
     }
-  const bool tried = e.replay || e.varied;
-  if (!tried) ++e.attempts, ++e.fruitless;
+  if (!e.last && e.why == kNotDifferentiated && e.recordings >= kMaxAttempts && state.calls % kUndifferentiated)
+    return call.run({});
   if (!e.replay) ++e.recordings;
   Aliases aliases(call.inputs);
   const std::vector<Tensor>& inputs = aliases.tensors;
+  const auto movable = [&] {
+    std::vector<Tensor> all = inputs;
+    for (Tensor& x : all)
+      if (is_fixed(x)) x = Tensor();
+    return all;
+  };
   const OwnRegion region;
-  Recording recording(inputs, tried);
+  ir::Waiting waiting{.first = Node::next_sequence()};
+  Recording recording(movable(), e.replay || state.proof > 0);
   std::vector<Tensor> outputs;
-  std::unique_ptr<CompileCall::Frame> frame;
+  auto s = std::make_unique<Sample>();
   ir::Program program;
   ir::Notes notes;
   try {
     const Flag in_progress(state.recording);
     call.run(inputs);
     outputs = call.outputs();
-    frame.reset(call.new_frame());
+    s->frame.reset(call.new_frame());
     drop_history(outputs, inputs);
     std::vector<Tensor> kept = outputs;
-    call.build(*frame, kept);  // the history ends here
+    call.build(*s->frame, kept);  // the history ends here
     program = recording.finish(outputs, &notes);
   } catch (...) {
-    if (!tried) e.last.reset();
+    if (!e.replay) e.last.reset();
     throw;
+  }
+  waiting.made = ir::memory_left_by(program);
+  s->notes = rest_of(notes);
+  s->arguments = inputs.size(), s->returned = outputs.size();
+  s->forward = ir::keep(std::move(program), std::move(notes));
+  if (aliases.hand_over()) s->permanent = true, s->why = "an argument's own shape or requires_grad is changed";
+  else if (has_made_leaf(s->forward, outputs))
+    s->permanent = true, s->why = "a result is a leaf that is made inside and requires a gradient";
+  const CompileCall::Frame& frame = *s->frame;
+  if (s->why.empty() && std::any_of(outputs.begin(), outputs.end(), has_live_graph)) {
+    waiting.arguments = movable();
+    s = wait_for_backward(e, std::move(waiting), std::move(s), outputs);
   }
   std::vector<Tensor> results;
   for (Tensor& y : outputs) results.push_back(aliases.unaliased(y));
-  call.build(*frame, results);
-  ir::Notes rest;
-  rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen), rest.taken = std::move(notes.taken);
-  const std::string refused = std::move(notes.refused);
-  auto r = std::make_unique<Recorded>(ir::keep(std::move(program), std::move(notes)));
-  bool permanent = false;
-  ir::Held held;  // until it is a program
-  std::string why = fault(*r, rest, aliases, outputs, held, permanent);
-  CompileEntry& place = tried ? e : entry_of(state, e, *r);
-  std::string differs = "it was recorded once: the next call confirms that it does the same each time";
-  if (place.last) differs = difference(*place.last, *r);
-  if (!refused.empty()) why = refused;
-  else if (why.empty() || (tried && !differs.empty())) why = std::move(differs);
-  place.last_used = state.calls;
-  if (&place != &e)
-    for (CompileEntry* x : {&e, &place}) {
-      const int by = x == &e ? -1 : 1;
-      x->attempts += by, x->recordings += by, x->fruitless += by;
-    }
-  decide(state, place, std::move(r), why, permanent, call, inputs, outputs);
+  call.build(frame, results);
+  if (!s) return;
+  if (s->why.empty() && aliases.are_kept(outputs))
+    s->why = "an argument is kept outside: copy_() it into a tensor that exists before";
+  if (s->why.empty() && is_kept(s->forward, outputs))
+    s->why = "a result is kept outside too, where a replay would not renew it: keep what the call returns";
+  arrive(state, e, std::move(s), inputs, outputs);
 }
 
 /// Runs a call that could be replayed, and sees whether it still does the same.
@@ -354,9 +465,24 @@ void check_call(CompilerState& state, CompileEntry& e, CompileCall& call) {
   using Clock = std::chrono::steady_clock;
   state.held.release();
   e.replay->release_memory();
+  if (e.backward) e.backward->release_memory();
   const auto start = Clock::now();
   record(state, e, call);
+  if (e.replay) e.replay->keep_gradients();
   if (e.replay) e.checks->made(std::chrono::duration<double>(Clock::now() - start).count());
+}
+
+/// Are the arguments such as the program takes, and is its memory there?
+bool can_run(CompilerState& state, CompileEntry& e, const CompileCall& call) {
+  if (!e.replay || !e.replay->apart(call.inputs)) return false;
+  try {
+    e.replay->take_memory();
+    return true;
+  } catch (const OutOfMemoryError& error) {
+    give_up(e, error.what());
+    warn_eager(state, e.why);
+    return false;
+  }
 }
 
 /// CompileOptions::verify, or what the environment says.
@@ -390,19 +516,29 @@ void Compiler::call(CompileCall& call) {
   const std::lock_guard turn(state.mutex);
   ++state.calls;
   if (!state.options.enabled || modes.recorder || modes.saved_hooks || modes.anomaly) return call.run({});
+  harvest(state);
   static thread_local std::vector<int64_t> key;
   write_key(key, call);
   CompileEntry* e = find(state, key);
+  if (e && e->backward && !e->backward->refused().empty()) {
+    give_up(*e, e->backward->refused());
+    warn_eager(state, e->why);
+  }
   if (!e) e = add_entry(state, key);
   if (!e || !e->replay) state.held.release();
   if (!e) return call.run({});
   e->last_used = state.calls;
   if (!e->eager && !e->replay) return record(state, *e, call);
+  if (!can_run(state, *e, call)) {
+    state.held.release();
+    return call.run({});
+  }
   const Released after{state.held};
-  if (!e->replay || !e->replay->apart(call.inputs)) return call.run({});
   if (e->checks->due()) return check_call(state, *e, call);
   std::vector<Tensor> outputs;
+  const ir::RandomState random{default_generator().seed(), default_generator().offset()};
   e->replay->run(call.inputs, outputs);
+  if (e->backward) ir::Backward::tie(e->backward, call.inputs, random, outputs);
   ++e->replays;
   call.build(e->replay->frame(), outputs);
 }
@@ -410,8 +546,10 @@ void Compiler::call(CompileCall& call) {
 std::vector<CompileStats> Compiler::stats() const {
   std::lock_guard lock(state().mutex);
   std::vector<CompileStats> out;
-  for (const auto& e : state_->entries)
+  for (const auto& e : state_->entries) {
     if (e->replay) out.push_back(e->replay->stats());
+    if (e->backward) out.push_back(e->backward->replay().stats());
+  }
   return out;
 }
 
@@ -423,7 +561,7 @@ int64_t Compiler::programs() const {
 void Compiler::reset() {
   std::lock_guard lock(state().mutex);
   check(!state_->recording, "[compile] expected reset() after the call, got it inside of the function");
-  state_->entries.clear(), state_->warnings = 0, state_->crowded = false;
+  state_->entries.clear(), state_->warned.clear(), state_->crowded = false, state_->proof = 0;
 }
 
 std::string Compiler::explain() const {
@@ -433,6 +571,7 @@ std::string Compiler::explain() const {
     out += tapir::format("signature: recorded {} times, replayed {} times\n", e->recordings, e->replays);
     if (!e->why.empty()) out += (e->eager ? "  runs as it is: " : "  not replayed yet: ") + e->why + "\n";
     if (e->replay) out += "  " + e->checks->text() + "\n" + ir::explain(*e->replay);
+    if (e->backward) out += "  backward:\n" + ir::explain(e->backward->replay());
   }
   return out;
 }
@@ -440,8 +579,10 @@ std::string Compiler::explain() const {
 std::string Compiler::dot() const {
   std::lock_guard lock(state().mutex);
   std::string out;
-  for (const auto& e : state_->entries)
+  for (const auto& e : state_->entries) {
     if (e->replay) out += ir::to_dot(e->replay->recorded().program);
+    if (e->backward) out += ir::to_dot(e->backward->replay().recorded().program);
+  }
   return out;
 }
 

@@ -30,7 +30,7 @@ std::vector<Tensor> recorded_inputs(const std::vector<Tensor>& inputs) {
   std::vector<Tensor> out = inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& x = inputs[i];
-    if (!x.defined() || x.numel() == 0 || !out[i].is_same(x)) continue;
+    if (!x.defined() || x.numel() == 0 || x.requires_grad() || !out[i].is_same(x)) continue;
     const Tensor alias = alias_of(x);
     for (size_t j = i; j < inputs.size(); ++j)
       if (inputs[j].is_same(x)) out[j] = alias;

@@ -1,6 +1,7 @@
 #pragma once
 // The arguments of a call that is recorded: tensors with storages of their own in the same memory, for what shares memory with an
-// argument (the function may have captured the very same tensor) is not the argument.
+// argument (the function may have captured the very same tensor) is not the argument. What requires a gradient is passed as it is: an alias
+// has no part in the tape.
 #include <vector>
 
 #include "../../core/tensor.h"

@@ -24,6 +24,9 @@ Fit Outside::fit(const char*& why, Held& held) const {
   for (const Seen& s : storages)
     if (s.storage->leaves.load(std::memory_order_relaxed) != s.leaves)
       return is("other tensors from outside require a gradient", Fit::OtherStart);
+  for (const GradSlot& g : grads)
+    if (g.relevant && g.leaf->grad().defined() != g.had)
+      return is(g.had ? "a gradient is no longer there" : "a gradient is there, where none was", Fit::OtherStart);
   return Fit::Same;
 }
 

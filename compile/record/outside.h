@@ -73,7 +73,7 @@ struct Outside {
   std::vector<Object> objects;
   std::vector<GradSlot> grads;
 
-  /// All but the gradients; `why` says what differs. `held`: what must stay alive until the call is over.
+  /// Of gradients only whether they are there; `why` says what differs. `held`: what must stay alive until the call is over.
   Fit fit(const char*& why, Held& held) const;
   /// Do both begin with the same flags, and the same gradients there?
   bool same_start(const Outside& other) const;

@@ -1,13 +1,15 @@
 #include "checks.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "../device/device_program.h"
 
 namespace tapir::inline v0::ir {
 namespace {
 
-constexpr double kFirstGap = 32, kLeastGap = 256;  // from the 64th call on, and in the long run
+constexpr double kFirstGap = 32, kLeastGap = 256;                // calls, from the 64th on and in the long run
+constexpr int64_t kSameGap = 512;                                // checks
 constexpr double kRecorded = 8000, kReplayed = 60, kBytes = 20;  // a call's ns, recorded and replayed; bytes a ns
 
 /// So many calls that checks take less than 1 % of the time of the replays between them.
@@ -20,16 +22,20 @@ double gap_of(const Program& p) {
         if (v.in_memory()) bytes += double(numel_of(v.shape) * size_of(v.dtype));
     replayed += kReplayed + bytes / kBytes, recorded += kRecorded;
   }
-  const double least = device_of(p).is_cpu() ? kLeastGap : 2 * kLeastGap;  // where a graph is captured anew after a check
+  const double least =
+      device_of(p).is_cpu() ? kLeastGap : 2 * kLeastGap;  // where a graph is captured anew after a check
   return std::max(least, 100 * recorded / replayed);
 }
 
-/// The n-th of a fixed sequence of numbers in [0, 1). Steele et al. 2014, Fast splittable pseudorandom number generators.
-double random_at(uint64_t n) {
-  uint64_t z = (n + 1) * 0x9E3779B97F4A7C15;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  return double((z ^ (z >> 31)) >> 11) * 0x1p-53;
+/// The largest prime up to n, at least 1.
+int64_t prime_below(int64_t n) {
+  const auto is_prime = [](int64_t p) {
+    for (int64_t d = 2; d * d <= p; ++d)
+      if (p % d == 0) return false;
+    return true;
+  };
+  while (n > 1 && !is_prime(n)) --n;
+  return std::max<int64_t>(n, 1);
 }
 
 }  // namespace
@@ -38,17 +44,19 @@ Checks::Checks(double share, const Program& program)
     : steady_(share < 0    ? gap_of(program)
               : share == 0 ? 0
                            : 1 / share) {
-  draw();
+  plan();
 }
 
-void Checks::draw() {
-  const double n = double(calls_), gap = std::min(n < 2 * kFirstGap ? std::max(n, 2.) : std::max(kFirstGap, n / 16), steady_);
-  next_ = calls_ + std::max<int64_t>(1, int64_t(gap * (0.5 + random_at(uint64_t(calls_)))));
+void Checks::plan() {
+  const double n = double(calls_), level = std::exp2(std::floor(std::log2(std::max(n, 1.))));
+  const double gap = n < 64 ? std::max(n, 2.) : std::max(kFirstGap, level / 16);
+  const int64_t other = gap < steady_ ? 0 : planned_++ / kSameGap % 4;  // in the long run several primes in turn
+  next_ = calls_ + prime_below(int64_t(std::min(gap, steady_)) - 8 * (steady_ > 64 ? other : 0));
 }
 
 bool Checks::due() {
   if (++calls_ < next_ || steady_ == 0) return false;
-  draw();
+  plan();
   return true;
 }
 

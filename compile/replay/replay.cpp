@@ -48,7 +48,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
 }
 
 Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
-               std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options)
+               std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options, size_t own)
     : r_(std::move(recorded)), frame_(std::move(frame)) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
@@ -76,11 +76,15 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
       continue;  // the same tensor twice
     Bound& b = bound_.emplace_back(Bound{i, v.block, v.offset * size_of(v.dtype)});
     const int64_t bytes = elements_between(v.shape, v.strides) * size_of(v.dtype);
-    if (!device_.is_cpu() && v.device == device_ && !written_argument_.back() &&
+    if (i < own && !device_.is_cpu() && v.device == device_ && !written_argument_.back() &&
         bytes <= 2 * numel_of(v.shape) * size_of(v.dtype))
       b.copied = bytes;
   }
-  for (size_t i = 0; i < results.size(); ++i) add_result(results[i], p.outputs[i], arguments);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const size_t pools = pools_.size();
+    add_result(results[i], p.outputs[i], arguments);
+    if (pools_.size() > pools) pools_.back().own = i < own;
+  }
   for (size_t i = 0; i < r_.grads.size(); ++i) {
     const View& end = r_.grads[i].end;
     Slot& slot = slots_.emplace_back();
@@ -179,8 +183,6 @@ Fit Replay::fit_gradient(size_t slot, const char*& why) const {
   const auto differs = [&](const char* what) { return why = what, Fit::OtherStart; };
   if (!g.relevant) return Fit::Same;
   const Tensor& now = g.leaf->grad();
-  if (now.defined() != g.had)
-    return differs(g.had ? "a gradient is no longer there" : "a gradient is there, where none was");
   if (g.had && (!(now.shape() == g.start.shape) || !(now.strides() == g.start.strides) || now.dtype() != g.start.dtype))
     return differs("a gradient lies otherwise in memory");
   if (now.defined() && now.impl().refs.load(std::memory_order_acquire) > 1)  // somebody else's too
@@ -238,21 +240,22 @@ bool Replay::reusable(const Pool& pool) const {
   return pool.storage->refs.load(std::memory_order_acquire) == 1 + gradients;
 }
 
-/// Memory of a gradient that a call left which ran as it is, like the program's: false where there is none.
-bool Replay::take_over(Pool& pool) {
-  if (pool.storage || pool.slots.size() != 1) return false;
-  const size_t i = pool.slots[0];
-  const View& end = r_.grads[i].end;
-  const Tensor& g = r_.grads[i].leaf->grad();
-  if (r_.grads[i].relevant || !g.defined() || g.impl().refs.load() != 1) return false;
-  const StoragePtr& memory = g.impl().storage;
-  if (memory->refs.load() != 1 || root_of(memory.get()) != memory.get() ||
-      memory->bytes != r_.program.blocks[size_t(pool.block)].bytes || g.storage_offset() != end.offset ||
-      !(g.shape() == end.shape && g.strides() == end.strides) || g.dtype() != end.dtype || g.device() != end.device)
-    return false;
-  slots_[i].current = WeakTensor(g);
-  pool.set(memory);
-  return true;
+/// A call that was checked left gradients where the program would make them: else a replay had both at once.
+void Replay::keep_gradients() {
+  for (Pool& pool : pools_) {
+    if (pool.slots.size() != 1) continue;
+    const size_t i = pool.slots[0];
+    const View& end = r_.grads[i].end;
+    const Tensor& g = r_.grads[i].leaf->grad();
+    if (r_.grads[i].relevant || !g.defined() || g.requires_grad() || g.impl().refs.load() != 1) continue;
+    const StoragePtr& memory = g.impl().storage;
+    if (memory->refs.load() != 1 || memory->read_only || root_of(memory.get()) != memory.get() ||
+        memory->bytes != r_.program.blocks[size_t(pool.block)].bytes || g.storage_offset() != end.offset ||
+        !(g.shape() == end.shape && g.strides() == end.strides) || g.dtype() != end.dtype || g.device() != end.device)
+      continue;
+    slots_[i].current = WeakTensor(g);
+    pool.set(memory);
+  }
 }
 
 /// Do a graph's kernels go on using the addresses that they have?
@@ -276,7 +279,7 @@ void Replay::bind_arguments(std::span<const Tensor> arguments) {
 
 /// A result that is not a gradient too stays the program's, and the caller gets a copy.
 bool Replay::is_copied_out(const Pool& pool) const {
-  return pool.slots.empty() && fixed_places() && r_.program.blocks[size_t(pool.block)].device == device_;
+  return pool.own && pool.slots.empty() && fixed_places() && r_.program.blocks[size_t(pool.block)].device == device_;
 }
 
 void Replay::copy_results() {
@@ -291,7 +294,7 @@ void Replay::copy_results() {
 void Replay::bind_made() {
   for (Pool& pool : pools_) {
     pool.copy = {};
-    if (is_copied_out(pool) ? !pool.storage : !take_over(pool) && !reusable(pool)) {
+    if (is_copied_out(pool) ? !pool.storage : !reusable(pool)) {
       const Block& b = r_.program.blocks[size_t(pool.block)];
       pool.set(allocate_storage(b.bytes, b.device));
     } else if (pool.slots.empty()) {  // another tensor lies there now
@@ -337,8 +340,8 @@ void Replay::raise_versions(std::span<const Tensor> arguments) {
       raise(*g.leaf->grad().impl().storage, 1);
 }
 
-void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results) {
-  schedule_->take_arena();
+void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results, const RandomState* from) {
+  take_memory();
   const profiler::Range range(profiler::Kind::User, "compiled");
   if (schedule_->device_run() && schedule_->device_run()->enter_stream()) {  // memory belongs to streams
     for (Bound& b : bound_) b.place = {};
@@ -350,13 +353,13 @@ void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
       schedule_->bind(r_.grads[i].start.block, const_cast<char*>(start_of(i)));
   bind_made();
   Generator& generator = default_generator();
-  const uint64_t seed = generator.seed(), offset = generator.offset();
-  generator.set_state(seed, offset + r_.numbers);
+  const RandomState random = from ? *from : RandomState{generator.seed(), generator.offset()};
+  if (!from) generator.set_state(random.seed, random.offset + r_.numbers);
   raise_versions(arguments);
   for (Result& y : results_)
     if (y.kind == Result::OfGradient) y.gradient = r_.grads[y.argument].leaf->grad();
   const uint64_t sources = versions_of_sources();
-  schedule_->run(seed, offset, std::exchange(prepared_at_, 0) == sources);
+  schedule_->run(random.seed, random.offset, std::exchange(prepared_at_, 0) == sources);
   prepared_at_ = sources;  // not where the run threw
   set_gradients();
   copy_results();

@@ -16,11 +16,15 @@ struct PassEffect {
   int64_t calls;  // after it
 };
 
+struct RandomState {
+  uint64_t seed, offset;
+};
+
 class Replay {
  public:
-  /// `results`: those of the recorded call. `arguments`: its tensors.
+  /// `results`: those of the recorded call. `arguments`: its tensors. From number `own` on both pass between two programs.
   Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
-         std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options);
+         std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options, size_t own = ~size_t(0));
 
   ~Replay() { release_pools(); }
   Replay(const Replay&) = delete;
@@ -29,10 +33,14 @@ class Replay {
   Fit fit(const char*& why, Held& held) const;
   /// Do these arguments share no memory with what it writes, nor those that it writes with what it reads? Else it cannot run.
   bool apart(std::span<const Tensor> arguments) const;
-  /// Runs it, after fit() with what that gave to hold, and apart().
-  void run(std::span<const Tensor> arguments, std::vector<Tensor>& results);
-  /// Gives back what a run works in until the next one: the call in between runs as it is.
+  /// Runs it, after fit() with what that gave to hold, and apart(). Random numbers are the default generator's next ones, or those `from`
+  /// a state that it had.
+  void run(std::span<const Tensor> arguments, std::vector<Tensor>& results, const RandomState* from = nullptr);
+  /// What a run works in; run() takes it where it is not there. OutOfMemoryError.
+  void take_memory() { schedule_->take_arena(); }
+  /// Gives that back until the next run: the call in between runs as it is.
   void release_memory();
+  void keep_gradients();
   /// What lies outside, as another recording of the same left it.
   void refresh(Outside&& outside) {
     r_.storages = std::move(outside.storages), r_.objects = std::move(outside.objects);
@@ -73,6 +81,7 @@ class Replay {
     }
     StoragePtr copy = {};  // what the caller gets, where the program keeps its own
     std::vector<size_t> slots = {};
+    bool own = true;                      // only for another program, which uses the memory as it lies
     const std::string* values = nullptr;  // of a constant
   };
   struct Bound {
@@ -93,7 +102,6 @@ class Replay {
   void add_result(const Tensor& y, const View& v, std::span<const Tensor> arguments);
   int pool_of(int block);
   bool reusable(const Pool& pool) const;
-  bool take_over(Pool& pool);
   void settle_device(const CompileOptions& options, int64_t budget);
   void copy_within_device(void* to, const void* from, int64_t bytes) const;
   bool fixed_places() const;

@@ -290,18 +290,7 @@ TEST_CASE("versions: a graph made before a replay that writes its weights is ref
   CHECK(same_bits(w.detach(), full({3}, 16.)));
 }
 
-TEST_CASE(
-    "what cannot be replayed runs as it is: differentiable results, changing numbers, tensors that are exchanged") {
-  Tensor w = ones({3}).requires_grad_();
-  auto forward = compile([&](const Tensor& x) { return sum(w * x); });
-  for (int i = 0; i < 4; ++i) {
-    w.set_grad({});
-    forward(full({3}, double(i))).backward();
-    CHECK(same_bits(w.grad(), full({3}, double(i))));
-  }
-  CHECK(forward.programs() == 0);
-  CHECK(contains(forward.explain(), "can still be differentiated"));
-
+TEST_CASE("what cannot be replayed runs as it is: changing numbers, tensors that are exchanged") {
   int count = 0;
   auto counting = compile([&](const Tensor& x) { return x + (++count); });
   for (int i = 1; i < 12; ++i) CHECK(same_bits(counting(zeros({2})), full({2}, double(i))));
@@ -414,7 +403,6 @@ TEST_CASE("an argument that the function captured too, or keeps, is an argument"
   soft(target);
   CHECK(same_bits(online, full({2}, 8.)));
   CHECK(same_bits(target, full({2}, 8.5)));
-  CHECK(contains(soft.explain(), "an argument requires a gradient"));
   soft.reset();
   for (int i = 0; i < 4; ++i) soft(online.detach());
   soft(target.detach());

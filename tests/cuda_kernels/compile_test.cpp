@@ -55,7 +55,7 @@ template <class Net> void check_steps(
       Net net = make_net();
       net.to(kCUDA);
       const Step plain = make_step(net);
-      auto fast = compile([&](const Tensor& x, const Tensor& y) { return plain(x, y); }, {.fuse = fused});
+      auto fast = compile([&](const Tensor& x, const Tensor& y) { return plain(x, y); }, {.verify = 0, .fuse = fused});
       for (int i = 0; i < 10; ++i) {
         const auto [x, y] = batch(i);
         const Tensor loss = compiled ? fast(x.cuda(), y.cuda()) : plain(x.cuda(), y.cuda());
@@ -216,12 +216,14 @@ TEST_CASE("cuda: what is kept of a graph's results and gradients is not overwrit
   manual_seed(3);
   nn::Linear net(4, 4);
   net.to(kCUDA);
-  auto step = compile([&](const Tensor& x) {
-    net.zero_grad();
-    Tensor y = net(x);
-    sum(square(y)).backward();
-    return y.detach();
-  });
+  auto step = compile(
+      [&](const Tensor& x) {
+        net.zero_grad();
+        Tensor y = net(x);
+        sum(square(y)).backward();
+        return y.detach();
+      },
+      {.verify = 0});
   std::vector<Tensor> inputs, kept, expected, grads, grads_expected;
   for (int i = 0; i < 12; ++i) {
     inputs.push_back(wave({3, 4}, 0.2 * (i + 1)).cuda());
@@ -245,10 +247,12 @@ TEST_CASE("cuda: launches of one graph give the same bits, whatever other memory
   DropNet net;
   net.to(kCUDA);
   net.eval();
-  auto forward = compile([&](const Tensor& x) {
-    NoGrad guard;
-    return softmax(net(x), 1);
-  });
+  auto forward = compile(
+      [&](const Tensor& x) {
+        NoGrad guard;
+        return softmax(net(x), 1);
+      },
+      {.verify = 0});
   const Tensor x = wave({6, 8}, 0.3).cuda();
   const Tensor first = forward(x).cpu();
   for (int i = 0; i < 8; ++i) {
@@ -265,7 +269,7 @@ TEST_CASE("cuda: launches of one graph give the same bits, whatever other memory
 
 TEST_CASE("cuda: an argument that is written is written in place") {
   NEEDS_CUDA
-  auto grow = compile([](Tensor x) { x.mul_(2); });
+  auto grow = compile([](Tensor x) { x.mul_(2); }, {.verify = 0});
   Tensor a = ones({5}, {.device = kCUDA}), b = ones({5}, {.device = kCUDA});
   for (int i = 0; i < 5; ++i) grow(a);
   grow(b);
@@ -279,7 +283,7 @@ TEST_CASE("cuda: random numbers of a graph go on from the generator, whoever mov
   const auto draw = [](const Tensor& x) {
     return std::pair(dropout(x, 0.5) + randn({7}, {.device = kCUDA}), randperm(9, {.device = kCUDA}));
   };
-  auto fast = compile(draw);
+  auto fast = compile(draw, {.verify = 0});
   const Tensor x = ones({7}, {.device = kCUDA});
   std::vector<Tensor> got[2];
   for (int compiled : {0, 1}) {
@@ -298,7 +302,7 @@ TEST_CASE("cuda: random numbers of a graph go on from the generator, whoever mov
 
 TEST_CASE("cuda: labels out of range in a graph are told at the next wait, and it goes on") {
   NEEDS_CUDA
-  auto loss = compile([](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); });
+  auto loss = compile([](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); }, {.verify = 0});
   const Tensor x = wave({2, 3}, 0.4).cuda(), good = tensor({1, 2}).to(kCUDA), bad = tensor({1, 9}).to(kCUDA);
   for (int i = 0; i < 6; ++i) loss(x, good);
   cuda::synchronize();
@@ -320,11 +324,13 @@ TEST_CASE("cuda: labels out of range in a graph are told at the next wait, and i
 TEST_CASE("cuda: a graph is launched on the stream of the call, one after the other") {
   NEEDS_CUDA
   Tensor total = zeros({64}, {.device = kCUDA});
-  auto add = compile([&](const Tensor& x) {
-    const Tensor y = softmax(x, 0);
-    total.add_(y);
-    return y;
-  });
+  auto add = compile(
+      [&](const Tensor& x) {
+        const Tensor y = softmax(x, 0);
+        total.add_(y);
+        return y;
+      },
+      {.verify = 0});
   const Tensor x = wave({64}, 0.1).cuda();
   cuda::synchronize();
   const cuda::Stream side = cuda::Stream();
@@ -343,19 +349,21 @@ TEST_CASE("cuda: a graph is launched on the stream of the call, one after the ot
 
 TEST_CASE("cuda: numbers of the host are constants of the device; a mixed program runs as it is, with the reason") {
   NEEDS_CUDA
-  auto scaled = compile([](const Tensor& x) {
-    Tensor weights = tensor({1.f, 2.f, 3.f}, {.device = kCUDA});
-    Tensor sums = tensor({10.f, 20.f, 30.f}).to(kCUDA);
-    sums.add_(x * weights);  // which is written: a copy of the constant
-    return sums;
-  });
+  auto scaled = compile(
+      [](const Tensor& x) {
+        Tensor weights = tensor({1.f, 2.f, 3.f}, {.device = kCUDA});
+        Tensor sums = tensor({10.f, 20.f, 30.f}).to(kCUDA);
+        sums.add_(x * weights);  // which is written: a copy of the constant
+        return sums;
+      },
+      {.verify = 0});
   const Tensor x = tensor({1.f, -1.f, 2.f}).to(kCUDA);
   for (int i = 0; i < 6; ++i) CHECK(same_bits(scaled(x).cpu(), tensor({11.f, 18.f, 36.f})));
   INFO(scaled.explain());
   CHECK(launches(scaled.explain()) > 1);
 
   const auto reason_of = [](auto&& f, auto&&... x) {
-    auto step = compile(f);
+    auto step = compile(f, {.verify = 0});
     std::vector<Tensor> got;
     for (int i = 0; i < 5; ++i) got.push_back(step(x...).cpu());
     for (const Tensor& y : got) CHECK(same_bits(y, f(x...).cpu()));
@@ -365,7 +373,7 @@ TEST_CASE("cuda: numbers of the host are constants of the device; a mixed progra
   CHECK(contains(reason_of([](const Tensor& x) { return (x * 2).cpu(); }, x), "it copies between devices"));
   CHECK(contains(reason_of([](const Tensor& x) { return x.cuda() * 2; }, x.cpu()), "it copies between devices"));
   CHECK(contains(reason_of([](const Tensor& x) { return (arange(3) + 1).cuda() + x; }, x), "runs on"));
-  auto read = compile([](const Tensor& x) { return x * x.sum().item<float>(); });
+  auto read = compile([](const Tensor& x) { return x * x.sum().item<float>(); }, {.verify = 0});
   CHECK(contains(error_of([&] { read(x); }), "host must read"));
   CHECK(same_bits((x * 2).cpu(), tensor({2.f, -2.f, 4.f})));
 }
@@ -374,7 +382,7 @@ TEST_CASE(
     "cuda: what waits for the device inside is run call by call, and explain() says why; graphs can be switched off") {
   NEEDS_CUDA
   const auto solve = [](const Tensor& a) { return linalg::cholesky(a) + 1; };
-  auto fast = compile(solve);
+  auto fast = compile(solve, {.verify = 0});
   const Tensor a = tensor({4.f, 2.f, 2.f, 3.f}).reshape({2, 2}).to(kCUDA);
   for (int i = 0; i < 8; ++i) CHECK(same_bits(fast(a).cpu(), solve(a).cpu()));
   INFO(fast.explain());
@@ -383,7 +391,7 @@ TEST_CASE(
   CHECK(contains(fast.explain(), "because"));
 
   setenv("TAPIR_CUDA_GRAPHS", "0", 1);
-  auto off = compile([](const Tensor& x) { return relu(x) * 2; });
+  auto off = compile([](const Tensor& x) { return relu(x) * 2; }, {.verify = 0});
   for (int i = 0; i < 6; ++i) CHECK(same_bits(off(a).cpu(), (relu(a) * 2).cpu()));
   CHECK(contains(off.explain(), "because TAPIR_CUDA_GRAPHS=0"));
   unsetenv("TAPIR_CUDA_GRAPHS");
@@ -411,10 +419,12 @@ TEST_CASE("cuda: captures that fail now and then are tried again") {
   NEEDS_CUDA
   const Tensor x = wave({32}, 0.2).cuda(), index = arange(32, {.device = kCUDA});
   Tensor y = empty_like(x);
-  auto step = compile([&](const Tensor& x) {
-    NoGrad guard;
-    return dropout(gather(x, 0, index), 0.5, true) + 1;
-  });
+  auto step = compile(
+      [&](const Tensor& x) {
+        NoGrad guard;
+        return dropout(gather(x, 0, index), 0.5, true) + 1;
+      },
+      {.verify = 0});
   for (int k = 0; k < 6; ++k) (void)step(x);
   REQUIRE(launches(step.explain()) >= 1);
   for (uint64_t i = 0; i < 5; ++i) {
@@ -438,12 +448,14 @@ TEST_CASE("cuda: captures that others spoil are tried again") {
   const char* why = "";
   void* const stream = table.begin_capture(kCUDA);  // which the next capture uses too
   (void)table.end_capture(kCUDA, false, why);
-  auto step = compile([](const Tensor& x) {
-    NoGrad guard;
-    Tensor y = x;
-    for (int i = 0; i < 20; ++i) y = softmax(y, 0) + i;
-    return dropout(y, 0.5, true);
-  });
+  auto step = compile(
+      [](const Tensor& x) {
+        NoGrad guard;
+        Tensor y = x;
+        for (int i = 0; i < 20; ++i) y = softmax(y, 0) + i;
+        return dropout(y, 0.5, true);
+      },
+      {.verify = 0});
   std::atomic<bool> stop{false};
   std::atomic<int> spoilt{0};
   std::thread other([&] {
@@ -472,10 +484,12 @@ TEST_CASE("cuda: switches that kernels read are asked again by compiled programs
                                                        {switches::cudnn_allow_tf32, switches::set_cudnn_allow_tf32},
                                                        {switches::cudnn_benchmark, switches::set_cudnn_benchmark}};
   for (const auto& [get, set] : all) {
-    auto step = compile([&](const Tensor& x) {
-      NoGrad guard;
-      return relu(matmul(x, w));
-    });
+    auto step = compile(
+        [&](const Tensor& x) {
+          NoGrad guard;
+          return relu(matmul(x, w));
+        },
+        {.verify = 0});
     for (int i = 0; i < 6; ++i) (void)step(x);
     const int64_t before = launches(step.explain());
     CHECK(before >= 1);
@@ -499,7 +513,7 @@ TEST_CASE("cuda: rows that are summed are fused where that is asked for") {
         const Tensor centred = x - mean(x, -1, {.keepdim = true});
         return std::tuple(centred * 2, sum(square(centred) * 0.01, -1) + 1, amax(x * -2, -1));
       };
-      auto fast = compile(f, {.rows = true});
+      auto fast = compile(f, {.verify = 0, .rows = true});
       INFO(name_of(type) << " " << n);
       for (int i = 0; i < 4; ++i) {
         const auto got = fast(x), expected = f(x);
@@ -517,7 +531,7 @@ TEST_CASE("cuda: rows that are summed are fused where that is asked for") {
 
 TEST_CASE("cuda: while a profiler looks, runs are call by call, and it sees the kernels") {
   NEEDS_CUDA
-  auto f = compile([](const Tensor& x) { return tanh(x) + 1; });
+  auto f = compile([](const Tensor& x) { return tanh(x) + 1; }, {.verify = 0});
   const Tensor x = wave({32}, 0.2).cuda();
   const Tensor expected = (tanh(x) + 1).cpu();
   for (int i = 0; i < 6; ++i) CHECK(same_bits(f(x).cpu(), expected));
@@ -538,4 +552,31 @@ TEST_CASE("cuda: compiled steps under other orders of blocks and threads") {
   for (const char* seed : {"1", "2"})
     CHECK(run_alone(std::string("TAPIR_EMULATED_SEED=") + seed,
                     "cuda: compiled steps with dropout and clipping are as eager ones, and graphs") == 0);
+}
+
+TEST_CASE("compile on a device: a checked call runs as it is, and the graph is captured anew") {
+  Tensor w = ones({64}, {.device = kCUDA}).requires_grad_();
+  optim::SGD opt({w}, {.lr = 0.1});
+  int calls = 0;
+  auto step = compile(
+      [&](const Tensor& x) {
+        ++calls;
+        opt.zero_grad();
+        Tensor loss = sum(square(w * x));
+        loss.backward();
+        opt.step();
+        return loss;
+      },
+      {.verify = 0.2});
+  Tensor v = ones({64});
+  const Tensor x = full({64}, 0.5), on_device = x.cuda();
+  for (int i = 0; i < 40; ++i) {
+    CHECK(same_values(step(on_device).cpu(), sum(square(v * x))));
+    v = v - 0.1 * 2 * v * x * x;
+    CHECK(same_values(w.detach().cpu(), v));
+  }
+  CHECK(calls > 5);
+  CHECK(calls < 30);
+  CHECK(step.programs() == 1);
+  CHECK(launches(step.explain()) > 3);
 }

@@ -1,0 +1,70 @@
+#pragma once
+// Note [Differentiable calls]
+// A call whose results can still be differentiated becomes two programs. While it is recorded, its results are cut off from the graph that it
+// made and tied to one node instead. When backward() comes to that node, the graph behind it is differentiated and recorded as well: the second
+// program. What the graph kept from forward to backward are blocks that the first program makes and the second one reads: results of the
+// first beside those that the function returns, and arguments of the second beside the gradients of the results.
+// A replay runs the first program and ties its results to a node that has what is kept, and that runs the second program: everything else
+// (accumulation, hooks, several calls before one backward, retain_graph) is the engine's as ever.
+#include <memory>
+#include <mutex>
+
+#include "../../autograd/node.h"
+#include "../compile.h"
+#include "recorded.h"
+
+namespace tapir::inline v0::ir {
+
+/// What a backward program reads beside gradients: a block that the forward program makes, or an argument of the call.
+struct Source {
+  enum Kind : uint8_t { Block, Argument } kind;
+  size_t index;
+  bool operator==(const Source&) const = default;
+};
+struct RecordedBackward {
+  Recorded program;                // its inputs: gradients of `results`, then `sources`
+  std::vector<size_t> results;     // of the call, those with a history
+  std::vector<Source> sources;
+  std::vector<WeakTensor> leaves;  // its outputs: their gradients, then those of `arguments`
+  std::vector<size_t> arguments;
+};
+
+/// A recorded call.
+struct Sample {
+  Recorded forward;
+  std::unique_ptr<RecordedBackward> backward = {};  // of a differentiable call, once that was differentiated
+  std::unique_ptr<detail::CompileCall::Frame> frame = {};
+  size_t arguments = 0, returned = 0, kept = 0;  // tensors; the program's results are those of the call, and what is kept for backward
+  Notes notes = {};                              // what keep() does not take
+  std::string why = {};   // it cannot be replayed
+  bool permanent = false;  // nor can another of the same signature
+};
+/// What two recorded calls do differently, in words; empty: nothing.
+std::string difference(const Sample& before, const Sample& after);
+
+/// Recorded calls that were differentiated.
+struct Samples {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Sample>> done;
+};
+
+/// A call that was recorded, between its forward and its backward.
+struct Waiting {
+  std::unique_ptr<Sample> sample;
+  uint64_t first = 0;                // number of the first node that it made
+  std::vector<Tensor> arguments;     // as the function got them
+  std::vector<std::pair<detail::Weak<Storage>, int>> made;  // memory that the forward program leaves, and its block
+  std::shared_ptr<Samples> to;
+};
+/// Memory of the program that is alive at its end; before keep().
+std::vector<std::pair<detail::Weak<Storage>, int>> memory_left_by(const Program& program);
+/// Cuts those `outputs` off their graph that can be differentiated, and ties them to a node that records the backward pass and then hands the
+/// sample over. False: that cannot be, `why` says why, and the outputs are as they were.
+bool tie_waiting(Waiting&& waiting, std::vector<Tensor>& outputs, std::string& why);
+
+/// Could somebody differentiate y again?
+bool has_live_graph(const Tensor& y);
+/// Bytes of a block, all of it.
+View all_of(const Program& program, int block);
+
+}  // namespace tapir::inline v0::ir

@@ -1,0 +1,41 @@
+#pragma once
+// The second program of a differentiable call: Note [Differentiable calls].
+#include <memory>
+#include <mutex>
+
+#include "../record/sample.h"
+#include "replay.h"
+
+namespace tapir::inline v0::ir {
+
+/// For each view that lies in memory a tensor, else none: what a Replay wants of tensors that are gone.
+std::vector<Tensor> placeholders(std::span<const View> views);
+
+class Backward {
+ public:
+  Backward(RecordedBackward recorded, const CompileOptions& options);
+  /// Ties the results of a run of the forward program to a node that runs this one. `results`: those of the call, and behind them the
+  /// blocks that are kept for backward, which are taken away. `random`: of the generator before that run.
+  static void tie(const std::shared_ptr<Backward>& program, std::span<const Tensor> arguments, const RandomState& random,
+                  std::vector<Tensor>& results);
+  void refresh(RecordedBackward&& other) { replay_.refresh(std::move(other.program)); }
+  Fit fit(const char*& why, Held& held) const;
+  const Replay& replay() const { return replay_; }
+  void release_memory();
+  /// What somebody wanted of a replayed call that it has no program for; empty: nothing.
+  std::string refused() const;
+
+ private:
+  friend class BackwardNode;
+  Backward(RecordedBackward&& recorded, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+           const CompileOptions& options);
+  std::vector<Tensor> run(const Grads& gradients, std::vector<Tensor> kept, const RandomState& random);
+  std::vector<Tensor> seeds_of(const Grads& gradients);
+  [[noreturn]] void refuse(const std::string& what);
+  RecordedBackward r_;  // without its program
+  Replay replay_;
+  mutable std::mutex mutex_;
+  std::string refused_;
+};
+
+}  // namespace tapir::inline v0::ir
