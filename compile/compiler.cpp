@@ -252,8 +252,8 @@ void make_program(CompilerState& state, CompileEntry& e, Sample& s, const std::v
   try {
     e.checks = std::make_unique<ir::Checks>(state.options.verify, s.forward.program);
     if (s.backward) e.backward = std::make_shared<ir::Backward>(std::move(*s.backward), state.options);
-    e.replay =
-        std::make_unique<Replay>(std::move(s.forward), inputs, outputs, std::move(s.frame), state.options, s.returned);
+    e.replay = std::make_unique<Replay>(std::move(s.forward), inputs, outputs, std::move(s.frame), state.options,
+                                        Replay::Callers{.results = s.returned});
     e.attempts = 0, e.why.clear();
     log(state, tapir::format("a program of {} calls", int64_t(e.replay->schedule().size())));
   } catch (const std::exception& error) {  // the call itself has been made

@@ -62,7 +62,8 @@ bool find_ends(const Waiting& w, const std::vector<Tensor>& outputs, Ends& ends)
                                    [&](const Edge& o) { return o.node() == n && o.index() == e.index(); });
       if (at == origins.end()) return false;
       const size_t i = size_t(at - origins.begin());
-      if (std::find(ends.arguments.begin(), ends.arguments.end(), i) == ends.arguments.end()) ends.arguments.push_back(i);
+      if (std::find(ends.arguments.begin(), ends.arguments.end(), i) == ends.arguments.end())
+        ends.arguments.push_back(i);
     } else if (n && seen.insert(n).second) stack.push_back(n);
     else if (e.leaf().defined() && seen.insert(e.leaf().impl_or_null()).second) ends.leaves.push_back(e.leaf());
     return true;
@@ -134,7 +135,8 @@ class WaitingNode final : public Node {
   static View view_of(const Tensor& x) {
     View v;
     if (!x.defined() || x.numel() == 0) return v;
-    v.kind = View::Kind::Memory, v.dtype = x.dtype(), v.device = x.device(), v.shape = x.shape(), v.strides = x.strides();
+    v.kind = View::Kind::Memory, v.dtype = x.dtype(), v.device = x.device(), v.shape = x.shape(),
+    v.strides = x.strides();
     const Storage* const root = root_of(x.impl().storage.get());
     v.offset = (static_cast<const char*>(x.data_ptr()) - static_cast<const char*>(root->data)) / size_of(x.dtype());
     return v;
@@ -168,26 +170,27 @@ class WaitingNode final : public Node {
     return found;
   }
 
-  /// What forward left, or an argument, becomes an input of the backward program.
+  /// Arguments, and what forward left, become inputs of the backward program.
   void find_sources(Program& p, RecordedBackward& b) const {
-    for (size_t i = 0; i < p.blocks.size(); ++i) {
-      Block& block = p.blocks[i];
-      if (block.kind != Block::Kind::Outside || !block.memory) continue;
-      for (const auto& [memory, made] : w_.made)
-        if (memory.get() == block.memory.get())
-          b.sources.push_back({Source::Block, size_t(made)}), p.inputs.push_back(all_of(p, int(i)));
-      for (size_t k = 0; k < memory_.size(); ++k)
-        if (memory_[k] && memory_[k].get() == block.memory.get() && views_[k].kind == View::Kind::Memory) {
-          b.sources.push_back({Source::Argument, k}), p.inputs.push_back(views_[k]);
-          p.inputs.back().block = int(i);
-          break;
-        }
-    }
+    const auto add = [&](Source::Kind kind, const detail::Weak<Storage>& memory, size_t index, const View* v) {
+      for (size_t i = 0; memory && i < p.blocks.size(); ++i) {
+        const Block& block = p.blocks[i];
+        if (block.kind != Block::Kind::Outside || block.memory.get() != memory.get()) continue;
+        if (std::any_of(p.inputs.begin(), p.inputs.end(), [&](const View& in) { return block_of(in) == int(i); }))
+          return;
+        b.sources.push_back({kind, index}), p.inputs.push_back(v ? *v : all_of(p, int(i)));
+        p.inputs.back().block = int(i);
+      }
+    };
+    for (size_t k = 0; k < memory_.size(); ++k)
+      if (views_[k].kind == View::Kind::Memory) add(Source::Argument, memory_[k], k, &views_[k]);
+    for (const auto& [memory, made] : w_.made) add(Source::Block, memory, size_t(made), nullptr);
   }
 
   /// The graph is gone: what is alive of it is kept by somebody else.
   void end() {
-    const bool kept = std::any_of(roots_.begin(), roots_.end(), [](const Tensor& y) { return y.impl().refs.load() > 1; });
+    const bool kept =
+        std::any_of(roots_.begin(), roots_.end(), [](const Tensor& y) { return y.impl().refs.load() > 1; });
     roots_.clear();
     if (!w_.sample) return;
     std::unique_ptr<Sample> s = std::move(w_.sample);
@@ -199,8 +202,7 @@ class WaitingNode final : public Node {
         s->why = "an argument is kept outside: copy_() it into a tensor that exists before";
     for (const auto& [memory, block] : w_.made) {
       if (f.moves[size_t(block)]) continue;
-      if (memory.alive() && s->why.empty())
-        s->why = "a tensor that is made inside is kept outside, but not returned";
+      if (memory.alive() && s->why.empty()) s->why = "a tensor that is made inside is kept outside, but not returned";
       f.program.blocks[size_t(block)].death = int(f.program.calls.size());
     }
     auto next = f.program.outputs.begin() + int64_t(s->returned);
@@ -215,8 +217,8 @@ class WaitingNode final : public Node {
   }
 
   Waiting w_;
-  std::vector<Tensor> roots_;     // results with the graph behind them
-  std::vector<size_t> results_;   // which ones of the call's
+  std::vector<Tensor> roots_;    // results with the graph behind them
+  std::vector<size_t> results_;  // which ones of the call's
   std::vector<WeakTensor> leaves_;
   std::vector<size_t> arguments_;
   std::vector<detail::Weak<Storage>> memory_;  // of arguments
@@ -238,8 +240,8 @@ bool tie_waiting(Waiting&& w, std::vector<Tensor>& outputs, std::string& why) {
   for (const size_t i : ends.arguments) inputs.push_back(w.arguments[i]);
   std::vector<Tensor> tied;
   for (const size_t i : results) tied.push_back(outputs[i]);
-  tie_outputs(NodeBuilder::make<WaitingNode>("compiled", std::span<const Tensor>(inputs), std::move(w), std::move(roots),
-                                             std::move(results), ends),
+  tie_outputs(NodeBuilder::make<WaitingNode>("compiled", std::span<const Tensor>(inputs), std::move(w),
+                                             std::move(roots), std::move(results), ends),
               tied);
   return true;
 }

@@ -22,8 +22,8 @@ struct Source {
   bool operator==(const Source&) const = default;
 };
 struct RecordedBackward {
-  Recorded program;                // its inputs: gradients of `results`, then `sources`
-  std::vector<size_t> results;     // of the call, those with a history
+  Recorded program;             // its inputs: gradients of `results`, then `sources`
+  std::vector<size_t> results;  // of the call, those with a history
   std::vector<Source> sources;
   std::vector<WeakTensor> leaves;  // its outputs: their gradients, then those of `arguments`
   std::vector<size_t> arguments;
@@ -34,9 +34,10 @@ struct Sample {
   Recorded forward;
   std::unique_ptr<RecordedBackward> backward = {};  // of a differentiable call, once that was differentiated
   std::unique_ptr<detail::CompileCall::Frame> frame = {};
-  size_t arguments = 0, returned = 0, kept = 0;  // tensors; the program's results are those of the call, and what is kept for backward
-  Notes notes = {};                              // what keep() does not take
-  std::string why = {};   // it cannot be replayed
+  size_t arguments = 0, returned = 0,
+         kept = 0;         // tensors; the program's results are those of the call, and what is kept for backward
+  Notes notes = {};        // what keep() does not take
+  std::string why = {};    // it cannot be replayed
   bool permanent = false;  // nor can another of the same signature
 };
 /// What two recorded calls do differently, in words; empty: nothing.
@@ -51,8 +52,8 @@ struct Samples {
 /// A call that was recorded, between its forward and its backward.
 struct Waiting {
   std::unique_ptr<Sample> sample;
-  uint64_t first = 0;                // number of the first node that it made
-  std::vector<Tensor> arguments;     // as the function got them
+  uint64_t first = 0;                                       // number of the first node that it made
+  std::vector<Tensor> arguments;                            // as the function got them
   std::vector<std::pair<detail::Weak<Storage>, int>> made;  // memory that the forward program leaves, and its block
   std::shared_ptr<Samples> to;
 };

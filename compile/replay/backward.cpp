@@ -13,12 +13,19 @@ std::vector<Tensor> placeholders(std::span<const View> views) {
   return out;
 }
 
+/// They stand first.
+static size_t arguments_among(const std::vector<Source>& sources) {
+  return size_t(
+      std::count_if(sources.begin(), sources.end(), [](const Source& s) { return s.kind == Source::Argument; }));
+}
+
 Backward::Backward(RecordedBackward recorded, const CompileOptions& options)
     : Backward(std::move(recorded), placeholders(recorded.program.program.inputs),
                placeholders(recorded.program.program.outputs), options) {}
 Backward::Backward(RecordedBackward&& recorded, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                    const CompileOptions& options)
-    : r_(std::move(recorded)), replay_(std::move(r_.program), inputs, outputs, {}, options, r_.results.size()) {}
+    : r_(std::move(recorded)), replay_(std::move(r_.program), inputs, outputs, {}, options,
+                                       {.arguments = r_.results.size() + arguments_among(r_.sources)}) {}
 
 Fit Backward::fit(const char*& why, Held& held) const {
   for (const WeakTensor& leaf : r_.leaves)
@@ -37,7 +44,8 @@ std::string Backward::refused() const {
 void Backward::refuse(const std::string& what) {
   refused_ = what;
   fail(ErrorKind::Value,
-       "[compile] {}, which the recorded calls did not: this call was replayed and has no program for that. The next calls "
+       "[compile] {}, which the recorded calls did not: this call was replayed and has no program for that. The next "
+       "calls "
        "run as they are",
        what);
 }
@@ -91,8 +99,9 @@ class BackwardNode final : public Node {
   }
   Grads apply(const Grads& g, Needs) override {
     if (modes.recorder)
-      modes.recorder->host_acts("[compile] expected the graph of a replayed call to be differentiated outside of another "
-                                "compiled function, or to be made inside of it too");
+      modes.recorder->host_acts(
+          "[compile] expected the graph of a replayed call to be differentiated outside of another "
+          "compiled function, or to be made inside of it too");
     std::vector<Tensor> kept;
     for (size_t i = 0; i < saved_.size(); ++i) {
       Tensor x = saved_[i].unpack(this);  // sees that nobody wrote to it
@@ -119,10 +128,11 @@ void Backward::tie(const std::shared_ptr<Backward>& program, std::span<const Ten
   for (const WeakTensor& leaf : r.leaves) inputs.push_back(leaf.lock());
   for (const size_t i : r.arguments) inputs.push_back(arguments[i]);
   for (const size_t i : r.results) tied.push_back(results[i]);
-  const auto blocks = std::count_if(r.sources.begin(), r.sources.end(), [](auto& s) { return s.kind == Source::Block; });
+  const auto blocks =
+      std::count_if(r.sources.begin(), r.sources.end(), [](auto& s) { return s.kind == Source::Block; });
   auto next = results.end() - blocks;
   for (const Source& s : r.sources) kept.push_back(s.kind == Source::Block ? *next++ : arguments[s.index]);
-  results.resize(results.size() - size_t(blocks));
+  results.resize(results.size() - blocks);
   tie_outputs(NodeBuilder::make<BackwardNode>("compiled", std::span<const Tensor>(inputs), program,
                                               std::span<const Tensor>(kept), random),
               tied);

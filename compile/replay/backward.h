@@ -16,8 +16,8 @@ class Backward {
   Backward(RecordedBackward recorded, const CompileOptions& options);
   /// Ties the results of a run of the forward program to a node that runs this one. `results`: those of the call, and behind them the
   /// blocks that are kept for backward, which are taken away. `random`: of the generator before that run.
-  static void tie(const std::shared_ptr<Backward>& program, std::span<const Tensor> arguments, const RandomState& random,
-                  std::vector<Tensor>& results);
+  static void tie(const std::shared_ptr<Backward>& program, std::span<const Tensor> arguments,
+                  const RandomState& random, std::vector<Tensor>& results);
   void refresh(RecordedBackward&& other) { replay_.refresh(std::move(other.program)); }
   Fit fit(const char*& why, Held& held) const;
   const Replay& replay() const { return replay_; }

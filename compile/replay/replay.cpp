@@ -48,7 +48,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
 }
 
 Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
-               std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options, size_t own)
+               std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options, Callers callers)
     : r_(std::move(recorded)), frame_(std::move(frame)) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
@@ -76,14 +76,14 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
       continue;  // the same tensor twice
     Bound& b = bound_.emplace_back(Bound{i, v.block, v.offset * size_of(v.dtype)});
     const int64_t bytes = elements_between(v.shape, v.strides) * size_of(v.dtype);
-    if (i < own && !device_.is_cpu() && v.device == device_ && !written_argument_.back() &&
+    if (i < callers.arguments && !device_.is_cpu() && v.device == device_ && !written_argument_.back() &&
         bytes <= 2 * numel_of(v.shape) * size_of(v.dtype))
       b.copied = bytes;
   }
   for (size_t i = 0; i < results.size(); ++i) {
     const size_t pools = pools_.size();
     add_result(results[i], p.outputs[i], arguments);
-    if (pools_.size() > pools) pools_.back().own = i < own;
+    if (pools_.size() > pools) pools_.back().callers = i < callers.results;
   }
   for (size_t i = 0; i < r_.grads.size(); ++i) {
     const View& end = r_.grads[i].end;
@@ -279,7 +279,8 @@ void Replay::bind_arguments(std::span<const Tensor> arguments) {
 
 /// A result that is not a gradient too stays the program's, and the caller gets a copy.
 bool Replay::is_copied_out(const Pool& pool) const {
-  return pool.own && pool.slots.empty() && fixed_places() && r_.program.blocks[size_t(pool.block)].device == device_;
+  return pool.callers && pool.slots.empty() && fixed_places() &&
+         r_.program.blocks[size_t(pool.block)].device == device_;
 }
 
 void Replay::copy_results() {

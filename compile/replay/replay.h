@@ -22,9 +22,13 @@ struct RandomState {
 
 class Replay {
  public:
-  /// `results`: those of the recorded call. `arguments`: its tensors. From number `own` on both pass between two programs.
+  /// So many of the first ones are the caller's; the others pass from one program to another, which uses the memory as it lies.
+  struct Callers {
+    size_t arguments = ~size_t(0), results = ~size_t(0);
+  };
+  /// `results`: those of the recorded call. `arguments`: its tensors.
   Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
-         std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options, size_t own = ~size_t(0));
+         std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options, Callers callers);
 
   ~Replay() { release_pools(); }
   Replay(const Replay&) = delete;
@@ -81,7 +85,7 @@ class Replay {
     }
     StoragePtr copy = {};  // what the caller gets, where the program keeps its own
     std::vector<size_t> slots = {};
-    bool own = true;                      // only for another program, which uses the memory as it lies
+    bool callers = true;
     const std::string* values = nullptr;  // of a constant
   };
   struct Bound {

@@ -13,16 +13,14 @@ namespace {
 Tensor wave(const Shape& shape, double step) {
   return sin(arange(0., double(numel_of(shape)), 1., {.dtype = kFloat32}) * step).reshape(shape);
 }
-const auto rows = [](int i) {
-  return std::pair(wave({6, 8}, 0.1 * (i + 1)), remainder(arange(6) + i, 4).to(kInt64));
-};
+const auto rows = [](int i) { return std::pair(wave({6, 8}, 0.1 * (i + 1)), remainder(arange(6) + i, 4).to(kInt64)); };
 const auto pictures = [](int i) {
   return std::pair(wave({4, 3, 8, 8}, 0.1 * (i + 1)), remainder(arange(4) + i, 4).to(kInt64));
 };
 
 /// Ordinary loops over net(x) and compile(net)(x): the same after each of 12 steps. Most calls are replays.
-template <class Net, class Batch, class Loss>
-void check_loop(Batch batch, Loss loss_of, std::function<Net()> make_net = [] { return Net(); }, int replays = 6) {
+template <class Net, class Batch, class Loss> void check_loop(
+    Batch batch, Loss loss_of, std::function<Net()> make_net = [] { return Net(); }, int replays = 6) {
   std::vector<Tensor> left[2];
   uint64_t offset[2];
   for (const bool compiled : {false, true}) {
@@ -79,8 +77,7 @@ TEST_CASE("compiled modules in an ordinary loop: a language model") {
     return std::pair(all.narrow(1, 0, 8), all.narrow(1, 1, 8));
   };
   check_loop<models::GPT2LMHeadModel>(
-      texts,
-      [](const Tensor& scores, const Tensor& y) { return cross_entropy(flatten(scores, 0, 1), flatten(y)); },
+      texts, [](const Tensor& scores, const Tensor& y) { return cross_entropy(flatten(scores, 0, 1), flatten(y)); },
       [] {
         return models::GPT2LMHeadModel({.vocab_size = 17, .n_positions = 8, .n_embd = 16, .n_layer = 2, .n_head = 2});
       });

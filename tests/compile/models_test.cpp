@@ -51,6 +51,36 @@ template <class Loss> auto with(Loss loss, bool clip = false) {
   };
 }
 
+/// Compiled steps, and eager steps over a compiled model, leave what eager ones leave.
+template <class MakeNet, class Loss, class Batch>
+void check_model(MakeNet make_net, Loss loss_of, Batch batch, double tolerance, int steps = 10, bool clip = false) {
+  check_compiled(make_net, with(loss_of, clip), batch, tolerance, steps);
+  std::vector<Tensor> left[2];
+  for (const bool compiled : {false, true}) {
+    manual_seed(7);
+    auto net = make_net();
+    optim::AdamW opt(net.parameters(), {.lr = 3e-3});
+    auto fast = compile(net, {.enabled = compiled});
+    for (int i = 0; i < steps; ++i) {
+      const auto [x, y] = batch(i);
+      opt.zero_grad();
+      Tensor loss = loss_of(fast.forward(x), y);
+      loss.backward();
+      if (clip) optim::clip_grad_norm_(net.parameters(), 1.0);
+      opt.step();
+      left[compiled].push_back(loss.detach().clone());
+      for (const Tensor& t : left_by(net)) left[compiled].push_back(t);
+    }
+    INFO(fast.explain().substr(0, 2000));
+    if (compiled) CHECK(replays_of(fast) >= steps - 4);
+  }
+  REQUIRE(left[0].size() == left[1].size());
+  for (size_t i = 0; i < left[0].size(); ++i) {
+    INFO("tensor " << i << " of " << left[0].size());
+    CHECK(same_values(left[0][i], left[1][i], tolerance));
+  }
+}
+
 struct Encoder : nn::Module {
   nn::Embedding embed{11, 12};
   nn::TransformerEncoder encoder{
@@ -64,23 +94,23 @@ struct Encoder : nn::Module {
 
 TEST_CASE("compiled: networks of convolutions") {
   const auto batch = images(2, 3, 16, 4);
-  check_compiled(
+  check_model(
       [] {
         return models::ResNet<models::BasicBlock>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true});
       },
-      with(classes), batch, 1e-4);
-  check_compiled(
+      classes, batch, 1e-4);
+  check_model(
       [] {
         return models::ResNet<models::Bottleneck>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true});
       },
-      with(classes), batch, 1e-4);
+      classes, batch, 1e-4);
   check_compiled(
       [] {
         return models::VGG({4, models::kMaxPool, 8}, {.num_classes = 4, .dropout = 0.3, .pooled = 2, .hidden = {16}});
       },
       with(classes), batch, 1e-4);
-  check_compiled([] { return models::MobileNetV2({.num_classes = 4, .width_mult = 0.25, .dropout = 0.2}); },
-                 with(classes), images(2, 3, 32, 4), 1e-3, 6);
+  check_model([] { return models::MobileNetV2({.num_classes = 4, .width_mult = 0.25, .dropout = 0.2}); }, classes,
+              images(2, 3, 32, 4), 1e-3, 6);
 }
 
 TEST_CASE("compiled: channels_last, autocast, a schedule between the steps") {
@@ -110,14 +140,14 @@ TEST_CASE("compiled: channels_last, autocast, a schedule between the steps") {
 }
 
 TEST_CASE("compiled: transformers") {
-  check_compiled(
+  check_model(
       [] {
         return models::GPT2LMHeadModel(
             {.vocab_size = 11, .n_positions = 8, .n_embd = 12, .n_layer = 2, .n_head = 3, .dropout = 0.1});
       },
-      with(tokens_loss, true), texts(3, 8, 11), 1e-4);
-  check_compiled([] { return Encoder(); }, with(tokens_loss), texts(3, 7, 11), 1e-4);
-  check_compiled(
+      tokens_loss, texts(3, 8, 11), 1e-4, 10, true);
+  check_model([] { return Encoder(); }, tokens_loss, texts(3, 7, 11), 1e-4);
+  check_model(
       [] {
         return models::VisionTransformer({.image_size = 16,
                                           .patch_size = 8,
@@ -128,7 +158,7 @@ TEST_CASE("compiled: transformers") {
                                           .num_classes = 4,
                                           .dropout = 0.1});
       },
-      with(classes), images(2, 3, 16, 4), 1e-4);
+      classes, images(2, 3, 16, 4), 1e-4);
   check_compiled(
       [] {
         return models::BertModel({.vocab_size = 11,
@@ -152,8 +182,8 @@ TEST_CASE("compiled: transformers") {
 }
 
 TEST_CASE("compiled: recurrent networks") {
-  check_compiled([] { return models::LSTMLanguageModel(11, 8, {.num_layers = 2, .dropout = 0.1, .tied = true}); },
-                 with(tokens_loss, true), texts(3, 6, 11), 1e-4);
+  check_model([] { return models::LSTMLanguageModel(11, 8, {.num_layers = 2, .dropout = 0.1, .tied = true}); },
+              tokens_loss, texts(3, 6, 11), 1e-4, 10, true);
   check_compiled([] { return models::Seq2Seq(11, 11, 8); },
                  [](auto& net) {
                    return [&net, opt = optim::AdamW(net.parameters(), {.lr = 3e-3})](const Tensor& x,

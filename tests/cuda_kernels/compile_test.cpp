@@ -580,3 +580,31 @@ TEST_CASE("compile on a device: a checked call runs as it is, and the graph is c
   CHECK(step.programs() == 1);
   CHECK(launches(step.explain()) > 3);
 }
+
+TEST_CASE("compile on a device: a model in an ordinary loop is two programs, which are graphs") {
+  std::vector<Tensor> left[2];
+  for (const bool compiled : {false, true}) {
+    manual_seed(7);
+    nn::Sequential net(nn::Linear(8, 16), nn::GELU(), nn::Dropout(0.2), nn::Linear(16, 4));
+    net.to(kCUDA);
+    optim::AdamW opt(net.parameters(), {.lr = 0.01});
+    auto fast = compile(net, {.enabled = compiled, .verify = 0});
+    for (int i = 0; i < 10; ++i) {
+      const auto [x, y] = rows(i);
+      opt.zero_grad();
+      Tensor loss = cross_entropy(fast.forward(x.cuda()), y.cuda());
+      loss.backward();
+      opt.step();
+      left[compiled].push_back(loss.detach().cpu());
+      for (const Tensor& t : left_by(net)) left[compiled].push_back(t.defined() ? t.cpu() : t);
+    }
+    if (!compiled) continue;
+    const std::string text = fast.explain();
+    INFO(text.substr(0, 3000));
+    CHECK(fast.stats().size() == 2);
+    CHECK(launches(text) >= 4);
+    CHECK(launches(text.substr(text.find("backward:"))) >= 4);
+  }
+  REQUIRE(left[0].size() == left[1].size());
+  for (size_t i = 0; i < left[0].size(); ++i) CHECK(same_values(left[0][i], left[1][i]));
+}
