@@ -33,6 +33,10 @@ Fit Backward::fit(const char*& why, Held& held) const {
   const std::lock_guard lock(mutex_);
   return replay_.fit(why, held);
 }
+void Backward::refresh(RecordedBackward&& other) {
+  const std::lock_guard lock(mutex_);
+  replay_.refresh(std::move(other.program));
+}
 void Backward::release_memory() {
   const std::lock_guard lock(mutex_);
   replay_.release_memory();

@@ -18,7 +18,7 @@ class Backward {
   /// blocks that are kept for backward, which are taken away. `random`: of the generator before that run.
   static void tie(const std::shared_ptr<Backward>& program, std::span<const Tensor> arguments,
                   const RandomState& random, std::vector<Tensor>& results);
-  void refresh(RecordedBackward&& other) { replay_.refresh(std::move(other.program)); }
+  void refresh(RecordedBackward&& other);
   Fit fit(const char*& why, Held& held) const;
   const Replay& replay() const { return replay_; }
   void release_memory();

@@ -555,6 +555,7 @@ TEST_CASE("cuda: compiled steps under other orders of blocks and threads") {
 }
 
 TEST_CASE("compile on a device: a checked call runs as it is, and the graph is captured anew") {
+  NEEDS_CUDA
   Tensor w = ones({64}, {.device = kCUDA}).requires_grad_();
   optim::SGD opt({w}, {.lr = 0.1});
   int calls = 0;
@@ -582,6 +583,7 @@ TEST_CASE("compile on a device: a checked call runs as it is, and the graph is c
 }
 
 TEST_CASE("compile on a device: a model in an ordinary loop is two programs, which are graphs") {
+  NEEDS_CUDA
   std::vector<Tensor> left[2];
   for (const bool compiled : {false, true}) {
     manual_seed(7);
