@@ -203,8 +203,11 @@ class WaitingNode final : public Node {
     for (const auto& [memory, block] : w_.made) {
       if (f.moves[size_t(block)]) continue;
       if (memory.alive() && s->why.empty()) s->why = "a tensor that is made inside is kept outside, but not returned";
-      f.program.blocks[size_t(block)].death = int(f.program.calls.size());
     }
+    for (size_t i = 0; i < f.program.blocks.size();
+         ++i)  // also what no kernel has seen, such as shapes that a node keeps
+      if (Block& b = f.program.blocks[i]; b.kind != Block::Kind::Outside && b.death < 0 && !f.moves[i])
+        b.death = int(f.program.calls.size());
     auto next = f.program.outputs.begin() + int64_t(s->returned);
     for (size_t k = 0; s->backward && k < s->backward->sources.size(); ++k) {
       const Source& x = s->backward->sources[k];

@@ -168,9 +168,8 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
   int64_t at = 0;
   for (const Tensor& t : tensors) {
     if (is_legacy_empty(t)) continue;
-    const int64_t n = t.shape()[dim];
-    if (t.numel()) backend(y).copy(context(y), {slice_view(y, dim, at, n, 1), t});
-    at += n;
+    if (t.numel()) backend(y).copy(context(y), {slice_view(y, dim, at, t.shape()[dim], 1), t});
+    at += t.shape()[dim];
   }
   if (!wants_grad(tensors)) return y;
   Tensor sizes = empty(int64_t(tensors.size()), {.dtype = kInt64});
@@ -178,8 +177,9 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
     sizes.data<int64_t>()[i] = is_legacy_empty(tensors[i]) ? 0 : tensors[i].shape()[dim];
   return record("cat", y, tensors, save(sizes), [dim](Needs needs, const Tensor& g, const Tensor& sizes) {
     Grads grads(sizes.numel());
-    for (int64_t i = 0, from = 0; i < sizes.numel(); from += sizes.data<int64_t>()[i++])
-      if (const int64_t n = sizes.data<int64_t>()[i]; n && needs[i]) grads[i] = narrow(g, dim, from, n);
+    const auto* n = static_cast<const int64_t*>(sizes.data_ptr());  // shapes, no values: not data<T>()
+    for (int64_t i = 0, from = 0; i < grads.size(); from += n[i++])
+      if (n[i] && needs[i]) grads[i] = narrow(g, dim, from, n[i]);
     return grads;
   });
 }

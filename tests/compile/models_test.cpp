@@ -104,11 +104,11 @@ TEST_CASE("compiled: networks of convolutions") {
         return models::ResNet<models::Bottleneck>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true});
       },
       classes, batch, 1e-4);
-  check_compiled(
+  check_model(
       [] {
         return models::VGG({4, models::kMaxPool, 8}, {.num_classes = 4, .dropout = 0.3, .pooled = 2, .hidden = {16}});
       },
-      with(classes), batch, 1e-4);
+      classes, batch, 1e-4);
   check_model([] { return models::MobileNetV2({.num_classes = 4, .width_mult = 0.25, .dropout = 0.2}); }, classes,
               images(2, 3, 32, 4), 1e-3, 6);
 }
