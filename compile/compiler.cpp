@@ -3,11 +3,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <mutex>
 
-#include "../autograd/meta.h"
 #include "../core/cuda.h"
 #include "../core/generator.h"
 #include "../ops/autocast.h"
@@ -37,6 +35,7 @@ struct CompileEntry {
   int attempts = 0;          // recordings unlike the one before, since it was last replayed
   int fruitless = 0;         // such, and programs that were replayed few times
   int64_t recordings = 0, replays = 0;
+  int64_t skipped = 0;    // calls that ran as they are, because nobody differentiated such
   int64_t last_used = 0;  // in which call
 };
 
@@ -44,7 +43,7 @@ struct CompilerState {
   CompileOptions options;
   std::recursive_mutex mutex;  // a function that runs as it is may call itself
   std::vector<std::unique_ptr<CompileEntry>> entries;
-  std::vector<std::string> warned;
+  std::vector<std::string> warned = {};
   bool recording = false;
   bool crowded = false;  // the user was told that there are more signatures than programs
   int64_t calls = 0;
@@ -83,9 +82,6 @@ void warn_eager(CompilerState& state, const std::string& why) {
        "calls of a signature run as they are: " + why + " (when the cause is fixed, reset() has it recorded again)");
 }
 
-/// Is an argument known by its object, as a captured tensor is?
-bool is_fixed(const Tensor& x) { return x.defined() && x.requires_grad() && x.is_leaf(); }
-
 /// What selects a program. The same object twice among the arguments is another signature than two.
 void write_key(std::vector<int64_t>& key, const CompileCall& call) {
   key.assign(1, int64_t(uintptr_t(call.types())));
@@ -102,7 +98,7 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
                   int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 |
                   int64_t(!p.requires_grad && p.autograd.load() && x.grad().defined()) << 34 |
                   int64_t(p.storage && p.storage->read_only) << 35 | p.sizes.size() << 40);
-    key.push_back(is_fixed(x) ? int64_t(uintptr_t(&p)) : int64_t(same));
+    key.push_back(is_known_leaf(x) ? int64_t(uintptr_t(&p)) : int64_t(same));
     key.insert(key.end(), p.sizes.begin(), p.sizes.end());
     key.insert(key.end(), p.strides.begin(), p.strides.end());
   }
@@ -251,9 +247,12 @@ void make_program(CompilerState& state, CompileEntry& e, Sample& s, const std::v
   ++e.fruitless;
   try {
     e.checks = std::make_unique<ir::Checks>(state.options.verify, s.forward.program);
-    if (s.backward) e.backward = std::make_shared<ir::Backward>(std::move(*s.backward), state.options);
+    if (s.backward) {
+      hand_out_kept(s);
+      e.backward = std::make_shared<ir::Backward>(std::move(*s.backward), s.forward, state.options);
+    }
     e.replay = std::make_unique<Replay>(std::move(s.forward), inputs, outputs, std::move(s.frame), state.options,
-                                        Replay::Callers{.results = s.returned});
+                                        Replay::Callers{.results = s.returned.size()});
     e.attempts = 0, e.why.clear();
     log(state, tapir::format("a program of {} calls", int64_t(e.replay->schedule().size())));
   } catch (const std::exception& error) {  // the call itself has been made
@@ -303,15 +302,15 @@ bool has_made_leaf(const Recorded& r, const std::vector<Tensor>& outputs) {
 }
 
 /// Why what was recorded cannot be replayed; empty: it can. Of a call that is checked, what would be wrong to replay, not what is in doubt.
-std::string fault(Sample& s, ir::Held& held, bool checked) {
+std::string fault(Sample& s, ir::Held& held) {
   if (!s.why.empty()) return s.why;
-  if (checked) s.forward.shared_gradient = false;
-  const auto of = [&](const Recorded& r) {
-    if (std::string why = ir::obstacle(r, s.notes, s.permanent); !why.empty()) return why;
-    return std::string(checked || r.hold(held) ? "" : "a tensor from outside went during the call");
+  if (s.checked) s.forward.shared_gradient = false;
+  const auto of = [&](const Recorded& r, bool graph) {
+    if (std::string why = ir::obstacle(r, s.notes, graph, s.permanent); !why.empty()) return why;
+    return std::string(s.checked || r.hold(held) ? "" : "a tensor from outside went during the call");
   };
-  std::string why = of(s.forward);
-  if (why.empty() && s.backward) why = of(s.backward->program);
+  std::string why = of(s.forward, s.differentiable);
+  if (why.empty() && s.backward) why = of(s.backward->program, false);
   if (why.empty() && s.backward && !s.backward->program.grads.empty()) why = "backward changes gradients by itself";
   return why;
 }
@@ -320,13 +319,21 @@ std::string fault(Sample& s, ir::Held& held, bool checked) {
 void arrive(CompilerState& state, CompileEntry& e, std::unique_ptr<Sample> s, const std::vector<Tensor>& inputs,
             const std::vector<Tensor>& outputs) {
   ir::Held held;  // until it is a program
-  s->why = fault(*s, held, bool(e.replay));
-  CompileEntry& place = e.replay ? e : entry_of(state, e, s->forward);
+  s->why = fault(*s, held);
+  s->checked &= bool(e.replay);
+  CompileEntry& place = s->checked ? e : entry_of(state, e, s->forward);
+  if (place.replay && !s->checked) return;  // from before there was a program
   std::string differs = "it was recorded once: the next call confirms that it does the same each time";
   if (place.last) differs = difference(*place.last, *s);
+  const bool varies = !differs.empty();
   if (!s->notes.refused.empty()) s->why = s->notes.refused;
-  else if (s->why.empty() || (e.replay && !differs.empty())) s->why = std::move(differs);
+  else if (s->why.empty() || (s->checked && varies)) s->why = std::move(differs);
   place.last_used = state.calls;
+  if (s->checked && s->permanent && !varies) {  // it does the same, but somebody makes something else of it
+    give_up(place, s->why);
+    place.last = std::move(s);
+    return warn_eager(state, place.why);
+  }
   if (&place != &e) --e.recordings, ++place.recordings;
   decide(state, place, std::move(s), inputs, outputs);
 }
@@ -345,36 +352,17 @@ void harvest(CompilerState& state) {
       if (e.eager) break;
       const ir::Program& p = s->forward.program;
       const auto inputs = ir::placeholders(std::span(p.inputs).first(s->arguments));
-      const auto outputs = ir::placeholders(std::span(p.outputs).first(s->returned + s->kept));
+      auto outputs = ir::placeholders(std::span(p.outputs).first(s->returned.size()));
+      for (size_t k = 0; k < outputs.size(); ++k)
+        if (s->returned[k] != ir::kMade) outputs[k] = inputs[s->returned[k]];
+      for (size_t k = 0; s->backward && k < s->backward->kept_blocks.size(); ++k) outputs.emplace_back(new TensorImpl);
       arrive(state, e, std::move(s), inputs, outputs);
     }
   }
 }
 
-/// Does somebody hold a result or a gradient that the call made, or its memory, beside the caller and the leaf? A result has two handles here.
-bool is_kept(const Recorded& r, const std::vector<Tensor>& outputs) {
-  std::map<const TensorImpl*, uint32_t> handles;  // that are known
-  std::map<const Storage*, uint32_t> tensors;     // in that memory
-  const auto add = [&](const Tensor& x, uint32_t known) {
-    const auto [at, fresh] = handles.try_emplace(&x.impl(), 0);
-    at->second += known;
-    tensors[x.impl().storage.get()] += fresh;
-    const TapeMeta* meta = fresh ? TapeMeta::find(x) : nullptr;
-    return meta ? meta->base : Tensor();
-  };
-  const auto add_made = [&](const Tensor& x, const ir::View& v, uint32_t known) {
-    const int block = ir::block_of(v);
-    if (block < 0 || r.program.blocks[size_t(block)].kind == ir::Block::Kind::Outside) return;
-    if (const Tensor base = add(x, known); base.defined()) (void)add(base, 1);
-  };
-  for (size_t i = 0; i < outputs.size(); ++i) add_made(outputs[i], r.program.outputs[i], 2);
-  for (const auto& slot : r.grads) add_made(slot.leaf->grad(), slot.end, 1);
-  return std::any_of(handles.begin(), handles.end(), [](const auto& x) { return x.first->refs.load() > x.second; }) ||
-         std::any_of(tensors.begin(), tensors.end(), [](const auto& s) { return s.first->refs.load() > s.second; });
-}
-
-constexpr const char* kNotDifferentiated = "its results have a history, and were not differentiated yet";
-constexpr int kUndifferentiated = 64;  // of so many further calls one is recorded
+constexpr const char* kNotDifferentiated = "its results have a history, and no backward went through all of it yet";
+constexpr int64_t kUndifferentiated = 64;  // of so many further calls one is recorded
 
 /// What keep() does not take.
 ir::Notes rest_of(ir::Notes& notes) {
@@ -382,6 +370,24 @@ ir::Notes rest_of(ir::Notes& notes) {
   rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen);
   rest.taken = std::move(notes.taken), rest.refused = std::move(notes.refused);
   return rest;
+}
+
+/// What a program cannot do to arguments, or hand out.
+void refuse_own_shapes(Sample& s, Aliases& aliases, const std::vector<Tensor>& outputs) {
+  if (aliases.hand_over()) s.why = "an argument's own shape, history or requires_grad is changed";
+  else if (has_made_leaf(s.forward, outputs)) s.why = "a result is a leaf that is made inside and requires a gradient";
+  s.permanent = !s.why.empty();
+}
+
+/// The number of the input that it is; kMade: none.
+size_t number_of(const Tensor& y, const std::vector<Tensor>& inputs) {
+  const auto at = std::find_if(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x.is_same(y); });
+  return y.defined() && at != inputs.end() ? size_t(at - inputs.begin()) : ir::kMade;
+}
+
+/// Has a call that is checked done something else already, before its backward?
+bool is_other_forward(const CompileEntry& e, const Sample& s) {
+  return e.replay && (!s.notes.refused.empty() || !ir::difference(e.last->forward, s.forward).empty());
 }
 
 /// The sample comes back where it cannot wait.
@@ -398,15 +404,17 @@ std::unique_ptr<Sample> wait_for_backward(CompileEntry& e, ir::Waiting&& waiting
   return std::move(waiting.sample);
 }
 
+/// An alias has no part in the tape, so it cannot stand for such an argument.
+bool has_idle_gradient(const Tensor& x) { return x.defined() && !x.requires_grad() && x.grad().defined(); }
+
 /// Runs the call and writes it down.
 void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
-  for (const Tensor& x : call.inputs)
-    if (x.defined() && !x.requires_grad() && x.grad().defined()) {  // an alias has no part in the tape
-      e.eager = true, e.why = "an argument has a gradient, and requires none";
-      warn_eager(state, e.why);
-      return call.run({});
-    }
-  if (!e.last && e.why == kNotDifferentiated && e.recordings >= kMaxAttempts && state.calls % kUndifferentiated)
+  if (std::any_of(call.inputs.begin(), call.inputs.end(), has_idle_gradient)) {
+    e.eager = true, e.why = "an argument has a gradient, and requires none";
+    warn_eager(state, e.why);
+    return call.run({});
+  }
+  if (!e.last && e.why == kNotDifferentiated && e.recordings >= kMaxAttempts && ++e.skipped % kUndifferentiated)
     return call.run({});
   if (!e.replay) ++e.recordings;
   Aliases aliases(call.inputs);
@@ -414,7 +422,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   const auto movable = [&] {
     std::vector<Tensor> all = inputs;
     for (Tensor& x : all)
-      if (is_fixed(x)) x = Tensor();
+      if (is_known_leaf(x)) x = Tensor();
     return all;
   };
   const OwnRegion region;
@@ -439,13 +447,13 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   }
   waiting.made = ir::memory_left_by(program);
   s->notes = rest_of(notes);
-  s->arguments = inputs.size(), s->returned = outputs.size();
+  s->arguments = inputs.size(), s->checked = bool(e.replay);
   s->forward = ir::keep(std::move(program), std::move(notes));
-  if (aliases.hand_over()) s->permanent = true, s->why = "an argument's own shape or requires_grad is changed";
-  else if (has_made_leaf(s->forward, outputs))
-    s->permanent = true, s->why = "a result is a leaf that is made inside and requires a gradient";
+  for (const Tensor& y : outputs) s->returned.push_back(number_of(y, inputs));
+  refuse_own_shapes(*s, aliases, outputs);
   const CompileCall::Frame& frame = *s->frame;
-  if (s->why.empty() && std::any_of(outputs.begin(), outputs.end(), has_live_graph)) {
+  s->differentiable = s->why.empty() && std::any_of(outputs.begin(), outputs.end(), has_live_graph);
+  if (s->differentiable && !is_other_forward(e, *s)) {
     waiting.arguments = movable();
     s = wait_for_backward(e, std::move(waiting), std::move(s), outputs);
   }
@@ -453,9 +461,10 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   for (Tensor& y : outputs) results.push_back(aliases.unaliased(y));
   call.build(frame, results);
   if (!s) return;
-  if (s->why.empty() && aliases.are_kept(outputs))
+  const bool ends = s->why.empty() && !s->differentiable;  // else a graph has handles too
+  if (ends && aliases.are_kept(outputs))
     s->why = "an argument is kept outside: copy_() it into a tensor that exists before";
-  if (s->why.empty() && is_kept(s->forward, outputs))
+  else if (ends && ir::is_kept(s->forward, outputs))
     s->why = "a result is kept outside too, where a replay would not renew it: keep what the call returns";
   arrive(state, e, std::move(s), inputs, outputs);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "../../autograd/record.h"
+
 namespace tapir::inline v0::detail {
 namespace {
 
@@ -25,13 +27,22 @@ Tensor alias_of(const Tensor& x) {
   return in_storage(x, storage, x.impl().offset);
 }
 
+/// y becomes x's value, with x's history.
+void continue_history(const Tensor& y, const Tensor& x) {
+  const auto same = [](const Tensor& g) { return Grads{g}; };
+  Node* node =
+      NodeBuilder::make<OpNode<decltype(same)>>("argument", {x}, same, Save<>{}, std::span<const Tensor>(&y, 1), 1);
+  tie_in_place(node, y, {y});
+}
+
 /// The arguments as they are recorded: aliased, for the function may have captured the very same tensor.
 std::vector<Tensor> recorded_inputs(const std::vector<Tensor>& inputs) {
   std::vector<Tensor> out = inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& x = inputs[i];
-    if (!x.defined() || x.numel() == 0 || x.requires_grad() || !out[i].is_same(x)) continue;
+    if (!x.defined() || is_known_leaf(x) || (x.numel() == 0 && !x.requires_grad()) || !out[i].is_same(x)) continue;
     const Tensor alias = alias_of(x);
+    if (x.requires_grad()) continue_history(alias, x);
     for (size_t j = i; j < inputs.size(); ++j)
       if (inputs[j].is_same(x)) out[j] = alias;
   }
@@ -44,39 +55,45 @@ template <class F> void Aliases::each(F f) const {
   for (size_t i = 0; i < tensors.size(); ++i) {
     size_t first = 0;
     while (!tensors[first].is_same(tensors[i])) ++first;
-    if (first == i && !tensors[i].is_same(arguments_[i])) f(tensors[i], arguments_[i], versions_[i]);
+    if (first == i && !tensors[i].is_same(arguments_[i])) f(tensors[i], arguments_[i], i);
   }
 }
 Aliases::Aliases(const std::vector<Tensor>& arguments) : tensors(recorded_inputs(arguments)), arguments_(arguments) {
-  for (const Tensor& x : tensors) versions_.push_back(x.defined() ? x.version() : 0);
+  for (const Tensor& x : tensors) {
+    versions_.push_back(x.defined() ? x.version() : 0);
+    nodes_.push_back(is_known_leaf(x) ? nullptr : edge_of(x).node());
+  }
 }
 Aliases::~Aliases() {
-  each([&](const Tensor& alias, const Tensor& x, uint32_t before) {
-    x.impl().storage->version.fetch_add(alias.version() - before, std::memory_order_relaxed);
+  each([&](const Tensor& alias, const Tensor& x, size_t i) {
+    x.impl().storage->version.fetch_add(alias.version() - versions_[i], std::memory_order_relaxed);
   });
 }
 
 bool Aliases::hand_over() {
   bool changed = false;
-  each([&](const Tensor& alias, const Tensor& x, uint32_t) {
+  each([&](const Tensor& alias, const Tensor& x, size_t i) {
     const TensorImpl& from = alias.impl();
     TensorImpl& to = x.impl();
-    if (from.sizes == to.sizes && from.strides == to.strides && from.offset == to.offset && !from.requires_grad) return;
+    const bool same_history = from.requires_grad ? edge_of(alias).node() == nodes_[i] && nodes_[i] : !nodes_[i];
+    if (from.sizes == to.sizes && from.strides == to.strides && from.offset == to.offset && same_history) return;
     changed = true;
     to.sizes = from.sizes, to.strides = from.strides, to.offset = from.offset;
     to.numel = from.numel, to.contiguous = from.contiguous;
-    if (!from.requires_grad) return;
-    if (alias.is_leaf()) Tensor(x).requires_grad_(), x.set_grad(alias.grad());
+    if (!from.requires_grad || same_history) return;
+    if (nodes_[i]) continue_history(x, alias);
+    else if (alias.is_leaf()) Tensor(x).requires_grad_(), x.set_grad(alias.grad());
     else if (!to.autograd.load()) to.autograd = alias.impl().autograd.exchange(nullptr), to.requires_grad = true;
   });
   return changed;
 }
 
 Tensor Aliases::unaliased(Tensor& y) const {
-  if (!y.defined() || y.requires_grad()) return y;
+  if (!y.defined()) return y;
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].is_same(arguments_[i])) continue;
     if (tensors[i].is_same(y)) return arguments_[i];
+    if (y.requires_grad()) continue;
     if (tensors[i].impl().storage.get() != y.impl().storage.get()) continue;
     const Tensor there = in_storage(y, arguments_[i].impl().storage, y.storage_offset());
     y = in_storage(y, y.impl().storage, y.storage_offset());

@@ -1,12 +1,15 @@
 #pragma once
 // The arguments of a call that is recorded: tensors with storages of their own in the same memory, for what shares memory with an
-// argument (the function may have captured the very same tensor) is not the argument. What requires a gradient is passed as it is: an alias
-// has no part in the tape.
+// argument (the function may have captured the very same tensor) is not the argument. An alias of what has a history goes on into that. A leaf
+// that requires a gradient is passed as it is: programs know it by its object, as they know captured tensors.
 #include <vector>
 
-#include "../../core/tensor.h"
+#include "../../autograd/node.h"
 
 namespace tapir::inline v0::detail {
+
+/// Is an argument known by its object?
+inline bool is_known_leaf(const Tensor& x) { return x.defined() && x.requires_grad() && x.is_leaf(); }
 
 /// What was written through an alias was written, and what the function made of the tensor itself (unsqueeze_, requires_grad_) it made
 /// of the argument.
@@ -28,6 +31,7 @@ class Aliases {
   template <class F> void each(F f) const;
   const std::vector<Tensor>& arguments_;
   std::vector<uint32_t> versions_;
+  std::vector<const Node*> nodes_;  // that the aliases began with; null for those without a history
 };
 
 }  // namespace tapir::inline v0::detail

@@ -99,7 +99,7 @@ static std::string strange_call(const Recorded& r, bool& permanent) {
   return "";
 }
 
-std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
+std::string obstacle(const Recorded& r, const Notes& notes, bool graph, bool& permanent) {
   if (std::string why = strange_call(r, permanent); !why.empty()) return why;
   permanent = false;  // the first call may make what the later ones find
   if (!notes.unseen.empty())
@@ -111,7 +111,7 @@ std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent) {
   if (r.left_otherwise)
     return "a module's mode (train, eval) or a tensor's requires_grad is another one after the call than before";
   const Program& p = r.program;
-  for (size_t i = 0; i < p.blocks.size(); ++i) {
+  for (size_t i = 0; i < p.blocks.size() && !graph; ++i) {
     const Block& b = p.blocks[i];
     if (b.kind == Block::Kind::Outside || b.death >= 0 || r.moves[i]) continue;
     for (const Call& call : p.calls) {

@@ -25,8 +25,8 @@ struct Recorded : Outside {
 
 /// Takes over what was recorded, without the references to what is the user's. `outputs` has the program's outputs.
 Recorded keep(Program program, Notes notes);
-/// Why this recording cannot be replayed; empty: it can. `permanent`: nor can another of the same signature.
-std::string obstacle(const Recorded& r, const Notes& notes, bool& permanent);
+/// Why this recording cannot be replayed; empty: it can. `permanent`: nor can another of the same signature. `graph`: one keeps what it needs.
+std::string obstacle(const Recorded& r, const Notes& notes, bool graph, bool& permanent);
 /// "binary(Mul) (called in main at net.cpp:12)".
 std::string text_of(const Call& call);
 /// What two recordings of one function do differently, in words; empty: nothing. The passes of both have not run.

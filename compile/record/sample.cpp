@@ -1,9 +1,11 @@
 #include "sample.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_set>
 
 #include "../../autograd/engine.h"
+#include "../../autograd/meta.h"
 #include "../../autograd/record.h"
 #include "../../core/recorder.h"
 #include "aliases.h"
@@ -25,6 +27,27 @@ bool has_live_graph(const Tensor& y) {
     for (uint32_t i = 0; i < n->num_edges; ++i) visit(n->edges[i].node());
   }
   return true;
+}
+
+bool is_kept(const Recorded& r, const std::vector<Tensor>& outputs) {
+  std::map<const TensorImpl*, uint32_t> handles;  // that are known
+  std::map<const Storage*, uint32_t> tensors;     // in that memory
+  const auto add = [&](const Tensor& x, uint32_t known) {
+    const auto [at, fresh] = handles.try_emplace(&x.impl(), 0);
+    at->second += known;
+    tensors[x.impl().storage.get()] += fresh;
+    const TapeMeta* meta = fresh ? TapeMeta::find(x) : nullptr;
+    return meta ? meta->base : Tensor();
+  };
+  const auto add_made = [&](const Tensor& x, const View& v, uint32_t known) {
+    const int block = block_of(v);
+    if (block < 0 || r.program.blocks[size_t(block)].kind == Block::Kind::Outside) return;
+    if (const Tensor base = add(x, known); base.defined()) (void)add(base, 1);
+  };
+  for (size_t i = 0; i < outputs.size(); ++i) add_made(outputs[i], r.program.outputs[i], 2);
+  for (const auto& slot : r.grads) add_made(slot.leaf->grad(), slot.end, 1);
+  return std::any_of(handles.begin(), handles.end(), [](const auto& x) { return x.first->refs.load() > x.second; }) ||
+         std::any_of(tensors.begin(), tensors.end(), [](const auto& s) { return s.first->refs.load() > s.second; });
 }
 
 View all_of(const Program& program, int block) {
@@ -49,7 +72,7 @@ struct Ends {
   std::vector<Tensor> leaves;
   std::vector<size_t> arguments;
 };
-/// Walks the part of a graph that a call made; false: it goes on into another one that is no argument's.
+/// Walks the part of a graph that a call made; false: it goes on into another one that is no argument's. Aliases of arguments were made before.
 bool find_ends(const Waiting& w, const std::vector<Tensor>& outputs, Ends& ends) {
   std::vector<Edge> origins;
   for (const Tensor& x : w.arguments) origins.push_back(x.defined() && !x.is_leaf() ? edge_of(x) : Edge());
@@ -68,8 +91,6 @@ bool find_ends(const Waiting& w, const std::vector<Tensor>& outputs, Ends& ends)
     else if (e.leaf().defined() && seen.insert(e.leaf().impl_or_null()).second) ends.leaves.push_back(e.leaf());
     return true;
   };
-  for (const Edge& o : origins)
-    if (o.node() && o.node()->sequence >= w.first) return false;  // of another thread
   for (const Tensor& y : outputs)
     if (has_live_graph(y) && !visit(edge_of(y))) return false;
   while (!stack.empty()) {
@@ -98,20 +119,57 @@ std::string strange_results(const Program& p, const std::vector<Tensor>& outputs
   return "";
 }
 
+/// A tensor by its memory: the root's block holds it.
+View view_in_root(const Tensor& x) {
+  View v;
+  if (!x.defined() || x.numel() == 0) return v;
+  v.kind = View::Kind::Memory, v.dtype = x.dtype(), v.device = x.device();
+  v.shape = x.shape(), v.strides = x.strides();
+  const Storage* const root = root_of(x.impl().storage.get());
+  v.offset = (static_cast<const char*>(x.data_ptr()) - static_cast<const char*>(root->data)) / size_of(x.dtype());
+  return v;
+}
+
+/// It dies behind a graph, and hands over the sample: what is alive of that graph is kept by somebody else.
+class LastNode final : public Node {
+ public:
+  LastNode(Waiting&& w, std::vector<detail::Weak<Storage>>&& arguments)
+      : w_(std::move(w)), arguments_(std::move(arguments)) {}
+  ~LastNode() override {
+    Sample& s = *w_.sample;
+    if (s.why.empty()) s.why = kept_outside();
+    const std::lock_guard lock(w_.to->mutex);
+    w_.to->done.push_back(std::move(w_.sample));
+  }
+  Grads apply(const Grads&, Needs) override { return Grads(0); }
+  void free_saved() override {}
+
+ private:
+  std::string kept_outside() const {
+    for (const auto& memory : arguments_)
+      if (memory.alive()) return "an argument is kept outside: copy_() it into a tensor that exists before";
+    for (const auto& [memory, block] : w_.made)
+      if (!w_.sample->forward.moves[size_t(block)] && memory.alive())
+        return "a tensor that is made inside is kept outside, but not returned";
+    return "";
+  }
+  Waiting w_;
+  std::vector<detail::Weak<Storage>> arguments_;  // memory of their aliases
+};
+
 class WaitingNode final : public Node {
  public:
   WaitingNode(Waiting&& w, std::vector<Tensor>&& roots, std::vector<size_t>&& results, const Ends& ends)
-      : w_(std::move(w)), roots_(std::move(roots)), results_(std::move(results)) {
+      : w_(std::move(w)), roots_(std::move(roots)), results_(std::move(results)), arguments_(ends.arguments) {
     for (const Tensor& leaf : ends.leaves) leaves_.emplace_back(leaf);
-    arguments_ = ends.arguments;
     for (const Tensor& x : w_.arguments) {
-      Storage* const s = x.defined() ? root_of(x.impl().storage.get()) : nullptr;
-      memory_.push_back(s ? detail::Weak(s) : detail::Weak<Storage>());
-      views_.push_back(view_of(x)), aliased_.push_back(s && !x.requires_grad());
+      views_.push_back(view_in_root(x));
+      const bool there = views_.back().kind == View::Kind::Memory;
+      memory_.push_back(there ? detail::Weak(root_of(x.impl().storage.get())) : detail::Weak<Storage>());
     }
     w_.arguments.clear();  // they are the graph's to keep
   }
-  ~WaitingNode() override { end(); }
+  ~WaitingNode() override { end(true); }
 
   Grads apply(const Grads& g, Needs needs) override {
     std::vector<Edge> roots, wanted;
@@ -121,102 +179,102 @@ class WaitingNode final : public Node {
       if (g[int64_t(i)].defined()) roots.push_back(edge_of(roots_[i])), seeds.push_back(g[int64_t(i)]);
     for (uint32_t i = 0; i < num_edges; ++i) wanted.push_back(edges[i]), all &= needs[int64_t(i)];
     const BackwardOptions options{detail::graph_is_retained(), modes.grad};
-    if (modes.grad) w_.sample->why = "a result is differentiated twice", w_.sample->permanent = true;
-    std::vector<Tensor> found = modes.grad || modes.recorder || !all || w_.sample->backward
+    if (modes.grad) give_up("a result is differentiated twice");
+    std::vector<bool> defined;
+    for (const Tensor& x : g) defined.push_back(x.defined());
+    if (!defined_.empty() && defined != defined_) give_up("results are differentiated one after the other");
+    defined_ = defined;
+    std::vector<Tensor> found = modes.grad || modes.recorder || !all || !w_.sample || w_.sample->backward
                                     ? detail::grad_since(w_.first, roots, seeds, wanted, options)
                                     : recorded(g, roots, wanted, options);
     Grads out(int64_t(found.size()));
     for (size_t i = 0; i < found.size(); ++i) out[int64_t(i)] = std::move(found[i]);
     return out;
   }
-  void free_saved() override { freed = true, end(); }
+  /// Other results may have graphs of their own; those know what is freed of them.
+  void free_saved() override {
+    if (std::find(defined_.begin(), defined_.end(), false) == defined_.end()) freed = true, end(false);
+  }
 
  private:
-  static View view_of(const Tensor& x) {
-    View v;
-    if (!x.defined() || x.numel() == 0) return v;
-    v.kind = View::Kind::Memory, v.dtype = x.dtype(), v.device = x.device(), v.shape = x.shape(),
-    v.strides = x.strides();
-    const Storage* const root = root_of(x.impl().storage.get());
-    v.offset = (static_cast<const char*>(x.data_ptr()) - static_cast<const char*>(root->data)) / size_of(x.dtype());
-    return v;
+  void give_up(const char* why) {
+    if (w_.sample) w_.sample->why = why, w_.sample->permanent = true;
   }
 
   std::vector<Tensor> recorded(const Grads& g, std::span<const Edge> roots, std::span<const Edge> wanted,
                                const BackwardOptions& options) {
+    Sample& s = *w_.sample;
     std::vector<Tensor> given(g.begin(), g.end()), seeds;
     for (Tensor& x : given)
       if (x.defined() && may_overlap(x.shape(), x.strides())) x = x.contiguous();
     detail::Aliases aliases(given);
     for (const Tensor& x : aliases.tensors)
       if (x.defined()) seeds.push_back(x);
-    Recording recording(aliases.tensors, true);
+    auto b = std::make_unique<RecordedBackward>();
+    Recording recording(inputs_of_backward(aliases.tensors, *b), true);
     std::vector<Tensor> found = detail::grad_since(w_.first, roots, seeds, wanted, options);
     Notes notes;
     Program program = recording.finish(found, &notes);
-    auto b = std::make_unique<RecordedBackward>();
-    find_sources(program, *b);
-    w_.sample->notes.unseen += notes.unseen, w_.sample->notes.taken += notes.taken;
-    w_.sample->notes.refused += notes.refused, w_.sample->notes.reseeded |= notes.reseeded;
+    find_kept_blocks(program, *b);
     const bool draws = notes.numbers > 0;
+    s.notes.unseen += notes.unseen, s.notes.taken += notes.taken;
+    s.notes.refused += notes.refused, s.notes.reseeded |= notes.reseeded;
     b->program = keep(std::move(program), std::move(notes));
-    const Recorded& f = w_.sample->forward;  // masks are drawn again from forward's numbers
+    const Recorded& f = s.forward;  // masks are drawn again from forward's numbers
     b->program.seed = f.seed, b->program.offset = f.offset, b->program.numbers = f.numbers;
-    if (draws) w_.sample->why = "backward draws random numbers of its own";
     b->results = results_, b->arguments = arguments_;
     for (const WeakTensor& leaf : leaves_) b->leaves.emplace_back(leaf.lock());
-    w_.sample->backward = std::move(b);
+    seeds = aliases.tensors;  // two handles each, as are_kept() expects
+    if (draws) s.why = "backward draws random numbers of its own";
+    else if (aliases.are_kept(found)) s.why = "a gradient of a result is kept outside, by a hook";
+    else if (gives_outside(*b)) s.why = "backward gives a tensor from outside as a gradient: clone() it";
+    s.backward = std::move(b);
     for (Tensor& x : found) x = aliases.unaliased(x);
     return found;
   }
 
-  /// Arguments, and what forward left, become inputs of the backward program.
-  void find_sources(Program& p, RecordedBackward& b) const {
-    const auto add = [&](Source::Kind kind, const detail::Weak<Storage>& memory, size_t index, const View* v) {
-      for (size_t i = 0; memory && i < p.blocks.size(); ++i) {
-        const Block& block = p.blocks[i];
-        if (block.kind != Block::Kind::Outside || block.memory.get() != memory.get()) continue;
-        if (std::any_of(p.inputs.begin(), p.inputs.end(), [&](const View& in) { return block_of(in) == int(i); }))
-          return;
-        b.sources.push_back({kind, index}), p.inputs.push_back(v ? *v : all_of(p, int(i)));
-        p.inputs.back().block = int(i);
-      }
-    };
-    for (size_t k = 0; k < memory_.size(); ++k)
-      if (views_[k].kind == View::Kind::Memory) add(Source::Argument, memory_[k], k, &views_[k]);
-    for (const auto& [memory, made] : w_.made) add(Source::Block, memory, size_t(made), nullptr);
+  static bool gives_outside(const RecordedBackward& b) {
+    const Program& p = b.program.program;
+    return std::any_of(p.outputs.begin(), p.outputs.end(), [&](const View& v) {
+      const int block = block_of(v);
+      return block >= 0 && p.blocks[size_t(block)].kind == Block::Kind::Outside && !b.program.moves[size_t(block)];
+    });
   }
 
-  /// The graph is gone: what is alive of it is kept by somebody else.
-  void end() {
+  /// Gradients of the results, and the arguments that the graph keeps: two of them may lie in the same memory.
+  std::vector<Tensor> inputs_of_backward(const std::vector<Tensor>& seeds, RecordedBackward& b) const {
+    std::vector<Tensor> inputs = seeds;
+    for (size_t k = 0; k < memory_.size(); ++k) {
+      if (!memory_[k].lock()) continue;
+      b.kept_arguments.push_back(k);
+      const View& v = views_[k];
+      TensorImpl& p = *new TensorImpl;
+      inputs.emplace_back(&p);
+      p.storage = StoragePtr(memory_[k].get()), p.dtype = v.dtype, p.device = v.device, p.offset = v.offset;
+      p.sizes = v.shape, p.strides = v.strides, p.numel = numel_of(v.shape);
+      p.contiguous = is_contiguous(v.shape, v.strides);
+    }
+    return inputs;
+  }
+  /// What forward left becomes inputs too.
+  void find_kept_blocks(Program& p, RecordedBackward& b) const {
+    for (const auto& [memory, made] : w_.made)
+      for (size_t i = 0; i < p.blocks.size(); ++i)
+        if (p.blocks[i].kind == Block::Kind::Outside && p.blocks[i].memory.get() == memory.get())
+          b.kept_blocks.push_back(made), p.inputs.push_back(all_of(p, int(i)));
+  }
+
+  void end(bool dying) {
     const bool kept =
         std::any_of(roots_.begin(), roots_.end(), [](const Tensor& y) { return y.impl().refs.load() > 1; });
+    Node* last = nullptr;
+    if (w_.sample && (w_.sample->backward || !w_.sample->why.empty())) {
+      if (kept && w_.sample->why.empty()) w_.sample->why = "a result is kept outside too: keep what the call returns";
+      last = NodeBuilder::make<LastNode>("compiled", {}, std::move(w_), std::move(memory_));
+    }
+    if (last && dying) last->release();  // of nodes that die, those that were let go of last are the first
     roots_.clear();
-    if (!w_.sample) return;
-    std::unique_ptr<Sample> s = std::move(w_.sample);
-    if (!s->backward && s->why.empty()) return;
-    if (kept && s->why.empty()) s->why = "a result is kept outside too: keep what the call returns";
-    Recorded& f = s->forward;
-    for (size_t k = 0; k < memory_.size(); ++k)
-      if (aliased_[k] && memory_[k].alive() && s->why.empty())
-        s->why = "an argument is kept outside: copy_() it into a tensor that exists before";
-    for (const auto& [memory, block] : w_.made) {
-      if (f.moves[size_t(block)]) continue;
-      if (memory.alive() && s->why.empty()) s->why = "a tensor that is made inside is kept outside, but not returned";
-    }
-    for (size_t i = 0; i < f.program.blocks.size();
-         ++i)  // also what no kernel has seen, such as shapes that a node keeps
-      if (Block& b = f.program.blocks[i]; b.kind != Block::Kind::Outside && b.death < 0 && !f.moves[i])
-        b.death = int(f.program.calls.size());
-    auto next = f.program.outputs.begin() + int64_t(s->returned);
-    for (size_t k = 0; s->backward && k < s->backward->sources.size(); ++k) {
-      const Source& x = s->backward->sources[k];
-      if (x.kind != Source::Block) continue;
-      f.program.blocks[x.index].death = -1, f.moves[x.index] = true;
-      next = f.program.outputs.insert(next, all_of(f.program, int(x.index))) + 1, ++s->kept;
-    }
-    const std::lock_guard lock(w_.to->mutex);
-    w_.to->done.push_back(std::move(s));
+    if (last && !dying) last->release();
   }
 
   Waiting w_;
@@ -224,12 +282,37 @@ class WaitingNode final : public Node {
   std::vector<size_t> results_;  // which ones of the call's
   std::vector<WeakTensor> leaves_;
   std::vector<size_t> arguments_;
-  std::vector<detail::Weak<Storage>> memory_;  // of arguments
+  std::vector<detail::Weak<Storage>> memory_;  // of arguments' aliases
   std::vector<View> views_;
-  std::vector<bool> aliased_;  // nobody but the function has seen it
+  std::vector<bool> defined_;  // gradients, in the last backward
 };
 
+/// Is there what the graph cannot be cut off from?
+std::string strange_graph(const Waiting& w, const std::vector<Tensor>& outputs, const std::vector<size_t>& results,
+                          const Ends& ends) {
+  for (const size_t i : results)
+    if (const TapeMeta* meta = TapeMeta::find(outputs[i]); meta && meta->retained)
+      return "retain_grad() of a result: call it on what the function returns";
+  for (const Tensor& leaf : ends.leaves)
+    for (const auto& [memory, block] : w.made)
+      if (memory.get() == root_of(leaf.impl().storage.get())) return "a leaf that is made inside is differentiated";
+  return "";
+}
+
 }  // namespace
+
+void hand_out_kept(Sample& s) {
+  Recorded& f = s.forward;
+  for (size_t i = 0; i < f.program.blocks.size(); ++i) {
+    Block& b = f.program.blocks[i];
+    if (b.kind != Block::Kind::Outside && b.death < 0 && !f.moves[i]) b.death = int(f.program.calls.size());
+  }
+  auto next = f.program.outputs.begin() + int64_t(s.returned.size());
+  for (const int block : s.backward->kept_blocks) {
+    f.program.blocks[size_t(block)].death = -1, f.moves[size_t(block)] = true;
+    next = f.program.outputs.insert(next, all_of(f.program, block)) + 1;
+  }
+}
 
 bool tie_waiting(Waiting&& w, std::vector<Tensor>& outputs, std::string& why) {
   std::vector<size_t> results;
@@ -237,6 +320,7 @@ bool tie_waiting(Waiting&& w, std::vector<Tensor>& outputs, std::string& why) {
   why = strange_results(w.sample->forward.program, outputs, results);
   if (why.empty() && !find_ends(w, outputs, ends))
     why = "a tensor from outside has a history that is not the function's: pass it as an argument";
+  if (why.empty()) why = strange_graph(w, outputs, results, ends);
   if (!why.empty()) return false;
   std::vector<Tensor> roots, inputs = ends.leaves;
   for (const size_t i : results) roots.push_back(outputs[i]), outputs[i] = outputs[i].detach();
@@ -251,15 +335,15 @@ bool tie_waiting(Waiting&& w, std::vector<Tensor>& outputs, std::string& why) {
 
 std::string difference(const Sample& a, const Sample& b) {
   if (std::string why = difference(a.forward, b.forward); !why.empty()) return why;
-  if (bool(a.backward) != bool(b.backward)) return "a result is differentiated, or not";
-  if (!a.backward) return "";
+  if (!a.backward || !b.backward) return "";
   const RecordedBackward &x = *a.backward, &y = *b.backward;
   const auto same_leaf = [](const WeakTensor& l, const WeakTensor& m) { return l->is_same(*m); };
   if (x.results != y.results || x.arguments != y.arguments ||
       !std::equal(x.leaves.begin(), x.leaves.end(), y.leaves.begin(), y.leaves.end(), same_leaf))
     return "other gradients than before";
   if (std::string why = difference(x.program, y.program); !why.empty()) return "backward: " + why;
-  return x.sources == y.sources ? "" : "other values are kept for backward than before";
+  const bool same = x.kept_arguments == y.kept_arguments && x.kept_blocks == y.kept_blocks;
+  return same ? "" : "other values are kept for backward than before";
 }
 
 }  // namespace tapir::inline v0::ir

@@ -4,8 +4,11 @@
 // made and tied to one node instead. When backward() comes to that node, the graph behind it is differentiated and recorded as well: the second
 // program. What the graph kept from forward to backward are blocks that the first program makes and the second one reads: results of the
 // first beside those that the function returns, and arguments of the second beside the gradients of the results.
-// A replay runs the first program and ties its results to a node that has what is kept, and that runs the second program: everything else
-// (accumulation, hooks, several calls before one backward, retain_graph) is the engine's as ever.
+// A replay runs the first program and ties its results to a node that has what is kept, and that runs the second program. Accumulation, hooks
+// of leaves, several calls before one backward and retain_graph are the engine's as in eager code. What one node for all results changes:
+// - Which results have gradients is part of the program. A replayed call that is differentiated otherwise is refused, as is one that is
+//   differentiated twice; the next ones run as they are. So does a function whose results are differentiated one after the other.
+// - What backward reads is checked for writes where forward had it too and backward does not write it: there a graph keeps values.
 #include <memory>
 #include <mutex>
 
@@ -15,17 +18,12 @@
 
 namespace tapir::inline v0::ir {
 
-/// What a backward program reads beside gradients: a block that the forward program makes, or an argument of the call.
-struct Source {
-  enum Kind : uint8_t { Block, Argument } kind;
-  size_t index;
-  bool operator==(const Source&) const = default;
-};
 struct RecordedBackward {
-  Recorded program;             // its inputs: gradients of `results`, then `sources`
-  std::vector<size_t> results;  // of the call, those with a history
-  std::vector<Source> sources;
-  std::vector<WeakTensor> leaves;  // its outputs: their gradients, then those of `arguments`
+  Recorded program;                    // its inputs: gradients of `results`, then what is kept: arguments, then blocks
+  std::vector<size_t> results;         // of the call, those with a history
+  std::vector<size_t> kept_arguments;  // of the call, which backward reads
+  std::vector<int> kept_blocks;        // that the forward program makes and backward reads
+  std::vector<WeakTensor> leaves;      // its outputs: their gradients, then those of `arguments`
   std::vector<size_t> arguments;
 };
 
@@ -34,12 +32,17 @@ struct Sample {
   Recorded forward;
   std::unique_ptr<RecordedBackward> backward = {};  // of a differentiable call, once that was differentiated
   std::unique_ptr<detail::CompileCall::Frame> frame = {};
-  size_t arguments = 0, returned = 0,
-         kept = 0;         // tensors; the program's results are those of the call, and what is kept for backward
-  Notes notes = {};        // what keep() does not take
-  std::string why = {};    // it cannot be replayed
-  bool permanent = false;  // nor can another of the same signature
+  size_t arguments = 0;               // tensors
+  std::vector<size_t> returned = {};  // results, as numbers of the arguments that they are; kMade for others
+  bool checked = false;               // there was a program when it was made
+  bool differentiable = false;        // its graph keeps memory
+  Notes notes = {};                   // what keep() does not take
+  std::string why = {};               // it cannot be replayed
+  bool permanent = false;             // nor can another of the same signature
 };
+constexpr size_t kMade = ~size_t(0);
+/// The forward program gives what backward reads too, behind the call's results; the rest of what the graph kept ends in it.
+void hand_out_kept(Sample& sample);
 /// What two recorded calls do differently, in words; empty: nothing.
 std::string difference(const Sample& before, const Sample& after);
 
@@ -51,11 +54,12 @@ struct Samples {
 
 /// A call that was recorded, between its forward and its backward.
 struct Waiting {
-  std::unique_ptr<Sample> sample;
-  uint64_t first = 0;                                       // number of the first node that it made
-  std::vector<Tensor> arguments;                            // as the function got them
-  std::vector<std::pair<detail::Weak<Storage>, int>> made;  // memory that the forward program leaves, and its block
-  std::shared_ptr<Samples> to;
+  uint64_t first = 0;                   // number of the first node that it made
+  std::unique_ptr<Sample> sample = {};  // null: nobody is interested any more
+  std::vector<Tensor> arguments = {};   // as the function got them
+  std::vector<std::pair<detail::Weak<Storage>, int>> made =
+      {};  // memory that the forward program leaves, and its block
+  std::shared_ptr<Samples> to = {};
 };
 /// Memory of the program that is alive at its end; before keep().
 std::vector<std::pair<detail::Weak<Storage>, int>> memory_left_by(const Program& program);
@@ -63,6 +67,8 @@ std::vector<std::pair<detail::Weak<Storage>, int>> memory_left_by(const Program&
 /// sample over. False: that cannot be, `why` says why, and the outputs are as they were.
 bool tie_waiting(Waiting&& waiting, std::vector<Tensor>& outputs, std::string& why);
 
+/// Does somebody hold a result or a gradient that the call made, or its memory, beside the caller and the leaf? A result has two handles there.
+bool is_kept(const Recorded& r, const std::vector<Tensor>& outputs);
 /// Could somebody differentiate y again?
 bool has_live_graph(const Tensor& y);
 /// Bytes of a block, all of it.

@@ -4,6 +4,7 @@
 
 #include "../../autograd/record.h"
 #include "../../core/recorder.h"
+#include "../program/uses.h"
 
 namespace tapir::inline v0::ir {
 
@@ -13,19 +14,30 @@ std::vector<Tensor> placeholders(std::span<const View> views) {
   return out;
 }
 
-/// They stand first.
-static size_t arguments_among(const std::vector<Source>& sources) {
-  return size_t(
-      std::count_if(sources.begin(), sources.end(), [](const Source& s) { return s.kind == Source::Argument; }));
+/// What backward reads outside that a graph would have kept: forward had it too, and backward leaves it as it is.
+static std::vector<View> kept_outside(const Recorded& backward, const Recorded& forward) {
+  std::vector<View> out(backward.storages.size());
+  for (size_t i = 0; i < out.size(); ++i) {
+    const Recorded::Seen& s = backward.storages[i];
+    const bool had = std::any_of(forward.storages.begin(), forward.storages.end(),
+                                 [&](const Recorded::Seen& f) { return f.storage.get() == s.storage.get(); });
+    if (!had || backward.program.blocks[size_t(s.block)].written) continue;
+    for (const Call& call : backward.program.calls)
+      each_view(call, [&](const View& v, Access) {
+        if (v.block == s.block && out[i].kind == View::Kind::Absent) out[i] = v;
+      });
+  }
+  return out;
 }
 
-Backward::Backward(RecordedBackward recorded, const CompileOptions& options)
+Backward::Backward(RecordedBackward recorded, const Recorded& forward, const CompileOptions& options)
     : Backward(std::move(recorded), placeholders(recorded.program.program.inputs),
-               placeholders(recorded.program.program.outputs), options) {}
+               placeholders(recorded.program.program.outputs), forward, options) {}
 Backward::Backward(RecordedBackward&& recorded, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
-                   const CompileOptions& options)
-    : r_(std::move(recorded)), replay_(std::move(r_.program), inputs, outputs, {}, options,
-                                       {.arguments = r_.results.size() + arguments_among(r_.sources)}) {}
+                   const Recorded& forward, const CompileOptions& options)
+    : r_(std::move(recorded)), kept_outside_(kept_outside(r_.program, forward)),
+      replay_(std::move(r_.program), inputs, outputs, {}, options,
+              {.arguments = r_.results.size() + r_.kept_arguments.size()}) {}
 
 Fit Backward::fit(const char*& why, Held& held) const {
   for (const WeakTensor& leaf : r_.leaves)
@@ -48,9 +60,8 @@ std::string Backward::refused() const {
 void Backward::refuse(const std::string& what) {
   refused_ = what;
   fail(ErrorKind::Value,
-       "[compile] {}, which the recorded calls did not: this call was replayed and has no program for that. The next "
-       "calls "
-       "run as they are",
+       "[compile] {}, other than in the recorded calls: this call was replayed, and there is no program for that. Call "
+       "reset() before such a change; the next calls run as they are",
        what);
 }
 
@@ -60,12 +71,12 @@ std::vector<Tensor> Backward::seeds_of(const Grads& gradients) {
   for (int64_t i = 0; i < gradients.size(); ++i) {
     const View& v = replay_.recorded().program.inputs[size_t(i)];
     Tensor g = gradients[i];
-    if (v.kind != View::Kind::Memory) {
-      if (g.defined()) refuse("a gradient flows into result " + std::to_string(r_.results[size_t(i)]));
-    } else if (!g.defined() || !(g.strides() == v.strides)) {
-      Tensor same = empty_strided(v.shape, v.strides, {.dtype = v.dtype, .device = v.device});
-      if (g.defined()) backend(same).copy(context(same), {same, g});
-      else backend(same).fill(context(same), {same, 0});
+    if (const bool there = v.kind == View::Kind::Memory; there != g.defined())
+      refuse(tapir::format(there ? "result {} has no gradient" : "result {} has a gradient",
+                           int64_t(r_.results[size_t(i)])));
+    if (g.defined() && !(g.strides() == v.strides)) {
+      const Tensor same = empty_strided(v.shape, v.strides, {.dtype = v.dtype, .device = v.device});
+      backend(same).copy(context(same), {same, g});
       g = same;
     }
     out.push_back(std::move(g));
@@ -87,17 +98,18 @@ std::vector<Tensor> Backward::run(const Grads& gradients, std::vector<Tensor> ke
 class BackwardNode final : public Node {
  public:
   BackwardNode(std::shared_ptr<Backward> program, std::span<const Tensor> kept, const RandomState& random)
-      : program_(std::move(program)), random_(random) {
+      : program_(std::move(program)), random_(random), kept_(kept.size()) {
     const auto& outside = program_->replay().recorded().storages;
     saved_.reserve(kept.size() + outside.size());
-    kept_ = kept.size();
     for (const Tensor& x : kept) saved_.emplace_back(x, std::span<const Tensor>());
-    for (const Recorded::Seen& s : outside) {
+    for (size_t i = 0; i < outside.size(); ++i) {
+      held_.push_back(StoragePtr::share(outside[i].storage.get()));
+      const View& v = program_->kept_outside_[i];
+      if (v.kind == View::Kind::Absent) continue;
       Tensor t(new TensorImpl);
       TensorImpl& p = t.impl();
-      p.storage = StoragePtr::share(s.storage.get());
-      p.dtype = kUInt8, p.device = p.storage->device, p.sizes = p.storage->bytes, p.strides = 1;
-      p.numel = p.storage->bytes;
+      p.storage = held_.back(), p.dtype = v.dtype, p.device = v.device;
+      p.sizes = v.shape, p.strides = v.strides, p.numel = numel_of(v.shape);
       saved_.emplace_back(t, std::span<const Tensor>());
     }
   }
@@ -116,13 +128,14 @@ class BackwardNode final : public Node {
     for (size_t i = 0; i < found.size(); ++i) out[int64_t(i)] = std::move(found[i]);
     return out;
   }
-  void free_saved() override { saved_.clear(), freed = true; }
+  void free_saved() override { saved_.clear(), held_.clear(), freed = true; }
 
  private:
   std::shared_ptr<Backward> program_;
-  std::vector<SavedTensor> saved_;  // what is kept, then what it reads outside
-  size_t kept_ = 0;
   RandomState random_;
+  size_t kept_;
+  std::vector<SavedTensor> saved_;  // what is kept, then what backward reads outside as it was
+  std::vector<StoragePtr> held_;    // all that it reads outside
 };
 
 void Backward::tie(const std::shared_ptr<Backward>& program, std::span<const Tensor> arguments,
@@ -132,11 +145,10 @@ void Backward::tie(const std::shared_ptr<Backward>& program, std::span<const Ten
   for (const WeakTensor& leaf : r.leaves) inputs.push_back(leaf.lock());
   for (const size_t i : r.arguments) inputs.push_back(arguments[i]);
   for (const size_t i : r.results) tied.push_back(results[i]);
-  const auto blocks =
-      std::count_if(r.sources.begin(), r.sources.end(), [](auto& s) { return s.kind == Source::Block; });
-  auto next = results.end() - blocks;
-  for (const Source& s : r.sources) kept.push_back(s.kind == Source::Block ? *next++ : arguments[s.index]);
-  results.resize(results.size() - blocks);
+  for (const size_t i : r.kept_arguments) kept.push_back(arguments[i]);
+  const auto blocks = results.end() - int64_t(r.kept_blocks.size());
+  kept.insert(kept.end(), blocks, results.end());
+  results.erase(blocks, results.end());
   tie_outputs(NodeBuilder::make<BackwardNode>("compiled", std::span<const Tensor>(inputs), program,
                                               std::span<const Tensor>(kept), random),
               tied);

@@ -13,7 +13,7 @@ std::vector<Tensor> placeholders(std::span<const View> views);
 
 class Backward {
  public:
-  Backward(RecordedBackward recorded, const CompileOptions& options);
+  Backward(RecordedBackward recorded, const Recorded& forward, const CompileOptions& options);
   /// Ties the results of a run of the forward program to a node that runs this one. `results`: those of the call, and behind them the
   /// blocks that are kept for backward, which are taken away. `random`: of the generator before that run.
   static void tie(const std::shared_ptr<Backward>& program, std::span<const Tensor> arguments,
@@ -28,11 +28,12 @@ class Backward {
  private:
   friend class BackwardNode;
   Backward(RecordedBackward&& recorded, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
-           const CompileOptions& options);
+           const Recorded& forward, const CompileOptions& options);
   std::vector<Tensor> run(const Grads& gradients, std::vector<Tensor> kept, const RandomState& random);
   std::vector<Tensor> seeds_of(const Grads& gradients);
   [[noreturn]] void refuse(const std::string& what);
-  RecordedBackward r_;  // without its program
+  RecordedBackward r_;              // without its program
+  std::vector<View> kept_outside_;  // of the program's storages, those that must be as they were; Absent for the others
   Replay replay_;
   mutable std::mutex mutex_;
   std::string refused_;

@@ -41,6 +41,25 @@ template <class F> int64_t replays_of(const Compiled<F>& f) {
   return all;
 }
 
+/// run(options) gives the same tensors eager and compiled: without checks, with the usual ones, and with every call checked.
+template <class Run> void check_like_eager(Run run) {
+  manual_seed(3);
+  const std::vector<Tensor> want = run(CompileOptions{.enabled = false});
+  for (const double verify : {0., -1., 1.}) {
+    manual_seed(3);
+    const std::vector<Tensor> got = run(CompileOptions{.verify = verify});
+    REQUIRE(got.size() == want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      INFO("verify " << verify << ", tensor " << i);
+      CHECK(same_values(got[i], want[i]));
+    }
+  }
+}
+inline Tensor wave(const Shape& shape, double step) {
+  return sin(arange(0., double(numel_of(shape)), 1., {.dtype = kFloat32}) * step).reshape(shape);
+}
+inline Tensor copy_of(const Tensor& x) { return x.defined() ? x.detach().clone() : x; }
+
 /// `make(net)` gives a step of a net, called with `batch(i)`. After each of ten steps eager and compiled code left the same.
 template <class MakeNet, class MakeStep, class Batch>
 void check_compiled(MakeNet make_net, MakeStep make_step, Batch batch, double tolerance = 1e-5, int steps = 10,

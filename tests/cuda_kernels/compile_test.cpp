@@ -22,9 +22,6 @@ namespace {
 using Step = std::function<Tensor(const Tensor&, const Tensor&)>;
 using Batch = std::function<std::pair<Tensor, Tensor>(int)>;
 
-Tensor wave(const Shape& shape, double step) {
-  return sin(arange(0., double(numel_of(shape)), 1., {.dtype = kFloat32}) * step).reshape(shape);
-}
 auto labels = [](int64_t n, int i, int64_t classes) { return remainder(arange(n) + i, classes).to(kInt64); };
 const Batch rows = [](int i) { return std::pair(wave({6, 8}, 0.1 * (i + 1)), labels(6, i, 4)); };
 Batch texts(int64_t n, int64_t length, int64_t words) {

@@ -1,0 +1,306 @@
+// What could tell a compiled differentiable call from an eager one: shared memory, missing gradients, what hooks and f itself keep.
+#include "../core/messages.h"
+#include "steps.h"
+
+using namespace tapir;
+using namespace tapir_tests;
+
+namespace {
+
+using Left = std::vector<Tensor>;
+
+/// Two results behind one product.
+struct Two {
+  Tensor w = wave({3}, .3).requires_grad_(), v = wave({3}, .7).requires_grad_();
+  std::vector<Tensor> operator()(const Tensor& x) const {
+    const Tensor h = w * x;
+    return {tanh(h), sqrt(v * relu(h))};
+  }
+  void clear() {
+    for (const Tensor& p : {w, v}) p.set_grad({});
+  }
+};
+struct NormNet : nn::Module {
+  nn::Linear a{4, 4};
+  nn::BatchNorm1d bn{4};
+  nn::Dropout d{.5};
+  Tensor forward(const Tensor& x) { return d(bn(a(x))); }
+  TAPIR_FIELDS(a, bn, d)
+};
+/// A function that the same tensors, two handles to the same memory, or different ones are passed to, in turn.
+template <class Second> void check_sharing(Second second) {
+  check_like_eager([&](const CompileOptions& options) {
+    Left left;
+    Tensor v = wave({3, 3}, .7).requires_grad_(), u = wave({3, 3}, .2).requires_grad_();
+    auto fast = compile([](const Tensor& a, const Tensor& b) { return sum(a * b * b); }, options);
+    for (int i = 0; i < 24; ++i) {
+      for (const Tensor& p : {v, u}) p.set_grad({});
+      const Tensor h = v * 2. + i, k = u * 3.;
+      const Tensor y = fast(h, second(h, (i / 4) % 2 ? k : h));
+      y.backward();
+      for (const Tensor& t : {y, v.grad(), u.grad()}) left.push_back(copy_of(t));
+    }
+    return left;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("differentiable calls: arguments with a history that share memory, and others that do not") {
+  check_sharing([](const Tensor&, const Tensor& x) { return x; });
+  check_sharing([](const Tensor&, const Tensor& x) { return x.t(); });
+  check_sharing([](const Tensor&, const Tensor& x) { return x.detach(); });
+  check_sharing([](const Tensor&, const Tensor& x) { return x.view({3, 3}); });
+  check_like_eager([](const CompileOptions& options) {  // rows of one tensor
+    Left left;
+    Tensor e = wave({4, 3}, .7).requires_grad_();
+    auto fast = compile([](const Tensor& a, const Tensor& b) { return sum(a * b * b); }, options);
+    for (int i = 0; i < 20; ++i) {
+      e.set_grad({});
+      const Tensor h = e * 2.;
+      const Tensor y = fast(h[i % 4], h[(i / 3) % 4]);
+      y.backward();
+      left.push_back(copy_of(y)), left.push_back(copy_of(e.grad()));
+    }
+    return left;
+  });
+  check_like_eager([](const CompileOptions& options) {  // and of captured tensors
+    Left left;
+    Tensor v = wave({3}, .7).requires_grad_(), kept;
+    auto fast = compile([&](const Tensor& a) { return sum(a * kept); }, options);
+    for (int i = 0; i < 12; ++i) {
+      v.set_grad({});
+      const Tensor h = v * (1. + i);
+      kept = h.detach();
+      fast(h).backward();
+      left.push_back(copy_of(v.grad()));
+    }
+    return left;
+  });
+}
+
+TEST_CASE("differentiable calls: which results have gradients is part of the program") {
+  for (const bool always : {true, false}) {  // never, or only while it is recorded
+    Two m;
+    auto fast = compile([&](const Tensor& x) { return m(x); }, {.verify = 0});
+    for (int i = 0; i < 8; ++i) {
+      m.clear();
+      const Tensor x = ones({3}) * (i < 4 ? 1. : -1.);
+      const std::vector<Tensor> y = fast(x);
+      const Tensor loss = i < 4 && !always ? sum(y[0]) + sum(y[1]) : sum(y[0]);
+      if (i == 4 && !always) {
+        CHECK(contains(message_of<ValueError>([&] { loss.backward(); }), "result 1 has no gradient, other than"));
+        continue;
+      }
+      loss.backward();
+      const Tensor got = m.w.grad().clone();
+      if (always || i > 4) CHECK(!m.v.grad().defined());
+      if (always) continue;
+      m.w.set_grad({});
+      const std::vector<Tensor> z = m(x);
+      (i < 4 ? sum(z[0]) + sum(z[1]) : sum(z[0])).backward();
+      CHECK(same_values(got, m.w.grad()));
+    }
+    if (always) CHECK(replays_of(fast) >= 5);
+    else CHECK(contains(fast.explain(), "result 1 has no gradient"));
+  }
+  Two m;  // and the other way round
+  auto fast = compile([&](const Tensor& x) { return m(x); }, {.verify = 0});
+  for (int i = 0; i < 6; ++i) sum(fast(ones({3}))[0]).backward();
+  REQUIRE(fast.programs() == 1);
+  const std::vector<Tensor> y = fast(ones({3}));
+  const Tensor loss = sum(y[0]) + sum(y[1]);
+  CHECK(contains(message_of<ValueError>([&] { loss.backward(); }), "result 1 has a gradient, other than"));
+}
+
+TEST_CASE("differentiable calls: results that are differentiated one after the other run as they are") {
+  check_like_eager([](const CompileOptions& options) {
+    Left left;
+    Two m;
+    auto fast = compile([&](const Tensor& x) { return m(x); }, options);
+    for (int i = 0; i < 8; ++i) {
+      m.clear();
+      const std::vector<Tensor> y = fast(ones({3}) * (1. + i));
+      sum(y[0]).backward({}, true);
+      left.push_back(copy_of(m.w.grad()));
+      sum(y[1]).backward();
+      for (const Tensor& p : {m.w, m.v}) left.push_back(copy_of(p.grad()));
+    }
+    if (options.enabled) CHECK(contains(fast.explain(), "results are differentiated one after the other"));
+    return left;
+  });
+  check_like_eager([](const CompileOptions& options) {  // graphs that have nothing in common
+    Left left;
+    nn::Linear p{4, 2}, q{4, 2};
+    auto fast = compile([&](const Tensor& x) { return std::vector<Tensor>{p(x), q(x)}; }, options);
+    for (int i = 0; i < 8; ++i) {
+      p.zero_grad(), q.zero_grad();
+      const std::vector<Tensor> y = fast(wave({5, 4}, .2 + i));
+      sum(square(y[0])).backward();
+      sum(square(y[1])).backward();
+      left.push_back(copy_of(p.weight.grad())), left.push_back(copy_of(q.weight.grad()));
+    }
+    return left;
+  });
+}
+
+TEST_CASE("differentiable calls are checked where the backward that they get is another one, or none") {
+  for (const bool differentiated : {true, false}) {
+    Tensor w = wave({3}, .3).requires_grad_(), v = wave({3}, .3).requires_grad_();
+    double k = 1;
+    auto fast = compile([&](const Tensor& x) { return tanh(w * x) * v * k; }, {.verify = .3});
+    int wrong = 0;
+    for (int i = 0; i < 300; ++i) {
+      if (i == 100) k = 5;
+      const Tensor y = fast(ones({3})), want = tanh(w * 1.) * v * k;
+      wrong += !same_values(y.detach(), want.detach());
+      if (i < 4) sum(y).backward();
+      else if (differentiated) grad({sum(y)}, {w});
+    }
+    INFO(fast.explain());
+    CHECK(wrong < 30);
+    CHECK(contains(fast.explain(), "var"));
+  }
+}
+
+TEST_CASE("differentiable calls: what hooks keep, read and write") {
+  check_like_eager([](const CompileOptions& options) {  // a result's gradient, and one inside
+    Left left;
+    Two m;
+    Tensor outer, inner, stat = zeros({3}), scale = ones({3});
+    auto fast = compile(
+        [&](const Tensor& x) {
+          const Tensor h = m.w * x, y = tanh(h);
+          h.register_hook([&](const Tensor& g) { return inner = g, stat.add_(g), g * scale; });
+          y.register_hook([&](const Tensor& g) { outer = g; });
+          return y;
+        },
+        options);
+    for (int i = 0; i < 40; ++i) {
+      m.clear();
+      const Tensor y = fast(ones({3}) * (1. + i));
+      scale.fill_(i + 1.);
+      sum(y * (i + 1.)).backward();
+      for (const Tensor& t : {outer, inner, stat, m.w.grad()}) left.push_back(copy_of(t));
+    }
+    return left;
+  });
+  check_like_eager([](const CompileOptions& options) {  // state of a hook, in two calls of one backward: this is a program
+    Left left;
+    Two m;
+    Tensor stat = zeros({3});
+    auto fast = compile(
+        [&](const Tensor& x) {
+          const Tensor h = tanh(m.w * x);
+          h.register_hook([&](const Tensor& g) { stat.add_(g); });
+          return sum(h * x);
+        },
+        options);
+    for (int i = 0; i < 12; ++i) {
+      m.clear();
+      (fast(ones({3}) * (1. + i)) + fast(ones({3}) * .5)).backward();
+      left.push_back(copy_of(stat)), left.push_back(copy_of(m.w.grad()));
+    }
+    if (options.enabled) CHECK(replays_of(fast) >= 15);
+    return left;
+  });
+  check_like_eager([](const CompileOptions& options) {  // retain_grad()
+    Left left;
+    Two m;
+    auto fast = compile(
+        [&](const Tensor& x) {
+          const Tensor h = tanh(m.w * x);
+          h.retain_grad();
+          return h;
+        },
+        options);
+    for (int i = 0; i < 8; ++i) {
+      const Tensor y = fast(ones({3}) * (1. + i));
+      sum(y * (i + 1.)).backward();
+      left.push_back(copy_of(y.grad()));
+    }
+    return left;
+  });
+}
+
+TEST_CASE("differentiable calls: arguments that f keeps, writes or returns") {
+  check_like_eager([](const CompileOptions& options) {
+    Left left;
+    Tensor v = wave({3}, .7).requires_grad_(), kept;
+    auto fast = compile([&](const Tensor& a) { return kept = a, sum(a * a); }, options);
+    for (int i = 0; i < 8; ++i) {
+      v.set_grad({});
+      fast(v * (1. + i)).backward();
+      left.push_back(copy_of(kept)), left.push_back(copy_of(v.grad()));
+    }
+    return left;
+  });
+  check_like_eager([](const CompileOptions& options) {
+    Left left;
+    Two m;
+    auto fast = compile(
+        [&](const Tensor& x) {
+          {
+            NoGrad guard;
+            x.add_(1.);
+          }
+          return std::vector<Tensor>{tanh(m.w * x), x};
+        },
+        options);
+    for (int i = 0; i < 12; ++i) {
+      m.clear();
+      const Tensor x = wave({3}, .1 * i);
+      const std::vector<Tensor> y = fast(x);
+      CHECK(y[1].is_same(x));
+      sum(y[0]).backward();
+      left.push_back(copy_of(x)), left.push_back(copy_of(m.w.grad()));
+    }
+    if (options.enabled) CHECK(replays_of(fast) >= 6);
+    return left;
+  });
+  check_like_eager([](const CompileOptions& options) {  // an argument's history goes on in place
+    Left left;
+    Tensor v = wave({3}, .7).requires_grad_(), u = wave({3}, .2).requires_grad_();
+    auto fast = compile([&](const Tensor& a) { a.mul_(u); }, options);
+    for (int i = 0; i < 8; ++i) {
+      for (const Tensor& p : {v, u}) p.set_grad({});
+      const Tensor h = v * (1. + i);
+      fast(h);
+      sum(square(h)).backward();
+      for (const Tensor& p : {v, u}) left.push_back(copy_of(p.grad()));
+    }
+    return left;
+  });
+}
+
+TEST_CASE("differentiable calls: forwards of both modes before one backward, and batches without rows") {
+  check_like_eager([](const CompileOptions& options) {
+    Left left;
+    NormNet net;
+    auto fast = compile(net, options);
+    for (int i = 0; i < 16; ++i) {
+      net.zero_grad();
+      const Tensor x = wave({6, 4}, .3 + i);
+      net.train();
+      Tensor loss = sum(square(fast(x))) + sum(fast(x * 2));
+      net.eval();
+      loss = loss + sum(square(fast(x))) + sum(fast(x * 3));
+      loss.backward();
+      for (const Tensor& t : left_by(net)) left.push_back(t);
+    }
+    INFO(fast.explain());
+    if (options.enabled) CHECK(!contains(fast.explain(), "var"));
+    return left;
+  });
+  check_like_eager([](const CompileOptions& options) {
+    Left left;
+    nn::Linear net{4, 3};
+    auto fast = compile(net, options);
+    for (int i = 0; i < 8; ++i) {
+      net.zero_grad();
+      sum(fast(zeros({0, 4}))).backward();
+      left.push_back(copy_of(net.weight.grad()));
+    }
+    return left;
+  });
+}
