@@ -6,6 +6,7 @@
 #include "autograd/function.h"
 #include "autograd/saved_hooks.h"
 #include "compile/compile.h"
+#include "compile/custom_call.h"
 #include "core/allocator.h"
 #include "core/cuda.h"
 #include "core/generator.h"

@@ -6,6 +6,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 
 namespace tapir::inline v0 {
 
@@ -44,9 +46,8 @@ static std::string path_of(const std::string& modules) {
 }
 
 /// "function at file:line" by the program addr2line, where it is installed; without the place where that has no debug information.
-static std::string line_of(const Dl_info& in, void* address) {
-  const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(in.dli_fbase) - 1;
-  std::string file = in.dli_fname, command = "addr2line -Cfpse '";
+static std::string line_of(const std::string& file, uintptr_t offset) {
+  std::string command = "addr2line -Cfpse '";
   if (file.find('\'') != std::string::npos) return "";
   char text[32];
   std::snprintf(text, sizeof(text), "' 0x%zx 2>&1", size_t(offset));
@@ -59,6 +60,17 @@ static std::string line_of(const Dl_info& in, void* address) {
   const size_t at = s.find(" at ");
   if (at == std::string::npos || s.starts_with("??")) return "";
   return s.find("??:", at) == std::string::npos ? s : s.substr(0, at);
+}
+
+/// The same, asked once for each place: a large program takes a second.
+static const std::string& known_line_of(const Dl_info& in, void* address) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, uintptr_t>, std::string> known;
+  const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(in.dli_fbase) - 1;
+  const std::lock_guard lock(mutex);
+  const auto [at, fresh] = known.try_emplace({in.dli_fname, offset});
+  if (fresh) at->second = line_of(in.dli_fname, offset);
+  return at->second;
 }
 
 /// "Net::step" of "Tensor Net::step<int>(Tensor const&) const": no types, for those of a user's function may be ours.
@@ -92,7 +104,7 @@ std::string describe(const CallSite* site) {
     if (!dladdr(site->frames[i], &in) || !in.dli_fname) continue;
     const std::string symbol = in.dli_sname ? demangled(in.dli_sname) : "";
     if (is_ours(symbol)) continue;
-    const std::string line = line_of(in, site->frames[i]);
+    const std::string& line = known_line_of(in, site->frames[i]);
     if (!line.empty() && !is_ours(line.substr(0, line.rfind(" at ")))) where = "called in " + line;
     else if (line.empty() && !symbol.empty()) where = "called in " + symbol;
   }

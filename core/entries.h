@@ -348,19 +348,21 @@ struct CopyBytes {
   Out to;
   In from;
 };
+struct CustomCall;  // of host code, likewise: compile/custom_call.h
 
 /// An entry as a value: its place in the list.
 enum class Id : uint8_t {
 #define TAPIR_X(name, E) name,
   TAPIR_ENTRIES(TAPIR_X)
 #undef TAPIR_X
-      copy_bytes
+      copy_bytes,
+  custom_call
 };
 const char* name_of(Id id);
 
 template <class E> inline constexpr Id id_of = E::is_no_entry;
 #define TAPIR_X(name, E) template <> inline constexpr Id id_of<E> = Id::name;
-TAPIR_ENTRIES(TAPIR_X) TAPIR_X(copy_bytes, CopyBytes)
+TAPIR_ENTRIES(TAPIR_X) TAPIR_X(copy_bytes, CopyBytes) TAPIR_X(custom_call, CustomCall)
 #undef TAPIR_X
 
 }  // namespace entry

@@ -36,14 +36,14 @@ template <class E, class F> constexpr void each_field(E& e, F&& f) {
   with_fields(e, [&](auto&... fields) { (f(fields), ...); });
 }
 
-/// f.operator()<E>() for the entry of that id; nothing for copy_bytes.
+/// f.operator()<E>() for the entry of that id; nothing for those beside them.
 template <class F> void with_entry(Id id, F&& f) {
   switch (id) {
 #define X(name, E) \
   case Id::name: return f.template operator()<E>();
     TAPIR_ENTRIES(X)
 #undef X
-    case Id::copy_bytes: return;
+    default: return;
   }
 }
 

@@ -171,12 +171,13 @@ const char* entry::name_of(Id id) {
 #define X(name, E) #name,
       TAPIR_ENTRIES(X)
 #undef X
-          "copy_bytes"};
+          "copy_bytes",
+      "custom_call"};
   return names[size_t(id)];
 }
 
 void call_entry(const BackendTable& table, entry::Id id, Context& ctx, std::span<const TraceArg> args) {
-  check(id != entry::Id::copy_bytes, "[call_entry] expected a kernel entry, got copy_bytes");
+  check(id < entry::Id::copy_bytes, "[call_entry] expected a kernel entry, got {}", entry::name_of(id));
   entry::with_entry(id, [&]<class E>() { call_with<E>(entry::kernel_of<E>(table), ctx, args); });
 }
 

@@ -1,11 +1,13 @@
 #include "ddp.h"
 
 #include <algorithm>
-#include <memory>
+#include <atomic>
 #include <unordered_set>
 
 #include "../autograd/node.h"
+#include "../compile/custom_call.h"
 #include "../core/modes.h"
+#include "../core/versioned.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
 
@@ -92,7 +94,8 @@ uint64_t hash_of(const Tensor& x) {
 
 }  // namespace
 
-struct Reducer::State {
+struct ReducerState {
+  std::atomic<int> refs{1};
   ProcessGroup group;
   DdpOptions options;
   std::vector<Param> params;
@@ -101,10 +104,17 @@ struct Reducer::State {
   std::vector<size_t> arrived;  // in this step
   size_t next = 0;              // bucket to reduce
   int no_sync = 0;
+  tapir::detail::Versioned talks{true};  // compiled programs know whether no_sync is 0
   bool armed = false, ordered = false;
 
   void make_buckets(const std::vector<size_t>& order);
+  tapir::detail::Handle<ReducerState> handle() {
+    retain(this);
+    return tapir::detail::Handle<ReducerState>(this);
+  }
+  bool is_on() const { return talks.flag() && modes.grad; }
   void arm();
+  void arm_now();
   void on_gradient(size_t i);
   void mark_ready(size_t i);
   void launch(Bucket& b);
@@ -113,7 +123,7 @@ struct Reducer::State {
   void follow_arrival();
 };
 
-void Reducer::State::make_buckets(const std::vector<size_t>& order) {
+void ReducerState::make_buckets(const std::vector<size_t>& order) {
   buckets.clear();
   std::vector<std::pair<size_t, int64_t>> open;  // bucket and its elements, one for each dtype and device
   std::vector<int64_t> sizes, places(params.size());
@@ -154,7 +164,10 @@ void Reducer::State::make_buckets(const std::vector<size_t>& order) {
   }
 }
 
-void Reducer::State::arm() {
+void ReducerState::arm() {
+  tapir::custom_call("ddp_forward", {}, {}, [s = handle()](const auto&, const auto&) { s->arm_now(); });
+}
+void ReducerState::arm_now() {
   armed = true;
   next = 0;
   arrived.clear();
@@ -162,8 +175,8 @@ void Reducer::State::arm() {
   for (Bucket& b : buckets) b.pending = b.params.size();
 }
 
-void Reducer::State::on_gradient(size_t i) {
-  if (no_sync > 0) return;
+void ReducerState::on_gradient(size_t i) {
+  if (!talks.flag()) return;
   NoGrad guard;
   Param& p = params[i];
   check(armed,
@@ -177,7 +190,7 @@ void Reducer::State::on_gradient(size_t i) {
   mark_ready(i);
 }
 
-void Reducer::State::mark_ready(size_t i) {
+void ReducerState::mark_ready(size_t i) {
   Param& p = params[i];
   p.ready = true;
   const Tensor g = p.tensor.grad();
@@ -191,13 +204,13 @@ void Reducer::State::mark_ready(size_t i) {
   if (next == buckets.size()) finish();
 }
 
-void Reducer::State::launch(Bucket& b) {
+void ReducerState::launch(Bucket& b) {
   const bool smaller = options.compression && size_of(*options.compression) < size_of(b.flat.dtype());
   b.sent = smaller ? tapir::to(b.flat, *options.compression) : b.flat;
   b.work = group.all_reduce(b.sent, ReduceOp::Mean, true);
 }
 
-void Reducer::State::finish() {
+void ReducerState::finish() {
   armed = false;
   for (Bucket& b : buckets) {
     b.work.wait();
@@ -205,11 +218,12 @@ void Reducer::State::finish() {
     b.work = Work(), b.sent = Tensor();
   }
   if (options.find_unused_parameters) share_unused();
-  else if (!ordered) follow_arrival();
+  else if (!ordered)
+    tapir::custom_call("ddp_order", {}, {}, [s = handle()](const auto&, const auto&) { s->follow_arrival(); });
 }
 
 /// A parameter that some rank used has its mean everywhere; what none used keeps the gradient it had.
-void Reducer::State::share_unused() {
+void ReducerState::share_unused() {
   Tensor used = empty({int64_t(params.size())}, {.dtype = kInt32});
   for (size_t i = 0; i < params.size(); ++i) used.data<int32_t>()[i] = !params[i].unused;
   group.all_reduce(used, ReduceOp::Max);
@@ -217,7 +231,7 @@ void Reducer::State::share_unused() {
     if (params[i].unused && used.data<int32_t>()[i]) params[i].tensor.set_grad(params[i].view);
 }
 
-void Reducer::State::follow_arrival() {
+void ReducerState::follow_arrival() {
   ordered = true;
   Tensor order = empty({int64_t(params.size())}, {.dtype = kInt64});
   std::copy(arrived.begin(), arrived.end(), order.data<int64_t>());
@@ -227,8 +241,7 @@ void Reducer::State::follow_arrival() {
   make_buckets(wanted);
 }
 
-Reducer::Reducer(const Named& parameters, const Named& buffers, const ProcessGroup& group, const DdpOptions& options)
-    : state_(nullptr) {
+Reducer::Reducer(const Named& parameters, const Named& buffers, const ProcessGroup& group, const DdpOptions& options) {
   check(options.bucket_cap_mb > 0 && options.first_bucket_mb > 0, "[{}] expected bucket sizes above 0, got {} and {}",
         kName, options.bucket_cap_mb, options.first_bucket_mb);
   check(!options.compression || size_of(*options.compression) == 2,
@@ -236,7 +249,7 @@ Reducer::Reducer(const Named& parameters, const Named& buffers, const ProcessGro
   check_same(parameters, "parameters", group);
   check_same(buffers, "buffers", group);
   NoGrad guard;
-  auto s = std::make_unique<State>();
+  tapir::detail::Handle<ReducerState> s(new ReducerState);
   s->group = group, s->options = options;
   for (const auto& [name, t] : buffers) s->buffers.push_back(t);
   std::vector<Work> works;
@@ -255,19 +268,23 @@ Reducer::Reducer(const Named& parameters, const Named& buffers, const ProcessGro
   for (size_t i = 0; i < s->params.size(); ++i)
     s->params[i].hook =
         s->params[i].tensor.register_post_accumulate_grad_hook([p = s.get(), i](const Tensor&) { p->on_gradient(i); });
-  state_ = s.release();
+  state_ = std::move(s);
 }
 
+void retain(ReducerState* s) { s->refs.fetch_add(1, std::memory_order_relaxed); }
+void release(ReducerState* s) {
+  if (s->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete s;
+}
 Reducer::~Reducer() {
   for (const Param& p : state_->params) p.tensor.remove_hook(p.hook);
-  delete state_;
 }
 
-int& Reducer::no_sync_depth() { return state_->no_sync; }
+void Reducer::begin_no_sync() { state_->talks.set_flag(++state_->no_sync == 0); }
+void Reducer::end_no_sync() { state_->talks.set_flag(--state_->no_sync == 0); }
 
 void Reducer::before_forward() {
-  State& s = *state_;
-  if (!modes.grad || s.no_sync > 0) return;
+  ReducerState& s = *state_;
+  if (!s.is_on()) return;
   if (s.armed && !s.arrived.empty()) {
     std::string missing;
     for (const Param& p : s.params)
@@ -286,8 +303,8 @@ void Reducer::before_forward() {
 }
 
 void Reducer::after_forward(const std::vector<Tensor>& outputs) {
-  State& s = *state_;
-  if (!modes.grad || s.no_sync > 0) return;
+  ReducerState& s = *state_;
+  if (!s.is_on()) return;
   s.arm();
   if (!s.options.find_unused_parameters) return;
   NoGrad guard;
@@ -298,7 +315,7 @@ void Reducer::after_forward(const std::vector<Tensor>& outputs) {
 }
 
 std::vector<std::string> Reducer::differing_parameters() const {
-  const State& s = *state_;
+  const ReducerState& s = *state_;
   const auto n = int64_t(s.params.size()), ranks = s.group.size();
   Tensor mine = empty({n}, {.dtype = kInt64}), all = empty({ranks * n}, {.dtype = kInt64});
   for (int64_t i = 0; i < n; ++i) mine.data<int64_t>()[i] = int64_t(hash_of(s.params[size_t(i)].tensor));

@@ -21,11 +21,16 @@ struct DdpOptions {
       {};  // kBFloat16 or kFloat16: what gradients travel as (their sums are taken in float32)
 };
 
+struct ReducerState;
+void retain(ReducerState* state);
+void release(ReducerState* state);
+
 // Note [Reducer]
 // Gradients live in flat buckets: each parameter's gradient is a view into one, so that later ones are added where they are reduced from. A
 // hook on each parameter says when its gradient is complete; a bucket whose gradients are all there is reduced by the group's thread while
 // backward goes on, buckets always in the same order on every rank. The hook of the last gradient waits for all: when backward
 // returns, the gradients are the means over ranks. After the first step buckets follow the order in which gradients arrived on rank 0.
+// A compiled step has these reductions as calls of its own, in their places. Where the module's forward alone is compiled, hooks run as ever.
 class Reducer : NoCopy {
  public:
   using Named = std::vector<std::pair<std::string, Tensor>>;
@@ -35,26 +40,26 @@ class Reducer : NoCopy {
   /// RuntimeError names parameters that the last backward did not reach.
   void before_forward();
   void after_forward(const std::vector<Tensor>& outputs);
-  /// Gradients stay this rank's own while it is above 0.
-  int& no_sync_depth();
+  /// Gradients stay this rank's own until each of these has its end.
+  void begin_no_sync();
+  void end_no_sync();
   std::vector<std::string> differing_parameters() const;
   /// Bytes of each bucket, in the order of reduction.
   std::vector<int64_t> bucket_bytes() const;
 
  private:
-  struct State;
-  State* state_;
+  tapir::detail::Handle<ReducerState> state_;  // programs have one too
 };
 
 /// While it lives, backward adds up gradients of this rank alone.
 class [[nodiscard]] NoSync {
  public:
-  explicit NoSync(Reducer& reducer) : depth_(reducer.no_sync_depth()) { ++depth_; }
-  ~NoSync() { --depth_; }
+  explicit NoSync(Reducer& reducer) : reducer_(reducer) { reducer.begin_no_sync(); }
+  ~NoSync() { reducer_.end_no_sync(); }
   NoSync(const NoSync&) = delete;
 
  private:
-  int& depth_;
+  Reducer& reducer_;
 };
 
 /// Trains copies of a module on all ranks of a group as one: every rank feeds its part of the batch, and each backward ends with the mean of

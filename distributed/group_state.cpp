@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <future>
 
+#include "../compile/custom_call.h"
 #include "../core/modes.h"
 #include "../core/profiler.h"
 #include "../core/recorder.h"
@@ -197,11 +198,46 @@ GroupState::~GroupState() {
     std::this_thread::sleep_for(std::chrono::milliseconds(400));  // others ask the store here for the first error
 }
 
+// Note [Collectives in a program]
+// A collective is two custom calls of a program: one puts it in the group's queue, and one stands where somebody waits for it, so that a replay
+// computes meanwhile what eager code does. A collective that nobody waits for inside is waited for at once.
+Work GroupState::record(Call call, std::function<void()> finish, bool async_op) {
+  struct Running {
+    Work work;
+    bool waited = false;
+  };
+  auto running = std::make_shared<Running>();
+  const Tensor out = call.out;
+  std::vector<Tensor> reads, writes;
+  if (call.in.defined()) reads.push_back(std::exchange(call.in, {}));
+  if (call.out.defined()) writes.push_back(std::exchange(call.out, {}));
+  const bool in_place = !reads.empty() && reads[0].is_same(out);
+  call.ready = {};
+  custom_call(name_of(call.signature.op), reads, writes,
+              [id = id, call = std::move(call), running, in_place](const auto& reads, const auto& writes) {
+                Call now = call;
+                if (!writes.empty()) now.out = writes[0];
+                if (!reads.empty()) now.in = in_place ? now.out : reads[0];
+                mark_ready(now);
+                running->work.wait();  // a replay ended between the two
+                running->work = find_group(id).state().submit(std::move(now), nullptr, true);
+                if (!running->waited) std::exchange(running->work, {}).wait();
+              });
+  auto* state = new WorkState;
+  Work work(state);
+  state->done = true;
+  state->finish = [running, writes, finish = std::move(finish)] {
+    running->waited |= modes.recorder != nullptr;
+    custom_call("wait", writes, writes,
+                [running](const auto&, const auto&) { std::exchange(running->work, {}).wait(); });
+    if (finish) finish();
+  };
+  if (!async_op) work.wait();
+  return work;
+}
+
 Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) {
-  if (modes.recorder)
-    modes.recorder->host_acts(
-        "[ProcessGroup] expected no collective while a program is recorded: it is no kernel, and a replay would leave "
-        "it out; call it between compiled steps");
+  if (modes.recorder) return record(std::move(call), std::move(finish), async_op);
   auto* state = new WorkState;
   Work work(state);
   state->finish = std::move(finish);
@@ -226,6 +262,11 @@ Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) 
 
 Work GroupState::message(const Signature& s, uint32_t tag, bool sends, const Tensor& x, int64_t peer,
                          std::function<void()> finish, bool async_op) {
+  if (modes.recorder)
+    modes.recorder->host_acts(
+        "[ProcessGroup] expected no message (send, recv) while a program is recorded: a replay would leave it out; "
+        "send "
+        "between compiled steps");
   auto* state = new WorkState;
   Work work(state);
   if (const std::string before = failed(); !before.empty()) {

@@ -46,6 +46,9 @@ struct Call {
   std::vector<int64_t> in_sizes, out_sizes;  // of all_to_all, along dimension 0
 };
 
+/// Before it is handed to the group's thread: on a device it waits for what the current stream computes.
+void mark_ready(Call& call);
+
 class Nccl;
 struct GroupState {
   std::atomic<int> refs{1};
@@ -68,6 +71,8 @@ struct GroupState {
   void open();
   /// Puts the call in the queue; waits for it unless async_op.
   Work submit(Call call, std::function<void()> finish, bool async_op);
+  /// The same in a program that is recorded: Note [Collectives in a program].
+  Work record(Call call, std::function<void()> finish, bool async_op);
   /// One message to or from a rank, beside the queue.
   Work message(const Signature& s, uint32_t tag, bool sends, const Tensor& x, int64_t peer,
                std::function<void()> finish, bool async_op);

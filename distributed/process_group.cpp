@@ -77,12 +77,16 @@ Call call_of(Collective op, const Tensor& in, const Tensor& out, ReduceOp reduce
       .op = op, .reduce = uint8_t(reduce), .dtype = in.dtype(), .root = int32_t(root), .count = in.numel()};
   call.shape = in.shape();
   call.in = in, call.out = out;
-  if (in.device().is_cuda())
-    call.ready = std::make_shared<cuda::Event>(cuda::current_stream(in.device().index).record_event());
+  mark_ready(call);
   return call;
 }
 
 }  // namespace
+
+void mark_ready(Call& call) {
+  if (call.in.defined() && call.in.device().is_cuda())
+    call.ready = std::make_shared<cuda::Event>(cuda::current_stream(call.in.device().index).record_event());
+}
 
 void retain(GroupState* group) { group->refs.fetch_add(1); }
 void release(GroupState* group) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../core/modes.h"
+#include "../core/recorder.h"
 #include "../ops/create.h"
 #include "once.h"
 
@@ -23,6 +24,13 @@ std::vector<Tensor> ZeroPartition::mine() const {
   for (size_t i = 0; i < params_.size(); ++i)
     if (owners_[i] == group_.rank()) out.push_back(params_[i]);
   return out;
+}
+
+void ZeroPartition::check_not_recorded() const {
+  if (modes.recorder)
+    modes.recorder->host_acts(
+        "[ZeroRedundancyOptimizer] expected step() outside of compile(), whose replays would not see the rates that a "
+        "schedule sets: compile the forward alone");
 }
 
 void ZeroPartition::share() const {

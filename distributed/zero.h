@@ -19,6 +19,8 @@ class ZeroPartition {
   ZeroPartition(std::vector<Tensor> params, const ProcessGroup& group);
   /// The parameters whose state is kept here.
   std::vector<Tensor> mine() const;
+  /// ValueError in a compiled step, whose replays would not see what a schedule does to the rate.
+  void check_not_recorded() const;
   /// All ranks take each parameter from its owner.
   void share() const;
   /// The states of all ranks as one optimizer's; `mine`: null where this rank owns nothing.
@@ -43,6 +45,7 @@ template <class Opt> class ZeroRedundancyOptimizer final : public optim::Optimiz
     if (std::vector<Tensor> mine = partition_.mine(); !mine.empty()) mine_.emplace(std::move(mine), options);
   }
   void step(const optim::StepScale& scale = {}) override {
+    partition_.check_not_recorded();
     count_step();
     if (mine_) {
       mine_->set_lr(lr());

@@ -25,7 +25,11 @@ Device only_copied_to(const Uses& uses, int block) {
 
 }  // namespace
 
-Device device_of(const Program& p) { return p.calls.empty() ? Device() : p.calls.front().device; }
+Device device_of(const Program& p) {
+  for (const Call& call : p.calls)
+    if (!call.custom) return call.device;  // host code may be without tensors
+  return p.calls.empty() ? Device() : p.calls.front().device;
+}
 
 void place_constants(Program& p) {
   Rewriter calls(p);
@@ -53,7 +57,7 @@ void place_constants(Program& p) {
 
 std::string foreign(const Call& call, const Program& p) {
   const Device device = device_of(p);
-  if (call.device != device)
+  if (call.device != device && !call.custom)
     return tapir::format("{} runs on {}, others on {}", entry::name_of(call.entry), call.device, device);
   std::string why;
   each_view(call, [&](const View& v, Access access) {

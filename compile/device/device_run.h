@@ -38,6 +38,8 @@ class DeviceRun {
     run(
         same, offset, [](void* f, Context& ctx) { (*static_cast<std::remove_reference_t<F>*>(f))(ctx); }, &queue);
   }
+  /// Runs are queued call by call from now on.
+  void leave_graphs(std::string why) { graphs_ = false, why_ = std::move(why); }
   /// Could a graph be made of runs whose addresses stay?
   bool wants_fixed_places() const { return graphs_; }
   /// How runs were made, for explain().

@@ -27,9 +27,10 @@ std::optional<Scalar> number_read(const Uses& uses, const View& v) {
 }
 
 /// What a call computes, as text: entry, parameters, and operands with the makers of their values. Of what is written: the form without
-/// the block. Empty for calls that update, or write what others write too.
+/// the block. Empty for calls that update, write what others write too, or are host code.
 std::string key_of(const Uses& uses, int at) {
   const Call& call = uses.call(at);
+  if (call.custom) return {};
   std::string key = entry::name_of(call.entry);
   key += call.deterministic ? "!" : "";
   for (const Operand& o : call.operands) {
@@ -96,7 +97,7 @@ void remove_common_calls(Program& p) {
 void remove_dead_code(Program& p) {
   Rewriter calls(p);
   for (int at = calls.size(); at-- > 0;) {
-    bool needed = false;
+    bool needed = bool(calls.call(at).custom);
     each_view(calls.call(at), [&](const View& v, Access access) {
       if (access == Access::Read || needed) return;
       const Value made = calls.made_by(at, v.block);

@@ -58,6 +58,7 @@ void Order::move(int call, int to) {
 bool Order::sweep() {
   bool moved = false;
   const auto go = [&](int call, bool down) {
+    if (uses_.call(call).custom) return;  // what it began may go on until another one ends it
     const int64_t bytes = grows(call);
     if (down ? bytes <= 0 : bytes >= 0) return;
     int to = down ? int(order_.size()) - 1 : 0;

@@ -30,6 +30,13 @@ void run(const Call& call, const Memory& memory) {
       for (const View& v : o.views) a.list.push_back(view_of(v, memory));
   }
   const BackendTable& table = backend(call.device);
+  if (call.custom) {
+    std::vector<Tensor> reads, writes;
+    for (const Operand& o : call.operands)
+      if (o.kind == TraceArg::Kind::View)
+        (o.access == Access::Read ? reads : writes).push_back(tensor_of(o.views[0], memory));
+    return call.custom->run(reads, writes);
+  }
   if (is<entry::CopyBytes>(call)) {
     const TensorView &to = args[0].view, &from = args[1].view;
     table.copy_bytes(to.data, to.device, from.data, from.device, to.numel(), current_stream(call.device));

@@ -17,6 +17,7 @@
 #include "../../core/backend.h"
 #include "../../core/entry_fields.h"
 #include "../../core/trace.h"
+#include "../custom_call.h"
 
 namespace tapir::inline v0::ir {
 
@@ -68,13 +69,14 @@ struct Operand {
   const char* op_name = "";
 };
 
-/// A call of a kernel, or of copy_bytes.
+/// A call of a kernel, of copy_bytes, or of host code: what that reads, what it writes, its name.
 struct Call {
   entry::Id entry = entry::Id::copy_bytes;
   Device device;
   bool deterministic = false;
   std::vector<Operand> operands = {};
   std::shared_ptr<const CallSite> site = {};  // where it was called, for messages
+  std::shared_ptr<const detail::CustomFunction> custom = {};
 
   /// An operand by its name: call[&entry::Norm::x]. The call must be of that entry.
   template <class E, entry::OneOperand T> const View& operator[](T E::*member) const {

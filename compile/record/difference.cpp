@@ -113,7 +113,8 @@ std::string unlike_params(const Call& a, const Call& b, uint64_t start_a, uint64
 // ---- calls ----
 
 std::string unlike(const Recorded& r, const Call& a, const Recorded& s, const Call& b) {
-  if (a.entry != b.entry || a.operands.size() != b.operands.size())
+  if (a.entry != b.entry || a.operands.size() != b.operands.size() ||
+      (a.custom && a.operands.back().bytes != b.operands.back().bytes))
     return tapir::format("{} before, {} now", text_of(a), text_of(b));
   std::string why =
       first({unlike("device", a.device, b.device), unlike("deterministic", a.deterministic, b.deterministic)});

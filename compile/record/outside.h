@@ -23,6 +23,7 @@ class WeakTensor {
     return *this;
   }
   bool alive() const { return known_.alive(); }
+  bool empty() const { return !known_; }
   /// A counted handle; undefined where the tensor is gone.
   Tensor lock() const { return known_.lock() ? Tensor(known_.get()) : Tensor(); }
   const Tensor& operator*() const { return borrowed_.tensor; }
@@ -68,6 +69,7 @@ struct Outside {
     WeakTensor leaf;
     bool relevant, had;  // does the program depend on the gradient at the start? Was there one?
     View start, end;
+    WeakTensor outside;  // the gradient at the end, where that is another tensor from outside than at the start
   };
   std::vector<Seen> storages;
   std::vector<Object> objects;

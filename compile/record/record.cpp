@@ -48,6 +48,10 @@ struct ProgramRecorder final : detail::Recorder {
   void leaf_changes(tapir::Storage& storage) override;
   void object_asked(detail::Stamp& stamp) override;
   void seeded() override { notes.reseeded = true; }
+  void listen();
+  void stop();
+  void custom_call(const char* name, const std::vector<Tensor>& reads, const std::vector<Tensor>& writes,
+                   std::shared_ptr<const detail::CustomFunction> f);
   View view_of(const TensorView& v);
   View bytes_at(const void* data, Device device, int64_t bytes);
   void use(const View& v, Access access);
@@ -306,6 +310,44 @@ Call ProgramRecorder::call_of(entry::Id entry, const Context& ctx, const std::ve
   return call;
 }
 
+/// Recording goes on behind it: what it does is its own affair.
+void ProgramRecorder::custom_call(const char* name, const std::vector<Tensor>& reads, const std::vector<Tensor>& writes,
+                                  std::shared_ptr<const detail::CustomFunction> f) {
+  Call call;
+  call.entry = entry::Id::custom_call, call.site = here();
+  for (const auto* list : {&reads, &writes})
+    for (const Tensor& x : *list) {
+      Operand& o = call.operands.emplace_back();
+      o.access = list == &reads ? Access::Read : Access::Write, o.views = {view_of(x)};
+      use(o.views[0], o.access);
+      call.device = x.device();
+    }
+  call.operands.push_back({.kind = TraceArg::Kind::Bytes, .bytes = name, .op = 0, .op_name = name});
+  call.custom = f;
+  stop();
+  try {
+    f->run(reads, writes);
+  } catch (...) {
+    listen();
+    throw;
+  }
+  listen();
+  program.calls.push_back(std::move(call));
+}
+
+void ProgramRecorder::listen() {
+  active = this;
+  for (int i = 0; i < kNumDeviceTypes; ++i)
+    if (real[i]) modes.tables[i] = &tables[i];
+  modes.recorder = this;
+}
+void ProgramRecorder::stop() {
+  for (int i = 0; i < kNumDeviceTypes; ++i)
+    if (real[i]) modes.tables[i] = before[i];
+  modes.recorder = nullptr;
+  active = nullptr;
+}
+
 Recording::Recording(std::span<const Tensor> inputs, bool lenient) : recorder_(nullptr) {
   check(!ir::active, "[record] expected no program that is being recorded in this thread, got one");
   auto r = std::make_unique<ProgramRecorder>();
@@ -317,18 +359,12 @@ Recording::Recording(std::span<const Tensor> inputs, bool lenient) : recorder_(n
     r->program.inputs.push_back(r->view_of(x));
   }
   r->notes.seed = default_generator().seed(), r->notes.offset = default_generator().offset();
-  ir::active = recorder_ = r.release();
-  for (int i = 0; i < kNumDeviceTypes; ++i)
-    if (recorder_->real[i]) modes.tables[i] = &recorder_->tables[i];
-  modes.recorder = recorder_;
+  recorder_ = r.release();
+  recorder_->listen();
 }
 
 void Recording::stop() noexcept {
-  if (ir::active != recorder_) return;
-  for (int i = 0; i < kNumDeviceTypes; ++i)
-    if (recorder_->real[i]) modes.tables[i] = recorder_->before[i];
-  modes.recorder = nullptr;
-  ir::active = nullptr;
+  if (ir::active == recorder_) recorder_->stop();
 }
 
 Recording::~Recording() {
@@ -366,3 +402,18 @@ Program Recording::finish(std::span<const Tensor> outputs, Notes* notes) {
 }
 
 }  // namespace tapir::inline v0::ir
+
+namespace tapir::inline v0 {
+
+void detail::custom_call(const char* name, const std::vector<Tensor>& reads, const std::vector<Tensor>& writes,
+                         const CustomFunction* adopted) {
+  std::shared_ptr<const CustomFunction> f(adopted);
+  for (const Tensor& x : reads) check(x.defined(), "[{}] expected tensors to read, got an undefined one", name);
+  for (const Tensor& x : writes) check_writable(name, x);
+  NoGrad guard;
+  if (ir::active) ir::active->custom_call(name, reads, writes, std::move(f));
+  else f->run(reads, writes);
+  for (const Tensor& x : writes) bump_version(x);
+}
+
+}  // namespace tapir::inline v0

@@ -24,7 +24,10 @@ Recorded keep(Program program, Notes notes) {
     // Passes must know of them as of inputs and outputs; they stand behind those that the function has.
     if (block_of(g.start) >= 0) program.inputs.push_back(g.start);
     if (block_of(g.end) >= 0) program.outputs.push_back(g.end);
-    r.grads.push_back({WeakTensor(g.leaf), g.relevant, g.had, g.start, g.end});
+    const bool outside = block_of(g.end) >= 0 && block_of(g.end) != block_of(g.start) &&
+                         program.blocks[size_t(g.end.block)].kind == Block::Kind::Outside;
+    r.grads.push_back(
+        {WeakTensor(g.leaf), g.relevant, g.had, g.start, g.end, outside ? WeakTensor(g.leaf.grad()) : WeakTensor()});
   }
   for (Notes::Object& o : notes.objects) {
     const void* const place = o.stamp->place;
@@ -126,9 +129,7 @@ std::string obstacle(const Recorded& r, const Notes& notes, bool graph, bool& pe
   if (r.shared_gradient)
     return "a gradient that is read or added to is held by something else too: which of both is meant cannot be seen";
   for (const Recorded::GradSlot& g : r.grads)
-    if (block_of(g.end) >= 0 && p.blocks[size_t(g.end.block)].kind == Block::Kind::Outside &&
-        block_of(g.end) != block_of(g.start))
-      return "a gradient is set to a tensor from outside";
+    if (!g.outside.empty() && r.moves[size_t(g.end.block)]) return "a gradient is set to an argument";
   return "";
 }
 

@@ -127,7 +127,11 @@ void Replay::settle_device(const CompileOptions& options, int64_t budget) {
   r_.moves.resize(p.blocks.size()), r_.roots.resize(p.blocks.size());  // passes may add blocks
   find_prepared();
   schedule_ = std::make_unique<Schedule>(p, r_.moves, device_.is_cpu() ? r_.offset : 0);
-  if (!device_.is_cpu()) schedule_->run_on(std::make_unique<DeviceRun>(device_, std::move(position), r_.numbers));
+  if (device_.is_cpu()) return;
+  auto run = std::make_unique<DeviceRun>(device_, std::move(position), r_.numbers);
+  for (const Call& call : p.calls)
+    if (call.custom) run->leave_graphs(label_of(call) + " is host code");
+  schedule_->run_on(std::move(run));
 }
 
 int Replay::pool_of(int block) {
@@ -172,8 +176,12 @@ Fit Replay::fit(const char*& why, Held& held) const {
     else if (y.kind == Result::OfOutside || (y.kind == Result::Leaf && !held.leaves.back().defined()))
       return why = "a tensor from outside that is a result was replaced", Fit::Changed;
   }
-  for (size_t i = 0; i < r_.grads.size(); ++i)
+  for (size_t i = 0; i < r_.grads.size(); ++i) {
+    const WeakTensor& outside = r_.grads[i].outside;
+    if (!outside.empty() && !held.leaves.emplace_back(outside.lock()).defined())
+      return why = "a tensor from outside that becomes a gradient was replaced", Fit::Changed;
     if (const Fit fit = fit_gradient(i, why); fit != Fit::Same) return fit;
+  }
   return Fit::Same;
 }
 
@@ -320,6 +328,7 @@ void Replay::set_gradients() {
     const Recorded::GradSlot& g = r_.grads[i];
     Slot& slot = slots_[i];
     if (block_of(g.end) < 0) g.leaf->set_grad({});
+    if (!g.outside.empty() && !g.leaf->grad().is_same(*g.outside)) g.leaf->set_grad(*g.outside);
     if (slot.pool < 0) continue;
     const StoragePtr& memory = pools_[size_t(slot.pool)].storage;
     const Tensor& now = g.leaf->grad();

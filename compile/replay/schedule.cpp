@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "../../core/device_table.h"
+#include "../../core/profiler.h"
 #include "../../core/trace_call.h"
 #include "../device/device_program.h"
 #include "../program/refusals.h"
@@ -60,9 +61,42 @@ struct CopyThunk final : Thunk {
   void retarget(const BackendTable& t) override { table = &t; }
 };
 
+/// Host code. Its tensors lie in the program's memory and own none of it.
+struct CustomThunk final : Thunk {
+  std::vector<TensorView> reads, writes;
+  std::shared_ptr<const tapir::detail::CustomFunction> custom;
+  const char* name;
+  CustomThunk(const Call& call, Schedule& s) : custom(call.custom), name(call.operands.back().op_name) {
+    reads.reserve(call.operands.size()), writes.reserve(call.operands.size());  // views are watched where they are
+    for (const Operand& o : call.operands)
+      if (o.kind == TraceArg::Kind::View) {
+        auto& list = o.access == Access::Read ? reads : writes;
+        s.watch(o.views[0], list.emplace_back(s.view_of(o.views[0])));
+      }
+  }
+  static std::vector<Tensor> tensors_of(const std::vector<TensorView>& views) {
+    std::vector<Tensor> out;
+    for (const TensorView& v : views) {
+      const int64_t bytes = extent_of(v.shape(), v.stride_list()).second * size_of(v.dtype);
+      TensorImpl& p = out.emplace_back(new TensorImpl).impl();
+      p.storage = v.numel() ? adopt_storage(v.data, bytes, v.device, nullptr, nullptr) : allocate_storage(0, v.device);
+      p.dtype = v.dtype, p.device = v.device, p.sizes = v.shape(), p.strides = v.stride_list(), p.numel = v.numel();
+      p.contiguous = p.numel == 0 || is_contiguous(p.sizes, p.strides);
+    }
+    return out;
+  }
+  void run(Context&) override {
+    const profiler::Range range(profiler::Kind::User, name);
+    NoGrad guard;
+    custom->run(tensors_of(reads), tensors_of(writes));
+  }
+  void retarget(const BackendTable&) override {}
+};
+
 std::unique_ptr<Thunk> Schedule::make(const Call& call) {
   std::unique_ptr<Thunk> out;
-  if (is<entry::CopyBytes>(call)) out = std::make_unique<CopyThunk>(call, *this);
+  if (call.custom) out = std::make_unique<CustomThunk>(call, *this);
+  else if (is<entry::CopyBytes>(call)) out = std::make_unique<CopyThunk>(call, *this);
   else
     entry::with_entry(call.entry, [&]<class E>() {
       auto thunk = std::make_unique<KernelThunk<E>>();

@@ -81,6 +81,7 @@ class Schedule {
   std::unique_ptr<Thunk> make(const Call& call);
   template <class E> friend struct KernelThunk;
   friend struct CopyThunk;
+  friend struct CustomThunk;
 
   Device device_;
   Plan plan_;

@@ -185,25 +185,26 @@ TEST_CASE("differentiable calls: what hooks keep, read and write") {
     }
     return left;
   });
-  check_like_eager([](const CompileOptions& options) {  // state of a hook, in two calls of one backward: this is a program
-    Left left;
-    Two m;
-    Tensor stat = zeros({3});
-    auto fast = compile(
-        [&](const Tensor& x) {
-          const Tensor h = tanh(m.w * x);
-          h.register_hook([&](const Tensor& g) { stat.add_(g); });
-          return sum(h * x);
-        },
-        options);
-    for (int i = 0; i < 12; ++i) {
-      m.clear();
-      (fast(ones({3}) * (1. + i)) + fast(ones({3}) * .5)).backward();
-      left.push_back(copy_of(stat)), left.push_back(copy_of(m.w.grad()));
-    }
-    if (options.enabled) CHECK(replays_of(fast) >= 15);
-    return left;
-  });
+  check_like_eager(
+      [](const CompileOptions& options) {  // state of a hook, in two calls of one backward: this is a program
+        Left left;
+        Two m;
+        Tensor stat = zeros({3});
+        auto fast = compile(
+            [&](const Tensor& x) {
+              const Tensor h = tanh(m.w * x);
+              h.register_hook([&](const Tensor& g) { stat.add_(g); });
+              return sum(h * x);
+            },
+            options);
+        for (int i = 0; i < 12; ++i) {
+          m.clear();
+          (fast(ones({3}) * (1. + i)) + fast(ones({3}) * .5)).backward();
+          left.push_back(copy_of(stat)), left.push_back(copy_of(m.w.grad()));
+        }
+        if (options.enabled) CHECK(replays_of(fast) >= 15);
+        return left;
+      });
   check_like_eager([](const CompileOptions& options) {  // retain_grad()
     Left left;
     Two m;

@@ -23,6 +23,7 @@ struct Scenario {
 std::vector<Scenario> fault_scenarios();
 std::vector<Scenario> training_scenarios();
 std::vector<Scenario> sharding_scenarios();
+std::vector<Scenario> compiled_scenarios();
 std::vector<Scenario> nccl_scenarios();
 std::vector<Scenario> nccl_mistakes();
 
