@@ -16,7 +16,7 @@
 
 namespace tapir::inline v0::detail {
 
-using ir::Fit, ir::has_live_graph, ir::Outside, ir::Recorded, ir::Recording, ir::Replay, ir::Sample;
+using ir::Fit, ir::Outside, ir::Recorded, ir::Recording, ir::Replay, ir::Sample;
 
 /// A signature, and what came of it.
 struct CompileEntry {
@@ -113,14 +113,6 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
   const size_t words = (call.values.size() + 7) / 8, at = key.size();
   key.resize(at + words);
   if (words) std::memcpy(key.data() + at, call.values.data(), call.values.size());
-}
-
-/// What has been differentiated is returned without its history, as replays return it: its nodes would hold leaves that were made inside.
-void drop_history(std::vector<Tensor>& outputs, std::span<const Tensor> inputs) {
-  for (Tensor& y : outputs) {
-    const bool given = std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x.is_same(y); });
-    if (y.defined() && y.requires_grad() && !y.is_leaf() && !given && !has_live_graph(y)) y = y.detach();
-  }
 }
 
 /// Set for a scope.
@@ -265,7 +257,7 @@ void make_program(CompilerState& state, CompileEntry& e, Sample& s, const std::v
 void decide(CompilerState& state, CompileEntry& e, std::unique_ptr<Sample> sample, const std::vector<Tensor>& inputs,
             const std::vector<Tensor>& outputs) {
   if (sample->why.empty() && e.replay) {
-    if (e.backward) e.backward->refresh(std::move(*sample->backward));
+    if (e.backward && sample->backward) e.backward->refresh(std::move(*sample->backward));
     return e.replay->refresh(std::move(sample->forward));
   }
   if (e.replay) return vary(state, e, std::move(sample));
@@ -324,7 +316,8 @@ void arrive(CompilerState& state, CompileEntry& e, std::unique_ptr<Sample> s, co
   CompileEntry& place = s->checked ? e : entry_of(state, e, s->forward);
   if (place.replay && !s->checked) return;  // from before there was a program
   std::string differs = "it was recorded once: the next call confirms that it does the same each time";
-  if (place.last) differs = difference(*place.last, *s);
+  if (s->checked && misses_gradients(*place.last, *s)) differs.clear(), s->backward.reset();
+  else if (place.last) differs = difference(*place.last, *s);
   const bool varies = !differs.empty();
   if (!s->notes.refused.empty()) s->why = s->notes.refused;
   else if (s->why.empty() || (s->checked && varies)) s->why = std::move(differs);
@@ -374,20 +367,14 @@ ir::Notes rest_of(ir::Notes& notes) {
 
 /// What a program cannot do to arguments, or hand out.
 void refuse_own_shapes(Sample& s, Aliases& aliases, const std::vector<Tensor>& outputs) {
-  if (aliases.hand_over()) s.why = "an argument's own shape, history or requires_grad is changed";
+  if (aliases.hand_over()) s.why = "an argument's own shape, history, hooks or requires_grad is changed";
   else if (has_made_leaf(s.forward, outputs)) s.why = "a result is a leaf that is made inside and requires a gradient";
   s.permanent = !s.why.empty();
 }
 
-/// The number of the input that it is; kMade: none.
-size_t number_of(const Tensor& y, const std::vector<Tensor>& inputs) {
-  const auto at = std::find_if(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x.is_same(y); });
-  return y.defined() && at != inputs.end() ? size_t(at - inputs.begin()) : ir::kMade;
-}
-
 /// Has a call that is checked done something else already, before its backward?
 bool is_other_forward(const CompileEntry& e, const Sample& s) {
-  return e.replay && (!s.notes.refused.empty() || !ir::difference(e.last->forward, s.forward).empty());
+  return e.replay && (!s.notes.refused.empty() || !difference(*e.last, s).empty());
 }
 
 /// The sample comes back where it cannot wait.
@@ -437,7 +424,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
     call.run(inputs);
     outputs = call.outputs();
     s->frame.reset(call.new_frame());
-    drop_history(outputs, inputs);
+    ir::drop_history(outputs, inputs, waiting.first);
     std::vector<Tensor> kept = outputs;
     call.build(*s->frame, kept);  // the history ends here
     program = recording.finish(outputs, &notes);
@@ -449,12 +436,12 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   s->notes = rest_of(notes);
   s->arguments = inputs.size(), s->checked = bool(e.replay);
   s->forward = ir::keep(std::move(program), std::move(notes));
-  for (const Tensor& y : outputs) s->returned.push_back(number_of(y, inputs));
+  ir::describe_results(*s, inputs, outputs, waiting.first);
   refuse_own_shapes(*s, aliases, outputs);
   const CompileCall::Frame& frame = *s->frame;
-  s->differentiable = s->why.empty() && std::any_of(outputs.begin(), outputs.end(), has_live_graph);
+  s->differentiable = s->why.empty() && !s->with_history.empty();
   if (s->differentiable && !is_other_forward(e, *s)) {
-    waiting.arguments = movable();
+    waiting.arguments = movable(), waiting.versions = aliases.versions();
     s = wait_for_backward(e, std::move(waiting), std::move(s), outputs);
   }
   std::vector<Tensor> results;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "../../autograd/engine.h"
+#include "../../autograd/meta.h"
 #include "../../autograd/record.h"
+#include "../../ops/shape.h"
 
 namespace tapir::inline v0::detail {
 namespace {
@@ -70,20 +73,50 @@ Aliases::~Aliases() {
   });
 }
 
+std::vector<std::pair<Weak<Storage>, uint32_t>> Aliases::versions() const {
+  std::vector<std::pair<Weak<Storage>, uint32_t>> out;
+  for (const Tensor& x : arguments_) {
+    if (!x.defined()) {
+      out.emplace_back();
+      continue;
+    }
+    uint32_t version = x.version();
+    each([&](const Tensor& alias, const Tensor& other, size_t i) {
+      if (other.impl().storage.get() == x.impl().storage.get()) version += alias.version() - versions_[i];
+    });
+    out.emplace_back(Weak(x.impl().storage.get()), version);
+  }
+  return out;
+}
+
 bool Aliases::hand_over() {
   bool changed = false;
   each([&](const Tensor& alias, const Tensor& x, size_t i) {
     const TensorImpl& from = alias.impl();
     TensorImpl& to = x.impl();
+    const TapeMeta* meta = TapeMeta::find(alias);
     const bool same_history = from.requires_grad ? edge_of(alias).node() == nodes_[i] && nodes_[i] : !nodes_[i];
+    if (meta && meta->retained) x.retain_grad();
+    if (same_history && nodes_[i] && nodes_[i]->hooks) {  // x's, whatever else reads it; and of this call alone
+      changed = true;
+      const Edge own = edge_of(x);
+      if (!own.node()->hooks) own.node()->hooks = new GradHookList;
+      for (GradHookList::Item& hook : std::exchange(nodes_[i]->hooks->items, {}))
+        own.node()->hooks->items.push_back({hook.id, own.index(), std::move(hook.hook)});
+    }
     if (from.sizes == to.sizes && from.strides == to.strides && from.offset == to.offset && same_history) return;
     changed = true;
     to.sizes = from.sizes, to.strides = from.strides, to.offset = from.offset;
     to.numel = from.numel, to.contiguous = from.contiguous;
     if (!from.requires_grad || same_history) return;
-    if (nodes_[i]) continue_history(x, alias);
-    else if (alias.is_leaf()) Tensor(x).requires_grad_(), x.set_grad(alias.grad());
-    else if (!to.autograd.load()) to.autograd = alias.impl().autograd.exchange(nullptr), to.requires_grad = true;
+    if (alias.is_leaf()) {
+      Tensor(x).requires_grad_(), x.set_grad(alias.grad());
+      alias.register_post_accumulate_grad_hook([x](const Tensor& leaf) {
+        accumulate_grad(x, leaf.grad(), false);
+        leaf.set_grad({});
+      });
+    } else if (nodes_[i] || to.autograd.load()) continue_history(x, alias);
+    else to.autograd = alias.impl().autograd.exchange(nullptr), to.requires_grad = true;
   });
   return changed;
 }
@@ -93,8 +126,11 @@ Tensor Aliases::unaliased(Tensor& y) const {
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].is_same(arguments_[i])) continue;
     if (tensors[i].is_same(y)) return arguments_[i];
-    if (y.requires_grad()) continue;
     if (tensors[i].impl().storage.get() != y.impl().storage.get()) continue;
+    if (y.requires_grad()) {  // a view of it, as far as writes go
+      EnableGrad guard;
+      return as_strided(arguments_[i], y.shape(), y.strides(), y.storage_offset());
+    }
     const Tensor there = in_storage(y, arguments_[i].impl().storage, y.storage_offset());
     y = in_storage(y, y.impl().storage, y.storage_offset());
     return there;

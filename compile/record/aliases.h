@@ -21,6 +21,8 @@ class Aliases {
   Aliases(const Aliases&) = delete;
   /// Gives the arguments what the function made of the tensors themselves; false: it made nothing.
   bool hand_over();
+  /// What the arguments lie in, and its version when writes through the aliases are counted.
+  std::vector<std::pair<Weak<Storage>, uint32_t>> versions() const;
   /// A result as the function would have given it: in the argument's storage, not in its alias's. Forgets the base that `y` has.
   Tensor unaliased(Tensor& y) const;
   /// Did the function keep an alias, or a view of one? The call's own handles are known: here, its arguments, `outputs`.
@@ -31,7 +33,7 @@ class Aliases {
   template <class F> void each(F f) const;
   const std::vector<Tensor>& arguments_;
   std::vector<uint32_t> versions_;
-  std::vector<const Node*> nodes_;  // that the aliases began with; null for those without a history
+  std::vector<Node*> nodes_;  // that the aliases began with; null for those without a history
 };
 
 }  // namespace tapir::inline v0::detail

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "../../autograd/engine.h"
+#include "../../autograd/function.h"
 #include "../../autograd/meta.h"
 #include "../../autograd/record.h"
 #include "../../core/recorder.h"
@@ -12,13 +13,13 @@
 
 namespace tapir::inline v0::ir {
 
-bool has_live_graph(const Tensor& y) {
+bool has_live_graph(const Tensor& y, uint64_t first) {
   if (!y.defined() || !y.requires_grad() || y.is_leaf()) return false;
   std::vector<const Node*> stack;
   std::unordered_set<const Node*> seen;
   const Edge root = edge_of(y);
   const auto visit = [&](const Node* n) {
-    if (n && seen.insert(n).second) stack.push_back(n);
+    if (n && n->sequence >= first && seen.insert(n).second) stack.push_back(n);
   };
   for (visit(root.node()); !stack.empty();) {
     const Node* n = stack.back();
@@ -27,6 +28,26 @@ bool has_live_graph(const Tensor& y) {
     for (uint32_t i = 0; i < n->num_edges; ++i) visit(n->edges[i].node());
   }
   return true;
+}
+
+void drop_history(std::vector<Tensor>& outputs, std::span<const Tensor> inputs, uint64_t first) {
+  for (Tensor& y : outputs) {
+    const bool given = std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x.is_same(y); });
+    if (y.defined() && y.requires_grad() && !y.is_leaf() && !given && !has_live_graph(y, first)) y = y.detach();
+  }
+}
+
+/// The number of the input that it is; kMade: none.
+static size_t number_of(const Tensor& y, const std::vector<Tensor>& inputs) {
+  const auto at = std::find_if(inputs.begin(), inputs.end(), [&](const Tensor& x) { return x.is_same(y); });
+  return y.defined() && at != inputs.end() ? size_t(at - inputs.begin()) : kMade;
+}
+void describe_results(Sample& s, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                      uint64_t first) {
+  for (const Tensor& y : outputs) {
+    if (has_live_graph(y, first)) s.with_history.push_back(s.returned.size());
+    s.returned.push_back(number_of(y, inputs));
+  }
 }
 
 bool is_kept(const Recorded& r, const std::vector<Tensor>& outputs) {
@@ -71,6 +92,7 @@ namespace {
 struct Ends {
   std::vector<Tensor> leaves;
   std::vector<size_t> arguments;
+  bool linear = true;
 };
 /// Walks the part of a graph that a call made; false: it goes on into another one that is no argument's. Aliases of arguments were made before.
 bool find_ends(const Waiting& w, const std::vector<Tensor>& outputs, Ends& ends) {
@@ -87,12 +109,14 @@ bool find_ends(const Waiting& w, const std::vector<Tensor>& outputs, Ends& ends)
       const size_t i = size_t(at - origins.begin());
       if (std::find(ends.arguments.begin(), ends.arguments.end(), i) == ends.arguments.end())
         ends.arguments.push_back(i);
-    } else if (n && seen.insert(n).second) stack.push_back(n);
-    else if (e.leaf().defined() && seen.insert(e.leaf().impl_or_null()).second) ends.leaves.push_back(e.leaf());
+    } else if (n && seen.insert(n).second) {
+      stack.push_back(n);
+      ends.linear &= !n->hooks && !dynamic_cast<const FunctionNode*>(n);
+    } else if (e.leaf().defined() && seen.insert(e.leaf().impl_or_null()).second) ends.leaves.push_back(e.leaf());
     return true;
   };
   for (const Tensor& y : outputs)
-    if (has_live_graph(y) && !visit(edge_of(y))) return false;
+    if (has_live_graph(y, w.first) && !visit(edge_of(y))) return false;
   while (!stack.empty()) {
     Node* n = stack.back();
     stack.pop_back();
@@ -102,12 +126,29 @@ bool find_ends(const Waiting& w, const std::vector<Tensor>& outputs, Ends& ends)
   return true;
 }
 
-/// Why results are not such that a program can make them anew; empty: they are. `with_history`: which of them have one.
-std::string strange_results(const Program& p, const std::vector<Tensor>& outputs, std::vector<size_t>& with_history) {
+/// Of each result, which leaves and then arguments.
+std::vector<std::vector<bool>> reached_by(const Waiting& w, const std::vector<Tensor>& outputs,
+                                          const std::vector<size_t>& results, const Ends& all) {
+  std::vector<std::vector<bool>> out;
+  for (const size_t i : results) {
+    Ends own;
+    find_ends(w, {outputs[i]}, own);
+    std::vector<bool>& reached = out.emplace_back();
+    for (const Tensor& leaf : all.leaves)
+      reached.push_back(
+          std::any_of(own.leaves.begin(), own.leaves.end(), [&](const Tensor& x) { return x.is_same(leaf); }));
+    for (const size_t a : all.arguments)
+      reached.push_back(std::find(own.arguments.begin(), own.arguments.end(), a) != own.arguments.end());
+  }
+  return out;
+}
+
+/// Why results are not such that a program can make them anew; empty: they are.
+std::string strange_results(const Program& p, const std::vector<Tensor>& outputs,
+                            const std::vector<size_t>& with_history) {
   std::unordered_set<int> blocks;
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const bool live = has_live_graph(outputs[i]);
-    if (live) with_history.push_back(i);
+    const bool live = std::find(with_history.begin(), with_history.end(), i) != with_history.end();
     const int block = block_of(p.outputs[i]);
     if (block < 0) continue;
     const bool input =
@@ -159,8 +200,10 @@ class LastNode final : public Node {
 
 class WaitingNode final : public Node {
  public:
-  WaitingNode(Waiting&& w, std::vector<Tensor>&& roots, std::vector<size_t>&& results, const Ends& ends)
-      : w_(std::move(w)), roots_(std::move(roots)), results_(std::move(results)), arguments_(ends.arguments) {
+  WaitingNode(Waiting&& w, std::vector<Tensor>&& roots, std::vector<size_t>&& results, const Ends& ends,
+              std::vector<std::vector<bool>>&& reaches)
+      : w_(std::move(w)), roots_(std::move(roots)), results_(std::move(results)), arguments_(ends.arguments),
+        reaches_(std::move(reaches)), linear_(ends.linear) {
     for (const Tensor& leaf : ends.leaves) leaves_.emplace_back(leaf);
     for (const Tensor& x : w_.arguments) {
       views_.push_back(view_in_root(x));
@@ -178,8 +221,9 @@ class WaitingNode final : public Node {
     for (size_t i = 0; i < roots_.size(); ++i)
       if (g[int64_t(i)].defined()) roots.push_back(edge_of(roots_[i])), seeds.push_back(g[int64_t(i)]);
     for (uint32_t i = 0; i < num_edges; ++i) wanted.push_back(edges[i]), all &= needs[int64_t(i)];
-    const BackwardOptions options{detail::graph_is_retained(), modes.grad};
-    if (modes.grad) give_up("a result is differentiated twice");
+    check_arguments();
+    if (modes.grad) twice_ = true, give_up("a result is differentiated twice");
+    const BackwardOptions options{detail::graph_is_retained() || twice_, modes.grad};  // that other graph leads in here
     std::vector<bool> defined;
     for (const Tensor& x : g) defined.push_back(x.defined());
     if (!defined_.empty() && defined != defined_) give_up("results are differentiated one after the other");
@@ -201,12 +245,21 @@ class WaitingNode final : public Node {
     if (w_.sample) w_.sample->why = why, w_.sample->permanent = true;
   }
 
+  /// Of what the graph keeps of them, nobody has written to it.
+  void check_arguments() const {
+    for (size_t k = 0; k < memory_.size(); ++k)
+      if (const auto& [storage, before] = w_.versions[k]; memory_[k].alive() && storage.alive())
+        check(storage->version.load() == before,
+              "[backward] one of the variables needed for gradient computation has been modified by an inplace "
+              "operation: {} {}, an argument of a compiled function, is at version {}; expected version {}",
+              views_[k].dtype, views_[k].shape, int64_t(storage->version.load()), int64_t(before));
+  }
   std::vector<Tensor> recorded(const Grads& g, std::span<const Edge> roots, std::span<const Edge> wanted,
                                const BackwardOptions& options) {
     Sample& s = *w_.sample;
     std::vector<Tensor> given(g.begin(), g.end()), seeds;
     for (Tensor& x : given)
-      if (x.defined() && may_overlap(x.shape(), x.strides())) x = x.contiguous();
+      if (x.defined()) x = may_overlap(x.shape(), x.strides()) ? x.contiguous() : x.detach();  // each by itself
     detail::Aliases aliases(given);
     for (const Tensor& x : aliases.tensors)
       if (x.defined()) seeds.push_back(x);
@@ -222,7 +275,7 @@ class WaitingNode final : public Node {
     b->program = keep(std::move(program), std::move(notes));
     const Recorded& f = s.forward;  // masks are drawn again from forward's numbers
     b->program.seed = f.seed, b->program.offset = f.offset, b->program.numbers = f.numbers;
-    b->results = results_, b->arguments = arguments_;
+    b->results = results_, b->arguments = arguments_, b->reaches = reaches_, b->linear = linear_;
     for (const WeakTensor& leaf : leaves_) b->leaves.emplace_back(leaf.lock());
     seeds = aliases.tensors;  // two handles each, as are_kept() expects
     if (draws) s.why = "backward draws random numbers of its own";
@@ -282,9 +335,12 @@ class WaitingNode final : public Node {
   std::vector<size_t> results_;  // which ones of the call's
   std::vector<WeakTensor> leaves_;
   std::vector<size_t> arguments_;
+  std::vector<std::vector<bool>> reaches_;
+  bool linear_;
   std::vector<detail::Weak<Storage>> memory_;  // of arguments' aliases
   std::vector<View> views_;
   std::vector<bool> defined_;  // gradients, in the last backward
+  bool twice_ = false;         // there is a graph of this one's gradients
 };
 
 /// Is there what the graph cannot be cut off from?
@@ -315,26 +371,41 @@ void hand_out_kept(Sample& s) {
 }
 
 bool tie_waiting(Waiting&& w, std::vector<Tensor>& outputs, std::string& why) {
-  std::vector<size_t> results;
+  std::vector<size_t> results = w.sample->with_history;
   Ends ends;
   why = strange_results(w.sample->forward.program, outputs, results);
   if (why.empty() && !find_ends(w, outputs, ends))
     why = "a tensor from outside has a history that is not the function's: pass it as an argument";
   if (why.empty()) why = strange_graph(w, outputs, results, ends);
   if (!why.empty()) return false;
+  auto reaches = reached_by(w, outputs, results, ends);
   std::vector<Tensor> roots, inputs = ends.leaves;
   for (const size_t i : results) roots.push_back(outputs[i]), outputs[i] = outputs[i].detach();
   for (const size_t i : ends.arguments) inputs.push_back(w.arguments[i]);
   std::vector<Tensor> tied;
   for (const size_t i : results) tied.push_back(outputs[i]);
   tie_outputs(NodeBuilder::make<WaitingNode>("compiled", std::span<const Tensor>(inputs), std::move(w),
-                                             std::move(roots), std::move(results), ends),
+                                             std::move(roots), std::move(results), ends, std::move(reaches)),
               tied);
   return true;
 }
 
+bool misses_gradients(const Sample& a, const Sample& b) {
+  if (!a.backward || !b.backward || !a.backward->linear || a.with_history != b.with_history ||
+      !difference(a.forward, b.forward).empty())
+    return false;
+  bool missing = false, more = false;
+  for (size_t i = 0; i < a.with_history.size(); ++i) {
+    const bool before = a.backward->program.program.inputs[i].kind == View::Kind::Memory,
+               now = b.backward->program.program.inputs[i].kind == View::Kind::Memory;
+    missing |= before && !now, more |= now && !before;
+  }
+  return missing && !more;
+}
+
 std::string difference(const Sample& a, const Sample& b) {
   if (std::string why = difference(a.forward, b.forward); !why.empty()) return why;
+  if (a.with_history != b.with_history) return "other results have a history than before";
   if (!a.backward || !b.backward) return "";
   const RecordedBackward &x = *a.backward, &y = *b.backward;
   const auto same_leaf = [](const WeakTensor& l, const WeakTensor& m) { return l->is_same(*m); };

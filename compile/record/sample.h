@@ -6,8 +6,9 @@
 // first beside those that the function returns, and arguments of the second beside the gradients of the results.
 // A replay runs the first program and ties its results to a node that has what is kept, and that runs the second program. Accumulation, hooks
 // of leaves, several calls before one backward and retain_graph are the engine's as in eager code. What one node for all results changes:
-// - Which results have gradients is part of the program. A replayed call that is differentiated otherwise is refused, as is one that is
-//   differentiated twice; the next ones run as they are. So does a function whose results are differentiated one after the other.
+// - Which results have gradients is part of the program. Where one is missing, as that of a cell's last state, it is zeros, and what no other
+//   result reaches has no gradient. A replayed call that has more, or that is differentiated twice, is refused; the next ones run as they are.
+//   So does a function whose results are differentiated one after the other.
 // - What backward reads is checked for writes where forward had it too and backward does not write it: there a graph keeps values.
 #include <memory>
 #include <mutex>
@@ -25,6 +26,8 @@ struct RecordedBackward {
   std::vector<int> kept_blocks;        // that the forward program makes and backward reads
   std::vector<WeakTensor> leaves;      // its outputs: their gradients, then those of `arguments`
   std::vector<size_t> arguments;
+  std::vector<std::vector<bool>> reaches;  // of each result, which of the outputs
+  bool linear = true;  // nothing of the user's own is in the graph: a gradient of zeros does nothing
 };
 
 /// A recorded call.
@@ -32,19 +35,22 @@ struct Sample {
   Recorded forward;
   std::unique_ptr<RecordedBackward> backward = {};  // of a differentiable call, once that was differentiated
   std::unique_ptr<detail::CompileCall::Frame> frame = {};
-  size_t arguments = 0;               // tensors
-  std::vector<size_t> returned = {};  // results, as numbers of the arguments that they are; kMade for others
-  bool checked = false;               // there was a program when it was made
-  bool differentiable = false;        // its graph keeps memory
-  Notes notes = {};                   // what keep() does not take
-  std::string why = {};               // it cannot be replayed
-  bool permanent = false;             // nor can another of the same signature
+  size_t arguments = 0;                   // tensors
+  std::vector<size_t> returned = {};      // results, as numbers of the arguments that they are; kMade for others
+  bool checked = false;                   // there was a program when it was made
+  std::vector<size_t> with_history = {};  // results
+  bool differentiable = false;            // its graph keeps memory
+  Notes notes = {};                       // what keep() does not take
+  std::string why = {};                   // it cannot be replayed
+  bool permanent = false;                 // nor can another of the same signature
 };
 constexpr size_t kMade = ~size_t(0);
 /// The forward program gives what backward reads too, behind the call's results; the rest of what the graph kept ends in it.
 void hand_out_kept(Sample& sample);
 /// What two recorded calls do differently, in words; empty: nothing.
 std::string difference(const Sample& before, const Sample& after);
+/// Do they differ in nothing but gradients of results that are missing now?
+bool misses_gradients(const Sample& before, const Sample& after);
 
 /// Recorded calls that were differentiated.
 struct Samples {
@@ -57,8 +63,9 @@ struct Waiting {
   uint64_t first = 0;                   // number of the first node that it made
   std::unique_ptr<Sample> sample = {};  // null: nobody is interested any more
   std::vector<Tensor> arguments = {};   // as the function got them
-  std::vector<std::pair<detail::Weak<Storage>, int>> made =
-      {};  // memory that the forward program leaves, and its block
+  // What arguments are aliases of, and its version after the call; memory that the forward program leaves, and its block.
+  std::vector<std::pair<detail::Weak<Storage>, uint32_t>> versions = {};
+  std::vector<std::pair<detail::Weak<Storage>, int>> made = {};
   std::shared_ptr<Samples> to = {};
 };
 /// Memory of the program that is alive at its end; before keep().
@@ -69,8 +76,12 @@ bool tie_waiting(Waiting&& waiting, std::vector<Tensor>& outputs, std::string& w
 
 /// Does somebody hold a result or a gradient that the call made, or its memory, beside the caller and the leaf? A result has two handles there.
 bool is_kept(const Recorded& r, const std::vector<Tensor>& outputs);
-/// Could somebody differentiate y again?
-bool has_live_graph(const Tensor& y);
+/// Could somebody differentiate y again? Of the graph, nodes before number `first` are not looked at.
+bool has_live_graph(const Tensor& y, uint64_t first);
+/// What has been differentiated is returned without its history, as replays return it: its nodes would hold leaves that were made inside.
+void drop_history(std::vector<Tensor>& outputs, std::span<const Tensor> inputs, uint64_t first);
+/// Which outputs have a history, and which are inputs.
+void describe_results(Sample& s, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs, uint64_t first);
 /// Bytes of a block, all of it.
 View all_of(const Program& program, int block);
 

@@ -4,6 +4,7 @@
 
 #include "../../autograd/record.h"
 #include "../../core/recorder.h"
+#include "../../ops/ops.h"
 #include "../program/uses.h"
 
 namespace tapir::inline v0::ir {
@@ -71,17 +72,35 @@ std::vector<Tensor> Backward::seeds_of(const Grads& gradients) {
   for (int64_t i = 0; i < gradients.size(); ++i) {
     const View& v = replay_.recorded().program.inputs[size_t(i)];
     Tensor g = gradients[i];
-    if (const bool there = v.kind == View::Kind::Memory; there != g.defined())
+    const bool there = v.kind == View::Kind::Memory;
+    if (there != g.defined() && !(there && r_.linear))
       refuse(tapir::format(there ? "result {} has no gradient" : "result {} has a gradient",
                            int64_t(r_.results[size_t(i)])));
-    if (g.defined() && !(g.strides() == v.strides)) {
+    if (there && (!g.defined() || !(g.strides() == v.strides))) {
       const Tensor same = empty_strided(v.shape, v.strides, {.dtype = v.dtype, .device = v.device});
-      backend(same).copy(context(same), {same, g});
+      if (g.defined()) backend(same).copy(context(same), {same, g});
+      else backend(same).fill(context(same), {same, 0});
       g = same;
     }
     out.push_back(std::move(g));
   }
   return out;
+}
+
+/// A result that nobody differentiated gives no gradients. In the place of its own there were zeros: those of others must be finite, for 0 times
+/// infinity is not 0.
+void Backward::drop_what_is_missing(const Grads& gradients, std::vector<Tensor>& found) {
+  bool missing = false;
+  for (int64_t i = 0; i < gradients.size(); ++i)
+    missing |= !gradients[i].defined() && replay_.recorded().program.inputs[size_t(i)].kind == View::Kind::Memory;
+  if (!missing) return;
+  for (size_t k = 0; k < found.size(); ++k) {
+    bool reached = false;
+    for (int64_t i = 0; i < gradients.size(); ++i) reached |= gradients[i].defined() && r_.reaches[size_t(i)][k];
+    if (!reached) found[k] = Tensor();
+    if (found[k].defined() && !all(isfinite(found[k])).item<bool>())
+      refuse("a result has no gradient, and zeros in its place give NaN");
+  }
 }
 
 std::vector<Tensor> Backward::run(const Grads& gradients, std::vector<Tensor> kept, const RandomState& random) {
@@ -91,6 +110,7 @@ std::vector<Tensor> Backward::run(const Grads& gradients, std::vector<Tensor> ke
   for (Tensor& x : kept) arguments.push_back(std::move(x));
   if (!replay_.apart(arguments)) refuse("a gradient lies in memory that backward writes");
   replay_.run(arguments, found, &random);
+  drop_what_is_missing(gradients, found);
   return found;
 }
 

@@ -31,6 +31,7 @@ class Backward {
            const Recorded& forward, const CompileOptions& options);
   std::vector<Tensor> run(const Grads& gradients, std::vector<Tensor> kept, const RandomState& random);
   std::vector<Tensor> seeds_of(const Grads& gradients);
+  void drop_what_is_missing(const Grads& gradients, std::vector<Tensor>& found);
   [[noreturn]] void refuse(const std::string& what);
   RecordedBackward r_;              // without its program
   std::vector<View> kept_outside_;  // of the program's storages, those that must be as they were; Absent for the others

@@ -20,6 +20,10 @@ struct Two {
     for (const Tensor& p : {w, v}) p.set_grad({});
   }
 };
+struct Quadratic {
+  Tensor w = tensor({1.f, 2.f, 3.f}).requires_grad_();
+  Tensor operator()(const Tensor& x) const { return tanh(w * x) * x + square(w); }
+};
 struct NormNet : nn::Module {
   nn::Linear a{4, 4};
   nn::BatchNorm1d bn{4};
@@ -79,38 +83,80 @@ TEST_CASE("differentiable calls: arguments with a history that share memory, and
   });
 }
 
-TEST_CASE("differentiable calls: which results have gradients is part of the program") {
-  for (const bool always : {true, false}) {  // never, or only while it is recorded
-    Two m;
-    auto fast = compile([&](const Tensor& x) { return m(x); }, {.verify = 0});
-    for (int i = 0; i < 8; ++i) {
-      m.clear();
-      const Tensor x = ones({3}) * (i < 4 ? 1. : -1.);
-      const std::vector<Tensor> y = fast(x);
-      const Tensor loss = i < 4 && !always ? sum(y[0]) + sum(y[1]) : sum(y[0]);
-      if (i == 4 && !always) {
-        CHECK(contains(message_of<ValueError>([&] { loss.backward(); }), "result 1 has no gradient, other than"));
-        continue;
+TEST_CASE("differentiable calls: gradients of results that are missing, and that are new") {
+  Tensor w = wave({3}, .3).requires_grad_();
+  const auto f = [&](const Tensor& x) {
+    const Tensor h = w * x;
+    return std::pair(sum(tanh(h)), sum(sqrt(h + 1.)));
+  };
+  const auto gradient = [&](auto&& call, bool both) {
+    w.set_grad({});
+    const auto [a, b] = call(ones({3}));
+    (both ? a + b : a).backward();
+    return w.grad().clone();
+  };
+  auto first = compile(f, {.verify = 0}), both = compile(f, {.verify = 0});
+  for (int i = 0; i < 6; ++i) {
+    CHECK(same_values(gradient(first, false), gradient(f, false)));
+    CHECK(same_values(gradient(both, true), gradient(f, true)));
+  }
+  REQUIRE(first.programs() + both.programs() == 2);
+  CHECK(same_values(gradient(both, false), gradient(f, false)));  // zeros for b
+  {
+    NoGrad guard;
+    w.fill_(-1.);
+  }
+  CHECK(contains(message_of<ValueError>([&] { gradient(both, false); }), "zeros in its place give NaN, other than"));
+  CHECK(same_values(gradient(both, false), gradient(f, false)));  // runs as it is
+  CHECK(contains(message_of<ValueError>([&] { gradient(first, true); }), "result 1 has a gradient, other than"));
+}
+
+TEST_CASE(
+    "differentiable calls: the last state of a recurrent cell, and a head that is no longer used, have no gradient") {
+  struct Cell {
+    Tensor w = wave({3, 3}, .3).requires_grad_(), u = wave({3, 3}, .7).requires_grad_(),
+           v = wave({3, 3}, .2).requires_grad_();
+    std::vector<Tensor> operator()(const Tensor& x, const Tensor& h) const {
+      const Tensor next = tanh(matmul(x, w) + matmul(h, u));
+      return {matmul(next, v), next};
+    }
+  };
+  check_like_eager([](const CompileOptions& options) {
+    Left left;
+    Cell cell;
+    auto fast = compile([&](const Tensor& x, const Tensor& h) { return cell(x, h); }, options);
+    for (int epoch = 0; epoch < 6; ++epoch) {
+      for (const Tensor& p : {cell.w, cell.u, cell.v}) p.set_grad({});
+      Tensor h = zeros({2, 3}), loss = zeros({});
+      for (int t = 0; t < 5; ++t) {
+        const std::vector<Tensor> out = fast(wave({2, 3}, .1 * (epoch + t + 1)), h);
+        loss = loss + sum(square(out[0])), h = out[1];
       }
       loss.backward();
-      const Tensor got = m.w.grad().clone();
-      if (always || i > 4) CHECK(!m.v.grad().defined());
-      if (always) continue;
-      m.w.set_grad({});
-      const std::vector<Tensor> z = m(x);
-      (i < 4 ? sum(z[0]) + sum(z[1]) : sum(z[0])).backward();
-      CHECK(same_values(got, m.w.grad()));
+      for (const Tensor& p : {cell.w, cell.u, cell.v}) left.push_back(copy_of(p.grad()));
     }
-    if (always) CHECK(replays_of(fast) >= 5);
-    else CHECK(contains(fast.explain(), "result 1 has no gradient"));
-  }
-  Two m;  // and the other way round
-  auto fast = compile([&](const Tensor& x) { return m(x); }, {.verify = 0});
-  for (int i = 0; i < 6; ++i) sum(fast(ones({3}))[0]).backward();
-  REQUIRE(fast.programs() == 1);
-  const std::vector<Tensor> y = fast(ones({3}));
-  const Tensor loss = sum(y[0]) + sum(y[1]);
-  CHECK(contains(message_of<ValueError>([&] { loss.backward(); }), "result 1 has a gradient, other than"));
+    INFO(fast.explain());
+    if (options.enabled && options.verify == 0) CHECK(replays_of(fast) >= 20);
+    if (options.enabled) CHECK(!contains(fast.explain(), "var"));
+    return left;
+  });
+  check_like_eager([](const CompileOptions& options) {
+    Left left;
+    nn::Linear t{4, 4}, p{4, 2}, q{4, 2};
+    auto fast = compile(
+        [&](const Tensor& x) {
+          const Tensor h = tanh(t(x));
+          return std::pair(p(h), q(h));
+        },
+        options);
+    for (int i = 0; i < 24; ++i) {
+      t.zero_grad(), p.zero_grad(), q.zero_grad();
+      const auto [a, b] = fast(wave({5, 4}, .2 + i));
+      (i < 8 ? sum(square(a)) + sum(square(b)) : sum(square(a))).backward();
+      for (const Tensor& w : {t.weight, p.weight, q.weight}) left.push_back(copy_of(w.grad()));
+    }
+    return left;
+  });
 }
 
 TEST_CASE("differentiable calls: results that are differentiated one after the other run as they are") {
@@ -301,6 +347,102 @@ TEST_CASE("differentiable calls: forwards of both modes before one backward, and
       net.zero_grad();
       sum(fast(zeros({0, 4}))).backward();
       left.push_back(copy_of(net.weight.grad()));
+    }
+    return left;
+  });
+}
+
+TEST_CASE("differentiable calls: one gradient for two results, and a leaf as a gradient") {
+  check_like_eager([](const CompileOptions& options) {
+    Left left;
+    Tensor w = wave({3}, .3).requires_grad_(), u = wave({3}, .7).requires_grad_();
+    auto fast = compile([&](const Tensor& x) { return std::pair(tanh(w * x), sin(u * x)); }, options);
+    for (int i = 0; i < 20; ++i) {
+      for (const Tensor& p : {w, u}) p.set_grad({});
+      const auto [a, b] = fast(ones({3}) * (1. + i));
+      sum(square(i < 6 ? a + b : a - b)).backward();
+      for (const Tensor& p : {w, u}) left.push_back(copy_of(p.grad()));
+      for (const Tensor& p : {w, u}) p.set_grad({});
+      fast(ones({3})).first.backward(i < 6 ? w : u);
+      left.push_back(copy_of(w.grad()));
+    }
+    return left;
+  });
+}
+
+TEST_CASE("differentiable calls: what f does to its arguments: hooks, histories, views") {
+  for (const int what : {0, 1, 2, 3, 4})
+    check_like_eager([what](const CompileOptions& options) {
+      Left left;
+      Tensor w = wave({3}, .3).requires_grad_(), v = wave({2, 3}, .7).requires_grad_();
+      auto fast = compile(
+          [&](const Tensor& x) {
+            if (what == 0) x.register_hook([](const Tensor& g) { return -g; });
+            if (what == 1) x.retain_grad();
+            if (what == 2) Tensor(x).mul_(w);
+            if (what == 3) Tensor(x).requires_grad_();
+            return what == 4 ? x.view({3}) : tanh(x * w);
+          },
+          options);
+      for (int i = 0; i < 8; ++i) {
+        for (const Tensor& p : {w, v}) p.set_grad({});
+        const Tensor base = what == 3 ? wave({3}, i + 1.) : what == 2 ? wave({2, 3}, i + 1.) : v * (1. + i);
+        const Tensor x = what == 3 ? base : base.select(0, 0);
+        Tensor y = fast(x);
+        if (what == 4) y.mul_(3.);
+        (sum(square(y)) + sum(x)).backward();
+        for (const Tensor& t : {w.grad(), v.grad(), what == 1 || what == 3 ? x.grad() : Tensor(), base})
+          left.push_back(copy_of(t));
+      }
+      return left;
+    });
+}
+
+TEST_CASE("differentiable calls: an argument that is written before backward, and a graph that was freed before") {
+  Tensor w = wave({3}, .3).requires_grad_();
+  auto fast = compile([&](const Tensor& x) { return tanh(x * w); }, {.verify = .5});
+  for (int i = 0; i < 12; ++i) {
+    Tensor x = ones({3});
+    const Tensor y = sum(fast(x));
+    if (i % 2) x.mul_(2);
+    if (i % 2) CHECK(contains(message_of<ValueError>([&] { y.backward(); }), "modified by an inplace operation"));
+    else y.backward();
+  }
+  const Tensor v = ones({3}).requires_grad_();
+  auto onward = compile([&](const Tensor& h) { return sum(h * w); });
+  for (int i = 0; i < 8; ++i) {
+    const Tensor h = square(v);
+    sum(h).backward();
+    const Tensor loss = onward(h) + sum(w);
+    CHECK(contains(message_of<ValueError>([&] { loss.backward(); }), "a second time"));
+  }
+  CHECK(same_values(grad({onward(square(v))}, {w})[0], ones({3})));
+}
+
+TEST_CASE("differentiable calls: a history that comes and goes, and a gradient penalty outside") {
+  for (const bool begins : {false, true}) {
+    Tensor w = wave({3}, .3).requires_grad_();
+    bool frozen = begins;
+    auto fast = compile([&](const Tensor& x) { return frozen ? tanh(x * w).detach() : tanh(x * w); }, {.verify = .2});
+    int wrong = 0;
+    for (int i = 0; i < 200; ++i) {
+      if (i == 40) frozen = !frozen;
+      const Tensor y = fast(ones({3}));
+      wrong += y.requires_grad() == frozen;
+      if (y.requires_grad()) sum(y).backward();
+    }
+    CHECK(wrong < 30);
+  }
+  check_like_eager([](const CompileOptions& options) {
+    Left left;
+    Quadratic f;
+    auto fast = compile([&](const Tensor& x) { return f(x); }, options);
+    for (int i = 0; i < 8; ++i) {
+      f.w.set_grad({});
+      const Tensor x = wave({3}, i + 1).requires_grad_(), y = fast(x);
+      const Tensor g = grad({sum(y)}, {x}, {}, {.create_graph = true})[0];
+      (sum(square(y)) + sum(square(g))).backward();
+      left.push_back(copy_of(f.w.grad())), left.push_back(copy_of(x.grad()));
     }
     return left;
   });

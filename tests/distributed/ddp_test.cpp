@@ -15,8 +15,8 @@ TEST_CASE("data-parallel training equals one process with the whole batch") {
 
 TEST_CASE("compiled steps and forwards reduce as eager ones do") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
-  for (const char* scenario : {"compiled_steps", "compiled_forwards", "compiled_accumulation", "compiled_collectives",
-                               "compiled_shards"}) {
+  for (const char* scenario :
+       {"compiled_steps", "compiled_forwards", "compiled_accumulation", "compiled_collectives", "compiled_shards"}) {
     const Ended e = launch({"--nproc", "2"}, {worker(), scenario});
     INFO(scenario << e.output);
     CHECK(e.status == 0);

@@ -109,8 +109,8 @@ int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   if (argc > 2) options.backend = argv[2];
   std::vector<Scenario> all{{"collectives", collectives}};
-  for (const auto& more :
-       {fault_scenarios(), training_scenarios(), sharding_scenarios(), compiled_scenarios(), nccl_scenarios(), nccl_mistakes()})
+  for (const auto& more : {fault_scenarios(), training_scenarios(), sharding_scenarios(), compiled_scenarios(),
+                           nccl_scenarios(), nccl_mistakes()})
     all.insert(all.end(), more.begin(), more.end());
   for (const auto& [known, run] : all)
     if (name == known) try {
