@@ -5,6 +5,7 @@
 #include <set>
 
 #include "../../autograd/meta.h"
+#include "../../autograd/record.h"
 #include "../../core/cuda.h"
 #include "../../core/generator.h"
 #include "../../core/recorder.h"
