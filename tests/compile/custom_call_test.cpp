@@ -116,10 +116,12 @@ TEST_CASE("custom calls: errors, versions, memory that may not be written, anoth
   CHECK(message_of<ValueError>([&] { custom_call("read", {Tensor()}, {}, [](const auto&, const auto&) {}); }) ==
         "[read] expected tensors to read, got an undefined one");
   const char* name = "one";
-  auto named = compile([&](const Tensor& x) {
-    custom_call(name, {x}, {}, [](const auto&, const auto&) {});
-    return x + 1;
-  }, {.verify = 1});
+  auto named = compile(
+      [&](const Tensor& x) {
+        custom_call(name, {x}, {}, [](const auto&, const auto&) {});
+        return x + 1;
+      },
+      {.verify = 1});
   for (int i = 0; i < 12; ++i) {
     if (i == 6) name = "two";
     named(w);
