@@ -211,7 +211,7 @@ void ReducerState::launch(Bucket& b) {
 }
 
 void ReducerState::finish() {
-  armed = false;
+  tapir::custom_call("ddp_backward", {}, {}, [s = handle()](const auto&, const auto&) { s->armed = false; });
   for (Bucket& b : buckets) {
     b.work.wait();
     if (!b.sent.is_same(b.flat)) b.flat.copy_(b.sent);

@@ -200,7 +200,7 @@ GroupState::~GroupState() {
 
 // Note [Collectives in a program]
 // A collective is two custom calls of a program: one puts it in the group's queue, and one stands where somebody waits for it, so that a replay
-// computes meanwhile what eager code does. A collective that nobody waits for inside is waited for at once.
+// computes meanwhile what eager code does. A collective that nobody waits for inside is waited for at once, as all are in the recording.
 Work GroupState::record(Call call, std::function<void()> finish, bool async_op) {
   struct Running {
     Work work;
@@ -264,9 +264,9 @@ Work GroupState::message(const Signature& s, uint32_t tag, bool sends, const Ten
                          std::function<void()> finish, bool async_op) {
   if (modes.recorder)
     modes.recorder->host_acts(
-        "[ProcessGroup] expected no message (send, recv) while a program is recorded: a replay would leave it out; "
-        "send "
-        "between compiled steps");
+        "[ProcessGroup] expected no message (send, recv) while a program is recorded: a replay would leave it out. "
+        "Call "
+        "it between compiled steps");
   auto* state = new WorkState;
   Work work(state);
   if (const std::string before = failed(); !before.empty()) {

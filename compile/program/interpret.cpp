@@ -50,15 +50,18 @@ void run(const Call& call, const Memory& memory) {
 
 }  // namespace
 
-Tensor tensor_of(const View& v, const Memory& memory) {
+Tensor tensor_in(const View& v, StoragePtr storage, int64_t offset) {
   Tensor t(new TensorImpl);
   TensorImpl& p = t.impl();
-  p.dtype = v.dtype, p.device = v.device, p.offset = v.offset;
-  p.storage = v.block < 0 ? allocate_storage(0, v.device) : memory[size_t(v.block)];
-  check_internal(bool(p.storage), "[interpret] expected block %{} to be alive", v.block);
+  p.dtype = v.dtype, p.device = v.device, p.storage = std::move(storage), p.offset = offset;
   p.sizes = v.shape, p.strides = v.strides, p.numel = numel_of(v.shape);
   p.contiguous = p.numel == 0 || is_contiguous(v.shape, v.strides);
   return t;
+}
+Tensor tensor_of(const View& v, const Memory& memory) {
+  const StoragePtr storage = v.block < 0 ? allocate_storage(0, v.device) : memory[size_t(v.block)];
+  check_internal(bool(storage), "[interpret] expected block %{} to be alive", v.block);
+  return tensor_in(v, storage, v.offset);
 }
 
 Memory copy_of_outside(const Program& program) {

@@ -133,6 +133,8 @@ Memory copy_of_outside(const Program& program);
 /// Runs the calls in order, each by call_entry, on `memory`, which holds the outside blocks and is given the others. The outputs. Slow
 /// and plain: what passes and replays are compared with.
 std::vector<Tensor> interpret(const Program& program, Memory& memory);
+/// A tensor of that form, `offset` elements behind the storage's beginning.
+Tensor tensor_in(const View& form, StoragePtr storage, int64_t offset);
 /// A tensor that sees elements of a block.
 Tensor tensor_of(const View& view, const Memory& memory);
 

@@ -311,7 +311,7 @@ Call ProgramRecorder::call_of(entry::Id entry, const Context& ctx, const std::ve
   return call;
 }
 
-/// Recording goes on behind it: what it does is its own affair.
+/// Nothing is recorded while f runs.
 void ProgramRecorder::custom_call(const char* name, const std::vector<Tensor>& reads, const std::vector<Tensor>& writes,
                                   std::shared_ptr<const detail::CustomFunction> f) {
   Call call;

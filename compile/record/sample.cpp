@@ -171,7 +171,7 @@ View view_in_root(const Tensor& x) {
   return v;
 }
 
-/// It dies behind a graph, and hands over the sample: what is alive of that graph is kept by somebody else.
+/// Is destroyed after the nodes of a graph, and hands over the sample. Memory of the graph that is still there is held by somebody else.
 class LastNode final : public Node {
  public:
   LastNode(Waiting&& w, std::vector<detail::Weak<Storage>>&& arguments)
@@ -301,11 +301,7 @@ class WaitingNode final : public Node {
       if (!memory_[k].lock()) continue;
       b.kept_arguments.push_back(k);
       const View& v = views_[k];
-      TensorImpl& p = *new TensorImpl;
-      inputs.emplace_back(&p);
-      p.storage = StoragePtr(memory_[k].get()), p.dtype = v.dtype, p.device = v.device, p.offset = v.offset;
-      p.sizes = v.shape, p.strides = v.strides, p.numel = numel_of(v.shape);
-      p.contiguous = is_contiguous(v.shape, v.strides);
+      inputs.push_back(tensor_in(v, StoragePtr(memory_[k].get()), v.offset));
     }
     return inputs;
   }

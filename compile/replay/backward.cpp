@@ -126,11 +126,7 @@ class BackwardNode final : public Node {
       held_.push_back(StoragePtr::share(outside[i].storage.get()));
       const View& v = program_->kept_outside_[i];
       if (v.kind == View::Kind::Absent) continue;
-      Tensor t(new TensorImpl);
-      TensorImpl& p = t.impl();
-      p.storage = held_.back(), p.dtype = v.dtype, p.device = v.device;
-      p.sizes = v.shape, p.strides = v.strides, p.numel = numel_of(v.shape);
-      saved_.emplace_back(t, std::span<const Tensor>());
+      saved_.emplace_back(tensor_in(v, held_.back(), 0), std::span<const Tensor>());
     }
   }
   Grads apply(const Grads& g, Needs) override {

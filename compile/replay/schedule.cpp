@@ -63,7 +63,8 @@ struct CopyThunk final : Thunk {
 
 /// Host code. Its tensors lie in the program's memory and own none of it.
 struct CustomThunk final : Thunk {
-  std::vector<TensorView> reads, writes;
+  using Place = std::pair<View, TensorView>;  // the form, and where it lies
+  std::vector<Place> reads, writes;
   std::shared_ptr<const tapir::detail::CustomFunction> custom;
   const char* name;
   CustomThunk(const Call& call, Schedule& s) : custom(call.custom), name(call.operands.back().op_name) {
@@ -71,17 +72,15 @@ struct CustomThunk final : Thunk {
     for (const Operand& o : call.operands)
       if (o.kind == TraceArg::Kind::View) {
         auto& list = o.access == Access::Read ? reads : writes;
-        s.watch(o.views[0], list.emplace_back(s.view_of(o.views[0])));
+        s.watch(o.views[0], list.emplace_back(o.views[0], s.view_of(o.views[0])).second);
       }
   }
-  static std::vector<Tensor> tensors_of(const std::vector<TensorView>& views) {
+  static std::vector<Tensor> tensors_of(const std::vector<Place>& places) {
     std::vector<Tensor> out;
-    for (const TensorView& v : views) {
-      const int64_t bytes = extent_of(v.shape(), v.stride_list()).second * size_of(v.dtype);
-      TensorImpl& p = out.emplace_back(new TensorImpl).impl();
-      p.storage = v.numel() ? adopt_storage(v.data, bytes, v.device, nullptr, nullptr) : allocate_storage(0, v.device);
-      p.dtype = v.dtype, p.device = v.device, p.sizes = v.shape(), p.strides = v.stride_list(), p.numel = v.numel();
-      p.contiguous = p.numel == 0 || is_contiguous(p.sizes, p.strides);
+    for (const auto& [v, at] : places) {
+      const int64_t bytes = v.block < 0 ? 0 : extent_of(v.shape, v.strides).second * size_of(v.dtype);
+      out.push_back(tensor_in(
+          v, bytes ? adopt_storage(at.data, bytes, v.device, nullptr, nullptr) : allocate_storage(0, v.device), 0));
     }
     return out;
   }

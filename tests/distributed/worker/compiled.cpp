@@ -63,20 +63,23 @@ template <class M, class Make> Counts same_as_eager(const ProcessGroup& g, Make 
   return counts;
 }
 
+/// A whole step of a module behind `wrapped`.
+template <class Wrapped> auto step_of(Wrapped& wrapped, optim::Optimizer& opt, bool to_none = true) {
+  return [&wrapped, &opt, to_none](const Tensor& x, const Tensor& y) {
+    opt.zero_grad(to_none);
+    const Tensor loss = mse_loss(wrapped(x), y);
+    loss.backward();
+    opt.step();
+    return loss;
+  };
+}
+
 /// A whole step is one program, reductions included.
 template <class M> Counts whole_step(const ProcessGroup& g, const distributed::DdpOptions& ddp_options, bool to_none) {
   return same_as_eager<M>(g, [&](M& net, const CompileOptions& compile_options, auto train) {
     distributed::DistributedDataParallel ddp(net, ddp_options, g);
     optim::AdamW opt(net.parameters(), {.lr = 0.05});
-    auto step = compile(
-        [&](const Tensor& x, const Tensor& y) {
-          opt.zero_grad(to_none);
-          const Tensor loss = mse_loss(ddp(x), y);
-          loss.backward();
-          opt.step();
-          return loss;
-        },
-        compile_options);
+    auto step = compile(step_of(ddp, opt, to_none), compile_options);
     train([&](int, const Tensor& x, const Tensor& y) { return step(x, y); });
     EXPECT(ddp.differing_parameters().empty());
     if (compile_options.enabled) std::printf("%s\n", step.explain().substr(0, 400).c_str());
@@ -201,15 +204,7 @@ void shards() {
   (void)same_as_eager<Mlp>(g, [&](Mlp& net, const CompileOptions& compile_options, auto train) {
     distributed::FullyShardedDataParallel fsdp(net, {}, g);
     optim::AdamW opt(fsdp.parameters(), {.lr = 1e-2});
-    auto step = compile(
-        [&](const Tensor& x, const Tensor& y) {
-          opt.zero_grad();
-          const Tensor loss = mse_loss(fsdp(x), y);
-          loss.backward();
-          opt.step();
-          return loss;
-        },
-        compile_options);
+    auto step = compile(step_of(fsdp, opt), compile_options);
     train([&](int, const Tensor& x, const Tensor& y) { return step(x, y); });
     if (compile_options.enabled) std::printf("fsdp: %s\n", step.explain().substr(0, 400).c_str());
     return counts_of(step);
