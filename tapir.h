@@ -16,6 +16,7 @@
 #include "core/state_dict.h"
 #include "core/tensor.h"
 #include "core/version.h"
+#include "core/winograd.h"
 #include "data/bpe.h"
 #include "data/cifar.h"
 #include "data/image_folder.h"

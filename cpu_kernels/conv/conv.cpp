@@ -5,6 +5,7 @@
 #include "../pack.h"
 #include "conv_direct.h"
 #include "conv_gemm.h"
+#include "winograd.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -45,11 +46,12 @@ TensorView scratch_image(Context& ctx, V v, DType dtype, bool channels_last) {
 /// An operand in a layout and dtype that the kernels take: itself, or a copy, or memory that finish() copies back.
 class Operand {
  public:
-  Operand(Context& ctx, V user, DType dtype, bool written, bool channels_last)
+  /// only: no other layout than that, where the memory could be had in the other one.
+  Operand(Context& ctx, V user, DType dtype, bool written, bool channels_last, bool only = false)
       : ctx_(ctx), user_(user), view_(user), written_(written) {
     if (user.dtype == dtype && fills(user, channels_last)) {
       last_ = channels_last;
-    } else if (user.dtype == dtype && fills(user, !channels_last)) {
+    } else if (user.dtype == dtype && !only && fills(user, !channels_last)) {
       last_ = !channels_last;
     } else {
       last_ = channels_last;
@@ -160,6 +162,11 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operan
                         bias.as<int64_t>()),
            true;
   const bool last = x.image().channels_last && y.image().channels_last;
+  if (suits_winograd(dtype, pass, s) &&
+      winograd(ctx, pass, s, x.view().as<float>(), w.view(), y.view().as<float>(), bias.as<float>())) {
+    if (pass == dnn::ConvPass::BackwardWeight && bias.defined()) sum_channels<float>(ctx, bias, y.view(), s);
+    return true;
+  }
   if (pass == dnn::ConvPass::BackwardWeight && dtype == kFloat32 && last &&
       direct_backward_weight(ctx, s, w.view(), bias.as<float>(), y.view().as<float>(), x.view().as<float>()))
     return true;
@@ -174,8 +181,10 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operan
 /// A pass in `dtype`, or in float32 where the library has no kernel of that.
 void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, V x, V w, V y, V bias, const ConvParams& params) {
   const bool to_y = pass == dnn::ConvPass::Forward, to_x = pass == dnn::ConvPass::BackwardData, to_w = !to_y && !to_x;
-  const bool last = to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y);
-  const Operand xs(ctx, x, dtype, to_x, last), ws(ctx, w, dtype, to_w, false), ys(ctx, y, dtype, to_y, last);
+  const bool tiles = suits_winograd(dtype, pass, conv_shape(x, w, y, params));
+  const bool last = tiles || (to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y));
+  const Operand xs(ctx, x, dtype, to_x, last, tiles), ws(ctx, w, dtype, to_w, false),
+      ys(ctx, y, dtype, to_y, last, tiles);
   const DType sums = dtype == kBFloat16 ? kFloat32 : dtype;
   TensorView b;
   if (bias.defined()) b = to_w ? scratch_like(ctx, bias, sums) : dense(ctx, bias, sums);

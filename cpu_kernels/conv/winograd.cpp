@@ -1,0 +1,401 @@
+// Note [Winograd]
+// A convolution of 3 x 3 in 2.25 to 4 times fewer multiplications (Lavin and Gray, arXiv:1509.09308). A tile of 4 x 4 outputs is a
+// product of polynomials, taken at 6 points in each direction:
+//   forward and data    y = A^T [ (G w G^T) . (B^T x B) ] A        x: 6 x 6 around the tile
+//   weight              dw = G^T [ sum over tiles of (B^T x B) . (A dy A^T) ] G
+// At each of the 36 points the sum over channels (tiles, for the weight) is a matrix product. The points are 0, +-a, +-1/a and infinity
+// with a = sqrt(1/2), whose rounding errors are some 2 times those of plain sums; the usual 0, 1, -1, 2, -2 gives 5. A value that is not
+// finite spreads over its tile, so results are looked at, and the pass is done otherwise where one is not finite.
+// Tiles go through in blocks that depend on the shape alone: the same bits for any number of threads.
+#include "winograd.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <utility>
+
+#include "../../core/parallel.h"
+#include "../../core/winograd.h"
+#include "../vec.h"
+
+namespace tapir::inline v0::cpu {
+namespace {
+
+using F = Vec<float>;
+constexpr int kLane = kLanes<float>;
+constexpr int kTile = 4, kPoints = 6, kAll = kPoints * kPoints;
+constexpr int kRows = kVectorRegisters == 32 ? 12 : 6;  // of the register tile, by two vectors
+constexpr int kPanel = 2 * kLane;
+constexpr float a = 0.70710678118654752f, b = 1.41421356237309505f;
+
+// ---- the transforms of one direction ----
+
+/// B^T.
+inline void from_input(const F* x, F* v) {
+  const F even = x[4] - 2 * x[2], odd = a * (x[3] - 2 * x[1]);
+  const F even2 = x[4] - 0.5f * x[2], odd2 = b * (x[3] - 0.5f * x[1]);
+  v[0] = x[0] - 2.5f * x[2] + x[4], v[5] = x[1] - 2.5f * x[3] + x[5];
+  v[1] = even + odd, v[2] = even - odd, v[3] = even2 + odd2, v[4] = even2 - odd2;
+}
+/// A^T.
+inline void to_output(const F* m, F* y) {
+  const F sum = m[1] + m[2], difference = m[1] - m[2], sum2 = m[3] + m[4], difference2 = m[3] - m[4];
+  y[0] = m[0] + sum + sum2, y[1] = a * difference + b * difference2;
+  y[2] = 0.5f * sum + 2 * sum2, y[3] = (0.5f * a) * difference + (2 * b) * difference2 + m[5];
+}
+/// A.
+inline void from_output(const F* y, F* n) {
+  const F even = y[0] + 0.5f * y[2], odd = a * y[1] + (0.5f * a) * y[3];
+  const F even2 = y[0] + 2 * y[2], odd2 = b * y[1] + (2 * b) * y[3];
+  n[0] = y[0], n[5] = y[3];
+  n[1] = even + odd, n[2] = even - odd, n[3] = even2 + odd2, n[4] = even2 - odd2;
+}
+/// G.
+inline void from_weight(const F* w, F* u) {
+  constexpr float third = -2.f / 3, sixth = 1.f / 6;
+  const F even = third * (w[0] + 0.5f * w[2]), odd = (third * a) * w[1];
+  const F even2 = sixth * (w[0] + 2 * w[2]), odd2 = (sixth * b) * w[1];
+  u[0] = w[0], u[5] = w[2];
+  u[1] = even + odd, u[2] = even - odd, u[3] = even2 + odd2, u[4] = even2 - odd2;
+}
+/// G^T.
+inline void to_weight(const F* s, F* w) {
+  constexpr float third = -2.f / 3, sixth = 1.f / 6;
+  const F sum = third * (s[1] + s[2]), sum2 = sixth * (s[3] + s[4]);
+  w[0] = s[0] + sum + sum2, w[2] = 0.5f * sum + 2 * sum2 + s[5];
+  w[1] = (third * a) * (s[1] - s[2]) + (sixth * b) * (s[3] - s[4]);
+}
+
+/// Both directions: to[i * Out + j] of from(i, j), In x In of them.
+template <int In, int Out, void (*OneDirection)(const F*, F*), class Load, class Store>
+inline void transform(Load&& from, Store&& to) {
+  F half[Out][In];
+#pragma GCC unroll 6
+  for (int j = 0; j < In; ++j) {
+    F in[In], out[Out];
+#pragma GCC unroll 6
+    for (int i = 0; i < In; ++i) in[i] = from(i * In + j);
+    OneDirection(in, out);
+#pragma GCC unroll 6
+    for (int i = 0; i < Out; ++i) half[i][j] = out[i];
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < Out; ++i) {
+    F out[Out];
+    OneDirection(half[i], out);
+#pragma GCC unroll 6
+    for (int j = 0; j < Out; ++j) to(i * Out + j, out[j]);
+  }
+}
+
+// ---- the products ----
+
+/// A product of one tile in registers: c (rows ld apart) = or += sum over k of a[i * row + k * step] b[k * b_step + lanes].
+struct Product {
+  int64_t depth;
+  const float* a;
+  int64_t row, step;
+  const float* b;
+  int64_t b_step;
+  float* c;
+  int64_t ld;
+  bool add;
+};
+template <int Rows, int Vectors> [[gnu::noinline]] void multiply(const Product& p) {
+  F sum[Rows][Vectors] = {};
+  const float *a = p.a, *b = p.b;
+  const int64_t row = p.row, step = p.step, b_step = p.b_step;
+  for (int64_t k = 0; k < p.depth; ++k, a += step, b += b_step) {
+    F right[Vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) right[v] = load(b + v * kLane);
+#pragma GCC unroll 12
+    for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v) sum[i][v] += right[v] * a[i * row];
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) {
+      float* at = p.c + i * p.ld + v * kLane;
+      store(at, p.add ? load(at) + sum[i][v] : sum[i][v]);
+    }
+}
+using Multiply = void (*)(const Product&);
+template <int Vectors, int... R> constexpr std::array<Multiply, kRows + 1> kernels_of(std::integer_sequence<int, R...>) {
+  return {nullptr, multiply<R + 1, Vectors>...};
+}
+constexpr auto kEachRow = std::make_integer_sequence<int, kRows>();
+constexpr std::array<Multiply, kRows + 1> kKernels[] = {{}, kernels_of<1>(kEachRow), kernels_of<2>(kEachRow)};
+
+/// All rows (any number) by all columns (whole vectors); columns of b and c from panel to panel are b_panel and kPanel apart.
+void multiply_all(Product p, int64_t rows, int64_t columns, int64_t b_panel) {
+  const float *const a = p.a, *const b = p.b;
+  float* const c = p.c;
+  for (int64_t j = 0; j < columns; j += kPanel) {
+    const int vectors = columns - j >= kPanel ? 2 : 1;
+    p.b = b + j / kPanel * b_panel;
+    for (int64_t i = 0; i < rows; i += kRows) {
+      p.a = a + i * p.row, p.c = c + i * p.ld + j;
+      kKernels[vectors][size_t(std::min<int64_t>(kRows, rows - i))](p);
+    }
+  }
+}
+
+// ---- where tiles lie ----
+
+struct Grid {
+  int64_t images, rows, columns;  // tiles of an image
+  int64_t tiles() const { return images * rows * columns; }
+};
+Grid grid_of(int64_t images, int64_t height, int64_t width) {
+  return {images, (height + kTile - 1) / kTile, (width + kTile - 1) / kTile};
+}
+struct Padding {
+  int64_t top = 0, left = 0;
+};
+/// Images of `channels` numbers a pixel.
+struct Images {
+  float* data;
+  int64_t height, width, channels;
+  /// The pixels of Size x Size from (top, left) of tile t on; `none` for those outside.
+  template <int Size> void find(const Grid& g, int64_t t, float* none, float** to, Padding p = {}) const {
+    const int64_t n = t / (g.rows * g.columns), top = t / g.columns % g.rows * kTile - p.top,
+                  left = t % g.columns * kTile - p.left;
+    for (int64_t i = 0; i < Size; ++i)
+      for (int64_t j = 0; j < Size; ++j) {
+        const int64_t y = top + i, x = left + j;
+        const bool inside = y >= 0 && y < height && x >= 0 && x < width;
+        *to++ = inside ? data + ((n * height + y) * width + x) * channels : none;
+      }
+  }
+};
+
+/// From one point to the next; whole pages apart they would share sets of the first cache.
+int64_t apart(int64_t floats) { return floats % 1024 == 0 ? floats + kLane : floats; }
+
+/// v[point * step + c] of tile t, (B^T x B).
+void transform_input(const Images& x, const Grid& g, int64_t t, Padding padding, float* zeros, float* v, int64_t step) {
+  float* at[kAll];
+  x.find<kPoints>(g, t, zeros, at, padding);
+  for (int64_t c = 0; c < x.channels; c += kLane)
+    transform<kPoints, kPoints, from_input>([&](int i) { return load(at[i] + c); },
+                                            [&](int i, F f) { store(v + i * step + c, f); });
+}
+
+// ---- forward, and the data gradient as a forward pass of dy with the weight turned ----
+
+/// (G w G^T) of w (9, from, to): at each point, panels of `to` with `from` as their slow axis.
+void transform_weight(const float* w, int64_t from, int64_t to, float* u, int64_t step) {
+  parallel_for(from, std::max<int64_t>(1, 8192 / to), [&](int64_t first, int64_t last) {
+    for (int64_t c = first; c < last; ++c)
+      for (int64_t o = 0; o < to; o += kLane) {
+        const float* at = w + c * to + o;
+        float* place = u + (o / kPanel * from + c) * kPanel + o % kPanel;
+        F half[kPoints][3];
+        for (int j = 0; j < 3; ++j) {
+          F in[3], out[kPoints];
+          for (int i = 0; i < 3; ++i) in[i] = load(at + (i * 3 + j) * from * to);
+          from_weight(in, out);
+          for (int i = 0; i < kPoints; ++i) half[i][j] = out[i];
+        }
+        for (int i = 0; i < kPoints; ++i) {
+          F out[kPoints];
+          from_weight(half[i], out);
+          for (int j = 0; j < kPoints; ++j) store(place + (i * kPoints + j) * step, out[j]);
+        }
+      }
+  });
+}
+
+struct Forward {
+  Images x, y;
+  Grid grid;
+  Padding padding;
+  const float *u, *bias;
+  int64_t u_step, block, part;  // tiles that are worked on at once, and channels of y
+
+  int64_t v_step() const { return apart(block * x.channels); }
+  int64_t m_step() const { return apart(block * part); }
+  int64_t room() const { return kAll * (v_step() + m_step()) + std::max(x.channels, y.channels); }
+
+  /// A sum that is finite where all results are.
+  float run(int64_t first, int64_t last, float* memory) const {
+    float *const v = memory, *const m = v + kAll * v_step(), *const spare = m + kAll * m_step();
+    const int64_t count = last - first;
+    std::fill_n(spare, x.channels, 0.f);
+    for (int64_t t = 0; t < count; ++t)
+      transform_input(x, grid, first + t, padding, spare, v + t * x.channels, v_step());
+    F check{};
+    for (int64_t o = 0; o < y.channels; o += part) {
+      const int64_t width = std::min(part, y.channels - o);
+      for (int64_t i = 0; i < kAll; ++i)
+        multiply_all({.depth = x.channels, .a = v + i * v_step(), .row = x.channels, .step = 1,
+                      .b = u + i * u_step + o / kPanel * x.channels * kPanel, .b_step = kPanel,
+                      .c = m + i * m_step(), .ld = width, .add = false},
+                     count, width, x.channels * kPanel);
+      for (int64_t t = 0; t < count; ++t) {
+        float* at[kTile * kTile];
+        y.find<kTile>(grid, first + t, spare - o, at);
+        for (int64_t c = 0; c < width; c += kLane) {
+          const float* from = m + t * width + c;
+          const F add = bias ? load(bias + o + c) : F{};
+          F half[kTile][kPoints];
+          for (int j = 0; j < kPoints; ++j) {
+            F in[kPoints], out[kTile];
+            for (int i = 0; i < kPoints; ++i) in[i] = load(from + (i * kPoints + j) * m_step());
+            to_output(in, out);
+            for (int i = 0; i < kTile; ++i) half[i][j] = out[i];
+          }
+          for (int i = 0; i < kTile; ++i) {
+            F out[kTile];
+            to_output(half[i], out);
+            for (int j = 0; j < kTile; ++j)
+              store(at[i * kTile + j] + o + c, out[j] + add), check += (out[j] + add) * 0.f;
+          }
+        }
+      }
+    }
+    return sum_lanes<float>(check);
+  }
+};
+
+TensorView view_of(float* data, std::array<int64_t, 3> sizes, std::array<int64_t, 3> strides) {
+  TensorView v(0.0, kFloat32);
+  v.is_scalar = false, v.data = data, v.rank = 3;
+  std::copy(sizes.begin(), sizes.end(), v.sizes), std::copy(strides.begin(), strides.end(), v.strides);
+  return v;
+}
+
+/// Tiles of a block: those of `floats` numbers a tile that the second cache holds, a multiple of kRows.
+int64_t block_of(int64_t floats, int64_t tiles) {
+  const int64_t fits = (int64_t(160) << 10) / floats / kRows * kRows;
+  return std::min(std::clamp<int64_t>(fits, 2 * kRows, 8 * kRows), (tiles + kRows - 1) / kRows * kRows);
+}
+
+/// w9: (9, channels of x, channels of y).
+bool forward(Context& ctx, const Images& x, const Images& y, int64_t images, Padding padding, const float* w9,
+             const float* bias) {
+  Forward f{.x = x, .y = y, .grid = grid_of(images, y.height, y.width), .padding = padding, .u = nullptr, .bias = bias,
+            .u_step = 0, .block = 0, .part = std::min<int64_t>(y.channels, 4 * kPanel)};
+  f.block = block_of(kAll * (x.channels + f.part), f.grid.tiles());
+  const int64_t panels = (y.channels + kPanel - 1) / kPanel;
+  f.u_step = apart(panels * kPanel * x.channels);
+  float* const u = ctx.scratch_of<float>(kAll * f.u_step);
+  transform_weight(w9, x.channels, y.channels, u, f.u_step), f.u = u;
+  const int64_t blocks = (f.grid.tiles() + f.block - 1) / f.block, room = (f.room() + 15) / 16 * 16;
+  float* const rooms = ctx.scratch_of<float>(std::min<int64_t>(get_num_threads(), blocks) * room);
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> finite{true};
+  parallel_for(blocks, 1, [&](int64_t first, int64_t last) {
+    float* const mine = rooms + next++ * room;
+    for (int64_t i = first; i < last; ++i)
+      if (!std::isfinite(f.run(i * f.block, std::min((i + 1) * f.block, f.grid.tiles()), mine))) finite = false;
+  });
+  return finite;
+}
+
+// ---- the weight gradient ----
+
+bool backward_weight(Context& ctx, const Images& x, const Images& dy, int64_t images, Padding padding, V dw) {
+  const Grid grid = grid_of(images, dy.height, dy.width);
+  const int64_t c = x.channels, o = dy.channels, tiles = grid.tiles();
+  const int64_t block = std::min(std::max<int64_t>(96, (int64_t(1) << 21) / (kAll * (c + o)) / 8 * 8), tiles);
+  const int64_t v_step = apart(block * c), n_step = apart(block * o), s_step = apart(c * o);
+  float *const v = ctx.scratch_of<float>(kAll * v_step), *const n = ctx.scratch_of<float>(kAll * n_step);
+  float *const s = ctx.scratch_of<float>(kAll * s_step), *const zeros = ctx.scratch_of<float>(std::max(c, o));
+  std::fill_n(zeros, std::max(c, o), 0.f);
+  constexpr int64_t kStrip = 4 * kRows;  // rows of a piece of work
+  const int64_t strips = (c + kStrip - 1) / kStrip;
+  for (int64_t first = 0; first < tiles; first += block) {
+    const int64_t count = std::min(block, tiles - first);
+    parallel_for(count, std::max<int64_t>(1, 4096 / (c + o)), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        transform_input(x, grid, first + t, padding, zeros, v + t * c, v_step);
+        float* at[kTile * kTile];
+        dy.find<kTile>(grid, first + t, zeros, at);
+        for (int64_t k = 0; k < o; k += kLane) {
+          F half[kPoints][kTile];
+          for (int j = 0; j < kTile; ++j) {
+            F in[kTile], out[kPoints];
+            for (int i = 0; i < kTile; ++i) in[i] = load(at[i * kTile + j] + k);
+            from_output(in, out);
+            for (int i = 0; i < kPoints; ++i) half[i][j] = out[i];
+          }
+          for (int i = 0; i < kPoints; ++i) {
+            F out[kPoints];
+            from_output(half[i], out);
+            for (int j = 0; j < kPoints; ++j) store(n + (i * kPoints + j) * n_step + t * o + k, out[j]);
+          }
+        }
+      }
+    });
+    parallel_for(kAll * strips, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t w = begin; w < end; ++w) {
+        const int64_t i = w / strips, row = w % strips * kStrip;
+        multiply_all({.depth = count, .a = v + i * v_step + row, .row = 1, .step = c, .b = n + i * n_step, .b_step = o,
+                      .c = s + i * s_step + row * o, .ld = o, .add = first > 0},
+                     std::min(kStrip, c - row), o, kPanel);
+      }
+    });
+  }
+  float* const w9 = ctx.scratch_of<float>(9 * c * o);
+  std::atomic<bool> finite{true};
+  parallel_for(c, std::max<int64_t>(1, 8192 / o), [&](int64_t begin, int64_t end) {
+    F check{};
+    for (int64_t i = begin * o; i < end * o; i += kLane) {
+      F half[3][kPoints];
+      for (int q = 0; q < kPoints; ++q) {
+        F in[kPoints], out[3];
+        for (int p = 0; p < kPoints; ++p) in[p] = load(s + (p * kPoints + q) * s_step + i);
+        to_weight(in, out);
+        for (int p = 0; p < 3; ++p) half[p][q] = out[p];
+      }
+      for (int p = 0; p < 3; ++p) {
+        F out[3];
+        to_weight(half[p], out);
+        for (int q = 0; q < 3; ++q) store(w9 + (p * 3 + q) * c * o + i, out[q]), check += out[q] * 0.f;
+      }
+    }
+    if (!std::isfinite(sum_lanes<float>(check))) finite = false;
+  });
+  if (!finite) return false;
+  TensorView to = dw;
+  to.rank = 4;
+  TensorView from = to;
+  from.data = w9, from.strides[0] = 1, from.strides[1] = o, from.strides[2] = 3 * c * o, from.strides[3] = c * o;
+  copy(ctx, {to, from});
+  return true;
+}
+
+}  // namespace
+
+bool suits_winograd(DType dtype, dnn::ConvPass, const dnn::ConvShape& s) {
+  if (!backends::cpu::allow_winograd() || dtype != kFloat32 || s.spatial != 2 || s.groups != 1 || s.c % kLane || s.o % kLane || s.c < 32 || s.o < 32)
+    return false;
+  for (int d = 0; d < 2; ++d)
+    if (s.kernel[d] != 3 || s.stride[d] != 1 || s.dilation[d] != 1 || s.padding[d] > 2) return false;
+  const int64_t tiles = grid_of(s.n, s.out[0], s.out[1]).tiles();
+  return tiles >= 24 && 2 * s.n * s.out[0] * s.out[1] >= tiles * kTile * kTile;
+}
+
+bool winograd(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, float* x, V w, float* y, const float* bias) {
+  const Images in{x, s.in[0], s.in[1], s.c}, out{y, s.out[0], s.out[1], s.o};
+  const Padding padding{s.padding[0], s.padding[1]};
+  if (pass == dnn::ConvPass::BackwardWeight) return backward_weight(ctx, in, out, s.n, padding, w);
+  const bool turned = pass == dnn::ConvPass::BackwardData;  // by 180 degrees, from y to x
+  const int64_t size = s.c * s.o, from = turned ? s.o : s.c, to = size / from;
+  float* const w9 = ctx.scratch_of<float>(9 * size);  // (9, from, to)
+  for (int64_t k = 0; k < 9; ++k) {
+    const int64_t q = turned ? 8 - k : k;
+    copy(ctx, {view_of(w9 + k * size, {1, from, to}, {size, to, 1}),
+               view_of(w.as<float>() + q / 3 * w.strides[2] + q % 3 * w.strides[3], {1, from, to},
+                       {size, w.strides[turned ? 0 : 1], w.strides[turned ? 1 : 0]})});
+  }
+  return turned ? forward(ctx, out, in, s.n, {2 - padding.top, 2 - padding.left}, w9, nullptr)
+                : forward(ctx, in, out, s.n, padding, w9, bias);
+}
+
+}  // namespace tapir::inline v0::cpu

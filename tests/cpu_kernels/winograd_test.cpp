@@ -1,0 +1,142 @@
+// Convolutions by Winograd's algorithm beside the same in float64, and beside the direct ones: every pass, padding, layout.
+#include "../same_bits.h"
+#include "catch.h"
+
+#include <tapir/tapir.h>
+
+#include <cmath>
+#include <limits>
+
+using namespace tapir;
+using tapir_tests::same_bits;
+
+namespace {
+
+struct Allow {
+  bool before = backends::cpu::allow_winograd();
+  explicit Allow(bool on) { backends::cpu::set_allow_winograd(on); }
+  ~Allow() { backends::cpu::set_allow_winograd(before); }
+};
+
+struct Case {
+  int64_t n, c, height, width, o;
+  Dims padding;
+};
+const Case kCases[] = {
+    {5, 32, 7, 9, 48, {1, 1}},    // tiles that are cut, channels that are no whole panel
+    {2, 48, 16, 20, 32, {0, 0}},
+    {6, 32, 5, 4, 32, {2, 2}},    // more padding than an output needs
+    {4, 80, 12, 13, 32, {1, 0}},  {2, 32, 16, 18, 80, {0, 2}},
+    {2, 160, 20, 19, 144, {1, 1}},  // several parts of the channels
+    {70, 32, 4, 4, 64, {1, 1}},     // several blocks of tiles
+};
+
+/// Results and gradients of x, w, bias.
+std::vector<Tensor> passes(const Case& k, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& g) {
+  const Tensor xs = x.detach().requires_grad_(), ws = w.detach().requires_grad_(), bs = b.detach().requires_grad_();
+  const Tensor y = conv2d(xs, ws, bs, {.padding = k.padding});
+  std::vector<Tensor> all = grad({y}, {xs, ws, bs}, {g.to(y.dtype())});
+  all.insert(all.begin(), y.detach());
+  return all;
+}
+
+struct Operands {
+  Tensor x, w, b, g;
+  explicit Operands(const Case& k) {
+    manual_seed(1);
+    x = randn({k.n, k.c, k.height, k.width}), w = randn({k.o, k.c, 3, 3}) / std::sqrt(9. * double(k.c)), b = randn({k.o});
+    g = randn({k.n, k.o, k.height + 2 * k.padding[0] - 2, k.width + 2 * k.padding[1] - 2});
+  }
+};
+
+double largest(const Tensor& x) { return amax(abs(x)).item(); }
+
+}  // namespace
+
+TEST_CASE("winograd: errors are those of float32, in every pass and layout", "[isa]") {
+  for (const Case& k : kCases) {
+    const Operands o(k);
+    const auto exact = passes(k, o.x.to(kFloat64), o.w.to(kFloat64), o.b.to(kFloat64), o.g);
+    for (int layout = 0; layout < 4; ++layout) {
+      CAPTURE(k.n, k.c, k.height, k.width, k.o, layout);
+      Tensor x = o.x, w = o.w, g = o.g;
+      if (layout == 1) x = x.to(kChannelsLast), w = w.to(kChannelsLast), g = g.to(kChannelsLast);
+      if (layout == 2) x = pad(x, {1, 2, 0, 1}).slice(2, 0, k.height).slice(3, 1, k.width + 1), g = g.to(kChannelsLast);
+      if (layout == 3) w = w.transpose(0, 1).contiguous().transpose(0, 1), x = x.transpose(2, 3).contiguous().transpose(2, 3);
+      std::vector<Tensor> fast, direct;
+      {
+        const Allow on(true);
+        fast = passes(k, x, w, o.b, g);
+      }
+      {
+        const Allow off(false);
+        direct = passes(k, x, w, o.b, g);
+      }
+      for (size_t i = 0; i < exact.size(); ++i) {
+        const double size = std::sqrt(mean(square(exact[i])).item());
+        CAPTURE(i);
+        CHECK(largest(fast[i].to(kFloat64) - exact[i]) <= 3e-5 * size);
+        if (i < 3) CHECK_FALSE(same_bits(fast[i], direct[i]));  // it was another algorithm
+      }
+    }
+  }
+}
+
+TEST_CASE("winograd: the same bits for any number of threads", "[isa]") {
+  const Allow on(true);
+  const int before = get_num_threads();
+  for (const Case& k : kCases) {
+    const Operands o(k);
+    set_num_threads(1);
+    const auto one = passes(k, o.x, o.w, o.b, o.g);
+    for (const int threads : {2, 3, 8}) {
+      set_num_threads(threads);
+      const auto several = passes(k, o.x, o.w, o.b, o.g);
+      for (size_t i = 0; i < one.size(); ++i) CHECK(same_bits(one[i], several[i]));
+    }
+  }
+  set_num_threads(before);
+}
+
+TEST_CASE("winograd: what is not finite stays where it belongs", "[isa]") {
+  const Case& k = kCases[0];
+  const float huge = 3e38f, inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float value : {inf, -inf, nan, huge})
+    for (const bool in_x : {true, false}) {
+      Operands o(k);
+      (in_x ? o.x : o.g)[1][3][2][2].fill_(value);
+      std::vector<Tensor> fast, direct;
+      {
+        const Allow on(true);
+        fast = passes(k, o.x, o.w, o.b, o.g);
+      }
+      {
+        const Allow off(false);
+        direct = passes(k, o.x, o.w, o.b, o.g);
+      }
+      for (size_t i = 0; i < fast.size(); ++i) CHECK(same_bits(isfinite(fast[i]), isfinite(direct[i])));
+      if (in_x) CHECK(same_bits(isnan(fast[0]), isnan(direct[0])));
+    }
+}
+
+TEST_CASE("winograd: a network learns the same", "[isa]") {
+  const auto loss_of = [](bool allowed) {
+    const Allow allow(allowed);
+    manual_seed(3);
+    nn::Sequential net(nn::Conv2d(32, 32, 3, {.padding = 1}), nn::BatchNorm2d(32), nn::ReLU(),
+                       nn::Conv2d(32, 32, 3, {.padding = 1}), nn::ReLU(), nn::Flatten(), nn::Linear(32 * 64, 4));
+    optim::SGD opt(net.parameters(), {.lr = 0.002, .momentum = 0.9});
+    const Tensor x = randn({8, 32, 8, 8}), labels = randint(0, 4, {8});
+    Tensor loss;
+    for (int i = 0; i < 10; ++i) {
+      opt.zero_grad();
+      loss = cross_entropy(net(x), labels);
+      loss.backward();
+      opt.step();
+    }
+    return loss.item();
+  };
+  const double fast = loss_of(true), direct = loss_of(false);
+  CHECK(fast != direct);
+  CHECK(std::abs(fast - direct) <= 1e-3 * std::abs(direct) + 1e-5);
+}
