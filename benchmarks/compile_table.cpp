@@ -26,20 +26,22 @@ constexpr Pass kPasses[] = {{"constants", &CompileOptions::constants}, {"common_
 struct Made {
   Run run;
   CompileStats stats;  // of the compiled ones
+  int64_t before;      // bytes that others hold
 
-  Made(const Workload& w, const std::string& variant, const CompileOptions& options) {
+  Made(const Workload& w, const std::string& variant, const CompileOptions& options)
+      : before(memory_stats().allocated) {
     manual_seed(0);
     bench_compile = options, bench_program = {};
     run = w.make(variant);
     run(5);
     if (bench_program.stats && !bench_program.stats().empty()) stats = bench_program.stats().back();
   }
-  /// What a step needs at most: the arena, results and gradients, temporaries, scratch memory of kernels.
-  int64_t peak(int64_t results) {
+  /// What it needs at most within a step: parameters and states, activations and gradients, scratch memory of kernels.
+  int64_t peak() {
     run(1);
     reset_peak_memory_stats();
     run(1);
-    return memory_stats().max_allocated - memory_stats().allocated + stats.arena + results;
+    return memory_stats().max_allocated - before;
   }
 };
 
@@ -68,7 +70,7 @@ class Table {
   /// A row; the numbers of the program.
   CompileStats row(const char* what, const CompileOptions& options) {
     Made made(find(name_), variant_.empty() ? "compiled" : "compiled_" + variant_, options);
-    const int64_t before = eager_.peak(made.stats.results), after = made.peak(made.stats.results);
+    const int64_t before = eager_.peak(), after = made.peak();
     double eager = 1e300, compiled = 1e300;
     for (int i = 0; i < repeats_; ++i)
       eager = std::min(eager, cpu_ms(eager_.run, steps_)), compiled = std::min(compiled, cpu_ms(made.run, steps_));

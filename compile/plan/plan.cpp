@@ -16,8 +16,8 @@ static bool placed_here(const Program& p, size_t i, const Life& life, const std:
   return p.blocks[i].kind == Block::Kind::Temporary && life.last >= 0 && !elsewhere[i];
 }
 
-std::vector<int64_t> live_bytes(const Program& p, const std::vector<bool>& elsewhere) {
-  const std::vector<Life> lives = lives_of(p);
+static std::vector<int64_t> live_bytes(const Program& p, const std::vector<bool>& elsewhere,
+                                       const std::vector<Life>& lives) {
   std::vector<int64_t> bytes(p.calls.size() + 1);
   for (size_t i = 0; i < p.blocks.size(); ++i) {
     if (!placed_here(p, i, lives[i], elsewhere)) continue;
@@ -29,15 +29,22 @@ std::vector<int64_t> live_bytes(const Program& p, const std::vector<bool>& elsew
   return bytes;
 }
 
-int64_t most_live_bytes(const Program& p, const std::vector<bool>& elsewhere) {
-  const std::vector<int64_t> bytes = live_bytes(p, elsewhere);
+std::vector<int64_t> live_bytes(const Program& p, const std::vector<bool>& elsewhere) {
+  return live_bytes(p, elsewhere, lives_of(p));
+}
+static int64_t most(const std::vector<int64_t>& bytes) {
   return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
 }
+int64_t most_live_bytes(const Program& p, const std::vector<bool>& elsewhere) {
+  return most(live_bytes(p, elsewhere));
+}
 
-Plan plan_memory(const Program& p, const std::vector<bool>& elsewhere) {
-  const std::vector<Life> lives = lives_of(p);
+Plan plan_memory(const Program& p, const std::vector<bool>& elsewhere, const std::vector<bool>& stays) {
+  std::vector<Life> lives = lives_of(p);
+  for (size_t i = 0; i < p.blocks.size(); ++i)
+    if (stays[i] && lives[i].last >= 0) lives[i].last = int(p.calls.size()) - 1;
   Plan plan;
-  plan.bound = most_live_bytes(p, elsewhere);
+  plan.bound = most(live_bytes(p, elsewhere, lives));
   plan.offset.assign(p.blocks.size(), -1);
   std::vector<int> order;
   for (int i = 0; i < int(p.blocks.size()); ++i)

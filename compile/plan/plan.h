@@ -17,8 +17,8 @@ struct Plan {
 };
 /// Bytes that a block takes: they begin as allocators would begin them, so that kernels choose as they would there.
 int64_t placed_bytes(const Block& block);
-/// A place for every Temporary block but those in `elsewhere` (one flag for each block).
-Plan plan_memory(const Program& program, const std::vector<bool>& elsewhere);
+/// A place for every Temporary block but those in `elsewhere` (one flag for each block); those in `stays` are kept until the end.
+Plan plan_memory(const Program& program, const std::vector<bool>& elsewhere, const std::vector<bool>& stays);
 /// Bytes of such blocks that are alive during each call, and the most of them.
 std::vector<int64_t> live_bytes(const Program& program, const std::vector<bool>& elsewhere);
 int64_t most_live_bytes(const Program& program, const std::vector<bool>& elsewhere);

@@ -54,10 +54,9 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
   const auto start = Clock::now();
   Program& p = r_.program;
   peak_before_ = recorded_peak(p);
-  for (size_t i = 0; i < p.blocks.size(); ++i) {  // a schedule wants to know where they lie
+  for (size_t i = 0; i < p.blocks.size(); ++i) {
     Storage* root = r_.roots[i].get();
     if (!root) continue;
-    p.blocks[i].memory = StoragePtr::share(root);
     const char* at = static_cast<const char*>(root->data);
     ranges_.push_back({at, at + root->bytes, p.blocks[i].written});
   }
@@ -65,9 +64,11 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
   int64_t handed_out = 0;
   for (size_t i = 0; i < p.blocks.size(); ++i)
     if (r_.moves[i] && p.blocks[i].kind != Block::Kind::Outside) handed_out += p.blocks[i].bytes;
-  settle_device(options, budget_ ? std::max<int64_t>(budget_ - handed_out, 1) : 0);
+  improve_for_device(options, budget_ ? std::max<int64_t>(budget_ - handed_out, 1) : 0);
+  find_prepared();
+  find_staying(results.size());
+  make_schedule();
   seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
-  for (Block& b : p.blocks) b.memory = {};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const View& v = p.inputs[i];
     written_argument_.push_back(block_of(v) >= 0 && p.blocks[size_t(v.block)].written);
@@ -91,6 +92,7 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
     while (block_of(r_.grads[slot.first].start) != block_of(r_.grads[i].start)) ++slot.first;
     if (block_of(end) < 0 || p.blocks[size_t(end.block)].kind == Block::Kind::Outside) continue;
     slot.pool = pool_of(end.block);
+    pools_[size_t(slot.pool)].inside = stays_[size_t(end.block)];
     slot.contiguous = is_contiguous(end.shape, end.strides);
     pools_[size_t(slot.pool)].slots.push_back(i);
   }
@@ -116,19 +118,44 @@ uint64_t Replay::versions_of_sources() const {
   return sum;
 }
 
-/// Passes, and the schedule of what they leave. On a device random numbers count from memory.
-void Replay::settle_device(const CompileOptions& options, int64_t budget) {
+/// Passes. On a device random numbers count from memory.
+void Replay::improve_for_device(const CompileOptions& options, int64_t budget) {
   Program& p = r_.program;
   device_ = device_of(p);
-  StoragePtr position;
-  const int counted = device_.is_cpu() ? -1 : count_from_memory(p, r_.offset);
-  if (counted >= 0) p.blocks[size_t(counted)].memory = position = allocate_storage(sizeof(int64_t), device_);
+  counted_ = device_.is_cpu() ? -1 : count_from_memory(p, r_.offset);
+  if (counted_ >= 0) position_ = allocate_storage(sizeof(int64_t), device_);
   effects_ = improve(p, options, budget);
   r_.moves.resize(p.blocks.size()), r_.roots.resize(p.blocks.size());  // passes may add blocks
-  find_prepared();
-  schedule_ = std::make_unique<Schedule>(p, r_.moves, device_.is_cpu() ? r_.offset : 0);
+}
+
+/// Note [Gradients in the arena]: those that are made within the program, and are no results.
+void Replay::find_staying(size_t results) {
+  const Program& p = r_.program;
+  std::vector<bool> never(p.blocks.size());
+  for (const View& v : std::span(p.outputs).first(results))
+    if (v.in_memory()) never[size_t(v.block)] = true;
+  for (const Recorded::GradSlot& g : r_.grads)
+    if (g.relevant && block_of(g.end) >= 0) never[size_t(g.end.block)] = true;
+  const std::vector<Life> lives = lives_of(p);
+  stays_.assign(p.blocks.size(), false);
+  for (const Recorded::GradSlot& g : r_.grads)
+    if (const int i = block_of(g.end); i >= 0)
+      stays_[size_t(i)] = !never[size_t(i)] && p.blocks[size_t(i)].kind == Block::Kind::Temporary &&
+                          p.blocks[size_t(i)].device == device_ && lives[size_t(i)].last >= 0;
+}
+
+void Replay::make_schedule() {
+  Program& p = r_.program;
+  std::vector<bool> moves = r_.moves;
+  for (size_t i = 0; i < p.blocks.size(); ++i) {  // a schedule wants to know where they lie
+    if (stays_[i]) moves[i] = false;
+    if (Storage* root = r_.roots[i].get()) p.blocks[i].memory = StoragePtr::share(root);
+  }
+  if (counted_ >= 0) p.blocks[size_t(counted_)].memory = position_;
+  schedule_ = std::make_unique<Schedule>(p, moves, stays_, device_.is_cpu() ? r_.offset : 0);
+  for (Block& b : p.blocks) b.memory = {};
   if (device_.is_cpu()) return;
-  auto run = std::make_unique<DeviceRun>(device_, std::move(position), r_.numbers);
+  auto run = std::make_unique<DeviceRun>(device_, position_, r_.numbers);
   for (const Call& call : p.calls)
     if (call.custom) run->leave_graphs(label_of(call) + " is host code");
   schedule_->run_on(std::move(run));
@@ -251,7 +278,7 @@ bool Replay::reusable(const Pool& pool) const {
 /// A call that was checked left gradients where the program would make them: else a replay had both at once.
 void Replay::keep_gradients() {
   for (Pool& pool : pools_) {
-    if (pool.slots.size() != 1) continue;
+    if (pool.slots.size() != 1 || pool.inside) continue;
     const size_t i = pool.slots[0];
     const View& end = r_.grads[i].end;
     const Tensor& g = r_.grads[i].leaf->grad();
@@ -264,6 +291,30 @@ void Replay::keep_gradients() {
     slots_[i].current = WeakTensor(g);
     pool.set(memory);
   }
+}
+
+/// Gradients of the arena are not there while a run works in it; `others`: those in other memory.
+void Replay::clear_gradients(bool others) {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    const WeakTensor& leaf = r_.grads[i].leaf;
+    if (slot.pool < 0 || !pools_[size_t(slot.pool)].inside) continue;
+    const bool own = pools_[size_t(slot.pool)].storage && slot.current.alive() && leaf->grad().is_same(*slot.current);
+    if (!own || !others) leaf->set_grad({});
+  }
+}
+
+/// Before memory is taken: is the arena free of what others hold?
+void Replay::settle_gradients() {
+  const auto kept = [&](const Pool& pool) { return pool.inside && pool.storage && !reusable(pool); };
+  if (std::any_of(pools_.begin(), pools_.end(), kept)) {
+    stays_.assign(stays_.size(), false);
+    for (Pool& pool : pools_)
+      if (std::exchange(pool.inside, false)) pool.set({});
+    prepared_at_ = 0;
+    make_schedule();
+  }
+  clear_gradients(true);
 }
 
 /// Do a graph's kernels go on using the addresses that they have?
@@ -300,9 +351,21 @@ void Replay::copy_results() {
   }
 }
 
+/// A part of the arena, for others a block like any other: programs that read two gradients find two blocks.
+static StoragePtr part_of(const StoragePtr& arena, int64_t at, int64_t bytes) {
+  return adopt_storage(
+      static_cast<char*>(arena->data) + at, bytes, arena->device,
+      [](Storage& s) { delete static_cast<StoragePtr*>(s.context); }, new StoragePtr(arena));
+}
+
 void Replay::bind_made() {
   for (Pool& pool : pools_) {
     pool.copy = {};
+    if (pool.inside) {
+      const int64_t at = schedule_->plan().offset[size_t(pool.block)], bytes = r_.program.blocks[size_t(pool.block)].bytes;
+      if (!pool.storage) pool.set(part_of(schedule_->arena(), at, bytes));
+      continue;
+    }
     if (is_copied_out(pool) ? !pool.storage : !reusable(pool)) {
       const Block& b = r_.program.blocks[size_t(pool.block)];
       pool.set(allocate_storage(b.bytes, b.device));
@@ -369,7 +432,12 @@ void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   for (Result& y : results_)
     if (y.kind == Result::OfGradient) y.gradient = r_.grads[y.argument].leaf->grad();
   const uint64_t sources = versions_of_sources();
-  schedule_->run(random.seed, random.offset, std::exchange(prepared_at_, 0) == sources);
+  try {
+    schedule_->run(random.seed, random.offset, std::exchange(prepared_at_, 0) == sources);
+  } catch (...) {
+    clear_gradients(false);
+    throw;
+  }
   prepared_at_ = sources;  // not where the run threw
   set_gradients();
   copy_results();
@@ -414,7 +482,7 @@ CompileStats Replay::stats() const {
   CompileStats s{.recorded_calls = effects_.front().calls, .calls = int64_t(schedule_->size())};
   s.recorded_peak = peak_before_, s.arena = schedule_->plan().arena, s.seconds = seconds_;
   for (const Block& b : r_.program.blocks) s.arena += b.kept ? b.bytes : 0;
-  for (const Pool& pool : pools_) s.results += r_.program.blocks[size_t(pool.block)].bytes;
+  for (const Pool& pool : pools_) s.results += pool.inside ? 0 : r_.program.blocks[size_t(pool.block)].bytes;
   return s;
 }
 

@@ -1,5 +1,9 @@
 #pragma once
 // A recorded call, improved and ready to be run again: Note [Compiling a function].
+// Note [Gradients in the arena]
+// A gradient that a call makes anew lies in the arena, where activations are when the next call begins: so a replay needs no more memory at
+// once than eager code, which has no gradients yet while it has most activations. Before a run such a gradient must be the leaf's alone.
+// Where somebody else holds one, that arena stays his, and from then on the program has another one, with its gradients apart from it.
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,7 +45,7 @@ class Replay {
   /// a state that it had.
   void run(std::span<const Tensor> arguments, std::vector<Tensor>& results, const RandomState* from = nullptr);
   /// What a run works in; run() takes it where it is not there. OutOfMemoryError.
-  void take_memory() { schedule_->take_arena(); }
+  void take_memory() { settle_gradients(), schedule_->take_arena(); }
   /// Gives that back until the next run: the call in between runs as it is.
   void release_memory();
   void keep_gradients();
@@ -76,6 +80,7 @@ class Replay {
   };
   struct Pool {  // a block that is made anew where somebody holds the last one
     int block;
+    bool inside = false;  // it is a part of the arena
     StoragePtr storage = {};
     /// Other memory, or none; the old one is whoever's who has it.
     void set(StoragePtr other) {
@@ -106,7 +111,11 @@ class Replay {
   void add_result(const Tensor& y, const View& v, std::span<const Tensor> arguments);
   int pool_of(int block);
   bool reusable(const Pool& pool) const;
-  void settle_device(const CompileOptions& options, int64_t budget);
+  void improve_for_device(const CompileOptions& options, int64_t budget);
+  void make_schedule();
+  void find_staying(size_t results);
+  void clear_gradients(bool others);
+  void settle_gradients();
   void copy_within_device(void* to, const void* from, int64_t bytes) const;
   bool fixed_places() const;
   bool is_copied_out(const Pool& pool) const;
@@ -124,6 +133,9 @@ class Replay {
   std::unique_ptr<detail::CompileCall::Frame> frame_;
   Device device_;
   std::unique_ptr<Schedule> schedule_;
+  int counted_ = -1;         // the block that random numbers count from, on a device; `position_`: where it is
+  StoragePtr position_;
+  std::vector<bool> stays_;  // blocks of gradients that lie in the arena
   std::vector<Result> results_;
   std::vector<Slot> slots_;
   std::vector<Pool> pools_;

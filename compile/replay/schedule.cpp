@@ -125,10 +125,10 @@ void Schedule::place_constant(const Block& b, size_t block, bool written) {
   restored_.push_back({base_[block], &values_[block]});
 }
 
-void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
+void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves, const std::vector<bool>& stays) {
   std::vector<bool> elsewhere = moves;
   for (size_t i = 0; i < p.blocks.size(); ++i) elsewhere[i] = moves[i] || p.blocks[i].kept;
-  plan_ = plan_memory(p, elsewhere);
+  plan_ = plan_memory(p, elsewhere, stays);
   const Uses uses(p);
   base_.resize(p.blocks.size()), moving_.resize(p.blocks.size()), values_.resize(p.blocks.size());
   for (size_t i = 0; i < p.blocks.size(); ++i) {
@@ -140,9 +140,9 @@ void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves) {
   }
 }
 
-Schedule::Schedule(const Program& p, const std::vector<bool>& moves, uint64_t offset)
+Schedule::Schedule(const Program& p, const std::vector<bool>& moves, const std::vector<bool>& stays, uint64_t offset)
     : device_(device_of(p)), moves_(moves), table_(&backend(device_)), offset_(offset), prepared_(size_t(p.prepared)) {
-  place_blocks(p, moves);
+  place_blocks(p, moves, stays);
   for (size_t i = 0; i < p.calls.size(); ++i) {
     const Call& call = p.calls[i];
     thunks_.push_back(make(call));

@@ -26,9 +26,10 @@ struct Thunk {
 
 class Schedule {
  public:
-  /// `moves`: a flag for each block that bind() will place. The other Outside blocks stay where they are. `offset`: of the generator
-  /// when the program was recorded; of a program on a device, 0: what is random counts from memory (count_from_memory()).
-  Schedule(const Program& program, const std::vector<bool>& moves, uint64_t offset);
+  /// `moves`: a flag for each block that bind() will place. The other Outside blocks stay where they are. `stays`: those of the arena that
+  /// are read when the run is over. `offset`: of the generator when the program was recorded; of a program on a device, 0: what is
+  /// random counts from memory (count_from_memory()).
+  Schedule(const Program& program, const std::vector<bool>& moves, const std::vector<bool>& stays, uint64_t offset);
   Schedule(const Schedule&) = delete;
   /// Of a program on a device with queues, before the first run.
   void run_on(std::unique_ptr<DeviceRun> run);
@@ -46,6 +47,7 @@ class Schedule {
   /// Memory to work in: taken before a run, kept until it is released.
   void take_arena();
   void release_arena();
+  const StoragePtr& arena() const { return arena_; }
   const Plan& plan() const { return plan_; }
   size_t size() const { return thunks_.size(); }
 
@@ -75,7 +77,7 @@ class Schedule {
   void queue(Context& ctx, size_t first, size_t last);
   void draw_from(uint64_t seed, uint64_t offset);
   void refuse(Context& ctx, size_t i);
-  void place_blocks(const Program& program, const std::vector<bool>& moves);
+  void place_blocks(const Program& program, const std::vector<bool>& moves, const std::vector<bool>& stays);
   TensorView view_of(const View& v) const;
   void watch(const View& v, TensorView& at);
   std::unique_ptr<Thunk> make(const Call& call);
