@@ -7,8 +7,10 @@ namespace tapir::inline v0 {
 
 /// One number, or one for each of `spatial` axes, each at least `least`, into to[].
 void spread(const char* op, const char* option, const Dims& values, int64_t spatial, int64_t least, int64_t* to);
-/// Dense in channels_last, and not row-major as well (extents of 1 make a layout both).
-inline bool prefers_channels_last(const Tensor& x) { return !x.is_contiguous() && x.is_contiguous(kChannelsLast); }
+/// Dense in channels_last, and laid out so by its strides, where extents of 1 make it row-major as well.
+inline bool prefers_channels_last(const Tensor& x) {
+  return x.is_contiguous(kChannelsLast) && suggest_memory_format(x) == kChannelsLast;
+}
 /// Memory for (N, C, ...) in either layout.
 Tensor empty_image(const Shape& shape, const Tensor& like, bool channels_last);
 /// a + b and a b for sizes; ValueError where they leave 62 bits.

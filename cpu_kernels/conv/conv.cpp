@@ -164,7 +164,8 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operan
   const bool last = x.image().channels_last && y.image().channels_last;
   if (suits_winograd(dtype, pass, s) &&
       winograd(ctx, pass, s, x.view().as<float>(), w.view(), y.view().as<float>(), bias.as<float>())) {
-    if (pass == dnn::ConvPass::BackwardWeight && bias.defined()) sum_channels<float>(ctx, bias, y.view(), s);
+    if (pass == dnn::ConvPass::BackwardWeight && bias.defined())
+      sum_pixels(ctx, bias.as<float>(), y.view().as<float>(), s.n * volume(s.out), s.o);
     return true;
   }
   if (pass == dnn::ConvPass::BackwardWeight && dtype == kFloat32 && last &&

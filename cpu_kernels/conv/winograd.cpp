@@ -18,6 +18,7 @@
 #include "../../core/parallel.h"
 #include "../../core/winograd.h"
 #include "../vec.h"
+#include "conv_gemm.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -262,13 +263,6 @@ struct Forward {
   }
 };
 
-TensorView view_of(float* data, std::array<int64_t, 3> sizes, std::array<int64_t, 3> strides) {
-  TensorView v(0.0, kFloat32);
-  v.is_scalar = false, v.data = data, v.rank = 3;
-  std::copy(sizes.begin(), sizes.end(), v.sizes), std::copy(strides.begin(), strides.end(), v.strides);
-  return v;
-}
-
 /// Tiles of a block: those of `floats` numbers a tile that the second cache holds, a multiple of kRows.
 int64_t block_of(int64_t floats, int64_t tiles) {
   const int64_t fits = (int64_t(160) << 10) / floats / kRows * kRows;
@@ -390,9 +384,9 @@ bool winograd(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, float* 
   float* const w9 = ctx.scratch_of<float>(9 * size);  // (9, from, to)
   for (int64_t k = 0; k < 9; ++k) {
     const int64_t q = turned ? 8 - k : k;
-    copy(ctx, {view_of(w9 + k * size, {1, from, to}, {size, to, 1}),
-               view_of(w.as<float>() + q / 3 * w.strides[2] + q % 3 * w.strides[3], {1, from, to},
-                       {size, w.strides[turned ? 0 : 1], w.strides[turned ? 1 : 0]})});
+    copy(ctx, {matrix_of(w9 + k * size, from, to, to, 1),
+               matrix_of(w.as<float>() + q / 3 * w.strides[2] + q % 3 * w.strides[3], from, to,
+                         w.strides[turned ? 0 : 1], w.strides[turned ? 1 : 0])});
   }
   return turned ? forward(ctx, out, in, s.n, {2 - padding.top, 2 - padding.left}, w9, nullptr)
                 : forward(ctx, in, out, s.n, padding, w9, bias);
