@@ -505,3 +505,30 @@ TEST_CASE("differentiable calls: gradients of results in other layouts are no ot
     return left;
   });
 }
+
+TEST_CASE("differentiable calls: of calls before one backward, some have gradients of more results than others") {
+  for (const std::string uses : {"10", "01", "001", "100", "010", "0010"})  // of the state that each call gives
+    check_like_eager([&](const CompileOptions& options) {
+      Left left;
+      Two f;
+      auto fast = compile(
+          [&](const Tensor& x) {
+            const Tensor h = tanh(f.w * x);
+            return std::pair(h * f.v, h + 1);
+          },
+          options);
+      for (int i = 0; i < 12; ++i) {
+        f.clear();
+        Tensor loss = zeros({});
+        for (size_t k = 0; k < uses.size(); ++k) {
+          const auto [y, state] = fast(wave({3}, 0.1 * (i + 1) + double(k)));
+          loss = loss + sum(square(y)) + (uses[k] == '1' ? sum(state * y) : zeros({}));
+        }
+        loss.backward();
+        for (const Tensor& t : {loss, f.w.grad(), f.v.grad()}) left.push_back(copy_of(t));
+      }
+      INFO(uses << ": " << fast.explain());
+      if (options.enabled) CHECK(replays_of(fast) >= 6);
+      return left;
+    });
+}
