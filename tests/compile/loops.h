@@ -59,7 +59,7 @@ template <class Loss, class MakeOptimizer> auto with(Loss loss_of, bool clip, Ma
     auto forward = compiled(net);
     auto opt = make_optimizer(net.parameters());
     return Loop<std::remove_cvref_t<decltype(net)>, Loss, decltype(forward), decltype(opt)>{net, loss_of, forward,
-                                                                                             std::move(opt), clip};
+                                                                                            std::move(opt), clip};
   };
 }
 template <class Loss> auto with(Loss loss_of, bool clip = false) {
