@@ -132,7 +132,11 @@ TEST_CASE("compiled: BERT, with masks, labels and several results") {
   const auto masked = [=](auto& net, const Tensor& x, const Tensor& y) {
     return both(net(x, models::BertInputs{.attention_mask = gt(y, 2).to(kInt64), .token_type_ids = remainder(x, 2)}));
   };
+  const auto unpooled = [](auto& net, const Tensor& x, const Tensor&) {
+    return mean(square(net(x).last_hidden_state - 1));
+  };
   check_forms([&] { return models::BertModel(small); }, with(words), texts(3, 7, 11), 1e-4);
+  check_forms([&] { return models::BertModel(small); }, with(unpooled), texts(3, 7, 11), 1e-4);
   check_forms([&] { return models::BertModel(small); }, with(masked), texts(3, 7, 11), 1e-4);
   const auto labelled = [](auto& net, const Tensor& x, const Tensor& y) {
     return net(x, models::BertLabelledInputs{.labels = remainder(y.select(1, 0), 2).to(kInt64)}).loss;
