@@ -174,8 +174,8 @@ View view_in_root(const Tensor& x) {
 /// Is destroyed after the nodes of a graph, and hands over the sample. Memory of the graph that is still there is held by somebody else.
 class LastNode final : public Node {
  public:
-  LastNode(Waiting&& w, std::vector<detail::Weak<Storage>>&& arguments)
-      : w_(std::move(w)), arguments_(std::move(arguments)) {}
+  LastNode(Waiting&& w, std::vector<WeakTensor>&& results, std::vector<detail::Weak<Storage>>&& arguments)
+      : w_(std::move(w)), results_(std::move(results)), arguments_(std::move(arguments)) {}
   ~LastNode() override {
     Sample& s = *w_.sample;
     if (s.why.empty()) s.why = kept_outside();
@@ -187,6 +187,8 @@ class LastNode final : public Node {
 
  private:
   std::string kept_outside() const {
+    for (const WeakTensor& y : results_)
+      if (y.alive()) return "a result is kept outside too: keep what the call returns";
     for (const auto& memory : arguments_)
       if (memory.alive()) return "an argument is kept outside: copy_() it into a tensor that exists before";
     for (const auto& [memory, block] : w_.made)
@@ -195,8 +197,17 @@ class LastNode final : public Node {
     return "";
   }
   Waiting w_;
+  std::vector<WeakTensor> results_;               // with the graph behind them
   std::vector<detail::Weak<Storage>> arguments_;  // memory of their aliases
 };
+
+/// A gradient by itself, laid out as its result, so that what is made of the result does not change the program.
+Tensor seed_of(const Tensor& g, const Tensor& y) {
+  const Tensor like = empty_like(y);
+  if (g.strides() == like.strides()) return g.detach();
+  backend(like).copy(context(like), {like, g});
+  return like;
+}
 
 class WaitingNode final : public Node {
  public:
@@ -258,8 +269,8 @@ class WaitingNode final : public Node {
                                const BackwardOptions& options) {
     Sample& s = *w_.sample;
     std::vector<Tensor> given(g.begin(), g.end()), seeds;
-    for (Tensor& x : given)
-      if (x.defined()) x = may_overlap(x.shape(), x.strides()) ? x.contiguous() : x.detach();  // each by itself
+    for (size_t i = 0; i < given.size(); ++i)
+      if (given[i].defined()) given[i] = seed_of(given[i], roots_[i]);
     detail::Aliases aliases(given);
     for (const Tensor& x : aliases.tensors)
       if (x.defined()) seeds.push_back(x);
@@ -314,12 +325,11 @@ class WaitingNode final : public Node {
   }
 
   void end(bool dying) {
-    const bool kept =
-        std::any_of(roots_.begin(), roots_.end(), [](const Tensor& y) { return y.impl().refs.load() > 1; });
     Node* last = nullptr;
     if (w_.sample && (w_.sample->backward || !w_.sample->why.empty())) {
-      if (kept && w_.sample->why.empty()) w_.sample->why = "a result is kept outside too: keep what the call returns";
-      last = NodeBuilder::make<LastNode>("compiled", {}, std::move(w_), std::move(memory_));
+      std::vector<WeakTensor> results;
+      for (const Tensor& y : roots_) results.emplace_back(y);
+      last = NodeBuilder::make<LastNode>("compiled", {}, std::move(w_), std::move(results), std::move(memory_));
     }
     if (last && dying) last->release();  // of nodes that die, those that were let go of last are the first
     roots_.clear();

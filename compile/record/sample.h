@@ -43,6 +43,7 @@ struct Sample {
   Notes notes = {};                       // what keep() does not take
   std::string why = {};                   // it cannot be replayed
   bool permanent = false;                 // nor can another of the same signature
+  int passed = 0;                         // recordings with fewer gradients that came since
 };
 constexpr size_t kMade = ~size_t(0);
 /// The forward program gives what backward reads too, behind the call's results; the rest of what the graph kept ends in it.

@@ -31,6 +31,14 @@ struct NormNet : nn::Module {
   Tensor forward(const Tensor& x) { return d(bn(a(x))); }
   TAPIR_FIELDS(a, bn, d)
 };
+struct Heads : nn::Module {
+  nn::Linear body{4, 4}, a{4, 3}, b{4, 2};
+  std::array<Tensor, 3> forward(const Tensor& x) {
+    const Tensor h = tanh(body(x));
+    return {a(h), b(h), h};
+  }
+  TAPIR_FIELDS(body, a, b)
+};
 /// A function that the same tensors, two handles to the same memory, or different ones are passed to, in turn.
 template <class Second> void check_sharing(Second second) {
   check_like_eager([&](const CompileOptions& options) {
@@ -446,4 +454,81 @@ TEST_CASE("differentiable calls: a history that comes and goes, and a gradient p
     }
     return left;
   });
+}
+
+TEST_CASE("differentiable calls: a result that the graph of another one keeps, which nobody differentiates") {
+  for (const size_t used : {size_t(0), size_t(1), size_t(2)})
+    check_like_eager([&](const CompileOptions& options) {
+      Left left;
+      Heads net;
+      auto fast = compile(net, options);
+      for (int i = 0; i < 12; ++i) {
+        net.zero_grad();
+        const auto results = fast(wave({3, 4}, 0.1 * (i + 1)));
+        sum(square(results[used])).backward();
+        for (const Tensor& y : results) left.push_back(copy_of(y));
+        for (const Tensor& t : left_by(net)) left.push_back(t);
+      }
+      INFO(fast.explain());
+      if (options.enabled) CHECK(replays_of(fast) >= 8);
+      return left;
+    });
+  Heads net;
+  Tensor last;
+  auto keeps = compile([&](const Tensor& x) { return last = net.forward(x)[0]; });
+  for (int i = 0; i < 10; ++i) {
+    sum(keeps(wave({3, 4}, 0.1 * (i + 1)))).backward();
+    CHECK(same_bits(last.detach(), net.forward(wave({3, 4}, 0.1 * (i + 1)))[0].detach()));
+  }
+  CHECK(keeps.programs() == 0);
+  CHECK(contains(keeps.explain(), "a result is kept outside too"));
+}
+
+TEST_CASE("differentiable calls: gradients of results in other layouts are no other program") {
+  check_like_eager([](const CompileOptions& options) {
+    Left left;
+    Tensor w = wave({4, 3}, .3).requires_grad_();
+    auto fast = compile([&](const Tensor& x) { return tanh(matmul(x, w)); }, options);
+    for (int i = 0; i < 24; ++i) {
+      w.set_grad({});
+      const Tensor y = fast(wave({5, 4}, .1 * (i + 1))), z = wave({5, 3}, .2);
+      Tensor loss;
+      if (i % 3 == 0) loss = sum(square(y) * z);
+      else if (i % 3 == 1) loss = sum(square(cat({y, z}, 1)));
+      else loss = sum(square(y.t().contiguous()) * z.t().contiguous());
+      loss.backward();
+      left.push_back(copy_of(w.grad()));
+    }
+    INFO(fast.explain());
+    CHECK(!contains(fast.explain(), "varie"));
+    if (options.enabled) CHECK(replays_of(fast) >= 20);
+    return left;
+  });
+}
+
+TEST_CASE("differentiable calls: of calls before one backward, some have gradients of more results than others") {
+  for (const std::string uses : {"10", "01", "001", "100", "010", "0010"})  // of the state that each call gives
+    check_like_eager([&](const CompileOptions& options) {
+      Left left;
+      Two f;
+      auto fast = compile(
+          [&](const Tensor& x) {
+            const Tensor h = tanh(f.w * x);
+            return std::pair(h * f.v, h + 1);
+          },
+          options);
+      for (int i = 0; i < 12; ++i) {
+        f.clear();
+        Tensor loss = zeros({});
+        for (size_t k = 0; k < uses.size(); ++k) {
+          const auto [y, state] = fast(wave({3}, 0.1 * (i + 1) + double(k)));
+          loss = loss + sum(square(y)) + (uses[k] == '1' ? sum(state * y) : zeros({}));
+        }
+        loss.backward();
+        for (const Tensor& t : {loss, f.w.grad(), f.v.grad()}) left.push_back(copy_of(t));
+      }
+      INFO(uses << ": " << fast.explain());
+      if (options.enabled) CHECK(replays_of(fast) >= 6);
+      return left;
+    });
 }

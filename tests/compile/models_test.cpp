@@ -1,4 +1,5 @@
-// Ten compiled steps are ten eager ones, for the models and the kinds of steps that samples and conformance cases have.
+// Ten compiled steps, and ten steps over compiled forwards, are ten eager ones, for every model and for the kinds of steps that samples
+// and conformance cases have.
 #include <tapir/models/bert.h>
 #include <tapir/models/efficientnet.h>
 #include <tapir/models/gpt2.h>
@@ -11,75 +12,12 @@
 #include <tapir/models/vgg.h>
 #include <tapir/models/vit.h>
 
-#include "steps.h"
+#include "loops.h"
 
 using namespace tapir;
 using namespace tapir_tests;
 
 namespace {
-
-auto classes = [](const Tensor& scores, const Tensor& y) { return cross_entropy(scores, y); };
-auto tokens_loss = [](const Tensor& scores, const Tensor& y) {
-  return cross_entropy(flatten(scores, 0, 1), flatten(y));
-};
-
-/// Images that differ from step to step, and labels.
-auto images(int64_t n, int64_t channels, int64_t size, int64_t labels) {
-  return [=](int i) {
-    const Tensor x = sin(arange(0., double(n * channels * size * size), 1., {.dtype = kFloat32}) * (0.1 * (i + 1)));
-    return std::pair(x.reshape({n, channels, size, size}), remainder(arange(n) + i, labels).to(kInt64));
-  };
-}
-auto texts(int64_t n, int64_t length, int64_t words) {
-  return [=](int i) {
-    const Tensor all = remainder(arange(n * (length + 1)) * (2 * i + 3) + i, words).reshape({n, length + 1});
-    return std::pair(all.narrow(1, 0, length), all.narrow(1, 1, length));
-  };
-}
-/// The step that most samples have.
-template <class Loss> auto with(Loss loss, bool clip = false) {
-  return [=](auto& net) {
-    return [&net, loss, clip, opt = optim::AdamW(net.parameters(), {.lr = 3e-3})](const Tensor& x,
-                                                                                  const Tensor& y) mutable {
-      opt.zero_grad();
-      Tensor l = loss(net(x), y);
-      l.backward();
-      if (clip) optim::clip_grad_norm_(net.parameters(), 1.0);
-      opt.step();
-      return l;
-    };
-  };
-}
-
-/// Compiled steps, and eager steps over a compiled model, leave what eager ones leave.
-template <class MakeNet, class Loss, class Batch>
-void check_model(MakeNet make_net, Loss loss_of, Batch batch, double tolerance, int steps = 10, bool clip = false) {
-  check_compiled(make_net, with(loss_of, clip), batch, tolerance, steps);
-  std::vector<Tensor> left[2];
-  for (const bool compiled : {false, true}) {
-    manual_seed(7);
-    auto net = make_net();
-    optim::AdamW opt(net.parameters(), {.lr = 3e-3});
-    auto fast = compile(net, {.enabled = compiled});
-    for (int i = 0; i < steps; ++i) {
-      const auto [x, y] = batch(i);
-      opt.zero_grad();
-      Tensor loss = loss_of(fast.forward(x), y);
-      loss.backward();
-      if (clip) optim::clip_grad_norm_(net.parameters(), 1.0);
-      opt.step();
-      left[compiled].push_back(loss.detach().clone());
-      for (const Tensor& t : left_by(net)) left[compiled].push_back(t);
-    }
-    INFO(fast.explain().substr(0, 2000));
-    if (compiled) CHECK(replays_of(fast) >= steps - 4);
-  }
-  REQUIRE(left[0].size() == left[1].size());
-  for (size_t i = 0; i < left[0].size(); ++i) {
-    INFO("tensor " << i << " of " << left[0].size());
-    CHECK(same_values(left[0][i], left[1][i], tolerance));
-  }
-}
 
 struct Encoder : nn::Module {
   nn::Embedding embed{11, 12};
@@ -94,60 +32,79 @@ struct Encoder : nn::Module {
 
 TEST_CASE("compiled: networks of convolutions") {
   const auto batch = images(2, 3, 16, 4);
-  check_model(
-      [] {
-        return models::ResNet<models::BasicBlock>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true});
-      },
-      classes, batch, 1e-4);
-  check_model(
-      [] {
-        return models::ResNet<models::Bottleneck>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true});
-      },
-      classes, batch, 1e-4);
-  check_model(
-      [] {
-        return models::VGG({4, models::kMaxPool, 8}, {.num_classes = 4, .dropout = 0.3, .pooled = 2, .hidden = {16}});
-      },
-      classes, batch, 1e-4);
-  check_model([] { return models::MobileNetV2({.num_classes = 4, .width_mult = 0.25, .dropout = 0.2}); }, classes,
-              images(2, 3, 32, 4), 1e-3, 6);
+  const auto resnet = [](auto block, bool checkpoint) {
+    return [=] {
+      return models::ResNet<typename decltype(block)::type>(
+          {1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true, .checkpoint = checkpoint});
+    };
+  };
+  check_forms(resnet(std::type_identity<models::BasicBlock>(), false), with(classes), batch, 1e-4);
+  check_forms(resnet(std::type_identity<models::BasicBlock>(), true), with(classes), batch, 1e-4);
+  check_forms(resnet(std::type_identity<models::Bottleneck>(), false), with(classes), batch, 1e-4);
+  for (const bool batch_norm : {false, true})
+    check_forms(
+        [=] {
+          return models::VGG({4, models::kMaxPool, 8},
+                             {.num_classes = 4, .batch_norm = batch_norm, .dropout = 0.3, .pooled = 2, .hidden = {16}});
+        },
+        with(classes), batch, 1e-4);
+  check_forms([] { return models::MobileNetV2({.num_classes = 4, .width_mult = 0.25, .dropout = 0.2}); }, with(classes),
+              images(2, 3, 32, 4), 1e-3);
+  check_forms([] { return models::efficientnet_b0({.num_classes = 4}); }, with(classes), images(2, 3, 32, 4), 5e-3);
+  const auto every_pixel = [](auto& net, const Tensor& x, const Tensor& y) {
+    return cross_entropy(net(x), expand(y.view({-1, 1, 1}), {x.size(0), 9, 12}).contiguous());
+  };
+  check_forms([] { return models::UNet({.in_channels = 2, .num_classes = 3, .width = 3, .depth = 2}); },
+              with(every_pixel),
+              [](int i) {
+                const Tensor x = sin(arange(0., 432., 1., {.dtype = kFloat32}) * (0.1 * (i + 1)));
+                return std::pair(x.reshape({2, 2, 9, 12}), remainder(arange(2) + i, 3).to(kInt64));
+              },
+              1e-3);
 }
 
 TEST_CASE("compiled: channels_last, autocast, a schedule between the steps") {
-  const auto batch = images(2, 3, 16, 4);
-  check_compiled(
+  check_forms(
       [] {
         auto net =
             models::ResNet<models::BasicBlock>({1, 1, 1, 1}, {.num_classes = 4, .width = 4, .small_images = true});
         net.to(kChannelsLast);
         return net;
       },
-      [](auto& net) {
-        return [&net, opt = optim::SGD(net.parameters(), {.lr = 1e-2, .momentum = 0.9, .nesterov = true})](
-                   const Tensor& x, const Tensor& y) mutable {
-          opt.zero_grad();
-          Tensor loss;
-          {
-            amp::Autocast autocast(kCPU, {.dtype = kBFloat16});
-            loss = cross_entropy(net(x.contiguous(kChannelsLast)), y, {.label_smoothing = 0.1});
-          }
-          loss.backward();
-          opt.step();
-          return loss;
-        };
-      },
-      batch, 1e-3);
+      with(classes_in_bfloat16, false,
+           [](const std::vector<Tensor>& p) { return optim::SGD(p, {.lr = 1e-2, .momentum = 0.9, .nesterov = true}); }),
+      images(2, 3, 16, 4), 1e-3);
 }
 
 TEST_CASE("compiled: transformers") {
-  check_model(
-      [] {
-        return models::GPT2LMHeadModel(
-            {.vocab_size = 11, .n_positions = 8, .n_embd = 12, .n_layer = 2, .n_head = 3, .dropout = 0.1});
-      },
-      tokens_loss, texts(3, 8, 11), 1e-4, 10, true);
-  check_model([] { return Encoder(); }, tokens_loss, texts(3, 7, 11), 1e-4);
-  check_model(
+  for (const bool checkpoint : {false, true}) {
+    check_forms(
+        [=] {
+          return models::GPT2LMHeadModel({.vocab_size = 11,
+                                          .n_positions = 8,
+                                          .n_embd = 12,
+                                          .n_layer = 2,
+                                          .n_head = 3,
+                                          .dropout = 0.1,
+                                          .checkpoint = checkpoint});
+        },
+        with(next_tokens, true), texts(3, 8, 11), 1e-4);
+    check_forms(
+        [=] {
+          return models::LlamaForCausalLM({.vocab_size = 11,
+                                           .hidden_size = 16,
+                                           .intermediate_size = 16,
+                                           .num_hidden_layers = 2,
+                                           .num_attention_heads = 4,
+                                           .num_key_value_heads = 2,
+                                           .max_position_embeddings = 8,
+                                           .tie_word_embeddings = checkpoint,
+                                           .checkpoint = checkpoint});
+        },
+        with(next_tokens), texts(3, 7, 11), 1e-4);
+  }
+  check_forms([] { return Encoder(); }, with(next_tokens), texts(3, 7, 11), 1e-4);
+  check_forms(
       [] {
         return models::VisionTransformer({.image_size = 16,
                                           .patch_size = 8,
@@ -158,44 +115,80 @@ TEST_CASE("compiled: transformers") {
                                           .num_classes = 4,
                                           .dropout = 0.1});
       },
-      classes, images(2, 3, 16, 4), 1e-4);
-  check_compiled(
-      [] {
-        return models::BertModel({.vocab_size = 11,
-                                  .hidden_size = 8,
-                                  .num_hidden_layers = 2,
-                                  .num_attention_heads = 2,
-                                  .intermediate_size = 16,
-                                  .max_position_embeddings = 8});
-      },
-      [](auto& net) {
-        return [&net, opt = optim::AdamW(net.parameters(), {.lr = 1e-3})](const Tensor& x, const Tensor&) mutable {
-          opt.zero_grad();
-          const auto out = net.forward(x, {});
-          Tensor loss = mean(square(out.pooler_output)) + mean(square(out.last_hidden_state - 1));
-          loss.backward();
-          opt.step();
-          return loss;
-        };
-      },
-      texts(3, 7, 11), 1e-4);
+      with(classes), images(2, 3, 16, 4), 1e-4);
+}
+
+TEST_CASE("compiled: BERT, with masks, labels and several results") {
+  const models::BertConfig small{.vocab_size = 11,
+                                 .hidden_size = 8,
+                                 .num_hidden_layers = 2,
+                                 .num_attention_heads = 2,
+                                 .intermediate_size = 16,
+                                 .max_position_embeddings = 8};
+  const auto both = [](const models::BertModel::Output& out) {
+    return mean(square(out.pooler_output)) + mean(square(out.last_hidden_state - 1));
+  };
+  const auto words = [=](auto& net, const Tensor& x, const Tensor&) { return both(net(x)); };
+  const auto masked = [=](auto& net, const Tensor& x, const Tensor& y) {
+    return both(net(x, models::BertInputs{.attention_mask = gt(y, 2).to(kInt64), .token_type_ids = remainder(x, 2)}));
+  };
+  const auto unpooled = [](auto& net, const Tensor& x, const Tensor&) {
+    return mean(square(net(x).last_hidden_state - 1));
+  };
+  check_forms([&] { return models::BertModel(small); }, with(words), texts(3, 7, 11), 1e-4);
+  check_forms([&] { return models::BertModel(small); }, with(unpooled), texts(3, 7, 11), 1e-4);
+  check_forms([&] { return models::BertModel(small); }, with(masked), texts(3, 7, 11), 1e-4);
+  const auto labelled = [](auto& net, const Tensor& x, const Tensor& y) {
+    return net(x, models::BertLabelledInputs{.labels = remainder(y.select(1, 0), 2).to(kInt64)}).loss;
+  };
+  check_forms([&] { return models::BertForSequenceClassification(small); }, with(labelled), texts(3, 7, 11), 1e-4);
 }
 
 TEST_CASE("compiled: recurrent networks") {
-  check_model([] { return models::LSTMLanguageModel(11, 8, {.num_layers = 2, .dropout = 0.1, .tied = true}); },
-              tokens_loss, texts(3, 6, 11), 1e-4, 10, true);
-  check_compiled([] { return models::Seq2Seq(11, 11, 8); },
-                 [](auto& net) {
-                   return [&net, opt = optim::AdamW(net.parameters(), {.lr = 3e-3})](const Tensor& x,
-                                                                                     const Tensor& y) mutable {
-                     opt.zero_grad();
-                     Tensor loss = tokens_loss(net(x, y), y);
-                     loss.backward();
-                     opt.step();
-                     return loss;
-                   };
-                 },
-                 texts(3, 6, 11), 1e-4);
+  check_forms([] { return models::LSTMLanguageModel(11, 8, {.num_layers = 2, .dropout = 0.1, .tied = true}); },
+              with(next_tokens, true), texts(3, 6, 11), 1e-4);
+  const auto translated = [](auto& net, const Tensor& x, const Tensor& y) { return tokens_loss(net(x, y), y); };
+  check_forms([] { return models::Seq2Seq(11, 11, 8); }, with(translated), texts(3, 6, 11), 1e-4);
+}
+
+TEST_CASE("compiled: states that are carried from call to call, detached or with their history") {
+  // Truncated backpropagation through time: each text goes on where the last one ended.
+  check_forms(
+      [] { return models::LSTMLanguageModel(11, 8, {.num_layers = 2, .dropout = 0.1}); },
+      [](auto& net, Forwards& compiled) {
+        return [forward = compiled([&net](const Tensor& x, const nn::LSTMState& s) { return net.forward(x, s); }),
+                opt = optim::AdamW(net.parameters(), {.lr = 3e-3}),
+                state = nn::LSTMState{zeros({2, 3, 8}), zeros({2, 3, 8})}](const Tensor& x, const Tensor& y) mutable {
+          opt.zero_grad();
+          const auto [logits, last] = forward(x, state);
+          Tensor loss = tokens_loss(logits, y);
+          loss.backward();
+          opt.step();
+          state = {last.h.detach(), last.c.detach()};
+          return loss;
+        };
+      },
+      texts(3, 6, 11), 1e-4, 10, true);
+  // Three calls before one backward, through all of which the state's gradient flows.
+  check_forms([] { return nn::GRU(5, 4, {.num_layers = 2, .batch_first = true, .dropout = 0.2}); },
+              [](nn::GRU& net, Forwards& compiled) {
+                return [forward = compiled(net), opt = optim::AdamW(net.parameters(), {.lr = 3e-3})](
+                           const Tensor& x, const Tensor&) mutable {
+                  opt.zero_grad();
+                  Tensor h = zeros({2, 3, 4}), loss = zeros({});
+                  for (int part = 0; part < 3; ++part) {
+                    auto [output, last] = forward(x.narrow(1, 2 * part, 2), h);
+                    loss = loss + mean(square(output - 1)), h = last;
+                  }
+                  loss.backward();
+                  opt.step();
+                  return loss;
+                };
+              },
+              [](int i) {
+                return std::pair(wave({3, 6, 5}, 0.1 * (i + 1)), Tensor());
+              },
+              1e-4);
 }
 
 TEST_CASE("compiled: every optimizer") {

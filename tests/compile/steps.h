@@ -1,6 +1,8 @@
 #pragma once
 // Eager and compiled steps side by side.
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include <tapir/tapir.h>
@@ -60,40 +62,99 @@ inline Tensor wave(const Shape& shape, double step) {
 }
 inline Tensor copy_of(const Tensor& x) { return x.defined() ? x.detach().clone() : x; }
 
-/// `make(net)` gives a step of a net, called with `batch(i)`. After each of ten steps eager and compiled code left the same.
+/// What is compiled of a training loop: nothing, the step as a whole, or the forwards that it calls.
+enum class Form : uint8_t { Eager, Step, Forwards };
+
+/// compile() for the forwards of a loop, where they are to be compiled, and what came of them.
+class Forwards {
+ public:
+  explicit Forwards(bool enabled) : options_{.enabled = enabled} {}
+  /// compile(f), of a module or a function.
+  template <class F> auto operator()(F&& f) {
+    using Fast = decltype(compile(std::forward<F>(f), options_));
+    auto fast = std::make_shared<Fast>(compile(std::forward<F>(f), options_));
+    if (options_.enabled) checks_.push_back([fast] { check_replayed(*fast); });
+    return [fast](const auto&... x) { return (*fast)(x...); };
+  }
+  /// Each was replayed, in all its signatures.
+  void check_replayed() const {
+    CHECK(!checks_.empty());
+    for (const auto& check : checks_) check();
+  }
+
+ private:
+  template <class F> static void check_replayed(const Compiled<F>& fast) {
+    const std::string text = fast.explain();
+    INFO(text.substr(0, 3000));
+    const int64_t signatures = std::atoll(text.c_str()), calls = std::atoll(text.c_str() + text.find(", ") + 2);
+    CHECK(fast.programs() >= 1);
+    CHECK(fast.programs() == signatures);
+    CHECK(replays_of(fast) >= calls - 4 * signatures);
+    for (const char* reason : {"runs as it is", "not replayed yet"}) CHECK(text.find(reason) == std::string::npos);
+  }
+  CompileOptions options_;
+  std::vector<std::function<void()>> checks_;
+};
+
+/// After each step its loss, what it left and, where the loop can be evaluated, the loss of that.
+struct Trained {
+  std::vector<std::vector<Tensor>> steps;
+  uint64_t offset = 0;  // of the generator, at the end
+};
+/// `make_step(net)`, or `make_step(net, forwards)` where it has some compiled, gives a step of a net, called with `batch(i)`.
+template <class MakeNet, class MakeStep, class Batch>
+Trained train_as(Form form, MakeNet make_net, MakeStep make_step, Batch batch, int steps, CompileOptions options = {}) {
+  manual_seed(7);
+  auto net = make_net();
+  Forwards forwards(form == Form::Forwards);
+  auto step = [&] {
+    if constexpr (std::is_invocable_v<MakeStep&, decltype(net)&, Forwards&>) return make_step(net, forwards);
+    else return make_step(net);
+  }();
+  options.enabled = form == Form::Step;
+  auto whole = compile([&](const Tensor& x, const Tensor& y) { return step(x, y); }, options);
+  Trained out;
+  for (int i = 0; i < steps; ++i) {
+    const auto [x, y] = batch(i);
+    std::vector<Tensor>& left = out.steps.emplace_back(1, whole(x, y).detach().clone());
+    for (const Tensor& t : left_by(net)) left.push_back(t);
+    if constexpr (requires { step.validate(x, y); }) left.push_back(step.validate(x, y).clone());
+  }
+  out.offset = default_generator().offset();
+  INFO(whole.explain().substr(0, 2000));
+  if (form == Form::Step) CHECK(whole.programs() >= 1);
+  if (form == Form::Forwards) forwards.check_replayed();
+  return out;
+}
+inline void check_same(const Trained& a, const Trained& b, double tolerance) {
+  CHECK(a.offset == b.offset);
+  REQUIRE(a.steps.size() == b.steps.size());
+  for (size_t i = 0; i < a.steps.size(); ++i) {
+    REQUIRE(a.steps[i].size() == b.steps[i].size());
+    for (size_t k = 0; k < a.steps[i].size(); ++k) {
+      INFO("step " << i << ", tensor " << k << " of " << a.steps[i].size());
+      CHECK((tolerance > 0 ? same_values(a.steps[i][k], b.steps[i][k], tolerance)
+                           : same_bits(a.steps[i][k], b.steps[i][k])));
+    }
+  }
+}
+
+/// After each of ten steps eager and compiled code left the same.
 template <class MakeNet, class MakeStep, class Batch>
 void check_compiled(MakeNet make_net, MakeStep make_step, Batch batch, double tolerance = 1e-5, int steps = 10,
                     const CompileOptions& options = {}) {
-  std::vector<std::vector<Tensor>> left[2];
-  std::vector<Tensor> losses[2];
-  uint64_t offset[2];
-  for (int compiled : {0, 1}) {
-    manual_seed(7);
-    auto net = make_net();
-    auto plain = make_step(net);
-    auto fast = compile([&](const Tensor& x, const Tensor& y) { return plain(x, y); }, options);
-    for (int i = 0; i < steps; ++i) {
-      const auto [x, y] = batch(i);
-      const Tensor loss = compiled ? fast(x, y) : plain(x, y);
-      losses[compiled].push_back(loss.detach().clone());
-      left[compiled].push_back(left_by(net));
-    }
-    offset[compiled] = default_generator().offset();
-    if (compiled) {
-      INFO(fast.explain().substr(0, 2000));
-      CHECK(fast.programs() >= 1);
-    }
-  }
-  CHECK(offset[0] == offset[1]);
-  for (int i = 0; i < steps; ++i) {
-    INFO("step " << i);
-    CHECK(same_values(losses[0][size_t(i)], losses[1][size_t(i)], tolerance));
-    REQUIRE(left[0][size_t(i)].size() == left[1][size_t(i)].size());
-    for (size_t k = 0; k < left[0][size_t(i)].size(); ++k) {
-      INFO("tensor " << k);
-      CHECK(same_values(left[0][size_t(i)][k], left[1][size_t(i)][k], tolerance));
-    }
-  }
+  check_same(train_as(Form::Eager, make_net, make_step, batch, steps),
+             train_as(Form::Step, make_net, make_step, batch, steps, options), tolerance);
+}
+/// The same of a loop over compiled forwards, in two runs that are alike bit by bit; and of compiled steps, unless the step keeps tensors.
+template <class MakeNet, class MakeStep, class Batch> void check_forms(MakeNet make_net, MakeStep make_step,
+                                                                       Batch batch, double tolerance, int steps = 10,
+                                                                       bool keeps = false) {
+  const auto train = [&](Form form) { return train_as(form, make_net, make_step, batch, steps); };
+  const Trained eager = train(Form::Eager), fast = train(Form::Forwards);
+  check_same(eager, fast, tolerance);
+  check_same(fast, train(Form::Forwards), 0);
+  if (!keeps) check_same(eager, train(Form::Step), tolerance);
 }
 
 }  // namespace tapir_tests

@@ -2,6 +2,7 @@
 #include "catch.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include <tapir/core/parallel.h>
@@ -182,6 +183,16 @@ TEST_CASE("conv: many channels on small planes", "[isa]") {
   };
   for (const Case& k : small)
     for (int w_order : {0, 1}) check_case(k, kFloat32, 1, 1, w_order, w_order == 0);
+}
+
+TEST_CASE("conv: single points with strides of few channels, also by oneDNN for AVX2, write nothing but their result",
+          "[isa]") {
+  if (!std::getenv("ONEDNN_MAX_CPU_ISA"))
+    CHECK(run_alone("ONEDNN_MAX_CPU_ISA=AVX2 MALLOC_CHECK_=3 timeout -s KILL 60", "conv: single points with*") == 0);
+  for (const int64_t channels : {1, 3, 4, 7, 8, 12})
+    for (int form = 0; form < 9; ++form)
+      check_case({2, channels, 8, 1, {16, 15}, {1, 1}, {2, 3}, {0, 0}, {1, 1}}, kFloat32, form % 3, form / 3, form % 2,
+                 form % 4 < 2);
 }
 
 TEST_CASE("conv: 16-bit floats", "[isa]") {  // BI-099
