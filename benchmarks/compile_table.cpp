@@ -1,6 +1,8 @@
 // tapir_bench compile_table [NAME[:VARIANT] ...]: what compile() makes of workloads and what each of its passes contributes, as Markdown.
 #include <tapir/core/allocator.h>
 #include <tapir/core/generator.h>
+#include <tapir/core/parallel.h>
+#include <tapir/train/profiler.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -52,11 +54,26 @@ const Workload& find(const std::string& name) {
   return *found;
 }
 
-/// Milliseconds of this process per step: with one thread, what a machine without others would take.
-double cpu_ms(const Run& run, int64_t steps) {
+/// Milliseconds per step; with one thread those of this process, what a machine without others would take.
+double ms_of(const Run& run, int64_t steps) {
   const std::clock_t start = std::clock();
+  const double wall = run(steps);
+  return get_num_threads() > 1 ? wall : double(std::clock() - start) * 1000 / CLOCKS_PER_SEC / double(steps);
+}
+
+/// The part of a step that products, convolutions, recurrences and attention take: what stays if everything else costs nothing.
+double share_of_products(const Run& run, int64_t steps) {
+  profiler::Profile profile;
   run(steps);
-  return double(std::clock() - start) * 1000 / CLOCKS_PER_SEC / double(steps);
+  profile.stop();
+  double seconds = 0;
+  for (const profiler::ProfileRow& row : profile.key_averages({.row_limit = 1000}))
+    for (const char* name : {"matmul", "quant_matmul", "conv", "rnn", "attention"})
+      if (row.name.starts_with(name)) {
+        seconds += row.self_cpu;
+        break;
+      }
+  return seconds / profile.duration();
 }
 
 class Table {
@@ -65,17 +82,18 @@ class Table {
       : word_(word), name_(word.substr(0, word.find(':'))),
         variant_(word == name_ ? "" : word.substr(name_.size() + 1)), repeats_(repeats),
         eager_(find(name_), variant_.empty() ? "step" : variant_, {}),
-        steps_(std::max<int64_t>(1, int64_t(seconds * 1000 / eager_.run(1)))) {}
+        steps_(std::max<int64_t>(1, int64_t(seconds * 1000 / eager_.run(1)))),
+        products_(share_of_products(eager_.run, std::min<int64_t>(steps_, 100))) {}
 
   /// A row; the numbers of the program.
   CompileStats row(const char* what, const CompileOptions& options) {
     Made made(find(name_), variant_.empty() ? "compiled" : "compiled_" + variant_, options);
     double eager = 1e300, compiled = 1e300;
     for (int i = 0; i < repeats_; ++i)
-      eager = std::min(eager, cpu_ms(eager_.run, steps_)), compiled = std::min(compiled, cpu_ms(made.run, steps_));
+      eager = std::min(eager, ms_of(eager_.run, steps_)), compiled = std::min(compiled, ms_of(made.run, steps_));
     const auto mib = [](int64_t bytes) { return double(bytes) / (1 << 20); };
-    std::printf("| %s | %s | %.2f | %.3f | %lld | %.1f | %.2f | %.2f |\n", word_.c_str(), what, compiled,
-                compiled / eager, static_cast<long long>(made.stats.calls), mib(made.stats.arena),
+    std::printf("| %s | %s | %.3f | %.2f | %.2f | %lld | %.1f | %.2f | %.2f |\n", word_.c_str(), what, compiled,
+                compiled / eager, products_, static_cast<long long>(made.stats.calls), mib(made.stats.arena),
                 double(made.peak) / double(eager_.peak), made.stats.seconds);
     std::fflush(stdout);
     return made.stats;
@@ -86,14 +104,15 @@ class Table {
   int repeats_;
   Made eager_;
   int64_t steps_;
+  double products_;
 };
 
 }  // namespace
 
 void compile_table(const std::vector<std::string>& names, int repeats, double seconds, bool each_pass) {
   std::printf(
-      "| workload | passes | CPU ms a step | by eager's | kernel calls | arena, MiB | memory by eager's | passes, s |\n"
-      "|---|---|---|---|---|---|---|---|\n");
+      "| workload | passes | ms a step | by eager's | products' part | kernel calls | arena, MiB | memory by eager's | passes, s |\n"
+      "|---|---|---|---|---|---|---|---|---|\n");
   for (const std::string& word : names) {
     Table table(word, repeats, seconds);
     table.row("all", {});

@@ -79,6 +79,12 @@ static Run vision(const std::string& variant, Net net, int64_t batch, int64_t si
 Run resnet18_cifar(const std::string& variant) {
   return vision(variant, models::resnet18({.num_classes = 10, .small_images = true}), 64, 32, 10, 5e-4);
 }
+/// One image of 224 x 224.
+Run resnet18_infer(const std::string& variant) {
+  auto net = std::make_shared<models::ResNet<models::BasicBlock>>(models::resnet18());
+  net->to(bench_device), net->to(kChannelsLast);
+  return inference(variant, net, randn({1, 3, 224, 224}, {.device = bench_device}).to(kChannelsLast));
+}
 Run resnet50(const std::string& variant) {
   const BenchSize& s = bench_size();
   return vision(variant, models::resnet50({.width = s.width}), s.images, s.pixels, 1000, 1e-4);
@@ -123,7 +129,11 @@ Run gpt2_decode(const std::string& variant) {
     return models::next_token((*net)(token, *cache).select(1, -1)).unsqueeze(1);
   };
   const auto program =
-      std::make_shared<Compiled<decltype(step)>>(compile(step, {.enabled = variant.starts_with("compiled")}));
+      std::make_shared<Compiled<decltype(step)>>([&] {
+        CompileOptions options = bench_compile;
+        options.enabled = variant.starts_with("compiled");
+        return compile(step, options);
+      }());
   return timed([=, token = Tensor(), left = int64_t(0)]() mutable {
     if (left == 0)
       cache->clear(), left = cache->capacity() - 16, token = zeros({1, 16}, {.dtype = kInt64, .device = bench_device});

@@ -79,14 +79,17 @@ template <class Net, class Optimizer> static Run training(const std::string& var
     cross_entropy((*net)(x), labels).backward();
     optimizer->step();
   };
-  return timed(step, variant == "compiled");
+  return timed(step, variant.starts_with("compiled"));
 }
 
+/// Also "batch1", "batch8", and "infer": the forward of one row; each compiled too ("compiled_batch1").
 static Run mlp(const std::string& variant) {
   auto net = std::make_shared<Mlp>();
   net->to(bench_device);
+  if (variant.ends_with("infer")) return inference(variant, net, randn({1, 784}));
+  const int64_t batch = variant.ends_with("batch1") ? 1 : variant.ends_with("batch8") ? 8 : 64;
   auto optimizer = std::make_shared<optim::Adam>(net->parameters(), optim::AdamOptions{.lr = 1e-3});
-  return training(variant, net, optimizer, randn({64, 784}), randint(0, 10, {64}));
+  return training(variant, net, optimizer, randn({batch, 784}), randint(0, 10, {batch}));
 }
 
 static Run cnn(const std::string& variant) {
@@ -205,6 +208,7 @@ const std::vector<Workload>& workloads() {
       {"resnet18_cifar", {"step", "compiled", "bf16", "compiled_bf16"}, resnet18_cifar, 4},
       {"resnet50", {"step", "compiled", "bf16", "compiled_bf16"}, resnet50, 4},
       {"gpt_mini", {"step", "compiled", "bf16", "compiled_bf16"}, gpt_mini, 4},
+      {"resnet18_infer", {"step", "compiled"}, resnet18_infer},
       {"gpt2_124m", {"step", "compiled", "bf16", "compiled_bf16"}, gpt2_124m, 4},
       {"gpt2_decode",
        {"step", "compiled", "bf16", "compiled_bf16", "int8", "compiled_int8", "int4", "compiled_int4"},

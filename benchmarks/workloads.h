@@ -47,6 +47,16 @@ template <class F> Run timed(F step, bool compiled) {
   return timed([program] { (*program)(); });
 }
 
+/// The forward of one batch.
+template <class Net> Run inference(const std::string& variant, std::shared_ptr<Net> net, const tapir::Tensor& x) {
+  net->eval();
+  const auto step = [net, x] {
+    tapir::InferenceMode guard;
+    return (*net)(x);
+  };
+  return timed(step, variant.starts_with("compiled"));
+}
+
 struct Workload {
   std::string name;
   std::vector<std::string> variants;
@@ -73,6 +83,7 @@ void compile_table(const std::vector<std::string>& names, int repeats, double se
 
 // models.cpp
 Run resnet18_cifar(const std::string& variant);
+Run resnet18_infer(const std::string& variant);
 Run resnet50(const std::string& variant);
 Run gpt_mini(const std::string& variant);
 Run gpt2_124m(const std::string& variant);
