@@ -239,12 +239,10 @@ void make_program(CompilerState& state, CompileEntry& e, Sample& s, const std::v
   ++e.fruitless;
   try {
     e.checks = std::make_unique<ir::Checks>(state.options.verify, s.forward.program);
-    if (s.backward) {
-      hand_out_kept(s);
-      e.backward = std::make_shared<ir::Backward>(std::move(*s.backward), s.forward, state.options);
-    }
+    if (s.backward) hand_out_kept(s);
     e.replay = std::make_unique<Replay>(std::move(s.forward), inputs, outputs, std::move(s.frame), state.options,
                                         Replay::Callers{.results = s.returned.size()});
+    if (s.backward) e.backward = std::make_shared<ir::Backward>(std::move(*s.backward), *e.replay, state.options);
     e.attempts = 0, e.why.clear();
     log(state, tapir::format("a program of {} calls", int64_t(e.replay->schedule().size())));
   } catch (const std::exception& error) {  // the call itself has been made
@@ -540,7 +538,7 @@ void Compiler::call(CompileCall& call) {
   std::vector<Tensor> outputs;
   const ir::RandomState random{default_generator().seed(), default_generator().offset()};
   e->replay->run(call.inputs, outputs);
-  if (e->backward) ir::Backward::tie(e->backward, call.inputs, random, outputs);
+  if (e->backward) ir::Backward::tie(e->backward, call.inputs, e->replay->hand_over(), random, outputs);
   ++e->replays;
   call.build(e->replay->frame(), outputs);
 }

@@ -39,10 +39,13 @@ int64_t most_live_bytes(const Program& p, const std::vector<bool>& elsewhere) {
   return most(live_bytes(p, elsewhere));
 }
 
-Plan plan_memory(const Program& p, const std::vector<bool>& elsewhere, const std::vector<bool>& stays) {
+Plan plan_memory(const Program& p, const Placement& placement) {
   std::vector<Life> lives = lives_of(p);
-  for (size_t i = 0; i < p.blocks.size(); ++i)
-    if (stays[i] && lives[i].last >= 0) lives[i].last = int(p.calls.size()) - 1;
+  std::vector<bool> elsewhere = placement.moves;
+  for (size_t i = 0; i < p.blocks.size(); ++i) {
+    elsewhere[i] = elsewhere[i] || p.blocks[i].kept;
+    if (placement.stays[i] && lives[i].last >= 0) lives[i].last = int(p.calls.size()) - 1;
+  }
   Plan plan;
   plan.bound = most(live_bytes(p, elsewhere, lives));
   plan.offset.assign(p.blocks.size(), -1);
@@ -51,23 +54,32 @@ Plan plan_memory(const Program& p, const std::vector<bool>& elsewhere, const std
     if (placed_here(p, size_t(i), lives[size_t(i)], elsewhere)) order.push_back(i);
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return p.blocks[size_t(a)].bytes > p.blocks[size_t(b)].bytes; });
-  std::vector<int> placed;  // by offset
+  struct Placed {
+    int64_t at, end;
+    Life life;
+  };
+  std::vector<Placed> placed;  // by `at`
+  const auto add = [&](const Placed& x) {
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), x, [](auto& a, auto& b) { return a.at < b.at; }), x);
+  };
+  for (const Lodger& l : placement.lodgers) {
+    const bool stays = std::any_of(p.outputs.begin(), p.outputs.end(), [&](const View& v) { return v.block == l.block; });
+    add({l.offset, l.offset + l.bytes, {0, stays ? int(p.calls.size()) : lives[size_t(l.block)].last}});
+  }
   for (int i : order) {
+    const Life& life = lives[size_t(i)];
     const int64_t bytes = placed_bytes(p.blocks[size_t(i)]);
     int64_t best = -1, best_gap = INT64_MAX, end = 0;
-    for (int other : placed) {
-      const Life &a = lives[size_t(i)], &b = lives[size_t(other)];
-      if (a.last < b.first || b.last < a.first) continue;
-      const int64_t at = plan.offset[size_t(other)], gap = at - end;
+    for (const Placed& other : placed) {
+      if (life.last < other.life.first || other.life.last < life.first) continue;
+      const int64_t gap = other.at - end;
       if (gap >= bytes && gap < best_gap) best = end, best_gap = gap;
-      end = std::max(end, at + placed_bytes(p.blocks[size_t(other)]));
+      end = std::max(end, other.end);
     }
     if (best < 0) best = end;
     plan.offset[size_t(i)] = best;
     plan.arena = std::max(plan.arena, best + bytes), plan.apart += bytes;
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
-                                   [&](int a, int b) { return plan.offset[size_t(a)] < plan.offset[size_t(b)]; }),
-                  i);
+    add({best, best + bytes, life});
   }
   return plan;
 }

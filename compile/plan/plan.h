@@ -15,10 +15,20 @@ struct Plan {
   int64_t apart = 0;            // bytes of the blocks in it, if none shared memory
   int64_t bound = 0;            // the most bytes of them that are alive at once: no arena is smaller
 };
+/// A block of another program, in whose arena this one works: it is there until the last call that names it.
+struct Lodger {
+  int block = -1;
+  int64_t offset = 0, bytes = 0;
+};
+/// Where blocks lie, one flag for each: those that move lie elsewhere in each run; those that stay are read when a run is over.
+struct Placement {
+  std::vector<bool> moves, stays;
+  std::vector<Lodger> lodgers = {};
+};
 /// Bytes that a block takes: they begin as allocators would begin them, so that kernels choose as they would there.
 int64_t placed_bytes(const Block& block);
-/// A place for every Temporary block but those in `elsewhere` (one flag for each block); those in `stays` are kept until the end.
-Plan plan_memory(const Program& program, const std::vector<bool>& elsewhere, const std::vector<bool>& stays);
+/// A place for every Temporary block that neither moves nor is kept from run to run.
+Plan plan_memory(const Program& program, const Placement& placement);
 /// Bytes of such blocks that are alive during each call, and the most of them.
 std::vector<int64_t> live_bytes(const Program& program, const std::vector<bool>& elsewhere);
 int64_t most_live_bytes(const Program& program, const std::vector<bool>& elsewhere);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../../autograd/engine.h"
 #include "../../autograd/record.h"
 #include "../../core/recorder.h"
 #include "../../ops/ops.h"
@@ -31,14 +32,25 @@ static std::vector<View> kept_outside(const Recorded& backward, const Recorded& 
   return out;
 }
 
-Backward::Backward(RecordedBackward recorded, const Recorded& forward, const CompileOptions& options)
+/// What forward keeps lies in its arena, where backward works.
+static std::vector<Lodger> lodgers_of(const RecordedBackward& r, const Replay& forward) {
+  std::vector<int> blocks;
+  const std::span<const View> inputs(r.program.program.inputs);
+  for (const View& v : inputs.subspan(r.results.size() + r.kept_arguments.size(), r.kept_blocks.size()))
+    blocks.push_back(block_of(v));
+  return forward.lodgers(blocks);
+}
+
+Backward::Backward(RecordedBackward recorded, Replay& forward, const CompileOptions& options)
     : Backward(std::move(recorded), placeholders(recorded.program.program.inputs),
-               placeholders(recorded.program.program.outputs), forward, options) {}
+               placeholders(recorded.program.program.outputs), forward, options) {
+  forward.reserve(replay_.schedule().plan().arena);
+}
 Backward::Backward(RecordedBackward&& recorded, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
-                   const Recorded& forward, const CompileOptions& options)
-    : r_(std::move(recorded)), kept_outside_(kept_outside(r_.program, forward)),
+                   const Replay& forward, const CompileOptions& options)
+    : r_(std::move(recorded)), kept_outside_(kept_outside(r_.program, forward.recorded())),
       replay_(std::move(r_.program), inputs, outputs, {}, options,
-              {.arguments = r_.results.size() + r_.kept_arguments.size()}) {}
+              {.arguments = r_.results.size() + r_.kept_arguments.size(), .lodgers = lodgers_of(r_, forward)}) {}
 
 Fit Backward::fit(const char*& why, Held& held) const {
   for (const WeakTensor& leaf : r_.leaves)
@@ -103,12 +115,20 @@ void Backward::drop_what_is_missing(const Grads& gradients, std::vector<Tensor>&
   }
 }
 
-std::vector<Tensor> Backward::run(const Grads& gradients, std::vector<Tensor> kept, const RandomState& random) {
+std::vector<Tensor> Backward::run(const Grads& gradients, std::vector<Tensor> kept, StoragePtr arena,
+                                  const RandomState& random) {
   const std::lock_guard lock(mutex_);
   if (modes.grad) refuse("a result is differentiated twice (create_graph)");
   std::vector<Tensor> arguments = seeds_of(gradients), found;
   for (Tensor& x : kept) arguments.push_back(std::move(x));
   if (!replay_.apart(arguments)) refuse("a gradient lies in memory that backward writes");
+  struct Return {
+    Replay* to;
+    ~Return() {
+      if (to) to->release_memory();
+    }
+  } back{arena ? &replay_ : nullptr};
+  if (arena && !tapir::detail::graph_is_retained()) replay_.lend(std::move(arena));
   replay_.run(arguments, found, &random);
   drop_what_is_missing(gradients, found);
   return found;
@@ -117,8 +137,9 @@ std::vector<Tensor> Backward::run(const Grads& gradients, std::vector<Tensor> ke
 /// Of the results of a replayed call.
 class BackwardNode final : public Node {
  public:
-  BackwardNode(std::shared_ptr<Backward> program, std::span<const Tensor> kept, const RandomState& random)
-      : program_(std::move(program)), random_(random), kept_(kept.size()) {
+  BackwardNode(std::shared_ptr<Backward> program, std::span<const Tensor> kept, StoragePtr arena,
+               const RandomState& random)
+      : program_(std::move(program)), arena_(std::move(arena)), random_(random), kept_(kept.size()) {
     const auto& outside = program_->replay().recorded().storages;
     saved_.reserve(kept.size() + outside.size());
     for (const Tensor& x : kept) saved_.emplace_back(x, std::span<const Tensor>());
@@ -139,22 +160,29 @@ class BackwardNode final : public Node {
       Tensor x = saved_[i].unpack(this);  // sees that nobody wrote to it
       if (i < kept_) kept.push_back(std::move(x));
     }
-    std::vector<Tensor> found = program_->run(g, std::move(kept), random_);
+    std::vector<Tensor> found;
+    try {
+      found = program_->run(g, std::move(kept), arena_, random_);
+    } catch (...) {
+      if (arena_ && !tapir::detail::graph_is_retained()) free_saved();  // what is kept may be overwritten
+      throw;
+    }
     Grads out(int64_t(found.size()));
     for (size_t i = 0; i < found.size(); ++i) out[int64_t(i)] = std::move(found[i]);
     return out;
   }
-  void free_saved() override { saved_.clear(), held_.clear(), freed = true; }
+  void free_saved() override { saved_.clear(), held_.clear(), arena_ = {}, freed = true; }
 
  private:
   std::shared_ptr<Backward> program_;
+  StoragePtr arena_;
   RandomState random_;
   size_t kept_;
   std::vector<SavedTensor> saved_;  // what is kept, then what backward reads outside as it was
   std::vector<StoragePtr> held_;    // all that it reads outside
 };
 
-void Backward::tie(const std::shared_ptr<Backward>& program, std::span<const Tensor> arguments,
+void Backward::tie(const std::shared_ptr<Backward>& program, std::span<const Tensor> arguments, StoragePtr arena,
                    const RandomState& random, std::vector<Tensor>& results) {
   const RecordedBackward& r = program->r_;
   std::vector<Tensor> inputs, tied, kept;
@@ -166,7 +194,7 @@ void Backward::tie(const std::shared_ptr<Backward>& program, std::span<const Ten
   kept.insert(kept.end(), blocks, results.end());
   results.erase(blocks, results.end());
   tie_outputs(NodeBuilder::make<BackwardNode>("compiled", std::span<const Tensor>(inputs), program,
-                                              std::span<const Tensor>(kept), random),
+                                              std::span<const Tensor>(kept), std::move(arena), random),
               tied);
 }
 

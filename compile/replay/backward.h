@@ -13,10 +13,10 @@ std::vector<Tensor> placeholders(std::span<const View> views);
 
 class Backward {
  public:
-  Backward(RecordedBackward recorded, const Recorded& forward, const CompileOptions& options);
+  Backward(RecordedBackward recorded, Replay& forward, const CompileOptions& options);
   /// Ties the results of a run of the forward program to a node that runs this one. `results`: those of the call, and behind them the
-  /// blocks that are kept for backward, which are taken away. `random`: of the generator before that run.
-  static void tie(const std::shared_ptr<Backward>& program, std::span<const Tensor> arguments,
+  /// blocks that are kept for backward, which are taken away. `arena`: where that run worked. `random`: of the generator before it.
+  static void tie(const std::shared_ptr<Backward>& program, std::span<const Tensor> arguments, StoragePtr arena,
                   const RandomState& random, std::vector<Tensor>& results);
   void refresh(RecordedBackward&& other);
   Fit fit(const char*& why, Held& held) const;
@@ -28,8 +28,9 @@ class Backward {
  private:
   friend class BackwardNode;
   Backward(RecordedBackward&& recorded, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
-           const Recorded& forward, const CompileOptions& options);
-  std::vector<Tensor> run(const Grads& gradients, std::vector<Tensor> kept, const RandomState& random);
+           const Replay& forward, const CompileOptions& options);
+  std::vector<Tensor> run(const Grads& gradients, std::vector<Tensor> kept, StoragePtr arena,
+                          const RandomState& random);
   std::vector<Tensor> seeds_of(const Grads& gradients);
   void drop_what_is_missing(const Grads& gradients, std::vector<Tensor>& found);
   [[noreturn]] void refuse(const std::string& what);

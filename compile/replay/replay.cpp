@@ -49,7 +49,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
 
 Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
                std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options, Callers callers)
-    : r_(std::move(recorded)), frame_(std::move(frame)) {
+    : r_(std::move(recorded)), frame_(std::move(frame)), lodgers_(std::move(callers.lodgers)) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   Program& p = r_.program;
@@ -66,7 +66,7 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
     if (r_.moves[i] && p.blocks[i].kind != Block::Kind::Outside) handed_out += p.blocks[i].bytes;
   improve_for_device(options, budget_ ? std::max<int64_t>(budget_ - handed_out, 1) : 0);
   find_prepared();
-  find_staying(results.size());
+  find_staying(results.size(), callers);
   make_schedule();
   seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -84,7 +84,10 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
   for (size_t i = 0; i < results.size(); ++i) {
     const size_t pools = pools_.size();
     add_result(results[i], p.outputs[i], arguments);
-    if (pools_.size() > pools) pools_.back().callers = i < callers.results;
+    if (pools_.size() > pools) {
+      pools_.back().callers = i < callers.results;
+      pools_.back().inside = stays_[size_t(pools_.back().block)];
+    }
   }
   for (size_t i = 0; i < r_.grads.size(); ++i) {
     const View& end = r_.grads[i].end;
@@ -128,20 +131,45 @@ void Replay::improve_for_device(const CompileOptions& options, int64_t budget) {
   r_.moves.resize(p.blocks.size()), r_.roots.resize(p.blocks.size());  // passes may add blocks
 }
 
-/// Note [Gradients in the arena]: those that are made within the program, and are no results.
-void Replay::find_staying(size_t results) {
+/// Gradients and what is kept for backward, where they are made within the program and are no results of the caller's.
+void Replay::find_staying(size_t results, const Callers& callers) {
   const Program& p = r_.program;
+  hands_over_ = callers.results < results && r_.grads.empty() && device_.is_cpu();
+  const size_t callers_own = hands_over_ ? callers.results : results;
   std::vector<bool> never(p.blocks.size());
-  for (const View& v : std::span(p.outputs).first(results))
+  for (const View& v : std::span(p.outputs).first(callers_own))
     if (v.in_memory()) never[size_t(v.block)] = true;
   for (const Recorded::GradSlot& g : r_.grads)
     if (g.relevant && block_of(g.end) >= 0) never[size_t(g.end.block)] = true;
   const std::vector<Life> lives = lives_of(p);
   stays_.assign(p.blocks.size(), false);
-  for (const Recorded::GradSlot& g : r_.grads)
-    if (const int i = block_of(g.end); i >= 0)
+  const auto stay = [&](const View& v) {
+    if (const int i = block_of(v); i >= 0)
       stays_[size_t(i)] = !never[size_t(i)] && p.blocks[size_t(i)].kind == Block::Kind::Temporary &&
                           p.blocks[size_t(i)].device == device_ && lives[size_t(i)].last >= 0;
+  };
+  for (const Recorded::GradSlot& g : r_.grads) stay(g.end);
+  for (const View& v : std::span(p.outputs).subspan(callers_own, results - callers_own)) stay(v);
+}
+
+StoragePtr Replay::hand_over() {
+  if (!hands_over_) return {};
+  StoragePtr arena = schedule_->arena();
+  schedule_->release_arena();
+  for (Pool& pool : pools_)
+    if (pool.inside) pool.set({});
+  return arena;
+}
+
+std::vector<Lodger> Replay::lodgers(std::span<const int> blocks) const {
+  std::vector<Lodger> out;
+  const auto& outputs = r_.program.outputs;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const int block = block_of(outputs[results_.size() - blocks.size() + i]);
+    if (block >= 0 && blocks[i] >= 0 && stays_[size_t(block)])
+      out.push_back({blocks[i], schedule_->plan().offset[size_t(block)], placed_bytes(r_.program.blocks[size_t(block)])});
+  }
+  return out;
 }
 
 void Replay::make_schedule() {
@@ -152,7 +180,7 @@ void Replay::make_schedule() {
     if (Storage* root = r_.roots[i].get()) p.blocks[i].memory = StoragePtr::share(root);
   }
   if (counted_ >= 0) p.blocks[size_t(counted_)].memory = position_;
-  schedule_ = std::make_unique<Schedule>(p, moves, stays_, device_.is_cpu() ? r_.offset : 0);
+  schedule_ = std::make_unique<Schedule>(p, Placement{std::move(moves), stays_, lodgers_}, device_.is_cpu() ? r_.offset : 0);
   for (Block& b : p.blocks) b.memory = {};
   if (device_.is_cpu()) return;
   auto run = std::make_unique<DeviceRun>(device_, position_, r_.numbers);
@@ -308,7 +336,7 @@ void Replay::clear_gradients(bool others) {
 void Replay::settle_gradients() {
   const auto kept = [&](const Pool& pool) { return pool.inside && pool.storage && !reusable(pool); };
   if (std::any_of(pools_.begin(), pools_.end(), kept)) {
-    stays_.assign(stays_.size(), false);
+    stays_.assign(stays_.size(), false), hands_over_ = false;
     for (Pool& pool : pools_)
       if (std::exchange(pool.inside, false)) pool.set({});
     prepared_at_ = 0;
@@ -480,7 +508,7 @@ void Replay::release_memory() {
 
 CompileStats Replay::stats() const {
   CompileStats s{.recorded_calls = effects_.front().calls, .calls = int64_t(schedule_->size())};
-  s.recorded_peak = peak_before_, s.arena = schedule_->plan().arena, s.seconds = seconds_;
+  s.recorded_peak = peak_before_, s.arena = lodgers_.empty() ? schedule_->arena_bytes() : 0, s.seconds = seconds_;
   for (const Block& b : r_.program.blocks) s.arena += b.kept ? b.bytes : 0;
   for (const Pool& pool : pools_) s.results += pool.inside ? 0 : r_.program.blocks[size_t(pool.block)].bytes;
   return s;

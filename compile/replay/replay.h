@@ -4,6 +4,10 @@
 // A gradient that a call makes anew lies in the arena, where activations are when the next call begins: so a replay needs no more memory at
 // once than eager code, which has no gradients yet while it has most activations. Before a run such a gradient must be the leaf's alone.
 // Where somebody else holds one, that arena stays his, and from then on the program has another one, with its gradients apart from it.
+// Note [The arena of a differentiable call]
+// What forward keeps for backward lies in its arena too, which goes with the call's graph: each call takes another one, large enough for the
+// backward program, which works in it, where forward's temporaries were and where kept blocks end. Where the graph is retained, backward
+// works in memory of its own. On the CPU alone: a device's graphs want the same addresses in each call.
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,9 +30,11 @@ struct RandomState {
 
 class Replay {
  public:
-  /// So many of the first ones are the caller's; the others pass from one program to another, which uses the memory as it lies.
+  /// So many of the first ones are the caller's; the others pass from one program to another, which uses the memory as it lies. `lodgers`:
+  /// those in whose arena this program works.
   struct Callers {
     size_t arguments = ~size_t(0), results = ~size_t(0);
+    std::vector<Lodger> lodgers = {};
   };
   /// `results`: those of the recorded call. `arguments`: its tensors.
   Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
@@ -46,6 +52,13 @@ class Replay {
   void run(std::span<const Tensor> arguments, std::vector<Tensor>& results, const RandomState* from = nullptr);
   /// What a run works in; run() takes it where it is not there. OutOfMemoryError.
   void take_memory() { settle_gradients(), schedule_->take_arena(); }
+  /// Makes a run work in that arena of another program, which takes it back afterwards.
+  void lend(StoragePtr arena) { schedule_->use_arena(std::move(arena)); }
+  /// Takes away the arena of the last run, with the results in it that another program reads; null where it keeps that.
+  StoragePtr hand_over();
+  /// The results behind the caller's as they lie in the arena, for `blocks` of a program that will work in it.
+  std::vector<Lodger> lodgers(std::span<const int> blocks) const;
+  void reserve(int64_t bytes) { schedule_->reserve(bytes); }
   /// Gives that back until the next run: the call in between runs as it is.
   void release_memory();
   void keep_gradients();
@@ -113,7 +126,7 @@ class Replay {
   bool reusable(const Pool& pool) const;
   void improve_for_device(const CompileOptions& options, int64_t budget);
   void make_schedule();
-  void find_staying(size_t results);
+  void find_staying(size_t results, const Callers& callers);
   void clear_gradients(bool others);
   void settle_gradients();
   void copy_within_device(void* to, const void* from, int64_t bytes) const;
@@ -135,7 +148,9 @@ class Replay {
   std::unique_ptr<Schedule> schedule_;
   int counted_ = -1;         // the block that random numbers count from, on a device; `position_`: where it is
   StoragePtr position_;
-  std::vector<bool> stays_;  // blocks of gradients that lie in the arena
+  std::vector<bool> stays_;  // blocks of the arena that are read when a run is over
+  std::vector<Lodger> lodgers_;
+  bool hands_over_ = false;  // results of the arena go to another program
   std::vector<Result> results_;
   std::vector<Slot> slots_;
   std::vector<Pool> pools_;

@@ -125,24 +125,23 @@ void Schedule::place_constant(const Block& b, size_t block, bool written) {
   restored_.push_back({base_[block], &values_[block]});
 }
 
-void Schedule::place_blocks(const Program& p, const std::vector<bool>& moves, const std::vector<bool>& stays) {
-  std::vector<bool> elsewhere = moves;
-  for (size_t i = 0; i < p.blocks.size(); ++i) elsewhere[i] = moves[i] || p.blocks[i].kept;
-  plan_ = plan_memory(p, elsewhere, stays);
+void Schedule::place_blocks(const Program& p, const Placement& placement) {
+  plan_ = plan_memory(p, placement);
+  arena_bytes_ = plan_.arena;
   const Uses uses(p);
   base_.resize(p.blocks.size()), moving_.resize(p.blocks.size()), values_.resize(p.blocks.size());
   for (size_t i = 0; i < p.blocks.size(); ++i) {
     const Block& b = p.blocks[i];
-    if (moves[i]) continue;
+    if (placement.moves[i]) continue;
     if (b.kind == Block::Kind::Outside) base_[i] = static_cast<char*>(b.memory->data);
     else if (b.kept) base_[i] = static_cast<char*>(held_.emplace_back(allocate_storage(b.bytes, b.device))->data);
     else if (b.kind == Block::Kind::Constant && plan_.offset[i] < 0) place_constant(b, i, uses.is_written(int(i)));
   }
 }
 
-Schedule::Schedule(const Program& p, const std::vector<bool>& moves, const std::vector<bool>& stays, uint64_t offset)
-    : device_(device_of(p)), moves_(moves), table_(&backend(device_)), offset_(offset), prepared_(size_t(p.prepared)) {
-  place_blocks(p, moves, stays);
+Schedule::Schedule(const Program& p, const Placement& placement, uint64_t offset)
+    : device_(device_of(p)), moves_(placement.moves), table_(&backend(device_)), offset_(offset), prepared_(size_t(p.prepared)) {
+  place_blocks(p, placement);
   for (size_t i = 0; i < p.calls.size(); ++i) {
     const Call& call = p.calls[i];
     thunks_.push_back(make(call));
@@ -151,8 +150,10 @@ Schedule::Schedule(const Program& p, const std::vector<bool>& moves, const std::
 }
 
 void Schedule::take_arena() {
-  if (arena_) return;
-  arena_ = allocate_storage(plan_.arena, device_);
+  if (!arena_) use_arena(allocate_storage(arena_bytes_, device_));
+}
+void Schedule::use_arena(StoragePtr memory) {
+  arena_ = std::move(memory);
   if (device_run_) device_run_->hold(arena_);
   for (size_t i = 0; i < plan_.offset.size(); ++i)
     if (plan_.offset[i] >= 0) bind(int(i), static_cast<char*>(arena_->data) + plan_.offset[i]);

@@ -4,6 +4,7 @@
 // pointers. run() calls one after the other; on a device with queues, see Note [Replay on a device]. Blocks that move between runs
 // (inputs, outputs) are bound before, by address: the views that name them are listed, and written to only where the address changed.
 // Constants that the program writes to are restored first.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,10 +27,9 @@ struct Thunk {
 
 class Schedule {
  public:
-  /// `moves`: a flag for each block that bind() will place. The other Outside blocks stay where they are. `stays`: those of the arena that
-  /// are read when the run is over. `offset`: of the generator when the program was recorded; of a program on a device, 0: what is
-  /// random counts from memory (count_from_memory()).
-  Schedule(const Program& program, const std::vector<bool>& moves, const std::vector<bool>& stays, uint64_t offset);
+  /// bind() will place what moves. The other Outside blocks stay where they are. `offset`: of the generator when the program was recorded; of a
+  /// program on a device, 0: what is random counts from memory (count_from_memory()).
+  Schedule(const Program& program, const Placement& placement, uint64_t offset);
   Schedule(const Schedule&) = delete;
   /// Of a program on a device with queues, before the first run.
   void run_on(std::unique_ptr<DeviceRun> run);
@@ -47,7 +47,12 @@ class Schedule {
   /// Memory to work in: taken before a run, kept until it is released.
   void take_arena();
   void release_arena();
+  /// Works in that memory until it is released.
+  void use_arena(StoragePtr memory);
   const StoragePtr& arena() const { return arena_; }
+  /// Makes arenas as large as another program needs that works in them later.
+  void reserve(int64_t bytes) { arena_bytes_ = std::max(arena_bytes_, bytes); }
+  int64_t arena_bytes() const { return arena_bytes_; }
   const Plan& plan() const { return plan_; }
   size_t size() const { return thunks_.size(); }
 
@@ -77,7 +82,7 @@ class Schedule {
   void queue(Context& ctx, size_t first, size_t last);
   void draw_from(uint64_t seed, uint64_t offset);
   void refuse(Context& ctx, size_t i);
-  void place_blocks(const Program& program, const std::vector<bool>& moves, const std::vector<bool>& stays);
+  void place_blocks(const Program& program, const Placement& placement);
   TensorView view_of(const View& v) const;
   void watch(const View& v, TensorView& at);
   std::unique_ptr<Thunk> make(const Call& call);
@@ -88,6 +93,7 @@ class Schedule {
   Device device_;
   Plan plan_;
   StoragePtr arena_;
+  int64_t arena_bytes_ = 0;
   std::vector<StoragePtr> held_;  // constants
   std::vector<std::string> values_;
   std::vector<char*> base_;  // of each block; null where it moves, or lies in the arena
