@@ -29,7 +29,7 @@ struct Made {
 
   Made(const Workload& w, const std::string& variant, const CompileOptions& options) {
     manual_seed(0);
-    bench_compile = options, bench_program = {};
+    bench_compile = options, bench_compile.background = false, bench_program = {};
     run = w.make(variant);
     run(5);
     if (bench_program.stats && !bench_program.stats().empty()) stats = bench_program.stats().back();

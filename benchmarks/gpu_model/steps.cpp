@@ -52,7 +52,7 @@ template <class Net, class Optimizer> static void train_step(Net& net, Optimizer
     loss.backward();
     optimizer.step();
   };
-  auto program = compile(step, {.enabled = compiled});
+  auto program = compile(step, {.enabled = compiled, .background = false});
   one_step([&] { program(); }, compiled, unit, units);
 }
 
@@ -82,7 +82,7 @@ static void gpt2_decode(bool compiled, int64_t batch, int64_t length) {
     return models::next_token(net(tokens, cache).select(1, -1)).unsqueeze(1);
   };
   Tensor token = next(zeros({batch, length}, {.dtype = kInt64, .device = kCUDA}));
-  auto program = compile(next, {.enabled = compiled});
+  auto program = compile(next, {.enabled = compiled, .background = false});
   one_step([&] { token = program(token); }, compiled, "tokens", batch);
 }
 

@@ -49,7 +49,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
 
 Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
                std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options, Callers callers)
-    : r_(std::move(recorded)), frame_(std::move(frame)) {
+    : r_(std::move(recorded)), frame_(std::move(frame)), waits_(!options.background) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   Program& p = r_.program;
@@ -94,6 +94,12 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
     slot.contiguous = is_contiguous(end.shape, end.strides);
     pools_[size_t(slot.pool)].slots.push_back(i);
   }
+  for (const Bound& b : bound_) {  // kernels are asked for as an argument lies, or its copy will
+    const Tensor& x = arguments[b.argument];
+    const bool stays = x.impl().storage && !(b.copied && fixed_places());
+    schedule_->bind(b.block, (stays ? static_cast<char*>(x.data_ptr()) : Schedule::anywhere()) - b.bytes);
+  }
+  ready_ = schedule_->prepare(Prepare::Ask);
 }
 
 /// Storages that prepared calls read.

@@ -37,6 +37,8 @@ class Replay {
   Fit fit(const char*& why, Held& held) const;
   /// Do these arguments share no memory with what it writes, nor those that it writes with what it reads? Else it cannot run.
   bool apart(std::span<const Tensor> arguments) const;
+  /// Are its kernels there? They were asked for when it was made, and are waited for where options.background is off.
+  bool ready() const { return ready_ || (ready_ = schedule_->prepare(waits_ ? Prepare::Wait : Prepare::Look)); }
   /// Runs it, after fit() with what that gave to hold, and apart(). Random numbers are the default generator's next ones, or those `from`
   /// a state that it had.
   void run(std::span<const Tensor> arguments, std::vector<Tensor>& results, const RandomState* from = nullptr);
@@ -134,6 +136,8 @@ class Replay {
   uint64_t prepared_at_ = 0;     // the sum of their versions, plus 1; 0: never
   std::vector<PassEffect> effects_;
   int64_t peak_before_ = 0, budget_ = 0, replays_ = 0;
+  mutable bool ready_ = false;
+  bool waits_;
   double seconds_ = 0;
 };
 

@@ -19,6 +19,11 @@ template <class E> struct KernelThunk final : Thunk {
 
   void run(Context& ctx) override { (void)kernel(ctx, held.value); }
   void retarget(const BackendTable& table) override { kernel = entry::kernel_of<E>(table); }
+  bool prepare(Device device, Prepare how) override {
+    if constexpr (std::is_same_v<E, entry::Fused>)
+      if (const auto f = backend(device).device->prepare_fused) return f(device, held.value, how);
+    return true;
+  }
 
   /// From the operands of a call, in order; views that move are listed in `s`.
   void fill(const Call& call, Schedule& s) {
@@ -166,6 +171,15 @@ void Schedule::run_on(std::unique_ptr<DeviceRun> run) {
   device_run_ = std::move(run);
   for (const StoragePtr& s : held_)
     if (!s->device.is_cpu()) device_run_->hold(s);
+}
+
+bool Schedule::prepare(Prepare how) {
+  if (!device_run_) return true;
+  for (Moving& m : moving_)
+    if (!m.data) move(m, anywhere());
+  bool all = true;
+  for (auto& thunk : thunks_) all &= thunk->prepare(device_, how);
+  return all;
 }
 
 TensorView Schedule::view_of(const View& v) const {
