@@ -160,7 +160,8 @@ TEST_CASE("cuda background: processes that want the same kernels at once compile
   const std::string name = "cuda background: processes that want*";
   auto hold = std::make_unique<Hold>(place.path() + "/hold");
   std::thread other([&] { comes([&] { return lines_of(place.path() + "/asked")["asked"] == 2; }), hold.reset(); });
-  const std::string first = place.settings() + own_path() + " '" + filter_of(name) + "' > " + place.path() + "/out 2>&1 & ";
+  const std::string first =
+      place.settings() + own_path() + " '" + filter_of(name) + "' > " + place.path() + "/out 2>&1 & ";
   CHECK(run_alone(first + place.settings(), name) == 0);
   other.join();
   CHECK(comes([&] { return lines_of(place.path() + "/done")["done"] == 2; }));
