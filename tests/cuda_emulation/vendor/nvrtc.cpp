@@ -97,7 +97,8 @@ void obey_settings(const std::string& name) {
     check_runtime(write(fd, line.data(), line.size()) == ssize_t(line.size()), "[fused] expected to write to {}", log);
     close(fd);
   }
-  for (const std::string hold = setting("HOLD"); access(hold.c_str(), F_OK) == 0;) usleep(10000);
+  const std::string hold = setting("HOLD");
+  for (int i = 0; i < 6000 && access(hold.c_str(), F_OK) == 0; ++i) usleep(10000);
   check_internal(setting("REFUSE").empty(), "[fused] NVRTC: error 6: refused");
 }
 
