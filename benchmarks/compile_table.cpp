@@ -29,11 +29,12 @@ constexpr Pass kPasses[] = {{"constants", &CompileOptions::constants}, {"common_
 struct Made {
   Run run;
   CompileStats stats;  // of the compiled ones
-  int64_t peak = 0;    // bytes at most within a step: parameters and states, activations and gradients, scratch memory of kernels
+  int64_t peak =
+      0;  // bytes at most within a step: parameters and states, activations and gradients, scratch memory of kernels
 
   Made(const Workload& w, const std::string& variant, const CompileOptions& options) {
     manual_seed(0);
-    bench_compile = options, bench_program = {};
+    bench_compile = options, bench_compile.background = false, bench_program = {};
     const int64_t before = memory_stats().allocated;
     run = w.make(variant);
     run(5);
@@ -111,7 +112,8 @@ class Table {
 
 void compile_table(const std::vector<std::string>& names, int repeats, double seconds, bool each_pass) {
   std::printf(
-      "| workload | passes | ms a step | by eager's | products' part | kernel calls | arena, MiB | memory by eager's | passes, s |\n"
+      "| workload | passes | ms a step | by eager's | products' part | kernel calls | arena, MiB | memory by eager's | "
+      "passes, s |\n"
       "|---|---|---|---|---|---|---|---|---|\n");
   for (const std::string& word : names) {
     Table table(word, repeats, seconds);

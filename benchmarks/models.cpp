@@ -128,12 +128,9 @@ Run gpt2_decode(const std::string& variant) {
     InferenceMode guard;
     return models::next_token((*net)(token, *cache).select(1, -1)).unsqueeze(1);
   };
-  const auto program =
-      std::make_shared<Compiled<decltype(step)>>([&] {
-        CompileOptions options = bench_compile;
-        options.enabled = variant.starts_with("compiled");
-        return compile(step, options);
-      }());
+  CompileOptions options = bench_compile;
+  options.enabled = variant.starts_with("compiled");
+  const auto program = std::make_shared<Compiled<decltype(step)>>(compile(step, options));
   return timed([=, token = Tensor(), left = int64_t(0)]() mutable {
     if (left == 0)
       cache->clear(), left = cache->capacity() - 16, token = zeros({1, 16}, {.dtype = kInt64, .device = bench_device});

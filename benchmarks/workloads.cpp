@@ -13,7 +13,7 @@
 using namespace tapir;
 
 Device bench_device = kCPU;
-CompileOptions bench_compile;
+CompileOptions bench_compile{.background = false};
 BenchProgram bench_program;
 void wait_for_bench_device() {
   if (bench_device.is_cuda()) cuda::synchronize(bench_device.index);

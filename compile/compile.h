@@ -42,6 +42,8 @@ struct CompileOptions {
       0;              // bytes, or up to 1 a part of the recorded peak, to stay below by computing again; 0: any number
   bool reuse = true;  // results take over the memory of operands that end there
   bool prepare = true;  // what is computed of weights alone is kept until somebody writes to them
+  /// On a CUDA device: calls run as they are while kernels are compiled in the background. Off, and in deterministic mode: the call waits.
+  bool background = true;
 };
 
 /// What a program of compile() came to. Bytes are of what is made within a call, without what lies outside.
@@ -200,7 +202,7 @@ template <class F> class Compiled {
   std::string dot() const { return compiler_.dot(); }
   /// Of each program, in the order in which they were made.
   std::vector<CompileStats> stats() const { return compiler_.stats(); }
-  /// How many programs are replayed.
+  /// How many programs are replayed: their kernels are there.
   int64_t programs() const { return compiler_.programs(); }
   /// Forgets all programs.
   void reset() { compiler_.reset(); }

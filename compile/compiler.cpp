@@ -233,18 +233,29 @@ void vary(CompilerState& state, CompileEntry& e, std::unique_ptr<Sample> sample)
     }
 }
 
+/// Are the kernels of its programs there?
+bool is_ready(CompileEntry& e) {
+  const bool there = e.replay->ready() && (!e.backward || e.backward->replay().ready());
+  if (there != e.why.empty()) e.why = there ? "" : "its kernels are being compiled";
+  return there;
+}
+
 /// A program of a recording that confirms the one before. `inputs`, `outputs`: of the recorded call.
 void make_program(CompilerState& state, CompileEntry& e, Sample& s, const std::vector<Tensor>& inputs,
                   const std::vector<Tensor>& outputs) {
   ++e.fruitless;
   try {
+    CompileOptions options = state.options;
+    options.background &= !modes.deterministic && !ir::calls_host(s.forward.program) &&
+                          !(s.backward && ir::calls_host(s.backward->program.program));
     e.checks = std::make_unique<ir::Checks>(state.options.verify, s.forward.program);
     if (s.backward) hand_out_kept(s);
-    e.replay = std::make_unique<Replay>(std::move(s.forward), inputs, outputs, std::move(s.frame), state.options,
+    e.replay = std::make_unique<Replay>(std::move(s.forward), inputs, outputs, std::move(s.frame), options,
                                         Replay::Callers{.results = s.returned.size()});
-    if (s.backward) e.backward = std::make_shared<ir::Backward>(std::move(*s.backward), *e.replay, state.options);
+    if (s.backward) e.backward = std::make_shared<ir::Backward>(std::move(*s.backward), *e.replay, options);
     e.attempts = 0, e.why.clear();
     log(state, tapir::format("a program of {} calls", int64_t(e.replay->schedule().size())));
+    is_ready(e);
   } catch (const std::exception& error) {  // the call itself has been made
     give_up(e, std::string("no program could be made: ") + error.what());
     warn_eager(state, e.why);
@@ -472,13 +483,14 @@ void check_call(CompilerState& state, CompileEntry& e, CompileCall& call) {
   if (e.replay) e.checks->made(std::chrono::duration<double>(Clock::now() - start).count());
 }
 
-/// Are the arguments such as the program takes, and is its memory there?
+/// Are the arguments such as the program takes, and are its kernels and its memory there?
 bool can_run(CompilerState& state, CompileEntry& e, const CompileCall& call) {
   if (!e.replay || !e.replay->apart(call.inputs)) return false;
   try {
+    if (!is_ready(e)) return false;
     e.replay->take_memory();
     return true;
-  } catch (const OutOfMemoryError& error) {
+  } catch (const std::exception& error) {  // no memory, or no kernel
     give_up(e, error.what());
     warn_eager(state, e.why);
     return false;
@@ -539,8 +551,7 @@ void Compiler::call(CompileCall& call) {
   const ir::RandomState random{default_generator().seed(), default_generator().offset()};
   e->replay->run(call.inputs, outputs);
   if (e->backward) ir::Backward::tie(e->backward, call.inputs, e->replay->hand_over(), random, outputs);
-  ++e->replays;
-  call.build(e->replay->frame(), outputs);
+  ++e->replays, call.build(e->replay->frame(), outputs);
 }
 
 std::vector<CompileStats> Compiler::stats() const {
@@ -555,7 +566,7 @@ std::vector<CompileStats> Compiler::stats() const {
 
 int64_t Compiler::programs() const {
   std::lock_guard lock(state().mutex);
-  return std::count_if(state_->entries.begin(), state_->entries.end(), [](const auto& e) { return bool(e->replay); });
+  return std::ranges::count_if(state_->entries, [](const auto& e) { return e->replay && e->why.empty(); });
 }
 
 void Compiler::reset() {

@@ -19,6 +19,9 @@ struct ScratchPool {
 };
 extern thread_local constinit ScratchPool* scratch_pool;  // of this thread's kernels; a plugin has one of its own
 
+/// Ask: it is made in the background, also where that failed before. Look: throws what a compiler said. Wait: it is there, or that is thrown.
+enum class Prepare : uint8_t { Ask, Look, Wait };
+
 /// Streams and events are handles of the device's own kind (cudaStream_t, cudaEvent_t); a null stream is the default one.
 struct DeviceTable {
   void (*properties)(Device, cuda::DeviceProperties& out);
@@ -59,6 +62,8 @@ struct DeviceTable {
   void (*launch_graph)(Device, void* graph, void* stream);
   void (*destroy_graph)(Device, void* graph);
   void (*set_scratch_pool)(ScratchPool*);  // of this thread's kernels
+  // (optional) Is the kernel of such a fused call there? Of the operands' addresses it wants the alignment alone.
+  bool (*prepare_fused)(Device, const entry::Fused&, Prepare);
 };
 
 /// The switches of core/cuda.h that kernels read.
@@ -68,7 +73,7 @@ struct CudaSettings {
 
 /// What `extern "C" const CudaPlugin* tapir_cuda_plugin(const CudaSettings*)` of libtapir_cuda.so returns.
 struct CudaPlugin {
-  static constexpr int kAbi = 7;  // raised with every change of the structs that a plugin shares with the library
+  static constexpr int kAbi = 8;  // raised with every change of the structs that a plugin shares with the library
   int abi = kAbi;
   int64_t table_bytes = sizeof(BackendTable);
   const BackendTable* table = nullptr;  // null: there is no device, or no driver that fits; why_not says so

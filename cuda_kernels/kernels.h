@@ -1,14 +1,14 @@
 #pragma once
 #include <type_traits>
 
-#include "../core/backend.h"
+#include "../core/device_table.h"
 
 // The kernels of CUDA devices: Note [Entries] in core/entries.h is their contract. They only queue work on ctx.stream but where it says
 // here that they wait.
 //   copy.cu                          copy, fill, range
 //   unary.cu, binary.cu, ternary.cu  Note [Pointwise kernels]
 //   random.cu                        random, dropout
-//   fused.cpp                        waits for a compiler at the first call of its kind
+//   fused.cpp                        waits for a compiler at the first call of its kind, where none was asked for before
 //   reduce.cu                        reduce, arg_reduce
 //   index.cu, scatter.cu             gather, index; scatter, index_put
 //   nonzero.cu                       nonzero, and count_nonzero, which waits for the device
@@ -23,6 +23,9 @@ using V = const TensorView&;
 #define X(name, E) entry::Kernel<entry::E> name;
 TAPIR_ENTRIES(X)
 #undef X
+
+/// DeviceTable::prepare_fused.
+bool prepare_fused(Device device, const entry::Fused& call, Prepare how);
 
 /// Entries of which there is no kernel.
 template <class E> inline constexpr bool is_lacking =

@@ -1,6 +1,7 @@
 // gpu_model_steps WORKLOAD eager|compiled [--batch B] [--size S]: one step on the CUDA device behind a few of warm-up, between two waits
 // for the device; tools/gpu_model runs it where launches are counted. Prints one JSON line about the host's side of the step.
-// WORKLOAD: resnet50 (--size: of the images), gpt2_124m (--size: tokens of a sequence), gpt2_decode (--size: tokens in the cache).
+// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt_mini (--size: tokens of a sequence), gpt2_decode (--size: tokens in
+// the cache), mlp (--size: numbers of a row). resnet50, gpt2_124m and names that end with _bf16 train under autocast, the others in float32.
 #include <tapir/core/recording.h>
 #include <tapir/models/gpt2.h>
 #include <tapir/models/resnet.h>
@@ -28,7 +29,7 @@ template <class F> static int64_t recorded(F&& step, bool compiled) {
 }
 
 template <class F> static void one_step(F step, bool compiled, const char* unit, int64_t units) {
-  for (int i = 0; i < (compiled ? 4 : 1); ++i) step();
+  for (int i = 0; i < (compiled ? 5 : 1); ++i) step();
   cuda::reset_peak_memory_stats();
   cuda::synchronize();
   const int64_t calls = recorded(step, compiled);
@@ -39,37 +40,56 @@ template <class F> static void one_step(F step, bool compiled, const char* unit,
 }
 
 template <class Net, class Optimizer> static void train_step(Net& net, Optimizer optimizer, const Tensor& x,
-                                                             const Tensor& labels, bool compiled, const char* unit,
-                                                             int64_t units) {
+                                                             const Tensor& labels, bool compiled, bool bf16,
+                                                             const char* unit, int64_t units) {
   const auto step = [&] {
     optimizer.zero_grad();
     Tensor loss;
     {
-      amp::Autocast autocast(kCUDA, {.dtype = kBFloat16});
+      amp::Autocast autocast(kCUDA, {.dtype = kBFloat16, .enabled = bf16});
       const Tensor out = net(x);
       loss = cross_entropy(flatten(out, 0, out.dim() - 2), labels);
     }
     loss.backward();
     optimizer.step();
   };
-  auto program = compile(step, {.enabled = compiled});
+  auto program = compile(step, {.enabled = compiled, .verify = 0, .background = false});
   one_step([&] { program(); }, compiled, unit, units);
 }
 
-static void resnet50(bool compiled, int64_t batch, int64_t size) {
-  models::ResNet net = models::resnet50();
+template <class Block> static void images(models::ResNet<Block> net, int64_t classes, double decay, bool compiled,
+                                          bool bf16, int64_t batch, int64_t size) {
   net.to(kCUDA), net.to(kChannelsLast);
-  train_step(net, optim::SGD(net.parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4}),
-             zeros({batch, 3, size, size}, {.device = kCUDA}).to(kChannelsLast), randint(0, 1000, {batch}).to(kCUDA),
-             compiled, "images", batch);
+  train_step(net, optim::SGD(net.parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = decay}),
+             zeros({batch, 3, size, size}, {.device = kCUDA}).to(kChannelsLast), randint(0, classes, {batch}).to(kCUDA),
+             compiled, bf16, "images", batch);
+}
+static void resnet50(bool compiled, int64_t batch, int64_t size) {
+  images(models::resnet50(), 1000, 1e-4, compiled, true, batch, size);
+}
+template <bool bf16> static void resnet18_cifar(bool compiled, int64_t batch, int64_t size) {
+  images(models::resnet18({.num_classes = 10, .small_images = true}), 10, 5e-4, compiled, bf16, batch, size);
+}
+static void gpt2(const models::GPT2Config& config, double lr, double beta2, bool compiled, bool bf16, int64_t batch) {
+  models::GPT2LMHeadModel net(config);
+  net.to(kCUDA);
+  const int64_t words = config.vocab_size, tokens = config.n_positions;
+  train_step(net, optim::AdamW(net.parameters(), {.lr = lr, .betas = {0.9, beta2}, .weight_decay = 0.1}),
+             randint(0, words, {batch, tokens}).to(kCUDA), randint(0, words, {batch * tokens}).to(kCUDA), compiled,
+             bf16, "tokens", batch * tokens);
 }
 static void gpt2_124m(bool compiled, int64_t batch, int64_t tokens) {
-  models::GPT2LMHeadModel net({.n_positions = tokens, .dropout = 0});
+  gpt2({.n_positions = tokens, .dropout = 0}, 6e-4, 0.95, compiled, true, batch);
+}
+template <bool bf16> static void gpt_mini(bool compiled, int64_t batch, int64_t tokens) {
+  gpt2({.vocab_size = 65, .n_positions = tokens, .n_embd = 384, .n_layer = 6, .n_head = 6, .dropout = 0}, 1e-3, 0.99,
+       compiled, bf16, batch);
+}
+static void mlp(bool compiled, int64_t batch, int64_t size) {
+  nn::Sequential net(nn::Linear(size, 512), nn::ReLU(), nn::Linear(512, 256), nn::ReLU(), nn::Linear(256, 10));
   net.to(kCUDA);
-  const int64_t words = net.config.vocab_size;
-  train_step(net, optim::AdamW(net.parameters(), {.lr = 6e-4, .betas = {0.9, 0.95}, .weight_decay = 0.1}),
-             randint(0, words, {batch, tokens}).to(kCUDA), randint(0, words, {batch * tokens}).to(kCUDA), compiled,
-             "tokens", batch * tokens);
+  train_step(net, optim::Adam(net.parameters(), {.lr = 1e-3}), randn({batch, size}).to(kCUDA),
+             randint(0, 10, {batch}).to(kCUDA), compiled, false, "rows", batch);
 }
 /// Greedy, in bfloat16.
 static void gpt2_decode(bool compiled, int64_t batch, int64_t length) {
@@ -82,9 +102,25 @@ static void gpt2_decode(bool compiled, int64_t batch, int64_t length) {
     return models::next_token(net(tokens, cache).select(1, -1)).unsqueeze(1);
   };
   Tensor token = next(zeros({batch, length}, {.dtype = kInt64, .device = kCUDA}));
-  auto program = compile(next, {.enabled = compiled});
+  auto program = compile(next, {.enabled = compiled, .verify = 0, .background = false});
   one_step([&] { token = program(token); }, compiled, "tokens", batch);
 }
+
+struct Workload {
+  const char* name;
+  void (*run)(bool compiled, int64_t batch, int64_t size);
+  int64_t batch, size;
+};
+static constexpr Workload workloads[] = {
+    {"resnet50", resnet50, 256, 224},
+    {"gpt2_124m", gpt2_124m, 16, 1024},
+    {"gpt2_decode", gpt2_decode, 1, 128},
+    {"mlp", mlp, 64, 784},
+    {"resnet18_cifar", resnet18_cifar<false>, 64, 32},
+    {"resnet18_cifar_bf16", resnet18_cifar<true>, 64, 32},
+    {"gpt_mini", gpt_mini<false>, 16, 256},
+    {"gpt_mini_bf16", gpt_mini<true>, 16, 256},
+};
 
 int main(int argc, char** argv) {
   std::string name, variant;
@@ -96,19 +132,16 @@ int main(int argc, char** argv) {
     else if (word == "--size") size = value, ++i;
     else (name.empty() ? name : variant) = word;
   }
-  const auto run = name == "resnet50"      ? resnet50
-                   : name == "gpt2_124m"   ? gpt2_124m
-                   : name == "gpt2_decode" ? gpt2_decode
-                                           : nullptr;
-  if (!run || (variant != "eager" && variant != "compiled")) {
-    std::fprintf(stderr,
-                 "usage: gpu_model_steps resnet50|gpt2_124m|gpt2_decode eager|compiled [--batch B] [--size S]\n");
-    return 2;
+  const Workload* found = nullptr;
+  for (const Workload& w : workloads)
+    if (name == w.name) found = &w;
+  if (!found || (variant != "eager" && variant != "compiled")) {
+    std::fprintf(stderr, "usage: gpu_model_steps WORKLOAD eager|compiled [--batch B] [--size S]\nWORKLOAD:");
+    for (const Workload& w : workloads) std::fprintf(stderr, " %s", w.name);
+    return std::fprintf(stderr, "\n"), 2;
   }
-  const int64_t batches[] = {256, 16, 1}, sizes[] = {224, 1024, 128};
-  const int which = name == "resnet50" ? 0 : name == "gpt2_124m" ? 1 : 2;
   try {
-    run(variant == "compiled", batch ? batch : batches[which], size ? size : sizes[which]);
+    found->run(variant == "compiled", batch ? batch : found->batch, size ? size : found->size);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "gpu_model_steps: %s\n", e.what());
     return 1;

@@ -35,9 +35,7 @@ std::vector<int64_t> live_bytes(const Program& p, const std::vector<bool>& elsew
 static int64_t most(const std::vector<int64_t>& bytes) {
   return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
 }
-int64_t most_live_bytes(const Program& p, const std::vector<bool>& elsewhere) {
-  return most(live_bytes(p, elsewhere));
-}
+int64_t most_live_bytes(const Program& p, const std::vector<bool>& elsewhere) { return most(live_bytes(p, elsewhere)); }
 
 Plan plan_memory(const Program& p, const Placement& placement) {
   std::vector<Life> lives = lives_of(p);
@@ -63,7 +61,8 @@ Plan plan_memory(const Program& p, const Placement& placement) {
     placed.insert(std::upper_bound(placed.begin(), placed.end(), x, [](auto& a, auto& b) { return a.at < b.at; }), x);
   };
   for (const Lodger& l : placement.lodgers) {
-    const bool stays = std::any_of(p.outputs.begin(), p.outputs.end(), [&](const View& v) { return v.block == l.block; });
+    const bool stays =
+        std::any_of(p.outputs.begin(), p.outputs.end(), [&](const View& v) { return v.block == l.block; });
     add({l.offset, l.offset + l.bytes, {0, stays ? int(p.calls.size()) : lives[size_t(l.block)].last}});
   }
   for (int i : order) {

@@ -6,6 +6,7 @@
 //   the host wrote into fresh memory where no kernel could be seen (Constant).
 // - Operands name blocks, never addresses. What lies outside is held by the program, so that its address stays valid.
 // - Calls have no results: like the entries of core/entries.h they write through operands, and `access` says how.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -119,6 +120,10 @@ struct Program {
   int prepared = 0;                   // so many calls stand first that need not run each time
 };
 
+/// Is host code among the calls, as collectives are?
+inline bool calls_host(const Program& program) {
+  return std::any_of(program.calls.begin(), program.calls.end(), [](const Call& call) { return bool(call.custom); });
+}
 /// A line for each block and each call.
 std::string to_string(const Program& program);
 std::string to_string(const Call& call);

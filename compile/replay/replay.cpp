@@ -49,7 +49,8 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
 
 Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
                std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options, Callers callers)
-    : r_(std::move(recorded)), frame_(std::move(frame)), lodgers_(std::move(callers.lodgers)) {
+    : r_(std::move(recorded)), frame_(std::move(frame)), lodgers_(std::move(callers.lodgers)),
+      waits_(!options.background) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   Program& p = r_.program;
@@ -99,6 +100,12 @@ Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<c
     slot.contiguous = is_contiguous(end.shape, end.strides);
     pools_[size_t(slot.pool)].slots.push_back(i);
   }
+  for (const Bound& b : bound_) {  // kernels are asked for as an argument lies, or its copy will
+    const Tensor& x = arguments[b.argument];
+    const bool stays = x.impl().storage && !(b.copied && fixed_places());
+    schedule_->bind(b.block, (stays ? static_cast<char*>(x.data_ptr()) : Schedule::anywhere()) - b.bytes);
+  }
+  ready_ = schedule_->prepare(Prepare::Ask);
 }
 
 /// Storages that prepared calls read.
@@ -167,7 +174,8 @@ std::vector<Lodger> Replay::lodgers(std::span<const int> blocks) const {
   for (size_t i = 0; i < blocks.size(); ++i) {
     const int block = block_of(outputs[results_.size() - blocks.size() + i]);
     if (block >= 0 && blocks[i] >= 0 && stays_[size_t(block)])
-      out.push_back({blocks[i], schedule_->plan().offset[size_t(block)], placed_bytes(r_.program.blocks[size_t(block)])});
+      out.push_back(
+          {blocks[i], schedule_->plan().offset[size_t(block)], placed_bytes(r_.program.blocks[size_t(block)])});
   }
   return out;
 }
@@ -180,7 +188,8 @@ void Replay::make_schedule() {
     if (Storage* root = r_.roots[i].get()) p.blocks[i].memory = StoragePtr::share(root);
   }
   if (counted_ >= 0) p.blocks[size_t(counted_)].memory = position_;
-  schedule_ = std::make_unique<Schedule>(p, Placement{std::move(moves), stays_, lodgers_}, device_.is_cpu() ? r_.offset : 0);
+  schedule_ =
+      std::make_unique<Schedule>(p, Placement{std::move(moves), stays_, lodgers_}, device_.is_cpu() ? r_.offset : 0);
   for (Block& b : p.blocks) b.memory = {};
   if (device_.is_cpu()) return;
   auto run = std::make_unique<DeviceRun>(device_, position_, r_.numbers);
@@ -390,7 +399,8 @@ void Replay::bind_made() {
   for (Pool& pool : pools_) {
     pool.copy = {};
     if (pool.inside) {
-      const int64_t at = schedule_->plan().offset[size_t(pool.block)], bytes = r_.program.blocks[size_t(pool.block)].bytes;
+      const int64_t at = schedule_->plan().offset[size_t(pool.block)],
+                    bytes = r_.program.blocks[size_t(pool.block)].bytes;
       if (!pool.storage) pool.set(part_of(schedule_->arena(), at, bytes));
       continue;
     }

@@ -47,6 +47,8 @@ class Replay {
   Fit fit(const char*& why, Held& held) const;
   /// Do these arguments share no memory with what it writes, nor those that it writes with what it reads? Else it cannot run.
   bool apart(std::span<const Tensor> arguments) const;
+  /// Are its kernels there? They were asked for when it was made, and are waited for where options.background is off.
+  bool ready() const { return ready_ || (ready_ = schedule_->prepare(waits_ ? Prepare::Wait : Prepare::Look)); }
   /// Runs it, after fit() with what that gave to hold, and apart(). Random numbers are the default generator's next ones, or those `from`
   /// a state that it had.
   void run(std::span<const Tensor> arguments, std::vector<Tensor>& results, const RandomState* from = nullptr);
@@ -146,7 +148,7 @@ class Replay {
   std::unique_ptr<detail::CompileCall::Frame> frame_;
   Device device_;
   std::unique_ptr<Schedule> schedule_;
-  int counted_ = -1;         // the block that random numbers count from, on a device; `position_`: where it is
+  int counted_ = -1;  // the block that random numbers count from, on a device; `position_`: where it is
   StoragePtr position_;
   std::vector<bool> stays_;  // blocks of the arena that are read when a run is over
   std::vector<Lodger> lodgers_;
@@ -161,6 +163,8 @@ class Replay {
   uint64_t prepared_at_ = 0;     // the sum of their versions, plus 1; 0: never
   std::vector<PassEffect> effects_;
   int64_t peak_before_ = 0, budget_ = 0, replays_ = 0;
+  mutable bool ready_ = false;
+  bool waits_;
   double seconds_ = 0;
 };
 

@@ -19,6 +19,11 @@ template <class E> struct KernelThunk final : Thunk {
 
   void run(Context& ctx) override { (void)kernel(ctx, held.value); }
   void retarget(const BackendTable& table) override { kernel = entry::kernel_of<E>(table); }
+  bool prepare(Device device, Prepare how) override {
+    if constexpr (std::is_same_v<E, entry::Fused>)
+      if (const auto f = backend(device).device->prepare_fused) return f(device, held.value, how);
+    return true;
+  }
 
   /// From the operands of a call, in order; views that move are listed in `s`.
   void fill(const Call& call, Schedule& s) {
@@ -140,7 +145,8 @@ void Schedule::place_blocks(const Program& p, const Placement& placement) {
 }
 
 Schedule::Schedule(const Program& p, const Placement& placement, uint64_t offset)
-    : device_(device_of(p)), moves_(placement.moves), table_(&backend(device_)), offset_(offset), prepared_(size_t(p.prepared)) {
+    : device_(device_of(p)), moves_(placement.moves), table_(&backend(device_)), offset_(offset),
+      prepared_(size_t(p.prepared)) {
   place_blocks(p, placement);
   for (size_t i = 0; i < p.calls.size(); ++i) {
     const Call& call = p.calls[i];
@@ -167,6 +173,15 @@ void Schedule::run_on(std::unique_ptr<DeviceRun> run) {
   device_run_ = std::move(run);
   for (const StoragePtr& s : held_)
     if (!s->device.is_cpu()) device_run_->hold(s);
+}
+
+bool Schedule::prepare(Prepare how) {
+  if (!device_run_) return true;
+  for (Moving& m : moving_)
+    if (!m.data) move(m, anywhere());
+  bool all = true;
+  for (auto& thunk : thunks_) all &= thunk->prepare(device_, how);
+  return all;
 }
 
 TensorView Schedule::view_of(const View& v) const {

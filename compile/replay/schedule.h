@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "../../core/device_table.h"
 #include "../../core/fused.h"
 #include "../device/device_run.h"
 #include "../plan/plan.h"
@@ -22,6 +23,8 @@ struct Thunk {
   virtual void run(Context& ctx) = 0;
   /// Calls that table's entry from now on.
   virtual void retarget(const BackendTable& table) = 0;
+  /// Is its kernel there? See DeviceTable::prepare_fused.
+  virtual bool prepare(Device, Prepare) { return true; }
   bool deterministic = false;
 };
 
@@ -41,6 +44,9 @@ class Schedule {
     if (m.data != data) [[unlikely]]
       move(m, static_cast<char*>(data));
   }
+  /// Are all kernels there? What is not bound yet is taken to begin where allocations do.
+  bool prepare(Prepare how);
+  static char* anywhere() { return reinterpret_cast<char*>(uintptr_t(1) << 40); }
   /// Random numbers come from this seed and position on. ValueError for what kernels refuse (a label out of range). `prepared`: without
   /// the calls that stand first.
   void run(uint64_t seed, uint64_t offset, bool prepared);

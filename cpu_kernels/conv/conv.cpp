@@ -162,7 +162,7 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operan
                         bias.as<int64_t>()),
            true;
   const bool last = x.image().channels_last && y.image().channels_last;
-  if (suits_winograd(dtype, pass, s) &&
+  if (suits_winograd(dtype, s) &&
       winograd(ctx, pass, s, x.view().as<float>(), w.view(), y.view().as<float>(), bias.as<float>())) {
     if (pass == dnn::ConvPass::BackwardWeight && bias.defined())
       sum_pixels(ctx, bias.as<float>(), y.view().as<float>(), s.n * volume(s.out), s.o);
@@ -182,7 +182,7 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operan
 /// A pass in `dtype`, or in float32 where the library has no kernel of that.
 void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, V x, V w, V y, V bias, const ConvParams& params) {
   const bool to_y = pass == dnn::ConvPass::Forward, to_x = pass == dnn::ConvPass::BackwardData, to_w = !to_y && !to_x;
-  const bool tiles = suits_winograd(dtype, pass, conv_shape(x, w, y, params));
+  const bool tiles = suits_winograd(dtype, conv_shape(x, w, y, params));
   const bool last = tiles || (to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y));
   const Operand xs(ctx, x, dtype, to_x, last, tiles), ws(ctx, w, dtype, to_w, false),
       ys(ctx, y, dtype, to_y, last, tiles);

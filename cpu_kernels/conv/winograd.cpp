@@ -125,7 +125,8 @@ template <int Rows, int Vectors> [[gnu::noinline]] void multiply(const Product& 
     }
 }
 using Multiply = void (*)(const Product&);
-template <int Vectors, int... R> constexpr std::array<Multiply, kRows + 1> kernels_of(std::integer_sequence<int, R...>) {
+template <int Vectors, int... R>
+constexpr std::array<Multiply, kRows + 1> kernels_of(std::integer_sequence<int, R...>) {
   return {nullptr, multiply<R + 1, Vectors>...};
 }
 constexpr auto kEachRow = std::make_integer_sequence<int, kRows>();
@@ -195,18 +196,8 @@ void transform_weight(const float* w, int64_t from, int64_t to, float* u, int64_
       for (int64_t o = 0; o < to; o += kLane) {
         const float* at = w + c * to + o;
         float* place = u + (o / kPanel * from + c) * kPanel + o % kPanel;
-        F half[kPoints][3];
-        for (int j = 0; j < 3; ++j) {
-          F in[3], out[kPoints];
-          for (int i = 0; i < 3; ++i) in[i] = load(at + (i * 3 + j) * from * to);
-          from_weight(in, out);
-          for (int i = 0; i < kPoints; ++i) half[i][j] = out[i];
-        }
-        for (int i = 0; i < kPoints; ++i) {
-          F out[kPoints];
-          from_weight(half[i], out);
-          for (int j = 0; j < kPoints; ++j) store(place + (i * kPoints + j) * step, out[j]);
-        }
+        transform<3, kPoints, from_weight>([&](int i) { return load(at + i * from * to); },
+                                           [&](int i, F f) { store(place + i * step, f); });
       }
   });
 }
@@ -233,9 +224,15 @@ struct Forward {
     for (int64_t o = 0; o < y.channels; o += part) {
       const int64_t width = std::min(part, y.channels - o);
       for (int64_t i = 0; i < kAll; ++i)
-        multiply_all({.depth = x.channels, .a = v + i * v_step(), .row = x.channels, .step = 1,
-                      .b = u + i * u_step + o / kPanel * x.channels * kPanel, .b_step = kPanel,
-                      .c = m + i * m_step(), .ld = width, .add = false},
+        multiply_all({.depth = x.channels,
+                      .a = v + i * v_step(),
+                      .row = x.channels,
+                      .step = 1,
+                      .b = u + i * u_step + o / kPanel * x.channels * kPanel,
+                      .b_step = kPanel,
+                      .c = m + i * m_step(),
+                      .ld = width,
+                      .add = false},
                      count, width, x.channels * kPanel);
       for (int64_t t = 0; t < count; ++t) {
         float* at[kTile * kTile];
@@ -243,19 +240,9 @@ struct Forward {
         for (int64_t c = 0; c < width; c += kLane) {
           const float* from = m + t * width + c;
           const F add = bias ? load(bias + o + c) : F{};
-          F half[kTile][kPoints];
-          for (int j = 0; j < kPoints; ++j) {
-            F in[kPoints], out[kTile];
-            for (int i = 0; i < kPoints; ++i) in[i] = load(from + (i * kPoints + j) * m_step());
-            to_output(in, out);
-            for (int i = 0; i < kTile; ++i) half[i][j] = out[i];
-          }
-          for (int i = 0; i < kTile; ++i) {
-            F out[kTile];
-            to_output(half[i], out);
-            for (int j = 0; j < kTile; ++j)
-              store(at[i * kTile + j] + o + c, out[j] + add), check += (out[j] + add) * 0.f;
-          }
+          transform<kPoints, kTile, to_output>(
+              [&](int i) { return load(from + i * m_step()); },
+              [&](int i, F f) { store(at[i] + o + c, f + add), check += (f + add) * 0.f; });
         }
       }
     }
@@ -272,8 +259,15 @@ int64_t block_of(int64_t floats, int64_t tiles) {
 /// w9: (9, channels of x, channels of y).
 bool forward(Context& ctx, const Images& x, const Images& y, int64_t images, Padding padding, const float* w9,
              const float* bias) {
-  Forward f{.x = x, .y = y, .grid = grid_of(images, y.height, y.width), .padding = padding, .u = nullptr, .bias = bias,
-            .u_step = 0, .block = 0, .part = std::min<int64_t>(y.channels, 4 * kPanel)};
+  Forward f{.x = x,
+            .y = y,
+            .grid = grid_of(images, y.height, y.width),
+            .padding = padding,
+            .u = nullptr,
+            .bias = bias,
+            .u_step = 0,
+            .block = 0,
+            .part = std::min<int64_t>(y.channels, 4 * kPanel)};
   f.block = block_of(kAll * (x.channels + f.part), f.grid.tiles());
   const int64_t panels = (y.channels + kPanel - 1) / kPanel;
   f.u_step = apart(panels * kPanel * x.channels);
@@ -293,6 +287,26 @@ bool forward(Context& ctx, const Images& x, const Images& y, int64_t images, Pad
 
 // ---- the weight gradient ----
 
+/// G^T s G of the sums at each point, (c, o), for a weight (o, c, 3, 3). False where it is not finite.
+bool write_weight(Context& ctx, const float* s, int64_t s_step, int64_t c, int64_t o, V dw) {
+  float* const w9 = ctx.scratch_of<float>(9 * c * o);
+  std::atomic<bool> finite{true};
+  parallel_for(c, std::max<int64_t>(1, 8192 / o), [&](int64_t begin, int64_t end) {
+    F check{};
+    for (int64_t i = begin * o; i < end * o; i += kLane)
+      transform<kPoints, 3, to_weight>([&](int q) { return load(s + q * s_step + i); },
+                                       [&](int q, F f) { store(w9 + q * c * o + i, f), check += f * 0.f; });
+    if (!std::isfinite(sum_lanes<float>(check))) finite = false;
+  });
+  if (!finite) return false;
+  TensorView to = dw;
+  to.rank = 4;
+  TensorView from = to;
+  from.data = w9, from.strides[0] = 1, from.strides[1] = o, from.strides[2] = 3 * c * o, from.strides[3] = c * o;
+  copy(ctx, {to, from});
+  return true;
+}
+
 bool backward_weight(Context& ctx, const Images& x, const Images& dy, int64_t images, Padding padding, V dw) {
   const Grid grid = grid_of(images, dy.height, dy.width);
   const int64_t c = x.channels, o = dy.channels, tiles = grid.tiles();
@@ -310,64 +324,35 @@ bool backward_weight(Context& ctx, const Images& x, const Images& dy, int64_t im
         transform_input(x, grid, first + t, padding, zeros, v + t * c, v_step);
         float* at[kTile * kTile];
         dy.find<kTile>(grid, first + t, zeros, at);
-        for (int64_t k = 0; k < o; k += kLane) {
-          F half[kPoints][kTile];
-          for (int j = 0; j < kTile; ++j) {
-            F in[kTile], out[kPoints];
-            for (int i = 0; i < kTile; ++i) in[i] = load(at[i * kTile + j] + k);
-            from_output(in, out);
-            for (int i = 0; i < kPoints; ++i) half[i][j] = out[i];
-          }
-          for (int i = 0; i < kPoints; ++i) {
-            F out[kPoints];
-            from_output(half[i], out);
-            for (int j = 0; j < kPoints; ++j) store(n + (i * kPoints + j) * n_step + t * o + k, out[j]);
-          }
-        }
+        for (int64_t k = 0; k < o; k += kLane)
+          transform<kTile, kPoints, from_output>([&](int i) { return load(at[i] + k); },
+                                                 [&](int i, F f) { store(n + i * n_step + t * o + k, f); });
       }
     });
     parallel_for(kAll * strips, 1, [&](int64_t begin, int64_t end) {
       for (int64_t w = begin; w < end; ++w) {
         const int64_t i = w / strips, row = w % strips * kStrip;
-        multiply_all({.depth = count, .a = v + i * v_step + row, .row = 1, .step = c, .b = n + i * n_step, .b_step = o,
-                      .c = s + i * s_step + row * o, .ld = o, .add = first > 0},
+        multiply_all({.depth = count,
+                      .a = v + i * v_step + row,
+                      .row = 1,
+                      .step = c,
+                      .b = n + i * n_step,
+                      .b_step = o,
+                      .c = s + i * s_step + row * o,
+                      .ld = o,
+                      .add = first > 0},
                      std::min(kStrip, c - row), o, kPanel);
       }
     });
   }
-  float* const w9 = ctx.scratch_of<float>(9 * c * o);
-  std::atomic<bool> finite{true};
-  parallel_for(c, std::max<int64_t>(1, 8192 / o), [&](int64_t begin, int64_t end) {
-    F check{};
-    for (int64_t i = begin * o; i < end * o; i += kLane) {
-      F half[3][kPoints];
-      for (int q = 0; q < kPoints; ++q) {
-        F in[kPoints], out[3];
-        for (int p = 0; p < kPoints; ++p) in[p] = load(s + (p * kPoints + q) * s_step + i);
-        to_weight(in, out);
-        for (int p = 0; p < 3; ++p) half[p][q] = out[p];
-      }
-      for (int p = 0; p < 3; ++p) {
-        F out[3];
-        to_weight(half[p], out);
-        for (int q = 0; q < 3; ++q) store(w9 + (p * 3 + q) * c * o + i, out[q]), check += out[q] * 0.f;
-      }
-    }
-    if (!std::isfinite(sum_lanes<float>(check))) finite = false;
-  });
-  if (!finite) return false;
-  TensorView to = dw;
-  to.rank = 4;
-  TensorView from = to;
-  from.data = w9, from.strides[0] = 1, from.strides[1] = o, from.strides[2] = 3 * c * o, from.strides[3] = c * o;
-  copy(ctx, {to, from});
-  return true;
+  return write_weight(ctx, s, s_step, c, o, dw);
 }
 
 }  // namespace
 
-bool suits_winograd(DType dtype, dnn::ConvPass, const dnn::ConvShape& s) {
-  if (!backends::cpu::allow_winograd() || dtype != kFloat32 || s.spatial != 2 || s.groups != 1 || s.c % kLane || s.o % kLane || s.c < 32 || s.o < 32)
+bool suits_winograd(DType dtype, const dnn::ConvShape& s) {
+  if (!backends::cpu::allow_winograd() || dtype != kFloat32 || s.spatial != 2 || s.groups != 1 || s.c % kLane ||
+      s.o % kLane || s.c < 32 || s.o < 32)
     return false;
   for (int d = 0; d < 2; ++d)
     if (s.kernel[d] != 3 || s.stride[d] != 1 || s.dilation[d] != 1 || s.padding[d] > 2) return false;

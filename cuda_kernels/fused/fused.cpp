@@ -4,9 +4,11 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "../kernels.h"
 #include "../launch.h"
+#include "../runtime/background.h"
 #include "../runtime/graphs.h"
 #include "../runtime/tuning.h"
 #include "../vendor/module.h"
@@ -15,14 +17,18 @@
 #include "kernel_files.h"
 
 // Fused calls: each signature has a kernel of its own (Note [Generated kernels]), which is compiled when it is first asked for, and then
-// kept: in memory, and on disk (Note [Kernels kept on disk]). A call whose kernel was loaded asks nothing of the device but to queue it, so
-// that it may be captured. The host works out layout, arguments and signature anew, and looks the kernel up, in every call.
+// kept: in memory, and on disk (Note [Kernels kept on disk]). Who asks before it is needed (prepare_fused) has it compiled in the background
+// (Note [Work in the background]); else the call that needs it compiles it, or waits. Kernels are loaded by whoever asks, not in the
+// background. A call whose kernel was loaded asks nothing of the device but to queue it, so that it may be captured. The host works out
+// layout, arguments and signature anew, and looks the kernel up, in every call.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 struct Kernel {
+  enum State { Unknown, Asked, Made, Failed };  // of the background
   std::mutex making;
-  std::string binary;
+  std::string binary, error;  // error: that the background met
+  std::atomic<State> state{Unknown};
   std::atomic<void*> loaded[kMaxDevices] = {};
 };
 
@@ -33,41 +39,42 @@ int capability_of(Device device) {
   return n;
 }
 
+/// A call, with all that its kernel depends on.
+struct Request {
+  Request(Device device, const entry::Fused& c)
+      : device(device), params(*c.params), layout(c.outs, c.ins, params), call(call_of(layout, params)),
+        capability(capability_of(device)), signature(call.signature + char(capability)) {}
+  std::string name() const { return "fused_" + checksum(signature); }
+  std::string text() const { return source_of(layout, params, name()); }
+
+  const Device device;
+  const FusedParams& params;
+  const FusedLayout layout;
+  const FusedCall call;
+  const int capability;
+  const std::string signature;
+};
+
+const KernelFiles& files() {
+  static const auto* const all = new KernelFiles(cache_folder());  // never destroyed
+  return *all;
+}
+std::string key_of(const std::string& text, int capability) {
+  return nvrtc::version() + "|" + std::to_string(capability) + "|" + text;
+}
 /// From the disk, or compiled.
 std::string make_binary(const std::string& text, const std::string& name, int capability) {
-  static const auto* const files = new KernelFiles(cache_folder());  // never destroyed
-  const std::string key = nvrtc::version() + "|" + std::to_string(capability) + "|" + text;
-  std::string binary = files->find(key);
-  if (!binary.empty()) return binary;
-  binary = nvrtc::compile(text, name, capability);
-  files->keep(key, binary);
-  return binary;
+  return files().find_or_make(
+      key_of(text, capability), [&] { return nvrtc::compile(text, name, capability); }, background_ends);
 }
 
 class Kernels {
  public:
-  /// The kernel of such calls, ready on that device. One thread compiles it, others that ask wait.
-  void* find(Device device, const FusedLayout& l, const FusedParams& params, const FusedCall& call) {
-    const int capability = capability_of(device);
-    const std::string signature = call.signature + char(capability);
-    Kernel* kernel = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      std::unique_ptr<Kernel>& place = kernels_[signature];
-      if (!place) place = std::make_unique<Kernel>();
-      kernel = place.get();
-    }
-    std::atomic<void*>& loaded = kernel->loaded[device.index];
-    if (void* ready = loaded.load(std::memory_order_acquire)) return ready;
-    refuse_capture("fused");
-    const std::lock_guard lock(kernel->making);
-    const std::string name = "fused_" + checksum(signature);
-    if (kernel->binary.empty()) kernel->binary = make_binary(source_of(l, params, name), name, capability);
-    if (!loaded) {
-      const OnDevice on(device);
-      loaded = module::load(kernel->binary, name);
-    }
-    return loaded;
+  Kernel& of(const Request& r) {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Kernel>& place = kernels_[r.signature];
+    if (!place) place = std::make_unique<Kernel>();
+    return *place;
   }
 
  private:
@@ -77,6 +84,45 @@ class Kernels {
 Kernels& kernels() {
   static auto* const all = new Kernels;  // never destroyed: used until the program's last line
   return *all;
+}
+
+/// The kernel of such calls, ready on that device. One thread compiles it, others that ask wait.
+void* ready(Kernel& kernel, const Request& r) {
+  std::atomic<void*>& loaded = kernel.loaded[r.device.index];
+  if (void* there = loaded.load(std::memory_order_acquire)) return there;
+  refuse_capture("fused");
+  const std::lock_guard lock(kernel.making);
+  const std::string name = r.name();
+  if (kernel.binary.empty()) kernel.binary = make_binary(r.text(), name, r.capability);
+  if (!loaded) {
+    const OnDevice on(r.device);
+    loaded = module::load(kernel.binary, name);
+  }
+  return loaded;
+}
+
+/// In the background.
+void make(Kernel& kernel, const std::string& text, const std::string& name, int capability) {
+  const std::lock_guard lock(kernel.making);
+  kernel.error.clear();
+  try {
+    if (kernel.binary.empty()) kernel.binary = make_binary(text, name, capability);
+    kernel.state = Kernel::Made;
+  } catch (const std::exception& e) {
+    kernel.error = e.what();
+    kernel.state = Kernel::Failed;
+  }
+}
+
+/// Has it made in the background, unless it is there or asked for.
+bool ask(Kernel& kernel, const Request& r) {
+  Kernel::State state = kernel.state;
+  if (state == Kernel::Asked) return false;
+  const std::string text = state == Kernel::Made ? "" : r.text();
+  if (state == Kernel::Made || !files().find(key_of(text, r.capability)).empty()) return ready(kernel, r);
+  if (kernel.state.compare_exchange_strong(state, Kernel::Asked))
+    in_background([&kernel, text, name = r.name(), c = r.capability] { make(kernel, text, name, c); });
+  return false;
 }
 
 cuda::Grid grid_for(const FusedLayout& l) {
@@ -91,10 +137,21 @@ cuda::Grid grid_for(const FusedLayout& l) {
 
 void fused(Context& ctx, const entry::Fused& c) {
   if (c.outs.empty() || c.outs[0].numel() == 0) return;
-  const FusedLayout layout(c.outs, c.ins, *c.params);
-  const FusedCall call = call_of(layout, *c.params);
-  module::launch(ctx, "fused", kernels().find(ctx.device, layout, *c.params, call), grid_for(layout), call.arguments,
-                 layout.operands);
+  const Request r(ctx.device, c);
+  module::launch(ctx, "fused", ready(kernels().of(r), r), grid_for(r.layout), r.call.arguments, r.layout.operands);
+}
+
+bool prepare_fused(Device device, const entry::Fused& c, Prepare how) {
+  if (c.outs.empty() || c.outs[0].numel() == 0) return true;
+  const Request r(device, c);
+  Kernel& kernel = kernels().of(r);
+  if (how == Prepare::Wait || kernel.loaded[device.index]) return ready(kernel, r);
+  if (how == Prepare::Ask) return ask(kernel, r);
+  if (kernel.state == Kernel::Failed) {
+    const std::lock_guard lock(kernel.making);
+    if (!kernel.error.empty()) throw InternalError(kernel.error);
+  }
+  return kernel.state == Kernel::Made && ready(kernel, r);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -1,19 +1,25 @@
 #include "kernel_files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
+#include "../../core/no_copy.h"
 #include "../runtime/tuning.h"
 
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 constexpr int64_t kLongestFile = 64 << 20;
+constexpr std::chrono::milliseconds kLook(10), kPatience(30000);
 
 std::string first_line(const std::string& key, const std::string& binary) {
   return "tapir kernel 1\t" + checksum(key) + '\t' + checksum(binary) + '\n';
@@ -40,6 +46,26 @@ std::string read_all(const std::string& path) {
   return bytes;
 }
 
+/// Of processes, and of threads of one. Whoever has it removes the file: to hold a lock on one that is gone does no harm, for who gets it then
+/// finds what was made before.
+class FileLock : NoCopy {
+ public:
+  explicit FileLock(const std::string& path)
+      : path_(path), fd_(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) {}
+  ~FileLock() {
+    if (fd_ < 0) return;
+    if (mine_) unlink(path_.c_str()), flock(fd_, LOCK_UN);  // a process forked meanwhile has the file open too
+    close(fd_);
+  }
+  /// Everybody has it where the system gives none.
+  bool take() { return mine_ = fd_ < 0 || flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
+
+ private:
+  const std::string path_;
+  const int fd_;
+  bool mine_ = false;
+};
+
 }  // namespace
 
 std::string KernelFiles::path_of(const std::string& key) const {
@@ -65,6 +91,24 @@ void KernelFiles::keep(const std::string& key, const std::string& binary) const 
   if (fd < 0) return;
   const bool whole = write_all(fd, first_line(key, binary)) && write_all(fd, binary);
   if (close(fd) != 0 || !whole || std::rename(own.c_str(), path.c_str()) != 0) unlink(own.c_str());
+}
+
+std::string KernelFiles::find_or_make(const std::string& key, const std::function<std::string()>& make,
+                                      bool (*hurry)()) const {
+  if (folder_.empty()) return make();
+  if (std::string there = find(key); !there.empty()) return there;
+  std::error_code ignored;
+  std::filesystem::create_directories(folder_ + "/kernels", ignored);
+  FileLock lock(path_of(key) + ".lock");
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (bool mine = false; !mine && !hurry() && std::chrono::steady_clock::now() < end;) {
+    mine = lock.take();
+    if (std::string there = find(key); !there.empty()) return there;
+    if (!mine) std::this_thread::sleep_for(kLook);
+  }
+  std::string made = make();
+  keep(key, made);
+  return made;
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 
 // Note [Kernels kept on disk]
@@ -8,6 +9,9 @@
 // It is written under a name that nobody has and then renamed, so that programs of one user may share the folder; it is code, so no other
 // user may write there. A file that is cut or changed is
 // none, and where nothing can be written kernels live as long as the program. No CUDA in it.
+// Processes that want one kernel at the same time (the ranks of a job) compile it once: one has a lock on a file beside it, the others wait
+// for what it writes. The system takes the lock from a process that dies; one that keeps it too long is not waited for, since to compile
+// twice does no harm.
 namespace tapir::inline v0::cuda_kernels {
 
 class KernelFiles {
@@ -17,6 +21,8 @@ class KernelFiles {
   /// "" where there is none.
   std::string find(const std::string& key) const;
   void keep(const std::string& key, const std::string& binary) const;
+  /// What find() gives, or what `make` makes, here or in another process. Nobody is waited for any more once `hurry` says so.
+  std::string find_or_make(const std::string& key, const std::function<std::string()>& make, bool (*hurry)()) const;
   std::string path_of(const std::string& key) const;
 
  private:

@@ -28,6 +28,7 @@ namespace {
 /// C = A B as C^T = B^T A^T.
 void transpose(Product& p) {
   std::swap(p.m, p.n), std::swap(p.a, p.b);
+  p.sums_b = !p.sums_b;
   for (Matrix* x : {&p.a, &p.b, &p.c, &p.out}) *x = transposed(*x);
 }
 
@@ -94,10 +95,10 @@ Left library_product(Context& ctx, Product p) {
       begin_with(ctx, p, p.c);
     }
   }
-  if (p.row_sums || p.gelu) {
-    if (!turned && direct && p.batch == 1 && !p.c.data && blas::product(ctx, p)) return Left::Nothing;
+  if (p.sums || p.gelu) {
+    if (!(turned && p.gelu) && direct && p.batch == 1 && !p.c.data && blas::product(ctx, p)) return Left::Nothing;
     if (p.gelu) return Left::All;
-    p.row_sums = nullptr;
+    p.sums = nullptr;
   }
   if (!blas::product(ctx, p)) {
     if (!p.bias) return Left::All;
@@ -148,7 +149,7 @@ void matmul(Context& ctx, const entry::Matmul& c) {
     const bool sums = aux.defined() && aux.dtype != kFloat64 && !bias.defined();
     const bool direct = aux.is_contiguous() && blas::is_aligned(aux.data);
     const TensorView place = sums && !direct ? dense_room(ctx, aux) : aux;
-    if (sums) extra.row_sums = place.data;
+    if (sums) extra.sums = place.data;
     const bool summed = run_product(ctx, out, a, b, bias, params, extra);
     if (summed && place.data != aux.data) copy(ctx, {aux, place});
     if (summed || !aux.defined()) return;

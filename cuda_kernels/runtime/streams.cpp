@@ -5,6 +5,7 @@
 
 #include "../../core/allocator.h"
 #include "../../core/error.h"
+#include "../kernels.h"
 #include "../vendor/nvtx.h"
 #include "device.h"
 #include "graphs.h"
@@ -245,6 +246,7 @@ const DeviceTable device_table = {
     .launch_graph = launch_graph,
     .destroy_graph = destroy_graph,
     .set_scratch_pool = [](ScratchPool* pool) { scratch_pool = pool; },
+    .prepare_fused = prepare_fused,
 };
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -42,13 +42,14 @@ struct Signature {
 Signature signature(Device device, const Product& p, bool tf32, bool tried) {
   int64_t flags = int64_t(p.dtype) | int64_t(tf32) << 8 | int64_t(p.bias != nullptr) << 9 | int64_t(p.beta != 0) << 10;
   flags |= int64_t(p.a.column == 1) << 11 | int64_t(p.b.column == 1) << 12 | int64_t(tried) << 16;
-  flags |= int64_t(p.row_sums != nullptr) << 13 | int64_t(p.gelu) << 14 | int64_t(p.before.data != nullptr) << 15;
+  flags |= int64_t(p.sums && p.sums_b) << 17 | int64_t(p.sums != nullptr) << 13 | int64_t(p.gelu) << 14 |
+           int64_t(p.before.data != nullptr) << 15;
   Signature s;
   int64_t* to = s.words;
   for (const int64_t v : {int64_t(device.index), flags, p.batch, p.m, p.n, p.k}) *to++ = v;
   for (const Matrix* x : {&p.a, &p.b, &p.c, &p.out})
     for (const int64_t v : {x->batch, std::max(x->row, x->column), alignment(x->data)}) *to++ = v;
-  *to++ = alignment(p.row_sums ? p.row_sums : p.bias);
+  *to++ = alignment(p.sums ? p.sums : p.bias);
   *to++ = alignment(p.before.data), *to = p.before.row;
   return s;
 }
@@ -85,16 +86,16 @@ cublasLtMatrixLayout_t layout(const Product& p, const Matrix& x, int64_t rows, i
   return l;
 }
 
-/// Our a, whose rows are summed, is the library's B.
+/// Our a, whose rows are summed, is the library's B; our b its A.
 cublasLtEpilogue_t epilogue_of(const Product& p) {
-  if (p.row_sums) return CUBLASLT_EPILOGUE_BGRADB;
+  if (p.sums) return p.sums_b ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
   if (!p.gelu) return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   if (p.before.data) return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   return p.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
 }
 /// What a plan is told at each call.
 void set_pointers(const Plan& plan, const Product& p) {
-  const void* const vector = p.row_sums ? p.row_sums : p.bias;
+  const void* const vector = p.sums ? p.sums : p.bias;
   if (vector) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
   if (p.before.data) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before.data);
 }
@@ -110,7 +111,7 @@ Plan make_plan(const Product& p, bool tf32) {
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, p.b.column == 1 ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, p.a.column == 1 ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
-  if (p.bias || p.row_sums) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(p.dtype)));
+  if (p.bias || p.sums) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(p.dtype)));
   if (p.before.data) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.before.row);
   set_pointers(plan, p);
   plan.a = layout(p, p.b, p.k, p.n), plan.b = layout(p, p.a, p.m, p.k);
@@ -135,7 +136,7 @@ int propose(cublasLtHandle_t handle, Plan& plan, const Product& p, cublasLtMatmu
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle, plan.operation, plan.a, plan.b, plan.c, plan.d, wish, most, found, &count);
   cublasLtMatmulPreferenceDestroy(wish);
-  const bool extra = p.row_sums || p.gelu;  // may be refused in any way: there is another one
+  const bool extra = p.sums || p.gelu;  // may be refused in any way: there is another one
   if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED && !extra) check_blas(status);
   plan.why = status == CUBLAS_STATUS_SUCCESS ? "no algorithm" : cublasLtGetStatusString(status);
   if (status != CUBLAS_STATUS_SUCCESS) return 0;
@@ -237,8 +238,11 @@ std::string call_of(const Product& p, bool tf32) {
   return tapir::format(
       "matmul {}{} ({}, {}){} x ({}, {}){}, batch {}{}{}{}{}, alpha {}, beta {}, aligned to {}, {}, {}", p.dtype,
       tf32 ? " by TF32" : "", p.m, p.k, side(p.a), p.k, p.n, side(p.b), p.batch, p.bias ? " + bias" : "",
-      p.gelu ? ", gelu" : "", p.before.data ? " with its operand" : "", p.row_sums ? ", sums of rows" : "", p.alpha,
-      p.beta, alignment(p.a.data), alignment(p.b.data), alignment(p.out.data));
+      p.gelu ? ", gelu" : "", p.before.data ? " with its operand" : "",
+      !p.sums    ? ""
+      : p.sums_b ? ", sums of columns"
+                 : ", sums of rows",
+      p.alpha, p.beta, alignment(p.a.data), alignment(p.b.data), alignment(p.out.data));
 }
 
 /// Never destroyed: products may be asked for by destructors after main.

@@ -7,17 +7,17 @@ namespace tapir::inline v0::cuda_kernels::blas {
 
 using Matrix = StridedMatrix;
 /// out = alpha a b + beta c + bias, a: (m, k), b: (k, n), c and out: (m, n), bias: (n) or null. c is read where beta is not 0; it may be
-/// out. Sums in float32 or wider, rounded once. Extra work, of batch = 1, beta = 0: row_sums (m), where not null, gets the sums of a's
-/// rows (no bias then); gelu: out is GELU (by tanh) of that, and `before`, where it has data, gets what that is applied to.
-/// bias, row_sums and before are aligned (is_aligned).
+/// out. Sums in float32 or wider, rounded once. Extra work, of batch = 1, beta = 0: sums, where not null, gets the sums of a's rows (m), or
+/// where sums_b is set of b's columns (n), no bias then; gelu: out is GELU (by tanh) of that, and `before`, where it has data, gets what that is applied to.
+/// bias, sums and before are aligned (is_aligned).
 struct Product {
   DType dtype = kFloat32;
   int64_t batch = 1, m = 0, n = 0, k = 0;
   Matrix a, b, c, out;
   const void* bias = nullptr;
   double alpha = 1, beta = 0;
-  void* row_sums = nullptr;
-  bool gelu = false;
+  void* sums = nullptr;
+  bool sums_b = false, gelu = false;
   Matrix before;
 };
 /// The library reads and writes the vectors of its epilogues 16 bytes at a time; which of its kernels do so is not told. Matrices need

@@ -20,15 +20,15 @@ struct Training {
   std::function<Tensor(const Tensor&, const Tensor&)> step;
   std::function<int64_t()> programs;
   explicit Training(const CompileOptions& options) {
-    auto f = std::make_shared<Compiled<std::function<Tensor(const Tensor&, const Tensor&)>>>(compile(
-        std::function<Tensor(const Tensor&, const Tensor&)>([this](const Tensor& x, const Tensor& y) {
-          opt.zero_grad();
-          const Tensor loss = cross_entropy(net(x), y);
-          loss.backward();
-          opt.step();
-          return loss;
-        }),
-        options));
+    auto f = std::make_shared<Compiled<std::function<Tensor(const Tensor&, const Tensor&)>>>(
+        compile(std::function<Tensor(const Tensor&, const Tensor&)>([this](const Tensor& x, const Tensor& y) {
+                  opt.zero_grad();
+                  const Tensor loss = cross_entropy(net(x), y);
+                  loss.backward();
+                  opt.step();
+                  return loss;
+                }),
+                options));
     step = [f](const Tensor& x, const Tensor& y) { return (*f)(x, y); };
     programs = [f] { return f->programs(); };
   }
@@ -50,7 +50,7 @@ TEST_CASE("gradients in the arena: those that somebody keeps stay as they were")
     std::vector<Tensor> kept;
     for (int i = 0; i < 30; ++i) {
       t.run(i);
-      if (i % 7 == 5) kept.push_back(t.net.first.weight.grad());            // the tensor
+      if (i % 7 == 5) kept.push_back(t.net.first.weight.grad());                // the tensor
       if (i % 7 == 6) kept.push_back(t.net.second.bias.grad().slice(0, 2, 9));  // a view
     }
     for (const Tensor& w : left_by(t.net)) kept.push_back(w);

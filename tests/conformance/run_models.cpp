@@ -194,7 +194,7 @@ class ModelCase {
             optimizer->step();
             return loss;
           },
-          {.enabled = compiled});
+          {.enabled = compiled, .background = false});
       for (size_t i = 0; i < 10; ++i) {
         const double got = step().item();
         if (i + 1 == t["losses"].size())

@@ -23,10 +23,9 @@ struct Case {
   Dims padding;
 };
 const Case kCases[] = {
-    {5, 32, 7, 9, 48, {1, 1}},    // tiles that are cut, channels that are no whole panel
-    {2, 48, 16, 20, 32, {0, 0}},
-    {6, 32, 5, 4, 32, {2, 2}},    // more padding than an output needs
-    {4, 80, 12, 13, 32, {1, 0}},  {2, 32, 16, 18, 80, {0, 2}},
+    {5, 32, 7, 9, 48, {1, 1}},                                 // tiles that are cut, channels that are no whole panel
+    {2, 48, 16, 20, 32, {0, 0}},   {6, 32, 5, 4, 32, {2, 2}},  // more padding than an output needs
+    {4, 80, 12, 13, 32, {1, 0}},   {2, 32, 16, 18, 80, {0, 2}},
     {2, 160, 20, 19, 144, {1, 1}},  // several parts of the channels
     {70, 32, 4, 4, 64, {1, 1}},     // several blocks of tiles
 };
@@ -44,7 +43,8 @@ struct Operands {
   Tensor x, w, b, g;
   explicit Operands(const Case& k) {
     manual_seed(1);
-    x = randn({k.n, k.c, k.height, k.width}), w = randn({k.o, k.c, 3, 3}) / std::sqrt(9. * double(k.c)), b = randn({k.o});
+    x = randn({k.n, k.c, k.height, k.width}), w = randn({k.o, k.c, 3, 3}) / std::sqrt(9. * double(k.c)),
+    b = randn({k.o});
     g = randn({k.n, k.o, k.height + 2 * k.padding[0] - 2, k.width + 2 * k.padding[1] - 2});
   }
 };
@@ -62,7 +62,8 @@ TEST_CASE("winograd: errors are those of float32, in every pass and layout", "[i
       Tensor x = o.x, w = o.w, g = o.g;
       if (layout == 1) x = x.to(kChannelsLast), w = w.to(kChannelsLast), g = g.to(kChannelsLast);
       if (layout == 2) x = pad(x, {1, 2, 0, 1}).slice(2, 0, k.height).slice(3, 1, k.width + 1), g = g.to(kChannelsLast);
-      if (layout == 3) w = w.transpose(0, 1).contiguous().transpose(0, 1), x = x.transpose(2, 3).contiguous().transpose(2, 3);
+      if (layout == 3)
+        w = w.transpose(0, 1).contiguous().transpose(0, 1), x = x.transpose(2, 3).contiguous().transpose(2, 3);
       std::vector<Tensor> fast, direct;
       {
         const Allow on(true);

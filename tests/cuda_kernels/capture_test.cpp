@@ -181,7 +181,7 @@ TEST_CASE("cuda graphs: compiled steps beside a thread that goes on waiting for 
         for (int i = 0; i < 8; ++i) y = index_select(y * w, 0, arange(64, {.device = kCUDA}));
         return dropout(y, 0.5, true);
       },
-      {.verify = 0});
+      {.verify = 0, .background = false});
   std::atomic<bool> stop{false};
   std::string thrown;
   std::thread other([&] {

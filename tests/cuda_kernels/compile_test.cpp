@@ -52,7 +52,8 @@ template <class Net> void check_steps(
       Net net = make_net();
       net.to(kCUDA);
       const Step plain = make_step(net);
-      auto fast = compile([&](const Tensor& x, const Tensor& y) { return plain(x, y); }, {.verify = 0, .fuse = fused});
+      auto fast = compile([&](const Tensor& x, const Tensor& y) { return plain(x, y); },
+                          {.verify = 0, .fuse = fused, .background = false});
       for (int i = 0; i < 10; ++i) {
         const auto [x, y] = batch(i);
         const Tensor loss = compiled ? fast(x.cuda(), y.cuda()) : plain(x.cuda(), y.cuda());
@@ -220,7 +221,7 @@ TEST_CASE("cuda: what is kept of a graph's results and gradients is not overwrit
         sum(square(y)).backward();
         return y.detach();
       },
-      {.verify = 0});
+      {.verify = 0, .background = false});
   std::vector<Tensor> inputs, kept, expected, grads, grads_expected;
   for (int i = 0; i < 12; ++i) {
     inputs.push_back(wave({3, 4}, 0.2 * (i + 1)).cuda());
@@ -249,7 +250,7 @@ TEST_CASE("cuda: launches of one graph give the same bits, whatever other memory
         NoGrad guard;
         return softmax(net(x), 1);
       },
-      {.verify = 0});
+      {.verify = 0, .background = false});
   const Tensor x = wave({6, 8}, 0.3).cuda();
   const Tensor first = forward(x).cpu();
   for (int i = 0; i < 8; ++i) {
@@ -266,7 +267,7 @@ TEST_CASE("cuda: launches of one graph give the same bits, whatever other memory
 
 TEST_CASE("cuda: an argument that is written is written in place") {
   NEEDS_CUDA
-  auto grow = compile([](Tensor x) { x.mul_(2); }, {.verify = 0});
+  auto grow = compile([](Tensor x) { x.mul_(2); }, {.verify = 0, .background = false});
   Tensor a = ones({5}, {.device = kCUDA}), b = ones({5}, {.device = kCUDA});
   for (int i = 0; i < 5; ++i) grow(a);
   grow(b);
@@ -280,7 +281,7 @@ TEST_CASE("cuda: random numbers of a graph go on from the generator, whoever mov
   const auto draw = [](const Tensor& x) {
     return std::pair(dropout(x, 0.5) + randn({7}, {.device = kCUDA}), randperm(9, {.device = kCUDA}));
   };
-  auto fast = compile(draw, {.verify = 0});
+  auto fast = compile(draw, {.verify = 0, .background = false});
   const Tensor x = ones({7}, {.device = kCUDA});
   std::vector<Tensor> got[2];
   for (int compiled : {0, 1}) {
@@ -299,7 +300,8 @@ TEST_CASE("cuda: random numbers of a graph go on from the generator, whoever mov
 
 TEST_CASE("cuda: labels out of range in a graph are told at the next wait, and it goes on") {
   NEEDS_CUDA
-  auto loss = compile([](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); }, {.verify = 0});
+  auto loss =
+      compile([](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); }, {.verify = 0, .background = false});
   const Tensor x = wave({2, 3}, 0.4).cuda(), good = tensor({1, 2}).to(kCUDA), bad = tensor({1, 9}).to(kCUDA);
   for (int i = 0; i < 6; ++i) loss(x, good);
   cuda::synchronize();
@@ -327,7 +329,7 @@ TEST_CASE("cuda: a graph is launched on the stream of the call, one after the ot
         total.add_(y);
         return y;
       },
-      {.verify = 0});
+      {.verify = 0, .background = false});
   const Tensor x = wave({64}, 0.1).cuda();
   cuda::synchronize();
   const cuda::Stream side = cuda::Stream();
@@ -353,14 +355,14 @@ TEST_CASE("cuda: numbers of the host are constants of the device; a mixed progra
         sums.add_(x * weights);  // which is written: a copy of the constant
         return sums;
       },
-      {.verify = 0});
+      {.verify = 0, .background = false});
   const Tensor x = tensor({1.f, -1.f, 2.f}).to(kCUDA);
   for (int i = 0; i < 6; ++i) CHECK(same_bits(scaled(x).cpu(), tensor({11.f, 18.f, 36.f})));
   INFO(scaled.explain());
   CHECK(launches(scaled.explain()) > 1);
 
   const auto reason_of = [](auto&& f, auto&&... x) {
-    auto step = compile(f, {.verify = 0});
+    auto step = compile(f, {.verify = 0, .background = false});
     std::vector<Tensor> got;
     for (int i = 0; i < 5; ++i) got.push_back(step(x...).cpu());
     for (const Tensor& y : got) CHECK(same_bits(y, f(x...).cpu()));
@@ -370,7 +372,7 @@ TEST_CASE("cuda: numbers of the host are constants of the device; a mixed progra
   CHECK(contains(reason_of([](const Tensor& x) { return (x * 2).cpu(); }, x), "it copies between devices"));
   CHECK(contains(reason_of([](const Tensor& x) { return x.cuda() * 2; }, x.cpu()), "it copies between devices"));
   CHECK(contains(reason_of([](const Tensor& x) { return (arange(3) + 1).cuda() + x; }, x), "runs on"));
-  auto read = compile([](const Tensor& x) { return x * x.sum().item<float>(); }, {.verify = 0});
+  auto read = compile([](const Tensor& x) { return x * x.sum().item<float>(); }, {.verify = 0, .background = false});
   CHECK(contains(error_of([&] { read(x); }), "host must read"));
   CHECK(same_bits((x * 2).cpu(), tensor({2.f, -2.f, 4.f})));
 }
@@ -379,7 +381,7 @@ TEST_CASE(
     "cuda: what waits for the device inside is run call by call, and explain() says why; graphs can be switched off") {
   NEEDS_CUDA
   const auto solve = [](const Tensor& a) { return linalg::cholesky(a) + 1; };
-  auto fast = compile(solve, {.verify = 0});
+  auto fast = compile(solve, {.verify = 0, .background = false});
   const Tensor a = tensor({4.f, 2.f, 2.f, 3.f}).reshape({2, 2}).to(kCUDA);
   for (int i = 0; i < 8; ++i) CHECK(same_bits(fast(a).cpu(), solve(a).cpu()));
   INFO(fast.explain());
@@ -388,7 +390,7 @@ TEST_CASE(
   CHECK(contains(fast.explain(), "because"));
 
   setenv("TAPIR_CUDA_GRAPHS", "0", 1);
-  auto off = compile([](const Tensor& x) { return relu(x) * 2; }, {.verify = 0});
+  auto off = compile([](const Tensor& x) { return relu(x) * 2; }, {.verify = 0, .background = false});
   for (int i = 0; i < 6; ++i) CHECK(same_bits(off(a).cpu(), (relu(a) * 2).cpu()));
   CHECK(contains(off.explain(), "because TAPIR_CUDA_GRAPHS=0"));
   unsetenv("TAPIR_CUDA_GRAPHS");
@@ -421,7 +423,7 @@ TEST_CASE("cuda: captures that fail now and then are tried again") {
         NoGrad guard;
         return dropout(gather(x, 0, index), 0.5, true) + 1;
       },
-      {.verify = 0});
+      {.verify = 0, .background = false});
   for (int k = 0; k < 6; ++k) (void)step(x);
   REQUIRE(launches(step.explain()) >= 1);
   for (uint64_t i = 0; i < 5; ++i) {
@@ -452,7 +454,7 @@ TEST_CASE("cuda: captures that others spoil are tried again") {
         for (int i = 0; i < 20; ++i) y = softmax(y, 0) + i;
         return dropout(y, 0.5, true);
       },
-      {.verify = 0});
+      {.verify = 0, .background = false});
   std::atomic<bool> stop{false};
   std::atomic<int> spoilt{0};
   std::thread other([&] {
@@ -486,7 +488,7 @@ TEST_CASE("cuda: switches that kernels read are asked again by compiled programs
           NoGrad guard;
           return relu(matmul(x, w));
         },
-        {.verify = 0});
+        {.verify = 0, .background = false});
     for (int i = 0; i < 6; ++i) (void)step(x);
     const int64_t before = launches(step.explain());
     CHECK(before >= 1);
@@ -510,7 +512,7 @@ TEST_CASE("cuda: rows that are summed are fused where that is asked for") {
         const Tensor centred = x - mean(x, -1, {.keepdim = true});
         return std::tuple(centred * 2, sum(square(centred) * 0.01, -1) + 1, amax(x * -2, -1));
       };
-      auto fast = compile(f, {.verify = 0, .rows = true});
+      auto fast = compile(f, {.verify = 0, .rows = true, .background = false});
       INFO(name_of(type) << " " << n);
       for (int i = 0; i < 4; ++i) {
         const auto got = fast(x), expected = f(x);
@@ -528,7 +530,7 @@ TEST_CASE("cuda: rows that are summed are fused where that is asked for") {
 
 TEST_CASE("cuda: while a profiler looks, runs are call by call, and it sees the kernels") {
   NEEDS_CUDA
-  auto f = compile([](const Tensor& x) { return tanh(x) + 1; }, {.verify = 0});
+  auto f = compile([](const Tensor& x) { return tanh(x) + 1; }, {.verify = 0, .background = false});
   const Tensor x = wave({32}, 0.2).cuda();
   const Tensor expected = (tanh(x) + 1).cpu();
   for (int i = 0; i < 6; ++i) CHECK(same_bits(f(x).cpu(), expected));
@@ -565,7 +567,7 @@ TEST_CASE("compile on a device: a checked call runs as it is, and the graph is c
         opt.step();
         return loss;
       },
-      {.verify = 0.2});
+      {.verify = 0.2, .background = false});
   Tensor v = ones({64});
   const Tensor x = full({64}, 0.5), on_device = x.cuda();
   for (int i = 0; i < 40; ++i) {
@@ -587,7 +589,7 @@ TEST_CASE("compile on a device: a model in an ordinary loop is two programs, whi
     nn::Sequential net(nn::Linear(8, 16), nn::GELU(), nn::Dropout(0.2), nn::Linear(16, 4));
     net.to(kCUDA);
     optim::AdamW opt(net.parameters(), {.lr = 0.01});
-    auto fast = compile(net, {.enabled = compiled, .verify = 0});
+    auto fast = compile(net, {.enabled = compiled, .verify = 0, .background = false});
     for (int i = 0; i < 10; ++i) {
       const auto [x, y] = rows(i);
       opt.zero_grad();

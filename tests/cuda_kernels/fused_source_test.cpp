@@ -2,7 +2,13 @@
 // Needs no device.
 #include "../../cuda_kernels/fused/fused_source.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -288,6 +294,66 @@ TEST_CASE("kernel files: found again, never in part, by many at once") {
   CHECK(wrong == 0);
   for (const auto& file : std::filesystem::directory_iterator(folder + "/kernels"))
     CHECK(file.path().extension() == "");  // no parts are left
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("kernel files: many that want one kernel make it once") {
+  std::string folder = std::string(std::filesystem::temp_directory_path()) + "/tapir_kernels.XXXXXX";
+  REQUIRE(mkdtemp(folder.data()));
+  std::atomic<int> made{0}, wrong{0};
+  const auto make = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return ++made, std::string("binary");
+  };
+  const auto patient = [] { return false; };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] { wrong += KernelFiles(folder).find_or_make("key", make, patient) != "binary"; });
+  for (std::thread& t : threads) t.join();
+  CHECK((made == 1 && wrong == 0));
+  CHECK_THROWS_AS(KernelFiles(folder).find_or_make(
+                      "other", []() -> std::string { throw 1; }, patient),
+                  int);
+  for (const auto& file : std::filesystem::directory_iterator(folder + "/kernels"))
+    CHECK(file.path().extension() == "");  // no locks are left
+  CHECK(KernelFiles("").find_or_make("key", make, patient) == "binary");
+  CHECK(KernelFiles("/dev/null/none").find_or_make("key", make, patient) == "binary");  // no file can be there
+  CHECK(made == 3);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("kernel files: a process that dies while it makes a kernel, or a hurry, ends the waiting") {
+  std::string folder = std::string(std::filesystem::temp_directory_path()) + "/tapir_kernels.XXXXXX";
+  REQUIRE(mkdtemp(folder.data()));
+  const KernelFiles files(folder);
+  const std::string begun = folder + "/begun";
+  const pid_t child = fork();
+  if (child == 0) {
+    files.find_or_make(
+        "key",
+        [&]() -> std::string {
+          close(open(begun.c_str(), O_WRONLY | O_CREAT, 0600));
+          for (;;) pause();
+        },
+        [] { return false; });
+    _exit(1);
+  }
+  while (access(begun.c_str(), F_OK) != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(files.find_or_make(
+            "key", [] { return std::string("hurried"); }, [] { return true; }) == "hurried");
+  std::filesystem::remove(files.path_of("key"));
+  std::atomic<bool> made{false};
+  std::string got;
+  std::thread waits([&] {
+    got = files.find_or_make(
+        "key", [&] { return made = true, std::string("binary"); }, [] { return false; });
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(!made);
+  kill(child, SIGKILL), waitpid(child, nullptr, 0);
+  waits.join();
+  CHECK((made && got == "binary"));
+  CHECK(!std::filesystem::exists(files.path_of("key") + ".lock"));
   std::filesystem::remove_all(folder);
 }
 

@@ -152,14 +152,16 @@ TEST_CASE("cuda matmul: a bias and sums of rows begin anywhere in a flat buffer"
       same([&](const List& x) { return addmm(bias(x), x[0], x[1].t(), {.alpha = 2}); }, x);
       same([&](const List& x) { return baddbmm(bias(x), x[3], x[4]); }, x);
       same([&](const List& x) { return linear(x[0], x[1].narrow(0, at, 8), x[2].narrow(0, at, 8)); }, x);
-      same(  // the sums of the first operand's rows, as the backward pass asks for them
-          [&](const List& x) {
-            const Tensor flat = zeros_like(x[2]), y = empty({16, 5}, {.dtype = t, .device = flat.device()});
-            backend(y).matmul(context(y),
-                              {.out = y, .a = x[1], .b = x[0].t(), .aux = bias({y, y, flat}), .params = {}});
-            return cat({y.flatten(), flat}, 0);
-          },
-          x);
+      for (const bool across : {false, true})  // or its transpose, as compile() may want it
+        same(  // the sums of the first operand's rows, as the backward pass asks for them
+            [&](const List& x) {
+              const Tensor flat = zeros_like(x[2]), z = empty({5, 16}, {.dtype = t, .device = flat.device()});
+              const Tensor y = across ? z.t() : empty({16, 5}, {.dtype = t, .device = flat.device()});
+              backend(y).matmul(context(y),
+                                {.out = y, .a = x[1], .b = x[0].t(), .aux = bias({y, y, flat}), .params = {}});
+              return cat({y.flatten(), flat}, 0);
+            },
+            x);
       same(  // operands that begin there
           [&](const List& x) {
             return matmul(x[2].slice(0, at, at + 6).view({2, 3}), x[2].slice(0, at + 1, at + 16).view({5, 3}).t());
@@ -191,6 +193,14 @@ void all_ways(const List& x) {
         return cat({x[0].grad().flatten(), x[1].grad().flatten(), x[2].grad()}, 0);
       },
       x);
+  same(
+      [](const List& x) {  // sums of rows, beside a product that is written across
+        const Tensor z = empty({x[0].size(0), x[1].size(0)}, {.dtype = x[0].dtype(), .device = x[0].device()});
+        const Tensor y = z.t(), sums = empty_like(x[2]);
+        backend(y).matmul(context(y), {.out = y, .a = x[1], .b = x[0].t(), .aux = sums, .params = {}});
+        return cat({y.flatten(), sums}, 0);
+      },
+      x);
 }
 }  // namespace
 
@@ -212,6 +222,7 @@ TEST_CASE("cuda matmul: what the library refuses is done another way") {
   const size_t at = report.find(" x: matmul float32 (21, ");
   REQUIRE(at != std::string::npos);
   CHECK(contains(report.substr(at, report.find('\n', at) - at), "CUBLAS_STATUS_NOT_SUPPORTED"));
+  for (const char* sums : {"sums of rows", "sums of columns"}) CHECK(contains(report, sums));  // were asked for
   const auto served = [] {
     const std::string text = cuda::library_report(), word = "served: ";
     return std::stoll(text.substr(text.find(word) + word.size()));

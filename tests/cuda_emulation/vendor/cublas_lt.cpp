@@ -104,8 +104,9 @@ struct Problem {
   Layout a{}, b{}, c{}, d{};
   int64_t m = 0, n = 0, k = 0;
   bool has(uint32_t bit) const { return op.epilogue & bit; }
+  bool sums_a() const { return op.epilogue == CUBLASLT_EPILOGUE_BGRADA; }
   bool sums_b() const { return op.epilogue == CUBLASLT_EPILOGUE_BGRADB; }
-  bool has_vector() const { return has(CUBLASLT_EPILOGUE_BIAS) || sums_b(); }
+  bool has_vector() const { return has(CUBLASLT_EPILOGUE_BIAS) || sums_a() || sums_b(); }
   bool has_aux() const { return has(128); }  // GELU_AUX, GELU_AUX_BIAS
 };
 
@@ -155,9 +156,10 @@ void check_vector(const Problem& p, const char* what, const void* vector) {
           std::string(what) + ": expected an address aligned to 16 bytes, got one to " + text(alignment_of(vector)));
 }
 void check_epilogue(const Problem& p) {
-  constexpr uint32_t kKnown[] = {
-      CUBLASLT_EPILOGUE_DEFAULT,  CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_GELU,  CUBLASLT_EPILOGUE_GELU_BIAS,
-      CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_BGRADB};
+  constexpr uint32_t kKnown[] = {CUBLASLT_EPILOGUE_DEFAULT,  CUBLASLT_EPILOGUE_BIAS,
+                                 CUBLASLT_EPILOGUE_GELU,     CUBLASLT_EPILOGUE_GELU_BIAS,
+                                 CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                                 CUBLASLT_EPILOGUE_BGRADA,   CUBLASLT_EPILOGUE_BGRADB};
   if (std::find(std::begin(kKnown), std::end(kKnown), p.op.epilogue) == std::end(kKnown))
     fault(p.call, "epilogue " + text(p.op.epilogue) + " is not one that this stand-in knows");
   if (p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p.d.type == CUDA_R_64F)
@@ -171,7 +173,7 @@ void check_epilogue(const Problem& p) {
   if (p.has_aux() && (p.op.aux_ld < p.d.rows || p.op.aux_ld % 8 != 0))
     fault(p.call, "the auxiliary matrix: expected a leading dimension of " + text(p.d.rows) +
                       " rows or more, a multiple of 8, got " + text(p.op.aux_ld));
-  if ((p.has_aux() || p.sums_b()) && p.d.batch > 1)
+  if ((p.has_aux() || p.sums_a() || p.sums_b()) && p.d.batch > 1)
     fault(p.call, "the epilogue writes one vector or matrix for a batch of " + text(p.d.batch));
 }
 
@@ -277,12 +279,13 @@ void multiply(HostCall& call, const Problem& p, const Operands& x) {
   const BackendTable& host = *built_in_backend(DeviceType::CPU);
   Context& c = context(kCPU);
   TensorView b = call.read(transposed(p.b, x.b, p.op.transb != CUBLAS_OP_N)),
-             a = call.read(transposed(p.a, x.a, p.op.transa != CUBLAS_OP_N)), bias, aux;
+             a = call.read(transposed(p.a, x.a, p.op.transa != CUBLAS_OP_N)), bias, aux, sums_a;
   const TensorView out = call.write(transposed(p.d, x.d));
   TensorView start;
   if (x.beta != 0) start = call.read(transposed(p.c, x.c));
   const DType dtype = element_of(p.d.type);
   if (p.has(CUBLASLT_EPILOGUE_BIAS)) bias = call.read(device_view(kCPU, p.op.bias, dtype, {p.m}, {1}));
+  if (p.sums_a()) sums_a = call.write(device_view(kCPU, p.op.bias, dtype, {1, p.m}, {p.m, 1}));
   if (p.sums_b()) aux = call.write(device_view(kCPU, p.op.bias, dtype, {p.n}, {1}));
   if (p.has_aux()) aux = call.write(device_view(kCPU, p.op.aux, dtype, {p.n, p.m}, {p.op.aux_ld, 1}));
   if (call.counted(tapir::format("matmul {}", dtype), 2.0 * p.d.batch * double(p.m) * double(p.n) * double(p.k),
@@ -295,6 +298,7 @@ void multiply(HostCall& call, const Problem& p, const Operands& x) {
   if (p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
     a = rounded_to_tf32(c, a, room_a), b = rounded_to_tf32(c, b, room_b);
   host.matmul(c, {out, b, a, bias, aux, params});
+  if (p.sums_a()) host.reduce(c, {sums_a, a, {.op = ReduceOp::Sum, .dims = 1}});
 }
 
 double scalar(const Problem& p, const void* at) {

@@ -85,6 +85,23 @@ bool compile_file(const Folder& folder) {
   return error == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/// What tests want of a compilation: TAPIR_EMULATED_COMPILE_LOG, _HOLD and _REFUSE in README.md.
+void obey_settings(const std::string& name) {
+  const auto setting = [](const char* end) {
+    const char* const text = std::getenv((std::string("TAPIR_EMULATED_COMPILE_") + end).c_str());
+    return std::string(text ? text : "");
+  };
+  if (const std::string log = setting("LOG"); !log.empty()) {
+    const int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    const std::string line = name + '\n';
+    check_runtime(write(fd, line.data(), line.size()) == ssize_t(line.size()), "[fused] expected to write to {}", log);
+    close(fd);
+  }
+  const std::string hold = setting("HOLD");
+  for (int i = 0; i < 6000 && access(hold.c_str(), F_OK) == 0; ++i) usleep(10000);
+  check_internal(setting("REFUSE").empty(), "[fused] NVRTC: error 6: refused");
+}
+
 }  // namespace
 
 namespace nvrtc {
@@ -109,6 +126,7 @@ const std::string& version() {
   return *text;
 }
 std::string compile(const std::string& text, const std::string& name, int) {
+  obey_settings(name);
   const Folder folder;
   write_file(folder.path + "/kernel.cpp", text + "TAPIR_MODULE(tapir::cuda_kernels::" + name + "_types::" + name +
                                               ")\nTAPIR_MODULE_TEXT(\"fused" + operations_of(text) + "\")\n");
