@@ -113,13 +113,14 @@ TEST_CASE("gradients in the arena: a replay needs no more memory than an eager s
   const auto peak_of = [](const CompileOptions& options) {
     const int64_t before = memory_stats().allocated;
     Training t(options);
-    for (int i = 0; i < 10; ++i) t.run(i, 256);
-    const auto [x, y] = Training::batch(10, 256);
+    for (int i = 0; i < 10; ++i) t.run(i, 1024);
+    const auto [x, y] = Training::batch(10, 1024);
     const int64_t inputs = x.numel() * 4 + y.numel() * 8;
     reset_peak_memory_stats();
     t.step(x, y);
     return memory_stats().max_allocated - before - inputs;
   };
   const int64_t eager = peak_of({.enabled = false});
-  CHECK(double(peak_of({.verify = 0})) <= 1.02 * double(eager));  // blocks of the arena begin on borders of 64 bytes
+  // Rows are so many that kernels' scratch memory, which comes on top of the whole arena, counts little in every build.
+  CHECK(peak_of({.verify = 0}) <= eager);
 }
