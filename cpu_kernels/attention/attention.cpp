@@ -16,6 +16,7 @@
 #include "../matmul/gemm.h"
 #include "../matmul/gemv.h"
 #include "../moments.h"
+#include "../pieces.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -131,11 +132,8 @@ template <class T> class Forward {
     const int64_t blocks = (e_.queries + e_.rows - 1) / e_.rows, total = e_.batch * e_.heads * blocks;
     const int64_t size = up(
         e_.rows * (e_.depth + 2 * e_.columns + e_.wide_width + 2) + e_.columns * std::max(e_.depth, e_.wide_width), 16);
-    C* memory = ctx.scratch_of<C>(std::min<int64_t>(get_num_threads(), total) * size);
-    std::atomic<int64_t> next{0};
     const int64_t work = e_.rows * std::max<int64_t>(1, e_.keys) * (e_.depth + e_.width + 8);
-    parallel_for(total, std::max<int64_t>(1, (1 << 18) / work), [&](int64_t first, int64_t last) {
-      C* own = memory + next++ * size;
+    for_pieces<C>(ctx, total, std::max<int64_t>(1, (1 << 18) / work), size, [&](C* own, int64_t first, int64_t last) {
       for (int64_t at = first; at < last; ++at)
         block(own, at / blocks / e_.heads, at / blocks % e_.heads, at % blocks * e_.rows);
     });
@@ -146,11 +144,8 @@ template <class T> class Forward {
 
   void run_rows(Context& ctx) {
     const int64_t total = e_.batch * e_.heads * e_.queries, size = up(e_.keys + e_.depth + e_.width, 16);
-    C* memory = ctx.scratch_of<C>(std::min<int64_t>(get_num_threads(), total) * size);
-    std::atomic<int64_t> next{0};
     const int64_t work = std::max<int64_t>(1, e_.keys) * (e_.depth + e_.width + 8);
-    parallel_for(total, std::max<int64_t>(1, (1 << 17) / work), [&](int64_t first, int64_t last) {
-      C* own = memory + next++ * size;
+    for_pieces<C>(ctx, total, std::max<int64_t>(1, (1 << 17) / work), size, [&](C* own, int64_t first, int64_t last) {
       for (int64_t at = first; at < last; ++at)
         one_row(own, at / e_.queries / e_.heads, at / e_.queries % e_.heads, at % e_.queries);
     });
@@ -230,10 +225,7 @@ template <class T> class Backward {
                                 e_.columns * (2 * e_.wide_depth + e_.wide_width) +
                                 e_.rows * 2 * (e_.wide_depth + e_.wide_width) + 3 * square,
                             16);
-    C* memory = ctx.scratch_of<C>(std::min<int64_t>(get_num_threads(), total) * size);
-    std::atomic<int64_t> next{0};
-    parallel_for(total, 1, [&](int64_t first, int64_t last) {
-      C* own = memory + next++ * size;
+    for_pieces<C>(ctx, total, 1, size, [&](C* own, int64_t first, int64_t last) {
       for (int64_t at = first; at < last; ++at) group(own, at / e_.groups, at % e_.groups);
     });
   }

@@ -153,8 +153,8 @@ template <class T> void run_gemm(Context& ctx, dnn::ConvPass pass, const dnn::Co
 }
 
 /// One pass in float32, float64 or bfloat16 over views of that dtype. bias: contiguous, in float32 (float64 for it) or absent.
-/// False: the library has no bfloat16 kernel for this shape.
-bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operand& x, const Operand& w,
+/// tiles: by Winograd's algorithm. False: the library has no bfloat16 kernel for this shape.
+bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, bool tiles, const Operand& x, const Operand& w,
          const Operand& y, V bias) {
   const DType dtype = x.view().dtype;
   if (dtype == kInt64)
@@ -162,8 +162,7 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operan
                         bias.as<int64_t>()),
            true;
   const bool last = x.image().channels_last && y.image().channels_last;
-  if (suits_winograd(dtype, s) &&
-      winograd(ctx, pass, s, x.view().as<float>(), w.view(), y.view().as<float>(), bias.as<float>())) {
+  if (tiles && winograd(ctx, pass, s, x.view().as<float>(), w.view(), y.view().as<float>(), bias.as<float>())) {
     if (pass == dnn::ConvPass::BackwardWeight && bias.defined())
       sum_pixels(ctx, bias.as<float>(), y.view().as<float>(), s.n * volume(s.out), s.o);
     return true;
@@ -182,15 +181,15 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operan
 /// A pass in `dtype`, or in float32 where the library has no kernel of that.
 void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, V x, V w, V y, V bias, const ConvParams& params) {
   const bool to_y = pass == dnn::ConvPass::Forward, to_x = pass == dnn::ConvPass::BackwardData, to_w = !to_y && !to_x;
-  const bool tiles = suits_winograd(dtype, conv_shape(x, w, y, params));
+  const dnn::ConvShape shape = conv_shape(x, w, y, params);
+  const bool tiles = suits_winograd(dtype, shape);
   const bool last = tiles || (to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y));
   const Operand xs(ctx, x, dtype, to_x, last, tiles), ws(ctx, w, dtype, to_w, false),
       ys(ctx, y, dtype, to_y, last, tiles);
   const DType sums = dtype == kBFloat16 ? kFloat32 : dtype;
   TensorView b;
   if (bias.defined()) b = to_w ? scratch_like(ctx, bias, sums) : dense(ctx, bias, sums);
-  if (!run(ctx, pass, conv_shape(x, w, y, params), xs, ws, ys, b))
-    return run_in(ctx, pass, kFloat32, x, w, y, bias, params);
+  if (!run(ctx, pass, shape, tiles, xs, ws, ys, b)) return run_in(ctx, pass, kFloat32, x, w, y, bias, params);
   for (const Operand* operand : {&xs, &ws, &ys}) operand->finish();
   if (to_w && bias.defined()) copy(ctx, {bias, b});
 }

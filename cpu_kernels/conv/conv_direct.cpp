@@ -6,9 +6,9 @@
 #include "conv_direct.h"
 
 #include <array>
-#include <atomic>
 #include <utility>
 
+#include "../pieces.h"
 #include "conv_gemm.h"
 
 namespace tapir::inline v0::cpu {
@@ -149,18 +149,15 @@ bool direct_backward_weight(Context& ctx, const dnn::ConvShape& shape, V dw, flo
 
   const int64_t groups = std::min(s.n, kMaxGroups), size = weights + s.o, room = g.pads ? volume(g.padded) * s.c : 0;
   float* sums = ctx.scratch_of<float>(groups * size);
-  float* rooms = ctx.scratch_of<float>(std::min<int64_t>(get_num_threads(), groups) * room);
-  std::atomic<int64_t> next{0};
-  parallel_for(groups, std::max<int64_t>(1, groups * 200000 / (s.n * volume(s.out) * weights)),
-               [&](int64_t first, int64_t last) {
-                 float* mine = rooms + next++ * room;
-                 for (int64_t i = first; i < last; ++i) {
-                   float* part = sums + i * size;
-                   std::fill_n(part, size, 0.f);
-                   for (int64_t n = s.n * i / groups; n < s.n * (i + 1) / groups; ++n)
-                     g.add_image(n, mine, part, dbias ? part + weights : nullptr);
-                 }
-               });
+  const int64_t grain = std::max<int64_t>(1, groups * 200000 / (s.n * volume(s.out) * weights));
+  for_pieces<float>(ctx, groups, grain, room, [&](float* mine, int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      float* part = sums + i * size;
+      std::fill_n(part, size, 0.f);
+      for (int64_t n = s.n * i / groups; n < s.n * (i + 1) / groups; ++n)
+        g.add_image(n, mine, part, dbias ? part + weights : nullptr);
+    }
+  });
 
   Field<float> w = field<float>(dw);
   std::rotate(w.at, w.at + s.spatial, w.at + 3);

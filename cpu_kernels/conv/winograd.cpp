@@ -4,7 +4,7 @@
 //   forward and data    y = A^T [ (G w G^T) . (B^T x B) ] A        x: 6 x 6 around the tile
 //   weight              dw = G^T [ sum over tiles of (B^T x B) . (A dy A^T) ] G
 // At each of the 36 points the sum over channels (tiles, for the weight) is a matrix product. The points are 0, +-a, +-1/a and infinity
-// with a = sqrt(1/2), whose rounding errors are some 2 times those of plain sums; the usual 0, 1, -1, 2, -2 gives 5. A value that is not
+// with a = sqrt(1/2), whose rounding errors are some 2 times those of plain sums (weight gradients: up to 5); the usual 0, 1, -1, 2, -2 gives 5. A value that is not
 // finite spreads over its tile, so results are looked at, and the pass is done otherwise where one is not finite.
 // Tiles go through in blocks that depend on the shape alone: the same bits for any number of threads.
 #include "winograd.h"
@@ -17,8 +17,8 @@
 
 #include "../../core/parallel.h"
 #include "../../core/winograd.h"
+#include "../pieces.h"
 #include "../vec.h"
-#include "conv_gemm.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -28,44 +28,43 @@ constexpr int kLane = kLanes<float>;
 constexpr int kTile = 4, kPoints = 6, kAll = kPoints * kPoints;
 constexpr int kRows = kVectorRegisters == 32 ? 12 : 6;  // of the register tile, by two vectors
 constexpr int kPanel = 2 * kLane;
-constexpr float a = 0.70710678118654752f, b = 1.41421356237309505f;
+constexpr float kHalfRoot = 0.70710678118654752f, kRoot = 1.41421356237309505f;  // the points: +-sqrt(1/2), +-sqrt(2)
+constexpr float kInner = -2.f / 3, kOuter = 1.f / 6;                             // of G at both
 
 // ---- the transforms of one direction ----
 
 /// B^T.
 inline void from_input(const F* x, F* v) {
-  const F even = x[4] - 2 * x[2], odd = a * (x[3] - 2 * x[1]);
-  const F even2 = x[4] - 0.5f * x[2], odd2 = b * (x[3] - 0.5f * x[1]);
+  const F even = x[4] - 2 * x[2], odd = kHalfRoot * (x[3] - 2 * x[1]);
+  const F even2 = x[4] - 0.5f * x[2], odd2 = kRoot * (x[3] - 0.5f * x[1]);
   v[0] = x[0] - 2.5f * x[2] + x[4], v[5] = x[1] - 2.5f * x[3] + x[5];
   v[1] = even + odd, v[2] = even - odd, v[3] = even2 + odd2, v[4] = even2 - odd2;
 }
 /// A^T.
 inline void to_output(const F* m, F* y) {
   const F sum = m[1] + m[2], difference = m[1] - m[2], sum2 = m[3] + m[4], difference2 = m[3] - m[4];
-  y[0] = m[0] + sum + sum2, y[1] = a * difference + b * difference2;
-  y[2] = 0.5f * sum + 2 * sum2, y[3] = (0.5f * a) * difference + (2 * b) * difference2 + m[5];
+  y[0] = m[0] + sum + sum2, y[1] = kHalfRoot * difference + kRoot * difference2;
+  y[2] = 0.5f * sum + 2 * sum2, y[3] = (0.5f * kHalfRoot) * difference + (2 * kRoot) * difference2 + m[5];
 }
 /// A.
 inline void from_output(const F* y, F* n) {
-  const F even = y[0] + 0.5f * y[2], odd = a * y[1] + (0.5f * a) * y[3];
-  const F even2 = y[0] + 2 * y[2], odd2 = b * y[1] + (2 * b) * y[3];
+  const F even = y[0] + 0.5f * y[2], odd = kHalfRoot * y[1] + (0.5f * kHalfRoot) * y[3];
+  const F even2 = y[0] + 2 * y[2], odd2 = kRoot * y[1] + (2 * kRoot) * y[3];
   n[0] = y[0], n[5] = y[3];
   n[1] = even + odd, n[2] = even - odd, n[3] = even2 + odd2, n[4] = even2 - odd2;
 }
 /// G.
 inline void from_weight(const F* w, F* u) {
-  constexpr float third = -2.f / 3, sixth = 1.f / 6;
-  const F even = third * (w[0] + 0.5f * w[2]), odd = (third * a) * w[1];
-  const F even2 = sixth * (w[0] + 2 * w[2]), odd2 = (sixth * b) * w[1];
+  const F even = kInner * (w[0] + 0.5f * w[2]), odd = (kInner * kHalfRoot) * w[1];
+  const F even2 = kOuter * (w[0] + 2 * w[2]), odd2 = (kOuter * kRoot) * w[1];
   u[0] = w[0], u[5] = w[2];
   u[1] = even + odd, u[2] = even - odd, u[3] = even2 + odd2, u[4] = even2 - odd2;
 }
 /// G^T.
 inline void to_weight(const F* s, F* w) {
-  constexpr float third = -2.f / 3, sixth = 1.f / 6;
-  const F sum = third * (s[1] + s[2]), sum2 = sixth * (s[3] + s[4]);
+  const F sum = kInner * (s[1] + s[2]), sum2 = kOuter * (s[3] + s[4]);
   w[0] = s[0] + sum + sum2, w[2] = 0.5f * sum + 2 * sum2 + s[5];
-  w[1] = (third * a) * (s[1] - s[2]) + (sixth * b) * (s[3] - s[4]);
+  w[1] = (kInner * kHalfRoot) * (s[1] - s[2]) + (kOuter * kRoot) * (s[3] - s[4]);
 }
 
 /// Both directions: to[i * Out + j] of from(i, j), In x In of them.
@@ -189,16 +188,29 @@ void transform_input(const Images& x, const Grid& g, int64_t t, Padding padding,
 
 // ---- forward, and the data gradient as a forward pass of dy with the weight turned ----
 
-/// (G w G^T) of w (9, from, to): at each point, panels of `to` with `from` as their slow axis.
-void transform_weight(const float* w, int64_t from, int64_t to, float* u, int64_t step) {
-  parallel_for(from, std::max<int64_t>(1, 8192 / to), [&](int64_t first, int64_t last) {
-    for (int64_t c = first; c < last; ++c)
-      for (int64_t o = 0; o < to; o += kLane) {
-        const float* at = w + c * to + o;
-        float* place = u + (o / kPanel * from + c) * kPanel + o % kPanel;
-        transform<3, kPoints, from_weight>([&](int i) { return load(at + i * from * to); },
-                                           [&](int i, F f) { store(place + i * step, f); });
+/// A weight (3 x 3, from, to) of any strides.
+struct Weight {
+  const float* data;
+  int64_t from, to, from_step, to_step, row, column;
+  const float* at(int k, int64_t c, int64_t o) const {
+    return data + k / 3 * row + k % 3 * column + c * from_step + o * to_step;
+  }
+};
+
+/// (G w G^T): at each point, panels of `to` with `from` as their slow axis.
+void transform_weight(const Weight& w, float* u, int64_t step) {
+  parallel_for(w.to / kLane * w.from, 512, [&](int64_t first, int64_t last) {
+    for (int64_t at = first; at < last; ++at) {
+      const int64_t c = at % w.from, o = at / w.from * kLane;
+      alignas(64) float lines[9][kLane];
+      for (int k = 0; k < 9; ++k) {
+        const float* from = w.at(k, c, o);
+        for (int64_t lane = 0; lane < kLane; ++lane) lines[k][lane] = from[lane * w.to_step];
       }
+      float* place = u + (o / kPanel * w.from + c) * kPanel + o % kPanel;
+      transform<3, kPoints, from_weight>([&](int i) { return load(lines[i]); },
+                                         [&](int i, F f) { store(place + i * step, f); });
+    }
   });
 }
 
@@ -208,13 +220,13 @@ struct Forward {
   Padding padding;
   const float *u, *bias;
   int64_t u_step, block, part;  // tiles that are worked on at once, and channels of y
+  std::atomic<bool>& finite;    // are all results?
 
   int64_t v_step() const { return apart(block * x.channels); }
   int64_t m_step() const { return apart(block * part); }
   int64_t room() const { return kAll * (v_step() + m_step()) + std::max(x.channels, y.channels); }
 
-  /// A sum that is finite where all results are.
-  float run(int64_t first, int64_t last, float* memory) const {
+  void run(int64_t first, int64_t last, float* memory) const {
     float *const v = memory, *const m = v + kAll * v_step(), *const spare = m + kAll * m_step();
     const int64_t count = last - first;
     std::fill_n(spare, x.channels, 0.f);
@@ -223,6 +235,7 @@ struct Forward {
     F check{};
     for (int64_t o = 0; o < y.channels; o += part) {
       const int64_t width = std::min(part, y.channels - o);
+      const Images to{y.data + o, y.height, y.width, y.channels};
       for (int64_t i = 0; i < kAll; ++i)
         multiply_all({.depth = x.channels,
                       .a = v + i * v_step(),
@@ -236,52 +249,43 @@ struct Forward {
                      count, width, x.channels * kPanel);
       for (int64_t t = 0; t < count; ++t) {
         float* at[kTile * kTile];
-        y.find<kTile>(grid, first + t, spare - o, at);
+        to.find<kTile>(grid, first + t, spare, at);
         for (int64_t c = 0; c < width; c += kLane) {
           const float* from = m + t * width + c;
           const F add = bias ? load(bias + o + c) : F{};
           transform<kPoints, kTile, to_output>(
               [&](int i) { return load(from + i * m_step()); },
-              [&](int i, F f) { store(at[i] + o + c, f + add), check += (f + add) * 0.f; });
+              [&](int i, F f) { store(at[i] + c, f + add), check += (f + add) * 0.f; });
         }
       }
     }
-    return sum_lanes<float>(check);
+    if (!std::isfinite(sum_lanes<float>(check))) finite = false;
   }
 };
 
-/// Tiles of a block: those of `floats` numbers a tile that the second cache holds, a multiple of kRows.
+/// Tiles of a block: those of `floats` numbers a tile that the second cache holds, so that each thread has as many blocks. A tile's result
+/// is the same in each.
 int64_t block_of(int64_t floats, int64_t tiles) {
-  const int64_t fits = (int64_t(160) << 10) / floats / kRows * kRows;
-  return std::min(std::clamp<int64_t>(fits, 2 * kRows, 8 * kRows), (tiles + kRows - 1) / kRows * kRows);
+  const int64_t fits = std::clamp<int64_t>((int64_t(160) << 10) / floats / kRows * kRows, 2 * kRows, 8 * kRows);
+  const int64_t threads = threads_here(), blocks = ((tiles + fits - 1) / fits + threads - 1) / threads * threads;
+  return (tiles + blocks - 1) / blocks;
 }
 
-/// w9: (9, channels of x, channels of y).
-bool forward(Context& ctx, const Images& x, const Images& y, int64_t images, Padding padding, const float* w9,
+bool forward(Context& ctx, const Images& x, const Images& y, int64_t images, Padding padding, const Weight& w,
              const float* bias) {
-  Forward f{.x = x,
-            .y = y,
-            .grid = grid_of(images, y.height, y.width),
-            .padding = padding,
-            .u = nullptr,
-            .bias = bias,
-            .u_step = 0,
-            .block = 0,
-            .part = std::min<int64_t>(y.channels, 4 * kPanel)};
-  f.block = block_of(kAll * (x.channels + f.part), f.grid.tiles());
-  const int64_t panels = (y.channels + kPanel - 1) / kPanel;
-  f.u_step = apart(panels * kPanel * x.channels);
-  float* const u = ctx.scratch_of<float>(kAll * f.u_step);
-  transform_weight(w9, x.channels, y.channels, u, f.u_step), f.u = u;
-  const int64_t blocks = (f.grid.tiles() + f.block - 1) / f.block, room = (f.room() + 15) / 16 * 16;
-  float* const rooms = ctx.scratch_of<float>(std::min<int64_t>(get_num_threads(), blocks) * room);
-  std::atomic<int64_t> next{0};
+  const int64_t part = std::min<int64_t>(y.channels, 4 * kPanel), panels = (y.channels + kPanel - 1) / kPanel;
+  const Grid grid = grid_of(images, y.height, y.width);
+  const int64_t block = block_of(kAll * (x.channels + part), grid.tiles());
+  const int64_t u_step = apart(panels * kPanel * x.channels);
+  float* const u = ctx.scratch_of<float>(kAll * u_step);
+  transform_weight(w, u, u_step);
   std::atomic<bool> finite{true};
-  parallel_for(blocks, 1, [&](int64_t first, int64_t last) {
-    float* const mine = rooms + next++ * room;
-    for (int64_t i = first; i < last; ++i)
-      if (!std::isfinite(f.run(i * f.block, std::min((i + 1) * f.block, f.grid.tiles()), mine))) finite = false;
-  });
+  const Forward f{x, y, grid, padding, u, bias, u_step, block, part, finite};
+  for_pieces<float>(ctx, (grid.tiles() + block - 1) / block, 1, f.room(),
+                    [&](float* room, int64_t first, int64_t last) {
+                      for (int64_t i = first; i < last && finite; ++i)
+                        f.run(i * block, std::min((i + 1) * block, grid.tiles()), room);
+                    });
   return finite;
 }
 
@@ -299,11 +303,9 @@ bool write_weight(Context& ctx, const float* s, int64_t s_step, int64_t c, int64
     if (!std::isfinite(sum_lanes<float>(check))) finite = false;
   });
   if (!finite) return false;
-  TensorView to = dw;
-  to.rank = 4;
-  TensorView from = to;
+  TensorView from = dw;
   from.data = w9, from.strides[0] = 1, from.strides[1] = o, from.strides[2] = 3 * c * o, from.strides[3] = c * o;
-  copy(ctx, {to, from});
+  copy(ctx, {dw, from});
   return true;
 }
 
@@ -356,25 +358,22 @@ bool suits_winograd(DType dtype, const dnn::ConvShape& s) {
     return false;
   for (int d = 0; d < 2; ++d)
     if (s.kernel[d] != 3 || s.stride[d] != 1 || s.dilation[d] != 1 || s.padding[d] > 2) return false;
-  const int64_t tiles = grid_of(s.n, s.out[0], s.out[1]).tiles();
-  return tiles >= 24 && 2 * s.n * s.out[0] * s.out[1] >= tiles * kTile * kTile;
+  // The transformed weight, 36 c o numbers, is written and read for each pass, and must be memory that a program can spare: 72 MiB at most.
+  const int64_t tiles = grid_of(s.n, s.out[0], s.out[1]).tiles(), pixels = s.n * s.out[0] * s.out[1], pairs = s.c * s.o;
+  return pairs <= int64_t(1) << 19 && tiles >= 32 + (pairs >> 13) && pixels * pairs >= 1'000'000 &&
+         10 * pixels >= 6 * tiles * kTile * kTile;
 }
 
 bool winograd(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, float* x, V w, float* y, const float* bias) {
   const Images in{x, s.in[0], s.in[1], s.c}, out{y, s.out[0], s.out[1], s.o};
   const Padding padding{s.padding[0], s.padding[1]};
   if (pass == dnn::ConvPass::BackwardWeight) return backward_weight(ctx, in, out, s.n, padding, w);
-  const bool turned = pass == dnn::ConvPass::BackwardData;  // by 180 degrees, from y to x
-  const int64_t size = s.c * s.o, from = turned ? s.o : s.c, to = size / from;
-  float* const w9 = ctx.scratch_of<float>(9 * size);  // (9, from, to)
-  for (int64_t k = 0; k < 9; ++k) {
-    const int64_t q = turned ? 8 - k : k;
-    copy(ctx, {matrix_of(w9 + k * size, from, to, to, 1),
-               matrix_of(w.as<float>() + q / 3 * w.strides[2] + q % 3 * w.strides[3], from, to,
-                         w.strides[turned ? 0 : 1], w.strides[turned ? 1 : 0])});
-  }
-  return turned ? forward(ctx, out, in, s.n, {2 - padding.top, 2 - padding.left}, w9, nullptr)
-                : forward(ctx, in, out, s.n, padding, w9, bias);
+  const float* const data = w.as<float>();
+  const int64_t *const steps = w.strides, row = steps[2], column = steps[3];
+  if (pass == dnn::ConvPass::Forward)
+    return forward(ctx, in, out, s.n, padding, {data, s.c, s.o, steps[1], steps[0], row, column}, bias);
+  const Weight turned{data + 2 * (row + column), s.o, s.c, steps[0], steps[1], -row, -column};  // by 180 degrees
+  return forward(ctx, out, in, s.n, {2 - padding.top, 2 - padding.left}, turned, nullptr);
 }
 
 }  // namespace tapir::inline v0::cpu

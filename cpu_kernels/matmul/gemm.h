@@ -5,10 +5,9 @@
 // in order: A in panels of kRows rows, B in panels of kColumns columns, each panel with k as its slow axis. Tile sizes depend on
 // the shape alone and every element is summed in the order of k, so results are the same for any number of threads.
 #include <algorithm>
-#include <atomic>
 
 #include "../../core/backend.h"
-#include "../../core/parallel.h"
+#include "../pieces.h"
 #include "../vec.h"
 
 namespace tapir::inline v0::cpu {
@@ -91,13 +90,9 @@ template <class Acc, class PackA, class PackB, class Store> void packed_gemm(Con
   using P = Panel<Acc>;
   const Tiling t = tiling<Acc>(batch, m, n);
   const int64_t total = batch * t.row_tiles * t.column_tiles, depth = std::min(k, P::kDepth);
-  const int64_t workers = std::min<int64_t>(get_num_threads(), total);
-  const int64_t size = t.rows * t.columns + (t.rows + t.columns) * depth, padded = (size + 15) / 16 * 16;
-  Acc* memory = ctx.scratch_of<Acc>(workers * padded);
-  std::atomic<int64_t> next{0};
-  const int64_t tile_work = t.rows * t.columns * k;
-  parallel_for(total, std::max<int64_t>(1, (1 << 18) / tile_work), [&](int64_t first, int64_t last) {
-    Acc* c = memory + next++ * padded;
+  const int64_t size = t.rows * t.columns + (t.rows + t.columns) * depth, tile_work = t.rows * t.columns * k;
+  const int64_t grain = std::max<int64_t>(1, (1 << 18) / tile_work);
+  for_pieces<Acc>(ctx, total, grain, size, [&](Acc* c, int64_t first, int64_t last) {
     Acc *a = c + t.rows * t.columns, *b = a + t.rows * depth;
     for (int64_t tile = first; tile < last; ++tile) {
       const int64_t i0 = tile / t.column_tiles % t.row_tiles * t.rows, rows = std::min(t.rows, m - i0);

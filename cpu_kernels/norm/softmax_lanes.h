@@ -1,6 +1,6 @@
 #pragma once
-#include "../../core/parallel.h"
 #include "../moments.h"
+#include "../pieces.h"
 
 // Note [Lanes]
 // Softmax and cross entropy work on lanes: the elements along one dimension. There are two ways through memory. A long lane is
@@ -21,14 +21,10 @@ inline int64_t tile_width(int64_t size, int64_t bytes) {
 template <class C, int K, class F>
 void for_lanes(Context& ctx, const Walk<K>& walk, int64_t size, int64_t elements, F&& f) {
   const int64_t grain = std::max<int64_t>(1, kLaneGrain / std::max<int64_t>(1, size)), total = walk.total;
-  const int64_t pieces = total <= grain ? 1 : std::min<int64_t>((total + grain - 1) / grain, get_num_threads());
-  C* const buffers = elements ? ctx.scratch_of<C>(elements * pieces) : nullptr;
-  parallel_for(pieces, 1, [&](int64_t first, int64_t last) {
-    for (int64_t p = first; p < last; ++p)
-      walk.run(total * p / pieces, total * (p + 1) / pieces,
-               [&](int64_t position, int64_t n, const std::array<int64_t, size_t(K)>& at) {
-                 f(elements ? buffers + elements * p : nullptr, position, n, at);
-               });
+  for_pieces<C>(ctx, total, grain, elements, [&](C* buffer, int64_t first, int64_t last) {
+    walk.run(first, last, [&](int64_t position, int64_t n, const std::array<int64_t, size_t(K)>& at) {
+      f(buffer, position, n, at);
+    });
   });
 }
 

@@ -1,9 +1,9 @@
 // Integer products of 8-bit rows. A few rows: dot products with the weights where they lie. Many: panels of columns are repacked, which
 // costs a few rows' time, and multiplied without a sum across lanes. In both, the sums of the weights, which zero points need, come from
 // products with ones.
-#include <atomic>
 
 #include "../../core/parallel.h"
+#include "../pieces.h"
 #include "quant_dot.h"
 #include "quant_product.h"
 
@@ -163,12 +163,10 @@ template <int R> void panel_rows(const QuantProduct& p, const Rows& a, int64_t i
 void many_rows(Context& ctx, const QuantProduct& p, const Rows& a) {
   constexpr int kRows = 12;
   const int64_t panels = (p.n + kPanel - 1) / kPanel, size = a.stride * kPanel;
-  int8_t* memory = ctx.scratch_of<int8_t>(std::min<int64_t>(get_num_threads(), panels) * size);
   uint8_t* ones = ctx.scratch_of<uint8_t>(a.stride);
   std::fill_n(ones, a.stride, uint8_t(1));
-  std::atomic<int64_t> next{0};
-  parallel_for(panels, std::max<int64_t>(1, (1 << 18) / (kPanel * p.k * p.m)), [&](int64_t first, int64_t last) {
-    int8_t* panel = memory + next++ * size;
+  const int64_t grain = std::max<int64_t>(1, (1 << 18) / (kPanel * p.k * p.m));
+  for_pieces<int8_t>(ctx, panels, grain, size, [&](int8_t* panel, int64_t first, int64_t last) {
     alignas(64) int32_t of_weights[kPanel];
     for (int64_t at = first; at < last; ++at) {
       const int64_t j = at * kPanel;

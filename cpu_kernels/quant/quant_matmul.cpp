@@ -2,6 +2,7 @@
 // at the speed of memory; many: the float product of widened panels), or 8-bit activations and an integer product (quant_integer.cpp).
 #include "../matmul/gemm.h"
 #include "../pack.h"
+#include "../pieces.h"
 #include "quant_dot.h"
 #include "quant_product.h"
 
@@ -168,10 +169,8 @@ template <int R> void panel_rows(const Product& p, int64_t i, int64_t j, const f
 void many_rows(Context& ctx, const Product& p) {
   constexpr int kRows = P::kRows;
   const int64_t panels = (p.n + P::kColumns - 1) / P::kColumns, size = P::kColumns * p.k;
-  float* memory = ctx.scratch_of<float>(std::min<int64_t>(get_num_threads(), panels) * size);
-  std::atomic<int64_t> next{0};
-  parallel_for(panels, std::max<int64_t>(1, (1 << 18) / (size * p.m)), [&](int64_t first, int64_t last) {
-    float* panel = memory + size * next++;
+  const int64_t grain = std::max<int64_t>(1, (1 << 18) / (size * p.m));
+  for_pieces<float>(ctx, panels, grain, size, [&](float* panel, int64_t first, int64_t last) {
     for (int64_t at = first; at < last; ++at) {
       const int64_t j = at * P::kColumns;
       widen_panel(p, j, panel);

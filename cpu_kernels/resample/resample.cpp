@@ -4,6 +4,7 @@
 
 #include "../../core/dispatch.h"
 #include "../moments.h"
+#include "../pieces.h"
 #include "../pool/pool_window.h"
 
 namespace tapir::inline v0::cpu {
@@ -205,12 +206,8 @@ template <class T> void run_rows(Context& ctx, const Resampler<T>& r, int64_t im
   const int64_t rows = images * (r.inside ? 1 : r.channels) * r.taps[0].out * r.taps[1].out;
   const int64_t work = r.width() * (r.taps[2].count + r.slots());
   const int64_t grain = std::max<int64_t>(1, 4 * kRowGrain / std::max<int64_t>(1, work));
-  const int64_t pieces = rows <= grain ? 1 : std::min<int64_t>((rows + grain - 1) / grain, get_num_threads());
-  const int64_t each = (r.buffer() + 15) / 16 * 16;
-  C* const memory = ctx.scratch_of<C>(each * pieces);
-  parallel_for(pieces, 1, [&](int64_t first, int64_t last) {
-    for (int64_t p = first; p < last; ++p) r.rows(rows * p / pieces, rows * (p + 1) / pieces, memory + each * p);
-  });
+  for_pieces<C>(ctx, rows, grain, r.buffer(),
+                [&](C* memory, int64_t first, int64_t last) { r.rows(first, last, memory); });
 }
 
 ResampleAxis axis_of(const ResampleParams& p, int64_t d, int64_t in, int64_t out) {

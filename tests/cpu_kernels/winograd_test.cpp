@@ -4,8 +4,11 @@
 
 #include <tapir/tapir.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 using namespace tapir;
 using tapir_tests::same_bits;
@@ -23,8 +26,8 @@ struct Case {
   Dims padding;
 };
 const Case kCases[] = {
-    {5, 32, 7, 9, 48, {1, 1}},                                 // tiles that are cut, channels that are no whole panel
-    {2, 48, 16, 20, 32, {0, 0}},   {6, 32, 5, 4, 32, {2, 2}},  // more padding than an output needs
+    {24, 32, 7, 9, 48, {1, 1}},                                 // tiles that are cut, channels that are no whole panel
+    {4, 48, 16, 20, 32, {0, 0}},   {32, 32, 5, 4, 32, {2, 2}},  // more padding than an output needs
     {4, 80, 12, 13, 32, {1, 0}},   {2, 32, 16, 18, 80, {0, 2}},
     {2, 160, 20, 19, 144, {1, 1}},  // several parts of the channels
     {70, 32, 4, 4, 64, {1, 1}},     // several blocks of tiles
@@ -99,6 +102,24 @@ TEST_CASE("winograd: the same bits for any number of threads", "[isa]") {
   set_num_threads(before);
 }
 
+TEST_CASE("winograd: settings may change in another thread meanwhile") {
+  const Case k{4, 64, 32, 32, 64, {1, 1}};
+  const Operands o(k);
+  const int before = get_num_threads();
+  const Allow restored(true);
+  const Tensor expected = conv2d(o.x, o.w, o.b, {.padding = k.padding});
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    for (int i = 0; !stop; ++i) set_num_threads(i % 2 ? 1 : 16), backends::cpu::set_allow_winograd(i % 4 < 2);
+  });
+  double worst = 0;
+  for (int i = 0; i < 50; ++i)
+    worst = std::max(worst, largest(conv2d(o.x, o.w, o.b, {.padding = k.padding}) - expected));
+  stop = true, other.join();
+  set_num_threads(before);
+  CHECK(worst < 1e-4);
+}
+
 TEST_CASE("winograd: what is not finite stays where it belongs", "[isa]") {
   const Case& k = kCases[0];
   const float huge = 3e38f, inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
@@ -131,7 +152,7 @@ TEST_CASE("winograd: a network learns the same", "[isa]") {
     nn::Sequential net(nn::Conv2d(32, 32, 3, {.padding = 1}), nn::BatchNorm2d(32), nn::ReLU(),
                        nn::Conv2d(32, 32, 3, {.padding = 1}), nn::ReLU(), nn::Flatten(), nn::Linear(32 * 64, 4));
     optim::SGD opt(net.parameters(), {.lr = 0.002, .momentum = 0.9});
-    const Tensor x = randn({8, 32, 8, 8}), labels = randint(0, 4, {8});
+    const Tensor x = randn({16, 32, 8, 8}), labels = randint(0, 4, {16});
     Tensor loss;
     for (int i = 0; i < 10; ++i) {
       opt.zero_grad();
