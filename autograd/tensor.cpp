@@ -40,8 +40,8 @@ bool Tensor::is_leaf() const { return !has_producer(*this); }
 const Tensor& Tensor::grad() const {
   static const Tensor none;
   const TapeMeta* meta = TapeMeta::find(*this);
+  if (modes.recorder) modes.recorder->gradient_asked(*this, meta ? meta->grad : none);
   if (!meta) return none;
-  if (modes.recorder && meta->grad.defined()) modes.recorder->gradient_asked(*this, meta->grad);
   return meta->retained ? *meta->retained : meta->grad;
 }
 

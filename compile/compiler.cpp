@@ -474,7 +474,6 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
 /// Runs a call that could be replayed, and sees whether it still does the same.
 void check_call(CompilerState& state, CompileEntry& e, CompileCall& call) {
   using Clock = std::chrono::steady_clock;
-  state.held.release();
   e.replay->release_memory();
   if (e.backward) e.backward->release_memory();
   const auto start = Clock::now();
@@ -483,17 +482,19 @@ void check_call(CompilerState& state, CompileEntry& e, CompileCall& call) {
   if (e.replay) e.checks->made(std::chrono::duration<double>(Clock::now() - start).count());
 }
 
-/// Are the arguments such as the program takes, and are its kernels and its memory there?
-bool can_run(CompilerState& state, CompileEntry& e, const CompileCall& call) {
-  if (!e.replay || !e.replay->apart(call.inputs)) return false;
+enum class Way : uint8_t { AsItIs, Check, Replay };  // how a call goes that has a program
+/// AsItIs where the arguments are not such as the program takes, or its kernels or its memory are not there.
+Way way_of(CompilerState& state, CompileEntry& e, const CompileCall& call) {
+  if (!e.replay || !e.replay->apart(call.inputs)) return Way::AsItIs;
   try {
-    if (!is_ready(e)) return false;
-    e.replay->take_memory();
-    return true;
+    if (!is_ready(e)) return Way::AsItIs;
+    if (e.checks->due()) return Way::Check;  // before gradients of the last call make room: this one may look at them
+    e.replay->make_room();
+    return Way::Replay;
   } catch (const std::exception& error) {  // no memory, or no kernel
     give_up(e, error.what());
     warn_eager(state, e.why);
-    return false;
+    return Way::AsItIs;
   }
 }
 
@@ -541,12 +542,11 @@ void Compiler::call(CompileCall& call) {
   if (!e) return call.run({});
   e->last_used = state.calls;
   if (!e->eager && !e->replay) return record(state, *e, call);
-  if (!can_run(state, *e, call)) {
-    state.held.release();
-    return call.run({});
-  }
   const Released after{state.held};
-  if (e->checks->due()) return check_call(state, *e, call);
+  const Way way = way_of(state, *e, call);
+  if (way != Way::Replay) state.held.release();
+  if (way == Way::Check) return check_call(state, *e, call);
+  if (way == Way::AsItIs) return call.run({});
   std::vector<Tensor> outputs;
   const ir::RandomState random{default_generator().seed(), default_generator().offset()};
   e->replay->run(call.inputs, outputs);

@@ -203,8 +203,11 @@ void ProgramRecorder::object_asked(detail::Stamp& stamp) {
   retain(&stamp);
   notes.objects.push_back({detail::Handle<detail::Stamp>(&stamp), stamp.flag});
 }
+/// That there is none is a fact that host code may act on; one that is there is noted where a kernel reads it, or where it changes.
 void ProgramRecorder::gradient_asked(const Tensor& leaf, const Tensor& gradient) {
-  if (!is_noted(leaf)) asked[gradient.impl().storage.get()] = leaf;
+  if (is_noted(leaf)) return;
+  if (gradient.defined()) asked[gradient.impl().storage.get()] = leaf;
+  else if (leaf.defined()) gradient_changes(leaf, false);
 }
 
 /// Before the first change of a leaf's gradient.
@@ -212,9 +215,10 @@ void ProgramRecorder::gradient_changes(const Tensor& x, bool replaced) {
   if (x.numel() == 0 || !x.is_leaf() || is_noted(x)) return;
   const int i = find(x.data_ptr());
   if (i >= 0 && program.blocks[size_t(i)].kind != Block::Kind::Outside) return;  // made in here
+  const tapir::ScopedMode<detail::Recorder*> quiet{modes.recorder, nullptr};
   const Tensor& g = x.grad();
-  if (g.defined()) asked.erase(g.impl().storage.get());
-  const bool used = g.defined() && find(g.data_ptr()) >= 0;
+  const bool looked_at = g.defined() && asked.erase(g.impl().storage.get()) > 0;
+  const bool used = looked_at || (g.defined() && find(g.data_ptr()) >= 0);
   Notes::GradSlot slot{.leaf = x, .relevant = !replaced || used, .had = g.defined()};
   if (slot.relevant && slot.had) slot.start = view_of(g);
   notes.grads.push_back(std::move(slot));

@@ -298,6 +298,12 @@ bool Replay::apart(std::span<const Tensor> arguments) const {
 
 // ---- a run ----
 
+/// Is it the tensor that a run made, or one like it? Who holds a gradient may change its shape, or have it recorded.
+static bool is_as_made(const Tensor& g, const View& v) {
+  return g.shape() == v.shape && g.strides() == v.strides && g.storage_offset() == v.offset && g.dtype() == v.dtype &&
+         g.device() == v.device && !g.requires_grad();
+}
+
 /// Does nobody hold the pool's memory but this program, and the leaves whose gradients it set?
 bool Replay::reusable(const Pool& pool) const {
   if (!pool.storage) return false;
@@ -305,7 +311,8 @@ bool Replay::reusable(const Pool& pool) const {
   for (size_t i : pool.slots) {
     const WeakTensor& current = slots_[i].current;
     if (!current.alive()) continue;
-    if (r_.grads[i].relevant || !r_.grads[i].leaf->grad().is_same(*current) || current->impl().refs.load() != 1)
+    if (r_.grads[i].relevant || !r_.grads[i].leaf->grad().is_same(*current) || current->impl().refs.load() != 1 ||
+        !is_as_made(*current, r_.grads[i].end))
       return false;
     gradients += current->impl().storage.get() == pool.storage.get();
   }
@@ -319,39 +326,38 @@ void Replay::keep_gradients() {
     const size_t i = pool.slots[0];
     const View& end = r_.grads[i].end;
     const Tensor& g = r_.grads[i].leaf->grad();
-    if (r_.grads[i].relevant || !g.defined() || g.requires_grad() || g.impl().refs.load() != 1) continue;
+    if (r_.grads[i].relevant || !g.defined() || g.impl().refs.load() != 1 || !is_as_made(g, end)) continue;
     const StoragePtr& memory = g.impl().storage;
     if (memory->refs.load() != 1 || memory->read_only || root_of(memory.get()) != memory.get() ||
-        memory->bytes != r_.program.blocks[size_t(pool.block)].bytes || g.storage_offset() != end.offset ||
-        !(g.shape() == end.shape && g.strides() == end.strides) || g.dtype() != end.dtype || g.device() != end.device)
+        memory->bytes != r_.program.blocks[size_t(pool.block)].bytes)
       continue;
     slots_[i].current = WeakTensor(g);
     pool.set(memory);
   }
 }
 
-/// Gradients of the arena are not there while a run works in it; `others`: those in other memory.
-void Replay::clear_gradients(bool others) {
-  for (size_t i = 0; i < slots_.size(); ++i) {
+/// Where somebody holds a gradient of the arena, that is his now, and from here on gradients lie apart.
+void Replay::leave_kept_arena() {
+  const auto kept = [&](const Pool& pool) { return pool.inside && pool.storage && !reusable(pool); };
+  if (std::none_of(pools_.begin(), pools_.end(), kept)) return;
+  check_internal(!hands_over_, "[compile] expected no gradients beside results that are handed over");
+  stays_.assign(stays_.size(), false);
+  for (Pool& pool : pools_)
+    if (std::exchange(pool.inside, false)) pool.set({});
+  prepared_at_ = 0;
+  make_schedule();
+}
+
+void Replay::make_room() {
+  leave_kept_arena();
+  for (size_t i = 0; i < slots_.size(); ++i) {  // gradients that lie elsewhere: the run will not need them
     const Slot& slot = slots_[i];
     const WeakTensor& leaf = r_.grads[i].leaf;
     if (slot.pool < 0 || !pools_[size_t(slot.pool)].inside) continue;
     const bool own = pools_[size_t(slot.pool)].storage && slot.current.alive() && leaf->grad().is_same(*slot.current);
-    if (!own || !others) leaf->set_grad({});
+    if (!own) leaf->set_grad({});
   }
-}
-
-/// Before memory is taken: is the arena free of what others hold?
-void Replay::settle_gradients() {
-  const auto kept = [&](const Pool& pool) { return pool.inside && pool.storage && !reusable(pool); };
-  if (std::any_of(pools_.begin(), pools_.end(), kept)) {
-    stays_.assign(stays_.size(), false), hands_over_ = false;
-    for (Pool& pool : pools_)
-      if (std::exchange(pool.inside, false)) pool.set({});
-    prepared_at_ = 0;
-    make_schedule();
-  }
-  clear_gradients(true);
+  schedule_->take_arena();
 }
 
 /// Do a graph's kernels go on using the addresses that they have?
@@ -452,7 +458,7 @@ void Replay::raise_versions(std::span<const Tensor> arguments) {
 }
 
 void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results, const RandomState* from) {
-  take_memory();
+  make_room();
   const profiler::Range range(profiler::Kind::User, "compiled");
   if (schedule_->device_run() && schedule_->device_run()->enter_stream()) {  // memory belongs to streams
     for (Bound& b : bound_) b.place = {};
@@ -473,7 +479,8 @@ void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   try {
     schedule_->run(random.seed, random.offset, std::exchange(prepared_at_, 0) == sources);
   } catch (...) {
-    clear_gradients(false);
+    for (size_t i = 0; i < slots_.size(); ++i)  // what lies there now is no gradient
+      if (slots_[i].pool >= 0 && !r_.grads[i].relevant) r_.grads[i].leaf->set_grad({});
     throw;
   }
   prepared_at_ = sources;  // not where the run threw

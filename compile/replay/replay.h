@@ -52,8 +52,8 @@ class Replay {
   /// Runs it, after fit() with what that gave to hold, and apart(). Random numbers are the default generator's next ones, or those `from`
   /// a state that it had.
   void run(std::span<const Tensor> arguments, std::vector<Tensor>& results, const RandomState* from = nullptr);
-  /// What a run works in; run() takes it where it is not there. OutOfMemoryError.
-  void take_memory() { settle_gradients(), schedule_->take_arena(); }
+  /// Takes what a run works in, for which gradients of the last one in its arena go; run() does it too. OutOfMemoryError.
+  void make_room();
   /// Makes a run work in that arena of another program, which takes it back afterwards.
   void lend(StoragePtr arena) { schedule_->use_arena(std::move(arena)); }
   /// Takes away the arena of the last run, with the results in it that another program reads; null where it keeps that.
@@ -129,8 +129,7 @@ class Replay {
   void improve_for_device(const CompileOptions& options, int64_t budget);
   void make_schedule();
   void find_staying(size_t results, const Callers& callers);
-  void clear_gradients(bool others);
-  void settle_gradients();
+  void leave_kept_arena();
   void copy_within_device(void* to, const void* from, int64_t bytes) const;
   bool fixed_places() const;
   bool is_copied_out(const Pool& pool) const;

@@ -4,9 +4,10 @@
 //   forward and data    y = A^T [ (G w G^T) . (B^T x B) ] A        x: 6 x 6 around the tile
 //   weight              dw = G^T [ sum over tiles of (B^T x B) . (A dy A^T) ] G
 // At each of the 36 points the sum over channels (tiles, for the weight) is a matrix product. The points are 0, +-a, +-1/a and infinity
-// with a = sqrt(1/2), whose rounding errors are some 2 times those of plain sums (weight gradients: up to 5); the usual 0, 1, -1, 2, -2 gives 5. A value that is not
-// finite spreads over its tile, so results are looked at, and the pass is done otherwise where one is not finite.
-// Tiles go through in blocks that depend on the shape alone: the same bits for any number of threads.
+// with a = sqrt(1/2), whose rounding errors are some 2 times those of plain sums (weight gradients: up to 5); the usual 0, 1, -1, 2, -2 gives
+// 5. A value that is not finite spreads over its tile, so results are looked at, and the pass is done otherwise where one is not finite.
+// A tile of y or dx has the same bits in any block of them, and dw is summed in blocks that depend on the shape alone: so the number of
+// threads changes no bit.
 #include "winograd.h"
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 // Integer products of 8-bit rows. A few rows: dot products with the weights where they lie. Many: panels of columns are repacked, which
 // costs a few rows' time, and multiplied without a sum across lanes. In both, the sums of the weights, which zero points need, come from
 // products with ones.
-
 #include "../../core/parallel.h"
 #include "../pieces.h"
 #include "quant_dot.h"

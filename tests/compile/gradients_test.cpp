@@ -109,6 +109,133 @@ TEST_CASE("gradients in the arena: after an exception there are none of that cal
   for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(got[i], want[i]));
 }
 
+TEST_CASE("gradients in the arena: after an exception there are none either where they lie apart") {
+  check_like_eager([](const CompileOptions& options) {
+    Training t(options);
+    Tensor kept;
+    std::vector<Tensor> out;
+    for (int i = 0; i < 24; ++i) {
+      const auto [x, y] = Training::batch(i);
+      if (i == 12) kept = t.net.first.weight.grad();
+      try {
+        t.step(x, i % 5 == 4 ? y + 7 : y);
+      } catch (const ValueError&) {
+        t.net.zero_grad(); /* which eager code did as it began */
+      }
+      for (const Tensor& p : t.net.parameters()) out.push_back(copy_of(p.grad()));
+    }
+    out.push_back(kept);
+    return out;
+  });
+  Training t({.verify = 0});
+  for (int i = 0; i < 8; ++i) t.run(i);
+  const Tensor kept = t.net.first.weight.grad();
+  t.run(8);
+  const auto [x, y] = Training::batch(9);
+  CHECK_THROWS_AS(t.step(x, y + 7), ValueError);
+  for (const Tensor& p : t.net.parameters()) CHECK_FALSE(p.grad().defined());
+}
+
+TEST_CASE("gradients in the arena: one whose shape or history was changed is not handed out again") {
+  check_like_eager([](const CompileOptions& options) {
+    const Tensor w = wave({4, 8}, 0.3).requires_grad_();
+    auto step = compile(
+        [&](const Tensor& x) {
+          w.set_grad({});
+          const Tensor loss = sum(square(w * x));
+          loss.backward();
+          return loss;
+        },
+        options);
+    std::vector<Tensor> out;
+    for (int i = 0; i < 40; ++i) {
+      out.push_back(step(wave({4, 8}, 0.1 + i)));
+      out.push_back(full({}, double(w.grad().requires_grad())));
+      Tensor g = w.grad();
+      if (i % 10 == 7) transpose_(g, 0, 1);
+      if (i % 10 == 9) g.requires_grad_();
+      out.push_back(copy_of(g));
+    }
+    return out;
+  });
+}
+
+TEST_CASE("gradients: one that was not there when a program was recorded") {
+  const auto leaf = [] { return ones({2, 2}).requires_grad_(); };
+  SECTION("is stepped") {
+    check_like_eager([&](const CompileOptions& options) {
+      const Tensor a = leaf(), b = leaf();
+      optim::SGD opt(std::vector<Tensor>{a, b}, {.lr = 0.1});
+      auto step = compile([&] { opt.step(); }, options);
+      std::vector<Tensor> out;
+      for (int i = 0; i < 40; ++i) {
+        opt.zero_grad();
+        (i < 10 ? sum(a * 2) : sum(a * 2 + b * 3)).backward();
+        step();
+        out.push_back(copy_of(a)), out.push_back(copy_of(b));
+      }
+      return out;
+    });
+  }
+  SECTION("is stepped and dropped, heads in turn") {
+    check_like_eager([&](const CompileOptions& options) {
+      const Tensor a = leaf(), b = leaf();
+      optim::SGD opt(std::vector<Tensor>{a, b}, {.lr = 0.1});
+      auto step = compile(
+          [&] {
+            opt.step();
+            opt.zero_grad();
+          },
+          options);
+      std::vector<Tensor> out;
+      for (int i = 0; i < 60; ++i) {
+        (i % 3 == 2 ? sum(square(b)) : i % 3 == 1 ? sum(square(a)) : sum(square(a + b))).backward();
+        step();
+        for (const Tensor& x : {a, b}) out.push_back(copy_of(x)), out.push_back(copy_of(x.grad()));
+      }
+      return out;
+    });
+  }
+  SECTION("is clipped") {
+    check_like_eager([&](const CompileOptions& options) {
+      const Tensor a = leaf(), b = leaf();
+      auto clip = compile([&] { return optim::clip_grad_norm_(std::vector<Tensor>{a, b}, 0.1); }, options);
+      std::vector<Tensor> out;
+      for (int i = 0; i < 40; ++i) {
+        a.set_grad({}), b.set_grad({});
+        (i < 10 ? sum(a * 2) : sum(a * 2 + b * 3)).backward();
+        out.push_back(clip());
+        out.push_back(copy_of(a.grad())), out.push_back(copy_of(b.grad()));
+      }
+      return out;
+    });
+  }
+}
+
+TEST_CASE("gradients: a function may look at the last call's") {
+  for (const bool copies : {false, true})
+    check_like_eager([&](const CompileOptions& options) {
+      const Tensor w = wave({8, 8}, 0.3).requires_grad_(), last = zeros({8, 8});
+      auto step = compile(
+          [&](const Tensor& x) {
+            const double scale = w.grad().defined() ? 1 : 2;
+            if (copies && w.grad().defined()) last.copy_(w.grad());
+            w.set_grad({});
+            const Tensor loss = sum(square(w * x)) * scale;
+            loss.backward();
+            return loss;
+          },
+          options);
+      std::vector<Tensor> out;
+      for (int i = 0; i < 60; ++i) {
+        out.push_back(step(wave({8, 8}, 0.1 + i)));
+        out.push_back(copy_of(last)), out.push_back(copy_of(w.grad()));
+        if (i % 7 == 3) w.set_grad({});
+      }
+      return out;
+    });
+}
+
 TEST_CASE("gradients in the arena: a replay needs no more memory than an eager step") {
   const auto peak_of = [](const CompileOptions& options) {
     const int64_t before = memory_stats().allocated;
