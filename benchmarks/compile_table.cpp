@@ -69,7 +69,8 @@ double share_of_products(const Run& run, int64_t steps) {
   profile.stop();
   double seconds = 0;
   for (const profiler::ProfileRow& row : profile.key_averages({.row_limit = 1000}))
-    for (const char* name : {"matmul", "quant_matmul", "conv", "rnn", "attention"})
+    for (const char* name :
+         {"matmul", "linear", "quant_matmul", "conv", "rnn", "lstm", "attention", "scaled_dot_product_attention"})
       if (row.name.starts_with(name)) {
         seconds += row.self_cpu;
         break;
