@@ -128,13 +128,6 @@ struct Released {
   ~Released() { held.release(); }
 };
 
-/// Casts of weights that a surrounding region keeps are not the program's to read.
-struct OwnRegion {
-  AutocastRegion region = modes.autocast ? *modes.autocast : AutocastRegion();
-  ScopedMode<AutocastRegion*> mode{modes.autocast, modes.autocast ? &region : nullptr};
-  OwnRegion() { region.cache = nullptr; }
-};
-
 /// Nothing is known of it any more but how often that was so.
 void forget(CompileEntry& e) {
   if (e.replay && e.replay->replays() >= kFewReplays) e.fruitless = 0;
@@ -427,7 +420,6 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
       if (is_known_leaf(x)) x = Tensor();
     return all;
   };
-  const OwnRegion region;
   ir::Waiting waiting{.first = Node::next_sequence()};
   Recording recording(movable(), e.replay || state.proof > 0);
   std::vector<Tensor> outputs;
@@ -436,7 +428,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   ir::Notes notes;
   try {
     const Flag in_progress(state.recording);
-    call.run(inputs);
+    ir::in_own_region([&] { call.run(inputs); });
     outputs = call.outputs();
     s->frame.reset(call.new_frame());
     ir::drop_history(outputs, inputs, waiting.first);

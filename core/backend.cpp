@@ -37,7 +37,7 @@ Context& context(Device device) {
   Context& c = contexts[int(device.type)];
   c.free_scratch();
   c.device = device;
-  c.deterministic = modes.deterministic;
+  c.deterministic = modes.deterministic, c.autotune = modes.autotune;
   c.stream = current_stream(device);
   c.table = &built_in(device);
   c.error.set = false;

@@ -18,7 +18,7 @@ struct BackendTable;
 /// What a kernel is given beside its operands. It gets memory in no other way than scratch().
 struct Context {
   Device device;
-  bool deterministic = false;
+  bool deterministic = false, autotune = false;
   void* stream = nullptr;               // the queue that the kernel joins; the CPU has none
   const BackendTable* table = nullptr;  // the device's own
   ErrorWord error;

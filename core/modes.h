@@ -24,8 +24,9 @@ struct Modes {
   bool inference = false;
   bool anomaly = false;
   bool deterministic = false;
-  bool cloning = false;  // a module's fields move and come back (nn::detail::clone_field)
-  int threads = 0;       // limit for parallel loops of this thread; 0: the process-wide number
+  bool autotune = false;  // kernels try their variants and keep the fastest one's name (core/choices.h)
+  bool cloning = false;   // a module's fields move and come back (nn::detail::clone_field)
+  int threads = 0;        // limit for parallel loops of this thread; 0: the process-wide number
   const BackendTable* tables[kNumDeviceTypes] = {};
   void* streams[kMaxDevices] = {};  // the current one of each CUDA device (cuda::StreamGuard); null: the default stream
   SavedTensorHooks* saved_hooks = nullptr;  // what becomes of tensors that operations save (autograd/saved_hooks.h)

@@ -1,10 +1,15 @@
 #pragma once
+#include <string>
+
 #include "../core/backend.h"
 #include "../core/strided_matrix.h"
 
 // The small functions behind which a library may stand: onednn/ has oneDNN, own/ nothing but this library's own kernels. Which of
 // the two folders is built is CMake's choice. Each answers false where it has no good kernel; the caller then uses ours.
 namespace tapir::inline v0::cpu::dnn {
+
+/// Name and version of the library; "no library" without one.
+std::string library();
 
 using Matrix = StridedMatrix;
 /// out = alpha a b + beta out + bias, of any strides; false where the library may not have out's.

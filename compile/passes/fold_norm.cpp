@@ -1,7 +1,8 @@
 // Note [Folded norms]
 // In evaluation a batch norm is (x - mean) s + bias with s = weight / sqrt(var + eps). Behind a convolution with weights w and bias b that
 // is the convolution with w s and (b - mean) s + bias. The calls that make those read nothing but what lies outside, so that
-// prepare_calls() has them run once, and again when somebody wrote there.
+// prepare_calls() has them run once, and again when somebody wrote there. They are kept beside w, so w must have no more numbers than the
+// result has: else more memory is taken than the pass over the result, which is saved, is worth (ResNet-18 on one image: 1 % of time, 43 MiB).
 #include "../program/overlap.h"
 #include "../program/params.h"
 #include "../program/uses.h"
@@ -26,7 +27,9 @@ int convolution_of(const Uses& uses, int at) {
   const Value sums = uses.read_by(at, x.block);
   if (sums.maker < 0 || !sums.only_read_by(at)) return -1;
   const Call& conv = uses.call(sums.maker);
-  if (!is<Conv>(conv) || conv.deterministic != norm.deterministic || !same_place(conv[&Conv::y], x)) return -1;
+  if (!is<Conv>(conv) || numel_of(conv[&Conv::w].shape) > numel_of(x.shape) ||
+      conv.deterministic != norm.deterministic || !same_place(conv[&Conv::y], x))
+    return -1;
   bool ok = norm[&Norm::mean].kind == View::Kind::Absent && norm[&Norm::rstd].kind == View::Kind::Absent &&
             conv[&Conv::w].kind == View::Kind::Memory;
   for (const View& v : {norm[&Norm::weight], norm[&Norm::bias], norm[&Norm::running_mean], norm[&Norm::running_var],

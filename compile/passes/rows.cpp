@@ -80,7 +80,7 @@ bool is_row_call(const Call& call) {
 // processor time of one thread, fused by separate: sums, means and maxima with the calls around them 0.4 to 1.0 on rows of 32 to 8192
 // elements, and 2 to 6 on rows of 8; norms 1.0 to 1.5; softmax 1.0 to 1.8, and 5 on rows of 8. What loses keeps its own kernel. (Norms of
 // rows of up to 64 win, 0.3 to 0.9, but networks as small as that rather keep eager code's bits.)
-bool is_worth_fusing(const Call& call) { return is<Reduce>(call) && row_of(call) >= 32; }
+bool is_worth_fusing(const Call& call) { return !call.device.is_cpu() || (is<Reduce>(call) && row_of(call) >= 32); }
 
 bool goes_by_rows(const View& v) {
   int64_t inner = -1;

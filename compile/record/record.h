@@ -6,10 +6,13 @@
 // Fresh memory that is read before a kernel wrote it was filled by the host (tensor({1, 2})): its bytes become a Constant.
 // Memory of an input is known by its storage, everything else by its address: what shares memory with an input, but was not reached
 // through it, is not the input.
+#include <memory>
 #include <span>
 
+#include "../../core/modes.h"
 #include "../../core/tensor.h"
 #include "../../core/versioned.h"
+#include "../../ops/autocast.h"
 #include "../program/program.h"
 
 namespace tapir::inline v0::ir {
@@ -65,5 +68,16 @@ class Recording {
   void stop() noexcept;
   ProgramRecorder* recorder_;
 };
+
+/// f(): casts of weights that a surrounding autocast region keeps are not the program's to read, so f has a region of its own.
+template <class F> void in_own_region(F&& f) {
+  if (!modes.autocast) return f();
+  AutocastRegion region = *modes.autocast;
+  const std::unique_ptr<CastCache, decltype(&delete_cast_cache)> cache(region.cache ? new_cast_cache() : nullptr,
+                                                                       &delete_cast_cache);
+  region.cache = cache.get();
+  const ScopedMode<AutocastRegion*> mode(modes.autocast, &region);
+  f();
+}
 
 }  // namespace tapir::inline v0::ir

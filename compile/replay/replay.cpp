@@ -50,7 +50,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
 Replay::Replay(Recorded recorded, std::span<const Tensor> arguments, std::span<const Tensor> results,
                std::unique_ptr<detail::CompileCall::Frame> frame, const CompileOptions& options, Callers callers)
     : r_(std::move(recorded)), frame_(std::move(frame)), lodgers_(std::move(callers.lodgers)),
-      waits_(!options.background) {
+      autotune_(options.max_autotune), waits_(!options.background) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   Program& p = r_.program;
@@ -457,6 +457,12 @@ void Replay::raise_versions(std::span<const Tensor> arguments) {
       raise(*g.leaf->grad().impl().storage, 1);
 }
 
+/// After an exception: what lies in the places of the gradients that a run makes is none.
+void Replay::drop_gradients() {
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i].pool >= 0 && !r_.grads[i].relevant) r_.grads[i].leaf->set_grad({});
+}
+
 void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results, const RandomState* from) {
   make_room();
   const profiler::Range range(profiler::Kind::User, "compiled");
@@ -476,11 +482,11 @@ void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   for (Result& y : results_)
     if (y.kind == Result::OfGradient) y.gradient = r_.grads[y.argument].leaf->grad();
   const uint64_t sources = versions_of_sources();
+  const ScopedMode autotune(modes.autotune, autotune_);
   try {
     schedule_->run(random.seed, random.offset, std::exchange(prepared_at_, 0) == sources);
   } catch (...) {
-    for (size_t i = 0; i < slots_.size(); ++i)  // what lies there now is no gradient
-      if (slots_[i].pool >= 0 && !r_.grads[i].relevant) r_.grads[i].leaf->set_grad({});
+    drop_gradients();
     throw;
   }
   prepared_at_ = sources;  // not where the run threw

@@ -137,6 +137,7 @@ class Replay {
   void bind_made();
   void copy_results();
   void set_gradients();
+  void drop_gradients();
   void find_prepared();
   uint64_t versions_of_sources() const;
   void raise_versions(std::span<const Tensor> arguments);
@@ -161,6 +162,7 @@ class Replay {
   std::vector<size_t> sources_;  // of recorded().storages: what prepared calls read
   uint64_t prepared_at_ = 0;     // the sum of their versions, plus 1; 0: never
   std::vector<PassEffect> effects_;
+  bool autotune_;
   int64_t peak_before_ = 0, budget_ = 0, replays_ = 0;
   mutable bool ready_ = false;
   bool waits_;

@@ -1,8 +1,14 @@
 // Convolutions: dtype and layout of the operands, then the kernel that suits them: conv_direct.h for float32 in channels-last order
 // where it beats the library, dnn::conv for dense float32 and bfloat16, the implicit GEMM (conv_gemm.h) for all else.
+#include <chrono>
+#include <string>
+
+#include "../../core/choices.h"
+#include "../../core/error.h"
 #include "../../core/layout.h"
 #include "../dnn.h"
 #include "../pack.h"
+#include "../vec.h"
 #include "conv_direct.h"
 #include "conv_gemm.h"
 #include "winograd.h"
@@ -179,19 +185,47 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, bool tiles, 
 }
 
 /// A pass in `dtype`, or in float32 where the library has no kernel of that.
-void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, V x, V w, V y, V bias, const ConvParams& params) {
+void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, const dnn::ConvShape& shape, bool tiles, V x, V w, V y,
+            V bias) {
   const bool to_y = pass == dnn::ConvPass::Forward, to_x = pass == dnn::ConvPass::BackwardData, to_w = !to_y && !to_x;
-  const dnn::ConvShape shape = conv_shape(x, w, y, params);
-  const bool tiles = suits_winograd(dtype, shape);
   const bool last = tiles || (to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y));
   const Operand xs(ctx, x, dtype, to_x, last, tiles), ws(ctx, w, dtype, to_w, false),
       ys(ctx, y, dtype, to_y, last, tiles);
   const DType sums = dtype == kBFloat16 ? kFloat32 : dtype;
   TensorView b;
   if (bias.defined()) b = to_w ? scratch_like(ctx, bias, sums) : dense(ctx, bias, sums);
-  if (!run(ctx, pass, shape, tiles, xs, ws, ys, b)) return run_in(ctx, pass, kFloat32, x, w, y, bias, params);
+  if (!run(ctx, pass, shape, tiles, xs, ws, ys, b)) return run_in(ctx, pass, kFloat32, shape, tiles, x, w, y, bias);
   for (const Operand* operand : {&xs, &ws, &ys}) operand->finish();
   if (to_w && bias.defined()) copy(ctx, {bias, b});
+}
+
+/// Is Winograd's algorithm the faster one? By trial of both on the operands at hand, once on a machine (Note [Choices kept on disk]).
+bool tiles_win(const Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, V x, V w, V y, V bias) {
+  using Clock = std::chrono::steady_clock;
+  static const std::string processor = name_of_processor(), library = dnn::library();
+  const std::string key = choice_key(
+      processor, library, kVectorBytes,
+      tapir::format("conv {} {} {} {} {} {} {} {} {} {} {} threads {}", int(pass), s.n, s.c, s.o, s.in[0], s.in[1],
+                    s.padding[0], s.padding[1], fills(x, true), fills(y, true), fills(w, false), get_num_threads()));
+  const std::string kept = kept_choices().find(key);
+  if (!kept.empty()) return kept == "winograd";
+  Clock::duration best[2] = {Clock::duration::max(), Clock::duration::max()};
+  for (int turn = 0; turn < 6; ++turn) {
+    Context trial;  // of its own: each run uses blocks of scratch memory
+    trial.device = ctx.device, trial.deterministic = ctx.deterministic, trial.table = ctx.table;
+    const auto start = Clock::now();
+    run_in(trial, pass, kFloat32, s, turn % 2, x, w, y, bias);
+    best[turn % 2] = std::min(best[turn % 2], Clock::now() - start);
+  }
+  kept_choices().keep(key, best[1] < best[0] ? "winograd" : "direct");
+  return best[1] < best[0];
+}
+
+void run_pass(Context& ctx, dnn::ConvPass pass, DType dtype, V x, V w, V y, V bias, const ConvParams& params) {
+  const dnn::ConvShape shape = conv_shape(x, w, y, params);
+  const bool tiles = allows_winograd(dtype, shape) &&
+                     (ctx.autotune ? tiles_win(ctx, pass, shape, x, w, y, bias) : suits_winograd(shape));
+  run_in(ctx, pass, dtype, shape, tiles, x, w, y, bias);
 }
 
 }  // namespace
@@ -207,14 +241,14 @@ void conv(Context& ctx, const entry::Conv& c) {
     for (int64_t d = 0; d < y.rank; ++d) b.sizes[d] = y.sizes[d], b.strides[d] = d == 1 ? bias.strides[0] : 0;
     return copy(ctx, {y, b});
   }
-  run_in(ctx, dnn::ConvPass::Forward, conv_type(x), x, w, y, bias, c.params);
+  run_pass(ctx, dnn::ConvPass::Forward, conv_type(x), x, w, y, bias, c.params);
 }
 
 void conv_backward_data(Context& ctx, const entry::ConvBackwardData& c) {
   check_type("conv_backward_data", c.dx);
   if (c.dx.numel() == 0) return;
   if (c.dy.numel() == 0 || c.w.numel() == 0) return fill(ctx, {c.dx, 0.0});
-  run_in(ctx, dnn::ConvPass::BackwardData, conv_type(c.dx), c.dx, c.w, c.dy, {}, c.params);
+  run_pass(ctx, dnn::ConvPass::BackwardData, conv_type(c.dx), c.dx, c.w, c.dy, {}, c.params);
 }
 
 void conv_backward_weight(Context& ctx, const entry::ConvBackwardWeight& c) {
@@ -230,7 +264,7 @@ void conv_backward_weight(Context& ctx, const entry::ConvBackwardWeight& c) {
     sums == kFloat64 ? sum_channels<double>(ctx, b, wide, s) : sum_channels<float>(ctx, b, wide, s);
     return copy(ctx, {dbias, b});
   }
-  run_in(ctx, dnn::ConvPass::BackwardWeight, conv_type(x), x, dw, dy, dbias, c.params);
+  run_pass(ctx, dnn::ConvPass::BackwardWeight, conv_type(x), x, dw, dy, dbias, c.params);
 }
 
 }  // namespace tapir::inline v0::cpu

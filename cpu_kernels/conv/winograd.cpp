@@ -353,16 +353,21 @@ bool backward_weight(Context& ctx, const Images& x, const Images& dy, int64_t im
 
 }  // namespace
 
-bool suits_winograd(DType dtype, const dnn::ConvShape& s) {
+bool allows_winograd(DType dtype, const dnn::ConvShape& s) {
   if (!backends::cpu::allow_winograd() || dtype != kFloat32 || s.spatial != 2 || s.groups != 1 || s.c % kLane ||
       s.o % kLane || s.c < 32 || s.o < 32)
     return false;
   for (int d = 0; d < 2; ++d)
     if (s.kernel[d] != 3 || s.stride[d] != 1 || s.dilation[d] != 1 || s.padding[d] > 2) return false;
-  // The transformed weight, 36 c o numbers, is written and read for each pass, and must be memory that a program can spare: 72 MiB at most.
+  return s.c * s.o <=
+         int64_t(1)
+             << 19;  // the transformed weight, 36 c o numbers, must be memory that a program can spare: 72 MiB at most
+}
+
+bool suits_winograd(const dnn::ConvShape& s) {
+  // The transformed weight is written and read for each pass.
   const int64_t tiles = grid_of(s.n, s.out[0], s.out[1]).tiles(), pixels = s.n * s.out[0] * s.out[1], pairs = s.c * s.o;
-  return pairs <= int64_t(1) << 19 && tiles >= 32 + (pairs >> 13) && pixels * pairs >= 1'000'000 &&
-         10 * pixels >= 6 * tiles * kTile * kTile;
+  return tiles >= 32 + (pairs >> 13) && pixels * pairs >= 1'000'000 && 10 * pixels >= 6 * tiles * kTile * kTile;
 }
 
 bool winograd(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, float* x, V w, float* y, const float* bias) {

@@ -57,15 +57,15 @@ bool suited(Context& ctx, const Gemm& g) {
   return suit(ctx, fit) && run(ctx, fit);
 }
 
-std::string name_of_library() {
+}  // namespace
+
+std::string library() {
   const dnnl_version_t& v = *dnnl_version();
   return tapir::format("oneDNN {}.{}.{}", v.major, v.minor, v.patch);
 }
 
-}  // namespace
-
 bool gemm(Context& ctx, const Gemm& g) {
-  static CheckedProduct single(name_of_library(), kFloat32, suited), half(name_of_library(), kBFloat16, suited);
+  static CheckedProduct single(library(), kFloat32, suited), half(library(), kBFloat16, suited);
   return (g.dtype == kBFloat16 ? half : single)(ctx, g);
 }
 

@@ -3,6 +3,7 @@
 
 namespace tapir::inline v0::cpu::dnn {
 
+std::string library() { return "no library"; }
 bool gemm(Context&, const Gemm&) { return false; }
 bool has_bfloat16() { return false; }
 bool conv(Context&, const Conv&) { return false; }

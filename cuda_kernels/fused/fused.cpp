@@ -1,4 +1,5 @@
 #include "../../core/fused.h"
+#include "../../core/choices.h"
 
 #include <atomic>
 #include <memory>
@@ -10,7 +11,6 @@
 #include "../launch.h"
 #include "../runtime/background.h"
 #include "../runtime/graphs.h"
-#include "../runtime/tuning.h"
 #include "../vendor/module.h"
 #include "../vendor/nvrtc.h"
 #include "fused_source.h"

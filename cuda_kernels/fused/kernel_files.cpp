@@ -12,8 +12,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "../../core/choices.h"
 #include "../../core/no_copy.h"
-#include "../runtime/tuning.h"
 
 namespace tapir::inline v0::cuda_kernels {
 namespace {

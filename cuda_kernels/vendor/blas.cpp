@@ -8,9 +8,9 @@
 #include <map>
 #include <mutex>
 
+#include "../../core/choices.h"
 #include "../../core/error.h"
 #include "../runtime/graphs.h"
-#include "../runtime/tuning.h"
 #include "libraries.h"
 
 // cuBLASLt: descriptors and the library's choice of kernel are made once per signature (10 to 100 us) and kept. The choice is the library's
@@ -264,13 +264,17 @@ bool product(Context& ctx, const Product& given) {
   std::lock_guard lock(plans->mutex);  // a plan holds addresses of the call between these lines
   cublasLtHandle_t& handle = plans->handles[ctx.device.index];
   if (!handle) refuse_capture("matmul"), check_blas(cublasLtCreate(&handle));
-  const bool trial = settings->cudnn_benchmark.load(std::memory_order_relaxed) &&
-                     !(p.beta != 0 && p.c.data == p.out.data) && !is_captured(ctx);  // a trial waits
-  const Signature key = signature(ctx.device, p, tf32, trial);
+  bool tuned = (ctx.autotune || settings->cudnn_benchmark.load(std::memory_order_relaxed)) &&
+               !(p.beta != 0 && p.c.data == p.out.data);
+  Signature key = signature(ctx.device, p, tf32, tuned);
   auto it = plans->plans.find(key);
+  if (it == plans->plans.end() && tuned && is_captured(ctx)) {  // a trial waits
+    key = signature(ctx.device, p, tf32, tuned = false);
+    it = plans->plans.find(key);
+  }
   if (it == plans->plans.end()) {
     Plan made = make_plan(p, tf32);
-    choose(ctx, handle, made, p, key, trial);
+    choose(ctx, handle, made, p, key, tuned);
     made.tally = &tally_of(Vendor::CublasLt, call_of(p, tf32));
     it = plans->plans.emplace(key, made).first;
   }

@@ -2,13 +2,14 @@
 // A call is a graph of one operation, described with NVIDIA's cudnn-frontend and made into an execution plan by one of cuDNN's engines. Plans
 // are made once per signature (everything that the plan depends on) and kept for good, those that could not be made too, so that
 // the answer "no" costs a look-up. The first engine that its heuristics name and that builds is taken; with cudnn_benchmark the first kTried
-// are timed, and the fastest one's name is kept on disk (tuning.h). Of the engines are left out:
+// are timed, and the fastest one's name is kept on disk (core/choices.h). Of the engines are left out:
 //   - under deterministic(), those that may give other results in another run,
 //   - for float32, those that convert to 16 bits; without cudnn_allow_tf32 also those that use tensor cores, and
 //   - those that want too large a workspace.
 // Whatever the library or the frontend says no to, by status or exception, is false to the caller, who has kernels of his own; it is counted,
 // with the library's words, for library_report(). An engine that fails when it runs gives way to the next one.
 #include "dnn.h"
+#include "../../core/choices.h"
 
 #define CUDNN_FRONTEND_SKIP_JSON_LIB  // nothing is serialized; the headers are slow enough: this file alone includes them
 #include <cudnn_frontend.h>
@@ -23,7 +24,6 @@
 #include <vector>
 
 #include "../runtime/graphs.h"
-#include "../runtime/tuning.h"
 #include "libraries.h"
 
 namespace tapir::inline v0::cuda_kernels::dnn {
@@ -80,7 +80,7 @@ struct Request {
   Request(const Context& ctx, const char* name, DType dtype, int64_t kind)
       : name(name), dtype(dtype), deterministic(ctx.deterministic),
         tf32(dtype == kFloat32 && settings->cudnn_allow_tf32.load(std::memory_order_relaxed)),
-        benchmark(settings->cudnn_benchmark.load(std::memory_order_relaxed)) {
+        benchmark(ctx.autotune || settings->cudnn_benchmark.load(std::memory_order_relaxed)) {
     signature.add(kind), signature.add(int64_t(dtype));
     signature.add(int64_t(deterministic) | int64_t(tf32) << 1 | int64_t(benchmark) << 2);
   }

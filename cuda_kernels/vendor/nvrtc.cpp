@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "../../core/choices.h"
 #include "../../core/cuda_libraries.h"
 #include "../../core/error.h"
 #include "../fused/fused_prelude.h"
-#include "../runtime/tuning.h"
 
 namespace tapir::inline v0::cuda_kernels::nvrtc {
 namespace {

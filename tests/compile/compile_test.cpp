@@ -628,6 +628,20 @@ TEST_CASE("gradient scaling, autocast and a loss that skips steps") {
   CHECK(f.programs() == 1);
 }
 
+TEST_CASE(
+    "a weight that a call uses twice under autocast is cast once, and its gradients are added as eager code adds "
+    "them") {
+  const Tensor w = wave({8, 8}, 0.3).requires_grad_(), x = wave({4, 8}, 0.2);
+  const auto f = [&](const Tensor& x) { return matmul(matmul(x, w), w); };
+  auto fast = compile(f, {.verify = 0});
+  const auto gradient = [&](auto& forward) {
+    const amp::Autocast autocast(kCPU, {.dtype = kBFloat16});
+    return grad({forward(x).sum()}, {w})[0];
+  };
+  for (int i = 0; i < 6; ++i) CHECK(same_bits(gradient(fast), gradient(f)));
+  CHECK(fast.programs() == 1);
+}
+
 TEST_CASE("explain() and dot() show the program") {
   auto f = compile([](const Tensor& x) { return sum(relu(x + 1) * zeros({3})); });
   CHECK(contains(f.explain(), "0 signatures"));

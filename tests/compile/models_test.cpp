@@ -50,7 +50,9 @@ TEST_CASE("compiled: networks of convolutions") {
         with(classes), batch, 1e-4);
   check_forms([] { return models::MobileNetV2({.num_classes = 4, .width_mult = 0.25, .dropout = 0.2}); }, with(classes),
               images(2, 3, 32, 4), 1e-3);
-  check_forms([] { return models::efficientnet_b0({.num_classes = 4}); }, with(classes), images(2, 3, 32, 4), 5e-3);
+  // Its last norms see two numbers a channel: a rounding of the input (1e-7) moves eager code's loss by 4. So without other roundings.
+  check_forms([] { return models::efficientnet_b0({.num_classes = 4}); }, with(classes), images(2, 3, 32, 4), 5e-3, 10,
+              false, {.rows = false});
   const auto every_pixel = [](auto& net, const Tensor& x, const Tensor& y) {
     return cross_entropy(net(x), expand(y.view({-1, 1, 1}), {x.size(0), 9, 12}).contiguous());
   };

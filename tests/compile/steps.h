@@ -68,7 +68,7 @@ enum class Form : uint8_t { Eager, Step, Forwards };
 /// compile() for the forwards of a loop, where they are to be compiled, and what came of them.
 class Forwards {
  public:
-  explicit Forwards(bool enabled) : options_{.enabled = enabled} {}
+  explicit Forwards(const CompileOptions& options) : options_(options) {}
   /// compile(f), of a module or a function.
   template <class F> auto operator()(F&& f) {
     using Fast = decltype(compile(std::forward<F>(f), options_));
@@ -106,7 +106,8 @@ template <class MakeNet, class MakeStep, class Batch>
 Trained train_as(Form form, MakeNet make_net, MakeStep make_step, Batch batch, int steps, CompileOptions options = {}) {
   manual_seed(7);
   auto net = make_net();
-  Forwards forwards(form == Form::Forwards);
+  options.enabled = form == Form::Forwards;
+  Forwards forwards(options);
   auto step = [&] {
     if constexpr (std::is_invocable_v<MakeStep&, decltype(net)&, Forwards&>) return make_step(net, forwards);
     else return make_step(net);
@@ -147,10 +148,10 @@ void check_compiled(MakeNet make_net, MakeStep make_step, Batch batch, double to
              train_as(Form::Step, make_net, make_step, batch, steps, options), tolerance);
 }
 /// The same of a loop over compiled forwards, in two runs that are alike bit by bit; and of compiled steps, unless the step keeps tensors.
-template <class MakeNet, class MakeStep, class Batch> void check_forms(MakeNet make_net, MakeStep make_step,
-                                                                       Batch batch, double tolerance, int steps = 10,
-                                                                       bool keeps = false) {
-  const auto train = [&](Form form) { return train_as(form, make_net, make_step, batch, steps); };
+template <class MakeNet, class MakeStep, class Batch>
+void check_forms(MakeNet make_net, MakeStep make_step, Batch batch, double tolerance, int steps = 10,
+                 bool keeps = false, const CompileOptions& options = {}) {
+  const auto train = [&](Form form) { return train_as(form, make_net, make_step, batch, steps, options); };
   const Trained eager = train(Form::Eager), fast = train(Form::Forwards);
   check_same(eager, fast, tolerance);
   check_same(fast, train(Form::Forwards), 0);

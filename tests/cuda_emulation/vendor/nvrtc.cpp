@@ -13,9 +13,9 @@
 #include <regex>
 #include <vector>
 
+#include "../../../core/choices.h"
 #include "../../../core/error.h"
 #include "../../../core/trace_call.h"
-#include "../../../cuda_kernels/runtime/tuning.h"
 #include "../../../cuda_kernels/vendor/module.h"
 #include "../count.h"
 #include "../fibers.h"

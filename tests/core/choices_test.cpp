@@ -1,5 +1,5 @@
-// cuda_kernels/runtime/tuning.cpp: choices kept on disk. Needs no device.
-#include "../../cuda_kernels/runtime/tuning.h"
+// core/choices.cpp: choices kept on disk.
+#include <tapir/core/choices.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 #include "../io/temporary.h"
 
 using namespace tapir_tests;
-using tapir::cuda_kernels::choice_key, tapir::cuda_kernels::Choices, tapir::cuda_kernels::path_of_choices;
+using tapir::choice_key, tapir::Choices, tapir::path_of_choices;
 
 namespace {
 /// An environment variable for a scope; null: unset.
@@ -26,7 +26,7 @@ struct Variable {
 };
 }  // namespace
 
-TEST_CASE("tuning: choices outlive the program") {
+TEST_CASE("choices: they outlive the program") {
   const TemporaryFolder folder;
   const std::string path = folder / "a/b/choices";  // the folders are made
   const std::string key = choice_key("NVIDIA H200", "cudnn", 91900, "conv 1 2 3"),
@@ -48,7 +48,7 @@ TEST_CASE("tuning: choices outlive the program") {
   CHECK(std::count(text.begin(), text.end(), '\n') == 4);  // what is there already is not written again
 }
 
-TEST_CASE("tuning: damage costs only the lines it hits") {
+TEST_CASE("choices: damage costs only the lines it hits") {
   const TemporaryFolder folder;
   const std::string path = folder / "choices";
   Choices(path).keep("one", "1"), Choices(path).keep("two", "2"), Choices(path).keep("three", "3");
@@ -70,7 +70,7 @@ TEST_CASE("tuning: damage costs only the lines it hits") {
   CHECK(Choices(path).find("three") == "3");
 }
 
-TEST_CASE("tuning: what is not ours is left alone") {
+TEST_CASE("choices: what is not ours is left alone") {
   const TemporaryFolder folder;
   const std::string path = folder / "choices";
   for (const std::string& text :
@@ -90,7 +90,7 @@ TEST_CASE("tuning: what is not ours is left alone") {
   }
 }
 
-TEST_CASE("tuning: entries that a line cannot hold are not kept") {
+TEST_CASE("choices: entries that a line cannot hold are not kept") {
   const TemporaryFolder folder;
   const std::string path = folder / "choices";
   Choices store(path);
@@ -104,7 +104,7 @@ TEST_CASE("tuning: entries that a line cannot hold are not kept") {
   CHECK(slurp(path).empty());
 }
 
-TEST_CASE("tuning: threads and several stores share a file") {
+TEST_CASE("choices: threads and several stores share a file") {
   const TemporaryFolder folder;
   const std::string path = folder / "choices";
   {
@@ -125,7 +125,7 @@ TEST_CASE("tuning: threads and several stores share a file") {
   CHECK(found == 100);
 }
 
-TEST_CASE("tuning: the place follows the environment") {
+TEST_CASE("choices: the place follows the environment") {
   const Variable own("TAPIR_CACHE", "/own"), base("XDG_CACHE_HOME", "/base"), home("HOME", "/home/me");
   CHECK(path_of_choices() == "/own/choices");
   const Variable no_own("TAPIR_CACHE", nullptr);

@@ -1,5 +1,4 @@
-#include "tuning.h"
-#include "../../core/no_copy.h"
+#include "choices.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,8 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
-namespace tapir::inline v0::cuda_kernels {
+#include "no_copy.h"
+
+namespace tapir::inline v0 {
 namespace {
 
 constexpr std::string_view kFirstLine = "tapir choices 1\n";
@@ -115,6 +117,14 @@ Choices& kept_choices() {
   return *store;
 }
 
+std::string name_of_processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (const size_t colon = line.find(": "); line.starts_with("model name") && colon != line.npos)
+      return line.substr(colon + 2);
+  return "CPU";
+}
+
 std::string choice_key(std::string_view device, std::string_view library, int64_t version, std::string_view signature) {
   std::string key(device);
   for (const std::string_view part : {std::string_view("|"), library, std::string_view(" ")}) key += part;
@@ -123,4 +133,4 @@ std::string choice_key(std::string_view device, std::string_view library, int64_
   return key += signature;
 }
 
-}  // namespace tapir::inline v0::cuda_kernels
+}  // namespace tapir::inline v0
