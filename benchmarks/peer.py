@@ -79,7 +79,7 @@ def training(net, optimizer, x, labels, variant):
 
 def mlp(variant):
     net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
-    return training(net, torch.optim.Adam(net.parameters(), lr=1e-3, fused=True), torch.randn(64, 784), torch.randint(0, 10, (64,)), variant)
+    return training(net, torch.optim.Adam(net.parameters(), lr=1e-6, fused=True), torch.randn(64, 784), torch.randint(0, 10, (64,)), variant)
 
 
 def cnn(variant):

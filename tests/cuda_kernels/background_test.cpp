@@ -17,10 +17,10 @@ using namespace tapir_tests;
 
 namespace {
 
-/// Two fused calls, one on each side of a mean.
+/// Two fused calls, one on each side of a minimum, which none takes along.
 Tensor function(const Tensor& x) {
   const Tensor y = tanh(x * 2) + 1;
-  return exp(y - mean(y)) * y;
+  return exp(y - amin(y)) * y;
 }
 Tensor numbers(int i) { return wave({257}, 0.1 * (i + 1)).cuda().narrow(0, 1, 256); }  // not at a multiple of 16 bytes
 
@@ -126,7 +126,7 @@ TEST_CASE("cuda background: a differentiable call waits for the kernels of both 
     return;
   }
   const Tensor w = numbers(3).clone().requires_grad_(), v = w.detach().clone().requires_grad_();
-  auto fast = compile([&](const Tensor& x) { return function(x * w); }, {.verify = 0});
+  auto fast = compile([&](const Tensor& x) { return function(x * w); }, {.verify = 0, .rows = false});
   const auto step = [&](int i) {
     w.set_grad({}), v.set_grad({});
     sum(fast(numbers(i))).backward(), sum(function(numbers(i) * v)).backward();
