@@ -70,9 +70,8 @@ double share_of_kept_kernels(const Run& run, int64_t steps) {
   profile.stop();
   double seconds = 0;
   for (const profiler::ProfileRow& row : profile.key_averages({.row_limit = 1000}))
-    for (const char* name :
-         {"matmul", "linear", "quant_matmul", "conv", "rnn", "lstm", "attention", "scaled_dot_product_attention",
-          "optimizer_step"})
+    for (const char* name : {"matmul", "linear", "quant_matmul", "conv", "rnn", "lstm", "attention",
+                             "scaled_dot_product_attention", "optimizer_step"})
       if (row.name.starts_with(name)) {
         seconds += row.self_cpu;
         break;

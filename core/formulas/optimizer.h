@@ -1,8 +1,10 @@
 #pragma once
 // Note [Optimizer formulas]
 // All that the fused optimizers compute, for every device: numbers_of() what a whole step shares, in double; update() one element of a
-// step, in the type that the parameter is computed in. The formulas are torch.optim's, the names of the states too.
+// step, in the type that the parameter is computed in. The formulas are torch.optim's, the names of the states too. Those of SGD and Adam
+// take the compiler's vectors as well.
 #include <cmath>
+#include <type_traits>
 
 #include "../params.h"
 #include "formula.h"
@@ -95,8 +97,18 @@ template <class C> TAPIR_FORMULA StepNumbers<C> numbers_of(const OptimizerParams
 
 // One element: g is the gradient, scaled and with decay, v[0] the parameter, v[2] to v[K - 1] the states.
 
+/// The square root, of each lane where C is a vector.
+template <class C> TAPIR_FORMULA C root(C x) {
+  if constexpr (std::is_floating_point_v<C>) {
+    return std::sqrt(x);
+  } else {
+    for (size_t i = 0; i < sizeof(x) / sizeof(x[0]); ++i) x[i] = std::sqrt(x[i]);
+    return x;
+  }
+}
+
 /// momentum_buffer
-template <class C, int K> TAPIR_FORMULA void sgd(const StepNumbers<C>& c, C g, C (&v)[K]) {
+template <class N, class C, int K> TAPIR_FORMULA void sgd(const StepNumbers<N>& c, C g, C (&v)[K]) {
   if constexpr (K == 3) {
     const C b = c.first_step ? g : c.beta1 * v[2] + c.rest2 * g;
     v[2] = b;
@@ -106,12 +118,12 @@ template <class C, int K> TAPIR_FORMULA void sgd(const StepNumbers<C>& c, C g, C
 }
 /// exp_avg, exp_avg_sq, max_exp_avg_sq. Kingma and Ba 2015, arXiv 1412.6980; decoupled decay: Loshchilov and Hutter 2019,
 /// arXiv 1711.05101; AMSGrad: Reddi et al. 2018.
-template <class C, int K> TAPIR_FORMULA void adam(const StepNumbers<C>& c, C g, C (&v)[K]) {
+template <class N, class C, int K> TAPIR_FORMULA void adam(const StepNumbers<N>& c, C g, C (&v)[K]) {
   const C mean = v[2] + c.rest1 * (g - v[2]), square = v[3] * c.beta2 + c.rest2 * g * g;
   v[2] = mean, v[3] = square;
   C second = square;
   if constexpr (K == 5) second = v[4] = v[4] > square ? v[4] : square;
-  v[0] -= c.rate * (mean / (std::sqrt(second) * c.a + c.eps));
+  v[0] -= c.rate * (mean / (root(second) * c.a + c.eps));
 }
 /// sum. Duchi et al. 2011.
 template <class C, int K> TAPIR_FORMULA void adagrad(const StepNumbers<C>& c, C g, C (&v)[K]) {
@@ -177,13 +189,16 @@ template <class C, int K> TAPIR_FORMULA void lion(const StepNumbers<C>& c, C g, 
   v[2] = c.beta2 * v[2] + c.rest2 * g;
 }
 
-/// One element of a step of `op`, which is c.op: v holds parameter, gradient and states, K in all.
-template <class C, int K> TAPIR_FORMULA void update(OptimizerOp op, const StepNumbers<C>& c, C (&v)[K]) {
+/// One element of a step of `op`, which is c.op, or one in each lane: v holds parameter, gradient and states, K in all.
+template <class N, class C, int K> TAPIR_FORMULA void update(OptimizerOp op, const StepNumbers<N>& c, C (&v)[K]) {
   using O = OptimizerOp;
   C g = v[1] * c.gradient;
   if (c.decay != 0) g += c.decay * v[0];
   v[0] *= c.keep;
-  if constexpr (K == 2) sgd(c, g, v);
+  if constexpr (!std::is_same_v<N, C>) {
+    if constexpr (K < 4) sgd(c, g, v);
+    else adam(c, g, v);
+  } else if constexpr (K == 2) sgd(c, g, v);
   else if constexpr (K == 3) switch (op) {
       case O::Adagrad: return adagrad(c, g, v);
       case O::RMSprop: return rmsprop(c, g, v);

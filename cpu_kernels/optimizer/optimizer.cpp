@@ -4,6 +4,7 @@
 #include "../../core/parallel.h"
 #include "../kernels.h"
 #include "../stage.h"
+#include "../vec.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -18,6 +19,35 @@ template <class C> struct Slots {
   C* states[3];
 };
 
+/// From i on, of K operands, the gradient second: kTogether vectors of each are read before the first is written. A read that follows a write
+/// to an address with the same last 12 bits waits for it, and operands often begin at nearly the same place of a page.
+constexpr int kTogether = 4;
+template <int K, class C>
+[[gnu::always_inline]] inline void update_vectors(const StepNumbers<C>& c, C* const (&rows)[K], int64_t i) {
+  typedef C Lanes __attribute__((vector_size(kVectorBytes)));  // aligned, unlike Vec
+  Lanes v[kTogether][K];
+#pragma GCC unroll 20
+  for (int k = 0; k < kTogether * K; ++k) v[k / K][k % K] = load(rows[k % K] + i + k / K * kLanes<C>);
+#pragma GCC unroll 4
+  for (auto& one : v) formulas::update(c.op, c, one);
+#pragma GCC unroll 20
+  for (int k = 0; k < kTogether * K; ++k)
+    if (k % K != 1) store<C>(rows[k % K] + i + k / K * kLanes<C>, v[k / K][k % K]);
+}
+/// The same for n elements; the last ones by way of a block of zeros.
+template <int K, class C> void update_by_vectors(const StepNumbers<C>& numbers, C* const (&rows)[K], int64_t n) {
+  constexpr int64_t kBlock = kTogether * kLanes<C>;
+  const StepNumbers<C> c = numbers;
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) update_vectors<K>(c, rows, i);
+  if (i == n) return;
+  C rest[K][kBlock] = {}, *in[K];
+  for (int k = 0; k < K; ++k) in[k] = rest[k], std::copy_n(rows[k] + i, n - i, rest[k]);
+  update_vectors<K>(c, in, 0);
+  for (int k = 0; k < K; ++k)
+    if (k != 1) std::copy_n(rest[k], n - i, rows[k] + i);
+}
+
 template <OptimizerOp kOp, int K, class C>
 void update_run(const StepNumbers<C>& numbers, const Slots<C>& s, int64_t n) {
   C* __restrict const p = s.p;
@@ -25,6 +55,12 @@ void update_run(const StepNumbers<C>& numbers, const Slots<C>& s, int64_t n) {
   C* __restrict const first = s.states[0];
   C* __restrict const second = s.states[1];
   C* __restrict const third = s.states[2];
+  if constexpr (kOp == OptimizerOp::Sgd || kOp == OptimizerOp::Adam) {
+    C* const all[5] = {p, const_cast<C*>(g), first, second, third};
+    C* rows[K];
+    std::copy_n(all, K, rows);
+    return update_by_vectors<K>(numbers, rows, n);
+  }
   const StepNumbers<C> c = numbers;
   for (int64_t i = 0; i < n; ++i) {
     C v[K] = {p[i], g[i]};
