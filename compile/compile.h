@@ -36,13 +36,13 @@ struct CompileOptions {
   bool pools = true;         // relu behind max pooling
   bool fold_norm = true;     // batch norms in evaluation go into convolutions
   bool fuse = true;          // pointwise chains
-  bool rows = true;          // fuse: with sums, means and maxima along the last dimensions; then within rounding
-  bool order = true;         // calls in an order that needs less memory
+  bool rows = true;   // fuse: with sums, means, maxima of the last dimensions, on a GPU norms too; within rounding
+  bool order = true;  // calls in an order that needs less memory
   double memory_budget =
       0;              // bytes, or up to 1 a part of the recorded peak, to stay below by computing again; 0: any number
   bool reuse = true;  // results take over the memory of operands that end there
   bool prepare = true;  // what is computed of weights alone is kept until somebody writes to them
-  /// The first replay tries the variants of products and convolutions, as set_cudnn_benchmark() does, and keeps the fastest ones' names on disk.
+  /// The first replay tries the variants of convolutions, on a GPU of products too, and keeps the fastest ones' names on disk.
   bool max_autotune = false;
   /// On a CUDA device: calls run as they are while kernels are compiled in the background. Off, and in deterministic mode: the call waits.
   bool background = true;

@@ -359,9 +359,8 @@ bool allows_winograd(DType dtype, const dnn::ConvShape& s) {
     return false;
   for (int d = 0; d < 2; ++d)
     if (s.kernel[d] != 3 || s.stride[d] != 1 || s.dilation[d] != 1 || s.padding[d] > 2) return false;
-  return s.c * s.o <=
-         int64_t(1)
-             << 19;  // the transformed weight, 36 c o numbers, must be memory that a program can spare: 72 MiB at most
+  // The transformed weight, 36 c o numbers, must be memory that a program can spare: 72 MiB at most.
+  return s.c * s.o <= int64_t(1) << 19;
 }
 
 bool suits_winograd(const dnn::ConvShape& s) {

@@ -6,7 +6,7 @@ namespace tapir::inline v0::cpu {
 
 /// May a pass go by Note [Winograd]? Kernels of 3 x 3 in float32, without strides, dilation or groups, with 32 to some 700 channels.
 bool allows_winograd(DType dtype, const dnn::ConvShape& s);
-/// Does one that may gain by it? It needs enough pixels.
+/// Does such a pass gain by it, as a rule? It needs enough pixels.
 bool suits_winograd(const dnn::ConvShape& s);
 /// That pass. x, y: dense, channels last; w: of any strides. bias: null where there is
 /// none; a weight gradient has none either. False: a result is not finite, and another kernel must tell which ones are so by right.

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "../../core/formulas/optimizer.h"
@@ -12,55 +14,46 @@ namespace {
 using formulas::StepNumbers;
 constexpr int64_t kGrain = 16384;  // elements
 
-/// Where one run of elements lies: parameter, gradient, states.
-template <class C> struct Slots {
-  C* p;
-  const C* g;
-  C* states[3];
-};
+/// Where one run of elements lies: parameter, gradient, which is only read, states.
+template <class C> using Slots = std::array<C*, 5>;
 
-/// From i on, of K operands, the gradient second: kTogether vectors of each are read before the first is written. A read that follows a write
-/// to an address with the same last 12 bits waits for it, and operands often begin at nearly the same place of a page.
+/// Elements from i on: kTogether vectors of each of the K operands are read before the first is written. A read that follows a write to an
+/// address with the same last 12 bits waits for it, and operands often begin at nearly the same place of a page.
 constexpr int kTogether = 4;
 template <int K, class C>
-[[gnu::always_inline]] inline void update_vectors(const StepNumbers<C>& c, C* const (&rows)[K], int64_t i) {
+[[gnu::always_inline]] inline void update_vectors(const StepNumbers<C>& c, const Slots<C>& s, int64_t i) {
   typedef C Lanes __attribute__((vector_size(kVectorBytes)));  // aligned, unlike Vec
   Lanes v[kTogether][K];
 #pragma GCC unroll 20
-  for (int k = 0; k < kTogether * K; ++k) v[k / K][k % K] = load(rows[k % K] + i + k / K * kLanes<C>);
+  for (int k = 0; k < kTogether * K; ++k) v[k / K][k % K] = load(s[size_t(k % K)] + i + k / K * kLanes<C>);
 #pragma GCC unroll 4
   for (auto& one : v) formulas::update(c.op, c, one);
 #pragma GCC unroll 20
   for (int k = 0; k < kTogether * K; ++k)
-    if (k % K != 1) store<C>(rows[k % K] + i + k / K * kLanes<C>, v[k / K][k % K]);
+    if (k % K != 1) store<C>(s[size_t(k % K)] + i + k / K * kLanes<C>, v[k / K][k % K]);
 }
-/// The same for n elements; the last ones by way of a block of zeros.
-template <int K, class C> void update_by_vectors(const StepNumbers<C>& numbers, C* const (&rows)[K], int64_t n) {
+/// n elements; the last ones by way of a block of zeros.
+template <int K, class C> void update_by_vectors(const StepNumbers<C>& numbers, const Slots<C>& s, int64_t n) {
   constexpr int64_t kBlock = kTogether * kLanes<C>;
   const StepNumbers<C> c = numbers;
   int64_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) update_vectors<K>(c, rows, i);
+  for (; i + kBlock <= n; i += kBlock) update_vectors<K>(c, s, i);
   if (i == n) return;
-  C rest[K][kBlock] = {}, *in[K];
-  for (int k = 0; k < K; ++k) in[k] = rest[k], std::copy_n(rows[k] + i, n - i, rest[k]);
+  C rest[K][kBlock] = {};
+  Slots<C> in{};
+  for (size_t k = 0; k < K; ++k) in[k] = rest[k], std::copy_n(s[k] + i, n - i, rest[k]);
   update_vectors<K>(c, in, 0);
-  for (int k = 0; k < K; ++k)
-    if (k != 1) std::copy_n(rest[k], n - i, rows[k] + i);
+  for (size_t k = 0; k < K; ++k)
+    if (k != 1) std::copy_n(rest[k], n - i, s[k] + i);
 }
 
 template <OptimizerOp kOp, int K, class C>
-void update_run(const StepNumbers<C>& numbers, const Slots<C>& s, int64_t n) {
-  C* __restrict const p = s.p;
-  const C* __restrict const g = s.g;
-  C* __restrict const first = s.states[0];
-  C* __restrict const second = s.states[1];
-  C* __restrict const third = s.states[2];
-  if constexpr (kOp == OptimizerOp::Sgd || kOp == OptimizerOp::Adam) {
-    C* const all[5] = {p, const_cast<C*>(g), first, second, third};
-    C* rows[K];
-    std::copy_n(all, K, rows);
-    return update_by_vectors<K>(numbers, rows, n);
-  }
+void update_one_by_one(const StepNumbers<C>& numbers, const Slots<C>& s, int64_t n) {
+  C* __restrict const p = s[0];
+  const C* __restrict const g = s[1];
+  C* __restrict const first = s[2];
+  C* __restrict const second = s[3];
+  C* __restrict const third = s[4];
   const StepNumbers<C> c = numbers;
   for (int64_t i = 0; i < n; ++i) {
     C v[K] = {p[i], g[i]};
@@ -73,6 +66,12 @@ void update_run(const StepNumbers<C>& numbers, const Slots<C>& s, int64_t n) {
     if constexpr (K > 3) second[i] = v[3];
     if constexpr (K > 4) third[i] = v[4];
   }
+}
+
+template <OptimizerOp kOp, int K, class C>
+void update_run(const StepNumbers<C>& numbers, const Slots<C>& s, int64_t n) {
+  if constexpr (kOp == OptimizerOp::Sgd || kOp == OptimizerOp::Adam) update_by_vectors<K>(numbers, s, n);
+  else update_one_by_one<kOp, K>(numbers, s, n);
 }
 
 template <class C> using Update = void (*)(const StepNumbers<C>&, const Slots<C>&, int64_t);
@@ -119,7 +118,7 @@ struct Operands {
   }
   template <class C> Slots<C> slots(int64_t from) const {
     const auto at = [&](int k) { return k < count ? view[k]->as<C>() + from : nullptr; };
-    return {at(0), at(1), {at(2), at(3), at(4)}};
+    return {at(0), at(1), at(2), at(3), at(4)};
   }
 };
 
@@ -136,7 +135,7 @@ void update_strided(const Operands& operands, Update<C> update, const StepNumber
       const int64_t n = std::min(kBlock, count - done);
       const auto offset = [&](int i) { return at[size_t(i)] + done * walk.step(i); };
       for (int i = 0; i < operands.count; ++i) load_row(*operands.view[i], offset(i), walk.step(i), n, block[i]);
-      update(k, {block[0], block[1], {block[2], block[3], block[4]}}, n);
+      update(k, {block[0], block[1], block[2], block[3], block[4]}, n);
       for (int i = 0; i < operands.count; ++i)
         if (i != 1) store_row(*operands.view[i], offset(i), walk.step(i), n, block[i]);
     }
