@@ -1,5 +1,6 @@
 // tapir_bench NAME [--threads N] [--device D] [--repeats R] [--seconds S]: one JSON line per variant; mlp and cnn have one in anomaly mode.
 // tapir_bench compile_table NAME...: compile() and its passes one by one, as Markdown; compile_memory: without the passes.
+// tapir_bench profile NAME VARIANT: where three steps spend their time, by operation and shape, on a GPU also of the device.
 // tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step,
 // `compile` with the milliseconds that passes over the program took, `work WORKLOAD VARIANT` with what a step does.
 // tapir_bench device [--device D]: what the device is; status 1 and why not where it is not available. TAPIR_LIBRARY_REPORT=1: at the end,
@@ -64,6 +65,18 @@ static int print_device(const std::string& name) {
   return 0;
 }
 
+static void print_profile(const std::string& name, const std::string& variant) {
+  Run run = make_warm(find(name), variant);
+  run(3);
+  tapir::profiler::Profile profile({.record_shapes = true});
+  const double ms = run(3);
+  profile.stop();
+  const char* by = bench_device.is_cuda() ? "self_cuda_time_total" : "self_cpu_time_total";
+  std::printf("%s %s, 3 steps of %.3f ms\n%s", name.c_str(), variant.c_str(), ms,
+              profile.table({.sort_by = by, .row_limit = 40, .group_by_input_shape = true}).c_str());
+  std::printf("%s", profile.table({.sort_by = by, .row_limit = 25}).c_str());
+}
+
 static void print_library_report() {
   const char* wanted = std::getenv("TAPIR_LIBRARY_REPORT");
   if (!bench_device.is_cuda() || !wanted || std::string(wanted) != "1") return;
@@ -123,7 +136,10 @@ int main(int argc, char** argv) {
     if (name.empty()) serve();
     else if (name == "compile_table" || name == "compile_memory")
       compile_table(more, repeats, seconds, name == "compile_table");
-    else print_all(find(name), tapir::get_num_threads(), repeats, seconds);
+    else if (name == "profile") {
+      tapir::check(more.size() == 2, "[profile] expected a workload and a variant, got {} words", more.size());
+      print_profile(more[0], more[1]);
+    } else print_all(find(name), tapir::get_num_threads(), repeats, seconds);
     print_library_report();
   } catch (const std::exception& e) {
     std::fprintf(stderr, "tapir_bench: %s\n", e.what());
