@@ -1,5 +1,5 @@
-// The main of every Catch2 program, compiled once. It adds `--folder NAME` (the test files of tests/NAME/ alone) and ends with one
-// plain line, `N passed, N failed, N skipped`, in test cases. Names that no test case has are a failure (Catch2 2 says so of none).
+// The main of every Catch2 program, compiled once. It adds `--folder NAME` (the test files of tests/NAME/ alone), `--shard K/N` behind it (of
+// these every N-th test case, from the K-th on, so that N programs share them) and ends with one plain line, `N passed, N failed, N skipped`, in test cases. Names that no test case has are a failure (Catch2 2 says so of none).
 #define CATCH_CONFIG_RUNNER
 #include "catch.h"
 
@@ -102,6 +102,13 @@ int main(int argc, char** argv) {
       const auto found = of_folder(argv[++i]);
       if (found.empty()) return std::fprintf(stderr, "there is no test case in tests/%s/\n", argv[i]), 2;
       names.insert(names.end(), found.begin(), found.end());
+    } else if (std::strcmp(argv[i], "--shard") == 0 && i + 1 < argc) {
+      size_t k = 0, n = 0;
+      if (std::sscanf(argv[++i], "%zu/%zu", &k, &n) != 2 || k >= n || names.size() < n)
+        return std::fprintf(stderr, "--shard: expected K/N, K below N, behind a --folder of N test cases or more\n"), 2;
+      std::vector<std::string> own;
+      for (size_t j = k; j < names.size(); j += n) own.push_back(names[j]);
+      names = std::move(own);
     } else {
       arguments.push_back(argv[i]);
     }

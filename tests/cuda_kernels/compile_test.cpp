@@ -331,7 +331,7 @@ TEST_CASE("cuda: a graph is launched on the stream of the call, one after the ot
         total.add_(y);
         return y;
       },
-      {.verify = 0, .background = false});
+      {.verify = 0, .rows = false, .background = false});
   const Tensor x = wave({64}, 0.1).cuda();
   cuda::synchronize();
   const cuda::Stream side = cuda::Stream();

@@ -199,7 +199,8 @@ void matmul_cases(Table& table) {
       .within(kUlps)
       .on("(3,2) (3,4) (4,2)")
       .expect(sum_of(0, 3))
-      .TWIN(addmm_, x[1], x[2], {.beta = 0, .alpha = 3});
+      .TWIN(addmm_, x[1], x[2], {.beta = 0, .alpha = 3})
+      .twin_adds_elsewhere();
   CASE(baddbmm, baddbmm(x[0], x[1], x[2], {.beta = 2, .alpha = 3}))
       .of(kNumbers)
       .within(kUlps)
@@ -228,6 +229,7 @@ void matmul_cases(Table& table) {
       .within(kUlps)
       .on("(3,2) (4,3,2) (4,2,2) | () (4,3,2) (4,2,2) | (3,2) (0,3,2) (0,2,2) | (1,24) (3,1,70) (3,70,24)")
       .TWIN(addbmm_, x[1], x[2], {.beta = 2})
+      .twin_adds_elsewhere()
       .expect([](const Arrays& x) {
         const Array y = summed("bij,bjk->ik", {x[1], x[2]});
         return make(y.shape, [&](const Dims& i) { return 2 * broadcast_at(x[0], i) + y.at(i); });

@@ -137,7 +137,9 @@ def call_a(c):
     table = FEW_CASES if c.emulated else OP_CASES
     recorded = FEW_CONFORMANCE if c.emulated else CONFORMANCE
     tests = ["cuda memory: blocks*,cuda matmul: what is added,cuda: streams and events,CUDA copy: planes*"] if c.emulated else ["--folder", "cuda_kernels"]
-    allocators = [Part(f"tests.{kind}", [c.program("tapir_tests"), *tests], env={"TAPIR_CUDA_ALLOCATOR": kind}) for kind in ("direct", "caching", "expandable")]
+    shards = 1 if c.emulated else 4
+    allocators = [Part(f"tests.{kind}" + (f"_{k}" if shards > 1 else ""), [c.program("tapir_tests"), *tests, *(["--shard", f"{k}/{shards}"] if shards > 1 else [])],
+                       env={"TAPIR_CUDA_ALLOCATOR": kind}) for kind in ("direct", "caching", "expandable") for k in range(shards)]
     digits = [c.program("mnist"), "--device", c.device, *(["--data", c.options.mnist] if c.options.mnist and not c.emulated else [])]
     if c.emulated:
         digits += ["--model", "mlp", "--limit", "256", "--epochs", "2", "--data", "generated"]
@@ -145,7 +147,7 @@ def call_a(c):
     autocast = {"all": "^(matmul|nn)/(bmm|mm|softmax): "} if c.emulated else {"nn": "^(nn|loss)/", "rest": "^(?!(nn|loss)/)"}
     return targets(c, "A") + [
         Section("A", "mnist", "MNIST, to its accuracy", 45, [Part("mnist", digits)], not_here=c.missing("mnist"), lines=12, after=accuracy),
-        Section("A", "tests", "Tests of the device, with each allocator", 60, allocators, min(3, c.cores) if c.emulated else 1, c.missing("tapir_tests"), 8, cases),
+        Section("A", "tests", "Tests of the device, with each allocator", 60, allocators, min(3 * shards, c.cores), c.missing("tapir_tests"), 8, cases),
         Section("A", "op_cases", "Operations on the device", 150, case_parts(c, "op_cases", "op_cases", table, ["--mode", "value"], op_env),
                 min(12, c.cores), c.missing("op_cases"), 20, cases),
         Section("A", "conformance", "Recorded results on the device", 50, case_parts(c, "conformance", "conformance", recorded, ["--cases", c.options.conformance], op_env),
