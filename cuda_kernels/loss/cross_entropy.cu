@@ -158,13 +158,16 @@ template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8
     const Slope<C> slope(s, w, g.row(), at, in.losses, in.losses_dtype, in.lse, in.lse_dtype);
     const T* const x = logits + at[0];
     T* const dx = dlogits + at[4];
-    for_packs<V>(s.classes, lanes >= 8 && same_alignment(x, dx) ? head_of(x) : -1, g.lane, lanes,
-                 [&]<int W>(int64_t i) {
-                   C v[W];
-                   load_pack<W>(x + i, v);
-                   slope.apply(v, i, w);
-                   store_pack<W>(dx + i, v);
-                 });
+    const bool packs = same_alignment(x, dx);
+    for_packs<V>(s.classes, lanes >= 8 ? head_of(dx) : -1, g.lane, lanes, [&]<int W>(int64_t i) {
+      C v[W];
+      if (packs) load_pack<W>(x + i, v);
+      else
+#pragma unroll
+        for (int k = 0; k < W; ++k) v[k] = widen(x[i + k]);
+      slope.apply(v, i, w);
+      store_pack<W>(dx + i, v);
+    });
   }
 }
 

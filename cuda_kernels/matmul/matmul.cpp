@@ -23,6 +23,14 @@ TensorView dense_copy(Context& ctx, V v) {
   return y;
 }
 
+TensorView view_of(const Product& p, const Matrix& x, int64_t rows, int64_t columns) {
+  TensorView v(Scalar(0), p.dtype);
+  v.is_scalar = false, v.data = x.data, v.device = Device(DeviceType::CUDA), v.rank = 3;
+  v.sizes[0] = x.batch == 0 ? 1 : p.batch, v.sizes[1] = rows, v.sizes[2] = columns;
+  v.strides[0] = x.batch, v.strides[1] = x.row, v.strides[2] = x.column;
+  return v;
+}
+
 namespace {
 
 /// C = A B as C^T = B^T A^T.
@@ -38,14 +46,6 @@ void tidy(Matrix& x, int64_t rows, int64_t columns) {
   if (columns == 1) x.column = x.row == 1 ? rows : 1;
 }
 bool is_row_major(const Matrix& x, int64_t columns) { return x.column == 1 && x.row >= columns; }
-
-TensorView view_of(const Product& p, const Matrix& x, int64_t rows, int64_t columns) {
-  TensorView v(Scalar(0), p.dtype);
-  v.is_scalar = false, v.data = x.data, v.device = Device(DeviceType::CUDA), v.rank = 3;
-  v.sizes[0] = x.batch == 0 ? 1 : p.batch, v.sizes[1] = rows, v.sizes[2] = columns;
-  v.strides[0] = x.batch, v.strides[1] = x.row, v.strides[2] = x.column;
-  return v;
-}
 
 void to_blas(Context& ctx, const Product& p, Matrix& x, int64_t rows, int64_t columns) {
   tidy(x, rows, columns);
@@ -95,12 +95,15 @@ Left library_product(Context& ctx, Product p) {
       begin_with(ctx, p, p.c);
     }
   }
+  const bool pieces = goes_by_pieces(p);
+  const auto product = [&] { return pieces ? product_by_pieces(ctx, p) : blas::product(ctx, p); };
   if (p.sums || p.gelu) {
-    if (!(turned && p.gelu) && direct && p.batch == 1 && !p.c.data && blas::product(ctx, p)) return Left::Nothing;
+    if (!pieces && !(turned && p.gelu) && direct && p.batch == 1 && !p.c.data && blas::product(ctx, p))
+      return Left::Nothing;
     if (p.gelu) return Left::All;
     p.sums = nullptr;
   }
-  if (!blas::product(ctx, p)) {
+  if (!product()) {
     if (!p.bias) return Left::All;
     begin_with(ctx, p, row);
     p.bias = nullptr, p.beta = 1;

@@ -5,6 +5,12 @@ namespace tapir::inline v0::cuda_kernels {
 
 /// The product of any dtype with any strides, 0 included, and k = 0: integers, and what the library does not take.
 void strided_product(Context& ctx, const blas::Product& p);
+/// Does the product gain by copies of its operands (Note [Rows of 16 bits])? It has no extra work then.
+bool goes_by_pieces(const blas::Product& p);
+/// blas::product(), which it calls, for such a one.
+bool product_by_pieces(Context& ctx, const blas::Product& p);
+/// A matrix of p, or all of its batch.
+TensorView view_of(const blas::Product& p, const blas::Matrix& x, int64_t rows, int64_t columns);
 /// v in row-major scratch memory of its own dtype: a copy of it, or only the room.
 TensorView dense_copy(Context& ctx, V v);
 TensorView dense_room(Context& ctx, V v);

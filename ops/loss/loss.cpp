@@ -102,6 +102,18 @@ Tensor cross_entropy_gradient(const Tensor& g, const Tensor& logits, const Tenso
   return to(mul(wide, sub(a, mul(softmax(to(logits, g.dtype()), 1), sum(a, 1, {.keepdim = true})))), logits.dtype());
 }
 
+/// For the gradient of logits. Large ones of 16 bits on a GPU have rows that begin at multiples of 16 bytes: the products that read them
+/// take several times as long else.
+Tensor gradient_room(const Tensor& logits) {
+  constexpr int64_t kUnit = 8, kLarge = int64_t(1) << 20;
+  const int64_t classes = logits.size(1);
+  if (logits.device().type != DeviceType::CUDA || logits.dim() != 2 || size_of(logits.dtype()) != 2 ||
+      classes % kUnit == 0 || logits.numel() < kLarge)
+    return empty_like(logits);
+  const int64_t wide = (classes + kUnit - 1) / kUnit * kUnit;
+  return empty({logits.size(0), wide}, {.dtype = logits.dtype(), .device = logits.device()}).narrow(1, 0, classes);
+}
+
 /// The losses (N, ...) of labels, at least in float32.
 Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& weight, const NllParams& p) {
   const TensorOptions options{.dtype = compute_type(logits.dtype()), .device = logits.device()};
@@ -116,7 +128,7 @@ Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& we
       "cross_entropy", losses, {logits}, save(logits, target, weight, lse),
       [p](const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight, const Tensor& lse) {
         const auto kernel = [&] {
-          Tensor dlogits = empty_like(logits);
+          Tensor dlogits = gradient_room(logits);
           backend(logits).cross_entropy_backward(context(logits), {.dlogits = dlogits,
                                                                    .dlosses = g,
                                                                    .lse = lse,
@@ -172,14 +184,14 @@ Tensor mean_over(const Tensor& losses, const Tensor& total) { return div(sum(los
 
 }  // namespace
 
-Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& o) {
-  TAPIR_AUTOCAST(cross_entropy, input, target, o);
+/// wide: the result is in float32 at least, else in the input's dtype.
+static Tensor cross_entropy_in(bool wide, const Tensor& input, const Tensor& target, const CrossEntropyOptions& o) {
   check_classes("cross_entropy", input, target, o.weight);
   check(o.label_smoothing >= 0 && o.label_smoothing <= 1,
         "[cross_entropy] label_smoothing must be between 0.0 and 1.0. Got: {}", o.label_smoothing);
   if (is_floating(target.dtype())) return probability_losses(input, target, o);
   if (input.dim() == 1) {
-    const Tensor y = cross_entropy(unsqueeze(input, 0), unsqueeze(target, 0), o);
+    const Tensor y = cross_entropy_in(wide, unsqueeze(input, 0), unsqueeze(target, 0), o);
     return o.reduction == Reduction::None ? squeeze(y, 0) : y;
   }
   const Tensor labels = to(target, kInt64),
@@ -187,7 +199,17 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
   const bool mean = o.reduction == Reduction::Mean;
   return to(mean ? mean_over(losses, Targets(labels, o.ignore_index).total(o.weight, losses.dtype()))
                  : reduced("cross_entropy", losses, o.reduction),
-            input.dtype());
+            wide ? losses.dtype() : input.dtype());
+}
+
+Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& o) {
+  if (modes.autocast) [[unlikely]]
+    if (detail::CastScope cast(cast_rule("cross_entropy"), input, target, o); cast) {
+      if (target.defined() && is_floating(target.dtype())) return cross_entropy(cast(input), cast(target), cast(o));
+      // Of labels the kernels compute in float32 anyway: the logits, which are large, are not copied.
+      return cross_entropy_in(true, input, target, o);
+    }
+  return cross_entropy_in(false, input, target, o);
 }
 
 Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions& o) {

@@ -98,6 +98,33 @@ TEST_CASE("autocast: gradients run in the dtypes of the forward, wherever backwa
   CHECK(equal(outside, w.grad()));
 }
 
+TEST_CASE("autocast: cross entropy of labels reads logits of 16 bits as they are, and its result has 32") {
+  manual_seed(3);
+  const Tensor logits = randn({300, 1000}).to(kBFloat16), labels = randint(0, 1000, {300}), weight = rand({1000});
+  for (const Reduction reduction : {Reduction::Mean, Reduction::Sum, Reduction::None})
+    for (const double smoothing : {0., 0.1}) {
+      const CrossEntropyOptions options{.weight = weight, .reduction = reduction, .label_smoothing = smoothing};
+      Tensor a = logits.clone().requires_grad_(), b = logits.clone().requires_grad_();
+      Tensor loss;
+      reset_peak_memory_stats();
+      const int64_t before = memory_stats().allocated;
+      {
+        const amp::Autocast autocast(kCPU);
+        loss = cross_entropy(a, labels, options);
+      }
+      CHECK(memory_stats().max_allocated - before < logits.numel());  // bytes: no copy
+      const Tensor wanted = cross_entropy(b.to(kFloat32), labels, options);
+      CHECK(loss.dtype() == kFloat32);
+      CHECK(allclose(loss.detach(), wanted.detach(), {.rtol = 1e-5}));
+      loss.sum().backward(), wanted.sum().backward();
+      CHECK(a.grad().dtype() == kBFloat16);
+      CHECK(allclose(a.grad().to(kFloat32), b.grad().to(kFloat32), {.rtol = 1e-2, .atol = 1e-6}));
+    }
+  const amp::Autocast autocast(kCPU);
+  CHECK(cross_entropy(logits.select(0, 0), labels.select(0, 0)).dtype() == kFloat32);
+  CHECK(cross_entropy(logits, softmax(logits, 1)).dtype() == kFloat32);
+}
+
 TEST_CASE("autocast: a checkpoint computes again in the same dtypes") {
   const Tensor x = randn({4, 4}), w = randn({4, 4}).requires_grad_();
   const auto f = [](const Tensor& x, const Tensor& w) { return softmax(mm(x, w), -1); };

@@ -170,6 +170,50 @@ TEST_CASE("cuda matmul: a bias and sums of rows begin anywhere in a flat buffer"
     }
 }
 
+TEST_CASE("cuda matmul: large operands of 16 bits whose rows begin anywhere") {
+  NEEDS_CUDA
+  manual_seed(7);
+  const auto within = [](const Tensor& t, int64_t at, int64_t rows, int64_t columns) {
+    return t.slice(0, at, at + rows).slice(1, at, at + columns);
+  };
+  for (const DType t : {kFloat16, kBFloat16})
+    for (const int64_t wide : {264, 265})  // rows of the operands
+      for (const int64_t at : {0, 1}) {
+        CAPTURE(std::string(name_of(t)), wide, at);
+        const Tensor scale = full({}, 0.1, {.dtype = t});
+        const List x = {mul(numbers({402, wide}, t), scale), mul(numbers({301, wide}, t), scale), numbers({302}, t)};
+        const auto a = [&](const List& x) { return within(x[0], at, 400, 260); };  // (400, 260)
+        const auto b = [&](const List& x) { return within(x[1], at, 300, 260); };  // (300, 260)
+        same([&](const List& x) { return linear(a(x), b(x), x[2].slice(0, at, at + 300)); }, x);
+        same([&](const List& x) { return linear(b(x), a(x)); }, x);
+        same([&](const List& x) { return matmul(a(x), b(x).t()).t(); }, x);
+        same([&](const List& x) { return matmul(a(x).t(), matmul(a(x), b(x).t())); }, x);
+        same([&](const List& x) { return matmul(b(x).t(), b(x)); }, x);
+        same(
+            [&](const List& x) {  // into rows that begin anywhere, and added to what is there
+              const Tensor y = zeros({402, 305}, {.dtype = t, .device = x[0].device()});
+              Tensor out = y.slice(0, at, at + 400).slice(1, at, at + 300);
+              addmm_(out, a(x), b(x).t(), {.beta = 0});
+              return addmm_(out, a(x), b(x).t(), {.alpha = 0.5}).contiguous();
+            },
+            x);
+        same(
+            [&](const List& given) {
+              List x;
+              for (const Tensor& g : given) x.push_back(g.detach().clone().requires_grad_());
+              mul(linear(a(x), b(x), x[2].slice(0, at, at + 300)), 0.1).sum().backward();
+              return cat({x[0].grad().flatten(), x[1].grad().flatten(), x[2].grad()}, 0);
+            },
+            x);
+      }
+}
+
+TEST_CASE("cuda matmul: such operands piece by piece") {
+  NEEDS_CUDA
+  CHECK(tapir_tests::run_alone("TAPIR_CUDA_PIECE=80000",
+                               "cuda matmul: large operands of 16 bits whose rows begin anywhere") == 0);
+}
+
 namespace {
 /// What the emulated cuBLASLt refuses.
 struct Refusing {

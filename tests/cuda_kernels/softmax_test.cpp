@@ -77,6 +77,15 @@ TEST_CASE("cuda cross_entropy: rows, columns, weights, smoothing, ignored and ba
       });
       check_both(x, x.to(kCUDA), rounding(dtype), [&](const Tensor& t) { return log_softmax(t, 1); });
     }
+  for (const DType dtype : {kFloat16, kBFloat16}) {  // a gradient whose rows begin at multiples of 16 bytes
+    const Tensor x = numbers({22, 50257}, dtype), target = randint(50257, {22}), labels = target.to(kCUDA);
+    check_both(x, x.to(kCUDA), rounding(dtype) * 5,
+               [&](const Tensor& t) { return cross_entropy(t, t.device() == kCPU ? target : labels); });
+    Tensor there = x.to(kCUDA).requires_grad_(), scaled = mul(there, 2);
+    scaled.retain_grad();
+    cross_entropy(scaled, labels).backward();
+    CHECK(scaled.grad().stride(0) == 50264);
+  }
   const Tensor x = numbers({4, 3}, kFloat32).to(kCUDA), bad = tensor({0, 3, 1, -5}).to(kInt64).to(kCUDA);
   const std::string text = message_of<ValueError>([&] {
     cross_entropy(x, bad);

@@ -100,8 +100,8 @@ def run_program(part, limit, env, log, watch=None):
 
     def read():
         for line in process.stdout:
-            lines.append(line.rstrip("\n")[:1000])
-            log.write(part.name, lines[-1])
+            lines.append(line.rstrip("\n")[:65536])  # a row of ncu's has 20,000 characters
+            log.write(part.name, lines[-1][:1000])
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:

@@ -147,8 +147,8 @@ def call_a(c):
     autocast = {"all": "^(matmul|nn)/(bmm|mm|softmax): "} if c.emulated else {"nn": "^(nn|loss)/", "rest": "^(?!(nn|loss)/)"}
     return targets(c, "A") + [
         Section("A", "mnist", "MNIST, to its accuracy", 45, [Part("mnist", digits)], not_here=c.missing("mnist"), lines=12, after=accuracy),
-        Section("A", "tests", "Tests of the device, with each allocator", 60, allocators, min(3 * shards, c.cores), c.missing("tapir_tests"), 8, cases),
-        Section("A", "op_cases", "Operations on the device", 150, case_parts(c, "op_cases", "op_cases", table, ["--mode", "value"], op_env),
+        Section("A", "tests", "Tests of the device, with each allocator", 90, allocators, min(3 * shards, c.cores), c.missing("tapir_tests"), 8, cases),
+        Section("A", "op_cases", "Operations on the device", 120, case_parts(c, "op_cases", "op_cases", table, ["--mode", "value"], op_env),
                 min(12, c.cores), c.missing("op_cases"), 20, cases),
         Section("A", "conformance", "Recorded results on the device", 50, case_parts(c, "conformance", "conformance", recorded, ["--cases", c.options.conformance], op_env),
                 min(8, c.cores), no_recorded or c.missing("conformance"), 20, cases),

@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <cstdlib>
+
+#include "../kernels.h"
+#include "matmul.h"
+
+// Note [Rows of 16 bits]
+// The fast kernels of 16-bit products move 16 bytes at a time, so rows must begin at multiples of 16 bytes. Where those of one operand do not
+// (logits of 50257 words), an H100 takes 5 to 8 times as long. Large operands of that kind go through scratch memory whose rows do, piece by
+// piece: two passes more over them.
+namespace tapir::inline v0::cuda_kernels {
+
+using blas::Matrix;
+using blas::Product;
+
+namespace {
+
+constexpr int64_t kUnit = 8;                  // numbers of 16 bits in 16 bytes
+constexpr int64_t kLeast = 256;               // of m, n and k: below it copies would cost more
+constexpr int64_t kStep = 128;                // a piece has a multiple of it, as the library's tiles do
+
+/// Numbers in scratch memory, about. TAPIR_CUDA_PIECE: fewer, for tests.
+int64_t numbers_of_piece() {
+  static const char* const text = std::getenv("TAPIR_CUDA_PIECE");
+  return text ? std::atoll(text) : int64_t(1) << 26;
+}
+
+bool is_fast(const Matrix& x) { return std::max(x.row, x.column) % kUnit == 0 && blas::is_aligned(x.data); }
+
+/// Room for a matrix in x's order of memory, whose rows begin at multiples of 16 bytes.
+Matrix fast_room(Context& ctx, const Matrix& x, int64_t rows, int64_t columns) {
+  const bool by_rows = x.column == 1;
+  const int64_t step = ((by_rows ? columns : rows) + kUnit - 1) / kUnit * kUnit;
+  void* const room = ctx.scratch(step * (by_rows ? rows : columns) * int64_t(sizeof(uint16_t)));
+  return by_rows ? Matrix{room, 0, step, 1} : Matrix{room, 0, 1, step};
+}
+/// From row `row`, column `column` on.
+Matrix from(const Matrix& x, int64_t row, int64_t column) {
+  return {static_cast<uint16_t*>(x.data) + row * x.row + column * x.column, 0, x.row, x.column};
+}
+
+/// A product cut along m, whose pieces share b, or along n, whose pieces share a.
+struct Pieces {
+  Context& ctx;
+  const Product& p;
+  const bool along_m = p.k * p.n <= p.m * p.k;
+  const Matrix &cut = along_m ? p.a : p.b, &shared = along_m ? p.b : p.a;
+  const int64_t extent = along_m ? p.m : p.n;
+  int64_t size = extent;
+  Matrix shared_room, cut_room, out_room;  // no data: as it lies
+
+  Pieces(Context& c, const Product& whole) : ctx(c), p(whole) {
+    const int64_t numbers = (is_fast(cut) ? 0 : p.k) + (is_fast(p.out) ? 0 : along_m ? p.n : p.m);
+    if (numbers > 0) size = std::min(extent, std::max(numbers_of_piece() / numbers / kStep, int64_t(1)) * kStep);
+    if (!is_fast(cut)) cut_room = along_m ? fast_room(ctx, cut, size, p.k) : fast_room(ctx, cut, p.k, size);
+    if (!is_fast(p.out)) out_room = along_m ? fast_room(ctx, p.out, size, p.n) : fast_room(ctx, p.out, p.m, size);
+    if (is_fast(shared)) return;
+    const int64_t rows = along_m ? p.k : p.m, columns = along_m ? p.n : p.k;
+    shared_room = fast_room(ctx, shared, rows, columns);
+    copy(ctx, {view_of(p, shared_room, rows, columns), view_of(p, shared, rows, columns)});
+  }
+
+  Matrix part(const Matrix& x, int64_t at) const { return along_m ? from(x, at, 0) : from(x, 0, at); }
+
+  /// The piece from `at` on. False where the library has no kernel for it; nothing was added to out then.
+  bool run(int64_t at) {
+    Product q = p;
+    const int64_t n = std::min(size, extent - at);
+    (along_m ? q.m : q.n) = n;
+    Matrix &cut_part = along_m ? q.a : q.b, &shared_part = along_m ? q.b : q.a;
+    if (shared_room.data) shared_part = shared_room;
+    cut_part = part(cut, at);
+    const int64_t rows = along_m ? n : p.k, columns = along_m ? p.k : n;
+    if (cut_room.data) {
+      copy(ctx, {view_of(p, cut_room, rows, columns), view_of(p, cut_part, rows, columns)});
+      cut_part = cut_room;
+    }
+    const Matrix out = part(p.out, at);
+    q.out = out_room.data ? out_room : out;
+    if (p.c.data) q.c = part(p.c, at);
+    if (p.bias && !along_m) q.bias = static_cast<const uint16_t*>(p.bias) + at;
+    if (!blas::product(ctx, q)) {
+      if (at == 0 || p.c.data != p.out.data) return false;
+      strided_product(ctx, q);  // earlier pieces have been added already
+    }
+    if (out_room.data) copy(ctx, {view_of(q, out, q.m, q.n), view_of(q, out_room, q.m, q.n)});
+    return true;
+  }
+};
+
+}  // namespace
+
+bool goes_by_pieces(const Product& p) {
+  const bool fast = is_fast(p.a) && is_fast(p.b) && is_fast(p.out);
+  return !fast && size_of(p.dtype) == 2 && p.batch == 1 && std::min({p.m, p.n, p.k}) >= kLeast &&
+         (p.beta == 0 || is_fast(p.out));
+}
+
+bool product_by_pieces(Context& ctx, const Product& p) {
+  Pieces pieces(ctx, p);
+  for (int64_t at = 0; at < pieces.extent; at += pieces.size)
+    if (!pieces.run(at)) return false;
+  return true;
+}
+
+}  // namespace tapir::inline v0::cuda_kernels
