@@ -125,7 +125,7 @@ class Layer(nn.Module):
         """One token, by shapes that stay: the whole cache and a mask, with `past` a tensor."""
         q, k, v = (part.view(1, 1, self.heads, -1).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).chunk(3, -1))
         cache[0].index_copy_(2, past, k), cache[1].index_copy_(2, past, v)
-        mask = (torch.arange(cache[0].shape[2]) <= past)[None, None, None]
+        mask = (torch.arange(cache[0].shape[2], device=x.device) <= past)[None, None, None]
         return self.rest(x, F.scaled_dot_product_attention(q, cache[0], cache[1], attn_mask=mask))
 
 
@@ -139,7 +139,7 @@ class GPT2(nn.Module):
                 nn.init.normal_(p, 0, 0.02)
 
     def forward(self, tokens, caches=None, past=0):
-        x = self.wte(tokens) + self.wpe(torch.arange(past, past + tokens.shape[1]))
+        x = self.wte(tokens) + self.wpe(torch.arange(past, past + tokens.shape[1], device=tokens.device))
         for i, layer in enumerate(self.h):
             x = layer(x, caches[i] if caches else None, past)
         return F.linear(self.ln_f(x), self.wte.weight)
@@ -185,7 +185,7 @@ def gpt2_decode(variant, device):
         if compiled:
             torch.compiler.cudagraph_mark_step_begin()
         if past in (0, capacity):
-            past, token = 0, torch.zeros(1, 16, dtype=torch.int64)
+            past, token = 0, torch.zeros(1, 16, dtype=torch.int64, device=device)
             at.fill_(15)
         if compiled and past:
             scores = compiled(token, caches, at.add_(1))
