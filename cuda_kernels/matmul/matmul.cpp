@@ -31,14 +31,13 @@ TensorView view_of(const Product& p, const Matrix& x, int64_t rows, int64_t colu
   return v;
 }
 
-namespace {
-
-/// C = A B as C^T = B^T A^T.
 void transpose(Product& p) {
   std::swap(p.m, p.n), std::swap(p.a, p.b);
   p.sums_b = !p.sums_b;
   for (Matrix* x : {&p.a, &p.b, &p.c, &p.out}) *x = transposed(*x);
 }
+
+namespace {
 
 /// Strides of extents of 1 say nothing: chosen so that the matrix is a BLAS one where it can be.
 void tidy(Matrix& x, int64_t rows, int64_t columns) {
@@ -69,8 +68,9 @@ const void* bias_of(Context& ctx, const Product& p, const Matrix& row) {
 /// What a kernel beside the product has to do: what the library did not.
 enum class Left { Nothing, Extra, All };
 
-/// By the library. Sums of rows too where it has an epilogue for them; GELU in its epilogue, or nothing is done.
+/// Few rows by a kernel of our own, else by the library. Sums of rows too where it has an epilogue for them; GELU in its epilogue, or nothing is done.
 Left library_product(Context& ctx, Product p) {
+  if (!p.gelu && few_rows_product(ctx, p)) return Left::Extra;
   tidy(p.out, p.m, p.n);
   const bool turned = p.out.column != 1 && p.out.row == 1;
   if (turned) transpose(p);

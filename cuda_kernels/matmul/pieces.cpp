@@ -15,9 +15,9 @@ using blas::Product;
 
 namespace {
 
-constexpr int64_t kUnit = 8;                  // numbers of 16 bits in 16 bytes
-constexpr int64_t kLeast = 256;               // of m, n and k: below it copies would cost more
-constexpr int64_t kStep = 128;                // a piece has a multiple of it, as the library's tiles do
+constexpr int64_t kUnit = 8;     // numbers of 16 bits in 16 bytes
+constexpr int64_t kLeast = 256;  // of m, n and k: below it copies would cost more
+constexpr int64_t kStep = 128;   // a piece has a multiple of it, as the library's tiles do
 
 /// Numbers in scratch memory, about. TAPIR_CUDA_PIECE: fewer, for tests.
 int64_t numbers_of_piece() {

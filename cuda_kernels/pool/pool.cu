@@ -50,7 +50,8 @@ struct Axis {
   /// Above every number that is divided.
   int64_t most() const {
     const int64_t i = in, o = out;
-    return adaptive ? (i + 1) * (o + 1) + i + o : i + (o + 1) * stride + 2 * int64_t(padding) + int64_t(kernel) * dilation;
+    return adaptive ? (i + 1) * (o + 1) + i + o
+                    : i + (o + 1) * stride + 2 * int64_t(padding) + int64_t(kernel) * dilation;
   }
 };
 

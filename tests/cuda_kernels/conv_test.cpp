@@ -76,7 +76,8 @@ TEST_CASE("cuda conv: large images of few channels, 16 bits each") {
   for (const DType t : {kFloat16, kBFloat16})
     for (const int64_t channels : {3, 1}) {
       CAPTURE(std::string(name_of(t)), channels);
-      const Case c{{1, channels, 1100, 1024 / channels + 9}, {8, channels, 5, 3}, {.stride = {3, 2}, .padding = {2, 1}}};
+      const Case c{
+          {1, channels, 1100, 1024 / channels + 9}, {8, channels, 5, 3}, {.stride = {3, 2}, .padding = {2, 1}}};
       const Tensor x = (randn(c.x) * 0.5).to(t).contiguous(kChannelsLast), b = randn({8}).to(t),
                    w = (randn(c.w) * 0.2).to(t).contiguous(kChannelsLast);
       const auto y = [&](Device d) { return conv2d(x.to(d), w.to(d), b.to(d), c.o); };

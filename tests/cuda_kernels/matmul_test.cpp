@@ -170,6 +170,43 @@ TEST_CASE("cuda matmul: a bias and sums of rows begin anywhere in a flat buffer"
     }
 }
 
+TEST_CASE("cuda matmul: few rows, or columns") {
+  NEEDS_CUDA
+  manual_seed(8);
+  for (const DType t : {kFloat32, kFloat16, kBFloat16})
+    for (const int64_t m : {1, 2, 3, 5, 8})
+      for (const auto& [k, n] :
+           std::vector<std::pair<int64_t, int64_t>>{{768, 48}, {1, 40}, {37, 33}, {300, 1601}, {2056, 64}}) {
+        CAPTURE(std::string(name_of(t)), m, k, n);
+        const Tensor scale = full({}, 0.2, {.dtype = t});
+        const List x = {mul(numbers({m + 1, k + 3}, t), scale), mul(numbers({n + 1, k + 8}, t), scale),
+                        mul(numbers({k + 1, n + 8}, t), scale), numbers({n}, t), numbers({m, n}, t)};
+        for (const int64_t at : {0, 1}) {  // begins of rows
+          const auto a = [&](const List& x) { return x[0].narrow(0, at, m).narrow(1, at, k); };
+          const auto w = [&](const List& x) { return x[1].narrow(0, at, n).narrow(1, at, k); };  // (n, k): along k
+          const auto b = [&](const List& x) { return x[2].narrow(0, at, k).narrow(1, at, n); };  // (k, n): along n
+          same([&](const List& x) { return linear(a(x), w(x), x[3]); }, x);
+          same([&](const List& x) { return linear(a(x), b(x).t(), x[3]); }, x);
+          same([&](const List& x) { return matmul(b(x).t(), a(x).t()); }, x);
+          same([&](const List& x) { return matmul(w(x), a(x).t()); }, x);
+          same([&](const List& x) { return addmm(x[4], a(x), b(x), {.beta = 2, .alpha = 0.5}); }, x);
+          same([&](const List& x) { return addmm(x[4].select(1, 0).unsqueeze(1), a(x), w(x).t(), {.beta = 2}); }, x);
+          same(
+              [&](const List& x) {
+                Tensor y = x[4].clone();
+                return addmm_(y, a(x), w(x).t());
+              },
+              x);
+          same([&](const List& x) { return matmul(x[0].narrow(0, 0, 1).expand({m, k + 3}).narrow(1, 0, k), b(x)); }, x);
+        }
+      }
+  Tensor bad = ones({2, 96});
+  bad[1][95] = NAN, bad[0][3] = INFINITY;
+  const Tensor w = full({40, 96}, 0.5), y = linear(bad.to(kCUDA), w.to(kCUDA)).cpu();
+  CHECK(equal(isnan(y), isnan(linear(bad, w))));
+  CHECK(equal(isinf(y), isinf(linear(bad, w))));
+}
+
 TEST_CASE("cuda matmul: large operands of 16 bits whose rows begin anywhere") {
   NEEDS_CUDA
   manual_seed(7);

@@ -1,0 +1,152 @@
+#include "../kernel.h"
+#include "../launch.h"
+#include "matmul.h"
+
+// Note [Products of few rows]
+// With up to 8 rows every number of b is used a few times only: what counts is how fast b is read, and how soon after the launch. Where k is
+// contiguous in b, a warp makes a column, and its lanes take packs of 16 bytes along k. Where n is, a block makes 16 or 32 columns: threads
+// side by side take packs of one row of b, all others the rows below. Each thread asks for several packs before it uses the first one. Sums are
+// in float32 and in a fixed order.
+namespace tapir::inline v0::cuda_kernels {
+namespace {
+
+constexpr int kMostRows = 8, kThreads = 256;
+constexpr int kAhead = 4;  // packs that a thread asks for at once
+
+template <class T> __device__ void finish(const blas::Product& p, int i, int64_t j, float sum) {
+  float v = float(p.alpha) * sum;
+  if (p.beta != 0) v += float(p.beta) * widen(static_cast<const T*>(p.c.data)[i * p.c.row + j * p.c.column]);
+  static_cast<T*>(p.out.data)[i * p.out.row + j * p.out.column] = narrow<T>(v);
+}
+/// Row i of a, or the last one.
+template <class T> __device__ const T* row_of_a(const blas::Product& p, int i) {
+  return static_cast<const T*>(p.a.data) + (i < p.m ? i : p.m - 1) * p.a.row;
+}
+
+/// k is contiguous in b. packs: rows of a can be read as b's columns are.
+template <class T, int M, int P> __global__ void __launch_bounds__(kThreads)
+    few_rows_along_k(blas::Product p, bool packs) {
+  constexpr int kStep = 32 * P, A = kAhead;
+  const int lane = threadIdx.x % 32;
+  const int64_t warps = int64_t(gridDim.x) * (kThreads / 32), whole = p.k / P * P;
+  for (int64_t j = int64_t(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32; j < p.n; j += warps) {
+    const T* const b = static_cast<const T*>(p.b.data) + j * p.b.column;
+    float sums[M] = {};
+    const auto add = [&](int i, int64_t k, float w) { sums[i] += w * widen(row_of_a<T>(p, i)[k * p.a.column]); };
+    for (int64_t k0 = int64_t(lane) * P; k0 < whole; k0 += kStep * A) {
+      Pack<T, P> w[A];
+#pragma unroll
+      for (int u = 0; u < A; ++u)
+        if (k0 + u * kStep < whole) w[u] = *reinterpret_cast<const Pack<T, P>*>(b + k0 + u * kStep);
+#pragma unroll
+      for (int u = 0; u < A; ++u) {
+        const int64_t k = k0 + u * kStep;
+        if (k >= whole) break;
+#pragma unroll
+        for (int i = 0; i < M; ++i) {
+          if (packs) {
+            const auto x = *reinterpret_cast<const Pack<T, P>*>(row_of_a<T>(p, i) + k);
+#pragma unroll
+            for (int l = 0; l < P; ++l) sums[i] += widen(w[u].of[l]) * widen(x.of[l]);
+          } else {
+#pragma unroll
+            for (int l = 0; l < P; ++l) add(i, k + l, widen(w[u].of[l]));
+          }
+        }
+      }
+    }
+    for (int64_t k = whole + lane; k < p.k; k += 32)
+      for (int i = 0; i < M; ++i) add(i, k, widen(b[k]));
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+      const float sum = warp_fold(sums[i], Plus{});
+      if (lane == 0 && i < p.m) finish<T>(p, i, j, sum);
+    }
+  }
+}
+
+/// n is contiguous in b. A block makes N columns at a time.
+template <class T, int M, int P, int N> __global__ void __launch_bounds__(kThreads) few_rows_along_n(blas::Product p) {
+  constexpr int kLanes = N / P, kGroups = kThreads / kLanes, A = M == 1 ? 2 * kAhead : kAhead;
+  __shared__ float shared[kThreads / 32][M][N];
+  const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
+  for (int64_t j0 = int64_t(blockIdx.x) * N; j0 < p.n; j0 += int64_t(gridDim.x) * N) {
+    const int64_t j = j0 + lane * P, rows = j < p.n ? p.k : 0;
+    const T* const b = static_cast<const T*>(p.b.data) + j;
+    float sums[M][P] = {};
+    for (int64_t k0 = group; k0 < rows; k0 += kGroups * A) {
+      Pack<T, P> w[A];
+#pragma unroll
+      for (int u = 0; u < A; ++u)
+        if (k0 + u * kGroups < rows) w[u] = *reinterpret_cast<const Pack<T, P>*>(b + (k0 + u * kGroups) * p.b.row);
+#pragma unroll
+      for (int u = 0; u < A; ++u) {
+        const int64_t k = k0 + u * kGroups;
+        if (k >= rows) break;
+#pragma unroll
+        for (int i = 0; i < M; ++i) {
+          const float x = widen(row_of_a<T>(p, i)[k * p.a.column]);
+#pragma unroll
+          for (int l = 0; l < P; ++l) sums[i][l] += x * widen(w[u].of[l]);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < M; ++i)
+#pragma unroll
+      for (int l = 0; l < P; ++l) {
+        float sum = sums[i][l];
+        for (int d = kLanes; d < 32; d *= 2) sum += shuffle_xor(sum, d);
+        if (threadIdx.x % 32 < kLanes) shared[threadIdx.x / 32][i][lane * P + l] = sum;
+      }
+    __syncthreads();
+    for (int at = threadIdx.x; at < M * N; at += kThreads) {
+      const int i = at / N, l = at % N;
+      float sum = 0;
+      for (int warp = 0; warp < kThreads / 32; ++warp) sum += shared[warp][i][l];
+      if (i < p.m && j0 + l < p.n) finish<T>(p, i, j0 + l, sum);
+    }
+    __syncthreads();
+  }
+}
+
+/// Can vectors, `step` elements apart, be read by packs of P?
+template <int P> bool in_packs(const void* data, int64_t step) { return step % P == 0 && blas::is_aligned(data); }
+
+template <class T, int M> void run_rows(Context& ctx, const blas::Product& p) {
+  constexpr int P = kPackSize<T>;
+  const auto run = [&](int64_t blocks, auto kernel, auto... more) {
+    launch(ctx, "matmul", Grid{grid_of(blocks, 1).blocks, dim3(kThreads)}, kernel, p, more...);
+  };
+  if (p.b.column == 1 && p.n > 1) {
+    if (!in_packs<P>(p.b.data, p.b.row) || p.n % P != 0) return run((p.n + 31) / 32, few_rows_along_n<T, M, 1, 32>);
+    constexpr int64_t kNarrow = 1536;  // fewer columns to a block, so that enough blocks are there
+    if (p.n <= kNarrow) return run((p.n + 15) / 16, few_rows_along_n<T, M, P, 16>);
+    return run((p.n + 31) / 32, few_rows_along_n<T, M, P, 32>);
+  }
+  const bool packs = p.a.column == 1 && in_packs<P>(p.a.data, p.m == 1 ? 0 : p.a.row);
+  const int64_t blocks = (p.n + kThreads / 32 - 1) / (kThreads / 32);
+  if (in_packs<P>(p.b.data, p.b.column)) return run(blocks, few_rows_along_k<T, M, P>, packs);
+  run(blocks, few_rows_along_k<T, M, 1>, packs);
+}
+template <class T> void run_dtype(Context& ctx, const blas::Product& p) {
+  if (p.m == 1) return run_rows<T, 1>(ctx, p);
+  if (p.m <= 4) return run_rows<T, 4>(ctx, p);
+  run_rows<T, kMostRows>(ctx, p);
+}
+
+}  // namespace
+
+bool few_rows_product(Context& ctx, blas::Product p) {
+  constexpr int64_t kLeastColumns = 32;
+  if (p.m > p.n) transpose(p);
+  const bool along = (p.b.column == 1 && p.n > 1) || p.b.row == 1;
+  if (p.batch != 1 || p.m > kMostRows || p.n < kLeastColumns || !along || !is_floating(p.dtype) || p.dtype == kFloat64)
+    return false;
+  if (p.dtype == kFloat32) run_dtype<float>(ctx, p);
+  else if (p.dtype == kFloat16) run_dtype<Half>(ctx, p);
+  else run_dtype<BFloat16>(ctx, p);
+  return true;
+}
+
+}  // namespace tapir::inline v0::cuda_kernels
