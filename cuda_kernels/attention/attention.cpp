@@ -3,7 +3,7 @@
 #include "../kernels.h"
 #include "../vendor/dnn.h"
 
-// Attention: float16 and bfloat16 without a mask are cuDNN's, whose kernels use tensor cores; the rest is attention.cu's.
+// Attention: float16 and bfloat16 without a mask are cuDNN's, whose kernels use tensor cores; the rest, and one query, is attention.cu's.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
@@ -48,7 +48,8 @@ void finish(Context& ctx, V user, V made) {
 }  // namespace
 
 void attention(Context& ctx, const entry::Attention& c) {
-  if (is_for_library(c.q, c.k, c.v, c.mask) && (!c.lse.defined() || is_plain(c.lse))) {
+  const bool one = c.q.sizes[2] == 1;  // the library would make a plan for each number of keys
+  if (!one && is_for_library(c.q, c.k, c.v, c.mask) && (!c.lse.defined() || is_plain(c.lse))) {
     const TensorView made = packed(ctx, c.out, true);
     if (dnn::attention(ctx, made, c.lse, packed(ctx, c.q, false), packed(ctx, c.k, false), packed(ctx, c.v, false),
                        c.params))

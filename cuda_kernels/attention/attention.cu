@@ -255,6 +255,67 @@ template <class C, int W> __global__ void __launch_bounds__(kThreads) attention_
   }
 }
 
+constexpr int kKeys = 1024, kWidest = 256;  // keys at a time; columns of q and v at most
+template <class C> struct RoomOfOne { C query[kWidest], weights[kKeys], folds[32], parts[kThreads * 4]; };
+
+/// One query, as of a token that is decoded, by a block. A thread makes the scores of a key; then it has four columns of v, and threads of the
+/// same columns share the keys.
+template <class C, class T> __device__ void attend_one(const Problem<C>& p, RoomOfOne<C>& room, int64_t b, int64_t h) {
+  const int64_t g = p.group(h);
+  const Matrix q = p.matrix(p.q, b, h, 1, p.depth), k = p.matrix(p.k, b, g, p.keys, p.depth),
+               v = p.matrix(p.v, b, g, p.keys, p.width), out = p.matrix(p.out, b, h, 1, p.width);
+  const int thread = int(threadIdx.x), lanes = (p.width + 3) / 4, groups = kThreads / lanes;
+  const int column = thread % lanes * 4, group = thread / lanes;
+  const int seen = p.causal && p.past + 1 < p.keys ? p.past + 1 : p.keys;
+  for (int d = thread; d < kWidest; d += kThreads)
+    room.query[d] = d < p.depth ? widen(static_cast<const T*>(q.data)[q.offset + d * q.column]) : C(0);
+  __syncthreads();
+  [[maybe_unused]] constexpr int kAtOnce = sizeof(C) == 8 ? 2 : 8;
+  C sums[4] = {}, top = kHidden<C>, total = 0;
+  for (int j0 = 0; j0 < seen; j0 += kKeys) {
+    const int n = seen - j0 < kKeys ? seen - j0 : kKeys;
+    C most = top, weight = 0;
+    for (int j = thread; j < n; j += kThreads) {
+      C dot = 0;
+#pragma unroll kAtOnce
+      for (int d = 0; d < p.depth; d += 4) {
+        const Pack<C, 4> key = four_of<C, T>(k, j0 + j, d);
+        for (int i = 0; i < 4; ++i) dot += room.query[d + i] * key.of[i];
+      }
+      const C s = room.weights[j] = p.score(dot, b, h, 0, j0 + j);
+      most = s > most ? s : most;
+    }
+    most = block_fold(most, kHidden<C>, room.folds, [](C a, C c) { return a > c ? a : c; });
+    const C shift = most == kHidden<C> ? C(0) : most, factor = math::exp(top - shift);
+    for (int j = thread; j < n; j += kThreads) weight += room.weights[j] = math::exp(room.weights[j] - shift);
+    total = total * factor + block_fold(weight, C(0), room.folds, Plus{}), top = most;
+    for (C& sum : sums) sum *= factor;
+#pragma unroll 4
+    for (int j = group < groups ? group : n; j < n; j += groups) {
+      const Pack<C, 4> value = four_of<C, T>(v, j0 + j, column);
+      for (int i = 0; i < 4; ++i) sums[i] += room.weights[j] * value.of[i];
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < 4; ++i) room.parts[thread * 4 + i] = sums[i];
+  __syncthreads();
+  const C share = total == 0 ? C(0) : 1 / total;  // a query that sees nothing
+  for (int w = thread; w < p.width; w += kThreads) {
+    C sum = 0;
+    for (int i = 0; i < groups; ++i) sum += room.parts[(i * lanes + w / 4) * 4 + w % 4];
+    static_cast<T*>(const_cast<void*>(out.data))[out.offset + w * out.column] = narrow<T>(sum * share);
+  }
+  if (p.lse && thread == 0) *p.lse_at(b, h, 0) = total == 0 ? kHidden<C> : top + math::log(total);
+  __syncthreads();
+}
+template <class C> __global__ void __launch_bounds__(kThreads) attention_of_one(Problem<C> p) {
+  __shared__ RoomOfOne<C> shared;
+  RoomOfOne<C>* const room = &shared;
+  p.shorten();
+  for (int64_t head = blockIdx.x; head < p.batch * p.heads; head += gridDim.x)
+    with_float<C>(p.dtype, [&]<class T>() { attend_one<C, T>(p, *room, head / p.heads, head % p.heads); });
+}
+
 /// delta = sum(dout out) of each query; a warp to a row.
 template <class C> __global__ void attention_delta(Problem<C> p) {
   const int64_t rows = p.batch * p.heads * p.queries, warps = int64_t(gridDim.x) * (blockDim.x / 32);
@@ -366,6 +427,8 @@ template <Gradient of, class C> void gradient(Context& ctx, const Problem<C>& p,
 }
 
 template <class C> void forward(Context& ctx, const Problem<C>& p) {
+  if (p.queries == 1 && p.depth <= kWidest && p.width <= kWidest && p.width > 0)
+    return launch(ctx, "attention", Grid{grid_of(p.batch * p.heads, 1).blocks, dim3(kThreads)}, attention_of_one<C>, p);
   if constexpr (std::is_same_v<C, float>)
     if (p.width > 64) return run_forward<C, 128>(ctx, p);
   run_forward<C, 64>(ctx, p);
