@@ -14,7 +14,7 @@
 //   nonzero.cu                       nonzero, and count_nonzero, which waits for the device
 //   matmul.cpp, conv.cpp, attention.cpp  by libraries, or by the kernels in the .cu of that name
 //   linalg.cpp                       waits for the device
-//   norm.cu, norm_channels.cu        norm and its gradient: norm.h
+//   norm.cu, norm_channels.cu        norm and norm_relu, and their gradients: norm.h
 //   scan.cu, histogram.cu, sort.cu, search.cu, pool.cu, resample.cu, softmax.cu, rnn.cu, cross_entropy.cu, optimizer.cu, foreach.cu
 namespace tapir::inline v0::cuda_kernels {
 
@@ -29,7 +29,6 @@ bool prepare_fused(Device device, const entry::Fused& call, Prepare how);
 
 /// Entries of which there is no kernel.
 template <class E> inline constexpr bool is_lacking =
-    std::is_same_v<E, entry::QuantMatmul> || std::is_same_v<E, entry::QuantConv> ||
-    std::is_same_v<E, entry::NormRelu> || std::is_same_v<E, entry::NormReluBackward>;
+    std::is_same_v<E, entry::QuantMatmul> || std::is_same_v<E, entry::QuantConv>;
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -16,8 +16,10 @@ namespace {
 using entry::Binary, entry::Norm, entry::NormBackward, entry::NormRelu, entry::NormReluBackward, entry::Unary;
 
 bool is_batch(const Call& call) { return call.params<NormParams>().op == NormOp::Batch; }
-/// A half may be rounded between the two.
-bool is_wide(const View& v) { return v.dtype == kFloat32 || v.dtype == kFloat64; }
+/// A half is rounded between the calls. A GPU's kernel does that too.
+bool keeps_roundings(const Call& call, const View& v) {
+  return call.device.is_cuda() || v.dtype == kFloat32 || v.dtype == kFloat64;
+}
 bool same_or_absent(const View& a, const View& b) {
   return a.kind == View::Kind::Absent ? b.kind == View::Kind::Absent : same_place(a, b);
 }
@@ -42,7 +44,8 @@ std::optional<Chain> chain_from(const Uses& uses, int norm) {
   const auto call = [&](int at) -> const Call& { return uses.call(at); };
   Chain c{.norm = norm};
   View v = call(norm)[&Norm::y];
-  if (!is_wide(v) || v.block < 0 || !is_batch(call(norm)) || !backend(call(norm).device).norm_relu) return {};
+  if (!keeps_roundings(call(norm), v) || v.block < 0 || !is_batch(call(norm)) || !backend(call(norm).device).norm_relu)
+    return {};
   int maker = norm, next = uses.next(v.block, norm);
   if (next >= 0 && is_sum(call(next))) {
     const View &out = call(next)[&Binary::out], &a = call(next)[&Binary::a], &b = call(next)[&Binary::b];

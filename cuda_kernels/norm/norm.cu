@@ -10,11 +10,18 @@ namespace tapir::inline v0::cuda_kernels {
 
 static bool is_by_rows(const NormParams& p) { return p.op == NormOp::Layer || p.op == NormOp::Rms; }
 
-void norm(Context& ctx, const entry::Norm& c) { is_by_rows(c.params) ? norm_rows(ctx, c) : norm_channels(ctx, c); }
-
-void norm_backward(Context& ctx, const entry::NormBackward& c) {
-  is_by_rows(c.params) ? norm_rows_backward(ctx, c) : norm_channels_backward(ctx, c);
+void norm(Context& ctx, const entry::Norm& c) {
+  if (is_by_rows(c.params)) return norm_rows(ctx, c);
+  norm_channels(ctx, {c.y, c.mean, c.rstd, {}, c.x, c.weight, c.bias, c.running_mean, c.running_var, {}, c.params},
+                false);
 }
+void norm_backward(Context& ctx, const entry::NormBackward& c) {
+  if (is_by_rows(c.params)) return norm_rows_backward(ctx, c);
+  norm_channels_backward(ctx, {c.dx, c.dweight, c.dbias, {}, c.dy, c.x, {}, {}, c.weight, c.mean, c.rstd, c.params},
+                         false);
+}
+void norm_relu(Context& ctx, const entry::NormRelu& c) { norm_channels(ctx, c, true); }
+void norm_relu_backward(Context& ctx, const entry::NormReluBackward& c) { norm_channels_backward(ctx, c, true); }
 
 namespace {
 

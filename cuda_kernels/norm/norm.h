@@ -5,9 +5,11 @@
 
 namespace tapir::inline v0::cuda_kernels {
 
-// norm.cu: Layer and Rms. norm_channels.cu: Batch and Group.
-entry::Kernel<entry::Norm> norm_rows, norm_channels;
-entry::Kernel<entry::NormBackward> norm_rows_backward, norm_channels_backward;
+// norm.cu: Layer and Rms. norm_channels.cu: Batch and Group, and what norm_relu adds to Batch.
+entry::Kernel<entry::Norm> norm_rows;
+entry::Kernel<entry::NormBackward> norm_rows_backward;
+void norm_channels(Context& ctx, const entry::NormRelu& c, bool relu);
+void norm_channels_backward(Context& ctx, const entry::NormReluBackward& c, bool relu);
 
 /// W elements of a flat float operand from i on, by as wide loads as may be; `absent` where there is none.
 template <int W, class C> __device__ __forceinline__ void load_flat(const Flat& f, int64_t i, C (&v)[W], C absent) {

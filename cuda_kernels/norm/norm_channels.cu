@@ -11,7 +11,9 @@ namespace {
 // Note [Channel norms on a GPU]
 // Batch and group norm share everything: x (N, C, ...) is seen as `outer` samples of `channels` cells, with one set of statistics for each
 // (sample, group): batch norm is one sample of all N with groups of one channel. Sums over x are reductions like any other (reduce.h),
-// so any strides are read well. A small kernel turns them into numbers for each cell, and a last pass applies those.
+// so any strides are read well. A small kernel turns them into numbers for each cell, and a last pass applies those. Columns are summed
+// from the end of memory to its start and applied the other way round: what was read last is still in the L2 cache.
+// Batch norm may be followed by an addition and a relu. What calls of their own would round to T between them is rounded here too.
 
 struct Groups {
   int64_t outer, channels, groups;
@@ -52,19 +54,21 @@ Reduction<1> by_groups(Context& ctx, V x, const Groups& g, bool batch) {
   return {ctx, "norm", layout_of<2>({&kept.view, &none}, false), layout_of<1>({&gone.view})};
 }
 
-/// One output for each (sample, channel), in row-major order; operands dy and x.
-Reduction<2> by_cells(Context& ctx, V dy, V x, bool batch) {
-  Dimensions kept[] = {Dimensions(dy), Dimensions(x)}, gone[] = {Dimensions(dy), Dimensions(x)};
-  const TensorView* const views[] = {&dy, &x};
-  for (int k = 0; k < 2; ++k) {
+/// One output for each (sample, channel), in row-major order. Operands may be absent, not the first.
+Reduction<4> by_cells(Context& ctx, const TensorView* const (&views)[4], bool batch) {
+  Dimensions kept[] = {Dimensions(*views[0]), Dimensions(*views[1]), Dimensions(*views[2]), Dimensions(*views[3])};
+  Dimensions gone[] = {kept[0], kept[1], kept[2], kept[3]};
+  for (int k = 0; k < 4; ++k) {
     V v = *views[k];
+    if (!v.defined()) continue;
     (batch ? gone : kept)[k].add(v.sizes[0], v.strides[0]);
     kept[k].add(v.sizes[1], v.strides[1]);
     add_plane(gone[k], v);
   }
   const TensorView none{};
-  return {ctx, "norm_backward", layout_of<3>({&kept[0].view, &kept[1].view, &none}, false),
-          layout_of<2>({&gone[0].view, &gone[1].view})};
+  return {ctx, "norm_backward",
+          layout_of<5>({&kept[0].view, &kept[1].view, &kept[2].view, &kept[3].view, &none}, false),
+          layout_of<4>({&gone[0].view, &gone[1].view, &gone[2].view, &gone[3].view})};
 }
 
 /// N operands and, last, the cell of each element; in the order in which the first operand lies in memory.
@@ -79,6 +83,7 @@ template <int N> Layout<N + 1> with_cells(const TensorView* const (&views)[N], c
 template <int N> bool packs(const Layout<N + 1>& l, const TensorView* const (&views)[N], int64_t width) {
   bool fits = l.rank > 0 && l.sizes[0] % width == 0 && (l.strides[N][0] == 0 || l.strides[N][0] == 1);
   for (int k = 0; k < N; ++k) {
+    if (!views[k]->defined()) continue;
     fits = fits && l.strides[k][0] == 1 && reinterpret_cast<uintptr_t>(views[k]->data) % 16 == 0;
     for (int d = 1; d < l.rank; ++d) fits = fits && l.strides[k][d] % width == 0;
   }
@@ -90,7 +95,7 @@ template <int N> bool packs(const Layout<N + 1>& l, const TensorView* const (&vi
 /// y = (x - mean) scale + shift; three planes with a number for each cell.
 struct ForwardFinish {
   Groups g;
-  Flat weight, bias, mean, rstd, running_mean, running_var;
+  Flat weight, bias, mean, rstd, shift, running_mean, running_var;
   const void* states;  // MomentsOf<C>::State of each (set of statistics, chunk); null: the running statistics
   int64_t chunks;
   void* cells;
@@ -109,6 +114,7 @@ template <class C> __global__ void norm_statistics(const ForwardFinish f) {
     C mean, variance;
     if (f.states) {
       typename Op::State s = op.start();
+#pragma unroll 4
       for (int64_t c = lane; c < f.chunks; c += 32)
         s = op.join(s, static_cast<const typename Op::State*>(f.states)[set * f.chunks + c]);
       s = warp_fold(s, [&op](auto a, auto b) { return op.join(a, b); });
@@ -134,7 +140,9 @@ template <class C> __global__ void norm_statistics(const ForwardFinish f) {
       const int64_t channel = group * per_group + i, cell = set * per_group + i;
       means[cell] = mean;
       means[cells + cell] = f.weight.data ? rstd * load_float<C>(f.weight.data, channel, f.weight.dtype) : rstd;
-      means[2 * cells + cell] = f.bias.data ? load_float<C>(f.bias.data, channel, f.bias.dtype) : C(0);
+      const C shift = f.bias.data ? load_float<C>(f.bias.data, channel, f.bias.dtype) : C(0);
+      means[2 * cells + cell] = shift;
+      if (f.shift.data) store_float(f.shift.data, cell, f.shift.dtype, shift);
     }
   }
 }
@@ -150,23 +158,81 @@ __device__ __forceinline__ void load_cells(const C* cells, int64_t at, int64_t s
   }
 }
 
-template <class T, int V>
-__global__ void norm_apply(T* y, const T* x, const Layout<3> l, const Compute<T>* cells, int64_t plane) {
-  using C = Compute<T>;
-  const int64_t step = l.rank ? l.strides[2][0] : 0;
-  for (const int64_t i : grid_stride(l.numel, V)) {
-    int64_t at[3];
-    l.offsets(i, at);
-    C v[V], mean[V], scale[V], shift[V];
-    load_pack<V>(x + at[1], v);
-    load_cells(cells, at[2], step, mean), load_cells(cells + plane, at[2], step, scale),
-        load_cells(cells + 2 * plane, at[2], step, shift);
-    for (int k = 0; k < V; ++k) v[k] = (v[k] - mean[k]) * scale[k] + shift[k];
-    store_pack<V>(y + at[0], v);
+/// The numbers of N planes for V neighbours. They are kept while the cell is the same.
+template <class C, int N, int V> struct CellNumbers {
+  const C* cells;
+  int64_t plane, step, cell = -1;
+  C of[N][V];
+  __device__ __forceinline__ CellNumbers(const C* cells, int64_t plane, int64_t step)
+      : cells(cells), plane(plane), step(step) {}
+  __device__ __forceinline__ void load(int64_t at) {
+    if (at == cell) return;
+    cell = at;
+#pragma unroll
+    for (int n = 0; n < N; ++n) load_cells(cells + n * plane, at, step, of[n]);
+  }
+};
+
+constexpr int kApplyThreads = 256, kApplyBlocks = 528;
+/// This thread's packs, U at a time: use(at, fetch(at)), all of them fetched before the first is used.
+template <int V, int U, int N, class Fetch, class Use>
+__device__ __forceinline__ void each_pack(const Layout<N>& l, Fetch&& fetch, Use&& use) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x * V;
+  for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V; i < l.numel; i += step * U) {
+    int64_t at[N];
+    decltype(fetch(at)) raw[U];
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+      if (i + u * step < l.numel) l.offsets(i + u * step, at), raw[u] = fetch(at);
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+      if (i + u * step < l.numel) l.offsets(i + u * step, at), use(at, raw[u]);
   }
 }
+template <int N> Grid apply_grid(const Layout<N>& l, int64_t width) {
+  return grid_of(l.numel / width, kApplyThreads, kApplyBlocks);
+}
 
-template <class T> void forward_as(Context& ctx, const entry::Norm& c) {
+/// What follows the norm.
+enum class Finish : uint8_t { Nothing, Relu, AddRelu };
+template <class T, int V, Finish F> __global__ void __launch_bounds__(kApplyThreads, 2)
+    norm_apply(T* y, const T* x, const T* add, const Layout<4> l, const Compute<T>* cells, int64_t plane) {
+  using C = Compute<T>;
+  struct Raw {
+    Pack<T, V> x, add;
+  };
+  CellNumbers<C, 3, V> n(cells, plane, l.rank ? l.strides[3][0] : 0);
+  const auto fetch = [&](const int64_t(&at)[4]) {
+    Raw raw;
+    raw.x = *reinterpret_cast<const Pack<T, V>*>(x + at[1]);
+    if constexpr (F == Finish::AddRelu) raw.add = *reinterpret_cast<const Pack<T, V>*>(add + at[2]);
+    return raw;
+  };
+  each_pack<V, F == Finish::AddRelu ? 2 : 4>(l, fetch, [&](const int64_t(&at)[4], const Raw& raw) {
+    C v[V];
+    n.load(at[3]);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      v[k] = (widen(raw.x.of[k]) - n.of[0][k]) * n.of[1][k] + n.of[2][k];
+      if constexpr (F != Finish::Nothing) v[k] = widen(narrow<T>(v[k]));
+      if constexpr (F == Finish::AddRelu) v[k] = widen(narrow<T>(v[k] + widen(raw.add.of[k])));
+      if constexpr (F != Finish::Nothing) v[k] = v[k] < C(0) ? C(0) : v[k];
+    }
+    store_pack<V>(y + at[0], v);
+  });
+}
+
+template <class T, Finish F>
+void apply(Context& ctx, const entry::NormRelu& c, const Groups& g, const Compute<T>* cells) {
+  constexpr int V = kPackSize<T>;
+  const TensorView* const views[] = {&c.y, &c.x, &c.add};
+  const Layout<4> l = with_cells<3>(views, g, c.params.op == NormOp::Batch);
+  const bool wide = packs<3>(l, views, V);
+  launch(ctx, "norm", apply_grid(l, wide ? V : 1), wide ? norm_apply<T, V, F> : norm_apply<T, 1, F>, c.y.as<T>(),
+         c.x.as<T>(), c.add.as<T>(), l, cells, g.cells());
+}
+
+template <class T> void forward_as(Context& ctx, const entry::NormRelu& c, bool relu) {
   using C = Compute<T>;
   using State = typename MomentsOf<C>::State;
   const bool batch = c.params.op == NormOp::Batch;
@@ -177,6 +243,7 @@ template <class T> void forward_as(Context& ctx, const entry::Norm& c) {
                   staged(ctx, c.bias),
                   staged(ctx, c.mean, false),
                   staged(ctx, c.rstd, false),
+                  staged(ctx, c.shift, false),
                   staged(ctx, c.running_mean),
                   staged(ctx, c.running_var),
                   nullptr,
@@ -192,54 +259,62 @@ template <class T> void forward_as(Context& ctx, const entry::Norm& c) {
     f.states = static_cast<const State*>(r.plan.states), f.chunks = r.plan.chunks;
   }
   launch(ctx, "norm", grid_of(g.outer * g.groups * 32), norm_statistics<C>, f);
-  unstage(ctx, c.mean, f.mean), unstage(ctx, c.rstd, f.rstd);
+  unstage(ctx, c.mean, f.mean), unstage(ctx, c.rstd, f.rstd), unstage(ctx, c.shift, f.shift);
   if (f.states) unstage(ctx, c.running_mean, f.running_mean), unstage(ctx, c.running_var, f.running_var);
-  const TensorView* const views[] = {&c.y, &c.x};
-  const Layout<3> l = with_cells<2>(views, g, batch);
-  constexpr int V = kPackSize<T>;
-  const bool wide = packs<2>(l, views, V);
-  launch(ctx, "norm", grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply<T, V> : norm_apply<T, 1>, c.y.as<T>(),
-         c.x.as<T>(), l, static_cast<const C*>(f.cells), g.cells());
+  const C* const cells = static_cast<const C*>(f.cells);
+  if (!relu) apply<T, Finish::Nothing>(ctx, c, g, cells);
+  else if (!c.add.defined()) apply<T, Finish::Relu>(ctx, c, g, cells);
+  else apply<T, Finish::AddRelu>(ctx, c, g, cells);
 }
 
 // ---- backward ----
 
-/// dy and x - mean.
+/// How it is known what the relu let through: there was none; by x and the shift that it was normalised with; by y.
+enum class Mask : uint8_t { Nothing, Shift, Result };
+
+/// dy, or what the relu let through of it, and x - mean.
 template <class C> struct GradTerms { C dy, distance; };
-template <class T> struct GradPackLoad {
-  static constexpr int kOperands = 2, kWidth = kPackSize<T>;
+template <class C> struct GradBase { C mean, slope, offset; };
+template <class T, int W, Mask M> struct GradLoad {
+  static constexpr int kOperands = 4, kWidth = W, kInFlight = M == Mask::Nothing ? 4 : 2;  // x, dy, y, dadd
   using C = Compute<T>;
   using In = GradTerms<C>;
-  using Base = C;
+  using Base = GradBase<C>;
   struct Raw {
-    Pack<T, kWidth> dy, x;
+    Pack<T, W> x, dy, y;
   };
-  const T *dy, *x;
-  const C* means;  // of cells
-  __device__ Base base(int64_t output) const { return means[output]; }
-  __device__ Raw fetch(const int64_t (&at)[2]) const {
-    return {*reinterpret_cast<const Pack<T, kWidth>*>(dy + at[0]),
-            *reinterpret_cast<const Pack<T, kWidth>*>(x + at[1])};
+  const T *x, *dy, *y;
+  T* dadd;  // where it is there, dy goes to it too
+  const C* cells;
+  int64_t plane;
+  __device__ Base base(int64_t cell) const {
+    if constexpr (M == Mask::Shift) return {cells[cell], cells[plane + cell], cells[4 * plane + cell]};
+    return {cells[cell], C(0), C(0)};
   }
-  __device__ static In value(const Raw& raw, int v, Base mean) {
-    return {widen(raw.dy.of[v]), widen(raw.x.of[v]) - mean};
+  __device__ Raw fetch(const int64_t* at) const {
+    Raw raw;
+    raw.x = *reinterpret_cast<const Pack<T, W>*>(x + at[0]);
+    raw.dy = *reinterpret_cast<const Pack<T, W>*>(dy + at[1]);
+    if constexpr (M == Mask::Result) raw.y = *reinterpret_cast<const Pack<T, W>*>(y + at[2]);
+    return raw;
   }
-  __device__ In one(const int64_t (&at)[2], Base mean) const { return {widen(dy[at[0]]), widen(x[at[1]]) - mean}; }
-};
-template <class T> struct GradLoad {
-  static constexpr int kOperands = 2, kWidth = 1;
-  using C = Compute<T>;
-  using In = GradTerms<C>;
-  using Base = C;
-  struct Raw {
-    T dy, x;
-  };
-  const T *dy, *x;
-  const C* means;
-  __device__ Base base(int64_t output) const { return means[output]; }
-  __device__ Raw fetch(const int64_t (&at)[2]) const { return {dy[at[0]], x[at[1]]}; }
-  __device__ static In value(const Raw& raw, int, Base mean) { return {widen(raw.dy), widen(raw.x) - mean}; }
-  __device__ In one(const int64_t (&at)[2], Base mean) const { return value(fetch(at), 0, mean); }
+  __device__ static In value(const Raw& raw, int v, Base b) {
+    const In in{widen(raw.dy.of[v]), widen(raw.x.of[v]) - b.mean};
+    bool passes = true;
+    if constexpr (M == Mask::Shift) passes = widen(narrow<T>(in.distance * b.slope + b.offset)) > C(0);
+    if constexpr (M == Mask::Result) passes = widen(raw.y.of[v]) > C(0);
+    return {passes ? in.dy : C(0), in.distance};
+  }
+  __device__ In one(const int64_t (&at)[4], Base b) const {
+    using One = GradLoad<T, 1, M>;
+    return One::value(One{x, dy, y, dadd, cells, plane}.fetch(at), 0, b);
+  }
+  __device__ bool keeps() const { return M != Mask::Nothing && dadd; }
+  template <int N> __device__ void keep(const int64_t* at, const In (&in)[N]) const {
+    C g[N];
+    for (int k = 0; k < N; ++k) g[k] = in[k].dy;
+    store_pack<N>(dadd + at[3], g);
+  }
 };
 
 /// Sums of dy and dy (x - mean).
@@ -253,10 +328,11 @@ template <class C> struct GradSums {
   __device__ State join(State a, State b) const { return {a.dy + b.dy, a.distance + b.distance}; }
 };
 
-/// dx = slope dy + bend (x - mean) + shift; four planes with a number for each cell.
+/// dx = slope dy + bend (x - mean) + shift; planes with a number for each cell: mean, slope, bend, shift and, for a Mask::Shift, what the
+/// forward pass added.
 struct BackwardFinish {
   Groups g;
-  Flat weight, mean, rstd, dweight, dbias;
+  Flat weight, mean, rstd, offset, dweight, dbias;
   const void* states;  // GradTerms of each (cell, chunk); null: no sums are wanted
   int64_t chunks;
   void* cells;
@@ -265,8 +341,14 @@ struct BackwardFinish {
 
 template <class C> __global__ void norm_cell_means(const BackwardFinish f) {
   const int64_t cells = f.g.cells();
-  for (const int64_t i : grid_stride(cells))
-    static_cast<C*>(f.cells)[i] = load_float<C>(f.mean.data, i / f.g.per_group(), f.mean.dtype);
+  C* const to = static_cast<C*>(f.cells);
+  for (const int64_t i : grid_stride(cells)) {
+    to[i] = load_float<C>(f.mean.data, i / f.g.per_group(), f.mean.dtype);
+    if (!f.offset.data) continue;  // of Batch: a cell is a channel
+    const C weight = f.weight.data ? load_float<C>(f.weight.data, i, f.weight.dtype) : C(1);
+    to[cells + i] = load_float<C>(f.rstd.data, i, f.rstd.dtype) * weight;
+    to[4 * cells + i] = load_float<C>(f.offset.data, i, f.offset.dtype);
+  }
 }
 
 template <class C> __device__ GradTerms<C> warp_sum(GradTerms<C> s) {
@@ -282,6 +364,7 @@ template <class C> __device__ void fill_bends(const BackwardFinish& f, int64_t s
   };
   GradTerms<C> sum{C(0), C(0)};
   if (!f.fixed)
+#pragma unroll 4
     for (int64_t i = lane; i < per_group * f.chunks; i += 32) {
       const GradTerms<C> s = static_cast<const GradTerms<C>*>(f.states)[set * per_group * f.chunks + i];
       const C w = weight(i / f.chunks);
@@ -297,6 +380,7 @@ template <class C> __device__ void fill_bends(const BackwardFinish& f, int64_t s
 
 template <class C> __device__ void sum_weights(const BackwardFinish& f, int64_t channel, int lane) {
   C dweight = 0, dbias = 0;
+#pragma unroll 4
   for (int64_t i = lane; i < f.g.outer * f.chunks; i += 32) {
     const int64_t sample = i / f.chunks;
     const GradTerms<C> s =
@@ -319,26 +403,52 @@ template <class C> __global__ void norm_backward_finish(const BackwardFinish f) 
   }
 }
 
-template <class T, int V> __global__ void norm_apply_grad(T* dx, const T* dy, const T* x, const Layout<4> l,
-                                                          const Compute<T>* cells, int64_t plane) {
+template <class T, int V, Mask M> __global__ void __launch_bounds__(kApplyThreads, 2)
+    norm_apply_grad(T* dx, const GradLoad<T, V, M> load, const Layout<6> l) {
   using C = Compute<T>;
-  const int64_t step = l.rank ? l.strides[3][0] : 0;
-  for (const int64_t i : grid_stride(l.numel, V)) {
-    int64_t at[4];
-    l.offsets(i, at);
-    C g[V], v[V], mean[V], slope[V], bend[V], shift[V];
-    load_pack<V>(dy + at[1], g), load_pack<V>(x + at[2], v);
-    load_cells(cells, at[3], step, mean), load_cells(cells + plane, at[3], step, slope);
-    load_cells(cells + 2 * plane, at[3], step, bend), load_cells(cells + 3 * plane, at[3], step, shift);
-    for (int k = 0; k < V; ++k)
-      v[k] = slope[k] * g[k] + ((bend[k] != 0 ? bend[k] * (v[k] - mean[k]) : C(0)) + shift[k]);
-    store_pack<V>(dx + at[0], v);
-  }
+  CellNumbers<C, M == Mask::Shift ? 5 : 4, V> n(load.cells, load.plane, l.rank ? l.strides[5][0] : 0);
+  const auto fetch = [&](const int64_t(&at)[6]) { return load.fetch(at); };
+  each_pack<V, 2>(l, fetch, [&](const int64_t(&at)[6], const auto& raw) {
+    GradTerms<C> in[V];
+    C v[V];
+    n.load(at[5]);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      in[k] = load.value(raw, k, {n.of[0][k], n.of[1][k], n.of[M == Mask::Shift ? 4 : 0][k]});
+      const C bend = n.of[2][k];
+      v[k] = n.of[1][k] * in[k].dy + ((bend != 0 ? bend * in[k].distance : C(0)) + n.of[3][k]);
+    }
+    if (load.keeps()) load.keep(at, in);
+    store_pack<V>(dx + at[4], v);
+  });
 }
 
-template <class T> void backward_as(Context& ctx, const entry::NormBackward& c) {
-  using C = Compute<T>;
+template <class T, int W, Mask M> GradLoad<T, W, M> load_of(const entry::NormReluBackward& c, const BackwardFinish& f) {
+  return {c.x.as<T>(), c.dy.as<T>(), c.y.as<T>(), c.dadd.as<T>(), static_cast<const Compute<T>*>(f.cells), f.g.cells()};
+}
+template <class T, Mask M> void sum_grads(Context& ctx, const entry::NormReluBackward& c, BackwardFinish& f) {
+  using Op = GradSums<Compute<T>>;
   constexpr int V = kPackSize<T>;
+  const TensorView* const views[] = {&c.x, &c.dy, &c.y, &c.dadd};
+  Reduction<4> r = by_cells(ctx, views, c.params.op == NormOp::Batch);
+  bool wide = true;
+  for (int k = 0; k < 4; ++k) wide = wide && (!views[k]->defined() || r.packs(k, views[k]->data, c.x.dtype, V));
+  if (wide) r.run_first(Op{}, load_of<T, V, M>(c, f), true);
+  else r.run_first(Op{}, load_of<T, 1, M>(c, f), true);
+  f.states = r.plan.states, f.chunks = r.plan.chunks;
+}
+template <class T, Mask M> void apply_grad(Context& ctx, const entry::NormReluBackward& c, const BackwardFinish& f) {
+  constexpr int V = kPackSize<T>;
+  const TensorView* const views[] = {&c.x, &c.dy, &c.y, &c.dadd, &c.dx};
+  const Layout<6> l = with_cells<5>(views, f.g, c.params.op == NormOp::Batch);
+  if (packs<5>(l, views, V))
+    launch(ctx, "norm_backward", apply_grid(l, V), norm_apply_grad<T, V, M>, c.dx.as<T>(), load_of<T, V, M>(c, f), l);
+  else
+    launch(ctx, "norm_backward", apply_grid(l, 1), norm_apply_grad<T, 1, M>, c.dx.as<T>(), load_of<T, 1, M>(c, f), l);
+}
+
+template <class T> void backward_as(Context& ctx, entry::NormReluBackward c, Mask mask) {
+  using C = Compute<T>;
   const char* const op = "norm_backward";
   const bool batch = c.params.op == NormOp::Batch;
   const Groups g = groups_of(c.x, c.params);
@@ -347,40 +457,37 @@ template <class T> void backward_as(Context& ctx, const entry::NormBackward& c) 
                    staged(ctx, c.weight),
                    staged(ctx, c.mean),
                    staged(ctx, c.rstd),
+                   staged(ctx, c.shift),
                    staged(ctx, c.dweight, false),
                    staged(ctx, c.dbias, false),
                    nullptr,
                    1,
-                   ctx.scratch_of<C>(std::max<int64_t>(4 * g.cells(), 1)),
+                   ctx.scratch_of<C>(std::max<int64_t>(5 * g.cells(), 1)),
                    batch && !c.params.training};
-  const C* const cells = static_cast<const C*>(f.cells);
   launch(ctx, op, grid_of(g.cells()), norm_cell_means<C>, f);
-  if (!f.fixed || f.dweight.data || f.dbias.data) {
-    Reduction<2> r = by_cells(ctx, c.dy, c.x, batch);
-    const T *const dy = c.dy.as<T>(), *const x = c.x.as<T>();
-    if (r.packs(0, dy, c.dy.dtype, V) && r.packs(1, x, c.x.dtype, V))
-      r.run_first(GradSums<C>{}, GradPackLoad<T>{dy, x, cells}, true);
-    else r.run_first(GradSums<C>{}, GradLoad<T>{dy, x, cells}, true);
-    f.states = r.plan.states, f.chunks = r.plan.chunks;
+  if (!f.fixed || f.dweight.data || f.dbias.data || !c.dx.defined()) {
+    if (mask == Mask::Nothing) sum_grads<T, Mask::Nothing>(ctx, c, f);
+    else if (mask == Mask::Shift) sum_grads<T, Mask::Shift>(ctx, c, f);
+    else sum_grads<T, Mask::Result>(ctx, c, f);
+    if (c.dadd.defined()) c.dy = c.dadd, c.dadd = entry::Out(), c.y = entry::In(), mask = Mask::Nothing;
   }
   launch(ctx, op, grid_of((g.outer * g.groups + g.channels) * 32), norm_backward_finish<C>, f);
   unstage(ctx, c.dweight, f.dweight), unstage(ctx, c.dbias, f.dbias);
   if (!c.dx.defined()) return;
-  const TensorView* const views[] = {&c.dx, &c.dy, &c.x};
-  const Layout<4> l = with_cells<3>(views, g, batch);
-  const bool wide = packs<3>(l, views, V);
-  launch(ctx, op, grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply_grad<T, V> : norm_apply_grad<T, 1>,
-         c.dx.as<T>(), c.dy.as<T>(), c.x.as<T>(), l, cells, g.cells());
+  if (mask == Mask::Nothing) apply_grad<T, Mask::Nothing>(ctx, c, f);
+  else if (mask == Mask::Shift) apply_grad<T, Mask::Shift>(ctx, c, f);
+  else apply_grad<T, Mask::Result>(ctx, c, f);
 }
 
 }  // namespace
 
-void norm_channels(Context& ctx, const entry::Norm& c) {
-  for_any_float("norm", c.x.dtype, [&]<class T>() { forward_as<T>(ctx, c); });
+void norm_channels(Context& ctx, const entry::NormRelu& c, bool relu) {
+  for_any_float("norm", c.x.dtype, [&]<class T>() { forward_as<T>(ctx, c, relu); });
 }
 
-void norm_channels_backward(Context& ctx, const entry::NormBackward& c) {
-  for_any_float("norm_backward", c.x.dtype, [&]<class T>() { backward_as<T>(ctx, c); });
+void norm_channels_backward(Context& ctx, const entry::NormReluBackward& c, bool relu) {
+  const Mask mask = !relu ? Mask::Nothing : c.y.defined() ? Mask::Result : Mask::Shift;
+  for_any_float("norm_backward", c.x.dtype, [&]<class T>() { backward_as<T>(ctx, c, mask); });
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

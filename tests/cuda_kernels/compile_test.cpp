@@ -40,10 +40,11 @@ int64_t launches(const std::string& text) {
   return at == std::string::npos ? -1 : std::atoll(text.c_str() + at + 9);
 }
 
-/// Ten compiled steps leave what ten eager ones leave: bit by bit without fused calls, and nearly so with them. Most are launches.
+/// Ten compiled steps leave what ten eager ones leave: bit by bit without fused calls, and nearly so with them. Most are launches, and
+/// the program has the calls `named`.
 template <class Net> void check_steps(
     std::function<Step(Net&)> make_step, const Batch& batch, std::function<Net()> make_net = [] { return Net(); },
-    int at_least = 4) {
+    int at_least = 4, const std::vector<std::string>& named = {}) {
   for (const bool fused : {false, true}) {
     std::vector<Tensor> left[2];
     uint64_t offset[2];
@@ -66,6 +67,8 @@ template <class Net> void check_steps(
       INFO(text.substr(0, 1500));
       CHECK(fast.programs() >= 1);
       CHECK(launches(text) >= at_least);
+      for (const std::string& call : named) CHECK(contains(text, "  " + call + "("));
+      if (!named.empty()) CHECK(!contains(text, "  norm(Batch): "));
     }
     CHECK(offset[0] == offset[1]);
     REQUIRE(left[0].size() == left[1].size());
@@ -130,6 +133,52 @@ TEST_CASE("cuda: compiled steps with batch norm, autocast, a scaler, momentum an
         };
       },
       images);
+}
+
+namespace {
+struct ResidualNet : nn::Module {
+  nn::Conv2d stem{3, 8, 3, {.padding = 1}}, a{8, 8, 3, {.padding = 1}}, b{8, 8, 3, {.padding = 1}};
+  nn::BatchNorm2d first{8}, second{8};
+  nn::Linear fc{8, 5};
+  Tensor forward(const Tensor& x) {
+    const Tensor h = stem(x);
+    return fc(mean(relu(second(b(relu(first(a(h))))) + h), {2, 3}));
+  }
+  TAPIR_FIELDS(stem, a, b, first, second, fc)
+};
+}  // namespace
+
+TEST_CASE("cuda: compiled residual blocks: batch norm, an addition and relu are one call, with eager code's bits") {
+  NEEDS_CUDA
+  for (const bool half : {false, true})
+    for (const bool last : {false, true}) {
+      CAPTURE(half, last);
+      check_steps<ResidualNet>(
+          [half](ResidualNet& net) -> Step {
+            auto opt = std::make_shared<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = 1e-2, .momentum = 0.9});
+            return [&net, half, opt](const Tensor& x, const Tensor& y) {
+              opt->zero_grad();
+              Tensor loss;
+              {
+                amp::Autocast autocast(kCUDA, {.dtype = kBFloat16, .enabled = half});
+                loss = cross_entropy(net(x), y);
+              }
+              loss.backward();
+              opt->step();
+              return loss;
+            };
+          },
+          [last](int i) {
+            const Tensor x = wave({4, 3, 8, 8}, 0.1 * (i + 1));
+            return std::pair(last ? x.to(kChannelsLast) : x, labels(4, i, 5));
+          },
+          [last] {
+            ResidualNet net;
+            if (last) net.to(kChannelsLast);
+            return net;
+          },
+          4, {"norm_relu", "norm_relu_backward"});
+    }
 }
 
 TEST_CASE("review 6: cuda: one graph serves while OneCycleLR cycles the momentum") {

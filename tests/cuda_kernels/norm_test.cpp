@@ -1,4 +1,5 @@
 // cuda_kernels/norm/norm.cu, norm_channels.cu: rows in registers and any others; both memory formats of images.
+#include "../same_bits.h"
 #include "kernels.h"
 
 using namespace tapir;
@@ -69,4 +70,82 @@ TEST_CASE("cuda batch_norm, group_norm: both memory formats") {
         check_norm(x, there, {channels},
                    [&](const Tensor& x, const Tensor& w, const Tensor& b) { return group_norm(x, 2, w, b); });
       }
+}
+
+namespace {
+/// norm, binary, unary and the gradients of the three, and what norm_relu and its gradient make of the same operands.
+struct ReluNorm {
+  Tensor x, w, b, running_mean, running_var, add, dy;
+  NormParams params;
+  Tensor y = empty_like(x), mean = empty_like(running_mean), rstd = empty_like(mean), shift = empty_like(mean),
+         dx = empty_like(x), dw = empty_like(w), db = empty_like(b), g = empty_like(x);
+
+  void apart(const BackendTable& table, Context& ctx) {
+    table.norm(ctx, {y, mean, rstd, x, w, b, running_mean, running_var, params});
+    if (add.defined()) table.binary(ctx, {y, y, add, {BinaryOp::Add}});
+    table.unary(ctx, {y, y, {UnaryOp::Relu}});
+    table.binary(ctx, {g, dy, y, {BinaryOp::ReluGrad}});
+    table.norm_backward(ctx, {dx, dw, db, g, x, w, mean, rstd, params});
+  }
+  void joined(const BackendTable& table, Context& ctx, bool wants_g, bool wants_x, bool wants_sums) {
+    const Tensor none;
+    const bool adds = add.defined();
+    table.norm_relu(
+        ctx, {y, mean, rstd, adds ? none : shift, x, w, b, running_mean, running_var, adds ? add : none, params});
+    table.norm_relu_backward(
+        ctx, {wants_x ? dx : none, wants_sums ? dw : none, wants_sums ? db : none, wants_g ? g : none, dy, x,
+              adds ? y : none, adds ? none : shift, w, mean, rstd, params});
+  }
+};
+void check_relu_norm(const Tensor& x, bool training, bool adds, int wanted) {
+  NoGrad guard;
+  const Shape channels(x.shape()[1]);
+  const auto like = [&](uint64_t seed) { return numbers(x.shape(), x.dtype(), seed).to(kCUDA); };
+  const DType wide = x.dtype() == kFloat64 ? kFloat64 : kFloat32;
+  const auto make = [&] {
+    manual_seed(5);
+    Tensor add = adds ? empty_like(x) : Tensor(), dy = empty_like(x);
+    if (adds) copy_(add, like(7));
+    copy_(dy, like(8));
+    return ReluNorm{x,
+                    numbers(channels, wide, 2).to(kCUDA),
+                    numbers(channels, wide, 3).to(kCUDA),
+                    numbers(channels, wide, 4).to(kCUDA),
+                    (rand(channels) + 1).to(wide).to(kCUDA),
+                    add,
+                    dy,
+                    {.op = NormOp::Batch, .training = training}};
+  };
+  ReluNorm apart = make(), joined = make();
+  apart.apart(backend(kCUDA), context(kCUDA));
+  const bool wants_g = wanted & 1, wants_x = wanted & 2, wants_sums = wanted & 4;
+  joined.joined(backend(kCUDA), context(kCUDA), wants_g, wants_x, wants_sums);
+  const auto same = [](const Tensor& a, const Tensor& b) { return tapir_tests::same_bits(a.cpu(), b.cpu()); };
+  CHECK(same(apart.y, joined.y));
+  CHECK((same(apart.mean, joined.mean) && same(apart.rstd, joined.rstd)));
+  CHECK((same(apart.running_mean, joined.running_mean) && same(apart.running_var, joined.running_var)));
+  if (wants_g) CHECK(same(apart.g, joined.g));
+  if (wants_x) CHECK(same(apart.dx, joined.dx));
+  if (wants_sums) CHECK((same(apart.dw, joined.dw) && same(apart.db, joined.db)));
+}
+}  // namespace
+
+TEST_CASE("cuda norm_relu: the bits of batch norm, an addition and relu one by one, and of their gradients") {
+  NEEDS_CUDA
+  for (DType dtype : kFloats)
+    for (const Shape& shape : {Shape{8, 16, 6, 8}, Shape{3, 6, 7, 7}, Shape{40, 24}, Shape{2, 8, 300}})
+      for (bool last : {false, true}) {
+        Tensor x = numbers(shape, dtype).to(kCUDA);
+        if (last) x = transpose(transpose(x, 1, -1).contiguous(), 1, -1);
+        for (int form = 0; form < 32; ++form) {
+          const int wanted = form >> 2;
+          if (wanted < 1) continue;
+          INFO(tapir::format("{} {} last {} training {} adds {} wanted {}", dtype, shape, last, form & 1, form & 2,
+                             wanted));
+          check_relu_norm(x, form & 1, form & 2, wanted);
+        }
+      }
+  Tensor x = numbers({2, 8, 9, 3}, kBFloat16);
+  x[0][3][2][1] = std::numeric_limits<double>::quiet_NaN();
+  for (int form : {0, 1, 2, 3}) check_relu_norm(x.to(kCUDA).narrow(2, 1, 7), form & 1, form & 2, 7);
 }
