@@ -30,7 +30,7 @@ namespace {
 // two passes over them. In the backward pass a group takes every so-many-th row, keeps the sums for the weights' gradients, its columns
 // being always the same, and leaves them to a last kernel. Rows of any other strides or length are read as often as needed.
 
-constexpr int kItems = 16, kForwardThreads = 1024, kBackwardThreads = 512, kSumThreads = 1024;
+constexpr int kItems = 16, kForwardThreads = 1024, kBackwardThreads = 512, kSumThreads = 1024, kSumColumns = 8;
 template <class T> inline constexpr int kRowItems = sizeof(T) == 8 ? kItems / 2 : kItems;
 
 /// N operands, both parts in row-major order.
@@ -297,29 +297,29 @@ template <class T> __global__ void norm_rows_sums(const T* dy, const T* x, const
   }
 }
 
-/// Blocks of 32 columns: the parts' sums of each column, added up in order.
+/// Blocks of kSumColumns columns of dweight, and of dbias: the parts' sums of each column, added up in order.
 template <class C> __global__ void __launch_bounds__(kSumThreads)
     norm_rows_finish(const RowBackward f, const Flat dweight, const Flat dbias) {
   __shared__ C shared[kSumThreads];
   const int64_t n = f.at.inside.numel;
-  for (int64_t base = int64_t(blockIdx.x) * 32; base < n; base += int64_t(gridDim.x) * 32) {
+  const C* const parts = static_cast<const C*>(blockIdx.y == 0 ? f.dweight : f.dbias);
+  void* const to = blockIdx.y == 0 ? dweight.data : dbias.data;
+  const DType dtype = blockIdx.y == 0 ? dweight.dtype : dbias.dtype;
+  if (!parts) return;
+  for (int64_t base = int64_t(blockIdx.x) * kSumColumns; base < n; base += int64_t(gridDim.x) * kSumColumns) {
     const int64_t i = base + threadIdx.x;
-    for (int which = 0; which < 2; ++which) {
-      const C* const parts = static_cast<const C*>(which == 0 ? f.dweight : f.dbias);
-      if (!parts) continue;
-      C sum = 0;
-      for (int64_t p = threadIdx.y; i < n && p < f.parts; p += blockDim.y) sum += parts[p * n + i];
-      C* const mine = shared + threadIdx.y * 32 + threadIdx.x;
-      *mine = sum;
-      __syncthreads();
-      for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
-        if (threadIdx.y < half) *mine += mine[half * 32];
-        __syncthreads();
-      }
-      const Flat& to = which == 0 ? dweight : dbias;
-      if (i < n && threadIdx.y == 0) store_float(to.data, i, to.dtype, *mine);
+    C sum = 0;
+#pragma unroll 4
+    for (int64_t p = threadIdx.y; p < f.parts; p += blockDim.y) sum += i < n ? parts[p * n + i] : C(0);
+    C* const mine = shared + threadIdx.y * kSumColumns + threadIdx.x;
+    *mine = sum;
+    __syncthreads();
+    for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+      if (threadIdx.y < half) *mine += mine[half * kSumColumns];
       __syncthreads();
     }
+    if (i < n && threadIdx.y == 0) store_float(to, i, dtype, *mine);
+    __syncthreads();
   }
 }
 
@@ -333,9 +333,9 @@ template <class T> void backward_as(Context& ctx, const entry::NormBackward& c, 
   if (cached) {
     f.lanes = lanes_for(width, kRowItems<T>, kBackwardThreads);
     grid = row_grid(rows, f.lanes);
-    if (wants_sums) {  // few blocks with many rows each
+    if (wants_sums) {  // few blocks with many rows each: what an H100 runs at once
       const int64_t groups = grid.threads.x / unsigned(f.lanes);
-      grid.blocks.x = unsigned(std::clamp<int64_t>(rows / (groups * 4), 1, 131072 / grid.threads.x));
+      grid.blocks.x = unsigned(std::clamp<int64_t>(rows / (groups * 4), 1, 132 * kBackwardThreads / grid.threads.x));
       grid.shared_bytes = groups > 1 ? size_t(groups * width) * sizeof(C) : 0;
     }
     f.parts = grid.blocks.x;
@@ -356,8 +356,8 @@ template <class T> void backward_as(Context& ctx, const entry::NormBackward& c, 
   }
   if (!wants_sums) return;
   const Flat dweight = staged(ctx, c.dweight, false), dbias = staged(ctx, c.dbias, false);
-  Grid finish = grid_of(width, 32);
-  finish.threads = dim3(32, kSumThreads / 32);
+  Grid finish = grid_of(width, kSumColumns);
+  finish.blocks.y = 2, finish.threads = dim3(kSumColumns, unsigned(lanes_for(f.parts, 4, kSumThreads / kSumColumns)));
   launch(ctx, op, finish, norm_rows_finish<C>, f, dweight, dbias);
   unstage(ctx, c.dweight, dweight), unstage(ctx, c.dbias, dbias);
 }
