@@ -11,8 +11,7 @@ namespace {
 // Note [Channel norms on a GPU]
 // Batch and group norm share everything: x (N, C, ...) is seen as `outer` samples of `channels` cells, with one set of statistics for each
 // (sample, group): batch norm is one sample of all N with groups of one channel. Sums over x are reductions like any other (reduce.h),
-// so any strides are read well. A small kernel turns them into numbers for each cell, and a last pass applies those. Columns are summed
-// from the end of memory to its start and applied the other way round: what was read last is still in the L2 cache.
+// so any strides are read well. A small kernel turns them into numbers for each cell, and a last pass applies those.
 // Batch norm may be followed by an addition and a relu. What calls of their own would round to T between them is rounded here too.
 
 struct Groups {
@@ -173,49 +172,30 @@ template <class C, int N, int V> struct CellNumbers {
   }
 };
 
-constexpr int kApplyThreads = 256, kApplyBlocks = 528;
-/// This thread's packs, U at a time: use(at, fetch(at)), all of them fetched before the first is used.
-template <int V, int U, int N, class Fetch, class Use>
-__device__ __forceinline__ void each_pack(const Layout<N>& l, Fetch&& fetch, Use&& use) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x * V;
-  for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V; i < l.numel; i += step * U) {
+/// This thread's packs: use(at) with the places of each.
+template <int V, int N, class Use> __device__ __forceinline__ void each_pack(const Layout<N>& l, Use&& use) {
+  for (const int64_t i : grid_stride(l.numel, V)) {
     int64_t at[N];
-    decltype(fetch(at)) raw[U];
-#pragma unroll
-    for (int u = 0; u < U; ++u)
-      if (i + u * step < l.numel) l.offsets(i + u * step, at), raw[u] = fetch(at);
-#pragma unroll
-    for (int u = 0; u < U; ++u)
-      if (i + u * step < l.numel) l.offsets(i + u * step, at), use(at, raw[u]);
+    l.offsets(i, at);
+    use(at);
   }
-}
-template <int N> Grid apply_grid(const Layout<N>& l, int64_t width) {
-  return grid_of(l.numel / width, kApplyThreads, kApplyBlocks);
 }
 
 /// What follows the norm.
 enum class Finish : uint8_t { Nothing, Relu, AddRelu };
-template <class T, int V, Finish F> __global__ void __launch_bounds__(kApplyThreads, 2)
-    norm_apply(T* y, const T* x, const T* add, const Layout<4> l, const Compute<T>* cells, int64_t plane) {
+template <class T, int V, Finish F> __global__ void norm_apply(T* y, const T* x, const T* add, const Layout<4> l, const Compute<T>* cells, int64_t plane) {
   using C = Compute<T>;
-  struct Raw {
-    Pack<T, V> x, add;
-  };
   CellNumbers<C, 3, V> n(cells, plane, l.rank ? l.strides[3][0] : 0);
-  const auto fetch = [&](const int64_t(&at)[4]) {
-    Raw raw;
-    raw.x = *reinterpret_cast<const Pack<T, V>*>(x + at[1]);
-    if constexpr (F == Finish::AddRelu) raw.add = *reinterpret_cast<const Pack<T, V>*>(add + at[2]);
-    return raw;
-  };
-  each_pack<V, F == Finish::AddRelu ? 2 : 4>(l, fetch, [&](const int64_t(&at)[4], const Raw& raw) {
-    C v[V];
+  each_pack<V>(l, [&](const int64_t(&at)[4]) {
+    C v[V], more[V];
+    load_pack<V>(x + at[1], v);
+    if constexpr (F == Finish::AddRelu) load_pack<V>(add + at[2], more);
     n.load(at[3]);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      v[k] = (widen(raw.x.of[k]) - n.of[0][k]) * n.of[1][k] + n.of[2][k];
+      v[k] = (v[k] - n.of[0][k]) * n.of[1][k] + n.of[2][k];
       if constexpr (F != Finish::Nothing) v[k] = widen(narrow<T>(v[k]));
-      if constexpr (F == Finish::AddRelu) v[k] = widen(narrow<T>(v[k] + widen(raw.add.of[k])));
+      if constexpr (F == Finish::AddRelu) v[k] = widen(narrow<T>(v[k] + more[k]));
       if constexpr (F != Finish::Nothing) v[k] = v[k] < C(0) ? C(0) : v[k];
     }
     store_pack<V>(y + at[0], v);
@@ -228,7 +208,7 @@ void apply(Context& ctx, const entry::NormRelu& c, const Groups& g, const Comput
   const TensorView* const views[] = {&c.y, &c.x, &c.add};
   const Layout<4> l = with_cells<3>(views, g, c.params.op == NormOp::Batch);
   const bool wide = packs<3>(l, views, V);
-  launch(ctx, "norm", apply_grid(l, wide ? V : 1), wide ? norm_apply<T, V, F> : norm_apply<T, 1, F>, c.y.as<T>(),
+  launch(ctx, "norm", grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply<T, V, F> : norm_apply<T, 1, F>, c.y.as<T>(),
          c.x.as<T>(), c.add.as<T>(), l, cells, g.cells());
 }
 
@@ -276,7 +256,7 @@ enum class Mask : uint8_t { Nothing, Shift, Result };
 template <class C> struct GradTerms { C dy, distance; };
 template <class C> struct GradBase { C mean, slope, offset; };
 template <class T, int W, Mask M> struct GradLoad {
-  static constexpr int kOperands = 4, kWidth = W, kInFlight = M == Mask::Nothing ? 4 : 2;  // x, dy, y, dadd
+  static constexpr int kOperands = 4, kWidth = W;  // x, dy, y, dadd
   using C = Compute<T>;
   using In = GradTerms<C>;
   using Base = GradBase<C>;
@@ -403,12 +383,11 @@ template <class C> __global__ void norm_backward_finish(const BackwardFinish f) 
   }
 }
 
-template <class T, int V, Mask M> __global__ void __launch_bounds__(kApplyThreads, 2)
-    norm_apply_grad(T* dx, const GradLoad<T, V, M> load, const Layout<6> l) {
+template <class T, int V, Mask M> __global__ void norm_apply_grad(T* dx, const GradLoad<T, V, M> load, const Layout<6> l) {
   using C = Compute<T>;
   CellNumbers<C, M == Mask::Shift ? 5 : 4, V> n(load.cells, load.plane, l.rank ? l.strides[5][0] : 0);
-  const auto fetch = [&](const int64_t(&at)[6]) { return load.fetch(at); };
-  each_pack<V, 2>(l, fetch, [&](const int64_t(&at)[6], const auto& raw) {
+  each_pack<V>(l, [&](const int64_t(&at)[6]) {
+    const auto raw = load.fetch(at);
     GradTerms<C> in[V];
     C v[V];
     n.load(at[5]);
@@ -442,9 +421,9 @@ template <class T, Mask M> void apply_grad(Context& ctx, const entry::NormReluBa
   const TensorView* const views[] = {&c.x, &c.dy, &c.y, &c.dadd, &c.dx};
   const Layout<6> l = with_cells<5>(views, f.g, c.params.op == NormOp::Batch);
   if (packs<5>(l, views, V))
-    launch(ctx, "norm_backward", apply_grid(l, V), norm_apply_grad<T, V, M>, c.dx.as<T>(), load_of<T, V, M>(c, f), l);
+    launch(ctx, "norm_backward", grid_of(l.numel / V), norm_apply_grad<T, V, M>, c.dx.as<T>(), load_of<T, V, M>(c, f), l);
   else
-    launch(ctx, "norm_backward", apply_grid(l, 1), norm_apply_grad<T, 1, M>, c.dx.as<T>(), load_of<T, 1, M>(c, f), l);
+    launch(ctx, "norm_backward", grid_of(l.numel), norm_apply_grad<T, 1, M>, c.dx.as<T>(), load_of<T, 1, M>(c, f), l);
 }
 
 template <class T> void backward_as(Context& ctx, entry::NormReluBackward c, Mask mask) {

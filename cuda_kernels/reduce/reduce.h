@@ -10,8 +10,7 @@
 // x is seen as outputs (`kept` dimensions) by elements of one output (`gone`). Where an output's elements lie closer together than the
 // outputs do, a group of 1 to 32 threads or a whole block takes a row of them; else neighbouring threads take neighbouring outputs, and
 // the threads above them share the elements. With few outputs the elements are cut into chunks, by shape alone, whose states a second
-// kernel joins: results are the same in every run. Of columns a chunk is every so-many-th row, so that all blocks go through memory
-// together, from its end, which whoever wrote it has left in the L2 cache.
+// kernel joins: results are the same in every run.
 namespace tapir::inline v0::cuda_kernels {
 
 /// Of K operands that are read, and one that is written.
@@ -46,7 +45,7 @@ template <int K> struct ReducePlan {
 struct NoBase {};
 /// V neighbours of T as Compute<T> by one load of 16 bytes.
 template <class T> struct PackLoad {
-  static constexpr int kOperands = 1, kWidth = kPackSize<T>, kInFlight = 6;
+  static constexpr int kOperands = 1, kWidth = kPackSize<T>;
   using In = Compute<T>;
   using Raw = Pack<T, kWidth>;
   using Base = NoBase;
@@ -58,7 +57,7 @@ template <class T> struct PackLoad {
 };
 /// What loads of single elements share.
 template <class C> struct SingleLoad {
-  static constexpr int kOperands = 1, kWidth = 1, kInFlight = 4;
+  static constexpr int kOperands = 1, kWidth = 1;
   using In = C;
   using Raw = C;
   using Base = NoBase;
@@ -84,7 +83,7 @@ template <class S> struct StateLoad : SingleLoad<S> {
   __device__ S one(const int64_t (&at)[1], NoBase) const { return fetch(at); }
 };
 
-inline constexpr int kReduceThreads = 256, kColumnBlocks = 2;  // of a multiprocessor
+inline constexpr int kReduceThreads = 256, kLoadsInFlight = 4;
 
 template <class Op, int K> __device__ void finish_output(const Op& op, const ReducePlan<K>& plan, typename Op::State s,
                                                          int64_t output, int64_t chunk, int64_t place) {
@@ -106,7 +105,7 @@ template <class Op, class Load, int K>
 __device__ typename Op::State reduce_run(const Op& op, const Load& load, const ReducePlan<K>& plan,
                                          const int64_t (&from)[K + 1], typename Load::Base base, int64_t first,
                                          int64_t last, int lane) {
-  constexpr int V = Load::kWidth, U = std::min(Load::kInFlight, 4);
+  constexpr int V = Load::kWidth, U = kLoadsInFlight;
   typename Op::State s[V];
   for (int v = 0; v < V; ++v) s[v] = op.start();
   const int64_t step = int64_t(plan.lanes) * V;
@@ -163,32 +162,33 @@ __global__ void reduce_rows(const Op op, const Load load, const ReducePlan<K> pl
   }
 }
 
-/// Of kWidth outputs side by side the elements last, last - step, ...
+/// The elements [first, last) of kWidth outputs side by side: this thread takes every blockDim.y-th.
 template <class Op, class Load, int K, int V>
 __device__ void reduce_pile(const Op& op, const Load& load, const ReducePlan<K>& plan, const int64_t (&from)[K + 1],
-                            int64_t column, int64_t last, int64_t step, typename Op::State (&s)[V]) {
-  constexpr int U = Load::kInFlight;
+                            int64_t column, int64_t first, int64_t last, typename Op::State (&s)[V]) {
+  constexpr int U = kLoadsInFlight;
   typename Load::Base base[V];
   for (int v = 0; v < V; ++v) base[v] = load.base(column + v);
+  const int64_t step = blockDim.y;
   int64_t at[K];
-  for (int64_t i = last; i >= 0; i -= step * U) {
+  for (int64_t i = first; i < last; i += step * U) {
     typename Load::Raw raw[U];
 #pragma unroll
     for (int u = 0; u < U; ++u)
-      if (i - u * step >= 0) plan.place(i - u * step, from, at), raw[u] = load.fetch(at);
+      if (i + u * step < last) plan.place(i + u * step, from, at), raw[u] = load.fetch(at);
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      if (i - u * step < 0) break;
+      if (i + u * step >= last) break;
       typename Op::In x[V];
       for (int v = 0; v < V; ++v) x[v] = Load::value(raw[u], v, base[v]);
-      keep_values(load, plan, i - u * step, from, x);
-      op.add(s, x, i - u * step);
+      keep_values(load, plan, i + u * step, from, x);
+      op.add(s, x, i + u * step);
     }
   }
 }
 
 /// Blocks of (columns, rows) threads.
-template <class Op, class Load, int K> __global__ void __launch_bounds__(kReduceThreads, kColumnBlocks)
+template <class Op, class Load, int K> __global__ void __launch_bounds__(kReduceThreads, 2)
     reduce_columns(const Op op, const Load load, const ReducePlan<K> plan) {
   using State = typename Op::State;
   constexpr int V = Load::kWidth;
@@ -202,8 +202,7 @@ template <class Op, class Load, int K> __global__ void __launch_bounds__(kReduce
     int64_t at[K + 1] = {};
     if (live) {
       plan.kept.offsets(column, at);
-      reduce_pile(op, load, plan, at, column, plan.gone.numel - 1 - (c * blockDim.y + threadIdx.y),
-                  plan.chunks * blockDim.y, s);
+      reduce_pile(op, load, plan, at, column, c * plan.chunk + threadIdx.y, plan.end(c), s);
     }
     for (int v = 0; v < V; ++v) {
       State* const mine = shared + threadIdx.y * blockDim.x + threadIdx.x;
@@ -256,9 +255,9 @@ template <int K> struct Reduction {
     return whole(plan.gone, by_rows) && whole(plan.kept, !by_rows);
   }
 
-  /// Chunks of at least `least` elements for about so many blocks in all.
-  void cut(int64_t blocks, int64_t least, int64_t multiple, int64_t in_all) {
-    const int64_t n = plan.gone.numel, most = std::max<int64_t>(1, in_all / std::max<int64_t>(blocks, 1));
+  /// Chunks of at least `least` elements for about a thousand blocks in all.
+  void cut(int64_t blocks, int64_t least, int64_t multiple) {
+    const int64_t n = plan.gone.numel, most = std::max<int64_t>(1, 1024 / std::max<int64_t>(blocks, 1));
     const int64_t wanted = std::clamp<int64_t>(n / least, 1, most);
     plan.chunk = ceil_div(ceil_div(n, wanted), multiple) * multiple;
     plan.chunks = ceil_div(n, plan.chunk);
@@ -280,8 +279,8 @@ template <int K> struct Reduction {
     const int rows = std::max(high, power_of_two_from(plan.gone.numel / 8, kReduceThreads / columns));
     const int64_t tiles = ceil_div(outputs, int64_t(columns) * V);
     if (plan.gone.numel == 0) plan.chunk = 1;
-    else if (by_rows) cut(outputs, 4096, kReduceThreads * V, 1024);
-    else cut(tiles, int64_t(rows) * 16, rows, 132 * kColumnBlocks);  // all at once on an H100
+    else if (by_rows) cut(outputs, 4096, kReduceThreads * V);
+    else cut(tiles, int64_t(rows) * 16, rows);
     if (plan.chunks > 1 || wants_states)
       plan.states = ctx.scratch_of<typename Op::State>(std::max<int64_t>(outputs * plan.chunks, 1));
     if (by_rows) return run_rows(op, load);
