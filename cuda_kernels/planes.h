@@ -14,7 +14,8 @@ struct Field {
 };
 inline Field field_of(V v) {
   Field f{v.strides[0], v.strides[1], {}};
-  for (int64_t d = 2; d < v.rank; ++d) f.at[d + 5 - v.rank - 2] = v.strides[d];
+  for (int64_t d = 2; d < v.rank; ++d)  // the stride of one position says nothing, and must not forbid packs
+    f.at[d + 5 - v.rank - 2] = v.sizes[d] == 1 ? 0 : v.strides[d];
   return f;
 }
 

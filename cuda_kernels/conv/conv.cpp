@@ -69,39 +69,10 @@ bool run_in_order(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvPara
   return true;
 }
 
-/// Images of few channels, 16 bits each: with zeros up to 16 bytes a pixel the library has kernels that are several times as fast.
-constexpr int64_t kWide = 8, kLarge = int64_t(1) << 20;
-bool gains_by_zeros(Pass pass, V x, const ConvParams& params) {
-  return pass != Pass::BackwardData && size_of(x.dtype) == 2 && x.sizes[1] < kWide && params.groups == 1 &&
-         x.numel() >= kLarge;
-}
-/// v (N, C, ...) as (N, 8, ...), channels last.
-TensorView with_zeros(Context& ctx, V v, bool is_result) {
-  TensorView wide = v;
-  wide.sizes[1] = kWide;
-  int64_t step = 1;
-  for_dimensions(v.rank, true, [&](int64_t d) { wide.strides[d] = step, step *= wide.sizes[d]; });
-  wide.data = ctx.scratch(wide.numel() * size_of(v.dtype));
-  if (is_result) return wide;
-  TensorView own = wide;
-  own.sizes[1] = v.sizes[1];
-  fill(ctx, {wide, 0.0}), copy(ctx, {own, v});
-  return wide;
-}
-bool run_with_zeros(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams& params) {
-  const bool is_result = pass == Pass::BackwardWeight;
-  TensorView wide = with_zeros(ctx, w, is_result);
-  if (!run_in_order(ctx, pass, with_zeros(ctx, x, false), wide, y, bias, params, true)) return false;
-  wide.sizes[1] = w.sizes[1];
-  if (is_result) copy(ctx, {w, wide});
-  return true;
-}
-
 void run(Context& ctx, const char* op, Pass pass, V x, V w, V y, V bias, const ConvParams& params) {
   check(x.dtype != kBool, "[{}] expected a dtype of numbers, got {}", op, x.dtype);
   if (is_floating(x.dtype)) {
     const bool last = prefers_channels_last(x, y);
-    if (last && gains_by_zeros(pass, x, params) && run_with_zeros(ctx, pass, x, w, y, bias, params)) return;
     if (run_in_order(ctx, pass, x, w, y, bias, params, last)) return;
     if (last && run_in_order(ctx, pass, x, w, y, bias, params, false)) return;
   }

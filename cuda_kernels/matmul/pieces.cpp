@@ -6,8 +6,8 @@
 
 // Note [Rows of 16 bits]
 // The fast kernels of 16-bit products move 16 bytes at a time, so rows must begin at multiples of 16 bytes. Where those of one operand do not
-// (logits of 50257 words), an H100 takes 5 to 8 times as long. Large operands of that kind go through scratch memory whose rows do, piece by
-// piece: two passes more over them.
+// (logits of 50257 words), an H100 takes 3 to 5 times as long. Large operands of that kind go through scratch memory whose rows do, piece by
+// piece: two passes more over them. Sums of an odd number of products are as slow whatever the rows: both operands get zeros behind k then.
 namespace tapir::inline v0::cuda_kernels {
 
 using blas::Matrix;
@@ -26,11 +26,12 @@ int64_t numbers_of_piece() {
 }
 
 bool is_fast(const Matrix& x) { return std::max(x.row, x.column) % kUnit == 0 && blas::is_aligned(x.data); }
+int64_t rounded(int64_t n) { return (n + kUnit - 1) / kUnit * kUnit; }
 
 /// Room for a matrix in x's order of memory, whose rows begin at multiples of 16 bytes.
 Matrix fast_room(Context& ctx, const Matrix& x, int64_t rows, int64_t columns) {
   const bool by_rows = x.column == 1;
-  const int64_t step = ((by_rows ? columns : rows) + kUnit - 1) / kUnit * kUnit;
+  const int64_t step = rounded(by_rows ? columns : rows);
   void* const room = ctx.scratch(step * (by_rows ? rows : columns) * int64_t(sizeof(uint16_t)));
   return by_rows ? Matrix{room, 0, step, 1} : Matrix{room, 0, 1, step};
 }
@@ -45,19 +46,29 @@ struct Pieces {
   const Product& p;
   const bool along_m = p.k * p.n <= p.m * p.k;
   const Matrix &cut = along_m ? p.a : p.b, &shared = along_m ? p.b : p.a;
-  const int64_t extent = along_m ? p.m : p.n;
+  const int64_t extent = along_m ? p.m : p.n, k = rounded(p.k);
   int64_t size = extent;
   Matrix shared_room, cut_room, out_room;  // no data: as it lies
 
   Pieces(Context& c, const Product& whole) : ctx(c), p(whole) {
-    const int64_t numbers = (is_fast(cut) ? 0 : p.k) + (is_fast(p.out) ? 0 : along_m ? p.n : p.m);
+    const bool odd = k != p.k, copies_cut = odd || !is_fast(cut);
+    const int64_t numbers = (copies_cut ? k : 0) + (is_fast(p.out) ? 0 : along_m ? p.n : p.m);
     if (numbers > 0) size = std::min(extent, std::max(numbers_of_piece() / numbers / kStep, int64_t(1)) * kStep);
-    if (!is_fast(cut)) cut_room = along_m ? fast_room(ctx, cut, size, p.k) : fast_room(ctx, cut, p.k, size);
+    if (copies_cut) cut_room = operand_room(cut, along_m, size);
     if (!is_fast(p.out)) out_room = along_m ? fast_room(ctx, p.out, size, p.n) : fast_room(ctx, p.out, p.m, size);
-    if (is_fast(shared)) return;
+    if (!odd && is_fast(shared)) return;
     const int64_t rows = along_m ? p.k : p.m, columns = along_m ? p.n : p.k;
-    shared_room = fast_room(ctx, shared, rows, columns);
+    shared_room = operand_room(shared, !along_m, along_m ? p.n : p.m);
     copy(ctx, {view_of(p, shared_room, rows, columns), view_of(p, shared, rows, columns)});
+  }
+
+  /// Room for `n` rows of a, or columns of b, with zeros behind k.
+  Matrix operand_room(const Matrix& x, bool is_a, int64_t n) {
+    const Matrix room = is_a ? fast_room(ctx, x, n, k) : fast_room(ctx, x, k, n);
+    const int64_t zeros = k - p.k;
+    const Matrix behind = is_a ? from(room, 0, p.k) : from(room, p.k, 0);
+    if (zeros > 0) fill(ctx, {view_of(p, behind, is_a ? n : zeros, is_a ? zeros : n), 0.0});
+    return room;
   }
 
   Matrix part(const Matrix& x, int64_t at) const { return along_m ? from(x, at, 0) : from(x, 0, at); }
@@ -66,7 +77,7 @@ struct Pieces {
   bool run(int64_t at) {
     Product q = p;
     const int64_t n = std::min(size, extent - at);
-    (along_m ? q.m : q.n) = n;
+    (along_m ? q.m : q.n) = n, q.k = k;
     Matrix &cut_part = along_m ? q.a : q.b, &shared_part = along_m ? q.b : q.a;
     if (shared_room.data) shared_part = shared_room;
     cut_part = part(cut, at);
@@ -91,7 +102,7 @@ struct Pieces {
 }  // namespace
 
 bool goes_by_pieces(const Product& p) {
-  const bool fast = is_fast(p.a) && is_fast(p.b) && is_fast(p.out);
+  const bool fast = p.k % kUnit == 0 && is_fast(p.a) && is_fast(p.b) && is_fast(p.out);
   return !fast && size_of(p.dtype) == 2 && p.batch == 1 && std::min({p.m, p.n, p.k}) >= kLeast &&
          (p.beta == 0 || is_fast(p.out));
 }

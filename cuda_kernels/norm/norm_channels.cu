@@ -183,7 +183,8 @@ template <int V, int N, class Use> __device__ __forceinline__ void each_pack(con
 
 /// What follows the norm.
 enum class Finish : uint8_t { Nothing, Relu, AddRelu };
-template <class T, int V, Finish F> __global__ void norm_apply(T* y, const T* x, const T* add, const Layout<4> l, const Compute<T>* cells, int64_t plane) {
+template <class T, int V, Finish F>
+__global__ void norm_apply(T* y, const T* x, const T* add, const Layout<4> l, const Compute<T>* cells, int64_t plane) {
   using C = Compute<T>;
   CellNumbers<C, 3, V> n(cells, plane, l.rank ? l.strides[3][0] : 0);
   each_pack<V>(l, [&](const int64_t(&at)[4]) {
@@ -208,8 +209,8 @@ void apply(Context& ctx, const entry::NormRelu& c, const Groups& g, const Comput
   const TensorView* const views[] = {&c.y, &c.x, &c.add};
   const Layout<4> l = with_cells<3>(views, g, c.params.op == NormOp::Batch);
   const bool wide = packs<3>(l, views, V);
-  launch(ctx, "norm", grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply<T, V, F> : norm_apply<T, 1, F>, c.y.as<T>(),
-         c.x.as<T>(), c.add.as<T>(), l, cells, g.cells());
+  launch(ctx, "norm", grid_of(wide ? l.numel / V : l.numel), wide ? norm_apply<T, V, F> : norm_apply<T, 1, F>,
+         c.y.as<T>(), c.x.as<T>(), c.add.as<T>(), l, cells, g.cells());
 }
 
 template <class T> void forward_as(Context& ctx, const entry::NormRelu& c, bool relu) {
@@ -383,7 +384,8 @@ template <class C> __global__ void norm_backward_finish(const BackwardFinish f) 
   }
 }
 
-template <class T, int V, Mask M> __global__ void norm_apply_grad(T* dx, const GradLoad<T, V, M> load, const Layout<6> l) {
+template <class T, int V, Mask M>
+__global__ void norm_apply_grad(T* dx, const GradLoad<T, V, M> load, const Layout<6> l) {
   using C = Compute<T>;
   CellNumbers<C, M == Mask::Shift ? 5 : 4, V> n(load.cells, load.plane, l.rank ? l.strides[5][0] : 0);
   each_pack<V>(l, [&](const int64_t(&at)[6]) {
@@ -421,7 +423,8 @@ template <class T, Mask M> void apply_grad(Context& ctx, const entry::NormReluBa
   const TensorView* const views[] = {&c.x, &c.dy, &c.y, &c.dadd, &c.dx};
   const Layout<6> l = with_cells<5>(views, f.g, c.params.op == NormOp::Batch);
   if (packs<5>(l, views, V))
-    launch(ctx, "norm_backward", grid_of(l.numel / V), norm_apply_grad<T, V, M>, c.dx.as<T>(), load_of<T, V, M>(c, f), l);
+    launch(ctx, "norm_backward", grid_of(l.numel / V), norm_apply_grad<T, V, M>, c.dx.as<T>(), load_of<T, V, M>(c, f),
+           l);
   else
     launch(ctx, "norm_backward", grid_of(l.numel), norm_apply_grad<T, 1, M>, c.dx.as<T>(), load_of<T, 1, M>(c, f), l);
 }

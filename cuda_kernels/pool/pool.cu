@@ -145,6 +145,17 @@ template <class T> __global__ void average_pool_by_warp(T* y, const T* x, Window
   }
 }
 
+/// Two by a load where they can be: threads lie P indices apart, so that single loads would ask for every sector four times.
+template <int P> __device__ void load_indices(const int64_t* from, int64_t (&to)[P]) {
+  if (P % 2 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+    for (int l = 0; l + 1 < P; l += 2) {
+      const auto two = *reinterpret_cast<const Pack<int64_t, 2>*>(from + l);
+      to[l] = two.of[0], to[l + 1] = two.of[1];
+    }
+  } else {
+    for (int l = 0; l < P; ++l) to[l] = from[l];
+  }
+}
 /// dx = the sum of dy over the windows whose maximum was here, or of dy / share over those that hold this place.
 template <class T, int P>
 __global__ void pool_backward_kernel(T* dx, const T* dy, const int64_t* indices, Windows w, int64_t total) {
@@ -160,7 +171,8 @@ __global__ void pool_backward_kernel(T* dx, const T* dy, const int64_t* indices,
         for (int c = first[2]; c <= last[2]; ++c) {
           const auto g = *reinterpret_cast<const Pack<T, P>*>(dy + w.y.offset(e.n, e.c, a, b, c));
           if (indices) {
-            const int64_t* const index = indices + w.indices.offset(e.n, e.c, a, b, c);
+            int64_t index[P];
+            load_indices(indices + w.indices.offset(e.n, e.c, a, b, c), index);
             for (int l = 0; l < P; ++l) sums[l] += index[l] == here ? widen(g.of[l]) : A(0);
           } else {
             const Span s[3] = {w.axes[0].span(a), w.axes[1].span(b), w.axes[2].span(c)};

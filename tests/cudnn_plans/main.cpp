@@ -104,7 +104,6 @@ void conv_of_rank(Table& t, Context& ctx, DType dtype, int64_t spatial, bool las
 /// The convolutions of ResNet-50 at 224, each kind once.
 void resnet50(Table& t, Context& ctx, DType dtype, bool last, int64_t batch) {
   conv2d(t, ctx, dtype, last, {batch, 3, 224, 64, 7, 2, 3});
-  conv2d(t, ctx, dtype, last, {batch, 8, 224, 64, 7, 2, 3});  // with zeros beside the three colours
   int64_t in = 64, size = 56;
   for (int64_t width = 64; width <= 512; width *= 2, size /= 2) {
     const int64_t before = width == 64 ? size : 2 * size, stride = width == 64 ? 1 : 2;
