@@ -257,7 +257,7 @@ enum class Mask : uint8_t { Nothing, Shift, Result };
 template <class C> struct GradTerms { C dy, distance; };
 template <class C> struct GradBase { C mean, slope, offset; };
 template <class T, int W, Mask M> struct GradLoad {
-  static constexpr int kOperands = 4, kWidth = W;  // x, dy, y, dadd
+  static constexpr int kOperands = 4, kWidth = W, kInFlight = M == Mask::Nothing ? 4 : 2;  // x, dy, y, dadd
   using C = Compute<T>;
   using In = GradTerms<C>;
   using Base = GradBase<C>;

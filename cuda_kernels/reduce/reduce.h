@@ -83,7 +83,12 @@ template <class S> struct StateLoad : SingleLoad<S> {
   __device__ S one(const int64_t (&at)[1], NoBase) const { return fetch(at); }
 };
 
-inline constexpr int kReduceThreads = 256, kLoadsInFlight = 4;
+inline constexpr int kReduceThreads = 256;
+/// Packs that a thread asks for at once: fewer where one takes many registers.
+template <class Load> constexpr int loads_in_flight() {
+  if constexpr (requires { Load::kInFlight; }) return Load::kInFlight;
+  else return 4;
+}
 
 template <class Op, int K> __device__ void finish_output(const Op& op, const ReducePlan<K>& plan, typename Op::State s,
                                                          int64_t output, int64_t chunk, int64_t place) {
@@ -105,7 +110,7 @@ template <class Op, class Load, int K>
 __device__ typename Op::State reduce_run(const Op& op, const Load& load, const ReducePlan<K>& plan,
                                          const int64_t (&from)[K + 1], typename Load::Base base, int64_t first,
                                          int64_t last, int lane) {
-  constexpr int V = Load::kWidth, U = kLoadsInFlight;
+  constexpr int V = Load::kWidth, U = loads_in_flight<Load>();
   typename Op::State s[V];
   for (int v = 0; v < V; ++v) s[v] = op.start();
   const int64_t step = int64_t(plan.lanes) * V;
@@ -166,7 +171,7 @@ __global__ void reduce_rows(const Op op, const Load load, const ReducePlan<K> pl
 template <class Op, class Load, int K, int V>
 __device__ void reduce_pile(const Op& op, const Load& load, const ReducePlan<K>& plan, const int64_t (&from)[K + 1],
                             int64_t column, int64_t first, int64_t last, typename Op::State (&s)[V]) {
-  constexpr int U = kLoadsInFlight;
+  constexpr int U = loads_in_flight<Load>();
   typename Load::Base base[V];
   for (int v = 0; v < V; ++v) base[v] = load.base(column + v);
   const int64_t step = blockDim.y;
