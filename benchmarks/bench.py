@@ -128,7 +128,7 @@ def find_torch():
     python = folder / "bin" / "python"
     if not python.exists() or not has_torch(python):
         print(f"installing PyTorch into {folder}", file=sys.stderr)
-        for command in ([sys.executable, "-m", "venv", folder], [python, "-m", "pip", "install", "-q", "--retries", "1", "torch", "numpy"]):
+        for command in ([sys.executable, "-m", "venv", folder], [python, "-m", "pip", "install", "-q", "--retries", "1", "torch", "numpy", "pillow"]):
             try:
                 done = subprocess.run([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             except OSError:

@@ -217,7 +217,7 @@ def serve():
         _, name, variant, steps = words
         if (name, variant) != current:
             run = None
-            with torch.device(sys.argv[2]):  # to make things alone: it makes every call of PyTorch slower
+            with torch.device(sys.argv[2]):  # not while steps run: a default device slows every call of PyTorch
                 if name in peer_models.WARM_STEPS:
                     run = timed(getattr(peer_models, name)(variant, sys.argv[2]))
                 else:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # usage: tests/filters.sh BUILD_DIR
-# A filter that matches nothing ends each test program with status 2 and a line that says so.
+# A filter that matches nothing ends each test program with status 2 and a line that says so; shards of a folder have each test case once.
 set -u
 programs=${1:?usage: tests/filters.sh BUILD_DIR}/tests
 passed=0 failed=0 skipped=0
@@ -17,5 +17,11 @@ refuses "no case is called like --only nosuchcase" op_cases --only nosuchcase
 refuses "is called like --only nosuchcase" conformance --only nosuchcase
 refuses "there is no test case in tests/nosuchfolder/" tapir_tests --folder nosuchfolder
 refuses "no test case has such a name" tapir_tests nosuchname
+refuses "--shard: expected K/N" tapir_tests --folder amp --shard 3/3
+refuses "--shard: expected K/N" tapir_tests --shard 0/2
+if test -x "$programs/tapir_tests"; then  # three shards have each test case once
+  listed() { "$programs/tapir_tests" --folder amp --list-test-names-only "$@" 2> /dev/null | sed '$d' | sort; }
+  if test -n "$(listed)" && diff <(listed) <(for k in 0 1 2; do listed --shard $k/3; done | sort); then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: --shard"; fi
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 test $failed = 0

@@ -61,6 +61,9 @@ verdict "three failures, all others ran" said '^op_cases +FAILED .* [1-9][0-9]{3
 check --call A --only '^op_cases\.(shape|loss|scan)$' --budget 100
 verdict "unspoilt they pass" test $? = 0
 
+TAPIR_CUDA_PLUGIN=$build/libtapir_cuda_emulated.so "$build/benchmarks/tapir_bench" profile mlp step --device cuda > "$folder/said" 2>&1
+verdict "a profile of the device, by operation and shape" said '^linear .* \[64, 784\] \[512, 784\]'
+
 # A section that fails stops itself alone, and what another call found stays.
 check --call B --only '^(ncu|nccl|dnn_json)$' --budget 60
 verdict "a missing program is not here" said '^(dnn_json) +not here'

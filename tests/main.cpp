@@ -1,5 +1,6 @@
-// The main of every Catch2 program, compiled once. It adds `--folder NAME` (the test files of tests/NAME/ alone), `--shard K/N` behind it (of
-// these every N-th test case, from the K-th on, so that N programs share them) and ends with one plain line, `N passed, N failed, N skipped`, in test cases. Names that no test case has are a failure (Catch2 2 says so of none).
+// The main of every Catch2 program, compiled once. It adds `--folder NAME` (the test files of tests/NAME/ alone), behind it `--shard K/N` (of
+// these every N-th test case, from the K-th on, for N programs that share them), and ends with one plain line, `N passed, N failed, N skipped`,
+// in test cases. Names that no test case has are a failure (Catch2 2 says so of none).
 #define CATCH_CONFIG_RUNNER
 #include "catch.h"
 

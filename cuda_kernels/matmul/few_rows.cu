@@ -11,7 +11,7 @@ namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 constexpr int kMostRows = 8, kThreads = 256;
-constexpr int kAhead = 4;  // packs that a thread asks for at once
+constexpr int kAhead = 4;  // packs that a thread asks for at once, or twice as many
 
 template <class T> __device__ void finish(const blas::Product& p, int i, int64_t j, float sum) {
   float v = float(p.alpha) * sum;
@@ -23,38 +23,43 @@ template <class T> __device__ const T* row_of_a(const blas::Product& p, int i) {
   return static_cast<const T*>(p.a.data) + (i < p.m ? i : p.m - 1) * p.a.row;
 }
 
+/// use(i, the pack at from + i stride) for i = first, first + step, ... below end. A packs are asked for before the first is used.
+template <int A, int P, class T, class Use> __device__ __forceinline__ void each_pack(const T* from, int64_t stride,
+                                                                                      int64_t first, int64_t end,
+                                                                                      int64_t step, Use&& use) {
+  for (int64_t at = first; at < end; at += step * A) {
+    Pack<T, P> packs[A];
+#pragma unroll
+    for (int u = 0; u < A; ++u)
+      if (at + u * step < end) packs[u] = *reinterpret_cast<const Pack<T, P>*>(from + (at + u * step) * stride);
+#pragma unroll
+    for (int u = 0; u < A; ++u)
+      if (at + u * step < end) use(at + u * step, packs[u]);
+  }
+}
+
 /// k is contiguous in b. packs: rows of a can be read as b's columns are.
 template <class T, int M, int P> __global__ void __launch_bounds__(kThreads)
     few_rows_along_k(blas::Product p, bool packs) {
-  constexpr int kStep = 32 * P, A = kAhead;
   const int lane = threadIdx.x % 32;
   const int64_t warps = int64_t(gridDim.x) * (kThreads / 32), whole = p.k / P * P;
   for (int64_t j = int64_t(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32; j < p.n; j += warps) {
     const T* const b = static_cast<const T*>(p.b.data) + j * p.b.column;
     float sums[M] = {};
     const auto add = [&](int i, int64_t k, float w) { sums[i] += w * widen(row_of_a<T>(p, i)[k * p.a.column]); };
-    for (int64_t k0 = int64_t(lane) * P; k0 < whole; k0 += kStep * A) {
-      Pack<T, P> w[A];
+    each_pack<kAhead, P>(b, 1, int64_t(lane) * P, whole, 32 * P, [&](int64_t k, const Pack<T, P>& w) {
 #pragma unroll
-      for (int u = 0; u < A; ++u)
-        if (k0 + u * kStep < whole) w[u] = *reinterpret_cast<const Pack<T, P>*>(b + k0 + u * kStep);
+      for (int i = 0; i < M; ++i) {
+        if (packs) {
+          const auto x = *reinterpret_cast<const Pack<T, P>*>(row_of_a<T>(p, i) + k);
 #pragma unroll
-      for (int u = 0; u < A; ++u) {
-        const int64_t k = k0 + u * kStep;
-        if (k >= whole) break;
+          for (int l = 0; l < P; ++l) sums[i] += widen(w.of[l]) * widen(x.of[l]);
+        } else {
 #pragma unroll
-        for (int i = 0; i < M; ++i) {
-          if (packs) {
-            const auto x = *reinterpret_cast<const Pack<T, P>*>(row_of_a<T>(p, i) + k);
-#pragma unroll
-            for (int l = 0; l < P; ++l) sums[i] += widen(w[u].of[l]) * widen(x.of[l]);
-          } else {
-#pragma unroll
-            for (int l = 0; l < P; ++l) add(i, k + l, widen(w[u].of[l]));
-          }
+          for (int l = 0; l < P; ++l) add(i, k + l, widen(w.of[l]));
         }
       }
-    }
+    });
     for (int64_t k = whole + lane; k < p.k; k += 32)
       for (int i = 0; i < M; ++i) add(i, k, widen(b[k]));
 #pragma unroll
@@ -66,31 +71,23 @@ template <class T, int M, int P> __global__ void __launch_bounds__(kThreads)
 }
 
 /// n is contiguous in b. A block makes N columns at a time.
-template <class T, int M, int P, int N> __global__ void __launch_bounds__(kThreads) few_rows_along_n(blas::Product p) {
-  constexpr int kLanes = N / P, kGroups = kThreads / kLanes, A = M == 1 ? 2 * kAhead : kAhead;
+template <class T, int M, int P, int N> __global__ void __launch_bounds__(kThreads, 2)
+    few_rows_along_n(blas::Product p) {
+  constexpr int kLanes = N / P, kGroups = kThreads / kLanes;
   __shared__ float shared[kThreads / 32][M][N];
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
   for (int64_t j0 = int64_t(blockIdx.x) * N; j0 < p.n; j0 += int64_t(gridDim.x) * N) {
     const int64_t j = j0 + lane * P, rows = j < p.n ? p.k : 0;
     const T* const b = static_cast<const T*>(p.b.data) + j;
     float sums[M][P] = {};
-    for (int64_t k0 = group; k0 < rows; k0 += kGroups * A) {
-      Pack<T, P> w[A];
+    each_pack<M == 1 ? 2 * kAhead : kAhead, P>(b, p.b.row, group, rows, kGroups, [&](int64_t k, const Pack<T, P>& w) {
 #pragma unroll
-      for (int u = 0; u < A; ++u)
-        if (k0 + u * kGroups < rows) w[u] = *reinterpret_cast<const Pack<T, P>*>(b + (k0 + u * kGroups) * p.b.row);
+      for (int i = 0; i < M; ++i) {
+        const float x = widen(row_of_a<T>(p, i)[k * p.a.column]);
 #pragma unroll
-      for (int u = 0; u < A; ++u) {
-        const int64_t k = k0 + u * kGroups;
-        if (k >= rows) break;
-#pragma unroll
-        for (int i = 0; i < M; ++i) {
-          const float x = widen(row_of_a<T>(p, i)[k * p.a.column]);
-#pragma unroll
-          for (int l = 0; l < P; ++l) sums[i][l] += x * widen(w[u].of[l]);
-        }
+        for (int l = 0; l < P; ++l) sums[i][l] += x * widen(w.of[l]);
       }
-    }
+    });
 #pragma unroll
     for (int i = 0; i < M; ++i)
 #pragma unroll

@@ -15,11 +15,12 @@ using blas::Product;
 
 namespace {
 
-constexpr int64_t kUnit = 8;     // numbers of 16 bits in 16 bytes
-constexpr int64_t kLeast = 256;  // of m, n and k: below it copies would cost more
-constexpr int64_t kStep = 128;   // a piece has a multiple of it, as the library's tiles do
+constexpr int64_t kUnit = 8;            // numbers of 16 bits in 16 bytes
+constexpr int64_t kLeast = 256;         // of m, n and k, below which the copies are much of the work
+constexpr int64_t kLeastPerPiece = 32;  // of m n k, by the numbers of a piece: below it the copies' launches cost more
+constexpr int64_t kStep = 128;          // a piece has a multiple of it, as the library's tiles do
 
-/// Numbers in scratch memory, about. TAPIR_CUDA_PIECE: fewer, for tests.
+/// Numbers in scratch memory, about. TAPIR_CUDA_PIECE: fewer, for tests, of smaller products too.
 int64_t numbers_of_piece() {
   static const char* const text = std::getenv("TAPIR_CUDA_PIECE");
   return text ? std::atoll(text) : int64_t(1) << 26;
@@ -104,6 +105,7 @@ struct Pieces {
 bool goes_by_pieces(const Product& p) {
   const bool fast = p.k % kUnit == 0 && is_fast(p.a) && is_fast(p.b) && is_fast(p.out);
   return !fast && size_of(p.dtype) == 2 && p.batch == 1 && std::min({p.m, p.n, p.k}) >= kLeast &&
+         double(p.m) * double(p.n) * double(p.k) >= double(kLeastPerPiece * numbers_of_piece()) &&
          (p.beta == 0 || is_fast(p.out));
 }
 

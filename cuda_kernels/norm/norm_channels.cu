@@ -157,28 +157,11 @@ __device__ __forceinline__ void load_cells(const C* cells, int64_t at, int64_t s
   }
 }
 
-/// The numbers of N planes for V neighbours. They are kept while the cell is the same.
-template <class C, int N, int V> struct CellNumbers {
-  const C* cells;
-  int64_t plane, step, cell = -1;
-  C of[N][V];
-  __device__ __forceinline__ CellNumbers(const C* cells, int64_t plane, int64_t step)
-      : cells(cells), plane(plane), step(step) {}
-  __device__ __forceinline__ void load(int64_t at) {
-    if (at == cell) return;
-    cell = at;
+/// The numbers of N planes, `plane` long, for V neighbours.
+template <class C, int N, int V>
+__device__ __forceinline__ void load_planes(const C* cells, int64_t plane, int64_t at, int64_t step, C (&n)[N][V]) {
 #pragma unroll
-    for (int n = 0; n < N; ++n) load_cells(cells + n * plane, at, step, of[n]);
-  }
-};
-
-/// This thread's packs: use(at) with the places of each.
-template <int V, int N, class Use> __device__ __forceinline__ void each_pack(const Layout<N>& l, Use&& use) {
-  for (const int64_t i : grid_stride(l.numel, V)) {
-    int64_t at[N];
-    l.offsets(i, at);
-    use(at);
-  }
+  for (int k = 0; k < N; ++k) load_cells(cells + k * plane, at, step, n[k]);
 }
 
 /// What follows the norm.
@@ -186,21 +169,23 @@ enum class Finish : uint8_t { Nothing, Relu, AddRelu };
 template <class T, int V, Finish F>
 __global__ void norm_apply(T* y, const T* x, const T* add, const Layout<4> l, const Compute<T>* cells, int64_t plane) {
   using C = Compute<T>;
-  CellNumbers<C, 3, V> n(cells, plane, l.rank ? l.strides[3][0] : 0);
-  each_pack<V>(l, [&](const int64_t(&at)[4]) {
-    C v[V], more[V];
+  const int64_t step = l.rank ? l.strides[3][0] : 0;
+  for (const int64_t i : grid_stride(l.numel, V)) {
+    int64_t at[4];
+    l.offsets(i, at);
+    C v[V], more[V], n[3][V];
     load_pack<V>(x + at[1], v);
     if constexpr (F == Finish::AddRelu) load_pack<V>(add + at[2], more);
-    n.load(at[3]);
+    load_planes(cells, plane, at[3], step, n);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      v[k] = (v[k] - n.of[0][k]) * n.of[1][k] + n.of[2][k];
+      v[k] = (v[k] - n[0][k]) * n[1][k] + n[2][k];
       if constexpr (F != Finish::Nothing) v[k] = widen(narrow<T>(v[k]));
       if constexpr (F == Finish::AddRelu) v[k] = widen(narrow<T>(v[k] + more[k]));
       if constexpr (F != Finish::Nothing) v[k] = v[k] < C(0) ? C(0) : v[k];
     }
     store_pack<V>(y + at[0], v);
-  });
+  }
 }
 
 template <class T, Finish F>
@@ -387,21 +372,24 @@ template <class C> __global__ void norm_backward_finish(const BackwardFinish f) 
 template <class T, int V, Mask M>
 __global__ void norm_apply_grad(T* dx, const GradLoad<T, V, M> load, const Layout<6> l) {
   using C = Compute<T>;
-  CellNumbers<C, M == Mask::Shift ? 5 : 4, V> n(load.cells, load.plane, l.rank ? l.strides[5][0] : 0);
-  each_pack<V>(l, [&](const int64_t(&at)[6]) {
+  constexpr int kPlanes = M == Mask::Shift ? 5 : 4;
+  const int64_t step = l.rank ? l.strides[5][0] : 0;
+  for (const int64_t i : grid_stride(l.numel, V)) {
+    int64_t at[6];
+    l.offsets(i, at);
     const auto raw = load.fetch(at);
     GradTerms<C> in[V];
-    C v[V];
-    n.load(at[5]);
+    C v[V], n[kPlanes][V];
+    load_planes(load.cells, load.plane, at[5], step, n);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      in[k] = load.value(raw, k, {n.of[0][k], n.of[1][k], n.of[M == Mask::Shift ? 4 : 0][k]});
-      const C bend = n.of[2][k];
-      v[k] = n.of[1][k] * in[k].dy + ((bend != 0 ? bend * in[k].distance : C(0)) + n.of[3][k]);
+      in[k] = load.value(raw, k, {n[0][k], n[1][k], n[kPlanes - 1][k]});
+      const C bend = n[2][k];
+      v[k] = n[1][k] * in[k].dy + ((bend != 0 ? bend * in[k].distance : C(0)) + n[3][k]);
     }
     if (load.keeps()) load.keep(at, in);
     store_pack<V>(dx + at[4], v);
-  });
+  }
 }
 
 template <class T, int W, Mask M> GradLoad<T, W, M> load_of(const entry::NormReluBackward& c, const BackwardFinish& f) {

@@ -102,8 +102,8 @@ Tensor cross_entropy_gradient(const Tensor& g, const Tensor& logits, const Tenso
   return to(mul(wide, sub(a, mul(softmax(to(logits, g.dtype()), 1), sum(a, 1, {.keepdim = true})))), logits.dtype());
 }
 
-/// For the gradient of logits. Large ones of 16 bits on a GPU have rows that begin at multiples of 16 bytes: the products that read them
-/// take several times as long else.
+/// For the gradient of logits. Large ones of 16 bits on a GPU have rows that begin at multiples of 16 bytes, for the products that read
+/// them: Note [Rows of 16 bits].
 Tensor gradient_room(const Tensor& logits) {
   constexpr int64_t kUnit = 8, kLarge = int64_t(1) << 20;
   const int64_t classes = logits.size(1);

@@ -31,6 +31,13 @@ template <class F> void same(F&& f, const std::vector<Tensor>& operands) {
   CHECK(allclose(device.cpu().to(kFloat64), host.to(kFloat64), {.rtol = bound, .atol = bound * 8}));
 }
 using List = std::vector<Tensor>;
+
+/// How many products cuBLASLt has made.
+int64_t library_products() {
+  const std::string report = cuda::library_report();
+  const size_t at = report.find("served: ", report.find("cuBLASLt"));
+  return at == std::string::npos ? 0 : std::atoll(report.c_str() + at + 8);
+}
 }  // namespace
 
 TEST_CASE("cuda matmul: every dtype and layout") {
@@ -200,6 +207,10 @@ TEST_CASE("cuda matmul: few rows, or columns") {
           same([&](const List& x) { return matmul(x[0].narrow(0, 0, 1).expand({m, k + 3}).narrow(1, 0, k), b(x)); }, x);
         }
       }
+  const int64_t products = library_products();
+  const Tensor few = randn({3, 96}).to(kCUDA), wide = randn({40, 96}).to(kCUDA);
+  (void)linear(few, wide), (void)matmul(wide, few.t());
+  CHECK(library_products() == products);
   Tensor bad = ones({2, 96});
   bad[1][95] = NAN, bad[0][3] = INFINITY;
   const Tensor w = full({40, 96}, 0.5), y = linear(bad.to(kCUDA), w.to(kCUDA)).cpu();
@@ -246,8 +257,18 @@ TEST_CASE("cuda matmul: large operands of 16 bits whose rows begin anywhere") {
       }
 }
 
+TEST_CASE("cuda matmul: how many pieces a product has") {
+  NEEDS_CUDA
+  const bool small = std::getenv("TAPIR_CUDA_PIECE") != nullptr;  // of the program that the next test case starts
+  const Tensor a = randn({400, 261}).to(kBFloat16).to(kCUDA), b = randn({300, 261}).to(kBFloat16).to(kCUDA);
+  const int64_t products = library_products();
+  (void)linear(a, b);
+  CHECK(library_products() == products + (small ? 4 : 1));
+}
+
 TEST_CASE("cuda matmul: such operands piece by piece") {
   NEEDS_CUDA
+  CHECK(tapir_tests::run_alone("TAPIR_CUDA_PIECE=80000", "cuda matmul: how many pieces a product has") == 0);
   CHECK(tapir_tests::run_alone("TAPIR_CUDA_PIECE=80000",
                                "cuda matmul: large operands of 16 bits whose rows begin anywhere") == 0);
 }
