@@ -6,8 +6,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
+#include <vector>
 
 namespace tapir::inline v0 {
 
@@ -45,32 +47,48 @@ static std::string path_of(const std::string& modules) {
   return path;
 }
 
-/// "function at file:line" by the program addr2line, where it is installed; without the place where that has no debug information.
-static std::string line_of(const std::string& file, uintptr_t offset) {
-  std::string command = "addr2line -Cfpse '";
-  if (file.find('\'') != std::string::npos) return "";
-  char text[32];
-  std::snprintf(text, sizeof(text), "' 0x%zx 2>&1", size_t(offset));
-  std::FILE* pipe = popen((command + file + text).c_str(), "r");
-  if (!pipe) return "";
-  char line[512];
-  std::string s = std::fgets(line, sizeof(line), pipe) ? line : "";
+/// "function at file:line" of each of those places by the program addr2line, where it is installed; without what has no debug information.
+static std::vector<std::string> ask_lines(const std::string& file, const std::vector<uintptr_t>& offsets) {
+  std::vector<std::string> lines(offsets.size());
+  if (file.find('\'') != std::string::npos) return lines;
+  std::string command = "addr2line -Cfpse '" + file + "'";
+  char text[24];
+  for (const uintptr_t offset : offsets) std::snprintf(text, sizeof(text), " 0x%zx", size_t(offset)), command += text;
+  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  if (!pipe) return lines;
+  char* buffer = nullptr;
+  size_t size = 0;
+  for (std::string& line : lines) {
+    if (getline(&buffer, &size, pipe) < 0) break;
+    const std::string s(buffer, std::strcspn(buffer, "\n"));
+    const size_t at = s.find(" at ");
+    if (at == std::string::npos || s.starts_with("??")) continue;
+    line = s.find("??:", at) == std::string::npos ? s : s.substr(0, at);
+  }
+  std::free(buffer);
   pclose(pipe);
-  while (!s.empty() && s.back() == '\n') s.pop_back();
-  const size_t at = s.find(" at ");
-  if (at == std::string::npos || s.starts_with("??")) return "";
-  return s.find("??:", at) == std::string::npos ? s : s.substr(0, at);
+  return lines;
 }
 
-/// The same, asked once for each place: a large program takes a second.
-static const std::string& known_line_of(const Dl_info& in, void* address) {
+/// A frame that may be the user's.
+struct Frame {
+  std::string file, symbol;
+  uintptr_t offset;
+};
+/// The line of frame i. A place is looked up once, with all others of its file: a large program takes a second.
+static std::string line_of(const std::vector<Frame>& frames, size_t i) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, uintptr_t>, std::string> known;
-  const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(in.dli_fbase) - 1;
+  const std::string& file = frames[i].file;
   const std::lock_guard lock(mutex);
-  const auto [at, fresh] = known.try_emplace({in.dli_fname, offset});
-  if (fresh) at->second = line_of(in.dli_fname, offset);
-  return at->second;
+  if (!known.contains({file, frames[i].offset})) {
+    std::vector<uintptr_t> offsets;
+    for (const Frame& f : frames)
+      if (f.file == file) offsets.push_back(f.offset);
+    const std::vector<std::string> lines = ask_lines(file, offsets);
+    for (size_t k = 0; k < offsets.size(); ++k) known.try_emplace({file, offsets[k]}, lines[k]);
+  }
+  return known[{file, frames[i].offset}];
 }
 
 /// "Net::step" of "Tensor Net::step<int>(Tensor const&) const": no types, for those of a user's function may be ours.
@@ -99,12 +117,17 @@ static bool is_ours(const std::string& function) {
 std::string describe(const CallSite* site) {
   if (!site) return "";
   std::string where;
-  for (int i = 0; i < site->count && where.empty(); ++i) {
+  std::vector<Frame> frames;
+  for (int i = 0; i < site->count; ++i) {
     Dl_info in;
     if (!dladdr(site->frames[i], &in) || !in.dli_fname) continue;
-    const std::string symbol = in.dli_sname ? demangled(in.dli_sname) : "";
-    if (is_ours(symbol)) continue;
-    const std::string& line = known_line_of(in, site->frames[i]);
+    std::string symbol = in.dli_sname ? demangled(in.dli_sname) : "";
+    const auto from = reinterpret_cast<uintptr_t>(in.dli_fbase);
+    if (!is_ours(symbol))
+      frames.push_back({in.dli_fname, std::move(symbol), reinterpret_cast<uintptr_t>(site->frames[i]) - from - 1});
+  }
+  for (size_t i = 0; i < frames.size() && where.empty(); ++i) {
+    const std::string &line = line_of(frames, i), &symbol = frames[i].symbol;
     if (!line.empty() && !is_ours(line.substr(0, line.rfind(" at ")))) where = "called in " + line;
     else if (line.empty() && !symbol.empty()) where = "called in " + symbol;
   }

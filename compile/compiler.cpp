@@ -16,7 +16,7 @@
 
 namespace tapir::inline v0::detail {
 
-using ir::Fit, ir::Outside, ir::Recorded, ir::Recording, ir::Replay, ir::Sample;
+using ir::Fit, ir::Outside, ir::Reason, ir::Recorded, ir::Recording, ir::Replay, ir::Sample;
 
 /// A signature, and what came of it.
 struct CompileEntry {
@@ -28,7 +28,7 @@ struct CompileEntry {
   std::unique_ptr<ir::Checks> checks;           // of the replays
   int64_t proof = 0;                            // so many more recordings must do the same; 0: one
   bool varied = false;                          // a check found that calls do not do what was replayed
-  std::string why;                              // it is not replayed
+  Reason why;                                   // it is not replayed
   bool eager = false;                           // its calls run as they are, until `outside` changes
   std::unique_ptr<Outside> outside = {};
   const char* changed = "";  // why it was recorded anew
@@ -66,10 +66,12 @@ bool logging() {
   }();
   return on;
 }
-void log(const CompilerState& state, const std::string& text) {
-  if (logging()) std::fprintf(stderr, "[tapir] compile %p: %s\n", static_cast<const void*>(&state), text.c_str());
+void log(const CompilerState& state, const Reason& what) {
+  if (logging())
+    std::fprintf(stderr, "[tapir] compile %p: %s\n", static_cast<const void*>(&state), what.text().c_str());
 }
-void warn(CompilerState& state, const std::string& text) {
+void warn(CompilerState& state, const Reason& what) {
+  const std::string text = what.text();
   log(state, text);
   const bool known = std::find(state.warned.begin(), state.warned.end(), text) != state.warned.end();
   if (logging() || known || state.warned.size() == kMaxWarnings) return;
@@ -77,7 +79,7 @@ void warn(CompilerState& state, const std::string& text) {
   std::fprintf(stderr, "tapir: warning: [compile] %s%s\n", text.c_str(),
                state.warned.size() == kMaxWarnings ? " (the last warning of this function)" : "");
 }
-void warn_eager(CompilerState& state, const std::string& why) {
+void warn_eager(CompilerState& state, const Reason& why) {
   warn(state,
        "calls of a signature run as they are: " + why + " (when the cause is fixed, reset() has it recorded again)");
 }
@@ -199,14 +201,14 @@ CompileEntry& entry_of(CompilerState& state, CompileEntry& e, const Recorded& r)
 }
 
 /// From now on its calls run as they are.
-void give_up(CompileEntry& e, const std::string& why) {
+void give_up(CompileEntry& e, const Reason& why) {
   e.why = why, e.eager = true, e.outside = std::make_unique<Outside>(std::move(e.last->forward));
   e.last.reset(), e.replay.reset(), e.backward.reset(), e.samples.reset();
 }
 
 /// A check found that a call does something else than what is replayed: Note [Checks].
 void vary(CompilerState& state, CompileEntry& e, std::unique_ptr<Sample> sample) {
-  const std::string why = sample->why;
+  const Reason why = sample->why;
   const bool eager = std::exchange(e.varied, true) || sample->permanent;
   state.proof = std::max(state.proof, e.checks->proof());
   log(state, "varies: " + why);
@@ -214,7 +216,7 @@ void vary(CompilerState& state, CompileEntry& e, std::unique_ptr<Sample> sample)
     std::fprintf(stderr,
                  "tapir: warning: [compile] a call that was checked did not do what is replayed: %s. Some of the "
                  "%lld replays so far may be wrong. %s (see \"What is checked\" in docs/compile.md)\n",
-                 why.c_str(), static_cast<long long>(e.replays),
+                 why.text().c_str(), static_cast<long long>(e.replays),
                  eager ? "Calls of this signature run as they are from now on"
                        : "It is recorded anew; if it varies again, calls run as they are");
   e.last = std::move(sample);
@@ -246,7 +248,7 @@ void make_program(CompilerState& state, CompileEntry& e, Sample& s, const std::v
     e.replay = std::make_unique<Replay>(std::move(s.forward), inputs, outputs, std::move(s.frame), options,
                                         Replay::Callers{.results = s.returned.size()});
     if (s.backward) e.backward = std::make_shared<ir::Backward>(std::move(*s.backward), *e.replay, options);
-    e.attempts = 0, e.why.clear();
+    e.attempts = 0, e.why = {};
     log(state, tapir::format("a program of {} calls", int64_t(e.replay->schedule().size())));
     is_ready(e);
   } catch (const std::exception& error) {  // the call itself has been made
@@ -296,14 +298,14 @@ bool has_made_leaf(const Recorded& r, const std::vector<Tensor>& outputs) {
 }
 
 /// Why what was recorded cannot be replayed; empty: it can. Of a call that is checked, what would be wrong to replay, not what is in doubt.
-std::string fault(Sample& s, ir::Held& held) {
+Reason fault(Sample& s, ir::Held& held) {
   if (!s.why.empty()) return s.why;
   if (s.checked) s.forward.shared_gradient = false;
-  const auto of = [&](const Recorded& r, bool graph) {
-    if (std::string why = ir::obstacle(r, s.notes, graph, s.permanent); !why.empty()) return why;
-    return std::string(s.checked || r.hold(held) ? "" : "a tensor from outside went during the call");
+  const auto of = [&](const Recorded& r, bool graph) -> Reason {
+    if (Reason why = ir::obstacle(r, s.notes, graph, s.permanent); !why.empty()) return why;
+    return s.checked || r.hold(held) ? "" : "a tensor from outside went during the call";
   };
-  std::string why = of(s.forward, s.differentiable);
+  Reason why = of(s.forward, s.differentiable);
   if (why.empty() && s.backward) why = of(s.backward->program, false);
   if (why.empty() && s.backward && !s.backward->program.grads.empty()) why = "backward changes gradients by itself";
   return why;
@@ -323,8 +325,8 @@ void arrive(CompilerState& state, CompileEntry& e, std::unique_ptr<Sample> s, co
   if (!s->checked && s->why.empty() && place.last && misses_gradients(*place.last, *s) &&
       place.last->passed++ < kMaxAttempts)
     return;  // of calls whose results are used in turns, what is replayed is the one with most gradients
-  std::string differs = "it was recorded once: the next call confirms that it does the same each time";
-  if (s->checked && misses_gradients(*place.last, *s)) differs.clear(), s->backward.reset();
+  Reason differs = "it was recorded once: the next call confirms that it does the same each time";
+  if (s->checked && misses_gradients(*place.last, *s)) differs = {}, s->backward.reset();
   else if (place.last) differs = difference(*place.last, *s);
   const bool varies = !differs.empty();
   if (!s->notes.refused.empty()) s->why = s->notes.refused;
@@ -421,7 +423,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
     return all;
   };
   ir::Waiting waiting{.first = Node::next_sequence()};
-  Recording recording(movable(), e.replay || state.proof > 0);
+  Recording recording(movable(), e.replay || state.proof > 0, e.last ? &e.last->forward.program : nullptr);
   std::vector<Tensor> outputs;
   auto s = std::make_unique<Sample>();
   ir::Program program;
@@ -572,7 +574,7 @@ std::string Compiler::explain() const {
   std::string out = tapir::format("{} signatures, {} calls\n", int64_t(state_->entries.size()), state_->calls);
   for (const auto& e : state_->entries) {
     out += tapir::format("signature: recorded {} times, replayed {} times\n", e->recordings, e->replays);
-    if (!e->why.empty()) out += (e->eager ? "  runs as it is: " : "  not replayed yet: ") + e->why + "\n";
+    if (!e->why.empty()) out += (e->eager ? "  runs as it is: " : "  not replayed yet: ") + e->why.text() + "\n";
     if (e->replay) out += "  " + e->checks->text() + "\n" + ir::explain(*e->replay);
     if (e->backward) out += "  backward:\n" + ir::explain(e->backward->replay());
   }

@@ -1,4 +1,7 @@
 #include "program.h"
+
+#include <bit>
+
 #include "../../core/trace_call.h"
 
 namespace tapir::inline v0::ir {
@@ -28,6 +31,26 @@ std::string to_string(const Block& b, int64_t number) {
 }
 
 }  // namespace
+
+/// By their bits: -0 is not 0, and a NaN is itself.
+static bool same(Scalar a, Scalar b) {
+  if (a.kind() != b.kind()) return false;
+  return a.is_float() ? std::bit_cast<uint64_t>(a.to_double()) == std::bit_cast<uint64_t>(b.to_double())
+                      : a.to_int() == b.to_int();
+}
+bool same(const View& a, const View& b) {
+  if (a.kind != b.kind || a.dtype != b.dtype || a.device != b.device) return false;
+  if (a.kind == View::Kind::Number) return same(a.number, b.number);
+  return a.block == b.block && a.offset == b.offset && a.shape == b.shape && a.strides == b.strides;
+}
+bool same(const Call& a, const Call& b) {
+  const auto same_operand = [](const Operand& x, const Operand& y) {
+    const auto all = [](const View& v, const View& w) { return same(v, w); };
+    return x.bytes == y.bytes && std::equal(x.views.begin(), x.views.end(), y.views.begin(), y.views.end(), all);
+  };
+  return a.entry == b.entry && a.device == b.device && a.deterministic == b.deterministic &&
+         std::equal(a.operands.begin(), a.operands.end(), b.operands.begin(), b.operands.end(), same_operand);
+}
 
 std::string to_string(const View& v) {
   if (v.kind == View::Kind::Absent) return "-";

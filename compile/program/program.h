@@ -124,6 +124,10 @@ struct Program {
 inline bool calls_host(const Program& program) {
   return std::any_of(program.calls.begin(), program.calls.end(), [](const Call& call) { return bool(call.custom); });
 }
+/// Do they name the same memory, or number, in the same form?
+bool same(const View& a, const View& b);
+/// Do they call the same with the same? Wherever in the user's code that is.
+bool same(const Call& a, const Call& b);
 /// A line for each block and each call.
 std::string to_string(const Program& program);
 std::string to_string(const Call& call);

@@ -26,6 +26,7 @@ struct ProgramRecorder final : detail::Recorder {
   std::map<const tapir::Storage*, Tensor> asked;     // gradients that grad() gave, and whose they are
   Notes notes;
   bool lenient = false;
+  const Program* like = nullptr;  // what this may be another recording of
   BackendTable tables[kNumDeviceTypes];
   const BackendTable* real[kNumDeviceTypes] = {};
   const BackendTable* before[kNumDeviceTypes] = {};
@@ -56,6 +57,7 @@ struct ProgramRecorder final : detail::Recorder {
   View view_of(const TensorView& v);
   View bytes_at(const void* data, Device device, int64_t bytes);
   void use(const View& v, Access access);
+  std::shared_ptr<const CallSite> site_of(const Call& call) const;
   Call call_of(entry::Id entry, const Context& ctx, const std::vector<TraceArg>& args);
 };
 
@@ -230,7 +232,7 @@ void ProgramRecorder::host_takes(const void* data) {
   const Block* const b = i < 0 ? nullptr : &program.blocks[size_t(i)];
   if (b && b->kind == Block::Kind::Temporary && !b->written) return void(filled.try_emplace(i, false));
   if (!notes.taken.empty() || !data) return;
-  notes.taken = "data<T>() of memory" + describe(here().get());
+  notes.taken = {"data<T>() of memory", here()};
 }
 
 int ProgramRecorder::block_of(const TensorView& v) {
@@ -292,7 +294,7 @@ void ProgramRecorder::use(const View& v, Access access) {
       (reads || (host != filled.end() && !covers(v, program)))) {
     b.kind = Block::Kind::Constant;
     if ((host == filled.end() || !host->second) && notes.unseen.empty())
-      notes.unseen = "memory of " + to_string(v) + describe(here().get());
+      notes.unseen = {"memory of " + to_string(v), here()};
     b.values.assign(begin[size_t(v.block)], size_t(b.bytes));
   }
   if (reads) b.read = true;
@@ -301,7 +303,6 @@ void ProgramRecorder::use(const View& v, Access access) {
 
 Call ProgramRecorder::call_of(entry::Id entry, const Context& ctx, const std::vector<TraceArg>& args) {
   Call call{.entry = entry, .device = ctx.device, .deterministic = ctx.deterministic};
-  call.site = here();
   for (const TraceArg& a : args) {
     Operand& o = call.operands.emplace_back();
     o.kind = a.kind, o.access = a.access, o.bytes = a.bytes, o.op = a.op, o.op_name = a.op_name;
@@ -312,7 +313,14 @@ Call ProgramRecorder::call_of(entry::Id entry, const Context& ctx, const std::ve
     for (const Operand& o : call.operands)
       for (const View& v : o.views)
         if (o.access == access) use(v, access);
+  call.site = site_of(call);
   return call;
+}
+
+/// Of the next call of the program: finding out where it is costs more than writing it down.
+std::shared_ptr<const CallSite> ProgramRecorder::site_of(const Call& call) const {
+  const size_t i = program.calls.size();
+  return like && i < like->calls.size() && same(call, like->calls[i]) ? like->calls[i].site : here();
 }
 
 /// Nothing is recorded while f runs.
@@ -353,10 +361,10 @@ void ProgramRecorder::stop() {
   active = nullptr;
 }
 
-Recording::Recording(std::span<const Tensor> inputs, bool lenient) : recorder_(nullptr) {
+Recording::Recording(std::span<const Tensor> inputs, bool lenient, const Program* like) : recorder_(nullptr) {
   check(!ir::active, "[record] expected no program that is being recorded in this thread, got one");
   auto r = std::make_unique<ProgramRecorder>();
-  r->lenient = lenient;
+  r->lenient = lenient, r->like = like;
   stand_before<DeviceType::CPU>(*r);
   stand_before<DeviceType::CUDA>(*r);
   for (const Tensor& x : inputs) {

@@ -14,6 +14,7 @@
 #include "../../core/versioned.h"
 #include "../../ops/autocast.h"
 #include "../program/program.h"
+#include "reason.h"
 
 namespace tapir::inline v0::ir {
 
@@ -47,9 +48,9 @@ struct Notes {
   uint64_t seed = 0, offset = 0;  // of the generator at the beginning
   uint64_t numbers = 0;           // that its offset moved on
   bool reseeded = false;
-  std::string unseen = {};   // the call that read memory which neither a kernel nor tensor() wrote
-  std::string taken = {};    // where data<T>() gave the host what kernels or the world outside wrote
-  std::string refused = {};  // what else no program can hold; only in a lenient recording
+  Reason unseen = {};   // the call that read memory which neither a kernel nor tensor() wrote
+  Reason taken = {};    // where data<T>() gave the host what kernels or the world outside wrote
+  Reason refused = {};  // what else no program can hold; only in a lenient recording
 };
 
 /// Writes down what this thread computes until finish() or the end of the scope. ValueError where one is alive already.
@@ -57,7 +58,8 @@ class Recording {
  public:
   /// The inputs need no mark to be read; they are those that a replay may exchange. Where the host does what no program can hold, a
   /// ValueError says so; `lenient`: the notes do.
-  explicit Recording(std::span<const Tensor> inputs = {}, bool lenient = false);
+  /// `like`: an earlier recording of the same function. Calls as in it are taken to be at the same place of the user's code.
+  explicit Recording(std::span<const Tensor> inputs = {}, bool lenient = false, const Program* like = nullptr);
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;

@@ -77,9 +77,9 @@ static bool within(const View& v, const View& input) {
   return v.offset * size_of(v.dtype) >= input.offset * size_of(input.dtype) && end(v) <= end(input);
 }
 
-std::string text_of(const Call& call) { return label_of(call) + describe(call.site.get()); }
+Reason text_of(const Call& call) { return {label_of(call), call.site}; }
 
-static std::string strange_call(const Recorded& r, bool& permanent) {
+static Reason strange_call(const Recorded& r, bool& permanent) {
   const Program& p = r.program;
   std::vector<const View*> input(p.blocks.size());
   for (const View& v : p.inputs)
@@ -88,7 +88,7 @@ static std::string strange_call(const Recorded& r, bool& permanent) {
   for (const Call& call : p.calls) {
     if (std::string why = foreign(call, p); !why.empty()) {
       permanent = false;  // the first step may make state of the host's numbers
-      return why + describe(call.site.get());
+      return {why, call.site};
     }
     for (const Operand& o : call.operands)
       for (const View& v : o.views)
@@ -102,8 +102,8 @@ static std::string strange_call(const Recorded& r, bool& permanent) {
   return "";
 }
 
-std::string obstacle(const Recorded& r, const Notes& notes, bool graph, bool& permanent) {
-  if (std::string why = strange_call(r, permanent); !why.empty()) return why;
+Reason obstacle(const Recorded& r, const Notes& notes, bool graph, bool& permanent) {
+  if (Reason why = strange_call(r, permanent); !why.empty()) return why;
   permanent = false;  // the first call may make what the later ones find
   if (!notes.unseen.empty())
     return notes.unseen +

@@ -26,10 +26,10 @@ struct Recorded : Outside {
 /// Takes over what was recorded, without the references to what is the user's. `outputs` has the program's outputs.
 Recorded keep(Program program, Notes notes);
 /// Why this recording cannot be replayed; empty: it can. `permanent`: nor can another of the same signature. `graph`: one keeps what it needs.
-std::string obstacle(const Recorded& r, const Notes& notes, bool graph, bool& permanent);
+Reason obstacle(const Recorded& r, const Notes& notes, bool graph, bool& permanent);
 /// "binary(Mul) (called in main at net.cpp:12)".
-std::string text_of(const Call& call);
+Reason text_of(const Call& call);
 /// What two recordings of one function do differently, in words; empty: nothing. The passes of both have not run.
-std::string difference(const Recorded& before, const Recorded& after);
+Reason difference(const Recorded& before, const Recorded& after);
 
 }  // namespace tapir::inline v0::ir

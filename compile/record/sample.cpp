@@ -281,8 +281,11 @@ class WaitingNode final : public Node {
     Program program = recording.finish(found, &notes);
     find_kept_blocks(program, *b);
     const bool draws = notes.numbers > 0;
-    s.notes.unseen += notes.unseen, s.notes.taken += notes.taken;
-    s.notes.refused += notes.refused, s.notes.reseeded |= notes.reseeded;
+    const auto also = [](Reason& to, Reason& from) {
+      if (to.empty()) to = std::move(from);
+    };
+    also(s.notes.unseen, notes.unseen), also(s.notes.taken, notes.taken), also(s.notes.refused, notes.refused);
+    s.notes.reseeded |= notes.reseeded;
     b->program = keep(std::move(program), std::move(notes));
     const Recorded& f = s.forward;  // masks are drawn again from forward's numbers
     b->program.seed = f.seed, b->program.offset = f.offset, b->program.numbers = f.numbers;
@@ -409,8 +412,8 @@ bool misses_gradients(const Sample& a, const Sample& b) {
   return missing && !more;
 }
 
-std::string difference(const Sample& a, const Sample& b) {
-  if (std::string why = difference(a.forward, b.forward); !why.empty()) return why;
+Reason difference(const Sample& a, const Sample& b) {
+  if (Reason why = difference(a.forward, b.forward); !why.empty()) return why;
   if (a.with_history != b.with_history) return "other results have a history than before";
   if (!a.backward || !b.backward) return "";
   const RecordedBackward &x = *a.backward, &y = *b.backward;
@@ -418,7 +421,7 @@ std::string difference(const Sample& a, const Sample& b) {
   if (x.results != y.results || x.arguments != y.arguments ||
       !std::equal(x.leaves.begin(), x.leaves.end(), y.leaves.begin(), y.leaves.end(), same_leaf))
     return "other gradients than before";
-  if (std::string why = difference(x.program, y.program); !why.empty()) return "backward: " + why;
+  if (Reason why = difference(x.program, y.program); !why.empty()) return "backward: " + why;
   const bool same = x.kept_arguments == y.kept_arguments && x.kept_blocks == y.kept_blocks;
   return same ? "" : "other values are kept for backward than before";
 }

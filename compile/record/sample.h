@@ -41,7 +41,7 @@ struct Sample {
   std::vector<size_t> with_history = {};  // results
   bool differentiable = false;            // its graph keeps memory
   Notes notes = {};                       // what keep() does not take
-  std::string why = {};                   // it cannot be replayed
+  Reason why = {};                        // it cannot be replayed
   bool permanent = false;                 // nor can another of the same signature
   int passed = 0;                         // recordings with fewer gradients that came since
 };
@@ -49,7 +49,7 @@ constexpr size_t kMade = ~size_t(0);
 /// The forward program gives what backward reads too, behind the call's results; the rest of what the graph kept ends in it.
 void hand_out_kept(Sample& sample);
 /// What two recorded calls do differently, in words; empty: nothing.
-std::string difference(const Sample& before, const Sample& after);
+Reason difference(const Sample& before, const Sample& after);
 /// Do they differ in nothing but gradients of results that are missing now?
 bool misses_gradients(const Sample& before, const Sample& after);
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kFirstGap = 32, kLeastGap = 256;                // calls, from the 64th on and in the long run
 constexpr int64_t kSameGap = 512;                                // checks
-constexpr double kRecorded = 8000, kReplayed = 60, kBytes = 20;  // a call's ns, recorded and replayed; bytes a ns
+constexpr double kRecorded = 4000, kReplayed = 60, kBytes = 20;  // a call's ns, recorded and replayed; bytes a ns
 
 /// So many calls that checks take less than 1 % of the time of the replays between them.
 double gap_of(const Program& p) {

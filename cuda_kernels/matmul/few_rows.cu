@@ -115,7 +115,7 @@ template <class T, int M> void run_rows(Context& ctx, const blas::Product& p) {
   const auto run = [&](int64_t blocks, auto kernel, auto... more) {
     launch(ctx, "matmul", Grid{grid_of(blocks, 1).blocks, dim3(kThreads)}, kernel, p, more...);
   };
-  if (p.b.column == 1 && p.n > 1) {
+  if (p.b.column == 1) {
     if (!in_packs<P>(p.b.data, p.b.row) || p.n % P != 0) return run((p.n + 31) / 32, few_rows_along_n<T, M, 1, 32>);
     constexpr int64_t kNarrow = 1536;  // fewer columns to a block, so that enough blocks are there
     if (p.n <= kNarrow) return run((p.n + 15) / 16, few_rows_along_n<T, M, P, 16>);
@@ -135,10 +135,12 @@ template <class T> void run_dtype(Context& ctx, const blas::Product& p) {
 }  // namespace
 
 bool few_rows_product(Context& ctx, blas::Product p) {
-  constexpr int64_t kLeastColumns = 32;
+  constexpr int64_t kLeastColumns = 32,
+                    kManyColumns = 4096;  // a block sums all of k, so that long sums need many of them
   if (p.m > p.n) transpose(p);
-  const bool along = (p.b.column == 1 && p.n > 1) || p.b.row == 1;
-  if (p.batch != 1 || p.m > kMostRows || p.n < kLeastColumns || !along || !is_floating(p.dtype) || p.dtype == kFloat64)
+  const bool along = p.b.column == 1 || p.b.row == 1, few_blocks = p.n < kManyColumns && p.k > kManyColumns;
+  if (p.batch != 1 || p.m > kMostRows || p.n < kLeastColumns || few_blocks || !along || !is_floating(p.dtype) ||
+      p.dtype == kFloat64)
     return false;
   if (p.dtype == kFloat32) run_dtype<float>(ctx, p);
   else if (p.dtype == kFloat16) run_dtype<Half>(ctx, p);

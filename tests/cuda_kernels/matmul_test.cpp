@@ -211,6 +211,8 @@ TEST_CASE("cuda matmul: few rows, or columns") {
   const Tensor few = randn({3, 96}).to(kCUDA), wide = randn({40, 96}).to(kCUDA);
   (void)linear(few, wide), (void)matmul(wide, few.t());
   CHECK(library_products() == products);
+  (void)linear(randn({3, 5000}).to(kCUDA), randn({40, 5000}).to(kCUDA));  // long sums for few blocks
+  CHECK(library_products() == products + 1);
   Tensor bad = ones({2, 96});
   bad[1][95] = NAN, bad[0][3] = INFINITY;
   const Tensor w = full({40, 96}, 0.5), y = linear(bad.to(kCUDA), w.to(kCUDA)).cpu();

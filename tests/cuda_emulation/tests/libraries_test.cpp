@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <memory>
 
+#include "../../variable.h"
 #include "../library_call.h"
 #include "arrays.h"
 
 using namespace emulation_tests;
+using tapir_tests::Variable;
 
 namespace {
 
@@ -109,11 +111,6 @@ bool is_near(const std::vector<float>& x, const std::vector<float>& y) {
     if (!(std::abs(x[i] - y[i]) <= 1e-4f)) return false;
   return x.size() == y.size();
 }
-struct Variable {
-  const char* name;
-  Variable(const char* name, const char* value) : name(name) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name); }
-};
 
 }  // namespace
 

@@ -1,0 +1,33 @@
+// Where a call is in the user's code: addr2line is asked late, and once.
+#include <tapir/tapir.h>
+
+#include "../io/temporary.h"
+#include "../variable.h"
+#include "catch.h"
+
+using namespace tapir;
+using namespace tapir_tests;
+
+TEST_CASE("the place of a call is looked up when somebody reads of it, not while calls are recorded") {
+  const TemporaryFolder folder;
+  const std::string path = getenv("PATH"), told = folder / "told";
+  spit(folder / "addr2line", "#!/bin/sh\necho x >> '" + told + "'\nPATH='" + path + "'\nexec addr2line \"$@\"\n");
+  REQUIRE(chmod((folder / "addr2line").c_str(), 0700) == 0);
+  const Variable first("PATH", (folder.path + ":" + path).c_str());
+  nn::Linear net(3, 2);
+  optim::Adam adam(net.parameters());
+  auto step = compile([&](const Tensor& x) {
+    adam.zero_grad();
+    sum(square(net(x))).backward();
+    adam.step();  // makes its state in the first call
+  });
+  step(ones({4, 3}));
+  CHECK(slurp(told).empty());
+  CHECK(step.explain().find("is kept outside, but not returned") != std::string::npos);
+  CHECK(slurp(told).starts_with("x\n"));
+  CHECK(slurp(told).size() <= 4);  // once for each file of the program
+  const std::string lookups = slurp(told);
+  for (int i = 0; i < 8; ++i) step(ones({4, 3}));
+  CHECK(step.programs() == 1);
+  CHECK(slurp(told) == lookups);
+}
