@@ -2,7 +2,7 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
-#include <execinfo.h>
+#include <unwind.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -21,9 +21,16 @@ struct CallSite {
   std::string modules;  // innermost first, mangled, each ended by a line break
 };
 
+// Not backtrace() of <execinfo.h>: where a sanitizer replaces that, the innermost frame is the sanitizer's.
+static _Unwind_Reason_Code add_frame(_Unwind_Context* context, void* into) {
+  auto* site = static_cast<CallSite*>(into);
+  site->frames[site->count++] = reinterpret_cast<void*>(_Unwind_GetIP(context));
+  return site->count < kFrames ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
 CallSite* make_call_site() {
   auto* site = new CallSite;
-  site->count = backtrace(site->frames, kFrames);
+  _Unwind_Backtrace(add_frame, site);
   for (const ModuleCall* m = modes.module; m; m = m->outer) site->modules.append(m->type) += '\n';
   return site;
 }
