@@ -2,11 +2,13 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <unwind.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -54,50 +56,6 @@ static std::string path_of(const std::string& modules) {
   return path;
 }
 
-/// "function at file:line" of each of those places by the program addr2line, where it is installed; without what has no debug information.
-static std::vector<std::string> ask_lines(const std::string& file, const std::vector<uintptr_t>& offsets) {
-  std::vector<std::string> lines(offsets.size());
-  if (file.find('\'') != std::string::npos) return lines;
-  std::string command = "addr2line -Cfpse '" + file + "'";
-  char text[24];
-  for (const uintptr_t offset : offsets) std::snprintf(text, sizeof(text), " 0x%zx", size_t(offset)), command += text;
-  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  if (!pipe) return lines;
-  char* buffer = nullptr;
-  size_t size = 0;
-  for (std::string& line : lines) {
-    if (getline(&buffer, &size, pipe) < 0) break;
-    const std::string s(buffer, std::strcspn(buffer, "\n"));
-    const size_t at = s.find(" at ");
-    if (at == std::string::npos || s.starts_with("??")) continue;
-    line = s.find("??:", at) == std::string::npos ? s : s.substr(0, at);
-  }
-  std::free(buffer);
-  pclose(pipe);
-  return lines;
-}
-
-/// A frame that may be the user's.
-struct Frame {
-  std::string file, symbol;
-  uintptr_t offset;
-};
-/// The line of frame i. A place is looked up once, with all others of its file: a large program takes a second.
-static std::string line_of(const std::vector<Frame>& frames, size_t i) {
-  static std::mutex mutex;
-  static std::map<std::pair<std::string, uintptr_t>, std::string> known;
-  const std::string& file = frames[i].file;
-  const std::lock_guard lock(mutex);
-  if (!known.contains({file, frames[i].offset})) {
-    std::vector<uintptr_t> offsets;
-    for (const Frame& f : frames)
-      if (f.file == file) offsets.push_back(f.offset);
-    const std::vector<std::string> lines = ask_lines(file, offsets);
-    for (size_t k = 0; k < offsets.size(); ++k) known.try_emplace({file, offsets[k]}, lines[k]);
-  }
-  return known[{file, frames[i].offset}];
-}
-
 /// "Net::step" of "Tensor Net::step<int>(Tensor const&) const": no types, for those of a user's function may be ours.
 static std::string plain_name(const std::string& function) {
   std::string out;
@@ -121,21 +79,86 @@ static bool is_ours(const std::string& function) {
   return name.starts_with("tapir::") || name.starts_with("std::") || name.starts_with("__libc_") || name == "_start";
 }
 
+/// A frame that may be the user's.
+struct Frame {
+  std::string file, symbol;
+  uintptr_t offset;
+};
+
+/// "function at file:line" of a line of addr2line's; empty for what has no debug information.
+static std::string line_of(std::string answer) {
+  answer.erase(answer.find_last_not_of('\n') + 1);
+  const size_t at = answer.find(" at ");
+  if (at == std::string::npos || answer.starts_with("??")) return "";
+  return answer.find("??:", at) == std::string::npos ? answer : answer.substr(0, at);
+}
+static bool is_users(const std::string& line) { return !line.empty() && !is_ours(line.substr(0, line.rfind(" at "))); }
+
+using KnownLines = std::map<std::pair<std::string, uintptr_t>, std::string>;
+
+/// Asks the program addr2line, where it is installed, for the line of frame i and of all behind it in the same file, up to the first that is
+/// the user's: a large program takes a second, and each line a tenth.
+static void ask_lines(const std::vector<Frame>& frames, size_t i, KnownLines& known) {
+  const std::string& file = frames[i].file;
+  known.try_emplace({file, frames[i].offset});  // whatever comes, it is asked once
+  if (file.find('\'') != std::string::npos) return;
+  std::string command = "addr2line -Cfipse '" + file + "'";
+  std::vector<uintptr_t> offsets;
+  char text[24];
+  for (size_t k = i; k < frames.size(); ++k) {
+    const uintptr_t offset = frames[k].offset;
+    if (frames[k].file != file || (k > i && known.contains({file, offset}))) continue;
+    offsets.push_back(offset);
+    std::snprintf(text, sizeof(text), " 0x%zx", size_t(offset)), command += text;
+  }
+  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  if (!pipe) return;
+  char* buffer = nullptr;
+  size_t size = 0, next = 0;
+  constexpr std::string_view kInlined = " (inlined by) ";  // before what the line above was inlined into
+  std::string line;
+  while (getline(&buffer, &size, pipe) >= 0 && !is_users(line)) {
+    const std::string_view answer = buffer;
+    const bool inlined = answer.starts_with(kInlined) && next > 0;
+    if (!inlined && next == offsets.size()) break;
+    line = line_of(std::string(inlined ? answer.substr(kInlined.size()) : answer));
+    known[{file, offsets[inlined ? next - 1 : next++]}] = line;
+  }
+  if (!is_users(line))
+    while (next < offsets.size()) known[{file, offsets[next++]}];  // addr2line is not there, or knows no such file
+  std::free(buffer);
+  pclose(pipe);
+}
+
+/// The file of this program, wherever it was started from.
+static const std::string& program() {
+  static const std::string file = [] {
+    std::error_code none;
+    return std::filesystem::read_symlink("/proc/self/exe", none).string();
+  }();
+  return file;
+}
+
 std::string describe(const CallSite* site) {
   if (!site) return "";
   std::string where;
   std::vector<Frame> frames;
   for (int i = 0; i < site->count; ++i) {
     Dl_info in;
-    if (!dladdr(site->frames[i], &in) || !in.dli_fname) continue;
+    link_map* map;
+    if (!dladdr1(site->frames[i], &in, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP)) continue;
     std::string symbol = in.dli_sname ? demangled(in.dli_sname) : "";
-    const auto from = reinterpret_cast<uintptr_t>(in.dli_fbase);
-    if (!is_ours(symbol))
-      frames.push_back({in.dli_fname, std::move(symbol), reinterpret_cast<uintptr_t>(site->frames[i]) - from - 1});
+    if (is_ours(symbol)) continue;
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(site->frames[i]) - map->l_addr - 1;
+    frames.push_back({*map->l_name ? map->l_name : program(), std::move(symbol), offset});
   }
+  static std::mutex mutex;
+  static KnownLines lines;
+  const std::lock_guard lock(mutex);
   for (size_t i = 0; i < frames.size() && where.empty(); ++i) {
-    const std::string &line = line_of(frames, i), &symbol = frames[i].symbol;
-    if (!line.empty() && !is_ours(line.substr(0, line.rfind(" at ")))) where = "called in " + line;
+    if (!lines.contains({frames[i].file, frames[i].offset})) ask_lines(frames, i, lines);
+    const std::string &line = lines[{frames[i].file, frames[i].offset}], &symbol = frames[i].symbol;
+    if (is_users(line)) where = "called in " + line;
     else if (line.empty() && !symbol.empty()) where = "called in " + symbol;
   }
   const std::string path = path_of(site->modules);

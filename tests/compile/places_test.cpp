@@ -1,4 +1,5 @@
 // Where a call is in the user's code: addr2line is asked late, and once.
+#include <tapir/autograd/anomaly.h>
 #include <tapir/tapir.h>
 
 #include "../io/temporary.h"
@@ -32,4 +33,20 @@ TEST_CASE("the place of a call is looked up when somebody reads of it, not while
   for (int i = 0; i < 8; ++i) step(ones({4, 3}));
   CHECK(step.programs() == 1);
   CHECK(slurp(told) == lookups);
+}
+
+TEST_CASE("the place of a call is the user's line where an operator of ours is inlined into it") {
+  Tensor kept;
+  const auto line = [](int number) { return "places_test.cpp:" + std::to_string(number); };
+  CallSite* site = make_call_site();
+  const bool lines = describe(site).find(line(__LINE__ - 1)) != std::string::npos;  // else no debug information
+  free_call_site(site);
+  const auto f = [&kept](const Tensor& x) {
+    kept = x + 1;
+    return x * 2;
+  };
+  const std::string kept_at = line(__LINE__ - 3);
+  auto fast = compile(f);
+  fast(ones({3}));
+  CHECK((fast.explain().find(kept_at) != std::string::npos) == lines);
 }
