@@ -86,13 +86,22 @@ struct Frame {
 };
 
 /// "function at file:line" of a line of addr2line's; empty for what has no debug information.
-static std::string line_of(std::string answer) {
-  answer.erase(answer.find_last_not_of('\n') + 1);
+static std::string line_of(const std::string& answer) {
   const size_t at = answer.find(" at ");
   if (at == std::string::npos || answer.starts_with("??")) return "";
   return answer.find("??:", at) == std::string::npos ? answer : answer.substr(0, at);
 }
 static bool is_users(const std::string& line) { return !line.empty() && !is_ours(line.substr(0, line.rfind(" at "))); }
+
+/// The first of the user's of the functions that are inlined at one address, the innermost first, or else the last, into which they are. All
+/// that is inlined into ours is ours: a static function has no namespace in debug information.
+static const std::string& users_line(const std::vector<std::string>& inlined) {
+  const std::string& whole = inlined.back();
+  if (!whole.starts_with("tapir::"))
+    for (const std::string& line : inlined)
+      if (is_users(line)) return line;
+  return whole;
+}
 
 using KnownLines = std::map<std::pair<std::string, uintptr_t>, std::string>;
 
@@ -109,23 +118,24 @@ static void ask_lines(const std::vector<Frame>& frames, size_t i, KnownLines& kn
     const uintptr_t offset = frames[k].offset;
     if (frames[k].file != file || (k > i && known.contains({file, offset}))) continue;
     offsets.push_back(offset);
-    std::snprintf(text, sizeof(text), " 0x%zx", size_t(offset)), command += text;
+    std::snprintf(text, sizeof(text), " 0x%zx 0", size_t(offset)), command += text;
   }
   std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   if (!pipe) return;
   char* buffer = nullptr;
   size_t size = 0, next = 0;
-  constexpr std::string_view kInlined = " (inlined by) ";  // before what the line above was inlined into
   std::string line;
-  while (getline(&buffer, &size, pipe) >= 0 && !is_users(line)) {
-    const std::string_view answer = buffer;
-    const bool inlined = answer.starts_with(kInlined) && next > 0;
-    if (!inlined && next == offsets.size()) break;
-    line = line_of(std::string(inlined ? answer.substr(kInlined.size()) : answer));
-    known[{file, offsets[inlined ? next - 1 : next++]}] = line;
+  while (next < offsets.size() && !is_users(line)) {
+    std::vector<std::string> inlined;
+    while (getline(&buffer, &size, pipe) >= 0 &&
+           (inlined.empty() || !std::string_view(buffer).starts_with("??"))) {  // of address 0
+      constexpr std::string_view kInto = " (inlined by) ";
+      const std::string_view answer(buffer, std::strcspn(buffer, "\n"));
+      inlined.push_back(line_of(std::string(answer.substr(answer.starts_with(kInto) ? kInto.size() : 0))));
+    }
+    line = inlined.empty() ? "" : users_line(inlined);
+    known[{file, offsets[next++]}] = line;
   }
-  if (!is_users(line))
-    while (next < offsets.size()) known[{file, offsets[next++]}];  // addr2line is not there, or knows no such file
   std::free(buffer);
   pclose(pipe);
 }
