@@ -78,6 +78,16 @@ static bool is_ours(const std::string& function) {
   const std::string name = plain_name(function);
   return name.starts_with("tapir::") || name.starts_with("std::") || name.starts_with("__libc_") || name == "_start";
 }
+/// A source of the library's, or of what lies between a caller and what it calls.
+static bool is_our_source(const std::string& file) {
+  const std::string path = std::filesystem::path(file).lexically_normal().string();
+  constexpr std::string_view root = TAPIR_SOURCE_DIR "/";
+  if (!path.starts_with(root))
+    return path.find("/include/tapir/") != std::string::npos || path.find("/include/c++/") != std::string::npos;
+  for (const char* folder : {"tests/", "samples/", "benchmarks/"})
+    if (path.compare(root.size(), std::strlen(folder), folder) == 0) return false;
+  return true;
+}
 
 /// A frame that may be the user's.
 struct Frame {
@@ -85,25 +95,25 @@ struct Frame {
   uintptr_t offset;
 };
 
-/// "function at file:line" of a line of addr2line's; empty for what has no debug information.
-static std::string line_of(const std::string& answer) {
+/// A line of addr2line's: "in function at file:line", or what is known of it; empty for what has no debug information. The file tells whose it is:
+/// a lambda of the user's that is inlined may bear the name of the function around it.
+struct Line {
+  std::string text;
+  bool users = false;
+};
+static Line line_of(std::string answer) {
+  answer.erase(std::min(answer.find(" (discriminator"), answer.size()));
   const size_t at = answer.find(" at ");
-  if (at == std::string::npos || answer.starts_with("??")) return "";
-  return answer.find("??:", at) == std::string::npos ? answer : answer.substr(0, at);
-}
-static bool is_users(const std::string& line) { return !line.empty() && !is_ours(line.substr(0, line.rfind(" at "))); }
-
-/// The first of the user's of the functions that are inlined at one address, the innermost first, or else the last, into which they are. All
-/// that is inlined into ours is ours: a static function has no namespace in debug information.
-static const std::string& users_line(const std::vector<std::string>& inlined) {
-  const std::string& whole = inlined.back();
-  if (!whole.starts_with("tapir::"))
-    for (const std::string& line : inlined)
-      if (is_users(line)) return line;
-  return whole;
+  if (at == std::string::npos || answer.starts_with("??")) return {};
+  const std::string function = answer.substr(0, at), place = answer.substr(at + 4),
+                    file = place.substr(0, place.rfind(':'));
+  if (file == "??") return {"in " + function, !is_ours(function)};
+  const std::string line = "at " + place.substr(place.rfind('/') + 1);
+  if (!is_ours(function)) return {"in " + function + " " + line, !is_our_source(file)};
+  return {line, file.find('/') != std::string::npos && !function.starts_with("__libc_") && !is_our_source(file)};
 }
 
-using KnownLines = std::map<std::pair<std::string, uintptr_t>, std::string>;
+using KnownLines = std::map<std::pair<std::string, uintptr_t>, Line>;
 
 /// Asks the program addr2line, where it is installed, for the line of frame i and of all behind it in the same file, up to the first that is
 /// the user's: a large program takes a second, and each line a tenth.
@@ -111,31 +121,30 @@ static void ask_lines(const std::vector<Frame>& frames, size_t i, KnownLines& kn
   const std::string& file = frames[i].file;
   known.try_emplace({file, frames[i].offset});  // whatever comes, it is asked once
   if (file.find('\'') != std::string::npos) return;
-  std::string command = "addr2line -Cfipse '" + file + "'";
+  std::string command = "addr2line -Cfipe '" + file + "'";
   std::vector<uintptr_t> offsets;
   char text[24];
   for (size_t k = i; k < frames.size(); ++k) {
     const uintptr_t offset = frames[k].offset;
     if (frames[k].file != file || (k > i && known.contains({file, offset}))) continue;
     offsets.push_back(offset);
-    std::snprintf(text, sizeof(text), " 0x%zx 0", size_t(offset)), command += text;
+    std::snprintf(text, sizeof(text), " 0x%zx", size_t(offset)), command += text;
   }
   std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   if (!pipe) return;
   char* buffer = nullptr;
   size_t size = 0, next = 0;
-  std::string line;
-  while (next < offsets.size() && !is_users(line)) {
-    std::vector<std::string> inlined;
-    while (getline(&buffer, &size, pipe) >= 0 &&
-           (inlined.empty() || !std::string_view(buffer).starts_with("??"))) {  // of address 0
-      constexpr std::string_view kInto = " (inlined by) ";
-      const std::string_view answer(buffer, std::strcspn(buffer, "\n"));
-      inlined.push_back(line_of(std::string(answer.substr(answer.starts_with(kInto) ? kInto.size() : 0))));
-    }
-    line = inlined.empty() ? "" : users_line(inlined);
-    known[{file, offsets[next++]}] = line;
+  constexpr std::string_view kInlined = " (inlined by) ";  // before what the line above was inlined into
+  Line line;
+  while (!line.users && getline(&buffer, &size, pipe) >= 0) {
+    const std::string_view answer(buffer, std::strcspn(buffer, "\n"));
+    const bool inlined = answer.starts_with(kInlined) && next > 0;
+    if (!inlined && next == offsets.size()) break;
+    line = line_of(std::string(answer.substr(inlined ? kInlined.size() : 0)));
+    known[{file, offsets[inlined ? next - 1 : next++]}] = line;
   }
+  if (!line.users)
+    while (next < offsets.size()) known[{file, offsets[next++]}];  // addr2line is not there, or knows no such file
   std::free(buffer);
   pclose(pipe);
 }
@@ -167,9 +176,9 @@ std::string describe(const CallSite* site) {
   const std::lock_guard lock(mutex);
   for (size_t i = 0; i < frames.size() && where.empty(); ++i) {
     if (!lines.contains({frames[i].file, frames[i].offset})) ask_lines(frames, i, lines);
-    const std::string &line = lines[{frames[i].file, frames[i].offset}], &symbol = frames[i].symbol;
-    if (is_users(line)) where = "called in " + line;
-    else if (line.empty() && !symbol.empty()) where = "called in " + symbol;
+    const Line& line = lines[{frames[i].file, frames[i].offset}];
+    if (line.users) where = "called " + line.text;
+    else if (line.text.empty() && !frames[i].symbol.empty()) where = "called in " + frames[i].symbol;
   }
   const std::string path = path_of(site->modules);
   if (!path.empty()) where += (where.empty() ? "in module " : "; in module ") + path;
