@@ -222,6 +222,7 @@ class Engine {
            "Specify retain_graph=true when calling backward the first time",
            node->name);
     }
+    if (modes.recorder && node->sequence < modes.recorder->first_node) modes.recorder->outer_graph();
     uint64_t bits = 0;
     for (uint32_t i = 0; i < node->num_edges && i < 64; ++i) {
       const Edge& e = node->edges[i];

@@ -8,6 +8,7 @@
 
 #include "../core/cuda.h"
 #include "../core/generator.h"
+#include "../core/recorder.h"
 #include "../ops/autocast.h"
 #include "explain.h"
 #include "record/aliases.h"
@@ -21,6 +22,8 @@ using ir::Fit, ir::Outside, ir::Reason, ir::Recorded, ir::Recording, ir::Replay,
 /// A signature, and what came of it.
 struct CompileEntry {
   std::vector<int64_t> key;
+  // Arguments that the key knows by their address, which is not another tensor's as long as somebody knows them.
+  std::shared_ptr<const std::vector<ir::WeakTensor>> leaves = {};
   std::unique_ptr<Sample> last;  // what the next recording must equal
   std::unique_ptr<Replay> replay;
   std::shared_ptr<ir::Backward> backward = {};  // of differentiable calls
@@ -29,6 +32,7 @@ struct CompileEntry {
   int64_t proof = 0;                            // so many more recordings must do the same; 0: one
   bool varied = false;                          // a check found that calls do not do what was replayed
   Reason why;                                   // it is not replayed
+  bool only_read = false;                       // arguments that share memory, in a call that was not recorded
   bool eager = false;                           // its calls run as they are, until `outside` changes
   std::unique_ptr<Outside> outside = {};
   const char* changed = "";  // why it was recorded anew
@@ -117,6 +121,13 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
   if (words) std::memcpy(key.data() + at, call.values.data(), call.values.size());
 }
 
+std::shared_ptr<const std::vector<ir::WeakTensor>> leaves_of(const std::vector<Tensor>& arguments) {
+  std::vector<ir::WeakTensor> out;
+  for (const Tensor& x : arguments)
+    if (is_known_leaf(x)) out.emplace_back(x);
+  return std::make_shared<const std::vector<ir::WeakTensor>>(std::move(out));
+}
+
 /// Set for a scope.
 struct Flag {
   bool& flag;
@@ -197,6 +208,7 @@ CompileEntry& entry_of(CompilerState& state, CompileEntry& e, const Recorded& r)
         (!other->last || other->last->forward.same_start(r)))
       return *other;
   CompileEntry* const made = add_entry(state, e.key, &e);
+  if (made) made->leaves = e.leaves;
   return made ? *made : e;
 }
 
@@ -370,7 +382,7 @@ constexpr int64_t kUndifferentiated = 64;  // of so many further calls one is re
 /// What keep() does not take.
 ir::Notes rest_of(ir::Notes& notes) {
   ir::Notes rest;
-  rest.reseeded = notes.reseeded, rest.unseen = std::move(notes.unseen);
+  rest.reseeded = notes.reseeded, rest.outer_graph = notes.outer_graph, rest.unseen = std::move(notes.unseen);
   rest.taken = std::move(notes.taken), rest.refused = std::move(notes.refused);
   return rest;
 }
@@ -404,6 +416,23 @@ std::unique_ptr<Sample> wait_for_backward(CompileEntry& e, ir::Waiting&& waiting
 /// An alias has no part in the tape, so it cannot stand for such an argument.
 bool has_idle_gradient(const Tensor& x) { return x.defined() && !x.requires_grad() && x.grad().defined(); }
 
+/// Aliases of arguments that share memory would hide that from the function. So its first call is not recorded, and shows whether it writes to
+/// one of them; then all of its calls run as they are.
+void try_shared(CompilerState& state, CompileEntry& e, CompileCall& call) {
+  const auto versions = [&] {
+    std::vector<uint32_t> out;
+    for (const Tensor& x : call.inputs) out.push_back(x.defined() ? x.version() : 0);
+    return out;
+  };
+  const std::vector<Tensor> held = call.inputs;
+  const auto before = versions();
+  call.run({});
+  e.only_read = versions() == before;
+  if (e.only_read) return;
+  e.eager = true, e.why = "arguments share memory, and one of them is written";
+  warn_eager(state, e.why);
+}
+
 /// Runs the call and writes it down.
 void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   if (std::any_of(call.inputs.begin(), call.inputs.end(), has_idle_gradient)) {
@@ -411,6 +440,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
     warn_eager(state, e.why);
     return call.run({});
   }
+  if (!e.only_read && !e.replay && share_memory(call.inputs)) return try_shared(state, e, call);
   if (!e.last && e.why == kNotDifferentiated && e.recordings >= kMaxAttempts && ++e.skipped % kUndifferentiated)
     return call.run({});
   if (!e.replay) ++e.recordings;
@@ -424,6 +454,7 @@ void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
   };
   ir::Waiting waiting{.first = Node::next_sequence()};
   Recording recording(movable(), e.replay || state.proof > 0, e.last ? &e.last->forward.program : nullptr);
+  modes.recorder->first_node = waiting.first;
   std::vector<Tensor> outputs;
   auto s = std::make_unique<Sample>();
   ir::Program program;
@@ -531,7 +562,7 @@ void Compiler::call(CompileCall& call) {
     give_up(*e, e->backward->refused());
     warn_eager(state, e->why);
   }
-  if (!e) e = add_entry(state, key);
+  if (!e && (e = add_entry(state, key))) e->leaves = leaves_of(call.inputs);
   if (!e || !e->replay) state.held.release();
   if (!e) return call.run({});
   e->last_used = state.calls;

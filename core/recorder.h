@@ -14,6 +14,7 @@ struct Stamp;
 /// Receives what host code does besides calling kernels while a program is recorded: modes.recorder of that thread; null where nothing is
 /// recorded. A program holds kernel calls alone, so the recorder refuses what the host does, or writes down what the program depends on.
 struct Recorder {
+  uint64_t first_node = 0;  // of the graph that the recorded function makes: its sequence number
   /// The host needs values; throws.
   virtual void host_reads(const char* op, const char* file, unsigned line) = 0;
   /// The host does what is no kernel call; throws a ValueError of that text. Neither throws while a program is checked.
@@ -30,6 +31,8 @@ struct Recorder {
   virtual void leaf_changes(Storage& storage) = 0;
   /// Host code depends on an object, or is about to change its flag: Note [What a compiled program takes for constant].
   virtual void object_asked(Stamp& stamp) = 0;
+  /// backward() enters a node that was made before `first_node`.
+  virtual void outer_graph() = 0;
   /// The default generator of this thread begins anew.
   virtual void seeded() = 0;
 

@@ -90,11 +90,18 @@ void check_can_cast(const char* op, DType from, DType to) {
 
 /// May they have elements in common?
 static bool share_memory(const Tensor& self, const Tensor& x) {
-  if (self.impl().storage.get() != x.impl().storage.get() || self.numel() == 0 || x.numel() == 0) return false;
-  const int64_t a = self.storage_offset(), b = x.storage_offset();
+  if (self.numel() == 0 || x.numel() == 0) return false;
+  const Storage &a = *self.impl().storage, &b = *x.impl().storage;  // two may be of the same memory
+  const auto meet = [](const char* begin, const char* end, const char* other, const char* other_end) {
+    return begin < other_end && other < end;
+  };
+  const auto bytes = [](const Storage& s) { return static_cast<const char*>(s.data); };
+  if (!meet(bytes(a), bytes(a) + a.bytes, bytes(b), bytes(b) + b.bytes)) return false;
   const auto [alow, ahigh] = extent_of(self.shape(), self.strides());
   const auto [blow, bhigh] = extent_of(x.shape(), x.strides());
-  return a + alow < b + bhigh && b + blow < a + ahigh;
+  const auto *p = static_cast<const char*>(self.data_ptr()), *q = static_cast<const char*>(x.data_ptr());
+  const int64_t m = size_of(self.dtype()), n = size_of(x.dtype());
+  return meet(p + alow * m, p + ahigh * m, q + blow * n, q + bhigh * n);
 }
 Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise) {
   const bool in_place = elementwise && self.storage_offset() == x.storage_offset() && self.shape() == x.shape() &&

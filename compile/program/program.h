@@ -33,6 +33,7 @@ struct Block {
   int birth = 0;
   int death = -1;  // -1: it outlives the program, as outputs and gradients do
   bool read = false, written = false;
+  bool borrowed = false;    // memory of the caller's (from_blob), which his code may write to
   bool kept = false;        // prepared calls write it and others read it: Note [Prepared calls]
   StoragePtr memory = {};   // of what lies outside or outlives the program
   std::string values = {};  // Constant: its bytes

@@ -89,7 +89,10 @@ class Uses {
   bool own(int i) const { return block(i).kind == Block::Kind::Temporary && !is_seen(i); }
   bool own(const View& v) const { return v.in_memory() && own(v.block); }
   /// Memory from outside that stays where it is, and that no call writes to?
-  bool is_weight(int i) const { return block(i).kind == Block::Kind::Outside && !is_written(i) && !is_fixed(i); }
+  bool is_weight(int i) const {
+    const Block& b = block(i);
+    return b.kind == Block::Kind::Outside && !b.borrowed && !is_written(i) && !is_fixed(i);
+  }
 
   /// The call that made the value which the block has before a call; -1: it was there before the program.
   int maker(int call, int block) const;

@@ -54,6 +54,17 @@ std::vector<Tensor> recorded_inputs(const std::vector<Tensor>& inputs) {
 
 }  // namespace
 
+bool share_memory(const std::vector<Tensor>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i)
+    for (size_t k = 0; k < i; ++k) {
+      const Tensor &x = arguments[i], &y = arguments[k];
+      if (x.defined() && y.defined() && !x.is_same(y) && x.numel() > 0 && y.numel() > 0 &&
+          root_of(x.impl().storage.get()) == root_of(y.impl().storage.get()))
+        return true;
+    }
+  return false;
+}
+
 template <class F> void Aliases::each(F f) const {
   for (size_t i = 0; i < tensors.size(); ++i) {
     size_t first = 0;
@@ -146,9 +157,11 @@ bool Aliases::are_kept(const std::vector<Tensor>& outputs) const {
     for (const Tensor& other : tensors) handles += other.is_same(x) ? 2 : 0;
     for (size_t k = 0; k < outputs.size(); ++k) {
       const Tensor& y = outputs[k];
-      if (y.is_same(x)) ++handles;
-      else if (y.defined() && y.impl().storage.get() == x.impl().storage.get())
-        views += std::none_of(outputs.begin(), outputs.begin() + int64_t(k), [&](auto& z) { return z.is_same(y); });
+      const bool first =
+          std::none_of(outputs.begin(), outputs.begin() + int64_t(k), [&](auto& z) { return z.is_same(y); });
+      const TapeMeta* meta = y.defined() && first ? TapeMeta::find(y) : nullptr;
+      handles += y.is_same(x) || (meta && meta->base.is_same(x));  // a view holds what it is a view of
+      views += first && y.defined() && !y.is_same(x) && y.impl().storage.get() == x.impl().storage.get();
     }
     if (x.impl().refs.load() > handles || x.impl().storage->refs.load() > views) return true;
   }

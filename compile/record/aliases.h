@@ -11,6 +11,9 @@ namespace tapir::inline v0::detail {
 /// Is an argument known by its object?
 inline bool is_known_leaf(const Tensor& x) { return x.defined() && x.requires_grad() && x.is_leaf(); }
 
+/// Do two arguments that are not the same tensor lie in one block of memory?
+bool share_memory(const std::vector<Tensor>& arguments);
+
 /// What was written through an alias was written, and what the function made of the tensor itself (unsqueeze_, requires_grad_) it made
 /// of the argument.
 class Aliases {

@@ -15,6 +15,8 @@ Fit Outside::fit(const char*& why, Held& held) const {
   }
   for (const GradSlot& g : grads)
     if (!held.leaves.emplace_back(g.leaf.lock()).defined()) return is("a parameter was replaced", Fit::Changed);
+  for (const WeakTensor& leaf : asked)
+    if (!held.leaves.emplace_back(leaf.lock()).defined()) return is("a parameter was replaced", Fit::Changed);
   for (const Object& o : objects)
     if (o.stamp->version.load(std::memory_order_relaxed) != o.version || o.stamp->place.load() != o.place)
       return is("a module or an optimizer was replaced, or its hooks, submodules, options or state", Fit::Changed);
@@ -27,6 +29,8 @@ Fit Outside::fit(const char*& why, Held& held) const {
   for (const GradSlot& g : grads)
     if (g.relevant && g.leaf->grad().defined() != g.had)
       return is(g.had ? "a gradient is no longer there" : "a gradient is there, where none was", Fit::OtherStart);
+  for (const WeakTensor& leaf : asked)
+    if (!leaf->grad().defined()) return is("a gradient is no longer there", Fit::OtherStart);
   return Fit::Same;
 }
 
@@ -36,7 +40,11 @@ bool Outside::same_start(const Outside& other) const {
       return std::none_of(theirs.begin(), theirs.end(), [&](const auto& b) { return differ(a, b); });
     });
   };
-  return agree(grads, other.grads,
+  const auto missing = [](const GradSlot& a, const WeakTensor& leaf) {
+    return a.leaf->is_same(*leaf) && a.relevant && !a.had;
+  };
+  return agree(grads, other.asked, missing) && agree(other.grads, asked, missing) &&
+         agree(grads, other.grads,
                [](const GradSlot& a, const GradSlot& b) {
                  return a.leaf->is_same(*b.leaf) && (a.relevant || b.relevant) && a.had != b.had;
                }) &&

@@ -74,6 +74,7 @@ struct Outside {
   std::vector<Seen> storages;
   std::vector<Object> objects;
   std::vector<GradSlot> grads;
+  std::vector<WeakTensor> asked;  // leaves whose gradients must be there
 
   /// Of gradients only whether they are there; `why` says what differs. `held`: what must stay alive until the call is over.
   Fit fit(const char*& why, Held& held) const;

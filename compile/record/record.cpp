@@ -49,6 +49,7 @@ struct ProgramRecorder final : detail::Recorder {
   void gradient_asked(const Tensor& leaf, const Tensor& gradient) override;
   void leaf_changes(tapir::Storage& storage) override;
   void object_asked(detail::Stamp& stamp) override;
+  void outer_graph() override { notes.outer_graph = true; }
   void seeded() override { notes.reseeded = true; }
   void listen();
   void stop();
@@ -214,8 +215,8 @@ void ProgramRecorder::gradient_asked(const Tensor& leaf, const Tensor& gradient)
 
 /// Before the first change of a leaf's gradient.
 void ProgramRecorder::gradient_changes(const Tensor& x, bool replaced) {
-  if (x.numel() == 0 || !x.is_leaf() || is_noted(x)) return;
-  const int i = find(x.data_ptr());
+  if (!x.is_leaf() || is_noted(x)) return;
+  const int i = x.numel() > 0 ? find(x.data_ptr()) : -1;
   if (i >= 0 && program.blocks[size_t(i)].kind != Block::Kind::Outside) return;  // made in here
   const tapir::ScopedMode<detail::Recorder*> quiet{modes.recorder, nullptr};
   const Tensor& g = x.grad();
@@ -245,6 +246,7 @@ int ProgramRecorder::block_of(const TensorView& v) {
   if (i < 0) {
     check_internal(root, "[record] expected a view that names its storage, got one without");
     i = add(root->data, {.kind = Block::Kind::Outside, .bytes = root->bytes, .device = root->device});
+    program.blocks.back().borrowed = !root->release;
     program.blocks.back().memory = StoragePtr::share(root);
   }
   if (!owner[size_t(i)]) owner[size_t(i)] = root;
@@ -388,6 +390,8 @@ Recording::~Recording() {
 Program Recording::finish(std::span<const Tensor> outputs, Notes* notes) {
   check(ir::active == recorder_, "[record] expected finish() once, in the thread that records");
   ProgramRecorder& r = *recorder_;
+  for (const auto& [gradient, leaf] : r.asked)
+    if (leaf.impl().refs.load(std::memory_order_acquire) > 1) r.notes.asked.push_back(leaf);
   r.asked.clear();
   std::erase_if(r.notes.grads, [](const Notes::GradSlot& slot) {  // leaves made inside, of memory from outside
     return slot.leaf.impl().refs.load(std::memory_order_acquire) == 1;

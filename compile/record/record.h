@@ -45,12 +45,14 @@ struct Notes {
   std::vector<Seen> storages;
   std::vector<Object> objects;
   std::vector<GradSlot> grads;
+  std::vector<Tensor> asked;      // leaves of whose gradients somebody asked only whether they are there, and they are
   uint64_t seed = 0, offset = 0;  // of the generator at the beginning
   uint64_t numbers = 0;           // that its offset moved on
   bool reseeded = false;
-  Reason unseen = {};   // the call that read memory which neither a kernel nor tensor() wrote
-  Reason taken = {};    // where data<T>() gave the host what kernels or the world outside wrote
-  Reason refused = {};  // what else no program can hold; only in a lenient recording
+  bool outer_graph = false;  // backward() went on into what was there before
+  Reason unseen = {};        // the call that read memory which neither a kernel nor tensor() wrote
+  Reason taken = {};         // where data<T>() gave the host what kernels or the world outside wrote
+  Reason refused = {};       // what else no program can hold; only in a lenient recording
 };
 
 /// Writes down what this thread computes until finish() or the end of the scope. ValueError where one is alive already.

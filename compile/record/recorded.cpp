@@ -29,6 +29,7 @@ Recorded keep(Program program, Notes notes) {
     r.grads.push_back(
         {WeakTensor(g.leaf), g.relevant, g.had, g.start, g.end, outside ? WeakTensor(g.leaf.grad()) : WeakTensor()});
   }
+  for (const Tensor& leaf : notes.asked) r.asked.emplace_back(leaf);
   for (Notes::Object& o : notes.objects) {
     const void* const place = o.stamp->place;
     r.objects.push_back({std::move(o.stamp), place, 0, o.flag});
@@ -111,6 +112,10 @@ Reason obstacle(const Recorded& r, const Notes& notes, bool graph, bool& permane
   if (!notes.taken.empty())
     return notes.taken + " that kernels wrote, or that was there before: what the host does with it cannot be replayed";
   if (notes.reseeded) return "manual_seed() is called inside";
+  if (notes.outer_graph)
+    return "backward() goes on through the history that a tensor had before the call: return the loss and "
+           "differentiate it "
+           "outside, or pass the tensor's detach()";
   if (r.left_otherwise)
     return "a module's mode (train, eval) or a tensor's requires_grad is another one after the call than before";
   const Program& p = r.program;

@@ -293,6 +293,25 @@ bool Replay::apart(std::span<const Tensor> arguments) const {
         return false;
     }
   }
+  const auto shared = [&](size_t i) {  // a gradient that is there, in memory that others may have too
+    if (block_of(r_.grads[i].start) < 0) return false;
+    Storage* const s = r_.grads[i].leaf->grad().impl().storage.get();
+    return s->refs.load(std::memory_order_relaxed) > 1 || root_of(s) != s;
+  };
+  for (size_t i = 0; i < r_.grads.size(); ++i) {
+    if (!shared(i)) continue;
+    const int block = block_of(r_.grads[i].start);
+    const Range x = range(r_.grads[i].leaf->grad());
+    const bool written = r_.program.blocks[size_t(block)].written;
+    for (const Range& r : ranges_)
+      if ((written || r.written) && meet(x, r)) return false;
+    for (size_t k = 0; k < i; ++k) {
+      const int other = block_of(r_.grads[k].start);
+      if (other >= 0 && other != block && (written || r_.program.blocks[size_t(other)].written) &&
+          meet(x, range(r_.grads[k].leaf->grad())))
+        return false;
+    }
+  }
   return true;
 }
 
@@ -434,7 +453,9 @@ void Replay::set_gradients() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Recorded::GradSlot& g = r_.grads[i];
     Slot& slot = slots_[i];
-    if (block_of(g.end) < 0) g.leaf->set_grad({});
+    if (block_of(g.end) < 0)  // without elements, or none at all
+      g.leaf->set_grad(g.end.kind == View::Kind::Memory ? made(g.end, true, allocate_storage(0, g.end.device), 0)
+                                                        : Tensor());
     if (!g.outside.empty() && !g.leaf->grad().is_same(*g.outside)) g.leaf->set_grad(*g.outside);
     if (slot.pool < 0) continue;
     const StoragePtr& memory = pools_[size_t(slot.pool)].storage;
