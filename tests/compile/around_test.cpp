@@ -182,7 +182,7 @@ TEST_CASE("gradients in one memory, or in that of a captured tensor, are as in e
           to.push_back(before.clone()), to.push_back(after.clone());
         };
         add(
-            call, out, [&] { a.set_grad(zeros({8})); }, [&] { a.set_grad(buffer.zero_().view({8})); });
+            call, out, [&] { buffer.zero_(), a.set_grad(zeros({8})); }, [&] { a.set_grad(buffer.zero_().view({8})); });
       });
 }
 
