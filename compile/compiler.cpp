@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 
-#include "../core/cuda.h"
 #include "../core/generator.h"
 #include "../core/recorder.h"
 #include "../ops/autocast.h"
@@ -14,6 +13,7 @@
 #include "record/aliases.h"
 #include "replay/backward.h"
 #include "replay/checks.h"
+#include "signature.h"
 
 namespace tapir::inline v0::detail {
 
@@ -22,9 +22,8 @@ using ir::Fit, ir::Outside, ir::Reason, ir::Recorded, ir::Recording, ir::Replay,
 /// A signature, and what came of it.
 struct CompileEntry {
   std::vector<int64_t> key;
-  // Arguments that the key knows by their address, which is not another tensor's as long as somebody knows them.
-  std::shared_ptr<const std::vector<ir::WeakTensor>> leaves = {};
-  std::unique_ptr<Sample> last;  // what the next recording must equal
+  std::shared_ptr<const std::vector<ir::WeakTensor>> leaves = {};  // of the key
+  std::unique_ptr<Sample> last;                                    // what the next recording must equal
   std::unique_ptr<Replay> replay;
   std::shared_ptr<ir::Backward> backward = {};  // of differentiable calls
   std::shared_ptr<ir::Samples> samples = {};    // of such, recorded, since they were differentiated
@@ -88,46 +87,6 @@ void warn_eager(CompilerState& state, const Reason& why) {
        "calls of a signature run as they are: " + why + " (when the cause is fixed, reset() has it recorded again)");
 }
 
-/// What selects a program. The same object twice among the arguments is another signature than two.
-void write_key(std::vector<int64_t>& key, const CompileCall& call) {
-  key.assign(1, int64_t(uintptr_t(call.types())));
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const Tensor& x = call.inputs[i];
-    if (!x.defined()) {
-      key.push_back(-1);
-      continue;
-    }
-    size_t same = 0;
-    while (!call.inputs[same].is_same(x)) ++same;
-    const TensorImpl& p = x.impl();
-    key.push_back(int64_t(p.dtype) | int64_t(p.device.type) << 8 | int64_t(p.device.index) << 16 |
-                  int64_t(x.requires_grad()) << 32 | int64_t(p.inference) << 33 |
-                  int64_t(!p.requires_grad && p.autograd.load() && x.grad().defined()) << 34 |
-                  int64_t(p.storage && p.storage->read_only) << 35 | p.sizes.size() << 40);
-    key.push_back(is_known_leaf(x) ? int64_t(uintptr_t(&p)) : int64_t(same));
-    key.insert(key.end(), p.sizes.begin(), p.sizes.end());
-    key.insert(key.end(), p.strides.begin(), p.strides.end());
-  }
-  int64_t bits = int64_t(modes.grad) | int64_t(modes.inference) << 1 | int64_t(modes.deterministic) << 2 |
-                 int64_t(backends::cuda::matmul_allow_tf32()) << 3 | int64_t(backends::cuda::cudnn_allow_tf32()) << 4 |
-                 int64_t(backends::cuda::cudnn_benchmark()) << 5;
-  if (const AutocastRegion* region = modes.autocast)
-    for (int i = 0; i < kNumDeviceTypes; ++i)
-      bits |= (int64_t(region->on[i]) << 7 | int64_t(region->dtype[i])) << (8 + 8 * i);
-  key.push_back(bits);
-  key.push_back(int64_t(call.values.size()));
-  const size_t words = (call.values.size() + 7) / 8, at = key.size();
-  key.resize(at + words);
-  if (words) std::memcpy(key.data() + at, call.values.data(), call.values.size());
-}
-
-std::shared_ptr<const std::vector<ir::WeakTensor>> leaves_of(const std::vector<Tensor>& arguments) {
-  std::vector<ir::WeakTensor> out;
-  for (const Tensor& x : arguments)
-    if (is_known_leaf(x)) out.emplace_back(x);
-  return std::make_shared<const std::vector<ir::WeakTensor>>(std::move(out));
-}
-
 /// Set for a scope.
 struct Flag {
   bool& flag;
@@ -187,10 +146,10 @@ CompileEntry* add_entry(CompilerState& state, const std::vector<int64_t>& key, c
     if (oldest == state.entries.end() || oldest->get() == but ||
         state.calls - (*oldest)->last_used <= kDisused * most) {
       if (!std::exchange(state.crowded, true))
-        warn(state, tapir::format(
-                        "more than max_programs = {} signatures or states: calls of others run as they are, until one "
-                        "was not used in {} calls (raise max_programs, or pad arguments to fewer shapes)",
-                        most, kDisused * most));
+        warn(state,
+             tapir::format("more than max_programs = {} signatures or states: calls of others run as they are, until "
+                           "one was not used in {} calls ({})",
+                           most, kDisused * most, advice(key, state.entries.back()->key)));
       return nullptr;
     }
     state.entries.erase(oldest);
@@ -419,13 +378,12 @@ bool has_idle_gradient(const Tensor& x) { return x.defined() && !x.requires_grad
 /// Aliases of arguments that share memory would hide that from the function. So its first call is not recorded, and shows whether it writes to
 /// one of them; then all of its calls run as they are.
 void try_shared(CompilerState& state, CompileEntry& e, CompileCall& call) {
-  const auto versions = [&] {
-    std::vector<uint32_t> out;
-    for (const Tensor& x : call.inputs) out.push_back(x.defined() ? x.version() : 0);
-    return out;
+  const auto versions = [&] {  // they only rise
+    uint64_t sum = 0;
+    for (const Tensor& x : call.inputs) sum += x.defined() ? x.version() : 0;
+    return sum;
   };
-  const std::vector<Tensor> held = call.inputs;
-  const auto before = versions();
+  const uint64_t before = versions();
   call.run({});
   e.only_read = versions() == before;
   if (e.only_read) return;
@@ -433,16 +391,30 @@ void try_shared(CompilerState& state, CompileEntry& e, CompileCall& call) {
   warn_eager(state, e.why);
 }
 
-/// Runs the call and writes it down.
-void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
+/// Where nothing can be learned, the call runs as it is.
+bool run_unrecorded(CompilerState& state, CompileEntry& e, CompileCall& call) {
   if (std::any_of(call.inputs.begin(), call.inputs.end(), has_idle_gradient)) {
     e.eager = true, e.why = "an argument has a gradient, and requires none";
     warn_eager(state, e.why);
-    return call.run({});
+  } else if (!e.only_read && !e.replay && share_memory(call.inputs)) {
+    try_shared(state, e, call);
+    return true;
+  } else if (!e.last && e.why == kNotDifferentiated && e.recordings >= kMaxAttempts) {
+    if (++e.skipped == kUndifferentiated)
+      warn(state, tapir::format("no backward came to the results of {} calls, so they run as they are: put a NoGrad "
+                                "around calls that nobody differentiates",
+                                e.recordings + e.skipped));
+    if (e.skipped % kUndifferentiated == 0) return false;
+  } else {
+    return false;
   }
-  if (!e.only_read && !e.replay && share_memory(call.inputs)) return try_shared(state, e, call);
-  if (!e.last && e.why == kNotDifferentiated && e.recordings >= kMaxAttempts && ++e.skipped % kUndifferentiated)
-    return call.run({});
+  call.run({});
+  return true;
+}
+
+/// Runs the call and writes it down.
+void record(CompilerState& state, CompileEntry& e, CompileCall& call) {
+  if (run_unrecorded(state, e, call)) return;
   if (!e.replay) ++e.recordings;
   Aliases aliases(call.inputs);
   const std::vector<Tensor>& inputs = aliases.tensors;
@@ -602,9 +574,12 @@ void Compiler::reset() {
 
 std::string Compiler::explain() const {
   std::lock_guard lock(state().mutex);
-  std::string out = tapir::format("{} signatures, {} calls\n", int64_t(state_->entries.size()), state_->calls);
+  const int64_t count = int64_t(state_->entries.size());
+  std::string out = tapir::format("{} signature{}, {} calls{}\n", count, count == 1 ? "" : "s", state_->calls,
+                                  state_->options.enabled ? "" : ", which run as they are: enabled = false");
   for (const auto& e : state_->entries) {
-    out += tapir::format("signature: recorded {} times, replayed {} times\n", e->recordings, e->replays);
+    out += tapir::format("signature: recorded {} times, replayed {} times: {}\n", e->recordings, e->replays,
+                         text_of_key(e->key));
     if (!e->why.empty()) out += (e->eager ? "  runs as it is: " : "  not replayed yet: ") + e->why.text() + "\n";
     if (e->replay) out += "  " + e->checks->text() + "\n" + ir::explain(*e->replay);
     if (e->backward) out += "  backward:\n" + ir::explain(e->backward->replay());

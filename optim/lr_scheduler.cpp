@@ -43,6 +43,11 @@ void LRScheduler::restart() {
   start();
 }
 
+int64_t LRScheduler::last_epoch() const {
+  check_not_recorded("last_epoch");
+  return epoch_;
+}
+
 std::vector<double> LRScheduler::get_last_lr() const {
   std::vector<double> out;
   for (int64_t g = 0; g < optimizer_->num_groups(); ++g) out.push_back(optimizer_->lr(g));
@@ -50,6 +55,7 @@ std::vector<double> LRScheduler::get_last_lr() const {
 }
 
 StateDict LRScheduler::state_dict() const {
+  check_not_recorded(name_);
   StateDict out{{"last_epoch", full({}, epoch_)}, {"base_lrs", tensor(base_)}, {"_last_lr", tensor(get_last_lr())}};
   for (auto& [key, value] : const_cast<LRScheduler*>(this)->numbers())
     out.append(key, full({}, *value, {.dtype = kFloat64}));

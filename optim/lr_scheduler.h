@@ -17,7 +17,7 @@ class LRScheduler {
  public:
   virtual ~LRScheduler();
   virtual void step();
-  int64_t last_epoch() const { return epoch_; }
+  int64_t last_epoch() const;
   std::vector<double> get_last_lr() const;
   /// PyTorch's names: "last_epoch", "base_lrs", "_last_lr" and what the schedule counts.
   virtual StateDict state_dict() const;

@@ -30,12 +30,9 @@ void check_option(const char* optimizer, const char* option, double value, doubl
   fail(ErrorKind::Value, "[{}] invalid {}: expected a number in [{}, {}), got {}", optimizer, option, low, high, value);
 }
 
-void check_not_recorded(const char* function) {
+void check_not_recorded(const char* function, const char* why) {
   if (modes.recorder)
-    modes.recorder->host_acts(
-        tapir::format("[{}] expected a call outside of compile(): a compiled step reads the rate from the device, so "
-                      "that schedules and setters go between its calls",
-                      function));
+    modes.recorder->host_acts(tapir::format("[{}] expected a call outside of compile(): {}", function, why));
 }
 
 OptionValues values_of(const OptimizerKind& kind) {
@@ -128,15 +125,26 @@ void Optimizer::set_lr(double lr, int64_t group) {
   check_option(name(), "learning rate", lr);
   if (g.lr == lr) return;
   g.lr = lr;
+  rates_.changed();
   NoGrad guard;
   if (g.device_lr.defined()) g.device_lr.fill_(lr);
 }
 
 double Optimizer::initial_lr(int64_t group) {
+  rates_.asked();
   Group& g = groups_[index(group)];
   return g.initial_lr ? *g.initial_lr : *(g.initial_lr = g.lr);
 }
-void Optimizer::set_initial_lr(double lr, int64_t group) { groups_[index(group)].initial_lr = lr; }
+void Optimizer::set_initial_lr(double lr, int64_t group) {
+  check_not_recorded("set_initial_lr");
+  groups_[index(group)].initial_lr = lr;
+  rates_.changed();
+}
+
+int64_t Optimizer::steps() const {
+  check_not_recorded("steps", "replays do not count: pass the number as an argument, or keep it in a tensor");
+  return steps_;
+}
 
 void Optimizer::set_momentum(double momentum, int64_t group) {
   Group& g = groups_[index(group)];
@@ -144,6 +152,7 @@ void Optimizer::set_momentum(double momentum, int64_t group) {
   check_not_recorded("set_momentum");
   check_option(name(), "momentum", momentum, 0, 1);
   const bool other_states = (g.options.beta1 != 0) != (momentum != 0);
+  if (g.options.beta1 != momentum) rates_.changed();
   g.options.beta1 = momentum;
   NoGrad guard;
   const bool there = g.device_beta1.defined();
@@ -203,8 +212,9 @@ std::vector<Tensor> Optimizer::widened(Group& group, const Batch& batch) {
       // Written to meanwhile, or just loaded: what still rounds to the parameter stays.
       // A program that is recorded cannot ask: it always looks.
       else if (modes.recorder || slot.master_version != p.version() || slot.master.device() != p.device()) {
-        const Tensor held = to(slot.master, p.device());
-        slot.master = where(to(held, p.dtype()).eq(p), held, exact);
+        const Tensor held = to(slot.master, p.device()), now = where(to(held, p.dtype()).eq(p), held, exact);
+        if (held.is_same(slot.master)) slot.master.copy_(now);  // programs know it
+        else slot.master = now;
       }
       out.push_back(slot.master);
     }

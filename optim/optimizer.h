@@ -57,18 +57,18 @@ class Optimizer {
   void zero_grad(bool set_to_none = true);
   int64_t num_groups() const { return int64_t(groups_.size()); }
   const std::vector<Tensor>& params(int64_t group = 0) const { return groups_[index(group)].params; }
-  double lr(int64_t group = 0) const { return groups_[index(group)].lr; }
+  double lr(int64_t group = 0) const { return rates_.asked(), groups_[index(group)].lr; }
   void set_lr(double lr, int64_t group = 0);
   /// The rate that schedules start from: what lr() was when the first one asked.
   double initial_lr(int64_t group = 0);
   void set_initial_lr(double lr, int64_t group = 0);
   /// Whether there is a momentum (or a first beta), which schedules may cycle.
   bool has_momentum() const;
-  double momentum(int64_t group = 0) const { return groups_[index(group)].options.beta1; }
+  double momentum(int64_t group = 0) const { return rates_.asked(), groups_[index(group)].options.beta1; }
   void set_momentum(double momentum, int64_t group = 0);
   const char* name() const;
-  /// Steps that step() has been called for, skipped ones included.
-  int64_t steps() const { return steps_; }
+  /// Steps that step() has been called for, skipped ones included. ValueError while compile() records; replays do not count.
+  int64_t steps() const;
 
   /// Options that are texts: no tensor holds them.
   std::vector<std::pair<std::string, std::string>> text_options(int64_t group = 0) const;
@@ -137,11 +137,14 @@ class Optimizer {
                  Counts& counts) const;
   const OptimizerKind* kind_;
   int64_t steps_ = 0;
-  detail::Versioned state_;  // what programs know of it: options and state tensors are exchanged
+  // What programs know of it: options and state tensors are exchanged; what lr() and momentum() tell is another. A schedule changes
+  // the second in each step, and disturbs only those that read it on the host.
+  detail::Versioned state_, rates_;
 };
 
-/// ValueError while compile() records: what the host sets there, a replay would not set again.
-void check_not_recorded(const char* function);
+/// ValueError while compile() records: what the host does there, a replay would not do again.
+void check_not_recorded(const char* function,
+                        const char* why = "a compiled step reads the rate from the device: set it between its calls");
 inline constexpr double kAnyNumber = -std::numeric_limits<double>::max();
 /// Checks that a number is finite and at least `low` (below `high`): the texts of all optimizers' option errors.
 void check_option(const char* optimizer, const char* option, double value, double low = 0, double high = kAnyNumber);

@@ -44,6 +44,7 @@ std::vector<std::pair<std::string, std::string>> Optimizer::text_options(int64_t
 }
 
 StateDict Optimizer::state_dict() const {
+  check_not_recorded("state_dict", "it has numbers of the host's");
   StateDict out;
   int64_t number = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -112,7 +113,7 @@ Optimizer::Slot Optimizer::load_slot(const StateDict& state, const std::string& 
 
 void Optimizer::load_state_dict(const StateDict& state) {
   NoGrad guard;
-  state_.changed();
+  state_.changed(), rates_.changed();
   for (auto& [entry, t] : state)
     check(entry.starts_with("state.") || entry.starts_with("param_groups."),
           "[{}] expected names that begin with \"state.\" or \"param_groups.\", got \"{}\"", name(), entry);

@@ -156,11 +156,10 @@ Reason text_of_user(const Program& p, size_t block) {
   return call ? text_of(*call) + tapir::format(", {} {}: ", view->dtype, Dims(view->shape)) : Reason();
 }
 /// Where both are.
-std::string elsewhere(const char* what, const Storage* before, const Storage* now) {
+std::string elsewhere(const char* what, const void* before, const void* now) {
   if (before == now) return "";
   char text[96];
-  std::snprintf(text, sizeof(text), "%p before, %p now", static_cast<const void*>(before),
-                static_cast<const void*>(now));
+  std::snprintf(text, sizeof(text), "%p before, %p now", before, now);
   return tapir::format("{}, at {}", what, text);
 }
 
@@ -196,9 +195,11 @@ Reason unlike_block(const Recorded& r, const Recorded& s, size_t i) {
 }
 
 std::string unlike_gradient(const Recorded& r, const Recorded& s, size_t i) {
-  const auto &x = r.grads[i], &y = s.grads[i];
-  if (!x.leaf->is_same(*y.leaf))
-    return elsewhere("the gradient of another parameter", x.leaf->impl().storage.get(), y.leaf->impl().storage.get());
+  const auto& x = r.grads[i];
+  const auto at = std::find_if(s.grads.begin(), s.grads.end(), [&](auto& g) { return g.leaf->is_same(*x.leaf); });
+  if (at == s.grads.end())
+    return elsewhere("the gradient of another parameter", &x.leaf->impl(), &s.grads[i].leaf->impl());
+  const auto& y = *at;
   if (x.relevant == y.relevant && x.had == y.had && same(x.start, y.start) && same(x.end, y.end)) return "";
   const std::string name = tapir::format("the gradient of a parameter {} {}", y.leaf->dtype(), Dims(y.leaf->shape()));
   return first({unlike(name + ", read or added to", x.relevant, y.relevant),
@@ -225,11 +226,14 @@ Reason difference(const Recorded& a, const Recorded& b) {
                  unlike("pieces of memory", count(p.blocks), count(q.blocks)),
                  unlike("random numbers drawn", int64_t(a.numbers), int64_t(b.numbers)),
                  unlike("tensors from outside", count(a.storages), count(b.storages))});
-  const auto compare = [&](const char* what, const std::vector<View>& before, const std::vector<View>& now) {
-    for (size_t i = 0; why.empty() && i < before.size(); ++i)
+  const auto compare = [&](const char* what, const auto& before, const auto& now, View Recorded::GradSlot::*last) {
+    const auto gradient = [&](auto& g) { return block_of(g.*last) >= 0; };  // behind the function's: compared by leaf
+    const auto count = before.size() - size_t(std::count_if(a.grads.begin(), a.grads.end(), gradient));
+    for (size_t i = 0; why.empty() && i < count; ++i)
       if (!same(before[i], now[i])) why = unlike(tapir::format("{} {}", what, int64_t(i) + 1), p, before[i], q, now[i]);
   };
-  compare("argument", p.inputs, q.inputs), compare("result", p.outputs, q.outputs);
+  compare("argument", p.inputs, q.inputs, &Recorded::GradSlot::start);
+  compare("result", p.outputs, q.outputs, &Recorded::GradSlot::end);
   for (size_t i = 0; why.empty() && i < p.blocks.size(); ++i) why = unlike_block(a, b, i);
   for (size_t i = 0; why.empty() && i < a.storages.size(); ++i) {
     why = elsewhere("another tensor than before", a.storages[i].storage.get(), b.storages[i].storage.get());
