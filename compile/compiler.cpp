@@ -149,7 +149,7 @@ CompileEntry* add_entry(CompilerState& state, const std::vector<int64_t>& key, c
         warn(state,
              tapir::format("more than max_programs = {} signatures or states: calls of others run as they are, until "
                            "one was not used in {} calls ({})",
-                           most, kDisused * most, advice(key, state.entries.back()->key)));
+                           most, kDisused * most, advice(key, most > 0 ? state.entries.back()->key : key)));
       return nullptr;
     }
     state.entries.erase(oldest);
