@@ -130,6 +130,7 @@ std::vector<Tensor> Backward::run(const Grads& gradients, std::vector<Tensor> ke
   } back{arena ? &replay_ : nullptr};
   if (arena && !tapir::detail::graph_is_retained()) replay_.lend(std::move(arena));
   replay_.run(arguments, found, &random);
+  replay_.let_go_of_results();  // leaves take gradients over that nobody shares
   drop_what_is_missing(gradients, found);
   return found;
 }

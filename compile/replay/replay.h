@@ -61,6 +61,11 @@ class Replay {
   /// The results behind the caller's as they lie in the arena, for `blocks` of a program that will work in it.
   std::vector<Lodger> lodgers(std::span<const int> blocks) const;
   void reserve(int64_t bytes) { schedule_->reserve(bytes); }
+  /// The results are whoever's who has them: the next run makes others.
+  void let_go_of_results() {
+    for (Pool& pool : pools_)
+      if (!pool.inside && !is_copied_out(pool)) pool.set({});
+  }
   /// Gives that back until the next run: the call in between runs as it is.
   void release_memory();
   void keep_gradients();

@@ -99,12 +99,13 @@ void FusedTiles::place_values() {
     out.stream = !is_input && out.flat && operands_[0].space.numel * out.size >= kStreamBytes;
     FusedValue& v = values_[s.operand[0]];
     const FusedKind made = steps_[s.operand[0]].kind;
-    const bool computed = made != FusedKind::Load && made != FusedKind::Number;
+    const bool computed = made != FusedKind::Load && made != FusedKind::Number && made != FusedKind::Keep;
     if (computed && v.output < 0 && in_memory(out) && !out.stream && read <= s.operand[0]) v.output = s.operand[1];
   }
   for (int i = 0; i < count_; ++i) {  // values that stay, first
     const FusedStep& s = steps_[i];
-    values_[i].fixed = s.kind == FusedKind::Number || (s.kind == FusedKind::Load && repeats(input_of(i)));
+    values_[i].fixed =
+        s.kind == FusedKind::Number || s.kind == FusedKind::Keep || (s.kind == FusedKind::Load && repeats(input_of(i)));
     if (values_[i].fixed) values_[i].slot = slots++;
   }
   for (int i = 0; i < count_; ++i) {
@@ -113,7 +114,9 @@ void FusedTiles::place_values() {
     const auto release = [&](bool same_size) {
       for (int k = 0; k < s.arity(); ++k) {
         FusedValue& x = values_[s.operand[k]];
-        if (x.last != i || x.fixed || x.slot < 0 || x.released || (x.size == v.size) != same_size) continue;
+        if (x.last != i || x.fixed || x.slot < 0 || x.released || (x.size == v.size) != same_size ||
+            !frees(i, s.operand[k]))
+          continue;
         x.released = true, free[free_count++] = x.slot;
       }
     };
@@ -125,25 +128,35 @@ void FusedTiles::place_values() {
     }
     release(false), release(true);
   }
-  const int64_t width = std::min(kWidth, kBufferBytes / (std::max(slots, 1) * widest) / 64 * 64);
+  // Numbers as arrays, too, have to fit into the first-level cache.
+  const int64_t most = widest > 4 ? kWidth / 4 : kWidth;
+  const int64_t width = std::min(most, kBufferBytes / (std::max(slots, 1) * widest) / 64 * 64);
   cut(width);
-  slot_bytes_ = width * widest;
+  slot_bytes_ = width * widest + kSlotEnd;
   filled_ = std::min(width, tiles_->by_row ? tiles_->row : operands_[0].space.numel);
 }
 
-void FusedTiles::fill(int i, const char* element, Thread& t) const {
+/// What repeats one element, as an array: steps in registers need none.
+void FusedTiles::fill_array(int i, Thread& t) const {
+  if (t.at[i] || !values_[i].fixed || steps_[i].kind == FusedKind::Keep) return;
+  alignas(8) char element[kMaxElementSize];
+  if (steps_[i].kind == FusedKind::Number) store_scalar(element, steps_[i].type, steps_[i].numbers[0]);
+  else std::memcpy(element, t.repeated[i], size_t(values_[i].size));
   Space one(1);
   const int64_t zero = 0;
   one.add(filled_, &zero);
-  gather(one, 0, element, 0, filled_, values_[i].size, slot(i, t));
-  t.at[i] = slot(i, t), t.repeated[i] = element;
+  gather(one, 0, element, 0, filled_, values_[i].size, t.at[i] = slot(i, t));
+}
+void FusedTiles::fill_arrays(const FusedStep& s, Thread& t) const {
+  for (int k = 0; k < s.arity(); ++k) fill_array(s.operand[k], t);
 }
 
 void FusedTiles::load(int i, int64_t flat, int64_t n, Thread& t) const {
   const FusedOperand& o = input_of(i);
   if (values_[i].fixed) {
     const char* element = o.constant ? o.data : place(o, flat);
-    if (t.repeated[i] != element) fill(i, element, t);
+    if (t.repeated[i] != element) t.repeated[i] = element, t.at[i] = nullptr;
+    if (values_[i].copied) fill_array(i, t);
   } else if (in_memory(o) && !values_[i].copied) {
     t.at[i] = place(o, flat);
   } else {
@@ -183,27 +196,20 @@ void FusedTiles::run_tile(int64_t flat, int64_t n, Thread& t) const {
       i = values_[i].block_last;
     } else if (s.kind != FusedKind::Number) {
       t.at[i] = values_[i].output >= 0 ? place(operands_[values_[i].output], flat) : slot(i, t);
-      if (s.kind == FusedKind::Keep) keep(i, flat, n, t.at, t.words);
-      else run_step(i, 0, n, t.at);
+      if (s.kind == FusedKind::Keep) fill_array(s.operand[0], t), keep(i, flat, n, t.at);
+      else fill_arrays(s, t), run_step(i, 0, n, t.at);
       t.fetcher.move(n / computing_);
     }
   }
   for (int i = 0; i < count_; ++i)
-    if (steps_[i].kind == FusedKind::Store) store(steps_[i], flat, n, t);
+    if (steps_[i].kind == FusedKind::Store) fill_arrays(steps_[i], t), store(steps_[i], flat, n, t);
 }
 
 void FusedTiles::run() const {
   const Tiles& tiles = *tiles_;
   parallel_for(tiles.count, tiles.grain(kGrain / std::max<int64_t>(cost_, 1)), [&](int64_t first, int64_t last) {
     Thread t;
-    for (int i = 0; i < count_; ++i) {
-      t.at[i] = nullptr, t.repeated[i] = nullptr;
-      alignas(8) char element[kMaxElementSize];
-      const FusedStep& s = steps_[i];
-      if (s.kind != FusedKind::Number) continue;
-      store_scalar(element, s.type, s.numbers[0]);
-      fill(i, element, t);
-    }
+    for (int i = 0; i < count_; ++i) t.at[i] = nullptr, t.repeated[i] = nullptr;
     const auto size = [&](int64_t flat) {
       const int64_t end = tiles.by_row ? flat - flat % tiles.row + tiles.row : operands_[0].space.numel;
       return std::min(tiles.width, end - flat);

@@ -29,6 +29,19 @@ template <DType kHalf> void round_values(int64_t n, void* to, const void* from) 
     for (; i < n; ++i) out[i] = float(Half(x[i]));
   }
 }
+/// From what on `word >> 8` means that Keep keeps; nothing at p = 1.
+int32_t limit_of(const FusedStep& keep) { return int32_t(std::ceil(keep.numbers[0].to_double() * 0x1p24)); }
+template <class T> void where_words(int64_t n, void* const* data, const void* limit) {
+  T* out = static_cast<T*>(data[0]);
+  const uint32_t* words = static_cast<const uint32_t*>(data[1]);
+  const T *a = static_cast<const T*>(data[2]), *b = static_cast<const T*>(data[3]);
+  const int32_t from = *static_cast<const int32_t*>(limit);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const T x = a[i], y = b[i];
+    out[i] = int32_t(words[i] >> 8) >= from ? x : y;
+  }
+}
 /// Does `s` take back what `x`, a cast of `source`, narrowed?
 bool is_rounding(const FusedStep& s, const FusedStep& x, const FusedStep& source) {
   return s.kind == FusedKind::Cast && s.type == kFloat32 && x.kind == FusedKind::Cast && source.type == kFloat32 &&
@@ -59,7 +72,23 @@ FusedCall::FusedCall(const entry::Fused& c)
     const TensorView& v = k < outputs_ ? c.outs[size_t(k)] : c.ins[size_t(k - outputs_)];
     operands_[k].data = v.as<char>(), operands_[k].size = size_of(v.dtype);
   }
+  find_words();
   choose_kernels();
+}
+
+/// Keeps that are read by nothing but Where.
+void FusedCall::find_words() {
+  for (int i = 0; i < count_; ++i) {
+    if (steps_[i].kind != FusedKind::Keep) continue;
+    bool words = true;
+    for (int j = i + 1; j < count_; ++j) {
+      const FusedStep& s = steps_[j];
+      const bool is_where = s.kind == FusedKind::Ternary && TernaryOp(s.op) == TernaryOp::Where;
+      for (int k = 0; k < s.arity(); ++k)
+        words &= s.operand[k] != i || (k == 0 && is_where && (s.type == kFloat32 || s.type == kFloat64));
+    }
+    if (words) values_[i].words = true, values_[i].size = 4;
+  }
 }
 
 void FusedCall::choose_kernels() {
@@ -76,6 +105,10 @@ void FusedCall::choose_kernels() {
       case FusedKind::Ternary: choice = choice_for(numbers_[i].ternary = s.ternary(), steps_[s.operand[1]].type); break;
       default: break;
     }
+    if (s.kind == FusedKind::Ternary && values_[s.operand[0]].words) {
+      choice.kernel = s.type == kFloat32 ? where_words<float> : where_words<double>;
+      numbers_[i].limit = limit_of(steps_[s.operand[0]]);
+    }
     values_[i].kernel = choice.kernel;
     cost_ += choice.cost;
     computing_ += computes(i);
@@ -91,15 +124,26 @@ void FusedCall::run_step(int i, int64_t from, int64_t n, char* const* at) const 
   else v.convert(n - from, data[0], data[1]);
 }
 
-void FusedCall::keep(int i, int64_t flat, int64_t n, char* const* at, uint32_t* words) const {
+void FusedCall::keep(int i, int64_t flat, int64_t n, char** at) const {
   const FusedStep& s = steps_[i];
+  const auto seed = uint64_t(s.numbers[1].to_int());
   uint64_t offset = uint64_t(s.numbers[2].to_int());
   if (s.operand[0] != i) offset += uint64_t(*reinterpret_cast<const int64_t*>(at[s.operand[0]]));
-  const auto limit = uint32_t(std::ceil(s.numbers[0].to_double() * 0x1p24));
   const int64_t skip = flat % 4;
-  words_of(uint64_t(s.numbers[1].to_int()), offset, flat - skip, n + skip, 0, words);
-  bool* to = reinterpret_cast<bool*>(at[i]);
-  for (int64_t k = 0; k < n; ++k) to[k] = words[k + skip] >> 8 >= limit;
+  if (values_[i].words) {
+    words_of(seed, offset, flat - skip, n + skip, 0, reinterpret_cast<uint32_t*>(at[i]));
+    at[i] += skip * 4;
+    return;
+  }
+  constexpr int64_t kPart = 512;
+  alignas(64) uint32_t words[kPart + 8];
+  const int32_t limit = limit_of(s);
+  for (int64_t done = 0; done < n; done += kPart) {
+    const int64_t some = std::min(kPart, n - done);
+    words_of(seed, offset, flat - skip + done, some + skip, 0, words);
+    bool* const to = reinterpret_cast<bool*>(at[i]) + done;
+    for (int64_t k = 0; k < some; ++k) to[k] = int32_t(words[k + skip] >> 8) >= limit;
+  }
 }
 
 }  // namespace tapir::inline v0::cpu

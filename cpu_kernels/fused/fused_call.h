@@ -27,15 +27,18 @@ struct FusedValue {
   int block_first = -1;   // where a run of steps in registers begins among the plans, ...
   int block_last = -1;    // ... and the last of these steps
   bool copied = false;    // an input that is stored elsewhere and overwritten itself
+  bool words = false;     // of Keep: random words, which every step that reads it compares with a limit
 };
 
 /// What steps in registers read or write around them.
 struct BlockPlan {
   BlockStep::Run run = nullptr;
-  int value = -1;   // that the memory holds
-  int output = -1;  // or the output
-  int row = -1;     // the value whose number of the row is the other operand
-  int sums = -1;    // the value that is reduced: in the memory are its partial results
+  int value = -1;     // that the memory holds
+  int output = -1;    // or the output
+  int row = -1;       // the value whose number of the row, or tile, is the other operand
+  int mask = -1;      // the value that Where chooses by, ...
+  int32_t limit = 0;  // ... and from what on, if that is words
+  int sums = -1;      // the value that is reduced: in the memory are its partial results
   float number = 0;
 };
 inline constexpr int kBlockSteps = 4 * kFusedSteps;
@@ -44,6 +47,7 @@ union FusedNumbers {
   UnaryParams unary;
   BinaryParams binary;
   TernaryParams ternary;
+  int32_t limit;  // of Where by words
   FusedNumbers() {}
 };
 
@@ -57,6 +61,8 @@ template <class T, int kMost> struct Few {
   alignas(T) unsigned char bytes[kMost * sizeof(T)];
 };
 
+/// Bytes behind the elements of a slot: words begin at a multiple of 4.
+inline constexpr int64_t kSlotEnd = 64;
 inline constexpr int64_t kLargeCall = int64_t(1) << 18;  // elements
 
 class FusedCall {
@@ -72,14 +78,25 @@ class FusedCall {
   }
   /// Step i, which computes from other values alone, for elements [from, n) of what lies at `at`.
   void run_step(int i, int64_t from, int64_t n, char* const* at) const;
-  /// The mask of dropout for elements [flat, flat + n), as dropout.cpp draws it. words: n + 8.
-  void keep(int i, int64_t flat, int64_t n, char* const* at, uint32_t* words) const;
+  /// What Keep, step i, says of elements [flat, flat + n), as dropout.cpp draws it. A run of steps in registers has it made before it begins,
+  /// hence it has a slot that no other value shares.
+  void keep(int i, int64_t flat, int64_t n, char** at) const;
 
   /// Finds runs of at least so many steps that are done in registers.
   void plan_registers(int least);
   /// Is a value there before any step of a run?
   virtual bool is_ready(int i) const = 0;
+  /// Is a value one number along a row, or a tile?
   virtual bool is_row_number(int) const { return false; }
+  /// Has step i a function for registers?
+  bool has_block(int i) const {
+    const int first = steps_[i].operand[0];  // of Where: it is an array
+    return block_function(steps_[i], Other::Memory, false) &&
+           (steps_[i].arity() < 3 || (steps_[first].kind != FusedKind::Number && !is_row_number(first)));
+  }
+  /// May a later value have the slot of operand x once step i has run? Not that of a mask, which has other elements than what a run of
+  /// steps in registers goes on with.
+  bool frees(int i, int x) const { return values_[x].size == values_[i].size || !has_block(i); }
   /// May blocks be written there past the caches?
   virtual bool streams(const FusedOperand& out) const = 0;
 
@@ -95,6 +112,7 @@ class FusedCall {
   int planned_ = 0;
 
  private:
+  void find_words();
   void choose_kernels();
   bool goes_in_registers(int i) const;
   void plan_run(int first, int last);

@@ -6,7 +6,7 @@ bool FusedCall::goes_in_registers(int i) const {
   const FusedStep& s = steps_[i];
   if (!computes(i)) return false;
   if (s.kind == FusedKind::Reduce) return s.type == kFloat32 && !is_row_number(s.operand[0]);
-  return !is_row_number(i) && block_function(s, Other::Memory, false);
+  return !is_row_number(i) && has_block(i);
 }
 
 void FusedCall::plan_registers(int least) {
@@ -47,15 +47,22 @@ void FusedCall::plan_step(int i, int& newest) {
     else plan.row = v;
     return plan;
   };
-  int a = s.operand[0], b = s.arity() == 2 ? s.operand[1] : -1;
+  const bool chooses = s.kind == FusedKind::Ternary;
+  const bool by_words = chooses && values_[s.operand[0]].words;
+  const auto function = [&](Other other, bool swapped) {
+    return chooses ? block_where(other, swapped, by_words) : block_function(s, other, swapped);
+  };
+  int a = s.operand[chooses], b = s.arity() >= 2 ? s.operand[1 + chooses] : -1;
   const bool swapped = a != newest && b == newest && b >= 0;
   if (swapped) std::swap(a, b);
   if (a != newest) add(is_number(a) ? number(block_number(), a) : BlockPlan{.run = block_load(), .value = a});
   newest = i;
   if (s.kind == FusedKind::Reduce) add({.run = block_reduce(ReduceOp(s.op)), .sums = i}), newest = a;
-  else if (b < 0 || a == b) add({.run = block_function(s, Other::Same, false)});
-  else if (is_number(b)) add(number(block_function(s, Other::Number, swapped), b));
-  else add({.run = block_function(s, Other::Memory, swapped), .value = b});
+  else if (b < 0 || a == b) add({.run = function(Other::Same, false)});
+  else if (is_number(b)) add(number(function(Other::Number, swapped), b));
+  else add({.run = function(Other::Memory, swapped), .value = b});
+  if (chooses) plans_[planned_ - 1].mask = s.operand[0];
+  if (by_words) plans_[planned_ - 1].limit = numbers_[i].limit;
 }
 
 /// Writes value i, the newest one, to where others than the next step look for it.
@@ -78,7 +85,8 @@ void FusedCall::plan_saves(int i, int last) {
 bool FusedTiles::is_ready(int i) const {
   const FusedKind kind = steps_[i].kind;
   if (kind != FusedKind::Store && values_[i].last < 0) return true;  // nobody asks for it
-  return kind == FusedKind::Number || (kind == FusedKind::Load && (values_[i].fixed || values_[i].slot < 0));
+  if (kind == FusedKind::Number || kind == FusedKind::Keep) return true;
+  return kind == FusedKind::Load && (values_[i].fixed || values_[i].slot < 0);
 }
 
 bool FusedTiles::streams(const FusedOperand& out) const {
@@ -95,6 +103,7 @@ void FusedTiles::run_in_registers(int i, int64_t flat, int64_t n, Thread& t) con
     if (steps_[k].kind == FusedKind::Load) load(k, flat, n, t);
     else if (steps_[k].kind != FusedKind::Number) {
       t.at[k] = values_[k].output >= 0 ? place(operands_[values_[k].output], flat) : slot(k, t);
+      if (steps_[k].kind == FusedKind::Keep) fill_array(steps_[k].operand[0], t), keep(k, flat, n, t.at);
       ++steps;
     }
   }
@@ -103,14 +112,16 @@ void FusedTiles::run_in_registers(int i, int64_t flat, int64_t n, Thread& t) con
     const BlockPlan& plan = plans_[at];
     t.blocks[at].run = plan.run, t.blocks[at].number = plan.number;
     if (plan.value >= 0) t.blocks[at].memory = reinterpret_cast<float*>(t.at[plan.value]);
+    if (plan.row >= 0) t.blocks[at].number = *reinterpret_cast<const float*>(t.repeated[plan.row]);
     if (plan.output >= 0) t.blocks[at].memory = reinterpret_cast<float*>(place(operands_[plan.output], flat));
+    if (plan.mask >= 0) t.blocks[at].mask = t.at[plan.mask], t.blocks[at].limit = plan.limit;
     more = plan.run != block_end();
   }
   const int64_t done = run_blocks(t.blocks + values_[i].block_first, n, t.fetcher, kBlock * steps / computing_);
   for (int k = values_[i].block_first; k < at; ++k)
     if (plans_[k].output >= 0) t.streamed[plans_[k].output] = done;
   for (int k = i; k <= last && done < n; ++k)
-    if (!is_ready(k) && values_[k].last >= 0) run_step(k, done, n, t.at);
+    if (!is_ready(k) && values_[k].last >= 0) fill_arrays(steps_[k], t), run_step(k, done, n, t.at);
 }
 
 }  // namespace tapir::inline v0::cpu

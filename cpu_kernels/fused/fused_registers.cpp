@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#if defined(__AVX__)
+#if defined(__SSE4_1__)
 #include <immintrin.h>
 #endif
 
@@ -27,6 +27,26 @@ void stream(float* p, Vector v) {
 #else
   save(p, v);
 #endif
+}
+/// Bytes to the lanes of a vector. g++ 12 makes one move for each byte of a conversion between vectors.
+Bits load_bytes(const char* p) {
+#if defined(__AVX512F__)
+  return Bits(_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+  return Bits(_mm256_cvtepi8_epi32(_mm_loadu_si64(p)));
+#elif defined(__SSE4_1__)
+  return Bits(_mm_cvtepi8_epi32(_mm_loadu_si32(p)));
+#else
+  Bits v;
+  for (int64_t i = 0; i < kLanes; ++i) v[i] = p[i];
+  return v;
+#endif
+}
+/// The upper 24 bits of random words.
+Bits load_words(const char* p) {
+  uint32_t __attribute__((vector_size(kVectorBytes))) v;
+  std::memcpy(&v, p, sizeof(v));
+  return Bits(v >> 8);
 }
 Vector root(Vector v) {
 #if defined(__AVX512F__)
@@ -77,6 +97,20 @@ template <BinaryOp kOp, Other kOther, bool kSwapped> void binary_block(TAPIR_BLO
   e = step(e, 4), f = step(f, 5), g = step(g, 6), h = step(h, 7);
   TAPIR_NEXT;
 }
+template <Other kOther, bool kSwapped, bool kWords> void where_block(TAPIR_BLOCK) {
+  const float* const p = s->memory + at;
+  const char* const mask = s->mask + at * (kWords ? 4 : 1);
+  const auto step = [p, mask, s](Vector x, int64_t i) {
+    const Vector y = kOther == Other::Memory   ? load(p + i * kLanes)
+                     : kOther == Other::Number ? s->number - Vector{}
+                                               : x;
+    const Bits chosen = kWords ? load_words(mask + i * kVectorBytes) >= s->limit : load_bytes(mask + i * kLanes) != 0;
+    return kSwapped ? (chosen ? y : x) : (chosen ? x : y);
+  };
+  a = step(a, 0), b = step(b, 1), c = step(c, 2), d = step(d, 3);
+  e = step(e, 4), f = step(f, 5), g = step(g, 6), h = step(h, 7);
+  TAPIR_NEXT;
+}
 void load_block(TAPIR_BLOCK) {
   const float* const p = s->memory + at;
   a = load(p), b = load(p + kLanes), c = load(p + 2 * kLanes), d = load(p + 3 * kLanes);
@@ -108,6 +142,12 @@ template <BinaryOp kOp> BlockStep::Run binary_function(Other other, bool swapped
     return swapped ? binary_block<kOp, Other::Memory, true> : binary_block<kOp, Other::Memory, false>;
   return swapped ? binary_block<kOp, Other::Number, true> : binary_block<kOp, Other::Number, false>;
 }
+template <bool kWords> BlockStep::Run where_function(Other other, bool swapped) {
+  if (other == Other::Same) return where_block<Other::Same, false, kWords>;
+  if (other == Other::Memory)
+    return swapped ? where_block<Other::Memory, true, kWords> : where_block<Other::Memory, false, kWords>;
+  return swapped ? where_block<Other::Number, true, kWords> : where_block<Other::Number, false, kWords>;
+}
 
 }  // namespace
 
@@ -124,6 +164,8 @@ BlockStep::Run block_function(const FusedStep& s, Other other, bool swapped) {
       default: return nullptr;
     }
   }
+  if (s.kind == FusedKind::Ternary)
+    return TernaryOp(s.op) == TernaryOp::Where ? block_where(other, swapped, false) : nullptr;
   if (s.kind != FusedKind::Binary) return nullptr;
   const BinaryOp op = BinaryOp(s.op);
   if ((op == BinaryOp::Add || op == BinaryOp::Sub) && s.numbers[0].to_double() != 1) return nullptr;
@@ -137,6 +179,9 @@ BlockStep::Run block_function(const FusedStep& s, Other other, bool swapped) {
     case BinaryOp::ReluGrad: return binary_function<BinaryOp::ReluGrad>(other, swapped);
     default: return nullptr;
   }
+}
+BlockStep::Run block_where(Other other, bool swapped, bool words) {
+  return words ? where_function<true>(other, swapped) : where_function<false>(other, swapped);
 }
 BlockStep::Run block_load() { return load_block; }
 BlockStep::Run block_number() { return number_block; }

@@ -24,17 +24,21 @@ inline constexpr int64_t kLanes = kVectorBytes / 4, kBlock = 8 * kLanes;  // ele
 /// A step of a block, or what is done around it.
 struct BlockStep {
   using Run = void (*)(const BlockStep*, int64_t at, Vector, Vector, Vector, Vector, Vector, Vector, Vector, Vector);
-  Run run = nullptr;
-  float* memory = nullptr;  // the other operand, or the target, of element 0
-  float number = 0;         // the other operand
+  Run run;
+  float* memory;     // the other operand, or the target, of element 0
+  float number;      // the other operand
+  int32_t limit;     // from what on Where by words chooses its first operand
+  const char* mask;  // what Where chooses by
 };
 
 /// Where a step's other operand is.
 enum class Other : uint8_t { Memory, Number, Same };
 
-/// The function of a Unary or Binary step of float32, whose newest value is its first operand (swapped: its second one); null where
+/// The function of a Unary, Binary or Where step of float32, whose newest value is its first operand (swapped: its second one); null where
 /// the step has none.
 BlockStep::Run block_function(const FusedStep& step, Other other, bool swapped);
+/// ... and of Where, which chooses by bytes or by words.
+BlockStep::Run block_where(Other other, bool swapped, bool words);
 BlockStep::Run block_load();    // the newest value is what lies in memory
 BlockStep::Run block_number();  // ... or a number
 BlockStep::Run block_save();    // it is stored

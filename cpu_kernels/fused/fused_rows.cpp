@@ -66,7 +66,7 @@ FusedRows::FusedRows(const entry::Fused& c) : FusedCall(c) {
   lies_.make(outputs_ + inputs_), places_.make(count_);
   for (int k = 0; k < outputs_ + inputs_; ++k)
     lay(k, k < outputs_ ? c.outs[size_t(k)] : c.ins[size_t(k - outputs_)], first, row_dims);
-  for (int i = 0; i < count_; ++i) places_[i].extent = extent_of(i), keeps_ |= steps_[i].kind == FusedKind::Keep;
+  for (int i = 0; i < count_; ++i) places_[i].extent = extent_of(i);
   place_outputs();
   place_values();
   if (row_ % kBlock == 0) plan_registers(1);
@@ -77,7 +77,8 @@ FusedRows::FusedRows(const entry::Fused& c) : FusedCall(c) {
 bool FusedRows::is_ready(int i) const {
   const FusedKind kind = steps_[i].kind;
   if (kind != FusedKind::Store && values_[i].last < 0) return true;  // nobody asks for it
-  return kind == FusedKind::Number || (kind == FusedKind::Load && (places_[i].kept || in_place(i)));
+  if (kind == FusedKind::Number || kind == FusedKind::Keep) return true;
+  return kind == FusedKind::Load && (places_[i].kept || in_place(i));
 }
 
 bool FusedRows::streams(const FusedOperand& out) const {
@@ -85,9 +86,7 @@ bool FusedRows::streams(const FusedOperand& out) const {
 }
 
 /// Will step i, if it computes elements, take a row's number as one?
-bool FusedRows::in_registers(int i) const {
-  return row_ % kBlock == 0 && block_function(steps_[i], Other::Memory, false);
-}
+bool FusedRows::in_registers(int i) const { return row_ % kBlock == 0 && has_block(i); }
 
 void FusedRows::lay(int k, const TensorView& v, const TensorView& first, int64_t row_dims) {
   FusedOperand& o = operands_[k];
@@ -135,7 +134,7 @@ void FusedRows::place_outputs() {
     }
     out.stream = !is_input && out.flat && operands_[0].space.numel * out.size >= kStreamBytes;
     const bool direct = out.flat && !is_input && !out.stream && v.output < 0 && computes(s.operand[0]) &&
-                        places_[s.operand[0]].extent == Extent::Full;
+                        steps_[s.operand[0]].kind != FusedKind::Keep && places_[s.operand[0]].extent == Extent::Full;
     if (direct) v.output = s.operand[1];
   }
 }
@@ -154,7 +153,7 @@ void FusedRows::place_values() {
     widest = std::max(widest, values_[i].size);
     const bool of_input = steps_[i].kind == FusedKind::Load && places_[i].extent == Extent::Full;
     if (steps_[i].kind == FusedKind::Store || values_[i].last < 0) continue;
-    places_[i].kept = places_[i].extent == Extent::One ||
+    places_[i].kept = places_[i].extent == Extent::One || steps_[i].kind == FusedKind::Keep ||
                       (of_input && !in_place(i) && lies_[outputs_ + steps_[i].operand[0]].every_row);
     if (places_[i].kept) places_[i].slot = slots_++;
   }
@@ -178,13 +177,13 @@ void FusedRows::place_values() {
     for (int k = 0; k < s.arity(); ++k) {
       Place& x = places_[s.operand[k]];
       FusedValue& v = values_[s.operand[k]];
-      if (v.last != i || v.released || x.kept) continue;
+      if (v.last != i || v.released || x.kept || !frees(i, s.operand[k])) continue;
       v.released = true;
       if (x.slot >= 0 && x.extent == Extent::Full) free[free_count++] = x.slot;
       if (x.wide >= 0) free[free_count++] = x.wide;
     }
   }
-  slot_bytes_ = (step_ * row_ * widest + 63) / 64 * 64;
+  slot_bytes_ = (step_ * row_ * widest + 63) / 64 * 64 + kSlotEnd;
 }
 
 /// Where value i goes.
@@ -202,14 +201,16 @@ void FusedRows::run_in_registers(int first, int64_t row, int64_t rows, Thread& t
     if (values_[i].last < 0) continue;
     if (steps_[i].kind == FusedKind::Load) load(i, row, rows, t);
     else if (computes(i)) t.at[i] = target(i, row, t), ++steps;
+    if (steps_[i].kind == FusedKind::Keep) keep(i, row * row_, rows * row_, t.at);
   }
   int end = begin;
   for (; plans_[end].run != block_end(); ++end) {
     const BlockPlan& plan = plans_[end];
-    t.blocks[end] = {plan.run, nullptr, plan.number};
+    t.blocks[end] = {plan.run, nullptr, plan.number, plan.limit, nullptr};
     if (plan.value >= 0) t.blocks[end].memory = reinterpret_cast<float*>(t.at[plan.value]);
     if (plan.output >= 0) t.blocks[end].memory = reinterpret_cast<float*>(operands_[plan.output].data) + row * row_;
     if (plan.sums >= 0) t.blocks[end].memory = t.partial + plan.sums * kLanes;
+    if (plan.mask >= 0) t.blocks[end].mask = t.at[plan.mask];
   }
   t.blocks[end].run = block_end();
   for (int64_t r = 0; r < rows; ++r) {
@@ -221,6 +222,7 @@ void FusedRows::run_in_registers(int first, int64_t row, int64_t rows, Thread& t
     run_blocks(t.blocks + begin, row_, t.fetcher, kBlock * steps / computing_ + 1);
     for (int at = begin; at < end; ++at) {
       const BlockPlan& plan = plans_[at];
+      if (plan.mask >= 0) t.blocks[at].mask += row_ * values_[plan.mask].size;
       if (plan.sums < 0) t.blocks[at].memory += row_;
       else
         reduce_rows(ReduceOp(steps_[plan.sums].op), t.blocks[at].memory, 1, kLanes,
@@ -299,7 +301,7 @@ void FusedRows::compute(int i, int64_t row, int64_t rows, Thread& t) const {
   if (s.kind == FusedKind::Reduce) {
     reduce(i, rows, t);
   } else if (s.kind == FusedKind::Keep) {
-    keep(i, row * row_, rows * row_, t.at, t.words);
+    keep(i, row * row_, rows * row_, t.at);
   } else {
     char* at[kFusedSteps];
     at[i] = t.at[i];
@@ -345,15 +347,14 @@ void FusedRows::run(Context& context) const {
   const int64_t tiles = (rows_ + step_ - 1) / step_;
   const int64_t grain = std::max<int64_t>(1, kRowsGrain / std::max<int64_t>(cost_, 1) / (step_ * row_));
   const int64_t pieces = std::min<int64_t>((tiles + grain - 1) / grain, threads_here());
-  const int64_t words = keeps_ ? (step_ * row_ + 8 + 15) / 16 * 64 : 0, partial = planned_ ? count_ * kVectorBytes : 0;
-  const int64_t values = slots_ * slot_bytes_ + of_rows_ * row_bytes(), bytes = values + words + partial;
+  const int64_t values = slots_ * slot_bytes_ + of_rows_ * row_bytes(), partial = planned_ ? count_ * kVectorBytes : 0;
+  const int64_t bytes = values + partial;
   char* const buffers = context.scratch_of<char>(std::max<int64_t>(bytes, 1) * pieces);
   parallel_for(pieces, 1, [&](int64_t first, int64_t last) {
     for (int64_t piece = first; piece < last; ++piece) {
       Thread t;
       std::fill_n(t.at, count_, nullptr);
-      t.buffer = buffers + bytes * piece, t.words = reinterpret_cast<uint32_t*>(t.buffer + values);
-      t.partial = reinterpret_cast<float*>(t.buffer + values + words);
+      t.buffer = buffers + bytes * piece, t.partial = reinterpret_cast<float*>(t.buffer + values);
       for (int i = 0; i < count_; ++i)
         if (places_[i].kept) fill(i, t);
       for (int64_t tile = tiles * piece / pieces; tile < tiles * (piece + 1) / pieces; ++tile)

@@ -29,7 +29,6 @@ class FusedRows : FusedCall {
   };
   struct Thread {
     char* buffer;
-    uint32_t* words;        // of Keep
     float* partial;         // results of a reduction, of each step
     char* at[kFusedSteps];  // where a value is
     BlockStep blocks[kBlockSteps];
@@ -64,7 +63,6 @@ class FusedRows : FusedCall {
   int64_t step_ = 1;            // rows of a tile
   int64_t slot_bytes_ = 0;
   int slots_ = 0;
-  bool keeps_ = false;
   bool streamed_[kFusedOutputs] = {};  // by steps in registers
   int of_rows_ = 0;                    // values that are one number a row
   Few<Lie, kFusedOutputs + kFusedInputs> lies_;

@@ -21,10 +21,9 @@ class FusedTiles : FusedCall {
 
  private:
   struct Thread {
-    alignas(64) char buffer[kBufferBytes];
-    alignas(64) uint32_t words[kWidth + 8];  // of Keep
-    char* at[kFusedSteps];                   // where a value is
-    const char* repeated[kFusedSteps];       // the element that fills its slot
+    alignas(64) char buffer[kBufferBytes + kFusedSteps * kSlotEnd];
+    char* at[kFusedSteps];              // where a value is
+    const char* repeated[kFusedSteps];  // the element that it is all along the tile
     BlockStep blocks[kBlockSteps];
     int64_t streamed[kFusedOutputs];  // elements of the tile that steps in registers wrote there
     Fetcher fetcher;
@@ -40,10 +39,12 @@ class FusedTiles : FusedCall {
   }
   bool repeats(const FusedOperand& o) const { return o.constant || (tiles_->by_row && o.space.inner_stride(0) == 0); }
   char* slot(int i, Thread& t) const { return t.buffer + values_[i].slot * slot_bytes_; }
-  void fill(int i, const char* element, Thread& t) const;
+  void fill_array(int i, Thread& t) const;
+  void fill_arrays(const FusedStep& s, Thread& t) const;
   void load(int i, int64_t flat, int64_t n, Thread& t) const;
   void store(const FusedStep& s, int64_t flat, int64_t n, Thread& t) const;
   bool is_ready(int i) const override;
+  bool is_row_number(int i) const override { return steps_[i].kind == FusedKind::Load && values_[i].fixed; }
   bool streams(const FusedOperand& out) const override;
   void run_in_registers(int i, int64_t flat, int64_t n, Thread& t) const;
   void run_tile(int64_t flat, int64_t n, Thread& t) const;

@@ -16,10 +16,14 @@ template <class T>
 void apply(T* y, int64_t ys, const T* x, int64_t xs, const uint32_t* words, uint32_t limit, int64_t n, double scale) {
   using C = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const C s = C(scale);
+  const auto at = [&](int64_t i, int64_t from) {
+    const C scaled = C(x[from]) * s;  // before it is asked for: a load that may not be made is no vector's
+    return T(words[i] >> 8 >= limit ? scaled : C(0));
+  };
   if (ys == 1 && xs == 1)
-    for (int64_t i = 0; i < n; ++i) y[i] = words[i] >> 8 >= limit ? T(C(x[i]) * s) : T(C(0));
+    for (int64_t i = 0; i < n; ++i) y[i] = at(i, i);
   else
-    for (int64_t i = 0; i < n; ++i) y[i * ys] = words[i] >> 8 >= limit ? T(C(x[i * xs]) * s) : T(C(0));
+    for (int64_t i = 0; i < n; ++i) y[i * ys] = at(i, i * xs);
 }
 void write_mask(bool* mask, int64_t step, const uint32_t* words, uint32_t limit, int64_t n) {
   if (step == 1)
