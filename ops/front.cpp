@@ -104,8 +104,8 @@ static bool share_memory(const Tensor& self, const Tensor& x) {
   return meet(p + alow * m, p + ahigh * m, q + blow * n, q + bhigh * n);
 }
 Tensor apart_from(const Tensor& self, const Tensor& x, bool elementwise) {
-  const bool in_place = elementwise && self.storage_offset() == x.storage_offset() && self.shape() == x.shape() &&
-                        self.strides() == x.strides();
+  const bool in_place =
+      elementwise && self.data_ptr() == x.data_ptr() && self.shape() == x.shape() && self.strides() == x.strides();
   return !in_place && share_memory(self, x) ? clone(x.detach()) : x;
 }
 Operand old_value(const Tensor& self, const Operand& x, Tensor& held) {

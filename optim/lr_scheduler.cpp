@@ -44,7 +44,7 @@ void LRScheduler::restart() {
 }
 
 int64_t LRScheduler::last_epoch() const {
-  check_not_recorded("last_epoch");
+  check_not_recorded("last_epoch", "a replay does not count: pass the number as an argument");
   return epoch_;
 }
 
@@ -55,7 +55,7 @@ std::vector<double> LRScheduler::get_last_lr() const {
 }
 
 StateDict LRScheduler::state_dict() const {
-  check_not_recorded(name_);
+  check_not_recorded(name_, "a replay makes no state dict");
   StateDict out{{"last_epoch", full({}, epoch_)}, {"base_lrs", tensor(base_)}, {"_last_lr", tensor(get_last_lr())}};
   for (auto& [key, value] : const_cast<LRScheduler*>(this)->numbers())
     out.append(key, full({}, *value, {.dtype = kFloat64}));

@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, std::string>> Optimizer::text_options(int64_t
 }
 
 StateDict Optimizer::state_dict() const {
-  check_not_recorded("state_dict", "it has numbers of the host's");
+  check_not_recorded("state_dict", "a replay makes no state dict");
   StateDict out;
   int64_t number = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {

@@ -114,8 +114,7 @@ Reason obstacle(const Recorded& r, const Notes& notes, bool graph, bool& permane
   if (notes.reseeded) return "manual_seed() is called inside";
   if (notes.outer_graph)
     return "backward() goes on through the history that a tensor had before the call: return the loss and "
-           "differentiate it "
-           "outside, or pass the tensor's detach()";
+           "differentiate it outside, or pass the tensor's detach()";
   if (r.left_otherwise)
     return "a module's mode (train, eval) or a tensor's requires_grad is another one after the call than before";
   const Program& p = r.program;

@@ -44,19 +44,15 @@ TEST_CASE("a step that differentiates through an argument's history runs as it i
   };
   check_like_eager(f, use);
   // So does one that reaches the history of a captured tensor.
-  Tensor w = ones({2}).requires_grad_();
-  const auto captures = [&w](const Tensor& x) {
-    static Tensor h;
-    h = w * 3;  // made inside: no history from before
-    sum(h * x).backward();
-  };
-  check_like_eager(captures, [&w](auto& step, std::vector<Tensor>& out) {
-    for (int i = 0; i < 8; ++i) {
-      w.set_grad({});
-      step(full({2}, double(i)));
-      out.push_back(gradient_of(w));
-    }
-  });
+  Tensor w = ones({2}).requires_grad_(), h;
+  check_like_eager([&h](const Tensor& x) { sum(h * x).backward(); },
+                   [&w, &h](auto& step, std::vector<Tensor>& out) {
+                     for (int i = 0; i < 8; ++i) {
+                       w.set_grad({}), h = w * (1 + i);
+                       step(full({2}, 2.));
+                       out.push_back(gradient_of(w));
+                     }
+                   });
   auto step = compile(f);
   Tensor a = ones({2}).requires_grad_();
   for (int i = 0; i < 8; ++i) step(a * 2);

@@ -2,48 +2,17 @@
 #include <limits>
 #include <vector>
 
-#include <tapir/core/fused.h>
 #include <tapir/core/parallel.h>
 #include <tapir/tapir.h>
 
 #include "../catch.h"
 #include "../same_bits.h"
+#include "fused_steps.h"
 
 using namespace tapir;
-using tapir_tests::same_bits;
+using tapir_tests::same_bits, tapir_tests::Steps;
 
 namespace {
-
-/// Writes steps down; each returns its value.
-struct Steps {
-  FusedParams params;
-  std::vector<TensorView> ins, outs;
-
-  uint8_t add(const FusedStep& s) {
-    params.steps[params.count] = s;
-    return uint8_t(params.count++);
-  }
-  uint8_t load(const Tensor& x) {
-    ins.push_back(x);
-    return add({.type = x.dtype(), .operand = {uint8_t(ins.size() - 1)}});
-  }
-  uint8_t number(Scalar v, DType type) { return add({.kind = FusedKind::Number, .type = type, .numbers = {v}}); }
-  uint8_t cast(uint8_t x, DType type) { return add({.kind = FusedKind::Cast, .type = type, .operand = {x}}); }
-  uint8_t unary(UnaryOp op, uint8_t x, DType type = kFloat32) {
-    return add({.kind = FusedKind::Unary, .op = uint8_t(op), .type = type, .operand = {x}});
-  }
-  uint8_t binary(BinaryOp op, uint8_t a, uint8_t b, DType type = kFloat32) {
-    return add({.kind = FusedKind::Binary, .op = uint8_t(op), .type = type, .operand = {a, b}, .numbers = {1}});
-  }
-  void store(uint8_t value, const Tensor& out) {
-    outs.push_back(out);
-    add({.kind = FusedKind::Store, .type = out.dtype(), .operand = {value, uint8_t(outs.size() - 1)}});
-  }
-  void run() {
-    const Tensor t = zeros({1});
-    backend(t).fused(context(t), {.outs = outs, .ins = ins, .params = &params});
-  }
-};
 
 Tensor transposed(const Tensor& x) { return x.t().contiguous().t(); }
 

@@ -1,52 +1,17 @@
+// Where and Keep in fused calls.
 #include <vector>
 
-#include <tapir/core/fused.h>
 #include <tapir/core/parallel.h>
 #include <tapir/tapir.h>
 
 #include "../catch.h"
 #include "../same_bits.h"
+#include "fused_steps.h"
 
 using namespace tapir;
-using tapir_tests::same_bits;
+using tapir_tests::same_bits, tapir_tests::Steps;
 
 namespace {
-
-struct Steps {
-  FusedParams params;
-  std::vector<TensorView> ins, outs;
-
-  uint8_t add(const FusedStep& s) {
-    params.steps[params.count] = s;
-    return uint8_t(params.count++);
-  }
-  uint8_t load(const Tensor& x) {
-    ins.push_back(x);
-    return add({.type = x.dtype(), .operand = {uint8_t(ins.size() - 1)}});
-  }
-  uint8_t number(Scalar v, DType type) { return add({.kind = FusedKind::Number, .type = type, .numbers = {v}}); }
-  uint8_t binary(BinaryOp op, uint8_t a, uint8_t b, DType type) {
-    return add({.kind = FusedKind::Binary, .op = uint8_t(op), .type = type, .operand = {a, b}, .numbers = {1}});
-  }
-  uint8_t where(uint8_t mask, uint8_t a, uint8_t b, DType type) {
-    return add({.kind = FusedKind::Ternary,
-                .op = uint8_t(TernaryOp::Where),
-                .type = type,
-                .operand = {mask, a, b},
-                .numbers = {1}});
-  }
-  uint8_t keep(double p) {
-    return add({.kind = FusedKind::Keep, .type = kBool, .operand = {uint8_t(params.count)}, .numbers = {p, 9, 11}});
-  }
-  void store(uint8_t value, const Tensor& out) {
-    outs.push_back(out);
-    add({.kind = FusedKind::Store, .type = out.dtype(), .operand = {value, uint8_t(outs.size() - 1)}});
-  }
-  void run() {
-    const Tensor t = zeros({1});
-    backend(t).fused(context(t), {.outs = outs, .ins = ins, .params = &params});
-  }
-};
 
 Tensor dropped(const Tensor& x, double p) {
   Tensor y = empty(x.shape(), {.dtype = x.dtype()});
