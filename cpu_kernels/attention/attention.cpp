@@ -1,9 +1,10 @@
 // Note [Blockwise attention]
-// Scores are made and used up for blocks of queries and keys, in panels that the register kernel of gemm.h multiplies, so that memory
-// grows with the length of the sequence and not with its square. Forward (Milakov and Gimelshein 2018, arXiv 1805.02867; Dao et al.
-// 2022, arXiv 2205.14135): each row keeps its running maximum and sum, and what it has summed so far is scaled when the maximum grows.
+// Scores are made and used up for a few queries and a block of keys at a time, in the nearest cache, so that memory grows with the length
+// of the sequence and not with its square. Forward (Milakov and Gimelshein 2018, arXiv 1805.02867; Dao et al. 2022, arXiv 2205.14135):
+// each row keeps its running maximum and sum, and what it has summed so far is scaled when the maximum grows.
 // Backward: the weights are e^(score - lse) again, and with delta = sum(dout out)
 //   dv = P^T dout,   dS = scale P (dout v^T - delta),   dq = dS k,   dk = dS^T q.
+// Dropout: P in dv and the products dout v^T in dS are those of the elements that stay, by 1 / (1 - p); delta needs no change.
 // A thread has whole heads of k and v, so that no two write one sum, and results are the same for any number of threads.
 // A few queries, as in decoding, make no panels: keys and values are read where they lie, once each.
 #include <cmath>
@@ -11,61 +12,33 @@
 
 #include "../../core/dispatch.h"
 #include "../../core/math.h"
-#include "../convert.h"
 #include "../kernels.h"
-#include "../matmul/gemm.h"
 #include "../matmul/gemv.h"
-#include "../moments.h"
 #include "../pieces.h"
+#include "products.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
 
 int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/// One operand (batch, head, row, column).
-template <class T> struct Heads {
-  T* data = nullptr;
-  int64_t batch = 0, head = 0, row = 0, column = 0;
-  Heads(V x) {
-    if (!x.defined()) return;
-    data = x.as<T>(), batch = x.strides[0], head = x.strides[1], row = x.strides[2];
-    column = x.rank > 3 ? x.strides[3] : 0;
-  }
-  T* at(int64_t b, int64_t h, int64_t i) const { return data + b * batch + h * head + i * row; }
-};
+constexpr int64_t kKeys = 288,
+                  kApart =
+                      kKeys + 16;  // of a block; rows of scores are so far apart that their lines spread over the cache
 
 /// Extents, and those of blocks: whole panels, whichever side of a product they stand on.
-template <class C> struct Extents {
-  using P = Panel<C>;
-  static constexpr int64_t kStep = 96;  // a multiple of kRows and of kColumns
-  static_assert(kStep % P::kRows == 0 && kStep % P::kColumns == 0);
-  int64_t batch, heads, groups, queries, keys, depth, width, rows, columns;  // rows, columns: of a block of scores
-  int64_t wide_depth, wide_width;
-  Extents(V q, V k, V v)
+template <class T> struct Extents {
+  using P = Products<T>;
+  static_assert(kKeys % P::kRows == 0 && kKeys % P::kColumns == 0);
+  int64_t batch, heads, groups, queries, keys, depth, width, rows;  // rows: of a block of queries
+  int64_t wide_depth, wide_width, columns;                          // whole panels of columns; those of a block of keys
+  int64_t depth_words, width_words;
+  Extents(V q, V k, V v, int64_t most_rows)
       : batch(q.sizes[0]), heads(q.sizes[1]), groups(k.sizes[1]), queries(q.sizes[2]), keys(k.sizes[2]),
-        depth(q.sizes[3]), width(v.sizes[3]), rows(std::clamp<int64_t>(up(queries, P::kRows), P::kRows, 2 * kStep)),
-        columns(std::clamp<int64_t>(up(keys, kStep), kStep, 3 * kStep)), wide_depth(up(depth, P::kColumns)),
-        wide_width(up(width, P::kColumns)) {}
+        depth(q.sizes[3]), width(v.sizes[3]), rows(std::clamp<int64_t>(up(queries, P::kRows), P::kRows, most_rows)),
+        wide_depth(up(depth, P::kColumns)), wide_width(up(width, P::kColumns)),
+        columns(std::min(kKeys, up(keys, P::kColumns))), depth_words(P::words(depth)), width_words(P::words(width)) {}
 };
-
-/// What counts of a panel of rows: its first `columns` columns, and the steps [begin, end) of what is summed.
-struct Part {
-  int64_t columns, begin, end;
-};
-/// c (m x n, rows ld apart) = or += a b of panels over k, of the rows from i on what part(i) says; what lies in c behind it up to whole
-/// panels is written too.
-template <class C, class F>
-void multiply(int64_t m, int64_t n, int64_t k, const C* a, const C* b, C* c, int64_t ld, bool first, F&& part) {
-  using P = Panel<C>;
-  for (int64_t j = 0; j < n; j += P::kColumns)
-    for (int64_t i = 0; i < m; i += P::kRows) {
-      const auto [columns, begin, end] = part(i);
-      if (j < columns && (first || begin < end))
-        multiply_panels(end - begin, a + i * k + begin * P::kRows, b + j * k + begin * P::kColumns, c + i * ld + j, ld,
-                        first);
-    }
-}
 
 /// What makes scores of products: scale, mask, causality.
 template <class T> struct Visibility {
@@ -86,43 +59,82 @@ template <class T> struct Visibility {
   }
   /// Of `rows` queries from i on, how many do not see key j: they come first.
   int64_t blind(int64_t i, int64_t rows, int64_t j) const { return causal ? std::clamp<int64_t>(j - i, 0, rows) : 0; }
-  /// Products of query i with keys j0, j0 + 1, ... become scores; by causality it sees these `columns`.
-  void finish(C* s, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t columns) const {
-    for (int64_t j = 0; j < columns; ++j) s[j] *= scale;
+  /// Products of query i with keys j0, j0 + 1, ... become scores by this factor and the mask; by causality it sees these `columns`. Returns
+  /// the factor that is left to the caller.
+  C mask(C* s, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t columns) const {
     if (adds.data) {
       const T* m = adds.at(b, h, i) + j0 * adds.column;
-      for (int64_t j = 0; j < columns; ++j) s[j] += C(m[j * adds.column]);
+      for (int64_t j = 0; j < columns; ++j) s[j] = s[j] * scale + C(m[j * adds.column]);
     } else if (hides.data) {
       const bool* m = hides.at(b, h, i) + j0 * hides.column;
-      for (int64_t j = 0; j < columns; ++j) s[j] = m[j * hides.column] ? s[j] : kHidden;
+      for (int64_t j = 0; j < columns; ++j) s[j] = m[j * hides.column] ? s[j] * scale : kHidden;
+    } else {
+      return scale;
     }
+    return 1;
   }
 };
 
-/// One row of scores becomes weights e^(s - top), top and sum run on. Returns what to scale the sums so far by.
-template <class C> C run_on(C* s, int64_t n, C& top, C& sum) {
-  C most = top, total = 0;
-#pragma omp simd reduction(max : most)
-  for (int64_t j = 0; j < n; ++j) most = s[j] > most ? s[j] : most;
-  const C shift = most == Visibility<C>::kHidden ? C(0) : most;  // nothing seen yet
-#pragma omp simd reduction(+ : total)
-  for (int64_t j = 0; j < n; ++j) {
-    const C e = math::exp(s[j] - shift);
-    s[j] = e, total += e;
+/// e^x of x <= 0 or NaN; 0 where the result were below 2^-126.
+Vec<float> exp_of_negative(Vec<float> x) {
+  using Bits = Vec<int32_t>;
+  constexpr float shift = 12582912.0f;  // as in math::exp
+  x = x < -87.33654f ? Vec<float>{} - 88.0f : x;
+  const Vec<float> shifted = x * 1.44269504f + shift, n = shifted - shift;
+  const Vec<float> r = n * 2.12194440e-4f + (n * -0.693359375f + x);
+  Vec<float> p = r * (1.0f / 5040) + 1.0f / 720;
+  for (float c : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + c;
+  const Bits power = reinterpret_cast<Bits>(shifted) - std::bit_cast<int32_t>(shift) + 127;
+  return p * reinterpret_cast<Vec<float>>(power << 23);
+}
+Vec<double> exp_of_negative(Vec<double> x) {
+  for (int l = 0; l < kLanes<double>; ++l) x[l] = std::exp(x[l]);
+  return x;
+}
+/// x with `filler` in the lanes from n on.
+template <class C> Vec<C> first_lanes(Vec<C> x, int64_t n, C filler) {
+  using Number = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
+  if (n >= kLanes<C>) return x;
+  Vec<Number> lane;
+  for (int l = 0; l < kLanes<C>; ++l) lane[l] = l;
+  return lane < Number(n) ? x : Vec<C>{} + filler;
+}
+/// f(step), of a step that is 1 with a constant.
+template <class F> void by_step(int64_t step, F&& f) {
+  if (step == 1) f(std::integral_constant<int64_t, 1>());
+  else f(step);
+}
+
+/// One row of products becomes weights e^(factor s - top), zeros behind them up to a whole vector; top and sum run on. Returns what to
+/// scale the sums so far by.
+template <class C> C run_on(C* s, int64_t n, C factor, C& top, C& sum) {
+  constexpr int lanes = kLanes<C>;
+  Vec<C> most = Vec<C>{} + top, total = {};
+  for (int64_t j = 0; j < n; j += lanes) {
+    const Vec<C> x = first_lanes<C>(load(s + j) * factor, n - j, top);
+    most = x > most ? x : most;
   }
-  const C factor = math::exp(top - shift);
-  sum = sum * factor + total, top = most;
-  return factor;
+  C highest = most[0];
+  for (int l = 1; l < lanes; ++l) highest = most[l] > highest ? most[l] : highest;
+  const C shift = highest == Visibility<C>::kHidden ? C(0) : highest;  // nothing seen yet
+  for (int64_t j = 0; j < n; j += lanes) {
+    const Vec<C> e = first_lanes<C>(exp_of_negative(load(s + j) * factor - shift), n - j, 0);
+    store(s + j, e), total += e;
+  }
+  const C before = exp_of_negative(Vec<C>{} + (top - shift))[0];
+  sum = sum * before + sum_lanes<C>(total), top = highest;
+  return before;
 }
 
 template <class T> class Forward {
+  using P = Products<T>;
   using C = Compute<T>;
-  using P = Panel<C>;
+  using Word = typename P::Word;
 
  public:
   /// past: of causal attention, how many keys come before that of query 0.
   Forward(const entry::Attention& c, int64_t past)
-      : e_(c.q, c.k, c.v), out_(c.out), q_(c.q), k_(c.k), v_(c.v), lse_(c.lse), see_(c.mask, c.params) {
+      : e_(c.q, c.k, c.v, 288), out_(c.out), q_(c.q), k_(c.k), v_(c.v), lse_(c.lse), see_(c.mask, c.params) {
     see_.past = past;
   }
 
@@ -130,12 +142,15 @@ template <class T> class Forward {
     if constexpr (std::is_same_v<C, float>)
       if (e_.queries <= kFew && k_.column == 1 && v_.column == 1) return run_rows(ctx);
     const int64_t blocks = (e_.queries + e_.rows - 1) / e_.rows, total = e_.batch * e_.heads * blocks;
-    const int64_t size = up(
-        e_.rows * (e_.depth + 2 * e_.columns + e_.wide_width + 2) + e_.columns * std::max(e_.depth, e_.wide_width), 16);
+    const int64_t size = up(e_.rows * (e_.depth_words + e_.wide_width + 2) + 2 * P::kRows * kApart +
+                                e_.columns * (2 * e_.depth_words + e_.width_words + e_.wide_width),
+                            16);
     const int64_t work = e_.rows * std::max<int64_t>(1, e_.keys) * (e_.depth + e_.width + 8);
     for_pieces<C>(ctx, total, std::max<int64_t>(1, (1 << 18) / work), size, [&](C* own, int64_t first, int64_t last) {
-      for (int64_t at = first; at < last; ++at)
-        block(own, at / blocks / e_.heads, at / blocks % e_.heads, at % blocks * e_.rows);
+      for (int64_t at = first; at < last; ++at) {
+        const int64_t n = at % blocks;  // long and short blocks of causal attention take turns
+        block(own, at / blocks / e_.heads, at / blocks % e_.heads, (n % 2 ? blocks - 1 - n / 2 : n / 2) * e_.rows);
+      }
     });
   }
 
@@ -143,7 +158,7 @@ template <class T> class Forward {
   static constexpr int64_t kFew = 4;
 
   void run_rows(Context& ctx) {
-    const int64_t total = e_.batch * e_.heads * e_.queries, size = up(e_.keys + e_.depth + e_.width, 16);
+    const int64_t total = e_.batch * e_.heads * e_.queries, size = up(e_.keys, 16) + up(e_.depth + e_.width, 16);
     const int64_t work = std::max<int64_t>(1, e_.keys) * (e_.depth + e_.width + 8);
     for_pieces<C>(ctx, total, std::max<int64_t>(1, (1 << 17) / work), size, [&](C* own, int64_t first, int64_t last) {
       for (int64_t at = first; at < last; ++at)
@@ -153,77 +168,97 @@ template <class T> class Forward {
   void one_row(C* scores, int64_t b, int64_t h, int64_t i) const {
     constexpr int kAtOnce = 4;
     const int64_t g = h / (e_.heads / e_.groups), n = see_.seen(i, 0, e_.keys);
-    C *query = scores + e_.keys, *sums = query + e_.depth, top = see_.kHidden, total = 0;
+    C *query = scores + up(e_.keys, 16), *sums = query + e_.depth, top = see_.kHidden, total = 0;
     const T *q = q_.at(b, h, i), *k = k_.at(b, g, 0);
     for (int64_t d = 0; d < e_.depth; ++d) query[d] = C(q[d * q_.column]);
     int64_t j = 0;
     for (; j + kAtOnce <= n; j += kAtOnce) dot_columns<kAtOnce>(e_.depth, k + j * k_.row, k_.row, query, scores + j);
     for (; j < n; ++j) dot_columns<1>(e_.depth, k + j * k_.row, k_.row, query, scores + j);
-    see_.finish(scores, b, h, i, 0, n);
-    run_on(scores, n, top, total);
+    run_on(scores, n, see_.mask(scores, b, h, i, 0, n), top, total);
     sum_rows(n, e_.width, v_.at(b, g, 0), v_.row, scores, sums);
     write_row(b, h, i, sums, top, total);
   }
   void write_row(int64_t b, int64_t h, int64_t i, const C* sums, C top, C total) const {
     T* const o = out_.at(b, h, i);
     const C scale = total == 0 ? C(0) : 1 / total;  // a query that sees nothing
-    for (int64_t w = 0; w < e_.width; ++w) o[w * out_.column] = T(sums[w] * scale);
+    by_step(out_.column, [&](auto step) {
+      for (int64_t w = 0; w < e_.width; ++w) o[w * step] = T(sums[w] * scale);
+    });
     if (lse_.data) *lse_.at(b, h, i) = total == 0 ? see_.kHidden : top + std::log(total);
   }
 
+  struct Memory {  // of one thread
+    C *sums, *top, *total, *scores;
+    Word *weights, *query, *rows, *keys, *values;
+  };
+
   void block(C* memory, int64_t b, int64_t h, int64_t i0) const {
-    const int64_t rows = std::min(e_.rows, e_.queries - i0), g = h / (e_.heads / e_.groups), ld = e_.wide_width;
-    C *query = memory, *scores = query + e_.rows * e_.depth, *weights = scores + e_.rows * e_.columns,
-      *sums = weights + e_.rows * e_.columns, *top = sums + e_.rows * ld, *total = top + e_.rows,
-      *packed = total + e_.rows;
-    pack_matrix<P::kRows>(query, q_.at(b, h, i0), q_.row, q_.column, rows, e_.depth);
-    std::fill_n(sums, e_.rows * ld, C(0)), std::fill_n(top, rows, see_.kHidden), std::fill_n(total, rows, C(0));
-    for (int64_t j0 = 0; j0 < e_.keys; j0 += e_.columns) {
-      const int64_t n = see_.seen(i0 + rows - 1, j0, std::min(e_.columns, e_.keys - j0));
+    const int64_t rows = std::min(e_.rows, e_.queries - i0), g = h / (e_.heads / e_.groups);
+    Memory m;
+    const auto take = [&](int64_t n) { return std::exchange(memory, memory + n); };
+    const auto take_words = [&](int64_t n) { return reinterpret_cast<Word*>(take(n)); };
+    m.sums = take(e_.rows * e_.wide_width), m.top = take(e_.rows), m.total = take(e_.rows);
+    m.scores = take(P::kRows * kApart), m.weights = take_words(P::kRows * kApart);
+    m.query = take_words(e_.rows * e_.depth_words), m.keys = take_words(e_.columns * e_.depth_words);
+    m.values = take_words(e_.columns * e_.wide_width);
+    m.rows = take_words(e_.columns * std::max(e_.depth_words, e_.width_words));
+    if constexpr (P::kTogether == 1) m.weights = m.scores;
+    const auto query = P::rows_of(q_.at(b, h, i0), q_.row, q_.column, rows, e_.depth, up(rows, P::kRows), m.query);
+    std::fill_n(m.sums, e_.rows * e_.wide_width, C(0));
+    std::fill_n(m.top, rows, see_.kHidden), std::fill_n(m.total, rows, C(0));
+    for (int64_t j0 = 0; j0 < e_.keys; j0 += kKeys) {
+      const int64_t n = see_.seen(i0 + rows - 1, j0, std::min(kKeys, e_.keys - j0));
       if (n == 0) break;
-      pack_matrix<P::kColumns>(packed, k_.at(b, g, j0), k_.row, k_.column, n, e_.depth);
-      const auto reach = [&](int64_t i) { return see_.seen(i0 + i + P::kRows - 1, j0, n); };
-      multiply(rows, n, e_.depth, query, packed, scores, e_.columns, true, [&](int64_t i) {
-        return Part{reach(i), 0, e_.depth};
-      });
-      for (int64_t i = 0; i < rows; ++i) {
-        C* const s = scores + i * e_.columns;
-        const int64_t seen = see_.seen(i0 + i, j0, n);
-        see_.finish(s, b, h, i0 + i, j0, seen);
-        std::fill(s + seen, s + n, C(0));
-        const C factor = run_on(s, seen, top[i], total[i]);
-        for (int64_t w = 0; factor != 1 && w < ld; ++w) sums[i * ld + w] *= factor;
-      }
-      pack_matrix<P::kRows>(weights, scores, e_.columns, 1, rows, n);
-      pack_matrix<P::kColumns>(packed, v_.at(b, g, j0), v_.column, v_.row, e_.width, n);
-      multiply(rows, e_.width, n, weights, packed, sums, ld, false, [&](int64_t i) {
-        return Part{e_.width, 0, reach(i)};
-      });
+      P::pack_turned(m.keys, P::rows_of(k_.at(b, g, j0), k_.row, k_.column, n, e_.depth, n, m.rows), n, e_.depth_words);
+      P::pack(m.values, P::rows_of(v_.at(b, g, j0), v_.row, v_.column, n, e_.width, n, m.rows), n, e_.width);
+      for (int64_t i = 0; i < rows; i += P::kRows)
+        panel(m, {query.data + i * query.stride, query.stride}, b, h, i0, i, std::min<int64_t>(rows - i, P::kRows), j0,
+              n);
     }
-    for (int64_t i = 0; i < rows; ++i) write_row(b, h, i0 + i, sums + i * ld, top[i], total[i]);
+    for (int64_t i = 0; i < rows; ++i) write_row(b, h, i0 + i, m.sums + i * e_.wide_width, m.top[i], m.total[i]);
+  }
+  /// Queries i0 + i to i0 + i + rows - 1 with keys j0 to j0 + n - 1.
+  void panel(const Memory& m, typename P::Rows query, int64_t b, int64_t h, int64_t i0, int64_t i, int64_t rows,
+             int64_t j0, int64_t n) const {
+    const int64_t reach = see_.seen(i0 + i + rows - 1, j0, n);
+    if (reach == 0) return;
+    C* const sums = m.sums + i * e_.wide_width;
+    P::template multiply<false>(reach, 0, e_.depth_words, query.data, query.stride, m.keys,
+                                P::kColumns * e_.depth_words, m.scores, kApart, true);
+    for (int64_t r = 0; r < rows; ++r) {
+      C* const s = m.scores + r * kApart;
+      const int64_t at = i0 + i + r, seen = see_.seen(at, j0, n);
+      const C factor = run_on(s, seen, see_.mask(s, b, h, at, j0, seen), m.top[i + r], m.total[i + r]);
+      for (int64_t j = up(seen, kLanes<C>); j < reach; j += kLanes<C>) store(s + j, Vec<C>{});
+      P::round_row(m.weights + r * kApart, s, reach);
+      for (int64_t w = 0; factor != 1 && w < e_.wide_width; ++w) sums[r * e_.wide_width + w] *= factor;
+    }
+    P::template multiply<false>(e_.width, 0, P::words(reach), m.weights, kApart, m.values, P::kColumns * P::words(n),
+                                sums, e_.wide_width, false);
   }
 
-  Extents<C> e_;
+  Extents<T> e_;
   Heads<T> out_, q_, k_, v_;
   Heads<C> lse_;
   Visibility<T> see_;
 };
 
 template <class T> class Backward {
+  using P = Products<T>;
   using C = Compute<T>;
-  using P = Panel<C>;
+  using Word = typename P::Word;
 
  public:
   explicit Backward(const entry::AttentionBackward& c)
-      : e_(c.q, c.k, c.v), dq_(c.dq), dk_(c.dk), dv_(c.dv), dout_(c.dout), out_(c.out), q_(c.q), k_(c.k), v_(c.v),
-        lse_(c.lse), see_(c.mask, c.params), all_queries_(up(e_.queries, e_.rows)), all_keys_(up(e_.keys, e_.columns)) {
-  }
+      : e_(c.q, c.k, c.v, 96), dq_(c.dq), dk_(c.dk), dv_(c.dv), dout_(c.dout), out_(c.out), q_(c.q), k_(c.k), v_(c.v),
+        lse_(c.lse), see_(c.mask, c.params), all_queries_(up(e_.queries, P::kRows)), all_keys_(up(e_.keys, P::kRows)) {}
 
   void run(Context& ctx) {
-    const int64_t total = e_.batch * e_.groups, square = e_.rows * e_.columns;
+    const int64_t total = e_.batch * e_.groups, widest = std::max(e_.depth_words, e_.width_words);
     const int64_t size = up(all_keys_ * (e_.wide_depth + e_.wide_width) + all_queries_ * (e_.wide_depth + 1) +
-                                e_.columns * (2 * e_.wide_depth + e_.wide_width) +
-                                e_.rows * 2 * (e_.wide_depth + e_.wide_width) + 3 * square,
+                                e_.columns * (e_.depth_words + e_.width_words + e_.wide_depth + widest) +
+                                e_.rows * (e_.depth_words + e_.width_words + e_.wide_depth + e_.wide_width) +
+                                (P::kTogether == 1 ? 2 : 4) * e_.rows * kApart,
                             16);
     for_pieces<C>(ctx, total, 1, size, [&](C* own, int64_t first, int64_t last) {
       for (int64_t at = first; at < last; ++at) group(own, at / e_.groups, at % e_.groups);
@@ -231,34 +266,47 @@ template <class T> class Backward {
   }
 
  private:
-  struct Memory {  // of one thread: sums, then panels
-    C *dk, *dv, *dq, *delta, *key, *key_steps, *value, *query, *query_steps, *grad, *grad_steps, *weights, *dscores,
-        *panels;
+  struct Memory {  // of one thread: sums, then operands
+    C *dk, *dv, *dq, *delta, *weights, *dscores;
+    Word *keys, *key_steps, *values, *key_rows, *query, *query_steps, *grad, *grad_steps;
+    Word *weights_turned, *dscores_turned, *dscore_rows;
   };
 
   void group(C* memory, int64_t b, int64_t g) const {
     Memory m;
     const auto take = [&](int64_t n) { return std::exchange(memory, memory + n); };
+    const auto take_words = [&](int64_t n) { return reinterpret_cast<Word*>(take(n)); };
     m.dk = take(all_keys_ * e_.wide_depth), m.dv = take(all_keys_ * e_.wide_width);
     m.dq = take(all_queries_ * e_.wide_depth), m.delta = take(all_queries_);
-    m.key = take(e_.columns * e_.wide_depth), m.key_steps = take(e_.columns * e_.wide_depth);
-    m.value = take(e_.columns * e_.wide_width);
-    m.query = take(e_.rows * e_.wide_depth), m.query_steps = take(e_.rows * e_.wide_depth);
-    m.grad = take(e_.rows * e_.wide_width), m.grad_steps = take(e_.rows * e_.wide_width);
-    m.weights = take(e_.rows * e_.columns), m.dscores = take(e_.rows * e_.columns);
-    m.panels = take(e_.rows * e_.columns);
+    m.weights = take(e_.rows * kApart), m.dscores = take(e_.rows * kApart);
+    m.keys = take_words(e_.columns * e_.depth_words), m.values = take_words(e_.columns * e_.width_words);
+    m.key_steps = take_words(e_.columns * e_.wide_depth);
+    m.key_rows = take_words(e_.columns * std::max(e_.depth_words, e_.width_words));
+    m.query = take_words(e_.rows * e_.depth_words), m.query_steps = take_words(e_.rows * e_.wide_depth);
+    m.grad = take_words(e_.rows * e_.width_words), m.grad_steps = take_words(e_.rows * e_.wide_width);
+    if constexpr (P::kTogether == 1) {
+      m.weights_turned = m.weights, m.dscores_turned = m.dscore_rows = m.dscores;
+    } else {
+      m.weights_turned = take_words(e_.rows / 2 * kApart), m.dscores_turned = take_words(e_.rows / 2 * kApart);
+      m.dscore_rows = take_words(e_.rows * kApart);
+    }
     std::fill_n(m.dk, all_keys_ * (e_.wide_depth + e_.wide_width), C(0));
     const int64_t repeats = e_.heads / e_.groups;
     for (int64_t h = g * repeats; h < (g + 1) * repeats; ++h) {
       std::fill_n(m.dq, all_queries_ * e_.wide_depth, C(0));
       for (int64_t i = 0; i < e_.queries; ++i) {
         const T *o = out_.at(b, h, i), *d = dout_.at(b, h, i);
+        if (out_.column == 1) fetch(o + P::kAhead * out_.row, e_.width);
+        if (dout_.column == 1) fetch(d + P::kAhead * dout_.row, e_.width);
         C sum = 0;
+        const auto products = [&](auto of_o, auto of_d) {
 #pragma omp simd reduction(+ : sum)
-        for (int64_t w = 0; w < e_.width; ++w) sum += C(o[w * out_.column]) * C(d[w * dout_.column]);
+          for (int64_t w = 0; w < e_.width; ++w) sum += C(o[w * of_o]) * C(d[w * of_d]);
+        };
+        by_step(out_.column, [&](auto x) { by_step(dout_.column, [&](auto y) { products(x, y); }); });
         m.delta[i] = sum;
       }
-      for (int64_t j0 = 0; j0 < e_.keys; j0 += e_.columns) keys(m, b, h, g, j0);
+      for (int64_t j0 = 0; j0 < e_.keys; j0 += kKeys) keys(m, b, h, g, j0);
       write(dq_, b, h, m.dq, e_.queries, e_.depth, e_.wide_depth);
     }
     write(dk_, b, g, m.dk, e_.keys, e_.depth, e_.wide_depth);
@@ -267,64 +315,73 @@ template <class T> class Backward {
 
   /// One block of keys with all queries.
   void keys(const Memory& m, int64_t b, int64_t h, int64_t g, int64_t j0) const {
-    const int64_t n = std::min(e_.columns, e_.keys - j0);
-    const T *k = k_.at(b, g, j0), *v = v_.at(b, g, j0);
-    pack_matrix<P::kColumns>(m.key, k, k_.row, k_.column, n, e_.depth);
-    pack_matrix<P::kColumns>(m.key_steps, k, k_.column, k_.row, e_.depth, n);
-    pack_matrix<P::kColumns>(m.value, v, v_.row, v_.column, n, e_.width);
+    const int64_t n = std::min(kKeys, e_.keys - j0);
+    P::pack_turned(m.values, P::rows_of(v_.at(b, g, j0), v_.row, v_.column, n, e_.width, n, m.key_rows), n,
+                   e_.width_words);
+    const auto key = P::rows_of(k_.at(b, g, j0), k_.row, k_.column, n, e_.depth, n, m.key_rows);
+    P::pack_turned(m.keys, key, n, e_.depth_words);
+    P::pack(m.key_steps, key, n, e_.depth);
     for (int64_t i0 = 0; i0 < e_.queries; i0 += e_.rows) {
-      const int64_t rows = std::min(e_.rows, e_.queries - i0);
+      const int64_t rows = std::min(e_.rows, e_.queries - i0), whole = up(rows, P::kRows);
       if (see_.seen(i0 + rows - 1, j0, n) == 0) continue;
-      const T *q = q_.at(b, h, i0), *d = dout_.at(b, h, i0);
-      pack_matrix<P::kRows>(m.query, q, q_.row, q_.column, rows, e_.depth);
-      pack_matrix<P::kColumns>(m.query_steps, q, q_.column, q_.row, e_.depth, rows);
-      pack_matrix<P::kRows>(m.grad, d, dout_.row, dout_.column, rows, e_.width);
-      pack_matrix<P::kColumns>(m.grad_steps, d, dout_.column, dout_.row, e_.width, rows);
-      const auto reach = [&](int64_t i) { return see_.seen(i0 + i + P::kRows - 1, j0, n); };
-      const auto scores = [&](int64_t depth) {
-        return [&reach, depth](int64_t i) { return Part{reach(i), 0, depth}; };
-      };
-      const auto keys_of = [&](int64_t i) { return Part{e_.depth, 0, reach(i)}; };
-      const auto queries_of = [&](int64_t width) {
-        return [&, width](int64_t j) { return Part{width, see_.blind(i0, rows, j0 + j), rows}; };
-      };
-      multiply(rows, n, e_.depth, m.query, m.key, m.weights, e_.columns, true, scores(e_.depth));
-      multiply(rows, n, e_.width, m.grad, m.value, m.dscores, e_.columns, true, scores(e_.width));
-      for (int64_t i = 0; i < rows; ++i) make_dscores(m, b, h, i0, i, j0, n);
-      pack_matrix<P::kRows>(m.panels, m.weights, 1, e_.columns, n, rows);
-      multiply(n, e_.width, rows, m.panels, m.grad_steps, m.dv + j0 * e_.wide_width, e_.wide_width, false,
-               queries_of(e_.width));
-      pack_matrix<P::kRows>(m.panels, m.dscores, 1, e_.columns, n, rows);
-      multiply(n, e_.depth, rows, m.panels, m.query_steps, m.dk + j0 * e_.wide_depth, e_.wide_depth, false,
-               queries_of(e_.depth));
-      pack_matrix<P::kRows>(m.panels, m.dscores, e_.columns, 1, rows, n);
-      multiply(rows, e_.depth, n, m.panels, m.key_steps, m.dq + i0 * e_.wide_depth, e_.wide_depth, false, keys_of);
+      const auto query = P::rows_of(q_.at(b, h, i0), q_.row, q_.column, rows, e_.depth, whole, m.query);
+      const auto grad = P::rows_of(dout_.at(b, h, i0), dout_.row, dout_.column, rows, e_.width, whole, m.grad);
+      P::pack(m.query_steps, query, rows, e_.depth), P::pack(m.grad_steps, grad, rows, e_.width);
+      for (int64_t i = 0; i < rows; i += P::kRows) {
+        const int64_t last = std::min(rows, i + P::kRows) - 1, reach = see_.seen(i0 + last, j0, n);
+        const auto scores = [&](typename P::Rows x, int64_t words, const Word* packed, C* to) {
+          P::template multiply<false>(reach, 0, words, x.data + i * x.stride, x.stride, packed, P::kColumns * words,
+                                      to + i * kApart, kApart, true);
+        };
+        scores(query, e_.depth_words, m.keys, m.weights), scores(grad, e_.width_words, m.values, m.dscores);
+        for (int64_t r = i; r <= last; ++r) make_dscores(m, b, h, i0, r, j0, n);
+        for (int64_t r = i; r <= last; ++r) P::round_row(m.dscore_rows + r * kApart, m.dscores + r * kApart, reach);
+        P::template multiply<false>(e_.depth, 0, P::words(reach), m.dscore_rows + i * kApart, kApart, m.key_steps,
+                                    P::kColumns * P::words(n), m.dq + (i0 + i) * e_.wide_depth, e_.wide_depth, false);
+      }
+      P::round_turned(m.weights_turned, m.weights, kApart, rows, n);
+      P::round_turned(m.dscores_turned, m.dscores, kApart, rows, n);
+      const int64_t steps = P::words(rows);
+      for (int64_t j = 0; j < n; j += P::kRows) {
+        const int64_t begin = see_.blind(i0, rows, j0 + j) / P::kTogether;
+        const auto sum = [&](const Word* turned, const Word* packed, int64_t columns, C* to, int64_t ld) {
+          P::template multiply<true>(columns, begin, steps - begin, turned + j, kApart, packed, P::kColumns * steps,
+                                     to + (j0 + j) * ld, ld, false);
+        };
+        if (begin == steps) continue;
+        sum(m.weights_turned, m.grad_steps, e_.width, m.dv, e_.wide_width);
+        sum(m.dscores_turned, m.query_steps, e_.depth, m.dk, e_.wide_depth);
+      }
     }
   }
 
-  /// Row i of the block: scores become weights, products dout v^T become dS. A hidden key has weight 0 whatever its value.
+  /// Row i of the block: products become weights, products dout v^T become dS. A hidden key has weight 0 whatever its value.
   void make_dscores(const Memory& m, int64_t b, int64_t h, int64_t i0, int64_t i, int64_t j0, int64_t n) const {
-    C *const p = m.weights + i * e_.columns, *const ds = m.dscores + i * e_.columns;
+    C *const p = m.weights + i * kApart, *const ds = m.dscores + i * kApart;
     const int64_t seen = see_.seen(i0 + i, j0, n);
-    see_.finish(p, b, h, i0 + i, j0, seen);
-    std::fill(p + seen, p + n, C(0)), std::fill(ds + seen, ds + n, C(0));
-    const C lse = *lse_.at(b, h, i0 + i), shift = lse == see_.kHidden ? C(0) : lse, delta = m.delta[i0 + i];
-#pragma omp simd
-    for (int64_t j = 0; j < seen; ++j) {
-      const C w = math::exp(p[j] - shift);
-      p[j] = w, ds[j] = w == 0 ? C(0) : see_.scale * w * (ds[j] - delta);
+    const C factor = see_.mask(p, b, h, i0 + i, j0, seen), scale = see_.scale, delta = m.delta[i0 + i];
+    const C lse = *lse_.at(b, h, i0 + i), shift = lse == see_.kHidden ? C(0) : lse;
+    constexpr int lanes = kLanes<C>;
+    const Vec<C> zero = {};
+    for (int64_t j = 0; j < seen; j += lanes) {
+      const Vec<C> w = first_lanes<C>(exp_of_negative(load(p + j) * factor - shift), seen - j, 0);
+      store(p + j, w), store<C>(ds + j, w == 0 ? zero : scale * w * (load(ds + j) - delta));
     }
+    for (int64_t j = up(seen, lanes); j < n; j += lanes) store(p + j, zero), store(ds + j, zero);
   }
 
   void write(const Heads<T>& to, int64_t b, int64_t h, const C* from, int64_t rows, int64_t n, int64_t ld) const {
     if (!to.data) return;
     for (int64_t i = 0; i < rows; ++i) {
       T* const row = to.at(b, h, i);
-      for (int64_t w = 0; w < n; ++w) row[w * to.column] = T(from[i * ld + w]);
+      if (to.column == 1) fetch(row + P::kAhead * to.row, n);
+      by_step(to.column, [&](auto step) {
+        for (int64_t w = 0; w < n; ++w) row[w * step] = T(from[i * ld + w]);
+      });
     }
   }
 
-  Extents<C> e_;
+  Extents<T> e_;
   Heads<T> dq_, dk_, dv_, dout_, out_, q_, k_, v_;
   Heads<C> lse_;
   Visibility<T> see_;
