@@ -227,15 +227,15 @@ struct SoftmaxBackward {
   In dy, y;
   SoftmaxParams params;
 };
-/// (optional) both. A query that sees no key gives 0 and lse -inf. lse is float32 or wider; mask of numbers: no gradient.
+/// (optional) both. A query that sees no key gives 0 and lse -inf. lse is float32 or wider; mask of numbers: no gradient; base as in Random.
 struct Attention {
   Out out, lse = {};
-  In q, k, v, mask = {};
+  In q, k, v, mask = {}, base = {};
   AttentionParams params;
 };
 struct AttentionBackward {
   Out dq, dk, dv;
-  In dout, out, lse, q, k, v, mask = {};
+  In dout, out, lse, q, k, v, mask = {}, base = {};
   AttentionParams params;
 };
 /// (optional) both. x (N, G H): gates without what the state adds; w (G H, P), bias (G H), h0 (B, P), c0 (B, H), y (N, P), h (B, P),

@@ -272,7 +272,9 @@ struct SoftmaxParams {
 /// mask (optional): (B, H, S, T), stride 0 where it repeats, bool (false hides) or added; or 0-dim int64, how many keys there are, <= T.
 struct AttentionParams {
   double scale = 1;
-  bool causal = false;  // query i sees keys 0 to i; of n keys by such a mask, 0 to n - S + i
+  bool causal = false;   // query i sees keys 0 to i; of n keys by such a mask, 0 to n - S + i
+  double dropout_p = 0;  // of the weights, (B, H, S, T), as Dropout of such a tensor
+  uint64_t seed = 0, offset = 0;
 };
 /// One recurrent layer in one direction, over rows of all steps: step t has rows offset(t) to offset(t) + batch(t), the first rows of its
 /// state (B, ...), and batches never grow with t: `batch_sizes` (steps), int64 on the host; absent: B rows each. G gates of H units

@@ -258,6 +258,7 @@ Value attention(Export& e) {
   const auto p = e.call->params<AttentionParams>();
   const bool has_mask = e.has(&Attention::mask);
   if (e.has(&Attention::lse)) e.refuse("; the sums of its softmax are not exported");
+  if (p.dropout_p > 0) e.refuse("; dropout is not exported");
   if (has_mask && e.view(&Attention::mask).dtype == kInt64) e.refuse("; a length of the keys is not exported");
   Value q = e.read(&Attention::q), k = e.values.read(transposed(e.view(&Attention::k))), v = e.read(&Attention::v);
   const Shape out = e.view(&Attention::out).shape;

@@ -16,7 +16,7 @@ struct AttentionOptions {
 };
 
 /// softmax(q k^T scale + mask) v. q: (..., S, D), k: (..., T, D), v: (..., T, E) -> (..., S, E); what stands before broadcasts. A query that
-/// sees no key gives 0. Memory grows with S and T, not with S T, unless dropout_p is above 0 or attn_mask wants a gradient.
+/// sees no key gives 0. Memory grows with S and T, not with S T, unless attn_mask wants a gradient.
 /// Dao et al. 2022, arXiv 2205.14135.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options = {});

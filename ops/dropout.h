@@ -3,6 +3,8 @@
 
 namespace tapir::inline v0 {
 
+struct DropoutParams;
+
 /// In training each element is zero with probability p, and the others are x / (1 - p); else x itself. Srivastava et al. 2014.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 Tensor& dropout_(Tensor& self, double p = 0.5, bool training = true);
@@ -18,5 +20,10 @@ Tensor dropout3d(const Tensor& x, double p = 0.5, bool training = true);
 Tensor alpha_dropout(const Tensor& x, double p = 0.5, bool training = false);
 /// The same for whole channels of x (N, C, ...).
 Tensor feature_alpha_dropout(const Tensor& x, double p = 0.5, bool training = false);
+
+namespace detail {
+/// Dropout with these random numbers.
+Tensor dropout(const Tensor& x, const DropoutParams& params);
+}  // namespace detail
 
 }  // namespace tapir::inline v0

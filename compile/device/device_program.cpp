@@ -86,6 +86,10 @@ int count_from_memory(Program& p, uint64_t start) {
   for (Call& call : p.calls) {
     if (is<entry::Random>(call)) rebase(call, &entry::Random::base, call.params<RandomParams>());
     if (is<entry::Dropout>(call)) rebase(call, &entry::Dropout::base, call.params<DropoutParams>());
+    if (is<entry::Attention>(call) && draws(call))
+      rebase(call, &entry::Attention::base, call.params<AttentionParams>());
+    if (is<entry::AttentionBackward>(call) && draws(call))
+      rebase(call, &entry::AttentionBackward::base, call.params<AttentionParams>());
   }
   if (!any) return -1;
   p.blocks.push_back({.kind = Block::Kind::Outside, .bytes = 8, .device = position.device, .read = true});

@@ -29,7 +29,7 @@ TAPIR_PARAMS_FIELDS(PoolParams, op, spatial, kernel, stride, padding, dilation, 
 TAPIR_PARAMS_FIELDS(QuantMatmulParams, op, bits, group)
 TAPIR_PARAMS_FIELDS(ResampleParams, op, spatial, scale, align_corners)
 TAPIR_PARAMS_FIELDS(SoftmaxParams, dim, log)
-TAPIR_PARAMS_FIELDS(AttentionParams, scale, causal)
+TAPIR_PARAMS_FIELDS(AttentionParams, scale, causal, dropout_p, seed, offset)
 TAPIR_PARAMS_FIELDS(RnnParams, op, reverse, steps)
 TAPIR_PARAMS_FIELDS(NormParams, op, eps, momentum, axes, groups, training)
 TAPIR_PARAMS_FIELDS(GatherParams, dim)

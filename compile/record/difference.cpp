@@ -94,6 +94,8 @@ template <class T> std::string unlike_field(const std::string& name, const T& x,
 
 /// Random numbers are counted from the beginning of the call.
 template <class P> P relative(P params, uint64_t start) {
+  if constexpr (requires { params.dropout_p; })
+    if (params.dropout_p == 0) return params;
   if constexpr (requires { params.offset; }) params.offset -= start, params.seed = 0;
   return params;
 }
@@ -114,8 +116,7 @@ std::string unlike_params(const Call& a, const Call& b, uint64_t start_a, uint64
 // ---- calls ----
 
 Reason unlike(const Recorded& r, const Call& a, const Recorded& s, const Call& b) {
-  const bool draws = is<entry::Random, entry::Dropout>(a);  // from where in the call, the bytes do not say
-  if (same(a, b) && !(draws && r.offset != s.offset)) return {};
+  if (same(a, b) && !(draws(a) && r.offset != s.offset)) return {};  // from where in the call, the bytes do not say
   if (a.entry != b.entry || a.operands.size() != b.operands.size() ||
       (a.custom && a.operands.back().bytes != b.operands.back().bytes))
     return text_of(a) + " before, " + text_of(b) + " now";

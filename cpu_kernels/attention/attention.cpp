@@ -15,6 +15,7 @@
 #include "../kernels.h"
 #include "../matmul/gemv.h"
 #include "../pieces.h"
+#include "../random/philox.h"
 #include "products.h"
 
 namespace tapir::inline v0::cpu {
@@ -72,6 +73,28 @@ template <class T> struct Visibility {
       return scale;
     }
     return 1;
+  }
+};
+
+/// Which weights stay, and what they are multiplied by then; as cpu::dropout() drops those of a tensor (B, H, S, T).
+struct Dropout {
+  uint32_t limit = 0;  // 0: all stay as they are
+  double scale = 1;
+  uint64_t seed, offset;
+  int64_t heads, queries, keys;
+  Dropout(const AttentionParams& p, V base, V q, V k)
+      : seed(p.seed), offset(p.offset), heads(q.sizes[1]), queries(q.sizes[2]), keys(k.sizes[2]) {
+    if (p.dropout_p == 0) return;
+    limit = uint32_t(std::ceil(p.dropout_p * 0x1p24)), scale = p.dropout_p < 1 ? 1 / (1 - p.dropout_p) : 0;
+    if (base.defined()) offset += uint64_t(*base.as<int64_t>());
+  }
+  /// x[j] times 0 or scale for the n <= kKeys weights of query i from key j0 on.
+  template <class C> void apply(C* x, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t n) const {
+    alignas(64) uint32_t words[kKeys + 8];
+    const int64_t first = ((b * heads + h) * queries + i) * keys + j0, early = first % 4;
+    words_of(seed, offset, first - early, n + early, 0, words);
+    const C factor = C(scale);
+    for (int64_t j = 0; j < n; ++j) x[j] = words[early + j] >> 8 >= limit ? x[j] * factor : C(0);
   }
 };
 
@@ -134,7 +157,8 @@ template <class T> class Forward {
  public:
   /// past: of causal attention, how many keys come before that of query 0.
   Forward(const entry::Attention& c, int64_t past)
-      : e_(c.q, c.k, c.v, 288), out_(c.out), q_(c.q), k_(c.k), v_(c.v), lse_(c.lse), see_(c.mask, c.params) {
+      : e_(c.q, c.k, c.v, 288), out_(c.out), q_(c.q), k_(c.k), v_(c.v), lse_(c.lse), see_(c.mask, c.params),
+        drops_(c.params, c.base, c.q, c.k) {
     see_.past = past;
   }
 
@@ -175,6 +199,8 @@ template <class T> class Forward {
     for (; j + kAtOnce <= n; j += kAtOnce) dot_columns<kAtOnce>(e_.depth, k + j * k_.row, k_.row, query, scores + j);
     for (; j < n; ++j) dot_columns<1>(e_.depth, k + j * k_.row, k_.row, query, scores + j);
     run_on(scores, n, see_.mask(scores, b, h, i, 0, n), top, total);
+    for (int64_t j0 = 0; drops_.limit && j0 < n; j0 += kKeys)
+      drops_.apply(scores + j0, b, h, i, j0, std::min(kKeys, n - j0));
     sum_rows(n, e_.width, v_.at(b, g, 0), v_.row, scores, sums);
     write_row(b, h, i, sums, top, total);
   }
@@ -229,6 +255,7 @@ template <class T> class Forward {
       C* const s = m.scores + r * kApart;
       const int64_t at = i0 + i + r, seen = see_.seen(at, j0, n);
       const C factor = run_on(s, seen, see_.mask(s, b, h, at, j0, seen), m.top[i + r], m.total[i + r]);
+      if (drops_.limit) drops_.apply(s, b, h, at, j0, seen);
       for (int64_t j = up(seen, kLanes<C>); j < reach; j += kLanes<C>) store(s + j, Vec<C>{});
       P::round_row(m.weights + r * kApart, s, reach);
       for (int64_t w = 0; factor != 1 && w < e_.wide_width; ++w) sums[r * e_.wide_width + w] *= factor;
@@ -241,6 +268,7 @@ template <class T> class Forward {
   Heads<T> out_, q_, k_, v_;
   Heads<C> lse_;
   Visibility<T> see_;
+  Dropout drops_;
 };
 
 template <class T> class Backward {
@@ -251,7 +279,8 @@ template <class T> class Backward {
  public:
   explicit Backward(const entry::AttentionBackward& c)
       : e_(c.q, c.k, c.v, 96), dq_(c.dq), dk_(c.dk), dv_(c.dv), dout_(c.dout), out_(c.out), q_(c.q), k_(c.k), v_(c.v),
-        lse_(c.lse), see_(c.mask, c.params), all_queries_(up(e_.queries, P::kRows)), all_keys_(up(e_.keys, P::kRows)) {}
+        lse_(c.lse), see_(c.mask, c.params), drops_(c.params, c.base, c.q, c.k), all_queries_(up(e_.queries, P::kRows)),
+        all_keys_(up(e_.keys, P::kRows)) {}
 
   void run(Context& ctx) {
     const int64_t total = e_.batch * e_.groups, widest = std::max(e_.depth_words, e_.width_words);
@@ -363,10 +392,12 @@ template <class T> class Backward {
     const C lse = *lse_.at(b, h, i0 + i), shift = lse == see_.kHidden ? C(0) : lse;
     constexpr int lanes = kLanes<C>;
     const Vec<C> zero = {};
+    if (drops_.limit) drops_.apply(ds, b, h, i0 + i, j0, seen);
     for (int64_t j = 0; j < seen; j += lanes) {
       const Vec<C> w = first_lanes<C>(exp_of_negative(load(p + j) * factor - shift), seen - j, 0);
       store(p + j, w), store<C>(ds + j, w == 0 ? zero : scale * w * (load(ds + j) - delta));
     }
+    if (drops_.limit) drops_.apply(p, b, h, i0 + i, j0, seen);
     for (int64_t j = up(seen, lanes); j < n; j += lanes) store(p + j, zero), store(ds + j, zero);
   }
 
@@ -385,6 +416,7 @@ template <class T> class Backward {
   Heads<T> dq_, dk_, dv_, dout_, out_, q_, k_, v_;
   Heads<C> lse_;
   Visibility<T> see_;
+  Dropout drops_;
   int64_t all_queries_, all_keys_;
 };
 

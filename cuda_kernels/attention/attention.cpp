@@ -3,17 +3,19 @@
 #include "../kernels.h"
 #include "../vendor/dnn.h"
 
-// Attention: float16 and bfloat16 without a mask are cuDNN's, whose kernels use tensor cores; the rest, and one query, is attention.cu's.
+// Attention: float16 and bfloat16 without a mask and dropout are cuDNN's, whose kernels use tensor cores; the rest, and one query, is attention.cu's.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 constexpr int64_t kPack = 8, kWidest = 256;
 
-/// What cuDNN may be asked for. A mask is not: it gives NaN for a query that sees no key, which the waist calls 0.
-bool is_for_library(V q, V k, V v, V mask) {
+/// What cuDNN may be asked for. A mask is not: it gives NaN for a query that sees no key, which the waist calls 0; nor is dropout, whose
+/// random numbers are its own.
+bool is_for_library(V q, V k, V v, V mask, const AttentionParams& p) {
   const int64_t depth = q.sizes[3], width = v.sizes[3];
-  return (q.dtype == kFloat16 || q.dtype == kBFloat16) && !mask.defined() && depth % kPack == 0 && width % kPack == 0 &&
-         depth <= kWidest && width <= kWidest && q.numel() != 0 && k.numel() != 0 && v.numel() != 0;
+  return (q.dtype == kFloat16 || q.dtype == kBFloat16) && !mask.defined() && p.dropout_p == 0 && depth % kPack == 0 &&
+         width % kPack == 0 && depth <= kWidest && width <= kWidest && q.numel() != 0 && k.numel() != 0 &&
+         v.numel() != 0;
 }
 
 /// Rows of whole packs.
@@ -49,7 +51,7 @@ void finish(Context& ctx, V user, V made) {
 
 void attention(Context& ctx, const entry::Attention& c) {
   const bool one = c.q.sizes[2] == 1;  // the library would make a plan for each number of keys
-  if (!one && is_for_library(c.q, c.k, c.v, c.mask) && (!c.lse.defined() || is_plain(c.lse))) {
+  if (!one && is_for_library(c.q, c.k, c.v, c.mask, c.params) && (!c.lse.defined() || is_plain(c.lse))) {
     const TensorView made = packed(ctx, c.out, true);
     if (dnn::attention(ctx, made, c.lse, packed(ctx, c.q, false), packed(ctx, c.k, false), packed(ctx, c.v, false),
                        c.params))
@@ -59,7 +61,7 @@ void attention(Context& ctx, const entry::Attention& c) {
 }
 
 void attention_backward(Context& ctx, const entry::AttentionBackward& c) {
-  if (is_for_library(c.q, c.k, c.v, c.mask) && is_plain(c.lse)) {
+  if (is_for_library(c.q, c.k, c.v, c.mask, c.params) && is_plain(c.lse)) {
     const TensorView dq = packed_gradient(ctx, c.dq, c.q), dk = packed_gradient(ctx, c.dk, c.k),
                      dv = packed_gradient(ctx, c.dv, c.v);
     if (dnn::attention_backward(ctx, dq, dk, dv, packed(ctx, c.dout, false), packed(ctx, c.out, false), c.lse,

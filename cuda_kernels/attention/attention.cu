@@ -7,9 +7,11 @@
 // kRows x kRows scores each. All products are in float (double for float64).
 #include "attention.h"
 
+#include <cmath>
 #include <limits>
 
 #include "../../core/dispatch.h"
+#include "../../core/generator.h"
 #include "../any.h"
 #include "../kernel.h"
 #include "../launch.h"
@@ -54,7 +56,11 @@ template <class C> struct Problem {
   C scale;
   bool causal, mask_hides;  // mask_hides: it is bool
   Heads q, k, v, mask, out, dout, dq, dk, dv;
-  C *lse, *delta;  // delta, and in backward lse: (batch, head, query) without gaps
+  uint32_t limit;  // dropout: weights of a word below it are 0, the others times `stay`; 0: all stay as they are
+  C stay;
+  uint64_t seed, offset;
+  const int64_t* base;  // (optional) added to the offset
+  C *lse, *delta;       // delta, and in backward lse: (batch, head, query) without gaps
   int64_t lse_batch, lse_head, lse_row;
 
   __device__ Matrix matrix(const Heads& x, int64_t b, int64_t h, int rows, int columns) const {
@@ -82,6 +88,14 @@ template <class C> struct Problem {
     const int64_t at = b * mask.batch + h * mask.head + i * mask.row + j * mask.column;
     if (mask_hides) return static_cast<const bool*>(mask.data)[at] ? s : kHidden<C>;
     return s + load_float<C>(mask.data, at, dtype);
+  }
+  /// What dropout makes of the weight of query i and key j: a factor.
+  __device__ C kept(int64_t b, int64_t h, int i, int j) const {
+    const uint64_t place = uint64_t(((b * heads + h) * queries + i) * keys + j);
+    const Philox::Block words = Philox::block(seed, offset + (base ? uint64_t(*base) : 0) + place / 4);
+    const int lane = int(place % 4);
+    const uint32_t word = lane < 2 ? (lane ? words.word[1] : words.word[0]) : lane == 2 ? words.word[2] : words.word[3];
+    return word >> 8 >= limit ? stay : C(0);
   }
 };
 
@@ -213,7 +227,9 @@ struct Work {
   }
 };
 
-template <class C, int W> __global__ void __launch_bounds__(kThreads) attention_forward(Problem<C> p, int64_t total) {
+/// kDrops: apart, for dropout takes registers.
+template <class C, int W, bool kDrops> __global__ void __launch_bounds__(kThreads)
+    attention_forward(Problem<C> p, int64_t total) {
   constexpr int R = kRows<C>, T = kTile<C>;
   p.shorten();
   C *const tile = dynamic_shared<C>(), *const shared = tile + T * T;
@@ -242,6 +258,12 @@ template <class C, int W> __global__ void __launch_bounds__(kThreads) attention_
         const C factor = math::exp(top[i] - shift);
         total_weight[i] = total_weight[i] * factor + warp_fold(weight, Plus{}, 16), top[i] = most;
         for (int m = 0; m < W / 16; ++m) sums[i][m] *= factor;
+      }
+      if constexpr (kDrops) {
+#pragma unroll
+        for (int i = 0; i < R; ++i)
+#pragma unroll
+          for (int j = 0; j < R; ++j) s[i][j] *= p.kept(b, h, work.row + y + i, j0 + x + j);
       }
       accumulate<C, W>(sums, s, tile, shared, p.dtype, v, j0, work.column);
     }
@@ -349,7 +371,10 @@ template <Gradient of, class C> __device__ void weigh(const Problem<C>& p, Score
       C& weight = flipped ? s[j][i] : s[i][j];
       const C score = p.score(weight, b, h, query, (flipped ? row : column) + j);
       weight = score == kHidden<C> ? C(0) : math::exp(score - shift);  // a hidden key has weight 0 whatever its value
-      if (of != Gradient::Value && weight != 0) weight = p.scale * weight * ((flipped ? d[j][i] : d[i][j]) - delta);
+      if (weight == 0) continue;
+      const C kept = p.limit ? p.kept(b, h, query, (flipped ? row : column) + j) : C(1);
+      if (of == Gradient::Value) weight *= kept;
+      else weight = p.scale * weight * ((flipped ? d[j][i] : d[i][j]) * kept - delta);
     }
   }
 }
@@ -394,11 +419,16 @@ template <Gradient of, class C, int W> __global__ void __launch_bounds__(kThread
 /// A mask that says how many keys there are.
 bool is_length(V mask) { return mask.defined() && mask.dtype == kInt64; }
 
-template <class C> Problem<C> problem_of(V q, V k, V v, V mask, V lse, const AttentionParams& params) {
+template <class C> Problem<C> problem_of(V q, V k, V v, V mask, V lse, V base, const AttentionParams& params) {
   Problem<C> p{};
   p.dtype = q.dtype, p.batch = q.sizes[0], p.heads = q.sizes[1], p.groups = k.sizes[1];
   p.queries = int(q.sizes[2]), p.keys = int(k.sizes[2]), p.depth = int(q.sizes[3]), p.width = int(v.sizes[3]);
   p.scale = C(params.scale), p.causal = params.causal, p.mask_hides = mask.dtype == kBool;
+  if (params.dropout_p > 0) {
+    p.limit = uint32_t(std::ceil(params.dropout_p * 0x1p24));
+    p.stay = C(params.dropout_p < 1 ? 1 / (1 - params.dropout_p) : 0);
+    p.seed = params.seed, p.offset = params.offset, p.base = base.defined() ? base.as<int64_t>() : nullptr;
+  }
   p.q = Heads(q), p.k = Heads(k), p.v = Heads(v), p.mask = Heads(mask);
   if (lse.defined())
     p.lse = lse.as<C>(), p.lse_batch = lse.strides[0], p.lse_head = lse.strides[1], p.lse_row = lse.strides[2];
@@ -411,7 +441,8 @@ template <class C, int W> Grid grid_of_tiles(int64_t total) {
 
 template <class C, int W> void run_forward(Context& ctx, const Problem<C>& p) {
   const int64_t total = Work::count(p.batch, p.heads, p.queries, kTile<C>, p.width, W);
-  launch(ctx, "attention", grid_of_tiles<C, W>(total), attention_forward<C, W>, p, total);
+  launch(ctx, "attention", grid_of_tiles<C, W>(total),
+         p.limit ? attention_forward<C, W, true> : attention_forward<C, W, false>, p, total);
 }
 template <Gradient of, class C, int W> void run_gradient(Context& ctx, const Problem<C>& p) {
   const bool by_key = of != Gradient::Query;
@@ -427,7 +458,7 @@ template <Gradient of, class C> void gradient(Context& ctx, const Problem<C>& p,
 }
 
 template <class C> void forward(Context& ctx, const Problem<C>& p) {
-  if (p.queries == 1 && p.depth <= kWidest && p.width <= kWidest && p.width > 0)
+  if (p.queries == 1 && !p.limit && p.depth <= kWidest && p.width <= kWidest && p.width > 0)
     return launch(ctx, "attention", Grid{grid_of(p.batch * p.heads, 1).blocks, dim3(kThreads)}, attention_of_one<C>, p);
   if constexpr (std::is_same_v<C, float>)
     if (p.width > 64) return run_forward<C, 128>(ctx, p);
@@ -448,7 +479,7 @@ void tiled_attention(Context& ctx, const entry::Attention& c) {
   const TensorView& mask = c.mask;
   if (c.q.sizes[0] * c.q.sizes[1] * c.q.sizes[2] == 0) return;
   for_floats("attention", compute_type(c.q.dtype), [&]<class C>() {
-    Problem<C> p = problem_of<C>(c.q, c.k, c.v, is_length(mask) ? TensorView() : mask, c.lse, c.params);
+    Problem<C> p = problem_of<C>(c.q, c.k, c.v, is_length(mask) ? TensorView() : mask, c.lse, c.base, c.params);
     p.out = Heads(c.out);
     if (is_length(mask)) p.length = mask.as<int64_t>(), p.error = late_error(ctx);
     forward(ctx, p);
@@ -458,7 +489,7 @@ void tiled_attention(Context& ctx, const entry::Attention& c) {
 void tiled_attention_backward(Context& ctx, const entry::AttentionBackward& c) {
   if (c.k.sizes[0] * c.k.sizes[1] == 0) return;
   for_floats("attention_backward", compute_type(c.q.dtype), [&]<class C>() {
-    Problem<C> p = problem_of<C>(c.q, c.k, c.v, c.mask, c.lse, c.params);
+    Problem<C> p = problem_of<C>(c.q, c.k, c.v, c.mask, c.lse, c.base, c.params);
     p.out = Heads(c.out), p.dout = Heads(c.dout), p.dq = Heads(c.dq), p.dk = Heads(c.dk), p.dv = Heads(c.dv);
     backward(ctx, p);
   });

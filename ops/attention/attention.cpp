@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../../core/generator.h"
 #include "../arithmetic.h"
 #include "../autocast.h"
 #include "../cast.h"
@@ -59,8 +60,12 @@ Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, c
   }
   return masked_fill(softmax(masked_fill(scores, blank, 0), -1), blank, 0);
 }
+/// Weights (B, G, R, S, T) as the kernel drops them.
+Tensor thinned(const Tensor& weights, const AttentionParams& p) {
+  return p.dropout_p == 0 ? weights : detail::dropout(weights, {p.dropout_p, p.seed, p.offset});
+}
 Tensor attention_composite(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Tensor& length,
-                           const AttentionParams& p, double dropout_p) {
+                           const AttentionParams& p) {
   Shape shape = q.shape();
   shape[3] = v.shape()[3];
   Tensor known = length, seen_k = k, seen_v = v;
@@ -71,20 +76,21 @@ Tensor attention_composite(const Tensor& q, const Tensor& k, const Tensor& v, co
     const Tensor seen = lt(view(narrow(places, 0, 0, keys), {keys, 1}), known);
     seen_k = where(seen, k, 0), seen_v = where(seen, v, 0);  // the others may be anything, NaN too
   }
-  const Tensor weights = dropout(attention_weights(q, seen_k, mask, known, p), dropout_p);
+  const Tensor weights = thinned(attention_weights(q, seen_k, mask, known, p), p);
   return to(reshape(matmul(weights, shared(seen_v)), shape), q.dtype());
 }
 
-/// With weights P: dv = P^T g, dS = P (g v^T - sum(P g v^T)), dq = scale dS k, dk = scale dS^T q; in differentiable operations.
+/// With weights P, and D that drops some of them: dv = D(P)^T g, dP = D(g v^T), dS = P (dP - sum(P dP)), dq = scale dS k,
+/// dk = scale dS^T q; in differentiable operations.
 Grads attention_gradient(const Tensor& g_of, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                          const AttentionParams& p, Needs needs) {
   const int64_t groups = k.shape()[1];
   const Tensor weights = attention_weights(q, k, mask, {}, p), g = grouped(to(g_of, weights.dtype()), groups);
   const auto summed = [](const Tensor& x, DType dtype) { return to(sum(x, 2), dtype); };  // over the heads that share
   Grads out(3);
-  if (needs[2]) out[2] = summed(matmul(transpose(weights, -2, -1), g), v.dtype());
+  if (needs[2]) out[2] = summed(matmul(transpose(thinned(weights, p), -2, -1), g), v.dtype());
   if (!needs[0] && !needs[1]) return out;
-  const Tensor dweights = matmul(g, transpose(shared(v), -2, -1));
+  const Tensor dweights = thinned(matmul(g, transpose(shared(v), -2, -1)), p);
   const Tensor dscores = mul(mul(weights, sub(dweights, sum(mul(weights, dweights), -1, {.keepdim = true}))), p.scale);
   if (needs[0]) out[0] = to(reshape(matmul(dscores, shared(k)), q.shape()), q.dtype());
   if (needs[1]) out[1] = summed(matmul(transpose(dscores, -2, -1), grouped(to(q, weights.dtype()), groups)), k.dtype());
@@ -204,12 +210,18 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
           scores, mask);
     mask = folded(expand(mask.dtype() == kBool ? mask : to(mask, q.dtype()), scores), lead.queries);
   }
-  const AttentionParams p{.scale = o.scale.value_or(depth ? 1 / std::sqrt(double(depth)) : 1), .causal = o.is_causal};
-  const bool suits = backend(q).attention && o.dropout_p == 0 && !wants_grad({mask}) &&
-                     !(o.length.defined() && (mask.defined() || wants_grad({q, k, v})));
+  AttentionParams p{.scale = o.scale.value_or(depth ? 1 / std::sqrt(double(depth)) : 1),
+                    .causal = o.is_causal,
+                    .dropout_p = o.dropout_p};
+  if (o.dropout_p > 0) {
+    const auto [seed, offset] = default_generator().take(numel_of(lead.queries) * queries * keys);
+    p.seed = seed, p.offset = offset;
+  }
+  const bool suits = backend(q).attention && !wants_grad({mask}) &&
+                     !(o.length.defined() && (mask.defined() || o.dropout_p > 0 || wants_grad({q, k, v})));
   const Tensor y = kernel_or_composite(
       kName, suits, [&] { return attention(q, k, v, mask, o.length, p); },
-      [&] { return attention_composite(q, k, v, mask, o.length, p, o.dropout_p); });
+      [&] { return attention_composite(q, k, v, mask, o.length, p); });
   Shape shape = lead.queries;
   shape.push_back(queries), shape.push_back(value.size(-1));
   return y.shape() == shape ? y : reshape(y, shape);

@@ -38,6 +38,8 @@ static Tensor drop(const Tensor& x, const DropoutParams& params, Tensor* self = 
   return record(self ? "dropout_" : "dropout", y, {x}, [params](const Tensor& g) { return Grads{drop(g, params)}; });
 }
 
+Tensor detail::dropout(const Tensor& x, const DropoutParams& params) { return drop(x, params); }
+
 /// Is there anything to do? ValueError for a wrong p.
 static bool drops(const char* op, const Tensor& x, double p, bool training) {
   check(p >= 0 && p <= 1, "[{}] dropout probability has to be between 0 and 1, but got {}", op, p);

@@ -9,19 +9,35 @@ struct Case {
   bool causal;
   int mask;             // 0: none, 1: bool, 2: added; repeated over heads
   int64_t length = -1;  // of the keys; -1: none
+  double dropout = 0;
 };
 const Case cases[] = {
-    {1, 1, 1, 5, 7, 4, 3, false, 0},           {2, 4, 2, 70, 65, 40, 24, false, 0},
-    {1, 2, 2, 130, 130, 64, 64, true, 0},      {1, 2, 1, 33, 90, 72, 136, false, 1},
-    {2, 2, 2, 20, 33, 16, 16, true, 2},        {1, 1, 1, 9, 70, 0, 5, false, 0},
-    {1, 1, 1, 3, 0, 4, 4, false, 0},           {2, 4, 2, 1, 90, 40, 24, true, 0, 71},
-    {1, 2, 2, 20, 70, 16, 16, true, 0, 70},    {1, 1, 1, 130, 150, 16, 8, true, 0, 140},
-    {1, 2, 1, 3, 40, 8, 8, false, 0, 33},      {1, 1, 1, 3, 40, 8, 8, true, 0, 2},
-    {1, 1, 1, 2, 40, 8, 8, false, 0, 0},       {2, 4, 2, 1, 2100, 64, 64, false, 0},
-    {1, 2, 1, 1, 1300, 64, 64, true, 0, 1290}, {2, 4, 1, 1, 300, 72, 136, false, 2},
-    {1, 3, 3, 1, 50, 6, 5, false, 1},          {1, 2, 2, 1, 20, 8, 8, true, 0},
-    {1, 2, 2, 1, 40, 300, 8, false, 0},        {1, 2, 2, 1, 0, 8, 8, false, 0},
-    {1, 1, 1, 1, 40, 8, 8, true, 0, 0},        {1, 1, 1, 1, 70, 0, 5, false, 0},
+    {1, 1, 1, 5, 7, 4, 3, false, 0},
+    {2, 4, 2, 70, 65, 40, 24, false, 0},
+    {1, 2, 2, 130, 130, 64, 64, true, 0},
+    {1, 2, 1, 33, 90, 72, 136, false, 1},
+    {2, 2, 2, 20, 33, 16, 16, true, 2},
+    {1, 1, 1, 9, 70, 0, 5, false, 0},
+    {1, 1, 1, 3, 0, 4, 4, false, 0},
+    {2, 4, 2, 1, 90, 40, 24, true, 0, 71},
+    {1, 2, 2, 20, 70, 16, 16, true, 0, 70},
+    {1, 1, 1, 130, 150, 16, 8, true, 0, 140},
+    {1, 2, 1, 3, 40, 8, 8, false, 0, 33},
+    {1, 1, 1, 3, 40, 8, 8, true, 0, 2},
+    {1, 1, 1, 2, 40, 8, 8, false, 0, 0},
+    {2, 4, 2, 1, 2100, 64, 64, false, 0},
+    {1, 2, 1, 1, 1300, 64, 64, true, 0, 1290},
+    {2, 4, 1, 1, 300, 72, 136, false, 2},
+    {1, 3, 3, 1, 50, 6, 5, false, 1},
+    {1, 2, 2, 1, 20, 8, 8, true, 0},
+    {1, 2, 2, 1, 40, 300, 8, false, 0},
+    {1, 2, 2, 1, 0, 8, 8, false, 0},
+    {1, 1, 1, 1, 40, 8, 8, true, 0, 0},
+    {1, 1, 1, 1, 70, 0, 5, false, 0},
+    {2, 4, 2, 70, 65, 40, 24, false, 2, -1, 0.3},
+    {1, 2, 2, 130, 131, 64, 64, true, 0, -1, 0.1},
+    {1, 2, 1, 1, 1301, 64, 64, false, 1, -1, 0.5},
+    {1, 1, 1, 5, 7, 4, 3, false, 0, -1, 1},
 };
 std::string differ_in(const Case& c, DType t, double tolerance) {
   const DType wide = compute_type(t);
@@ -38,13 +54,13 @@ std::string differ_in(const Case& c, DType t, double tolerance) {
   mask.random(9, 0, 3);
   if (c.mask == 1)  // a query that sees nothing
     for (int64_t j = 0; j < c.keys; ++j) mask.set(0, 0, 0, c.queries > 2 ? 2 : 0, j);
-  const AttentionParams p{.scale = 0.3, .causal = c.causal};
+  const AttentionParams p{.scale = 0.3, .causal = c.causal, .dropout_p = c.dropout, .seed = 5, .offset = 1};
   Array* const m = c.mask ? &mask : nullptr;
   Array length(kInt64, {});
   length.set(double(c.length));
   std::string found = differ({&out, &lse, &q, &k, &v, c.length < 0 ? m : &length}, tolerance,
                              [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& a) {
-                               table.attention(ctx, {a[0], a[1], a[2], a[3], a[4], a[5], p});
+                               table.attention(ctx, {a[0], a[1], a[2], a[3], a[4], a[5], {}, p});
                              });
   if (!found.empty()) return "forward: " + found;
   if (c.length >= 0) return "";
@@ -53,7 +69,7 @@ std::string differ_in(const Case& c, DType t, double tolerance) {
   dout.random(4, -2, 2);
   found = differ({&dq, &dk, &dv, &dout, &out, &lse, &q, &k, &v, m}, 3 * tolerance,
                  [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& a) {
-                   table.attention_backward(ctx, {a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], p});
+                   table.attention_backward(ctx, {a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], {}, p});
                  });
   return found.empty() ? "" : "backward: " + found;
 }
@@ -64,7 +80,7 @@ TEST_CASE("CUDA attention: forward and backward") {
   if (is_emulated() && !std::getenv("TAPIR_EMULATED_WITHOUT"))  // by kernels of our own
     CHECK(run_alone("TAPIR_EMULATED_WITHOUT=cudnn", "CUDA attention: *") == 0);
   for (const Case& c : cases) {
-    CAPTURE(c.queries, c.keys, c.depth, c.width, c.mask);
+    CAPTURE(c.queries, c.keys, c.depth, c.width, c.mask, c.dropout);
     CHECK(differ_in(c, kFloat32, 1e-5) == "");
     CHECK(differ_in(c, kFloat64, 1e-12) == "");
     CHECK(differ_in(c, kFloat16, 4e-3) == "");

@@ -71,26 +71,75 @@ TEST_CASE("BI-144 attention: query i sees keys 0 to i, however many there are") 
 }
 
 TEST_CASE("attention: blocks give what the whole gives, in every dtype and layout") {
-  const int64_t sizes[][2] = {{210, 310}, {12, 12}, {97, 97}, {193, 64}, {95, 193}};  // around panels and blocks
-  for (const auto& [queries, keys] : sizes) {
-    const Tensor q = leaf({1, 4, queries, 5}), k = leaf({1, 2, keys, 5}, 0.2), v = leaf({1, 2, keys, 3}, 0.9);
+  const int64_t sizes[][4] = {{210, 310, 5, 3},  {12, 12, 5, 3},   {97, 97, 70, 33},
+                              {193, 64, 64, 64}, {95, 193, 17, 8}, {300, 289, 3, 40}};  // around panels and blocks
+  for (const auto& [queries, keys, depth, width] : sizes) {
+    const Tensor q = leaf({1, 4, queries, depth}), k = leaf({1, 2, keys, depth}, 0.2),
+                 v = leaf({1, 2, keys, width}, 0.9);
     const Tensor whole = zeros({queries, keys}, {.dtype = kFloat64}).requires_grad_();  // wants a gradient: no blocks
-    for (bool causal : {false, true}) {
-      AttentionOptions plain{.is_causal = causal, .enable_gqa = true}, all{.enable_gqa = true};
-      const Tensor mask = where(le(arange(keys), view(arange(queries), {queries, 1})), whole, -INFINITY);
-      all.attn_mask = causal ? mask : whole;
+    const Tensor some = gt(numbers({queries, keys}, 0.4), -0.5);
+    for (int kind : {0, 1, 2}) {
+      AttentionOptions plain{.is_causal = kind == 1, .enable_gqa = true}, all{.enable_gqa = true};
+      const Tensor seen = kind == 1   ? le(arange(keys), view(arange(queries), {queries, 1}))
+                          : kind == 2 ? some
+                                      : ones({}, {.dtype = kBool});
+      if (kind == 2) plain.attn_mask = some, plain.scale = all.scale = -0.3;
+      all.attn_mask = where(seen, whole, -INFINITY);
       const Tensor y = scaled_dot_product_attention(q, k, v, plain), z = scaled_dot_product_attention(q, k, v, all);
       CHECK(close(y, z));
       const Tensor g = numbers(y.shape(), 0.1);
       const auto a = grad({y}, {q, k, v}, {g}), b = grad({z}, {q, k, v}, {g});
       for (size_t i = 0; i < 3; ++i) CHECK(close(a[i], b[i], 1e-9));
       for (DType t : {kFloat32, kFloat16, kBFloat16}) {
-        const auto strided = [&](const Tensor& x) { return transpose(contiguous(transpose(to(x, t), 1, 2)), 1, 2); };
-        CHECK(close(scaled_dot_product_attention(strided(q), strided(k), strided(v), plain), y,
-                    t == kFloat32 ? 1e-5 : 2e-2));
+        INFO(queries << " " << keys << " " << depth << " " << kind << " " << name_of(t));
+        const double error = t == kFloat32 ? 1e-5 : 2e-2;
+        const auto strided = [&](const Tensor& x) {
+          return transpose(contiguous(transpose(to(x.detach(), t), 1, 2)), 1, 2).requires_grad_();
+        };
+        const Tensor sq = strided(q), sk = strided(k), sv = strided(v),
+                     sy = scaled_dot_product_attention(sq, sk, sv, plain);
+        CHECK(close(sy, y, error));
+        const auto c = grad({sy}, {sq, sk, sv}, {to(g, t)});
+        for (size_t i = 0; i < 3; ++i) CHECK(close(div(c[i], amax(abs(a[i]))), div(a[i], amax(abs(a[i]))), error));
       }
     }
   }
+}
+
+TEST_CASE("attention: dropout of weights is that of a tensor of all weights, forward and backward") {
+  struct {
+    int64_t heads, groups, queries, keys;
+    bool causal;
+  } const cases[] = {{3, 3, 1, 7, false}, {4, 2, 30, 29, true}, {2, 2, 13, 301, false}, {1, 1, 3, 5, false}};
+  for (const auto& c : cases)
+    for (DType t : {kFloat64, kFloat32, kBFloat16})
+      for (double p : {0.3, 1.0}) {
+        INFO(c.queries << " " << c.keys << " " << name_of(t) << " " << p);
+        const Tensor q = leaf({2, c.heads, c.queries, 4}), k = leaf({2, c.groups, c.keys, 4}, 0.2),
+                     v = leaf({2, c.groups, c.keys, 3}, 0.9);
+        manual_seed(7);
+        const Tensor stays = dropout(ones({2, c.heads, c.queries, c.keys}, {.dtype = kFloat64}), p);
+        const auto wide = [&](const Tensor& x) { return repeat_interleave(x, c.heads / c.groups, 1); };
+        Tensor scores = mul(matmul(q, transpose(wide(k), -2, -1)), 0.5);
+        if (c.causal) scores = where(le(arange(c.keys), view(arange(c.queries), {c.queries, 1})), scores, -INFINITY);
+        const Tensor z = matmul(mul(softmax(scores, -1), stays), wide(v)), g = numbers(z.shape(), 0.1);
+        const auto b = grad({z}, {q, k, v}, {g});
+        const Tensor lq = to(q.detach(), t).requires_grad_(), lk = to(k.detach(), t).requires_grad_(),
+                     lv = to(v.detach(), t).requires_grad_();
+        manual_seed(7);
+        const AttentionOptions options{.dropout_p = p, .is_causal = c.causal, .enable_gqa = c.heads != c.groups};
+        const Tensor y = scaled_dot_product_attention(lq, lk, lv, options);
+        const double error = t == kFloat64 ? 1e-9 : t == kFloat32 ? 1e-5 : 3e-2;
+        CHECK(close(y, z, error));
+        CHECK(default_generator().offset() == uint64_t(2 * c.heads * c.queries * c.keys + 3) / 4);
+        const auto a = grad({y}, {lq, lk, lv}, {to(g, t)}, {.create_graph = t == kFloat64});
+        for (size_t i = 0; i < 3; ++i) CHECK(close(a[i], b[i], error));
+        {
+          NoGrad guard;
+          manual_seed(7);
+          CHECK(close(scaled_dot_product_attention(lq, lk, lv, options), y, error));
+        }
+      }
 }
 
 TEST_CASE("attention: dropout of weights, dimensions in front") {
