@@ -129,7 +129,7 @@ inline bool calls_host(const Program& program) {
 bool same(const View& a, const View& b);
 /// Do they call the same with the same? Wherever in the user's code that is.
 bool same(const Call& a, const Call& b);
-/// Does it draw random numbers?
+/// Does it draw random numbers, where it is not fused?
 bool draws(const Call& call);
 /// A line for each block and each call.
 std::string to_string(const Program& program);

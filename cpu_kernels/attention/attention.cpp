@@ -23,9 +23,8 @@ namespace {
 
 int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-constexpr int64_t kKeys = 288,
-                  kApart =
-                      kKeys + 16;  // of a block; rows of scores are so far apart that their lines spread over the cache
+constexpr int64_t kKeys = 288;           // of a block
+constexpr int64_t kStride = kKeys + 16;  // of rows of scores: their lines spread over the cache
 
 /// Extents, and those of blocks: whole panels, whichever side of a product they stand on.
 template <class T> struct Extents {
@@ -60,19 +59,17 @@ template <class T> struct Visibility {
   }
   /// Of `rows` queries from i on, how many do not see key j: they come first.
   int64_t blind(int64_t i, int64_t rows, int64_t j) const { return causal ? std::clamp<int64_t>(j - i, 0, rows) : 0; }
-  /// Products of query i with keys j0, j0 + 1, ... become scores by this factor and the mask; by causality it sees these `columns`. Returns
-  /// the factor that is left to the caller.
-  C mask(C* s, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t columns) const {
+  /// Products of query i with keys j0, j0 + 1, ... become scores; by causality it sees these `columns`. (A pass of its own: a product that
+  /// is scaled where its maximum is taken off would be rounded otherwise than the maximum was, if the compiler makes one step of both.)
+  void make_scores(C* s, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t columns) const {
+    for (int64_t j = 0; j < columns; ++j) s[j] *= scale;
     if (adds.data) {
       const T* m = adds.at(b, h, i) + j0 * adds.column;
-      for (int64_t j = 0; j < columns; ++j) s[j] = s[j] * scale + C(m[j * adds.column]);
+      for (int64_t j = 0; j < columns; ++j) s[j] += C(m[j * adds.column]);
     } else if (hides.data) {
       const bool* m = hides.at(b, h, i) + j0 * hides.column;
-      for (int64_t j = 0; j < columns; ++j) s[j] = m[j * hides.column] ? s[j] * scale : kHidden;
-    } else {
-      return scale;
+      for (int64_t j = 0; j < columns; ++j) s[j] = m[j * hides.column] ? s[j] : kHidden;
     }
-    return 1;
   }
 };
 
@@ -128,20 +125,20 @@ template <class F> void by_step(int64_t step, F&& f) {
   else f(step);
 }
 
-/// One row of products becomes weights e^(factor s - top), zeros behind them up to a whole vector; top and sum run on. Returns what to
+/// One row of scores becomes weights e^(s - top), zeros behind them up to a whole vector; top and sum run on. Returns what to
 /// scale the sums so far by.
-template <class C> C run_on(C* s, int64_t n, C factor, C& top, C& sum) {
+template <class C> C run_on(C* s, int64_t n, C& top, C& sum) {
   constexpr int lanes = kLanes<C>;
   Vec<C> most = Vec<C>{} + top, total = {};
   for (int64_t j = 0; j < n; j += lanes) {
-    const Vec<C> x = first_lanes<C>(load(s + j) * factor, n - j, top);
+    const Vec<C> x = first_lanes<C>(load(s + j), n - j, top);
     most = x > most ? x : most;
   }
   C highest = most[0];
   for (int l = 1; l < lanes; ++l) highest = most[l] > highest ? most[l] : highest;
   const C shift = highest == Visibility<C>::kHidden ? C(0) : highest;  // nothing seen yet
   for (int64_t j = 0; j < n; j += lanes) {
-    const Vec<C> e = first_lanes<C>(exp_of_negative(load(s + j) * factor - shift), n - j, 0);
+    const Vec<C> e = first_lanes<C>(exp_of_negative(load(s + j) - shift), n - j, 0);
     store(s + j, e), total += e;
   }
   const C before = exp_of_negative(Vec<C>{} + (top - shift))[0];
@@ -166,7 +163,7 @@ template <class T> class Forward {
     if constexpr (std::is_same_v<C, float>)
       if (e_.queries <= kFew && k_.column == 1 && v_.column == 1) return run_rows(ctx);
     const int64_t blocks = (e_.queries + e_.rows - 1) / e_.rows, total = e_.batch * e_.heads * blocks;
-    const int64_t size = up(e_.rows * (e_.depth_words + e_.wide_width + 2) + 2 * P::kRows * kApart +
+    const int64_t size = up(e_.rows * (e_.depth_words + e_.wide_width + 2) + 2 * P::kRows * kStride +
                                 e_.columns * (2 * e_.depth_words + e_.width_words + e_.wide_width),
                             16);
     const int64_t work = e_.rows * std::max<int64_t>(1, e_.keys) * (e_.depth + e_.width + 8);
@@ -198,7 +195,8 @@ template <class T> class Forward {
     int64_t j = 0;
     for (; j + kAtOnce <= n; j += kAtOnce) dot_columns<kAtOnce>(e_.depth, k + j * k_.row, k_.row, query, scores + j);
     for (; j < n; ++j) dot_columns<1>(e_.depth, k + j * k_.row, k_.row, query, scores + j);
-    run_on(scores, n, see_.mask(scores, b, h, i, 0, n), top, total);
+    see_.make_scores(scores, b, h, i, 0, n);
+    run_on(scores, n, top, total);
     for (int64_t j0 = 0; drops_.limit && j0 < n; j0 += kKeys)
       drops_.apply(scores + j0, b, h, i, j0, std::min(kKeys, n - j0));
     sum_rows(n, e_.width, v_.at(b, g, 0), v_.row, scores, sums);
@@ -224,7 +222,7 @@ template <class T> class Forward {
     const auto take = [&](int64_t n) { return std::exchange(memory, memory + n); };
     const auto take_words = [&](int64_t n) { return reinterpret_cast<Word*>(take(n)); };
     m.sums = take(e_.rows * e_.wide_width), m.top = take(e_.rows), m.total = take(e_.rows);
-    m.scores = take(P::kRows * kApart), m.weights = take_words(P::kRows * kApart);
+    m.scores = take(P::kRows * kStride), m.weights = take_words(P::kRows * kStride);
     m.query = take_words(e_.rows * e_.depth_words), m.keys = take_words(e_.columns * e_.depth_words);
     m.values = take_words(e_.columns * e_.wide_width);
     m.rows = take_words(e_.columns * std::max(e_.depth_words, e_.width_words));
@@ -250,17 +248,18 @@ template <class T> class Forward {
     if (reach == 0) return;
     C* const sums = m.sums + i * e_.wide_width;
     P::template multiply<false>(reach, 0, e_.depth_words, query.data, query.stride, m.keys,
-                                P::kColumns * e_.depth_words, m.scores, kApart, true);
+                                P::kColumns * e_.depth_words, m.scores, kStride, true);
     for (int64_t r = 0; r < rows; ++r) {
-      C* const s = m.scores + r * kApart;
+      C* const s = m.scores + r * kStride;
       const int64_t at = i0 + i + r, seen = see_.seen(at, j0, n);
-      const C factor = run_on(s, seen, see_.mask(s, b, h, at, j0, seen), m.top[i + r], m.total[i + r]);
+      see_.make_scores(s, b, h, at, j0, seen);
+      const C factor = run_on(s, seen, m.top[i + r], m.total[i + r]);
       if (drops_.limit) drops_.apply(s, b, h, at, j0, seen);
       for (int64_t j = up(seen, kLanes<C>); j < reach; j += kLanes<C>) store(s + j, Vec<C>{});
-      P::round_row(m.weights + r * kApart, s, reach);
+      P::round_row(m.weights + r * kStride, s, reach);
       for (int64_t w = 0; factor != 1 && w < e_.wide_width; ++w) sums[r * e_.wide_width + w] *= factor;
     }
-    P::template multiply<false>(e_.width, 0, P::words(reach), m.weights, kApart, m.values, P::kColumns * P::words(n),
+    P::template multiply<false>(e_.width, 0, P::words(reach), m.weights, kStride, m.values, P::kColumns * P::words(n),
                                 sums, e_.wide_width, false);
   }
 
@@ -287,7 +286,7 @@ template <class T> class Backward {
     const int64_t size = up(all_keys_ * (e_.wide_depth + e_.wide_width) + all_queries_ * (e_.wide_depth + 1) +
                                 e_.columns * (e_.depth_words + e_.width_words + e_.wide_depth + widest) +
                                 e_.rows * (e_.depth_words + e_.width_words + e_.wide_depth + e_.wide_width) +
-                                (P::kTogether == 1 ? 2 : 4) * e_.rows * kApart,
+                                (P::kTogether == 1 ? 2 : 4) * e_.rows * kStride,
                             16);
     for_pieces<C>(ctx, total, 1, size, [&](C* own, int64_t first, int64_t last) {
       for (int64_t at = first; at < last; ++at) group(own, at / e_.groups, at % e_.groups);
@@ -307,7 +306,7 @@ template <class T> class Backward {
     const auto take_words = [&](int64_t n) { return reinterpret_cast<Word*>(take(n)); };
     m.dk = take(all_keys_ * e_.wide_depth), m.dv = take(all_keys_ * e_.wide_width);
     m.dq = take(all_queries_ * e_.wide_depth), m.delta = take(all_queries_);
-    m.weights = take(e_.rows * kApart), m.dscores = take(e_.rows * kApart);
+    m.weights = take(e_.rows * kStride), m.dscores = take(e_.rows * kStride);
     m.keys = take_words(e_.columns * e_.depth_words), m.values = take_words(e_.columns * e_.width_words);
     m.key_steps = take_words(e_.columns * e_.wide_depth);
     m.key_rows = take_words(e_.columns * std::max(e_.depth_words, e_.width_words));
@@ -316,8 +315,8 @@ template <class T> class Backward {
     if constexpr (P::kTogether == 1) {
       m.weights_turned = m.weights, m.dscores_turned = m.dscore_rows = m.dscores;
     } else {
-      m.weights_turned = take_words(e_.rows / 2 * kApart), m.dscores_turned = take_words(e_.rows / 2 * kApart);
-      m.dscore_rows = take_words(e_.rows * kApart);
+      m.weights_turned = take_words(e_.rows / 2 * kStride), m.dscores_turned = take_words(e_.rows / 2 * kStride);
+      m.dscore_rows = take_words(e_.rows * kStride);
     }
     std::fill_n(m.dk, all_keys_ * (e_.wide_depth + e_.wide_width), C(0));
     const int64_t repeats = e_.heads / e_.groups;
@@ -360,21 +359,21 @@ template <class T> class Backward {
         const int64_t last = std::min(rows, i + P::kRows) - 1, reach = see_.seen(i0 + last, j0, n);
         const auto scores = [&](typename P::Rows x, int64_t words, const Word* packed, C* to) {
           P::template multiply<false>(reach, 0, words, x.data + i * x.stride, x.stride, packed, P::kColumns * words,
-                                      to + i * kApart, kApart, true);
+                                      to + i * kStride, kStride, true);
         };
         scores(query, e_.depth_words, m.keys, m.weights), scores(grad, e_.width_words, m.values, m.dscores);
         for (int64_t r = i; r <= last; ++r) make_dscores(m, b, h, i0, r, j0, n);
-        for (int64_t r = i; r <= last; ++r) P::round_row(m.dscore_rows + r * kApart, m.dscores + r * kApart, reach);
-        P::template multiply<false>(e_.depth, 0, P::words(reach), m.dscore_rows + i * kApart, kApart, m.key_steps,
+        for (int64_t r = i; r <= last; ++r) P::round_row(m.dscore_rows + r * kStride, m.dscores + r * kStride, reach);
+        P::template multiply<false>(e_.depth, 0, P::words(reach), m.dscore_rows + i * kStride, kStride, m.key_steps,
                                     P::kColumns * P::words(n), m.dq + (i0 + i) * e_.wide_depth, e_.wide_depth, false);
       }
-      P::round_turned(m.weights_turned, m.weights, kApart, rows, n);
-      P::round_turned(m.dscores_turned, m.dscores, kApart, rows, n);
+      P::round_turned(m.weights_turned, m.weights, kStride, rows, n);
+      P::round_turned(m.dscores_turned, m.dscores, kStride, rows, n);
       const int64_t steps = P::words(rows);
       for (int64_t j = 0; j < n; j += P::kRows) {
         const int64_t begin = see_.blind(i0, rows, j0 + j) / P::kTogether;
         const auto sum = [&](const Word* turned, const Word* packed, int64_t columns, C* to, int64_t ld) {
-          P::template multiply<true>(columns, begin, steps - begin, turned + j, kApart, packed, P::kColumns * steps,
+          P::template multiply<true>(columns, begin, steps - begin, turned + j, kStride, packed, P::kColumns * steps,
                                      to + (j0 + j) * ld, ld, false);
         };
         if (begin == steps) continue;
@@ -386,15 +385,16 @@ template <class T> class Backward {
 
   /// Row i of the block: products become weights, products dout v^T become dS. A hidden key has weight 0 whatever its value.
   void make_dscores(const Memory& m, int64_t b, int64_t h, int64_t i0, int64_t i, int64_t j0, int64_t n) const {
-    C *const p = m.weights + i * kApart, *const ds = m.dscores + i * kApart;
+    C *const p = m.weights + i * kStride, *const ds = m.dscores + i * kStride;
     const int64_t seen = see_.seen(i0 + i, j0, n);
-    const C factor = see_.mask(p, b, h, i0 + i, j0, seen), scale = see_.scale, delta = m.delta[i0 + i];
+    see_.make_scores(p, b, h, i0 + i, j0, seen);
+    const C scale = see_.scale, delta = m.delta[i0 + i];
     const C lse = *lse_.at(b, h, i0 + i), shift = lse == see_.kHidden ? C(0) : lse;
     constexpr int lanes = kLanes<C>;
     const Vec<C> zero = {};
     if (drops_.limit) drops_.apply(ds, b, h, i0 + i, j0, seen);
     for (int64_t j = 0; j < seen; j += lanes) {
-      const Vec<C> w = first_lanes<C>(exp_of_negative(load(p + j) * factor - shift), seen - j, 0);
+      const Vec<C> w = first_lanes<C>(exp_of_negative(load(p + j) - shift), seen - j, 0);
       store(p + j, w), store<C>(ds + j, w == 0 ? zero : scale * w * (load(ds + j) - delta));
     }
     if (drops_.limit) drops_.apply(p, b, h, i0 + i, j0, seen);

@@ -37,8 +37,12 @@ template <class T> struct Words {
 template <> struct Words<BFloat16> {
   using Element = BFloat16;
   using Number = uint32_t;
-  typedef Number __attribute__((may_alias)) Word;
+  typedef Number __attribute__((may_alias, aligned(2))) Word;
   static constexpr int kTogether = 2;
+  /// A vector of numbers, rounded.
+  static void round_to(BFloat16* to, const float* x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), __m256i(_mm512_cvtneps_pbh(load(x))));
+  }
   /// Rounded, in the lower halves of words.
   static Vec<Number> round(const float* x) {
     return Vec<Number>(_mm512_cvtepu16_epi32(__m256i(_mm512_cvtneps_pbh(load(x)))));
@@ -186,8 +190,7 @@ template <class T> struct Products {
   /// A row of n sums as words, what is left of the last vector is anything. Where words are sums, they stay where they are.
   static void round_row(Word* to, const Acc* from, int64_t n) {
     if constexpr (kTogether == 2)
-      for (int64_t j = 0; j < n; j += kLane)
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + j / 2), __m256i(_mm512_cvtneps_pbh(load(from + j))));
+      for (int64_t j = 0; j < n; j += kLane) W::round_to(reinterpret_cast<Element*>(to) + j, from + j);
   }
   /// Rows of sums, ld apart, as turned words: word (k, j) is of rows 2 k and 2 k + 1, zeros behind the last of `rows`.
   static void round_turned(Word* to, const Acc* from, int64_t ld, int64_t rows, int64_t n) {

@@ -89,13 +89,13 @@ template <class C> struct Problem {
     if (mask_hides) return static_cast<const bool*>(mask.data)[at] ? s : kHidden<C>;
     return s + load_float<C>(mask.data, at, dtype);
   }
-  /// What dropout makes of the weight of query i and key j: a factor.
-  __device__ C kept(int64_t b, int64_t h, int i, int j) const {
+  /// What dropout makes of x, which belongs to the weight of query i and key j.
+  __device__ C thinned(C x, int64_t b, int64_t h, int i, int j) const {
     const uint64_t place = uint64_t(((b * heads + h) * queries + i) * keys + j);
     const Philox::Block words = Philox::block(seed, offset + (base ? uint64_t(*base) : 0) + place / 4);
     const int lane = int(place % 4);
     const uint32_t word = lane < 2 ? (lane ? words.word[1] : words.word[0]) : lane == 2 ? words.word[2] : words.word[3];
-    return word >> 8 >= limit ? stay : C(0);
+    return word >> 8 >= limit ? x * stay : C(0);
   }
 };
 
@@ -263,7 +263,7 @@ template <class C, int W, bool kDrops> __global__ void __launch_bounds__(kThread
 #pragma unroll
         for (int i = 0; i < R; ++i)
 #pragma unroll
-          for (int j = 0; j < R; ++j) s[i][j] *= p.kept(b, h, work.row + y + i, j0 + x + j);
+          for (int j = 0; j < R; ++j) s[i][j] = p.thinned(s[i][j], b, h, work.row + y + i, j0 + x + j);
       }
       accumulate<C, W>(sums, s, tile, shared, p.dtype, v, j0, work.column);
     }
@@ -372,9 +372,9 @@ template <Gradient of, class C> __device__ void weigh(const Problem<C>& p, Score
       const C score = p.score(weight, b, h, query, (flipped ? row : column) + j);
       weight = score == kHidden<C> ? C(0) : math::exp(score - shift);  // a hidden key has weight 0 whatever its value
       if (weight == 0) continue;
-      const C kept = p.limit ? p.kept(b, h, query, (flipped ? row : column) + j) : C(1);
-      if (of == Gradient::Value) weight *= kept;
-      else weight = p.scale * weight * ((flipped ? d[j][i] : d[i][j]) * kept - delta);
+      C part = of == Gradient::Value ? weight : flipped ? d[j][i] : d[i][j];
+      if (p.limit) part = p.thinned(part, b, h, query, (flipped ? row : column) + j);
+      weight = of == Gradient::Value ? part : p.scale * weight * (part - delta);
     }
   }
 }

@@ -106,6 +106,25 @@ TEST_CASE("attention: blocks give what the whole gives, in every dtype and layou
   }
 }
 
+TEST_CASE("attention: large scores, whose scale rounds") {
+  for (DType t : {kFloat32, kFloat64})
+    for (const double large : {1e2, 1e3, 1e4, 1e5})
+      for (const int64_t queries : {2, 40}) {
+        INFO(name_of(t) << " " << large << " " << queries);
+        const auto operand = [&](const Shape& shape, double from, double factor) {
+          return to(mul(numbers(shape, from), factor), t).requires_grad_();
+        };
+        const Tensor q = operand({1, 1, queries, 5}, 0.37, large), k = operand({1, 1, 50, 5}, 0.2, large),
+                     v = operand({1, 1, 50, 4}, 0.9, 1);
+        const Tensor y = scaled_dot_product_attention(q, k, v);
+        const Tensor z = matmul(softmax(mul(matmul(q, transpose(k, -2, -1)), 1 / std::sqrt(5.0)), -1), v);
+        CHECK(close(y, z, 1e-3));
+        const Tensor g = to(numbers(y.shape(), 0.1), t);
+        const auto a = grad({y}, {q, k, v}, {g}), b = grad({z}, {q, k, v}, {g});
+        for (size_t i = 0; i < 3; ++i) CHECK(close(div(a[i], large), div(b[i], large), 1e-3));
+      }
+}
+
 TEST_CASE("attention: dropout of weights is that of a tensor of all weights, forward and backward") {
   struct {
     int64_t heads, groups, queries, keys;
