@@ -16,7 +16,7 @@
 #include "../matmul/gemv.h"
 #include "../pieces.h"
 #include "../random/philox.h"
-#include "products.h"
+#include "words.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
