@@ -227,7 +227,8 @@ struct SoftmaxBackward {
   In dy, y;
   SoftmaxParams params;
 };
-/// (optional) both. A query that sees no key gives 0 and lse -inf. lse is float32 or wider; mask of numbers: no gradient; base as in Random.
+/// (optional) both. A query that sees no key gives 0 and lse -inf. lse is float32 or wider; mask of numbers: no gradient. base as
+/// in Random; a length of the keys and dropout never meet.
 struct Attention {
   Out out, lse = {};
   In q, k, v, mask = {}, base = {};

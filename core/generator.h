@@ -24,6 +24,13 @@ struct Philox {
   }
   /// [0, 1) with 24 bits.
   static constexpr float uniform(uint32_t word) { return float(word >> 8) * 0x1p-24f; }
+  /// Dropout with probability p keeps elements whose word >> 8 is at least this: uniform(word) >= p, without a float; none at p = 1.
+  static constexpr uint32_t drop_limit(double p) {
+    const uint32_t below = uint32_t(p * 0x1p24);
+    return below + (double(below) < p * 0x1p24);
+  }
+  /// What they are multiplied by.
+  static constexpr double keep_scale(double p) { return p < 1 ? 1 / (1 - p) : 0; }
   /// [0, 1) with 53 bits; `low` is the element's word of plane 1.
   static constexpr double uniform(uint32_t word, uint32_t low) {
     return double(uint64_t(word) << 21 | low >> 11) * 0x1p-53;

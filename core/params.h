@@ -276,6 +276,13 @@ struct AttentionParams {
   double dropout_p = 0;  // of the weights, (B, H, S, T), as Dropout of such a tensor
   uint64_t seed = 0, offset = 0;
 };
+/// Do seed and offset of such parameters count?
+template <class P> constexpr bool draws(const P& params) {
+  if constexpr (requires { params.dropout_p; }) return params.dropout_p > 0;
+  else return requires {
+      params.seed, params.offset;
+    };
+}
 /// One recurrent layer in one direction, over rows of all steps: step t has rows offset(t) to offset(t) + batch(t), the first rows of its
 /// state (B, ...), and batches never grow with t: `batch_sizes` (steps), int64 on the host; absent: B rows each. G gates of H units
 /// (Lstm i f g o, Gru r z n); P is H, or what `projection` (P, H) makes of it (Lstm). Everything is contiguous, float32 or float64.

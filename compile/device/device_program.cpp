@@ -75,22 +75,15 @@ int count_from_memory(Program& p, uint64_t start) {
   position.kind = View::Kind::Memory, position.dtype = kInt64, position.device = device_of(p);
   position.block = int(p.blocks.size());
   bool any = false;
-  const auto rebase = [&]<class E>(Call& call, entry::In E::*of, auto params) {
-    View& base = call[of];
-    if (base.kind != View::Kind::Absent) return;
-    params.offset -= start;
-    base = position;
-    set_params<E>(call, params);
-    any = true;
-  };
-  for (Call& call : p.calls) {
-    if (is<entry::Random>(call)) rebase(call, &entry::Random::base, call.params<RandomParams>());
-    if (is<entry::Dropout>(call)) rebase(call, &entry::Dropout::base, call.params<DropoutParams>());
-    if (is<entry::Attention>(call) && draws(call))
-      rebase(call, &entry::Attention::base, call.params<AttentionParams>());
-    if (is<entry::AttentionBackward>(call) && draws(call))
-      rebase(call, &entry::AttentionBackward::base, call.params<AttentionParams>());
-  }
+  for (Call& call : p.calls)
+    with_numbers(call, [&]<class E>(auto params) {
+      View& base = call[&E::base];
+      if (base.kind != View::Kind::Absent) return;
+      params.offset -= start;
+      base = position;
+      set_params<E>(call, params);
+      any = true;
+    });
   if (!any) return -1;
   p.blocks.push_back({.kind = Block::Kind::Outside, .bytes = 8, .device = position.device, .read = true});
   return position.block;

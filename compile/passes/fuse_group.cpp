@@ -6,6 +6,7 @@
 
 #include "../../core/formulas/binary.h"
 #include "../../core/formulas/unary.h"
+#include "../../core/generator.h"
 #include "../program/overlap.h"
 #include "../program/params.h"
 
@@ -162,7 +163,7 @@ int GroupBuilder::drop(const Call& call, size_t index) {
   FusedStep s{.kind = FusedKind::Keep, .type = kBool};
   s.numbers[0] = p.p, s.numbers[1] = int64_t(p.seed), s.numbers[2] = int64_t(p.offset);
   s.operand[0] = uint8_t(offset < 0 ? group_.params.count : offset);
-  const int keep = step(s), scale = number(p.p < 1 ? 1 / (1 - p.p) : 0.0, type), zero = number(0.0, type);
+  const int keep = step(s), scale = number(Philox::keep_scale(p.p), type), zero = number(0.0, type);
   if (value < 0 || keep < 0 || scale < 0 || zero < 0) return kFull;
   if (mask.kind == View::Kind::Memory && !write(mask, keep, index)) return kFull;
   const int scaled = step({.kind = FusedKind::Binary,

@@ -43,11 +43,6 @@ bool same(const View& a, const View& b) {
   if (a.kind == View::Kind::Number) return same(a.number, b.number);
   return a.block == b.block && a.offset == b.offset && a.shape == b.shape && a.strides == b.strides;
 }
-bool draws(const Call& call) {
-  if (is<entry::Attention, entry::AttentionBackward>(call)) return call.params<AttentionParams>().dropout_p > 0;
-  return is<entry::Random, entry::Dropout>(call);
-}
-
 bool same(const Call& a, const Call& b) {
   const auto same_operand = [](const Operand& x, const Operand& y) {
     const auto all = [](const View& v, const View& w) { return same(v, w); };

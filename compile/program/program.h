@@ -129,8 +129,17 @@ inline bool calls_host(const Program& program) {
 bool same(const View& a, const View& b);
 /// Do they call the same with the same? Wherever in the user's code that is.
 bool same(const Call& a, const Call& b);
-/// Does it draw random numbers, where it is not fused?
-bool draws(const Call& call);
+/// f.operator()<E>(params) where a call, fused ones aside, draws random numbers; its entry E has a `base`.
+template <class F> void with_numbers(const Call& call, F&& f) {
+  if (is<entry::Random>(call)) f.template operator()<entry::Random>(call.params<RandomParams>());
+  if (is<entry::Dropout>(call)) f.template operator()<entry::Dropout>(call.params<DropoutParams>());
+  const auto of_attention = [&]<class E>() {
+    const auto params = call.params<AttentionParams>();
+    if (draws(params)) f.template operator()<E>(params);
+  };
+  if (is<entry::Attention>(call)) of_attention.template operator()<entry::Attention>();
+  if (is<entry::AttentionBackward>(call)) of_attention.template operator()<entry::AttentionBackward>();
+}
 /// A line for each block and each call.
 std::string to_string(const Program& program);
 std::string to_string(const Call& call);

@@ -95,11 +95,10 @@ static Reason strange_call(const Recorded& r, bool& permanent) {
       for (const View& v : o.views)
         if (block_of(v) >= 0 && input[size_t(v.block)] && !within(v, *input[size_t(v.block)]))
           return text_of(call) + " reaches beyond the elements of an argument";
-    const auto outside = [&](const auto& drawn) { return drawn.seed != r.seed || drawn.offset - r.offset > r.numbers; };
-    if (draws(call) && (is<entry::Random>(call)    ? outside(call.params<RandomParams>())
-                        : is<entry::Dropout>(call) ? outside(call.params<DropoutParams>())
-                                                   : outside(call.params<AttentionParams>())))
-      return text_of(call) + " draws numbers that do not follow the generator's state";
+    bool outside = false;
+    with_numbers(
+        call, [&]<class>(const auto& drawn) { outside = drawn.seed != r.seed || drawn.offset - r.offset > r.numbers; });
+    if (outside) return text_of(call) + " draws numbers that do not follow the generator's state";
   }
   return "";
 }

@@ -43,9 +43,8 @@ template <class E> struct KernelThunk final : Thunk {
   static void fill(TensorView& to, const View& v, Schedule& s) { to = s.view_of(v), s.watch(v, to); }
   template <class P> static void set_params(P& to, const std::string& bytes, Schedule& s) {
     tapir::detail::set_params(to, bytes, entry::id_of<E>);
-    if constexpr (requires { to.dropout_p; })
-      if (to.dropout_p == 0) return;
-    if constexpr (requires { to.seed, to.offset; }) s.random_.push_back({&to.seed, &to.offset, to.offset - s.offset_});
+    if constexpr (requires { to.seed, to.offset; })
+      if (draws(to)) s.random_.push_back({&to.seed, &to.offset, to.offset - s.offset_});
     if constexpr (std::is_same_v<P, FusedParams>)
       for (FusedStep& step : std::span(to.steps, size_t(to.count)))
         if (step.kind == FusedKind::Keep)

@@ -14,9 +14,10 @@
 #include "../../core/math.h"
 #include "../kernels.h"
 #include "../matmul/gemv.h"
+#include "../moments.h"
 #include "../pieces.h"
 #include "../random/philox.h"
-#include "words.h"
+#include "operands.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -82,7 +83,7 @@ struct Dropout {
   Dropout(const AttentionParams& p, V base, V q, V k)
       : seed(p.seed), offset(p.offset), heads(q.sizes[1]), queries(q.sizes[2]), keys(k.sizes[2]) {
     if (p.dropout_p == 0) return;
-    limit = uint32_t(std::ceil(p.dropout_p * 0x1p24)), scale = p.dropout_p < 1 ? 1 / (1 - p.dropout_p) : 0;
+    limit = Philox::drop_limit(p.dropout_p), scale = Philox::keep_scale(p.dropout_p);
     if (base.defined()) offset += uint64_t(*base.as<int64_t>());
   }
   /// x[j] times 0 or scale for the n <= kKeys weights of query i from key j0 on.
@@ -95,11 +96,12 @@ struct Dropout {
   }
 };
 
-/// e^x of x <= 0 or NaN; 0 where the result were below 2^-126.
+/// e^x of x <= 0 or NaN, 1 above; 0 where the result were below 2^-126. (Two ways to sum a product can give a score that is above the maximum of
+/// its row.)
 Vec<float> exp_of_negative(Vec<float> x) {
   using Bits = Vec<int32_t>;
   constexpr float shift = 12582912.0f;  // as in math::exp
-  x = x < -87.33654f ? Vec<float>{} - 88.0f : x;
+  x = x < -87.33654f ? Vec<float>{} - 88.0f : x > 0.0f ? Vec<float>{} : x;
   const Vec<float> shifted = x * 1.44269504f + shift, n = shifted - shift;
   const Vec<float> r = n * 2.12194440e-4f + (n * -0.693359375f + x);
   Vec<float> p = r * (1.0f / 5040) + 1.0f / 720;
@@ -108,7 +110,7 @@ Vec<float> exp_of_negative(Vec<float> x) {
   return p * reinterpret_cast<Vec<float>>(power << 23);
 }
 Vec<double> exp_of_negative(Vec<double> x) {
-  for (int l = 0; l < kLanes<double>; ++l) x[l] = std::exp(x[l]);
+  for (int l = 0; l < kLanes<double>; ++l) x[l] = x[l] > 0 ? 1 : std::exp(x[l]);
   return x;
 }
 /// x with `filler` in the lanes from n on.

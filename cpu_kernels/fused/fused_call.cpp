@@ -29,8 +29,7 @@ template <DType kHalf> void round_values(int64_t n, void* to, const void* from) 
     for (; i < n; ++i) out[i] = float(Half(x[i]));
   }
 }
-/// From what on `word >> 8` means that Keep keeps; nothing at p = 1.
-int32_t limit_of(const FusedStep& keep) { return int32_t(std::ceil(keep.numbers[0].to_double() * 0x1p24)); }
+int32_t limit_of(const FusedStep& keep) { return int32_t(Philox::drop_limit(keep.numbers[0].to_double())); }
 template <class T> void where_words(int64_t n, void* const* data, const void* limit) {
   T* out = static_cast<T*>(data[0]);
   const uint32_t* words = static_cast<const uint32_t*>(data[1]);

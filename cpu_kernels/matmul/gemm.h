@@ -12,6 +12,38 @@
 
 namespace tapir::inline v0::cpu {
 
+/// What operands of T are multiplied as: words, a number of the type that is summed in, or two neighbouring bfloat16 along the axis that is summed
+/// over, which the processor multiplies at once. Element: what operands are rounded to; kTogether of them make a word.
+template <class T> struct Words {
+  using Acc = std::conditional_t<sizeof(T) == 2, float, T>;
+  using Element = Acc;
+  using Number = Element;  // a word in a vector
+  using Word = Element;
+  static constexpr int kTogether = 1;
+  static void multiply_add(Vec<Element>& sum, Word a, Vec<Word> b) { sum += b * a; }
+};
+#if defined(__AVX512BF16__)
+template <> struct Words<BFloat16> {
+  using Acc = float;
+  using Element = BFloat16;
+  using Number = uint32_t;
+  typedef Number __attribute__((may_alias)) Word;
+  static constexpr int kTogether = 2;
+  /// A vector of numbers, rounded.
+  static void round_to(BFloat16* to, const float* x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), __m256i(_mm512_cvtneps_pbh(load(x))));
+  }
+  /// Rounded, in the lower halves of words.
+  static Vec<Number> round(const float* x) {
+    return Vec<Number>(_mm512_cvtepu16_epi32(__m256i(_mm512_cvtneps_pbh(load(x)))));
+  }
+  static void multiply_add(Vec<float>& sum, Word a, Vec<Number> b) {  // around the intrinsic g++ 12 copies the sums
+    const Vec<Number> all = a - Vec<Number>{};
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(b), "v"(all));
+  }
+};
+#endif
+
 template <class Acc> struct Panel {
   static constexpr int kVectors = 2;
   static constexpr int kColumns = kVectors * kLanes<Acc>;
@@ -19,26 +51,40 @@ template <class Acc> struct Panel {
   static constexpr int64_t kDepth = 1024 / int64_t(sizeof(Acc));
 };
 
-/// c (kRows x kColumns, rows ld apart) = or += a b, over `depth` steps of one panel each.
-template <class Acc>
-[[gnu::noinline]] void multiply_panels(int64_t depth, const Acc* a, const Acc* b, Acc* c, int64_t ld, bool first) {
+/// c (kRows x kVectors vectors, rows ld apart) = or += a b, over `depth` words; b is a panel. Word k of row i of a: a[i stride + k], or turned
+/// a[k stride + i], as in a panel, of stride kRows.
+template <class T, bool kTurned, int kVectors>
+[[gnu::noinline]] void multiply_panels(int64_t depth, const typename Words<T>::Word* a, int64_t stride,
+                                       const typename Words<T>::Word* b, typename Words<T>::Acc* c, int64_t ld,
+                                       bool first) {
+  using Acc = typename Words<T>::Acc;
   using P = Panel<Acc>;
-  constexpr int lanes = kLanes<Acc>;
-  Vec<Acc> sum[P::kRows][P::kVectors] = {};
-  for (int64_t k = 0; k < depth; ++k, a += P::kRows, b += P::kColumns) {
-    Vec<Acc> row[P::kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < P::kVectors; ++v) row[v] = load(b + v * lanes);
+  using Word = typename Words<T>::Word;
+  using Number = typename Words<T>::Number;
+  constexpr int kLane = kLanes<Acc>, kApart = 3;  // kApart: rows from one pointer, what addresses can express
+  Vec<Acc> sum[P::kRows][kVectors] = {};
+  const Word* from[P::kRows / kApart];
+  for (int i = 0; i < P::kRows / kApart; ++i) from[i] = a + i * kApart * (kTurned ? 1 : stride);
+  for (int64_t k = 0; k < depth; ++k, b += P::kColumns) {
+    Vec<Number> row[kVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) row[v] = load<Number>(b + v * kLane);
 #pragma GCC unroll 12
-    for (int i = 0; i < P::kRows; ++i)
+    for (int i = 0; i < P::kRows; ++i) {
+      const Word one = kTurned ? a[i] : from[i / kApart][i % kApart * stride];
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) Words<T>::multiply_add(sum[i][v], one, row[v]);
+    }
+    if constexpr (kTurned) a += stride;
+    else
 #pragma GCC unroll 4
-      for (int v = 0; v < P::kVectors; ++v) sum[i][v] += row[v] * a[i];
+      for (const Word*& p : from) ++p;
   }
 #pragma GCC unroll 12
   for (int i = 0; i < P::kRows; ++i)
-#pragma GCC unroll 4
-    for (int v = 0; v < P::kVectors; ++v) {
-      Acc* at = c + i * ld + v * lanes;
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      Acc* const at = c + i * ld + v * kLane;
       store(at, first ? sum[i][v] : load(at) + sum[i][v]);
     }
 }
@@ -104,7 +150,8 @@ template <class Acc, class PackA, class PackB, class Store> void packed_gemm(Con
         pack_a(a, at, i0, rows, k0, steps);
         for (int64_t j = 0; j < columns; j += P::kColumns)
           for (int64_t i = 0; i < rows; i += P::kRows)
-            multiply_panels(steps, a + i * steps, b + j * steps, c + i * t.columns + j, t.columns, k0 == 0);
+            multiply_panels<Acc, true, 2>(steps, a + i * steps, P::kRows, b + j * steps, c + i * t.columns + j,
+                                          t.columns, k0 == 0);
       }
       store(at, i0, rows, j0, columns, c, t.columns);
     }

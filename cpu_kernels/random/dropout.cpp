@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "../../core/dispatch.h"
 #include "../../core/parallel.h"
 #include "../kernels.h"
@@ -40,9 +38,8 @@ void dropout(Context&, const entry::Dropout& c) {
   const uint64_t offset = params.offset + (c.base.defined() ? uint64_t(*c.base.as<int64_t>()) : 0);
   const bool masked = mask.defined();
   const Walk<3> walk(y.shape(), {y.strides, x.strides, masked ? mask.strides : y.strides});
-  // (w >> 8) 2^-24 >= p, Philox::uniform against p, without a float; p = 1 keeps nothing.
-  const auto limit = uint32_t(std::ceil(params.p * 0x1p24));
-  const double scale = params.p < 1 ? 1 / (1 - params.p) : 0;
+  const uint32_t limit = Philox::drop_limit(params.p);
+  const double scale = Philox::keep_scale(params.p);
   const int64_t blocks = (walk.total + kBlock - 1) / kBlock;
   for_any_float("dropout", y.dtype, [&]<class T>() {
     parallel_for(blocks, 8, [&](int64_t begin, int64_t end) {

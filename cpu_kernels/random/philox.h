@@ -45,6 +45,17 @@ struct RoundKeys {
   } keys[10];
 };
 
+/// Lane j: lane index[j] of a and b together.
+inline Counters chosen(Counters a, Counters b, Counters index) {
+#if defined(__clang__)
+  Counters y;
+  for (int64_t j = 0; j < kCounters; ++j) y[j] = index[j] < kCounters ? a[index[j]] : b[index[j] - kCounters];
+  return y;
+#else
+  return __builtin_shuffle(a, b, index);
+#endif
+}
+
 /// The words of so many counters, from `counter` on. Philox::block with its four words in 64-bit lanes, whose upper halves are anything;
 /// a round waits for the one before it, so four vectors go side by side.
 inline constexpr int64_t kSides = 4, kWordsMade = kSides * kCounters * 4;
@@ -69,7 +80,7 @@ inline void make_words(const RoundKeys& keys, uint64_t counter, uint32_t plane, 
 #pragma GCC unroll 4
   for (int64_t s = 0; s < kSides; ++s, words += 4 * kCounters) {
     const Counters a = (c0[s] & low) | c1[s] << 32, b = (c2[s] & low) | c3[s] << 32;
-    const Counters x = __builtin_shuffle(a, b, first), y = __builtin_shuffle(a, b, second);
+    const Counters x = chosen(a, b, first), y = chosen(a, b, second);
     std::memcpy(words, &x, sizeof(x)), std::memcpy(words + 2 * kCounters, &y, sizeof(y));
   }
 }

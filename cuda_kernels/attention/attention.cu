@@ -7,7 +7,6 @@
 // kRows x kRows scores each. All products are in float (double for float64).
 #include "attention.h"
 
-#include <cmath>
 #include <limits>
 
 #include "../../core/dispatch.h"
@@ -425,8 +424,7 @@ template <class C> Problem<C> problem_of(V q, V k, V v, V mask, V lse, V base, c
   p.queries = int(q.sizes[2]), p.keys = int(k.sizes[2]), p.depth = int(q.sizes[3]), p.width = int(v.sizes[3]);
   p.scale = C(params.scale), p.causal = params.causal, p.mask_hides = mask.dtype == kBool;
   if (params.dropout_p > 0) {
-    p.limit = uint32_t(std::ceil(params.dropout_p * 0x1p24));
-    p.stay = C(params.dropout_p < 1 ? 1 / (1 - params.dropout_p) : 0);
+    p.limit = Philox::drop_limit(params.dropout_p), p.stay = C(Philox::keep_scale(params.dropout_p));
     p.seed = params.seed, p.offset = params.offset, p.base = base.defined() ? base.as<int64_t>() : nullptr;
   }
   p.q = Heads(q), p.k = Heads(k), p.v = Heads(v), p.mask = Heads(mask);

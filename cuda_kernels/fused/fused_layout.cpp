@@ -8,6 +8,7 @@
 #include "../../core/formulas/binary.h"
 #include "../../core/formulas/ternary.h"
 #include "../../core/formulas/unary.h"
+#include "../../core/generator.h"
 #include "../divider.h"
 
 namespace tapir::inline v0::cuda_kernels {
@@ -212,8 +213,8 @@ FusedNumbers numbers_of(const FusedStep& s, DType type) {
   FusedNumbers to;
   if (s.kind == FusedKind::Number) for_all("fused", s.type, [&]<class T>() { add(to, cast<T>(s.numbers[0])); });
   if (s.kind == FusedKind::Keep)
-    for (const int64_t v : {s.numbers[1].to_int(), s.numbers[2].to_int(),
-                            int64_t(std::ceil(s.numbers[0].to_double() * 0x1p24))})  // as random.cu's dropout
+    for (const int64_t v :
+         {s.numbers[1].to_int(), s.numbers[2].to_int(), int64_t(Philox::drop_limit(s.numbers[0].to_double()))})
       to.of[to.count++] = {.type = kInt64, .bits = uint64_t(v)};
   if (s.kind != FusedKind::Unary && s.kind != FusedKind::Binary && s.kind != FusedKind::Ternary) return to;
   for_compute("fused", type, [&]<class T>() {

@@ -247,9 +247,8 @@ void dropout(Context& ctx, const entry::Dropout& c) {
   const DropoutParams& params = c.params;
   const Layout<3> l = layout_of<3>({&y, &x, mask.defined() ? &mask : &y}, false);
   if (l.numel == 0) return;
-  const auto limit =
-      uint32_t(std::ceil(params.p * 0x1p24));  // (w >> 8) 2^-24 >= p, without a float; p = 1 keeps nothing
-  const double scale = params.p < 1 ? 1 / (1 - params.p) : 0;
+  const uint32_t limit = Philox::drop_limit(params.p);
+  const double scale = Philox::keep_scale(params.p);
   const bool packed = dense(l, 0) && dense(l, 1) && dense(l, 2) && aligned(y.data, size_of(y.dtype)) &&
                       aligned(x.data, size_of(y.dtype)) && (!mask.defined() || aligned(mask.data, 1));
   for_any_float("dropout", y.dtype, [&]<class T>() {

@@ -1,13 +1,11 @@
 #pragma once
 // Note [Products of attention]
-// Operands are made of words: a number, or two neighbouring bfloat16 along the axis that is summed over, which the processor multiplies
-// at once. A stands as rows, whose words lie along k, or turned, one step of k after the other, and is read where it lies; B is packed
-// into panels of kColumns columns, each with k as its slow axis.
+// By the register kernel of gemm.h. A stands as rows, whose words lie along k, or turned, one step of k after the other, and is read where
+// it lies; B is packed into panels.
 #include <algorithm>
 
-#include "../../core/backend.h"
 #include "../convert.h"
-#include "../moments.h"
+#include "../matmul/gemm.h"
 #include "../transpose.h"
 #include "../vec.h"
 
@@ -25,35 +23,6 @@ template <class T> struct Heads {
   T* at(int64_t b, int64_t h, int64_t i) const { return data + b * batch + h * head + i * row; }
 };
 
-/// Products of T sum in Compute<T>. Element: what operands are rounded to; kTogether of them make a word.
-template <class T> struct Words {
-  using Element = Compute<T>;
-  using Number = Element;  // a word in a vector
-  using Word = Element;
-  static constexpr int kTogether = 1;
-  static void multiply_add(Vec<Element>& sum, Word a, Vec<Word> b) { sum += b * a; }
-};
-#if defined(__AVX512BF16__)
-template <> struct Words<BFloat16> {
-  using Element = BFloat16;
-  using Number = uint32_t;
-  typedef Number __attribute__((may_alias, aligned(2))) Word;
-  static constexpr int kTogether = 2;
-  /// A vector of numbers, rounded.
-  static void round_to(BFloat16* to, const float* x) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), __m256i(_mm512_cvtneps_pbh(load(x))));
-  }
-  /// Rounded, in the lower halves of words.
-  static Vec<Number> round(const float* x) {
-    return Vec<Number>(_mm512_cvtepu16_epi32(__m256i(_mm512_cvtneps_pbh(load(x)))));
-  }
-  static void multiply_add(Vec<float>& sum, Word a, Vec<Number> b) {  // around the intrinsic g++ 12 copies the sums
-    const Vec<Number> all = a - Vec<Number>{};
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(b), "v"(all));
-  }
-};
-#endif
-
 /// A row on its way into the cache while those before it are worked on: rows lie far apart, which no processor foresees.
 template <class T> void fetch(const T* row, int64_t n) {
   for (int64_t i = 0; i < n; i += 64 / int64_t(sizeof(T))) __builtin_prefetch(row + i);
@@ -61,12 +30,12 @@ template <class T> void fetch(const T* row, int64_t n) {
 
 template <class T> struct Products {
   using W = Words<T>;
-  using Acc = Compute<T>;
+  using Acc = typename W::Acc;
   using Element = typename W::Element;
   using Number = typename W::Number;
   using Word = typename W::Word;
-  static constexpr int kTogether = W::kTogether, kLane = kLanes<Acc>, kColumns = 2 * kLane;
-  static constexpr int kRows = kVectorRegisters == 32 ? 12 : 6;
+  static constexpr int kTogether = W::kTogether, kLane = kLanes<Acc>, kColumns = Panel<Acc>::kColumns;
+  static constexpr int kRows = Panel<Acc>::kRows;
   static constexpr int64_t kAhead = 16;  // rows that are fetched before they are needed
   static int64_t words(int64_t n) { return (n + kTogether - 1) / kTogether; }
 
@@ -76,38 +45,6 @@ template <class T> struct Products {
     int64_t stride;
   };
 
-  /// c (kRows x kVectors vectors, rows ld apart) = or += a b over `depth` words. Word k of row i of a: turned a[k stride + i], else a[i
-  /// stride + k].
-  template <bool kTurned, int kVectors> [[gnu::noinline]] static void tile(int64_t depth, const Word* a, int64_t stride,
-                                                                           const Word* b, Acc* c, int64_t ld,
-                                                                           bool first) {
-    constexpr int kApart = 3;  // rows from one pointer: what addresses can express
-    Vec<Acc> sum[kRows][kVectors] = {};
-    const Word* from[kRows / kApart];
-    for (int i = 0; i < kRows / kApart; ++i) from[i] = a + i * kApart * (kTurned ? 1 : stride);
-    for (int64_t k = 0; k < depth; ++k, b += kColumns) {
-      Vec<Number> row[kVectors];
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) row[v] = load<Number>(b + v * kLane);
-#pragma GCC unroll 12
-      for (int i = 0; i < kRows; ++i) {
-        const Word one = kTurned ? a[i] : from[i / kApart][i % kApart * stride];
-#pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) W::multiply_add(sum[i][v], one, row[v]);
-      }
-      if constexpr (kTurned) a += stride;
-      else
-#pragma GCC unroll 4
-        for (const Word*& p : from) ++p;
-    }
-#pragma GCC unroll 12
-    for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        Acc* const at = c + i * ld + v * kLane;
-        store(at, first ? sum[i][v] : load(at) + sum[i][v]);
-      }
-  }
   /// One panel of rows of c with its first `columns` columns, up to whole vectors: = or += a b over `depth` words from `begin` on; panels
   /// of b are `panel` words long.
   template <bool kTurned> static void multiply(int64_t columns, int64_t begin, int64_t depth, const Word* a,
@@ -115,16 +52,19 @@ template <class T> struct Products {
                                                bool first) {
     a += begin * (kTurned ? stride : 1), b += begin * kColumns;
     int64_t j = 0;
-    for (; j + kLane < columns; j += kColumns, b += panel) tile<kTurned, 2>(depth, a, stride, b, c + j, ld, first);
-    if (j < columns) tile<kTurned, 1>(depth, a, stride, b, c + j, ld, first);
+    for (; j + kLane < columns; j += kColumns, b += panel)
+      multiply_panels<T, kTurned, 2>(depth, a, stride, b, c + j, ld, first);
+    if (j < columns) multiply_panels<T, kTurned, 1>(depth, a, stride, b, c + j, ld, first);
   }
 
   /// n rows of `width` elements as rows of words: where they lie, or copied, with zeros up to `rows` rows and whole words.
   template <class S>
   static Rows rows_of(const S* x, int64_t row, int64_t column, int64_t n, int64_t width, int64_t rows, Word* buffer) {
-    if constexpr (std::is_same_v<S, Element>)
-      if (column == 1 && n == rows && width % kTogether == 0 && (row % kTogether == 0 || n == 1))
-        return {reinterpret_cast<const Word*>(x), row / kTogether};
+    if constexpr (std::is_same_v<S, Element>) {
+      const bool whole = width % kTogether == 0 && (row % kTogether == 0 || n == 1) &&
+                         reinterpret_cast<uintptr_t>(x) % sizeof(Word) == 0;
+      if (column == 1 && n == rows && whole) return {reinterpret_cast<const Word*>(x), row / kTogether};
+    }
     const int64_t stride = words(width);
     const Converter convert = converter(dtype_of<Element>, dtype_of<S>);
     for (int64_t i = 0; i < rows; ++i) {
