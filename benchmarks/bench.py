@@ -7,7 +7,8 @@ by autocast (gpt2_decode: a bfloat16 model, ms per token). compiled: compile() b
 compares it with both eager steps. chain: ten pointwise operations on so many elements, `_c` by compile() beside torch.compile(), and a copy
 of the same bytes. limit: what the machine could do of a training step at best, in percent of the time that ours took: its products,
 convolutions, attention and recurrent layers (core/work.h counts) at the speed of a large product of its dtype, or the bytes of its kernels at
-that of a large copy, whichever takes longer; above 100 where kernels do with less: Winograd's convolutions, tensors that stay in a cache.
+that of a large copy, whichever takes longer; above 100 where kernels do with less (Winograd's convolutions) or memory gives more than to a
+copy: tensors that stay in a cache, updates in place, which run at up to twice its speed (adamw).
 --limits measures these speeds alone. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
 at 10^2, 10^4 and 10^7 elements, contiguous, transposed and broadcast, forward and with backward, all with the last of --threads. TAPIR_BENCH_SIZE (target, small or tiny) says
 how large resnet50, gpt2_124m, gpt2_decode and ceiling are: without it target on a GPU and small on a CPU. --json is written row by row.
