@@ -1,12 +1,16 @@
-"""Tapir beside PyTorch: ./run bench [name ...] [--json FILE], ./run bench ops [--only REGEX] [--markdown FILE]
+"""Tapir beside PyTorch: ./run bench [name ...] [--json FILE], ./run bench ops [--only REGEX] [--markdown FILE]; ./run bench --limits
 
 Both programs run as servers and take turns, one repeat each, so that what disturbs the machine disturbs both alike. The result is the
 ratio Tapir / PyTorch of the minimum times (below 1: Tapir is faster); the medians stand beside it. The times of op_overhead are ms per
 1,000 calls, which is us per call; PyTorch is called from Python. bf16 is mixed precision
 by autocast (gpt2_decode: a bfloat16 model, ms per token). compiled: compile() beside torch.compile() of the model, and a line that
 compares it with both eager steps. chain: ten pointwise operations on so many elements, `_c` by compile() beside torch.compile(), and a copy
-of the same bytes. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations, at 10^2, 10^4 and 10^7 elements,
-contiguous, transposed and broadcast, forward and with backward, all with the last of --threads. TAPIR_BENCH_SIZE (target, small or tiny) says
+of the same bytes. limit: what the machine could do of a training step at best, in percent of the time that ours took: its products,
+convolutions, attention and recurrent layers (core/work.h counts) at the speed of a large product of its dtype, or the bytes of its kernels at
+that of a large copy, whichever takes longer; above 100 where kernels do with less (Winograd's convolutions) or memory gives more than to a
+copy: tensors that stay in a cache, updates in place, which run at up to twice its speed (adamw).
+--limits measures these speeds alone. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
+at 10^2, 10^4 and 10^7 elements, contiguous, transposed and broadcast, forward and with backward, all with the last of --threads. TAPIR_BENCH_SIZE (target, small or tiny) says
 how large resnet50, gpt2_124m, gpt2_decode and ceiling are: without it target on a GPU and small on a CPU. --json is written row by row.
 """
 import argparse
@@ -35,13 +39,17 @@ WORKLOADS = {
     "gpt_mini": ["step", "compiled", "bf16"],
     "gpt2_124m": ["step", "bf16"],
     "gpt2_decode": ["step", "bf16"],
-    "ceiling": ["copy", "matmul_bf16"],
+    "ceiling": ["copy", "matmul_f32", "matmul_bf16"],
     "loader": ["0", "1", "2"],
     "adamw": ["step"],
     "chain": [kind + size + mode for size in ("1e4", "1e5", "1e7")
               for kind, modes in (("copy_", [""]), ("cheap_", ["", "_c"]), ("mixed_", ["", "_c"]), ("heavy_", ["", "_c"])) for mode in modes],
     "busy_neighbour": ["step"],
 }
+# Rows with a limit, and what is measured for it: the best of a few sizes.
+LIMITED = ["mlp", "cnn", "lstm", "resnet18_cifar", "resnet50", "gpt_mini", "gpt2_124m", "gpt2_decode", "adamw"]
+LIMITS = {"float32": [f"matmul_f32{size}" for size in ("_half", "", "_double")],
+          "bfloat16": [f"matmul_bf16{size}" for size in ("_half", "", "_double")], "copy": ["copy", "copy_double"]}
 
 
 class Ended(Exception):
@@ -102,6 +110,10 @@ class Server:
     def work(self, workload, variant):
         return self.ask(f"work {workload} {variant}")
 
+    def count(self, workload, variant):
+        """{flops, bytes} of a step's kernels."""
+        return dict(zip(("flops", "bytes"), map(int, self.ask(f"count {workload} {variant}").split())))
+
     def close(self):
         if self.process:
             self.process.stdin.close()
@@ -155,6 +167,36 @@ def compare(servers, workload, variant, options, seconds=None, least=3):
     return times
 
 
+def measure_limits(server, options):
+    """What the machine gives at best, per second: flops of products by dtype, and bytes of a copy, read and written."""
+    best = dict.fromkeys(LIMITS, 0)
+    for name, variants in LIMITS.items():
+        for variant in variants:
+            amount = int(server.work("ceiling", variant).split()[0])
+            ms = min(compare([server], "ceiling", variant, options, min(options.seconds, 0.1))[0])
+            best[name] = max(best[name], amount / ms * 1000)
+    return best
+
+
+def limit_of(row, limits):
+    """The percentage of a step's time that its flops or its bytes take at the machine's best."""
+    seconds = max(row["flops"] / limits["bfloat16" if "bf16" in row["variant"] else "float32"], row["bytes"] / limits["copy"])
+    return 100 * seconds / (row["tapir_ms"] / 1000)
+
+
+def print_limits(options, rows):
+    """A row for each limit and number of threads."""
+    print(machine(None))
+    print("{:<24}{:>7} {:>16}".format("limit", "threads", "at best"))
+    for threads in options.threads:
+        server = Server([options.program, "--threads", threads, "--device", options.device])
+        for name, value in measure_limits(server, options).items():
+            rows.append({"limit": name, "threads": threads, "per_second": value, "unit": "bytes" if name == "copy" else "flops"})
+            text = f"{value / 1e9:.1f} {'GB/s' if name == 'copy' else 'GFLOP/s'}"
+            print("{:<24}{:>7} {:>16}".format("copy, read and written" if name == "copy" else f"{name} products", threads, text), flush=True)
+        server.close()
+
+
 def machine(python):
     info = pathlib.Path("/proc/cpuinfo").read_text()
 
@@ -190,10 +232,14 @@ def images():
     return folder
 
 
+COLUMNS = "{:<16}{:<14}{:>7} {:>10} {:>10} {:>12} {:>12} {:>8} {:>7}"
+
+
 def print_row(row):
     cells = [row["workload"], row["variant"], row["threads"], number(row["tapir_ms"]), number(row["tapir_median_ms"]),
-             number(row["pytorch_ms"]), number(row["pytorch_median_ms"]), "-" if row["ratio"] is None else f"{row['ratio']:.3f}"]
-    print("{:<16}{:<14}{:>7} {:>10} {:>10} {:>12} {:>12} {:>8}".format(*cells), flush=True)
+             number(row["pytorch_ms"]), number(row["pytorch_median_ms"]), "-" if row["ratio"] is None else f"{row['ratio']:.3f}",
+             "-" if row["limit"] is None else f"{row['limit']:.0f} %"]
+    print(COLUMNS.format(*cells), flush=True)
 
 
 def print_compiled(row, rows, servers):
@@ -211,23 +257,26 @@ def print_compiled(row, rows, servers):
     print(" " * 16 + text, flush=True)
 
 
-def measure_one(servers, workload, variant, threads, options):
+def measure_one(servers, workload, variant, threads, options, limits):
     """The row of a variant. Both sides must say that a step does the same."""
     row = {"workload": workload, "variant": variant, "threads": threads, "tapir_ms": None, "pytorch_ms": None, "ratio": None,
-           "tapir_median_ms": None, "pytorch_median_ms": None}
+           "tapir_median_ms": None, "pytorch_median_ms": None, "limit": None}
     try:
         works = [server.work(workload, variant) for server in servers]
         if len(set(works)) > 1:
             sys.exit(f"bench: {workload} {variant} is not the same for both: {works[0]}; {works[1]}")
         count, unit = works[0].split()[:2]
         row |= {"work": works[0], "count": int(count), "unit": unit.rstrip(",")}
+        if workload in LIMITED:
+            row |= servers[0].count(workload, variant)
         times = compare(servers, workload, variant, options)
     except Ended as error:
         print(f"{workload} {variant}: {error}", flush=True)
         return row | {"error": str(error)}
     tapir, torch = times if len(times) > 1 else (times[0], None)
-    return row | {"tapir_ms": min(tapir), "pytorch_ms": min(torch) if torch else None, "ratio": min(tapir) / min(torch) if torch else None,
-                  "tapir_median_ms": statistics.median(tapir), "pytorch_median_ms": statistics.median(torch) if torch else None}
+    row |= {"tapir_ms": min(tapir), "pytorch_ms": min(torch) if torch else None, "ratio": min(tapir) / min(torch) if torch else None,
+            "tapir_median_ms": statistics.median(tapir), "pytorch_median_ms": statistics.median(torch) if torch else None}
+    return row | {"limit": limit_of(row, limits) if limits and "flops" in row else None}
 
 
 def measure(names, threads, options, python, rows):
@@ -239,9 +288,15 @@ def measure(names, threads, options, python, rows):
         servers = [Server([options.program, "--threads", threads, "--device", options.device], cpus)]
         if python:
             servers.append(Server([python, HERE / "peer.py", threads, options.peer_device or options.device], cpus))
+        limits = None
+        try:
+            if any(name in LIMITED for name in group):
+                limits = measure_limits(servers[0], options)
+        except Ended as error:
+            print(f"no limits: {error}", flush=True)
         for workload in group:
             for variant in options.variants or WORKLOADS[workload]:
-                row = measure_one(servers, workload, variant, threads, options)
+                row = measure_one(servers, workload, variant, threads, options, limits)
                 print_row(row)
                 if variant.startswith("compiled") and row["tapir_ms"]:
                     print_compiled(row, rows, servers)
@@ -341,6 +396,7 @@ def main():
     parser.add_argument("--limit", type=float, default=0, metavar="SECONDS", help="of ops: what is not measured then is left out")
     parser.add_argument("--verbose", action="store_true", help="of ops: print each row")
     parser.add_argument("--variants", nargs="+", help="these alone, of every workload named")
+    parser.add_argument("--limits", action="store_true", help="only what this machine gives at best: products and a copy, by number of threads")
     parser.add_argument("--alone", action="store_true", help="without PyTorch")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, for both")
     parser.add_argument("--peer-device", help="another one for PyTorch (default: the same)")
@@ -359,10 +415,15 @@ def main():
         options.threads = [2]
 
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # so that compiling is timed each time
-    python = None if options.alone else find_torch()
-    if not python and not options.alone:
+    python = None if options.alone or options.limits else find_torch()
+    if not python and not options.alone and not options.limits:
         print("PyTorch cannot be had here: Tapir alone")
     rows = Rows(options.json)
+    if options.limits:
+        try:
+            return print_limits(options, rows)
+        except Ended as error:
+            sys.exit(f"bench: {error}")
     if options.names == ["ops"]:
         measure_ops(options, python, rows)
         text = ops_report(rows, f"{machine(python)}, {options.threads[-1]} threads; minimum of {options.repeats} interleaved repeats")
@@ -373,7 +434,7 @@ def main():
         return
     print(machine(python))
     print("ms per step, minimum and median of {} interleaved repeats (op_overhead: us per call)".format(options.repeats))
-    print("{:<16}{:<14}{:>7} {:>10} {:>10} {:>12} {:>12} {:>8}".format("workload", "variant", "threads", "tapir", "median", "pytorch", "median", "ratio"))
+    print(COLUMNS.format("workload", "variant", "threads", "tapir", "median", "pytorch", "median", "ratio", "limit"))
     for threads in options.threads:
         measure(names, threads, options, python, rows)
     ratios = [row["ratio"] for row in rows if row["ratio"]]
@@ -387,4 +448,5 @@ def main():
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -21,6 +21,10 @@ const BenchSize& bench_size() {
   return name == "target" ? target : name == "small" ? small : tiny;
 }
 
+static int64_t scaled(int64_t size, const std::string& variant) {
+  return variant.ends_with("_half") ? size / 2 : variant.ends_with("_double") ? size * 2 : size;
+}
+
 std::string work_of(const std::string& workload, const std::string& variant) {
   const BenchSize& s = bench_size();
   const std::string gpt = tapir::format("{} layers of {}, {} words", s.layers, s.channels, s.vocabulary);
@@ -29,19 +33,25 @@ std::string work_of(const std::string& workload, const std::string& variant) {
   if (workload == "gpt2_124m") return tapir::format("{} tokens in {} rows, {}", s.rows * s.tokens, s.rows, gpt);
   if (workload == "gpt2_decode") return "1 tokens, " + gpt;
   if (workload == "adamw") return tapir::format("1 steps, first stage of {} channels", s.width);
-  if (workload == "ceiling" && variant == "copy") return tapir::format("{} bytes", 8 * s.copied);
-  if (workload == "ceiling") return tapir::format("{} flops", 2 * s.side * s.side * s.side);
+  if (workload == "ceiling" && variant.starts_with("copy"))
+    return tapir::format("{} bytes", 8 * scaled(s.copied, variant));
+  if (workload == "ceiling") {
+    const int64_t side = scaled(s.side, variant);
+    return tapir::format("{} flops", 2 * side * side * side);
+  }
   return "1 steps";
 }
 
-/// What the machine gives at best: "copy" (bytes read and written), "matmul_bf16".
+/// What the machine gives at best: "copy" (bytes read and written), "matmul_f32", "matmul_bf16"; "copy_double", "matmul_f32_half": of such sizes.
 Run ceiling(const std::string& variant) {
   const BenchSize& s = bench_size();
-  if (variant == "copy") {
-    Tensor x = randn({s.copied}, {.device = bench_device});
+  if (variant.starts_with("copy")) {
+    Tensor x = randn({scaled(s.copied, variant)}, {.device = bench_device});
     return timed([x, y = empty_like(x)]() mutable { y.copy_(x); });
   }
-  const Tensor a = randn({s.side, s.side}, {.device = bench_device}).to(kBFloat16), b = a.clone();
+  const int64_t side = scaled(s.side, variant);
+  const DType dtype = variant.starts_with("matmul_bf16") ? kBFloat16 : kFloat32;
+  const Tensor a = randn({side, side}, {.device = bench_device}).to(dtype), b = a.clone();
   return timed([a, b] {
     InferenceMode guard;
     matmul(a, b);

@@ -202,7 +202,7 @@ def ceiling(variant, device):
         x = torch.randn(copied)
         y = torch.empty_like(x)
         return lambda: y.copy_(x)
-    a = torch.randn(side, side).bfloat16()
+    a = torch.randn(side, side, dtype=torch.bfloat16 if variant == "matmul_bf16" else None)
     b = a.clone()
     return torch.inference_mode()(lambda: a @ b)
 

@@ -2,9 +2,11 @@
 // tapir_bench compile_table NAME...: compile() and its passes one by one, as Markdown; compile_memory: without the passes.
 // tapir_bench profile NAME VARIANT: where three steps spend their time, by operation and shape, on a GPU also of the device.
 // tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step,
-// `compile` with the milliseconds that passes over the program took, `work WORKLOAD VARIANT` with what a step does.
+// `compile` with the milliseconds that passes over the program took, `work WORKLOAD VARIANT` with what a step does, `count WORKLOAD VARIANT` with
+// the flops and bytes of one (Note [Work] in core/work.h).
 // tapir_bench device [--device D]: what the device is; status 1 and why not where it is not available. TAPIR_LIBRARY_REPORT=1: at the end,
 // what the libraries of the device did.
+#include <tapir/core/recording.h>
 #include <tapir/tapir.h>
 
 #include <algorithm>
@@ -83,6 +85,21 @@ static void print_library_report() {
   std::fprintf(stderr, "%s%s\n", tapir::cuda::library_report().c_str(), tapir::cuda::memory_summary().c_str());
 }
 
+/// What the kernels of the next step compute and move.
+static tapir::entry::Work count_one(Run& run) {
+  tapir::profiler::start_recording({.profile_memory = false, .nvtx = false});
+  run(1);
+  tapir::entry::Work sum;
+  for (const auto& thread : tapir::profiler::stop_recording().threads)
+    for (const auto& event : thread.events) sum.flops += event.work.flops, sum.bytes += event.work.bytes;
+  return sum;
+}
+/// Of a step that is none of compile()'s checks, which run as they are: of two in a row one at most is checked.
+static tapir::entry::Work count(Run& run) {
+  const tapir::entry::Work one = count_one(run), other = count_one(run);
+  return one.bytes < other.bytes ? one : other;
+}
+
 static void serve() {
   std::string line, current;
   Run run;  // only the last one is kept: they are large
@@ -106,6 +123,12 @@ static void serve() {
       run = nullptr, bench_program = {};
       run = make_warm(find(name), variant);
       current = name + variant;
+    }
+    if (verb == "count") {
+      const tapir::entry::Work step = count(run);
+      std::printf("%.0f %.0f\n", step.flops, step.bytes);
+      std::fflush(stdout);
+      continue;
     }
     if (steps > 1) run(1);  // threads wake, caches fill
     std::printf("%.9g\n", run(steps));

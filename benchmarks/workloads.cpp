@@ -215,7 +215,7 @@ const std::vector<Workload>& workloads() {
        {"step", "compiled", "bf16", "compiled_bf16", "int8", "compiled_int8", "int4", "compiled_int4"},
        gpt2_decode,
        16},
-      {"ceiling", {"copy", "matmul_bf16"}, ceiling, 3},
+      {"ceiling", {"copy", "matmul_f32", "matmul_bf16"}, ceiling, 3},
       {"loader", {"0", "1", "2"}, loader, 10},
       {"adamw", {"step"}, adamw},
       {"chain", chains(), chain},

@@ -163,7 +163,8 @@ void forget(DeviceType type) {
 /// One kernel call, or what is like one.
 class KernelCall {
  public:
-  KernelCall(const char* name, const char* op, Device device, void* stream, bool timed = true) : name_(name), op_(op) {
+  KernelCall(const char* name, const char* op, const entry::Work& work, Device device, void* stream, bool timed = true)
+      : name_(name), op_(op), work_(work) {
     session_ = detail::session.load(std::memory_order_acquire);
     if (!session_) {
       forget(device.type);
@@ -184,7 +185,7 @@ class KernelCall {
     const bool failed = std::uncaught_exceptions() > exceptions_;
     bool kept = false;
     with_log(session_, [&](Log& log) {
-      Event e{.kind = Kind::Kernel, .name = name_, .detail = op_, .begin = begin_, .end = end};
+      Event e{.kind = Kind::Kernel, .name = name_, .detail = op_, .begin = begin_, .end = end, .work = work_};
       if (timing_.table) e.span = int64_t(log.timings.size()), log.timings.push_back(timing_), kept = true;
       log.data.events.push_back(e);
       if (failed) log.first_kernel = -1;
@@ -208,6 +209,7 @@ class KernelCall {
     table.record_event(device, timing_.begin, stream);
   }
   const char *name_, *op_;
+  entry::Work work_;
   uint64_t session_;
   int64_t begin_ = 0;
   int exceptions_ = std::uncaught_exceptions();
@@ -218,18 +220,19 @@ class KernelCall {
 template <class E> auto observed_call(Context& ctx, const E& e) {
   const char* op = "";
   if constexpr (requires { e.params.op; }) op = tapir::detail::name_of_op(e.params.op);
-  const KernelCall scope(entry::name_of(entry::id_of<E>), op, ctx.device, ctx.stream);
+  const KernelCall scope(entry::name_of(entry::id_of<E>), op, entry::work_of(e), ctx.device, ctx.stream);
   return entry::kernel_of<E>(*mine.real[int(ctx.device.type)])(ctx, e);
 }
 
 void observed_copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, void* stream) {
   const Device device = to_device.is_cuda() ? to_device : from_device;
   const char* kinds[2][2] = {{"HtoH", "HtoD"}, {"DtoH", "DtoD"}};
-  const KernelCall scope("copy_bytes", kinds[from_device.is_cuda()][to_device.is_cuda()], device, stream);
+  const char* kind = kinds[from_device.is_cuda()][to_device.is_cuda()];
+  const KernelCall scope("copy_bytes", kind, {.bytes = 2 * double(bytes)}, device, stream);
   mine.real[int(device.type)]->copy_bytes(to, to_device, from, from_device, bytes, stream);
 }
 void observed_synchronize(Device device, void* stream) {
-  const KernelCall scope("synchronize", "", device, stream, false);
+  const KernelCall scope("synchronize", "", {}, device, stream, false);
   mine.real[int(device.type)]->synchronize(device, stream);
 }
 

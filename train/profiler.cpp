@@ -68,8 +68,9 @@ class Sums {
       while (!stack_.empty() && e.begin >= stack_.back().end && e.end > stack_.back().end) leave();
       const int64_t span = e.span < 0 ? 0 : thread.spans[size_t(e.span)].end - thread.spans[size_t(e.span)].begin;
       const bool part = e.kind == Kind::Kernel && !stack_.empty() && stack_.back().kind == Kind::Op;
-      if (part) stack_.back().self_cuda += span, stack_.back().bytes += e.bytes;
-      else enter(thread, e, span);
+      if (!part) enter(thread, e);
+      Open& o = stack_.back();
+      o.self_cuda += span, o.bytes += e.bytes, o.work.flops += e.work.flops, o.work.bytes += e.work.bytes;
     }
     while (!stack_.empty()) leave();
   }
@@ -80,14 +81,14 @@ class Sums {
     Kind kind;
     int64_t row, begin, end, inner = 0;  // inner: time of the rows within
     int64_t self_cuda = 0, inner_cuda = 0, bytes = 0, inner_bytes = 0;
+    entry::Work work = {};
   };
-  void enter(const ThreadRecording& thread, const Event& e, int64_t span) {
+  void enter(const ThreadRecording& thread, const Event& e) {
     const std::string shapes = by_shape_ ? shapes_text(thread, e, "[", "]", " ", "-") : "";
     const auto [at, fresh] = row_of_.try_emplace(names_.of(e) + '\n' + shapes, int64_t(rows.size()));
     if (fresh) rows.push_back({.name = names_.of(e), .input_shapes = shapes}), depth_.push_back(0);
     ++depth_[size_t(at->second)];
-    stack_.push_back(
-        {.kind = e.kind, .row = at->second, .begin = e.begin, .end = e.end, .self_cuda = span, .bytes = e.bytes});
+    stack_.push_back({.kind = e.kind, .row = at->second, .begin = e.begin, .end = e.end});
   }
   void leave() {
     const Open o = stack_.back();
@@ -96,7 +97,7 @@ class Sums {
     ProfileRow& row = rows[size_t(o.row)];
     ++row.count;
     row.self_cpu += double(time - o.inner) * 1e-9, row.self_cuda += double(o.self_cuda) * 1e-9;
-    row.self_bytes += o.bytes;
+    row.self_bytes += o.bytes, row.flops += o.work.flops, row.traffic += o.work.bytes;
     if (--depth_[size_t(o.row)] == 0)
       row.cpu += double(time) * 1e-9, row.cuda += double(cuda) * 1e-9, row.bytes += bytes;
     if (!stack_.empty())
@@ -129,6 +130,12 @@ double sort_key(const ProfileRow& r, const std::string& by) {
 std::string time_text(double seconds) {
   if (seconds < 1e-3) return train::fixed(seconds * 1e6, 1) + " us";
   return seconds < 1 ? train::fixed(seconds * 1e3, 3) + " ms" : train::fixed(seconds, 3) + " s";
+}
+
+/// Billions per second of the time that the row's own kernels took; "-" where there is nothing to count.
+std::string rate_text(double count, const ProfileRow& r) {
+  const double seconds = r.self_cuda > 0 ? r.self_cuda : r.self_cpu;
+  return count > 0 && seconds > 0 ? train::fixed(count / seconds * 1e-9, 1) : "-";
 }
 
 // ---- the trace ----
@@ -235,7 +242,8 @@ std::string Profile::table(const TableOptions& o) const {
   size_t width = 4;
   for (const ProfileRow& r : rows) cpu += r.self_cpu, cuda += r.self_cuda, width = std::max(width, r.name.size());
   width = std::min<size_t>(width, 44);
-  std::vector<std::string> columns = {"    calls", "  self CPU", "self %", " CPU total", " CPU avg.", "     memory"};
+  std::vector<std::string> columns = {"    calls", "  self CPU",  "self %",    " CPU total",
+                                      " CPU avg.", "     memory", "  GFLOP/s", "   GB/s"};
   if (cuda > 0) columns.insert(columns.end(), {" self CUDA", "CUDA total"});
   const train::Table numbers(columns, -1, 1);
   const auto line = [&](const std::string& name, const std::vector<std::string>& cells, const std::string& shapes) {
@@ -252,7 +260,9 @@ std::string Profile::table(const TableOptions& o) const {
                                       train::fixed(all > 0 ? r.self_cpu / all * 100 : 0, 1),
                                       time_text(r.cpu),
                                       time_text(r.cpu / double(r.count)),
-                                      train::bytes_text(double(r.self_bytes))};
+                                      train::bytes_text(double(r.self_bytes)),
+                                      rate_text(r.flops, r),
+                                      rate_text(r.traffic, r)};
     if (cuda > 0) cells.insert(cells.end(), {time_text(r.self_cuda), time_text(r.cuda)});
     out += line(r.name, cells, r.input_shapes);
   }

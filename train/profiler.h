@@ -9,12 +9,14 @@
 namespace tapir::inline v0::profiler {
 
 /// All events of one name. Times in seconds: `cpu` from begin to end, `self_cpu` without what other rows have within it; the same of the
-/// kernels on CUDA devices. Bytes: allocated less released.
+/// kernels on CUDA devices. Bytes: allocated less released. `flops` and `traffic` are what the row's own kernels compute and the bytes that
+/// they read and write, by the rules of Note [Work] in core/work.h.
 struct ProfileRow {
   std::string name, input_shapes;  // shapes: where they were asked for
   int64_t count = 0;
   double self_cpu = 0, cpu = 0, self_cuda = 0, cuda = 0;
   int64_t self_bytes = 0, bytes = 0;
+  double flops = 0, traffic = 0;
 };
 struct TableOptions {
   /// Or "cpu_time_total", "self_cuda_time_total", "cuda_time_total", "self_memory_usage", "memory_usage", "count". ValueError for others.
@@ -41,7 +43,8 @@ class [[nodiscard]] Profile : NoCopy {
 
   /// A row for each name, over all threads, the most expensive first.
   std::vector<ProfileRow> key_averages(const TableOptions& options = {}) const;
-  /// The same for people; the share is that of the time recorded.
+  /// The same for people; the share is that of the time recorded, GFLOP/s and GB/s are flops and traffic by the self time, on CUDA devices
+  /// by the kernels'.
   std::string table(const TableOptions& options = {}) const;
   /// For chrome://tracing and ui.perfetto.dev: a track for each thread and each CUDA stream, and the memory in use.
   void export_chrome_trace(const std::string& path) const;

@@ -5,6 +5,7 @@
 
 #include "../core/backend.h"
 #include "../core/modes.h"
+#include "../core/work.h"
 #include "../ops/create.h"
 #include "table.h"
 
@@ -14,26 +15,9 @@ namespace {
 thread_local double counted = 0;
 thread_local const BackendTable* real = nullptr;
 
-void count_matmul(Context& ctx, const entry::Matmul& c) {
-  counted += 2.0 * double(c.out.numel()) * double(c.a.sizes[c.a.rank - 1]);
-  real->matmul(ctx, c);
-}
-void count_conv(Context& ctx, const entry::Conv& c) {
-  counted += 2.0 * double(c.y.numel()) * double(c.w.numel()) / double(std::max<int64_t>(c.w.sizes[0], 1));
-  real->conv(ctx, c);
-}
-void count_conv_transpose(Context& ctx,
-                          const entry::ConvBackwardData& c) {  // what a transposed convolution runs forward
-  counted += 2.0 * double(c.dy.numel()) * double(c.w.numel()) / double(std::max<int64_t>(c.w.sizes[0], 1));
-  real->conv_backward_data(ctx, c);
-}
-void count_attention(Context& ctx, const entry::Attention& c) {
-  counted += 2.0 * (double(c.q.numel()) + double(c.out.numel())) * double(c.k.sizes[2]);
-  real->attention(ctx, c);
-}
-void count_rnn(Context& ctx, const entry::Rnn& c) {
-  counted += 2.0 * double(c.y.sizes[0]) * double(c.w.numel() + (c.projection.defined() ? c.projection.numel() : 0));
-  real->rnn(ctx, c);
+template <class E> auto counted_call(Context& ctx, const E& e) {
+  counted += entry::work_of(e).flops;
+  return entry::kernel_of<E>(*real)(ctx, e);
 }
 
 /// A table that counts what this thread computes on one device.
@@ -43,9 +27,10 @@ struct FlopCounter {
   ScopedMode<const BackendTable*> scope;
   explicit FlopCounter(Device device)
       : outer(&backend(device)), table(*outer), scope(modes.tables[int(device.type)], &table) {
-    table.matmul = count_matmul, table.conv = count_conv, table.conv_backward_data = count_conv_transpose;
-    if (table.attention) table.attention = count_attention;
-    if (table.rnn) table.rnn = count_rnn;
+#define X(name, E) \
+  if (outer->name) table.name = counted_call<entry::E>;
+    TAPIR_ENTRIES(X)
+#undef X
     real = outer, counted = 0;
   }
 };

@@ -15,7 +15,7 @@ struct LayerSummary {
   double flops = 0;                                     // of all calls, with all below
 };
 /// What a forward pass showed. FLOPs are the multiplications and additions of matrix products, convolutions, attention and recurrent
-/// layers, counted where the kernels are called: whatever a forward is made of, they are its own.
+/// layers, counted where the kernels are called (Note [Work] in core/work.h): whatever a forward is made of, they are its own.
 struct Summary {
   std::vector<LayerSummary> layers;                        // the model first, then in the order of named_modules()
   int64_t parameters = 0, trainable = 0, state_bytes = 0;  // state: parameters and buffers

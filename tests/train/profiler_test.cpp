@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -193,6 +194,42 @@ TEST_CASE("what a table says of memory") {
   CHECK_THROWS_AS(profile.key_averages({.sort_by = "size"}), ValueError);
 }
 
+TEST_CASE("what a table says of arithmetic and traffic") {
+  const Tensor a = ones({64, 32}), b = ones({32, 16});
+  profiler::Profile profile;
+  {
+    const profiler::Range range("products");
+    for (int i = 0; i < 3; ++i) (void)matmul(a, b);
+  }
+  (void)relu(a);
+  profile.stop();
+  const auto rows = profile.key_averages();
+  CHECK(find(rows, "matmul")->flops == 3 * 2. * 64 * 32 * 16);
+  CHECK(find(rows, "matmul")->traffic == 3 * 4. * (64 * 32 + 32 * 16 + 64 * 16));
+  CHECK(find(rows, "relu")->flops == 0);
+  CHECK(find(rows, "relu")->traffic == 2 * 4. * 64 * 32);
+  CHECK(find(rows, "products")->flops == 0);  // they are its matmuls' own
+  const std::string text = profile.table();
+  INFO(text);
+  std::map<std::string, std::vector<std::string>> lines;  // the words of each line by its first
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string name, word;
+    for (words >> name; words >> word;) lines[name].push_back(word);
+  }
+  REQUIRE(lines["name"].size() >= 2);
+  CHECK(lines["name"].end()[-2] == "GFLOP/s");
+  CHECK(lines["name"].end()[-1] == "GB/s");
+  REQUIRE(lines["matmul"].size() >= 2);
+  CHECK(std::stod(lines["matmul"].end()[-2]) ==
+        Approx(find(rows, "matmul")->flops / find(rows, "matmul")->self_cpu * 1e-9).margin(0.051));
+  CHECK(std::stod(lines["matmul"].end()[-1]) ==
+        Approx(find(rows, "matmul")->traffic / find(rows, "matmul")->self_cpu * 1e-9).margin(0.051));
+  CHECK(lines["relu"].end()[-2] == "-");
+  CHECK(lines["products"].end()[-1] == "-");
+}
+
 TEST_CASE("one profile at a time, in any thread") {
   profiler::Profile profile;
   CHECK_THROWS_AS(profiler::Profile(), ValueError);
@@ -320,4 +357,5 @@ TEST_CASE("a step on a CUDA device, with the time of its kernels") {
   int64_t on_streams = 0;
   for (const Seen& e : events) on_streams += e.ph == "X" && e.tid >= 1000;
   CHECK(on_streams > 100);
+  CHECK(find(profile.key_averages(), "linear")->flops > 0);
 }
