@@ -73,7 +73,7 @@ const int8_t* channels_inside(Context& ctx, const int8_t* w, const dnn::ConvShap
   return to;
 }
 
-/// Our own kernel. Four outputs along the last axis and four channels at a time; where neither groups nor dilation part them, a row of
+/// Our own kernel. Six outputs along the last axis and four channels at a time; where neither groups nor dilation part them, a row of
 /// the kernel's positions is one stretch.
 void own_conv(Context& ctx, const dnn::QuantConv& c) {
   const dnn::ConvShape& s = c.shape;
@@ -94,21 +94,21 @@ void own_conv(Context& ctx, const dnn::QuantConv& c) {
   const int64_t k = positions * inner, image = steps[0] * s.in[0], across = s.out[last],
                 lines = s.n * outputs[0] * outputs[1] * outputs[2] / across;
   parallel_for(lines, std::max<int64_t>(1, (1 << 16) / (across * s.o * k)), [&](int64_t first, int64_t end) {
-    int32_t sums[16];
+    int32_t sums[kDotRows * kDotColumns];
     for (int64_t at = first; at < end; ++at) {
       int64_t rest = at, from = 0;
       for (int64_t d = last; d-- > 0; rest /= s.out[d]) from += rest % s.out[d] * s.stride[d] * steps[d];
       const uint8_t* x = static_cast<const uint8_t*>(c.x) + rest * image + from;
       float* y = static_cast<float*>(c.y) + at * across * s.o;
       for (int64_t g = 0; g < s.groups; ++g)
-        for (int64_t o = g * wide; o < (g + 1) * wide; o += 4) {
-          const int64_t columns = std::min<int64_t>(4, (g + 1) * wide - o), stride = s.stride[last] * s.c;
-          for (int64_t i = 0; i < across; i += 4) {
-            const int64_t rows = std::min<int64_t>(4, across - i);
-            dot_block(rows, columns, stretches, x + i * stride + g * inner, stride, w + o * k, k, sums);
+        for (int64_t o = g * wide; o < (g + 1) * wide; o += kDotColumns) {
+          const int64_t columns = std::min(kDotColumns, (g + 1) * wide - o), stride = s.stride[last] * s.c;
+          for (int64_t i = 0; i < across; i += kDotRows) {
+            const int64_t rows = std::min(kDotRows, across - i);
+            dot_block(rows, columns, stretches, x + i * stride + g * inner, stride, w + o * k, k, sums, kDotColumns);
             for (int64_t r = 0; r < rows; ++r)
               for (int64_t b = 0; b < columns; ++b)
-                y[(i + r) * s.o + o + b] = float(sums[4 * r + b]) * c.multiply[o + b] + c.add[o + b];
+                y[(i + r) * s.o + o + b] = float(sums[kDotColumns * r + b]) * c.multiply[o + b] + c.add[o + b];
           }
         }
     }

@@ -24,7 +24,7 @@ inline void transpose_dwords(__m512i* rows) {
   for (int i = 0; i < 16; i += 2)
     t[i] = _mm512_maskz_unpacklo_epi32(all, rows[i], rows[i + 1]),
     t[i + 1] = _mm512_maskz_unpackhi_epi32(all, rows[i], rows[i + 1]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int i = 0; i < 16; i += 4)
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h)  // u[i + j]: elements 4 q + j, q = 0 to 3, of rows i to i + 3
@@ -32,7 +32,7 @@ inline void transpose_dwords(__m512i* rows) {
                 u[i + 2 * h + 1] = _mm512_maskz_unpackhi_epi64(0xff, t[i + h], t[i + 2 + h]);
   const auto even = [](__m512i a, __m512i b) { return _mm512_maskz_shuffle_i32x4(all, a, b, 0x88); };
   const auto odd = [](__m512i a, __m512i b) { return _mm512_maskz_shuffle_i32x4(all, a, b, 0xdd); };
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int j = 0; j < 4; ++j) {
     const __m512i first = even(u[j], u[4 + j]), second = odd(u[j], u[4 + j]), third = even(u[8 + j], u[12 + j]),
                   fourth = odd(u[8 + j], u[12 + j]);
@@ -43,42 +43,37 @@ inline void transpose_dwords(__m512i* rows) {
 #endif
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
-/// The lane sums of 16 vectors.
-inline __m512i sum_each_of_16(const __m512i* v) {
-  constexpr __mmask16 all = 0xffff;
-  __m512i a[8], b[4], c[2];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i)
-    a[i] = _mm512_add_epi32(_mm512_maskz_unpacklo_epi32(all, v[2 * i], v[2 * i + 1]),
-                            _mm512_maskz_unpackhi_epi32(all, v[2 * i], v[2 * i + 1]));
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i)
-    b[i] = _mm512_add_epi32(_mm512_maskz_unpacklo_epi64(0xff, a[2 * i], a[2 * i + 1]),
-                            _mm512_maskz_unpackhi_epi64(0xff, a[2 * i], a[2 * i + 1]));
-  const auto fold = [](__m512i x, __m512i y) {  // sums of quarters
-    return _mm512_add_epi32(_mm512_maskz_shuffle_i32x4(all, x, y, 0x88), _mm512_maskz_shuffle_i32x4(all, x, y, 0xdd));
+/// The lane sums of four vectors.
+inline __m128i sum_each_of_4(__m512i a, __m512i b, __m512i c, __m512i d) {
+  const auto join = [](__m512i x, __m512i y) {
+    return _mm512_add_epi32(_mm512_maskz_unpacklo_epi32(0xffff, x, y), _mm512_maskz_unpackhi_epi32(0xffff, x, y));
   };
-  for (int i = 0; i < 2; ++i) c[i] = fold(b[2 * i], b[2 * i + 1]);
-  return fold(c[0], c[1]);
+  const __m512i ab = join(a, b), cd = join(c, d);
+  const __m512i e =
+      _mm512_add_epi32(_mm512_maskz_unpacklo_epi64(0xff, ab, cd), _mm512_maskz_unpackhi_epi64(0xff, ab, cd));
+  const __m256i f =
+      _mm256_add_epi32(_mm512_maskz_extracti64x4_epi64(0xf, e, 0), _mm512_maskz_extracti64x4_epi64(0xf, e, 1));
+  return _mm_add_epi32(_mm256_castsi256_si128(f), _mm256_extracti128_si256(f, 1));
 }
 /// sum += a b, by fours. (Around the intrinsic g++ 12 copies the accumulators.)
 inline void dot_add(__m512i& sum, __m512i a, __m512i b) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b)); }
 
-/// sums[Columns r + c] = sum over k of a[r] b[c]; rows of a are lda apart, columns of b ldb. 16 numbers are written.
-template <int Rows, int Columns>
-inline void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda, const int8_t* b, int64_t ldb, int32_t* sums) {
-  static_assert(Rows * Columns <= 16);
-  __m512i sum[16] = {};
+/// sums[ld r + c] = sum over k of a[r] b[c], 4 columns or 1; rows of a are lda apart, columns of b ldb. Six rows by four columns keep 24
+/// sums, 4 columns and a row in the 32 registers.
+template <int Rows, int Columns> [[gnu::noinline]] void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda,
+                                                                 const int8_t* b, int64_t ldb, int32_t* sums,
+                                                                 int64_t ld) {
+  __m512i sum[4 * Rows] = {};
   const __mmask64 rest = (uint64_t(1) << (s.length % 64)) - 1;
   const auto step = [&](const uint8_t* from_a, const int8_t* from_b, __mmask64 here) __attribute__((always_inline)) {
-    __m512i row[Rows];
+    __m512i column[Columns];
 #pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) row[r] = _mm512_maskz_loadu_epi8(here, from_a + r * lda);
+    for (int c = 0; c < Columns; ++c) column[c] = _mm512_maskz_loadu_epi8(here, from_b + c * ldb);
 #pragma GCC unroll 8
-    for (int c = 0; c < Columns; ++c) {
-      const __m512i column = _mm512_maskz_loadu_epi8(here, from_b + c * ldb);
+    for (int r = 0; r < Rows; ++r) {
+      const __m512i row = _mm512_maskz_loadu_epi8(here, from_a + r * lda);
 #pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) dot_add(sum[Columns * r + c], row[r], column);
+      for (int c = 0; c < Columns; ++c) dot_add(sum[4 * r + c], row, column[c]);
     }
   };
   for (int64_t i = 0; i < s.count; ++i) {
@@ -88,7 +83,12 @@ inline void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda, const in
     for (; k + 64 <= s.length; k += 64) step(from_a + k, from_b + k, ~uint64_t(0));
     if (rest) step(from_a + k, from_b + k, rest);
   }
-  _mm512_storeu_si512(sums, sum_each_of_16(sum));
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+    const __m128i four = sum_each_of_4(sum[4 * r], sum[4 * r + 1], sum[4 * r + 2], sum[4 * r + 3]);
+    if constexpr (Columns == 4) _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + ld * r), four);
+    else sums[ld * r] = _mm_cvtsi128_si32(four);
+  }
 }
 
 // Panels: kPanel columns side by side, four elements of each after the other, so that a sum stays in its lane.
@@ -132,33 +132,36 @@ inline int32_t dot(const uint8_t* a, const int8_t* b, int64_t n) {
   for (; k < n; ++k) sum += int32_t(a[k]) * int32_t(b[k]);
   return sum;
 }
-template <int Rows, int Columns>
-inline void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda, const int8_t* b, int64_t ldb, int32_t* sums) {
+template <int Rows, int Columns> [[gnu::noinline]] void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda,
+                                                                 const int8_t* b, int64_t ldb, int32_t* sums,
+                                                                 int64_t ld) {
   for (int r = 0; r < Rows; ++r)
     for (int c = 0; c < Columns; ++c) {
       int32_t sum = 0;
       for (int64_t i = 0; i < s.count; ++i)
         sum += dot(a + r * lda + s.a_offset[i], b + c * ldb + i * s.length, s.length);
-      sums[Columns * r + c] = sum;
+      sums[ld * r + c] = sum;
     }
 }
 #endif
 
-/// Up to 4 rows and 4 columns.
+inline constexpr int64_t kDotRows = 6, kDotColumns = 4;
+
+/// Up to kDotRows rows and kDotColumns columns.
 inline void dot_block(int64_t rows, int64_t columns, const Stretches& s, const uint8_t* a, int64_t lda, const int8_t* b,
-                      int64_t ldb, int32_t* sums) {
-  if (columns == 4) {
-    if (rows == 4) return dot_tile<4, 4>(s, a, lda, b, ldb, sums);
-    if (rows == 3) return dot_tile<3, 4>(s, a, lda, b, ldb, sums);
-    if (rows == 2) return dot_tile<2, 4>(s, a, lda, b, ldb, sums);
-    return dot_tile<1, 4>(s, a, lda, b, ldb, sums);
-  }
-  int32_t one[16];
-  for (int64_t c = 0; c < columns; ++c)
-    for (int64_t r = 0; r < rows; ++r) {
-      dot_tile<1, 1>(s, a + r * lda, lda, b + c * ldb, ldb, one);
-      sums[4 * r + c] = one[0];
+                      int64_t ldb, int32_t* sums, int64_t ld) {
+  if (columns == kDotColumns) {
+    switch (rows) {
+      case 6: return dot_tile<6, 4>(s, a, lda, b, ldb, sums, ld);
+      case 5: return dot_tile<5, 4>(s, a, lda, b, ldb, sums, ld);
+      case 4: return dot_tile<4, 4>(s, a, lda, b, ldb, sums, ld);
+      case 3: return dot_tile<3, 4>(s, a, lda, b, ldb, sums, ld);
+      case 2: return dot_tile<2, 4>(s, a, lda, b, ldb, sums, ld);
+      default: return dot_tile<1, 4>(s, a, lda, b, ldb, sums, ld);
     }
+  }
+  for (int64_t c = 0; c < columns; ++c)
+    for (int64_t r = 0; r < rows; ++r) dot_tile<1, 1>(s, a + r * lda, lda, b + c * ldb, ldb, sums + ld * r + c, ld);
 }
 
 /// sum of n elements
