@@ -41,7 +41,7 @@ Range range_of(const float* x, int64_t n) {
 
 Rows quantize_rows(Context& ctx, const QuantProduct& p, const formulas::QuantScale* given) {
   Rows a;
-  a.stride = (p.k + 63) / 64 * 64;
+  a.stride = ((p.k + 63) / 64 | 1) * 64;  // an odd number of lines: rows do not meet in one set of the cache
   a.data = ctx.scratch_of<uint8_t>((p.m + 1) * a.stride) + a.stride,
   a.scale = ctx.scratch_of<formulas::QuantScale>(p.m);
   std::fill_n(a.data - a.stride, a.stride, uint8_t(1));
@@ -66,12 +66,11 @@ void write_row(const QuantProduct& p, const Rows& a, int64_t i, int64_t j, int64
                const int32_t* of_weights) {
   const int32_t zero = int32_t(a.scale[i].zero_point);
   const float scale = a.scale[i].scale;
-  float line[kBlock];
-  for (int64_t c = 0; c < columns; ++c) line[c] = float(sums[c] - zero * of_weights[c]) * (scale * p.scale[j + c]);
-  for (int64_t c = 0; p.bias && c < columns; ++c) line[c] += p.bias[j + c];
-  if (p.y.strides[1] == 1) std::copy_n(line, columns, p.place(i, j));
-  else
-    for (int64_t c = 0; c < columns; ++c) *p.place(i, j + c) = line[c];
+  const float *const scales = p.scale + j, *const bias = p.bias ? p.bias + j : nullptr;
+  float line[kBlock], *__restrict const y = p.y.strides[1] == 1 ? p.place(i, j) : line;
+  for (int64_t c = 0; c < columns; ++c) y[c] = float(sums[c] - zero * of_weights[c]) * (scale * scales[c]);
+  for (int64_t c = 0; bias && c < columns; ++c) y[c] += bias[c];
+  for (int64_t c = 0; y == line && c < columns; ++c) *p.place(i, j + c) = line[c];
 }
 
 /// Blocks of columns, four at a time while they are in the cache; the first row of the first group is the one of ones.
@@ -108,6 +107,7 @@ void pack_panel(const QuantProduct& p, int64_t j, int8_t* to) {
       for (int64_t c = 0; c < 16; ++c)
         rows[c] =
             j + half + c < p.n ? _mm512_maskz_loadu_epi8(here, p.row_of(j + half + c) + k) : _mm512_setzero_si512();
+      for (int64_t c = 16; c < 32; ++c) __builtin_prefetch(p.row_of(j + half + c) + k);
       transpose_dwords(rows);
       for (int64_t q = 0; q < 16; ++q) _mm512_storeu_si512(to + ((k / 4 + q) * kPanel + half) * 4, rows[q]);
     }
@@ -116,6 +116,8 @@ void pack_panel(const QuantProduct& p, int64_t j, int8_t* to) {
 template <int R> void panel_rows(const QuantProduct& p, const Rows& a, int64_t i, int64_t j, const int8_t* panel,
                                  const int32_t* of_weights) {
   alignas(64) int32_t sums[R * kPanel];
+  for (int r = 0; r < R; ++r)  // lines that nobody has touched for long come while the product runs
+    for (int c = 0; c < kPanel; c += kF) __builtin_prefetch(p.place(i + r, j + c), 1);
   panel_tile<R>((p.k + 3) / 4, a.data + i * a.stride, a.stride, panel, sums);
   for (int r = 0; r < R; ++r) write_row(p, a, i + r, j, std::min(kPanel, p.n - j), sums + r * kPanel, of_weights);
 }
@@ -145,7 +147,7 @@ void many_rows(Context& ctx, const QuantProduct& p, const Rows& a) {
 void integer_product(Context& ctx, const QuantProduct& p, const formulas::QuantScale* given) {
   const Rows a = quantize_rows(ctx, p, given);
 #if defined(TAPIR_QUANT_PANELS)
-  if (p.m > kFew) return many_rows(ctx, p, a);
+  if (p.m > 4 && (p.m >= kGroup || 20 * p.m > p.k)) return many_rows(ctx, p, a);
 #endif
   few_rows(p, a);
 }
