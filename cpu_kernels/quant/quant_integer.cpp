@@ -24,17 +24,22 @@ struct Range {
   float low = 0, high = 0;  // NaN where an element is not finite
 };
 Range range_of(const float* x, int64_t n) {
-  Vec<float> low = {}, high = {}, bad = {};
+  constexpr int kAtOnce = 4;  // an operation waits for the one before it
+  Vec<float> low[kAtOnce] = {}, high[kAtOnce] = {}, bad[kAtOnce] = {};
   int64_t i = 0;
-  for (; i + kF <= n; i += kF) {
-    const Vec<float> v = load(x + i);
-    low = v < low ? v : low, high = v > high ? v : high, bad += v * 0;
-  }
+  for (; i + kAtOnce * kF <= n; i += kAtOnce * kF)
+#pragma GCC unroll 4
+    for (int q = 0; q < kAtOnce; ++q) {
+      const Vec<float> v = load(x + i + q * kF);
+      low[q] = v < low[q] ? v : low[q], high[q] = v > high[q] ? v : high[q], bad[q] += v * 0;
+    }
   Range r;
   float not_finite = 0;
   for (; i < n; ++i) r.low = std::min(r.low, x[i]), r.high = std::max(r.high, x[i]), not_finite += x[i] * 0;
+  for (int q = 1; q < kAtOnce; ++q)
+    low[0] = low[q] < low[0] ? low[q] : low[0], high[0] = high[q] > high[0] ? high[q] : high[0], bad[0] += bad[q];
   for (int l = 0; l < kF; ++l)
-    r.low = std::min(r.low, low[l]), r.high = std::max(r.high, high[l]), not_finite += bad[l];
+    r.low = std::min(r.low, low[0][l]), r.high = std::max(r.high, high[0][l]), not_finite += bad[0][l];
   r.high += not_finite;
   return r;
 }
@@ -61,16 +66,19 @@ Rows quantize_rows(Context& ctx, const QuantProduct& p, const formulas::QuantSca
   return a;
 }
 
-/// Sums of row i, from column j on. Bias is added in a loop of its own, so that no compiler makes one rounding of two.
-void write_row(const QuantProduct& p, const Rows& a, int64_t i, int64_t j, int64_t columns, const int32_t* sums,
-               const int32_t* of_weights) {
-  const int32_t zero = int32_t(a.scale[i].zero_point);
-  const float scale = a.scale[i].scale;
+/// Sums, `ld` apart, of rows i to `last` and columns from j on. Bias is added in a loop of its own, so that no compiler makes one rounding
+/// of two.
+void write_rows(const QuantProduct& p, const Rows& a, int64_t i, int64_t last, int64_t j, int64_t columns,
+                const int32_t* sums, int64_t ld, const int32_t* of_weights) {
   const float *const scales = p.scale + j, *const bias = p.bias ? p.bias + j : nullptr;
-  float line[kBlock], *__restrict const y = p.y.strides[1] == 1 ? p.place(i, j) : line;
-  for (int64_t c = 0; c < columns; ++c) y[c] = float(sums[c] - zero * of_weights[c]) * (scale * scales[c]);
-  for (int64_t c = 0; bias && c < columns; ++c) y[c] += bias[c];
-  for (int64_t c = 0; y == line && c < columns; ++c) *p.place(i, j + c) = line[c];
+  for (; i < last; ++i, sums += ld) {
+    const int32_t zero = int32_t(a.scale[i].zero_point);
+    const float scale = a.scale[i].scale;
+    float line[kBlock], *__restrict const y = p.y.strides[1] == 1 ? p.place(i, j) : line;
+    for (int64_t c = 0; c < columns; ++c) y[c] = float(sums[c] - zero * of_weights[c]) * (scale * scales[c]);
+    for (int64_t c = 0; bias && c < columns; ++c) y[c] += bias[c];
+    for (int64_t c = 0; y == line && c < columns; ++c) *p.place(i, j + c) = line[c];
+  }
 }
 
 /// Blocks of columns, four at a time while they are in the cache; the first row of the first group is the one of ones.
@@ -89,8 +97,8 @@ void few_rows(const QuantProduct& p, const Rows& a) {
             dot_block(std::min(kDotRows, last - i), std::min(kDotColumns, columns - c), all, a.data + i * a.stride,
                       a.stride, w + (j + c) * p.k, p.k, &sums[i - first][c], kBlock);
         if (first < 0) std::copy_n(sums[0], columns, of_weights);
-        for (int64_t i = std::max<int64_t>(first, 0); i < last; ++i)
-          write_row(p, a, i, j, columns, sums[i - first], of_weights);
+        const int64_t row = std::max<int64_t>(first, 0);
+        write_rows(p, a, row, last, j, columns, sums[row - first], kBlock, of_weights);
       }
     }
   });
@@ -119,7 +127,7 @@ template <int R> void panel_rows(const QuantProduct& p, const Rows& a, int64_t i
   for (int r = 0; r < R; ++r)  // lines that nobody has touched for long come while the product runs
     for (int c = 0; c < kPanel; c += kF) __builtin_prefetch(p.place(i + r, j + c), 1);
   panel_tile<R>((p.k + 3) / 4, a.data + i * a.stride, a.stride, panel, sums);
-  for (int r = 0; r < R; ++r) write_row(p, a, i + r, j, std::min(kPanel, p.n - j), sums + r * kPanel, of_weights);
+  write_rows(p, a, i, i + R, j, std::min(kPanel, p.n - j), sums, kPanel, of_weights);
 }
 
 void many_rows(Context& ctx, const QuantProduct& p, const Rows& a) {
