@@ -10,7 +10,6 @@ namespace tapir::inline v0::cpu {
 namespace {
 
 constexpr int kF = kLanes<float>;
-constexpr int64_t kFew = 29;                 // rows
 constexpr int64_t kBlock = 64, kGroup = 30;  // of columns; of rows: a multiple of kDotRows
 
 /// Activations in 8 bits: rows `stride` apart, zeros behind the k-th element. A row of ones stands before them.

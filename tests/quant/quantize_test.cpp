@@ -376,9 +376,9 @@ TEST_CASE("products of every size: rows, columns and lengths around the blocks o
   manual_seed(7);
   NoGrad guard;
   const Tensor half = full({}, 0.5), zero = full({}, 77).to(kInt32);
-  for (const int64_t m : {1, 2, 3, 4, 6, 7, 9, 12, 17, 29})
+  for (const int64_t m : {1, 2, 3, 4, 6, 7, 9, 12, 17, 29, 33})
     for (const int64_t n : {1, 3, 8, 13, 31, 32, 70})
-      for (const int64_t k : {1, 4, 31, 64, 65, 160}) {
+      for (const int64_t k : {1, 4, 31, 64, 65, 160, 673}) {
         const Tensor w = randint(-128, 128, {n, k}).to(kInt8), scale = rand(n) + 0.1, bias = randn(n);
         const Tensor a = (randint(0, 256, {m, k}) - 77).to(kFloat32) * 0.5;  // exact in 8 bits
         const Tensor exact = linear(a.to(kFloat64), w.to(kFloat64)) * scale.to(kFloat64) + bias;
@@ -399,6 +399,30 @@ TEST_CASE("products of every size: rows, columns and lengths around the blocks o
         REQUIRE(distance(quantized_linear(a, four.weight, four.scale, {.bias = bias, .bits = 4}), y) <=
                 2e-6 * (amax(abs(y)).item() + 10));
       }
+}
+
+TEST_CASE("a dynamic product of a row has the same bits alone and among others, for any number of threads") {
+  manual_seed(8);
+  NoGrad guard;
+  const int threads = get_num_threads();
+  for (const int64_t k : {40, 640}) {  // from 640 on, up to 29 rows are not repacked
+    const Tensor w = randint(-128, 128, {70, k}).to(kInt8), scale = rand(70) + 0.1, x = randn({65, k});
+    for (const Tensor& bias : {Tensor(), randn(70)}) {
+      set_num_threads(1);
+      std::vector<Tensor> alone;
+      for (int64_t i = 0; i < 65; ++i)
+        alone.push_back(quantized_linear(narrow(x, 0, i, 1), w, scale, {.bias = bias, .dynamic = true}));
+      const Tensor rows = cat(alone);
+      for (const int n : {1, 2, 3})
+        for (const int64_t m : {2, 5, 6, 16, 29, 30, 41, 65}) {
+          set_num_threads(n);
+          INFO(k << " " << n << " " << m);
+          CHECK(equal(quantized_linear(narrow(x, 0, 0, m), w, scale, {.bias = bias, .dynamic = true}),
+                      narrow(rows, 0, 0, m)));
+        }
+    }
+  }
+  set_num_threads(threads);
 }
 
 TEST_CASE("a row with NaN gives NaN, others stay") {
