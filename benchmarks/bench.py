@@ -9,7 +9,8 @@ of the same bytes. limit: what the machine could do of a training step at best, 
 convolutions, attention and recurrent layers (core/work.h counts) at the speed of a large product of its dtype, or the bytes of its kernels at
 that of a large copy, whichever takes longer; above 100 where kernels do with less (Winograd's convolutions) or memory gives more than to a
 copy: tensors that stay in a cache, updates in place, which run at up to twice its speed (adamw).
---limits measures these speeds alone. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
+--limits measures these speeds alone. linear_int8: 768 -> 3072 of
+dynamically quantized activations, PyTorch by the faster of its engines (CPU). loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
 at 10^2, 10^4 and 10^7 elements, contiguous, transposed and broadcast, forward and with backward, all with the last of --threads. TAPIR_BENCH_SIZE (target, small or tiny) says
 how large resnet50, gpt2_124m, gpt2_decode and ceiling are: without it target on a GPU and small on a CPU. --json is written row by row.
 """
@@ -33,6 +34,7 @@ WORKLOADS = {
     "op_overhead": ["no_grad", "recording", "inference", "backward"],
     "mlp": ["step", "compiled"],
     "cnn": ["step", "compiled"],
+    "linear_int8": ["rows1", "rows16", "rows256"],
     "lstm": ["step", "compiled"],
     "resnet18_cifar": ["step", "compiled", "bf16"],
     "resnet50": ["step", "bf16"],
@@ -411,6 +413,8 @@ def main():
         if not os.environ["TAPIR_BENCH_IMAGES"]:
             print("loader: cifar10-jpg.tar.gz is in none of $TAPIR_DATA, datasets, ../shared/data")
             names.remove("loader")
+    if "linear_int8" in names and options.device != "cpu":
+        names.remove("linear_int8")
     if names == ["busy_neighbour"]:
         options.threads = [2]
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +88,19 @@ def cnn(variant):
                         nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10)).to(memory_format=torch.channels_last)
     images = torch.randn(128, 1, 28, 28).to(memory_format=torch.channels_last)
     return training(net, torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.01, fused=True), images, torch.randint(0, 10, (128,)), variant)
+
+
+def linear_int8(variant):
+    """The faster of two engines."""
+    warnings.filterwarnings("ignore", message=".*quantized tensor.*")  # that they will be gone one day
+    x, weight, bias = torch.randn(int(variant[4:]), 768), torch.randn(3072, 768), torch.randn(3072)
+    scale = weight.abs().amax(1) / 127.5
+    quantized = torch.quantize_per_channel(weight, scale, torch.zeros(3072, dtype=torch.int64), 0, torch.qint8)
+    runs = []
+    for torch.backends.quantized.engine in ("fbgemm", "onednn"):
+        packed = torch.ops.quantized.linear_prepack(quantized, bias)
+        runs.append(timed(torch.no_grad()(lambda packed=packed: torch.ops.quantized.linear_dynamic(x, packed, False))))
+    return min(runs, key=lambda run: (run(WARM_STEPS), min(run(WARM_STEPS) for _ in range(5)))[1])
 
 
 class Lstm(nn.Module):
@@ -221,7 +235,7 @@ def serve():
                 if name in peer_models.WARM_STEPS:
                     run = timed(getattr(peer_models, name)(variant, sys.argv[2]))
                 else:
-                    run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, chain, busy_neighbour)}.get(name, op)(variant)
+                    run = {f.__name__: f for f in (op_overhead, mlp, cnn, linear_int8, lstm, adamw, chain, busy_neighbour)}.get(name, op)(variant)
             compiling = run(1) if variant.startswith("compiled") else 0
             run(peer_models.WARM_STEPS.get(name, 2 if name in ("ops", "lstm") else WARM_STEPS))
             compiling -= run(1) if variant.startswith("compiled") else 0

@@ -102,6 +102,16 @@ static Run cnn(const std::string& variant) {
   return training(variant, net, optimizer, randn({128, 1, 28, 28}).to(kChannelsLast), randint(0, 10, {128}));
 }
 
+/// A linear layer of int8 weights whose activations are quantized at each call: "rows1", "rows16", "rows256". 768 -> 3072, with bias.
+static Run linear_int8(const std::string& variant) {
+  auto layer = std::make_shared<quant::DynamicLinear>(randn({3072, 768}), randn(3072));
+  layer->to(bench_device);
+  return timed([layer, x = randn({std::stol(variant.substr(4)), 768}, {.device = bench_device})] {
+    NoGrad guard;
+    (*layer)(x);
+  });
+}
+
 struct LstmNet : nn::Module {
   nn::Embedding embed{10000, 512};
   nn::LSTM lstm{512, 512, {.num_layers = 2}};
@@ -205,6 +215,7 @@ const std::vector<Workload>& workloads() {
       {"op_overhead", {"no_grad", "recording", "inference", "backward"}, op_overhead},
       {"mlp", {"step", "compiled", "anomaly"}, mlp},
       {"cnn", {"step", "compiled", "anomaly"}, cnn},
+      {"linear_int8", {"rows1", "rows16", "rows256"}, linear_int8},
       {"lstm", {"step", "compiled"}, lstm, 4},
       {"resnet18_cifar", {"step", "compiled", "bf16", "compiled_bf16"}, resnet18_cifar, 4},
       {"resnet50", {"step", "compiled", "bf16", "compiled_bf16"}, resnet50, 4},
