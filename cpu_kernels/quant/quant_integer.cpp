@@ -10,7 +10,7 @@ namespace tapir::inline v0::cpu {
 namespace {
 
 constexpr int kF = kLanes<float>;
-constexpr int64_t kBlock = 64, kGroup = 30;  // of columns; of rows: a multiple of kDotRows
+constexpr int64_t kBlock = 64, kGroup = 42;  // of columns; of rows: a multiple of kDotRows
 
 /// Activations in 8 bits: rows `stride` apart, zeros behind the k-th element. A row of ones stands before them.
 struct Rows {
@@ -153,8 +153,9 @@ void many_rows(Context& ctx, const QuantProduct& p, const Rows& a) {
 
 void integer_product(Context& ctx, const QuantProduct& p, const formulas::QuantScale* given) {
   const Rows a = quantize_rows(ctx, p, given);
-#if defined(TAPIR_QUANT_PANELS)
-  if (p.m > 4 && (p.m >= kGroup || 20 * p.m > p.k)) return many_rows(ctx, p, a);
+#if defined( \
+    TAPIR_QUANT_PANELS)  // what sums across lanes cost grows with the rows and not with k; repacking takes as long as a few rows
+  if (p.m > 4 && 20 * p.m > p.k) return many_rows(ctx, p, a);
 #endif
   few_rows(p, a);
 }
