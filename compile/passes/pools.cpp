@@ -39,7 +39,7 @@ bool find_pool(const Uses& uses, Found& f) {
   f.pool = readers[0];
   const Call& pool = uses.call(f.pool);
   if (!is<Pool>(pool) || !is_max(pool) || !has_full_windows(pool) || !same_place(pool[&Pool::x], y) ||
-      pool.deterministic != relu.deterministic || pool[&Pool::y].dtype != y.dtype ||
+      pool.modes != relu.modes || pool[&Pool::y].dtype != y.dtype ||
       uses.overwritten(x, f.relu, f.pool))
     return false;
   if (readers.size() == 2) f.relu_gradient = readers[1];
@@ -64,7 +64,7 @@ bool find_gradient(const Uses& uses, Found& f) {
          uses.made_by(f.pool_gradient, dx.block).only_read_by(f.relu_gradient) &&
          (same_place(out, dx) || !overlap(out, dx)) && out.dtype == dx.dtype && dy.dtype == pooled.dtype &&
          dy.shape == pooled.shape && is_dense(pooled.shape, pooled.strides) &&
-         back.deterministic == grad.deterministic && !uses.overwritten(pooled, f.pool, f.pool_gradient);
+         back.modes == grad.modes && !uses.overwritten(pooled, f.pool, f.pool_gradient);
 }
 
 void sink(Rewriter& calls, const Found& f) {
