@@ -62,10 +62,14 @@ TEST_CASE("set_flush_denormal between the calls of a compiled function: each cal
       {.verify = 0});
   for (int i = 0; i < 60; ++i) {
     CAPTURE(i);
-    const FlushDenormal mode(i / 10 % 2);
-    const bool on = get_flush_denormal();
-    CHECK(product(full({1000}, 0x1p-100))[999].item() == (on ? 0x1p-120 : 0x1p-120 + 1000 * 0x1p-130));
-    CHECK(product(full({1000}, 0x1p-108))[999].item() == (on ? 0 : 0x1p-128 + 1000 * 0x1p-130));
+    const bool on = i / 10 % 2;
+    Tensor large, small;
+    {
+      const FlushDenormal mode(on);
+      large = product(full({1000}, 0x1p-100)), small = product(full({1000}, 0x1p-108));
+    }
+    CHECK(large[999].item() == (on ? 0x1p-120 : 0x1p-120 + 1000 * 0x1p-130));
+    CHECK(small[999].item() == (on ? 0 : 0x1p-128 + 1000 * 0x1p-130));
   }
   CHECK(replays_of(product) > 10);
 }
