@@ -86,8 +86,7 @@ int relu_gradient(const Uses& uses, int at, const Joined& joined) {
   const View &v = norm[&NormBackward::dy], &made = forward[&NormRelu::y];
   const int relu = v.in_memory() ? uses.maker(at, v.block) : -1;
   if (relu <= joined.call || !norm[&NormBackward::mean].in_memory() || !is<Binary>(uses.call(relu)) ||
-      uses.call(relu).params<BinaryParams>().op != BinaryOp::ReluGrad ||
-      uses.call(relu).modes != norm.modes)
+      uses.call(relu).params<BinaryParams>().op != BinaryOp::ReluGrad || uses.call(relu).modes != norm.modes)
     return -1;
   const View &g = uses.call(relu)[&Binary::out], &dy = uses.call(relu)[&Binary::a], &y = uses.call(relu)[&Binary::b];
   if (!same_place(g, v) || !same_place(y, made) || !dy.in_memory() || dy.dtype != v.dtype || !(dy.shape == v.shape) ||
