@@ -79,14 +79,14 @@ def training(net, optimizer, x, labels, variant):
 
 def mlp(variant):
     net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
-    return training(net, torch.optim.Adam(net.parameters(), lr=1e-6, fused=True), torch.randn(64, 784), torch.randint(0, 10, (64,)), variant)
+    return training(net, torch.optim.Adam(net.parameters(), lr=peer_models.RATE, fused=True), torch.randn(64, 784), torch.randint(0, 10, (64,)), variant)
 
 
 def cnn(variant):
     net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                         nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10)).to(memory_format=torch.channels_last)
     images = torch.randn(128, 1, 28, 28).to(memory_format=torch.channels_last)
-    return training(net, torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.01, fused=True), images, torch.randint(0, 10, (128,)), variant)
+    return training(net, torch.optim.AdamW(net.parameters(), lr=peer_models.RATE, weight_decay=0.01, fused=True), images, torch.randint(0, 10, (128,)), variant)
 
 
 class Lstm(nn.Module):
@@ -100,7 +100,7 @@ class Lstm(nn.Module):
 
 def lstm(variant):
     net = Lstm()
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
+    optimizer = torch.optim.Adam(net.parameters(), lr=peer_models.RATE, fused=True)
     return training(net, optimizer, torch.randint(0, 10000, (64, 32)), torch.randint(0, 10000, (64 * 32,)), variant)
 
 

@@ -88,8 +88,7 @@ static Run mlp(const std::string& variant) {
   net->to(bench_device);
   if (variant.ends_with("infer")) return inference(variant, net, randn({1, 784}));
   const int64_t batch = variant.ends_with("batch1") ? 1 : variant.ends_with("batch8") ? 8 : 64;
-  // So small that nothing is learnt of the one batch: else states become denormal numbers, on which processors are slow.
-  auto optimizer = std::make_shared<optim::Adam>(net->parameters(), optim::AdamOptions{.lr = 1e-6});
+  auto optimizer = std::make_shared<optim::Adam>(net->parameters(), optim::AdamOptions{.lr = kRate});
   return training(variant, net, optimizer, randn({batch, 784}), randint(0, 10, {batch}));
 }
 
@@ -98,7 +97,7 @@ static Run cnn(const std::string& variant) {
   net->to(bench_device);
   net->to(kChannelsLast);
   auto optimizer =
-      std::make_shared<optim::AdamW>(net->parameters(), optim::AdamWOptions{.lr = 1e-3, .weight_decay = 0.01});
+      std::make_shared<optim::AdamW>(net->parameters(), optim::AdamWOptions{.lr = kRate, .weight_decay = 0.01});
   return training(variant, net, optimizer, randn({128, 1, 28, 28}).to(kChannelsLast), randint(0, 10, {128}));
 }
 
@@ -113,7 +112,7 @@ struct LstmNet : nn::Module {
 static Run lstm(const std::string& variant) {
   auto net = std::make_shared<LstmNet>();
   net->to(bench_device);
-  auto optimizer = std::make_shared<optim::Adam>(net->parameters(), optim::AdamOptions{.lr = 1e-3});
+  auto optimizer = std::make_shared<optim::Adam>(net->parameters(), optim::AdamOptions{.lr = kRate});
   return training(variant, net, optimizer, randint(0, 10000, {64, 32}), randint(0, 10000, {64 * 32}));
 }
 

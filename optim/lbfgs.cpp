@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../core/denormals.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
 #include "../ops/cast.h"
@@ -81,7 +82,7 @@ double LBFGS::evaluate(const Closure& closure, Tensor& gradient, Tensor* loss) {
   std::vector<Tensor> parts;
   for (const Tensor& p : groups_[0].params)
     parts.push_back(p.grad().defined() ? p.grad().detach().reshape(-1) : zeros_like(p.detach()).reshape(-1));
-  gradient = cat(parts);
+  gradient = flushed(cat(parts));
   const bool maximize = groups_[0].options.maximize;
   if (maximize) gradient = -gradient;
   return maximize ? -value.item() : value.item();
@@ -89,6 +90,7 @@ double LBFGS::evaluate(const Closure& closure, Tensor& gradient, Tensor* loss) {
 
 /// All parameters t of the direction further.
 void LBFGS::move(double t) {
+  const FlushDenormals flush(state_.d.dtype());
   int64_t offset = 0;
   for (Tensor& p : groups_[0].params) {
     p.add_(narrow(state_.d, 0, offset, p.numel()).reshape(p.shape()), t);
@@ -166,6 +168,7 @@ LBFGS::Point LBFGS::zoom(const Closure& closure, const std::vector<Tensor>& from
 
 /// state_.d = - H gradient, by two loops over the history.
 void LBFGS::direction(const Tensor& gradient) {
+  const FlushDenormals flush(gradient.dtype());
   State& s = state_;
   if (s.n_iter == 1) {
     s.d = -gradient, s.H_diag = 1;

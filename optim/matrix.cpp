@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../core/denormals.h"
 #include "../ops/arithmetic.h"
 #include "../ops/cast.h"
 #include "../ops/compare.h"
@@ -104,6 +105,7 @@ Muon::Muon(std::vector<MuonGroup> groups, const MuonOptions& options)
 }
 
 void Muon::update(Group& group, const Batch& batch, const StepScale& scale) {
+  const FlushDenormals flush(batch.dtype);
   const V& o = group.options;
   const Tensor& momentum = group.device_beta1;
   for (size_t i : batch.members) {
@@ -139,6 +141,7 @@ Tensor Adafactor::new_state(const Group& group, size_t k, const Tensor& p) const
 }
 
 void Adafactor::update(Group& group, const Batch& batch, const StepScale& scale) {
+  const FlushDenormals flush(batch.dtype);
   const V& o = group.options;
   count(batch, scale);
   const Tensor step = batch.step.to(kFloat64), weight = pow(step, o.beta2);

@@ -5,6 +5,7 @@
 // and meet after each step. The backward pass goes the same way with W_hh transposed; dW is one GEMM over all steps.
 #include <array>
 
+#include "../../core/denormals.h"
 #include "../../core/formulas/rnn.h"
 #include "../kernels.h"
 #include "../matmul/gemm.h"
@@ -103,8 +104,10 @@ template <class C> class Layer {
     });
     return to;
   }
-  /// run(first row, last row) for all rows. No piece is smaller than kRows but the last: panels of m rows fit into 2 m.
+  /// run(first row, last row) for all rows. No piece is smaller than kRows but the last: panels of m rows fit into 2 m. Denormal numbers count
+  /// as 0: states and gradients fade from step to step.
   template <class F> void share_rows(F&& run) const {
+    const FlushDenormals flush(dtype_of<C>);
     if (!by_rows_) return run(0, batch_);
     parallel_for(batch_, std::max(int64_t(P::kRows), kGrain / (p_.steps * gates_ * hidden_ * out_)), run);
   }
