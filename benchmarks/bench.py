@@ -44,6 +44,11 @@ WORKLOADS = {
 }
 
 
+# Seconds before each repeat. OpenMP's idle threads spin for some milliseconds (libgomp 300,000 rounds), and those of the one program would
+# hold a CPU that the other needs.
+REST = 0.02
+
+
 class Ended(Exception):
     """One of the two programs is no more."""
 
@@ -151,6 +156,7 @@ def compare(servers, workload, variant, options, seconds=None, least=3):
     times = [[] for _ in servers]
     for _ in range(options.repeats):
         for server, count, list_ in zip(servers, steps, times):
+            time.sleep(REST)
             list_.append(server.run(workload, variant, count))
     return times
 
