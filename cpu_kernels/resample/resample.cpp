@@ -19,23 +19,22 @@ namespace {
 constexpr int64_t kRowGrain = 8192;  // elements
 constexpr int64_t kFewChannels = 8;  // fewer are taken one by one
 
-/// Tap k of output i at [k stride + i], places within `count` neighbours. Weights of 0 are skipped: they pad, up to whole vectors of outputs.
+/// Tap k of output i at [k out + i], places within `count` neighbours. Weights of 0 are skipped: they pad.
 template <class C> struct Taps {
-  int64_t in, out, count, stride;
+  int64_t in, out, count;
   int32_t* place;
   C* weight;
 };
 template <class C> Taps<C> make_taps(Context& ctx, int64_t in, int64_t out, int64_t count) {
-  const int64_t stride = (out + kLanes<C> - 1) / kLanes<C> * kLanes<C>;
-  Taps<C> t{in, out, count, stride, ctx.scratch_of<int32_t>(count * stride), ctx.scratch_of<C>(count * stride)};
-  std::fill_n(t.place, count * stride, 0), std::fill_n(t.weight, count * stride, C(0));
-  return t;
+  auto* memory = static_cast<char*>(ctx.scratch(count * out * int64_t(sizeof(C) + sizeof(int32_t))));
+  return {in, out, count, reinterpret_cast<int32_t*>(memory + count * out * int64_t(sizeof(C))),
+          reinterpret_cast<C*>(memory)};
 }
 template <class C> Taps<C> direct_taps(Context& ctx, const ResampleAxis& axis) {
   const Taps<C> t = make_taps<C>(ctx, axis.in, axis.out, axis.taps);
   for (int64_t i = 0; i < t.out; ++i)
     axis.each_tap(i, [&](int64_t k, int64_t place, double weight) {
-      t.place[k * t.stride + i] = int32_t(place), t.weight[k * t.stride + i] = C(weight);
+      t.place[k * t.out + i] = int32_t(place), t.weight[k * t.out + i] = C(weight);
     });
   return t;
 }
@@ -51,10 +50,12 @@ template <class C> Taps<C> transposed_taps(Context& ctx, const ResampleAxis& axi
     });
   const Taps<C> t = make_taps<C>(ctx, axis.out, axis.in, count);
   for (int64_t j = 0; j < t.out; ++j)
-    for (int64_t k = 0; k < count; ++k)
-      t.place[k * t.stride + j] = int32_t(std::clamp<int64_t>(first[j] + k, 0, std::max(last[j] - 1, 0)));
+    for (int64_t k = 0; k < count; ++k) {
+      t.place[k * t.out + j] = int32_t(std::clamp<int64_t>(first[j] + k, 0, std::max(last[j] - 1, 0)));
+      t.weight[k * t.out + j] = 0;
+    }
   for (int64_t i = 0; i < axis.out; ++i)
-    axis.each_tap(i, [&](int64_t, int64_t j, double weight) { t.weight[(i - first[j]) * t.stride + j] += C(weight); });
+    axis.each_tap(i, [&](int64_t, int64_t j, double weight) { t.weight[(i - first[j]) * t.out + j] += C(weight); });
   return t;
 }
 
@@ -70,7 +71,7 @@ template <class F> void with_taps(int64_t count, F&& f) {
 }
 /// y[i] = sum of weights times x[places]; K taps, or t.count of them where K is 0.
 template <int K, class C> void resample_columns(const Taps<C>& t, const C* x, C* y) {
-  const int64_t n = t.stride;
+  const int64_t n = t.out;
   if constexpr (K > 0) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
@@ -101,7 +102,7 @@ template <int K, class C> void resample_pixels(const Taps<C>& t, const C* x, int
       C w[kTaps];
       const C* from[kTaps];
       for (int k = 0; k < kTaps; ++k)
-        w[k] = t.weight[(k0 + k) * t.stride + i], from[k] = x + t.place[(k0 + k) * t.stride + i] * step;
+        w[k] = t.weight[(k0 + k) * t.out + i], from[k] = x + t.place[(k0 + k) * t.out + i] * step;
 #pragma omp simd
       for (int64_t l = 0; l < channels; ++l) {
         C sum = K ? C(0) : y[l];
@@ -139,7 +140,7 @@ template <class T> struct Resampler {
   Field<T> x, y;
   int64_t channels;
   bool inside;  // rows hold the channels too
-  int64_t width() const { return inside ? taps[2].out * channels : taps[2].stride; }
+  int64_t width() const { return taps[2].out * (inside ? channels : 1); }
   /// Of the rows that are kept: a power of two along each axis.
   int64_t ring(int d) const { return int64_t(std::bit_ceil(uint64_t(taps[d].count))); }
   int64_t slots() const { return ring(0) * ring(1); }
@@ -179,9 +180,9 @@ template <class T> struct Resampler {
       int64_t count = 0;
       for (int64_t p = 0; p < taps[0].count; ++p)
         for (int64_t q = 0; q < taps[1].count; ++q) {
-          const C w = taps[0].weight[p * taps[0].stride + i] * taps[1].weight[q * taps[1].stride + j];
+          const C w = taps[0].weight[p * taps[0].out + i] * taps[1].weight[q * taps[1].out + j];
           if (w == 0) continue;
-          const int64_t z = taps[0].place[p * taps[0].stride + i], u = taps[1].place[q * taps[1].stride + j];
+          const int64_t z = taps[0].place[p * taps[0].out + i], u = taps[1].place[q * taps[1].out + j];
           const int64_t slot = (z & z_mask) * u_ring + (u & (u_ring - 1));
           const T* const row = x.data + image * x.n + channel * x.channel + z * x.at[0] + u * x.at[1];
           C* const here = cache + slot * n;
@@ -190,10 +191,9 @@ template <class T> struct Resampler {
         }
       T* const to = y.data + image * y.n + channel * y.channel + i * y.at[0] + j * y.at[1];
       const int64_t step = inside ? 1 : y.at[2], pixels = inside && y.at[2] != channels ? taps[2].out : 1;
-      const int64_t length = inside ? taps[2].out * channels / pixels : taps[2].out;
-      C* const result = length == n ? row_target(to, step, target) : target;
+      C* const result = pixels == 1 ? row_target(to, step, target) : target;
       combine(sources, weights, count, n, result);
-      for (int64_t k = 0; k < pixels; ++k) write_row(to + k * y.at[2], step, length, result + k * length);
+      for (int64_t k = 0; k < pixels; ++k) write_row(to + k * y.at[2], step, n / pixels, result + k * (n / pixels));
     });
   }
   static C* align(C* p) { return reinterpret_cast<C*>((reinterpret_cast<uintptr_t>(p) + 7) / 8 * 8); }
