@@ -52,6 +52,11 @@ LIMITS = {"float32": [f"matmul_f32{size}" for size in ("_half", "", "_double")],
           "bfloat16": [f"matmul_bf16{size}" for size in ("_half", "", "_double")], "copy": ["copy", "copy_double"]}
 
 
+# Seconds before each repeat. OpenMP's idle threads spin for some milliseconds (libgomp 300,000 rounds), and those of the one program would
+# hold a CPU that the other needs.
+REST = 0.02
+
+
 class Ended(Exception):
     """One of the two programs is no more."""
 
@@ -163,6 +168,7 @@ def compare(servers, workload, variant, options, seconds=None, least=3):
     times = [[] for _ in servers]
     for _ in range(options.repeats):
         for server, count, list_ in zip(servers, steps, times):
+            time.sleep(REST)
             list_.append(server.run(workload, variant, count))
     return times
 
