@@ -122,13 +122,25 @@ def resnet50_shapes(first):
     return shapes + [(1000, inputs)]
 
 
-def adamw(_):
+def adamw(variant):
     width = peer_models.bench_size(sys.argv[2])[2]
     parameters = [torch.randn(shape, requires_grad=True) for shape in resnet50_shapes(width)]
     assert len(parameters) == 160 and (width != 64 or sum(p.numel() for p in parameters) == 25556032)
     for p in parameters:
-        p.grad = torch.randn_like(p)
+        p.grad = torch.randn_like(p) * (1e-20 if variant == "tiny" else 1)
     return timed(torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, fused=True).step)
+
+
+def linear_int8(variant):
+    with torch.device("cpu"):  # it has no other
+        net = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(768, 3072)), {nn.Linear}, dtype=torch.qint8)[0]
+        x = torch.randn(int(variant[4:]), 768)
+
+    @torch.inference_mode()
+    def calls():
+        for _ in range(100):
+            net(x)
+    return timed(calls)
 
 
 def chain(variant):
@@ -221,7 +233,7 @@ def serve():
                 if name in peer_models.WARM_STEPS:
                     run = timed(getattr(peer_models, name)(variant, sys.argv[2]))
                 else:
-                    run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, chain, busy_neighbour)}.get(name, op)(variant)
+                    run = {f.__name__: f for f in (op_overhead, mlp, cnn, lstm, adamw, linear_int8, chain, busy_neighbour)}.get(name, op)(variant)
             compiling = run(1) if variant.startswith("compiled") else 0
             run(peer_models.WARM_STEPS.get(name, 2 if name in ("ops", "lstm") else WARM_STEPS))
             compiling -= run(1) if variant.startswith("compiled") else 0

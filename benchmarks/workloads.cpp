@@ -135,14 +135,26 @@ static std::vector<Shape> resnet50_shapes() {
   return shapes;
 }
 
-static Run adamw(const std::string&) {
+/// Variants: gradients of 1 or, "tiny", of 1e-20, whose squares are denormal numbers.
+static Run adamw(const std::string& variant) {
   std::vector<Tensor> parameters;
   for (const Shape& shape : resnet50_shapes()) {
     parameters.push_back(randn(shape, {.device = bench_device}).requires_grad_());
-    parameters.back().set_grad(randn(shape, {.device = bench_device}));
+    parameters.back().set_grad(randn(shape, {.device = bench_device}) * (variant == "tiny" ? 1e-20 : 1));
   }
   auto optimizer = std::make_shared<optim::AdamW>(parameters, optim::AdamWOptions{.lr = 1e-3, .weight_decay = 0.01});
   return timed([=] { optimizer->step(); });
+}
+
+/// A Linear of 768 by 3072 with 8-bit weights and activations, 100 calls a step. Variants: "rows16" and so on.
+static Run linear_int8(const std::string& variant) {
+  const Tensor weight = randn({3072, 768}, {.device = bench_device}), bias = randn({3072}, {.device = bench_device});
+  auto linear = std::make_shared<quant::DynamicLinear>(weight, bias);
+  const Tensor x = randn({std::stoll(variant.substr(4)), 768}, {.device = bench_device});
+  return timed([=] {
+    InferenceMode guard;
+    for (int i = 0; i < 100; ++i) (*linear)(x);
+  });
 }
 
 /// Another process that computes for as long as this object lives (and no longer than ours).
@@ -216,7 +228,8 @@ const std::vector<Workload>& workloads() {
        16},
       {"ceiling", {"copy", "matmul_f32", "matmul_bf16"}, ceiling, 3},
       {"loader", {"0", "1", "2"}, loader, 10},
-      {"adamw", {"step"}, adamw},
+      {"adamw", {"step", "tiny"}, adamw},
+      {"linear_int8", {"rows1", "rows16", "rows256"}, linear_int8, 4},
       {"chain", chains(), chain},
       {"busy_neighbour", {"step"}, busy_neighbour},
       {"ops", {}, op, 2},

@@ -16,17 +16,21 @@ static uint64_t flush_bits() {
 #endif
 }
 
-FlushDenormals::FlushDenormals(bool on)
-    : mode_(modes.flush_denormals, modes.flush_denormals || on), before_(detail::denormal_bits()) {
-  if (on) detail::DenormalBits::set(flush_bits());
+uint64_t detail::flush_denormal_bits() { return get_flush_denormal() ? flush_bits() : 0; }
+
+detail::FlushDenormals::FlushDenormals(bool on)
+    : on_(on), mode_(modes.flush_denormals, modes.flush_denormals || on), before_(on ? denormal_bits() : 0) {
+  if (on_) DenormalBits::set(flush_bits());
 }
-FlushDenormals::~FlushDenormals() { detail::DenormalBits::set(before_); }
+detail::FlushDenormals::~FlushDenormals() {
+  if (on_) DenormalBits::set(before_);
+}
 
 /// Inside a FlushDenormals or a parallel loop that waits: its end would undo it.
 void detail::take_up_flush_denormal() {
   if (modes.flush_denormals || in_parallel_region()) return;
   modes.followed_flush_denormal = flush_denormal.load(std::memory_order_relaxed);
-  DenormalBits::set(modes.followed_flush_denormal ? flush_bits() : 0);
+  DenormalBits::set(flush_denormal_bits());
 }
 
 bool set_flush_denormal(bool on) {
@@ -35,10 +39,11 @@ bool set_flush_denormal(bool on) {
         "[set_flush_denormal] expected a call outside of compile(): a program computes by the mode that it is called "
         "in");
   if (!flush_bits()) return false;
-  detail::flush_denormal.store(on, std::memory_order_relaxed);
+  uint32_t old = detail::flush_denormal.load(std::memory_order_relaxed);
+  while (!detail::flush_denormal.compare_exchange_weak(old, ((old >> 1) + 1) << 1 | uint32_t(on))) {}
   detail::take_up_flush_denormal();
   return true;
 }
-bool get_flush_denormal() { return detail::flush_denormal.load(std::memory_order_relaxed); }
+bool get_flush_denormal() { return detail::flush_denormal.load(std::memory_order_relaxed) & 1; }
 
 }  // namespace tapir::inline v0

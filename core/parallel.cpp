@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "denormals.h"
 #include "error.h"
 #include "modes.h"
 #include "parallel_detail.h"
@@ -51,7 +52,7 @@ int default_count() { return std::max(1, std::min({affinity_count(), quota_count
 std::atomic<int> process_threads{0};                 // 0: not asked for yet
 std::atomic<bool> forked{false};                     // this process is the child of one that had threads
 thread_local constinit int team_size = 0;            // what this thread's OpenMP was told last
-thread_local constinit uint64_t team_denormals = 0;  // bits of its workers between our loops: Note [Denormal numbers]
+thread_local constinit uint64_t team_denormals = 0;  // bits of its workers in loops of libraries: Note [Denormal numbers]
 
 void watch_forks() {
   static const int registered = pthread_atfork([] { detail::before_fork(); }, nullptr, [] { forked.store(true); });
@@ -89,7 +90,7 @@ void share_threads() {
   watch_forks();
   const int n = threads_here();
   if (n != team_size) detail::set_team_size(team_size = n);
-  const uint64_t bits = detail::denormal_bits();
+  const uint64_t bits = detail::flush_denormal_bits();
   if (n > 1 && bits != team_denormals) [[unlikely]]
     detail::set_team_denormals(n, team_denormals = bits);
 }

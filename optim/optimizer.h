@@ -143,8 +143,10 @@ class Optimizer {
   detail::Versioned state_, rates_;
 };
 
-/// x with 0 for denormal numbers; x itself where operations see to that. Not of float64, and float16 has none of float32's.
+namespace detail {
+/// x with 0 for denormal numbers and for 2^-126; x itself where operations see to that. Not of float64, and float16 has none of float32's.
 Tensor flushed(const Tensor& x);
+}  // namespace detail
 /// ValueError while compile() records: what the host does there, a replay would not do again.
 void check_not_recorded(const char* function,
                         const char* why = "a compiled step reads the rate from the device: set it between its calls");

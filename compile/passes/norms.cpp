@@ -61,7 +61,8 @@ std::optional<Chain> chain_from(const Uses& uses, int norm) {
   const View& y = call(next)[&Unary::out];
   if (y.dtype != v.dtype || y.block < 0 || !(y.shape == v.shape) || !ends_in(uses, v, maker, next, y)) return {};
   c.relu = next;
-  if (call(next).modes != call(norm).modes || overlap(y, call(norm)[&Norm::x])) return {};
+  const bool alike = call(next).modes == call(norm).modes && call(maker).modes == call(norm).modes;
+  if (!alike || overlap(y, call(norm)[&Norm::x])) return {};
   const bool free = uses.may_move(norm, next, {c.sum}) && (c.sum < 0 || uses.may_move(c.sum, next));
   return free ? std::optional(c) : std::nullopt;
 }

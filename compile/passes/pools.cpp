@@ -63,7 +63,7 @@ bool find_gradient(const Uses& uses, Found& f) {
          uses.made_by(f.pool_gradient, dx.block).only_read_by(f.relu_gradient) &&
          (same_place(out, dx) || !overlap(out, dx)) && out.dtype == dx.dtype && dy.dtype == pooled.dtype &&
          dy.shape == pooled.shape && is_dense(pooled.shape, pooled.strides) && back.modes == grad.modes &&
-         !uses.overwritten(pooled, f.pool, f.pool_gradient);
+         pool.modes == back.modes && !uses.overwritten(pooled, f.pool, f.pool_gradient);
 }
 
 void sink(Rewriter& calls, const Found& f) {

@@ -44,7 +44,7 @@ void run(const Call& call, const Memory& memory) {
     return table.synchronize(call.device, current_stream(call.device));
   }
   ScopedMode mode(modes.deterministic, call.modes.deterministic);
-  const FlushDenormals flush(call.modes.flush_denormals);
+  const detail::FlushDenormals flush(call.modes.flush_denormals);
   Context& ctx = context(call.device);
   call_entry(table, call.entry, ctx, args);
   check_values(ctx, refusal_of(call));

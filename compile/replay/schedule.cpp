@@ -235,7 +235,7 @@ void Schedule::queue(Context& ctx, size_t first, size_t last) {
     Thunk* const thunk = thunks_[i].get();
     ctx.deterministic = thunk->modes.deterministic;
     if (thunk->modes.flush_denormals) {
-      const FlushDenormals flush(true);
+      const detail::FlushDenormals flush(true);
       thunk->run(ctx);
     } else thunk->run(ctx);
     ctx.free_scratch();

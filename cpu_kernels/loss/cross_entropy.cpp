@@ -118,7 +118,7 @@ void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
   V losses = c.losses, lse = c.lse, logits = c.logits, target = c.target;
   const Samples samples(logits, target, losses, lse, logits);
   const Walk<5>& walk = samples.walk;
-  const FlushDenormals flush(logits.dtype);  // as in softmax
+  const detail::FlushDenormals flush(logits.dtype);  // as in softmax
   for_any_float("cross_entropy", logits.dtype, [&]<class T>() {
     using C = Compute<T>;
     const Weights<C> weights(ctx, c.weight, c.params, samples.classes);
@@ -197,7 +197,7 @@ void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) 
   V dlogits = c.dlogits, dlosses = c.dlosses, lse = c.lse, logits = c.logits, target = c.target;
   const Samples samples(logits, target, dlosses, lse, dlogits);
   const Walk<5>& walk = samples.walk;
-  const FlushDenormals flush(logits.dtype);
+  const detail::FlushDenormals flush(logits.dtype);
   for_any_float("cross_entropy_backward", logits.dtype, [&]<class T>() {
     using C = Compute<T>;
     const Weights<C> weights(ctx, c.weight, c.params, samples.classes);

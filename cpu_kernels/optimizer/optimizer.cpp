@@ -181,7 +181,7 @@ void optimizer_step(Context&, const entry::OptimizerStep& c) {
     update_all<C>(c, formulas::numbers_of<C>(c.params, lr, t, inv_scale, beta1, c.numbers.as<float>()));
   };
   if (c.values.empty()) return;
-  const FlushDenormals flush(c.values[0].dtype);
+  const detail::FlushDenormals flush(c.values[0].dtype);
   if (c.values[0].dtype == kFloat64) step_as.template operator()<double>();
   else step_as.template operator()<float>();
 }

@@ -104,10 +104,8 @@ template <class C> class Layer {
     });
     return to;
   }
-  /// run(first row, last row) for all rows. No piece is smaller than kRows but the last: panels of m rows fit into 2 m. Denormal numbers count
-  /// as 0: states and gradients fade from step to step.
+  /// run(first row, last row) for all rows. No piece is smaller than kRows but the last: panels of m rows fit into 2 m.
   template <class F> void share_rows(F&& run) const {
-    const FlushDenormals flush(dtype_of<C>);
     if (!by_rows_) return run(0, batch_);
     parallel_for(batch_, std::max(int64_t(P::kRows), kGrain / (p_.steps * gates_ * hidden_ * out_)), run);
   }
@@ -440,11 +438,13 @@ template <class C> class Backward : Layer<C> {
 
 void rnn(Context& ctx, const entry::Rnn& c) {
   if (c.h.numel() == 0) return;
+  const detail::FlushDenormals flush(c.y.dtype);  // states fade from step to step
   if (c.y.dtype == kFloat64) Forward<double>(ctx, c).run();
   else Forward<float>(ctx, c).run();
 }
 
 void rnn_backward(Context& ctx, const entry::RnnBackward& c) {
+  const detail::FlushDenormals flush(c.y.dtype);  // so do their gradients
   if (c.y.dtype == kFloat64) Backward<double>(ctx, c).run(ctx);
   else Backward<float>(ctx, c).run(ctx);
 }

@@ -110,10 +110,10 @@ TEST_CASE("a FlushDenormals ends where its scope ends, after an exception too, a
   for (const uint64_t before : {uint64_t(0), detail::kFlushBits}) {
     const detail::DenormalBits mode(before);
     {
-      const FlushDenormals outer(kFloat32);
+      const detail::FlushDenormals outer(kFloat32);
       CHECK(detail::denormal_bits() == detail::kFlushBits);
       try {
-        const FlushDenormals inner(kFloat64);  // as it was
+        const detail::FlushDenormals inner(kFloat64);  // as it was
         CHECK(detail::denormal_bits() == detail::kFlushBits);
         throw std::runtime_error("a kernel's");
       } catch (const std::runtime_error&) {}
@@ -121,31 +121,63 @@ TEST_CASE("a FlushDenormals ends where its scope ends, after an exception too, a
     }
     CHECK(detail::denormal_bits() == before);
     CHECK(!modes.flush_denormals);
-    const FlushDenormals none(kFloat64);
+    const detail::FlushDenormals none(kFloat64);
     CHECK(detail::denormal_bits() == before);
     CHECK(!modes.flush_denormals);
   }
 }
 
-TEST_CASE("loops compute as the thread that starts them; workers that a scope made are none the worse") {
+TEST_CASE("a scope that does nothing leaves what was set meanwhile") {
+  const FlushDenormal restored(false);
+  for (const bool on : {true, false}) {
+    {
+      const detail::FlushDenormals none(kFloat64);
+      set_flush_denormal(on);
+    }
+    CHECK(products_left() == (on ? 0 : 200000));
+  }
+}
+
+TEST_CASE("a thread follows what was set after its birth and before its first operation") {
+  const FlushDenormal restored(false);
+  for (const bool before : {true, false}) {
+    set_flush_denormal(before);
+    std::atomic<bool> go{false};
+    int64_t left = -1;
+    std::thread born([&] {  // with the control register of this thread
+      go.wait(false);
+      left = products_left();
+    });
+    set_flush_denormal(!before);
+    go = true;
+    go.notify_one();
+    born.join();
+    CHECK(left == (before ? 200000 : 0));
+  }
+}
+
+TEST_CASE("loops compute as the thread that starts them, those of libraries as set_flush_denormal() says") {
   const FlushDenormal restored(false);
   const ThreadCount guard(2);
   CHECK(flushing_pieces() == 0);
   set_num_threads(7);
   {
-    const FlushDenormals scope(kFloat32);
+    const detail::FlushDenormals scope(kFloat32);
     CHECK(flushing_pieces() == 7);  // some of them begin here
   }
   CHECK(flushing_pieces() == 0);
   CHECK(products_left() == 200000);
   CHECK(matrix_products_left() == 256 * 256);
   {
-    const FlushDenormals scope(kFloat32);
-    CHECK(matrix_products_left() == 0);
+    const detail::FlushDenormals scope(kFloat32);
+    const int64_t left = matrix_products_left();  // a library's, or own: all of its threads do the same
+    CHECK((left == 0 || left == 256 * 256));
+    CHECK(detail::denormal_bits() == detail::kFlushBits);  // still
   }
+  CHECK(flushing_pieces() == 0);
   CHECK(matrix_products_left() == 256 * 256);
   std::string message;
-  const FlushDenormals scope(kFloat32);
+  const detail::FlushDenormals scope(kFloat32);
   try {
     parallel_for(64, 1, [](int64_t, int64_t) { throw std::runtime_error("a piece"); });
   } catch (const std::runtime_error& e) {
@@ -158,7 +190,7 @@ TEST_CASE("loops compute as the thread that starts them; workers that a scope ma
 TEST_CASE("what was set inside of a scope or a loop holds behind it") {
   const FlushDenormal restored(false);
   {
-    const FlushDenormals scope(kFloat32);
+    const detail::FlushDenormals scope(kFloat32);
     set_flush_denormal(true);
   }
   CHECK(get_flush_denormal());
@@ -217,6 +249,17 @@ TEST_CASE("kernels that take denormal numbers for 0, and only for float32") {
     check_none(faded.output.detach());
     narrow(faded.output, 0, 139, 1).backward(full({1, 1, 2}, 1, {.dtype = dtype}));
     CHECK((start.grad()[0][0][0].item() != 0) == wide);
+    // statistics of channels that are dead
+    for (const std::optional<double> momentum : {std::optional(0.1), std::optional<double>()}) {
+      nn::BatchNorm1d batch_norm(3, {.momentum = momentum});
+      batch_norm.to(dtype);
+      NoGrad guard;
+      for (int i = 0; i < (momentum ? 900 : 3); ++i) {
+        batch_norm(zeros({4, 3}, {.dtype = dtype}));
+        if (i == 0 && !momentum) batch_norm.running_var.fill_(0x1p-125);
+      }
+      check_none(batch_norm.running_var);
+    }
     // gradients: clipped, unscaled; averages
     Tensor p = zeros({5}, {.dtype = dtype, .requires_grad = true});
     const Tensor small = tensor({0x1p-120, 0x1p-130, 1.0, 0.0, -0x1p-130}, {.dtype = dtype});

@@ -46,7 +46,7 @@ TEST_CASE("cuda: operations keep denormal numbers, whatever the calling thread d
   const auto kept = [&] { return sum(x * 0x1p-30 == y).item<int64_t>(); };
   CHECK(kept() == 1000);
   {
-    const FlushDenormals scope(kFloat32);
+    const detail::FlushDenormals scope(kFloat32);
     CHECK(kept() == 1000);
   }
   const FlushDenormal on(true);

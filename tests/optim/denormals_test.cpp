@@ -99,6 +99,31 @@ TEST_CASE("after a step the thread computes with denormal numbers as before, aft
   });
 }
 
+TEST_CASE("an eps that is denormal, or whose square is, still keeps gradients of 0 from dividing by 0") {
+  const auto check_stays = [](auto make) {
+    Tensor p = ones({4, 6}, {.requires_grad = true});
+    auto opt = make(p);
+    for (int i = 0; i < 2; ++i) p.set_grad(zeros({4, 6})), opt.step();
+    CHECK(p[0][0].item() == 1);
+  };
+  for (const double eps : {1e-38, 1e-42}) {
+    check_stays([&](const Tensor& p) { return optim::Adam({p}, {.eps = eps}); });
+    check_stays([&](const Tensor& p) { return optim::Adamax({p}, {.eps = eps}); });
+    check_stays([&](const Tensor& p) { return optim::NAdam({p}, {.eps = eps}); });
+    check_stays([&](const Tensor& p) { return optim::Adagrad({p}, {.eps = eps}); });
+    check_stays([&](const Tensor& p) { return optim::Adadelta({p}, {.eps = eps}); });
+    check_stays([&](const Tensor& p) { return optim::RMSprop({p}, {.eps = eps}); });
+    check_stays([&](const Tensor& p) { return optim::Adafactor({p}, {.eps = {1e-20, 1e-3}, .weight_decay = 0}); });
+  }
+}
+
+TEST_CASE("Rprop turns where signs do, however small the gradients are") {
+  Tensor p = zeros({1}, {.requires_grad = true});
+  optim::Rprop opt({p}, {.lr = 0.01});
+  for (int i = 0; i < 4; ++i) p.set_grad(full({1}, 1e-25)), opt.step();
+  CHECK(opt.state_dict().at("state.0.step_size")[0].item() == Approx(0.01 * 1.2 * 1.2 * 1.2));
+}
+
 TEST_CASE("LBFGS takes denormal gradients for 0") {
   const auto run = [](double tiny) {
     Tensor p = zeros({8}, {.requires_grad = true});

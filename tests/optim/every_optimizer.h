@@ -46,21 +46,22 @@ inline int64_t denormals_in(const tapir::Tensor& x) {
   return n;
 }
 
-/// x with other numbers where i % 4 == at: denormal ones, 0, numbers whose squares are denormal, or twice the smallest that is not denormal.
+/// x with other numbers where i % 4 == at or 3: denormal ones, 0, numbers whose squares are denormal, or twice the smallest that is not denormal.
 enum class Small { Denormal, Zero, Squares, Edge };
 inline tapir::Tensor with_small(const tapir::Tensor& x, int64_t at, Small kind) {
   std::vector<double> all = values_of(x);
-  for (size_t i = size_t(at); i < all.size(); i += 4)
-    all[i] = kind == Small::Squares ? 1e-20
-             : kind == Small::Edge  ? 0x1p-125
-             : kind == Small::Zero  ? 0
-             : i % 8 < 4            ? 0x1p-130
-                                    : 0x1.8p-128;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (i % 4 == 3 || i % 4 == size_t(at))
+      all[i] = kind == Small::Squares ? 1e-20
+               : kind == Small::Edge  ? 0x1p-125
+               : kind == Small::Zero  ? 0
+               : i % 8 < 4            ? 0x1p-130
+                                      : 0x1.8p-128;
   return tapir::tensor(std::span<const double>(all), x.shape()).to(x.dtype()).to(x.device());
 }
 
-/// Parameters and states, by name, behind three steps: denormal numbers among parameters, gradients and the states that the second
-/// step begins with, or what `kind` says in place of them.
+/// Parameters and states, by name, after three steps: denormal numbers among parameters, gradients and the states that the second
+/// step begins with, or what `kind` says in place of them; a quarter of the elements has them in all of these.
 inline tapir::StateDict stepped(const AnyOptimizer& any, tapir::DType dtype, tapir::Device device, Small kind) {
   using namespace tapir;
   manual_seed(5);
