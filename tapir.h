@@ -9,6 +9,7 @@
 #include "compile/custom_call.h"
 #include "core/allocator.h"
 #include "core/cuda.h"
+#include "core/denormals.h"
 #include "core/generator.h"
 #include "core/modes.h"
 #include "core/parallel.h"

@@ -3,14 +3,14 @@
 Both programs run as servers and take turns, one repeat each, so that what disturbs the machine disturbs both alike. The result is the
 ratio Tapir / PyTorch of the minimum times (below 1: Tapir is faster); the medians stand beside it. The times of op_overhead are ms per
 1,000 calls, which is us per call; PyTorch is called from Python. bf16 is mixed precision
-by autocast (gpt2_decode: a bfloat16 model, ms per token). compiled: compile() beside torch.compile() of the model, and a line that
+by autocast (gpt2_decode: a bfloat16 model, ms per token). adamw tiny: with gradients of 1e-20, whose
+squares are denormal numbers. linear_int8: 100 products of 8-bit rows with weights of 768 by 3072. compiled: compile() beside torch.compile() of the model, and a line that
 compares it with both eager steps. chain: ten pointwise operations on so many elements, `_c` by compile() beside torch.compile(), and a copy
 of the same bytes. limit: what the machine could do of a training step at best, in percent of the time that ours took: its products,
 convolutions, attention and recurrent layers (core/work.h counts) at the speed of a large product of its dtype, or the bytes of its kernels at
 that of a large copy, whichever takes longer; above 100 where kernels do with less (Winograd's convolutions) or memory gives more than to a
 copy: tensors that stay in a cache, updates in place, which run at up to twice its speed (adamw).
---limits measures these speeds alone. linear_int8: 768 -> 3072 of
-dynamically quantized activations, PyTorch by the faster of its engines (CPU). loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
+--limits measures these speeds alone. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
 at 10^2, 10^4 and 10^7 elements, contiguous, transposed and broadcast, forward and with backward, all with the last of --threads. TAPIR_BENCH_SIZE (target, small or tiny) says
 how large resnet50, gpt2_124m, gpt2_decode and ceiling are: without it target on a GPU and small on a CPU. --json is written row by row.
 """
@@ -34,7 +34,6 @@ WORKLOADS = {
     "op_overhead": ["no_grad", "recording", "inference", "backward"],
     "mlp": ["step", "compiled"],
     "cnn": ["step", "compiled"],
-    "linear_int8": ["rows1", "rows16", "rows256"],
     "lstm": ["step", "compiled"],
     "resnet18_cifar": ["step", "compiled", "bf16"],
     "resnet50": ["step", "bf16"],
@@ -43,7 +42,8 @@ WORKLOADS = {
     "gpt2_decode": ["step", "bf16"],
     "ceiling": ["copy", "matmul_f32", "matmul_bf16"],
     "loader": ["0", "1", "2"],
-    "adamw": ["step"],
+    "adamw": ["step", "tiny"],
+    "linear_int8": ["rows1", "rows16", "rows256"],
     "chain": [kind + size + mode for size in ("1e4", "1e5", "1e7")
               for kind, modes in (("copy_", [""]), ("cheap_", ["", "_c"]), ("mixed_", ["", "_c"]), ("heavy_", ["", "_c"])) for mode in modes],
     "busy_neighbour": ["step"],
@@ -52,6 +52,11 @@ WORKLOADS = {
 LIMITED = ["mlp", "cnn", "lstm", "resnet18_cifar", "resnet50", "gpt_mini", "gpt2_124m", "gpt2_decode", "adamw"]
 LIMITS = {"float32": [f"matmul_f32{size}" for size in ("_half", "", "_double")],
           "bfloat16": [f"matmul_bf16{size}" for size in ("_half", "", "_double")], "copy": ["copy", "copy_double"]}
+
+
+# Seconds before each repeat. OpenMP's idle threads spin for some milliseconds (libgomp 300,000 rounds), and those of the one program would
+# hold a CPU that the other needs.
+REST = 0.02
 
 
 class Ended(Exception):
@@ -165,6 +170,7 @@ def compare(servers, workload, variant, options, seconds=None, least=3):
     times = [[] for _ in servers]
     for _ in range(options.repeats):
         for server, count, list_ in zip(servers, steps, times):
+            time.sleep(REST)
             list_.append(server.run(workload, variant, count))
     return times
 
@@ -413,8 +419,6 @@ def main():
         if not os.environ["TAPIR_BENCH_IMAGES"]:
             print("loader: cifar10-jpg.tar.gz is in none of $TAPIR_DATA, datasets, ../shared/data")
             names.remove("loader")
-    if "linear_int8" in names and options.device != "cpu":
-        names.remove("linear_int8")
     if names == ["busy_neighbour"]:
         options.threads = [2]
 

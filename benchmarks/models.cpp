@@ -82,7 +82,7 @@ static Run vision(const std::string& variant, Net net, int64_t batch, int64_t si
   auto shared = std::make_shared<Net>(std::move(net));
   shared->to(kChannelsLast);
   const auto sgd = [=](Net& n) {
-    return optim::SGD(n.parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = decay});
+    return optim::SGD(n.parameters(), {.lr = kRate, .momentum = 0.9, .weight_decay = decay});
   };
   return training(variant, shared, sgd, randn({batch, 3, size, size}).to(kChannelsLast), randint(0, classes, {batch}));
 }
@@ -100,9 +100,9 @@ Run resnet50(const std::string& variant) {
   return vision(variant, models::resnet50({.width = s.width}), s.images, s.pixels, 1000, 1e-4);
 }
 
-static Run gpt(const std::string& variant, const models::GPT2Config& config, int64_t batch, double lr, double beta2) {
+static Run gpt(const std::string& variant, const models::GPT2Config& config, int64_t batch, double beta2) {
   const auto adamw = [=](models::GPT2LMHeadModel& net) {
-    return optim::AdamW(net.parameters(), {.lr = lr, .betas = {0.9, beta2}, .weight_decay = 0.1});
+    return optim::AdamW(net.parameters(), {.lr = kRate, .betas = {0.9, beta2}, .weight_decay = 0.1});
   };
   return training(variant, std::make_shared<models::GPT2LMHeadModel>(config), adamw,
                   randint(0, config.vocab_size, {batch, config.n_positions}),
@@ -110,7 +110,7 @@ static Run gpt(const std::string& variant, const models::GPT2Config& config, int
 }
 Run gpt_mini(const std::string& variant) {
   return gpt(variant, {.vocab_size = 65, .n_positions = 256, .n_embd = 384, .n_layer = 6, .n_head = 6, .dropout = 0},
-             16, 1e-3, 0.99);
+             16, 0.99);
 }
 static models::GPT2Config gpt2_config(int64_t positions) {
   const BenchSize& s = bench_size();
@@ -122,7 +122,7 @@ static models::GPT2Config gpt2_config(int64_t positions) {
           .dropout = 0};
 }
 Run gpt2_124m(const std::string& variant) {
-  return gpt(variant, gpt2_config(bench_size().tokens), bench_size().rows, 6e-4, 0.95);
+  return gpt(variant, gpt2_config(bench_size().tokens), bench_size().rows, 0.95);
 }
 
 /// A step is one token: greedy, batch 1, after a prompt of 16. Variants: a kind of weights, "compiled" or both, as in "compiled_int8".

@@ -8,6 +8,8 @@ from torch import nn
 
 WARM_STEPS = {"resnet18_cifar": 1, "resnet50": 1, "gpt_mini": 1, "gpt2_124m": 1, "gpt2_decode": 16, "ceiling": 3, "loader": 10}
 
+RATE = 1e-12  # kRate of workloads.h
+
 # BenchSize of workloads.h: images, pixels, width; rows, tokens, layers, channels, vocabulary; copied, side.
 SIZES = {"target": (256, 224, 64, 16, 1024, 12, 768, 50257, 1 << 28, 8192), "small": (16, 224, 64, 1, 512, 12, 768, 50257, 1 << 24, 1024),
          "tiny": (2, 32, 8, 1, 16, 2, 64, 211, 1 << 16, 64)}
@@ -85,7 +87,7 @@ class ResNet(nn.Module):
 
 def vision(variant, device, net, batch, size, classes, decay):
     net = net.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=decay, fused=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.9, weight_decay=decay, fused=True)
     images = torch.randn(batch, 3, size, size).to(memory_format=torch.channels_last)
     return training(variant, device, net, optimizer, images, torch.randint(0, classes, (batch,)))
 
@@ -151,19 +153,19 @@ class GPT2(nn.Module):
         return F.linear(self.ln_f(x), self.wte.weight)[:, -1]
 
 
-def gpt(variant, device, net, vocabulary, shape, lr, beta2):
-    optimizer = torch.optim.AdamW(net.parameters(), lr=lr, betas=(0.9, beta2), weight_decay=0.1, fused=True)
+def gpt(variant, device, net, vocabulary, shape, beta2):
+    optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, betas=(0.9, beta2), weight_decay=0.1, fused=True)
     count = shape[0] * shape[1]
     return training(variant, device, net, optimizer, torch.randint(0, vocabulary, shape), torch.randint(0, vocabulary, (count,)))
 
 
 def gpt_mini(variant, device):
-    return gpt(variant, device, GPT2(65, 256, 384, 6, 6), 65, (16, 256), 1e-3, 0.99)
+    return gpt(variant, device, GPT2(65, 256, 384, 6, 6), 65, (16, 256), 0.99)
 
 
 def gpt2_124m(variant, device):
     rows, tokens, layers, channels, vocabulary = bench_size(device)[3:8]
-    return gpt(variant, device, GPT2(vocabulary, tokens, channels, layers, channels // 64), vocabulary, (rows, tokens), 6e-4, 0.95)
+    return gpt(variant, device, GPT2(vocabulary, tokens, channels, layers, channels // 64), vocabulary, (rows, tokens), 0.95)
 
 
 def gpt2_decode(variant, device):

@@ -22,6 +22,10 @@ struct BenchProgram {
 extern tapir::CompileOptions bench_compile;
 extern BenchProgram bench_program;
 
+/// The rate of training on one batch: so small that weights stay as they are. Nets that learn the batch end in gradients and states that are
+/// denormal numbers, on which PyTorch, and many processors, are slow. peer_models.py has the same.
+inline constexpr double kRate = 1e-12;
+
 /// Runs that many steps and returns the milliseconds that one took.
 using Run = std::function<double(int64_t steps)>;
 

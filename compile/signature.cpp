@@ -5,6 +5,7 @@
 #include <span>
 
 #include "../core/cuda.h"
+#include "../core/denormals.h"
 #include "../ops/autocast.h"
 #include "record/aliases.h"
 
@@ -52,7 +53,8 @@ void write_key(std::vector<int64_t>& key, const CompileCall& call) {
   }
   int64_t bits = int64_t(modes.grad) * kGrad | int64_t(modes.inference) * kInferenceMode |
                  int64_t(modes.deterministic) << 2 | int64_t(backends::cuda::matmul_allow_tf32()) << 3 |
-                 int64_t(backends::cuda::cudnn_allow_tf32()) << 4 | int64_t(backends::cuda::cudnn_benchmark()) << 5;
+                 int64_t(backends::cuda::cudnn_allow_tf32()) << 4 | int64_t(backends::cuda::cudnn_benchmark()) << 5 |
+                 int64_t(get_flush_denormal()) << 6;
   if (const AutocastRegion* region = modes.autocast)
     for (int i = 0; i < kNumDeviceTypes; ++i)
       bits |= (int64_t(region->on[i]) << 7 | int64_t(region->dtype[i])) << (8 + 8 * i);

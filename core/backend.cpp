@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "cuda.h"
+#include "denormals.h"
 #include "error.h"
 #include "recording.h"
 #include "trace.h"
@@ -35,6 +36,7 @@ const BackendTable& load_backend(Device device) {
 Context& context(Device device) {
   static thread_local Context contexts[kNumDeviceTypes];
   Context& c = contexts[int(device.type)];
+  detail::follow_flush_denormal();
   c.free_scratch();
   c.device = device;
   c.deterministic = modes.deterministic, c.autotune = modes.autotune;

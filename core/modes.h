@@ -24,9 +24,11 @@ struct Modes {
   bool inference = false;
   bool anomaly = false;
   bool deterministic = false;
-  bool autotune = false;  // kernels try their variants and keep the fastest one's name (core/choices.h)
-  bool cloning = false;   // a module's fields move and come back (nn::detail::clone_field)
-  int threads = 0;        // limit for parallel loops of this thread; 0: the process-wide number
+  bool autotune = false;                 // kernels try their variants and keep the fastest one's name (core/choices.h)
+  bool cloning = false;                  // a module's fields move and come back (nn::detail::clone_field)
+  bool flush_denormals = false;          // inside a detail::FlushDenormals (core/denormals.h)
+  uint32_t followed_flush_denormal = 0;  // the set_flush_denormal() that this thread knows of
+  int threads = 0;                       // limit for parallel loops of this thread; 0: the process-wide number
   const BackendTable* tables[kNumDeviceTypes] = {};
   void* streams[kMaxDevices] = {};  // the current one of each CUDA device (cuda::StreamGuard); null: the default stream
   SavedTensorHooks* saved_hooks = nullptr;  // what becomes of tensors that operations save (autograd/saved_hooks.h)

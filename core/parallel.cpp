@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "denormals.h"
 #include "error.h"
 #include "modes.h"
 #include "parallel_detail.h"
@@ -48,9 +49,10 @@ int environment_count() {
 
 int default_count() { return std::max(1, std::min({affinity_count(), quota_count(), environment_count()})); }
 
-std::atomic<int> process_threads{0};       // 0: not asked for yet
-std::atomic<bool> forked{false};           // this process is the child of one that had threads
-thread_local constinit int team_size = 0;  // what this thread's OpenMP was told last
+std::atomic<int> process_threads{0};                 // 0: not asked for yet
+std::atomic<bool> forked{false};                     // this process is the child of one that had threads
+thread_local constinit int team_size = 0;            // what this thread's OpenMP was told last
+thread_local constinit uint64_t team_denormals = 0;  // bits of its workers in loops of libraries: Note [Denormal numbers]
 
 void watch_forks() {
   static const int registered = pthread_atfork([] { detail::before_fork(); }, nullptr, [] { forked.store(true); });
@@ -87,9 +89,10 @@ int threads_here() {
 void share_threads() {
   watch_forks();
   const int n = threads_here();
-  if (n == team_size) return;
-  detail::set_team_size(n);
-  team_size = n;
+  if (n != team_size) detail::set_team_size(team_size = n);
+  const uint64_t bits = detail::flush_denormal_bits();
+  if (n > 1 && bits != team_denormals) [[unlikely]]
+    detail::set_team_denormals(n, team_denormals = bits);
 }
 
 void parallel_for_erased(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context) {
@@ -98,8 +101,11 @@ void parallel_for_erased(int64_t n, int64_t grain, void (*body)(void*, int64_t, 
   const int64_t pieces = std::min<int64_t>(threads_here(), most);
   if (pieces <= 1) return body(context, 0, n);
   watch_forks();
-  detail::Loop loop{n, pieces, body, context, {}, {}};
-  detail::run_team(loop);
+  detail::Loop loop{n, pieces, body, context, detail::denormal_bits(), {}, {}};
+  {
+    const detail::DenormalBits inherited(team_denormals);  // by workers that are made now
+    detail::run_team(loop);
+  }
   if (loop.error) std::rethrow_exception(loop.error);
 }
 

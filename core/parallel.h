@@ -11,7 +11,8 @@ int get_num_threads();
 /// Threads that a loop started here and now would use: get_num_threads() under this thread's limit (modes.threads), and 1 inside a
 /// parallel loop or in a forked child.
 int threads_here();
-/// Tells OpenMP's own loops of this thread (oneDNN's) threads_here(). Cheap when nothing changed; call before entering such a library.
+/// Tells OpenMP's own loops of this thread (oneDNN's) threads_here() and what set_flush_denormal() had set. Cheap when nothing changed; call
+/// before entering such a library.
 void share_threads();
 
 /// True inside a parallel loop; loops within it run serially.
@@ -20,7 +21,8 @@ bool in_parallel_region();
 void parallel_for_erased(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context);
 
 /// Calls f(first, last) for pieces that cover [0, n), at most one piece for each thread and none smaller than `grain` (but the
-/// last). An exception of f reaches the caller, once. Serial when n <= grain, inside another loop, and after a fork.
+/// last). An exception of f reaches the caller, once. Serial when n <= grain, inside another loop, and after a fork. Denormal numbers are in
+/// each piece what they are in the calling thread (core/denormals.h).
 template <class F> void parallel_for(int64_t n, int64_t grain, F&& f) {
   if (n <= 0) return;
   if (n <= grain) return f(int64_t(0), n);

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <exception>
 
+#include "denormal_bits.h"
 #include "parallel.h"
 
 // Between core/parallel.cpp and the two teams, of which CMake compiles one: parallel_openmp.cpp or parallel_threads.cpp.
@@ -16,6 +17,7 @@ struct Loop {
   int64_t pieces;
   void (*body)(void*, int64_t, int64_t);
   void* context;
+  uint64_t denormals;  // bits of the thread that started it: its pieces compute alike
   std::atomic<bool> failed{false};
   std::exception_ptr error;  // written by the piece that set `failed`
 
@@ -23,6 +25,7 @@ struct Loop {
   void run(int64_t piece) noexcept {
     const bool outer = in_region;
     in_region = true;
+    const DenormalBits mode(denormals);
     try {
       body(context, first_of(piece), first_of(piece + 1));
     } catch (...) {
@@ -40,6 +43,8 @@ int64_t begin_library_loop();
 void end_library_loop(int64_t begun, int64_t& fastest);
 /// `threads` for OpenMP's loops in the calling thread.
 void set_team_size(int threads);
+/// The workers of that many threads compute with these bits, but in our loops.
+void set_team_denormals(int threads, uint64_t bits);
 /// In the thread that forks, before it does: no worker of its team may be left, since the child will not have it.
 void before_fork();
 

@@ -156,6 +156,10 @@ void end_library_loop(int64_t begun, int64_t& fastest) {
 }
 
 void set_team_size(int threads) { omp_set_num_threads(affordable(threads)); }
+void set_team_denormals(int threads, uint64_t bits) {
+#pragma omp parallel num_threads(affordable(threads))
+  DenormalBits::set(bits);
+}
 
 // The forking thread's team is dissolved, since the child would wait for it forever. It comes back with the next loop.
 void before_fork() {

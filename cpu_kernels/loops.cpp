@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "../core/parallel.h"
+#include "stream_store.h"
 #include "transpose.h"
 
 namespace tapir::inline v0::cpu {
@@ -139,6 +140,18 @@ struct Operand {
   Converter convert = nullptr;  // null: the kernel takes it as it lies in memory
 };
 
+/// True when the operands are more than the caches hold, and the result's lines are not read anyway.
+bool is_large(std::span<const TensorView* const> views) {
+  const TensorView& out = *views[0];
+  int64_t bytes = 0;
+  bool in_place = false;
+  for (const TensorView* v : views) {
+    if (!v->is_scalar) bytes += out.numel() * size_of(v->dtype);
+    in_place |= v != &out && !v->is_scalar && v->data == out.data;
+  }
+  return bytes >= 2 * kStreamBytes && !in_place;
+}
+
 /// One pointwise call on views that need tiles. See Note [Loops by tiles].
 class Pointwise {
  public:
@@ -175,6 +188,7 @@ class Pointwise {
   LoopKernel kernel_;
   const void* params_;
   Space space_;
+  bool stream_;  // results are written past the caches
   Operand operands_[kMaxOperands];
   alignas(8) char immediates_[kMaxOperands][kMaxElementSize];
 };
@@ -207,6 +221,7 @@ Pointwise::Pointwise(std::span<const TensorView* const> views, const DType* type
     o.constant = k > 0;
     for (int64_t d = 0; d < space_.rank; ++d) o.constant &= space_.strides[k][d] == 0;
   }
+  stream_ = operands_[0].flat && is_large(views);
 }
 
 /// Where the kernel can work in memory itself, or null.
@@ -236,6 +251,7 @@ void* Pointwise::repeat(int k, const char* element, int64_t n, Buffers& b) const
 
 void* Pointwise::load(int k, const Tiles& tiles, int64_t flat, int64_t n, Buffers& b) const {
   const Operand& o = operands_[k];
+  if (k == 0 && stream_) return b.tile[0];
   if (char* p = in_place(k, tiles, flat)) return p;
   if (k == 0) return b.tile[0];
   if (o.constant) return repeat(k, o.data, n, b);
@@ -260,13 +276,16 @@ void Pointwise::run_tiles(const Tiles& tiles, int64_t first, int64_t last) const
     for (int k = 0; k < count_; ++k) data[k] = load(k, tiles, flat, n, b);
     kernel_(n, data, params_);
     if (data[0] != b.tile[0]) continue;
-    if (out.flat) {
+    if (out.flat && !stream_) {
       out.convert(n, out.data + flat * out.size, data[0]);
-    } else {
-      if (out.convert) out.convert(n, b.raw, data[0]);
-      scatter(space_, 0, out.data, flat, n, out.size, out.convert ? b.raw : data[0]);
+      continue;
     }
+    if (out.convert) out.convert(n, b.raw, data[0]);
+    const char* results = out.convert ? b.raw : b.tile[0];
+    if (stream_) stream_copy(out.data + flat * out.size, results, n * out.size);
+    else scatter(space_, 0, out.data, flat, n, out.size, results);
   }
+  if (stream_) end_stream();
 }
 
 /// The dimension along which an operand is dense that strides along the innermost one: row by row, each element of it would
@@ -284,7 +303,8 @@ void gather_block(W* to, const char* from, int64_t rows, int64_t columns, int64_
   constexpr int64_t size = sizeof(W), side = block_side(size);
   if (row_step != size) {
     for (int64_t i = 0; i < rows; ++i, to += columns, from += row_step)
-      load_part<W>(to, 0, from, column_step, 1, columns);
+      if (column_step == size) std::memcpy(to, from, size_t(columns * size));
+      else load_part<W>(to, 0, from, column_step, 1, columns);
     return;
   }
   for (int64_t i = 0; i < rows; i += side)
@@ -369,7 +389,7 @@ void pointwise(std::span<const TensorView* const> views, const DType* types, Loo
                int64_t cost) {
   const int64_t n = views[0]->numel();
   if (n == 0) return;
-  if (!all_direct(views, types, n)) return Pointwise(views, types, kernel, params).run(cost);
+  if (!all_direct(views, types, n) || is_large(views)) return Pointwise(views, types, kernel, params).run(cost);
   auto run = [&](int64_t first, int64_t last) {
     void* data[kMaxOperands];
     const int64_t begin = first * kTile;

@@ -3,6 +3,7 @@
 #include "../core/allocator.h"
 #include "../core/parallel.h"
 #include "kernels.h"
+#include "stream_store.h"
 
 namespace tapir::inline v0::cpu {
 
@@ -12,7 +13,10 @@ void synchronize(Device, void*) {}
 
 void copy_bytes(void* to, Device, const void* from, Device, int64_t bytes, void*) {
   parallel_for(bytes, int64_t(1) << 18, [&](int64_t first, int64_t last) {
-    std::memcpy(static_cast<char*>(to) + first, static_cast<const char*>(from) + first, size_t(last - first));
+    char* const place = static_cast<char*>(to) + first;
+    const char* const source = static_cast<const char*>(from) + first;
+    if (bytes < kStreamBytes) std::memcpy(place, source, size_t(last - first));
+    else stream_copy(place, source, last - first), end_stream();
   });
 }
 

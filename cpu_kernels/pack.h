@@ -38,6 +38,13 @@ inline TensorView dense(Context& ctx, V x, DType dtype) {
   copy(ctx, {y, x});
   return y;
 }
+/// True when the elements of the last `axes` dimensions lie side by side, row-major.
+inline bool is_dense_inside(V x, int64_t axes) {
+  bool is_dense = true;
+  for (int64_t d = x.rank, step = 1; d-- > x.rank - axes; step *= x.sizes[d])
+    is_dense = is_dense && (x.strides[d] == step || x.sizes[d] == 1);
+  return is_dense;
+}
 /// x, (batch, rows, columns), as dense rows; one matrix for the whole batch stays one.
 inline dnn::Matrix dense(Context& ctx, const dnn::Matrix& x, DType dtype, int64_t batch, int64_t rows,
                          int64_t columns) {

@@ -1,5 +1,6 @@
 #include "norm.h"
 
+#include "../core/denormals.h"
 #include "../core/modes.h"
 #include "../functional/checkpoint.h"
 #include "../ops/cast.h"
@@ -39,6 +40,7 @@ Tensor BatchNormBase::normalize(const Tensor& x) {
   const Tensor y = batch_norm(x, mean, var, weight, bias, o);
   NoGrad guard;
   const Tensor part = reciprocal(tapir::to(num_batches_tracked, running_mean.dtype()));
+  const tapir::detail::FlushDenormals flush(running_mean.dtype());  // as the kernel does
   lerp_(running_mean, mean, part), lerp_(running_var, var, part);
   return y;
 }

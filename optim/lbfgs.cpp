@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../core/denormals.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
 #include "../ops/cast.h"
@@ -81,7 +82,7 @@ double LBFGS::evaluate(const Closure& closure, Tensor& gradient, Tensor* loss) {
   std::vector<Tensor> parts;
   for (const Tensor& p : groups_[0].params)
     parts.push_back(p.grad().defined() ? p.grad().detach().reshape(-1) : zeros_like(p.detach()).reshape(-1));
-  gradient = cat(parts);
+  gradient = detail::flushed(cat(parts));
   const bool maximize = groups_[0].options.maximize;
   if (maximize) gradient = -gradient;
   return maximize ? -value.item() : value.item();
@@ -89,9 +90,11 @@ double LBFGS::evaluate(const Closure& closure, Tensor& gradient, Tensor* loss) {
 
 /// All parameters t of the direction further.
 void LBFGS::move(double t) {
+  const tapir::detail::FlushDenormals flush(state_.d.dtype());
   int64_t offset = 0;
   for (Tensor& p : groups_[0].params) {
     p.add_(narrow(state_.d, 0, offset, p.numel()).reshape(p.shape()), t);
+    if (p.device() != kCPU) p.copy_(detail::flushed(p));
     offset += p.numel();
   }
 }
@@ -166,13 +169,14 @@ LBFGS::Point LBFGS::zoom(const Closure& closure, const std::vector<Tensor>& from
 
 /// state_.d = - H gradient, by two loops over the history.
 void LBFGS::direction(const Tensor& gradient) {
+  const tapir::detail::FlushDenormals flush(gradient.dtype());
   State& s = state_;
   if (s.n_iter == 1) {
     s.d = -gradient, s.H_diag = 1;
     s.old_dirs.clear(), s.old_stps.clear(), s.ro.clear();
     return;
   }
-  const Tensor y = gradient - s.prev_flat_grad, step = s.d * s.t;
+  const Tensor y = detail::flushed(gradient - s.prev_flat_grad), step = detail::flushed(s.d * s.t);
   if (const double ys = product(y, step); ys > 1e-10) {
     if (double(s.old_dirs.size()) == groups_[0].options.b)
       s.old_dirs.erase(s.old_dirs.begin()), s.old_stps.erase(s.old_stps.begin()), s.ro.erase(s.ro.begin());
@@ -187,6 +191,7 @@ void LBFGS::direction(const Tensor& gradient) {
   }
   s.d = q * s.H_diag;
   for (size_t i = 0; i < al.size(); ++i) s.d.add_(s.old_stps[i], al[i] - product(s.old_dirs[i], s.d) * s.ro[i]);
+  s.d = detail::flushed(s.d);
 }
 
 Tensor LBFGS::run(const Closure& closure) {

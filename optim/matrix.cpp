@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "../core/denormals.h"
 #include "../ops/arithmetic.h"
 #include "../ops/cast.h"
 #include "../ops/compare.h"
@@ -104,6 +106,7 @@ Muon::Muon(std::vector<MuonGroup> groups, const MuonOptions& options)
 }
 
 void Muon::update(Group& group, const Batch& batch, const StepScale& scale) {
+  const tapir::detail::FlushDenormals flush(batch.dtype);
   const V& o = group.options;
   const Tensor& momentum = group.device_beta1;
   for (size_t i : batch.members) {
@@ -139,6 +142,7 @@ Tensor Adafactor::new_state(const Group& group, size_t k, const Tensor& p) const
 }
 
 void Adafactor::update(Group& group, const Batch& batch, const StepScale& scale) {
+  const tapir::detail::FlushDenormals flush(batch.dtype);
   const V& o = group.options;
   count(batch, scale);
   const Tensor step = batch.step.to(kFloat64), weight = pow(step, o.beta2);
@@ -146,7 +150,9 @@ void Adafactor::update(Group& group, const Batch& batch, const StepScale& scale)
   for (size_t i : batch.members) {
     const Tensor p = group.params[i].detach(), g = gradient(group, i, scale);
     if (p.numel() == 0) continue;
-    const double eps = o.b, root = std::sqrt(double(p.numel()));
+    // Smaller squares count as 0, whose root has no reciprocal.
+    const double eps = o.b, least = p.dtype() == kFloat64 ? 0 : std::numeric_limits<float>::min(),
+                 root = std::sqrt(double(p.numel()));
     auto& [row, column, whole] = group.slots[i].state;
     const auto mixed = [&](const Tensor& old, const Tensor& now) {
       return lerp(wide(old), wide(now), weight).to(p.dtype());
@@ -160,7 +166,7 @@ void Adafactor::update(Group& group, const Batch& batch, const StepScale& scale)
       variance = mixed(whole, square(g));
       assign(whole, variance, scale);
     }
-    const Tensor move = rsqrt(clamp_min(variance, eps * eps)) * g;
+    const Tensor move = rsqrt(clamp_min(variance, std::max(eps * eps, least))) * g;
     const Tensor size = clamp_min(norm(p).to(kFloat64) / root, o.eps) * rate;
     const Tensor clipped = clamp_min(norm(move).to(kFloat64) / (root * o.a), 1);
     const Tensor kept = o.weight_decay == 0 ? p : decayed(p, group.device_lr, o.weight_decay);

@@ -6,9 +6,11 @@
 
 #include "../autograd/grad_batches.h"
 #include "../autograd/record.h"
+#include "../core/denormals.h"
 #include "../core/generator.h"
 #include "../core/modes.h"
 #include "../core/recorder.h"
+#include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/cast.h"
 #include "../ops/compare.h"
@@ -33,6 +35,11 @@ void check_option(const char* optimizer, const char* option, double value, doubl
 void check_not_recorded(const char* function, const char* why) {
   if (modes.recorder)
     modes.recorder->host_acts(tapir::format("[{}] expected a call outside of compile(): {}", function, why));
+}
+
+Tensor detail::flushed(const Tensor& x) {
+  if ((x.dtype() != kFloat32 && x.dtype() != kBFloat16) || (modes.flush_denormals && x.device().is_cpu())) return x;
+  return hardshrink(x, 0x1p-126);  // which goes too: a smaller bound would be denormal itself
 }
 
 OptionValues values_of(const OptimizerKind& kind) {
@@ -284,11 +291,11 @@ void Optimizer::update(Group& group, const Batch& batch, const StepScale& scale)
 Tensor Optimizer::gradient(const Group& group, size_t i, const StepScale& scale) {
   Tensor g = group.params[i].grad().detach();
   if (scale.inv_scale.defined()) g = g * scale.inv_scale;
-  return group.options.maximize ? -g : g;
+  return detail::flushed(group.options.maximize ? -g : g);
 }
 void Optimizer::assign(Tensor& to, const Tensor& value, const StepScale& scale) {
-  if (scale.found_inf.defined()) to.copy_(where(scale.found_inf.eq(0), value, to));
-  else to.copy_(value);
+  if (scale.found_inf.defined()) to.copy_(where(scale.found_inf.eq(0), detail::flushed(value), to));
+  else to.copy_(detail::flushed(value));
 }
 void Optimizer::count(const Batch& batch, const StepScale& scale) {
   Tensor step = batch.step;

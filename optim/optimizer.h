@@ -114,7 +114,8 @@ class Optimizer {
 
   /// The update of these parameters; the step count is the update's to raise. By default the kernel entry.
   virtual void update(Group& group, const Batch& batch, const StepScale& scale);
-  // For updates that are made of operations: a step that found_inf skips changes nothing, and nobody waits for it.
+  // For updates that are made of operations: a step that found_inf skips changes nothing, and nobody waits for it. Denormal numbers count
+  // as 0: on the CPU the update holds a FlushDenormals, on other devices what it reads and what it writes is flushed().
   static Tensor gradient(const Group& group, size_t i, const StepScale& scale);
   static void assign(Tensor& to, const Tensor& value, const StepScale& scale);
   static void count(const Batch& batch, const StepScale& scale);
@@ -142,6 +143,10 @@ class Optimizer {
   detail::Versioned state_, rates_;
 };
 
+namespace detail {
+/// x with 0 for denormal numbers and for 2^-126; x itself where operations see to that. Not of float64, and float16 has none of float32's.
+Tensor flushed(const Tensor& x);
+}  // namespace detail
 /// ValueError while compile() records: what the host does there, a replay would not do again.
 void check_not_recorded(const char* function,
                         const char* why = "a compiled step reads the rate from the device: set it between its calls");

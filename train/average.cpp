@@ -1,5 +1,6 @@
 #include "average.h"
 
+#include "../core/denormals.h"
 #include "../nn/norm.h"
 #include "../ops/create.h"
 #include "../ops/ternary.h"
@@ -16,6 +17,7 @@ void average(const Tensors& averages, const Tensors& values, int64_t n_averaged,
     const Tensor now = values[i].second.detach().to(to.device());
     check(to.shape() == now.shape(), "[AveragedModel] expected {} like the averaged {}, got {}", values[i].first, to,
           now);
+    const tapir::detail::FlushDenormals flush(to.dtype());
     if (n_averaged == 0 || !is_floating(to.dtype())) to.copy_(now);
     else lerp_(to, now.to(to.dtype()), decay ? 1 - *decay : 1. / double(n_averaged + 1));
   }

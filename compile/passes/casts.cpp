@@ -53,7 +53,7 @@ void merge_copy(Rewriter& calls, int at) {
   const Value middle = calls.read_by(at, read.block);
   if (!middle.whole || !middle.only_read_by(at) || c.block == read.block) return;
   const Call& before = calls.call(middle.maker);
-  if (!is_copy(before) || before.device != call.device) return;
+  if (!is_copy(before) || before.device != call.device || before.modes != call.modes) return;
   const View &b = before[&Copy::out], &a = before[&Copy::x];
   if (!(b.dtype == c.dtype || holds(b.dtype, a.dtype))) return;
   const auto source = through(read, b, a);

@@ -22,8 +22,8 @@ View place_of_relu(const Uses& uses, int i, int j) {
   const Call &product = uses.call(i), &relu = uses.call(j);
   const View& sums = product[&Matmul::out];
   const auto source = reshaped(relu[&Unary::x], sums.shape), y = reshaped(relu[&Unary::out], sums.shape);
-  if (relu.deterministic != product.deterministic || !source || !y || !same_place(*source, sums) ||
-      y->dtype != sums.dtype || uses.reads(i, *y))
+  if (relu.modes != product.modes || !source || !y || !same_place(*source, sums) || y->dtype != sums.dtype ||
+      uses.reads(i, *y))
     return {};
   const bool ends = same_place(*y, sums) || uses.made_by(i, sums.block).only_read_by(j);  // nobody else wants the sums
   return ends && uses.may_move(j, i) ? *y : View();

@@ -27,8 +27,8 @@ int convolution_of(const Uses& uses, int at) {
   const Value sums = uses.read_by(at, x.block);
   if (sums.maker < 0 || !sums.only_read_by(at)) return -1;
   const Call& conv = uses.call(sums.maker);
-  if (!is<Conv>(conv) || numel_of(conv[&Conv::w].shape) > numel_of(x.shape) ||
-      conv.deterministic != norm.deterministic || !same_place(conv[&Conv::y], x))
+  if (!is<Conv>(conv) || numel_of(conv[&Conv::w].shape) > numel_of(x.shape) || conv.modes != norm.modes ||
+      !same_place(conv[&Conv::y], x))
     return -1;
   bool ok = norm[&Norm::mean].kind == View::Kind::Absent && norm[&Norm::rstd].kind == View::Kind::Absent &&
             conv[&Conv::w].kind == View::Kind::Memory;

@@ -76,7 +76,7 @@ void Fuser::join_partners(int i) {
     const int a = graph_.node_of(i), b = graph_.node_of(partner);
     if (a == b || failed.contains(b)) continue;
     const Call& other = call_of(partner);
-    if (other.deterministic != call.deterministic || !(other.device == call.device)) continue;
+    if (other.modes != call.modes || !(other.device == call.device)) continue;
     const auto on_rows = [&](int node) {
       const std::vector<int>& calls = graph_.calls_of(node);
       return std::any_of(calls.begin(), calls.end(), [&](int at) { return rows_[size_t(at)]; });

@@ -61,7 +61,8 @@ std::optional<Chain> chain_from(const Uses& uses, int norm) {
   const View& y = call(next)[&Unary::out];
   if (y.dtype != v.dtype || y.block < 0 || !(y.shape == v.shape) || !ends_in(uses, v, maker, next, y)) return {};
   c.relu = next;
-  if (call(next).deterministic != call(norm).deterministic || overlap(y, call(norm)[&Norm::x])) return {};
+  const bool alike = call(next).modes == call(norm).modes && call(maker).modes == call(norm).modes;
+  if (!alike || overlap(y, call(norm)[&Norm::x])) return {};
   const bool free = uses.may_move(norm, next, {c.sum}) && (c.sum < 0 || uses.may_move(c.sum, next));
   return free ? std::optional(c) : std::nullopt;
 }
@@ -86,8 +87,7 @@ int relu_gradient(const Uses& uses, int at, const Joined& joined) {
   const View &v = norm[&NormBackward::dy], &made = forward[&NormRelu::y];
   const int relu = v.in_memory() ? uses.maker(at, v.block) : -1;
   if (relu <= joined.call || !norm[&NormBackward::mean].in_memory() || !is<Binary>(uses.call(relu)) ||
-      uses.call(relu).params<BinaryParams>().op != BinaryOp::ReluGrad ||
-      uses.call(relu).deterministic != norm.deterministic)
+      uses.call(relu).params<BinaryParams>().op != BinaryOp::ReluGrad || uses.call(relu).modes != norm.modes)
     return -1;
   const View &g = uses.call(relu)[&Binary::out], &dy = uses.call(relu)[&Binary::a], &y = uses.call(relu)[&Binary::b];
   if (!same_place(g, v) || !same_place(y, made) || !dy.in_memory() || dy.dtype != v.dtype || !(dy.shape == v.shape) ||

@@ -39,8 +39,7 @@ bool find_pool(const Uses& uses, Found& f) {
   f.pool = readers[0];
   const Call& pool = uses.call(f.pool);
   if (!is<Pool>(pool) || !is_max(pool) || !has_full_windows(pool) || !same_place(pool[&Pool::x], y) ||
-      pool.deterministic != relu.deterministic || pool[&Pool::y].dtype != y.dtype ||
-      uses.overwritten(x, f.relu, f.pool))
+      pool.modes != relu.modes || pool[&Pool::y].dtype != y.dtype || uses.overwritten(x, f.relu, f.pool))
     return false;
   if (readers.size() == 2) f.relu_gradient = readers[1];
   return readers.size() == 2 || pool[&Pool::indices].kind == View::Kind::Absent;
@@ -63,8 +62,8 @@ bool find_gradient(const Uses& uses, Found& f) {
   return dx.in_memory() && same_place(grad[&Binary::a], dx) && uses.only_maker(dx.block) == f.pool_gradient &&
          uses.made_by(f.pool_gradient, dx.block).only_read_by(f.relu_gradient) &&
          (same_place(out, dx) || !overlap(out, dx)) && out.dtype == dx.dtype && dy.dtype == pooled.dtype &&
-         dy.shape == pooled.shape && is_dense(pooled.shape, pooled.strides) &&
-         back.deterministic == grad.deterministic && !uses.overwritten(pooled, f.pool, f.pool_gradient);
+         dy.shape == pooled.shape && is_dense(pooled.shape, pooled.strides) && back.modes == grad.modes &&
+         pool.modes == back.modes && !uses.overwritten(pooled, f.pool, f.pool_gradient);
 }
 
 void sink(Rewriter& calls, const Found& f) {

@@ -32,7 +32,8 @@ std::string key_of(const Uses& uses, int at) {
   const Call& call = uses.call(at);
   if (call.custom) return {};
   std::string key = entry::name_of(call.entry);
-  key += call.deterministic ? "!" : "";
+  key += call.modes.deterministic ? "!" : "";
+  key += call.modes.flush_denormals ? "~" : "";
   for (const Operand& o : call.operands) {
     if (o.access == Access::Update) return {};
     key += o.access == Access::Write ? "|w" : "|r";

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "../../core/denormals.h"
 #include "program.h"
 #include "refusals.h"
 
@@ -42,7 +43,8 @@ void run(const Call& call, const Memory& memory) {
     table.copy_bytes(to.data, to.device, from.data, from.device, to.numel(), current_stream(call.device));
     return table.synchronize(call.device, current_stream(call.device));
   }
-  ScopedMode mode(modes.deterministic, call.deterministic);
+  ScopedMode mode(modes.deterministic, call.modes.deterministic);
+  const detail::FlushDenormals flush(call.modes.flush_denormals);
   Context& ctx = context(call.device);
   call_entry(table, call.entry, ctx, args);
   check_values(ctx, refusal_of(call));

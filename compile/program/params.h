@@ -31,7 +31,7 @@ void set_operands(Call& call, M member, const V& value, const Rest&... rest) {
 /// A call of E where `like` was called, with these parameters and operands (&E::x, view, &E::y, view ...). Others are absent.
 template <class E, class P, class... Operands>
 Call call_of(const Call& like, const P& params, const Operands&... operands) {
-  Call call{.entry = entry::id_of<E>, .device = like.device, .deterministic = like.deterministic, .site = like.site};
+  Call call{.entry = entry::id_of<E>, .device = like.device, .modes = like.modes, .site = like.site};
   const E any{};
   entry::each_field(any, [&]<class T>(const T&) {
     Operand& o = call.operands.emplace_back();

@@ -48,7 +48,7 @@ bool same(const Call& a, const Call& b) {
     const auto all = [](const View& v, const View& w) { return same(v, w); };
     return x.bytes == y.bytes && std::equal(x.views.begin(), x.views.end(), y.views.begin(), y.views.end(), all);
   };
-  return a.entry == b.entry && a.device == b.device && a.deterministic == b.deterministic &&
+  return a.entry == b.entry && a.device == b.device && a.modes == b.modes &&
          std::equal(a.operands.begin(), a.operands.end(), b.operands.begin(), b.operands.end(), same_operand);
 }
 

@@ -71,11 +71,17 @@ struct Operand {
   const char* op_name = "";
 };
 
+/// What the calling thread was set to, where a kernel goes by it.
+struct CallModes {
+  bool deterministic = false, flush_denormals = false;  // the second: inside a FlushDenormals
+  bool operator==(const CallModes&) const = default;
+};
+
 /// A call of a kernel, of copy_bytes, or of host code: what that reads, what it writes, its name.
 struct Call {
   entry::Id entry = entry::Id::copy_bytes;
   Device device;
-  bool deterministic = false;
+  CallModes modes = {};
   std::vector<Operand> operands = {};
   std::shared_ptr<const CallSite> site = {};  // where it was called, for messages
   std::shared_ptr<const detail::CustomFunction> custom = {};

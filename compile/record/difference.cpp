@@ -121,8 +121,9 @@ Reason unlike(const Recorded& r, const Call& a, const Recorded& s, const Call& b
   if (a.entry != b.entry || a.operands.size() != b.operands.size() ||
       (a.custom && a.operands.back().bytes != b.operands.back().bytes))
     return text_of(a) + " before, " + text_of(b) + " now";
-  std::string why =
-      first({unlike("device", a.device, b.device), unlike("deterministic", a.deterministic, b.deterministic)});
+  std::string why = first({unlike("device", a.device, b.device),
+                           unlike("deterministic", a.modes.deterministic, b.modes.deterministic),
+                           unlike("flush_denormals", a.modes.flush_denormals, b.modes.flush_denormals)});
   bool number = false;
   if (why.empty() && !a.operands.empty() && a.operands.back().kind == TraceArg::Kind::Bytes) {  // says more than shapes
     why = unlike_params(a, b, r.offset, s.offset);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "../../core/denormals.h"
 #include "../../core/device_table.h"
 #include "../../core/profiler.h"
 #include "../../core/trace_call.h"
@@ -109,7 +110,7 @@ std::unique_ptr<Thunk> Schedule::make(const Call& call) {
       out = std::move(thunk);
     });
   check_internal(bool(out), "[compile] expected a kernel, got {}", entry::name_of(call.entry));
-  out->deterministic = call.deterministic;
+  out->modes = call.modes;
   out->retarget(*table_);
   return out;
 }
@@ -232,8 +233,11 @@ void Schedule::draw_from(uint64_t seed, uint64_t offset) {
 void Schedule::queue(Context& ctx, size_t first, size_t last) {
   for (size_t i = first; i < last; ++i) {
     Thunk* const thunk = thunks_[i].get();
-    ctx.deterministic = thunk->deterministic;
-    thunk->run(ctx);
+    ctx.deterministic = thunk->modes.deterministic;
+    if (thunk->modes.flush_denormals) {
+      const detail::FlushDenormals flush(true);
+      thunk->run(ctx);
+    } else thunk->run(ctx);
     ctx.free_scratch();
     if (!ctx.error.set && !ctx.late_error) [[likely]]
       continue;

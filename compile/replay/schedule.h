@@ -25,7 +25,7 @@ struct Thunk {
   virtual void retarget(const BackendTable& table) = 0;
   /// Is its kernel there? See DeviceTable::prepare_fused.
   virtual bool prepare(Device, Prepare) { return true; }
-  bool deterministic = false;
+  CallModes modes;
 };
 
 class Schedule {

@@ -41,6 +41,11 @@ template <class C> struct StepNumbers {
   bool skip;       // for a device that learns of found_inf late
 };
 
+/// eps of float32 that is above 0 stays so where denormal numbers count as 0: Note [Denormal numbers].
+template <class C> TAPIR_FORMULA C eps_of(double eps) {
+  return C(std::is_same_v<C, float> && eps > 0 && eps < 0x1p-126 ? 0x1p-126 : eps);
+}
+
 /// `numbers` as in entry::OptimizerStep; t: steps, this one included.
 template <class C> TAPIR_FORMULA StepNumbers<C> numbers_of(const OptimizerParams& o, double lr, double t,
                                                            double inv_scale, double beta1, float* numbers) {
@@ -84,7 +89,7 @@ template <class C> TAPIR_FORMULA StepNumbers<C> numbers_of(const OptimizerParams
           C(o.beta2),
           C(1 - beta1),
           C(1 - o.beta2),
-          C(o.eps),
+          eps_of<C>(o.eps),
           C(a),
           C(b),
           o.op,
@@ -172,7 +177,14 @@ template <class C, int K> TAPIR_FORMULA void rmsprop(const StepNumbers<C>& c, C 
 }
 /// prev, step_size. Riedmiller and Braun 1993.
 template <class C, int K> TAPIR_FORMULA void rprop(const StepNumbers<C>& c, C g, C (&v)[K]) {
-  const C turn = g * v[2], size = v[3] * (turn > 0 ? c.beta2 : turn < 0 ? c.beta1 : turn == 0 ? C(1) : turn);
+  const C turn = (g > 0   ? C(1)
+                  : g < 0 ? C(-1)
+                          : g) *
+                 v[2],
+          size = v[3] * (turn > 0    ? c.beta2
+                         : turn < 0  ? c.beta1
+                         : turn == 0 ? C(1)
+                                     : turn);
   v[3] = size < c.a ? c.a : size > c.b ? c.b : size;
   v[2] = turn < 0 ? C(0) : g;
   v[0] -= v[3] * C((v[2] > 0) - (v[2] < 0));

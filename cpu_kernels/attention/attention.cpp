@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../../core/denormals.h"
 #include "../../core/dispatch.h"
 #include "../../core/math.h"
 #include "../kernels.h"
@@ -426,6 +427,7 @@ template <class T> class Backward {
 
 static void attention(Context& ctx, const entry::Attention& c, int64_t past) {
   if (c.q.sizes[0] * c.q.sizes[1] * c.q.sizes[2] == 0) return;
+  const detail::FlushDenormals flush(c.q.dtype);  // as in softmax
   for_any_float("attention", c.q.dtype, [&]<class T>() { Forward<T>(c, past).run(ctx); });
 }
 
@@ -440,6 +442,7 @@ void attention(Context& ctx, const entry::Attention& c) {
 
 void attention_backward(Context& ctx, const entry::AttentionBackward& c) {
   if (c.k.sizes[0] * c.k.sizes[1] == 0) return;
+  const detail::FlushDenormals flush(c.q.dtype);
   for_any_float("attention_backward", c.q.dtype, [&]<class T>() { Backward<T>(c).run(ctx); });
 }
 

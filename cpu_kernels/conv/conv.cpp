@@ -188,9 +188,11 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, bool tiles, 
 void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, const dnn::ConvShape& shape, bool tiles, V x, V w, V y,
             V bias) {
   const bool to_y = pass == dnn::ConvPass::Forward, to_x = pass == dnn::ConvPass::BackwardData, to_w = !to_y && !to_x;
-  const bool last = tiles || (to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y));
-  const Operand xs(ctx, x, dtype, to_x, last, tiles), ws(ctx, w, dtype, to_w, false),
-      ys(ctx, y, dtype, to_y, last, tiles);
+  // A group of one channel fills no vector along planes: turning these round costs less.
+  const bool only_last = tiles || (shape.groups == shape.c && shape.c >= 8);
+  const bool last = only_last || (to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y));
+  const Operand xs(ctx, x, dtype, to_x, last, only_last), ws(ctx, w, dtype, to_w, false),
+      ys(ctx, y, dtype, to_y, last, only_last);
   const DType sums = dtype == kBFloat16 ? kFloat32 : dtype;
   TensorView b;
   if (bias.defined()) b = to_w ? scratch_like(ctx, bias, sums) : dense(ctx, bias, sums);

@@ -5,7 +5,7 @@
 #include "../kernels.h"
 #include "fused_rows.h"
 #include "fused_tiles.h"
-#include "stream_store.h"
+#include "../stream_store.h"
 
 namespace tapir::inline v0::cpu {
 

@@ -6,7 +6,7 @@
 
 #include "../../core/parallel.h"
 #include "../kernels.h"
-#include "stream_store.h"
+#include "../stream_store.h"
 
 namespace tapir::inline v0::cpu {
 namespace {

@@ -58,17 +58,25 @@ struct Plan {
   }
 };
 
-/// f(table offset, dense offset) for the good positions of [first, last), in order.
-template <class F> void for_positions(Context& ctx, const Plan& plan, int64_t first, int64_t last, F&& f) {
-  constexpr int64_t kBlock = 256;
+/// f(count, table offsets, dense offsets) for blocks of the good positions of [first, last), in order.
+template <class F> void for_blocks(Context& ctx, const Plan& plan, int64_t first, int64_t last, F&& f) {
+  constexpr int64_t kBlock = 64;
   int64_t in_table[kBlock], in_dense[kBlock];
   for (; first < last; first += kBlock) {
-    const int64_t count = std::min(kBlock, last - first);
-    plan.table_offsets(ctx, first, first + count, in_table);
-    plan.dense_offsets(first, first + count, in_dense);
-    for (int64_t i = 0; i < count; ++i)
-      if (in_table[i] != kSkip) f(in_table[i], in_dense[i]);
+    const int64_t end = std::min(first + kBlock, last);
+    plan.table_offsets(ctx, first, end, in_table);
+    plan.dense_offsets(first, end, in_dense);
+    int64_t count = 0;
+    for (int64_t i = 0; i < end - first; ++i)
+      if (in_table[i] != kSkip) in_table[count] = in_table[i], in_dense[count++] = in_dense[i];
+    f(count, in_table, in_dense);
   }
+}
+/// f(table offset, dense offset) for each.
+template <class F> void for_positions(Context& ctx, const Plan& plan, int64_t first, int64_t last, F&& f) {
+  for_blocks(ctx, plan, first, last, [&](int64_t count, const int64_t* in_table, const int64_t* in_dense) {
+    for (int64_t i = 0; i < count; ++i) f(in_table[i], in_dense[i]);
+  });
 }
 
 template <class T, class Combine> void put(Context& ctx, const Plan& plan, T* table, const T* source, Combine combine) {
@@ -114,10 +122,14 @@ void index(Context& ctx, const entry::Index& c) {
         return for_positions(ctx, plan, first, last, [&](int64_t in_x, int64_t in_out) {
           std::memcpy(to + in_out, from + in_x, size_t(plan.rest) * sizeof(T));
         });
-      for_positions(ctx, plan, first, last, [&](int64_t in_x, int64_t in_out) {
+      // Across a block, which stays in the nearest cache: a row may touch a line with each of its elements.
+      for_blocks(ctx, plan, first, last, [&](int64_t positions, const int64_t* in_x, const int64_t* in_out) {
         rows.run(0, plan.rest, [&](int64_t, int64_t count, const std::array<int64_t, 2>& at) {
-          for (int64_t i = 0; i < count; ++i)
-            to[in_out + at[1] + i * rows.step(1)] = from[in_x + at[0] + i * rows.step(0)];
+          for (int64_t i = 0; i < count; ++i) {
+            T* const out = to + at[1] + i * rows.step(1);
+            const T* const row = from + at[0] + i * rows.step(0);
+            for (int64_t p = 0; p < positions; ++p) out[in_out[p]] = row[in_x[p]];
+          }
         });
       });
     });

@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "../../core/denormals.h"
 #include "../../core/math.h"
 #include "../kernels.h"
 #include "../norm/softmax_lanes.h"
@@ -117,6 +118,7 @@ void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
   V losses = c.losses, lse = c.lse, logits = c.logits, target = c.target;
   const Samples samples(logits, target, losses, lse, logits);
   const Walk<5>& walk = samples.walk;
+  const detail::FlushDenormals flush(logits.dtype);  // as in softmax
   for_any_float("cross_entropy", logits.dtype, [&]<class T>() {
     using C = Compute<T>;
     const Weights<C> weights(ctx, c.weight, c.params, samples.classes);
@@ -195,6 +197,7 @@ void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) 
   V dlogits = c.dlogits, dlosses = c.dlosses, lse = c.lse, logits = c.logits, target = c.target;
   const Samples samples(logits, target, dlosses, lse, dlogits);
   const Walk<5>& walk = samples.walk;
+  const detail::FlushDenormals flush(logits.dtype);
   for_any_float("cross_entropy_backward", logits.dtype, [&]<class T>() {
     using C = Compute<T>;
     const Weights<C> weights(ctx, c.weight, c.params, samples.classes);

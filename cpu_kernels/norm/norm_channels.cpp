@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "../../core/denormals.h"
 #include "../../core/parallel.h"
 #include "norm.h"
 
@@ -283,6 +284,7 @@ template <class T> void norm_channels(Context& ctx, const NormOperands& o, const
     const int64_t cells = cut.cells() * cut.parts;
     double* const partial = ctx.scratch_of<double>(2 * cells);
     if (cut.rows > 0) partial_moments<T>(o.x, view, cut, partial, partial + cells);
+    const detail::FlushDenormals flush(dtype_of<C>);  // the running statistics of a channel that is dead fade
     finish_moments(cut, params, partial, partial + cells, mean, lost, rstd, running_mean, running_var);
     unstage(o.running_mean, running_mean), unstage(o.running_var, running_var);
   }

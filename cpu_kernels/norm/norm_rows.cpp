@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "../../core/parallel.h"
+#include "../pack.h"
 #include "norm.h"
 
 namespace tapir::inline v0::cpu {
@@ -8,20 +9,16 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // elements: some 10 us
 
-/// x as rows of `width` elements: the last `axes` dimensions. K operands of its shape.
+/// K operands of one shape as rows of `width` elements, the last `axes` dimensions, that are dense in each.
 template <int K> struct RowView {
-  Walk<K> rows, inside;
+  Walk<K> rows;
+  int64_t width = 1;
 
   RowView(V x, int64_t axes, const std::array<const int64_t*, K>& strides)
-      : rows(head(x, axes), strides), inside(tail(x, axes), tails(strides, x.rank - axes)) {}
-  static Shape head(V x, int64_t axes) { return std::span(x.sizes, size_t(x.rank - axes)); }
-  static Shape tail(V x, int64_t axes) { return std::span(x.sizes + (x.rank - axes), size_t(axes)); }
-  static std::array<const int64_t*, K> tails(std::array<const int64_t*, K> strides, int64_t from) {
-    for (auto& s : strides) s += from;
-    return strides;
+      : rows(Shape(std::span(x.sizes, size_t(x.rank - axes))), strides) {
+    for (int64_t d = x.rank - axes; d < x.rank; ++d) width *= x.sizes[d];
   }
-  int64_t width() const { return inside.total; }
-  int64_t grain() const { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width())); }
+  int64_t grain() const { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)); }
 
   /// f(row, offsets of its first elements) for rows [first, last).
   template <class F> void each(int64_t first, int64_t last, F&& f) const {
@@ -32,17 +29,16 @@ template <int K> struct RowView {
       }
     });
   }
-  /// f(position in the row, count, offsets) for segments of a row.
-  template <class F> void segments(const std::array<int64_t, size_t(K)>& base, F&& f) const {
-    inside.run(0, inside.total, [&](int64_t position, int64_t n, std::array<int64_t, size_t(K)> at) {
-      for (int k = 0; k < K; ++k) at[size_t(k)] += base[size_t(k)];
-      for (int64_t done = 0; done < n; done += kSegment) {
-        f(position + done, std::min(kSegment, n - done), at);
-        for (int k = 0; k < K; ++k) at[size_t(k)] += kSegment * inside.step(k);
-      }
-    });
+  /// f(position in the row, count) for segments of a row.
+  template <class F> void segments(F&& f) const {
+    for (int64_t done = 0; done < width; done += kSegment) f(done, std::min(kSegment, width - done));
   }
 };
+/// x where its rows are dense, else a place for such: a transposition costs less than elements that lie apart, each with a line of its own.
+TensorView with_dense_rows(Context& ctx, V x, int64_t axes, bool read) {
+  if (is_dense_inside(x, axes)) return x;
+  return read ? dense(ctx, x, x.dtype) : scratch_like(ctx, x, x.dtype);
+}
 
 template <class C> void scale_row(const C* x, C* y, int64_t n, C mean, C rstd, const C* weight, const C* bias) {
   if (weight && bias)
@@ -124,35 +120,39 @@ template <class C> struct WeightSums {
 template <class T> void norm_rows(Context& ctx, const entry::Norm& c) {
   using C = Compute<T>;
   const bool rms = c.params.op == NormOp::Rms;
-  const RowView<2> view(c.x, c.params.axes, {c.x.strides, c.y.strides});
-  const int64_t width = view.width();
+  const int64_t axes = c.params.axes;
+  const TensorView x = with_dense_rows(ctx, c.x, axes, true), y = with_dense_rows(ctx, c.y, axes, false);
+  const RowView<2> view(x, axes, {x.strides, y.strides});
+  const int64_t width = view.width;
   C* const means = rms ? nullptr : staged<C>(ctx, c.mean, false);
   C* const rstds = staged<C>(ctx, c.rstd, false);
   const C* const weight = staged<C>(ctx, c.weight, true);
   const C* const bias = staged<C>(ctx, c.bias, true);
-  const int64_t xs = view.inside.step(0), ys = view.inside.step(1);
   parallel_for(view.rows.total, view.grain(), [&](int64_t first, int64_t last) {
     alignas(64) C from[kSegment], to[kSegment];
-    view.each(first, last, [&](int64_t row, const std::array<int64_t, 2>& base) {
+    view.each(first, last, [&](int64_t row, const std::array<int64_t, 2>& at) {
+      const T* const x_row = x.as<T>() + at[0];
+      T* const y_row = y.as<T>() + at[1];
       Moments moments;
       double squares = 0;
-      view.segments(base, [&](int64_t, int64_t n, const std::array<int64_t, 2>& at) {
-        const C* const x = read_row(c.x.as<T>() + at[0], xs, n, from);
-        if (rms) squares += sum_of_squares(x, n);
-        else moments.add(x, n);
+      view.segments([&](int64_t done, int64_t n) {
+        const C* const part = read_row(x_row + done, 1, n, from);
+        if (rms) squares += sum_of_squares(part, n);
+        else moments.add(part, n);
       });
       const C mean = rms ? C(0) : C(moments.mean);
       const C rstd = C(1 / std::sqrt((rms ? squares / double(width) : moments.variance()) + c.params.eps));
       if (means) means[row] = mean;
       if (rstds) rstds[row] = rstd;
-      view.segments(base, [&](int64_t position, int64_t n, const std::array<int64_t, 2>& at) {
-        const C* const x = read_row(c.x.as<T>() + at[0], xs, n, from);
-        C* const y = row_target(c.y.as<T>() + at[1], ys, to);
-        scale_row(x, y, n, mean, rstd, weight ? weight + position : nullptr, bias ? bias + position : nullptr);
-        write_row(c.y.as<T>() + at[1], ys, n, y);
+      view.segments([&](int64_t done, int64_t n) {
+        const C* const part = read_row(x_row + done, 1, n, from);
+        C* const result = row_target(y_row + done, 1, to);
+        scale_row(part, result, n, mean, rstd, weight ? weight + done : nullptr, bias ? bias + done : nullptr);
+        write_row(y_row + done, 1, n, result);
       });
     });
   });
+  if (y.data != c.y.data) copy(ctx, {c.y, y});
   if (means) unstage(c.mean, means);
   if (rstds) unstage(c.rstd, rstds);
 }
@@ -161,35 +161,37 @@ template <class T> void norm_rows(Context& ctx, const entry::Norm& c) {
 template <class T> void norm_rows_backward(Context& ctx, const entry::NormBackward& c) {
   using C = Compute<T>;
   const bool rms = c.params.op == NormOp::Rms, wants_x = c.dx.defined();
-  const RowView<3> view(c.x, c.params.axes, {c.dy.strides, c.x.strides, wants_x ? c.dx.strides : c.x.strides});
-  const int64_t rows = view.rows.total, width = view.width();
+  const int64_t axes = c.params.axes;
+  const TensorView x = with_dense_rows(ctx, c.x, axes, true), dy = with_dense_rows(ctx, c.dy, axes, true),
+                   dx = wants_x ? with_dense_rows(ctx, c.dx, axes, false) : x;
+  const RowView<3> view(x, axes, {dy.strides, x.strides, dx.strides});
+  const int64_t rows = view.rows.total, width = view.width;
   const C* const means = rms ? nullptr : staged<C>(ctx, c.mean, true);
   const C* const rstds = staged<C>(ctx, c.rstd, true);
   const C* const weight = staged<C>(ctx, c.weight, true);
   const WeightSums<C> sums(ctx, c, rows, width);
-  const int64_t gs = view.inside.step(0), xs = view.inside.step(1), ds = view.inside.step(2);
-  const auto backward_row = [&](int64_t part, int64_t row, const std::array<int64_t, 3>& base) {
+  const auto backward_row = [&](int64_t part, int64_t row, const std::array<int64_t, 3>& at) {
     alignas(64) C dy_buffer[kSegment], x_buffer[kSegment], to[kSegment];
     const C mean = means ? means[row] : C(0), rstd = rstds[row];
     double s1 = 0, s2 = 0;
-    view.segments(base, [&](int64_t position, int64_t n, const std::array<int64_t, 3>& at) {
-      const C* const dy = read_row(c.dy.as<T>() + at[0], gs, n, dy_buffer);
-      const C* const x = read_row(c.x.as<T>() + at[1], xs, n, x_buffer);
-      if (wants_x) gradient_sums(dy, x, weight ? weight + position : nullptr, n, mean, s1, s2);
-      sums.add(part, position, n, dy, x, mean, rstd);
+    view.segments([&](int64_t done, int64_t n) {
+      const C* const g = read_row(dy.as<T>() + at[0] + done, 1, n, dy_buffer);
+      const C* const v = read_row(x.as<T>() + at[1] + done, 1, n, x_buffer);
+      if (wants_x) gradient_sums(g, v, weight ? weight + done : nullptr, n, mean, s1, s2);
+      sums.add(part, done, n, g, v, mean, rstd);
     });
     if (!wants_x) return;
     const C minus = rms ? C(0) : C(s1 / double(width)), slope = C(s2 / double(width) * double(rstd) * double(rstd));
-    view.segments(base, [&](int64_t position, int64_t n, const std::array<int64_t, 3>& at) {
-      const C* const dy = read_row(c.dy.as<T>() + at[0], gs, n, dy_buffer);
-      const C* const x = read_row(c.x.as<T>() + at[1], xs, n, x_buffer);
-      C* const dx = row_target(c.dx.as<T>() + at[2], ds, to);
-      const C* const w = weight ? weight + position : nullptr;
+    view.segments([&](int64_t done, int64_t n) {
+      const C* const g = read_row(dy.as<T>() + at[0] + done, 1, n, dy_buffer);
+      const C* const v = read_row(x.as<T>() + at[1] + done, 1, n, x_buffer);
+      C* const result = row_target(dx.as<T>() + at[2] + done, 1, to);
+      const C* const w = weight ? weight + done : nullptr;
       if (w)
-        for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] * w[i] - minus - (x[i] - mean) * slope);
+        for (int64_t i = 0; i < n; ++i) result[i] = rstd * (g[i] * w[i] - minus - (v[i] - mean) * slope);
       else
-        for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] - minus - (x[i] - mean) * slope);
-      write_row(c.dx.as<T>() + at[2], ds, n, dx);
+        for (int64_t i = 0; i < n; ++i) result[i] = rstd * (g[i] - minus - (v[i] - mean) * slope);
+      write_row(dx.as<T>() + at[2] + done, 1, n, result);
     });
   };
   parallel_for(sums.parts, std::max<int64_t>(1, view.grain() / sums.per_part), [&](int64_t first, int64_t last) {
@@ -199,6 +201,7 @@ template <class T> void norm_rows_backward(Context& ctx, const entry::NormBackwa
                 [&](int64_t row, const std::array<int64_t, 3>& base) { backward_row(part, row, base); });
     }
   });
+  if (wants_x && dx.data != c.dx.data) copy(ctx, {c.dx, dx});
   sums.finish(ctx, sums.dweight, c.dweight);
   sums.finish(ctx, sums.dbias, c.dbias);
 }

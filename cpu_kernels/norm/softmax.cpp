@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "../../core/denormals.h"
 #include "../../core/dispatch.h"
 #include "../../core/math.h"
 #include "../kernels.h"
@@ -193,6 +194,7 @@ template <class T> void softmax_grad_tiles(Context& ctx, V dx, V dy, V y, const 
 void softmax(Context& ctx, const entry::Softmax& c) {
   if (c.x.numel() == 0) return;
   const Lanes<2> lanes(c.x, c.params.dim, {c.y.strides, c.x.strides});
+  const detail::FlushDenormals flush(c.x.dtype);  // an exponential of -90 is denormal, and so is what is computed of it
   for_any_float("softmax", c.x.dtype, [&]<class T>() {
     if (lanes.tiled) softmax_tiles<T>(ctx, c.y, c.x, lanes, c.params.log);
     else softmax_rows<T>(ctx, c.y, c.x, lanes, c.params.log);
@@ -202,6 +204,7 @@ void softmax(Context& ctx, const entry::Softmax& c) {
 void softmax_backward(Context& ctx, const entry::SoftmaxBackward& c) {
   if (c.y.numel() == 0) return;
   const Lanes<3> lanes(c.y, c.params.dim, {c.dx.strides, c.dy.strides, c.y.strides});
+  const detail::FlushDenormals flush(c.y.dtype);
   for_any_float("softmax_backward", c.y.dtype, [&]<class T>() {
     if (lanes.tiled) softmax_grad_tiles<T>(ctx, c.dx, c.dy, c.y, lanes, c.params.log);
     else softmax_grad_rows<T>(ctx, c.dx, c.dy, c.y, lanes, c.params.log);

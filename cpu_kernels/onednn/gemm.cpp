@@ -40,7 +40,7 @@ std::unique_ptr<Call> make_gemm(const Gemm& g) try {
 bool run(Context& ctx, const Gemm& g) {
   thread_local Cache<Call> cache;
   constexpr int64_t kSerial =
-      1 << 20;  // multiplications that one thread does in less time than it takes to wake another
+      1 << 19;  // multiplications that one thread does in less time than it takes to wake another
   const Session session(g.batch * g.m * g.n * g.k < kSerial ? 1 : 0);
   Key key;
   key.add(session.threads(), g.dtype, g.batch, g.m, g.n, g.k, g.a.batch, g.a.row, g.a.column, g.b.batch, g.b.row,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../../core/denormals.h"
 #include "../../core/parallel_detail.h"
 #include "../dnn.h"
 
@@ -20,7 +21,7 @@ static dnnl::stream& stream() {
   return s;
 }
 
-Session::Session(int threads) {
+Session::Session(int threads) : denormals_(detail::flush_denormal_bits()) {
   share_threads();  // what this thread may use: 1 in a forked child or a loader's worker
   before_ = omp_get_max_threads();
   threads_ = std::min(threads ? threads : threads_here(), before_);

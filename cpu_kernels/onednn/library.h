@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "../../core/backend.h"
+#include "../../core/denormal_bits.h"
 #include "../../core/error.h"
 #include "../../core/no_copy.h"
 #include "../../core/parallel.h"
@@ -26,6 +27,7 @@ class Session : NoCopy {
 
  private:
   int threads_, before_;
+  detail::DenormalBits denormals_;  // its workers' are not those of a FlushDenormals
 };
 
 /// What a primitive was made for, as numbers.

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 
+#include "../../core/denormals.h"
 #include "../../core/formulas/optimizer.h"
 #include "../../core/parallel.h"
 #include "../kernels.h"
@@ -122,17 +123,24 @@ struct Operands {
   }
 };
 
+constexpr int64_t kPiece = 512;  // elements
+/// Where a run of elements ends that would end before element `at` of n, which lie in rows of `row`. A product and the sum that follows are
+/// rounded once or twice, in the last elements of a run perhaps otherwise than before them: so that bits do not depend on the number of
+/// threads, runs end where a row does or a multiple of kPiece in it.
+int64_t run_end(int64_t at, int64_t n, int64_t row) { return at < n ? at - at % row % kPiece : n; }
+
 /// Any strides and dtypes: blocks are converted to C, updated and converted back.
 template <class C>
 void update_strided(const Operands& operands, Update<C> update, const StepNumbers<C>& k, int64_t first, int64_t last) {
-  constexpr int64_t kBlock = 512;
-  alignas(64) C block[5][kBlock];
+  alignas(64) C block[5][kPiece];
   std::array<const int64_t*, 5> strides;
   for (int i = 0; i < 5; ++i) strides[size_t(i)] = operands.view[i < operands.count ? i : 0]->strides;
   const Walk<5> walk(operands.view[0]->shape(), strides);
+  const int64_t row = walk.inner();
+  first = run_end(first, walk.total, row), last = run_end(last, walk.total, row);
   walk.run(first, last, [&](int64_t, int64_t count, const std::array<int64_t, 5>& at) {
-    for (int64_t done = 0; done < count; done += kBlock) {
-      const int64_t n = std::min(kBlock, count - done);
+    for (int64_t done = 0; done < count; done += kPiece) {
+      const int64_t n = std::min(kPiece, count - done);
       const auto offset = [&](int i) { return at[size_t(i)] + done * walk.step(i); };
       for (int i = 0; i < operands.count; ++i) load_row(*operands.view[i], offset(i), walk.step(i), n, block[i]);
       update(k, {block[0], block[1], block[2], block[3], block[4]}, n);
@@ -154,8 +162,10 @@ template <class C> void update_all(const entry::OptimizerStep& c, const StepNumb
       start += n;
       if (from >= to) continue;
       const Operands operands(c, i);
-      if (operands.template flat<C>()) update(k, operands.template slots<C>(from), to - from);
-      else update_strided(operands, update, k, from, to);
+      if (operands.template flat<C>()) {
+        const int64_t begin = run_end(from, n, n);
+        update(k, operands.template slots<C>(begin), run_end(to, n, n) - begin);
+      } else update_strided(operands, update, k, from, to);
     }
   });
 }
@@ -171,6 +181,7 @@ void optimizer_step(Context&, const entry::OptimizerStep& c) {
     update_all<C>(c, formulas::numbers_of<C>(c.params, lr, t, inv_scale, beta1, c.numbers.as<float>()));
   };
   if (c.values.empty()) return;
+  const detail::FlushDenormals flush(c.values[0].dtype);
   if (c.values[0].dtype == kFloat64) step_as.template operator()<double>();
   else step_as.template operator()<float>();
 }

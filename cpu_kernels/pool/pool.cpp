@@ -1,9 +1,64 @@
-// Pooling forward: a block of neighbouring channels (channels last) or of neighbouring outputs (other layouts) is kept in registers
-// or the first cache while the window runs over it.
+// Pooling forward: a block of neighbouring channels (channels last) or of neighbouring outputs (planes) is kept in registers or the first
+// cache while the window runs over it. Planes are dense; short rows, which fill no vector, and windows that differ in size are gathered.
+#include "../../core/dispatch.h"
+#include "../reduce/lanes.h"
 #include "pool_window.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
+
+constexpr int64_t kShortRow = 16;  // outputs
+constexpr int64_t kLongRun = 16;   // elements
+constexpr int64_t kLargeWindow = 64;
+
+/// Where the outputs of a plane read: at[r * outputs + o] for element r of the window of output o, -1 where it has fewer.
+struct Places {
+  int64_t outputs, most;
+  int32_t* at;
+};
+/// f(o, window) for the outputs of a plane, the window as its spans.
+template <class F> void each_output(const Windows& w, F&& f) {
+  for (int64_t i = 0, o = 0; i < w.out[0]; ++i)
+    for (int64_t j = 0; j < w.out[1]; ++j)
+      for (int64_t k = 0; k < w.out[2]; ++k) f(o++, w.spans[0][i], w.spans[1][j], w.spans[2][k]);
+}
+Places places_of(Context& ctx, const Windows& w) {
+  Places p{volume(w.out), 1, nullptr};
+  for (int d = 0; d < 3; ++d) {
+    int64_t most = 0;
+    for (int64_t o = 0; o < w.out[d]; ++o) most = std::max(most, w.spans[d][o].count);
+    p.most *= most;
+  }
+  p.at = ctx.scratch_of<int32_t>(p.most * p.outputs);
+  std::fill_n(p.at, p.most * p.outputs, -1);
+  each_output(w, [&](int64_t o, const Span& a, const Span& b, const Span& d) {
+    int32_t* to = p.at + o;
+    each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
+      *to = int32_t((z * w.in[1] + u) * w.in[2] + v), to += p.outputs;
+    });
+  });
+  return p;
+}
+
+/// f(lo, hi, at, stride) for each position of the windows of outputs [k0, k0 + count) of a row, in order: output k0 + l reads element
+/// at + (l - lo) stride of the plane where lo <= l < hi, and nothing elsewhere. A usual stride is a constant.
+template <class F>
+void each_run(const Windows& w, const PoolParams& p, int64_t i, int64_t j, int64_t k0, int64_t count, F&& f) {
+  const Span &a = w.spans[0][i], &b = w.spans[1][j], one{0, 1, 1};
+  const int64_t stride = p.stride[2];
+  each_position(w, a, b, one, [&](int64_t z, int64_t u, int64_t) {
+    for (int64_t r = 0; r < p.kernel[2]; ++r) {
+      const int64_t start = k0 * stride - p.padding[2] + r * w.step[2], last = start + (count - 1) * stride;
+      const int64_t lo = start < 0 ? (-start + stride - 1) / stride : 0;
+      const int64_t hi = last < w.in[2] ? count : start < w.in[2] ? (w.in[2] - 1 - start) / stride + 1 : 0;
+      if (lo >= hi) continue;
+      const int64_t at = (z * w.in[1] + u) * w.in[2] + start + lo * stride;
+      if (stride == 1) f(lo, hi, at, std::integral_constant<int64_t, 1>());
+      else if (stride == 2) f(lo, hi, at, std::integral_constant<int64_t, 2>());
+      else f(lo, hi, at, stride);
+    }
+  });
+}
 
 /// The largest values so far and where they were; the first position always enters, NaN wins, later ones only if larger.
 template <class A> struct Best {
@@ -24,6 +79,16 @@ template <class A> struct Best {
       index[i] = wins ? index0 + int32_t(i - lo) * index_step : index[i];
     }
   }
+  template <class T> void offer_places(int64_t count, const T* x, const int32_t* at) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) {
+      const int32_t place = at[i];
+      const A v = A(x[place < 0 ? 0 : place]);
+      const bool wins = (place >= 0) & ((v > value[i]) | (v != v) | (index[i] < 0));
+      value[i] = wins ? v : value[i];
+      index[i] = wins ? place : index[i];
+    }
+  }
 };
 
 template <class T> struct MaxPool {
@@ -32,16 +97,10 @@ template <class T> struct MaxPool {
   Field<T> x, y;
   Field<int64_t> indices;
 
-  void take(const Best<A>& best, int64_t at, int64_t step, int64_t index_at, int64_t index_step, int64_t count) const {
-    if (step == 1)
-      for (int64_t l = 0; l < count; ++l) y.data[at + l] = T(best.value[l]);
-    else
-      for (int64_t l = 0; l < count; ++l) y.data[at + l * step] = T(best.value[l]);
+  void take(const Best<A>& best, int64_t at, int64_t index_at, int64_t count) const {
+    for (int64_t l = 0; l < count; ++l) y.data[at + l] = T(best.value[l]);
     if (!indices.data) return;
-    if (index_step == 1)
-      for (int64_t l = 0; l < count; ++l) indices.data[index_at + l] = best.index[l];
-    else
-      for (int64_t l = 0; l < count; ++l) indices.data[index_at + l * index_step] = best.index[l];
+    for (int64_t l = 0; l < count; ++l) indices.data[index_at + l] = best.index[l];
   }
 
   /// One output row of image n, channels last.
@@ -66,7 +125,7 @@ template <class T> struct MaxPool {
           best.offer(0, count, image + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2], 1,
                      int32_t((z * w.in[1] + u) * w.in[2] + v), 0);
         });
-        take(best, to + c0, 1, index_to + c0, 1, count);
+        take(best, to + c0, index_to + c0, count);
       }
     }
   }
@@ -104,50 +163,27 @@ template <class T> struct MaxPool {
     }
   }
 
-  /// One output row of channel c, window by window: adaptive ones differ in size.
-  void row_of_windows(int64_t n, int64_t c, int64_t i, int64_t j) const {
-    const Span &a = w.spans[0][i], &b = w.spans[1][j];
-    const T* plane = x.data + n * x.n + c * x.channel;
-    Best<A> best;
-    for (int64_t k = 0; k < w.out[2]; ++k) {
-      const Span& d = w.spans[2][k];
-      best.start(1);
-      each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
-        best.offer(0, 1, plane + z * x.at[0] + u * x.at[1] + v * x.at[2], 1, int32_t((z * w.in[1] + u) * w.in[2] + v),
-                   0);
-      });
-      take(best, n * y.n + c * y.channel + i * y.at[0] + j * y.at[1] + k * y.at[2], 1,
-           n * indices.n + c * indices.channel + i * indices.at[0] + j * indices.at[1] + k * indices.at[2], 1, 1);
-    }
-  }
-
-  /// One output row of channel c, the lanes along it. Offset r of the window serves the outputs [lo, hi).
+  /// One output row of channel c, the lanes along it.
   void row_of_outputs(int64_t n, int64_t c, int64_t i, int64_t j, const PoolParams& params) const {
-    const Span &a = w.spans[0][i], &b = w.spans[1][j];
-    const int64_t stride = params.stride[2], padding = params.padding[2], dilation = params.dilation[2];
+    const T* plane = x.data + n * x.n + c * x.channel;
+    const int64_t row = (i * w.out[1] + j) * w.out[2];
     Best<A> best;
     for (int64_t k0 = 0; k0 < w.out[2]; k0 += kPoolLanes) {
       const int64_t count = std::min(kPoolLanes, w.out[2] - k0);
       best.start(count);
-      for (int64_t p = 0; p < a.count; ++p)
-        for (int64_t q = 0; q < b.count; ++q)
-          for (int64_t r = 0; r < params.kernel[2]; ++r) {
-            const int64_t z = a.first + p * w.step[0], u = b.first + q * w.step[1],
-                          start = k0 * stride - padding + r * dilation;
-            const int64_t lo = start < 0 ? (-start + stride - 1) / stride : 0;
-            const int64_t hi = std::min(count, start < w.in[2] ? (w.in[2] - 1 - start) / stride + 1 : 0);
-            const int64_t v = start + lo * stride, step = stride * x.at[2];
-            if (lo >= hi) continue;
-            const T* from = x.data + n * x.n + c * x.channel + z * x.at[0] + u * x.at[1] + v * x.at[2];
-            const auto index = int32_t((z * w.in[1] + u) * w.in[2] + v);
-            if (step == 1) best.offer(lo, hi, from, 1, index, 1);
-            else if (step == 2) best.offer(lo, hi, from, 2, index, int32_t(stride));
-            else best.offer(lo, hi, from, step, index, int32_t(stride));
-          }
-      take(best, n * y.n + c * y.channel + i * y.at[0] + j * y.at[1] + k0 * y.at[2], y.at[2],
-           n * indices.n + c * indices.channel + i * indices.at[0] + j * indices.at[1] + k0 * indices.at[2],
-           indices.at[2], count);
+      each_run(w, params, i, j, k0, count, [&](int64_t lo, int64_t hi, int64_t at, auto stride) {
+        best.offer(lo, hi, plane + at, stride, int32_t(at), int32_t(stride));
+      });
+      take(best, n * y.n + c * y.channel + row + k0, n * indices.n + c * indices.channel + row + k0, count);
     }
+  }
+  /// Outputs [o, o + count) of the plane of channel c.
+  void block_of_plane(int64_t n, int64_t c, int64_t o, int64_t count, const Places& places) const {
+    Best<A> best;
+    best.start(count);
+    for (int64_t r = 0; r < places.most; ++r)
+      best.offer_places(count, x.data + n * x.n + c * x.channel, places.at + r * places.outputs + o);
+    take(best, n * y.n + c * y.channel + o, n * indices.n + c * indices.channel + o, count);
   }
 };
 
@@ -155,6 +191,7 @@ template <class T> struct AvgPool {
   using A = typename PoolAcc<T>::type;
   const Windows& w;
   Field<T> x, y;
+  A* shares = nullptr;  // of planes: what the sum of each output is divided by
 
   void row_of_channels(int64_t n, int64_t i, int64_t j) const {
     const Span &a = w.spans[0][i], &b = w.spans[1][j];
@@ -192,99 +229,120 @@ template <class T> struct AvgPool {
     for (int c = 0; c < Count; ++c) store_as(to + c * kLanes<float>, sums[c] / share);
   }
 
-  void row_of_outputs(int64_t n, int64_t c, int64_t i, int64_t j) const {
-    const Span &a = w.spans[0][i], &b = w.spans[1][j], *d = w.spans[2];
+  void row_of_outputs(int64_t n, int64_t c, int64_t i, int64_t j, const PoolParams& params) const {
     const T* plane = x.data + n * x.n + c * x.channel;
-    T* to = y.data + n * y.n + c * y.channel + i * y.at[0] + j * y.at[1];
-    if (x.at[2] == 1 && d[0].count >= kLanes<A>) {
-      for (int64_t k = 0; k < w.out[2]; ++k)
-        to[k * y.at[2]] = T(long_window(plane, a, b, d[k]) / A(w.share(a, b, d[k])));
-      return;
-    }
+    const int64_t row = (i * w.out[1] + j) * w.out[2];
+    A sums[kPoolLanes];
     for (int64_t k0 = 0; k0 < w.out[2]; k0 += kPoolLanes) {
       const int64_t count = std::min(kPoolLanes, w.out[2] - k0);
-      A sums[kPoolLanes];
       std::fill_n(sums, count, A(0));
-      for (int64_t z = a.first; z < a.first + a.count; ++z)
-        for (int64_t u = b.first; u < b.first + b.count; ++u) {
-          const T* row = plane + z * x.at[0] + u * x.at[1];
-          for (int64_t k = 0; k < count; ++k)
-            for (int64_t v = 0; v < d[k0 + k].count; ++v) sums[k] += A(row[(d[k0 + k].first + v) * x.at[2]]);
-        }
-      for (int64_t k = 0; k < count; ++k) to[(k0 + k) * y.at[2]] = T(sums[k] / A(w.share(a, b, d[k0 + k])));
+      each_run(w, params, i, j, k0, count, [&](int64_t lo, int64_t hi, int64_t at, auto stride) {
+        for (int64_t l = lo; l < hi; ++l) sums[l] += A(plane[at + (l - lo) * stride]);
+      });
+      divide(sums, n, c, row + k0, count);
     }
   }
-
-  /// Windows over whole rows are one run of the plane.
-  A long_window(const T* plane, const Span& a, const Span& b, const Span& d) const {
-    const bool joined = d.count == w.in[2] && x.at[1] == w.in[2];
-    A sum = 0;
-    for (int64_t z = a.first; z < a.first + a.count; ++z)
-      for (int64_t u = b.first; u < b.first + (joined ? 1 : b.count); ++u)
-        sum += sum_run(plane + z * x.at[0] + u * x.at[1] + d.first, joined ? b.count * d.count : d.count);
-    return sum;
+  void block_of_plane(int64_t n, int64_t c, int64_t o, int64_t count, const Places& places) const {
+    const T* plane = x.data + n * x.n + c * x.channel;
+    A sums[kPoolLanes] = {};
+    for (int64_t r = 0; r < places.most; ++r) {
+      const int32_t* at = places.at + r * places.outputs + o;
+#pragma omp simd
+      for (int64_t l = 0; l < count; ++l) {
+        const A v = A(plane[at[l] < 0 ? 0 : at[l]]);
+        sums[l] += at[l] < 0 ? A(0) : v;
+      }
+    }
+    divide(sums, n, c, o, count);
   }
-  static A sum_run(const T* from, int64_t count) {
-    constexpr int lanes = kLanes<A>;
-    A parts[lanes] = {}, rest = 0;
-    int64_t v = 0;
-    for (; v + lanes <= count; v += lanes)
-      for (int l = 0; l < lanes; ++l) parts[l] += A(from[v + l]);
-    for (; v < count; ++v) rest += A(from[v]);
-    for (int l = 0; l < lanes; ++l) rest += parts[l];
-    return rest;
+  void divide(const A* sums, int64_t n, int64_t c, int64_t o, int64_t count) const {
+    T* to = y.data + n * y.n + c * y.channel + o;
+    for (int64_t l = 0; l < count; ++l) to[l] = T(sums[l] / shares[o + l]);
+  }
+
+  /// A plane of windows of which each is a few long runs; one over whole rows is one run.
+  void long_windows(int64_t n, int64_t c) const {
+    const auto as_sum = [](T v) { return A(v); };
+    const auto plus = [](A a, A b) { return A(a + b); };
+    each_output(w, [&](int64_t o, const Span& a, const Span& b, const Span& d) {
+      const bool joined = d.count == w.in[2];
+      const int64_t runs = joined ? 1 : b.count, length = joined ? b.count * d.count : d.count;
+      A sum = 0;
+      for (int64_t z = a.first; z < a.first + a.count; ++z)
+        for (int64_t u = b.first; u < b.first + runs; ++u) {
+          const T* from = x.data + n * x.n + c * x.channel + (z * w.in[1] + u) * w.in[2] + d.first;
+          sum += fold<kLongRun>(from, length, A(0), as_sum, plus);
+        }
+      divide(&sum, n, c, o, 1);
+    });
   }
 };
 
-/// Runs f over all output rows, image by image; over each channel of its own when `by_channel`.
+/// Runs f(n, c, i, j) over all output rows, image by image; over each channel of its own when `by_channel`.
 template <class F> void for_rows(const Windows& w, bool by_channel, F&& f) {
   const int64_t channels = by_channel ? w.c : 1, rows = w.n * channels * w.out[0] * w.out[1];
   const int64_t work = w.out[2] * (by_channel ? 1 : w.c) * std::max<int64_t>(1, volume(w.in) / volume(w.out));
-  parallel_for(rows, std::max<int64_t>(1, 16384 / work), [&](int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row) {
-      const int64_t j = row % w.out[1], i = row / w.out[1] % w.out[0], plane = row / (w.out[0] * w.out[1]);
-      f(plane / channels, plane % channels, i, j);
-    }
+  parallel_for(rows, std::max<int64_t>(1, 16384 / work),
+               [&](int64_t first, int64_t last) { each_row(first, last, channels, w.out, f); });
+}
+/// Runs f(n, c, o) over all planes, and over the outputs o of each in steps of `step`, of which one costs `work`.
+template <class F> void for_planes(const Windows& w, int64_t step, int64_t work, F&& f) {
+  const int64_t blocks = (volume(w.out) + step - 1) / step;
+  parallel_for(w.n * w.c * blocks, 16384 / std::clamp<int64_t>(work, 1, 16384), [&](int64_t first, int64_t last) {
+    for (int64_t q = first; q < last; ++q) f(q / blocks / w.c, q / blocks % w.c, q % blocks * step);
   });
 }
 
-template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolParams& p) {
+template <class Pool>
+void pool_planes(Context& ctx, const Windows& w, const Pool& pool, const PoolParams& p, bool regular) {
+  const bool large = volume(p.kernel) > kLargeWindow;  // their places would take more memory than x
+  if (regular && (w.out[2] >= kShortRow || large))
+    return for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { pool.row_of_outputs(n, c, i, j, p); });
+  const Places places = places_of(ctx, w);
+  for_planes(w, kPoolLanes, kPoolLanes * places.most, [&](int64_t n, int64_t c, int64_t o) {
+    pool.block_of_plane(n, c, o, std::min(kPoolLanes, places.outputs - o), places);
+  });
+}
+
+/// Channels last where `inside`; dense planes otherwise.
+template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolParams& p, bool inside) {
   const Windows w = windows(ctx, x, y, p);
   const auto fx = field<T>(x), fy = field<T>(y);
   if (p.op == PoolOp::Max || p.op == PoolOp::AdaptiveMax) {
     const MaxPool<T> max{w, fx, fy, indices.defined() ? field<int64_t>(indices) : Field<int64_t>()};
-    if (channels_inside(fx, fy, max.indices))
+    if (inside)
       return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { max.row_of_channels(n, i, j); });
-    for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) {
-      p.op == PoolOp::Max ? max.row_of_outputs(n, c, i, j, p) : max.row_of_windows(n, c, i, j);
-    });
-  } else {
-    const AvgPool<T> avg{w, fx, fy};
-    if constexpr (!std::is_integral_v<T>)
-      if (channels_inside(fx, fy))
-        return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { avg.row_of_channels(n, i, j); });
-    for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { avg.row_of_outputs(n, c, i, j); });
+    return pool_planes(ctx, w, max, p, p.op == PoolOp::Max);
   }
+  AvgPool<T> avg{w, fx, fy};
+  if (inside)
+    return for_rows(w, false, [&](int64_t n, int64_t, int64_t i, int64_t j) { avg.row_of_channels(n, i, j); });
+  using A = typename AvgPool<T>::A;
+  avg.shares = ctx.scratch_of<A>(volume(w.out));
+  each_output(w, [&](int64_t o, const Span& a, const Span& b, const Span& d) { avg.shares[o] = A(w.share(a, b, d)); });
+  const Span &b = w.spans[1][0], &d = w.spans[2][0];
+  if ((d.count == w.in[2] ? b.count * d.count : d.count) >= kLongRun)
+    return for_planes(w, volume(w.out), volume(w.in), [&](int64_t n, int64_t c, int64_t) { avg.long_windows(n, c); });
+  pool_planes(ctx, w, avg, p, p.op == PoolOp::Avg);
 }
 
 }  // namespace
 
 void pool(Context& ctx, const entry::Pool& c) {
   if (c.y.numel() == 0) return;
-  const TensorView y = with_three_axes(c.y), indices = with_three_axes(c.indices), x = with_three_axes(c.x);
+  const TensorView out = with_three_axes(c.y), indices_out = with_three_axes(c.indices);
+  TensorView y = out, indices = indices_out, x = with_three_axes(c.x);
+  const bool inside = y.strides[1] == 1 && x.strides[1] == 1 && (!c.indices.defined() || indices.strides[1] == 1);
+  if (!inside && !is_dense_inside(x, 3)) x = dense(ctx, x, x.dtype);
+  if (!inside && !is_dense_inside(y, 3)) y = scratch_like(ctx, y, y.dtype);
+  if (!inside && c.indices.defined() && !is_dense_inside(indices, 3)) indices = scratch_like(ctx, indices, kInt64);
   const PoolParams p = with_three_axes(c.params);
-  switch (x.dtype) {
-    case kFloat32: return pool_as<float>(ctx, y, indices, x, p);
-    case kFloat64: return pool_as<double>(ctx, y, indices, x, p);
-    case kFloat16: return pool_as<Half>(ctx, y, indices, x, p);
-    case kBFloat16: return pool_as<BFloat16>(ctx, y, indices, x, p);
-    case kInt64: return pool_as<int64_t>(ctx, y, indices, x, p);
-    case kInt32: return pool_as<int32_t>(ctx, y, indices, x, p);
-    case kInt16: return pool_as<int16_t>(ctx, y, indices, x, p);
-    case kInt8: return pool_as<int8_t>(ctx, y, indices, x, p);
-    case kUInt8: return pool_as<uint8_t>(ctx, y, indices, x, p);
-    default: fail(ErrorKind::Value, "[pool] expected a numeric dtype, got {}", x.dtype);
-  }
+  for_all("pool", x.dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, bool>) fail_dtype("pool", kBool);
+    else pool_as<T>(ctx, y, indices, x, p, inside);
+  });
+  if (y.data != out.data) copy(ctx, {out, y});
+  if (indices.data != indices_out.data) copy(ctx, {indices_out, indices});
 }
 
 }  // namespace tapir::inline v0::cpu

@@ -95,6 +95,18 @@ template <class F> inline void each_position(const Windows& w, const Span& a, co
     for (int64_t q = 0, u = b.first; q < b.count; ++q, u += w.step[1])
       for (int64_t r = 0, v = d.first; r < d.count; ++r, v += w.step[2]) f(z, u, v);
 }
+/// f(n, c, i, j) for rows [first, last) of those of `channels` times out[0] times out[1] for each image: counted on, as divisions cost more
+/// than a short row.
+template <class F> void each_row(int64_t first, int64_t last, int64_t channels, const int64_t* out, F&& f) {
+  const int64_t plane = first / (out[0] * out[1]);
+  int64_t j = first % out[1], i = first / out[1] % out[0], c = plane % channels, n = plane / channels;
+  for (; first < last; ++first) {
+    f(n, c, i, j);
+    if (++j == out[1]) j = 0, ++i;
+    if (i == out[0]) i = 0, ++c;
+    if (c == channels) c = 0, ++n;
+  }
+}
 /// Types whose channels are handled as vectors of float32.
 template <class T>
 concept FloatLike = std::is_same_v < typename PoolAcc<T>::type,

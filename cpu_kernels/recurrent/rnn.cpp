@@ -5,6 +5,7 @@
 // and meet after each step. The backward pass goes the same way with W_hh transposed; dW is one GEMM over all steps.
 #include <array>
 
+#include "../../core/denormals.h"
 #include "../../core/formulas/rnn.h"
 #include "../kernels.h"
 #include "../matmul/gemm.h"
@@ -437,11 +438,13 @@ template <class C> class Backward : Layer<C> {
 
 void rnn(Context& ctx, const entry::Rnn& c) {
   if (c.h.numel() == 0) return;
+  const detail::FlushDenormals flush(c.y.dtype);  // states fade from step to step
   if (c.y.dtype == kFloat64) Forward<double>(ctx, c).run();
   else Forward<float>(ctx, c).run();
 }
 
 void rnn_backward(Context& ctx, const entry::RnnBackward& c) {
+  const detail::FlushDenormals flush(c.y.dtype);  // so do their gradients
   if (c.y.dtype == kFloat64) Backward<double>(ctx, c).run(ctx);
   else Backward<float>(ctx, c).run(ctx);
 }

@@ -39,6 +39,7 @@ class Reduction {
   const Reducer& reducer_;
   const ReduceParams& p_;
   Space kept_{2}, gone_{1};
+  int64_t times_ = 1;  // that the elements of gone_ repeat
   const char* x_;
   char* out_;
   int64_t size_, out_size_;
@@ -50,8 +51,9 @@ Reduction::Reduction(Context& ctx, V out, V x, const Reducer& reducer, const Red
       out_size_(size_of(out.dtype)) {
   for (int64_t d = 0; d < x.rank; ++d) {
     const int64_t strides[] = {x.strides[d] * size_, out.strides[d] * out_size_};
-    if (p.dims >> d & 1) gone_.add(x.sizes[d], strides);
-    else kept_.add(x.sizes[d], strides);
+    if (!(p.dims >> d & 1)) kept_.add(x.sizes[d], strides);
+    else if (strides[0] == 0 && x.sizes[d] > 1 && reducer.repeats) times_ *= x.sizes[d];
+    else gone_.add(x.sizes[d], strides);
   }
   kept_.simplify();
   gone_.simplify();
@@ -71,7 +73,7 @@ void Reduction::run() {
 /// Outputs [flat, flat + columns) from their states.
 void Reduction::store(int64_t flat, int64_t columns, const char* state, int64_t width) const {
   alignas(64) char results[kColumns * kMaxElementSize], converted[kColumns * kMaxElementSize];
-  reducer_.finish(results, state, width, columns, gone_.numel, p_);
+  reducer_.finish(results, state, width, columns, gone_.numel, times_, p_);
   if (store_) store_(columns, converted, results);
   scatter(kept_, 1, out_, flat, columns, out_size_, store_ ? converted : results);
 }
@@ -141,7 +143,7 @@ void Reduction::run_lines() {
     return;
   }
   char* states = static_cast<char*>(ctx_.scratch(outputs * chunks * cell_bytes(1)));
-  parallel_for(outputs * chunks, 1, [&](int64_t first, int64_t last) {
+  parallel_for(outputs * chunks, std::max<int64_t>(kGrain * chunks / gone_.numel, 1), [&](int64_t first, int64_t last) {
     Buffers b;
     for (int64_t i = first; i < last; ++i)
       reduce_line(leaves, i / chunks, i % chunks, states + i * cell_bytes(1), 1, b);

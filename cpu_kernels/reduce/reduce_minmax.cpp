@@ -35,6 +35,7 @@ template <class T, bool kLargest, bool kMagnitudes> struct Extreme {
     });
   }
   static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a = extreme<kLargest>(*a, *b); }
+  static void repeat(Cell*, int64_t) {}
   static Out result(const Cell* s, int64_t, const P&) { return *s; }
 };
 
@@ -56,6 +57,7 @@ template <bool kAny> struct Truth {
     for (int64_t j = 0; j < columns; ++j) s[j] = kAny ? s[j] | int64_t(x[j]) : s[j] & int64_t(x[j]);
   }
   static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a = kAny ? *a | *b : *a & *b; }
+  static void repeat(Cell*, int64_t) {}
   static Out result(const Cell* s, int64_t, const P&) { return *s != 0; }
 };
 

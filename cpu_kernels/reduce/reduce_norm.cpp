@@ -36,6 +36,7 @@ template <class T, Norm kNorm> struct PowerNorm {
     for (int64_t j = 0; j < columns; ++j) s[j] += power(x[j], p);
   }
   static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a += *b; }
+  static void repeat(Cell* s, int64_t times) { *s *= double(times); }
   static Out result(const Cell* s, int64_t, const P& params) {
     if constexpr (kNorm == Norm::Euclid) return std::sqrt(*s);
     else if constexpr (kNorm == Norm::Power) return std::pow(*s, 1 / params.p);
@@ -95,6 +96,7 @@ template <class T> struct LogSumExp {
     a[1] = moved(a[1], a[0], m) + moved(b[1], b[0], m);
     a[0] = m;
   }
+  static void repeat(Cell* s, int64_t times) { s[1] *= double(times); }
   static Out result(const Cell* s, int64_t, const P&) { return std::log(s[1]) + base(s[0]); }
 };
 

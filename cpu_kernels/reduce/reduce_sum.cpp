@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "../vec.h"
 #include "lanes.h"
@@ -79,6 +80,7 @@ template <class T, class C, bool kSkipNan = false> struct Sum {
     for (int64_t j = 0; j < columns; ++j) s[j] += term(x[j]);
   }
   static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a += *b; }
+  static void repeat(Cell* s, int64_t times) { *s *= Cell(times); }
   static Out result(const Cell* s, int64_t count, const P& p) {
     if constexpr (std::floating_point<Cell>) return p.op == ReduceOp::Mean ? *s / double(count) : *s;
     else return Out(*s);
@@ -99,6 +101,10 @@ template <class T, class C> struct Prod : Sum<T, C> {
     for (int64_t j = 0; j < columns; ++j) s[j] *= Cell(x[j]);
   }
   static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a *= *b; }
+  static void repeat(Cell* s, int64_t times) {
+    for (Cell power = std::exchange(*s, Cell(1)); times; times /= 2, power *= power)
+      if (times % 2) *s *= power;
+  }
 };
 
 /// Var and Std. The state is the mean and the sum of squared distances from it: exact under shifts, however large.
@@ -131,6 +137,7 @@ template <class T> struct Moments {
     a[0] += distance * (nb / (na + nb));
     a[1] += b[1] + distance * distance * (na * nb / (na + nb));
   }
+  static void repeat(Cell* s, int64_t times) { s[1] *= double(times); }
   static Out result(const Cell* s, int64_t count, const P& p) {
     const double divisor = double(count) - p.correction,
                  variance = (count ? s[1] : NAN) / (divisor > 0 ? divisor : 0.0);

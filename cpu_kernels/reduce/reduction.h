@@ -27,7 +27,10 @@ struct Reducer {
                const ReduceParams&);
   void (*merge)(void* into, const void* from, int64_t width, int64_t columns, Run into_run, Run from_run,
                 const ReduceParams&);
-  void (*finish)(void* results, const void* state, int64_t width, int64_t columns, int64_t count, const ReduceParams&);
+  // `count` elements were reduced `times` times each.
+  void (*finish)(void* results, const void* state, int64_t width, int64_t columns, int64_t count, int64_t times,
+                 const ReduceParams&);
+  bool repeats;  // takes a `times` other than 1
 };
 
 /// Runs a reduction; out has extent 1 along the dimensions of p.dims.
@@ -46,7 +49,9 @@ Reducer arg_reducer(ArgReduceOp op, DType in);           // arg_reduce.cpp
 ///   static void add(Cell* s, int64_t width, const In* x, int64_t columns, Run at, p)  row at.first; at.count were added before
 ///   static void join(Cell* a, const Cell* b, Run, Run, p)
 ///   static Out result(const Cell* s, int64_t count, p)
-/// and, where whole rows are added otherwise than by one after the other, `rows` with the arguments of add_rows.
+/// and, where whole rows are added otherwise than by one after the other, `rows` with the arguments of add_rows; and, where elements that
+/// repeat (stride 0) need be read once only,
+///   static void repeat(Cell* s, int64_t times)                              joins as many equal states
 template <class R> void add_rows(typename R::Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns,
                                  Run run, int64_t done, const ReduceParams& p) {
   for (int64_t i = 0; i < run.count; ++i) {
@@ -89,13 +94,17 @@ template <class R> Reducer make_reducer() {
       for (int c = 0; c < n; ++c) s[c * width + j] = x[c];
     }
   };
-  r.finish = [](void* results, const void* state, int64_t width, int64_t columns, int64_t count,
+  constexpr bool repeats = requires(Cell* s) { R::repeat(s, 1); };
+  r.repeats = repeats;
+  r.finish = [](void* results, const void* state, int64_t width, int64_t columns, int64_t count, int64_t times,
                 const ReduceParams& p) {
     const Cell* s = static_cast<const Cell*>(state);
     for (int64_t j = 0; j < columns; ++j) {
       Cell cells[n];
       for (int c = 0; c < n; ++c) cells[c] = s[c * width + j];
-      static_cast<Out*>(results)[j] = R::result(cells, count, p);
+      if constexpr (repeats)
+        if (times != 1) R::repeat(cells, times);
+      static_cast<Out*>(results)[j] = R::result(cells, count * times, p);
     }
   };
   return r;

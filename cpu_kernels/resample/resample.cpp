@@ -1,5 +1,6 @@
 #include "../../core/resample.h"
 
+#include <bit>
 #include <cstring>
 
 #include "../../core/dispatch.h"
@@ -58,6 +59,16 @@ template <class C> Taps<C> transposed_taps(Context& ctx, const ResampleAxis& axi
   return t;
 }
 
+/// f(a constant K) for the usual numbers of taps, else K = 0.
+template <class F> void with_taps(int64_t count, F&& f) {
+  switch (count) {
+    case 1: return f(std::integral_constant<int, 1>());
+    case 2: return f(std::integral_constant<int, 2>());
+    case 3: return f(std::integral_constant<int, 3>());
+    case 4: return f(std::integral_constant<int, 4>());
+    default: return f(std::integral_constant<int, 0>());
+  }
+}
 /// y[i] = sum of weights times x[places]; K taps, or t.count of them where K is 0.
 template <int K, class C> void resample_columns(const Taps<C>& t, const C* x, C* y) {
   const int64_t n = t.out;
@@ -80,6 +91,26 @@ template <int K, class C> void resample_columns(const Taps<C>& t, const C* x, C*
         const C w = t.weight[k * n + i], v = w * x[t.place[k * n + i]];
         y[i] += w != 0 ? v : C(0);
       }
+  }
+}
+/// The same for pixels of `channels` elements side by side, those of x `step` apart.
+template <int K, class C> void resample_pixels(const Taps<C>& t, const C* x, int64_t step, int64_t channels, C* y) {
+  for (int64_t i = 0; i < t.out; ++i, y += channels) {
+    if constexpr (K == 0) std::fill_n(y, channels, C(0));
+    for (int64_t k0 = 0; k0 < (K ? 1 : t.count); ++k0) {
+      constexpr int kTaps = K ? K : 1;
+      C w[kTaps];
+      const C* from[kTaps];
+      for (int k = 0; k < kTaps; ++k)
+        w[k] = t.weight[(k0 + k) * t.out + i], from[k] = x + t.place[(k0 + k) * t.out + i] * step;
+#pragma omp simd
+      for (int64_t l = 0; l < channels; ++l) {
+        C sum = K ? C(0) : y[l];
+#pragma GCC unroll 4
+        for (int k = 0; k < kTaps; ++k) sum += w[k] != 0 ? w[k] * from[k][l] : C(0);
+        y[l] = sum;
+      }
+    }
   }
 }
 /// y = w[0] rows[0] + ... : `count` rows of n elements.
@@ -110,7 +141,9 @@ template <class T> struct Resampler {
   int64_t channels;
   bool inside;  // rows hold the channels too
   int64_t width() const { return taps[2].out * (inside ? channels : 1); }
-  int64_t slots() const { return taps[0].count * taps[1].count; }
+  /// Of the rows that are kept: a power of two along each axis.
+  int64_t ring(int d) const { return int64_t(std::bit_ceil(uint64_t(taps[d].count))); }
+  int64_t slots() const { return ring(0) * ring(1); }
   /// Elements of C that one thread needs.
   int64_t buffer() const {  // tags and pointers are two elements at most
     return slots() * (width() + 5) + taps[2].in * (inside ? channels : 1) + width() + 2;
@@ -121,13 +154,7 @@ template <class T> struct Resampler {
     const Taps<C>& t = taps[2];
     if (!inside) {
       const C* const row = read_row(from, x.at[2], t.in, buffer);
-      switch (t.count) {
-        case 1: return resample_columns<1>(t, row, to);
-        case 2: return resample_columns<2>(t, row, to);
-        case 3: return resample_columns<3>(t, row, to);
-        case 4: return resample_columns<4>(t, row, to);
-        default: return resample_columns<0>(t, row, to);
-      }
+      return with_taps(t.count, [&](auto k) { resample_columns<k>(t, row, to); });
     }
     const C* row = reinterpret_cast<const C*>(from);
     int64_t step = x.at[2];
@@ -137,66 +164,37 @@ template <class T> struct Resampler {
         read_row(from + i * step, 1, dense ? channels * t.in : channels, buffer + i * channels);
       row = buffer, step = channels;
     }
-    const C* sources[kMaxFew];
-    C weights[kMaxFew];
-    for (int64_t i = 0; i < t.out; ++i) {
-      int64_t count = 0;
-      C* const place = to + i * channels;
-      bool begun = false;
-      for (int64_t k = 0; k < t.count; ++k) {
-        if (const C w = t.weight[k * t.out + i]; w != 0)
-          weights[count] = w, sources[count++] = row + t.place[k * t.out + i] * step;
-        if (count == kMaxFew || (k == t.count - 1 && (count || !begun))) {
-          if (begun) add_pixels(sources, weights, count, place);
-          else combine(sources, weights, count, channels, place);
-          begun = true, count = 0;
-        }
-      }
-    }
-  }
-  static constexpr int64_t kMaxFew = 8;
-  void add_pixels(const C* const* sources, const C* weights, int64_t count, C* to) const {
-    for (int64_t k = 0; k < count; ++k)
-#pragma omp simd
-      for (int64_t l = 0; l < channels; ++l) to[l] += weights[k] * sources[k][l];
+    with_taps(t.count, [&](auto k) { resample_pixels<k>(t, row, step, channels, to); });
   }
 
   /// Output rows [first, last): of (n, channel, i, j), or of (n, i, j).
   void rows(int64_t first, int64_t last, C* memory) const {
-    const int64_t n = width(), most = slots();
+    const int64_t n = width(), most = slots(), u_ring = ring(1), z_mask = ring(0) - 1;
     C *const cache = memory, *const buffer = cache + most * n,
              *const target = buffer + taps[2].in * (inside ? channels : 1), *const weights = target + n;
-    auto* const tags = reinterpret_cast<int64_t*>(align(weights + most));
+    auto* const tags = reinterpret_cast<const T**>(align(weights + most));
     auto* const sources = reinterpret_cast<const C**>(tags + most);
-    std::fill_n(tags, most, int64_t(-1));
-    for (int64_t row = first; row < last; ++row) {
-      const int64_t j = row % taps[1].out, i = row / taps[1].out % taps[0].out,
-                    plane = row / (taps[0].out * taps[1].out);
-      const int64_t image = inside ? plane : plane / channels, channel = inside ? 0 : plane % channels;
+    std::fill_n(tags, most, nullptr);
+    const int64_t outs[] = {taps[0].out, taps[1].out};
+    each_row(first, last, inside ? 1 : channels, outs, [&](int64_t image, int64_t channel, int64_t i, int64_t j) {
       int64_t count = 0;
       for (int64_t p = 0; p < taps[0].count; ++p)
         for (int64_t q = 0; q < taps[1].count; ++q) {
           const C w = taps[0].weight[p * taps[0].out + i] * taps[1].weight[q * taps[1].out + j];
           if (w == 0) continue;
           const int64_t z = taps[0].place[p * taps[0].out + i], u = taps[1].place[q * taps[1].out + j];
-          const int64_t slot = z % taps[0].count * taps[1].count + u % taps[1].count,
-                        tag = (plane * taps[0].in + z) * taps[1].in + u;
+          const int64_t slot = (z & z_mask) * u_ring + (u & (u_ring - 1));
+          const T* const row = x.data + image * x.n + channel * x.channel + z * x.at[0] + u * x.at[1];
           C* const here = cache + slot * n;
-          if (tags[slot] != tag)
-            columns(x.data + image * x.n + channel * x.channel + z * x.at[0] + u * x.at[1], buffer, here);
-          tags[slot] = tag, weights[count] = w, sources[count++] = here;
+          if (tags[slot] != row) columns(row, buffer, here);
+          tags[slot] = row, weights[count] = w, sources[count++] = here;
         }
       T* const to = y.data + image * y.n + channel * y.channel + i * y.at[0] + j * y.at[1];
-      if (!inside || y.at[2] == channels) {
-        const int64_t step = inside ? 1 : y.at[2];
-        C* const result = row_target(to, step, target);
-        combine(sources, weights, count, n, result);
-        write_row(to, step, n, result);
-      } else {
-        combine(sources, weights, count, n, target);
-        for (int64_t k = 0; k < taps[2].out; ++k) write_row(to + k * y.at[2], 1, channels, target + k * channels);
-      }
-    }
+      const int64_t step = inside ? 1 : y.at[2], pixels = inside && y.at[2] != channels ? taps[2].out : 1;
+      C* const result = pixels == 1 ? row_target(to, step, target) : target;
+      combine(sources, weights, count, n, result);
+      for (int64_t k = 0; k < pixels; ++k) write_row(to + k * y.at[2], step, n / pixels, result + k * (n / pixels));
+    });
   }
   static C* align(C* p) { return reinterpret_cast<C*>((reinterpret_cast<uintptr_t>(p) + 7) / 8 * 8); }
 };
@@ -249,9 +247,7 @@ template <class T> void nearest_as(Context& ctx, V y, V x, const ResampleParams&
   const bool dense = inside ? fy.at[2] == channels : fy.at[2] == 1;
   parallel_for(rows, std::max<int64_t>(1, kRowGrain / width), [&](int64_t first, int64_t last) {
     const T *source = nullptr, *moved = nullptr;
-    for (int64_t row = first; row < last; ++row) {
-      const int64_t j = row % out[1], i = row / out[1] % out[0], plane = row / (out[0] * out[1]);
-      const int64_t image = inside ? plane : plane / channels, channel = inside ? 0 : plane % channels;
+    each_row(first, last, inside ? 1 : channels, out, [&](int64_t image, int64_t channel, int64_t i, int64_t j) {
       const T* const from =
           fx.data + image * fx.n + channel * fx.channel + places[0][i] * fx.at[0] + places[1][j] * fx.at[1];
       T* const to = fy.data + image * fy.n + channel * fy.channel + i * fy.at[0] + j * fy.at[1];
@@ -262,7 +258,7 @@ template <class T> void nearest_as(Context& ctx, V y, V x, const ResampleParams&
       else
         for (int64_t k = 0; k < out[2]; ++k) to[k * fy.at[2]] = from[places[2][k] * fx.at[2]];
       source = from, moved = to;
-    }
+    });
   });
 }
 

@@ -179,6 +179,38 @@ TEST_CASE("reduce: sums keep what float32 alone would lose") {
   }
 }
 
+TEST_CASE("reduce: elements that repeat are read once") {
+  const int64_t times = int64_t(1) << 40;  // reading all would take an hour
+  const std::vector<double> values = {1, -2, 4};
+  const Array row = Array(kFloat32, {1, 3}).fill(values), odd = Array(kInt64, {1, 1}).fill({-3.0});
+  TensorView x = row.view;
+  x.sizes[0] = times, x.strides[0] = 0;
+  const auto reduced_to = [&](ReduceParams p, const Shape& shape, DType t) {
+    Array out(t, shape);
+    cpu().reduce(ctx(), {out.view, x, p});
+    return out;
+  };
+  for (int64_t j = 0; j < 3; ++j) {
+    const Shape columns = {1, 3};
+    const double value = values[size_t(j)];
+    CHECK(reduced_to({ReduceOp::Sum, 1}, columns, kFloat32).get(j) == value * 0x1p40);
+    CHECK(reduced_to({ReduceOp::Mean, 1}, columns, kFloat32).get(j) == value);
+    CHECK(reduced_to({ReduceOp::Max, 1}, columns, kFloat32).get(j) == value);
+    CHECK(reduced_to({ReduceOp::Var, 1}, columns, kFloat32).get(j) == 0);
+    CHECK(reduced_to({ReduceOp::NormP, 1, 2}, columns, kFloat32).get(j) == std::abs(value) * 0x1p20);
+  }
+  CHECK(reduced_to({ReduceOp::Sum, 3}, {1, 1}, kFloat32).get(0) == 3 * 0x1p40);
+  CHECK(reduced_to({ReduceOp::Mean, 3}, {1, 1}, kFloat32).get(0) == 1);
+  CHECK(reduced_to({ReduceOp::Min, 3}, {1, 1}, kFloat32).get(0) == -2);
+  CHECK(reduced_to({ReduceOp::Var, 3}, {1, 1}, kFloat64).get(0) == Approx(6));
+  CHECK(reduced_to({ReduceOp::NormP, 3, 1}, {1, 1}, kFloat32).get(0) == 7 * 0x1p40);
+  CHECK(reduced_to({ReduceOp::Any, 3}, {1, 1}, kBool).get(0) == 1);
+  const double log_sum = std::log(std::exp(1.0) + std::exp(-2.0) + std::exp(4.0)) + 40 * std::log(2.0);
+  CHECK(reduced_to({ReduceOp::LogSumExp, 3}, {1, 1}, kFloat64).get(0) == Approx(log_sum).epsilon(1e-6));
+  x = odd.view, x.sizes[0] = 5, x.sizes[1] = 3, x.strides[0] = x.strides[1] = 0;
+  CHECK(reduced_to({ReduceOp::Prod, 3}, {1, 1}, kInt64).get(0) == -14348907);  // (-3)^15
+}
+
 TEST_CASE("reduce: the variance does not suffer from a large mean") {
   Numbers numbers;
   for (const Shape& shape : {Shape{200000, 1}, Shape{3000, 40}}) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "../../core/denormal_bits.h"
 #include "count.h"
 #include "fibers.h"
 
@@ -58,7 +59,10 @@ void look_at_arguments(const Call& call) {
     }
   }
 }
+/// Whatever the host's threads do with denormal numbers, a kernel does what it was compiled for. (Float64 ones are flushed with the others
+/// here, and never by a GPU.)
 void run_grid(const cudaLaunchConfig_t& config, const Call& call) {
+  const tapir::detail::DenormalBits bits(flushes_denormals(call.kernel) ? tapir::detail::kFlushBits : 0);
   if (counting()) return count_grid(config, call, ++launches);
   const dim3 g = config.gridDim;
   const size_t count = size_t(g.x) * g.y * g.z;

@@ -145,6 +145,7 @@ constexpr size_t kSharedLimit = 227 << 10, kSharedDefault = 48 << 10;
 
 // ---- launch_bounds.cpp, launch_log.cpp
 unsigned launch_bound(const void* kernel);  // threads of a block, by its __launch_bounds__ (1024)
+bool flushes_denormals(const void* kernel);
 void log_launch(const cudaLaunchConfig_t& config, const void* kernel);
 
 // ---- checks.cpp

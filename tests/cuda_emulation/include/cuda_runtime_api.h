@@ -9,7 +9,11 @@
 #define CUDARTAPI
 #define __host__
 #define __device__
+#ifdef TAPIR_EMULATED_FTZ  // as nvcc's --ftz=true: launch_bounds.cpp
+#define __global__ __attribute__((patchable_function_entry(33, 33)))
+#else
 #define __global__
+#endif
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(n) __attribute__((aligned(n)))
 

@@ -8,9 +8,15 @@
 #include "pointers.h"
 
 #define __constant__ __attribute__((unused))
-// The bound is written into the program, as a NOP before the kernel for each 32 threads: launch_bounds.cpp reads it.
+// The bound is written into the program, as a NOP before the kernel for each 32 threads: launch_bounds.cpp reads it. 33 more say that it
+// flushes denormal numbers.
+#ifdef TAPIR_EMULATED_FTZ
+#define __launch_bounds__(threads, ...) \
+  __attribute__((patchable_function_entry(33 + ((threads) + 31) / 32, 33 + ((threads) + 31) / 32)))
+#else
 #define __launch_bounds__(threads, ...) \
   __attribute__((patchable_function_entry(((threads) + 31) / 32, ((threads) + 31) / 32)))
+#endif
 #define __grid_constant__
 #define __shared__ thread_local  // static storage, and legal after `extern`: a launch runs on one host thread
 
