@@ -49,10 +49,11 @@ int environment_count() {
 
 int default_count() { return std::max(1, std::min({affinity_count(), quota_count(), environment_count()})); }
 
-std::atomic<int> process_threads{0};                 // 0: not asked for yet
-std::atomic<bool> forked{false};                     // this process is the child of one that had threads
-thread_local constinit int team_size = 0;            // what this thread's OpenMP was told last
-thread_local constinit uint64_t team_denormals = 0;  // bits of its workers in loops of libraries: Note [Denormal numbers]
+std::atomic<int> process_threads{0};       // 0: not asked for yet
+std::atomic<bool> forked{false};           // this process is the child of one that had threads
+thread_local constinit int team_size = 0;  // what this thread's OpenMP was told last
+thread_local constinit uint64_t team_denormals =
+    0;  // bits of its workers in loops of libraries: Note [Denormal numbers]
 
 void watch_forks() {
   static const int registered = pthread_atfork([] { detail::before_fork(); }, nullptr, [] { forked.store(true); });

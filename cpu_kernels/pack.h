@@ -32,7 +32,7 @@ inline TensorView packed(Context& ctx, V x, DType dtype) {
 /// The same without repeats: truly dense.
 inline TensorView dense(Context& ctx, V x, DType dtype) {
   TensorView y = x;
-  for (int64_t d = 0, step = x.numel(); d < x.rank; ++d) step /= x.sizes[d], y.strides[d] = step;
+  for (int64_t d = x.rank, step = 1; d-- > 0; step *= x.sizes[d]) y.strides[d] = step;
   y.dtype = dtype;
   y.data = ctx.scratch(x.numel() * size_of(dtype));
   copy(ctx, {y, x});

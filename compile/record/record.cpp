@@ -304,7 +304,8 @@ void ProgramRecorder::use(const View& v, Access access) {
 }
 
 Call ProgramRecorder::call_of(entry::Id entry, const Context& ctx, const std::vector<TraceArg>& args) {
-  Call call{.entry = entry, .device = ctx.device, .modes = {ctx.deterministic, modes.flush_denormals && ctx.device.is_cpu()}};
+  Call call{
+      .entry = entry, .device = ctx.device, .modes = {ctx.deterministic, modes.flush_denormals && ctx.device.is_cpu()}};
   for (const TraceArg& a : args) {
     Operand& o = call.operands.emplace_back();
     o.kind = a.kind, o.access = a.access, o.bytes = a.bytes, o.op = a.op, o.op_name = a.op_name;

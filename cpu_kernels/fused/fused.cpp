@@ -3,9 +3,9 @@
 
 #include "../../core/parallel.h"
 #include "../kernels.h"
+#include "../stream_store.h"
 #include "fused_rows.h"
 #include "fused_tiles.h"
-#include "../stream_store.h"
 
 namespace tapir::inline v0::cpu {
 

@@ -8,8 +8,8 @@
 // side by side, or that are too short to fill a vector, are taken together, kTileWidth at most: the inner loop runs across them.
 namespace tapir::inline v0::cpu {
 
-inline constexpr int64_t kTileWidth = 256;    // lanes
-inline constexpr int64_t kShortLane = 32;     // elements
+inline constexpr int64_t kTileWidth = 256;   // lanes
+inline constexpr int64_t kShortLane = 32;    // elements
 inline constexpr int64_t kLaneGrain = 8192;  // elements: some 5 us of exp()
 
 /// Lanes of a tile of which each element takes `bytes`: as many as fit well in the L2 cache.

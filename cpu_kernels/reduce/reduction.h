@@ -94,7 +94,7 @@ template <class R> Reducer make_reducer() {
       for (int c = 0; c < n; ++c) s[c * width + j] = x[c];
     }
   };
-  constexpr bool repeats = requires(Cell* s) { R::repeat(s, 1); };
+  constexpr bool repeats = requires(Cell * s) { R::repeat(s, 1); };
   r.repeats = repeats;
   r.finish = [](void* results, const void* state, int64_t width, int64_t columns, int64_t count, int64_t times,
                 const ReduceParams& p) {
