@@ -153,8 +153,8 @@ void many_rows(Context& ctx, const QuantProduct& p, const Rows& a) {
 
 void integer_product(Context& ctx, const QuantProduct& p, const formulas::QuantScale* given) {
   const Rows a = quantize_rows(ctx, p, given);
-#if defined( \
-    TAPIR_QUANT_PANELS)  // what sums across lanes cost grows with the rows and not with k; repacking takes as long as a few rows
+  // Sums across lanes cost as much for any k, and as often as there are rows; repacking costs as much as a few rows.
+#if defined(TAPIR_QUANT_PANELS)
   if (p.m > 4 && 20 * p.m > p.k) return many_rows(ctx, p, a);
 #endif
   few_rows(p, a);
