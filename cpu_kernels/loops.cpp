@@ -140,17 +140,13 @@ struct Operand {
   Converter convert = nullptr;  // null: the kernel takes it as it lies in memory
 };
 
-/// True when the operands are more than the caches hold, and the result's lines are not read anyway.
-bool is_large(std::span<const TensorView* const> views) {
+/// True when the result is written past the caches; not when its lines are read anyway.
+bool streams(std::span<const TensorView* const> views) {
   const TensorView& out = *views[0];
-  int64_t bytes = 0;
-  bool in_place = false;
-  for (const TensorView* v : views) {
-    if (!v->is_scalar) bytes += out.numel() * size_of(v->dtype);
-    in_place |= v != &out && !v->is_scalar && v->data == out.data;
-  }
-  return bytes >= 2 * kStreamBytes && !in_place;
+  const auto in_place = [&](const TensorView* v) { return !v->is_scalar && v->data == out.data; };
+  return past_caches(out.numel() * size_of(out.dtype)) && std::none_of(views.begin() + 1, views.end(), in_place);
 }
+constexpr int64_t kStreamedRow = 2048;  // bytes: both ends of a shorter one, which fill no line, cost more than is won
 
 /// One pointwise call on views that need tiles. See Note [Loops by tiles].
 class Pointwise {
@@ -221,7 +217,8 @@ Pointwise::Pointwise(std::span<const TensorView* const> views, const DType* type
     o.constant = k > 0;
     for (int64_t d = 0; d < space_.rank; ++d) o.constant &= space_.strides[k][d] == 0;
   }
-  stream_ = operands_[0].flat && is_large(views);
+  stream_ =
+      operands_[0].flat && streams(views) && (space_.rank <= 1 || space_.inner() * operands_[0].size >= kStreamedRow);
 }
 
 /// Where the kernel can work in memory itself, or null.
@@ -389,7 +386,7 @@ void pointwise(std::span<const TensorView* const> views, const DType* types, Loo
                int64_t cost) {
   const int64_t n = views[0]->numel();
   if (n == 0) return;
-  if (!all_direct(views, types, n) || is_large(views)) return Pointwise(views, types, kernel, params).run(cost);
+  if (!all_direct(views, types, n) || streams(views)) return Pointwise(views, types, kernel, params).run(cost);
   auto run = [&](int64_t first, int64_t last) {
     void* data[kMaxOperands];
     const int64_t begin = first * kTile;

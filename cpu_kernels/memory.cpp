@@ -15,7 +15,7 @@ void copy_bytes(void* to, Device, const void* from, Device, int64_t bytes, void*
   parallel_for(bytes, int64_t(1) << 18, [&](int64_t first, int64_t last) {
     char* const place = static_cast<char*>(to) + first;
     const char* const source = static_cast<const char*>(from) + first;
-    if (bytes < kStreamBytes) std::memcpy(place, source, size_t(last - first));
+    if (!past_caches(bytes)) std::memcpy(place, source, size_t(last - first));
     else stream_copy(place, source, last - first), end_stream();
   });
 }

@@ -9,8 +9,15 @@
 
 namespace tapir::inline v0::cpu {
 
-/// What is larger than the caches is written past them: the lines that it overwrites need not be read first.
-inline constexpr int64_t kStreamBytes = int64_t(16) << 20;
+/// Whether results of so many bytes are written past the caches: the lines that they overwrite need not be read first. Smaller ones stay
+/// for whoever reads them next. The size is that of a common last-level cache; what systems say of theirs is often the whole machine's.
+inline bool past_caches(int64_t bytes) {
+#if defined(__AVX__)
+  return bytes >= int64_t(32) << 20;
+#else
+  return false && bytes;
+#endif
+}
 
 /// Copies past the caches; end_stream() before another thread may look.
 inline void stream_copy(char* to, const char* from, int64_t bytes) {

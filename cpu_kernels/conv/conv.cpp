@@ -188,8 +188,9 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, bool tiles, 
 void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, const dnn::ConvShape& shape, bool tiles, V x, V w, V y,
             V bias) {
   const bool to_y = pass == dnn::ConvPass::Forward, to_x = pass == dnn::ConvPass::BackwardData, to_w = !to_y && !to_x;
-  // A group of one channel fills no vector along planes: turning these round costs less.
-  const bool only_last = tiles || (shape.groups == shape.c && shape.c >= 8);
+  // A group of one channel fills no vector along planes: turning these round costs less, where the library has a kernel for them.
+  const bool depthwise = shape.spatial >= 2 && shape.groups == shape.c && shape.o == shape.c && shape.c >= 8,
+             only_last = tiles || (depthwise && dtype != kFloat64);
   const bool last = only_last || (to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y));
   const Operand xs(ctx, x, dtype, to_x, last, only_last), ws(ctx, w, dtype, to_w, false),
       ys(ctx, y, dtype, to_y, last, only_last);

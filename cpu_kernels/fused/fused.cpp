@@ -96,7 +96,7 @@ void FusedTiles::place_values() {
       values_[j].copied |= same && values_[j].last == count_;
       if (same) read = std::max(read, values_[j].last);
     }
-    out.stream = !is_input && out.flat && operands_[0].space.numel * out.size >= kStreamBytes;
+    out.stream = !is_input && out.flat && past_caches(operands_[0].space.numel * out.size);
     FusedValue& v = values_[s.operand[0]];
     const FusedKind made = steps_[s.operand[0]].kind;
     const bool computed = made != FusedKind::Load && made != FusedKind::Number && made != FusedKind::Keep;

@@ -132,7 +132,7 @@ void FusedRows::place_outputs() {
       is_input = true;
       values_[j].copied |= values_[j].last == count_;
     }
-    out.stream = !is_input && out.flat && operands_[0].space.numel * out.size >= kStreamBytes;
+    out.stream = !is_input && out.flat && past_caches(operands_[0].space.numel * out.size);
     const bool direct = out.flat && !is_input && !out.stream && v.output < 0 && computes(s.operand[0]) &&
                         steps_[s.operand[0]].kind != FusedKind::Keep && places_[s.operand[0]].extent == Extent::Full;
     if (direct) v.output = s.operand[1];

@@ -122,6 +122,12 @@ void index(Context& ctx, const entry::Index& c) {
         return for_positions(ctx, plan, first, last, [&](int64_t in_x, int64_t in_out) {
           std::memcpy(to + in_out, from + in_x, size_t(plan.rest) * sizeof(T));
         });
+      if (rows.step(0) == 1 && rows.step(1) == 1)
+        return for_positions(ctx, plan, first, last, [&](int64_t in_x, int64_t in_out) {
+          rows.run(0, plan.rest, [&](int64_t, int64_t count, const std::array<int64_t, 2>& at) {
+            std::memcpy(to + in_out + at[1], from + in_x + at[0], size_t(count) * sizeof(T));
+          });
+        });
       // Across a block, which stays in the nearest cache: a row may touch a line with each of its elements.
       for_blocks(ctx, plan, first, last, [&](int64_t positions, const int64_t* in_x, const int64_t* in_out) {
         rows.run(0, plan.rest, [&](int64_t, int64_t count, const std::array<int64_t, 2>& at) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kShortRow = 16;  // outputs
 constexpr int64_t kLongRun = 16;   // elements
-constexpr int64_t kLargeWindow = 64;
+constexpr int64_t kMostPlaces = 1 << 16;
 
 /// Where the outputs of a plane read: at[r * outputs + o] for element r of the window of output o, -1 where it has fewer.
 struct Places {
@@ -22,13 +22,21 @@ template <class F> void each_output(const Windows& w, F&& f) {
     for (int64_t j = 0; j < w.out[1]; ++j)
       for (int64_t k = 0; k < w.out[2]; ++k) f(o++, w.spans[0][i], w.spans[1][j], w.spans[2][k]);
 }
-Places places_of(Context& ctx, const Windows& w) {
-  Places p{volume(w.out), 1, nullptr};
+int64_t largest_window(const Windows& w) {
+  int64_t largest = 1;
   for (int d = 0; d < 3; ++d) {
     int64_t most = 0;
     for (int64_t o = 0; o < w.out[d]; ++o) most = std::max(most, w.spans[d][o].count);
-    p.most *= most;
+    largest *= most;
   }
+  return largest;
+}
+std::array<Span, 3> spans_of(const Windows& w, int64_t output) {
+  return {w.spans[0][output / (w.out[1] * w.out[2])], w.spans[1][output / w.out[2] % w.out[1]],
+          w.spans[2][output % w.out[2]]};
+}
+Places places_of(Context& ctx, const Windows& w) {
+  Places p{volume(w.out), largest_window(w), nullptr};
   p.at = ctx.scratch_of<int32_t>(p.most * p.outputs);
   std::fill_n(p.at, p.most * p.outputs, -1);
   each_output(w, [&](int64_t o, const Span& a, const Span& b, const Span& d) {
@@ -185,10 +193,22 @@ template <class T> struct MaxPool {
       best.offer_places(count, x.data + n * x.n + c * x.channel, places.at + r * places.outputs + o);
     take(best, n * y.n + c * y.channel + o, n * indices.n + c * indices.channel + o, count);
   }
+  /// One output of the plane of channel c.
+  void window(int64_t n, int64_t c, int64_t o) const {
+    const T* plane = x.data + n * x.n + c * x.channel;
+    const auto [a, b, d] = spans_of(w, o);
+    Best<A> best;
+    best.start(1);
+    each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
+      const auto at = int32_t((z * w.in[1] + u) * w.in[2] + v);
+      best.offer(0, 1, plane + at, 1, at, 0);
+    });
+    take(best, n * y.n + c * y.channel + o, n * indices.n + c * indices.channel + o, 1);
+  }
 };
 
 template <class T> struct AvgPool {
-  using A = typename PoolAcc<T>::type;
+  using A = typename MeanAcc<T>::type;
   const Windows& w;
   Field<T> x, y;
   A* shares = nullptr;  // of planes: what the sum of each output is divided by
@@ -260,21 +280,19 @@ template <class T> struct AvgPool {
     for (int64_t l = 0; l < count; ++l) to[l] = T(sums[l] / shares[o + l]);
   }
 
-  /// A plane of windows of which each is a few long runs; one over whole rows is one run.
-  void long_windows(int64_t n, int64_t c) const {
-    const auto as_sum = [](T v) { return A(v); };
-    const auto plus = [](A a, A b) { return A(a + b); };
-    each_output(w, [&](int64_t o, const Span& a, const Span& b, const Span& d) {
-      const bool joined = d.count == w.in[2];
-      const int64_t runs = joined ? 1 : b.count, length = joined ? b.count * d.count : d.count;
-      A sum = 0;
-      for (int64_t z = a.first; z < a.first + a.count; ++z)
-        for (int64_t u = b.first; u < b.first + runs; ++u) {
-          const T* from = x.data + n * x.n + c * x.channel + (z * w.in[1] + u) * w.in[2] + d.first;
-          sum += fold<kLongRun>(from, length, A(0), as_sum, plus);
-        }
-      divide(&sum, n, c, o, 1);
-    });
+  /// One output of the plane of channel c; a window over whole rows is one run.
+  void window(int64_t n, int64_t c, int64_t o) const {
+    const auto [a, b, d] = spans_of(w, o);
+    const bool joined = d.count == w.in[2];
+    const int64_t runs = joined ? 1 : b.count, length = joined ? b.count * d.count : d.count;
+    A sum = 0;
+    for (int64_t z = a.first; z < a.first + a.count; ++z)
+      for (int64_t u = b.first; u < b.first + runs; ++u) {
+        const T* from = x.data + n * x.n + c * x.channel + (z * w.in[1] + u) * w.in[2] + d.first;
+        sum += fold<kLongRun>(
+            from, length, A(0), [](T v) { return A(v); }, [](A p, A q) { return A(p + q); });
+      }
+    divide(&sum, n, c, o, 1);
   }
 };
 
@@ -293,14 +311,18 @@ template <class F> void for_planes(const Windows& w, int64_t step, int64_t work,
   });
 }
 
+/// Rows of many outputs have these in the lanes; so have planes of short rows, by a list of what each reads, where that is short; the
+/// rest is taken window by window.
 template <class Pool>
 void pool_planes(Context& ctx, const Windows& w, const Pool& pool, const PoolParams& p, bool regular) {
-  const bool large = volume(p.kernel) > kLargeWindow;  // their places would take more memory than x
-  if (regular && (w.out[2] >= kShortRow || large))
+  const int64_t outputs = volume(w.out), largest = largest_window(w);
+  const bool listed = outputs >= kShortRow && largest * outputs <= kMostPlaces;
+  if (regular && (w.out[2] >= kShortRow || (outputs >= kShortRow && !listed)))
     return for_rows(w, true, [&](int64_t n, int64_t c, int64_t i, int64_t j) { pool.row_of_outputs(n, c, i, j, p); });
+  if (!listed) return for_planes(w, 1, largest, [&](int64_t n, int64_t c, int64_t o) { pool.window(n, c, o); });
   const Places places = places_of(ctx, w);
-  for_planes(w, kPoolLanes, kPoolLanes * places.most, [&](int64_t n, int64_t c, int64_t o) {
-    pool.block_of_plane(n, c, o, std::min(kPoolLanes, places.outputs - o), places);
+  for_planes(w, kPoolLanes, kPoolLanes * largest, [&](int64_t n, int64_t c, int64_t o) {
+    pool.block_of_plane(n, c, o, std::min(kPoolLanes, outputs - o), places);
   });
 }
 
@@ -320,9 +342,6 @@ template <class T> void pool_as(Context& ctx, V y, V indices, V x, const PoolPar
   using A = typename AvgPool<T>::A;
   avg.shares = ctx.scratch_of<A>(volume(w.out));
   each_output(w, [&](int64_t o, const Span& a, const Span& b, const Span& d) { avg.shares[o] = A(w.share(a, b, d)); });
-  const Span &b = w.spans[1][0], &d = w.spans[2][0];
-  if ((d.count == w.in[2] ? b.count * d.count : d.count) >= kLongRun)
-    return for_planes(w, volume(w.out), volume(w.in), [&](int64_t n, int64_t c, int64_t) { avg.long_windows(n, c); });
   pool_planes(ctx, w, avg, p, p.op == PoolOp::Avg);
 }
 

@@ -83,6 +83,9 @@ inline Windows windows(Context& ctx, V x, V y, const PoolParams& p) {
 template <class T> struct PoolAcc { using type = T; };
 template <> struct PoolAcc<Half> { using type = float; };
 template <> struct PoolAcc<BFloat16> { using type = float; };
+/// For means: sums of narrow integers do not fit their type.
+template <class T> struct MeanAcc : PoolAcc<T> {};
+template <std::integral T> struct MeanAcc<T> { using type = int64_t; };
 
 /// Channels lie side by side in every operand that is there.
 template <class... F> bool channels_inside(const F&... fields) {

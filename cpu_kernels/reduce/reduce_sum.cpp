@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "../vec.h"
 #include "lanes.h"
@@ -101,10 +100,7 @@ template <class T, class C> struct Prod : Sum<T, C> {
     for (int64_t j = 0; j < columns; ++j) s[j] *= Cell(x[j]);
   }
   static void join(Cell* a, const Cell* b, Run, Run, const P&) { *a *= *b; }
-  static void repeat(Cell* s, int64_t times) {
-    for (Cell power = std::exchange(*s, Cell(1)); times; times /= 2, power *= power)
-      if (times % 2) *s *= power;
-  }
+  static void repeat(Cell*, int64_t) = delete;  // the rounding errors of a power grow with it
 };
 
 /// Var and Std. The state is the mean and the sum of squared distances from it: exact under shifts, however large.

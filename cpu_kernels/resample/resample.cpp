@@ -38,24 +38,28 @@ template <class C> Taps<C> direct_taps(Context& ctx, const ResampleAxis& axis) {
     });
   return t;
 }
-/// Input j gets from the outputs [first, last) that read it.
+/// Input j gets from the outputs [first, last) that read it. Taps are asked for once: asked twice, a compiler may round them in two ways.
 template <class C> Taps<C> transposed_taps(Context& ctx, const ResampleAxis& axis) {
+  const Taps<C> direct = direct_taps<C>(ctx, axis);
+  const auto each_tap = [&](auto&& f) {
+    for (int64_t i = 0; i < axis.out; ++i)
+      for (int64_t k = 0; k < axis.taps; ++k)
+        if (const C w = direct.weight[k * axis.out + i]; w != 0) f(i, direct.place[k * axis.out + i], w);
+  };
   auto *const first = ctx.scratch_of<int32_t>(2 * axis.in), *const last = first + axis.in;
   std::fill_n(first, axis.in, 0), std::fill_n(last, axis.in, 0);
   int64_t count = 1;
-  for (int64_t i = 0; i < axis.out; ++i)
-    axis.each_tap(i, [&](int64_t, int64_t j, double) {
-      if (last[j] == 0) first[j] = int32_t(i);
-      last[j] = int32_t(i + 1), count = std::max<int64_t>(count, i + 1 - first[j]);
-    });
+  each_tap([&](int64_t i, int32_t j, C) {
+    if (last[j] == 0) first[j] = int32_t(i);
+    last[j] = int32_t(i + 1), count = std::max<int64_t>(count, i + 1 - first[j]);
+  });
   const Taps<C> t = make_taps<C>(ctx, axis.out, axis.in, count);
   for (int64_t j = 0; j < t.out; ++j)
     for (int64_t k = 0; k < count; ++k) {
       t.place[k * t.out + j] = int32_t(std::clamp<int64_t>(first[j] + k, 0, std::max(last[j] - 1, 0)));
       t.weight[k * t.out + j] = 0;
     }
-  for (int64_t i = 0; i < axis.out; ++i)
-    axis.each_tap(i, [&](int64_t, int64_t j, double weight) { t.weight[(i - first[j]) * t.out + j] += C(weight); });
+  each_tap([&](int64_t i, int32_t j, C weight) { t.weight[(i - first[j]) * t.out + j] += weight; });
   return t;
 }
 

@@ -158,9 +158,13 @@ const Case cases[] = {
     {1, 2, {4, 90}, {2, 3}, {1, 1}, {1, 1}, {1, 2}},
     {1, 2, {5, 80}, {2, 3}, {2, 3}, {0, 1}, {1, 1}, true},
     {1, 3, {60}, {20}, {3}, {7}, {1}},
+    {1, 1, {300, 8}, {8, 8}, {1, 1}, {4, 4}, {1, 1}},  // short rows, too many to list what they read
+    {1, 2, {19, 18}, {19, 18}, {1, 1}, {0, 0}, {1, 1}},
+    {1, 2, {40, 37}, {21, 20}, {19, 17}, {1, 1}, {1, 1}},
     {1, 2, {5, 6, 7}, {2, 3, 2}, {2, 1, 2}, {1, 1, 0}, {1, 1, 1}},
     {1, 66, {4, 4, 5}, {2, 2, 2}, {2, 2, 2}, {0, 0, 0}, {1, 1, 1}},
 };
+const Case &deep = std::end(cases)[-2], &wide_and_deep = std::end(cases)[-1];
 const DType floats[] = {kFloat32, kFloat64, kFloat16, kBFloat16};
 
 }  // namespace
@@ -174,7 +178,7 @@ TEST_CASE("pool: max, indices and gradient, every layout") {
 TEST_CASE("pool: gradients of channels-last planes that come in another order") {
   for (const DType t : floats)
     for (int kind : {0, 2})
-      for (const Case& k : {cases[1], cases[3], cases[7], cases[15]}) {
+      for (const Case& k : {cases[1], cases[3], cases[7], wide_and_deep}) {
         Pooling(k, PoolOp::Max, t, 1, {}, kind).check();
         Pooling(k, PoolOp::Avg, t, 1, {}, kind).check();
       }
@@ -202,7 +206,7 @@ TEST_CASE("pool: adaptive mean") {
       for (const auto& out : {std::vector<int64_t>{1, 1}, {3, 5}, {10, 9}, {12, 13}})
         Pooling(cases[3], PoolOp::AdaptiveAvg, t, kind, out).check();
       Pooling(cases[8], PoolOp::AdaptiveAvg, t, kind, {5}).check();
-      Pooling(cases[14], PoolOp::AdaptiveAvg, t, kind, {2, 4, 3}).check();
+      Pooling(deep, PoolOp::AdaptiveAvg, t, kind, {2, 4, 3}).check();
     }
 }
 
@@ -216,6 +220,31 @@ TEST_CASE("pool: NaN wins and minus infinity is found") {
       pooling.check();
       pooling.x.fill(-std::numeric_limits<double>::infinity());
       pooling.check();
+    }
+}
+
+TEST_CASE("pool: windows of padding alone are minus infinity, without a place") {
+  for (const DType t : {kFloat32, kBFloat16, kInt32})
+    for (const int64_t width : {8, 40}) {
+      Pooling pooling({1, 2, {1, width}, {2, 1}, {1, 1}, {1, 0}, {2, 1}}, PoolOp::Max, t, 0);
+      cpu_table().pool(
+          cpu_context(),
+          {.y = pooling.y.view, .indices = pooling.indices.view, .x = pooling.x.view, .params = pooling.p});
+      for (int64_t i = 0; i < pooling.y.count; ++i) {
+        const double none = t == kInt32 ? double(INT32_MIN) : -std::numeric_limits<double>::infinity();
+        CHECK(read(t, pooling.y.view.data, i) == none);
+        CHECK(read(kInt64, pooling.indices.view.data, i) == -1);
+      }
+    }
+}
+
+TEST_CASE("pool: sums of narrow integers do not overflow") {
+  for (const DType t : {kInt8, kUInt8, kInt16})
+    for (const int64_t width : {16, 300}) {
+      Pooling pooling({1, 3, {16, width}, {16, 16}, {16, 16}, {0, 0}, {1, 1}}, PoolOp::Avg, t, 0);
+      pooling.x.fill(100);
+      cpu_table().pool(cpu_context(), {.y = pooling.y.view, .x = pooling.x.view, .params = pooling.p});
+      for (int64_t i = 0; i < pooling.y.count; ++i) CHECK(read(t, pooling.y.view.data, i) == 100);
     }
 }
 

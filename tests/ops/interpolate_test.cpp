@@ -17,6 +17,20 @@ TEST_CASE("interpolate: sizes and scales, layouts") {
         std::vector<int64_t>{6, 7, 7});
 }
 
+TEST_CASE("interpolate: the gradient is the transposed map, at ratios whose windows end between two places too") {
+  for (const auto [in, out] : {std::pair<int64_t, int64_t>{7, 5}, {14, 10}, {25, 9}, {224, 160}, {448, 320}, {5, 7}})
+    for (const char* mode : {"bilinear", "bicubic"})
+      for (const DType dtype : {kFloat32, kFloat64}) {
+        CAPTURE(in, out, mode);
+        const Tensor x = randn({1, 2, in, in}, {.dtype = dtype}).requires_grad_(),
+                     dy = randn({1, 2, out, out}, {.dtype = dtype});
+        const Tensor y = interpolate(x, {.size = out, .mode = mode, .antialias = true});
+        y.backward(dy);
+        const double forward = sum(y.detach() * dy).item(), backward = sum(x.detach() * x.grad()).item();
+        CHECK(forward == Approx(backward).margin(dtype == kFloat64 ? 1e-9 : 0.02));
+      }
+}
+
 TEST_CASE("interpolate: options that do not fit") {
   const Tensor x = zeros({2, 3, 4, 6});
   CHECK(refuses([&] { interpolate(x, {}); }, "size"));

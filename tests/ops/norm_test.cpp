@@ -119,6 +119,24 @@ TEST_CASE("BI-108 layer_norm of nothing") {
   CHECK(layer_norm(zeros({3, 0}), 0).shape() == Shape{3, 0});
 }
 
+TEST_CASE("layer_norm and rms_norm of nothing, in any layout") {
+  for (const Shape& shape : {Shape{0, 4}, Shape{3, 0}, Shape{0, 4, 6}})
+    for (const bool rms : {false, true}) {
+      const Tensor leaf = zeros(shape).requires_grad_(), x = transpose(leaf, 0, 1);
+      for (const Tensor& operand : {leaf, x}) {
+        const int64_t width = operand.shape().back();
+        const Tensor weight = ones({width}).requires_grad_();
+        const Tensor y =
+            rms ? rms_norm(operand, width, {.weight = weight}) : layer_norm(operand, width, {.weight = weight});
+        CHECK(y.shape() == operand.shape());
+        sum(y).backward();  // dy is expanded
+        CHECK(weight.grad().shape() == weight.shape());
+        CHECK(sum(abs(weight.grad())).item() == 0);
+      }
+      CHECK(leaf.grad().shape() == shape);
+    }
+}
+
 TEST_CASE("BI-134 BI-135 BI-136 arguments of norms") {
   const Tensor x = zeros({2, 4, 3}), m = zeros(4), v = ones(4);
   CHECK(refuses([&] { batch_norm(x, zeros(3), v); }, "running_mean should contain 4 elements not 3"));
