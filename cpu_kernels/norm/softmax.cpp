@@ -146,26 +146,41 @@ template <class T> void softmax_grad_rows(Context& ctx, V dx, V dy, V y, const L
                });
 }
 
-/// tile: 2 size * width elements, where dy and y stay between the two passes: neighbours in a lane may be a power of two apart.
+/// Asks for n neighbours that are read kAhead rows later: rows of a tile lie far apart, where no processor fetches ahead.
+constexpr int64_t kAhead = 4;
+template <class T> void fetch_row(const T* p, int64_t n) {
+  for (int64_t j = 0; j < n; j += int64_t(64 / sizeof(T))) __builtin_prefetch(p + j);
+}
+
+/// tile: 2 size * width elements, where dy and y stay between the two passes: neighbours in a lane may be a power of two apart. Null where
+/// lanes are too long for wide tiles: both are read twice.
 template <class T, class C>
 void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, int64_t width, C* tile, bool log) {
-  alignas(64) C sum[kTileWidth];
+  alignas(64) C sum[kTileWidth], row[2 * kTileWidth];
   std::fill_n(sum, width, C(0));
-  for (int64_t k = 0; k < lanes.size; ++k) {
-    C *const g = tile + 2 * k * width, *const v = g + width;
+  const auto read = [&](int64_t k, C* g, C* v) {
+    if (const int64_t next = k + kAhead; next < lanes.size)
+      fetch_row(dy + next * lanes.step[1], width), fetch_row(y + next * lanes.step[2], width);
     const C* const from_g = read_row(dy + k * lanes.step[1], lanes.others.step(1), width, g);
     const C* const from_v = read_row(y + k * lanes.step[2], lanes.others.step(2), width, v);
     if (log) {
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) g[j] = from_g[j], v[j] = math::exp(from_v[j]), sum[j] += g[j];
+      for (int64_t j = 0; j < width; ++j) g[j] = from_g[j], v[j] = math::exp(from_v[j]);
     } else {
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) g[j] = from_g[j], v[j] = from_v[j], sum[j] += g[j] * v[j];
+      for (int64_t j = 0; j < width; ++j) g[j] = from_g[j], v[j] = from_v[j];
     }
+  };
+  for (int64_t k = 0; k < lanes.size; ++k) {
+    C *const g = tile ? tile + 2 * k * width : row, *const v = g + width;
+    read(k, g, v);
+#pragma omp simd
+    for (int64_t j = 0; j < width; ++j) sum[j] += log ? g[j] : g[j] * v[j];
   }
   for (int64_t k = 0; k < lanes.size; ++k) {
-    const C *const g = tile + 2 * k * width, *const v = g + width;
-    C* const to = row_target(dx + k * lanes.step[0], lanes.others.step(0), tile + 2 * k * width);
+    C *const g = tile ? tile + 2 * k * width : row, *const v = g + width;
+    if (!tile) read(k, g, v);
+    C* const to = row_target(dx + k * lanes.step[0], lanes.others.step(0), g);
     if (log) {
 #pragma omp simd
       for (int64_t j = 0; j < width; ++j) to[j] = g[j] - v[j] * sum[j];
@@ -179,14 +194,16 @@ void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, in
 
 template <class T> void softmax_grad_tiles(Context& ctx, V dx, V dy, V y, const Lanes<3>& lanes, bool log) {
   using C = Compute<T>;
+  constexpr int64_t kWide = 32;
   const Walk<3>& others = lanes.others;
-  const int64_t wanted = tile_width(lanes.size, 2 * sizeof(C)), elements = 2 * lanes.size * wanted;
-  for_lanes<C>(
-      ctx, others, lanes.size, elements, [&](C* tile, int64_t, int64_t count, const std::array<int64_t, 3>& at) {
-        for (int64_t j = 0; j < count; j += wanted)
-          softmax_grad_tile(dx.as<T>() + at[0] + j * others.step(0), dy.as<T>() + at[1] + j * others.step(1),
-                            y.as<T>() + at[2] + j * others.step(2), lanes, std::min(wanted, count - j), tile, log);
-      });
+  const int64_t kept = tile_width(lanes.size, 2 * sizeof(C)), wanted = kept < kWide ? kTileWidth : kept;
+  for_lanes<C>(ctx, others, lanes.size, kept < kWide ? 0 : 2 * lanes.size * wanted,
+               [&](C* tile, int64_t, int64_t count, const std::array<int64_t, 3>& at) {
+                 for (int64_t j = 0; j < count; j += wanted)
+                   softmax_grad_tile(dx.as<T>() + at[0] + j * others.step(0), dy.as<T>() + at[1] + j * others.step(1),
+                                     y.as<T>() + at[2] + j * others.step(2), lanes, std::min(wanted, count - j),
+                                     kept < kWide ? nullptr : tile, log);
+               });
 }
 
 }  // namespace
