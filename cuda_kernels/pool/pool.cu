@@ -111,7 +111,8 @@ template <class T, int P> __global__ void max_pool(T* y, int64_t* indices, const
 }
 
 template <class T, int P> __global__ void average_pool(T* y, const T* x, Windows w, int64_t total) {
-  using A = Compute<T>;
+  using A =
+      std::conditional_t<std::is_integral_v<T>, int64_t, Compute<T>>;  // sums of narrow integers do not fit their type
   for (const int64_t i : grid_stride(total)) {
     const Place o = output_of(w, i, P);
     const Span s[3] = {w.axes[0].span(o.at[0]), w.axes[1].span(o.at[1]), w.axes[2].span(o.at[2])};
@@ -122,7 +123,7 @@ template <class T, int P> __global__ void average_pool(T* y, const T* x, Windows
       for (int l = 0; l < P; ++l) sums[l] += widen(got.of[l]);
     });
     Pack<T, P> to;
-    for (int l = 0; l < P; ++l) to.of[l] = narrow<T>(sums[l] / A(w.share(s)));
+    for (int l = 0; l < P; ++l) to.of[l] = narrow<T>(Compute<T>(sums[l] / A(w.share(s))));
     *reinterpret_cast<Pack<T, P>*>(y + w.y.offset(o.n, o.c, o.at[0], o.at[1], o.at[2])) = to;
   }
 }
