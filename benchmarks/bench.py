@@ -212,7 +212,7 @@ def machine(python):
         return next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.split("\t")[0].strip() in names), "")
     flags = field("flags", "Features").split()
     isa = next((name for name in ("avx512_bf16", "avx512f", "avx2", "sve", "asimd", "sse4_2") if name in flags), "unknown")
-    version = torch_version(python) if python else "not here"
+    version = torch_version(python) if python else "not asked"
     log = HERE.parent / "build" / "release" / "configure.log"
     lines = log.read_text().splitlines() if log.exists() else []
     onednn = next((line.split()[-1] for line in lines if line.startswith("--   oneDNN")), "unknown")

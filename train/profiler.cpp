@@ -121,8 +121,8 @@ double sort_key(const ProfileRow& r, const std::string& by) {
   for (const auto& [name, value] : keys)
     if (by == name) return value;
   fail(ErrorKind::Value,
-       "[Profile] expected sort_by to be one of PyTorch's keys, such as \"self_cpu_time_total\" or \"count\", got "
-       "\"{}\"",
+       "[Profile] expected sort_by to be self_cpu_time_total, cpu_time_total, self_cuda_time_total, cuda_time_total, "
+       "self_memory_usage, memory_usage or count, got \"{}\"",
        by);
 }
 

@@ -229,9 +229,13 @@ template <class T> struct AvgPool {
         const int64_t count = std::min(kPoolLanes, w.c - c0);
         A sums[kPoolLanes];
         std::fill_n(sums, count, A(0));
-        each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
-          const T* from = image + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2];
-          for (int64_t l = 0; l < count; ++l) sums[l] += A(from[l]);
+        each_position(w, a, b, {0, 1, 1}, [&](int64_t z, int64_t u, int64_t) {
+          A row[kPoolLanes] = {};
+          for (int64_t v = d.first; v < d.first + d.count; ++v) {
+            const T* from = image + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2];
+            for (int64_t l = 0; l < count; ++l) row[l] += A(from[l]);
+          }
+          for (int64_t l = 0; l < count; ++l) sums[l] += row[l];
         });
         for (int64_t l = 0; l < count; ++l) to[c0 + l] = T(sums[l] / share);
       }
@@ -241,10 +245,14 @@ template <class T> struct AvgPool {
   template <int Count>
   void vectors(const Span& a, const Span& b, const Span& d, const T* from, T* to, float share) const {
     Vec<float> sums[Count] = {};
-    each_position(w, a, b, d, [&](int64_t z, int64_t u, int64_t v) {
+    each_position(w, a, b, {0, 1, 1}, [&](int64_t z, int64_t u, int64_t) {
+      Vec<float> row[Count] = {};  // of the window: float32 adds few terms at a time
+      for (int64_t v = d.first; v < d.first + d.count; ++v)
 #pragma GCC unroll 4
-      for (int c = 0; c < Count; ++c)
-        sums[c] += load_float(from + z * x.at[0] + u * x.at[1] + v * x.at[2] + c * kLanes<float>);
+        for (int c = 0; c < Count; ++c)
+          row[c] += load_float(from + z * x.at[0] + u * x.at[1] + v * x.at[2] + c * kLanes<float>);
+#pragma GCC unroll 4
+      for (int c = 0; c < Count; ++c) sums[c] += row[c];
     });
     for (int c = 0; c < Count; ++c) store_as(to + c * kLanes<float>, sums[c] / share);
   }

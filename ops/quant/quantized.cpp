@@ -116,8 +116,10 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const Tensor& sca
       if (o.bias.defined()) y = add(y, floats(o.bias));
     } else {
       const auto kernel = [&] {
-        Tensor out = empty({rows.shape()[0], s.rows}, {.dtype = kFloat32, .device = x.device()});
-        backend(x).quant_matmul(context(x), {.y = out,
+        Tensor out = empty(shape, {.dtype = kFloat32, .device = x.device()});
+        const Tensor y_rows =
+            reshape(out, {rows.shape()[0], s.rows});  // not behind the kernel, which would count as its own
+        backend(x).quant_matmul(context(x), {.y = y_rows,
                                              .x = rows,
                                              .x_scale = floats(o.input_scale),
                                              .x_zero = o.input_zero_point,
@@ -128,9 +130,9 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const Tensor& sca
         return out;
       };
       y = kernel_or_composite(name, bool(backend(x).quant_matmul), kernel,
-                              [&] { return composite(rows, weight, scales, floats(o.bias), op, o); });
+                              [&] { return reshape(composite(rows, weight, scales, floats(o.bias), op, o), shape); });
     }
-    y = to(reshape(y, shape), x.dtype());
+    y = to(y, x.dtype());
   }
   const int64_t bits = o.bits;
   return record(name, y, {x, o.bias}, save(needed_by(0, weight), needed_by(0, scale)),

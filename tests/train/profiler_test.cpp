@@ -359,3 +359,17 @@ TEST_CASE("a step on a CUDA device, with the time of its kernels") {
   CHECK(on_streams > 100);
   CHECK(find(profile.key_averages(), "linear")->flops > 0);
 }
+
+TEST_CASE("profiler: the product of a quantized layer counts as the layer's own") {
+  nn::Sequential net(nn::Linear(64, 32));
+  auto quantized = quant::quantize_dynamic(net);
+  NoGrad guard;
+  profiler::Profile profile;
+  quantized(randn({2, 8, 64}));
+  profile.stop();
+  const auto rows = profile.key_averages();
+  const auto* row = find(rows, "quantized_linear");
+  REQUIRE(row);
+  CHECK(row->flops == 2. * 16 * 64 * 32);
+  CHECK(row->count == 1);
+}
