@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -132,6 +133,7 @@ def adamw(variant):
 
 
 def linear_int8(variant):
+    warnings.filterwarnings("ignore", module="torch|__main__")  # that there will be another way
     with torch.device("cpu"):  # it has no other
         net = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(768, 3072)), {nn.Linear}, dtype=torch.qint8)[0]
         x = torch.randn(int(variant[4:]), 768)
