@@ -287,6 +287,12 @@ def measure_one(servers, workload, variant, threads, options, limits):
     return row | {"limit": limit_of(row, limits) if limits and "flops" in row else None}
 
 
+def has(workload, variant):
+    """False for what is another workload's variant alone: a step without it would stand under its name."""
+    base = "step" if variant == "compiled" else variant.removeprefix("compiled_")
+    return base in WORKLOADS[workload] or all(base not in listed for listed in WORKLOADS.values())
+
+
 def measure(names, threads, options, python, rows):
     """One row per variant. The busy neighbour's two threads get two CPUs, so that it is in their way on larger machines too."""
     for group in ([n for n in names if n != "busy_neighbour"], ["busy_neighbour"] if "busy_neighbour" in names and threads == 2 else []):
@@ -303,7 +309,7 @@ def measure(names, threads, options, python, rows):
         except Ended as error:
             print(f"no limits: {error}", flush=True)
         for workload in group:
-            for variant in options.variants or WORKLOADS[workload]:
+            for variant in filter(lambda v: has(workload, v), options.variants or WORKLOADS[workload]):
                 row = measure_one(servers, workload, variant, threads, options, limits)
                 print_row(row)
                 if variant.startswith("compiled") and row["tapir_ms"]:
@@ -403,7 +409,7 @@ def main():
     parser.add_argument("--sizes", nargs="+", default=list(ops.SIZES), help=f"of ops: of {' '.join(ops.SIZES)}")
     parser.add_argument("--limit", type=float, default=0, metavar="SECONDS", help="of ops: what is not measured then is left out")
     parser.add_argument("--verbose", action="store_true", help="of ops: print each row")
-    parser.add_argument("--variants", nargs="+", help="these alone, of every workload named")
+    parser.add_argument("--variants", nargs="+", help="these alone, of every workload named that has them")
     parser.add_argument("--limits", action="store_true", help="only what this machine gives at best: products and a copy, by number of threads")
     parser.add_argument("--alone", action="store_true", help="without PyTorch")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, for both")

@@ -11,11 +11,11 @@ namespace tapir::inline v0::cpu {
 
 /// Whether results of so many bytes are written past the caches: the lines that they overwrite need not be read first. Smaller ones stay
 /// for whoever reads them next. The size is that of a common last-level cache; what systems say of theirs is often the whole machine's.
-inline bool past_caches(int64_t bytes) {
+inline bool past_caches([[maybe_unused]] int64_t bytes) {
 #if defined(__AVX__)
   return bytes >= int64_t(32) << 20;
 #else
-  return false && bytes;
+  return false;
 #endif
 }
 

@@ -234,10 +234,10 @@ void Schedule::queue(Context& ctx, size_t first, size_t last) {
   for (size_t i = first; i < last; ++i) {
     Thunk* const thunk = thunks_[i].get();
     ctx.deterministic = thunk->modes.deterministic;
-    if (thunk->modes.flush_denormals) {
-      const detail::FlushDenormals flush(true);
+    {
+      const detail::FlushDenormals flush(thunk->modes.flush_denormals);
       thunk->run(ctx);
-    } else thunk->run(ctx);
+    }
     ctx.free_scratch();
     if (!ctx.error.set && !ctx.late_error) [[likely]]
       continue;

@@ -194,15 +194,15 @@ void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, in
 
 template <class T> void softmax_grad_tiles(Context& ctx, V dx, V dy, V y, const Lanes<3>& lanes, bool log) {
   using C = Compute<T>;
-  constexpr int64_t kWide = 32;
   const Walk<3>& others = lanes.others;
-  const int64_t kept = tile_width(lanes.size, 2 * sizeof(C)), wanted = kept < kWide ? kTileWidth : kept;
-  for_lanes<C>(ctx, others, lanes.size, kept < kWide ? 0 : 2 * lanes.size * wanted,
+  const int64_t kept = tile_width(lanes.size, 2 * sizeof(C)), wanted = kept < 32 ? kTileWidth : kept;
+  const bool keeps = wanted == kept;
+  for_lanes<C>(ctx, others, lanes.size, keeps ? 2 * lanes.size * wanted : 0,
                [&](C* tile, int64_t, int64_t count, const std::array<int64_t, 3>& at) {
                  for (int64_t j = 0; j < count; j += wanted)
                    softmax_grad_tile(dx.as<T>() + at[0] + j * others.step(0), dy.as<T>() + at[1] + j * others.step(1),
                                      y.as<T>() + at[2] + j * others.step(2), lanes, std::min(wanted, count - j),
-                                     kept < kWide ? nullptr : tile, log);
+                                     keeps ? tile : nullptr, log);
                });
 }
 

@@ -4,19 +4,12 @@
 #include <algorithm>
 
 #include "../errors.h"
+#include "../modes.h"
 #include "../optim/every_optimizer.h"
 #include "steps.h"
 
 using namespace tapir;
 using namespace tapir_tests;
-
-namespace {
-struct FlushDenormal {  // restores what was set
-  explicit FlushDenormal(bool on) : before(get_flush_denormal()) { set_flush_denormal(on); }
-  ~FlushDenormal() { set_flush_denormal(before); }
-  bool before;
-};
-}  // namespace
 
 TEST_CASE("a compiled step of every optimizer leaves no denormal numbers") {
   for (const AnyOptimizer& any : every_optimizer) {

@@ -11,22 +11,14 @@
 #include <thread>
 
 #include "../catch.h"
+#include "../modes.h"
 #include "../same_bits.h"
 
 using namespace tapir;
+using namespace tapir_tests;
 
 namespace {
 
-struct ThreadCount {
-  explicit ThreadCount(int n) : before(get_num_threads()) { set_num_threads(n); }
-  ~ThreadCount() { set_num_threads(before); }
-  int before;
-};
-struct FlushDenormal {  // restores what was set
-  explicit FlushDenormal(bool on) : before(get_flush_denormal()) { set_flush_denormal(on); }
-  ~FlushDenormal() { set_flush_denormal(before); }
-  bool before;
-};
 /// How many of many pieces take denormal numbers for 0.
 int64_t flushing_pieces() {
   std::atomic<int64_t> pieces{0};

@@ -12,16 +12,12 @@
 #include <tapir/core/parallel.h>
 
 #include "../catch.h"
+#include "../modes.h"
 
 using namespace tapir;
+using namespace tapir_tests;
 
 namespace {
-
-struct ThreadCount {  // restores the number of threads
-  explicit ThreadCount(int n) : before(get_num_threads()) { set_num_threads(n); }
-  ~ThreadCount() { set_num_threads(before); }
-  int before;
-};
 
 int64_t pieces_of(int64_t n, int64_t grain) {
   std::atomic<int64_t> pieces{0};

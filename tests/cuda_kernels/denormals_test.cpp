@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "../modes.h"
 #include "../optim/every_optimizer.h"
 #include "kernels.h"
 
@@ -10,11 +11,6 @@ using namespace tapir;
 using namespace tapir_tests;
 
 namespace {
-struct FlushDenormal {  // restores what was set
-  explicit FlushDenormal(bool on) : before(get_flush_denormal()) { set_flush_denormal(on); }
-  ~FlushDenormal() { set_flush_denormal(before); }
-  bool before;
-};
 /// Muon goes through bfloat16, and orders of sums differ.
 double allowed(const AnyOptimizer& any, DType dtype) {
   return std::string(any.name) == "Muon" ? 0.05 : dtype == kBFloat16 ? 0.04 : 1e-4;

@@ -5,19 +5,12 @@
 
 #include "../catch.h"
 #include "../errors.h"
+#include "../modes.h"
 #include "../same_bits.h"
 #include "every_optimizer.h"
 
 using namespace tapir;
 using namespace tapir_tests;
-
-namespace {
-struct ThreadCount {
-  explicit ThreadCount(int n) : before(get_num_threads()) { set_num_threads(n); }
-  ~ThreadCount() { set_num_threads(before); }
-  int before;
-};
-}  // namespace
 
 TEST_CASE(
     "denormal numbers count as 0 in a step of every optimizer, and other numbers are what they are without them") {
