@@ -8,6 +8,7 @@
 #include "compile/compile.h"
 #include "compile/custom_call.h"
 #include "core/allocator.h"
+#include "core/cpu.h"
 #include "core/cuda.h"
 #include "core/denormals.h"
 #include "core/generator.h"

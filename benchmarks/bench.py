@@ -194,7 +194,7 @@ def limit_of(row, limits):
 
 def print_limits(options, rows):
     """A row for each limit and number of threads."""
-    print(machine(None))
+    print(machine(None, options.program))
     print("{:<24}{:>7} {:>16}".format("limit", "threads", "at best"))
     for threads in options.threads:
         server = Server([options.program, "--threads", threads, "--device", options.device])
@@ -205,13 +205,13 @@ def print_limits(options, rows):
         server.close()
 
 
-def machine(python):
+def machine(python, program):
     info = pathlib.Path("/proc/cpuinfo").read_text()
 
     def field(*names):
         return next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.split("\t")[0].strip() in names), "")
-    flags = field("flags", "Features").split()
-    isa = next((name for name in ("avx512_bf16", "avx512f", "avx2", "sve", "asimd", "sse4_2") if name in flags), "unknown")
+    said = subprocess.run([program, "device"], capture_output=True, text=True).stdout.split(", ")  # cpu, avx2, 2 threads
+    isa = said[1] if len(said) == 3 else "unknown"
     version = torch_version(python) if python else "not asked"
     log = HERE.parent / "build" / "release" / "configure.log"
     lines = log.read_text().splitlines() if log.exists() else []
@@ -440,13 +440,13 @@ def main():
             sys.exit(f"bench: {error}")
     if options.names == ["ops"]:
         measure_ops(options, python, rows)
-        text = ops_report(rows, f"{machine(python)}, {options.threads[-1]} threads; minimum of {options.repeats} interleaved repeats")
+        text = ops_report(rows, f"{machine(python, options.program)}, {options.threads[-1]} threads; minimum of {options.repeats} interleaved repeats")
         if options.markdown:
             pathlib.Path(options.markdown).write_text(text)
         else:
             print(text)
         return
-    print(machine(python))
+    print(machine(python, options.program))
     print("ms per step, minimum and median of {} interleaved repeats (op_overhead: us per call)".format(options.repeats))
     print(COLUMNS.format("workload", "variant", "threads", "tapir", "median", "pytorch", "median", "ratio", "limit"))
     for threads in options.threads:

@@ -51,7 +51,10 @@ static int print_device(const std::string& name) {
     return std::printf("%s%s is not available: %s\n", tapir::cuda::library_report().c_str(), name.c_str(),
                        tapir::cuda::why_not().c_str()),
            1;
-  if (!on_cuda) return std::printf("%s, %d threads\n", name.c_str(), tapir::get_num_threads()), 0;
+  if (!on_cuda)
+    return std::printf("%s, %s, %d threads\n", name.c_str(), tapir::backends::cpu::get_cpu_capability().c_str(),
+                       tapir::get_num_threads()),
+           0;
   const auto p = tapir::cuda::get_device_properties();
   std::printf("%s, compute capability %d.%d, %.1f GiB, %d multiprocessors, L2 %.1f MiB\n", p.name.c_str(), p.major,
               p.minor, double(p.total_memory) / double(1 << 30), p.multi_processor_count,

@@ -1,11 +1,6 @@
 #pragma once
 #include "../core/backend.h"
 
-namespace tapir::inline v0 {
-/// The table of the CPU, for backends.cpp.
-const BackendTable* cpu_backend();
-}  // namespace tapir::inline v0
-
 namespace tapir::inline v0::cpu {
 using V = const TensorView&;
 

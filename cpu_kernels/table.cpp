@@ -1,9 +1,14 @@
+// The table of one level. TAPIR_LEVEL is written by CMake: avx2, say.
 #include "kernels.h"
 
 namespace tapir::inline v0 {
 
+#define JOIN_NAME(level) cpu_table_##level
+#define NAME(level) JOIN_NAME(level)
+extern const BackendTable NAME(TAPIR_LEVEL);  // for backends.cpp
+
 #define X(name, E) .name = cpu::name,
-static constexpr BackendTable cpu_table = {
+constinit const BackendTable NAME(TAPIR_LEVEL) = {
     .name = "cpu",
     .allocate = cpu::allocate,
     .release = cpu::release,
@@ -13,7 +18,5 @@ static constexpr BackendTable cpu_table = {
     TAPIR_ENTRIES(X)  //
 };
 #undef X
-
-const BackendTable* cpu_backend() { return &cpu_table; }
 
 }  // namespace tapir::inline v0

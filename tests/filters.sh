@@ -1,6 +1,7 @@
 #!/bin/bash
 # usage: tests/filters.sh BUILD_DIR
-# A filter that matches nothing ends each test program with status 2 and a line that says so; shards of a folder have each test case once.
+# A filter that matches nothing, and a level of kernels that there is not, end a test program with status 2 and a line that says so; shards of
+# a folder have each test case once.
 set -u
 programs=${1:?usage: tests/filters.sh BUILD_DIR}/tests
 passed=0 failed=0 skipped=0
@@ -17,6 +18,7 @@ refuses "no case is called like --only nosuchcase" op_cases --only nosuchcase
 refuses "is called like --only nosuchcase" conformance --only nosuchcase
 refuses "there is no test case in tests/nosuchfolder/" tapir_tests --folder nosuchfolder
 refuses "no test case has such a name" tapir_tests nosuchname
+TAPIR_ISA=mmx refuses "[cpu] expected TAPIR_ISA to be a level that is built in (" op_cases --only /erf
 refuses "--shard: expected K/N" tapir_tests --folder amp --shard 3/3
 refuses "--shard: expected K/N" tapir_tests --shard 0/2
 if test -x "$programs/tapir_tests"; then  # three shards have each test case once

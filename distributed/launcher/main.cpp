@@ -14,10 +14,12 @@
 #include <deque>
 #include <memory>
 #include <thread>
-#include "../../core/error.h"
-#include "../store.h"
 
+#include "../../core/cpu.h"
+#include "../../core/error.h"
+#include "../../core/version.h"
 #include "../socket.h"
+#include "../store.h"
 
 using namespace tapir;
 using namespace tapir::distributed;
@@ -33,7 +35,8 @@ constexpr const char* kUsage =
     "up\n"
     "  --max-restarts K     start all ranks again, at most K times, after one failed (0)\n"
     "  --grace SECONDS      between SIGTERM and SIGKILL for ranks that are to end (5)\n"
-    "TAPIR_STORE_SECRET, the same on all machines, keeps other jobs out.\n";
+    "TAPIR_STORE_SECRET, the same on all machines, keeps other jobs out.\n"
+    "tapir-run --version says what Tapir and which CPU kernels this is.\n";
 
 struct Options {
   int64_t nproc = 0, nnodes = 1, node_rank = -1, max_restarts = 0;
@@ -61,6 +64,10 @@ Options parse(int argc, char** argv) {
       break;
     }
     if (name == "-h" || name == "--help") std::fputs(kUsage, stdout), std::exit(0);
+    if (name == "--version") {
+      std::printf("tapir-run %s\nCPU kernels %s\n", version().c_str(), backends::cpu::capability_report().c_str());
+      std::exit(0);
+    }
     if (const size_t equal = name.find('='); equal != std::string::npos)
       value = name.substr(equal + 1), name.resize(equal);
     else {
