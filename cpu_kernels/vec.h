@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "../core/dtype.h"
-#if defined(__F16C__) || defined(__AVX512F__)
+#if defined(__SSE4_1__)
 #include <immintrin.h>
 #endif
 
@@ -53,13 +53,38 @@ inline Vec<float> load_float(const Half* p) {
   return v;
 #endif
 }
-/// The lanes' sum, always in the same order.
-template <class T> inline T sum_lanes(Vec<T> v) {
-  T t[kLanes<T>];
-  std::memcpy(t, &v, sizeof v);
-  for (int n = kLanes<T> / 2; n > 0; n /= 2)
-    for (int i = 0; i < n; ++i) t[i] += t[i + n];
-  return t[0];
+inline Vec<float> load_float(const int8_t* p) {  // the portable form goes lane by lane
+#if defined(__AVX512F__)
+  const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__AVX2__)
+  const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__SSE4_1__) && !defined(__AVX__)
+  int32_t four;
+  std::memcpy(&four, p, 4);
+  const __m128i wide = _mm_cvtepi8_epi32(_mm_cvtsi32_si128(four));
+#else
+  Vec<int32_t> wide;
+  for (int i = 0; i < kLanes<float>; ++i) wide[i] = p[i];
+#endif
+  return __builtin_convertvector(reinterpret_cast<Vec<int32_t>>(wide), Vec<float>);
+}
+/// The lanes' sum, always in the same order: halves are added, then their halves, ...
+template <class T, int Bytes = kVectorBytes> [[gnu::always_inline]] inline T sum_lanes(Vec<T, Bytes> v) {
+  if constexpr (Bytes == 2 * sizeof(T)) {
+    return v[0] + v[1];
+  } else {
+    Vec<T, Bytes / 2> low, high;
+#if defined(__AVX512F__)  // the portable form goes by memory
+    if constexpr (Bytes == 64) {
+      const __m512d both = reinterpret_cast<__m512d>(v);
+      low = reinterpret_cast<decltype(low)>(_mm512_maskz_extractf64x4_pd(0xff, both, 0));
+      high = reinterpret_cast<decltype(low)>(_mm512_maskz_extractf64x4_pd(0xff, both, 1));
+      return sum_lanes<T, Bytes / 2>(low + high);
+    }
+#endif
+    std::memcpy(&low, &v, sizeof low), std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof low, sizeof high);
+    return sum_lanes<T, Bytes / 2>(low + high);
+  }
 }
 
 }  // namespace tapir::inline v0::cpu

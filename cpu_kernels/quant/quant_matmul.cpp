@@ -1,7 +1,5 @@
-// Products with quantized weights: float activations with weights that are widened on their way (a few rows: each weight is read once,
-// at the speed of memory; many: the float product of widened panels), or 8-bit activations and an integer product (quant_integer.cpp).
-#include <bit>
-
+// Products with quantized weights: float activations with weights that are widened on their way (a few rows: quant_few.cpp; many: the float
+// product of widened panels), or 8-bit activations and an integer product (quant_integer.cpp).
 #include "../matmul/gemm.h"
 #include "../pack.h"
 #include "../pieces.h"
@@ -13,136 +11,6 @@ namespace {
 
 using Product = QuantProduct;
 constexpr int kF = kLanes<float>;
-constexpr int64_t kFew = 8;  // rows
-
-inline Vec<float> widen(const int8_t* p) {
-#if defined(__AVX512F__)
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-#else
-  Vec<float> v;
-  for (int i = 0; i < kF; ++i) v[i] = float(p[i]);
-  return v;
-#endif
-}
-// Weights of 4 bits are read as a vector of words, eight weights each: a chunk. x is reordered to meet them: in each chunk the first elements
-// of all words, then the second ones, and so on.
-using Words = Vec<uint32_t>;
-constexpr int64_t kChunk = 8 * kF, kBlocks = kChunk / 32;  // groups are made of blocks of 32 weights
-/// The weights e of the words.
-template <int E> Vec<float> widen_4(Words words) {
-#if defined(__AVX512F__)
-  const __m512 numbers = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-  const __m512i index = reinterpret_cast<__m512i>(words >> 4 * E);  // whose lower four bits count
-  return _mm512_maskz_permutexvar_ps(0xffff, index, numbers);
-#else
-  const Words top = (words ^ 0x88888888) << (28 - 4 * E);
-  return __builtin_convertvector(reinterpret_cast<Vec<int32_t>>(top) >> 28, Vec<float>);
-#endif
-}
-/// Of `each` blocks the scale is one: a division where that is no power of two.
-struct Groups {
-  int64_t each;
-  int shift = std::has_single_bit(uint64_t(each)) ? std::countr_zero(uint64_t(each)) : -1;
-  int64_t of(int64_t block) const { return shift < 0 ? block / each : block >> shift; }
-};
-/// The scales of a chunk's words: `blocks` blocks from `block` on; 0 behind them.
-inline Vec<float> scales_of(const float* scale, int64_t block, Groups groups, int64_t blocks) {
-  if (groups.each % kBlocks == 0) return scale[groups.of(block)] - Vec<float>{};  // exact: x - 0 is x
-  float s[kBlocks] = {};
-  for (int64_t q = 0; q < blocks; ++q) s[q] = scale[groups.of(block + q)];
-#if defined(__AVX512F__)
-  const __m512i place = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-  return _mm512_maskz_permutexvar_ps(0xffff, place, _mm512_castps128_ps512(_mm_setr_ps(s[0], s[1], s[2], s[3])));
-#else
-  Vec<float> v;
-  for (int l = 0; l < kF; ++l) v[l] = s[l / 4];
-  return v;
-#endif
-}
-
-/// One column with R rows of x. Every row is summed in the same order whatever R is.
-template <int R> void dot_int8(const Product& p, int64_t j, const float* x, float* sums) {
-  const int8_t* w = reinterpret_cast<const int8_t*>(p.row_of(j));
-  const float* scale = p.scale_of(j);
-  Vec<float> total[R] = {};
-  float rest[R] = {};
-  for (int64_t first = 0; first < p.k; first += p.group, ++scale) {
-    Vec<float> a[R] = {}, b[R] = {};
-    const int64_t end = first + p.group;
-    int64_t k = first;
-    for (; k + 2 * kF <= end; k += 2 * kF) {
-      const Vec<float> v = widen(w + k), u = widen(w + k + kF);
-      for (int r = 0; r < R; ++r) a[r] += v * load(x + r * p.k + k), b[r] += u * load(x + r * p.k + k + kF);
-    }
-    for (int r = 0; r < R; ++r) {
-      total[r] += (a[r] + b[r]) * *scale;
-      for (int64_t i = k; i < end; ++i) rest[r] += x[r * p.k + i] * float(w[i]) * *scale;
-    }
-  }
-  for (int r = 0; r < R; ++r) sums[r] = sum_lanes<float>(total[r]) + rest[r];
-}
-/// The sums of a chunk of one column with R rows of x, ld apart, as parted() orders them.
-template <int R> [[gnu::always_inline]] inline void add_chunk(Words words, const float* x, int64_t ld, Vec<float> scale,
-                                                              Vec<float>* total) {
-  Vec<float> a[R] = {}, b[R] = {};
-  const auto pair = [&]<int E>(std::integral_constant<int, E>) {
-    const Vec<float> even = widen_4<E>(words), odd = widen_4<E + 1>(words);
-    for (int r = 0; r < R; ++r) a[r] += even * load(x + r * ld + E * kF), b[r] += odd * load(x + r * ld + (E + 1) * kF);
-  };
-  pair(std::integral_constant<int, 0>{}), pair(std::integral_constant<int, 2>{});
-  pair(std::integral_constant<int, 4>{}), pair(std::integral_constant<int, 6>{});
-  for (int r = 0; r < R; ++r) total[r] += (a[r] + b[r]) * scale;
-}
-template <int R> void dot_int4(const Product& p, int64_t j, const float* x, int64_t ld, float* sums) {
-  const uint8_t* w = p.row_of(j);
-  const float* scale = p.scale_of(j);
-  const Groups groups{p.group / 32};
-  Vec<float> total[R] = {};
-  Words words;
-  int64_t k = 0;
-  for (; k + kChunk <= p.k; k += kChunk) {
-    std::memcpy(&words, w + k / 2, sizeof(words));
-    add_chunk<R>(words, x + k, ld, scales_of(scale, k / 32, groups, kBlocks), total);
-  }
-  if (k < p.k) {
-    words = Words{};
-    std::memcpy(&words, w + k / 2, (p.k - k) / 2);
-    add_chunk<R>(words, x + k, ld, scales_of(scale, k / 32, groups, (p.k - k) / 32), total);
-  }
-  for (int r = 0; r < R; ++r) sums[r] = sum_lanes<float>(total[r]);
-}
-
-template <int R> void few_rows(const Product& p, int64_t i, const float* x, int64_t ld) {
-  parallel_for(p.n, std::max<int64_t>(1, (1 << 17) / (p.k + 1)), [&](int64_t first, int64_t last) {
-    float sums[R];
-    for (int64_t j = first; j < last; ++j) {
-      p.bits == 8 ? dot_int8<R>(p, j, x, sums) : dot_int4<R>(p, j, x, ld, sums);
-      for (int r = 0; r < R; ++r) p.write(i + r, j, sums[r]);
-    }
-  });
-}
-/// The rows of x as weights of 4 bits meet them, ld apart; zeros behind the k-th element.
-const float* parted(Context& ctx, const Product& p, int64_t ld) {
-  float* const to = ctx.scratch_of<float>(p.m * ld);
-  for (int64_t i = 0; i < p.m; ++i) {
-    const float* x = p.x + i * p.k;
-    float* y = to + i * ld;
-    for (int64_t at = 0; at < p.k; at += kChunk) {
-      const int64_t words = std::min<int64_t>(kF, (p.k - at) / 8);
-      for (int64_t e = 0; e < 8; ++e)
-        for (int64_t l = 0; l < kF; ++l) y[at + e * kF + l] = l < words ? x[at + 8 * l + e] : 0;
-    }
-  }
-  return to;
-}
-void few_rows(Context& ctx, const Product& p) {
-  const int64_t ld = p.bits == 8 ? p.k : (p.k + kChunk - 1) / kChunk * kChunk;
-  const float* x = p.bits == 8 ? p.x : parted(ctx, p, ld);
-  int64_t i = 0;
-  for (; i + 4 <= p.m; i += 4) few_rows<4>(p, i, x + i * ld, ld);
-  for (; i < p.m; ++i) few_rows<1>(p, i, x + i * ld, ld);
-}
-
 using P = Panel<float>;
 
 #if defined(__AVX512BW__)
@@ -250,8 +118,7 @@ void quant_matmul(Context& ctx, const entry::QuantMatmul& c) {
     const formulas::QuantScale given{*c.x_scale.as<float>(), float(*c.x_zero.as<int32_t>())};
     integer_product(ctx, p, &given);
   } else {
-    if (p.m > kFew) return many_rows(ctx, p);
-    few_rows(ctx, p);
+    p.m > kQuantFew ? many_rows(ctx, p) : few_rows(ctx, p);
   }
 }
 

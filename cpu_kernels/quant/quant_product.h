@@ -4,7 +4,7 @@
 
 namespace tapir::inline v0::cpu {
 
-/// y (m, n) = x w^T + bias with quantized weights: what the kernels of quant_matmul.cpp and quant_integer.cpp share.
+/// y (m, n) = x w^T + bias with quantized weights: what the kernels of quant_matmul.cpp, quant_few.cpp and quant_integer.cpp share.
 struct QuantProduct {
   int64_t m, n, k, bits, group;
   const float* x;  // rows of k
@@ -19,6 +19,9 @@ struct QuantProduct {
   void write(int64_t i, int64_t j, float sum) const { *place(i, j) = bias ? sum + bias[j] : sum; }
 };
 
+/// With activations of 32 bits, for at most so many rows.
+inline constexpr int64_t kQuantFew = 8;
+void few_rows(Context& ctx, const QuantProduct& p);
 /// With activations of 8 bits: `given`, or by each row's range.
 void integer_product(Context& ctx, const QuantProduct& p, const formulas::QuantScale* given);
 
