@@ -18,6 +18,10 @@ constexpr int64_t kFew = 8;  // rows
 inline Vec<float> widen(const int8_t* p) {
 #if defined(__AVX512F__)
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__aarch64__)
+  int32_t four;
+  std::memcpy(&four, p, 4);
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four))))));
 #else
   Vec<float> v;
   for (int i = 0; i < kF; ++i) v[i] = float(p[i]);
