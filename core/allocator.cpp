@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -108,7 +109,7 @@ int64_t available_bytes() {
 int64_t untouched_bytes() {
   int64_t pages = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> pages >> resident;
-  return std::max<int64_t>(0, counters.reserved.load(std::memory_order_relaxed) - resident * 4096);
+  return std::max<int64_t>(0, counters.reserved.load(std::memory_order_relaxed) - resident * sysconf(_SC_PAGESIZE));
 }
 
 /// Would the machine hold that much more? Overcommit would grant it and kill the process later. Looked up for big blocks and once

@@ -120,7 +120,8 @@ Choices& kept_choices() {
 std::string name_of_processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
-    if (const size_t colon = line.find(": "); line.starts_with("model name") && colon != line.npos)
+    if (const size_t colon = line.find(": ");
+        (line.starts_with("model name") || line.starts_with("CPU part")) && colon != line.npos)
       return line.substr(colon + 2);
   return "CPU";
 }

@@ -17,7 +17,7 @@ namespace tapir::inline v0::math {
 
 /// a b + c, rounded once where the machine can.
 TAPIR_HD inline float fma(float a, float b, float c) {
-#if defined(__FMA__) || defined(__CUDACC__)
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__CUDACC__)
   return __builtin_fmaf(a, b, c);
 #else
   return a * b + c;
@@ -26,7 +26,7 @@ TAPIR_HD inline float fma(float a, float b, float c) {
 
 /// t^2 - square for the rounded square: what the rounding lost.
 TAPIR_HD inline float square_rest(float t, float square) {
-#if defined(__FMA__) || defined(__CUDACC__)
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__CUDACC__)
   return __builtin_fmaf(t, t, -square);
 #else
   const float high = std::bit_cast<float>(std::bit_cast<uint32_t>(t) & 0xfffff000u),

@@ -4,8 +4,10 @@
 #include <cstring>
 
 #include "../core/dispatch.h"
-#ifdef __F16C__
+#if defined(__F16C__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace tapir::inline v0::cpu {
@@ -23,12 +25,21 @@ template <class To, class From> void convert(int64_t n, void* to, const void* fr
 
 template <class T> void same(int64_t n, void* to, const void* from) { std::memcpy(to, from, size_t(n) * sizeof(T)); }
 
-#ifdef __F16C__
+#if defined(__F16C__)
 void eight(float* to, const Half* from) {
   _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
 }
 void eight(Half* to, const float* from) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT));
+}
+#elif defined(__aarch64__)
+void eight(float* to, const Half* from) {
+  const float16x8_t x = vreinterpretq_f16_u16(vld1q_u16(&from->bits));
+  vst1q_f32(to, vcvt_f32_f16(vget_low_f16(x))), vst1q_f32(to + 4, vcvt_high_f32_f16(x));
+}
+void eight(Half* to, const float* from) {
+  const float16x8_t x = vcvt_high_f16_f32(vcvt_f16_f32(vld1q_f32(from)), vld1q_f32(from + 4));
+  vst1q_u16(&to->bits, vreinterpretq_u16_f16(x));
 }
 #endif
 /// The exact conversions of core/dtype.h have branches; the CPU has an instruction with the same results.
@@ -36,7 +47,7 @@ template <class To, class From> void by_eights(int64_t n, void* to, const void* 
   int64_t i = 0;
   const From* x = static_cast<const From*>(from);
   To* out = static_cast<To*>(to);
-#ifdef __F16C__
+#if defined(__F16C__) || defined(__aarch64__)
   for (; i + 8 <= n; i += 8) eight(out + i, x + i);
 #endif
   for (; i < n; ++i) out[i] = To(x[i]);

@@ -6,8 +6,8 @@
 
 // Note [Levels]
 // CPU kernels are compiled for levels: sets of instructions, each of which contains the one below it. A build with TAPIR_ARCH=portable has
-// several (sse4, avx2, avx512, avx512_bf16) and takes the best one that the CPU runs, or the one that the environment variable TAPIR_ISA names;
-// another build has one. What is no kernel, this choice among it, is compiled for any CPU of the family.
+// several (sse4, avx2, avx512, avx512_bf16; on ARM64 neon, neon_dotprod) and takes the best one that the CPU runs, or the one that the
+// environment variable TAPIR_ISA names; another build has one. What is no kernel, this choice among it, is compiled for any CPU of the family.
 namespace tapir::inline v0 {
 
 /// An extension of the CPU's instructions, and whether this CPU has it.

@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
-#ifdef __AVX__
+#if defined(__AVX__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace tapir::inline v0::cpu {
@@ -10,9 +12,10 @@ namespace tapir::inline v0::cpu {
 /// and writes whole lines once, however the strides fall in the cache.
 constexpr int64_t block_side(int64_t size) { return 64 / size; }
 
-#ifdef __AVX__
-/// to[i][j] = from[j][i] for 8 x 8 elements of 4 bytes, in registers.
-inline void transpose_8x8(float* to, int64_t to_step, const char* from, int64_t from_step) {
+#if defined(__AVX__)
+inline constexpr int64_t kSquare = 8;
+/// to[i][j] = from[j][i] for kSquare x kSquare elements of 4 bytes, in registers.
+inline void transpose_square(float* to, int64_t to_step, const char* from, int64_t from_step) {
   __m256 r[8], s[8];
   for (int j = 0; j < 8; ++j) r[j] = _mm256_loadu_ps(reinterpret_cast<const float*>(from + j * from_step));
   for (int j = 0; j < 8; j += 2) {
@@ -29,16 +32,28 @@ inline void transpose_8x8(float* to, int64_t to_step, const char* from, int64_t 
     _mm256_storeu_ps(to + (4 + i) * to_step, _mm256_permute2f128_ps(r[i], r[4 + i], 0x31));
   }
 }
+#elif defined(__aarch64__)
+inline constexpr int64_t kSquare = 4;
+inline void transpose_square(float* to, int64_t to_step, const char* from, int64_t from_step) {
+  float32x4_t r[4];
+  for (int j = 0; j < 4; ++j) r[j] = vld1q_f32(reinterpret_cast<const float*>(from + j * from_step));
+  const float32x4_t s[4] = {vzip1q_f32(r[0], r[2]), vzip2q_f32(r[0], r[2]), vzip1q_f32(r[1], r[3]),
+                            vzip2q_f32(r[1], r[3])};
+  for (int i = 0; i < 2; ++i) {
+    vst1q_f32(to + 2 * i * to_step, vzip1q_f32(s[i], s[2 + i]));
+    vst1q_f32(to + (2 * i + 1) * to_step, vzip2q_f32(s[i], s[2 + i]));
+  }
+}
 #endif
 
 /// to[i * step + j] = element i of the run that starts `from_step` bytes after that of j - 1; i, j < block_side(sizeof(W)).
 template <class W> void load_block(W* to, int64_t step, const char* from, int64_t from_step) {
   constexpr int64_t side = block_side(sizeof(W));
-#ifdef __AVX__
+#if defined(__AVX__) || defined(__aarch64__)
   if constexpr (sizeof(W) == 4) {
-    for (int64_t j = 0; j < side; j += 8)
-      for (int64_t i = 0; i < side; i += 8)
-        transpose_8x8(reinterpret_cast<float*>(to) + i * step + j, step, from + j * from_step + i * 4, from_step);
+    for (int64_t j = 0; j < side; j += kSquare)
+      for (int64_t i = 0; i < side; i += kSquare)
+        transpose_square(reinterpret_cast<float*>(to) + i * step + j, step, from + j * from_step + i * 4, from_step);
     return;
   }
 #endif

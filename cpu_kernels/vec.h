@@ -6,6 +6,8 @@
 #include "../core/dtype.h"
 #if defined(__SSE4_1__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace tapir::inline v0::cpu {
@@ -15,6 +17,8 @@ namespace tapir::inline v0::cpu {
 inline constexpr int kVectorBytes = 64, kVectorRegisters = 32;
 #elif defined(__AVX__)
 inline constexpr int kVectorBytes = 32, kVectorRegisters = 16;
+#elif defined(__aarch64__)
+inline constexpr int kVectorBytes = 16, kVectorRegisters = 32;
 #else
 inline constexpr int kVectorBytes = 16, kVectorRegisters = 16;
 #endif
@@ -35,6 +39,8 @@ inline Vec<float> load_float(const BFloat16* p) {
 #if defined(__AVX512F__)  // the portable form is widened in halves by GCC 12
   return _mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+#elif defined(__aarch64__)
+  return Vec<float>(vshll_n_u16(vld1_u16(&p->bits), 16));
 #else
   using Bits = Vec<uint16_t, kVectorBytes / 2>;
   Bits bits;
@@ -47,6 +53,8 @@ inline Vec<float> load_float(const Half* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__F16C__)
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__aarch64__)
+  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&p->bits)));
 #else
   Vec<float> v;
   for (int i = 0; i < kLanes<float>; ++i) v[i] = float(p[i]);
@@ -62,6 +70,10 @@ inline Vec<float> load_float(const int8_t* p) {  // the portable form goes lane 
   int32_t four;
   std::memcpy(&four, p, 4);
   const __m128i wide = _mm_cvtepi8_epi32(_mm_cvtsi32_si128(four));
+#elif defined(__aarch64__)
+  int32_t four;
+  std::memcpy(&four, p, 4);
+  const int32x4_t wide = vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)))));
 #else
   Vec<int32_t> wide;
   for (int i = 0; i < kLanes<float>; ++i) wide[i] = p[i];

@@ -16,7 +16,7 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 /// Control characters would move the cursor or break the line.
 std::string plain(std::string_view text) {
   std::string out(text);
-  std::erase_if(out, [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; });
+  std::erase_if(out, [](char c) { return uint8_t(c) < 0x20 || c == 0x7f; });
   return out;
 }
 }  // namespace

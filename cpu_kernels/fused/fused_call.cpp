@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "../random/philox.h"
-#ifdef __F16C__
+#if defined(__F16C__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace tapir::inline v0::cpu {
@@ -20,11 +22,13 @@ template <DType kHalf> void round_values(int64_t n, void* to, const void* from) 
     for (int64_t i = 0; i < n; ++i) out[i] = float(BFloat16(x[i]));
   } else {
     int64_t i = 0;
-#ifdef __F16C__
+#if defined(__F16C__)
     for (; i + 8 <= n; i += 8) {
       const __m128i narrow = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
       _mm256_storeu_ps(out + i, _mm256_cvtph_ps(narrow));
     }
+#elif defined(__aarch64__)
+    for (; i + 4 <= n; i += 4) vst1q_f32(out + i, vcvt_f32_f16(vcvt_f16_f32(vld1q_f32(x + i))));
 #endif
     for (; i < n; ++i) out[i] = float(Half(x[i]));
   }

@@ -6,6 +6,8 @@
 
 #if defined(__SSE4_1__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace tapir::inline v0::cpu {
@@ -36,6 +38,10 @@ Bits load_bytes(const char* p) {
   return Bits(_mm256_cvtepi8_epi32(_mm_loadu_si64(p)));
 #elif defined(__SSE4_1__)
   return Bits(_mm_cvtepi8_epi32(_mm_loadu_si32(p)));
+#elif defined(__aarch64__)
+  int32_t four;
+  std::memcpy(&four, p, 4);
+  return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)))));
 #else
   Bits v;
   for (int64_t i = 0; i < kLanes; ++i) v[i] = p[i];
@@ -53,6 +59,8 @@ Vector root(Vector v) {
   return _mm512_maskz_sqrt_ps(0xffff, v);  // the plain one reads what is not set, says g++ 12
 #elif defined(__AVX__)
   return _mm256_sqrt_ps(v);
+#elif defined(__aarch64__)
+  return vsqrtq_f32(v);
 #else
   for (int64_t i = 0; i < kLanes; ++i) v[i] = std::sqrt(v[i]);
   return v;

@@ -113,6 +113,55 @@ template <int Rows>
   for (int r = 0; r < Rows; ++r)
     _mm512_storeu_si512(sums + kPanel * r, sum[r][0]), _mm512_storeu_si512(sums + kPanel * r + 16, sum[r][1]);
 }
+inline constexpr int64_t kDotRows = 6;
+#elif defined(__aarch64__)
+/// sum += a b, by fours.
+inline void dot_add(int32x4_t& sum, int8x16_t a, int8x16_t b) {
+#if defined(__ARM_FEATURE_DOTPROD)
+  sum = vdotq_s32(sum, a, b);
+#else
+  sum = vpadalq_s16(vpadalq_s16(sum, vmull_s8(vget_low_s8(a), vget_low_s8(b))), vmull_high_s8(a, b));
+#endif
+}
+/// n bytes, zeros behind them.
+inline int8x16_t load_bytes(const void* p, int64_t n) {
+  int8_t part[16] = {};
+  std::memcpy(part, p, size_t(n));
+  return vld1q_s8(part);
+}
+/// The products are those of signed numbers: sum of a b = sum of (a - 128) b + 128 times the sum of b. Five rows by four columns keep 20 sums,
+/// the sums of the columns, 4 columns, a row and what makes it signed in the 32 registers.
+template <int Rows, int Columns> [[gnu::noinline]] void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda,
+                                                                 const int8_t* b, int64_t ldb, int32_t* sums,
+                                                                 int64_t ld) {
+  int32x4_t sum[Rows][Columns] = {}, of_column[Columns] = {};
+  const auto step = [&](const uint8_t* from_a, const int8_t* from_b, auto load) __attribute__((always_inline)) {
+    int8x16_t column[Columns];
+#pragma GCC unroll 4
+    for (int c = 0; c < Columns; ++c)
+      column[c] = load(from_b + c * ldb), dot_add(of_column[c], vdupq_n_s8(1), column[c]);
+#pragma GCC unroll 4
+    for (int r = 0; r < Rows; ++r) {
+      const int8x16_t row = load(from_a + r * lda) ^ vdupq_n_s8(-128);
+#pragma GCC unroll 4
+      for (int c = 0; c < Columns; ++c) dot_add(sum[r][c], row, column[c]);
+    }
+  };
+  const int64_t rest = s.length % 16;
+  for (int64_t i = 0; i < s.count; ++i) {
+    const uint8_t* from_a = a + s.a_offset[i];
+    const int8_t* from_b = b + i * s.length;
+    int64_t k = 0;
+    for (; k + 16 <= s.length; k += 16)
+      step(from_a + k, from_b + k, [](const void* p) { return vld1q_s8(static_cast<const int8_t*>(p)); });
+    if (rest) step(from_a + k, from_b + k, [rest](const void* p) { return load_bytes(p, rest); });
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < Columns; ++c)
+#pragma GCC unroll 4
+    for (int r = 0; r < Rows; ++r) sums[ld * r + c] = vaddvq_s32(sum[r][c] + (of_column[c] << 7));
+}
+inline constexpr int64_t kDotRows = 5;
 #else
 /// The sum of n products.
 inline int32_t dot(const uint8_t* a, const int8_t* b, int64_t n) {
@@ -143,9 +192,10 @@ template <int Rows, int Columns> [[gnu::noinline]] void dot_tile(const Stretches
       sums[ld * r + c] = sum;
     }
 }
+inline constexpr int64_t kDotRows = 6;
 #endif
 
-inline constexpr int64_t kDotRows = 6, kDotColumns = 4;
+inline constexpr int64_t kDotColumns = 4;
 
 /// Up to kDotRows rows and kDotColumns columns.
 inline void dot_block(int64_t rows, int64_t columns, const Stretches& s, const uint8_t* a, int64_t lda, const int8_t* b,

@@ -10,7 +10,7 @@ namespace tapir::inline v0::cpu {
 namespace {
 
 constexpr int kF = kLanes<float>;
-constexpr int64_t kBlock = 64, kGroup = 42;  // of columns; of rows: a multiple of kDotRows
+constexpr int64_t kBlock = 64, kGroup = 42 / kDotRows * kDotRows;  // of columns; of rows
 
 /// Activations in 8 bits: rows `stride` apart, zeros behind the k-th element. A row of ones stands before them.
 struct Rows {

@@ -5,6 +5,8 @@
 
 #if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "../../core/generator.h"
@@ -29,6 +31,8 @@ inline Counters half_product(Counters a, uint32_t b) {
   return Counters(_mm256_mul_epu32(__m256i(a), __m256i(all)));
 #elif defined(__SSE2__)
   return Counters(_mm_mul_epu32(__m128i(a), __m128i(all)));
+#elif defined(__aarch64__)
+  return Counters(vmull_u32(vmovn_u64(uint64x2_t(a)), vmovn_u64(uint64x2_t(all))));
 #else
   return (a & 0xffffffffu) * all;
 #endif

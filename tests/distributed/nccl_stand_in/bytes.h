@@ -48,6 +48,11 @@ Bytes reduced(const std::vector<Bytes>& in, int op, From from, To to) {
   }
   return out;
 }
+#ifdef __aarch64__  // where g++ has no _Float16 before version 13
+using Float16 = __fp16;
+#else
+using Float16 = _Float16;
+#endif
 Bytes reduced(const std::vector<Bytes>& in, int type, int op) {
   const auto same = [](auto v) { return v; };
   switch (type) {
@@ -56,8 +61,8 @@ Bytes reduced(const std::vector<Bytes>& in, int type, int op) {
     case 2: return reduced<int32_t>(in, op, same, same);
     case 4: return reduced<int64_t>(in, op, same, same);
     case 6:
-      return reduced<_Float16, float>(
-          in, op, [](_Float16 v) { return float(v); }, [](float v) { return _Float16(v); });
+      return reduced<Float16, float>(
+          in, op, [](Float16 v) { return float(v); }, [](float v) { return Float16(v); });
     case 7: return reduced<float>(in, op, same, same);
     case 8: return reduced<double>(in, op, same, same);
     default: return reduced<uint16_t, float>(in, op, from_bf16, to_bf16);
