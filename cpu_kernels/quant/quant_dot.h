@@ -162,25 +162,65 @@ template <int Rows, int Columns> [[gnu::noinline]] void dot_tile(const Stretches
     for (int r = 0; r < Rows; ++r) sums[ld * r + c] = vaddvq_s32(sum[r][c] + (of_column[c] << 7));
 }
 inline constexpr int64_t kDotRows = 5;
-#else
-/// The sum of n products.
-inline int32_t dot(const uint8_t* a, const int8_t* b, int64_t n) {
-  int64_t k = 0;
-  int32_t sum = 0;
-#if defined(__AVX2__) && defined(__F16C__)
-  __m256i total = _mm256_setzero_si256();
-  for (; k + 16 <= n; k += 16) {
-    const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + k)));
-    const __m256i w = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b + k)));
-    total = _mm256_add_epi32(total, _mm256_madd_epi16(x, w));
-  }
-  alignas(32) int32_t lanes[8];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), total);
-  for (int32_t lane : lanes) sum += lane;
-#endif
-  for (; k < n; ++k) sum += int32_t(a[k]) * int32_t(b[k]);
-  return sum;
+#elif defined(__SSE4_1__)
+#if defined(__AVX2__)
+constexpr int64_t kWords = 16;
+inline __m256i widen(const uint8_t* a) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a)));
 }
+inline __m256i widen(const int8_t* b) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b)));
+}
+inline void dot_add(__m256i& sum, __m256i a, __m256i b) { sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+#else
+constexpr int64_t kWords = 8;
+inline __m128i widen(const uint8_t* a) {
+  return _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(a)));
+}
+inline __m128i widen(const int8_t* b) {
+  return _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b)));
+}
+inline void dot_add(__m128i& sum, __m128i a, __m128i b) { sum = _mm_add_epi32(sum, _mm_madd_epi16(a, b)); }
+#endif
+/// n elements, zeros behind them.
+template <class T> auto widen(const T* p, int64_t n) {
+  T part[kWords] = {};
+  std::memcpy(part, p, size_t(n));
+  return widen(part);
+}
+/// Words of 16 bits are multiplied, whose sums of two are exact. Two rows by four columns keep 8 sums, 4 columns and a row in the 16 registers.
+template <int Rows, int Columns> [[gnu::noinline]] void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda,
+                                                                 const int8_t* b, int64_t ldb, int32_t* sums,
+                                                                 int64_t ld) {
+  using Sums = decltype(widen(a));
+  Sums sum[Rows][Columns] = {};
+  const auto step = [&](const uint8_t* from_a, const int8_t* from_b, auto... n) __attribute__((always_inline)) {
+    Sums column[Columns];
+#pragma GCC unroll 4
+    for (int c = 0; c < Columns; ++c) column[c] = widen(from_b + c * ldb, n...);
+#pragma GCC unroll 4
+    for (int r = 0; r < Rows; ++r) {
+      const Sums row = widen(from_a + r * lda, n...);
+#pragma GCC unroll 4
+      for (int c = 0; c < Columns; ++c) dot_add(sum[r][c], row, column[c]);
+    }
+  };
+  const int64_t rest = s.length % kWords;
+  for (int64_t i = 0; i < s.count; ++i) {
+    const uint8_t* from_a = a + s.a_offset[i];
+    const int8_t* from_b = b + i * s.length;
+    int64_t k = 0;
+    for (; k + kWords <= s.length; k += kWords) step(from_a + k, from_b + k);
+    if (rest) step(from_a + k, from_b + k, rest);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < Columns; ++c)
+      sums[ld * r + c] = sum_lanes<int32_t, int(sizeof(Sums))>(reinterpret_cast<Vec<int32_t, sizeof(Sums)>>(sum[r][c]));
+}
+inline constexpr int64_t kDotRows = 2;
+#else
 template <int Rows, int Columns> [[gnu::noinline]] void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda,
                                                                  const int8_t* b, int64_t ldb, int32_t* sums,
                                                                  int64_t ld) {
@@ -188,28 +228,22 @@ template <int Rows, int Columns> [[gnu::noinline]] void dot_tile(const Stretches
     for (int c = 0; c < Columns; ++c) {
       int32_t sum = 0;
       for (int64_t i = 0; i < s.count; ++i)
-        sum += dot(a + r * lda + s.a_offset[i], b + c * ldb + i * s.length, s.length);
+        for (int64_t k = 0; k < s.length; ++k)
+          sum += int32_t(a[r * lda + s.a_offset[i] + k]) * int32_t(b[c * ldb + i * s.length + k]);
       sums[ld * r + c] = sum;
     }
 }
-inline constexpr int64_t kDotRows = 6;
+inline constexpr int64_t kDotRows = 2;
 #endif
 
 inline constexpr int64_t kDotColumns = 4;
 
 /// Up to kDotRows rows and kDotColumns columns.
-inline void dot_block(int64_t rows, int64_t columns, const Stretches& s, const uint8_t* a, int64_t lda, const int8_t* b,
-                      int64_t ldb, int32_t* sums, int64_t ld) {
-  if (columns == kDotColumns) {
-    switch (rows) {
-      case 6: return dot_tile<6, 4>(s, a, lda, b, ldb, sums, ld);
-      case 5: return dot_tile<5, 4>(s, a, lda, b, ldb, sums, ld);
-      case 4: return dot_tile<4, 4>(s, a, lda, b, ldb, sums, ld);
-      case 3: return dot_tile<3, 4>(s, a, lda, b, ldb, sums, ld);
-      case 2: return dot_tile<2, 4>(s, a, lda, b, ldb, sums, ld);
-      default: return dot_tile<1, 4>(s, a, lda, b, ldb, sums, ld);
-    }
-  }
+template <int Most = kDotRows> void dot_block(int64_t rows, int64_t columns, const Stretches& s, const uint8_t* a,
+                                              int64_t lda, const int8_t* b, int64_t ldb, int32_t* sums, int64_t ld) {
+  if constexpr (Most > 1)
+    if (rows < Most) return dot_block<Most - 1>(rows, columns, s, a, lda, b, ldb, sums, ld);
+  if (columns == kDotColumns) return dot_tile<Most, kDotColumns>(s, a, lda, b, ldb, sums, ld);
   for (int64_t c = 0; c < columns; ++c)
     for (int64_t r = 0; r < rows; ++r) dot_tile<1, 1>(s, a + r * lda, lda, b + c * ldb, ldb, sums + ld * r + c, ld);
 }
