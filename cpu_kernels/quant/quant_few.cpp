@@ -1,6 +1,6 @@
 // A few rows of floats with weights of 8 or 4 bits, each of which is read once, at the speed of memory.
 #include <bit>
-#include <cmath>
+#include <type_traits>
 
 #include "../../core/parallel.h"
 #include "quant_dot.h"
@@ -83,6 +83,8 @@ template <class Add> [[gnu::always_inline]] inline void each_chunk(const Product
   Words words;
   int64_t chunk = 0;
   for (; (chunk + 1) * kChunk <= p.k; ++chunk) {
+    // What is done with a line takes longer than processors look ahead.
+    __builtin_prefetch(w + chunk * kChunk / 2 + 2048);
     std::memcpy(&words, w + chunk * kChunk / 2, sizeof(words));
     add(words, chunk, scales_of(scale, chunk * kBlocks, groups, kBlocks));
   }
@@ -95,133 +97,57 @@ template <class Add> [[gnu::always_inline]] inline void each_chunk(const Product
 
 /// The weights e of the words.
 template <int E> Vec<float> widen_4(Words words) {
+#if defined(__AVX512F__)
+  const __m512 numbers = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  const __m512i index = reinterpret_cast<__m512i>(words >> 4 * E);  // whose lower four bits count
+  return _mm512_maskz_permutexvar_ps(0xffff, index, numbers);
+#else
   const Words top = (words ^ 0x88888888) << (28 - 4 * E);
   return __builtin_convertvector(reinterpret_cast<Vec<int32_t>>(top) >> 28, Vec<float>);
+#endif
 }
-/// x in the order in which words give weights: in each chunk the first elements of all words, then the second ones, and so on. Zeros
-/// behind the k-th element.
-const float* parted(Context& ctx, const Product& p, int64_t i) {
-  const float* x = p.x + i * p.k;
-  float* const y = ctx.scratch_of<float>((p.k + kChunk - 1) / kChunk * kChunk);
-  for (int64_t at = 0; at < p.k; at += kChunk) {
-    const int64_t words = std::min<int64_t>(kF, (p.k - at) / 8);
-    for (int64_t e = 0; e < 8; ++e)
-      for (int64_t l = 0; l < kF; ++l) y[at + e * kF + l] = l < words ? x[at + 8 * l + e] : 0;
-  }
-  return y;
-}
-void row_int4(Context& ctx, const Product& p, int64_t i) {
-  const float* const x = parted(ctx, p, i);
-  each_column<1>(p, i, [&](int64_t j, float* sum) {
-    Vec<float> total{};
-    each_chunk(p, j, [&](Words words, int64_t chunk, Vec<float> scale) {
-      const float* from = x + chunk * kChunk;
-      Vec<float> even{}, odd{};
-      const auto pair = [&]<int E>(std::integral_constant<int, E>) {
-        even += widen_4<E>(words) * load(from + E * kF), odd += widen_4<E + 1>(words) * load(from + (E + 1) * kF);
-      };
-      pair(std::integral_constant<int, 0>{}), pair(std::integral_constant<int, 2>{});
-      pair(std::integral_constant<int, 4>{}), pair(std::integral_constant<int, 6>{});
-      total += (even + odd) * scale;
-    });
-    *sum = sum_lanes<float>(total);
-  });
-}
-
-#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
-// Note [Digits]
-// Widening weights of 4 bits to floats takes longer than memory takes to give them. As integers they are multiplied 64 at a time. So a block
-// of 32 elements of x becomes integers of 24 bits with a scale of its own, written as three digits of 8 bits (from -128 to 127); sums of a word's
-// eight products are exact. What is lost is some 2^-24 of the block's largest element, less than a sum of floats loses. A row that no such scale
-// fits (NaN, infinity, blocks of numbers below 1e-15) goes the other way.
-struct alignas(64) Digits {  // of a chunk
-  int8_t digit[3][2][64];    // of even and of odd elements, as the two weights of a byte lie
-  int32_t less[kF];          // 8 x, for weights are stored with 8 added: to be taken from each sum
-  float scale[kF];           // of each word
-};
-/// Of each word the sum of its products.
-[[gnu::always_inline]] inline __m512i products(const Digits& x, __m512i even, __m512i odd, __m512i less) {
-  __m512i sum = _mm512_setzero_si512();
-  for (int d = 2; d >= 0; --d) {
-    dot_add(sum, even, _mm512_load_si512(x.digit[d][0])), dot_add(sum, odd, _mm512_load_si512(x.digit[d][1]));
-    sum = d ? reinterpret_cast<__m512i>(reinterpret_cast<Words>(sum) << 8) : sum;
-  }
-  return _mm512_sub_epi32(sum, less);
-}
-/// 32 elements, or zeros; false where they have no scale.
-bool to_digits(const float* x, Digits& to, int64_t block) {
-  constexpr float most = 8'300'000;  // below 127 (2^16 + 2^8 + 1)
-  constexpr __mmask16 all = 0xffff;
-  const Vec<float> a = x ? load(x) : Vec<float>{}, b = x ? load(x + kF) : Vec<float>{};
-  float largest = 0, not_finite = 0;
-  for (int l = 0; l < kF; ++l)
-    largest = std::max({largest, std::abs(a[l]), std::abs(b[l])}), not_finite += a[l] * 0 + b[l] * 0;
-  if (not_finite != 0 || (largest != 0 && largest < 1e-15f)) return false;
-  const float inverse = largest == 0 ? 0 : most / largest;
-  std::fill_n(to.scale + 4 * block, 4, largest / most);
-  __m512i q[2] = {_mm512_maskz_cvtps_epi32(all, a * inverse), _mm512_maskz_cvtps_epi32(all, b * inverse)};
-  const __m512i first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  for (int odd = 0; odd < 2; ++odd) {
-    __m512i rest = _mm512_permutex2var_epi32(q[0], _mm512_add_epi32(first, _mm512_set1_epi32(odd)), q[1]);
-    for (auto& digit : to.digit) {
-      _mm_store_si128(reinterpret_cast<__m128i*>(digit[odd] + 16 * block), _mm512_maskz_cvtepi32_epi8(all, rest));
-      rest = _mm512_maskz_srai_epi32(all, _mm512_add_epi32(rest, _mm512_set1_epi32(128)), 8);
+/// x in the order in which words give weights, rows ld apart: in each chunk the first elements of all words, then the second ones, and so
+/// on. Zeros behind the k-th element.
+const float* parted(Context& ctx, const Product& p, int64_t ld) {
+  float* const to = ctx.scratch_of<float>(p.m * ld);
+  for (int64_t i = 0; i < p.m; ++i)
+    for (int64_t at = 0; at < p.k; at += kChunk) {
+      const int64_t words = std::min<int64_t>(kF, (p.k - at) / 8);
+      const float* x = p.x + i * p.k + at;
+      float* y = to + i * ld + at;
+      for (int64_t e = 0; e < 8; ++e)
+        for (int64_t l = 0; l < kF; ++l) y[e * kF + l] = l < words ? x[8 * l + e] : 0;
     }
-  }
-  return true;
+  return to;
 }
-/// A row of x; false where a block has no scale.
-bool to_digits(const Product& p, int64_t i, Digits* to) {
-  const float* x = p.x + i * p.k;
-  for (int64_t at = 0; at < p.k; at += kChunk, ++to) {
-    for (int64_t block = 0; block < kBlocks; ++block)
-      if (const int64_t k = at + 32 * block; !to_digits(k < p.k ? x + k : nullptr, *to, block)) return false;
-    const __m512i eight = _mm512_set1_epi8(8);
-    _mm512_store_si512(to->less, products(*to, eight, eight, _mm512_setzero_si512()));
-  }
-  return true;
-}
-template <int R> void rows_int4(const Product& p, int64_t i, const Digits* x, int64_t chunks) {
+template <int R> void rows_int4(const Product& p, int64_t i, const float* x, int64_t ld) {
   each_column<R>(p, i, [&](int64_t j, float* sums) {
     Vec<float> total[R] = {};
-    each_chunk(p, j, [&](Words words, int64_t chunk, Vec<float> scale) {
-      const __m512i w = reinterpret_cast<__m512i>(words), low = _mm512_set1_epi8(15), even = _mm512_and_si512(w, low),
-                    odd = _mm512_and_si512(reinterpret_cast<__m512i>(words >> 4), low);
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) {
-        const Digits& to = x[r * chunks + chunk];
-        const __m512i sum = products(to, even, odd, _mm512_load_si512(to.less));
-        total[r] += Vec<float>(_mm512_maskz_cvtepi32_ps(0xffff, sum)) * (scale * load(to.scale));
-      }
-    });
+    each_chunk(
+        p, j, [&](Words words, int64_t chunk, Vec<float> scale) __attribute__((always_inline)) {
+          const float* const from = x + chunk * kChunk;
+          Vec<float> even[R] = {}, odd[R] = {};
+          const auto pair = [&]<int E>(std::integral_constant<int, E>) __attribute__((always_inline)) {
+            const Vec<float> first = widen_4<E>(words), second = widen_4<E + 1>(words);
+            for (int r = 0; r < R; ++r)
+              even[r] += first * load(from + r * ld + E * kF), odd[r] += second * load(from + r * ld + (E + 1) * kF);
+          };
+          pair(std::integral_constant<int, 0>{}), pair(std::integral_constant<int, 2>{});
+          pair(std::integral_constant<int, 4>{}), pair(std::integral_constant<int, 6>{});
+          for (int r = 0; r < R; ++r) total[r] += (even[r] + odd[r]) * scale;
+        });
     for (int r = 0; r < R; ++r) sums[r] = sum_lanes<float>(total[r]);
   });
 }
-void rows_int4(Context& ctx, const Product& p) {
-  const int64_t chunks = (p.k + kChunk - 1) / kChunk;
-  Digits* const x = ctx.scratch_of<Digits>(p.m * chunks);
-  bool fits[kQuantFew];
-  for (int64_t i = 0; i < p.m; ++i) fits[i] = to_digits(p, i, x + i * chunks);
-  for (int64_t i = 0; i < p.m;) {
-    if (i + 4 <= p.m && fits[i] && fits[i + 1] && fits[i + 2] && fits[i + 3])
-      rows_int4<4>(p, i, x + i * chunks, chunks), i += 4;
-    else if (fits[i]) rows_int4<1>(p, i, x + i * chunks, chunks), ++i;
-    else row_int4(ctx, p, i++);
-  }
-}
-#else
-void rows_int4(Context& ctx, const Product& p) {
-  for (int64_t i = 0; i < p.m; ++i) row_int4(ctx, p, i);
-}
-#endif
 
 }  // namespace
 
 void few_rows(Context& ctx, const Product& p) {
-  if (p.bits == 4) return rows_int4(ctx, p);
+  const int64_t ld = (p.k + kChunk - 1) / kChunk * kChunk;
+  const float* const x = p.bits == 4 ? parted(ctx, p, ld) : nullptr;
   int64_t i = 0;
-  for (; i + 4 <= p.m; i += 4) rows_int8<4>(p, i);
-  for (; i < p.m; ++i) rows_int8<1>(p, i);
+  for (; i + 4 <= p.m; i += 4) x ? rows_int4<4>(p, i, x + i * ld, ld) : rows_int8<4>(p, i);
+  for (; i < p.m; ++i) x ? rows_int4<1>(p, i, x + i * ld, ld) : rows_int8<1>(p, i);
 }
 
 }  // namespace tapir::inline v0::cpu
