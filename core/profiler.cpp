@@ -370,6 +370,7 @@ Recording stop_recording() {
   for (Log& log : r.logs) {
     std::lock_guard log_lock(log.mutex);
     if (log.session != session) continue;
+    out.duration = since_began();  // a scope may have been opened meanwhile
     while (!log.open.empty()) close_scope(log, out.duration);
     read_timings(log);
     log.session = 0, log.bytes = 0;

@@ -22,4 +22,6 @@ std::string filter_of(const std::string& name);
 /// Runs those test cases in a process of their own, under other settings ("A=1 B=2"): 0 where at least one passed and none failed.
 int run_alone(const std::string& settings, const std::string& name);
 std::string own_path();
+/// What starts this program, for a shell: where an emulator runs it, by that.
+std::string own_command();
 }  // namespace tapir_tests

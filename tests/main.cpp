@@ -3,6 +3,7 @@
 // in test cases. Names that no test case has are a failure (Catch2 2 says so of none).
 #define CATCH_CONFIG_RUNNER
 #include "catch.h"
+#include "source_dir.h"
 
 #include <unistd.h>
 
@@ -76,8 +77,10 @@ std::string tapir_tests::own_path() {
   return readlink("/proc/self/exe", path, sizeof(path) - 1) < 0 ? "" : path;
 }
 
+std::string tapir_tests::own_command() { return TAPIR_EMULATOR " " + quoted_for_shell(own_path()); }
+
 int tapir_tests::run_alone(const std::string& settings, const std::string& name) {
-  const std::string command = settings + " " + quoted_for_shell(own_path()) + " " + quoted_for_shell(filter_of(name));
+  const std::string command = settings + " " + own_command() + " " + quoted_for_shell(filter_of(name));
   std::FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
   if (!pipe) return -1;
   std::string output;

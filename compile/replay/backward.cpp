@@ -43,14 +43,14 @@ static std::vector<Lodger> lodgers_of(const RecordedBackward& r, const Replay& f
 
 Backward::Backward(RecordedBackward recorded, Replay& forward, const CompileOptions& options)
     : Backward(std::move(recorded), placeholders(recorded.program.program.inputs),
-               placeholders(recorded.program.program.outputs), forward, options) {
+               placeholders(recorded.program.program.outputs), lodgers_of(recorded, forward), forward, options) {
   forward.reserve(replay_.schedule().plan().arena);
 }
 Backward::Backward(RecordedBackward&& recorded, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
-                   const Replay& forward, const CompileOptions& options)
+                   std::vector<Lodger> lodgers, const Replay& forward, const CompileOptions& options)
     : r_(std::move(recorded)), kept_outside_(kept_outside(r_.program, forward.recorded())),
       replay_(std::move(r_.program), inputs, outputs, {}, options,
-              {.arguments = r_.results.size() + r_.kept_arguments.size(), .lodgers = lodgers_of(r_, forward)}) {}
+              {.arguments = r_.results.size() + r_.kept_arguments.size(), .lodgers = std::move(lodgers)}) {}
 
 Fit Backward::fit(const char*& why, Held& held) const {
   for (const WeakTensor& leaf : r_.leaves)

@@ -28,7 +28,7 @@ class Backward {
  private:
   friend class BackwardNode;
   Backward(RecordedBackward&& recorded, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
-           const Replay& forward, const CompileOptions& options);
+           std::vector<Lodger> lodgers, const Replay& forward, const CompileOptions& options);
   std::vector<Tensor> run(const Grads& gradients, std::vector<Tensor> kept, StoragePtr arena,
                           const RandomState& random);
   std::vector<Tensor> seeds_of(const Grads& gradients);

@@ -21,12 +21,12 @@ TEST_CASE("unary: arithmetic of every dtype") {
   for (const DType t : kAllDTypes) {
     const bool u8 = t == kUInt8;
     if (t != kBool) {
-      check_unary(UnaryOp::Neg, t, [&](double x) { return u8 ? double(uint8_t(-x)) : -x; });
+      check_unary(UnaryOp::Neg, t, [&](double x) { return u8 ? double(uint8_t(int(-x))) : -x; });
       check_unary(
           UnaryOp::Clamp, t, [&](double x) { return std::min(std::max(x, 1.0), 3.0); }, 1, 3);
       check_unary(UnaryOp::Square, t, [](double x) { return x * x; });
       check_unary(
-          UnaryOp::PowScalar, t, [&](double x) { return u8 ? double(uint8_t(x * x * x)) : x * x * x; }, 3, 0, 1);
+          UnaryOp::PowScalar, t, [&](double x) { return u8 ? double(uint8_t(int(x * x * x))) : x * x * x; }, 3, 0, 1);
     }
     check_unary(UnaryOp::Abs, t, [](double x) { return std::abs(x); });
     check_unary(UnaryOp::Sign, t, [](double x) { return double(x > 0) - double(x < 0); });

@@ -26,7 +26,7 @@ TEST_CASE("review 1: a test case is run alone by its name, and no such name is a
 
 TEST_CASE("review 1: a filter that matches nothing is a failure") {
   const auto status = [](const std::string& arguments) {
-    const int s = std::system(("'" + tapir_tests::own_path() + "' " + arguments + " > /dev/null 2>&1").c_str());
+    const int s = std::system((tapir_tests::own_command() + " " + arguments + " > /dev/null 2>&1").c_str());
     return WIFEXITED(s) ? WEXITSTATUS(s) : -1;
   };
   CHECK(status("'a name with*'") == 0);
