@@ -5,8 +5,8 @@
 # has compiled for itself. Of such functions the linker keeps one copy for all: an AVX-512 one, perhaps, for a CPU that has none. So the
 # objects of a level are joined into one, in which every symbol is local but
 #   - the level's table, cpu_table_<level>, the one thing that the rest of the library asks for;
-#   - weak variables that are written to: what a process has once (tapir::modes, static variables of inline functions) stays so. From the
-#     start none of them holds the address of a function;
+#   - weak variables that are written to: what a process has once (Eigen's sizes of caches, static variables of inline functions) stays so.
+#     From the start none of them holds an address within the object, but of typeinfo;
 #   - weak typeinfo with its names, by which exceptions are caught: some standard libraries compare addresses.
 # Weak constants are local: their values may be the level's own (kVectorBytes), or addresses of functions (vtables). Nor does anything of a
 # level run before main. tests/levels.sh holds the objects against these rules.
@@ -18,7 +18,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
     OUTPUT_FILE ${OUTPUT}.symbols COMMAND_ERROR_IS_FATAL ANY)  # name|value|class|type|size|line|section
   execute_process(COMMAND ${READELF} -SW ${OUTPUT}.joined OUTPUT_VARIABLE sections COMMAND_ERROR_IS_FATAL ANY)
   if(sections MATCHES "\\.(init_array|preinit_array|ctors)")
-    message(FATAL_ERROR "${OUTPUT}: kernels of one level have code that runs before main on any CPU. (Sanitizers put some there: TAPIR_ARCH=native)")
+    message(FATAL_ERROR "${OUTPUT}: kernels of one level have code that runs before main on any CPU. (Sanitizers and --coverage put some there: TAPIR_ARCH=native)")
   endif()
   set(weak "\\| *[VWu] *\\|")
   file(STRINGS ${OUTPUT}.symbols kept REGEX "${weak}.*\\|\\.(data|bss|tdata|tbss)")
@@ -36,7 +36,12 @@ endif()
 set(TAPIR_LEVELS_JOINED OFF)
 if(TAPIR_ARCH STREQUAL "portable" AND NOT TAPIR_BUILT STREQUAL "baseline")
   set(TAPIR_LEVELS_JOINED ON)
-  set(cross ${_CMAKE_TOOLCHAIN_PREFIX})  # aarch64-linux-gnu-
+  get_property(several GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+  if(several)
+    message(FATAL_ERROR "TAPIR_ARCH=portable: expected a generator with one configuration, such as Ninja, got ${CMAKE_GENERATOR}")
+  endif()
+  get_filename_component(cross ${CMAKE_CXX_COMPILER} NAME)
+  string(REGEX MATCH "^.+-linux-gnu[a-z]*-" cross "${cross}")  # aarch64-linux-gnu-
   find_program(TAPIR_LD NAMES ${cross}ld.bfd ${cross}ld)
   find_program(TAPIR_NM NAMES ${cross}nm)
   find_program(TAPIR_OBJCOPY NAMES ${cross}objcopy)

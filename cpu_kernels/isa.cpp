@@ -23,21 +23,30 @@ std::string names_of(const std::vector<CpuLevel>& levels, bool all) {
     if (all || runs(*level)) names += (names.empty() ? "" : ", ") + std::string(level->name);
   return names;
 }
-[[noreturn]] void fail_old_cpu(const CpuLevel& lowest) {
+[[noreturn]] void fail_old_cpu(const CpuLevel& lowest, bool several) {
   std::string built_for, found, lacking;
   for (const CpuExtension& e : lowest.needs)
     built_for += ' ' + std::string(e.name), (e.there ? found : lacking) += ' ' + std::string(e.name);
   fail(ErrorKind::Runtime,
        "[cpu] this build of Tapir is for CPUs with{}; this CPU has{}, but lacks{}. Build it on this machine, or with "
-       "-DTAPIR_ARCH=portable",
-       built_for, found.empty() ? " none of them" : found, lacking);
+       "-DTAPIR_ARCH={}",
+       built_for, found.empty() ? " none of them" : found, lacking, several ? "x86-64" : "portable");
 }
-const char* wanted_level() { return std::getenv("TAPIR_ISA"); }
+
+struct Choice {
+  const char* wanted = std::getenv("TAPIR_ISA");
+  bool by_name = wanted && *wanted;  // what is asked for later does not count
+  const CpuLevel& level = choose_level(cpu_levels(), wanted);
+};
+const Choice& choice() {
+  static const Choice chosen;
+  return chosen;
+}
 
 }  // namespace
 
 const CpuLevel& choose_level(const std::vector<CpuLevel>& levels, const char* wanted) {
-  if (!runs(levels.back())) fail_old_cpu(levels.back());
+  if (!runs(levels.back())) fail_old_cpu(levels.back(), levels.size() > 1);
   if (!wanted || !*wanted) {
     for (const CpuLevel& level : levels)
       if (runs(level)) return level;
@@ -53,10 +62,7 @@ const CpuLevel& choose_level(const std::vector<CpuLevel>& levels, const char* wa
        wanted);
 }
 
-const CpuLevel& cpu_level() {
-  static const CpuLevel& chosen = choose_level(cpu_levels(), wanted_level());
-  return chosen;
-}
+const CpuLevel& cpu_level() { return choice().level; }
 
 namespace backends::cpu {
 
@@ -66,7 +72,7 @@ std::string capability_report() {
   const CpuLevel& level = cpu_level();
   std::string text = level.name;
   if (levels.size() == 1) return text + ": the one level that is built in";
-  if (wanted_level() && *wanted_level()) text += ": what TAPIR_ISA says";
+  if (choice().by_name) text += ": what TAPIR_ISA says";
   else if (&level == &levels.front()) text += ": the best that is built in";
   else
     text +=

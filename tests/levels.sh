@@ -13,13 +13,16 @@ for object in "${@:3}"; do
   tables=$(grep -E '^[^|]*cpu_table_' <<< "$seen" | cut -d'|' -f1)
   holds "$level: one table is seen, its own" "$(grep -qE "^_ZN5tapir2v0[0-9]+cpu_table_${level}E$" <<< "$tables" && test "$(wc -l <<< "$tables")" = 1 || echo "seen: ${tables:-none}")"
   rest=$(grep -vE '^[^|]*cpu_table_' <<< "$seen")
-  holds "$level: no function is seen" "$(grep -E '\|[TtWwi]\||\|FUNC\||\|\.text' <<< "$rest")"
-  holds "$level: what is seen beside it is weak" "$(grep -vE '\|V\|' <<< "$rest" | grep .)"
+  holds "$level: no function is seen" "$(grep -E '\|[Tti]\||\|FUNC\||\|\.text' <<< "$rest")"
+  holds "$level: what is seen beside it is weak" "$(grep -vE '\|[VW]\|' <<< "$rest" | grep .)"
   variables=$(grep -vE '^_ZT[IS]' <<< "$rest")
   holds "$level: constants are not seen, but typeinfo" "$(grep -vE '\|\.(data|bss|tdata|tbss)' <<< "$variables" | grep .; grep -E '\|\.data\.rel\.ro' <<< "$variables")"
-  code=$({ echo .text; "$nm" --defined-only "$object" | awk '$2 ~ /^[tTwWi]$/ { print $3 }'; } | sort -u)
-  holds "$level: no variable begins as the address of a function" "$("$readelf" -rW "$object" |
-    awk '/^Relocation section/ { mine = /\.rela\.t?data/ && !/\.data\.rel\.ro/ } mine && /R_X86_64/ { print $5 }' | sort -u | comm -12 - <(echo "$code"))"
+  # In the sections of these variables nothing is the address of what the object defines, but of typeinfo.
+  holds "$level: no variable begins as an address within the object" "$(awk '
+    FNR == NR { if ($1 ~ /^\./) mine[$1] = 1; else if ($1 !~ /^_ZTI/) defined[$1] = 1; next }
+    /^Relocation section/ { split($3, name, "\047"); section = name[2]; sub(/^\.rela?/, "", section) }
+    section in mine && / R_/ && ($5 in defined || $5 ~ /^\./) { print section, $5 }' \
+    <(cut -d'|' -f7 <<< "$variables"; "$nm" --defined-only "$object" | awk '{ print $3 }') <("$readelf" -rW "$object"))"
   holds "$level: nothing runs before main" "$("$readelf" -SW "$object" | grep -E '\.(init_array|preinit_array|ctors|init)\b')"
   state+=$(cut -d'|' -f1,5 <<< "$variables")$'\n'
 done

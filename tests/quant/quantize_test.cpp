@@ -149,6 +149,8 @@ TEST_CASE("8-bit convolutions agree with float ones on the same integers") {
   };
   for (const auto& s : std::vector<Shapes>{{{2, 3, 9, 8}, {8, 3, 3, 3}, {.stride = 2, .padding = 1}},
                                            {{1, 16, 7, 7}, {6, 16, 1, 1}, {}},
+                                           {{1, 34, 7, 7}, {34, 17, 1, 1}, {.groups = 2}},
+                                           {{1, 30, 6, 6}, {102, 10, 3, 3}, {.padding = 1, .groups = 3}},
                                            {{2, 8, 6, 6}, {8, 2, 3, 3}, {.padding = 1, .groups = 4}},
                                            {{1, 4, 11, 9}, {5, 4, 3, 2}, {.padding = {2, 1}, .dilation = 2}},
                                            {{2, 64, 8, 8}, {32, 64, 3, 3}, {.padding = "same"}},
@@ -217,6 +219,28 @@ TEST_CASE("weights of 4 bits: packing, and products for one row and many") {
       }
     }
   CHECK(quantized_linear(randn({2, 256}).to(kBFloat16), ones({3, 256}).to(kInt8), ones(3)).dtype() == kBFloat16);
+}
+
+TEST_CASE("weights of 4 bits lose nothing beside an outlier, by any number of rows and with any groups") {
+  manual_seed(11);
+  NoGrad guard;
+  for (const int64_t k : {32, 96, 192, 384, 1056})
+    for (const int64_t group : {32, 64, 96, 192}) {
+      if (k % group) continue;
+      Tensor w = randn({19, k}), x = randn({9, k}) * 1e-3;
+      w.select(1, 5).fill_(0);
+      x.select(1, 5).fill_(1e6);
+      const auto four = quant::quantize_weight(w, {.bits = 4, .group = group});
+      const Tensor wide = dequantize_weight(four.weight, four.scale, 4).to(kFloat64),
+                   exact = linear(x.to(kFloat64), wide);
+      const Tensor most = linear(abs(x).to(kFloat64), abs(wide)) * 1e-6;
+      REQUIRE(amax(most).item() < 1e-4);  // the outlier has no part in it
+      for (const int64_t rows : {1, 4, 7, 8, 9}) {
+        const Tensor y = quantized_linear(narrow(x, 0, 0, rows), four.weight, four.scale, {.bits = 4});
+        INFO(k << " " << group << " " << rows);
+        CHECK(le(abs(y - narrow(exact, 0, 0, rows)), narrow(most, 0, 0, rows)).all().item<bool>());
+      }
+    }
 }
 
 TEST_CASE("static quantization: folding, calibration, names, saving") {
