@@ -18,7 +18,7 @@ TEST_CASE("interpolate: sizes and scales, layouts") {
 }
 
 TEST_CASE("interpolate: the gradient is the transposed map, at ratios whose windows end between two places too") {
-  for (const auto [in, out] : {std::pair<int64_t, int64_t>{7, 5}, {14, 10}, {25, 9}, {224, 160}, {448, 320}, {5, 7}})
+  for (const auto& [in, out] : {std::pair<int64_t, int64_t>{7, 5}, {14, 10}, {25, 9}, {224, 160}, {448, 320}, {5, 7}})
     for (const char* mode : {"bilinear", "bicubic"})
       for (const DType dtype : {kFloat32, kFloat64}) {
         CAPTURE(in, out, mode);
