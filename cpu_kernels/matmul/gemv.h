@@ -28,14 +28,14 @@ inline void dot_columns(int64_t k, const T* b, int64_t stride, const float* x, f
 /// Sums over k of x[k] b[k, j] for n neighbouring columns of a matrix that is contiguous along j: some rows at a time, each read over the
 /// whole width, for memory gives long stretches faster than a column's pieces.
 template <class T> inline void sum_rows(int64_t k, int64_t n, const T* b, int64_t stride, const float* x, float* sums) {
-  constexpr int lanes = kLanes<float>, rows = 8;
+  constexpr int lanes = kLanes<float>, rows = kVectorRegisters == 32 ? 12 : 8;
   std::fill_n(sums, n, 0.f);
   const int64_t whole = n / lanes * lanes;
   int64_t i = 0;
   for (; i + rows <= k; i += rows)
     for (int64_t j = 0; j < whole; j += lanes) {
       Vec<float> sum = load(sums + j);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < rows; ++r) sum += load_float(b + (i + r) * stride + j) * x[i + r];
       store(sums + j, sum);
     }
@@ -48,7 +48,7 @@ template <class T> inline void sum_rows(int64_t k, int64_t n, const T* b, int64_
 /// For each (batch, j): take(batch, j, sum over k of x[batch, k] b[batch, k, j]). b is contiguous along k or along j.
 template <class T, class Take> void gemv(int64_t batch, int64_t n, int64_t k, const T* b, int64_t b_batch, int64_t step,
                                          int64_t column, const float* x, Take&& take) {
-  constexpr int64_t kWidest = 1024, kPart = 128, kLong = 1024;
+  constexpr int64_t kWidest = 4096, kPart = 128, kLong = 1024;
   const bool by_rows = column == 1 && step != 1;
   const bool one_by_one = k * int64_t(sizeof(T)) >= kLong;  // a single stream of memory is the fastest
   const int64_t share = (n + get_num_threads() - 1) / get_num_threads();
