@@ -33,6 +33,26 @@ template <class T> inline constexpr int kLanes = kVectorBytes / int(sizeof(T));
 template <class T> inline Vec<T> load(const T* p) { return *reinterpret_cast<const Vec<T>*>(p); }
 template <class T> inline void store(T* p, Vec<T> v) { *reinterpret_cast<Vec<T>*>(p) = v; }
 
+/// kLanes<int32_t> elements as int32: g++ 12 makes one move for each byte of a conversion between vectors.
+inline Vec<int32_t> load_int(const int8_t* p) {
+#if defined(__AVX512F__)
+  return Vec<int32_t>(_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+  return Vec<int32_t>(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#elif (defined(__SSE4_1__) && !defined(__AVX__)) || defined(__aarch64__)
+  int32_t four;
+  std::memcpy(&four, p, 4);
+#if defined(__aarch64__)
+  return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)))));
+#else
+  return Vec<int32_t>(_mm_cvtepi8_epi32(_mm_cvtsi32_si128(four)));
+#endif
+#else
+  Vec<int32_t> v;
+  for (int i = 0; i < kLanes<int32_t>; ++i) v[i] = p[i];
+  return v;
+#endif
+}
 /// kLanes<float> elements as float32.
 inline Vec<float> load_float(const float* p) { return load(p); }
 inline Vec<float> load_float(const BFloat16* p) {
@@ -61,25 +81,7 @@ inline Vec<float> load_float(const Half* p) {
   return v;
 #endif
 }
-inline Vec<float> load_float(const int8_t* p) {  // the portable form goes lane by lane
-#if defined(__AVX512F__)
-  const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-#elif defined(__AVX2__)
-  const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-#elif defined(__SSE4_1__) && !defined(__AVX__)
-  int32_t four;
-  std::memcpy(&four, p, 4);
-  const __m128i wide = _mm_cvtepi8_epi32(_mm_cvtsi32_si128(four));
-#elif defined(__aarch64__)
-  int32_t four;
-  std::memcpy(&four, p, 4);
-  const int32x4_t wide = vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)))));
-#else
-  Vec<int32_t> wide;
-  for (int i = 0; i < kLanes<float>; ++i) wide[i] = p[i];
-#endif
-  return __builtin_convertvector(reinterpret_cast<Vec<int32_t>>(wide), Vec<float>);
-}
+inline Vec<float> load_float(const int8_t* p) { return __builtin_convertvector(load_int(p), Vec<float>); }
 /// The lanes' sum, always in the same order: halves are added, then their halves, ...
 template <class T, int Bytes = kVectorBytes> [[gnu::always_inline]] inline T sum_lanes(Vec<T, Bytes> v) {
   if constexpr (Bytes == 2 * sizeof(T)) {

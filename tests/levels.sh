@@ -17,7 +17,7 @@ for object in "${@:3}"; do
   holds "$level: what is seen beside it is weak" "$(grep -vE '\|[VW]\|' <<< "$rest" | grep .)"
   variables=$(grep -vE '^_ZT[IS]' <<< "$rest")
   holds "$level: constants are not seen, but typeinfo" "$(grep -vE '\|\.(data|bss|tdata|tbss)' <<< "$variables" | grep .; grep -E '\|\.data\.rel\.ro' <<< "$variables")"
-  # In the sections of these variables nothing is the address of what the object defines, but of typeinfo.
+  # No variable that is seen holds the address of something that the object defines; typeinfo may be named.
   holds "$level: no variable begins as an address within the object" "$(awk '
     FNR == NR { if ($1 ~ /^\./) mine[$1] = 1; else if ($1 !~ /^_ZTI/) defined[$1] = 1; next }
     /^Relocation section/ { split($3, name, "\047"); section = name[2]; sub(/^\.rela?/, "", section) }

@@ -4,22 +4,11 @@
 #include <cstring>
 #include <limits>
 
-#if defined(__SSE4_1__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
 namespace tapir::inline v0::cpu {
 namespace {
 
 using Bits = int32_t __attribute__((vector_size(kVectorBytes)));
 
-Vector load(const float* p) {
-  Vector v;
-  std::memcpy(&v, p, sizeof(v));
-  return v;
-}
 void save(float* p, Vector v) { std::memcpy(p, &v, sizeof(v)); }
 void stream(float* p, Vector v) {
 #if defined(__AVX512F__)
@@ -28,24 +17,6 @@ void stream(float* p, Vector v) {
   _mm256_stream_ps(p, v);
 #else
   save(p, v);
-#endif
-}
-/// Bytes to the lanes of a vector. g++ 12 makes one move for each byte of a conversion between vectors.
-Bits load_bytes(const char* p) {
-#if defined(__AVX512F__)
-  return Bits(_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-#elif defined(__AVX2__)
-  return Bits(_mm256_cvtepi8_epi32(_mm_loadu_si64(p)));
-#elif defined(__SSE4_1__)
-  return Bits(_mm_cvtepi8_epi32(_mm_loadu_si32(p)));
-#elif defined(__aarch64__)
-  int32_t four;
-  std::memcpy(&four, p, 4);
-  return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)))));
-#else
-  Bits v;
-  for (int64_t i = 0; i < kLanes; ++i) v[i] = p[i];
-  return v;
 #endif
 }
 /// The upper 24 bits of random words.
@@ -62,7 +33,7 @@ Vector root(Vector v) {
 #elif defined(__aarch64__)
   return vsqrtq_f32(v);
 #else
-  for (int64_t i = 0; i < kLanes; ++i) v[i] = std::sqrt(v[i]);
+  for (int64_t i = 0; i < kLanes<float>; ++i) v[i] = std::sqrt(v[i]);
   return v;
 #endif
 }
@@ -98,7 +69,9 @@ template <UnaryOp kOp> void unary_block(TAPIR_BLOCK) {
 template <BinaryOp kOp, Other kOther, bool kSwapped> void binary_block(TAPIR_BLOCK) {
   const float* const p = s->memory + at;
   const auto step = [p, number = s->number](Vector x, int64_t i) {
-    const Vector y = kOther == Other::Memory ? load(p + i * kLanes) : kOther == Other::Number ? number - Vector{} : x;
+    const Vector y = kOther == Other::Memory   ? load(p + i * kLanes<float>)
+                     : kOther == Other::Number ? number - Vector{}
+                                               : x;
     return kSwapped ? apply<kOp>(y, x) : apply<kOp>(x, y);
   };
   a = step(a, 0), b = step(b, 1), c = step(c, 2), d = step(d, 3);
@@ -109,10 +82,11 @@ template <Other kOther, bool kSwapped, bool kWords> void where_block(TAPIR_BLOCK
   const float* const p = s->memory + at;
   const char* const mask = s->mask + at * (kWords ? 4 : 1);
   const auto step = [p, mask, s](Vector x, int64_t i) {
-    const Vector y = kOther == Other::Memory   ? load(p + i * kLanes)
+    const Vector y = kOther == Other::Memory   ? load(p + i * kLanes<float>)
                      : kOther == Other::Number ? s->number - Vector{}
                                                : x;
-    const Bits chosen = kWords ? load_words(mask + i * kVectorBytes) >= s->limit : load_bytes(mask + i * kLanes) != 0;
+    const Bits chosen = kWords ? load_words(mask + i * kVectorBytes) >= s->limit
+                               : Bits(load_int(reinterpret_cast<const int8_t*>(mask) + i * kLanes<float>)) != 0;
     return kSwapped ? (chosen ? y : x) : (chosen ? x : y);
   };
   a = step(a, 0), b = step(b, 1), c = step(c, 2), d = step(d, 3);
@@ -121,8 +95,9 @@ template <Other kOther, bool kSwapped, bool kWords> void where_block(TAPIR_BLOCK
 }
 void load_block(TAPIR_BLOCK) {
   const float* const p = s->memory + at;
-  a = load(p), b = load(p + kLanes), c = load(p + 2 * kLanes), d = load(p + 3 * kLanes);
-  e = load(p + 4 * kLanes), f = load(p + 5 * kLanes), g = load(p + 6 * kLanes), h = load(p + 7 * kLanes);
+  a = load(p), b = load(p + kLanes<float>), c = load(p + 2 * kLanes<float>), d = load(p + 3 * kLanes<float>);
+  e = load(p + 4 * kLanes<float>), f = load(p + 5 * kLanes<float>), g = load(p + 6 * kLanes<float>),
+  h = load(p + 7 * kLanes<float>);
   TAPIR_NEXT;
 }
 void number_block(TAPIR_BLOCK) {
@@ -131,8 +106,9 @@ void number_block(TAPIR_BLOCK) {
 }
 template <void (*kStore)(float*, Vector)> void store_block(TAPIR_BLOCK) {
   float* const p = s->memory + at;
-  kStore(p, a), kStore(p + kLanes, b), kStore(p + 2 * kLanes, c), kStore(p + 3 * kLanes, d);
-  kStore(p + 4 * kLanes, e), kStore(p + 5 * kLanes, f), kStore(p + 6 * kLanes, g), kStore(p + 7 * kLanes, h);
+  kStore(p, a), kStore(p + kLanes<float>, b), kStore(p + 2 * kLanes<float>, c), kStore(p + 3 * kLanes<float>, d);
+  kStore(p + 4 * kLanes<float>, e), kStore(p + 5 * kLanes<float>, f), kStore(p + 6 * kLanes<float>, g),
+      kStore(p + 7 * kLanes<float>, h);
   TAPIR_NEXT;
 }
 template <Vector (*kFold)(Vector, Vector)> void reduce_block(TAPIR_BLOCK) {

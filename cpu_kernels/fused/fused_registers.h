@@ -8,18 +8,12 @@
 #include <cstdint>
 
 #include "../../core/fused.h"
+#include "../vec.h"
 
 namespace tapir::inline v0::cpu {
 
-#if defined(__AVX512F__)
-inline constexpr int64_t kVectorBytes = 64;
-#elif defined(__AVX__)
-inline constexpr int64_t kVectorBytes = 32;
-#else
-inline constexpr int64_t kVectorBytes = 16;
-#endif
 using Vector = float __attribute__((vector_size(kVectorBytes)));
-inline constexpr int64_t kLanes = kVectorBytes / 4, kBlock = 8 * kLanes;  // elements
+inline constexpr int64_t kBlock = 8 * kLanes<float>;  // elements
 
 /// A step of a block, or what is done around it.
 struct BlockStep {

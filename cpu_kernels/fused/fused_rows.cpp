@@ -209,7 +209,7 @@ void FusedRows::run_in_registers(int first, int64_t row, int64_t rows, Thread& t
     t.blocks[end] = {plan.run, nullptr, plan.number, plan.limit, nullptr};
     if (plan.value >= 0) t.blocks[end].memory = reinterpret_cast<float*>(t.at[plan.value]);
     if (plan.output >= 0) t.blocks[end].memory = reinterpret_cast<float*>(operands_[plan.output].data) + row * row_;
-    if (plan.sums >= 0) t.blocks[end].memory = t.partial + plan.sums * kLanes;
+    if (plan.sums >= 0) t.blocks[end].memory = t.partial + plan.sums * kLanes<float>;
     if (plan.mask >= 0) t.blocks[end].mask = t.at[plan.mask];
   }
   t.blocks[end].run = block_end();
@@ -217,7 +217,7 @@ void FusedRows::run_in_registers(int first, int64_t row, int64_t rows, Thread& t
     for (int at = begin; at < end; ++at) {
       const BlockPlan& plan = plans_[at];
       if (plan.row >= 0) t.blocks[at].number = reinterpret_cast<const float*>(t.at[plan.row])[r];
-      if (plan.sums >= 0) std::fill_n(t.blocks[at].memory, kLanes, block_start(ReduceOp(steps_[plan.sums].op)));
+      if (plan.sums >= 0) std::fill_n(t.blocks[at].memory, kLanes<float>, block_start(ReduceOp(steps_[plan.sums].op)));
     }
     run_blocks(t.blocks + begin, row_, t.fetcher, kBlock * steps / computing_ + 1);
     for (int at = begin; at < end; ++at) {
@@ -225,7 +225,7 @@ void FusedRows::run_in_registers(int first, int64_t row, int64_t rows, Thread& t
       if (plan.mask >= 0) t.blocks[at].mask += row_ * values_[plan.mask].size;
       if (plan.sums < 0) t.blocks[at].memory += row_;
       else
-        reduce_rows(ReduceOp(steps_[plan.sums].op), t.blocks[at].memory, 1, kLanes,
+        reduce_rows(ReduceOp(steps_[plan.sums].op), t.blocks[at].memory, 1, kLanes<float>,
                     reinterpret_cast<float*>(t.at[plan.sums]) + r);
     }
   }

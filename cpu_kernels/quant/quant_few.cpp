@@ -12,7 +12,7 @@ namespace {
 using Product = QuantProduct;
 constexpr int kF = kLanes<float>;
 
-/// Columns of the weights with R rows of x: sums(j, to) gives those of column j.
+/// Writes R results of each column from row i on: sums(j, to) computes those of column j.
 template <int R, class Sums> void each_column(const Product& p, int64_t i, Sums&& sums) {
   parallel_for(p.n, std::max<int64_t>(1, (1 << 17) / (p.k + 1)), [&](int64_t first, int64_t last) {
     float to[R];
@@ -55,7 +55,7 @@ template <int R> void rows_int8(const Product& p, int64_t i) {
 using Words = Vec<uint32_t>;
 constexpr int64_t kChunk = 8 * kF, kBlocks = kChunk / 32;
 
-/// Of `each` blocks the scale is one.
+/// So many blocks share a scale.
 struct Groups {
   int64_t each;
   int shift = std::has_single_bit(uint64_t(each)) ? std::countr_zero(uint64_t(each)) : -1;  // spares a division
