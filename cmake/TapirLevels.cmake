@@ -71,7 +71,7 @@ foreach(level IN LISTS TAPIR_BUILT)
   tapir_compile(tapir_kernels_${level})
   target_compile_definitions(tapir_kernels_${level} PRIVATE TAPIR_LEVEL=${level})
   target_compile_options(tapir_kernels_${level} PRIVATE
-    ${TAPIR_FLAGS_${level}} -fno-math-errno -fno-trapping-math -fopenmp-simd ${order} "$<$<CONFIG:Release,RelWithDebInfo>:-O3>")
+    ${TAPIR_FLAGS_${level}} -fno-math-errno -fno-trapping-math -fopenmp-simd ${order} "$<$<CONFIG:Release,RelWithDebInfo>:${TAPIR_KERNELS_OPTIMIZE}>")
   if(NOT TAPIR_LEVELS_JOINED)
     list(APPEND kernel_objects $<TARGET_OBJECTS:tapir_kernels_${level}>)
     continue()
