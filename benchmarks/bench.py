@@ -10,7 +10,9 @@ of the same bytes. limit: what the machine could do of a training step at best, 
 convolutions, attention and recurrent layers (core/work.h counts) at the speed of a large product of its dtype, or the bytes of its kernels at
 that of a large copy, whichever takes longer; above 100 where kernels do with less (Winograd's convolutions) or memory gives more than to a
 copy: tensors that stay in a cache, updates in place, which run at up to twice its speed (adamw).
---limits measures these speeds alone. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
+--limits measures these speeds alone. --scaling: how much faster a step would be with more threads than here are CPUs, by a model of its loops
+on one thread: a loop is divided into the pieces that it would have, each takes the same time, and starting it takes 1 us * log2(threads); what is
+in no loop stays. Memory that all cores share is not in it. With two CPUs the speed-up that is measured stands beside that of the model. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
 at 10^2, 10^4 and 10^7 elements, contiguous, transposed and broadcast, forward and with backward, all with the last of --threads. TAPIR_BENCH_SIZE (target, small or tiny) says
 how large resnet50, gpt2_124m, gpt2_decode and ceiling are: without it target on a GPU and small on a CPU. --json is written row by row.
 """
@@ -121,6 +123,9 @@ class Server:
         """{flops, bytes} of a step's kernels."""
         return dict(zip(("flops", "bytes"), map(int, self.ask(f"count {workload} {variant}").split())))
 
+    def scaling(self, workload, variant):
+        return json.loads(self.ask(f"scaling {workload} {variant}"))
+
     def close(self):
         if self.process:
             self.process.stdin.close()
@@ -202,6 +207,32 @@ def print_limits(options, rows):
             rows.append({"limit": name, "threads": threads, "per_second": value, "unit": "bytes" if name == "copy" else "flops"})
             text = f"{value / 1e9:.1f} {'GB/s' if name == 'copy' else 'GFLOP/s'}"
             print("{:<24}{:>7} {:>16}".format("copy, read and written" if name == "copy" else f"{name} products", threads, text), flush=True)
+        server.close()
+
+
+SCALING = [2, 8, 32, 128]  # threads, as in core/parallel_detail.h
+
+
+def print_scaling(options, rows):
+    """A row for each workload: the speed-ups of the model, and what holds most of them back at 32 threads."""
+    print(machine(None, options.program))
+    print(f"{'workload':<16}{'variant':<10}{'1 thread':>9}" + "".join(f"{f'x{n}':>7}" for n in SCALING)
+          + f"{'x2 seen':>9}{'loops':>7}  of a step with 32 threads")
+    servers = [Server([options.program, "--threads", threads]) for threads in (1, 2)]
+    for workload in options.names:
+        for variant in filter(lambda v: has(workload, v), options.variants or WORKLOADS[workload][:1]):
+            one, two = (min(compare([server], workload, variant, options)[0]) for server in servers)
+            said = min((servers[0].scaling(workload, variant) for _ in range(options.repeats)), key=lambda s: s["ms"])
+            kernels = {name: [ms - saved + loops * math.log2(n) / 1000 for n, saved in zip(SCALING, by)] for name, (ms, loops, *by) in said["kernels"].items()}
+            outside = said["ms"] - sum(ms for ms, *_ in said["kernels"].values())
+            steps = [outside + sum(k[i] for k in kernels.values()) for i in range(len(SCALING))]
+            row = {"workload": workload, "variant": variant, "tapir_ms": one, "model": dict(zip(SCALING, (said["ms"] / step for step in steps))),
+                   "measured_2": one / two, "loops": sum(k[1] for k in said["kernels"].values()),
+                   "share_at_32": {name: share for share, name in sorted(((ms[2] / steps[2], name) for name, ms in (kernels | {"outside kernels": [outside] * 4}).items()), reverse=True)}}
+            print(f"{workload:<16}{variant:<10}{number(one):>9}" + "".join(f"{up:7.1f}" for up in row["model"].values()) + f"{row['measured_2']:9.2f}{row['loops']:7.0f}  "
+                  + ", ".join(f"{name} {100 * share:.0f} %" for name, share in list(row["share_at_32"].items())[:5]), flush=True)
+            rows.append(row)
+    for server in servers:
         server.close()
 
 
@@ -411,6 +442,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="of ops: print each row")
     parser.add_argument("--variants", nargs="+", help="these alone, of every workload named that has them")
     parser.add_argument("--limits", action="store_true", help="only what this machine gives at best: products and a copy, by number of threads")
+    parser.add_argument("--scaling", action="store_true", help="only how steps would gain by more threads, by a model")
     parser.add_argument("--alone", action="store_true", help="without PyTorch")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, for both")
     parser.add_argument("--peer-device", help="another one for PyTorch (default: the same)")
@@ -429,13 +461,15 @@ def main():
         options.threads = [2]
 
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # so that compiling is timed each time
-    python = None if options.alone or options.limits else find_torch()
-    if not python and not options.alone and not options.limits:
+    alone = options.alone or options.limits or options.scaling
+    python = None if alone else find_torch()
+    if not python and not alone:
         print("PyTorch cannot be had here: Tapir alone")
     rows = Rows(options.json)
-    if options.limits:
+    if options.limits or options.scaling:
+        options.names = options.names or LIMITED
         try:
-            return print_limits(options, rows)
+            return (print_limits if options.limits else print_scaling)(options, rows)
         except Ended as error:
             sys.exit(f"bench: {error}")
     if options.names == ["ops"]:

@@ -3,7 +3,7 @@
 // tapir_bench profile NAME VARIANT: where three steps spend their time, by operation and shape, on a GPU also of the device.
 // tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step,
 // `compile` with the milliseconds that passes over the program took, `work WORKLOAD VARIANT` with what a step does, `count WORKLOAD VARIANT` with
-// the flops and bytes of one (Note [Work] in core/work.h).
+// the flops and bytes of one (Note [Work] in core/work.h), `scaling WORKLOAD VARIANT` with what its loops would gain by more threads.
 // tapir_bench device [--device D]: what the device is; status 1 and why not where it is not available. TAPIR_LIBRARY_REPORT=1: at the end,
 // what the libraries of the device did.
 #include <tapir/core/recording.h>
@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <map>
 #include <sstream>
 
 #include "workloads.h"
@@ -103,6 +104,32 @@ static tapir::entry::Work count(Run& run) {
   return one.bytes < other.bytes ? one : other;
 }
 
+/// Of a step by one thread, as JSON: its milliseconds, and by kernel those that it took, its loops, and what they would save with each number
+/// of threads (detail::LoopSavings).
+static void print_scaling(Run& run) {
+  struct Kernel {
+    double ms = 0, loops = 0, saved[4] = {};
+  };
+  tapir::profiler::start_recording({.profile_memory = false, .nvtx = false});
+  const double ms = run(1);
+  std::map<std::string, Kernel> kernels;
+  for (const auto& thread : tapir::profiler::stop_recording().threads)
+    for (const auto& e : thread.events) {
+      if (e.kind != tapir::profiler::Kind::Kernel) continue;
+      Kernel& k = kernels[tapir::profiler::shown_name(e)];
+      k.ms += double(e.end - e.begin) / 1e6, k.loops += e.savings.loops;
+      for (int i = 0; i < 4; ++i) k.saved[i] += double(e.savings.nanoseconds[i]) / 1e6;
+    }
+  std::printf("{\"ms\": %.6g, \"kernels\": {", ms);
+  const char* comma = "";
+  for (const auto& [name, k] : kernels) {
+    std::printf("%s\"%s\": [%.6g, %.6g, %.6g, %.6g, %.6g, %.6g]", comma, name.c_str(), k.ms, k.loops, k.saved[0],
+                k.saved[1], k.saved[2], k.saved[3]);
+    comma = ", ";
+  }
+  std::printf("}}\n");
+}
+
 static void serve() {
   std::string line, current;
   Run run;  // only the last one is kept: they are large
@@ -130,6 +157,11 @@ static void serve() {
     if (verb == "count") {
       const tapir::entry::Work step = count(run);
       std::printf("%.0f %.0f\n", step.flops, step.bytes);
+      std::fflush(stdout);
+      continue;
+    }
+    if (verb == "scaling") {
+      print_scaling(run);
       std::fflush(stdout);
       continue;
     }

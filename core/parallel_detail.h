@@ -35,12 +35,25 @@ struct Loop {
   }
 };
 
+/// What the loops of a kernel, run by one thread, would save with more: their work is divided into as many pieces as they would get, and
+/// each piece takes the same time. Loops of libraries are taken to divide evenly.
+struct LoopSavings {
+  static constexpr int kThreads[] = {2, 8, 32, 128};
+  float nanoseconds[4] = {};
+  int loops = 0;
+  void add(int64_t took, int64_t n, int64_t most_pieces);
+};
+/// Where this thread's loops add theirs, while a profile runs.
+inline constinit thread_local LoopSavings* savings = nullptr;
+
 /// Runs every piece; piece 0 in the calling thread.
 void run_team(Loop& loop);
 /// Around a call into a library that runs loops of its own in the same team, so that a busy neighbour is noticed there too.
 /// `fastest`: the microseconds that the fastest call of its kind took, kept by the caller; at first the largest number.
 int64_t begin_library_loop();
 void end_library_loop(int64_t begun, int64_t& fastest);
+/// Nanoseconds of a clock that never goes back.
+int64_t clock_now();
 /// `threads` for OpenMP's loops in the calling thread.
 void set_team_size(int threads);
 /// The workers of that many threads compute with these bits, but in our loops.

@@ -1,5 +1,4 @@
 #include <omp.h>
-#include <time.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -20,14 +19,12 @@
 // an idle extra team is parked, which makes libgomp, and with it oneDNN, wait passively. After a while the team is sent home to
 // see whether the machine is free again; each time that it is not, twice as long is waited before the next try. The number
 // of pieces never changes, so that results do not depend on the neighbours.
+// The first loops after some idle milliseconds say nothing: the workers sleep by then, and the system may wake one on the CPU where the
+// caller is, which holds it until they are put apart.
 namespace tapir::inline v0::detail {
 namespace {
 
-int64_t microseconds() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return int64_t(t.tv_sec) * 1000000 + t.tv_nsec / 1000;
-}
+int64_t microseconds() { return clock_now() / 1000; }
 
 /// How many of `wanted` threads can be had: libgomp ends the process when it cannot start one (RLIMIT_NPROC), so try first.
 int affordable(int wanted) {
@@ -52,17 +49,19 @@ int affordable(int wanted) {
 
 class Parking {
  public:
-  /// True while the extra team is there. Ends its stay when that is over.
-  bool parked() {
-    loops_.fetch_add(1, std::memory_order_relaxed);
+  /// A loop begins. Ends the stay of the extra team when that is over. False: whether this loop is late says nothing.
+  bool note_begin(int64_t now) {
+    const int64_t loop = loops_.fetch_add(1, std::memory_order_relaxed);
+    if (now - ended_.load(std::memory_order_relaxed) > kAwake) woke_.store(loop, std::memory_order_relaxed);
     const int64_t until = until_.load(std::memory_order_relaxed);
     if (until == 0) [[likely]]
-      return false;
-    if (microseconds() < until) return true;
+      return loop - woke_.load(std::memory_order_relaxed) >= kWaking;
+    if (now < until) return false;
     std::lock_guard lock(mutex_);
     if (until_.load() == until) leave();
-    return until_.load() != 0;
+    return false;
   }
+  void note_end(int64_t now) { ended_.store(now, std::memory_order_relaxed); }
   /// A worker began its piece late.
   void note_late() {
     std::lock_guard lock(mutex_);
@@ -76,7 +75,7 @@ class Parking {
 
  private:
   static constexpr int64_t kTwice = 100'000, kTrial = 30'000, kShortest = 50'000, kLongest = 2'000'000;
-  static constexpr int64_t kFewLoops = 32;
+  static constexpr int64_t kAwake = 2'000, kWaking = 3, kFewLoops = 32;
   struct Moment {
     int64_t time, loop;
   };
@@ -112,7 +111,7 @@ class Parking {
     until_.store(0);
   }
 
-  std::atomic<int64_t> until_{0}, loops_{0};
+  std::atomic<int64_t> until_{0}, loops_{0}, ended_{0}, woke_{0};
   std::mutex mutex_;
   Moment last_late_{-kTwice, -kFewLoops - 1}, left_{-kTrial, -kFewLoops - 1};
   int64_t stay_ = kShortest;
@@ -133,23 +132,28 @@ Parking& parking() {
 void run_team(Loop& loop) {
   const int threads = affordable(int(loop.pieces));
   std::atomic<bool> late{false};
-  const bool parked = parking().parked();
   const int64_t begin = microseconds(), latest = begin + 500 + 10 * loop.pieces;
+  const bool telling = parking().note_begin(begin);
 #pragma omp parallel num_threads(threads)
   {
-    if (!parked && omp_get_thread_num() != 0 && microseconds() > latest) late.store(true, std::memory_order_relaxed);
+    if (telling && omp_get_thread_num() != 0 && microseconds() > latest) late.store(true, std::memory_order_relaxed);
     // Fewer threads than asked for may have come.
     for (int64_t piece = omp_get_thread_num(); piece < loop.pieces; piece += omp_get_num_threads()) loop.run(piece);
   }
   if (late.load(std::memory_order_relaxed)) [[unlikely]]
     parking().note_late();
+  parking().note_end(microseconds());
 }
 
-int64_t begin_library_loop() { return parking().parked() ? 0 : microseconds(); }
+int64_t begin_library_loop() {
+  const int64_t now = microseconds();
+  return parking().note_begin(now) ? now : 0;
+}
 
 void end_library_loop(int64_t begun, int64_t& fastest) {
+  const int64_t now = microseconds(), took = now - begun;
+  parking().note_end(now);
   if (begun == 0) return;
-  const int64_t took = microseconds() - begun;
   fastest = std::min(fastest, took);
   if (took > 500 + 3 * fastest) [[unlikely]]
     parking().note_late();

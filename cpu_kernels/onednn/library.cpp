@@ -52,8 +52,12 @@ void Call::run(Context& ctx, std::initializer_list<void*> data) {
   for (void* p : data) dnnl_memory_set_data_handle(arguments_[size_t(i++)].memory, p);
   const bool team = omp_get_max_threads() > 1;
   const int64_t begun = team ? detail::begin_library_loop() : 0;
+  detail::LoopSavings* const counted = team ? nullptr : detail::savings;
+  const int64_t start = counted ? detail::clock_now() : 0;
   const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream().get(), count_, arguments_.data());
   if (team) detail::end_library_loop(begun, fastest_);
+  if (counted) [[unlikely]]
+    counted->add(detail::clock_now() - start, 1 << 20, 1 << 20);
   check_internal(status == dnnl_success, "[onednn] execution failed with status {}", int(status));
 }
 

@@ -12,6 +12,7 @@ namespace tapir::inline v0::cpu {
 namespace {
 
 constexpr int64_t kColumns = 256;
+constexpr int kAtOnce = 4;  // lines
 
 template <class T> struct RunningSum {
   static constexpr T start() { return T(0); }
@@ -51,42 +52,51 @@ template <class T> class Scan {
     const bool columns =
         kept_.rank > 0 && kept_.numel >= 16 && std::abs(kept_.inner_stride(0)) < std::abs(line_.inner_stride(0));
     if (columns) return run_columns<Op>();
-    for_lines([&](const char* x, char* out, char*) {
-      T tile[kTile], sum = Op::start();
-      for (int64_t flat = 0; flat < line_.numel; flat += kTile) {
-        const int64_t n = std::min(kTile, line_.numel - flat);
-        load(line_, x, flat, n, tile);
-        for (int64_t i = 0; i < n; ++i) tile[i] = sum = Op::join(sum, tile[i]);
-        store(line_, out, flat, n, tile);
-      }
+    for_lines([&](int64_t first, int64_t last) {
+      int64_t line = first;
+      for (; line + kAtOnce <= last; line += kAtOnce) run_lines<Op, kAtOnce>(line);
+      for (; line < last; ++line) run_lines<Op, 1>(line);
     });
   }
   template <class Op> void run_extreme() const {
     if (kept_.numel == 0 || line_.numel == 0) return;
-    for_lines([&](const char* x, char* out, char* indices) {
-      T tile[kTile], best{};
-      int64_t places[kTile], place = -1;
-      for (int64_t flat = 0; flat < line_.numel; flat += kTile) {
-        const int64_t n = std::min(kTile, line_.numel - flat);
-        load(line_, x, flat, n, tile);
-        for (int64_t i = 0; i < n; ++i) {
-          if (place < 0 || (best == best && Op::wins(tile[i], best)) || tile[i] != tile[i])
-            best = tile[i], place = flat + i;
-          tile[i] = best, places[i] = place;
-        }
-        store(line_, out, flat, n, tile);
-        scatter(line_, 2, indices, flat, n, sizeof(int64_t), places);
-      }
+    for_lines([&](int64_t first, int64_t last) {
+      for (int64_t line = first; line < last; ++line) run_extreme_line<Op>(line);
     });
   }
 
  private:
   /// Each element waits for the one before, and costs some 8 additions.
-  template <class F> void for_lines(F f) const {
-    parallel_for(kept_.numel, std::max<int64_t>(kGrain / 8 / line_.numel, 1), [&](int64_t first, int64_t last) {
-      for (int64_t o = first; o < last; ++o)
-        f(x_ + kept_.offset(0, o), out_ + kept_.offset(1, o), indices_ ? indices_ + kept_.offset(2, o) : nullptr);
-    });
+  template <class F> void for_lines(F&& f) const {
+    parallel_for(kept_.numel, std::max<int64_t>(kGrain / 8 / line_.numel, 1), f);
+  }
+  /// Lines beside each other: while one waits for its sum, the others add.
+  template <class Op, int kLines> void run_lines(int64_t first) const {
+    T tile[kLines][kTile], sum[kLines];
+    std::fill_n(sum, kLines, Op::start());
+    for (int64_t flat = 0; flat < line_.numel; flat += kTile) {
+      const int64_t n = std::min(kTile, line_.numel - flat);
+      for (int l = 0; l < kLines; ++l) load(line_, x_ + kept_.offset(0, first + l), flat, n, tile[l]);
+      for (int64_t i = 0; i < n; ++i)
+#pragma GCC unroll 4
+        for (int l = 0; l < kLines; ++l) tile[l][i] = sum[l] = Op::join(sum[l], tile[l][i]);
+      for (int l = 0; l < kLines; ++l) store(line_, out_ + kept_.offset(1, first + l), flat, n, tile[l]);
+    }
+  }
+  template <class Op> void run_extreme_line(int64_t line) const {
+    T tile[kTile], best{};
+    int64_t places[kTile], place = -1;
+    for (int64_t flat = 0; flat < line_.numel; flat += kTile) {
+      const int64_t n = std::min(kTile, line_.numel - flat);
+      load(line_, x_ + kept_.offset(0, line), flat, n, tile);
+      for (int64_t i = 0; i < n; ++i) {
+        if (place < 0 || (best == best && Op::wins(tile[i], best)) || tile[i] != tile[i])
+          best = tile[i], place = flat + i;
+        tile[i] = best, places[i] = place;
+      }
+      store(line_, out_ + kept_.offset(1, line), flat, n, tile);
+      scatter(line_, 2, indices_ + kept_.offset(2, line), flat, n, sizeof(int64_t), places);
+    }
   }
   void load(const Space& s, const char* from, int64_t flat, int64_t n, T* tile) const {
     alignas(64) char raw[kTile * kMaxElementSize];
