@@ -10,9 +10,9 @@ of the same bytes. limit: what the machine could do of a training step at best, 
 convolutions, attention and recurrent layers (core/work.h counts) at the speed of a large product of its dtype, or the bytes of its kernels at
 that of a large copy, whichever takes longer; above 100 where kernels do with less (Winograd's convolutions) or memory gives more than to a
 copy: tensors that stay in a cache, updates in place, which run at up to twice its speed (adamw).
---limits measures these speeds alone. --scaling: how much faster a step would be with more threads than here are CPUs, by a model of its loops
-on one thread: a loop is divided into the pieces that it would have, each takes the same time, and starting it takes 1 us * log2(threads); what is
-in no loop stays. Memory that all cores share is not in it. With two CPUs the speed-up that is measured stands beside that of the model. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
+--limits measures these speeds alone. --scaling: how much faster a step would be with more threads than here are CPUs, by a model: one
+thread runs the pieces of each loop one after the other, and the loop takes as long as the longest of them and 1 us * log2(threads); libraries
+divide evenly, what is in no loop stays. Memory and power, which cores share, are not in it. The speed-up that two threads have stands beside. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
 at 10^2, 10^4 and 10^7 elements, contiguous, transposed and broadcast, forward and with backward, all with the last of --threads. TAPIR_BENCH_SIZE (target, small or tiny) says
 how large resnet50, gpt2_124m, gpt2_decode and ceiling are: without it target on a GPU and small on a CPU. --json is written row by row.
 """
@@ -210,29 +210,42 @@ def print_limits(options, rows):
         server.close()
 
 
-SCALING = [2, 8, 32, 128]  # threads, as in core/parallel_detail.h
+SCALING = [2, 8, 16, 64]  # threads
+
+
+def simulate(server, workload, variant, threads, options):
+    """Milliseconds of a step with so many threads, of each kernel and outside of them, and the number of loops."""
+    server.run(workload, variant, 1)
+    said = min((server.scaling(workload, variant) for _ in range(options.repeats)), key=lambda s: s["ms"])
+    parts = {name: ms - saved + loops * math.log2(threads) / 1000 for name, (ms, saved, loops) in said["kernels"].items()}
+    parts["outside kernels"] = said["ms"] - sum(ms for ms, *_ in said["kernels"].values())
+    return parts, sum(loops for *_, loops in said["kernels"].values())
 
 
 def print_scaling(options, rows):
-    """A row for each workload: the speed-ups of the model, and what holds most of them back at 32 threads."""
+    """A row for each workload: the speed-ups of the model, and what takes the time of a step with 16 threads."""
     print(machine(None, options.program))
     print(f"{'workload':<16}{'variant':<10}{'1 thread':>9}" + "".join(f"{f'x{n}':>7}" for n in SCALING)
-          + f"{'x2 seen':>9}{'loops':>7}  of a step with 32 threads")
-    servers = [Server([options.program, "--threads", threads]) for threads in (1, 2)]
+          + f"{'x2 seen':>9}{'loops':>7}  of a step with 16 threads")
+    real = [Server([options.program, "--threads", threads]) for threads in (1, 2)]
+    servers = {threads: Server([options.program, "--threads", threads, "--simulated"]) for threads in [1, *SCALING]}
     for workload in options.names:
         for variant in filter(lambda v: has(workload, v), options.variants or WORKLOADS[workload][:1]):
-            one, two = (min(compare([server], workload, variant, options)[0]) for server in servers)
-            said = min((servers[0].scaling(workload, variant) for _ in range(options.repeats)), key=lambda s: s["ms"])
-            kernels = {name: [ms - saved + loops * math.log2(n) / 1000 for n, saved in zip(SCALING, by)] for name, (ms, loops, *by) in said["kernels"].items()}
-            outside = said["ms"] - sum(ms for ms, *_ in said["kernels"].values())
-            steps = [outside + sum(k[i] for k in kernels.values()) for i in range(len(SCALING))]
-            row = {"workload": workload, "variant": variant, "tapir_ms": one, "model": dict(zip(SCALING, (said["ms"] / step for step in steps))),
-                   "measured_2": one / two, "loops": sum(k[1] for k in said["kernels"].values()),
-                   "share_at_32": {name: share for share, name in sorted(((ms[2] / steps[2], name) for name, ms in (kernels | {"outside kernels": [outside] * 4}).items()), reverse=True)}}
-            print(f"{workload:<16}{variant:<10}{number(one):>9}" + "".join(f"{up:7.1f}" for up in row["model"].values()) + f"{row['measured_2']:9.2f}{row['loops']:7.0f}  "
-                  + ", ".join(f"{name} {100 * share:.0f} %" for name, share in list(row["share_at_32"].items())[:5]), flush=True)
+            one, two = (min(compare([server], workload, variant, options)[0]) for server in real)
+            model, loops = {}, 0
+            for threads, server in servers.items():
+                parts, loops = simulate(server, workload, variant, threads, options)
+                model[threads] = sum(parts.values())
+                if threads == 16:
+                    share = sorted(((ms / model[16], name) for name, ms in parts.items()), reverse=True)
+                server.close()  # memory for one workload at a time
+                server.process = None
+            row = {"workload": workload, "variant": variant, "tapir_ms": one, "model": {n: model[1] / model[n] for n in SCALING},
+                   "measured_2": one / two, "loops": loops, "share_of_16": {name: part for part, name in share}}
+            print(f"{workload:<16}{variant:<10}{number(one):>9}" + "".join(f"{up:7.1f}" for up in row["model"].values()) + f"{row['measured_2']:9.2f}{loops:7.0f}  "
+                  + ", ".join(f"{name} {100 * part:.0f} %" for part, name in share[:5]), flush=True)
             rows.append(row)
-    for server in servers:
+    for server in real:
         server.close()
 
 

@@ -3,7 +3,8 @@
 // tapir_bench profile NAME VARIANT: where three steps spend their time, by operation and shape, on a GPU also of the device.
 // tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step,
 // `compile` with the milliseconds that passes over the program took, `work WORKLOAD VARIANT` with what a step does, `count WORKLOAD VARIANT` with
-// the flops and bytes of one (Note [Work] in core/work.h), `scaling WORKLOAD VARIANT` with what its loops would gain by more threads.
+// the flops and bytes of one (Note [Work] in core/work.h), `scaling WORKLOAD VARIANT` with what its loops gain by
+// threads: after --simulated, Note [Simulated threads] in core/parallel_detail.h.
 // tapir_bench device [--device D]: what the device is; status 1 and why not where it is not available. TAPIR_LIBRARY_REPORT=1: at the end,
 // what the libraries of the device did.
 #include <tapir/core/recording.h>
@@ -104,11 +105,11 @@ static tapir::entry::Work count(Run& run) {
   return one.bytes < other.bytes ? one : other;
 }
 
-/// Of a step by one thread, as JSON: its milliseconds, and by kernel those that it took, its loops, and what they would save with each number
-/// of threads (detail::LoopSavings).
+/// Of a step with simulated threads, as JSON: the milliseconds of all, and by kernel those that it took, those that its threads save, its
+/// loops.
 static void print_scaling(Run& run) {
   struct Kernel {
-    double ms = 0, loops = 0, saved[4] = {};
+    double ms = 0, saved = 0, loops = 0;
   };
   tapir::profiler::start_recording({.profile_memory = false, .nvtx = false});
   const double ms = run(1);
@@ -117,14 +118,13 @@ static void print_scaling(Run& run) {
     for (const auto& e : thread.events) {
       if (e.kind != tapir::profiler::Kind::Kernel) continue;
       Kernel& k = kernels[tapir::profiler::shown_name(e)];
-      k.ms += double(e.end - e.begin) / 1e6, k.loops += e.savings.loops;
-      for (int i = 0; i < 4; ++i) k.saved[i] += double(e.savings.nanoseconds[i]) / 1e6;
+      k.ms += double(e.end - e.begin) / 1e6, k.saved += double(e.simulation.saved) / 1e6;
+      k.loops += e.simulation.loops;
     }
   std::printf("{\"ms\": %.6g, \"kernels\": {", ms);
   const char* comma = "";
   for (const auto& [name, k] : kernels) {
-    std::printf("%s\"%s\": [%.6g, %.6g, %.6g, %.6g, %.6g, %.6g]", comma, name.c_str(), k.ms, k.loops, k.saved[0],
-                k.saved[1], k.saved[2], k.saved[3]);
+    std::printf("%s\"%s\": [%.6g, %.6g, %.6g]", comma, name.c_str(), k.ms, k.saved, k.loops);
     comma = ", ";
   }
   std::printf("}}\n");
@@ -180,6 +180,7 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     const char* value = i + 1 < argc ? argv[i + 1] : "0";
     if (word == "--threads") threads = std::atoi(value), ++i;
+    else if (word == "--simulated") tapir::detail::simulated = true;
     else if (word == "--device") device = value, ++i;
     else if (word == "--repeats") repeats = std::max(1, std::atoi(value)), ++i;
     else if (word == "--seconds") seconds = std::atof(value), ++i;

@@ -90,54 +90,40 @@ int threads_here() {
 
 void share_threads() {
   watch_forks();
-  const int n = threads_here();
+  const int n = detail::simulated.load(std::memory_order_relaxed) ? 1 : threads_here();
   if (n != team_size) detail::set_team_size(team_size = n);
   const uint64_t bits = detail::flush_denormal_bits();
   if (n > 1 && bits != team_denormals) [[unlikely]]
     detail::set_team_denormals(n, team_denormals = bits);
 }
 
-namespace detail {
-int64_t clock_now() {
+int64_t detail::clock_now() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
-void LoopSavings::add(int64_t took, int64_t n, int64_t most_pieces) {
-  ++loops;
-  for (int i = 0; i < 4; ++i) {
-    const int64_t pieces = std::min<int64_t>(kThreads[i], most_pieces), longest = (n + pieces - 1) / pieces;
-    nanoseconds[i] += float(double(took) * double(n - longest) / double(n));
-  }
-}
-}  // namespace detail
 
-/// A loop of one thread, for LoopSavings.
-static void run_and_count(int64_t n, int64_t most_pieces, void (*body)(void*, int64_t, int64_t), void* context) {
-  struct InRegion {  // loops within it would run serially
-    InRegion() { detail::in_region = true; }
-    ~InRegion() { detail::in_region = false; }
-  };
-  const int64_t begun = detail::clock_now();
-  {
-    const InRegion inside;
-    body(context, 0, n);
+static void run_simulated(detail::Loop& loop) {
+  int64_t took = 0, longest = 0;
+  for (int64_t piece = 0; piece < loop.pieces; ++piece) {
+    const int64_t begun = detail::clock_now();
+    loop.run(piece);
+    const int64_t piece_took = detail::clock_now() - begun;
+    took += piece_took, longest = std::max(longest, piece_took);
   }
-  detail::savings->add(detail::clock_now() - begun, n, most_pieces);
+  if (detail::simulation) detail::simulation->add(took, longest);
 }
 
 void parallel_for_erased(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context) {
   if (n <= 0) return;
   const int64_t most = grain > 1 ? (n - 1) / grain + 1 : n;
   const int64_t pieces = std::min<int64_t>(threads_here(), most);
-  if (pieces <= 1) {
-    if (detail::savings && !detail::in_region) [[unlikely]]
-      return run_and_count(n, most, body, context);
-    return body(context, 0, n);
-  }
+  if (pieces <= 1) return body(context, 0, n);
   watch_forks();
   detail::Loop loop{n, pieces, body, context, detail::denormal_bits(), {}, {}};
-  {
+  if (detail::simulated.load(std::memory_order_relaxed)) [[unlikely]] {
+    run_simulated(loop);
+  } else {
     const detail::DenormalBits inherited(team_denormals);  // by workers that are made now
     detail::run_team(loop);
   }

@@ -35,16 +35,18 @@ struct Loop {
   }
 };
 
-/// What the loops of a kernel, run by one thread, would save with more: their work is divided into as many pieces as they would get, and
-/// each piece takes the same time. Loops of libraries are taken to divide evenly.
-struct LoopSavings {
-  static constexpr int kThreads[] = {2, 8, 32, 128};
-  float nanoseconds[4] = {};
+// Note [Simulated threads]
+// How would a program run with more threads than there are CPUs? With `simulated` on, get_num_threads() may be any number, and loops have
+// their pieces, but the calling thread runs them one after the other. Of each loop it notes how much longer they took than the longest one
+// alone. Libraries run by one thread, and are taken to divide evenly. What cores share, memory and power, is not in it.
+inline constinit std::atomic<bool> simulated{false};
+struct Simulation {
+  int64_t saved = 0;  // nanoseconds
   int loops = 0;
-  void add(int64_t took, int64_t n, int64_t most_pieces);
+  void add(int64_t took, int64_t longest) { saved += took - longest, ++loops; }
 };
-/// Where this thread's loops add theirs, while a profile runs.
-inline constinit thread_local LoopSavings* savings = nullptr;
+/// Of this thread's kernel, while a profile runs.
+inline constinit thread_local Simulation* simulation = nullptr;
 
 /// Runs every piece; piece 0 in the calling thread.
 void run_team(Loop& loop);

@@ -30,7 +30,7 @@ struct Event {
   int64_t shapes = -1;    // where its inputs stand in ThreadRecording::shapes; -1: not recorded
   int64_t span = -1;      // of a kernel on a device with queues: which of ThreadRecording::spans
   entry::Work work = {};  // of a kernel
-  tapir::detail::LoopSavings savings = {};  // of a kernel that one thread ran
+  tapir::detail::Simulation simulation = {};  // of a kernel
 };
 /// What a kernel took on its device.
 struct DeviceSpan {

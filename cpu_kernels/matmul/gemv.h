@@ -48,13 +48,15 @@ template <class T> inline void sum_rows(int64_t k, int64_t n, const T* b, int64_
 /// For each (batch, j): take(batch, j, sum over k of x[batch, k] b[batch, k, j]). b is contiguous along k or along j.
 template <class T, class Take> void gemv(int64_t batch, int64_t n, int64_t k, const T* b, int64_t b_batch, int64_t step,
                                          int64_t column, const float* x, Take&& take) {
-  constexpr int64_t kWidest = 4096, kPart = 128, kLong = 1024;
+  constexpr int64_t kWidest = 4096, kPart = 32, kLong = 1024;
   const bool by_rows = column == 1 && step != 1;
   const bool one_by_one = k * int64_t(sizeof(T)) >= kLong;  // a single stream of memory is the fastest
   const int64_t share = (n + get_num_threads() - 1) / get_num_threads();
   const int64_t width = by_rows ? std::clamp((share + kPart - 1) / kPart * kPart, kPart, kWidest) : kPart;
   const int64_t blocks = (n + width - 1) / width;
-  parallel_for(batch * blocks, std::max<int64_t>(1, (1 << 17) / (k * width)), [&](int64_t first, int64_t last) {
+  const bool alone = batch * n * k <= 1 << 17;  // else pieces of 128 KB or more
+  const int64_t grain = alone ? batch * blocks : std::max<int64_t>(1, (1 << 15) / (k * width));
+  parallel_for(batch * blocks, grain, [&](int64_t first, int64_t last) {
     float sums[kWidest];
     for (int64_t block = first; block < last; ++block) {
       const int64_t at = block / blocks, j0 = block % blocks * width, count = std::min(width, n - j0);

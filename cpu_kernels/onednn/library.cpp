@@ -21,8 +21,12 @@ static dnnl::stream& stream() {
   return s;
 }
 
+/// Of the session that began last: Note [Simulated threads].
+static thread_local constinit int simulated_threads = 1;
+
 Session::Session(int threads) : denormals_(detail::flush_denormal_bits()) {
   share_threads();  // what this thread may use: 1 in a forked child or a loader's worker
+  if (detail::simulated.load(std::memory_order_relaxed)) simulated_threads = threads ? threads : threads_here();
   before_ = omp_get_max_threads();
   threads_ = std::min(threads ? threads : threads_here(), before_);
   if (threads_ != before_) omp_set_num_threads(threads_);
@@ -52,12 +56,14 @@ void Call::run(Context& ctx, std::initializer_list<void*> data) {
   for (void* p : data) dnnl_memory_set_data_handle(arguments_[size_t(i++)].memory, p);
   const bool team = omp_get_max_threads() > 1;
   const int64_t begun = team ? detail::begin_library_loop() : 0;
-  detail::LoopSavings* const counted = team ? nullptr : detail::savings;
-  const int64_t start = counted ? detail::clock_now() : 0;
+  detail::Simulation* const simulation = simulated_threads > 1 ? detail::simulation : nullptr;
+  const int64_t start = simulation ? detail::clock_now() : 0;
   const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream().get(), count_, arguments_.data());
   if (team) detail::end_library_loop(begun, fastest_);
-  if (counted) [[unlikely]]
-    counted->add(detail::clock_now() - start, 1 << 20, 1 << 20);
+  if (simulation) [[unlikely]] {
+    const int64_t took = detail::clock_now() - start;
+    simulation->add(took, took / simulated_threads);
+  }
   check_internal(status == dnnl_success, "[onednn] execution failed with status {}", int(status));
 }
 
