@@ -4,7 +4,7 @@
 // tapir_bench [--threads N] [--device D]: a server for bench.py. A line `run WORKLOAD VARIANT STEPS` is answered with the milliseconds per step,
 // `compile` with the milliseconds that passes over the program took, `work WORKLOAD VARIANT` with what a step does, `count WORKLOAD VARIANT` with
 // the flops and bytes of one (Note [Work] in core/work.h), `scaling WORKLOAD VARIANT` with what its loops gain by
-// threads: after --simulated, Note [Simulated threads] in core/parallel_detail.h.
+// threads: after --simulated, Note [Simulated threads] in core/simulation.h.
 // tapir_bench device [--device D]: what the device is; status 1 and why not where it is not available. TAPIR_LIBRARY_REPORT=1: at the end,
 // what the libraries of the device did.
 #include <tapir/core/recording.h>

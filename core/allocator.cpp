@@ -62,10 +62,10 @@ constexpr int64_t large_size(int64_t bytes) {
 
 // ---- statistics ----
 // Each thread counts for itself, since cores that count together wait for each other: a shared number made two threads of small operations
-// 1.6 times as fast as one. What has gathered in a thread is moved to the shared numbers in lumps. The sum is exact at any time; peaks are,
-// where one thread allocates, and otherwise too high by kLump for each other thread at most.
+// 1.6 times as fast as one. What has gathered in a thread is moved to the shared numbers in lumps. The sum is exact at any time; a peak may
+// be wrong by kLump for each other thread that lives.
 constexpr int64_t kLump = int64_t(256) << 10;
-struct alignas(64) Counts {  // written by one thread; a later one takes them on when it has ended
+struct alignas(64) Counts {           // written by one thread; a later one takes them on when it has ended
   std::atomic<int64_t> allocated{0};  // since the last lump
   std::atomic<int64_t> peak{0};       // the largest `allocated` of this time
   std::atomic<int64_t> allocations{0};
@@ -189,7 +189,7 @@ struct Shared {
   FreeList small[kSmallClasses];
   std::multimap<int64_t, void*> large;          // cached, by size
   std::unordered_map<void*, int64_t> large_of;  // in use: the size of each
-  std::deque<Counts> counts{1};  // the first is that of threads that end, under the mutex
+  std::deque<Counts> counts{1};                 // the first is that of threads that end, under the mutex
   std::vector<Counts*> free_counts;
 };
 Shared& shared() {
@@ -229,6 +229,7 @@ bool cache_is_live() {
     ~AtExit() {
       flush_cache();
       cache.state = ThreadState::Gone;
+      move_lump(*cache.counts, cache.counts->allocated.load(std::memory_order_relaxed));
       std::lock_guard lock(shared().mutex);
       shared().free_counts.push_back(std::exchange(cache.counts, nullptr));
     }
@@ -374,8 +375,12 @@ MemoryStats memory_stats() {
   int64_t allocated = get(counters.allocated), peak = allocated, allocations = 0;
   for (const Counts& c : s.counts)
     allocated += get(c.allocated), peak += get(c.peak), allocations += get(c.allocations);
-  return {allocated, get(counters.reserved), std::max(get(counters.max_allocated), peak), get(counters.max_reserved),
-          allocations, get(counters.system_allocations)};
+  return {allocated,
+          get(counters.reserved),
+          std::max(get(counters.max_allocated), peak),
+          get(counters.max_reserved),
+          allocations,
+          get(counters.system_allocations)};
 }
 
 void reset_peak_memory_stats() {

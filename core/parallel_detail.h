@@ -4,6 +4,7 @@
 
 #include "denormal_bits.h"
 #include "parallel.h"
+#include "simulation.h"
 
 // Between core/parallel.cpp and the two teams, of which CMake compiles one: parallel_openmp.cpp or parallel_threads.cpp.
 namespace tapir::inline v0::detail {
@@ -34,19 +35,6 @@ struct Loop {
     in_region = outer;
   }
 };
-
-// Note [Simulated threads]
-// How would a program run with more threads than there are CPUs? With `simulated` on, get_num_threads() may be any number, and loops have
-// their pieces, but the calling thread runs them one after the other. Of each loop it notes how much longer they took than the longest one
-// alone. Libraries run by one thread, and are taken to divide evenly. What cores share, memory and power, is not in it.
-inline constinit std::atomic<bool> simulated{false};
-struct Simulation {
-  int64_t saved = 0;  // nanoseconds
-  int loops = 0;
-  void add(int64_t took, int64_t longest) { saved += took - longest, ++loops; }
-};
-/// Of this thread's kernel, while a profile runs.
-inline constinit thread_local Simulation* simulation = nullptr;
 
 /// Runs every piece; piece 0 in the calling thread.
 void run_team(Loop& loop);

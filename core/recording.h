@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "device.h"
-#include "parallel_detail.h"
 #include "profiler.h"
+#include "simulation.h"
 #include "work.h"
 
 namespace tapir::inline v0 {
@@ -26,10 +26,10 @@ struct Event {
   const char* name;
   const char* detail = "";  // of a kernel: the operation
   int64_t begin = 0, end = 0;
-  int64_t bytes = 0;      // allocated less released, on all devices; not in what it encloses
-  int64_t shapes = -1;    // where its inputs stand in ThreadRecording::shapes; -1: not recorded
-  int64_t span = -1;      // of a kernel on a device with queues: which of ThreadRecording::spans
-  entry::Work work = {};  // of a kernel
+  int64_t bytes = 0;                          // allocated less released, on all devices; not in what it encloses
+  int64_t shapes = -1;                        // where its inputs stand in ThreadRecording::shapes; -1: not recorded
+  int64_t span = -1;                          // of a kernel on a device with queues: which of ThreadRecording::spans
+  entry::Work work = {};                      // of a kernel
   tapir::detail::Simulation simulation = {};  // of a kernel
 };
 /// What a kernel took on its device.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -120,6 +121,46 @@ TEST_CASE("blocks may be freed by another thread, and threads may end") {
   CHECK(memory_stats().allocated == start.allocated);
   trim_memory();
   CHECK(memory_stats().reserved == start.reserved);
+}
+
+TEST_CASE("what several threads allocate adds up while they live") {
+  const MemoryStats start = memory_stats();
+  std::atomic<int> waiting{0};
+  std::atomic<bool> go_on{false};
+  std::vector<void*> blocks(4);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 1000; ++i) cpu_release(cpu_allocate(64 << (i % 12)), 64 << (i % 12));
+      blocks[t] = cpu_allocate(4096);
+      ++waiting;
+      while (!go_on) std::this_thread::yield();
+      cpu_release(blocks[(t + 1) % 4], 4096);  // another one's
+    });
+  while (waiting < 4) std::this_thread::yield();
+  const MemoryStats now = memory_stats();
+  CHECK(now.allocated == start.allocated + 4 * 4096);
+  CHECK(now.allocations == start.allocations + 4 * 1001);
+  CHECK(now.max_allocated >= start.allocated + 4 * 4096);
+  reset_peak_memory_stats();
+  CHECK(memory_stats().max_allocated == now.allocated);
+  go_on = true;
+  for (auto& t : threads) t.join();
+  CHECK(memory_stats().allocated == start.allocated);
+  CHECK(memory_stats().max_allocated <= now.allocated + 4 * 4096);
+}
+
+TEST_CASE("a peak between two lumps of a thread's counts is exact") {
+  reset_peak_memory_stats();
+  const MemoryStats start = memory_stats();
+  std::vector<void*> blocks;
+  for (int i = 0; i < 20; ++i) blocks.push_back(cpu_allocate(65536));
+  CHECK(memory_stats().allocated == start.allocated + 20 * 65536);
+  CHECK(memory_stats().max_allocated == start.allocated + 20 * 65536);
+  for (int i = 0; i < 20; ++i) cpu_release(blocks[size_t(i)], 65536);
+  cpu_release(cpu_allocate(100'000), 100'000);
+  CHECK(memory_stats().allocated == start.allocated);
+  CHECK(memory_stats().max_allocated == start.allocated + 20 * 65536);
 }
 
 TEST_CASE("a request that the machine cannot hold fails cleanly") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <tapir/core/error.h>
 #include <tapir/core/modes.h>
 #include <tapir/core/parallel.h>
+#include <tapir/core/simulation.h>
 
 #include "../catch.h"
 #include "../modes.h"
@@ -101,6 +103,30 @@ TEST_CASE("many threads may run loops at once") {
     });
   for (auto& c : callers) c.join();
   CHECK(sum == 4 * 200 * 100);
+}
+
+TEST_CASE("simulated threads: all pieces run in the calling thread, which notes what they would save") {
+  ThreadCount guard(4);
+  detail::Simulation noted;
+  detail::simulated = true, detail::simulation = &noted;
+  std::vector<int> seen(100, 0);
+  bool elsewhere = false, alone = false;
+  const std::thread::id caller = std::this_thread::get_id();
+  parallel_for(100, 1, [&](int64_t first, int64_t last) {
+    elsewhere |= std::this_thread::get_id() != caller || last - first != 25;
+    for (int64_t i = first; i < last; ++i) ++seen[size_t(i)];
+    parallel_for(10, 1, [&](int64_t, int64_t n) { alone = n == 10; });
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
+    while (std::chrono::steady_clock::now() < until) {}
+  });
+  CHECK_THROWS_AS(parallel_for(8, 1, [](int64_t, int64_t) { throw ValueError("a piece"); }), ValueError);
+  detail::simulated = false, detail::simulation = nullptr;
+  CHECK(std::count(seen.begin(), seen.end(), 1) == 100);
+  CHECK(!elsewhere);
+  CHECK(alone);
+  CHECK(noted.loops == 2);
+  CHECK(noted.saved >= 6'000'000 - 1000);  // three of four
+  CHECK(pieces_of(100, 1) == 4);
 }
 
 TEST_CASE("a forked child computes, serially") {
