@@ -9,9 +9,10 @@ namespace tapir::inline v0 {
 
 /// What a caching allocator holds, in bytes: the CPU's here, a CUDA device's from cuda::memory_stats().
 struct MemoryStats {
-  int64_t allocated = 0;      // in use by tensors and scratch
-  int64_t reserved = 0;       // taken from the system: allocated plus cached
-  int64_t max_allocated = 0;  // peaks since the start or reset_peak_memory_stats()
+  int64_t allocated = 0;  // in use by tensors and scratch
+  int64_t reserved = 0;   // taken from the system: allocated plus cached
+  int64_t max_allocated =
+      0;  // peaks since the start or reset_peak_memory_stats(); the CPU's to 256 KiB for each other thread
   int64_t max_reserved = 0;
   int64_t allocations = 0;         // calls served
   int64_t system_allocations = 0;  // of these, calls that went to the system
