@@ -62,13 +62,14 @@ constexpr int64_t large_size(int64_t bytes) {
 
 // ---- statistics ----
 // Each thread counts for itself, since cores that count together wait for each other: a shared number made two threads of small operations
-// 1.6 times as fast as one. What has gathered in a thread is moved to the shared numbers in lumps. The sum is exact at any time; a peak may
-// be wrong by kLump for each other thread that lives.
+// 1.6 times as fast as one. What a thread has counted is moved to the shared numbers in lumps, under the mutex, where readers are too.
+// Sums are exact while no other thread allocates. A peak may be wrong by kLump for each other thread.
 constexpr int64_t kLump = int64_t(256) << 10;
-struct alignas(64) Counts {           // written by one thread; a later one takes them on when it has ended
+struct alignas(64) Counts {           // written by one thread, or under the mutex
   std::atomic<int64_t> allocated{0};  // since the last lump
   std::atomic<int64_t> peak{0};       // the largest `allocated` of this time
   std::atomic<int64_t> allocations{0};
+  Counts* next = nullptr;  // of those whose threads have ended
 };
 struct Counters {
   std::atomic<int64_t> allocated{0}, reserved{0}, max_allocated{0}, max_reserved{0}, system_allocations{0};
@@ -79,19 +80,13 @@ void raise_to(std::atomic<int64_t>& peak, int64_t value) {
   int64_t seen = peak.load(std::memory_order_relaxed);
   while (seen < value && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {}
 }
-[[gnu::noinline]] void move_lump(Counts& own, int64_t allocated) {
-  const int64_t before = counters.allocated.fetch_add(allocated, std::memory_order_relaxed);
-  raise_to(counters.max_allocated, before + own.peak.load(std::memory_order_relaxed));
+/// `own` has `allocated` bytes to move. Under the mutex.
+void move_lump(Counts& own, int64_t allocated) {
+  const int64_t before = counters.allocated.load(std::memory_order_relaxed);
+  raise_to(counters.max_allocated, before + std::max(allocated, own.peak.load(std::memory_order_relaxed)));
+  counters.allocated.store(before + allocated, std::memory_order_relaxed);
   own.allocated.store(0, std::memory_order_relaxed);
   own.peak.store(0, std::memory_order_relaxed);
-}
-/// `bytes` more, or fewer where negative.
-void count_bytes(Counts& own, int64_t bytes) {
-  const int64_t now = own.allocated.load(std::memory_order_relaxed) + bytes;
-  own.allocated.store(now, std::memory_order_relaxed);
-  if (now > own.peak.load(std::memory_order_relaxed)) own.peak.store(now, std::memory_order_relaxed);
-  if (now > kLump || now < -kLump) [[unlikely]]
-    move_lump(own, now);
 }
 void count_reserved(int64_t bytes) {
   raise_to(counters.max_reserved, counters.reserved.fetch_add(bytes, std::memory_order_relaxed) + bytes);
@@ -220,43 +215,68 @@ void flush_cache() {
   for (int i = 0; i < kSmallClasses; ++i) flush_list(cache.lists[i], shared().small[i], 0);
 }
 
-/// True when this thread may keep blocks: its cache then is flushed when it ends.
+/// Counts for this thread; nullptr where the system has no memory for them.
+Counts* take_counts() {
+  Shared& s = shared();
+  std::lock_guard lock(s.mutex);
+  if (Counts* own = s.free_counts) return s.free_counts = own->next, own;
+  try {
+    return &s.counts.emplace_back();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void give_counts(Counts* own) {
+  Shared& s = shared();
+  std::lock_guard lock(s.mutex);
+  move_lump(*own, own->allocated.load(std::memory_order_relaxed));
+  own->next = s.free_counts;
+  s.free_counts = own;
+}
+
+/// True when this thread may keep blocks: its cache then is flushed when it ends. Not under the mutex.
 bool cache_is_live() {
   if (cache.state == ThreadState::Live) [[likely]]
     return true;
   if (cache.state == ThreadState::Gone) return false;
+  cache.counts = take_counts();
+  if (!cache.counts) return false;
   struct AtExit {
     ~AtExit() {
       flush_cache();
       cache.state = ThreadState::Gone;
-      move_lump(*cache.counts, cache.counts->allocated.load(std::memory_order_relaxed));
-      std::lock_guard lock(shared().mutex);
-      shared().free_counts.push_back(std::exchange(cache.counts, nullptr));
+      give_counts(std::exchange(cache.counts, nullptr));
     }
   };
   static thread_local AtExit at_exit;
   (void)&at_exit;
-  Shared& s = shared();
-  std::lock_guard lock(s.mutex);
-  if (s.free_counts.empty()) cache.counts = &s.counts.emplace_back();
-  else cache.counts = s.free_counts.back(), s.free_counts.pop_back();
   cache.state = ThreadState::Live;
   return true;
 }
 
-void count_in(Counts& own, int64_t bytes) {
-  count_bytes(own, bytes);
+[[gnu::noinline]] void count_lump(Counts& own, int64_t allocated, bool locked) {
+  std::unique_lock<std::mutex> lock;
+  if (!locked) lock = std::unique_lock(shared().mutex);
+  move_lump(own, allocated);
+}
+void count_in(Counts& own, int64_t bytes, bool locked) {
+  const int64_t now = own.allocated.load(std::memory_order_relaxed) + bytes;
   if (bytes > 0) own.allocations.store(own.allocations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (now > kLump || now < -kLump) [[unlikely]]
+    return count_lump(own, now, locked);
+  own.allocated.store(now, std::memory_order_relaxed);
+  if (now > own.peak.load(std::memory_order_relaxed)) own.peak.store(now, std::memory_order_relaxed);
 }
 /// In a thread that begins or ends.
 [[gnu::noinline]] void count_without_cache(int64_t bytes) {
-  if (cache_is_live()) return count_in(*cache.counts, bytes);
+  if (cache_is_live()) return count_in(*cache.counts, bytes, false);
   std::lock_guard lock(shared().mutex);
-  count_in(shared().counts.front(), bytes);
+  count_in(shared().counts.front(), bytes, true);
 }
+/// `bytes` more, or fewer where negative.
 void count(int64_t bytes) {
   if (Counts* own = cache.counts) [[likely]]
-    return count_in(*own, bytes);
+    return count_in(*own, bytes, false);
   count_without_cache(bytes);
 }
 
@@ -372,15 +392,14 @@ MemoryStats memory_stats() {
   const auto get = [](const std::atomic<int64_t>& a) { return a.load(std::memory_order_relaxed); };
   Shared& s = shared();
   std::lock_guard lock(s.mutex);
-  int64_t allocated = get(counters.allocated), peak = allocated, allocations = 0;
+  MemoryStats stats{.allocated = get(counters.allocated), .reserved = get(counters.reserved)};
+  int64_t peak = stats.allocated;
   for (const Counts& c : s.counts)
-    allocated += get(c.allocated), peak += get(c.peak), allocations += get(c.allocations);
-  return {allocated,
-          get(counters.reserved),
-          std::max(get(counters.max_allocated), peak),
-          get(counters.max_reserved),
-          allocations,
-          get(counters.system_allocations)};
+    stats.allocated += get(c.allocated), peak += get(c.peak), stats.allocations += get(c.allocations);
+  raise_to(counters.max_allocated, peak);
+  stats.max_allocated = get(counters.max_allocated), stats.max_reserved = get(counters.max_reserved);
+  stats.system_allocations = get(counters.system_allocations);
+  return stats;
 }
 
 void reset_peak_memory_stats() {

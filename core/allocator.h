@@ -11,12 +11,13 @@ namespace tapir::inline v0 {
 struct MemoryStats {
   int64_t allocated = 0;  // in use by tensors and scratch
   int64_t reserved = 0;   // taken from the system: allocated plus cached
-  int64_t max_allocated =
-      0;  // peaks since the start or reset_peak_memory_stats(); the CPU's to 256 KiB for each other thread
+  /// Peaks since the start or reset_peak_memory_stats(). The CPU's is right to 256 KiB for each thread beside the one that asks.
+  int64_t max_allocated = 0;
   int64_t max_reserved = 0;
   int64_t allocations = 0;         // calls served
   int64_t system_allocations = 0;  // of these, calls that went to the system
 };
+/// Takes the allocator's lock and adds up what the threads have counted.
 MemoryStats memory_stats();
 void reset_peak_memory_stats();
 /// Gives cached blocks back to the system.

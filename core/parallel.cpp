@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 
+#include "allocator.h"
 #include "denormals.h"
 #include "error.h"
 #include "modes.h"
@@ -56,8 +57,10 @@ thread_local constinit int team_size = 0;  // what this thread's OpenMP was told
 thread_local constinit uint64_t team_denormals =
     0;  // bits of its workers in loops of libraries: Note [Denormal numbers]
 
+/// The allocator's handler, which takes its mutex, must run after ours, for workers that end take it too; handlers run in reverse order.
 void watch_forks() {
-  static const int registered = pthread_atfork([] { detail::before_fork(); }, nullptr, [] { forked.store(true); });
+  static const int registered =
+      (memory_stats(), pthread_atfork([] { detail::before_fork(); }, nullptr, [] { forked.store(true); }));
   (void)registered;
 }
 

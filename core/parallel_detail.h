@@ -40,8 +40,12 @@ struct Loop {
 void run_team(Loop& loop);
 /// Around a call into a library that runs loops of its own in the same team, so that a busy neighbour is noticed there too.
 /// `fastest`: the microseconds that the fastest call of its kind took, kept by the caller; at first the largest number.
-int64_t begin_library_loop();
-void end_library_loop(int64_t begun, int64_t& fastest);
+struct LibraryLoop {
+  int64_t begun = 0;  // 0: not to be judged
+  bool telling = false;
+};
+LibraryLoop begin_library_loop();
+void end_library_loop(LibraryLoop loop, int64_t& fastest);
 /// Nanoseconds of a clock that never goes back.
 int64_t clock_now();
 /// `threads` for OpenMP's loops in the calling thread.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "busy_neighbour.h"
 #include "parallel_detail.h"
 
 // Note [The busy neighbour]
@@ -19,8 +20,8 @@
 // an idle extra team is parked, which makes libgomp, and with it oneDNN, wait passively. After a while the team is sent home to
 // see whether the machine is free again; each time that it is not, twice as long is waited before the next try. The number
 // of pieces never changes, so that results do not depend on the neighbours.
-// The first loops after some idle milliseconds say nothing: the workers sleep by then, and the system may wake one on the CPU where the
-// caller is, which holds it until they are put apart.
+// The first loops after some idle milliseconds say little: the workers sleep by then, and the system may wake one on the caller's CPU, where
+// it waits until the scheduler moves it. Of those it takes several within 100 ms.
 namespace tapir::inline v0::detail {
 namespace {
 
@@ -49,40 +50,29 @@ int affordable(int wanted) {
 
 class Parking {
  public:
-  /// A loop begins. Ends the stay of the extra team when that is over. False: whether this loop is late says nothing.
-  bool note_begin(int64_t now) {
-    const int64_t loop = loops_.fetch_add(1, std::memory_order_relaxed);
-    if (now - ended_.load(std::memory_order_relaxed) > kAwake) woke_.store(loop, std::memory_order_relaxed);
+  using Evidence = BusyNeighbour::Evidence;
+
+  /// True while the extra team is there. Ends its stay when that is over.
+  bool parked(int64_t now) {
     const int64_t until = until_.load(std::memory_order_relaxed);
     if (until == 0) [[likely]]
-      return loop - woke_.load(std::memory_order_relaxed) >= kWaking;
-    if (now < until) return false;
+      return false;
+    if (now < until) return true;
     std::lock_guard lock(mutex_);
     if (until_.load() == until) leave();
-    return false;
+    return true;
   }
-  void note_end(int64_t now) { ended_.store(now, std::memory_order_relaxed); }
   /// A worker began its piece late.
-  void note_late() {
+  void note_late(Evidence evidence) {
     std::lock_guard lock(mutex_);
-    const Moment now = moment(), before = std::exchange(last_late_, now);
+    const int64_t now = microseconds();
     if (until_.load() != 0) return;
-    const bool on_trial = soon(left_, now, kTrial);
-    if (!on_trial && !soon(before, now, kTwice)) return;
-    stay_ = on_trial ? std::min(2 * stay_, kLongest) : kShortest;
-    if (enter()) until_.store(now.time + stay_);
+    const int64_t stay = neighbour.note_late(now, evidence);
+    if (stay && enter()) until_.store(now + stay);
   }
+  BusyNeighbour neighbour;
 
  private:
-  static constexpr int64_t kTwice = 100'000, kTrial = 30'000, kShortest = 50'000, kLongest = 2'000'000;
-  static constexpr int64_t kAwake = 2'000, kWaking = 3, kFewLoops = 32;
-  struct Moment {
-    int64_t time, loop;
-  };
-
-  Moment moment() const { return {microseconds(), loops_.load(std::memory_order_relaxed)}; }
-  static bool soon(Moment a, Moment b, int64_t time) { return b.time - a.time <= time || b.loop - a.loop <= kFewLoops; }
-
   bool enter() {
     const int size = omp_get_num_procs() + 1;
     stop_ = false;
@@ -107,14 +97,12 @@ class Parking {
     }
     leave_.notify_all();
     host_.join();  // its team goes with it
-    left_ = moment();
+    neighbour.note_left(microseconds());
     until_.store(0);
   }
 
-  std::atomic<int64_t> until_{0}, loops_{0}, ended_{0}, woke_{0};
+  std::atomic<int64_t> until_{0};
   std::mutex mutex_;
-  Moment last_late_{-kTwice, -kFewLoops - 1}, left_{-kTrial, -kFewLoops - 1};
-  int64_t stay_ = kShortest;
   std::thread host_;
   std::mutex stay_mutex_;
   std::condition_variable leave_;
@@ -133,30 +121,35 @@ void run_team(Loop& loop) {
   const int threads = affordable(int(loop.pieces));
   std::atomic<bool> late{false};
   const int64_t begin = microseconds(), latest = begin + 500 + 10 * loop.pieces;
-  const bool telling = parking().note_begin(begin);
+  Parking& p = parking();
+  const bool parked = p.parked(begin);
+  const BusyNeighbour::Evidence evidence = p.neighbour.note_begin(begin);
 #pragma omp parallel num_threads(threads)
   {
-    if (telling && omp_get_thread_num() != 0 && microseconds() > latest) late.store(true, std::memory_order_relaxed);
+    if (!parked && omp_get_thread_num() != 0 && microseconds() > latest) late.store(true, std::memory_order_relaxed);
     // Fewer threads than asked for may have come.
     for (int64_t piece = omp_get_thread_num(); piece < loop.pieces; piece += omp_get_num_threads()) loop.run(piece);
   }
   if (late.load(std::memory_order_relaxed)) [[unlikely]]
-    parking().note_late();
-  parking().note_end(microseconds());
+    p.note_late(evidence);
+  p.neighbour.note_end(microseconds());
 }
 
-int64_t begin_library_loop() {
+LibraryLoop begin_library_loop() {
   const int64_t now = microseconds();
-  return parking().note_begin(now) ? now : 0;
+  const bool parked = parking().parked(now);
+  const BusyNeighbour::Evidence evidence = parking().neighbour.note_begin(now);
+  return {parked ? 0 : now, evidence == BusyNeighbour::Evidence::Strong};
 }
 
-void end_library_loop(int64_t begun, int64_t& fastest) {
-  const int64_t now = microseconds(), took = now - begun;
-  parking().note_end(now);
-  if (begun == 0) return;
+void end_library_loop(LibraryLoop loop, int64_t& fastest) {
+  const int64_t now = microseconds();
+  parking().neighbour.note_end(now);
+  if (loop.begun == 0) return;
+  const int64_t took = now - loop.begun;
   fastest = std::min(fastest, took);
   if (took > 500 + 3 * fastest) [[unlikely]]
-    parking().note_late();
+    parking().note_late(loop.telling ? BusyNeighbour::Evidence::Strong : BusyNeighbour::Evidence::Weak);
 }
 
 void set_team_size(int threads) { omp_set_num_threads(affordable(threads)); }

@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "allocator.h"
 #include "backend.h"
@@ -175,19 +176,25 @@ class KernelCall {
       if (nvtx_) nvtx_->range_push(shown_name({.kind = Kind::Kernel, .name = name_, .detail = op_}).c_str());
       if (timed) start_timing(*table, device, stream);
     }
-    tapir::detail::simulation = &simulation_;
+    outer_ = std::exchange(tapir::detail::simulation, &simulation_);
     begin_ = since_began();
   }
   ~KernelCall() {
     if (!session_) return;
     const int64_t end = since_began();
-    tapir::detail::simulation = nullptr;
+    tapir::detail::simulation = outer_;
     if (timing_.table) record_end();
     if (nvtx_) nvtx_->range_pop();
     const bool failed = std::uncaught_exceptions() > exceptions_;
     bool kept = false;
     with_log(session_, [&](Log& log) {
-      Event e{.kind = Kind::Kernel, .name = name_, .detail = op_, .begin = begin_, .end = end, .work = work_, .simulation = simulation_};
+      Event e{.kind = Kind::Kernel,
+              .name = name_,
+              .detail = op_,
+              .begin = begin_,
+              .end = end,
+              .work = work_,
+              .simulation = simulation_};
       if (timing_.table) e.span = int64_t(log.timings.size()), log.timings.push_back(timing_), kept = true;
       log.data.events.push_back(e);
       if (failed) log.first_kernel = -1;
@@ -212,7 +219,7 @@ class KernelCall {
   }
   const char *name_, *op_;
   entry::Work work_;
-  tapir::detail::Simulation simulation_;
+  tapir::detail::Simulation simulation_, *outer_ = nullptr;
   uint64_t session_;
   int64_t begin_ = 0;
   int exceptions_ = std::uncaught_exceptions();

@@ -22,6 +22,15 @@ assert [(r['limit'], r['threads'], r['unit']) for r in rows] == [
     (name, threads, 'bytes' if name == 'copy' else 'flops') for threads in (1, 2) for name in ('float32', 'bfloat16', 'copy')], rows
 assert all(r['per_second'] > 0 for r in rows), rows"
 
+bench mlp cnn --scaling
+verdict "scaling: status" test $? = 0
+verdict "scaling: a table" said '^mlp +step +[0-9.]+ +[0-9.]+ +[0-9.]+ '
+verdict "scaling: rows" rows "
+assert [(r['workload'], list(r['model'])) for r in rows] == [(name, ['2', '8', '16', '64']) for name in ('mlp', 'cnn')], rows
+for r in rows:
+    assert r['loops'] > 0 and abs(sum(r['share_of_16'].values()) - 1) < 1e-6 and 'matmul' in r['share_of_16'], r
+assert rows[1]['model']['8'] > 1.5, rows"
+
 bench mlp --threads 1 --variants step compiled
 verdict "steps: status" test $? = 0
 verdict "steps: a column" said '^workload .* ratio +limit$'

@@ -48,13 +48,11 @@ template <class C> struct Weights {
 };
 
 template <class C> C log_sum_exp(const C* x, int64_t n, C& top) {
-  C most = -std::numeric_limits<C>::infinity(), sum = 0;
+  C most = -std::numeric_limits<C>::infinity();
 #pragma omp simd reduction(max : most)
   for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += math::exp(x[i] - most);
   top = most;
-  return math::log(sum);
+  return math::log(sum_exponentials(x, n, most, [](int64_t, int64_t, const C*) {}));
 }
 template <class C> C smooth_loss(const C* x, int64_t n, C lse, const C* weight) {
   C sum = 0;
@@ -72,26 +70,31 @@ template <class C> C smooth_loss(const C* x, int64_t n, C lse, const C* weight) 
 /// sum_c w_c (lse - x_c) where that is asked for. buffer: a lane, or a tile (classes, width).
 template <class T, class C> void reduce_tile(const T* x, const Samples& samples, int64_t width,
                                              const Weights<C>& weights, C* buffer, C* top, C* rest, C* smooth) {
-  alignas(64) C sum[kTileWidth];
+  TileSums<C> exponentials(width), smoothed(width);
+  C *const part = exponentials.part, *const smooth_part = smoothed.part;
   const int64_t step = samples.walk.step(0);
   std::fill_n(top, width, -std::numeric_limits<C>::infinity());
-  std::fill_n(sum, width, C(0)), std::fill_n(smooth, width, C(0));
+  std::fill_n(smooth, width, C(0));
   for (int64_t k = 0; k < samples.classes; ++k) {
     C* const row = buffer + k * width;
     const C* const from = read_row(x + k * samples.class_step, step, width, row);
 #pragma omp simd
     for (int64_t j = 0; j < width; ++j) row[j] = from[j], top[j] = from[j] > top[j] ? from[j] : top[j];
   }
-  for (int64_t k = 0; k < samples.classes; ++k)
+  for (int64_t k = 0; k < samples.classes; ++k) {
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) sum[j] += math::exp(buffer[k * width + j] - top[j]);
-  for (int64_t j = 0; j < width; ++j) rest[j] = math::log(sum[j]);
+    for (int64_t j = 0; j < width; ++j) part[j] += math::exp(buffer[k * width + j] - top[j]);
+    exponentials.end_row(k, samples.classes);
+  }
+  for (int64_t j = 0; j < width; ++j) rest[j] = math::log(exponentials.sum[j]);
   if (weights.smoothing == 0) return;
   for (int64_t k = 0; k < samples.classes; ++k) {
     const C w = weights.of(k);
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) smooth[j] += w * (top[j] - buffer[k * width + j] + rest[j]);
+    for (int64_t j = 0; j < width; ++j) smooth_part[j] += w * (top[j] - buffer[k * width + j] + rest[j]);
+    smoothed.end_row(k, samples.classes);
   }
+  std::copy_n(smoothed.sum, width, smooth);
 }
 template <class T, class C> void reduce_rows(const T* x, const Samples& samples, int64_t width,
                                              const Weights<C>& weights, C* buffer, C* top, C* rest, C* smooth) {

@@ -54,7 +54,7 @@ template <class T, class Take> void gemv(int64_t batch, int64_t n, int64_t k, co
   const int64_t share = (n + get_num_threads() - 1) / get_num_threads();
   const int64_t width = by_rows ? std::clamp((share + kPart - 1) / kPart * kPart, kPart, kWidest) : kPart;
   const int64_t blocks = (n + width - 1) / width;
-  const bool alone = batch * n * k <= 1 << 17;  // else pieces of 128 KB or more
+  const bool alone = batch * n * k <= 1 << 17;  // else about 32768 elements a piece
   const int64_t grain = alone ? batch * blocks : std::max<int64_t>(1, (1 << 15) / (k * width));
   parallel_for(batch * blocks, grain, [&](int64_t first, int64_t last) {
     float sums[kWidest];

@@ -30,22 +30,16 @@ template <int K> struct Lanes {
 
 /// y = softmax(x) of one lane; y may be x. All -inf gives NaN.
 template <class C> void softmax_row(const C* x, C* y, int64_t n, bool log) {
-  C top = -std::numeric_limits<C>::infinity(), sum = 0;
+  C top = -std::numeric_limits<C>::infinity();
 #pragma omp simd reduction(max : top)
   for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
   if (log) {
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; ++i) sum += math::exp(x[i] - top);
-    const C rest = math::log(sum);
+    const C rest = math::log(sum_exponentials(x, n, top, [](int64_t, int64_t, const C*) {}));
     for (int64_t i = 0; i < n; ++i) y[i] = x[i] - top - rest;
     return;
   }
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) {
-    const C e = math::exp(x[i] - top);
-    y[i] = e, sum += e;
-  }
-  const C scale = 1 / sum;
+  const C scale =
+      1 / sum_exponentials(x, n, top, [y](int64_t i, int64_t count, const C* e) { std::copy_n(e, count, y + i); });
   for (int64_t i = 0; i < n; ++i) y[i] *= scale;
 }
 
@@ -68,9 +62,11 @@ template <class T> void softmax_rows(Context& ctx, V y, V x, const Lanes<2>& lan
 /// One tile, brought into a buffer (size, width). y, x: the first lane; the offsets of its neighbours are `others.step`.
 template <class T, class C>
 void softmax_tile(T* y, const T* x, const Lanes<2>& lanes, int64_t width, C* tile, bool log) {
-  alignas(64) C top[kTileWidth], sum[kTileWidth];
+  alignas(64) C top[kTileWidth];
+  TileSums<C> sums(width);
+  C *const sum = sums.sum, *const part = sums.part;
   const int64_t y_step = lanes.others.step(0), x_step = lanes.others.step(1);
-  std::fill_n(top, width, -std::numeric_limits<C>::infinity()), std::fill_n(sum, width, C(0));
+  std::fill_n(top, width, -std::numeric_limits<C>::infinity());
   for (int64_t k = 0; k < lanes.size; ++k) {
     C* const row = tile + k * width;
     const C* const from = read_row(x + k * lanes.step[1], x_step, width, row);
@@ -81,11 +77,12 @@ void softmax_tile(T* y, const T* x, const Lanes<2>& lanes, int64_t width, C* til
     C* const row = tile + k * width;
     if (log) {
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) row[j] -= top[j], sum[j] += math::exp(row[j]);
+      for (int64_t j = 0; j < width; ++j) row[j] -= top[j], part[j] += math::exp(row[j]);
     } else {
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) row[j] = math::exp(row[j] - top[j]), sum[j] += row[j];
+      for (int64_t j = 0; j < width; ++j) row[j] = math::exp(row[j] - top[j]), part[j] += row[j];
     }
+    sums.end_row(k, lanes.size);
   }
   for (int64_t j = 0; j < width; ++j) sum[j] = log ? math::log(sum[j]) : 1 / sum[j];
   for (int64_t k = 0; k < lanes.size; ++k) {
@@ -156,8 +153,9 @@ template <class T> void fetch_row(const T* p, int64_t n) {
 /// lanes are too long for wide tiles: both are read twice.
 template <class T, class C>
 void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, int64_t width, C* tile, bool log) {
-  alignas(64) C sum[kTileWidth], row[2 * kTileWidth];
-  std::fill_n(sum, width, C(0));
+  alignas(64) C row[2 * kTileWidth];
+  TileSums<C> sums(width);
+  C *const sum = sums.sum, *const part = sums.part;
   const auto read = [&](int64_t k, C* g, C* v) {
     if (const int64_t next = k + kAhead; next < lanes.size)
       fetch_row(dy + next * lanes.step[1], width), fetch_row(y + next * lanes.step[2], width);
@@ -175,7 +173,8 @@ void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, in
     C *const g = tile ? tile + 2 * k * width : row, *const v = g + width;
     read(k, g, v);
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) sum[j] += log ? g[j] : g[j] * v[j];
+    for (int64_t j = 0; j < width; ++j) part[j] += log ? g[j] : g[j] * v[j];
+    sums.end_row(k, lanes.size);
   }
   for (int64_t k = 0; k < lanes.size; ++k) {
     C *const g = tile ? tile + 2 * k * width : row, *const v = g + width;

@@ -1,6 +1,10 @@
 #pragma once
+#include <limits>
+
+#include "../../core/math.h"
 #include "../moments.h"
 #include "../pieces.h"
+#include "../reduce/lanes.h"
 
 // Note [Lanes]
 // Softmax and cross entropy work on lanes: the elements along one dimension. There are two ways through memory. A long lane is
@@ -16,6 +20,43 @@ inline constexpr int64_t kLaneGrain = 8192;  // elements: some 5 us of exp()
 inline int64_t tile_width(int64_t size, int64_t bytes) {
   return std::clamp<int64_t>(131072 / bytes / std::max<int64_t>(1, size) / 16 * 16, 16, kTileWidth);
 }
+
+/// The sum of e^(x - top) of n elements, kStep of them side by side; keep(i, count, e) takes those from the i-th on. Those behind the n-th
+/// are e^-inf: the rest of a lane is a vector too.
+template <class C, class Keep> C sum_exponentials(const C* x, int64_t n, C top, Keep&& keep) {
+  constexpr int64_t kStep = 16;
+  C sum[kStep] = {}, e[kStep];
+  int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+#pragma omp simd
+    for (int64_t j = 0; j < kStep; ++j) e[j] = math::exp(x[i + j] - top), sum[j] += e[j];
+    keep(i, kStep, e);
+  }
+  if (i < n) {
+    for (int64_t j = 0; j < kStep; ++j) e[j] = i + j < n ? x[i + j] - top : -std::numeric_limits<C>::infinity();
+#pragma omp simd
+    for (int64_t j = 0; j < kStep; ++j) e[j] = math::exp(e[j]), sum[j] += e[j];
+    keep(i, n - i, e);
+  }
+  return join_lanes(sum, kStep, [](C a, C b) { return a + b; });
+}
+
+/// Sums of the lanes of a tile. `part` takes the next terms; every kTerms rows it is added to `sum`, so that the rounding error grows
+/// with kTerms + size / kTerms instead of size.
+template <class C> struct TileSums {
+  static constexpr int64_t kTerms = 32;
+  explicit TileSums(int64_t tile_width) : width(tile_width) {
+    std::fill_n(sum, width, C(0)), std::fill_n(part, width, C(0));
+  }
+  /// Row k of `size` has been added.
+  void end_row(int64_t k, int64_t size) {
+    if (k % kTerms != kTerms - 1 && k != size - 1) return;
+#pragma omp simd
+    for (int64_t j = 0; j < width; ++j) sum[j] += part[j], part[j] = 0;
+  }
+  int64_t width;
+  alignas(64) C sum[kTileWidth], part[kTileWidth];
+};
 
 /// Calls f(buffer, position, count, offsets) in parallel for the rows of `walk`; each thread's buffer holds `elements` of C.
 template <class C, int K, class F>

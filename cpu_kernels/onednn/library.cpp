@@ -55,7 +55,7 @@ void Call::run(Context& ctx, std::initializer_list<void*> data) {
   if (scratch_) dnnl_memory_set_data_handle(arguments_[size_t(i++)].memory, ctx.scratch(scratch_));
   for (void* p : data) dnnl_memory_set_data_handle(arguments_[size_t(i++)].memory, p);
   const bool team = omp_get_max_threads() > 1;
-  const int64_t begun = team ? detail::begin_library_loop() : 0;
+  const detail::LibraryLoop begun = team ? detail::begin_library_loop() : detail::LibraryLoop();
   detail::Simulation* const simulation = simulated_threads > 1 ? detail::simulation : nullptr;
   const int64_t start = simulation ? detail::clock_now() : 0;
   const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream().get(), count_, arguments_.data());

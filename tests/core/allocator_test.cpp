@@ -150,17 +150,63 @@ TEST_CASE("what several threads allocate adds up while they live") {
   CHECK(memory_stats().max_allocated <= now.allocated + 4 * 4096);
 }
 
-TEST_CASE("a peak between two lumps of a thread's counts is exact") {
-  reset_peak_memory_stats();
+TEST_CASE("peaks between two lumps of a thread's counts count, and stay") {
+  constexpr int64_t kOthers = 16 * (256 << 10);  // what threads of earlier tests may hold
+  constexpr int kBlocks = 1003;
+  std::thread([] {
+    reset_peak_memory_stats();
+    const MemoryStats start = memory_stats();
+    std::vector<void*> blocks;
+    for (int i = 0; i < kBlocks; ++i) blocks.push_back(cpu_allocate(65536));
+    const MemoryStats top = memory_stats();
+    CHECK(top.allocated == start.allocated + kBlocks * 65536);
+    CHECK(top.max_allocated >= top.allocated);
+    CHECK(top.max_allocated <= top.allocated + kOthers);
+    for (void* block : blocks) cpu_release(block, 65536);
+    cpu_release(cpu_allocate(100'000), 100'000);
+    CHECK(memory_stats().allocated == start.allocated);
+    CHECK(memory_stats().max_allocated == top.max_allocated);
+    reset_peak_memory_stats();
+    void* small = cpu_allocate(65536);  // less than a lump
+    cpu_release(small, 65536);
+    CHECK(memory_stats().max_allocated == start.allocated + 65536);
+  }).join();
+}
+
+TEST_CASE("statistics hold while other threads move lumps") {
   const MemoryStats start = memory_stats();
-  std::vector<void*> blocks;
-  for (int i = 0; i < 20; ++i) blocks.push_back(cpu_allocate(65536));
-  CHECK(memory_stats().allocated == start.allocated + 20 * 65536);
-  CHECK(memory_stats().max_allocated == start.allocated + 20 * 65536);
-  for (int i = 0; i < 20; ++i) cpu_release(blocks[size_t(i)], 65536);
-  cpu_release(cpu_allocate(100'000), 100'000);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      while (!stop) cpu_release(cpu_allocate(2 << 20), 2 << 20);
+    });
+  reset_peak_memory_stats();
+  int64_t least = INT64_MAX, most = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const MemoryStats now = memory_stats();
+    least = std::min(least, now.allocated), most = std::max({most, now.allocated, now.max_allocated});
+  }
+  stop = true;
+  for (auto& t : threads) t.join();
+  CHECK(least >= start.allocated - 3 * (256 << 10));
+  CHECK(most <= start.allocated + 3 * (2 << 20) + 3 * (256 << 10));
   CHECK(memory_stats().allocated == start.allocated);
-  CHECK(memory_stats().max_allocated == start.allocated + 20 * 65536);
+}
+
+TEST_CASE("what a thread frees as it ends is counted") {
+  const MemoryStats start = memory_stats();
+  struct Late {
+    void* block = nullptr;
+    ~Late() { cpu_release(block, 4096); }
+  };
+  std::thread([] {
+    static thread_local Late late;  // made before the thread's cache, so that it goes after it
+    late.block = nullptr;
+    late.block = cpu_allocate(4096);
+  }).join();
+  CHECK(memory_stats().allocated == start.allocated);
+  CHECK(memory_stats().allocations == start.allocations + 1);
 }
 
 TEST_CASE("a request that the machine cannot hold fails cleanly") {

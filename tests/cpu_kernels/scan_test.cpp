@@ -1,3 +1,4 @@
+#include "../modes.h"
 #include "operands.h"
 
 using namespace kernel_tests;
@@ -41,4 +42,28 @@ TEST_CASE("scan: long rows, a 0-dim tensor, in place") {
   one.set(0, 7);
   cpu().scan(ctx(), {.out = result.view, .x = one.view, .params = {ScanOp::CumSum, 0}});
   CHECK(result.get(0) == 7);
+}
+
+TEST_CASE("scan: lines side by side are those alone, over several tiles, by any number of threads") {
+  Numbers numbers;
+  Array x(kFloat32, {7, 2500});
+  for (int64_t i = 0; i < x.numel(); ++i) x.set(i, double(numbers.next() % 1000) / 997 - 0.5);
+  for (const ScanOp op : {ScanOp::CumSum, ScanOp::LogCumSumExp}) {
+    Array alone(kFloat32, {7, 2500});
+    for (int64_t row = 0; row < 7; ++row) {
+      const auto line = [row](const Array& a) {
+        TensorView v = a.view;
+        v.rank = 1, v.sizes[0] = 2500, v.strides[0] = 1;
+        v.data = v.as<float>() + row * 2500;
+        return v;
+      };
+      cpu().scan(ctx(), {.out = line(alone), .x = line(x), .params = {op, 0}});
+    }
+    for (const int threads : {1, 2, 3}) {
+      const tapir_tests::ThreadCount guard(threads);
+      Array together(kFloat32, {7, 2500});
+      cpu().scan(ctx(), {.out = together.view, .x = x.view, .params = {op, 1}});
+      CHECK(together.memory == alone.memory);
+    }
+  }
 }

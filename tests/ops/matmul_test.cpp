@@ -1,5 +1,7 @@
 #include <limits>
 
+#include "../modes.h"
+#include "../same_bits.h"
 #include "numbers.h"
 
 using namespace tapir;
@@ -104,4 +106,20 @@ TEST_CASE("BI-101 BI-102 products without rows, columns or terms") {
   Tensor w = ones({3, 4}).requires_grad_();
   linear(zeros({0, 4}), w, {}).backward(zeros({0, 3}));
   CHECK(close(w.grad(), zeros({3, 4})));
+}
+
+TEST_CASE("products of a vector have the same bits by any number of threads") {
+  for (const DType type : {kFloat32, kBFloat16})
+    for (const int64_t n : {37, 515, 770}) {
+      const Tensor x = randn({1, 700}).to(type), by_rows = randn({700, n}).to(type),
+                   by_columns = randn({n, 700}).to(type);
+      Tensor rows, columns;
+      for (const int threads : {1, 2, 3, 7, 16}) {
+        const ThreadCount guard(threads);
+        const Tensor a = mm(x, by_rows), b = linear(x, by_columns);
+        if (threads == 1) rows = a, columns = b;
+        CHECK(same_bits(a, rows));
+        CHECK(same_bits(b, columns));
+      }
+    }
 }

@@ -40,6 +40,26 @@ TEST_CASE("softmax and log_softmax: gradients across long rows, whose tiles are 
   }
 }
 
+TEST_CASE("softmax and cross entropy across long rows add as exactly as along them") {
+  const Tensor x = randn({4096, 64}) * 0.01, exact = x.to(kFloat64);
+  const auto error = [](const Tensor& got, const Tensor& wanted) {
+    return (abs(got.to(kFloat64) - wanted) / abs(wanted)).max().item();
+  };
+  CHECK(error(softmax(x, 0), softmax(exact, 0)) < 2e-6);
+  CHECK(error(log_softmax(x, 0), log_softmax(exact, 0)) < 1e-6);
+  const auto gradient = [](const Tensor& values, const Tensor& dy) {
+    const Tensor at = values.clone().requires_grad_();
+    softmax(at, 0).backward(dy);
+    return at.grad();
+  };
+  const Tensor dy = rand({4096, 64}) + 1;
+  const Tensor got = gradient(x, dy), wanted = gradient(exact, dy.to(kFloat64));
+  CHECK(abs(got.to(kFloat64) - wanted).max().item() < 1e-6 * abs(wanted).max().item());
+  const Tensor images = x.view({1, 4096, 64}), labels = randint(0, 4096, {1, 64});
+  const CrossEntropyOptions each{.reduction = Reduction::None, .label_smoothing = 0.1};
+  CHECK(error(cross_entropy(images, labels, each), cross_entropy(images.to(kFloat64), labels, each)) < 1e-6);
+}
+
 TEST_CASE("BI-109 softmax of nothing") {
   CHECK(softmax(zeros({2, 0}), 1).shape() == Shape{2, 0});
   CHECK(log_softmax(zeros({0, 3}), 1).shape() == Shape{0, 3});
