@@ -184,8 +184,8 @@ struct Shared {
   FreeList small[kSmallClasses];
   std::multimap<int64_t, void*> large;          // cached, by size
   std::unordered_map<void*, int64_t> large_of;  // in use: the size of each
-  std::deque<Counts> counts{1};                 // the first is that of threads that end, under the mutex
-  std::vector<Counts*> free_counts;
+  std::deque<Counts> counts{1};                 // the first is that of threads that begin or end, under the mutex
+  Counts* free_counts = nullptr;
 };
 Shared& shared() {
   static Shared* const s = [] {

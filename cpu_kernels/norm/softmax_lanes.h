@@ -14,7 +14,7 @@ namespace tapir::inline v0::cpu {
 
 inline constexpr int64_t kTileWidth = 256;   // lanes
 inline constexpr int64_t kShortLane = 32;    // elements
-inline constexpr int64_t kLaneGrain = 8192;  // elements: some 5 us of exp()
+inline constexpr int64_t kLaneGrain = 4096;  // elements: some 4 us of exp()
 
 /// Lanes of a tile of which each element takes `bytes`: as many as fit well in the L2 cache.
 inline int64_t tile_width(int64_t size, int64_t bytes) {

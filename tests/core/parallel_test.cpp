@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include <tapir/core/allocator.h>
 #include <tapir/core/busy_neighbour.h>
 #include <tapir/core/error.h>
 #include <tapir/core/modes.h>
@@ -185,4 +187,24 @@ TEST_CASE("a forked child computes, serially") {
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
   CHECK(pieces_of(100, 1) == 4);
+}
+
+TEST_CASE("a process forks whose workers have memory of their own") {
+  if (!std::getenv("TAPIR_FORKS_ALONE")) {  // in a new process, where threads are set before anything is allocated
+    CHECK(run_alone("TAPIR_FORKS_ALONE=1", "a process forks whose workers have memory of their own") == 0);
+    return;
+  }
+  alarm(60);
+  set_num_threads(4);
+  const auto allocate = [] { parallel_for(64, 1, [](int64_t, int64_t) { cpu_release(cpu_allocate(1000), 1000); }); };
+  for (int i = 0; i < 20; ++i) allocate();
+  const pid_t child = fork();
+  if (child == 0) {
+    allocate();
+    _exit(0);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  allocate();
 }
