@@ -396,7 +396,7 @@ MemoryStats memory_stats() {
   int64_t peak = stats.allocated;
   for (const Counts& c : s.counts)
     stats.allocated += get(c.allocated), peak += get(c.peak), stats.allocations += get(c.allocations);
-  raise_to(counters.max_allocated, peak);
+  raise_to(counters.max_allocated, std::max(peak, stats.allocated));
   stats.max_allocated = get(counters.max_allocated), stats.max_reserved = get(counters.max_reserved);
   stats.system_allocations = get(counters.system_allocations);
   return stats;

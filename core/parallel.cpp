@@ -49,7 +49,11 @@ int environment_count() {
   return end != text && (*end == 0 || *end == ',') && n >= 1 && n <= kMaxThreads ? int(n) : kMaxThreads;
 }
 
-int default_count() { return std::max(1, std::min({affinity_count(), quota_count(), environment_count()})); }
+int cpu_count() {
+  static const int n = std::max(1, std::min(affinity_count(), quota_count()));
+  return n;
+}
+int default_count() { return std::min(cpu_count(), environment_count()); }
 
 std::atomic<int> process_threads{0};       // 0: not asked for yet
 std::atomic<bool> forked{false};           // this process is the child of one that had threads
@@ -93,7 +97,7 @@ int threads_here() {
 
 void share_threads() {
   watch_forks();
-  const int n = detail::simulated.load(std::memory_order_relaxed) ? 1 : threads_here();
+  const int n = detail::simulated.load(std::memory_order_relaxed) ? 1 : std::min(threads_here(), cpu_count());
   if (n != team_size) detail::set_team_size(team_size = n);
   const uint64_t bits = detail::flush_denormal_bits();
   if (n > 1 && bits != team_denormals) [[unlikely]]

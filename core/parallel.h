@@ -11,7 +11,8 @@ int get_num_threads();
 /// Threads that a loop started here and now would use: get_num_threads() under this thread's limit (modes.threads), and 1 inside a
 /// parallel loop or in a forked child.
 int threads_here();
-/// Tells OpenMP's own loops of this thread (oneDNN's) threads_here() and what set_flush_denormal() had set. Cheap when nothing changed; call
+/// Tells OpenMP's own loops of this thread (oneDNN's) threads_here(), but no more than there are CPUs, since oneDNN's threads wait for each
+/// other by spinning, and what set_flush_denormal() had set. Cheap when nothing changed; call
 /// before entering such a library.
 void share_threads();
 

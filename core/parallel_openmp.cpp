@@ -22,6 +22,8 @@
 // of pieces never changes, so that results do not depend on the neighbours.
 // The first loops after some idle milliseconds say little: the workers sleep by then, and the system may wake one on the caller's CPU, where
 // it waits until the scheduler moves it. Of those it takes several within 100 ms.
+// Where all calls into a library have been slow from the first, none is late by the fastest: after a long one, now and then, an empty loop of
+// ours shows whether workers are.
 namespace tapir::inline v0::detail {
 namespace {
 
@@ -48,6 +50,8 @@ int affordable(int wanted) {
   return proven = std::max(proven, int(tries.size()) + 1);
 }
 
+constexpr int64_t kLong = 1'500, kBetweenProbes = 40'000;  // microseconds
+
 class Parking {
  public:
   using Evidence = BusyNeighbour::Evidence;
@@ -69,6 +73,10 @@ class Parking {
     if (until_.load() != 0) return;
     const int64_t stay = neighbour.note_late(now, evidence);
     if (stay && enter()) until_.store(now + stay);
+  }
+  bool may_probe(int64_t now) {
+    int64_t last = probed_.load(std::memory_order_relaxed);
+    return now - last > kBetweenProbes && probed_.compare_exchange_strong(last, now);
   }
   BusyNeighbour neighbour;
 
@@ -101,7 +109,7 @@ class Parking {
     until_.store(0);
   }
 
-  std::atomic<int64_t> until_{0};
+  std::atomic<int64_t> until_{0}, probed_{0};
   std::mutex mutex_;
   std::thread host_;
   std::mutex stay_mutex_;
@@ -117,8 +125,10 @@ Parking& parking() {
 
 }  // namespace
 
+/// By the whole team, even where it has few pieces: threads that a smaller one leaves out end, and starting them again takes far longer than
+/// to wait for them.
 void run_team(Loop& loop) {
-  const int threads = affordable(int(loop.pieces));
+  const int threads = affordable(std::max(int(loop.pieces), threads_here()));
   std::atomic<bool> late{false};
   const int64_t begin = microseconds(), latest = begin + 500 + 10 * loop.pieces;
   Parking& p = parking();
@@ -126,9 +136,10 @@ void run_team(Loop& loop) {
   const BusyNeighbour::Evidence evidence = p.neighbour.note_begin(begin);
 #pragma omp parallel num_threads(threads)
   {
-    if (!parked && omp_get_thread_num() != 0 && microseconds() > latest) late.store(true, std::memory_order_relaxed);
+    const int me = omp_get_thread_num();
+    if (!parked && me != 0 && me < loop.pieces && microseconds() > latest) late.store(true, std::memory_order_relaxed);
     // Fewer threads than asked for may have come.
-    for (int64_t piece = omp_get_thread_num(); piece < loop.pieces; piece += omp_get_num_threads()) loop.run(piece);
+    for (int64_t piece = me; piece < loop.pieces; piece += omp_get_num_threads()) loop.run(piece);
   }
   if (late.load(std::memory_order_relaxed)) [[unlikely]]
     p.note_late(evidence);
@@ -150,6 +161,10 @@ void end_library_loop(LibraryLoop loop, int64_t& fastest) {
   fastest = std::min(fastest, took);
   if (took > 500 + 3 * fastest) [[unlikely]]
     parking().note_late(loop.telling ? BusyNeighbour::Evidence::Strong : BusyNeighbour::Evidence::Weak);
+  else if (took > kLong && parking().may_probe(now)) {
+    Loop nothing{2, 2, [](void*, int64_t, int64_t) {}, nullptr, denormal_bits(), {}, {}};
+    run_team(nothing);
+  }
 }
 
 void set_team_size(int threads) { omp_set_num_threads(affordable(threads)); }

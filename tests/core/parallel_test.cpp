@@ -5,7 +5,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -96,6 +98,24 @@ TEST_CASE("thread numbers are checked") {
   ThreadCount guard(1000000);
   CHECK(get_num_threads() <= 1024);
 }
+
+#if !defined(__SANITIZE_THREAD__)  // there any thread of the team takes any piece
+TEST_CASE("a loop of few pieces leaves the team as it is") {
+  ThreadCount guard(6);
+  const auto threads_of = [](int64_t pieces) {
+    std::mutex mutex;
+    std::set<pid_t> seen;
+    parallel_for(pieces, 1, [&](int64_t, int64_t) {
+      std::lock_guard lock(mutex);
+      seen.insert(gettid());
+    });
+    return seen;
+  };
+  const auto before = threads_of(6);
+  CHECK(threads_of(2).size() <= 2);
+  CHECK(threads_of(6) == before);
+}
+#endif
 
 TEST_CASE("many threads may run loops at once") {
   ThreadCount guard(3);
