@@ -12,7 +12,8 @@ that of a large copy, whichever takes longer; above 100 where kernels do with le
 copy: tensors that stay in a cache, updates in place, which run at up to twice its speed (adamw).
 --limits measures these speeds alone. --scaling: how much faster a step would be with more threads than here are CPUs, by a model: one
 thread runs the pieces of each loop one after the other, and the loop takes as long as the longest of them and 1 us * log2(threads); libraries
-divide evenly, what is in no loop stays. Memory and power, which cores share, are not in it. The speed-up that two threads have stands beside. loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
+divide evenly, what is in no loop stays. Memory and power, which cores share, are not in it. The speed-up that two threads have stands beside.
+loader: ms per batch of 128 JPEGs of CIFAR-10, by number of workers. `ops` measures single operations,
 at 10^2, 10^4 and 10^7 elements, contiguous, transposed and broadcast, forward and with backward, all with the last of --threads. TAPIR_BENCH_SIZE (target, small or tiny) says
 how large resnet50, gpt2_124m, gpt2_decode and ceiling are: without it target on a GPU and small on a CPU. --json is written row by row.
 """

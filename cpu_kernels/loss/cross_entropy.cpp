@@ -48,11 +48,8 @@ template <class C> struct Weights {
 };
 
 template <class C> C log_sum_exp(const C* x, int64_t n, C& top) {
-  C most = -std::numeric_limits<C>::infinity();
-#pragma omp simd reduction(max : most)
-  for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
-  top = most;
-  return math::log(sum_exponentials(x, n, most, [](int64_t, int64_t, const C*) {}));
+  top = top_of(x, n);
+  return math::log(sum_exponentials(x, n, top, [](int64_t, int64_t, const C*) {}));
 }
 template <class C> C smooth_loss(const C* x, int64_t n, C lse, const C* weight) {
   C sum = 0;

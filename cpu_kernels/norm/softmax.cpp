@@ -30,9 +30,7 @@ template <int K> struct Lanes {
 
 /// y = softmax(x) of one lane; y may be x. All -inf gives NaN.
 template <class C> void softmax_row(const C* x, C* y, int64_t n, bool log) {
-  C top = -std::numeric_limits<C>::infinity();
-#pragma omp simd reduction(max : top)
-  for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
+  const C top = top_of(x, n);
   if (log) {
     const C rest = math::log(sum_exponentials(x, n, top, [](int64_t, int64_t, const C*) {}));
     for (int64_t i = 0; i < n; ++i) y[i] = x[i] - top - rest;

@@ -21,6 +21,14 @@ inline int64_t tile_width(int64_t size, int64_t bytes) {
   return std::clamp<int64_t>(131072 / bytes / std::max<int64_t>(1, size) / 16 * 16, 16, kTileWidth);
 }
 
+/// The largest of n elements; NaN does not count.
+template <class C> C top_of(const C* x, int64_t n) {
+  C top = -std::numeric_limits<C>::infinity();
+#pragma omp simd reduction(max : top)
+  for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
 /// The sum of e^(x - top) of n elements, kStep of them side by side; keep(i, count, e) takes those from the i-th on. Those behind the n-th
 /// are e^-inf: the rest of a lane is a vector too.
 template <class C, class Keep> C sum_exponentials(const C* x, int64_t n, C top, Keep&& keep) {
