@@ -45,7 +45,7 @@ TEST_CASE("softmax and cross entropy across long rows add as exactly as along th
   const auto error = [](const Tensor& got, const Tensor& wanted) {
     return (abs(got.to(kFloat64) - wanted) / abs(wanted)).max().item();
   };
-  CHECK(error(softmax(x, 0), softmax(exact, 0)) < 2e-6);
+  CHECK(error(softmax(x, 0), softmax(exact, 0)) < 8e-7);
   CHECK(error(log_softmax(x, 0), log_softmax(exact, 0)) < 1e-6);
   const auto gradient = [](const Tensor& values, const Tensor& dy) {
     const Tensor at = values.clone().requires_grad_();
@@ -54,7 +54,7 @@ TEST_CASE("softmax and cross entropy across long rows add as exactly as along th
   };
   const Tensor dy = rand({4096, 64}) + 1;
   const Tensor got = gradient(x, dy), wanted = gradient(exact, dy.to(kFloat64));
-  CHECK(abs(got.to(kFloat64) - wanted).max().item() < 1e-5 * abs(wanted).max().item());
+  CHECK(abs(got.to(kFloat64) - wanted).max().item() < 6e-6 * abs(wanted).max().item());
   const Tensor images = x.view({1, 4096, 64}), labels = randint(0, 4096, {1, 64});
   const CrossEntropyOptions each{.reduction = Reduction::None, .label_smoothing = 0.1};
   CHECK(error(cross_entropy(images, labels, each), cross_entropy(images.to(kFloat64), labels, each)) < 1e-6);
