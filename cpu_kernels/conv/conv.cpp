@@ -159,8 +159,8 @@ template <class T> void run_gemm(Context& ctx, dnn::ConvPass pass, const dnn::Co
 }
 
 /// One pass in float32, float64 or bfloat16 over views of that dtype. bias: contiguous, in float32 (float64 for it) or absent.
-/// tiles: by Winograd's algorithm. False: the library has no bfloat16 kernel for this shape.
-bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, bool tiles, const Operand& x, const Operand& w,
+/// False: the library has no bfloat16 kernel for this shape.
+bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operand& x, const Operand& w,
          const Operand& y, V bias) {
   const DType dtype = x.view().dtype;
   if (dtype == kInt64)
@@ -168,11 +168,6 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, bool tiles, 
                         bias.as<int64_t>()),
            true;
   const bool last = x.image().channels_last && y.image().channels_last;
-  if (tiles && winograd(ctx, pass, s, x.view().as<float>(), w.view(), y.view().as<float>(), bias.as<float>())) {
-    if (pass == dnn::ConvPass::BackwardWeight && bias.defined())
-      sum_pixels(ctx, bias.as<float>(), y.view().as<float>(), s.n * volume(s.out), s.o);
-    return true;
-  }
   if (pass == dnn::ConvPass::BackwardWeight && dtype == kFloat32 && last &&
       direct_backward_weight(ctx, s, w.view(), bias.as<float>(), y.view().as<float>(), x.view().as<float>()))
     return true;
@@ -184,32 +179,55 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, bool tiles, 
   return true;
 }
 
+/// The operands of a pass in the layout and dtype that its kernels take; the bias, or its gradient, in the type of the sums.
+struct Operands {
+  Operand x, w, y;
+  TensorView bias;
+  Operands(Context& ctx, dnn::ConvPass pass, DType dtype, bool last, bool only_last, V x, V w, V y, V bias)
+      : x(ctx, x, dtype, pass == dnn::ConvPass::BackwardData, last, only_last),
+        w(ctx, w, dtype, pass == dnn::ConvPass::BackwardWeight, false),
+        y(ctx, y, dtype, pass == dnn::ConvPass::Forward, last, only_last) {
+    const DType sums = dtype == kBFloat16 ? kFloat32 : dtype;
+    if (bias.defined())
+      this->bias = pass == dnn::ConvPass::BackwardWeight ? scratch_like(ctx, bias, sums) : dense(ctx, bias, sums);
+  }
+  void finish(Context& ctx, dnn::ConvPass pass, V to_bias) const {
+    for (const Operand* operand : {&x, &w, &y}) operand->finish();
+    if (pass == dnn::ConvPass::BackwardWeight && bias.defined()) copy(ctx, {to_bias, bias});
+  }
+};
+
 /// A pass in `dtype`, or in float32 where the library has no kernel of that.
-void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, const dnn::ConvShape& shape, bool tiles, V x, V w, V y,
-            V bias) {
-  const bool to_y = pass == dnn::ConvPass::Forward, to_x = pass == dnn::ConvPass::BackwardData, to_w = !to_y && !to_x;
+void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, const dnn::ConvShape& s, V x, V w, V y, V bias) {
   // A group of one channel fills no vector along planes: turning these round costs less, where the library has a kernel for them.
-  const bool depthwise = shape.spatial >= 2 && shape.groups == shape.c && shape.o == shape.c && shape.c >= 8,
-             only_last = tiles || (depthwise && dtype != kFloat64);
-  const bool last = only_last || (to_y ? prefers_channels_last(y, x) : prefers_channels_last(x, y));
-  const Operand xs(ctx, x, dtype, to_x, last, only_last), ws(ctx, w, dtype, to_w, false),
-      ys(ctx, y, dtype, to_y, last, only_last);
-  const DType sums = dtype == kBFloat16 ? kFloat32 : dtype;
-  TensorView b;
-  if (bias.defined()) b = to_w ? scratch_like(ctx, bias, sums) : dense(ctx, bias, sums);
-  if (!run(ctx, pass, shape, tiles, xs, ws, ys, b)) return run_in(ctx, pass, kFloat32, shape, tiles, x, w, y, bias);
-  for (const Operand* operand : {&xs, &ws, &ys}) operand->finish();
-  if (to_w && bias.defined()) copy(ctx, {bias, b});
+  const bool depthwise = s.spatial >= 2 && s.groups == s.c && s.o == s.c && s.c >= 8 && dtype != kFloat64;
+  const bool last =
+      depthwise || (pass == dnn::ConvPass::Forward ? prefers_channels_last(y, x) : prefers_channels_last(x, y));
+  const Operands o(ctx, pass, dtype, last, depthwise, x, w, y, bias);
+  if (!run(ctx, pass, s, o.x, o.w, o.y, o.bias)) return run_in(ctx, pass, kFloat32, s, x, w, y, bias);
+  o.finish(ctx, pass, bias);
+}
+
+/// A pass by Winograd's algorithm. False: a result is not finite, and the pass is to be done directly.
+bool run_tiles(Context& ctx, dnn::ConvPass pass, DType dtype, const dnn::ConvShape& s, V x, V w, V y, V bias) {
+  const Operands o(ctx, pass, dtype, true, true, x, w, y, bias);
+  if (!winograd(ctx, pass, s, o.x.view(), o.w.view(), o.y.view(), o.bias.as<float>())) return false;
+  if (pass == dnn::ConvPass::BackwardWeight && bias.defined())
+    sum_pixels(ctx, o.bias.as<float>(), o.y.view().data, s.n * volume(s.out), s.o, dtype);
+  o.finish(ctx, pass, bias);
+  return true;
 }
 
 /// Is Winograd's algorithm the faster one? By trial of both on the operands at hand, once on a machine (Note [Choices kept on disk]).
-bool tiles_win(const Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, V x, V w, V y, V bias) {
+bool tiles_win(const Context& ctx, dnn::ConvPass pass, DType direct, DType tiled, const dnn::ConvShape& s, V x, V w,
+               V y, V bias) {
   using Clock = std::chrono::steady_clock;
   static const std::string processor = name_of_processor(), library = dnn::library();
-  const std::string key = choice_key(
-      processor, library, kVectorBytes,
-      tapir::format("conv {} {} {} {} {} {} {} {} {} {} {} threads {}", int(pass), s.n, s.c, s.o, s.in[0], s.in[1],
-                    s.padding[0], s.padding[1], fills(x, true), fills(y, true), fills(w, false), get_num_threads()));
+  const std::string key =
+      choice_key(processor, library, kVectorBytes,
+                 tapir::format("conv {} {} {} {} {} {} {} {} {} {} {} {} threads {}", int(pass), name_of(tiled), s.n,
+                               s.c, s.o, s.in[0], s.in[1], s.padding[0], s.padding[1], fills(x, true), fills(y, true),
+                               fills(w, false), get_num_threads()));
   const std::string kept = kept_choices().find(key);
   if (!kept.empty()) return kept == "winograd";
   Clock::duration best[2] = {Clock::duration::max(), Clock::duration::max()};
@@ -217,7 +235,8 @@ bool tiles_win(const Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, 
     Context trial;  // of its own: each run uses blocks of scratch memory
     trial.device = ctx.device, trial.deterministic = ctx.deterministic, trial.table = ctx.table;
     const auto start = Clock::now();
-    run_in(trial, pass, kFloat32, s, turn % 2, x, w, y, bias);
+    if (turn % 2 == 0 || !run_tiles(trial, pass, tiled, s, x, w, y, bias))
+      run_in(trial, pass, direct, s, x, w, y, bias);
     best[turn % 2] = std::min(best[turn % 2], Clock::now() - start);
   }
   kept_choices().keep(key, best[1] < best[0] ? "winograd" : "direct");
@@ -226,9 +245,12 @@ bool tiles_win(const Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, 
 
 void run_pass(Context& ctx, dnn::ConvPass pass, DType dtype, V x, V w, V y, V bias, const ConvParams& params) {
   const dnn::ConvShape shape = conv_shape(x, w, y, params);
-  const bool tiles = allows_winograd(dtype, shape) &&
-                     (ctx.autotune ? tiles_win(ctx, pass, shape, x, w, y, bias) : suits_winograd(shape));
-  run_in(ctx, pass, dtype, shape, tiles, x, w, y, bias);
+  const DType tiled = x.dtype == kBFloat16 ? kBFloat16 : dtype;  // Winograd's algorithm reads and writes both
+  if (allows_winograd(tiled, shape) &&
+      (ctx.autotune ? tiles_win(ctx, pass, dtype, tiled, shape, x, w, y, bias) : suits_winograd(dtype, shape)) &&
+      run_tiles(ctx, pass, tiled, shape, x, w, y, bias))
+    return;
+  run_in(ctx, pass, dtype, shape, x, w, y, bias);
 }
 
 }  // namespace

@@ -159,11 +159,11 @@ struct Padding {
   int64_t top = 0, left = 0;
 };
 /// Images of `channels` numbers a pixel.
-struct Images {
-  float* data;
+template <class T> struct Images {
+  T* data;
   int64_t height, width, channels;
   /// The pixels of Size x Size from (top, left) of tile t on; `none` for those outside.
-  template <int Size> void find(const Grid& g, int64_t t, float* none, float** to, Padding p = {}) const {
+  template <int Size> void find(const Grid& g, int64_t t, T* none, T** to, Padding p = {}) const {
     const int64_t n = t / (g.rows * g.columns), top = t / g.columns % g.rows * kTile - p.top,
                   left = t % g.columns * kTile - p.left;
     for (int64_t i = 0; i < Size; ++i)
@@ -179,34 +179,35 @@ struct Images {
 int64_t apart(int64_t floats) { return floats % 1024 == 0 ? floats + kLane : floats; }
 
 /// v[point * step + c] of tile t, (B^T x B).
-void transform_input(const Images& x, const Grid& g, int64_t t, Padding padding, float* zeros, float* v, int64_t step) {
-  float* at[kAll];
-  x.find<kPoints>(g, t, zeros, at, padding);
+template <class T>
+void transform_input(const Images<T>& x, const Grid& g, int64_t t, Padding padding, T* zeros, float* v, int64_t step) {
+  T* at[kAll];
+  x.template find<kPoints>(g, t, zeros, at, padding);
   for (int64_t c = 0; c < x.channels; c += kLane)
-    transform<kPoints, kPoints, from_input>([&](int i) { return load(at[i] + c); },
+    transform<kPoints, kPoints, from_input>([&](int i) { return load_float(at[i] + c); },
                                             [&](int i, F f) { store(v + i * step + c, f); });
 }
 
 // ---- forward, and the data gradient as a forward pass of dy with the weight turned ----
 
 /// A weight (3 x 3, from, to) of any strides.
-struct Weight {
-  const float* data;
+template <class T> struct Weight {
+  const T* data;
   int64_t from, to, from_step, to_step, row, column;
-  const float* at(int k, int64_t c, int64_t o) const {
+  const T* at(int k, int64_t c, int64_t o) const {
     return data + k / 3 * row + k % 3 * column + c * from_step + o * to_step;
   }
 };
 
 /// (G w G^T): at each point, panels of `to` with `from` as their slow axis.
-void transform_weight(const Weight& w, float* u, int64_t step) {
+template <class T> void transform_weight(const Weight<T>& w, float* u, int64_t step) {
   parallel_for(w.to / kLane * w.from, 512, [&](int64_t first, int64_t last) {
     for (int64_t at = first; at < last; ++at) {
       const int64_t c = at % w.from, o = at / w.from * kLane;
       alignas(64) float lines[9][kLane];
       for (int k = 0; k < 9; ++k) {
-        const float* from = w.at(k, c, o);
-        for (int64_t lane = 0; lane < kLane; ++lane) lines[k][lane] = from[lane * w.to_step];
+        const T* from = w.at(k, c, o);
+        for (int64_t lane = 0; lane < kLane; ++lane) lines[k][lane] = float(from[lane * w.to_step]);
       }
       float* place = u + (o / kPanel * w.from + c) * kPanel + o % kPanel;
       transform<3, kPoints, from_weight>([&](int i) { return load(lines[i]); },
@@ -215,8 +216,8 @@ void transform_weight(const Weight& w, float* u, int64_t step) {
   });
 }
 
-struct Forward {
-  Images x, y;
+template <class T> struct Forward {
+  Images<T> x, y;
   Grid grid;
   Padding padding;
   const float *u, *bias;
@@ -228,15 +229,16 @@ struct Forward {
   int64_t room() const { return kAll * (v_step() + m_step()) + std::max(x.channels, y.channels); }
 
   void run(int64_t first, int64_t last, float* memory) const {
-    float *const v = memory, *const m = v + kAll * v_step(), *const spare = m + kAll * m_step();
+    float *const v = memory, *const m = v + kAll * v_step();
+    T* const spare = reinterpret_cast<T*>(m + kAll * m_step());
     const int64_t count = last - first;
-    std::fill_n(spare, x.channels, 0.f);
+    std::fill_n(spare, x.channels, T(0.f));
     for (int64_t t = 0; t < count; ++t)
       transform_input(x, grid, first + t, padding, spare, v + t * x.channels, v_step());
     F check{};
     for (int64_t o = 0; o < y.channels; o += part) {
       const int64_t width = std::min(part, y.channels - o);
-      const Images to{y.data + o, y.height, y.width, y.channels};
+      const Images<T> to{y.data + o, y.height, y.width, y.channels};
       for (int64_t i = 0; i < kAll; ++i)
         multiply_all({.depth = x.channels,
                       .a = v + i * v_step(),
@@ -249,14 +251,14 @@ struct Forward {
                       .add = false},
                      count, width, x.channels * kPanel);
       for (int64_t t = 0; t < count; ++t) {
-        float* at[kTile * kTile];
-        to.find<kTile>(grid, first + t, spare, at);
+        T* at[kTile * kTile];
+        to.template find<kTile>(grid, first + t, spare, at);
         for (int64_t c = 0; c < width; c += kLane) {
           const float* from = m + t * width + c;
           const F add = bias ? load(bias + o + c) : F{};
           transform<kPoints, kTile, to_output>(
               [&](int i) { return load(from + i * m_step()); },
-              [&](int i, F f) { store(at[i] + c, f + add), check += (f + add) * 0.f; });
+              [&](int i, F f) { store_float(at[i] + c, f + add), check += (f + add) * 0.f; });
         }
       }
     }
@@ -272,8 +274,8 @@ int64_t block_of(int64_t floats, int64_t tiles) {
   return (tiles + blocks - 1) / blocks;
 }
 
-bool forward(Context& ctx, const Images& x, const Images& y, int64_t images, Padding padding, const Weight& w,
-             const float* bias) {
+template <class T> bool forward(Context& ctx, const Images<T>& x, const Images<T>& y, int64_t images, Padding padding,
+                                const Weight<T>& w, const float* bias) {
   const int64_t part = std::min<int64_t>(y.channels, 4 * kPanel), panels = (y.channels + kPanel - 1) / kPanel;
   const Grid grid = grid_of(images, y.height, y.width);
   const int64_t block = block_of(kAll * (x.channels + part), grid.tiles());
@@ -281,7 +283,7 @@ bool forward(Context& ctx, const Images& x, const Images& y, int64_t images, Pad
   float* const u = ctx.scratch_of<float>(kAll * u_step);
   transform_weight(w, u, u_step);
   std::atomic<bool> finite{true};
-  const Forward f{x, y, grid, padding, u, bias, u_step, block, part, finite};
+  const Forward<T> f{x, y, grid, padding, u, bias, u_step, block, part, finite};
   for_pieces<float>(ctx, (grid.tiles() + block - 1) / block, 1, f.room(),
                     [&](float* room, int64_t first, int64_t last) {
                       for (int64_t i = first; i < last && finite; ++i)
@@ -305,19 +307,22 @@ bool write_weight(Context& ctx, const float* s, int64_t s_step, int64_t c, int64
   });
   if (!finite) return false;
   TensorView from = dw;
-  from.data = w9, from.strides[0] = 1, from.strides[1] = o, from.strides[2] = 3 * c * o, from.strides[3] = c * o;
+  from.dtype = kFloat32, from.data = w9, from.strides[0] = 1, from.strides[1] = o, from.strides[2] = 3 * c * o,
+  from.strides[3] = c * o;
   copy(ctx, {dw, from});
   return true;
 }
 
-bool backward_weight(Context& ctx, const Images& x, const Images& dy, int64_t images, Padding padding, V dw) {
+template <class T>
+bool backward_weight(Context& ctx, const Images<T>& x, const Images<T>& dy, int64_t images, Padding padding, V dw) {
   const Grid grid = grid_of(images, dy.height, dy.width);
   const int64_t c = x.channels, o = dy.channels, tiles = grid.tiles();
   const int64_t block = std::min(std::max<int64_t>(96, (int64_t(1) << 21) / (kAll * (c + o)) / 8 * 8), tiles);
   const int64_t v_step = apart(block * c), n_step = apart(block * o), s_step = apart(c * o);
   float *const v = ctx.scratch_of<float>(kAll * v_step), *const n = ctx.scratch_of<float>(kAll * n_step);
-  float *const s = ctx.scratch_of<float>(kAll * s_step), *const zeros = ctx.scratch_of<float>(std::max(c, o));
-  std::fill_n(zeros, std::max(c, o), 0.f);
+  float* const s = ctx.scratch_of<float>(kAll * s_step);
+  T* const zeros = ctx.scratch_of<T>(std::max(c, o));
+  std::fill_n(zeros, std::max(c, o), T(0.f));
   constexpr int64_t kStrip = 4 * kRows;  // rows of a piece of work
   const int64_t strips = (c + kStrip - 1) / kStrip;
   for (int64_t first = 0; first < tiles; first += block) {
@@ -325,10 +330,10 @@ bool backward_weight(Context& ctx, const Images& x, const Images& dy, int64_t im
     parallel_for(count, std::max<int64_t>(1, 4096 / (c + o)), [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         transform_input(x, grid, first + t, padding, zeros, v + t * c, v_step);
-        float* at[kTile * kTile];
-        dy.find<kTile>(grid, first + t, zeros, at);
+        T* at[kTile * kTile];
+        dy.template find<kTile>(grid, first + t, zeros, at);
         for (int64_t k = 0; k < o; k += kLane)
-          transform<kTile, kPoints, from_output>([&](int i) { return load(at[i] + k); },
+          transform<kTile, kPoints, from_output>([&](int i) { return load_float(at[i] + k); },
                                                  [&](int i, F f) { store(n + i * n_step + t * o + k, f); });
       }
     });
@@ -354,8 +359,8 @@ bool backward_weight(Context& ctx, const Images& x, const Images& dy, int64_t im
 }  // namespace
 
 bool allows_winograd(DType dtype, const dnn::ConvShape& s) {
-  if (!backends::cpu::allow_winograd() || dtype != kFloat32 || s.spatial != 2 || s.groups != 1 || s.c % kLane ||
-      s.o % kLane || s.c < 32 || s.o < 32)
+  if (!backends::cpu::allow_winograd() || (dtype != kFloat32 && dtype != kBFloat16) || s.spatial != 2 ||
+      s.groups != 1 || s.c % kLane || s.o % kLane || s.c < 32 || s.o < 32)
     return false;
   for (int d = 0; d < 2; ++d)
     if (s.kernel[d] != 3 || s.stride[d] != 1 || s.dilation[d] != 1 || s.padding[d] > 2) return false;
@@ -363,22 +368,32 @@ bool allows_winograd(DType dtype, const dnn::ConvShape& s) {
   return s.c * s.o <= int64_t(1) << 19;
 }
 
-bool suits_winograd(const dnn::ConvShape& s) {
+bool suits_winograd(DType direct, const dnn::ConvShape& s) {
+  if (direct == kBFloat16 && dnn::has_amx()) return false;  // 8 times as many products in bfloat16, not 2
   // The transformed weight is written and read for each pass.
   const int64_t tiles = grid_of(s.n, s.out[0], s.out[1]).tiles(), pixels = s.n * s.out[0] * s.out[1], pairs = s.c * s.o;
-  return tiles >= 32 + (pairs >> 13) && pixels * pairs >= 1'000'000 && 10 * pixels >= 6 * tiles * kTile * kTile;
+  // Where products take half the time, tiles that are cut cost more than they save unless there are many for each weight.
+  const bool fast = direct == kBFloat16, cut = pixels < tiles * kTile * kTile;
+  const int64_t least = fast ? std::max<int64_t>(32, pairs >> (cut ? 9 : 10)) : 32 + (pairs >> 13);
+  const double filled = fast ? 0.75 : 0.6;
+  return tiles >= least && pixels * pairs >= 1'000'000 && double(pixels) >= filled * double(tiles * kTile * kTile);
 }
 
-bool winograd(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, float* x, V w, float* y, const float* bias) {
-  const Images in{x, s.in[0], s.in[1], s.c}, out{y, s.out[0], s.out[1], s.o};
+template <class T>
+static bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, T* x, V w, T* y, const float* bias) {
+  const Images<T> in{x, s.in[0], s.in[1], s.c}, out{y, s.out[0], s.out[1], s.o};
   const Padding padding{s.padding[0], s.padding[1]};
   if (pass == dnn::ConvPass::BackwardWeight) return backward_weight(ctx, in, out, s.n, padding, w);
-  const float* const data = w.as<float>();
+  const T* const data = w.as<T>();
   const int64_t *const steps = w.strides, row = steps[2], column = steps[3];
   if (pass == dnn::ConvPass::Forward)
-    return forward(ctx, in, out, s.n, padding, {data, s.c, s.o, steps[1], steps[0], row, column}, bias);
-  const Weight turned{data + 2 * (row + column), s.o, s.c, steps[0], steps[1], -row, -column};  // by 180 degrees
+    return forward(ctx, in, out, s.n, padding, Weight<T>{data, s.c, s.o, steps[1], steps[0], row, column}, bias);
+  const Weight<T> turned{data + 2 * (row + column), s.o, s.c, steps[0], steps[1], -row, -column};  // by 180 degrees
   return forward(ctx, out, in, s.n, {2 - padding.top, 2 - padding.left}, turned, nullptr);
+}
+bool winograd(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, V x, V w, V y, const float* bias) {
+  if (x.dtype == kBFloat16) return run(ctx, pass, s, x.as<BFloat16>(), w, y.as<BFloat16>(), bias);
+  return run(ctx, pass, s, x.as<float>(), w, y.as<float>(), bias);
 }
 
 }  // namespace tapir::inline v0::cpu

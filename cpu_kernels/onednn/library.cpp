@@ -80,6 +80,10 @@ bool has_bfloat16() {
   static const bool there = has(dnnl::cpu_isa::avx512_core_bf16);
   return there;
 }
+bool has_amx() {
+  static const bool there = has(dnnl::cpu_isa::avx512_core_amx);
+  return there;
+}
 bool has_vnni() {
   static const bool there = has(dnnl::cpu_isa::avx512_core_vnni) || has(dnnl::cpu_isa::avx2_vnni);
   return there;

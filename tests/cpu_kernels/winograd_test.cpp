@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <string>
 #include <thread>
 
 using namespace tapir;
@@ -82,6 +85,59 @@ TEST_CASE("winograd: errors are those of float32, in every pass and layout", "[i
         CHECK(largest(fast[i].to(kFloat64) - exact[i]) <= 3e-5 * size);
         if (i < 3) CHECK_FALSE(same_bits(fast[i], direct[i]));  // it was another algorithm
       }
+    }
+  }
+}
+
+TEST_CASE("winograd: bfloat16 is computed in float32 and rounded once", "[isa]") {
+  const Case cases[] = {{8, 32, 16, 32, 48, {1, 1}},
+                        {4, 48, 18, 30, 32, {0, 0}},
+                        {40, 80, 8, 8, 32, {1, 1}},
+                        {16, 32, 15, 15, 64, {1, 1}}};
+  std::ifstream file("/proc/cpuinfo");
+  const std::string processor{std::istreambuf_iterator<char>(file), {}};
+  const bool other = processor.find(" amx_bf16") == std::string::npos;  // with AMX the direct kernels are faster
+  for (const Case& k : cases) {
+    Operands o(k);
+    for (Tensor* t : {&o.x, &o.w, &o.b, &o.g}) *t = t->to(kBFloat16);
+    const auto exact = passes(k, o.x.to(kFloat64), o.w.to(kFloat64), o.b.to(kFloat64), o.g);
+    for (int layout = 0; layout < 3; ++layout) {
+      CAPTURE(k.n, k.c, k.height, k.width, k.o, layout);
+      Tensor x = o.x, w = o.w, g = o.g;
+      if (layout == 1) x = x.to(kChannelsLast), w = w.to(kChannelsLast), g = g.to(kChannelsLast);
+      if (layout == 2) x = pad(x, {1, 2, 0, 1}).slice(2, 0, k.height).slice(3, 1, k.width + 1), g = g.to(kChannelsLast);
+      const auto of = [&](bool allowed, int threads) {
+        const Allow allow(allowed);
+        const int before = get_num_threads();
+        set_num_threads(threads);
+        auto all = passes(k, x, w, o.b, g);
+        set_num_threads(before);
+        return all;
+      };
+      const auto fast = of(true, 1), several = of(true, 3), direct = of(false, 1);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        CAPTURE(i);
+        const double size = std::sqrt(mean(square(exact[i])).item());
+        // Half a unit in the last of 8 bits, and what float32 adds.
+        CHECK(largest(relu(abs(fast[i].to(kFloat64) - exact[i]) - abs(exact[i]) * 0x1p-8)) <= 3e-5 * size);
+        CHECK(same_bits(fast[i], several[i]));
+        if (i < 3 && other) CHECK_FALSE(same_bits(fast[i], direct[i]));  // it was another algorithm
+      }
+    }
+    // One that is not finite stays where it belongs.
+    for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 3e38f}) {
+      Operands bad = o;
+      bad.x = o.x.clone(), bad.x[1][3][2][2].fill_(value);
+      std::vector<Tensor> fast, direct;
+      {
+        const Allow on(true);
+        fast = passes(k, bad.x, bad.w, bad.b, bad.g);
+      }
+      {
+        const Allow off(false);
+        direct = passes(k, bad.x, bad.w, bad.b, bad.g);
+      }
+      for (size_t i = 0; i < fast.size(); ++i) CHECK(same_bits(isfinite(fast[i]), isfinite(direct[i])));
     }
   }
 }
