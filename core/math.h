@@ -98,6 +98,11 @@ TAPIR_HD inline float log1p(float x) {
   const float y = log(u) - ((u - 1.0f) - x) / u;  // what rounding 1 + x lost
   return u == 1.0f ? x : u > 0 && u < kInf ? y : log(u);
 }
+/// ln(1 + x) for 0 <= x <= 1, 1 ulp: log's formula with f = x, and a polynomial that holds for larger f.
+TAPIR_HD inline float log1p_unit(float x) {
+  const float s = x / (2.0f + x), z = s * s, h = 0.5f * x * x;
+  return x - (h - s * (h + z * poly(z, 0.666664132f, 0.400216992f, 0.279991384f, 0.280244698f)));
+}
 
 TAPIR_HD inline float abs(float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffffu); }
 /// The magnitude of x >= 0 with the sign of s.
@@ -255,6 +260,7 @@ TAPIR_HD inline double abs(double x) { return std::abs(x); }
 TAPIR_HD inline double expm1(double x) { return std::expm1(x); }
 TAPIR_HD inline double log(double x) { return std::log(x); }
 TAPIR_HD inline double log1p(double x) { return std::log1p(x); }
+TAPIR_HD inline double log1p_unit(double x) { return std::log1p(x); }
 TAPIR_HD inline double tanh(double x) { return std::tanh(x); }
 TAPIR_HD inline double erf(double x) { return std::erf(x); }
 TAPIR_HD inline double sigmoid(double x) {
@@ -300,11 +306,11 @@ TAPIR_HD inline double hypot(double a, double b) { return std::hypot(a, b); }
 /// ln(e^a + e^b) without overflow; equal infinities stay.
 template <class T> TAPIR_HD inline T logaddexp(T a, T b) {
   const T high = a > b ? a : b, low = a > b ? b : a;
-  const T y = high + log1p(exp(low - high));
+  const T y = high + log1p_unit(exp(low - high));
   return a == b && a - a != T(0) ? a : y;
 }
 /// ln(e^x + 1) without overflow.
-template <class T> TAPIR_HD inline T softplus(T x) { return (x > T(0) ? x : T(0)) + log1p(exp(-abs(x))); }
+template <class T> TAPIR_HD inline T softplus(T x) { return (x > T(0) ? x : T(0)) + log1p_unit(exp(-abs(x))); }
 /// tanh(ln(1 + e^x)) = n / (n + 2), n = e^x (e^x + 2); 1 from 20 on.
 template <class T> TAPIR_HD inline T tanh_softplus(T x) {
   const T e = exp(x > T(20) ? T(20) : x), n = e * (e + T(2));

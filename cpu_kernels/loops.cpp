@@ -130,6 +130,7 @@ Tiles::Tiles(const Space& space, int64_t width) : width(width), by_row(space.inn
 
 namespace {
 
+constexpr int64_t kCached = int64_t(256) << 10;  // bytes of a result; with its operands that is about a second cache
 constexpr int64_t kBlockRows = 16, kBlockColumns = kTile / kBlockRows;
 
 struct Operand {
@@ -176,6 +177,8 @@ class Pointwise {
   int64_t transposed_dimension() const;
   void run_blocks(int64_t across, int64_t cost) const;
   void run_block(const Block& block, Buffers& buffers) const;
+  void fetch_block(const Block& block) const;
+  const char* load_block(int k, const Block& block, Buffers& buffers) const;
   void* load(int k, const Tiles& tiles, int64_t flat, int64_t n, Buffers& buffers) const;
   void* repeat(int k, const char* element, int64_t n, Buffers& buffers) const;
   char* in_place(int k, const Tiles& tiles, int64_t flat) const;
@@ -322,29 +325,55 @@ void gather_block(void* to, const char* from, int64_t size, int64_t rows, int64_
   }
 }
 
-void Pointwise::run_block(const Block& block, Buffers& b) const {
+/// Operand k of a block as the kernel takes it: the tile, or null where each row of it lies in memory as it is.
+const char* Pointwise::load_block(int k, const Block& block, Buffers& b) const {
+  const Operand& o = operands_[k];
   const int64_t n = block.rows * block.columns, inner = space_.rank - 1;
-  void* data[kMaxOperands];
-  for (int k = 0; k < count_; ++k) {
-    const Operand& o = operands_[k];
-    data[k] = b.tile[k];
-    if (k == 0) continue;
-    if (o.constant) {
-      data[k] = repeat(k, o.data, n, b);
-      continue;
-    }
-    gather_block(o.convert ? b.raw : b.tile[k], o.data + block.offset[k], o.size, block.rows, block.columns,
-                 space_.strides[k][block.across], space_.strides[k][inner]);
-    if (o.convert) o.convert(n, b.tile[k], b.raw);
-  }
-  kernel_(n, data, params_);
+  if (o.constant) return static_cast<char*>(repeat(k, o.data, n, b));
+  if (!o.convert && space_.strides[k][inner] == o.size) return nullptr;
+  if (k == 0) return b.tile[0];
+  gather_block(o.convert ? b.raw : b.tile[k], o.data + block.offset[k], o.size, block.rows, block.columns,
+               space_.strides[k][block.across], space_.strides[k][inner]);
+  if (o.convert) o.convert(n, b.tile[k], b.raw);
+  return b.tile[k];
+}
+
+void Pointwise::run_block(const Block& block, Buffers& b) const {
   const Operand& out = operands_[0];
-  if (out.convert) out.convert(n, b.raw, data[0]);
-  const char* results = out.convert ? b.raw : b.tile[0];
+  const int64_t inner = space_.rank - 1;
+  const char* tile[kMaxOperands];
+  for (int k = 0; k < count_; ++k) tile[k] = load_block(k, block, b);
+  for (int64_t i = 0; i < block.rows; ++i) {
+    void* data[kMaxOperands];
+    for (int k = 0; k < count_; ++k) {
+      const Operand& o = operands_[k];
+      const char* const place = tile[k] ? tile[k] + i * block.columns * size_of(o.as)
+                                        : o.data + block.offset[k] + i * space_.strides[k][block.across];
+      data[k] = const_cast<char*>(place);
+    }
+    kernel_(block.columns, data, params_);
+  }
+  if (!tile[0]) return;
+  const int64_t n = block.rows * block.columns;
+  if (out.convert) out.convert(n, b.raw, tile[0]);
   Space rows(1);
   rows.add(block.rows, &space_.strides[0][block.across]);
   rows.add(block.columns, &space_.strides[0][inner]);
-  scatter(rows, 0, out.data + block.offset[0], 0, n, out.size, results);
+  scatter(rows, 0, out.data + block.offset[0], 0, n, out.size, out.convert ? b.raw : b.tile[0]);
+}
+
+/// Asks for a block's lines: the processor foresees none of them, for next to each other in memory they are few.
+void Pointwise::fetch_block(const Block& block) const {
+  for (int k = 0; k < count_; ++k) {
+    const Operand& o = operands_[k];
+    if (o.constant) continue;
+    const int64_t down = space_.strides[k][block.across], right = space_.strides[k][space_.rank - 1];
+    const bool turned = down == o.size && right != o.size;
+    const int64_t runs = turned ? block.columns : block.rows, step = turned ? right : down,
+                  bytes = (turned ? block.rows * down : block.columns * right);
+    for (int64_t i = 0; i < runs; ++i)
+      for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(o.data + block.offset[k] + i * step + at);
+  }
 }
 
 void Pointwise::run_blocks(int64_t across, int64_t cost) const {
@@ -357,15 +386,25 @@ void Pointwise::run_blocks(int64_t across, int64_t cost) const {
   }
   const int64_t down = (space_.sizes[across] + kBlockRows - 1) / kBlockRows,
                 right = (space_.inner() + kBlockColumns - 1) / kBlockColumns;
+  const auto block_at = [&](int64_t t) {
+    const int64_t flat = t / (down * right), i = t / right % down * kBlockRows, j = t % right * kBlockColumns;
+    Block block{
+        across, std::min(kBlockRows, space_.sizes[across] - i), std::min(kBlockColumns, space_.inner() - j), {}};
+    for (int k = 0; k < count_; ++k)
+      block.offset[k] = outer.offset(k, flat) + i * space_.strides[k][across] + j * space_.strides[k][inner];
+    return block;
+  };
+  const bool fetch = space_.numel * operands_[0].size > kCached;
   const int64_t grain = std::max<int64_t>(kGrain / cost / kTile, 1);
   parallel_for(outer.numel * down * right, grain, [&](int64_t first, int64_t last) {
     Buffers buffers;
+    Block next = block_at(first);
     for (int64_t t = first; t < last; ++t) {
-      const int64_t flat = t / (down * right), i = t / right % down * kBlockRows, j = t % right * kBlockColumns;
-      Block block{
-          across, std::min(kBlockRows, space_.sizes[across] - i), std::min(kBlockColumns, space_.inner() - j), {}};
-      for (int k = 0; k < count_; ++k)
-        block.offset[k] = outer.offset(k, flat) + i * space_.strides[k][across] + j * space_.strides[k][inner];
+      const Block block = next;
+      if (t + 1 < last) {
+        next = block_at(t + 1);
+        if (fetch) fetch_block(next);
+      }
       run_block(block, buffers);
     }
   });
@@ -380,12 +419,53 @@ bool all_direct(std::span<const TensorView* const> views, const DType* types, in
   return true;
 }
 
+constexpr int64_t kWorthCopies = 1024;  // elements: below, the calls that copying takes cost more than it saves
+
+/// The first dimension along which the result repeats, as all operands do. -1: there is none.
+int64_t repeated_dimension(std::span<const TensorView* const> views) {
+  const TensorView& out = *views[0];
+  for (int64_t d = 0; d < out.rank; ++d) {
+    const auto repeats = [&](const TensorView* v) {
+      const int64_t from = d - (out.rank - v->rank);
+      return v->is_scalar || from < 0 || v->sizes[from] == 1 || v->strides[from] == 0;
+    };
+    if (out.sizes[d] > 1 && std::all_of(views.begin() + 1, views.end(), repeats)) return d;
+  }
+  return -1;
+}
+
+/// What repeats along dimension d is computed once, and copied.
+void compute_once(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params,
+                  int64_t cost, int64_t d) {
+  const TensorView& out = *views[0];
+  TensorView first = out, rest = out;
+  first.sizes[d] = 1;
+  const TensorView* once[kMaxOperands] = {&first};
+  TensorView operands[kMaxOperands];
+  for (size_t k = 1; k < views.size(); ++k) {
+    operands[k] = *views[k], once[k] = &operands[k];
+    const int64_t from = d - (out.rank - operands[k].rank);
+    if (!operands[k].is_scalar && from >= 0) operands[k].sizes[from] = 1;
+  }
+  pointwise({once, views.size()}, types, kernel, params, cost);
+  --rest.sizes[d], rest.data = rest.as<char>() + rest.strides[d] * size_of(rest.dtype);
+  const LoopKernel copy = [](int64_t n, void* const* data, const void* size) {
+    std::memcpy(data[0], data[1], size_t(n * *static_cast<const int64_t*>(size)));
+  };
+  const TensorView* const both[] = {&rest, &first};
+  const DType same[] = {out.dtype, out.dtype};
+  const int64_t size = size_of(out.dtype);
+  pointwise(both, same, copy, &size);
+}
+
 }  // namespace
 
 void pointwise(std::span<const TensorView* const> views, const DType* types, LoopKernel kernel, const void* params,
                int64_t cost) {
   const int64_t n = views[0]->numel();
   if (n == 0) return;
+  if (cost > 1 && n >= kWorthCopies)
+    if (const int64_t d = repeated_dimension(views); d >= 0) return compute_once(views, types, kernel, params, cost, d);
   if (!all_direct(views, types, n) || streams(views)) return Pointwise(views, types, kernel, params).run(cost);
   auto run = [&](int64_t first, int64_t last) {
     void* data[kMaxOperands];

@@ -30,7 +30,7 @@ inline BinaryOp form_of(const BinaryParams& p) {
 
 template <class T> TAPIR_FORMULA T logaddexp2(T a, T b) {
   const T high = a > b ? a : b, low = a > b ? b : a;
-  const T y = high + math::log1p(math::exp2(low - high)) / T(0.69314718055994530942);
+  const T y = high + math::log1p_unit(math::exp2(low - high)) / T(0.69314718055994530942);
   return a == b && a - a != T(0) ? a : y;
 }
 template <class T> TAPIR_FORMULA T xlogy(T a, T b) {
@@ -97,8 +97,8 @@ TAPIR_BINARY(Div, Floats, 2, a, b, a / b)
 TAPIR_BINARY(Copysign, Floats, 1, a, b, std::copysign(a, b))
 TAPIR_BINARY(Atan2, Math, 32, a, b, std::atan2(a, b))
 TAPIR_BINARY(Hypot, Math, kFast<T>, a, b, math::hypot(a, b))
-TAPIR_BINARY(LogAddExp, Math, kFast<T>, a, b, math::logaddexp(a, b))
-TAPIR_BINARY(LogAddExp2, Math, kFast<T>, a, b, logaddexp2(a, b))
+TAPIR_BINARY(LogAddExp, Math, 2 * kFast<T>, a, b, math::logaddexp(a, b))
+TAPIR_BINARY(LogAddExp2, Math, 2 * kFast<T>, a, b, logaddexp2(a, b))
 TAPIR_BINARY(XLogY, Math, kFast<T>, a, b, xlogy(a, b))
 TAPIR_BINARY(Glu, Math, kFast<T>, a, b, a * math::sigmoid(b))
 
@@ -132,7 +132,7 @@ TAPIR_BINARY(SoftsignGrad, Floats, 1, g, x, softsign_grad(g, x))
 TAPIR_BINARY(ShrinkGrad, Floats, 1, g, x, ((x >= -p.alpha) & (x <= p.alpha)) ? T(0) : g)
 TAPIR_BINARY(ThresholdGrad, Floats, 1, g, x, x <= p.alpha ? T(0) : g)
 TAPIR_BINARY(SiluGrad, Gradient, kFast<T>, g, x, g * math::silu_slope(x))
-TAPIR_BINARY(GeluGrad, Gradient, kFast<T>, g, x, g * math::gelu_slope(x))
+TAPIR_BINARY(GeluGrad, Gradient, 2 * kFast<T>, g, x, g * math::gelu_slope(x))
 TAPIR_BINARY(GeluTanhGrad, Gradient, kFast<T>, g, x, g * math::gelu_tanh_slope(x))
 TAPIR_BINARY(EluGrad, Gradient, kFast<T>, g, x, elu_grad(g, x, p))
 TAPIR_BINARY(SoftplusGrad, Gradient, kFast<T>, g, x, softplus_grad(g, x, p.alpha, p.beta))

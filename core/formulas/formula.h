@@ -47,7 +47,7 @@ template <class T> inline constexpr bool kReal = std::floating_point<T>;
 template <class T>
 inline constexpr T kInfinity = std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : T(0);
 /// The cost of a function that has a vectorised form in float32 alone.
-template <class T> inline constexpr int kFast = std::same_as<T, float> ? 2 : 32;
+template <class T> inline constexpr int kFast = std::same_as<T, float> ? 4 : 32;
 
 /// What f gives for elements of type T: bool for tests and comparisons.
 template <auto kOp, class T> using Result =

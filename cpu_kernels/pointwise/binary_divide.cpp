@@ -24,7 +24,7 @@ static void power_loop(int64_t n, void* const* data, const void*) {
 }
 
 Choice binary_division(BinaryOp op, DType type) {
-  if (op == BinaryOp::Pow && type == kFloat32) return {power_loop, formulas::kFast<float>};
+  if (op == BinaryOp::Pow && type == kFloat32) return {power_loop, 4 * formulas::kFast<float>};
   return for_compute("binary", type, [&]<class T>() { return choose<T, Family::Division, Family::Power>(op); });
 }
 

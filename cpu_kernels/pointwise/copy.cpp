@@ -20,11 +20,8 @@ struct Transpose {
 
 template <class W> void copy_block(const Transpose& t, char* to, const char* from, int64_t rows, int64_t columns) {
   constexpr int64_t side = block_side(sizeof(W));
-  if (rows < side || columns < side) {
-    for (int64_t i = 0; i < rows; ++i)
-      load_part<W>(reinterpret_cast<W*>(to + i * t.to_row), 0, from + i * int64_t(sizeof(W)), t.from_col, 1, columns);
-    return;
-  }
+  if (rows < side || columns < side)
+    return load_part(reinterpret_cast<W*>(to), t.to_row / int64_t(sizeof(W)), from, t.from_col, rows, columns);
   alignas(64) W block[side * side];
   load_block(block, side, from, t.from_col);
   for (int64_t i = 0; i < side; ++i) std::memcpy(to + i * t.to_row, block + i * side, 64);

@@ -57,7 +57,7 @@ Choice unary_math(UnaryOp op, DType type) {
   return for_floats("unary", type, [&]<class T>() -> Choice {
     if (op == UnaryOp::Sin) return {sine_loop<T, true>, formulas::kFast<T>};
     if (op == UnaryOp::Cos) return {sine_loop<T, false>, formulas::kFast<T>};
-    if (op == UnaryOp::PowScalar && std::same_as<T, float>) return {power_loop, formulas::kFast<T>};
+    if (op == UnaryOp::PowScalar && std::same_as<T, float>) return {power_loop, 4 * formulas::kFast<T>};
     if (op == UnaryOp::Tan) return choice_of<UnaryOp::Tan, T>();
     return choose<T, Family::Math, Family::Power>(op);
   });

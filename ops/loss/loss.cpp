@@ -289,7 +289,7 @@ Tensor log_one_plus_exp(const Tensor& x) {
   Tensor y;
   {
     NoGrad guard;
-    y = add(relu(x), log1p(exp(neg(abs(x)))));
+    y = softplus(x, 1, std::numeric_limits<double>::infinity());  // one formula; never x itself
   }
   return record("softplus", y, {x}, save(x),
                 [](const Tensor& g, const Tensor& x) { return Grads{mul(g, sigmoid(x))}; });
