@@ -98,7 +98,7 @@ TAPIR_HD inline float log1p(float x) {
   const float y = log(u) - ((u - 1.0f) - x) / u;  // what rounding 1 + x lost
   return u == 1.0f ? x : u > 0 && u < kInf ? y : log(u);
 }
-/// ln(1 + x) for 0 <= x <= 1, 1 ulp: log's formula with f = x, and a polynomial that holds for larger f.
+/// ln(1 + x) for 0 <= x <= 1, 2 ulp: log's formula with f = x, and a polynomial that holds for larger f.
 TAPIR_HD inline float log1p_unit(float x) {
   const float s = x / (2.0f + x), z = s * s, h = 0.5f * x * x;
   return x - (h - s * (h + z * poly(z, 0.666664132f, 0.400216992f, 0.279991384f, 0.280244698f)));

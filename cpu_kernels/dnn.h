@@ -25,7 +25,7 @@ bool gemm(Context& ctx, const Gemm& g);
 
 /// Whether bfloat16 has instructions of its own here. Elsewhere it is computed in float32, which is five times faster.
 bool has_bfloat16();
-/// Does it multiply matrices of bfloat16 by AMX?
+/// Whether the library multiplies matrices of bfloat16 by AMX.
 bool has_amx();
 
 enum class ConvPass : uint8_t { Forward, BackwardData, BackwardWeight };

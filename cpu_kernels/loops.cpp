@@ -130,7 +130,6 @@ Tiles::Tiles(const Space& space, int64_t width) : width(width), by_row(space.inn
 
 namespace {
 
-constexpr int64_t kCached = int64_t(256) << 10;  // bytes of a result; with its operands that is about a second cache
 constexpr int64_t kBlockRows = 16, kBlockColumns = kTile / kBlockRows;
 
 struct Operand {
@@ -177,8 +176,7 @@ class Pointwise {
   int64_t transposed_dimension() const;
   void run_blocks(int64_t across, int64_t cost) const;
   void run_block(const Block& block, Buffers& buffers) const;
-  void fetch_block(const Block& block) const;
-  const char* load_block(int k, const Block& block, Buffers& buffers) const;
+  char* load_block(int k, const Block& block, Buffers& buffers) const;
   void* load(int k, const Tiles& tiles, int64_t flat, int64_t n, Buffers& buffers) const;
   void* repeat(int k, const char* element, int64_t n, Buffers& buffers) const;
   char* in_place(int k, const Tiles& tiles, int64_t flat) const;
@@ -326,7 +324,7 @@ void gather_block(void* to, const char* from, int64_t size, int64_t rows, int64_
 }
 
 /// Operand k of a block as the kernel takes it: the tile, or null where each row of it lies in memory as it is.
-const char* Pointwise::load_block(int k, const Block& block, Buffers& b) const {
+char* Pointwise::load_block(int k, const Block& block, Buffers& b) const {
   const Operand& o = operands_[k];
   const int64_t n = block.rows * block.columns, inner = space_.rank - 1;
   if (o.constant) return static_cast<char*>(repeat(k, o.data, n, b));
@@ -341,39 +339,26 @@ const char* Pointwise::load_block(int k, const Block& block, Buffers& b) const {
 void Pointwise::run_block(const Block& block, Buffers& b) const {
   const Operand& out = operands_[0];
   const int64_t inner = space_.rank - 1;
-  const char* tile[kMaxOperands];
+  void* tile[kMaxOperands];
   for (int k = 0; k < count_; ++k) tile[k] = load_block(k, block, b);
-  for (int64_t i = 0; i < block.rows; ++i) {
+  const int64_t n = block.rows * block.columns;
+  const bool lies = std::find(tile, tile + count_, nullptr) != tile + count_;
+  for (int64_t i = 0; lies && i < block.rows; ++i) {
     void* data[kMaxOperands];
     for (int k = 0; k < count_; ++k) {
       const Operand& o = operands_[k];
-      const char* const place = tile[k] ? tile[k] + i * block.columns * size_of(o.as)
-                                        : o.data + block.offset[k] + i * space_.strides[k][block.across];
-      data[k] = const_cast<char*>(place);
+      data[k] = tile[k] ? static_cast<char*>(tile[k]) + i * block.columns * size_of(o.as)
+                        : o.data + block.offset[k] + i * space_.strides[k][block.across];
     }
     kernel_(block.columns, data, params_);
   }
+  if (!lies) kernel_(n, tile, params_);
   if (!tile[0]) return;
-  const int64_t n = block.rows * block.columns;
   if (out.convert) out.convert(n, b.raw, tile[0]);
   Space rows(1);
   rows.add(block.rows, &space_.strides[0][block.across]);
   rows.add(block.columns, &space_.strides[0][inner]);
   scatter(rows, 0, out.data + block.offset[0], 0, n, out.size, out.convert ? b.raw : b.tile[0]);
-}
-
-/// Asks for a block's lines: the processor foresees none of them, for next to each other in memory they are few.
-void Pointwise::fetch_block(const Block& block) const {
-  for (int k = 0; k < count_; ++k) {
-    const Operand& o = operands_[k];
-    if (o.constant) continue;
-    const int64_t down = space_.strides[k][block.across], right = space_.strides[k][space_.rank - 1];
-    const bool turned = down == o.size && right != o.size;
-    const int64_t runs = turned ? block.columns : block.rows, step = turned ? right : down,
-                  bytes = (turned ? block.rows * down : block.columns * right);
-    for (int64_t i = 0; i < runs; ++i)
-      for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(o.data + block.offset[k] + i * step + at);
-  }
 }
 
 void Pointwise::run_blocks(int64_t across, int64_t cost) const {
@@ -386,25 +371,15 @@ void Pointwise::run_blocks(int64_t across, int64_t cost) const {
   }
   const int64_t down = (space_.sizes[across] + kBlockRows - 1) / kBlockRows,
                 right = (space_.inner() + kBlockColumns - 1) / kBlockColumns;
-  const auto block_at = [&](int64_t t) {
-    const int64_t flat = t / (down * right), i = t / right % down * kBlockRows, j = t % right * kBlockColumns;
-    Block block{
-        across, std::min(kBlockRows, space_.sizes[across] - i), std::min(kBlockColumns, space_.inner() - j), {}};
-    for (int k = 0; k < count_; ++k)
-      block.offset[k] = outer.offset(k, flat) + i * space_.strides[k][across] + j * space_.strides[k][inner];
-    return block;
-  };
-  const bool fetch = space_.numel * operands_[0].size > kCached;
   const int64_t grain = std::max<int64_t>(kGrain / cost / kTile, 1);
   parallel_for(outer.numel * down * right, grain, [&](int64_t first, int64_t last) {
     Buffers buffers;
-    Block next = block_at(first);
     for (int64_t t = first; t < last; ++t) {
-      const Block block = next;
-      if (t + 1 < last) {
-        next = block_at(t + 1);
-        if (fetch) fetch_block(next);
-      }
+      const int64_t flat = t / (down * right), i = t / right % down * kBlockRows, j = t % right * kBlockColumns;
+      Block block{
+          across, std::min(kBlockRows, space_.sizes[across] - i), std::min(kBlockColumns, space_.inner() - j), {}};
+      for (int k = 0; k < count_; ++k)
+        block.offset[k] = outer.offset(k, flat) + i * space_.strides[k][across] + j * space_.strides[k][inner];
       run_block(block, buffers);
     }
   });

@@ -82,18 +82,19 @@ inline Vec<float> load_float(const Half* p) {
 #endif
 }
 inline Vec<float> load_float(const int8_t* p) { return __builtin_convertvector(load_int(p), Vec<float>); }
-/// kLanes<float> elements; bfloat16: rounded to nearest, ties to even, and a NaN may become an infinity.
+/// kLanes<float> elements; bfloat16: rounded to nearest, ties to even; a NaN may become any number.
 inline void store_float(float* p, Vec<float> v) { store(p, v); }
 inline void store_float(BFloat16* p, Vec<float> v) {
   const Vec<uint32_t> bits = reinterpret_cast<Vec<uint32_t>>(v);
   const Vec<uint32_t> rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 #if defined(__AVX512F__)
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(rounded)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_maskz_cvtepi32_epi16(0xffff, reinterpret_cast<__m512i>(rounded)));
 #elif defined(__aarch64__)
   vst1_u16(&p->bits, vmovn_u32(uint32x4_t(rounded)));
 #else
   const auto half = __builtin_convertvector(rounded, Vec<uint16_t, kVectorBytes / 2>);
-  std::memcpy(p, &half, sizeof half);
+  std::memcpy(&p->bits, &half, sizeof half);
 #endif
 }
 /// The lanes' sum, always in the same order: halves are added, then their halves, ...

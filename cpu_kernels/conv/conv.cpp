@@ -225,9 +225,9 @@ bool tiles_win(const Context& ctx, dnn::ConvPass pass, DType direct, DType tiled
   static const std::string processor = name_of_processor(), library = dnn::library();
   const std::string key =
       choice_key(processor, library, kVectorBytes,
-                 tapir::format("conv {} {} {} {} {} {} {} {} {} {} {} {} threads {}", int(pass), name_of(tiled), s.n,
-                               s.c, s.o, s.in[0], s.in[1], s.padding[0], s.padding[1], fills(x, true), fills(y, true),
-                               fills(w, false), get_num_threads()));
+                 tapir::format("conv {} {} {} {} {} {} {} {} {} {} {} {} {} threads {}", int(pass), name_of(x.dtype),
+                               name_of(direct), s.n, s.c, s.o, s.in[0], s.in[1], s.padding[0], s.padding[1],
+                               fills(x, true), fills(y, true), fills(w, false), get_num_threads()));
   const std::string kept = kept_choices().find(key);
   if (!kept.empty()) return kept == "winograd";
   Clock::duration best[2] = {Clock::duration::max(), Clock::duration::max()};
@@ -245,7 +245,7 @@ bool tiles_win(const Context& ctx, dnn::ConvPass pass, DType direct, DType tiled
 
 void run_pass(Context& ctx, dnn::ConvPass pass, DType dtype, V x, V w, V y, V bias, const ConvParams& params) {
   const dnn::ConvShape shape = conv_shape(x, w, y, params);
-  const DType tiled = x.dtype == kBFloat16 ? kBFloat16 : dtype;  // Winograd's algorithm reads and writes both
+  const DType tiled = x.dtype == kBFloat16 ? kBFloat16 : dtype;  // which the direct pass may have to convert
   if (allows_winograd(tiled, shape) &&
       (ctx.autotune ? tiles_win(ctx, pass, dtype, tiled, shape, x, w, y, bias) : suits_winograd(dtype, shape)) &&
       run_tiles(ctx, pass, tiled, shape, x, w, y, bias))

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "../activation.h"
 #include "../arithmetic.h"
 #include "../autocast.h"
 #include "../cast.h"
@@ -121,7 +122,7 @@ Tensor soft_margin_loss(const Tensor& input, const Tensor& target, Reduction red
   TAPIR_AUTOCAST(soft_margin_loss, input, target, reduction);
   check_target("soft_margin_loss", input, target);
   check(is_floating(input.dtype()), "[soft_margin_loss] expected an input of a floating-point dtype, got {}", input);
-  return reduced("soft_margin_loss", log_one_plus_exp(neg(mul(target, input))), reduction);
+  return reduced("soft_margin_loss", neg(logsigmoid(mul(target, input))), reduction);
 }
 
 Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, const LossOptions& o) {
@@ -130,7 +131,7 @@ Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, co
   check(is_floating(input.dtype()) && input.dim() > 0,
         "[{}] expected an input of a floating-point dtype with a dimension of classes, got {}", op, input);
   const Tensor x = to(input, compute_type(input.dtype()));  // the terms cancel: 16 bits would not do
-  Tensor losses = add(mul(sub(1, target), x), log_one_plus_exp(neg(x)));
+  Tensor losses = sub(mul(sub(1, target), x), logsigmoid(x));
   if (o.weight.defined()) losses = mul(losses, o.weight);
   const Operand a(input), b(target), w(o.weight);
   return to(reduced(op, mean(losses, -1), o.reduction), result_type({&a, &b, &w}));

@@ -285,16 +285,6 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOpti
   return reduced("huber_loss", losses, o.reduction);
 }
 
-Tensor log_one_plus_exp(const Tensor& x) {
-  Tensor y;
-  {
-    NoGrad guard;
-    y = softplus(x, 1, std::numeric_limits<double>::infinity());  // one formula; never x itself
-  }
-  return record("softplus", y, {x}, save(x),
-                [](const Tensor& g, const Tensor& x) { return Grads{mul(g, sigmoid(x))}; });
-}
-
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const BceWithLogitsOptions& o) {
   TAPIR_AUTOCAST(binary_cross_entropy_with_logits, input, target, o);
   const char* op = "binary_cross_entropy_with_logits";
@@ -308,9 +298,9 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
             "[{}] expected {} that broadcasts to the input's shape {}, got {}", op,
             w == &o.weight ? "a weight" : "a pos_weight", input.shape(), *w);
   }
-  Tensor softplus = log_one_plus_exp(neg(input));
-  if (o.pos_weight.defined()) softplus = mul(softplus, add(mul(sub(o.pos_weight, 1), target), 1));
-  Tensor losses = add(mul(sub(1, target), input), softplus);
+  Tensor of_ones = logsigmoid(input);  // log p; log(1 - p) = of_ones - input
+  if (o.pos_weight.defined()) of_ones = mul(of_ones, add(mul(sub(o.pos_weight, 1), target), 1));
+  Tensor losses = sub(mul(sub(1, target), input), of_ones);
   if (o.weight.defined()) losses = mul(losses, o.weight);
   return reduced(op, losses, o.reduction);
 }

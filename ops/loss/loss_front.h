@@ -10,8 +10,6 @@ Tensor reduced(const char* op, const Tensor& losses, Reduction reduction);
 void check_target(const char* op, const Tensor& input, const Tensor& target);
 /// ValueError with the first element outside [low, high]; on the CPU alone.
 void check_range(const char* op, const char* what, const Tensor& x, double low, double high);
-/// log(1 + e^x) without overflow, whose gradient is sigmoid(x) everywhere.
-Tensor log_one_plus_exp(const Tensor& x);
 /// x (N, C, ...) at the classes of index (N, 1, ...), which are checked.
 Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index);
 

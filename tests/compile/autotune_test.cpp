@@ -49,7 +49,7 @@ TEST_CASE("max_autotune: the faster convolution is found by trial, and what was 
     CHECK((same_bits(y, by_tiles) || same_bits(y, direct)));
   }
   CHECK(fast.programs() == 1);
-  const std::string key = kept_key("|conv 0 2 48 64 30 31 1 1 ");
+  const std::string key = kept_key("|conv 0 float32 float32 2 48 64 30 31 1 1 ");
   REQUIRE(!key.empty());
   const std::string found = kept_choices().find(key);
   CHECK(same_bits(fast(x), found == "winograd" ? by_tiles : direct));

@@ -1,5 +1,7 @@
 #include "operands.h"
 
+#include <cmath>
+
 using namespace kernel_tests;
 
 namespace {
@@ -51,6 +53,23 @@ TEST_CASE("Pointwise loops: every dtype, layout and kind of broadcasting") {
   const Shape deep{2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 3},
       half{1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2, 1};
   for (const Layout layout : kLayouts) check_add(kFloat32, deep, deep, half, layout, layout, layout);
+}
+
+TEST_CASE("Pointwise loops: what repeats, into results of every layout") {
+  Numbers numbers;
+  for (const DType t : kFloats)
+    for (const Layout layout : kLayouts) {
+      const Array row = Array(t, {1, 90}).fill(numbers), column = Array(t, {37, 1}).fill(numbers);
+      const auto root = [](double x) { return std::sqrt(std::abs(x)); };
+      Array a(t, {37, 90}, layout), b(t, {37, 90}, layout), c(t, {2, 37, 90}, layout), positive(t, {1, 90});
+      for (int64_t i = 0; i < 90; ++i) positive.set(i, std::abs(row.get(i)));
+      cpu().unary(ctx(), {a.view, positive.view, {UnaryOp::Sqrt}});
+      CHECK(difference(a, [&](int64_t i) { return root(row.get(i % 90)); }) == "");
+      cpu().binary(ctx(), {b.view, column.view, TensorView(2.0, t), {BinaryOp::Div}});
+      CHECK(difference(b, [&](int64_t i) { return column.get(i / 90) / 2; }) == "");
+      cpu().binary(ctx(), {c.view, row.view, TensorView(4.0, t), {BinaryOp::Div}});
+      CHECK(difference(c, [&](int64_t i) { return row.get(i % 90) / 4; }) == "");
+    }
 }
 
 TEST_CASE("Pointwise loops: a number as operand keeps the precision of the computation") {

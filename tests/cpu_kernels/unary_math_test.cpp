@@ -48,7 +48,7 @@ const Function kFunctions[] = {
     {"erfc", UnaryOp::Erfc, 6, std::erfc, 0, 0x1p-142},
     {"lgamma", UnaryOp::Lgamma, 6, [](double x) { return std::lgamma(x); }},
     {"mish", UnaryOp::Mish, 6, mish, 0, 0x1p-142},
-    {"logsigmoid", UnaryOp::LogSigmoid, 4, [](double x) { return -softplus(-x); }},
+    {"logsigmoid", UnaryOp::LogSigmoid, 2.5, [](double x) { return -softplus(-x); }},
     {"softsign", UnaryOp::Softsign, 2, [](double x) { return x / (1 + std::abs(x)); }},
 };
 

@@ -142,6 +142,21 @@ TEST_CASE("winograd: bfloat16 is computed in float32 and rounded once", "[isa]")
   }
 }
 
+TEST_CASE("winograd: few tiles in bfloat16 are left to a processor that multiplies it") {
+  if (backends::cpu::get_cpu_capability() != "avx512_bf16") SKIP_TEST("no products of bfloat16 here");
+  const auto differs = [](int64_t images, int64_t channels, int64_t side) {
+    const Tensor x = randn({images, channels, side, side}).to(kBFloat16),
+                 w = randn({channels, channels, 3, 3}).to(kBFloat16);
+    const auto of = [&](bool allowed) {
+      const Allow allow(allowed);
+      return conv2d(x, w, {}, {.padding = {1, 1}});
+    };
+    return !same_bits(of(true), of(false));
+  };
+  CHECK(differs(16, 256, 8));
+  CHECK_FALSE(differs(8, 256, 8));  // 32 tiles; 64 are needed
+}
+
 TEST_CASE("winograd: the same bits for any number of threads", "[isa]") {
   const Allow on(true);
   const int before = get_num_threads();
