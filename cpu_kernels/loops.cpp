@@ -1,6 +1,7 @@
 #include "loops.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "../core/parallel.h"
@@ -85,6 +86,8 @@ template <class W> void gather_words(const Space& s, int k, const char* from, in
     W* to = tile + at;
     if (step == 0) std::fill_n(to, m, *reinterpret_cast<const W*>(p));
     else if (step == sizeof(W) && m >= 16) std::memcpy(to, p, size_t(m) * sizeof(W));
+    else if (step == -int64_t(sizeof(W)))  // reversed: in vectors
+      for (int64_t i = 0; i < m; ++i) to[i] = reinterpret_cast<const W*>(p)[-i];
     else
       for (int64_t i = 0; i < m; ++i) to[i] = *reinterpret_cast<const W*>(p + i * step);
   });
@@ -396,7 +399,8 @@ bool all_direct(std::span<const TensorView* const> views, const DType* types, in
 
 constexpr int64_t kWorthCopies = 1024;  // elements: below, the calls that copying takes cost more than it saves
 
-/// The first dimension along which the result repeats, as all operands do. -1: there is none.
+/// The first dimension along which the result repeats, as all operands do; of a dense row only where it is long, for it would be written
+/// with gaps. -1: there is none.
 int64_t repeated_dimension(std::span<const TensorView* const> views) {
   const TensorView& out = *views[0];
   for (int64_t d = 0; d < out.rank; ++d) {
@@ -404,7 +408,8 @@ int64_t repeated_dimension(std::span<const TensorView* const> views) {
       const int64_t from = d - (out.rank - v->rank);
       return v->is_scalar || from < 0 || v->sizes[from] == 1 || v->strides[from] == 0;
     };
-    if (out.sizes[d] > 1 && std::all_of(views.begin() + 1, views.end(), repeats)) return d;
+    const bool gaps = std::abs(out.strides[d]) == 1 && out.sizes[d] < kSmallRow;
+    if (out.sizes[d] > 1 && !gaps && std::all_of(views.begin() + 1, views.end(), repeats)) return d;
   }
   return -1;
 }

@@ -11,6 +11,7 @@ namespace tapir::inline v0::cpu {
 // A kernel sees nothing but short contiguous arrays of the types it computes in. What differs in memory, by strides, by
 // broadcasting or by dtype (the 16-bit floats), is gathered and converted into a tile that stays in the first-level
 // cache, and scattered back. So there is one vectorised loop for each operation and type, and any layout is right.
+// What lies as a kernel takes it is not gathered, and what all operands repeat is computed once and copied.
 // Tiles depend on shapes alone, never on the number of threads: the results do not either.
 
 inline constexpr int kMaxOperands = 5;

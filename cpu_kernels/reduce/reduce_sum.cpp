@@ -35,7 +35,11 @@ template <class F> double sum_floats(const float* x, int64_t n, F&& f) {
     put(((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7])));
     x += terms * kVectors * w, n -= terms * kVectors * w;
   }
-  for (; n >= w; x += w, n -= w) put(f(load(x)));
+  if (n >= w) {
+    Vec<float> sum = f(load(x));
+    for (x += w, n -= w; n >= w; x += w, n -= w) sum += f(load(x));
+    put(sum);
+  }
   for (int64_t i = 0; i < n; ++i) total[i] += double(f(x[i]));
   return join_lanes(total, w, [](double a, double b) { return a + b; });
 }

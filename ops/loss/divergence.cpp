@@ -130,8 +130,8 @@ Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, co
   check_target(op, input, target), common_device(op, {&input, &o.weight});
   check(is_floating(input.dtype()) && input.dim() > 0,
         "[{}] expected an input of a floating-point dtype with a dimension of classes, got {}", op, input);
-  const Tensor x = to(input, compute_type(input.dtype()));  // the terms cancel: 16 bits would not do
-  Tensor losses = sub(mul(sub(1, target), x), logsigmoid(x));
+  const Tensor x = to(input, compute_type(input.dtype()));  // rounded once, at the end
+  Tensor losses = neg(add(mul(target, logsigmoid(x)), mul(sub(1, target), logsigmoid(neg(x)))));
   if (o.weight.defined()) losses = mul(losses, o.weight);
   const Operand a(input), b(target), w(o.weight);
   return to(reduced(op, mean(losses, -1), o.reduction), result_type({&a, &b, &w}));

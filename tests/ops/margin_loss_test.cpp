@@ -38,3 +38,17 @@ TEST_CASE("multilabel_margin_loss: labels end at the first -1") {
       0.25 * ((1 - 0.1 + 0.2) + (1 - 0.1 + 0.4) + (1 - 0.8 + 0.2) + (1 - 0.8 + 0.4));  // of PyTorch's manual
   CHECK(std::abs(multilabel_margin_loss(x, tensor({{3, 0, -1, 1}})).item() - want) < 1e-6);
 }
+
+TEST_CASE("multilabel_soft_margin_loss: terms of large inputs do not cancel") {
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto loss = [](float x, float t) {
+    return multilabel_soft_margin_loss(tensor({x}).unsqueeze(0), tensor({t}).unsqueeze(0)).item();
+  };
+  for (const float x : {-10.f, -49.f, -80.f}) {
+    const double expected = std::log1p(std::exp(double(x)));
+    CHECK(std::abs(loss(x, 0) - expected) <= 1e-6 * expected);
+    CHECK(std::abs(loss(-x, 1) - expected) <= 1e-6 * expected);
+  }
+  CHECK(loss(-inf, 1) == inf);
+  CHECK(loss(inf, 0) == inf);
+}
