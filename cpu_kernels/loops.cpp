@@ -388,13 +388,29 @@ void Pointwise::run_blocks(int64_t across, int64_t cost) const {
   });
 }
 
-/// True when every operand is contiguous, of the output's size and of the kernel's type.
+/// True when the views of n elements lie in one order, without gaps.
+bool one_order(std::span<const TensorView* const> views, int64_t n) {
+  const TensorView& out = *views[0];
+  for (const TensorView* v : views)
+    for (int64_t d = 0; d < out.rank; ++d)
+      if (v->rank != out.rank || (out.sizes[d] != 1 && v->strides[d] != out.strides[d])) return false;
+  int64_t step = 1;
+  for (int64_t before = 0; step != before;) {
+    before = step;
+    for (int64_t d = 0; d < out.rank; ++d)
+      if (out.sizes[d] > 1 && out.strides[d] == step) step *= out.sizes[d];
+  }
+  return step == n;
+}
+/// True when every operand is of the output's size and of the kernel's type, and all lie in one order, without gaps.
 bool all_direct(std::span<const TensorView* const> views, const DType* types, int64_t n) {
+  bool contiguous = true;
   for (size_t k = 0; k < views.size(); ++k) {
     const TensorView& v = *views[k];
-    if (v.is_scalar || v.dtype != types[k] || v.numel() != n || !v.is_contiguous()) return false;
+    if (v.is_scalar || v.dtype != types[k] || v.numel() != n) return false;
+    contiguous = contiguous && v.is_contiguous();
   }
-  return true;
+  return contiguous || one_order(views, n);
 }
 
 constexpr int64_t kWorthCopies = 1024;  // elements: below, the calls that copying takes cost more than it saves

@@ -1,11 +1,12 @@
 // Matrix products: which kernel gets which problem. dnn::gemm has float32 and, where the CPU does, bfloat16; vectors times
-// matrices and tiny products have loops of their own; all else is the packed GEMM (gemm.h).
+// matrices and small products have loops of their own (gemv.h, small.h); all else is the packed GEMM (gemm.h).
 #include <cmath>
 
 #include "../dnn.h"
 #include "../pack.h"
 #include "gemm.h"
 #include "gemv.h"
+#include "small.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -53,19 +54,21 @@ template <class T> struct Finish {
   void row(int64_t at, int64_t i, int64_t j0, int64_t n, const Acc* sums) const {
     T* o = out + at * p.out.batch + i * p.out.row + j0 * p.out.column;
     const T* add = bias ? bias + at * p.bias.batch + i * p.bias.row + j0 * p.bias.column : nullptr;
-    const bool plain = alpha == Acc(1) && beta == Acc(0) && !add && !p.relu;
-    if (plain && p.out.column == 1) {
+    const bool dense = p.out.column == 1 && (!add || p.bias.column == 1),
+               whole = alpha == Acc(1) && beta == Acc(0) && !p.relu;
+    if (dense && whole && !add)
       for (int64_t j = 0; j < n; ++j) o[j] = narrow(sums[j]);
-      return;
-    }
-    for (int64_t j = 0; j < n; ++j) {
-      Acc v = alpha * sums[j];
-      if (beta != Acc(0)) v += beta * Acc(o[j * p.out.column]);
-      if (add) v += Acc(add[j * p.bias.column]);
-      T result = narrow(v);
-      if (p.relu && result < T(0)) result = T(0);
-      o[j * p.out.column] = result;
-    }
+    else if (dense && whole)
+      for (int64_t j = 0; j < n; ++j) o[j] = narrow(sums[j] + Acc(add[j]));
+    else
+      for (int64_t j = 0; j < n; ++j) {
+        Acc v = alpha * sums[j];
+        if (beta != Acc(0)) v += beta * Acc(o[j * p.out.column]);
+        if (add) v += Acc(add[j * p.bias.column]);
+        T result = narrow(v);
+        if (p.relu && result < T(0)) result = T(0);
+        o[j * p.out.column] = result;
+      }
   }
   static T narrow(Acc v) {
     if constexpr (std::is_same_v<T, bool>) return v != 0;
@@ -189,10 +192,11 @@ TensorView as_column(V x) {
 }
 
 void float_product(Context& ctx, Product p) {
-  constexpr int64_t kSmall = 1 << 11;
-  if (p.k == 0 || p.batch * p.m * p.n * p.k <= kSmall) return tiny_product<float>(p);
+  constexpr int64_t kSmall = 1 << 15;
+  if (p.k == 0) return tiny_product<float>(p);
   if (p.m == 1) return vector_product<float>(ctx, p, kFloat32);
   if (p.n == 1) return vector_product<float>(ctx, transposed(p), kFloat32);
+  if (p.batch * p.m * p.n * p.k <= kSmall && p.k <= kSmallDepth) return small_products(p, Finish<float>{p});
   if (!library_product(ctx, p, kFloat32)) own_product<float>(ctx, p);
 }
 

@@ -7,10 +7,13 @@ namespace tapir::inline v0::cpu {
 
 namespace {
 
-/// sin or cos: the vectorised form where all arguments are moderate, else the library's.
+/// sin or cos: the vectorised form where all arguments are moderate, else one by one, with the same bits.
 template <class T, bool kSine> void sine_loop(int64_t n, void* const* data, const void*) {
   T* out = static_cast<T*>(data[0]);
   const T* x = static_cast<const T*>(data[1]);
+  const auto each = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = kSine ? formulas::sine(x[i]) : formulas::cosine(x[i]);
+  };
   if constexpr (std::same_as<T, float>) {
     constexpr int64_t kBlock = 64;
     for (int64_t begin = 0; begin < n; begin += kBlock) {
@@ -19,14 +22,14 @@ template <class T, bool kSine> void sine_loop(int64_t n, void* const* data, cons
 #pragma omp simd reduction(| : large)
       for (int64_t i = begin; i < end; ++i) large |= !(math::abs(x[i]) <= math::kMaxAngle);
       if (large) {
-        for (int64_t i = begin; i < end; ++i) out[i] = kSine ? std::sin(x[i]) : std::cos(x[i]);
+        each(begin, end);
       } else {
 #pragma omp simd
         for (int64_t i = begin; i < end; ++i) out[i] = kSine ? math::sin(x[i]) : math::cos(x[i]);
       }
     }
   } else {
-    for (int64_t i = 0; i < n; ++i) out[i] = kSine ? std::sin(x[i]) : std::cos(x[i]);
+    each(0, n);
   }
 }
 

@@ -64,11 +64,6 @@ struct Targets {
     if (!weight.defined()) return to(valid, dtype);
     return mul(to(reshape(index_select(weight, 0, flatten(index)), index.shape()), dtype), valid);
   }
-  /// What the losses of a mean are divided by.
-  Tensor total(const Tensor& weight, DType dtype) const {
-    NoGrad guard;
-    return weight.defined() ? sum(factor(weight, dtype)) : to(sum(valid), dtype);
-  }
 };
 
 /// (C) as it broadcasts against (N, C, ...).
@@ -181,6 +176,12 @@ void check_classes(const char* op, const Tensor& input, const Tensor& target, co
 }
 
 Tensor mean_over(const Tensor& losses, const Tensor& total) { return div(sum(losses), total); }
+/// What the losses of labels are divided by: how many are not ignored, or the weights of those.
+Tensor total_of(const Tensor& labels, int64_t ignore_index, const Tensor& weight, DType dtype) {
+  NoGrad guard;
+  if (weight.defined()) return sum(Targets(labels, ignore_index).factor(weight, dtype));
+  return to(sum(ne(labels, ignore_index)), dtype);
+}
 
 }  // namespace
 
@@ -197,7 +198,7 @@ static Tensor cross_entropy_in(bool wide, const Tensor& input, const Tensor& tar
   const Tensor labels = to(target, kInt64),
                losses = label_losses(input, labels, o.weight, {o.ignore_index, o.label_smoothing});
   const bool mean = o.reduction == Reduction::Mean;
-  return to(mean ? mean_over(losses, Targets(labels, o.ignore_index).total(o.weight, losses.dtype()))
+  return to(mean ? mean_over(losses, total_of(labels, o.ignore_index, o.weight, losses.dtype()))
                  : reduced("cross_entropy", losses, o.reduction),
             wide ? losses.dtype() : input.dtype());
 }
@@ -220,11 +221,12 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions&
     const Tensor y = nll_loss(unsqueeze(input, 0), unsqueeze(target, 0), o);
     return o.reduction == Reduction::None ? squeeze(y, 0) : y;
   }
-  const Targets labels(to(target, kInt64), o.ignore_index);
+  const Tensor classes = to(target, kInt64);
+  const Targets labels(classes, o.ignore_index);
   const Tensor picked = pick_classes("nll_loss", input, labels.index);
   const Tensor x = to(picked, compute_type(input.dtype()));
   const Tensor losses = squeeze(where(labels.valid, neg(mul(x, labels.factor(o.weight, x.dtype()))), 0), 1);
-  return to(o.reduction == Reduction::Mean ? mean_over(losses, labels.total(o.weight, x.dtype()))
+  return to(o.reduction == Reduction::Mean ? mean_over(losses, total_of(classes, o.ignore_index, o.weight, x.dtype()))
                                            : reduced("nll_loss", losses, o.reduction),
             input.dtype());
 }

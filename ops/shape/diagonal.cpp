@@ -86,13 +86,16 @@ Tensor trace(const Tensor& x) {
 
 // ---- triangles
 
-/// Is a place of a (rows, cols) matrix in the triangle? bool.
+/// Is a place of a (rows, cols) matrix in the triangle? bool. A row is the one above it, one place further: all lie in one line of memory.
 static Tensor triangle(bool lower, int64_t rows, int64_t cols, int64_t k, Device device) {
-  const bool narrow = rows < 1 << 30 && cols < 1 << 30;
-  k = std::clamp(k, -rows, cols);
-  const TensorOptions options{.dtype = narrow ? kInt32 : kInt64, .device = device};
-  const Tensor column = arange(0, cols, 1, options), limit = arange(k, k + rows, 1, options);  // the diagonal's column
-  return lower ? le(column, unsqueeze(limit, 1)) : ge(column, unsqueeze(limit, 1));
+  const TensorOptions options{.dtype = kBool, .device = device};
+  if (rows == 0 || cols == 0) return empty({rows, cols}, options);
+  const int64_t first = rows - 1, n = first + cols;  // where row 0 begins
+  const int64_t turn = std::clamp<int64_t>(std::clamp(k, -rows, cols) + first + lower, 0, n);
+  const Tensor line = empty(n, options);
+  alias(line, turn, 1, 0).fill_(lower), alias(line, n - turn, 1, turn).fill_(!lower);
+  const Tensor inside = alias(line, {rows, cols}, {-1, 1}, first);
+  return device.is_cpu() ? inside : clone(inside, kContiguous);  // others read packs of 16 bytes
 }
 
 static Tensor masked(const char* name, bool lower, const Tensor& x, int64_t k, Tensor* self) {
