@@ -7,7 +7,7 @@
 namespace tapir::inline v0::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements: some 10 us
+constexpr int64_t kGrain = 8192;  // elements: some 5 us
 
 /// K operands of one shape as rows of `width` elements, the last `axes` dimensions, that are dense in each.
 template <int K> struct RowView {

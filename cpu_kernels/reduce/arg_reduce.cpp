@@ -19,6 +19,7 @@ template <class T, bool kLargest> struct ArgExtreme {
   using Cell = ValueOrIndex;
   using Out = int64_t;
   static constexpr int kCells = 2;
+  static constexpr int64_t kCost = 4;
   static void put(Cell& c, In v) {
     if constexpr (std::integral<In>) c.integer = v;
     else c.real = double(v);

@@ -40,6 +40,7 @@ class Reduction {
   const ReduceParams& p_;
   Space kept_{2}, gone_{1};
   int64_t times_ = 1;  // that the elements of gone_ repeat
+  int64_t grain_;      // elements that are worth a thread
   const char* x_;
   char* out_;
   int64_t size_, out_size_;
@@ -47,8 +48,8 @@ class Reduction {
 };
 
 Reduction::Reduction(Context& ctx, V out, V x, const Reducer& reducer, const ReduceParams& p)
-    : ctx_(ctx), reducer_(reducer), p_(p), x_(x.as<char>()), out_(out.as<char>()), size_(size_of(x.dtype)),
-      out_size_(size_of(out.dtype)) {
+    : ctx_(ctx), reducer_(reducer), p_(p), grain_(kGrain / reducer.cost), x_(x.as<char>()), out_(out.as<char>()),
+      size_(size_of(x.dtype)), out_size_(size_of(out.dtype)) {
   for (int64_t d = 0; d < x.rank; ++d) {
     const int64_t strides[] = {x.strides[d] * size_, out.strides[d] * out_size_};
     if (!(p.dims >> d & 1)) kept_.add(x.sizes[d], strides);
@@ -131,7 +132,7 @@ void Reduction::run_lines() {
   const Tiles leaves(gone_, kLeaf);
   const int64_t outputs = kept_.numel, chunks = (leaves.count + kLeavesPerChunk - 1) / kLeavesPerChunk;
   if (chunks == 1) {
-    parallel_for(outputs, std::max<int64_t>(kGrain / gone_.numel, 1), [&](int64_t first, int64_t last) {
+    parallel_for(outputs, std::max<int64_t>(grain_ / gone_.numel, 1), [&](int64_t first, int64_t last) {
       Buffers b;
       alignas(64) char state[kMaxCells * kOutputs * 8];
       for (int64_t o = first; o < last; o += kOutputs) {
@@ -143,7 +144,7 @@ void Reduction::run_lines() {
     return;
   }
   char* states = static_cast<char*>(ctx_.scratch(outputs * chunks * cell_bytes(1)));
-  parallel_for(outputs * chunks, std::max<int64_t>(kGrain * chunks / gone_.numel, 1), [&](int64_t first, int64_t last) {
+  parallel_for(outputs * chunks, std::max<int64_t>(grain_ * chunks / gone_.numel, 1), [&](int64_t first, int64_t last) {
     Buffers b;
     for (int64_t i = first; i < last; ++i)
       reduce_line(leaves, i / chunks, i % chunks, states + i * cell_bytes(1), 1, b);
@@ -195,7 +196,7 @@ void Reduction::run_columns() {
     return std::min(kColumns, tiles.by_row ? tiles.row - flat % tiles.row : kept_.numel - flat);
   };
   char* states = chunks > 1 ? static_cast<char*>(ctx_.scratch(tiles.count * chunks * cell_bytes(width))) : nullptr;
-  const int64_t grain = std::max<int64_t>(kGrain / (width * std::min(count, kRowsPerChunk)), 1);
+  const int64_t grain = std::max<int64_t>(grain_ / (width * std::min(count, kRowsPerChunk)), 1);
   parallel_for(tiles.count * chunks, grain, [&](int64_t first, int64_t last) {
     Buffers b;
     alignas(64) char own[kMaxCells * kColumns * 8];
@@ -207,7 +208,7 @@ void Reduction::run_columns() {
     }
   });
   if (!states) return;
-  parallel_for(tiles.count, std::max<int64_t>(kGrain / (width * chunks), 1), [&](int64_t first, int64_t last) {
+  parallel_for(tiles.count, std::max<int64_t>(grain_ / (width * chunks), 1), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       const int64_t flat = tiles.begin(t), columns = columns_of(flat);
       char* state = states + t * chunks * cell_bytes(width);

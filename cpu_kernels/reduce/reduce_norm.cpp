@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "../../core/math.h"
+#include "../norm/softmax_lanes.h"
 #include "lanes.h"
 #include "reduction.h"
 
@@ -19,6 +20,7 @@ template <class T, Norm kNorm> struct PowerNorm {
   using Cell = double;
   using Out = double;
   static constexpr int kCells = 1;
+  static constexpr int64_t kCost = kNorm == Norm::Power ? 16 : 1;
   static double power(In x, double p) {
     const double v = std::abs(double(x));
     if constexpr (kNorm == Norm::Count) return v != 0;
@@ -50,6 +52,7 @@ template <class T> struct LogSumExp {
   using Cell = double;
   using Out = double;
   static constexpr int kCells = 2;
+  static constexpr int64_t kCost = 4;
   static constexpr double kInf = std::numeric_limits<double>::infinity();
   static double base(double m) { return m > -kInf && m < kInf ? m : 0.0; }
   static double moved(double sum, double from, double to) {
@@ -60,7 +63,10 @@ template <class T> struct LogSumExp {
     const In largest = extreme_of<true>(x, run.count, [](In v) { return v; });
     const In start = In(base(largest));
     s[0] = largest;  // a NaN makes the sum one
-    s[1] = sum_of<double>(x, run.count, [start](In v) { return double(math::exp(v - start)); });
+    s[1] = 0;
+    constexpr int64_t kPart = 512;  // 32 terms in each of the lanes
+    for (int64_t i = 0; i < run.count; i += kPart)
+      s[1] += double(sum_exponentials(x + i, std::min(kPart, run.count - i), start, [](auto...) {}));
   }
   /// Two passes over as many columns as stay in the L1 cache: the largest elements, then the sums.
   static void rows(Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns, Run run, int64_t, const P&) {

@@ -31,6 +31,7 @@ struct Reducer {
   void (*finish)(void* results, const void* state, int64_t width, int64_t columns, int64_t count, int64_t times,
                  const ReduceParams&);
   bool repeats;  // takes a `times` other than 1
+  int64_t cost;  // of an element, in additions
 };
 
 /// Runs a reduction; out has extent 1 along the dimensions of p.dims.
@@ -52,6 +53,7 @@ Reducer arg_reducer(ArgReduceOp op, DType in);           // arg_reduce.cpp
 /// and, where whole rows are added otherwise than by one after the other, `rows` with the arguments of add_rows; and, where elements that
 /// repeat (stride 0) need be read once only,
 ///   static void repeat(Cell* s, int64_t times)                              joins as many equal states
+/// and, where an element costs more than an addition, static constexpr int64_t kCost.
 template <class R> void add_rows(typename R::Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns,
                                  Run run, int64_t done, const ReduceParams& p) {
   for (int64_t i = 0; i < run.count; ++i) {
@@ -95,7 +97,8 @@ template <class R> Reducer make_reducer() {
     }
   };
   constexpr bool repeats = requires(Cell * s) { R::repeat(s, 1); };
-  r.repeats = repeats;
+  r.repeats = repeats, r.cost = 1;
+  if constexpr (requires { R::kCost; }) r.cost = R::kCost;
   r.finish = [](void* results, const void* state, int64_t width, int64_t columns, int64_t count, int64_t times,
                 const ReduceParams& p) {
     const Cell* s = static_cast<const Cell*>(state);

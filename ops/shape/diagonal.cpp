@@ -6,7 +6,6 @@
 #include "../arithmetic.h"
 #include "../autocast.h"
 #include "../cast.h"
-#include "../compare.h"
 #include "../create.h"
 #include "../each_place.h"
 #include "../front.h"
