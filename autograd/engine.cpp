@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <memory_resource>
 #include <mutex>
 
 #include "../core/backend.h"
@@ -57,10 +58,9 @@ struct Task {
 /// Tasks by the address of their node or leaf: an open hash table, since it is asked once for each edge.
 class TaskMap {
  public:
-  TaskMap() : slots_(64) {}
+  explicit TaskMap(std::pmr::memory_resource* memory) : slots_(16, memory), tasks_(memory) { tasks_.reserve(8); }
   Task& operator[](size_t i) { return tasks_[i]; }
   size_t size() const { return tasks_.size(); }
-  std::vector<Task>& tasks() { return tasks_; }
   int64_t find(const void* key) const {
     for (size_t at = hash(key);; ++at) {
       const Slot& s = slots_[at & (slots_.size() - 1)];
@@ -88,7 +88,7 @@ class TaskMap {
   };
   static size_t hash(const void* key) { return size_t((uint64_t(uintptr_t(key)) >> 4) * 0x9E3779B97F4A7C15u >> 20); }
   void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
+    std::pmr::vector<Slot> old(slots_.size() * 2, slots_.get_allocator());
     old.swap(slots_);
     for (const Slot& s : old) {
       if (!s.key) continue;
@@ -97,8 +97,8 @@ class TaskMap {
       slots_[at & (slots_.size() - 1)] = s;
     }
   }
-  std::vector<Slot> slots_;
-  std::vector<Task> tasks_;
+  std::pmr::vector<Slot> slots_;
+  std::pmr::vector<Task> tasks_;
 };
 
 const void* key_of(const Edge& e) { return e.node() ? static_cast<const void*>(e.node()) : e.leaf().impl_or_null(); }
@@ -108,7 +108,8 @@ class Engine {
  public:
   /// Nodes before number `first` are not entered: edges to them are like leaves.
   Engine(const BackwardOptions& options, std::span<const Edge> wanted, uint64_t first = 0)
-      : options_(options), wanted_(wanted), next_wanted_(wanted.size(), -1), found_(wanted.size()), first_(first) {}
+      : options_(options), wanted_(wanted), next_wanted_(wanted.size(), -1, &memory_), found_(wanted.size()),
+        first_(first) {}
 
   std::vector<Tensor> run(std::span<const Edge> roots, std::span<Tensor> gradients) {
     ScopedMode<AutocastRegion*> off(modes.autocast, nullptr);  // gradients run in the dtypes that the forward recorded
@@ -134,7 +135,7 @@ class Engine {
  private:
   /// Lists every node and leaf below the roots and counts the edges into each.
   void discover(std::span<const Edge> roots) {
-    std::vector<Node*> stack;
+    std::pmr::vector<Node*> stack(&memory_);
     auto visit = [&](const Edge& e) {
       const auto [at, fresh] = tasks_.insert(key_of(e));
       Task& t = tasks_[at];
@@ -163,7 +164,8 @@ class Engine {
 
   /// A node runs when an edge of it leads to a wanted input, directly or not. Producers have smaller sequence numbers.
   void find_needed() {
-    std::vector<std::pair<uint64_t, size_t>> order;
+    std::pmr::vector<std::pair<uint64_t, size_t>> order(&memory_);
+    order.reserve(tasks_.size());
     for (size_t i = 0; i < tasks_.size(); ++i) {
       tasks_[i].needed = tasks_[i].runs = false;
       order.emplace_back(tasks_[i].node ? tasks_[i].node->sequence : 0, i);
@@ -293,17 +295,27 @@ class Engine {
 
   BackwardOptions options_;
   std::span<const Edge> wanted_;
-  std::vector<int64_t> next_wanted_;  // of the same node or leaf; -1: none
+  // Small graphs need no memory but this; all of it is given back at the end.
+  alignas(std::max_align_t) std::byte buffer_[8192];
+  std::pmr::monotonic_buffer_resource memory_{buffer_, sizeof(buffer_)};
+  std::pmr::vector<int64_t> next_wanted_;  // of the same node or leaf; -1: none
   std::vector<Tensor> found_;
-  TaskMap tasks_;
-  std::vector<std::pair<uint64_t, size_t>> ready_;
+  TaskMap tasks_{&memory_};
+  std::pmr::vector<std::pair<uint64_t, size_t>> ready_{&memory_};
   const char* current_ = "backward";
   uint64_t first_;
 };
 
-/// Checks what was handed to backward() or grad(), and fills in the ones.
-void prepare(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> gradients,
-             std::vector<Edge>& roots, std::vector<Tensor>& seeds) {
+/// Where a pass begins, and what it looks for; a few of each need no other memory.
+struct Ends {
+  alignas(std::max_align_t) std::byte buffer[512];
+  std::pmr::monotonic_buffer_resource memory{buffer, sizeof(buffer)};
+  std::pmr::vector<Edge> roots{&memory}, wanted{&memory};
+  std::pmr::vector<Tensor> seeds{&memory};
+  /// Checks what was handed to backward() or grad(), and fills in the ones.
+  Ends(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> gradients);
+};
+Ends::Ends(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> gradients) {
   check(!outputs.empty(), "[{}] expected at least one output, got none", op);
   check(gradients.empty() || gradients.size() == outputs.size(),
         "[{}] expected {} gradients, one for each output, got {}", op, int64_t(outputs.size()),
@@ -379,14 +391,12 @@ bool call_after_backward(void (*f)(void*), void* data) {
 
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients, const BackwardOptions& options) {
   const profiler::Range range(profiler::Kind::User, "backward");
-  std::vector<Edge> roots;
-  std::vector<Tensor> seeds;
-  prepare("backward", outputs, gradients, roots, seeds);
+  Ends ends("backward", outputs, gradients);
   BackwardOptions o = options;
   o.retain_graph |= o.create_graph;
   std::vector<std::pair<void (*)(void*), void*>> callbacks;
   ScopedMode scope(final_callbacks, &callbacks);
-  Engine(o, {}).run(roots, seeds);
+  Engine(o, {}).run(ends.roots, ends.seeds);
   for (size_t i = 0; i < callbacks.size(); ++i) callbacks[i].first(callbacks[i].second);
 }
 
@@ -428,17 +438,16 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                          const std::vector<Tensor>& gradients, const GradOptions& options) {
   if (options.is_grads_batched) return batched_grad(outputs, inputs, gradients, options);
   const profiler::Range range(profiler::Kind::User, "grad");
-  std::vector<Edge> roots, wanted;
-  std::vector<Tensor> seeds;
-  prepare("grad", outputs, gradients, roots, seeds);
+  Ends ends("grad", outputs, gradients);
   check(!inputs.empty(), "[grad] expected at least one input, got none");
   for (size_t i = 0; i < inputs.size(); ++i) {
-    wanted.push_back(edge_of(inputs[i]));
-    check(bool(wanted.back()), "[grad] expected inputs that require grad, input {} ({}) does not", int64_t(i),
+    ends.wanted.push_back(edge_of(inputs[i]));
+    check(bool(ends.wanted.back()), "[grad] expected inputs that require grad, input {} ({}) does not", int64_t(i),
           inputs[i]);
   }
   ScopedMode<decltype(final_callbacks)> scope(final_callbacks, nullptr);
-  auto found = Engine({options.retain_graph || options.create_graph, options.create_graph}, wanted).run(roots, seeds);
+  auto found = Engine({options.retain_graph || options.create_graph, options.create_graph}, ends.wanted)
+                   .run(ends.roots, ends.seeds);
   for (size_t i = 0; i < found.size(); ++i) {
     check(found[i].defined() || options.allow_unused,
           "[grad] input {} ({}) appears to not have been used in the graph. Set allow_unused if this is desired",

@@ -133,7 +133,7 @@ class Node {
   OutputInfo& output(uint32_t i) { return i == 0 ? info : more_info[i - 1]; }
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
-    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(this);
+    if (refs_.load(std::memory_order_acquire) == 1 || refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(this);
   }
   static void destroy(Node* node) noexcept;
   /// Nodes made less nodes destroyed by this thread.

@@ -121,6 +121,13 @@ Tensor empty_like(const Tensor& x, const LikeOptions& o) {
   return empty_strided(shape, strides_like(shape, x.strides()), options);
 }
 
+void Tensor::drop(TensorImpl* p) {
+  if (nobody_else(*p)) return delete p;
+  if (p->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (p->known.load(std::memory_order_acquire) != 1) p->end();
+  forget(p);
+}
+
 Tensor alias(const Tensor& x, const Shape& shape, const Strides& strides, int64_t offset) {
   Tensor t = make(shape, strides, x.dtype(), x.device(), x.impl().storage, false);
   t.impl().offset = offset;

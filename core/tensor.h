@@ -108,10 +108,7 @@ class Tensor {
   }
   ~Tensor() { reset(); }
   void reset() {
-    if (TensorImpl* p = std::exchange(impl_, nullptr); p && p->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      if (p->known.load(std::memory_order_acquire) != 1) p->end();
-      forget(p);
-    }
+    if (impl_) drop(std::exchange(impl_, nullptr));  // most that end are undefined by then
   }
 
   // What it is. Every one but defined() throws ValueError on an undefined tensor.
@@ -300,6 +297,7 @@ class Tensor {
   TensorImpl* impl_or_null() const { return impl_; }
 
  private:
+  static void drop(TensorImpl* p);
   void host_takes() const;
   [[noreturn]] static void fail_undefined();
   bool view_requires_grad() const;

@@ -56,9 +56,9 @@ inline Vec<int32_t> load_int(const int8_t* p) {
 /// kLanes<float> elements as float32.
 inline Vec<float> load_float(const float* p) { return load(p); }
 inline Vec<float> load_float(const BFloat16* p) {
-#if defined(__AVX512F__)  // the portable form is widened in halves by GCC 12
-  return _mm512_castsi512_ps(
-      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+#if defined(__AVX512F__)  // the portable form is widened in halves by GCC 12, which warns of the plain conversion
+  const __m512i bits = _mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, bits, 16));
 #elif defined(__aarch64__)
   return Vec<float>(vshll_n_u16(vld1_u16(&p->bits), 16));
 #else
@@ -70,7 +70,7 @@ inline Vec<float> load_float(const BFloat16* p) {
 }
 inline Vec<float> load_float(const Half* p) {
 #if defined(__AVX512F__)
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__F16C__)
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #elif defined(__aarch64__)
