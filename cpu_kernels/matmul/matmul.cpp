@@ -192,11 +192,12 @@ TensorView as_column(V x) {
 }
 
 void float_product(Context& ctx, Product p) {
-  constexpr int64_t kSmall = 1 << 15;
-  if (p.k == 0) return tiny_product<float>(p);
+  constexpr int64_t kSmall = 1 << 15, kTiny = 1 << 11;  // multiplications
+  const int64_t work = p.batch * p.m * p.n * p.k, small = p.m == 1 || p.n == 1 ? kTiny : kSmall;
+  if (work <= small && p.k > 0 && p.k <= kSmallDepth) return small_products(p, Finish<float>{p});
+  if (work <= kTiny) return tiny_product<float>(p);
   if (p.m == 1) return vector_product<float>(ctx, p, kFloat32);
   if (p.n == 1) return vector_product<float>(ctx, transposed(p), kFloat32);
-  if (p.batch * p.m * p.n * p.k <= kSmall && p.k <= kSmallDepth) return small_products(p, Finish<float>{p});
   if (!library_product(ctx, p, kFloat32)) own_product<float>(ctx, p);
 }
 

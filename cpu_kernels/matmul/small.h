@@ -28,23 +28,23 @@ template <int R, int V> void small_rows(int64_t depth, const float* a, int64_t r
     for (int v = 0; v < V; ++v) store(sums + r * kSmallColumns + v * kLanes<float>, sum[r][v]);
 }
 
-/// Each product of a batch by itself; p.k is at most kSmallDepth. finish.row() takes sums as they are.
+/// Each product of a batch by itself; p.k is at most kSmallDepth. finish.row() applies alpha, beta, bias and relu.
 template <class Product, class Finish> void small_products(const Product& p, const Finish& finish) {
   for (int64_t at = 0; at < p.batch; ++at) {
-    alignas(64) float columns[kSmallDepth * kSmallColumns], sums[8 * kSmallColumns];
+    alignas(64) float packed[kSmallDepth * kSmallColumns], sums[8 * kSmallColumns];
     const float* a = static_cast<const float*>(p.a.data) + at * p.a.batch;
     for (int64_t j0 = 0; j0 < p.n; j0 += kSmallColumns) {
       const int64_t n = std::min(kSmallColumns, p.n - j0), wide = n > kLanes<float> ? kSmallColumns : kLanes<float>;
       const float* b = static_cast<const float*>(p.b.data) + at * p.b.batch + j0 * p.b.column;
       int64_t b_row = p.b.row;
       if (p.b.column != 1 || n != wide) {  // whole vectors of neighbours, zeros behind the last column
-        if (n < wide) std::fill_n(columns, p.k * wide, 0.f);
+        if (n < wide) std::fill_n(packed, p.k * wide, 0.f);
         if (p.b.row == 1)
-          load_part(columns, wide, reinterpret_cast<const char*>(b), p.b.column * int64_t(sizeof(float)), p.k, n);
+          load_part(packed, wide, reinterpret_cast<const char*>(b), p.b.column * int64_t(sizeof(float)), p.k, n);
         else
           for (int64_t k = 0; k < p.k; ++k)
-            for (int64_t j = 0; j < n; ++j) columns[k * wide + j] = b[k * p.b.row + j * p.b.column];
-        b = columns, b_row = wide;
+            for (int64_t j = 0; j < n; ++j) packed[k * wide + j] = b[k * p.b.row + j * p.b.column];
+        b = packed, b_row = wide;
       }
       const auto rows = [&]<int R>(int64_t i) {
         const float* from = a + i * p.a.row;
@@ -52,8 +52,9 @@ template <class Product, class Finish> void small_products(const Product& p, con
         else small_rows<R, 1>(p.k, from, p.a.row, p.a.column, b, b_row, sums);
         for (int r = 0; r < R; ++r) finish.row(at, i + r, j0, n, sums + r * kSmallColumns);
       };
+      constexpr int kRows = kVectorRegisters == 32 ? 8 : 4;
       int64_t i = 0;
-      for (; i + 8 <= p.m; i += 8) rows.template operator()<8>(i);
+      for (; i + kRows <= p.m; i += kRows) rows.template operator()<kRows>(i);
       for (; i + 2 <= p.m; i += 2) rows.template operator()<2>(i);
       for (; i < p.m; ++i) rows.template operator()<1>(i);
     }

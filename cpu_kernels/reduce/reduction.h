@@ -8,7 +8,7 @@ namespace tapir::inline v0::cpu {
 // A reduction is a state of one or two cells of 8 bytes for each output, kept as planes: cell c of output j stands at
 // state[c * width + j]. `leaf` reduces a contiguous run to one state, `rows` adds whole rows to a plane of states,
 // `merge` joins the states of two neighbouring runs. Runs are cut by shape alone, and joined in order: sums are the same for any
-// number of threads, and their error grows as that of a pairwise sum (float32 is summed in float64 besides).
+// number of threads, and their error grows as that of a pairwise sum (float32 is summed in float64 besides, but for a few terms).
 
 inline constexpr int kMaxCells = 2;
 

@@ -221,13 +221,12 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions&
     const Tensor y = nll_loss(unsqueeze(input, 0), unsqueeze(target, 0), o);
     return o.reduction == Reduction::None ? squeeze(y, 0) : y;
   }
-  const Tensor classes = to(target, kInt64);
-  const Targets labels(classes, o.ignore_index);
+  const Targets labels(to(target, kInt64), o.ignore_index);
   const Tensor picked = pick_classes("nll_loss", input, labels.index);
   const Tensor x = to(picked, compute_type(input.dtype()));
-  const Tensor losses = squeeze(where(labels.valid, neg(mul(x, labels.factor(o.weight, x.dtype()))), 0), 1);
-  return to(o.reduction == Reduction::Mean ? mean_over(losses, total_of(classes, o.ignore_index, o.weight, x.dtype()))
-                                           : reduced("nll_loss", losses, o.reduction),
+  const Tensor factor = labels.factor(o.weight, x.dtype());
+  const Tensor losses = squeeze(where(labels.valid, neg(mul(x, factor)), 0), 1);
+  return to(o.reduction == Reduction::Mean ? mean_over(losses, sum(factor)) : reduced("nll_loss", losses, o.reduction),
             input.dtype());
 }
 

@@ -6,6 +6,7 @@
 #include "../arithmetic.h"
 #include "../autocast.h"
 #include "../cast.h"
+#include "../compare.h"
 #include "../create.h"
 #include "../each_place.h"
 #include "../front.h"
@@ -87,14 +88,14 @@ Tensor trace(const Tensor& x) {
 
 /// Is a place of a (rows, cols) matrix in the triangle? bool. A row is the one above it, one place further: all lie in one line of memory.
 static Tensor triangle(bool lower, int64_t rows, int64_t cols, int64_t k, Device device) {
-  const TensorOptions options{.dtype = kBool, .device = device};
-  if (rows == 0 || cols == 0) return empty({rows, cols}, options);
-  const int64_t first = rows - 1, n = first + cols;  // where row 0 begins
-  const int64_t turn = std::clamp<int64_t>(std::clamp(k, -rows, cols) + first + lower, 0, n);
-  const Tensor line = empty(n, options);
-  alias(line, turn, 1, 0).fill_(lower), alias(line, n - turn, 1, turn).fill_(!lower);
+  const int64_t first = rows - 1, n = first + cols;  // row 0 begins at `first`
+  if (rows == 0 || cols == 0) return empty({rows, cols}, {.dtype = kBool, .device = device});
+  const int64_t turn = std::clamp(k, -rows, cols) + first + lower;  // the place from which on the line is another
+  const DType dtype = n < int64_t(1) << 30 ? kInt32 : kInt64;
+  const Tensor place = arange(0, n, 1, {.dtype = dtype, .device = device}),
+               line = lower ? lt(place, turn) : ge(place, turn);
   const Tensor inside = alias(line, {rows, cols}, {-1, 1}, first);
-  return device.is_cpu() ? inside : clone(inside, kContiguous);  // others read packs of 16 bytes
+  return device.is_cpu() ? inside : clone(inside, kContiguous);  // a GPU's packs need rows that begin at whole packs
 }
 
 static Tensor masked(const char* name, bool lower, const Tensor& x, int64_t k, Tensor* self) {
@@ -121,8 +122,10 @@ Tensor& triu_(Tensor& self, int64_t diagonal) { return masked_("triu_", false, s
 
 static Tensor triangle_indices(const char* op, bool lower, int64_t row, int64_t col, int64_t k,
                                const TensorOptions& o) {
-  check(row >= 0 && col >= 0, "[{}] expected row and col of at least 0, got {} and {}", op, row, col);
-  const Tensor places = nonzero(triangle(lower, row, col, k, o.device));
+  constexpr int64_t kMost = int64_t(1) << 61;
+  check(row >= 0 && col >= 0 && row <= kMost && col <= kMost, "[{}] expected row and col from 0 to 2^61, got {} and {}",
+        op, row, col);
+  const Tensor places = nonzero(clone(triangle(lower, row, col, k, o.device), kContiguous));
   return to(clone(t(places), kContiguous), o.dtype.value_or(kInt64));
 }
 Tensor tril_indices(int64_t row, int64_t col, int64_t offset, const TensorOptions& o) {

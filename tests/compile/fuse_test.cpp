@@ -42,6 +42,18 @@ TEST_CASE("a chain becomes one call that writes its end alone") {
   CHECK(p.calls[0][&entry::Fused::ins].size() == 1);
 }
 
+TEST_CASE("a triangle that is asked for twice is made once") {
+  const Tensor x = randn({50, 70});
+  ir::Recording once(std::array{x});
+  const Tensor y = tril(x);
+  const Program one = once.finish(std::array{y});
+  ir::Recording twice(std::array{x});
+  const Tensor z = tril(x) * tril(x);
+  Program p = twice.finish(std::array{z});
+  ir::remove_common_calls(p);
+  CHECK(p.calls.size() == one.calls.size() + 1);
+}
+
 TEST_CASE("a result that a later call needs is stored, and a hazard between calls stays one") {
   Tensor w = randn({6, 6});
   const Tensor x = randn({6, 6});

@@ -57,7 +57,7 @@ struct RandomProgram {
   }
   static Tensor shaped(Draw& draw, const Tensor& a, const Tensor& b) {  // (n, m) -> (n, m)
     const int64_t n = a.size(0), m = a.size(1);
-    switch (draw(20)) {
+    switch (draw(22)) {
       case 0: return a - sum(a, {1}, {.keepdim = true}) / double(m);
       case 1: return softmax(a, draw(2));
       case 2: return t(t(a) * t(b));
@@ -77,6 +77,8 @@ struct RandomProgram {
       case 16: return rms_norm(a + b, {m}) * 0.5;
       case 17: return dropout(softmax(a * 0.3 + b, 1), 0.1);
       case 18: return layer_norm(a + b, {m}, a.select(0, 0), b.select(0, 0)) + a;
+      case 19: return tril(a, int64_t(draw(5)) - 2) + b;
+      case 20: return triu(t(a), int64_t(draw(5)) - 2).t() * b;
       default: return expand(mean(a, {0}, {.keepdim = true}), {n, m}).clone() + a;
     }
   }

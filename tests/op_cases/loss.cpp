@@ -60,6 +60,11 @@ static void of_classes(Table& table, Reduction r) {
       .on("(5,4) (5) | (2,4,3) (2,3) | (4) ()")
       .perf("(1024,1000) (1024)")
       .EXPECT(of_labels(log_softmaxed(x[0]), x[1], nullptr, r, 0));
+  with(CASE(cross_entropy, cross_entropy(x[0], x[1], {.reduction = r, .ignore_index = 1})), r)
+      .in({kAny, labels(4)})
+      .within(16)
+      .on("(5,4) (5) | (2,4,3) (2,3)")
+      .EXPECT(of_labels(log_softmaxed(x[0]), x[1], nullptr, r, 0, 1));
   with(CASE(cross_entropy, cross_entropy(x[0], x[1], {.weight = x[2], .reduction = r, .label_smoothing = 0.2})), r)
       .in({kAny, labels(4), kConstant})
       .within(32)
@@ -81,6 +86,12 @@ static void of_classes(Table& table, Reduction r) {
       .finite_only()
       .on("(5,4) (5) (4) | (2,4,3) (2,3) (4)")
       .EXPECT(of_labels(x[0], x[1], &x[2], r, 0, 2));
+  with(CASE(nll_loss, nll_loss(x[0], x[1], {.reduction = r, .ignore_index = 1})), r)
+      .in({kPositive, labels(4)})
+      .within(16)
+      .finite_only()
+      .on("(5,4) (5)")
+      .EXPECT(of_labels(x[0], x[1], nullptr, r, 0, 1));
   with(CASE(nll_loss, nll_loss(x[0], x[1], {.reduction = r})), r)
       .in({kAny, labels(4)})
       .within(16)

@@ -14,3 +14,25 @@ TEST_CASE("diagonals are views; triangles of any layout, in place") {
                        {leaf({1, 2, 3, 4}, {2, 2})}));
   CHECK(gradients_hold([](const Tensor& x) { return trace(x.expand({2, 2})) * x; }, {leaf({3, 4}, {1, 2})}));
 }
+
+TEST_CASE("triangles: rows longer than a tile, both layouts, any diagonal") {
+  constexpr int64_t kRows = 300, kCols = 200;
+  const Tensor x = reshape(arange(1, kRows * kCols + 1, 1, {.dtype = kFloat32}), {kRows, kCols});
+  const Values all = values(x);
+  for (const int64_t k :
+       {int64_t(INT64_MIN), int64_t(-kRows), int64_t(-7), int64_t(0), int64_t(150), int64_t(INT64_MAX)}) {
+    Values lower = all, upper = all;
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t c = 0; c < kCols; ++c) {
+        const size_t at = size_t(r * kCols + c);
+        if (c - r > k) lower[at] = 0;
+        if (c - r < k) upper[at] = 0;
+      }
+    const Tensor turned = x.t().contiguous().t();
+    CHECK(values(tril(x, k)) == lower);
+    CHECK(values(triu(x, k)) == upper);
+    CHECK(values(tril(turned, k)) == lower);
+    CHECK(values(triu(turned, k)) == upper);
+  }
+  CHECK(mentions(error_of([] { tril_indices(INT64_MAX, 2); }), {"[tril_indices]", "2^61"}));
+}
