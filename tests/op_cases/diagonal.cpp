@@ -38,13 +38,15 @@ static Array matrix_with(const Array& x, int64_t k) {
 void diagonal_cases(Table& table) {
   for (int64_t k : {0, 1, -2, 9}) {
     CASE(diagonal, diagonal(x[0], k, -2, -1)).of(kAll).on("(4,3) | (2,3,4) | (0,3)").views().EXPECT(diagonal_of(x[0], k));
-    CASE(tril, tril(x[0], k)).of(kAll).on("(4,3) | (2,3,4) | (0,3) | (3,0) | (1,5) | (5,1) | (2,1,2,1,3,1,2,2)").EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) {
-      return c - r <= k ? v : 0;
-    }));
+    CASE(tril, tril(x[0], k))
+        .of(kAll)
+        .on("(4,3) | (2,3,4) | (0,3) | (3,0) | (1,5) | (5,1) | (2,1,2,1,3,1,2,2)")
+        .EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) { return c - r <= k ? v : 0; }));
     CASE(tril, tril(x[0], k)).of(kAll).no_expand().on("(4,3) | (2,3,4)").TWIN(tril_, k);  // may be expanded
-    CASE(triu, triu(x[0], k)).of(kAll).on("(4,3) | (2,3,4) | (0,3) | (3,0) | (1,5) | (5,1) | (2,1,2,1,3,1,2,2)").EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) {
-      return c - r >= k ? v : 0;
-    }));
+    CASE(triu, triu(x[0], k))
+        .of(kAll)
+        .on("(4,3) | (2,3,4) | (0,3) | (3,0) | (1,5) | (5,1) | (2,1,2,1,3,1,2,2)")
+        .EXPECT(each_place(x[0], [=](int64_t r, int64_t c, double v) { return c - r >= k ? v : 0; }));
     CASE(triu, triu(x[0], k)).of(kAll).no_expand().on("(4,3) | (2,3,4)").TWIN(triu_, k);
     CASE(diagonal_scatter, diagonal_scatter(x[0], full_like(diagonal(x[0], k), 2), k))
         .of(kAll)
