@@ -295,8 +295,8 @@ class Engine {
 
   BackwardOptions options_;
   std::span<const Edge> wanted_;
-  // Small graphs need no memory but this; all of it is given back at the end.
-  alignas(std::max_align_t) std::byte buffer_[8192];
+  // Small graphs need no memory but this. It is small, for a hook may run another pass inside of this one.
+  alignas(std::max_align_t) std::byte buffer_[2048];
   std::pmr::monotonic_buffer_resource memory_{buffer_, sizeof(buffer_)};
   std::pmr::vector<int64_t> next_wanted_;  // of the same node or leaf; -1: none
   std::vector<Tensor> found_;
@@ -308,7 +308,7 @@ class Engine {
 
 /// Where a pass begins, and what it looks for; a few of each need no other memory.
 struct Ends {
-  alignas(std::max_align_t) std::byte buffer[512];
+  alignas(std::max_align_t) std::byte buffer[256];
   std::pmr::monotonic_buffer_resource memory{buffer, sizeof(buffer)};
   std::pmr::vector<Edge> roots{&memory}, wanted{&memory};
   std::pmr::vector<Tensor> seeds{&memory};

@@ -24,15 +24,11 @@ struct Storage {
   void* context = nullptr;              // what release needs: a deleter, or the Storage whose block this one lies in
 };
 
-/// Does the caller alone own or know p? A plain read, which costs a fraction of an atomic count: nobody can come to know p meanwhile.
-template <class T> bool nobody_else(const T& p) {
-  return p.refs.load(std::memory_order_acquire) == 1 && p.known.load(std::memory_order_acquire) == 1;
-}
 inline void retain(Storage* s) { s->refs.fetch_add(1, std::memory_order_relaxed); }
 /// Ends a storage that nobody owns any more.
 void destroy(Storage* s) noexcept;
 inline void release(Storage* s) {
-  if (nobody_else(*s) || s->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(s);
+  if (s->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(s);
 }
 
 /// Shared ownership of a Storage.

@@ -122,7 +122,6 @@ Tensor empty_like(const Tensor& x, const LikeOptions& o) {
 }
 
 void Tensor::drop(TensorImpl* p) {
-  if (nobody_else(*p)) return delete p;
   if (p->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (p->known.load(std::memory_order_acquire) != 1) p->end();
   forget(p);

@@ -64,7 +64,7 @@ template <class T> struct LogSumExp {
     const In start = In(base(largest));
     s[0] = largest;  // a NaN makes the sum one
     s[1] = 0;
-    constexpr int64_t kPart = 512;  // 32 terms in each of the lanes
+    constexpr int64_t kPart = 256;  // 16 terms in each of the lanes
     for (int64_t i = 0; i < run.count; i += kPart)
       s[1] += double(sum_exponentials(x + i, std::min(kPart, run.count - i), start, [](auto...) {}));
   }
