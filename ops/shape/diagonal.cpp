@@ -86,11 +86,11 @@ Tensor trace(const Tensor& x) {
 
 // ---- triangles
 
-/// Is a place of a (rows, cols) matrix in the triangle? bool. A row is the one above it, one place further: all lie in one line of memory.
+/// Is a place of a (rows, cols) matrix in the triangle? bool. Each row is the row above, moved by one place, so all are views of one line.
 static Tensor triangle(bool lower, int64_t rows, int64_t cols, int64_t k, Device device) {
   const int64_t first = rows - 1, n = first + cols;  // row 0 begins at `first`
   if (rows == 0 || cols == 0) return empty({rows, cols}, {.dtype = kBool, .device = device});
-  const int64_t turn = std::clamp(k, -rows, cols) + first + lower;  // the place from which on the line is another
+  const int64_t turn = std::clamp(k, -rows, cols) + first + lower;  // the line changes its value here
   const DType dtype = n < int64_t(1) << 30 ? kInt32 : kInt64;
   const Tensor place = arange(0, n, 1, {.dtype = dtype, .device = device}),
                line = lower ? lt(place, turn) : ge(place, turn);
