@@ -18,6 +18,7 @@
 
 #include "../../core/parallel.h"
 #include "../../core/winograd.h"
+#include "../matmul/tile.h"
 #include "../pieces.h"
 #include "../vec.h"
 
@@ -92,7 +93,7 @@ inline void transform(Load&& from, Store&& to) {
 
 // ---- the products ----
 
-/// A product of one tile in registers: c (rows ld apart) = or += sum over k of a[i * row + k * step] b[k * b_step + lanes].
+/// A product of one tile: see multiply_tile().
 struct Product {
   int64_t depth;
   const float* a;
@@ -104,25 +105,7 @@ struct Product {
   bool add;
 };
 template <int Rows, int Vectors> [[gnu::noinline]] void multiply(const Product& p) {
-  F sum[Rows][Vectors] = {};
-  const float *a = p.a, *b = p.b;
-  const int64_t row = p.row, step = p.step, b_step = p.b_step;
-  for (int64_t k = 0; k < p.depth; ++k, a += step, b += b_step) {
-    F right[Vectors];
-#pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) right[v] = load(b + v * kLane);
-#pragma GCC unroll 12
-    for (int i = 0; i < Rows; ++i)
-#pragma GCC unroll 2
-      for (int v = 0; v < Vectors; ++v) sum[i][v] += right[v] * a[i * row];
-  }
-#pragma GCC unroll 12
-  for (int i = 0; i < Rows; ++i)
-#pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) {
-      float* at = p.c + i * p.ld + v * kLane;
-      store(at, p.add ? load(at) + sum[i][v] : sum[i][v]);
-    }
+  multiply_tile<Rows, Vectors>(p.depth, p.a, p.row, p.step, p.b, p.b_step, p.c, p.ld, p.add);
 }
 using Multiply = void (*)(const Product&);
 template <int Vectors, int... R>

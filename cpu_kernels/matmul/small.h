@@ -3,30 +3,12 @@
 
 #include "../transpose.h"
 #include "../vec.h"
+#include "tile.h"
 
 // Products of so few floats that a library's call, or packing both operands, would take longer than they do.
 namespace tapir::inline v0::cpu {
 
 inline constexpr int64_t kSmallDepth = 256, kSmallColumns = 2 * kLanes<float>;
-
-/// sums[kSmallColumns r + j] = sum over k of a[r, k] b[k, j], for V vectors of j.
-template <int R, int V> void small_rows(int64_t depth, const float* a, int64_t row, int64_t column, const float* b,
-                                        int64_t b_row, float* sums) {
-  Vec<float> sum[R][V] = {};
-  for (int64_t k = 0; k < depth; ++k, a += column, b += b_row) {
-    Vec<float> line[V];
-#pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) line[v] = load(b + v * kLanes<float>);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) sum[r][v] += line[v] * a[r * row];
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) store(sums + r * kSmallColumns + v * kLanes<float>, sum[r][v]);
-}
 
 /// Each product of a batch by itself; p.k is at most kSmallDepth. finish.row() applies alpha, beta, bias and relu.
 template <class Product, class Finish> void small_products(const Product& p, const Finish& finish) {
@@ -48,8 +30,9 @@ template <class Product, class Finish> void small_products(const Product& p, con
       }
       const auto rows = [&]<int R>(int64_t i) {
         const float* from = a + i * p.a.row;
-        if (wide == kSmallColumns) small_rows<R, 2>(p.k, from, p.a.row, p.a.column, b, b_row, sums);
-        else small_rows<R, 1>(p.k, from, p.a.row, p.a.column, b, b_row, sums);
+        if (wide == kSmallColumns)
+          multiply_tile<R, 2>(p.k, from, p.a.row, p.a.column, b, b_row, sums, kSmallColumns, false);
+        else multiply_tile<R, 1>(p.k, from, p.a.row, p.a.column, b, b_row, sums, kSmallColumns, false);
         for (int r = 0; r < R; ++r) finish.row(at, i + r, j0, n, sums + r * kSmallColumns);
       };
       constexpr int kRows = kVectorRegisters == 32 ? 8 : 4;
