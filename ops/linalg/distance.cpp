@@ -8,6 +8,7 @@
 #include "../cast.h"
 #include "../compare.h"
 #include "../create.h"
+#include "../diagonal.h"
 #include "../front.h"
 #include "../indexing.h"
 #include "../matmul.h"
@@ -98,8 +99,8 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) {
 Tensor pdist(const Tensor& x, double p) {
   TAPIR_AUTOCAST(pdist, x, p);
   check(x.dim() == 2, "[pdist] expected points (P, M), got {}", x);
-  const Tensor row = arange(x.shape()[0], {.device = x.device()}), pairs = nonzero(gt(row, unsqueeze(row, 1))),
-               difference = index_select(x, 0, select(pairs, 1, 0)) - index_select(x, 0, select(pairs, 1, 1));
+  const Tensor pairs = triu_indices(x.size(0), x.size(0), 1, {.device = x.device()}),
+               difference = index_select(x, 0, select(pairs, 0, 0)) - index_select(x, 0, select(pairs, 0, 1));
   return x.shape()[1] == 0 ? sum(difference, -1) : norm(difference, p, -1);
 }
 

@@ -12,8 +12,10 @@
 #include "../front.h"
 #include "../indexing.h"
 #include "../reduce.h"
+#include "../scan.h"
 #include "../shape.h"
 #include "../slicing.h"
+#include "../ternary.h"
 
 namespace tapir::inline v0 {
 
@@ -123,10 +125,23 @@ Tensor& triu_(Tensor& self, int64_t diagonal) { return masked_("triu_", false, s
 static Tensor triangle_indices(const char* op, bool lower, int64_t row, int64_t col, int64_t k,
                                const TensorOptions& o) {
   constexpr int64_t kMost = int64_t(1) << 61;
-  check(row >= 0 && col >= 0 && row <= kMost && col <= kMost, "[{}] expected row and col from 0 to 2^61, got {} and {}",
-        op, row, col);
-  const Tensor places = nonzero(clone(triangle(lower, row, col, k, o.device), kContiguous));
-  return to(clone(t(places), kContiguous), o.dtype.value_or(kInt64));
+  check(row >= 0 && col >= 0 && row <= kMost / std::max<int64_t>(col, 1) && col <= kMost,
+        "[{}] expected row and col from 0, and at most 2^61 places, got {} and {}", op, row, col);
+  const TensorOptions whole{.dtype = kInt64, .device = o.device};
+  const DType dtype = o.dtype.value_or(kInt64);
+  // Row i has the columns up to i + turn, or those from there on. Rows before `first` are on one side of it, from `last` on on the other.
+  const int64_t turn = std::clamp(k, -row, col) + lower, first = std::clamp<int64_t>(1 - turn, 0, row),
+                last = std::clamp(col - turn, first, row),
+                below = (first + last - 1 + 2 * turn) * (last - first) / 2 + (row - last) * col,
+                n = lower ? below : row * col - below;
+  if (n == 0) return empty({2, 0}, {.dtype = dtype, .device = o.device});
+  // The first place of each row is marked; the marks up to a place say its row.
+  const Tensor at = clamp(arange(turn, row + turn, 1, whole), 0, col), count = lower ? at : col - at,
+               before = cumsum(count, 0) - count;
+  Tensor marks = zeros({n + 1}, whole);
+  index_add_(marks, 0, before, ones({row}, whole));
+  const Tensor i = narrow(cumsum(marks, 0), 0, 0, n) - 1, start = lower ? before : before - at;
+  return to(stack({i, arange(0, n, 1, whole) - index_select(start, 0, i)}), dtype);
 }
 Tensor tril_indices(int64_t row, int64_t col, int64_t offset, const TensorOptions& o) {
   return triangle_indices("tril_indices", true, row, col, offset, o);

@@ -51,3 +51,23 @@ TEST_CASE("a captured tensor whose shape or strides change in place is noticed")
   (void)counted(x);
   CHECK(counted.explain().find("recorded 2 times") != std::string::npos);
 }
+
+TEST_CASE("the places of a triangle depend on shapes alone, and so do pairs of points") {
+  NoGrad guard;
+  const auto f = [](const Tensor& x) {
+    return std::pair(index_select(x, 0, select(tril_indices(x.size(0), 3, 1), 0, 0)), pdist(x));
+  };
+  auto fast = compile([&](const Tensor& x) {
+    NoGrad inside;
+    return f(x);
+  });
+  for (int i = 0; i < 4; ++i) {
+    const Tensor x = randn({5, 3});
+    const auto [rows, distances] = f(x);
+    const auto [fast_rows, fast_distances] = fast(x);
+    CHECK(same_bits(fast_rows, rows));
+    CHECK(same_bits(fast_distances, distances));
+  }
+  INFO(fast.explain());
+  CHECK(fast.programs() == 1);
+}

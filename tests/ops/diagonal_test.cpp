@@ -36,3 +36,22 @@ TEST_CASE("triangles: rows longer than a tile, both layouts, any diagonal") {
   }
   CHECK(mentions(error_of([] { tril_indices(INT64_MAX, 2); }), {"[tril_indices]", "2^61"}));
 }
+
+TEST_CASE("the places of triangles of any shape, in order") {
+  for (int64_t rows = 0; rows < 6; ++rows)
+    for (int64_t cols = 0; cols < 6; ++cols)
+      for (int64_t k = -8; k < 9; ++k) {
+        INFO(rows << " x " << cols << ", " << k);
+        const Tensor all = ones({rows, cols}), lower = tril_indices(rows, cols, k), upper = triu_indices(rows, cols, k);
+        CHECK(lower.shape() == Shape{2, count_nonzero(tril(all, k)).item<int64_t>()});
+        CHECK(equal(lower, transpose(nonzero(tril(all, k)), 0, 1)));
+        CHECK(equal(upper, transpose(nonzero(triu(all, k)), 0, 1)));
+      }
+  constexpr int64_t kLarge = int64_t(1) << 60;
+  CHECK(values(triu_indices(2, kLarge, kLarge - 2)) ==
+        Values{0, 0, 1, double(kLarge - 2), double(kLarge - 1), double(kLarge - 1)});
+  CHECK(values(tril_indices(2, kLarge, INT64_MIN)).empty());
+  CHECK(tril_indices(2 * kLarge, 0).shape() == Shape{2, 0});
+  CHECK(mentions(error_of([] { tril_indices(2 * kLarge, 2 * kLarge); }), {"[tril_indices]", "2^61"}));
+  CHECK(tril_indices(3, 3, 0, {.dtype = kInt32}).dtype() == kInt32);
+}
