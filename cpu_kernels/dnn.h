@@ -54,7 +54,9 @@ bool conv(Context& ctx, const Conv& c);
 struct QuantConv {
   ConvShape shape;
   void *x, *w, *y;
-  float *multiply, *add;
+  float *multiply, *add;  // of the sum of x w; add: bias - multiply zero
+  const int32_t* zero;    // what a sum is where all of x is 0
+  const float* bias;      // or null
 };
 bool quant_conv(Context& ctx, const QuantConv& c);
 

@@ -16,6 +16,7 @@ inline QuantScale affine_scale(float low, float high) {
   low = low < 0 ? low : 0, high = high > 0 ? high : 0;
   QuantScale s;
   s.scale = (high - low) / 255;
+  if (std::isinf(s.scale)) s.scale = high / 255 - low / 255;
   if (s.scale < 1e-30f) s.scale = 1e-30f;
   const float zero = std::nearbyint(-low / s.scale);
   s.zero_point = zero < 0 ? 0 : zero > 255 ? 255 : zero;

@@ -27,15 +27,12 @@ struct Strip {
   int64_t rows, width, x_row, x_step, dy_row, dy_step;
 };
 
-/// sums[c][o] += for the columns c at x + offsets[c], and Vectors vectors of o.
+/// sums[c][o] += for the columns c at x + offsets[c], and Vectors vectors of o. A strip is summed by itself: one chain of additions over all
+/// pixels would lose digits.
 template <int Vectors, int Columns> void add_tile(const Strip& s, const int64_t* offsets, float* sums, int64_t ld) {
-  Vec<float> acc[Columns][Vectors];
+  Vec<float> acc[Columns][Vectors] = {};
   int64_t at[Columns];
-  for (int c = 0; c < Columns; ++c) {
-    at[c] = offsets[c];
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) acc[c][v] = load(sums + c * ld + v * kLane);
-  }
+  for (int c = 0; c < Columns; ++c) at[c] = offsets[c];
   for (int64_t r = 0; r < s.rows; ++r) {
     const float *x = s.x + r * s.x_row, *dy = s.dy + r * s.dy_row;
     for (int64_t p = 0; p < s.width; ++p, x += s.x_step, dy += s.dy_step) {
@@ -51,7 +48,10 @@ template <int Vectors, int Columns> void add_tile(const Strip& s, const int64_t*
 #pragma GCC unroll 12
   for (int c = 0; c < Columns; ++c)
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) store(sums + c * ld + v * kLane, acc[c][v]);
+    for (int v = 0; v < Vectors; ++v) {
+      float* const to = sums + c * ld + v * kLane;
+      store(to, load(to) + acc[c][v]);
+    }
 }
 
 using AddTile = void (*)(const Strip&, const int64_t*, float*, int64_t);

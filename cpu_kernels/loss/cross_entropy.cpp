@@ -49,7 +49,7 @@ template <class C> struct Weights {
 
 template <class C> C log_sum_exp(const C* x, int64_t n, C& top) {
   top = top_of(x, n);
-  return math::log(sum_exponentials(x, n, top, [](int64_t, int64_t, const C*) {}));
+  return math::log(C(sum_exponentials(x, n, top, [](int64_t, int64_t, const C*) {})));
 }
 template <class C> C smooth_loss(const C* x, int64_t n, C lse, const C* weight) {
   C sum = 0;

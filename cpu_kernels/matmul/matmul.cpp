@@ -142,7 +142,7 @@ template <class T> void vector_product(Context& ctx, Product p, DType dtype) {
     for (int64_t k = 0; k < p.k; ++k)
       x[at * p.k + k] = float(static_cast<const T*>(p.a.data)[at * p.a.batch + k * p.a.column]);
   const float alpha = float(p.alpha), beta = float(p.beta);
-  gemv(p.batch, p.n, p.k, static_cast<const T*>(p.b.data), p.b.batch, p.b.row, p.b.column, x,
+  gemv(ctx, p.batch, p.n, p.k, static_cast<const T*>(p.b.data), p.b.batch, p.b.row, p.b.column, x,
        [&](int64_t at, int64_t j, float sum) {
          T* o = static_cast<T*>(p.out.data) + at * p.out.batch + j * p.out.column;
          float v = alpha * sum;

@@ -4,6 +4,7 @@
 #include "../../core/dispatch.h"
 #include "../../core/math.h"
 #include "../kernels.h"
+#include "../vec.h"
 #include "softmax_lanes.h"
 
 namespace tapir::inline v0::cpu {
@@ -32,12 +33,12 @@ template <int K> struct Lanes {
 template <class C> void softmax_row(const C* x, C* y, int64_t n, bool log) {
   const C top = top_of(x, n);
   if (log) {
-    const C rest = math::log(sum_exponentials(x, n, top, [](int64_t, int64_t, const C*) {}));
+    const C rest = math::log(C(sum_exponentials(x, n, top, [](int64_t, int64_t, const C*) {})));
     for (int64_t i = 0; i < n; ++i) y[i] = x[i] - top - rest;
     return;
   }
   const C scale =
-      1 / sum_exponentials(x, n, top, [y](int64_t i, int64_t count, const C* e) { std::copy_n(e, count, y + i); });
+      1 / C(sum_exponentials(x, n, top, [y](int64_t i, int64_t count, const C* e) { std::copy_n(e, count, y + i); }));
   for (int64_t i = 0; i < n; ++i) y[i] *= scale;
 }
 
@@ -111,14 +112,24 @@ template <class T> void softmax_tiles(Context& ctx, V y, V x, const Lanes<2>& la
 
 /// dx of one lane from y: (dy - sum(dy y)) y, or dy - e^y sum(dy) for log.
 template <class C> void softmax_grad_row(const C* dy, const C* y, C* dx, int64_t n, bool log) {
-  C sum = 0;
+  const C sum = C(sum_of_parts(n, 4096, [dy, y, log](int64_t i, int64_t last) {
+    constexpr int kWidth = kLanes<C>, kAtOnce = 4;  // an addition waits for the one before it
+    Vec<C> sums[kAtOnce] = {};
+    for (; i + kAtOnce * kWidth <= last; i += kAtOnce * kWidth)
+#pragma GCC unroll 4
+      for (int q = 0; q < kAtOnce; ++q) {
+        const Vec<C> v = load(dy + i + q * kWidth);
+        sums[q] += log ? v : v * load(y + i + q * kWidth);
+      }
+    C part = sum_lanes<C>(sums[0] + sums[1] + (sums[2] + sums[3]));
+    for (; i < last; ++i) part += log ? dy[i] : dy[i] * y[i];
+    return part;
+  }));
   if (log) {
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; ++i) sum += dy[i];
+#pragma omp simd
     for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] - math::exp(y[i]) * sum;
   } else {
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; ++i) sum += dy[i] * y[i];
+#pragma omp simd
     for (int64_t i = 0; i < n; ++i) dx[i] = (dy[i] - sum) * y[i];
   }
 }

@@ -29,24 +29,32 @@ template <class C> C top_of(const C* x, int64_t n) {
   return top;
 }
 
+/// A sum over [0, n), in float32 in parts of `size` terms, which are added in double: part(first, last).
+template <class Part> double sum_of_parts(int64_t n, int64_t size, Part&& part) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i += size) sum += double(part(i, std::min(i + size, n)));
+  return sum;
+}
+
 /// The sum of e^(x - top) of n elements, kStep of them side by side; keep(i, count, e) takes those from the i-th on. Those behind the n-th
 /// are e^-inf: the rest of a lane is a vector too.
-template <class C, class Keep> C sum_exponentials(const C* x, int64_t n, C top, Keep&& keep) {
+template <class C, class Keep> double sum_exponentials(const C* x, int64_t n, C top, Keep&& keep) {
   constexpr int64_t kStep = 16;
-  C sum[kStep] = {}, e[kStep];
-  int64_t i = 0;
-  for (; i + kStep <= n; i += kStep) {
+  return sum_of_parts(n, 16 * kStep, [&](int64_t i, int64_t last) {
+    C sum[kStep] = {}, e[kStep];
+    for (; i + kStep <= last; i += kStep) {
 #pragma omp simd
-    for (int64_t j = 0; j < kStep; ++j) e[j] = math::exp(x[i + j] - top), sum[j] += e[j];
-    keep(i, kStep, e);
-  }
-  if (i < n) {
-    for (int64_t j = 0; j < kStep; ++j) e[j] = i + j < n ? x[i + j] - top : -std::numeric_limits<C>::infinity();
+      for (int64_t j = 0; j < kStep; ++j) e[j] = math::exp(x[i + j] - top), sum[j] += e[j];
+      keep(i, kStep, e);
+    }
+    if (i < last) {
+      for (int64_t j = 0; j < kStep; ++j) e[j] = i + j < last ? x[i + j] - top : -std::numeric_limits<C>::infinity();
 #pragma omp simd
-    for (int64_t j = 0; j < kStep; ++j) e[j] = math::exp(e[j]), sum[j] += e[j];
-    keep(i, n - i, e);
-  }
-  return join_lanes(sum, kStep, [](C a, C b) { return a + b; });
+      for (int64_t j = 0; j < kStep; ++j) e[j] = math::exp(e[j]), sum[j] += e[j];
+      keep(i, last - i, e);
+    }
+    return join_lanes(sum, kStep, [](C a, C b) { return a + b; });
+  });
 }
 
 /// Sums of the lanes of a tile. `part` takes the next terms; every kTerms rows it is added to `sum`, so that the rounding error grows

@@ -107,8 +107,10 @@ void own_conv(Context& ctx, const dnn::QuantConv& c) {
             const int64_t rows = std::min(kDotRows, across - i);
             dot_block(rows, columns, stretches, x + i * stride + g * inner, stride, w + o * k, k, sums, kDotColumns);
             for (int64_t r = 0; r < rows; ++r)
-              for (int64_t b = 0; b < columns; ++b)
-                y[(i + r) * s.o + o + b] = float(sums[kDotColumns * r + b]) * c.multiply[o + b] + c.add[o + b];
+              for (int64_t b = o; b < o + columns; ++b) {
+                const float product = float(sums[kDotColumns * r + b - o] - c.zero[b]) * c.multiply[b];
+                y[(i + r) * s.o + b] = c.bias ? product + c.bias[b] : product;
+              }
           }
         }
     }
@@ -125,13 +127,17 @@ void quant_conv(Context& ctx, const entry::QuantConv& call) {
   const TensorView image = channels_last(ctx, x, false), out = channels_last(ctx, y, true),
                    weight = w.is_contiguous() ? w : dense(ctx, w, kInt8);
   const int64_t k = s.c / s.groups * s.kernel[0] * s.kernel[1] * s.kernel[2];
-  float *multiply = ctx.scratch_of<float>(s.o), *add = ctx.scratch_of<float>(s.o);
+  float *multiply = ctx.scratch_of<float>(s.o), *add = ctx.scratch_of<float>(s.o),
+        *own_bias = bias.defined() ? ctx.scratch_of<float>(s.o) : nullptr;
+  int32_t* zero = ctx.scratch_of<int32_t>(s.o);
   for (int64_t o = 0; o < s.o; ++o) {
     multiply[o] = scale.scale * w_scale.as<float>()[o * w_scale.strides[0]];
-    add[o] = -multiply[o] * float(int32_t(scale.zero_point) * sum_of(weight.as<int8_t>() + o * k, k));
-    if (bias.defined()) add[o] += bias.as<float>()[o * bias.strides[0]];
+    zero[o] = int32_t(scale.zero_point) * sum_of(weight.as<int8_t>() + o * k, k);
+    add[o] = -multiply[o] * float(zero[o]);
+    if (bias.defined()) add[o] += own_bias[o] = bias.as<float>()[o * bias.strides[0]];
   }
-  const dnn::QuantConv c{s, quantize_image(ctx, image, s, call.params, scale), weight.data, out.data, multiply, add};
+  const dnn::QuantConv c{
+      s, quantize_image(ctx, image, s, call.params, scale), weight.data, out.data, multiply, add, zero, own_bias};
   if (!dnn::quant_conv(ctx, c)) own_conv(ctx, c);
   if (out.data != y.data) copy(ctx, {y, out});
 }

@@ -63,10 +63,7 @@ template <class T> struct LogSumExp {
     const In largest = extreme_of<true>(x, run.count, [](In v) { return v; });
     const In start = In(base(largest));
     s[0] = largest;  // a NaN makes the sum one
-    s[1] = 0;
-    constexpr int64_t kPart = 256;  // 16 terms in each of the lanes
-    for (int64_t i = 0; i < run.count; i += kPart)
-      s[1] += double(sum_exponentials(x + i, std::min(kPart, run.count - i), start, [](auto...) {}));
+    s[1] = sum_exponentials(x, run.count, start, [](auto...) {});
   }
   /// Two passes over as many columns as stay in the L1 cache: the largest elements, then the sums.
   static void rows(Cell* s, int64_t width, const char* x, int64_t stride, int64_t columns, Run run, int64_t, const P&) {

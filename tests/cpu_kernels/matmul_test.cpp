@@ -45,9 +45,9 @@ void compare(Array& out, const Array& a, const Array& b, const Array* bias, Matm
 struct Extents {
   int64_t batch, m, n, k;
 };
-const Extents extents[] = {{1, 1, 1, 1},    {1, 2, 3, 4},    {3, 5, 7, 9},   {1, 33, 65, 40},   {2, 40, 20, 70},
-                           {1, 1, 150, 90}, {1, 130, 1, 70}, {4, 1, 33, 70}, {1, 200, 90, 300}, {2, 10, 32, 33},
-                           {1, 18, 31, 16}, {1, 3, 37, 256}, {1, 7, 15, 257}};
+const Extents extents[] = {{1, 1, 1, 1},    {1, 2, 3, 4},    {3, 5, 7, 9},    {1, 33, 65, 40},   {2, 40, 20, 70},
+                           {1, 1, 150, 90}, {1, 130, 1, 70}, {4, 1, 33, 70},  {1, 200, 90, 300}, {2, 10, 32, 33},
+                           {1, 18, 31, 16}, {1, 3, 37, 256}, {1, 7, 15, 257}, {3, 1, 130, 500},  {1, 1, 37, 1900}};
 
 }  // namespace
 
@@ -135,11 +135,18 @@ TEST_CASE("matmul: NaN reaches the result, also through relu", "[isa]") {
 
 TEST_CASE("matmul: our own loops give the same bits for any number of threads", "[isa]") {
   const int before = get_num_threads();
-  for (const DType t : {kFloat64, kInt32}) {
+  struct Case {
+    DType t;
+    int64_t m, n, k;
+  };
+  for (const auto [t, m, n, k] :
+       {Case{kFloat64, 150, 120, 400}, Case{kInt32, 150, 120, 400}, Case{kFloat32, 1, 130, 3000},
+        Case{kBFloat16, 1, 130, 3000}, Case{kFloat16, 1, 1500, 300}, Case{kFloat32, 1, 2000, 700}}) {
+    CAPTURE(name_of(t), m, n, k);
     std::vector<char> first;
-    for (const int threads : {1, 2, 3}) {
+    for (const int threads : {1, 2, 3, 16}) {
       set_num_threads(threads);
-      Array a(t, {1, 150, 400}), b(t, {1, 400, 120}), out(t, {1, 150, 120});
+      Array a(t, {1, m, k}), b(t, {1, k, n}), out(t, {1, m, n});
       for (int64_t i = 0; i < a.count; ++i) write(t, a.view.data, i, double(i % 97) / 7.0);
       for (int64_t i = 0; i < b.count; ++i) write(t, b.view.data, i, double(i % 89) / 11.0);
       cpu_table().matmul(cpu_context(), {.out = out.view, .a = a.view, .b = b.view, .params = {}});

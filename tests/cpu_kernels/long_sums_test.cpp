@@ -1,0 +1,74 @@
+// Sums of many equal terms: one chain of float32 additions of 10^6 terms of 0.1 would be wrong by 1 %.
+#include <cmath>
+
+#include <tapir/ops/quantize.h>
+#include <tapir/tapir.h>
+
+#include "catch.h"
+
+using namespace tapir;
+
+namespace {
+
+/// The largest relative error of elements that should all be `expected`.
+double error(const Tensor& x, double expected) {
+  return max(abs(x.to(kFloat64) - expected)).item() / std::abs(expected);
+}
+constexpr double kTenth = double(0.1f), kSmall = 3e-6;
+
+}  // namespace
+
+TEST_CASE("long sums: a row times a matrix, of any width and layout", "[isa]") {
+  NoGrad guard;
+  for (const auto& [k, n] :
+       {std::pair<int64_t, int64_t>{300000, 1}, {300000, 4}, {300000, 37}, {100000, 130}, {20000, 900}}) {
+    INFO(k << " x " << n);
+    const Tensor x = ones({1, k}), w = full({k, n}, 0.1f), part = narrow(full({k, n + 3}, 0.1f), 1, 1, n);
+    CHECK(error(matmul(x, w), double(k) * kTenth) < kSmall);
+    CHECK(error(matmul(x, part), double(k) * kTenth) < kSmall);
+    CHECK(error(matmul(w.t(), x.t()), double(k) * kTenth) < kSmall);
+    CHECK(error(matmul(x, w.t().contiguous().t()), double(k) * kTenth) < kSmall);
+  }
+  CHECK(error(dot(ones({3000000}), full({3000000}, 0.1f)), 3e6 * kTenth) < kSmall);
+}
+
+TEST_CASE("long sums: attention to many keys", "[isa]") {
+  NoGrad guard;
+  constexpr int64_t kKeys = 100000;
+  const Tensor q = zeros({1, 1, 1, 64}), k = zeros({1, 1, kKeys, 64}), v = full({1, 1, kKeys, 64}, 0.1f);
+  CHECK(error(scaled_dot_product_attention(q, k, v), kTenth) < kSmall);
+}
+
+TEST_CASE("long sums: softmax, its gradient and log_softmax", "[isa]") {
+  constexpr int64_t kSize = 1000000;
+  Tensor x = full({1, kSize}, std::log(0.1));
+  select(x, 1, 0).fill_(0);
+  const double tenth = std::exp(double(float(std::log(0.1)))), all = 1 + double(kSize - 1) * tenth;
+  CHECK(error(select(softmax(x, 1), 1, 0), 1 / all) < kSmall);
+  CHECK(error(select(log_softmax(x, 1), 1, 0), -std::log(all)) < kSmall);
+  CHECK(error(cross_entropy(x, zeros({1}, {.dtype = kInt64})), std::log(all)) < kSmall);
+  x.requires_grad_();
+  log_softmax(x, 1).backward(full({1, kSize}, 0.1f));  // 0.1 - softmax(x) times the sum of all
+  CHECK(error(select(x.grad(), 1, 0), kTenth - double(kSize) * kTenth / all) < kSmall);
+}
+
+TEST_CASE("long sums: weights of a first convolution over large images, channels last", "[isa]") {
+  const Tensor x = ones({2, 3, 400, 400}).contiguous(kChannelsLast);
+  const Tensor w = zeros({16, 3, 3, 3}).requires_grad_(), b = zeros({16}).requires_grad_();
+  const Tensor y = conv2d(x, w, b);
+  y.backward(full(y.shape(), 0.1f).contiguous(kChannelsLast));
+  CHECK(error(w.grad(), 2 * 398 * 398 * kTenth) < 3e-5);  // by strips of some pixels
+  CHECK(error(b.grad(), 2 * 398 * 398 * kTenth) < 3e-5);
+}
+
+TEST_CASE("a quantized convolution of zeros is 0, whatever their zero point is", "[isa]") {
+  NoGrad guard;
+  manual_seed(1);
+  for (const int64_t groups : {1, 2}) {
+    const Tensor w = randint(-127, 128, {6, 34 / groups, 3, 3}).to(kInt8), scale = rand({6}) + 0.01;
+    const Tensor y = quantized_conv(zeros({2, 34, 9, 9}), w, scale, full({}, 0.037), full({}, 113).to(kInt32), {},
+                                    {.groups = groups});
+    INFO("groups " << groups);
+    CHECK(max(abs(y)).item() == 0);
+  }
+}
