@@ -21,7 +21,7 @@ constexpr double kTenth = double(0.1f), kSmall = 3e-6;
 TEST_CASE("long sums: a row times a matrix, of any width and layout", "[isa]") {
   NoGrad guard;
   for (const auto& [k, n] :
-       {std::pair<int64_t, int64_t>{300000, 1}, {300000, 4}, {300000, 37}, {100000, 130}, {20000, 900}}) {
+       {std::pair<int64_t, int64_t>{100000, 1}, {100000, 4}, {100000, 37}, {30000, 130}, {10000, 900}}) {
     INFO(k << " x " << n);
     const Tensor x = ones({1, k}), w = full({k, n}, 0.1f), part = narrow(full({k, n + 3}, 0.1f), 1, 1, n);
     CHECK(error(matmul(x, w), double(k) * kTenth) < kSmall);
@@ -29,12 +29,12 @@ TEST_CASE("long sums: a row times a matrix, of any width and layout", "[isa]") {
     CHECK(error(matmul(w.t(), x.t()), double(k) * kTenth) < kSmall);
     CHECK(error(matmul(x, w.t().contiguous().t()), double(k) * kTenth) < kSmall);
   }
-  CHECK(error(dot(ones({3000000}), full({3000000}, 0.1f)), 3e6 * kTenth) < kSmall);
+  CHECK(error(dot(ones({1000000}), full({1000000}, 0.1f)), 1e6 * kTenth) < kSmall);
 }
 
 TEST_CASE("long sums: attention to many keys", "[isa]") {
   NoGrad guard;
-  constexpr int64_t kKeys = 100000;
+  constexpr int64_t kKeys = 50000;
   const Tensor q = zeros({1, 1, 1, 64}), k = zeros({1, 1, kKeys, 64}), v = full({1, 1, kKeys, 64}, 0.1f);
   CHECK(error(scaled_dot_product_attention(q, k, v), kTenth) < kSmall);
 }
