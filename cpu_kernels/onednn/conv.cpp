@@ -130,9 +130,9 @@ bool suit_as_they_are(const Conv& c) {
   if (!c.x.channels_last && !c.y.channels_last)
     return c.shape.c / c.shape.groups <= 4 && c.pass != ConvPass::BackwardWeight;
   if (!c.x.channels_last || !c.y.channels_last) return false;
-  // 2.6.3 on AVX2: of 1 x 1 with strides and fewer channels than a register holds, it writes past the end of its memory.
+  // 2.6.3: of 1 x 1 with strides and channels that fill no whole registers, it writes past the end of its memory.
   const auto all = [](const int64_t* n) { return n[0] * n[1] * n[2]; };
-  if (c.pass == ConvPass::BackwardWeight && c.shape.c < 8 && all(c.shape.kernel) == 1 && all(c.shape.stride) > 1)
+  if (c.pass == ConvPass::BackwardWeight && c.shape.c % 16 != 0 && all(c.shape.kernel) == 1 && all(c.shape.stride) > 1)
     return false;
   return c.pass != ConvPass::Forward || c.shape.out[c.shape.spatial - 1] > 5;
 }
