@@ -40,7 +40,7 @@ struct Image {
   void* data = nullptr;
   bool channels_last = false;
 };
-/// One pass: what it computes is written (y; x; w and, where not null, bias), the rest read. bias is float32.
+/// One pass: what it computes is written (y; x; w), the rest read. bias, of a forward pass alone: float32 or null.
 struct Conv {
   ConvPass pass;
   DType dtype = kFloat32;
@@ -50,13 +50,13 @@ struct Conv {
 };
 bool conv(Context& ctx, const Conv& c);
 
-/// y = multiply[o] (x * w) + add[o] without padding: x uint8 and y float32 channels-last, w int8 (O, C / groups, spatial...).
+/// y = multiply[o] (x * w - zero[o]) + bias[o] without padding: x uint8 and y float32 channels-last, w int8 (O, C / groups, spatial...).
 struct QuantConv {
   ConvShape shape;
   void *x, *w, *y;
-  float *multiply, *add;  // of the sum of x w; add: bias - multiply zero
-  const int32_t* zero;    // what a sum is where all of x is 0
-  const float* bias;      // or null
+  float* multiply;
+  const int32_t* zero;  // what a sum is where all of x is 0
+  float* bias;          // or null
 };
 bool quant_conv(Context& ctx, const QuantConv& c);
 

@@ -129,26 +129,13 @@ void integer_conv(dnn::ConvPass pass, const dnn::ConvShape& s, Field<int64_t> x,
   });
 }
 
-/// The sum of each channel of dy, in an order that depends on the shape alone.
-template <class T> void sum_channels(Context& ctx, V dbias, V dy, const dnn::ConvShape& s) {
-  const Field<T> f = field<T>(dy);
-  double* parts = ctx.scratch_of<double>(s.n * s.o);
-  parallel_for(s.n, 1, [&](int64_t first, int64_t last) {
-    for (int64_t n = first; n < last; ++n)
-      for (int64_t o = 0; o < s.o; ++o) {
-        double sum = 0;
-        for (int64_t i = 0; i < s.out[0]; ++i)
-          for (int64_t j = 0; j < s.out[1]; ++j)
-            for (int64_t k = 0; k < s.out[2]; ++k)
-              sum += double(f.data[n * f.n + o * f.channel + i * f.at[0] + j * f.at[1] + k * f.at[2]]);
-        parts[n * s.o + o] = sum;
-      }
-  });
-  for (int64_t o = 0; o < s.o; ++o) {
-    double sum = 0;
-    for (int64_t n = 0; n < s.n; ++n) sum += parts[n * s.o + o];
-    dbias.as<T>()[o * dbias.strides[0]] = T(sum);
-  }
+/// The sum of each channel of dy.
+void sum_channels(Context& ctx, V dbias, V dy) {
+  TensorView sums = dbias;
+  sums.rank = dy.rank;
+  for (int64_t d = 0; d < dy.rank; ++d)
+    sums.sizes[d] = d == 1 ? dy.sizes[1] : 1, sums.strides[d] = d == 1 ? dbias.strides[0] : 0;
+  reduce(ctx, {sums, dy, {.op = ReduceOp::Sum, .dims = ((1u << dy.rank) - 1) & ~2u}});
 }
 
 template <class T> void run_gemm(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, V x, V w, V y, V bias) {
@@ -156,7 +143,6 @@ template <class T> void run_gemm(Context& ctx, dnn::ConvPass pass, const dnn::Co
   if (pass == dnn::ConvPass::Forward) return gemm.forward(bias.as<T>());
   if (pass == dnn::ConvPass::BackwardData) return gemm.backward_data();
   gemm.backward_weight();
-  if (bias.defined()) sum_channels<T>(ctx, bias, y, s);
 }
 
 /// One pass in float32, float64 or bfloat16 over views of that dtype. bias: contiguous, in float32 (float64 for it) or absent.
@@ -170,7 +156,7 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operan
            true;
   const bool last = x.image().channels_last && y.image().channels_last;
   if (pass == dnn::ConvPass::BackwardWeight && dtype == kFloat32 && last &&
-      direct_backward_weight(ctx, s, w.view(), bias.as<float>(), y.view().as<float>(), x.view().as<float>()))
+      direct_backward_weight(ctx, s, w.view(), y.view().as<float>(), x.view().as<float>()))
     return true;
   if (dtype != kFloat64 && dnn::conv(ctx, {pass, dtype, s, x.image(), w.image(), y.image(), bias.as<float>()}))
     return true;
@@ -180,7 +166,7 @@ bool run(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operan
   return true;
 }
 
-/// The operands of a pass in the layout and dtype that its kernels take; the bias, or its gradient, in the type of the sums.
+/// The operands of a pass in the layout and dtype that its kernels take; the bias in the type of the sums.
 struct Operands {
   Operand x, w, y;
   TensorView bias;
@@ -188,13 +174,10 @@ struct Operands {
       : x(ctx, x, dtype, pass == dnn::ConvPass::BackwardData, last, only_last),
         w(ctx, w, dtype, pass == dnn::ConvPass::BackwardWeight, false),
         y(ctx, y, dtype, pass == dnn::ConvPass::Forward, last, only_last) {
-    const DType sums = dtype == kBFloat16 ? kFloat32 : dtype;
-    if (bias.defined())
-      this->bias = pass == dnn::ConvPass::BackwardWeight ? scratch_like(ctx, bias, sums) : dense(ctx, bias, sums);
+    if (bias.defined()) this->bias = dense(ctx, bias, dtype == kBFloat16 ? kFloat32 : dtype);
   }
-  void finish(Context& ctx, dnn::ConvPass pass, V to_bias) const {
+  void finish() const {
     for (const Operand* operand : {&x, &w, &y}) operand->finish();
-    if (pass == dnn::ConvPass::BackwardWeight && bias.defined()) copy(ctx, {to_bias, bias});
   }
 };
 
@@ -206,16 +189,14 @@ void run_in(Context& ctx, dnn::ConvPass pass, DType dtype, const dnn::ConvShape&
       depthwise || (pass == dnn::ConvPass::Forward ? prefers_channels_last(y, x) : prefers_channels_last(x, y));
   const Operands o(ctx, pass, dtype, last, depthwise, x, w, y, bias);
   if (!run(ctx, pass, s, o.x, o.w, o.y, o.bias)) return run_in(ctx, pass, kFloat32, s, x, w, y, bias);
-  o.finish(ctx, pass, bias);
+  o.finish();
 }
 
 /// A pass by Winograd's algorithm. False: a result is not finite, and the pass is to be done directly.
 bool run_tiles(Context& ctx, dnn::ConvPass pass, DType dtype, const dnn::ConvShape& s, V x, V w, V y, V bias) {
   const Operands o(ctx, pass, dtype, true, true, x, w, y, bias);
   if (!winograd(ctx, pass, s, o.x.view(), o.w.view(), o.y.view(), o.bias.as<float>())) return false;
-  if (pass == dnn::ConvPass::BackwardWeight && bias.defined())
-    sum_pixels(ctx, o.bias.as<float>(), o.y.view().data, s.n * volume(s.out), s.o, dtype);
-  o.finish(ctx, pass, bias);
+  o.finish();
   return true;
 }
 
@@ -280,17 +261,9 @@ void conv_backward_data(Context& ctx, const entry::ConvBackwardData& c) {
 void conv_backward_weight(Context& ctx, const entry::ConvBackwardWeight& c) {
   V dw = c.dw, dbias = c.dbias, dy = c.dy, x = c.x;
   check_type("conv_backward_weight", dw);
-  if (dw.numel() == 0 || dy.numel() == 0 || x.numel() == 0) {
-    fill(ctx, {dw, 0.0});
-    if (!dbias.defined() || dbias.numel() == 0) return;
-    if (dy.numel() == 0) return fill(ctx, {dbias, 0.0});
-    const DType sums = compute_type(x.dtype);
-    const dnn::ConvShape s = conv_shape(x, dw, dy, c.params);
-    const TensorView wide = dense(ctx, dy, sums), b = scratch_like(ctx, dbias, sums);
-    sums == kFloat64 ? sum_channels<double>(ctx, b, wide, s) : sum_channels<float>(ctx, b, wide, s);
-    return copy(ctx, {dbias, b});
-  }
-  run_pass(ctx, dnn::ConvPass::BackwardWeight, conv_type(x), x, dw, dy, dbias, c.params);
+  if (dbias.defined()) sum_channels(ctx, dbias, dy);
+  if (dw.numel() == 0 || dy.numel() == 0 || x.numel() == 0) return fill(ctx, {dw, 0.0});
+  run_pass(ctx, dnn::ConvPass::BackwardWeight, conv_type(x), x, dw, dy, {}, c.params);
 }
 
 }  // namespace tapir::inline v0::cpu

@@ -31,20 +31,6 @@ struct Pixels {
     n = pixel;
   }
 };
-/// A matrix in memory.
-inline TensorView matrix_of(void* data, int64_t rows, int64_t columns, int64_t row, int64_t column,
-                            DType dtype = kFloat32) {
-  TensorView v(0.0, dtype);
-  v.is_scalar = false, v.data = data, v.rank = 2;
-  v.sizes[0] = rows, v.sizes[1] = columns, v.strides[0] = row, v.strides[1] = column;
-  return v;
-}
-/// The sum of each of `channels` over pixels that lie one after the other.
-inline void sum_pixels(Context& ctx, float* sums, void* y, int64_t pixels, int64_t channels, DType dtype = kFloat32) {
-  reduce(ctx, {matrix_of(sums, 1, channels, channels, 1),
-               matrix_of(y, pixels, channels, channels, 1, dtype),
-               {.op = ReduceOp::Sum, .dims = 1}});
-}
 inline int64_t volume(const int64_t* extents) { return extents[0] * extents[1] * extents[2]; }
 
 /// Where output pixel p reads at kernel position q: false in the padding.

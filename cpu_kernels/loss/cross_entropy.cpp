@@ -41,8 +41,9 @@ template <class C> struct Weights {
       : each(staged<C>(ctx, weight, true)), sum(C(classes)), smoothing(C(params.label_smoothing)),
         share(classes ? C(params.label_smoothing / double(classes)) : C(0)) {
     if (!each) return;
-    sum = 0;
-    for (int64_t c = 0; c < classes; ++c) sum += each[c];
+    double total = 0;
+    for (int64_t c = 0; c < classes; ++c) total += double(each[c]);
+    sum = C(total);
   }
   C of(int64_t c) const { return each ? each[c] : C(1); }
 };
@@ -51,24 +52,27 @@ template <class C> C log_sum_exp(const C* x, int64_t n, C& top) {
   top = top_of(x, n);
   return math::log(C(sum_exponentials(x, n, top, [](int64_t, int64_t, const C*) {})));
 }
-template <class C> C smooth_loss(const C* x, int64_t n, C lse, const C* weight) {
-  C sum = 0;
-  if (weight) {
+/// sum_c w_c (top - x_c + rest)
+template <class C> C smooth_loss(const C* x, int64_t n, C top, C rest, const C* weight) {
+  return C(sum_of_parts(n, 16 * kChain, [=](int64_t first, int64_t last) {
+    C sum = 0;
+    if (weight) {
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; ++i) sum += weight[i] * (lse - x[i]);
-  } else {
+      for (int64_t i = first; i < last; ++i) sum += weight[i] * (top - x[i] + rest);
+    } else {
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; ++i) sum += lse - x[i];
-  }
-  return sum;
+      for (int64_t i = first; i < last; ++i) sum += top - x[i] + rest;
+    }
+    return sum;
+  }));
 }
 
 /// lse of `width` samples, as its parts top + rest, for (top - x) + rest is exact where it is small, and
 /// sum_c w_c (lse - x_c) where that is asked for. buffer: a lane, or a tile (classes, width).
 template <class T, class C> void reduce_tile(const T* x, const Samples& samples, int64_t width,
                                              const Weights<C>& weights, C* buffer, C* top, C* rest, C* smooth) {
-  TileSums<C> exponentials(width), smoothed(width);
-  C *const part = exponentials.part, *const smooth_part = smoothed.part;
+  TileSums<C> exponentials(width, samples.classes), smoothed(width, samples.classes);
+  C *const sum = exponentials.sum, *const smooth_sum = smoothed.sum;
   const int64_t step = samples.walk.step(0);
   std::fill_n(top, width, -std::numeric_limits<C>::infinity());
   std::fill_n(smooth, width, C(0));
@@ -80,25 +84,25 @@ template <class T, class C> void reduce_tile(const T* x, const Samples& samples,
   }
   for (int64_t k = 0; k < samples.classes; ++k) {
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) part[j] += math::exp(buffer[k * width + j] - top[j]);
-    exponentials.end_row(k, samples.classes);
+    for (int64_t j = 0; j < width; ++j) sum[j] += math::exp(buffer[k * width + j] - top[j]);
+    exponentials.end_row(k);
   }
-  for (int64_t j = 0; j < width; ++j) rest[j] = math::log(exponentials.sum[j]);
+  for (int64_t j = 0; j < width; ++j) rest[j] = math::log(sum[j]);
   if (weights.smoothing == 0) return;
   for (int64_t k = 0; k < samples.classes; ++k) {
     const C w = weights.of(k);
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) smooth_part[j] += w * (top[j] - buffer[k * width + j] + rest[j]);
-    smoothed.end_row(k, samples.classes);
+    for (int64_t j = 0; j < width; ++j) smooth_sum[j] += w * (top[j] - buffer[k * width + j] + rest[j]);
+    smoothed.end_row(k);
   }
-  std::copy_n(smoothed.sum, width, smooth);
+  std::copy_n(smooth_sum, width, smooth);
 }
 template <class T, class C> void reduce_rows(const T* x, const Samples& samples, int64_t width,
                                              const Weights<C>& weights, C* buffer, C* top, C* rest, C* smooth) {
   for (int64_t j = 0; j < width; ++j) {
     const C* const row = read_row(x + j * samples.walk.step(0), samples.class_step, samples.classes, buffer);
     rest[j] = log_sum_exp(row, samples.classes, top[j]);
-    smooth[j] = weights.smoothing == 0 ? C(0) : smooth_loss(row, samples.classes, top[j] + rest[j], weights.each);
+    smooth[j] = weights.smoothing == 0 ? C(0) : smooth_loss(row, samples.classes, top[j], rest[j], weights.each);
   }
 }
 
@@ -145,8 +149,8 @@ void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
                        loss[j] = (1 - weights.smoothing) * weights.of(t) * picked + weights.share * smooth[j];
                      }
                      store_row(losses, at[2] + done * walk.step(2), walk.step(2), width, loss);
-                     for (int64_t j = 0; j < width; ++j) rest[j] += top[j];
-                     store_row(lse, at[3] + done * walk.step(3), walk.step(3), width, rest);
+                     double* const sums = lse.as<double>() + at[3] + done * walk.step(3);
+                     for (int64_t j = 0; j < width; ++j) sums[j * walk.step(3)] = double(top[j]) + double(rest[j]);
                    }
                  });
   });
@@ -154,9 +158,9 @@ void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
 
 namespace {
 
-/// dlogits_c = p e^(x_c - lse) - w_c uniform - (picked at c = label), by sample.
+/// dlogits_c = p e^(x_c - lse - rest) - w_c uniform - (picked at c = label), by sample; rest is what C cannot hold of lse.
 template <class C> struct Slopes {
-  alignas(64) C lse[kTileWidth], p[kTileWidth], uniform[kTileWidth], picked[kTileWidth];
+  alignas(64) C lse[kTileWidth], rest[kTileWidth], p[kTileWidth], uniform[kTileWidth], picked[kTileWidth];
   alignas(64) int32_t label[kTileWidth];
 };
 
@@ -170,7 +174,8 @@ template <class T, class C> void grad_tile(const T* x, T* dx, const Samples& sam
     const int32_t label = int32_t(k);
 #pragma omp simd
     for (int64_t j = 0; j < width; ++j)
-      to[j] = s.p[j] * math::exp(row[j] - s.lse[j]) - w * s.uniform[j] - (s.label[j] == label ? s.picked[j] : C(0));
+      to[j] = s.p[j] * math::exp(row[j] - s.lse[j] - s.rest[j]) - w * s.uniform[j] -
+              (s.label[j] == label ? s.picked[j] : C(0));
     write_row(dx + k * samples.dclass_step, samples.walk.step(4), width, to);
   }
 }
@@ -181,11 +186,11 @@ template <class T, class C> void grad_rows(const T* x, T* dx, const Samples& sam
     const C* const row = read_row(x + j * samples.walk.step(0), samples.class_step, n, buffer);
     T* const place = dx + j * samples.walk.step(4);
     C* const to = row_target(place, samples.dclass_step, buffer);
-    const C lse = s.lse[j], p = s.p[j], uniform = s.uniform[j];
+    const C lse = s.lse[j], rest = s.rest[j], p = s.p[j], uniform = s.uniform[j];
     if (uniform == 0 || !weights.each)
-      for (int64_t i = 0; i < n; ++i) to[i] = p * math::exp(row[i] - lse) - uniform;
+      for (int64_t i = 0; i < n; ++i) to[i] = p * math::exp(row[i] - lse - rest) - uniform;
     else
-      for (int64_t i = 0; i < n; ++i) to[i] = p * math::exp(row[i] - lse) - uniform * weights.each[i];
+      for (int64_t i = 0; i < n; ++i) to[i] = p * math::exp(row[i] - lse - rest) - uniform * weights.each[i];
     if (s.label[j] >= 0) to[s.label[j]] -= s.picked[j];
     write_row(place, samples.dclass_step, n, to);
   }
@@ -210,7 +215,7 @@ void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) 
                    for (int64_t done = 0; done < count; done += kTileWidth) {
                      const int64_t width = std::min(kTileWidth, count - done);
                      load_row(dlosses, at[2] + done * walk.step(2), walk.step(2), width, grads);
-                     load_row(lse, at[3] + done * walk.step(3), walk.step(3), width, s.lse);
+                     const double* const sums = lse.as<double>() + at[3] + done * walk.step(3);
                      const int64_t* const labels = target.as<int64_t>() + at[1] + done * walk.step(1);
                      for (int64_t j = 0; j < width; ++j) {
                        const int64_t t =
@@ -220,8 +225,9 @@ void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) 
                        s.picked[j] = g * (1 - weights.smoothing) * (t < 0 ? C(0) : weights.of(t));
                        s.uniform[j] = g * weights.share;
                        s.p[j] = s.picked[j] + s.uniform[j] * weights.sum;
-                       if (t < 0)
-                         s.lse[j] = std::numeric_limits<C>::infinity();  // an ignored row of -inf has no NaN gradient
+                       s.lse[j] = C(sums[j * walk.step(3)]), s.rest[j] = C(sums[j * walk.step(3)] - double(s.lse[j]));
+                       if (t < 0)  // an ignored row of -inf has no NaN gradient
+                         s.lse[j] = std::numeric_limits<C>::infinity(), s.rest[j] = 0;
                      }
                      const T* const x = logits.as<T>() + at[0] + done * walk.step(0);
                      T* const dx = dlogits.as<T>() + at[4] + done * walk.step(4);

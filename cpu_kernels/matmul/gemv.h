@@ -2,13 +2,10 @@
 #include <algorithm>
 
 #include "../../core/parallel.h"
+#include "../long_sums.h"
 #include "../vec.h"
 
 namespace tapir::inline v0::cpu {
-
-// Sums of more terms are made of sums of so many in one lane, which are added in double: of 10^6 terms of 0.1, one chain of additions
-// would lose 1 %.
-inline constexpr int64_t kChain = 256;
 
 template <int Rows, class T> inline void dot_some(int64_t k, const T* b, int64_t stride, const float* x, float* sums) {
   constexpr int lanes = kLanes<float>;

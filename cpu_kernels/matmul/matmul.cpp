@@ -87,16 +87,16 @@ template <class T> void tiny_product(const Product& p) {
         const int64_t n = std::min(kWidth, p.n - j0);
         const T* a = static_cast<const T*>(p.a.data) + at * p.a.batch + i * p.a.row;
         const T* b = static_cast<const T*>(p.b.data) + at * p.b.batch + j0 * p.b.column;
-        Acc sums[kWidth];
-        std::fill_n(sums, n, Acc(0));
+        ColumnSums<Acc, kWidth> sums(n, p.k);
         for (int64_t k = 0; k < p.k; ++k, a += p.a.column, b += p.b.row) {
           const Acc x = Acc(*a);
           if (p.b.column == 1)
-            for (int64_t j = 0; j < n; ++j) sums[j] += x * Acc(b[j]);
+            for (int64_t j = 0; j < n; ++j) sums.sum[j] += x * Acc(b[j]);
           else
-            for (int64_t j = 0; j < n; ++j) sums[j] += x * Acc(b[j * p.b.column]);
+            for (int64_t j = 0; j < n; ++j) sums.sum[j] += x * Acc(b[j * p.b.column]);
+          sums.end_row(k);
         }
-        finish.row(at, i, j0, n, sums);
+        finish.row(at, i, j0, n, sums.sum);
       }
 }
 

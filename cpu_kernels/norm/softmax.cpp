@@ -62,8 +62,8 @@ template <class T> void softmax_rows(Context& ctx, V y, V x, const Lanes<2>& lan
 template <class T, class C>
 void softmax_tile(T* y, const T* x, const Lanes<2>& lanes, int64_t width, C* tile, bool log) {
   alignas(64) C top[kTileWidth];
-  TileSums<C> sums(width);
-  C *const sum = sums.sum, *const part = sums.part;
+  TileSums<C> sums(width, lanes.size);
+  C* const sum = sums.sum;
   const int64_t y_step = lanes.others.step(0), x_step = lanes.others.step(1);
   std::fill_n(top, width, -std::numeric_limits<C>::infinity());
   for (int64_t k = 0; k < lanes.size; ++k) {
@@ -76,12 +76,12 @@ void softmax_tile(T* y, const T* x, const Lanes<2>& lanes, int64_t width, C* til
     C* const row = tile + k * width;
     if (log) {
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) row[j] -= top[j], part[j] += math::exp(row[j]);
+      for (int64_t j = 0; j < width; ++j) row[j] -= top[j], sum[j] += math::exp(row[j]);
     } else {
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) row[j] = math::exp(row[j] - top[j]), part[j] += row[j];
+      for (int64_t j = 0; j < width; ++j) row[j] = math::exp(row[j] - top[j]), sum[j] += row[j];
     }
-    sums.end_row(k, lanes.size);
+    sums.end_row(k);
   }
   for (int64_t j = 0; j < width; ++j) sum[j] = log ? math::log(sum[j]) : 1 / sum[j];
   for (int64_t k = 0; k < lanes.size; ++k) {
@@ -163,8 +163,8 @@ template <class T> void fetch_row(const T* p, int64_t n) {
 template <class T, class C>
 void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, int64_t width, C* tile, bool log) {
   alignas(64) C row[2 * kTileWidth];
-  TileSums<C> sums(width);
-  C *const sum = sums.sum, *const part = sums.part;
+  TileSums<C> sums(width, lanes.size);
+  C* const sum = sums.sum;
   const auto read = [&](int64_t k, C* g, C* v) {
     if (const int64_t next = k + kAhead; next < lanes.size)
       fetch_row(dy + next * lanes.step[1], width), fetch_row(y + next * lanes.step[2], width);
@@ -182,8 +182,8 @@ void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, in
     C *const g = tile ? tile + 2 * k * width : row, *const v = g + width;
     read(k, g, v);
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) part[j] += log ? g[j] : g[j] * v[j];
-    sums.end_row(k, lanes.size);
+    for (int64_t j = 0; j < width; ++j) sum[j] += log ? g[j] : g[j] * v[j];
+    sums.end_row(k);
   }
   for (int64_t k = 0; k < lanes.size; ++k) {
     C *const g = tile ? tile + 2 * k * width : row, *const v = g + width;

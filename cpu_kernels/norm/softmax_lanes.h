@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "../../core/math.h"
+#include "../long_sums.h"
 #include "../moments.h"
 #include "../pieces.h"
 #include "../reduce/lanes.h"
@@ -29,13 +30,6 @@ template <class C> C top_of(const C* x, int64_t n) {
   return top;
 }
 
-/// A sum over [0, n), in float32 in parts of `size` terms, which are added in double: part(first, last).
-template <class Part> double sum_of_parts(int64_t n, int64_t size, Part&& part) {
-  double sum = 0;
-  for (int64_t i = 0; i < n; i += size) sum += double(part(i, std::min(i + size, n)));
-  return sum;
-}
-
 /// The sum of e^(x - top) of n elements, kStep of them side by side; keep(i, count, e) takes those from the i-th on. Those behind the n-th
 /// are e^-inf: the rest of a lane is a vector too.
 template <class C, class Keep> double sum_exponentials(const C* x, int64_t n, C top, Keep&& keep) {
@@ -57,22 +51,8 @@ template <class C, class Keep> double sum_exponentials(const C* x, int64_t n, C 
   });
 }
 
-/// Sums of the lanes of a tile. `part` takes the next terms; every kTerms rows it is added to `sum`, so that the rounding error grows
-/// with kTerms + size / kTerms instead of size.
-template <class C> struct TileSums {
-  static constexpr int64_t kTerms = 32;
-  explicit TileSums(int64_t tile_width) : width(tile_width) {
-    std::fill_n(sum, width, C(0)), std::fill_n(part, width, C(0));
-  }
-  /// Row k of `size` has been added.
-  void end_row(int64_t k, int64_t size) {
-    if (k % kTerms != kTerms - 1 && k != size - 1) return;
-#pragma omp simd
-    for (int64_t j = 0; j < width; ++j) sum[j] += part[j], part[j] = 0;
-  }
-  int64_t width;
-  alignas(64) C sum[kTileWidth], part[kTileWidth];
-};
+/// Sums of the lanes of a tile.
+template <class C> using TileSums = ColumnSums<C, kTileWidth>;
 
 /// Calls f(buffer, position, count, offsets) in parallel for the rows of `walk`; each thread's buffer holds `elements` of C.
 template <class C, int K, class F>

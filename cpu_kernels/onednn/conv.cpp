@@ -61,11 +61,11 @@ struct Geometry {
 
 /// Binds the kernel that `desc` chose to the caller's operands.
 template <class P, class PD>
-std::unique_ptr<Plan> bind(const PD& desc, Plan plan, std::array<int, 3> names, int bias_name, const Desc& bias) {
+std::unique_ptr<Plan> bind(const PD& desc, Plan plan, std::array<int, 3> names, const Desc* bias) {
   plan.call = Call(P(desc), desc.scratchpad_desc());
   const Desc* inner[] = {&plan.x.inner, &plan.w.inner, &plan.y.inner};
   for (size_t i = 0; i < 3; ++i) plan.call.argument(names[i], *inner[i]);
-  if (bias_name) plan.call.argument(bias_name, bias);
+  if (bias) plan.call.argument(DNNL_ARG_BIAS, *bias);
   return std::make_unique<Plan>(std::move(plan));
 }
 void join(Side& side, bool written) {
@@ -92,34 +92,33 @@ std::unique_ptr<Plan> make_plan(const Conv& c, bool as_they_are, bool turned) tr
   const Desc bias = c.bias ? Desc({s.o}, Type::f32, dnnl::memory::format_tag::a) : Desc();
   const auto attr = attributes();
   const auto finish = [&](const auto& desc, auto primitive, const Desc& xi, const Desc& wi, const Desc& yi,
-                          std::array<int, 3> names, int bias_name) {
+                          std::array<int, 3> names) {
     plan.x.inner = xi, plan.w.inner = wi, plan.y.inner = yi;
     join(plan.x, c.pass == ConvPass::BackwardData), join(plan.w, c.pass == ConvPass::BackwardWeight),
         join(plan.y, c.pass == ConvPass::Forward);
-    return bind<decltype(primitive)>(desc, std::move(plan), names, c.bias ? bias_name : 0, bias);
+    return bind<decltype(primitive)>(desc, std::move(plan), names, c.bias ? &bias : nullptr);
   };
   const auto kind =
       c.pass == ConvPass::Forward ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training;
-  const auto forward = describe<dnnl::convolution_forward>(attr, kind, kDirect, x, w_forward,
-                                                           c.pass == ConvPass::Forward ? bias : Desc(), y, g.stride,
+  const auto forward = describe<dnnl::convolution_forward>(attr, kind, kDirect, x, w_forward, bias, y, g.stride,
                                                            g.dilation, g.before, g.after);
   if (c.pass == ConvPass::Forward) {
     if (!is_good(forward)) return nullptr;
     return finish(forward, dnnl::convolution_forward(), forward.src_desc(), forward.weights_desc(), forward.dst_desc(),
-                  {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}, DNNL_ARG_BIAS);
+                  {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST});
   }
   if (c.pass == ConvPass::BackwardData) {
     const auto desc = describe_backward<dnnl::convolution_backward_data>(attr, forward, kDirect, x, w, y, g.stride,
                                                                          g.dilation, g.before, g.after);
     if (!is_good(desc)) return nullptr;
     return finish(desc, dnnl::convolution_backward_data(), desc.diff_src_desc(), desc.weights_desc(),
-                  desc.diff_dst_desc(), {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST}, 0);
+                  desc.diff_dst_desc(), {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST});
   }
   const auto desc = describe_backward<dnnl::convolution_backward_weights>(attr, forward, kDirect, x, w, bias, y,
                                                                           g.stride, g.dilation, g.before, g.after);
   if (!is_good(desc)) return nullptr;
   return finish(desc, dnnl::convolution_backward_weights(), desc.src_desc(), desc.diff_weights_desc(),
-                desc.diff_dst_desc(), {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}, DNNL_ARG_DIFF_BIAS);
+                desc.diff_dst_desc(), {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST});
 } catch (const dnnl::error&) {
   return nullptr;
 }

@@ -68,7 +68,6 @@ bool weight_gradient_as_product(Context& ctx, const Conv& c) {
     g.a = {c.y.data, 0, 1, s.o}, g.b = {gathered, 0, count * s.c, 1}, g.out = {dw + first * s.c, 0, width, 1};
     if (!gemm(ctx, g)) return false;
   }
-  if (c.bias) sum_pixels(ctx, c.bias, static_cast<float*>(c.y.data), pixels, s.o);
   if (!in_place)
     copy(ctx, {view_of(c.w.data, {s.o, s.c, positions}, {width, positions, 1}),
                view_of(dw, {s.o, s.c, positions}, {width, 1, s.c})});

@@ -45,6 +45,7 @@ uint64_t Key::hash() const {
 }
 
 void Call::argument(int name, const dnnl::memory::desc& desc) {
+  check_internal(count_ < kMost, "[onednn] a call has at most {} arguments", kMost);
   const size_t i = size_t(count_++);
   memory_[i] = dnnl::memory(desc, engine(), DNNL_MEMORY_NONE);
   arguments_[i] = {name, memory_[i].get()};

@@ -91,8 +91,9 @@ class Call {
 
  private:
   dnnl::primitive primitive_;
-  std::array<dnnl::memory, 6> memory_;
-  std::array<dnnl_exec_arg_t, 6> arguments_;
+  static constexpr int kMost = 7;
+  std::array<dnnl::memory, kMost> memory_;
+  std::array<dnnl_exec_arg_t, kMost> arguments_;
   int count_ = 0;
   int64_t scratch_ = 0;
   int64_t fastest_ = INT64_MAX;  // microseconds

@@ -1,5 +1,7 @@
 // 8-bit convolutions by oneDNN. What is multiplied and added for each channel comes as operands of its post-operations, which are the
 // same in 2.x and 3.x and may change from call to call; its own scales are neither.
+#include <vector>
+
 #include "../dnn.h"
 #include "library.h"
 
@@ -46,9 +48,11 @@ std::unique_ptr<QuantPlan> make_plan(const QuantConv& c) try {
   channel[1] = s.o, strides[0] = s.o;
   const Desc x = channels_last(s, s.c, s.in, Type::u8), y = channels_last(s, s.o, s.out, Type::f32),
              each(channel, Type::f32, strides), plain = weight(s, false);
+  // -zero comes first: a sum of zeros is zero then, whatever the rest rounds.
+  std::vector<dnnl::algorithm> steps{dnnl::algorithm::binary_add, dnnl::algorithm::binary_mul};
+  if (c.bias) steps.push_back(dnnl::algorithm::binary_add);
   dnnl::post_ops ops;
-  ops.append_binary(dnnl::algorithm::binary_mul, each);
-  ops.append_binary(dnnl::algorithm::binary_add, each);
+  for (const auto step : steps) ops.append_binary(step, each);
   const auto desc = describe<dnnl::convolution_forward>(attributes(ops), dnnl::prop_kind::forward_inference,
                                                         dnnl::algorithm::convolution_direct, x, weight(s, true), y,
                                                         stride, dilation, before, after);
@@ -58,8 +62,8 @@ std::unique_ptr<QuantPlan> make_plan(const QuantConv& c) try {
   plan->call.argument(DNNL_ARG_SRC, x);
   plan->call.argument(DNNL_ARG_WEIGHTS, desc.weights_desc());
   plan->call.argument(DNNL_ARG_DST, y);
-  plan->call.argument(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, each);
-  plan->call.argument(DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, each);
+  for (int i = 0; i < int(steps.size()); ++i)
+    plan->call.argument(DNNL_ARG_ATTR_MULTIPLE_POST_OP(i) | DNNL_ARG_SRC_1, each);
   if (desc.weights_desc() != plain) {
     plan->reorder = make_reorder(plain, desc.weights_desc());
     plan->weight_bytes = int64_t(desc.weights_desc().get_size());
@@ -79,7 +83,7 @@ bool quant_conv(Context& ctx, const QuantConv& c) {
   if (const int64_t each = s.o / s.groups; s.groups > 1 && each > 16 && each % 16) return false;
   const Session session(0);
   Key key;
-  key.add(session.threads(), s.n, s.c, s.o, s.groups, s.spatial);
+  key.add(session.threads(), c.bias != nullptr, s.n, s.c, s.o, s.groups, s.spatial);
   for (int64_t d = 0; d < s.spatial; ++d) key.add(s.in[d], s.out[d], s.kernel[d], s.stride[d], s.dilation[d]);
   QuantPlan* plan = cache.find(key, [&] { return make_plan(c); });
   if (!plan) return false;
@@ -88,7 +92,10 @@ bool quant_conv(Context& ctx, const QuantConv& c) {
     w = ctx.scratch(plan->weight_bytes);
     plan->reorder.run(ctx, {c.w, w});
   }
-  plan->call.run(ctx, {c.x, w, c.y, c.multiply, c.add});
+  float* const shift = ctx.scratch_of<float>(s.o);
+  for (int64_t o = 0; o < s.o; ++o) shift[o] = -float(c.zero[o]);
+  if (c.bias) plan->call.run(ctx, {c.x, w, c.y, shift, c.multiply, c.bias});
+  else plan->call.run(ctx, {c.x, w, c.y, shift, c.multiply});
   return true;
 }
 

@@ -127,17 +127,15 @@ void quant_conv(Context& ctx, const entry::QuantConv& call) {
   const TensorView image = channels_last(ctx, x, false), out = channels_last(ctx, y, true),
                    weight = w.is_contiguous() ? w : dense(ctx, w, kInt8);
   const int64_t k = s.c / s.groups * s.kernel[0] * s.kernel[1] * s.kernel[2];
-  float *multiply = ctx.scratch_of<float>(s.o), *add = ctx.scratch_of<float>(s.o),
-        *own_bias = bias.defined() ? ctx.scratch_of<float>(s.o) : nullptr;
+  float *multiply = ctx.scratch_of<float>(s.o), *add = bias.defined() ? ctx.scratch_of<float>(s.o) : nullptr;
   int32_t* zero = ctx.scratch_of<int32_t>(s.o);
   for (int64_t o = 0; o < s.o; ++o) {
     multiply[o] = scale.scale * w_scale.as<float>()[o * w_scale.strides[0]];
     zero[o] = int32_t(scale.zero_point) * sum_of(weight.as<int8_t>() + o * k, k);
-    add[o] = -multiply[o] * float(zero[o]);
-    if (bias.defined()) add[o] += own_bias[o] = bias.as<float>()[o * bias.strides[0]];
+    if (add) add[o] = bias.as<float>()[o * bias.strides[0]];
   }
-  const dnn::QuantConv c{
-      s, quantize_image(ctx, image, s, call.params, scale), weight.data, out.data, multiply, add, zero, own_bias};
+  const dnn::QuantConv c{s,  quantize_image(ctx, image, s, call.params, scale), weight.data, out.data, multiply, zero,
+                         add};
   if (!dnn::quant_conv(ctx, c)) own_conv(ctx, c);
   if (out.data != y.data) copy(ctx, {y, out});
 }

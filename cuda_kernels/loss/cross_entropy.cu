@@ -10,7 +10,8 @@ namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 // loss = (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c), s = label_smoothing, lse = log sum_c e^x_c.
-// dx_c = p e^(x_c - lse) - w_c uniform - (picked at c = t).
+// dx_c = p e^(x_c - lse) - w_c uniform - (picked at c = t). lse is kept in double, and taken apart in two of type C: their sum, rounded,
+// would be wrong by e^(its rounding error) for large logits.
 
 constexpr int kLossThreads = 256, kRowThreads = 512;
 
@@ -38,19 +39,20 @@ template <class C> struct ClassWeights {
   __device__ C of(int64_t c) const { return each.data ? load_float<C>(each.data, c, each.dtype) : C(1); }
 };
 
+struct LossOutputs {
+  void* losses;
+  double* lse;
+  DType losses_dtype;
+};
+
 template <class T, class C> __device__ void write_loss(const Samples& s, const ClassWeights<C>& w, int64_t sample,
-                                                       const int64_t (&at)[5], const T* x, C lse, C smooth,
-                                                       void* losses, DType losses_dtype, void* lses, DType lse_dtype) {
+                                                       const int64_t (&at)[5], const T* x, C top, C rest, C smooth,
+                                                       const LossOutputs& out) {
   const int64_t t = s.label(sample, at[1]);
   C loss = 0;
-  if (t >= 0) loss = (C(1) - w.smoothing) * w.of(t) * (lse - widen(x[t * s.step])) + w.share * smooth;
-  store_float(losses, at[2], losses_dtype, loss), store_float(lses, at[3], lse_dtype, lse);
+  if (t >= 0) loss = (C(1) - w.smoothing) * w.of(t) * (top - widen(x[t * s.step]) + rest) + w.share * smooth;
+  store_float(out.losses, at[2], out.losses_dtype, loss), out.lse[at[3]] = double(top) + double(rest);
 }
-
-struct LossOutputs {
-  void *losses, *lse;
-  DType losses_dtype, lse_dtype;
-};
 
 template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     loss_rows(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs out, int lanes) {
@@ -72,18 +74,17 @@ template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8
       e.add(v);
     });
     e = group_fold(e, State::nothing(), shared, lanes, typename State::Join());
-    const C lse = e.log_sum();
+    const C rest = e.log_rest();
     C smooth = 0;
     if (w.smoothing != C(0)) {
       for_packs<V>(n, head, g.lane, lanes, [&]<int W>(int64_t i) {
         C v[W];
         load_pack<W>(x + i, v);
-        for (int k = 0; k < W; ++k) smooth += w.of(i + k) * (lse - v[k]);
+        for (int k = 0; k < W; ++k) smooth += w.of(i + k) * (e.most - v[k] + rest);
       });
       smooth = group_fold(smooth, C(0), sums, lanes, Plus());
     }
-    if (live && g.lane == 0)
-      write_loss(s, w, g.row(), at, x, lse, smooth, out.losses, out.losses_dtype, out.lse, out.lse_dtype);
+    if (live && g.lane == 0) write_loss(s, w, g.row(), at, x, e.most, rest, smooth, out);
   }
 }
 
@@ -106,31 +107,31 @@ template <class T> __global__ void __launch_bounds__(kLossThreads)
       e.add(v);
     }
     e = column_fold(e, shared, typename State::Join());
-    const C lse = e.log_sum();
+    const C rest = e.log_rest();
     C smooth = 0;
     if (w.smoothing != C(0)) {
-      for (int64_t c = threadIdx.y; c < n; c += blockDim.y) smooth += w.of(c) * (lse - widen(x[c * s.step]));
+      for (int64_t c = threadIdx.y; c < n; c += blockDim.y) smooth += w.of(c) * (e.most - widen(x[c * s.step]) + rest);
       smooth = column_fold(smooth, sums, Plus());
     }
-    if (live && threadIdx.y == 0)
-      write_loss(s, w, sample, at, x, lse, smooth, out.losses, out.losses_dtype, out.lse, out.lse_dtype);
+    if (live && threadIdx.y == 0) write_loss(s, w, sample, at, x, e.most, rest, smooth, out);
   }
 }
 
 /// Of one sample, from its label and the gradient of its loss.
 template <class C> struct Slope {
-  C lse, p, uniform, picked;
+  C lse, rest, p, uniform, picked;
   int64_t label;
 
   __device__ Slope(const Samples& s, const ClassWeights<C>& w, int64_t sample, const int64_t (&at)[5],
-                   const void* grads, DType grads_dtype, const void* lses, DType lse_dtype) {
+                   const LossOutputs& in) {
     label = s.label(sample, at[1]);
-    const C g = label < 0 ? C(0) : load_float<C>(grads, at[2], grads_dtype);
+    const C g = label < 0 ? C(0) : load_float<C>(in.losses, at[2], in.losses_dtype);
     picked = label < 0 ? C(0) : g * (C(1) - w.smoothing) * w.of(label);
     uniform = g * w.share;
     p = picked + uniform * (w.sum ? *w.sum : C(s.classes));
-    // An ignored row of -inf has no NaN gradient.
-    lse = label < 0 ? std::numeric_limits<C>::infinity() : load_float<C>(lses, at[3], lse_dtype);
+    const double sum = in.lse[at[3]];
+    lse = C(sum), rest = C(sum - double(lse));
+    if (label < 0) lse = std::numeric_limits<C>::infinity(), rest = 0;  // an ignored row of -inf has no NaN gradient
   }
   /// Logits of the classes from c on become gradients.
   template <int W> __device__ __forceinline__ void apply(C (&v)[W], int64_t c, const ClassWeights<C>& w) const {
@@ -140,7 +141,7 @@ template <class C> struct Slope {
       for (int k = 0; k < W; ++k) shift[k] = w.of(c + k) * uniform;
 #pragma unroll
     for (int k = 0; k < W; ++k) {
-      const C y = p * exponential(v[k] - lse) - shift[k];
+      const C y = p * exponential(v[k] - lse - rest) - shift[k];
       v[k] = c + k == label ? y - picked : y;
     }
   }
@@ -155,7 +156,7 @@ template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8
     if (g.row() >= s.at.numel) continue;
     int64_t at[5];
     s.at.offsets(g.row(), at);
-    const Slope<C> slope(s, w, g.row(), at, in.losses, in.losses_dtype, in.lse, in.lse_dtype);
+    const Slope<C> slope(s, w, g.row(), at, in);
     const T* const x = logits + at[0];
     T* const dx = dlogits + at[4];
     const bool packs = same_alignment(x, dx);
@@ -178,7 +179,7 @@ template <class T> __global__ void __launch_bounds__(kLossThreads)
   for (const int64_t sample : grid_stride(s.at.numel)) {
     int64_t at[5];
     s.at.offsets(sample, at);
-    const Slope<C> slope(s, w, sample, at, in.losses, in.losses_dtype, in.lse, in.lse_dtype);
+    const Slope<C> slope(s, w, sample, at, in);
     for (int64_t c = threadIdx.y; c < s.classes; c += blockDim.y) {
       C v[1] = {widen(logits[at[0] + c * s.step])};
       slope.apply(v, c, w);
@@ -228,7 +229,7 @@ Grid loss_grid(int64_t samples, int64_t classes) {
 void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
   const TensorView& logits = c.logits;
   const Samples s = samples_of(logits, c.target, c.losses, c.lse, logits, c.params, late_error(ctx));
-  const LossOutputs out{c.losses.data, c.lse.data, c.losses.dtype, c.lse.dtype};
+  const LossOutputs out{c.losses.data, c.lse.as<double>(), c.losses.dtype};
   for_any_float("cross_entropy", logits.dtype, [&]<class T>() {
     const auto w = weights_of<Compute<T>>(ctx, c.weight, c.params, s.classes);
     const int lanes = lanes_for(s.classes, 16, kRowThreads);
@@ -241,7 +242,7 @@ void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
 void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) {
   const TensorView& logits = c.logits;
   const Samples s = samples_of(logits, c.target, c.dlosses, c.lse, c.dlogits, c.params, nullptr);
-  const LossOutputs in{c.dlosses.data, c.lse.data, c.dlosses.dtype, c.lse.dtype};
+  const LossOutputs in{c.dlosses.data, c.lse.as<double>(), c.dlosses.dtype};
   const char* const op = "cross_entropy_backward";
   for_any_float(op, logits.dtype, [&]<class T>() {
     const auto w = weights_of<Compute<T>>(ctx, c.weight, c.params, s.classes);

@@ -24,8 +24,8 @@ template <class C> struct ExpSum {
       return {top, a.sum * exponential(a.most - top) + b.sum * exponential(b.most - top)};
     }
   };
-  /// ln of the sum of e^x; NaN where all x are -inf.
-  __device__ C log_sum() const { return sum == C(0) ? std::numeric_limits<C>::quiet_NaN() : most + math::log(sum); }
+  /// ln of the sum of e^(x - most); NaN where all x are -inf.
+  __device__ C log_rest() const { return sum == C(0) ? std::numeric_limits<C>::quiet_NaN() : math::log(sum); }
 };
 
 /// The fold of `v` over threadIdx.y, for each threadIdx.x. `shared` holds a value for each thread of the block.

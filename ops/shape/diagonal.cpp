@@ -134,14 +134,16 @@ static Tensor triangle_indices(const char* op, bool lower, int64_t row, int64_t 
                 last = std::clamp(col - turn, first, row),
                 below = (first + last - 1 + 2 * turn) * (last - first) / 2 + (row - last) * col,
                 n = lower ? below : row * col - below;
-  if (n == 0) return empty({2, 0}, {.dtype = dtype, .device = o.device});
-  // The first place of each row is marked; the marks up to a place say its row.
-  const Tensor at = clamp(arange(turn, row + turn, 1, whole), 0, col), count = lower ? at : col - at,
+  const auto result = [&](const Tensor& y) { return o.requires_grad ? y.requires_grad_() : y; };
+  if (n == 0) return result(empty({2, 0}, {.dtype = dtype, .device = o.device}));
+  // The rows that have places, and the first place of each, which is marked: the marks up to a place say its row.
+  const int64_t row0 = lower ? first : 0, rows = (lower ? row : last) - row0;
+  const Tensor at = clamp(arange(row0 + turn, row0 + rows + turn, 1, whole), 0, col), count = lower ? at : col - at,
                before = cumsum(count, 0) - count;
-  Tensor marks = zeros({n + 1}, whole);
-  index_add_(marks, 0, before, ones({row}, whole));
-  const Tensor i = narrow(cumsum(marks, 0), 0, 0, n) - 1, start = lower ? before : before - at;
-  return to(stack({i, arange(0, n, 1, whole) - index_select(start, 0, i)}), dtype);
+  Tensor marks = zeros({n}, whole);
+  index_add_(marks, 0, before, ones({rows}, whole));
+  const Tensor i = cumsum(marks, 0) - 1, start = lower ? before : before - at;
+  return result(to(stack({i + row0, arange(0, n, 1, whole) - index_select(start, 0, i)}), dtype));
 }
 Tensor tril_indices(int64_t row, int64_t col, int64_t offset, const TensorOptions& o) {
   return triangle_indices("tril_indices", true, row, col, offset, o);

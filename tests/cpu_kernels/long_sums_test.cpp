@@ -29,6 +29,8 @@ TEST_CASE("long sums: a row times a matrix, of any width and layout", "[isa]") {
     CHECK(error(matmul(w.t(), x.t()), double(k) * kTenth) < kSmall);
     CHECK(error(matmul(x, w.t().contiguous().t()), double(k) * kTenth) < kSmall);
   }
+  for (const int64_t n : {1, 3})  // few multiplications, too: 4096 at most
+    CHECK(error(matmul(ones({1, 1, 2048 / n}), full({1, 2048 / n, n}, 0.1f)), double(2048 / n) * kTenth) < 1e-6);
   CHECK(error(dot(ones({1000000}), full({1000000}, 0.1f)), 1e6 * kTenth) < kSmall);
 }
 
@@ -52,23 +54,58 @@ TEST_CASE("long sums: softmax, its gradient and log_softmax", "[isa]") {
   CHECK(error(select(x.grad(), 1, 0), kTenth - double(kSize) * kTenth / all) < kSmall);
 }
 
+TEST_CASE("long sums: softmax, its gradient and cross_entropy of lanes side by side", "[isa]") {
+  constexpr int64_t kSize = 200000, kLanes = 5;
+  Tensor x = full({1, kSize, kLanes}, std::log(0.1));
+  select(x, 1, 0).fill_(0);
+  const double tenth = std::exp(double(float(std::log(0.1)))), all = 1 + double(kSize - 1) * tenth;
+  const Tensor labels = zeros({1, kLanes}, {.dtype = kInt64});
+  CHECK(error(select(softmax(x, 1), 1, 0), 1 / all) < kSmall);
+  CHECK(error(select(log_softmax(x, 1), 1, 0), -std::log(all)) < kSmall);
+  CHECK(error(cross_entropy(x, labels), std::log(all)) < kSmall);
+  // Of smoothing: the mean of the losses of all labels.
+  const double mean = std::log(all) - double(kSize - 1) / double(kSize) * std::log(0.1);
+  CHECK(error(cross_entropy(x, labels, {.label_smoothing = 1}), mean) < kSmall);
+  CHECK(error(cross_entropy(narrow(x, 2, 0, 1), narrow(labels, 1, 0, 1), {.label_smoothing = 1}), mean) < kSmall);
+  x.requires_grad_();
+  log_softmax(x, 1).backward(full(x.shape(), 0.1f));
+  CHECK(error(select(x.grad(), 1, 0), kTenth - double(kSize) * kTenth / all) < kSmall);
+}
+
+TEST_CASE("long sums: bias gradients of convolutions of any layout", "[isa]") {
+  const auto gradient = [](const Tensor& x, int64_t channels, int64_t kernel) {
+    Shape shape{channels, x.size(1)};
+    for (int64_t d = 2; d < x.dim(); ++d) shape.push_back(kernel);
+    Tensor b = zeros({channels}).requires_grad_();
+    const Tensor w = zeros(shape), y = x.dim() == 3 ? conv1d(x, w, b) : conv2d(x, w, b);
+    y.backward(full(y.shape(), 0.1f));
+    return error(b.grad(), double(y.numel() / channels) * kTenth);
+  };
+  CHECK(gradient(ones({2, 3, 400, 400}), 16, 3) < kSmall);
+  CHECK(gradient(ones({1, 5, 600, 600}), 7, 1) < kSmall);
+  CHECK(gradient(ones({1, 32, 300, 300}).contiguous(kChannelsLast), 32, 1) < kSmall);
+  CHECK(gradient(ones({1, 2, 300000}), 3, 3) < kSmall);
+}
+
 TEST_CASE("long sums: weights of a first convolution over large images, channels last", "[isa]") {
   const Tensor x = ones({2, 3, 400, 400}).contiguous(kChannelsLast);
   const Tensor w = zeros({16, 3, 3, 3}).requires_grad_(), b = zeros({16}).requires_grad_();
   const Tensor y = conv2d(x, w, b);
   y.backward(full(y.shape(), 0.1f).contiguous(kChannelsLast));
   CHECK(error(w.grad(), 2 * 398 * 398 * kTenth) < 3e-5);  // by strips of some pixels
-  CHECK(error(b.grad(), 2 * 398 * 398 * kTenth) < 3e-5);
+  CHECK(error(b.grad(), 2 * 398 * 398 * kTenth) < kSmall);
 }
 
-TEST_CASE("a quantized convolution of zeros is 0, whatever their zero point is", "[isa]") {
+TEST_CASE("a quantized convolution of zeros is its bias, whatever their zero point is", "[isa]") {
   NoGrad guard;
   manual_seed(1);
   for (const int64_t groups : {1, 2}) {
     const Tensor w = randint(-127, 128, {6, 34 / groups, 3, 3}).to(kInt8), scale = rand({6}) + 0.01;
-    const Tensor y = quantized_conv(zeros({2, 34, 9, 9}), w, scale, full({}, 0.037), full({}, 113).to(kInt32), {},
-                                    {.groups = groups});
+    const Tensor x = zeros({2, 34, 9, 9}), x_scale = full({}, 0.037), zero = full({}, 113).to(kInt32),
+                 bias = randn({6});
     INFO("groups " << groups);
-    CHECK(max(abs(y)).item() == 0);
+    CHECK(max(abs(quantized_conv(x, w, scale, x_scale, zero, {}, {.groups = groups}))).item() == 0);
+    const Tensor y = quantized_conv(x, w, scale, x_scale, zero, bias, {.groups = groups});
+    CHECK(max(abs(y - reshape(bias, {6, 1, 1}))).item() == 0);
   }
 }

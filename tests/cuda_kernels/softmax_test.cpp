@@ -66,6 +66,18 @@ TEST_CASE("cuda cross_entropy: rows, columns, weights, smoothing, ignored and ba
                                  {.weight = given, .reduction = Reduction::None, .label_smoothing = smoothing});
           });
     }
+  for (const Shape& shape :
+       {Shape{5, 100}, Shape{3, 40, 6}}) {  // logits far from 0: losses and gradients keep their digits
+    Shape places = shape;
+    places.erase(1);
+    const Tensor x = randint(-20, 21, shape).to(kFloat32) / 4 + 1e6, target = randint(shape[1], places),
+                 labels = target.to(kCUDA);
+    for (const double smoothing : {0.0, 0.1})
+      check_both(x, x.to(kCUDA), 1e-5, [&](const Tensor& t) {
+        return cross_entropy(t, t.device() == kCPU ? target : labels,
+                             {.reduction = Reduction::None, .label_smoothing = smoothing});
+      });
+  }
   for (DType dtype :
        kFloats)  // GPT-2's vocabulary, bare and padded: rows that begin at any byte, and at multiples of 16
     for (int64_t classes : {50257, 50304}) {

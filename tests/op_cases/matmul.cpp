@@ -19,13 +19,13 @@ static Array product(Array a, Array b) {
   Shape shape = broadcast(shape_a, shape_b);
   shape.push_back(m), shape.push_back(n);
   Array y = make(shape, [&](const Dims& i) {
-    double s = 0;
+    long double s = 0;  // one by one, 2500 equal terms in double are off by 100 ulp
     Dims at_a = i, at_b = i;
     for (int64_t k = 0; k < inner; ++k) {
       at_a[i.size() - 1] = at_b[i.size() - 2] = k;
-      s += broadcast_at(a, at_a) * broadcast_at(b, at_b);
+      s += static_cast<long double>(broadcast_at(a, at_a)) * broadcast_at(b, at_b);
     }
-    return s;
+    return double(s);
   });
   if (column) y.shape.erase(y.shape.size() - 1);
   if (row) y.shape.erase(y.shape.size() - 1 - !column);
@@ -64,14 +64,14 @@ static Array summed(std::string_view equation, const Arrays& x) {
     for (size_t d = 0; d < terms.back().size(); ++d) at[terms.back()[d]] = i[int64_t(d)];
     const Shape inner = indices(gone, size);
     Dims j = Dims::filled(inner.size(), 0);
-    double sum = 0;
+    long double sum = 0;
     if (numel_of(inner)) do {
         for (size_t d = 0; d < gone.size(); ++d) at[gone[d]] = j[int64_t(d)];
-        double p = 1;
+        long double p = 1;
         for (size_t k = 0; k < x.size(); ++k) p *= x[k].at(indices(terms[k], at));
         sum += p;
       } while (next(j, inner));
-    return sum;
+    return double(sum);
   });
 }
 

@@ -37,6 +37,8 @@ TEST_CASE("distances check their operands") {
   CHECK(mentions(error_of([&] { cdist(a, a, {.compute_mode = "fast"}); }), {"compute_mode", "fast"}));
   CHECK(mentions(error_of([&] { cdist(a, to(a, kFloat64)); }), {"float32", "float64"}));
   CHECK(mentions(error_of([&] { pdist(ones({2, 2, 2})); }), {"[pdist]"}));
+  CHECK(mentions(error_of([&] { pdist(a, -1); }), {"[pdist]", "-1"}));
+  CHECK(mentions(error_of([&] { pdist(to(a, kInt64)); }), {"[pdist]", "int64"}));
   CHECK(mentions(error_of([&] { cosine_similarity(to(a, kInt64), to(a, kInt64)); }), {"[cosine_similarity]", "int64"}));
   CHECK(mentions(error_of([&] { cosine_similarity(a, a, {.dim = 2}); }), {"[cosine_similarity]", "2"}));
 }

@@ -45,6 +45,23 @@ TEST_CASE("cross_entropy: a small loss of large logits keeps its digits") {
     CHECK(cross_entropy(x, tensor(0)).item() == Approx(std::log1p(std::exp(-10.0))).epsilon(2e-3));
 }
 
+TEST_CASE("cross_entropy: gradients of large logits are those of the same logits near 0") {
+  manual_seed(3);
+  for (const Shape& shape : {Shape{5, 100}, Shape{5, 7}, Shape{3, 40, 6}})
+    for (const double smoothing : {0.0, 0.2}) {
+      Shape places = shape;
+      places.erase(1);
+      const Tensor target = randint(shape[1], places), small = randint(-20, 21, shape).to(kFloat32) / 4;
+      for (const double offset : {1e3, 1e4, -1e6}) {  // of quarters, which float32 holds exactly
+        Tensor x = small.clone().requires_grad_(), far = (small + offset).requires_grad_();
+        cross_entropy(x, target, {.label_smoothing = smoothing}).backward();
+        cross_entropy(far, target, {.label_smoothing = smoothing}).backward();
+        INFO(tapir::format("{} {} {}", shape, smoothing, offset));
+        CHECK(max(abs(far.grad() - x.grad())).item() < 1e-6);
+      }
+    }
+}
+
 TEST_CASE("huber_loss and smooth_l1_loss: second derivatives at 0 and at the knee") {
   Tensor x = tensor(std::vector<double>{0, 0.5, 1}), t = zeros_like(x);
   x.requires_grad_();
