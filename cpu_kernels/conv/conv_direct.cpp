@@ -72,7 +72,7 @@ dnn::ConvShape last_axes(const dnn::ConvShape& shape) {
   return s;
 }
 
-/// The work on one image after another; `sums` is (columns, o).
+/// The work on one image after another; `sums` is (columns, o), `bias` (o).
 struct WeightGradient {
   const dnn::ConvShape& s;
   const float *x, *dy;
@@ -90,7 +90,7 @@ struct WeightGradient {
                     to + (i + s.padding[0]) * strides[0] + (j + s.padding[1]) * strides[1] + s.padding[2] * strides[2]);
   }
 
-  void add_strip(const Strip& strip, float* sums) const {
+  void add_strip(const Strip& strip, float* sums, float* bias) const {
     for (int64_t o = 0; o < s.o;) {
       const int64_t left = (s.o - o) / kLane, vectors = left >= 4 && kTileSums == 24 ? 4 : left >= 2 ? 2 : 1;
       const int64_t most = std::min<int64_t>(kMaxColumns, kTileSums / vectors), tiles = (columns + most - 1) / most;
@@ -100,11 +100,17 @@ struct WeightGradient {
         const int64_t first = columns * t / tiles, count = columns * (t + 1) / tiles - first;
         kTiles[vectors][size_t(count)](part, offsets + first, sums + first * s.o + o, s.o);
       }
+      if (bias) {  // a column that is one everywhere
+        static constexpr float one = 1;
+        static constexpr int64_t here = 0;
+        part.x = &one, part.x_row = part.x_step = 0;
+        kTiles[vectors][1](part, &here, bias + o, s.o);
+      }
       o += vectors * kLane;
     }
   }
 
-  void add_image(int64_t n, float* room, float* sums) const {
+  void add_image(int64_t n, float* room, float* sums, float* bias) const {
     if (pads) pad(n, room);
     const float* image = pads ? room : x + n * volume(s.in) * s.c;
     const float* gradient = dy + n * volume(s.out) * s.o;
@@ -116,13 +122,13 @@ struct WeightGradient {
         add_strip({image + i * s.stride[0] * strides[0] + j * s.stride[1] * strides[1],
                    gradient + (i * s.out[1] + j) * dy_row, std::min(rows, s.out[1] - j), s.out[2],
                    s.stride[1] * strides[1], s.stride[2] * strides[2], dy_row, s.o},
-                  sums);
+                  sums, bias);
   }
 };
 
 }  // namespace
 
-bool direct_backward_weight(Context& ctx, const dnn::ConvShape& shape, V dw, const float* dy, const float* x) {
+bool direct_backward_weight(Context& ctx, const dnn::ConvShape& shape, V dw, V dbias, const float* dy, const float* x) {
   const dnn::ConvShape s = last_axes(shape);
   const int64_t columns = volume(s.kernel) * s.c, weights = columns * s.o;
   if (s.groups != 1 || s.o % kLane != 0 || weights > kMaxWeights) return false;
@@ -140,28 +146,36 @@ bool direct_backward_weight(Context& ctx, const dnn::ConvShape& shape, V dw, con
   }
   g.offsets = offsets;
 
-  const int64_t groups = std::min(s.n, kMaxGroups), room = g.pads ? volume(g.padded) * s.c : 0;
-  float* sums = ctx.scratch_of<float>(groups * weights);
+  const int64_t groups = std::min(s.n, kMaxGroups), size = weights + s.o, room = g.pads ? volume(g.padded) * s.c : 0;
+  float* sums = ctx.scratch_of<float>(groups * size);
   const int64_t grain = std::max<int64_t>(1, groups * 200000 / (s.n * volume(s.out) * weights));
   for_pieces<float>(ctx, groups, grain, room, [&](float* mine, int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      float* part = sums + i * weights;
-      std::fill_n(part, weights, 0.f);
-      for (int64_t n = s.n * i / groups; n < s.n * (i + 1) / groups; ++n) g.add_image(n, mine, part);
+      float* part = sums + i * size;
+      std::fill_n(part, size, 0.f);
+      for (int64_t n = s.n * i / groups; n < s.n * (i + 1) / groups; ++n)
+        g.add_image(n, mine, part, dbias.defined() ? part + weights : nullptr);
     }
   });
 
   Field<float> w = field<float>(dw);
   std::rotate(w.at, w.at + s.spatial, w.at + 3);
-  parallel_for(weights, 4096, [&](int64_t first, int64_t last) {
+  parallel_for(size, 4096, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       float sum = 0;
-      for (int64_t k = 0; k < groups; ++k) sum += sums[k * weights + i];
+      for (int64_t k = 0; k < groups; ++k) sum += sums[k * size + i];
       const int64_t j = i / s.o, o = i % s.o, q = j / s.c;
-      w.data[o * w.n + j % s.c * w.channel + q / (s.kernel[1] * s.kernel[2]) * w.at[0] +
-             q / s.kernel[2] % s.kernel[1] * w.at[1] + q % s.kernel[2] * w.at[2]] = sum;
+      if (j < columns)
+        w.data[o * w.n + j % s.c * w.channel + q / (s.kernel[1] * s.kernel[2]) * w.at[0] +
+               q / s.kernel[2] % s.kernel[1] * w.at[1] + q % s.kernel[2] * w.at[2]] = sum;
+      else sums[i] = sum;  // of the bias: which no other one reads
     }
   });
+  if (dbias.defined()) {
+    TensorView b = dbias;
+    b.data = sums + weights, b.dtype = kFloat32, b.strides[0] = 1;
+    copy(ctx, {dbias, b});
+  }
   return true;
 }
 
