@@ -71,7 +71,7 @@ template <class C> C smooth_loss(const C* x, int64_t n, C top, C rest, const C* 
 /// sum_c w_c (lse - x_c) where that is asked for. buffer: a lane, or a tile (classes, width).
 template <class T, class C> void reduce_tile(const T* x, const Samples& samples, int64_t width,
                                              const Weights<C>& weights, C* buffer, C* top, C* rest, C* smooth) {
-  TileSums<C> exponentials(width, samples.classes), smoothed(width, samples.classes);
+  ColumnSums<C, kTileWidth> exponentials(width, samples.classes), smoothed(width, samples.classes);
   C *const sum = exponentials.sum, *const smooth_sum = smoothed.sum;
   const int64_t step = samples.walk.step(0);
   std::fill_n(top, width, -std::numeric_limits<C>::infinity());

@@ -62,7 +62,7 @@ template <class T> void softmax_rows(Context& ctx, V y, V x, const Lanes<2>& lan
 template <class T, class C>
 void softmax_tile(T* y, const T* x, const Lanes<2>& lanes, int64_t width, C* tile, bool log) {
   alignas(64) C top[kTileWidth];
-  TileSums<C> sums(width, lanes.size);
+  ColumnSums<C, kTileWidth> sums(width, lanes.size);
   C* const sum = sums.sum;
   const int64_t y_step = lanes.others.step(0), x_step = lanes.others.step(1);
   std::fill_n(top, width, -std::numeric_limits<C>::infinity());
@@ -163,7 +163,7 @@ template <class T> void fetch_row(const T* p, int64_t n) {
 template <class T, class C>
 void softmax_grad_tile(T* dx, const T* dy, const T* y, const Lanes<3>& lanes, int64_t width, C* tile, bool log) {
   alignas(64) C row[2 * kTileWidth];
-  TileSums<C> sums(width, lanes.size);
+  ColumnSums<C, kTileWidth> sums(width, lanes.size);
   C* const sum = sums.sum;
   const auto read = [&](int64_t k, C* g, C* v) {
     if (const int64_t next = k + kAhead; next < lanes.size)

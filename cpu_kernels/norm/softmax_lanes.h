@@ -51,9 +51,6 @@ template <class C, class Keep> double sum_exponentials(const C* x, int64_t n, C 
   });
 }
 
-/// Sums of the lanes of a tile.
-template <class C> using TileSums = ColumnSums<C, kTileWidth>;
-
 /// Calls f(buffer, position, count, offsets) in parallel for the rows of `walk`; each thread's buffer holds `elements` of C.
 template <class C, int K, class F>
 void for_lanes(Context& ctx, const Walk<K>& walk, int64_t size, int64_t elements, F&& f) {

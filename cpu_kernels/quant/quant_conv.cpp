@@ -125,17 +125,17 @@ void quant_conv(Context& ctx, const entry::QuantConv& call) {
   const formulas::QuantScale scale{*call.x_scale.as<float>(), float(*call.x_zero.as<int32_t>())};
   const dnn::ConvShape s = padded_shape(x, w, y, call.params);
   const TensorView image = channels_last(ctx, x, false), out = channels_last(ctx, y, true),
-                   weight = w.is_contiguous() ? w : dense(ctx, w, kInt8);
+                   weight = w.is_contiguous() ? w : dense(ctx, w, kInt8),
+                   add = bias.defined() ? dense(ctx, bias, kFloat32) : bias;
   const int64_t k = s.c / s.groups * s.kernel[0] * s.kernel[1] * s.kernel[2];
-  float *multiply = ctx.scratch_of<float>(s.o), *add = bias.defined() ? ctx.scratch_of<float>(s.o) : nullptr;
+  float* multiply = ctx.scratch_of<float>(s.o);
   int32_t* zero = ctx.scratch_of<int32_t>(s.o);
   for (int64_t o = 0; o < s.o; ++o) {
     multiply[o] = scale.scale * w_scale.as<float>()[o * w_scale.strides[0]];
     zero[o] = int32_t(scale.zero_point) * sum_of(weight.as<int8_t>() + o * k, k);
-    if (add) add[o] = bias.as<float>()[o * bias.strides[0]];
   }
-  const dnn::QuantConv c{s,  quantize_image(ctx, image, s, call.params, scale), weight.data, out.data, multiply, zero,
-                         add};
+  uint8_t* pixels = quantize_image(ctx, image, s, call.params, scale);
+  const dnn::QuantConv c{s, pixels, weight.data, out.data, multiply, zero, add.as<float>()};
   if (!dnn::quant_conv(ctx, c)) own_conv(ctx, c);
   if (out.data != y.data) copy(ctx, {y, out});
 }
