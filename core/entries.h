@@ -266,7 +266,7 @@ struct NormBackward {
   In dy, x, weight = {}, mean = {}, rstd = {};
   NormParams params;
 };
-/// Cross entropy of logits (N, C, ...) and int64 labels (N, ...): per-element losses (N, ...) and log-sum-exp (N, ...) in float64.
+/// Of logits (N, C, ...) and int64 labels (N, ...): losses (N, ...), and as lse (2, N, ...) the largest logit and log sum e^(logit - largest).
 struct CrossEntropy {
   Out losses, lse;
   In logits, target, weight = {};

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "vec.h"
+
 // Note [Long sums]
 // Each addition to a float32 sum rounds it: of 10^6 terms of 0.1, one chain of additions loses 1 %. So a long sum is made of parts, of at
 // most kChain terms a lane, which are added in double.
@@ -17,26 +19,26 @@ template <class Part> double sum_of_parts(int64_t n, int64_t size, Part&& part) 
   return sum;
 }
 
-/// Sums of `width` neighbouring columns, at most kMost, of `size` rows. The caller adds each row to `sum` and says so.
+/// Sums of `width` neighbouring columns of `size` rows. The caller adds each row to `sum` and says so. Integers wrap: no parts.
 template <class C, int64_t kMost> class ColumnSums {
  public:
   ColumnSums(int64_t width, int64_t size) : width_(width), size_(size) {
     std::fill_n(sum, width, C(0));
-    if (size > kTerms) std::fill_n(total_, width, Total(0));
+    if (has_parts()) std::fill_n(total_, width, 0.);
   }
   /// Row k has been added; after the last one, `sum` holds the sums.
   void end_row(int64_t k) {
-    if (size_ <= kTerms || (k % kTerms != kTerms - 1 && k != size_ - 1)) return;
-    for (int64_t j = 0; j < width_; ++j) total_[j] += Total(sum[j]), sum[j] = 0;
+    if (!has_parts() || (k % kTerms != kTerms - 1 && k != size_ - 1)) return;
+    for (int64_t j = 0; j < width_; ++j) total_[j] += double(sum[j]), sum[j] = 0;
     if (k == size_ - 1) std::copy_n(total_, width_, sum);
   }
   alignas(64) C sum[kMost];
 
  private:
-  using Total = std::conditional_t<std::is_floating_point_v<C>, double, C>;
-  static constexpr int64_t kTerms = 32;  // fewer than kChain: a part ends at the cost of two rows
+  static constexpr int64_t kTerms = 32;  // rows of a part: its end costs as much as two of them
+  bool has_parts() const { return std::is_floating_point_v<C> && size_ > kTerms; }
   int64_t width_, size_;
-  alignas(64) Total total_[kMost];
+  alignas(64) double total_[kMost];
 };
 
 }  // namespace tapir::inline v0::cpu

@@ -9,9 +9,9 @@
 namespace tapir::inline v0::cpu {
 namespace {
 
-// loss = (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c), s = label_smoothing, lse = log sum_c e^x_c. See Note [Lanes].
+// loss = (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c), s = label_smoothing, lse = log sum_c e^x_c. See Note [Lanes], Note [Long sums].
 
-/// The samples: all dimensions of logits but the classes. Operands: logits, target, losses (or their gradient), lse, dlogits.
+/// The samples: all dimensions of logits but the classes. Operands: logits, target, losses (or their gradient), lse[0], dlogits.
 struct Samples {
   Strides logits_strides, dlogits_strides;
   Walk<5> walk;
@@ -26,7 +26,7 @@ struct Samples {
   Samples(V logits, V target, V losses, V lse, V dlogits)
       : logits_strides(without_class(logits)), dlogits_strides(without_class(dlogits)),
         walk(target.shape(),
-             {logits_strides.data(), target.strides, losses.strides, lse.strides, dlogits_strides.data()}),
+             {logits_strides.data(), target.strides, losses.strides, lse.strides + 1, dlogits_strides.data()}),
         classes(logits.sizes[1]), class_step(logits.strides[1]), dclass_step(dlogits.strides[1]) {
     const bool side_by_side = walk.step(0) == 1 && walk.step(4) == 1 && (class_step != 1 || dclass_step != 1);
     tiled = walk.inner() >= 4 && (side_by_side || classes <= kShortLane);
@@ -54,7 +54,7 @@ template <class C> C log_sum_exp(const C* x, int64_t n, C& top) {
 }
 /// sum_c w_c (top - x_c + rest)
 template <class C> C smooth_loss(const C* x, int64_t n, C top, C rest, const C* weight) {
-  return C(sum_of_parts(n, 16 * kChain, [=](int64_t first, int64_t last) {
+  return C(sum_of_parts(n, kLanes<C> * kChain, [=](int64_t first, int64_t last) {
     C sum = 0;
     if (weight) {
 #pragma omp simd reduction(+ : sum)
@@ -149,8 +149,8 @@ void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
                        loss[j] = (1 - weights.smoothing) * weights.of(t) * picked + weights.share * smooth[j];
                      }
                      store_row(losses, at[2] + done * walk.step(2), walk.step(2), width, loss);
-                     double* const sums = lse.as<double>() + at[3] + done * walk.step(3);
-                     for (int64_t j = 0; j < width; ++j) sums[j * walk.step(3)] = double(top[j]) + double(rest[j]);
+                     store_row(lse, at[3] + done * walk.step(3), walk.step(3), width, top);
+                     store_row(lse, lse.strides[0] + at[3] + done * walk.step(3), walk.step(3), width, rest);
                    }
                  });
   });
@@ -158,9 +158,9 @@ void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
 
 namespace {
 
-/// dlogits_c = p e^(x_c - lse - rest) - w_c uniform - (picked at c = label), by sample; rest is what C cannot hold of lse.
+/// dlogits_c = p e^(x_c - top - rest) - w_c uniform - (picked at c = label), by sample.
 template <class C> struct Slopes {
-  alignas(64) C lse[kTileWidth], rest[kTileWidth], p[kTileWidth], uniform[kTileWidth], picked[kTileWidth];
+  alignas(64) C top[kTileWidth], rest[kTileWidth], p[kTileWidth], uniform[kTileWidth], picked[kTileWidth];
   alignas(64) int32_t label[kTileWidth];
 };
 
@@ -174,7 +174,7 @@ template <class T, class C> void grad_tile(const T* x, T* dx, const Samples& sam
     const int32_t label = int32_t(k);
 #pragma omp simd
     for (int64_t j = 0; j < width; ++j)
-      to[j] = s.p[j] * math::exp(row[j] - s.lse[j] - s.rest[j]) - w * s.uniform[j] -
+      to[j] = s.p[j] * math::exp(row[j] - s.top[j] - s.rest[j]) - w * s.uniform[j] -
               (s.label[j] == label ? s.picked[j] : C(0));
     write_row(dx + k * samples.dclass_step, samples.walk.step(4), width, to);
   }
@@ -186,11 +186,11 @@ template <class T, class C> void grad_rows(const T* x, T* dx, const Samples& sam
     const C* const row = read_row(x + j * samples.walk.step(0), samples.class_step, n, buffer);
     T* const place = dx + j * samples.walk.step(4);
     C* const to = row_target(place, samples.dclass_step, buffer);
-    const C lse = s.lse[j], rest = s.rest[j], p = s.p[j], uniform = s.uniform[j];
+    const C top = s.top[j], rest = s.rest[j], p = s.p[j], uniform = s.uniform[j];
     if (uniform == 0 || !weights.each)
-      for (int64_t i = 0; i < n; ++i) to[i] = p * math::exp(row[i] - lse - rest) - uniform;
+      for (int64_t i = 0; i < n; ++i) to[i] = p * math::exp(row[i] - top - rest) - uniform;
     else
-      for (int64_t i = 0; i < n; ++i) to[i] = p * math::exp(row[i] - lse - rest) - uniform * weights.each[i];
+      for (int64_t i = 0; i < n; ++i) to[i] = p * math::exp(row[i] - top - rest) - uniform * weights.each[i];
     if (s.label[j] >= 0) to[s.label[j]] -= s.picked[j];
     write_row(place, samples.dclass_step, n, to);
   }
@@ -215,7 +215,8 @@ void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) 
                    for (int64_t done = 0; done < count; done += kTileWidth) {
                      const int64_t width = std::min(kTileWidth, count - done);
                      load_row(dlosses, at[2] + done * walk.step(2), walk.step(2), width, grads);
-                     const double* const sums = lse.as<double>() + at[3] + done * walk.step(3);
+                     load_row(lse, at[3] + done * walk.step(3), walk.step(3), width, s.top);
+                     load_row(lse, lse.strides[0] + at[3] + done * walk.step(3), walk.step(3), width, s.rest);
                      const int64_t* const labels = target.as<int64_t>() + at[1] + done * walk.step(1);
                      for (int64_t j = 0; j < width; ++j) {
                        const int64_t t =
@@ -225,9 +226,8 @@ void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) 
                        s.picked[j] = g * (1 - weights.smoothing) * (t < 0 ? C(0) : weights.of(t));
                        s.uniform[j] = g * weights.share;
                        s.p[j] = s.picked[j] + s.uniform[j] * weights.sum;
-                       s.lse[j] = C(sums[j * walk.step(3)]), s.rest[j] = C(sums[j * walk.step(3)] - double(s.lse[j]));
                        if (t < 0)  // an ignored row of -inf has no NaN gradient
-                         s.lse[j] = std::numeric_limits<C>::infinity(), s.rest[j] = 0;
+                         s.top[j] = std::numeric_limits<C>::infinity(), s.rest[j] = 0;
                      }
                      const T* const x = logits.as<T>() + at[0] + done * walk.step(0);
                      T* const dx = dlogits.as<T>() + at[4] + done * walk.step(4);

@@ -3,7 +3,6 @@
 
 #include "../../core/parallel.h"
 #include "../long_sums.h"
-#include "../vec.h"
 
 namespace tapir::inline v0::cpu {
 
@@ -23,7 +22,7 @@ template <int Rows, class T> inline void dot_some(int64_t k, const T* b, int64_t
   }
 }
 /// Sums over k of x[k] b[k, j] for `Rows` columns j that lie `stride` apart, each contiguous in k. Every column is summed in the
-/// same order whatever Rows is.
+/// same order whatever Rows is. See Note [Long sums].
 template <int Rows, class T>
 inline void dot_columns(int64_t k, const T* b, int64_t stride, const float* x, float* sums) {
   constexpr int64_t most = 2 * kLanes<float> * kChain;

@@ -4,7 +4,6 @@
 #include "../../core/dispatch.h"
 #include "../../core/math.h"
 #include "../kernels.h"
-#include "../vec.h"
 #include "softmax_lanes.h"
 
 namespace tapir::inline v0::cpu {

@@ -30,7 +30,7 @@ template <class C> C top_of(const C* x, int64_t n) {
   return top;
 }
 
-/// The sum of e^(x - top) of n elements, kStep of them side by side; keep(i, count, e) takes those from the i-th on. Those behind the n-th
+/// The sum of e^(x - top) of n elements, kStep of them side by side (Note [Long sums]); keep(i, count, e) takes those from the i-th on. Those behind the n-th
 /// are e^-inf: the rest of a lane is a vector too.
 template <class C, class Keep> double sum_exponentials(const C* x, int64_t n, C top, Keep&& keep) {
   constexpr int64_t kStep = 16;

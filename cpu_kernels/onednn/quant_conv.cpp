@@ -1,7 +1,5 @@
 // 8-bit convolutions by oneDNN. What is multiplied and added for each channel comes as operands of its post-operations, which are the
 // same in 2.x and 3.x and may change from call to call; its own scales are neither.
-#include <vector>
-
 #include "../dnn.h"
 #include "library.h"
 
@@ -48,22 +46,23 @@ std::unique_ptr<QuantPlan> make_plan(const QuantConv& c) try {
   channel[1] = s.o, strides[0] = s.o;
   const Desc x = channels_last(s, s.c, s.in, Type::u8), y = channels_last(s, s.o, s.out, Type::f32),
              each(channel, Type::f32, strides), plain = weight(s, false);
-  // -zero comes first: a sum of zeros is zero then, whatever the rest rounds.
-  std::vector<dnnl::algorithm> steps{dnnl::algorithm::binary_add, dnnl::algorithm::binary_mul};
-  if (c.bias) steps.push_back(dnnl::algorithm::binary_add);
   dnnl::post_ops ops;
-  for (const auto step : steps) ops.append_binary(step, each);
+  ops.append_binary(dnnl::algorithm::binary_mul, each);
+  if (c.bias) ops.append_binary(dnnl::algorithm::binary_add, each);
+  // The library's own bias is added first: with -zero there, a sum of zeros is zero, whatever the rest rounds.
+  const Desc shift({s.o}, Type::f32, dnnl::memory::format_tag::a);
   const auto desc = describe<dnnl::convolution_forward>(attributes(ops), dnnl::prop_kind::forward_inference,
-                                                        dnnl::algorithm::convolution_direct, x, weight(s, true), y,
-                                                        stride, dilation, before, after);
+                                                        dnnl::algorithm::convolution_direct, x, weight(s, true), shift,
+                                                        y, stride, dilation, before, after);
   if (!is_good(desc)) return nullptr;
   auto plan = std::make_unique<QuantPlan>();
   plan->call = Call(dnnl::convolution_forward(desc), desc.scratchpad_desc());
   plan->call.argument(DNNL_ARG_SRC, x);
   plan->call.argument(DNNL_ARG_WEIGHTS, desc.weights_desc());
   plan->call.argument(DNNL_ARG_DST, y);
-  for (int i = 0; i < int(steps.size()); ++i)
-    plan->call.argument(DNNL_ARG_ATTR_MULTIPLE_POST_OP(i) | DNNL_ARG_SRC_1, each);
+  plan->call.argument(DNNL_ARG_BIAS, shift);
+  plan->call.argument(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, each);
+  if (c.bias) plan->call.argument(DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, each);
   if (desc.weights_desc() != plain) {
     plan->reorder = make_reorder(plain, desc.weights_desc());
     plan->weight_bytes = int64_t(desc.weights_desc().get_size());

@@ -126,7 +126,7 @@ void quant_conv(Context& ctx, const entry::QuantConv& call) {
   const dnn::ConvShape s = padded_shape(x, w, y, call.params);
   const TensorView image = channels_last(ctx, x, false), out = channels_last(ctx, y, true),
                    weight = w.is_contiguous() ? w : dense(ctx, w, kInt8),
-                   add = bias.defined() ? dense(ctx, bias, kFloat32) : bias;
+                   own_bias = bias.defined() ? dense(ctx, bias, kFloat32) : bias;
   const int64_t k = s.c / s.groups * s.kernel[0] * s.kernel[1] * s.kernel[2];
   float* multiply = ctx.scratch_of<float>(s.o);
   int32_t* zero = ctx.scratch_of<int32_t>(s.o);
@@ -135,7 +135,7 @@ void quant_conv(Context& ctx, const entry::QuantConv& call) {
     zero[o] = int32_t(scale.zero_point) * sum_of(weight.as<int8_t>() + o * k, k);
   }
   uint8_t* pixels = quantize_image(ctx, image, s, call.params, scale);
-  const dnn::QuantConv c{s, pixels, weight.data, out.data, multiply, zero, add.as<float>()};
+  const dnn::QuantConv c{s, pixels, weight.data, out.data, multiply, zero, own_bias.as<float>()};
   if (!dnn::quant_conv(ctx, c)) own_conv(ctx, c);
   if (out.data != y.data) copy(ctx, {y, out});
 }

@@ -10,14 +10,13 @@ namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 // loss = (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c), s = label_smoothing, lse = log sum_c e^x_c.
-// dx_c = p e^(x_c - lse) - w_c uniform - (picked at c = t). lse is kept in double, and taken apart in two of type C: their sum, rounded,
-// would be wrong by e^(its rounding error) for large logits.
+// dx_c = p e^(x_c - lse) - w_c uniform - (picked at c = t). lse is kept as its parts top + rest, for x - top is exact where it is small.
 
 constexpr int kLossThreads = 256, kRowThreads = 512;
 
 struct Samples {
   Layout<5>
-      at;  // all dimensions of logits but the classes, row-major: logits, target, losses or their gradient, lse, dlogits
+      at;  // all dimensions of logits but the classes, row-major: logits, target, losses or their gradient, top, dlogits
   int64_t classes, step, dstep;
   const int64_t* target;
   int64_t ignore;
@@ -39,23 +38,25 @@ template <class C> struct ClassWeights {
   __device__ C of(int64_t c) const { return each.data ? load_float<C>(each.data, c, each.dtype) : C(1); }
 };
 
-struct LossOutputs {
+/// What stands for each sample: losses, or their gradient, and top and rest.
+template <class C> struct SampleData {
   void* losses;
-  double* lse;
   DType losses_dtype;
+  C *top, *rest;
 };
 
 template <class T, class C> __device__ void write_loss(const Samples& s, const ClassWeights<C>& w, int64_t sample,
                                                        const int64_t (&at)[5], const T* x, C top, C rest, C smooth,
-                                                       const LossOutputs& out) {
+                                                       const SampleData<C>& out) {
   const int64_t t = s.label(sample, at[1]);
   C loss = 0;
   if (t >= 0) loss = (C(1) - w.smoothing) * w.of(t) * (top - widen(x[t * s.step]) + rest) + w.share * smooth;
-  store_float(out.losses, at[2], out.losses_dtype, loss), out.lse[at[3]] = double(top) + double(rest);
+  store_float(out.losses, at[2], out.losses_dtype, loss), out.top[at[3]] = top, out.rest[at[3]] = rest;
 }
 
 template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
-    loss_rows(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs out, int lanes) {
+    loss_rows(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const SampleData<Compute<T>> out,
+              int lanes) {
   using C = Compute<T>;
   using State = ExpSum<C>;
   constexpr int V = kPackSize<T>;
@@ -89,7 +90,7 @@ template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8
 }
 
 template <class T> __global__ void __launch_bounds__(kLossThreads)
-    loss_columns(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs out) {
+    loss_columns(const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const SampleData<Compute<T>> out) {
   using C = Compute<T>;
   using State = ExpSum<C>;
   __shared__ State shared[kLossThreads];
@@ -119,19 +120,18 @@ template <class T> __global__ void __launch_bounds__(kLossThreads)
 
 /// Of one sample, from its label and the gradient of its loss.
 template <class C> struct Slope {
-  C lse, rest, p, uniform, picked;
+  C top, rest, p, uniform, picked;
   int64_t label;
 
   __device__ Slope(const Samples& s, const ClassWeights<C>& w, int64_t sample, const int64_t (&at)[5],
-                   const LossOutputs& in) {
+                   const SampleData<C>& in) {
     label = s.label(sample, at[1]);
     const C g = label < 0 ? C(0) : load_float<C>(in.losses, at[2], in.losses_dtype);
     picked = label < 0 ? C(0) : g * (C(1) - w.smoothing) * w.of(label);
     uniform = g * w.share;
     p = picked + uniform * (w.sum ? *w.sum : C(s.classes));
-    const double sum = in.lse[at[3]];
-    lse = C(sum), rest = C(sum - double(lse));
-    if (label < 0) lse = std::numeric_limits<C>::infinity(), rest = 0;  // an ignored row of -inf has no NaN gradient
+    top = in.top[at[3]], rest = in.rest[at[3]];
+    if (label < 0) top = std::numeric_limits<C>::infinity(), rest = 0;  // an ignored row of -inf has no NaN gradient
   }
   /// Logits of the classes from c on become gradients.
   template <int W> __device__ __forceinline__ void apply(C (&v)[W], int64_t c, const ClassWeights<C>& w) const {
@@ -141,15 +141,15 @@ template <class C> struct Slope {
       for (int k = 0; k < W; ++k) shift[k] = w.of(c + k) * uniform;
 #pragma unroll
     for (int k = 0; k < W; ++k) {
-      const C y = p * exponential(v[k] - lse - rest) - shift[k];
+      const C y = p * exponential(v[k] - top - rest) - shift[k];
       v[k] = c + k == label ? y - picked : y;
     }
   }
 };
 
 template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
-    loss_grad_rows(T* dlogits, const T* logits, const Samples s, const ClassWeights<Compute<T>> w, const LossOutputs in,
-                   int lanes) {
+    loss_grad_rows(T* dlogits, const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
+                   const SampleData<Compute<T>> in, int lanes) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>;
   for (RowGroups g(lanes); g.base < s.at.numel; g.next()) {
@@ -174,7 +174,7 @@ template <class T> __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8
 
 template <class T> __global__ void __launch_bounds__(kLossThreads)
     loss_grad_columns(T* dlogits, const T* logits, const Samples s, const ClassWeights<Compute<T>> w,
-                      const LossOutputs in) {
+                      const SampleData<Compute<T>> in) {
   using C = Compute<T>;
   for (const int64_t sample : grid_stride(s.at.numel)) {
     int64_t at[5];
@@ -190,15 +190,19 @@ template <class T> __global__ void __launch_bounds__(kLossThreads)
 
 // ---- host ----
 
-TensorView without_class(V v) {
+TensorView without(int64_t dim, V v) {
   TensorView s = v;
-  for (int64_t d = 2; d < v.rank; ++d) s.sizes[d - 1] = v.sizes[d], s.strides[d - 1] = v.strides[d];
+  for (int64_t d = dim + 1; d < v.rank; ++d) s.sizes[d - 1] = v.sizes[d], s.strides[d - 1] = v.strides[d];
   return s.rank = v.rank - 1, s;
 }
 
+template <class C> SampleData<C> data_of(V losses, V lse) {
+  return {losses.data, losses.dtype, lse.as<C>(), lse.as<C>() + lse.strides[0]};
+}
+
 Samples samples_of(V logits, V target, V losses, V lse, V dlogits, const NllParams& params, LateError* error) {
-  const TensorView rows = without_class(logits), drows = without_class(dlogits);
-  return {layout_of<5>({&rows, &target, &losses, &lse, &drows}, false),
+  const TensorView rows = without(1, logits), drows = without(1, dlogits), top = without(0, lse);
+  return {layout_of<5>({&rows, &target, &losses, &top, &drows}, false),
           logits.sizes[1],
           logits.strides[1],
           dlogits.strides[1],
@@ -229,8 +233,8 @@ Grid loss_grid(int64_t samples, int64_t classes) {
 void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
   const TensorView& logits = c.logits;
   const Samples s = samples_of(logits, c.target, c.losses, c.lse, logits, c.params, late_error(ctx));
-  const LossOutputs out{c.losses.data, c.lse.as<double>(), c.losses.dtype};
   for_any_float("cross_entropy", logits.dtype, [&]<class T>() {
+    const auto out = data_of<Compute<T>>(c.losses, c.lse);
     const auto w = weights_of<Compute<T>>(ctx, c.weight, c.params, s.classes);
     const int lanes = lanes_for(s.classes, 16, kRowThreads);
     if (s.step == 1)
@@ -242,9 +246,9 @@ void cross_entropy(Context& ctx, const entry::CrossEntropy& c) {
 void cross_entropy_backward(Context& ctx, const entry::CrossEntropyBackward& c) {
   const TensorView& logits = c.logits;
   const Samples s = samples_of(logits, c.target, c.dlosses, c.lse, c.dlogits, c.params, nullptr);
-  const LossOutputs in{c.dlosses.data, c.lse.as<double>(), c.dlosses.dtype};
   const char* const op = "cross_entropy_backward";
   for_any_float(op, logits.dtype, [&]<class T>() {
+    const auto in = data_of<Compute<T>>(c.dlosses, c.lse);
     const auto w = weights_of<Compute<T>>(ctx, c.weight, c.params, s.classes);
     const int lanes = lanes_for(s.classes, 16, kRowThreads);
     T* const dx = c.dlogits.as<T>();

@@ -98,8 +98,8 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) {
 
 Tensor pdist(const Tensor& x, double p) {
   TAPIR_AUTOCAST(pdist, x, p);
-  check(x.dim() == 2 && is_floating(x.dtype()), "[pdist] expected points (P, M) of a floating point dtype, got {}", x);
-  check(p >= 0, "[pdist] expected p of at least 0, got {}", p);
+  check(x.dim() == 2 && is_floating(x.dtype()) && p >= 0,
+        "[pdist] expected points (P, M) of floats and p of at least 0, got {} and {}", x, p);
   const Tensor pairs = triu_indices(x.size(0), x.size(0), 1, {.device = x.device()}),
                difference = index_select(x, 0, select(pairs, 0, 0)) - index_select(x, 0, select(pairs, 0, 1));
   return x.shape()[1] == 0 ? sum(difference, -1) : norm(difference, p, -1);

@@ -112,8 +112,9 @@ Tensor gradient_room(const Tensor& logits) {
 /// The losses (N, ...) of labels, at least in float32.
 Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& weight, const NllParams& p) {
   const TensorOptions options{.dtype = compute_type(logits.dtype()), .device = logits.device()};
-  Tensor losses = empty(target.shape(), options),
-         lse = empty(target.shape(), {.dtype = kFloat64, .device = logits.device()});
+  Shape parts = target.shape();
+  parts.insert(0, 2);
+  Tensor losses = empty(target.shape(), options), lse = empty(parts, options);
   Context& ctx = context(logits);
   backend(logits).cross_entropy(
       ctx, {.losses = losses, .lse = lse, .logits = logits, .target = target, .weight = weight, .params = p});

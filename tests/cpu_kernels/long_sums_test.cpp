@@ -67,6 +67,10 @@ TEST_CASE("long sums: softmax, its gradient and cross_entropy of lanes side by s
   const double mean = std::log(all) - double(kSize - 1) / double(kSize) * std::log(0.1);
   CHECK(error(cross_entropy(x, labels, {.label_smoothing = 1}), mean) < kSmall);
   CHECK(error(cross_entropy(narrow(x, 2, 0, 1), narrow(labels, 1, 0, 1), {.label_smoothing = 1}), mean) < kSmall);
+  for (const int64_t lanes : {1, 5}) {  // equal terms
+    const Tensor t = zeros({1, lanes}, {.dtype = kInt64}), equal = zeros({1, kSize, lanes});
+    CHECK(error(cross_entropy(equal, t, {.label_smoothing = 1}), std::log(double(kSize))) < kSmall);
+  }
   x.requires_grad_();
   log_softmax(x, 1).backward(full(x.shape(), 0.1f));
   CHECK(error(select(x.grad(), 1, 0), kTenth - double(kSize) * kTenth / all) < kSmall);

@@ -55,6 +55,7 @@ TEST_CASE("the places of triangles of any shape, in order") {
   CHECK(mentions(error_of([] { tril_indices(2 * kLarge, 2 * kLarge); }), {"[tril_indices]", "2^61"}));
   CHECK(tril_indices(3, 3, 0, {.dtype = kInt32}).dtype() == kInt32);
   CHECK(tril_indices(3, 3, 0, {.dtype = kFloat32, .requires_grad = true}).requires_grad());
+  CHECK(mentions(error_of([] { tril_indices(3, 3, 0, {.requires_grad = true}); }), {"[tril_indices]", "int64"}));
   CHECK(values(triu_indices(kLarge, 1)) == std::vector<double>{0, 0});  // of few places, whatever the number of rows
   CHECK(values(tril_indices(kLarge, 2, 1 - kLarge)) == std::vector<double>{double(kLarge - 1), 0});
 }

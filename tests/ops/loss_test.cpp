@@ -48,18 +48,21 @@ TEST_CASE("cross_entropy: a small loss of large logits keeps its digits") {
 TEST_CASE("cross_entropy: gradients of large logits are those of the same logits near 0") {
   manual_seed(3);
   for (const Shape& shape : {Shape{5, 100}, Shape{5, 7}, Shape{3, 40, 6}})
-    for (const double smoothing : {0.0, 0.2}) {
-      Shape places = shape;
-      places.erase(1);
-      const Tensor target = randint(shape[1], places), small = randint(-20, 21, shape).to(kFloat32) / 4;
-      for (const double offset : {1e3, 1e4, -1e6}) {  // of quarters, which float32 holds exactly
-        Tensor x = small.clone().requires_grad_(), far = (small + offset).requires_grad_();
-        cross_entropy(x, target, {.label_smoothing = smoothing}).backward();
+    for (const double smoothing : {0.0, 0.2})
+      for (const auto& [dtype, offset] :
+           {std::pair{kFloat32, 1e3}, {kFloat32, 1e4}, {kFloat32, -1e6}, {kFloat64, 1e6}, {kFloat64, 1e12}}) {
+        Shape places = shape;
+        places.erase(1);
+        const Tensor target = randint(shape[1], places), quarters = randint(-20, 21, shape).to(dtype) / 4;
+        Tensor near = quarters.clone().requires_grad_(), far = (quarters + offset).requires_grad_();  // exactly
+        cross_entropy(near, target, {.label_smoothing = smoothing}).backward();
         cross_entropy(far, target, {.label_smoothing = smoothing}).backward();
-        INFO(tapir::format("{} {} {}", shape, smoothing, offset));
-        CHECK(max(abs(far.grad() - x.grad())).item() < 1e-6);
+        INFO(tapir::format("{} {} {} {}", shape, dtype, smoothing, offset));
+        CHECK(max(abs(far.grad() - near.grad())).item() < (dtype == kFloat32 ? 1e-6 : 1e-15));
       }
-    }
+  Tensor equal = full({1, 3}, 3e38f).requires_grad_();
+  cross_entropy(equal, tensor({int64_t(0)})).backward();
+  CHECK(close(equal.grad(), tensor({{-2.f / 3, 1.f / 3, 1.f / 3}}), 1e-6));
 }
 
 TEST_CASE("huber_loss and smooth_l1_loss: second derivatives at 0 and at the knee") {
