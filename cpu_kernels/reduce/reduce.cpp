@@ -170,13 +170,22 @@ void Reduction::reduce_columns(int64_t flat, int64_t columns, bool dense, Run ru
   for (int64_t done = 0; done < run.count;) {
     const int64_t row = run.first + done;
     const char* base = x_ + gone_.offset(0, row);
-    if (dense) {
+    const int64_t step = gone_.inner_stride(0), bytes = columns * size_of(reducer_.input),
+                  in_tile = std::min(std::max<int64_t>(kLeaf / columns, 1), run.count - done);
+    if (dense && !load_) {
       const int64_t n = std::min(inner - row % inner, run.count - done);
-      reducer_.rows(state, width, base + kept_.offset(0, flat), gone_.inner_stride(0), columns, {row, n}, done, p_);
+      reducer_.rows(state, width, base + kept_.offset(0, flat), step, columns, {row, n}, done, p_);
+      done += n;
+    } else if (dense) {  // converted where they lie, rows without gaps all at once
+      const int64_t n = std::min(inner - row % inner, in_tile);
+      const char* from = base + kept_.offset(0, flat);
+      if (step == columns * size_) load_(n * columns, b.tile, from);
+      else
+        for (int64_t r = 0; r < n; ++r) load_(columns, b.tile + r * bytes, from + r * step);
+      reducer_.rows(state, width, b.tile, bytes, columns, {row, n}, done, p_);
       done += n;
     } else {
-      const int64_t n = std::min(std::max<int64_t>(kLeaf / columns, 1), run.count - done),
-                    bytes = columns * size_of(reducer_.input);
+      const int64_t n = in_tile;
       for (int64_t r = 0; r < n; ++r) {
         gather(kept_, 0, x_ + gone_.offset(0, row + r), flat, columns, size_, load_ ? b.raw : b.tile + r * bytes);
         if (load_) load_(columns, b.tile + r * bytes, b.raw);
@@ -189,7 +198,7 @@ void Reduction::reduce_columns(int64_t flat, int64_t columns, bool dense, Run ru
 
 void Reduction::run_columns() {
   const Tiles tiles(kept_, kColumns);
-  const bool dense = !load_ && (kept_.is_flat(0, size_) || (tiles.by_row && kept_.inner_stride(0) == size_));
+  const bool dense = kept_.is_flat(0, size_) || (tiles.by_row && kept_.inner_stride(0) == size_);
   const int64_t count = gone_.numel, chunks = (count + kRowsPerChunk - 1) / kRowsPerChunk;
   const int64_t width = std::min(kColumns, tiles.by_row ? tiles.row : kept_.numel);
   const auto columns_of = [&](int64_t flat) {
