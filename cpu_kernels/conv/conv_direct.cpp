@@ -168,7 +168,7 @@ bool direct_backward_weight(Context& ctx, const dnn::ConvShape& shape, V dw, V d
       if (j < columns)
         w.data[o * w.n + j % s.c * w.channel + q / (s.kernel[1] * s.kernel[2]) * w.at[0] +
                q / s.kernel[2] % s.kernel[1] * w.at[1] + q % s.kernel[2] * w.at[2]] = sum;
-      else sums[i] = sum;  // of the bias: which no other one reads
+      else sums[i] = sum;  // of the bias gradient; nobody else reads this place
     }
   });
   if (dbias.defined()) {

@@ -129,7 +129,8 @@ static Tensor triangle_indices(const char* op, bool lower, int64_t row, int64_t 
         "[{}] expected row and col from 0, and at most 2^61 places, got {} and {}", op, row, col);
   const TensorOptions whole{.dtype = kInt64, .device = o.device};
   const DType dtype = o.dtype.value_or(kInt64);
-  check(!o.requires_grad || is_floating(dtype), "[{}] requires_grad: expected floats, got {}", op, dtype);
+  check(!o.requires_grad || is_floating(dtype), "[{}] expected a floating point dtype with requires_grad, got {}", op,
+        dtype);
   // Row i has the columns below i + turn, or the others. Rows before `first` have no column below it, rows from `last` on have all.
   const int64_t turn = std::clamp(k, -row, col) + lower, first = std::clamp<int64_t>(1 - turn, 0, row),
                 last = std::clamp(col - turn, first, row),
