@@ -54,16 +54,16 @@ template <class C> C log_sum_exp(const C* x, int64_t n, C& top) {
 }
 /// sum_c w_c (top - x_c + rest)
 template <class C> C smooth_loss(const C* x, int64_t n, C top, C rest, const C* weight) {
-  return C(sum_of_parts(n, kLanes<C> * kChain, [=](int64_t first, int64_t last) {
-    C sum = 0;
-    if (weight) {
-#pragma omp simd reduction(+ : sum)
-      for (int64_t i = first; i < last; ++i) sum += weight[i] * (top - x[i] + rest);
-    } else {
-#pragma omp simd reduction(+ : sum)
-      for (int64_t i = first; i < last; ++i) sum += top - x[i] + rest;
+  constexpr int64_t kStep = 16;  // side by side
+  const auto term = [=](int64_t i) { return (weight ? weight[i] : C(1)) * (top - x[i] + rest); };
+  return C(sum_of_parts(n, 32 * kStep, [=](int64_t i, int64_t last) {
+    C sum[kStep] = {};
+    for (; i + kStep <= last; i += kStep) {
+#pragma omp simd
+      for (int64_t j = 0; j < kStep; ++j) sum[j] += term(i + j);
     }
-    return sum;
+    for (; i < last; ++i) sum[i % kStep] += term(i);
+    return join_lanes(sum, kStep, [](C a, C b) { return a + b; });
   }));
 }
 
