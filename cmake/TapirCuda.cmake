@@ -55,6 +55,7 @@ foreach(family unary binary ternary)
 endforeach()
 # Denormal float32 numbers count as 0 in a step (Note [Denormal numbers]); division and square root stay exact.
 set_property(SOURCE cuda_kernels/optimizer/optimizer.cu APPEND PROPERTY COMPILE_OPTIONS --ftz=true)
+target_include_directories(tapir_cuda PRIVATE cuda_kernels/vendor/ptx)
 target_include_directories(tapir_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(tapir_cuda PRIVATE tapir CUDA::cudart_static ${CMAKE_DL_LIBS})
 if(TAPIR_CUDNN)

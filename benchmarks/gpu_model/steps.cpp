@@ -1,7 +1,7 @@
 // gpu_model_steps WORKLOAD eager|compiled [--batch B] [--size S]: one step on the CUDA device behind a few of warm-up, between two waits
 // for the device; tools/gpu_model runs it where launches are counted. Prints one JSON line about the host's side of the step.
-// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt_mini (--size: tokens of a sequence), gpt2_decode (--size: tokens in
-// the cache), mlp (--size: numbers of a row). resnet50, gpt2_124m and names that end with _bf16 train under autocast, the others in float32.
+// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt2_124m_dropout, gpt_mini (--size: tokens of a sequence), gpt2_decode (--size: tokens in
+// the cache), mlp (--size: numbers of a row). resnet50, gpt2_124m* and names that end with _bf16 train under autocast, the others in float32.
 #include <tapir/core/recording.h>
 #include <tapir/models/gpt2.h>
 #include <tapir/models/resnet.h>
@@ -78,8 +78,8 @@ static void gpt2(const models::GPT2Config& config, double lr, double beta2, bool
              randint(0, words, {batch, tokens}).to(kCUDA), randint(0, words, {batch * tokens}).to(kCUDA), compiled,
              bf16, "tokens", batch * tokens);
 }
-static void gpt2_124m(bool compiled, int64_t batch, int64_t tokens) {
-  gpt2({.n_positions = tokens, .dropout = 0}, 6e-4, 0.95, compiled, true, batch);
+template <int percent> static void gpt2_124m(bool compiled, int64_t batch, int64_t tokens) {
+  gpt2({.n_positions = tokens, .dropout = percent / 100.}, 6e-4, 0.95, compiled, true, batch);
 }
 template <bool bf16> static void gpt_mini(bool compiled, int64_t batch, int64_t tokens) {
   gpt2({.vocab_size = 65, .n_positions = tokens, .n_embd = 384, .n_layer = 6, .n_head = 6, .dropout = 0}, 1e-3, 0.99,
@@ -113,7 +113,8 @@ struct Workload {
 };
 static constexpr Workload workloads[] = {
     {"resnet50", resnet50, 256, 224},
-    {"gpt2_124m", gpt2_124m, 16, 1024},
+    {"gpt2_124m", gpt2_124m<0>, 16, 1024},
+    {"gpt2_124m_dropout", gpt2_124m<10>, 16, 1024},
     {"gpt2_decode", gpt2_decode, 1, 128},
     {"mlp", mlp, 64, 784},
     {"resnet18_cifar", resnet18_cifar<false>, 64, 32},

@@ -5,15 +5,9 @@
 //   dv = P^T dout,   dS = scale P (dout v^T - delta),   dq = dS k,   dk = dS^T q,
 // each a pass of its own whose rows are queries (dq) or keys (dk, dv): every sum has one owner and a fixed order. 16 x 16 threads hold
 // kRows x kRows scores each. All products are in float (double for float64).
-#include "attention.h"
-
-#include <limits>
-
 #include "../../core/dispatch.h"
-#include "../../core/generator.h"
-#include "../any.h"
-#include "../kernel.h"
 #include "../launch.h"
+#include "problem.h"
 
 namespace tapir::inline v0::cuda_kernels {
 namespace {
@@ -21,82 +15,6 @@ namespace {
 constexpr int kThreads = 256, kStep = 32;               // kStep: how deep operands are read at a time
 template <class C> constexpr int kRows = kPackSize<C>;  // of a thread: one access of 16 bytes
 template <class C> constexpr int kTile = 16 * kRows<C>;
-template <class C> constexpr C kHidden = -std::numeric_limits<C>::infinity();
-
-/// One operand (batch, head, row, column).
-struct Heads {
-  void* data = nullptr;
-  int64_t batch = 0, head = 0, row = 0, column = 0;
-  int64_t packs = 0;  // four neighbours of a row can be read at once
-  Heads() = default;
-  explicit Heads(V x) {
-    if (!x.defined()) return;
-    data = x.data, batch = x.strides[0], head = x.strides[1], row = x.strides[2];
-    column = x.rank > 3 ? x.strides[3] : 0;
-    packs = x.rank > 3 && column == 1 && x.sizes[3] % 4 == 0 && batch % 4 == 0 && head % 4 == 0 && row % 4 == 0 &&
-            reinterpret_cast<uintptr_t>(data) % size_t(4 * size_of(x.dtype)) == 0;
-  }
-};
-/// Rows of one head.
-struct Matrix {
-  const void* data;
-  int64_t offset, row, column;
-  int rows, columns;
-  bool packs;
-};
-
-template <class C> struct Problem {
-  DType dtype;
-  int64_t batch, heads, groups;
-  int queries, keys, depth, width;
-  const int64_t* length;  // (optional) of the keys; `error` where it is more than there are
-  LateError* error;
-  int past;  // causal: how many keys come before that of query 0
-  C scale;
-  bool causal, mask_hides;  // mask_hides: it is bool
-  Heads q, k, v, mask, out, dout, dq, dk, dv;
-  uint32_t limit;  // dropout: weights of a word below it are 0, the others times `stay`; 0: all stay as they are
-  C stay;
-  uint64_t seed, offset;
-  const int64_t* base;  // (optional) added to the offset
-  C *lse, *delta;       // delta, and in backward lse: (batch, head, query) without gaps
-  int64_t lse_batch, lse_head, lse_row;
-
-  __device__ Matrix matrix(const Heads& x, int64_t b, int64_t h, int rows, int columns) const {
-    return {x.data, b * x.batch + h * x.head, x.row, x.column, rows, columns, x.packs != 0};
-  }
-  __device__ int64_t group(int64_t h) const { return h / (heads / groups); }
-  __device__ C* lse_at(int64_t b, int64_t h, int64_t i) const {
-    return lse + b * lse_batch + h * lse_head + i * lse_row;
-  }
-  /// Reads the length: keys becomes it.
-  __device__ void shorten() {
-    if (!length) return;
-    const int64_t n = *length;
-    if (n < 0 || n > keys) {
-      if (blockIdx.x == 0 && threadIdx.x == 0) report_bad_value(error, 0, n, keys);
-      return;
-    }
-    keys = int(n), past = keys - queries;
-  }
-  /// The product of query i with key j becomes a score.
-  __device__ C score(C product, int64_t b, int64_t h, int i, int j) const {
-    if (i >= queries || j >= keys || (causal && j > i + past)) return kHidden<C>;
-    const C s = product * scale;
-    if (!mask.data) return s;
-    const int64_t at = b * mask.batch + h * mask.head + i * mask.row + j * mask.column;
-    if (mask_hides) return static_cast<const bool*>(mask.data)[at] ? s : kHidden<C>;
-    return s + load_float<C>(mask.data, at, dtype);
-  }
-  /// What dropout makes of x, which belongs to the weight of query i and key j.
-  __device__ C thinned(C x, int64_t b, int64_t h, int i, int j) const {
-    const uint64_t place = uint64_t(((b * heads + h) * queries + i) * keys + j);
-    const Philox::Block words = Philox::block(seed, offset + (base ? uint64_t(*base) : 0) + place / 4);
-    const int lane = int(place % 4);
-    const uint32_t word = lane < 2 ? (lane ? words.word[1] : words.word[0]) : lane == 2 ? words.word[2] : words.word[3];
-    return word >> 8 >= limit ? x * stay : C(0);
-  }
-};
 
 template <class C, class F> __device__ void with_float(DType dtype, F&& f) {
   if constexpr (std::is_same_v<C, double>) f.template operator()<double>();
@@ -110,7 +28,7 @@ template <class C, class T> __device__ Pack<C, 4> four_of(const Matrix& m, int r
   Pack<C, 4> out{};
   if (row >= m.rows || column >= m.columns) return out;
   const T* const from = static_cast<const T*>(m.data) + m.offset + row * m.row + column * m.column;
-  if (m.packs) {
+  if (m.pack >= 4) {
     const Pack<T, 4> v = *reinterpret_cast<const Pack<T, 4>*>(from);
     for (int i = 0; i < 4; ++i) out.of[i] = widen(v.of[i]);
   } else {
@@ -211,21 +129,6 @@ __device__ void store_tile(const C (&sums)[kRows<C>][W / 16], DType dtype, const
   });
 }
 
-/// The work of a block: tile `tile` of head `head`, columns from `column` on. Long tiles (of causal attention) come first.
-struct Work {
-  int64_t b, head;
-  int row, column;
-  __device__ Work(int64_t number, int64_t heads, int rows, int tile_rows, int columns, int width) {
-    const int chunks = columns > width ? (columns + width - 1) / width : 1, tiles = (rows + tile_rows - 1) / tile_rows;
-    column = int(number % chunks) * width, number /= chunks;
-    head = number % heads, number /= heads;
-    row = (tiles - 1 - int(number % tiles)) * tile_rows, b = number / tiles;
-  }
-  static int64_t count(int64_t batch, int64_t heads, int rows, int tile_rows, int columns, int width) {
-    return batch * heads * ((rows + tile_rows - 1) / tile_rows) * std::max(1, (columns + width - 1) / width);
-  }
-};
-
 /// kDrops: apart, for dropout takes registers.
 template <class C, int W, bool kDrops> __global__ void __launch_bounds__(kThreads)
     attention_forward(Problem<C> p, int64_t total) {
@@ -279,22 +182,32 @@ template <class C, int W, bool kDrops> __global__ void __launch_bounds__(kThread
 constexpr int kKeys = 1024, kWidest = 256;  // keys at a time; columns of q and v at most
 template <class C> struct RoomOfOne { C query[kWidest], weights[kKeys], folds[32], parts[kThreads * 4]; };
 
+/// Blocks that share the keys of one query: each leaves the sums of its part, its largest score and the sum of its weights.
+template <class C> struct Parts {
+  int count = 1;
+  C* numbers = nullptr;  // (head, part, width + 2)
+  __device__ C* at(int64_t head, int part, int width) const { return numbers + (head * count + part) * (width + 2); }
+};
+
 /// One query, as of a token that is decoded, by a block. A thread makes the scores of a key; then it has four columns of v, and threads of the
 /// same columns share the keys.
-template <class C, class T> __device__ void attend_one(const Problem<C>& p, RoomOfOne<C>& room, int64_t b, int64_t h) {
+template <class C, class T> __device__ void attend_one(const Problem<C>& p, RoomOfOne<C>& room, int64_t b, int64_t h,
+                                                       const Parts<C>& parts, int part) {
   const int64_t g = p.group(h);
   const Matrix q = p.matrix(p.q, b, h, 1, p.depth), k = p.matrix(p.k, b, g, p.keys, p.depth),
                v = p.matrix(p.v, b, g, p.keys, p.width), out = p.matrix(p.out, b, h, 1, p.width);
   const int thread = int(threadIdx.x), lanes = (p.width + 3) / 4, groups = kThreads / lanes;
   const int column = thread % lanes * 4, group = thread / lanes;
   const int seen = p.causal && p.past + 1 < p.keys ? p.past + 1 : p.keys;
+  const int size = (seen + parts.count - 1) / parts.count, first = part * size;
+  const int last = first + size < seen ? first + size : seen;
   for (int d = thread; d < kWidest; d += kThreads)
     room.query[d] = d < p.depth ? widen(static_cast<const T*>(q.data)[q.offset + d * q.column]) : C(0);
   __syncthreads();
   [[maybe_unused]] constexpr int kAtOnce = sizeof(C) == 8 ? 2 : 8;
   C sums[4] = {}, top = kHidden<C>, total = 0;
-  for (int j0 = 0; j0 < seen; j0 += kKeys) {
-    const int n = seen - j0 < kKeys ? seen - j0 : kKeys;
+  for (int j0 = first; j0 < last; j0 += kKeys) {
+    const int n = last - j0 < kKeys ? last - j0 : kKeys;
     C most = top, weight = 0;
     for (int j = thread; j < n; j += kThreads) {
       C dot = 0;
@@ -321,20 +234,53 @@ template <class C, class T> __device__ void attend_one(const Problem<C>& p, Room
   for (int i = 0; i < 4; ++i) room.parts[thread * 4 + i] = sums[i];
   __syncthreads();
   const C share = total == 0 ? C(0) : 1 / total;  // a query that sees nothing
+  C* const own = parts.numbers ? parts.at(b * p.heads + h, part, p.width) : nullptr;
   for (int w = thread; w < p.width; w += kThreads) {
     C sum = 0;
     for (int i = 0; i < groups; ++i) sum += room.parts[(i * lanes + w / 4) * 4 + w % 4];
-    static_cast<T*>(const_cast<void*>(out.data))[out.offset + w * out.column] = narrow<T>(sum * share);
+    if (own) own[w] = sum;
+    else static_cast<T*>(const_cast<void*>(out.data))[out.offset + w * out.column] = narrow<T>(sum * share);
   }
-  if (p.lse && thread == 0) *p.lse_at(b, h, 0) = total == 0 ? kHidden<C> : top + math::log(total);
+  if (own && thread == 0) own[p.width] = top, own[p.width + 1] = total;
+  else if (p.lse && thread == 0) *p.lse_at(b, h, 0) = total == 0 ? kHidden<C> : top + math::log(total);
   __syncthreads();
 }
-template <class C> __global__ void __launch_bounds__(kThreads) attention_of_one(Problem<C> p) {
+template <class C> __global__ void __launch_bounds__(kThreads, 2) attention_of_one(Problem<C> p, const Parts<C> parts) {
   __shared__ RoomOfOne<C> shared;
   RoomOfOne<C>* const room = &shared;
   p.shorten();
-  for (int64_t head = blockIdx.x; head < p.batch * p.heads; head += gridDim.x)
-    with_float<C>(p.dtype, [&]<class T>() { attend_one<C, T>(p, *room, head / p.heads, head % p.heads); });
+  for (int64_t number = blockIdx.x; number < p.batch * p.heads * parts.count; number += gridDim.x) {
+    const int64_t head = number / parts.count;
+    with_float<C>(p.dtype, [&]<class T>() {
+      attend_one<C, T>(p, *room, head / p.heads, head % p.heads, parts, int(number % parts.count));
+    });
+  }
+}
+/// Joins the parts, always in the same order; a block to a head.
+template <class C> __global__ void __launch_bounds__(kThreads) join_parts(Problem<C> p, const Parts<C> parts) {
+  for (int64_t head = blockIdx.x; head < p.batch * p.heads; head += gridDim.x) {
+    const int64_t b = head / p.heads, h = head % p.heads;
+    C top = kHidden<C>, total = 0;
+    for (int i = 0; i < parts.count; ++i) {
+      const C other = parts.at(head, i, p.width)[p.width];
+      top = other > top ? other : top;
+    }
+    const C shift = top == kHidden<C> ? C(0) : top;
+    const Matrix out = p.matrix(p.out, b, h, 1, p.width);
+    for (int i = 0; i < parts.count; ++i) {
+      const C* const part = parts.at(head, i, p.width);
+      total += part[p.width + 1] * math::exp(part[p.width] - shift);
+    }
+    for (int w = int(threadIdx.x); w < p.width; w += kThreads) {
+      C sum = 0;
+      for (int i = 0; i < parts.count; ++i) {
+        const C* const part = parts.at(head, i, p.width);
+        sum += part[w] * math::exp(part[p.width] - shift);
+      }
+      store_float(const_cast<void*>(out.data), out.offset + w * out.column, p.dtype, total == 0 ? C(0) : sum / total);
+    }
+    if (p.lse && threadIdx.x == 0) *p.lse_at(b, h, 0) = total == 0 ? kHidden<C> : shift + math::log(total);
+  }
 }
 
 /// delta = sum(dout out) of each query; a warp to a row.
@@ -415,23 +361,6 @@ template <Gradient of, class C, int W> __global__ void __launch_bounds__(kThread
   }
 }
 
-/// A mask that says how many keys there are.
-bool is_length(V mask) { return mask.defined() && mask.dtype == kInt64; }
-
-template <class C> Problem<C> problem_of(V q, V k, V v, V mask, V lse, V base, const AttentionParams& params) {
-  Problem<C> p{};
-  p.dtype = q.dtype, p.batch = q.sizes[0], p.heads = q.sizes[1], p.groups = k.sizes[1];
-  p.queries = int(q.sizes[2]), p.keys = int(k.sizes[2]), p.depth = int(q.sizes[3]), p.width = int(v.sizes[3]);
-  p.scale = C(params.scale), p.causal = params.causal, p.mask_hides = mask.dtype == kBool;
-  if (params.dropout_p > 0) {
-    p.limit = Philox::drop_limit(params.dropout_p), p.stay = C(Philox::keep_scale(params.dropout_p));
-    p.seed = params.seed, p.offset = params.offset, p.base = base.defined() ? base.as<int64_t>() : nullptr;
-  }
-  p.q = Heads(q), p.k = Heads(k), p.v = Heads(v), p.mask = Heads(mask);
-  if (lse.defined())
-    p.lse = lse.as<C>(), p.lse_batch = lse.strides[0], p.lse_head = lse.strides[1], p.lse_row = lse.strides[2];
-  return p;
-}
 template <class C, int W> Grid grid_of_tiles(int64_t total) {
   const int bytes = int(sizeof(C)) * (kTile<C> * kTile<C> + std::max(2 * kTile<C> * kStep, kStep * W));
   return {dim3(unsigned(std::min<int64_t>(total, 1 << 16))), dim3(kThreads), size_t(bytes)};
@@ -455,17 +384,38 @@ template <Gradient of, class C> void gradient(Context& ctx, const Problem<C>& p,
   run_gradient<of, C, 64>(ctx, p);
 }
 
+/// Is it for tensor cores?
+template <class C> bool suits_warps(const Context& ctx, const Problem<C>& p) {
+  return (p.dtype == kFloat16 || p.dtype == kBFloat16) && p.depth > 0 && p.width > 0 &&
+         std::max(p.depth, p.width) <= kWarpColumns && compute_capability(ctx.device) >= 80;
+}
+
+/// A block of its own for each half MiB of keys and values (of as many as there is room for), up to four blocks for a multiprocessor: alone, a
+/// block reads some 100 GB/s.
+template <class C> void run_one(Context& ctx, const Problem<C>& p) {
+  const int64_t heads = p.batch * p.heads, bytes = int64_t(p.keys) * (p.depth + p.width) * size_of(p.dtype);
+  const int64_t most = std::max<int64_t>(1, 4 * multiprocessors(ctx.device) / heads);
+  Parts<C> parts{int(std::clamp<int64_t>(bytes >> 19, 1, most))};
+  if (parts.count > 1) parts.numbers = ctx.scratch_of<C>(heads * parts.count * (p.width + 2));
+  const auto blocks = [](int64_t n) { return Grid{grid_of(n, 1).blocks, dim3(kThreads)}; };
+  launch(ctx, "attention", blocks(heads * parts.count), attention_of_one<C>, p, parts);
+  if (parts.count > 1) launch(ctx, "attention", blocks(heads), join_parts<C>, p, parts);
+}
+
 template <class C> void forward(Context& ctx, const Problem<C>& p) {
-  if (p.queries == 1 && !p.limit && p.depth <= kWidest && p.width <= kWidest && p.width > 0)
-    return launch(ctx, "attention", Grid{grid_of(p.batch * p.heads, 1).blocks, dim3(kThreads)}, attention_of_one<C>, p);
-  if constexpr (std::is_same_v<C, float>)
+  if (p.queries == 1 && !p.limit && p.depth <= kWidest && p.width <= kWidest && p.width > 0) return run_one(ctx, p);
+  if constexpr (std::is_same_v<C, float>) {
+    if (suits_warps(ctx, p)) return warp_attention(ctx, p);
     if (p.width > 64) return run_forward<C, 128>(ctx, p);
+  }
   run_forward<C, 64>(ctx, p);
 }
 template <class C> void backward(Context& ctx, Problem<C> p) {
   const int64_t rows = p.batch * p.heads * p.queries;
   p.delta = ctx.scratch_of<C>(std::max<int64_t>(1, rows));
   launch(ctx, "attention_backward", grid_of(32 * rows), attention_delta<C>, p);
+  if constexpr (std::is_same_v<C, float>)
+    if (suits_warps(ctx, p)) return warp_attention_backward(ctx, p);
   gradient<Gradient::Query>(ctx, p, p.dq);
   gradient<Gradient::Key>(ctx, p, p.dk);
   gradient<Gradient::Value>(ctx, p, p.dv);

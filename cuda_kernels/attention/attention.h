@@ -7,4 +7,10 @@ namespace tapir::inline v0::cuda_kernels {
 entry::Kernel<entry::Attention> tiled_attention;
 entry::Kernel<entry::AttentionBackward> tiled_attention_backward;
 
+// warp_attention*.cu: the same of 16-bit floats, columns up to kWarpColumns, by tensor cores (compute capability 8.0).
+template <class C> struct Problem;
+constexpr int kWarpColumns = 128;
+void warp_attention(Context& ctx, const Problem<float>& p);
+void warp_attention_backward(Context& ctx, const Problem<float>& p);  // p.delta is there
+
 }  // namespace tapir::inline v0::cuda_kernels

@@ -114,13 +114,21 @@ Grads attention_backward(const Tensor& g, const Tensor& q, const Tensor& k, cons
   return d;
 }
 
+/// Room for the result, where heads lie as those of the queries do: what parted them by views joins them by views.
+Tensor result_for(const Tensor& q, int64_t width) {
+  const int64_t heads = q.size(1), queries = q.size(2);
+  const Shape shape{q.size(0), heads, queries, width};
+  const TensorOptions options{.dtype = q.dtype(), .device = q.device()};
+  if (q.stride(1) >= q.stride(2)) return empty(shape, options);
+  return empty_strided(shape, Strides{queries * heads * width, width, heads * width, 1}, options);
+}
+
 /// By the kernel, in blocks.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Tensor& length,
                  const AttentionParams& p) {
   Shape shape = q.shape();
-  shape[3] = v.shape()[3];
-  Tensor out = empty(shape, {.dtype = q.dtype(), .device = q.device()}), lse;
   shape.resize(3);
+  Tensor out = result_for(q, v.shape()[3]), lse;
   if (wants_grad({q, k, v})) lse = empty(shape, {.dtype = compute_type(q.dtype()), .device = q.device()});
   Context& ctx = context(q);
   backend(q).attention(

@@ -25,6 +25,7 @@ struct Counts {
   double sectors = 0;                          // moved by warps' accesses, both ways
   double memory_read = 0, memory_written = 0;  // bytes in different sectors
   double shared = 0;                           // turns of shared memory
+  double operations = 0;                       // of tensor cores
 };
 struct Access {
   uint64_t group, place;  // group: instruction, warp, which time, write
@@ -162,6 +163,7 @@ Measured measure(const cudaLaunchConfig_t& config, const Call& call, uint32_t la
     const Counts& c = each[i];
     m.all.read += weight(i) * c.read, m.all.written += weight(i) * c.written;
     m.all.sectors += weight(i) * c.sectors, m.all.shared += weight(i) * c.shared;
+    m.all.operations += weight(i) * c.operations;
   }
   sectors.sum(m.all, weight);
   return m;
@@ -214,6 +216,8 @@ void count_access(const void* p, size_t bytes, bool write, bool global, const vo
   }
 }
 
+void count_operations(double n) { trace.counts.operations += n; }
+
 void count_grid(const cudaLaunchConfig_t& config, const Call& call, uint32_t launch) {
   static auto& known = *new std::unordered_map<std::string, Measured>;
   const dim3 g = config.gridDim, b = config.blockDim;
@@ -232,6 +236,7 @@ void count_grid(const cudaLaunchConfig_t& config, const Call& call, uint32_t lau
       "\"written\": %.0f, \"sectors\": %.0f, \"memory_read\": %.0f, \"memory_written\": %.0f, \"shared\": %.0f",
       name_of(call.kernel).c_str(), count, b.x * b.y * b.z, m.sampled, m.all.read, m.all.written, m.all.sectors,
       m.all.memory_read, m.all.memory_written, m.all.shared);
+  if (m.all.operations > 0) std::fprintf(file(), ", \"operations\": %.0f", m.all.operations);
   if (!m.fault.empty()) std::fprintf(file(), ", \"fault\": \"%s\"", m.fault.c_str());
   end_line();
 }

@@ -31,6 +31,8 @@ constexpr size_t kCounted = size_t(1) << 20;
 void count_grid(const cudaLaunchConfig_t& config, const Call& call, uint32_t launch);
 /// One access of the running thread; `by` is the instruction.
 void count_access(const void* p, size_t bytes, bool write, bool global, const void* by);
+/// Multiplications and additions of tensor cores, by the running warp.
+void count_operations(double n);
 /// The name of a kernel in the lines, in place of its symbol.
 void name_kernel(const void* kernel, const std::string& name);
 void count_call(const char* kind, const std::string& name, const Moved& moved);

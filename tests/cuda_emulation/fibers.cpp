@@ -174,6 +174,7 @@ void set_seed(unsigned seed) {
   random_state = (seed + 1) * 0x9e3779b97f4a7c15;
 }
 bool kernel_runs() { return current && works_here(); }
+unsigned running_thread() { return current->id; }
 bool in_own_stack(const void* p) {
   return size_t(static_cast<const char*>(p) - current->fiber->memory) < kGuard + kStack;
 }
@@ -240,6 +241,7 @@ void run_block(const Call& of, const cudaLaunchConfig_t& config, uint32_t launch
   call = &of, launches = launch;
   if (config.dynamicSmemBytes) std::memset(dynamic_shared(), 0xff, config.dynamicSmemBytes);
   block.start(config.blockDim);
+  forget_async_copies();
   failure.clear();
   do {
     while (failure.empty()) {

@@ -57,6 +57,10 @@ class Block {
   size_t done_ = 0;
 };
 std::string line(const Site& site);
+/// The number of the running thread in its block.
+unsigned running_thread();
+/// Copies that threads of a block left unfinished end with it.
+void forget_async_copies();
 /// Runs one block, blockIdx, of a launch; throws a Fault.
 void run_block(const Call& call, const cudaLaunchConfig_t& config, uint32_t launch);
 

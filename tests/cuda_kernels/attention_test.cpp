@@ -23,12 +23,16 @@ const Case cases[] = {
     {1, 3, 3, 1, 50, 6, 5, false, 1},          {1, 2, 2, 1, 20, 8, 8, true, 0},
     {1, 2, 2, 1, 40, 300, 8, false, 0},        {1, 2, 2, 1, 0, 8, 8, false, 0},
     {1, 1, 1, 1, 40, 8, 8, true, 0, 0},        {1, 1, 1, 1, 70, 0, 5, false, 0},
+    {2, 4, 2, 260, 200, 64, 64, false, 2},     {1, 8, 4, 200, 136, 56, 64, true, 1},
+    {1, 2, 2, 70, 100, 128, 96, false, 2},     {1, 2, 1, 100, 70, 96, 128, true, 0},
+    {1, 4, 4, 300, 70, 64, 40, true, 0, 65},   {1, 2, 1, 1, 9000, 64, 64, true, 0, 8190},
+    {1, 1, 1, 1, 9000, 64, 64, false, 0, 3},   {1, 2, 2, 1, 4500, 64, 128, false, 1},
+    {1, 1, 1, 1, 9000, 64, 64, true, 0, 0},
 };
 const Case dropped[] = {
-    {2, 4, 2, 70, 65, 40, 24, false, 2, -1, 0.3},
-    {1, 2, 2, 130, 131, 64, 64, true, 0, -1, 0.1},
-    {1, 2, 1, 1, 1301, 64, 64, false, 1, -1, 0.5},
-    {1, 1, 1, 5, 7, 4, 3, false, 0, -1, 1},
+    {2, 4, 2, 70, 65, 40, 24, false, 2, -1, 0.3},   {1, 2, 2, 130, 131, 64, 64, true, 0, -1, 0.1},
+    {1, 8, 4, 200, 136, 64, 64, true, 0, -1, 0.25}, {1, 2, 1, 70, 132, 128, 96, false, 1, -1, 0.2},
+    {1, 2, 1, 1, 1301, 64, 64, false, 1, -1, 0.5},  {1, 1, 1, 5, 7, 4, 3, false, 0, -1, 1},
 };
 std::string differ_in(const Case& c, DType t, double tolerance) {
   const DType wide = compute_type(t);
@@ -78,5 +82,6 @@ TEST_CASE("CUDA attention: forward and backward") {
   };
   for (const Case& c : cases) check(c);
   for (const Case& c : dropped) check(c);
+  for (const Case& c : dropped) CHECK(differ_in(c, kBFloat16, 3e-2) == "");
   CHECK(differ_in(cases[1], kBFloat16, 3e-2) == "");
 }

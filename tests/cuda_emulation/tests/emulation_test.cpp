@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../../core/dtype.h"
 #include "../../catch.h"
 #include "../library_call.h"
 #include "arrays.h"
@@ -119,6 +120,53 @@ TEST_CASE("warp operations") {
       CHECK(r[15] == 8 + 4 + 31 + 63 + 3 + 3);
     }
   }
+}
+
+TEST_CASE("products and matrices of a warp, by the layouts of PTX") {
+  const auto whole = [](size_t n, int factor) {  // small numbers, exact in 16 bits
+    std::vector<int> v(n);
+    for (size_t i = 0; i < n; ++i) v[i] = int(i) * factor % 23 - 11;
+    return v;
+  };
+  const std::vector<int> a = whole(16 * 16, 7), b = whole(16 * 8, 5), before = whole(16 * 8, 3);
+  for (const bool half : {false, true}) {
+    const auto bits = [&](const std::vector<int>& v) {
+      std::vector<unsigned short> out;
+      for (const int x : v) out.push_back(half ? tapir::Half(float(x)).bits : tapir::BFloat16(float(x)).bits);
+      return out;
+    };
+    const Array<unsigned short> left(bits(a)), right(bits(b));
+    for (unsigned seed = 0; seed < 5; ++seed) {
+      cuda_emulation::set_seed(seed);
+      Array<float> d(std::vector<float>(before.begin(), before.end()));
+      REQUIRE(warp_product(left.p, right.p, d.p, half, nullptr) == cudaSuccess);
+      const auto got = d.host();
+      for (int i = 0; i < 16 * 8; ++i) {
+        int sum = before[size_t(i)];
+        for (int k = 0; k < 16; ++k) sum += a[size_t(i / 8 * 16 + k)] * b[size_t(k * 8 + i % 8)];
+        CHECK(got[size_t(i)] == float(sum));
+      }
+    }
+  }
+  std::vector<unsigned short> rows(32 * 8);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = (unsigned short)(i + 1);
+  const Array<unsigned short> x(rows);
+  Array<unsigned> words(2 * 4 * 32);
+  REQUIRE(warp_matrices(x.p, words.p, nullptr) == cudaSuccess);
+  const auto got = words.host();
+  for (unsigned i = 0; i < got.size(); ++i) {
+    const unsigned m = i / 32 % 4, g = i % 32 / 4, t = i % 4;
+    const auto element = [&](unsigned row, unsigned column) {
+      const unsigned n = (8 * m + row) * 8 + column + 1;
+      return n > 252 ? 0u : n;  // four of the last row are zeros
+    };
+    CHECK(got[i] == (i < 128 ? element(g, 2 * t) | element(g, 2 * t + 1) << 16
+                             : element(2 * t, g) | element(2 * t + 1, g) << 16));
+  }
+  CHECK_FAULT("a row of a matrix at no multiple of 16 bytes", misaligned_row(words.p, nullptr));
+  Array<float> from(numbers(32)), early(32);
+  REQUIRE(early_read(from.p, early.p, nullptr) == cudaSuccess);
+  for (const float y : early.host()) CHECK(std::isnan(y));
 }
 
 TEST_CASE("block votes, atomics, indices") {

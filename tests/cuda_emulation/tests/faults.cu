@@ -1,4 +1,7 @@
 // Kernels that compile everywhere and are wrong, each in one way: what the emulation is for.
+#include <cuda_pipeline_primitives.h>
+#include <warp_matrix.h>
+
 #include "test_kernels.h"
 
 namespace emulation_tests {
@@ -59,6 +62,20 @@ __global__ void misaligned_read_kernel(float* y) {
   y[0] = four.of[2];
 }
 __global__ void misaligned_write_kernel(float* y) { *reinterpret_cast<Four*>(y + 2) = Four{}; }
+__global__ void early_read_kernel(const float* x, float* y) {
+  __shared__ float tile[32];
+  __pipeline_memcpy_async(tile + threadIdx.x, x + threadIdx.x, 4);
+  __pipeline_commit();
+  y[threadIdx.x] = tile[threadIdx.x];
+  __pipeline_wait_prior(0);
+}
+__global__ void misaligned_row_kernel(uint32_t* words) {
+  __shared__ uint32_t tile[1024];
+  tile[threadIdx.x] = 0;
+  uint32_t to[4];
+  tapir::cuda_kernels::load_matrices<false>(to, tile + threadIdx.x * 8 + 2);
+  words[threadIdx.x] = to[0];
+}
 __global__ void overflow_stack_kernel(float* y) { y[0] = deep(y, 1000000); }
 }  // namespace
 
@@ -85,5 +102,7 @@ cudaError_t through_table(float* const* table, float* y, cudaStream_t s) {
 }
 cudaError_t misaligned_read(float* y, cudaStream_t s) { return start(misaligned_read_kernel, 1, 1, 0, s, y); }
 cudaError_t misaligned_write(float* y, cudaStream_t s) { return start(misaligned_write_kernel, 1, 1, 0, s, y); }
+cudaError_t early_read(const float* x, float* y, cudaStream_t s) { return start(early_read_kernel, 1, 32, 0, s, x, y); }
+cudaError_t misaligned_row(unsigned* words, cudaStream_t s) { return start(misaligned_row_kernel, 1, 32, 0, s, words); }
 cudaError_t overflow_stack(float* y, cudaStream_t s) { return start(overflow_stack_kernel, 1, 1, 0, s, y); }
 }  // namespace emulation_tests

@@ -1,4 +1,7 @@
 // Right kernels of the kinds that a framework is made of. nvcc and g++ compile this file unchanged.
+#include <cuda_pipeline_primitives.h>
+#include <warp_matrix.h>
+
 #include "test_kernels.h"
 
 namespace tapir::inline v0::cuda_kernels {
@@ -108,6 +111,36 @@ __global__ void last_block_sum_kernel(const float* x, float* partial, unsigned* 
   sum = block_fold(sum, 0, Add{});
   if (threadIdx.x == 0) *y = sum;
 }
+template <class T> __global__ void warp_product_kernel(const unsigned short* a, const unsigned short* b, float* d) {
+  const int g = int(threadIdx.x) / 4, t = int(threadIdx.x) % 4;
+  const auto pair = [](unsigned short low, unsigned short high) { return uint32_t(low) | uint32_t(high) << 16; };
+  uint32_t left[4], right[2];
+  for (int i = 0; i < 4; ++i) {  // PTX ISA, m16n8k16: element 2 i of a has row g or g + 8, column 2 t or 2 t + 8
+    const unsigned short* const at = a + (g + i % 2 * 8) * 16 + 2 * t + i / 2 * 8;
+    left[i] = pair(at[0], at[1]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const unsigned short* const at = b + (2 * t + i * 8) * 8 + g;
+    right[i] = pair(at[0], at[8]);
+  }
+  float* const to[2] = {d + g * 8 + 2 * t, d + (g + 8) * 8 + 2 * t};
+  float sums[4] = {to[0][0], to[0][1], to[1][0], to[1][1]};
+  tapir::cuda_kernels::multiply_add<T>(sums, left, right[0], right[1]);
+  to[0][0] = sums[0], to[0][1] = sums[1], to[1][0] = sums[2], to[1][1] = sums[3];
+}
+__global__ void warp_matrices_kernel(const unsigned short* rows, unsigned* words) {
+  unsigned short* const tile = dynamic_shared<unsigned short>();
+  const int lane = int(threadIdx.x);
+  __pipeline_memcpy_async(tile + 8 * lane, rows + 8 * lane, 16, lane == 31 ? 8 : 0);  // the last row ends with zeros
+  __pipeline_commit();
+  __pipeline_commit();  // an empty group
+  __pipeline_wait_prior(1);
+  __syncwarp();
+  uint32_t plain[4], turned[4];
+  tapir::cuda_kernels::load_matrices<false>(plain, tile + 8 * lane);
+  tapir::cuda_kernels::load_matrices<true>(turned, tile + 8 * lane);
+  for (int m = 0; m < 4; ++m) words[m * 32 + lane] = plain[m], words[(4 + m) * 32 + lane] = turned[m];
+}
 __global__ void warp_operations_kernel(long long* out) {
   const int lane = int(threadIdx.x);
   long long* mine = out + lane * kWarpResults;
@@ -188,6 +221,12 @@ cudaError_t last_block_sum(const float* x, float* partial, unsigned* arrived, fl
   return start(last_block_sum_kernel, 16, 64, 0, s, x, partial, arrived, y, n);
 }
 cudaError_t warp_operations(long long* out, cudaStream_t s) { return start(warp_operations_kernel, 1, 32, 0, s, out); }
+cudaError_t warp_product(const unsigned short* a, const unsigned short* b, float* d, bool half, cudaStream_t s) {
+  return start(half ? warp_product_kernel<tapir::Half> : warp_product_kernel<tapir::BFloat16>, 1, 32, 0, s, a, b, d);
+}
+cudaError_t warp_matrices(const unsigned short* rows, unsigned* words, cudaStream_t s) {
+  return start(warp_matrices_kernel, 1, 32, 512, s, rows, words);
+}
 cudaError_t block_votes(int* out, cudaStream_t s) { return start(block_votes_kernel, 1, 96, 0, s, out); }
 cudaError_t atomics(unsigned* out, cudaStream_t s) { return start(atomics_kernel, 1, 100, 0, s, out); }
 cudaError_t large_shared(float* y, bool ask, cudaStream_t s) {

@@ -28,6 +28,10 @@ cudaError_t reverse(float* y, cudaStream_t stream);  // 64 elements, through sha
 cudaError_t last_block_sum(const float* x, float* partial, unsigned* arrived, float* y, long n, cudaStream_t stream);
 cudaError_t warp_operations(long long* out, cudaStream_t stream);  // 32 lanes x kWarpResults
 constexpr int kWarpResults = 16;
+/// d (16, 8) += a (16, 16) b (16, 8) in 16-bit floats, the registers filled by hand.
+cudaError_t warp_product(const unsigned short* a, const unsigned short* b, float* d, bool half, cudaStream_t stream);
+/// 32 rows of 8 by asynchronous copies, then by load_matrices: words (2, 4, 32), plain and transposed.
+cudaError_t warp_matrices(const unsigned short* rows, unsigned* words, cudaStream_t stream);
 cudaError_t block_votes(int* out, cudaStream_t stream);             // {and, or, count} of 96 threads
 cudaError_t atomics(unsigned* out, cudaStream_t stream);            // 8 words, zero before
 cudaError_t large_shared(float* y, bool ask, cudaStream_t stream);  // 100 KiB of dynamic shared memory
@@ -50,6 +54,8 @@ cudaError_t uninitialised_shared(float* y, cudaStream_t stream);
 cudaError_t through_table(float* const* table, float* y, cudaStream_t stream);  // a device array of pointers
 cudaError_t misaligned_read(float* y, cudaStream_t stream);
 cudaError_t misaligned_write(float* y, cudaStream_t stream);
+cudaError_t early_read(const float* x, float* y, cudaStream_t stream);  // before the wait for an asynchronous copy
+cudaError_t misaligned_row(unsigned* words, cudaStream_t stream);       // of a matrix
 cudaError_t overflow_stack(float* y, cudaStream_t stream);
 
 }  // namespace emulation_tests

@@ -1,0 +1,170 @@
+#include "../launch.h"
+#include "warp_tiles.h"
+
+namespace tapir::inline v0::cuda_kernels {
+namespace {
+
+/// Scores s and products d = v dout^T of four elements become weights, as the forward pass dropped them, and gradients of scores.
+template <bool kFlipped, bool kDrops>
+__device__ __forceinline__ void weigh(float (&s)[4], float (&d)[4], const Problem<float>& p, bool whole, int64_t b,
+                                      int64_t h, int i, int j, const float (&lse)[2], const float (&delta)[2]) {
+  float factor[4];
+  if constexpr (kDrops) draw<kFlipped>(factor, p, b, h, i, j);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const int row = kFlipped ? e % 2 : e / 2;  // of the two queries
+    const float score = score2(p, whole, s[e], b, h, query_of<kFlipped>(i, e), key_of<kFlipped>(j, e));
+    const float weight = ::exp2f(score - (lse[row] == kHidden<float> ? 0 : lse[row] * kLog2E));
+    const float share = kDrops ? factor[e] : 1;
+    s[e] = weight == 0 ? 0 : weight * share;  // a hidden key has weight 0 whatever its value
+    d[e] = weight == 0 ? 0 : weight * (d[e] * share - delta[row]);
+  }
+}
+
+/// lse and delta of N queries.
+template <int N> __device__ void load_numbers(float* to, const Problem<float>& p, int64_t b, int64_t h, int i0) {
+  for (int e = int(threadIdx.x); e < 2 * N; e += kWarpThreads) {
+    const int i = i0 + e % N, query = i < p.queries ? i : 0;
+    const float* const from = e < N ? p.lse_at(b, h, query) : p.delta + (b * p.heads + h) * p.queries + query;
+    __pipeline_memcpy_async(to + e, from, 4, i < p.queries ? 0 : 4);
+  }
+}
+
+/// dk and dv of 64 keys of a group; columns are at most D; N queries at a time.
+template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(kWarpThreads, 2)
+    warp_attention_keys(Problem<float> p, int64_t total) {
+  constexpr int R = 16 * kWarps;
+  T *const k_tile = dynamic_shared<T>(), *const v_tile = k_tile + R * D, *const stages = v_tile + R * D;
+  float* const numbers = reinterpret_cast<float*>(stages + 4 * N * D);  // each of two: lse, delta
+  const int lane = int(threadIdx.x) % 32, row = int(threadIdx.x) / 32 * 16, repeats = int(p.heads / p.groups);
+  for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
+    const Work work(number, p.groups, p.keys, R, 1, 1);
+    const int64_t b = work.b, g = work.head;
+    const int first = p.causal ? work.row / N * N : 0;  // keys are seen by queries from theirs on
+    const int tiles = first < p.queries ? (p.queries - first + N - 1) / N : 0, count = tiles * repeats;
+    const auto fetch = [&](int at) {
+      const int64_t h = g * repeats + at / tiles;
+      const int i0 = first + at % tiles * N;
+      T* const to = stages + at % 2 * (2 * N * D);
+      load_tile<T, D, N>(to, p.matrix(p.q, b, h, p.queries, p.depth), i0);
+      load_tile<T, D, N>(to + N * D, p.matrix(p.dout, b, h, p.queries, p.width), i0);
+      load_numbers<N>(numbers + at % 2 * 2 * N, p, b, h, i0);
+    };
+    load_tile<T, D, R>(k_tile, p.matrix(p.k, b, g, p.keys, p.depth), work.row);
+    load_tile<T, D, R>(v_tile, p.matrix(p.v, b, g, p.keys, p.width), work.row);
+    if (count > 0) fetch(0);
+    __pipeline_commit();
+    float dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
+    for (int at = 0; at < count; ++at) {
+      __pipeline_wait_prior(0);
+      __syncthreads();
+      if (at + 1 < count) fetch(at + 1);
+      __pipeline_commit();
+      const T *const q_tile = stages + at % 2 * (2 * N * D), *const dout_tile = q_tile + N * D;
+      const float* const own = numbers + at % 2 * 2 * N;
+      const int64_t h = g * repeats + at / tiles;
+      const int i0 = first + at % tiles * N, j0 = work.row + row;
+      float s[1][N / 8][4], d[1][N / 8][4];
+      product<T, D, 1, N>(s, k_tile, row, q_tile, p.depth);
+      product<T, D, 1, N>(d, v_tile, row, dout_tile, p.width);
+      const bool whole = is_whole(p, i0, j0, 16) && i0 + N <= p.queries;
+#pragma unroll
+      for (int n = 0; n < N / 8; ++n) {
+        const int i = 8 * n + lane % 4 * 2;
+        const float lse[2] = {own[i], own[i + 1]}, delta[2] = {own[N + i], own[N + i + 1]};
+        weigh<true, kDrops>(s[0][n], d[0][n], p, whole, b, h, i0 + i, j0 + lane / 4, lse, delta);
+      }
+      accumulate<T, D, 1, N>(dv, s, dout_tile, p.width);
+      accumulate<T, D, 1, N>(dk, d, q_tile, p.depth);
+    }
+    __pipeline_wait_prior(0);
+    __syncthreads();  // all copies have come, all tiles are used up
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+      for (float& x : dk[0][n]) x *= p.scale;
+    if (p.dk.data) store_rows<T, D, 1>(k_tile, row, dk, p.matrix(p.dk, b, g, p.keys, p.depth), work.row + row);
+    if (p.dv.data) store_rows<T, D, 1>(v_tile, row, dv, p.matrix(p.dv, b, g, p.keys, p.width), work.row + row);
+    __syncthreads();
+  }
+}
+
+/// dq of 64 queries; N keys at a time.
+template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(kWarpThreads, 2)
+    warp_attention_queries(Problem<float> p, int64_t total) {
+  constexpr int R = 16 * kWarps;
+  T *const q_tile = dynamic_shared<T>(), *const dout_tile = q_tile + R * D, *const stages = dout_tile + R * D;
+  const int lane = int(threadIdx.x) % 32, row = int(threadIdx.x) / 32 * 16;
+  for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
+    const Work work(number, p.heads, p.queries, R, 1, 1);
+    const int64_t b = work.b, h = work.head, g = p.group(h);
+    const Matrix k = p.matrix(p.k, b, g, p.keys, p.depth), v = p.matrix(p.v, b, g, p.keys, p.width);
+    const int row0 = work.row + row, i = row0 + lane / 4;
+    const int seen = p.causal && work.row + R < p.keys ? work.row + R : p.keys;
+    const auto fetch = [&](int j0) {
+      T* const to = stages + j0 / N % 2 * (2 * N * D);
+      load_tile<T, D, N>(to, k, j0), load_tile<T, D, N>(to + N * D, v, j0);
+      __pipeline_commit();
+    };
+    load_tile<T, D, R>(q_tile, p.matrix(p.q, b, h, p.queries, p.depth), work.row);
+    load_tile<T, D, R>(dout_tile, p.matrix(p.dout, b, h, p.queries, p.width), work.row);
+    fetch(0);
+    float lse[2] = {}, delta[2] = {}, dq[1][D / 8][4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (i + 8 * half < p.queries) {
+        lse[half] = *p.lse_at(b, h, i + 8 * half);
+        delta[half] = p.delta[(b * p.heads + h) * p.queries + i + 8 * half];
+      }
+    for (int j0 = 0; j0 < seen; j0 += N) {
+      __pipeline_wait_prior(0);
+      __syncthreads();
+      if (j0 + N < seen) fetch(j0 + N);
+      const T *const k_tile = stages + j0 / N % 2 * (2 * N * D), *const v_tile = k_tile + N * D;
+      float s[1][N / 8][4], d[1][N / 8][4];
+      product<T, D, 1, N>(s, q_tile, row, k_tile, p.depth);
+      product<T, D, 1, N>(d, dout_tile, row, v_tile, p.width);
+      const bool whole = is_whole(p, row0, j0, N);
+#pragma unroll
+      for (int n = 0; n < N / 8; ++n)
+        weigh<false, kDrops>(s[0][n], d[0][n], p, whole, b, h, i, j0 + 8 * n + lane % 4 * 2, lse, delta);
+      accumulate<T, D, 1, N>(dq, d, k_tile, p.depth);
+    }
+    __pipeline_wait_prior(0);
+    __syncthreads();  // all copies have come, all tiles are used up
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+      for (float& x : dq[0][n]) x *= p.scale;
+    store_rows<T, D, 1>(q_tile, row, dq, p.matrix(p.dq, b, h, p.queries, p.depth), row0);
+    __syncthreads();
+  }
+}
+
+template <class T, int D> void run(Context& ctx, const Problem<float>& p) {
+  constexpr int R = 16 * kWarps, N = D > 64 ? 32 : 64;
+  const auto grid = [](int64_t total, size_t numbers) {
+    return Grid{dim3(unsigned(std::min<int64_t>(total, 1 << 16))), dim3(kWarpThreads),
+                sizeof(T) * D * (2 * R + 4 * N) + numbers * sizeof(float)};
+  };
+  if (p.dk.data || p.dv.data) {
+    const int64_t total = Work::count(p.batch, p.groups, p.keys, R, 1, 1);
+    launch(ctx, "attention_backward", grid(total, 4 * N),
+           p.limit ? warp_attention_keys<T, D, N, true> : warp_attention_keys<T, D, N, false>, p, total);
+  }
+  if (p.dq.data) {
+    const int64_t total = Work::count(p.batch, p.heads, p.queries, R, 1, 1);
+    launch(ctx, "attention_backward", grid(total, 0),
+           p.limit ? warp_attention_queries<T, D, N, true> : warp_attention_queries<T, D, N, false>, p, total);
+  }
+}
+
+}  // namespace
+
+void warp_attention_backward(Context& ctx, const Problem<float>& p) {
+  const bool wide = p.depth > 64 || p.width > 64;
+  if (p.dtype == kFloat16) wide ? run<Half, 128>(ctx, p) : run<Half, 64>(ctx, p);
+  else wide ? run<BFloat16, 128>(ctx, p) : run<BFloat16, 64>(ctx, p);
+}
+
+}  // namespace tapir::inline v0::cuda_kernels

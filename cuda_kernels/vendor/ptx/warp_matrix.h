@@ -1,0 +1,65 @@
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "../../../core/dtype.h"
+
+// What a warp does with matrices, by the instructions of tensor cores (PTX ISA 8, "Warp Level Matrix Instructions"): compute capability 8.0 and
+// later. Lane l has the numbers g = l / 4 and t = l % 4. tests/cuda_emulation/include has the same functions for the host.
+namespace tapir::inline v0::cuda_kernels {
+
+/// Four 8 x 8 matrices of 16-bit elements from shared memory. Lane 8 m + r names the 16 bytes that are row r of matrix m. Register m becomes
+/// elements 2 t and 2 t + 1 of the matrix's row g; of its column g where it is transposed.
+template <bool kTransposed> __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void* row) {
+#if __CUDA_ARCH__ >= 800
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
+#else
+  __trap();
+#endif
+}
+
+/// d += a b, for a (16, 16), b (16, 8), d (16, 8). Pairs of neighbours: a has columns 2 t of rows g and g + 8, then columns 2 t + 8 of these; b
+/// has rows 2 t and 2 t + 8 of column g; d has columns 2 t and 2 t + 1 of row g, then of row g + 8.
+template <class T>
+__device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, Half>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  __trap();
+#endif
+}
+
+/// Two numbers as neighbours, `first` at the lower address.
+template <class T> __device__ __forceinline__ uint32_t pair_of(float first, float second) {
+  uint32_t pair = 0;
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, Half>) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+#else
+  __trap();
+#endif
+  return pair;
+}
+
+}  // namespace tapir::inline v0::cuda_kernels

@@ -1,0 +1,47 @@
+// A stand-in for cuda_kernels/vendor/ptx/warp_matrix.h, whose functions are PTX: what the lanes of a warp bring is joined by warp_matrix.cpp.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <bit>
+
+#include "../../../core/dtype.h"
+
+namespace cuda_emulation {
+#pragma GCC visibility push(hidden)
+/// The four words that the lane reads.
+void place_matrices(const uint32_t* (&words)[4], const void* row, const Site& site);
+/// The words of all lanes that read so, turned round.
+void transpose_matrices(uint32_t (&words)[4], const Site& site);
+/// a and b as numbers, in the order of the registers.
+void multiply_add(float (&d)[4], const float (&a)[8], const float (&b)[4], const Site& site);
+#pragma GCC visibility pop
+}  // namespace cuda_emulation
+
+namespace tapir::inline v0::cuda_kernels {
+
+template <bool kTransposed> void load_matrices(uint32_t (&to)[4], const void* row,
+                                               const cuda_emulation::Site& site = cuda_emulation::Site::current()) {
+  const uint32_t* words[4];
+  cuda_emulation::place_matrices(words, row, site);
+  for (int i = 0; i < 4; ++i) to[i] = *words[i];
+  if constexpr (kTransposed) cuda_emulation::transpose_matrices(to, site);
+}
+
+template <class T> void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                     const cuda_emulation::Site& site = cuda_emulation::Site::current()) {
+  const auto half = [](uint32_t pair, int which) {
+    T x;
+    x.bits = uint16_t(which ? pair >> 16 : pair);
+    return float(x);
+  };
+  const float left[8] = {half(a[0], 0), half(a[0], 1), half(a[1], 0), half(a[1], 1),
+                         half(a[2], 0), half(a[2], 1), half(a[3], 0), half(a[3], 1)},
+              right[4] = {half(b0, 0), half(b0, 1), half(b1, 0), half(b1, 1)};
+  cuda_emulation::multiply_add(d, left, right, site);
+}
+
+template <class T> uint32_t pair_of(float first, float second) {
+  return uint32_t(T(first).bits) | uint32_t(T(second).bits) << 16;
+}
+
+}  // namespace tapir::inline v0::cuda_kernels
