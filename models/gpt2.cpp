@@ -8,6 +8,7 @@
 #include "../ops/arithmetic.h"
 #include "../ops/attention.h"
 #include "../ops/create.h"
+#include "../ops/loss.h"
 #include "../ops/matmul.h"
 #include "../ops/pointwise.h"
 #include "../ops/shape.h"
@@ -85,6 +86,9 @@ GPT2LMHeadModel::GPT2LMHeadModel(const GPT2Config& c)
 }
 Tensor GPT2LMHeadModel::forward(const Tensor& tokens) { return lm_head(transformer(tokens)); }
 Tensor GPT2LMHeadModel::forward(const Tensor& tokens, KVCache& cache) { return lm_head(transformer(tokens, &cache)); }
+Tensor GPT2LMHeadModel::loss(const Tensor& tokens, const Tensor& targets) {
+  return linear_cross_entropy(transformer(tokens), lm_head.weight, targets);
+}
 KVCache GPT2LMHeadModel::new_cache(int64_t batch, int64_t capacity) {
   check(capacity <= config.n_positions, "[GPT2LMHeadModel] expected a capacity of at most {} positions, got {}",
         config.n_positions, capacity);

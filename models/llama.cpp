@@ -7,6 +7,7 @@
 #include "../ops/attention.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
+#include "../ops/loss.h"
 #include "../ops/norm.h"
 #include "../ops/pointwise.h"
 #include "../ops/shape.h"
@@ -90,6 +91,9 @@ LlamaForCausalLM::LlamaForCausalLM(const LlamaConfig& c)
 }
 Tensor LlamaForCausalLM::forward(const Tensor& tokens) { return lm_head(model(tokens)); }
 Tensor LlamaForCausalLM::forward(const Tensor& tokens, KVCache& cache) { return lm_head(model(tokens, &cache)); }
+Tensor LlamaForCausalLM::loss(const Tensor& tokens, const Tensor& targets) {
+  return linear_cross_entropy(model(tokens), lm_head.weight, targets);
+}
 KVCache LlamaForCausalLM::new_cache(int64_t batch, int64_t capacity) {
   const LlamaConfig& c = model.config;
   const int64_t room = rotary_embedding(c).max_length();

@@ -73,6 +73,8 @@ struct LlamaForCausalLM : nn::Module {
   explicit LlamaForCausalLM(const LlamaConfig& config = {});
   Tensor forward(const Tensor& tokens);
   Tensor forward(const Tensor& tokens, KVCache& cache);
+  /// The mean cross entropy of `targets` (B, T), the tokens that come next, by linear_cross_entropy: all logits are never in memory.
+  Tensor loss(const Tensor& tokens, const Tensor& targets);
   KVCache new_cache(int64_t batch, int64_t capacity);
   /// A checkpoint as it is published: without lm_head where it is tied, tables of old versions left out.
   void load_pretrained(const StateDict& state);

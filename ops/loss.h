@@ -14,6 +14,15 @@ struct CrossEntropyOptions {
   int64_t ignore_index = -100;  // samples with this label do not count
   double label_smoothing = 0;
 };
+struct LinearCrossEntropyOptions {
+  Tensor linear_bias = {};  // (C)
+  Tensor weight = {};       // (C): a factor for each class
+  Reduction reduction = Reduction::Mean;
+  int64_t ignore_index = -100;
+  double label_smoothing = 0;
+  int64_t chunk_size =
+      0;  // rows whose logits are in memory at once; 0: as many as fill 512 MiB on a GPU, 32 MiB elsewhere
+};
 struct NllLossOptions {
   Tensor weight = {};
   Reduction reduction = Reduction::Mean;
@@ -42,7 +51,13 @@ struct BceWithLogitsOptions {
 /// (N, d1, ...), or probabilities of input's shape. The mean is weighted by the weights of the labels, without ignored ones; where all
 /// are ignored, or there are none, it is NaN with a gradient of zero. ValueError for labels outside [0, C).
 Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options = {});
-/// The same for input that holds log-probabilities: -w[t] input[t].
+/// cross_entropy(linear(input, linear_weight, linear_bias), target) whose logits are made, used and overwritten some rows at a time: for
+/// large vocabularies, whose logits and their gradient would be most of the memory. input: (..., D); linear_weight: (C, D); target: labels
+/// (...). Where gradients are wanted the forward pass computes them too (but for Reduction::None: the backward pass computes logits again).
+/// Result: input's dtype. Under autocast the product is linear's, the result float32.
+Tensor linear_cross_entropy(const Tensor& input, const Tensor& linear_weight, const Tensor& target,
+                            const LinearCrossEntropyOptions& options = {});
+/// The same as cross_entropy for input that holds log-probabilities: -w[t] input[t].
 Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions& options = {});
 /// (input - target)^2; target broadcasts to input's shape. A weighted mean is divided by the sum of the weights.
 Tensor mse_loss(const Tensor& input, const Tensor& target, const LossOptions& options = {});

@@ -1,6 +1,6 @@
 // gpu_model_steps WORKLOAD eager|compiled [--batch B] [--size S]: one step on the CUDA device behind a few of warm-up, between two waits
 // for the device; tools/gpu_model runs it where launches are counted. Prints one JSON line about the host's side of the step.
-// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt2_124m_dropout, gpt_mini (--size: tokens of a sequence), gpt2_decode (--size: tokens in
+// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt2_124m_dropout, gpt2_124m_chunks, gpt_mini (--size: tokens of a sequence), gpt2_decode (--size: tokens in
 // the cache), mlp (--size: numbers of a row). resnet50, gpt2_124m* and names that end with _bf16 train under autocast, the others in float32.
 #include <tapir/core/recording.h>
 #include <tapir/models/gpt2.h>
@@ -39,16 +39,15 @@ template <class F> static void one_step(F step, bool compiled, const char* unit,
               static_cast<long long>(units));
 }
 
-template <class Net, class Optimizer> static void train_step(Net& net, Optimizer optimizer, const Tensor& x,
-                                                             const Tensor& labels, bool compiled, bool bf16,
-                                                             const char* unit, int64_t units) {
+template <class F, class Optimizer> static void train_step(F&& loss_of, Optimizer optimizer, const Tensor& x,
+                                                           const Tensor& labels, bool compiled, bool bf16,
+                                                           const char* unit, int64_t units) {
   const auto step = [&] {
     optimizer.zero_grad();
     Tensor loss;
     {
       amp::Autocast autocast(kCUDA, {.dtype = kBFloat16, .enabled = bf16});
-      const Tensor out = net(x);
-      loss = cross_entropy(flatten(out, 0, out.dim() - 2), labels);
+      loss = loss_of(x, labels);
     }
     loss.backward();
     optimizer.step();
@@ -57,10 +56,18 @@ template <class Net, class Optimizer> static void train_step(Net& net, Optimizer
   one_step([&] { program(); }, compiled, unit, units);
 }
 
+/// From the scores, or, for a model whose own loss never has all of them, by that.
+template <class Net> static auto loss_of_scores(Net& net) {
+  return [&net](const Tensor& x, const Tensor& labels) {
+    const Tensor scores = net(x);
+    return cross_entropy(flatten(scores, 0, scores.dim() - 2), labels);
+  };
+}
+
 template <class Block> static void images(models::ResNet<Block> net, int64_t classes, double decay, bool compiled,
                                           bool bf16, int64_t batch, int64_t size) {
   net.to(kCUDA), net.to(kChannelsLast);
-  train_step(net, optim::SGD(net.parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = decay}),
+  train_step(loss_of_scores(net), optim::SGD(net.parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = decay}),
              zeros({batch, 3, size, size}, {.device = kCUDA}).to(kChannelsLast), randint(0, classes, {batch}).to(kCUDA),
              compiled, bf16, "images", batch);
 }
@@ -70,16 +77,20 @@ static void resnet50(bool compiled, int64_t batch, int64_t size) {
 template <bool bf16> static void resnet18_cifar(bool compiled, int64_t batch, int64_t size) {
   images(models::resnet18({.num_classes = 10, .small_images = true}), 10, 5e-4, compiled, bf16, batch, size);
 }
-static void gpt2(const models::GPT2Config& config, double lr, double beta2, bool compiled, bool bf16, int64_t batch) {
+static void gpt2(const models::GPT2Config& config, double lr, double beta2, bool compiled, bool bf16, int64_t batch,
+                 bool by_chunks = false) {
   models::GPT2LMHeadModel net(config);
   net.to(kCUDA);
   const int64_t words = config.vocab_size, tokens = config.n_positions;
-  train_step(net, optim::AdamW(net.parameters(), {.lr = lr, .betas = {0.9, beta2}, .weight_decay = 0.1}),
+  const auto loss = [&](const Tensor& x, const Tensor& labels) {
+    return by_chunks ? net.loss(x, view(labels, x.shape())) : loss_of_scores(net)(x, labels);
+  };
+  train_step(loss, optim::AdamW(net.parameters(), {.lr = lr, .betas = {0.9, beta2}, .weight_decay = 0.1}),
              randint(0, words, {batch, tokens}).to(kCUDA), randint(0, words, {batch * tokens}).to(kCUDA), compiled,
              bf16, "tokens", batch * tokens);
 }
-template <int percent> static void gpt2_124m(bool compiled, int64_t batch, int64_t tokens) {
-  gpt2({.n_positions = tokens, .dropout = percent / 100.}, 6e-4, 0.95, compiled, true, batch);
+template <int percent, bool by_chunks = false> static void gpt2_124m(bool compiled, int64_t batch, int64_t tokens) {
+  gpt2({.n_positions = tokens, .dropout = percent / 100.}, 6e-4, 0.95, compiled, true, batch, by_chunks);
 }
 template <bool bf16> static void gpt_mini(bool compiled, int64_t batch, int64_t tokens) {
   gpt2({.vocab_size = 65, .n_positions = tokens, .n_embd = 384, .n_layer = 6, .n_head = 6, .dropout = 0}, 1e-3, 0.99,
@@ -88,7 +99,7 @@ template <bool bf16> static void gpt_mini(bool compiled, int64_t batch, int64_t 
 static void mlp(bool compiled, int64_t batch, int64_t size) {
   nn::Sequential net(nn::Linear(size, 512), nn::ReLU(), nn::Linear(512, 256), nn::ReLU(), nn::Linear(256, 10));
   net.to(kCUDA);
-  train_step(net, optim::Adam(net.parameters(), {.lr = 1e-3}), randn({batch, size}).to(kCUDA),
+  train_step(loss_of_scores(net), optim::Adam(net.parameters(), {.lr = 1e-3}), randn({batch, size}).to(kCUDA),
              randint(0, 10, {batch}).to(kCUDA), compiled, false, "rows", batch);
 }
 /// Greedy, in bfloat16.
@@ -115,6 +126,7 @@ static constexpr Workload workloads[] = {
     {"resnet50", resnet50, 256, 224},
     {"gpt2_124m", gpt2_124m<0>, 16, 1024},
     {"gpt2_124m_dropout", gpt2_124m<10>, 16, 1024},
+    {"gpt2_124m_chunks", gpt2_124m<0, true>, 16, 1024},
     {"gpt2_decode", gpt2_decode, 1, 128},
     {"mlp", mlp, 64, 784},
     {"resnet18_cifar", resnet18_cifar<false>, 64, 32},

@@ -88,7 +88,9 @@ Tensor cross_entropy_composite(const Tensor& logits, const Tensor& target, const
   const Tensor a = class_factors(logits.shape(), Targets(target, p.ignore_index), weight, p, dtype);
   return sum(where(ne(a, 0), mul(a, log_softmax(to(logits, dtype), 1)), 0), 1);
 }
-/// dlogits = g (A - softmax(logits) sum_c A_c), in differentiable operations.
+}  // namespace
+
+/// dlogits = g (A - softmax(logits) sum_c A_c)
 Tensor cross_entropy_gradient(const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight,
                               const NllParams& p) {
   const Targets labels(target, p.ignore_index);
@@ -96,6 +98,13 @@ Tensor cross_entropy_gradient(const Tensor& g, const Tensor& logits, const Tenso
   const Tensor wide = where(labels.valid, unsqueeze(g, 1), 0);  // not a product: g is infinite where all are ignored
   return to(mul(wide, sub(a, mul(softmax(to(logits, g.dtype()), 1), sum(a, 1, {.keepdim = true})))), logits.dtype());
 }
+Tensor total_of(const Tensor& labels, int64_t ignore_index, const Tensor& weight, DType dtype) {
+  NoGrad guard;
+  if (weight.defined()) return sum(Targets(labels, ignore_index).factor(weight, dtype));
+  return to(sum(ne(labels, ignore_index)), dtype);
+}
+
+namespace {
 
 /// For the gradient of logits. Large ones of 16 bits on a GPU have rows that begin at multiples of 16 bytes, for the products that read
 /// them: Note [Rows of 16 bits].
@@ -178,12 +187,6 @@ void check_classes(const char* op, const Tensor& input, const Tensor& target, co
 }
 
 Tensor mean_over(const Tensor& losses, const Tensor& total) { return div(sum(losses), total); }
-/// What the losses of labels are divided by: how many are not ignored, or the weights of those.
-Tensor total_of(const Tensor& labels, int64_t ignore_index, const Tensor& weight, DType dtype) {
-  NoGrad guard;
-  if (weight.defined()) return sum(Targets(labels, ignore_index).factor(weight, dtype));
-  return to(sum(ne(labels, ignore_index)), dtype);
-}
 
 }  // namespace
 

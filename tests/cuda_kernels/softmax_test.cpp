@@ -98,6 +98,21 @@ TEST_CASE("cuda cross_entropy: rows, columns, weights, smoothing, ignored and ba
     cross_entropy(scaled, labels).backward();
     CHECK(scaled.grad().stride(0) == 50264);
   }
+  for (const DType dtype : {kFloat16, kBFloat16, kFloat32})  // columns behind the classes, which hold zeros
+    for (const int64_t chunk : {0, 24, 17}) {
+      const Tensor x = numbers({50, 40}, dtype), w = numbers({1003, 40}, dtype), target = randint(1003, {50});
+      std::vector<Tensor> found[2];
+      for (const Device device : {kCPU, kCUDA}) {
+        const Tensor a = x.to(device).requires_grad_(), b = w.to(device).requires_grad_();
+        const Tensor y = linear_cross_entropy(a, b, target.to(device), {.chunk_size = chunk});
+        y.backward();
+        found[device == kCUDA] = {y.detach().to(kCPU), a.grad().to(kCPU), b.grad().to(kCPU)};
+      }
+      INFO("chunk " << chunk << " " << tapir::format("{}", x));
+      const double scale[] = {1, 1e-2, 1e-2};
+      for (size_t i = 0; i < 3; ++i)
+        CHECK(max(abs(found[0][i].to(kFloat64) - found[1][i].to(kFloat64))).item() < 20 * rounding(dtype) * scale[i]);
+    }
   const Tensor x = numbers({4, 3}, kFloat32).to(kCUDA), bad = tensor({0, 3, 1, -5}).to(kInt64).to(kCUDA);
   const std::string text = message_of<ValueError>([&] {
     cross_entropy(x, bad);

@@ -20,6 +20,24 @@ TEST_CASE("GPT-2 gives the scores of its reference") {
   CHECK(std::fabs(y.sum().item() + 0.87429398) < 1e-6);
 }
 
+TEST_CASE("GPT-2's loss is the cross entropy of its scores, in the gradients too, and compiled") {
+  const Tensor next = tensor({{4, 2, 9, 0, 10}});
+  models::GPT2LMHeadModel a = small(), b = small();
+  a.eval(), b.eval();
+  const Tensor whole = cross_entropy(flatten(a(kTokens), 0, 1), flatten(next));
+  whole.backward();
+  auto loss = compile([&](const Tensor& tokens, const Tensor& targets) {
+    for (auto& [name, p] : b.named_parameters()) p.set_grad({});
+    const Tensor y = b.loss(tokens, targets);
+    y.backward();
+    return y.detach();
+  });
+  for (int i = 0; i < 4; ++i) CHECK(std::fabs(loss(kTokens, next).item() - whole.item()) < 1e-6);
+  const auto left = a.named_parameters(), right = b.named_parameters();
+  for (size_t i = 0; i < left.size(); ++i)
+    CHECK(allclose(left[i].second.grad(), right[i].second.grad(), {.rtol = 1e-5, .atol = 1e-6}));
+}
+
 TEST_CASE("GPT-2's names are its checkpoints', and the last layer is tied") {
   models::GPT2LMHeadModel gpt = small();
   const auto names = gpt.named_parameters();

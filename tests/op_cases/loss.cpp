@@ -53,6 +53,20 @@ static Array of_labels(const Array& logs, const Array& labels, const Array* weig
   return reduced(losses, how, weights);
 }
 
+/// x (..., D) times w (C, D), with the classes where of_labels wants them.
+static Array scored(const Array& x, const Array& w) {
+  const int64_t rank = x.shape.size(), axis = rank == 1 ? 0 : 1;
+  Shape shape = x.shape;
+  shape.erase(rank - 1), shape.insert(axis, w.shape[0]);
+  return make(shape, [&](const Dims& i) {
+    Dims at = i;
+    at.erase(axis), at.push_back(0);
+    double sum = 0;
+    for (int64_t d = 0; d < w.shape[1]; ++d) at[rank - 1] = d, sum += x.at(at) * w.at({i[axis], d});
+    return sum;
+  });
+}
+
 static void of_classes(Table& table, Reduction r) {
   with(CASE(cross_entropy, cross_entropy(x[0], x[1], {.reduction = r})), r)
       .in({kAny, labels(4)})
@@ -70,6 +84,13 @@ static void of_classes(Table& table, Reduction r) {
       .within(32)
       .on("(5,4) (5) (4)")
       .EXPECT(of_labels(log_softmaxed(x[0]), x[1], &x[2], r, 0.2));
+  with(CASE(linear_cross_entropy, linear_cross_entropy(x[0], x[1], x[2], {.reduction = r, .ignore_index = 1, .chunk_size = 2})), r)
+      .in({kAny, kAny, labels(4)})
+      .within(128)
+      .finite_only()
+      .on("(5,3) (4,3) (5) | (2,3,2) (4,2) (2,3) | (3) (4,3) () | (0,3) (4,3) (0)")
+      .perf("(4096,768) (32000,768) (4096)")
+      .EXPECT(of_labels(log_softmaxed(scored(x[0], x[1])), x[2], nullptr, r, 0, 1));
   with(CASE(cross_entropy, cross_entropy(x[0], x[1], {.reduction = r})), r).in({kAny, kProbability}).within(32).on("(5,4) (5,4)").expect([=](const Arrays& x) {
     const Array logs = log_softmaxed(x[0]);
     return reduced(make(5,

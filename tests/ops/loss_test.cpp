@@ -96,8 +96,89 @@ TEST_CASE("losses: gradients of first and second order") {
         },
         {leaf({4, 3}), leaf({4, 3}, 0.8)});
   }
+  for (const Reduction r : {Reduction::None, Reduction::Mean, Reduction::Sum})
+    for (const int64_t chunk : {0, 3})
+      check_gradients(
+          [&](const Tensor& x, const Tensor& head, const Tensor& bias) {
+            return linear_cross_entropy(x, head, t,
+                                        {.linear_bias = bias,
+                                         .weight = w,
+                                         .reduction = r,
+                                         .ignore_index = 0,
+                                         .label_smoothing = 0.2,
+                                         .chunk_size = chunk});
+          },
+          {leaf({4, 2}), leaf({3, 2}, 0.8), leaf({3}, 0.6)});
   check_gradients([&](const Tensor& x, const Tensor& p) { return cross_entropy(x, p, {.label_smoothing = 0.1}); },
                   {leaf({2, 3, 2}), leaf({2, 3, 2}, 0.8)});
+}
+
+TEST_CASE("linear_cross_entropy: what cross_entropy makes of linear, chunk by chunk") {
+  manual_seed(3);
+  for (const Reduction r : {Reduction::None, Reduction::Mean, Reduction::Sum})
+    for (const int64_t chunk : {0, 1, 4, 7, 100}) {
+      INFO("chunk " << chunk << " reduction " << int(r));
+      Tensor x = randn({2, 5, 6}), head = randn({11, 6}), bias = randn({11});
+      const Tensor t = tensor({3, 10, -100, 0, 7, 2, 2, -100, 1, 9}).reshape({2, 5}), w = rand({11}) + 0.5;
+      std::vector<std::vector<Tensor>> results;
+      for (const bool chunked : {true, false}) {
+        for (Tensor* leaf : {&x, &head, &bias}) *leaf = leaf->detach().requires_grad_();
+        Tensor y;
+        if (chunked)
+          y = linear_cross_entropy(
+              x, head, t,
+              {.linear_bias = bias, .weight = w, .reduction = r, .label_smoothing = 0.1, .chunk_size = chunk});
+        else
+          y = cross_entropy(transpose(linear(x, head, bias), 1, 2), t,
+                            {.weight = w, .reduction = r, .label_smoothing = 0.1});
+        (y * arange(1, 1 + y.numel()).reshape(y.shape())).sum().backward();
+        results.push_back({y.detach(), x.grad(), head.grad(), bias.grad()});
+      }
+      for (size_t i = 0; i < 4; ++i) CHECK(allclose(results[0][i], results[1][i], {.rtol = 1e-5, .atol = 1e-5}));
+    }
+  // Only what wants a gradient gets one; none are made where nobody does.
+  Tensor x = randn({4, 6}), head = randn({11, 6}).requires_grad_();
+  const Tensor t = labels({1, 2, 3, 10});
+  linear_cross_entropy(x, head, t).backward();
+  CHECK(!x.grad().defined());
+  CHECK(head.grad().shape() == head.shape());
+  CHECK(!linear_cross_entropy(x, head.detach(), t).requires_grad());
+  // A mean over many rows of 16 bits: no gradient is lost below the smallest number.
+  Tensor half = (randn({20000, 4}) * 0.1).to(kFloat16).requires_grad_();
+  const Tensor few = (randn({3, 4}) * 0.1).to(kFloat16).requires_grad_(), many = randint(3, {20000});
+  (linear_cross_entropy(half, few, many) * 1024).backward();
+  const Tensor exact = few.detach().to(kFloat64).requires_grad_();
+  cross_entropy(linear(half.detach().to(kFloat64), exact), many).backward();
+  CHECK(allclose(few.grad().to(kFloat64) / 1024, exact.grad(), {.rtol = 4e-3, .atol = 1e-6}));
+}
+
+TEST_CASE("linear_cross_entropy: ignored rows only, none, and what is refused") {
+  Tensor x = randn({3, 2}).requires_grad_(), head = randn({5, 2}).requires_grad_();
+  const Tensor y = linear_cross_entropy(x, head, labels({-100, -100, -100}), {.chunk_size = 2});
+  CHECK(std::isnan(y.item()));
+  y.backward();
+  CHECK(max(abs(x.grad())).item() == 0);
+  CHECK(max(abs(head.grad())).item() == 0);
+  const Tensor none = linear_cross_entropy(zeros({0, 2}).requires_grad_(), head, zeros({0}, {.dtype = kInt64}),
+                                           {.reduction = Reduction::Sum});
+  none.backward();
+  CHECK(none.item() == 0);
+  CHECK(refuses(
+      [&] {
+        linear_cross_entropy(x, head, labels({0, 1, 5}), {.chunk_size = 2});
+      },
+      "target 5", "position 0 of the rows from 2 on", "5 classes"));
+  CHECK(refuses([&] { linear_cross_entropy(x, head, labels({0, 1})); }, "(3,)", "(2,)"));
+  CHECK(refuses([&] { linear_cross_entropy(x, head, zeros({3})); }, "integer dtype"));
+  CHECK(refuses([&] { linear_cross_entropy(x, zeros({5, 3}), labels({0, 1, 2})); }, "(3, 2)", "(5, 3)"));
+  CHECK(refuses([&] { linear_cross_entropy(x, head.to(kFloat64), labels({0, 1, 2})); }, "float64"));
+  CHECK(refuses(
+      [&] {
+        linear_cross_entropy(x, head, labels({0, 1, 2}), {.linear_bias = zeros({4})});
+      },
+      "linear_bias", "(4,)"));
+  CHECK(refuses([&] { linear_cross_entropy(x, head, labels({0, 1, 2}), {.chunk_size = -1}); }, "chunk_size", "-1"));
+  CHECK(refuses([&] { linear_cross_entropy(x, head, labels({0, 1, 2}), {.label_smoothing = 2}); }, "label_smoothing"));
 }
 
 TEST_CASE("binary_cross_entropy_with_logits: no overflow, the gradient at 0") {
