@@ -45,4 +45,12 @@ void unstage(Context& ctx, V v, const Flat& from) {
   if (v.defined() && from.data != v.data) move(ctx, v, contiguous_at(v, from.data));
 }
 
+TensorView ordered_as(Context& ctx, V v, V like) {
+  if (!is_dense(like.shape(), like.stride_list())) return v;
+  TensorView copied = like;
+  copied.data = ctx.scratch(v.numel() * size_of(v.dtype)), copied.dtype = v.dtype;
+  copy(ctx, {copied, v});
+  return copied;
+}
+
 }  // namespace tapir::inline v0::cuda_kernels

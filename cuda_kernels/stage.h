@@ -1,7 +1,7 @@
 #pragma once
 #include "kernels.h"
 
-// Small operands (weights, statistics), for kernels that want them without strides.
+// Operands in another order than their own: small ones (weights, statistics) without strides, large ones as their neighbours lie.
 namespace tapir::inline v0::cuda_kernels {
 
 /// Elements in row-major order, of a dtype of their own; null where the operand is absent.
@@ -14,5 +14,7 @@ struct Flat {
 Flat staged(Context& ctx, V v, bool read = true);
 /// Brings what was written to a staged operand into the view, where that is another place.
 void unstage(Context& ctx, V v, const Flat& from);
+/// A copy of v in scratch that lies as `like` does, which has no gaps; else v itself.
+TensorView ordered_as(Context& ctx, V v, V like);
 
 }  // namespace tapir::inline v0::cuda_kernels

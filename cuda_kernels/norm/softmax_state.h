@@ -28,18 +28,24 @@ template <class C> struct ExpSum {
   __device__ C log_rest() const { return sum == C(0) ? std::numeric_limits<C>::quiet_NaN() : math::log(sum); }
 };
 
-/// The fold of `v` over threadIdx.y, for each threadIdx.x. `shared` holds a value for each thread of the block.
-template <class T, class Op> __device__ T column_fold(T v, T* shared, Op op) {
+/// The folds of v[k] over threadIdx.y, for each threadIdx.x. `shared` holds V values for each thread of the block.
+template <int V, class T, class Op> __device__ __forceinline__ void column_fold(T (&v)[V], T* shared, Op op) {
+  const unsigned threads = blockDim.x * blockDim.y;
   T* const mine = shared + threadIdx.y * blockDim.x + threadIdx.x;
-  *mine = v;
+  for (int k = 0; k < V; ++k) mine[k * threads] = v[k];
   __syncthreads();
   for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
-    if (threadIdx.y < half) *mine = op(*mine, mine[half * blockDim.x]);
+    if (threadIdx.y < half)
+      for (int k = 0; k < V; ++k) mine[k * threads] = op(mine[k * threads], mine[k * threads + half * blockDim.x]);
     __syncthreads();
   }
-  v = shared[threadIdx.x];
+  for (int k = 0; k < V; ++k) v[k] = shared[k * threads + threadIdx.x];
   __syncthreads();
-  return v;
+}
+template <class T, class Op> __device__ T column_fold(T v, T* shared, Op op) {
+  T one[1] = {v};
+  column_fold(one, shared, op);
+  return one[0];
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

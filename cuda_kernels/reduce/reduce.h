@@ -125,7 +125,7 @@ __device__ typename Op::State reduce_run(const Op& op, const Load& load, const R
       const int64_t start = i + u * step;
       if (start + V <= last) {
         typename Op::In x[V];
-        for (int v = 0; v < V; ++v) x[v] = Load::value(raw[u], v, base);
+        for (int v = 0; v < V; ++v) x[v] = load.value(raw[u], v, base);
         keep_values(load, plan, start, from, x);
         op.add(s, x, start);
       } else {
@@ -162,7 +162,8 @@ __global__ void reduce_rows(const Op op, const Load load, const ReducePlan<K> pl
       plan.kept.offsets(output, at);
       s = reduce_run(op, load, plan, at, load.base(output), c * plan.chunk, plan.end(c), lane);
     }
-    s = plan.lanes > 32 ? block_fold(s, op.start(), shared, join) : warp_fold(s, join, plan.lanes);
+    if constexpr (std::is_empty_v<State>) continue;  // the load has written what was wanted
+    else s = plan.lanes > 32 ? block_fold(s, op.start(), shared, join) : warp_fold(s, join, plan.lanes);
     if (job < jobs && lane == 0) finish_output(op, plan, s, output, c, at[K]);
   }
 }
@@ -185,7 +186,7 @@ __device__ void reduce_pile(const Op& op, const Load& load, const ReducePlan<K>&
     for (int u = 0; u < U; ++u) {
       if (i + u * step >= last) break;
       typename Op::In x[V];
-      for (int v = 0; v < V; ++v) x[v] = Load::value(raw[u], v, base[v]);
+      for (int v = 0; v < V; ++v) x[v] = load.value(raw[u], v, base[v]);
       keep_values(load, plan, i + u * step, from, x);
       op.add(s, x, i + u * step);
     }
@@ -209,7 +210,7 @@ template <class Op, class Load, int K> __global__ void __launch_bounds__(kReduce
       plan.kept.offsets(column, at);
       reduce_pile(op, load, plan, at, column, c * plan.chunk + threadIdx.y, plan.end(c), s);
     }
-    for (int v = 0; v < V; ++v) {
+    for (int v = 0; v < V && !std::is_empty_v<State>; ++v) {
       State* const mine = shared + threadIdx.y * blockDim.x + threadIdx.x;
       *mine = s[v];
       __syncthreads();
@@ -292,6 +293,24 @@ template <int K> struct Reduction {
     const Grid grid{dim3(unsigned(std::min<int64_t>(tiles * plan.chunks, 1 << 16))),
                     dim3(unsigned(columns), unsigned(rows))};
     launch(ctx, name, grid, reduce_columns<Op, Load, K>, op, load, plan);
+  }
+  /// After run_first(op, load, true): one state for each output.
+  template <class Op> const typename Op::State* joined(const Op& op) {
+    using State = typename Op::State;
+    const State* const all = static_cast<const State*>(plan.states);
+    if (plan.chunks == 1) return all;
+    const auto line = []<int N>(int64_t n, int64_t stride) {
+      Layout<N> l;
+      l.rank = 1, l.numel = l.sizes[0] = n, l.strides[0][0] = stride, l.small = n < (int64_t(1) << 31);
+      if (l.small) l.dividers[0] = Divider(uint32_t(n));
+      return l;
+    };
+    Reduction<1> second(ctx, name, line.template operator()<2>(plan.kept.numel, plan.chunks),
+                        line.template operator()<1>(plan.chunks, 1));
+    State* const one = ctx.scratch_of<State>(plan.kept.numel);
+    second.plan.states = one;
+    second.run_rows(JoinOf<Op>{op}, StateLoad<State>{{}, all});
+    return one;
   }
 };
 

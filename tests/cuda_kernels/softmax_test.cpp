@@ -27,6 +27,21 @@ TEST_CASE("cuda softmax: every way through memory") {
         check_both(x, x.to(kCUDA), rounding(dtype),
                    [&](const Tensor& t) { return log ? log_softmax(t, 1) : softmax(t, 1); });
       }
+  for (
+      DType dtype :
+      kFloats)  // lanes side by side: in registers, by packs and not, and cut into chunks; a gradient that lies otherwise
+    for (const Shape& shape :
+         {Shape{3, 40}, Shape{21, 64}, Shape{300, 72}, Shape{37, 61}, Shape{3000, 48}, Shape{2500, 11}})
+      for (bool log : {false, true}) {
+        const Tensor x = numbers(shape, dtype).t();
+        INFO(tapir::format("{} log {}", x, log));
+        check_both(x, x.to(kCUDA), rounding(dtype),
+                   [&](const Tensor& t) { return log ? log_softmax(t, 1) : softmax(t, 1); });
+      }
+  for (int64_t size : {100000, 100003}) {  // a few long ones
+    const Tensor x = numbers({2, size}, kFloat32);
+    check_both(x, x.to(kCUDA), 2e-5, [](const Tensor& t) { return softmax(t, 1); });
+  }
   const Tensor x = numbers({6, 33, 40}, kFloat32);
   check_both(x, x.to(kCUDA), 2e-5, [](const Tensor& t) { return softmax(t, 1); });
   check_both(x, x.to(kCUDA), 2e-5, [](const Tensor& t) { return log_softmax(permute(t, {2, 0, 1}), 1); });
