@@ -26,28 +26,49 @@ struct Source {
   __device__ uint64_t start() const { return offset + (base ? uint64_t(*base) : 0); }
 };
 
-/// f(block, words) for all blocks of four elements of n: `block` begins at element 4 block.
-template <class F> __device__ void for_blocks(const Source& source, int64_t n, F&& f) {
+/// The order in which threads take the elements of N operands: each has four neighbours of the row-major order, which one counter
+/// serves; neighbouring threads have neighbours in operand 0's memory.
+template <int N> struct Order {
+  Layout<N + 2> l;  // of fours in a row; behind the operands: the number of the first element, and its column
+  int64_t columns, steps[N];
+  bool line;  // element i lies at i in all operands, and one access moves four
+};
+/// Element i of the four lies at place(k, i) of operand k.
+template <int N> struct Four {
+  const Order<N>& order;
+  int64_t first, column, at[N];
+  __device__ bool whole() const { return order.line && column + 4 <= order.columns; }
+  __device__ bool has(int i) const { return uint64_t(column + i) < uint64_t(order.columns); }
+  __device__ int64_t place(int k, int i) const { return at[k] + i * order.steps[k]; }
+};
+
+/// f(counter, four) for all elements.
+template <int N, class F>
+__device__ __forceinline__ void for_fours(const Source& source, const Order<N>& order, F&& f) {
   const uint64_t start = source.start();
-  const int64_t blocks = (n + 3) / 4;
-  for (const int64_t b : grid_stride(blocks)) f(b, start + uint64_t(b));
+  for (const int64_t i : grid_stride(order.l.numel)) {
+    int64_t at[N + 2];
+    if (order.line) at[N] = at[N + 1] = 4 * i;
+    else order.l.offsets(i, at);
+    const int64_t skipped = at[N] % 4;  // they stand in the row before
+    Four<N> four{order, at[N] - skipped, at[N + 1] - skipped, {}};
+    for (int k = 0; k < N; ++k) four.at[k] = order.line ? 4 * i : at[k] - skipped * order.steps[k];
+    if (four.column < order.columns) f(start + uint64_t(four.first / 4), four);
+  }
 }
-/// The four values of block b become elements of `to`, in row-major order, whatever its strides.
-template <class T> __device__ void store_block(T* to, const Layout<1>& l, bool dense, int64_t b, const T (&values)[4]) {
-  if (dense && 4 * b + 4 <= l.numel) {
+template <class T> __device__ void store_four(T* to, const Four<1>& four, const T (&values)[4]) {
+  if (four.whole()) {
     if constexpr (sizeof(T) == 8) {
-      Pack<T, 2>* const place = reinterpret_cast<Pack<T, 2>*>(to + 4 * b);
+      Pack<T, 2>* const place = reinterpret_cast<Pack<T, 2>*>(to + four.at[0]);
       place[0] = {{values[0], values[1]}}, place[1] = {{values[2], values[3]}};
     } else {
-      *reinterpret_cast<Pack<T, 4>*>(to + 4 * b) = {{values[0], values[1], values[2], values[3]}};
+      *reinterpret_cast<Pack<T, 4>*>(to + four.at[0]) = {{values[0], values[1], values[2], values[3]}};
     }
     return;
   }
-  for (int lane = 0; lane < 4 && 4 * b + lane < l.numel; ++lane) {
-    int64_t at[1];
-    l.offsets(4 * b + lane, at);
-    to[at[0]] = values[lane];
-  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if (four.has(i)) to[four.place(0, i)] = values[i];
 }
 
 /// Numbers of `uniform`, made once on the host. The bits of a word that a float32 takes are 24; 16-bit floats hold fewer: the others
@@ -56,9 +77,9 @@ template <class C> struct Range {
   C a, b, width, below, unit;
   int bits, unused = 0;
 };
-template <class T> __global__ void uniform_kernel(T* to, Layout<1> l, bool dense, Source source, Range<Compute<T>> r) {
+template <class T> __global__ void uniform_kernel(T* to, Order<1> order, Source source, Range<Compute<T>> r) {
   using C = Compute<T>;
-  for_blocks(source, l.numel, [&](int64_t b, uint64_t counter) {
+  for_fours(source, order, [&](uint64_t counter, const auto& four) {
     const Philox::Block words = Philox::block(source.seed, counter);
     T values[4];
     if constexpr (std::is_same_v<C, double>) {
@@ -73,13 +94,13 @@ template <class T> __global__ void uniform_kernel(T* to, Layout<1> l, bool dense
         values[i] = narrow<T>(v <= r.below || r.width <= 0 ? v : r.below);
       }
     }
-    store_block(to, l, dense, b, values);
+    store_four(to, four, values);
   });
 }
 template <class T>
-__global__ void normal_kernel(T* to, Layout<1> l, bool dense, Source source, Compute<T> mean, Compute<T> deviation) {
+__global__ void normal_kernel(T* to, Order<1> order, Source source, Compute<T> mean, Compute<T> deviation) {
   using C = Compute<T>;
-  for_blocks(source, l.numel, [&](int64_t b, uint64_t counter) {
+  for_fours(source, order, [&](uint64_t counter, const auto& four) {
     const Philox::Block w = Philox::block(source.seed, counter);
     NormalPair<C> pairs[2];
     if constexpr (std::is_same_v<C, double>) {
@@ -94,51 +115,50 @@ __global__ void normal_kernel(T* to, Layout<1> l, bool dense, Source source, Com
       values[2 * i] = narrow<T>(mean + deviation * pairs[i].first);
       values[2 * i + 1] = narrow<T>(mean + deviation * pairs[i].second);
     }
-    store_block(to, l, dense, b, values);
+    store_four(to, four, values);
   });
 }
 
 /// Integers in [low, low + range), 0 for 2^64, as any dtype.
-__global__ void integer_kernel(void* to, DType dtype, Layout<1> l, Source source, int64_t low, uint64_t range) {
-  for_blocks(source, l.numel, [&](int64_t b, uint64_t counter) {
+__global__ void integer_kernel(void* to, DType dtype, Order<1> order, Source source, int64_t low, uint64_t range) {
+  for_fours(source, order, [&](uint64_t counter, const auto& four) {
     const bool narrow = range - 1 < Philox::kNarrowRange;
     const Philox::Block words = Philox::block(source.seed, counter),
                         more = narrow ? words : Philox::block(source.seed, counter, 1);
-    for (int i = 0; i < 4 && 4 * b + i < l.numel; ++i) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (!four.has(i)) continue;
       const uint64_t v =
           narrow ? Philox::integer(words.word[i], range) : Philox::integer(words.word[i], more.word[i], range);
-      int64_t at[1];
-      l.offsets(4 * b + i, at);
-      store_any(to, at[0], dtype, int64_t(uint64_t(low) + v));
+      store_any(to, four.place(0, i), dtype, int64_t(uint64_t(low) + v));
     }
   });
 }
 /// True with probability p, or with that of each element (operand 1 of the layout).
-__global__ void bernoulli_kernel(void* to, DType dtype, Layout<2> l, Source source, double p, const void* limits,
+__global__ void bernoulli_kernel(void* to, DType dtype, Order<2> order, Source source, double p, const void* limits,
                                  DType limits_dtype, LateError* error) {
-  for_blocks(source, l.numel, [&](int64_t b, uint64_t counter) {
+  for_fours(source, order, [&](uint64_t counter, const auto& four) {
     const Philox::Block words = Philox::block(source.seed, counter);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (4 * b + i >= l.numel) break;
-      int64_t at[2];
-      l.offsets(4 * b + i, at);
+      if (!four.has(i)) continue;
       double limit = p;
       if (limits) {
-        limit = load_any<double>(limits, at[1], limits_dtype);
-        if (!(limit >= 0 && limit <= 1)) report_bad_value(error, 4 * b + i, 0, 0);
+        limit = load_any<double>(limits, four.place(1, i), limits_dtype);
+        if (!(limit >= 0 && limit <= 1)) report_bad_value(error, four.first + i, 0, 0);
       }
-      store_any(to, at[0], dtype, double(Philox::uniform(words.word[i])) < limit);
+      store_any(to, four.place(0, i), dtype, double(Philox::uniform(words.word[i])) < limit);
     }
   });
 }
 
 template <class K, class P> __global__ void permutation_keys(Pairs<K, P> to, int64_t n, Source source) {
-  for_blocks(source, n, [&](int64_t b, uint64_t counter) {
-    const Philox::Block words = Philox::block(source.seed, counter);
-    for (int i = 0; i < 4 && 4 * b + i < n; ++i)
-      to.keys[4 * b + i] = words.word[i], to.positions[4 * b + i] = P(4 * b + i);
-  });
+  const uint64_t start = source.start();
+  for (const int64_t first : grid_stride(n, 4)) {
+    const Philox::Block words = Philox::block(source.seed, start + uint64_t(first / 4));
+    for (int i = 0; i < 4 && first + i < n; ++i)
+      to.keys[first + i] = words.word[i], to.positions[first + i] = P(first + i);
+  }
 }
 template <class P> __global__ void permutation_kernel(void* to, DType dtype, Layout<1> l, const P* order) {
   for (const int64_t i : grid_stride(l.numel)) {
@@ -148,7 +168,34 @@ template <class P> __global__ void permutation_kernel(void* to, DType dtype, Lay
   }
 }
 
-Grid grid_of_blocks(int64_t n) { return grid_of((n + 3) / 4); }
+/// `packs`: the operands begin at multiples of four elements.
+template <int N> Order<N> order_of(const TensorView* const (&views)[N], bool packs) {
+  const Layout<N> rows = layout_of<N>(views, false);
+  const int rank = std::max(rows.rank, 1);
+  Order<N> o{};
+  o.columns = rows.rank ? rows.sizes[0] : 1, o.line = packs && rank == 1;
+  for (int k = 0; k < N; ++k) o.steps[k] = rows.strides[k][0], o.line = o.line && (o.steps[k] == 1 || rows.numel == 1);
+  int order[kMaxRank] = {};
+  for (int d = 0; d < rank; ++d) {
+    int at = d;
+    for (; at > 0 && std::abs(rows.strides[0][d]) < std::abs(rows.strides[0][order[at - 1]]); --at)
+      order[at] = order[at - 1];
+    order[at] = d;
+  }
+  int64_t number[kMaxRank] = {4};
+  for (int d = 1; d < rank; ++d) number[d] = (d == 1 ? 1 : number[d - 1]) * rows.sizes[d - 1];
+  o.l.rank = rank;
+  for (int i = 0; i < rank; ++i) {
+    const int d = order[i];
+    // A row that does not begin at a multiple of four has part of one more.
+    o.l.sizes[i] = d ? rows.sizes[d] : (o.columns + (rank == 1 || o.columns % 4 == 0 ? 3 : 6)) / 4;
+    o.l.numel *= o.l.sizes[i], o.l.strides[N][i] = number[d], o.l.strides[N + 1][i] = d ? 0 : 4;
+    for (int k = 0; k < N; ++k) o.l.strides[k][i] = rows.strides[k][d] * (d ? 1 : 4);
+  }
+  o.l.small = o.l.numel < int64_t(1) << 31;
+  for (int i = 0; o.l.small && i < rank; ++i) o.l.dividers[i] = Divider(uint32_t(o.l.sizes[i]));
+  return o;
+}
 
 /// The largest number of that dtype below b.
 template <class T> float below_half(float b) {
@@ -172,40 +219,36 @@ template <class T> Range<Compute<T>> range_of(const RandomParams& p) {
 template <class K, class P> void permutation(Context& ctx, V out, const Layout<1>& l, const Source& source) {
   const int64_t n = l.numel;
   const Pairs<K, P> from{ctx.scratch_of<K>(n), ctx.scratch_of<P>(n)}, other{ctx.scratch_of<K>(n), ctx.scratch_of<P>(n)};
-  launch(ctx, "random", grid_of_blocks(n), permutation_keys<K, P>, from, n, source);
+  launch(ctx, "random", grid_of((n + 3) / 4), permutation_keys<K, P>, from, n, source);
   const Pairs<K, P> sorted = sort_pairs(ctx, from, other, n, 32);
   launch(ctx, "random", grid_of(n), permutation_kernel<P>, out.data, out.dtype, l, sorted.positions);
 }
 
 /// Dropout of four neighbours by one word each: those of at least `limit` stay.
-template <class T> __global__ void dropout_kernel(T* y, bool* mask, const T* x, Layout<3> l, bool dense, Source source,
+template <class T> __global__ void dropout_kernel(T* y, bool* mask, const T* x, Order<3> order, Source source,
                                                   uint32_t limit, Compute<T> scale) {
-  for_blocks(source, l.numel, [&](int64_t b, uint64_t counter) {
+  for_fours(source, order, [&](uint64_t counter, const Four<3>& four) {
     const Philox::Block words = Philox::block(source.seed, counter);
     const auto stays = [&](int i) { return words.word[i] >> 8 >= limit; };
-    if (dense && 4 * b + 4 <= l.numel) {
-      Pack<T, 4> v = reinterpret_cast<const Pack<T, 4>*>(x)[b];
-      for (int i = 0; i < 4; ++i) v.of[i] = stays(i) ? narrow<T>(widen(v.of[i]) * scale) : narrow<T>(0);
-      reinterpret_cast<Pack<T, 4>*>(y)[b] = v;
-      if (mask) reinterpret_cast<Pack<bool, 4>*>(mask)[b] = {{stays(0), stays(1), stays(2), stays(3)}};
-      return;
-    }
+    if constexpr (sizeof(T) < 8)  // four float64 are more than one access moves
+      if (four.whole()) {
+        Pack<T, 4> v = *reinterpret_cast<const Pack<T, 4>*>(x + four.at[1]);
+        for (int i = 0; i < 4; ++i) v.of[i] = stays(i) ? narrow<T>(widen(v.of[i]) * scale) : narrow<T>(0);
+        *reinterpret_cast<Pack<T, 4>*>(y + four.at[0]) = v;
+        if (mask) *reinterpret_cast<Pack<bool, 4>*>(mask + four.at[2]) = {{stays(0), stays(1), stays(2), stays(3)}};
+        return;
+      }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // a word chosen later lies in local memory
-      if (4 * b + i >= l.numel) break;
-      int64_t at[3];
-      l.offsets(4 * b + i, at);
-      y[at[0]] = stays(i) ? narrow<T>(widen(x[at[1]]) * scale) : narrow<T>(0);
-      if (mask) mask[at[2]] = stays(i);
+      if (!four.has(i)) continue;
+      y[four.place(0, i)] = stays(i) ? narrow<T>(widen(x[four.place(1, i)]) * scale) : narrow<T>(0);
+      if (mask) mask[four.place(2, i)] = stays(i);
     }
   });
 }
 
 /// Packs of four elements lie at multiples of their size.
 bool aligned(const void* data, int64_t element) { return reinterpret_cast<uintptr_t>(data) % (4 * element) == 0; }
-template <int N> bool dense(const Layout<N>& l, int operand) {
-  return l.numel <= 1 || (l.rank == 1 && l.strides[operand][0] == 1);
-}
 
 }  // namespace
 
@@ -214,48 +257,49 @@ void random(Context& ctx, const entry::Random& c) {
   const RandomParams& params = c.params;
   if (out.numel() == 0) return;
   const Source source(params.seed, params.offset, c.base);
-  const Layout<1> l = layout_of<1>({&out}, false);
-  const Grid grid = grid_of_blocks(l.numel);
-  const bool packed = dense(l, 0) && aligned(out.data, size_of(out.dtype));
+  const Order<1> order = order_of<1>({&out}, aligned(out.data, size_of(out.dtype)));
+  const Grid grid = grid_of(order.l.numel);
   switch (params.op) {
     case RandomOp::Uniform:
       return for_any_float("random", out.dtype, [&]<class T>() {
-        launch(ctx, "random", grid, uniform_kernel<T>, out.as<T>(), l, packed, source, range_of<T>(params));
+        launch(ctx, "random", grid, uniform_kernel<T>, out.as<T>(), order, source, range_of<T>(params));
       });
     case RandomOp::Normal:
       return for_any_float("random", out.dtype, [&]<class T>() {
-        launch(ctx, "random", grid, normal_kernel<T>, out.as<T>(), l, packed, source, params.a, params.b);
+        launch(ctx, "random", grid, normal_kernel<T>, out.as<T>(), order, source, params.a, params.b);
       });
     case RandomOp::Integer:
-      return launch(ctx, "random", grid, integer_kernel, out.data, out.dtype, l, source, params.low,
+      return launch(ctx, "random", grid, integer_kernel, out.data, out.dtype, order, source, params.low,
                     uint64_t(params.high) - uint64_t(params.low));
     case RandomOp::Bernoulli:
     case RandomOp::BernoulliTensor: {
       const bool given = params.op == RandomOp::BernoulliTensor;
       const TensorView limits = given ? c.p.expand(out.shape()) : out;
-      return launch(ctx, "random", grid, bernoulli_kernel, out.data, out.dtype, layout_of<2>({&out, &limits}, false),
-                    source, params.a, given ? limits.data : nullptr, limits.dtype, given ? late_error(ctx) : nullptr);
+      const Order<2> both = order_of<2>({&out, &limits}, false);
+      return launch(ctx, "random", grid_of(both.l.numel), bernoulli_kernel, out.data, out.dtype, both, source, params.a,
+                    given ? limits.data : nullptr, limits.dtype, given ? late_error(ctx) : nullptr);
     }
-    case RandomOp::Permutation:
+    case RandomOp::Permutation: {
+      const Layout<1> l = layout_of<1>({&out}, false);
       if (l.numel <= int64_t(UINT32_MAX)) return permutation<uint32_t, uint32_t>(ctx, out, l, source);
       return permutation<uint64_t, int64_t>(ctx, out, l, source);
+    }
   }
 }
 
 void dropout(Context& ctx, const entry::Dropout& c) {
   const TensorView &y = c.y, &mask = c.mask, &x = c.x;
   const DropoutParams& params = c.params;
-  const Layout<3> l = layout_of<3>({&y, &x, mask.defined() ? &mask : &y}, false);
-  if (l.numel == 0) return;
+  if (y.numel() == 0) return;
+  const Order<3> order = order_of<3>({&y, &x, mask.defined() ? &mask : &y},
+                                     aligned(y.data, size_of(y.dtype)) && aligned(x.data, size_of(y.dtype)) &&
+                                         (!mask.defined() || aligned(mask.data, 1)));
   const uint32_t limit = Philox::drop_limit(params.p);
   const double scale = Philox::keep_scale(params.p);
-  const bool packed = dense(l, 0) && dense(l, 1) && dense(l, 2) && aligned(y.data, size_of(y.dtype)) &&
-                      aligned(x.data, size_of(y.dtype)) && (!mask.defined() || aligned(mask.data, 1));
   for_any_float("dropout", y.dtype, [&]<class T>() {
-    // Packs of four float64 are more than one access moves.
-    launch(ctx, "dropout", grid_of_blocks(l.numel), dropout_kernel<T>, y.as<T>(),
-           mask.defined() ? mask.as<bool>() : nullptr, x.as<T>(), l, packed && sizeof(T) <= 4,
-           Source(params.seed, params.offset, c.base), limit, scale);
+    launch(ctx, "dropout", grid_of(order.l.numel), dropout_kernel<T>, y.as<T>(),
+           mask.defined() ? mask.as<bool>() : nullptr, x.as<T>(), order, Source(params.seed, params.offset, c.base),
+           limit, scale);
   });
 }
 

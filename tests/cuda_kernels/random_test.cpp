@@ -36,6 +36,9 @@ TEST_CASE("CUDA random: the CPU's numbers") {
     for (int64_t i = 0; i < 11; ++i) limits.set(double(i) / 10, 0, i);
     CHECK(draws_alike(kBool, {9, 11}, order, {.op = RandomOp::BernoulliTensor}, 0, &limits) == "");
   }
+  for (const auto& order : {std::vector<int>{2, 0, 1}, std::vector<int>{1, 2, 0}, std::vector<int>{0, 2, 1}})
+    for (const int64_t columns : {1, 2, 7, 12})
+      CHECK(draws_alike(kFloat32, {3, 5, columns}, order, {.op = RandomOp::Uniform, .a = -2, .b = 3}, 0) == "");
   CHECK(draws_alike(kInt64, {5000}, {}, {.op = RandomOp::Permutation}, 0) == "");
 }
 
@@ -43,13 +46,15 @@ TEST_CASE("CUDA dropout: the CPU's mask") {
   NEEDS_DEVICE();
   for (DType t : {kFloat32, kFloat64, kFloat16, kBFloat16})
     for (const int64_t gap : {0, 1})
-      for (const double p : {0.0, 0.4, 1.0}) {
-        Array y(t, {13, 10}), x(t, {13, 10}, {}, {}, gap), mask(kBool, {13, 10}), base(kInt64, {});
+      for (const auto& [p, order] : {std::pair(0.0, std::vector<int>{}), std::pair(0.4, std::vector<int>{}),
+                                     std::pair(1.0, std::vector<int>{}), std::pair(0.4, std::vector<int>{1, 0})}) {
+        Array y(t, {13, 10}, order), x(t, {13, 10}, order, {}, gap), mask(kBool, {13, 10}, order), base(kInt64, {});
+        const double rate = p;
         x.random(3), write(kInt64, base.view.data, 0, 9);
         for (Array* m : {&mask, static_cast<Array*>(nullptr)})
           CHECK(differ({&y, m, &x, &base}, 0,
                        [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                         table.dropout(ctx, {v[0], v[1], v[2], v[3], {p, 77, 3}});
+                         table.dropout(ctx, {v[0], v[1], v[2], v[3], {rate, 77, 3}});
                        }) == "");
       }
 }
