@@ -11,9 +11,9 @@ namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 // Note [Scans on a GPU]
-// Elements are scanned as double or int64 and rounded once. A block takes a line by tiles and carries the state from tile to tile. A few
-// long lines are cut into chunks first: one pass finds what each chunk comes to, a block scans those, and the scan proper starts each
-// chunk from there. Lines that are short, or that lie side by side in number, have a thread each.
+// Elements are scanned as double or int64 and rounded once. A block takes a line, or up to 32 that lie side by side, by tiles and carries
+// the state from tile to tile. Few long lines are cut into chunks first: one pass finds what each chunk comes to, a block scans those, and
+// the scan proper starts each chunk from there. Short lines have a thread each.
 
 constexpr int kThreads = 256, kItems = 4, kMostChunks = kThreads * kItems;
 
@@ -76,63 +76,70 @@ __device__ void store_state(const ScanPlan& p, const int64_t (&at)[3], int64_t i
   }
 }
 
-/// What the threads before this one bring together, and what all of them do. `shared` holds a value for each warp.
+/// What the threads before this one bring together, and what all of them do: of the block, or of this column where it has several.
+/// `shared` holds a value for each thread.
 template <class Op>
 __device__ typename Op::State block_scan(typename Op::State v, typename Op::State* shared, typename Op::State& total) {
   using State = typename Op::State;
-  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  for (int d = 1; d < 32; d *= 2) {
+  const bool alone = blockDim.x == 1;
+  const int lane = int(threadIdx.y) % 32, part = int(threadIdx.y) / (alone ? 32 : 1);
+  for (int d = 1; d < 32 && alone; d *= 2) {
     const State before = shuffle_up(v, unsigned(d));
     if (lane >= d) v = Op::join(before, v);
   }
-  if (lane == 31) shared[warp] = v;
+  if (!alone || lane == 31) shared[part * blockDim.x + threadIdx.x] = v;
   __syncthreads();
   State prefix = Op::start();
   total = Op::start();
-  for (int w = 0; w < int(blockDim.x) / 32; ++w) {
-    if (w == warp) prefix = total;
-    total = Op::join(total, shared[w]);
+  for (int w = 0; w < int(blockDim.y) / (alone ? 32 : 1); ++w) {
+    if (w == part) prefix = total;
+    total = Op::join(total, shared[w * blockDim.x + threadIdx.x]);
   }
   __syncthreads();
+  if (!alone) return prefix;
   const State before = shuffle_up(v, 1);
   return lane == 0 ? prefix : Op::join(prefix, before);
 }
 
-/// One chunk of one line to a block. kTotals: only what the chunk comes to.
+/// One chunk of blockDim.x lines to a block. kTotals: only what the chunk comes to.
 template <class Op, class C, bool kTotals> __global__ void scan_lines(const ScanPlan p) {
   using State = typename Op::State;
-  __shared__ State shared[kThreads / 32];
-  for (int64_t job = blockIdx.x; job < p.lines.numel * p.chunks; job += gridDim.x) {
-    const int64_t first = job % p.chunks * p.chunk, last = first + p.chunk < p.size ? first + p.chunk : p.size;
-    int64_t at[3];
-    p.lines.offsets(job / p.chunks, at);
-    State carry = !kTotals && p.states ? static_cast<State*>(p.states)[job] : Op::start();
-    for (int64_t tile = first; tile < last; tile += kThreads * kItems) {
+  __shared__ State shared[kThreads];
+  const int64_t groups = (p.lines.numel + blockDim.x - 1) / blockDim.x;
+  for (int64_t job = blockIdx.x; job < groups * p.chunks; job += gridDim.x) {
+    const int64_t line = job / p.chunks * blockDim.x + threadIdx.x, first = job % p.chunks * p.chunk;
+    const int64_t last = first + p.chunk < p.size ? first + p.chunk : p.size;
+    const bool live = line < p.lines.numel;
+    State* const state = static_cast<State*>(p.states) + line * p.chunks + job % p.chunks;
+    int64_t at[3] = {};
+    if (live) p.lines.offsets(line, at);
+    State carry = !kTotals && p.states && live ? *state : Op::start();
+    for (int64_t tile = first; tile < last; tile += int64_t(blockDim.y) * kItems) {
       State s[kItems], sum = Op::start(), total;
-      const int64_t from = tile + int64_t(threadIdx.x) * kItems;
+      const int64_t from = tile + int64_t(threadIdx.y) * kItems, end = live ? last : 0;
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
-        if (from + j < last) sum = Op::join(sum, load_state<Op, C>(p, at, from + j));
+        if (from + j < end) sum = Op::join(sum, load_state<Op, C>(p, at, from + j));
         s[j] = sum;
       }
       const State before = Op::join(carry, block_scan<Op>(sum, shared, total));
 #pragma unroll
       for (int j = 0; j < kItems; ++j)
-        if (!kTotals && from + j < last) store_state<Op>(p, at, from + j, Op::join(before, s[j]));
+        if (!kTotals && from + j < end) store_state<Op>(p, at, from + j, Op::join(before, s[j]));
       carry = Op::join(carry, total);
     }
-    if (kTotals && threadIdx.x == 0) static_cast<State*>(p.states)[job] = carry;
+    if (kTotals && live && threadIdx.y == 0) *state = carry;
   }
 }
 
 /// A block for each line: the states of its chunks become those of all before them.
 template <class Op> __global__ void scan_chunks(const ScanPlan p) {
   using State = typename Op::State;
-  __shared__ State shared[kThreads / 32];
+  __shared__ State shared[kThreads];
   for (int64_t line = blockIdx.x; line < p.lines.numel; line += gridDim.x) {
     State* const states = static_cast<State*>(p.states) + line * p.chunks;
     State s[kItems], sum = Op::start(), total;
-    const int from = int(threadIdx.x) * kItems;
+    const int from = int(threadIdx.y) * kItems;
     for (int j = 0; j < kItems; ++j) {
       s[j] = sum;
       if (from + j < p.chunks) sum = Op::join(sum, states[from + j]);
@@ -143,7 +150,7 @@ template <class Op> __global__ void scan_chunks(const ScanPlan p) {
   }
 }
 
-template <class Op, class C> __global__ void scan_columns(const ScanPlan p) {
+template <class Op, class C> __global__ void scan_short(const ScanPlan p) {
   for (const int64_t line : grid_stride(p.lines.numel)) {
     int64_t at[3];
     p.lines.offsets(line, at);
@@ -156,23 +163,25 @@ template <class Op, class C> __global__ void scan_columns(const ScanPlan p) {
 }
 
 template <class Op, class C> void run(Context& ctx, ScanPlan p) {
-  const auto blocks = [](int64_t n) {
-    Grid grid = grid_of(n, 1);
-    return grid.threads = dim3(kThreads), grid;
-  };
   const int64_t lines = p.lines.numel;
-  const bool beside = p.lines.rank > 0 && std::abs(p.lines.strides[0][0]) < std::abs(p.steps[0]);
-  if (p.size <= 32 || (beside && lines >= 4096 && p.size <= 8 * lines))
-    return launch(ctx, "scan", grid_of(lines, 128), scan_columns<Op, C>, p);
-  const int64_t tile = kThreads * kItems, wanted = std::min<int64_t>({p.size / (4 * tile), 512 / lines, kMostChunks});
+  if (p.size <= 32) return launch(ctx, "scan", grid_of(lines, 128), scan_short<Op, C>, p);
+  int across = 1;
+  if (p.lines.rank > 0 && std::abs(p.lines.strides[0][0]) < std::abs(p.steps[0]) && lines >= 8)
+    while (across < 32 && across < lines) across *= 2;
+  const int64_t groups = (lines + across - 1) / across, tile = kThreads / across * kItems,
+                wanted = std::min<int64_t>({p.size / (4 * tile), (across > 1 ? 1024 : 512) / groups, kMostChunks});
+  const auto blocks = [](int64_t n, int columns) {
+    Grid grid = grid_of(n, 1);
+    return grid.threads = dim3(unsigned(columns), unsigned(kThreads / columns)), grid;
+  };
   if (wanted > 1) {
     p.chunk = ((p.size + wanted - 1) / wanted + tile - 1) / tile * tile;
     p.chunks = (p.size + p.chunk - 1) / p.chunk;
     p.states = ctx.scratch_of<typename Op::State>(lines * p.chunks);
-    launch(ctx, "scan", blocks(lines * p.chunks), scan_lines<Op, C, true>, p);
+    launch(ctx, "scan", blocks(groups * p.chunks, across), scan_lines<Op, C, true>, p);
+    launch(ctx, "scan", blocks(lines, 1), scan_chunks<Op>, p);
   }
-  if (p.states) launch(ctx, "scan", blocks(lines), scan_chunks<Op>, p);
-  launch(ctx, "scan", blocks(lines * p.chunks), scan_lines<Op, C, false>, p);
+  launch(ctx, "scan", blocks(groups * p.chunks, across), scan_lines<Op, C, false>, p);
 }
 
 template <class C> void scan_as(Context& ctx, const ScanPlan& p, ScanOp op) {

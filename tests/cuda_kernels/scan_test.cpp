@@ -8,7 +8,8 @@ TEST_CASE("cuda scan: tiles, chunks with carry, lines side by side") {
   const struct {
     Shape shape;
     int64_t dim;
-  } cases[] = {{{20000}, 0}, {{5, 3000}, 1}, {{50, 20}, 1}, {{5000, 3}, 0}, {{40, 5000}, 0}, {{3, 100, 7}, 1}};
+  } cases[] = {{{20000}, 0},    {{5, 3000}, 1},   {{50, 20}, 1},  {{5000, 3}, 0},
+               {{40, 5000}, 0}, {{3, 100, 7}, 1}, {{2500, 35}, 0}};
   for (DType dtype : {kFloat32, kFloat16, kFloat64, kInt64, kInt8})
     for (const auto& c : cases) {
       manual_seed(2);
