@@ -47,12 +47,16 @@ struct Call {
   }
   template <class Op> void run_truth(const Op& op) { run(op, TruthLoad{{{}, x.data, x.dtype}}); }
   template <class Op> void run_any(const Op& op) { run(op, AnyLoad<typename Op::In>{{}, x.data, x.dtype}); }
-  /// For operations of float: fast where the layout allows it.
+  /// For float32 and shorter: fast where the layout allows it.
   template <class Op> void run_packed(const Op& op) {
-    if (x.dtype == kFloat32 && r.packs(0, x.data, x.dtype, 4)) run(op, PackLoad<float>{x.as<float>()});
-    else if (x.dtype == kFloat16 && r.packs(0, x.data, x.dtype, 8)) run(op, PackLoad<Half>{x.as<Half>()});
-    else if (x.dtype == kBFloat16 && r.packs(0, x.data, x.dtype, 8)) run(op, PackLoad<BFloat16>{x.as<BFloat16>()});
-    else run_any(op);
+    const auto by_packs = [&]<class T>() {
+      return x.dtype == dtype_of<T> && r.packs(0, x.data, x.dtype, kPackSize<T>) &&
+             (run(op, PackLoad<T, typename Op::In>{x.as<T>()}), true);
+    };
+    if (by_packs.template operator()<float>() || by_packs.template operator()<Half>() ||
+        by_packs.template operator()<BFloat16>())
+      return;
+    run_any(op);
   }
 };
 
@@ -65,9 +69,9 @@ void norm_p(Call& call, const ReduceParams& p) {
   }
   if (p.p == 0) return call.run_truth(SumOf<int64_t>{});
   // In double: squares of large floats do not overflow.
-  if (p.p == 1) return call.run_any(SumOf<double>{Term::Magnitude});
-  if (p.p == 2) return call.run_any(SumOf<double>{Term::Square, true, 2});
-  return call.run_any(SumOf<double>{Term::Power, true, p.p});
+  if (p.p == 1) return call.run_packed(SumOf<double>{Term::Magnitude});
+  if (p.p == 2) return call.run_packed(SumOf<double>{Term::Square, true, 2});
+  return call.run_packed(SumOf<double>{Term::Power, true, p.p});
 }
 
 template <class C> void run_extreme(Call& call, ReduceOp op) {
@@ -89,7 +93,7 @@ template <class C> void run_float(Call& call, const ReduceParams& p) {
   switch (p.op) {
     case ReduceOp::Var:
     case ReduceOp::Std: return go(MomentsOf<C>{p.op == ReduceOp::Std, count, p.correction});
-    case ReduceOp::LogSumExp: return call.run_any(LogSumExpOf<C>{});
+    case ReduceOp::LogSumExp: return go(LogSumExpOf<C>{});
     case ReduceOp::Mean: return go(SumOf<C>{Term::Itself, false, 1, count});
     case ReduceOp::Max:
     case ReduceOp::Min: return run_extreme<C>(call, p.op);
@@ -108,7 +112,7 @@ void reduce(Context& ctx, const entry::Reduce& c) {
     case ReduceOp::NormP: return norm_p(call, p);
     case ReduceOp::Any: return call.run_truth(ExtremeOf<int64_t>{false, Term::Itself, 0});
     case ReduceOp::All: return call.run_truth(ExtremeOf<int64_t>{true, Term::Itself, 1});
-    case ReduceOp::NanSum: return call.run_any(SumOf<double>{Term::NanAsZero});
+    case ReduceOp::NanSum: return call.run_packed(SumOf<double>{Term::NanAsZero});
     case ReduceOp::Prod: return integers ? call.run_any(ProductOf<int64_t>{}) : call.run_any(ProductOf<double>{});
     case ReduceOp::Sum:
       if (integers) return call.run_any(SumOf<int64_t>{});
@@ -128,7 +132,8 @@ void arg_reduce(Context& ctx, const entry::ArgReduce& c) {
   Call call(ctx, "arg_reduce", c.out, x, x.rank > 0 ? uint32_t(1) << c.params.dim : 0);
   const bool smallest = c.params.op == ArgReduceOp::ArgMin;
   if (!is_floating(x.dtype)) return call.run_any(PlaceOf<int64_t>{smallest});
-  return x.dtype == kFloat64 ? call.run_any(PlaceOf<double>{smallest}) : call.run_any(PlaceOf<float>{smallest});
+  return x.dtype == kFloat64 ? call.run_any(PlaceOf<double>{smallest})
+                             : call.run_packed(PlaceOf<float>{smallest, call.r.by_rows});
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -43,10 +43,10 @@ template <int K> struct ReducePlan {
 // may also write: keep() gets the places and values of neighbours.
 
 struct NoBase {};
-/// V neighbours of T as Compute<T> by one load of 16 bytes.
-template <class T> struct PackLoad {
+/// V neighbours of T as C by one load of 16 bytes.
+template <class T, class C = Compute<T>> struct PackLoad {
   static constexpr int kOperands = 1, kWidth = kPackSize<T>;
-  using In = Compute<T>;
+  using In = C;
   using Raw = Pack<T, kWidth>;
   using Base = NoBase;
   const T* data;

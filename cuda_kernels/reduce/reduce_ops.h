@@ -147,11 +147,11 @@ template <class C> struct PlaceOf {
     int64_t at;  // -1: none yet
   };
   bool smallest = false;
+  bool along = false;  // V elements are neighbours in one output, not of V outputs
 
   __device__ State start() const { return {C(0), -1}; }
   template <int V> __device__ void add(State (&s)[V], const C (&x)[V], int64_t position) const {
-    static_assert(V == 1);
-    for (int v = 0; v < V; ++v) s[v] = join(s[v], {turned(x[v], smallest), position});
+    for (int v = 0; v < V; ++v) s[v] = join(s[v], {turned(x[v], smallest), position + (along ? v : 0)});
   }
   __device__ State join(State a, State b) const {
     if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
