@@ -1,27 +1,7 @@
 #include "stage.h"
 
-#include "../core/dispatch.h"
-#include "kernel.h"
-#include "launch.h"
-#include "layout.h"
-
 namespace tapir::inline v0::cuda_kernels {
 namespace {
-
-template <class T> __global__ void move_elements(T* to, const T* from, const Layout<2> layout) {
-  for (const int64_t i : grid_stride(layout.numel)) {
-    int64_t at[2];
-    layout.offsets(i, at);
-    to[at[0]] = from[at[1]];
-  }
-}
-
-void move(Context& ctx, V to, V from) {
-  const Layout<2> layout = layout_of<2>({&to, &from});
-  for_size(to.dtype, [&]<class T>() {
-    launch(ctx, "stage", grid_of(layout.numel), move_elements<T>, to.as<T>(), from.as<T>(), layout);
-  });
-}
 
 TensorView contiguous_at(V v, void* data) {
   TensorView flat = v;
@@ -33,16 +13,18 @@ TensorView contiguous_at(V v, void* data) {
 
 }  // namespace
 
-Flat staged(Context& ctx, V v, bool read) {
-  if (!v.defined()) return {};
-  if (v.is_contiguous()) return {v.data, v.dtype};
+TensorView in_row_major(Context& ctx, V v, bool read) {
+  if (v.is_contiguous()) return v;
   const TensorView flat = contiguous_at(v, ctx.scratch(v.numel() * size_of(v.dtype)));
-  if (read) move(ctx, flat, v);
-  return {flat.data, flat.dtype};
+  if (read) copy(ctx, {flat, v});
+  return flat;
+}
+Flat staged(Context& ctx, V v, bool read) {
+  return v.defined() ? Flat{in_row_major(ctx, v, read).data, v.dtype} : Flat{};
 }
 
 void unstage(Context& ctx, V v, const Flat& from) {
-  if (v.defined() && from.data != v.data) move(ctx, v, contiguous_at(v, from.data));
+  if (v.defined() && from.data != v.data) copy(ctx, {v, contiguous_at(v, from.data)});
 }
 
 TensorView ordered_as(Context& ctx, V v, V like) {

@@ -10,7 +10,8 @@ struct Flat {
   DType dtype = kFloat32;
 };
 
-/// The view's own memory where it has no gaps, else a copy in scratch; without `read`, only its place.
+/// The view itself where it is in row-major order without gaps, else a copy in scratch; without `read`, only its place.
+TensorView in_row_major(Context& ctx, V v, bool read = true);
 Flat staged(Context& ctx, V v, bool read = true);
 /// Brings what was written to a staged operand into the view, where that is another place.
 void unstage(Context& ctx, V v, const Flat& from);

@@ -10,13 +10,34 @@ namespace tapir::inline v0::cuda_kernels {
 
 static bool is_by_rows(const NormParams& p) { return p.op == NormOp::Layer || p.op == NormOp::Rms; }
 
+/// A view whose rows of the last `axes` dimensions are neighbours in memory: v or, as in_row_major() has it, another.
+static TensorView in_rows(Context& ctx, V v, int64_t axes, bool read) {
+  TensorView row = v;
+  if (!v.defined() || v.numel() == 0) return v;
+  row.rank = axes;
+  for (int64_t d = 0; d < axes; ++d)
+    row.sizes[d] = v.sizes[v.rank - axes + d], row.strides[d] = v.strides[v.rank - axes + d];
+  return row.is_contiguous() ? v : in_row_major(ctx, v, read);
+}
+
 void norm(Context& ctx, const entry::Norm& c) {
-  if (is_by_rows(c.params)) return norm_rows(ctx, c);
+  const int64_t axes = c.params.axes;
+  if (is_by_rows(c.params)) {
+    const TensorView y = in_rows(ctx, c.y, axes, false), x = in_rows(ctx, c.x, axes, true);
+    norm_rows(ctx, {y, c.mean, c.rstd, x, c.weight, c.bias, c.running_mean, c.running_var, c.params});
+    return y.data == c.y.data ? void() : copy(ctx, {c.y, y});
+  }
   norm_channels(ctx, {c.y, c.mean, c.rstd, {}, c.x, c.weight, c.bias, c.running_mean, c.running_var, {}, c.params},
                 false);
 }
 void norm_backward(Context& ctx, const entry::NormBackward& c) {
-  if (is_by_rows(c.params)) return norm_rows_backward(ctx, c);
+  const int64_t axes = c.params.axes;
+  if (is_by_rows(c.params)) {
+    const TensorView dx = in_rows(ctx, c.dx, axes, false), dy = in_rows(ctx, c.dy, axes, true),
+                     x = in_rows(ctx, c.x, axes, true);
+    norm_rows_backward(ctx, {dx, c.dweight, c.dbias, dy, x, c.weight, c.mean, c.rstd, c.params});
+    return dx.data == c.dx.data ? void() : copy(ctx, {c.dx, dx});
+  }
   norm_channels_backward(ctx, {c.dx, c.dweight, c.dbias, {}, c.dy, c.x, {}, {}, c.weight, c.mean, c.rstd, c.params},
                          false);
 }
@@ -33,37 +54,25 @@ namespace {
 constexpr int kItems = 16, kForwardThreads = 1024, kBackwardThreads = 512, kSumThreads = 1024, kSumColumns = 8;
 template <class T> inline constexpr int kRowItems = sizeof(T) == 8 ? kItems / 2 : kItems;
 
-/// N operands, both parts in row-major order.
+/// N operands whose rows are `width` neighbours.
 template <int N> struct RowLayout {
-  Layout<N> rows, inside;
-  bool dense;  // all rows are neighbours
+  Layout<N> rows;  // in row-major order
+  int64_t width = 1;
 
   RowLayout(int64_t axes, const TensorView* const (&views)[N]) {
-    TensorView heads[N], tails[N];
-    const TensorView *head[N], *tail[N];
-    for (int k = 0; k < N; ++k) {
-      heads[k] = tails[k] = *views[k], head[k] = &heads[k], tail[k] = &tails[k];
-      heads[k].rank = views[k]->rank - axes, tails[k].rank = axes;
-      for (int64_t d = 0; d < axes; ++d) {
-        tails[k].sizes[d] = views[k]->sizes[heads[k].rank + d];
-        tails[k].strides[d] = views[k]->strides[heads[k].rank + d];
-      }
-    }
-    rows = layout_of<N>(head, false), inside = layout_of<N>(tail, false);
-    dense = inside.rank <= 1;
-    for (int k = 0; k < N; ++k) dense = dense && (inside.rank == 0 || inside.strides[k][0] == 1);
+    TensorView heads[N];
+    const TensorView* head[N];
+    for (int k = 0; k < N; ++k) heads[k] = *views[k], head[k] = &heads[k], heads[k].rank -= axes;
+    for (int64_t d = 0; d < axes; ++d) width *= views[0]->sizes[heads[0].rank + d];
+    rows = layout_of<N>(head, false);
   }
-  bool packs(const TensorView* const (&views)[N], int64_t width) const {
-    bool fits = dense && inside.numel % width == 0;
+  bool packs(const TensorView* const (&views)[N], int64_t pack) const {
+    bool fits = width % pack == 0;
     for (int k = 0; k < N; ++k) {
       fits = fits && reinterpret_cast<uintptr_t>(views[k]->data) % 16 == 0;
-      for (int d = 0; d < rows.rank; ++d) fits = fits && rows.strides[k][d] % width == 0;
+      for (int d = 0; d < rows.rank; ++d) fits = fits && rows.strides[k][d] % pack == 0;
     }
     return fits;
-  }
-  __device__ void place(int64_t i, int64_t (&at)[N]) const {
-    if (!dense) return inside.offsets(i, at);
-    for (int k = 0; k < N; ++k) at[k] = i;
   }
 };
 
@@ -100,10 +109,10 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
   constexpr int V = kPackSize<T>, P = kRowItems<T> / V;
   __shared__ C shared[32];
   __shared__ Two<C> both[32];
-  const C width = C(f.at.inside.numel);
+  const C width = C(f.at.width);
   for (RowGroups g(f.lanes); g.base < f.at.rows.numel; g.next()) {
     int64_t at[2] = {0, 0};
-    const int n = g.row() < f.at.rows.numel ? int(f.at.inside.numel) : 0;
+    const int n = g.row() < f.at.rows.numel ? int(f.at.width) : 0;
     if (n) f.at.rows.offsets(g.row(), at);
     C v[P][V], mean = 0;
     Two<C> sums{C(0), C(0)};
@@ -137,25 +146,24 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
   }
 }
 
-/// Rows of any strides and length, read three times.
+/// Rows of any length, read three times.
 template <class T> __global__ void __launch_bounds__(kForwardThreads)
     norm_rows_any(T* y, const T* x, const RowForward f) {
   using C = Compute<T>;
   __shared__ C shared[32];
   __shared__ Two<C> both[32];
-  const int64_t width = f.at.inside.numel;
+  const int64_t width = f.at.width;
   for (RowGroups g(f.lanes); g.base < f.at.rows.numel; g.next()) {
-    int64_t at[2] = {0, 0}, in[2];
+    int64_t at[2] = {0, 0};
     const int64_t n = g.row() < f.at.rows.numel ? width : 0;
     if (n) f.at.rows.offsets(g.row(), at);
     C mean = 0;
     Two<C> sums{C(0), C(0)};
-    for (int64_t i = g.lane; i < n && !f.rms; i += f.lanes) f.at.place(i, in), mean += widen(x[at[1] + in[1]]);
+    for (int64_t i = g.lane; i < n && !f.rms; i += f.lanes) mean += widen(x[at[1] + i]);
     mean = group_fold(mean, C(0), shared, f.lanes, Plus());
     mean = width ? mean / C(width) : C(0);
     for (int64_t i = g.lane; i < n; i += f.lanes) {
-      f.at.place(i, in);
-      const C d = widen(x[at[1] + in[1]]) - mean;
+      const C d = widen(x[at[1] + i]) - mean;
       sums.a += d, sums.b += d * d;
     }
     sums = group_fold(sums, Two<C>{C(0), C(0)}, both, f.lanes, typename Two<C>::Join());
@@ -163,10 +171,9 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
     const C rstd = settle_mean(sums, width ? C(width) : C(1), mean, f.eps);
     if (g.row() < f.at.rows.numel && g.lane == 0) write_statistics(f, g.row(), mean, rstd);
     for (int64_t i = g.lane; i < n; i += f.lanes) {
-      f.at.place(i, in);
       C w[1], b[1];
       load_flat(f.weight, i, w, C(1)), load_flat(f.bias, i, b, C(0));
-      y[at[0] + in[0]] = narrow<T>((widen(x[at[1] + in[1]]) - mean) * rstd * w[0] + b[0]);
+      y[at[0] + i] = narrow<T>((widen(x[at[1] + i]) - mean) * rstd * w[0] + b[0]);
     }
   }
 }
@@ -185,7 +192,7 @@ struct RowBackward {
 /// The sums of one block's groups, by threads that all hold the same columns; one row of `to`.
 template <class C, int P, int V>
 __device__ void write_sums(const RowBackward& f, const RowGroups& g, const C (&sums)[P][V], C* shared, C* to) {
-  const int64_t n = f.at.inside.numel;
+  const int64_t n = f.at.width;
   for (int p = 0; p < P; ++p)
     for (int k = 0; k < V; ++k) {
       const int64_t i = (int64_t(p) * f.lanes + g.lane) * V + k;
@@ -208,12 +215,12 @@ template <class T> __global__ void __launch_bounds__(kBackwardThreads)
   using C = Compute<T>;
   constexpr int V = kPackSize<T>, P = kRowItems<T> / V;
   __shared__ Two<C> shared[32];
-  const C width = C(f.at.inside.numel);
+  const C width = C(f.at.width);
   C dw[P][V] = {}, db[P][V] = {};
   RowGroups g(f.lanes);
   for (; g.base < f.at.rows.numel; g.next()) {
     int64_t at[3] = {0, 0, 0};
-    const int64_t n = g.row() < f.at.rows.numel ? f.at.inside.numel : 0;
+    const int64_t n = g.row() < f.at.rows.numel ? f.at.width : 0;
     if (n) f.at.rows.offsets(g.row(), at);
     const C rstd = n ? load_float<C>(f.rstd.data, g.row(), f.rstd.dtype) : C(0);
     const C mean = n && !f.rms ? load_float<C>(f.mean.data, g.row(), f.mean.dtype) : C(0);
@@ -244,7 +251,7 @@ template <class T> __global__ void __launch_bounds__(kBackwardThreads)
       store_pack<V>(dx + at[2] + i, d[p]);
     }
   }
-  const int64_t row = int64_t(blockIdx.x) * f.at.inside.numel;
+  const int64_t row = int64_t(blockIdx.x) * f.at.width;
   if (f.dweight) write_sums(f, g, dw, dynamic_shared<C>(), static_cast<C*>(f.dweight) + row);
   if (f.dbias) write_sums(f, g, db, dynamic_shared<C>(), static_cast<C*>(f.dbias) + row);
 }
@@ -253,25 +260,25 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
     norm_rows_grad_any(T* dx, const T* dy, const T* x, const RowBackward f) {
   using C = Compute<T>;
   __shared__ C shared[32];
-  const int64_t width = f.at.inside.numel;
+  const int64_t width = f.at.width;
   for (RowGroups g(f.lanes); g.base < f.at.rows.numel; g.next()) {
-    int64_t at[3] = {0, 0, 0}, in[3];
+    int64_t at[3] = {0, 0, 0};
     const int64_t n = g.row() < f.at.rows.numel ? width : 0;
     if (n) f.at.rows.offsets(g.row(), at);
     const C rstd = n ? load_float<C>(f.rstd.data, g.row(), f.rstd.dtype) : C(0);
     const C mean = n && !f.rms ? load_float<C>(f.mean.data, g.row(), f.mean.dtype) : C(0);
     C a = 0, b = 0, w[1];
     for (int64_t i = g.lane; i < n; i += f.lanes) {
-      f.at.place(i, in), load_flat(f.weight, i, w, C(1));
-      const C d = widen(dy[at[0] + in[0]]) * w[0];
-      a += d, b += d * ((widen(x[at[1] + in[1]]) - mean) * rstd);
+      load_flat(f.weight, i, w, C(1));
+      const C d = widen(dy[at[0] + i]) * w[0];
+      a += d, b += d * ((widen(x[at[1] + i]) - mean) * rstd);
     }
     a = group_fold(a, C(0), shared, f.lanes, Plus()), b = group_fold(b, C(0), shared, f.lanes, Plus());
     const C minus = f.rms ? C(0) : a / C(width), bend = b / C(width);
     for (int64_t i = g.lane; i < n; i += f.lanes) {
-      f.at.place(i, in), load_flat(f.weight, i, w, C(1));
-      const C d = widen(dy[at[0] + in[0]]) * w[0], xhat = (widen(x[at[1] + in[1]]) - mean) * rstd;
-      dx[at[2] + in[2]] = narrow<T>(rstd * (d - minus - xhat * bend));
+      load_flat(f.weight, i, w, C(1));
+      const C d = widen(dy[at[0] + i]) * w[0], xhat = (widen(x[at[1] + i]) - mean) * rstd;
+      dx[at[2] + i] = narrow<T>(rstd * (d - minus - xhat * bend));
     }
   }
 }
@@ -279,18 +286,17 @@ template <class T> __global__ void __launch_bounds__(kForwardThreads)
 /// The sums over part blockIdx.y of the rows, for layouts that the cached kernel does not take.
 template <class T> __global__ void norm_rows_sums(const T* dy, const T* x, const RowBackward f) {
   using C = Compute<T>;
-  const int64_t rows = f.at.rows.numel, n = f.at.inside.numel, part = blockIdx.y;
+  const int64_t rows = f.at.rows.numel, n = f.at.width, part = blockIdx.y;
   const int64_t first = rows * part / f.parts, last = rows * (part + 1) / f.parts;
   for (const int64_t i : grid_stride(n)) {
-    int64_t in[3], at[3];
-    f.at.place(i, in);
+    int64_t at[3];
     C dw = 0, db = 0;
     for (int64_t row = first; row < last; ++row) {
       f.at.rows.offsets(row, at);
       const C rstd = load_float<C>(f.rstd.data, row, f.rstd.dtype);
       const C mean = f.rms ? C(0) : load_float<C>(f.mean.data, row, f.mean.dtype);
-      const C d = widen(dy[at[0] + in[0]]);
-      dw += d * ((widen(x[at[1] + in[1]]) - mean) * rstd), db += d;
+      const C d = widen(dy[at[0] + i]);
+      dw += d * ((widen(x[at[1] + i]) - mean) * rstd), db += d;
     }
     if (f.dweight) static_cast<C*>(f.dweight)[part * n + i] = dw;
     if (f.dbias) static_cast<C*>(f.dbias)[part * n + i] = db;
@@ -301,7 +307,7 @@ template <class T> __global__ void norm_rows_sums(const T* dy, const T* x, const
 template <class C> __global__ void __launch_bounds__(kSumThreads)
     norm_rows_finish(const RowBackward f, const Flat dweight, const Flat dbias) {
   __shared__ C shared[kSumThreads];
-  const int64_t n = f.at.inside.numel;
+  const int64_t n = f.at.width;
   const C* const parts = static_cast<const C*>(blockIdx.y == 0 ? f.dweight : f.dbias);
   void* const to = blockIdx.y == 0 ? dweight.data : dbias.data;
   const DType dtype = blockIdx.y == 0 ? dweight.dtype : dbias.dtype;
@@ -326,7 +332,7 @@ template <class C> __global__ void __launch_bounds__(kSumThreads)
 template <class T> void backward_as(Context& ctx, const entry::NormBackward& c, RowBackward f, bool packs) {
   using C = Compute<T>;
   const char* const op = "norm_backward";
-  const int64_t rows = f.at.rows.numel, width = f.at.inside.numel;
+  const int64_t rows = f.at.rows.numel, width = f.at.width;
   const bool wants_sums = c.dweight.defined() || c.dbias.defined(),
              cached = packs && width <= kRowItems<T> * kBackwardThreads;
   Grid grid;
@@ -377,7 +383,7 @@ void norm_rows(Context& ctx, const entry::Norm& c) {
                1};
   if (f.rms) f.mean = {};
   for_any_float("norm", c.x.dtype, [&]<class T>() {
-    const int64_t rows = f.at.rows.numel, width = f.at.inside.numel;
+    const int64_t rows = f.at.rows.numel, width = f.at.width;
     const bool packs = f.at.packs(views, kPackSize<T>) && is_aligned(f.weight) && is_aligned(f.bias);
     f.lanes = lanes_for(width, kRowItems<T>, kForwardThreads);
     const bool cached = packs && width > 0 && width <= kRowItems<T> * kForwardThreads;

@@ -55,6 +55,13 @@ TEST_CASE("cuda reduce: integers wrap, positions are the first") {
     CHECK(difference(argmin(there), argmin(x)) == 0);
     CHECK(difference(count_nonzero(there), count_nonzero(x)) == 0);
   }
+  for (DType dtype : {kFloat32, kFloat16, kBFloat16}) {
+    const Tensor x = randint(0, 3, {64, 4096}).to(dtype), there = x.to(kCUDA);
+    for (int64_t dim : {0, 1}) {
+      CHECK(difference(argmax(there, dim), argmax(x, dim)) == 0);
+      CHECK(difference(argmin(there.t(), dim), argmin(x.t(), dim)) == 0);
+    }
+  }
   Tensor f = numbers({20000}, kFloat32);
   f[19000] = NAN;
   f[12345] = NAN;
