@@ -1,4 +1,5 @@
 #pragma once
+#include "divider.h"
 #include "kernel.h"
 #include "launch.h"
 
@@ -24,9 +25,18 @@ struct Planes {
   bool channels_inside;  // they lie side by side in every operand
   bool small;            // 32 bits hold the number of every element
   Field x, y;
+  int64_t packs, extents[3];  // of what is walked through
+  Divider by[4];              // the same, where 32 bits are enough
+
+  /// Places will be numbered for elements of v, `pack` channels to a place.
+  void walk(V v, int pack) {
+    packs = channels / pack;
+    for (int64_t d = 0; d < 3; ++d) extents[d] = v.rank + d >= 5 ? v.sizes[v.rank - 3 + d] : 1;
+    for (int d = 0; small && d < 4; ++d) by[d] = Divider(uint32_t(d < 3 ? extents[d] : packs));
+  }
 };
 inline Planes planes_of(V x, V y) {
-  Planes p{x.sizes[0], x.sizes[1], false, false, field_of(x), field_of(y)};
+  Planes p{x.sizes[0], x.sizes[1], false, false, field_of(x), field_of(y), 0, {}, {}};
   p.channels_inside = p.x.channel == 1 && p.y.channel == 1 && p.channels > 1;
   p.small = std::max(x.numel(), y.numel()) < int64_t(1) << 31;
   return p;
@@ -47,21 +57,25 @@ struct Place {
   int64_t n, c;
   int at[3];
 };
-/// Place number `i` where the last axis, or the channels, run fastest. I: 32 bits where they hold every number.
-template <class I> __device__ Place place_as(const Planes& w, I i, I e0, I e1, I e2, int pack) {
+/// Place number `i` of those that walk() named, where the last axis, or the channels, run fastest. I: 32 bits where they hold every number.
+template <class I> __device__ Place place_as(const Planes& w, I i, int pack) {
   Place p;
-  const I channels = I(w.channels), packs = channels / I(pack);
-  if (w.channels_inside) p.c = int64_t(i % packs) * pack, i /= packs;
-  p.at[2] = int(i % e2), i /= e2;
-  p.at[1] = int(i % e1), i /= e1;
-  p.at[0] = int(i % e0), i /= e0;
-  if (!w.channels_inside) p.c = i % channels, i /= channels;
+  const auto split = [&](int k, int64_t extent) {
+    I next;
+    if constexpr (sizeof(I) == 4) next = w.by[k].quotient(i);
+    else next = i / extent;
+    const I at = i - next * I(extent);
+    i = next;
+    return at;
+  };
+  if (w.channels_inside) p.c = int64_t(split(3, w.packs)) * pack;
+  for (int d = 2; d >= 0; --d) p.at[d] = int(split(d, w.extents[d]));
+  if (!w.channels_inside) p.c = int64_t(split(3, w.packs));
   p.n = i;
   return p;
 }
-__device__ inline Place place_of(const Planes& w, int64_t i, int e0, int e1, int e2, int pack) {
-  if (w.small) return place_as<uint32_t>(w, uint32_t(i), uint32_t(e0), uint32_t(e1), uint32_t(e2), pack);
-  return place_as<int64_t>(w, i, e0, e1, e2, pack);
+__device__ inline Place place_of(const Planes& w, int64_t i, int pack) {
+  return w.small ? place_as<uint32_t>(w, uint32_t(i), pack) : place_as<int64_t>(w, i, pack);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

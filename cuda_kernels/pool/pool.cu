@@ -19,6 +19,11 @@ struct Span {
 struct Axis {
   int in, out, kernel, stride, padding, dilation;
   bool adaptive, narrow = false;  // 32 bits hold what is divided here, which is then several times as fast
+  Divider by_stride = {}, by_dilation = {};
+  template <class I> __device__ static I over(I n, int d, const Divider& by) {
+    if constexpr (sizeof(I) == 4) return I(by.quotient(uint32_t(n)));
+    else return n / d;
+  }
 
   /// Adaptive windows are [floor(o in / out), ceil((o + 1) in / out)).
   template <class I> __device__ Span span_as(I o) const {
@@ -27,8 +32,10 @@ struct Axis {
       return {first, last - first, last - first};
     }
     const I start = o * stride - padding;
-    const I skipped = start < 0 ? (-start + dilation - 1) / dilation : 0, first = start + skipped * dilation;
-    const I fits = first < in ? (in - 1 - first) / dilation + 1 : 0, left = kernel > skipped ? kernel - skipped : 0;
+    const I skipped = start < 0 ? over<I>(dilation - 1 - start, dilation, by_dilation) : 0,
+            first = start + skipped * dilation;
+    const I fits = first < in ? over<I>(in - 1 - first, dilation, by_dilation) + 1 : 0,
+            left = kernel > skipped ? kernel - skipped : 0;
     const I end = start + kernel < in + padding ? start + kernel : I(in) + padding;
     return {int(first), int(fits < left ? fits : left), end - start};
   }
@@ -40,7 +47,8 @@ struct Axis {
       first = int(z * out / in), last = int(((z + 1) * out + in - 1) / in) - 1;
     } else {
       const I reach = I(dilation) * (kernel - 1), at = z + padding;
-      first = at > reach ? int((at - reach + stride - 1) / stride) : 0, last = int(at / stride);
+      first = at > reach ? int(over<I>(at - reach + stride - 1, stride, by_stride)) : 0,
+      last = int(over<I>(at, stride, by_stride));
     }
     if (last > out - 1) last = out - 1;
   }
@@ -75,10 +83,6 @@ struct Windows : Planes {
   __device__ int flat(int z, int u, int v) const { return (z * axes[1].in + u) * axes[2].in + v; }
 };
 
-__device__ inline Place output_of(const Windows& w, int64_t i, int pack) {
-  return place_of(w, i, w.axes[0].out, w.axes[1].out, w.axes[2].out, pack);
-}
-
 template <class T> __device__ T lowest() {
   if constexpr (std::is_integral_v<T>) return std::numeric_limits<T>::lowest();
   else return -std::numeric_limits<T>::infinity();
@@ -88,7 +92,7 @@ template <class T> __device__ T lowest() {
 template <class T, int P> __global__ void max_pool(T* y, int64_t* indices, const T* x, Windows w, int64_t total) {
   using A = Compute<T>;
   for (const int64_t i : grid_stride(total)) {
-    const Place o = output_of(w, i, P);
+    const Place o = place_of(w, i, P);
     const Span s[3] = {w.axes[0].span(o.at[0]), w.axes[1].span(o.at[1]), w.axes[2].span(o.at[2])};
     const T* const from = x + w.x.offset(o.n, o.c, 0, 0, 0);
     A best[P];
@@ -114,7 +118,7 @@ template <class T, int P> __global__ void average_pool(T* y, const T* x, Windows
   using A =
       std::conditional_t<std::is_integral_v<T>, int64_t, Compute<T>>;  // sums of narrow integers do not fit their type
   for (const int64_t i : grid_stride(total)) {
-    const Place o = output_of(w, i, P);
+    const Place o = place_of(w, i, P);
     const Span s[3] = {w.axes[0].span(o.at[0]), w.axes[1].span(o.at[1]), w.axes[2].span(o.at[2])};
     const T* const from = x + w.x.offset(o.n, o.c, 0, 0, 0);
     A sums[P] = {};
@@ -132,7 +136,7 @@ template <class T> __global__ void average_pool_by_warp(T* y, const T* x, Window
   using A = Compute<T>;
   const int64_t warps = int64_t(gridDim.x) * (blockDim.x / 32);
   for (int64_t i = blockIdx.x * int64_t(blockDim.x / 32) + threadIdx.x / 32; i < total; i += warps) {
-    const Place o = output_of(w, i, 1);
+    const Place o = place_of(w, i, 1);
     const Span s[3] = {w.axes[0].span(o.at[0]), w.axes[1].span(o.at[1]), w.axes[2].span(o.at[2])};
     const T* const from = x + w.x.offset(o.n, o.c, s[0].first, s[1].first, s[2].first);
     const int volume = s[0].count * s[1].count * s[2].count;
@@ -162,7 +166,7 @@ template <class T, int P>
 __global__ void pool_backward_kernel(T* dx, const T* dy, const int64_t* indices, Windows w, int64_t total) {
   using A = Compute<T>;
   for (const int64_t i : grid_stride(total)) {
-    const Place e = place_of(w, i, w.axes[0].in, w.axes[1].in, w.axes[2].in, P);
+    const Place e = place_of(w, i, P);
     int first[3], last[3];
     for (int d = 0; d < 3; ++d) w.axes[d].holders(e.at[d], first[d], last[d]);
     const int here = w.flat(e.at[0], e.at[1], e.at[2]);
@@ -207,6 +211,8 @@ Windows windows_of(V x, V y, V indices, const PoolParams& p) {
                    number(p.padding[own]),
                    p.op == PoolOp::Max ? number(p.dilation[own]) : 1,
                    p.op == PoolOp::AdaptiveAvg || p.op == PoolOp::AdaptiveMax};
+    w.axes[d].by_stride = Divider(uint32_t(std::max(w.axes[d].stride, 1))),
+    w.axes[d].by_dilation = Divider(uint32_t(std::max(w.axes[d].dilation, 1)));
     w.axes[d].narrow = w.axes[d].most() < std::numeric_limits<int>::max();
   }
   if (indices.defined()) {
@@ -220,10 +226,11 @@ template <class T> inline constexpr int kPack = std::is_integral_v<T> ? 1 : kPac
 
 template <class T> void pool_as(Context& ctx, const entry::Pool& c) {
   const TensorView &y = c.y, &indices = c.indices, &x = c.x;
-  const Windows w = windows_of(x, y, indices, c.params);
+  Windows w = windows_of(x, y, indices, c.params);
   const int64_t total = y.numel();
   constexpr int P = kPack<T>;
   const bool packed = P > 1 && packs(w, x, y, P);
+  w.walk(y, packed ? P : 1);
   const Grid grid = grid_of(packed ? total / P : total);
   if (is_max(c.params)) {
     int64_t* const to = indices.defined() ? indices.as<int64_t>() : nullptr;
@@ -254,12 +261,14 @@ void pool_backward(Context& ctx, const entry::PoolBackward& c) {
   const TensorView &dx = c.dx, &dy = c.dy;
   if (dx.numel() == 0) return;
   if (dy.numel() == 0) return fill(ctx, {dx, 0.0});
-  const Windows w = windows_of(dx, dy, c.indices, c.params);
+  Windows w = windows_of(dx, dy, c.indices, c.params);
   const int64_t total = dx.numel();
   for_any_float("pool_backward", dx.dtype, [&]<class T>() {
     constexpr int P = kPack<T>;
     const int64_t* const from = is_max(c.params) ? c.indices.as<int64_t>() : nullptr;
-    if (packs(w, dx, dy, P))
+    const bool packed = packs(w, dx, dy, P);
+    w.walk(dx, packed ? P : 1);
+    if (packed)
       return launch(ctx, "pool_backward", grid_of(total / P), pool_backward_kernel<T, P>, dx.as<T>(), dy.as<T>(), from,
                     w, total / P);
     launch(ctx, "pool_backward", grid_of(total), pool_backward_kernel<T, 1>, dx.as<T>(), dy.as<T>(), from, w, total);

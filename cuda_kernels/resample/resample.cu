@@ -73,7 +73,7 @@ template <class In, class Out, class C, int P>
 __global__ void resample_kernel(Out* y, const In* x, Planes planes, Tables<C> tables, int64_t total) {
   const TapTable<C>&t0 = tables.of[0], &t1 = tables.of[1], &t2 = tables.of[2];
   for (const int64_t i : grid_stride(total)) {
-    const Place o = place_of(planes, i, t0.entries, t1.entries, t2.entries, P);
+    const Place o = place_of(planes, i, P);
     const int f0 = t0.first[o.at[0]], f1 = t1.first[o.at[1]], f2 = t2.first[o.at[2]];
     const int n0 = t0.count[o.at[0]], n1 = t1.count[o.at[1]], n2 = t2.count[o.at[2]];
     C sums[P] = {};
@@ -100,7 +100,7 @@ __global__ void resample_kernel(Out* y, const In* x, Planes planes, Tables<C> ta
 
 template <class T, int P> __global__ void nearest_kernel(T* y, const T* x, Planes planes, Axes axes, int64_t total) {
   for (const int64_t i : grid_stride(total)) {
-    const Place o = place_of(planes, i, int(axes.of[0].out), int(axes.of[1].out), int(axes.of[2].out), P);
+    const Place o = place_of(planes, i, P);
     int from[3];
     for (int d = 0; d < 3; ++d)
       axes.of[d].each_tap(o.at[d], [&](int64_t, int64_t place, double) { from[d] = int(place); });
@@ -143,9 +143,10 @@ template <class C> Tables<C> make_tables(Context& ctx, const Axes& axes, bool tr
 
 template <class In, class Out, class C> void sum_taps(Context& ctx, V y, V x, const Tables<C>& tables) {
   constexpr int P = 16 / int(std::max(sizeof(In), sizeof(Out)));
-  const Planes planes = planes_of(x, y);
+  Planes planes = planes_of(x, y);
   const auto run = [&](auto kernel, int pack) {
     const int64_t total = y.numel() / pack;
+    planes.walk(y, pack);
     launch(ctx, "interpolate", grid_of(total), kernel, y.as<Out>(), x.as<In>(), planes, tables, total);
   };
   if (packs(planes, x, y, P)) run(resample_kernel<In, Out, C, P>, P);
@@ -184,11 +185,12 @@ template <class T> void resample_as(Context& ctx, V y, V x, const ResampleParams
 
 template <class T> void nearest_as(Context& ctx, V y, V x, const ResampleParams& p) {
   constexpr int P = kPackSize<T>;
-  const Planes planes = planes_of(x, y);
+  Planes planes = planes_of(x, y);
   const auto axis = [&](int64_t d) { return axis_of(p, d, extent(x, d), extent(y, d)); };
   const Axes axes{{axis(0), axis(1), axis(2)}};
   const auto run = [&](auto kernel, int pack) {
     const int64_t total = y.numel() / pack;
+    planes.walk(y, pack);
     launch(ctx, "interpolate", grid_of(total), kernel, y.as<T>(), x.as<T>(), planes, axes, total);
   };
   if (packs(planes, x, y, P)) run(nearest_kernel<T, P>, P);
