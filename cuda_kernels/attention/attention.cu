@@ -315,7 +315,9 @@ template <Gradient of, class C> __device__ void weigh(const Problem<C>& p, Score
     for (int j = 0; j < kRows<C>; ++j) {
       C& weight = flipped ? s[j][i] : s[i][j];
       const C score = p.score(weight, b, h, query, (flipped ? row : column) + j);
-      weight = score == kHidden<C> ? C(0) : math::exp(score - shift);  // a hidden key has weight 0 whatever its value
+      weight = score == kHidden<C> && lse == lse
+                   ? C(0)
+                   : math::exp(score - shift);  // a hidden key has weight 0 whatever its value
       if (weight == 0) continue;
       C part = of == Gradient::Value ? weight : flipped ? d[j][i] : d[i][j];
       if (p.limit) part = p.thinned(part, b, h, query, (flipped ? row : column) + j);
@@ -387,7 +389,7 @@ template <Gradient of, class C> void gradient(Context& ctx, const Problem<C>& p,
 /// Is it for tensor cores?
 template <class C> bool suits_warps(const Context& ctx, const Problem<C>& p) {
   return (p.dtype == kFloat16 || p.dtype == kBFloat16) && p.depth > 0 && p.width > 0 &&
-         std::max(p.depth, p.width) <= kWarpColumns && compute_capability(ctx.device) >= 80;
+         std::max(p.depth, p.width) <= kWarpColumns && has_warp_attention(ctx.device);
 }
 
 /// A block of its own for each half MiB of keys and values (of as many as there is room for), up to four blocks for a multiprocessor: alone, a

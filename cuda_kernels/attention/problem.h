@@ -47,7 +47,7 @@ template <class C> struct Problem {
   bool causal, mask_hides;  // mask_hides: it is bool
   Heads q, k, v, mask, out, dout, dq, dk, dv;
   uint32_t limit;  // dropout: weights of a word below it are 0, the others times `stay`; 0: all stay as they are
-  C stay;
+  C stay = 1;
   uint64_t seed, offset;
   const int64_t* base;  // (optional) added to the offset
   C *lse, *delta;       // delta, and in backward lse: (batch, head, query) without gaps
@@ -99,15 +99,18 @@ template <class C> struct Problem {
   }
 };
 
-/// The work of a block: tile `tile` of head `head`, columns from `column` on. Long tiles (of causal attention) come first.
+/// The work of a block: tile `tile` of head `head`, columns from `column` on. Long tiles (of causal attention) come first: the last ones,
+/// where rows are keys (`ascending`) the first.
 struct Work {
   int64_t b, head;
   int row, column;
-  __device__ Work(int64_t number, int64_t heads, int rows, int tile_rows, int columns, int width) {
+  __device__ Work(int64_t number, int64_t heads, int rows, int tile_rows, int columns, int width,
+                  bool ascending = false) {
     const int chunks = columns > width ? (columns + width - 1) / width : 1, tiles = (rows + tile_rows - 1) / tile_rows;
     column = int(number % chunks) * width, number /= chunks;
     head = number % heads, number /= heads;
-    row = (tiles - 1 - int(number % tiles)) * tile_rows, b = number / tiles;
+    const int tile = int(number % tiles);
+    row = (ascending ? tile : tiles - 1 - tile) * tile_rows, b = number / tiles;
   }
   static int64_t count(int64_t batch, int64_t heads, int rows, int tile_rows, int columns, int width) {
     return batch * heads * ((rows + tile_rows - 1) / tile_rows) * std::max(1, (columns + width - 1) / width);

@@ -4,20 +4,23 @@
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
-/// Scores s and products d = v dout^T of four elements become weights, as the forward pass dropped them, and gradients of scores.
+/// Scores s and products d = v dout^T of four elements become weights, as the forward pass dropped them, and gradients of scores, both
+/// but for dropout's factor and the scale.
 template <bool kFlipped, bool kDrops>
-__device__ __forceinline__ void weigh(float (&s)[4], float (&d)[4], const Problem<float>& p, bool whole, int64_t b,
-                                      int64_t h, int i, int j, const float (&lse)[2], const float (&delta)[2]) {
-  float factor[4];
-  if constexpr (kDrops) draw<kFlipped>(factor, p, b, h, i, j);
+__device__ __forceinline__ void weigh(float (&s)[4], float (&d)[4], const Problem<float>& p, int64_t b, int64_t h,
+                                      int i, int j, const float (&lse)[2], const float (&delta)[2]) {
+  bool kept[4];
+  if constexpr (kDrops) draw<kFlipped>(kept, p, b, h, i, j);
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
     const int row = kFlipped ? e % 2 : e / 2;  // of the two queries
-    const float score = score2(p, whole, s[e], b, h, query_of<kFlipped>(i, e), key_of<kFlipped>(j, e));
-    const float weight = ::exp2f(score - (lse[row] == kHidden<float> ? 0 : lse[row] * kLog2E));
-    const float share = kDrops ? factor[e] : 1;
-    s[e] = weight == 0 ? 0 : weight * share;  // a hidden key has weight 0 whatever its value
-    d[e] = weight == 0 ? 0 : weight * (d[e] * share - delta[row]);
+    const float above = s[e] - (lse[row] == kHidden<float> ? 0 : lse[row]);
+    const float weight =
+        power_of_2(above > 0 ? 0 : above * kLog2E);  // lse, rounded, may lie below a score of the row; NaN stays
+    const bool keeps = !kDrops || kept[e];
+    s[e] = keeps ? weight : 0;
+    d[e] =
+        weight == 0 ? 0 : weight * ((keeps ? d[e] * p.stay : 0) - delta[row]);  // a hidden key's value may be anything
   }
 }
 
@@ -38,12 +41,12 @@ template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(
   float* const numbers = reinterpret_cast<float*>(stages + 4 * N * D);  // each of two: lse, delta
   const int lane = int(threadIdx.x) % 32, row = int(threadIdx.x) / 32 * 16, repeats = int(p.heads / p.groups);
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
-    const Work work(number, p.groups, p.keys, R, 1, 1);
-    const int64_t b = work.b, g = work.head;
+    const Work work(number, p.groups, p.keys, R, 1, 1, p.causal);
+    const int b = int(work.b), g = int(work.head);
     const int first = p.causal ? work.row / N * N : 0;  // keys are seen by queries from theirs on
     const int tiles = first < p.queries ? (p.queries - first + N - 1) / N : 0, count = tiles * repeats;
     const auto fetch = [&](int at) {
-      const int64_t h = g * repeats + at / tiles;
+      const int h = g * repeats + at / tiles;
       const int i0 = first + at % tiles * N;
       T* const to = stages + at % 2 * (2 * N * D);
       load_tile<T, D, N>(to, p.matrix(p.q, b, h, p.queries, p.depth), i0);
@@ -62,27 +65,28 @@ template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(
       __pipeline_commit();
       const T *const q_tile = stages + at % 2 * (2 * N * D), *const dout_tile = q_tile + N * D;
       const float* const own = numbers + at % 2 * 2 * N;
-      const int64_t h = g * repeats + at / tiles;
+      const int h = g * repeats + at / tiles;
       const int i0 = first + at % tiles * N, j0 = work.row + row;
       float s[1][N / 8][4], d[1][N / 8][4];
-      product<T, D, 1, N>(s, k_tile, row, q_tile, p.depth);
-      product<T, D, 1, N>(d, v_tile, row, dout_tile, p.width);
-      const bool whole = is_whole(p, i0, j0, 16) && i0 + N <= p.queries;
+      product<T, D, 1, N>(s, k_tile, row, q_tile);
+      product<T, D, 1, N>(d, v_tile, row, dout_tile);
+      score<T, true, true>(s[0], p, is_whole(p, i0, j0, 16) && i0 + N <= p.queries, b, h, i0 + lane % 4 * 2,
+                           j0 + lane / 4);
 #pragma unroll
       for (int n = 0; n < N / 8; ++n) {
         const int i = 8 * n + lane % 4 * 2;
         const float lse[2] = {own[i], own[i + 1]}, delta[2] = {own[N + i], own[N + i + 1]};
-        weigh<true, kDrops>(s[0][n], d[0][n], p, whole, b, h, i0 + i, j0 + lane / 4, lse, delta);
+        weigh<true, kDrops>(s[0][n], d[0][n], p, b, h, i0 + i, j0 + lane / 4, lse, delta);
       }
-      accumulate<T, D, 1, N>(dv, s, dout_tile, p.width);
-      accumulate<T, D, 1, N>(dk, d, q_tile, p.depth);
+      accumulate<T, D, 1, N>(dv, s, dout_tile);
+      accumulate<T, D, 1, N>(dk, d, q_tile);
     }
     __pipeline_wait_prior(0);
     __syncthreads();  // all copies have come, all tiles are used up
 #pragma unroll
     for (int n = 0; n < D / 8; ++n)
 #pragma unroll
-      for (float& x : dk[0][n]) x *= p.scale;
+      for (int e = 0; e < 4; ++e) dk[0][n][e] *= p.scale, dv[0][n][e] *= p.stay;
     if (p.dk.data) store_rows<T, D, 1>(k_tile, row, dk, p.matrix(p.dk, b, g, p.keys, p.depth), work.row + row);
     if (p.dv.data) store_rows<T, D, 1>(v_tile, row, dv, p.matrix(p.dv, b, g, p.keys, p.width), work.row + row);
     __syncthreads();
@@ -97,13 +101,13 @@ template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(
   const int lane = int(threadIdx.x) % 32, row = int(threadIdx.x) / 32 * 16;
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
     const Work work(number, p.heads, p.queries, R, 1, 1);
-    const int64_t b = work.b, h = work.head, g = p.group(h);
-    const Matrix k = p.matrix(p.k, b, g, p.keys, p.depth), v = p.matrix(p.v, b, g, p.keys, p.width);
+    const int b = int(work.b), h = int(work.head), g = int(p.group(h));
     const int row0 = work.row + row, i = row0 + lane / 4;
     const int seen = p.causal && work.row + R < p.keys ? work.row + R : p.keys;
     const auto fetch = [&](int j0) {
       T* const to = stages + j0 / N % 2 * (2 * N * D);
-      load_tile<T, D, N>(to, k, j0), load_tile<T, D, N>(to + N * D, v, j0);
+      load_tile<T, D, N>(to, p.matrix(p.k, b, g, p.keys, p.depth), j0);
+      load_tile<T, D, N>(to + N * D, p.matrix(p.v, b, g, p.keys, p.width), j0);
       __pipeline_commit();
     };
     load_tile<T, D, R>(q_tile, p.matrix(p.q, b, h, p.queries, p.depth), work.row);
@@ -122,13 +126,13 @@ template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(
       if (j0 + N < seen) fetch(j0 + N);
       const T *const k_tile = stages + j0 / N % 2 * (2 * N * D), *const v_tile = k_tile + N * D;
       float s[1][N / 8][4], d[1][N / 8][4];
-      product<T, D, 1, N>(s, q_tile, row, k_tile, p.depth);
-      product<T, D, 1, N>(d, dout_tile, row, v_tile, p.width);
-      const bool whole = is_whole(p, row0, j0, N);
+      product<T, D, 1, N>(s, q_tile, row, k_tile);
+      product<T, D, 1, N>(d, dout_tile, row, v_tile);
+      score<T, false, true>(s[0], p, is_whole(p, row0, j0, N), b, h, i, j0 + lane % 4 * 2);
 #pragma unroll
       for (int n = 0; n < N / 8; ++n)
-        weigh<false, kDrops>(s[0][n], d[0][n], p, whole, b, h, i, j0 + 8 * n + lane % 4 * 2, lse, delta);
-      accumulate<T, D, 1, N>(dq, d, k_tile, p.depth);
+        weigh<false, kDrops>(s[0][n], d[0][n], p, b, h, i, j0 + 8 * n + lane % 4 * 2, lse, delta);
+      accumulate<T, D, 1, N>(dq, d, k_tile);
     }
     __pipeline_wait_prior(0);
     __syncthreads();  // all copies have come, all tiles are used up

@@ -7,48 +7,50 @@
 // Note [Attention on tensor cores]
 // As in Note [Attention by tiles], for 16-bit floats, with tensor cores (Dao 2023, arXiv 2307.08691). Each warp of a block owns 16 or 32 rows of
 // its tile; tiles of the other side come by asynchronous copies, one ahead. Scores never leave the registers: as a product leaves them, and
-// rounded to 16 bits, they are the left operand of the next product. They are in units of log2(e), so that their exponential is a power of 2.
+// rounded to 16 bits, they are the left operand of the next product.
 // Backward: two passes, whose rows are keys (dk, dv) and queries (dq). Seven products where one pass with atomic additions has five, but
 // every sum has one owner and a fixed order.
 namespace tapir::inline v0::cuda_kernels {
 
 constexpr int kWarps = 4, kWarpThreads = 32 * kWarps;
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+constexpr float kLog2E = 1.44269504f;
 
 /// Where pack `pack` of eight elements of a row stands in a tile of rows of D elements: packs change places by rows, so that those of one column in eight rows lie
 /// in different banks.
 template <int D> __device__ __forceinline__ int place(int row, int pack) { return row * D + (pack ^ (row & 7)) * 8; }
 
 /// R rows of a matrix from row0 on, zeros beyond it. They are there after a wait and a barrier.
-template <class T, int D, int R> __device__ void load_tile(T* tile, const Matrix& m, int row0) {
-  for (int e = int(threadIdx.x); e < R * (D / 8); e += kWarpThreads) {
-    const int row = e / (D / 8), pack = e % (D / 8);
-    const bool inside = row0 + row < m.rows && pack * 8 < m.columns;
-    const T* const from =
-        static_cast<const T*>(m.data) + m.offset + (inside ? (row0 + row) * m.row + pack * 8 * m.column : 0);
-    T* const to = tile + place<D>(row, pack);
-    if (m.pack == 8) {
-      __pipeline_memcpy_async(to, from, 16, inside ? 0 : 16);
-    } else {
-      Pack<T, 8> v{};
-      for (int i = 0; i < 8; ++i)
-        if (inside && pack * 8 + i < m.columns) v.of[i] = from[i * m.column];
-      *reinterpret_cast<Pack<T, 8>*>(to) = v;
-    }
+template <class T, int D, int R> __device__ __forceinline__ void load_tile(T* tile, const Matrix& m, int row0) {
+  constexpr int kPacks = D / 8, kRows = kWarpThreads / kPacks;  // of a row; that the threads copy at once
+  static_assert(R % kRows == 0 && kRows % 8 == 0);              // so that a thread's packs are kRows D apart
+  const int row = int(threadIdx.x) / kPacks, column = int(threadIdx.x) % kPacks * 8;
+  const int rows = column < m.columns ? m.rows - row0 - row : 0;  // that there are from this thread's first on
+  const T* const base = static_cast<const T*>(m.data) + m.offset;
+  const T* from = base + (row0 + row) * m.row + column * m.column;
+  T* const to = tile + place<D>(row, column / 8);
+  if (m.pack == 8) {
+#pragma unroll
+    for (int r = 0; r < R; r += kRows, from += kRows * m.row) copy_async(to + r * D, r < rows ? from : base, r < rows);
+    return;
+  }
+  for (int r = 0; r < R; r += kRows, from += kRows * m.row) {
+    Pack<T, 8> v{};
+    for (int i = 0; i < 8; ++i)
+      if (r < rows && column + i < m.columns) v.of[i] = from[i * m.column];
+    *reinterpret_cast<Pack<T, 8>*>(to + r * D) = v;
   }
 }
 
-/// s = a b^T: 16 M rows of tile a from `row` on, N rows of tile b; D columns, of which `columns` count.
+/// s = a b^T: 16 M rows of tile a from `row` on, N rows of tile b.
 template <class T, int D, int M, int N>
-__device__ __forceinline__ void product(float (&s)[M][N / 8][4], const T* a, int row, const T* b, int columns) {
+__device__ __forceinline__ void product(float (&s)[M][N / 8][4], const T* a, int row, const T* b) {
   const int lane = int(threadIdx.x) % 32;
 #pragma unroll
   for (int i = 0; i < M; ++i)
 #pragma unroll
     for (int n = 0; n < N / 8; ++n) s[i][n][0] = s[i][n][1] = s[i][n][2] = s[i][n][3] = 0;
-#pragma unroll
+#pragma unroll 2  // more would hoist loads of shared memory until registers run out
   for (int step = 0; step < D / 16; ++step) {
-    if (step * 16 >= columns) break;
     uint32_t left[M][4];
 #pragma unroll
     for (int i = 0; i < M; ++i)
@@ -67,9 +69,8 @@ __device__ __forceinline__ void product(float (&s)[M][N / 8][4], const T* a, int
 }
 
 /// sums += w b, for N rows of tile b and weights w (16 M, N), as a product left them.
-template <class T, int D, int M, int N> __device__ __forceinline__ void accumulate(float (&sums)[M][D / 8][4],
-                                                                                   const float (&w)[M][N / 8][4],
-                                                                                   const T* b, int columns) {
+template <class T, int D, int M, int N>
+__device__ __forceinline__ void accumulate(float (&sums)[M][D / 8][4], const float (&w)[M][N / 8][4], const T* b) {
   const int lane = int(threadIdx.x) % 32;
 #pragma unroll
   for (int step = 0; step < N / 16; ++step) {
@@ -81,7 +82,6 @@ template <class T, int D, int M, int N> __device__ __forceinline__ void accumula
         left[i][r] = pair_of<T>(w[i][2 * step + r / 2][r % 2 * 2], w[i][2 * step + r / 2][r % 2 * 2 + 1]);
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) {
-      if (n * 16 >= columns) break;
       uint32_t right[4];
       load_matrices<true>(right, b + place<D>(16 * step + lane % 16, 2 * n + lane / 16));
 #pragma unroll
@@ -129,13 +129,18 @@ template <bool kFlipped> __device__ __forceinline__ int key_of(int j, int e) {
   return j + (kFlipped ? e / 2 * 8 : e % 2);
 }
 
-/// What dropout multiplies these four by. Where blocks of random words do not straddle queries, each lane makes one, for the lanes that share it.
+/// Does dropout keep these four? Where blocks of random words do not straddle queries, each lane makes one, for the lanes that share it.
 template <bool kFlipped>
-__device__ __forceinline__ void draw(float (&factor)[4], const Problem<float>& p, int64_t b, int64_t h, int i, int j) {
+__device__ __forceinline__ void draw(bool (&kept)[4], const Problem<float>& p, int64_t b, int64_t h, int i, int j) {
   const int lane = int(threadIdx.x) % 32;
   uint32_t word[4];
   if (p.keys % 4 != 0) {
-    for (int e = 0; e < 4; ++e) word[e] = p.word(b, h, query_of<kFlipped>(i, e), key_of<kFlipped>(j, e));
+#pragma unroll 1
+    for (int e = 0; e < 4; ++e) {
+      const uint32_t w = p.word(b, h, query_of<kFlipped>(i, e), key_of<kFlipped>(j, e));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) word[k] = k == e ? w : word[k];
+    }
   } else if constexpr (
       kFlipped) {  // lanes 4 apart: lane r of such four makes the block of element r, of which each wants a word
     const int r = lane / 4 % 4;
@@ -155,17 +160,54 @@ __device__ __forceinline__ void draw(float (&factor)[4], const Problem<float>& p
     word[2] = odd ? w.word[2] : x, word[3] = odd ? w.word[3] : y;
   }
 #pragma unroll
-  for (int e = 0; e < 4; ++e) factor[e] = word[e] >> 8 >= p.limit ? p.stay : 0;
+  for (int e = 0; e < 4; ++e) kept[e] = word[e] >> 8 >= p.limit;
 }
 
 /// A block of keys by queries that no mask, no end and no diagonal touches: rows from i0 and j0 on.
 __device__ __forceinline__ bool is_whole(const Problem<float>& p, int i0, int j0, int keys) {
   return !p.mask.data && j0 + keys <= p.keys && (!p.causal || j0 + keys - 1 <= i0 + p.past);
 }
-/// The score of a product, times log2(e).
-__device__ __forceinline__ float score2(const Problem<float>& p, bool whole, float product, int64_t b, int64_t h, int i,
-                                        int j) {
-  return whole ? product * (p.scale * kLog2E) : p.score(product, b, h, i, j) * kLog2E;
+/// Products become scores by add(product, i, j), which knows the mask; what comes behind the keys that the query sees
+/// is hidden. No branch parts the elements, so that all of a mask's numbers are on their way at once.
+template <bool kFlipped, int N, class Add>
+__device__ __forceinline__ void hide(float (&s)[N][4], const Problem<float>& p, int i, int j, Add&& add) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    __syncwarp();  // four loads of a mask at once: more take registers that products need
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int query = query_of<kFlipped>(i, e) + (kFlipped ? 8 * n : 0);
+      const int key = key_of<kFlipped>(j, e) + (kFlipped ? 0 : 8 * n);
+      const int diagonal = p.causal ? query + p.past + 1 : p.keys, most = diagonal < p.keys ? diagonal : p.keys;
+      const int last = query < p.queries ? most : 0;
+      const float score = add(s[n][e], query < p.queries ? query : 0, key < p.keys ? key : 0);
+      s[n][e] = key < last ? score : kHidden<float>;
+    }
+  }
+}
+/// The same for any problem; i, j: of the lane's element 0. kMask: there may be one, which takes registers. A score is rounded before it is
+/// used: less itself it is 0 in both passes, however large it is.
+template <class T, bool kFlipped, bool kMask, int N>
+__device__ __forceinline__ void score(float (&s)[N][4], const Problem<float>& p, bool whole, int64_t b, int64_t h,
+                                      int i, int j) {
+  const int64_t start = b * p.mask.batch + h * p.mask.head;
+  const auto at = [&](int query, int key) { return start + query * p.mask.row + key * p.mask.column; };
+  if (whole) {
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = __fmul_rn(s[n][e], p.scale);
+  } else if (!kMask || !p.mask.data) {
+    hide<kFlipped>(s, p, i, j, [&](float x, int, int) { return __fmul_rn(x, p.scale); });
+  } else if (p.mask_hides) {
+    const bool* const mask = static_cast<const bool*>(p.mask.data);
+    hide<kFlipped>(s, p, i, j,
+                   [&](float x, int q, int k) { return mask[at(q, k)] ? __fmul_rn(x, p.scale) : kHidden<float>; });
+  } else {
+    const T* const mask = static_cast<const T*>(p.mask.data);
+    hide<kFlipped>(s, p, i, j,
+                   [&](float x, int q, int k) { return __fadd_rn(__fmul_rn(x, p.scale), widen(mask[at(q, k)])); });
+  }
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

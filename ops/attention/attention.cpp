@@ -119,7 +119,8 @@ Tensor result_for(const Tensor& q, int64_t width) {
   const int64_t heads = q.size(1), queries = q.size(2);
   const Shape shape{q.size(0), heads, queries, width};
   const TensorOptions options{.dtype = q.dtype(), .device = q.device()};
-  if (q.stride(1) >= q.stride(2)) return empty(shape, options);
+  const bool side_by_side = heads > 1 && queries > 1 && q.stride(1) > 0 && q.stride(1) < q.stride(2);
+  if (!side_by_side) return empty(shape, options);
   return empty_strided(shape, Strides{queries * heads * width, width, heads * width, 1}, options);
 }
 

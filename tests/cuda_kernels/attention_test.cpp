@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "both.h"
 #include "cuda.h"
 
@@ -84,4 +86,33 @@ TEST_CASE("CUDA attention: forward and backward") {
   for (const Case& c : dropped) check(c);
   for (const Case& c : dropped) CHECK(differ_in(c, kBFloat16, 3e-2) == "");
   CHECK(differ_in(cases[1], kBFloat16, 3e-2) == "");
+}
+
+TEST_CASE("CUDA attention: weights of the backward pass are at most 1, what dropout drops is 0, whatever it was") {
+  NEEDS_DEVICE();
+  manual_seed(2);
+  for (const DType dtype : {kFloat16, kBFloat16})
+    for (const double size :
+         {1., 100., 10000.}) {  // each query sees its own key alone, by scores of up to 10^8 times the scale
+      const Tensor x = (randn({1, 1, 64, 128}) * std::min(size, dtype == kFloat16 ? 100. : size)).to(dtype).to(kCUDA);
+      const Tensor v = randn({1, 1, 64, 128}).to(dtype).to(kCUDA).requires_grad_();
+      const Tensor mask = (1 - eye(64)).mul(-1e4).to(dtype).to(kCUDA);
+      for (const Tensor& hidden : {Tensor(), mask}) {
+        if (size == 1 && !hidden.defined()) continue;  // there other keys count too
+        scaled_dot_product_attention(x, x, v, {.attn_mask = hidden, .scale = 0.3}).sum().backward();
+        CHECK(max(abs(v.grad().to(kFloat32) - 1)).item() < 0.01);
+        v.set_grad({});
+      }
+    }
+  const Tensor q = randn({1, 2, 40, 64}).to(kFloat16).to(kCUDA).requires_grad_();
+  manual_seed(3);
+  const Tensor y = scaled_dot_product_attention(q, q, q * 1e-3, {.dropout_p = 0.99999});
+  y.sum().backward();
+  CHECK(all(isfinite(y)).item() == 1);
+  CHECK(all(isfinite(q.grad())).item() == 1);
+  Tensor mask = zeros({40, 40}).to(kFloat16);
+  select(mask, 0, 3).fill_(std::numeric_limits<double>::quiet_NaN());
+  const Tensor v = randn({1, 2, 40, 64}).to(kFloat16).to(kCUDA).requires_grad_();
+  scaled_dot_product_attention(q, q, v, {.attn_mask = mask.to(kCUDA), .dropout_p = 1}).sum().backward();
+  CHECK(max(abs(v.grad())).item() == 0);
 }

@@ -1,8 +1,9 @@
 // A stand-in for cuda_kernels/vendor/ptx/warp_matrix.h, whose functions are PTX: what the lanes of a warp bring is joined by warp_matrix.cpp.
 #pragma once
+#include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
 
-#include <bit>
+#include <cmath>
 
 #include "../../../core/dtype.h"
 
@@ -40,6 +41,13 @@ template <class T> void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint
   cuda_emulation::multiply_add(d, left, right, site);
 }
 
+inline void copy_async(void* to, const void* from, bool inside) {
+  __pipeline_memcpy_async(to, from, 16, inside ? 0 : 16);
+}
+inline float power_of_2(float x) {
+  const float y = std::exp2(x);
+  return std::fabs(y) < 0x1p-126f ? 0 : y;
+}
 template <class T> uint32_t pair_of(float first, float second) {
   return uint32_t(T(first).bits) | uint32_t(T(second).bits) << 16;
 }
