@@ -20,8 +20,7 @@ struct LinearCrossEntropyOptions {
   Reduction reduction = Reduction::Mean;
   int64_t ignore_index = -100;
   double label_smoothing = 0;
-  int64_t chunk_size =
-      0;  // rows whose logits are in memory at once; 0: as many as fill 512 MiB on a GPU, 32 MiB elsewhere
+  int64_t chunk_size = 0;  // rows whose logits are in memory at once; 0: D, or as fill 512 MiB on a GPU, 32 elsewhere
 };
 struct NllLossOptions {
   Tensor weight = {};
@@ -53,7 +52,8 @@ struct BceWithLogitsOptions {
 Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options = {});
 /// cross_entropy(linear(input, linear_weight, linear_bias), target) whose logits are made, used and overwritten some rows at a time: for
 /// large vocabularies, whose logits and their gradient would be most of the memory. input: (..., D); linear_weight: (C, D); target: labels
-/// (...). Where gradients are wanted the forward pass computes them too (but for Reduction::None: the backward pass computes logits again).
+/// (...). Where gradients are wanted the forward pass computes them too (but for Reduction::None: the backward pass computes logits again),
+/// and the backward pass multiplies them.
 /// Result: input's dtype. Under autocast the product is linear's, the result float32.
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& linear_weight, const Tensor& target,
                             const LinearCrossEntropyOptions& options = {});

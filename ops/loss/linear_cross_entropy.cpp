@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "../arithmetic.h"
 #include "../autocast.h"
@@ -34,21 +35,18 @@ struct Operands {
   }
 };
 struct Gradients {
-  Tensor x, w, bias;  // of w and bias in float32 at least
+  Tensor x, w, bias;  // of w (C, D) and bias (C, 1) in float32 at least, or of one chunk
+  Tensor share;       // they are of the losses times this
 };
 
 int64_t chunk_of(const Tensor& x, int64_t classes, int64_t wanted) {
   const int64_t room = int64_t(x.device().type == DeviceType::CUDA ? 512 : 32) << 20, rows = x.shape()[0];
-  int64_t most = wanted ? wanted : std::max<int64_t>(1, room / std::max<int64_t>(1, classes * size_of(x.dtype())));
+  // Logits as large as the weight at least: fewer rows would read it, and its gradient, more often than they are worth.
+  const int64_t least = std::max<int64_t>(1, x.shape()[1]);
+  const int64_t most = wanted ? wanted : std::max(least, room / std::max<int64_t>(1, classes * size_of(x.dtype())));
   if (most >= rows) return std::max<int64_t>(1, rows);
   const int64_t chunks = (rows + most - 1) / most, even = (rows + chunks - 1) / chunks;
   return std::min(most, (even + 127) / 128 * 128);  // of equal sizes, about
-}
-
-/// What is added up over the chunks: the first is kept as it is where there is no other.
-void add_to(Tensor& sum, const Tensor& part, bool only) {
-  if (!sum.defined()) sum = only ? part : to(part, compute_type(part.dtype()));
-  else add_(sum, part);
 }
 
 /// Runs all chunks. g (N): the losses' gradients, absent where none are wanted. With `losses` (N) they are written.
@@ -68,13 +66,32 @@ class Chunks {
   }
   Gradients run() {
     for (int64_t at = 0; at < o_.rows(); at += o_.chunk) run(at, std::min(o_.chunk, o_.rows() - at));
-    if (g_.defined() && o_.rows() == 0) sums_.w = zeros_like(o_.w), sums_.bias = sum(room_, 0);
+    if (o_.rows() == 0 && g_.defined() && needs_[1]) sums_.w = zeros_like(o_.w);
+    if (o_.rows() == 0 && g_.defined() && needs_[2]) sums_.bias = zeros_like(o_.bias);
     return sums_;
   }
 
  private:
-  static void product(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias = {}) {
-    backend(out).matmul(context(out), {.out = out, .a = a, .b = b, .bias = bias, .params = {}});
+  static void product(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias = {},
+                      const MatmulParams& params = {}) {
+    backend(out).matmul(context(out), {.out = out, .a = a, .b = b, .bias = bias, .params = params});
+  }
+  /// sum += logits^T x, in float32 at least. float16 may not hold a sum of so many rows: it is kept near the root of their number.
+  void add_product(Tensor& sum, const Tensor& logits, const Tensor& x) {
+    const Shape shape{logits.shape()[1], x.shape()[1]};
+    const Tensor turned = transpose(logits, 0, 1);
+    const int64_t n = x.shape()[0];
+    const bool first = !sum.defined();
+    if (compute_type(x.dtype()) == x.dtype()) {
+      if (first) sum = empty(shape, {.dtype = x.dtype(), .device = x.device()});
+      return product(sum, turned, x, {}, {.beta = first ? 0. : 1.});
+    }
+    const double down = x.dtype() == kFloat16 ? std::exp2(-std::floor(std::log2(double(n)) / 2)) : 1;
+    const Tensor part = empty(shape, {.dtype = x.dtype(), .device = x.device()});
+    product(part, turned, x, {}, {.alpha = down});
+    if (!first) add_(sum, to(part, sum.dtype()), 1 / down);
+    else if (n == o_.rows() && down == 1) sum = part;  // there is no other
+    else sum = mul(to(part, compute_type(x.dtype())), 1 / down);
   }
   void run(int64_t at, int64_t n) {
     const Tensor x = narrow(o_.x, 0, at, n), target = narrow(o_.target, 0, at, n), all = narrow(room_, 0, 0, n),
@@ -101,14 +118,9 @@ class Chunks {
                                        .target = target,
                                        .weight = o_.class_weight,
                                        .params = o_.params});
-    const bool only = n == o_.rows();
     if (needs_[0]) product(narrow(sums_.x, 0, at, n), wide_.is_same(o_.w) ? logits : all, wide_);
-    if (needs_[1]) {
-      const Tensor part = empty(o_.w.shape(), {.dtype = x.dtype(), .device = x.device()});
-      product(part, transpose(logits, 0, 1), x);
-      add_to(sums_.w, part, only);
-    }
-    if (needs_[2]) add_to(sums_.bias, sum(logits, 0), only);
+    if (needs_[1]) add_product(sums_.w, logits, x);
+    if (needs_[2]) add_product(sums_.bias, logits, ones({n, 1}, {.dtype = x.dtype(), .device = x.device()}));
   }
 
   const Operands& o_;
@@ -129,49 +141,68 @@ Tensor losses_of_rows(const Operands& o) {
   {
     NoGrad guard;
     Chunks(o, losses, {}, Needs(0)).run();
+    compare_fused(kName, losses,
+                  [&] { return label_losses(linear(o.x, o.w, o.bias), o.target, o.class_weight, o.params); });
   }
-  return record(
-      kName, losses, {o.x, o.w, o.bias}, save(o.x, o.w, o.bias, o.target, o.class_weight),
-      [p = o.params, chunk = o.chunk](Needs needs, const Tensor& g, const Tensor& x, const Tensor& w,
-                                      const Tensor& bias, const Tensor& target, const Tensor& weight) {
-        const Operands o{x, w, bias, target, weight, p, chunk};
-        const auto kernel = [&] {
-          const Gradients d = Chunks(o, {}, g, needs).run();
-          return Grads{d.x, needs[1] ? to(d.w, w.dtype()) : Tensor(), needs[2] ? to(d.bias, w.dtype()) : Tensor()};
-        };
-        return gradient_by_kernel(kName, g, kernel, [&] { return composite_gradient(g, o); });
-      });
+  return record(kName, losses, {o.x, o.w, o.bias}, save(o.x, o.w, o.bias, o.target, o.class_weight),
+                [p = o.params, chunk = o.chunk](Needs needs, const Tensor& g, const Tensor& x, const Tensor& w,
+                                                const Tensor& bias, const Tensor& target, const Tensor& weight) {
+                  const Operands o{x, w, bias, target, weight, p, chunk};
+                  const auto kernel = [&] {
+                    const Gradients d = Chunks(o, {}, g, needs).run();
+                    return Grads{d.x, needs[1] ? to(d.w, w.dtype()) : Tensor(),
+                                 needs[2] ? reshape(to(d.bias, w.dtype()), bias.shape()) : Tensor()};
+                  };
+                  return gradient_by_kernel(kName, g, kernel, [&] { return composite_gradient(g, o); });
+                });
 }
 
-/// The sum of the losses, or with a total their mean, whose gradients are made with them: of a sum, for 16 bits would not hold those of a mean.
-Tensor reduced_loss(const Operands& o, const Tensor& total) {
+/// The sum of the losses, or their mean, whose gradients are made with them: of losses times `share`, so that 16 bits hold them. What is
+/// left of the factor is applied in float32.
+Tensor reduced_loss(const Operands& o, bool mean) {
   const TensorOptions options{.dtype = compute_type(o.x.dtype()), .device = o.x.device()};
+  const uint64_t bits = wants_grad({o.x}) | wants_grad({o.w}) << 1 | wants_grad({o.bias}) << 2;
   const Tensor losses = empty({o.rows()}, options);
+  Tensor y, count;  // count: what a mean divides by after `share`
   Gradients d;
-  Tensor y;
   {
     NoGrad guard;
-    const auto wants = [](const Tensor& x) { return x.defined() && x.requires_grad(); };
-    const uint64_t bits = wants(o.x) | wants(o.w) << 1 | wants(o.bias) << 2;
-    d = Chunks(o, losses, bits ? expand(ones({}, options), {o.rows()}) : Tensor(), Needs(bits)).run();
-    y = total.defined() ? div(sum(losses), total) : sum(losses);
+    Tensor total, share = ones({}, options);
+    if (mean) {
+      total = count = total_of(o.target, o.params.ignore_index, {}, options.dtype.value());
+      if (o.class_weight.defined()) {
+        const Tensor known =
+            clamp(o.target, 0, std::max<int64_t>(0, o.classes() - 1));  // the kernel refuses the others
+        total = total_of(where(eq(o.target, o.params.ignore_index), o.target, known), o.params.ignore_index,
+                         o.class_weight, options.dtype.value());
+        share = where(eq(total, 0), 0, div(count, total));
+      }
+    }
+    d = Chunks(o, losses, bits ? expand(share, {o.rows()}) : Tensor(), Needs(bits)).run();
+    y = mean ? div(sum(losses), total) : sum(losses);
+    compare_fused(kName, y, [&] {
+      const Tensor plain = label_losses(linear(o.x, o.w, o.bias), o.target, o.class_weight, o.params);
+      return mean ? div(sum(plain), total) : sum(plain);
+    });
+    if (bits) d.share = share;
   }
   return record(
-      kName, y, {o.x, o.w, o.bias}, save(d.x, d.w, d.bias, total, o.x, o.w, o.bias, o.target, o.class_weight),
+      kName, y, {o.x, o.w, o.bias}, save(d.x, d.w, d.bias, count, d.share, o.x, o.w, o.bias, o.target, o.class_weight),
       [p = o.params, chunk = o.chunk](Needs needs, const Tensor& g, const Tensor& dx, const Tensor& dw,
-                                      const Tensor& dbias, const Tensor& total, const Tensor& x, const Tensor& w,
-                                      const Tensor& bias, const Tensor& target, const Tensor& weight) {
-        const Tensor factor = total.defined() ? where(eq(total, 0), 0, div(g, total)) : g;  // 0: all are ignored
-        const auto times = [&](bool needed, const Tensor& sums) {
-          return needed ? to(mul(sums, factor), w.dtype()) : Tensor();
+                                      const Tensor& dbias, const Tensor& count, const Tensor& share, const Tensor& x,
+                                      const Tensor& w, const Tensor& bias, const Tensor& target, const Tensor& weight) {
+        const Tensor factor = count.defined() ? where(eq(count, 0), 0, div(g, count)) : g;  // 0: all are ignored
+        const auto times = [&](bool needed, const Tensor& sums, const Tensor& like) {
+          return needed ? reshape(to(mul(to(sums, g.dtype()), factor), like.dtype()), like.shape()) : Tensor();
         };
         return gradient_by_kernel(
             kName, g,
             [&] {
-              return Grads{times(needs[0], dx), times(needs[1], dw), times(needs[2], dbias)};
+              return Grads{times(needs[0], dx, x), times(needs[1], dw, w), times(needs[2], dbias, bias)};
             },
             [&] {
-              return composite_gradient(expand(factor, {x.shape()[0]}), {x, w, bias, target, weight, p, chunk});
+              return composite_gradient(expand(mul(factor, share), {x.shape()[0]}),
+                                        {x, w, bias, target, weight, p, chunk});
             });
       });
 }
@@ -209,13 +240,8 @@ Tensor run(bool wide, const Tensor& input, const Tensor& w, const Tensor& target
                           o.weight,
                           {o.ignore_index, o.label_smoothing},
                           chunk_of(x, w.shape()[0], o.chunk_size)};
-  Tensor y;
-  if (o.reduction == Reduction::None) {
-    y = reshape(losses_of_rows(operands), target.shape());
-  } else {
-    const bool mean = o.reduction == Reduction::Mean;
-    y = reduced_loss(operands, mean ? total_of(labels, o.ignore_index, o.weight, compute_type(x.dtype())) : Tensor());
-  }
+  const Tensor y = o.reduction == Reduction::None ? reshape(losses_of_rows(operands), target.shape())
+                                                  : reduced_loss(operands, o.reduction == Reduction::Mean);
   return to(y, wide ? y.dtype() : input.dtype());
 }
 

@@ -118,7 +118,8 @@ Tensor gradient_room(const Tensor& logits) {
   return empty({logits.size(0), wide}, {.dtype = logits.dtype(), .device = logits.device()}).narrow(1, 0, classes);
 }
 
-/// The losses (N, ...) of labels, at least in float32.
+}  // namespace
+
 Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& weight, const NllParams& p) {
   const TensorOptions options{.dtype = compute_type(logits.dtype()), .device = logits.device()};
   Shape parts = target.shape();
@@ -148,6 +149,8 @@ Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& we
                                   [&] { return Grads{cross_entropy_gradient(g, logits, target, weight, p)}; });
       });
 }
+
+namespace {
 
 /// -sum_c w_c t_c log softmax(input)_c for probabilities t.
 Tensor probability_losses(const Tensor& input, const Tensor& target, const CrossEntropyOptions& o) {

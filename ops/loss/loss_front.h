@@ -13,6 +13,8 @@ void check_target(const char* op, const Tensor& input, const Tensor& target);
 void check_range(const char* op, const char* what, const Tensor& x, double low, double high);
 /// x (N, C, ...) at the classes of index (N, 1, ...), which are checked.
 Tensor pick_classes(const char* op, const Tensor& x, const Tensor& index);
+/// cross_entropy's losses (N, ...) of labels, at least in float32; target is int64.
+Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& weight, const NllParams& p);
 /// The gradient of cross_entropy's losses (N, ...) by logits (N, C, ...), in differentiable operations; target is int64.
 Tensor cross_entropy_gradient(const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight,
                               const NllParams& p);

@@ -1,6 +1,8 @@
 #include <cmath>
 #include <limits>
 
+#include <tapir/core/recording.h>
+
 #include "numbers.h"
 
 using namespace tapir;
@@ -152,6 +154,53 @@ TEST_CASE("linear_cross_entropy: what cross_entropy makes of linear, chunk by ch
   CHECK(allclose(few.grad().to(kFloat64) / 1024, exact.grad(), {.rtol = 4e-3, .atol = 1e-6}));
 }
 
+TEST_CASE("linear_cross_entropy: float16 holds gradients of many rows, of weights and scales of any size") {
+  manual_seed(4);
+  const auto check = [](const Tensor& x, const Tensor& head, const Tensor& bias, const Tensor& t, double scale,
+                        LinearCrossEntropyOptions o) {
+    std::vector<Tensor> grads[2];
+    for (const bool chunked : {true, false}) {
+      const DType dtype = chunked ? kFloat16 : kFloat64;
+      const Tensor a = x.to(dtype).requires_grad_(), b = head.to(dtype).requires_grad_(),
+                   c = bias.to(dtype).requires_grad_();
+      o.linear_bias = c;
+      Tensor y = chunked ? linear_cross_entropy(a, b, t, o)
+                         : cross_entropy(linear(a, b, c), t, {.weight = o.weight, .reduction = o.reduction});
+      if (chunked && o.reduction == Reduction::Sum) y = y.to(kFloat32);
+      mul(y, chunked ? scale : 1).backward();
+      for (const Tensor& leaf : {a, b, c}) grads[chunked].push_back(leaf.grad().to(kFloat64) / (chunked ? scale : 1));
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      const double most = max(abs(grads[0][i])).item();
+      CHECK(max(abs(grads[0][i] - grads[1][i])).item() <= 0.01 * most + 1e-12);
+    }
+  };
+  const Tensor small = randn({40, 8}), head = randn({11, 8}) * 0.2, bias = randn({11}) * 0.1, t = randint(11, {40});
+  check(ones({200000, 8}), zeros({3, 8}), zeros({3}), zeros({200000}, {.dtype = kInt64}), 1, {});
+  check(ones({200000, 8}), zeros({3, 8}), zeros({3}), zeros({200000}, {.dtype = kInt64}), 1, {.chunk_size = 70000});
+  for (const double weight : {1e5, 1e-8}) check(small, head, bias, t, 64, {.weight = full({11}, weight)});
+  check(small, head, bias, t, 4096, {.chunk_size = 7});
+  // GradScaler's first scale, of losses that are small: the factor is no float16.
+  const Tensor sure = randn({2, 8}) * 0.01;
+  check(sure, head * 0.01, bias, narrow(t, 0, 0, 2), 20000, {.reduction = Reduction::Sum});
+}
+
+TEST_CASE("linear_cross_entropy: without gradients none are made") {
+  const Tensor x = randn({6, 4}).requires_grad_(), head = randn({5, 4}).requires_grad_(), t = randint(5, {6});
+  const auto gradients = [&] {
+    profiler::start_recording({.profile_memory = false});
+    linear_cross_entropy(x, head, t);
+    int64_t n = 0;
+    for (const profiler::ThreadRecording& thread : profiler::stop_recording().threads)
+      for (const profiler::Event& event : thread.events)
+        n += std::string(event.name).find("cross_entropy_backward") != std::string::npos;
+    return n;
+  };
+  CHECK(gradients() > 0);
+  NoGrad guard;
+  CHECK(gradients() == 0);
+}
+
 TEST_CASE("linear_cross_entropy: ignored rows only, none, and what is refused") {
   Tensor x = randn({3, 2}).requires_grad_(), head = randn({5, 2}).requires_grad_();
   const Tensor y = linear_cross_entropy(x, head, labels({-100, -100, -100}), {.chunk_size = 2});
@@ -162,12 +211,20 @@ TEST_CASE("linear_cross_entropy: ignored rows only, none, and what is refused") 
   const Tensor none = linear_cross_entropy(zeros({0, 2}).requires_grad_(), head, zeros({0}, {.dtype = kInt64}),
                                            {.reduction = Reduction::Sum});
   none.backward();
+  const Tensor bias = zeros({5}).requires_grad_();
+  linear_cross_entropy(zeros({0, 2}), head, zeros({0}, {.dtype = kInt64}), {.linear_bias = bias}).backward();
+  CHECK(bias.grad().shape() == Shape{5});
   CHECK(none.item() == 0);
   CHECK(refuses(
       [&] {
         linear_cross_entropy(x, head, labels({0, 1, 5}), {.chunk_size = 2});
       },
       "target 5", "position 0 of the rows from 2 on", "5 classes"));
+  CHECK(refuses(
+      [&] {
+        linear_cross_entropy(x, head, labels({0, 1, 7}), {.weight = ones({5})});
+      },
+      "target 7", "[linear_cross_entropy]"));
   CHECK(refuses([&] { linear_cross_entropy(x, head, labels({0, 1})); }, "(3,)", "(2,)"));
   CHECK(refuses([&] { linear_cross_entropy(x, head, zeros({3})); }, "integer dtype"));
   CHECK(refuses([&] { linear_cross_entropy(x, zeros({5, 3}), labels({0, 1, 2})); }, "(3, 2)", "(5, 3)"));
