@@ -15,12 +15,12 @@ __device__ __forceinline__ void weigh(float (&s)[4], float (&d)[4], const Proble
   for (int e = 0; e < 4; ++e) {
     const int row = kFlipped ? e % 2 : e / 2;  // of the two queries
     const float above = s[e] - (lse[row] == kHidden<float> ? 0 : lse[row]);
-    const float weight =
-        power_of_2(above > 0 ? 0 : above * kLog2E);  // lse, rounded, may lie below a score of the row; NaN stays
+    // lse, rounded, may lie below a score of the row, whose weight is 1 then; NaN stays.
+    const float weight = power_of_2(above > 0 ? 0 : above * kLog2E);
     const bool keeps = !kDrops || kept[e];
     s[e] = keeps ? weight : 0;
-    d[e] =
-        weight == 0 ? 0 : weight * ((keeps ? d[e] * p.stay : 0) - delta[row]);  // a hidden key's value may be anything
+    // A hidden key's value may be anything.
+    d[e] = weight == 0 ? 0 : weight * ((keeps ? d[e] * p.stay : 0) - delta[row]);
   }
 }
 

@@ -15,8 +15,8 @@ namespace tapir::inline v0::cuda_kernels {
 constexpr int kWarps = 4, kWarpThreads = 32 * kWarps;
 constexpr float kLog2E = 1.44269504f;
 
-/// Where pack `pack` of eight elements of a row stands in a tile of rows of D elements: packs change places by rows, so that those of one column in eight rows lie
-/// in different banks.
+/// Where pack `pack` of eight elements of a row stands in a tile of rows of D elements: packs change places by rows, so that one pack of
+/// each of eight rows lies in banks of its own.
 template <int D> __device__ __forceinline__ int place(int row, int pack) { return row * D + (pack ^ (row & 7)) * 8; }
 
 /// R rows of a matrix from row0 on, zeros beyond it. They are there after a wait and a barrier.
@@ -141,8 +141,8 @@ __device__ __forceinline__ void draw(bool (&kept)[4], const Problem<float>& p, i
 #pragma unroll
       for (int k = 0; k < 4; ++k) word[k] = k == e ? w : word[k];
     }
-  } else if constexpr (
-      kFlipped) {  // lanes 4 apart: lane r of such four makes the block of element r, of which each wants a word
+  } else if constexpr (kFlipped) {
+    // Lanes 4 apart: lane r of such four makes the block of element r, of which each wants a word.
     const int r = lane / 4 % 4;
     const Philox::Block w = p.words(b, h, query_of<true>(i, r), key_of<true>(j, r));
 #pragma unroll
@@ -152,7 +152,8 @@ __device__ __forceinline__ void draw(bool (&kept)[4], const Problem<float>& p, i
     (odd ? word[0] : word[1]) = x, (odd ? word[2] : word[3]) = y;
     const uint32_t u = shuffle_xor(high ? word[0] : word[2], 8), v = shuffle_xor(high ? word[1] : word[3], 8);
     (high ? word[0] : word[2]) = u, (high ? word[1] : word[3]) = v;
-  } else {  // two neighbours: the even one makes that of its first row, the odd one of the second
+  } else {
+    // Two neighbours: the even one makes that of its first row, the odd one that of the second.
     const bool odd = lane % 2;
     const Philox::Block w = p.words(b, h, query_of<false>(i, odd ? 2 : 0), j);
     const uint32_t x = shuffle_xor(odd ? w.word[0] : w.word[2], 1), y = shuffle_xor(odd ? w.word[1] : w.word[3], 1);

@@ -36,7 +36,6 @@ struct Operands {
 };
 struct Gradients {
   Tensor x, w, bias;  // of w (C, D) and bias (C, 1) in float32 at least, or of one chunk
-  Tensor share;       // they are of the losses times this
 };
 
 int64_t chunk_of(const Tensor& x, int64_t classes, int64_t wanted) {
@@ -163,11 +162,11 @@ Tensor reduced_loss(const Operands& o, bool mean) {
   const TensorOptions options{.dtype = compute_type(o.x.dtype()), .device = o.x.device()};
   const uint64_t bits = wants_grad({o.x}) | wants_grad({o.w}) << 1 | wants_grad({o.bias}) << 2;
   const Tensor losses = empty({o.rows()}, options);
-  Tensor y, count;  // count: what a mean divides by after `share`
+  Tensor y, count, share = ones({}, options);  // count: what a mean divides by after `share`
   Gradients d;
   {
     NoGrad guard;
-    Tensor total, share = ones({}, options);
+    Tensor total;
     if (mean) {
       total = count = total_of(o.target, o.params.ignore_index, {}, options.dtype.value());
       if (o.class_weight.defined()) {
@@ -184,10 +183,9 @@ Tensor reduced_loss(const Operands& o, bool mean) {
       const Tensor plain = label_losses(linear(o.x, o.w, o.bias), o.target, o.class_weight, o.params);
       return mean ? div(sum(plain), total) : sum(plain);
     });
-    if (bits) d.share = share;
   }
   return record(
-      kName, y, {o.x, o.w, o.bias}, save(d.x, d.w, d.bias, count, d.share, o.x, o.w, o.bias, o.target, o.class_weight),
+      kName, y, {o.x, o.w, o.bias}, save(d.x, d.w, d.bias, count, share, o.x, o.w, o.bias, o.target, o.class_weight),
       [p = o.params, chunk = o.chunk](Needs needs, const Tensor& g, const Tensor& dx, const Tensor& dw,
                                       const Tensor& dbias, const Tensor& count, const Tensor& share, const Tensor& x,
                                       const Tensor& w, const Tensor& bias, const Tensor& target, const Tensor& weight) {
