@@ -230,14 +230,18 @@ template <class T> __global__ void dropout_kernel(T* y, bool* mask, const T* x, 
   for_fours(source, order, [&](uint64_t counter, const Four<3>& four) {
     const Philox::Block words = Philox::block(source.seed, counter);
     const auto stays = [&](int i) { return words.word[i] >> 8 >= limit; };
-    if constexpr (sizeof(T) < 8)  // four float64 are more than one access moves
-      if (four.whole()) {
-        Pack<T, 4> v = *reinterpret_cast<const Pack<T, 4>*>(x + four.at[1]);
-        for (int i = 0; i < 4; ++i) v.of[i] = stays(i) ? narrow<T>(widen(v.of[i]) * scale) : narrow<T>(0);
-        *reinterpret_cast<Pack<T, 4>*>(y + four.at[0]) = v;
-        if (mask) *reinterpret_cast<Pack<bool, 4>*>(mask + four.at[2]) = {{stays(0), stays(1), stays(2), stays(3)}};
-        return;
+    if (four.whole()) {
+      constexpr int W = sizeof(T) == 8 ? 2 : 4;  // that one access moves
+#pragma unroll
+      for (int k = 0; k < 4; k += W) {
+        Pack<T, W> v = *reinterpret_cast<const Pack<T, W>*>(x + four.at[1] + k);
+#pragma unroll
+        for (int i = 0; i < W; ++i) v.of[i] = stays(k + i) ? narrow<T>(widen(v.of[i]) * scale) : narrow<T>(0);
+        *reinterpret_cast<Pack<T, W>*>(y + four.at[0] + k) = v;
       }
+      if (mask) *reinterpret_cast<Pack<bool, 4>*>(mask + four.at[2]) = {{stays(0), stays(1), stays(2), stays(3)}};
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // a word chosen later lies in local memory
       if (!four.has(i)) continue;
