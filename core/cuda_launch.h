@@ -72,6 +72,7 @@ class [[nodiscard]] OnDevice : NoCopy {
 struct Grid {
   dim3 blocks, threads;
   size_t shared_bytes = 0;  // dynamic shared memory
+  bool early = false;  // it begins while the kernel before it ends, and waits itself; compute capability 9.0 and later
 };
 /// A grid for n independent pieces of work, `threads` to a block, that loops where there are more: stride = gridDim.x * blockDim.x.
 inline Grid grid_of(int64_t n, int threads = 256, int64_t max_blocks = int64_t(1) << 16) {
@@ -118,6 +119,9 @@ template <class... P, class... A> void launch_on(Device device, cudaStream_t str
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks, config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes, config.stream = stream;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization, early.val.programmaticStreamSerializationAllowed = 1;
+  if (grid.early) config.attrs = &early, config.numAttrs = 1;
   check_launch(cudaLaunchKernelEx(&config, kernel, P(std::forward<A>(args))...), op, grid, stream);
 }
 /// The same on the device's current stream: launch(x.device(), "swish", grid_of(x.numel()), swish_kernel, x.numel(), x.data<float>(), ...)

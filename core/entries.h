@@ -51,6 +51,10 @@ struct Copy {  // converts the dtype: floats to integers truncate and saturate, 
   Out out;
   In x;
 };
+struct Copies {  // (optional) Copy of each x, of which there are as many; no operation calls it, compile() does
+  Outs outs;
+  Ins xs;
+};
 struct Fill {
   Out out;
   Scalar value;
@@ -159,6 +163,7 @@ struct Matmul {
   Out out;
   In a, b, bias = {};
   Out aux = {};
+  In before = {};
   MatmulParams params;
   static constexpr Access access(Access declared, const MatmulParams& p) {
     return declared == Access::Write && p.beta != 0 ? Access::Update : declared;  // with a beta there is no aux
@@ -327,11 +332,18 @@ struct NormReluBackward {
   In dy, x, y = {}, shift = {}, weight = {}, mean, rstd;
   NormParams params;
 };
+/// NormBackward of Layer or Rms, with dx = the norm's gradient + add, where that is defined, in float32; `rounded` gets dx in 16 bits, dy's
+/// dtype is float32 or, as that of `rounded`, of 16 bits. dx may be add.
+struct NormAddBackward {
+  Out dx, rounded = {}, dweight = {}, dbias = {};
+  In dy, x, add = {}, weight = {}, mean = {}, rstd;
+  NormParams params;
+};
 
 // Every entry, by the name of its kernels and its declaration above.
 // clang-format off
 #define TAPIR_ENTRIES(X)                                                                                               \
-  X(copy, Copy) X(fill, Fill) X(range, Range) X(random, Random) X(unary, Unary) X(binary, Binary)                      \
+  X(copy, Copy) X(copies, Copies) X(fill, Fill) X(range, Range) X(random, Random) X(unary, Unary) X(binary, Binary)    \
   X(ternary, Ternary) X(fused, Fused) X(reduce, Reduce) X(arg_reduce, ArgReduce) X(scan, Scan)                         \
   X(histogram, Histogram) X(sort, Sort) X(search, Search) X(gather, Gather) X(scatter, Scatter) X(index, Index)        \
   X(index_put, IndexPut) X(count_nonzero, CountNonzero) X(nonzero, Nonzero) X(matmul, Matmul)                          \
@@ -341,7 +353,8 @@ struct NormReluBackward {
   X(softmax_backward, SoftmaxBackward) X(attention, Attention) X(attention_backward, AttentionBackward) X(rnn, Rnn)    \
   X(rnn_backward, RnnBackward) X(norm, Norm) X(norm_backward, NormBackward) X(cross_entropy, CrossEntropy)             \
   X(cross_entropy_backward, CrossEntropyBackward) X(dropout, Dropout) X(optimizer_step, OptimizerStep)                 \
-  X(foreach, Foreach) X(norm_relu, NormRelu) X(norm_relu_backward, NormReluBackward)
+  X(foreach, Foreach) X(norm_relu, NormRelu) X(norm_relu_backward, NormReluBackward)                     \
+  X(norm_add_backward, NormAddBackward)
 // clang-format on
 
 /// BackendTable::copy_bytes, which stands beside the entries in programs: views of uint8.

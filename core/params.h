@@ -224,10 +224,12 @@ struct RandomParams {
   double a = 0, b = 1;  // Uniform [a, b), Normal mean a std b, Bernoulli p = a
   int64_t low = 0, high = 0;  // Integer [low, high)
 };
-enum class MatmulFinish : uint8_t { None, Relu, GeluTanh };
+enum class MatmulFinish : uint8_t { None, Relu, GeluTanh, GeluTanhGrad };
 /// out = finish(alpha a b + beta out + bias), batched: (B, M, K) x (B, K, N) -> (B, M, N), any strides (a transposed operand is a view).
 /// bias, where defined, broadcasts to out. aux, where defined, is written too, and beta is 0: with a finish, what that is applied to (of
-/// out's sizes); without one, of rank 2, the sums of a's rows, (M), which of a = dy^T are the gradient of a bias.
+/// out's sizes); without one, of rank 2, the sums of a's rows, (M), which of a = dy^T are the gradient of a bias. GeluTanhGrad takes no
+/// bias, beta or aux: it multiplies by the derivative of GELU at `before`, of out's sizes. On a GPU out and aux may be float32 where a and
+/// b have 16 bits, rank is 2, and there is no finish, beta or bias.
 struct MatmulParams {
   double alpha = 1, beta = 0;
   MatmulFinish finish = MatmulFinish::None;

@@ -5,7 +5,7 @@
 
 // The kernels of CUDA devices: Note [Entries] in core/entries.h is their contract. They only queue work on ctx.stream but where it says
 // here that they wait.
-//   copy.cu                          copy, fill, range
+//   copy.cu, copies.cu               copy, fill, range; copies
 //   unary.cu, binary.cu, ternary.cu  Note [Pointwise kernels]
 //   random.cu                        random, dropout
 //   fused.cpp                        waits for a compiler at the first call of its kind, where none was asked for before
@@ -14,7 +14,7 @@
 //   nonzero.cu                       nonzero, and count_nonzero, which waits for the device
 //   matmul.cpp, conv.cpp, attention.cpp  by libraries, or by the kernels in the .cu of that name
 //   linalg.cpp                       waits for the device
-//   norm.cu, norm_channels.cu        norm and norm_relu, and their gradients: norm.h
+//   norm.cu, norm_channels.cu        norm, norm_relu, their gradients, norm_add_backward: norm.h
 //   scan.cu, histogram.cu, sort.cu, search.cu, pool.cu, resample.cu, softmax.cu, rnn.cu, cross_entropy.cu, optimizer.cu, foreach.cu
 namespace tapir::inline v0::cuda_kernels {
 

@@ -6,6 +6,12 @@ namespace tapir::inline v0::cuda_kernels {
 
 using cuda::Grid, cuda::grid_of;
 
+/// Of a kernel that waits for those before it: Note [Early launches] in vendor/ptx/early_launch.h.
+inline Grid early(const Context& ctx, Grid grid) {
+  grid.early = code_version(ctx.device) >= 90;
+  return grid;
+}
+
 /// cuda::launch_on for a kernel of the table: device and stream are the context's.
 template <class... P, class... A>
 void launch(const Context& ctx, const char* op, const Grid& grid, void (*kernel)(P...), A&&... args) {

@@ -37,11 +37,14 @@ KVCache::KVCache(int64_t layers, int64_t batch, int64_t heads, int64_t capacity,
   check(layers > 0 && batch > 0 && heads > 0 && capacity > 0 && depth > 0,
         "[KVCache] expected layers, batch, heads, capacity and depth above 0, got {}, {}, {}, {} and {}", layers, batch,
         heads, capacity, depth);
-  for (auto* list : {&keys_, &values_})
-    for (int64_t i = 0; i < layers; ++i) list->push_back(empty({batch, heads, capacity, depth}, options));
+  for (int64_t i = 0; i < layers; ++i) {
+    both_.push_back(empty({2, batch, heads, capacity, depth}, options));
+    keys_.push_back(select(both_.back(), 0, 0)), values_.push_back(select(both_.back(), 0, 1));
+  }
 }
 KVCache::KVCache(const KVCache& o)
-    : keys_(o.keys_), values_(o.values_), length_(o.length_.clone()), capacity_(o.capacity_), asked_(o.asked_) {
+    : both_(o.both_), keys_(o.keys_), values_(o.values_), length_(o.length_.clone()), capacity_(o.capacity_),
+      asked_(o.asked_) {
   if (o.known()) know(o.count_);
 }
 /// The length is `count` now.
@@ -66,7 +69,26 @@ Tensor KVCache::begin(int64_t count) {
   places_ = add(arange(count, {.device = length_.device()}), length_), until_ = add(length_, count);
   return places_;
 }
-void KVCache::write(Tensor& all, const Tensor& x) const { index_copy_(all, 2, places_, to(x, all.dtype())); }
+/// k and v as one view (2, ...) where they are slices of one tensor, as of what one product made; undefined where they are not.
+static Tensor as_one(const Tensor& k, const Tensor& v) {
+  const int64_t step = v.storage_offset() - k.storage_offset();
+  if (k.dim() != 4 || k.impl().storage.get() != v.impl().storage.get() || k.dtype() != v.dtype() ||
+      !(k.shape() == v.shape()) || !(k.strides() == v.strides()) || step <= 0)
+    return {};
+  Shape shape = Shape::filled(5, 2);
+  Strides strides = Strides::filled(5, step);
+  for (int64_t d = 0; d < 4; ++d) shape[d + 1] = k.shape()[d], strides[d + 1] = k.strides()[d];
+  return as_strided(k, shape, strides, k.storage_offset());
+}
+void KVCache::write(int64_t i, const Tensor& k, const Tensor& v) {
+  Tensor& both = both_[size_t(i)];
+  if (const Tensor one = as_one(k, v); one.defined()) {
+    index_copy_(both, 3, places_, to(one, both.dtype()));
+    return;
+  }
+  for (const auto& [all, x] : {std::pair(&keys_[size_t(i)], &k), std::pair(&values_[size_t(i)], &v)})
+    index_copy_(*all, 2, places_, to(*x, all->dtype()));
+}
 Tensor KVCache::attend(int64_t i, const Tensor& q, const Tensor& k, const Tensor& v, double dropout_p) {
   check(i >= 0 && i < int64_t(keys_.size()), "[KVCache] expected a layer below {}, got {}", int64_t(keys_.size()), i);
   const int64_t begun = places_.defined() ? places_.numel() : 0;
@@ -75,7 +97,7 @@ Tensor KVCache::attend(int64_t i, const Tensor& q, const Tensor& k, const Tensor
   Tensor &keys = keys_[size_t(i)], &values = values_[size_t(i)];
   {
     NoGrad guard;
-    write(keys, k), write(values, v);
+    write(i, k, v);
   }
   AttentionOptions options{.dropout_p = dropout_p, .is_causal = q.size(2) > 1, .enable_gqa = true};
   // A prompt: there is nothing before. As from the cache: no gradient of keys and values, and masks are those of its capacity.

@@ -54,11 +54,12 @@ class KVCache {
   bool known() const { return length_.version() == version_; }
   void know(int64_t count) const;
   int64_t count() const;
-  void write(Tensor& all, const Tensor& x) const;
+  void write(int64_t i, const Tensor& k, const Tensor& v);
   static constexpr uint32_t kNoVersion = ~uint32_t(0);
-  std::vector<Tensor> keys_, values_;
-  Tensor length_;          // 0-dim int64
-  Tensor places_, until_;  // between begin and advance: the places, and the length afterwards
+  std::vector<Tensor> both_;           // of each layer (2, B, H, capacity, D)
+  std::vector<Tensor> keys_, values_;  // views of it
+  Tensor length_;                      // 0-dim int64
+  Tensor places_, until_;              // between begin and advance: the places, and the length afterwards
   int64_t capacity_;
   mutable bool asked_ = false;
   mutable int64_t count_ = 0;              // the length, as long as it is known

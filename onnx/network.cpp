@@ -132,6 +132,7 @@ Value masked(Export& e, Value scores, const Value& mask) {
 
 Value matmul(Export& e) {
   const auto p = e.call->params<MatmulParams>();
+  if (p.finish == MatmulFinish::GeluTanhGrad) e.refuse();
   const bool gemm = e.view(&Matmul::out).shape.size() == 2 && p.alpha == 1;
   std::optional<Value> bias;
   if (e.has(&Matmul::bias)) bias = e.read(&Matmul::bias, true);

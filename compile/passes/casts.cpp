@@ -2,7 +2,8 @@
 // Copies that only carry elements to another type or order are merged with their neighbours. A copy of a copy that nothing else reads
 // reads the first one's operand, where no number changes by it: types that hold all numbers of the first one may stand between. And a
 // product or attention whose result is copied into another order of the same elements writes that order at once; those kernels write
-// any strides as fast, and who else reads the result takes any.
+// any strides as fast, and who else reads the result takes any. On a GPU a product of 16 bits that is widened, as gradients of weights
+// are under autocast, is written in float32: its sums are then rounded once instead of twice.
 #include <optional>
 #include <utility>
 
@@ -19,25 +20,6 @@ using entry::Copy;
 bool holds(DType to, DType from) {
   if (to == from || (to == kFloat64 && is_floating(from))) return true;
   return to == kFloat32 && (from == kFloat16 || from == kBFloat16);
-}
-
-/// The elements that `v` names as a view of another block, where `there` holds what `here` does, element by element. Nothing where that
-/// takes more than an exchange of dimensions or another shape.
-std::optional<View> through(const View& v, const View& here, const View& there) {
-  if (v.dtype != here.dtype || v.offset != here.offset || numel_of(v.shape) != numel_of(here.shape)) return {};
-  if (const auto same = reshaped(here, v.shape); same && same_place(*same, v)) return reshaped(there, v.shape);
-  View out = there;
-  bool taken[kMaxRank] = {};
-  out.shape = v.shape, out.strides = Strides::filled(v.shape.size(), 1);
-  for (int64_t d = 0; d < v.shape.size(); ++d) {
-    if (v.shape[d] == 1) continue;
-    int64_t from = -1;
-    for (int64_t i = 0; i < here.shape.size(); ++i)
-      if (here.shape[i] == v.shape[d] && here.strides[i] == v.strides[d]) from = i;
-    if (from < 0 || std::exchange(taken[from], true)) return {};
-    out.strides[d] = there.strides[from];
-  }
-  return out;
 }
 
 bool is_copy(const Call& call) {
@@ -93,9 +75,40 @@ void fold_copy(Rewriter& calls, int at) {
   for (auto& [user, made] : changed) calls.replace(user, std::move(made));
 }
 
+/// Where a copy that alone reads the values of call `at` at v puts them in float32, and the copy; an Absent view where none does.
+std::pair<View, int> widened(const Uses& uses, int at, const View& v) {
+  if (uses.only_maker(v.block) != at || !uses.own(v) || uses.of(v.block).size() != 2) return {};
+  const int next = uses.of(v.block)[1].call;
+  const Call& copy = uses.call(next);
+  if (!is_copy(copy) || copy.device != uses.call(at).device || copy.modes != uses.call(at).modes) return {};
+  const View &s = copy[&Copy::x], &d = copy[&Copy::out];
+  if (s.block != v.block || d.dtype != kFloat32 || uses.only_maker(d.block) != next || !covers(s, uses.program()))
+    return {};
+  return {through(v, s, d).value_or(View()), next};
+}
+
+/// A product in 16 bits whose result, and whose sums of rows, are widened: it makes float32.
+void widen_product(Rewriter& calls, int at) {
+  using entry::Matmul;
+  const Call& call = calls.call(at);
+  if (!is<Matmul>(call) || !call.device.is_cuda()) return;
+  const View &out = call[&Matmul::out], &aux = call[&Matmul::aux];
+  const auto p = call.params<MatmulParams>();
+  if (!is_half(out) || out.shape.size() != 2 || p.beta != 0 ||
+      p.finish != MatmulFinish::None || call[&Matmul::bias].kind != View::Kind::Absent || !out.in_memory())
+    return;
+  const auto [wide, copy] = widened(calls, at, out);
+  const auto [wide_aux, copy_aux] = aux.in_memory() ? widened(calls, at, aux) : std::pair(View(), -1);
+  if (!wide.in_memory() || (aux.in_memory() && !wide_aux.in_memory())) return;
+  calls.change(at, [&](Call& product) { product[&Matmul::out] = wide, product[&Matmul::aux] = wide_aux; });
+  calls.remove(copy);
+  if (copy_aux >= 0) calls.remove(copy_aux);
+}
+
 }  // namespace
 
 void merge_casts(Program& p) { rewrite(p, merge_copy); }
+void widen_products(Program& p) { rewrite(p, widen_product); }
 void fold_layouts(Program& p) { rewrite(p, fold_copy); }
 
 }  // namespace tapir::inline v0::ir

@@ -1,4 +1,7 @@
-// A relu of a product that nothing else reads becomes the product's finish.
+// Note [Finishes of products]
+// A relu of a product that nothing else reads becomes the product's finish. On a GPU, of products in 16 bits, so do GELU by tanh and its
+// gradient, which libraries have in their epilogues: what GELU is applied to is left where it was, for the gradient. The sums are
+// then rounded behind GELU alone.
 #include "../program/overlap.h"
 #include "../program/params.h"
 #include "../program/uses.h"
@@ -7,39 +10,85 @@
 namespace tapir::inline v0::ir {
 namespace {
 
-using entry::Matmul, entry::Unary;
+using entry::Binary, entry::Matmul, entry::Unary;
 
 bool is_plain_product(const Call& call) {
   if (!is<Matmul>(call)) return false;
   const auto p = call.params<MatmulParams>();
-  const View& out = call[&Matmul::out];
   return p.finish == MatmulFinish::None && p.beta == 0 && call[&Matmul::aux].kind == View::Kind::Absent &&
-         out.in_memory() && (out.dtype == kFloat32 || out.dtype == kFloat64);  // a half may round to -0 before the relu
+         call[&Matmul::out].in_memory();
 }
 
-/// Where the product of call `i` can write what call `j`, a relu, makes of it; an Absent view where it cannot.
-View place_of_relu(const Uses& uses, int i, int j) {
-  const Call &product = uses.call(i), &relu = uses.call(j);
-  const View& sums = product[&Matmul::out];
-  const auto source = reshaped(relu[&Unary::x], sums.shape), y = reshaped(relu[&Unary::out], sums.shape);
-  if (relu.modes != product.modes || !source || !y || !same_place(*source, sums) || y->dtype != sums.dtype ||
-      uses.reads(i, *y))
+/// Where the product of call `at` can write y, what call `next` makes of its sums, read there as x; an Absent view where it cannot.
+View place_of(const Uses& uses, int at, int next, const View& x, const View& y) {
+  const View& sums = uses.call(at)[&Matmul::out];
+  const auto source = reshaped(x, sums.shape), to = reshaped(y, sums.shape);
+  if (uses.call(next).modes != uses.call(at).modes || !source || !to || !same_place(*source, sums) ||
+      to->dtype != sums.dtype || uses.reads(at, *to) || !uses.may_move(next, at))
     return {};
-  const bool ends = same_place(*y, sums) || uses.made_by(i, sums.block).only_read_by(j);  // nobody else wants the sums
-  return ends && uses.may_move(j, i) ? *y : View();
+  return *to;
+}
+/// Does nobody but call `next`, which writes y, want the product's sums?
+bool ends(const Uses& uses, int at, int next, const View& y) {
+  const View& sums = uses.call(at)[&Matmul::out];
+  return same_place(y, sums) || uses.made_by(at, sums.block).only_read_by(next);
 }
 
-void join_epilogue(Rewriter& calls, int i) {
-  if (!is_plain_product(calls.call(i))) return;
-  const int next = calls.next(calls.call(i).result().block, i);
-  const View y = next >= 0 && is_relu(calls.call(next)) ? place_of_relu(calls, i, next) : View();
-  if (y.kind != View::Kind::Memory) return;
-  calls.change(i, [&](Call& product) {
+/// What becomes of the product `at` that takes in call `next`; false: nothing does.
+bool take_in(Rewriter& calls, int at, int next, MatmulFinish finish, const View& y, const View& aux,
+             const View& before) {
+  if (y.kind != View::Kind::Memory) return false;
+  calls.change(at, [&](Call& product) {
     auto params = product.params<MatmulParams>();
-    params.finish = MatmulFinish::Relu;
-    product[&Matmul::out] = y, set_params<Matmul>(product, params);
+    params.finish = finish;
+    product[&Matmul::out] = y, product[&Matmul::aux] = aux, product[&Matmul::before] = before;
+    set_params<Matmul>(product, params);
   });
   calls.remove(next);
+  return true;
+}
+
+bool join_relu(Rewriter& calls, int at, int next) {
+  const Call& relu = calls.call(next);
+  if (!is_relu(relu) || is_half(calls.call(at).result())) return false;  // a half may round to -0 before the relu
+  const View y = place_of(calls, at, next, relu[&Unary::x], relu[&Unary::out]);
+  return y.in_memory() && ends(calls, at, next, y) && take_in(calls, at, next, MatmulFinish::Relu, y, {}, {});
+}
+
+/// May products of the call's kind have GELU in their epilogue?
+bool takes_gelu(const Call& product) {
+  return product.device.is_cuda() && is_half(product[&Matmul::out]) && product.params<MatmulParams>().alpha == 1;
+}
+
+bool join_gelu(Rewriter& calls, int at, int next) {
+  const Call& gelu = calls.call(next);
+  if (!takes_gelu(calls.call(at)) || !is<Unary>(gelu)) return false;
+  const auto p = gelu.params<UnaryParams>();
+  const View sums = calls.call(at)[&Matmul::out];
+  const View y = place_of(calls, at, next, gelu[&Unary::x], gelu[&Unary::out]);
+  if (p.op != UnaryOp::Gelu || p.a != 1 || !y.in_memory()) return false;
+  const bool kept = !ends(calls, at, next, y);
+  if (kept && overlap(y, sums)) return false;
+  return take_in(calls, at, next, MatmulFinish::GeluTanh, y, kept ? sums : View(), {});
+}
+
+bool join_gelu_gradient(Rewriter& calls, int at, int next) {
+  const Call &product = calls.call(at), &gradient = calls.call(next);
+  if (!takes_gelu(product) || product[&Matmul::bias].kind != View::Kind::Absent || !is<Binary>(gradient)) return false;
+  const auto p = gradient.params<BinaryParams>();
+  if (p.op != BinaryOp::GeluGrad || p.alpha.to_double() != 1) return false;
+  const View y = place_of(calls, at, next, gradient[&Binary::a], gradient[&Binary::out]);
+  const auto before = reshaped(gradient[&Binary::b], product[&Matmul::out].shape);
+  if (!y.in_memory() || !before || !before->in_memory() || before->dtype != y.dtype || overlap(*before, y) ||
+      !ends(calls, at, next, y))
+    return false;
+  return take_in(calls, at, next, MatmulFinish::GeluTanhGrad, y, {}, *before);
+}
+
+void join_epilogue(Rewriter& calls, int at) {
+  if (!is_plain_product(calls.call(at))) return;
+  const int next = calls.next(calls.call(at).result().block, at);
+  if (next >= 0) join_relu(calls, at, next) || join_gelu(calls, at, next) || join_gelu_gradient(calls, at, next);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Note [Padded gradients]
 // The gradient of narrow() is a tensor of zeros with the slice's gradient copied in, and those of all slices are added up: what the
 // gradient of split() and chunk() comes to. Where the slices are apart and leave no element out, each can be written to its place at
-// once, without zeros and sums. It is written as x + 0, which is what the sums make of it: -0 becomes 0.
+// once, without zeros and sums. It is written as x + 0, which is what the sums make of it: -0 becomes 0. On a GPU, what attention or a
+// product alone makes of a slice is made in that place; a -0 stays there.
 #include <algorithm>
 #include <cmath>
 
@@ -81,6 +82,23 @@ bool cover(const Uses& uses, const Padded& pad, const View& r) {
          });
 }
 
+/// The call that alone makes what `copy` reads, for nobody else, with its result at `place` instead; -1: there is none.
+std::pair<int, Call> made_at(const Uses& uses, int copy, const View& place) {
+  const View& x = uses.call(copy)[&Copy::x];
+  const int maker = uses.only_maker(x.block);
+  if (maker < 0 || !uses.own(x) || uses.of(x.block).size() != 2 || !covers(x, uses.program())) return {-1, {}};
+  Call made = uses.call(maker);
+  if (!made.device.is_cuda() || !is<entry::AttentionBackward, entry::Matmul>(made)) return {-1, {}};
+  bool fits = true;
+  each_view(made, [&](View& v, Access) {
+    if (v.block != x.block) return;
+    const auto there = through(v, x, place);
+    fits &= there.has_value();
+    v = there.value_or(v);
+  });
+  return {fits ? maker : -1, std::move(made)};
+}
+
 void join_pad(Rewriter& calls, int at) {
   Padded pad;
   if (!is_sum(calls.call(at)) || !collect_sum(calls, at, pad) || !cover(calls, pad, calls.call(at).result())) return;
@@ -89,6 +107,10 @@ void join_pad(Rewriter& calls, int at) {
     const Call& copy = calls.call(slice);
     View place = copy[&Copy::out];
     place.block = r.block;
+    if (auto [maker, made] = made_at(calls, slice, place); maker >= 0) {
+      calls.replace(maker, std::move(made)), calls.remove(slice);
+      continue;
+    }
     calls.replace(slice, call_of<Binary>(copy, BinaryParams{BinaryOp::Add}, &Binary::out, place, &Binary::a,
                                          copy[&Copy::x], &Binary::b, number_like(r, 0)));
   }

@@ -14,6 +14,8 @@ void remove_common_calls(Program& program);
 void remove_dead_code(Program& program);
 /// A copy of a copy reads what the first one read, where all numbers stay: Note [Casts and layouts].
 void merge_casts(Program& program);
+/// On a GPU, products of 16 bits that are widened are written in float32: they are rounded once less.
+void widen_products(Program& program);
 /// Products and attention write at once the order of elements that their results are copied into.
 void fold_layouts(Program& program);
 /// A batch norm in evaluation becomes a part of the convolution before it: Note [Folded norms]. Within rounding, not bit for bit.
@@ -21,12 +23,15 @@ void fold_norms(Program& program);
 /// Gradients of slices that make up a whole tensor are written to their places instead of being padded and added: Note [Padded
 /// gradients] in pads.cpp.
 void join_pads(Program& program);
-/// A relu of a product that nothing else reads becomes the product's finish.
+/// A relu of a product becomes the product's finish, on a GPU GELU and its gradient do too: Note [Finishes of products]. Those within rounding.
 void join_epilogues(Program& program);
 /// A relu before a max pooling goes behind it: Note [Relus behind poolings] in pools.cpp.
 void sink_relus(Program& program);
 /// Batch norms take in the additions and relus that follow them: Note [Norms with relu] in norms.cpp.
 void join_norms(Program& program);
+/// Gradients of layer and rms norms take in the sum behind them and the casts around them: Note [Gradients of norms on the residual
+/// stream] in norm_sums.cpp.
+void join_norm_sums(Program& program);
 
 /// Which calls on rows join: none, those that are worth it on their device, all that can.
 enum class FuseRows : uint8_t { None, Worthwhile, All };
@@ -45,6 +50,8 @@ void order_calls(Program& program);
 int64_t recompute(Program& program, int64_t budget);
 /// A pointwise result takes over the block of an operand that is not used again.
 void reuse_operands(Program& program);
+/// On a GPU, copies of weights to another type become one call, where the first one stands: Note [Copies at once] in copies.cpp.
+void join_copies(Program& program);
 /// What is computed of weights alone goes first: Note [Prepared calls]. The last pass.
 void prepare_calls(Program& program);
 

@@ -15,7 +15,7 @@ namespace {
 /// Does the call give the same result for the same operands, and refuse none?
 bool is_plain(const Call& call) {
   using namespace entry;
-  if (is<Copy, Fill, Range, Unary, Binary, Ternary, Reduce, Matmul>(call)) return !may_refuse(call);
+  if (is<Copy, Copies, Fill, Range, Unary, Binary, Ternary, Reduce, Matmul>(call)) return !may_refuse(call);
   if (!is<Fused>(call)) return false;
   const auto p = call.params<FusedParams>();
   return std::none_of(p.steps, p.steps + p.count, [](const FusedStep& s) { return s.kind == FusedKind::Keep; });

@@ -8,7 +8,11 @@ namespace tapir::inline v0::ir {
 
 /// Entries whose kernels may write where they read, element by element.
 static bool may_write_in_place(const Call& call) {
-  return is<entry::Unary, entry::Binary, entry::Ternary, entry::Fused>(call);
+  return is<entry::Unary, entry::Binary, entry::Ternary, entry::Fused, entry::NormAddBackward>(call);
+}
+/// Of those operands: of a norm's gradient only what is added to it.
+static bool may_write_over(const Call& call, const View& in) {
+  return !is<entry::NormAddBackward>(call) || same(in, call[&entry::NormAddBackward::add]);
 }
 
 /// May `out`, which call `at` makes, take over the block of `in`, which ends there?
@@ -31,7 +35,8 @@ static std::optional<std::pair<int, int>> find(const Uses& uses, int at) {
     if (access != Access::Write || !uses.own(out) || uses.of(out.block)[0].call != at || !covers(out, uses.program()))
       return;
     each_view(uses.call(at), [&](const View& in, Access how) {
-      if (!found && how == Access::Read && fits(uses, at, out, in)) found = {out.block, in.block};
+      if (!found && how == Access::Read && may_write_over(uses.call(at), in) && fits(uses, at, out, in))
+        found = {out.block, in.block};
     });
   });
   return found;

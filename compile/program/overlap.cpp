@@ -107,4 +107,29 @@ std::optional<View> reshaped(const View& v, const Shape& shape) {
   return out;
 }
 
+std::optional<View> through(const View& v, const View& here, const View& there) {
+  if (v.dtype != here.dtype || v.offset != here.offset || numel_of(v.shape) != numel_of(here.shape)) return {};
+  if (const auto same = reshaped(here, v.shape); same && same_place(*same, v)) return reshaped(there, v.shape);
+  View out = there;
+  out.shape = v.shape, out.strides = Strides::filled(v.shape.size(), 1);
+  // A dimension of v is a piece of one of here's. The pieces of each, the shortest strides first, must make up all of it.
+  int64_t order[kMaxRank], covered[kMaxRank], rank = 0;
+  for (int64_t d = 0; d < v.shape.size(); ++d)
+    if (v.shape[d] != 1) order[rank++] = d;
+  std::sort(order, order + rank, [&](int64_t a, int64_t b) { return v.strides[a] < v.strides[b]; });
+  std::fill(std::begin(covered), std::end(covered), 1);
+  for (int64_t n = 0; n < rank; ++n) {
+    const int64_t d = order[n], stride = v.strides[d];
+    int64_t from = -1;
+    for (int64_t i = 0; i < here.shape.size(); ++i)
+      if (here.shape[i] > 1 && here.strides[i] * covered[i] == stride && covered[i] < here.shape[i]) from = i;
+    if (from < 0) return {};
+    out.strides[d] = there.strides[from] * covered[from];
+    covered[from] *= v.shape[d];
+  }
+  for (int64_t i = 0; i < here.shape.size(); ++i)
+    if (covered[i] != here.shape[i]) return {};
+  return out;
+}
+
 }  // namespace tapir::inline v0::ir

@@ -17,5 +17,8 @@ bool same_place(const View& a, const View& b);
 View expanded(const View& v, const Shape& shape);
 /// The same elements, in the same order, as a view of another shape of as many elements; nothing where that needs a copy.
 std::optional<View> reshaped(const View& v, const Shape& shape);
+/// The elements that `v` names as a view of another block, where `there` holds what `here` does, element by element. Nothing where that
+/// takes more than an exchange of dimensions or another shape.
+std::optional<View> through(const View& v, const View& here, const View& there);
 
 }  // namespace tapir::inline v0::ir

@@ -10,11 +10,16 @@ template <class P> Operand operand_of(const P& params) {
   return {.kind = a.kind, .bytes = std::move(a.bytes), .op = a.op, .op_name = a.op_name};
 }
 
+/// Of an entry that has none.
+struct NoParams {};
+
 /// Gives a call of E other parameters: what it does with its operands may change by them.
 template <class E, class P> void set_params(Call& call, const P& params) {
   E any{};
-  if constexpr (std::is_pointer_v<decltype(any.params)>) any.params = &params;
-  else any.params = params;
+  if constexpr (requires { any.params; }) {
+    if constexpr (std::is_pointer_v<decltype(any.params)>) any.params = &params;
+    else any.params = params;
+  }
   size_t at = 0;
   entry::each_field(any, [&]<class T>(const T&) {
     Operand& o = call.operands[at++];

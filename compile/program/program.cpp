@@ -7,7 +7,7 @@
 namespace tapir::inline v0::ir {
 namespace {
 
-const char* text_of(Block::Kind kind) {
+const char* name_of_kind(Block::Kind kind) {
   return kind == Block::Kind::Temporary ? "temporary" : kind == Block::Kind::Outside ? "outside" : "constant";
 }
 
@@ -24,7 +24,7 @@ std::string to_string(const Operand& o) {
 }
 
 std::string to_string(const Block& b, int64_t number) {
-  std::string s = tapir::format("%{}: {}, {} bytes on {}", number, text_of(b.kind), b.bytes, b.device);
+  std::string s = tapir::format("%{}: {}, {} bytes on {}", number, name_of_kind(b.kind), b.bytes, b.device);
   if (b.kind == Block::Kind::Outside) return s + (b.read ? ", read" : "") + (b.written ? ", written" : "");
   return s + tapir::format(", before {} to {}", b.birth,
                            b.death < 0 ? "the end and after" : "before " + std::to_string(b.death));

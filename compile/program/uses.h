@@ -39,6 +39,7 @@ inline bool is_sum(const Call& call) {
   const auto p = call.params<BinaryParams>();
   return p.op == BinaryOp::Add && p.alpha.to_double() == 1;
 }
+inline bool is_half(const View& v) { return v.dtype == kFloat16 || v.dtype == kBFloat16; }
 /// Does the view name every byte of its block?
 bool covers(const View& v, const Program& p);
 /// Blocks that are not the program's to rename: inputs and outputs, gradients among them.

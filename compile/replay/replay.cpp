@@ -31,6 +31,8 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("common_calls", o.common_calls, remove_common_calls);
   pass("dead_code", o.dead_code, remove_dead_code);
   pass("casts", o.casts, merge_casts);
+  pass("norm_sums", o.norms && o.fuse, join_norm_sums);
+  pass("widen", o.fuse, widen_products);
   pass("layouts", o.layouts, fold_layouts);
   pass("fold_norm", o.fold_norm, fold_norms);
   pass("pads", o.fuse, join_pads);
@@ -43,6 +45,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("order", o.order, order_calls);
   if (budget > 0) recompute(p, budget), effects.push_back({"recompute", int64_t(p.calls.size())});
   pass("reuse", o.reuse, reuse_operands);
+  pass("copies", o.casts && budget == 0, join_copies);  // all of them are in memory at once
   pass("prepare", o.prepare && budget == 0, prepare_calls);  // what it keeps is memory
   return effects;
 }

@@ -259,6 +259,8 @@ void matmul(Context& ctx, const entry::Matmul& c) {
   }
   const TensorView before = c.aux.defined() ? c.aux : c.out;
   plain_product(ctx, before, c.a, c.b, c.bias, {.alpha = params.alpha, .beta = params.beta});
+  if (params.finish == MatmulFinish::GeluTanhGrad)
+    return binary(ctx, {c.out, c.out, c.before, {BinaryOp::GeluGrad, 1}});
   if (params.finish == MatmulFinish::Relu) unary(ctx, {c.out, before, {UnaryOp::Relu}});
   else unary(ctx, {c.out, before, {UnaryOp::Gelu, 1}});
 }

@@ -31,4 +31,18 @@ void norm_relu_backward(Context& ctx, const entry::NormReluBackward& c) {
   });
 }
 
+void norm_add_backward(Context& ctx, const entry::NormAddBackward& c) {
+  const auto room = [&](V like) {
+    TensorView v = like;
+    v.data = ctx.scratch_of<float>(v.numel()), v.dtype = kFloat32;
+    for (int64_t d = v.rank, step = 1; d-- > 0; step *= v.sizes[d]) v.strides[d] = step;
+    return v;
+  };
+  const TensorView dy = c.dy.dtype == c.x.dtype ? V(c.dy) : room(c.dy), dx = c.add.defined() ? room(c.dx) : V(c.dx);
+  if (dy.data != c.dy.data) copy(ctx, {dy, c.dy});
+  norm_backward(ctx, {dx, c.dweight, c.dbias, dy, c.x, c.weight, c.mean, c.rstd, c.params});
+  if (c.add.defined()) binary(ctx, {c.dx, c.add, dx, {BinaryOp::Add}});
+  if (c.rounded.defined()) copy(ctx, {c.rounded, c.dx});
+}
+
 }  // namespace tapir::inline v0::cpu

@@ -108,6 +108,9 @@ void convert(V out, V x) {
 
 }  // namespace
 
+void copies(Context& ctx, const entry::Copies& c) {
+  for (size_t i = 0; i < c.xs.size(); ++i) copy(ctx, {c.outs[i], c.xs[i]});
+}
 void copy(Context& ctx, const entry::Copy& c) {
   V out = c.out, x = c.x;
   if (x.is_scalar) return fill(ctx, {out, x.scalar});

@@ -7,6 +7,7 @@
 // kRows x kRows scores each. All products are in float (double for float64).
 #include "../../core/dispatch.h"
 #include "../launch.h"
+#include "early_launch.h"
 #include "problem.h"
 
 namespace tapir::inline v0::cuda_kernels {
@@ -248,6 +249,7 @@ template <class C, class T> __device__ void attend_one(const Problem<C>& p, Room
 template <class C> __global__ void __launch_bounds__(kThreads, 2) attention_of_one(Problem<C> p, const Parts<C> parts) {
   __shared__ RoomOfOne<C> shared;
   RoomOfOne<C>* const room = &shared;
+  let_next_begin(), wait_for_previous();
   p.shorten();
   for (int64_t number = blockIdx.x; number < p.batch * p.heads * parts.count; number += gridDim.x) {
     const int64_t head = number / parts.count;
@@ -258,6 +260,7 @@ template <class C> __global__ void __launch_bounds__(kThreads, 2) attention_of_o
 }
 /// Joins the parts, always in the same order; a block to a head.
 template <class C> __global__ void __launch_bounds__(kThreads) join_parts(Problem<C> p, const Parts<C> parts) {
+  let_next_begin(), wait_for_previous();
   for (int64_t head = blockIdx.x; head < p.batch * p.heads; head += gridDim.x) {
     const int64_t b = head / p.heads, h = head % p.heads;
     C top = kHidden<C>, total = 0;
@@ -399,7 +402,7 @@ template <class C> void run_one(Context& ctx, const Problem<C>& p) {
   const int64_t most = std::max<int64_t>(1, 4 * multiprocessors(ctx.device) / heads);
   Parts<C> parts{int(std::clamp<int64_t>(bytes >> 19, 1, most))};
   if (parts.count > 1) parts.numbers = ctx.scratch_of<C>(heads * parts.count * (p.width + 2));
-  const auto blocks = [](int64_t n) { return Grid{grid_of(n, 1).blocks, dim3(kThreads)}; };
+  const auto blocks = [&](int64_t n) { return early(ctx, Grid{grid_of(n, 1).blocks, dim3(kThreads)}); };
   launch(ctx, "attention", blocks(heads * parts.count), attention_of_one<C>, p, parts);
   if (parts.count > 1) launch(ctx, "attention", blocks(heads), join_parts<C>, p, parts);
 }

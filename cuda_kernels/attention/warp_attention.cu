@@ -1,5 +1,3 @@
-#include <atomic>
-
 #include "../launch.h"
 #include "warp_tiles.h"
 
@@ -132,19 +130,7 @@ template <class T> void run(Context& ctx, const Problem<float>& p) {
 
 }  // namespace
 
-bool has_warp_attention(Device device) {
-  static std::atomic<uint32_t> asked, there;  // a bit for each device
-  const uint32_t bit = uint32_t(1) << device.index;
-  if (!(asked.load(std::memory_order_acquire) & bit)) {
-    const OnDevice on(device);
-    cudaFuncAttributes attributes{};
-    // Of the code that the device runs: what was made for an older one has no such instructions.
-    check_cuda(cudaFuncGetAttributes(&attributes, warp_attention<Half, 64, 1, false>), "attention");
-    if (attributes.ptxVersion >= 80) there.fetch_or(bit, std::memory_order_relaxed);
-    asked.fetch_or(bit, std::memory_order_release);
-  }
-  return there.load(std::memory_order_relaxed) & bit;
-}
+bool has_warp_attention(Device device) { return code_version(device) >= 80; }
 
 void warp_attention(Context& ctx, const Problem<float>& p) {
   p.dtype == kFloat16 ? run<Half>(ctx, p) : run<BFloat16>(ctx, p);

@@ -138,7 +138,9 @@ cuda::Grid grid_for(const FusedLayout& l) {
 void fused(Context& ctx, const entry::Fused& c) {
   if (c.outs.empty() || c.outs[0].numel() == 0) return;
   const Request r(ctx.device, c);
-  module::launch(ctx, "fused", ready(kernels().of(r), r), grid_for(r.layout), r.call.arguments, r.layout.operands);
+  cuda::Grid grid = grid_for(r.layout);
+  grid.early = r.capability >= 90;  // Note [Early launches]
+  module::launch(ctx, "fused", ready(kernels().of(r), r), grid, r.call.arguments, r.layout.operands);
 }
 
 bool prepare_fused(Device device, const entry::Fused& c, Prepare how) {

@@ -309,6 +309,10 @@ std::string Writer::kernel(const std::string& name) {
   line("  uint64_t words[" + text(std::max(words_, 1)) + "];");
   line("};");
   open("extern \"C\" __global__ void __launch_bounds__(256) " + name + "(const Args a)");
+  line("#if __CUDA_ARCH__ >= 900");  // Note [Early launches]
+  line("asm volatile(\"griddepcontrol.launch_dependents;\");");
+  line("asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");");
+  line("#endif");
   values(Scope::Call, 0);
   if (l_.rows) {
     line(std::string("const int64_t lanes = ") + (l_.block ? "blockDim.x" : "32") + ", lane = threadIdx.x % " +

@@ -7,6 +7,7 @@
 #include "../../core/dispatch.h"
 #include "../kernels.h"
 #include "../vendor/sort.h"
+#include "early_launch.h"
 #include "places.h"
 
 // Note [Writing by index tensors]
@@ -227,6 +228,7 @@ void assign(Context& ctx, V table, V source, const Updates& u) {
 /// One row of the table, as a cache of keys gets for a token: the place is found by the threads that write.
 template <class T> __global__ void put_one(T* table, const int64_t* index, int64_t size, int64_t step, bool wrap,
                                            Source<T> source, Layout<2> rest, LateError* error) {
+  let_next_begin(), wait_for_previous();
   const int64_t id = place_of(*index, size, wrap);
   if (id < 0) {
     if (blockIdx.x == 0 && threadIdx.x == 0) report_bad_value(error, 0, *index, size);
@@ -334,8 +336,8 @@ void index_put(Context& ctx, const entry::IndexPut& c) {
   if (shape.numel() == 0 || u.rest.numel == 0) return;
   if (keys == 1 && shape.numel() == 1 && !c.params.accumulate)
     return for_all("index_put", out.dtype, [&]<class T>() {
-      launch(ctx, "index_put", grid_of(u.rest.numel), put_one<T>, out.as<T>(), shape.as<int64_t>(), out.sizes[0],
-             out.strides[0], c.params.wrap, Source<T>(source), u.rest, late_error(ctx));
+      launch(ctx, "index_put", early(ctx, grid_of(u.rest.numel)), put_one<T>, out.as<T>(), shape.as<int64_t>(),
+             out.sizes[0], out.strides[0], c.params.wrap, Source<T>(source), u.rest, late_error(ctx));
     });
   u.positions = dimensions(source, 0, shape.rank);
   if (source.is_scalar) u.positions = shape, u.positions = at_zero(u.positions);

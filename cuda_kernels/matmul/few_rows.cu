@@ -1,21 +1,31 @@
+#include "../../core/math.h"
 #include "../kernel.h"
 #include "../launch.h"
+#include "early_launch.h"
 #include "matmul.h"
 
 // Note [Products of few rows]
 // With up to 8 rows every number of b is used a few times only: what counts is how fast b is read, and how soon after the launch. Where k is
 // contiguous in b, a warp makes a column, and its lanes take packs of 16 bytes along k. Where n is, a block makes 16 or 32 columns: threads
 // side by side take packs of one row of b, all others the rows below. Each thread asks for several packs before it uses the first one. Sums are
-// in float32 and in a fixed order.
+// in float32 and in a fixed order. The kernels are early ones (Note [Early launches]): b, a weight, comes near while the kernel before ends.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
 constexpr int kMostRows = 8, kThreads = 256;
-constexpr int kAhead = 4;  // packs that a thread asks for at once, or twice as many
+constexpr int kAhead = 4;                          // packs that a thread asks for at once, or twice as many
+constexpr int64_t kMostAhead = int64_t(16) << 20;  // bytes of b that fit into the shared cache beside others
 
 template <class T> __device__ void finish(const blas::Product& p, int i, int64_t j, float sum) {
   float v = float(p.alpha) * sum;
   if (p.beta != 0) v += float(p.beta) * widen(static_cast<const T*>(p.c.data)[i * p.c.row + j * p.c.column]);
+  if (p.gelu != blas::Gelu::None) {  // of what the product alone would leave
+    const T rounded = narrow<T>(v);
+    T* const before = static_cast<T*>(p.before.data) + i * p.before.row + j * p.before.column;
+    if (p.gelu == blas::Gelu::Forward && p.before.data) *before = rounded;
+    v = p.gelu == blas::Gelu::Forward ? math::gelu_tanh(widen(rounded))
+                                      : widen(rounded) * math::gelu_tanh_slope(widen(*before));
+  }
   static_cast<T*>(p.out.data)[i * p.out.row + j * p.out.column] = narrow<T>(v);
 }
 /// Row i of a, or the last one.
@@ -38,10 +48,24 @@ template <int A, int P, class T, class Use> __device__ __forceinline__ void each
   }
 }
 
+/// `count` runs of `length` neighbours, `stride` apart, come near: a block's first part of b. Then the kernels before are waited for.
+template <class T> __device__ void begin_early(const T* from, int64_t stride, int64_t count, int64_t length) {
+  constexpr int64_t kRun = 32 / sizeof(T);
+  const int64_t pieces = (length + kRun - 1) / kRun;
+  let_next_begin();
+  for (int64_t i = threadIdx.x; i < count * pieces; i += kThreads)
+    fetch_ahead(from + i / pieces * stride + i % pieces * kRun);
+  wait_for_previous();
+}
+
 /// k is contiguous in b. packs: rows of a can be read as b's columns are.
-template <class T, int M, int P> __global__ void __launch_bounds__(kThreads)
-    few_rows_along_k(blas::Product p, bool packs) {
+template <class T, int M, int P> __global__ void __launch_bounds__(kThreads, 2)
+    few_rows_along_k(blas::Product p, bool early, bool packs) {
   const int lane = threadIdx.x % 32;
+  const int64_t first = int64_t(blockIdx.x) * (kThreads / 32), left = p.n - first;
+  if (early)
+    begin_early(static_cast<const T*>(p.b.data) + first * p.b.column, p.b.column,
+                left < kThreads / 32 ? left : kThreads / 32, p.k);
   const int64_t warps = int64_t(gridDim.x) * (kThreads / 32), whole = p.k / P * P;
   for (int64_t j = int64_t(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32; j < p.n; j += warps) {
     const T* const b = static_cast<const T*>(p.b.data) + j * p.b.column;
@@ -62,20 +86,24 @@ template <class T, int M, int P> __global__ void __launch_bounds__(kThreads)
     });
     for (int64_t k = whole + lane; k < p.k; k += 32)
       for (int i = 0; i < M; ++i) add(i, k, widen(b[k]));
+    float mine = 0;  // row `lane`
 #pragma unroll
     for (int i = 0; i < M; ++i) {
       const float sum = warp_fold(sums[i], Plus{});
-      if (lane == 0 && i < p.m) finish<T>(p, i, j, sum);
+      if (lane == i) mine = sum;
     }
+    if (lane < M && lane < p.m) finish<T>(p, lane, j, mine);
   }
 }
 
 /// n is contiguous in b. A block makes N columns at a time.
 template <class T, int M, int P, int N> __global__ void __launch_bounds__(kThreads, 2)
-    few_rows_along_n(blas::Product p) {
+    few_rows_along_n(blas::Product p, bool early) {
   constexpr int kLanes = N / P, kGroups = kThreads / kLanes;
   __shared__ float shared[kThreads / 32][M][N];
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
+  const int64_t first = int64_t(blockIdx.x) * N, left = p.n - first;
+  if (early) begin_early(static_cast<const T*>(p.b.data) + first, p.b.row, p.k, left < N ? left : N);
   for (int64_t j0 = int64_t(blockIdx.x) * N; j0 < p.n; j0 += int64_t(gridDim.x) * N) {
     const int64_t j = j0 + lane * P, rows = j < p.n ? p.k : 0;
     const T* const b = static_cast<const T*>(p.b.data) + j;
@@ -112,8 +140,9 @@ template <int P> bool in_packs(const void* data, int64_t step) { return step % P
 
 template <class T, int M> void run_rows(Context& ctx, const blas::Product& p) {
   constexpr int P = kPackSize<T>;
+  const bool early = code_version(ctx.device) >= 90 && p.k * p.n * int64_t(sizeof(T)) <= kMostAhead;
   const auto run = [&](int64_t blocks, auto kernel, auto... more) {
-    launch(ctx, "matmul", Grid{grid_of(blocks, 1).blocks, dim3(kThreads)}, kernel, p, more...);
+    launch(ctx, "matmul", Grid{grid_of(blocks, 1).blocks, dim3(kThreads), 0, early}, kernel, p, early, more...);
   };
   if (p.b.column == 1) {
     if (!in_packs<P>(p.b.data, p.b.row) || p.n % P != 0) return run((p.n + 31) / 32, few_rows_along_n<T, M, 1, 32>);

@@ -8,6 +8,7 @@
 // what the library refuses by a kernel of our own (matmul.cu).
 namespace tapir::inline v0::cuda_kernels {
 
+using blas::Gelu;
 using blas::Matrix;
 using blas::Product;
 
@@ -34,7 +35,7 @@ TensorView view_of(const Product& p, const Matrix& x, int64_t rows, int64_t colu
 void transpose(Product& p) {
   std::swap(p.m, p.n), std::swap(p.a, p.b);
   p.sums_b = !p.sums_b;
-  for (Matrix* x : {&p.a, &p.b, &p.c, &p.out}) *x = transposed(*x);
+  for (Matrix* x : {&p.a, &p.b, &p.c, &p.out, &p.before}) *x = transposed(*x);
 }
 
 namespace {
@@ -68,9 +69,17 @@ const void* bias_of(Context& ctx, const Product& p, const Matrix& row) {
 /// What a kernel beside the product has to do: what the library did not.
 enum class Left { Nothing, Extra, All };
 
+/// The library's GELU is the tanh form with a tanh of its own, near enough where the result has 16 bits.
+bool library_has_gelu(const Product& p) {
+  const auto fits = [&](const Matrix& x) { return x.column == 1 && x.row == p.n && blas::is_aligned(x.data); };
+  return size_of(p.dtype) == 2 && p.batch == 1 && p.n % 8 == 0 && fits(p.out) && (!p.before.data || fits(p.before));
+}
+
 /// Few rows by a kernel of our own, else by the library. Sums of rows too where it has an epilogue for them; GELU in its epilogue, or nothing is done.
 Left library_product(Context& ctx, Product p) {
-  if (!p.gelu && few_rows_product(ctx, p)) return Left::Extra;
+  const bool gelu = p.gelu != Gelu::None;
+  if (few_rows_product(ctx, p)) return gelu ? Left::Nothing : Left::Extra;
+  if (gelu && !library_has_gelu(p)) return Left::All;
   tidy(p.out, p.m, p.n);
   const bool turned = p.out.column != 1 && p.out.row == 1;
   if (turned) transpose(p);
@@ -97,10 +106,10 @@ Left library_product(Context& ctx, Product p) {
   }
   const bool pieces = goes_by_pieces(p);
   const auto product = [&] { return pieces ? product_by_pieces(ctx, p) : blas::product(ctx, p); };
-  if (p.sums || p.gelu) {
-    if (!pieces && !(turned && p.gelu) && direct && p.batch == 1 && !p.c.data && blas::product(ctx, p))
+  if (p.sums || gelu) {
+    if (!pieces && !(turned && gelu) && direct && p.batch == 1 && !p.c.data && blas::product(ctx, p))
       return Left::Nothing;
-    if (p.gelu) return Left::All;
+    if (gelu) return Left::All;
     p.sums = nullptr;
   }
   if (!product()) {
@@ -128,18 +137,53 @@ bool run_product(Context& ctx, V out, V a, V b, V bias, const MatmulParams& para
   if (p.k == 0) p.a.data = p.b.data = nullptr;  // of no elements: nothing is read
   join_batch(p, p.c);
   const Left left = is_floating(p.dtype) && p.k > 0 ? library_product(ctx, p) : Left::All;
-  if (left == Left::All && p.gelu) return false;
+  if (left == Left::All && p.gelu != Gelu::None) return false;
   if (left == Left::All) strided_product(ctx, p);
   if (late_bias) binary(ctx, {out, out, bias.expand(out.shape()), {BinaryOp::Add}});
   return left == Left::Nothing;
 }
 
-/// The library's GELU is the tanh form with a tanh of its own, near enough where the result has 16 bits.
-bool library_has_gelu(V out, V aux) {
-  const auto fits = [&](V x) {
-    return x.rank == 2 && x.is_contiguous() && x.sizes[1] % 8 == 0 && blas::is_aligned(x.data);
+/// aux is the sums of a's rows.
+void sum_rows(Context& ctx, V aux, V a) {
+  TensorView column = aux;
+  column.rank = 2, column.sizes[1] = 1, column.strides[1] = 0;
+  reduce(ctx, {column, a, {.op = ReduceOp::Sum, .dims = 2}});
+}
+
+/// A product of 16 bits that the library writes in float32, and the sums of a's rows. False, and nothing done, where it does not.
+bool widening_product(Context& ctx, const entry::Matmul& c) {
+  Product p;
+  p.dtype = c.a.dtype, p.widens = true, p.alpha = c.params.alpha;
+  p.m = c.out.sizes[0], p.n = c.out.sizes[1], p.k = c.a.sizes[1];
+  p.a = strided_matrix(c.a), p.b = strided_matrix(c.b), p.out = strided_matrix(c.out);
+  tidy(p.out, p.m, p.n);
+  if (p.out.column != 1 && p.out.row == 1) transpose(p);
+  if (std::min({p.m, p.n, p.k}) == 0 || !is_row_major(p.out, p.n)) return false;
+  to_blas(ctx, p, p.a, p.m, p.k), to_blas(ctx, p, p.b, p.k, p.n);
+  const bool pieces = goes_by_pieces(p);
+  TensorView sums = c.aux;
+  if (sums.defined() && sums.dtype == kFloat32 && !pieces) {
+    if (!sums.is_contiguous() || !blas::is_aligned(sums.data)) sums = dense_room(ctx, sums);
+    p.sums = sums.data;
+    if (blas::product(ctx, p)) return sums.data == c.aux.data || (copy(ctx, {c.aux, sums}), true);
+    p.sums = nullptr;
+  }
+  if (!(pieces ? product_by_pieces(ctx, p) : blas::product(ctx, p))) return false;
+  if (c.aux.defined()) sum_rows(ctx, c.aux, c.a);
+  return true;
+}
+/// The same by any way: rounded to 16 bits, then widened.
+void widened_product(Context& ctx, const entry::Matmul& c) {
+  if (widening_product(ctx, c)) return;
+  const auto room = [&](V v) {
+    TensorView narrow = v;
+    narrow.dtype = c.a.dtype;
+    return v.defined() ? dense_room(ctx, narrow) : narrow;
   };
-  return (out.dtype == kFloat16 || out.dtype == kBFloat16) && fits(out) && (!aux.defined() || fits(aux));
+  const TensorView out = room(c.out), aux = room(c.aux);
+  matmul(ctx, {.out = out, .a = c.a, .b = c.b, .aux = aux, .params = c.params});
+  copy(ctx, {c.out, out});
+  if (aux.defined()) copy(ctx, {c.aux, aux});
 }
 
 }  // namespace
@@ -147,6 +191,7 @@ bool library_has_gelu(V out, V aux) {
 void matmul(Context& ctx, const entry::Matmul& c) {
   const TensorView &out = c.out, &a = c.a, &b = c.b, &bias = c.bias, &aux = c.aux;
   const MatmulParams& params = c.params;
+  if (out.dtype != a.dtype) return widened_product(ctx, c);
   Product extra;
   if (params.finish == MatmulFinish::None) {
     const bool sums = aux.defined() && aux.dtype != kFloat64 && !bias.defined();
@@ -156,14 +201,19 @@ void matmul(Context& ctx, const entry::Matmul& c) {
     const bool summed = run_product(ctx, out, a, b, bias, params, extra);
     if (summed && place.data != aux.data) copy(ctx, {aux, place});
     if (summed || !aux.defined()) return;
-    TensorView column = aux;
-    column.rank = 2, column.sizes[1] = 1, column.strides[1] = 0;
-    return reduce(ctx, {column, a, {.op = ReduceOp::Sum, .dims = 2}});
+    return sum_rows(ctx, aux, a);
+  }
+  if (params.finish == MatmulFinish::GeluTanhGrad) {
+    extra.gelu = Gelu::Gradient, extra.before = strided_matrix(c.before);
+    if (params.alpha == 1 && out.rank == 2 && run_product(ctx, out, a, b, {}, params, extra)) return;
+    run_product(ctx, out, a, b, {}, params);
+    return binary(ctx, {out, out, c.before, {BinaryOp::GeluGrad, 1}});
   }
   const bool relu = params.finish == MatmulFinish::Relu;  // not the library's own: that turns NaN into 0
-  extra.gelu = !relu && params.alpha == 1 && params.beta == 0 && library_has_gelu(out, aux);
-  if (extra.gelu && aux.defined()) extra.before = strided_matrix(aux);
-  if (extra.gelu && run_product(ctx, out, a, b, bias, params, extra)) return;
+  extra.gelu = Gelu::Forward, extra.before = strided_matrix(aux);
+  if (!relu && params.alpha == 1 && params.beta == 0 && out.rank == 2 &&
+      run_product(ctx, out, a, b, bias, params, extra))
+    return;
   const TensorView before = aux.defined() ? aux : out;
   run_product(ctx, before, a, b, bias, params);
   if (relu) unary(ctx, {out, before, {UnaryOp::Relu}});

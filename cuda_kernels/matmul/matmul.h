@@ -7,7 +7,7 @@ namespace tapir::inline v0::cuda_kernels {
 void strided_product(Context& ctx, const blas::Product& p);
 /// C = A B as C^T = B^T A^T.
 void transpose(blas::Product& p);
-/// The product of up to 8 rows, or columns, in 16 or 32 bits, without its extra work and bias. False, and nothing done, for others.
+/// The product of up to 8 rows, or columns, in 16 or 32 bits, with GELU but without sums and bias. False, and nothing done, for others.
 bool few_rows_product(Context& ctx, blas::Product p);
 /// Does the product gain by copies of its operands (Note [Rows of 16 bits])? It has no extra work then.
 bool goes_by_pieces(const blas::Product& p);

@@ -37,8 +37,8 @@ Matrix fast_room(Context& ctx, const Matrix& x, int64_t rows, int64_t columns) {
   return by_rows ? Matrix{room, 0, step, 1} : Matrix{room, 0, 1, step};
 }
 /// From row `row`, column `column` on.
-Matrix from(const Matrix& x, int64_t row, int64_t column) {
-  return {static_cast<uint16_t*>(x.data) + row * x.row + column * x.column, 0, x.row, x.column};
+Matrix from(const Matrix& x, int64_t row, int64_t column, int64_t bytes = sizeof(uint16_t)) {
+  return {static_cast<char*>(x.data) + (row * x.row + column * x.column) * bytes, 0, x.row, x.column};
 }
 
 /// A product cut along m, whose pieces share b, or along n, whose pieces share a.
@@ -48,15 +48,16 @@ struct Pieces {
   const bool along_m = p.k * p.n <= p.m * p.k;
   const Matrix &cut = along_m ? p.a : p.b, &shared = along_m ? p.b : p.a;
   const int64_t extent = along_m ? p.m : p.n, k = rounded(p.k);
+  const bool copies_out = !p.widens && !is_fast(p.out);  // float32: as it lies
   int64_t size = extent;
   Matrix shared_room, cut_room, out_room;  // no data: as it lies
 
   Pieces(Context& c, const Product& whole) : ctx(c), p(whole) {
     const bool odd = k != p.k, copies_cut = odd || !is_fast(cut);
-    const int64_t numbers = (copies_cut ? k : 0) + (is_fast(p.out) ? 0 : along_m ? p.n : p.m);
+    const int64_t numbers = (copies_cut ? k : 0) + (!copies_out ? 0 : along_m ? p.n : p.m);
     if (numbers > 0) size = std::min(extent, std::max(numbers_of_piece() / numbers / kStep, int64_t(1)) * kStep);
     if (copies_cut) cut_room = operand_room(cut, along_m, size);
-    if (!is_fast(p.out)) out_room = along_m ? fast_room(ctx, p.out, size, p.n) : fast_room(ctx, p.out, p.m, size);
+    if (copies_out) out_room = along_m ? fast_room(ctx, p.out, size, p.n) : fast_room(ctx, p.out, p.m, size);
     if (!odd && is_fast(shared)) return;
     const int64_t rows = along_m ? p.k : p.m, columns = along_m ? p.n : p.k;
     shared_room = operand_room(shared, !along_m, along_m ? p.n : p.m);
@@ -72,7 +73,9 @@ struct Pieces {
     return room;
   }
 
-  Matrix part(const Matrix& x, int64_t at) const { return along_m ? from(x, at, 0) : from(x, 0, at); }
+  Matrix part(const Matrix& x, int64_t at, int64_t bytes = sizeof(uint16_t)) const {
+    return along_m ? from(x, at, 0, bytes) : from(x, 0, at, bytes);
+  }
 
   /// The piece from `at` on. False where the library has no kernel for it; nothing was added to out then.
   bool run(int64_t at) {
@@ -87,7 +90,7 @@ struct Pieces {
       copy(ctx, {view_of(p, cut_room, rows, columns), view_of(p, cut_part, rows, columns)});
       cut_part = cut_room;
     }
-    const Matrix out = part(p.out, at);
+    const Matrix out = part(p.out, at, size_of(p.out_dtype()));
     q.out = out_room.data ? out_room : out;
     if (p.c.data) q.c = part(p.c, at);
     if (p.bias && !along_m) q.bias = static_cast<const uint16_t*>(p.bias) + at;
@@ -103,7 +106,7 @@ struct Pieces {
 }  // namespace
 
 bool goes_by_pieces(const Product& p) {
-  const bool fast = p.k % kUnit == 0 && is_fast(p.a) && is_fast(p.b) && is_fast(p.out);
+  const bool fast = p.k % kUnit == 0 && is_fast(p.a) && is_fast(p.b) && (p.widens || is_fast(p.out));
   return !fast && size_of(p.dtype) == 2 && p.batch == 1 && std::min({p.m, p.n, p.k}) >= kLeast &&
          double(p.m) * double(p.n) * double(p.k) >= double(kLeastPerPiece * numbers_of_piece()) &&
          (p.beta == 0 || is_fast(p.out));

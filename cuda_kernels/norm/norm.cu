@@ -41,6 +41,20 @@ void norm_backward(Context& ctx, const entry::NormBackward& c) {
   norm_channels_backward(ctx, {c.dx, c.dweight, c.dbias, {}, c.dy, c.x, {}, {}, c.weight, c.mean, c.rstd, c.params},
                          false);
 }
+void norm_add_backward(Context& ctx, const entry::NormAddBackward& c) {
+  if (norm_rows_add_backward(ctx, c)) return;
+  const auto room = [&](V like) {
+    TensorView v = like;
+    v.dtype = kFloat32, v.data = ctx.scratch_of<float>(like.numel());
+    for (int64_t d = v.rank, step = 1; d-- > 0; step *= v.sizes[d]) v.strides[d] = step;
+    return v;
+  };
+  const TensorView dy = c.dy.dtype == c.x.dtype ? V(c.dy) : room(c.dy), dx = c.add.defined() ? room(c.dx) : V(c.dx);
+  if (dy.data != c.dy.data) copy(ctx, {dy, c.dy});
+  norm_backward(ctx, {dx, c.dweight, c.dbias, dy, c.x, c.weight, c.mean, c.rstd, c.params});
+  if (c.add.defined()) binary(ctx, {c.dx, c.add, dx, {BinaryOp::Add}});
+  if (c.rounded.defined()) copy(ctx, {c.rounded, c.dx});
+}
 void norm_relu(Context& ctx, const entry::NormRelu& c) { norm_channels(ctx, c, true); }
 void norm_relu_backward(Context& ctx, const entry::NormReluBackward& c) { norm_channels_backward(ctx, c, true); }
 
@@ -210,8 +224,17 @@ __device__ void write_sums(const RowBackward& f, const RowGroups& g, const C (&s
   __syncthreads();
 }
 
-template <class T> __global__ void __launch_bounds__(kBackwardThreads)
-    norm_rows_grad_cached(T* dx, const T* dy, const T* x, const RowBackward f) {
+/// x and dx are of T, dy of Y. add and rounded, which is of D, are null or lie as dx does; dx may be add.
+template <class T, class Y, class D> struct RowGradients {
+  T* dx;
+  const Y* dy;
+  const T* x;
+  const T* add = nullptr;
+  D* rounded = nullptr;
+};
+
+template <class T, class Y, class D> __global__ void __launch_bounds__(kBackwardThreads)
+    norm_rows_grad_cached(const RowGradients<T, Y, D> of, const RowBackward f) {
   using C = Compute<T>;
   constexpr int V = kPackSize<T>, P = kRowItems<T> / V;
   __shared__ Two<C> shared[32];
@@ -230,7 +253,7 @@ template <class T> __global__ void __launch_bounds__(kBackwardThreads)
     for (int p = 0; p < P; ++p) {
       const int64_t i = (int64_t(p) * f.lanes + g.lane) * V;
       if (i >= n) continue;
-      load_pack<V>(dy + at[0] + i, d[p]), load_pack<V>(x + at[1] + i, v[p]);
+      load_pack<V>(of.dy + at[0] + i, d[p]), load_pack<V>(of.x + at[1] + i, v[p]);
       C w[V];
       load_flat(f.weight, i, w, C(1));
       for (int k = 0; k < V; ++k) {
@@ -247,8 +270,11 @@ template <class T> __global__ void __launch_bounds__(kBackwardThreads)
     for (int p = 0; p < P; ++p) {
       const int64_t i = (int64_t(p) * f.lanes + g.lane) * V;
       if (i >= n) continue;
-      for (int k = 0; k < V; ++k) d[p][k] = rstd * (d[p][k] - minus - v[p][k] * bend);
-      store_pack<V>(dx + at[2] + i, d[p]);
+      C more[V] = {};
+      if (of.add) load_pack<V>(of.add + at[2] + i, more);
+      for (int k = 0; k < V; ++k) d[p][k] = rstd * (d[p][k] - minus - v[p][k] * bend) + more[k];
+      store_pack<V>(of.dx + at[2] + i, d[p]);
+      if (of.rounded) store_pack<V>(of.rounded + at[2] + i, d[p]);
     }
   }
   const int64_t row = int64_t(blockIdx.x) * f.at.width;
@@ -329,7 +355,8 @@ template <class C> __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-template <class T> void backward_as(Context& ctx, const entry::NormBackward& c, RowBackward f, bool packs) {
+template <class T, class Y, class D> void backward_as(Context& ctx, const entry::NormBackward& c,
+                                                      const RowGradients<T, Y, D>& of, RowBackward f, bool packs) {
   using C = Compute<T>;
   const char* const op = "norm_backward";
   const int64_t rows = f.at.rows.numel, width = f.at.width;
@@ -351,14 +378,13 @@ template <class T> void backward_as(Context& ctx, const entry::NormBackward& c, 
   }
   if (c.dweight.defined()) f.dweight = ctx.scratch_of<C>(std::max<int64_t>(f.parts * width, 1));
   if (c.dbias.defined()) f.dbias = ctx.scratch_of<C>(std::max<int64_t>(f.parts * width, 1));
-  const T *const dy = c.dy.as<T>(), *const x = c.x.as<T>();
   if (cached) {
-    launch(ctx, op, grid, norm_rows_grad_cached<T>, c.dx.as<T>(), dy, x, f);
-  } else {
-    if (f.wants_x) launch(ctx, op, row_grid(rows, f.lanes), norm_rows_grad_any<T>, c.dx.as<T>(), dy, x, f);
+    launch(ctx, op, grid, norm_rows_grad_cached<T, Y, D>, of, f);
+  } else if constexpr (std::is_same_v<T, Y>) {
+    if (f.wants_x) launch(ctx, op, row_grid(rows, f.lanes), norm_rows_grad_any<T>, of.dx, of.dy, of.x, f);
     Grid sums = grid_of(width, 128);
     sums.blocks.y = unsigned(f.parts);
-    if (wants_sums) launch(ctx, op, sums, norm_rows_sums<T>, dy, x, f);
+    if (wants_sums) launch(ctx, op, sums, norm_rows_sums<T>, of.dy, of.x, f);
   }
   if (!wants_sums) return;
   const Flat dweight = staged(ctx, c.dweight, false), dbias = staged(ctx, c.dbias, false);
@@ -394,7 +420,8 @@ void norm_rows(Context& ctx, const entry::Norm& c) {
   unstage(ctx, c.rstd, f.rstd);
 }
 
-void norm_rows_backward(Context& ctx, const entry::NormBackward& c) {
+/// run(what it comes to for the kernels, do packs of `pack` elements fit?)
+template <class Run> static void with_rows(Context& ctx, const entry::NormBackward& c, int64_t pack, Run run) {
   const TensorView &dx = c.dx, &x = c.x;
   const bool wants_x = dx.defined(), rms = c.params.op == NormOp::Rms;
   const TensorView* const views[] = {&c.dy, &x, wants_x ? &dx : &x};
@@ -408,8 +435,41 @@ void norm_rows_backward(Context& ctx, const entry::NormBackward& c) {
                       nullptr,
                       nullptr,
                       1};
-  for_any_float("norm_backward", c.x.dtype,
-                [&]<class T>() { backward_as<T>(ctx, c, f, f.at.packs(views, kPackSize<T>) && is_aligned(f.weight)); });
+  run(f, f.at.packs(views, pack) && is_aligned(f.weight));
+}
+
+void norm_rows_backward(Context& ctx, const entry::NormBackward& c) {
+  for_any_float("norm_backward", c.x.dtype, [&]<class T>() {
+    with_rows(ctx, c, kPackSize<T>, [&](const RowBackward& f, bool packs) {
+      backward_as(ctx, c, RowGradients<T, T, T>{c.dx.as<T>(), c.dy.as<T>(), c.x.as<T>()}, f, packs);
+    });
+  });
+}
+
+bool norm_rows_add_backward(Context& ctx, const entry::NormAddBackward& c) {
+  const entry::NormBackward rows{c.dx, c.dweight, c.dbias, c.dy, c.x, c.weight, c.mean, c.rstd, c.params};
+  const auto lies = [&](V v) {
+    return !v.defined() || (v.is_contiguous() && reinterpret_cast<uintptr_t>(v.data) % 16 == 0);
+  };
+  const bool fits = c.x.dtype == kFloat32 && c.x.numel() > 0 && lies(c.dx) && lies(c.dy) && lies(c.x) && lies(c.add) &&
+                    lies(c.rounded);
+  bool done = false;
+  if (fits)
+    with_rows(ctx, rows, kPackSize<float>, [&](const RowBackward& f, bool packs) {
+      if (!packs || f.at.width > kRowItems<float> * kBackwardThreads) return;
+      const auto as = [&]<class Y, class D>() {
+        const RowGradients<float, Y, D> of{c.dx.as<float>(), c.dy.as<Y>(), c.x.as<float>(), c.add.as<float>(),
+                                           c.rounded.as<D>()};
+        backward_as(ctx, rows, of, f, true), done = true;
+      };
+      const DType dy = c.dy.dtype, rounded = c.rounded.defined() ? c.rounded.dtype : dy;
+      if (dy == kFloat32 && rounded == kFloat32) as.template operator()<float, float>();
+      else if (dy == kFloat32 && rounded == kBFloat16) as.template operator()<float, BFloat16>();
+      else if (dy == kFloat32 && rounded == kFloat16) as.template operator()<float, Half>();
+      else if (dy == kBFloat16 && rounded == kBFloat16) as.template operator()<BFloat16, BFloat16>();
+      else if (dy == kFloat16 && rounded == kFloat16) as.template operator()<Half, Half>();
+    });
+  return done;
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -8,6 +8,8 @@ namespace tapir::inline v0::cuda_kernels {
 // norm.cu: Layer and Rms. norm_channels.cu: Batch and Group, and what norm_relu adds to Batch.
 entry::Kernel<entry::Norm> norm_rows;
 entry::Kernel<entry::NormBackward> norm_rows_backward;
+/// False, and nothing done, where operands do not lie as the one kernel for it wants them.
+bool norm_rows_add_backward(Context& ctx, const entry::NormAddBackward& c);
 void norm_channels(Context& ctx, const entry::NormRelu& c, bool relu);
 void norm_channels_backward(Context& ctx, const entry::NormReluBackward& c, bool relu);
 

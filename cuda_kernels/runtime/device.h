@@ -17,6 +17,9 @@ inline cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(s
 /// Streaming multiprocessors of the device; looked up once.
 int multiprocessors(Device device);
 int compute_capability(Device device);  // 90 is 9.0
+/// The architecture that the kernels which the device runs were compiled for: that, or an older one whose PTX the driver translates. Looked
+/// up once.
+int code_version(Device device);
 extern const CudaSettings* settings;
 int device_count();
 

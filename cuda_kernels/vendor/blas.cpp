@@ -40,10 +40,11 @@ struct Signature {
 };
 
 Signature signature(Device device, const Product& p, bool tf32, bool tried) {
-  int64_t flags = int64_t(p.dtype) | int64_t(tf32) << 8 | int64_t(p.bias != nullptr) << 9 | int64_t(p.beta != 0) << 10;
+  int64_t flags = int64_t(p.dtype) | int64_t(p.widens) << 20 | int64_t(tf32) << 8 | int64_t(p.bias != nullptr) << 9 |
+                  int64_t(p.beta != 0) << 10;
   flags |= int64_t(p.a.column == 1) << 11 | int64_t(p.b.column == 1) << 12 | int64_t(tried) << 16;
   flags |= int64_t(p.sums && p.sums_b) << 17 | int64_t(p.sums != nullptr) << 13 | int64_t(p.gelu) << 14 |
-           int64_t(p.before.data != nullptr) << 15;
+           int64_t(p.before.data != nullptr) << 18;
   Signature s;
   int64_t* to = s.words;
   for (const int64_t v : {int64_t(device.index), flags, p.batch, p.m, p.n, p.k}) *to++ = v;
@@ -76,10 +77,10 @@ template <class T> void set(cublasLtMatmulPreference_t to, cublasLtMatmulPrefere
 }
 
 /// A matrix in BLAS's words, where columns come first: our rows are its columns, a transposed one is plain.
-cublasLtMatrixLayout_t layout(const Product& p, const Matrix& x, int64_t rows, int64_t columns) {
+cublasLtMatrixLayout_t layout(const Product& p, const Matrix& x, int64_t rows, int64_t columns, DType dtype) {
   if (x.column != 1) std::swap(rows, columns);
   cublasLtMatrixLayout_t l = nullptr;
-  check_blas(cublasLtMatrixLayoutCreate(&l, type_of(p.dtype), uint64_t(columns), uint64_t(rows),
+  check_blas(cublasLtMatrixLayoutCreate(&l, type_of(dtype), uint64_t(columns), uint64_t(rows),
                                         x.column == 1 ? x.row : x.column));
   set(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t(p.batch));
   set(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, int64_t(x.batch));
@@ -89,7 +90,8 @@ cublasLtMatrixLayout_t layout(const Product& p, const Matrix& x, int64_t rows, i
 /// Our a, whose rows are summed, is the library's B; our b its A.
 cublasLtEpilogue_t epilogue_of(const Product& p) {
   if (p.sums) return p.sums_b ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
-  if (!p.gelu) return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  if (p.gelu == Gelu::Gradient) return CUBLASLT_EPILOGUE_DGELU;
+  if (p.gelu == Gelu::None) return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   if (p.before.data) return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   return p.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
 }
@@ -111,11 +113,11 @@ Plan make_plan(const Product& p, bool tf32) {
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, p.b.column == 1 ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, p.a.column == 1 ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
-  if (p.bias || p.sums) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(p.dtype)));
+  if (p.bias || p.sums) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(p.out_dtype())));
   if (p.before.data) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.before.row);
   set_pointers(plan, p);
-  plan.a = layout(p, p.b, p.k, p.n), plan.b = layout(p, p.a, p.m, p.k);
-  plan.c = layout(p, p.c, p.m, p.n), plan.d = layout(p, p.out, p.m, p.n);
+  plan.a = layout(p, p.b, p.k, p.n, p.dtype), plan.b = layout(p, p.a, p.m, p.k, p.dtype);
+  plan.c = layout(p, p.c, p.m, p.n, p.out_dtype()), plan.d = layout(p, p.out, p.m, p.n, p.out_dtype());
   return plan;
 }
 
@@ -136,7 +138,7 @@ int propose(cublasLtHandle_t handle, Plan& plan, const Product& p, cublasLtMatmu
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle, plan.operation, plan.a, plan.b, plan.c, plan.d, wish, most, found, &count);
   cublasLtMatmulPreferenceDestroy(wish);
-  const bool extra = p.sums || p.gelu;  // may be refused in any way: there is another one
+  const bool extra = p.sums || p.gelu != Gelu::None || p.widens;  // may be refused in any way: there is another way
   if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED && !extra) check_blas(status);
   plan.why = status == CUBLAS_STATUS_SUCCESS ? "no algorithm" : cublasLtGetStatusString(status);
   if (status != CUBLAS_STATUS_SUCCESS) return 0;
@@ -236,9 +238,13 @@ void choose(Context& ctx, cublasLtHandle_t handle, Plan& plan, const Product& p,
 std::string call_of(const Product& p, bool tf32) {
   const auto side = [](const Matrix& x) { return x.column == 1 ? "" : "^T"; };
   return tapir::format(
-      "matmul {}{} ({}, {}){} x ({}, {}){}, batch {}{}{}{}{}, alpha {}, beta {}, aligned to {}, {}, {}", p.dtype,
-      tf32 ? " by TF32" : "", p.m, p.k, side(p.a), p.k, p.n, side(p.b), p.batch, p.bias ? " + bias" : "",
-      p.gelu ? ", gelu" : "", p.before.data ? " with its operand" : "",
+      "matmul {}{}{} ({}, {}){} x ({}, {}){}, batch {}{}{}{}{}, alpha {}, beta {}, aligned to {}, {}, {}", p.dtype,
+      p.widens ? tapir::format(" to {}", p.out_dtype()) : "", tf32 ? " by TF32" : "", p.m, p.k, side(p.a), p.k, p.n,
+      side(p.b), p.batch, p.bias ? " + bias" : "",
+      p.gelu == Gelu::None      ? ""
+      : p.gelu == Gelu::Forward ? ", gelu"
+                                : ", its gradient",
+      p.before.data ? " with its operand" : "",
       !p.sums    ? ""
       : p.sums_b ? ", sums of columns"
                  : ", sums of rows",

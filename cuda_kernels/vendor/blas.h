@@ -6,10 +6,12 @@
 namespace tapir::inline v0::cuda_kernels::blas {
 
 using Matrix = StridedMatrix;
+enum class Gelu : uint8_t { None, Forward, Gradient };
 /// out = alpha a b + beta c + bias, a: (m, k), b: (k, n), c and out: (m, n), bias: (n) or null. c is read where beta is not 0; it may be
 /// out. Sums in float32 or wider, rounded once. Extra work, of batch = 1, beta = 0: sums, where not null, gets the sums of a's rows (m), or
-/// where sums_b is set of b's columns (n), no bias then; gelu: out is GELU (by tanh) of that, and `before`, where it has data, gets what that is applied to.
-/// bias, sums and before are aligned (is_aligned).
+/// where sums_b is set of b's columns (n), no bias then; Forward: out is GELU (by tanh) of that, and `before`, where it has data, gets what that is applied to;
+/// Gradient: out is that times the derivative of GELU at `before`, no bias then. bias, sums and before are aligned (is_aligned).
+/// widens: c, out, bias and sums are float32, a and b of 16 bits.
 struct Product {
   DType dtype = kFloat32;
   int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -17,8 +19,10 @@ struct Product {
   const void* bias = nullptr;
   double alpha = 1, beta = 0;
   void* sums = nullptr;
-  bool sums_b = false, gelu = false;
+  bool sums_b = false, widens = false;
+  Gelu gelu = Gelu::None;
   Matrix before;
+  DType out_dtype() const { return widens ? kFloat32 : dtype; }
 };
 /// The library reads and writes the vectors of its epilogues 16 bytes at a time; which of its kernels do so is not told. Matrices need
 /// no more than whole elements: each kernel says what it wants of them.

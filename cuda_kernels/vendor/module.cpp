@@ -10,8 +10,8 @@ namespace {
 struct Driver {
   decltype(&cuModuleLoadData) load = nullptr;
   decltype(&cuModuleGetFunction) get = nullptr;
-  decltype(&cuLaunchKernel) launch = nullptr;
-  Driver() { find("cuModuleLoadData", load), find("cuModuleGetFunction", get), find("cuLaunchKernel", launch); }
+  decltype(&cuLaunchKernelEx) launch = nullptr;
+  Driver() { find("cuModuleLoadData", load), find("cuModuleGetFunction", get), find("cuLaunchKernelEx", launch); }
   template <class F> static void find(const char* name, F& function) {
     constexpr unsigned kVersion = 12000;  // whose form of the functions we call
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
@@ -43,9 +43,15 @@ void launch(const Context& ctx, const char* op, void* kernel, const cuda::Grid& 
             int) {
   const OnDevice on(ctx.device);
   void* arguments[] = {const_cast<uint64_t*>(words.data())};
-  const CUresult error =
-      driver().launch(static_cast<CUfunction>(kernel), grid.blocks.x, grid.blocks.y, grid.blocks.z, grid.threads.x,
-                      grid.threads.y, grid.threads.z, unsigned(grid.shared_bytes), stream_of(ctx), arguments, nullptr);
+  CUlaunchAttribute early{};
+  early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  early.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = grid.blocks.x, config.gridDimY = grid.blocks.y, config.gridDimZ = grid.blocks.z;
+  config.blockDimX = grid.threads.x, config.blockDimY = grid.threads.y, config.blockDimZ = grid.threads.z;
+  config.sharedMemBytes = unsigned(grid.shared_bytes), config.hStream = stream_of(ctx);
+  if (grid.early) config.attrs = &early, config.numAttrs = 1;
+  const CUresult error = driver().launch(&config, static_cast<CUfunction>(kernel), arguments, nullptr);
   cuda::check_launch(cudaError_t(error), op, grid, stream_of(ctx));  // both sides number errors alike
 }
 

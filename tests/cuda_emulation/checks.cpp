@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "count.h"
+#include "fibers.h"
 #include "include/emulation/atomics.h"
 #include "include/emulation/warp.h"
 #include "runtime.h"
@@ -106,6 +107,7 @@ void check_access(const void* p, size_t size, bool write, bool atomic, const voi
     if (!global && !module().shared.contains(a) && (module().image.contains(a) || is_pinned(p, size))) return;
     return count_access(p, size, write, global, by);
   }
+  if (global && !has_waited()) fail("an early kernel uses device memory before it has waited for those before it");
   if (global) {
     const Allocation* m = find(p);
     if (!m || p < m->begin || static_cast<const char*>(p) + size > m->begin + m->size) fail_outside(p, m);

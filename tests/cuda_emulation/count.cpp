@@ -236,6 +236,7 @@ void count_grid(const cudaLaunchConfig_t& config, const Call& call, uint32_t lau
       "\"written\": %.0f, \"sectors\": %.0f, \"memory_read\": %.0f, \"memory_written\": %.0f, \"shared\": %.0f",
       name_of(call.kernel).c_str(), count, b.x * b.y * b.z, m.sampled, m.all.read, m.all.written, m.all.sectors,
       m.all.memory_read, m.all.memory_written, m.all.shared);
+  if (is_early(config)) std::fprintf(file(), ", \"early\": true");
   if (m.all.operations > 0) std::fprintf(file(), ", \"operations\": %.0f", m.all.operations);
   if (!m.fault.empty()) std::fprintf(file(), ", \"fault\": \"%s\"", m.fault.c_str());
   end_line();

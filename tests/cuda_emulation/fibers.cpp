@@ -234,6 +234,18 @@ void find_host_stack() {
   host_context.stack = stack, host_context.bytes = bytes;
 }
 #endif
+namespace {
+auto& waits_left = *new std::vector<bool>;  // of the threads of an early launch's block: has it yet to wait?
+}
+bool is_early(const cudaLaunchConfig_t& c) {
+  return std::any_of(c.attrs, c.attrs + c.numAttrs, [](const cudaLaunchAttribute& a) {
+    return a.id == cudaLaunchAttributeProgrammaticStreamSerialization && a.val.programmaticStreamSerializationAllowed;
+  });
+}
+bool has_waited() { return waits_left.empty() || !waits_left[running_thread()]; }
+void note_early_wait() {
+  if (!waits_left.empty()) waits_left[running_thread()] = false;
+}
 void run_block(const Call& of, const cudaLaunchConfig_t& config, uint32_t launch) {
 #ifdef __SANITIZE_ADDRESS__
   find_host_stack();
@@ -241,6 +253,7 @@ void run_block(const Call& of, const cudaLaunchConfig_t& config, uint32_t launch
   call = &of, launches = launch;
   if (config.dynamicSmemBytes) std::memset(dynamic_shared(), 0xff, config.dynamicSmemBytes);
   block.start(config.blockDim);
+  waits_left.assign(is_early(config) ? size_t(config.blockDim.x) * config.blockDim.y * config.blockDim.z : 0, true);
   forget_async_copies();
   failure.clear();
   do {

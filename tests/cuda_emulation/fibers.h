@@ -59,6 +59,10 @@ class Block {
 std::string line(const Site& site);
 /// The number of the running thread in its block.
 unsigned running_thread();
+/// Is it a launch that may begin before the one before it has ended?
+bool is_early(const cudaLaunchConfig_t& config);
+/// May the running thread use device memory: has it waited, where its launch is an early one?
+bool has_waited();
 /// Copies that threads of a block left unfinished end with it.
 void forget_async_copies();
 /// Runs one block, blockIdx, of a launch; throws a Fault.

@@ -86,10 +86,12 @@ cudaError_t keep_launch(const cudaLaunchConfig_t& config, const Call& call) {
   const auto args = std::make_shared<std::vector<Line>>(lines);
   std::memcpy(args->data(), call.args, call.size);
   std::vector<Argument> arguments(call.arguments, call.arguments + call.count);
-  return keep(config.stream, [config, call, args, arguments](cudaStream_t s) {
+  return keep(config.stream, [config, call, args, arguments, begins_early = is_early(config)](cudaStream_t s) {
     cudaLaunchConfig_t now = config;
     Call kept = call;
-    now.stream = s, now.attrs = nullptr, now.numAttrs = 0;
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization, early.val.programmaticStreamSerializationAllowed = 1;
+    now.stream = s, now.attrs = &early, now.numAttrs = begins_early;
     kept.args = args->data(), kept.arguments = arguments.data();
     return launch(now, kept);
   });

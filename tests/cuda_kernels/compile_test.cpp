@@ -215,6 +215,60 @@ TEST_CASE("cuda: compiled steps of a transformer") {
   });
 }
 
+namespace {
+/// A step of GPT-2 under autocast.
+std::function<Step(models::GPT2LMHeadModel&)> half_step(DType dtype, bool by_loss) {
+  return [=](models::GPT2LMHeadModel& net) -> Step {
+    auto opt = std::make_shared<optim::AdamW>(net.parameters(), optim::AdamWOptions{.lr = 3e-3});
+    return [&net, dtype, by_loss, opt](const Tensor& x, const Tensor& y) {
+      opt->zero_grad();
+      Tensor l;
+      {
+        amp::Autocast autocast(kCUDA, {.dtype = dtype});
+        l = by_loss ? net.loss(x, y) : tokens_loss(net(x), y);
+      }
+      l.backward();
+      opt->step();
+      return l;
+    };
+  };
+}
+/// Kernel calls of such a step, compiled.
+int64_t calls_of_gpt2(int64_t layers, bool by_loss) {
+  models::GPT2LMHeadModel net(
+      {.vocab_size = 40, .n_positions = 16, .n_embd = 32, .n_layer = layers, .n_head = 2, .dropout = 0});
+  net.to(kCUDA);
+  const Step plain = half_step(kBFloat16, by_loss)(net);
+  auto fast =
+      compile([&](const Tensor& x, const Tensor& y) { return plain(x, y); }, {.verify = 0, .background = false});
+  const auto [x, y] = texts(2, 16, 40)(0);
+  for (int i = 0; i < 5; ++i) (void)fast(x.cuda(), y.cuda());
+  INFO(fast.explain());
+  REQUIRE(fast.programs() == 1);
+  return fast.stats()[0].calls;
+}
+}  // namespace
+
+TEST_CASE("cuda: compiled steps of a transformer under autocast") {
+  NEEDS_CUDA
+  using Net = models::GPT2LMHeadModel;
+  for (const DType dtype : {kBFloat16, kFloat16})
+    for (const bool by_loss : {false, true}) {
+      CAPTURE(std::string(name_of(dtype)), by_loss);
+      check_steps<Net>(
+          half_step(dtype, by_loss), texts(2, 16, 40),
+          [] {
+            return Net({.vocab_size = 40, .n_positions = 16, .n_embd = 32, .n_layer = 2, .n_head = 2, .dropout = 0.1});
+          },
+          4);
+    }
+}
+
+TEST_CASE("cuda: a layer of GPT-2 is 18 calls of a compiled step, both ways") {
+  NEEDS_CUDA
+  for (const bool by_loss : {false, true}) CHECK(calls_of_gpt2(3, by_loss) - calls_of_gpt2(2, by_loss) == 18);
+}
+
 TEST_CASE("cuda: compiled steps of a recurrent network") {
   NEEDS_CUDA
   using Net = models::LSTMLanguageModel;

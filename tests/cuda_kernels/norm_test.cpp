@@ -73,6 +73,57 @@ TEST_CASE("cuda batch_norm, group_norm: both memory formats") {
 }
 
 namespace {
+/// What norm_add_backward leaves on a device: dx, rounded, dweight, dbias.
+std::vector<Tensor> add_backward(const Tensor& dy, const Tensor& x, const Tensor& add, DType rounded, NormOp op,
+                                 bool in_place) {
+  NoGrad guard;
+  const int64_t rows = x.size(0), width = x.size(1);
+  const Tensor weight = numbers({width}, kFloat32, 5).to(x.device()), none;
+  const Tensor mean = numbers({rows}, kFloat32, 6).to(x.device()),
+               rstd = (abs(numbers({rows}, kFloat32, 7)) + 0.5).to(x.device());
+  const Tensor dx = in_place ? add.clone() : empty_like(x), dw = empty_like(weight), db = empty_like(weight);
+  const Tensor low = rounded == kFloat32 ? none : empty(x.shape(), {.dtype = rounded, .device = x.device()});
+  backend(x).norm_add_backward(context(x), {.dx = dx,
+                                            .rounded = low,
+                                            .dweight = dw,
+                                            .dbias = op == NormOp::Layer ? db : none,
+                                            .dy = dy,
+                                            .x = x,
+                                            .add = in_place ? dx : add,
+                                            .weight = weight,
+                                            .mean = op == NormOp::Layer ? mean : none,
+                                            .rstd = rstd,
+                                            .params = {.op = op, .axes = 1}});
+  return {dx, low, dw, op == NormOp::Layer ? db : none};
+}
+}  // namespace
+
+TEST_CASE("cuda norm_add_backward: the gradient of a norm, a sum and casts in one call, wherever operands lie") {
+  NEEDS_CUDA
+  for (const Shape& shape : {Shape{50, 8}, Shape{70, 768}, Shape{17, 33}, Shape{3, 9000}, Shape{0, 8}})
+    for (const DType given : {kFloat32, kFloat16, kBFloat16})
+      for (const DType rounded : {kFloat32, kFloat16, kBFloat16})
+        for (int form = 0; form < 16; ++form) {
+          if (given != kFloat32 && rounded != kFloat32 && rounded != given) continue;
+          const bool adds = form & 1, in_place = adds && form & 2, odd = form & 4;
+          const NormOp op = form & 8 ? NormOp::Rms : NormOp::Layer;
+          CAPTURE(tapir::format("{}", shape), std::string(name_of(given)), std::string(name_of(rounded)), form);
+          const Tensor dy = numbers(shape, given, 2), x = numbers(shape, kFloat32, 3),
+                       add = numbers(shape, kFloat32, 4);
+          const auto there = [&](const Tensor& t) {  // odd: rows that begin anywhere
+            return odd ? pad(t.to(kCUDA), {1, 2}).narrow(1, 1, shape[1]) : t.to(kCUDA);
+          };
+          const Tensor none;
+          const auto host = add_backward(dy, x, adds ? add : none, rounded, op, in_place);
+          const auto device = add_backward(there(dy), there(x), adds ? there(add) : none, rounded, op, in_place);
+          for (size_t i = 0; i < host.size(); ++i) {
+            REQUIRE(host[i].defined() == device[i].defined());
+            if (host[i].defined()) CHECK(difference(device[i], host[i]) < 4 * rounding(host[i].dtype()));
+          }
+        }
+}
+
+namespace {
 /// norm, binary, unary and the gradients of the three, and what norm_relu and its gradient make of the same operands.
 struct ReluNorm {
   Tensor x, w, b, running_mean, running_var, add, dy;

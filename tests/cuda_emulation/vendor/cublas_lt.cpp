@@ -107,7 +107,8 @@ struct Problem {
   bool sums_a() const { return op.epilogue == CUBLASLT_EPILOGUE_BGRADA; }
   bool sums_b() const { return op.epilogue == CUBLASLT_EPILOGUE_BGRADB; }
   bool has_vector() const { return has(CUBLASLT_EPILOGUE_BIAS) || sums_a() || sums_b(); }
-  bool has_aux() const { return has(128); }  // GELU_AUX, GELU_AUX_BIAS
+  bool has_aux() const { return has(128); }  // GELU_AUX, GELU_AUX_BIAS, DGELU
+  bool reads_aux() const { return op.epilogue == CUBLASLT_EPILOGUE_DGELU; }
 };
 
 DType element_of(cudaDataType_t type) {
@@ -115,14 +116,15 @@ DType element_of(cudaDataType_t type) {
 }
 uint64_t alignment_of(const void* p) { return uint64_t(1) << std::countr_zero(uintptr_t(p) | 256); }
 
-void check_layout(std::string_view call, const char* which, const Layout& x, const Layout& d) {
+void check_layout(std::string_view call, const char* which, const Layout& x, const Layout& d, bool operand) {
   const std::string name = std::string(which) + ": ";
   if (x.rows < 1 || x.columns < 1) fault(call, name + text(x.rows) + " x " + text(x.columns) + " has no elements");
   if (x.ld < x.rows)
     fault(call, name + "expected a leading dimension of " + text(x.rows) + " rows or more, got " + text(x.ld));
   if (x.batch < 1 || x.batch != d.batch)
     fault(call, name + "expected a batch of " + text(d.batch) + " as D's, got " + text(x.batch));
-  if (x.type != d.type) fault(call, name + "expected D's type, got " + text(int(x.type)));
+  const bool widened = operand && d.type == CUDA_R_32F && (x.type == CUDA_R_16F || x.type == CUDA_R_16BF);
+  if (x.type != d.type && !widened) fault(call, name + "expected D's type, got " + text(int(x.type)));
 }
 void check_shape(const Problem& p, const char* which, const Layout& x, bool turned, int64_t rows, int64_t columns) {
   const int64_t r = turned ? x.columns : x.rows, c = turned ? x.rows : x.columns;
@@ -156,10 +158,10 @@ void check_vector(const Problem& p, const char* what, const void* vector) {
           std::string(what) + ": expected an address aligned to 16 bytes, got one to " + text(alignment_of(vector)));
 }
 void check_epilogue(const Problem& p) {
-  constexpr uint32_t kKnown[] = {CUBLASLT_EPILOGUE_DEFAULT,  CUBLASLT_EPILOGUE_BIAS,
-                                 CUBLASLT_EPILOGUE_GELU,     CUBLASLT_EPILOGUE_GELU_BIAS,
-                                 CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-                                 CUBLASLT_EPILOGUE_BGRADA,   CUBLASLT_EPILOGUE_BGRADB};
+  constexpr uint32_t kKnown[] = {
+      CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,     CUBLASLT_EPILOGUE_GELU,
+      CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+      CUBLASLT_EPILOGUE_BGRADA,    CUBLASLT_EPILOGUE_BGRADB,   CUBLASLT_EPILOGUE_DGELU};
   if (std::find(std::begin(kKnown), std::end(kKnown), p.op.epilogue) == std::end(kKnown))
     fault(p.call, "epilogue " + text(p.op.epilogue) + " is not one that this stand-in knows");
   if (p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p.d.type == CUDA_R_64F)
@@ -182,8 +184,9 @@ Problem decode(std::string_view call, cublasLtMatmulDesc_t op, cublasLtMatrixLay
   Problem p{call, inside<Operation>(call, op)};
   p.a = inside<Layout>(call, a), p.b = inside<Layout>(call, b);
   p.c = inside<Layout>(call, c), p.d = inside<Layout>(call, d);
-  check_layout(call, "A", p.a, p.d), check_layout(call, "B", p.b, p.d);
-  check_layout(call, "C", p.c, p.d), check_layout(call, "D", p.d, p.d);
+  check_layout(call, "A", p.a, p.d, true), check_layout(call, "B", p.b, p.d, true);
+  check_layout(call, "C", p.c, p.d, false), check_layout(call, "D", p.d, p.d, false);
+  if (p.a.type != p.b.type) fault(call, "A and B: expected one type, got " + text(p.a.type) + " and " + text(p.b.type));
   const bool turn_a = p.op.transa != CUBLAS_OP_N, turn_b = p.op.transb != CUBLAS_OP_N;
   p.m = p.d.rows, p.n = p.d.columns, p.k = turn_a ? p.a.rows : p.a.columns;
   check_shape(p, "op(A)", p.a, turn_a, p.m, p.k), check_shape(p, "op(B)", p.b, turn_b, p.k, p.n);
@@ -259,16 +262,25 @@ TensorView transposed(const Layout& x, const void* data, bool turned = false) {
   if (x.batch == 1) return device_view(kCPU, data, dtype, {rows, columns}, {row, column});
   return device_view(kCPU, data, dtype, {x.batch, rows, columns}, {x.stride, row, column});
 }
-/// As tensor cores read float32: 10 bits of the fraction. `room` holds the result.
-TensorView rounded_to_tf32(Context& host, TensorView v, std::vector<float>& room) {
+/// In float32. `tf32`: as tensor cores read it, 10 bits of the fraction. `room` holds the result.
+TensorView widened(Context& host, TensorView v, std::vector<float>& room, bool tf32 = false) {
   const TensorView from = v;
   room.resize(size_t(v.numel()));
-  v.data = room.data();
+  v.data = room.data(), v.dtype = kFloat32;
   for (int64_t d = v.rank, step = 1; d-- > 0; step *= v.sizes[d]) v.strides[d] = step;
   built_in_backend(DeviceType::CPU)->copy(host, {v, from});
   for (float& x : room)
-    if (std::isfinite(x)) x = std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x1000u) & ~0x1fffu);
+    if (tf32 && std::isfinite(x)) x = std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x1000u) & ~0x1fffu);
   return v;
+}
+/// c.out = (c.a c.b) gelu'(c.before), rounded once.
+void multiply_by_gelu_gradient(const BackendTable& host, Context& ctx, entry::Matmul c) {
+  std::vector<float> room_out, room_before;
+  const TensorView to = c.out;
+  c.out = widened(ctx, to, room_out), c.before = widened(ctx, c.before, room_before);
+  c.params.finish = MatmulFinish::GeluTanhGrad;
+  host.matmul(ctx, c);
+  host.copy(ctx, {to, c.out});
 }
 /// D^T = alpha op(B)^T op(A)^T + beta C^T
 void multiply(HostCall& call, const Problem& p, const Operands& x) {
@@ -287,17 +299,20 @@ void multiply(HostCall& call, const Problem& p, const Operands& x) {
   if (p.has(CUBLASLT_EPILOGUE_BIAS)) bias = call.read(device_view(kCPU, p.op.bias, dtype, {p.m}, {1}));
   if (p.sums_a()) sums_a = call.write(device_view(kCPU, p.op.bias, dtype, {1, p.m}, {p.m, 1}));
   if (p.sums_b()) aux = call.write(device_view(kCPU, p.op.bias, dtype, {p.n}, {1}));
-  if (p.has_aux()) aux = call.write(device_view(kCPU, p.op.aux, dtype, {p.n, p.m}, {p.op.aux_ld, 1}));
-  if (call.counted(tapir::format("matmul {}", dtype), 2.0 * p.d.batch * double(p.m) * double(p.n) * double(p.k),
+  if (p.has_aux()) aux = device_view(kCPU, p.op.aux, dtype, {p.n, p.m}, {p.op.aux_ld, 1});
+  if (p.has_aux()) aux = p.reads_aux() ? call.read(aux) : call.write(aux);
+  if (call.counted(tapir::format("matmul {}", element_of(p.a.type)),
+                   2.0 * p.d.batch * double(p.m) * double(p.n) * double(p.k),
                    tapir::format("{} of ({}, {}) by ({}, {})", p.d.batch, p.n, p.k, p.k, p.m)))
     return;
   if (start.defined() && x.c != x.d) host.copy(c, {out, start});
   MatmulParams params{.alpha = x.alpha, .beta = x.beta};
   if (p.has(CUBLASLT_EPILOGUE_GELU)) params.finish = MatmulFinish::GeluTanh;
-  std::vector<float> room_a, room_b;
-  if (p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
-    a = rounded_to_tf32(c, a, room_a), b = rounded_to_tf32(c, b, room_b);
-  host.matmul(c, {out, b, a, bias, aux, params});
+  std::vector<float> room_a, room_b, room;
+  const bool tf32 = p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32, widens = a.dtype != dtype;
+  if (tf32 || widens || p.reads_aux()) a = widened(c, a, room_a, tf32), b = widened(c, b, room_b, tf32);
+  if (p.reads_aux()) return multiply_by_gelu_gradient(host, c, {out, b, a, {}, {}, aux, params});
+  host.matmul(c, {out, b, a, bias, aux, {}, params});
   if (p.sums_a()) host.reduce(c, {sums_a, a, {.op = ReduceOp::Sum, .dims = 1}});
 }
 
@@ -420,7 +435,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   choice.problem = hash_of(p);
   for (int i = 0; i < 4; ++i) {
     const uint32_t bytes = wish.alignments[i];
-    if (!std::has_single_bit(bytes) || bytes < size_of(element_of(p.d.type)))
+    if (!std::has_single_bit(bytes) || bytes < size_of(element_of((i < 2 ? p.a : p.d).type)))
       fault(__func__, "expected an alignment of whole elements, got " + text(bytes));
     choice.alignments[i] = uint8_t(std::countr_zero(bytes));
   }

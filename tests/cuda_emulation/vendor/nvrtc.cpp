@@ -193,6 +193,9 @@ void launch(const Context& ctx, const char* op, void* kernel, const cuda::Grid& 
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks, config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes, config.stream = stream_of(ctx);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization, early.val.programmaticStreamSerializationAllowed = 1;
+  if (grid.early && cuda_emulation::counting()) config.attrs = &early, config.numAttrs = 1;  // its wait is PTX
   if (!cuda_emulation::has_context())  // as cuLaunchKernel, which this stands for
     cuda::check_launch(cudaErrorDeviceUninitialized, op, grid, config.stream);
   const cuda_emulation::Argument argument{sizeof(uint64_t), words.size_bytes(), places.data(), size_t(pointers)};
