@@ -339,6 +339,13 @@ struct NormAddBackward {
   In dy, x, add = {}, weight = {}, mean = {}, rstd;
   NormParams params;
 };
+/// out (M, N) = finish(norm(x + add) b + bias) of at most 8 rows, for Layer and Rms over the last dimension: x (M, K) and add, where that is
+/// defined, b (K, N); `sum` gets x + add. All of one dtype, of 16 or 32 bits, rounded where single calls round.
+struct NormMatmul {
+  Out out, sum = {};
+  In x, add = {}, weight = {}, norm_bias = {}, b, bias = {};
+  NormMatmulParams params;
+};
 
 // Every entry, by the name of its kernels and its declaration above.
 // clang-format off
@@ -354,7 +361,7 @@ struct NormAddBackward {
   X(rnn_backward, RnnBackward) X(norm, Norm) X(norm_backward, NormBackward) X(cross_entropy, CrossEntropy)             \
   X(cross_entropy_backward, CrossEntropyBackward) X(dropout, Dropout) X(optimizer_step, OptimizerStep)                 \
   X(foreach, Foreach) X(norm_relu, NormRelu) X(norm_relu_backward, NormReluBackward)                     \
-  X(norm_add_backward, NormAddBackward)
+  X(norm_add_backward, NormAddBackward) X(norm_matmul, NormMatmul)
 // clang-format on
 
 /// BackendTable::copy_bytes, which stands beside the entries in programs: views of uint8.

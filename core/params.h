@@ -300,6 +300,11 @@ struct NormParams {
   int64_t axes = 1, groups = 1;
   bool training = true;
 };
+struct NormMatmulParams {
+  NormOp op;
+  double eps = 1e-5;
+  MatmulFinish finish = MatmulFinish::None;  // but GeluTanhGrad
+};
 struct GatherParams {
   int64_t dim = 0;
 };

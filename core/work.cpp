@@ -12,6 +12,7 @@ namespace {
 template <class E> double flops_of(const E&) { return 0; }
 
 double flops_of(const Matmul& c) { return 2.0 * double(c.out.numel()) * double(c.a.sizes[c.a.rank - 1]); }
+double flops_of(const NormMatmul& c) { return 2.0 * double(c.out.numel()) * double(c.x.sizes[1]); }
 double flops_of(const QuantMatmul& c) { return 2.0 * double(c.y.numel()) * double(c.x.sizes[c.x.rank - 1]); }
 
 /// y (N, O, ...), w (O, C / groups, ...): each output is a sum over one filter.

@@ -25,7 +25,7 @@ insert core/entries.h '// Every entry, by the name of its kernels and its declar
   MidpointParams params;
 };
 '
-replace core/entries.h 'X(norm_add_backward, NormAddBackward)' 'X(norm_add_backward, NormAddBackward) X(midpoint, Midpoint)'
+replace core/entries.h 'X(norm_matmul, NormMatmul)' 'X(norm_matmul, NormMatmul) X(midpoint, Midpoint)'
 insert core/params.h 'struct FusedParams;  // core/fused.h' 'struct MidpointParams {
   double weight = 0.5;
 };'

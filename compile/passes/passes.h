@@ -33,6 +33,9 @@ void join_norms(Program& program);
 /// stream] in norm_sums.cpp.
 void join_norm_sums(Program& program);
 
+/// Norms of few rows are made by the products that read them: Note [Norms before products of few rows] in norm_products.cpp.
+void join_norm_products(Program& program);
+
 /// Which calls on rows join: none, those that are worth it on their device, all that can.
 enum class FuseRows : uint8_t { None, Worthwhile, All };
 /// Joins pointwise calls into "fused" ones (Note [Fused calls] in core/fused.h) where they share a value, and moves them next to each

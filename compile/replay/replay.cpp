@@ -39,6 +39,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("epilogues", o.fuse, join_epilogues);
   pass("pools", o.pools, sink_relus);
   pass("norms", o.norms, join_norms);
+  pass("norm_products", o.norms && o.fuse, join_norm_products);
   const bool fuses = o.fuse && backend(device_of(p)).fused;
   pass("fuse", fuses && !o.rows, [](Program& program) { fuse(program); });
   pass("fuse", fuses && o.rows, [](Program& program) { fuse(program, FuseRows::Worthwhile); });

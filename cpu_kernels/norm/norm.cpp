@@ -31,13 +31,30 @@ void norm_relu_backward(Context& ctx, const entry::NormReluBackward& c) {
   });
 }
 
+/// Scratch memory for such elements, in row-major order.
+static TensorView room_for(Context& ctx, V like, DType dtype) {
+  TensorView v = like;
+  v.data = ctx.scratch(v.numel() * size_of(dtype)), v.dtype = dtype;
+  for (int64_t d = v.rank, step = 1; d-- > 0; step *= v.sizes[d]) v.strides[d] = step;
+  return v;
+}
+
+void norm_matmul(Context& ctx, const entry::NormMatmul& c) {
+  const TensorView x = !c.add.defined()  ? V(c.x)
+                       : c.sum.defined() ? V(c.sum)
+                                         : room_for(ctx, c.x, c.x.dtype),
+                   y = room_for(ctx, c.x, c.x.dtype);
+  if (c.add.defined()) binary(ctx, {x, c.x, c.add, {BinaryOp::Add}});
+  norm(ctx, {.y = y,
+             .x = x,
+             .weight = c.weight,
+             .bias = c.norm_bias,
+             .params = {.op = c.params.op, .eps = c.params.eps, .axes = 1}});
+  matmul(ctx, {.out = c.out, .a = y, .b = c.b, .bias = c.bias, .params = {.finish = c.params.finish}});
+}
+
 void norm_add_backward(Context& ctx, const entry::NormAddBackward& c) {
-  const auto room = [&](V like) {
-    TensorView v = like;
-    v.data = ctx.scratch_of<float>(v.numel()), v.dtype = kFloat32;
-    for (int64_t d = v.rank, step = 1; d-- > 0; step *= v.sizes[d]) v.strides[d] = step;
-    return v;
-  };
+  const auto room = [&](V like) { return room_for(ctx, like, kFloat32); };
   const TensorView dy = c.dy.dtype == c.x.dtype ? V(c.dy) : room(c.dy), dx = c.add.defined() ? room(c.dx) : V(c.dx);
   if (dy.data != c.dy.data) copy(ctx, {dy, c.dy});
   norm_backward(ctx, {dx, c.dweight, c.dbias, dy, c.x, c.weight, c.mean, c.rstd, c.params});

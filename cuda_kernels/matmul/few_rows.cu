@@ -1,6 +1,7 @@
 #include "../../core/math.h"
 #include "../kernel.h"
 #include "../launch.h"
+#include "../norm/norm.h"
 #include "early_launch.h"
 #include "matmul.h"
 
@@ -9,6 +10,7 @@
 // contiguous in b, a warp makes a column, and its lanes take packs of 16 bytes along k. Where n is, a block makes 16 or 32 columns: threads
 // side by side take packs of one row of b, all others the rows below. Each thread asks for several packs before it uses the first one. Sums are
 // in float32 and in a fixed order. The kernels are early ones (Note [Early launches]): b, a weight, comes near while the kernel before ends.
+// Where the rows are a norm's, each block makes them for itself, in shared memory: some microseconds of a launch are longer.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
@@ -28,10 +30,13 @@ template <class T> __device__ void finish(const blas::Product& p, int i, int64_t
   }
   static_cast<T*>(p.out.data)[i * p.out.row + j * p.out.column] = narrow<T>(v);
 }
-/// Row i of a, or the last one.
-template <class T> __device__ const T* row_of_a(const blas::Product& p, int i) {
-  return static_cast<const T*>(p.a.data) + (i < p.m ? i : p.m - 1) * p.a.row;
-}
+/// The rows of a product.
+template <class T> struct RowsOfA {
+  const T* data;
+  int64_t count, row, column;
+  /// Row i, or the last one.
+  __device__ const T* operator[](int i) const { return data + (i < count ? i : count - 1) * row; }
+};
 
 /// use(i, the pack at from + i stride) for i = first, first + step, ... below end. A packs are asked for before the first is used.
 template <int A, int P, class T, class Use> __device__ __forceinline__ void each_pack(const T* from, int64_t stride,
@@ -48,6 +53,50 @@ template <int A, int P, class T, class Use> __device__ __forceinline__ void each
   }
 }
 
+/// What rows of a are made of: norm(x + add), (m, k), neighbours along k; add, weight, bias and sum, which gets x + add, may be null. No x:
+/// they lie in memory.
+template <class T> struct NormedRows {
+  const T *x = nullptr, *add = nullptr, *weight = nullptr, *bias = nullptr;
+  T* sum = nullptr;
+  int64_t x_row = 0, add_row = 0, sum_row = 0;
+  float eps = 0;
+  bool rms = false;
+};
+
+/// The rows of a, where they lie or, of a norm, in shared memory: rounded where a sum and a norm by themselves round.
+template <class T> __device__ RowsOfA<T> rows_of(const blas::Product& p, const NormedRows<T>& rows) {
+  if (!rows.x) return {static_cast<const T*>(p.a.data), p.m, p.a.row, p.a.column};
+  __shared__ float shared[32];
+  __shared__ Two<float> both[32];
+  T* const made = dynamic_shared<T>();
+  const float width = float(p.k);
+  for (int64_t i = 0; i < p.m; ++i) {
+    T* const row = made + i * p.k;
+    float mean = 0;
+    for (int64_t k = threadIdx.x; k < p.k; k += kThreads) {
+      T v = rows.x[i * rows.x_row + k];
+      if (rows.add) v = narrow<T>(widen(v) + widen(rows.add[i * rows.add_row + k]));
+      if (rows.sum && blockIdx.x == 0) rows.sum[i * rows.sum_row + k] = v;
+      row[k] = v, mean += widen(v);
+    }
+    mean = rows.rms ? 0 : block_fold(mean, 0.f, shared, Plus()) / width;
+    Two<float> sums{0, 0};
+    for (int64_t k = threadIdx.x; k < p.k; k += kThreads) {
+      const float d = widen(row[k]) - mean;
+      sums.a += d, sums.b += d * d;
+    }
+    sums = block_fold(sums, Two<float>{0, 0}, both, Two<float>::Join());
+    if (rows.rms) sums.a = 0;
+    const float rstd = settle_mean(sums, width, mean, rows.eps);
+    for (int64_t k = threadIdx.x; k < p.k; k += kThreads) {
+      const float w = rows.weight ? widen(rows.weight[k]) : 1, b = rows.bias ? widen(rows.bias[k]) : 0;
+      row[k] = narrow<T>((widen(row[k]) - mean) * rstd * w + b);
+    }
+  }
+  __syncthreads();
+  return {made, p.m, p.k, 1};
+}
+
 /// `count` runs of `length` neighbours, `stride` apart, come near: a block's first part of b. Then the kernels before are waited for.
 template <class T> __device__ void begin_early(const T* from, int64_t stride, int64_t count, int64_t length) {
   constexpr int64_t kRun = 32 / sizeof(T);
@@ -60,22 +109,23 @@ template <class T> __device__ void begin_early(const T* from, int64_t stride, in
 
 /// k is contiguous in b. packs: rows of a can be read as b's columns are.
 template <class T, int M, int P> __global__ void __launch_bounds__(kThreads, 2)
-    few_rows_along_k(blas::Product p, bool early, bool packs) {
+    few_rows_along_k(blas::Product p, NormedRows<T> rows, bool early, bool packs) {
   const int lane = threadIdx.x % 32;
   const int64_t first = int64_t(blockIdx.x) * (kThreads / 32), left = p.n - first;
   if (early)
     begin_early(static_cast<const T*>(p.b.data) + first * p.b.column, p.b.column,
                 left < kThreads / 32 ? left : kThreads / 32, p.k);
+  const RowsOfA<T> a = rows_of(p, rows);
   const int64_t warps = int64_t(gridDim.x) * (kThreads / 32), whole = p.k / P * P;
   for (int64_t j = int64_t(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32; j < p.n; j += warps) {
     const T* const b = static_cast<const T*>(p.b.data) + j * p.b.column;
     float sums[M] = {};
-    const auto add = [&](int i, int64_t k, float w) { sums[i] += w * widen(row_of_a<T>(p, i)[k * p.a.column]); };
+    const auto add = [&](int i, int64_t k, float w) { sums[i] += w * widen(a[i][k * a.column]); };
     each_pack<kAhead, P>(b, 1, int64_t(lane) * P, whole, 32 * P, [&](int64_t k, const Pack<T, P>& w) {
 #pragma unroll
       for (int i = 0; i < M; ++i) {
         if (packs) {
-          const auto x = *reinterpret_cast<const Pack<T, P>*>(row_of_a<T>(p, i) + k);
+          const auto x = *reinterpret_cast<const Pack<T, P>*>(a[i] + k);
 #pragma unroll
           for (int l = 0; l < P; ++l) sums[i] += widen(w.of[l]) * widen(x.of[l]);
         } else {
@@ -98,12 +148,13 @@ template <class T, int M, int P> __global__ void __launch_bounds__(kThreads, 2)
 
 /// n is contiguous in b. A block makes N columns at a time.
 template <class T, int M, int P, int N> __global__ void __launch_bounds__(kThreads, 2)
-    few_rows_along_n(blas::Product p, bool early) {
+    few_rows_along_n(blas::Product p, NormedRows<T> rows, bool early) {
   constexpr int kLanes = N / P, kGroups = kThreads / kLanes;
   __shared__ float shared[kThreads / 32][M][N];
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
   const int64_t first = int64_t(blockIdx.x) * N, left = p.n - first;
   if (early) begin_early(static_cast<const T*>(p.b.data) + first, p.b.row, p.k, left < N ? left : N);
+  const RowsOfA<T> a = rows_of(p, rows);
   for (int64_t j0 = int64_t(blockIdx.x) * N; j0 < p.n; j0 += int64_t(gridDim.x) * N) {
     const int64_t j = j0 + lane * P, rows = j < p.n ? p.k : 0;
     const T* const b = static_cast<const T*>(p.b.data) + j;
@@ -111,7 +162,7 @@ template <class T, int M, int P, int N> __global__ void __launch_bounds__(kThrea
     each_pack<M == 1 ? 2 * kAhead : kAhead, P>(b, p.b.row, group, rows, kGroups, [&](int64_t k, const Pack<T, P>& w) {
 #pragma unroll
       for (int i = 0; i < M; ++i) {
-        const float x = widen(row_of_a<T>(p, i)[k * p.a.column]);
+        const float x = widen(a[i][k * a.column]);
 #pragma unroll
         for (int l = 0; l < P; ++l) sums[i][l] += x * widen(w.of[l]);
       }
@@ -138,11 +189,13 @@ template <class T, int M, int P, int N> __global__ void __launch_bounds__(kThrea
 /// Can vectors, `step` elements apart, be read by packs of P?
 template <int P> bool in_packs(const void* data, int64_t step) { return step % P == 0 && blas::is_aligned(data); }
 
-template <class T, int M> void run_rows(Context& ctx, const blas::Product& p) {
+template <class T, int M> void run_rows(Context& ctx, const blas::Product& p, const NormedRows<T>& rows) {
   constexpr int P = kPackSize<T>;
   const bool early = code_version(ctx.device) >= 90 && p.k * p.n * int64_t(sizeof(T)) <= kMostAhead;
+  const size_t shared = rows.x ? size_t(p.m * p.k) * sizeof(T) : 0;
   const auto run = [&](int64_t blocks, auto kernel, auto... more) {
-    launch(ctx, "matmul", Grid{grid_of(blocks, 1).blocks, dim3(kThreads), 0, early}, kernel, p, early, more...);
+    launch(ctx, "matmul", Grid{grid_of(blocks, 1).blocks, dim3(kThreads), shared, early}, kernel, p, rows, early,
+           more...);
   };
   if (p.b.column == 1) {
     if (!in_packs<P>(p.b.data, p.b.row) || p.n % P != 0) return run((p.n + 31) / 32, few_rows_along_n<T, M, 1, 32>);
@@ -150,30 +203,57 @@ template <class T, int M> void run_rows(Context& ctx, const blas::Product& p) {
     if (p.n <= kNarrow) return run((p.n + 15) / 16, few_rows_along_n<T, M, P, 16>);
     return run((p.n + 31) / 32, few_rows_along_n<T, M, P, 32>);
   }
-  const bool packs = p.a.column == 1 && in_packs<P>(p.a.data, p.m == 1 ? 0 : p.a.row);
+  const bool packs =
+      rows.x ? p.m == 1 || p.k % P == 0 : p.a.column == 1 && in_packs<P>(p.a.data, p.m == 1 ? 0 : p.a.row);
   const int64_t blocks = (p.n + kThreads / 32 - 1) / (kThreads / 32);
   if (in_packs<P>(p.b.data, p.b.column)) return run(blocks, few_rows_along_k<T, M, P>, packs);
   run(blocks, few_rows_along_k<T, M, 1>, packs);
 }
-template <class T> void run_dtype(Context& ctx, const blas::Product& p) {
-  if (p.m == 1) return run_rows<T, 1>(ctx, p);
-  if (p.m <= 4) return run_rows<T, 4>(ctx, p);
-  run_rows<T, kMostRows>(ctx, p);
+template <class T> void run_dtype(Context& ctx, const blas::Product& p, const NormedRows<T>& rows = {}) {
+  if (p.m == 1) return run_rows<T, 1>(ctx, p, rows);
+  if (p.m <= 4) return run_rows<T, 4>(ctx, p, rows);
+  run_rows<T, kMostRows>(ctx, p, rows);
+}
+
+constexpr int64_t kLeastColumns = 32,
+                  kManyColumns = 4096;  // a block sums all of k, so that long sums need many of them
+bool suits(const blas::Product& p) {
+  const bool along = p.b.column == 1 || p.b.row == 1, few_blocks = p.n < kManyColumns && p.k > kManyColumns;
+  return p.batch == 1 && p.m <= kMostRows && p.n >= kLeastColumns && !few_blocks && along && is_floating(p.dtype) &&
+         p.dtype != kFloat64;
 }
 
 }  // namespace
 
 bool few_rows_product(Context& ctx, blas::Product p) {
-  constexpr int64_t kLeastColumns = 32,
-                    kManyColumns = 4096;  // a block sums all of k, so that long sums need many of them
   if (p.m > p.n) transpose(p);
-  const bool along = p.b.column == 1 || p.b.row == 1, few_blocks = p.n < kManyColumns && p.k > kManyColumns;
-  if (p.batch != 1 || p.m > kMostRows || p.n < kLeastColumns || few_blocks || !along || !is_floating(p.dtype) ||
-      p.dtype == kFloat64)
-    return false;
+  if (!suits(p)) return false;
   if (p.dtype == kFloat32) run_dtype<float>(ctx, p);
   else if (p.dtype == kFloat16) run_dtype<Half>(ctx, p);
   else run_dtype<BFloat16>(ctx, p);
+  return true;
+}
+
+bool few_rows_norm_product(Context& ctx, const entry::NormMatmul& c) {
+  constexpr int64_t kMostShared = 40 << 10;  // bytes
+  blas::Product p;
+  p.dtype = c.out.dtype, p.m = c.out.sizes[0], p.n = c.out.sizes[1], p.k = c.x.sizes[1];
+  p.b = strided_matrix(c.b), p.out = strided_matrix(c.out);
+  if (c.bias.defined()) p.c = strided_matrix(c.bias.expand(c.out.shape())), p.beta = 1;
+  if (c.params.finish == MatmulFinish::GeluTanh) p.gelu = blas::Gelu::Forward;
+  const auto in_rows = [&](V v) { return !v.defined() || v.strides[v.rank - 1] == 1 || p.k == 1; };
+  if (!suits(p) || p.m == 0 || p.k == 0 || p.m * p.k * size_of(p.dtype) > kMostShared || !in_rows(c.x) ||
+      !in_rows(c.add) || !in_rows(c.sum) || !in_rows(c.weight) || !in_rows(c.norm_bias) ||
+      c.params.finish == MatmulFinish::Relu)
+    return false;
+  const auto run = [&]<class T>() {
+    run_dtype<T>(ctx, p,
+                 {c.x.as<T>(), c.add.as<T>(), c.weight.as<T>(), c.norm_bias.as<T>(), c.sum.as<T>(), c.x.strides[0],
+                  c.add.strides[0], c.sum.strides[0], float(c.params.eps), c.params.op == NormOp::Rms});
+  };
+  if (p.dtype == kFloat32) run.template operator()<float>();
+  else if (p.dtype == kFloat16) run.template operator()<Half>();
+  else run.template operator()<BFloat16>();
   return true;
 }
 

@@ -220,4 +220,19 @@ void matmul(Context& ctx, const entry::Matmul& c) {
   else unary(ctx, {out, before, {UnaryOp::Gelu, 1}});
 }
 
+void norm_matmul(Context& ctx, const entry::NormMatmul& c) {
+  if (few_rows_norm_product(ctx, c)) return;
+  const TensorView x = !c.add.defined()  ? V(c.x)
+                       : c.sum.defined() ? V(c.sum)
+                                         : dense_room(ctx, c.x),
+                   y = dense_room(ctx, c.x);
+  if (c.add.defined()) binary(ctx, {x, c.x, c.add, {BinaryOp::Add}});
+  norm(ctx, {.y = y,
+             .x = x,
+             .weight = c.weight,
+             .bias = c.norm_bias,
+             .params = {.op = c.params.op, .eps = c.params.eps, .axes = 1}});
+  matmul(ctx, {.out = c.out, .a = y, .b = c.b, .bias = c.bias, .params = {.finish = c.params.finish}});
+}
+
 }  // namespace tapir::inline v0::cuda_kernels

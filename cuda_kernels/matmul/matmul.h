@@ -9,6 +9,8 @@ void strided_product(Context& ctx, const blas::Product& p);
 void transpose(blas::Product& p);
 /// The product of up to 8 rows, or columns, in 16 or 32 bits, with GELU but without sums and bias. False, and nothing done, for others.
 bool few_rows_product(Context& ctx, blas::Product p);
+/// The same with a norm of those rows in the same kernel. False, and nothing done, where operands do not lie as it wants them.
+bool few_rows_norm_product(Context& ctx, const entry::NormMatmul& c);
 /// Does the product gain by copies of its operands (Note [Rows of 16 bits])? It has no extra work then.
 bool goes_by_pieces(const blas::Product& p);
 /// blas::product(), which it calls, for such a one.

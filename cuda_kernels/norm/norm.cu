@@ -98,20 +98,6 @@ struct RowForward {
   int lanes;
 };
 
-template <class C> struct Two {
-  C a, b;
-  struct Join {
-    __device__ Two operator()(Two s, Two t) const { return {s.a + t.a, s.b + t.b}; }
-  };
-};
-/// rstd of a row whose distances from about their mean sum to s.a, their squares to s.b. What rounding left in the mean is taken out, so
-/// that a row of one number has no spread at all.
-template <class C> __device__ C settle_mean(Two<C> s, C width, C& mean, double eps) {
-  const C shift = s.a / width, spread = s.b - s.a * shift;
-  mean += shift;
-  return C(1) / std::sqrt((spread < C(0) ? C(0) : spread) / width + C(eps));
-}
-
 template <class C> __device__ void write_statistics(const RowForward& f, int64_t row, C mean, C rstd) {
   if (f.mean.data) store_float(f.mean.data, row, f.mean.dtype, mean);
   if (f.rstd.data) store_float(f.rstd.data, row, f.rstd.dtype, rstd);

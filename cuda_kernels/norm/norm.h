@@ -1,4 +1,6 @@
 #pragma once
+#include <cmath>
+
 #include "../any.h"
 #include "../kernels.h"
 #include "../stage.h"
@@ -12,6 +14,20 @@ entry::Kernel<entry::NormBackward> norm_rows_backward;
 bool norm_rows_add_backward(Context& ctx, const entry::NormAddBackward& c);
 void norm_channels(Context& ctx, const entry::NormRelu& c, bool relu);
 void norm_channels_backward(Context& ctx, const entry::NormReluBackward& c, bool relu);
+
+template <class C> struct Two {
+  C a, b;
+  struct Join {
+    __device__ Two operator()(Two s, Two t) const { return {s.a + t.a, s.b + t.b}; }
+  };
+};
+/// rstd of a row whose distances from about their mean sum to s.a, their squares to s.b. What rounding left in the mean is taken out, so
+/// that a row of one number has no spread at all.
+template <class C> __device__ C settle_mean(Two<C> s, C width, C& mean, double eps) {
+  const C shift = s.a / width, spread = s.b - s.a * shift;
+  mean += shift;
+  return C(1) / std::sqrt((spread < C(0) ? C(0) : spread) / width + C(eps));
+}
 
 /// W elements of a flat float operand from i on, by as wide loads as may be; `absent` where there is none.
 template <int W, class C> __device__ __forceinline__ void load_flat(const Flat& f, int64_t i, C (&v)[W], C absent) {
