@@ -8,7 +8,7 @@
 
 namespace tapir::inline v0 {
 
-/// The gradients there are, by device and dtype in the order of their first parameter.
+/// The gradients there are, by device and type of computing in the order of their first parameter.
 struct GradBatch {
   Tensor model;
   std::vector<TensorView> views;
@@ -20,7 +20,10 @@ inline std::vector<GradBatch> grads_of(const char* op, const std::vector<Tensor>
     if (!g.defined()) continue;
     check_writable(op, g);
     size_t at = 0;
-    while (at < out.size() && !(out[at].model.device() == g.device() && out[at].model.dtype() == g.dtype())) ++at;
+    const auto joins = [&](const Tensor& model) {
+      return model.device() == g.device() && compute_type(model.dtype()) == compute_type(g.dtype());
+    };
+    while (at < out.size() && !joins(out[at].model)) ++at;
     if (at == out.size()) out.push_back({g, {}});
     out[at].views.emplace_back(g);
   }

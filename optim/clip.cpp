@@ -9,23 +9,28 @@
 
 namespace tapir::inline v0::optim {
 
+/// Of tensors that lie where `model` does and compute as it does; 0-dim.
+static Tensor norm_of(const Tensor& model, std::span<const TensorView> xs, double p) {
+  const Tensor out = empty({}, {.dtype = compute_type(model.dtype()), .device = model.device()});
+  backend(out).foreach (context(out), {.out = out, .xs = xs, .params = {ForeachOp::NormP, p}});
+  return out;
+}
+
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, const ClipOptions& o) {
   check(max_norm >= 0, "[clip_grad_norm_] expected max_norm of at least 0, got {}", max_norm);
   check(o.norm_type > 0, "[clip_grad_norm_] expected norm_type above 0, got {}", o.norm_type);
   NoGrad guard;
   const auto batches = grads_of("clip_grad_norm_", params);
   if (batches.empty()) return zeros({});
-  const Device device = batches[0].model.device();
-  const DType dtype = compute_type(batches[0].model.dtype());
-  Tensor norms = empty(int64_t(batches.size()), {.dtype = dtype, .device = device});
-  for (size_t i = 0; i < batches.size(); ++i) {
-    Tensor part = empty({}, {.dtype = compute_type(batches[i].model.dtype()), .device = batches[i].model.device()});
-    backend(part).foreach (context(part),
-                           {.out = part, .xs = batches[i].views, .params = {ForeachOp::NormP, o.norm_type}});
-    norms[int64_t(i)] = part;
+  Tensor total = norm_of(batches[0].model, batches[0].views, o.norm_type);
+  if (batches.size() > 1) {
+    const Tensor norms = empty(int64_t(batches.size()), {.dtype = total.dtype(), .device = total.device()});
+    norms[0] = total;
+    for (size_t i = 1; i < batches.size(); ++i)
+      norms[int64_t(i)] = norm_of(batches[i].model, batches[i].views, o.norm_type);
+    const TensorView all[] = {norms};
+    total = norm_of(total, all, o.norm_type);
   }
-  Tensor total = empty({}, {.dtype = dtype, .device = device});
-  backend(total).foreach (context(total), {.out = total, .xs = {norms}, .params = {ForeachOp::NormP, o.norm_type}});
   if (o.error_if_nonfinite) {
     const double value = total.item();
     check(std::isfinite(value),

@@ -210,21 +210,10 @@ std::vector<Tensor> Optimizer::widened(Group& group, const Batch& batch) {
   std::vector<Tensor> out;
   for (size_t i : batch.members) {
     const Tensor p = group.params[i].detach();
-    if (rounding == kNearest) out.push_back(p);
-    else if (rounding == kStochastic) out.push_back(to(p, kFloat32));
-    else {
-      Slot& slot = group.slots[i];
-      const Tensor exact = to(p, kFloat32);
-      if (!slot.master.defined()) slot.master = exact;
-      // Written to meanwhile, or just loaded: what still rounds to the parameter stays.
-      // A program that is recorded cannot ask: it always looks.
-      else if (modes.recorder || slot.master_version != p.version() || slot.master.device() != p.device()) {
-        const Tensor held = to(slot.master, p.device()), now = where(to(held, p.dtype()).eq(p), held, exact);
-        if (held.is_same(slot.master)) slot.master.copy_(now);  // programs know it
-        else slot.master = now;
-      }
-      out.push_back(slot.master);
-    }
+    Tensor& master = group.slots[i].master;
+    if (rounding == kMaster && !master.defined()) master = to(p, kFloat32);
+    else if (rounding == kMaster && master.device() != p.device()) master = to(master, p.device());
+    out.push_back(rounding == kNearest ? p : rounding == kMaster ? master : to(p, kFloat32));
   }
   return out;
 }
@@ -246,21 +235,15 @@ static void round_stochastically(const Tensor& p, const Tensor& x) {
 }
 
 void Optimizer::narrowed(Group& group, const Batch& batch, const std::vector<Tensor>& wide) {
-  const Rounding rounding = rounding_of(group.options, batch.dtype);
-  for (size_t k = 0; k < wide.size() && rounding != kNearest; ++k) {
-    const Tensor& p = group.params[batch.members[k]];
-    if (rounding == kStochastic) {
-      round_stochastically(p, wide[k]);
-      continue;
-    }
-    backend(p).copy(context(p), {p, wide[k]});
-    group.slots[batch.members[k]].master_version = p.version();
-  }
+  if (rounding_of(group.options, batch.dtype) != kStochastic) return;
+  for (size_t k = 0; k < wide.size(); ++k) round_stochastically(group.params[batch.members[k]], wide[k]);
 }
 
 void Optimizer::update(Group& group, const Batch& batch, const StepScale& scale) {
   const std::vector<Tensor> params = widened(group, batch);
-  const std::vector<TensorView> values(params.begin(), params.end());
+  std::vector<TensorView> values(params.begin(), params.end());
+  if (rounding_of(group.options, batch.dtype) == kMaster)
+    for (size_t i : batch.members) values.emplace_back(group.params[i]);
   std::vector<TensorView> grads, states[3];
   for (auto* list : {&grads, &states[0], &states[1], &states[2]}) list->reserve(values.size());
   for (size_t i : batch.members) {

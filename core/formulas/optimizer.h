@@ -100,6 +100,12 @@ template <class C> TAPIR_FORMULA StepNumbers<C> numbers_of(const OptimizerParams
           false};
 }
 
+/// The value that a step starts from, of a parameter of 16 bits and its float32 copy, which rounds to `rounded`: where that is not the
+/// parameter, somebody has written to it.
+template <class C> TAPIR_FORMULA C start_of(C copy, C rounded, C parameter) {
+  return rounded == parameter ? copy : parameter;
+}
+
 // One element: g is the gradient, scaled and with decay, v[0] the parameter, v[2] to v[K - 1] the states.
 
 /// The square root, of each lane where C is a vector.

@@ -139,8 +139,8 @@ void zero(std::span<const TensorView> xs, int64_t chunks) {
 void foreach (Context& ctx, const entry::Foreach& c) {
   int64_t chunks = 0;
   for (V x : c.xs) chunks += (x.numel() + kChunk - 1) / kChunk;
-  const detail::FlushDenormals flush(c.xs.empty() ? kFloat64
-                                                  : c.xs[0].dtype);  // whoever calls it has tensors of one dtype
+  // Whoever calls it has tensors of one type of computing.
+  const detail::FlushDenormals flush(c.xs.empty() ? kFloat64 : c.xs[0].dtype);
   if (c.params.op == ForeachOp::NormP) return norm_p(ctx, c.out, c.xs, chunks, c.params.p);
   if (c.params.op == ForeachOp::Zero) return zero(c.xs, chunks);
   const double number = number_of(c.factor);

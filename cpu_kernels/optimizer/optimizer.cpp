@@ -100,19 +100,24 @@ template <class C> Update<C> update_for(const OptimizerParams& p) {
   fail(ErrorKind::Internal, "[optimizer_step] unknown operation {}", int64_t(p.op));
 }
 
-/// The operands of one parameter: 2 to 5 views; states that the operation has not are absent.
+/// The operands of one parameter: 2 to 5 views; states that the operation has not are absent. Behind them, where the value is a float32
+/// copy, the parameter of 16 bits.
 struct Operands {
-  const TensorView* view[5] = {};
+  const TensorView* view[6] = {};
   int count = 0;
+  bool copies = false;
 
   Operands(const entry::OptimizerStep& c, size_t i) {
     const std::span<const TensorView> lists[] = {c.values, c.grads, c.first, c.second, c.third};
     for (const auto& list : lists)
       if (list.empty()) break;
       else view[count++] = &list[i];
+    copies = c.values.size() > c.grads.size();
+    if (copies) view[count] = &c.values[c.grads.size() + i];
   }
   /// All of dtype C and in one layout without gaps: then one flat loop serves.
   template <class C> bool flat() const {
+    if (copies) return false;
     for (int k = 0; k < count; ++k)
       if (view[k]->dtype != dtype_of<C> || !same_strides(*view[0], *view[k])) return false;
     return view[0]->is_contiguous() || is_dense(*view[0]);
@@ -129,23 +134,33 @@ constexpr int64_t kPiece = 512;  // elements
 /// threads, runs end where a row does or a multiple of kPiece in it.
 int64_t run_end(int64_t at, int64_t n, int64_t row) { return at < n ? at - at % row % kPiece : n; }
 
+/// n float32 copies become what the step starts from; parameters: what they are copies of, of that dtype.
+template <class C> void start_from(DType dtype, int64_t n, C* copies, const C* parameters) {
+  for_any_float("optimizer_step", dtype, [&]<class T>() {
+    for (int64_t i = 0; i < n; ++i) copies[i] = formulas::start_of(copies[i], C(T(copies[i])), parameters[i]);
+  });
+}
+
 /// Any strides and dtypes: blocks are converted to C, updated and converted back.
 template <class C>
 void update_strided(const Operands& operands, Update<C> update, const StepNumbers<C>& k, int64_t first, int64_t last) {
-  alignas(64) C block[5][kPiece];
-  std::array<const int64_t*, 5> strides;
-  for (int i = 0; i < 5; ++i) strides[size_t(i)] = operands.view[i < operands.count ? i : 0]->strides;
-  const Walk<5> walk(operands.view[0]->shape(), strides);
+  alignas(64) C block[6][kPiece];
+  std::array<const int64_t*, 6> strides;
+  const int count = operands.count, all = count + operands.copies;
+  for (int i = 0; i < 6; ++i) strides[size_t(i)] = operands.view[i < all ? i : 0]->strides;
+  const Walk<6> walk(operands.view[0]->shape(), strides);
   const int64_t row = walk.inner();
   first = run_end(first, walk.total, row), last = run_end(last, walk.total, row);
-  walk.run(first, last, [&](int64_t, int64_t count, const std::array<int64_t, 5>& at) {
-    for (int64_t done = 0; done < count; done += kPiece) {
-      const int64_t n = std::min(kPiece, count - done);
+  walk.run(first, last, [&](int64_t, int64_t size, const std::array<int64_t, 6>& at) {
+    for (int64_t done = 0; done < size; done += kPiece) {
+      const int64_t n = std::min(kPiece, size - done);
       const auto offset = [&](int i) { return at[size_t(i)] + done * walk.step(i); };
-      for (int i = 0; i < operands.count; ++i) load_row(*operands.view[i], offset(i), walk.step(i), n, block[i]);
+      for (int i = 0; i < all; ++i) load_row(*operands.view[i], offset(i), walk.step(i), n, block[i]);
+      if (operands.copies) start_from(operands.view[count]->dtype, n, block[0], block[count]);
       update(k, {block[0], block[1], block[2], block[3], block[4]}, n);
-      for (int i = 0; i < operands.count; ++i)
+      for (int i = 0; i < count; ++i)
         if (i != 1) store_row(*operands.view[i], offset(i), walk.step(i), n, block[i]);
+      if (operands.copies) store_row(*operands.view[count], offset(count), walk.step(count), n, block[0]);
     }
   });
 }
@@ -153,12 +168,12 @@ void update_strided(const Operands& operands, Update<C> update, const StepNumber
 template <class C> void update_all(const entry::OptimizerStep& c, const StepNumbers<C>& k) {
   const Update<C> update = update_for<C>(c.params);
   int64_t total = 0;
-  for (V p : c.values) total += p.numel();
+  for (V g : c.grads) total += g.numel();
   // Many small tensors and a few large ones balance alike: what is split is the row of all elements.
   parallel_for(total, kGrain, [&](int64_t first, int64_t last) {
     int64_t start = 0;
-    for (size_t i = 0; i < c.values.size() && start < last; ++i) {
-      const int64_t n = c.values[i].numel(), from = std::max<int64_t>(first - start, 0), to = std::min(last - start, n);
+    for (size_t i = 0; i < c.grads.size() && start < last; ++i) {
+      const int64_t n = c.grads[i].numel(), from = std::max<int64_t>(first - start, 0), to = std::min(last - start, n);
       start += n;
       if (from >= to) continue;
       const Operands operands(c, i);

@@ -37,17 +37,28 @@ struct NormSum {
   }
 };
 
-template <class T>
+/// Calls f<T>() with the type of a float dtype: once for a chunk, whose loop then knows it.
+template <class F> __device__ __forceinline__ void for_float(DType dtype, F&& f) {
+  switch (dtype) {
+    case kFloat32: return f.template operator()<float>();
+    case kFloat64: return f.template operator()<double>();
+    case kFloat16: return f.template operator()<Half>();
+    default: return f.template operator()<BFloat16>();
+  }
+}
+
 __global__ void norm_flat(const TensorTable<1> table, const NormSum norm, double* parts, uint32_t chunks) {
   __shared__ double shared[32];
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const TableChunk at = chunk_at(table, chunk);
-    const T* const data = static_cast<const T*>(table.data[0][at.tensor]) + at.begin;
     double sum = norm.start();
-    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data), [&]<int W>(int64_t i) {
-      Compute<T> v[W];
-      load_pack<W>(data + i, v);
-      for (int w = 0; w < W; ++w) sum = norm(sum, norm.term(double(v[w])));
+    for_float(table.dtypes[0][at.tensor], [&]<class T>() {
+      const T* const data = data_at<T>(table, 0, at);
+      for_packs<kPackSize<T>>(at.size, head_of(data), [&]<int W>(int64_t i) {
+        Compute<T> v[W];
+        load_pack<W>(data + i, v);
+        for (int w = 0; w < W; ++w) sum = norm(sum, norm.term(double(v[w])));
+      });
     });
     sum = block_fold(sum, norm.start(), shared, norm);
     if (threadIdx.x == 0) parts[chunk] = sum;
@@ -96,18 +107,20 @@ struct Factor {
   }
 };
 
-template <class T> __global__ void map_flat(const TensorTable<1> table, const Factor factor, uint32_t chunks) {
-  using C = Compute<T>;
+__global__ void map_flat(const TensorTable<1> table, const Factor factor, uint32_t chunks) {
   const double number = factor.get();
   if (!factor.clamps && number == 1) return;  // the usual case of clipping: x * 1 is x
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const TableChunk at = chunk_at(table, chunk);
-    T* const data = static_cast<T*>(table.data[0][at.tensor]) + at.begin;
-    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data), [&]<int W>(int64_t i) {
-      C v[W];
-      load_pack<W>(data + i, v);
-      for (int w = 0; w < W; ++w) v[w] = factor.of(v[w], C(number));
-      store_pack<W>(data + i, v);
+    for_float(table.dtypes[0][at.tensor], [&]<class T>() {
+      using C = Compute<T>;
+      T* const data = data_at<T>(table, 0, at);
+      for_packs<kPackSize<T>>(at.size, head_of(data), [&]<int W>(int64_t i) {
+        C v[W];
+        load_pack<W>(data + i, v);
+        for (int w = 0; w < W; ++w) v[w] = factor.of(v[w], C(number));
+        store_pack<W>(data + i, v);
+      });
     });
   }
 }
@@ -121,12 +134,25 @@ template <class C> __global__ void map_any(void* x, DType dtype, const Layout<1>
   }
 }
 
-template <class T> __global__ void zero_flat(const TensorTable<1> table, uint32_t chunks) {
+__global__ void zero_flat(const TensorTable<1> table, uint32_t chunks) {
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const TableChunk at = chunk_at(table, chunk);
-    T* const data = static_cast<T*>(table.data[0][at.tensor]) + at.begin;
-    for_packs<kPackSize<T>>(at.end - at.begin, head_of(data),
-                            [&]<int W>(int64_t i) { *reinterpret_cast<Pack<T, W>*>(data + i) = Pack<T, W>{}; });
+    const auto zero = [&]<class T>() {
+      T* const data = data_at<T>(table, 0, at);
+      for_packs<kPackSize<T>>(at.size, head_of(data),
+                              [&]<int W>(int64_t i) { *reinterpret_cast<Pack<T, W>*>(data + i) = Pack<T, W>{}; });
+    };
+    switch (table.dtypes[0][at.tensor]) {
+      case kBool:
+      case kInt8:
+      case kUInt8: zero.template operator()<uint8_t>(); break;
+      case kInt16:
+      case kFloat16:
+      case kBFloat16: zero.template operator()<uint16_t>(); break;
+      case kInt32:
+      case kFloat32: zero.template operator()<uint32_t>(); break;
+      default: zero.template operator()<uint64_t>();
+    }
   }
 }
 template <class T> __global__ void zero_any(T* x, const Layout<1> l) {
@@ -143,63 +169,55 @@ bool is_flat_one(V x) {
   const TensorView* const views[] = {&x};
   return is_flat<1>(views);
 }
-/// flat(table, chunks) for tables of tensors for which takes(x), any(x, layout) for those among them that have gaps.
-template <class Takes, class FlatRun, class AnyRun>
-void for_tensors(std::span<const TensorView> xs, Takes takes, FlatRun flat, AnyRun any) {
+/// flat(table, chunks) for tables of tensors, any(x, layout) for those among them that have gaps.
+template <class FlatRun, class AnyRun> void for_tensors(std::span<const TensorView> xs, FlatRun flat, AnyRun any) {
   for_tables<1>(
-      xs.size(), [&](size_t i, int) -> V { return xs[i]; },
-      [&](size_t i) { return takes(xs[i]) && is_flat_one(xs[i]); }, flat);
+      xs.size(), [&](size_t i, int) -> V { return xs[i]; }, [&](size_t i) { return is_flat_one(xs[i]); }, flat);
   for (V x : xs)
-    if (takes(x) && x.numel() > 0 && !is_flat_one(x)) any(x, layout_of<1>({&x}));
+    if (x.numel() > 0 && !is_flat_one(x)) any(x, layout_of<1>({&x}));
 }
 
 void norm_p(Context& ctx, V out, std::span<const TensorView> xs, double p) {
   const NormSum norm{kind_of(p), p};
   int64_t chunks = 0, done = 0;
-  for (V x : xs) chunks += (x.numel() + kTableChunk - 1) / kTableChunk;
+  for (V x : xs) chunks += chunks_of(x);
   double* const parts = ctx.scratch_of<double>(chunks + 1);
-  for (DType dtype : {kFloat32, kFloat16, kBFloat16, kFloat64})
-    for_any_float("foreach", dtype, [&]<class T>() {
-      for_tensors(
-          xs, [&](V x) { return x.dtype == dtype; },
-          [&](const TensorTable<1>& table, uint32_t count) {
-            launch(ctx, "foreach", table_grid(count), norm_flat<T>, table, norm, parts + done, count);
-            done += count;
-          },
-          [&](V x, const Layout<1>& l) {
-            const int64_t count = (l.numel + kTableChunk - 1) / kTableChunk;
-            launch(ctx, "foreach", grid_of(count * kTableThreads, kTableThreads), norm_any, x.data, dtype, l, norm,
-                   parts + done, count);
-            done += count;
-          });
-    });
+  for_tensors(
+      xs,
+      [&](const TensorTable<1>& table, uint32_t count) {
+        launch(ctx, "foreach", table_grid(count), norm_flat, table, norm, parts + done, count);
+        done += count;
+      },
+      [&](V x, const Layout<1>& l) {
+        const int64_t count = chunks_of(x);
+        launch(ctx, "foreach", grid_of(count * kTableThreads, kTableThreads), norm_any, x.data, x.dtype, l, norm,
+               parts + done, count);
+        done += count;
+      });
   launch(ctx, "foreach", {dim3(1), dim3(kFinishThreads)}, norm_finish, out.data, out.dtype, parts, chunks, norm);
 }
 
 void map(Context& ctx, std::span<const TensorView> xs, const Factor& factor) {
-  for (DType dtype : {kFloat32, kFloat16, kBFloat16, kFloat64})
-    for_any_float("foreach", dtype, [&]<class T>() {
-      for_tensors(
-          xs, [&](V x) { return x.dtype == dtype; },
-          [&](const TensorTable<1>& table, uint32_t chunks) {
-            launch(ctx, "foreach", table_grid(chunks), map_flat<T>, table, factor, chunks);
-          },
-          [&](V x, const Layout<1>& l) {
-            launch(ctx, "foreach", grid_of(l.numel), map_any<Compute<T>>, x.data, dtype, l, factor);
-          });
-    });
+  for_tensors(
+      xs,
+      [&](const TensorTable<1>& table, uint32_t chunks) {
+        launch(ctx, "foreach", table_grid(chunks), map_flat, table, factor, chunks);
+      },
+      [&](V x, const Layout<1>& l) {
+        const auto kernel = x.dtype == kFloat64 ? map_any<double> : map_any<float>;
+        launch(ctx, "foreach", grid_of(l.numel), kernel, x.data, x.dtype, l, factor);
+      });
 }
 
 void zero(Context& ctx, std::span<const TensorView> xs) {
-  for (DType dtype : {kUInt8, kFloat16, kFloat32, kFloat64})  // one of each size
-    for_size(dtype, [&]<class T>() {
-      for_tensors(
-          xs, [&](V x) { return size_of(x.dtype) == size_of(dtype); },
-          [&](const TensorTable<1>& table, uint32_t chunks) {
-            launch(ctx, "foreach", table_grid(chunks), zero_flat<T>, table, chunks);
-          },
-          [&](V x, const Layout<1>& l) { launch(ctx, "foreach", grid_of(l.numel), zero_any<T>, x.as<T>(), l); });
-    });
+  for_tensors(
+      xs,
+      [&](const TensorTable<1>& table, uint32_t chunks) {
+        launch(ctx, "foreach", table_grid(chunks), zero_flat, table, chunks);
+      },
+      [&](V x, const Layout<1>& l) {
+        for_size(x.dtype, [&]<class T>() { launch(ctx, "foreach", grid_of(l.numel), zero_any<T>, x.as<T>(), l); });
+      });
 }
 
 }  // namespace

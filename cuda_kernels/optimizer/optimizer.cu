@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "../../core/dispatch.h"
@@ -31,31 +32,82 @@ template <class C> __global__ void prepare_step(StepNumbers<C>* to, int64_t* ste
   else *to = formulas::numbers_of<C>(p, lr.get(), double(++*step), inv_scale.get(), beta1.get(), numbers);
 }
 
-template <class T, int K>
-__global__ void update_flat(const TensorTable<K> table, const StepNumbers<Compute<T>>* coefficients, uint32_t chunks) {
-  using C = Compute<T>;
-  constexpr int V = kPackSize<T>;
+/// float or 16 bits: of which kind an operand is, the kernel reads in its table.
+struct AnyFloat {
+  float widest;
+};
+
+/// W neighbours of an operand as they lie in memory: all operands are read before the first is converted, which would wait for it.
+template <class C, int W> struct Raw {
+  C bits[W] = {};
+  __device__ __forceinline__ void read(const void* from, int64_t i, DType dtype) {
+    if (dtype == dtype_of<C>) keep<C>(from, i);
+    else keep<uint16_t>(from, i);
+  }
+  __device__ __forceinline__ void widen_to(C (&v)[W], DType dtype) const {
+    if (dtype == dtype_of<C>) memcpy(v, bits, sizeof(bits));
+    else if (dtype == kFloat16) widen_as<Half>(v);
+    else widen_as<BFloat16>(v);
+  }
+
+ private:
+  template <class T> __device__ __forceinline__ void keep(const void* from, int64_t i) {
+    const Pack<T, W> pack = *reinterpret_cast<const Pack<T, W>*>(static_cast<const T*>(from) + i);
+    memcpy(bits, &pack, sizeof(pack));
+  }
+  template <class T> __device__ __forceinline__ void widen_as(C (&v)[W]) const {
+    Pack<T, W> pack;
+    memcpy(&pack, bits, sizeof(pack));
+    for (int w = 0; w < W; ++w) v[w] = C(widen(pack.of[w]));
+  }
+};
+template <int W, class C>
+__device__ __forceinline__ void store_floats(void* to, int64_t i, DType dtype, const C (&v)[W]) {
+  if constexpr (std::is_same_v<C, float>) {
+    if (dtype == kFloat16) return store_pack<W>(static_cast<Half*>(to) + i, v);
+    if (dtype == kBFloat16) return store_pack<W>(static_cast<BFloat16*>(to) + i, v);
+  }
+  store_pack<W>(static_cast<C*>(to) + i, v);
+}
+/// formulas::start_of for a parameter of that dtype.
+__device__ __forceinline__ float start_of(float copy, float parameter, DType dtype) {
+  const float rounded = dtype == kFloat16 ? widen(narrow<Half>(copy)) : widen(narrow<BFloat16>(copy));
+  return formulas::start_of(copy, rounded, parameter);
+}
+
+/// K operands of T. kCopies: values are float32 copies, and behind the K operands comes the parameter.
+template <class T, class C, int K, bool kCopies>
+__global__ void update_flat(const TensorTable<K + kCopies> table, const StepNumbers<C>* coefficients, uint32_t chunks) {
+  constexpr int kAll = K + kCopies, W = kPackSize<T>;
   const StepNumbers<C> c = *coefficients;
   if (c.skip) return;
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const TableChunk at = chunk_at(table, chunk);
-    T* data[K];
+    char* data[kAll];
+    DType dtypes[kAll];
     bool aligned = true;
-    for (int k = 0; k < K; ++k) {
-      data[k] = static_cast<T*>(table.data[k][at.tensor]) + at.begin;
-      aligned = aligned && head_of(data[k]) == 0;
+    for (int k = 0; k < kAll; ++k) {
+      if constexpr (std::is_same_v<T, AnyFloat>) dtypes[k] = table.dtypes[k][at.tensor];
+      else dtypes[k] = dtype_of<T>;
+      const int size = dtypes[k] == dtype_of<C> ? int(sizeof(C)) : 2;
+      data[k] = static_cast<char*>(table.data[k][at.tensor]) + at.begin * size;
+      aligned = aligned && reinterpret_cast<uintptr_t>(data[k]) % uintptr_t(W * size) == 0;
     }
-    for_packs<V>(at.end - at.begin, aligned ? 0 : -1, [&]<int W>(int64_t i) {
-      C v[K][W];
-      for (int k = 0; k < K; ++k) load_pack<W>(data[k] + i, v[k]);
-      for (int w = 0; w < W; ++w) {
+    for_packs<W>(at.size, aligned ? 0 : -1, [&]<int N>(int64_t i) {
+      Raw<C, N> raw[kAll];
+      C v[kAll][N];
+      for (int k = 0; k < kAll; ++k) raw[k].read(data[k], i, dtypes[k]);
+      for (int k = 0; k < kAll; ++k) raw[k].widen_to(v[k], dtypes[k]);
+      for (int n = 0; n < N; ++n) {
         C one[K];
-        for (int k = 0; k < K; ++k) one[k] = v[k][w];
+        for (int k = 0; k < K; ++k) one[k] = v[k][n];
+        if constexpr (kCopies) one[0] = start_of(one[0], v[K][n], dtypes[K]);
         formulas::update(c.op, c, one);
-        for (int k = 0; k < K; ++k) v[k][w] = one[k];
+        for (int k = 0; k < K; ++k) v[k][n] = one[k];
       }
       for (int k = 0; k < K; ++k)
-        if (k != 1) store_pack<W>(data[k] + i, v[k]);
+        if (k != 1) store_floats(data[k], i, dtypes[k], v[k]);
+      if constexpr (kCopies) store_floats(data[K], i, dtypes[K], v[0]);
     });
   }
 }
@@ -65,54 +117,71 @@ template <int K> struct Operands {
   DType dtypes[K];
 };
 /// One parameter of any strides and dtypes.
-template <class C, int K>
-__global__ void update_any(const Operands<K> o, const Layout<K> l, const StepNumbers<C>* coefficients) {
+template <class C, int K, bool kCopies> __global__ void update_any(const Operands<K + kCopies> o,
+                                                                   const Layout<K + kCopies> l,
+                                                                   const StepNumbers<C>* coefficients) {
   const StepNumbers<C> c = *coefficients;
   if (c.skip) return;
   for (const int64_t i : grid_stride(l.numel)) {
-    int64_t at[K];
+    int64_t at[K + kCopies];
     l.offsets(i, at);
     C v[K];
     for (int k = 0; k < K; ++k) v[k] = load_float<C>(o.data[k], at[k], o.dtypes[k]);
+    if constexpr (kCopies) v[0] = start_of(v[0], load_float<C>(o.data[K], at[K], o.dtypes[K]), o.dtypes[K]);
     formulas::update(c.op, c, v);
     for (int k = 0; k < K; ++k)
       if (k != 1) store_float(o.data[k], at[k], o.dtypes[k], v[k]);
+    if constexpr (kCopies) store_float(o.data[K], at[K], o.dtypes[K], v[0]);
   }
 }
 
-template <class C, int K>
+template <class C, int K, bool kCopies>
 void update_all(Context& ctx, const entry::OptimizerStep& c, const StepNumbers<C>* coefficients) {
+  constexpr int kAll = K + kCopies;
+  const size_t count = c.grads.size();
   const std::span<const TensorView> all[] = {c.values, c.grads, c.first, c.second, c.third};
-  const auto operand = [&](size_t i, int k) -> V { return all[k][i]; };
+  const auto operand = [&](size_t i, int k) -> V { return k < K ? all[k][i] : c.values[count + i]; };
   const auto views = [&](size_t i, auto f) {
-    const TensorView* v[K];
-    for (int k = 0; k < K; ++k) v[k] = &all[k][i];
+    const TensorView* v[kAll];
+    for (int k = 0; k < kAll; ++k) v[k] = &operand(i, k);
     return f(v);
   };
-  const auto flat = [&](size_t i) {
-    return views(i, [](const TensorView* const(&v)[K]) {
-      for (int k = 1; k < K; ++k)
-        if (v[k]->dtype != v[0]->dtype) return false;
-      return is_flat<K>(v);
+  /// The kernel that takes it: of operands of one dtype, of any floats up to 32 bits, or of any strides.
+  enum Kind { kUniform, kMixed, kStrided };
+  const auto kind_of = [&](size_t i) {
+    return views(i, [&](const TensorView* const(&v)[kAll]) {
+      bool uniform = true, mixed = true;
+      for (const TensorView* x : v)
+        uniform = uniform && x->dtype == v[0]->dtype, mixed = mixed && compute_type(x->dtype) == kFloat32;
+      return !(uniform || mixed) || !is_flat<kAll>(v) ? kStrided : uniform ? kUniform : kMixed;
     });
   };
-  for (DType dtype : {kFloat32, kFloat16, kBFloat16, kFloat64}) {
-    for_any_float("optimizer_step", dtype, [&]<class T>() {
-      if constexpr (std::is_same_v<Compute<T>, C>)
-        for_tables<K>(
-            c.values.size(), operand, [&](size_t i) { return c.values[i].dtype == dtype && flat(i); },
-            [&](const TensorTable<K>& table, uint32_t chunks) {
-              launch(ctx, "optimizer_step", table_grid(chunks), update_flat<T, K>, table, coefficients, chunks);
-            });
+  const auto run = [&]<class T>(auto takes) {
+    for_tables<kAll>(count, operand, takes, [&](const TensorTable<kAll>& table, uint32_t chunks) {
+      launch(ctx, "optimizer_step", table_grid(chunks), update_flat<T, C, K, kCopies>, table, coefficients, chunks);
     });
+  };
+  if constexpr (!kCopies)
+    for (DType dtype : {kFloat32, kFloat16, kBFloat16, kFloat64})
+      for_any_float("optimizer_step", dtype, [&]<class T>() {
+        if constexpr (std::is_same_v<Compute<T>, C>)
+          run.template operator()<T>([&](size_t i) { return c.values[i].dtype == dtype && kind_of(i) == kUniform; });
+      });
+  if constexpr (std::is_same_v<C, float>)
+    run.template operator()<AnyFloat>([&](size_t i) { return kind_of(i) == kMixed; });
+  for (size_t i = 0; i < count; ++i) {
+    if (kind_of(i) != kStrided) continue;
+    Operands<kAll> o;
+    for (int k = 0; k < kAll; ++k) o.data[k] = operand(i, k).data, o.dtypes[k] = operand(i, k).dtype;
+    const Layout<kAll> l = views(i, [](const TensorView* const(&v)[kAll]) { return layout_of<kAll>(v); });
+    launch(ctx, "optimizer_step", grid_of(l.numel), update_any<C, K, kCopies>, o, l, coefficients);
   }
-  for (size_t i = 0; i < c.values.size(); ++i) {
-    if (compute_type(c.values[i].dtype) == dtype_of<C> && flat(i)) continue;
-    Operands<K> o;
-    for (int k = 0; k < K; ++k) o.data[k] = all[k][i].data, o.dtypes[k] = all[k][i].dtype;
-    const Layout<K> l = views(i, [](const TensorView* const(&v)[K]) { return layout_of<K>(v); });
-    launch(ctx, "optimizer_step", grid_of(l.numel), update_any<C, K>, o, l, coefficients);
-  }
+}
+
+template <class C, int K> void update_all(Context& ctx, const entry::OptimizerStep& c, const StepNumbers<C>* to) {
+  if constexpr (std::is_same_v<C, float>)
+    if (c.values.size() > c.grads.size()) return update_all<C, K, true>(ctx, c, to);
+  update_all<C, K, false>(ctx, c, to);
 }
 
 template <class C> void step_as(Context& ctx, const entry::OptimizerStep& c) {

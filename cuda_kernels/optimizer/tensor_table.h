@@ -7,24 +7,28 @@
 #include "../layout.h"
 
 // Note [Many tensors in few launches]
-// Tensors without gaps travel to the kernel as a table in its arguments, 64 at a time: nothing is copied to the device. Their elements
-// are cut into chunks, one to a block. Tensors with gaps have a launch of their own.
+// Tensors without gaps, each of a dtype of its own, travel to the kernel as a table in its arguments, as many as these hold: nothing is
+// copied to the device. Their elements are cut into chunks, one to a block. Tensors with gaps have a launch of their own.
 namespace tapir::inline v0::cuda_kernels {
 
-inline constexpr int kTableTensors = 64, kTableThreads = 256;
+inline constexpr int kTableThreads = 256;
 inline constexpr int64_t kTableChunk = 8192;  // elements
+/// Tensors of K operands in 4,000 of the 4,096 bytes that a kernel's arguments may have everywhere.
+template <int K> inline constexpr int kTableTensors = 4000 / (K * 9 + 8);
 
 /// K operands of each tensor, all of them dense and in one order.
 template <int K> struct TensorTable {
-  void* data[K][kTableTensors] = {};
-  int64_t sizes[kTableTensors];
-  uint32_t first[kTableTensors + 1];  // chunk of each tensor; behind the last one, their number
-  int count = 0;
+  void* data[K][kTableTensors<K>];
+  uint32_t first[kTableTensors<K> + 1];  // chunk of each tensor; behind the last one, their number
+  uint32_t rest[kTableTensors<K>];       // elements in its last chunk
+  DType dtypes[K][kTableTensors<K>];
+  int count;
 };
 /// The piece of a tensor that is chunk c.
 struct TableChunk {
   int tensor;
-  int64_t begin, end;
+  int64_t begin;
+  int size;
 };
 template <int K> __device__ TableChunk chunk_at(const TensorTable<K>& t, uint32_t c) {
   int low = 0, high = t.count - 1;  // the last tensor that starts at c or before
@@ -33,8 +37,11 @@ template <int K> __device__ TableChunk chunk_at(const TensorTable<K>& t, uint32_
     if (t.first[middle] <= c) low = middle;
     else high = middle - 1;
   }
-  const int64_t begin = int64_t(c - t.first[low]) * kTableChunk, end = begin + kTableChunk;
-  return {low, begin, end < t.sizes[low] ? end : t.sizes[low]};
+  return {low, int64_t(c - t.first[low]) * kTableChunk, int(c + 1 < t.first[low + 1] ? kTableChunk : t.rest[low])};
+}
+/// Where operand k of that piece begins.
+template <class T, int K> __device__ T* data_at(const TensorTable<K>& t, int k, const TableChunk& at) {
+  return static_cast<T*>(t.data[k][at.tensor]) + at.begin;
 }
 
 /// No gaps and one order in all views: a flat loop serves.
@@ -45,10 +52,13 @@ template <int K> bool is_flat(const TensorView* const (&views)[K]) {
   return true;
 }
 
+inline int64_t chunks_of(V x) { return (x.numel() + kTableChunk - 1) / kTableChunk; }
+
 /// Fills tables and calls run(table, chunks) for each. `operand(i, k)`: view k of tensor i; `takes(i)`: tensor i belongs here.
 template <int K, class Operand, class Takes, class Run>
 void for_tables(size_t tensors, Operand operand, Takes takes, Run run) {
-  TensorTable<K> table;
+  static_assert(sizeof(TensorTable<K>) <= 4016);
+  TensorTable<K> table = {};  // what is not used too: arguments hold no addresses of the host
   uint32_t chunks = 0;
   const auto flush = [&] {
     table.first[table.count] = chunks;
@@ -56,13 +66,15 @@ void for_tables(size_t tensors, Operand operand, Takes takes, Run run) {
     table.count = 0, chunks = 0;
   };
   for (size_t i = 0; i < tensors; ++i) {
-    V first = operand(i, 0);
-    const int64_t n = first.numel(), own = (n + kTableChunk - 1) / kTableChunk;
+    const int64_t n = operand(i, 0).numel();
     if (n == 0 || !takes(i)) continue;
-    if (table.count == kTableTensors) flush();
-    for (int k = 0; k < K; ++k) table.data[k][table.count] = operand(i, k).data;
-    table.sizes[table.count] = n, table.first[table.count++] = chunks;
-    chunks += uint32_t(own);
+    if (table.count == kTableTensors<K>) flush();
+    for (int k = 0; k < K; ++k) {
+      V x = operand(i, k);
+      table.data[k][table.count] = x.data, table.dtypes[k][table.count] = x.dtype;
+    }
+    table.rest[table.count] = uint32_t((n - 1) % kTableChunk + 1), table.first[table.count++] = chunks;
+    chunks += uint32_t(chunks_of(operand(i, 0)));
   }
   flush();
 }

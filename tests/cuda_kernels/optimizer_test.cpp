@@ -1,4 +1,12 @@
-// cuda_kernels/optimizer/optimizer.cu, foreach.cu: many tensors, large ones, gaps.
+// cuda_kernels/optimizer/optimizer.cu, foreach.cu: many tensors, large ones, gaps, of one dtype and of several.
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include <tapir/core/formulas/optimizer.h>
+
+#include "../io/temporary.h"
 #include "kernels.h"
 
 using namespace tapir;
@@ -32,7 +40,96 @@ template <class Optimizer, class Options> void check_steps(const Options& option
     CHECK(worst(there, here) < rounding(dtype) * 4);
   }
 }
+/// Shapes that fill tables, with odd sizes; the last two begin where no pack does, and have gaps.
+std::vector<Tensor> tensors(Device device, uint64_t seed, const std::function<DType(size_t)>& dtype_of) {
+  std::vector<Tensor> all;
+  for (size_t i = 0; i < 150; ++i)
+    all.push_back(numbers({int64_t(i * i % 37 + 1), 5}, dtype_of(i), seed + i).to(device));
+  all.push_back(numbers({30001}, dtype_of(150), seed + 150).to(device));
+  all.push_back(numbers({20001}, dtype_of(151), seed + 151).to(device).slice(0, 1));
+  all.push_back(narrow(numbers({40, 30}, dtype_of(152), seed + 152).to(device), 1, 3, 20));
+  return all;
+}
+double worst_of(const std::vector<Tensor>& there, const std::vector<Tensor>& here) {
+  double most = 0;
+  for (size_t i = 0; i < here.size(); ++i)
+    most = std::max(most, difference(there[i].contiguous(), here[i]) / rounding(here[i].dtype()));
+  return most;
+}
 }  // namespace
+
+TEST_CASE("cuda optimizers: operands of any floats up to 32 bits") {
+  NEEDS_CUDA
+  const DType floats[] = {kFloat32, kBFloat16, kFloat16};
+  // by operand and tensor: all nine pairs, and whatever else
+  const auto dtype_of = [&](size_t k) {
+    return [&floats, k](size_t i) { return floats[(k == 0 ? i : k == 1 ? i / 3 : i * k / 2) % 3]; };
+  };
+  const auto run = [&](const OptimizerParams& params, Device device) {
+    std::vector<Tensor> operands[5];
+    std::vector<TensorView> views[5];
+    for (size_t k = 0; k < 5; ++k) {
+      operands[k] = tensors(device, 200 * k, dtype_of(k));
+      if (k > 2)  // second moments
+        for (Tensor& x : operands[k]) x = abs(x);
+      for (const Tensor& x : operands[k]) views[k].emplace_back(x);
+    }
+    const Tensor lr = full({}, 0.05, {.dtype = kFloat64, .device = device}),
+                 step = zeros({}, {.dtype = kInt64, .device = device});
+    for (int i = 0; i < 2; ++i) {
+      entry::OptimizerStep c{.values = views[0], .grads = views[1], .lr = lr, .step = step, .params = params};
+      const int states = formulas::states_of(params);
+      if (states > 0) c.first = views[2];
+      if (states > 1) c.second = views[3];
+      if (states > 2) c.third = views[4];
+      backend(device).optimizer_step(context(device), c);
+    }
+    for (size_t k : {2, 3, 4}) operands[0].insert(operands[0].end(), operands[k].begin(), operands[k].end());
+    return operands[0];
+  };
+  using O = OptimizerOp;
+  for (const OptimizerParams& params :
+       {OptimizerParams{O::Sgd, 0.01}, OptimizerParams{O::Sgd, 0.01, 0.9, 0.1}, OptimizerParams{O::Lion, 0, 0.9, 0.99},
+        OptimizerParams{O::AdamW, 0.01, 0.9, 0.99, 1e-3}, OptimizerParams{O::Adam, 0, 0.9, 0.99, 1e-3, false, true}}) {
+    CAPTURE(int(params.op));
+    CHECK(worst_of(run(params, kCUDA), run(params, kCPU)) < 4);
+  }
+}
+
+TEST_CASE("cuda optimizers: float32 copies of parameters of 16 bits, which some were written to") {
+  NEEDS_CUDA
+  for (DType dtype : {kBFloat16, kFloat16}) {
+    const auto trained = [&](Device device, auto make) {
+      const std::vector<Tensor> params = tensors(device, 1, [&](size_t) { return dtype; });
+      for (const Tensor& p : params) Tensor(p).requires_grad_();
+      auto opt = make(params);
+      for (uint64_t step = 0; step < 4; ++step) {
+        for (size_t i = 0; i < params.size(); ++i)
+          params[i].set_grad(numbers(params[i].shape(), dtype, 1000 * step + i).to(device));
+        if (step == 2) {
+          NoGrad guard;
+          for (size_t i = 0; i < params.size(); i += 7) {
+            Tensor part = flatten(params[i], 0, -1).slice(0, 0, 3);
+            part.fill_(i == 14 ? NAN : 2.5);
+          }
+        }
+        opt.step();
+      }
+      std::vector<Tensor> all;
+      for (const Tensor& p : params) all.push_back(p.detach());
+      for (auto& [name, t] : opt.state_dict())
+        if (name.starts_with("state.") && !name.ends_with("step")) all.push_back(t);
+      return all;
+    };
+    const auto compare = [&](auto make) { CHECK(worst_of(trained(kCUDA, make), trained(kCPU, make)) < 4); };
+    compare([](const auto& p) { return optim::SGD(p, {.lr = 0.1, .low_precision = "master"}); });
+    compare([](const auto& p) { return optim::SGD(p, {.lr = 0.1, .momentum = 0.9, .low_precision = "master"}); });
+    compare([](const auto& p) { return optim::AdamW(p, {.lr = 0.01, .eps = 1e-3, .low_precision = "master"}); });
+    compare([](const auto& p) {
+      return optim::Adam(p, {.lr = 0.01, .eps = 1e-3, .amsgrad = true, .low_precision = "master"});
+    });
+  }
+}
 
 TEST_CASE("cuda optimizers step as those of the CPU") {
   NEEDS_CUDA
@@ -69,6 +166,27 @@ TEST_CASE("cuda foreach: many tensors of any dtype become zero") {
   }
 }
 
+TEST_CASE("cuda clipping: gradients of several dtypes") {
+  NEEDS_CUDA
+  const auto all = [](Device device) {
+    std::vector<Tensor> params = tensors(device, 5, [](size_t i) { return kFloats[i % 4]; });
+    for (Tensor& p : params) {
+      const Tensor g = p;
+      p = zeros_like(p), p.requires_grad_(), p.set_grad(g);
+    }
+    return params;
+  };
+  for (double p : {2.0, 3.0, double(INFINITY)}) {
+    const auto here = all(kCPU), there = all(kCUDA);
+    const Tensor a = optim::clip_grad_norm_(here, 1, {.norm_type = p}),
+                 b = optim::clip_grad_norm_(there, 1, {.norm_type = p});
+    CHECK(difference(b, a) < 1e-5);
+    CHECK(worst(there, here, true) < rounding(kFloat32));
+    optim::clip_grad_value_(here, 0.01), optim::clip_grad_value_(there, 0.01);
+    CHECK(worst(there, here, true) < rounding(kFloat32));
+  }
+}
+
 TEST_CASE("cuda clipping: norms and values of many gradients") {
   NEEDS_CUDA
   for (DType dtype : kFloats)
@@ -81,4 +199,83 @@ TEST_CASE("cuda clipping: norms and values of many gradients") {
       optim::clip_grad_value_(here, 0.01), optim::clip_grad_value_(there, 0.01);
       CHECK(worst(there, here, true) < rounding(dtype));
     }
+}
+
+// The emulated device writes down what it launched: TAPIR_EMULATED_LAUNCHES.
+namespace {
+/// Kernels by name of the process that ran these steps of a training loop, parameters of `dtypes` by turns.
+std::map<std::string, int64_t> launches_of(const std::string& how, int64_t params, int64_t steps) {
+  const tapir_tests::TemporaryFolder folder;
+  const std::string file = folder / "launches";
+  CHECK(run_alone("TAPIR_EMULATED_LAUNCHES=" + file + " TAPIR_STEPS='" + how + " " + std::to_string(params) + " " +
+                      std::to_string(steps) + "'",
+                  "alone: cuda steps of an optimizer") == 0);
+  std::map<std::string, int64_t> out;
+  std::ifstream in(file);
+  std::string line, name;
+  for (std::getline(in, line); std::getline(in, line);) {
+    int64_t count = 0;
+    std::istringstream(line) >> name >> count;
+    out[name] += count;
+  }
+  return out;
+}
+/// Launches of a step behind the first ones, which make states.
+int64_t launches_of_step(const std::string& how, int64_t params) {
+  int64_t all = 0;
+  for (auto& [name, n] : launches_of(how, params, 5)) all += n;
+  for (auto& [name, n] : launches_of(how, params, 3)) all -= n;
+  return all / 2;
+}
+template <class Optimizer, class Options>
+void some_steps(const std::string& what, const std::vector<Tensor>& params, int64_t steps, Options options) {
+  if constexpr (requires { options.low_precision; }) {
+    if (what == "master") options.low_precision = what;
+  }
+  Optimizer opt(params, options);
+  amp::GradScaler scaler({.enabled = what == "scaled"});
+  scaler.scale(ones({}, {.device = kCUDA}));
+  for (int64_t i = 0; i < steps; ++i) {
+    opt.zero_grad(false);
+    if (what == "clipped") optim::clip_grad_norm_(params, 1);
+    scaler.step(opt);
+    if (what == "scaled") scaler.update();
+  }
+}
+}  // namespace
+
+TEST_CASE("cuda optimizers: the launches of a step do not grow with the number of parameters") {
+  NEEDS_CUDA
+  if (!is_emulated()) SKIP_TEST("launches are counted on the emulated device");
+  // zero_grad 1; prepare and one table for each dtype, for all but the last of which a count is copied
+  CHECK(launches_of_step("AdamW float32 plain", 60) == 3);
+  CHECK(launches_of_step("SGD bfloat16 plain", 60) == 3);
+  CHECK(launches_of_step("Lion mixed plain", 60) == 1 + 3 * 2 + 2);
+  CHECK(launches_of_step("AdamW bfloat16 master", 60) == 3);
+  CHECK(launches_of_step("AdamW mixed master", 60) == 1 + 3 * 2 + 2);
+  CHECK(launches_of_step("AdamW bfloat16 master", 130) == 4);  // two tables
+  for (const char* how : {"AdamW mixed clipped", "SGD mixed scaled", "AdamW mixed scaled"}) {
+    const int64_t few = launches_of_step(how, 6), many = launches_of_step(how, 60);
+    CAPTURE(how, few, many);
+    CHECK(few == many);
+    CHECK(many <= 40);
+  }
+}
+
+TEST_CASE("alone: cuda steps of an optimizer") {
+  NEEDS_CUDA
+  const char* text = std::getenv("TAPIR_STEPS");
+  if (!text) SKIP_TEST("a test of its own process");
+  std::string name, dtype, what;
+  int64_t count = 0, steps = 0;
+  std::istringstream(text) >> name >> dtype >> what >> count >> steps;
+  std::vector<Tensor> params;
+  for (int64_t i = 0; i < count; ++i) {
+    const DType t = dtype == "mixed" ? kFloats[i % 3] : dtype == "bfloat16" ? kBFloat16 : kFloat32;
+    params.push_back(ones({i % 5 + 1, 7}, {.dtype = t, .device = kCUDA}).requires_grad_());
+    params.back().set_grad(ones_like(params.back().detach()));
+  }
+  if (name == "SGD") some_steps<optim::SGD>(what, params, steps, optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+  else if (name == "Lion") some_steps<optim::Lion>(what, params, steps, optim::LionOptions{});
+  else some_steps<optim::AdamW>(what, params, steps, optim::AdamWOptions{});
 }
