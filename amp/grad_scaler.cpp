@@ -4,6 +4,7 @@
 
 #include "../autograd/grad_batches.h"
 #include "../ops/ops.h"
+#include "../optim/clip.h"
 
 namespace tapir::inline v0::amp {
 
@@ -37,6 +38,10 @@ GradScaler::Use& GradScaler::use(optim::Optimizer& optimizer) {
   return uses_.emplace_back(Use{&optimizer, {}});
 }
 
+static Tensor not_finite(const Tensor& x, Device device) {
+  return to(to(logical_not(isfinite(x)), kFloat32), device, true);
+}
+
 /// 1 where a gradient is not finite, else 0: 0-dim float32 on `device`. Two small operations for each dtype and device.
 static Tensor look_for_inf(const std::vector<GradBatch>& batches, Device device) {
   Tensor found;
@@ -45,7 +50,7 @@ static Tensor look_for_inf(const std::vector<GradBatch>& batches, Device device)
     backend(largest).foreach (
         context(largest),
         {.out = largest, .xs = views, .params = {ForeachOp::NormP, std::numeric_limits<double>::infinity()}});
-    const Tensor here = to(to(logical_not(isfinite(largest)), kFloat32), device, true);
+    const Tensor here = not_finite(largest, device);
     found = found.defined() ? maximum(found, here) : here;
   }
   return found.defined() ? found : zeros({}, {.dtype = kFloat32, .device = device});
@@ -79,17 +84,26 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
   u.unscaled = true;
 }
 
-void GradScaler::step(optim::Optimizer& optimizer) {
-  if (!options_.enabled) return optimizer.step();
+void GradScaler::step(optim::Optimizer& optimizer, double max_norm) {
+  check(max_norm >= 0, "[GradScaler] expected max_norm of at least 0, got {}", max_norm);
+  const bool clips = max_norm < std::numeric_limits<double>::infinity();
+  const std::vector<Tensor> params = params_of(optimizer);
+  const auto norm_of_all = [&] { return clips ? optim::grad_norm(params) : Tensor(); };
+  const auto clip_by = [&](const Tensor& norm) { return clips ? optim::clip_factor(norm, max_norm) : Tensor(); };
+  if (!options_.enabled) return optimizer.step({clip_by(norm_of_all()), {}});
   Use& u = use(optimizer);
   check(!u.stepped, "[GradScaler] step() has already been called since the last update()");
   NoGrad guard;
+  Tensor norm = norm_of_all(), factor;
   if (!u.unscaled) {
-    const auto batches = grads_of("GradScaler", params_of(optimizer));
+    const auto batches = grads_of("GradScaler", params);
     if (!batches.empty()) follow(batches[0].model.device());
-    u.found_inf = look_for_inf(batches, scale_.device());
+    u.found_inf = clips ? not_finite(norm, scale_.device()) : look_for_inf(batches, scale_.device());
+    factor = reciprocal(scale_);
+    if (clips) norm = mul(norm, factor);
   }
-  optimizer.step({u.unscaled ? Tensor() : reciprocal(scale_), u.found_inf});
+  if (clips) factor = factor.defined() ? mul(factor, clip_by(norm)) : clip_by(norm);
+  optimizer.step({factor, u.found_inf});
   u.stepped = true;
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <limits>
 #include <vector>
 
 #include "../optim/optimizer.h"
@@ -29,8 +30,9 @@ class GradScaler {
   /// ValueError when it was done since the last update, or step was.
   void unscale_(optim::Optimizer& optimizer);
   /// optimizer.step() on gradients divided by the scale; nothing changes where one of them was not finite. ValueError when it
-  /// was done since the last update.
-  void step(optim::Optimizer& optimizer);
+  /// was done since the last update. max_norm: the gradients are clipped on the way, as by clip_grad_norm_, but stay as they are;
+  /// one pass over them tells their norm and whether they are finite.
+  void step(optim::Optimizer& optimizer, double max_norm = std::numeric_limits<double>::infinity());
   /// The next scale, from what the steps since the last update found; ValueError where there was none.
   void update();
   /// The same, to a given scale.

@@ -16,11 +16,8 @@ static Tensor norm_of(const Tensor& model, std::span<const TensorView> xs, doubl
   return out;
 }
 
-Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, const ClipOptions& o) {
-  check(max_norm >= 0, "[clip_grad_norm_] expected max_norm of at least 0, got {}", max_norm);
-  check(o.norm_type > 0, "[clip_grad_norm_] expected norm_type above 0, got {}", o.norm_type);
-  NoGrad guard;
-  const auto batches = grads_of("clip_grad_norm_", params);
+static Tensor total_norm(const char* function, const std::vector<GradBatch>& batches, const ClipOptions& o) {
+  check(o.norm_type > 0, "[{}] expected norm_type above 0, got {}", function, o.norm_type);
   if (batches.empty()) return zeros({});
   Tensor total = norm_of(batches[0].model, batches[0].views, o.norm_type);
   if (batches.size() > 1) {
@@ -34,11 +31,30 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, const
   if (o.error_if_nonfinite) {
     const double value = total.item();
     check(std::isfinite(value),
-          "[clip_grad_norm_] the total norm of order {} for gradients is non-finite ({}), so it cannot be clipped",
+          "[{}] the total norm of order {} for gradients is non-finite ({}), so it cannot be clipped", function,
           o.norm_type, value);
   }
-  Tensor factor = div(max_norm, add(total, 1e-6));
+  return total;
+}
+
+Tensor grad_norm(const std::vector<Tensor>& params, const ClipOptions& options) {
+  NoGrad guard;
+  return total_norm("grad_norm", grads_of("grad_norm", params), options);
+}
+
+Tensor clip_factor(const Tensor& norm, double max_norm) {
+  check(max_norm >= 0, "[clip_factor] expected max_norm of at least 0, got {}", max_norm);
+  NoGrad guard;
+  const Tensor factor = div(max_norm, add(norm, 1e-6));
   backend(factor).unary(context(factor), {factor, factor, {UnaryOp::Clamp, -INFINITY, 1}});
+  return factor;
+}
+
+Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, const ClipOptions& options) {
+  check(max_norm >= 0, "[clip_grad_norm_] expected max_norm of at least 0, got {}", max_norm);
+  NoGrad guard;
+  const auto batches = grads_of("clip_grad_norm_", params);
+  const Tensor total = total_norm("clip_grad_norm_", batches, options), factor = clip_factor(total, max_norm);
   for (const GradBatch& b : batches) {
     const Tensor here = factor.to(b.model.device());
     backend(b.model).foreach (context(b.model), {.xs = b.views, .factor = here, .params = {ForeachOp::Scale}});

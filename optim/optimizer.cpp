@@ -186,7 +186,7 @@ void Optimizer::step(const StepScale& scale) {
         g.device_lr = full({}, g.lr, {.dtype = kFloat64, .device = batch.device});
       if (g.device_beta1.defined() && g.device_beta1.device() != batch.device)
         g.device_beta1 = to(g.device_beta1, batch.device);
-      // A count that several calls share (two dtypes) is raised by the last of them only: the others work on a copy.
+      // A count that several calls share (two types of computing) is raised by the last of them only: the others work on a copy.
       const bool shared = std::any_of(batches.begin() + int64_t(b) + 1, batches.end(),
                                       [&](const Batch& later) { return later.step.is_same(batch.step); });
       if (shared) batch.step = batch.step.clone(), batch.numbers = clone_if(batch.numbers);
@@ -204,12 +204,12 @@ static Rounding rounding_of(const OptionValues& options, DType dtype) {
 }
 
 std::vector<Tensor> Optimizer::widened(Group& group, const Batch& batch) {
-  const Rounding rounding = rounding_of(group.options, batch.dtype);
-  check(rounding != kStochastic || batch.dtype == kBFloat16,
-        "[{}] expected bfloat16 parameters for stochastic rounding, got {}", name(), batch.dtype);
   std::vector<Tensor> out;
   for (size_t i : batch.members) {
     const Tensor p = group.params[i].detach();
+    const Rounding rounding = rounding_of(group.options, p.dtype());
+    check(rounding != kStochastic || p.dtype() == kBFloat16,
+          "[{}] expected bfloat16 parameters for stochastic rounding, got {}", name(), p.dtype());
     Tensor& master = group.slots[i].master;
     if (rounding == kMaster && !master.defined()) master = to(p, kFloat32);
     else if (rounding == kMaster && master.device() != p.device()) master = to(master, p.device());
@@ -235,15 +235,19 @@ static void round_stochastically(const Tensor& p, const Tensor& x) {
 }
 
 void Optimizer::narrowed(Group& group, const Batch& batch, const std::vector<Tensor>& wide) {
-  if (rounding_of(group.options, batch.dtype) != kStochastic) return;
-  for (size_t k = 0; k < wide.size(); ++k) round_stochastically(group.params[batch.members[k]], wide[k]);
+  for (size_t k = 0; k < wide.size(); ++k) {
+    const Tensor& p = group.params[batch.members[k]];
+    if (rounding_of(group.options, p.dtype()) == kStochastic) round_stochastically(p, wide[k]);
+  }
 }
 
 void Optimizer::update(Group& group, const Batch& batch, const StepScale& scale) {
   const std::vector<Tensor> params = widened(group, batch);
   std::vector<TensorView> values(params.begin(), params.end());
-  if (rounding_of(group.options, batch.dtype) == kMaster)
-    for (size_t i : batch.members) values.emplace_back(group.params[i]);
+  const bool copies = std::any_of(batch.members.begin(), batch.members.end(), [&](size_t i) {
+    return rounding_of(group.options, group.params[i].dtype()) == kMaster;
+  });
+  for (size_t k = 0; copies && k < params.size(); ++k) values.emplace_back(group.params[batch.members[k]]);
   std::vector<TensorView> grads, states[3];
   for (auto* list : {&grads, &states[0], &states[1], &states[2]}) list->reserve(values.size());
   for (size_t i : batch.members) {
@@ -355,9 +359,10 @@ std::vector<Optimizer::Batch> Optimizer::batches_of(Group& group) {
     prepare(group, i, fresh);
     const Slot& slot = group.slots[i];
     auto found = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) {
-      return b.dtype == p.dtype() && b.device == p.device() && b.step.is_same(slot.step);
+      return b.dtype == compute_type(p.dtype()) && b.device == p.device() && b.step.is_same(slot.step);
     });
-    if (found == batches.end()) found = batches.insert(found, {p.dtype(), p.device(), slot.step, slot.numbers, {}});
+    if (found == batches.end())
+      found = batches.insert(found, {compute_type(p.dtype()), p.device(), slot.step, slot.numbers, {}});
     found->members.push_back(i);
   }
   return batches;

@@ -29,7 +29,8 @@ struct StepScale {
 // A parameter of 8 or 11 bits swallows small updates. low_precision, an option of those optimizers whose step is one kernel call, says what
 // becomes of them: "nearest" rounds, as PyTorch does; "stochastic" rounds bfloat16 parameters up or down, with probabilities that keep
 // the mean; "master" keeps a float32 copy of bfloat16 and float16 ones, which the step updates (state "master_param"). In these two modes
-// the states are float32 too. A parameter that was written to between steps is its copy's new value.
+// the states are float32 too. The kernel that updates a copy writes its parameter, and where an element of that is not the copy's rounded
+// value, somebody wrote it between the steps: it is the copy's new value.
 
 using Pair = std::array<double, 2>;
 using Triple = std::array<double, 3>;
@@ -43,7 +44,7 @@ struct OptionValues : OptimizerParams {
 struct OptimizerKind;  // names, states and options of an optimizer: kinds.h
 OptionValues values_of(const OptimizerKind& kind);
 
-/// Base of the optimizers: parameter groups, state, and one fused pass over all parameters of one dtype and device.
+/// Base of the optimizers: parameter groups, state, and one fused pass over all parameters of a device (float64 ones apart).
 /// Nothing in step() waits for the device: learning rate and step count are tensors there.
 class Optimizer {
  public:
@@ -83,8 +84,7 @@ class Optimizer {
     Tensor step;     // 0-dim int64, shared by the parameters that have always been stepped together
     Tensor numbers;  // float32 (2), as in entry::OptimizerStep; shared likewise
     std::array<Tensor, 3> state;
-    Tensor master;                // float32, where the option asks for it
-    uint32_t master_version = 0;  // of the parameter, when both were equal
+    Tensor master;  // float32, where the option asks for it
   };
   struct Group {
     std::vector<Tensor> params;
@@ -94,9 +94,9 @@ class Optimizer {
     std::optional<double> initial_lr = {};
     Tensor device_lr, device_beta1;  // 0-dim float64; the second only where a schedule cycles it
   };
-  /// Parameters of one dtype and device that share a step count: one kernel call.
+  /// Parameters of one device and type of computing that share a step count: one kernel call.
   struct Batch {
-    DType dtype;
+    DType dtype;  // float32 or float64
     Device device;
     Tensor step, numbers;
     std::vector<size_t> members;

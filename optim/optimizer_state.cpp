@@ -107,7 +107,6 @@ Optimizer::Slot Optimizer::load_slot(const StateDict& state, const std::string& 
         master->shape());
   slot.master = zeros_like(p.detach(), {.dtype = kFloat32});
   slot.master.copy_(*master);
-  slot.master_version = p.version() - 1;  // nobody says yet that the parameter is its rounded value
   return slot;
 }
 

@@ -71,7 +71,9 @@ __device__ __forceinline__ void store_floats(void* to, int64_t i, DType dtype, c
 }
 /// formulas::start_of for a parameter of that dtype.
 __device__ __forceinline__ float start_of(float copy, float parameter, DType dtype) {
-  const float rounded = dtype == kFloat16 ? widen(narrow<Half>(copy)) : widen(narrow<BFloat16>(copy));
+  const float rounded = dtype == kFloat32   ? copy
+                        : dtype == kFloat16 ? widen(narrow<Half>(copy))
+                                            : widen(narrow<BFloat16>(copy));
   return formulas::start_of(copy, rounded, parameter);
 }
 
@@ -146,14 +148,14 @@ void update_all(Context& ctx, const entry::OptimizerStep& c, const StepNumbers<C
     for (int k = 0; k < kAll; ++k) v[k] = &operand(i, k);
     return f(v);
   };
-  /// The kernel that takes it: of operands of one dtype, of any floats up to 32 bits, or of any strides.
+  /// The kernel that takes it: of operands of one dtype, of any floats up to 32 bits, or of any strides and dtypes.
   enum Kind { kUniform, kMixed, kStrided };
   const auto kind_of = [&](size_t i) {
     return views(i, [&](const TensorView* const(&v)[kAll]) {
-      bool uniform = true, mixed = true;
+      bool fits = true, uniform = !kCopies;
       for (const TensorView* x : v)
-        uniform = uniform && x->dtype == v[0]->dtype, mixed = mixed && compute_type(x->dtype) == kFloat32;
-      return !(uniform || mixed) || !is_flat<kAll>(v) ? kStrided : uniform ? kUniform : kMixed;
+        fits = fits && compute_type(x->dtype) == dtype_of<C>, uniform = uniform && x->dtype == v[0]->dtype;
+      return !fits || !is_flat<kAll>(v) ? kStrided : uniform ? kUniform : kMixed;
     });
   };
   const auto run = [&]<class T>(auto takes) {

@@ -81,6 +81,35 @@ TEST_CASE("GradScaler: accumulated gradients, clipped, equal those of a step wit
   }
 }
 
+TEST_CASE("GradScaler: a step that clips is unscale_, clip_grad_norm_ and step, and leaves the gradients alone") {
+  for (bool enabled : {true, false})
+    for (bool unscaled : {false, true})
+      for (float factor : {1e-3f, 1.f, 1e4f, INFINITY}) {
+        CAPTURE(enabled, unscaled, factor);
+        Tensor a = parameter({1, 2, 3}), b = parameter({1, 2, 3});
+        optim::SGD first({a}, {.lr = 0.1, .momentum = 0.9}), second({b}, {.lr = 0.1, .momentum = 0.9});
+        amp::GradScaler one({.init_scale = 8, .enabled = enabled}), other({.init_scale = 8, .enabled = enabled});
+        for (float f : {1.f, factor}) {
+          first.zero_grad(), second.zero_grad();
+          one.scale((a * a * f).sum()).backward(), other.scale((b * b * f).sum()).backward();
+          if (unscaled) one.unscale_(first);
+          const Tensor before = a.grad().clone();
+          one.step(first, 2);
+          CHECK(equal(a.grad(), before));
+          other.unscale_(second);
+          optim::clip_grad_norm_({b}, 2);
+          other.step(second);
+          if (enabled) CHECK(one.skipped(first) == std::isinf(f));
+          one.update(), other.update();
+        }
+        CHECK(one.get_scale() == other.get_scale());
+        if (enabled || !std::isinf(factor)) CHECK(allclose(a.detach(), b.detach(), {.rtol = 1e-6, .atol = 0}));
+      }
+  Tensor w = parameter({1});
+  optim::SGD opt({w});
+  CHECK(error_of([&] { amp::GradScaler().step(opt, -1); }) == "[GradScaler] expected max_norm of at least 0, got -1");
+}
+
 TEST_CASE("GradScaler: disabled, and on bfloat16, it lets everything through (BI-222)") {
   Tensor w = parameter({1});
   optim::SGD opt({w}, {.lr = 1});

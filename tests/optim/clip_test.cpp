@@ -62,3 +62,22 @@ TEST_CASE("clip_grad_value_ limits every element") {
   CHECK(grad_of(p, 1) == -2);
   CHECK(grad_of(p, 2) == 0.5);
 }
+
+TEST_CASE("a step that is given clip_factor clips as clip_grad_norm_ does, and leaves the gradients as they are") {
+  for (double max_norm : {0., 2., 1e3}) {
+    std::vector<Tensor> a, b;
+    for (const DType dtype : {kFloat32, kFloat64, kFloat32}) {
+      const Tensor start = randn({5, 3}, {.dtype = dtype}), grad = randn({5, 3}, {.dtype = dtype});
+      for (auto* list : {&a, &b}) list->push_back(start.clone().requires_grad_()), list->back().set_grad(grad.clone());
+    }
+    optim::AdamW first(a, {.lr = 0.1}), second(b, {.lr = 0.1});
+    const Tensor before = a[1].grad().clone(), norm = optim::grad_norm(a);
+    first.step({.inv_scale = optim::clip_factor(norm, max_norm), .found_inf = {}});
+    CHECK(equal(a[1].grad(), before));
+    CHECK(optim::clip_grad_norm_(b, max_norm).item() == norm.item());
+    second.step();
+    for (size_t i = 0; i < a.size(); ++i) CHECK(equal(a[i].detach(), b[i].detach()));
+  }
+  CHECK_THROWS_AS(optim::clip_factor(ones({}), -1), ValueError);
+  CHECK_THROWS_AS(optim::grad_norm({}, {.norm_type = 0}), ValueError);
+}

@@ -104,6 +104,33 @@ TEST_CASE("a run with master copies resumes bitwise; a parameter that was writte
   CHECK_THROWS_AS(opt.load_state_dict(wrong), ValueError);
 }
 
+TEST_CASE(
+    "elements that were written to lose their copy, the others keep it; float32 parameters beside them have none") {
+  const double exact = 1 - 1e-3;  // 1 in bfloat16
+  Tensor p = parameter({5}, 1), q = parameter({5}, 1, kFloat32);
+  optim::SGD opt({p, q}, {.lr = 1e-3, .low_precision = "master"});
+  const auto step = [&](float gradient) {
+    for (const Tensor& x : {p, q}) Tensor(x).set_grad(full({5}, gradient, {.dtype = x.dtype()}));
+    opt.step();
+  };
+  step(1);
+  {
+    NoGrad guard;
+    p[1] = 3, p[2] = NAN, p[3] = 1;  // the last one is what was there
+  }
+  step(0);
+  const StateDict state = opt.state_dict();
+  CHECK(!state.contains("state.1.master_param"));
+  CHECK(q.detach()[0].item() == Approx(exact));
+  const auto copies = state.at("state.0.master_param").to_vector<float>();
+  CHECK(copies[0] == Approx(exact));
+  CHECK(copies[1] == 3);
+  CHECK(std::isnan(copies[2]));
+  CHECK(copies[3] == Approx(exact));
+  CHECK(p.detach()[1].item() == 3);
+  CHECK(std::isnan(p.detach()[2].item()));
+}
+
 TEST_CASE("a skipped step changes nothing in any mode, and strided parameters are served") {
   for (const char* mode : {"nearest", "stochastic", "master"}) {
     Tensor p = randn({6, 4}).to(kBFloat16).transpose(0, 1).detach().requires_grad_();
