@@ -1,6 +1,6 @@
 // gpu_model_steps WORKLOAD eager|compiled [--batch B] [--size S]: one step on the CUDA device behind a few of warm-up, between two waits
 // for the device; tools/gpu_model runs it where launches are counted. Prints one JSON line about the host's side of the step.
-// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt2_124m_dropout, gpt2_124m_chunks, gpt2_124m_master, gpt_mini (--size: tokens of a sequence), gpt2_decode (--size: tokens in
+// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt2_124m_dropout, gpt2_124m_chunks, gpt2_124m_master, gpt_mini (--size: tokens of a sequence), gpt2_decode, gpt2_decode_int8 and _int4 (--size: tokens in
 // the cache), mlp (--size: numbers of a row). resnet50, gpt2_124m* and names that end with _bf16 train under autocast, the others in float32.
 #include <tapir/core/recording.h>
 #include <tapir/models/gpt2.h>
@@ -108,10 +108,12 @@ static void mlp(bool compiled, int64_t batch, int64_t size) {
   train_step(loss_of_scores(net), optim::Adam(net.parameters(), {.lr = 1e-3}), randn({batch, size}).to(kCUDA),
              randint(0, 10, {batch}).to(kCUDA), compiled, false, "rows", batch);
 }
-/// Greedy, in bfloat16.
-static void gpt2_decode(bool compiled, int64_t batch, int64_t length) {
+/// Greedy, in bfloat16; bits: of the weights of the blocks.
+template <int bits = 16> static void gpt2_decode(bool compiled, int64_t batch, int64_t length) {
   models::GPT2LMHeadModel net({.dropout = 0});
-  net.to(kCUDA), net.to(kBFloat16), net.eval();
+  net.to(kBFloat16), net.eval();
+  if (bits < 16) quant::quantize_weights_(net, {.bits = bits});
+  net.to(kCUDA);
   models::KVCache cache = net.new_cache(batch, length + 16);
   InferenceMode guard;
   const auto next = [&](const Tensor& tokens) {
@@ -134,7 +136,9 @@ static constexpr Workload workloads[] = {
     {"gpt2_124m_dropout", gpt2_124m<10>, 16, 1024},
     {"gpt2_124m_chunks", gpt2_124m<0, true>, 16, 1024},
     {"gpt2_124m_master", gpt2_124m_master, 16, 1024},
-    {"gpt2_decode", gpt2_decode, 1, 128},
+    {"gpt2_decode", gpt2_decode<>, 1, 128},
+    {"gpt2_decode_int8", gpt2_decode<8>, 1, 128},
+    {"gpt2_decode_int4", gpt2_decode<4>, 1, 128},
     {"mlp", mlp, 64, 784},
     {"resnet18_cifar", resnet18_cifar<false>, 64, 32},
     {"resnet18_cifar_bf16", resnet18_cifar<true>, 64, 32},

@@ -99,16 +99,23 @@ void many_rows(Context& ctx, const Product& p) {
   });
 }
 
-TensorView contiguous(Context& ctx, V x) { return !x.defined() || x.is_contiguous() ? x : dense(ctx, x, x.dtype); }
+TensorView contiguous(Context& ctx, V x, DType dtype) {
+  return !x.defined() || (x.is_contiguous() && x.dtype == dtype) ? x : dense(ctx, x, dtype);
+}
 
 }  // namespace
 
 void quant_matmul(Context& ctx, const entry::QuantMatmul& c) {
   if (c.y.numel() == 0) return;
-  const TensorView xs = contiguous(ctx, c.x), ws = contiguous(ctx, c.w), scales = contiguous(ctx, c.w_scale),
-                   add = contiguous(ctx, c.bias);
-  const Product p{c.y.sizes[0],   c.y.sizes[1], c.x.sizes[1],       c.params.bits,   c.params.group,
-                  xs.as<float>(), ws.data,      scales.as<float>(), add.as<float>(), c.y};
+  const TensorView xs = contiguous(ctx, c.x, kFloat32), ws = contiguous(ctx, c.w, c.w.dtype),
+                   scales = contiguous(ctx, c.w_scale, kFloat32), add = contiguous(ctx, c.bias, kFloat32);
+  TensorView y = c.y;
+  if (y.dtype != kFloat32) {
+    y.data = ctx.scratch_of<float>(y.numel()), y.dtype = kFloat32;
+    y.strides[0] = y.sizes[1], y.strides[1] = 1;
+  }
+  const Product p{y.sizes[0],     y.sizes[1], c.x.sizes[1],       c.params.bits,   c.params.group,
+                  xs.as<float>(), ws.data,    scales.as<float>(), add.as<float>(), y};
   if (p.k == 0) {
     for (int64_t i = 0; i < p.m; ++i)
       for (int64_t j = 0; j < p.n; ++j) p.write(i, j, 0);
@@ -120,6 +127,7 @@ void quant_matmul(Context& ctx, const entry::QuantMatmul& c) {
   } else {
     p.m > kQuantFew ? many_rows(ctx, p) : few_rows(ctx, p);
   }
+  if (y.data != c.y.data) copy(ctx, {c.y, y});
 }
 
 }  // namespace tapir::inline v0::cpu

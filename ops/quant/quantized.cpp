@@ -106,17 +106,18 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const Tensor& sca
         name, kLongestSum, o.bits, s.group, s.columns);
   Shape shape = x.shape();
   shape[x.dim() - 1] = s.rows;
+  const DType dtype = x.dtype() == kFloat64 ? kFloat32 : x.dtype();  // of the kernel's activations
   Tensor y;
   {
     Plainly guard;
-    const Tensor rows = reshape(floats(x), {x.numel() / std::max<int64_t>(s.columns, 1), s.columns}),
+    const Tensor rows = reshape(to(x, dtype), {x.numel() / std::max<int64_t>(s.columns, 1), s.columns}),
                  scales = reshape(floats(scale), {s.rows, scale.numel() / std::max<int64_t>(s.rows, 1)});
     if (s.columns == 0) {
       y = zeros(shape, {.dtype = kFloat32, .device = x.device()});
       if (o.bias.defined()) y = add(y, floats(o.bias));
     } else {
       const auto kernel = [&] {
-        Tensor out = empty(shape, {.dtype = kFloat32, .device = x.device()});
+        Tensor out = empty(shape, {.dtype = dtype, .device = x.device()});
         const Tensor y_rows =
             reshape(out, {rows.shape()[0], s.rows});  // not behind the kernel, which would count as its own
         backend(x).quant_matmul(context(x), {.y = y_rows,
@@ -129,8 +130,9 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const Tensor& sca
                                              .params = {op, o.bits, s.group}});
         return out;
       };
-      y = kernel_or_composite(name, bool(backend(x).quant_matmul), kernel,
-                              [&] { return reshape(composite(rows, weight, scales, floats(o.bias), op, o), shape); });
+      y = kernel_or_composite(name, bool(backend(x).quant_matmul), kernel, [&] {
+        return to(reshape(composite(floats(rows), weight, scales, floats(o.bias), op, o), shape), dtype);
+      });
     }
     y = to(y, x.dtype());
   }

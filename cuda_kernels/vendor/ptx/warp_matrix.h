@@ -7,13 +7,13 @@
 #include "../../../core/dtype.h"
 
 // What a warp does with matrices, by the instructions of tensor cores (PTX ISA 8, "Warp Level Matrix Instructions"): compute capability 8.0 and
-// later. Lane l has the numbers g = l / 4 and t = l % 4. tests/cuda_emulation/include has the same functions for the host.
+// later; integers, what loads them and copies: 7.5. Lane l has the numbers g = l / 4 and t = l % 4. tests/cuda_emulation/include has the same functions for the host.
 namespace tapir::inline v0::cuda_kernels {
 
 /// Four 8 x 8 matrices of 16-bit elements from shared memory. Lane 8 m + r names the 16 bytes that are row r of matrix m. Register m becomes
 /// elements 2 t and 2 t + 1 of the matrix's row g; of its column g where it is transposed.
 template <bool kTransposed> __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void* row) {
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 750
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   if constexpr (kTransposed)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -52,6 +52,27 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[
 #endif
 }
 
+/// d += a b in integers, for a (16, 32), b (32, 8), d (16, 8). Four neighbours: a has columns 4 t of rows g and g + 8, then columns 4 t + 16 of
+/// these; b has rows 4 t and 4 t + 16 of column g; d as above.
+__device__ __forceinline__ void multiply_add(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif __CUDA_ARCH__ >= 750
+  const auto quarter = [](int32_t& first, int32_t& second, uint32_t left, uint32_t right) {
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                 : "+r"(first), "+r"(second)
+                 : "r"(left), "r"(right));
+  };
+  quarter(d[0], d[1], a[0], b0), quarter(d[0], d[1], a[2], b1);
+  quarter(d[2], d[3], a[1], b0), quarter(d[2], d[3], a[3], b1);
+#else
+  __trap();
+#endif
+}
+
 /// 16 bytes from device to shared memory, both at multiples of 16, zeros where not `inside`: they are there after a commit, a wait (CUDA's
 /// __pipeline_commit, __pipeline_wait_prior) and a barrier.
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
@@ -62,7 +83,7 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool insi
                  "r"(inside ? 16 : 0)
                : "memory");
 #else
-  __trap();
+  *static_cast<uint4*>(to) = inside ? *static_cast<const uint4*>(from) : uint4{};
 #endif
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
+#include <sm_61_intrinsics.h>
 
 #include <cmath>
 
@@ -15,6 +16,8 @@ void place_matrices(const uint32_t* (&words)[4], const void* row, const Site& si
 void transpose_matrices(uint32_t (&words)[4], const Site& site);
 /// a and b as numbers, in the order of the registers.
 void multiply_add(float (&d)[4], const float (&a)[8], const float (&b)[4], const Site& site);
+/// Four numbers of 8 bits in a word.
+void multiply_add(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const Site& site);
 #pragma GCC visibility pop
 }  // namespace cuda_emulation
 
@@ -39,6 +42,12 @@ template <class T> void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint
                          half(a[2], 0), half(a[2], 1), half(a[3], 0), half(a[3], 1)},
               right[4] = {half(b0, 0), half(b0, 1), half(b1, 0), half(b1, 1)};
   cuda_emulation::multiply_add(d, left, right, site);
+}
+
+inline void multiply_add(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                         const cuda_emulation::Site& site = cuda_emulation::Site::current()) {
+  const uint32_t right[2] = {b0, b1};
+  cuda_emulation::multiply_add(d, a, right, site);
 }
 
 inline void copy_async(void* to, const void* from, bool inside) {

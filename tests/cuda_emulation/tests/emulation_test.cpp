@@ -148,6 +148,21 @@ TEST_CASE("products and matrices of a warp, by the layouts of PTX") {
       }
     }
   }
+  const auto bytes = [](size_t n, int factor) {
+    std::vector<signed char> v(n);
+    for (size_t i = 0; i < n; ++i) v[i] = (signed char)(int(i) * factor);
+    return v;
+  };
+  const std::vector<signed char> a8 = bytes(16 * 32, 77), b8 = bytes(32 * 8, 45);
+  const Array<signed char> left8(a8), right8(b8);
+  Array<int> d8(before);
+  REQUIRE(warp_int_product(left8.p, right8.p, d8.p, nullptr) == cudaSuccess);
+  const auto got8 = d8.host();
+  for (int i = 0; i < 16 * 8; ++i) {
+    int sum = before[size_t(i)];
+    for (int k = 0; k < 32; ++k) sum += a8[size_t(i / 8 * 32 + k)] * b8[size_t(k * 8 + i % 8)];
+    CHECK(got8[size_t(i)] == sum);
+  }
   std::vector<unsigned short> rows(32 * 8);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = (unsigned short)(i + 1);
   const Array<unsigned short> x(rows);

@@ -128,6 +128,22 @@ template <class T> __global__ void warp_product_kernel(const unsigned short* a, 
   tapir::cuda_kernels::multiply_add<T>(sums, left, right[0], right[1]);
   to[0][0] = sums[0], to[0][1] = sums[1], to[1][0] = sums[2], to[1][1] = sums[3];
 }
+__global__ void warp_int_product_kernel(const signed char* a, const signed char* b, int* d) {
+  const int g = int(threadIdx.x) / 4, t = int(threadIdx.x) % 4;
+  const auto four = [](const signed char* at, int step) {
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) word |= uint32_t(uint8_t(at[i * step])) << 8 * i;
+    return word;
+  };
+  uint32_t left[4], right[2];
+  // PTX ISA, m16n8k32: element 4 i of a has row g or g + 8, column 4 t or 4 t + 16
+  for (int i = 0; i < 4; ++i) left[i] = four(a + (g + i % 2 * 8) * 32 + 4 * t + i / 2 * 16, 1);
+  for (int i = 0; i < 2; ++i) right[i] = four(b + (4 * t + i * 16) * 8 + g, 8);
+  int* const to[2] = {d + g * 8 + 2 * t, d + (g + 8) * 8 + 2 * t};
+  int sums[4] = {to[0][0], to[0][1], to[1][0], to[1][1]};
+  tapir::cuda_kernels::multiply_add(sums, left, right[0], right[1]);
+  to[0][0] = sums[0], to[0][1] = sums[1], to[1][0] = sums[2], to[1][1] = sums[3];
+}
 __global__ void warp_matrices_kernel(const unsigned short* rows, unsigned* words) {
   unsigned short* const tile = dynamic_shared<unsigned short>();
   const int lane = int(threadIdx.x);
@@ -223,6 +239,9 @@ cudaError_t last_block_sum(const float* x, float* partial, unsigned* arrived, fl
 cudaError_t warp_operations(long long* out, cudaStream_t s) { return start(warp_operations_kernel, 1, 32, 0, s, out); }
 cudaError_t warp_product(const unsigned short* a, const unsigned short* b, float* d, bool half, cudaStream_t s) {
   return start(half ? warp_product_kernel<tapir::Half> : warp_product_kernel<tapir::BFloat16>, 1, 32, 0, s, a, b, d);
+}
+cudaError_t warp_int_product(const signed char* a, const signed char* b, int* d, cudaStream_t s) {
+  return start(warp_int_product_kernel, 1, 32, 0, s, a, b, d);
 }
 cudaError_t warp_matrices(const unsigned short* rows, unsigned* words, cudaStream_t s) {
   return start(warp_matrices_kernel, 1, 32, 512, s, rows, words);

@@ -1,0 +1,251 @@
+// Note [Quantized products of few rows]
+// A group of 1 to 256 threads makes a column, or two of several rows: they take packs of 16 bytes along k, several of them asked for before
+// the first is used. Groups are as wide as four packs a thread allow, so that small weights are in flight all at once. Sums are in a fixed order.
+#include "../divider.h"
+#include "quant_device.h"
+
+namespace tapir::inline v0::cuda_kernels {
+namespace {
+
+constexpr int kThreads = 256, kPacks = 4;  // of a column that a thread takes
+
+/// Sums of R numbers for each of J neighbouring columns: add(j, lane, sums) by each thread of a group, finish(column, its sums) by one.
+template <int J, int R, class Sum, class Add, class Finish>
+__device__ __forceinline__ void each_columns(int64_t n, int lanes, Add&& add, Finish&& finish) {
+  __shared__ Sum shared[kThreads / 32][J][R];
+  const int64_t sets = (n + J - 1) / J;
+  for (RowGroups at(lanes); at.base < sets; at.next()) {
+    const int64_t j = at.row() * J;
+    Sum sums[J][R] = {};
+    if (j < n) add(j, at.lane, sums);
+#pragma unroll
+    for (int c = 0; c < J; ++c)
+#pragma unroll
+      for (int r = 0; r < R; ++r) sums[c][r] = warp_fold(sums[c][r], Plus{}, lanes < 32 ? lanes : 32);
+    if (lanes <= 32) {
+#pragma unroll
+      for (int c = 0; c < J; ++c)
+        if (at.lane == 0 && j + c < n) finish(j + c, sums[c]);
+      continue;
+    }
+    const int warp = int(threadIdx.x) / 32;
+    if (threadIdx.x % 32 == 0)
+#pragma unroll
+      for (int c = 0; c < J; ++c)
+#pragma unroll
+        for (int r = 0; r < R; ++r) shared[warp][c][r] = sums[c][r];
+    __syncthreads();
+    if (at.lane < J && j + at.lane < n) {
+      Sum total[R] = {};
+      for (int other = 0; other < lanes / 32; ++other)
+#pragma unroll
+        for (int r = 0; r < R; ++r) total[r] += shared[warp + other][at.lane][r];
+      finish(j + at.lane, total);
+    }
+    __syncthreads();
+  }
+}
+
+/// use(number, the packs with that number of J columns) for this thread's packs of `count`; A are asked for before the first is used.
+template <int A, int J, class P, class Use> __device__ __forceinline__ void each_pack(const P* const (&columns)[J],
+                                                                                      int count, int lane, int lanes,
+                                                                                      Use&& use) {
+  for (int first = lane; first < count; first += A * lanes) {
+    P packs[A][J];
+#pragma unroll
+    for (int a = 0; a < A; ++a)
+#pragma unroll
+      for (int c = 0; c < J; ++c)
+        if (first + a * lanes < count) packs[a][c] = columns[c][first + a * lanes];
+#pragma unroll
+    for (int a = 0; a < A; ++a)
+      if (first + a * lanes < count) use(first + a * lanes, packs[a]);
+  }
+}
+
+/// Element e of a word of weights.
+template <int Bits> __device__ __forceinline__ float weight(uint32_t word, int e) {
+  constexpr uint32_t kMask = (uint32_t(1) << Bits) - 1, kMiddle = uint32_t(1) << (Bits - 1);
+  if constexpr (Bits == 8) word ^= 0x80808080u;
+  // As the last bits of 2^23 + v it is exact, and costs no conversion.
+  return __uint_as_float(0x4b000000u | (word >> (Bits * e) & kMask)) - float(0x800000u + kMiddle);
+}
+/// B bytes of weights.
+template <int B> struct WeightsOf { using type = Pack<uint32_t, B / 4>; };
+template <> struct WeightsOf<1> { using type = Pack<uint8_t, 1>; };
+template <int B> using Weights = typename WeightsOf<B>::type;
+template <int Bits, class P> __device__ __forceinline__ float weight_of(const P& weights, int e) {
+  constexpr int kEach = int(sizeof(weights.of[0])) * 8 / Bits;
+  return weight<Bits>(weights.of[e / kEach], e % kEach);
+}
+
+/// `per_group`: packs of B bytes that share a scale.
+template <class T, int Bits, int B, int M, int J> __global__ void __launch_bounds__(kThreads, 1)
+    quant_few_rows_kernel(QuantProduct p, int lanes, Divider per_group) {
+  using Bytes = Weights<B>;
+  constexpr int kElements = B * 8 / Bits, kAtOnce = kElements < 8 ? kElements : 8;  // of a pack; that are numbers at a time
+  const int count = int(p.k / kElements), groups = int(p.k / p.group);
+  const T* const x = static_cast<const T*>(p.x);
+  const auto add = [&](int64_t j, int lane, float(&sums)[J][M]) {
+    const Bytes* columns[J];
+    const float* scales[J];
+#pragma unroll
+    for (int c = 0; c < J; ++c) {
+      const int64_t column = j + c < p.n ? j + c : p.n - 1;
+      columns[c] = static_cast<const Bytes*>(p.w) + column * count, scales[c] = p.scale + column * groups;
+    }
+    each_pack<kPacks / J, J>(columns, count, lane, lanes, [&](int number, const Bytes(&packs)[J]) {
+      const int group = int(per_group.quotient(uint32_t(number)));
+      float part[J][M] = {};
+#pragma unroll
+      for (int e = 0; e < kElements; e += kAtOnce) {
+        float w[J][kAtOnce];
+#pragma unroll
+        for (int c = 0; c < J; ++c)
+#pragma unroll
+          for (int l = 0; l < kAtOnce; ++l) w[c][l] = weight_of<Bits>(packs[c], e + l);
+#pragma unroll
+        for (int i = 0; i < M; ++i) {
+          float numbers[kAtOnce];
+          load_numbers(x + (i < p.m ? i : p.m - 1) * p.k + int64_t(number) * kElements + e, numbers);
+#pragma unroll
+          for (int c = 0; c < J; ++c)
+#pragma unroll
+            for (int l = 0; l < kAtOnce; ++l) part[c][i] += w[c][l] * numbers[l];
+        }
+      }
+#pragma unroll
+      for (int c = 0; c < J; ++c) {
+        const float scale = scales[c][group];
+#pragma unroll
+        for (int i = 0; i < M; ++i) sums[c][i] += part[c][i] * scale;
+      }
+    });
+  };
+  each_columns<J, M, float>(p.n, lanes, add, [&](int64_t j, const float(&sums)[M]) {
+    const float bias = p.bias ? p.bias[j] : 0;
+#pragma unroll
+    for (int i = 0; i < M; ++i)
+      if (i < p.m) static_cast<T*>(p.y)[i * p.y_row + j * p.y_column] = narrow<T>(sums[i] + bias);
+  });
+}
+
+template <int M> __global__ void __launch_bounds__(kThreads) quant_few_integers_kernel(QuantTiles p, int lanes) {
+  constexpr int J = M == 1 ? 1 : 2;
+  using Words = Pack<uint32_t, 4>;
+  const int count = int(p.k / 16);
+  // Beside the sums of the rows: that of the weights.
+  const auto add = [&](int64_t j, int lane, int(&sums)[J][M + 1]) {
+    const Words* columns[J];
+#pragma unroll
+    for (int c = 0; c < J; ++c)
+      columns[c] = reinterpret_cast<const Words*>(p.w + (j + c < p.n ? j + c : p.n - 1) * p.k);
+    each_pack<kPacks / J, J>(columns, count, lane, lanes, [&](int number, const Words(&w)[J]) {
+#pragma unroll
+      for (int i = 0; i <= M; ++i) {
+        Words x{{0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u}};
+        if (i < M) x = reinterpret_cast<const Words*>(p.x + (i < p.m ? i : p.m - 1) * p.from.strides[0])[number];
+#pragma unroll
+        for (int c = 0; c < J; ++c)
+#pragma unroll
+          for (int l = 0; l < 4; ++l) sums[c][i] = __dp4a(int(x.of[l]), int(w[c].of[l]), sums[c][i]);
+      }
+    });
+  };
+  each_columns<J, M + 1, int>(p.n, lanes, add, [&](int64_t j, const int(&sums)[M + 1]) {
+#pragma unroll
+    for (int i = 0; i < M; ++i)
+      if (i < p.m) FinishedRow(p.finish, i).write(j, sums[i], sums[M], i * p.to.strides[0] + j * p.y_column);
+  });
+}
+
+/// Threads for a column, and the grid.
+struct Shape {
+  int lanes;
+  Grid grid;
+};
+Shape shape_of(int64_t n, int64_t packs, int columns) {
+  const int lanes = lanes_for(packs, kPacks / columns, kThreads);
+  return {lanes, grid_of((n + columns - 1) / columns * lanes, kThreads)};
+}
+
+template <class T, int Bits, int B, int M, int J> void run(Context& ctx, const QuantProduct& p) {
+  constexpr int kElements = B * 8 / Bits;
+  const Shape s = shape_of(p.n, p.k / kElements, J);
+  launch(ctx, "quant_matmul", s.grid, quant_few_rows_kernel<T, Bits, B, M, J>, p, s.lanes,
+         Divider(uint32_t((p.group + kElements - 1) / kElements)));
+}
+template <class T, int Bits> void run_bits(Context& ctx, const QuantProduct& p) {
+  constexpr int kElements = 16 * 8 / Bits;
+  const bool packs =
+      p.k % kElements == 0 && (p.group % kElements == 0) && reinterpret_cast<uintptr_t>(p.w) % 16 == 0;
+  if (!packs) return run<T, Bits, 1, kQuantFew, 1>(ctx, p);
+  if (p.m == 1) return run<T, Bits, 16, 1, 1>(ctx, p);
+  if (p.m <= 4) return run<T, Bits, 16, 4, 2>(ctx, p);
+  run<T, Bits, 16, kQuantFew, 2>(ctx, p);
+}
+template <class T> void run_dtype(Context& ctx, const QuantProduct& p) {
+  p.bits == 8 ? run_bits<T, 8>(ctx, p) : run_bits<T, 4>(ctx, p);
+}
+
+/// E weights at a time, as numbers of a dtype.
+template <class T, int Bits, int E> __global__ void widen_kernel(QuantProduct p, int64_t first, int64_t pieces, T* to) {
+  using Bytes = Weights<E * Bits / 8>;
+  const int64_t each = p.k / E, groups = p.k / p.group;
+  for (const int64_t i : grid_stride(pieces)) {
+    const int64_t row = i / each, at = i % each * E;
+    const Bytes bytes = static_cast<const Bytes*>(p.w)[first * each + i];
+    const float scale = p.scale[(first + row) * groups + at / p.group];
+    float w[E];
+#pragma unroll
+    for (int e = 0; e < E; ++e) w[e] = weight_of<Bits>(bytes, e) * scale;
+    if constexpr (E < 8) {
+      for (int e = 0; e < E; ++e) to[i * E + e] = narrow<T>(w[e]);
+    } else {
+#pragma unroll
+      for (int e = 0; e < E; e += kPackSize<T>) {
+        float part[kPackSize<T>];
+#pragma unroll
+        for (int l = 0; l < kPackSize<T>; ++l) part[l] = w[e + l];
+        store_pack(to + i * E + e, part);
+      }
+    }
+  }
+}
+template <class T, int Bits> void widen(Context& ctx, const QuantProduct& p, int64_t first, int64_t rows, void* to) {
+  const auto run = [&](int64_t pieces, auto kernel) {
+    launch(ctx, "quant_matmul", grid_of(pieces), kernel, p, first, pieces, static_cast<T*>(to));
+  };
+  if (p.k % 8 == 0 && p.group % 8 == 0 && reinterpret_cast<uintptr_t>(p.w) % 8 == 0)
+    return run(rows * p.k / 8, widen_kernel<T, Bits, 8>);
+  run(rows * p.k * Bits / 8, widen_kernel<T, Bits, 8 / Bits>);
+}
+
+}  // namespace
+
+void quant_few_rows(Context& ctx, const QuantProduct& p) {
+  if (p.dtype == kFloat32) run_dtype<float>(ctx, p);
+  else if (p.dtype == kFloat16) run_dtype<Half>(ctx, p);
+  else run_dtype<BFloat16>(ctx, p);
+}
+
+void quant_few_integers(Context& ctx, const QuantTiles& p) {
+  const auto run = [&]<int M>() {
+    const Shape s = shape_of(p.n, p.k / 16, M == 1 ? 1 : 2);
+    launch(ctx, "quant_matmul", s.grid, quant_few_integers_kernel<M>, p, s.lanes);
+  };
+  if (p.m == 1) run.operator()<1>();
+  else if (p.m <= 4) run.operator()<4>();
+  else run.operator()<int(kQuantFew)>();
+}
+
+void widen_weights(Context& ctx, const QuantProduct& p, int64_t first, int64_t rows, void* to) {
+  const auto bits = [&]<class T>() {
+    p.bits == 8 ? widen<T, 8>(ctx, p, first, rows, to) : widen<T, 4>(ctx, p, first, rows, to);
+  };
+  if (p.dtype == kFloat32) bits.operator()<float>();
+  else if (p.dtype == kFloat16) bits.operator()<Half>();
+  else bits.operator()<BFloat16>();
+}
+
+}  // namespace tapir::inline v0::cuda_kernels
