@@ -8,7 +8,8 @@
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
-constexpr int64_t kWidened = int64_t(16) << 20;  // bytes of weights that a product reads while the second cache has them
+constexpr int64_t kWidened =
+    int64_t(16) << 20;  // bytes of weights that a product reads while the second cache has them
 
 TensorView matrix(void* data, DType dtype, int64_t rows, int64_t columns, int64_t row, int64_t column, Device device) {
   TensorView v(Scalar(0), dtype);
@@ -28,7 +29,8 @@ void many_rows(Context& ctx, const QuantProduct& p, V x, V y, V bias) {
     TensorView out = y, add = bias;
     out.data = y.as<char>() + first * y.strides[1] * size, out.sizes[1] = columns;
     if (bias.defined()) add.data = bias.as<char>() + first * size, add.sizes[0] = columns;
-    matmul(ctx, {.out = out, .a = x, .b = matrix(room, p.dtype, p.k, columns, 1, p.k, y.device), .bias = add, .params = {}});
+    matmul(ctx,
+           {.out = out, .a = x, .b = matrix(room, p.dtype, p.k, columns, 1, p.k, y.device), .bias = add, .params = {}});
   }
 }
 
@@ -48,7 +50,7 @@ void integer_product(Context& ctx, const QuantProduct& p, V x_scale, V x_zero) {
   const QuantRows rows = quantize_rows(ctx, p, x_scale, x_zero, t.finish);
   t.k = t.channels = rows.stride, t.x = rows.data, t.from.strides[0] = rows.stride, t.to.strides[0] = p.y_row;
   t.w = arrange_weights(ctx, p.w, p.n, p.k, 1, t.k);
-  p.m > kQuantFew ? quant_tiles(ctx, t) : quant_few_integers(ctx, t);
+  suits_quant_tiles(ctx.device, t.m, t.n) ? quant_tiles(ctx, t) : quant_few_integers(ctx, t);
 }
 
 }  // namespace

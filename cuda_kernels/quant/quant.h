@@ -3,11 +3,12 @@
 #include "../kernels.h"
 
 // Note [Quantized products on a GPU]
-// Float activations: up to 8 rows by a kernel that reads the weights once, 16 bytes at a time, and widens them in registers (quant_few.cu);
-// more rows by matmul() with weights that were widened to the activations' dtype, a piece of them at a time that fits the second cache.
+// Float activations: few rows by a kernel that reads the weights 16 bytes at a time, once for 8 rows, and widens them in registers
+// (quant_few.cu); more rows by matmul() with weights that were widened to the activations' dtype, a piece of them at a time that fits the
+// second cache. That way moves 5 bytes for a weight of 8 bits (9 in float32), as long as 24 rows take the arithmetic of the first on an H100.
 // Activations of 8 bits (quant_activations.cu): stored as q - 128 in int8, with which the sums are those of q by
-// sum (q - z) w = sum (q - 128) w - (z - 128) sum w, in int32, as exact as the CPU's. Up to 8 rows by products of four bytes
-// (quant_few.cu), more, and convolutions, by tensor cores (quant_tiles.cu).
+// sum (q - z) w = sum (q - 128) w - (z - 128) sum w, in int32, as exact as the CPU's. Few rows by products of four bytes
+// (quant_few.cu), more, and convolutions, by tensor cores (quant_tiles.cu), whose tiles must be enough for the device.
 namespace tapir::inline v0::cuda_kernels {
 
 /// y (m, n) = x (m, k) w^T + bias: rows of x and of w lie k elements apart, those of y anyhow.
@@ -19,7 +20,7 @@ struct QuantProduct {
   int64_t y_row, y_column;
   DType dtype;  // of x and y: float32 or 16 bits
 };
-inline constexpr int64_t kQuantFew = 8;  // rows
+inline constexpr int64_t kQuantFew = 24;  // rows
 void quant_few_rows(Context& ctx, const QuantProduct& p);
 /// Rows [first, first + rows) of w as numbers of p.dtype.
 void widen_weights(Context& ctx, const QuantProduct& p, int64_t first, int64_t rows, void* to);
@@ -56,20 +57,25 @@ const int8_t* arrange_weights(Context& ctx, const void* w, int64_t o, int64_t in
                               int64_t channels);
 
 /// An element's place by the four coordinates (n, spatial...) of a row of the product.
-struct QuantPlaces { int64_t strides[4] = {}; };
+struct QuantPlaces {
+  int64_t strides[4] = {};
+};
 /// Sums over `positions` in x times `channels` neighbours. Row i of the product is a place of the result; i's coordinates are those of
 /// sizes (.., out[0], out[1], out[2]).
 struct QuantTiles {
-  int64_t m = 0, n = 0, k = 0;             // of a group; k = positions channels
-  int64_t groups = 1, group_step = 0;      // bytes of x from a group to the next
-  const int8_t *x = nullptr, *w = nullptr; // w: (groups n, k)
+  int64_t m = 0, n = 0, k = 0;              // of a group; k = positions channels
+  int64_t groups = 1, group_step = 0;       // bytes of x from a group to the next
+  const int8_t *x = nullptr, *w = nullptr;  // w: (groups n, k)
   int64_t out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, channels = 0;
-  QuantPlaces from = {}, to = {};          // of x, in bytes; of y, in elements
-  int64_t step[3] = {}, y_column = 0;      // bytes of x from a position of the kernel to the next; from a column of y to the next
+  QuantPlaces from = {}, to = {};  // of x, in bytes; of y, in elements
+  int64_t step[3] = {},
+          y_column = 0;  // bytes of x from a position of the kernel to the next; from a column of y to the next
   QuantFinish finish = {};
 };
 void quant_tiles(Context& ctx, const QuantTiles& p);
-/// The same for up to 8 rows of one group and one position.
+/// Has a product of so many rows tiles for the whole device, or too many rows for the other way?
+bool suits_quant_tiles(Device device, int64_t m, int64_t n);
+/// The same for one group and one position, rows k apart; made for few.
 void quant_few_integers(Context& ctx, const QuantTiles& p);
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -54,12 +54,14 @@ template <class T, int W> __global__ void __launch_bounds__(kThreads)
 }
 
 /// Strides of an image, in elements.
-struct ImageStrides { int64_t n, c, spatial[3]; };
+struct ImageStrides {
+  int64_t n, c, spatial[3];
+};
 
 /// A thread makes 16 channels of a pixel. In an image without channels last, neighbours make neighbouring pixels.
-__global__ void __launch_bounds__(kThreads) quantize_image_kernel(const float* x, ImageStrides strides, bool last,
-                                                                  QuantImage image, const float* scale,
-                                                                  const int32_t* zero, int8_t* to) {
+__global__ void __launch_bounds__(kThreads)
+    quantize_image_kernel(const float* x, ImageStrides strides, bool last, QuantImage image, const float* scale,
+                          const int32_t* zero, int8_t* to) {
   const int64_t chunks = image.groups * image.channels / 16, pixels = image.pixels();
   const float inverse = 1 / *scale, zero_point = float(*zero);
   const auto border = stored(uint8_t(*zero));
@@ -78,8 +80,7 @@ __global__ void __launch_bounds__(kThreads) quantize_image_kernel(const float* x
     for (int l = 0; l < 16; ++l) {
       q.of[l] = border;
       if (first + l >= image.inner) q.of[l] = 0;
-      else if (inside)
-        q.of[l] = stored(formulas::quantize_uint8(x[from + l * strides.c], inverse, zero_point));
+      else if (inside) q.of[l] = stored(formulas::quantize_uint8(x[from + l * strides.c], inverse, zero_point));
     }
     *reinterpret_cast<Pack<uint8_t, 16>*>(to + ((n * pixels + pixel) * chunks + chunk) * 16) = q;
   }
@@ -97,10 +98,11 @@ __global__ void arrange_weights_kernel(const int8_t* w, int64_t chunks_in_all, i
   }
 }
 
-template <class T> void quantize(Context& ctx, const QuantProduct& p, bool given, float* scale, int32_t* zero,
-                                 QuantRows to) {
+template <class T>
+void quantize(Context& ctx, const QuantProduct& p, bool given, float* scale, int32_t* zero, QuantRows to) {
   const auto run = [&](int lanes, auto kernel) {
-    launch(ctx, "quant_matmul", row_grid(p.m, lanes), kernel, static_cast<const T*>(p.x), p.m, p.k, lanes, given, scale, zero, to);
+    launch(ctx, "quant_matmul", row_grid(p.m, lanes), kernel, static_cast<const T*>(p.x), p.m, p.k, lanes, given, scale,
+           zero, to);
   };
   if (p.k % 16 == 0) run(lanes_for(p.k, 16, kThreads), quantize_rows_kernel<T, 16>);
   else run(lanes_for(p.k, 4, kThreads), quantize_rows_kernel<T, 1>);

@@ -43,8 +43,13 @@ void quant_conv(Context& ctx, const entry::QuantConv& c) {
   QuantTiles t = tiles_of(c.w, y, image, c.params);
   const float* const scale = c.x_scale.as<float>();
   const int32_t* const zero = c.x_zero.as<int32_t>();
-  t.finish = {scale, zero, 0, static_cast<const float*>(staged(ctx, c.w_scale).data),
-              static_cast<const float*>(staged(ctx, c.bias).data), y.data, kFloat32};
+  t.finish = {scale,
+              zero,
+              0,
+              static_cast<const float*>(staged(ctx, c.w_scale).data),
+              static_cast<const float*>(staged(ctx, c.bias).data),
+              y.data,
+              kFloat32};
   t.w = arrange_weights(ctx, in_row_major(ctx, c.w).data, y.sizes[1], image.inner, t.k / t.channels, t.channels);
   const int64_t images = image.n, outputs = t.m, bytes = t.from.strides[0],
                 width = std::clamp<int64_t>(kImages / bytes, 1, images);

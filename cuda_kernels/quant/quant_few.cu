@@ -1,13 +1,15 @@
 // Note [Quantized products of few rows]
 // A group of 1 to 256 threads makes a column, or two of several rows: they take packs of 16 bytes along k, several of them asked for before
-// the first is used. Groups are as wide as four packs a thread allow, so that small weights are in flight all at once. Sums are in a fixed order.
+// the first is used. Groups are as wide as four packs a thread allow, wider where that makes too few blocks, so that small weights are in flight
+// all at once. Blocks beside each other in y take 8 rows each. Sums are in a fixed order.
 #include "../divider.h"
 #include "quant_device.h"
 
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
-constexpr int kThreads = 256, kPacks = 4;  // of a column that a thread takes
+constexpr int kThreads = 256, kRows = 8;  // of a block, at most
+constexpr int kPacks = 4;                 // of a column that a thread takes
 
 /// Sums of R numbers for each of J neighbouring columns: add(j, lane, sums) by each thread of a group, finish(column, its sums) by one.
 template <int J, int R, class Sum, class Add, class Finish>
@@ -47,9 +49,8 @@ __device__ __forceinline__ void each_columns(int64_t n, int lanes, Add&& add, Fi
 }
 
 /// use(number, the packs with that number of J columns) for this thread's packs of `count`; A are asked for before the first is used.
-template <int A, int J, class P, class Use> __device__ __forceinline__ void each_pack(const P* const (&columns)[J],
-                                                                                      int count, int lane, int lanes,
-                                                                                      Use&& use) {
+template <int A, int J, class P, class Use>
+__device__ __forceinline__ void each_pack(const P* const (&columns)[J], int count, int lane, int lanes, Use&& use) {
   for (int first = lane; first < count; first += A * lanes) {
     P packs[A][J];
 #pragma unroll
@@ -83,9 +84,11 @@ template <int Bits, class P> __device__ __forceinline__ float weight_of(const P&
 template <class T, int Bits, int B, int M, int J> __global__ void __launch_bounds__(kThreads, 1)
     quant_few_rows_kernel(QuantProduct p, int lanes, Divider per_group) {
   using Bytes = Weights<B>;
-  constexpr int kElements = B * 8 / Bits, kAtOnce = kElements < 8 ? kElements : 8;  // of a pack; that are numbers at a time
+  constexpr int kElements = B * 8 / Bits,
+                kAtOnce = kElements < 8 ? kElements : 8;  // of a pack; that are numbers at a time
   const int count = int(p.k / kElements), groups = int(p.k / p.group);
-  const T* const x = static_cast<const T*>(p.x);
+  const int64_t row = int64_t(blockIdx.y) * M, rows = p.m - row < M ? p.m - row : M;
+  const T* const x = static_cast<const T*>(p.x) + row * p.k;
   const auto add = [&](int64_t j, int lane, float(&sums)[J][M]) {
     const Bytes* columns[J];
     const float* scales[J];
@@ -107,7 +110,7 @@ template <class T, int Bits, int B, int M, int J> __global__ void __launch_bound
 #pragma unroll
         for (int i = 0; i < M; ++i) {
           float numbers[kAtOnce];
-          load_numbers(x + (i < p.m ? i : p.m - 1) * p.k + int64_t(number) * kElements + e, numbers);
+          load_numbers(x + (i < rows ? i : rows - 1) * p.k + int64_t(number) * kElements + e, numbers);
 #pragma unroll
           for (int c = 0; c < J; ++c)
 #pragma unroll
@@ -126,7 +129,7 @@ template <class T, int Bits, int B, int M, int J> __global__ void __launch_bound
     const float bias = p.bias ? p.bias[j] : 0;
 #pragma unroll
     for (int i = 0; i < M; ++i)
-      if (i < p.m) static_cast<T*>(p.y)[i * p.y_row + j * p.y_column] = narrow<T>(sums[i] + bias);
+      if (i < rows) static_cast<T*>(p.y)[(row + i) * p.y_row + j * p.y_column] = narrow<T>(sums[i] + bias);
   });
 }
 
@@ -134,6 +137,7 @@ template <int M> __global__ void __launch_bounds__(kThreads) quant_few_integers_
   constexpr int J = M == 1 ? 1 : 2;
   using Words = Pack<uint32_t, 4>;
   const int count = int(p.k / 16);
+  const int64_t row = int64_t(blockIdx.y) * M;
   // Beside the sums of the rows: that of the weights.
   const auto add = [&](int64_t j, int lane, int(&sums)[J][M + 1]) {
     const Words* columns[J];
@@ -144,7 +148,7 @@ template <int M> __global__ void __launch_bounds__(kThreads) quant_few_integers_
 #pragma unroll
       for (int i = 0; i <= M; ++i) {
         Words x{{0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u}};
-        if (i < M) x = reinterpret_cast<const Words*>(p.x + (i < p.m ? i : p.m - 1) * p.from.strides[0])[number];
+        if (i < M) x = reinterpret_cast<const Words*>(p.x + (row + i < p.m ? row + i : row) * p.k)[number];
 #pragma unroll
         for (int c = 0; c < J; ++c)
 #pragma unroll
@@ -155,34 +159,40 @@ template <int M> __global__ void __launch_bounds__(kThreads) quant_few_integers_
   each_columns<J, M + 1, int>(p.n, lanes, add, [&](int64_t j, const int(&sums)[M + 1]) {
 #pragma unroll
     for (int i = 0; i < M; ++i)
-      if (i < p.m) FinishedRow(p.finish, i).write(j, sums[i], sums[M], i * p.to.strides[0] + j * p.y_column);
+      if (row + i < p.m)
+        FinishedRow(p.finish, row + i).write(j, sums[i], sums[M], (row + i) * p.to.strides[0] + j * p.y_column);
   });
 }
 
-/// Threads for a column, and the grid.
+/// Threads for a column, and the grid: J columns and M rows to a group.
 struct Shape {
-  int lanes;
+  int lanes = 1;
   Grid grid;
 };
-Shape shape_of(int64_t n, int64_t packs, int columns) {
-  const int lanes = lanes_for(packs, kPacks / columns, kThreads);
-  return {lanes, grid_of((n + columns - 1) / columns * lanes, kThreads)};
+template <int J, int M> Shape shape_of(Context& ctx, int64_t m, int64_t n, int64_t packs) {
+  Shape s;
+  for (int each = kPacks / J; each > 0; each /= 2) {
+    s.lanes = lanes_for(packs, each, kThreads);
+    s.grid = grid_of((n + J - 1) / J * s.lanes, kThreads);
+    if (int(s.grid.blocks.x) >= multiprocessors(ctx.device)) break;
+  }
+  s.grid.blocks.y = unsigned((m + M - 1) / M);
+  return s;
 }
 
 template <class T, int Bits, int B, int M, int J> void run(Context& ctx, const QuantProduct& p) {
   constexpr int kElements = B * 8 / Bits;
-  const Shape s = shape_of(p.n, p.k / kElements, J);
+  const Shape s = shape_of<J, M>(ctx, p.m, p.n, p.k / kElements);
   launch(ctx, "quant_matmul", s.grid, quant_few_rows_kernel<T, Bits, B, M, J>, p, s.lanes,
          Divider(uint32_t((p.group + kElements - 1) / kElements)));
 }
 template <class T, int Bits> void run_bits(Context& ctx, const QuantProduct& p) {
   constexpr int kElements = 16 * 8 / Bits;
-  const bool packs =
-      p.k % kElements == 0 && (p.group % kElements == 0) && reinterpret_cast<uintptr_t>(p.w) % 16 == 0;
-  if (!packs) return run<T, Bits, 1, kQuantFew, 1>(ctx, p);
+  const bool packs = p.k % kElements == 0 && (p.group % kElements == 0) && reinterpret_cast<uintptr_t>(p.w) % 16 == 0;
+  if (!packs) return run<T, Bits, 1, kRows, 1>(ctx, p);
   if (p.m == 1) return run<T, Bits, 16, 1, 1>(ctx, p);
   if (p.m <= 4) return run<T, Bits, 16, 4, 2>(ctx, p);
-  run<T, Bits, 16, kQuantFew, 2>(ctx, p);
+  run<T, Bits, 16, kRows, 2>(ctx, p);
 }
 template <class T> void run_dtype(Context& ctx, const QuantProduct& p) {
   p.bits == 8 ? run_bits<T, 8>(ctx, p) : run_bits<T, 4>(ctx, p);
@@ -231,12 +241,12 @@ void quant_few_rows(Context& ctx, const QuantProduct& p) {
 
 void quant_few_integers(Context& ctx, const QuantTiles& p) {
   const auto run = [&]<int M>() {
-    const Shape s = shape_of(p.n, p.k / 16, M == 1 ? 1 : 2);
+    const Shape s = shape_of < M == 1 ? 1 : 2, M > (ctx, p.m, p.n, p.k / 16);
     launch(ctx, "quant_matmul", s.grid, quant_few_integers_kernel<M>, p, s.lanes);
   };
   if (p.m == 1) run.operator()<1>();
   else if (p.m <= 4) run.operator()<4>();
-  else run.operator()<int(kQuantFew)>();
+  else run.operator()<kRows>();
 }
 
 void widen_weights(Context& ctx, const QuantProduct& p, int64_t first, int64_t rows, void* to) {

@@ -78,7 +78,8 @@ template <int M> struct WarpSums {
         uint32_t left[4];
         load_matrices<false>(left, a + tile_place(row + 16 * i + lane % 16, 2 * half + lane / 16));
 #pragma unroll
-        for (int n = 0; n < 4; ++n) multiply_add(sums[i][n], left, right[n / 2][2 * (n % 2)], right[n / 2][2 * (n % 2) + 1]);
+        for (int n = 0; n < 4; ++n)
+          multiply_add(sums[i][n], left, right[n / 2][2 * (n % 2)], right[n / 2][2 * (n % 2) + 1]);
       }
     }
   }
@@ -119,7 +120,8 @@ template <int M> __global__ void __launch_bounds__(kThreads, M == 4 ? 1 : 2)
   const int steps = int((p.k + kDepth - 1) / kDepth), chunk = int(threadIdx.x) % (kDepth / 16);
   for (int64_t tile = blockIdx.x; tile < tiles_m * tiles_n * p.groups; tile += gridDim.x) {
     const int64_t j0 = tile % tiles_n * kColumns, i0 = tile / tiles_n % tiles_m * kRows, g = tile / tiles_n / tiles_m;
-    const Source<kRows / kLoadedRows> a(i0, p.m, [&](int64_t i) { return p.x + g * p.group_step + place_of(p, i, p.from); });
+    const Source<kRows / kLoadedRows> a(i0, p.m,
+                                        [&](int64_t i) { return p.x + g * p.group_step + place_of(p, i, p.from); });
     const Source<kColumns / kLoadedRows> b(j0, p.n, [&](int64_t j) { return p.w + (g * p.n + j) * p.k; });
     const auto fetch = [&](int step) {
       int8_t* const to = tiles + step % kStages * kStage;
@@ -155,6 +157,10 @@ template <int M> void run(Context& ctx, const QuantTiles& p) {
 
 }  // namespace
 
+bool suits_quant_tiles(Device device, int64_t m, int64_t n) {
+  constexpr int64_t kLeast = 9, kMany = 65;
+  return m >= kMany || (m >= kLeast && (n + kColumns - 1) / kColumns >= multiprocessors(device));
+}
 void quant_tiles(Context& ctx, const QuantTiles& p) {
   const int64_t large = (p.m + 127) / 128 * ((p.n + kColumns - 1) / kColumns) * p.groups;
   large >= 2 * multiprocessors(ctx.device) ? run<4>(ctx, p) : run<2>(ctx, p);

@@ -10,11 +10,15 @@ using tapir_tests::Array, tapir_tests::differ, tapir_tests::Operands;
 
 namespace {
 
-struct Sizes { int64_t m, n, k; };
+struct Sizes {
+  int64_t m, n, k;
+};
 /// Rows for each kernel; columns and lengths around packs, tiles and their multiples.
-constexpr Sizes kSizes[] = {{1, 1, 1},    {1, 5, 7},     {2, 33, 31},   {8, 40, 64},   {3, 17, 96},    {1, 130, 256}, {4, 9, 4608},
-                            {5, 3, 1056}, {8, 96, 2080}, {9, 70, 96},   {9, 128, 65},  {33, 130, 160}, {64, 8, 48},   {65, 129, 224},
-                            {130, 70, 33}, {200, 300, 64}, {1, 16, 16384}, {7, 2, 12288}, {1, 2, 32768}};
+constexpr Sizes kSizes[] = {{1, 1, 1},      {1, 5, 7},     {2, 33, 31},    {8, 40, 64},    {3, 17, 96},
+                            {1, 130, 256},  {4, 9, 4608},  {5, 3, 1056},   {8, 96, 2080},  {9, 70, 96},
+                            {20, 530, 64},  {24, 33, 128}, {25, 40, 96},   {260, 400, 96}, {9, 128, 65},
+                            {33, 130, 160}, {64, 8, 48},   {65, 129, 224}, {130, 70, 33},  {200, 300, 64},
+                            {1, 16, 16384}, {7, 2, 12288}, {1, 2, 32768}};
 
 /// Arrays of a product; scales are not powers of two.
 struct Product {
@@ -23,8 +27,8 @@ struct Product {
   Product(Sizes s, DType dtype, QuantOp op, int64_t bits, int64_t group, int64_t gap = 0, bool turned = false)
       : y(dtype, {s.m, s.n}, turned ? std::vector<int>{1, 0} : std::vector<int>{0, 1}, {}, gap),
         x(dtype, {s.m, s.k}, turned ? std::vector<int>{1, 0} : std::vector<int>{0, 1}, {}, gap),
-        w(bits == 8 ? kInt8 : kUInt8, {s.n, s.k * bits / 8}, {}, {}, gap), scale(kFloat32, {s.n, s.k / group}, {}, {}, gap),
-        bias(kFloat32, {s.n}), params{op, bits, group} {
+        w(bits == 8 ? kInt8 : kUInt8, {s.n, s.k * bits / 8}, {}, {}, gap),
+        scale(kFloat32, {s.n, s.k / group}, {}, {}, gap), bias(kFloat32, {s.n}), params{op, bits, group} {
     x.random(uint32_t(s.m + 7 * s.k), -300, 300), w.random(uint32_t(s.n), bits == 8 ? -128 : 0, bits == 8 ? 127 : 255);
     scale.random(3, 1, 40), bias.random(5, -50, 50);
     for (int64_t i = 0; i < scale.count; ++i)
@@ -35,7 +39,14 @@ struct Product {
   std::string differs(double tolerance, Array* x_scale = nullptr, Array* x_zero = nullptr, bool with_bias = true) {
     return differ({&y, &x, x_scale, x_zero, &w, &scale, with_bias ? &bias : nullptr}, tolerance,
                   [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                    table.quant_matmul(ctx, {.y = v[0], .x = v[1], .x_scale = v[2], .x_zero = v[3], .w = v[4], .w_scale = v[5], .bias = v[6], .params = params});
+                    table.quant_matmul(ctx, {.y = v[0],
+                                             .x = v[1],
+                                             .x_scale = v[2],
+                                             .x_zero = v[3],
+                                             .w = v[4],
+                                             .w_scale = v[5],
+                                             .bias = v[6],
+                                             .params = params});
                   });
   }
 };
@@ -58,7 +69,10 @@ TEST_CASE("cuda quant_matmul: float activations, weights of 8 and 4 bits with an
           INFO(s.m << " " << s.n << " " << s.k << " " << name_of(dtype) << " " << bits << " " << group);
           Product p(s, dtype, QuantOp::WeightOnly, bits, group);
           // Many rows: weights are rounded to the activations' dtype.
-          const double tolerance = (dtype == kFloat32 ? 2e-7 : dtype == kFloat16 ? 3e-4 : 2e-3) * std::sqrt(double(s.k) + 16);
+          const double tolerance = (dtype == kFloat32   ? 2e-7
+                                    : dtype == kFloat16 ? 3e-4
+                                                        : 2e-3) *
+                                   std::sqrt(double(s.k) + 16);
           CHECK(p.differs(tolerance, nullptr, nullptr, bits == 8) == "");
         }
 }
@@ -84,13 +98,16 @@ TEST_CASE("cuda quant_matmul: any strides and addresses") {
   // Weights and activations that begin at no multiple of 16 bytes.
   manual_seed(3);
   NoGrad guard;
-  const Tensor w = randint(-128, 128, {9 * 64 + 3}).to(kInt8), x = randn({20 * 64 + 1}), scale = rand(9) + 0.1, packed = randint(0, 256, {9 * 32 + 1}).to(kUInt8),
-               four = rand({9, 2}) + 0.1;
+  const Tensor w = randint(-128, 128, {9 * 64 + 3}).to(kInt8), x = randn({20 * 64 + 1}), scale = rand(9) + 0.1,
+               packed = randint(0, 256, {9 * 32 + 1}).to(kUInt8), four = rand({9, 2}) + 0.1;
   for (const int64_t m : {2, 20}) {
     const auto products = [&](Device device) {
-      const Tensor rows = narrow(x.to(device), 0, 1, m * 64).view({m, 64}), weight = narrow(w.to(device), 0, 3, 9 * 64).view({9, 64});
-      return std::vector<Tensor>{quantized_linear(rows, weight, scale.to(device)), quantized_linear(rows, weight, scale.to(device), {.dynamic = true}),
-                                 quantized_linear(rows, narrow(packed.to(device), 0, 1, 9 * 32).view({9, 32}), four.to(device), {.bits = 4})};
+      const Tensor rows = narrow(x.to(device), 0, 1, m * 64).view({m, 64}),
+                   weight = narrow(w.to(device), 0, 3, 9 * 64).view({9, 64});
+      return std::vector<Tensor>{
+          quantized_linear(rows, weight, scale.to(device)),
+          quantized_linear(rows, weight, scale.to(device), {.dynamic = true}),
+          quantized_linear(rows, narrow(packed.to(device), 0, 1, 9 * 32).view({9, 32}), four.to(device), {.bits = 4})};
     };
     const std::vector<Tensor> host = products(kCPU), device = products(kCUDA);
     for (size_t i = 0; i < host.size(); ++i) CHECK(difference(device[i], host[i]) <= 2e-6);
@@ -118,7 +135,8 @@ TEST_CASE("cuda quant_matmul: rows with NaN and infinity, rows of nothing but ze
       for (Product* each : {&p, &q}) {
         float* const x = each->x.view.as<float>();
         for (int64_t i = 0; i < k; ++i) {
-          x[2 * k + i] = 0, x[3 * k + i] = std::abs(x[3 * k + i]) + 1, x[4 * k + i] = -1e-35f, x[6 * k + i] = i % 2 ? 3e38f : -3e38f;
+          x[2 * k + i] = 0, x[3 * k + i] = std::abs(x[3 * k + i]) + 1, x[4 * k + i] = -1e-35f,
+                    x[6 * k + i] = i % 2 ? 3e38f : -3e38f;
         }
         x[5] = NAN, x[k + k - 1] = -INFINITY, x[5 * k + 3] = INFINITY;
       }
@@ -141,7 +159,9 @@ TEST_CASE("cuda quant_conv: every geometry") {
       {{2, 12, 6, 7}, {12, 1, 3, 3}, {.spatial = 2, .groups = 12, .padding = {1, 2, 0}}},
       {{2, 34, 6, 5}, {6, 17, 2, 3}, {.spatial = 2, .groups = 2}},
       {{3, 5, 19}, {7, 5, 4}, {.spatial = 1, .stride = {3, 1, 1}, .padding = {2, 0, 0}}},
-      {{1, 16, 4, 5, 6}, {9, 16, 2, 3, 2}, {.spatial = 3, .stride = {1, 2, 1}, .padding = {1, 0, 1}, .dilation = {2, 1, 1}}},
+      {{1, 16, 4, 5, 6},
+       {9, 16, 2, 3, 2},
+       {.spatial = 3, .stride = {1, 2, 1}, .padding = {1, 0, 1}, .dilation = {2, 1, 1}}},
       {{1, 64, 12, 12}, {130, 64, 3, 3}, {.spatial = 2, .padding = {1, 1, 0}}},
   };
   for (const Geometry& g : all)
@@ -150,18 +170,27 @@ TEST_CASE("cuda quant_conv: every geometry") {
         const ConvParams& p = g.params;
         std::vector<int64_t> out = {g.x[0], g.w[0]};
         for (int64_t d = 0; d < p.spatial; ++d)
-          out.push_back((g.x[size_t(d) + 2] + 2 * p.padding[d] - p.dilation[d] * (g.w[size_t(d) + 2] - 1) - 1) / p.stride[d] + 1);
+          out.push_back(
+              (g.x[size_t(d) + 2] + 2 * p.padding[d] - p.dilation[d] * (g.w[size_t(d) + 2] - 1) - 1) / p.stride[d] + 1);
         std::vector<int> order = {0};
         for (int d = 2; d < int(g.x.size()); ++d) order.push_back(d);
         order.insert(last ? order.end() : order.begin() + 1, 1);
-        Array y(kFloat32, out, order), x(kFloat32, g.x, order), w(kInt8, g.w), scale(kFloat32, {g.w[0]}), bias(kFloat32, {g.w[0]}), step = number(kFloat32, 0.05),
-            zero = number(kInt32, zero_point);
+        Array y(kFloat32, out, order), x(kFloat32, g.x, order), w(kInt8, g.w), scale(kFloat32, {g.w[0]}),
+            bias(kFloat32, {g.w[0]}), step = number(kFloat32, 0.05), zero = number(kInt32, zero_point);
         x.random(1, -9, 9), w.random(2, -128, 127), scale.random(3, 1, 5), bias.random(4, -9, 9);
         x.view.as<float>()[3] = NAN;
         INFO(g.x.size() << " " << g.x[1] << " " << last << " " << zero_point);
-        CHECK(differ({&y, &x, &step, &zero, &w, &scale, zero_point ? &bias : nullptr}, 1e-6, [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
-                table.quant_conv(ctx, {.y = v[0], .x = v[1], .x_scale = v[2], .x_zero = v[3], .w = v[4], .w_scale = v[5], .bias = v[6], .params = p});
-              }) == "");
+        CHECK(differ({&y, &x, &step, &zero, &w, &scale, zero_point ? &bias : nullptr}, 1e-6,
+                     [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& v) {
+                       table.quant_conv(ctx, {.y = v[0],
+                                              .x = v[1],
+                                              .x_scale = v[2],
+                                              .x_zero = v[3],
+                                              .w = v[4],
+                                              .w_scale = v[5],
+                                              .bias = v[6],
+                                              .params = p});
+                     }) == "");
       }
 }
 
@@ -189,7 +218,7 @@ TEST_CASE("cuda: quantized modules move to the device") {
   NoGrad guard;
   Net net;
   const Tensor images = randn({4, 3, 9, 9});
-  Net small = quant::quantize(net, images, [&](Net& n) { n(images); }), dynamic = quant::quantize_dynamic(net);
+  Net small = quant::quantize(net, images, [&](Net&n) { n(images); }), dynamic = quant::quantize_dynamic(net);
   CHECK(moved(small, images) <= 0.02);  // a number at the border of two steps may fall to either
   CHECK(moved(dynamic, images) <= 0.02);
   models::GPT2LMHeadModel gpt({.vocab_size = 65, .n_positions = 16, .n_embd = 64, .n_layer = 2, .n_head = 2});
