@@ -80,12 +80,42 @@ template <int Bits, class P> __device__ __forceinline__ float weight_of(const P&
   return weight<Bits>(weights.of[e / kEach], e % kEach);
 }
 
+/// part[c][i] += the numbers of column c's pack times those of row i of x. With 8 rows the loop stays one, or its loads would take all registers.
+template <int Bits, class P, class T, int M, int J>
+__device__ __forceinline__ void add_packs(float (&part)[J][M], const P (&packs)[J], const T* x, int64_t k,
+                                          int64_t rows) {
+  constexpr int kElements = int(sizeof(P)) * 8 / Bits, kAtOnce = kElements < 8 ? kElements : 8;
+  constexpr int kSteps = kElements / kAtOnce, kWords = int(sizeof(P) / sizeof(P{}.of[0])), kUsed = kWords / kSteps;
+  P rest[J];
+#pragma unroll
+  for (int c = 0; c < J; ++c) rest[c] = packs[c];
+#pragma unroll(M < kRows ? kSteps : 1)
+  for (int step = 0; step < kSteps; ++step, x += kAtOnce) {
+    float w[J][kAtOnce];
+#pragma unroll
+    for (int c = 0; c < J; ++c) {
+#pragma unroll
+      for (int l = 0; l < kAtOnce; ++l) w[c][l] = weight_of<Bits>(rest[c], l);
+#pragma unroll
+      for (int l = 0; l + kUsed < kWords; ++l) rest[c].of[l] = rest[c].of[l + kUsed];
+    }
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+      float numbers[kAtOnce];
+      load_numbers(x + (i < rows ? i : rows - 1) * k, numbers);
+#pragma unroll
+      for (int c = 0; c < J; ++c)
+#pragma unroll
+        for (int l = 0; l < kAtOnce; ++l) part[c][i] += w[c][l] * numbers[l];
+    }
+  }
+}
+
 /// `per_group`: packs of B bytes that share a scale.
-template <class T, int Bits, int B, int M, int J> __global__ void __launch_bounds__(kThreads, 1)
+template <class T, int Bits, int B, int M, int J> __global__ void __launch_bounds__(kThreads, M < kRows ? 2 : 1)
     quant_few_rows_kernel(QuantProduct p, int lanes, Divider per_group) {
   using Bytes = Weights<B>;
-  constexpr int kElements = B * 8 / Bits,
-                kAtOnce = kElements < 8 ? kElements : 8;  // of a pack; that are numbers at a time
+  constexpr int kElements = B * 8 / Bits;
   const int count = int(p.k / kElements), groups = int(p.k / p.group);
   const int64_t row = int64_t(blockIdx.y) * M, rows = p.m - row < M ? p.m - row : M;
   const T* const x = static_cast<const T*>(p.x) + row * p.k;
@@ -97,33 +127,19 @@ template <class T, int Bits, int B, int M, int J> __global__ void __launch_bound
       const int64_t column = j + c < p.n ? j + c : p.n - 1;
       columns[c] = static_cast<const Bytes*>(p.w) + column * count, scales[c] = p.scale + column * groups;
     }
-    each_pack<kPacks / J, J>(columns, count, lane, lanes, [&](int number, const Bytes(&packs)[J]) {
-      const int group = int(per_group.quotient(uint32_t(number)));
-      float part[J][M] = {};
+    each_pack < M<kRows ? kPacks / J : 1, J>(
+                    columns, count, lane, lanes,
+                    [&](int number, const Bytes(&packs)[J]) {
+                      const int group = int(per_group.quotient(uint32_t(number)));
+                      float part[J][M] = {};
+                      add_packs<Bits>(part, packs, x + int64_t(number) * kElements, p.k, rows);
 #pragma unroll
-      for (int e = 0; e < kElements; e += kAtOnce) {
-        float w[J][kAtOnce];
+                      for (int c = 0; c < J; ++c) {
+                        const float scale = scales[c][group];
 #pragma unroll
-        for (int c = 0; c < J; ++c)
-#pragma unroll
-          for (int l = 0; l < kAtOnce; ++l) w[c][l] = weight_of<Bits>(packs[c], e + l);
-#pragma unroll
-        for (int i = 0; i < M; ++i) {
-          float numbers[kAtOnce];
-          load_numbers(x + (i < rows ? i : rows - 1) * p.k + int64_t(number) * kElements + e, numbers);
-#pragma unroll
-          for (int c = 0; c < J; ++c)
-#pragma unroll
-            for (int l = 0; l < kAtOnce; ++l) part[c][i] += w[c][l] * numbers[l];
-        }
-      }
-#pragma unroll
-      for (int c = 0; c < J; ++c) {
-        const float scale = scales[c][group];
-#pragma unroll
-        for (int i = 0; i < M; ++i) sums[c][i] += part[c][i] * scale;
-      }
-    });
+                        for (int i = 0; i < M; ++i) sums[c][i] += part[c][i] * scale;
+                      }
+                    });
   };
   each_columns<J, M, float>(p.n, lanes, add, [&](int64_t j, const float(&sums)[M]) {
     const float bias = p.bias ? p.bias[j] : 0;
