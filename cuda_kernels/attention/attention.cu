@@ -392,7 +392,7 @@ template <Gradient of, class C> void gradient(Context& ctx, const Problem<C>& p,
 /// Is it for tensor cores?
 template <class C> bool suits_warps(const Context& ctx, const Problem<C>& p) {
   return (p.dtype == kFloat16 || p.dtype == kBFloat16) && p.depth > 0 && p.width > 0 &&
-         std::max(p.depth, p.width) <= kWarpColumns && has_warp_attention(ctx.device);
+         std::max(p.depth, p.width) <= kWarpColumns && has_warp_matrix(ctx.device);
 }
 
 /// A block of its own for each half MiB of keys and values (of as many as there is room for), up to four blocks for a multiprocessor: alone, a

@@ -130,8 +130,6 @@ template <class T> void run(Context& ctx, const Problem<float>& p) {
 
 }  // namespace
 
-bool has_warp_attention(Device device) { return code_version(device) >= 80; }
-
 void warp_attention(Context& ctx, const Problem<float>& p) {
   p.dtype == kFloat16 ? run<Half>(ctx, p) : run<BFloat16>(ctx, p);
 }

@@ -2,6 +2,7 @@
 #include <cuda_pipeline_primitives.h>
 #include <warp_matrix.h>
 
+#include "../swizzle.h"
 #include "problem.h"
 
 // Note [Attention on tensor cores]
@@ -14,10 +15,6 @@ namespace tapir::inline v0::cuda_kernels {
 
 constexpr int kWarps = 4, kWarpThreads = 32 * kWarps;
 constexpr float kLog2E = 1.44269504f;
-
-/// Where pack `pack` of eight elements of a row stands in a tile of rows of D elements: packs change places by rows, so that one pack of
-/// each of eight rows lies in banks of its own.
-template <int D> __device__ __forceinline__ int place(int row, int pack) { return row * D + (pack ^ (row & 7)) * 8; }
 
 /// R rows of a matrix from row0 on, zeros beyond it. They are there after a wait and a barrier.
 template <class T, int D, int R> __device__ __forceinline__ void load_tile(T* tile, const Matrix& m, int row0) {

@@ -3,8 +3,8 @@
 #include "../../core/error.h"
 #include "../kernels.h"
 
-// Convolutions: operands brought into one dense order, then cuDNN, which takes some only channels first; integers and what it refuses
-// altogether by loops of our own (conv.cu).
+// Convolutions: operands brought into one dense order, then cuDNN, which takes some only channels first; what it refuses
+// altogether, and integers, by kernels of our own.
 namespace tapir::inline v0::cuda_kernels {
 
 using dnn::Pass;
@@ -76,7 +76,8 @@ void run(Context& ctx, const char* op, Pass pass, V x, V w, V y, V bias, const C
     if (run_in_order(ctx, pass, x, w, y, bias, params, last)) return;
     if (last && run_in_order(ctx, pass, x, w, y, bias, params, false)) return;
   }
-  direct_conv(ctx, pass, x, w, y, bias, params);
+  if (!depthwise_conv(ctx, pass, x, w, y, bias, params) && !product_conv(ctx, pass, x, w, y, bias, params))
+    direct_conv(ctx, pass, x, w, y, bias, params);
 }
 
 }  // namespace

@@ -70,6 +70,55 @@ TEST_CASE("cuda conv: forward and gradients of every kind") {
   backends::cuda::set_cudnn_allow_tf32(true);
 }
 
+namespace {
+/// y, dx, dw, db of whole numbers, of which all sums are exact: both devices give the same bits.
+std::vector<Tensor> exact(const Case& c, DType t, MemoryFormat format, Device device) {
+  manual_seed(3);
+  const auto numbers = [&](const Shape& s) { return randint(-2, 3, s).to(t); };
+  Tensor x = numbers(c.x).contiguous(format).to(device), w = numbers(c.w).contiguous(format).to(device),
+         b = numbers({c.w[0]}).to(device);
+  x.requires_grad_(), w.requires_grad_(), b.requires_grad_();
+  const Tensor y = conv(x, w, b, c.o), dy = numbers(y.shape()).contiguous(format).to(device);
+  std::vector<Tensor> all = grad({(y * dy).sum()}, {x, w, b});
+  all.push_back(y.detach());
+  return all;
+}
+const Case kTiles[] = {
+    {{2, 64, 9, 11}, {72, 64, 3, 3}, {.padding = 1}},                                    // whole packs
+    {{1, 136, 12, 13}, {264, 136, 1, 1}, {}},                                            // tiles that end in the middle
+    {{2, 3, 31, 29}, {64, 3, 7, 7}, {.stride = 2, .padding = 3}},                        // three channels
+    {{2, 24, 13, 10}, {40, 24, 3, 3}, {.stride = {2, 3}, .padding = {1, 0}}},            // phases
+    {{1, 16, 9, 9}, {16, 16, 1, 1}, {.stride = 2}},                                      // phases that see no position
+    {{1, 16, 12, 17}, {24, 16, 3, 2}, {.stride = {3, 2}, .padding = 2, .dilation = 2}},  // those of a dilation
+    {{1, 8, 9, 9}, {8, 8, 3, 3}, {.stride = {2, 4}, .padding = 4, .dilation = {4, 6}}},
+    {{2, 36, 7, 8}, {24, 9, 3, 3}, {.padding = 1, .groups = 4}},   // groups with a rest
+    {{1, 32, 6, 6}, {48, 16, 3, 3}, {.padding = 1, .groups = 2}},  // groups of whole packs
+    {{3, 16, 70}, {24, 16, 5}, {.stride = 2, .padding = 2}},
+    {{1, 8, 5, 6, 7}, {16, 8, 3, 2, 3}, {.stride = {1, 2, 2}, .padding = {1, 0, 2}}},
+    {{1, 8, 1, 1}, {8, 8, 3, 3}, {.padding = 1}},
+    {{2, 8, 3, 3}, {8, 8, 5, 5}, {.stride = 7, .padding = 3}},                     // strides beyond the image
+    {{2, 16, 11, 9}, {16, 1, 3, 3}, {.padding = 1, .groups = 16}},                 // depthwise
+    {{2, 264, 6, 5}, {264, 1, 3, 3}, {.stride = 2, .padding = 1, .groups = 264}},  // many of them
+    {{2, 5, 20, 17}, {10, 1, 3, 2}, {.padding = 1, .dilation = 2, .groups = 5}},   // two outputs each
+    {{2, 6, 50}, {6, 1, 7}, {.stride = 3, .padding = 3, .groups = 6}},
+};
+}  // namespace
+
+TEST_CASE("cuda conv: tiles, phases, groups and depthwise, to the last bit") {
+  NEEDS_CUDA
+  for (const DType t : {kFloat32, kBFloat16, kFloat16})
+    for (const Case& c : kTiles)
+      for (const MemoryFormat format : {kContiguous, kChannelsLast}) {
+        if (format == kChannelsLast && c.x.size() != 4) continue;
+        CAPTURE(std::string(name_of(t)), c.x, c.w, c.o.groups, format == kChannelsLast);
+        const auto host = exact(c, t, format, kCPU), device = exact(c, t, format, kCUDA);
+        for (size_t i = 0; i < host.size(); ++i) {
+          CAPTURE(i);
+          CHECK(equal(device[i].cpu(), host[i]));
+        }
+      }
+}
+
 TEST_CASE("cuda conv: sliced operands, zero sizes, transposed, under every switch") {
   NEEDS_CUDA
   backends::cuda::set_cudnn_allow_tf32(false);
