@@ -10,12 +10,14 @@
 #include "../core/versioned.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
+#include "../ops/slicing.h"
 
 namespace tapir::inline v0::distributed {
 
 namespace {
 
 constexpr const char* kName = "DistributedDataParallel";
+constexpr int64_t kAlignment = 64;  // bytes: kernels take gradients in whole packs and lines
 
 struct Param {
   std::string name;
@@ -99,7 +101,7 @@ struct ReducerState {
   ProcessGroup group;
   DdpOptions options;
   std::vector<Param> params;
-  std::vector<Tensor> buffers;
+  std::vector<std::vector<Tensor>> buffers;  // those of one dtype and device travel together
   std::vector<Bucket> buckets;
   std::vector<size_t> arrived;  // in this step
   size_t next = 0;              // bucket to reduce
@@ -119,6 +121,7 @@ struct ReducerState {
   void mark_ready(size_t i);
   void launch(Bucket& b);
   void finish();
+  void share_buffers();
   void share_unused();
   void follow_arrival();
 };
@@ -148,7 +151,8 @@ void ReducerState::make_buckets(const std::vector<size_t>& order) {
     params[i].bucket = found->first;
     buckets[found->first].params.push_back(i);
     places[i] = found->second;
-    sizes[found->first] = found->second += x.numel();
+    const int64_t unit = kAlignment / size_of(x.dtype());
+    sizes[found->first] = found->second += (x.numel() + unit - 1) / unit * unit;
   }
   for (size_t b = 0; b < buckets.size(); ++b) {
     const Tensor& first = params[buckets[b].params[0]].tensor;
@@ -222,6 +226,29 @@ void ReducerState::finish() {
     tapir::custom_call("ddp_order", {}, {}, [s = handle()](const auto&, const auto&) { s->follow_arrival(); });
 }
 
+/// Rank 0's, by one collective for each list.
+void ReducerState::share_buffers() {
+  NoGrad guard;
+  std::vector<Work> works;
+  std::vector<Tensor> flats;
+  for (const auto& list : buffers) {
+    std::vector<Tensor> flat;
+    for (const Tensor& b : list) flat.push_back(b.detach().reshape({b.numel()}));
+    flats.push_back(cat(flat));
+    works.push_back(group.broadcast(flats.back(), 0, true));
+  }
+  for (size_t i = 0; i < works.size(); ++i) {
+    works[i].wait();
+    int64_t at = 0;
+    if (group.rank() != 0)
+      for (const Tensor& b : buffers[i]) {
+        Tensor to = b.detach();
+        to.copy_(flats[i].narrow(0, at, b.numel()).view(b.shape()));
+        at += b.numel();
+      }
+  }
+}
+
 /// A parameter that some rank used has its mean everywhere; what none used keeps the gradient it had.
 void ReducerState::share_unused() {
   Tensor used = empty({int64_t(params.size())}, {.dtype = kInt32});
@@ -251,7 +278,14 @@ Reducer::Reducer(const Named& parameters, const Named& buffers, const ProcessGro
   NoGrad guard;
   tapir::detail::Handle<ReducerState> s(new ReducerState);
   s->group = group, s->options = options;
-  for (const auto& [name, t] : buffers) s->buffers.push_back(t);
+  for (const auto& [name, t] : buffers) {
+    const auto alike = [&t = t](const auto& list) {
+      return list[0].dtype() == t.dtype() && list[0].device() == t.device();
+    };
+    const auto found = std::find_if(s->buffers.begin(), s->buffers.end(), alike);
+    if (found == s->buffers.end()) s->buffers.push_back({t});
+    else found->push_back(t);
+  }
   std::vector<Work> works;
   for (const auto* list : {&parameters, &buffers})
     for (const auto& [name, t] : *list) works.push_back(group.broadcast(t.detach(), 0, true));
@@ -296,10 +330,7 @@ void Reducer::before_forward() {
          "allows it)",
          kName, missing);
   }
-  if (!s.options.broadcast_buffers) return;
-  std::vector<Work> works;
-  for (const Tensor& b : s.buffers) works.push_back(s.group.broadcast(b, 0, true));
-  for (const Work& w : works) w.wait();
+  if (s.options.broadcast_buffers) s.share_buffers();
 }
 
 void Reducer::after_forward(const std::vector<Tensor>& outputs) {

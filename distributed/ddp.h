@@ -27,9 +27,9 @@ void release(ReducerState* state);
 
 // Note [Reducer]
 // Gradients live in flat buckets: each parameter's gradient is a view into one, so that later ones are added where they are reduced from. A
-// hook on each parameter says when its gradient is complete; a bucket whose gradients are all there is reduced by the group's thread while
+// hook on each parameter says when its gradient is complete; a bucket whose gradients are all there is reduced while
 // backward goes on, buckets always in the same order on every rank. The hook of the last gradient waits for all: when backward
-// returns, the gradients are the means over ranks. After the first step buckets follow the order in which gradients arrived on rank 0.
+// returns, the gradients are the means over ranks, on a device as its current stream finds them. After the first step buckets follow the order in which gradients arrived on rank 0.
 // A compiled step has these reductions as calls of its own, in their places. Where the module's forward alone is compiled, hooks run as ever.
 class Reducer : NoCopy {
  public:

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <future>
 
 #include "../compile/custom_call.h"
 #include "../core/modes.h"
@@ -27,6 +26,10 @@ constexpr const char* kReductions[] = {"sum", "mean", "max", "min", "product"};
 const char* name_of(Collective op) { return kNames[int(op)]; }
 bool reduces(Collective op) {
   return op == Collective::AllReduce || op == Collective::Reduce || op == Collective::ReduceScatter;
+}
+std::string words_of(const Call& call) { return text_of(call.signature) + tapir::format(", shape {}", call.shape); }
+std::string has_failed(const Signature& s, const std::string& why) {
+  return tapir::format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), why);
 }
 
 }  // namespace
@@ -94,8 +97,13 @@ std::vector<std::string> meet(Store& store, const TransportOptions& o, const std
 void WorkState::complete(std::string why) {
   std::lock_guard lock(mutex);
   done = true;
-  error = std::move(why);
+  if (error.empty()) error = std::move(why);  // one on the device may have come before
   changed.notify_all();
+}
+
+void WorkState::until_done() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [this] { return done; });
 }
 
 void retain(WorkState* work) { work->refs.fetch_add(1); }
@@ -105,6 +113,7 @@ void release(WorkState* work) {
 bool Work::is_completed() const {
   if (!state_) return true;
   std::lock_guard lock(state_->mutex);
+  if (state_->on_device && state_->error.empty()) return state_->on_device->query();
   return state_->done || (state_->exchange && state_->exchange->finished());
 }
 
@@ -139,12 +148,17 @@ void Work::wait() const {
   }
   s.changed.wait(lock, [&s] { return s.done; });
   if (!s.error.empty()) throw RuntimeError(s.error);
+  if (s.on_device) cuda::current_stream(s.on_device->device()).wait_event(*s.on_device);
   if (const auto finish = std::exchange(s.finish, nullptr)) finish();
 }
 
 GroupState::GroupState() = default;
 
 bool GroupState::runs_on_device(const Tensor& x) const { return nccl && x.device().is_cuda() && Nccl::has(x.dtype()); }
+bool GroupState::runs_on_device(const Call& call) const {
+  const Tensor& x = call.in.defined() ? call.in : call.out;
+  return x.defined() && runs_on_device(x);
+}
 
 void GroupState::open() {
   born_ = now();
@@ -159,28 +173,21 @@ void GroupState::open() {
   }
   thread_ = std::thread([this] { run(); });
   if (options.backend != "nccl") return;
-  // In the group's thread, whose CUDA device NCCL takes.
-  auto opened = std::make_shared<std::promise<void>>();
-  {
-    std::lock_guard lock(mutex_);
-    open_nccl_ = [this, opened] {
-      try {
-        const TransportOptions t{.rank = int(rank),
-                                 .size = int(size),
-                                 .prefix = prefix,
-                                 .address = address,
-                                 .secret = {},
-                                 .init_timeout = options.init_timeout};
-        const int device = int(options.device.value_or(launch.local_rank % cuda::device_count()));
-        nccl = std::make_unique<Nccl>(store.get(), t, device, transport.get());
-        opened->set_value();
-      } catch (...) {
-        opened->set_exception(std::current_exception());
-      }
-    };
-  }
-  changed_.notify_one();
-  opened->get_future().get();
+  std::promise<void> opened;
+  auto ready = opened.get_future();
+  watch_ = std::thread([this, opened = std::move(opened)]() mutable { watch(std::move(opened)); });
+  ready.get();
+}
+
+void GroupState::open_nccl() {
+  const TransportOptions t{.rank = int(rank),
+                           .size = int(size),
+                           .prefix = prefix,
+                           .address = address,
+                           .secret = {},
+                           .init_timeout = options.init_timeout};
+  const int device = int(options.device.value_or(launch.local_rank % cuda::device_count()));
+  nccl = std::make_unique<Nccl>(store.get(), t, device, transport.get());
 }
 
 GroupState::~GroupState() {
@@ -191,7 +198,8 @@ GroupState::~GroupState() {
     linger = server && !failed_.empty();
     if (failed_.empty()) failed_ = "the group was destroyed";
   }
-  changed_.notify_all();
+  changed_.notify_all(), flew_.notify_all();
+  if (watch_.joinable()) watch_.join();  // what is on its way on the device is waited for
   if (transport) transport->abort("the group was destroyed");
   if (thread_.joinable()) thread_.join();
   if (linger)
@@ -241,21 +249,28 @@ Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) 
   auto* state = new WorkState;
   Work work(state);
   state->finish = std::move(finish);
-  {
-    std::lock_guard lock(mutex_);
-    call.signature.sequence = ++sequence_;
-    if (!failed_.empty()) {
-      state->error = tapir::format("[{}] {}: the group has failed before: {}", name_of(call.signature.op),
-                                   text_of(call.signature), failed_);
-      state->done = true;
+  std::unique_lock lock(mutex_);
+  call.signature.sequence = ++sequence_;
+  if (!failed_.empty()) {
+    state->error = has_failed(call.signature, failed_);
+    state->done = true;
+    lock.unlock();
+  } else {
+    flights_.push_back({.signature = call.signature, .shape = call.shape, .queued = now() - born_});
+    if (flights_.size() > kFlights) flights_.pop_front(), ++first_flight_;
+    Task task{std::move(call), state, first_flight_ + flights_.size() - 1};
+    state->refs.fetch_add(1);
+    const bool on_device = runs_on_device(task.call);
+    if (on_device && !debug) {
+      lock.unlock();
+      run(std::move(task), {});
     } else {
-      flights_.push_back({.signature = call.signature, .shape = call.shape, .queued = now() - born_});
-      if (flights_.size() > kFlights) flights_.pop_front(), ++first_flight_;
-      state->refs.fetch_add(1);
-      queue_.push_back({std::move(call), state, first_flight_ + flights_.size() - 1});
+      queue_.push_back(std::move(task));
+      lock.unlock();
+      changed_.notify_one();
+      if (on_device) state->until_done();  // it is begun in its place among the messages that compare calls
     }
   }
-  changed_.notify_one();
   if (!async_op) work.wait();
   return work;
 }
@@ -270,7 +285,7 @@ Work GroupState::message(const Signature& s, uint32_t tag, bool sends, const Ten
   auto* state = new WorkState;
   Work work(state);
   if (const std::string before = failed(); !before.empty()) {
-    state->error = tapir::format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), before);
+    state->error = has_failed(s, before);
     state->done = true;
   } else {
     const Piece piece{int(peer), x.data_ptr(), x.numel() * size_of(x.dtype())};
@@ -316,42 +331,101 @@ std::string GroupState::fail_with(const std::string& what, const Failure& why) {
   return text;
 }
 
+void GroupState::mark(uint64_t flight, const char* state, double Flight::*time) {
+  if (flight < first_flight_) return;
+  Flight& f = flights_[flight - first_flight_];
+  f.state = state, f.*time = now() - born_;
+}
+
 void GroupState::run() {
   modes.grad = false;
   modes.threads = 1;
   pthread_setname_np(pthread_self(), "tapir-group");
   for (;;) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stop_ || !queue_.empty() || open_nccl_; });
-    if (const auto open_nccl = std::exchange(open_nccl_, nullptr)) {
-      lock.unlock();
-      open_nccl();
-      continue;
-    }
-    if (queue_.empty()) return nccl.reset();
+    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) return;
     Task task = std::move(queue_.front());
     queue_.pop_front();
     const std::string before = failed_;
-    const auto mark = [&](const char* state, double Flight::*time) {
-      if (task.flight < first_flight_) return;
-      Flight& f = flights_[task.flight - first_flight_];
-      f.state = state, f.*time = now() - born_;
-    };
-    mark("running", &Flight::began);
     lock.unlock();
-    std::string error;
-    if (before.empty()) {
-      const profiler::Range range(profiler::is_on() ? text_of(task.call.signature) : std::string());
-      error = execute_checked(task);
-    } else
-      error = tapir::format("[{}] {}: the group has failed before: {}", name_of(task.call.signature.op),
-                            text_of(task.call.signature), before);
-    lock.lock();
-    mark(error.empty() ? "done" : "failed", &Flight::ended);
+    current_ = words_of(task.call);
+    run(std::move(task), before);
+  }
+}
+
+/// In the thread of the group; where a device does it, in the thread that calls.
+void GroupState::run(Task task, const std::string& failed_before) {
+  {
+    const std::lock_guard lock(mutex_);
+    mark(task.flight, "running", &Flight::began);
+  }
+  std::string error;
+  if (failed_before.empty()) {
+    const profiler::Range range(profiler::is_on() ? text_of(task.call.signature) : std::string());
+    error = execute_checked(task);
+  } else error = has_failed(task.call.signature, failed_before);
+  if (!runs_on_device(task.call) || !error.empty()) {
+    const std::lock_guard lock(mutex_);
+    mark(task.flight, error.empty() ? "done" : "failed", &Flight::ended);
+  }
+  task.call = {};
+  task.work->complete(std::move(error));
+  Work(task.work);  // adopts our share, and lets it go
+}
+
+/// Opens NCCL, then asks after what is on its way, in its order, and lets go of it when it is over.
+void GroupState::watch(std::promise<void> opened) {
+  modes.grad = false;
+  pthread_setname_np(pthread_self(), "tapir-nccl");
+  try {
+    open_nccl();
+  } catch (...) {
+    return opened.set_exception(std::current_exception());
+  }
+  opened.set_value();
+  for (auto pause = std::chrono::microseconds(20);;) {
+    std::unique_lock lock(mutex_);
+    flew_.wait(lock, [this] { return stop_ || !flying_.empty(); });
+    if (flying_.empty()) break;
+    Flying& first = flying_.front();
     lock.unlock();
-    task.call = {};
-    task.work->complete(std::move(error));
-    Work(task.work);  // adopts our share, and lets it go
+    Failure why;
+    bool over = false;
+    try {
+      over = nccl->is_over(first.started, why);
+    } catch (const std::exception& e) {  // of the device
+      why = {e.what()};
+    }
+    if (why) fail_flying(fail_on_device(words_of(first.task.call), why));
+    if (over) {
+      Flying ended;  // outside of the lock: its memory goes
+      lock.lock();
+      ended = std::move(flying_.front());
+      flying_.pop_front();
+      mark(ended.task.flight, "done", &Flight::ended);
+      lock.unlock();
+      Work(ended.task.work);
+      pause = std::chrono::microseconds(20);
+    } else if (!why) {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, std::chrono::microseconds(1000));
+    }
+  }
+  nccl.reset();
+}
+
+/// The first of them has this error, the others come behind it.
+void GroupState::fail_flying(const std::string& first) {
+  std::deque<Flying> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all.swap(flying_);
+    for (const Flying& f : all) mark(f.task.flight, "failed", &Flight::ended);
+  }
+  for (const Flying& f : all) {
+    f.task.work->complete(&f == &all.front() ? first : has_failed(f.task.call.signature, first));
+    Work(f.task.work);
   }
 }
 
@@ -367,20 +441,18 @@ struct CompareError {
 }  // namespace
 
 std::string GroupState::execute_checked(Task& task) {
-  const Signature& s = task.call.signature;
-  current_ = text_of(s) + tapir::format(", shape {}", task.call.shape);
+  const std::string what = words_of(task.call);
   try {
     if (debug) compare(task.call);
-    const Call& c = task.call;
-    if (runs_on_device(c.in.defined() ? c.in : c.out)) execute_on_device(c);
+    if (runs_on_device(task.call)) start_on_device(task);
     else execute(task.call);
     return {};
   } catch (const CompareError& e) {
-    return tapir::format("[{}] {} on rank {} of {}: {}", name_of(s.op), current_, rank, size, e.why);
+    return tapir::format("[{}] {} on rank {} of {}: {}", name_of(task.call.signature.op), what, rank, size, e.why);
   } catch (const ExchangeError& e) {
     return e.text;
   } catch (const std::exception& e) {  // memory, say
-    return fail_with(current_, {e.what()});
+    return fail_with(what, {e.what()});
   }
 }
 
@@ -393,14 +465,26 @@ void GroupState::exchange(const Signature& s, std::span<const Piece> sends, std:
     throw ExchangeError{fail_with(current_, why)};  // ends the exchange before its memory goes
 }
 
-void GroupState::execute_on_device(const Call& call) {
+void GroupState::start_on_device(const Task& task) {
   bool fatal = false;
-  Failure why = nccl->run(call, options.timeout, fatal);
-  if (!why) return;
-  if (!fatal) throw CompareError{why.text};
+  Started started;
+  if (const Failure why = nccl->start(task.call, options.timeout, fatal, started)) {
+    if (!fatal) throw CompareError{why.text};
+    throw ExchangeError{fail_on_device(words_of(task.call), why)};
+  }
+  task.work->on_device = started.done;
+  task.work->refs.fetch_add(1);
+  {
+    const std::lock_guard lock(mutex_);
+    flying_.push_back({task, std::move(started)});
+  }
+  flew_.notify_one();
+}
+
+std::string GroupState::fail_on_device(const std::string& what, Failure why) {
   if (why.kind == Failure::Kind::Timeout) why.text += who_is_late();
   nccl->abort(why.text);
-  throw ExchangeError{fail_with(current_, why)};
+  return fail_with(what, why);
 }
 
 /// NCCL does not say for whom it waited: who has not given up either within a second is missing.

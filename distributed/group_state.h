@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -25,8 +26,10 @@ struct WorkState {
   std::shared_ptr<Exchange> exchange;  // of send and recv: there is no task
   ProcessGroup group;                  // of these two
   double deadline = 0;
+  std::shared_ptr<cuda::Event> on_device;  // when it is done there: the stream of who waits, waits for it
 
   void complete(std::string why);
+  void until_done();
 };
 
 /// One collective as the flight recorder keeps it.
@@ -49,6 +52,12 @@ struct Call {
 /// Before it is handed to the group's thread: on a device it waits for what the current stream computes.
 void mark_ready(Call& call);
 
+/// A collective that is on the stream of NCCL's communicator.
+struct Started {
+  std::shared_ptr<cuda::Event> done = {};  // behind it; none without a device, where it is over
+  double deadline = 0, timeout = 0, lost = 0;
+};
+
 class Nccl;
 struct GroupState {
   std::atomic<int> refs{1};
@@ -68,6 +77,7 @@ struct GroupState {
   ~GroupState();
   /// Do collectives of x run on its device?
   bool runs_on_device(const Tensor& x) const;
+  bool runs_on_device(const Call& call) const;
   void open();
   /// Puts the call in the queue; waits for it unless async_op.
   Work submit(Call call, std::function<void()> finish, bool async_op);
@@ -87,9 +97,20 @@ struct GroupState {
     WorkState* work;
     uint64_t flight;
   };
+  /// A collective on its way on the device; its tensors stay.
+  struct Flying {
+    Task task;
+    Started started;
+  };
   void run();
+  void run(Task task, const std::string& failed_before);
+  void watch(std::promise<void> opened);
+  void open_nccl();
+  void fail_flying(const std::string& first);
+  std::string fail_on_device(const std::string& what, Failure why);
+  void start_on_device(const Task& task);
+  void mark(uint64_t flight, const char* state, double Flight::*time);
   void execute(Call& call);
-  void execute_on_device(const Call& call);
   std::string who_is_late();
   std::string execute_checked(Task& task);
   void compare(const Call& call);
@@ -114,9 +135,10 @@ struct GroupState {
   std::deque<Flight> flights_;
   uint64_t first_flight_ = 0;
   double born_ = 0;
-  std::string current_;  // what the thread is at
-  std::function<void()> open_nccl_;
-  std::thread thread_;
+  std::string current_;        // what the thread is at
+  std::deque<Flying> flying_;  // the watching thread alone takes them out
+  std::condition_variable flew_;
+  std::thread thread_, watch_;  // watch_: with NCCL
 };
 
 }  // namespace tapir::inline v0::distributed

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <thread>
 
 #include "../core/cuda_libraries.h"
@@ -70,18 +71,47 @@ RedOp reduction_of(const Signature& s) {
   return ops[s.reduce];
 }
 
-/// NCCL takes the CUDA device of the calling thread: its primary context becomes the thread's.
-void use_device(int device) {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!driver) return;  // no driver: a stand-in for devices
-  using Retain = int (*)(void**, int);
-  using Use = int (*)(void*);
-  const auto retain = reinterpret_cast<Retain>(dlsym(driver, "cuDevicePrimaryCtxRetain"));
-  const auto use = reinterpret_cast<Use>(dlsym(driver, "cuCtxSetCurrent"));
-  void* context = nullptr;
-  const bool done = retain && use && retain(&context, device) == 0 && use(context) == 0;
-  check_runtime(done, "[init_process_group] expected the driver to take cuda:{} for this thread, it refused", device);
+/// What Tapir itself asks of the driver; empty where there is none: a stand-in for devices.
+struct Driver {
+  int (*retain)(void**, int) = nullptr;
+  int (*get)(void**) = nullptr;
+  int (*set)(void*) = nullptr;
+};
+const Driver& driver() {
+  static const auto* const found = [] {
+    auto* d = new Driver;
+    std::string why;
+    if (void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
+      find(library, "cuDevicePrimaryCtxRetain", d->retain, why), find(library, "cuCtxGetCurrent", d->get, why),
+          find(library, "cuCtxSetCurrent", d->set, why);
+    return d;
+  }();
+  return *found;
 }
+
+/// NCCL takes the CUDA device of the calling thread: its primary context is the thread's in this scope.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    const Driver& d = driver();
+    if (device < 0 || !d.retain) return;
+    static std::mutex mutex;
+    static std::map<int, void*> contexts;  // each is retained once
+    const std::lock_guard lock(mutex);
+    void*& context = contexts[device];
+    const bool done = d.get && d.set && (context || d.retain(&context, device) == 0) && d.get(&before_) == 0 &&
+                      (before_ == context || d.set(context) == 0);
+    check_runtime(done, "[init_process_group] expected the driver to take cuda:{} for this thread, it refused", device);
+    if (before_ == context) before_ = nullptr;
+  }
+  ~OnDevice() {
+    if (before_) driver().set(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+
+ private:
+  void* before_ = nullptr;
+};
 }  // namespace
 
 const Api* api(std::string& why) {
@@ -102,7 +132,9 @@ Nccl::Nccl(Store* store, const TransportOptions& options, int device, Transport*
   api_ = nccl::api(why);
   check_runtime(api_ != nullptr,
                 "[init_process_group] expected NCCL, libnccl.so.2 or the file of TAPIR_NCCL_LIBRARY, got: {}", why);
-  if (device >= 0) nccl::use_device(device), stream_ = std::make_unique<cuda::Stream>(device);
+  constexpr int kFirst = -5;  // no device knows more levels
+  const nccl::OnDevice on(device);
+  if (device >= 0) stream_ = std::make_unique<cuda::Stream>(device, kFirst);
   if (store) check_devices(*store, options);
   open(store, options);
 }
@@ -147,11 +179,13 @@ void Nccl::open(Store* store, const TransportOptions& o) {
 
 Nccl::~Nccl() {
   if (!comm_) return;
+  const nccl::OnDevice on(device_);
   if (settle(api_->ncclCommFinalize(comm_), now() + 0.5, 0.5)) api_->ncclCommAbort(comm_);
   else api_->ncclCommDestroy(comm_);
 }
 
 void Nccl::abort(const std::string& why) {
+  const std::lock_guard lock(mutex_);
   if (failed_.empty()) failed_ = why;
   if (comm_) api_->ncclCommAbort(std::exchange(comm_, nullptr));
 }
@@ -224,28 +258,30 @@ Result Nccl::enqueue(const Call& call, void* stream) {
   }
 }
 
-Failure Nccl::run(const Call& call, double timeout, bool& fatal) {
+Failure Nccl::start(const Call& call, double timeout, bool& fatal, Started& started) {
+  const std::lock_guard lock(mutex_);
   fatal = true;
   if (!comm_) return {failed_};
-  const double deadline = now() + timeout;
+  const nccl::OnDevice on(device_);
+  started = {.deadline = now() + timeout, .timeout = timeout};
   if (stream_ && call.ready) stream_->wait_event(*call.ready);
   const Result result = enqueue(call, stream_ ? stream_->handle() : nullptr);
-  Failure why = settle(result, deadline, timeout);
-  if (!why && stream_) {
-    const cuda::Event done = stream_->record_event();
-    double lost = 0;
-    // The device still works on it: an error, or a peer's end, shows here.
-    for (auto pause = std::chrono::microseconds(20); !why && !done.query();) {
-      Result state = nccl::kSuccess;
-      if (const Result asked = api_->ncclCommGetAsyncError(comm_, &state); asked != nccl::kSuccess) why = words(asked);
-      else if (state != nccl::kSuccess && state != nccl::kInProgress) why = words(state);
-      else why = hopeless(deadline, timeout, lost);
-      std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 2, std::chrono::microseconds(1000));
-    }
-  }
+  const Failure why = settle(result, started.deadline, timeout);
+  if (!why && stream_) started.done = std::make_shared<cuda::Event>(stream_->record_event());
   fatal = why && result != nccl::kInvalidArgument;
   return why;
+}
+
+bool Nccl::is_over(Started& s, Failure& why) {
+  if (!s.done || s.done->query()) return true;
+  const std::lock_guard lock(mutex_);
+  Result state = nccl::kSuccess;
+  // The device still works on it: an error, or a peer's end, shows here.
+  if (!comm_) why = {failed_};
+  else if (const Result asked = api_->ncclCommGetAsyncError(comm_, &state); asked != nccl::kSuccess) why = words(asked);
+  else if (state != nccl::kSuccess && state != nccl::kInProgress) why = words(state);
+  else why = hopeless(s.deadline, s.timeout, s.lost);
+  return false;
 }
 
 }  // namespace tapir::inline v0::distributed

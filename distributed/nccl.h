@@ -3,12 +3,14 @@
 // A communicator of NCCL's for the CUDA tensors of a group; tensors on the host, and what ranks must agree on, go over the group's sockets,
 // which also tell at once when a peer has died: NCCL may wait for it for ever.
 // States: opening -> ready -> failed or closed. The communicator does not block: a call that is "in progress" is asked for again, with
-// ncclCommGetAsyncError, until the deadline. A collective is over when an event behind it on the communicator's stream has been
-// passed. A deadline, an asynchronous error or a dead peer ends in ncclCommAbort, which lets go of what still runs on the device;
-// after that every call repeats the first error. An invalid argument alone leaves the communicator as it is.
+// ncclCommGetAsyncError, until it is on the communicator's stream, which goes before the streams of kernels. It is begun in the thread that
+// calls, which then goes on: who uses the result lets a stream wait for the event behind it. A thread of the group watches what is on its
+// way: it is over when that event has been passed. A deadline, an asynchronous error or a dead peer ends in ncclCommAbort, which lets go of
+// what still runs on the device; after that every call repeats the first error. An invalid argument alone leaves the communicator as it is.
 // Never run by us on GPUs so far: tests use a stand-in of the same interface, which refuses what NVIDIA's would not survive
 // (tests/distributed/nccl_stand_in). Not public.
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "../core/cuda.h"
@@ -25,12 +27,13 @@ class Nccl {
   ~Nccl();
   /// Does it know that dtype and reduction? Others go over the host.
   static bool has(DType dtype);
-  /// Runs the collective, whose tensors lie on the device, and waits for it. A Failure without a text, or what went wrong;
-  /// `fatal`: the communicator is lost.
-  Failure run(const Call& call, double timeout, bool& fatal);
+  /// Puts the collective, whose tensors lie on the device, on the communicator's stream, behind `call.ready`. Its memory must stay until it is
+  /// over. A Failure without a text, or what went wrong; `fatal`: the communicator is lost.
+  Failure start(const Call& call, double timeout, bool& fatal, Started& started);
+  /// Asks, and does not wait. `why`: it will never be over.
+  bool is_over(Started& started, Failure& why);
   /// The first error ends the communicator; what is on its way is let go of.
   void abort(const std::string& why);
-  const std::string& failed() const { return failed_; }
 
  private:
   void open(Store* store, const TransportOptions& options);
@@ -43,6 +46,7 @@ class Nccl {
   Failure words(nccl::Result result) const;
 
   const nccl::Api* api_;
+  std::mutex mutex_;  // one call of the communicator at a time
   nccl::Comm* comm_ = nullptr;
   int device_, size_;
   Transport* watched_;

@@ -15,6 +15,7 @@
 // error that names both calls, before any payload is taken for another. The first error ends the group, later calls repeat it; a
 // process may go on alone, to write its checkpoint. A rank that dies is noticed at once, one that hangs after the timeout.
 // Tensors may have any strides, and lie on a device (they are then staged through the host). All ranks get the same bits.
+// With NCCL, collectives of CUDA tensors run on a stream beside the kernels' (Note [NCCL]): nobody but streams waits for them.
 namespace tapir::inline v0::distributed {
 
 enum class ReduceOp : uint8_t { Sum, Mean, Max, Min, Product };
@@ -43,9 +44,9 @@ void release(GroupState* group);
 class Work {
  public:
   Work() = default;  // nothing to wait for
-  /// True when wait() would not wait, be it for an error.
+  /// True when the result is there, or an error.
   bool is_completed() const;
-  /// Until the result stands in the tensors. RuntimeError names collective, sequence number and ranks; it is thrown again by each call.
+  /// Until the result stands in the tensors; with NCCL the current stream waits, not the host. RuntimeError names collective, sequence number and ranks; it is thrown again by each call.
   void wait() const;
 
  private:

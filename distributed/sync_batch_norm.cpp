@@ -21,7 +21,7 @@ static Tensor normalize_together(nn::BatchNormBase& bn, const Tensor& input) {
   // Two rounds, mean first: squares of values far from 0 would leave nothing of the variance.
   const Tensor sums = all_reduce_sum(cat({sum(x, others), count}), group);
   const Tensor total = sums.narrow(0, num_features, 1).detach();
-  if (x.numel() <= num_features)  // else nobody need look: the host does not wait
+  if (x.numel() <= num_features && x.device().is_cpu())  // else nobody need look: the host waits for no device
     check(total.item() > 1, "[SyncBatchNorm] expected more than 1 value per channel over all ranks, got {}",
           total.item());
   const Tensor mean = sums.narrow(0, 0, num_features) / total;
@@ -33,10 +33,17 @@ static Tensor normalize_together(nn::BatchNormBase& bn, const Tensor& input) {
   if (bn.training && bn.running_mean.defined() && !in_recomputation()) {
     NoGrad guard;
     bn.num_batches_tracked.add_(1);
-    const double part = bn.options.momentum ? *bn.options.momentum : 1 / bn.num_batches_tracked.item();
     const DType kept = bn.running_mean.dtype();
-    bn.running_mean.mul_(1 - part).add_(tapir::to(mean.detach(), kept), part);
-    bn.running_var.mul_(1 - part).add_(tapir::to(var.detach() * (total / (total - 1)), kept), part);
+    const Tensor now = tapir::to(mean.detach(), kept),
+                 unbiased = tapir::to(var.detach() * (total / clamp_min(total - 1, 1)), kept);
+    if (bn.options.momentum) {
+      const double part = *bn.options.momentum;
+      bn.running_mean.mul_(1 - part).add_(now, part);
+      bn.running_var.mul_(1 - part).add_(unbiased, part);
+    } else {  // the average over all batches
+      const Tensor part = reciprocal(tapir::to(bn.num_batches_tracked, kept));
+      lerp_(bn.running_mean, now, part), lerp_(bn.running_var, unbiased, part);
+    }
   }
   return tapir::to(y, input.dtype());
 }

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
+#include <string>
 
 namespace cuda_emulation {
 
@@ -20,14 +22,19 @@ struct Parts {
 struct Beside {
   int (*current_device)();
   bool (*set_device)(int device);
-  /// A call goes on beside the host, as one piece of work on a stream of that device: what it reads is copied to the host's memory at once, what
-  /// it will write is void. Until it has ended and the host has waited for it, none of that memory may be freed. Null where that is
-  /// wrong: `why` says what.
+  /// A call is queued on a stream of that device, as one piece of work there; it goes on beside the host. What waits for it on the device
+  /// waits in the host, until end_call() or drop_call(). Until it has ended and the host has waited for it, none of its memory may be
+  /// freed. Null where that is wrong: `why` says what.
   void* (*begin_call)(const char* name, int device, void* stream, Parts reads, Parts writes, const char*& why);
+  /// When what the call waits for has happened: what it reads is copied to the host's memory, what it will write is void.
+  const char* (*run_call)(void* call, Parts reads, Parts writes);
   /// Writes, and ends the call: "", or what is wrong.
   const char* (*end_call)(void* call, Parts writes);
   /// The call was given up.
   void (*drop_call)(void* call);
+  bool (*is_captured)(void* stream);
+  /// On a captured stream: call(stream) in each launch of the graph, which gives "" or what is wrong.
+  void (*keep_call)(void* stream, std::function<std::string(void* stream)> call);
 };
 
 /// Of the plugin that TAPIR_CUDA_PLUGIN names, where it is loaded and emulated; else null.

@@ -13,7 +13,7 @@ void LibraryCall::end() {
   if (counting()) count_call("library", name_, moved_);
   else check_margins();
 }
-LibraryCall::~LibraryCall() { delete static_cast<Work*>(work_); }
+LibraryCall::~LibraryCall() { delete work_; }
 static void claim_for_device(const void* data, size_t bytes, bool write) {
   if (bytes && !is_device_pointer(data) && !is_pinned(data, bytes)) fail("was given an address of the host");
   claim(data, bytes, write);

@@ -10,12 +10,14 @@
 
 #pragma GCC visibility push(hidden)
 namespace cuda_emulation {
+class Work;
 
 /// While it lives, device memory that was announced is open to host code, and the call counts as one piece of work on the stream.
 /// Announce before use; announcing checks bounds, device and order between streams as a kernel's access would. Throws Fault.
 class LibraryCall {
  public:
   LibraryCall(const char* name, cudaStream_t stream);
+  explicit LibraryCall(const char* name, Work* adopted) : work_(adopted), name_(name) {}
   /// Checks that nothing was written just outside the memory that was announced.
   void end();
   ~LibraryCall();
@@ -31,7 +33,7 @@ class LibraryCall {
   bool counted(const std::string& rate, double operations, const std::string& text);
 
  private:
-  void* work_;
+  Work* work_;
   Moved moved_;
   const char* name_;
 };

@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 #include <unordered_set>
+#include <utility>
 
 #include "count.h"
 #include "runtime.h"
@@ -23,7 +24,7 @@ struct CUevent_st {
 };
 
 namespace cuda_emulation {
-std::recursive_mutex runtime;
+RuntimeMutex runtime;
 Work* work = nullptr;
 Clock& host = *new Clock;  // never destroyed, as all state here: a plugin may wait for events while the process ends
 namespace {
@@ -61,7 +62,7 @@ bool host_knows(const Clock& c) {
 }
 /// "Not ready" is a true answer, now and then, until the host has waited.
 cudaError_t query(const Clock& c) {
-  if (!host_knows(c) && random_below(2)) return cudaErrorNotReady;
+  if (awaits_calls(c) || (!host_knows(c) && random_below(2))) return cudaErrorNotReady;
   return host_learns(c), cudaSuccess;
 }
 void join_host_functions() {
@@ -93,7 +94,32 @@ Stream* stream_of(cudaStream_t s) {
   return nullptr;
 }
 
+void RuntimeMutex::wait() {
+  const int depth = std::exchange(depth_, 1);
+  for (int i = 1; i < depth; ++i) mutex_.unlock();
+  std::unique_lock lock(mutex_, std::adopt_lock);
+  depth_ = 0;
+  changed_.wait(lock);
+  lock.release();
+  for (int i = 1; i < depth; ++i) mutex_.lock();
+  depth_ = depth;
+}
+
 Work::Work(Label label, Stream& stream) : label(label), stream(stream), lock_(runtime) {
+  if (!work) {
+    merge(stream.known, host);
+    if (!streams.empty()) order_with_default_stream(stream);
+    wait_for_calls(Clock(stream.known));
+  }
+  begin();
+}
+Work::Work(Label label, Stream& stream, Later) : label(label), stream(stream), lock_(runtime) { begin(); }
+Work::Work(Label label, Stream& stream, uint64_t time)
+    : label(label), stream(stream), time(time), checked(true), lock_(runtime) {
+  watch_memory();
+  worker = pthread_self(), work = this;
+}
+void Work::begin() {
   if (work) throw Fault("[" + label.text() + "] was called inside " + work->label.text());
   if (stream.capture) throw Fault("[" + label.text() + "] cannot be captured");
   watch_memory();
@@ -145,7 +171,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     if (const cudaError_t e = refuse_to_wait_for(*s); e != cudaSuccess) return e;
     if (counting()) count_wait("stream");
     order_with_default_stream(*s);
-    host_learns(s->known);
+    const Clock known = s->known;
+    wait_for_calls(known);
+    host_learns(known);
   }
   return join_host_functions(), cudaSuccess;
 }
@@ -190,10 +218,12 @@ cudaError_t cudaDeviceSynchronize() {
     if (device < 0) return report(cudaErrorNoDevice);
     if (const cudaError_t e = refuse_to_wait_for_device(device); e != cudaSuccess) return e;
     if (counting()) count_wait("device");
-    host_learns(default_stream(device)->known);
-    host_learns(orphans);
+    Clock all = default_stream(device)->known;
+    merge(all, orphans);
     for (auto& s : streams)
-      if (s->device == device) host_learns(s->known);
+      if (s->device == device) merge(all, s->known);
+    wait_for_calls(all);
+    host_learns(all);
   }
   return join_host_functions(), cudaSuccess;
 }
@@ -229,7 +259,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     if (!events.contains(e)) return report(cudaErrorInvalidResourceHandle);
     if (const cudaError_t error = refuse_to_ask(e->captured); error != cudaSuccess) return error;
     if (counting()) count_wait("event");
-    host_learns(e->known);
+    const Clock known = e->known;  // it may be recorded again meanwhile
+    wait_for_calls(known);
+    host_learns(known);
   }
   return join_host_functions(), cudaSuccess;
 }

@@ -5,6 +5,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -58,22 +59,44 @@ bool knows(const Clock& clock, int stream, uint64_t time);
 void host_learns(const Clock& clock);
 extern Clock& host;  // what some host thread has waited for
 
+/// Of all state here; a thread may take it again, and let go of it as a whole while it waits.
+class RuntimeMutex {
+ public:
+  void lock() { mutex_.lock(), ++depth_; }
+  void unlock() { --depth_, mutex_.unlock(); }
+  /// By the thread that has it, until somebody calls notify_all().
+  void wait();
+  void notify_all() { changed_.notify_all(); }
+
+ private:
+  std::recursive_mutex mutex_;
+  std::condition_variable_any changed_;
+  int depth_ = 0;
+};
+
 /// One piece of work on a stream: ordered after what came before, the only one in the process while it lives.
 class Work {
  public:
   Work(Label label, Stream& stream);
+  /// A call beside the plugin, which ends later: nothing is waited for.
+  struct Later {};
+  Work(Label label, Stream& stream, Later);
+  /// That call again, when it runs: its accesses were checked before.
+  Work(Label label, Stream& stream, uint64_t time);
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
   Label label;
   Stream& stream;
-  uint64_t time;  // of this work on its stream
+  uint64_t time;         // of this work on its stream
+  bool checked = false;  // before
  private:
-  std::unique_lock<std::recursive_mutex> lock_;
+  void begin();
+  std::unique_lock<RuntimeMutex> lock_;
 };
 extern Work* work;  // in progress
 bool works_here();  // ... on this thread
-extern std::recursive_mutex runtime;
+extern RuntimeMutex runtime;
 
 // ---- graphs.cpp: capturing streams. Note [What a capture forbids]
 using Queued = std::function<cudaError_t(cudaStream_t)>;
@@ -124,8 +147,13 @@ void check_margins();  // of what the work in progress wrote
 /// Copies to and from pinned memory whose end the host has now waited for: their bytes arrive, their sources were left alone.
 void settle_copies();
 void close_all();
-/// Fault where a library's call beside the plugin uses it still (beside.cpp).
+// ---- beside.cpp: calls of a library beside the plugin
+/// Fault where one uses it still.
 void check_held(const char* call, const Allocation& a);
+/// Is one of those that `known` has waited for still on its way?
+bool awaits_calls(const Clock& known);
+/// Until none is: what would wait on the device waits here, in the host. The caller has `runtime`.
+void wait_for_calls(const Clock& known);
 int current_device();
 int device_count();
 bool has_kernel_image();                // for its architecture

@@ -89,6 +89,21 @@ TEST_CASE("a group with NCCL's stand-in on emulated devices") {
   CHECK(lost[1].output.find("expected a stream of device 0, got one of device 1") != std::string::npos);
 }
 
+TEST_CASE("NCCL: the host goes on, streams wait, and a thread watches over what is on its way") {
+  const EmulatedDevices devices;
+  if (!devices.there) SKIP_TEST("no libtapir_cuda_emulated.so in the build folder");
+  for (const char* scenario :
+       {"nccl_overlap", "nccl_streams", "nccl_buffers", "nccl_batch_norm", "nccl_compared", "nccl_late"})
+    for (const Ended& e : run_ranks(scenario, 2, 2)) {
+      INFO(scenario << " " << e.output);
+      CHECK(e.status == 0);
+    }
+  const auto lost = run_ranks("nccl_lost", 2, 2);
+  INFO(lost[0].output);
+  CHECK(lost[0].status == 0);
+  CHECK(lost[1].status == 128 + SIGKILL);
+}
+
 TEST_CASE("NCCL: memory that is freed before the host has waited for the call") {
   const EmulatedDevices devices;
   if (!devices.there) SKIP_TEST("no libtapir_cuda_emulated.so in the build folder");

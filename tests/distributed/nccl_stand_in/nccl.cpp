@@ -1,9 +1,11 @@
 // A library with NCCL's interface, for tests of what Tapir does with it; NVIDIA's own needs GPUs. Every rank sends what it has to rank 0, over
-// a socket, which computes and answers. Calls are "in progress" first, as those of a communicator that does not block: a thread does them.
+// a socket, which computes and answers. A thread does the calls, in their order. They are "in progress" first, as those of a communicator that
+// does not block: on emulated devices until somebody has asked, and the call then is on its stream; on the host until it is done.
 // What would hang, race or crash in NVIDIA's library is refused here, with words for ncclGetLastError: ranks whose calls or messages differ;
 // operands that overlap otherwise than in place, or are not aligned; calls before the last one is over, in a group that takes none, of a
 // communicator that is gone; and where Tapir's devices are emulated (../../cuda_emulation/beside.h): a stream or memory that is not the
-// communicator's device's, a captured stream, a missing wait, memory that is freed before the end. nccl_stand_in_calls() tells what was called.
+// communicator's device's, a missing wait, memory that is freed before the end. Calls on a captured stream are made by each launch of the graph.
+// nccl_stand_in_calls() tells what was called: "captured ..." first for those.
 // NCCL_STAND_IN says what goes wrong: "init_hang", "init_error", or, of the K-th collective here, "hang=K" (never ends), "remote_error=K",
 // "cuda_error=K", "invalid_argument=K" (the call refuses), "slow=K" (it takes half a second).
 #include <arpa/inet.h>
@@ -47,6 +49,7 @@ struct Config {
   int blocking;
 };
 struct ncclComm;
+extern "C" const char* ncclGetLastError(ncclComm*);
 
 namespace {
 
@@ -113,9 +116,12 @@ struct Flight {
     const char* why = "";
     if (devices)
       call = devices->begin_call(("nccl " + op->text).c_str(), device, stream, all(op->reads), all(op->writes), why);
-    else
-      for (const Part& p : op->reads) std::memcpy(p.host, p.device, p.bytes);
     return devices && !call ? why : "";
+  }
+  std::string run() {
+    if (devices) return devices->run_call(call, all(op->reads), all(op->writes));
+    for (const Part& p : op->reads) std::memcpy(p.host, p.device, p.bytes);
+    return {};
   }
   std::string end() {
     if (devices) return devices->end_call(std::exchange(call, nullptr), all(op->writes));
@@ -178,7 +184,7 @@ struct ncclComm {
   std::condition_variable changed;
   std::deque<std::function<Result()>> work;
   std::atomic<int> state{InProgress};
-  std::atomic<bool> aborted{false};
+  std::atomic<bool> aborted{false}, connected{false}, unasked{false};
   bool stop = false;
   std::thread thread;
 
@@ -211,6 +217,7 @@ struct ncclComm {
   Result exchange(int number, Flight& f) {
     const auto lost = [] { return refuse(RemoteError, "connection closed by remote peer"); };
     Bytes wrong, reply;
+    if (wrong = f.run(); !wrong.empty()) return refuse(InvalidUsage, wrong);
     if (rank != 0) {
       if (!send_bytes(fds[0], f.op->text) || !send_bytes(fds[0], f.plan) || !send_bytes(fds[0], f.mine)) return lost();
       if (!recv_bytes(fds[0], wrong) || !recv_bytes(fds[0], reply)) return lost();
@@ -236,16 +243,20 @@ struct ncclComm {
   }
   void run() {
     for (;;) {
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [this] { return stop || !work.empty(); });
-      if (stop) return;
-      const auto f = std::move(work.front());
-      lock.unlock();
+      std::function<Result()> f;
+      {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [this] { return stop || !work.empty(); });
+        if (stop) return;
+        f = std::move(work.front());
+      }
       const Result r = f();
-      lock.lock();
+      std::deque<std::function<Result()>> given_up;  // outside of the lock: the emulation has one too
+      const std::lock_guard lock(mutex);
       work.pop_front();
       if (r != Success || work.empty()) state = r;
-      if (r != Success) return;
+      if (r != Success) return given_up.swap(work);
+      connected = true;
     }
   }
   Result put(Operation operation, void* stream) {
@@ -255,6 +266,25 @@ struct ncclComm {
       calls_made().push_back(operation.text);
     }
     if (call == number_of("invalid_argument")) return refuse(InvalidArgument, "count is none");
+    if (devices && devices->is_captured(stream)) {
+      calls_made().back().insert(0, "captured ");
+      devices->keep_call(stream, [this, operation](void* s) { return launched(operation, s); });
+      return unasked = true, InProgress;
+    }
+    return put_flight(call, std::move(operation), stream);
+  }
+  /// By a graph: "", or why not.
+  std::string launched(const Operation& operation, void* stream) {
+    {
+      const std::lock_guard lock(comms_mutex);
+      if (!comms().contains(this)) return "a graph holds " + operation.text + " of a communicator that is gone";
+      calls_made().push_back(operation.text);
+    }
+    const Result r = put_flight(++calls, operation, stream);
+    unasked = false;
+    return r == InProgress ? "" : ncclGetLastError(this);
+  }
+  Result put_flight(int call, Operation operation, void* stream) {
     const auto flight = std::make_shared<Flight>();
     flight->op = std::make_shared<Operation>(std::move(operation));
     if (const std::string why = flight->begin(device, stream); !why.empty()) return refuse(InvalidUsage, why);
@@ -269,9 +299,15 @@ struct ncclComm {
   Result put_now(std::function<Result()> f) {
     std::lock_guard lock(mutex);
     work.push_back(std::move(f));
-    state = InProgress;
+    state = InProgress, unasked = true;
     changed.notify_all();
     return InProgress;
+  }
+  /// What its user can see: is the last call on its stream?
+  Result seen(bool asks) {
+    const auto now = Result(state.load());
+    if (now != InProgress || !devices || !connected || finalized) return now;
+    return (asks ? unasked.exchange(false) : unasked.load()) ? InProgress : Success;
   }
   void end() {
     aborted = true;
@@ -311,7 +347,7 @@ Result ready(const char* call, ncclComm* comm, bool in_progress = false) {
       return refuse(InvalidArgument,
                     std::string(call) + " of a communicator that was destroyed or aborted, or is none");
   }
-  const auto state = Result(comm->state.load());
+  const auto state = comm->seen(false);
   if (state != Success && state != InProgress) return state;
   if (state == InProgress && !in_progress)
     return refuse(InvalidArgument, std::string(call) + " before the previous call is over");
@@ -450,7 +486,7 @@ Result ncclCommAbort(ncclComm* comm) { return destroy("ncclCommAbort", comm); }
 Result ncclCommGetAsyncError(ncclComm* comm, Result* result) {
   const std::lock_guard lock(comms_mutex);
   if (!comms().contains(comm)) return refuse(InvalidArgument, "ncclCommGetAsyncError of a communicator that is gone");
-  return *result = Result(comm->state.load()), Success;
+  return *result = comm->seen(true), Success;
 }
 const char* ncclGetErrorString(Result result) {
   constexpr const char* texts[] = {"no error",

@@ -26,6 +26,7 @@ std::vector<Scenario> sharding_scenarios();
 std::vector<Scenario> compiled_scenarios();
 std::vector<Scenario> nccl_scenarios();
 std::vector<Scenario> nccl_mistakes();
+std::vector<Scenario> nccl_async_scenarios();
 
 inline distributed::ProcessGroupOptions options{.timeout = 20, .init_timeout = 20};
 
