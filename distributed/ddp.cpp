@@ -7,6 +7,7 @@
 #include "../autograd/node.h"
 #include "../compile/custom_call.h"
 #include "../core/modes.h"
+#include "../core/recorder.h"
 #include "../core/versioned.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
@@ -25,13 +26,13 @@ struct Param {
   size_t bucket = 0;
   int64_t hook = 0;
   bool ready = false, unused = false;  // in this step, on this rank
+  bool left_out = false;               // of all steps of a static graph
 };
 
 struct Bucket {
-  Tensor flat, sent;  // sent: what travels, where it is compressed
+  GradBucket gradients;
   std::vector<size_t> params;
   size_t pending = 0;
-  Work work;
 };
 
 /// The slice of a bucket that is x's gradient: x's shape and strides, and a version of its own.
@@ -100,6 +101,7 @@ struct ReducerState {
   std::atomic<int> refs{1};
   ProcessGroup group;
   DdpOptions options;
+  tapir::detail::Owner<CommHook, tapir::detail::Delete> hook;
   std::vector<Param> params;
   std::vector<std::vector<Tensor>> buffers;  // those of one dtype and device travel together
   std::vector<Bucket> buckets;
@@ -108,6 +110,8 @@ struct ReducerState {
   int no_sync = 0;
   tapir::detail::Versioned talks{true};  // compiled programs know whether no_sync is 0
   bool armed = false, ordered = false;
+  bool joining = false, shadowing = false;
+  int64_t root = 0;  // whose buffers and order count: the first rank that has inputs
 
   void make_buckets(const std::vector<size_t>& order);
   tapir::detail::Handle<ReducerState> handle() {
@@ -119,7 +123,9 @@ struct ReducerState {
   void arm_now();
   void on_gradient(size_t i);
   void mark_ready(size_t i);
-  void launch(Bucket& b);
+  bool looks_for_unused() const { return options.static_graph ? !ordered : options.find_unused_parameters; }
+  bool meet(bool here);
+  void shadow();
   void finish();
   void share_buffers();
   void share_unused();
@@ -156,10 +162,13 @@ void ReducerState::make_buckets(const std::vector<size_t>& order) {
   }
   for (size_t b = 0; b < buckets.size(); ++b) {
     const Tensor& first = params[buckets[b].params[0]].tensor;
-    buckets[b].flat = zeros({sizes[b]}, {.dtype = first.dtype(), .device = first.device()});
+    GradBucket& g = buckets[b].gradients;
+    g.group = group, g.index = b;
+    g.buffer = zeros({sizes[b]}, {.dtype = first.dtype(), .device = first.device()});
     for (const size_t i : buckets[b].params) {
       Param& p = params[i];
-      p.view = slice_like(buckets[b].flat, places[i], p.tensor);
+      p.view = slice_like(g.buffer, places[i], p.tensor);
+      g.gradients.push_back(p.view);
       if (const Tensor g = p.tensor.grad(); g.defined()) {
         p.view.copy_(g);
         p.tensor.set_grad(p.view);
@@ -175,7 +184,7 @@ void ReducerState::arm_now() {
   armed = true;
   next = 0;
   arrived.clear();
-  for (Param& p : params) p.ready = p.unused = false;
+  for (Param& p : params) p.ready = p.left_out, p.unused = false;
   for (Bucket& b : buckets) b.pending = b.params.size();
 }
 
@@ -188,6 +197,7 @@ void ReducerState::on_gradient(size_t i) {
         "the "
         "scope of no_sync())",
         kName, p.name);
+  check(!p.left_out, "[{}] expected a static graph, which does not use \"{}\", got a gradient of it", kName, p.name);
   check(!p.ready, "[{}] expected one gradient of \"{}\" in a step, got a second one{}", kName, p.name,
         p.unused ? " (the outputs of forward did not depend on it)" : "");
   arrived.push_back(i);
@@ -204,29 +214,19 @@ void ReducerState::mark_ready(size_t i) {
     p.tensor.set_grad(p.view);
   }
   --buckets[p.bucket].pending;
-  while (next < buckets.size() && buckets[next].pending == 0) launch(buckets[next++]);
+  while (next < buckets.size() && buckets[next].pending == 0) hook->begin(buckets[next++].gradients);
   if (next == buckets.size()) finish();
-}
-
-void ReducerState::launch(Bucket& b) {
-  const bool smaller = options.compression && size_of(*options.compression) < size_of(b.flat.dtype());
-  b.sent = smaller ? tapir::to(b.flat, *options.compression) : b.flat;
-  b.work = group.all_reduce(b.sent, ReduceOp::Mean, true);
 }
 
 void ReducerState::finish() {
   tapir::custom_call("ddp_backward", {}, {}, [s = handle()](const auto&, const auto&) { s->armed = false; });
-  for (Bucket& b : buckets) {
-    b.work.wait();
-    if (!b.sent.is_same(b.flat)) b.flat.copy_(b.sent);
-    b.work = Work(), b.sent = Tensor();
-  }
-  if (options.find_unused_parameters) share_unused();
-  else if (!ordered)
+  for (const Bucket& b : buckets) hook->finish(b.gradients);
+  if (looks_for_unused()) share_unused();
+  if (!ordered && (options.static_graph || !options.find_unused_parameters))
     tapir::custom_call("ddp_order", {}, {}, [s = handle()](const auto&, const auto&) { s->follow_arrival(); });
 }
 
-/// Rank 0's, by one collective for each list.
+/// The root's, by one collective for each list.
 void ReducerState::share_buffers() {
   NoGrad guard;
   std::vector<Work> works;
@@ -235,12 +235,12 @@ void ReducerState::share_buffers() {
     std::vector<Tensor> flat;
     for (const Tensor& b : list) flat.push_back(b.detach().reshape({b.numel()}));
     flats.push_back(cat(flat));
-    works.push_back(group.broadcast(flats.back(), 0, true));
+    works.push_back(group.broadcast(flats.back(), root, true));
   }
   for (size_t i = 0; i < works.size(); ++i) {
     works[i].wait();
     int64_t at = 0;
-    if (group.rank() != 0)
+    if (group.rank() != root)
       for (const Tensor& b : buffers[i]) {
         Tensor to = b.detach();
         to.copy_(flats[i].narrow(0, at, b.numel()).view(b.shape()));
@@ -251,20 +251,31 @@ void ReducerState::share_buffers() {
 
 /// A parameter that some rank used has its mean everywhere; what none used keeps the gradient it had.
 void ReducerState::share_unused() {
-  Tensor used = empty({int64_t(params.size())}, {.dtype = kInt32});
-  for (size_t i = 0; i < params.size(); ++i) used.data<int32_t>()[i] = !params[i].unused;
-  group.all_reduce(used, ReduceOp::Max);
-  for (size_t i = 0; i < params.size(); ++i)
-    if (params[i].unused && used.data<int32_t>()[i]) params[i].tensor.set_grad(params[i].view);
+  const size_t n = params.size();
+  Tensor seen = zeros({2, int64_t(n)}, {.dtype = kInt32});  // used somewhere, unused somewhere; a shadow has neither
+  auto* used = seen.data<int32_t>();
+  for (size_t i = 0; i < n && !shadowing; ++i) used[params[i].unused ? n + i : i] = 1;
+  group.all_reduce(seen, ReduceOp::Max);
+  for (size_t i = 0; i < n; ++i) {
+    Param& p = params[i];
+    check_runtime(!options.static_graph || used[i] + used[n + i] < 2,
+                  "[{}] expected a static graph on all ranks, got \"{}\" used by some ranks and not by others", kName,
+                  p.name);
+    if (p.unused && used[i]) p.tensor.set_grad(p.view);
+    p.left_out = options.static_graph && !used[i];
+  }
 }
 
 void ReducerState::follow_arrival() {
   ordered = true;
-  Tensor order = empty({int64_t(params.size())}, {.dtype = kInt64});
+  Tensor order = full({int64_t(params.size())}, -1, {.dtype = kInt64});
   std::copy(arrived.begin(), arrived.end(), order.data<int64_t>());
-  group.broadcast(order);
+  group.broadcast(order, root);
   std::vector<size_t> wanted;
-  for (const int64_t i : order.to_vector<int64_t>()) wanted.push_back(size_t(i));
+  for (const int64_t i : order.to_vector<int64_t>())
+    if (i >= 0) wanted.push_back(size_t(i));
+  for (Param& p : params)
+    if (p.left_out) p.view = Tensor();
   make_buckets(wanted);
 }
 
@@ -278,6 +289,7 @@ Reducer::Reducer(const Named& parameters, const Named& buffers, const ProcessGro
   NoGrad guard;
   tapir::detail::Handle<ReducerState> s(new ReducerState);
   s->group = group, s->options = options;
+  s->hook = decltype(s->hook)(new AllReduceHook(options.compression));
   for (const auto& [name, t] : buffers) {
     const auto alike = [&t = t](const auto& list) {
       return list[0].dtype() == t.dtype() && list[0].device() == t.device();
@@ -330,6 +342,7 @@ void Reducer::before_forward() {
          "allows it)",
          kName, missing);
   }
+  if (s.joining) s.meet(true);
   if (s.options.broadcast_buffers) s.share_buffers();
 }
 
@@ -337,12 +350,58 @@ void Reducer::after_forward(const std::vector<Tensor>& outputs) {
   ReducerState& s = *state_;
   if (!s.is_on()) return;
   s.arm();
-  if (!s.options.find_unused_parameters) return;
+  if (!s.looks_for_unused()) return;
   NoGrad guard;
   const auto used = leaves_of(outputs);
   for (Param& p : s.params) p.unused = !used.contains(p.tensor.impl_or_null());
   for (size_t i = 0; i < s.params.size(); ++i)
     if (s.params[i].unused) s.mark_ready(i);
+}
+
+void Reducer::set_hook(CommHook* adopted) {
+  tapir::detail::Owner<CommHook, tapir::detail::Delete> hook(adopted);
+  check(!state_->armed || state_->arrived.empty(), "[{}] expected a hook between steps, got one within backward",
+        kName);
+  state_->hook = std::move(hook);
+  state_->talks.changed();
+}
+
+/// Tells all ranks whether this one has inputs for a step. False where nobody has.
+bool ReducerState::meet(bool here) {
+  if (modes.recorder)
+    modes.recorder->host_acts("[join] expected steps outside of compile(): ranks ask each other first");
+  Tensor all = empty({group.size()}, {.dtype = kInt32});
+  group.all_gather(all, full({1}, here ? 1 : 0, {.dtype = kInt32}));
+  const std::vector<int32_t> is_here = all.to_vector<int32_t>();
+  const auto first = std::find(is_here.begin(), is_here.end(), 1);
+  if (first == is_here.end()) return false;
+  root = first - is_here.begin();
+  return true;
+}
+
+/// A step of the others.
+void ReducerState::shadow() {
+  if (options.broadcast_buffers) share_buffers();
+  arm_now();
+  const ScopedMode<bool> shadows(shadowing, true);
+  for (Bucket& b : buckets) {
+    b.gradients.buffer.zero_();
+    hook->begin(b.gradients);
+  }
+  finish();
+}
+
+void Reducer::begin_join() { state_->joining = true; }
+void Reducer::leave_join() { state_->joining = false, state_->root = 0; }
+void Reducer::end_join() {
+  NoGrad guard;
+  ReducerState& s = *state_;
+  while (s.meet(false)) s.shadow();
+  std::vector<Work> works;
+  for (const Param& p : s.params) works.push_back(s.group.broadcast(p.tensor.detach(), s.root, true));
+  for (const Work& w : works) w.wait();
+  s.share_buffers();
+  leave_join();
 }
 
 std::vector<std::string> Reducer::differing_parameters() const {
@@ -364,7 +423,10 @@ std::vector<std::string> Reducer::differing_parameters() const {
 
 std::vector<int64_t> Reducer::bucket_bytes() const {
   std::vector<int64_t> out;
-  for (const Bucket& b : state_->buckets) out.push_back(b.flat.numel() * size_of(b.flat.dtype()));
+  for (const Bucket& b : state_->buckets) {
+    const Tensor& flat = b.gradients.buffer;
+    out.push_back(flat.numel() * size_of(flat.dtype()));
+  }
   return out;
 }
 

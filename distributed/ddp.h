@@ -7,6 +7,7 @@
 
 #include "../core/no_copy.h"
 #include "../nn/module.h"
+#include "comm_hooks.h"
 #include "process_group.h"
 
 namespace tapir::inline v0::distributed {
@@ -17,6 +18,8 @@ struct DdpOptions {
   bool broadcast_buffers = true;  // running statistics are rank 0's, before each forward that will be reduced
   bool find_unused_parameters =
       false;  // parameters that a step does not use count as zero gradients; costs a walk over the graph
+  /// All steps use the same parameters, on every rank: what the first one does not use is left alone from then on, and nobody looks again.
+  bool static_graph = false;
   std::optional<DType> compression =
       {};  // kBFloat16 or kFloat16: what gradients travel as (their sums are taken in float32)
 };
@@ -29,7 +32,7 @@ void release(ReducerState* state);
 // Gradients live in flat buckets: each parameter's gradient is a view into one, so that later ones are added where they are reduced from. A
 // hook on each parameter says when its gradient is complete; a bucket whose gradients are all there is reduced while
 // backward goes on, buckets always in the same order on every rank. The hook of the last gradient waits for all: when backward
-// returns, the gradients are the means over ranks, on a device as its current stream finds them. After the first step buckets follow the order in which gradients arrived on rank 0.
+// returns, the gradients are the means over ranks (or what a CommHook makes of them), on a device as its current stream finds them. After the first step buckets follow the order in which gradients arrived on rank 0.
 // A compiled step has these reductions as calls of its own, in their places. Where the module's forward alone is compiled, hooks run as ever.
 class Reducer : NoCopy {
  public:
@@ -44,6 +47,12 @@ class Reducer : NoCopy {
   void begin_no_sync();
   void end_no_sync();
   std::vector<std::string> differing_parameters() const;
+  /// `adopted` reduces from now on. ValueError while gradients are on their way.
+  void set_hook(CommHook* adopted);
+  void begin_join();
+  /// Takes part in the steps of ranks that still have inputs, with gradients of 0; then all take the weights of one that was there last.
+  void end_join();
+  void leave_join();
   /// Bytes of each bucket, in the order of reduction.
   std::vector<int64_t> bucket_bytes() const;
 
@@ -85,6 +94,20 @@ template <class M> class DistributedDataParallel {
   NoSync no_sync() { return NoSync(reducer_); }
   /// Names of parameters whose bits are not the same on all ranks; every rank calls it.
   std::vector<std::string> differing_parameters() const { return reducer_.differing_parameters(); }
+  /// Reduces in place of the mean, e.g. PowerSgdHook: distributed/comm_hooks.h. Every rank registers the same.
+  template <class H> void register_comm_hook(H hook) { reducer_.set_hook(new H(std::move(hook))); }
+  /// f() is a loop over this rank's batches, of which ranks may have different numbers: who is done shadows the others. Gradients are means over
+  /// all ranks, those without a batch with 0. Every rank calls it.
+  template <class F> void join(F&& f) {
+    reducer_.begin_join();
+    try {
+      f();
+    } catch (...) {
+      reducer_.leave_join();
+      throw;
+    }
+    reducer_.end_join();
+  }
   Reducer& reducer() { return reducer_; }
 
  private:

@@ -5,7 +5,8 @@ using namespace tapir_tests;
 
 TEST_CASE("data-parallel training equals one process with the whole batch") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
-  for (const char* scenario : {"ddp", "against_one", "ddp_errors", "overlap", "mixed", "metrics"})
+  for (const char* scenario :
+       {"ddp", "against_one", "ddp_errors", "overlap", "mixed", "metrics", "joined", "static_graph", "hooks"})
     for (const char* ranks : {"2", "3"}) {
       const Ended e = launch({"--nproc", ranks}, {worker(), scenario});
       INFO(scenario << ranks << e.output);

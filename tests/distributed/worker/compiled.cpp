@@ -122,6 +122,7 @@ void steps() {
   EXPECT(whole_step<Norms>(g, {}, true).replays >= 8);
   EXPECT(whole_step<Mlp>(g, {.compression = kBFloat16}, true).replays >= 8);
   (void)whole_step<Lazy>(g, {.find_unused_parameters = true}, true);
+  EXPECT(whole_step<Lazy>(g, {.static_graph = true}, true).replays >= 8);
 }
 void forwards() {
   const ProcessGroup g = distributed::init_process_group(options);

@@ -1,6 +1,7 @@
 // Training in several processes equals training in one.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <thread>
@@ -161,6 +162,195 @@ static void resnet() {
     EXPECT(train_both(g, net, one, {{3, 8, 8}}, {}) < 1e-8);
     EXPECT(net.bn1.num_batches_tracked.item() == 10);
   }
+}
+
+/// Ranks have 3, 4, 5, ... batches; `one` sees those that are there at each step.
+template <class M> static void train_uneven(const ProcessGroup& g, const distributed::DdpOptions& ddp_options) {
+  M net, one;
+  net.to(kFloat64), one.to(kFloat64);
+  distributed::DistributedDataParallel ddp(net, ddp_options, g);
+  one.load_state_dict(net.state_dict());
+  optim::SGD mine(net.parameters(), {.lr = 0.05}), whole(one.parameters(), {.lr = 0.05});
+  manual_seed(7);
+  std::vector<std::vector<Tensor>> xs;  // [step][rank]
+  for (int64_t step = 0; step < 3 + g.size(); ++step) {
+    xs.emplace_back();
+    for (int64_t r = 0; r < g.size(); ++r) xs.back().push_back(randn({4, 6}, {.dtype = kFloat64}));
+  }
+  const auto batches = [&](int64_t rank) { return 3 + (rank + 1) % g.size(); };  // rank 0 is not the last
+  ddp.join([&] {
+    for (int64_t step = 0; step < batches(g.rank()); ++step) {
+      mine.zero_grad();
+      sum(square(ddp(xs[size_t(step)][size_t(g.rank())]))).backward();
+      mine.step();
+    }
+  });
+  for (int64_t step = 0; step < 2 + g.size(); ++step) {
+    whole.zero_grad();
+    for (int64_t r = 0; r < g.size(); ++r)
+      if (step < batches(r)) (sum(square(one(xs[size_t(step)][size_t(r)]))) / double(g.size())).backward();
+    whole.step();
+  }
+  EXPECT(ddp.differing_parameters().empty() && furthest(net, one) < 1e-10);
+  mine.zero_grad();
+  sum(ddp(xs[0][0])).backward();  // afterwards all is as ever
+}
+
+struct Numbers : nn::Module {  // with buffers
+  Mlp mlp;
+  nn::BatchNorm1d bn{2};
+  Tensor forward(const Tensor& x) { return bn(mlp(x)); }
+  TAPIR_FIELDS(mlp, bn)
+};
+struct Used : Mlp {
+  Used() { use = true; }
+  TAPIR_FIELDS_WITH_BASE(Mlp)
+};
+
+static void joined() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  manual_seed(uint64_t(g.rank()));
+  train_uneven<Used>(g, {});
+  train_uneven<Used>(g, {.bucket_cap_mb = 0.0005, .first_bucket_mb = 0.0005});
+  train_uneven<Mlp>(g, {.find_unused_parameters = true});
+  train_uneven<Mlp>(g, {.static_graph = true});
+  Numbers net;
+  net.mlp.use = true;
+  distributed::DistributedDataParallel ddp(net, {}, g);
+  ddp.join([&] {
+    for (int64_t i = 0; i < 2 + g.rank(); ++i) sum(square(ddp(randn({4, 6})))).backward();
+  });
+  Tensor tracked = net.bn.num_batches_tracked.detach().clone(), most = tracked.clone();
+  g.all_reduce(tracked, Op::Min), g.all_reduce(most, Op::Max);
+  EXPECT(equal(tracked, most) && tracked.item() == double(1 + g.size()));
+}
+
+static void static_graph() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  manual_seed(uint64_t(g.rank()));
+  Mlp net, one;
+  EXPECT(train_both(g, net, one, {{6}}, {.bucket_cap_mb = 0.0005, .static_graph = true}) < 1e-10);
+  EXPECT(!net.unused.weight.grad().defined());
+  Mlp lazy;
+  distributed::DistributedDataParallel ddp(lazy, {.static_graph = true}, g);
+  const auto step = [&] { ddp(ones({4, 6})).sum().backward(); };
+  const auto collectives = [&] {
+    const std::string text = g.flight_recorder();
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  step();
+  const auto before = collectives();
+  step();
+  EXPECT(collectives() - before == int64_t(ddp.reducer().bucket_bytes().size()));  // nobody asks any more
+  int64_t bytes = 0, used = 0;
+  for (const int64_t n : ddp.reducer().bucket_bytes()) bytes += n;
+  for (const auto& [name, p] : lazy.named_parameters())
+    if (name.find("unused") == std::string::npos) used += (p.numel() * 4 + 63) / 64 * 64;
+  EXPECT(bytes == used);
+  lazy.use = true;
+  EXPECT(has(error_of<ValueError>(step), "expected a static graph, which does not use \"unused."));
+  Mlp mixed;
+  mixed.use = g.rank() == 0;
+  distributed::DistributedDataParallel other(mixed, {.static_graph = true}, g);
+  EXPECT(has(error_of<RuntimeError>([&] { other(ones({4, 6})).sum().backward(); }), "used by some ranks and not by"));
+}
+
+/// Hooks of the user's, and those that are here.
+struct Doubles final : distributed::CommHook {
+  std::vector<Work> works;
+  int* calls;
+  explicit Doubles(int* calls) : calls(calls) {}
+  void begin(const distributed::GradBucket& b) override {
+    ++*calls;
+    works.resize(std::max(works.size(), b.index + 1));
+    works[b.index] = b.group.all_reduce(b.buffer, Op::Mean, true);
+  }
+  void finish(const distributed::GradBucket& b) override {
+    works[b.index].wait();
+    for (Tensor g : b.gradients) g.mul_(2);
+  }
+};
+
+/// What the hook makes of gradients of this rank, step by step.
+static Tensor through(distributed::CommHook& hook, distributed::GradBucket& b, const Tensor& mine) {
+  b.buffer.copy_(mine);
+  hook.begin(b), hook.finish(b);
+  return b.buffer.clone();
+}
+
+static void hooks() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  const double n = double(g.size());
+  manual_seed(uint64_t(g.rank()));
+  Used net;
+  distributed::DistributedDataParallel ddp(net, {.bucket_cap_mb = 0.0005, .first_bucket_mb = 0.0005}, g);
+  const Tensor x = randn({4, 6});
+  ddp(x).sum().backward();
+  const Tensor mean = net.a.weight.grad().detach().clone();
+  net.zero_grad();
+  int calls = 0;
+  ddp.register_comm_hook(Doubles(&calls));
+  ddp(x).sum().backward();
+  EXPECT(size_t(calls) == ddp.reducer().bucket_bytes().size() && calls > 1);
+  EXPECT((net.a.weight.grad() - mean * 2).abs().max().item() < 1e-6);
+
+  for (const DType half : {kFloat16, kBFloat16}) {
+    distributed::GradBucket b{.group = g, .buffer = empty({100}), .gradients = {}};
+    distributed::AllReduceHook hook(half);
+    const Tensor got = through(hook, b, full({100}, 1.0 + double(g.rank()) / 512));  // which half has, and bfloat16 not
+    EXPECT(got.min().item() == (half == kFloat16 ? 1 + (n - 1) / 1024 : 1));
+    EXPECT(got.min().item() == got.max().item());
+  }
+  EXPECT(has(error_of<ValueError>([&] { distributed::AllReduceHook wrong(kInt16); }), "expected compression to"));
+
+  // A matrix whose mean has rank 1 arrives as it is, vectors always; two columns find rank 2.
+  for (const int64_t rank : {int64_t(1), int64_t(2)}) {
+    distributed::GradBucket b{.group = g, .buffer = zeros({160}, {.dtype = kFloat64}), .gradients = {}};
+    b.gradients = {b.buffer.narrow(0, 0, 120).view({12, 10}), b.buffer.narrow(0, 128, 7)};
+    distributed::PowerSgdHook hook({.rank = rank, .start_step = 2});
+    manual_seed(3);
+    const TensorOptions wide{.dtype = kFloat64};
+    Tensor left = randn({12, rank}, wide), right = randn({rank, 10}, wide), vector = randn({7}, wide);
+    const double scale = double(g.rank() + 1), mean_scale = (n + 1) / 2;
+    const Tensor matrix = matmul(left, right);
+    for (int step = 0; step < 6; ++step) {
+      const Tensor mine = zeros({160}, wide);
+      mine.narrow(0, 0, 120).copy_(flatten(matrix) * scale), mine.narrow(0, 128, 7).copy_(vector * scale);
+      const Tensor got = through(hook, b, mine);
+      EXPECT((got.narrow(0, 128, 7) - vector * mean_scale).abs().max().item() < 1e-12);
+      EXPECT((got.narrow(0, 0, 120) - flatten(matrix) * mean_scale).abs().max().item() < 1e-9);
+    }
+    EXPECT(has(g.flight_recorder(), tapir::format("of {} x float64", 12 * rank)) &&
+           has(g.flight_recorder(), tapir::format("of {} x float64", 10 * rank)));
+  }
+  // What rank 1 leaves out of a full matrix comes later: the sum of the steps is that of the gradients, but for the last error.
+  distributed::GradBucket b{.group = g, .buffer = zeros({80}), .gradients = {}};
+  b.gradients = {b.buffer.view({10, 8})};
+  distributed::PowerSgdHook hook({.rank = 1, .start_step = 0});
+  Tensor mine = randn({80}), total = mine.clone(), sent = zeros({80});
+  g.all_reduce(total, Op::Mean);
+  const auto distance = [&](const Tensor& got) { return (square(got - total).sum() / square(total).sum()).item(); };
+  const Tensor first = through(hook, b, mine);
+  EXPECT(distance(first) > 0.1);
+  sent.add_(first);
+  for (int step = 1; step < 200; ++step) sent.add_(through(hook, b, mine));
+  EXPECT(distance(sent / 200.0) < 0.02);
+
+  Used small;
+  distributed::DistributedDataParallel trained(small, {}, g);
+  trained.register_comm_hook(distributed::PowerSgdHook({.rank = 2, .start_step = 3}));
+  optim::SGD opt(small.parameters(), {.lr = 0.02});
+  const Tensor inputs = randn({16, 6}), targets = tanh(inputs.narrow(1, 0, 2));
+  double begin = 0, end = 0;
+  for (int step = 0; step < 200; ++step) {
+    opt.zero_grad();
+    const Tensor loss = mse_loss(trained(inputs), targets);
+    (step ? end : begin) = loss.item();
+    loss.backward();
+    opt.step();
+    EXPECT(trained.differing_parameters().empty());
+  }
+  EXPECT(end < begin / 2);
 }
 
 /// Reductions run before backward has come to the first layer, and the profiler's trace shows it.
@@ -337,7 +527,9 @@ std::vector<Scenario> training_scenarios() {
   return {{"ddp", ddp},         {"against_one", against_one},
           {"resnet", resnet},   {"ddp_errors", ddp_errors},
           {"overlap", overlap}, {"mixed", mixed},
-          {"metrics", metrics}, {"resume", resume}};
+          {"metrics", metrics}, {"resume", resume},
+          {"joined", joined},   {"static_graph", static_graph},
+          {"hooks", hooks}};
 }
 
 }  // namespace worker
