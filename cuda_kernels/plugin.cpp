@@ -31,7 +31,7 @@ static const BackendTable& table() {
     t.name = "cuda", t.allocate = allocate, t.release = release, t.copy_bytes = copy_bytes;
     t.synchronize = synchronize, t.device = &device_table;
 #define X(name, E) \
-  if constexpr (true) t.name = name;
+  if constexpr (!is_lacking<entry::E>) t.name = name;
     TAPIR_ENTRIES(X)
 #undef X
     if (!can_fuse()) t.fused = nullptr;  // where nothing compiles, compile() leaves calls apart
