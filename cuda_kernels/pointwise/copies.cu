@@ -11,10 +11,10 @@ constexpr int kConverted = 4;
 template <class To, class From> __global__ void copies_flat(const TensorTable<2> table, uint32_t chunks) {
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const TableChunk at = chunk_at(table, chunk);
-    To* const out = static_cast<To*>(table.data[0][at.tensor]) + at.begin;
-    const From* const x = static_cast<const From*>(table.data[1][at.tensor]) + at.begin;
+    To* const out = data_at<To>(table, 0, at);
+    const From* const x = data_at<const From>(table, 1, at);
     const bool aligned = head_of(out) == 0 && head_of(x) == 0;
-    for_packs<kConverted>(at.end - at.begin, aligned ? 0 : -1, [&]<int W>(int64_t i) {
+    for_packs<kConverted>(at.size, aligned ? 0 : -1, [&]<int W>(int64_t i) {
       float v[W];
       load_pack<W>(x + i, v);
       store_pack<W>(out + i, v);
