@@ -291,14 +291,15 @@ struct Dropout {  // (optional) y = mask x / (1 - p), mask: bool; base as in Ran
 // ---- many tensors in one pass ----
 /// One element of each list per parameter; lists that an operation does not need are empty: its states fill first, second, third in order.
 /// Scalars change from step to step and are 0-dim, on the device. `step` is raised by the kernel unless found_inf is set; where it was 0,
-/// SGD's momentum buffers are not read.
+/// SGD's momentum buffers are not read. Where there are twice as many values as gradients, the first half are float32 copies of the
+/// second, the parameters: a step goes on from the copy, or from the parameter where the copy does not round to it, and writes both.
 struct OptimizerStep {
   InOuts values;
   Ins grads;
   InOuts first = {}, second = {}, third = {};
   In lr;               // float64
   InOut step;          // int64
-  In inv_scale = {};   // float32: gradients are multiplied by it
+  In inv_scale = {};   // float32 or float64: gradients are multiplied by it
   In found_inf = {};   // float32: not 0 skips the step
   In beta1 = {};       // float64: takes params.beta1's place, which then only says whether there is a buffer: 1 or 0
   InOut numbers = {};  // float32 (2), updated by NAdam (mu_product, unused) and ASGD (eta, mu)
