@@ -28,13 +28,13 @@ void many_rows(Context& ctx, const QuantProduct& p, V x, V y, V bias) {
     widen_weights(ctx, p, first, columns, room);
     TensorView out = y, add = bias;
     out.data = y.as<char>() + first * y.strides[1] * size, out.sizes[1] = columns;
-    if (bias.defined()) add.data = bias.as<char>() + first * size, add.sizes[0] = columns;
+    if (bias.defined()) add.data = bias.as<char>() + first * bias.strides[0] * size, add.sizes[0] = columns;
     matmul(ctx,
            {.out = out, .a = x, .b = matrix(room, p.dtype, p.k, columns, 1, p.k, y.device), .bias = add, .params = {}});
   }
 }
 
-void float_product(Context& ctx, QuantProduct& p, V x, V y, V bias) {
+void float_product(Context& ctx, const QuantProduct& p, V x, V y, V bias) {
   if (p.m <= kQuantFew) return quant_few_rows(ctx, p);
   TensorView add = bias;
   if (bias.defined() && bias.dtype != p.dtype) {
@@ -49,8 +49,8 @@ void integer_product(Context& ctx, const QuantProduct& p, V x_scale, V x_zero) {
   t.finish = {.w_scale = p.scale, .bias = p.bias, .y = p.y, .dtype = p.dtype};
   const QuantRows rows = quantize_rows(ctx, p, x_scale, x_zero, t.finish);
   t.k = t.channels = rows.stride, t.x = rows.data, t.from.strides[0] = rows.stride, t.to.strides[0] = p.y_row;
-  t.w = arrange_weights(ctx, p.w, p.n, p.k, 1, t.k);
-  suits_quant_tiles(ctx.device, t.m, t.n) ? quant_tiles(ctx, t) : quant_few_integers(ctx, t);
+  t.w = arrange_weights(ctx, "quant_matmul", p.w, p.n, p.k, 1, t.k);
+  suits_quant_tiles(ctx.device, t.m, t.n) ? quant_tiles(ctx, "quant_matmul", t) : quant_few_integers(ctx, t);
 }
 
 }  // namespace
@@ -62,7 +62,6 @@ void quant_matmul(Context& ctx, const entry::QuantMatmul& c) {
     if (!c.bias.defined()) return fill(ctx, {y, Scalar(0)});
     return copy(ctx, {y, TensorView(c.bias).expand(y.shape())});
   }
-  const bool floats = c.params.op == QuantOp::WeightOnly;
   TensorView x = in_row_major(ctx, c.x);
   if (reinterpret_cast<uintptr_t>(x.data) % 16 != 0) {
     TensorView aligned = x;
@@ -71,20 +70,21 @@ void quant_matmul(Context& ctx, const entry::QuantMatmul& c) {
     x = aligned;
   }
   const TensorView w = in_row_major(ctx, c.w);
-  QuantProduct p{y.sizes[0],
-                 y.sizes[1],
-                 x.sizes[1],
-                 c.params.bits,
-                 c.params.group,
-                 x.data,
-                 w.data,
-                 static_cast<const float*>(staged(ctx, c.w_scale).data),
-                 static_cast<const float*>(staged(ctx, c.bias).data),
-                 y.data,
-                 y.strides[0],
-                 y.strides[1],
-                 y.dtype};
-  floats ? float_product(ctx, p, x, y, c.bias) : integer_product(ctx, p, c.x_scale, c.x_zero);
+  const QuantProduct p{y.sizes[0],
+                       y.sizes[1],
+                       x.sizes[1],
+                       c.params.bits,
+                       c.params.group,
+                       x.data,
+                       w.data,
+                       static_cast<const float*>(staged(ctx, c.w_scale).data),
+                       static_cast<const float*>(staged(ctx, c.bias).data),
+                       y.data,
+                       y.strides[0],
+                       y.strides[1],
+                       y.dtype};
+  c.params.op == QuantOp::WeightOnly ? float_product(ctx, p, x, y, c.bias)
+                                     : integer_product(ctx, p, c.x_scale, c.x_zero);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

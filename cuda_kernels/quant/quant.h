@@ -53,7 +53,7 @@ struct QuantImage {
 /// x (N, C, spatial...) in float32 with any strides.
 void quantize_image(Context& ctx, V x, const QuantImage& image, const float* scale, const int32_t* zero, int8_t* to);
 /// w (o, inner, positions) as (o, positions, channels), zeros behind `inner`.
-const int8_t* arrange_weights(Context& ctx, const void* w, int64_t o, int64_t inner, int64_t positions,
+const int8_t* arrange_weights(Context& ctx, const char* op, const void* w, int64_t o, int64_t inner, int64_t positions,
                               int64_t channels);
 
 /// An element's place by the four coordinates (n, spatial...) of a row of the product.
@@ -72,7 +72,7 @@ struct QuantTiles {
           y_column = 0;  // bytes of x from a position of the kernel to the next; from a column of y to the next
   QuantFinish finish = {};
 };
-void quant_tiles(Context& ctx, const QuantTiles& p);
+void quant_tiles(Context& ctx, const char* op, const QuantTiles& p);
 /// Has a product of so many rows tiles for the whole device, or too many rows for the other way?
 bool suits_quant_tiles(Device device, int64_t m, int64_t n);
 /// The same for one group and one position, rows k apart; made for few.

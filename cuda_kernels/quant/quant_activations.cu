@@ -130,13 +130,13 @@ void quantize_image(Context& ctx, V x, const QuantImage& image, const float* sca
          quantize_image_kernel, x.as<float>(), strides, x.strides[1] == 1, image, scale, zero, to);
 }
 
-const int8_t* arrange_weights(Context& ctx, const void* w, int64_t o, int64_t inner, int64_t positions,
+const int8_t* arrange_weights(Context& ctx, const char* op, const void* w, int64_t o, int64_t inner, int64_t positions,
                               int64_t channels) {
   const auto* const from = static_cast<const int8_t*>(w);
   if (positions == 1 && inner == channels && reinterpret_cast<uintptr_t>(w) % 16 == 0) return from;
   int8_t* const to = ctx.scratch_of<int8_t>(o * positions * channels);
   const int64_t chunks = channels / 16, all = o * positions * chunks;
-  launch(ctx, "quant_matmul", grid_of(all), arrange_weights_kernel, from, all, inner, positions, chunks, to);
+  launch(ctx, op, grid_of(all), arrange_weights_kernel, from, all, inner, positions, chunks, to);
   return to;
 }
 

@@ -1,13 +1,9 @@
 // Convolutions in 8 bits: an image of q - 128 whose borders hold the zero point, then Note [Integer products on tensor cores].
-#include <algorithm>
-
 #include "../stage.h"
 #include "quant.h"
 
 namespace tapir::inline v0::cuda_kernels {
 namespace {
-
-constexpr int64_t kImages = int64_t(1) << 28;  // bytes of images that are there at a time, or one image
 
 QuantImage image_of(V x, const ConvParams& p) {
   QuantImage image{.n = x.sizes[0], .groups = p.groups};
@@ -19,7 +15,7 @@ QuantImage image_of(V x, const ConvParams& p) {
 
 /// The product of an image's places. Axes that there are not have extent 1.
 QuantTiles tiles_of(V w, V y, const QuantImage& image, const ConvParams& p) {
-  QuantTiles t{.m = 1, .n = y.sizes[1] / p.groups, .groups = p.groups, .group_step = image.channels};
+  QuantTiles t{.m = image.n, .n = y.sizes[1] / p.groups, .groups = p.groups, .group_step = image.channels};
   t.channels = t.k = image.channels;
   int64_t pixel = image.groups * image.channels;
   for (int d = 2; d >= 0; pixel *= image.padded(d), --d) {
@@ -39,7 +35,7 @@ QuantTiles tiles_of(V w, V y, const QuantImage& image, const ConvParams& p) {
 void quant_conv(Context& ctx, const entry::QuantConv& c) {
   const TensorView& y = c.y;
   if (y.numel() == 0) return;
-  QuantImage image = image_of(c.x, c.params);
+  const QuantImage image = image_of(c.x, c.params);
   QuantTiles t = tiles_of(c.w, y, image, c.params);
   const float* const scale = c.x_scale.as<float>();
   const int32_t* const zero = c.x_zero.as<int32_t>();
@@ -50,18 +46,12 @@ void quant_conv(Context& ctx, const entry::QuantConv& c) {
               static_cast<const float*>(staged(ctx, c.bias).data),
               y.data,
               kFloat32};
-  t.w = arrange_weights(ctx, in_row_major(ctx, c.w).data, y.sizes[1], image.inner, t.k / t.channels, t.channels);
-  const int64_t images = image.n, outputs = t.m, bytes = t.from.strides[0],
-                width = std::clamp<int64_t>(kImages / bytes, 1, images);
-  int8_t* const room = ctx.scratch_of<int8_t>(width * bytes);
-  t.x = room;
-  for (int64_t first = 0; first < images; first += width) {
-    TensorView x = c.x;
-    image.n = std::min(width, images - first), t.m = image.n * outputs;
-    x.data = x.as<float>() + first * x.strides[0], t.finish.y = y.as<float>() + first * y.strides[0];
-    quantize_image(ctx, x, image, scale, zero, room);
-    quant_tiles(ctx, t);
-  }
+  t.w = arrange_weights(ctx, "quant_conv", in_row_major(ctx, c.w).data, y.sizes[1], image.inner, t.k / t.channels,
+                        t.channels);
+  int8_t* const pixels = ctx.scratch_of<int8_t>(image.n * t.from.strides[0]);
+  quantize_image(ctx, c.x, image, scale, zero, pixels);
+  t.x = pixels;
+  quant_tiles(ctx, "quant_conv", t);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -147,12 +147,12 @@ template <int M> __global__ void __launch_bounds__(kThreads, M == 4 ? 1 : 2)
   }
 }
 
-template <int M> void run(Context& ctx, const QuantTiles& p) {
+template <int M> void run(Context& ctx, const char* op, const QuantTiles& p) {
   const int64_t tiles_m = (p.m + 32 * M - 1) / (32 * M), tiles_n = (p.n + kColumns - 1) / kColumns;
   const Positions positions{Divider(uint32_t(p.channels / 16)), Divider(uint32_t(p.kernel[2])),
                             Divider(uint32_t(p.kernel[1]))};
   const Grid grid{grid_of(tiles_m * tiles_n * p.groups, 1).blocks, dim3(kThreads)};
-  launch(ctx, "quant_matmul", grid, quant_tiles_kernel<M>, p, tiles_m, tiles_n, positions);
+  launch(ctx, op, grid, quant_tiles_kernel<M>, p, tiles_m, tiles_n, positions);
 }
 
 }  // namespace
@@ -161,9 +161,9 @@ bool suits_quant_tiles(Device device, int64_t m, int64_t n) {
   constexpr int64_t kLeast = 9, kMany = 65;
   return m >= kMany || (m >= kLeast && (n + kColumns - 1) / kColumns >= multiprocessors(device));
 }
-void quant_tiles(Context& ctx, const QuantTiles& p) {
+void quant_tiles(Context& ctx, const char* op, const QuantTiles& p) {
   const int64_t large = (p.m + 127) / 128 * ((p.n + kColumns - 1) / kColumns) * p.groups;
-  large >= 2 * multiprocessors(ctx.device) ? run<4>(ctx, p) : run<2>(ctx, p);
+  large >= 2 * multiprocessors(ctx.device) ? run<4>(ctx, op, p) : run<2>(ctx, op, p);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

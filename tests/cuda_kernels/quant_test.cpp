@@ -87,6 +87,14 @@ TEST_CASE("cuda quant_matmul: few rows of 16 bits are rounded once") {
       }
 }
 
+TEST_CASE("cuda quant_matmul: many rows with more weights than are widened at a time") {
+  NEEDS_DEVICE();
+  Product p({25, 4200, 1024}, kFloat32, QuantOp::WeightOnly, 8, 1024);
+  p.bias = Array(kFloat32, {4200}, {}, {}, 1);
+  p.bias.random(5, -50, 50), p.x.random(1), p.scale.fill(1);  // exact sums
+  CHECK(p.differs(0) == "");
+}
+
 TEST_CASE("cuda quant_matmul: any strides and addresses") {
   NEEDS_DEVICE();
   for (const QuantOp op : {QuantOp::WeightOnly, QuantOp::Dynamic})
