@@ -169,8 +169,8 @@ struct Matmul {
     return declared == Access::Write && p.beta != 0 ? Access::Update : declared;  // with a beta there is no aux
   }
 };
-/// (optional) both, float32: y (M, N) = x (M, K) w^T + bias, and a convolution with w (O, C / groups, ...) int8, w_scale (O). x_scale
-/// (float32) and x_zero (int32), 0-dim, are those of Static and of convolutions: uint8 = round(x / x_scale) + x_zero.
+/// (optional) both, float32; x and y of products may be of 16 bits: y (M, N) = x (M, K) w^T + bias, and a convolution with w (O, C / groups,
+/// ...) int8, w_scale (O). x_scale (float32) and x_zero (int32), 0-dim, are those of Static and of convolutions: uint8 = round(x / x_scale) + x_zero.
 struct QuantMatmul {
   Out y;
   In x, x_scale = {}, x_zero = {}, w, w_scale, bias = {};

@@ -13,6 +13,7 @@
 //   index.cu, scatter.cu             gather, index; scatter, index_put
 //   nonzero.cu                       nonzero, and count_nonzero, which waits for the device
 //   matmul.cpp, conv.cpp, attention.cpp  by libraries, or by the kernels in the .cu of that name
+//   quant.cpp, quant_conv.cpp        Note [Quantized products on a GPU]
 //   linalg.cpp                       waits for the device
 //   norm.cu, norm_channels.cu        norm, norm_relu, their gradients, norm_add_backward: norm.h
 //   scan.cu, histogram.cu, sort.cu, search.cu, pool.cu, resample.cu, softmax.cu, rnn.cu, cross_entropy.cu, optimizer.cu, foreach.cu
