@@ -94,8 +94,8 @@ void widen_product(Rewriter& calls, int at) {
   if (!is<Matmul>(call) || !call.device.is_cuda()) return;
   const View &out = call[&Matmul::out], &aux = call[&Matmul::aux];
   const auto p = call.params<MatmulParams>();
-  if (!is_half(out) || out.shape.size() != 2 || p.beta != 0 ||
-      p.finish != MatmulFinish::None || call[&Matmul::bias].kind != View::Kind::Absent || !out.in_memory())
+  if (!is_half(out) || out.shape.size() != 2 || p.beta != 0 || p.finish != MatmulFinish::None ||
+      call[&Matmul::bias].kind != View::Kind::Absent || !out.in_memory())
     return;
   const auto [wide, copy] = widened(calls, at, out);
   const auto [wide_aux, copy_aux] = aux.in_memory() ? widened(calls, at, aux) : std::pair(View(), -1);

@@ -92,7 +92,7 @@ void join_norm_product(Rewriter& calls, int at) {
     made[&NormMatmul::weight] = norm[&Norm::weight], made[&NormMatmul::norm_bias] = norm[&Norm::bias];
     made[&NormMatmul::b] = old[&Matmul::b], made[&NormMatmul::bias] = old[&Matmul::bias];
     if (sum >= 0 && product == value.readers[0]) {
-      made[&NormMatmul::sum] = rows->x;
+      if (!calls.made_by(sum, rows->x.block).only_read_by(at)) made[&NormMatmul::sum] = rows->x;
       made[&NormMatmul::x] = *reshaped(added[&Binary::a], rows->x.shape);
       made[&NormMatmul::add] = *reshaped(added[&Binary::b], rows->x.shape);
     }

@@ -1,8 +1,9 @@
 // Note [Quantized products of few rows]
 // A group of 1 to 256 threads makes a column, or two of several rows: they take packs of 16 bytes along k, several of them asked for before
 // the first is used. Groups are as wide as four packs a thread allow, wider where that makes too few blocks, so that small weights are in flight
-// all at once. Blocks beside each other in y take 8 rows each. Sums are in a fixed order.
+// all at once. Blocks beside each other in y take 8 rows each. Sums are in a fixed order. Kernels with weights alone quantized are early ones.
 #include "../divider.h"
+#include "early_launch.h"
 #include "quant_device.h"
 
 namespace tapir::inline v0::cuda_kernels {
@@ -111,6 +112,13 @@ __device__ __forceinline__ void add_packs(float (&part)[J][M], const P (&packs)[
   }
 }
 
+/// The weights of the block's first columns come near, then the kernels before are waited for: Note [Early launches].
+__device__ __forceinline__ void begin_early(const char* from, int64_t bytes) {
+  let_next_begin();
+  for (int64_t i = int64_t(threadIdx.x) * 32; i < bytes; i += int64_t(kThreads) * 32) fetch_ahead(from + i);
+  wait_for_previous();
+}
+
 /// `per_group`: packs of B bytes that share a scale.
 template <class T, int Bits, int B, int M, int J> __global__ void __launch_bounds__(kThreads, M < kRows ? 2 : 1)
     quant_few_rows_kernel(QuantProduct p, int lanes, Divider per_group) {
@@ -119,6 +127,9 @@ template <class T, int Bits, int B, int M, int J> __global__ void __launch_bound
   const int count = int(p.k / kElements), groups = int(p.k / p.group);
   const int64_t row = int64_t(blockIdx.y) * M, rows = p.m - row < M ? p.m - row : M;
   const T* const x = static_cast<const T*>(p.x) + row * p.k;
+  const int64_t columns_here = kThreads / lanes * J, before = blockIdx.x * columns_here, left = p.n - before;
+  begin_early(static_cast<const char*>(p.w) + before * count * B,
+              (left < columns_here ? left : columns_here) * count * B);
   const auto add = [&](int64_t j, int lane, float(&sums)[J][M]) {
     const Bytes* columns[J];
     const float* scales[J];
@@ -199,7 +210,7 @@ template <int J, int M> Shape shape_of(Context& ctx, int64_t m, int64_t n, int64
 template <class T, int Bits, int B, int M, int J> void run(Context& ctx, const QuantProduct& p) {
   constexpr int kElements = B * 8 / Bits;
   const Shape s = shape_of<J, M>(ctx, p.m, p.n, p.k / kElements);
-  launch(ctx, "quant_matmul", s.grid, quant_few_rows_kernel<T, Bits, B, M, J>, p, s.lanes,
+  launch(ctx, "quant_matmul", early(ctx, s.grid), quant_few_rows_kernel<T, Bits, B, M, J>, p, s.lanes,
          Divider(uint32_t((p.group + kElements - 1) / kElements)));
 }
 template <class T, int Bits> void run_bits(Context& ctx, const QuantProduct& p) {

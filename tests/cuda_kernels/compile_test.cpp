@@ -1,5 +1,6 @@
 // compile() on a device: the second run with the same addresses is captured as a graph, and what it computes is what eager code does.
 #include <tapir/models/gpt2.h>
+#include <tapir/models/llama.h>
 #include <tapir/models/lstm_lm.h>
 
 #include <tapir/core/device_table.h>
@@ -267,6 +268,56 @@ TEST_CASE("cuda: compiled steps of a transformer under autocast") {
 TEST_CASE("cuda: a layer of GPT-2 is 18 calls of a compiled step, both ways") {
   NEEDS_CUDA
   for (const bool by_loss : {false, true}) CHECK(calls_of_gpt2(3, by_loss) - calls_of_gpt2(2, by_loss) == 18);
+}
+
+namespace {
+/// Scores of tokens that are decoded one by one, and the kernel calls of the program that did.
+template <class Net> std::pair<std::vector<Tensor>, int64_t> decoded(Net& net, bool compiled) {
+  NoGrad guard;
+  models::KVCache cache = net.new_cache(1, 24);
+  auto step = compile(
+      [&](const Tensor& token) {
+        NoGrad inside;
+        return net(token, cache);
+      },
+      {.enabled = compiled, .verify = 0, .background = false});
+  std::vector<Tensor> scores;
+  for (int i = 0; i < 20; ++i)
+    scores.push_back(step(full({1, 1}, (i * 7) % 40, {.dtype = kInt64, .device = kCUDA})).cpu());
+  return {scores, compiled ? step.stats().at(0).calls : 0};
+}
+template <class Net> int64_t check_decoding(Net net, DType dtype) {
+  net.to(kCUDA), net.to(dtype), net.eval();
+  const auto [eager, none] = decoded(net, false);
+  const auto [replayed, calls] = decoded(net, true);
+  for (size_t i = 0; i < eager.size(); ++i) {
+    CAPTURE(i);
+    CHECK(max(abs(sub(replayed[i].to(kFloat32), eager[i].to(kFloat32)))).item() < (dtype == kFloat32 ? 1e-5 : 0.05));
+  }
+  return calls;
+}
+models::GPT2LMHeadModel small_gpt2(int64_t layers) {
+  manual_seed(3);
+  return models::GPT2LMHeadModel(
+      {.vocab_size = 40, .n_positions = 24, .n_embd = 64, .n_layer = layers, .n_head = 2, .dropout = 0});
+}
+models::LlamaForCausalLM small_llama(int64_t layers) {
+  manual_seed(3);
+  models::LlamaConfig c;
+  c.vocab_size = 40, c.hidden_size = 64, c.intermediate_size = 96, c.num_hidden_layers = layers;
+  c.num_attention_heads = 4, c.num_key_value_heads = 2, c.max_position_embeddings = 32;
+  return models::LlamaForCausalLM(c);
+}
+}  // namespace
+
+TEST_CASE("cuda: decoding is one program whose norms are made by the products that read them") {
+  NEEDS_CUDA
+  for (const DType dtype : {kFloat32, kBFloat16, kFloat16}) {
+    CAPTURE(std::string(name_of(dtype)));
+    const int64_t two = check_decoding(small_gpt2(2), dtype), three = check_decoding(small_gpt2(3), dtype);
+    CHECK(three - two == (dtype == kFloat32 ? 7 : 6));  // gelu stands by itself in float32
+    check_decoding(small_llama(2), dtype);
+  }
 }
 
 TEST_CASE("cuda: compiled steps of a recurrent network") {

@@ -177,49 +177,6 @@ TEST_CASE("cuda matmul: a bias and sums of rows begin anywhere in a flat buffer"
     }
 }
 
-namespace {
-/// y = (a b) of 16 bits in float32 with the sums of a's rows, by one call on a device, by float64 on the CPU.
-void check_widened(const Tensor& a, const Tensor& b, bool turned, bool sums, int64_t at) {
-  const int64_t m = a.size(0), n = b.size(1);
-  const Tensor there = a.to(kCUDA), room = zeros({turned ? n : m, (turned ? m : n) + at}, {.device = kCUDA}),
-               flat = zeros({m + at}, {.device = kCUDA}), none;
-  const Tensor y = turned ? room.narrow(1, at, m).t() : room.narrow(1, at, n), s = flat.narrow(0, at, m);
-  backend(y).matmul(context(y), {.out = y, .a = there, .b = b.to(kCUDA), .aux = sums ? s : none, .params = {}});
-  const double tolerance = size_of(a.dtype()) == 2 && (m * n == 0 || at) ? rounding(a.dtype()) : 2e-5;
-  CHECK(difference(y, matmul(a.to(kFloat64), b.to(kFloat64)).to(kFloat32)) < tolerance);
-  if (sums) CHECK(difference(s, sum(a.to(kFloat64), 1).to(kFloat32)) < rounding(a.dtype()));
-  CHECK((at == 0 || difference(room.narrow(1, 0, at), zeros({room.size(0), at})) == 0));
-}
-}  // namespace
-
-TEST_CASE("cuda matmul: 16 bits to float32, and gelu's gradient") {
-  NEEDS_CUDA
-  NoGrad guard;
-  for (const DType t : {kFloat16, kBFloat16}) {
-    for (const auto& [m, k, n] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
-             {16, 24, 40}, {5, 7, 9}, {64, 1, 8}, {1, 300, 48}, {8, 0, 4}})
-      for (int form = 0; form < 16; ++form) {
-        CAPTURE(std::string(name_of(t)), m, k, n, form);
-        Tensor a = numbers({m, k}, t, 2), b = numbers({k, n}, t, 3);
-        if (form & 8) a = a.t().contiguous().t();
-        check_widened(a, b, form & 1, form & 2, form & 4 ? 1 : 0);
-      }
-    for (const auto& [m, n] : std::vector<std::pair<int64_t, int64_t>>{{16, 24}, {5, 7}, {3, 40}, {1, 64}, {0, 8}}) {
-      CAPTURE(std::string(name_of(t)), m, n);
-      const List x = {numbers({m, 12}, t, 2), numbers({12, n}, t, 3), numbers({m, n}, t, 4)};
-      same(
-          [&, rows = m, columns = n](const List& x) {
-            const Tensor y = empty({rows, columns}, {.dtype = t, .device = x[0].device()});
-            backend(y).matmul(
-                context(y),
-                {.out = y, .a = x[0], .b = x[1], .before = x[2], .params = {.finish = MatmulFinish::GeluTanhGrad}});
-            return y;
-          },
-          x);
-    }
-  }
-}
-
 TEST_CASE("cuda matmul: few rows, or columns") {
   NEEDS_CUDA
   manual_seed(8);

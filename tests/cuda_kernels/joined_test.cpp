@@ -1,0 +1,101 @@
+// Products that do more than multiply, as compile() asks for them: cuda_kernels/matmul/matmul.cpp, few_rows.cu.
+#include "kernels.h"
+
+using namespace tapir;
+using List = std::vector<Tensor>;
+
+namespace {
+/// f(operands) is the same on both devices.
+template <class F> void same(F&& f, const List& operands) {
+  List there;
+  for (const Tensor& t : operands) there.push_back(t.to(kCUDA));
+  const Tensor host = f(operands), device = f(there);
+  CHECK(difference(device, host) < rounding(host.dtype()));
+}
+}  // namespace
+
+namespace {
+/// y = (a b) of 16 bits in float32 with the sums of a's rows, by one call on a device, by float64 on the CPU.
+void check_widened(const Tensor& a, const Tensor& b, bool turned, bool sums, int64_t at) {
+  const int64_t m = a.size(0), n = b.size(1);
+  const Tensor there = a.to(kCUDA), room = zeros({turned ? n : m, (turned ? m : n) + at}, {.device = kCUDA}),
+               flat = zeros({m + at}, {.device = kCUDA}), none;
+  const Tensor y = turned ? room.narrow(1, at, m).t() : room.narrow(1, at, n), s = flat.narrow(0, at, m);
+  backend(y).matmul(context(y), {.out = y, .a = there, .b = b.to(kCUDA), .aux = sums ? s : none, .params = {}});
+  const double tolerance = size_of(a.dtype()) == 2 && (m * n == 0 || at) ? rounding(a.dtype()) : 2e-5;
+  CHECK(difference(y, matmul(a.to(kFloat64), b.to(kFloat64)).to(kFloat32)) < tolerance);
+  if (sums) CHECK(difference(s, sum(a.to(kFloat64), 1).to(kFloat32)) < rounding(a.dtype()));
+  CHECK((at == 0 || difference(room.narrow(1, 0, at), zeros({room.size(0), at})) == 0));
+}
+}  // namespace
+
+TEST_CASE("cuda matmul: 16 bits to float32, and gelu's gradient") {
+  NEEDS_CUDA
+  NoGrad guard;
+  for (const DType t : {kFloat16, kBFloat16}) {
+    for (const auto& [m, k, n] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+             {16, 24, 40}, {5, 7, 9}, {64, 1, 8}, {1, 300, 48}, {8, 0, 4}})
+      for (int form = 0; form < 16; ++form) {
+        CAPTURE(std::string(name_of(t)), m, k, n, form);
+        Tensor a = numbers({m, k}, t, 2), b = numbers({k, n}, t, 3);
+        if (form & 8) a = a.t().contiguous().t();
+        check_widened(a, b, form & 1, form & 2, form & 4 ? 1 : 0);
+      }
+    for (const auto& [m, n] : std::vector<std::pair<int64_t, int64_t>>{{16, 24}, {5, 7}, {3, 40}, {1, 64}, {0, 8}}) {
+      CAPTURE(std::string(name_of(t)), m, n);
+      const List x = {numbers({m, 12}, t, 2), numbers({12, n}, t, 3), numbers({m, n}, t, 4)};
+      same(
+          [&, rows = m, columns = n](const List& x) {
+            const Tensor y = empty({rows, columns}, {.dtype = t, .device = x[0].device()});
+            backend(y).matmul(
+                context(y),
+                {.out = y, .a = x[0], .b = x[1], .before = x[2], .params = {.finish = MatmulFinish::GeluTanhGrad}});
+            return y;
+          },
+          x);
+    }
+  }
+}
+
+TEST_CASE("cuda norm_matmul: a sum, a norm and a product of few rows in one call") {
+  NEEDS_CUDA
+  NoGrad guard;
+  for (const DType t : {kFloat32, kFloat16, kBFloat16})
+    for (const auto& [m, k, n] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{{1, 64, 96},
+                                                                                    {1, 768, 48},
+                                                                                    {3, 37, 33},
+                                                                                    {8, 40, 64},
+                                                                                    {2, 1, 40},
+                                                                                    {1, 4000, 32},
+                                                                                    {4, 6000, 40},
+                                                                                    {9, 16, 64},
+                                                                                    {1, 16, 5}})
+      for (int form = 0; form < 64; ++form) {
+        if (form >= 16 && k > 1000) continue;
+        CAPTURE(std::string(name_of(t)), m, k, n, form);
+        const bool adds = form & 1, weighs = form & 2, across = form & 4, odd = form & 16, keeps = form & 32;
+        const NormOp op = form & 8 ? NormOp::Rms : NormOp::Layer;
+        const Tensor scale = full({}, 0.2, {.dtype = t}), none;
+        const List x = {numbers({m, k}, t, 2), numbers({m, k + 1}, t, 3),         numbers({k}, t, 4),
+                        numbers({k}, t, 5),    mul(numbers({n, k}, t, 6), scale), mul(numbers({k, n}, t, 7), scale),
+                        numbers({n}, t, 8)};
+        same(
+            [&, m = m, k = k, n = n](const List& x) {
+              const TensorOptions there = {.dtype = t, .device = x[0].device()};
+              const Tensor out = odd ? empty({m, n + 3}, there).narrow(1, 1, n) : empty({m, n}, there),
+                           sum = empty({m, k}, there);
+              backend(out).norm_matmul(context(out),
+                                       {.out = out,
+                                        .sum = adds && keeps ? sum : none,
+                                        .x = x[0],
+                                        .add = adds ? x[1].narrow(1, odd, k) : none,
+                                        .weight = weighs ? x[2] : none,
+                                        .norm_bias = weighs && op == NormOp::Layer ? x[3] : none,
+                                        .b = across ? x[4].t() : x[5],
+                                        .bias = weighs ? x[6] : none,
+                                        .params = {op, 1e-5, form & 2 ? MatmulFinish::GeluTanh : MatmulFinish::None}});
+              return adds && keeps ? cat({out.flatten(), sum.flatten()}, 0) : out.contiguous();
+            },
+            x);
+      }
+}
