@@ -2,6 +2,7 @@
 
 #include "../../core/error.h"
 #include "../kernels.h"
+#include "../vendor/libraries.h"
 
 // Convolutions: operands brought into one dense order, then cuDNN, which takes some only channels first; what it refuses
 // altogether, and integers, by kernels of our own.
@@ -58,25 +59,26 @@ bool run_in_order(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvPara
   const TensorView xs = in_order(ctx, x, channels_last, pass == Pass::BackwardData),
                    ws = in_order(ctx, w, channels_last, pass == Pass::BackwardWeight),
                    ys = in_order(ctx, y, channels_last, pass == Pass::Forward);
-  if (!dnn::conv(ctx, pass, xs, ws, ys, params, channels_last)) return false;
-  const auto finish = [&](V user, V made) {
-    if (made.data != user.data) copy(ctx, {user, made});
-  };
-  if (pass == Pass::BackwardData) finish(x, xs);
-  else if (pass == Pass::BackwardWeight) finish(w, ws);
-  else if (bias.defined()) binary(ctx, {y, ys, along_channels(bias, y.rank).expand(y.shape()), {BinaryOp::Add}});
-  else finish(y, ys);
+  const TensorView bs = bias.defined() ? in_order(ctx, bias, false, false) : TensorView();
+  if (!dnn::conv(ctx, pass, xs, ws, ys, bs, params, channels_last)) return false;
+  const bool is_data = pass == Pass::BackwardData, is_weight = pass == Pass::BackwardWeight;
+  const TensorView &user = is_data ? x : is_weight ? w : y, &made = is_data ? xs : is_weight ? ws : ys;
+  if (made.data != user.data) copy(ctx, {user, made});
   return true;
+}
+bool by_library(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams& params) {
+  if (!is_floating(x.dtype)) return false;
+  if (const std::string& why = why_not(Vendor::Cudnn); !why.empty())  // before copies are made for it
+    return count_refusal(tally_of(Vendor::Cudnn, "conv"), why), false;
+  const bool last = prefers_channels_last(x, y);
+  return run_in_order(ctx, pass, x, w, y, bias, params, last) ||
+         (last && run_in_order(ctx, pass, x, w, y, bias, params, false));
 }
 
 void run(Context& ctx, const char* op, Pass pass, V x, V w, V y, V bias, const ConvParams& params) {
   check(x.dtype != kBool, "[{}] expected a dtype of numbers, got {}", op, x.dtype);
-  if (is_floating(x.dtype)) {
-    const bool last = prefers_channels_last(x, y);
-    if (run_in_order(ctx, pass, x, w, y, bias, params, last)) return;
-    if (last && run_in_order(ctx, pass, x, w, y, bias, params, false)) return;
-  }
-  if (!depthwise_conv(ctx, pass, x, w, y, bias, params) && !product_conv(ctx, pass, x, w, y, bias, params))
+  if (!by_library(ctx, pass, x, w, y, bias, params) && !depthwise_conv(ctx, pass, x, w, y, bias, params) &&
+      !product_conv(ctx, pass, x, w, y, bias, params))
     direct_conv(ctx, pass, x, w, y, bias, params);
 }
 

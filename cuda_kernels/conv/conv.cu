@@ -48,7 +48,7 @@ __device__ inline bool target_of(const Shape3& s, const int64_t (&from)[5], cons
   return true;
 }
 
-template <class T> __global__ void conv_forward_kernel(Shape3 s) {
+template <class T> __global__ void direct_forward_kernel(Shape3 s) {
   using Sum = typename ProductSumOf<T>::type;
   for (const int64_t i : grid_stride(numel(s.y))) {
     int64_t at[5], from[5], q[5];
@@ -69,7 +69,7 @@ template <class T> __global__ void conv_forward_kernel(Shape3 s) {
   }
 }
 
-template <class T> __global__ void conv_data_kernel(Shape3 s) {
+template <class T> __global__ void direct_data_kernel(Shape3 s) {
   using Sum = typename ProductSumOf<T>::type;
   for (const int64_t i : grid_stride(numel(s.x))) {
     int64_t at[5], to[5], q[5];
@@ -91,7 +91,7 @@ template <class T> __global__ void conv_data_kernel(Shape3 s) {
 }
 
 /// One block for each weight: its threads share out the pixels of all images.
-template <class T> __global__ void conv_weight_kernel(Shape3 s) {
+template <class T> __global__ void direct_weight_kernel(Shape3 s) {
   using Sum = typename ProductSumOf<T>::type;
   __shared__ Sum shared[32];
   const int64_t pixels = numel(s.y) / s.y.sizes[1];
@@ -122,10 +122,10 @@ Field field(V v) {
 }
 
 template <class T> void run(Context& ctx, dnn::Pass pass, const Shape3& s, V x, V w, V y) {
-  if (pass == dnn::Pass::Forward) launch(ctx, "conv", grid_of(y.numel(), 128), conv_forward_kernel<T>, s);
+  if (pass == dnn::Pass::Forward) launch(ctx, "conv", grid_of(y.numel(), 128), direct_forward_kernel<T>, s);
   else if (pass == dnn::Pass::BackwardData)
-    launch(ctx, "conv_backward_data", grid_of(x.numel(), 128), conv_data_kernel<T>, s);
-  else launch(ctx, "conv_backward_weight", Grid{grid_of(w.numel(), 1).blocks, dim3(128)}, conv_weight_kernel<T>, s);
+    launch(ctx, "conv_backward_data", grid_of(x.numel(), 128), direct_data_kernel<T>, s);
+  else launch(ctx, "conv_backward_weight", Grid{grid_of(w.numel(), 1).blocks, dim3(128)}, direct_weight_kernel<T>, s);
 }
 
 }  // namespace

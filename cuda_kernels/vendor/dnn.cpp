@@ -359,7 +359,7 @@ void set(fe::graph::Tensor_attributes& place, int64_t number, DType dtype, const
 
 // ---- convolutions ----
 
-enum ConvNumber : int64_t { kX = 1, kW, kY };
+enum ConvNumber : int64_t { kX = 1, kW, kY, kBias };
 
 /// (N, C, spatial); one spatial axis becomes (1, n): the library wants two or three.
 Extents image_sizes(V v) {
@@ -385,8 +385,8 @@ Extents axes(const int64_t (&values)[3], int64_t spatial, int64_t absent) {
 
 /// use(request, describe, operands, text): what run() takes of a convolution.
 template <class Use>
-bool with_conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& p, bool channels_last, Use&& use) {
-  Request r(ctx, "conv", x.dtype, int64_t(pass));
+bool with_conv(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams& p, bool channels_last, Use&& use) {
+  Request r(ctx, "conv", x.dtype, bias.defined() ? 4 : int64_t(pass));
   r.signature.add(int64_t(channels_last)), r.signature.add(p.spatial), r.signature.add(p.groups);
   for (const TensorView* v : {&x, &w, &y})
     for (int64_t d = 0; d < v->rank; ++d) r.signature.add(v->sizes[d]);
@@ -397,9 +397,9 @@ bool with_conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& p, bool
     std::string axes;
     for (int64_t d = 0; d < p.spatial; ++d)
       axes += tapir::format("{}{}+{}x{}", d ? ", " : "", p.stride[d], p.padding[d], p.dilation[d]);
-    return tapir::format("conv {} {}{}, x {} w {} y {}, groups {}, stride+padding x dilation {}", kPasses[int(pass)],
-                         x.dtype, channels_last ? " channels last" : "", x.shape(), w.shape(), y.shape(), p.groups,
-                         axes);
+    return tapir::format("conv {}{} {}{}, x {} w {} y {}, groups {}, stride+padding x dilation {}", kPasses[int(pass)],
+                         bias.defined() ? " with bias" : "", x.dtype, channels_last ? " channels last" : "", x.shape(),
+                         w.shape(), y.shape(), p.groups, axes);
   };
   const auto describe = [&](Graph& graph) {
     const auto fill = [&](const Place& place, V v, int64_t number) {
@@ -417,25 +417,31 @@ bool with_conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& p, bool
           .set_dilation(axes(p.dilation, p.spatial, 1));
     };
     // The number of groups follows from the channels of x and w.
-    const Place result =
-        pass == Pass::Forward
-            ? graph.conv_fprop(input(x, kX), input(w, kW), with_axes(fe::graph::Conv_fprop_attributes()))
-        : pass == Pass::BackwardData
-            ? graph.conv_dgrad(input(y, kY), input(w, kW), with_axes(fe::graph::Conv_dgrad_attributes()))
-            : graph.conv_wgrad(input(y, kY), input(x, kX), with_axes(fe::graph::Conv_wgrad_attributes()));
+    Place result = pass == Pass::Forward
+                       ? graph.conv_fprop(input(x, kX), input(w, kW), with_axes(fe::graph::Conv_fprop_attributes()))
+                   : pass == Pass::BackwardData
+                       ? graph.conv_dgrad(input(y, kY), input(w, kW), with_axes(fe::graph::Conv_dgrad_attributes()))
+                       : graph.conv_wgrad(input(y, kY), input(x, kX), with_axes(fe::graph::Conv_wgrad_attributes()));
+    if (bias.defined()) {
+      const Place place = graph.tensor(fe::graph::Tensor_attributes());
+      Extents sizes(y.rank == 3 ? 4 : size_t(y.rank), 1);
+      sizes[1] = bias.sizes[0];
+      set(*place, kBias, bias.dtype, sizes, image_strides(sizes, true));
+      result = graph.pointwise(result, place, fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
+    }
     result->set_output(true);
     if (pass == Pass::Forward) fill(result, y, kY);
     else if (pass == Pass::BackwardData) fill(result, x, kX);
     else fill(result, w, kW);
   };
-  return use(r, describe, Operands{{kX, x.data}, {kW, w.data}, {kY, y.data}}, text);
+  return use(r, describe, Operands{{kX, x.data}, {kW, w.data}, {kY, y.data}, {kBias, bias.data}}, text);
 }
 
 }  // namespace
 
-bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool channels_last) {
+bool conv(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams& params, bool channels_last) {
   return small_enough({&x, &w, &y}) &&
-         with_conv(ctx, pass, x, w, y, params, channels_last, [&](auto&&... call) { return run(ctx, call...); });
+         with_conv(ctx, pass, x, w, y, bias, params, channels_last, [&](auto&&... call) { return run(ctx, call...); });
 }
 
 // ---- attention ----

@@ -9,9 +9,10 @@ namespace tapir::inline v0::cuda_kernels::dnn {
 constexpr uintptr_t kAlignment = 16;
 
 enum class Pass : uint8_t { Forward, BackwardData, BackwardWeight };
-/// Writes y, dx or dw (then y, x, w hold the others) of a convolution without bias. The views are of one floating dtype, no extent is 0,
+/// Writes y, dx or dw (then y, x, w hold the others) of a convolution. The views are of one floating dtype, no extent is 0,
 /// and each is aligned and fills its memory in one common order: (N, C, spatial), or (N, spatial, C) where `channels_last` is set.
-bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool channels_last);
+/// bias, (O) without gaps, may be absent; the backward passes have none.
+bool conv(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams& params, bool channels_last);
 
 /// Attention without a mask, of float16 or bfloat16: out and, where defined, lse (float32, no gaps). All other views are (B, H, S, D),
 /// aligned, with stride 1 in the last dimension and multiples of 8 in the others; depth and width are multiples of 8, no extent is 0.

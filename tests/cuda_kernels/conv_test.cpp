@@ -1,4 +1,11 @@
 // cuda_kernels/conv/conv.cpp: results and gradients against the CPU.
+#include <tapir/models/resnet.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include "cuda.h"
 
 using namespace tapir;
@@ -117,6 +124,62 @@ TEST_CASE("cuda conv: tiles, phases, groups and depthwise, to the last bit") {
           CHECK(equal(device[i].cpu(), host[i]));
         }
       }
+}
+
+namespace {
+/// What a test case launches, in a process of its own under these settings: a line for each kernel.
+std::string kernels_of(const std::string& settings, const std::string& name) {
+  const auto path = std::filesystem::temp_directory_path() / ("conv_kernels." + std::to_string(getpid()));
+  std::filesystem::remove(path);
+  CHECK(run_alone(settings + " TAPIR_EMULATED_LAUNCHES=" + path.string(), name) == 0);
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::filesystem::remove(path);
+  return text;
+}
+}  // namespace
+
+TEST_CASE("cuda conv: without cuDNN floats go by tiles, and no plain loop runs") {
+  NEEDS_CUDA
+  if (!is_emulated()) SKIP_TEST("the emulation tells which kernels run");
+  const std::string kernels = kernels_of("TAPIR_EMULATED_WITHOUT=cudnn", "cuda conv: tiles*");
+  for (const char* name :
+       {"conv_image_kernel", "conv_weight_kernel", "depthwise_kernel", "depthwise_weight_kernel", "transpose_kernel"})
+    CHECK(contains(kernels, name));
+  CHECK_FALSE(contains(kernels, "direct_"));
+}
+
+TEST_CASE("child: a ResNet-50 in bf16 and channels_last", "[.child]") {
+  auto net = models::resnet50({.num_classes = 16, .width = 8, .small_images = true});
+  net.to(kChannelsLast), net.to(kCUDA);
+  optim::SGD opt(net.parameters(), {.lr = 0.1, .momentum = 0.9});
+  const Tensor x = randn({2, 3, 32, 32}).to(kChannelsLast).to(kCUDA), labels = zeros({2}, {.dtype = kInt64}).to(kCUDA);
+  const bool compiled = std::getenv("TAPIR_CONV_TEST_COMPILED") != nullptr;
+  auto step = compile(
+      [&] {
+        opt.zero_grad();
+        Tensor loss;
+        {
+          amp::Autocast autocast(kCUDA, {.dtype = kBFloat16});
+          loss = cross_entropy(net(x), labels);
+        }
+        loss.backward();
+        opt.step();
+      },
+      {.enabled = compiled, .verify = 0, .fuse = false, .background = false});
+  for (int i = 0; i < 6; ++i) step();
+  cuda::synchronize();
+  CHECK(step.stats().size() == (compiled ? 1 : 0));
+}
+TEST_CASE("cuda conv: a step of ResNet-50 in bf16 and channels_last copies nothing into another order") {
+  NEEDS_CUDA
+  if (!is_emulated()) SKIP_TEST("the emulation tells which kernels run");
+  for (const char* settings : {"", "TAPIR_CONV_TEST_COMPILED=1"}) {
+    const std::string kernels = kernels_of(settings, "child: a ResNet-50 in bf16 and channels_last");
+    INFO(kernels);
+    CHECK(contains(kernels, "norm"));
+    for (const char* name : {"transpose_kernel", "conv_image_kernel", "direct_"}) CHECK_FALSE(contains(kernels, name));
+  }
 }
 
 TEST_CASE("cuda conv: sliced operands, zero sizes, transposed, under every switch") {

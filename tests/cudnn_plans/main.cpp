@@ -83,9 +83,15 @@ void conv2d(Table& t, Context& ctx, DType dtype, bool last, const Conv& c) {
   p.groups = c.groups;
   for (int d = 0; d < 2; ++d) p.stride[d] = c.stride, p.padding[d] = c.padding, p.dilation[d] = c.dilation;
   for (const Pass pass : {Pass::Forward, Pass::BackwardData, Pass::BackwardWeight})
-    with_conv(ctx, pass, x, w, y, p, last, [&](const Request& r, const auto& describe, Operands, const auto& text) {
+    with_conv(ctx, pass, x, w, y, {}, p, last, [&](const Request& r, const auto& describe, Operands, const auto& text) {
       return t.plan(Want::Plan, r, describe, text);
     });
+  TensorView bias = view(dtype, {c.out});
+  bias.data = &bias;  // defined
+  with_conv(ctx, Pass::Forward, x, w, y, bias, p, last,
+            [&](const Request& r, const auto& describe, Operands, const auto& text) {
+              return t.plan(Want::Plan, r, describe, text);
+            });
 }
 void conv_of_rank(Table& t, Context& ctx, DType dtype, int64_t spatial, bool last) {
   TensorView x, w, y;
@@ -95,7 +101,7 @@ void conv_of_rank(Table& t, Context& ctx, DType dtype, int64_t spatial, bool las
     x = view(dtype, {2, 16, 12, 12, 12}, last), w = view(dtype, {32, 16, 3, 3, 3}, last),
     y = view(dtype, {2, 32, 10, 10, 10}, last);
   for (const Pass pass : {Pass::Forward, Pass::BackwardData, Pass::BackwardWeight})
-    with_conv(ctx, pass, x, w, y, {.spatial = spatial}, last,
+    with_conv(ctx, pass, x, w, y, {}, {.spatial = spatial}, last,
               [&](const Request& r, const auto& describe, Operands, const auto& text) {
                 return t.plan(Want::Plan, r, describe, text);
               });
@@ -148,34 +154,36 @@ void in_turn(Table& t, Context& ctx) {
   const TensorView x = view(kBFloat16, {8, 64, 14, 14}, true), w = view(kBFloat16, {64, 64, 3, 3}, true);
   ConvParams p;
   for (int d = 0; d < 2; ++d) p.padding[d] = 1;
-  with_conv(ctx, Pass::Forward, x, w, x, p, true, [&](const Request& r, const auto& describe, Operands, const auto&) {
-    const auto expect = [&](bool good, const char* what) {
-      ++(good ? t.passed : t.failed);
-      if (!good) std::printf("FAILED: engines in turn: %s\n", what);
-    };
-    Plan plan;
-    plan.graph = graph_of(nullptr, r, describe, plan.steps);
-    if (!plan.graph || !choose(plan, "")) return expect(false, "no engine"), false;
-    const int64_t first = plan.index;
-    std::vector<int64_t> seen;
-    const auto fails_until = [&](size_t runs) {
-      return [&seen, runs](Plan& p) {
-        seen.push_back(p.index);
-        if (seen.size() == 1) throw std::runtime_error("the first one fails");
-        return seen.size() == runs;
-      };
-    };
-    expect(!attempt_in_turn(plan, false, fails_until(0)) && plan.index == first && plan.graph, "a capture stops it");
-    expect(plan.steps.why == "the first one fails", "the words in a capture");
-    seen.clear();
-    expect(attempt_in_turn(plan, true, fails_until(2)) && seen.size() == 2 && seen[0] == first && seen[1] > first &&
-               plan.index == seen[1],
-           "the next one serves");
-    expect(plan.steps.why.empty(), "the words of the one that failed stay");
-    seen.clear();
-    expect(!attempt_in_turn(plan, true, fails_until(0)) && !plan.graph && !seen.empty(), "the last one");
-    return true;
-  });
+  with_conv(ctx, Pass::Forward, x, w, x, {}, p, true,
+            [&](const Request& r, const auto& describe, Operands, const auto&) {
+              const auto expect = [&](bool good, const char* what) {
+                ++(good ? t.passed : t.failed);
+                if (!good) std::printf("FAILED: engines in turn: %s\n", what);
+              };
+              Plan plan;
+              plan.graph = graph_of(nullptr, r, describe, plan.steps);
+              if (!plan.graph || !choose(plan, "")) return expect(false, "no engine"), false;
+              const int64_t first = plan.index;
+              std::vector<int64_t> seen;
+              const auto fails_until = [&](size_t runs) {
+                return [&seen, runs](Plan& p) {
+                  seen.push_back(p.index);
+                  if (seen.size() == 1) throw std::runtime_error("the first one fails");
+                  return seen.size() == runs;
+                };
+              };
+              expect(!attempt_in_turn(plan, false, fails_until(0)) && plan.index == first && plan.graph,
+                     "a capture stops it");
+              expect(plan.steps.why == "the first one fails", "the words in a capture");
+              seen.clear();
+              expect(attempt_in_turn(plan, true, fails_until(2)) && seen.size() == 2 && seen[0] == first &&
+                         seen[1] > first && plan.index == seen[1],
+                     "the next one serves");
+              expect(plan.steps.why.empty(), "the words of the one that failed stay");
+              seen.clear();
+              expect(!attempt_in_turn(plan, true, fails_until(0)) && !plan.graph && !seen.empty(), "the last one");
+              return true;
+            });
 }
 
 void all(Table& t, Context& ctx) {

@@ -9,7 +9,7 @@ bool refuse(const char* call) {
 }
 }  // namespace
 
-bool conv(Context&, Pass, V, V, V, const ConvParams&, bool) { return refuse("conv"); }
+bool conv(Context&, Pass, V, V, V, V, const ConvParams&, bool) { return refuse("conv"); }
 bool attention(Context&, V, V, V, V, V, const AttentionParams&) { return refuse("attention"); }
 bool attention_backward(Context&, V, V, V, V, V, V, V, V, V, const AttentionParams&) {
   return refuse("attention backward");

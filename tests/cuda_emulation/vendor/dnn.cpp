@@ -60,18 +60,22 @@ double attention_operations(V q, V k, const AttentionParams& params) {
 
 }  // namespace
 
-bool conv(Context& ctx, Pass pass, V x, V w, V y, const ConvParams& params, bool channels_last) {
-  check_aligned({&x, &w, &y});
+bool conv(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams& params, bool channels_last) {
+  check_aligned({&x, &w, &y, &bias});
+  check(!bias.defined() || (pass == Pass::Forward && (bias.sizes[0] == 1 || bias.strides[0] == 1)),
+        "[cudnn] expected a bias without gaps, of the forward pass alone, got strides {}", bias.stride_list());
   if (x.dtype == kFloat64 && channels_last) return false;  // as the real one: the caller has another way
   if (!is_there("conv")) return false;
   host_call("dnn::conv", ctx, [=, tf32 = settings->cudnn_allow_tf32.load()](HostCall& call) {
     const auto view = [&](V v, Pass writer) { return pass == writer ? call.write(v) : call.read(v); };
-    const TensorView xs = view(x, Pass::BackwardData), ws = view(w, Pass::BackwardWeight), ys = view(y, Pass::Forward);
+    const TensorView xs = view(x, Pass::BackwardData), ws = view(w, Pass::BackwardWeight), ys = view(y, Pass::Forward),
+                     bs = call.read(bias);
     Context& c = context(kCPU);
     if (call.counted(tapir::format("conv {}", x.dtype), 2 * double(y.numel()) * double(w.numel() / w.sizes[0]),
                      tapir::format("{} {} by {}", name_of(pass), x.shape(), w.shape())))
       return;
-    if (pass == Pass::Forward) host().conv(c, {.y = ys, .x = Tf32(xs, tf32), .w = Tf32(ws, tf32), .params = params});
+    if (pass == Pass::Forward)
+      host().conv(c, {.y = ys, .x = Tf32(xs, tf32), .w = Tf32(ws, tf32), .bias = bs, .params = params});
     else if (pass == Pass::BackwardData) host().conv_backward_data(c, {xs, Tf32(ys, tf32), Tf32(ws, tf32), params});
     else host().conv_backward_weight(c, {.dw = ws, .dy = Tf32(ys, tf32), .x = Tf32(xs, tf32), .params = params});
   });
