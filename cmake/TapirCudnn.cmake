@@ -1,13 +1,13 @@
 # For cuda_kernels/vendor/dnn.cpp: cuDNN 9's headers, and NVIDIA's header-only cudnn-frontend before them. cuDNN itself is opened at run time.
 # cudnn-frontend is a CMake package (cudnn_frontend_DIR), a folder (TAPIR_CUDNN_FRONTEND_INCLUDE), among python3's packages, or fetched by
-# pip: the wheel nvidia-cudnn-frontend. Without it a convolution would run on loops some hundred times slower: that is asked for, not met.
-option(TAPIR_CUDNN "Convolutions and attention by cuDNN (OFF: by plain kernels, much slower)" ON)
+# pip: the wheel nvidia-cudnn-frontend. Without it convolutions and attention run on slower kernels of ours: that is asked for, not met.
+option(TAPIR_CUDNN "Convolutions and attention by cuDNN (OFF: by kernels of our own, slower)" ON)
 if(NOT TAPIR_CUDNN)
   set(TAPIR_CUDNN_TEXT "off (TAPIR_CUDNN=OFF)")
   return()
 endif()
 function(tapir_cudnn_missing what)
-  message(FATAL_ERROR "The CUDA plugin needs ${what}, or -DTAPIR_CUDNN=OFF, which leaves convolutions and attention to much slower kernels.")
+  message(FATAL_ERROR "The CUDA plugin needs ${what}, or -DTAPIR_CUDNN=OFF, which leaves convolutions and attention to slower kernels.")
 endfunction()
 function(tapir_version_of header prefix to)
   set(version)

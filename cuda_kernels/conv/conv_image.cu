@@ -1,6 +1,6 @@
 #include "../launch.h"
-#include "problem.h"
-#include "tiles.h"
+#include "conv_problem.h"
+#include "conv_tiles.h"
 
 namespace tapir::inline v0::cuda_kernels {
 namespace {
@@ -124,7 +124,7 @@ __device__ void write(const ImageProblem& p, const float* sums, int step, const 
   const auto finished = [&](int row, int column) {
     float v = sums[row * step + column];
     if (p.bias) v += widen(static_cast<const T*>(p.bias)[(first + column) * p.bias_stride]);
-    return narrow<T>(p.relu && v < 0 ? 0 : v);
+    return narrow<T>(v);
   };
   if (p.packs) {
     for (int e = int(threadIdx.x); e < kPixels * (BN / kPack); e += kConvThreads) {
@@ -156,7 +156,7 @@ template <class T, int BN> __global__ void __launch_bounds__(kConvThreads, sizeo
     __syncthreads();  // the last tile's phase and sums are used up
     if (threadIdx.x == 0) {
 #pragma unroll
-      for (int d = 0; d < 3; ++d) phase[d] = p.backward ? p.axes[d].backward(work.r[d]) : p.axes[d].forward();
+      for (int d = 0; d < 3; ++d) p.backward ? p.axes[d].backward(phase[d], work.r[d]) : p.axes[d].forward(phase[d]);
     }
     __syncthreads();
     if (work.row >= int64_t(p.images) * phase[0].count * phase[1].count * phase[2].count) continue;

@@ -1,6 +1,6 @@
 #include "../launch.h"
-#include "problem.h"
-#include "tiles.h"
+#include "conv_problem.h"
+#include "conv_tiles.h"
 
 namespace tapir::inline v0::cuda_kernels {
 namespace {

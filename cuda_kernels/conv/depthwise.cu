@@ -1,6 +1,6 @@
 #include "../kernel.h"
 #include "../launch.h"
-#include "problem.h"
+#include "conv_problem.h"
 
 // Convolutions of which each group has one channel: nothing is shared, so that they are as fast as memory. Threads take packs of channels
 // where these are innermost, else neighbouring pixels.

@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "../kernels.h"
-#include "problem.h"
+#include "conv_problem.h"
 
 // Operands and parameters of Note [Convolutions as products].
 namespace tapir::inline v0::cuda_kernels {

@@ -29,22 +29,15 @@ struct Axis {
   Divider kernels;
 
   TAPIR_HD int phases() const { return stride < x ? stride : x; }  // of x: those behind are empty
-  __device__ Phase forward() const { return {0, 1, y, stride, -padding, dilation, 0, 1, kernel, pixels[0]}; }
+  __device__ void forward(Phase& to) const { to = {0, 1, y, stride, -padding, dilation, 0, 1, kernel, pixels[0]}; }
   /// x as the result: pixels r + i stride.
-  __device__ Phase backward(int r) const {
+  __device__ void backward(Phase& to, int r) const {
     int q = 0;
     while (q < kernel_step && (r + padding - q * dilation) % stride != 0) ++q;
     const int positions = q < kernel_step && q < kernel ? (kernel - q + kernel_step - 1) / kernel_step : 0;
-    return {r,
-            stride,
-            r < x ? (x - r + stride - 1) / stride : 0,
-            1,
-            (r + padding - q * dilation) / stride,
-            -(kernel_step * dilation / stride),
-            q,
-            kernel_step,
-            positions,
-            pixels[r < x % stride]};
+    const int count = r < x ? (x - r + stride - 1) / stride : 0;
+    const int base = (r + padding - q * dilation) / stride, apart = kernel_step * dilation / stride;
+    to = {r, stride, count, 1, base, -apart, q, kernel_step, positions, pixels[r < x % stride]};
   }
 };
 
@@ -61,7 +54,7 @@ struct ImageProblem {
   int images, groups, channels, outputs;  // channels and outputs of a group
   int tiles, column_tiles;                // of a phase, of a group
   Axis axes[3];
-  bool backward, relu;
+  bool backward;
   bool packs;  // channels of the result lie in whole packs
   __device__ int extent(int d) const { return backward ? axes[d].y : axes[d].x; }  // of `from`
 };
