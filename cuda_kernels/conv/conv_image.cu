@@ -24,11 +24,12 @@ struct Work {
 };
 
 /// Pixel `row` of a phase: its image and its number on each axis.
-__device__ __forceinline__ int locate(const Phase (&phase)[3], int row, int (&at)[3]) {
+__device__ __forceinline__ int locate(const ImageProblem& p, const Phase (&phase)[3], int row, int (&at)[3]) {
   uint32_t rest = uint32_t(row);
 #pragma unroll
   for (int d = 3; d-- > 0;) {
-    const uint32_t next = phase[d].pixels.quotient(rest);
+    const Divider by = phase[d].larger ? p.axes[d].pixels[1] : p.axes[d].pixels[0];
+    const uint32_t next = by.quotient(rest);
     at[d] = int(rest - next * uint32_t(phase[d].count)), rest = next;
   }
   return int(rest);
@@ -42,7 +43,7 @@ struct Row {
 __device__ void find_rows(Row* rows, const ImageProblem& p, const Phase (&phase)[3], const Work& work) {
   for (int i = int(threadIdx.x); i < kPixels; i += kConvThreads) {
     int at[3];
-    const int image = locate(phase, work.row + i, at);
+    const int image = locate(p, phase, work.row + i, at);
     Row row{image * p.from.outer + work.group * p.from.inner, image * p.to_image, {}};
 #pragma unroll
     for (int d = 0; d < 3; ++d) {

@@ -19,7 +19,7 @@ struct Phase {
   int first, step, count;  // its pixels of the result: first + i step
   int scale, base, dilation;
   int kernel, kernel_step, positions;  // position j is kernel + j kernel_step of the weight
-  Divider pixels;                      // by count, where there are any
+  int larger;                          // the axis has its divider by count: pixels[larger]
 };
 /// One spatial axis: extents of x and y, kernel.
 struct Axis {
@@ -29,7 +29,7 @@ struct Axis {
   Divider kernels;
 
   TAPIR_HD int phases() const { return stride < x ? stride : x; }  // of x: those behind are empty
-  __device__ void forward(Phase& to) const { to = {0, 1, y, stride, -padding, dilation, 0, 1, kernel, pixels[0]}; }
+  __device__ void forward(Phase& to) const { to = {0, 1, y, stride, -padding, dilation, 0, 1, kernel, 0}; }
   /// x as the result: pixels r + i stride.
   __device__ void backward(Phase& to, int r) const {
     int q = 0;
@@ -37,7 +37,7 @@ struct Axis {
     const int positions = q < kernel_step && q < kernel ? (kernel - q + kernel_step - 1) / kernel_step : 0;
     const int count = r < x ? (x - r + stride - 1) / stride : 0;
     const int base = (r + padding - q * dilation) / stride, apart = kernel_step * dilation / stride;
-    to = {r, stride, count, 1, base, -apart, q, kernel_step, positions, pixels[r < x % stride]};
+    to = {r, stride, count, 1, base, -apart, q, kernel_step, positions, r < x % stride};
   }
 };
 
