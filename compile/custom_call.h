@@ -10,10 +10,27 @@ namespace detail {
 struct CustomFunction {
   virtual ~CustomFunction() = default;
   virtual void run(const std::vector<Tensor>& reads, const std::vector<Tensor>& writes) const = 0;
+  /// May a graph of a device have it? Then capture() queues there what run() would, and what the host does besides stands before and behind
+  /// each launch; what before_launch() throws keeps the graph from it.
+  virtual bool is_capturable() const { return false; }
+  virtual void capture(const std::vector<Tensor>& /*reads*/, const std::vector<Tensor>& /*writes*/) const {}
+  virtual void before_launch() const {}
+  virtual void after_launch() const {}
 };
 /// `f` is adopted.
 void custom_call(const char* name, const std::vector<Tensor>& reads, const std::vector<Tensor>& writes,
                  const CustomFunction* f);
+/// f() in each replay: for what the host keeps count of, without tensors. Where the program is a graph, before the launch.
+template <class F> void host_call(const char* name, F f) {
+  struct Own final : CustomFunction {
+    explicit Own(F&& f) : f(std::move(f)) {}
+    void run(const std::vector<Tensor>&, const std::vector<Tensor>&) const override { f(); }
+    bool is_capturable() const override { return true; }
+    void before_launch() const override { f(); }
+    mutable F f;
+  };
+  custom_call(name, {}, {}, new Own(std::move(f)));
+}
 }  // namespace detail
 
 /// Calls f(reads, writes), which compile() takes for one kernel call: a replay calls it again in its place, with tensors that stand where these

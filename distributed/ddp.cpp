@@ -178,7 +178,7 @@ void ReducerState::make_buckets(const std::vector<size_t>& order) {
 }
 
 void ReducerState::arm() {
-  tapir::custom_call("ddp_forward", {}, {}, [s = handle()](const auto&, const auto&) { s->arm_now(); });
+  tapir::detail::host_call("ddp_forward", [s = handle()] { s->arm_now(); });
 }
 void ReducerState::arm_now() {
   armed = true;
@@ -219,7 +219,7 @@ void ReducerState::mark_ready(size_t i) {
 }
 
 void ReducerState::finish() {
-  tapir::custom_call("ddp_backward", {}, {}, [s = handle()](const auto&, const auto&) { s->armed = false; });
+  tapir::detail::host_call("ddp_backward", [s = handle()] { s->armed = false; });
   for (const Bucket& b : buckets) hook->finish(b.gradients);
   if (looks_for_unused()) share_unused();
   if (!ordered && (options.static_graph || !options.find_unused_parameters))
@@ -235,17 +235,16 @@ void ReducerState::share_buffers() {
     std::vector<Tensor> flat;
     for (const Tensor& b : list) flat.push_back(b.detach().reshape({b.numel()}));
     flats.push_back(cat(flat));
-    works.push_back(group.broadcast(flats.back(), root, true));
   }
-  for (size_t i = 0; i < works.size(); ++i) {
-    works[i].wait();
+  for (const Tensor& flat : flats) works.push_back(group.broadcast(flat, root, true));
+  for (const Work& w : works) w.wait();
+  for (size_t i = 0; i < flats.size() && group.rank() != root; ++i) {
     int64_t at = 0;
-    if (group.rank() != root)
-      for (const Tensor& b : buffers[i]) {
-        Tensor to = b.detach();
-        to.copy_(flats[i].narrow(0, at, b.numel()).view(b.shape()));
-        at += b.numel();
-      }
+    for (const Tensor& b : buffers[i]) {
+      Tensor to = b.detach();
+      to.copy_(flats[i].narrow(0, at, b.numel()).view(b.shape()));
+      at += b.numel();
+    }
   }
 }
 

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "../compile/custom_call.h"
 #include "../core/modes.h"
 #include "../core/profiler.h"
 #include "../core/recorder.h"
@@ -23,17 +22,17 @@ constexpr const char* kNames[] = {"all_reduce", "broadcast", "reduce",  "all_gat
                                   "all_to_all", "barrier",   "message", "compare"};
 constexpr const char* kReductions[] = {"sum", "mean", "max", "min", "product"};
 
-const char* name_of(Collective op) { return kNames[int(op)]; }
 bool reduces(Collective op) {
   return op == Collective::AllReduce || op == Collective::Reduce || op == Collective::ReduceScatter;
 }
 std::string words_of(const Call& call) { return text_of(call.signature) + tapir::format(", shape {}", call.shape); }
-std::string has_failed(const Signature& s, const std::string& why) {
-  return tapir::format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), why);
-}
 
 }  // namespace
 
+const char* name_of(Collective op) { return kNames[int(op)]; }
+std::string has_failed(const Signature& s, const std::string& why) {
+  return tapir::format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), why);
+}
 std::string text_of(const Signature& s) {
   std::string text = name_of(s.op);
   if (reduces(s.op)) text += tapir::format("({})", kReductions[s.reduce]);
@@ -104,6 +103,16 @@ void WorkState::complete(std::string why) {
 void WorkState::until_done() {
   std::unique_lock lock(mutex);
   changed.wait(lock, [this] { return done; });
+}
+
+void WorkState::let_go() {
+  std::lock_guard lock(mutex);
+  held = false;
+  changed.notify_all();
+}
+void WorkState::until_let_go() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [this] { return !held; });
 }
 
 void retain(WorkState* work) { work->refs.fetch_add(1); }
@@ -206,44 +215,6 @@ GroupState::~GroupState() {
     std::this_thread::sleep_for(std::chrono::milliseconds(400));  // others ask the store here for the first error
 }
 
-// Note [Collectives in a program]
-// A collective is two custom calls of a program: one puts it in the group's queue, and one stands where somebody waits for it, so that a replay
-// computes meanwhile what eager code does. A collective that nobody waits for inside is waited for at once, as all are in the recording.
-Work GroupState::record(Call call, std::function<void()> finish, bool async_op) {
-  struct Running {
-    Work work;
-    bool waited = false;
-  };
-  auto running = std::make_shared<Running>();
-  const Tensor out = call.out;
-  std::vector<Tensor> reads, writes;
-  if (call.in.defined()) reads.push_back(std::exchange(call.in, {}));
-  if (call.out.defined()) writes.push_back(std::exchange(call.out, {}));
-  const bool in_place = !reads.empty() && reads[0].is_same(out);
-  call.ready = {};
-  custom_call(name_of(call.signature.op), reads, writes,
-              [id = id, call = std::move(call), running, in_place](const auto& reads, const auto& writes) {
-                Call now = call;
-                if (!writes.empty()) now.out = writes[0];
-                if (!reads.empty()) now.in = in_place ? now.out : reads[0];
-                mark_ready(now);
-                running->work.wait();  // a replay ended between the two
-                running->work = find_group(id).state().submit(std::move(now), nullptr, true);
-                if (!running->waited) std::exchange(running->work, {}).wait();
-              });
-  auto* state = new WorkState;
-  Work work(state);
-  state->done = true;
-  state->finish = [running, writes, finish = std::move(finish)] {
-    running->waited |= modes.recorder != nullptr;
-    custom_call("wait", writes, writes,
-                [running](const auto&, const auto&) { std::exchange(running->work, {}).wait(); });
-    if (finish) finish();
-  };
-  if (!async_op) work.wait();
-  return work;
-}
-
 Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) {
   if (modes.recorder) return record(std::move(call), std::move(finish), async_op);
   auto* state = new WorkState;
@@ -256,9 +227,8 @@ Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) 
     state->done = true;
     lock.unlock();
   } else {
-    flights_.push_back({.signature = call.signature, .shape = call.shape, .queued = now() - born_});
-    if (flights_.size() > kFlights) flights_.pop_front(), ++first_flight_;
-    Task task{std::move(call), state, first_flight_ + flights_.size() - 1};
+    const uint64_t flight = log(call);
+    Task task{std::move(call), state, flight};
     state->refs.fetch_add(1);
     const bool on_device = runs_on_device(task.call);
     if (on_device && !debug) {
@@ -329,6 +299,12 @@ std::string GroupState::fail_with(const std::string& what, const Failure& why) {
   }
   if (transport) transport->abort(text);
   return text;
+}
+
+uint64_t GroupState::log(const Call& call) {
+  flights_.push_back({.signature = call.signature, .shape = call.shape, .queued = now() - born_});
+  if (flights_.size() > kFlights) flights_.pop_front(), ++first_flight_;
+  return first_flight_ + flights_.size() - 1;
 }
 
 void GroupState::mark(uint64_t flight, const char* state, double Flight::*time) {
@@ -405,6 +381,8 @@ void GroupState::watch(std::promise<void> opened) {
       flying_.pop_front();
       mark(ended.task.flight, "done", &Flight::ended);
       lock.unlock();
+      ended.task.call = {};
+      ended.task.work->let_go();
       Work(ended.task.work);
       pause = std::chrono::microseconds(20);
     } else if (!why) {
@@ -423,8 +401,10 @@ void GroupState::fail_flying(const std::string& first) {
     all.swap(flying_);
     for (const Flying& f : all) mark(f.task.flight, "failed", &Flight::ended);
   }
-  for (const Flying& f : all) {
+  for (Flying& f : all) {
     f.task.work->complete(&f == &all.front() ? first : has_failed(f.task.call.signature, first));
+    f.task.call = {};
+    f.task.work->let_go();
     Work(f.task.work);
   }
 }
@@ -472,7 +452,7 @@ void GroupState::start_on_device(const Task& task) {
     if (!fatal) throw CompareError{why.text};
     throw ExchangeError{fail_on_device(words_of(task.call), why)};
   }
-  task.work->on_device = started.done;
+  task.work->on_device = started.done, task.work->held = true;
   task.work->refs.fetch_add(1);
   {
     const std::lock_guard lock(mutex_);

@@ -27,9 +27,12 @@ struct WorkState {
   ProcessGroup group;                  // of these two
   double deadline = 0;
   std::shared_ptr<cuda::Event> on_device;  // when it is done there: the stream of who waits, waits for it
+  bool held = false;                       // its tensors, until it is
 
   void complete(std::string why);
   void until_done();
+  void let_go();
+  void until_let_go();
 };
 
 /// One collective as the flight recorder keeps it.
@@ -45,10 +48,13 @@ struct Call {
   Signature signature;
   Shape shape;  // for messages
   Tensor in, out;
+  Device device;                             // theirs
   std::shared_ptr<cuda::Event> ready;        // where they lie on a device: when they have their values
   std::vector<int64_t> in_sizes, out_sizes;  // of all_to_all, along dimension 0
 };
 
+const char* name_of(Collective op);
+std::string has_failed(const Signature& s, const std::string& why);
 /// Before it is handed to the group's thread: on a device it waits for what the current stream computes.
 void mark_ready(Call& call);
 
@@ -73,6 +79,8 @@ struct GroupState {
   std::unique_ptr<Nccl> nccl;            // for CUDA tensors, where asked for
   int64_t children = 0;
 
+  static GroupState& of(const ProcessGroup& group) { return group.state(); }
+  static WorkState* of(const Work& work) { return work.state_.get(); }
   GroupState();
   ~GroupState();
   /// Do collectives of x run on its device?
@@ -81,8 +89,11 @@ struct GroupState {
   void open();
   /// Puts the call in the queue; waits for it unless async_op.
   Work submit(Call call, std::function<void()> finish, bool async_op);
-  /// The same in a program that is recorded: Note [Collectives in a program].
+  /// The same in a program that is recorded, and in its graph, whose launches tell of it before and behind: Note [Collectives in a program].
   Work record(Call call, std::function<void()> finish, bool async_op);
+  std::shared_ptr<cuda::Event> capture(const Call& call);
+  void about_to_launch(const Call& call);
+  void launched();
   /// One message to or from a rank, beside the queue.
   Work message(const Signature& s, uint32_t tag, bool sends, const Tensor& x, int64_t peer,
                std::function<void()> finish, bool async_op);
@@ -109,6 +120,7 @@ struct GroupState {
   void fail_flying(const std::string& first);
   std::string fail_on_device(const std::string& what, Failure why);
   void start_on_device(const Task& task);
+  uint64_t log(const Call& call);
   void mark(uint64_t flight, const char* state, double Flight::*time);
   void execute(Call& call);
   std::string who_is_late();
@@ -138,6 +150,7 @@ struct GroupState {
   std::string current_;        // what the thread is at
   std::deque<Flying> flying_;  // the watching thread alone takes them out
   std::condition_variable flew_;
+  std::vector<Task> launching_;
   std::thread thread_, watch_;  // watch_: with NCCL
 };
 

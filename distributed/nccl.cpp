@@ -29,6 +29,8 @@ template <class F> void find(void* library, const char* name, F*& f, std::string
 
 Loaded load() {
   Loaded out;
+  setenv("NCCL_GRAPH_REGISTER", "0",
+         0);  // else ranks speak with each other while they capture, and none may be without a graph
   const char* const named = std::getenv("TAPIR_NCCL_LIBRARY");
   const CudaLibrary found = open_cuda_library({named ? named : "libnccl.so.2"}, "nccl");
   void* const library = found.handle;

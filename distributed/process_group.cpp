@@ -76,7 +76,7 @@ Call call_of(Collective op, const Tensor& in, const Tensor& out, ReduceOp reduce
   call.signature = {
       .op = op, .reduce = uint8_t(reduce), .dtype = in.dtype(), .root = int32_t(root), .count = in.numel()};
   call.shape = in.shape();
-  call.in = in, call.out = out;
+  call.in = in, call.out = out, call.device = in.device();
   mark_ready(call);
   return call;
 }

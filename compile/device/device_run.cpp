@@ -11,6 +11,9 @@ namespace tapir::inline v0::ir {
 
 constexpr int kMostFailures = 3;
 
+static thread_local constinit bool captures = false;
+bool DeviceRun::captures_here() { return captures; }
+
 /// The smallest free piece that is large enough; where there is none, one in place of the largest free one, unless a graph uses it.
 void* DeviceRun::Scratch::take(int64_t bytes) {
   Piece *fits = nullptr, *largest = nullptr;
@@ -119,7 +122,7 @@ bool DeviceRun::capture(Queue queue, void* f) {
   bool whole = false;
   try {
     ScopedMode<void*> stream(modes.streams[device_.index], table.begin_capture(device_));
-    ScopedMode<bool> complete(scratch_.complete, true);
+    ScopedMode<bool> complete(scratch_.complete, true), here(captures, true);
     try {
       plain(queue, f);
       whole = true;
@@ -145,7 +148,9 @@ void DeviceRun::run(bool same, uint64_t offset, Queue queue, void* f) {
     if (!is_spoilt_by_others(why_) && ++failures_ == kMostFailures) graphs_ = false;
   }
   if (graph_ && !seen) {
+    for (const auto& custom : customs_) custom->before_launch();
     backend(device_).device->launch_graph(device_, graph_, stream_);
+    for (const auto& custom : customs_) custom->after_launch();
     ++launches_;
   } else {
     plain(queue, f);

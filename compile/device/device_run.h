@@ -12,11 +12,13 @@
 // - Runs on another stream than the last one wait for it: the memory is shared.
 // What cannot be captured (a kernel that waits) is run call by call, with the reason in explain(). Where a profiler or a log stands before
 // the table, runs are plain too, so that it sees the kernels.
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "../../core/device_table.h"
 #include "../../core/storage.h"
+#include "../custom_call.h"
 
 namespace tapir::inline v0::ir {
 
@@ -31,6 +33,10 @@ class DeviceRun {
   void let_go(const StoragePtr& memory) {
     std::erase_if(held_, [&](const StoragePtr& s) { return s.get() == memory.get(); });
   }
+  /// Host code whose device work a graph may have.
+  void accompany(std::shared_ptr<const detail::CustomFunction> custom) { customs_.push_back(std::move(custom)); }
+  /// Is this thread's work for a device captured now?
+  static bool captures_here();
   /// Before a run: is it on another stream than the last one?
   bool enter_stream();
   /// queue(context) queues the work of a run, which is what it was the last time where `same` is set.
@@ -76,6 +82,7 @@ class DeviceRun {
   std::vector<StoragePtr> held_;
   void* stream_;
   Scratch scratch_;
+  std::vector<std::shared_ptr<const detail::CustomFunction>> customs_;  // in their order
   void* graph_ = nullptr;
   bool warm_ = false;  // the next run finds what kernels need
   int failures_ = 0;   // of captures, one after the other

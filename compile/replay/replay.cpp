@@ -198,7 +198,8 @@ void Replay::make_schedule() {
   if (device_.is_cpu()) return;
   auto run = std::make_unique<DeviceRun>(device_, position_, r_.numbers);
   for (const Call& call : p.calls)
-    if (call.custom) run->leave_graphs(label_of(call) + " is host code");
+    if (call.custom && call.custom->is_capturable()) run->accompany(call.custom);
+    else if (call.custom) run->leave_graphs(label_of(call) + " is host code");
   schedule_->run_on(std::move(run));
 }
 

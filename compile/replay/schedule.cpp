@@ -7,6 +7,7 @@
 #include "../../core/profiler.h"
 #include "../../core/trace_call.h"
 #include "../device/device_program.h"
+#include "../device/device_run.h"
 #include "../program/refusals.h"
 #include "../program/uses.h"
 
@@ -94,7 +95,8 @@ struct CustomThunk final : Thunk {
   void run(Context&) override {
     const profiler::Range range(profiler::Kind::User, name);
     NoGrad guard;
-    custom->run(tensors_of(reads), tensors_of(writes));
+    if (DeviceRun::captures_here()) custom->capture(tensors_of(reads), tensors_of(writes));
+    else custom->run(tensors_of(reads), tensors_of(writes));
   }
   void retarget(const BackendTable&) override {}
 };

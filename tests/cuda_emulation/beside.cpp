@@ -52,7 +52,11 @@ void check_part(const char* name, int device, const Part& p) {
 void hold(Underway& call, Parts parts) {
   for (size_t i = 0; i < parts.count; ++i)
     if (const Part& p = parts.begin[i]; p.bytes > 0)
-      call.memory.push_back(held.insert(held.end(), {static_cast<const char*>(p.device), p.bytes, call.name}));
+      call.memory.push_back(held.insert(held.end(), {.data = static_cast<const char*>(p.device),
+                                                     .bytes = p.bytes,
+                                                     .by = call.name,
+                                                     .stream = call.stream_id,
+                                                     .time = call.time}));
 }
 template <class F> void touch(LibraryCall& work, Parts parts, bool write, F each) {
   for (size_t i = 0; i < parts.count; ++i) {
@@ -118,8 +122,7 @@ const char* end_call(void* p, Parts writes) {
   } catch (const Fault& fault) {
     return drop_call(p), keep_text(fault.what());
   }
-  for (const auto& memory : call.memory)
-    memory->ended = true, memory->stream = call.stream_id, memory->time = call.time;
+  for (const auto& memory : call.memory) memory->ended = true;
   call.memory.clear();
   return drop_call(p), "";
 }
@@ -144,10 +147,16 @@ void wait_for_calls(const Clock& known) {
 }
 void check_held(const char* call, const Allocation& a) {
   held.remove_if([](const Held& h) { return h.ended && knows(host, h.stream, h.time); });
+  Clock ends;  // of calls that a stream of kernels has waited for: what is freed in its order is free behind them
   for (const Held& h : held)
-    if (h.data < a.begin + a.size && a.begin < h.data + h.bytes)
-      throw Fault(std::string("[") + call + "] " + h.by + " uses " + describe(a) +
-                  ": the host has not waited for its end");
+    if (h.data < a.begin + a.size && a.begin < h.data + h.bytes) {
+      if (!another_stream_knows(h.stream, h.time))
+        throw Fault(std::string("[") + call + "] " + h.by + " uses " + describe(a) +
+                    ": neither the host nor a stream has waited for its end");
+      ends.resize(std::max(ends.size(), size_t(h.stream) + 1));
+      ends[size_t(h.stream)] = std::max(ends[size_t(h.stream)], h.time);
+    }
+  wait_for_calls(ends);  // as cudaFree does
 }
 }  // namespace cuda_emulation
 

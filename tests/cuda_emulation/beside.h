@@ -23,7 +23,7 @@ struct Beside {
   int (*current_device)();
   bool (*set_device)(int device);
   /// A call is queued on a stream of that device, as one piece of work there; it goes on beside the host. What waits for it on the device
-  /// waits in the host, until end_call() or drop_call(). Until it has ended and the host has waited for it, none of its memory may be
+  /// waits in the host, until end_call() or drop_call(). Until the host, or another stream, has waited for its end, none of its memory may be
   /// freed. Null where that is wrong: `why` says what.
   void* (*begin_call)(const char* name, int device, void* stream, Parts reads, Parts writes, const char*& why);
   /// When what the call waits for has happened: what it reads is copied to the host's memory, what it will write is void.

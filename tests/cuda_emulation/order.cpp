@@ -81,6 +81,12 @@ bool is_default(const Stream& s) {
 bool knows(const Clock& clock, int stream, uint64_t time) {
   return stream < 0 || time == 0 || (size_t(stream) < clock.size() && clock[size_t(stream)] >= time);
 }
+bool another_stream_knows(int stream, uint64_t time) {
+  for (const auto* list : {&defaults, &streams})
+    for (const auto& s : *list)
+      if (s->id != stream && knows(s->known, stream, time)) return true;
+  return false;
+}
 void host_learns(const Clock& clock) {
   merge(host, clock);
   settle_copies();
@@ -156,6 +162,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithPriority(s, cudaStreamDefault, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
   const std::lock_guard lock(runtime);
+  if (stream_of(s)) wait_for_calls(Clock(s->known));  // the driver keeps it until its work is done
   const auto at = std::find_if(streams.begin(), streams.end(), [&](auto& p) { return p.get() == s; });
   if (at == streams.end()) return report(cudaErrorInvalidResourceHandle);
   if (s->capture) throw Fault("[cudaStreamDestroy] the stream is captured");

@@ -56,6 +56,7 @@ using Stream = CUstream_st;
 bool is_default(const Stream& s);
 Stream* stream_of(cudaStream_t s);  // null where it is not a live one; the default stream is of the current device
 bool knows(const Clock& clock, int stream, uint64_t time);
+bool another_stream_knows(int stream, uint64_t time);
 void host_learns(const Clock& clock);
 extern Clock& host;  // what some host thread has waited for
 

@@ -98,10 +98,12 @@ TEST_CASE("NCCL: the host goes on, streams wait, and a thread watches over what 
       INFO(scenario << " " << e.output);
       CHECK(e.status == 0);
     }
-  const auto lost = run_ranks("nccl_lost", 2, 2);
-  INFO(lost[0].output);
-  CHECK(lost[0].status == 0);
-  CHECK(lost[1].status == 128 + SIGKILL);
+  for (const char* scenario : {"nccl_lost", "nccl_graphs"}) {  // rank 1 ends itself
+    const auto lost = run_ranks(scenario, 2, 2);
+    INFO(scenario << " " << lost[0].output << lost[1].output);
+    CHECK(lost[0].status == 0);
+    CHECK(lost[1].status == 128 + SIGKILL);
+  }
 }
 
 TEST_CASE("NCCL: memory that is freed before the host has waited for the call") {

@@ -161,6 +161,91 @@ void batch_norm() {
   distributed::destroy_process_group();
 }
 
+/// A compiled step is one graph, whose collectives are in the order of its program, on every rank; results are those of eager steps.
+template <class M> void captured(Job& job, const distributed::DdpOptions& ddp_options) {
+  std::vector<double> losses[2];
+  for (const bool compiled : {false, true}) {
+    manual_seed(uint64_t(job.group.rank()));
+    M net;
+    net.to(job.device);
+    distributed::DistributedDataParallel ddp(net, ddp_options, job.group);
+    optim::SGD opt(net.parameters(), {.lr = 0.05, .momentum = 0.9});
+    auto step = compile(
+        [&](const Tensor& x) {
+          opt.zero_grad();
+          const Tensor loss = mean(square(ddp(x)));
+          loss.backward();
+          opt.step();
+          return loss;
+        },
+        {.enabled = compiled});
+    std::vector<std::string> eager;  // collectives of a step
+    int64_t graphs = 0;
+    for (int i = 0; i < 12; ++i) {
+      const size_t before = nccl_calls().size();
+      const Tensor x = job.input();
+      const int64_t waits = cuda::synchronizations();
+      const Tensor loss = step(x);
+      auto calls = calls_since(before);
+      if (i == 1) eager = calls;
+      if (compiled && i > 1 && !calls.empty() && has(calls[0], "captured ")) {
+        EXPECT(calls.size() == 2 * eager.size());
+        for (size_t k = 0; k < eager.size(); ++k) EXPECT(calls[k] == "captured " + eager[k]);
+        calls.erase(calls.begin(), calls.begin() + int64_t(eager.size()));
+        ++graphs;
+      }
+      if (i > 1) EXPECT(calls == eager && !eager.empty());
+      if (i > 8) EXPECT(cuda::synchronizations() == waits);
+      losses[compiled].push_back(loss.item());
+    }
+    EXPECT(ddp.differing_parameters().empty());
+    if (!compiled) continue;
+    std::printf("%s\n", step.explain().substr(0, 600).c_str());
+    EXPECT(graphs >= 1 && has(step.explain(), "one graph, launched") && has(job.group.flight_recorder(), ": done"));
+  }
+  for (size_t i = 0; i < losses[0].size(); ++i)
+    EXPECT(std::abs(losses[0][i] - losses[1][i]) < 1e-5 * (1 + std::abs(losses[0][i])));
+}
+struct Norms : nn::Module {
+  nn::Linear a{6, 16}, c{16, 2};
+  nn::BatchNorm1d bn{16};
+  distributed::SyncBatchNorm sync{2};
+  Tensor forward(const Tensor& x) { return sync(c(relu(bn(a(x))))); }
+  TAPIR_FIELDS(a, c, bn, sync)
+};
+void graphs() {
+  Job job;
+  captured<Net>(job, {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001});
+  captured<Net>(job, {.compression = kBFloat16});
+  captured<Norms>(job, {.static_graph = true});
+  // Collectives of the user's own, waited for inside or not at all.
+  auto f = compile([&](const Tensor& x) {
+    NoGrad guard;
+    const Tensor a = x * 2, b = x + 1, c = empty({job.group.size() * 4}, {.device = job.device});
+    const Work one = job.group.all_reduce(a, Op::Sum, true), two = job.group.all_reduce(b, Op::Max, true);
+    job.group.all_gather(c, x);
+    one.wait();
+    (void)two;
+    return std::tuple(a + 1, b * 1, c * 2);
+  });
+  for (int i = 0; i < 8; ++i) {
+    const auto [a, b, c] = f(full({4}, double(i) + double(job.group.rank()), {.device = job.device}));
+    EXPECT(equal(a.cpu(), full({4}, 2.0 * (2 * i + 1) + 1)) && equal(b.cpu(), full({4}, double(i + 2))));
+    EXPECT(c.cpu().sum().item() == 8.0 * (2 * i + 1));
+  }
+  EXPECT(has(f.explain(), "one graph, launched"));
+  // A group that has failed launches nothing any more.
+  if (second()) {
+    (void)job.store.get("launched", 60);
+    raise(SIGKILL);
+  }
+  job.store.set("launched", "1");
+  std::string text;
+  for (const double begin = seconds(); text.empty() && seconds() - begin < 15;)
+    text = error_of<RuntimeError>([&] { (void)f(full({4}, 1.0, {.device = job.device})); });
+  EXPECT(has(text, "the group has failed before") && has(text, " is gone"));
+}
+
 /// Calls until one tells what has become of `work`, which has begun.
 std::string late_error(const Work& work) {
   const double begin = seconds();
@@ -225,7 +310,7 @@ void compared() {
 std::vector<Scenario> nccl_async_scenarios() {
   return {{"nccl_overlap", overlap},       {"nccl_streams", streams}, {"nccl_buffers", buffers},
           {"nccl_batch_norm", batch_norm}, {"nccl_lost", lost},       {"nccl_late", late},
-          {"nccl_compared", compared}};
+          {"nccl_compared", compared},     {"nccl_graphs", graphs}};
 }
 
 }  // namespace worker
