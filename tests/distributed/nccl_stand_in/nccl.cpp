@@ -251,11 +251,14 @@ struct ncclComm {
         f = std::move(work.front());
       }
       const Result r = f();
-      std::deque<std::function<Result()>> given_up;  // outside of the lock: the emulation has one too
       const std::lock_guard lock(mutex);
+      if (r != Success) {  // what is on its way hangs until ncclCommAbort
+        work.front() = std::move(f);
+        state = r;
+        return;
+      }
       work.pop_front();
-      if (r != Success || work.empty()) state = r;
-      if (r != Success) return given_up.swap(work);
+      if (work.empty()) state = r;
       connected = true;
     }
   }
