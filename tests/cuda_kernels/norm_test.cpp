@@ -105,7 +105,7 @@ TEST_CASE("cuda norm_add_backward: the gradient of a norm, a sum and casts in on
       for (const DType rounded : {kFloat32, kFloat16, kBFloat16})
         for (int form = 0; form < 16; ++form) {
           if (given != kFloat32 && rounded != kFloat32 && rounded != given) continue;
-          const bool adds = form & 1, in_place = adds && form & 2, odd = form & 4;
+          const bool adds = form & 1, in_place = adds && form & 2, odd = form & 4 && shape[0] > 0;
           const NormOp op = form & 8 ? NormOp::Rms : NormOp::Layer;
           CAPTURE(tapir::format("{}", shape), std::string(name_of(given)), std::string(name_of(rounded)), form);
           const Tensor dy = numbers(shape, given, 2), x = numbers(shape, kFloat32, 3),
