@@ -46,7 +46,7 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("order", o.order, order_calls);
   if (budget > 0) recompute(p, budget), effects.push_back({"recompute", int64_t(p.calls.size())});
   pass("reuse", o.reuse, reuse_operands);
-  pass("copies", o.casts && budget == 0, join_copies);  // all of them are in memory at once
+  pass("copies", o.casts && budget == 0, join_copies);       // all of them are in memory at once
   pass("prepare", o.prepare && budget == 0, prepare_calls);  // what it keeps is memory
   return effects;
 }
