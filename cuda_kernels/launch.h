@@ -8,7 +8,7 @@ using cuda::Grid, cuda::grid_of;
 
 /// Of a kernel that waits for those before it: Note [Early launches] in vendor/ptx/early_launch.h.
 inline Grid early(const Context& ctx, Grid grid) {
-  grid.early = code_version(ctx.device) >= 90;
+  grid.early = begins_early(ctx.device);
   return grid;
 }
 

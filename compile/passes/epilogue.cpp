@@ -15,8 +15,9 @@ using entry::Binary, entry::Matmul, entry::Unary;
 bool is_plain_product(const Call& call) {
   if (!is<Matmul>(call)) return false;
   const auto p = call.params<MatmulParams>();
+  const View& out = call[&Matmul::out];
   return p.finish == MatmulFinish::None && p.beta == 0 && call[&Matmul::aux].kind == View::Kind::Absent &&
-         call[&Matmul::out].in_memory();
+         out.in_memory() && out.dtype == call[&Matmul::a].dtype;  // not one that widens
 }
 
 /// Where the product of call `at` can write y, what call `next` makes of its sums, read there as x; an Absent view where it cannot.
@@ -80,7 +81,7 @@ bool join_gelu_gradient(Rewriter& calls, int at, int next) {
   const View y = place_of(calls, at, next, gradient[&Binary::a], gradient[&Binary::out]);
   const auto before = reshaped(gradient[&Binary::b], product[&Matmul::out].shape);
   if (!y.in_memory() || !before || !before->in_memory() || before->dtype != y.dtype || overlap(*before, y) ||
-      !ends(calls, at, next, y))
+      overlap(*before, product[&Matmul::out]) || !ends(calls, at, next, y))
     return false;
   return take_in(calls, at, next, MatmulFinish::GeluTanhGrad, y, {}, *before);
 }

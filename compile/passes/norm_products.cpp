@@ -71,6 +71,9 @@ int sum_before(const Uses& uses, int norm, int at, const Rows& rows) {
     return -1;
   for (const View* read : {&a, &b})
     if (uses.writes(at, *read)) return -1;
+  for (const auto operand :
+       {&Norm::weight, &Norm::bias})  // other blocks of the kernel read it while one writes the sum
+    if (uses.call(norm)[operand].in_memory() && overlap(uses.call(norm)[operand], out)) return -1;
   return uses.may_move(sum, at, {norm}) ? sum : -1;
 }
 
@@ -92,7 +95,8 @@ void join_norm_product(Rewriter& calls, int at) {
     made[&NormMatmul::weight] = norm[&Norm::weight], made[&NormMatmul::norm_bias] = norm[&Norm::bias];
     made[&NormMatmul::b] = old[&Matmul::b], made[&NormMatmul::bias] = old[&Matmul::bias];
     if (sum >= 0 && product == value.readers[0]) {
-      if (!calls.made_by(sum, rows->x.block).only_read_by(at)) made[&NormMatmul::sum] = rows->x;
+      const bool read = value.readers.size() > 1 || !calls.made_by(sum, rows->x.block).only_read_by(at);
+      if (read) made[&NormMatmul::sum] = rows->x;
       made[&NormMatmul::x] = *reshaped(added[&Binary::a], rows->x.shape);
       made[&NormMatmul::add] = *reshaped(added[&Binary::b], rows->x.shape);
     }

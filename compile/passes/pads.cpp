@@ -86,7 +86,9 @@ bool cover(const Uses& uses, const Padded& pad, const View& r) {
 std::pair<int, Call> made_at(const Uses& uses, int copy, const View& place) {
   const View& x = uses.call(copy)[&Copy::x];
   const int maker = uses.only_maker(x.block);
-  if (maker < 0 || !uses.own(x) || uses.of(x.block).size() != 2 || !covers(x, uses.program())) return {-1, {}};
+  if (maker < 0 || !(x.shape == place.shape) || !uses.own(x) || uses.of(x.block).size() != 2 ||
+      !covers(x, uses.program()))
+    return {-1, {}};
   Call made = uses.call(maker);
   if (!made.device.is_cuda() || !is<entry::AttentionBackward, entry::Matmul>(made)) return {-1, {}};
   bool fits = true;

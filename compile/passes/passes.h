@@ -14,14 +14,14 @@ void remove_common_calls(Program& program);
 void remove_dead_code(Program& program);
 /// A copy of a copy reads what the first one read, where all numbers stay: Note [Casts and layouts].
 void merge_casts(Program& program);
-/// On a GPU, products of 16 bits that are widened are written in float32: they are rounded once less.
+/// On a GPU, products of 16 bits that are widened are written in float32: they are rounded once less, not bit for bit.
 void widen_products(Program& program);
 /// Products and attention write at once the order of elements that their results are copied into.
 void fold_layouts(Program& program);
 /// A batch norm in evaluation becomes a part of the convolution before it: Note [Folded norms]. Within rounding, not bit for bit.
 void fold_norms(Program& program);
 /// Gradients of slices that make up a whole tensor are written to their places instead of being padded and added: Note [Padded
-/// gradients] in pads.cpp.
+/// gradients] in pads.cpp. On a GPU a -0 may stay that becomes 0 in eager code.
 void join_pads(Program& program);
 /// A relu of a product becomes the product's finish, on a GPU GELU and its gradient do too: Note [Finishes of products]. Those within rounding.
 void join_epilogues(Program& program);
@@ -30,10 +30,10 @@ void sink_relus(Program& program);
 /// Batch norms take in the additions and relus that follow them: Note [Norms with relu] in norms.cpp.
 void join_norms(Program& program);
 /// Gradients of layer and rms norms take in the sum behind them and the casts around them: Note [Gradients of norms on the residual
-/// stream] in norm_sums.cpp.
+/// stream] in norm_sums.cpp. Within rounding.
 void join_norm_sums(Program& program);
-
-/// Norms of few rows are made by the products that read them: Note [Norms before products of few rows] in norm_products.cpp.
+/// Norms of few rows are made by the products that read them: Note [Norms before products of few rows] in norm_products.cpp. Within
+/// rounding.
 void join_norm_products(Program& program);
 
 /// Which calls on rows join: none, those that are worth it on their device, all that can.

@@ -10,9 +10,10 @@ namespace tapir::inline v0::ir {
 static bool may_write_in_place(const Call& call) {
   return is<entry::Unary, entry::Binary, entry::Ternary, entry::Fused, entry::NormAddBackward>(call);
 }
-/// Of those operands: of a norm's gradient only what is added to it.
-static bool may_write_over(const Call& call, const View& in) {
-  return !is<entry::NormAddBackward>(call) || same(in, call[&entry::NormAddBackward::add]);
+/// Of those operands: of a norm's gradient only dx what is added to it.
+static bool may_write_over(const Call& call, const View& out, const View& in) {
+  using entry::NormAddBackward;
+  return !is<NormAddBackward>(call) || (same(out, call[&NormAddBackward::dx]) && same(in, call[&NormAddBackward::add]));
 }
 
 /// May `out`, which call `at` makes, take over the block of `in`, which ends there?
@@ -35,7 +36,7 @@ static std::optional<std::pair<int, int>> find(const Uses& uses, int at) {
     if (access != Access::Write || !uses.own(out) || uses.of(out.block)[0].call != at || !covers(out, uses.program()))
       return;
     each_view(uses.call(at), [&](const View& in, Access how) {
-      if (!found && how == Access::Read && may_write_over(uses.call(at), in) && fits(uses, at, out, in))
+      if (!found && how == Access::Read && may_write_over(uses.call(at), out, in) && fits(uses, at, out, in))
         found = {out.block, in.block};
     });
   });

@@ -139,7 +139,7 @@ void fused(Context& ctx, const entry::Fused& c) {
   if (c.outs.empty() || c.outs[0].numel() == 0) return;
   const Request r(ctx.device, c);
   cuda::Grid grid = grid_for(r.layout);
-  grid.early = r.capability >= 90;  // Note [Early launches]
+  grid.early = r.capability >= 90 && begins_early(ctx.device);  // Note [Early launches]
   module::launch(ctx, "fused", ready(kernels().of(r), r), grid, r.call.arguments, r.layout.operands);
 }
 

@@ -10,7 +10,7 @@
 // contiguous in b, a warp makes a column, and its lanes take packs of 16 bytes along k. Where n is, a block makes 16 or 32 columns: threads
 // side by side take packs of one row of b, all others the rows below. Each thread asks for several packs before it uses the first one. Sums are
 // in float32 and in a fixed order. The kernels are early ones (Note [Early launches]): b, a weight, comes near while the kernel before ends.
-// Where the rows are a norm's, each block makes them for itself, in shared memory: some microseconds of a launch are longer.
+// Where the rows are a norm's, each block makes them for itself, in shared memory: a launch of its own costs more than that.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
@@ -68,7 +68,7 @@ template <class T> __device__ RowsOfA<T> rows_of(const blas::Product& p, const N
   if (!rows.x) return {static_cast<const T*>(p.a.data), p.m, p.a.row, p.a.column};
   __shared__ float shared[32];
   __shared__ Two<float> both[32];
-  T* const made = dynamic_shared<T>();
+  T* const made = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(dynamic_shared<T>()) + 15) & ~uintptr_t(15));
   const float width = float(p.k);
   for (int64_t i = 0; i < p.m; ++i) {
     T* const row = made + i * p.k;
@@ -191,10 +191,10 @@ template <int P> bool in_packs(const void* data, int64_t step) { return step % P
 
 template <class T, int M> void run_rows(Context& ctx, const blas::Product& p, const NormedRows<T>& rows) {
   constexpr int P = kPackSize<T>;
-  const bool early = code_version(ctx.device) >= 90 && p.k * p.n * int64_t(sizeof(T)) <= kMostAhead;
-  const size_t shared = rows.x ? size_t(p.m * p.k) * sizeof(T) : 0;
+  const bool ahead = begins_early(ctx.device) && p.k * p.n * int64_t(sizeof(T)) <= kMostAhead;
+  const size_t shared = rows.x ? size_t(p.m * p.k) * sizeof(T) + 16 : 0;  // they begin at 16 bytes
   const auto run = [&](int64_t blocks, auto kernel, auto... more) {
-    launch(ctx, "matmul", Grid{grid_of(blocks, 1).blocks, dim3(kThreads), shared, early}, kernel, p, rows, early,
+    launch(ctx, "matmul", Grid{grid_of(blocks, 1).blocks, dim3(kThreads), shared, ahead}, kernel, p, rows, ahead,
            more...);
   };
   if (p.b.column == 1) {
@@ -235,7 +235,8 @@ bool few_rows_product(Context& ctx, blas::Product p) {
 }
 
 bool few_rows_norm_product(Context& ctx, const entry::NormMatmul& c) {
-  constexpr int64_t kMostShared = 40 << 10;  // bytes
+  constexpr int64_t kMostShared = 38 << 10;  // bytes
+  static_assert(kMostShared + 16 + kThreads / 32 * kMostRows * 32 * 4 + 512 <= 48 << 10, "beside the kernels' own");
   blas::Product p;
   p.dtype = c.out.dtype, p.m = c.out.sizes[0], p.n = c.out.sizes[1], p.k = c.x.sizes[1];
   p.b = strided_matrix(c.b), p.out = strided_matrix(c.out);

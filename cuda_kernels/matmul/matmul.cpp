@@ -191,7 +191,11 @@ void widened_product(Context& ctx, const entry::Matmul& c) {
 void matmul(Context& ctx, const entry::Matmul& c) {
   const TensorView &out = c.out, &a = c.a, &b = c.b, &bias = c.bias, &aux = c.aux;
   const MatmulParams& params = c.params;
-  if (out.dtype != a.dtype) return widened_product(ctx, c);
+  if (out.dtype != a.dtype) {
+    check_internal(params.finish == MatmulFinish::None && params.beta == 0 && !bias.defined(),
+                   "[matmul] expected a product from {} to {} without bias, beta and finish", a.dtype, out.dtype);
+    return widened_product(ctx, c);
+  }
   Product extra;
   if (params.finish == MatmulFinish::None) {
     const bool sums = aux.defined() && aux.dtype != kFloat64 && !bias.defined();

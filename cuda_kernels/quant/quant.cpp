@@ -50,7 +50,8 @@ void integer_product(Context& ctx, const QuantProduct& p, V x_scale, V x_zero) {
   const QuantRows rows = quantize_rows(ctx, p, x_scale, x_zero, t.finish);
   t.k = t.channels = rows.stride, t.x = rows.data, t.from.strides[0] = rows.stride, t.to.strides[0] = p.y_row;
   t.w = arrange_weights(ctx, "quant_matmul", p.w, p.n, p.k, 1, t.k);
-  suits_quant_tiles(ctx.device, t.m, t.n) ? quant_tiles(ctx, "quant_matmul", t) : quant_few_integers(ctx, t);
+  code_version(ctx.device) >= 75 && suits_quant_tiles(ctx.device, t.m, t.n) ? quant_tiles(ctx, "quant_matmul", t)
+                                                                            : quant_few_integers(ctx, t);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Convolutions in 8 bits: an image of q - 128 whose borders hold the zero point, then Note [Integer products on tensor cores].
+#include "../runtime/device.h"
 #include "../stage.h"
 #include "quant.h"
 
@@ -46,6 +47,9 @@ void quant_conv(Context& ctx, const entry::QuantConv& c) {
               static_cast<const float*>(staged(ctx, c.bias).data),
               y.data,
               kFloat32};
+  check_runtime(code_version(ctx.device) >= 75,
+                "[quant_conv] expected kernels compiled for compute capability 7.5 or later, got {}.{}",
+                code_version(ctx.device) / 10, code_version(ctx.device) % 10);
   t.w = arrange_weights(ctx, "quant_conv", in_row_major(ctx, c.w).data, y.sizes[1], image.inner, t.k / t.channels,
                         t.channels);
   int8_t* const pixels = ctx.scratch_of<int8_t>(image.n * t.from.strides[0]);

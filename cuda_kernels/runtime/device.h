@@ -20,6 +20,9 @@ int compute_capability(Device device);  // 90 is 9.0
 /// The architecture that the kernels which the device runs were compiled for: that, or an older one whose PTX the driver translates. Looked
 /// up once.
 int code_version(Device device);
+/// May kernels be launched early there (Note [Early launches])? Not where a capture with such launches has failed, nor with
+/// TAPIR_CUDA_EARLY=0.
+bool begins_early(Device device);
 /// May kernels that run there use vendor/ptx/warp_matrix.h?
 inline bool has_warp_matrix(Device device) { return code_version(device) >= 80; }
 extern const CudaSettings* settings;

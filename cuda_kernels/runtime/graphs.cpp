@@ -1,5 +1,8 @@
 #include "graphs.h"
 
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "../../core/error.h"
@@ -25,7 +28,9 @@ struct Capturing {
   Graph* graph = nullptr;
   cudaStream_t stream = nullptr;
   Device device;
+  bool early = false;  // with early launches
 };
+std::atomic<bool> early_refused{false};
 thread_local constinit Capturing capturing;
 
 std::shared_mutex& gate_of(Device device) {
@@ -45,6 +50,16 @@ struct EndsWithThread {
 };
 
 }  // namespace
+
+bool begins_early(Device device) {
+  static const bool wanted = [] {
+    const char* const text = std::getenv("TAPIR_CUDA_EARLY");
+    return !text || std::string_view(text) != "0";
+  }();
+  if (!wanted || early_refused.load(std::memory_order_relaxed) || code_version(device) < 90) return false;
+  capturing.early = capturing.graph != nullptr;
+  return true;
+}
 
 std::vector<int>* captured_late_errors() { return capturing.graph ? &capturing.graph->late_errors : nullptr; }
 
@@ -71,14 +86,14 @@ void* begin_capture(Device device) {
     return_capture_stream(device, stream);
     fail_cuda(error, "capture");
   }
-  capturing = {new Graph, stream, device};
+  capturing = {new Graph, stream, device, false};
   gate.release();  // until end_capture()
   return stream;
 }
 
 void* end_capture(Device device, bool keep, const char*& why) {
   check_internal(capturing.graph, "[capture] expected a capture in this thread, got none");
-  const auto [made, stream, where] = std::exchange(capturing, {});
+  const auto [made, stream, where, early] = std::exchange(capturing, {});
   const std::shared_lock gate(gate_of(where), std::adopt_lock);
   const OnDevice on(device);
   cudaGraph_t graph = nullptr;
@@ -87,6 +102,7 @@ void* end_capture(Device device, bool keep, const char*& why) {
   if (graph) cudaGraphDestroy(graph);
   return_capture_stream(device, stream);
   if (made->exec) return made;
+  if (early) early_refused = true;  // whatever it was: the next capture goes without them
   cudaGetLastError();
   if (error != cudaSuccess) why = cudaGetErrorName(error);
   free_late_errors(device, made->late_errors);

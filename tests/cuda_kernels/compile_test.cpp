@@ -333,6 +333,102 @@ TEST_CASE("cuda: decoding is one program whose norms are made by the products th
   }
 }
 
+namespace {
+/// Without gradients, what a function gives once it is replayed is what it gives eagerly.
+void check_replayed(const char* what, const std::function<std::vector<Tensor>(const Tensor&)>& f, DType dtype) {
+  CAPTURE(what, std::string(name_of(dtype)));
+  NoGrad guard;
+  auto fast = compile(
+      [&](const Tensor& x) {
+        NoGrad inside;
+        return f(x);
+      },
+      {.verify = 0, .background = false});
+  for (int i = 0; i < 5; ++i) {
+    const Tensor x = wave({4, 64}, 0.1 * (i + 1)).to(dtype).cuda();
+    const std::vector<Tensor> eager = f(x), replayed = fast(x);
+    REQUIRE(eager.size() == replayed.size());
+    for (size_t k = 0; k < eager.size(); ++k) {
+      CAPTURE(i, k);
+      CHECK(same_values(eager[k].cpu(), replayed[k].cpu(), dtype == kFloat32 ? 1e-5 : 2e-2));
+    }
+  }
+  CHECK(fast.programs() == 1);
+}
+}  // namespace
+
+TEST_CASE("cuda: what joins in a program, and what must not") {
+  NEEDS_CUDA
+  for (const DType t : {kFloat32, kBFloat16}) {
+    const auto weight = [&](int64_t rows, int64_t columns, double step) {
+      return mul(wave({rows, columns}, step), 0.2).to(t).cuda();
+    };
+    const Tensor w = weight(64, 40, 0.3), v = weight(64, 48, 0.7), a = weight(4, 64, 0.9),
+                 scale = weight(1, 64, 0.2)[0] + 1;
+    const auto norm = [&](const Tensor& x) { return layer_norm(x, {64}, scale); };
+    check_replayed(
+        "relu of a widened product",
+        [&](const Tensor& x) {
+          return std::vector{relu(matmul(x, w).to(kFloat32)), relu(matmul(x, v))};
+        },
+        t);
+    check_replayed(
+        "two products of a norm of a sum",
+        [&](const Tensor& x) {
+          const Tensor n = norm(x + a);
+          return std::vector{matmul(n, w), matmul(n, v)};
+        },
+        t);
+    check_replayed(
+        "the sum and the norm are read again",
+        [&](const Tensor& x) {
+          const Tensor h = x + a, n = norm(h);
+          return std::vector{matmul(n, w), h + n, n * 2};
+        },
+        t);
+    check_replayed(
+        "the sum changes before the product",
+        [&](const Tensor& x) {
+          Tensor h = x + a;
+          const Tensor n = norm(h);
+          h.mul_(2);
+          const Tensor y = matmul(n, v);
+          h.add_(1);
+          return std::vector{y, h, matmul(h, w)};
+        },
+        t);
+    check_replayed(
+        "the norm is the result too",
+        [&](const Tensor& x) {
+          const Tensor n = rms_norm(x, {64}, scale);
+          return std::vector{matmul(n, w), n, gelu(matmul(n, v), "tanh")};
+        },
+        t);
+    check_replayed(
+        "gelu and what it was applied to",
+        [&](const Tensor& x) {
+          const Tensor z = matmul(x, v), y = gelu(z, "tanh");
+          return std::vector{y, z + y, gelu(z)};
+        },
+        t);
+  }
+}
+
+TEST_CASE("cuda: casts of weights that nobody trains are made once, whatever else is cast") {
+  NEEDS_CUDA
+  NoGrad guard;
+  const Tensor w = wave({64, 48}, 0.3).cuda(), v = wave({48, 40}, 0.7).cuda();
+  auto f = compile(
+      [&](const Tensor& x) {
+        NoGrad inside;
+        amp::Autocast autocast(kCUDA, {.dtype = kBFloat16});
+        return matmul(matmul(x, w), v);
+      },
+      {.verify = 0, .background = false});
+  for (int i = 0; i < 4; ++i) (void)f(wave({20, 64}, 0.1 * (i + 1)).cuda());
+  CHECK(contains(f.explain(), "  the first 1 calls are of weights alone"));
+}
+
 TEST_CASE("cuda: compiled steps of a recurrent network") {
   NEEDS_CUDA
   using Net = models::LSTMLanguageModel;

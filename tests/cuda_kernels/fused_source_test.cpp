@@ -114,6 +114,17 @@ TEST_CASE("fused signature: kernels serve sizes, strides and numbers, not dtypes
   CHECK(of(sum(kFloat64), d, d, d) != first);
 }
 
+TEST_CASE("fused source: a kernel, which may be launched early, waits before it reads anything") {
+  const std::string text =
+      text_of(sum(kFloat32), {view(kFloat32, {5, 7})}, {view(kFloat32, {5, 7}), view(kFloat32, {7})});
+  const size_t waits = text.find("griddepcontrol.wait"), begins = text.find("(const Args a)");
+  REQUIRE(begins != std::string::npos);
+  REQUIRE(waits != std::string::npos);
+  CHECK(begins < waits);
+  CHECK(waits < text.find("a.data", begins));
+  CHECK(waits < text.find("a.words", begins));
+}
+
 TEST_CASE("fused source: values known for all are made once, and what cannot be is refused") {
   Steps s;
   const uint8_t scale = s.unary(UnaryOp::Exp, s.load(1, kFloat32));
