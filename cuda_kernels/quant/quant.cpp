@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "../runtime/device.h"
 #include "../stage.h"
 
 namespace tapir::inline v0::cuda_kernels {
