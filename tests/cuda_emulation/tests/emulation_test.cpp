@@ -553,18 +553,18 @@ TEST_CASE("host functions run") {
 TEST_CASE("a library call opens what it announces") {
   Array<float> x(numbers(64)), y(64);
   {
-    cuda_emulation::LibraryCall call("gemm", nullptr);
+    cuda_emulation::LibraryCall call("gemm", cudaStream_t());
     call.reads(x.p, 256), call.writes(y.p, 256);
     for (int i = 0; i < 64; ++i) y.p[i] = x.p[i] + 1;
     call.end();
   }
   CHECK(y.host()[5] == numbers(64)[5] + 1);
   CHECK_FAULT("[gemm] touches device memory that it did not announce, into the allocation of 256 bytes", [&] {
-    cuda_emulation::LibraryCall call("gemm", nullptr);
+    cuda_emulation::LibraryCall call("gemm", cudaStream_t());
     return *static_cast<volatile float*>(x.p);
   }());
   CHECK_FAULT("[gemm] touches the allocation of 256 bytes at byte 256", [&] {
-    cuda_emulation::LibraryCall call("gemm", nullptr);
+    cuda_emulation::LibraryCall call("gemm", cudaStream_t());
     call.reads(x.p, 260);
   }());
 }
