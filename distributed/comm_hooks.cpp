@@ -6,6 +6,7 @@
 #include "../core/modes.h"
 #include "../core/recorder.h"
 #include "../ops/ops.h"
+#include "group_state.h"
 
 namespace tapir::inline v0::distributed {
 
@@ -18,12 +19,26 @@ template <class T> T& at(std::vector<T>& list, size_t i) {
 
 Tensor as_matrix(const Tensor& g) { return g.reshape({g.size(0), g.numel() / g.size(0)}); }
 
-/// Makes the columns orthogonal and of length 1, by Gram and Schmidt; a column of zeros stays so.
+/// The part of its length that a column of that dtype loses nothing by when it is rounding alone: sums of float32 and float64 round often, the
+/// numbers themselves where they have 16 bits.
+double noise_of(DType dtype) {
+  switch (dtype) {
+    case kFloat64: return 2e-14;
+    case kFloat32: return 1e-5;
+    case kFloat16: return 4e-3;
+    default: return 3e-2;
+  }
+}
+
+/// Makes the columns orthogonal and of length 1, by Gram and Schmidt. A column that the ones before it make up, but for rounding, becomes 0.
 void orthogonalize_(const Tensor& columns) {
   Tensor to = columns, p = tapir::to(columns, compute_type(columns.dtype()));
+  const double noise = noise_of(columns.dtype());
+  const Tensor least = sum(p * p, {0}) * (noise * noise);
   for (int64_t i = 0; i < p.size(1); ++i) {
     Tensor column = p.narrow(1, i, 1);
-    column.mul_(rsqrt(sum(column * column) + 1e-30));
+    const Tensor square = sum(column * column);
+    column.mul_(where(gt(square, least[i]), rsqrt(square), 0));
     if (i + 1 == p.size(1)) break;
     Tensor rest = p.narrow(1, i + 1, p.size(1) - i - 1);
     rest.sub_(matmul(column, matmul(column.t(), rest)));
@@ -46,7 +61,7 @@ void AllReduceHook::begin(const GradBucket& b) {
 void AllReduceHook::finish(const GradBucket& b) {
   Sent& s = at(sent_, b.index);
   s.work.wait();
-  if (Tensor to = b.buffer; !s.buffer.is_same(to)) to.copy_(s.buffer);
+  if (Tensor to = b.buffer; !s.buffer.is_same(to)) used_here(s.buffer), to.copy_(s.buffer);
   s = {};
 }
 
@@ -73,7 +88,8 @@ void PowerSgdHook::prepare(State& s, const GradBucket& b) const {
     Generator& g = default_generator();
     const uint64_t seed = g.seed(), offset = g.offset();
     g.set_state(options_.seed + b.index, 0);
-    s.qs = randn({columns * r}, {.dtype = kFloat32}).to(b.buffer.device()).to(b.buffer.dtype());
+    s.fresh = randn({columns * r}, {.dtype = kFloat32}).to(b.buffer.device()).to(b.buffer.dtype());
+    s.qs = s.fresh.clone();
     g.set_state(seed, offset);
   }
   rows = columns = 0;
@@ -81,6 +97,7 @@ void PowerSgdHook::prepare(State& s, const GradBucket& b) const {
     const Tensor g = as_matrix(b.gradients[x.gradient]);
     x.p = s.ps.narrow(0, rows * r, g.size(0) * r).view({g.size(0), r});
     x.q = s.qs.narrow(0, columns * r, g.size(1) * r).view({g.size(1), r});
+    x.fresh = s.fresh.narrow(0, columns * r, g.size(1) * r).view({g.size(1), r});
     x.error = zeros(g.shape(), like), x.given = empty(g.shape(), like);
     rows += g.size(0), columns += g.size(1);
   }
@@ -118,9 +135,12 @@ void PowerSgdHook::finish(const GradBucket& b) {
   b.group.all_reduce(s.qs, ReduceOp::Mean);
   for (Matrix& x : s.matrices) {
     const Tensor nearest = matmul(x.p, x.q.t());
-    x.error.copy_(x.given).sub_(nearest);
     Tensor g = b.gradients[x.gradient];
     g.copy_(nearest.view(g.shape()));
+    // An overflow ends with its step. A column of Q that is lost, to it or to a gradient of lower rank, begins anew.
+    const Tensor left = x.given - nearest, length = amax(abs(x.q), {0});
+    x.error.copy_(where(isfinite(left), left, 0));
+    x.q.copy_(where(logical_and(isfinite(length), gt(length, 0)), x.q, x.fresh));
   }
   s.second.wait();
   int64_t at = 0;

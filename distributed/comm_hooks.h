@@ -46,7 +46,7 @@ struct PowerSgdOptions {
   uint64_t seed = 0;
 };
 /// Sends an n x m gradient as n x r and m x r numbers, its nearest matrix of rank r by one step of power iteration; what that leaves out is
-/// added to the next step's gradient. Vectors, and what would not become smaller, are sent as they are. Vogels et al. 2019, arXiv 1905.13727.
+/// added to the next step's gradient, but for what is not finite: an overflow ends with its step. Vectors, and what would not become smaller, are sent as they are. Vogels et al. 2019, arXiv 1905.13727.
 class PowerSgdHook final : public CommHook {
  public:
   explicit PowerSgdHook(const PowerSgdOptions& options = {});
@@ -57,13 +57,14 @@ class PowerSgdHook final : public CommHook {
   struct Matrix {
     size_t gradient = 0;            // of the bucket
     Tensor p = {}, q = {};          // views of the flat ones
+    Tensor fresh = {};              // what a column of q begins with
     Tensor error = {}, given = {};  // left out so far; what is to be sent
   };
   struct State {
     int64_t steps = 0;
     bool plain = true;  // this step
     Tensor buffer;      // of the bucket that this was made for
-    Tensor ps, qs, rest;
+    Tensor ps, qs, fresh, rest;
     std::vector<Matrix> matrices;
     std::vector<size_t> others;
     Work first, second;

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "../autograd/node.h"
+#include "../autograd/record.h"
 #include "../compile/custom_call.h"
 #include "../core/modes.h"
 #include "../core/recorder.h"
@@ -12,6 +13,7 @@
 #include "../ops/cast.h"
 #include "../ops/create.h"
 #include "../ops/slicing.h"
+#include "sync_batch_norm.h"
 
 namespace tapir::inline v0::distributed {
 
@@ -214,8 +216,13 @@ void ReducerState::mark_ready(size_t i) {
     p.tensor.set_grad(p.view);
   }
   --buckets[p.bucket].pending;
-  while (next < buckets.size() && buckets[next].pending == 0) hook->begin(buckets[next++].gradients);
-  if (next == buckets.size()) finish();
+  try {
+    while (next < buckets.size() && buckets[next].pending == 0) hook->begin(buckets[next++].gradients);
+    if (next == buckets.size()) finish();
+  } catch (...) {
+    armed = false;  // the next forward does not ask for the rest
+    throw;
+  }
 }
 
 void ReducerState::finish() {
@@ -238,9 +245,13 @@ void ReducerState::share_buffers() {
   }
   for (const Tensor& flat : flats) works.push_back(group.broadcast(flat, root, true));
   for (const Work& w : works) w.wait();
-  for (size_t i = 0; i < flats.size() && group.rank() != root; ++i) {
+  for (size_t i = 0; i < flats.size(); ++i) {
     int64_t at = 0;
     for (const Tensor& b : buffers[i]) {
+      if (group.rank() == root) {
+        bump_version(b);  // as on the other ranks
+        continue;
+      }
       Tensor to = b.detach();
       to.copy_(flats[i].narrow(0, at, b.numel()).view(b.shape()));
       at += b.numel();
@@ -359,7 +370,7 @@ void Reducer::after_forward(const std::vector<Tensor>& outputs) {
 
 void Reducer::set_hook(CommHook* adopted) {
   tapir::detail::Owner<CommHook, tapir::detail::Delete> hook(adopted);
-  check(!state_->armed || state_->arrived.empty(), "[{}] expected a hook between steps, got one within backward",
+  check(!state_->armed || (state_->arrived.empty() && state_->next == 0), "[{}] expected a hook between steps, got one within backward",
         kName);
   state_->hook = std::move(hook);
   state_->talks.changed();
@@ -390,8 +401,17 @@ void ReducerState::shadow() {
   finish();
 }
 
-void Reducer::begin_join() { state_->joining = true; }
-void Reducer::leave_join() { state_->joining = false, state_->root = 0; }
+void Reducer::begin_join(nn::Module& module) {
+  check(state_->group.size() == 1 || !normalizes_together(module),
+        "[join] expected a module without SyncBatchNorm, whose forward is a meeting of all ranks, got one: who is done has no "
+        "input for it (give every rank the same number of batches: DistributedSampler)");
+  state_->joining = true;
+  state_->talks.changed();
+}
+void Reducer::leave_join() {
+  state_->joining = false, state_->root = 0;
+  state_->talks.changed();
+}
 void Reducer::end_join() {
   NoGrad guard;
   ReducerState& s = *state_;
@@ -399,7 +419,7 @@ void Reducer::end_join() {
   std::vector<Work> works;
   for (const Param& p : s.params) works.push_back(s.group.broadcast(p.tensor.detach(), s.root, true));
   for (const Work& w : works) w.wait();
-  s.share_buffers();
+  if (s.options.broadcast_buffers) s.share_buffers();
   leave_join();
 }
 

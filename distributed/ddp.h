@@ -49,7 +49,8 @@ class Reducer : NoCopy {
   std::vector<std::string> differing_parameters() const;
   /// `adopted` reduces from now on. ValueError while gradients are on their way.
   void set_hook(CommHook* adopted);
-  void begin_join();
+  /// ValueError for a module with SyncBatchNorm.
+  void begin_join(nn::Module& module);
   /// Takes part in the steps of ranks that still have inputs, with gradients of 0; then all take the weights of one that was there last.
   void end_join();
   void leave_join();
@@ -97,9 +98,11 @@ template <class M> class DistributedDataParallel {
   /// Reduces in place of the mean, e.g. PowerSgdHook: distributed/comm_hooks.h. Every rank registers the same.
   template <class H> void register_comm_hook(H hook) { reducer_.set_hook(new H(std::move(hook))); }
   /// f() is a loop over this rank's batches, of which ranks may have different numbers: who is done shadows the others. Gradients are means over
-  /// all ranks, those without a batch with 0. Every rank calls it.
+  /// all ranks, those without a batch with 0. Who is done ends with the others' weights, but takes no steps of an optimizer: its momentum and
+  /// step count, and a GradScaler's scale, stay behind. Where they go on, every rank loads the state_dict() of one that was there last, or
+  /// each begins with new ones. Every rank calls it.
   template <class F> void join(F&& f) {
-    reducer_.begin_join();
+    reducer_.begin_join(module_);
     try {
       f();
     } catch (...) {

@@ -158,7 +158,11 @@ void Work::wait() const {
   s.changed.wait(lock, [&s] { return s.done; });
   if (!s.error.empty()) throw RuntimeError(s.error);
   if (s.on_device) cuda::current_stream(s.on_device->device()).wait_event(*s.on_device);
-  if (const auto finish = std::exchange(s.finish, nullptr)) finish();
+  const auto finish = std::exchange(s.finish, nullptr);
+  if (!finish) return;
+  finish();
+  if (s.on_device)  // who waits later, waits for that too
+    s.on_device = std::make_shared<cuda::Event>(cuda::current_stream(s.on_device->device()).record_event());
 }
 
 GroupState::GroupState() = default;

@@ -57,6 +57,8 @@ const char* name_of(Collective op);
 std::string has_failed(const Signature& s, const std::string& why);
 /// Before it is handed to the group's thread: on a device it waits for what the current stream computes.
 void mark_ready(Call& call);
+/// Before the current stream reads x, which may have been made on another: its memory goes to nobody else until that is over.
+void used_here(const Tensor& x);
 
 /// A collective that is on the stream of NCCL's communicator.
 struct Started {

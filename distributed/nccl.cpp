@@ -275,8 +275,12 @@ Failure Nccl::start(const Call& call, double timeout, bool& fatal, Started& star
 }
 
 bool Nccl::is_over(Started& s, Failure& why) {
-  if (!s.done || s.done->query()) return true;
+  const bool passed = !s.done || s.done->query();
   const std::lock_guard lock(mutex_);
+  if (passed) {  // by its end, or by the abort's
+    if (!comm_ && s.done) why = {failed_};
+    return !why;
+  }
   Result state = nccl::kSuccess;
   // The device still works on it: an error, or a peer's end, shows here.
   if (!comm_) why = {failed_};

@@ -27,10 +27,11 @@ class Nccl {
   ~Nccl();
   /// Does it know that dtype and reduction? Others go over the host.
   static bool has(DType dtype);
+  int device() const { return device_; }
   /// Puts the collective, whose tensors lie on the device, on the communicator's stream, behind `call.ready`. Its memory must stay until it is
   /// over. A Failure without a text, or what went wrong; `fatal`: the communicator is lost.
   Failure start(const Call& call, double timeout, bool& fatal, Started& started);
-  /// Asks, and does not wait. `why`: it will never be over.
+  /// Asks, and does not wait. `why`: it will never be over, or an abort has ended it.
   bool is_over(Started& started, Failure& why);
   /// The first error ends the communicator; what is on its way is let go of.
   void abort(const std::string& why);

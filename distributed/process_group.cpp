@@ -9,6 +9,7 @@
 #include "../autograd/record.h"
 #include "../core/modes.h"
 #include "group_state.h"
+#include "nccl.h"
 #include "socket.h"
 
 namespace tapir::inline v0::distributed {
@@ -29,8 +30,11 @@ Registry& registry() {
 }
 
 /// x as the group's thread wants it: contiguous, and on the host unless the group works on x's device; x itself where it is so.
-Tensor placed(const GroupState& s, const Tensor& x) {
+Tensor placed(const char* op, const GroupState& s, const Tensor& x) {
   NoGrad guard;
+  check(!s.runs_on_device(x) || x.device().index == s.nccl->device(),
+        "[{}] expected a tensor of the group's device, cuda:{}, got {} of {}", op, s.nccl ? s.nccl->device() : 0, x,
+        x.device());
   const Tensor there = x.device() == kCPU || s.runs_on_device(x) ? x : x.cpu();
   return there.is_contiguous() ? there.detach() : there.contiguous().detach();
 }
@@ -55,6 +59,7 @@ std::function<void()> write_back(const Tensor& x, const Tensor& host) {
   if (x.device() == host.device() && x.data_ptr() == host.data_ptr()) return nullptr;
   return [x, host] {
     NoGrad guard;
+    used_here(host);
     Tensor to = x.detach();
     to.copy_(host);
   };
@@ -88,6 +93,10 @@ void mark_ready(Call& call) {
     call.ready = std::make_shared<cuda::Event>(cuda::current_stream(call.in.device().index).record_event());
 }
 
+void used_here(const Tensor& x) {
+  if (x.device().is_cuda()) cuda::record_stream(x, cuda::current_stream(x.device().index));
+}
+
 void retain(GroupState* group) { group->refs.fetch_add(1); }
 void release(GroupState* group) {
   bool last;
@@ -112,14 +121,14 @@ std::string ProcessGroup::flight_recorder() const { return state().flight_text(1
 Work ProcessGroup::all_reduce(const Tensor& x, ReduceOp op, bool async_op) const {
   check_reduction("all_reduce", x, op);
   check_output("all_reduce", x);
-  const Tensor host = placed(state(), x);
+  const Tensor host = placed("all_reduce", state(), x);
   return state().submit(call_of(Collective::AllReduce, host, host, op), write_back(x, host), async_op);
 }
 
 Work ProcessGroup::broadcast(const Tensor& x, int64_t src, bool async_op) const {
   check_rank("broadcast", "src", src, size());
   check_output("broadcast", x);
-  const Tensor host = placed(state(), x);
+  const Tensor host = placed("broadcast", state(), x);
   return state().submit(call_of(Collective::Broadcast, host, host, ReduceOp::Sum, src), write_back(x, host), async_op);
 }
 
@@ -127,7 +136,7 @@ Work ProcessGroup::reduce(const Tensor& x, int64_t dst, ReduceOp op, bool async_
   check_rank("reduce", "dst", dst, size());
   check_reduction("reduce", x, op);
   if (rank() == dst) check_output("reduce", x);
-  const Tensor host = placed(state(), x);
+  const Tensor host = placed("reduce", state(), x);
   return state().submit(call_of(Collective::Reduce, host, host, op, dst), rank() == dst ? write_back(x, host) : nullptr,
                         async_op);
 }
@@ -135,16 +144,16 @@ Work ProcessGroup::reduce(const Tensor& x, int64_t dst, ReduceOp op, bool async_
 Work ProcessGroup::all_gather(const Tensor& out, const Tensor& x, bool async_op) const {
   check_parts("all_gather", "out", out, x, size());
   check_output("all_gather", out);
-  const Tensor host = placed(state(), out);
-  return state().submit(call_of(Collective::AllGather, placed(state(), x), host), write_back(out, host), async_op);
+  const Tensor host = placed("all_gather", state(), out);
+  return state().submit(call_of(Collective::AllGather, placed("all_gather", state(), x), host), write_back(out, host), async_op);
 }
 
 Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op, bool async_op) const {
   check_parts("reduce_scatter", "x", x, out, size());
   check_reduction("reduce_scatter", x, op);
   check_output("reduce_scatter", out);
-  const Tensor host = placed(state(), out);
-  return state().submit(call_of(Collective::ReduceScatter, placed(state(), x), host, op), write_back(out, host),
+  const Tensor host = placed("reduce_scatter", state(), out);
+  return state().submit(call_of(Collective::ReduceScatter, placed("reduce_scatter", state(), x), host, op), write_back(out, host),
                         async_op);
 }
 
@@ -167,8 +176,8 @@ Work ProcessGroup::all_to_all(const Tensor& out, const Tensor& x, const std::vec
                               const std::vector<int64_t>& in_sizes, bool async_op) const {
   check(out.dtype() == x.dtype() && out.device() == x.device() && out.dim() == x.dim(),
         "[all_to_all] expected out like x, {}, got {}", x, out);
-  const Tensor host = placed(state(), out);
-  Call call = call_of(Collective::AllToAll, placed(state(), x), host);
+  const Tensor host = placed("all_to_all", state(), out);
+  Call call = call_of(Collective::AllToAll, placed("all_to_all", state(), x), host);
   call.signature.count = -1;
   call.in_sizes = sizes_or_equal("x", x, in_sizes, size());
   call.out_sizes = sizes_or_equal("out", out, out_sizes, size());

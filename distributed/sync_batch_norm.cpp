@@ -65,6 +65,15 @@ void convert_sync_batchnorm(nn::Module& model) {
   });
 }
 
+bool normalizes_together(nn::Module& model) {
+  bool found = false;
+  model.apply([&](nn::Module& m) {
+    const auto* norm = dynamic_cast<nn::BatchNormBase*>(&m);
+    found |= norm && norm->instead == normalize_together;
+  });
+  return found;
+}
+
 TAPIR_DEFINE_FIELDS(SyncBatchNorm)
 
 }  // namespace tapir::inline v0::distributed

@@ -12,5 +12,7 @@ struct SyncBatchNorm : nn::BatchNormBase {
 };
 /// Makes every batch norm of the model normalise as a SyncBatchNorm does; types, weights and names stay.
 void convert_sync_batchnorm(nn::Module& model);
+/// Has it a batch norm of these two kinds?
+bool normalizes_together(nn::Module& model);
 
 }  // namespace tapir::inline v0::distributed

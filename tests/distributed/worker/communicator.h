@@ -36,14 +36,19 @@ struct Communicator {
   distributed::Failure failure = {};  // of the last call
   bool fatal = false, waits = true;   // waits: for what the operands' stream holds
 
-  std::string run(Collective op, const Tensor& in, const Tensor& out, Op reduce = Op::Sum, int root = -1,
-                  std::vector<int64_t> in_sizes = {}, std::vector<int64_t> out_sizes = {}) {
+  distributed::Started start(Collective op, const Tensor& in, const Tensor& out, Op reduce = Op::Sum, int root = -1,
+                             std::vector<int64_t> in_sizes = {}, std::vector<int64_t> out_sizes = {}) {
     Call call;
     call.signature = {.op = op, .reduce = uint8_t(reduce), .dtype = in.dtype(), .root = root, .count = in.numel()};
     call.in = in, call.out = out, call.in_sizes = std::move(in_sizes), call.out_sizes = std::move(out_sizes);
     if (device >= 0 && waits) call.ready = std::make_shared<cuda::Event>(cuda::current_stream(device).record_event());
     distributed::Started started;
     failure = nccl.start(call, options.timeout, fatal, started);
+    return started;
+  }
+  std::string run(Collective op, const Tensor& in, const Tensor& out, Op reduce = Op::Sum, int root = -1,
+                  std::vector<int64_t> in_sizes = {}, std::vector<int64_t> out_sizes = {}) {
+    distributed::Started started = start(op, in, out, reduce, root, std::move(in_sizes), std::move(out_sizes));
     while (!failure && !nccl.is_over(started, failure)) {
       fatal = bool(failure);
       std::this_thread::sleep_for(std::chrono::microseconds(100));

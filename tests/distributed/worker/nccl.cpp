@@ -214,6 +214,9 @@ void group() {
   const Tensor gathered = zeros({2 * n}, {.device = device});
   g.all_gather(gathered, full({2}, double(g.rank()), {.device = device}));
   for (int64_t r = 0; r < n; ++r) EXPECT(gathered.cpu().narrow(0, 2 * r, 2).max().item() == double(r));
+  const Tensor beside = zeros({3}, {.device = Device(kCUDA.type, int((g.rank() + 1) % n))});
+  EXPECT(has(error_of<ValueError>([&] { g.all_reduce(beside); }),
+             tapir::format("[all_reduce] expected a tensor of the group's device, cuda:{}, got ", g.rank())));
   messages(g, device);
   beside_capture(g, device);
   manual_seed(uint64_t(g.rank()));

@@ -277,6 +277,23 @@ void lost() {
   EXPECT(has(job.group.flight_recorder(), ": failed"));
 }
 
+/// An abort lets the stream pass what is on its way: that has failed all the same.
+void aborted() {
+  cuda::set_device(my_rank());
+  Communicator c{.device = my_rank()};
+  const Tensor x = ones({100}, {.device = Device(kCUDA.type, c.device)});
+  EXPECT(c.run(Collective::AllReduce, x, x).empty());
+  if (second()) return (void)c.store.get("over", 60);
+  distributed::Started begun = c.start(Collective::AllReduce, x, x);
+  EXPECT(!c.failure && !c.nccl.is_over(begun, c.failure) && !c.failure);
+  c.nccl.abort("the next call has failed");
+  for (const double begin = seconds(); !begun.done->query() && seconds() - begin < 15;)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT(begun.done->query() && !c.nccl.is_over(begun, c.failure));
+  EXPECT(has(c.failure.text, "the next call has failed"));
+  c.store.set("over", "1");
+}
+
 /// Rank 1 never comes.
 void late() {
   options.timeout = 2;
@@ -310,7 +327,7 @@ void compared() {
 std::vector<Scenario> nccl_async_scenarios() {
   return {{"nccl_overlap", overlap},       {"nccl_streams", streams}, {"nccl_buffers", buffers},
           {"nccl_batch_norm", batch_norm}, {"nccl_lost", lost},       {"nccl_late", late},
-          {"nccl_compared", compared},     {"nccl_graphs", graphs}};
+          {"nccl_compared", compared},     {"nccl_graphs", graphs},  {"nccl_aborted", aborted}};
 }
 
 }  // namespace worker

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <thread>
@@ -223,6 +224,17 @@ static void joined() {
   Tensor tracked = net.bn.num_batches_tracked.detach().clone(), most = tracked.clone();
   g.all_reduce(tracked, Op::Min), g.all_reduce(most, Op::Max);
   EXPECT(equal(tracked, most) && tracked.item() == double(1 + g.size()));
+  Numbers own;
+  own.mlp.use = true;
+  distributed::DistributedDataParallel apart(own, {.broadcast_buffers = false}, g);
+  apart.join([&] {
+    for (int64_t i = 0; i < 2 + g.rank(); ++i) sum(square(apart(randn({4, 6})))).backward();
+    own.bn.running_mean.fill_(double(g.rank()));
+  });
+  EXPECT(own.bn.running_mean.min().item() == double(g.rank()));
+  Norm together;
+  distributed::DistributedDataParallel synced(together, {}, g);
+  EXPECT(has(error_of<ValueError>([&] { synced.join([] {}); }), "[join] expected a module without SyncBatchNorm"));
 }
 
 static void static_graph() {
@@ -271,11 +283,62 @@ struct Doubles final : distributed::CommHook {
   }
 };
 
+struct Refuses final : distributed::CommHook {
+  void begin(const distributed::GradBucket&) override { fail(ErrorKind::Runtime, "no more"); }
+  void finish(const distributed::GradBucket&) override {}
+};
+struct Headless : nn::Module {  // its last layer, whose gradients would come first, is not used
+  nn::Linear a{6, 2}, c{2, 2};
+  Tensor forward(const Tensor& x) { return a(x); }
+  TAPIR_FIELDS(a, c)
+};
+
+/// The error of a hook is the one that is seen, and steps go on with another; hooks change between steps alone.
+static void hooks_change(const ProcessGroup& g) {
+  Used net;
+  distributed::DistributedDataParallel ddp(net, {.bucket_cap_mb = 0.0005, .first_bucket_mb = 0.0005}, g);
+  const Tensor x = randn({4, 6});
+  ddp.register_comm_hook(Refuses());
+  for (int i = 0; i < 2; ++i)
+    EXPECT(error_of<RuntimeError>([&] { ddp(x).sum().backward(); }) == "no more");
+  net.zero_grad();
+  ddp.register_comm_hook(distributed::AllReduceHook());
+  ddp(x).sum().backward();
+  Headless part;
+  distributed::DistributedDataParallel early(
+      part, {.bucket_cap_mb = 1e-6, .first_bucket_mb = 1e-6, .find_unused_parameters = true}, g);
+  const Tensor y = early(x);
+  EXPECT(has(error_of<ValueError>([&] { early.register_comm_hook(distributed::AllReduceHook()); }),
+             "got one within backward"));
+  y.sum().backward();
+}
+
 /// What the hook makes of gradients of this rank, step by step.
 static Tensor through(distributed::CommHook& hook, distributed::GradBucket& b, const Tensor& mine) {
   b.buffer.copy_(mine);
   hook.begin(b), hook.finish(b);
   return b.buffer.clone();
+}
+
+/// PowerSGD sends a matrix of rank 1 as it is, whatever the columns, and again behind an overflow on one rank and behind zeros.
+static void hooks_recover(const ProcessGroup& g) {
+  for (const DType dtype : {kFloat32, kFloat64, kBFloat16}) {
+    const TensorOptions like{.dtype = dtype};
+    distributed::GradBucket b{.group = g, .buffer = zeros({64 * 48}, like), .gradients = {}};
+    b.gradients = {b.buffer.view({64, 48})};
+    distributed::PowerSgdHook hook({.rank = 4, .start_step = 0});
+    manual_seed(5);
+    const Tensor matrix = flatten(matmul(randn({64, 1}), randn({1, 48}))).to(dtype);
+    const double near = dtype == kBFloat16 ? 0.05 : 1e-4;
+    for (int step = 0; step < 12; ++step) {
+      Tensor mine = matrix.clone();
+      if (step == 3 && g.rank() == 0) mine.narrow(0, 100, 1).fill_(INFINITY);
+      if (step == 6) mine.zero_();
+      const Tensor got = through(hook, b, mine).to(kFloat64);
+      if (step == 3) EXPECT(!isfinite(got).all().item<bool>());  // for a GradScaler to see, on all ranks
+      else EXPECT((got - mine.to(kFloat64)).abs().max().item() < near * matrix.to(kFloat64).abs().max().item());
+    }
+  }
 }
 
 static void hooks() {
@@ -302,6 +365,8 @@ static void hooks() {
     EXPECT(got.min().item() == got.max().item());
   }
   EXPECT(has(error_of<ValueError>([&] { distributed::AllReduceHook wrong(kInt16); }), "expected compression to"));
+  hooks_recover(g);
+  hooks_change(g);
 
   // A matrix whose mean has rank 1 arrives as it is, vectors always; two columns find rank 2.
   for (const int64_t rank : {int64_t(1), int64_t(2)}) {
