@@ -98,7 +98,6 @@ void GradScaler::step(optim::Optimizer& optimizer, double max_norm) {
   if (!u.unscaled) {
     const auto batches = grads_of("GradScaler", params);
     if (!batches.empty()) follow(batches[0].model.device());
-    if (clips) norm = to(norm, scale_.device(), true);  // without gradients it is the host's
     u.found_inf = clips ? not_finite(norm, scale_.device()) : look_for_inf(batches, scale_.device());
     factor = reciprocal(scale_);
     if (clips) norm = mul(norm, factor);

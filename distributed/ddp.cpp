@@ -370,8 +370,8 @@ void Reducer::after_forward(const std::vector<Tensor>& outputs) {
 
 void Reducer::set_hook(CommHook* adopted) {
   tapir::detail::Owner<CommHook, tapir::detail::Delete> hook(adopted);
-  check(!state_->armed || (state_->arrived.empty() && state_->next == 0), "[{}] expected a hook between steps, got one within backward",
-        kName);
+  check(!state_->armed || (state_->arrived.empty() && state_->next == 0),
+        "[{}] expected a hook between steps, got one within backward", kName);
   state_->hook = std::move(hook);
   state_->talks.changed();
 }
@@ -403,7 +403,8 @@ void ReducerState::shadow() {
 
 void Reducer::begin_join(nn::Module& module) {
   check(state_->group.size() == 1 || !normalizes_together(module),
-        "[join] expected a module without SyncBatchNorm, whose forward is a meeting of all ranks, got one: who is done has no "
+        "[join] expected a module without SyncBatchNorm, whose forward is a meeting of all ranks, got one: who is done "
+        "has no "
         "input for it (give every rank the same number of batches: DistributedSampler)");
   state_->joining = true;
   state_->talks.changed();

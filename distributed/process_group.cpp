@@ -145,7 +145,8 @@ Work ProcessGroup::all_gather(const Tensor& out, const Tensor& x, bool async_op)
   check_parts("all_gather", "out", out, x, size());
   check_output("all_gather", out);
   const Tensor host = placed("all_gather", state(), out);
-  return state().submit(call_of(Collective::AllGather, placed("all_gather", state(), x), host), write_back(out, host), async_op);
+  return state().submit(call_of(Collective::AllGather, placed("all_gather", state(), x), host), write_back(out, host),
+                        async_op);
 }
 
 Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op, bool async_op) const {
@@ -153,8 +154,8 @@ Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp o
   check_reduction("reduce_scatter", x, op);
   check_output("reduce_scatter", out);
   const Tensor host = placed("reduce_scatter", state(), out);
-  return state().submit(call_of(Collective::ReduceScatter, placed("reduce_scatter", state(), x), host, op), write_back(out, host),
-                        async_op);
+  return state().submit(call_of(Collective::ReduceScatter, placed("reduce_scatter", state(), x), host, op),
+                        write_back(out, host), async_op);
 }
 
 static std::vector<int64_t> sizes_or_equal(const char* name, const Tensor& x, std::vector<int64_t> sizes,

@@ -92,8 +92,8 @@ TEST_CASE("a group with NCCL's stand-in on emulated devices") {
 TEST_CASE("NCCL: the host goes on, streams wait, and a thread watches over what is on its way") {
   const EmulatedDevices devices;
   if (!devices.there) SKIP_TEST("no libtapir_cuda_emulated.so in the build folder");
-  for (const char* scenario :
-       {"nccl_overlap", "nccl_streams", "nccl_buffers", "nccl_batch_norm", "nccl_compared", "nccl_late", "nccl_aborted"})
+  for (const char* scenario : {"nccl_overlap", "nccl_streams", "nccl_buffers", "nccl_batch_norm", "nccl_compared",
+                               "nccl_late", "nccl_aborted"})
     for (const Ended& e : run_ranks(scenario, 2, 2)) {
       INFO(scenario << " " << e.output);
       CHECK(e.status == 0);

@@ -327,7 +327,7 @@ void compared() {
 std::vector<Scenario> nccl_async_scenarios() {
   return {{"nccl_overlap", overlap},       {"nccl_streams", streams}, {"nccl_buffers", buffers},
           {"nccl_batch_norm", batch_norm}, {"nccl_lost", lost},       {"nccl_late", late},
-          {"nccl_compared", compared},     {"nccl_graphs", graphs},  {"nccl_aborted", aborted}};
+          {"nccl_compared", compared},     {"nccl_graphs", graphs},   {"nccl_aborted", aborted}};
 }
 
 }  // namespace worker

@@ -299,8 +299,7 @@ static void hooks_change(const ProcessGroup& g) {
   distributed::DistributedDataParallel ddp(net, {.bucket_cap_mb = 0.0005, .first_bucket_mb = 0.0005}, g);
   const Tensor x = randn({4, 6});
   ddp.register_comm_hook(Refuses());
-  for (int i = 0; i < 2; ++i)
-    EXPECT(error_of<RuntimeError>([&] { ddp(x).sum().backward(); }) == "no more");
+  for (int i = 0; i < 2; ++i) EXPECT(error_of<RuntimeError>([&] { ddp(x).sum().backward(); }) == "no more");
   net.zero_grad();
   ddp.register_comm_hook(distributed::AllReduceHook());
   ddp(x).sum().backward();
