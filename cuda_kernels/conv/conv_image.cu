@@ -174,13 +174,24 @@ template <class T, int BN> __global__ void __launch_bounds__(kConvThreads, sizeo
   }
 }
 
-template <class T, int BN> void run(Context& ctx, ImageProblem& p) {
+/// Bytes of dynamic shared memory.
+template <int BN> constexpr size_t shared_bytes() {
   constexpr size_t kTiles = size_t(kStages) * (kPixels + BN) * 128, kSums = size_t(kPixels) * (BN + 8) * sizeof(float);
+  return std::max(kTiles, kSums);
+}
+/// Has a block of the device room for them beside the kernel's own? At 8.6, 8.9 and 12.0 wide tiles have not.
+template <int BN> bool has_room(Device device) {
+  int most = 0;
+  check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index), "conv");
+  return shared_bytes<BN>() + 3 * sizeof(Phase) + kPixels * sizeof(Row) <= size_t(most);
+}
+
+template <class T, int BN> void run(Context& ctx, ImageProblem& p) {
   p.column_tiles = (p.outputs + BN - 1) / BN;
   int64_t total = int64_t(p.tiles) * p.column_tiles * p.groups;
   if (p.backward)
     for (const Axis& axis : p.axes) total *= axis.phases();
-  const Grid grid{grid_of(total, 1).blocks, dim3(kConvThreads), std::max(kTiles, kSums)};
+  const Grid grid{grid_of(total, 1).blocks, dim3(kConvThreads), shared_bytes<BN>()};
   launch(ctx, p.backward ? "conv_backward_data" : "conv", grid, conv_image_kernel<T, BN>, p, total);
 }
 template <class T> void run(Context& ctx, ImageProblem& p) {
@@ -188,7 +199,7 @@ template <class T> void run(Context& ctx, ImageProblem& p) {
   for (const Axis& axis : p.axes) pixels *= p.backward ? (axis.x + axis.stride - 1) / axis.stride : axis.y;
   p.tiles = int((pixels + kPixels - 1) / kPixels);
   const bool fills = int64_t(p.tiles) * ((p.outputs + 127) / 128) * p.groups >= multiprocessors(ctx.device);
-  p.outputs > 64 && fills ? run<T, 128>(ctx, p) : run<T, 64>(ctx, p);
+  p.outputs > 64 && fills&& has_room<128>(ctx.device) ? run<T, 128>(ctx, p) : run<T, 64>(ctx, p);
 }
 
 }  // namespace
