@@ -51,7 +51,8 @@ bool take_in(Rewriter& calls, int at, int next, MatmulFinish finish, const View&
 
 bool join_relu(Rewriter& calls, int at, int next) {
   const Call& relu = calls.call(next);
-  if (!is_relu(relu) || is_half(calls.call(at).result())) return false;  // a half may round to -0 before the relu
+  const DType dtype = calls.call(at).result().dtype;  // a half may round to -0 before the relu
+  if (!is_relu(relu) || (dtype != kFloat32 && dtype != kFloat64)) return false;
   const View y = place_of(calls, at, next, relu[&Unary::x], relu[&Unary::out]);
   return y.in_memory() && ends(calls, at, next, y) && take_in(calls, at, next, MatmulFinish::Relu, y, {}, {});
 }

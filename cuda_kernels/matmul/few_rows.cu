@@ -156,10 +156,10 @@ template <class T, int M, int P, int N> __global__ void __launch_bounds__(kThrea
   if (early) begin_early(static_cast<const T*>(p.b.data) + first, p.b.row, p.k, left < N ? left : N);
   const RowsOfA<T> a = rows_of(p, rows);
   for (int64_t j0 = int64_t(blockIdx.x) * N; j0 < p.n; j0 += int64_t(gridDim.x) * N) {
-    const int64_t j = j0 + lane * P, rows = j < p.n ? p.k : 0;
+    const int64_t j = j0 + lane * P, end = j < p.n ? p.k : 0;
     const T* const b = static_cast<const T*>(p.b.data) + j;
     float sums[M][P] = {};
-    each_pack<M == 1 ? 2 * kAhead : kAhead, P>(b, p.b.row, group, rows, kGroups, [&](int64_t k, const Pack<T, P>& w) {
+    each_pack<M == 1 ? 2 * kAhead : kAhead, P>(b, p.b.row, group, end, kGroups, [&](int64_t k, const Pack<T, P>& w) {
 #pragma unroll
       for (int i = 0; i < M; ++i) {
         const float x = widen(a[i][k * a.column]);

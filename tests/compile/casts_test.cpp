@@ -129,3 +129,17 @@ TEST_CASE("random programs without casts of casts give the same bits") {
     check_same_bits(program, changed);
   }
 }
+
+TEST_CASE("epilogues: a product of integers keeps its relu as a call") {
+  const Tensor w = remainder(arange(24), 7).reshape({6, 4}) - 3;
+  for (const DType t : {kInt64, kInt32, kInt8, kUInt8}) {
+    CAPTURE(name_of(t));
+    auto f = compile([&](const Tensor& x) { return relu(matmul(x, w.to(t))); }, {.verify = 0});
+    for (int i = 0; i < 5; ++i) {
+      const Tensor x = remainder(arange(18) * (i + 2), 5).reshape({3, 6}).to(t);
+      CHECK(equal(f(x), relu(matmul(x, w.to(t)))));
+    }
+    CHECK(f.programs() == 1);
+    CHECK(f.explain().find("unary(Relu)") != std::string::npos);
+  }
+}
