@@ -97,12 +97,12 @@ void widen_product(Rewriter& calls, int at) {
   if (!is_half(out) || out.shape.size() != 2 || p.beta != 0 || p.finish != MatmulFinish::None ||
       call[&Matmul::bias].kind != View::Kind::Absent || !out.in_memory())
     return;
-  const auto [wide, copy] = widened(calls, at, out);
-  const auto [wide_aux, copy_aux] = aux.in_memory() ? widened(calls, at, aux) : std::pair(View(), -1);
-  if (!wide.in_memory() || (aux.in_memory() && !wide_aux.in_memory())) return;
-  calls.change(at, [&](Call& product) { product[&Matmul::out] = wide, product[&Matmul::aux] = wide_aux; });
-  calls.remove(copy);
-  if (copy_aux >= 0) calls.remove(copy_aux);
+  const auto wide = widened(calls, at, out);
+  const auto wide_aux = aux.in_memory() ? widened(calls, at, aux) : std::pair(View(), -1);
+  if (!wide.first.in_memory() || (aux.in_memory() && !wide_aux.first.in_memory())) return;
+  calls.change(at, [&](Call& product) { product[&Matmul::out] = wide.first, product[&Matmul::aux] = wide_aux.first; });
+  calls.remove(wide.second);
+  if (wide_aux.second >= 0) calls.remove(wide_aux.second);
 }
 
 }  // namespace
