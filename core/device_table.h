@@ -73,7 +73,7 @@ struct CudaSettings {
 
 /// What `extern "C" const CudaPlugin* tapir_cuda_plugin(const CudaSettings*)` of libtapir_cuda.so returns.
 struct CudaPlugin {
-  static constexpr int kAbi = 10;  // raised with every change of the structs that a plugin shares with the library
+  static constexpr int kAbi = 11;  // raised with every change of the structs that a plugin shares with the library
   int abi = kAbi;
   int64_t table_bytes = sizeof(BackendTable);
   const BackendTable* table = nullptr;  // null: there is no device, or no driver that fits; why_not says so

@@ -181,6 +181,19 @@ struct QuantConv {
   In x, x_scale = {}, x_zero = {}, w, w_scale, bias = {};
   ConvParams params;
 };
+/// (optional) both. out (M, K) and transposed (K, M), each where defined: round(x (M, K) / scale) as bytes of 8-bit floats, contiguous;
+/// scale (0-dim float32): the largest |x| over the format's largest number; 1 where x is 0. NaN and infinity become NaN.
+struct ToFloat8 {
+  Out out = {}, transposed = {}, scale;
+  In x;
+  ToFloat8Params params;
+};
+/// out (M, N) = a_scale b_scale (a (M, K) b (N, K)^T) + bias (N): a and b are bytes of 8-bit floats, contiguous.
+struct Float8Matmul {
+  Out out;
+  In a, a_scale, b, b_scale, bias = {};
+  Float8MatmulParams params;
+};
 struct Linalg {  // LinalgOp: what each takes and gives
   Outs outs;
   Ins ins;
@@ -341,11 +354,20 @@ struct NormAddBackward {
   NormParams params;
 };
 /// out (M, N) = finish(norm(x + add) b + bias) of at most 8 rows, for Layer and Rms over the last dimension: x (M, K) and add, where that is
-/// defined, b (K, N); `sum` gets x + add. All of one dtype, of 16 or 32 bits, rounded where single calls round.
+/// defined, b (K, N); `sum` gets x + add. All of one dtype, of 16 or 32 bits, rounded where single calls round. With a b_scale, b is the
+/// quantized weight of a QuantMatmul, WeightOnly, and b_scale its w_scale.
 struct NormMatmul {
   Out out, sum = {};
-  In x, add = {}, weight = {}, norm_bias = {}, b, bias = {};
+  In x, add = {}, weight = {}, norm_bias = {}, b, b_scale = {}, bias = {};
   NormMatmulParams params;
+};
+/// table[index] = source, of one index (int64, one element), and then the attention of one query a head whose k and v are views of the
+/// table; `keys` (0-dim int64) is how many keys there are, the new one included. No dropout.
+struct PutAttention {
+  Out out;
+  InOut table;
+  In source, index, q, k, v, keys;
+  PutAttentionParams params;
 };
 
 // Every entry, by the name of its kernels and its declaration above.
@@ -362,7 +384,8 @@ struct NormMatmul {
   X(rnn_backward, RnnBackward) X(norm, Norm) X(norm_backward, NormBackward) X(cross_entropy, CrossEntropy)             \
   X(cross_entropy_backward, CrossEntropyBackward) X(dropout, Dropout) X(optimizer_step, OptimizerStep)                 \
   X(foreach, Foreach) X(norm_relu, NormRelu) X(norm_relu_backward, NormReluBackward)                     \
-  X(norm_add_backward, NormAddBackward) X(norm_matmul, NormMatmul)
+  X(norm_add_backward, NormAddBackward) X(norm_matmul, NormMatmul) X(put_attention, PutAttention)                      \
+  X(to_float8, ToFloat8) X(float8_matmul, Float8Matmul)
 // clang-format on
 
 /// BackendTable::copy_bytes, which stands beside the entries in programs: views of uint8.

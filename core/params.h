@@ -238,10 +238,12 @@ struct LinalgParams {
   LinalgOp op;
   bool upper = false, transpose = false, unit = false;
 };
-/// x (N, C, ...), w (O, C / groups, ...), y (N, O, ...); 1 to 3 spatial axes; the arrays' first `spatial` entries count.
+/// x (N, C, ...), w (O, C / groups, ...), y (N, O, ...); 1 to 3 spatial axes; the arrays' first `spatial` entries count. relu: of Conv, y
+/// is relu(convolution + bias).
 struct ConvParams {
   int64_t spatial = 2, groups = 1;
   int64_t stride[3] = {1, 1, 1}, padding[3] = {}, dilation[3] = {1, 1, 1};
+  bool relu = false;
 };
 struct PoolParams {
   PoolOp op;
@@ -258,6 +260,15 @@ enum class QuantOp : uint8_t { WeightOnly, Dynamic, Static };
 struct QuantMatmulParams {
   QuantOp op;
   int64_t bits = 8, group = 1;
+  MatmulFinish finish = MatmulFinish::None;  // None or GeluTanh, of y
+};
+/// The formats of 8-bit floats (Micikevicius et al., "FP8 Formats for Deep Learning", 2022), largest 448 and 57344: core/formulas/float8.h.
+enum class Float8 : uint8_t { E4M3, E5M2 };
+struct ToFloat8Params {
+  Float8 format = Float8::E4M3;
+};
+struct Float8MatmulParams {
+  Float8 a = Float8::E4M3, b = Float8::E4M3;
 };
 /// x (N, C, ...) to y (N, C, ...), 1 to 3 spatial axes: Note [Resampling] in core/resample.h.
 struct ResampleParams {
@@ -278,6 +289,10 @@ struct AttentionParams {
   double dropout_p = 0;  // of the weights, (B, H, S, T), as Dropout of such a tensor
   uint64_t seed = 0, offset = 0;
 };
+struct PutAttentionParams {
+  double scale = 1;
+  bool causal = false, wrap = true;  // wrap: IndexParams
+};
 /// Do seed and offset of such parameters count?
 template <class P> constexpr bool draws(const P& params) {
   if constexpr (requires { params.dropout_p; }) return params.dropout_p > 0;
@@ -287,7 +302,8 @@ template <class P> constexpr bool draws(const P& params) {
 }
 /// One recurrent layer in one direction, over rows of all steps: step t has rows offset(t) to offset(t) + batch(t), the first rows of its
 /// state (B, ...), and batches never grow with t: `batch_sizes` (steps), int64 on the host; absent: B rows each. G gates of H units
-/// (Lstm i f g o, Gru r z n); P is H, or what `projection` (P, H) makes of it (Lstm). Everything is contiguous, float32 or float64.
+/// (Lstm i f g o, Gru r z n); P is H, or what `projection` (P, H) makes of it (Lstm). Everything is contiguous and of float32 or float64;
+/// on a GPU also of 16 bits, but then c0, c, their gradients and `reserve` are float32.
 struct RnnParams {
   RnnOp op;
   bool reverse = false;  // from the last step to the first
@@ -304,6 +320,7 @@ struct NormMatmulParams {
   NormOp op;
   double eps = 1e-5;
   MatmulFinish finish = MatmulFinish::None;  // but GeluTanhGrad
+  int64_t bits = 8, group = 1;               // of a quantized b: QuantMatmulParams, WeightOnly
 };
 struct GatherParams {
   int64_t dim = 0;

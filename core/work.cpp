@@ -13,6 +13,7 @@ template <class E> double flops_of(const E&) { return 0; }
 
 double flops_of(const Matmul& c) { return 2.0 * double(c.out.numel()) * double(c.a.sizes[c.a.rank - 1]); }
 double flops_of(const NormMatmul& c) { return 2.0 * double(c.out.numel()) * double(c.x.sizes[1]); }
+double flops_of(const Float8Matmul& c) { return 2.0 * double(c.out.numel()) * double(c.a.sizes[1]); }
 double flops_of(const QuantMatmul& c) { return 2.0 * double(c.y.numel()) * double(c.x.sizes[c.x.rank - 1]); }
 
 /// y (N, O, ...), w (O, C / groups, ...): each output is a sum over one filter.
@@ -38,6 +39,10 @@ double flops_of(const Attention& c) {
 }
 double flops_of(const AttentionBackward& c) {
   return 2.0 * pairs_of(c.q, c.k, c.mask, c.params.causal) * double(3 * c.q.sizes[3] + 2 * c.v.sizes[3]);
+}
+
+double flops_of(const PutAttention& c) {
+  return 2.0 * pairs_of(c.q, c.k, c.keys, c.params.causal) * double(c.q.sizes[3] + c.v.sizes[3]);
 }
 
 double numel_of(const TensorView& v) { return v.defined() ? double(v.numel()) : 0; }

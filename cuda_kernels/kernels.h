@@ -30,5 +30,8 @@ bool prepare_fused(Device device, const entry::Fused& call, Prepare how);
 
 /// Entries of which there is no kernel.
 template <class E> inline constexpr bool is_lacking = false;
+template <> inline constexpr bool is_lacking<entry::PutAttention> = true;
+template <> inline constexpr bool is_lacking<entry::ToFloat8> = true;
+template <> inline constexpr bool is_lacking<entry::Float8Matmul> = true;
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -440,6 +440,17 @@ void attention(Context& ctx, const entry::Attention& c) {
   attention(ctx, seen, n - c.q.sizes[2]);
 }
 
+void put_attention(Context& ctx, const entry::PutAttention& c) {
+  const TensorView index[] = {c.index};
+  index_put(ctx, {c.table, c.source, index, {.wrap = c.params.wrap}});
+  attention(ctx, {.out = c.out,
+                  .q = c.q,
+                  .k = c.k,
+                  .v = c.v,
+                  .mask = c.keys,
+                  .params = {.scale = c.params.scale, .causal = c.params.causal}});
+}
+
 void attention_backward(Context& ctx, const entry::AttentionBackward& c) {
   if (c.k.sizes[0] * c.k.sizes[1] == 0) return;
   const detail::FlushDenormals flush(c.q.dtype);

@@ -50,7 +50,14 @@ void norm_matmul(Context& ctx, const entry::NormMatmul& c) {
              .weight = c.weight,
              .bias = c.norm_bias,
              .params = {.op = c.params.op, .eps = c.params.eps, .axes = 1}});
-  matmul(ctx, {.out = c.out, .a = y, .b = c.b, .bias = c.bias, .params = {.finish = c.params.finish}});
+  if (c.b_scale.defined())
+    quant_matmul(ctx, {.y = c.out,
+                       .x = y,
+                       .w = c.b,
+                       .w_scale = c.b_scale,
+                       .bias = c.bias,
+                       .params = {QuantOp::WeightOnly, c.params.bits, c.params.group, c.params.finish}});
+  else matmul(ctx, {.out = c.out, .a = y, .b = c.b, .bias = c.bias, .params = {.finish = c.params.finish}});
 }
 
 void norm_add_backward(Context& ctx, const entry::NormAddBackward& c) {

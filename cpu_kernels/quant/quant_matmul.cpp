@@ -127,6 +127,7 @@ void quant_matmul(Context& ctx, const entry::QuantMatmul& c) {
   } else {
     p.m > kQuantFew ? many_rows(ctx, p) : few_rows(ctx, p);
   }
+  if (c.params.finish == MatmulFinish::GeluTanh) unary(ctx, {y, y, {.op = UnaryOp::Gelu, .a = 1}});
   if (y.data != c.y.data) copy(ctx, {c.y, y});
 }
 
