@@ -13,6 +13,7 @@
 #include "arith.h"
 #include "final_callback.h"
 #include "meta.h"
+#include "part.h"
 #include "record.h"
 
 namespace tapir::inline v0 {
@@ -44,6 +45,43 @@ void add_in_place(const Tensor& a, const Tensor& b) {
 
 constinit thread_local bool retained = false;  // is the graph, by the backward pass that runs in this thread
 
+/// returns_part()
+struct Part {
+  int64_t dim = 0, start = 0, step = 0;  // 0: the whole
+  /// The same of a gradient of which it is a part.
+  TensorView of(const Tensor& whole, int64_t count) const {
+    TensorView v = whole;
+    v.data = v.as<char>() + start * v.strides[dim] * size_of(v.dtype);
+    v.sizes[dim] = count, v.strides[dim] *= step;
+    return v;
+  }
+};
+constinit thread_local Part* returned_part =
+    nullptr;  // of the node that runs in this thread; null: the pass is recorded
+
+// Note [Gradients of parts]
+// The gradient of narrow(), split(), select() and the like is zero but for a part. Such parts are written into one tensor, and what no part
+// has covered when the gradient is wanted is filled with zeros. A tensor of zeros for each part, and their sum, would take time and memory
+// that grow with the square of the parts: chunk(), unbind(), or a loop over x[t].
+/// Which positions along one dimension of a gradient have been written so far.
+struct Written {
+  int64_t dim = 0;
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // sorted, apart
+  /// False, and nothing done, where one of the positions has been written before.
+  bool add(int64_t begin, int64_t end) {
+    auto next = std::lower_bound(ranges.begin(), ranges.end(), std::pair(begin, begin));
+    if ((next != ranges.end() && next->first < end) || (next != ranges.begin() && std::prev(next)->second > begin))
+      return false;
+    if (begin == end) return true;
+    next = ranges.insert(next, {begin, end});
+    if (auto after = std::next(next); after != ranges.end() && after->first == end)
+      next->second = after->second, ranges.erase(after);
+    if (next != ranges.begin() && std::prev(next)->second == begin)
+      std::prev(next)->second = next->second, ranges.erase(next);
+    return true;
+  }
+};
+
 /// One node or leaf in this backward pass.
 struct Task {
   Node* node = nullptr;  // null for a leaf
@@ -53,6 +91,7 @@ struct Task {
   bool runs = true;     // one of its inputs is needed
   int64_t wanted = -1;  // the first wanted edge that leads here; Engine::next_wanted_ has the others
   Grads grads;          // of its outputs
+  std::unique_ptr<std::vector<std::pair<uint32_t, Written>>> parts;  // of outputs whose gradient is not whole yet
 };
 
 /// Tasks by the address of their node or leaf: an open hash table, since it is asked once for each edge.
@@ -194,6 +233,7 @@ class Engine {
 
   void run_node(Task& task) {
     Node* node = task.node;
+    if (task.parts) complete(task);
     Grads grads = std::move(task.grads);
     if (node->sequence < first_) return collect(task, grads);
     bool any = false;
@@ -210,7 +250,8 @@ class Engine {
       if (!e) continue;
       const size_t at = size_t(tasks_.find(key_of(e)));
       Task& next = tasks_[at];
-      if (int64_t(i) < inputs.size() && inputs[i].defined() && next.needed) add_gradient(next, e, std::move(inputs[i]));
+      if (int64_t(i) < inputs.size() && inputs[i].defined() && next.needed)
+        part_.step ? add_part(next, e, part_, std::move(inputs[i])) : add_gradient(next, e, std::move(inputs[i]));
       if (--next.pending == 0) push(at);
     }
     if (!options_.retain_graph && any && task.runs) node->free_saved();
@@ -232,6 +273,8 @@ class Engine {
     }
     Grads inputs;
     {
+      part_ = {};
+      const ScopedMode<Part*> part(returned_part, options_.create_graph ? nullptr : &part_);
       const profiler::Range range(profiler::Kind::Backward, node->name);
       inputs = node->apply(grads, Needs(bits));
     }
@@ -257,19 +300,64 @@ class Engine {
     }
   }
 
-  /// Adds g to what flows into `to`, summed to its shape.
-  void add_gradient(Task& to, const Edge& e, Tensor g) {
-    const OutputInfo* info = e.node() ? &e.node()->output(e.index()) : nullptr;
-    const Shape& shape = info ? info->shape : e.leaf().shape();
-    const DType dtype = info ? info->dtype : e.leaf().dtype();
+  const Shape& shape_of(const Edge& e) const { return e.node() ? e.node()->output(e.index()).shape : e.leaf().shape(); }
+  void check_dtype(const Edge& e, const Tensor& g) const {
+    const DType dtype = e.node() ? e.node()->output(e.index()).dtype : e.leaf().dtype();
     if (g.dtype() != dtype)
       fail(ErrorKind::Internal, "[{}] returned a gradient of dtype {} for an input of {}", current_, g.dtype(), dtype);
-    if (!(g.shape() == shape)) g = sum_to(g, shape);
+  }
+  bool may_write(const Tensor& held) const {
+    return !options_.create_graph && nobody_shares(held) && !may_overlap(held.shape(), held.strides());
+  }
+
+  /// Adds g to what flows into `to`, summed to its shape.
+  void add_gradient(Task& to, const Edge& e, Tensor g) {
+    check_dtype(e, g);
+    if (!(g.shape() == shape_of(e))) g = sum_to(g, shape_of(e));
+    if (to.parts) complete(to);
     Tensor& held = to.grads[e.index()];
     if (!held.defined()) held = std::move(g);
-    else if (!options_.create_graph && nobody_shares(held) && !may_overlap(held.shape(), held.strides()))
-      add_in_place(held, g);
+    else if (may_write(held)) add_in_place(held, g);
     else held = add(held, g);
+  }
+
+  /// The same of a gradient that is zero but for g: Note [Gradients of parts].
+  void add_part(Task& to, const Edge& e, const Part& part, Tensor g) {
+    check_dtype(e, g);
+    Tensor& held = to.grads[e.index()];
+    if (!held.defined()) {
+      held = empty(shape_of(e), {.dtype = g.dtype(), .device = g.device()});
+      if (!to.parts) to.parts = std::make_unique<typename decltype(to.parts)::element_type>();
+      to.parts->emplace_back(e.index(), Written{part.dim, {}});
+    }
+    const int64_t count = g.size(part.dim);
+    if (Written* const written = written_of(to, e.index());
+        written && written->dim == part.dim && part.step == 1 && written->add(part.start, part.start + count))
+      return backend(g).copy(context(g), {part.of(held, count), g});
+    if (to.parts) complete(to);
+    if (!may_write(held)) held = clone(held, kContiguous);
+    const TensorView place = part.of(held, count);
+    backend(g).binary(context(g), {place, place, g, {BinaryOp::Add}});
+    bump_version(held);
+  }
+  static Written* written_of(const Task& task, uint32_t output) {
+    if (task.parts)
+      for (auto& [which, written] : *task.parts)
+        if (which == output) return &written;
+    return nullptr;
+  }
+  /// Zeros where no part has been written.
+  static void complete(Task& task) {
+    for (auto& [output, written] : *task.parts) {
+      const Tensor& g = task.grads[output];
+      int64_t at = 0;
+      const auto fill_to = [&, dim = written.dim](int64_t begin) {
+        if (begin > at) backend(g).fill(context(g), {Part{dim, at, 1}.of(g, begin - at), 0});
+      };
+      for (auto [begin, end] : written.ranges) fill_to(begin), at = end;
+      fill_to(g.size(written.dim));
+    }
+    task.parts.reset();
   }
 
   void collect(const Task& task, const Grads& grads) {
@@ -278,6 +366,7 @@ class Engine {
   }
 
   void run_leaf(Task& task) {
+    if (task.parts) complete(task);
     Tensor g = std::move(task.grads[0]);
     if (!g.defined()) return;
     TapeMeta& meta = TapeMeta::of(task.leaf);
@@ -303,6 +392,7 @@ class Engine {
   TaskMap tasks_{&memory_};
   std::pmr::vector<std::pair<uint64_t, size_t>> ready_{&memory_};
   const char* current_ = "backward";
+  Part part_;  // of what the node that ran last returned
   uint64_t first_;
 };
 
@@ -433,6 +523,11 @@ std::vector<Tensor> detail::grad_since(uint64_t first, std::span<const Edge> roo
   return Engine(options, wanted, first).run(roots, seeds);
 }
 bool detail::graph_is_retained() { return retained; }
+bool returns_part(int64_t dim, int64_t start, int64_t step) {
+  if (!returned_part) return false;
+  *returned_part = {dim, start, step};
+  return true;
+}
 
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients, const GradOptions& options) {

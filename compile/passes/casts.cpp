@@ -1,8 +1,8 @@
 // Note [Casts and layouts]
 // Copies that only carry elements to another type or order are merged with their neighbours. A copy of a copy that nothing else reads
 // reads the first one's operand, where no number changes by it: types that hold all numbers of the first one may stand between. And a
-// product or attention whose result is copied into another order of the same elements writes that order at once; those kernels write
-// any strides as fast, and who else reads the result takes any. On a GPU a product of 16 bits that is widened, as gradients of weights
+// product or attention whose result is copied into another order of the same elements, or into a part of a tensor, as gradients of chunk() are,
+// writes there at once; those kernels write any strides as fast, and who else reads the result takes any. On a GPU a product of 16 bits that is widened, as gradients of weights
 // are under autocast, is written in float32: its sums are then rounded once instead of twice.
 #include <optional>
 #include <utility>
@@ -46,17 +46,23 @@ void merge_copy(Rewriter& calls, int at) {
   calls.remove(middle.maker);
 }
 
+/// Can call `maker` write s's values to d, a part of a block, at once?
+bool may_fill(const Uses& uses, int maker, int copy, const View& s, const View& d) {
+  return uses.block(d.block).kind == Block::Kind::Temporary && uses.of(s.block).size() == 2 &&
+         !uses.conflict(maker, d, Access::Write) && !uses.used(d, maker, copy);
+}
+
 /// d = copy(s) of what a call makes: it makes d.
 void fold_copy(Rewriter& calls, int at) {
   const Call& call = calls.call(at);
   if (!is_copy(call)) return;
   const View &d = call[&Copy::out], &s = call[&Copy::x];
   const int maker = calls.only_maker(s.block);
-  if (maker < 0 || !calls.own(s) || calls.only_maker(d.block) != at || d.dtype != s.dtype ||
-      !covers(s, calls.program()))
-    return;
+  if (maker < 0 || !calls.own(s) || d.dtype != s.dtype || !covers(s, calls.program())) return;
+  if (calls.only_maker(d.block) != at && !may_fill(calls, maker, at, s, d)) return;
   const Call& makes = calls.call(maker);
-  if (!is<entry::Matmul, entry::Attention>(makes) || makes.result().block != s.block || makes.device != call.device)
+  if (makes.device != call.device || !(is<entry::AttentionBackward>(makes) ||
+                                       (is<entry::Matmul, entry::Attention>(makes) && makes.result().block == s.block)))
     return;
   std::vector<std::pair<int, Call>> changed;
   for (const Use& use : calls.of(s.block)) {

@@ -16,13 +16,10 @@ void remove_dead_code(Program& program);
 void merge_casts(Program& program);
 /// On a GPU, products of 16 bits that are widened are written in float32: they are rounded once less, not bit for bit.
 void widen_products(Program& program);
-/// Products and attention write at once the order of elements that their results are copied into.
+/// Products and attention write at once where their results are copied to: another order of elements, a part of a tensor.
 void fold_layouts(Program& program);
 /// A batch norm in evaluation becomes a part of the convolution before it: Note [Folded norms]. Within rounding, not bit for bit.
 void fold_norms(Program& program);
-/// Gradients of slices that make up a whole tensor are written to their places instead of being padded and added: Note [Padded
-/// gradients] in pads.cpp. On a GPU a -0 may stay that becomes 0 in eager code.
-void join_pads(Program& program);
 /// A relu of a product becomes the product's finish, on a GPU GELU and its gradient do too: Note [Finishes of products]. Those within rounding.
 void join_epilogues(Program& program);
 /// A relu before a max pooling goes behind it: Note [Relus behind poolings] in pools.cpp.

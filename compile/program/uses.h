@@ -112,6 +112,8 @@ class Uses {
   }
   /// Does a call behind `first` and before `last` write where the view lies?
   bool overwritten(const View& v, int first, int last) const { return in_between(v, Access::Read, first, last); }
+  /// Does a call between the two read or write there?
+  bool used(const View& v, int first, int last) const { return in_between(v, Access::Write, first, last); }
   /// Does the call write to memory that was there before?
   bool writes_outside(int at) const;
   /// Can call `at` run next to call `to`, past all that are between the two? Those of `with` do not count: they become one with it.

@@ -35,7 +35,6 @@ static std::vector<PassEffect> improve(Program& p, const CompileOptions& o, int6
   pass("widen", o.fuse, widen_products);
   pass("layouts", o.layouts, fold_layouts);
   pass("fold_norm", o.fold_norm, fold_norms);
-  pass("pads", o.fuse, join_pads);
   pass("epilogues", o.fuse, join_epilogues);
   pass("pools", o.pools, sink_relus);
   pass("norms", o.norms, join_norms);

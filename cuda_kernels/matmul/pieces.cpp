@@ -94,9 +94,12 @@ struct Pieces {
     q.out = out_room.data ? out_room : out;
     if (p.c.data) q.c = part(p.c, at);
     if (p.bias && !along_m) q.bias = static_cast<const uint16_t*>(p.bias) + at;
-    if (!blas::product(ctx, q)) {
+    Context step;  // of its own, for a context holds only so many blocks of scratch memory
+    step.device = ctx.device, step.deterministic = ctx.deterministic, step.autotune = ctx.autotune;
+    step.stream = ctx.stream, step.table = ctx.table;
+    if (!blas::product(step, q)) {
       if (at == 0 || p.c.data != p.out.data) return false;
-      strided_product(ctx, q);  // earlier pieces have been added already
+      strided_product(step, q);  // earlier pieces have been added already
     }
     if (out_room.data) copy(ctx, {view_of(q, out, q.m, q.n), view_of(q, out_room, q.m, q.n)});
     return true;

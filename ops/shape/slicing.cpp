@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../../autograd/part.h"
 #include "../autocast.h"
 #include "../cast.h"
 #include "../create.h"
@@ -20,8 +21,9 @@ static Tensor slice_view(const Tensor& x, int64_t dim, int64_t start, int64_t co
 
 static Tensor slice_forward(const char* name, const Tensor& x, int64_t dim, int64_t start, int64_t count, int64_t step);
 
-/// Zeros of `shape` with g where the slice lies: the gradient of slice.
+/// Zeros of `shape` with g where the slice lies: the gradient of slice. Where the engine asks for no more, g alone.
 static Tensor slice_backward(const Tensor& g, const Shape& shape, int64_t dim, int64_t start, int64_t step) {
+  if (returns_part(dim, start, step)) return g;
   Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
   const int64_t count = g.shape()[dim];
   backend(g).copy(context(g), {slice_view(y, dim, start, count, step), g});

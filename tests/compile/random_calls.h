@@ -19,7 +19,6 @@ inline Tensor on_host(const Tensor& t) { return t.defined() ? t.detach().cpu() :
 /// `epilogues`: not where they are a library's, which rounds otherwise. How many fused calls there are.
 inline int64_t check_fused(const Program& program, bool epilogues = true) {
   Program fused = program;
-  ir::join_pads(fused);
   if (epilogues) ir::join_epilogues(fused);
   ir::fuse(fused);
   INFO(to_string(program) << "\nfused\n" << to_string(fused));
