@@ -46,10 +46,10 @@ void merge_copy(Rewriter& calls, int at) {
   calls.remove(middle.maker);
 }
 
-/// Can call `maker` write s's values to d, a part of a block, at once?
-bool may_fill(const Uses& uses, int maker, int copy, const View& s, const View& d) {
+/// Is d, to which call `copy` copies the values of s, a part of a block that nobody uses before, since call `maker` made them?
+bool is_free_part(const Uses& uses, int maker, int copy, const View& s, const View& d) {
   return uses.block(d.block).kind == Block::Kind::Temporary && uses.of(s.block).size() == 2 &&
-         !uses.conflict(maker, d, Access::Write) && !uses.used(d, maker, copy);
+         !uses.used(d, maker, copy);
 }
 
 /// d = copy(s) of what a call makes: it makes d.
@@ -59,7 +59,8 @@ void fold_copy(Rewriter& calls, int at) {
   const View &d = call[&Copy::out], &s = call[&Copy::x];
   const int maker = calls.only_maker(s.block);
   if (maker < 0 || !calls.own(s) || d.dtype != s.dtype || !covers(s, calls.program())) return;
-  if (calls.only_maker(d.block) != at && !may_fill(calls, maker, at, s, d)) return;
+  const bool whole = calls.only_maker(d.block) == at;
+  if (!whole && !is_free_part(calls, maker, at, s, d)) return;
   const Call& makes = calls.call(maker);
   if (makes.device != call.device || !(is<entry::AttentionBackward>(makes) ||
                                        (is<entry::Matmul, entry::Attention>(makes) && makes.result().block == s.block)))
@@ -72,7 +73,7 @@ void fold_copy(Rewriter& calls, int at) {
     each_view(other, [&](View& v, Access) {
       if (v.block != s.block) return;
       const auto there = through(v, s, d);
-      fits &= there.has_value();
+      fits &= there && (whole || !calls.conflict(maker, *there, Access::Write));
       v = there.value_or(v);
     });
     if (!fits) return;

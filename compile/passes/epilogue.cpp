@@ -1,6 +1,6 @@
 // Note [Finishes of products]
-// A relu of a product that nothing else reads becomes the product's finish. On a GPU, of products in 16 bits, so do GELU by tanh and its
-// gradient, which libraries have in their epilogues: what GELU is applied to is left where it was, for the gradient. The sums are
+// A relu of a product that nothing else reads becomes the product's finish, on a GPU a relu of a convolution too (the sign of a zero may be
+// another one). On a GPU, of products in 16 bits, so do GELU by tanh and its gradient, which libraries have in their epilogues: what GELU is applied to is left where it was, for the gradient. The sums are
 // then rounded behind GELU alone.
 #include "../program/overlap.h"
 #include "../program/params.h"
@@ -10,7 +10,7 @@
 namespace tapir::inline v0::ir {
 namespace {
 
-using entry::Binary, entry::Matmul, entry::Unary;
+using entry::Binary, entry::Conv, entry::Matmul, entry::Unary;
 
 bool is_plain_product(const Call& call) {
   if (!is<Matmul>(call)) return false;
@@ -22,7 +22,7 @@ bool is_plain_product(const Call& call) {
 
 /// Where the product of call `at` can write y, what call `next` makes of its sums, read there as x; an Absent view where it cannot.
 View place_of(const Uses& uses, int at, int next, const View& x, const View& y) {
-  const View& sums = uses.call(at)[&Matmul::out];
+  const View& sums = uses.call(at).result();
   const auto source = reshaped(x, sums.shape), to = reshaped(y, sums.shape);
   if (uses.call(next).modes != uses.call(at).modes || !source || !to || !same_place(*source, sums) ||
       to->dtype != sums.dtype || uses.reads(at, *to) || !uses.may_move(next, at))
@@ -31,7 +31,7 @@ View place_of(const Uses& uses, int at, int next, const View& x, const View& y) 
 }
 /// Does nobody but call `next`, which writes y, want the product's sums?
 bool ends(const Uses& uses, int at, int next, const View& y) {
-  const View& sums = uses.call(at)[&Matmul::out];
+  const View& sums = uses.call(at).result();
   return same_place(y, sums) || uses.made_by(at, sums.block).only_read_by(next);
 }
 
@@ -87,7 +87,25 @@ bool join_gelu_gradient(Rewriter& calls, int at, int next) {
   return take_in(calls, at, next, MatmulFinish::GeluTanhGrad, y, {}, *before);
 }
 
+/// A relu of convolution `at`.
+void join_conv_relu(Rewriter& calls, int at) {
+  const Call& conv = calls.call(at);
+  const View& sums = conv[&Conv::y];
+  const int next = conv.device.is_cuda() && sums.in_memory() ? calls.next(sums.block, at) : -1;
+  if (next < 0 || !is_relu(calls.call(next)) || !is_floating(sums.dtype)) return;
+  const View y = place_of(calls, at, next, calls.call(next)[&Unary::x], calls.call(next)[&Unary::out]);
+  if (y.kind != View::Kind::Memory || !ends(calls, at, next, y)) return;
+  calls.change(at, [&](Call& call) {
+    auto params = call.params<ConvParams>();
+    params.relu = true;
+    call[&Conv::y] = y;
+    set_params<Conv>(call, params);
+  });
+  calls.remove(next);
+}
+
 void join_epilogue(Rewriter& calls, int at) {
+  if (is<Conv>(calls.call(at))) return join_conv_relu(calls, at);
   if (!is_plain_product(calls.call(at))) return;
   const int next = calls.next(calls.call(at).result().block, at);
   if (next >= 0) join_relu(calls, at, next) || join_gelu(calls, at, next) || join_gelu_gradient(calls, at, next);

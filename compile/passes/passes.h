@@ -20,7 +20,8 @@ void widen_products(Program& program);
 void fold_layouts(Program& program);
 /// A batch norm in evaluation becomes a part of the convolution before it: Note [Folded norms]. Within rounding, not bit for bit.
 void fold_norms(Program& program);
-/// A relu of a product becomes the product's finish, on a GPU GELU and its gradient do too: Note [Finishes of products]. Those within rounding.
+/// A relu of a product becomes the product's finish, on a GPU that of a convolution, GELU and its gradient do too: Note [Finishes of products]. The
+/// last two within rounding.
 void join_epilogues(Program& program);
 /// A relu before a max pooling goes behind it: Note [Relus behind poolings] in pools.cpp.
 void sink_relus(Program& program);

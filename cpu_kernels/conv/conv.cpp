@@ -260,6 +260,12 @@ void conv(Context& ctx, const entry::Conv& c) {
   V y = c.y, x = c.x, w = c.w, bias = c.bias;
   check_type("conv", x);
   if (y.numel() == 0) return;
+  if (c.params.relu) {  // the library's own turns NaN into 0
+    entry::Conv plain = c;
+    plain.params.relu = false;
+    conv(ctx, plain);
+    return unary(ctx, {y, y, {UnaryOp::Relu}});
+  }
   if (x.numel() == 0 || w.numel() == 0) {  // no products: what is left is the bias
     if (!bias.defined()) return fill(ctx, {y, 0.0});
     TensorView b = bias;

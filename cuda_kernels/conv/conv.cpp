@@ -77,9 +77,14 @@ bool by_library(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams
 
 void run(Context& ctx, const char* op, Pass pass, V x, V w, V y, V bias, const ConvParams& params) {
   check(x.dtype != kBool, "[{}] expected a dtype of numbers, got {}", op, x.dtype);
-  if (!by_library(ctx, pass, x, w, y, bias, params) && !depthwise_conv(ctx, pass, x, w, y, bias, params) &&
-      !product_conv(ctx, pass, x, w, y, bias, params))
+  if (by_library(ctx, pass, x, w, y, bias, params)) return;
+  ConvParams plain = params;
+  plain.relu = false;
+  if (params.relu && by_library(ctx, pass, x, w, y, bias, plain))  // which has no engine for both
+    return unary(ctx, {y, y, {UnaryOp::Relu}});
+  if (!depthwise_conv(ctx, pass, x, w, y, bias, params) && !product_conv(ctx, pass, x, w, y, bias, params))
     direct_conv(ctx, pass, x, w, y, bias, params);
+  if (params.relu && !is_floating(x.dtype)) unary(ctx, {y, y, {UnaryOp::Relu}});
 }
 
 }  // namespace
@@ -89,6 +94,7 @@ void conv(Context& ctx, const entry::Conv& c) {
   if (c.x.numel() != 0 && c.w.numel() != 0) return run(ctx, "conv", Pass::Forward, c.x, c.w, c.y, c.bias, c.params);
   if (!c.bias.defined()) return fill(ctx, {c.y, 0.0});  // no products: what is left is the bias
   copy(ctx, {c.y, along_channels(c.bias, c.y.rank).expand(c.y.shape())});
+  if (c.params.relu) unary(ctx, {c.y, c.y, {UnaryOp::Relu}});
 }
 
 void conv_backward_data(Context& ctx, const entry::ConvBackwardData& c) {

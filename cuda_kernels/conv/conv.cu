@@ -16,6 +16,7 @@ struct Shape3 {
   int64_t in_group, out_group, stride[3], padding[3], dilation[3];
   const void* bias;
   int64_t bias_stride;
+  bool relu;  // of y, where that is of floats
 };
 
 /// The place of an element, from its row-major number.
@@ -65,6 +66,8 @@ template <class T> __global__ void direct_forward_kernel(Shape3 s) {
             sum += Sum(element<T>(s.x, from)) * Sum(element<T>(s.w, q));
           }
         }
+    if constexpr (std::is_floating_point_v<Sum>)
+      if (s.relu && sum < 0) sum = 0;
     element<T>(s.y, at) = T(sum);
   }
 }
@@ -131,8 +134,8 @@ template <class T> void run(Context& ctx, dnn::Pass pass, const Shape3& s, V x, 
 }  // namespace
 
 void direct_conv(Context& ctx, dnn::Pass pass, V x, V w, V y, V bias, const ConvParams& p) {
-  Shape3 s{field(x),  field(w),  field(y),  w.sizes[1], y.sizes[1] / p.groups,
-           {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, bias.data,  0};
+  Shape3 s{field(x),  field(w),  field(y), w.sizes[1], y.sizes[1] / p.groups, {1, 1, 1}, {0, 0, 0},
+           {1, 1, 1}, bias.data, 0,        p.relu};
   if (bias.defined()) s.bias_stride = bias.strides[0];
   for (int64_t d = 0; d < p.spatial; ++d) {
     const int64_t to = 3 - p.spatial + d;

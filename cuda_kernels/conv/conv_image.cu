@@ -125,7 +125,7 @@ __device__ void write(const ImageProblem& p, const float* sums, int step, const 
   const auto finished = [&](int row, int column) {
     float v = sums[row * step + column];
     if (p.bias) v += widen(static_cast<const T*>(p.bias)[(first + column) * p.bias_stride]);
-    return narrow<T>(v);
+    return narrow<T>(p.relu && v < 0 ? 0 : v);
   };
   if (p.packs) {
     for (int e = int(threadIdx.x); e < kPixels * (BN / kPack); e += kConvThreads) {

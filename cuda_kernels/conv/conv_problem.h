@@ -51,6 +51,7 @@ struct ImageProblem {
   int64_t to_image, to_channel, to_axis[3];
   const void* bias;  // (optional)
   int64_t bias_stride;
+  bool relu;
   int images, groups, channels, outputs;  // channels and outputs of a group
   int tiles, column_tiles;                // of a phase, of a group
   Axis axes[3];

@@ -116,6 +116,7 @@ bool product_conv(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvPara
     p.groups = int(groups), p.backward = pass == Pass::BackwardData;
     std::copy(axes, axes + 3, p.axes);
     TensorView weight = by_groups(w, 0, groups);
+    p.relu = params.relu;
     if (!p.backward) return write_image(ctx, by_groups(x, 1, groups), weight, y, bias, p);
     std::swap(weight.sizes[1], weight.sizes[2]), std::swap(weight.strides[1], weight.strides[2]);
     return write_image(ctx, by_groups(y, 1, groups), weight, x, {}, p);

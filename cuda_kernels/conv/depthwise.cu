@@ -21,6 +21,7 @@ struct Problem {
   Field x, y, w;
   const void* bias;  // (optional)
   int64_t bias_stride;
+  bool relu;
   int images, outputs, multiplier, positions;  // outputs = channels of x times the multiplier
   Axis axes[3];
   // Elements of what is written in the order of its memory: channels innermost, or pixels.
@@ -111,7 +112,7 @@ template <class T, int N, bool kBackward> __global__ void depthwise_kernel(Probl
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       if (p.bias) sum.of[i] += widen(static_cast<const T*>(p.bias)[(channel + i) * p.bias_stride]);
-      made.of[i] = narrow<T>(sum.of[i]);
+      made.of[i] = narrow<T>(p.relu && sum.of[i] < 0 ? 0 : sum.of[i]);
     }
     T* const place = static_cast<T*>(to.data) + image * to.outer + channel * to.channel + place_of(to, at);
     *reinterpret_cast<Pack<T, N>*>(place) = made;
@@ -216,6 +217,7 @@ bool depthwise_conv(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvPa
   Problem p{};
   if (!make_axes(p.axes, x, w, y, params, false) || std::max(x.numel(), y.numel()) > INT32_MAX) return false;
   p.x = field(x), p.y = field(y), p.bias = bias.data, p.bias_stride = bias.defined() ? bias.strides[0] : 0;
+  p.relu = params.relu;
   p.images = int(x.sizes[0]), p.outputs = int(y.sizes[1]), p.multiplier = int(y.sizes[1] / x.sizes[1]);
   p.positions = int(w.numel() / w.sizes[0]), p.pixels = int(y.numel() / y.sizes[1]);
   if (x.dtype == kFloat32) run<float>(ctx, pass, p, x, w, y);

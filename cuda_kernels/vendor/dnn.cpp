@@ -387,7 +387,7 @@ Extents axes(const int64_t (&values)[3], int64_t spatial, int64_t absent) {
 template <class Use>
 bool with_conv(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams& p, bool channels_last, Use&& use) {
   Request r(ctx, "conv", x.dtype, bias.defined() ? 4 : int64_t(pass));
-  r.signature.add(int64_t(channels_last)), r.signature.add(p.spatial), r.signature.add(p.groups);
+  r.signature.add(int64_t(channels_last) + 2 * int64_t(p.relu)), r.signature.add(p.spatial), r.signature.add(p.groups);
   for (const TensorView* v : {&x, &w, &y})
     for (int64_t d = 0; d < v->rank; ++d) r.signature.add(v->sizes[d]);
   for (int64_t d = 0; d < p.spatial; ++d)
@@ -397,9 +397,9 @@ bool with_conv(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams&
     std::string axes;
     for (int64_t d = 0; d < p.spatial; ++d)
       axes += tapir::format("{}{}+{}x{}", d ? ", " : "", p.stride[d], p.padding[d], p.dilation[d]);
-    return tapir::format("conv {}{} {}{}, x {} w {} y {}, groups {}, stride+padding x dilation {}", kPasses[int(pass)],
-                         bias.defined() ? " with bias" : "", x.dtype, channels_last ? " channels last" : "", x.shape(),
-                         w.shape(), y.shape(), p.groups, axes);
+    return tapir::format("conv {}{}{} {}{}, x {} w {} y {}, groups {}, stride+padding x dilation {}",
+                         kPasses[int(pass)], bias.defined() ? " with bias" : "", p.relu ? " and relu" : "", x.dtype,
+                         channels_last ? " channels last" : "", x.shape(), w.shape(), y.shape(), p.groups, axes);
   };
   const auto describe = [&](Graph& graph) {
     const auto fill = [&](const Place& place, V v, int64_t number) {
@@ -429,6 +429,8 @@ bool with_conv(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams&
       set(*place, kBias, bias.dtype, sizes, image_strides(sizes, true));
       result = graph.pointwise(result, place, fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
     }
+    if (p.relu)  // which keeps NaN: the front end says so to the library
+      result = graph.pointwise(result, fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::RELU_FWD));
     result->set_output(true);
     if (pass == Pass::Forward) fill(result, y, kY);
     else if (pass == Pass::BackwardData) fill(result, x, kX);

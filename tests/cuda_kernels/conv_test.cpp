@@ -1,4 +1,6 @@
 // cuda_kernels/conv/conv.cpp: results and gradients against the CPU.
+#include <tapir/compile/passes/passes.h>
+#include <tapir/compile/record/record.h>
 #include <tapir/models/resnet.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@ const Case kCases[] = {
     {{3, 2, 5, 5}, {4, 2, 1, 1}, {}},
     {{1, 2, 5, 4, 6}, {3, 2, 2, 3, 2}, {.stride = {1, 2, 2}, .padding = 1}},
 };
+const Case kDepthwise[] = {{{2, 8, 6, 6}, {8, 1, 3, 3}, {.padding = 1, .groups = 8}}};
 
 Tensor conv(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
   return x.dim() == 3 ? conv1d(x, w, b, o) : x.dim() == 4 ? conv2d(x, w, b, o) : conv3d(x, w, b, o);
@@ -183,6 +186,29 @@ TEST_CASE("cuda conv: a step of ResNet-50 in bf16 and channels_last copies nothi
   }
 }
 
+TEST_CASE("cuda conv: a relu behind it becomes its own, NaN stays") {
+  NEEDS_CUDA
+  manual_seed(4);
+  const NoGrad off;
+  for (const DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt32})
+    for (const std::span<const Case> cases : std::initializer_list<std::span<const Case>>{kCases, kDepthwise})
+      for (const Case& c : cases) {
+        CAPTURE(std::string(name_of(t)), c.x, c.w, c.o.groups);
+        const auto numbers = [&](const Shape& shape) { return mul(randn(shape), 3).to(t).to(kCUDA); };
+        Tensor x = numbers(c.x);
+        const Tensor w = numbers(c.w), b = numbers({c.w[0]});
+        if (is_floating(t)) x.flatten().slice(0, 3, 4).fill_(std::nan(""));
+        ir::Recording recording;
+        const Tensor y = relu(conv(x, w, b, c.o));
+        ir::Program p = recording.finish(std::array{y});
+        const size_t calls = p.calls.size();
+        ir::join_epilogues(p);
+        CHECK(p.calls.size() == calls - (is_floating(t) ? 1 : 0));
+        ir::Memory memory = ir::copy_of_outside(p);
+        const double near = t == kFloat32 || t == kFloat64 ? 1e-5 : 0;
+        CHECK(allclose(interpret(p, memory)[0].cpu(), y.cpu(), {.rtol = near, .atol = near, .equal_nan = true}));
+      }
+}
 TEST_CASE("cuda conv: sliced operands, zero sizes, transposed, under every switch") {
   NEEDS_CUDA
   backends::cuda::set_cudnn_allow_tf32(false);

@@ -268,7 +268,8 @@ TEST_CASE("cuda matmul: how many pieces a product has") {
   const int64_t products = library_products();
   (void)linear(a, b);
   CHECK(library_products() == products + (small ? 4 : 1));
-  const Tensor many = randn({24 * 128, 261}).to(kBFloat16);  // more pieces than a context holds blocks of scratch memory
+  const Tensor many =
+      randn({24 * 128, 261}).to(kBFloat16);  // more pieces than a context holds blocks of scratch memory
   const int64_t before = library_products();
   const Tensor y = linear(many.to(kCUDA), b);
   CHECK(library_products() == before + (small ? 24 : 1));

@@ -88,10 +88,13 @@ void conv2d(Table& t, Context& ctx, DType dtype, bool last, const Conv& c) {
     });
   TensorView bias = view(dtype, {c.out});
   bias.data = &bias;  // defined
-  with_conv(ctx, Pass::Forward, x, w, y, bias, p, last,
-            [&](const Request& r, const auto& describe, Operands, const auto& text) {
-              return t.plan(Want::Plan, r, describe, text);
-            });
+  for (const bool relu : {false, true}) {
+    p.relu = relu;
+    with_conv(ctx, Pass::Forward, x, w, y, bias, p, last,
+              [&](const Request& r, const auto& describe, Operands, const auto& text) {
+                return t.plan(Want::Plan, r, describe, text);
+              });
+  }
 }
 void conv_of_rank(Table& t, Context& ctx, DType dtype, int64_t spatial, bool last) {
   TensorView x, w, y;
