@@ -7,7 +7,9 @@
 // Note [Rows of 16 bits]
 // The fast kernels of 16-bit products move 16 bytes at a time, so rows must begin at multiples of 16 bytes. Where those of one operand do not
 // (logits of 50257 words), an H100 takes 3 to 5 times as long. Large operands of that kind go through scratch memory whose rows do, piece by
-// piece: two passes more over them. Sums of an odd number of products are as slow whatever the rows: both operands get zeros behind k then.
+// piece: two passes more over them. Sums of a number of products that is no multiple of 8 are as slow whatever the rows. Where the rows are good
+// the last 1 to 7 products go first, and the sums of the others are added to theirs (bfloat16, which holds what float32 does); else both
+// operands get zeros behind k.
 namespace tapir::inline v0::cuda_kernels {
 
 using blas::Matrix;
@@ -106,6 +108,20 @@ struct Pieces {
   }
 };
 
+/// Do sums of a multiple of 8 products, and of the others, make it a fast one?
+bool goes_by_sums(const Product& p) {
+  return p.dtype == kBFloat16 && !p.widens && p.k % kUnit != 0 && is_fast(p.a) && is_fast(p.b) && is_fast(p.out);
+}
+bool product_by_sums(Context& ctx, const Product& p) {
+  const int64_t most = p.k / kUnit * kUnit;
+  Product rest = p, q = p;
+  rest.a = from(p.a, 0, most), rest.b = from(p.b, most, 0), rest.k = p.k - most;
+  q.k = most, q.c = p.out, q.beta = 1, q.bias = nullptr;
+  if (!blas::product(ctx, rest)) return false;
+  if (!blas::product(ctx, q)) strided_product(ctx, q);
+  return true;
+}
+
 }  // namespace
 
 bool goes_by_pieces(const Product& p) {
@@ -116,6 +132,7 @@ bool goes_by_pieces(const Product& p) {
 }
 
 bool product_by_pieces(Context& ctx, const Product& p) {
+  if (goes_by_sums(p)) return product_by_sums(ctx, p);
   Pieces pieces(ctx, p);
   for (int64_t at = 0; at < pieces.extent; at += pieces.size)
     if (!pieces.run(at)) return false;

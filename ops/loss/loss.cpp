@@ -1,6 +1,7 @@
 #include "../loss.h"
 
 #include "../activation.h"
+#include "../aligned_rows.h"
 #include "../arithmetic.h"
 #include "../autocast.h"
 #include "../cast.h"
@@ -104,22 +105,6 @@ Tensor total_of(const Tensor& labels, int64_t ignore_index, const Tensor& weight
   return to(sum(ne(labels, ignore_index)), dtype);
 }
 
-namespace {
-
-/// For the gradient of logits. Large ones of 16 bits on a GPU have rows that begin at multiples of 16 bytes, for the products that read
-/// them: Note [Rows of 16 bits].
-Tensor gradient_room(const Tensor& logits) {
-  constexpr int64_t kUnit = 8, kLarge = int64_t(1) << 20;
-  const int64_t classes = logits.size(1);
-  if (logits.device().type != DeviceType::CUDA || logits.dim() != 2 || size_of(logits.dtype()) != 2 ||
-      classes % kUnit == 0 || logits.numel() < kLarge)
-    return empty_like(logits);
-  const int64_t wide = (classes + kUnit - 1) / kUnit * kUnit;
-  return empty({logits.size(0), wide}, {.dtype = logits.dtype(), .device = logits.device()}).narrow(1, 0, classes);
-}
-
-}  // namespace
-
 Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& weight, const NllParams& p) {
   const TensorOptions options{.dtype = compute_type(logits.dtype()), .device = logits.device()};
   Shape parts = target.shape();
@@ -135,7 +120,8 @@ Tensor label_losses(const Tensor& logits, const Tensor& target, const Tensor& we
       "cross_entropy", losses, {logits}, save(logits, target, weight, lse),
       [p](const Tensor& g, const Tensor& logits, const Tensor& target, const Tensor& weight, const Tensor& lse) {
         const auto kernel = [&] {
-          Tensor dlogits = gradient_room(logits);
+          Tensor dlogits = logits.dim() == 2 ? aligned_rows(logits.size(0), logits.size(1), logits) : Tensor();
+          if (!dlogits.defined()) dlogits = empty_like(logits);
           backend(logits).cross_entropy_backward(context(logits), {.dlogits = dlogits,
                                                                    .dlosses = g,
                                                                    .lse = lse,

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "../aligned_rows.h"
 #include "../arithmetic.h"
 #include "../autocast.h"
 #include "../cast.h"
@@ -256,7 +257,9 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   TAPIR_AUTOCAST(linear, x, w, bias);
   check_linear("linear", x, w, bias);
   return by_rows(x, w, bias, [](const Tensor& x, const Tensor& w, const Tensor& bias) {
-    Tensor y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()});
+    constexpr int64_t kVocabulary = 4096;  // as many columns are logits of words
+    Tensor y = aligned_rows(x.shape()[0], w.shape()[0], x, kVocabulary);
+    if (!y.defined()) y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()});
     backend(x).matmul(context(x), {.out = y, .a = x, .b = matrix(w, true), .bias = bias, .params = {}});
     return record("linear", y, {x, w, bias}, save(needed_by(1, x), needed_by(0, w)), &linear_gradients);
   });

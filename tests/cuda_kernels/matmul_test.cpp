@@ -261,6 +261,25 @@ TEST_CASE("cuda matmul: large operands of 16 bits whose rows begin anywhere") {
       }
 }
 
+TEST_CASE("cuda linear: rows of logits begin at multiples of 16 bytes") {
+  NEEDS_CUDA
+  manual_seed(3);
+  const List x = {numbers({2, 130, 16}, kBFloat16), numbers({4099, 16}, kBFloat16)};
+  const Tensor y = linear(x[0].to(kCUDA), x[1].to(kCUDA));
+  CHECK(y.shape() == Shape{2, 130, 4099});
+  CHECK(y.strides() == Strides{130 * 4104, 4104, 1});
+  CHECK(linear(x[0].to(kCUDA), x[1].slice(0, 0, 4095).to(kCUDA)).is_contiguous());
+  same([](const List& x) { return linear(x[0], x[1]).contiguous(); }, x);
+  same(
+      [](const List& given) {
+        const Tensor a = given[0].detach().clone().requires_grad_(), w = given[1].detach().clone().requires_grad_();
+        const Tensor target = full({260}, 4098, {.dtype = kInt64, .device = a.device()});
+        cross_entropy(linear(a, w).view({260, 4099}), target, {.reduction = Reduction::Sum}).backward();
+        return cat({a.grad().flatten(), w.grad().flatten()}, 0);
+      },
+      x);
+}
+
 TEST_CASE("cuda matmul: how many pieces a product has") {
   NEEDS_CUDA
   const bool small = std::getenv("TAPIR_CUDA_PIECE") != nullptr;  // of the program that the next test case starts
