@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory_resource>
 #include <mutex>
+#include <optional>
 
 #include "../core/backend.h"
 #include "../core/layout.h"
@@ -45,10 +46,17 @@ void add_in_place(const Tensor& a, const Tensor& b) {
 
 constinit thread_local bool retained = false;  // is the graph, by the backward pass that runs in this thread
 
-/// returns_part()
+/// returns_part(): which positions of an input's gradient a node returned.
 struct Part {
-  int64_t dim = 0, start = 0, step = 0;  // 0: the whole
-  /// The same of a gradient of which it is a part.
+  int64_t dim = 0, start = 0, step = 1;
+  /// Does a gradient of shape `part` lie so in one of shape `whole`?
+  bool fits(const Shape& part, const Shape& whole) const {
+    bool same = part.size() == whole.size();
+    for (int64_t d = 0; same && d < part.size(); ++d)
+      same = d == dim ? part[d] == 0 || start + (part[d] - 1) * step < whole[d] : part[d] == whole[d];
+    return same;
+  }
+  /// These positions, `count` of them.
   TensorView of(const Tensor& whole, int64_t count) const {
     TensorView v = whole;
     v.data = v.as<char>() + start * v.strides[dim] * size_of(v.dtype);
@@ -56,23 +64,24 @@ struct Part {
     return v;
   }
 };
-constinit thread_local Part* returned_part =
-    nullptr;  // of the node that runs in this thread; null: the pass is recorded
+constinit thread_local std::optional<Part>* returned_part =
+    nullptr;  // of the node that runs; null: the pass is recorded, or none runs
 
 // Note [Gradients of parts]
 // The gradient of narrow(), split(), select() and the like is zero but for a part. Such parts are written into one tensor, and what no part
 // has covered when the gradient is wanted is filled with zeros. A tensor of zeros for each part, and their sum, would take time and memory
-// that grow with the square of the parts: chunk(), unbind(), or a loop over x[t].
+// that grow with the square of the parts: chunk(), unbind(), or a loop over x[t]. Passes that are recorded do that still.
 /// Which positions along one dimension of a gradient have been written so far.
 struct Written {
   int64_t dim = 0;
   std::vector<std::pair<int64_t, int64_t>> ranges;  // sorted, apart
-  /// False, and nothing done, where one of the positions has been written before.
+  /// False, and nothing done, where one of the positions has been written before, or where there are many gaps to fill.
   bool add(int64_t begin, int64_t end) {
+    constexpr size_t kMost = 32;
     auto next = std::lower_bound(ranges.begin(), ranges.end(), std::pair(begin, begin));
     if ((next != ranges.end() && next->first < end) || (next != ranges.begin() && std::prev(next)->second > begin))
       return false;
-    if (begin == end) return true;
+    if (ranges.size() >= kMost) return false;
     next = ranges.insert(next, {begin, end});
     if (auto after = std::next(next); after != ranges.end() && after->first == end)
       next->second = after->second, ranges.erase(after);
@@ -251,7 +260,7 @@ class Engine {
       const size_t at = size_t(tasks_.find(key_of(e)));
       Task& next = tasks_[at];
       if (int64_t(i) < inputs.size() && inputs[i].defined() && next.needed)
-        part_.step ? add_part(next, e, part_, std::move(inputs[i])) : add_gradient(next, e, std::move(inputs[i]));
+        part_ ? add_part(next, e, *part_, std::move(inputs[i])) : add_gradient(next, e, std::move(inputs[i]));
       if (--next.pending == 0) push(at);
     }
     if (!options_.retain_graph && any && task.runs) node->free_saved();
@@ -273,8 +282,8 @@ class Engine {
     }
     Grads inputs;
     {
-      part_ = {};
-      const ScopedMode<Part*> part(returned_part, options_.create_graph ? nullptr : &part_);
+      part_.reset();
+      const ScopedMode<std::optional<Part>*> part(returned_part, options_.create_graph ? nullptr : &part_);
       const profiler::Range range(profiler::Kind::Backward, node->name);
       inputs = node->apply(grads, Needs(bits));
     }
@@ -282,6 +291,9 @@ class Engine {
       fail(ErrorKind::Internal, "[{}] returned an incorrect number of gradients (expected {}, got {})", node->name,
            int64_t(node->num_edges), inputs.size());
     }
+    if (part_ && node->num_edges != 1)
+      fail(ErrorKind::Internal, "[{}] returned a part of a gradient, and has {} inputs", node->name,
+           int64_t(node->num_edges));
     if (modes.anomaly) check_for_nan(*node, inputs);
     current_ = node->name;
     return inputs;
@@ -321,9 +333,12 @@ class Engine {
     else held = add(held, g);
   }
 
-  /// The same of a gradient that is zero but for g: Note [Gradients of parts].
+  /// Adds a gradient that is zero but for g, a part of it: Note [Gradients of parts].
   void add_part(Task& to, const Edge& e, const Part& part, Tensor g) {
     check_dtype(e, g);
+    check(part.fits(g.shape(), shape_of(e)),
+          "[{}] returned a gradient of shape {} for a part of an input of shape {}, which was changed in place",
+          current_, g.shape(), shape_of(e));
     Tensor& held = to.grads[e.index()];
     if (!held.defined()) {
       held = empty(shape_of(e), {.dtype = g.dtype(), .device = g.device()});
@@ -331,6 +346,7 @@ class Engine {
       to.parts->emplace_back(e.index(), Written{part.dim, {}});
     }
     const int64_t count = g.size(part.dim);
+    if (g.numel() == 0) return;
     if (Written* const written = written_of(to, e.index());
         written && written->dim == part.dim && part.step == 1 && written->add(part.start, part.start + count))
       return backend(g).copy(context(g), {part.of(held, count), g});
@@ -346,13 +362,13 @@ class Engine {
         if (which == output) return &written;
     return nullptr;
   }
-  /// Zeros where no part has been written.
+  /// Fills with zeros what no part has covered.
   static void complete(Task& task) {
     for (auto& [output, written] : *task.parts) {
       const Tensor& g = task.grads[output];
       int64_t at = 0;
       const auto fill_to = [&, dim = written.dim](int64_t begin) {
-        if (begin > at) backend(g).fill(context(g), {Part{dim, at, 1}.of(g, begin - at), 0});
+        if (begin > at && g.numel() > 0) backend(g).fill(context(g), {Part{dim, at, 1}.of(g, begin - at), 0});
       };
       for (auto [begin, end] : written.ranges) fill_to(begin), at = end;
       fill_to(g.size(written.dim));
@@ -392,7 +408,7 @@ class Engine {
   TaskMap tasks_{&memory_};
   std::pmr::vector<std::pair<uint64_t, size_t>> ready_{&memory_};
   const char* current_ = "backward";
-  Part part_;  // of what the node that ran last returned
+  std::optional<Part> part_;  // which the node that ran last returned; none: the whole
   uint64_t first_;
 };
 
@@ -525,7 +541,7 @@ std::vector<Tensor> detail::grad_since(uint64_t first, std::span<const Edge> roo
 bool detail::graph_is_retained() { return retained; }
 bool returns_part(int64_t dim, int64_t start, int64_t step) {
   if (!returned_part) return false;
-  *returned_part = {dim, start, step};
+  *returned_part = Part{dim, start, step};
   return true;
 }
 

@@ -3,11 +3,11 @@
 
 namespace tapir::inline v0 {
 
-/// Memory for a large matrix of 16 bits on a GPU, of `least` columns or more, whose rows begin at multiples of 16 bytes, for the products
-/// that write or read them (logits of 50257 words): Note [Rows of 16 bits]. Of like's dtype and device. Undefined for any other matrix.
-inline Tensor aligned_rows(int64_t rows, int64_t columns, const Tensor& like, int64_t least = 1) {
+/// Memory for a large matrix of 16 bits on a GPU, whose rows begin at multiples of 16 bytes, for the products that write or read them (logits of
+/// 50257 words): Note [Rows of 16 bits]. Of like's dtype and device. Undefined where a matrix is not of that kind or lies so anyway.
+inline Tensor aligned_rows(int64_t rows, int64_t columns, const Tensor& like) {
   constexpr int64_t kUnit = 8, kLarge = int64_t(1) << 20;
-  if (like.device().type != DeviceType::CUDA || size_of(like.dtype()) != 2 || columns % kUnit == 0 || columns < least ||
+  if (like.device().type != DeviceType::CUDA || size_of(like.dtype()) != 2 || columns % kUnit == 0 ||
       rows * columns < kLarge)
     return {};
   const int64_t wide = (columns + kUnit - 1) / kUnit * kUnit;

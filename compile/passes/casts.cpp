@@ -46,8 +46,14 @@ void merge_copy(Rewriter& calls, int at) {
   calls.remove(middle.maker);
 }
 
-/// Is d, to which call `copy` copies the values of s, a part of a block that nobody uses before, since call `maker` made them?
+/// Call `copy` copies s, which call `maker` makes, to d, a part of a block: may d be written by then? On a GPU rows of 16 bits must begin at
+/// multiples of 16 bytes: others are slower to write than to copy to.
 bool is_free_part(const Uses& uses, int maker, int copy, const View& s, const View& d) {
+  constexpr int64_t kUnit = 8;
+  bool aligned = d.offset % (kUnit * size_of(d.dtype)) == 0;
+  for (int64_t i = 0; i < d.shape.size(); ++i)
+    aligned &= d.shape[i] == 1 || d.strides[i] == 1 || d.strides[i] % kUnit == 0;
+  if (d.device.is_cuda() && is_half(d) && !aligned) return false;
   return uses.block(d.block).kind == Block::Kind::Temporary && uses.of(s.block).size() == 2 &&
          !uses.used(d, maker, copy);
 }

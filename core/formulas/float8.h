@@ -39,8 +39,9 @@ TAPIR_HD inline float from_float8(uint8_t x, Float8 format) {
 
 /// What numbers are divided by before they become 8-bit floats, of which the largest size is `amax`.
 TAPIR_HD inline float float8_scale(float amax, Float8 format) {
+  constexpr float kLeast = std::numeric_limits<float>::min();
   const float scale = amax / largest(format);
-  return scale == 0 ? 1.0f : scale;  // NaN stays
+  return amax == 0 ? 1.0f : scale < kLeast ? kLeast : scale;  // NaN stays
 }
 
 }  // namespace tapir::inline v0::formulas

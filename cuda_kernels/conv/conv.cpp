@@ -60,10 +60,14 @@ bool run_in_order(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvPara
                    ws = in_order(ctx, w, channels_last, pass == Pass::BackwardWeight),
                    ys = in_order(ctx, y, channels_last, pass == Pass::Forward);
   const TensorView bs = bias.defined() ? in_order(ctx, bias, false, false) : TensorView();
-  if (!dnn::conv(ctx, pass, xs, ws, ys, bs, params, channels_last)) return false;
+  ConvParams plain = params;
+  plain.relu = false;
+  const bool both = dnn::conv(ctx, pass, xs, ws, ys, bs, params, channels_last);
+  if (!both && !(params.relu && dnn::conv(ctx, pass, xs, ws, ys, bs, plain, channels_last))) return false;
   const bool is_data = pass == Pass::BackwardData, is_weight = pass == Pass::BackwardWeight;
   const TensorView &user = is_data ? x : is_weight ? w : y, &made = is_data ? xs : is_weight ? ws : ys;
   if (made.data != user.data) copy(ctx, {user, made});
+  if (!both) unary(ctx, {y, y, {UnaryOp::Relu}});  // cuDNN has no engine for convolution and relu together
   return true;
 }
 bool by_library(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams& params) {
@@ -78,10 +82,6 @@ bool by_library(Context& ctx, Pass pass, V x, V w, V y, V bias, const ConvParams
 void run(Context& ctx, const char* op, Pass pass, V x, V w, V y, V bias, const ConvParams& params) {
   check(x.dtype != kBool, "[{}] expected a dtype of numbers, got {}", op, x.dtype);
   if (by_library(ctx, pass, x, w, y, bias, params)) return;
-  ConvParams plain = params;
-  plain.relu = false;
-  if (params.relu && by_library(ctx, pass, x, w, y, bias, plain))  // which has no engine for both
-    return unary(ctx, {y, y, {UnaryOp::Relu}});
   if (!depthwise_conv(ctx, pass, x, w, y, bias, params) && !product_conv(ctx, pass, x, w, y, bias, params))
     direct_conv(ctx, pass, x, w, y, bias, params);
   if (params.relu && !is_floating(x.dtype)) unary(ctx, {y, y, {UnaryOp::Relu}});

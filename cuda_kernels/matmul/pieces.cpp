@@ -8,8 +8,8 @@
 // The fast kernels of 16-bit products move 16 bytes at a time, so rows must begin at multiples of 16 bytes. Where those of one operand do not
 // (logits of 50257 words), an H100 takes 3 to 5 times as long. Large operands of that kind go through scratch memory whose rows do, piece by
 // piece: two passes more over them. Sums of a number of products that is no multiple of 8 are as slow whatever the rows. Where the rows are good
-// the last 1 to 7 products go first, and the sums of the others are added to theirs (bfloat16, which holds what float32 does); else both
-// operands get zeros behind k.
+// the last 1 to 7 products go first, and a second product adds the others to their sums, which have been rounded to 16 bits then (bfloat16 alone: in
+// float16 they might be infinite); else both operands get zeros behind k.
 namespace tapir::inline v0::cuda_kernels {
 
 using blas::Matrix;
@@ -108,18 +108,17 @@ struct Pieces {
   }
 };
 
-/// Do sums of a multiple of 8 products, and of the others, make it a fast one?
+/// Is it slow for the number of its products alone?
 bool goes_by_sums(const Product& p) {
-  return p.dtype == kBFloat16 && !p.widens && p.k % kUnit != 0 && is_fast(p.a) && is_fast(p.b) && is_fast(p.out);
+  return p.dtype == kBFloat16 && !p.widens && p.beta == 0 && p.k % kUnit != 0 && is_fast(p.a) && is_fast(p.b) &&
+         is_fast(p.out);
 }
 bool product_by_sums(Context& ctx, const Product& p) {
-  const int64_t most = p.k / kUnit * kUnit;
-  Product rest = p, q = p;
-  rest.a = from(p.a, 0, most), rest.b = from(p.b, most, 0), rest.k = p.k - most;
-  q.k = most, q.c = p.out, q.beta = 1, q.bias = nullptr;
-  if (!blas::product(ctx, rest)) return false;
-  if (!blas::product(ctx, q)) strided_product(ctx, q);
-  return true;
+  Product head = p, tail = p;
+  head.k = p.k / kUnit * kUnit, tail.k = p.k - head.k;
+  tail.a = from(p.a, 0, head.k), tail.b = from(p.b, head.k, 0), tail.bias = nullptr;
+  head.c = p.out, head.beta = 1;
+  return blas::product(ctx, tail) && blas::product(ctx, head);
 }
 
 }  // namespace

@@ -258,7 +258,8 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   check_linear("linear", x, w, bias);
   return by_rows(x, w, bias, [](const Tensor& x, const Tensor& w, const Tensor& bias) {
     constexpr int64_t kVocabulary = 4096;  // as many columns are logits of words
-    Tensor y = aligned_rows(x.shape()[0], w.shape()[0], x, kVocabulary);
+    Tensor y;
+    if (wants_grad({x, w, bias}) && w.shape()[0] >= kVocabulary) y = aligned_rows(x.shape()[0], w.shape()[0], x);
     if (!y.defined()) y = empty({x.shape()[0], w.shape()[0]}, {.dtype = x.dtype(), .device = x.device()});
     backend(x).matmul(context(x), {.out = y, .a = x, .b = matrix(w, true), .bias = bias, .params = {}});
     return record("linear", y, {x, w, bias}, save(needed_by(1, x), needed_by(0, w)), &linear_gradients);

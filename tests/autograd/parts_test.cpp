@@ -68,6 +68,21 @@ TEST_CASE("gradients of parts: hooks and wanted inner tensors see the whole, a w
   CHECK(same_bits(z.grad(), by_hand));
 }
 
+TEST_CASE("gradients of parts: many gaps; an input whose shape was changed is refused") {
+  const Tensor x = randn({200, 3}).requires_grad_();
+  Tensor y = zeros({3}), expected = zeros({200, 3});
+  for (int64_t t = 0; t < 200; t += 2) y = y + select(x, 0, t), select(expected, 0, t).fill_(1);
+  CHECK(same_bits(grad({sum(y)}, {x})[0], expected));
+
+  Tensor p = randn({4, 6}).requires_grad_();
+  const Tensor loss = sum(narrow(p, 0, 3, 1) * 2.0);
+  {
+    const NoGrad off;
+    t_(p);
+  }
+  CHECK_THROWS_AS(backward(std::array{loss}), ValueError);
+}
+
 TEST_CASE("gradients of parts: no call on the whole for each part") {
   const int64_t steps = 50;
   const Tensor x = randn({steps, 64}).requires_grad_();
