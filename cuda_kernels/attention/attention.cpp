@@ -3,7 +3,7 @@
 #include "../kernels.h"
 #include "../vendor/dnn.h"
 
-// Attention: float16 and bfloat16 without a mask or dropout are cuDNN's, whose kernels use tensor cores; the rest, and one query, is attention.cu's.
+// Attention: float16 and bfloat16 without a mask or dropout are cuDNN's, whose kernels use tensor cores; the rest, and one query, is by kernels of our own.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 

@@ -4,7 +4,7 @@
 // maximum and sum. Backward: the weights are e^(score - lse) again, and with delta = sum(dout out)
 //   dv = P^T dout,   dS = scale P (dout v^T - delta),   dq = dS k,   dk = dS^T q,
 // each a pass of its own whose rows are queries (dq) or keys (dk, dv): every sum has one owner and a fixed order. 16 x 16 threads hold
-// kRows x kRows scores each. All products are in float (double for float64).
+// kRows x kRows scores each. All products are in float (double for float64). Where warp_attention*.cu serves, these do not.
 #include "../../core/dispatch.h"
 #include "../launch.h"
 #include "early_launch.h"
@@ -389,10 +389,10 @@ template <Gradient of, class C> void gradient(Context& ctx, const Problem<C>& p,
   run_gradient<of, C, 64>(ctx, p);
 }
 
-/// Is it for tensor cores?
+/// Is it for warp_attention()?
 template <class C> bool suits_warps(const Context& ctx, const Problem<C>& p) {
-  return (p.dtype == kFloat16 || p.dtype == kBFloat16) && p.depth > 0 && p.width > 0 &&
-         std::max(p.depth, p.width) <= kWarpColumns && has_warp_matrix(ctx.device);
+  return p.depth > 0 && p.width > 0 && std::max(p.depth, p.width) <= warp_columns(p.dtype) &&
+         has_warp_matrix(ctx.device);
 }
 
 /// A block of its own for each half MiB of keys and values (of as many as there is room for), up to four blocks for a multiprocessor: alone, a

@@ -117,6 +117,18 @@ struct Work {
   }
 };
 
+/// Blocks that share the keys of a tile of queries: each leaves, of each query, the sums of its part, its largest score and the sum of its
+/// weights; join_rows() makes a result of them.
+template <class C> struct Split {
+  int count = 1;
+  C* numbers = nullptr;  // (row, part, width + 2)
+  __device__ C* at(int64_t row, int part, int width) const { return numbers + (row * count + part) * (width + 2); }
+  /// How many of `seen` keys a part has, in whole tiles.
+  __device__ int share(int seen, int tile) const {
+    return seen > 0 ? (seen + count * tile - 1) / (count * tile) * tile : 0;
+  }
+};
+
 /// A mask that says how many keys there are.
 inline bool is_length(V mask) { return mask.defined() && mask.dtype == kInt64; }
 

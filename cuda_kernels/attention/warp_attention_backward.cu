@@ -33,11 +33,11 @@ template <int N> __device__ void load_numbers(float* to, const Problem<float>& p
   }
 }
 
-/// dk and dv of 64 keys of a group; columns are at most D; N queries at a time.
-template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(kWarpThreads, 2)
+/// dk and dv of 64 keys of a group; columns are at most D.
+template <class T, int D, bool kDk, bool kDv, bool kDrops> __global__ void __launch_bounds__(kWarpThreads, 2)
     warp_attention_keys(Problem<float> p, int64_t total) {
-  constexpr int R = 16 * kWarps;
-  T *const k_tile = dynamic_shared<T>(), *const v_tile = k_tile + R * D, *const stages = v_tile + R * D;
+  constexpr int R = 16 * kWarps, kOwn = kDk ? 2 : 1, N = kStream<T, D, kOwn>;
+  T *const k_tile = dynamic_shared<T>(), *const v_tile = k_tile + (kOwn - 1) * R * D, *const stages = v_tile + R * D;
   float* const numbers = reinterpret_cast<float*>(stages + 4 * N * D);  // each of two: lse, delta
   const int lane = int(threadIdx.x) % 32, row = int(threadIdx.x) / 32 * 16, repeats = int(p.heads / p.groups);
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
@@ -54,7 +54,7 @@ template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(
       load_numbers<N>(numbers + at % 2 * 2 * N, p, b, h, i0);
     };
     load_tile<T, D, R>(k_tile, p.matrix(p.k, b, g, p.keys, p.depth), work.row);
-    load_tile<T, D, R>(v_tile, p.matrix(p.v, b, g, p.keys, p.width), work.row);
+    if constexpr (kDk) load_tile<T, D, R>(v_tile, p.matrix(p.v, b, g, p.keys, p.width), work.row);
     if (count > 0) fetch(0);
     __pipeline_commit();
     float dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
@@ -67,9 +67,9 @@ template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(
       const float* const own = numbers + at % 2 * 2 * N;
       const int h = g * repeats + at / tiles;
       const int i0 = first + at % tiles * N, j0 = work.row + row;
-      float s[1][N / 8][4], d[1][N / 8][4];
-      product<T, D, 1, N>(s, k_tile, row, q_tile);
-      product<T, D, 1, N>(d, v_tile, row, dout_tile);
+      float s[1][N / 8][4], d[1][N / 8][4] = {};
+      product<D, 1, N>(s, k_tile, row, q_tile);
+      if constexpr (kDk) product<D, 1, N>(d, v_tile, row, dout_tile);
       score<T, true, true>(s[0], p, is_whole(p, i0, j0, 16) && i0 + N <= p.queries, b, h, i0 + lane % 4 * 2,
                            j0 + lane / 4);
 #pragma unroll
@@ -78,8 +78,8 @@ template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(
         const float lse[2] = {own[i], own[i + 1]}, delta[2] = {own[N + i], own[N + i + 1]};
         weigh<true, kDrops>(s[0][n], d[0][n], p, b, h, i0 + i, j0 + lane / 4, lse, delta);
       }
-      accumulate<T, D, 1, N>(dv, s, dout_tile);
-      accumulate<T, D, 1, N>(dk, d, q_tile);
+      if constexpr (kDv) accumulate<D, 1, N>(dv, s, dout_tile);
+      if constexpr (kDk) accumulate<D, 1, N>(dk, d, q_tile);
     }
     __pipeline_wait_prior(0);
     __syncthreads();  // all copies have come, all tiles are used up
@@ -87,16 +87,16 @@ template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(
     for (int n = 0; n < D / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) dk[0][n][e] *= p.scale, dv[0][n][e] *= p.stay;
-    if (p.dk.data) store_rows<T, D, 1>(k_tile, row, dk, p.matrix(p.dk, b, g, p.keys, p.depth), work.row + row);
-    if (p.dv.data) store_rows<T, D, 1>(v_tile, row, dv, p.matrix(p.dv, b, g, p.keys, p.width), work.row + row);
+    if (kDk && p.dk.data) store_rows<D, 1>(k_tile, row, dk, p.matrix(p.dk, b, g, p.keys, p.depth), work.row + row);
+    if (kDv && p.dv.data) store_rows<D, 1>(v_tile, row, dv, p.matrix(p.dv, b, g, p.keys, p.width), work.row + row);
     __syncthreads();
   }
 }
 
-/// dq of 64 queries; N keys at a time.
-template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(kWarpThreads, 2)
+/// dq of 64 queries.
+template <class T, int D, bool kDrops> __global__ void __launch_bounds__(kWarpThreads, 2)
     warp_attention_queries(Problem<float> p, int64_t total) {
-  constexpr int R = 16 * kWarps;
+  constexpr int R = 16 * kWarps, N = kStream<T, D, 2>;
   T *const q_tile = dynamic_shared<T>(), *const dout_tile = q_tile + R * D, *const stages = dout_tile + R * D;
   const int lane = int(threadIdx.x) % 32, row = int(threadIdx.x) / 32 * 16;
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
@@ -126,13 +126,13 @@ template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(
       if (j0 + N < seen) fetch(j0 + N);
       const T *const k_tile = stages + j0 / N % 2 * (2 * N * D), *const v_tile = k_tile + N * D;
       float s[1][N / 8][4], d[1][N / 8][4];
-      product<T, D, 1, N>(s, q_tile, row, k_tile);
-      product<T, D, 1, N>(d, dout_tile, row, v_tile);
+      product<D, 1, N>(s, q_tile, row, k_tile);
+      product<D, 1, N>(d, dout_tile, row, v_tile);
       score<T, false, true>(s[0], p, is_whole(p, row0, j0, N), b, h, i, j0 + lane % 4 * 2);
 #pragma unroll
       for (int n = 0; n < N / 8; ++n)
         weigh<false, kDrops>(s[0][n], d[0][n], p, b, h, i, j0 + 8 * n + lane % 4 * 2, lse, delta);
-      accumulate<T, D, 1, N>(dq, d, k_tile);
+      accumulate<D, 1, N>(dq, d, k_tile);
     }
     __pipeline_wait_prior(0);
     __syncthreads();  // all copies have come, all tiles are used up
@@ -140,35 +140,46 @@ template <class T, int D, int N, bool kDrops> __global__ void __launch_bounds__(
     for (int n = 0; n < D / 8; ++n)
 #pragma unroll
       for (float& x : dq[0][n]) x *= p.scale;
-    store_rows<T, D, 1>(q_tile, row, dq, p.matrix(p.dq, b, h, p.queries, p.depth), row0);
+    store_rows<D, 1>(q_tile, row, dq, p.matrix(p.dq, b, h, p.queries, p.depth), row0);
     __syncthreads();
   }
 }
 
+template <class T, int D> Grid grid_of_tiles(int64_t total, int own) {
+  const int rows = own == 1 ? kStream<T, D, 1> : kStream<T, D, 2>;
+  return {dim3(unsigned(std::min<int64_t>(total, 1 << 16))), dim3(kWarpThreads),
+          sizeof(T) * D * (16 * kWarps * own + 4 * rows) + 4 * rows * sizeof(float)};
+}
+template <class T, int D, bool kDk, bool kDv> void run_keys(Context& ctx, const Problem<float>& p) {
+  const int64_t total = Work::count(p.batch, p.groups, p.keys, 16 * kWarps, 1, 1);
+  launch(ctx, "attention_backward", grid_of_tiles<T, D>(total, kDk ? 2 : 1),
+         p.limit ? warp_attention_keys<T, D, kDk, kDv, true> : warp_attention_keys<T, D, kDk, kDv, false>, p, total);
+}
 template <class T, int D> void run(Context& ctx, const Problem<float>& p) {
-  constexpr int R = 16 * kWarps, N = D > 64 ? 32 : 64;
-  const auto grid = [](int64_t total, size_t numbers) {
-    return Grid{dim3(unsigned(std::min<int64_t>(total, 1 << 16))), dim3(kWarpThreads),
-                sizeof(T) * D * (2 * R + 4 * N) + numbers * sizeof(float)};
-  };
-  if (p.dk.data || p.dv.data) {
-    const int64_t total = Work::count(p.batch, p.groups, p.keys, R, 1, 1);
-    launch(ctx, "attention_backward", grid(total, 4 * N),
-           p.limit ? warp_attention_keys<T, D, N, true> : warp_attention_keys<T, D, N, false>, p, total);
+  if constexpr (D <= (std::is_same_v<T, float> ? 64 : 128)) {
+    if (p.dk.data || p.dv.data) run_keys<T, D, true, true>(ctx, p);
+  } else {  // registers do not hold both sums
+    if (p.dk.data) run_keys<T, D, true, false>(ctx, p);
+    if (p.dv.data) run_keys<T, D, false, true>(ctx, p);
   }
-  if (p.dq.data) {
-    const int64_t total = Work::count(p.batch, p.heads, p.queries, R, 1, 1);
-    launch(ctx, "attention_backward", grid(total, 0),
-           p.limit ? warp_attention_queries<T, D, N, true> : warp_attention_queries<T, D, N, false>, p, total);
-  }
+  if (!p.dq.data) return;
+  const int64_t total = Work::count(p.batch, p.heads, p.queries, 16 * kWarps, 1, 1);
+  launch(ctx, "attention_backward", grid_of_tiles<T, D>(total, 2),
+         p.limit ? warp_attention_queries<T, D, true> : warp_attention_queries<T, D, false>, p, total);
+}
+template <class T> void run(Context& ctx, const Problem<float>& p) {
+  const int columns = std::max(p.depth, p.width);
+  if constexpr (sizeof(T) == 2)
+    if (columns > 128) return run<T, 256>(ctx, p);
+  columns > 64 ? run<T, 128>(ctx, p) : run<T, 64>(ctx, p);
 }
 
 }  // namespace
 
 void warp_attention_backward(Context& ctx, const Problem<float>& p) {
-  const bool wide = p.depth > 64 || p.width > 64;
-  if (p.dtype == kFloat16) wide ? run<Half, 128>(ctx, p) : run<Half, 64>(ctx, p);
-  else wide ? run<BFloat16, 128>(ctx, p) : run<BFloat16, 64>(ctx, p);
+  if (p.dtype == kFloat16) return run<Half>(ctx, p);
+  if (p.dtype == kBFloat16) return run<BFloat16>(ctx, p);
+  settings->matmul_allow_tf32.load(std::memory_order_relaxed) ? run<Tf32>(ctx, p) : run<float>(ctx, p);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

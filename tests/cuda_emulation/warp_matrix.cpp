@@ -1,6 +1,8 @@
 // What lanes bring to an operation on matrices is shown by address: their stacks stand still meanwhile.
 #include "include/warp_matrix.h"
 
+#include <bit>
+
 #include "count.h"
 #include "fibers.h"
 
@@ -71,6 +73,26 @@ void multiply_add(float (&d)[4], const float (&a)[8], const float (&b)[4], const
       }
       own<Factors>(mine).d[i] = sum;
     }
+    return mine;
+  };
+  cuda_emulation::exchange(~0u, reinterpret_cast<uint64_t>(&f), 0, multiply, false, site);
+}
+
+void multiply_add(float (&d)[4], const float (&a)[4], const float (&b)[2], const Site& site) {
+  if (counting()) return lane_id() == 0 ? count_operations(2 * 16 * 8 * 16) : void();  // half the rate of 16 bits
+  const auto is_rounded = [](float x) { return (std::bit_cast<uint32_t>(x) & 0x1fffu) == 0; };
+  for (const float x : a)
+    if (!is_rounded(x)) fail("a number of tensor cores' TF32 that was not rounded to it, at " + line(site));
+  for (const float x : b)
+    if (!is_rounded(x)) fail("a number of tensor cores' TF32 that was not rounded to it, at " + line(site));
+  Factors f{a, b, d};
+  const auto multiply = [](const uint64_t(&values)[32], unsigned, unsigned lane, uint64_t mine) {
+    const unsigned g = lane / 4, t = lane % 4;
+    for (unsigned i = 0; i < 4; ++i)
+      for (unsigned from = 0; from < 4; ++from)
+        for (unsigned half = 0; half < 2; ++half)
+          own<Factors>(mine).d[i] += shown<Factors>(values[4 * g + from]).a[i / 2 + 2 * half] *
+                                     shown<Factors>(values[4 * (2 * t + i % 2) + from]).b[half];
     return mine;
   };
   cuda_emulation::exchange(~0u, reinterpret_cast<uint64_t>(&f), 0, multiply, false, site);

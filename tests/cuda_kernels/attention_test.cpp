@@ -36,12 +36,26 @@ const Case dropped[] = {
     {1, 8, 4, 200, 136, 64, 64, true, 0, -1, 0.25}, {1, 2, 1, 70, 132, 128, 96, false, 1, -1, 0.2},
     {1, 2, 1, 1, 1301, 64, 64, false, 1, -1, 0.5},  {1, 1, 1, 5, 7, 4, 3, false, 0, -1, 1},
 };
-std::string differ_in(const Case& c, DType t, double tolerance) {
+const Case wide[] = {
+    {1, 2, 1, 70, 90, 256, 256, true, 0},           {1, 2, 2, 40, 66, 160, 200, false, 2},
+    {1, 2, 2, 130, 70, 136, 250, true, 1},          {1, 1, 1, 20, 35, 129, 7, false, 0},
+    {1, 1, 1, 20, 60, 192, 128, true, 0, 37},       {1, 2, 1, 66, 68, 256, 144, false, 1, -1, 0.2},
+    {1, 1, 1, 20, 35, 130, 256, true, 0, -1, 0.25},
+};
+const Case few_queries[] = {
+    // of many keys
+    {1, 2, 1, 3, 1100, 64, 64, true, 0, 1090}, {1, 1, 1, 20, 700, 40, 56, false, 2},
+    {1, 1, 1, 63, 1300, 72, 128, false, 1},    {1, 2, 2, 2, 5000, 16, 16, false, 0, 3},
+    {1, 1, 1, 5, 2000, 64, 64, true, 0, 0},    {2, 1, 1, 7, 600, 100, 136, true, 0, 590},
+    {1, 1, 1, 70, 600, 64, 64, true, 2},       {1, 1, 1, 9, 1302, 64, 40, false, 0, -1, 0.3},
+};
+/// plain: rows of v and dout lie in whole packs where their sizes are.
+std::string differ_in(const Case& c, DType t, double tolerance, bool plain = false) {
   const DType wide = compute_type(t);
   const std::vector<int> swapped = {0, 2, 1, 3};  // (B, S, H, D) in memory
   Array q(t, {c.batch, c.heads, c.queries, c.depth}, swapped), k(t, {c.batch, c.groups, c.keys, c.depth}),
-      v(t, {c.batch, c.groups, c.keys, c.width}, swapped, {}, 1), out(t, {c.batch, c.heads, c.queries, c.width}),
-      lse(wide, {c.batch, c.heads, c.queries}),
+      v(t, {c.batch, c.groups, c.keys, c.width}, swapped, {}, plain ? 0 : 1),
+      out(t, {c.batch, c.heads, c.queries, c.width}), lse(wide, {c.batch, c.heads, c.queries}),
       mask(c.mask == 1 ? kBool : t, {c.batch, c.heads, c.queries, c.keys}, {}, {1});
   uint32_t seed = 1;
   for (Array* a : {&q, &k, &v}) {
@@ -62,7 +76,8 @@ std::string differ_in(const Case& c, DType t, double tolerance) {
   if (!found.empty()) return "forward: " + found;
   if (c.length >= 0) return "";
   Array dq(t, {c.batch, c.heads, c.queries, c.depth}), dk(t, {c.batch, c.groups, c.keys, c.depth}),
-      dv(t, {c.batch, c.groups, c.keys, c.width}), dout(t, {c.batch, c.heads, c.queries, c.width}, {0, 1, 3, 2});
+      dv(t, {c.batch, c.groups, c.keys, c.width}),
+      dout(t, {c.batch, c.heads, c.queries, c.width}, plain ? swapped : std::vector<int>{0, 1, 3, 2});
   dout.random(4, -2, 2);
   found = differ({&dq, &dk, &dv, &dout, &out, &lse, &q, &k, &v, m}, 3 * tolerance,
                  [&](const BackendTable& table, Context& ctx, const std::vector<TensorView>& a) {
@@ -86,6 +101,40 @@ TEST_CASE("CUDA attention: forward and backward") {
   for (const Case& c : dropped) check(c);
   for (const Case& c : dropped) CHECK(differ_in(c, kBFloat16, 3e-2) == "");
   CHECK(differ_in(cases[1], kBFloat16, 3e-2) == "");
+}
+
+TEST_CASE("CUDA attention: wide heads, few queries of many keys, rows in whole packs") {
+  NEEDS_DEVICE();
+  const auto check = [](const Case& c) {
+    CAPTURE(c.queries, c.keys, c.depth, c.width, c.mask, c.dropout);
+    for (const bool plain : {false, true}) {
+      CHECK(differ_in(c, kFloat32, 1e-5, plain) == "");
+      CHECK(differ_in(c, kFloat16, 4e-3, plain) == "");
+      CHECK(differ_in(c, kBFloat16, 3e-2, plain) == "");
+    }
+  };
+  for (const Case& c : wide) check(c);
+  for (const Case& c : few_queries) check(c);
+}
+
+TEST_CASE("CUDA attention: float32 in TF32 only where it is asked for") {
+  NEEDS_DEVICE();
+  const Case some[] = {
+      {1, 2, 1, 70, 90, 64, 64, true, 2},           {1, 2, 2, 130, 67, 40, 52, false, 1},
+      {1, 1, 1, 70, 132, 128, 96, false, 0},        {1, 1, 1, 33, 131, 70, 120, true, 0, -1, 0.25},
+      {1, 2, 2, 66, 60, 64, 64, true, 0, -1, 0.25}, {1, 1, 1, 5, 1100, 64, 64, true, 0, 1090},
+      {2, 4, 4, 260, 70, 64, 64, false, 0},
+  };
+  for (const Case& c : some)
+    for (const bool plain : {false, true}) {
+      CAPTURE(c.queries, c.keys, c.depth, c.width, c.mask, c.dropout);
+      CHECK(differ_in(c, kFloat32, 1e-5, plain) == "");
+      backends::cuda::set_matmul_allow_tf32(true);
+      const std::string near = differ_in(c, kFloat32, 4e-3, plain), exact = differ_in(c, kFloat32, 1e-6, plain);
+      backends::cuda::set_matmul_allow_tf32(false);
+      CHECK(near == "");
+      CHECK(exact != "");
+    }
 }
 
 TEST_CASE("CUDA attention: weights of the backward pass are at most 1, what dropout drops is 0, whatever it was") {

@@ -30,8 +30,27 @@ template <bool kTransposed> __device__ __forceinline__ void load_matrices(uint32
 #endif
 }
 
+/// A float32 number whose products are those of tensor cores: of its fraction they take 10 bits.
+struct Tf32 {
+  float value = 0;
+  Tf32() = default;
+  __device__ explicit Tf32(float x) : value(x) {}
+  __device__ operator float() const { return value; }
+};
+/// x rounded so.
+__device__ __forceinline__ uint32_t tf32_of(float x) {
+  uint32_t bits = 0;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+#else
+  __trap();
+#endif
+  return bits;
+}
+
 /// d += a b, for a (16, 16), b (16, 8), d (16, 8). Pairs of neighbours: a has columns 2 t of rows g and g + 8, then columns 2 t + 8 of these; b
-/// has rows 2 t and 2 t + 8 of column g; d has columns 2 t and 2 t + 1 of row g, then of row g + 8.
+/// has rows 2 t and 2 t + 8 of column g; d has columns 2 t and 2 t + 1 of row g, then of row g + 8. Of Tf32, a (16, 8) and b (8, 8): a has column t of rows g and
+/// g + 8, then column t + 4 of these; b has rows t and t + 4 of column g; all are rounded.
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -39,6 +58,12 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
         "%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else if constexpr (std::is_same_v<T, Tf32>)
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   else
@@ -85,6 +110,14 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool insi
 #else
   *static_cast<uint4*>(to) = inside ? *static_cast<const uint4*>(from) : uint4{};
 #endif
+}
+
+/// The thread's number. What is made of it is made where this stands: not before a loop, where addresses of a large tile would take the registers
+/// that the loop needs.
+__device__ __forceinline__ int thread_here() {
+  int x = int(threadIdx.x);
+  asm volatile("" : "+r"(x));
+  return x;
 }
 
 /// 2^x within 2 ulp; results and operands below 2^-126 are 0.

@@ -148,6 +148,22 @@ TEST_CASE("products and matrices of a warp, by the layouts of PTX") {
       }
     }
   }
+  std::vector<float> a32(16 * 8),
+      b32(8 * 8);  // halves above 1024, which TF32 has not: a fraction of 10 bits, ties go up
+  for (size_t i = 0; i < a32.size(); ++i) a32[i] = 1024 + float(2 * i % 1024) + (i % 2 ? 0.5f : -0.5f);
+  for (size_t i = 0; i < b32.size(); ++i) b32[i] = float(int(i % 7) - 3);
+  const Array<float> left32(a32), right32(b32);
+  Array<float> d32(std::vector<float>(before.begin(), before.end()));
+  REQUIRE(warp_tf32_product(left32.p, right32.p, d32.p, true, nullptr) == cudaSuccess);
+  const auto got32 = d32.host();
+  for (int i = 0; i < 16 * 8; ++i) {
+    float sum = float(before[size_t(i)]);
+    for (int k = 0; k < 8; ++k) {
+      const float x = a32[size_t(i / 8 * 8 + k)];
+      sum += (x < 1024 ? x : std::floor(x + 0.5f)) * b32[size_t(k * 8 + i % 8)];
+    }
+    CHECK(got32[size_t(i)] == sum);
+  }
   const auto bytes = [](size_t n, int factor) {
     std::vector<signed char> v(n);
     for (size_t i = 0; i < n; ++i) v[i] = (signed char)(int(i) * factor);
@@ -178,6 +194,7 @@ TEST_CASE("products and matrices of a warp, by the layouts of PTX") {
     CHECK(got[i] == (i < 128 ? element(g, 2 * t) | element(g, 2 * t + 1) << 16
                              : element(2 * t, g) | element(2 * t + 1, g) << 16));
   }
+  CHECK_FAULT("was not rounded", warp_tf32_product(left32.p, right32.p, d32.p, false, nullptr));
   CHECK_FAULT("a row of a matrix at no multiple of 16 bytes", misaligned_row(words.p, nullptr));
   Array<float> from(numbers(32)), early(32);
   REQUIRE(early_read(from.p, early.p, nullptr) == cudaSuccess);

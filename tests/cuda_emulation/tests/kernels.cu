@@ -128,6 +128,19 @@ template <class T> __global__ void warp_product_kernel(const unsigned short* a, 
   tapir::cuda_kernels::multiply_add<T>(sums, left, right[0], right[1]);
   to[0][0] = sums[0], to[0][1] = sums[1], to[1][0] = sums[2], to[1][1] = sums[3];
 }
+/// rounds: numbers become those of TF32 first.
+__global__ void warp_tf32_product_kernel(const float* a, const float* b, float* d, bool rounds) {
+  const int g = int(threadIdx.x) / 4, t = int(threadIdx.x) % 4;
+  const auto word = [&](float x) { return rounds ? tapir::cuda_kernels::tf32_of(x) : __float_as_uint(x); };
+  uint32_t left[4], right[2];
+  // PTX ISA, m16n8k8: element i of a has row g or g + 8, column t or t + 4
+  for (int i = 0; i < 4; ++i) left[i] = word(a[(g + i % 2 * 8) * 8 + t + i / 2 * 4]);
+  for (int i = 0; i < 2; ++i) right[i] = word(b[(t + i * 4) * 8 + g]);
+  float* const to[2] = {d + g * 8 + 2 * t, d + (g + 8) * 8 + 2 * t};
+  float sums[4] = {to[0][0], to[0][1], to[1][0], to[1][1]};
+  tapir::cuda_kernels::multiply_add<tapir::cuda_kernels::Tf32>(sums, left, right[0], right[1]);
+  to[0][0] = sums[0], to[0][1] = sums[1], to[1][0] = sums[2], to[1][1] = sums[3];
+}
 __global__ void warp_int_product_kernel(const signed char* a, const signed char* b, int* d) {
   const int g = int(threadIdx.x) / 4, t = int(threadIdx.x) % 4;
   const auto four = [](const signed char* at, int step) {
@@ -237,6 +250,9 @@ cudaError_t last_block_sum(const float* x, float* partial, unsigned* arrived, fl
   return start(last_block_sum_kernel, 16, 64, 0, s, x, partial, arrived, y, n);
 }
 cudaError_t warp_operations(long long* out, cudaStream_t s) { return start(warp_operations_kernel, 1, 32, 0, s, out); }
+cudaError_t warp_tf32_product(const float* a, const float* b, float* d, bool rounds, cudaStream_t s) {
+  return start(warp_tf32_product_kernel, 1, 32, 0, s, a, b, d, rounds);
+}
 cudaError_t warp_product(const unsigned short* a, const unsigned short* b, float* d, bool half, cudaStream_t s) {
   return start(half ? warp_product_kernel<tapir::Half> : warp_product_kernel<tapir::BFloat16>, 1, 32, 0, s, a, b, d);
 }

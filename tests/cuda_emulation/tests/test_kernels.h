@@ -30,6 +30,8 @@ cudaError_t warp_operations(long long* out, cudaStream_t stream);  // 32 lanes x
 constexpr int kWarpResults = 16;
 /// d (16, 8) += a (16, 16) b (16, 8) in 16-bit floats, the registers filled by hand.
 cudaError_t warp_product(const unsigned short* a, const unsigned short* b, float* d, bool half, cudaStream_t stream);
+/// a (16, 8), b (8, 8), d (16, 8).
+cudaError_t warp_tf32_product(const float* a, const float* b, float* d, bool rounds, cudaStream_t stream);
 /// d (16, 8) += a (16, 32) b (32, 8) in integers of 8 bits.
 cudaError_t warp_int_product(const signed char* a, const signed char* b, int* d, cudaStream_t stream);
 /// 32 rows of 8 by asynchronous copies, then by load_matrices: words (2, 4, 32), plain and transposed.
