@@ -13,6 +13,7 @@
 //   index.cu, scatter.cu             gather, index; scatter, index_put
 //   nonzero.cu                       nonzero, and count_nonzero, which waits for the device
 //   matmul.cpp, conv.cpp, attention.cpp  by libraries, or by the kernels in the .cu of that name
+//   one_query.cu                     put_attention, and attention of one query
 //   quant.cpp, quant_conv.cpp        Note [Quantized products on a GPU]
 //   linalg.cpp                       waits for the device
 //   norm.cu, norm_channels.cu        norm, norm_relu, their gradients, norm_add_backward: norm.h
@@ -30,7 +31,6 @@ bool prepare_fused(Device device, const entry::Fused& call, Prepare how);
 
 /// Entries of which there is no kernel.
 template <class E> inline constexpr bool is_lacking = false;
-template <> inline constexpr bool is_lacking<entry::PutAttention> = true;
 template <> inline constexpr bool is_lacking<entry::ToFloat8> = true;
 template <> inline constexpr bool is_lacking<entry::Float8Matmul> = true;
 

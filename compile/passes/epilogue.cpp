@@ -1,7 +1,8 @@
 // Note [Finishes of products]
-// A relu of a product that nothing else reads becomes the product's finish, on a GPU a relu of a convolution too (the sign of a zero may be
-// another one). On a GPU, of products in 16 bits, so do GELU by tanh and its gradient, which libraries have in their epilogues: what GELU is applied to is left where it was, for the gradient. The sums are
-// then rounded behind GELU alone.
+// A relu of a product that nothing else reads becomes the product's finish, on a GPU that of a convolution too (the sign of a zero may be
+// another one). On a GPU, of products in 16 bits, so do GELU by tanh and its gradient, which libraries have in their epilogues: what GELU is
+// applied to is left where it was, for the gradient. The sums are then rounded behind GELU alone. Products with quantized weights take GELU of
+// any floats, where nothing else reads what it is applied to.
 #include "../program/overlap.h"
 #include "../program/params.h"
 #include "../program/uses.h"
@@ -10,7 +11,7 @@
 namespace tapir::inline v0::ir {
 namespace {
 
-using entry::Binary, entry::Conv, entry::Matmul, entry::Unary;
+using entry::Binary, entry::Conv, entry::Matmul, entry::QuantMatmul, entry::Unary;
 
 bool is_plain_product(const Call& call) {
   if (!is<Matmul>(call)) return false;
@@ -62,13 +63,18 @@ bool takes_gelu(const Call& product) {
   return product.device.is_cuda() && is_half(product[&Matmul::out]) && product.params<MatmulParams>().alpha == 1;
 }
 
-bool join_gelu(Rewriter& calls, int at, int next) {
-  const Call& gelu = calls.call(next);
-  if (!takes_gelu(calls.call(at)) || !is<Unary>(gelu)) return false;
+/// Where the product can write what call `next` makes of it, if that is GELU by tanh.
+View place_of_gelu(const Uses& uses, int at, int next) {
+  const Call& gelu = uses.call(next);
+  if (!is<Unary>(gelu)) return {};
   const auto p = gelu.params<UnaryParams>();
-  const View sums = calls.call(at)[&Matmul::out];
-  const View y = place_of(calls, at, next, gelu[&Unary::x], gelu[&Unary::out]);
-  if (p.op != UnaryOp::Gelu || p.a != 1 || !y.in_memory()) return false;
+  return p.op == UnaryOp::Gelu && p.a == 1 ? place_of(uses, at, next, gelu[&Unary::x], gelu[&Unary::out]) : View();
+}
+
+bool join_gelu(Rewriter& calls, int at, int next) {
+  if (!takes_gelu(calls.call(at))) return false;
+  const View sums = calls.call(at)[&Matmul::out], y = place_of_gelu(calls, at, next);
+  if (!y.in_memory()) return false;
   const bool kept = !ends(calls, at, next, y);
   if (kept && overlap(y, sums)) return false;
   return take_in(calls, at, next, MatmulFinish::GeluTanh, y, kept ? sums : View(), {});
@@ -104,8 +110,21 @@ void join_conv_relu(Rewriter& calls, int at) {
   calls.remove(next);
 }
 
+void join_quantized_gelu(Rewriter& calls, int at) {
+  const Call& product = calls.call(at);
+  auto params = product.params<QuantMatmulParams>();
+  const int next = product.result().in_memory() ? calls.next(product.result().block, at) : -1;
+  if (!product.device.is_cuda() || params.finish != MatmulFinish::None || next < 0) return;
+  const View y = place_of_gelu(calls, at, next);
+  if (!y.in_memory() || !ends(calls, at, next, y)) return;
+  params.finish = MatmulFinish::GeluTanh;
+  calls.change(at, [&](Call& call) { call[&QuantMatmul::y] = y, set_params<QuantMatmul>(call, params); });
+  calls.remove(next);
+}
+
 void join_epilogue(Rewriter& calls, int at) {
   if (is<Conv>(calls.call(at))) return join_conv_relu(calls, at);
+  if (is<QuantMatmul>(calls.call(at))) return join_quantized_gelu(calls, at);
   if (!is_plain_product(calls.call(at))) return;
   const int next = calls.next(calls.call(at).result().block, at);
   if (next >= 0) join_relu(calls, at, next) || join_gelu(calls, at, next) || join_gelu_gradient(calls, at, next);

@@ -11,11 +11,9 @@
 namespace tapir::inline v0::ir {
 namespace {
 
-using entry::Binary, entry::Matmul, entry::Norm, entry::NormMatmul;
+using entry::Binary, entry::Matmul, entry::Norm, entry::NormMatmul, entry::QuantMatmul;
 
 constexpr int64_t kMostRows = 8, kLeastColumns = 32;
-constexpr int64_t kMostNumbers =
-    int64_t(1) << 23;  // of a weight: larger ones have so many blocks that each making the rows is much
 
 /// A norm of few rows whose statistics nobody wants: x and y as (rows, width).
 struct Rows {
@@ -41,19 +39,45 @@ std::optional<Rows> rows_of(const Uses& uses, int at) {
   return Rows{*rows, *out};
 }
 
+/// A product that may have a norm before it, with a plain or a quantized weight.
+struct Product {
+  View out, a, b, b_scale, bias;
+  MatmulFinish finish;
+  int64_t bits = 8, group = 1;
+};
+std::optional<Product> product_of(const Call& call) {
+  if (is<QuantMatmul>(call)) {
+    const auto p = call.params<QuantMatmulParams>();
+    if (p.op != QuantOp::WeightOnly) return {};
+    return Product{call[&QuantMatmul::y],
+                   call[&QuantMatmul::x],
+                   call[&QuantMatmul::w],
+                   call[&QuantMatmul::w_scale],
+                   call[&QuantMatmul::bias],
+                   p.finish,
+                   p.bits,
+                   p.group};
+  }
+  if (!is<Matmul>(call)) return {};
+  const auto p = call.params<MatmulParams>();
+  const View &out = call[&Matmul::out], &bias = call[&Matmul::bias];
+  if (p.alpha != 1 || p.beta != 0 || call[&Matmul::aux].in_memory() || (bias.in_memory() && bias.dtype != out.dtype))
+    return {};
+  return Product{out, call[&Matmul::a], call[&Matmul::b], {}, bias, p.finish};
+}
+
 /// Is it a product of those rows that can make them?
 bool takes(const Uses& uses, int norm, int at, const Rows& rows) {
   const Call& call = uses.call(at);
-  if (!is<Matmul>(call) || call.device != uses.call(norm).device || call.modes != uses.call(norm).modes) return false;
-  const auto p = call.params<MatmulParams>();
-  const View &out = call[&Matmul::out], &b = call[&Matmul::b], &bias = call[&Matmul::bias];
-  if ((p.finish != MatmulFinish::None && p.finish != MatmulFinish::GeluTanh) || p.alpha != 1 || p.beta != 0 ||
-      call[&Matmul::aux].in_memory() || !out.in_memory() || out.shape.size() != 2 || out.dtype != rows.x.dtype ||
-      out.shape[1] < kLeastColumns || numel_of(b.shape) > kMostNumbers || b.block == rows.y.block)
+  const auto p = product_of(call);
+  if (!p || call.device != uses.call(norm).device || call.modes != uses.call(norm).modes) return false;
+  if ((p->finish != MatmulFinish::None && p->finish != MatmulFinish::GeluTanh) || !p->out.in_memory() ||
+      p->out.shape.size() != 2 || p->out.dtype != rows.x.dtype || p->out.shape[1] < kLeastColumns)
     return false;
-  const auto a = reshaped(call[&Matmul::a], rows.y.shape);
-  if (!a || !same_place(*a, rows.y) || (bias.in_memory() && (bias.dtype != out.dtype || bias.block == rows.y.block)))
-    return false;
+  for (const View* other : {&p->b, &p->b_scale, &p->bias})
+    if (other->in_memory() && other->block == rows.y.block) return false;
+  const auto a = reshaped(p->a, rows.y.shape);
+  if (!a || !same_place(*a, rows.y)) return false;
   for (const View* read : {&rows.x, &uses.call(norm)[&Norm::weight], &uses.call(norm)[&Norm::bias]})
     if (uses.overwritten(*read, norm, at) || uses.writes(at, *read)) return false;
   return true;
@@ -90,10 +114,11 @@ void join_norm_product(Rewriter& calls, int at) {
   const Call added = sum >= 0 ? calls.call(sum) : Call();
   for (const int product : value.readers) {
     const Call old = calls.call(product);
-    Call made = call_of<NormMatmul>(old, NormMatmulParams{p.op, p.eps, old.params<MatmulParams>().finish});
-    made[&NormMatmul::out] = old[&Matmul::out], made[&NormMatmul::x] = rows->x;
+    const Product of = *product_of(old);
+    Call made = call_of<NormMatmul>(old, NormMatmulParams{p.op, p.eps, of.finish, of.bits, of.group});
+    made[&NormMatmul::out] = of.out, made[&NormMatmul::x] = rows->x;
     made[&NormMatmul::weight] = norm[&Norm::weight], made[&NormMatmul::norm_bias] = norm[&Norm::bias];
-    made[&NormMatmul::b] = old[&Matmul::b], made[&NormMatmul::bias] = old[&Matmul::bias];
+    made[&NormMatmul::b] = of.b, made[&NormMatmul::b_scale] = of.b_scale, made[&NormMatmul::bias] = of.bias;
     if (sum >= 0 && product == value.readers[0]) {
       const bool read = value.readers.size() > 1 || !calls.made_by(sum, rows->x.block).only_read_by(at);
       if (read) made[&NormMatmul::sum] = rows->x;

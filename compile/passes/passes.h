@@ -33,6 +33,8 @@ void join_norm_sums(Program& program);
 /// Norms of few rows are made by the products that read them: Note [Norms before products of few rows] in norm_products.cpp. Within
 /// rounding.
 void join_norm_products(Program& program);
+/// On a GPU a row that is put into a table becomes a part of the attention that reads the table: Note [Attention with its cache's put].
+void join_put_attention(Program& program);
 
 /// Which calls on rows join: none, those that are worth it on their device, all that can.
 enum class FuseRows : uint8_t { None, Worthwhile, All };

@@ -9,7 +9,7 @@
 namespace tapir::inline v0::ir {
 namespace {
 
-using entry::Binary, entry::Fill;
+using entry::Binary, entry::Fill, entry::Range;
 
 /// The number as elements of that dtype hold it; nothing for those that would round it.
 std::optional<Scalar> as_held(Scalar number, DType dtype) {
@@ -22,8 +22,11 @@ std::optional<Scalar> as_held(Scalar number, DType dtype) {
 /// The number that all elements are which lie there, always.
 std::optional<Scalar> number_read(const Uses& uses, const View& v) {
   const int maker = v.in_memory() ? uses.only_maker(v.block) : -1;
-  if (maker < 0 || !is<Fill>(uses.call(maker)) || uses.call(maker).result().dtype != v.dtype) return {};
-  return as_held(uses.call(maker).params<Scalar>(), v.dtype);
+  if (maker < 0 || uses.call(maker).result().dtype != v.dtype) return {};
+  const Call& call = uses.call(maker);
+  if (is<Fill>(call)) return as_held(call.params<Scalar>(), v.dtype);
+  if (is<Range>(call) && numel_of(call.result().shape) == 1) return as_held(call.params<RangeParams>().start, v.dtype);
+  return {};
 }
 
 /// What a call computes, as text: entry, parameters, and operands with the makers of their values. Of what is written: the form without

@@ -18,6 +18,7 @@ constexpr struct {
     {Id::scatter, "", kIndex},
     {Id::index, "", kIndex},
     {Id::index_put, "", kIndex},
+    {Id::put_attention, "index_put", kIndex},  // a length is bad only where the index is
     {Id::cross_entropy, "", kTarget},
     {Id::cross_entropy_backward, "", kTarget},
     {Id::binary, "", "ZeroDivisionError: the integer divisor at position {position} is {value}"},

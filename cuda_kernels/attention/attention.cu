@@ -7,7 +7,6 @@
 // kRows x kRows scores each. All products are in float (double for float64). Where warp_attention*.cu serves, these do not.
 #include "../../core/dispatch.h"
 #include "../launch.h"
-#include "early_launch.h"
 #include "problem.h"
 
 namespace tapir::inline v0::cuda_kernels {
@@ -180,112 +179,6 @@ template <class C, int W, bool kDrops> __global__ void __launch_bounds__(kThread
   }
 }
 
-constexpr int kKeys = 1024, kWidest = 256;  // keys at a time; columns of q and v at most
-template <class C> struct RoomOfOne { C query[kWidest], weights[kKeys], folds[32], parts[kThreads * 4]; };
-
-/// Blocks that share the keys of one query: each leaves the sums of its part, its largest score and the sum of its weights.
-template <class C> struct Parts {
-  int count = 1;
-  C* numbers = nullptr;  // (head, part, width + 2)
-  __device__ C* at(int64_t head, int part, int width) const { return numbers + (head * count + part) * (width + 2); }
-};
-
-/// One query, as of a token that is decoded, by a block. A thread makes the scores of a key; then it has four columns of v, and threads of the
-/// same columns share the keys.
-template <class C, class T> __device__ void attend_one(const Problem<C>& p, RoomOfOne<C>& room, int64_t b, int64_t h,
-                                                       const Parts<C>& parts, int part) {
-  const int64_t g = p.group(h);
-  const Matrix q = p.matrix(p.q, b, h, 1, p.depth), k = p.matrix(p.k, b, g, p.keys, p.depth),
-               v = p.matrix(p.v, b, g, p.keys, p.width), out = p.matrix(p.out, b, h, 1, p.width);
-  const int thread = int(threadIdx.x), lanes = (p.width + 3) / 4, groups = kThreads / lanes;
-  const int column = thread % lanes * 4, group = thread / lanes;
-  const int seen = p.causal && p.past + 1 < p.keys ? p.past + 1 : p.keys;
-  const int size = (seen + parts.count - 1) / parts.count, first = part * size;
-  const int last = first + size < seen ? first + size : seen;
-  for (int d = thread; d < kWidest; d += kThreads)
-    room.query[d] = d < p.depth ? widen(static_cast<const T*>(q.data)[q.offset + d * q.column]) : C(0);
-  __syncthreads();
-  [[maybe_unused]] constexpr int kAtOnce = sizeof(C) == 8 ? 2 : 8;
-  C sums[4] = {}, top = kHidden<C>, total = 0;
-  for (int j0 = first; j0 < last; j0 += kKeys) {
-    const int n = last - j0 < kKeys ? last - j0 : kKeys;
-    C most = top, weight = 0;
-    for (int j = thread; j < n; j += kThreads) {
-      C dot = 0;
-#pragma unroll kAtOnce
-      for (int d = 0; d < p.depth; d += 4) {
-        const Pack<C, 4> key = four_of<C, T>(k, j0 + j, d);
-        for (int i = 0; i < 4; ++i) dot += room.query[d + i] * key.of[i];
-      }
-      const C s = room.weights[j] = p.score(dot, b, h, 0, j0 + j);
-      most = s > most ? s : most;
-    }
-    most = block_fold(most, kHidden<C>, room.folds, [](C a, C c) { return a > c ? a : c; });
-    const C shift = most == kHidden<C> ? C(0) : most, factor = math::exp(top - shift);
-    for (int j = thread; j < n; j += kThreads) weight += room.weights[j] = math::exp(room.weights[j] - shift);
-    total = total * factor + block_fold(weight, C(0), room.folds, Plus{}), top = most;
-    for (C& sum : sums) sum *= factor;
-#pragma unroll 4
-    for (int j = group < groups ? group : n; j < n; j += groups) {
-      const Pack<C, 4> value = four_of<C, T>(v, j0 + j, column);
-      for (int i = 0; i < 4; ++i) sums[i] += room.weights[j] * value.of[i];
-    }
-    __syncthreads();
-  }
-  for (int i = 0; i < 4; ++i) room.parts[thread * 4 + i] = sums[i];
-  __syncthreads();
-  const C share = total == 0 ? C(0) : 1 / total;  // a query that sees nothing
-  C* const own = parts.numbers ? parts.at(b * p.heads + h, part, p.width) : nullptr;
-  for (int w = thread; w < p.width; w += kThreads) {
-    C sum = 0;
-    for (int i = 0; i < groups; ++i) sum += room.parts[(i * lanes + w / 4) * 4 + w % 4];
-    if (own) own[w] = sum;
-    else static_cast<T*>(const_cast<void*>(out.data))[out.offset + w * out.column] = narrow<T>(sum * share);
-  }
-  if (own && thread == 0) own[p.width] = top, own[p.width + 1] = total;
-  else if (p.lse && thread == 0) *p.lse_at(b, h, 0) = total == 0 ? kHidden<C> : top + math::log(total);
-  __syncthreads();
-}
-template <class C> __global__ void __launch_bounds__(kThreads, 2) attention_of_one(Problem<C> p, const Parts<C> parts) {
-  __shared__ RoomOfOne<C> shared;
-  RoomOfOne<C>* const room = &shared;
-  let_next_begin(), wait_for_previous();
-  p.shorten();
-  for (int64_t number = blockIdx.x; number < p.batch * p.heads * parts.count; number += gridDim.x) {
-    const int64_t head = number / parts.count;
-    with_float<C>(p.dtype, [&]<class T>() {
-      attend_one<C, T>(p, *room, head / p.heads, head % p.heads, parts, int(number % parts.count));
-    });
-  }
-}
-/// Joins the parts, always in the same order; a block to a head.
-template <class C> __global__ void __launch_bounds__(kThreads) join_parts(Problem<C> p, const Parts<C> parts) {
-  let_next_begin(), wait_for_previous();
-  for (int64_t head = blockIdx.x; head < p.batch * p.heads; head += gridDim.x) {
-    const int64_t b = head / p.heads, h = head % p.heads;
-    C top = kHidden<C>, total = 0;
-    for (int i = 0; i < parts.count; ++i) {
-      const C other = parts.at(head, i, p.width)[p.width];
-      top = other > top ? other : top;
-    }
-    const C shift = top == kHidden<C> ? C(0) : top;
-    const Matrix out = p.matrix(p.out, b, h, 1, p.width);
-    for (int i = 0; i < parts.count; ++i) {
-      const C* const part = parts.at(head, i, p.width);
-      total += part[p.width + 1] * math::exp(part[p.width] - shift);
-    }
-    for (int w = int(threadIdx.x); w < p.width; w += kThreads) {
-      C sum = 0;
-      for (int i = 0; i < parts.count; ++i) {
-        const C* const part = parts.at(head, i, p.width);
-        sum += part[w] * math::exp(part[p.width] - shift);
-      }
-      store_float(const_cast<void*>(out.data), out.offset + w * out.column, p.dtype, total == 0 ? C(0) : sum / total);
-    }
-    if (p.lse && threadIdx.x == 0) *p.lse_at(b, h, 0) = total == 0 ? kHidden<C> : shift + math::log(total);
-  }
-}
-
 /// delta = sum(dout out) of each query; a warp to a row.
 template <class C> __global__ void attention_delta(Problem<C> p) {
   const int64_t rows = p.batch * p.heads * p.queries, warps = int64_t(gridDim.x) * (blockDim.x / 32);
@@ -395,20 +288,8 @@ template <class C> bool suits_warps(const Context& ctx, const Problem<C>& p) {
          has_warp_matrix(ctx.device);
 }
 
-/// A block of its own for each half MiB of keys and values (of as many as there is room for), up to four blocks for a multiprocessor: alone, a
-/// block reads some 100 GB/s.
-template <class C> void run_one(Context& ctx, const Problem<C>& p) {
-  const int64_t heads = p.batch * p.heads, bytes = int64_t(p.keys) * (p.depth + p.width) * size_of(p.dtype);
-  const int64_t most = std::max<int64_t>(1, 4 * multiprocessors(ctx.device) / heads);
-  Parts<C> parts{int(std::clamp<int64_t>(bytes >> 19, 1, most))};
-  if (parts.count > 1) parts.numbers = ctx.scratch_of<C>(heads * parts.count * (p.width + 2));
-  const auto blocks = [&](int64_t n) { return early(ctx, Grid{grid_of(n, 1).blocks, dim3(kThreads)}); };
-  launch(ctx, "attention", blocks(heads * parts.count), attention_of_one<C>, p, parts);
-  if (parts.count > 1) launch(ctx, "attention", blocks(heads), join_parts<C>, p, parts);
-}
-
 template <class C> void forward(Context& ctx, const Problem<C>& p) {
-  if (p.queries == 1 && !p.limit && p.depth <= kWidest && p.width <= kWidest && p.width > 0) return run_one(ctx, p);
+  if (one_query_attention(ctx, p)) return;
   if constexpr (std::is_same_v<C, float>) {
     if (suits_warps(ctx, p)) return warp_attention(ctx, p);
     if (p.width > 64) return run_forward<C, 128>(ctx, p);

@@ -1,5 +1,6 @@
 #include "../../core/dispatch.h"
 #include "../kernels.h"
+#include "early_launch.h"
 #include "places.h"
 
 // Reading by index tensors.
@@ -27,6 +28,7 @@ struct Rows {
   LateError* error;
 };
 template <class T> __global__ void index_kernel(T* out, const T* x, Rows rows, Layout<2> rest, Split split) {
+  let_next_begin(), wait_for_previous();
   const int64_t total = rows.l.numel * rest.numel;
   for (const int64_t i : grid_stride(total)) {
     const int64_t position = split.quotient(i), r = i - position * split.by;
@@ -87,7 +89,8 @@ void index(Context& ctx, const entry::Index& c) {
   }
   const int64_t total = rows.l.numel * rest.numel;
   for_width(element * count, [&]<class T>() {
-    launch(ctx, "index", grid_of(total), index_kernel<T>, out.as<T>(), x.as<T>(), rows, rest, Split(rest.numel, total));
+    launch(ctx, "index", early(ctx, grid_of(total)), index_kernel<T>, out.as<T>(), x.as<T>(), rows, rest,
+           Split(rest.numel, total));
   });
 }
 

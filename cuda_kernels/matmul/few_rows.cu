@@ -1,8 +1,6 @@
+#include "few_rows.h"
+
 #include "../../core/math.h"
-#include "../kernel.h"
-#include "../launch.h"
-#include "../norm/norm.h"
-#include "early_launch.h"
 #include "matmul.h"
 
 // Note [Products of few rows]
@@ -10,13 +8,14 @@
 // contiguous in b, a warp makes a column, and its lanes take packs of 16 bytes along k. Where n is, a block makes 16 or 32 columns: threads
 // side by side take packs of one row of b, all others the rows below. Each thread asks for several packs before it uses the first one. Sums are
 // in float32 and in a fixed order. The kernels are early ones (Note [Early launches]): b, a weight, comes near while the kernel before ends.
-// Where the rows are a norm's, each block makes them for itself, in shared memory: a launch of its own costs more than that.
+// Where the rows are a norm's, each block makes them for itself, in shared memory: a launch of its own costs more than that. There are not
+// many blocks then, so that they are made few times.
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
-constexpr int kMostRows = 8, kThreads = 256;
-constexpr int kAhead = 4;                          // packs that a thread asks for at once, or twice as many
-constexpr int64_t kMostAhead = int64_t(16) << 20;  // bytes of b that fit into the shared cache beside others
+constexpr int kMostRows = kMostFewRows, kThreads = kFewRowsThreads;
+static_assert(kMostMade + kThreads / 32 * kMostRows * 32 * 4 + 512 <= 48 << 10);
+constexpr int kAhead = 4;  // packs that a thread asks for at once, or twice as many
 
 template <class T> __device__ void finish(const blas::Product& p, int i, int64_t j, float sum) {
   float v = float(p.alpha) * sum;
@@ -53,68 +52,19 @@ template <int A, int P, class T, class Use> __device__ __forceinline__ void each
   }
 }
 
-/// What rows of a are made of: norm(x + add), (m, k), neighbours along k; add, weight, bias and sum, which gets x + add, may be null. No x:
-/// they lie in memory.
-template <class T> struct NormedRows {
-  const T *x = nullptr, *add = nullptr, *weight = nullptr, *bias = nullptr;
-  T* sum = nullptr;
-  int64_t x_row = 0, add_row = 0, sum_row = 0;
-  float eps = 0;
-  bool rms = false;
-};
-
-/// The rows of a, where they lie or, of a norm, in shared memory: rounded where a sum and a norm by themselves round.
+/// The rows of a, where they lie or made as a norm's.
 template <class T> __device__ RowsOfA<T> rows_of(const blas::Product& p, const NormedRows<T>& rows) {
-  if (!rows.x) return {static_cast<const T*>(p.a.data), p.m, p.a.row, p.a.column};
-  __shared__ float shared[32];
-  __shared__ Two<float> both[32];
-  T* const made = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(dynamic_shared<T>()) + 15) & ~uintptr_t(15));
-  const float width = float(p.k);
-  for (int64_t i = 0; i < p.m; ++i) {
-    T* const row = made + i * p.k;
-    float mean = 0;
-    for (int64_t k = threadIdx.x; k < p.k; k += kThreads) {
-      T v = rows.x[i * rows.x_row + k];
-      if (rows.add) v = narrow<T>(widen(v) + widen(rows.add[i * rows.add_row + k]));
-      if (rows.sum && blockIdx.x == 0) rows.sum[i * rows.sum_row + k] = v;
-      row[k] = v, mean += widen(v);
-    }
-    mean = rows.rms ? 0 : block_fold(mean, 0.f, shared, Plus()) / width;
-    Two<float> sums{0, 0};
-    for (int64_t k = threadIdx.x; k < p.k; k += kThreads) {
-      const float d = widen(row[k]) - mean;
-      sums.a += d, sums.b += d * d;
-    }
-    sums = block_fold(sums, Two<float>{0, 0}, both, Two<float>::Join());
-    if (rows.rms) sums.a = 0;
-    const float rstd = settle_mean(sums, width, mean, rows.eps);
-    for (int64_t k = threadIdx.x; k < p.k; k += kThreads) {
-      const float w = rows.weight ? widen(rows.weight[k]) : 1, b = rows.bias ? widen(rows.bias[k]) : 0;
-      row[k] = narrow<T>((widen(row[k]) - mean) * rstd * w + b);
-    }
-  }
-  __syncthreads();
-  return {made, p.m, p.k, 1};
-}
-
-/// `count` runs of `length` neighbours, `stride` apart, come near: a block's first part of b. Then the kernels before are waited for.
-template <class T> __device__ void begin_early(const T* from, int64_t stride, int64_t count, int64_t length) {
-  constexpr int64_t kRun = 32 / sizeof(T);
-  const int64_t pieces = (length + kRun - 1) / kRun;
-  let_next_begin();
-  for (int64_t i = threadIdx.x; i < count * pieces; i += kThreads)
-    fetch_ahead(from + i / pieces * stride + i % pieces * kRun);
-  wait_for_previous();
+  if (rows.x) return {rows.make(p.m, p.k), p.m, p.k, 1};
+  return {static_cast<const T*>(p.a.data), p.m, p.a.row, p.a.column};
 }
 
 /// k is contiguous in b. packs: rows of a can be read as b's columns are.
 template <class T, int M, int P> __global__ void __launch_bounds__(kThreads, 2)
-    few_rows_along_k(blas::Product p, NormedRows<T> rows, bool early, bool packs) {
+    few_rows_along_k(blas::Product p, NormedRows<T> rows, unsigned ahead, bool packs) {
   const int lane = threadIdx.x % 32;
   const int64_t first = int64_t(blockIdx.x) * (kThreads / 32), left = p.n - first;
-  if (early)
-    begin_early(static_cast<const T*>(p.b.data) + first * p.b.column, p.b.column,
-                left < kThreads / 32 ? left : kThreads / 32, p.k);
+  begin_early(ahead, static_cast<const T*>(p.b.data) + first * p.b.column, p.b.column,
+              left < kThreads / 32 ? left : kThreads / 32, p.k);
   const RowsOfA<T> a = rows_of(p, rows);
   const int64_t warps = int64_t(gridDim.x) * (kThreads / 32), whole = p.k / P * P;
   for (int64_t j = int64_t(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32; j < p.n; j += warps) {
@@ -148,12 +98,12 @@ template <class T, int M, int P> __global__ void __launch_bounds__(kThreads, 2)
 
 /// n is contiguous in b. A block makes N columns at a time.
 template <class T, int M, int P, int N> __global__ void __launch_bounds__(kThreads, 2)
-    few_rows_along_n(blas::Product p, NormedRows<T> rows, bool early) {
+    few_rows_along_n(blas::Product p, NormedRows<T> rows, unsigned ahead) {
   constexpr int kLanes = N / P, kGroups = kThreads / kLanes;
   __shared__ float shared[kThreads / 32][M][N];
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
   const int64_t first = int64_t(blockIdx.x) * N, left = p.n - first;
-  if (early) begin_early(static_cast<const T*>(p.b.data) + first, p.b.row, p.k, left < N ? left : N);
+  begin_early(ahead, static_cast<const T*>(p.b.data) + first, p.b.row, p.k, left < N ? left : N);
   const RowsOfA<T> a = rows_of(p, rows);
   for (int64_t j0 = int64_t(blockIdx.x) * N; j0 < p.n; j0 += int64_t(gridDim.x) * N) {
     const int64_t j = j0 + lane * P, end = j < p.n ? p.k : 0;
@@ -191,23 +141,23 @@ template <int P> bool in_packs(const void* data, int64_t step) { return step % P
 
 template <class T, int M> void run_rows(Context& ctx, const blas::Product& p, const NormedRows<T>& rows) {
   constexpr int P = kPackSize<T>;
-  const bool ahead = begins_early(ctx.device) && p.k * p.n * int64_t(sizeof(T)) <= kMostAhead;
-  const size_t shared = rows.x ? size_t(p.m * p.k) * sizeof(T) + 16 : 0;  // they begin at 16 bytes
-  const auto run = [&](int64_t blocks, auto kernel, auto... more) {
-    launch(ctx, "matmul", Grid{grid_of(blocks, 1).blocks, dim3(kThreads), shared, ahead}, kernel, p, rows, ahead,
-           more...);
+  const size_t shared = rows.x ? rows.bytes(p.m, p.k) : 0;
+  const auto run = [&](int64_t columns, auto kernel, auto... more) {  // so many to a block
+    Grid grid = early(ctx, Grid{grid_of((p.n + columns - 1) / columns, 1).blocks, dim3(kThreads), shared});
+    if (rows.x) grid.blocks.x = std::min(grid.blocks.x, most_blocks(ctx.device));
+    const auto ahead = unsigned(grid.early ? kMostAhead / (columns * p.k * int64_t(sizeof(T))) + 1 : 0);
+    launch(ctx, "matmul", grid, kernel, p, rows, ahead, more...);
   };
   if (p.b.column == 1) {
-    if (!in_packs<P>(p.b.data, p.b.row) || p.n % P != 0) return run((p.n + 31) / 32, few_rows_along_n<T, M, 1, 32>);
+    if (!in_packs<P>(p.b.data, p.b.row) || p.n % P != 0) return run(32, few_rows_along_n<T, M, 1, 32>);
     constexpr int64_t kNarrow = 1536;  // fewer columns to a block, so that enough blocks are there
-    if (p.n <= kNarrow) return run((p.n + 15) / 16, few_rows_along_n<T, M, P, 16>);
-    return run((p.n + 31) / 32, few_rows_along_n<T, M, P, 32>);
+    if (p.n <= kNarrow) return run(16, few_rows_along_n<T, M, P, 16>);
+    return run(32, few_rows_along_n<T, M, P, 32>);
   }
   const bool packs =
       rows.x ? p.m == 1 || p.k % P == 0 : p.a.column == 1 && in_packs<P>(p.a.data, p.m == 1 ? 0 : p.a.row);
-  const int64_t blocks = (p.n + kThreads / 32 - 1) / (kThreads / 32);
-  if (in_packs<P>(p.b.data, p.b.column)) return run(blocks, few_rows_along_k<T, M, P>, packs);
-  run(blocks, few_rows_along_k<T, M, 1>, packs);
+  if (in_packs<P>(p.b.data, p.b.column)) return run(kThreads / 32, few_rows_along_k<T, M, P>, packs);
+  run(kThreads / 32, few_rows_along_k<T, M, 1>, packs);
 }
 template <class T> void run_dtype(Context& ctx, const blas::Product& p, const NormedRows<T>& rows = {}) {
   if (p.m == 1) return run_rows<T, 1>(ctx, p, rows);
@@ -235,27 +185,20 @@ bool few_rows_product(Context& ctx, blas::Product p) {
 }
 
 bool few_rows_norm_product(Context& ctx, const entry::NormMatmul& c) {
-  constexpr int64_t kMostShared = 38 << 10;  // bytes
-  static_assert(kMostShared + 16 + kThreads / 32 * kMostRows * 32 * 4 + 512 <= 48 << 10, "beside the kernels' own");
   blas::Product p;
   p.dtype = c.out.dtype, p.m = c.out.sizes[0], p.n = c.out.sizes[1], p.k = c.x.sizes[1];
   p.b = strided_matrix(c.b), p.out = strided_matrix(c.out);
   if (c.bias.defined()) p.c = strided_matrix(c.bias.expand(c.out.shape())), p.beta = 1;
   if (c.params.finish == MatmulFinish::GeluTanh) p.gelu = blas::Gelu::Forward;
-  const auto in_rows = [&](V v) { return !v.defined() || v.strides[v.rank - 1] == 1 || p.k == 1; };
-  if (!suits(p) || p.m == 0 || p.k == 0 || p.m * p.k * size_of(p.dtype) > kMostShared || !in_rows(c.x) ||
-      !in_rows(c.add) || !in_rows(c.sum) || !in_rows(c.weight) || !in_rows(c.norm_bias) ||
-      c.params.finish == MatmulFinish::Relu)
-    return false;
+  if (!suits(p) || c.params.finish == MatmulFinish::Relu) return false;
   const auto run = [&]<class T>() {
-    run_dtype<T>(ctx, p,
-                 {c.x.as<T>(), c.add.as<T>(), c.weight.as<T>(), c.norm_bias.as<T>(), c.sum.as<T>(), c.x.strides[0],
-                  c.add.strides[0], c.sum.strides[0], float(c.params.eps), c.params.op == NormOp::Rms});
+    const NormedRows<T> rows = normed_rows<T>(c);
+    if (rows.x) run_dtype<T>(ctx, p, rows);
+    return rows.x != nullptr;
   };
-  if (p.dtype == kFloat32) run.template operator()<float>();
-  else if (p.dtype == kFloat16) run.template operator()<Half>();
-  else run.template operator()<BFloat16>();
-  return true;
+  if (p.dtype == kFloat32) return run.template operator()<float>();
+  if (p.dtype == kFloat16) return run.template operator()<Half>();
+  return run.template operator()<BFloat16>();
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

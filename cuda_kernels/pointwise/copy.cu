@@ -2,6 +2,7 @@
 
 #include "../../core/arithmetic.h"
 #include "../kernels.h"
+#include "early_launch.h"
 #include "pointwise.h"
 
 // Copies with and without a change of dtype, fill and range.
@@ -22,6 +23,7 @@ template <class F> void for_width(int64_t bytes, F&& f) {
 
 /// `l` counts packs; only the last one of a one-dimensional layout may be short. No x: `number` is written.
 template <class W> __global__ void copy_packs_kernel(Layout<2> l, int64_t numel, W* out, const W* x, W number) {
+  let_next_begin(), wait_for_previous();
   constexpr int width = kWidth<W>;
   for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[2] = {i * width, i * width};
@@ -39,6 +41,7 @@ template <class W> __global__ void copy_packs_kernel(Layout<2> l, int64_t numel,
   }
 }
 template <class W> __global__ void copy_strided_kernel(Layout<2> l, W* out, const W* x, W number) {
+  let_next_begin(), wait_for_previous();
   for (const int64_t i : grid_stride(l.numel)) {
     int64_t at[2];
     l.offsets(i, at);
@@ -104,11 +107,11 @@ template <class W> void copy_words(Context& ctx, const char* op, V out, V x, W n
   const W* const from = x.as<const W>();
   Planes planes;
   if (pack_layout(l, kWidth<W>, data, size))
-    launch(ctx, op, grid_of(l.numel), copy_packs_kernel<W>, l, numel, to, from, number);
+    launch(ctx, op, early(ctx, grid_of(l.numel)), copy_packs_kernel<W>, l, numel, to, from, number);
   else if (from && as_planes(l, kSide<W>, planes))
     launch(ctx, op, grid_of(planes.outer.numel * planes.down * planes.across * kTransposeThreads, kTransposeThreads),
            transpose_kernel<W>, planes, to, from);
-  else launch(ctx, op, grid_of(numel), copy_strided_kernel<W>, l, to, from, number);
+  else launch(ctx, op, early(ctx, grid_of(numel)), copy_strided_kernel<W>, l, to, from, number);
 }
 
 // ---- of two dtypes: 4 elements at a time, or one ----
@@ -157,6 +160,7 @@ void convert(Context& ctx, V out, V x) {
 
 template <class T> __global__ void range_kernel(int64_t n, T* out, int64_t stride, bool integer, int64_t start,
                                                 int64_t by, double first, double step) {
+  let_next_begin(), wait_for_previous();
   for (const int64_t i : grid_stride(n)) {
     if (integer) out[i * stride] = narrow<T>(cast<Compute<T>>(wrap_add(start, wrap_mul(i, by))));
     else out[i * stride] = narrow<T>(cast<Compute<T>>(first + double(i) * step));
@@ -189,8 +193,9 @@ void range(Context& ctx, const entry::Range& c) {
   const int64_t n = out.numel();
   const bool integer = !p.start.is_float() && !p.step.is_float() && !is_floating(out.dtype);
   for_all("range", out.dtype, [&]<class T>() {
-    launch(ctx, "range", grid_of(n), range_kernel<T>, n, out.as<T>(), out.rank ? out.strides[0] : int64_t(0), integer,
-           p.start.to_int(), p.step.to_int(), p.start.to_double(), p.step.to_double());
+    launch(ctx, "range", early(ctx, grid_of(n)), range_kernel<T>, n, out.as<T>(),
+           out.rank ? out.strides[0] : int64_t(0), integer, p.start.to_int(), p.step.to_int(), p.start.to_double(),
+           p.step.to_double());
   });
 }
 

@@ -30,13 +30,16 @@ void many_rows(Context& ctx, const QuantProduct& p, V x, V y, V bias) {
     TensorView out = y, add = bias;
     out.data = y.as<char>() + first * y.strides[1] * size, out.sizes[1] = columns;
     if (bias.defined()) add.data = bias.as<char>() + first * bias.strides[0] * size, add.sizes[0] = columns;
-    matmul(ctx,
-           {.out = out, .a = x, .b = matrix(room, p.dtype, p.k, columns, 1, p.k, y.device), .bias = add, .params = {}});
+    matmul(ctx, {.out = out,
+                 .a = x,
+                 .b = matrix(room, p.dtype, p.k, columns, 1, p.k, y.device),
+                 .bias = add,
+                 .params = {.finish = p.gelu ? MatmulFinish::GeluTanh : MatmulFinish::None}});
   }
 }
 
 void float_product(Context& ctx, const QuantProduct& p, V x, V y, V bias) {
-  if (p.m <= kQuantFew) return quant_few_rows(ctx, p);
+  if (p.m <= kQuantFew) return void(quant_few_rows(ctx, p));
   TensorView add = bias;
   if (bias.defined() && bias.dtype != p.dtype) {
     add.data = ctx.scratch(p.n * size_of(p.dtype)), add.dtype = p.dtype, add.strides[0] = 1;
@@ -55,38 +58,54 @@ void integer_product(Context& ctx, const QuantProduct& p, V x_scale, V x_zero) {
                                                                             : quant_few_integers(ctx, t);
 }
 
+QuantProduct product_of(Context& ctx, V y, void* x, int64_t k, V w, V scale, V bias, int64_t bits, int64_t group,
+                        MatmulFinish finish) {
+  return {y.sizes[0],
+          y.sizes[1],
+          k,
+          bits,
+          group,
+          x,
+          in_row_major(ctx, w).data,
+          static_cast<const float*>(staged(ctx, scale).data),
+          static_cast<const float*>(staged(ctx, bias).data),
+          y.data,
+          y.strides[0],
+          y.strides[1],
+          y.dtype,
+          finish == MatmulFinish::GeluTanh};
+}
+
 }  // namespace
 
 void quant_matmul(Context& ctx, const entry::QuantMatmul& c) {
   const TensorView& y = c.y;
   if (y.numel() == 0) return;
-  if (c.x.sizes[1] == 0) {
-    if (!c.bias.defined()) return fill(ctx, {y, Scalar(0)});
-    return copy(ctx, {y, TensorView(c.bias).expand(y.shape())});
+  const int64_t k = c.x.sizes[1];
+  const bool floats = c.params.op == QuantOp::WeightOnly;
+  if (k == 0) {
+    if (c.bias.defined()) copy(ctx, {y, TensorView(c.bias).expand(y.shape())});
+    else fill(ctx, {y, Scalar(0)});
+  } else {
+    TensorView x = in_row_major(ctx, c.x);
+    if (reinterpret_cast<uintptr_t>(x.data) % 16 != 0) {
+      TensorView aligned = x;
+      aligned.data = ctx.scratch(x.numel() * size_of(x.dtype));
+      copy(ctx, {aligned, x});
+      x = aligned;
+    }
+    const QuantProduct p =
+        product_of(ctx, y, x.data, k, c.w, c.w_scale, c.bias, c.params.bits, c.params.group, c.params.finish);
+    floats ? float_product(ctx, p, x, y, c.bias) : integer_product(ctx, p, c.x_scale, c.x_zero);
   }
-  TensorView x = in_row_major(ctx, c.x);
-  if (reinterpret_cast<uintptr_t>(x.data) % 16 != 0) {
-    TensorView aligned = x;
-    aligned.data = ctx.scratch(x.numel() * size_of(x.dtype));
-    copy(ctx, {aligned, x});
-    x = aligned;
-  }
-  const TensorView w = in_row_major(ctx, c.w);
-  const QuantProduct p{y.sizes[0],
-                       y.sizes[1],
-                       x.sizes[1],
-                       c.params.bits,
-                       c.params.group,
-                       x.data,
-                       w.data,
-                       static_cast<const float*>(staged(ctx, c.w_scale).data),
-                       static_cast<const float*>(staged(ctx, c.bias).data),
-                       y.data,
-                       y.strides[0],
-                       y.strides[1],
-                       y.dtype};
-  c.params.op == QuantOp::WeightOnly ? float_product(ctx, p, x, y, c.bias)
-                                     : integer_product(ctx, p, c.x_scale, c.x_zero);
+  if (c.params.finish == MatmulFinish::GeluTanh && (k == 0 || !floats)) unary(ctx, {y, y, {UnaryOp::Gelu, 1}});
+}
+
+bool quant_norm_product(Context& ctx, const entry::NormMatmul& c) {
+  if (c.out.numel() == 0 || c.x.numel() == 0) return false;
+  const QuantProduct p = product_of(ctx, c.out, nullptr, c.x.sizes[1], c.b, c.b_scale, c.bias, c.params.bits,
+                                    c.params.group, c.params.finish);
+  return quant_few_rows(ctx, p, &c);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -11,7 +11,7 @@
 // (quant_few.cu), more, and convolutions, by tensor cores (quant_tiles.cu), whose tiles must be enough for the device.
 namespace tapir::inline v0::cuda_kernels {
 
-/// y (m, n) = x (m, k) w^T + bias: rows of x and of w lie k elements apart, those of y anyhow.
+/// y (m, n) = x (m, k) w^T + bias, or GELU by tanh of that: rows of x and of w lie k elements apart, those of y anyhow.
 struct QuantProduct {
   int64_t m, n, k, bits, group;
   const void *x, *w;
@@ -19,9 +19,13 @@ struct QuantProduct {
   void* y;
   int64_t y_row, y_column;
   DType dtype;  // of x and y: float32 or 16 bits
+  bool gelu = false;
 };
 inline constexpr int64_t kQuantFew = 24;  // rows
-void quant_few_rows(Context& ctx, const QuantProduct& p);
+/// With a norm: its rows are x, as of few_rows_norm_product(). False, and nothing done, where they cannot be made.
+bool quant_few_rows(Context& ctx, const QuantProduct& p, const entry::NormMatmul* norm = nullptr);
+/// norm_matmul() with a quantized weight by one kernel. False, and nothing done, where operands do not lie as it wants them.
+bool quant_norm_product(Context& ctx, const entry::NormMatmul& c);
 /// Rows [first, first + rows) of w as numbers of p.dtype.
 void widen_weights(Context& ctx, const QuantProduct& p, int64_t first, int64_t rows, void* to);
 

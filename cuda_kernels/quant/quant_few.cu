@@ -1,16 +1,17 @@
 // Note [Quantized products of few rows]
 // A group of 1 to 256 threads makes a column, or two of several rows: they take packs of 16 bytes along k, several of them asked for before
 // the first is used. Groups are as wide as four packs a thread allow, wider where that makes too few blocks, so that small weights are in flight
-// all at once. Blocks beside each other in y take 8 rows each. Sums are in a fixed order. Kernels with weights alone quantized are early ones.
+// all at once. Blocks beside each other in y take 8 rows each. Sums are in a fixed order. Kernels with weights alone quantized are early ones,
+// and make a norm's rows for themselves as those of Note [Products of few rows] do.
 #include "../divider.h"
-#include "early_launch.h"
+#include "../matmul/few_rows.h"
 #include "quant_device.h"
 
 namespace tapir::inline v0::cuda_kernels {
 namespace {
 
-constexpr int kThreads = 256, kRows = 8;  // of a block, at most
-constexpr int kPacks = 4;                 // of a column that a thread takes
+constexpr int kThreads = kFewRowsThreads, kRows = kMostFewRows;
+constexpr int kPacks = 4;  // of a column that a thread takes
 
 /// Sums of R numbers for each of J neighbouring columns: add(j, lane, sums) by each thread of a group, finish(column, its sums) by one.
 template <int J, int R, class Sum, class Add, class Finish>
@@ -112,24 +113,17 @@ __device__ __forceinline__ void add_packs(float (&part)[J][M], const P (&packs)[
   }
 }
 
-/// The weights of the block's first columns come near, then the kernels before are waited for: Note [Early launches].
-__device__ __forceinline__ void begin_early(const char* from, int64_t bytes) {
-  let_next_begin();
-  for (int64_t i = int64_t(threadIdx.x) * 32; i < bytes; i += int64_t(kThreads) * 32) fetch_ahead(from + i);
-  wait_for_previous();
-}
-
 /// `per_group`: packs of B bytes that share a scale.
 template <class T, int Bits, int B, int M, int J> __global__ void __launch_bounds__(kThreads, M < kRows ? 2 : 1)
-    quant_few_rows_kernel(QuantProduct p, int lanes, Divider per_group) {
+    quant_few_rows_kernel(QuantProduct p, NormedRows<T> normed, int lanes, unsigned ahead, Divider per_group) {
   using Bytes = Weights<B>;
   constexpr int kElements = B * 8 / Bits;
   const int count = int(p.k / kElements), groups = int(p.k / p.group);
   const int64_t row = int64_t(blockIdx.y) * M, rows = p.m - row < M ? p.m - row : M;
-  const T* const x = static_cast<const T*>(p.x) + row * p.k;
   const int64_t columns_here = kThreads / lanes * J, before = blockIdx.x * columns_here, left = p.n - before;
-  begin_early(static_cast<const char*>(p.w) + before * count * B,
+  begin_early(ahead, static_cast<const char*>(p.w) + before * count * B, 0, 1,
               (left < columns_here ? left : columns_here) * count * B);
+  const T* const x = normed.x ? normed.make(p.m, p.k) : static_cast<const T*>(p.x) + row * p.k;
   const auto add = [&](int64_t j, int lane, float(&sums)[J][M]) {
     const Bytes* columns[J];
     const float* scales[J];
@@ -155,8 +149,12 @@ template <class T, int Bits, int B, int M, int J> __global__ void __launch_bound
   each_columns<J, M, float>(p.n, lanes, add, [&](int64_t j, const float(&sums)[M]) {
     const float bias = p.bias ? p.bias[j] : 0;
 #pragma unroll
-    for (int i = 0; i < M; ++i)
-      if (i < rows) static_cast<T*>(p.y)[(row + i) * p.y_row + j * p.y_column] = narrow<T>(sums[i] + bias);
+    for (int i = 0; i < M; ++i) {
+      if (i >= rows) continue;
+      T y = narrow<T>(sums[i] + bias);
+      if (p.gelu) y = narrow<T>(math::gelu_tanh(widen(y)));
+      static_cast<T*>(p.y)[(row + i) * p.y_row + j * p.y_column] = y;
+    }
   });
 }
 
@@ -207,22 +205,30 @@ template <int J, int M> Shape shape_of(Context& ctx, int64_t m, int64_t n, int64
   return s;
 }
 
-template <class T, int Bits, int B, int M, int J> void run(Context& ctx, const QuantProduct& p) {
+template <class T, int Bits, int B, int M, int J>
+void run(Context& ctx, const QuantProduct& p, const NormedRows<T>& normed) {
   constexpr int kElements = B * 8 / Bits;
-  const Shape s = shape_of<J, M>(ctx, p.m, p.n, p.k / kElements);
-  launch(ctx, "quant_matmul", early(ctx, s.grid), quant_few_rows_kernel<T, Bits, B, M, J>, p, s.lanes,
+  Shape s = shape_of<J, M>(ctx, p.m, p.n, p.k / kElements);
+  Grid grid = early(ctx, s.grid);
+  if (normed.x)
+    grid.shared_bytes = normed.bytes(p.m, p.k), grid.blocks.x = std::min(grid.blocks.x, most_blocks(ctx.device));
+  const auto ahead = unsigned(grid.early ? kMostAhead / (kThreads / s.lanes * J * (p.k / kElements) * B) + 1 : 0);
+  launch(ctx, "quant_matmul", grid, quant_few_rows_kernel<T, Bits, B, M, J>, p, normed, s.lanes, ahead,
          Divider(uint32_t((p.group + kElements - 1) / kElements)));
 }
-template <class T, int Bits> void run_bits(Context& ctx, const QuantProduct& p) {
+template <class T, int Bits> void run_bits(Context& ctx, const QuantProduct& p, const NormedRows<T>& normed) {
   constexpr int kElements = 16 * 8 / Bits;
   const bool packs = p.k % kElements == 0 && (p.group % kElements == 0) && reinterpret_cast<uintptr_t>(p.w) % 16 == 0;
-  if (!packs) return run<T, Bits, 1, kRows, 1>(ctx, p);
-  if (p.m == 1) return run<T, Bits, 16, 1, 1>(ctx, p);
-  if (p.m <= 4) return run<T, Bits, 16, 4, 2>(ctx, p);
-  run<T, Bits, 16, kRows, 2>(ctx, p);
+  if (!packs) return run<T, Bits, 1, kRows, 1>(ctx, p, normed);
+  if (p.m == 1) return run<T, Bits, 16, 1, 1>(ctx, p, normed);
+  if (p.m <= 4) return run<T, Bits, 16, 4, 2>(ctx, p, normed);
+  run<T, Bits, 16, kRows, 2>(ctx, p, normed);
 }
-template <class T> void run_dtype(Context& ctx, const QuantProduct& p) {
-  p.bits == 8 ? run_bits<T, 8>(ctx, p) : run_bits<T, 4>(ctx, p);
+template <class T> bool run_dtype(Context& ctx, const QuantProduct& p, const entry::NormMatmul* norm) {
+  const NormedRows<T> normed = norm ? normed_rows<T>(*norm) : NormedRows<T>();
+  if (norm && !normed.x) return false;
+  p.bits == 8 ? run_bits<T, 8>(ctx, p, normed) : run_bits<T, 4>(ctx, p, normed);
+  return true;
 }
 
 /// E weights at a time, as numbers of a dtype.
@@ -260,10 +266,10 @@ template <class T, int Bits> void widen(Context& ctx, const QuantProduct& p, int
 
 }  // namespace
 
-void quant_few_rows(Context& ctx, const QuantProduct& p) {
-  if (p.dtype == kFloat32) run_dtype<float>(ctx, p);
-  else if (p.dtype == kFloat16) run_dtype<Half>(ctx, p);
-  else run_dtype<BFloat16>(ctx, p);
+bool quant_few_rows(Context& ctx, const QuantProduct& p, const entry::NormMatmul* norm) {
+  if (p.dtype == kFloat32) return run_dtype<float>(ctx, p, norm);
+  if (p.dtype == kFloat16) return run_dtype<Half>(ctx, p, norm);
+  return run_dtype<BFloat16>(ctx, p, norm);
 }
 
 void quant_few_integers(Context& ctx, const QuantTiles& p) {

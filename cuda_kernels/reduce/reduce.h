@@ -4,6 +4,7 @@
 
 #include "../launch.h"
 #include "../layout.h"
+#include "early_launch.h"
 #include "reduce_ops.h"
 
 // Note [Reductions on a GPU]
@@ -154,6 +155,7 @@ __global__ void reduce_rows(const Op op, const Load load, const ReducePlan<K> pl
   const int lane = int(threadIdx.x) % plan.lanes, row = int(threadIdx.x) / plan.lanes,
             rows = int(blockDim.x) / plan.lanes;
   const int64_t jobs = plan.kept.numel * plan.chunks;
+  let_next_begin(), wait_for_previous();
   for (int64_t job0 = int64_t(blockIdx.x) * rows; job0 < jobs; job0 += int64_t(gridDim.x) * rows) {
     const int64_t job = job0 + row, output = job / plan.chunks, c = job % plan.chunks;
     State s = op.start();
@@ -271,8 +273,8 @@ template <int K> struct Reduction {
   template <class Op, class Load> void run_rows(const Op& op, const Load& load) {
     const int64_t packs = ceil_div(plan.chunk, Load::kWidth);
     plan.lanes = packs > 32 * 16 ? kReduceThreads : power_of_two_from(ceil_div(packs, 4), 32);
-    launch(ctx, name, grid_of(plan.kept.numel * plan.chunks * plan.lanes, kReduceThreads), reduce_rows<Op, Load, K>, op,
-           load, plan);
+    launch(ctx, name, early(ctx, grid_of(plan.kept.numel * plan.chunks * plan.lanes, kReduceThreads)),
+           reduce_rows<Op, Load, K>, op, load, plan);
   }
   /// The states of all outputs and chunks are left in plan.states; where there is one chunk and `wants_states` is false, the results
   /// are written instead.

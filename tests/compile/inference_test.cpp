@@ -96,6 +96,17 @@ TEST_CASE("decoding in bfloat16 and with quantized weights is one program") {
   CHECK(step.programs() == 1);
 }
 
+TEST_CASE("a range of one number becomes that number") {
+  NoGrad guard;
+  const auto calls = [](bool constants) {
+    auto step = compile([](const Tensor& x) { return add(arange(5, 6), x); }, {.verify = 0, .constants = constants});
+    for (int64_t i = 0; i < 6; ++i) CHECK(step(full({1}, i, {.dtype = kInt64})).item<int64_t>() == i + 5);
+    return step.stats().at(0).calls;
+  };
+  CHECK(calls(true) == 1);
+  CHECK(calls(false) == 2);
+}
+
 TEST_CASE("a full cache is an error of a replay, and the length stays") {
   auto net = gpt();
   NoGrad guard;

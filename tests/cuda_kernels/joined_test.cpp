@@ -1,4 +1,5 @@
-// What compile() alone asks for: products that do more than multiply (cuda_kernels/matmul/matmul.cpp, few_rows.cu), many copies at once (pointwise/copies.cu).
+// What compile() alone asks for: products that do more than multiply (cuda_kernels/matmul/matmul.cpp, few_rows.cu, quant/quant_few.cu), attention that
+// puts a row (attention/one_query.cu), many copies at once (pointwise/copies.cu).
 #include "../same_bits.h"
 #include "kernels.h"
 
@@ -99,6 +100,129 @@ TEST_CASE("cuda norm_matmul: a sum, a norm and a product of few rows in one call
             },
             x);
       }
+}
+
+TEST_CASE("cuda norm_matmul: quantized weights") {
+  NEEDS_CUDA
+  NoGrad guard;
+  for (const DType t : {kFloat32, kFloat16, kBFloat16})
+    for (const auto& [m, k, n, group] : std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>{{1, 64, 96, 32},
+                                                                                                    {1, 768, 48, 768},
+                                                                                                    {3, 96, 33, 48},
+                                                                                                    {8, 160, 2100, 32},
+                                                                                                    {2, 30, 40, 30},
+                                                                                                    {1, 4096, 5, 64},
+                                                                                                    {4, 6016, 40, 64},
+                                                                                                    {9, 32, 64, 32},
+                                                                                                    {25, 32, 9, 32}})
+      for (const int64_t bits : {8, 4})
+        for (int form = 0; form < 16; ++form) {
+          if ((form >= 4 && k * n > 10000) || (bits == 4 && group % 32)) continue;
+          CAPTURE(std::string(name_of(t)), m, k, n, group, bits, form);
+          const bool adds = form & 1, weighs = form & 2, odd = form & 4, keeps = form & 8;
+          const Tensor none, place = numbers({n, k * bits / 8 + odd}, kFloat32, 6);
+          const List x = {numbers({m, k}, t, 2),
+                          numbers({m, k + 1}, t, 3),
+                          numbers({k}, t, 4),
+                          numbers({k}, t, 5),
+                          mul(place, 100).to(bits == 8 ? kInt8 : kUInt8),
+                          add(abs(numbers({n, k / group}, kFloat32, 7)), 0.5).mul(0.003),
+                          numbers({n}, kFloat32, 8)};
+          same(
+              [&, m = m, k = k, n = n, group = group](const List& x) {
+                const TensorOptions there = {.dtype = t, .device = x[0].device()};
+                const Tensor out = odd ? empty({m, n + 3}, there).narrow(1, 1, n) : empty({m, n}, there),
+                             sum = empty({m, k}, there);
+                backend(out).norm_matmul(
+                    context(out), {.out = out,
+                                   .sum = adds && keeps ? sum : none,
+                                   .x = x[0],
+                                   .add = adds ? x[1].narrow(1, odd, k) : none,
+                                   .weight = weighs ? x[2] : none,
+                                   .norm_bias = weighs ? x[3] : none,
+                                   .b = x[4].narrow(1, odd, k * bits / 8),
+                                   .b_scale = x[5],
+                                   .bias = weighs ? x[6] : none,
+                                   .params = {keeps ? NormOp::Rms : NormOp::Layer, 1e-5,
+                                              weighs ? MatmulFinish::GeluTanh : MatmulFinish::None, bits, group}});
+                return adds && keeps ? cat({out.flatten(), sum.flatten()}, 0) : out.contiguous();
+              },
+              x);
+        }
+}
+
+namespace {
+/// Keys and values of one tensor or of two, and what is put there.
+enum class Table { Pair, Keys, Values, Other };
+struct Put {
+  int64_t batch, heads, groups, keys, depth, index, length;
+  bool causal = false, odd = false;
+};
+void check_put(const Put& p, Table kind, DType t) {
+  CAPTURE(std::string(name_of(t)), p.batch, p.heads, p.groups, p.keys, p.depth, p.index, p.length, p.odd, int(kind));
+  const List x = {numbers({2, p.batch, p.groups, p.keys, p.depth + 3 * p.odd}, t, 2),
+                  numbers({2, p.batch, p.groups, 1, p.depth + p.odd}, t, 3),
+                  numbers({p.batch, 1, p.heads, p.depth}, t, 4), full({1}, p.index, {.dtype = kInt64}),
+                  full({}, p.length, {.dtype = kInt64})};
+  same(
+      [&](const List& x) {
+        const Tensor all = x[0].clone(), both = all.narrow(4, p.odd, p.depth), row = x[1].narrow(4, p.odd, p.depth);
+        const Tensor other = kind == Table::Other ? both.clone() : both;
+        const int64_t part = kind == Table::Values;
+        const bool pair = kind == Table::Pair || kind == Table::Other;
+        const Tensor table = pair ? transpose(other, 0, 3) : transpose(both.select(0, part), 0, 2),
+                     source = pair ? transpose(row, 0, 3) : transpose(row.select(0, part), 0, 2);
+        const Tensor out = empty({p.batch, p.heads, 1, p.depth}, {.dtype = t, .device = all.device()});
+        backend(all).put_attention(context(all), {.out = out,
+                                                  .table = table,
+                                                  .source = source,
+                                                  .index = x[3],
+                                                  .q = transpose(x[2], 1, 2),
+                                                  .k = both.select(0, 0),
+                                                  .v = both.select(0, 1),
+                                                  .keys = x[4],
+                                                  .params = {.scale = 0.3, .causal = p.causal}});
+        return cat({out.flatten(), all.flatten(), other.flatten()}, 0);
+      },
+      x);
+}
+}  // namespace
+
+TEST_CASE("cuda put_attention: a row of keys and values, and the attention of its query") {
+  NEEDS_CUDA
+  NoGrad guard;
+  const Put puts[] = {
+      {1, 2, 2, 144, 64, 128, 129}, {2, 4, 2, 40, 16, 39, 40, true},        {1, 1, 1, 90, 64, -90, 1},
+      {1, 3, 1, 33, 72, 7, 30},     {1, 2, 2, 300, 64, 299, 300, true},     {1, 2, 1, 2100, 64, 2000, 2001},
+      {1, 4, 2, 70, 6, 3, 4},       {1, 2, 2, 50, 64, 20, 20, false, true}, {1, 1, 1, 9, 256, 4, 9},
+      {1, 2, 2, 40, 260, 4, 9},     {3, 1, 1, 17, 32, 0, 1, true},          {1, 6, 6, 20, 8, 19, 0}};
+  for (const DType t : {kFloat32, kFloat16, kBFloat16, kFloat64})
+    for (const Table kind : {Table::Pair, Table::Keys, Table::Values, Table::Other})
+      for (const Put& p : puts) check_put(p, kind, t);
+}
+
+TEST_CASE("cuda put_attention: a place out of range is told, and nothing is put", "[border]") {
+  NEEDS_CUDA
+  NoGrad guard;
+  const auto there = [](DType t = kFloat32) { return TensorOptions{.dtype = t, .device = kCUDA}; };
+  const Tensor both = ones({2, 1, 2, 8, 16}, there()), row = full({2, 1, 2, 1, 16}, 5, there()),
+               q = ones({1, 2, 1, 16}, there()), out = zeros({1, 2, 1, 16}, there());
+  for (const int64_t bad : {8, -9}) {
+    backend(out).put_attention(context(out), {.out = out,
+                                              .table = transpose(both, 0, 3),
+                                              .source = transpose(row, 0, 3),
+                                              .index = full({1}, bad, there(kInt64)),
+                                              .q = q,
+                                              .k = both.select(0, 0),
+                                              .v = both.select(0, 1),
+                                              .keys = full({}, 9, there(kInt64)),
+                                              .params = {}});
+    const std::string text = error_of([] { cuda::synchronize(); });
+    CHECK(contains(text, std::to_string(bad)));
+    CHECK(contains(text, "8"));
+    CHECK(error_of([] { cuda::synchronize(); }).empty());
+    CHECK(difference(both, ones({2, 1, 2, 8, 16})) == 0);
+  }
 }
 
 TEST_CASE("cuda copies: many tensors of all kinds in few launches") {

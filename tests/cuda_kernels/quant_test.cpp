@@ -87,6 +87,21 @@ TEST_CASE("cuda quant_matmul: few rows of 16 bits are rounded once") {
       }
 }
 
+TEST_CASE("cuda quant_matmul: GELU behind it") {
+  NEEDS_DEVICE();
+  for (const Sizes s :
+       {Sizes{1, 5, 7}, {1, 130, 256}, {3, 17, 96}, {8, 33, 64}, {24, 33, 128}, {40, 48, 64}, {2, 3, 0}})
+    for (const DType dtype : {kFloat32, kFloat16, kBFloat16})
+      for (const QuantOp op : {QuantOp::WeightOnly, QuantOp::Dynamic})
+        for (const int64_t bits : {8, 4}) {
+          if (bits == 4 && (s.k % 32 || op != QuantOp::WeightOnly)) continue;
+          INFO(s.m << " " << s.n << " " << s.k << " " << name_of(dtype) << " " << bits << " " << int(op));
+          Product p(s, dtype, op, bits, std::max<int64_t>(s.k, 1));
+          p.params.finish = MatmulFinish::GeluTanh;
+          CHECK(p.differs(dtype == kFloat32 ? 3e-5 : dtype == kFloat16 ? 2e-3 : 1.6e-2) == "");
+        }
+}
+
 TEST_CASE("cuda quant_matmul: many rows with more weights than are widened at a time") {
   NEEDS_DEVICE();
   Product p({25, 4200, 1024}, kFloat32, QuantOp::WeightOnly, 8, 1024);
