@@ -44,6 +44,7 @@
 #include "onnx/onnx.h"
 #include "ops/ops.h"
 #include "optim/optim.h"
+#include "quant/float8.h"
 #include "quant/quantize.h"
 #include "train/average.h"
 #include "train/checkpoint.h"

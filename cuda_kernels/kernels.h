@@ -15,6 +15,7 @@
 //   matmul.cpp, conv.cpp, attention.cpp  by libraries, or by the kernels in the .cu of that name
 //   one_query.cu                     put_attention, and attention of one query
 //   quant.cpp, quant_conv.cpp        Note [Quantized products on a GPU]
+//   float8.cu, float8.cpp            to_float8; float8_matmul, by cuBLASLt where it has the product, else in bfloat16
 //   linalg.cpp                       waits for the device
 //   norm.cu, norm_channels.cu        norm, norm_relu, their gradients, norm_add_backward: norm.h
 //   scan.cu, histogram.cu, sort.cu, search.cu, pool.cu, resample.cu, softmax.cu, rnn.cu, cross_entropy.cu, optimizer.cu, foreach.cu
@@ -31,7 +32,5 @@ bool prepare_fused(Device device, const entry::Fused& call, Prepare how);
 
 /// Entries of which there is no kernel.
 template <class E> inline constexpr bool is_lacking = false;
-template <> inline constexpr bool is_lacking<entry::ToFloat8> = true;
-template <> inline constexpr bool is_lacking<entry::Float8Matmul> = true;
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -17,6 +17,7 @@
 #include "einsum.h"
 #include "embedding.h"
 #include "extremum.h"
+#include "float8.h"
 #include "fold.h"
 #include "fractional_pool.h"
 #include "gather.h"

@@ -10,6 +10,7 @@
 #include "../ops/extremum.h"
 #include "../ops/shape.h"
 #include "../ops/unary.h"
+#include "float8.h"
 
 namespace tapir::inline v0::quant {
 namespace {
@@ -55,6 +56,18 @@ template <class Q, class... More> bool replace_linear(Module& m, const More&... 
   };
   if (auto* l = exactly<nn::Linear>(m)) change(*l);
   else change(*exactly<nn::Conv1D>(m));
+  return true;
+}
+
+/// A linear layer M becomes F, which holds the same parameters, if tensor cores take its sizes.
+template <class M, class F> bool replace_by_float8(Module& m) {
+  M* layer = exactly<M>(m);
+  if (!layer) return false;
+  const Tensor& w = layer->weight;  // none where it is computed, which replace() refuses
+  if (w.defined() && (w.size(0) % 16 != 0 || w.size(1) % 16 != 0)) return false;
+  F other(*layer);
+  other.training = layer->training;
+  nn::replace<Tensor(Tensor)>(*layer, std::move(other));
   return true;
 }
 
@@ -171,6 +184,14 @@ void quantize_weights_(Module& model, const WeightsOptions& o) {
     nn::replace<Tensor(Tensor)>(m, Embedding(table->weight));
     table->weight = Parameter();
   });
+}
+
+int64_t float8_training_(Module& model, const Float8Options& o) {
+  int64_t replaced = 0;
+  for_modules(model, o.skip, [&](const std::string&, Module& m) {
+    replaced += replace_by_float8<nn::Linear, Float8Linear>(m) || replace_by_float8<nn::Conv1D, Float8Conv1D>(m);
+  });
+  return replaced;
 }
 
 int64_t fold_batch_norm_(Module& model, const Tensor& example) {

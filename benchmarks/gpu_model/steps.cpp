@@ -1,6 +1,6 @@
 // gpu_model_steps WORKLOAD eager|compiled [--batch B] [--size S]: one step on the CUDA device behind a few of warm-up, between two waits
 // for the device; tools/gpu_model runs it where launches are counted. Prints one JSON line about the host's side of the step.
-// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt2_124m_dropout, gpt2_124m_chunks, gpt2_124m_master, gpt_mini (--size: tokens of a sequence), gpt2_decode, gpt2_decode_int8 and _int4 (--size: tokens in
+// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt2_124m_dropout, gpt2_124m_chunks, gpt2_124m_master, gpt2_124m_float8, gpt_mini (--size: tokens of a sequence), gpt2_decode, gpt2_decode_int8 and _int4 (--size: tokens in
 // the cache), mlp (--size: numbers of a row). resnet50, gpt2_124m* and names that end with _bf16 train under autocast, the others in float32.
 #include <tapir/core/recording.h>
 #include <tapir/models/gpt2.h>
@@ -78,11 +78,12 @@ static void resnet50(bool compiled, int64_t batch, int64_t size) {
 template <bool bf16> static void resnet18_cifar(bool compiled, int64_t batch, int64_t size) {
   images(models::resnet18({.num_classes = 10, .small_images = true}), 10, 5e-4, compiled, bf16, batch, size);
 }
-/// narrow: weights of bfloat16 with float32 copies, in place of autocast.
+/// narrow: weights of bfloat16 with float32 copies, in place of autocast. float8: products of the blocks in 8-bit floats.
 static void gpt2(const models::GPT2Config& config, double lr, double beta2, bool compiled, bool bf16, int64_t batch,
-                 bool by_chunks = false, bool narrow = false) {
+                 bool by_chunks = false, bool narrow = false, bool float8 = false) {
   models::GPT2LMHeadModel net(config);
   net.to(kCUDA);
+  if (float8) quant::float8_training_(net);
   if (narrow) net.to(kBFloat16);
   const int64_t words = config.vocab_size, tokens = config.n_positions;
   const auto loss = [&](const Tensor& x, const Tensor& labels) {
@@ -98,6 +99,9 @@ template <int percent, bool by_chunks = false> static void gpt2_124m(bool compil
 }
 static void gpt2_124m_master(bool compiled, int64_t batch, int64_t tokens) {
   gpt2({.n_positions = tokens, .dropout = 0}, 6e-4, 0.95, compiled, false, batch, false, true);
+}
+static void gpt2_124m_float8(bool compiled, int64_t batch, int64_t tokens) {
+  gpt2({.n_positions = tokens, .dropout = 0}, 6e-4, 0.95, compiled, true, batch, false, false, true);
 }
 template <bool bf16> static void gpt_mini(bool compiled, int64_t batch, int64_t tokens) {
   gpt2({.vocab_size = 65, .n_positions = tokens, .n_embd = 384, .n_layer = 6, .n_head = 6, .dropout = 0}, 1e-3, 0.99,
@@ -137,6 +141,7 @@ static constexpr Workload workloads[] = {
     {"gpt2_124m_dropout", gpt2_124m<10>, 16, 1024},
     {"gpt2_124m_chunks", gpt2_124m<0, true>, 16, 1024},
     {"gpt2_124m_master", gpt2_124m_master, 16, 1024},
+    {"gpt2_124m_float8", gpt2_124m_float8, 16, 1024},
     {"gpt2_decode", gpt2_decode<>, 1, 128},
     {"gpt2_decode_int8", gpt2_decode<8>, 1, 128},
     {"gpt2_decode_int4", gpt2_decode<4>, 1, 128},

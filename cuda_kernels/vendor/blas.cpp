@@ -27,6 +27,10 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == kFloat32 ? CUDA_R_32F : dtype == kFloat64 ? CUDA_R_64F : dtype == kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
+cudaDataType_t type_of(Float8 format) { return format == Float8::E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2; }
+cudaDataType_t type_of_a(const Product& p) { return p.float8.a_scale ? type_of(p.float8.a) : type_of(p.dtype); }
+cudaDataType_t type_of_b(const Product& p) { return p.float8.a_scale ? type_of(p.float8.b) : type_of(p.dtype); }
+
 /// The largest power of two, up to 256, that divides the address.
 int64_t alignment(const void* p) {
   const auto at = uintptr_t(p) | 256;
@@ -45,6 +49,7 @@ Signature signature(Device device, const Product& p, bool tf32, bool tried) {
   flags |= int64_t(p.a.column == 1) << 11 | int64_t(p.b.column == 1) << 12 | int64_t(tried) << 16;
   flags |= int64_t(p.sums && p.sums_b) << 17 | int64_t(p.sums != nullptr) << 13 | int64_t(p.gelu) << 14 |
            int64_t(p.before.data != nullptr) << 18;
+  flags |= int64_t(p.float8.a_scale != nullptr) << 21 | int64_t(p.float8.a) << 22 | int64_t(p.float8.b) << 23;
   Signature s;
   int64_t* to = s.words;
   for (const int64_t v : {int64_t(device.index), flags, p.batch, p.m, p.n, p.k}) *to++ = v;
@@ -77,11 +82,10 @@ template <class T> void set(cublasLtMatmulPreference_t to, cublasLtMatmulPrefere
 }
 
 /// A matrix in BLAS's words, where columns come first: our rows are its columns, a transposed one is plain.
-cublasLtMatrixLayout_t layout(const Product& p, const Matrix& x, int64_t rows, int64_t columns, DType dtype) {
+cublasLtMatrixLayout_t layout(const Product& p, const Matrix& x, int64_t rows, int64_t columns, cudaDataType_t type) {
   if (x.column != 1) std::swap(rows, columns);
   cublasLtMatrixLayout_t l = nullptr;
-  check_blas(cublasLtMatrixLayoutCreate(&l, type_of(dtype), uint64_t(columns), uint64_t(rows),
-                                        x.column == 1 ? x.row : x.column));
+  check_blas(cublasLtMatrixLayoutCreate(&l, type, uint64_t(columns), uint64_t(rows), x.column == 1 ? x.row : x.column));
   set(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t(p.batch));
   set(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, int64_t(x.batch));
   return l;
@@ -100,6 +104,9 @@ void set_pointers(const Plan& plan, const Product& p) {
   const void* const vector = p.sums ? p.sums : p.bias;
   if (vector) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
   if (p.before.data) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before.data);
+  if (!p.float8.a_scale) return;
+  set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(p.float8.b_scale));
+  set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(p.float8.a_scale));
 }
 
 /// Row-major out = a b is column-major out^T = b^T a^T: the library's first operand is our b.
@@ -116,8 +123,9 @@ Plan make_plan(const Product& p, bool tf32) {
   if (p.bias || p.sums) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(p.out_dtype())));
   if (p.before.data) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.before.row);
   set_pointers(plan, p);
-  plan.a = layout(p, p.b, p.k, p.n, p.dtype), plan.b = layout(p, p.a, p.m, p.k, p.dtype);
-  plan.c = layout(p, p.c, p.m, p.n, p.out_dtype()), plan.d = layout(p, p.out, p.m, p.n, p.out_dtype());
+  plan.a = layout(p, p.b, p.k, p.n, type_of_b(p)), plan.b = layout(p, p.a, p.m, p.k, type_of_a(p));
+  const cudaDataType_t to = type_of(p.out_dtype());
+  plan.c = layout(p, p.c, p.m, p.n, to), plan.d = layout(p, p.out, p.m, p.n, to);
   return plan;
 }
 
@@ -138,7 +146,8 @@ int propose(cublasLtHandle_t handle, Plan& plan, const Product& p, cublasLtMatmu
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle, plan.operation, plan.a, plan.b, plan.c, plan.d, wish, most, found, &count);
   cublasLtMatmulPreferenceDestroy(wish);
-  const bool extra = p.sums || p.gelu != Gelu::None || p.widens;  // may be refused in any way: there is another way
+  const bool extra = p.sums || p.gelu != Gelu::None || p.widens ||
+                     p.float8.a_scale;  // may be refused in any way: there is another way
   if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED && !extra) check_blas(status);
   plan.why = status == CUBLAS_STATUS_SUCCESS ? "no algorithm" : cublasLtGetStatusString(status);
   if (status != CUBLAS_STATUS_SUCCESS) return 0;
@@ -234,11 +243,13 @@ void choose(Context& ctx, cublasLtHandle_t handle, Plan& plan, const Product& p,
   if (choose_by_trial(ctx, handle, plan, p)) kept_choices().keep(key, text_of(plan.choice.algo));
 }
 
+const char* name_of(Float8 format) { return format == Float8::E4M3 ? "float8_e4m3" : "float8_e5m2"; }
 /// A product, for people.
 std::string call_of(const Product& p, bool tf32) {
   const auto side = [](const Matrix& x) { return x.column == 1 ? "" : "^T"; };
   return tapir::format(
-      "matmul {}{}{} ({}, {}){} x ({}, {}){}, batch {}{}{}{}{}, alpha {}, beta {}, aligned to {}, {}, {}", p.dtype,
+      "matmul {}{}{}{} ({}, {}){} x ({}, {}){}, batch {}{}{}{}{}, alpha {}, beta {}, aligned to {}, {}, {}",
+      p.float8.a_scale ? tapir::format("{} x {} to ", name_of(p.float8.a), name_of(p.float8.b)) : "", p.dtype,
       p.widens ? tapir::format(" to {}", p.out_dtype()) : "", tf32 ? " by TF32" : "", p.m, p.k, side(p.a), p.k, p.n,
       side(p.b), p.batch, p.bias ? " + bias" : "",
       p.gelu == Gelu::None      ? ""
@@ -266,7 +277,8 @@ bool product(Context& ctx, const Product& given) {
   Product p = given;
   if (p.beta == 0) p.c = p.out;
   const OnDevice on(ctx.device);
-  const bool tf32 = p.dtype == kFloat32 && settings->matmul_allow_tf32.load(std::memory_order_relaxed);
+  const bool tf32 =
+      p.dtype == kFloat32 && !p.float8.a_scale && settings->matmul_allow_tf32.load(std::memory_order_relaxed);
   std::lock_guard lock(plans->mutex);  // a plan holds addresses of the call between these lines
   cublasLtHandle_t& handle = plans->handles[ctx.device.index];
   if (!handle) refuse_capture("matmul"), check_blas(cublasLtCreate(&handle));

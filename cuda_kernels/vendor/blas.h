@@ -1,4 +1,5 @@
 #pragma once
+#include "../../core/params.h"
 #include "../../core/strided_matrix.h"
 #include "../runtime/device.h"
 
@@ -7,11 +8,16 @@ namespace tapir::inline v0::cuda_kernels::blas {
 
 using Matrix = StridedMatrix;
 enum class Gelu : uint8_t { None, Forward, Gradient };
+/// Where a_scale is set, a (rows) and b (columns) are bytes of 8-bit floats, and the product is multiplied by both scales, which lie on the device.
+struct Float8Operands {
+  const float *a_scale = nullptr, *b_scale = nullptr;
+  Float8 a = Float8::E4M3, b = Float8::E4M3;
+};
 /// out = alpha a b + beta c + bias, a: (m, k), b: (k, n), c and out: (m, n), bias: (n) or null. c is read where beta is not 0; it may be
 /// out. Sums in float32 or wider, rounded once. Extra work, of batch = 1, beta = 0: sums, where not null, gets the sums of a's rows (m), or
 /// where sums_b is set of b's columns (n), no bias then; Forward: out is GELU (by tanh) of that, and `before`, where it has data, gets what that is applied to;
 /// Gradient: out is that times the derivative of GELU at `before`, no bias then. bias, sums and before are aligned (is_aligned).
-/// widens: c, out, bias and sums are float32, a and b of 16 bits.
+/// widens: c, out, bias and sums are float32, a and b of 16 bits. float8: no extra work; k and n are multiples of 16, a, b and out are aligned.
 struct Product {
   DType dtype = kFloat32;
   int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -22,6 +28,7 @@ struct Product {
   bool sums_b = false, widens = false;
   Gelu gelu = Gelu::None;
   Matrix before;
+  Float8Operands float8;
   DType out_dtype() const { return widens ? kFloat32 : dtype; }
 };
 /// The library reads and writes the vectors of its epilogues 16 bytes at a time; which of its kernels do so is not told. Matrices need

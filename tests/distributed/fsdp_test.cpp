@@ -21,6 +21,15 @@ TEST_CASE("fully sharded training equals one process") {
   CHECK(e.status == 0);
 }
 
+TEST_CASE("training in 8-bit floats by several ranks equals one process") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const char* ranks : {"1", "2"}) {
+    const Ended e = launch({"--nproc", ranks}, {worker(), "float8"});
+    INFO(ranks << e.output);
+    CHECK(e.status == 0);
+  }
+}
+
 TEST_CASE("float32 states of bfloat16 weights in a sharded checkpoint") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   for (const char* ranks : {"1", "2"}) {

@@ -46,6 +46,17 @@ template <class W> Array product(const Array& x, int64_t n, W&& w) {
   });
 }
 
+/// x as its E4M3 numbers and their scale would have it.
+Array in_float8(const Array& x) {
+  double amax = 0;
+  for (const double v : x.v) amax = std::max(amax, std::abs(v));
+  const float scale = amax == 0 ? 1.0f : float(amax) / 448;
+  return make(x.shape, [&](const Dims& i) {
+    const double v = double(float(x.at(i)) / scale), unit = v == 0 ? 1 : std::ldexp(1.0, std::max(std::ilogb(v), -6) - 3);
+    return std::clamp(round_even(v / unit) * unit, -448.0, 448.0) * double(scale);
+  });
+}
+
 }  // namespace
 
 void quantize_cases(Table& table) {
@@ -183,6 +194,17 @@ void quantize_cases(Table& table) {
         const double off = amax(abs(y.to(kFloat64) - exact)).item(), most = 0.5 * 6.1 / 255 * 70 * 125 * 1.25;
         return off <= most ? "" : "off by " + std::to_string(off);
       });
+  CASE(float8_linear, float8_linear(x[0], x[1], x[2]))
+      .on("(32,16) (32,16) (32) | (2,3,7) (5,7) (5) | (0,16) (16,16) (16) | (16) (16,16) (16) | (4,0) (3,0) (3)")
+      .of(set_of({kFloat32, kFloat16, kBFloat16}))
+      .finite_only()
+      .no_gradient()
+      .within(64)
+      .EXPECT([&] {
+        const Array w = in_float8(x[1]);
+        const Array y = product(in_float8(x[0]), x[2].shape[0], [&](int64_t j, int64_t k) { return w.at({j, k}); });
+        return make(y.shape, [&](const Dims& i) { return y.at(i) + x[2].at({i[i.size() - 1]}); });
+      }());
   CASE(quantized_conv, quantized_conv(x[0], weight(x[0], {4, 3, 3, 3}), scales(x[0], 4), number(x[0], 0.03125), whole(x[0], 110), x[1].to(kFloat32),
                                       {.stride = 2, .padding = 1}))
       .on("(2,3,7,6) (4) | (3,5,5) (4) | (0,3,5,5) (4)")

@@ -276,6 +276,70 @@ TEST_CASE("cuBLASLt: planted vectors and epilogues") {
   CHECK_FAULT("attribute 99", cublasLtMatmulDescSetAttribute(p.op, cublasLtMatmulDescAttributes_t(99), "1", 1));
 }
 
+namespace {
+/// D (16 x 32, float32 or 16 bits) = A^T B of 8-bit floats, k = 16: set up as the library's page asks, each part open to be set wrong.
+struct Float8Product {
+  Product of{16, 32, 16, CUBLAS_OP_T, CUBLAS_OP_N};
+  Array<uint8_t> a{std::vector<uint8_t>(256, 0x38)}, b{std::vector<uint8_t>(512, 0x40)};  // 1 and 2 in E4M3
+  Array<float> scales{{0.5f, 0.25f}};
+  Float8Product() {
+    layout(of.a, CUDA_R_8F_E4M3, 16, 16, 16), layout(of.b, CUDA_R_8F_E4M3, 16, 32, 16);
+    layout(of.c, CUDA_R_32F, 16, 32, 16), layout(of.d, CUDA_R_32F, 16, 32, 16);
+    of.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(scales.p));
+    of.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(scales.p + 1));
+  }
+  static void layout(cublasLtMatrixLayout_t& l, cudaDataType_t type, uint64_t rows, uint64_t columns, int64_t ld) {
+    cublasLtMatrixLayoutDestroy(l);
+    REQUIRE(cublasLtMatrixLayoutCreate(&l, type, rows, columns, ld) == CUBLAS_STATUS_SUCCESS);
+  }
+  cublasStatus_t run() {
+    if (const cublasStatus_t s = of.choose(); s != CUBLAS_STATUS_SUCCESS) return s;
+    return cublasLtMatmul(of.handle, of.op, &of.alpha, a.p, of.a, b.p, of.b, &of.beta, of.D.p, of.c, of.D.p, of.d,
+                          &of.found[0].algo, of.space.p, kSpace, nullptr);
+  }
+};
+}  // namespace
+
+TEST_CASE("cuBLASLt: products of 8-bit floats, and planted faults of them") {
+  const auto with = [](auto&& plant) {
+    Float8Product p;
+    plant(p);
+    return p.run();
+  };
+  {
+    Float8Product p;
+    REQUIRE(p.run() == CUBLAS_STATUS_SUCCESS);
+    std::vector<float> d = p.of.D.host();
+    d.resize(16 * 32);  // the rest is no part of the matrix
+    CHECK(d == std::vector<float>(16 * 32, 4));
+  }
+  CHECK(with([](auto& p) { p.layout(p.of.b, CUDA_R_8F_E5M2, 16, 32, 16); }) == CUBLAS_STATUS_SUCCESS);
+  CHECK(with([](auto& p) {
+          p.layout(p.of.a, CUDA_R_8F_E5M2, 16, 16, 16), p.layout(p.of.b, CUDA_R_8F_E5M2, 16, 32, 16);
+        }) == CUBLAS_STATUS_NOT_SUPPORTED);
+  CHECK(with([](auto& p) { p.of.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N); }) == CUBLAS_STATUS_NOT_SUPPORTED);
+  CHECK(with([](auto& p) { p.of.prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(8)); }) ==
+        CUBLAS_STATUS_NOT_SUPPORTED);
+  CHECK(with([](auto& p) { p.layout(p.of.a, CUDA_R_8F_E4M3, 8, 16, 8), p.layout(p.of.b, CUDA_R_8F_E4M3, 8, 32, 8); }) ==
+        CUBLAS_STATUS_NOT_SUPPORTED);
+  CHECK_FAULT("expected a scale of A and of B",
+              with([](auto& p) { p.of.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(nullptr)); }));
+  const float host = 1;
+  CHECK_FAULT("an address of the host",
+              with([&](auto& p) { p.of.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(&host)); }));
+  CHECK_FAULT("a bias of a result of 32 bits has 16",
+              with([](auto& p) { p.of.epilogue(CUBLASLT_EPILOGUE_BIAS, p.of.C.p); }));
+  CHECK_FAULT("is not one that this stand-in knows",
+              with([](auto& p) { p.of.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_GELU); }));
+  CHECK_FAULT("alpha 1 and beta 0", with([](auto& p) { p.of.alpha = 2; }));
+  CHECK_FAULT("expected one type", with([](auto& p) { p.layout(p.of.b, CUDA_R_16BF, 16, 32, 16); }));
+  CHECK_FAULT("a matrix that is not of 8-bit floats", [] {
+    Product p(8, 7, 4);
+    p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(p.C.p));
+    p.choose();
+  }());
+}
+
 TEST_CASE("cuBLASLt: algorithms belong to descriptors and alignments, and survive as text") {
   Product p(8, 7, 4), other(8, 7, 4, CUBLAS_OP_N, CUBLAS_OP_N, 1, 2);
   p.prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(16));

@@ -42,6 +42,7 @@ struct Operation {
   int32_t bias_type = -1;
   void *bias = nullptr, *aux = nullptr;
   int64_t aux_ld = 0;
+  const void *a_scale = nullptr, *b_scale = nullptr;
 };
 struct Preference {
   uint64_t workspace = 0;
@@ -111,8 +112,13 @@ struct Problem {
   bool reads_aux() const { return op.epilogue == CUBLASLT_EPILOGUE_DGELU; }
 };
 
+bool is_float8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
 DType element_of(cudaDataType_t type) {
-  return type == CUDA_R_32F ? kFloat32 : type == CUDA_R_64F ? kFloat64 : type == CUDA_R_16F ? kFloat16 : kBFloat16;
+  return is_float8(type)      ? kUInt8
+         : type == CUDA_R_32F ? kFloat32
+         : type == CUDA_R_64F ? kFloat64
+         : type == CUDA_R_16F ? kFloat16
+                              : kBFloat16;
 }
 uint64_t alignment_of(const void* p) { return uint64_t(1) << std::countr_zero(uintptr_t(p) | 256); }
 
@@ -123,7 +129,8 @@ void check_layout(std::string_view call, const char* which, const Layout& x, con
     fault(call, name + "expected a leading dimension of " + text(x.rows) + " rows or more, got " + text(x.ld));
   if (x.batch < 1 || x.batch != d.batch)
     fault(call, name + "expected a batch of " + text(d.batch) + " as D's, got " + text(x.batch));
-  const bool widened = operand && d.type == CUDA_R_32F && (x.type == CUDA_R_16F || x.type == CUDA_R_16BF);
+  const bool widened = operand && ((d.type == CUDA_R_32F && (x.type == CUDA_R_16F || x.type == CUDA_R_16BF)) ||
+                                   (is_float8(x.type) && d.type != CUDA_R_64F));
   if (x.type != d.type && !widened) fault(call, name + "expected D's type, got " + text(int(x.type)));
 }
 void check_shape(const Problem& p, const char* which, const Layout& x, bool turned, int64_t rows, int64_t columns) {
@@ -179,6 +186,16 @@ void check_epilogue(const Problem& p) {
     fault(p.call, "the epilogue writes one vector or matrix for a batch of " + text(p.d.batch));
 }
 
+/// What this stand-in has of products of 8-bit floats.
+void check_float8(const Problem& p) {
+  if (!p.op.a_scale || !p.op.b_scale) fault(p.call, "8-bit floats: expected a scale of A and of B");
+  if (p.has_vector() && p.d.type == CUDA_R_32F) fault(p.call, "8-bit floats: a bias of a result of 32 bits has 16");
+  if (p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p.op.epilogue != CUBLASLT_EPILOGUE_BIAS)
+    fault(p.call, "8-bit floats: epilogue " + text(p.op.epilogue) + " is not one that this stand-in knows");
+  if (p.d.batch > 1 || p.a.ld != p.a.rows || p.b.ld != p.b.rows)
+    fault(p.call, "8-bit floats: this stand-in knows one product of matrices without gaps");
+}
+
 Problem decode(std::string_view call, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {
   Problem p{call, inside<Operation>(call, op)};
@@ -186,7 +203,8 @@ Problem decode(std::string_view call, cublasLtMatmulDesc_t op, cublasLtMatrixLay
   p.c = inside<Layout>(call, c), p.d = inside<Layout>(call, d);
   check_layout(call, "A", p.a, p.d, true), check_layout(call, "B", p.b, p.d, true);
   check_layout(call, "C", p.c, p.d, false), check_layout(call, "D", p.d, p.d, false);
-  if (p.a.type != p.b.type) fault(call, "A and B: expected one type, got " + text(p.a.type) + " and " + text(p.b.type));
+  if (p.a.type != p.b.type && !(is_float8(p.a.type) && is_float8(p.b.type)))
+    fault(call, "A and B: expected one type, got " + text(p.a.type) + " and " + text(p.b.type));
   const bool turn_a = p.op.transa != CUBLAS_OP_N, turn_b = p.op.transb != CUBLAS_OP_N;
   p.m = p.d.rows, p.n = p.d.columns, p.k = turn_a ? p.a.rows : p.a.columns;
   check_shape(p, "op(A)", p.a, turn_a, p.m, p.k), check_shape(p, "op(B)", p.b, turn_b, p.k, p.n);
@@ -196,7 +214,20 @@ Problem decode(std::string_view call, cublasLtMatmulDesc_t op, cublasLtMatrixLay
     fault(call, "compute type " + text(int(p.op.compute)) + " with scale type " + text(int(p.op.scale)) +
                     " and matrices of type " + text(int(p.d.type)) + " is not supported");
   check_epilogue(p);
+  if (is_float8(p.a.type)) check_float8(p);
+  else if (p.op.a_scale || p.op.b_scale) fault(call, "a scale is set for a matrix that is not of 8-bit floats");
   return p;
+}
+/// Does the device have products of 8-bit floats, and of these formats, orders and sizes?
+bool has_float8(const Problem& p) {
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda_emulation::current_device());
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda_emulation::current_device());
+  const bool formats = p.a.type == CUDA_R_8F_E4M3 || p.b.type == CUDA_R_8F_E4M3;
+  const bool turned = p.op.transa == CUBLAS_OP_T && p.op.transb == CUBLAS_OP_N;
+  const bool sizes = p.m % 16 == 0 && p.k % 16 == 0 && p.a.ld % 16 == 0 && p.b.ld % 16 == 0 &&
+                     p.d.ld * size_of(element_of(p.d.type)) % 16 == 0;
+  return 10 * major + minor >= 89 && formats && turned && sizes && p.op.compute == CUBLAS_COMPUTE_32F;
 }
 
 // ---- algorithms
@@ -282,12 +313,30 @@ void multiply_by_gelu_gradient(const BackendTable& host, Context& ctx, entry::Ma
   host.matmul(ctx, c);
   host.copy(ctx, {to, c.out});
 }
+/// D^T = a_scale b_scale B^T A + bias, by the CPU's kernel.
+void multiply_float8(HostCall& call, const Problem& p, const Operands& x) {
+  const auto scale = [&](const void* at) { return call.read(device_view(kCPU, at, kFloat32, {}, {})); };
+  const auto format = [](cudaDataType_t type) { return type == CUDA_R_8F_E4M3 ? Float8::E4M3 : Float8::E5M2; };
+  entry::Float8Matmul c{.out = call.write(transposed(p.d, x.d)),
+                        .a = call.read(transposed(p.b, x.b)),
+                        .a_scale = scale(p.op.b_scale),
+                        .b = call.read(transposed(p.a, x.a)),
+                        .b_scale = scale(p.op.a_scale),
+                        .params = {format(p.b.type), format(p.a.type)}};
+  if (p.has_vector()) c.bias = call.read(device_view(kCPU, p.op.bias, element_of(p.d.type), {p.m}, {1}));
+  if (x.alpha != 1 || x.beta != 0) fault(p.call, "8-bit floats: this stand-in knows alpha 1 and beta 0");
+  if (call.counted("matmul float8", 2.0 * double(p.m) * double(p.n) * double(p.k),
+                   tapir::format("({}, {}) by ({}, {})", p.n, p.k, p.k, p.m)))
+    return;
+  built_in_backend(DeviceType::CPU)->float8_matmul(context(kCPU), c);
+}
 /// D^T = alpha op(B)^T op(A)^T + beta C^T
 void multiply(HostCall& call, const Problem& p, const Operands& x) {
   if (x.workspace_bytes && !cuda_emulation::counting()) {
     call.writes(x.workspace, x.workspace_bytes);
     std::memset(x.workspace, 0xff, x.workspace_bytes);
   }
+  if (is_float8(p.a.type)) return multiply_float8(call, p, x);
   const BackendTable& host = *built_in_backend(DeviceType::CPU);
   Context& c = context(kCPU);
   TensorView b = call.read(transposed(p.b, x.b, p.op.transb != CUBLAS_OP_N)),
@@ -396,6 +445,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t op, cublasLtM
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return store(x.bias_type, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return store(x.aux, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return store(x.aux_ld, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: return store(x.a_scale, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: return store(x.b_scale, value, bytes);
   }
   no_attribute(__func__, what);
 }
@@ -430,7 +481,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const Problem p = decode(__func__, op, a, b, c, d);
   const Preference wish = inside<Preference>(__func__, preference);
   *count = 0;
-  if (refuses(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const bool of_16_bytes = std::all_of(wish.alignments, wish.alignments + 4, [](uint32_t a) { return a >= 16; });
+  if (refuses(p) || (is_float8(p.a.type) && !(has_float8(p) && of_16_bytes))) return CUBLAS_STATUS_NOT_SUPPORTED;
   Choice choice;
   choice.problem = hash_of(p);
   for (int i = 0; i < 4; ++i) {

@@ -7,6 +7,7 @@
 #include <tapir/distributed/once.h>
 #include <tapir/distributed/zero.h>
 #include <tapir/models/gpt2.h>
+#include <tapir/quant/float8.h>
 
 #include "worker.h"
 
@@ -133,6 +134,30 @@ static void fsdp() {
   EXPECT(fsdp_against_one(g, kFloat64, {}, true, true) < 1e-10);
   const double off = fsdp_against_one(g, kFloat32, {.param_dtype = kBFloat16, .reduce_dtype = kFloat32});
   EXPECT(off > 1e-6 && off < 0.1);
+}
+
+/// 8-bit floats under FSDP and DDP against one process. Each rank scales by its own batch: all have the same one here.
+static void float8() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  manual_seed(1);
+  models::GPT2LMHeadModel sharded(small_gpt());
+  EXPECT(quant::float8_training_(sharded) == 12);
+  models::GPT2LMHeadModel copied = sharded.clone(), one = sharded.clone();
+  distributed::FullyShardedDataParallel fsdp(sharded, {.blocks = distributed::blocks_of<models::GPT2Block>(sharded)},
+                                             g);
+  distributed::DistributedDataParallel ddp(copied, {}, g);
+  optim::SGD first(fsdp.parameters(), {.lr = 0.1}), second(copied.parameters(), {.lr = 0.1}),
+      whole(one.parameters(), {.lr = 0.1});
+  for (int step = 0; step < 5; ++step) {
+    manual_seed(uint64_t(step));
+    const Tensor x = randint(0, 17, {4, 8}), y = randint(0, 17, {4, 8});
+    first.zero_grad(), second.zero_grad(), whole.zero_grad();
+    loss_of(fsdp(x), y).backward(), loss_of(ddp(x), y).backward(), loss_of(one(x), y).backward();
+    first.step(), second.step(), whole.step();
+  }
+  fsdp.unshard();
+  EXPECT(difference(sharded.state_dict(), one.state_dict()) < 1e-5);
+  EXPECT(difference(copied.state_dict(), one.state_dict()) < 1e-5);
 }
 
 /// Blocks side by side, of which `used` says, bit by bit, which ones the result depends on. Called are all.
@@ -341,6 +366,7 @@ std::vector<Scenario> sharding_scenarios() {
   return {{"zero", zero},
           {"fsdp", fsdp},
           {"fsdp_unused", fsdp_unused},
+          {"float8", float8},
           {"fsdp_errors", fsdp_errors},
           {"fsdp_memory", fsdp_memory},
           {"fsdp_states", fsdp_states},
