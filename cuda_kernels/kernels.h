@@ -18,7 +18,7 @@
 //   float8.cu, float8.cpp            to_float8; float8_matmul, by cuBLASLt where it has the product, else in bfloat16
 //   linalg.cpp                       waits for the device
 //   norm.cu, norm_channels.cu        norm, norm_relu, their gradients, norm_add_backward: norm.h
-//   scan.cu, histogram.cu, sort.cu, search.cu, pool.cu, resample.cu, softmax.cu, rnn.cu, cross_entropy.cu, optimizer.cu, foreach.cu
+//   scan.cu, histogram.cu, sort.cu, search.cu, pool.cu, resample.cu, softmax.cu, rnn.cu, rnn_backward.cu, cross_entropy.cu, optimizer.cu, foreach.cu
 namespace tapir::inline v0::cuda_kernels {
 
 using V = const TensorView&;

@@ -1,7 +1,8 @@
 // gpu_model_steps WORKLOAD eager|compiled [--batch B] [--size S]: one step on the CUDA device behind a few of warm-up, between two waits
 // for the device; tools/gpu_model runs it where launches are counted. Prints one JSON line about the host's side of the step.
-// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt2_124m_dropout, gpt2_124m_chunks, gpt2_124m_master, gpt2_124m_float8, gpt_mini (--size: tokens of a sequence), gpt2_decode, gpt2_decode_int8 and _int4 (--size: tokens in
-// the cache), mlp (--size: numbers of a row). resnet50, gpt2_124m* and names that end with _bf16 train under autocast, the others in float32.
+// WORKLOAD: resnet50, resnet18_cifar (--size: of the images), gpt2_124m, gpt2_124m_dropout, gpt2_124m_chunks, gpt2_124m_master, gpt2_124m_float8,
+// gpt_mini (--size: tokens of a sequence), gpt2_decode, gpt2_decode_int8 and _int4 (--size: tokens in the cache), mlp (--size: numbers of a row),
+// lstm (--size: words of a sequence). resnet50, gpt2_124m* and names that end with _bf16 train under autocast, the others in float32.
 #include <tapir/core/recording.h>
 #include <tapir/models/gpt2.h>
 #include <tapir/models/resnet.h>
@@ -113,6 +114,18 @@ static void mlp(bool compiled, int64_t batch, int64_t size) {
   train_step(loss_of_scores(net), optim::Adam(net.parameters(), {.lr = 1e-3}), randn({batch, size}).to(kCUDA),
              randint(0, 10, {batch}).to(kCUDA), compiled, false, "rows", batch);
 }
+struct Words : nn::Module {  // (T, B, 512) -> (T, B, 10)
+  nn::LSTM lstm{512, 512, {.num_layers = 2}};
+  nn::Linear out{512, 10};
+  Tensor forward(const Tensor& x) { return out(lstm(x).output); }
+  TAPIR_FIELDS(lstm, out)
+};
+template <bool bf16> static void lstm(bool compiled, int64_t batch, int64_t words) {
+  Words net;
+  net.to(kCUDA);
+  train_step(loss_of_scores(net), optim::SGD(net.parameters(), {.lr = 0.1}), randn({words, batch, 512}).to(kCUDA),
+             randint(0, 10, {words * batch}).to(kCUDA), compiled, bf16, "words", words * batch);
+}
 /// Greedy, in bfloat16; bits: of the weights of the blocks.
 template <int bits = 16> static void gpt2_decode(bool compiled, int64_t batch, int64_t length) {
   models::GPT2LMHeadModel net({.dropout = 0});
@@ -146,6 +159,8 @@ static constexpr Workload workloads[] = {
     {"gpt2_decode_int8", gpt2_decode<8>, 1, 128},
     {"gpt2_decode_int4", gpt2_decode<4>, 1, 128},
     {"mlp", mlp, 64, 784},
+    {"lstm", lstm<false>, 64, 100},
+    {"lstm_bf16", lstm<true>, 64, 100},
     {"resnet18_cifar", resnet18_cifar<false>, 64, 32},
     {"resnet18_cifar_bf16", resnet18_cifar<true>, 64, 32},
     {"gpt_mini", gpt_mini<false>, 16, 256},

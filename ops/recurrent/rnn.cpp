@@ -54,7 +54,11 @@ std::pair<Tensor, Tensor> step(RnnOp op, const Layer& l, const Tensor& gates, co
   return {l[kWhr].defined() ? linear(hidden, l[kWhr]) : hidden, cell};
 }
 
-RnnResult composite(const Layer& l, const RnnParams& p) {
+/// Operands of 16 bits, which only kernels of a GPU take, as what arithmetic computes them in.
+Tensor widened(const Tensor& x) { return x.defined() ? to(x, compute_type(x.dtype())) : x; }
+RnnResult composite(Layer l, const RnnParams& p) {
+  const DType dtype = l[kX].dtype();
+  for (size_t i = 0; i < kSizes; ++i) l[i] = widened(l[i]);
   const Tensor gates = linear(l[kX], l[kWih], l[kBih]);
   const int64_t batch = l[kH].size(0);
   std::vector<int64_t> begin(size_t(p.steps) + 1);
@@ -71,7 +75,7 @@ RnnResult composite(const Layer& l, const RnnParams& p) {
     outputs[size_t(t)] = next_h;
     h = rest(next_h, h), c = rest(next_c, c);
   }
-  return {cat(outputs), h, c};
+  return {to(cat(outputs), dtype), to(h, dtype), c.defined() ? to(c, dtype) : c};
 }
 
 /// The gradients by the composite form, itself recorded: for second derivatives.
@@ -108,15 +112,15 @@ Grads backward(const Layer& l, const Tensor& y, const Tensor& reserve, const Rnn
     if (wants(i)) out[i] = empty_like(l[size_t(i)]);
   if (gru && wants(kBhh)) out[kBhh] = empty_like(l[kBhh]);
   out[kH] = empty_like(l[kH]);
-  if (lstm) out[kC] = empty_like(l[kC]);
+  const Tensor c0 = widened(l[kC]), dc0 = lstm ? empty_like(c0) : c0;
   const auto dense = [](const Tensor& x) { return x.defined() ? x.contiguous() : x; };
-  const Tensor dy = dense(g[0]), dh = dense(g[1]), dc = g.size() > 2 ? dense(g[2]) : Tensor();
+  const Tensor dy = dense(g[0]), dh = dense(g[1]), dc = g.size() > 2 ? widened(dense(g[2])) : Tensor();
   backend(y).rnn_backward(context(y), {.dx = dgates,
                                        .dw = out[kWhh],
                                        .dbias = out[kBhh],
                                        .dprojection = out[kWhr],
                                        .dh0 = out[kH],
-                                       .dc0 = out[kC],
+                                       .dc0 = dc0,
                                        .dy = dy,
                                        .dh = dh,
                                        .dc = dc,
@@ -125,9 +129,10 @@ Grads backward(const Layer& l, const Tensor& y, const Tensor& reserve, const Rnn
                                        .w = w,
                                        .projection = l[kWhr],
                                        .h0 = l[kH],
-                                       .c0 = l[kC],
+                                       .c0 = c0,
                                        .batch_sizes = l[kSizes],
                                        .params = p});
+  if (lstm) out[kC] = to(dc0, y.dtype());
   if (wants(kX)) out[kX] = matmul(dgates, l[kWih]);
   if (wants(kWih)) out[kWih] = matmul(t(dgates), l[kX]);
   if (wants(kBih)) out[kBih] = sum(dgates, 0);
@@ -141,11 +146,13 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
   const int64_t rows = l[kX].size(0), hidden = l[kWhh].size(0) / gates_of(p.op);
   const TensorOptions like{.dtype = l[kX].dtype(), .device = l[kX].device()};
   Tensor y = empty({rows, l[kH].size(1)}, like), h = empty_like(l[kH]), c, reserve;
-  if (lstm) c = empty_like(l[kC]);
   const Inputs inputs(std::span(l.data(), size_t(kSizes)));
-  if ((lstm || gru) && wants_grad(inputs)) reserve = empty({rows, (lstm ? 5 : 4) * hidden}, like);
+  if ((lstm || gru) && wants_grad(inputs))
+    reserve = empty({rows, (lstm ? 5 : 4) * hidden}, {.dtype = compute_type(l[kX].dtype()), .device = like.device});
   {
     NoGrad guard;
+    const Tensor c0 = widened(l[kC]);
+    if (lstm) c = empty_like(c0);
     const bool both = !gru && l[kBih].defined();  // biases that are only added are added once
     const Tensor gates = linear(l[kX], l[kWih], both ? add(l[kBih], l[kBhh]) : l[kBih]);
     backend(y).rnn(context(y), {.y = y,
@@ -157,9 +164,10 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
                                 .bias = both ? Tensor() : l[kBhh],
                                 .projection = l[kWhr],
                                 .h0 = l[kH],
-                                .c0 = l[kC],
+                                .c0 = c0,
                                 .batch_sizes = l[kSizes],
                                 .params = p});
+    if (lstm) c = to(c, y.dtype());
   }
   const Tensor results[] = {y, h, c};
   record_outputs("rnn_layer", std::span(results, lstm ? 3 : 2), inputs,
@@ -168,6 +176,8 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
                      const Tensor& b_ih, const Tensor& b_hh, const Tensor& w_hr, const Tensor& h, const Tensor& c,
                      const Tensor& sizes, const Tensor& y, const Tensor& reserve) {
                    const Layer l = {x, w_ih, w_hh, b_ih, b_hh, w_hr, h, c, sizes};
+                   if (p.op == RnnOp::Relu && size_of(y.dtype()) == 2 && !modes.grad)  // a sum that rounds over 0 has
+                     return backward(l, y, reserve, p, g, needs);  // another gradient: no comparison
                    return gradient_by_kernel(
                        "rnn_layer_backward",
                        g[0].defined()   ? g[0]
@@ -180,7 +190,7 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
 }
 
 constexpr const char* kLayerName = "rnn_layer";
-constexpr CastRule kLower = {kLayerName, CastPolicy::Lower, CastPolicy::Lower};  // sums and states stay float32 within
+constexpr CastRule kLower = {kLayerName, CastPolicy::Lower, CastPolicy::Lower};  // sums and c stay float32 within
 
 void check_shape(const char* what, const Tensor& x, const Shape& shape) {
   check(x.shape() == shape, "[{}] expected {} of shape {}, got {}", kLayerName, what, shape, x);
@@ -240,9 +250,8 @@ RnnResult rnn_layer(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& c,
     check(x.dim() == 3 && x.size(0) > 0 && x.size(1) == h.size(0),
           "[{}] expected input (T, {}, in) with T above 0, got {}", kLayerName, h.size(0), x);
   const RnnParams p{op, o.reverse, packed ? o.batch_sizes.numel() : x.size(0)};
-  const auto fit = [wide = compute_type(x.dtype())](const Tensor& t) {
-    return t.defined() ? to(t, wide).contiguous() : t;
-  };
+  const bool narrow = !x.device().is_cpu();
+  const auto fit = [narrow](const Tensor& t) { return t.defined() ? (narrow ? t : widened(t)).contiguous() : t; };
   const Tensor rows = packed ? x : reshape(x, {x.size(0) * x.size(1), x.size(2)});
   const Layer layer = {fit(rows),        fit(w.weight_ih), fit(w.weight_hh), fit(w.bias_ih), fit(w.bias_hh),
                        fit(w.weight_hr), fit(h),           fit(c),           o.batch_sizes};

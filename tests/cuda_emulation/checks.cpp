@@ -65,6 +65,8 @@ void check_word(uintptr_t word, uint8_t bytes, bool write, bool atomic, bool glo
       *new std::vector<Word>(kWords);  // direct-mapped by address: an eviction can miss a race, never invent one
   Word& w = words[(word >> 2) % kWords];
   if (w.address != word) w = {word, {}, {}};
+  if (global && !has_waited() && w.write.by.launch == work->behind)
+    fail("an early kernel reads, before it has waited, what the kernel before it wrote");
   Trace now{actor(), bytes, atomic};
   const auto unordered = [&](const Trace& t) {
     if (t.by.launch != now.by.launch || !(t.bytes & bytes)) return false;
@@ -107,7 +109,8 @@ void check_access(const void* p, size_t size, bool write, bool atomic, const voi
     if (!global && !module().shared.contains(a) && (module().image.contains(a) || is_pinned(p, size))) return;
     return count_access(p, size, write, global, by);
   }
-  if (global && !has_waited()) fail("an early kernel uses device memory before it has waited for those before it");
+  if (global && !has_waited() && (write || !work->behind))
+    fail("an early kernel uses device memory before it has waited for those before it");
   if (global) {
     const Allocation* m = find(p);
     if (!m || p < m->begin || static_cast<const char*>(p) + size > m->begin + m->size) fail_outside(p, m);

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <utility>
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -236,7 +237,8 @@ void find_host_stack() {
 #endif
 namespace {
 auto& waits_left = *new std::vector<bool>;  // of the threads of an early launch's block: has it yet to wait?
-}
+bool lets_first = false;                    // some thread of the launch has let the next one begin before its own wait
+}  // namespace
 bool is_early(const cudaLaunchConfig_t& c) {
   return std::any_of(c.attrs, c.attrs + c.numAttrs, [](const cudaLaunchAttribute& a) {
     return a.id == cudaLaunchAttributeProgrammaticStreamSerialization && a.val.programmaticStreamSerializationAllowed;
@@ -246,6 +248,8 @@ bool has_waited() { return waits_left.empty() || !waits_left[running_thread()]; 
 void note_early_wait() {
   if (!waits_left.empty()) waits_left[running_thread()] = false;
 }
+void note_next_begins() { lets_first = lets_first || !has_waited(); }
+bool take_lets_first() { return std::exchange(lets_first, false); }
 void run_block(const Call& of, const cudaLaunchConfig_t& config, uint32_t launch) {
 #ifdef __SANITIZE_ADDRESS__
   find_host_stack();

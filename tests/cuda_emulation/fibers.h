@@ -63,6 +63,8 @@ unsigned running_thread();
 bool is_early(const cudaLaunchConfig_t& config);
 /// May the running thread use device memory: has it waited, where its launch is an early one?
 bool has_waited();
+/// Has a thread let the next launch begin before it had waited itself, since the last question?
+bool take_lets_first();
 /// Copies that threads of a block left unfinished end with it.
 void forget_async_copies();
 /// Runs one block, blockIdx, of a launch; throws a Fault.

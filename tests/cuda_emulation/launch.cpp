@@ -71,11 +71,13 @@ void run_grid(const cudaLaunchConfig_t& config, const Call& call) {
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_below(i)]);
   gridDim = g, blockDim = config.blockDim;
   ++launches;
+  take_lets_first();
   for (size_t k = 0; k < count; ++k) {
     const uint32_t i = count > 1 ? order[k] : 0;
     blockIdx = {i % g.x, i / g.x % g.y, i / (g.x * g.y)};
     run_block(call, config, launches);
   }
+  if (!take_lets_first()) work->stream.orderly = launches;
 }
 /// With copies of its arguments.
 cudaError_t keep_launch(const cudaLaunchConfig_t& config, const Call& call) {

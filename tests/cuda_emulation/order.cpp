@@ -121,7 +121,8 @@ Work::Work(Label label, Stream& stream) : label(label), stream(stream), lock_(ru
 }
 Work::Work(Label label, Stream& stream, Later) : label(label), stream(stream), lock_(runtime) { begin(); }
 Work::Work(Label label, Stream& stream, uint64_t time)
-    : label(label), stream(stream), time(time), checked(true), lock_(runtime) {
+    : label(label), stream(stream), time(time), checked(true), behind(std::exchange(stream.orderly, 0)),
+      lock_(runtime) {
   watch_memory();
   worker = pthread_self(), work = this;
 }
@@ -133,6 +134,7 @@ void Work::begin() {
   if (!streams.empty()) order_with_default_stream(stream);
   if (stream.known.size() <= size_t(stream.id)) stream.known.resize(size_t(stream.id) + 1);
   time = ++stream.known[size_t(stream.id)];
+  behind = std::exchange(stream.orderly, 0);
   worker = pthread_self(), work = this;
 }
 Work::~Work() {

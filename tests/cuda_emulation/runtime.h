@@ -33,6 +33,7 @@ struct CUstream_st {
   unsigned flags;
   std::vector<uint64_t> known;
   cuda_emulation::Capture* capture = nullptr;  // what is queued goes there
+  uint32_t orderly = 0;  // its last work, if that is a launch that let the next one begin only after its own wait
 };
 
 namespace cuda_emulation {
@@ -91,6 +92,7 @@ class Work {
   Stream& stream;
   uint64_t time;         // of this work on its stream
   bool checked = false;  // before
+  uint32_t behind;       // the orderly launch before it; 0: none
  private:
   void begin();
   std::unique_lock<RuntimeMutex> lock_;

@@ -3,9 +3,11 @@
 
 // Note [Early launches]
 // On a GPU of compute capability 9.0 a kernel that is launched early (Grid::early) begins while the one before it in its stream ends: its launch
-// costs no time then, and what it asks for ahead is near when it may begin its work. It reads and writes nothing before it has waited for
-// the kernels before it (PTX ISA 8, griddepcontrol). What it asks for ahead comes into the cache that all multiprocessors share, where
-// later writes reach it: it need not be complete yet. tests/cuda_emulation/include has the same functions for the host.
+// costs no time then, and what it asks for ahead is near when it may begin its work. It writes nothing before it has waited for
+// the kernels before it (PTX ISA 8, griddepcontrol), and reads only where the kernel before it is known to have waited before it let this one
+// begin, or to be no early one: then what was written before that kernel is complete. What it asks for ahead comes into the cache that all
+// multiprocessors share, where later writes reach it: it need not be complete yet. tests/cuda_emulation/include has the same functions for
+// the host.
 namespace tapir::inline v0::cuda_kernels {
 
 /// The kernel behind this one, where it is an early one, may begin when all blocks of this one have called this or ended.

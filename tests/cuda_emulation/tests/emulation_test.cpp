@@ -366,6 +366,24 @@ TEST_CASE("races in a block and between blocks") {
   CHECK_FALSE(same_under_schedules(run, run()));
 }
 
+TEST_CASE("what an early kernel reads before it has waited") {
+  const auto run = [](const Array<float>& x, Array<float>& y, bool early, bool lets_first = false) {
+    return copy_ahead(x.p, y.p, early, lets_first, nullptr);
+  };
+  Array<float> x(numbers(32)), y(numbers(32)), z(32);
+  REQUIRE(run(x, y, false) == cudaSuccess);
+  REQUIRE(run(x, z, true) == cudaSuccess);
+  REQUIRE(run(x, z, true) == cudaSuccess);
+  CHECK(z.host() == x.host());
+  if (!kChecked) return;
+  CHECK_FAULT("uses device memory before it has waited", run(x, y, true));  // behind a copy
+  REQUIRE(run(x, y, false) == cudaSuccess);
+  CHECK_FAULT("reads, before it has waited, what the kernel before it wrote", run(y, z, true));
+  REQUIRE(run(x, y, false, true) == cudaSuccess);
+  REQUIRE(run(x, y, true, true) == cudaSuccess);
+  CHECK_FAULT("uses device memory before it has waited", run(x, z, true));
+}
+
 TEST_CASE("waits that are missing") {
   Array<float> x(64), y(64);
   std::vector<float> on_host(64);

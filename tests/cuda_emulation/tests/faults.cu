@@ -1,5 +1,6 @@
 // Kernels that compile everywhere and are wrong, each in one way: what the emulation is for.
 #include <cuda_pipeline_primitives.h>
+#include <early_launch.h>
 #include <warp_matrix.h>
 
 #include "test_kernels.h"
@@ -69,6 +70,14 @@ __global__ void early_read_kernel(const float* x, float* y) {
   y[threadIdx.x] = tile[threadIdx.x];
   __pipeline_wait_prior(0);
 }
+__global__ void copy_ahead_kernel(const float* x, float* y, bool lets_first) {
+  using namespace tapir::cuda_kernels;
+  if (lets_first) let_next_begin();
+  const float ahead = x[threadIdx.x];
+  wait_for_previous();
+  let_next_begin();
+  y[threadIdx.x] = ahead;
+}
 __global__ void misaligned_row_kernel(uint32_t* words) {
   __shared__ uint32_t tile[1024];
   tile[threadIdx.x] = 0;
@@ -103,6 +112,14 @@ cudaError_t through_table(float* const* table, float* y, cudaStream_t s) {
 cudaError_t misaligned_read(float* y, cudaStream_t s) { return start(misaligned_read_kernel, 1, 1, 0, s, y); }
 cudaError_t misaligned_write(float* y, cudaStream_t s) { return start(misaligned_write_kernel, 1, 1, 0, s, y); }
 cudaError_t early_read(const float* x, float* y, cudaStream_t s) { return start(early_read_kernel, 1, 32, 0, s, x, y); }
+cudaError_t copy_ahead(const float* x, float* y, bool early, bool lets_first, cudaStream_t s) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = 1, config.blockDim = 32, config.stream = s, config.attrs = &attribute, config.numAttrs = early;
+  return cudaLaunchKernelEx(&config, copy_ahead_kernel, x, y, lets_first);
+}
 cudaError_t misaligned_row(unsigned* words, cudaStream_t s) { return start(misaligned_row_kernel, 1, 32, 0, s, words); }
 cudaError_t overflow_stack(float* y, cudaStream_t s) { return start(overflow_stack_kernel, 1, 1, 0, s, y); }
 }  // namespace emulation_tests

@@ -59,7 +59,9 @@ cudaError_t through_table(float* const* table, float* y, cudaStream_t stream);  
 cudaError_t misaligned_read(float* y, cudaStream_t stream);
 cudaError_t misaligned_write(float* y, cudaStream_t stream);
 cudaError_t early_read(const float* x, float* y, cudaStream_t stream);  // before the wait for an asynchronous copy
-cudaError_t misaligned_row(unsigned* words, cudaStream_t stream);       // of a matrix
+/// 32 elements, read before the kernels before are waited for. lets_first: the next kernel may begin even before that.
+cudaError_t copy_ahead(const float* x, float* y, bool early, bool lets_first, cudaStream_t stream);
+cudaError_t misaligned_row(unsigned* words, cudaStream_t stream);  // of a matrix
 cudaError_t overflow_stack(float* y, cudaStream_t stream);
 
 }  // namespace emulation_tests
