@@ -84,6 +84,8 @@ int64_t wrapped(const char* op, int64_t dim, const Tensor& w) {
   return dim < 0 ? dim + w.dim() : dim;
 }
 void install(Module& module, const std::string& name, std::unique_ptr<ParametrizationList> list) {
+  check(!nn::replaced_by(module),
+        "[register_parametrization] expected a module that is called itself, another one stands in its place");
   module.tapir_extras().of(module).computed.push_back({name, std::move(list)});
   module.training.changed();
   detail::compute_parameters(module);

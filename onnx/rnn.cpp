@@ -55,7 +55,7 @@ void rnn(Export& e) {
   if (e.has(&Rnn::batch_sizes)) e.refuse("; sequences of different lengths are not exported");
   if (e.has(&Rnn::reserve)) e.refuse("; what a gradient needs is not exported");
   const bool lstm = p.op == RnnOp::Lstm;
-  const Value h = e.read(&Rnn::h0), c = lstm ? e.read(&Rnn::c0) : Value();
+  const Value h = e.read(&Rnn::h0), c = lstm ? e.b.cast(e.read(&Rnn::c0), h.dtype) : Value();  // float32 beside 16 bits
   const int64_t wide = e.view(&Rnn::x).shape[1];
   const Value gates = e.b.reshape(e.read(&Rnn::x), {p.steps, h.shape[0], wide});
   Weights w{e.values.read(transposed(e.view(&Rnn::w))), {}, {}};
@@ -88,7 +88,7 @@ void rnn(Export& e) {
                               {"scan_input_directions", direction},
                               {"scan_output_directions", direction}}});
   e.write(&Rnn::y, y), e.write(&Rnn::h, last_h);
-  if (lstm) e.write(&Rnn::c, last_c);
+  if (lstm) e.write(&Rnn::c, e.b.cast(last_c, e.view(&Rnn::c).dtype));
 }
 
 }  // namespace tapir::inline v0::onnx

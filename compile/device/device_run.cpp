@@ -1,6 +1,5 @@
 #include "device_run.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -69,12 +68,10 @@ DeviceRun::DeviceRun(Device device, StoragePtr position, uint64_t numbers)
   if (position_) hold(position_);
   if (!graphs_) why_ = switched_off() ? "TAPIR_CUDA_GRAPHS=0" : "the device keeps no graphs";
 }
-DeviceRun::~DeviceRun() { drop_graphs(); }
+DeviceRun::~DeviceRun() { drop_graph(); }
 
-void DeviceRun::drop_graphs() {
-  for (const Turn& turn : turns_)
-    if (turn.graph) cuda_backend()->device->destroy_graph(device_, turn.graph);
-  turns_.clear();
+void DeviceRun::drop_graph() {
+  if (graph_) cuda_backend()->device->destroy_graph(device_, std::exchange(graph_, nullptr));
   scratch_.kept = false;
 }
 
@@ -119,7 +116,7 @@ static bool is_spoilt_by_others(const std::string& why) {
   return why.find("cudaErrorStreamCaptureInvalidated") != std::string::npos;
 }
 
-bool DeviceRun::capture(Turn& turn, Queue queue, void* f) {
+bool DeviceRun::capture(Queue queue, void* f) {
   const DeviceTable& table = *backend(device_).device;
   const char* spoilt = "";
   bool whole = false;
@@ -132,45 +129,41 @@ bool DeviceRun::capture(Turn& turn, Queue queue, void* f) {
     } catch (const std::exception& e) {  // the plain run that follows says what is really wrong
       why_ = e.what();
     }
-    turn.graph = table.end_capture(device_, whole, spoilt);
+    graph_ = table.end_capture(device_, whole, spoilt);
   } catch (const std::exception& e) {
     why_ = e.what();
     return false;
   }
-  if (!turn.graph && whole) why_ = spoilt;
-  if (turn.graph) why_.clear(), scratch_.kept = true, failures_ = 0;
-  return turn.graph;
+  if (!graph_ && whole) why_ = spoilt;
+  if (graph_) why_.clear(), scratch_.kept = true, failures_ = 0;
+  return graph_;
 }
 
-void DeviceRun::run(bool same, size_t number, uint64_t offset, Queue queue, void* f) {
-  if (!same) drop_graphs();
-  if (turns_.size() <= number) turns_.resize(number + 1);
-  Turn& turn = turns_[number];
+void DeviceRun::run(bool same, uint64_t offset, Queue queue, void* f) {
+  if (!same) drop_graph(), warm_ = false;
   set_position(offset);
   const bool seen = &backend(device_) != cuda_backend();  // by a profiler or a log
-  if (!turn.graph && graphs_ && turn.warm && !seen && !capture(turn, queue, f)) {
-    turn.warm = false;
+  if (!graph_ && graphs_ && warm_ && !seen && !capture(queue, f)) {
+    warm_ = false;
     if (!is_spoilt_by_others(why_) && ++failures_ == kMostFailures) graphs_ = false;
   }
-  if (turn.graph && !seen) {
+  if (graph_ && !seen) {
     for (const auto& custom : customs_) custom->before_launch();
-    backend(device_).device->launch_graph(device_, turn.graph, stream_);
+    backend(device_).device->launch_graph(device_, graph_, stream_);
     for (const auto& custom : customs_) custom->after_launch();
     ++launches_;
   } else {
     plain(queue, f);
-    ++plain_, turn.warm = true;
+    ++plain_, warm_ = true;
   }
   at_ = offset + numbers_;
 }
 
 std::string DeviceRun::text() const {
-  const auto count = std::count_if(turns_.begin(), turns_.end(), [](const Turn& turn) { return turn.graph; });
   std::string s = tapir::format("on {}: {}, launched {} times; {} runs call by call", device_,
-                                count > 1    ? tapir::format("{} graphs", count)
-                                : count == 1 ? "one graph"
-                                : graphs_    ? "no graph now"
-                                             : "no graph",
+                                graph_    ? "one graph"
+                                : graphs_ ? "no graph now"
+                                          : "no graph",
                                 launches_, plain_);
   return why_.empty() ? s : s + ", because " + why_;
 }

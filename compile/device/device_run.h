@@ -5,8 +5,7 @@
 // - The first run with new addresses is plain: kernels are compiled, plans are made, scratch memory is taken. The second one with the same
 //   addresses is captured. When something moves (a gradient that somebody holds, other memory for an argument that is written), the
 //   graph is given up and the same begins again.
-// - Arguments that are only read are copied into memory of the program before, results out of it afterwards (replay.cpp). Where a program is
-//   given its own results again and again, runs lie here and there in turn, each turn with a graph: Note [Results that come back].
+// - Arguments that are only read are copied into memory of the program before, results out of it afterwards (replay.cpp).
 // - Random calls count from `position`, an int64 on the device, which each run moves on by itself; it is set where the generator went
 //   elsewhere meanwhile. Another seed is like another address.
 // - Scratch memory is the program's, kept while it lives: a graph's kernels go on using what they were captured with.
@@ -40,10 +39,10 @@ class DeviceRun {
   static bool captures_here();
   /// Before a run: is it on another stream than the last one?
   bool enter_stream();
-  /// queue(context) queues the work of a run, which is what it was the last time of that turn where `same` is set.
-  template <class F> void run(bool same, size_t turn, uint64_t offset, F&& queue) {
+  /// queue(context) queues the work of a run, which is what it was the last time where `same` is set.
+  template <class F> void run(bool same, uint64_t offset, F&& queue) {
     run(
-        same, turn, offset, [](void* f, Context& ctx) { (*static_cast<std::remove_reference_t<F>*>(f))(ctx); }, &queue);
+        same, offset, [](void* f, Context& ctx) { (*static_cast<std::remove_reference_t<F>*>(f))(ctx); }, &queue);
   }
   /// Runs are queued call by call from now on.
   void leave_graphs(std::string why) { graphs_ = false, why_ = std::move(why); }
@@ -69,16 +68,12 @@ class DeviceRun {
   };
   class Pooled;
   using Queue = void (*)(void*, Context&);
-  void run(bool same, size_t turn, uint64_t offset, Queue queue, void* f);
+  void run(bool same, uint64_t offset, Queue queue, void* f);
   TensorView position() const;
   void set_position(uint64_t offset);
   void plain(Queue queue, void* f);
-  struct Turn {
-    void* graph = nullptr;
-    bool warm = false;  // the next run finds what kernels need
-  };
-  bool capture(Turn& turn, Queue queue, void* f);
-  void drop_graphs();
+  bool capture(Queue queue, void* f);
+  void drop_graph();
 
   Device device_;
   bool graphs_;
@@ -88,8 +83,9 @@ class DeviceRun {
   void* stream_;
   Scratch scratch_;
   std::vector<std::shared_ptr<const detail::CustomFunction>> customs_;  // in their order
-  std::vector<Turn> turns_;
-  int failures_ = 0;  // of captures, one after the other
+  void* graph_ = nullptr;
+  bool warm_ = false;  // the next run finds what kernels need
+  int failures_ = 0;   // of captures, one after the other
   int64_t launches_ = 0, plain_ = 0;
   std::string why_;
 };

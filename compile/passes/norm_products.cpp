@@ -14,6 +14,7 @@ namespace {
 using entry::Binary, entry::Matmul, entry::Norm, entry::NormMatmul, entry::QuantMatmul;
 
 constexpr int64_t kMostRows = 8, kLeastColumns = 32;
+constexpr int64_t kMostBytes = 37 << 10;  // of the rows: the kernels keep them in shared memory
 
 /// A norm of few rows whose statistics nobody wants: x and y as (rows, width).
 struct Rows {
@@ -33,7 +34,7 @@ std::optional<Rows> rows_of(const Uses& uses, int at) {
   for (const auto operand : {&Norm::weight, &Norm::bias})
     if (norm[operand].in_memory() && norm[operand].dtype != x.dtype) return {};
   const int64_t width = x.shape[x.shape.size() - 1], count = width > 0 ? numel_of(x.shape) / width : 0;
-  if (count < 1 || count > kMostRows) return {};
+  if (count < 1 || count > kMostRows || count * width * size_of(x.dtype) > kMostBytes) return {};
   const auto rows = reshaped(x, {count, width}), out = reshaped(y, {count, width});
   if (!rows || !out) return {};
   return Rows{*rows, *out};

@@ -18,7 +18,8 @@ constexpr struct {
     {Id::scatter, "", kIndex},
     {Id::index, "", kIndex},
     {Id::index_put, "", kIndex},
-    {Id::put_attention, "index_put", kIndex},  // a length is bad only where the index is
+    {Id::put_attention, "index_put",
+     "the index of a key, or their number, is {value}, out of bounds for a dimension of size {bound}"},
     {Id::cross_entropy, "", kTarget},
     {Id::cross_entropy_backward, "", kTarget},
     {Id::binary, "", "ZeroDivisionError: the integer divisor at position {position} is {value}"},

@@ -391,31 +391,15 @@ void Replay::copy_within_device(void* to, const void* from, int64_t bytes) const
   backend(device_).copy_bytes(to, device_, from, device_, bytes, current_stream(device_));
 }
 
-void Replay::take_turn(std::span<const Tensor> arguments) {
-  std::vector<const Tensor*> copied;
-  std::vector<int64_t> bytes;
-  for (const Bound& b : bound_)
-    if (b.copied && fixed_places()) copied.push_back(&arguments[b.argument]);
-  for (const Pool& pool : pools_)
-    if (is_copied_out(pool)) bytes.push_back(r_.program.blocks[size_t(pool.block)].bytes);
-  turns_.choose(device_, copied, bytes);
-}
-
 void Replay::bind_arguments(std::span<const Tensor> arguments) {
-  take_turn(arguments);
-  size_t number = 0;
   for (Bound& b : bound_) {
     char* at = static_cast<char*>(arguments[b.argument].data_ptr());
-    if (!(b.copied && fixed_places())) {
-      schedule_->bind(b.block, at - b.bytes);
-      continue;
-    }
-    if (!turns_.reads(number++)) {
-      if (!b.place) b.place = allocate_storage(b.copied, device_), schedule_->leave_graphs();
+    if (b.copied && fixed_places()) {
+      if (!b.place) b.place = allocate_storage(b.copied, device_);
       copy_within_device(b.place->data, at, b.copied);
       at = static_cast<char*>(b.place->data);
     }
-    schedule_->bind_in_turn(b.block, at - b.bytes);
+    schedule_->bind(b.block, at - b.bytes);
   }
 }
 
@@ -426,18 +410,11 @@ bool Replay::is_copied_out(const Pool& pool) const {
 }
 
 void Replay::copy_results() {
-  size_t number = 0;
   for (Pool& pool : pools_) {
     pool.copy = pool.storage;
     if (!is_copied_out(pool)) continue;
-    if (StoragePtr own = turns_.result(number++)) {
-      own->handles.fetch_add(1, std::memory_order_relaxed);  // another tensor lies there now
-      pool.copy = std::move(own);
-      continue;
-    }
     pool.copy = allocate_storage(pool.storage->bytes, device_);
     if (pool.storage->bytes) copy_within_device(pool.copy->data, pool.storage->data, pool.storage->bytes);
-    turns_.hand_out(pool.copy.get());
   }
 }
 
@@ -449,7 +426,6 @@ static StoragePtr part_of(const StoragePtr& arena, int64_t at, int64_t bytes) {
 }
 
 void Replay::bind_made() {
-  size_t number = 0;
   for (Pool& pool : pools_) {
     pool.copy = {};
     if (pool.inside) {
@@ -458,14 +434,7 @@ void Replay::bind_made() {
       if (!pool.storage) pool.set(part_of(schedule_->arena(), at, bytes));
       continue;
     }
-    if (is_copied_out(pool)) {
-      const StoragePtr own = turns_.result(number++);
-      if (!own && !pool.storage)
-        pool.set(allocate_storage(r_.program.blocks[size_t(pool.block)].bytes, device_)), schedule_->leave_graphs();
-      schedule_->bind_in_turn(pool.block, (own ? own : pool.storage)->data);
-      continue;
-    }
-    if (!reusable(pool)) {
+    if (is_copied_out(pool) ? !pool.storage : !reusable(pool)) {
       const Block& b = r_.program.blocks[size_t(pool.block)];
       pool.set(allocate_storage(b.bytes, b.device));
     } else if (pool.slots.empty()) {  // another tensor lies there now
@@ -541,7 +510,7 @@ void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   const uint64_t sources = versions_of_sources();
   const ScopedMode autotune(modes.autotune, autotune_);
   try {
-    schedule_->run(random.seed, random.offset, std::exchange(prepared_at_, 0) == sources, turns_.number());
+    schedule_->run(random.seed, random.offset, std::exchange(prepared_at_, 0) == sources);
   } catch (...) {
     drop_gradients();
     throw;

@@ -15,7 +15,6 @@
 #include "../compile.h"
 #include "../record/recorded.h"
 #include "schedule.h"
-#include "turns.h"
 
 namespace tapir::inline v0::ir {
 
@@ -127,8 +126,6 @@ class Replay {
   };
   void release_pools() {
     for (Pool& pool : pools_) pool.set({});
-    turns_.clear();
-    if (schedule_) schedule_->leave_graphs();
   }
   Fit fit_gradient(size_t slot, const char*& why) const;
   void add_result(const Tensor& y, const View& v, std::span<const Tensor> arguments);
@@ -141,7 +138,6 @@ class Replay {
   void copy_within_device(void* to, const void* from, int64_t bytes) const;
   bool fixed_places() const;
   bool is_copied_out(const Pool& pool) const;
-  void take_turn(std::span<const Tensor> arguments);
   void bind_arguments(std::span<const Tensor> arguments);
   void bind_made();
   void copy_results();
@@ -166,7 +162,6 @@ class Replay {
   std::vector<Slot> slots_;
   std::vector<Pool> pools_;
   std::vector<Bound> bound_;
-  Turns turns_;
   std::vector<Range> ranges_;  // of outside blocks that stay, by address
   std::vector<bool> written_argument_;
   std::vector<size_t> sources_;  // of recorded().storages: what prepared calls read

@@ -247,7 +247,7 @@ void Schedule::queue(Context& ctx, size_t first, size_t last) {
   }
 }
 
-void Schedule::run(uint64_t seed, uint64_t offset, bool prepared, size_t turn) {
+void Schedule::run(uint64_t seed, uint64_t offset, bool prepared) {
   if (const BackendTable& table = backend(device_); &table != table_)
       [[unlikely]] {  // a profiler or a log came or went
     table_ = &table;
@@ -257,7 +257,7 @@ void Schedule::run(uint64_t seed, uint64_t offset, bool prepared, size_t turn) {
   for (const Restored& r : restored_) std::memcpy(r.to, r.from->data(), r.from->size());
   if (!prepared) queue(context(device_), 0, prepared_);
   if (!device_run_) return queue(context(kCPU), prepared_, thunks_.size());
-  device_run_->run(!changed_, turn, offset, [this](Context& ctx) { queue(ctx, prepared_, thunks_.size()); });
+  device_run_->run(!changed_, offset, [this](Context& ctx) { queue(ctx, prepared_, thunks_.size()); });
   changed_ = false;
 }
 

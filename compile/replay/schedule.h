@@ -44,20 +44,12 @@ class Schedule {
     if (m.data != data) [[unlikely]]
       move(m, static_cast<char*>(data));
   }
-  /// The same for what lies elsewhere in turn, by the number that run() is given: each turn has its graph.
-  void bind_in_turn(int block, void* data) {
-    const bool changed = changed_;
-    bind(block, data);
-    changed_ = changed;
-  }
-  /// Turns do not lie any more where they did.
-  void leave_graphs() { changed_ = true; }
   /// Are all kernels there? What is not bound yet is taken to begin where allocations do.
   bool prepare(Prepare how);
   static char* anywhere() { return reinterpret_cast<char*>(uintptr_t(1) << 40); }
   /// Random numbers come from this seed and position on. ValueError for what kernels refuse (a label out of range). `prepared`: without
   /// the calls that stand first.
-  void run(uint64_t seed, uint64_t offset, bool prepared, size_t turn = 0);
+  void run(uint64_t seed, uint64_t offset, bool prepared);
   /// Memory to work in: taken before a run, kept until it is released.
   void take_arena();
   void release_arena();

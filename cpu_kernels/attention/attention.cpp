@@ -443,6 +443,7 @@ void attention(Context& ctx, const entry::Attention& c) {
 void put_attention(Context& ctx, const entry::PutAttention& c) {
   const TensorView index[] = {c.index};
   index_put(ctx, {c.table, c.source, index, {.wrap = c.params.wrap}});
+  if (ctx.error.set) return;
   attention(ctx, {.out = c.out,
                   .q = c.q,
                   .k = c.k,

@@ -295,7 +295,16 @@ bool same_heads(V a, V b) {
     same = same && a.sizes[d] == b.sizes[d] && (a.sizes[d] == 1 || a.strides[d] == b.strides[d]);
   return same;
 }
-/// Is the table the keys, the values, or a pair of both?
+/// Do the bytes between their first and last elements meet?
+bool may_meet(V a, V b) {
+  const auto end = [](V v) {
+    int64_t last = 0;
+    for (int64_t d = 0; d < v.rank; ++d) last += (v.sizes[d] - 1) * v.strides[d];
+    return static_cast<const char*>(v.data) + (last + 1) * size_of(v.dtype);
+  };
+  return a.numel() > 0 && b.numel() > 0 && a.data < end(b) && b.data < end(a);
+}
+/// Is the table the keys, the values, or a pair of both? What is not lies elsewhere.
 bool row_of(const entry::PutAttention& c, PutRow& put) {
   const TensorView &table = c.table, &source = c.source;
   const bool pair = table.rank == 5;
@@ -311,7 +320,7 @@ bool row_of(const entry::PutAttention& c, PutRow& put) {
   if (is_keys) put.k = Heads(heads_of(source, dims, 0));
   if (is_values) put.v = Heads(heads_of(source, dims, pair));
   put.index = c.index.as<int64_t>(), put.size = table.sizes[0], put.wrap = c.params.wrap;
-  return is_keys || is_values;
+  return (is_keys || is_values) && (is_keys || !may_meet(table, c.k)) && (is_values || !may_meet(table, c.v));
 }
 
 template <class C> bool suits(const Problem<C>& p) {

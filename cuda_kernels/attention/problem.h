@@ -119,7 +119,7 @@ struct Work {
 
 /// Blocks that share the keys of a tile of queries: each leaves, of each query, the sums of its part, its largest score and the sum of its
 /// weights; join_rows() makes a result of them.
-template <class C> struct Split {
+template <class C> struct KeySplit {
   int count = 1;
   C* numbers = nullptr;  // (row, part, width + 2)
   __device__ C* at(int64_t row, int part, int width) const { return numbers + (row * count + part) * (width + 2); }

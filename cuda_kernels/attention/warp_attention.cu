@@ -72,8 +72,8 @@ __device__ __forceinline__ void finish(Rows<D, M>& rows, const Problem<float>& p
 
 /// What a block leaves of its part of the keys.
 template <class T, int D, int M> __device__ __forceinline__ void leave(const Rows<D, M>& rows, const Problem<float>& p,
-                                                                       const Split<float>& split, int part, int64_t b,
-                                                                       int64_t h, int i0) {
+                                                                       const KeySplit<float>& split, int part,
+                                                                       int64_t b, int64_t h, int i0) {
 #pragma unroll
   for (int i = 0; i < M; ++i)
 #pragma unroll
@@ -92,7 +92,7 @@ template <class T, int D, int M> __device__ __forceinline__ void leave(const Row
 
 /// See Note [Attention on tensor cores]. Columns are at most D; a warp owns 16 M rows.
 template <class T, int D, int M, bool kDrops> __global__ void __launch_bounds__(kWarpThreads, 2)
-    warp_attention(Problem<float> p, const Split<float> split, int64_t total) {
+    warp_attention(Problem<float> p, const KeySplit<float> split, int64_t total) {
   constexpr int R = 16 * M * kWarps, N = kStream<T, D, 1>;
   p.shorten();
   T *const q_tile = dynamic_shared<T>(), *const stages = q_tile + R * D;  // each of two: keys, values
@@ -138,7 +138,7 @@ template <class T, int D, int M, bool kDrops> __global__ void __launch_bounds__(
 
 constexpr int kMostParts = 128;
 /// Joins the parts of a query, always in the same order; a block to a query.
-__global__ void __launch_bounds__(kMostParts) join_rows(Problem<float> p, const Split<float> split) {
+__global__ void __launch_bounds__(kMostParts) join_rows(Problem<float> p, const KeySplit<float> split) {
   __shared__ float factors[kMostParts], folds[32];
   let_next_begin(), wait_for_previous();
   const int thread = int(threadIdx.x), width = p.width;
@@ -165,9 +165,9 @@ __global__ void __launch_bounds__(kMostParts) join_rows(Problem<float> p, const 
 }
 
 /// Tiles that do not fill the device have their keys shared by blocks, two for a multiprocessor, of four tiles of keys or more.
-Split<float> split_of(Context& ctx, const Problem<float>& p, int64_t tiles, int tile_keys) {
+KeySplit<float> split_of(Context& ctx, const Problem<float>& p, int64_t tiles, int tile_keys) {
   const int64_t wanted = 2 * multiprocessors(ctx.device) / tiles, possible = p.keys / (4 * tile_keys);
-  Split<float> split{int(std::clamp<int64_t>(std::min(wanted, possible), 1, kMostParts))};
+  KeySplit<float> split{int(std::clamp<int64_t>(std::min(wanted, possible), 1, kMostParts))};
   if (split.count > 1)
     split.numbers = ctx.scratch_of<float>(p.batch * p.heads * p.queries * split.count * (p.width + 2));
   return split;
@@ -175,7 +175,7 @@ Split<float> split_of(Context& ctx, const Problem<float>& p, int64_t tiles, int 
 template <class T, int D, int M> void run(Context& ctx, const Problem<float>& p) {
   constexpr int R = 16 * M * kWarps, N = kStream<T, D, 1>;
   const int64_t tiles = Work::count(p.batch, p.heads, p.queries, R, 1, 1);
-  const Split<float> split = split_of(ctx, p, tiles, N);
+  const KeySplit<float> split = split_of(ctx, p, tiles, N);
   const int64_t total = tiles * split.count;
   const Grid grid{dim3(unsigned(std::min<int64_t>(total, 1 << 16))), dim3(kWarpThreads), sizeof(T) * D * (R + 4 * N)};
   if (M > 1 || !p.limit) launch(ctx, "attention", grid, warp_attention<T, D, M, false>, p, split, total);

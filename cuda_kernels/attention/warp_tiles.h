@@ -14,7 +14,7 @@
 // float32: the same tiles and the same places of elements. Products are multiplications and additions; a lane reads 18 packs of 16 bytes from
 // shared memory for 128 of them in scores, and 6 packs or words for 32 in sums of 64 columns. Where products may be in TF32
 // (matmul_allow_tf32), T is Tf32, and they are tensor cores'.
-// A few queries of many keys are few tiles: blocks share the keys of one (Split), and a second kernel joins what they leave.
+// A few queries of many keys are few tiles: blocks share the keys of one (KeySplit), and a second kernel joins what they leave.
 namespace tapir::inline v0::cuda_kernels {
 
 constexpr int kWarps = 4, kWarpThreads = 32 * kWarps;

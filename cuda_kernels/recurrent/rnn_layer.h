@@ -54,11 +54,12 @@ template <class T> struct RnnLayer {
   }
   /// Is a step one kernel, of rows of the state `depth` long that begin at these places?
   bool in_one_kernel(int64_t depth, std::initializer_list<const void*> places) const {
-    constexpr int64_t kMost =
-        int64_t(1) << 28;  // multiplications: beyond, the library's rate saves more than a launch costs
+    const bool tf32 = std::is_same_v<T, float> && settings->matmul_allow_tf32.load(std::memory_order_relaxed);
+    // Multiplications: beyond, the library's rate, which is higher yet in TF32, saves more than a launch costs.
+    const int64_t most = int64_t(1) << (tf32 ? 26 : 28);
     for (const void* place : places)
       if (!blas::is_aligned(place)) return false;
-    return depth % kPackSize<T> == 0 && batch * wide * out <= kMost && (sizeof(T) > 2 || has_warp_matrix(ctx.device));
+    return depth % kPackSize<T> == 0 && batch * wide * out <= most && (sizeof(T) > 2 || has_warp_matrix(ctx.device));
   }
 };
 

@@ -224,9 +224,16 @@ template <class T, int R, int G, int U, bool kTensor> class StateTile {
   int weights_[kPacks];  // where their rows begin
 };
 
+// Blocks beside each other on a multiprocessor: before 9.0 its shared memory holds one.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+constexpr int kStepBlocks = 2;
+#else
+constexpr int kStepBlocks = 1;
+#endif
+
 /// A step in one launch. Unit: what becomes of one unit of one row; load() takes what was there before the step before began, load_state() the
 /// rest, finish() the sums.
-template <class Unit, class Tile> __global__ void __launch_bounds__(kStepThreads, 2)
+template <class Unit, class Tile> __global__ void __launch_bounds__(kStepThreads, kStepBlocks)
     rnn_step(const typename Unit::Step s) {
   using T = typename Unit::Element;
   constexpr int kUnits = (Tile::kRows * Tile::kUnits + kStepThreads - 1) / kStepThreads;  // of a thread
@@ -289,8 +296,7 @@ void launch_step(const Context& ctx, const char* op, typename Unit::Step s, bool
                          : Unit::kSums == 1 ? 32
                                             : 8;
   using Tile = StateTile<T, kRows, Unit::kSums, kUnits, kTensor>;
-  const int64_t most =
-      compute_capability(ctx.device) >= 80 ? 96 << 10 : 48 << 10;  // bytes: two blocks beside each other
+  const int64_t most = compute_capability(ctx.device) >= 80 ? 96 << 10 : 48 << 10;  // bytes
   if (s.product.has_sums())
     s.product.held = int(
         std::min((s.product.depth + Tile::kRound - 1) / Tile::kRound, (most - Tile::kSumBytes) / Tile::kRoundBytes));

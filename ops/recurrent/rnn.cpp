@@ -19,9 +19,10 @@
 
 namespace tapir::inline v0 {
 
-/// For kernel_or_composite(), which finds it beside its argument.
+/// For kernel_or_composite(), which finds it beside its argument. Layers of 16 bits round their state at each step, the composite form does
+/// not, and steps may multiply the difference: tests compare those.
 template <class Composite> static void compare_fused(const char* op, const RnnResult& r, const Composite& composite) {
-  if (!fused_checks) return;
+  if (!fused_checks || size_of(r.output.dtype()) == 2) return;
   NoGrad guard;
   const RnnResult expected = composite();
   for (auto t : {&RnnResult::output, &RnnResult::h, &RnnResult::c})
@@ -176,8 +177,8 @@ RnnResult fused(const Layer& l, const RnnParams& p) {
                      const Tensor& b_ih, const Tensor& b_hh, const Tensor& w_hr, const Tensor& h, const Tensor& c,
                      const Tensor& sizes, const Tensor& y, const Tensor& reserve) {
                    const Layer l = {x, w_ih, w_hh, b_ih, b_hh, w_hr, h, c, sizes};
-                   if (p.op == RnnOp::Relu && size_of(y.dtype()) == 2 && !modes.grad)  // a sum that rounds over 0 has
-                     return backward(l, y, reserve, p, g, needs);  // another gradient: no comparison
+                   if (size_of(y.dtype()) == 2 && !modes.grad)  // no comparison: see compare_fused()
+                     return backward(l, y, reserve, p, g, needs);
                    return gradient_by_kernel(
                        "rnn_layer_backward",
                        g[0].defined()   ? g[0]
