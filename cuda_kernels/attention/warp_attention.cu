@@ -96,11 +96,9 @@ template <class T, int D, int M, bool kDrops> __global__ void __launch_bounds__(
   constexpr int R = 16 * M * kWarps, N = kStream<T, D, 1>;
   p.shorten();
   T *const q_tile = dynamic_shared<T>(), *const stages = q_tile + R * D;  // each of two: keys, values
-  const int lane = int(threadIdx.x) % 32, row = int(threadIdx.x) / 32 * 16 * M;
   for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
     const Work work(number / split.count, p.heads, p.queries, R, 1, 1);
     const int b = int(work.b), h = int(work.head), g = int(p.group(h)), part = int(number % split.count);
-    const int row0 = work.row + row, i0 = row0 + lane / 4;
     const int seen = p.causal && work.row + R + p.past < p.keys ? work.row + R + p.past : p.keys;
     const int share = split.share(seen, N), first = part * share, last = first + share < seen ? first + share : seen;
     const auto fetch = [&](int j0) {
@@ -117,7 +115,8 @@ template <class T, int D, int M, bool kDrops> __global__ void __launch_bounds__(
       __syncthreads();
       if (j0 + N < last) fetch(j0 + N);
       const T* const tiles = stages + j0 / N % 2 * (2 * N * D);
-      const int own = j0 + lane % 4 * 2;
+      const int lane = thread_here() % 32, row = thread_here() / 32 * 16 * M, row0 = work.row + row;
+      const int i0 = row0 + lane / 4, own = j0 + lane % 4 * 2;
       float s[M][N / 8][4];
       product<D, M, N>(s, q_tile, row, tiles);
       weigh<T, D, M, N>(rows, s, p, b, h, i0, own, is_whole(p, row0, j0, N));
@@ -126,11 +125,12 @@ template <class T, int D, int M, bool kDrops> __global__ void __launch_bounds__(
     }
     __pipeline_wait_prior(0);
     __syncthreads();  // all copies have come, all tiles are used up
+    const int row = thread_here() / 32 * 16 * M, i0 = work.row + row + thread_here() % 32 / 4;
     if (split.count > 1) {
       leave<T, D, M>(rows, p, split, part, b, h, i0);
     } else {
       finish<D, M>(rows, p, b, h, i0);
-      store_rows<D, M>(q_tile, row, rows.sums, p.matrix(p.out, b, h, p.queries, p.width), row0);
+      store_rows<D, M>(q_tile, row, rows.sums, p.matrix(p.out, b, h, p.queries, p.width), work.row + row);
     }
     __syncthreads();
   }
@@ -164,10 +164,12 @@ __global__ void __launch_bounds__(kMostParts) join_rows(Problem<float> p, const 
   }
 }
 
-/// Tiles that do not fill the device have their keys shared by blocks, two for a multiprocessor, of four tiles of keys or more.
+/// Where tiles fill less than half of the device, blocks share the keys of each, two blocks for a multiprocessor. A part has four tiles of keys or
+/// more; sixteen where queries are many, for what parts leave is written and read.
 KeySplit<float> split_of(Context& ctx, const Problem<float>& p, int64_t tiles, int tile_keys) {
-  const int64_t wanted = 2 * multiprocessors(ctx.device) / tiles, possible = p.keys / (4 * tile_keys);
-  KeySplit<float> split{int(std::clamp<int64_t>(std::min(wanted, possible), 1, kMostParts))};
+  const int64_t wanted = 2 * multiprocessors(ctx.device) / tiles;
+  const int64_t possible = p.keys / ((p.queries < 16 * kWarps ? 4 : 16) * tile_keys);
+  KeySplit<float> split{wanted < 4 ? 1 : int(std::clamp<int64_t>(std::min(wanted, possible), 1, kMostParts))};
   if (split.count > 1)
     split.numbers = ctx.scratch_of<float>(p.batch * p.heads * p.queries * split.count * (p.width + 2));
   return split;
