@@ -152,8 +152,8 @@ TEST_CASE("cuda norm_matmul: quantized weights") {
 }
 
 namespace {
-/// Keys and values of one tensor or of two, and what is put there.
-enum class Table { Pair, Keys, Values, Other };
+/// Keys and values of one tensor or of two, and what is put there. Latent: to the keys, whose first columns are the values.
+enum class Table { Pair, Keys, Values, Other, Latent };
 struct Put {
   int64_t batch, heads, groups, keys, depth, index, length;
   bool causal = false, odd = false;
@@ -172,14 +172,16 @@ void check_put(const Put& p, Table kind, DType t) {
         const bool pair = kind == Table::Pair || kind == Table::Other;
         const Tensor table = pair ? transpose(other, 0, 3) : transpose(both.select(0, part), 0, 2),
                      source = pair ? transpose(row, 0, 3) : transpose(row.select(0, part), 0, 2);
-        const Tensor out = empty({p.batch, p.heads, 1, p.depth}, {.dtype = t, .device = all.device()});
+        const bool latent = kind == Table::Latent;
+        const Tensor values = latent ? both.select(0, 0).narrow(3, 0, (p.depth + 1) / 2) : both.select(0, 1);
+        const Tensor out = empty({p.batch, p.heads, 1, values.size(3)}, {.dtype = t, .device = all.device()});
         backend(all).put_attention(context(all), {.out = out,
                                                   .table = table,
                                                   .source = source,
                                                   .index = x[3],
                                                   .q = transpose(x[2], 1, 2),
                                                   .k = both.select(0, 0),
-                                                  .v = both.select(0, 1),
+                                                  .v = values,
                                                   .keys = x[4],
                                                   .params = {.scale = 0.3, .causal = p.causal}});
         return cat({out.flatten(), all.flatten(), other.flatten()}, 0);
@@ -197,7 +199,7 @@ TEST_CASE("cuda put_attention: a row of keys and values, and the attention of it
       {1, 4, 2, 70, 6, 3, 4},       {1, 2, 2, 50, 64, 20, 20, false, true}, {1, 1, 1, 9, 256, 4, 9},
       {1, 2, 2, 40, 260, 4, 9},     {3, 1, 1, 17, 32, 0, 1, true},          {1, 6, 6, 20, 8, 19, 0}};
   for (const DType t : {kFloat32, kFloat16, kBFloat16, kFloat64})
-    for (const Table kind : {Table::Pair, Table::Keys, Table::Values, Table::Other})
+    for (const Table kind : {Table::Pair, Table::Keys, Table::Values, Table::Other, Table::Latent})
       for (const Put& p : puts) check_put(p, kind, t);
 }
 

@@ -198,6 +198,9 @@ TEST_CASE("float8_training_ puts layers of fitting sizes behind the same paramet
   CHECK(net.parameters()[0].is_same(net.first.weight));
   CHECK(quant::float8_training_(copy, {.skip = {"first"}}) == 1);
   CHECK(contains(error_of([&] { quant::float8_training_(copy, {.skip = {"nothing"}}); }), "names of modules"));
+  CHECK(contains(error_of([&] { quant::quantize_weights_(net, {}); }), "layer first has been replaced"));
+  CHECK(contains(error_of([&] { quant::quantize_dynamic_(net, {}); }), "layer first has been replaced"));
+  CHECK(contains(error_of([&] { nn::weight_norm(net.first); }), "another one stands in its place"));
 
   const Tensor x = randn({16, 32}), before = net.first.weight.detach().clone();
   const Tensor h = relu(net.first(x));
