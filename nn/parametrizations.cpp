@@ -14,6 +14,7 @@
 #include "../ops/vector_norm.h"
 #include "conv.h"
 #include "hooks_impl.h"
+#include "replace.h"
 
 namespace tapir::inline v0::nn {
 namespace {
@@ -72,6 +73,7 @@ Field* find_parameter(std::vector<Field>& fields, const std::string& name) {
 }
 /// The field as a tensor, for as long as the module does not move.
 Tensor& parameter_of(const char* op, Module& module, const std::string& name) {
+  check(!replaced_by(module), "[{}] expected a module that is called itself, another one stands in its place", op);
   std::vector<Field> fields = module.fields();
   const Field* f = find_parameter(fields, name);
   check(f != nullptr, "[{}] the module has no parameter {} of its own, or it is computed already", op, name);
@@ -84,8 +86,6 @@ int64_t wrapped(const char* op, int64_t dim, const Tensor& w) {
   return dim < 0 ? dim + w.dim() : dim;
 }
 void install(Module& module, const std::string& name, std::unique_ptr<ParametrizationList> list) {
-  check(!nn::replaced_by(module),
-        "[register_parametrization] expected a module that is called itself, another one stands in its place");
   module.tapir_extras().of(module).computed.push_back({name, std::move(list)});
   module.training.changed();
   detail::compute_parameters(module);

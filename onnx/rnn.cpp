@@ -38,10 +38,11 @@ State step(Builder& b, RnnOp op, const Value& gates, const State& s, const Weigh
     const Value n = b.unary("Tanh", two("Add", x[2], two("Mul", r, y[2])));
     return {two("Add", n, two("Mul", z, two("Sub", s.h, n))), s.c};
   }
-  const auto x = split(b, two("Add", gates, sums), 4);  // i f g o
+  std::vector<Value> x = split(b, two("Add", gates, sums), 4);  // i f g o
+  for (Value& gate : x) gate = b.cast(gate, s.c.dtype);         // float32, where the state has 16 bits
   const Value kept = two("Mul", b.unary("Sigmoid", x[1]), s.c);
   const Value c = two("Add", kept, two("Mul", b.unary("Sigmoid", x[0]), b.unary("Tanh", x[2])));
-  Value h = two("Mul", b.unary("Sigmoid", x[3]), b.unary("Tanh", c));
+  Value h = b.cast(two("Mul", b.unary("Sigmoid", x[3]), b.unary("Tanh", c)), s.h.dtype);
   if (w.projection) h = b.node("MatMul", {h.name, w.projection->name}, h.dtype, s.h.shape);
   return {h, c};
 }
@@ -55,7 +56,7 @@ void rnn(Export& e) {
   if (e.has(&Rnn::batch_sizes)) e.refuse("; sequences of different lengths are not exported");
   if (e.has(&Rnn::reserve)) e.refuse("; what a gradient needs is not exported");
   const bool lstm = p.op == RnnOp::Lstm;
-  const Value h = e.read(&Rnn::h0), c = lstm ? e.b.cast(e.read(&Rnn::c0), h.dtype) : Value();  // float32 beside 16 bits
+  const Value h = e.read(&Rnn::h0), c = lstm ? e.read(&Rnn::c0) : Value();
   const int64_t wide = e.view(&Rnn::x).shape[1];
   const Value gates = e.b.reshape(e.read(&Rnn::x), {p.steps, h.shape[0], wide});
   Weights w{e.values.read(transposed(e.view(&Rnn::w))), {}, {}};
@@ -75,7 +76,7 @@ void rnn(Export& e) {
   body.graph.inputs.push_back(port(row)), body.graph.outputs.push_back(port(output));
 
   const Value y{e.b.fresh(), h.dtype, {p.steps, h.shape[0], h.shape[1]}}, last_h{e.b.fresh(), h.dtype, h.shape},
-      last_c{e.b.fresh(), h.dtype, c.shape};
+      last_c{e.b.fresh(), c.dtype, c.shape};
   const std::vector<int64_t> direction{p.reverse};
   const auto names = [&](const Value& a, const Value& b, const Value& c) {
     return lstm ? std::vector<std::string>{a.name, b.name, c.name} : std::vector<std::string>{a.name, c.name};
@@ -88,7 +89,7 @@ void rnn(Export& e) {
                               {"scan_input_directions", direction},
                               {"scan_output_directions", direction}}});
   e.write(&Rnn::y, y), e.write(&Rnn::h, last_h);
-  if (lstm) e.write(&Rnn::c, e.b.cast(last_c, e.view(&Rnn::c).dtype));
+  if (lstm) e.write(&Rnn::c, last_c);
 }
 
 }  // namespace tapir::inline v0::onnx

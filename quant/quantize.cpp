@@ -23,13 +23,13 @@ bool skipped(const std::string& name, const std::vector<std::string>& skip) {
   });
 }
 /// ValueError where a layer trains in 8-bit floats: what stands in its place keeps its weights from the other forms.
-void refuse_float8(Module& model, const std::vector<std::string>& skip) {
+void refuse_float8(const char* op, Module& model, const std::vector<std::string>& skip) {
   for (auto& [name, m] : model.named_modules())
     if (Module* const other = nn::replaced_by(*m); other && !skipped(name, skip))
       check(!dynamic_cast<Float8Linear*>(other) && !dynamic_cast<Float8Conv1D*>(other),
-            "[quant] expected a model without float8_training_(), layer {} has been replaced; load its state_dict into "
+            "[{}] expected a model without float8_training_(), layer {} has been replaced; load its state_dict into "
             "a fresh model",
-            name);
+            op, name);
 }
 /// f(name, module) for every module that nothing stands in the place of yet. ValueError for a name in `skip` that nothing has.
 template <class F> void for_modules(Module& model, const std::vector<std::string>& skip, F&& f) {
@@ -166,7 +166,7 @@ void fold(Module& layer, nn::BatchNormBase& norm) {
 }  // namespace
 
 void quantize_dynamic_(Module& model, const DynamicOptions& o) {
-  refuse_float8(model, o.skip);
+  refuse_float8("quantize_dynamic", model, o.skip);
   for_modules(model, o.skip, [&](const std::string&, Module& m) {
     if (replace_linear<DynamicLinear>(m)) return;
     if (auto* lstm = exactly<Lstm>(m)) {
@@ -179,7 +179,7 @@ void quantize_dynamic_(Module& model, const DynamicOptions& o) {
 }
 
 void quantize_weights_(Module& model, const WeightsOptions& o) {
-  refuse_float8(model, o.skip);
+  refuse_float8("quantize_weights", model, o.skip);
   check(o.bits == 8 || o.bits == 4, "[quantize_weights] expected 8 or 4 bits, got {}", o.bits);
   const WeightOptions of_layer{o.bits, o.group};
   for_modules(model, o.skip, [&](const std::string& name, Module& m) {
@@ -239,7 +239,7 @@ int64_t fold_batch_norm_(Module& model, const Tensor& example) {
 }
 
 void prepare_(Module& model, const Tensor& example, const StaticOptions& o) {
-  refuse_float8(model, o.skip);
+  refuse_float8("prepare", model, o.skip);
   if (example.defined()) fold_batch_norm_(model, example);
   model.eval();
   for_modules(model, o.skip, [&](const std::string&, Module& m) {

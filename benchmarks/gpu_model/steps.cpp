@@ -30,8 +30,7 @@ template <class F> static int64_t recorded(F&& step, bool compiled) {
 }
 
 template <class F> static void one_step(F step, bool compiled, const char* unit, int64_t units) {
-  for (int i = 0; i < (compiled ? 12 : 1); ++i)
-    step();  // until there are graphs for all that lies here and there in turn
+  for (int i = 0; i < (compiled ? 5 : 1); ++i) step();
   cuda::reset_peak_memory_stats();
   cuda::synchronize();
   const int64_t calls = recorded(step, compiled);

@@ -2,7 +2,7 @@
 // Copies that only carry elements to another type or order are merged with their neighbours. A copy of a copy that nothing else reads
 // reads the first one's operand, where no number changes by it: types that hold all numbers of the first one may stand between. And a
 // product or attention whose result is copied into another order of the same elements, or into a part of a tensor, as gradients of chunk() are,
-// writes there at once; those kernels write any strides as fast, and who else reads the result takes any. On a GPU a product of 16 bits that is widened, as gradients of weights
+// writes there at once; those kernels write aligned rows of any strides as fast, and who else reads the result takes any. On a GPU a product of 16 bits that is widened, as gradients of weights
 // are under autocast, is written in float32: its sums are then rounded once instead of twice.
 #include <optional>
 #include <utility>
@@ -50,7 +50,7 @@ void merge_copy(Rewriter& calls, int at) {
 /// multiples of 16 bytes: others are slower to write than to copy to.
 bool is_free_part(const Uses& uses, int maker, int copy, const View& s, const View& d) {
   constexpr int64_t kUnit = 8;
-  bool aligned = d.offset % (kUnit * size_of(d.dtype)) == 0;
+  bool aligned = d.offset % kUnit == 0;
   for (int64_t i = 0; i < d.shape.size(); ++i)
     aligned &= d.shape[i] == 1 || d.strides[i] == 1 || d.strides[i] % kUnit == 0;
   if (d.device.is_cuda() && is_half(d) && !aligned) return false;

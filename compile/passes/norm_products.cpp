@@ -14,7 +14,7 @@ namespace {
 using entry::Binary, entry::Matmul, entry::Norm, entry::NormMatmul, entry::QuantMatmul;
 
 constexpr int64_t kMostRows = 8, kLeastColumns = 32;
-constexpr int64_t kMostBytes = 37 << 10;  // of the rows: the kernels keep them in shared memory
+constexpr int64_t kMostBytes = 37 << 10;  // of the rows, in shared memory: below kMostMade of few_rows.h
 
 /// A norm of few rows whose statistics nobody wants: x and y as (rows, width).
 struct Rows {

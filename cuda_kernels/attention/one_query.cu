@@ -351,7 +351,9 @@ void put_attention(Context& ctx, const entry::PutAttention& c) {
   if (done) return;
   const TensorView index[] = {c.index};
   index_put(ctx, {c.table, c.source, index, {.wrap = c.params.wrap}});
+  const int place = ctx.late_error;
   attention(ctx, {.out = c.out, .q = c.q, .k = c.k, .v = c.v, .mask = c.keys, .params = params});
+  ctx.late_error = place;  // the first that may be refused is the one that compile() names
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

@@ -301,8 +301,8 @@ void launch_step(const Context& ctx, const char* op, typename Unit::Step s, bool
     s.product.held = int(
         std::min((s.product.depth + Tile::kRound - 1) / Tile::kRound, (most - Tile::kSumBytes) / Tile::kRoundBytes));
   const int64_t across = (s.product.units + Tile::kUnits - 1) / Tile::kUnits,
-                blocks =
-                    (kTensor ? 2 : 1) * int64_t(multiprocessors(ctx.device)),  // each brings its weights for itself
+                blocks = (kTensor && compute_capability(ctx.device) >= 90 ? 2 : 1) *
+                         int64_t(multiprocessors(ctx.device)),  // each brings its weights for itself
       down = std::min(s.product.pieces(Tile::kRows), std::max<int64_t>(1, blocks / across));
   launch(ctx, op,
          Grid{dim3(unsigned(across), unsigned(down)), dim3(kStepThreads),
