@@ -16,7 +16,8 @@ namespace tapir::inline v0::models {
 // It is a tensor on the device: keys and values are written, and positions looked up, at places that are computed from it, and attention
 // reads it. So decoding is one program for all positions, which compile() replays. The host has a copy, so that eager calls need not ask
 // the device; it holds as long as the tensor's version is the one that it was made at, and a replay raises the version. Where no copy
-// holds, a full cache is noticed by the kernel that writes: a ValueError, and the length stays.
+// holds, a full cache is noticed by the kernel that writes: a ValueError, and the length stays; on a GPU the error comes with the next wait, the
+// length goes on meanwhile, and clear() makes the cache usable again.
 
 /// Keys and values of all layers (B, H, capacity, D), allocated once; the first `length` places are filled.
 class KVCache {
