@@ -1,5 +1,7 @@
 #include "norm.h"
 
+#include "../../core/norm_matmul.h"
+
 namespace tapir::inline v0::cpu {
 
 void norm(Context& ctx, const entry::Norm& c) {
@@ -39,26 +41,7 @@ static TensorView room_for(Context& ctx, V like, DType dtype) {
   return v;
 }
 
-void norm_matmul(Context& ctx, const entry::NormMatmul& c) {
-  const TensorView x = !c.add.defined()  ? V(c.x)
-                       : c.sum.defined() ? V(c.sum)
-                                         : room_for(ctx, c.x, c.x.dtype),
-                   y = room_for(ctx, c.x, c.x.dtype);
-  if (c.add.defined()) binary(ctx, {x, c.x, c.add, {BinaryOp::Add}});
-  norm(ctx, {.y = y,
-             .x = x,
-             .weight = c.weight,
-             .bias = c.norm_bias,
-             .params = {.op = c.params.op, .eps = c.params.eps, .axes = 1}});
-  if (c.b_scale.defined())
-    quant_matmul(ctx, {.y = c.out,
-                       .x = y,
-                       .w = c.b,
-                       .w_scale = c.b_scale,
-                       .bias = c.bias,
-                       .params = {QuantOp::WeightOnly, c.params.bits, c.params.group, c.params.finish}});
-  else matmul(ctx, {.out = c.out, .a = y, .b = c.b, .bias = c.bias, .params = {.finish = c.params.finish}});
-}
+void norm_matmul(Context& ctx, const entry::NormMatmul& c) { tapir::detail::norm_matmul_by_calls(ctx, c); }
 
 void norm_add_backward(Context& ctx, const entry::NormAddBackward& c) {
   const auto room = [&](V like) { return room_for(ctx, like, kFloat32); };

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "../kernels.h"
-#include "../quant/quant.h"
 
 // Matrix products: operands brought into the form that BLAS takes, batches joined where one product does, then cuBLASLt; integers and
 // what the library refuses by a kernel of our own (matmul.cu).
@@ -223,29 +222,6 @@ void matmul(Context& ctx, const entry::Matmul& c) {
   run_product(ctx, before, a, b, bias, params);
   if (relu) unary(ctx, {out, before, {UnaryOp::Relu}});
   else unary(ctx, {out, before, {UnaryOp::Gelu, 1}});
-}
-
-void norm_matmul(Context& ctx, const entry::NormMatmul& c) {
-  const bool quantized = c.b_scale.defined();
-  if (quantized ? quant_norm_product(ctx, c) : few_rows_norm_product(ctx, c)) return;
-  const TensorView x = !c.add.defined()  ? V(c.x)
-                       : c.sum.defined() ? V(c.sum)
-                                         : dense_room(ctx, c.x),
-                   y = dense_room(ctx, c.x);
-  if (c.add.defined()) binary(ctx, {x, c.x, c.add, {BinaryOp::Add}});
-  norm(ctx, {.y = y,
-             .x = x,
-             .weight = c.weight,
-             .bias = c.norm_bias,
-             .params = {.op = c.params.op, .eps = c.params.eps, .axes = 1}});
-  if (quantized)
-    quant_matmul(ctx, {.y = c.out,
-                       .x = y,
-                       .w = c.b,
-                       .w_scale = c.b_scale,
-                       .bias = c.bias,
-                       .params = {QuantOp::WeightOnly, c.params.bits, c.params.group, c.params.finish}});
-  else matmul(ctx, {.out = c.out, .a = y, .b = c.b, .bias = c.bias, .params = {.finish = c.params.finish}});
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

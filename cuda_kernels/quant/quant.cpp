@@ -1,5 +1,7 @@
 // Products with quantized weights: operands as the kernels take them, and which one that is.
 #include "quant.h"
+#include "../../core/norm_matmul.h"
+#include "../matmul/matmul.h"
 
 #include <algorithm>
 
@@ -101,11 +103,17 @@ void quant_matmul(Context& ctx, const entry::QuantMatmul& c) {
   if (c.params.finish == MatmulFinish::GeluTanh && (k == 0 || !floats)) unary(ctx, {y, y, {UnaryOp::Gelu, 1}});
 }
 
-bool quant_norm_product(Context& ctx, const entry::NormMatmul& c) {
+/// norm_matmul() with a quantized weight by one kernel. False where operands do not lie as it wants them.
+static bool quant_norm_product(Context& ctx, const entry::NormMatmul& c) {
   if (c.out.numel() == 0 || c.x.numel() == 0) return false;
   const QuantProduct p = product_of(ctx, c.out, nullptr, c.x.sizes[1], c.b, c.b_scale, c.bias, c.params.bits,
                                     c.params.group, c.params.finish);
   return quant_few_rows(ctx, p, &c);
+}
+
+void norm_matmul(Context& ctx, const entry::NormMatmul& c) {
+  if (c.b_scale.defined() ? quant_norm_product(ctx, c) : few_rows_norm_product(ctx, c)) return;
+  tapir::detail::norm_matmul_by_calls(ctx, c);
 }
 
 }  // namespace tapir::inline v0::cuda_kernels

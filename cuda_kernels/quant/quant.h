@@ -24,8 +24,6 @@ struct QuantProduct {
 inline constexpr int64_t kQuantFew = 24;  // rows
 /// With a norm: its rows are x, as of few_rows_norm_product(). False, and nothing done, where they cannot be made.
 bool quant_few_rows(Context& ctx, const QuantProduct& p, const entry::NormMatmul* norm = nullptr);
-/// norm_matmul() with a quantized weight by one kernel. False, and nothing done, where operands do not lie as it wants them.
-bool quant_norm_product(Context& ctx, const entry::NormMatmul& c);
 /// Rows [first, first + rows) of w as numbers of p.dtype.
 void widen_weights(Context& ctx, const QuantProduct& p, int64_t first, int64_t rows, void* to);
 
