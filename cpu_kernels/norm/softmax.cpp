@@ -4,7 +4,7 @@
 #include "../../core/dispatch.h"
 #include "../../core/math.h"
 #include "../kernels.h"
-#include "softmax_lanes.h"
+#include "../reduce/softmax_lanes.h"
 
 namespace tapir::inline v0::cpu {
 namespace {

@@ -3,9 +3,9 @@
 #include <limits>
 
 #include "../../core/math.h"
-#include "../norm/softmax_lanes.h"
 #include "lanes.h"
 #include "reduction.h"
+#include "softmax_lanes.h"
 
 namespace tapir::inline v0::cpu {
 namespace {

@@ -5,7 +5,7 @@
 #include "../long_sums.h"
 #include "../moments.h"
 #include "../pieces.h"
-#include "../reduce/lanes.h"
+#include "lanes.h"
 
 // Note [Lanes]
 // Softmax and cross entropy work on lanes: the elements along one dimension. There are two ways through memory. A long lane is
