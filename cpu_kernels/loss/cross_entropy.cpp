@@ -3,7 +3,7 @@
 #include "../../core/denormals.h"
 #include "../../core/math.h"
 #include "../kernels.h"
-#include "../norm/softmax_lanes.h"
+#include "../reduce/softmax_lanes.h"
 #include "../stage.h"
 
 namespace tapir::inline v0::cpu {

@@ -5,7 +5,7 @@
 #include "../../core/parallel.h"
 #include "../kernels.h"
 #include "../loops.h"
-#include "../norm/softmax_lanes.h"
+#include "../reduce/softmax_lanes.h"
 
 // Note [Keys]
 // Elements are compared as unsigned numbers of the same order: NaN above all, -0 and 0 equal, inverted where the order is descending. A key and
