@@ -1,9 +1,10 @@
 // Note [Casts and layouts]
 // Copies that only carry elements to another type or order are merged with their neighbours. A copy of a copy that nothing else reads
 // reads the first one's operand, where no number changes by it: types that hold all numbers of the first one may stand between. And a
-// product or attention whose result is copied into another order of the same elements, or into a part of a tensor, as gradients of chunk() are,
-// writes there at once; those kernels write aligned rows of any strides as fast, and who else reads the result takes any. On a GPU a product of 16 bits that is widened, as gradients of weights
-// are under autocast, is written in float32: its sums are then rounded once instead of twice.
+// product or attention whose result is copied into another order of the same elements, or into a part of a tensor (a gradient of chunk()),
+// writes there at once; those kernels write aligned rows of any strides as fast, and who else reads the result takes any. On a GPU a product
+// of 16 bits that is widened, as gradients of weights are under autocast, is written in float32: its sums are then rounded once instead of
+// twice.
 #include <optional>
 #include <utility>
 

@@ -7,9 +7,9 @@
 // Note [Rows of 16 bits]
 // The fast kernels of 16-bit products move 16 bytes at a time, so rows must begin at multiples of 16 bytes. Where those of one operand do not
 // (logits of 50257 words), an H100 takes 3 to 5 times as long. Large operands of that kind go through scratch memory whose rows do, piece by
-// piece: two passes more over them. Sums of a number of products that is no multiple of 8 are as slow whatever the rows. Where the rows are good
-// the last 1 to 7 products go first, and a second product adds the others to their sums, which have been rounded to 16 bits then (bfloat16 alone: in
-// float16 they might be infinite); else both operands get zeros behind k.
+// piece: two passes more over them. Sums whose number of products is no multiple of 8 are as slow, whatever the rows. Where all rows are
+// aligned, the last 1 to 7 products go first, and a second product adds the others to their sums; these have been rounded to 16 bits by
+// then. That is for bfloat16 alone, since in float16 the first sums might be infinite. Else both operands get zeros behind k.
 namespace tapir::inline v0::cuda_kernels {
 
 using blas::Matrix;

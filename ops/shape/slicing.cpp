@@ -14,7 +14,7 @@ namespace tapir::inline v0 {
 /// The view of `count` positions from start in steps; no history.
 static Tensor slice_view(const Tensor& x, int64_t dim, int64_t start, int64_t count, int64_t step) {
   Shape shape = x.shape(), strides = x.strides();
-  const int64_t at = x.storage_offset() + (count ? start * strides[dim] : 0);
+  const int64_t at = x.storage_offset() + (count && x.numel() ? start * strides[dim] : 0);
   shape[dim] = count, strides[dim] *= step;
   return alias(x, shape, strides, at);
 }

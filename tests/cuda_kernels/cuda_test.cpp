@@ -6,6 +6,14 @@
 
 using namespace tapir;
 
+TEST_CASE("cuda: slices of a tensor without elements") {
+  NEEDS_CUDA
+  const Tensor x = zeros({4, 0}, {.device = kCUDA});  // whose memory is nowhere
+  CHECK(sum(x.narrow(0, 1, 2)).item() == 0);
+  CHECK(sum(select(x, 0, 3)).item() == 0);
+  CHECK(sum(zeros({6, 0, 3}, {.device = kCUDA}).narrow(0, 2, 2), 1).cpu().sum().item() == 0);
+}
+
 TEST_CASE("cuda: without a device the CPU works, and why_not says what was missing (BI-094)") {
   if (cuda::is_available()) {
     CHECK(cuda::why_not().empty());

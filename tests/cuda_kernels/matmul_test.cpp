@@ -288,6 +288,10 @@ TEST_CASE("cuda matmul: how many pieces a product has") {
   const int64_t products = library_products();
   (void)linear(a, b);
   CHECK(library_products() == products + (small ? 4 : 1));
+  const Tensor wide = randn({400, 264}).to(kBFloat16).to(kCUDA), right = randn({304, 264}).to(kBFloat16).to(kCUDA);
+  const int64_t so_far = library_products();  // rows that begin well: 256 products, and 5
+  (void)linear(wide.slice(1, 0, 261), right.slice(1, 0, 261));
+  CHECK(library_products() == so_far + (small ? 2 : 1));
   const Tensor many =
       randn({24 * 128, 261}).to(kBFloat16);  // more pieces than a context holds blocks of scratch memory
   const int64_t before = library_products();
