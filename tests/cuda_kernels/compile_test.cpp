@@ -335,8 +335,7 @@ TEST_CASE("cuda: decoding is one program whose norms are made by the products th
   NEEDS_CUDA
   for (const DType dtype : {kFloat32, kBFloat16, kFloat16}) {
     CAPTURE(std::string(name_of(dtype)));
-    const int64_t one = check_decoding(small_gpt2(1, dtype), dtype),
-                  two = check_decoding(small_gpt2(2, dtype), dtype);
+    const int64_t one = check_decoding(small_gpt2(1, dtype), dtype), two = check_decoding(small_gpt2(2, dtype), dtype);
     CHECK(two - one == (dtype == kFloat32 ? 6 : 5));  // gelu stands by itself in float32
     check_decoding(small_llama(2, dtype), dtype);
     for (const int64_t bits : {8, 4}) {
