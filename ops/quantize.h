@@ -29,7 +29,7 @@ struct QuantizedLinearOptions {
   int64_t bits = 8;              // 4: the weight is packed
   bool dynamic = false;          // activations are quantized to 8 bits, each row by its own range
   Tensor input_scale = {};       // 0-dim float32: activations are quantized by this range
-  Tensor input_zero_point = {};  // 0-dim int32
+  Tensor input_zero_point = {};  // 0-dim int32, from 0 to 255
 };
 /// x (..., K) floats times a quantized weight: (O, K) int8 or (O, K / 2) packed, scale (O) or (O, groups) float32 -> (..., O) in x's dtype.
 /// Its gradient is that of the dequantized weight.
@@ -38,7 +38,7 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const Tensor& sca
 /// The float weight that this one stands for, (O, K).
 Tensor dequantize_weight(const Tensor& weight, const Tensor& scale, int64_t bits = 8);
 /// A convolution in 8 bits: x (N, C, ...) or (C, ...) floats, 1 to 3 spatial axes, weight (O, C / groups, ...) int8, scale (O); activations
-/// by input_scale (0-dim float32) and input_zero_point (0-dim int32).
+/// by input_scale (0-dim float32) and input_zero_point (0-dim int32, from 0 to 255).
 Tensor quantized_conv(const Tensor& x, const Tensor& weight, const Tensor& scale, const Tensor& input_scale,
                       const Tensor& input_zero_point, const Tensor& bias = {}, const ConvOptions& options = {});
 

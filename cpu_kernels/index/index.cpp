@@ -1,10 +1,13 @@
+#include <algorithm>
 #include <cstring>
 
 #include "../../core/dispatch.h"
 #include "../../core/parallel.h"
 #include "../convert.h"
 #include "../kernels.h"
+#include "../long_sums.h"
 #include "../walk.h"
+#include "places.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -100,6 +103,53 @@ template <class T, class Combine> void put(Context& ctx, const Plan& plan, T* ta
   });
 }
 
+/// So many terms are added in T itself: those of 16 bits lose digits from the second addition on. See Note [Long sums].
+template <class T> constexpr int64_t kFewTerms = is_half<T> ? 1 : kChain;
+/// Rows of so many elements are worth looking for such sums, but those of 16 bits always are.
+template <class T> constexpr int64_t kLongRow = is_half<T> ? 1 : 16;
+
+/// put() that adds: places that are met more than kFewTerms times have their sums in double.
+template <class T> void add_sums(Context& ctx, const Plan& plan, T* table, const T* source) {
+  struct Row {
+    int64_t place, in_dense;
+  };
+  Places places(ctx, plan.positions);
+  Row* const row = ctx.scratch_of<Row>(plan.positions);
+  int64_t rows = 0, sums = 0;
+  for_positions(ctx, plan, 0, plan.positions, [&](int64_t in_table, int64_t in_dense) {
+    row[rows++] = {places.meet(in_table), in_dense};
+  });
+  int64_t* const sum_of = ctx.scratch_of<int64_t>(places.size());  // -1: none
+  for (int64_t p = 0; p < places.size(); ++p) sum_of[p] = places.times(p) > kFewTerms<T> ? sums++ : -1;
+  double* const sum = ctx.scratch_of<double>(sums * plan.rest);
+  const int64_t grain = std::max<int64_t>(64, kGrain / std::max<int64_t>(1, plan.positions));
+  parallel_for(plan.rest, grain, [&](int64_t first, int64_t last) {
+    const int64_t to_step = plan.rows.step(0), from_step = plan.rows.step(1);
+    const auto for_sums = [&](auto&& move) {  // move(a sum, its place in the table) of each element
+      for (int64_t p = 0; p < places.size(); ++p)
+        if (sum_of[p] >= 0)
+          plan.rows.run(first, last, [&](int64_t at, int64_t count, const std::array<int64_t, 2>& in) {
+            double* const from = sum + sum_of[p] * plan.rest + at;
+            for (int64_t i = 0; i < count; ++i) move(from[i], table[places.offset(p) + in[0] + i * to_step]);
+          });
+    };
+    for_sums([](double& sum, T& place) { sum = double(place); });
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t p = row[r].place;
+      plan.rows.run(first, last, [&](int64_t at, int64_t count, const std::array<int64_t, 2>& in) {
+        const T* const from = source + row[r].in_dense + in[1];
+        double* const wide = sum + sum_of[p] * plan.rest + at;
+        T* const to = table + places.offset(p) + in[0];
+        if (sum_of[p] >= 0)
+          for (int64_t i = 0; i < count; ++i) wide[i] += double(from[i * from_step]);
+        else
+          for (int64_t i = 0; i < count; ++i) to[i * to_step] = added(to[i * to_step], from[i * from_step]);
+      });
+    }
+    for_sums([](double& sum, T& place) { place = cast<T>(sum); });
+  });
+}
+
 }  // namespace
 
 void index(Context& ctx, const entry::Index& c) {
@@ -153,6 +203,9 @@ void index_put(Context& ctx, const entry::IndexPut& c) {
   for_all("index_put", out.dtype, [&]<class T>() {
     const T number = source.is_scalar ? cast<T>(source.scalar) : T{};
     const T* const from = source.is_scalar ? &number : source.as<T>();
+    if constexpr (is_half<T> || std::is_same_v<T, float>)
+      if (c.params.accumulate && plan.positions > kFewTerms<T> && plan.rest >= kLongRow<T>)
+        return add_sums<T>(ctx, plan, out.as<T>(), from);
     if (c.params.accumulate) put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = added(a, b); });
     else put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = b; });  // never reads what may be no bool yet
   });

@@ -5,6 +5,7 @@
 #include "../dnn.h"
 #include "../pack.h"
 #include "quant_dot.h"
+#include "quant_product.h"
 
 namespace tapir::inline v0::cpu {
 namespace {
@@ -122,7 +123,7 @@ void own_conv(Context& ctx, const dnn::QuantConv& c) {
 void quant_conv(Context& ctx, const entry::QuantConv& call) {
   V y = call.y, x = call.x, w = call.w, w_scale = call.w_scale, bias = call.bias;
   if (y.numel() == 0) return;
-  const formulas::QuantScale scale{*call.x_scale.as<float>(), float(*call.x_zero.as<int32_t>())};
+  const formulas::QuantScale scale = given_scale("quantized_conv", call.x_scale, call.x_zero);
   const dnn::ConvShape s = padded_shape(x, w, y, call.params);
   const TensorView image = channels_last(ctx, x, false), out = channels_last(ctx, y, true),
                    weight = w.is_contiguous() ? w : dense(ctx, w, kInt8),

@@ -220,6 +220,64 @@ template <int Rows, int Columns> [[gnu::noinline]] void dot_tile(const Stretches
       sums[ld * r + c] = sum_lanes<int32_t, int(sizeof(Sums))>(reinterpret_cast<Vec<int32_t, sizeof(Sums)>>(sum[r][c]));
 }
 inline constexpr int64_t kDotRows = 2;
+
+// Rows of a linear layer are stored as words, less their zero point.
+#define TAPIR_QUANT_WORDS
+using WordSums = decltype(widen(static_cast<const int8_t*>(nullptr)));
+#if defined(__AVX2__)
+inline __m256i load_words(const int16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline __m256i add_neighbours(__m256i a, __m256i b) { return _mm256_hadd_epi32(a, b); }
+inline __m128i add_halves(__m256i v) {
+  return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+}
+#else
+inline __m128i load_words(const int16_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+inline __m128i add_neighbours(__m128i a, __m128i b) { return _mm_hadd_epi32(a, b); }
+inline __m128i add_halves(__m128i v) { return v; }
+#endif
+/// sums[ld r + c] = sum over k of a[r] b[c], 2 columns or 1. kWords elements of a are read at a time, which end with zeros. Six rows by two
+/// columns keep 12 sums, 2 columns, a row and a product in the 16 registers.
+template <int Rows, int Columns> [[gnu::noinline]] void word_tile(int64_t length, const int16_t* a, int64_t lda,
+                                                                  const int8_t* b, int64_t ldb, int32_t* sums,
+                                                                  int64_t ld) {
+  WordSums sum[Rows][Columns] = {};
+  int64_t k = 0;
+  const auto step = [&](auto... n) __attribute__((always_inline)) {
+    WordSums column[Columns];
+    for (int c = 0; c < Columns; ++c) column[c] = widen(b + c * ldb + k, n...);
+#pragma GCC unroll 6
+    for (int r = 0; r < Rows; ++r) {
+      WordSums row = load_words(a + r * lda + k);
+      asm("" : "+x"(row));  // read once
+      for (int c = 0; c < Columns; ++c) {
+        dot_add(sum[r][c], row, column[c]);
+        asm("" : "+x"(sum[r][c]));  // else g++ 12 multiplies all rows first: too many registers
+      }
+    }
+  };
+  for (; k + kWords <= length; k += kWords) step();
+  if (k < length) step(length - k);
+  const auto pair_of = [&](int r) {
+    const WordSums none = {};
+    return r < Rows ? add_neighbours(sum[r][0], Columns == 2 ? sum[r][Columns - 1] : none) : none;
+  };
+#pragma GCC unroll 3
+  for (int r = 0; r < Rows; r += 2) {
+    alignas(16) int32_t four[4];
+    _mm_store_si128(reinterpret_cast<__m128i*>(four), add_halves(add_neighbours(pair_of(r), pair_of(r + 1))));
+    for (int i = r; i < std::min(r + 2, Rows); ++i) std::memcpy(sums + ld * i, four + 2 * (i - r), 4 * Columns);
+  }
+}
+inline constexpr int64_t kTileRows = 6;
+/// Up to kTileRows rows and any number of columns.
+template <int Most = kTileRows> void row_block(int64_t rows, int64_t columns, int64_t k, const int16_t* a, int64_t lda,
+                                               const int8_t* b, int64_t ldb, int32_t* sums, int64_t ld) {
+  if constexpr (Most > 1)
+    if (rows < Most) return row_block<Most - 1>(rows, columns, k, a, lda, b, ldb, sums, ld);
+  int64_t c = 0;
+  for (; c + 2 <= columns; c += 2) word_tile<Most, 2>(k, a, lda, b + c * ldb, ldb, sums + c, ld);
+  if (c < columns) word_tile<Most, 1>(k, a, lda, b + c * ldb, ldb, sums + c, ld);
+}
 #else
 template <int Rows, int Columns> [[gnu::noinline]] void dot_tile(const Stretches& s, const uint8_t* a, int64_t lda,
                                                                  const int8_t* b, int64_t ldb, int32_t* sums,
@@ -247,6 +305,18 @@ template <int Most = kDotRows> void dot_block(int64_t rows, int64_t columns, con
   for (int64_t c = 0; c < columns; ++c)
     for (int64_t r = 0; r < rows; ++r) dot_tile<1, 1>(s, a + r * lda, lda, b + c * ldb, ldb, sums + ld * r + c, ld);
 }
+
+#if defined(TAPIR_QUANT_WORDS)
+using RowElement = int16_t;
+#else
+using RowElement = uint8_t;
+inline constexpr int64_t kTileRows = kDotRows;
+inline void row_block(int64_t rows, int64_t columns, int64_t k, const uint8_t* a, int64_t lda, const int8_t* b,
+                      int64_t ldb, int32_t* sums, int64_t ld) {
+  const int64_t none = 0;
+  dot_block(rows, columns, {1, k, &none}, a, lda, b, ldb, sums, ld);
+}
+#endif
 
 /// sum of n elements
 inline int32_t sum_of(const int8_t* w, int64_t n) {

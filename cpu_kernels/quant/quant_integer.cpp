@@ -1,6 +1,6 @@
 // Integer products of 8-bit rows. A few rows: dot products with the weights where they lie. Many: panels of columns are repacked, which
-// costs a few rows' time, and multiplied without a sum across lanes. In both, the sums of the weights, which zero points need, come from
-// a row of ones.
+// costs a few rows' time, and multiplied without a sum across lanes. Rows of bytes keep their zero point, so they need the sums of the
+// weights: a row of ones gives them. Rows of words are stored less their zero point and need no sums.
 #include "../../core/parallel.h"
 #include "../pieces.h"
 #include "quant_dot.h"
@@ -10,12 +10,13 @@ namespace tapir::inline v0::cpu {
 namespace {
 
 constexpr int kF = kLanes<float>;
-constexpr int64_t kBlock = 64, kGroup = 42 / kDotRows * kDotRows;  // of columns; of rows
+constexpr bool kBytes = sizeof(RowElement) == 1;
+constexpr int64_t kBlock = 64, kMostRows = 42 / kTileRows * kTileRows;  // of columns; of rows
 
-/// Activations in 8 bits: rows `stride` apart, zeros behind the k-th element. A row of ones stands before them.
+/// Activations of 8 bits: rows `stride` apart, zeros behind the k-th element. A row of ones stands before those of bytes.
 struct Rows {
   int64_t stride;
-  uint8_t* data;
+  RowElement* data;
   formulas::QuantScale* scale;  // of each
 };
 
@@ -43,12 +44,24 @@ Range range_of(const float* x, int64_t n) {
   return r;
 }
 
+/// The n elements of a row: bytes, or words less their zero point.
+template <class T> void quantize_to(T* to, const float* x, int64_t n, const formulas::QuantScale& s) {
+  if constexpr (sizeof(T) == 1) return quantize_row(to, x, n, 1 / s.scale, s.zero_point);
+  constexpr int64_t kPart = 256;
+  uint8_t bytes[kPart];
+  for (int64_t i = 0; i < n; i += kPart) {
+    const int64_t count = std::min(kPart, n - i);
+    quantize_row(bytes, x + i, count, 1 / s.scale, s.zero_point);
+    for (int64_t j = 0; j < count; ++j) to[i + j] = T(bytes[j] - int(s.zero_point));
+  }
+}
+
 Rows quantize_rows(Context& ctx, const QuantProduct& p, const formulas::QuantScale* given) {
   Rows a;
   a.stride = ((p.k + 63) / 64 | 1) * 64;  // an odd number of lines: rows do not meet in one set of the cache
-  a.data = ctx.scratch_of<uint8_t>((p.m + 1) * a.stride) + a.stride,
+  a.data = ctx.scratch_of<RowElement>((p.m + kBytes) * a.stride) + kBytes * a.stride;
   a.scale = ctx.scratch_of<formulas::QuantScale>(p.m);
-  std::fill_n(a.data - a.stride, a.stride, uint8_t(1));
+  if (kBytes) std::fill_n(a.data - a.stride, a.stride, RowElement(1));
   parallel_for(p.m, std::max<int64_t>(1, (1 << 16) / p.k), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       if (given) a.scale[i] = *given;
@@ -57,9 +70,9 @@ Rows quantize_rows(Context& ctx, const QuantProduct& p, const formulas::QuantSca
         a.scale[i] = formulas::affine_scale(r.low, r.high);
         if (r.high != r.high) a.scale[i].scale = r.high;  // a row with NaN or infinity has no scale
       }
-      uint8_t* to = a.data + i * a.stride;
-      quantize_row(to, p.x + i * p.k, p.k, 1 / a.scale[i].scale, a.scale[i].zero_point);
-      std::fill(to + p.k, to + a.stride, uint8_t(0));
+      RowElement* to = a.data + i * a.stride;
+      quantize_to(to, p.x + i * p.k, p.k, a.scale[i]);
+      std::fill(to + p.k, to + a.stride, RowElement(0));
     }
   });
   return a;
@@ -74,26 +87,36 @@ void write_rows(const QuantProduct& p, const Rows& a, int64_t i, int64_t last, i
     const int32_t zero = int32_t(a.scale[i].zero_point);
     const float scale = a.scale[i].scale;
     float line[kBlock], *__restrict const y = p.y.strides[1] == 1 ? p.place(i, j) : line;
-    for (int64_t c = 0; c < columns; ++c) y[c] = float(sums[c] - zero * of_weights[c]) * (scale * scales[c]);
+    for (int64_t c = 0; c < columns; ++c)
+      y[c] = float(kBytes ? sums[c] - zero * of_weights[c] : sums[c]) * (scale * scales[c]);
     for (int64_t c = 0; bias && c < columns; ++c) y[c] += bias[c];
     for (int64_t c = 0; y == line && c < columns; ++c) *p.place(i, j + c) = line[c];
   }
 }
 
-/// Blocks of columns, four at a time while they are in the cache; the first row of the first group is the one of ones.
+/// Asks for lines of the result that nobody has touched for long: they come while the product runs.
+void fetch_rows(const QuantProduct& p, int64_t i, int64_t last, int64_t j, int64_t columns) {
+  for (; p.y.strides[1] == 1 && i < last; ++i)
+    for (int64_t c = 0; c < columns; c += kF) __builtin_prefetch(p.place(i, j + c), 1);
+}
+
+/// Blocks of columns, four at a time, by groups of rows, both while they are in the cache. The first row of the first group of bytes is the
+/// one of ones.
 void few_rows(const QuantProduct& p, const Rows& a) {
-  const int64_t none = 0, blocks = (p.n + kBlock - 1) / kBlock;
-  const Stretches all{1, p.k, &none};
+  const int64_t fit = (24 << 10) / (a.stride * int64_t(sizeof(RowElement))) / kTileRows * kTileRows;
+  const int64_t group = kBytes ? kMostRows : std::clamp(fit, kTileRows, kMostRows);
+  const int64_t blocks = (p.n + kBlock - 1) / kBlock;
   const int8_t* w = static_cast<const int8_t*>(p.w);
   parallel_for(blocks, std::max<int64_t>(1, (1 << 18) / (kBlock * p.k * p.m)), [&](int64_t begin, int64_t end) {
-    int32_t sums[kGroup][kBlock], of_weights[kBlock];
+    int32_t sums[kMostRows][kBlock], of_weights[kBlock];
     for (int64_t j = begin * kBlock; j < std::min(end * kBlock, p.n); j += kBlock) {
       const int64_t columns = std::min(kBlock, p.n - j);
-      for (int64_t first = -1; first < p.m; first += kGroup) {
-        const int64_t last = std::min(first + kGroup, p.m);
+      for (int64_t first = kBytes ? -1 : 0; first < p.m; first += group) {
+        const int64_t last = std::min(first + group, p.m);
+        if (!kBytes) fetch_rows(p, first, last, j, columns);
         for (int64_t c = 0; c < columns; c += kDotColumns)
-          for (int64_t i = first; i < last; i += kDotRows)
-            dot_block(std::min(kDotRows, last - i), std::min(kDotColumns, columns - c), all, a.data + i * a.stride,
+          for (int64_t i = first; i < last; i += kTileRows)
+            row_block(std::min(kTileRows, last - i), std::min(kDotColumns, columns - c), p.k, a.data + i * a.stride,
                       a.stride, w + (j + c) * p.k, p.k, &sums[i - first][c], kBlock);
         if (first < 0) std::copy_n(sums[0], columns, of_weights);
         const int64_t row = std::max<int64_t>(first, 0);
@@ -123,8 +146,7 @@ void pack_panel(const QuantProduct& p, int64_t j, int8_t* to) {
 template <int R> void panel_rows(const QuantProduct& p, const Rows& a, int64_t i, int64_t j, const int8_t* panel,
                                  const int32_t* of_weights) {
   alignas(64) int32_t sums[R * kPanel];
-  for (int r = 0; r < R; ++r)  // lines that nobody has touched for long come while the product runs
-    for (int c = 0; c < kPanel; c += kF) __builtin_prefetch(p.place(i + r, j + c), 1);
+  fetch_rows(p, i, i + R, j, kPanel);
   panel_tile<R>((p.k + 3) / 4, a.data + i * a.stride, a.stride, panel, sums);
   write_rows(p, a, i, i + R, j, std::min(kPanel, p.n - j), sums, kPanel, of_weights);
 }

@@ -122,7 +122,7 @@ void quant_matmul(Context& ctx, const entry::QuantMatmul& c) {
   } else if (c.params.op == QuantOp::Dynamic) {
     integer_product(ctx, p, nullptr);
   } else if (c.params.op == QuantOp::Static) {
-    const formulas::QuantScale given{*c.x_scale.as<float>(), float(*c.x_zero.as<int32_t>())};
+    const formulas::QuantScale given = given_scale("quantized_linear", c.x_scale, c.x_zero);
     integer_product(ctx, p, &given);
   } else {
     p.m > kQuantFew ? many_rows(ctx, p) : few_rows(ctx, p);

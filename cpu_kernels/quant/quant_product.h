@@ -1,4 +1,5 @@
 #pragma once
+#include "../../core/error.h"
 #include "../../core/formulas/quantize.h"
 #include "../kernels.h"
 
@@ -18,6 +19,13 @@ struct QuantProduct {
   float* place(int64_t i, int64_t j) const { return y.as<float>() + i * y.strides[0] + j * y.strides[1]; }
   void write(int64_t i, int64_t j, float sum) const { *place(i, j) = bias ? sum + bias[j] : sum; }
 };
+
+/// The scale and zero point of activations, as the caller gives them.
+inline formulas::QuantScale given_scale(const char* op, V scale, V zero) {
+  const int32_t point = *zero.as<int32_t>();
+  check(point >= 0 && point <= 255, "[{}] expected an input_zero_point from 0 to 255, got {}", op, point);
+  return {*scale.as<float>(), float(point)};
+}
 
 /// With activations of 32 bits, for at most so many rows.
 inline constexpr int64_t kQuantFew = 8;

@@ -100,6 +100,55 @@ TEST_CASE("long sums: weights of a first convolution over large images, channels
   CHECK(error(b.grad(), 2 * 398 * 398 * kTenth) < 3e-5);
 }
 
+TEST_CASE("long sums: many rows for one place, by 1 and by 4 threads") {
+  const int threads = get_num_threads();
+  for (const DType dtype : {kFloat32, kBFloat16, kFloat16})
+    for (const int64_t width : {1, 3, 16, 700}) {
+      if (dtype == kFloat32 && width < 16) continue;  // one chain, as in PyTorch
+      INFO(dtype << ", " << width);
+      const int64_t rows = dtype == kFloat32 ? 30000 : 3000;
+      const Tensor index = remainder(arange(rows), 3) - 3, add = full({rows, 2 * width}, 0.1f).to(dtype);
+      const double of_one = add.to(kFloat64)[{0, 0}].item() * double(rows) / 3;
+      const Tensor x = zeros({4, width}, {.dtype = dtype}), half = narrow(add, 1, 0, width);
+      const Tensor every_other = add[{Ellipsis, Slice(None, None, 2)}], number = add[{0, 0}];
+      const double eps = dtype == kFloat32 ? 1e-6 : dtype == kBFloat16 ? 1.0 / 256 : 1.0 / 2048;
+      Tensor first;
+      for (const int n : {1, 4}) {
+        set_num_threads(n);
+        const Tensor y = index_put(x, {index}, half, true);
+        CHECK(error(narrow(y, 0, 1, 3), of_one) < eps);
+        CHECK(max(abs(y[0])).item() == 0);
+        CHECK(equal(index_put(x.t().contiguous().t(), {index}, every_other, true), y));
+        CHECK(equal(index_put(x, {index}, number, true), y));
+        if (n == 1) first = y;
+        CHECK(equal(first, y));
+      }
+      set_num_threads(threads);
+      Tensor w = zeros({4, width}, {.dtype = dtype}).requires_grad_();
+      embedding(index + 3, w).backward(half);
+      CHECK(error(narrow(w.grad(), 0, 0, 3), of_one) < eps);
+    }
+}
+
+TEST_CASE("sums of rows in 16 bits: -0, NaN, infinity, what overflows on the way, an index that is not there") {
+  for (const DType dtype : {kBFloat16, kFloat16})
+    for (const int64_t width : {1, 16, 700}) {
+      INFO(dtype << ", " << width);
+      const double large = dtype == kBFloat16 ? 3e38 : 60000;
+      const auto rows = [&](const std::vector<double>& values) {
+        return expand(reshape(tensor(values), {-1, 1}), {int64_t(values.size()), width}).to(dtype);
+      };
+      const Tensor x = rows({-0.0, 1, 2, -large, 5}), index = tensor({3, 0, 2, 1, 0, 3, 2, 1});
+      const Tensor y = index_add(x, 0, index, rows({large, -0.0, NAN, INFINITY, -0.0, large, 1, 1})).to(kFloat32);
+      CHECK(all(signbit(y[0])).item<bool>());
+      CHECK(equal(y[1], full({width}, INFINITY)));
+      CHECK(all(isnan(y[2])).item<bool>());
+      CHECK(equal(y[3], -x[3].to(kFloat32)));
+      CHECK(equal(y[4], full({width}, 5.0f)));
+      CHECK_THROWS(index_add(x, 0, index + 3, rows({1, 1, 1, 1, 1, 1, 1, 1})));
+    }
+}
+
 TEST_CASE("a quantized convolution of zeros is its bias, whatever their zero point is", "[isa]") {
   NoGrad guard;
   manual_seed(1);

@@ -378,6 +378,15 @@ TEST_CASE("bad inputs of quantization are typed errors") {
   CHECK(contains(error_of([] { quantized_linear(x, ones({2, 5}).to(kInt8), ones(2)); }), "(..., 5)"));
   CHECK(contains(error_of([] { quantized_linear(x, ones({2, 4}).to(kInt8), ones(2), {.bits = 5}); }), "8 or 4 bits"));
   CHECK(contains(error_of([] { quantized_linear(x, ones({2, 4}).to(kInt8), ones({2, 3})); }), "groups that divide"));
+  for (const int zero : {-1, 256, 40000}) {  // on the CPU alone: another device would have to be waited for
+    const Tensor point = full({}, zero).to(kInt32), one = full({}, 1.0);
+    const auto linear_by = [&] {
+      quantized_linear(ones({2, 4}), ones({2, 4}).to(kInt8), ones(2), {.input_scale = one, .input_zero_point = point});
+    };
+    const auto conv_by = [&] { quantized_conv(ones({1, 2, 4}), ones({2, 2, 1}).to(kInt8), ones(2), one, point); };
+    CHECK(contains(error_of(linear_by), "[quantized_linear] expected an input_zero_point from 0 to 255"));
+    CHECK(contains(error_of(conv_by), "[quantized_conv] expected an input_zero_point from 0 to 255"));
+  }
   quant::Observer observer;
   CHECK(contains(error_of([&] { observer.calculate_qparams(); }), "has seen no values"));
   CHECK(contains(error_of([&] { observer(full({3}, nan)); }), "no NaN"));
