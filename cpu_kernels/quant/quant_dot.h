@@ -171,7 +171,11 @@ inline __m256i widen(const uint8_t* a) {
 inline __m256i widen(const int8_t* b) {
   return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b)));
 }
-inline void dot_add(__m256i& sum, __m256i a, __m256i b) { sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+/// sum += a b, by pairs. (Of the intrinsics g++ 12 multiplies all first, for which there are too few registers.)
+inline void dot_add(__m256i& sum, __m256i a, __m256i b) {
+  __m256i pairs;
+  asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(pairs) : "x"(a), "x"(b));
+}
 #else
 constexpr int64_t kWords = 8;
 inline __m128i widen(const uint8_t* a) {
@@ -180,7 +184,10 @@ inline __m128i widen(const uint8_t* a) {
 inline __m128i widen(const int8_t* b) {
   return _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b)));
 }
-inline void dot_add(__m128i& sum, __m128i a, __m128i b) { sum = _mm_add_epi32(sum, _mm_madd_epi16(a, b)); }
+inline void dot_add(__m128i& sum, __m128i a, __m128i b) {
+  sum = _mm_add_epi32(sum, _mm_madd_epi16(a, b));
+  asm("" : "+x"(sum));  // see above
+}
 #endif
 /// n elements, zeros behind them.
 template <class T> auto widen(const T* p, int64_t n) {
@@ -235,11 +242,14 @@ inline __m128i load_words(const int16_t* p) { return _mm_loadu_si128(reinterpret
 inline __m128i add_neighbours(__m128i a, __m128i b) { return _mm_hadd_epi32(a, b); }
 inline __m128i add_halves(__m128i v) { return v; }
 #endif
-/// sums[ld r + c] = sum over k of a[r] b[c], 2 columns or 1. kWords elements of a are read at a time, which end with zeros. Six rows by two
-/// columns keep 12 sums, 2 columns, a row and a product in the 16 registers.
-template <int Rows, int Columns> [[gnu::noinline]] void word_tile(int64_t length, const int16_t* a, int64_t lda,
-                                                                  const int8_t* b, int64_t ldb, int32_t* sums,
-                                                                  int64_t ld) {
+/// Words as they are, with zeros behind them.
+inline WordSums widen(const int16_t* p, int64_t = 0) { return load_words(p); }
+
+/// sums[ld r + c] = sum over k of a[r] b[c], 2 columns or 1, which may be words too. kWords words are read at a time: rows end with zeros. Six
+/// rows by two columns keep 12 sums, 2 columns, a row and a product in the 16 registers.
+template <int Rows, int Columns, class B> [[gnu::noinline]] void word_tile(int64_t length, const int16_t* a,
+                                                                           int64_t lda, const B* b, int64_t ldb,
+                                                                           int32_t* sums, int64_t ld) {
   WordSums sum[Rows][Columns] = {};
   int64_t k = 0;
   const auto step = [&](auto... n) __attribute__((always_inline)) {
@@ -247,12 +257,8 @@ template <int Rows, int Columns> [[gnu::noinline]] void word_tile(int64_t length
     for (int c = 0; c < Columns; ++c) column[c] = widen(b + c * ldb + k, n...);
 #pragma GCC unroll 6
     for (int r = 0; r < Rows; ++r) {
-      WordSums row = load_words(a + r * lda + k);
-      asm("" : "+x"(row));  // read once
-      for (int c = 0; c < Columns; ++c) {
-        dot_add(sum[r][c], row, column[c]);
-        asm("" : "+x"(sum[r][c]));  // else g++ 12 multiplies all rows first: too many registers
-      }
+      const WordSums row = load_words(a + r * lda + k);
+      for (int c = 0; c < Columns; ++c) dot_add(sum[r][c], row, column[c]);
     }
   };
   for (; k + kWords <= length; k += kWords) step();
@@ -270,10 +276,11 @@ template <int Rows, int Columns> [[gnu::noinline]] void word_tile(int64_t length
 }
 inline constexpr int64_t kTileRows = 6;
 /// Up to kTileRows rows and any number of columns.
-template <int Most = kTileRows> void row_block(int64_t rows, int64_t columns, int64_t k, const int16_t* a, int64_t lda,
-                                               const int8_t* b, int64_t ldb, int32_t* sums, int64_t ld) {
+template <class B, int Most = kTileRows> void row_block(int64_t rows, int64_t columns, int64_t k, const int16_t* a,
+                                                        int64_t lda, const B* b, int64_t ldb, int32_t* sums,
+                                                        int64_t ld) {
   if constexpr (Most > 1)
-    if (rows < Most) return row_block<Most - 1>(rows, columns, k, a, lda, b, ldb, sums, ld);
+    if (rows < Most) return row_block<B, Most - 1>(rows, columns, k, a, lda, b, ldb, sums, ld);
   int64_t c = 0;
   for (; c + 2 <= columns; c += 2) word_tile<Most, 2>(k, a, lda, b + c * ldb, ldb, sums + c, ld);
   if (c < columns) word_tile<Most, 1>(k, a, lda, b + c * ldb, ldb, sums + c, ld);
