@@ -151,10 +151,11 @@ template <class T> void add_sums(Context& ctx, const Plan& plan, T* table, const
   });
 }
 
-/// Short rows of 16 bits, into a table that is no larger than they are: a float32 copy of it takes less time than to look up each place.
-void add_in_float32(Context& ctx, const entry::IndexPut& c) {
-  const TensorView sums = dense(ctx, c.out, kFloat32);
-  index_put(ctx, {sums, packed(ctx, c.source, kFloat32), c.indices, c.params});
+/// Short rows of 16 bits: a wide copy of a table that is not much larger than they are takes less time than to look up each place.
+constexpr int64_t kCopiedTable = 16;
+void add_in_copy(Context& ctx, const entry::IndexPut& c) {
+  const TensorView sums = dense(ctx, c.out, kFloat64);
+  index_put(ctx, {sums, packed(ctx, c.source, kFloat64), c.indices, c.params});
   copy(ctx, {c.out, sums});
 }
 
@@ -213,8 +214,9 @@ void index_put(Context& ctx, const entry::IndexPut& c) {
     const T* const from = source.is_scalar ? &number : source.as<T>();
     if constexpr (is_half<T> || std::is_same_v<T, float>)
       if (c.params.accumulate && plan.positions > kFewTerms<T> && plan.rest >= kLongRow<T>)
-        return plan.rest < kLongRow<float> && !source.is_scalar && out.numel() <= plan.positions * plan.rest
-                   ? add_in_float32(ctx, c)
+        return plan.rest < kLongRow<float> && !source.is_scalar &&
+                       out.numel() / kCopiedTable <= plan.positions * plan.rest
+                   ? add_in_copy(ctx, c)
                    : add_sums<T>(ctx, plan, out.as<T>(), from);
     if (c.params.accumulate) put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = added(a, b); });
     else put(ctx, plan, out.as<T>(), from, [](T& a, T b) { a = b; });  // never reads what may be no bool yet

@@ -17,8 +17,9 @@ class Places {
   }
   /// The number of the place at `offset`, which is met once more.
   int64_t meet(int64_t offset) {
-    constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;  // Fibonacci hashing
-    int64_t slot = int64_t(uint64_t(offset) * kGolden >> 20) & mask_;
+    uint64_t mixed = uint64_t(offset) * 0x9e3779b97f4a7c15;  // equal steps must not meet in few slots
+    mixed = (mixed ^ mixed >> 32) * 0xd6e8feb86659fd93;
+    int64_t slot = int64_t(mixed >> 32 ^ mixed << 31) & mask_;
     while (slots_[slot] >= 0 && places_[slots_[slot]].offset != offset) slot = (slot + 1) & mask_;
     if (slots_[slot] < 0) slots_[slot] = size_, places_[size_++] = {offset, 0};
     ++places_[slots_[slot]].times;

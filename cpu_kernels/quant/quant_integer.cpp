@@ -101,42 +101,43 @@ void fetch_rows(const QuantProduct& p, int64_t i, int64_t last, int64_t j, int64
 }
 
 /// Blocks of columns, four at a time, by groups of rows, both while they are in the cache. The first row of the first group of bytes is the
-/// one of ones. Columns that many rows of words (T) are multiplied with become words once.
+/// one of ones. Columns that many rows of words (T) are multiplied with become words once, where they are short.
 template <class T> void few_rows(Context& ctx, const QuantProduct& p, const Rows& a) {
   constexpr bool kWide = sizeof(T) == 2;
   const int64_t fit = (24 << 10) / (a.stride * int64_t(sizeof(T))) / kTileRows * kTileRows;
   const int64_t group = kWide ? std::clamp(fit, kTileRows, kMostRows) : kMostRows;
   const int64_t blocks = (p.n + kBlock - 1) / kBlock, grain = std::max<int64_t>(1, (1 << 18) / (kBlock * p.k * p.m));
   const int8_t* const w = static_cast<const int8_t*>(p.w);
-  for_pieces<T>(
-      ctx, blocks, grain, kWide && p.m >= 32 ? kBlock * a.stride : 0, [&](T* wide, int64_t begin, int64_t end) {
-        int32_t sums[kMostRows][kBlock], of_weights[kBlock];
-        for (int64_t j = begin * kBlock; j < std::min(end * kBlock, p.n); j += kBlock) {
-          const int64_t columns = std::min(kBlock, p.n - j);
-          for (int64_t c = 0; wide && c < columns; ++c)
-            std::fill(std::copy_n(w + (j + c) * p.k, p.k, wide + c * a.stride), wide + (c + 1) * a.stride, T(0));
-          for (int64_t first = kWide ? 0 : -1; first < p.m; first += group) {
-            const int64_t last = std::min(first + group, p.m);
-            if (kWide) fetch_rows(p, first, last, j, columns);
-            for (int64_t c = 0; c < columns; c += kDotColumns)
-              for (int64_t i = first; i < last; i += kTileRows) {
-                const auto multiply = [&](const auto* b, int64_t ldb) {
-                  row_block(std::min(kTileRows, last - i), std::min(kDotColumns, columns - c), p.k,
-                            a.data + i * a.stride, a.stride, b + c * ldb, ldb, &sums[i - first][c], kBlock);
-                };
-                if constexpr (kWide)
-                  if (wide) {
-                    multiply(wide, a.stride);
-                    continue;
+  for_pieces<T>(ctx, blocks, grain, kWide && p.m >= 48 && p.k <= 2048 ? kBlock * a.stride : 0,
+                [&](T* wide, int64_t begin, int64_t end) {
+                  int32_t sums[kMostRows][kBlock], of_weights[kBlock];
+                  for (int64_t j = begin * kBlock; j < std::min(end * kBlock, p.n); j += kBlock) {
+                    const int64_t columns = std::min(kBlock, p.n - j);
+                    for (int64_t c = 0; wide && c < columns; ++c)
+                      std::fill(std::copy_n(w + (j + c) * p.k, p.k, wide + c * a.stride), wide + (c + 1) * a.stride,
+                                T(0));
+                    for (int64_t first = kWide ? 0 : -1; first < p.m; first += group) {
+                      const int64_t last = std::min(first + group, p.m);
+                      if (kWide) fetch_rows(p, first, last, j, columns);
+                      for (int64_t c = 0; c < columns; c += kDotColumns)
+                        for (int64_t i = first; i < last; i += kTileRows) {
+                          const auto multiply = [&](const auto* b, int64_t ldb) {
+                            row_block(std::min(kTileRows, last - i), std::min(kDotColumns, columns - c), p.k,
+                                      a.data + i * a.stride, a.stride, b + c * ldb, ldb, &sums[i - first][c], kBlock);
+                          };
+                          if constexpr (kWide)
+                            if (wide) {
+                              multiply(wide, a.stride);
+                              continue;
+                            }
+                          multiply(w + j * p.k, p.k);
+                        }
+                      if (first < 0) std::copy_n(sums[0], columns, of_weights);
+                      const int64_t row = std::max<int64_t>(first, 0);
+                      write_rows(p, a, row, last, j, columns, sums[row - first], kBlock, of_weights);
+                    }
                   }
-                multiply(w + j * p.k, p.k);
-              }
-            if (first < 0) std::copy_n(sums[0], columns, of_weights);
-            const int64_t row = std::max<int64_t>(first, 0);
-            write_rows(p, a, row, last, j, columns, sums[row - first], kBlock, of_weights);
-          }
-        }
-      });
+                });
 }
 
 #if defined(TAPIR_QUANT_PANELS)

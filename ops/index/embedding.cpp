@@ -43,9 +43,10 @@ static Tensor add_rows(const Tensor& g, const Tensor& index, int64_t rows, int64
 /// How often the row of each index occurs in index: (..., 1), in the dtype of `like`.
 static Tensor count_rows(const Tensor& index, int64_t rows, const Tensor& like) {
   NoGrad guard;
-  Tensor counts = zeros(rows, {.dtype = like.dtype(), .device = like.device()}),
-         own = empty(index.shape(), {.dtype = like.dtype(), .device = like.device()});
-  backend(like).index_put(context(like), {counts, TensorView(1, like.dtype()), {index}, {.accumulate = true}});
+  const DType dtype = compute_type(like.dtype());  // 16 bits hold no large counts
+  Tensor counts = zeros(rows, {.dtype = dtype, .device = like.device()}),
+         own = empty(index.shape(), {.dtype = dtype, .device = like.device()});
+  backend(like).index_put(context(like), {counts, TensorView(1, dtype), {index}, {.accumulate = true}});
   backend(like).index(context(like), {own, counts, {index}, {}});
   return unsqueeze(own, -1);
 }
@@ -62,7 +63,9 @@ static Tensor take_rows(const char* op, const Tensor& weight, const Tensor& inde
                 tapir::format("[{}] index {value} at position {position} is out of range for {bound} rows", op));
   const int64_t rows = weight.shape()[0];
   return record(op, y, {weight}, save(index), [rows, how](const Tensor& g, const Tensor& index) {
-    return Grads{add_rows(how.by_count ? div(g, count_rows(index, rows, g)) : g, index, rows, how.padding)};
+    if (!how.by_count) return Grads{add_rows(g, index, rows, how.padding)};
+    const Tensor counts = count_rows(index, rows, g);
+    return Grads{add_rows(to(div(to(g, counts.dtype()), counts), g.dtype()), index, rows, how.padding)};
   });
 }
 

@@ -130,6 +130,34 @@ TEST_CASE("long sums: many rows for one place, by 1 and by 4 threads") {
     }
 }
 
+TEST_CASE("long sums and products of 16 bits by scatter, into small and large tables") {
+  for (const DType dtype : {kBFloat16, kFloat16})
+    for (const int64_t places : {5, 100000}) {
+      INFO(dtype << ", " << places);
+      const double eps = dtype == kBFloat16 ? 1.0 / 256 : 1.0 / 2048;
+      const Tensor index = full({1000, 3}, 4).to(kInt64), terms = full({1000, 6}, 0.1f).to(dtype);
+      const Tensor x = zeros({places, 3}, {.dtype = dtype}), source = terms[{Ellipsis, Slice(None, None, 2)}];
+      const double all = 1000 * terms[{0, 0}].to(kFloat64).item();
+      for (const Tensor& y : {scatter_add(x, 0, index, source), scatter(x, 0, index, 0.1, "add"),
+                              scatter_add(x.t().contiguous().t(), 0, index, source)}) {
+        CHECK(error(y[4], all) < eps);
+        CHECK(max(abs(y[0])).item() == 0);
+      }
+      const Tensor factors = full({100, 3}, 1.01).to(dtype), few = narrow(index, 0, 0, 100);
+      const double power = std::pow(factors[{0, 0}].to(kFloat64).item(), 100);
+      CHECK(error(scatter(x + 1, 0, few, factors, "multiply")[4], power) < eps);
+    }
+}
+
+TEST_CASE("long sums: gradients by frequency, which no 16 bits count") {
+  for (const DType dtype : {kBFloat16, kFloat16}) {
+    Tensor w = zeros({3, 4}, {.dtype = dtype}).requires_grad_();
+    const Tensor y = embedding(zeros({70000}, {.dtype = kInt64}), w, {.scale_grad_by_freq = true});
+    y.backward(ones(y.shape(), {.dtype = dtype}));
+    CHECK(error(w.grad()[0], 1) < (dtype == kBFloat16 ? 1.0 / 256 : 1.0 / 512));
+  }
+}
+
 TEST_CASE("sums of rows in 16 bits: -0, NaN, infinity, what overflows on the way, an index that is not there") {
   for (const DType dtype : {kBFloat16, kFloat16})
     for (const int64_t width : {1, 16, 700}) {
