@@ -139,12 +139,13 @@ template <class T> void add_sums(Context& ctx, const Plan& plan, T* table, const
       const int64_t p = row[r].place;
       plan.rows.run(first, last, [&](int64_t at, int64_t count, const std::array<int64_t, 2>& in) {
         const T* const from = source + row[r].in_dense + in[1];
-        double* const wide = sum + sum_of[p] * plan.rest + at;
         T* const to = table + places.offset(p) + in[0];
-        if (sum_of[p] >= 0)
-          for (int64_t i = 0; i < count; ++i) wide[i] += double(from[i * from_step]);
-        else
+        if (sum_of[p] < 0) {
           for (int64_t i = 0; i < count; ++i) to[i * to_step] = added(to[i * to_step], from[i * from_step]);
+          return;
+        }
+        double* const wide = sum + sum_of[p] * plan.rest + at;
+        for (int64_t i = 0; i < count; ++i) wide[i] += double(from[i * from_step]);
       });
     }
     for_sums([](double& sum, T& place) { place = cast<T>(sum); });

@@ -1,6 +1,7 @@
 // Integer products of 8-bit rows. A few rows: dot products with the weights where they lie. Many: panels of columns are repacked, which
 // costs a few rows' time, and multiplied without a sum across lanes. Rows of bytes keep their zero point, so they need the sums of the
 // weights: a row of ones gives them. Rows of words are stored less their zero point and need no sums.
+#include "../../core/convert.h"
 #include "../../core/parallel.h"
 #include "../pieces.h"
 #include "quant_dot.h"
@@ -49,10 +50,11 @@ template <class T> void quantize_to(T* to, const float* x, int64_t n, const form
   if constexpr (sizeof(T) == 1) return quantize_row(to, x, n, 1 / s.scale, s.zero_point);
   constexpr int64_t kPart = 256;
   uint8_t bytes[kPart];
+  const int zero = cast<uint8_t>(s.zero_point);  // 0 for a row that has NaN
   for (int64_t i = 0; i < n; i += kPart) {
     const int64_t count = std::min(kPart, n - i);
     quantize_row(bytes, x + i, count, 1 / s.scale, s.zero_point);
-    for (int64_t j = 0; j < count; ++j) to[i + j] = T(bytes[j] - int(s.zero_point));
+    for (int64_t j = 0; j < count; ++j) to[i + j] = T(bytes[j] - zero);
   }
 }
 
@@ -84,7 +86,7 @@ void write_rows(const QuantProduct& p, const Rows& a, int64_t i, int64_t last, i
                 const int32_t* sums, int64_t ld, const int32_t* of_weights) {
   const float *const scales = p.scale + j, *const bias = p.bias ? p.bias + j : nullptr;
   for (; i < last; ++i, sums += ld) {
-    const int32_t zero = int32_t(a.scale[i].zero_point);
+    const int32_t zero = cast<uint8_t>(a.scale[i].zero_point);
     const float scale = a.scale[i].scale;
     float line[kBlock], *__restrict const y = p.y.strides[1] == 1 ? p.place(i, j) : line;
     for (int64_t c = 0; c < columns; ++c)
