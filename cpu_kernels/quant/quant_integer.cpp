@@ -60,8 +60,8 @@ template <class T> void quantize_to(T* to, const float* x, int64_t n, const form
 
 Rows quantize_rows(Context& ctx, const QuantProduct& p, const formulas::QuantScale* given) {
   Rows a;
-  constexpr int64_t kLine =
-      64 / sizeof(RowElement);  // an odd number of lines: rows do not meet in one set of the cache
+  // An odd number of cache lines apart, so that rows do not meet in one set of the cache.
+  constexpr int64_t kLine = 64 / sizeof(RowElement);
   a.stride = ((p.k + kLine - 1) / kLine | 1) * kLine;
   a.data = ctx.scratch_of<RowElement>((p.m + kBytes) * a.stride) + kBytes * a.stride;
   a.scale = ctx.scratch_of<formulas::QuantScale>(p.m);
