@@ -91,12 +91,11 @@ template <class T> static T combined(ScatterOp op, T a, T b) {
   }
 }
 
-/// Sums and products of 16 bits, in double: each step in 16 bits would round what came of all before it. See Note [Long sums]. All indices are
-/// good.
+/// Sums and products of 16 bits, in double: every addition in 16 bits would round the whole sum. All indices are good.
 template <class T> static void combine_wide(Context& ctx, const entry::Scatter& c) {
   V out = c.out, index = c.index, source = c.source;
   const T number = source.is_scalar ? cast<T>(source.scalar) : T{};
-  if (out.numel() / 16 <= index.numel()) {  // a copy takes less time than to look up each place
+  if (out.numel() / kCopiedTable <= index.numel()) {
     const TensorView wide = dense(ctx, out, kFloat64);
     TensorView from = source;
     if (source.is_scalar) from.scalar = double(float(number));

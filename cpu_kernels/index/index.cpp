@@ -152,8 +152,7 @@ template <class T> void add_sums(Context& ctx, const Plan& plan, T* table, const
   });
 }
 
-/// Short rows of 16 bits: a wide copy of a table that is not much larger than they are takes less time than to look up each place.
-constexpr int64_t kCopiedTable = 16;
+/// Short rows of 16 bits, in a copy of the table (kCopiedTable).
 void add_in_copy(Context& ctx, const entry::IndexPut& c) {
   const TensorView sums = dense(ctx, c.out, kFloat64);
   index_put(ctx, {sums, packed(ctx, c.source, kFloat64), c.indices, c.params});

@@ -7,6 +7,9 @@
 
 namespace tapir::inline v0::cpu {
 
+/// A table of at most so many times the elements that are added is copied to wide numbers, which takes less time than to look up each place.
+inline constexpr int64_t kCopiedTable = 16;
+
 /// The different places that some positions name, numbered in the order of their first appearance: offsets in a hash table of scratch memory.
 class Places {
  public:

@@ -40,7 +40,7 @@ static Tensor add_rows(const Tensor& g, const Tensor& index, int64_t rows, int64
   });
 }
 
-/// How often the row of each index occurs in index: (..., 1), in the dtype of `like`.
+/// How often the row of each index occurs in index: (..., 1), in the dtype that `like` is computed in.
 static Tensor count_rows(const Tensor& index, int64_t rows, const Tensor& like) {
   NoGrad guard;
   const DType dtype = compute_type(like.dtype());  // 16 bits hold no large counts
