@@ -7,7 +7,8 @@
 
 // Note [Long sums]
 // Each addition to a float32 sum rounds it: of 10^6 terms of 0.1, one chain of additions loses 1 %. So a long sum is made of parts, of at
-// most kChain terms a lane, which are added in double.
+// most kChain terms a lane, which are added in double. In 16 bits a sum is soon too large for its terms (1000 terms of 0.1 give 32 in bfloat16):
+// all additions to one place are made in double and rounded once (index/places.h).
 namespace tapir::inline v0::cpu {
 
 inline constexpr int64_t kChain = 256;
