@@ -66,12 +66,16 @@ set(order)
 if(processor STREQUAL "aarch64")  # g++ loads all scalars of a loop first there, and has then no registers left for the sums
   set(order $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
 endif()
+set(sanitized_kernels)
+if(CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize")  # the rest is -Og there, which compiles faster; loops run faster so
+  set(sanitized_kernels $<$<CONFIG:Debug>:-O1>)
+endif()
 foreach(level IN LISTS TAPIR_BUILT)
   add_library(tapir_kernels_${level} OBJECT ${kernels})
   tapir_compile(tapir_kernels_${level})
   target_compile_definitions(tapir_kernels_${level} PRIVATE TAPIR_LEVEL=${level})
   target_compile_options(tapir_kernels_${level} PRIVATE
-    ${TAPIR_FLAGS_${level}} -fno-math-errno -fno-trapping-math -fopenmp-simd ${order} "$<$<CONFIG:Release,RelWithDebInfo>:${TAPIR_KERNELS_OPTIMIZE}>")
+    ${TAPIR_FLAGS_${level}} -fno-math-errno -fno-trapping-math -fopenmp-simd ${order} ${sanitized_kernels} "$<$<CONFIG:Release,RelWithDebInfo>:${TAPIR_KERNELS_OPTIMIZE}>")
   if(NOT TAPIR_LEVELS_JOINED)
     list(APPEND kernel_objects $<TARGET_OBJECTS:tapir_kernels_${level}>)
     continue()

@@ -46,10 +46,9 @@ exports_only_tapir() {  # no symbol of Eigen, zlib or the standard library leave
 try "installation, moved" install_moved
 try "find_package(Tapir)" consume find_package -DCMAKE_PREFIX_PATH="${work}_moved"
 if command -v pkg-config > /dev/null; then try "pkg-config" by_pkgconfig; else skipped=1; fi
-# Here each source is compiled alone, as a user may want it too (TAPIR_UNITY=0), but not optimized, which takes less time; the kernels keep
-# their flags and come from ccache.
-try "FetchContent" consume fetchcontent -DTAPIR_UNITY=0 -DLIBRARY_OPTIONS=-O0
-try "add_subdirectory" consume add_subdirectory -DTAPIR_UNITY=0 -DLIBRARY_OPTIONS=-O0
+# Here the library is not optimized, which takes less time; the kernels keep their flags and come from ccache.
+try "FetchContent" consume fetchcontent -DLIBRARY_OPTIONS=-O0
+try "add_subdirectory" consume add_subdirectory -DLIBRARY_OPTIONS=-O0
 test $kind = static || try "exports tapir:: alone" exports_only_tapir
 echo "$passed passed, $failed failed, $skipped skipped"
 test $failed = 0
