@@ -67,7 +67,7 @@ if(processor STREQUAL "aarch64")  # g++ loads all scalars of a loop first there,
   set(order $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
 endif()
 set(sanitized_kernels)
-if(CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize")  # the rest is -Og there, which compiles faster; loops run faster so
+if(CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize")  # the rest of the library is -Og there, which compiles faster; kernels had better run fast
   set(sanitized_kernels $<$<CONFIG:Debug>:-O1>)
 endif()
 foreach(level IN LISTS TAPIR_BUILT)

@@ -71,22 +71,25 @@ def main():
         print("skipped: core/cuda_launch.h needs a CUDA toolkit (cuda_runtime.h), and there is none")
         headers.remove("core/cuda_launch.h")
         skipped = 1
-    common = min(sources.values(), key=len)  # a few sources have a definition more
-    plain = [compiler, "-std=c++20", "-fopenmp", "-Wall", "-Wextra", "-Werror"]
+    kinds = {"header": ["-I", str(include)],  # what its user gives it: nothing of Eigen or OpenMP
+             "source": ["-fopenmp", *min(sources.values(), key=len)]}  # a few sources have a definition more
+    plain = [compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-Winvalid-pch"]
     with tempfile.TemporaryDirectory() as work, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for base in bases:
-            text = Path(work, base.replace("/", "_"))
-            text.write_text(f"#include <tapir/{base}>\n")
-            run(base, plain + common + ["-x", "c++-header", str(text), "-o", f"{text}.gch"])
+        place = lambda kind, base: str(Path(work, kind + "_" + base.replace("/", "_")))
 
-        def alone(path, flags, what):
+        def precompile(kind, base):
+            Path(place(kind, base)).write_text(f"#include <tapir/{base}>\n")
+            return run(f"{base}, precompiled", plain + kinds[kind] + ["-x", "c++-header", place(kind, base), "-o", place(kind, base) + ".gch"])
+
+        def alone(kind, path, what, more=()):
             base = next((base for base in bases if root / base in needs(path) and root / base != path), None)
-            given = ["-include", str(Path(work, base.replace("/", "_")))] if base else []
-            return run(path.relative_to(root), plain + flags + given + ["-fsyntax-only", *what])
+            given = ["-include", place(kind, base)] if base else []
+            return run(path.relative_to(root), plain + kinds[kind] + [*more, *given, "-fsyntax-only", *what])
 
-        jobs = [pool.submit(alone, (include / "tapir" / header).resolve(), common, ["-x", "c++", "-include", f"tapir/{header}", "/dev/null"])
+        results = [precompile(kind, base) for kind in kinds for base in bases]
+        jobs = [pool.submit(alone, "header", (include / "tapir" / header).resolve(), ["-x", "c++", "-include", f"tapir/{header}", "/dev/null"])
                 for header in sorted(headers)]
-        jobs += [pool.submit(alone, Path(file).resolve(), flags, [file]) for file, flags in sorted(sources.items())]
+        jobs += [pool.submit(alone, "source", Path(file).resolve(), [file], flags) for file, flags in sorted(sources.items())]
         names = str(root / "tests/headers/names.cpp")
         compilers = {os.path.realpath(path) for path in map(shutil.which, (compiler, "g++", "clang++")) if path}
         for other in sorted(compilers):
@@ -94,7 +97,7 @@ def main():
                 for order in ("ALONE", "FIRST", "LAST"):
                     command = [other, f"-std={standard}", f"-D{order}", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I", str(include), names]
                     jobs.append(pool.submit(run, f"names.cpp: {other} {standard} {order}", command))
-        results = [job.result() for job in jobs]
+        results += [job.result() for job in jobs]
     print(f"{results.count(True)} passed, {results.count(False)} failed, {skipped} skipped")
     return results.count(False) != 0 or not sources or not headers
 
