@@ -20,7 +20,7 @@ from pathlib import Path
 
 compiler, build = sys.argv[1], Path(sys.argv[2])
 root = Path(__file__).resolve().parent.parent
-include = build / "include"
+include = build / "tapir-generated" / "include"
 bases = ["core/entries.h", "core/tensor.h"]  # each includes those behind it. (GCC forgets pragmas of precompiled headers: not nn/fields.h)
 
 
@@ -31,7 +31,7 @@ def commands():
         if "/tapir.dir/" not in entry["command"].split(" -o ", 1)[-1]: continue
         flags = re.findall(r"(?<= )(?:-isystem |-I|-D)(?:\\.|[^ \\])+", entry["command"])
         files = [entry["file"]]
-        if "/Unity/" in entry["file"]: files = re.findall(r'#include "(.*)"', Path(entry["file"]).read_text())
+        if "/unity/" in entry["file"]: files = [str(root / name) for name in re.findall(r'#include "(.*)"', Path(entry["file"]).read_text())]
         for file in files: taken[file] = [part.replace("\\", "") for flag in flags for part in flag.split(" ")]
     return taken
 

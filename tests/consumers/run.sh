@@ -46,10 +46,8 @@ exports_only_tapir() {  # no symbol of Eigen, zlib or the standard library leave
 try "installation, moved" install_moved
 try "find_package(Tapir)" consume find_package -DCMAKE_PREFIX_PATH="${work}_moved"
 if command -v pkg-config > /dev/null; then try "pkg-config" by_pkgconfig; else skipped=1; fi
-# Here the library is hardly optimized, which takes less time.
-quick=(-DLIBRARY_OPTIONS=-O0 -DTAPIR_KERNELS_OPTIMIZE=-O1)
-try "FetchContent" consume fetchcontent "${quick[@]}"
-try "add_subdirectory" consume add_subdirectory "${quick[@]}"
+try "FetchContent" consume fetchcontent
+try "add_subdirectory" consume add_subdirectory
 test $kind = static || try "exports tapir:: alone" exports_only_tapir
 echo "$passed passed, $failed failed, $skipped skipped"
 test $failed = 0
