@@ -85,20 +85,21 @@ void GroupState::all_reduce_large(Call& call) {
   to_all(second, begin(rank), others, mine * item);
 }
 
+// The root hears of each rank too, without payload: where two ranks name different roots, both get a message that does not fit.
 void GroupState::broadcast(Call& call) {
-  const Piece from{call.signature.root, call.out.data_ptr(), bytes_in(call.out)};
-  if (rank == call.signature.root) to_all(call.signature, from.data, {}, from.bytes);
-  else exchange(call.signature, {}, {&from, 1});
+  const int root = call.signature.root;
+  const Piece from{root, call.out.data_ptr(), bytes_in(call.out)}, to{root, nullptr, 0};
+  if (rank == root) to_all(call.signature, from.data, Places(rank, size, 0, nullptr).receives, from.bytes);
+  else exchange(call.signature, {&to, 1}, {&from, 1});
 }
 
 void GroupState::reduce(Call& call) {
+  const int root = call.signature.root;
   const int64_t bytes = bytes_in(call.out);
-  if (rank != call.signature.root) {
-    const Piece to{call.signature.root, call.out.data_ptr(), bytes};
-    return exchange(call.signature, {&to, 1}, {});
-  }
+  const Piece to{root, call.out.data_ptr(), bytes}, from{root, nullptr, 0};
+  if (rank != root) return exchange(call.signature, {&to, 1}, {&from, 1});
   const Places places(rank, size, bytes, call.out.data_ptr());
-  exchange(call.signature, {}, places.receives);
+  to_all(call.signature, nullptr, places.receives, 0);
   reduce_pieces(call.out.data_ptr(), places.pieces, call.out.numel(), call.out.dtype(), call.signature.reduce);
 }
 

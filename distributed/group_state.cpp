@@ -10,8 +10,8 @@
 #include "../core/modes.h"
 #include "../core/profiler.h"
 #include "../core/recorder.h"
+#include "door.h"
 #include "nccl.h"
-#include "socket.h"
 
 namespace tapir::inline v0::distributed {
 
@@ -61,36 +61,12 @@ void Exchange::fail(const Failure& why) {
   changed.notify_all();
 }
 
-std::vector<std::string> meet(Store& store, const TransportOptions& o, const std::string& mine) {
-  const double deadline = now() + o.init_timeout;
-  const auto key = [&](int rank) { return tapir::format("{}at/{}", o.prefix, rank); };
-  const std::string over = o.prefix + "gave up";
-  store.set(key(o.rank), mine);
-  check_runtime(!store.has(over),
-                "[init_process_group] expected rank {} to come in time, {} s; the others have given up", o.rank,
-                o.init_timeout);
-  std::vector<std::string> texts(static_cast<size_t>(o.size));
-  std::string missing, came;
-  for (int r = 0; r < o.size; ++r) {
-    const double left = deadline - now();
-    if (left > 0) try {
-        texts[size_t(r)] = store.get(key(r), left);
-      } catch (const RuntimeError&) {
-        if (now() < deadline) throw;
-      }
-    else if (store.has(key(r))) texts[size_t(r)] = store.get(key(r));
-    if (texts[size_t(r)].empty()) {  // the first verdict is everybody's: nobody waits longer, nobody comes any more
-      store.set(over, "1");
-      store.set(key(r), "");
-    }
-    std::string& list = texts[size_t(r)].empty() ? missing : came;
-    list += (list.empty() ? "" : ", ") + std::to_string(r);
-  }
-  if (!missing.empty())
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the store may go with us: let others read
-  check_runtime(missing.empty(), "[init_process_group] expected {} ranks within {} s, missing: {}; came: {}", o.size,
-                o.init_timeout, missing, came);
-  return texts;
+void check_process(const char* op, int process) {
+  check_runtime(
+      process == getpid(),
+      "[{}] expected the process that made the group, {}, got {}, which was forked from it: a group's threads "
+      "and connections do not come along",
+      op, process, getpid());
 }
 
 void WorkState::complete(std::string why) {
@@ -120,7 +96,7 @@ void release(WorkState* work) {
   if (work->refs.fetch_sub(1) == 1) delete work;
 }
 bool Work::is_completed() const {
-  if (!state_) return true;
+  if (!state_ || state_->process != getpid()) return true;
   std::lock_guard lock(state_->mutex);
   if (state_->on_device && state_->error.empty()) return state_->on_device->query();
   return state_->done || (state_->exchange && state_->exchange->finished());
@@ -149,6 +125,7 @@ static Failure outcome(Exchange& e, double deadline, double timeout) {
 void Work::wait() const {
   if (!state_) return;
   WorkState& s = *state_;
+  if (s.process != getpid() && !s.done) check_process("wait", s.process);
   std::unique_lock lock(s.mutex);
   if (s.exchange && !s.done) {
     if (const Failure why = outcome(*s.exchange, s.deadline, s.group.state().options.timeout))
@@ -176,6 +153,7 @@ bool GroupState::runs_on_device(const Call& call) const {
 void GroupState::open() {
   born_ = now();
   if (size > 1) {
+    check_reach("init_process_group", address);
     const TransportOptions t{.rank = int(rank),
                              .size = int(size),
                              .prefix = prefix,
@@ -220,6 +198,7 @@ GroupState::~GroupState() {
 }
 
 Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) {
+  check_process(name_of(call.signature.op), process);
   if (modes.recorder) return record(std::move(call), std::move(finish), async_op);
   auto* state = new WorkState;
   Work work(state);
@@ -251,6 +230,7 @@ Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) 
 
 Work GroupState::message(const Signature& s, uint32_t tag, bool sends, const Tensor& x, int64_t peer,
                          std::function<void()> finish, bool async_op) {
+  check_process(sends ? "send" : "recv", process);
   if (modes.recorder)
     modes.recorder->host_acts(
         "[ProcessGroup] expected no message (send, recv) while a program is recorded: a replay would leave it out. "

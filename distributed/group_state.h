@@ -1,5 +1,7 @@
 #pragma once
 // What stands behind a ProcessGroup and its Work. Not public.
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -16,8 +18,12 @@
 
 namespace tapir::inline v0::distributed {
 
+/// Threads and connections stay with the process that made them: RuntimeError in one that was forked from it.
+void check_process(const char* op, int process);
+
 struct WorkState {
   std::atomic<int> refs{1};
+  const int process = getpid();
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
@@ -69,6 +75,7 @@ struct Started {
 class Nccl;
 struct GroupState {
   std::atomic<int> refs{1};
+  const int process = getpid();
   int64_t id = 0;
   int64_t rank = 0, size = 1;
   LaunchInfo launch;

@@ -1,9 +1,12 @@
 #include "launch_env.h"
 
+#include <sys/stat.h>
+
 #include <charconv>
 #include <cstdlib>
 
 #include "../core/error.h"
+#include "../io/file.h"
 
 namespace tapir::inline v0::distributed {
 
@@ -60,7 +63,10 @@ void read_address(LaunchInfo& info) {
   const char* address = variable("MASTER_ADDR");
   const char* job = variable("SLURM_JOB_ID");
   if (info.launcher == "slurm") {
-    if (const char* list = variable("SLURM_JOB_NODELIST")) info.address = first_host(list);
+    const char* list = variable("SLURM_JOB_NODELIST");
+    if (list &&
+        std::string_view(list).find_first_of(",[") != std::string_view::npos)  // one node: nobody comes from elsewhere
+      info.address = first_host(list);
     if (job) info.port = 20000 + int(number("SLURM_JOB_ID", job, 0, int64_t(1) << 62) % 20000);
   }
   if (address) {
@@ -110,6 +116,20 @@ std::string first_host(const std::string& list) {
   return host;
 }
 
+std::string secret_of_environment() {
+  if (const char* text = variable("TAPIR_STORE_SECRET"); text && *text) return text;
+  const char* path = variable("TAPIR_STORE_SECRET_FILE");
+  if (!path) return {};
+  struct stat info {};
+  check_runtime(stat(path, &info) != 0 || (info.st_mode & 077) == 0,
+                "[{}] expected a secret in TAPIR_STORE_SECRET_FILE that others cannot read, got {} (chmod 600)", kOp,
+                path);
+  std::string text = io::read_file(kOp, path, 4096);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
+  check_runtime(!text.empty(), "[{}] expected a secret in {}, got an empty file", kOp, path);
+  return text;
+}
+
 LaunchInfo launch_info(const LaunchOptions& options) {
   LaunchInfo info;
   if (!options.rank && !options.world_size)
@@ -125,8 +145,7 @@ LaunchInfo launch_info(const LaunchOptions& options) {
     check(*options.port >= 1 && *options.port <= 65535, "[{}] expected port in [1, 65535], got {}", kOp, *options.port);
     info.port = *options.port;
   }
-  for (const char* name : {"TAPIR_STORE_SECRET", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"})
-    if (const char* text = variable(name); text && info.secret.empty()) info.secret = text;
+  info.secret = secret_of_environment();
   info.store_hosted = variable("TAPIR_STORE_HOSTED") != nullptr;
   return info;
 }

@@ -1,5 +1,7 @@
 #include "process_group.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -99,6 +101,7 @@ void used_here(const Tensor& x) {
 
 void retain(GroupState* group) { group->refs.fetch_add(1); }
 void release(GroupState* group) {
+  if (group->process != getpid()) return;  // its threads and its lock stayed behind
   bool last;
   {
     Registry& r = registry();
@@ -239,6 +242,7 @@ static void enroll(GroupState& s) {
 
 ProcessGroup ProcessGroup::new_group(const std::vector<int64_t>& ranks) const {
   GroupState& parent = state();
+  check_process("new_group", parent.process);
   std::vector<int64_t> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
   for (const int64_t r : ranks) check_rank("new_group", "ranks", r, size());
@@ -268,9 +272,10 @@ static int64_t times_before(const LaunchInfo& l) {
 /// Meets the others at the store.
 static void rendezvous(GroupState& s) {
   const LaunchInfo& l = s.launch;
-  const auto is_local = [&] { return l.address == "localhost" || l.address.starts_with("127."); };
-  if (s.rank == 0 && !l.store_hosted)
-    s.server = std::make_shared<StoreServer>(is_local() ? l.address : std::string(), l.port, l.secret);
+  if (s.rank == 0 && !l.store_hosted) {
+    if (l.local_world_size < l.world_size) check_far("init_process_group", l.address);
+    s.server = std::make_shared<StoreServer>(l.address, l.port, l.secret);
+  }
   s.store = std::make_shared<Store>(l.address, l.port, StoreOptions{l.secret, s.options.init_timeout});
   s.prefix = tapir::format("run{}/{}/", l.restart_count, times_before(l));
   check_runtime(s.store->add(tapir::format("{}claim/{}", s.prefix, s.rank), 1) == 1,

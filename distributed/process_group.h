@@ -56,7 +56,8 @@ class Work {
 };
 
 /// Ranks that exchange tensors; a handle, copies mean the same group. See Note [Process groups]. Each collective waits, unless
-/// async_op: then its Work does. ValueError for tensors and ranks that do not fit, RuntimeError for peers.
+/// async_op: then its Work does. ValueError for tensors and ranks that do not fit, RuntimeError for peers and in a process that was forked
+/// from the group's.
 class ProcessGroup {
  public:
   ProcessGroup() = default;
@@ -104,7 +105,8 @@ class ProcessGroup {
   detail::Handle<GroupState> state_;
 };
 
-/// Meets all other ranks of the job and makes the default group. RuntimeError lists the ranks that did not come.
+/// Meets all other ranks of the job and makes the default group. RuntimeError lists the ranks that did not come, and tells of another
+/// WORLD_SIZE, another secret, and a server that is none of ours. ValueError for an address that other machines reach without a secret.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 /// The group of the last init_process_group; ValueError where there is none.
 ProcessGroup default_group();

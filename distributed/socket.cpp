@@ -42,18 +42,16 @@ bool wait_for(int fd, short events, double deadline) {
 
 struct Resolved {
   addrinfo* list = nullptr;
-  Resolved(const char* op, const std::string& host, int port, bool passive) {
+  Resolved(const char* op, const std::string& host, int port) {
+    check(!host.empty(), "[{}] expected an address, got \"\"", op);
     check(port >= 0 && port <= 65535, "[{}] expected a port in [0, 65535], got {}", op, port);
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = passive ? AI_PASSIVE : 0;
     const std::string service = std::to_string(port);
-    int code = getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list);
-    if (code != 0 && host == "localhost") {  // this machine, also where no /etc/hosts says so: RFC 6761, section 6.3
-      hints.ai_flags = 0;
+    int code = getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
+    if (code != 0 && host == "localhost")  // this machine, also where no /etc/hosts says so: RFC 6761, section 6.3
       code = getaddrinfo(nullptr, service.c_str(), &hints, &list);
-    }
     check_runtime(code == 0, "[{}] expected an address that resolves, got \"{}\" (port {}): {}", op, host, port,
                   gai_strerror(code));
   }
@@ -63,21 +61,36 @@ struct Resolved {
   Resolved(const Resolved&) = delete;
 };
 
-void no_delay(int fd) {
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
 }  // namespace
 
+bool is_loopback(const char* op, const std::string& host) {
+  const Resolved resolved(op, host, 0);
+  for (const addrinfo* a = resolved.list; a; a = a->ai_next) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(a->ai_addr);
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(a->ai_addr);
+    if (a->ai_family == AF_INET6 ? !IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) : ntohl(v4->sin_addr.s_addr) >> 24 != 127)
+      return false;
+  }
+  return true;
+}
+
+void check_far(const char* op, const std::string& host) {
+  const bool literal =
+      host.starts_with("127.") || host == "::1" || host == "localhost";  // meant so: one machine plays several
+  check(literal || !is_loopback(op, host),
+        "[{}] expected an address that other machines reach, got {}, a name of 127.0.0.0/8 here (/etc/hosts): name the "
+        "address itself",
+        op, host);
+}
+
 Socket listen_on(const char* op, const std::string& host, int port) {
-  const Resolved resolved(op, host, port, true);
+  const Resolved resolved(op, host, port);
   int reason = EADDRNOTAVAIL;
   for (const addrinfo* a = resolved.list; a; a = a->ai_next) {
     Socket s(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol));
     const int on = 1;
     if (s) setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (s && bind(s.fd(), a->ai_addr, a->ai_addrlen) == 0 && listen(s.fd(), 1024) == 0) return s;
+    if (s && bind(s.fd(), a->ai_addr, a->ai_addrlen) == 0 && listen(s.fd(), SOMAXCONN) == 0) return s;
     reason = errno;
   }
   fail(ErrorKind::Runtime, "[{}] expected an address to listen on, got {}:{}: {}", op, host, port,
@@ -123,7 +136,7 @@ std::string address_of_interface(const std::string& name) {
 
 Socket connect_to(const char* op, const std::string& host, int port, double deadline) {
   check(port > 0 && port <= 65535, "[{}] expected a port in [1, 65535], got {}", op, port);
-  const Resolved resolved(op, host, port, false);
+  const Resolved resolved(op, host, port);
   for (int reason = ETIMEDOUT;;) {
     for (const addrinfo* a = resolved.list; a; a = a->ai_next) {
       Socket s(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol));
@@ -147,16 +160,6 @@ Socket connect_to(const char* op, const std::string& host, int port, double dead
   }
 }
 
-Socket accept_one(const Socket& listener, double deadline) {
-  while (wait_for(listener.fd(), POLLIN, deadline)) {
-    Socket s(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!s) continue;
-    no_delay(s.fd());
-    return s;
-  }
-  return Socket();
-}
-
 void send_all(const char* op, const Socket& s, const void* data, size_t bytes, double deadline) {
   const char* p = static_cast<const char*>(data);
   while (bytes > 0) {
@@ -178,6 +181,11 @@ void recv_all(const char* op, const Socket& s, void* data, size_t bytes, double 
       check_runtime(wait_for(s.fd(), POLLIN, deadline), "[{}] expected {} bytes more, timed out", op, bytes);
     else check_runtime(errno == EINTR, "[{}] expected {} bytes more, got: {}", op, bytes, std::strerror(errno));
   }
+}
+
+void no_delay(int fd) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 void set_blocking(int fd, bool on) {

@@ -28,7 +28,11 @@ class Socket {
   int fd_ = -1;
 };
 
-/// A listening socket; port 0 asks the system for one. RuntimeError with address, port and reason.
+/// Is it this machine alone that reaches the address? RuntimeError for one that does not resolve.
+bool is_loopback(const char* op, const std::string& host);
+/// ValueError for a name that means this machine alone, as some /etc/hosts say of a machine's own name: others would wait in vain.
+void check_far(const char* op, const std::string& host);
+/// A listening socket at that address alone; port 0 asks the system for one. RuntimeError with address, port and reason.
 Socket listen_on(const char* op, const std::string& host, int port);
 int port_of(const Socket& s);
 /// The address by which a connected socket is known on this side: one that peers of the other side reach too.
@@ -37,8 +41,7 @@ std::string local_address(const Socket& s);
 std::string address_of_interface(const std::string& name);
 /// Tries again until the deadline while nobody listens. RuntimeError with address, port and reason.
 Socket connect_to(const char* op, const std::string& host, int port, double deadline);
-/// The next connection, or an empty socket at the deadline.
-Socket accept_one(const Socket& listener, double deadline);
+void no_delay(int fd);
 
 /// The whole of it, or RuntimeError: "closed by the peer", "timed out", errno's text.
 void send_all(const char* op, const Socket& s, const void* data, size_t bytes, double deadline);

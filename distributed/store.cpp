@@ -15,8 +15,7 @@
 #include <thread>
 
 #include "../core/error.h"
-#include "../io/sha256.h"
-#include "socket.h"
+#include "door.h"
 
 // On the wire, both ways: uint32 length of what follows, one byte, the rest. A request is an operation, uint32 length of the key, the key,
 // the value; a reply is a status and a value. Numbers lie as in memory: all ranks of a job have the same kind of CPU.
@@ -24,10 +23,11 @@ namespace tapir::inline v0::distributed {
 
 namespace {
 
-enum class Request : uint8_t { Hello, Set, Get, Add, Has, Remove };
-enum class Reply : uint8_t { Ok, TimedOut };
-constexpr size_t kMaxStranger = 256, kMaxMessage = size_t(16) << 20;
-constexpr double kHelloSeconds = 5;
+enum class Request : uint8_t { Set, Get, Add, Has, Remove };
+enum class Reply : uint8_t { Ok, TimedOut, Full };
+constexpr size_t kMaxKey = 1024, kMaxValue = size_t(1) << 20, kMaxMessage = kMaxKey + kMaxValue + 5;
+constexpr size_t kMaxBytes = size_t(256) << 20, kMaxKeys = size_t(1) << 20, kMaxClients = 16384;
+constexpr double kPatience = 0.8;  // seconds for a server to prove that it is one
 
 template <class T> void put(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -43,15 +43,11 @@ std::string framed(uint8_t first, const std::string& rest) {
   put(out, first);
   return out + rest;
 }
-std::string answer_to(const std::string& challenge, const std::string& secret) {
-  return io::sha256(io::sha256("tapir store " + secret) + challenge);
-}
 
 struct Connection {
   Socket socket;
-  std::string challenge, in, out;
-  double hello_until = 0;
-  bool known = false, broken = false;
+  std::string in, out;
+  bool broken = false;
   std::string waits_for;  // a key that somebody will set
   double waits_until = 0;
 };
@@ -59,46 +55,36 @@ struct Connection {
 }  // namespace
 
 struct StoreServer::State {
-  Socket listener;
-  std::string secret;
+  explicit State(Door d) : door(std::move(d)) {}
+  Door door;
   int wake = -1;
   std::list<Connection> connections;
   std::map<std::string, std::string> table;
+  size_t bytes = 0;  // of the table
   std::thread thread;
 
   void run() {
-    for (;;) {
-      std::vector<pollfd> polls{{wake, POLLIN, 0}, {listener.fd(), POLLIN, 0}};
-      double next = now() + 60;
+    for (std::vector<pollfd> polls;;) {
+      polls.assign(1, {wake, POLLIN, 0});
+      double next = door.due();
       for (const Connection& c : connections) {
         polls.push_back({c.socket.fd(), short(POLLIN | (c.out.empty() ? 0 : POLLOUT)), 0});
-        if (!c.known) next = std::min(next, c.hello_until);
         if (!c.waits_for.empty()) next = std::min(next, c.waits_until);
       }
+      door.watch(polls);
       poll(polls.data(), polls.size(), std::max(0, int((next - now()) * 1000) + 1));
       if (polls[0].revents) return;
-      size_t i = 2;
+      size_t i = 1;
       for (Connection& c : connections) serve(c, polls[i++].revents);
+      for (Door::Guest& guest : door.admit(std::span(polls).subspan(i)))
+        if (connections.size() < kMaxClients) connections.emplace_back().socket = std::move(guest.socket);
       std::erase_if(connections, [](const Connection& c) { return c.broken; });
-      if (polls[1].revents) welcome();
     }
-  }
-
-  void welcome() {
-    Socket s(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!s) return;
-    Connection& c = connections.emplace_back();
-    c.socket = std::move(s);
-    c.challenge = c.out = random_token();
-    c.hello_until = now() + kHelloSeconds;
-    flush(c);
   }
 
   void serve(Connection& c, short events) {
     if (events & (POLLIN | POLLHUP | POLLERR)) read(c);
-    const double t = now();
-    if (!c.known && t >= c.hello_until) c.broken = true;
-    if (!c.waits_for.empty() && t >= c.waits_until) {
+    if (!c.waits_for.empty() && now() >= c.waits_until) {
       c.waits_for.clear();
       reply(c, Reply::TimedOut, "");
     }
@@ -116,26 +102,20 @@ struct StoreServer::State {
     }
     while (!c.broken && c.in.size() >= 4) {
       const uint32_t size = take<uint32_t>(c.in);
-      if (size < 5 || size > (c.known ? kMaxMessage : kMaxStranger)) return void(c.broken = true);
+      if (size < 5 || size > kMaxMessage) return void(c.broken = true);
       if (c.in.size() < 4 + size) return;
       const std::string message = c.in.substr(4, size);
       c.in.erase(0, 4 + size);
       const size_t key_size = take<uint32_t>(message, 1);
-      if (key_size > message.size() - 5) return void(c.broken = true);
+      if (key_size > std::min(kMaxKey, message.size() - 5)) return void(c.broken = true);
       handle(c, Request(message[0]), message.substr(5, key_size), message.substr(5 + key_size));
     }
   }
 
   void handle(Connection& c, Request request, const std::string& key, const std::string& value) {
-    if (!c.known) {
-      c.known = request == Request::Hello && key == answer_to(c.challenge, secret);
-      c.broken = !c.known;
-      if (c.known) reply(c, Reply::Ok, "");
-      return;
-    }
     const auto found = table.find(key);
     switch (request) {
-      case Request::Set: store(key, value); return reply(c, Reply::Ok, "");
+      case Request::Set: return reply(c, store(key, value), "");
       case Request::Get:
         if (found != table.end()) return reply(c, Reply::Ok, found->second);
         c.waits_for = key;
@@ -144,16 +124,22 @@ struct StoreServer::State {
       case Request::Add: {
         std::string sum;
         put(sum, take<int64_t>(value) + (found == table.end() ? 0 : take<int64_t>(found->second)));
-        store(key, sum);
-        return reply(c, Reply::Ok, sum);
+        return reply(c, store(key, sum), sum);
       }
       case Request::Has: return reply(c, Reply::Ok, found == table.end() ? "0" : "1");
-      case Request::Remove: table.erase(key); return reply(c, Reply::Ok, "");
+      case Request::Remove:
+        if (found != table.end()) bytes -= key.size() + found->second.size(), table.erase(found);
+        return reply(c, Reply::Ok, "");
       default: c.broken = true;
     }
   }
 
-  void store(const std::string& key, const std::string& value) {
+  Reply store(const std::string& key, const std::string& value) {
+    const auto found = table.find(key);
+    const bool is_new = found == table.end();
+    const size_t after = bytes + value.size() + (is_new ? key.size() : 0) - (is_new ? 0 : found->second.size());
+    if (after > kMaxBytes || (is_new && table.size() >= kMaxKeys)) return Reply::Full;
+    bytes = after;
     table[key] = value;
     for (Connection& c : connections)
       if (c.waits_for == key) {
@@ -161,9 +147,13 @@ struct StoreServer::State {
         reply(c, Reply::Ok, value);
         flush(c);
       }
+    return Reply::Ok;
   }
 
-  void reply(Connection& c, Reply status, const std::string& value) { c.out += framed(uint8_t(status), value); }
+  void reply(Connection& c, Reply status, const std::string& value) {
+    c.out += framed(uint8_t(status), value);
+    c.broken |= c.out.size() > 4 * kMaxMessage;  // it asks and does not read
+  }
   void flush(Connection& c) {
     while (!c.out.empty()) {
       const ssize_t n = send(c.socket.fd(), c.out.data(), c.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -174,11 +164,14 @@ struct StoreServer::State {
   }
 };
 
-StoreServer::StoreServer(const std::string& host, int port, const std::string& secret) : state_(new State) {
+static Door door_at(const std::string& host, int port, const std::string& secret) {
+  check_secret("StoreServer", host, secret);
+  return Door(listen_on("StoreServer", host, port), Service::Store, secret);
+}
+
+StoreServer::StoreServer(const std::string& host, int port, const std::string& secret)
+    : state_(new State(door_at(host, port, secret))) {
   try {
-    state_->listener = listen_on("StoreServer", host, port);
-    set_blocking(state_->listener.fd(), false);
-    state_->secret = secret;
     state_->wake = eventfd(0, EFD_CLOEXEC);
     state_->thread = std::thread([s = state_] { s->run(); });
   } catch (...) {
@@ -194,7 +187,7 @@ StoreServer::~StoreServer() {
   delete state_;
 }
 
-int StoreServer::port() const { return port_of(state_->listener); }
+int StoreServer::port() const { return state_->door.port(); }
 
 struct Store::State {
   Socket socket;
@@ -207,38 +200,36 @@ struct Store::State {
     std::string rest;
     put(rest, uint32_t(key.size()));
     const std::string message = framed(uint8_t(request), rest + key + value);
-    check(message.size() <= kMaxMessage, "[Store] expected a key and value of at most {} bytes, got {}", kMaxMessage,
-          message.size());
+    check(key.size() <= kMaxKey && value.size() <= kMaxValue,
+          "[Store] expected a key of at most {} bytes and a value of at most {}, got {} and {}", kMaxKey, kMaxValue,
+          key.size(), value.size());
     const double deadline = now() + seconds;
+    std::string reply;
     try {
       send_all("Store", socket, message.data(), message.size(), deadline);
       uint32_t size = 0;
       recv_all("Store", socket, &size, sizeof size, deadline);
       check_runtime(size >= 1 && size <= kMaxMessage, "[Store] expected a reply of up to {} bytes, got {}", kMaxMessage,
                     size);
-      std::string reply(size, '\0');
+      reply.resize(size);
       recv_all("Store", socket, reply.data(), size, deadline);
-      return {Reply(reply[0]), reply.substr(1)};
     } catch (...) {
       socket.close();  // what comes later would answer another question
       throw;
     }
+    check_runtime(Reply(reply[0]) != Reply::Full,
+                  "[Store] expected room for \"{}\" and {} bytes, got a store that is full ({} bytes, {} keys)", key,
+                  value.size(), kMaxBytes, kMaxKeys);
+    return {Reply(reply[0]), reply.substr(1)};
   }
 };
 
 Store::Store(const std::string& host, int port, const StoreOptions& options) : state_(new State) {
   try {
-    const double deadline = now() + options.timeout;
+    check_secret("Store", host, options.secret);
     state_->timeout = options.timeout;
-    state_->socket = connect_to("Store", host, port, deadline);
-    std::string challenge(32, '\0');
-    recv_all("Store", state_->socket, challenge.data(), challenge.size(), deadline);
-    try {
-      state_->ask(Request::Hello, answer_to(challenge, options.secret), "", std::max(deadline - now(), 1.0));
-    } catch (const RuntimeError& e) {
-      fail(ErrorKind::Runtime, "[Store] expected the server at {}:{} to accept this job's secret, got: {}", host, port,
-           e.what());
-    }
+    state_->socket =
+        knock("Store", host, port, Service::Store, options.secret, 0, 0, now() + options.timeout, kPatience);
   } catch (...) {
     delete state_;
     throw;

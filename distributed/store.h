@@ -6,17 +6,14 @@
 #include "../core/no_copy.h"
 
 // Where processes find each other: a small table of keys and values that one of them (or the launcher) keeps and all reach over TCP.
-//
-// Note [Strangers]
-// A connection must answer the server's random challenge with a hash of challenge and secret within 5 seconds; until then a
-// message may have 256 bytes. Who does not is dropped, and nobody waits for it. Values travel in the clear: the secret keeps other jobs
-// and port scanners out, not somebody who reads the wire.
+// Who may come in: Note [Strangers] in door.h. A value has at most 1 MiB, a key 1 KiB, all together 256 MiB and 2^20 keys, of 16,384 clients.
 namespace tapir::inline v0::distributed {
 
 /// Keeps the table in a thread of its own.
 class StoreServer : NoCopy {
  public:
-  /// Listens on host ("" for every interface) and port (0: one of the system's choice). RuntimeError with address and reason.
+  /// Listens at that address alone, and port (0: one of the system's choice). RuntimeError with address and reason. An address that other
+  /// machines reach needs a secret of 16 characters (ValueError) and a Tapir built with libcrypto (RuntimeError names the package).
   StoreServer(const std::string& host, int port, const std::string& secret = {});
   ~StoreServer();
   int port() const;
@@ -31,10 +28,12 @@ struct StoreOptions {
   double timeout = 300;  // seconds to connect, and for a get() of a key that is not there yet
 };
 
-/// A connection to a StoreServer. Calls of several threads follow one another. Each throws RuntimeError when the server is gone.
+/// A connection to a StoreServer. Calls of several threads follow one another. Each throws RuntimeError when the server is gone or full, and
+/// ValueError for a key or a value that is too large.
 class Store : NoCopy {
  public:
-  /// Waits until a server listens there, at most the timeout.
+  /// Waits until a server listens there, at most the timeout. RuntimeError within a second where that is no StoreServer, or has another
+  /// secret. What StoreServer says of addresses and secrets holds here too.
   Store(const std::string& host, int port, const StoreOptions& options = {});
   ~Store();
 

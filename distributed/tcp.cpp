@@ -15,8 +15,7 @@
 #include <thread>
 
 #include "../core/error.h"
-#include "../io/sha256.h"
-#include "socket.h"
+#include "door.h"
 #include "transport.h"
 
 namespace tapir::inline v0::distributed {
@@ -88,7 +87,6 @@ class Tcp final : public Transport {
     for (const auto pieces : {sends, receives})
       for (const Piece& p : pieces) exchange->waits_for.push_back(p.peer);
     std::lock_guard lock(mutex_);
-    for (const Piece& p : receives) expect(channel, exchange, p);
     bool rest = false;
     for (const Piece& p : sends) {
       Peer& peer = peers_[size_t(p.peer)];
@@ -102,6 +100,8 @@ class Tcp final : public Transport {
         rest |= !peer.out.empty();
       }
     }
+    for (const Piece& p : receives)
+      expect(channel, exchange, p);  // behind: the peer is told even where this does not fit
     if (rest) wake();
     return exchange;
   }
@@ -120,7 +120,6 @@ class Tcp final : public Transport {
 
  private:
   void connect_all(Store& store);
-  int greeted(const Socket& s, const std::string& token, double deadline);
 
   void wake() {
     const uint64_t one = 1;
@@ -291,54 +290,31 @@ class Tcp final : public Transport {
   std::thread thread_;
 };
 
-struct Hello {
-  uint32_t magic = kMagic;
-  int32_t from = 0, to = 0;
-  char answer[64] = {};
-};
-
-Hello hello(const std::string& token, int from, int to) {
-  Hello h{.from = from, .to = to};
-  const std::string answer = io::sha256(tapir::format("{} {} {}", token, from, to));
-  std::copy_n(answer.data(), sizeof h.answer, h.answer);
-  return h;
-}
-
-/// Every rank listens and connects to those below it; the token, from the store, tells peers from strangers.
+/// Every rank listens and connects to those below it; the token, from the store, and the secret tell peers from strangers.
 void Tcp::connect_all(Store& store) {
   const auto& o = options_;
   const double deadline = now() + o.init_timeout;
-  const Socket listener = listen_on("init_process_group", o.address, 0);
+  Socket listener = listen_on("init_process_group", o.address, 0);
   if (o.rank == 0) store.set(o.prefix + "token", random_token());
   const auto addresses = meet(store, o, tapir::format("{} {}", port_of(listener), o.address));
-  const std::string token = store.get(o.prefix + "token", std::max(deadline - now(), 1.0)) + o.secret;
+  const std::string key = store.get(o.prefix + "token", std::max(deadline - now(), 1.0)) + o.secret;
   for (int r = 0; r < o.rank; ++r) {
     const std::string& a = addresses[size_t(r)];
-    const size_t space = a.find(' ');
-    Peer& peer = peers_[size_t(r)];
-    peer.socket = connect_to("init_process_group", a.substr(space + 1), std::stoi(a), deadline);
-    const Hello h = hello(token, o.rank, r);
-    send_all("init_process_group", peer.socket, &h, sizeof h, deadline);
+    peers_[size_t(r)].socket = knock("init_process_group", a.substr(a.find(' ') + 1), std::stoi(a), Service::Peers, key,
+                                     o.rank, r, deadline, o.init_timeout);
   }
+  Door door(std::move(listener), Service::Peers, key, o.rank);
+  std::vector<pollfd> polls;
   for (int left = o.size - 1 - o.rank; left > 0;) {
-    Socket s = accept_one(listener, deadline);
-    check_runtime(bool(s), "[init_process_group] expected {} connections more within {} s, got none", left,
+    check_runtime(now() < deadline, "[init_process_group] expected {} connections more within {} s, got none", left,
                   o.init_timeout);
-    if (const int rank = greeted(s, token, std::min(deadline, now() + 5));
-        rank > o.rank && !peers_[size_t(rank)].socket)
-      peers_[size_t(rank)].socket = std::move(s), --left;
+    polls.clear();
+    door.watch(polls);
+    poll(polls.data(), polls.size(), std::max(0, int((std::min(door.due(), deadline) - now()) * 1000) + 1));
+    for (Door::Guest& guest : door.admit(polls))
+      if (guest.from > o.rank && guest.from < o.size && !peers_[size_t(guest.from)].socket)
+        peers_[size_t(guest.from)].socket = std::move(guest.socket), --left;
   }
-}
-
-/// The rank that a new connection proves to be, or -1: a stranger.
-int Tcp::greeted(const Socket& s, const std::string& token, double deadline) try {
-  Hello h;
-  recv_all("init_process_group", s, &h, sizeof h, deadline);
-  if (h.magic != kMagic || h.from < 0 || h.from >= options_.size) return -1;
-  const Hello right = hello(token, h.from, options_.rank);
-  return std::memcmp(&h, &right, sizeof h) == 0 ? h.from : -1;
-} catch (const RuntimeError&) {
-  return -1;
 }
 
 }  // namespace

@@ -18,7 +18,8 @@
 #include "../../core/cpu.h"
 #include "../../core/error.h"
 #include "../../core/version.h"
-#include "../socket.h"
+#include "../door.h"
+#include "../launch_env.h"
 #include "../store.h"
 
 using namespace tapir;
@@ -35,8 +36,11 @@ constexpr const char* kUsage =
     "up\n"
     "  --max-restarts K     start all ranks again, at most K times, after one failed (0)\n"
     "  --grace SECONDS      between SIGTERM and SIGKILL for ranks that are to end (5)\n"
-    "TAPIR_STORE_SECRET, the same on all machines, keeps other jobs out.\n"
+    "On several machines TAPIR_STORE_SECRET, or a file that TAPIR_STORE_SECRET_FILE names, holds the same secret on "
+    "all.\n"
     "tapir-run --version says what Tapir and which CPU kernels this is.\n";
+
+constexpr double kLastWords = 0.5;  // seconds in which the others may say why they fail too
 
 struct Options {
   int64_t nproc = 0, nnodes = 1, node_rank = -1, max_restarts = 0;
@@ -161,10 +165,11 @@ class Job {
 
   /// The first machine keeps the store, the others come to it.
   void meet() {
-    const char* secret = std::getenv("TAPIR_STORE_SECRET");
-    secret_ = secret ? secret : o_.nnodes == 1 ? random_token() : o_.host;
+    secret_ = secret_of_environment();
+    if (o_.nnodes > 1) check_far("tapir-run", o_.host), check_secret("tapir-run", o_.host, secret_);
+    else if (secret_.empty() && has_libcrypto()) secret_ = random_token();
     if (o_.node_rank == 0 || (o_.node_rank < 0 && is_here(o_.host))) try {
-        server_ = std::make_unique<StoreServer>(o_.nnodes == 1 ? o_.host : std::string(), o_.port, secret_);
+        server_ = std::make_unique<StoreServer>(o_.host, o_.port, secret_);
         node_ = 0;
       } catch (const RuntimeError&) {
         if (o_.node_rank == 0 || o_.nnodes == 1) throw;
@@ -225,13 +230,13 @@ class Job {
 
   /// Until all ranks here have ended, and, of several machines, those of the others too; the first failing one's status.
   int watch() {
-    double next_look = now() + 0.5, kill_at = 0;
+    double next_look = now() + 0.5, stop_at = 0, kill_at = 0;
     int code = 0;
     for (bool told = false;;) {
       std::vector<pollfd> polls{{signal_fd_.fd(), POLLIN, 0}};
       for (const Rank& r : ranks_)
         for (const Pipe* p : {&r.out, &r.err}) polls.push_back({p->end.fd(), POLLIN, 0});
-      poll(polls.data(), polls.size(), store_ || stopping_ ? 100 : -1);
+      poll(polls.data(), polls.size(), store_ || stopping_ || stop_at > 0 ? 100 : -1);
       size_t i = 1;
       for (Rank& r : ranks_)
         for (Pipe* p : {&r.out, &r.err})
@@ -239,8 +244,11 @@ class Job {
       if (polls[0].revents) take_signals();
       const int failed = reap();
       if (failed != 0 && code == 0) code = failed;
-      if (first_failed_ >= 0 && !stopping_)
-        stop(), store_ ? store_->set(key("failed"), std::to_string(first_failed_)) : void();
+      if (first_failed_ >= 0 && stop_at == 0) {
+        stop_at = now() + kLastWords;
+        if (store_) store_->set(key("failed"), std::to_string(first_failed_));
+      }
+      if (stop_at > 0 && now() >= stop_at && !stopping_) stop();
       if (stopping_ && kill_at == 0) kill_at = now() + o_.grace;
       if (stopping_ && !killed_ && now() >= kill_at) killed_ = true, signal_all(SIGKILL);
       bool all_ended = true;

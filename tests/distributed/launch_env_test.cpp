@@ -4,6 +4,7 @@
 
 #include "../catch.h"
 #include "../errors.h"
+#include "../io/temporary.h"
 
 using namespace tapir::distributed;
 
@@ -31,7 +32,9 @@ struct Environment {
                                  "MPI_LOCALRANKID",
                                  "MPI_LOCALNRANKS",
                                  "TORCHELASTIC_RESTART_COUNT",
-                                 "TORCHELASTIC_USE_AGENT_STORE"};
+                                 "TORCHELASTIC_USE_AGENT_STORE",
+                                 "TAPIR_STORE_SECRET",
+                                 "TAPIR_STORE_SECRET_FILE"};
   explicit Environment(std::initializer_list<std::pair<const char*, const char*>> list) {
     for (const char* n : names) unsetenv(n);
     for (const auto& [n, v] : list) setenv(n, v, 1);
@@ -107,4 +110,29 @@ TEST_CASE("BI-332 environments that make no sense") {
   const Environment none({});
   CHECK(has(error_of([] { launch_info({.rank = 1}); }), "together"));
   CHECK(has(error_of([] { launch_info({.rank = 2, .world_size = 2}); }), "got 2"));
+}
+
+TEST_CASE("a secret comes from a variable, or from a file that nobody else reads; never from a job's number") {
+  const tapir_tests::TemporaryFolder folder;
+  const std::string file = folder / "secret";
+  tapir_tests::spit(file, "of the file \n");
+  chmod(file.c_str(), 0600);
+  {
+    const Environment e(
+        {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "123456"}, {"SLURM_JOB_NODELIST", "gpu07"}});
+    CHECK((launch_info().secret.empty() && launch_info().address == "127.0.0.1"));
+  }
+  {
+    const Environment e({{"TAPIR_STORE_SECRET_FILE", file.c_str()}});
+    CHECK(launch_info().secret == "of the file");
+    setenv("TAPIR_STORE_SECRET", "of the variable", 1);
+    CHECK(launch_info().secret == "of the variable");
+  }
+  const Environment e({{"TAPIR_STORE_SECRET_FILE", file.c_str()}});
+  chmod(file.c_str(), 0640);
+  const std::string text = tapir_tests::message_of<tapir::RuntimeError>([] { launch_info(); });
+  CHECK((has(text, file.c_str()) && has(text, "chmod 600") && !has(text, "of the file")));
+  tapir_tests::spit(file, "\n");
+  chmod(file.c_str(), 0600);
+  CHECK(has(tapir_tests::message_of<tapir::RuntimeError>([] { launch_info(); }), "empty"));
 }

@@ -1,4 +1,4 @@
-#include <tapir/distributed/store.h>
+#include <tapir/distributed/door.h>
 
 #include <tapir/core/error.h>
 
@@ -16,6 +16,11 @@ TEST_CASE("tapir-run: ranks, prefixes, the first failure, restarts") {
   CHECK((failed.status == 3 && mentions(failed.output, {"rank 1 failed first, with status 3", "    no such luck"})));
   CHECK(launch({"--nproc", "0"}, {"/bin/true"}).status == 2);
   CHECK(launch({"--nproc", "1"}, {"/no/such/program"}).status == 127);
+  const std::vector<std::string> secrets{"/bin/sh", "-c", "echo ${#TAPIR_STORE_SECRET}"};
+  if (tapir::distributed::has_libcrypto()) CHECK(mentions(launch({"--nproc", "1"}, secrets).output, {"[0] 32\n"}));
+  const Ended open = launch({"--nproc", "1", "--nnodes", "2", "--rdzv", "0.0.0.0:29400"}, {"/bin/true"});
+  CHECK((open.status == 2 &&
+         mentions(open.output, {tapir::distributed::has_libcrypto() ? "TAPIR_STORE_SECRET" : "libssl-dev"})));
 }
 
 /// "final loss 0x1.8p-3" of a run that is killed that often.

@@ -17,13 +17,14 @@ if ! test -x "$worker" || ! test -x "$build/tapir-run"; then
   exit 0
 fi
 export OMP_NUM_THREADS=1
+TAPIR_STORE_SECRET=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
 
 network='mount -t tmpfs none /run && ip link set lo up && ip netns add a && ip netns add b &&
   ip link add va type veth peer name vb && ip link set va netns a && ip link set vb netns b &&
   for n in a b; do ip netns exec $n ip link set lo up && ip netns exec $n ip link set v$n up || exit 9; done &&
   ip netns exec a ip addr add 10.9.0.1/24 dev va && ip netns exec b ip addr add 10.9.0.2/24 dev vb'
 for backend in tcp gloo; do
-  unshare --user --map-root-user --net --mount bash -c "($network) || exit 77
+  TAPIR_STORE_SECRET=$TAPIR_STORE_SECRET unshare --user --map-root-user --net --mount bash -c "($network) || exit 77
     for n in a b; do ip netns exec \$n timeout 50 '$build/tapir-run' --nproc 2 --nnodes 2 --rdzv 10.9.0.1:29400 '$worker' ddp $backend & done
     wait -n && wait -n" > "$work/hosts" 2>&1
   code=$?

@@ -36,7 +36,20 @@ TEST_CASE("BI-338 BI-339 ranks that do different things: an error on each") {
     all_well("wrong_shape", 2, backend);
     all_well("wrong_dtype", 2, backend);
     all_well("wrong_order", 3, backend);
+    all_well("wrong_call", 2, backend);
+    all_well("wrong_root", 2, backend);
   }
+}
+
+TEST_CASE("each rank says how the ranks differ before the job ends") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const auto& backend : backends())
+    for (int i = 0; i < 3; ++i) {
+      const Ended e = launch({"--nproc", "2"}, {worker(), "uncaught", backend});
+      INFO(backend << "\n" << e.output);
+      CHECK((e.status == 1 && mentions(e.output, {"[0] FAILED uncaught: [all_reduce]",
+                                                  "[1] FAILED uncaught: [all_reduce]", "x float32", "x float64"})));
+    }
 }
 
 TEST_CASE("BI-336 a rank is killed") {
@@ -86,6 +99,29 @@ TEST_CASE("BI-342 a rank with fewer batches") {
 TEST_CASE("groups of one process after one another, at a store that stays") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   all_well("again", 2);
+}
+
+TEST_CASE("a process that was forked from a rank") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const auto& backend : backends()) all_well("forked", 2, backend);
+}
+
+TEST_CASE("a thousand silent strangers at a rank's door") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  all_well("strangers", 2);
+}
+
+TEST_CASE("ranks that disagree on their number") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const char* scenario : {"world_sizes", "world_sizes_apart"}) all_well(scenario, 2);
+}
+
+TEST_CASE("an address that other machines reach needs a secret") {
+  const std::string text = message_of<std::exception>([] {
+    tapir::distributed::init_process_group(
+        {.launch = {.rank = 0, .world_size = 2, .address = "0.0.0.0", .port = 29511}, .init_timeout = 1});
+  });
+  CHECK((mentions(text, {"TAPIR_STORE_SECRET"}) || mentions(text, {"libssl-dev"})));
 }
 
 TEST_CASE("a group of one needs nobody") {

@@ -1,41 +1,52 @@
 #include <tapir/distributed/store.h>
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <chrono>
+#include <ctime>
 #include <thread>
 
 #include <tapir/core/error.h>
+#include <tapir/distributed/door.h>
 
 #include "../catch.h"
 #include "../io/temporary.h"
 
 using namespace tapir;
 using namespace tapir_tests;
-using distributed::Store, distributed::StoreServer;
+using distributed::Store, distributed::StoreServer, distributed::Socket, distributed::now;
+
+static std::string secret() { return distributed::has_libcrypto() ? "secret" : ""; }
+
+/// A TCP connection, or none, to that port of this machine.
+static Socket connection(int port, Socket s = Socket(socket(AF_INET, SOCK_STREAM, 0))) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET, to.sin_port = htons(uint16_t(port)), to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return connect(s.fd(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 ? std::move(s) : Socket();
+}
 
 /// A connection that says `bytes`; true when the server hangs up on it within the seconds.
 static bool is_dropped(int port, const std::string& bytes, int seconds) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET, to.sin_port = htons(uint16_t(port)), to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const Socket stranger = connection(port);
+  const int fd = stranger.fd();
   timeval limit{seconds, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   char buffer[256];
-  bool dropped = connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
+  bool dropped = bool(stranger);
   if (dropped && send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) dropped = false;
   ssize_t n = 1;
   while (dropped && n > 0) n = recv(fd, buffer, sizeof buffer, 0);
-  dropped &= n == 0 || errno == ECONNRESET;
-  close(fd);
-  return dropped;
+  return dropped && (n == 0 || errno == ECONNRESET);
 }
 
 TEST_CASE("store: set, get, add, wait") {
-  const StoreServer server("127.0.0.1", 0, "secret");
-  Store a("127.0.0.1", server.port(), {.secret = "secret", .timeout = 5}),
-      b("127.0.0.1", server.port(), {.secret = "secret"});
+  const StoreServer server("127.0.0.1", 0, secret());
+  Store a("127.0.0.1", server.port(), {.secret = secret(), .timeout = 5}),
+      b("127.0.0.1", server.port(), {.secret = secret()});
   a.set("x", std::string("a\0b", 3));
   CHECK(b.get("x") == std::string("a\0b", 3));
   CHECK(a.add("n", 5) == 5);
@@ -66,16 +77,150 @@ TEST_CASE("BI-333 addresses that are none") {
 }
 
 TEST_CASE("BI-335 strangers are dropped, and nobody waits for them") {
-  StoreServer server("127.0.0.1", 0, "secret");
-  CHECK(
-      mentions(message_of<RuntimeError>([&] { Store("127.0.0.1", server.port(), {.secret = "other", .timeout = 2}); }),
-               {"secret"}));
+  StoreServer server("127.0.0.1", 0, secret());
+  const std::string refused =
+      message_of<RuntimeError>([&] { Store("127.0.0.1", server.port(), {.secret = "0ther", .timeout = 2}); });
+  CHECK((mentions(refused, {"secret"}) && !mentions(refused, {"0ther"})));
   CHECK(is_dropped(server.port(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 3));
   CHECK(is_dropped(server.port(), std::string("\xff\xff\xff\x3f", 4), 3));  // 1 GB to come
   CHECK(is_dropped(server.port(), std::string(1000, '\0'), 3));
-  std::thread slow([&] { CHECK(is_dropped(server.port(), "a", 8)); });
-  Store store("127.0.0.1", server.port(), {.secret = "secret", .timeout = 5});
+  std::thread slow([&] { CHECK(is_dropped(server.port(), "a", 4)); });
+  Store store("127.0.0.1", server.port(), {.secret = secret(), .timeout = 5});
   store.set("x", "y");
   CHECK(store.get("x") == "y");
   slow.join();
+}
+
+TEST_CASE("a thousand silent strangers do not delay a client") {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  const StoreServer server("127.0.0.1", 0, secret());
+  std::vector<Socket> strangers;
+  for (int i = 0; i < 1000; ++i) strangers.push_back(connection(server.port()));
+  const double begin = now();
+  Store("127.0.0.1", server.port(), {.secret = secret(), .timeout = 30}).set("x", "y");
+  CHECK(now() - begin < 5);
+  CHECK(strangers.size() == 1000);
+}
+
+TEST_CASE("a server of another kind is told from a store within a second") {
+  const Socket silent = distributed::listen_on("test", "127.0.0.1", 0);  // the system accepts for it
+  const auto refused = [](int port) {
+    const double begin = now();
+    const std::string text = message_of<RuntimeError>([&] { Store("127.0.0.1", port, {.timeout = 60}); });
+    CHECK(now() - begin < 10);
+    return text;
+  };
+  CHECK(mentions(refused(distributed::port_of(silent)), {"127.0.0.1:", "no proof in time"}));
+  const Socket talks = distributed::listen_on("test", "127.0.0.1", 0);
+  std::thread greets([&] {
+    const Socket caller(accept(talks.fd(), nullptr, nullptr));
+    const std::string words = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    send(caller.fd(), words.data(), words.size(), MSG_NOSIGNAL);
+  });
+  CHECK(mentions(refused(distributed::port_of(talks)), {"127.0.0.1:", "other words"}));
+  greets.join();
+}
+
+TEST_CASE("both sides prove the secret, and neither sends it") {
+  using namespace distributed;
+  if (!has_libcrypto()) SKIP_TEST("built without libcrypto");
+  const Proof rfc = hmac_sha256("Jefe", "what do ya want for nothing?");  // RFC 4231, test case 2
+  CHECK(std::string(rfc.begin(), rfc.begin() + 8) == "\x5b\xdc\xc1\x46\xbf\x60\x75\x4e");
+  // A server that takes anybody and does not know the secret.
+  const Socket listener = listen_on("test", "127.0.0.1", 0);
+  std::string heard;
+  std::thread fake([&] {
+    const Socket caller(accept(listener.fd(), nullptr, nullptr));
+    Greeting g;
+    g.magic[7] = char(Service::Store);
+    send_all("test", caller, &g, sizeof g, now() + 5);
+    Answer a;
+    recv_all("test", caller, &a, sizeof a, now() + 5);
+    heard.assign(reinterpret_cast<const char*>(&a), sizeof a);
+    Verdict v{.accepted = 1, .proof = a.proof};  // the caller's own, reflected
+    send_all("test", caller, &v, sizeof v, now() + 5);
+  });
+  const std::string text =
+      message_of<RuntimeError>([&] { Store("127.0.0.1", port_of(listener), {.secret = "ssh!", .timeout = 5}); });
+  fake.join();
+  CHECK((mentions(text, {"does not know the secret"}) && text.find("ssh!") == std::string::npos));
+  CHECK((heard.size() == sizeof(Answer) && heard.find("ssh!") == std::string::npos));
+}
+
+/// An address of this machine that others reach; empty where there is none.
+static std::string far_address() {
+  ifaddrs* list = nullptr;
+  std::string found;
+  if (getifaddrs(&list) != 0) return found;
+  for (const ifaddrs* a = list; a; a = a->ifa_next) {
+    char text[NI_MAXHOST] = "";
+    if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET) continue;
+    getnameinfo(a->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+    if (!distributed::is_loopback("test", text)) found = text;
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+TEST_CASE("a store listens at the address that was named, and off this machine with a secret alone") {
+  const StoreServer here("127.0.0.2", 0);
+  CHECK(!connection(here.port()));
+  for (const std::string& host : {std::string("0.0.0.0"), far_address()}) {
+    if (host.empty()) continue;
+    if (!distributed::has_libcrypto()) {
+      CHECK(mentions(message_of<RuntimeError>([&] { StoreServer(host, 0, "0123456789abcdef"); }), {"libssl-dev"}));
+      continue;
+    }
+    for (const char* secret : {"", "0123456789abcde"}) {
+      CHECK(mentions(message_of<ValueError>([&] { StoreServer(host, 0, secret); }), {"TAPIR_STORE_SECRET", "16"}));
+      CHECK(mentions(message_of<ValueError>([&] { Store(host, 1, {.secret = secret, .timeout = 0}); }), {"[Store]"}));
+    }
+    const StoreServer far(host, 0, "0123456789abcdef");
+    CHECK(bool(connection(far.port())) == (host == "0.0.0.0"));
+  }
+  CHECK_THROWS_AS(StoreServer("", 0), ValueError);
+  distributed::check_far("test", "127.0.0.2");
+  CHECK_THROWS_AS(distributed::check_far("test", "0x7f.1"), ValueError);  // a name of 127.0.0.1, as of some /etc/hosts
+}
+
+TEST_CASE("a store that is full says so, and goes on") {
+  const StoreServer server("127.0.0.1", 0);
+  Store store("127.0.0.1", server.port(), {.timeout = 20});
+  CHECK(mentions(message_of<ValueError>([&] { store.set(std::string(1025, 'k'), ""); }), {"1024", "1025"}));
+  CHECK(mentions(message_of<ValueError>([&] { store.set("k", std::string((1 << 20) + 1, 'v')); }), {"1048577"}));
+  int stored = 0;
+  const std::string text = message_of<RuntimeError>([&] {
+    for (; stored < 600; ++stored) store.set(std::to_string(stored), std::string(1 << 20, 'v'));
+  });
+  CHECK((stored == 255 && mentions(text, {"\"255\"", "full"})));  // the keys take their bytes of 256 MiB
+  store.remove("0");
+  store.set("255", std::string(1 << 20, 'v'));
+  CHECK(store.add("n", 2) == 2);
+}
+
+TEST_CASE("a server without file descriptors waits for some") {
+  const StoreServer server("127.0.0.1", 0);
+  Socket caller(socket(AF_INET, SOCK_STREAM, 0));
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const int lowest = dup(0);
+  close(lowest);
+  const rlimit none{rlim_t(lowest), before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  caller = connection(server.port(), std::move(caller));
+  const auto cpu = [] {
+    timespec t{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
+  };
+  const double begin = cpu();
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  CHECK(cpu() - begin < 0.4);  // a loop that asks again and again takes all of it
+  setrlimit(RLIMIT_NOFILE, &before);
+  distributed::Greeting g;
+  distributed::recv_all("test", caller, &g, sizeof g, now() + 5);
+  CHECK(g.magic[0] == 't');
 }

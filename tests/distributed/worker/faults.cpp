@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -10,6 +11,8 @@
 
 #include <tapir/distributed/ddp.h>
 #include <tapir/distributed/once.h>
+#include <tapir/distributed/socket.h>
+#include <tapir/distributed/store.h>
 
 #include "worker.h"
 
@@ -50,6 +53,27 @@ static void wrong_order() {
   for (const char* word : {"rank 0: all_reduce(sum) #1", "rank 1: broadcast(root 0) #1"}) EXPECT(has(text, word));
   g.all_reduce(ones({10}));  // nothing was changed: the group goes on
 }
+/// The same place in the order, without the debug mode: a collective of another kind, or with another root.
+static void wrong_call() {
+  expect_failure([](const ProcessGroup& g) { second() ? g.broadcast(ones({1000}), 1) : g.all_reduce(ones({1000})); }, 0,
+                 10, {"ranks do different things", "all_reduce(sum) #2", "broadcast(root 1) #2"});
+}
+static void wrong_root() {
+  const auto once = [](bool to_root, int64_t one, int64_t other) {
+    expect_failure(
+        [&](const ProcessGroup& g) {
+          const int64_t root = second() ? one : other;
+          to_root ? g.reduce(ones({1000}), root) : g.broadcast(ones({1000}), root);
+        },
+        0, 10, {"ranks do different things", "(root 0) #2", "(root 1) #2"});
+  };
+  for (const bool to_root : {false, true}) once(to_root, 0, 1), once(to_root, 1, 0);
+}
+/// Nothing is caught: the first rank that ends has its launcher end the other.
+static void uncaught() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  for (int i = 0; i < 100; ++i) g.all_reduce(ones({1000}, {.dtype = second() && i == 99 ? kFloat64 : kFloat32}));
+}
 static void killed() {
   expect_failure(
       [](const ProcessGroup& g) {
@@ -86,6 +110,68 @@ static void too_late() {
   const std::string text = error_of<RuntimeError>([] { distributed::init_process_group(options); });
   EXPECT(has(text, second() ? "the others have given up" : "missing: 1"));
 }
+
+/// A child has the group's memory and none of its threads.
+static void forked() {
+  ProcessGroup g = distributed::init_process_group(options);
+  g.barrier();
+  Tensor x = ones({3});
+  const Work work = g.recv(x, 1 - my_rank(), 7, true);
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    bool well = true;
+    const auto refuses = [&](const char* op, auto&& f) {
+      const std::string text = error_of<RuntimeError>(f);
+      well &= has(text, op) && has(text, "forked");
+    };
+    refuses("[all_reduce]", [&] { g.all_reduce(x); });
+    refuses("[barrier]", [&] { g.barrier(true); });
+    refuses("[send]", [&] { g.send(x, 1 - my_rank()); });
+    refuses("[new_group]", [&] { g.new_group({0, 1}); });
+    refuses("[wait]", [&] { work.wait(); });
+    well &= work.is_completed() && g.rank() == my_rank();
+    distributed::destroy_process_group();
+    g = ProcessGroup();
+    std::fflush(stdout);
+    _exit(well ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT(status == 0);
+  g.send(x, 1 - my_rank(), 7);  // here the group goes on
+  work.wait();
+  g.barrier();
+}
+
+/// Rank 1 comes when 1,000 connections that say nothing stand before it at rank 0.
+static void strangers() {
+  const double begin = seconds();
+  std::vector<distributed::Socket> silent;
+  if (second()) {
+    distributed::Store store("127.0.0.1", number_from("MASTER_PORT", 0));
+    const int port = std::stoi(store.get("run0/0/at/0"));
+    for (int i = 0; i < 1000; ++i) silent.push_back(distributed::connect_to("test", "127.0.0.1", port, begin + 60));
+  }
+  const double came = seconds();
+  distributed::init_process_group(options).barrier();
+  std::printf("1,000 connections %.2f s, joined %.2f s later\n", came - begin, seconds() - came);
+  EXPECT(seconds() - came < 5);
+}
+
+/// Rank 0 has been told of two ranks, another one of three.
+static void disagree_with(int64_t other) {
+  options.launch = {.rank = second() ? other : 0, .world_size = second() ? 3 : 2};
+  options.init_timeout = 100;
+  const double begin = seconds();
+  const std::string text = error_of<RuntimeError>([] { distributed::init_process_group(options); });
+  for (const char* word : {"WORLD_SIZE", "2", "3"}) EXPECT(has(text, word));
+  std::printf("after %.2f s\n", seconds() - begin);
+  EXPECT(seconds() - begin < 20);
+}
+static void world_sizes() { disagree_with(1); }
+static void world_sizes_apart() { disagree_with(2); }
 
 /// This process's connections to peers break; the one to the store stays.
 static void cut_links() {
@@ -175,6 +261,9 @@ std::vector<Scenario> fault_scenarios() {
   return {{"wrong_shape", wrong_shape},
           {"wrong_dtype", wrong_dtype},
           {"wrong_order", wrong_order},
+          {"wrong_call", wrong_call},
+          {"wrong_root", wrong_root},
+          {"uncaught", uncaught},
           {"killed", killed},
           {"stopped", stopped},
           {"absent", absent},
@@ -184,7 +273,11 @@ std::vector<Scenario> fault_scenarios() {
           {"disk_full", disk_full},
           {"uneven", uneven},
           {"uneven_and_gone", uneven_and_gone},
-          {"again", again}};
+          {"again", again},
+          {"forked", forked},
+          {"strangers", strangers},
+          {"world_sizes", world_sizes},
+          {"world_sizes_apart", world_sizes_apart}};
 }
 
 }  // namespace worker

@@ -1,0 +1,11 @@
+# Finds OpenSSL's libcrypto: TAPIR_CRYPTO_FOUND, _TEXT. distributed/backends/ has a file for either answer.
+set(TAPIR_CRYPTO_FOUND OFF)
+set(TAPIR_CRYPTO_TEXT "off: processes of one machine only")
+if(TAPIR_CRYPTO)
+  find_package(OpenSSL QUIET COMPONENTS Crypto)
+  set(TAPIR_CRYPTO_TEXT "not found (libssl-dev): processes of one machine only")
+  if(OPENSSL_CRYPTO_LIBRARY AND OPENSSL_INCLUDE_DIR)
+    set(TAPIR_CRYPTO_FOUND ON)
+    set(TAPIR_CRYPTO_TEXT "OpenSSL ${OPENSSL_VERSION}")
+  endif()
+endif()

@@ -1,0 +1,81 @@
+// How the ranks of a group find each other in the store, before they have connections.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "../core/error.h"
+#include "socket.h"
+#include "transport.h"
+
+namespace tapir::inline v0::distributed {
+
+namespace {
+
+constexpr const char* kGaveUp = "the others have given up";
+
+/// Where the ranks of a group leave their texts, and why nobody waits any more: the first verdict is everybody's.
+struct Meeting {
+  Store& store;
+  const TransportOptions& o;
+  const std::string over = o.prefix + "over";
+  std::string key(int rank) const { return tapir::format("{}at/{}", o.prefix, rank); }
+  /// Why it is over; empty while it is not.
+  std::string verdict() { return store.has(over) ? store.get(over) : ""; }
+  /// Who waits for a rank that is not there gets an empty text.
+  void end(const std::string& why, int ranks) {
+    if (!store.has(over)) store.set(over, why);
+    for (int r = 0; r < ranks; ++r)
+      if (!store.has(key(r))) store.set(key(r), "");
+  }
+  [[noreturn]] void refuse(const std::string& why) {
+    linger();
+    fail(ErrorKind::Runtime, "[init_process_group] expected rank {} of {} to meet the others within {} s; {}", o.rank,
+         o.size, o.init_timeout, why);
+  }
+  /// The first that comes says how many they are.
+  void agree_on_size() {
+    const std::string place = o.prefix + "size";
+    if (store.add(o.prefix + "comers", 1) == 1) return store.set(place, std::to_string(o.size));
+    const int first = std::stoi(store.get(place, o.init_timeout));
+    if (first == o.size) return;
+    const std::string why = tapir::format(
+        "the ranks have different WORLD_SIZEs: rank {} has {}, the first that came {}", o.rank, o.size, first);
+    end(why, std::max(first, o.size));
+    refuse(why);
+  }
+  /// The store may go with this process: let others read.
+  static void linger() { std::this_thread::sleep_for(std::chrono::milliseconds(500)); }
+};
+
+}  // namespace
+
+std::vector<std::string> meet(Store& store, const TransportOptions& o, const std::string& mine) {
+  const double deadline = now() + o.init_timeout;
+  Meeting meeting{store, o};
+  meeting.agree_on_size();
+  store.set(meeting.key(o.rank), mine);
+  if (const std::string why = meeting.verdict(); !why.empty()) meeting.refuse(why);
+  std::vector<std::string> texts(static_cast<size_t>(o.size));
+  std::string missing, came;
+  for (int r = 0; r < o.size; ++r) {
+    const double left = deadline - now();
+    if (left > 0) try {
+        texts[size_t(r)] = store.get(meeting.key(r), left);
+      } catch (const RuntimeError&) {
+        if (now() < deadline) throw;
+      }
+    else if (store.has(meeting.key(r))) texts[size_t(r)] = store.get(meeting.key(r));
+    if (texts[size_t(r)].empty()) {
+      meeting.end(kGaveUp, o.size);
+      if (const std::string why = meeting.verdict(); why != kGaveUp) meeting.refuse(why);
+    }
+    std::string& list = texts[size_t(r)].empty() ? missing : came;
+    list += (list.empty() ? "" : ", ") + std::to_string(r);
+  }
+  if (!missing.empty()) Meeting::linger();
+  check_runtime(missing.empty(), "[init_process_group] expected {} ranks within {} s, missing: {}; came: {}", o.size,
+                o.init_timeout, missing, came);
+  return texts;
+}
+
+}  // namespace tapir::inline v0::distributed
