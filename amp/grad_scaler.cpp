@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "../autograd/grad_batches.h"
+#include "../core/checks.h"
 #include "../ops/ops.h"
 #include "../optim/clip.h"
 
@@ -163,12 +164,14 @@ void GradScaler::load_state_dict(const StateDict& state) {
       !state.empty(),
       "[GradScaler] the state is empty, possibly of a disabled scaler; expected scale, growth_factor, backoff_factor, "
       "growth_interval and _growth_tracker");
+  check_names("GradScaler", state);
   GradScalerOptions o = options_;
   const double scale = state.at("scale").item(), tracker = state.at("_growth_tracker").item();
   o.init_scale = scale;
   o.growth_factor = state.at("growth_factor").item(), o.backoff_factor = state.at("backoff_factor").item();
   o.growth_interval = int64_t(state.at("growth_interval").item());
   GradScaler checked(o);
+  check(tracker >= 0, "[GradScaler] expected a _growth_tracker of at least 0, got {}", tracker);
   options_ = o;
   NoGrad guard;
   scale_.fill_(scale), growth_tracker_.fill_(tracker);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "checks.h"
+
 namespace tapir::inline v0 {
 
 /// How many letters must be changed, added or left out to make one text of the other (Levenshtein 1966).
@@ -17,6 +19,14 @@ static size_t edits(std::string_view a, std::string_view b) {
     }
   }
   return row.back();
+}
+
+void check_names(std::string_view op, const StateDict& state) {
+  std::vector<std::string_view> names;
+  for (auto& [n, t] : state) names.push_back(n);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end()) fail(ErrorKind::Value, "[{}] expected each name once, got \"{}\" twice", op, *twice);
 }
 
 void StateDict::fail_missing(std::string_view name) const {

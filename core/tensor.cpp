@@ -6,6 +6,7 @@
 
 #include "allocator.h"
 #include "backend.h"
+#include "checks.h"
 #include "recorder.h"
 
 namespace tapir::inline v0 {
@@ -257,24 +258,30 @@ Tensor tensor(const NestedList& values, const TensorOptions& o) {
   return tensor_from_host(data, floats ? kFloat64 : kInt64, values.shape, options);
 }
 
-void check_fits(const char* op, Scalar v, DType dtype) {
-  if (dtype == kBool) return;
+/// Of an integer dtype: the least number, and the one above the greatest.
+static std::pair<double, double> range_of(DType dtype) {
+  const double half = std::ldexp(1, int(size_of(dtype)) * 8 - 1);
+  return dtype == kUInt8 ? std::pair(0.0, 256.0) : std::pair(-half, half);
+}
+bool fits(Scalar v, DType dtype) {
+  if (dtype == kBool || (dtype == kInt64 && !v.is_float())) return true;
   const double d = v.to_double();
-  double low, high;  // exclusive above
   if (is_floating(dtype)) {
-    high = dtype == kFloat64    ? INFINITY
-           : dtype == kFloat16  ? 65520
-           : dtype == kBFloat16 ? 0x1.ffp127
-                                : 0x1.ffffffp127,
-    low = -high;
-    check(!(std::abs(d) >= high) || std::isinf(d), "[{}] value {} cannot be converted to type {} without overflow", op,
-          v, dtype);
-    return;
+    const double above = dtype == kFloat64    ? INFINITY
+                         : dtype == kFloat16  ? 65520
+                         : dtype == kBFloat16 ? 0x1.ffp127
+                                              : 0x1.ffffffp127;
+    return !(std::abs(d) >= above) || std::isinf(d);
   }
-  const int bits = int(size_of(dtype)) * 8;
-  low = dtype == kUInt8 ? 0 : -std::ldexp(1, bits - 1), high = dtype == kUInt8 ? 256 : std::ldexp(1, bits - 1);
-  check(d >= low && (d < high || (v.is_int() && bits == 64)),
-        "[{}] value {} cannot be converted to type {} without overflow (range {} to {})", op, v, dtype, low, high - 1);
+  const auto [least, above] = range_of(dtype);
+  return d >= least && d < above;
+}
+void check_fits(const char* op, Scalar v, DType dtype) {
+  if (fits(v, dtype)) return;
+  std::string range;
+  if (!is_floating(dtype))
+    range = tapir::format(" (range {} to {})", range_of(dtype).first, range_of(dtype).second - 1);
+  fail(ErrorKind::Value, "[{}] value {} cannot be converted to type {} without overflow{}", op, v, dtype, range);
 }
 
 /// Numbers that become integers must fit; those that become floats round, to infinity too.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "checks.h"
 #include "device.h"
 #include "dims.h"
 #include "dtype.h"
@@ -145,11 +146,11 @@ class Tensor {
   /// The elements in row-major order, converted to T where the dtype differs.
   template <Element T> std::vector<T> to_vector(SourceLocation where = SourceLocation::current()) const {
     if constexpr (std::is_same_v<T, bool>) {
-      std::vector<uint8_t> bytes(static_cast<size_t>(numel()));
+      auto bytes = host_vector<uint8_t>("to_vector", numel());
       copy_to_host(bytes.data(), kBool, where);
       return {bytes.begin(), bytes.end()};
     } else {
-      std::vector<T> out(static_cast<size_t>(numel()));
+      auto out = host_vector<T>("to_vector", numel());
       copy_to_host(out.data(), dtype_of<T>, where);
       return out;
     }

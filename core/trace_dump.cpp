@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "error.h"
+#include "held_signals.h"
 
 namespace tapir::inline v0::detail {
 namespace {
@@ -181,6 +182,7 @@ void Snapshot::write_blocks(const std::string& path, int64_t number) const {
 
 void Snapshot::write(const std::string& dir, int64_t number, const char* entry, Device device,
                      const std::string& reason) const {
+  const HeldSignals held;
   std::error_code ignored;
   std::filesystem::create_directories(dir, ignored);  // a failure shows when the files are written
   const std::string base = dir + "/" + std::to_string(number), n = std::to_string(number);

@@ -78,7 +78,7 @@ std::vector<std::vector<int64_t>> split_indices(int64_t n, const std::vector<Sca
   for (size_t i = 0; i < lengths.size(); ++i) {
     edge += lengths[i].to_double();
     int64_t end = fractions ? std::llround(edge * double(n)) : at + lengths[i].to_int();
-    if (i + 1 == lengths.size()) end = n;
+    end = i + 1 == lengths.size() ? n : std::min(end, n);  // fractions may add up to a little more than 1
     out.emplace_back(order.begin() + at, order.begin() + end);
     at = end;
   }

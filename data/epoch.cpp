@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 
+#include "../core/checks.h"
 #include "../core/cuda.h"
 #include "../core/generator.h"
 #include "../core/modes.h"
@@ -324,7 +325,7 @@ static void prepare(EpochState& state, int64_t first) {
     check(!options.shuffle && !options.sampler,
           "[DataLoader] expected no {} for an iterable dataset: the order is its own",
           options.shuffle ? "shuffle" : "sampler");
-    state.shards.resize(size_t(shards));
+    state.shards = host_vector<Shard>("DataLoader", shards);
     state.batches = std::numeric_limits<int64_t>::max() / 2;
     return;
   }
@@ -350,7 +351,7 @@ Epoch::Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t e
                 workers = std::min(options.num_workers, most);
   state->workers = std::vector<Work>(size_t(workers) + 1);
   state->window = std::min(state->batches, workers * std::min({options.prefetch, state->batches, int64_t(1) << 16}));
-  state->slots.resize(size_t(state->window));
+  state->slots = host_vector<Slot>("DataLoader", state->window);
   const bool persistent = bool(pool);
   if (workers && !persistent) pool = Shared<WorkerPool>(std::in_place_type<WorkerPool>);
   impl_ = new Impl{state, std::move(pool), persistent};

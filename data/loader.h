@@ -231,7 +231,10 @@ template <class D, class C = DefaultCollate> class DataLoader {
   const LoaderOptions& options() const { return options_; }
   /// The epoch that the current loop is in, or that the next one will be: it selects the permutation.
   int64_t epoch() const { return position_->epoch; }
-  void set_epoch(int64_t epoch) { *position_ = {epoch, 0, position_->iterator + 1, true, position_->seed}; }
+  void set_epoch(int64_t epoch) {
+    check_count("DataLoader", "an epoch", epoch);
+    *position_ = {epoch, 0, position_->iterator + 1, true, position_->seed};
+  }
   /// The seed given, or drawn by the first call or loop.
   uint64_t seed() const {
     if (!position_->seed) position_->seed = detail::draw_seed();
@@ -251,9 +254,10 @@ template <class D, class C = DefaultCollate> class DataLoader {
   /// The next loop goes on where the state was taken, with any number of workers and any batch size; of an iterable dataset ValueError for
   /// another batch size than that of the state.
   void load_state_dict(const StateDict& state) {
+    check_names("DataLoader", state);
     const auto epoch = state.at("epoch").template item<int64_t>(),
                place = state.at(place_name()).template item<int64_t>();
-    check(place >= 0, "[DataLoader] expected a count of {} from 0 on, got {}", place_name(), place);
+    check_count("DataLoader", "an epoch", epoch), check_count("DataLoader", place_name(), place);
     if constexpr (IterableDataset<D>) {
       const auto size = state.at("batch_size").template item<int64_t>();
       check(size == options_.batch_size,

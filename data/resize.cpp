@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "../core/checks.h"
 #include "pixels.h"
 #include "transforms.h"
 
@@ -22,6 +23,8 @@ struct Windows {
   std::vector<int32_t> weights;  // (outputs, taps), the unused ones 0
 };
 
+constexpr int64_t kMost = 1 << 24;  // pixels of a side
+
 double triangle(double x) { return std::max(0., 1 - std::abs(x)); }
 double cubic(double x, double a) {
   x = std::abs(x);
@@ -34,7 +37,7 @@ Windows make_windows(int64_t in, int64_t out, const ResizeOptions& o) {
   const double reach = (bicubic ? 2 : 1) * grow;
   Windows w;
   w.taps = std::min(in, 2 * int64_t(std::ceil(reach)) + 1);
-  w.first.resize(size_t(out)), w.weights.resize(size_t(out * w.taps));
+  w.first = host_vector<int64_t>("resize", out), w.weights = host_vector<int32_t>("resize", out * w.taps);
   std::vector<double> values(static_cast<size_t>(w.taps));
   for (int64_t i = 0; i < out; ++i) {
     const double centre = (double(i) + 0.5) * scale;
@@ -85,15 +88,16 @@ template <int C> void resize_row(const uint8_t* in, uint8_t* out, const Windows&
 }  // namespace
 
 Tensor resize(const Tensor& image, int64_t height, int64_t width, const ResizeOptions& o) {
-  check(height > 0 && width > 0, "[resize] expected a height and width above 0, got {} and {}", height, width);
+  check(height > 0 && width > 0 && height <= kMost && width <= kMost,
+        "[resize] expected a height and width in [1, {}], got {} and {}", kMost, height, width);
   const Pixels in("resize", image);
   check(in.height > 0 && in.width > 0, "[resize] expected an image with pixels, got {}", image);
   if (in.height == height && in.width == width) return image;
   const Windows across = make_windows(in.width, width, o), down = make_windows(in.height, height, o);
   const int64_t row = width * in.channels;
   // Rows of the first pass are made once each, and kept while windows still cover them.
-  std::vector<uint8_t> ring(size_t(down.taps * row));
-  std::vector<int32_t> sums(static_cast<size_t>(row));
+  auto ring = host_vector<uint8_t>("resize", down.taps * row);
+  auto sums = host_vector<int32_t>("resize", row);
   const NewPixels out(in.channels, height, width);
   int64_t made = 0;
   for (int64_t y = 0; y < height; ++y) {
@@ -120,6 +124,7 @@ Tensor Resize::operator()(const Tensor& image) const {
   if (width > 0) return resize(image, size, width, options);
   check(image.defined() && image.dim() == 3 && image.numel() > 0, "[Resize] expected an image (C, H, W), got {}",
         image);
+  check(size <= kMost, "[Resize] expected a size in [1, {}], got {}", kMost, size);
   const int64_t h = image.size(1), w = image.size(2);
   return h <= w ? resize(image, size, size * w / h, options) : resize(image, size * h / w, size, options);
 }

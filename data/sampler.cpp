@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "../core/checks.h"
 #include "../core/error.h"
 #include "../core/generator.h"
 
@@ -36,6 +37,16 @@ class Stream {
 };
 
 void check_size(const char* op, int64_t n) { check(n >= 0, "[{}] expected a size from 0 on, got {}", op, n); }
+/// The seed of an epoch's order.
+uint64_t seed_of(const char* op, uint64_t seed, int64_t epoch) {
+  check_count(op, "an epoch", epoch);
+  return mix_seed(seed, uint64_t(epoch));
+}
+std::vector<int64_t> ascending(const char* op, int64_t n) {
+  auto out = host_vector<int64_t>(op, n);
+  std::iota(out.begin(), out.end(), int64_t(0));
+  return out;
+}
 
 }  // namespace
 
@@ -47,8 +58,7 @@ uint64_t mix_seed(uint64_t seed, uint64_t a, uint64_t b) {
 
 std::vector<int64_t> permutation(int64_t n, uint64_t seed) {
   check_size("permutation", n);
-  std::vector<int64_t> out(static_cast<size_t>(n));
-  std::iota(out.begin(), out.end(), int64_t(0));
+  auto out = ascending("permutation", n);
   Stream stream(seed);
   for (size_t i = out.size(); i > 1; --i) std::swap(out[i - 1], out[stream.below(i)]);
   return out;
@@ -56,16 +66,12 @@ std::vector<int64_t> permutation(int64_t n, uint64_t seed) {
 
 SequentialSampler::SequentialSampler(int64_t n) : n_(n) { check_size("SequentialSampler", n); }
 
-std::vector<int64_t> SequentialSampler::indices(int64_t) const {
-  std::vector<int64_t> out(static_cast<size_t>(n_));
-  std::iota(out.begin(), out.end(), int64_t(0));
-  return out;
-}
+std::vector<int64_t> SequentialSampler::indices(int64_t) const { return ascending("SequentialSampler", n_); }
 
 RandomSampler::RandomSampler(int64_t n, uint64_t seed) : n_(n), seed_(seed) { check_size("RandomSampler", n); }
 
 std::vector<int64_t> RandomSampler::indices(int64_t epoch) const {
-  return permutation(n_, mix_seed(seed_, uint64_t(epoch)));
+  return permutation(n_, seed_of("RandomSampler", seed_, epoch));
 }
 
 WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, int64_t count, bool replacement,
@@ -89,8 +95,8 @@ WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, int64_
 }
 
 std::vector<int64_t> WeightedRandomSampler::indices(int64_t epoch) const {
-  Stream stream(mix_seed(seed_, uint64_t(epoch)));
-  std::vector<int64_t> out(static_cast<size_t>(count_));
+  Stream stream(seed_of("WeightedRandomSampler", seed_, epoch));
+  auto out = host_vector<int64_t>("WeightedRandomSampler", count_);
   if (replacement_) {
     std::vector<double> ends(weights_.size());
     std::partial_sum(weights_.begin(), weights_.end(), ends.begin());
@@ -123,9 +129,9 @@ DistributedSampler::DistributedSampler(int64_t n, int64_t rank, int64_t world, c
 int64_t DistributedSampler::size() const { return options_.drop_last ? n_ / world_ : n_ / world_ + (n_ % world_ != 0); }
 
 std::vector<int64_t> DistributedSampler::indices(int64_t epoch) const {
-  const auto all = options_.shuffle ? permutation(n_, mix_seed(options_.seed, uint64_t(epoch)))
+  const auto all = options_.shuffle ? permutation(n_, seed_of("DistributedSampler", options_.seed, epoch))
                                     : SequentialSampler(n_).indices(epoch);
-  std::vector<int64_t> out(static_cast<size_t>(size()));
+  auto out = host_vector<int64_t>("DistributedSampler", size());
   for (size_t i = 0; i < out.size(); ++i) out[i] = all[(i * size_t(world_) + size_t(rank_)) % all.size()];
   return out;
 }

@@ -6,6 +6,7 @@
 
 #include "../autograd/node.h"
 #include "../core/error.h"
+#include "../core/held_signals.h"
 
 namespace tapir::inline v0 {
 namespace {
@@ -131,6 +132,7 @@ void save_graph(const std::string& path, const Tensor& y, const LeafNames& names
   const std::string text = ending == ".dot"   ? graph_dot(y, names)
                            : ending == ".svg" ? graph_svg(y, names)
                                               : graph_text(y, names);
+  const HeldSignals held;
   std::ofstream file(path, std::ios::binary);
   check_runtime((file << text).flush().good(), "[save_graph] expected to write {}", path);
 }

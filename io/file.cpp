@@ -14,8 +14,10 @@
 #include <cstring>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "../core/error.h"
+#include "../core/held_signals.h"
 
 namespace tapir::inline v0::io {
 
@@ -38,6 +40,7 @@ SystemCalls real_calls = {
     [](int fd) { return ::ftruncate(fd, 0); },
     [](int fd) { return ::fsync(fd); },
     [](const char* from, const char* to) { return ::rename(from, to); },
+    [](int fd) { return ::close(fd); },
 };
 
 template <class F> auto retry(F call) {
@@ -67,6 +70,7 @@ bool lock_within(int fd, int seconds) {
   return true;
 }
 
+std::string temporary_of(const std::string& path) { return path + ".tmp"; }
 std::string folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
@@ -136,7 +140,7 @@ OutputFile::OutputFile(std::string_view op, const std::string& path) : op_(op), 
   }
   const bool exists = ::stat(target_.c_str(), &info) == 0;
   check_runtime(!exists || S_ISREG(info.st_mode), "[{}] cannot write {}: it is {}", op_, path_, kind_of(info.st_mode));
-  temporary_ = target_ + ".tmp";
+  temporary_ = temporary_of(target_);
   for (int i = 0; !open_temporary(); ++i)
     check_runtime(i < 100000, "[{}] cannot write {}: others keep taking {}", op_, path_, temporary_);
   if (retry([&] { return real_calls.truncate(fd_); }) != 0) {
@@ -145,6 +149,13 @@ OutputFile::OutputFile(std::string_view op, const std::string& path) : op_(op), 
     close_quietly(fd_);
     fail_with("empty", error);
   }
+}
+
+/// Is the open file the one of that name?
+static bool is_named(int fd, const std::string& name, struct stat& held) {
+  struct stat named;
+  return ::fstat(fd, &held) == 0 && ::lstat(name.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+         held.st_dev == named.st_dev;
 }
 
 bool OutputFile::open_temporary() {
@@ -156,9 +167,8 @@ bool OutputFile::open_temporary() {
     fail(ErrorKind::Runtime, "[{}] cannot write {}: another process has been writing {} for 60 s", op_, path_,
          temporary_);
   }
-  struct stat held, named;
-  const bool ours = ::fstat(fd_, &held) == 0 && ::lstat(temporary_.c_str(), &named) == 0 &&
-                    held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+  struct stat held;
+  const bool ours = is_named(fd_, temporary_, held);
   if (ours && S_ISREG(held.st_mode) && held.st_nlink == 1) return true;
   close_quietly(fd_);
   if (ours) {  // a hard link or not a file: never write into it
@@ -167,6 +177,15 @@ bool OutputFile::open_temporary() {
     ::unlink(temporary_.c_str());
   }
   return false;
+}
+
+void remove_abandoned(const std::string& path) {
+  const std::string name = temporary_of(path);
+  const int fd = ::open(name.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  struct stat held;
+  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(fd, name, held) && S_ISREG(held.st_mode))
+    ::unlink(name.c_str());  // whoever waits for the lock looks the name up again
+  close_quietly(fd);
 }
 
 OutputFile::~OutputFile() {
@@ -181,6 +200,7 @@ void OutputFile::fail_with(const char* what, int error) const {
 
 void OutputFile::write(const void* from, int64_t bytes) {
   const char* at = static_cast<const char*>(from);
+  const HeldSignals held;
   while (bytes > 0) {
     const int64_t done = retry([&] { return real_calls.write(fd_, at, uint64_t(std::min(bytes, kMaxChunk))); });
     if (done <= 0) fail_with("write", done < 0 ? errno : ENOSPC);
@@ -191,8 +211,8 @@ void OutputFile::write(const void* from, int64_t bytes) {
 void OutputFile::commit() {
   if (retry([&] { return real_calls.sync(fd_); }) != 0) fail_with("sync", errno);
   if (retry([&] { return real_calls.rename(temporary_.c_str(), target_.c_str()); }) != 0) fail_with("rename", errno);
-  close_quietly(fd_);
-  fd_ = -1;
+  const int closed = real_calls.close(std::exchange(fd_, -1));
+  if (closed != 0 && errno != EINTR) fail_with("close", errno);  // EINTR: it is closed
   const int folder =
       retry([&] { return real_calls.open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
   if (folder < 0) {

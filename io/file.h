@@ -17,6 +17,7 @@ struct SystemCalls {
   int (*truncate)(int fd);
   int (*sync)(int fd);
   int (*rename)(const char* from, const char* to);
+  int (*close)(int fd);  // of a file that was written
 };
 SystemCalls& system_calls();
 
@@ -57,6 +58,8 @@ class OutputFile : NoCopy {
   int fd_ = -1;
 };
 
+/// Removes the temporary file that a dead saver of `path` left. One that somebody is writing stays, as does all where the file system has no locks.
+void remove_abandoned(const std::string& path);
 /// The whole file; RuntimeError when it has more than `limit` bytes.
 std::string read_file(std::string_view op, const std::string& path, int64_t limit = int64_t(1) << 32);
 /// Replaces the file by these bytes, as OutputFile does.

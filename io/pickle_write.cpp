@@ -73,7 +73,6 @@ void Writer::real(double v) {
 
 /// torch._utils._rebuild_tensor_v2(storage, offset, sizes, strides, requires_grad, OrderedDict())
 void Writer::tensor(const Tensor& v) {
-  if (!v.defined()) return void(out_ += 'N');
   const TensorRecord r = tensors_.write(v);
   global("torch._utils", "_rebuild_tensor_v2");
   out_ += "((";

@@ -88,7 +88,8 @@ class StorageWriter final : public pickle::Tensors {
  private:
   void collect(const Value& v, int depth) {
     check(depth < 200, "[save_pt] expected at most 200 levels of lists and dicts, got more");
-    if (v.kind() == Value::Kind::Tensor && v.to_tensor().defined()) {
+    if (v.kind() == Value::Kind::Tensor) {
+      check(v.to_tensor().defined(), "[save_pt] expected defined tensors, got an undefined one");
       const Tensor& t = v.to_tensor();
       Place p;
       p.tensor = t.detach(), p.requires_grad = t.is_leaf() && t.requires_grad();
@@ -96,10 +97,19 @@ class StorageWriter final : public pickle::Tensors {
       places_.push_back(std::move(p));
     }
     if (v.kind() < Value::Kind::List) return;
+    if (v.kind() == Value::Kind::Dict) check_keys(v);
     for (size_t i = 0; i < v.size(); ++i) {
       if (v.kind() == Value::Kind::Dict) collect(v.keys()[i], depth + 1);
       collect(v.items()[i], depth + 1);
     }
+  }
+
+  static void check_keys(const Value& dict) {
+    std::vector<std::string_view> names;
+    for (const Value& key : dict.keys())
+      if (key.kind() == Value::Kind::Text) names.push_back(key.to_text());
+    if (const auto twice = repeated(std::move(names)))
+      fail(ErrorKind::Value, "[save_pt] expected each name once, got \"{}\" twice", shown(*twice));
   }
 
   std::vector<Place> places_;

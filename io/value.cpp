@@ -48,7 +48,10 @@ void flatten(const Value& value, const std::string& name, StateDict& out, int de
 }  // namespace
 
 Value::Value(const StateDict& state) : kind_(Kind::Dict) {
-  for (const auto& [name, tensor] : state) append(name, tensor.defined() ? Value(tensor.detach()) : Value());
+  for (const auto& [name, tensor] : state) {
+    check(tensor.defined(), "[Value] expected defined tensors, got an undefined one as \"{}\"", name);
+    append(name, tensor.detach());
+  }
 }
 
 Value Value::dict(std::initializer_list<Item> items) {

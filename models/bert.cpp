@@ -1,5 +1,6 @@
 #include "bert.h"
 
+#include "../core/checks.h"
 #include "../nn/init.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
@@ -63,6 +64,7 @@ Tensor BertLayer::forward(const Tensor& x, const Tensor& mask) {
   return output(intermediate(y), y);
 }
 BertEncoder::BertEncoder(const BertConfig& c) {
+  check_count("BertEncoder", "num_hidden_layers", c.num_hidden_layers);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) layer.emplace_back(c);
 }
 Tensor BertEncoder::forward(const Tensor& x, const Tensor& mask) {

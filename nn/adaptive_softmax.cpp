@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "../core/checks.h"
 #include "../ops/arithmetic.h"
 #include "../ops/bitwise.h"
 #include "../ops/compare.h"
@@ -18,6 +19,7 @@
 namespace tapir::inline v0::nn {
 
 static Linear make_head(int64_t in, int64_t classes, std::vector<int64_t>& cutoffs, bool bias) {
+  check_count("AdaptiveLogSoftmaxWithLoss", "in_features", in);
   bool ascending = !cutoffs.empty();
   for (size_t i = 0; i < cutoffs.size(); ++i)
     ascending &= cutoffs[i] > (i ? cutoffs[i - 1] : 0) && cutoffs[i] < classes;
@@ -31,6 +33,7 @@ AdaptiveLogSoftmaxWithLoss::AdaptiveLogSoftmaxWithLoss(int64_t in, int64_t class
                                                        const AdaptiveLogSoftmaxOptions& o)
     : in_features(in), n_classes(classes), cutoffs(std::move(list)),
       head(make_head(in, classes, cutoffs, o.head_bias)) {
+  check(o.div_value >= 1, "[AdaptiveLogSoftmaxWithLoss] expected div_value of at least 1, got {}", o.div_value);
   for (size_t i = 0; i + 1 < cutoffs.size(); ++i) {
     const int64_t width = int64_t(double(in) / std::pow(o.div_value, double(i + 1)));
     tail.push_back(

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "../core/checks.h"
 #include "../ops/create.h"
 #include "../ops/einsum.h"
 #include "../ops/matmul.h"
@@ -31,7 +32,11 @@ std::string Linear::extra_repr() {
                        detail::bool_text(bias.defined()));
 }
 
-Conv1D::Conv1D(int64_t out, int64_t in) : weight(empty({in, out})), bias(zeros(out)) { init::normal_(weight, 0, 0.02); }
+Conv1D::Conv1D(int64_t out, int64_t in) {
+  check_count("Conv1D", "nf", out), check_count("Conv1D", "nx", in);
+  weight = Parameter(empty({in, out})), bias = Parameter(zeros(out));
+  init::normal_(weight, 0, 0.02);
+}
 Tensor Conv1D::forward(const Tensor& x) { return linear(x, t(weight), bias); }
 
 Bilinear::Bilinear(int64_t in1, int64_t in2, int64_t out, const LinearOptions& o)

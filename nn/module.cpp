@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "../autograd/grad_batches.h"
+#include "../core/checks.h"
 #include "../core/modes.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
@@ -226,6 +227,7 @@ void Module::load_state_dict(const StateDict& state, const LoadOptions& options)
     for (auto& [name, t] : state)
       stripped.append(name.starts_with(options.strip_prefix) ? name.substr(options.strip_prefix.size()) : name, t);
   const StateDict& from = strip ? stripped : state;
+  check_names("load_state_dict", from);
   const StateDict mine = state_dict();
   const std::string text = difference(mine, from, options.strict);
   check(text.empty(), "[load_state_dict] error(s) in loading state_dict for {}:{}", detail::type_name(typeid(*this)),

@@ -1,5 +1,6 @@
 #include "norm.h"
 
+#include "../core/checks.h"
 #include "../core/denormals.h"
 #include "../core/modes.h"
 #include "../functional/checkpoint.h"
@@ -66,7 +67,13 @@ std::string BatchNormBase::extra_repr() {
                        bool_text(options.affine), bool_text(bias.defined()), bool_text(options.track_running_stats));
 }
 
+static void check_shape(const char* name, const Shape& shape) {
+  check(!shape.empty(), "[{}] expected normalized_shape to be at least 1-dimensional, got {}", name, shape);
+  for (int64_t n : shape) check(n >= 0, "[{}] expected a normalized_shape of sizes of at least 0, got {}", name, shape);
+}
+
 LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& o) : normalized_shape(shape), options(o) {
+  check_shape("LayerNorm", shape);
   check(o.eps >= 0, "[LayerNorm] expected eps of at least 0, got {}", o.eps);
   if (!o.elementwise_affine) return;
   weight = Parameter(ones(shape));
@@ -82,6 +89,7 @@ std::string LayerNorm::extra_repr() {
 
 GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o)
     : num_groups(groups), num_channels(channels), options(o) {
+  check_count("GroupNorm", "num_channels", channels, 1);
   check(groups > 0 && channels % groups == 0, "[GroupNorm] num_channels must be divisible by num_groups, got {} and {}",
         channels, groups);
   check(o.eps >= 0, "[GroupNorm] expected eps of at least 0, got {}", o.eps);
@@ -97,6 +105,7 @@ std::string GroupNorm::extra_repr() {
 }
 
 RMSNorm::RMSNorm(const Shape& shape, const RMSNormOptions& o) : normalized_shape(shape), options(o) {
+  check_shape("RMSNorm", shape);
   check(!o.eps || *o.eps >= 0, "[RMSNorm] expected eps of at least 0, got {}", o.eps.value_or(0));
   if (o.elementwise_affine) weight = Parameter(ones(shape));
 }

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "../core/checks.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/create.h"
@@ -29,7 +30,7 @@ Tensor feed_forward(Linear& linear1, Dropout& dropout, Linear& linear2, bool gel
   return linear2(dropout(gelu ? tapir::gelu(h) : relu(h)));
 }
 template <class L> std::vector<L> copies(const char* name, L layer, int64_t n) {
-  check(n >= 0, "[{}] expected num_layers of at least 0, got {}", name, n);
+  check_count(name, "num_layers", n);
   std::vector<L> layers;
   for (int64_t i = 0; i < n; ++i) layers.push_back(layer.clone());
   return layers;

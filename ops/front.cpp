@@ -158,8 +158,54 @@ Pointwise::Pointwise(const char* op, const Operand& x, const Operand& y, const T
   cast_back = dtype != self->dtype();
 }
 
-Tensor Pointwise::run(const BinaryParams& params, std::optional<DType> result) {
-  entry::In vb = view_as(b, shape, dtype);
+/// Note [Numbers that do not fit]
+/// An integer kernel casts a number to its dtype, which wraps. So before any kernel, and before a recording: sums, products and bitwise
+/// operations stay, being right modulo 2^n; a comparison with what no element reaches becomes one with the end of the range on
+/// that side, which holds everywhere or nowhere; a shift by it is one by the end, which shifts everything out; others refuse it.
+static Scalar bring_inside(const char* op, BinaryParams& p, DType dtype, Scalar v, bool second) {
+  if (fits(v, dtype)) return v;
+  const bool above = v.to_double() > 0;
+  const int64_t half = int64_t(1) << (int(size_of(dtype)) * 8 - 1);
+  const Scalar end = dtype == kUInt8 ? (above ? 255 : 0) : above ? half - 1 : -half;
+  switch (p.op) {
+    case BinaryOp::Add:
+    case BinaryOp::Sub:
+    case BinaryOp::Mul:
+    case BinaryOp::BitwiseAnd:
+    case BinaryOp::BitwiseOr:
+    case BinaryOp::BitwiseXor: return v;
+    case BinaryOp::LogicalAnd:
+    case BinaryOp::LogicalOr:
+    case BinaryOp::LogicalXor: return 1;
+    case BinaryOp::ShiftLeft:
+    case BinaryOp::ShiftRight:
+      if (second) return end;
+      break;
+    case BinaryOp::Eq:
+    case BinaryOp::Ne:
+    case BinaryOp::Lt:
+    case BinaryOp::Le:
+    case BinaryOp::Gt:
+    case BinaryOp::Ge: {
+      const bool less = p.op == BinaryOp::Lt || p.op == BinaryOp::Le, equal = p.op == BinaryOp::Eq;
+      const bool largest = above == second;  // is the right-hand side
+      const bool holds = p.op == BinaryOp::Ne || (!equal && less == largest);
+      p.op = largest ? (holds ? BinaryOp::Le : BinaryOp::Gt) : (holds ? BinaryOp::Ge : BinaryOp::Lt);
+      return end;
+    }
+    default: break;
+  }
+  check_fits(op, v, dtype);
+  return v;
+}
+
+Tensor Pointwise::run(const BinaryParams& given, std::optional<DType> result) {
+  BinaryParams params = given;
+  entry::In va = view_as(a, shape, dtype), vb = view_as(b, shape, dtype);
+  if (a.is_tensor() != b.is_tensor() && !is_floating(dtype)) {
+    entry::In& number = a.is_tensor() ? vb : va;
+    number = TensorView(bring_inside(op_, params, dtype, (a.is_tensor() ? b : a).scalar(), a.is_tensor()), dtype);
+  }
   Tensor apart, y;
   if (self_) {
     check_inplace(op_, *self_, wants_grad({a, b}));
@@ -168,7 +214,7 @@ Tensor Pointwise::run(const BinaryParams& params, std::optional<DType> result) {
   } else
     y = empty_pointwise(shape, result.value_or(dtype), device, {&a.tensor_or_undefined(), &b.tensor_or_undefined()});
   Context& ctx = context(device);
-  backend(device).binary(ctx, {y, view_as(a, shape, dtype), vb, params});
+  backend(device).binary(ctx, {y, va, vb, params});
   if (ctx.error.set) [[unlikely]]
     fail_values(ctx.error,
                 tapir::format("[{}] ZeroDivisionError: the integer divisor at position {position} is {value}", op_));

@@ -8,6 +8,7 @@
 
 #include "../autograd/record.h"
 #include "../core/backend.h"
+#include "../core/checks.h"
 #include "../core/tensor.h"
 #include "cast.h"
 
@@ -36,6 +37,26 @@ inline entry::In view_as(const Operand& x, const Shape& shape, DType dtype) {
   if (!x.is_tensor()) return TensorView(x.scalar(), dtype);
   if (x.tensor().shape() == shape) return x.tensor();
   return TensorView(x.tensor()).expand(shape);
+}
+/// ValueError for a number that integers of that dtype cannot hold: a kernel would wrap it. Floats round, to infinity too.
+inline void check_held(const char* op, const Operand& x, DType dtype) {
+  if (!x.is_tensor() && !is_floating(dtype)) check_fits(op, x.scalar(), dtype);
+}
+/// ValueError for limits that leave no number of an integer dtype: the result would be one that it cannot hold. One that no number reaches is none.
+inline void check_limits(const char* op, const Operand& min, const Operand& max, DType dtype) {
+  if (!min.is_tensor() && min.scalar().to_double() > 0) check_held(op, min, dtype);
+  if (!max.is_tensor() && max.scalar().to_double() < 0) check_held(op, max, dtype);
+}
+/// PyTorch's rule for a factor (alpha, beta, value) of what is added: integers take integers.
+inline void check_factor(const char* op, const char* argument, Scalar factor, DType dtype) {
+  check(!factor.is_float() || is_floating(dtype),
+        "[{}] for integral input tensors, argument {} must not be a floating point number, got {}", op, argument,
+        factor);
+}
+/// ValueError for more views than anybody means: they would take all memory, for hours.
+inline void check_parts(const char* op, int64_t parts) {
+  constexpr int64_t most = 1 << 24;
+  check(parts <= most, "[{}] expected at most {} parts, got {}", op, most, parts);
 }
 /// ValueError where a result of dtype `from` may not be stored in a tensor of dtype `to` (a float in integers).
 void check_can_cast(const char* op, DType from, DType to);

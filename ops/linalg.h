@@ -66,7 +66,7 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, const TriangularOption
 std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& a);
 /// L and U in one matrix, L's diagonal left out, and the order (int32): row i of A is row order[i] of L U.
 std::pair<Tensor, Tensor> lu_factor(const Tensor& a);
-/// X of A X = B from what lu_factor gives.
+/// X of A X = B from what lu_factor gives. ValueError for another order of a tensor on the CPU; a device is not waited for.
 Tensor lu_solve(const Tensor& lu, const Tensor& order, const Tensor& b);
 /// The inverse of the linear map that a is from its last dimensions to its first `ind`: both products of sizes are equal.
 Tensor tensorinv(const Tensor& a, int64_t ind = 2);

@@ -3,6 +3,7 @@
 
 namespace tapir::inline v0 {
 
+/// Factors of integers: matrix products cut a fraction off, as PyTorch's do; addr refuses it.
 struct AddmmOptions {
   Scalar beta = 1, alpha = 1;
 };

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "../core/checks.h"
+
 namespace tapir::inline v0::optim {
 namespace {
 
@@ -85,6 +87,7 @@ SequentialLR::SequentialLR(Optimizer& optimizer, std::vector<LRScheduler*> parts
   check(int64_t(milestones_.size()) + 1 == n, "[SequentialLR] expected {} milestones for {} schedulers, got {}", n - 1,
         n, int64_t(milestones_.size()));
   check(std::is_sorted(milestones_.begin(), milestones_.end()), "[SequentialLR] expected sorted milestones");
+  if (n > 1) check_count("SequentialLR", "milestones", milestones_[0]);
   restart();
 }
 void SequentialLR::step_parts() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../core/checks.h"
 #include "../core/denormals.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
@@ -271,7 +272,10 @@ void LBFGS::load_state_dict(const StateDict& state) {
     check(t.shape() == Shape{count}, "[LBFGS] expected state.0.{} of shape ({}), got {}", name, count, t.shape());
     return t.to(like.dtype()).to(like.device()).clone();
   };
+  check_names("LBFGS", state);
   number("func_evals", s.func_evals), number("n_iter", s.n_iter);
+  check(s.func_evals >= 0 && s.n_iter >= 0, "[LBFGS] expected func_evals and n_iter of at least 0, got {} and {}",
+        s.func_evals, s.n_iter);
   if (state.contains("state.0.d")) {
     number("t", s.t), number("H_diag", s.H_diag), number("prev_loss", s.prev_loss);
     s.d = vector("d"), s.prev_flat_grad = vector("prev_flat_grad");

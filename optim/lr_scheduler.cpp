@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <numbers>
 
+#include "../core/checks.h"
 #include "../ops/create.h"
 
 namespace tapir::inline v0::optim {
@@ -67,7 +68,9 @@ void LRScheduler::load_state_dict(const StateDict& state) {
   if (const Tensor* t = state.find("base_lrs")) base = t->to_vector<double>();
   check(base.size() == base_.size(), "[{}] expected base_lrs of {} groups, got {}", name_, int64_t(base_.size()),
         int64_t(base.size()));
+  check_names(name_, state);
   const int64_t epoch = state.at("last_epoch").item<int64_t>();
+  check_count(name_, "last_epoch", epoch, -1);  // a part of SequentialLR that has not begun is at -1
   for (auto& [key, value] : numbers()) values.push_back(state.at(key).item<double>());
   size_t i = 0;
   for (auto& [key, value] : numbers()) *value = values[i++];
@@ -95,6 +98,7 @@ MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, 
   for (size_t i = 1; i < milestones_.size(); ++i)
     check(milestones_[i - 1] <= milestones_[i], "[MultiStepLR] expected sorted milestones, got {} before {}",
           milestones_[i - 1], milestones_[i]);
+  if (!milestones_.empty()) check_count("MultiStepLR", "milestones", milestones_[0]);
   check_option("MultiStepLR", "gamma", o.gamma);
   start();
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../core/checks.h"
 #include "../core/modes.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
@@ -111,6 +112,7 @@ Optimizer::Slot Optimizer::load_slot(const StateDict& state, const std::string& 
 }
 
 void Optimizer::load_state_dict(const StateDict& state) {
+  check_names(name(), state);
   NoGrad guard;
   state_.changed(), rates_.changed();
   for (auto& [entry, t] : state)

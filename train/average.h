@@ -59,6 +59,7 @@ template <class M> struct AveragedModel {
   }
   void load_state_dict(const StateDict& state) {
     const int64_t n = state.at("n_averaged").template item<int64_t>();
+    check_count("AveragedModel", "n_averaged", n);
     this->module.load_state_dict(state.strip("module."));  // nvcc warns of a line that begins with `module`
     n_averaged = n;
   }

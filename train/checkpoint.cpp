@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
 
 #include "../core/generator.h"
 #include "../core/modes.h"
+#include "../io/file.h"
 #include "../io/safetensors.h"
 
 namespace tapir::inline v0::train {
@@ -17,17 +19,34 @@ namespace tapir::inline v0::train {
 namespace {
 
 constexpr std::string_view kBegin = "checkpoint-", kEnd = ".safetensors", kRandom = "random", kStep = "step",
-                           kMetric = "metric";
+                           kMetric = "metric", kTemporary = ".tmp";
 
 template <class N> bool parse(std::string_view text, N& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size();
 }
 
+/// The step of a checkpoint's file name, -1 for other names.
+int64_t step_of(std::string_view name) {
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd) || name.size() <= kBegin.size() + kEnd.size()) return -1;
+  int64_t step = -1;
+  return parse(name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size()), step) ? step : -1;
+}
+
 const std::string* find(const io::Metadata& metadata, std::string_view key) {
   for (const auto& [name, text] : metadata)
     if (name == key) return &text;
   return nullptr;
+}
+
+/// f(name) for every file of the folder. What went wrong, as errno says it, or 0.
+template <class F> int each_name(const std::string& path, const F& f) {
+  DIR* const folder = ::opendir(path.c_str());
+  if (!folder) return errno;
+  while (const dirent* entry = (errno = 0, ::readdir(folder))) f(std::string_view(entry->d_name));
+  const int error = errno;
+  ::closedir(folder);
+  return error;
 }
 
 /// A state of its own: what state_dict() gives shares memory with its object.
@@ -43,6 +62,11 @@ Checkpoint::Checkpoint(std::string folder, const CheckpointOptions& options)
     : folder_(std::move(folder)), options_(options) {
   check(!folder_.empty(), "[Checkpoint] expected a folder, got an empty name");
   check(options.keep_last >= 0, "[Checkpoint] expected keep_last from 0 on, got {}", options.keep_last);
+  each_name(folder_, [&](std::string_view name) {  // what dead runs were writing
+    if (!name.ends_with(kTemporary)) return;
+    name.remove_suffix(kTemporary.size());
+    if (step_of(name) >= 0) io::remove_abandoned(folder_ + "/" + std::string(name));
+  });
 }
 
 Checkpoint& Checkpoint::add_part(Part part) {
@@ -55,15 +79,11 @@ Checkpoint& Checkpoint::add_part(Part part) {
 
 std::vector<Checkpoint::File> Checkpoint::list() const {
   std::vector<File> out;
-  DIR* folder = ::opendir(folder_.c_str());
-  while (const dirent* entry = folder ? ::readdir(folder) : nullptr) {
-    std::string_view name = entry->d_name;
-    const std::string path = folder_ + "/" + entry->d_name;
-    if (!name.starts_with(kBegin) || !name.ends_with(kEnd) || name.size() <= kBegin.size() + kEnd.size()) continue;
-    name = name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
-    if (int64_t step = 0; parse(name, step) && step >= 0) out.push_back({path, step});
-  }
-  if (folder) ::closedir(folder);
+  const int error = each_name(folder_, [&](std::string_view name) {
+    if (const int64_t step = step_of(name); step >= 0) out.push_back({folder_ + "/" + std::string(name), step});
+  });
+  check_runtime(error == 0 || error == ENOENT, "[Checkpoint] cannot read the folder {}: {}", folder_,
+                std::error_code(error, std::generic_category()).message());  // nobody may take it for an empty one
   std::sort(out.begin(), out.end(), [](const File& a, const File& b) { return a.step < b.step; });
   return out;
 }

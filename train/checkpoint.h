@@ -31,6 +31,7 @@ struct CheckpointOptions {
 ///     checkpoint.save(epoch, validation_loss);
 class Checkpoint {
  public:
+  /// Removes what runs that died in a save have left in the folder. RuntimeError where it cannot be read.
   explicit Checkpoint(std::string folder, const CheckpointOptions& options = {});
   /// A part to save and load; it must outlive this. ValueError for a name that is taken, empty or has a dot.
   template <Stateful T> Checkpoint& add(std::string_view name, T& part) {

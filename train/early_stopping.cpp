@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "../core/checks.h"
+
 namespace tapir::inline v0::train {
 
 EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
@@ -31,9 +33,12 @@ StateDict EarlyStopping::state_dict() const {
 }
 
 void EarlyStopping::load_state_dict(const StateDict& state) {
+  check_names("EarlyStopping", state);
   const double best = state.at("best").item<double>();
   const auto number = [&](const char* name) { return state.at(name).item<int64_t>(); };
   const int64_t best_epoch = number("best_epoch"), epochs = number("epochs"), waited = number("waited");
+  check_count("EarlyStopping", "best_epoch", best_epoch, -1), check_count("EarlyStopping", "epochs", epochs);
+  check_count("EarlyStopping", "waited", waited);
   best_ = best, best_epoch_ = best_epoch, epochs_ = epochs, waited_ = waited;
 }
 

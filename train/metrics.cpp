@@ -61,15 +61,16 @@ void Accuracy::update(const Tensor& p, const Tensor& t) {
 
 ConfusionMatrix::ConfusionMatrix(int64_t classes, std::optional<int64_t> ignore)
     : classes_(classes), ignore_index_(ignore) {
-  check(classes > 0, "[ConfusionMatrix] expected num_classes above 0, got {}", classes);
+  check(classes > 0 && classes < int64_t(1) << 31, "[ConfusionMatrix] expected num_classes in [1, 2^31), got {}",
+        classes);
 }
 void ConfusionMatrix::update(const Tensor& p, const Tensor& t) {
   NoGrad guard;
   const Tensor guess = are_scores("ConfusionMatrix", p, t) ? argmax(p, 1) : p;
   if (!counts_.defined()) counts_ = zeros(classes_ * classes_, {.dtype = kInt64, .device = t.device()});
   const Tensor from = flatten(to(t, kInt64)), into = flatten(to(guess, kInt64));
-  Tensor place =
-      where((into >= 0) & (into < classes_), from * classes_ + into, -1);  // index_add refuses what is outside
+  Tensor place = where((into >= 0) & (into < classes_) & (from >= 0) & (from < classes_), from * classes_ + into,
+                       -1);  // index_add refuses what is outside
   Tensor one = ones(from.shape(), {.dtype = kInt64, .device = t.device()});
   if (ignore_index_) {
     const Tensor ignored = eq(from, *ignore_index_);

@@ -9,6 +9,7 @@
 #include "../core/error.h"
 #include "../io/file.h"
 #include "table.h"
+#include "terminal.h"
 
 namespace tapir::inline v0::train {
 
@@ -21,7 +22,7 @@ constexpr std::array<const char*, 7> kColours = {"#0072B2", "#D55E00", "#009E73"
 
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : text)
+  for (const char c : plain(text))
     out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : std::string(1, c);
   return out;
 }
@@ -40,14 +41,18 @@ struct Axis {
   bool log = false;
   std::vector<double> ticks;
 
-  double transformed(double v) const { return log ? std::log10(v) : v; }
+  double unit = 1;  // numbers at the ends of double's range are drawn by a fraction, whose distances do not overflow
+
+  double transformed(double v) const { return log ? std::log10(v) : v * unit; }
   double pixel(double v) const { return begin + (transformed(v) - low) / (high - low) * (end - begin); }
   bool shows(double v) const { return std::isfinite(v) && (!log || v > 0); }
 
   Axis(double smallest, double largest, double begin, double end, bool log) : begin(begin), end(end), log(log) {
     if (!(smallest <= largest)) smallest = log ? 0.1 : 0, largest = 1;
+    if (!log && std::max(std::abs(smallest), std::abs(largest)) > 1e300) unit = 0x1p-20;
     low = transformed(smallest), high = transformed(largest);
-    if (high - low < 1e-12 * std::max(1.0, std::abs(high))) low -= 0.5, high += 0.5;
+    if (const double least = 1e-12 * std::max(1.0, std::abs(high)); high - low < least)
+      low -= std::max(0.5, least), high += std::max(0.5, least);
     // Steps of 1, 2 or 5 times a power of ten, about five of them; in decades at least one.
     double step = std::pow(10, std::floor(std::log10((high - low) / 5)));
     for (const double factor : {1.0, 2.0, 5.0, 10.0})
@@ -59,7 +64,7 @@ struct Axis {
     low = std::floor(low / step + 1e-9) * step, high = std::ceil(high / step - 1e-9) * step;
     for (int i = 0; low + i * step < high + step / 2; ++i) {
       const double at = std::abs(low + i * step) < step / 1e6 ? 0 : low + i * step;
-      ticks.push_back(log ? std::pow(10, at) : at);
+      if (const double v = log ? std::pow(10, at) : at / unit; shows(v)) ticks.push_back(v);
     }
   }
 };

@@ -13,6 +13,7 @@
 #include "../io/file.h"
 #include "../io/json.h"
 #include "table.h"
+#include "terminal.h"
 
 namespace tapir::inline v0::profiler {
 namespace {
@@ -50,7 +51,7 @@ class Names {
  public:
   const std::string& of(const Event& e) {
     std::string& name = known_[{int(e.kind), e.name, e.detail}];
-    if (name.empty()) name = shown_name(e);
+    if (name.empty()) name = train::plain(shown_name(e));
     return name;
   }
 

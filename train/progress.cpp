@@ -12,13 +12,6 @@ namespace tapir::inline v0::train {
 
 namespace {
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-/// Control characters would move the cursor or break the line.
-std::string plain(std::string_view text) {
-  std::string out(text);
-  std::erase_if(out, [](char c) { return uint8_t(c) < 0x20 || c == 0x7f; });
-  return out;
-}
 }  // namespace
 
 std::string clock_text(double seconds) {
@@ -40,6 +33,7 @@ ProgressBar::ProgressBar(std::string_view label, int64_t total, const ProgressOp
     : label_(plain(label)), total_(std::max<int64_t>(total, 0)), options_(options),
       terminal_(options.terminal.value_or(is_terminal(options.fd))), live_(options.enabled), start_(now()),
       last_draw_(start_) {
+  options_.unit = plain(options_.unit);
   if (terminal_ && live_) draw();
 }
 

@@ -8,6 +8,7 @@
 #include "../core/work.h"
 #include "../ops/create.h"
 #include "table.h"
+#include "terminal.h"
 
 namespace tapir::inline v0::train {
 namespace {
@@ -118,7 +119,7 @@ std::string Summary::str() const {
   std::vector<std::array<std::string, 5>> rows{{"layer", "output", "parameters", "FLOPs", "memory"}};
   for (const LayerSummary& l : layers)
     rows.push_back({std::string(size_t(2 * l.depth), ' ') +
-                        (l.name.empty() ? "" : l.name.substr(l.name.rfind('.') + 1) + ": ") + l.type,
+                        (l.name.empty() ? "" : plain(l.name.substr(l.name.rfind('.') + 1)) + ": ") + l.type,
                     l.calls ? l.output.str() : "-", grouped(l.parameters), l.calls ? flops_text(l.flops) : "-",
                     l.calls ? bytes_text(double(l.output_bytes)) : "-"});
   size_t width[5] = {};

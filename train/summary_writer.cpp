@@ -10,6 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "../core/checks.h"
+#include "../core/held_signals.h"
 #include "../core/modes.h"
 #include "../io/png.h"
 #include "../ops/ops.h"
@@ -91,6 +93,7 @@ void SummaryWriter::write_event(int64_t step, std::string_view field, std::strin
   std::string record = raw(uint64_t(event.size()));
   record += raw(detail::masked_crc32c(record));
   record += event + raw(detail::masked_crc32c(event));
+  const HeldSignals held;
   for (size_t at = 0; at < record.size();) {
     const ssize_t n = ::write(fd_, record.data() + at, record.size() - at);
     if (n < 0 && errno == EINTR) continue;
@@ -112,12 +115,15 @@ void SummaryWriter::add_histogram(std::string_view tag, const Tensor& values, in
   Tensor x = values.detach().cpu().to(kFloat64).flatten();
   x = masked_select(x, isfinite(x));
   if (x.numel() == 0) return;
-  const double low = min(x).item(), high = max(x).item(), width = high > low ? (high - low) / double(bins) : 1;
-  std::vector<double> limits, counts(size_t(bins), 0.0);
-  for (int64_t i = 1; i <= bins; ++i) limits.push_back(i == bins && high > low ? high : low + width * double(i));
+  const double low = min(x).item(), high = max(x).item();
+  const double unit = std::isfinite(high - low) ? 1 : 0.5;  // the distance may overflow where its half does not
+  const double width = high > low ? (high * unit - low * unit) / double(bins) : 1;
+  auto limits = host_vector<double>("SummaryWriter", bins), counts = host_vector<double>("SummaryWriter", bins);
+  for (int64_t i = 1; i <= bins; ++i)
+    limits[size_t(i - 1)] = i == bins && high > low ? high : (low * unit + width * double(i)) / unit;
   double sum = 0, squares = 0;
   for (const double v : x.to_vector<double>()) {
-    ++counts[size_t(std::min(bins - 1, int64_t((v - low) / width)))];
+    ++counts[size_t(std::min(bins - 1, int64_t((v * unit - low * unit) / width)))];
     sum += v, squares += v * v;
   }
   write_value(step, bytes_field(1, tag) + bytes_field(5, number_field(1, low) + number_field(2, high) +

@@ -11,7 +11,9 @@
 namespace tapir::inline v0::train {
 
 Table::Table(std::vector<std::string> columns, int fd, int least_width)
-    : columns_(std::move(columns)), fd_(fd), least_width_(least_width) {}
+    : columns_(std::move(columns)), fd_(fd), least_width_(least_width) {
+  for (std::string& c : columns_) c = plain(c);
+}
 
 std::string Table::line(const std::vector<std::string>& cells) const {
   check(cells.size() == columns_.size(), "[Table] expected {} cells, got {}", int64_t(columns_.size()),
@@ -20,7 +22,8 @@ std::string Table::line(const std::vector<std::string>& cells) const {
   for (size_t i = 0; i < cells.size(); ++i) {
     const size_t width = std::max(columns_[i].size(), size_t(least_width_));
     if (i) out += "  ";
-    out += std::string(width - std::min(width, cells[i].size()), ' ') + cells[i];
+    const std::string cell = plain(cells[i]);
+    out += std::string(width - std::min(width, cell.size()), ' ') + cell;
   }
   return out;
 }

@@ -1,25 +1,19 @@
 #include "terminal.h"
 
-#include <signal.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 
+#include "../core/held_signals.h"
+
 namespace tapir::inline v0::train {
 
 bool write_text(int fd, std::string_view text) {
-  // The signal of a closed pipe goes to the writing thread: held back, and taken off if it is ours.
-  sigset_t pipe, before, pending;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  sigpending(&pending);
-  const bool was_pending = sigismember(&pending, SIGPIPE) == 1;
-  pthread_sigmask(SIG_BLOCK, &pipe, &before);
   const int error = errno;
+  const HeldSignals held;
   std::fflush(stdout);  // what the program printed before comes before
   bool good = true;
   for (int interrupts = 0; good && !text.empty();) {
@@ -27,13 +21,19 @@ bool write_text(int fd, std::string_view text) {
     if (n > 0) text.remove_prefix(size_t(n));
     else good = errno == EINTR && ++interrupts < 1000;
   }
-  if (!good && errno == EPIPE && !was_pending) {
-    const timespec none{};
-    while (sigtimedwait(&pipe, nullptr, &none) < 0 && errno == EINTR) {}
-  }
   errno = error;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return good;
+}
+
+std::string plain(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = uint8_t(text[i]);
+    const bool wide = c == 0xc2 && i + 1 < text.size() && uint8_t(text[i + 1]) < 0xa0;  // U+0080 to U+009F in UTF-8
+    if (wide) ++i;
+    else if (c >= 0x20 && c != 0x7f) out += text[i];
+  }
+  return out;
 }
 
 bool is_terminal(int fd) {

@@ -110,7 +110,7 @@ struct Scatter {
   /// Into a copy of x, or into self, which is x.
   Tensor run(ScatterOp kernel, const Tensor* self) const {
     if (self) check_inplace(op, x, wants_grad({x, part}));
-    else if (!part.defined()) check_fits(op, source.scalar(), x.dtype());
+    if (!part.defined()) self ? check_held(op, source, x.dtype()) : check_fits(op, source.scalar(), x.dtype());
     const Tensor at = self ? apart_from(x, places) : places, from = self && part.defined() ? apart_from(x, part) : part;
     Tensor y = self ? *self : empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
     if (!self) backend(x).copy(context(x), {y, x});

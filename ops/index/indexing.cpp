@@ -296,8 +296,7 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
 Tensor& index_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) {
   const Slices s("index_add_", self, dim, index);
   s.check_source(self, source);
-  check(!alpha.is_float() || is_floating(self.dtype()),
-        "[index_add_] for integral input tensors, argument alpha must not be a floating point number, got {}", alpha);
+  check_factor("index_add_", "alpha", alpha, self.dtype());
   s.put(self, s.in_front(alpha.to_double() == 1 ? source : to(mul(source, alpha), self.dtype())), true);
   return self;
 }

@@ -1,6 +1,7 @@
 // Systems of equations: Cholesky, LU, triangular solves, and what follows from them.
 #include "../linalg.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "../arithmetic.h"
@@ -258,12 +259,26 @@ std::pair<Tensor, Tensor> lu_factor(const Tensor& a) {
   const auto [l, u, order] = lu_of("linalg.lu_factor", a);
   return {filled_up(tril(l, -1), rows(a), columns(a)) + filled_up(u, rows(a), columns(a)), order};
 }
+/// ValueError unless every row of `order` has each number of [0, N) once. Of a tensor on the CPU alone: a device would have to be waited for, and
+/// a program that is being recorded has other numbers next time. There a number that is outside takes no row.
+static void check_order(const char* op, const Tensor& order) {
+  if (!order.device().is_cpu() || modes.recorder) return;
+  const int64_t n = order.shape().back();
+  auto numbers = order.to_vector<int64_t>();
+  for (auto row = numbers.begin(); n && row != numbers.end(); row += n) {
+    std::sort(row, row + n);
+    for (int64_t i = 0; i < n; ++i)
+      check(row[i] == i, "[{}] expected an order with each number of [0, {}) once, got {} in its place {} when sorted",
+            op, n, row[i], i);
+  }
+}
 Tensor lu_solve(const Tensor& lu, const Tensor& order, const Tensor& b) {
   const char* name = "linalg.lu_solve";
   check_square(name, lu), check_matrices(name, b), check_pair(name, lu, b);
   check(order.dtype() == kInt32 && order.shape() == shape_of(batch_of(lu), {rows(lu)}) && rows(b) == rows(lu),
         "[{}] expected factors (..., N, N), their order (..., N) and a right-hand side (..., N, K), got {}, {} and {}",
         name, lu, order, b);
+  check_order(name, order);
   const Tensor y =
       solve_triangular(lu, matmul(transposed(permutation(order, lu)), b), {.upper = false, .unitriangular = true});
   return solve_triangular(lu, y, {.upper = true});

@@ -18,9 +18,7 @@ static DType check_addr(const char* op, const Tensor& input, const Tensor& a, co
   check(broadcasts_to(input.shape(), shape), "[{}] expected an input that broadcasts to {}, got {}", op, shape, input);
   const Operand x = input, y = a, z = b;
   const DType dtype = result_type({&x, &y, &z});
-  check(is_floating(dtype) || !(o.beta.is_float() || o.alpha.is_float()),
-        "[{}] for integral input tensors, argument {} must not be a floating point number", op,
-        o.beta.is_float() ? "beta" : "alpha");
+  check_factor(op, "beta", o.beta, dtype), check_factor(op, "alpha", o.alpha, dtype);
   return dtype;
 }
 /// x times a number that keeps x's dtype, a bool's too.

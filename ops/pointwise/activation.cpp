@@ -150,6 +150,7 @@ Tensor& hardsigmoid_(Tensor& self) { return hardsigmoid("hardsigmoid_", self, &s
 
 static Tensor hardtanh(const char* name, const Tensor& x, double low, double high, Tensor* self) {
   check(low <= high, "[{}] expected min_val <= max_val, got {} and {}", name, low, high);
+  check_limits(name, low, high, x.dtype());
   return unary_by_x(name, {UnaryOp::Clamp, low, high}, number_operand(name, x, self), self,
                     [=](const Tensor& g, const Tensor& x) {
                       return Grads{fused_gradient("hardtanh_grad", {BinaryOp::HardtanhGrad, low, high}, g, x, kNoBend)};
@@ -161,6 +162,7 @@ Tensor relu6(const Tensor& x) { return hardtanh("relu6", x, 0, 6, nullptr); }
 Tensor& relu6_(Tensor& self) { return hardtanh("relu6_", self, 0, 6, &self), self; }
 
 static Tensor threshold(const char* name, const Tensor& x, double limit, double value, Tensor* self) {
+  check_held(name, limit, x.dtype()), check_held(name, value, x.dtype());
   return unary_by_x(name, {UnaryOp::Threshold, limit, value}, number_operand(name, x, self), self,
                     [limit](const Tensor& g, const Tensor& x) {
                       return Grads{fused_gradient("threshold_grad", {BinaryOp::ThresholdGrad, limit}, g, x, kNoBend)};

@@ -11,8 +11,7 @@ static bool is_bool(const Operand& x) { return x.is_tensor() ? x.tensor().dtype(
 static Tensor add_sub(const char* name, bool plus, const Operand& a, const Operand& b, Scalar alpha,
                       Tensor* self = nullptr) {
   Pointwise p(name, a, b, self);
-  check(!alpha.is_float() || is_floating(p.dtype),
-        "[{}] for integral input tensors, argument alpha must not be a floating point number, got {}", name, alpha);
+  check_factor(name, "alpha", alpha, p.dtype);
   if (p.cast_back) return copy_(*self, add_sub(name, plus, a, b, alpha));
   Tensor y = p.run(plus ? BinaryOp::Add : BinaryOp::Sub, alpha);
   const Scalar factor = plus ? alpha : alpha.is_float() ? Scalar(-alpha.to_double()) : Scalar(-alpha.to_int());

@@ -42,21 +42,40 @@ Tensor& fill_(Tensor& self, Scalar value) {
 }
 Tensor& zero_(Tensor& self) { return fill_(self, 0); }
 
+using Wide = __int128;
+
 Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& o) {
   const bool floats = start.is_float() || end.is_float() || step.is_float();
   const double a = start.to_double(), b = end.to_double(), s = step.to_double();
   check(std::isfinite(a) && std::isfinite(b) && std::isfinite(s), "[arange] unsupported range: {} to {} by {}", start,
         end, step);
   check(s != 0, "[arange] step must be nonzero (start {}, end {}, step {})", start, end, step);
-  check(s > 0 ? a <= b : a >= b,
+  const bool rising = floats ? a <= b : start.to_int() <= end.to_int();
+  const bool falling = floats ? a >= b : start.to_int() >= end.to_int();
+  check(s > 0 ? rising : falling,
         "[arange] upper bound and lower bound inconsistent with step sign (start {}, end {}, step {})", start, end,
         step);
-  const double n = std::ceil((b - a) / s);
-  check(n < 0x1p62, "[arange] unsupported range: {} to {} by {} is {} elements", start, end, step, n);
-  const int64_t count =
-      floats ? int64_t(n) : (end.to_int() - start.to_int() + step.to_int() - (s > 0 ? 1 : -1)) / step.to_int();
-  Tensor y = empty("arange", count, {.dtype = o.dtype.value_or(floats ? kFloat32 : kInt64), .device = o.device});
-  const bool whole = !is_floating(y.dtype());  // integers: start and step are truncated, the count is not
+  const DType dtype = o.dtype.value_or(floats ? kFloat32 : kInt64);
+  const bool whole = !is_floating(dtype);  // integers: start and step are truncated, the count is not
+  int64_t count;
+  if (floats) {
+    const double n = std::ceil((b - a) / s);
+    check(n < 0x1p62, "[arange] unsupported range: {} to {} by {} is {} elements", start, end, step, n);
+    count = int64_t(n);
+  } else {  // in 128 bits: the distance of two integers need not be one
+    const Wide from = start.to_int(), to = end.to_int(), by = step.to_int(),
+               n = (to - from + by - (s > 0 ? 1 : -1)) / by;
+    check(n < Wide(1) << 62, "[arange] unsupported range: {} to {} by {} is {} elements", start, end, step, double(n));
+    count = int64_t(n);
+  }
+  if (whole) check_held("arange", start, kInt64), check_held("arange", step, kInt64);
+  if (whole && count > 0) {
+    check_held("arange", start, dtype);
+    const Wide last = start.to_int() + Wide(count - 1) * step.to_int();
+    check(last == int64_t(last), "[arange] unsupported range: {} to {} by {} leaves int64", start, end, step);
+    check_held("arange", Scalar(int64_t(last)), dtype);
+  }
+  Tensor y = empty("arange", count, {.dtype = dtype, .device = o.device});
   backend(y).range(context(y), {y, {whole ? Scalar(start.to_int()) : start, whole ? Scalar(step.to_int()) : step}});
   if (o.requires_grad) y.requires_grad_();
   return noted("arange", y);
@@ -64,17 +83,22 @@ Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& o) {
 
 Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& o) {
   check(steps >= 0, "[linspace] number of steps must be non-negative, got {}", steps);
-  Tensor y = empty("linspace", steps, {.dtype = o.dtype.value_or(kFloat32), .device = o.device});
+  const DType dtype = o.dtype.value_or(kFloat32);
+  check_fits("linspace", start, dtype), check_fits("linspace", end, dtype);
+  Tensor y = empty("linspace", steps, {.dtype = dtype, .device = o.device});
   const bool whole = !is_floating(y.dtype());  // integers: the ends are truncated first, then every value
+  const bool wide = std::isfinite(start.to_double()) && std::isfinite(end.to_double()) &&
+                    std::isinf(end.to_double() - start.to_double());  // the distance overflows, its parts do not
   const double a = whole ? double(start.to_int()) : start.to_double(),
                b = whole ? double(end.to_int()) : end.to_double();
-  const double step = steps > 1 ? (b - a) / double(steps - 1) : 0;
+  const double n = double(steps - 1);
+  const double step = steps <= 1 || (wide && steps == 2) ? 0 : wide ? b / n - a / n : (b - a) / n;
   // From both ends inwards, so that the last value is `end` itself.
   const int64_t half = steps == 1 ? 1 : steps / 2, rest = steps - half;
   backend(y).range(context(y), {alias(y, half, 1, 0), {a, step}});
-  backend(y).range(context(y), {alias(y, rest, 1, half), {b - step * double(rest - 1), step}});
-  if (rest)
-    backend(y).fill(context(y), {alias(y, 1, 1, steps - 1), is_floating(y.dtype()) ? Scalar(b) : Scalar(int64_t(b))});
+  const double middle = wide ? 2 * (b / 2 - step / 2 * double(rest - 1)) : b - step * double(rest - 1);
+  backend(y).range(context(y), {alias(y, rest, 1, half), {middle, step}});
+  if (rest) backend(y).fill(context(y), {alias(y, 1, 1, steps - 1), whole ? Scalar(end.to_int()) : Scalar(b)});
   if (o.requires_grad) y.requires_grad_();
   return noted("linspace", y);
 }

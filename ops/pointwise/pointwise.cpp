@@ -36,6 +36,7 @@ static Tensor power(const char* name, const Operand& a, const Operand& b, Tensor
   const bool number = !b.is_tensor();
   check(!number || is_floating(p.dtype) || b.scalar().to_int() >= 0,
         "[{}] integers to negative integer powers are not allowed, got exponent {}", name, b.scalar());
+  check_held(name, b, p.dtype);
   const auto [old_a, old_b] = p.old_values();
   if (self) check_inplace(name, *self, wants_grad({p.a, p.b}));
   Tensor y =

@@ -24,7 +24,8 @@ class Three {
         bool masked = false)
       : dtype(dtype), shape(broadcast_shapes(op, broadcast_shapes(op, shape_of(a), shape_of(b)), shape_of(c))),
         device(common_device(op, {&a.tensor_or_undefined(), &b.tensor_or_undefined(), &c.tensor_or_undefined()})),
-        a(masked ? a : cast(a, held_[0])), b(cast(b, held_[1])), c(cast(c, held_[2])), op_(op), self_(self) {
+        a(masked ? a : cast(op, a, held_[0])), b(cast(op, b, held_[1])), c(cast(op, c, held_[2])), op_(op),
+        self_(self) {
     if (!self) return;
     check(shape == self->shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", op, self->shape(),
           shape);
@@ -53,7 +54,8 @@ class Three {
 
  private:
   static Shape shape_of(const Operand& x) { return x.is_tensor() ? x.tensor().shape() : Shape(); }
-  Operand cast(const Operand& x, Tensor& held) const {
+  Operand cast(const char* op, const Operand& x, Tensor& held) const {
+    check_held(op, x, dtype);
     if (!x.is_tensor() || x.tensor().dtype() == dtype) return x;
     return held = to(x.tensor(), dtype);
   }
@@ -114,6 +116,7 @@ static DType clamp_type(const char* name, const Tensor& x, const Operand& min, c
   const DType dtype = result_type({&operand, &min, &max});
   check(dtype != kBool, "[{}] expected a tensor of numbers, got {}", name, x);
   if (self) check_can_cast(name, dtype, self->dtype());
+  check_limits(name, min, max, dtype);
   return dtype;
 }
 /// Numbers that the one-operand kernel, whose bounds are doubles, would not see as they are.
@@ -133,7 +136,7 @@ static Tensor clamp_numbers(const char* name, const Tensor& x, std::optional<Sca
   const Tensor from = to(x, dtype), old = self && wants_grad({x}) ? clone(x) : Tensor();
   if (self) check_inplace(name, x, wants_grad({x}));
   Tensor y;
-  if (needs_exact(min) || needs_exact(max)) {
+  if ((is_floating(dtype) || dtype == kInt64) && (needs_exact(min) || needs_exact(max))) {
     constexpr int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
     const bool real = is_floating(dtype);
     y = Three(name, dtype, from, min.value_or(real ? Scalar(-inf) : Scalar(least)),
@@ -230,6 +233,7 @@ static Tensor add_product(const char* name, const Tensor& x, const Tensor& a, co
                           Tensor* self = nullptr) {
   Three p(name, common_type(x, a, b), x, a, b, self);
   check(p.dtype != kBool, "[{}] expected tensors of numbers, got {}", name, x);
+  check_factor(name, "value", value, p.dtype);
   if (p.cast_back) return copy_(*self, addcmul(x, a, b, value));
   const auto [old_a, old_b, old_c] = p.old_values(false);
   Tensor y = p.run(TernaryOp::AddCMul, value);

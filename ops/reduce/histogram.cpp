@@ -38,6 +38,7 @@ Tensor histc(const Tensor& x, int64_t bins, const HistcOptions& o, SourceLocatio
   }
   if (low == high) low -= 1, high += 1;
   check(std::isfinite(low) && std::isfinite(high), "[histc] range of [{}, {}] is not finite", low, high);
+  check(std::isfinite(high - low), "[histc] expected a range whose width is finite, got [{}, {}]", low, high);
   check(low < high, "[histc] max must be larger than min, got {} and {}", high, low);
   Tensor y = empty(bins, {.dtype = x.dtype(), .device = x.device()});
   backend(x).histogram(context(x), {.out = y, .x = x, .params = {low, high}});

@@ -22,8 +22,12 @@ namespace {
 
 /// One axis after another; a tap of all outputs is an index_select. (Note [Resampling])
 Tensor interpolate_axis(const Tensor& x, int64_t dim, const ResampleAxis& axis) {
-  std::vector<std::vector<int64_t>> places(size_t(axis.taps), std::vector<int64_t>(size_t(axis.out)));
-  std::vector<std::vector<double>> weights(size_t(axis.taps), std::vector<double>(size_t(axis.out)));
+  std::vector<std::vector<int64_t>> places;
+  std::vector<std::vector<double>> weights;
+  for (int64_t k = 0; k < axis.taps; ++k) {
+    places.push_back(host_vector<int64_t>("interpolate", axis.out));
+    weights.push_back(host_vector<double>("interpolate", axis.out));
+  }
   for (int64_t i = 0; i < axis.out; ++i)
     axis.each_tap(i, [&](int64_t k, int64_t place, double weight) {
       places[size_t(k)][size_t(i)] = place, weights[size_t(k)][size_t(i)] = weight;

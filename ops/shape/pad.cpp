@@ -74,8 +74,8 @@ Tensor pad_border(const Tensor& x, const Pads& p, Border border, std::string_vie
           "[pad] expected {} padding of at most {} along dimension {} of {}, got {} before and {} after", mode, most, d,
           x, before, after);
     const auto part = [&](int64_t first, int64_t last) {  // positions in the result
-      std::vector<int64_t> from;
-      for (int64_t i = first; i < last; ++i) from.push_back(source_of(i - before, n, border));
+      auto from = host_vector<int64_t>("pad", last - first);
+      for (int64_t i = first; i < last; ++i) from[size_t(i - first)] = source_of(i - before, n, border);
       return index_select(y, d, to(tensor(from), x.device()));
     };
     const int64_t size = n + before + after, first = std::clamp<int64_t>(before, 0, size),
@@ -100,7 +100,10 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& pad, const PadOptions& o
           x, size, before, after);
     p.before[d] = before, p.after[d] = after;
   }
-  if (o.mode == "constant") return pad_constant(x, p, o.value.value_or(0));
+  if (o.mode == "constant") {
+    check_held("pad", o.value.value_or(0), x.dtype());
+    return pad_constant(x, p, o.value.value_or(0));
+  }
   check(o.mode == "reflect" || o.mode == "replicate" || o.mode == "circular",
         "[pad] expected mode \"constant\", \"reflect\", \"replicate\" or \"circular\", got \"{}\"", o.mode);
   check(!o.value, "[pad] padding mode \"{}\" doesn't take in value argument", o.mode);

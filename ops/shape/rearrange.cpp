@@ -113,6 +113,7 @@ std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& in
 std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim) {
   check(x.dim() > 0, "[tensor_split] expected at least a 1-dimensional tensor, got {}", x);
   check(sections > 0, "[tensor_split] number of sections must be larger than 0, got {}", sections);
+  check_parts("tensor_split", sections);
   const int64_t n = x.shape()[wrap_dim("tensor_split", dim, x.dim())];
   std::vector<int64_t> ends;
   for (int64_t i = 1, at = 0; i < sections; ++i) ends.push_back(at += n / sections + (i <= n % sections));
@@ -302,6 +303,10 @@ Tensor repeat_interleave(const Tensor& repeats) {
   if (repeats.numel() == 0) return empty(0, {.dtype = kInt64, .device = repeats.device()});
   const int64_t least = min(repeats).item<int64_t>();
   check(least >= 0, "[repeat_interleave] repeats can not be negative, got {}", least);
+  const int64_t most = max(repeats).item<int64_t>();
+  int64_t bound;
+  check(!__builtin_mul_overflow(most, repeats.numel(), &bound),
+        "[repeat_interleave] repeats of up to {} overflow in {}", most, repeats);
   const Tensor ends = cumsum(repeats, 0);
   return searchsorted(ends, arange(0, select(ends, 0, -1).item<int64_t>(), 1, {.device = repeats.device()}),
                       {.right = true});

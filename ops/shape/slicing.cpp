@@ -96,6 +96,7 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
   dim = wrap_dim("split", dim, x.dim());
   const int64_t n = x.shape()[dim];
   check(size > 0 || (size == 0 && n == 0), "[split] expects a split_size above 0, got {} for extent {}", size, n);
+  if (size > 0) check_parts("split", n / size);
   std::vector<int64_t> sizes;
   for (int64_t at = 0; at < n; at += size) sizes.push_back(std::min(size, n - at));
   if (sizes.empty()) sizes.push_back(0);
@@ -106,13 +107,16 @@ std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
   check(x.dim() > 0, "[chunk] expects at least a 1-dimensional tensor");
   check(chunks > 0, "[chunk] expects `chunks` to be greater than 0, got {}", chunks);
   dim = wrap_dim("chunk", dim, x.dim());
-  const int64_t n = x.shape()[dim], size = (n + chunks - 1) / chunks;
-  return size == 0 ? split(x, std::vector<int64_t>(size_t(chunks), 0), dim) : split(x, size, dim);
+  const int64_t n = x.shape()[dim];
+  if (n > 0) return split(x, n / chunks + (n % chunks != 0), dim);
+  check_parts("chunk", chunks);
+  return split(x, std::vector<int64_t>(size_t(chunks), 0), dim);
 }
 
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
   check(x.dim() > 0, "[unbind] expects at least a 1-dimensional tensor");
   dim = wrap_dim("unbind", dim, x.dim());
+  check_parts("unbind", x.shape()[dim]);
   std::vector<Tensor> parts;
   for (int64_t i = 0; i < x.shape()[dim]; ++i) parts.push_back(select(x, dim, i));
   return parts;

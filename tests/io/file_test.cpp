@@ -229,3 +229,71 @@ TEST_CASE("UTF-8 and what messages show") {
   CHECK(io::shown("\xc3\xa9\xff") == "\\xc3\\xa9\\xff");
   CHECK(io::shown(std::string(10'000'000, 'a')).size() < 120);
 }
+
+TEST_CASE("a limit on the size of files is an error, not a signal that ends the process") {
+  TemporaryFolder folder;
+  spit(folder / "f", "old");
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_DFL);
+    const rlimit limit{4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    bool good = true;
+    for (int i = 0; i < 2; ++i)
+      good &= mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / "f", std::string(100000, 'x')); }),
+                       {"write", "/f", "File too large"});
+    sigset_t mask, pending;
+    pthread_sigmask(SIG_BLOCK, nullptr, &mask), sigpending(&pending);
+    good &= !sigismember(&mask, SIGXFSZ) && !sigismember(&pending, SIGXFSZ);  // nothing is left behind
+    std::thread([&] {                                                         // who holds the signal back keeps it
+      sigset_t held;
+      sigemptyset(&held), sigaddset(&held, SIGXFSZ);
+      pthread_sigmask(SIG_BLOCK, &held, nullptr);
+      good &= !message_of<RuntimeError>([&] { io::write_file("op", folder / "f", std::string(100000, 'x')); }).empty();
+      sigpending(&pending);
+      good &= sigismember(&pending, SIGXFSZ) == 1;
+      const timespec none{};
+      sigtimedwait(&held, nullptr, &none);
+    })
+        .join();
+    io::write_file("op", folder / "f", "new");
+    _exit(good ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(slurp(folder / "f") == "new");
+  CHECK(names_in(folder.path).size() == 1);
+}
+
+TEST_CASE("a close that fails is an error") {
+  TemporaryFolder folder;
+  {
+    const auto saved = io::system_calls();
+    io::system_calls().close = [](int fd) { return ::close(fd), errno = EIO, -1; };
+    CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / "f", "new"); }),
+                   {"[op]", "close", "/f"}));
+    io::system_calls() = saved;
+  }
+  CHECK(slurp(folder / "f") == "new");
+}
+
+TEST_CASE("the temporary file of a dead saver goes, that of a living one stays") {
+  TemporaryFolder folder;
+  spit(folder / "f.tmp", "half");
+  io::remove_abandoned(folder / "f");
+  CHECK(names_in(folder.path).empty());
+  io::remove_abandoned(folder / "f");
+  {
+    io::OutputFile file("op", folder / "f");
+    file.write("whole");
+    io::remove_abandoned(folder / "f");
+    CHECK(names_in(folder.path).size() == 1);
+    file.commit();
+  }
+  CHECK(slurp(folder / "f") == "whole");
+  spit(folder / "other", "precious");
+  REQUIRE(symlink((folder / "other").c_str(), (folder / "g.tmp").c_str()) == 0);
+  io::remove_abandoned(folder / "g");
+  CHECK(slurp(folder / "other") == "precious");
+}

@@ -384,3 +384,21 @@ TEST_CASE("review 11: Value::dict takes x[i]") {
   CHECK(v["list"][0].to_tensor().shape() == Shape{3});
   CHECK((v["none"].is_none() && v["x"].to_tensor().is_same(x)));
 }
+
+TEST_CASE(".pt: two equal names and an undefined tensor are refused") {
+  TemporaryFolder folder;
+  const std::string path = folder / "x.pt";
+  StateDict twice{{"w", ones({2})}, {"w", zeros({2})}};
+  CHECK(mentions(message_of<ValueError>([&] { io::save_pt(path, Value(twice)); }), {"save_pt", "\"w\" twice"}));
+  CHECK(mentions(message_of<ValueError>([&] {
+                   io::save_pt(path, Value::dict({{"a", 1}, {"b", Value::dict({{"c", 1}, {"c", 2}})}}));
+                 }),
+                 {"save_pt", "\"c\" twice"}));
+  CHECK(mentions(message_of<ValueError>([&] {
+                   io::save_pt(path, Value(StateDict{{"w", Tensor()}}));
+                 }),
+                 {"undefined", "\"w\""}));
+  CHECK(mentions(message_of<ValueError>([&] { io::save_pt(path, Value::list({Value(Tensor())})); }),
+                 {"save_pt", "undefined"}));
+  CHECK(names_in(folder.path).empty());
+}

@@ -71,6 +71,7 @@ struct FailingCalls {
     };
     calls.truncate = [](int fd) { return hit() ? -1 : saved.truncate(fd); };
     calls.sync = [](int fd) { return hit() ? -1 : saved.sync(fd); };
+    calls.close = [](int fd) { return saved.close(fd) == 0 && hit() ? -1 : 0; };  // closed in any case
     calls.rename = [](const char* from, const char* to) { return hit() ? -1 : saved.rename(from, to); };
   }
   ~FailingCalls() { tapir::io::system_calls() = saved; }

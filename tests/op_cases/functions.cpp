@@ -107,8 +107,8 @@ static void activations(Table& table) {
   UNARY(hardtanh, limited(a, -1, 1)).of(kNumbers).TWIN(hardtanh_);
   CASE(hardtanh, hardtanh(x[0], 0, 2)).EACH(1, limited(a, 0, 2)).of(kNumbers).TWIN(hardtanh_, 0, 2);
   UNARY(relu6, limited(a, 0, 6)).of(kNumbers).in({{.low = -3, .high = 8.3}}).TWIN(relu6_);
-  CASE(threshold, threshold(x[0], 1, -2)).EACH(1, a <= 1 ? -2 : a).of(kNumbers);
-  CASE(threshold, threshold(x[0], 1, -2)).EACH(1, a <= 1 ? -2 : a).of(kNumbers).no_expand().TWIN(threshold_, 1, -2);  // may be expanded
+  CASE(threshold, threshold(x[0], 1, 2)).EACH(1, a <= 1 ? 2 : a).of(kNumbers);
+  CASE(threshold, threshold(x[0], 1, 2)).EACH(1, a <= 1 ? 2 : a).of(kNumbers).no_expand().TWIN(threshold_, 1, 2);  // may be expanded
   UNARY(hardshrink, std::abs(a) <= 0.5 ? 0 : a);
   CASE(hardshrink, hardshrink(x[0], -0.5)).EACH(1, a);
   UNARY(softshrink, std::isnan(a) ? a : a > 0.5 ? a - 0.5 : a < -0.5 ? a + 0.5 : 0);

@@ -168,3 +168,49 @@ TEST_CASE("BI-313 Checkpoint: a full disk leaves the older files as they were") 
   Run blocked(folder / "file/c");
   CHECK(mentions(message_of<RuntimeError>([&] { blocked.checkpoint.save(1); }), {"file/c", "folder"}));
 }
+
+TEST_CASE("Checkpoint: what dead runs left goes with the next one, what a living process writes stays") {
+  TemporaryFolder folder;
+  Run(folder / "c").checkpoint.save(1);
+  int ready[2], done[2];
+  REQUIRE((pipe(ready) == 0 && pipe(done) == 0));
+  const pid_t child = fork();
+  if (child == 0) {  // in the middle of a save
+    io::OutputFile file("op", folder / "c/checkpoint-7.safetensors");
+    file.write("half");
+    char c = 0;
+    if (write(ready[1], &c, 1) != 1 || read(done[0], &c, 1) != 1) _exit(1);
+    _exit(0);  // dies there: no destructor
+  }
+  char c = 0;
+  REQUIRE(read(ready[0], &c, 1) == 1);
+  spit(folder / "c/checkpoint-3.safetensors.tmp", "left by a dead run");
+  spit(folder / "c/notes.tmp", "not ours");
+  Run second(folder / "c");
+  CHECK(names(folder / "c") ==
+        std::vector<std::string>{"checkpoint-1.safetensors", "checkpoint-7.safetensors.tmp", "notes.tmp"});
+  REQUIRE(write(done[1], &c, 1) == 1);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(second.checkpoint.resume() == std::optional<int64_t>(1));
+  Run third(folder / "c");
+  CHECK(names(folder / "c") == std::vector<std::string>{"checkpoint-1.safetensors", "notes.tmp"});
+  for (const int fd : {ready[0], ready[1], done[0], done[1]}) close(fd);
+}
+
+TEST_CASE("Checkpoint: a folder that cannot be read is not an empty one") {
+  TemporaryFolder folder;
+  spit(folder / "file", "x");
+  CHECK(mentions(message_of<RuntimeError>([&] { train::Checkpoint(folder / "file").resume(); }),
+                 {"Checkpoint", "file", "Not a directory"}));
+  Run(folder / "c").checkpoint.save(1);
+  rlimit before, few;
+  getrlimit(RLIMIT_NOFILE, &before);
+  Run run(folder / "c");
+  few = before, few.rlim_cur = 0;  // opendir fails
+  setrlimit(RLIMIT_NOFILE, &few);
+  const std::string message = message_of<RuntimeError>([&] { run.checkpoint.resume(); });
+  setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(mentions(message, {"Checkpoint", "Too many open files"}));
+}

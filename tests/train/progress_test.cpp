@@ -154,3 +154,25 @@ TEST_CASE("a table: header once, columns aligned") {
   CHECK(text == " epoch  train loss\n     1        0.25\n     2       0.125\n");
   CHECK_THROWS_AS(train::Table({"a", "b"}).line({"1"}), ValueError);
 }
+
+TEST_CASE("labels and texts bring no control characters to the terminal") {
+  const std::string evil =
+      "a\x1b]0;title\x07\x1b[2J\n\r\x7f\xc2\x9b"
+      "31mb\xc3\xa9";  // C0, DEL, C1 in UTF-8; e acute stays
+  CHECK(train::plain(evil) == "a]0;title[2J31mb\xc3\xa9");
+  const auto bar = written([&](int fd) {
+    train::ProgressBar bar(evil, 10, {.unit = evil, .fd = fd, .plain_interval = 0});
+    bar.update(1, evil);
+  });
+  const auto table = written([&](int fd) {
+    train::Table table({evil, "b"}, fd);
+    table.row({"1", evil});
+  });
+  for (const std::string& text : {bar, table}) {
+    CHECK(std::none_of(text.begin(), text.end(), [](char c) { return (uint8_t(c) < 0x20 && c != '\n') || c == 0x7f; }));
+    CHECK(text.find("\xc2\x9b") == std::string::npos);
+    CHECK(text.find("a]0;title[2J31mb\xc3\xa9") != std::string::npos);
+  }
+  CHECK(std::count(bar.begin(), bar.end(), '\n') == 1);
+  CHECK(std::count(table.begin(), table.end(), '\n') == 2);
+}

@@ -135,3 +135,22 @@ TEST_CASE("plot_svg: curves, gaps, nothing at all, and names with markup") {
           train::plot_svg({{"", "", "", {{"c", {1}, {}}}}});
         }).find("as many x as y in \"c\"") != std::string::npos);
 }
+
+TEST_CASE("plots and histograms at the ends of double") {
+  constexpr double most = std::numeric_limits<double>::max();
+  const auto drawn = [](const std::vector<double>& x, const std::vector<double>& y, bool log = false) {
+    return train::plot_svg({{"", "x", "y", {{"y", x, y}}, log}});
+  };
+  const std::string pictures[] = {drawn({1, 2, 3}, {-most, 0, most}),  drawn({-most, most}, {1, 2}),
+                                  drawn({1, 2}, {most, most}),         drawn({1, 2}, {1e17, 1e17}),
+                                  drawn({1, 2}, {5e-324, most}, true), drawn({1, 2}, {0, 5e-324})};
+  for (const std::string& svg : pictures) {
+    CHECK(svg.find("nan") == std::string::npos);
+    CHECK(svg.find("inf") == std::string::npos);
+    CHECK(std::count(svg.begin(), svg.end(), '\n') < 60);
+    CHECK(svg.find("<path") != std::string::npos);
+  }
+  TemporaryFolder folder;
+  train::SummaryWriter writer(folder.path);
+  writer.add_histogram("x", tensor({-most, 0.0, most}), 0, 4);
+}
