@@ -183,7 +183,7 @@ MemoryFormat suggest_memory_format(const Tensor& x) {
 }
 
 std::pair<int64_t, int64_t> extent_of(const Shape& shape, const Strides& strides, const char* op) {
-  int64_t low = 0, high = 0;
+  int64_t low = 0, high = 1;
   for (int64_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 0) return {0, 0};
     int64_t reach;
@@ -192,7 +192,7 @@ std::pair<int64_t, int64_t> extent_of(const Shape& shape, const Strides& strides
       fail(ErrorKind::Value, "[{}] expected strides that stay within 63 bits, got shape {} and strides {}", op, shape,
            strides);
   }
-  return {low, high + 1};
+  return {low, high};
 }
 
 namespace {
@@ -274,13 +274,14 @@ bool fits(Scalar v, DType dtype) {
     return !(std::abs(d) >= above) || std::isinf(d);
   }
   const auto [least, above] = range_of(dtype);
-  return d >= least && d < above;
+  return std::trunc(d) >= least && d < above;
 }
 void check_fits(const char* op, Scalar v, DType dtype) {
   if (fits(v, dtype)) return;
   std::string range;
   if (!is_floating(dtype))
-    range = tapir::format(" (range {} to {})", range_of(dtype).first, range_of(dtype).second - 1);
+    range = tapir::format(" (range {} to {})", int64_t(range_of(dtype).first),
+                          int64_t(uint64_t(range_of(dtype).second) - 1));
   fail(ErrorKind::Value, "[{}] value {} cannot be converted to type {} without overflow{}", op, v, dtype, range);
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "../core/error.h"
@@ -16,7 +17,9 @@ namespace {
 
 constexpr double kIdle = 1;      // seconds for a stranger
 constexpr double kGrace = 0.02;  // before one gives way to the next, and before another look for file descriptors
+constexpr int kSilentMs = 800;
 constexpr size_t kLeastSecret = 16;
+constexpr int kAtOnce = 64;  // callers, before those who are in have their turn
 
 Proof random_number() {
   const std::string token = random_token();
@@ -51,7 +54,7 @@ std::string introduce(const char* op, const Socket& s, Service service, const st
   Verdict v;
   recv_all(op, s, &v, sizeof v, until);
   final = true;
-  if (!v.accepted) return "a refusal: its secret is another one";
+  if (!v.accepted) return "a refusal: its secret is another one, or one of both was built without libcrypto";
   return is_same(v.proof, proof_of("listener", g, a, key)) ? "" : "a wrong proof: it does not know the secret";
 } catch (const RuntimeError& e) {
   return tapir::format("no proof in time ({})", e.what());
@@ -128,8 +131,8 @@ void Door::hear(Stranger& s, std::vector<Guest>& guests) try {
   s.socket.close();
 }
 
-void Door::welcome() {
-  for (;;) {
+void Door::welcome() try {
+  for (int callers = 0; callers < kAtOnce; ++callers) {
     const double t = now();
     if (strangers_.size() >= room_) {
       closed_until_ = strangers_.front().since + kGrace;
@@ -148,13 +151,26 @@ void Door::welcome() {
     if (send(s.fd(), &g, sizeof g, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof g) continue;
     strangers_.push_back({std::move(s), t, g});
   }
+} catch (const std::exception&) {  // no memory, no random numbers
+  closed_until_ = now() + kGrace;
 }
 
 Socket knock(const char* op, const std::string& host, int port, Service service, const std::string& key, int from,
              int to, double deadline, double patience) {
+  bool told = service != Service::Store;
   for (double until = 0;;) {
+    const double called = now();
     Socket s = connect_to(op, host, port, deadline);
-    if (until == 0) until = std::min(deadline, now() + patience);
+    const bool waited = now() - called > kGrace;  // for a listener: it has just come
+    if (until == 0 || waited) until = std::min(deadline, now() + patience);
+    pollfd greeting{s.fd(), POLLIN, 0};
+    if (!told && poll(&greeting, 1, kSilentMs) == 0)
+      std::fputs(
+          tapir::format("tapir: [{}] {}:{} listens, but says nothing yet: perhaps it is a server of another kind\n", op,
+                        host, port)
+              .c_str(),
+          stderr);
+    told = true;
     bool final = false;
     const std::string why = introduce(op, s, service, key, from, to, until, final);
     if (why.empty()) return s;

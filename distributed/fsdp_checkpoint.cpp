@@ -33,6 +33,23 @@ std::string shard_path(const std::string& folder, int64_t rank, int64_t ranks) {
   return tapir::format("{}/shard-{}-of-{}.safetensors", folder, rank, ranks);
 }
 
+/// N of a name shard-R-of-N.safetensors, 0 of other names.
+int64_t ranks_in(const std::string& name) {
+  const size_t of = name.find("-of-");
+  int64_t n = 0;
+  if (name.starts_with("shard-") && of != std::string::npos && name.ends_with(".safetensors"))
+    std::from_chars(name.data() + of + 4, name.data() + name.size(), n);
+  return n;
+}
+
+/// What other numbers of ranks have saved in the folder: now that there is a newer checkpoint, nobody could load either.
+void remove_others(const std::string& folder, int64_t ranks) {
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, code))
+    if (const int64_t n = ranks_in(entry.path().filename().string()); n != 0 && n != ranks)
+      std::filesystem::remove(entry.path(), code);
+}
+
 /// All files of a folder, opened.
 class Shards {
  public:
@@ -40,11 +57,8 @@ class Shards {
     std::error_code code;
     int64_t ranks = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
-      const std::string name = entry.path().filename().string();
-      const size_t of = name.find("-of-");
-      if (!name.starts_with("shard-") || of == std::string::npos || !name.ends_with(".safetensors")) continue;
-      int64_t n = 0;
-      std::from_chars(name.data() + of + 4, name.data() + name.size(), n);
+      const int64_t n = ranks_in(entry.path().filename().string());
+      if (n == 0) continue;
       check_runtime(ranks == 0 || n == ranks,
                     "[{}] expected the shards of one checkpoint in {}, got some of {} and of {}", kFsdpName, folder,
                     ranks, n);
@@ -147,6 +161,9 @@ void ShardedParameters::save(const std::string& folder, const optim::Optimizer* 
     std::filesystem::create_directories(folder, code);
     check_runtime(!code, "[{}] expected a folder at {}, got: {}", kFsdpName, folder, code.message());
     io::save_safetensors(shard_path(folder, rank, s.group.size()), out);
+  });
+  together(s.group, [&] {
+    if (rank == 0) remove_others(folder, s.group.size());
   });
 }
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "../core/held_signals.h"
 #include "../core/modes.h"
 #include "../core/profiler.h"
 #include "../core/recorder.h"
@@ -96,7 +97,11 @@ void release(WorkState* work) {
   if (work->refs.fetch_sub(1) == 1) delete work;
 }
 bool Work::is_completed() const {
-  if (!state_ || state_->process != getpid()) return true;
+  if (!state_) return true;
+  if (state_->process != getpid()) {  // a thread of the other process may have had the mutex
+    if (!state_->done) check_process("is_completed", state_->process);
+    return true;
+  }
   std::lock_guard lock(state_->mutex);
   if (state_->on_device && state_->error.empty()) return state_->on_device->query();
   return state_->done || (state_->exchange && state_->exchange->finished());
@@ -514,6 +519,7 @@ void GroupState::dump_flights() {
     return;
   }
   const std::string path = tapir::format("{}/flight-{}.txt", folder, rank), text = flight_text(kFlights);
+  const HeldSignals held;
   if (std::FILE* f = std::fopen(path.c_str(), "w")) {
     std::fwrite(text.data(), 1, text.size(), f);
     std::fclose(f);

@@ -13,6 +13,7 @@ namespace tapir::inline v0::distributed {
 namespace {
 
 constexpr const char* kOp = "launch_info";
+constexpr int64_t kMostRanks = 16384;  // as many as the store has clients
 
 const char* variable(const char* name) { return name ? std::getenv(name) : nullptr; }
 
@@ -50,7 +51,7 @@ void read_family(const Family& f, LaunchInfo& info) {
   for (const char* name : {f.rank, f.world_size})
     check(variable(name) != nullptr, "[{}] expected {} beside {}, got nothing (half of {}'s variables are set)", kOp,
           name, name == f.rank ? f.world_size : f.rank, f.launcher);
-  info.world_size = *number_of(f.world_size, 1);
+  info.world_size = *number_of(f.world_size, 1, kMostRanks);
   info.rank = *number_of(f.rank, 0);
   check(info.rank < info.world_size, "[{}] expected {} below {} = {}, got {}", kOp, f.rank, f.world_size,
         info.world_size, info.rank);
@@ -88,7 +89,8 @@ void read_options(const LaunchOptions& o, LaunchInfo& info) {
   if (o.rank || o.world_size) {
     check(o.rank && o.world_size, "[{}] expected rank and world_size together, got only {}", kOp,
           o.rank ? "rank" : "world_size");
-    check(*o.world_size >= 1, "[{}] expected world_size of at least 1, got {}", kOp, *o.world_size);
+    check(*o.world_size >= 1 && *o.world_size <= kMostRanks, "[{}] expected world_size in [1, {}], got {}", kOp,
+          kMostRanks, *o.world_size);
     check(*o.rank >= 0 && *o.rank < *o.world_size, "[{}] expected rank in [0, world_size = {}), got {}", kOp,
           *o.world_size, *o.rank);
     info.launcher = "options", info.rank = *o.rank, info.world_size = *o.world_size;

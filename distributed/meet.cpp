@@ -65,7 +65,7 @@ std::vector<std::string> meet(Store& store, const TransportOptions& o, const std
         if (now() < deadline) throw;
       }
     else if (store.has(meeting.key(r))) texts[size_t(r)] = store.get(meeting.key(r));
-    if (texts[size_t(r)].empty()) {
+    if (texts[size_t(r)].empty() && missing.empty()) {
       meeting.end(kGaveUp, o.size);
       if (const std::string why = meeting.verdict(); why != kGaveUp) meeting.refuse(why);
     }

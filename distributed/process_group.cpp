@@ -276,7 +276,9 @@ static void rendezvous(GroupState& s) {
     if (l.local_world_size < l.world_size) check_far("init_process_group", l.address);
     s.server = std::make_shared<StoreServer>(l.address, l.port, l.secret);
   }
-  s.store = std::make_shared<Store>(l.address, l.port, StoreOptions{l.secret, s.options.init_timeout});
+  StoreOptions options{.secret = l.secret, .timeout = s.options.init_timeout};
+  if (l.store_hosted) options.patience = options.timeout;  // it is there: perhaps it is held up
+  s.store = std::make_shared<Store>(l.address, l.port, options);
   s.prefix = tapir::format("run{}/{}/", l.restart_count, times_before(l));
   check_runtime(s.store->add(tapir::format("{}claim/{}", s.prefix, s.rank), 1) == 1,
                 "[init_process_group] expected one process of rank {}, got two", s.rank);

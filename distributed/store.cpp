@@ -27,7 +27,6 @@ enum class Request : uint8_t { Set, Get, Add, Has, Remove };
 enum class Reply : uint8_t { Ok, TimedOut, Full };
 constexpr size_t kMaxKey = 1024, kMaxValue = size_t(1) << 20, kMaxMessage = kMaxKey + kMaxValue + 5;
 constexpr size_t kMaxBytes = size_t(256) << 20, kMaxKeys = size_t(1) << 20, kMaxClients = 16384;
-constexpr double kPatience = 0.8;  // seconds for a server to prove that it is one
 
 template <class T> void put(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -229,7 +228,7 @@ Store::Store(const std::string& host, int port, const StoreOptions& options) : s
     check_secret("Store", host, options.secret);
     state_->timeout = options.timeout;
     state_->socket =
-        knock("Store", host, port, Service::Store, options.secret, 0, 0, now() + options.timeout, kPatience);
+        knock("Store", host, port, Service::Store, options.secret, 0, 0, now() + options.timeout, options.patience);
   } catch (...) {
     delete state_;
     throw;

@@ -26,14 +26,16 @@ class StoreServer : NoCopy {
 struct StoreOptions {
   std::string secret = {};
   double timeout = 300;  // seconds to connect, and for a get() of a key that is not there yet
+  double patience =
+      10;  // seconds for a server that listens to prove that it is one; a silent one is named on stderr before
 };
 
 /// A connection to a StoreServer. Calls of several threads follow one another. Each throws RuntimeError when the server is gone or full, and
 /// ValueError for a key or a value that is too large.
 class Store : NoCopy {
  public:
-  /// Waits until a server listens there, at most the timeout. RuntimeError within a second where that is no StoreServer, or has another
-  /// secret. What StoreServer says of addresses and secrets holds here too.
+  /// Waits until a server listens there, at most the timeout. RuntimeError where that is no StoreServer, or has another
+  /// secret: at once where it says something else, after `patience` where it says nothing. What StoreServer says of addresses and secrets holds here too.
   Store(const std::string& host, int port, const StoreOptions& options = {});
   ~Store();
 

@@ -33,9 +33,12 @@ AdaptiveLogSoftmaxWithLoss::AdaptiveLogSoftmaxWithLoss(int64_t in, int64_t class
                                                        const AdaptiveLogSoftmaxOptions& o)
     : in_features(in), n_classes(classes), cutoffs(std::move(list)),
       head(make_head(in, classes, cutoffs, o.head_bias)) {
-  check(o.div_value >= 1, "[AdaptiveLogSoftmaxWithLoss] expected div_value of at least 1, got {}", o.div_value);
+  check(o.div_value > 0, "[AdaptiveLogSoftmaxWithLoss] expected div_value above 0, got {}", o.div_value);
   for (size_t i = 0; i + 1 < cutoffs.size(); ++i) {
-    const int64_t width = int64_t(double(in) / std::pow(o.div_value, double(i + 1)));
+    const double part = double(in) / std::pow(o.div_value, double(i + 1));
+    check(part < 0x1p62, "[AdaptiveLogSoftmaxWithLoss] expected tails of fewer features, got {} by div_value {}", part,
+          o.div_value);
+    const int64_t width = int64_t(part);
     tail.push_back(
         Sequential(Linear(in, width, {.bias = false}), Linear(width, cutoffs[i + 1] - cutoffs[i], {.bias = false})));
   }

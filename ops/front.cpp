@@ -161,12 +161,12 @@ Pointwise::Pointwise(const char* op, const Operand& x, const Operand& y, const T
 /// Note [Numbers that do not fit]
 /// An integer kernel casts a number to its dtype, which wraps. So before any kernel, and before a recording: sums, products and bitwise
 /// operations stay, being right modulo 2^n; a comparison with what no element reaches becomes one with the end of the range on
-/// that side, which holds everywhere or nowhere; a shift by it is one by the end, which shifts everything out; others refuse it.
+/// that side, which holds everywhere or nowhere; a shift by it is one by the greatest number, which shifts everything out; others refuse it.
 static Scalar bring_inside(const char* op, BinaryParams& p, DType dtype, Scalar v, bool second) {
   if (fits(v, dtype)) return v;
   const bool above = v.to_double() > 0;
   const int64_t half = int64_t(1) << (int(size_of(dtype)) * 8 - 1);
-  const Scalar end = dtype == kUInt8 ? (above ? 255 : 0) : above ? half - 1 : -half;
+  const int64_t least = dtype == kUInt8 ? 0 : -half, greatest = dtype == kUInt8 ? 255 : half - 1;
   switch (p.op) {
     case BinaryOp::Add:
     case BinaryOp::Sub:
@@ -179,7 +179,7 @@ static Scalar bring_inside(const char* op, BinaryParams& p, DType dtype, Scalar 
     case BinaryOp::LogicalXor: return 1;
     case BinaryOp::ShiftLeft:
     case BinaryOp::ShiftRight:
-      if (second) return end;
+      if (second) return greatest;
       break;
     case BinaryOp::Eq:
     case BinaryOp::Ne:
@@ -191,7 +191,7 @@ static Scalar bring_inside(const char* op, BinaryParams& p, DType dtype, Scalar 
       const bool largest = above == second;  // is the right-hand side
       const bool holds = p.op == BinaryOp::Ne || (!equal && less == largest);
       p.op = largest ? (holds ? BinaryOp::Le : BinaryOp::Gt) : (holds ? BinaryOp::Ge : BinaryOp::Lt);
-      return end;
+      return above ? greatest : least;
     }
     default: break;
   }

@@ -49,6 +49,12 @@ template <class F> int each_name(const std::string& path, const F& f) {
   return error;
 }
 
+/// A folder that cannot be read is not an empty one. One that is not there yet is.
+void check_read(const std::string& folder, int error) {
+  check_runtime(error == 0 || error == ENOENT, "[Checkpoint] cannot read the folder {}: {}", folder,
+                std::error_code(error, std::generic_category()).message());
+}
+
 /// A state of its own: what state_dict() gives shares memory with its object.
 StateDict copy_of(const StateDict& state) {
   StateDict out;
@@ -62,11 +68,11 @@ Checkpoint::Checkpoint(std::string folder, const CheckpointOptions& options)
     : folder_(std::move(folder)), options_(options) {
   check(!folder_.empty(), "[Checkpoint] expected a folder, got an empty name");
   check(options.keep_last >= 0, "[Checkpoint] expected keep_last from 0 on, got {}", options.keep_last);
-  each_name(folder_, [&](std::string_view name) {  // what dead runs were writing
-    if (!name.ends_with(kTemporary)) return;
-    name.remove_suffix(kTemporary.size());
-    if (step_of(name) >= 0) io::remove_abandoned(folder_ + "/" + std::string(name));
-  });
+  check_read(folder_, each_name(folder_, [&](std::string_view name) {  // what dead runs were writing
+               if (!name.ends_with(kTemporary)) return;
+               name.remove_suffix(kTemporary.size());
+               if (step_of(name) >= 0) io::remove_abandoned(folder_ + "/" + std::string(name));
+             }));
 }
 
 Checkpoint& Checkpoint::add_part(Part part) {
@@ -82,8 +88,7 @@ std::vector<Checkpoint::File> Checkpoint::list() const {
   const int error = each_name(folder_, [&](std::string_view name) {
     if (const int64_t step = step_of(name); step >= 0) out.push_back({folder_ + "/" + std::string(name), step});
   });
-  check_runtime(error == 0 || error == ENOENT, "[Checkpoint] cannot read the folder {}: {}", folder_,
-                std::error_code(error, std::generic_category()).message());  // nobody may take it for an empty one
+  check_read(folder_, error);
   std::sort(out.begin(), out.end(), [](const File& a, const File& b) { return a.step < b.step; });
   return out;
 }
@@ -136,7 +141,12 @@ void Checkpoint::save(int64_t step, std::optional<double> metric) {
 void Checkpoint::remove_old() {
   refused_.clear();
   if (options_.keep_last == 0) return;
-  std::vector<File> files = options_.keep_best ? list_with_metrics() : list();
+  std::vector<File> files;
+  try {
+    files = options_.keep_best ? list_with_metrics() : list();
+  } catch (const RuntimeError& e) {  // what was saved is saved
+    return refused_.push_back(e.what());
+  }
   const File* best = nullptr;
   for (const File& f : files)
     if (options_.keep_best && f.metric && (!best || better(f, *best))) best = &f;

@@ -12,6 +12,7 @@ namespace tapir::inline v0::train {
 
 Table::Table(std::vector<std::string> columns, int fd, int least_width)
     : columns_(std::move(columns)), fd_(fd), least_width_(least_width) {
+  check(least_width >= 0 && least_width <= 1000, "[Table] expected a least width in [0, 1000], got {}", least_width);
   for (std::string& c : columns_) c = plain(c);
 }
 

@@ -29,7 +29,8 @@ std::string plain(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = uint8_t(text[i]);
-    const bool wide = c == 0xc2 && i + 1 < text.size() && uint8_t(text[i + 1]) < 0xa0;  // U+0080 to U+009F in UTF-8
+    const auto next = i + 1 < text.size() ? uint8_t(text[i + 1]) : uint8_t(0);
+    const bool wide = c == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F in UTF-8
     if (wide) ++i;
     else if (c >= 0x20 && c != 0x7f) out += text[i];
   }

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "../../core/choices.h"
+#include "../../core/held_signals.h"
 #include "../../core/no_copy.h"
 
 namespace tapir::inline v0::cuda_kernels {
@@ -25,6 +26,7 @@ std::string first_line(const std::string& key, const std::string& binary) {
   return "tapir kernel 1\t" + checksum(key) + '\t' + checksum(binary) + '\n';
 }
 bool write_all(int fd, std::string_view bytes) {
+  const HeldSignals held;
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());
     if (n <= 0) return false;

@@ -20,6 +20,7 @@
 #include <tuple>
 
 #include "../../core/error.h"
+#include "../../core/held_signals.h"
 #include "../process_group.h"
 #include "../socket.h"
 #include "../transport.h"
@@ -29,29 +30,6 @@ namespace tapir::inline v0::distributed {
 namespace {
 
 using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
-
-/// SIGPIPE does not come in this scope, nor in threads that are started in it.
-class NoSigPipe {
- public:
-  NoSigPipe() {
-    sigemptyset(&pipe_), sigaddset(&pipe_, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  ~NoSigPipe() {
-    const timespec at_once{};
-    if (!was_pending_)
-      while (sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {}
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  NoSigPipe(const NoSigPipe&) = delete;
-
- private:
-  sigset_t pipe_, before_;
-  bool was_pending_;
-};
 
 class StoreForGloo final : public ::gloo::rendezvous::Store {
  public:
@@ -99,7 +77,7 @@ class Gloo final : public Transport {
  public:
   Gloo(distributed::Store& store, const TransportOptions& o) : options_(o) {
     meet(store, o, "gloo");
-    const NoSigPipe guard;
+    const HeldSignals guard;
     try {
       ::gloo::transport::tcp::attr attr;
       attr.hostname = o.address;
@@ -117,14 +95,14 @@ class Gloo final : public Transport {
     }
   }
   ~Gloo() override {
-    const NoSigPipe guard;
+    const HeldSignals guard;
     abort("the group was destroyed");
     context_.reset();
   }
 
   std::shared_ptr<Exchange> start(uint64_t channel, const Signature& signature, std::span<const Piece> sends,
                                   std::span<const Piece> receives) override {
-    const NoSigPipe guard;
+    const HeldSignals guard;
     auto flow = std::make_unique<Flow>();
     flow->exchange = std::make_shared<Exchange>();
     auto exchange = flow->exchange;
@@ -150,7 +128,7 @@ class Gloo final : public Transport {
   }
 
   void abort(const std::string& why) override {
-    const NoSigPipe guard;
+    const HeldSignals guard;
     std::vector<std::unique_ptr<Flow>> flows;
     {
       std::lock_guard lock(mutex_);

@@ -40,6 +40,7 @@ constexpr const char* kUsage =
     "all.\n"
     "tapir-run --version says what Tapir and which CPU kernels this is.\n";
 
+constexpr int64_t kMostHere = 1024, kMostNodes = 16384;
 constexpr double kLastWords = 0.5;  // seconds in which the others may say why they fail too
 
 struct Options {
@@ -50,11 +51,11 @@ struct Options {
   char** program = nullptr;
 };
 
-int64_t whole(const std::string& name, const char* text, int64_t low) {
+int64_t whole(const std::string& name, const char* text, int64_t low, int64_t high) {
   char* end = nullptr;
   const long long value = std::strtoll(text, &end, 10);
-  check(*text && !*end && value >= low, "[tapir-run] expected {} to be a whole number from {} on, got \"{}\"", name,
-        low, text);
+  check(*text && !*end && value >= low && value <= high,
+        "[tapir-run] expected {} to be a whole number in [{}, {}], got \"{}\"", name, low, high, text);
   return value;
 }
 
@@ -78,15 +79,15 @@ Options parse(int argc, char** argv) {
       check(i + 1 < argc, "[tapir-run] expected a value after {}", name);
       value = argv[++i];
     }
-    if (name == "--nproc") o.nproc = whole(name, value.c_str(), 1);
-    else if (name == "--nnodes") o.nnodes = whole(name, value.c_str(), 1);
-    else if (name == "--node-rank") o.node_rank = whole(name, value.c_str(), 0);
-    else if (name == "--max-restarts") o.max_restarts = whole(name, value.c_str(), 0);
-    else if (name == "--grace") o.grace = double(whole(name, value.c_str(), 0));
+    if (name == "--nproc") o.nproc = whole(name, value.c_str(), 1, kMostHere);
+    else if (name == "--nnodes") o.nnodes = whole(name, value.c_str(), 1, kMostNodes);
+    else if (name == "--node-rank") o.node_rank = whole(name, value.c_str(), 0, kMostNodes - 1);
+    else if (name == "--max-restarts") o.max_restarts = whole(name, value.c_str(), 0, 1000000);
+    else if (name == "--grace") o.grace = double(whole(name, value.c_str(), 0, 1000000));
     else if (name == "--rdzv") {
       const size_t colon = value.rfind(':');
       check(colon != std::string::npos && colon > 0, "[tapir-run] expected --rdzv HOST:PORT, got \"{}\"", value);
-      o.host = value.substr(0, colon), o.port = int(whole("--rdzv's port", value.c_str() + colon + 1, 1));
+      o.host = value.substr(0, colon), o.port = int(whole("--rdzv's port", value.c_str() + colon + 1, 1, 65535));
     } else fail(ErrorKind::Value, "[tapir-run] expected one of its options (--help), got {}", name);
   }
   check(o.nproc > 0, "[tapir-run] expected --nproc N, got none");
@@ -255,7 +256,7 @@ class Job {
       for (const Rank& r : ranks_) all_ended &= r.ended && (killed_ || !r.out.end) && (killed_ || !r.err.end);
       if (store_ && now() >= next_look) {
         next_look = now() + 0.5;
-        if (!stopping_ && store_->has(key("failed"))) stop(), code = code ? code : 1;
+        if (stop_at == 0 && store_->has(key("failed"))) stop_at = now() + kLastWords, code = code ? code : 1;
       }
       if (!all_ended) continue;
       report();

@@ -150,11 +150,11 @@ Tensor& hardsigmoid_(Tensor& self) { return hardsigmoid("hardsigmoid_", self, &s
 
 static Tensor hardtanh(const char* name, const Tensor& x, double low, double high, Tensor* self) {
   check(low <= high, "[{}] expected min_val <= max_val, got {} and {}", name, low, high);
+  const Tensor from = number_operand(name, x, self);
   check_limits(name, low, high, x.dtype());
-  return unary_by_x(name, {UnaryOp::Clamp, low, high}, number_operand(name, x, self), self,
-                    [=](const Tensor& g, const Tensor& x) {
-                      return Grads{fused_gradient("hardtanh_grad", {BinaryOp::HardtanhGrad, low, high}, g, x, kNoBend)};
-                    });
+  return unary_by_x(name, {UnaryOp::Clamp, low, high}, from, self, [=](const Tensor& g, const Tensor& x) {
+    return Grads{fused_gradient("hardtanh_grad", {BinaryOp::HardtanhGrad, low, high}, g, x, kNoBend)};
+  });
 }
 Tensor hardtanh(const Tensor& x, double low, double high) { return hardtanh("hardtanh", x, low, high, nullptr); }
 Tensor& hardtanh_(Tensor& self, double low, double high) { return hardtanh("hardtanh_", self, low, high, &self), self; }
@@ -162,11 +162,11 @@ Tensor relu6(const Tensor& x) { return hardtanh("relu6", x, 0, 6, nullptr); }
 Tensor& relu6_(Tensor& self) { return hardtanh("relu6_", self, 0, 6, &self), self; }
 
 static Tensor threshold(const char* name, const Tensor& x, double limit, double value, Tensor* self) {
+  const Tensor from = number_operand(name, x, self);
   check_held(name, limit, x.dtype()), check_held(name, value, x.dtype());
-  return unary_by_x(name, {UnaryOp::Threshold, limit, value}, number_operand(name, x, self), self,
-                    [limit](const Tensor& g, const Tensor& x) {
-                      return Grads{fused_gradient("threshold_grad", {BinaryOp::ThresholdGrad, limit}, g, x, kNoBend)};
-                    });
+  return unary_by_x(name, {UnaryOp::Threshold, limit, value}, from, self, [limit](const Tensor& g, const Tensor& x) {
+    return Grads{fused_gradient("threshold_grad", {BinaryOp::ThresholdGrad, limit}, g, x, kNoBend)};
+  });
 }
 Tensor threshold(const Tensor& x, double limit, double value) {
   return threshold("threshold", x, limit, value, nullptr);

@@ -180,7 +180,7 @@ Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, s
   check(end == 0 || end <= held - from,
         "[as_strided] setStorage: sizes {}, strides {} and offset {} need {} bytes, out of bounds for storage of "
         "size {}",
-        shape, strides, from, (from + end) * size, held * size);
+        shape, strides, from, (double(from) + double(end)) * double(size), held * size);
   const ViewGeometry geometry{x.shape(), x.strides(), shape, strides, from - x.storage_offset()};
   return record_view("as_strided", alias(x, shape, strides, from), x,
                      [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });

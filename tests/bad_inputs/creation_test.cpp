@@ -1,5 +1,6 @@
 // Wrong and unlucky arguments of factories, shapes and views: a typed error with the facts, and nothing changed.
 #include <cstring>
+#include <limits>
 
 #include "refused.h"
 
@@ -172,12 +173,16 @@ TEST_CASE("BI-040 BI-042 BI-044 geometry and absent tensors") {
   const Tensor x = ones({2, 3});
   REFUSED(as_strided(x, {3, 3}, {3, 1}), "as_strided", "36", "24");
   REFUSED(as_strided(x, {2}, {1}, -1), "as_strided", "-1");
+  REFUSED(as_strided(x, {2}, {std::numeric_limits<int64_t>::max()}), "as_strided");
+  REFUSED(as_strided(x, {2}, {std::numeric_limits<int64_t>::max() - 1}), "as_strided");
   REFUSED(x + ones({2, 4}), "add", "(2, 3)", "(2, 4)", "1");
   const Tensor none;
   REFUSED(none.shape(), "undefined");
   REFUSED(none + x, "add", "undefined");
   REFUSED(matmul(x, none), "matmul", "undefined");
   REFUSED(sum(none), "sum", "undefined");
+  REFUSED(relu6(none), "relu6", "undefined");
+  REFUSED(threshold(none, 0, 1), "threshold", "undefined");
 }
 
 TEST_CASE("BI-045 BI-046 BI-052 reading and copying") {

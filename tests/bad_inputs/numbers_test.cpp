@@ -76,6 +76,11 @@ TEST_CASE("arithmetic with a number that does not fit is right modulo 2^n, or re
   CHECK(values(u - 1) == Values{255, 0, 199});
   CHECK(values(bitwise_left_shift(x, 256)) == Values{0, 0, 0, 0});
   CHECK(values(bitwise_right_shift(x, 1000)) == Values{-1, -1, 0, 0});
+  for (const int64_t n : {int64_t(-1), int64_t(256), kLeast}) {
+    CHECK(values(bitwise_left_shift(u, n)) == Values{0, 0, 0});
+    CHECK(values(bitwise_right_shift(u, n)) == Values{0, 0, 0});
+  }
+  CHECK(values(arange(-0.5, 3, 1, {.dtype = kUInt8})) == Values{0, 1, 2, 3});
   for (const int64_t n : {int64_t(300), int64_t(-200), int64_t(1) << 40}) {
     INFO(n);
     REFUSED(div(x, n, "floor"), "div", "int8", "127");

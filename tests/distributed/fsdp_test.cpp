@@ -66,4 +66,6 @@ TEST_CASE("a sharded checkpoint of 4 ranks goes on with 4, 2 and 1; one of 1 wit
   for (const char* ranks : {"4", "2", "1"}) CHECK(loss(ranks, folder / "four", false) == wanted);
   CHECK(loss("1", folder / "one", true) == wanted);
   CHECK(loss("2", folder / "one", false) == wanted);
+  CHECK(loss("2", folder / "four", true) == wanted);  // in the same folder: the older files go
+  CHECK(loss("1", folder / "four", false) == wanted);
 }

@@ -103,6 +103,7 @@ TEST_CASE("BI-332 environments that make no sense") {
   CHECK(has(refused({{"RANK", "two"}, {"WORLD_SIZE", "2"}}), "got \"two\""));
   CHECK(has(refused({{"RANK", ""}, {"WORLD_SIZE", "2"}}), "got \"\""));
   CHECK(has(refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE"));
+  CHECK(has(refused({{"RANK", "0"}, {"WORLD_SIZE", "2147483648"}}), "WORLD_SIZE"));
   CHECK(has(refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT"));
   CHECK(
       has(refused({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
@@ -110,6 +111,7 @@ TEST_CASE("BI-332 environments that make no sense") {
   const Environment none({});
   CHECK(has(error_of([] { launch_info({.rank = 1}); }), "together"));
   CHECK(has(error_of([] { launch_info({.rank = 2, .world_size = 2}); }), "got 2"));
+  CHECK(has(error_of([] { launch_info({.rank = 0, .world_size = int64_t(1) << 31}); }), "got 2147483648"));
 }
 
 TEST_CASE("a secret comes from a variable, or from a file that nobody else reads; never from a job's number") {

@@ -15,6 +15,7 @@ TEST_CASE("tapir-run: ranks, prefixes, the first failure, restarts") {
       launch({"--nproc", "2"}, {"/bin/sh", "-c", "test $RANK = 0 && sleep 30; echo no such luck >&2; exit 3"});
   CHECK((failed.status == 3 && mentions(failed.output, {"rank 1 failed first, with status 3", "    no such luck"})));
   CHECK(launch({"--nproc", "0"}, {"/bin/true"}).status == 2);
+  CHECK(launch({"--nproc", "1000000"}, {"/bin/true"}).status == 2);
   CHECK(launch({"--nproc", "1"}, {"/no/such/program"}).status == 127);
   const std::vector<std::string> secrets{"/bin/sh", "-c", "echo ${#TAPIR_STORE_SECRET}"};
   if (tapir::distributed::has_libcrypto()) CHECK(mentions(launch({"--nproc", "1"}, secrets).output, {"[0] 32\n"}));
