@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "../core/error.h"
 
@@ -124,6 +125,8 @@ void Door::hear(Stranger& s, std::vector<Guest>& guests) try {
   Verdict v;
   v.accepted = s.answer.to == me_ && is_same(s.answer.proof, proof_of("caller", s.greeting, s.answer, key_));
   if (v.accepted) v.proof = proof_of("listener", s.greeting, s.answer, key_);
+  if (!v.accepted && !std::exchange(complained_, true))
+    std::fprintf(stderr, "tapir: a caller that does not know this job's secret was turned away\n");
   const bool told = send(s.socket.fd(), &v, sizeof v, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof v;
   if (v.accepted && told) guests.push_back({std::move(s.socket), s.answer.from});
   s.socket.close();

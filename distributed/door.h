@@ -78,6 +78,7 @@ class Door {
   int me_;
   size_t room_;  // for strangers
   double closed_until_ = 0;
+  bool complained_ = false;
   std::list<Stranger> strangers_;
 };
 

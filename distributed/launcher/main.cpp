@@ -192,7 +192,8 @@ class Job {
   void start_rank(Rank& r, int64_t local) {
     r.rank = node_ * o_.nproc + local;
     int out[2], err[2];
-    check_runtime(pipe(out) == 0 && pipe(err) == 0, "[tapir-run] expected pipes, got: {}", std::strerror(errno));
+    const bool made = pipe(out) == 0 && pipe(err) == 0;
+    check_runtime(made, "[tapir-run] expected pipes for rank {}, got: {}", r.rank, std::strerror(errno));
     r.out.to = stdout, r.err.to = stderr;
     const pid_t parent = getpid();
     r.pid = fork();

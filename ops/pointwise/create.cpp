@@ -106,6 +106,10 @@ Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& o)
 Tensor logspace(Scalar start, Scalar end, int64_t steps, double base, const TensorOptions& o) {
   check(steps >= 0, "[logspace] number of steps must be non-negative, got {}", steps);
   const bool whole = o.dtype && !is_floating(*o.dtype);  // integers: the ends are truncated first
+  if (whole && steps > 0) {
+    check_held("logspace", std::pow(base, double(start.to_int())), *o.dtype);
+    if (steps > 1) check_held("logspace", std::pow(base, double(end.to_int())), *o.dtype);
+  }
   const Tensor exponents = linspace(whole ? Scalar(start.to_int()) : start, whole ? Scalar(end.to_int()) : end, steps,
                                     {.dtype = kFloat64, .device = o.device});
   Tensor y = to(pow(base, exponents), o.dtype.value_or(kFloat32));

@@ -67,6 +67,12 @@ TEST_CASE("a device sees numbers that do not fit as the CPU does") {
         values(linspace(-kLargest, kLargest, 7, {.dtype = kFloat64})));
 }
 
+TEST_CASE("logspace of integers that do not fit") {
+  REFUSED(logspace(0, 3, 4, 10, {.dtype = kInt8}), "logspace", "1000", "int8");
+  REFUSED(logspace(0, 30, 4, 10, {.dtype = kInt64}), "logspace", "int64");
+  CHECK(values(logspace(0, 2, 3, 10, {.dtype = kInt8})) == Values{1, 10, 100});
+}
+
 TEST_CASE("arithmetic with a number that does not fit is right modulo 2^n, or refused") {
   const Tensor x = as({-128, -1, 100, 127}, kInt8), u = as({0, 1, 200}, kUInt8);
   CHECK(values(x + 300) == values((x.to(kInt64) + 300).to(kInt8)));
