@@ -36,7 +36,6 @@ class Stream {
   bool half_ = false;
 };
 
-void check_size(const char* op, int64_t n) { check(n >= 0, "[{}] expected a size from 0 on, got {}", op, n); }
 /// The seed of an epoch's order.
 uint64_t seed_of(const char* op, uint64_t seed, int64_t epoch) {
   check_count(op, "an epoch", epoch);
@@ -57,18 +56,20 @@ uint64_t mix_seed(uint64_t seed, uint64_t a, uint64_t b) {
 }
 
 std::vector<int64_t> permutation(int64_t n, uint64_t seed) {
-  check_size("permutation", n);
+  check_count("permutation", "a size", n);
   auto out = ascending("permutation", n);
   Stream stream(seed);
   for (size_t i = out.size(); i > 1; --i) std::swap(out[i - 1], out[stream.below(i)]);
   return out;
 }
 
-SequentialSampler::SequentialSampler(int64_t n) : n_(n) { check_size("SequentialSampler", n); }
+SequentialSampler::SequentialSampler(int64_t n) : n_(n) { check_count("SequentialSampler", "a size", n); }
 
 std::vector<int64_t> SequentialSampler::indices(int64_t) const { return ascending("SequentialSampler", n_); }
 
-RandomSampler::RandomSampler(int64_t n, uint64_t seed) : n_(n), seed_(seed) { check_size("RandomSampler", n); }
+RandomSampler::RandomSampler(int64_t n, uint64_t seed) : n_(n), seed_(seed) {
+  check_count("RandomSampler", "a size", n);
+}
 
 std::vector<int64_t> RandomSampler::indices(int64_t epoch) const {
   return permutation(n_, seed_of("RandomSampler", seed_, epoch));
@@ -77,7 +78,7 @@ std::vector<int64_t> RandomSampler::indices(int64_t epoch) const {
 WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, int64_t count, bool replacement,
                                              uint64_t seed)
     : weights_(std::move(weights)), count_(count), replacement_(replacement), seed_(seed) {
-  check_size("WeightedRandomSampler", count);
+  check_count("WeightedRandomSampler", "a size", count);
   int64_t positive = 0;
   double sum = 0;
   for (size_t i = 0; i < weights_.size(); ++i) {
@@ -121,7 +122,7 @@ std::vector<int64_t> WeightedRandomSampler::indices(int64_t epoch) const {
 
 DistributedSampler::DistributedSampler(int64_t n, int64_t rank, int64_t world, const DistributedSamplerOptions& options)
     : n_(n), rank_(rank), world_(world), options_(options) {
-  check_size("DistributedSampler", n);
+  check_count("DistributedSampler", "a size", n);
   check(world > 0 && rank >= 0 && rank < world, "[DistributedSampler] expected a rank in [0, world), got rank {} of {}",
         rank, world);
 }

@@ -11,10 +11,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include <signal.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <thread>
 #include <tuple>
