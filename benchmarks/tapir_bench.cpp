@@ -181,6 +181,7 @@ int main(int argc, char** argv) {
     const char* value = i + 1 < argc ? argv[i + 1] : "0";
     if (word == "--threads") threads = std::atoi(value), ++i;
     else if (word == "--simulated") tapir::detail::simulated = true;
+    else if (word == "--deterministic") tapir::use_deterministic_algorithms(true);
     else if (word == "--device") device = value, ++i;
     else if (word == "--repeats") repeats = std::max(1, std::atoi(value)), ++i;
     else if (word == "--seconds") seconds = std::atof(value), ++i;

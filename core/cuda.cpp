@@ -152,6 +152,4 @@ void set_cudnn_allow_tf32(bool on) { cuda_settings.cudnn_allow_tf32 = on; }
 bool cudnn_allow_tf32() { return cuda_settings.cudnn_allow_tf32; }
 void set_cudnn_benchmark(bool on) { cuda_settings.cudnn_benchmark = on; }
 bool cudnn_benchmark() { return cuda_settings.cudnn_benchmark; }
-void set_deterministic(bool on) { modes.deterministic = on; }
-bool deterministic() { return modes.deterministic; }
 }  // namespace tapir::inline v0::backends::cuda

@@ -158,7 +158,4 @@ bool cudnn_allow_tf32();
 /// Try cuDNN's plans for each new shape and keep the fastest.
 void set_cudnn_benchmark(bool on);
 bool cudnn_benchmark();
-/// Only kernels that give the same bits in every run: a mode of this thread. Kernels of ours always do; cuDNN has some that do not.
-void set_deterministic(bool on);
-bool deterministic();
 }  // namespace tapir::inline v0::backends::cuda

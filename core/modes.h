@@ -38,6 +38,11 @@ struct Modes {
 };
 inline constinit thread_local Modes modes;
 
+/// From now on this thread's operations give the same bits in every run and, on the CPU, for any number of threads. That costs some percent:
+/// docs/random.md, "Any number of threads". Off at first.
+inline void use_deterministic_algorithms(bool on) { modes.deterministic = on; }
+inline bool are_deterministic_algorithms_enabled() { return modes.deterministic; }
+
 /// Sets one mode for a scope: ScopedMode guard(modes.grad, false).
 template <class T> class ScopedMode {
  public:

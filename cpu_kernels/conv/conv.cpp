@@ -157,7 +157,8 @@ template <class T> void run_gemm(Context& ctx, dnn::ConvPass pass, const dnn::Co
 bool run_kernel(Context& ctx, dnn::ConvPass pass, const dnn::ConvShape& s, const Operand& x, const Operand& w,
                 const Operand& y, V bias) {
   const DType dtype = x.view().dtype;
-  if (dtype != kFloat64 && dnn::conv(ctx, {pass, dtype, s, x.image(), w.image(), y.image(), bias.as<float>()}))
+  if (dtype != kFloat64 &&
+      dnn::conv(ctx, {pass, dtype, ctx.deterministic, s, x.image(), w.image(), y.image(), bias.as<float>()}))
     return true;
   if (dtype == kBFloat16) return false;
   if (dtype == kFloat64) run_gemm<double>(ctx, pass, s, x.view(), w.view(), y.view(), bias);
@@ -248,7 +249,8 @@ void run_pass(Context& ctx, dnn::ConvPass pass, DType dtype, V x, V w, V y, V bi
   const dnn::ConvShape shape = conv_shape(x, w, y, params);
   const DType tiled = x.dtype == kBFloat16 ? kBFloat16 : dtype;  // which the direct pass may have to convert
   if (allows_winograd(tiled, shape) &&
-      (ctx.autotune ? tiles_win(ctx, pass, dtype, tiled, shape, x, w, y, bias) : suits_winograd(dtype, shape)) &&
+      (ctx.autotune && !ctx.deterministic ? tiles_win(ctx, pass, dtype, tiled, shape, x, w, y, bias)
+                                          : suits_winograd(dtype, shape)) &&
       run_tiles(ctx, pass, tiled, shape, x, w, y, bias))
     return;
   run_in(ctx, pass, dtype, shape, x, w, y, bias);

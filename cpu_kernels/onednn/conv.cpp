@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "../../core/layout.h"
+#include "../conv/conv_gemm.h"
 #include "../dnn.h"
 #include "conv_columns.h"
+#include "conv_pieces.h"
 #include "library.h"
 
 namespace tapir::inline v0::cpu::dnn {
@@ -47,6 +49,33 @@ Dims weight(const ConvShape& s) {
   return d;
 }
 
+/// A piece of c, which it has the strides of.
+struct Problem {
+  const Conv& c;
+  const ConvPiece& piece;
+  bool turned;
+  bool part;        // of a sum: a weight's gradient in float32
+  int threads = 1;  // that compute it
+
+  Type type() const { return type_of(c.dtype); }
+  /// x or y, as they are.
+  Desc user(const Image& image, int64_t ConvShape::*channels, int64_t (ConvShape::*extents)[3], bool& dense) const {
+    const ConvShape &s = piece.shape, &whole = c.shape;
+    const Dims sizes = activation(s, s.*channels, s.*extents), own = strides_of(sizes, 1, image.channels_last);
+    Dims strides = strides_of(activation(whole, whole.*channels, whole.*extents), 1, image.channels_last);
+    if (s.n == 1) strides[0] = own[0];
+    dense = strides == own;
+    return Desc(sizes, type(), strides);
+  }
+  Desc user_weight() const {
+    Dims original = weight(c.shape);
+    if (turned) std::swap(original[0], original[1]);
+    Dims strides = strides_of(original, c.shape.groups > 1 ? 2 : 1, c.w.channels_last);
+    if (turned) std::swap(strides[0], strides[1]);
+    return Desc(weight(piece.shape), part ? Type::f32 : type(), strides);
+  }
+};
+
 struct Geometry {
   Dims stride, dilation, before, after;
   explicit Geometry(const ConvShape& s) {
@@ -73,20 +102,18 @@ void join(Side& side, bool written) {
   side.reorder = written ? make_reorder(side.inner, side.user) : make_reorder(side.user, side.inner);
 }
 
-/// turned: c is a forward pass with the weight of another (see backward_data_as_forward): O and C are swapped in memory.
-std::unique_ptr<Plan> make_plan(const Conv& c, bool as_they_are, bool turned) try {
-  const ConvShape& s = c.shape;
+std::unique_ptr<Plan> make_plan(const Problem& p, bool as_they_are) try {
+  const Conv& c = p.c;
+  const ConvShape& s = p.piece.shape;
   const Geometry g(s);
-  const Type type = type_of(c.dtype);
-  const Dims xs = activation(s, s.c, s.in), ys = activation(s, s.o, s.out), ws = weight(s);
+  const Type type = p.type();
   Plan plan;
-  plan.x.user = Desc(xs, type, strides_of(xs, 1, c.x.channels_last));
-  plan.y.user = Desc(ys, type, strides_of(ys, 1, c.y.channels_last));
-  Dims original = ws;
-  if (turned) std::swap(original[0], original[1]);
-  Dims w_strides = strides_of(original, s.groups > 1 ? 2 : 1, c.w.channels_last);
-  if (turned) std::swap(w_strides[0], w_strides[1]);
-  plan.w.user = Desc(ws, type, w_strides);
+  bool x_dense, y_dense;
+  plan.x.user = p.user(c.x, &ConvShape::c, &ConvShape::in, x_dense);
+  plan.y.user = p.user(c.y, &ConvShape::o, &ConvShape::out, y_dense);
+  plan.w.user = p.user_weight();
+  if (as_they_are && !(x_dense && y_dense)) return nullptr;
+  const Dims xs = activation(s, s.c, s.in), ys = activation(s, s.o, s.out), ws = weight(s);
   const Desc x = as_they_are ? plan.x.user : Desc(xs, type, kAny), y = as_they_are ? plan.y.user : Desc(ys, type, kAny);
   const Desc w(ws, c.pass == ConvPass::BackwardWeight ? Type::f32 : type, kAny), w_forward(ws, type, kAny);
   const Desc bias = c.bias ? Desc({s.o}, Type::f32, dnnl::memory::format_tag::a) : Desc();
@@ -136,12 +163,57 @@ bool suit_as_they_are(const Conv& c) {
   return c.pass != ConvPass::Forward || c.shape.out[c.shape.spatial - 1] > 5;
 }
 
-std::unique_ptr<Plan> choose_plan(const Conv& c, bool turned) {
+/// 2.6.3: weight gradients of dilated groups that fill no whole registers take in what lies behind x.
+bool is_wrong(const Conv& c) {
+  const ConvShape& s = c.shape;
+  return c.pass == ConvPass::BackwardWeight && c.dtype == kBFloat16 && s.groups > 1 && volume(s.dilation) > 1 &&
+         ((s.c / s.groups) % 16 != 0 || (s.o / s.groups) % 16 != 0);
+}
+
+std::unique_ptr<Plan> choose_plan(const Problem& p) {
+  Conv c = p.c;
+  c.shape = p.piece.shape;
   std::unique_ptr<Plan> plan;
-  if (suit_as_they_are(c)) plan = make_plan(c, true, turned);
-  if (!plan) plan = make_plan(c, false, turned);
+  if (is_wrong(c)) return plan;
+  if (suit_as_they_are(c)) plan = make_plan(p, true);
+  if (!plan) plan = make_plan(p, false);
   return plan;
 }
+
+void add_shape(Key& key, const ConvShape& s) {
+  key.add(s.n, s.c, s.o);
+  for (int64_t d = 0; d < s.spatial; ++d) key.add(s.in[d], s.out[d]);
+}
+Key key_of(const Problem& p) {
+  Key key;
+  const Conv& c = p.c;
+  const ConvShape& s = p.piece.shape;
+  key.add(p.turned, p.part, p.threads, c.pass, c.dtype, c.x.channels_last, c.w.channels_last, c.y.channels_last,
+          c.bias != nullptr, s.groups, s.spatial);
+  add_shape(key, s), add_shape(key, c.shape);
+  for (int64_t d = 0; d < s.spatial; ++d) key.add(s.kernel[d], s.stride[d], s.padding[d], s.dilation[d]);
+  return key;
+}
+Plan* find(const Problem& p) {
+  thread_local Cache<Plan> cache;
+  return cache.find(key_of(p), [&] { return choose_plan(p); });
+}
+
+/// The weight as most pieces want it, where they do not want it as it is.
+struct CommonWeight {
+  Desc user, inner;
+  void* data = nullptr;
+
+  void make(Context& ctx, const Problem& p) {
+    thread_local Cache<Call> cache;
+    const Session team(0);
+    Key key = key_of(p);
+    key.add(team.threads());
+    Call* const reorder = cache.find(key, [&] { return std::make_unique<Call>(make_reorder(user, inner)); });
+    data = ctx.scratch(int64_t(inner.get_size()));
+    reorder->run(ctx, {p.c.w.data, data});
+  }
+};
 
 void* inner_memory(Context& ctx, Side& side, void* data, bool written) {
   if (!side.reorder) return data;
@@ -149,40 +221,88 @@ void* inner_memory(Context& ctx, Side& side, void* data, bool written) {
   if (!written) side.reorder.run(ctx, {data, inner});
   return inner;
 }
+void* move_by(void* data, int64_t elements, DType dtype) {
+  return static_cast<char*>(data) + elements * size_of(dtype);
+}
 
-Key key_of(const Conv& c, int threads, bool turned) {
-  Key key;
-  const ConvShape& s = c.shape;
-  key.add(threads, turned, c.pass, c.dtype, c.x.channels_last, c.w.channels_last, c.y.channels_last, c.bias != nullptr,
-          s.n, s.c, s.o, s.groups, s.spatial);
-  for (int64_t d = 0; d < s.spatial; ++d)
-    key.add(s.in[d], s.out[d], s.kernel[d], s.stride[d], s.padding[d], s.dilation[d]);
-  return key;
+/// w: the weight or its gradient, of which the piece is one.
+void compute(Context& ctx, const Problem& p, const CommonWeight& common, void* w_user) {
+  Plan* const plan = find(p);
+  check_internal(plan, "[onednn] this thread has no convolution that another one has");
+  const Conv& c = p.c;
+  const bool backward_weight = c.pass == ConvPass::BackwardWeight;
+  void* const user[] = {move_by(c.x.data, p.piece.x, c.dtype), move_by(w_user, p.piece.w, p.part ? kFloat32 : c.dtype),
+                        move_by(c.y.data, p.piece.y, c.dtype)};
+  const bool shared = common.data && plan->w.inner == common.inner;
+  void* const x = inner_memory(ctx, plan->x, user[0], c.pass == ConvPass::BackwardData);
+  void* const w = shared ? common.data : inner_memory(ctx, plan->w, user[1], backward_weight);
+  void* const y = inner_memory(ctx, plan->y, user[2], c.pass == ConvPass::Forward);
+  if (c.bias) plan->call.run(ctx, {x, w, y, c.bias + p.piece.o});
+  else plan->call.run(ctx, {x, w, y});
+  if (x != user[0] && c.pass == ConvPass::BackwardData) plan->x.reorder.run(ctx, {x, user[0]});
+  if (w != user[1] && backward_weight) plan->w.reorder.run(ctx, {w, user[1]});
+  if (y != user[2] && c.pass == ConvPass::Forward) plan->y.reorder.run(ctx, {y, user[2]});
+}
+void count_conversions(const Plan& plan) {
+  for (const Side* side : {&plan.x, &plan.y})
+    if (side->reorder) count_layout_conversion();
 }
 
 /// 1 where the work, some 10 us, is not worth waking a team; 0: all.
 int team_for(const ConvShape& s) {
-  double products = double(s.n * s.o) * double(s.c / s.groups);
-  for (int64_t d = 0; d < s.spatial; ++d) products *= double(s.out[d] * s.kernel[d]);
-  return products < 200e3 ? 1 : 0;
+  return double(s.n * s.o) * double(s.c / s.groups) * double(volume(s.out)) * double(volume(s.kernel)) < 200e3 ? 1 : 0;
+}
+bool run_whole(Context& ctx, const Conv& c, bool turned) {
+  const Session session(team_for(c.shape));
+  const ConvPiece whole{.shape = c.shape};
+  const Problem p{c, whole, turned, false, session.threads()};
+  const Plan* const plan = find(p);
+  if (!plan) return false;
+  count_conversions(*plan);
+  compute(ctx, p, {}, c.w.data);
+  return true;
+}
+
+/// The gradient of the weight is the sum of its parts, in their order.
+template <class T> void add_parts(T* dw, const float* parts, int64_t count, int64_t weights) {
+  parallel_for(weights, 1 << 14, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      float sum = 0;
+      for (int64_t part = 0; part < count; ++part) sum += parts[part * weights + i];
+      dw[i] = T(sum);
+    }
+  });
+}
+
+/// Note [Pieces by shape].
+bool run_pieces(Context& ctx, const Conv& c, bool turned) {
+  const ConvPieces pieces(c, turned);
+  const ConvPiece piece = pieces.common();
+  const bool sums = pieces.parts() > 1;
+  const Problem usual{c, piece, turned, sums};
+  CommonWeight common;
+  {
+    const Session session(1);
+    if (!pieces.each_shape([&](const ConvPiece& p) { return find({c, p, turned, sums}) != nullptr; })) return false;
+    const Plan& plan = *find(usual);
+    count_conversions(plan);
+    if (plan.w.reorder) common.user = plan.w.user, common.inner = plan.w.inner;
+  }
+  if (c.pass != ConvPass::BackwardWeight && !pieces.cuts_channels() && common.user != common.inner)
+    common.make(ctx, usual);
+  const int64_t weights = c.shape.o * c.shape.c / c.shape.groups * volume(c.shape.kernel);
+  float* const parts = sums ? ctx.scratch_of<float>(pieces.parts() * weights) : nullptr;
+  for_each_piece(ctx, pieces.count(), [&](Context& mine, int64_t i) {
+    const ConvPiece p = pieces.piece(i);
+    compute(mine, {c, p, turned, sums}, common, sums ? parts + p.part * weights : c.w.data);
+  });
+  if (sums && c.dtype == kBFloat16) add_parts(static_cast<BFloat16*>(c.w.data), parts, pieces.parts(), weights);
+  else if (sums) add_parts(static_cast<float*>(c.w.data), parts, pieces.parts(), weights);
+  return true;
 }
 
 bool run(Context& ctx, const Conv& c, bool turned) {
-  thread_local Cache<Plan> cache;
-  const Session session(team_for(c.shape));
-  Plan* plan = cache.find(key_of(c, session.threads(), turned), [&] { return choose_plan(c, turned); });
-  if (!plan) return false;
-  void* x = inner_memory(ctx, plan->x, c.x.data, c.pass == ConvPass::BackwardData);
-  void* w = inner_memory(ctx, plan->w, c.w.data, c.pass == ConvPass::BackwardWeight);
-  void* y = inner_memory(ctx, plan->y, c.y.data, c.pass == ConvPass::Forward);
-  for (const bool reordered : {x != c.x.data, y != c.y.data})
-    if (reordered) count_layout_conversion();
-  if (c.bias) plan->call.run(ctx, {x, w, y, c.bias});
-  else plan->call.run(ctx, {x, w, y});
-  if (x != c.x.data && c.pass == ConvPass::BackwardData) plan->x.reorder.run(ctx, {x, c.x.data});
-  if (w != c.w.data && c.pass == ConvPass::BackwardWeight) plan->w.reorder.run(ctx, {w, c.w.data});
-  if (y != c.y.data && c.pass == ConvPass::Forward) plan->y.reorder.run(ctx, {y, c.y.data});
-  return true;
+  return c.by_shape ? run_pieces(ctx, c, turned) : run_whole(ctx, c, turned);
 }
 
 /// With stride 1 the data gradient is itself a convolution, of dy with the weight turned by 180 degrees and O and C swapped, and
@@ -219,7 +339,7 @@ void* turned_weight(Context& ctx, const Conv& c) {
 }
 
 bool backward_data_as_forward(Context& ctx, const Conv& c) {
-  Conv f{ConvPass::Forward, c.dtype, c.shape, c.y, {turned_weight(ctx, c), c.w.channels_last}, c.x};
+  Conv f{ConvPass::Forward, c.dtype, c.by_shape, c.shape, c.y, {turned_weight(ctx, c), c.w.channels_last}, c.x};
   std::swap(f.shape.c, f.shape.o);
   for (int64_t d = 0; d < c.shape.spatial; ++d) {
     std::swap(f.shape.in[d], f.shape.out[d]);
@@ -230,7 +350,10 @@ bool backward_data_as_forward(Context& ctx, const Conv& c) {
 
 }  // namespace
 
-bool conv(Context& ctx, const Conv& c) {
+bool conv(Context& ctx, const Conv& given) {
+  Conv c = given;
+  for (int64_t d = 0; d < c.shape.spatial; ++d)
+    if (c.shape.kernel[d] == 1) c.shape.dilation[d] = 1;  // says nothing, and keeps good kernels away
   if (gains_as_forward(c) && backward_data_as_forward(ctx, c)) return true;
   if (weight_gradient_as_product(ctx, c)) return true;
   return run(ctx, c, false);

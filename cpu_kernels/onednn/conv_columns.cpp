@@ -64,7 +64,7 @@ bool weight_gradient_as_product(Context& ctx, const Conv& c) {
     const int64_t first = positions * i / chunks, count = positions * (i + 1) / chunks - first;
     if (!as_it_is) gather_pixels(s, static_cast<const float*>(c.x.data), first, count, gathered);
     Gemm g;
-    g.m = s.o, g.n = count * s.c, g.k = pixels;
+    g.by_shape = c.by_shape, g.m = s.o, g.n = count * s.c, g.k = pixels;
     g.a = {c.y.data, 0, 1, s.o}, g.b = {gathered, 0, count * s.c, 1}, g.out = {dw + first * s.c, 0, width, 1};
     if (!gemm(ctx, g)) return false;
   }

@@ -3,6 +3,7 @@
 // handles that are set per call. Nothing else in the house includes dnnl.hpp.
 #include <dnnl.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -28,6 +29,32 @@ class Session : NoCopy {
  private:
   int threads_, before_;
   detail::DenormalBits denormals_;  // its workers' are not those of a FlushDenormals
+};
+
+// Note [Pieces by shape]
+// The library chooses kernels, blocks and the order of sums by extents and by the number of threads. So that results have the same bits for any
+// number of threads, a product or convolution is cut into pieces by its shape alone, each piece is one call for one thread, and our team
+// deals them out. Cut like this, products are as fast as whole ones by one thread and up to 1.5 times as fast by two (2.6.3, AVX-512).
+
+/// Calls piece(context, i) for each i below n, in parallel: each is a call of the library's for one thread.
+template <class F> void for_each_piece(const Context& caller, int64_t n, F&& piece) {
+  parallel_for(n, 1, [&](int64_t first, int64_t last) {
+    const Session session(1);
+    Context mine;  // scratch memory of this thread's own
+    mine.device = caller.device, mine.table = caller.table;
+    for (int64_t i = first; i < last; ++i, mine.free_scratch()) piece(mine, i);
+  });
+}
+
+/// [0, extent) in `count` parts of `size`, a multiple of a unit where that can be; the last may be smaller.
+struct Cut {
+  int64_t extent = 0, size = 0, count = 1;
+  Cut() = default;
+  Cut(int64_t n, int64_t parts, int64_t unit) : extent(n), size((n + parts - 1) / parts) {
+    size = std::min(n, (size + unit - 1) / unit * unit), count = (n + size - 1) / size;
+  }
+  int64_t first(int64_t i) const { return i * size; }
+  int64_t length(int64_t i) const { return std::min(size, extent - i * size); }
 };
 
 /// What a primitive was made for, as numbers.

@@ -3,7 +3,7 @@
 // are made once per signature (everything that the plan depends on) and kept for good, those that could not be made too, so that
 // the answer "no" costs a look-up. The first engine that its heuristics name and that builds is taken; with cudnn_benchmark the first kTried
 // are timed, and the fastest one's name is kept on disk (core/choices.h). Of the engines are left out:
-//   - under deterministic(), those that may give other results in another run,
+//   - under use_deterministic_algorithms(), those that may give other results in another run,
 //   - for float32, those that convert to 16 bits; without cudnn_allow_tf32 also those that use tensor cores, and
 //   - those that want too large a workspace.
 // Whatever the library or the frontend says no to, by status or exception, is false to the caller, who has kernels of his own; it is counted,

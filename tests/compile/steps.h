@@ -147,10 +147,36 @@ void check_compiled(MakeNet make_net, MakeStep make_step, Batch batch, double to
   check_same(train_as(Form::Eager, make_net, make_step, batch, steps),
              train_as(Form::Step, make_net, make_step, batch, steps, options), tolerance);
 }
+/// In each form, deterministic training leaves the same bits for any number of threads, also where it goes on with another one.
+template <class Train> void check_threads(const std::vector<Form>& forms, Train train) {
+  const ScopedMode<bool> deterministic(modes.deterministic, true);
+  const int before = get_num_threads();
+  for (const Form form : forms) {
+    const Trained by_eight = train(form, 8, 8);
+    for (const auto& [first, then] : {std::pair(1, 1), std::pair(2, 2), std::pair(3, 3), std::pair(2, 8)}) {
+      INFO("form " << int(form) << ", " << first << " threads, then " << then);
+      check_same(by_eight, train(form, first, then), 0);
+    }
+  }
+  set_num_threads(before);
+}
 /// The same of a loop over compiled forwards, in two runs that are alike bit by bit; and of compiled steps, unless the step keeps tensors.
+/// With TAPIR_TEST_THREADS: twice as many steps of each form, by several numbers of threads (entry `threads` of ctest).
 template <class MakeNet, class MakeStep, class Batch>
 void check_forms(MakeNet make_net, MakeStep make_step, Batch batch, double tolerance, int steps = 10,
                  bool keeps = false, const CompileOptions& options = {}) {
+  if (std::getenv("TAPIR_TEST_THREADS")) {
+    const auto threads_of = [&](Form form, int first, int then) {
+      const auto at = [&](int i) {
+        set_num_threads(i < steps ? first : then);
+        return batch(i);
+      };
+      return train_as(form, make_net, make_step, at, 2 * steps, options);
+    };
+    std::vector<Form> forms{Form::Eager, Form::Forwards};
+    if (!keeps) forms.push_back(Form::Step);
+    return check_threads(forms, threads_of);
+  }
   const auto train = [&](Form form) { return train_as(form, make_net, make_step, batch, steps, options); };
   const Trained eager = train(Form::Eager), fast = train(Form::Forwards);
   check_same(eager, fast, tolerance);
