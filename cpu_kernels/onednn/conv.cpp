@@ -163,11 +163,11 @@ bool suit_as_they_are(const Conv& c) {
   return c.pass != ConvPass::Forward || c.shape.out[c.shape.spatial - 1] > 5;
 }
 
-/// 2.6.3: weight gradients of dilated groups that fill no whole registers take in what lies behind x.
+/// 2.6.3: dilated weight gradients of channels that fill no whole registers take in what lies behind x.
 bool is_wrong(const Conv& c) {
   const ConvShape& s = c.shape;
-  return c.pass == ConvPass::BackwardWeight && c.dtype == kBFloat16 && s.groups > 1 && volume(s.dilation) > 1 &&
-         ((s.c / s.groups) % 16 != 0 || (s.o / s.groups) % 16 != 0);
+  return c.pass == ConvPass::BackwardWeight && c.dtype == kBFloat16 && volume(s.dilation) > 1 &&
+         (s.c / s.groups) % 16 != 0;
 }
 
 std::unique_ptr<Plan> choose_plan(const Problem& p) {
@@ -352,8 +352,10 @@ bool backward_data_as_forward(Context& ctx, const Conv& c) {
 
 bool conv(Context& ctx, const Conv& given) {
   Conv c = given;
-  for (int64_t d = 0; d < c.shape.spatial; ++d)
-    if (c.shape.kernel[d] == 1) c.shape.dilation[d] = 1;  // says nothing, and keeps good kernels away
+  for (int64_t d = 0; d < c.shape.spatial; ++d) {  // what says nothing keeps good kernels away, or overflows in them
+    if (c.shape.kernel[d] == 1) c.shape.dilation[d] = 1;
+    if (c.shape.out[d] == 1) c.shape.stride[d] = 1;
+  }
   if (gains_as_forward(c) && backward_data_as_forward(ctx, c)) return true;
   if (weight_gradient_as_product(ctx, c)) return true;
   return run(ctx, c, false);

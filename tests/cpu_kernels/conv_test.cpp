@@ -261,3 +261,29 @@ TEST_CASE("conv: integers are exact, beyond what a double holds", "[isa]") {
   CHECK_THROWS_AS(cpu_table().conv(cpu_context(), {.y = truth.view, .x = truth.view, .w = truth.view, .params = {}}),
                   ValueError);
 }
+
+TEST_CASE("dilated weight gradients in bfloat16 take in nothing that lies behind the images", "[isa]") {
+  manual_seed(1);
+  for (const int64_t groups : {1, 2})
+    for (const auto& [c, o, k, dilation] :
+         {std::tuple(24, 48, 3, 3), std::tuple(40, 48, 2, 2), std::tuple(20, 3, 7, 2)}) {
+      INFO(c << " " << o << " " << k << " " << dilation);
+      const Tensor memory = full({3, 30, 30, c * groups + 1}, INFINITY, {.dtype = kBFloat16});
+      const Tensor x =
+          memory.view({-1}).narrow(0, 0, 3 * 900 * c * groups).view({3, 30, 30, c * groups}).permute({0, 3, 1, 2});
+      x.copy_(randn(x.shape()));
+      const ConvOptions options{.padding = k / 2, .dilation = dilation, .groups = groups};
+      const Tensor w = randn({o * groups, c, k, k}).to(kBFloat16).requires_grad_(true);
+      const Tensor wide = w.detach().to(kFloat64).requires_grad_(true);
+      const Tensor y = conv2d(x, w, {}, options), dy = randn_like(y).contiguous(kChannelsLast);
+      y.backward(dy);
+      conv2d(x.to(kFloat64), wide, {}, options).backward(dy.to(kFloat64));
+      const Tensor error = max(abs(w.grad().to(kFloat64) - wide.grad()));
+      CHECK(error.item<double>() < 0.01 * max(abs(wide.grad())).item<double>());
+    }
+}
+
+TEST_CASE("a stride that nothing uses may be any") {
+  for (const int64_t stride : {int64_t(1), int64_t(2147483647), int64_t(1) << 40})
+    CHECK(equal(conv1d(ones({1, 1, 1}), ones({1, 1, 9}), {}, {.stride = stride, .padding = 4}), ones({1, 1, 1})));
+}

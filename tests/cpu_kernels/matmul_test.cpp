@@ -227,3 +227,22 @@ TEST_CASE("review 1: products are added into views of any strides, and beside th
   });
   CHECK(wrong == 0);
 }
+
+TEST_CASE("bfloat16 products of an odd depth take in nothing that lies beside their operands", "[isa]") {
+  for (const auto& [batch, m, k, n] : {std::tuple(2, 19, 1, 2), std::tuple(3, 5, 7, 16), std::tuple(1, 64, 33, 65)})
+    for (const bool deterministic : {false, true})
+      for (const bool turned : {false, true}) {
+        INFO(batch << " " << m << " " << k << " " << n << (turned ? " turned" : ""));
+        const ScopedMode<bool> mode(modes.deterministic, deterministic);
+        const auto beside_infinity = [](const Shape& shape, const Strides& strides, int64_t size) {
+          const Tensor memory = full({size}, INFINITY, {.dtype = kBFloat16});
+          return as_strided(memory, shape, strides).fill_(1);
+        };
+        const int64_t row = k + 2, matrix = m * row + 3;
+        const Tensor a = beside_infinity({batch, m, k}, {matrix, row, 1}, batch * matrix);
+        const Tensor b = turned ? beside_infinity({batch, k, n}, {n * row, 1, row}, batch * n * row)
+                                : beside_infinity({batch, k, n}, {k * (n + 3), n + 3, 1}, batch * k * (n + 3));
+        CHECK(equal(matmul(a, b), full({batch, m, n}, double(k), {.dtype = kBFloat16})));
+        CHECK(equal(matmul(a.select(0, 0), b.select(0, 0)), full({m, n}, double(k), {.dtype = kBFloat16})));
+      }
+}
