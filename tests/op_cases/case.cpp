@@ -192,4 +192,15 @@ void Table::finish(const std::string& family) {
   lines_.clear();
 }
 
+Table make_table() {
+  Table table;
+  const std::pair<const char*, void (*)(Table&)> families[] = {
+      {"pointwise", pointwise_cases}, {"function", function_cases}, {"reduction", reduction_cases}, {"scan", scan_cases},           {"shape", shape_cases},
+      {"diagonal", diagonal_cases},   {"index", index_cases},       {"matmul", matmul_cases},       {"linalg", linalg_cases},       {"nn", nn_cases},
+      {"loss", loss_cases},           {"create", create_cases},     {"random", random_cases},       {"rearrange", rearrange_cases}, {"order", order_cases},
+      {"places", places_cases},       {"quantize", quantize_cases}};
+  for (auto& [name, fill] : families) fill(table), table.finish(name);
+  return table;
+}
+
 }  // namespace op_cases

@@ -177,6 +177,9 @@ inline Case& reduction(Case& line, bool one_dim, std::function<List(const Tensor
   return line.reduce = std::move(f), line.folds = folds, line.one_dim = one_dim, line;
 }
 
+/// All lines.
+Table make_table();
+
 // The families, each in its own file.
 void pointwise_cases(Table& table);
 void function_cases(Table& table);

@@ -38,17 +38,6 @@ std::string text_of(const std::vector<Shape>& shapes) {
   return text;
 }
 
-static Table make_table() {
-  Table table;
-  const std::pair<const char*, void (*)(Table&)> families[] = {
-      {"pointwise", pointwise_cases}, {"function", function_cases}, {"reduction", reduction_cases}, {"scan", scan_cases},           {"shape", shape_cases},
-      {"diagonal", diagonal_cases},   {"index", index_cases},       {"matmul", matmul_cases},       {"linalg", linalg_cases},       {"nn", nn_cases},
-      {"loss", loss_cases},           {"create", create_cases},     {"random", random_cases},       {"rearrange", rearrange_cases}, {"order", order_cases},
-      {"places", places_cases},       {"quantize", quantize_cases}};
-  for (auto& [name, fill] : families) fill(table), table.finish(name);
-  return table;
-}
-
 static void print_list(const std::vector<const Case*>& cases) {
   std::set<std::string> ops, own;
   for (const Case* c : cases) {
