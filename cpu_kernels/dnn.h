@@ -13,9 +13,9 @@ std::string library();
 
 using Matrix = StridedMatrix;
 /// out = alpha a b + beta out + bias, of any strides; false where the library may not have out's.
-/// dtype float32, or bfloat16 where has_bfloat16(); out_dtype the same; bias: n numbers of float32 or null (then alpha must be 1 where it is not).
+/// dtype float32, or bfloat16 where has_bfloat16(); bias: n numbers of float32 or null (then alpha must be 1 where it is not).
 struct Gemm {
-  DType dtype = kFloat32, out_dtype = kFloat32;
+  DType dtype = kFloat32;
   bool by_shape = false;  // the same bits for any number of threads
   int64_t batch = 1, m = 0, n = 0, k = 0;
   Matrix a, b, out;

@@ -46,7 +46,7 @@ bool is_right(const Context& caller, const Problem& p, DType dtype, CheckedProdu
   alignas(64) char a[kMost * 4], b[kMost * 4], out[kMost * 4], before[kMost * 4], bias[kMost * 4];
   fill(dtype, a, 1), fill(dtype, b, 2), fill(dtype, out, 3), fill(dtype, before, 3), fill(kFloat32, bias, 4);
   Gemm g;
-  g.dtype = g.out_dtype = dtype, g.batch = p.batch, g.m = p.m, g.n = p.n, g.k = p.k;
+  g.dtype = dtype, g.batch = p.batch, g.m = p.m, g.n = p.n, g.k = p.k;
   g.a = matrix(a, p.a), g.b = matrix(b, p.b), g.out = matrix(out, p.out);
   g.beta = dtype == kFloat32 ? p.beta : 0;
   if (p.bias) g.bias = reinterpret_cast<const float*>(bias);

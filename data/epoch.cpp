@@ -88,6 +88,7 @@ struct EpochState {
   Shared<BatchSource> source;
   Shared<LoaderCounters> counters;
   LoaderOptions options;
+  const bool deterministic = modes.deterministic;  // the reader's
   int64_t epoch = 0, dataset_size = 0, first = 0, batches = 0, window = 0;
   std::vector<int64_t> order;
   std::vector<Shard> shards;  // none: samples have indices
@@ -239,7 +240,7 @@ Slot make_batch(EpochState& state, int64_t worker, int64_t batch) {
 
 void work(const std::shared_ptr<EpochState>& state, int64_t worker) {
   NoGrad no_grad;
-  modes.threads = 1;
+  modes.threads = 1, modes.deterministic = state->deterministic;
   pthread_setname_np(pthread_self(), ("loader " + std::to_string(worker)).c_str());
   const sched_param none{};  // SCHED_BATCH: a worker that wakes does not push the training thread from its core
   pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);

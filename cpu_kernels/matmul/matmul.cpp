@@ -169,7 +169,7 @@ bool library_product(Context& ctx, Product& p, DType dtype) {
       p.bias.data && p.bias.batch == 0 && (p.bias.row == 0 || p.m == 1) && p.bias.column == 1 && p.alpha == 1;
   if (dtype == kBFloat16 && (p.beta != 0 || (p.bias.data && !vector_bias))) return false;  // rounded once
   dnn::Gemm g{.dtype = dtype,
-              .out_dtype = dtype,
+
               .batch = p.batch,
               .m = p.m,
               .n = p.n,

@@ -54,7 +54,7 @@ struct Problem {
   const Conv& c;
   const ConvPiece& piece;
   bool turned;
-  bool part;        // of a sum: a weight's gradient in float32
+  bool sums;        // of it alone: a part of a weight's gradient, in float32
   int threads = 1;  // that compute it
 
   Type type() const { return type_of(c.dtype); }
@@ -72,7 +72,7 @@ struct Problem {
     if (turned) std::swap(original[0], original[1]);
     Dims strides = strides_of(original, c.shape.groups > 1 ? 2 : 1, c.w.channels_last);
     if (turned) std::swap(strides[0], strides[1]);
-    return Desc(weight(piece.shape), part ? Type::f32 : type(), strides);
+    return Desc(weight(piece.shape), sums ? Type::f32 : type(), strides);
   }
 };
 
@@ -146,7 +146,8 @@ std::unique_ptr<Plan> make_plan(const Problem& p, bool as_they_are) try {
   if (!is_good(desc)) return nullptr;
   return finish(desc, dnnl::convolution_backward_weights(), desc.src_desc(), desc.diff_weights_desc(),
                 desc.diff_dst_desc(), {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST});
-} catch (const dnnl::error&) {
+} catch (const dnnl::error& e) {
+  pass_out_of_memory(e);
   return nullptr;
 }
 
@@ -188,7 +189,7 @@ Key key_of(const Problem& p) {
   Key key;
   const Conv& c = p.c;
   const ConvShape& s = p.piece.shape;
-  key.add(p.turned, p.part, p.threads, c.pass, c.dtype, c.x.channels_last, c.w.channels_last, c.y.channels_last,
+  key.add(p.turned, p.sums, p.threads, c.pass, c.dtype, c.x.channels_last, c.w.channels_last, c.y.channels_last,
           c.bias != nullptr, s.groups, s.spatial);
   add_shape(key, s), add_shape(key, c.shape);
   for (int64_t d = 0; d < s.spatial; ++d) key.add(s.kernel[d], s.stride[d], s.padding[d], s.dilation[d]);
@@ -226,12 +227,11 @@ void* move_by(void* data, int64_t elements, DType dtype) {
 }
 
 /// w: the weight or its gradient, of which the piece is one.
-void compute(Context& ctx, const Problem& p, const CommonWeight& common, void* w_user) {
-  Plan* const plan = find(p);
+void compute(Context& ctx, const Problem& p, Plan* plan, const CommonWeight& common, void* w_user) {
   check_internal(plan, "[onednn] this thread has no convolution that another one has");
   const Conv& c = p.c;
   const bool backward_weight = c.pass == ConvPass::BackwardWeight;
-  void* const user[] = {move_by(c.x.data, p.piece.x, c.dtype), move_by(w_user, p.piece.w, p.part ? kFloat32 : c.dtype),
+  void* const user[] = {move_by(c.x.data, p.piece.x, c.dtype), move_by(w_user, p.piece.w, p.sums ? kFloat32 : c.dtype),
                         move_by(c.y.data, p.piece.y, c.dtype)};
   const bool shared = common.data && plan->w.inner == common.inner;
   void* const x = inner_memory(ctx, plan->x, user[0], c.pass == ConvPass::BackwardData);
@@ -256,10 +256,10 @@ bool run_whole(Context& ctx, const Conv& c, bool turned) {
   const Session session(team_for(c.shape));
   const ConvPiece whole{.shape = c.shape};
   const Problem p{c, whole, turned, false, session.threads()};
-  const Plan* const plan = find(p);
+  Plan* const plan = find(p);
   if (!plan) return false;
   count_conversions(*plan);
-  compute(ctx, p, {}, c.w.data);
+  compute(ctx, p, plan, {}, c.w.data);
   return true;
 }
 
@@ -293,8 +293,9 @@ bool run_pieces(Context& ctx, const Conv& c, bool turned) {
   const int64_t weights = c.shape.o * c.shape.c / c.shape.groups * volume(c.shape.kernel);
   float* const parts = sums ? ctx.scratch_of<float>(pieces.parts() * weights) : nullptr;
   for_each_piece(ctx, pieces.count(), [&](Context& mine, int64_t i) {
-    const ConvPiece p = pieces.piece(i);
-    compute(mine, {c, p, turned, sums}, common, sums ? parts + p.part * weights : c.w.data);
+    const ConvPiece part = pieces.piece(i);
+    const Problem p{c, part, turned, sums};
+    compute(mine, p, find(p), common, sums ? parts + part.part * weights : c.w.data);
   });
   if (sums && c.dtype == kBFloat16) add_parts(static_cast<BFloat16*>(c.w.data), parts, pieces.parts(), weights);
   else if (sums) add_parts(static_cast<float*>(c.w.data), parts, pieces.parts(), weights);

@@ -7,6 +7,12 @@ namespace {
 
 using Desc = dnnl::memory::desc;
 
+/// A product whose results are of a dtype of their own: float32, for parts of sums.
+struct Problem : Gemm {
+  DType out_dtype;
+  explicit Problem(const Gemm& g) : Gemm(g), out_dtype(g.dtype) {}
+};
+
 /// A matrix that the whole batch shares has a batch of 1: the library repeats it.
 Desc describe_matrix(const Gemm& g, const Matrix& x, DType dtype, int64_t rows, int64_t columns) {
   if (g.batch == 1) return Desc({rows, columns}, type_of(dtype), dnnl::memory::dims{x.row, x.column});
@@ -15,11 +21,11 @@ Desc describe_matrix(const Gemm& g, const Matrix& x, DType dtype, int64_t rows, 
 }
 
 /// 2.6.3: of pairs of bfloat16 that an odd depth leaves open this kernel multiplies what lies beside a's rows by 0: NaN where that is infinite.
-bool is_wrong(const Gemm& g, std::string_view kernel) {
+bool is_wrong(const Problem& g, std::string_view kernel) {
   return g.dtype == kBFloat16 && g.k % 2 != 0 && kernel.starts_with("gemm");
 }
 
-std::unique_ptr<Call> make_gemm(const Gemm& g) try {
+std::unique_ptr<Call> make_gemm(const Problem& g) try {
   dnnl::post_ops after;
   if (g.alpha != 1) append_eltwise(after, dnnl::algorithm::eltwise_linear, g.alpha, 0);
   if (g.beta != 0) after.append_sum(g.beta);
@@ -37,12 +43,13 @@ std::unique_ptr<Call> make_gemm(const Gemm& g) try {
   call->argument(DNNL_ARG_DST, out);
   if (g.bias) call->argument(DNNL_ARG_BIAS, bias);
   return call;
-} catch (const dnnl::error&) {
+} catch (const dnnl::error& e) {
+  pass_out_of_memory(e);
   return nullptr;
 }
 
 /// g, canonical (layout.h), by one call of that many threads, which are the session's.
-Call* find(const Gemm& g, int threads = 1) {
+Call* find(const Problem& g, int threads = 1) {
   thread_local Cache<Call> cache;
   Key key;
   key.add(threads, g.dtype, g.out_dtype, g.batch, g.m, g.n, g.k, g.a.batch, g.a.row, g.a.column, g.b.batch, g.b.row,
@@ -50,16 +57,16 @@ Call* find(const Gemm& g, int threads = 1) {
   key.add(g.out.batch, g.out.row, std::bit_cast<int32_t>(g.alpha), std::bit_cast<int32_t>(g.beta), g.bias != nullptr);
   return cache.find(key, [&] { return make_gemm(g); });
 }
-void call(Context& ctx, const Gemm& g, Call& of_g) {
+void call(Context& ctx, const Problem& g, Call& of_g) {
   if (g.bias) of_g.run(ctx, {g.a.data, g.b.data, g.out.data, const_cast<float*>(g.bias)});
   else of_g.run(ctx, {g.a.data, g.b.data, g.out.data});
 }
-void multiply(Context& ctx, const Gemm& g) {
+void multiply(Context& ctx, const Problem& g) {
   Call* const of_g = find(g);
   check_internal(of_g, "[onednn] this thread has no product that another one has");
   call(ctx, g, *of_g);
 }
-bool whole(Context& ctx, const Gemm& g) {
+bool whole(Context& ctx, const Problem& g) {
   constexpr int64_t kSerial = 1 << 19;  // multiplications: less time than it takes to wake a thread
   const Session session(g.batch * g.m * g.n * g.k < kSerial ? 1 : 0);
   Call* const of_g = find(g, session.threads());
@@ -90,7 +97,7 @@ class Pieces {
     if (!whole_rows) columns_ = Cut(g.n, (g.n + kMost - 1) / kMost, kUnit);
     const auto halve = [&](int64_t unit) {
       Cut& larger = !whole_rows && columns_.size >= rows_.size ? columns_ : rows_;
-      const bool can = larger.size > unit && rows_.size * columns_.size * g.k >= kLeast * 3 / 4;
+      const bool can = larger.size > unit && rows_.most() * columns_.most() * g.k >= kLeast * 3 / 4;
       if (can) larger = Cut(larger.extent, (larger.extent + larger.size / 2 - 1) / (larger.size / 2), unit);
       return can;
     };
@@ -102,14 +109,14 @@ class Pieces {
 
   int64_t tiles() const { return batch_.count * rows_.count * columns_.count; }
   int64_t parts() const { return depth_.count; }
-  Gemm piece(int64_t tile, int64_t part) const {
+  Problem piece(int64_t tile, int64_t part) const {
     const int64_t c = tile % columns_.count, r = tile / columns_.count % rows_.count,
                   b = tile / columns_.count / rows_.count;
     const int64_t b0 = batch_.first(b), i0 = rows_.first(r), j0 = columns_.first(c), k0 = depth_.first(part);
-    Gemm p = g_;
+    Problem p(g_);
     p.batch = batch_.length(b), p.m = rows_.length(r), p.n = columns_.length(c), p.k = depth_.length(part);
     p.a.data = at(g_.a, g_.dtype, b0, i0, k0), p.b.data = at(g_.b, g_.dtype, b0, k0, j0);
-    p.out.data = at(g_.out, g_.out_dtype, b0, i0, j0), p.bias = g_.bias ? g_.bias + j0 : nullptr;
+    p.out.data = at(g_.out, g_.dtype, b0, i0, j0), p.bias = g_.bias ? g_.bias + j0 : nullptr;
     return p;
   }
   /// Whether the library has a kernel for each of them. They have at most two extents along each axis.
@@ -124,10 +131,10 @@ class Pieces {
     return true;
   }
   void run(Context& ctx) const {
-    const int64_t step = rows_.size * columns_.size * batch_.size;
+    const int64_t step = rows_.most() * columns_.most() * batch_.most();
     float* const sums = parts() > 1 ? ctx.scratch_of<float>(tiles() * parts() * step) : nullptr;
     for_each_piece(ctx, tiles() * parts(), [&](Context& mine, int64_t i) {
-      const Gemm p = piece(i / parts(), i % parts());
+      const Problem p = piece(i / parts(), i % parts());
       if (sums) return multiply(mine, where_it_runs(p, sums + i * step));
       if (!moves_result(p)) return multiply(mine, p);
       const int64_t row = p.n * size_of(g_.dtype);
@@ -148,7 +155,7 @@ class Pieces {
     return p.b.column != 1 && p.beta == 0 &&
            ((p.m > 1 && p.out.row != p.n) || (p.batch > 1 && p.out.batch != p.m * p.n));
   }
-  Gemm where_it_runs(Gemm p, void* own) const {
+  Problem where_it_runs(Problem p, void* own) const {
     if (parts() > 1) p.out_dtype = kFloat32, p.alpha = 1, p.beta = 0, p.bias = nullptr, p.out = dense_rows(own, p);
     else if (moves_result(p)) p.out = dense_rows(own, p);
     return p;
@@ -177,7 +184,7 @@ class Pieces {
 bool suited(Context& ctx, const Gemm& given) {
   Gemm g = given;
   if (!suit(ctx, g)) return false;
-  if (!g.by_shape) return whole(ctx, g);
+  if (!g.by_shape) return whole(ctx, Problem(g));
   const Pieces pieces(g);
   if (!pieces.can_run()) return false;
   pieces.run(ctx);

@@ -46,15 +46,19 @@ template <class F> void for_each_piece(const Context& caller, int64_t n, F&& pie
   });
 }
 
-/// [0, extent) in `count` parts of `size`, a multiple of a unit where that can be; the last may be smaller.
+/// [0, extent) in about as many parts, multiples of a unit but for the last, which is no less than half of one: the library dislikes single
+/// rows and columns of a matrix (Note [Strides for oneDNN]).
 struct Cut {
-  int64_t extent = 0, size = 0, count = 1;
+  int64_t extent = 1, size = 1, count = 1;
   Cut() = default;
-  Cut(int64_t n, int64_t parts, int64_t unit) : extent(n), size((n + parts - 1) / parts) {
-    size = std::min(n, (size + unit - 1) / unit * unit), count = (n + size - 1) / size;
+  Cut(int64_t n, int64_t parts, int64_t unit) : extent(n) {
+    check_internal(n > 0 && parts > 0, "[onednn] {} cannot be cut into {} parts", n, parts);
+    size = std::min(n, ((n + parts - 1) / parts + unit - 1) / unit * unit);
+    count = n / size + (n % size != 0 && n % size >= unit / 2 ? 1 : 0);
   }
   int64_t first(int64_t i) const { return i * size; }
-  int64_t length(int64_t i) const { return std::min(size, extent - i * size); }
+  int64_t length(int64_t i) const { return i + 1 < count ? size : extent - i * size; }
+  int64_t most() const { return std::max(size, length(count - 1)); }
 };
 
 /// What a primitive was made for, as numbers.
@@ -157,6 +161,10 @@ typename P::primitive_desc describe_backward(const dnnl::primitive_attr& attr, c
 #else
   return {typename P::desc(a...), attr, engine(), forward};
 #endif
+}
+/// A kernel that there is no memory for is no kernel that there is not.
+inline void pass_out_of_memory(const dnnl::error& e) {
+  if (e.status == dnnl_out_of_memory) fail(ErrorKind::OutOfMemory, "[onednn] no memory to make a kernel");
 }
 /// False for the reference code, which is hundreds of times slower than ours.
 inline bool is_good(const dnnl::primitive_desc_base& desc) {

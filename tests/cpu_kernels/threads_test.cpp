@@ -133,6 +133,37 @@ TEST_CASE("deterministic: random products, for any number of threads", "[threads
   for (int done = 0; done < 150;) done += check_product(2e8);
 }
 
+TEST_CASE("deterministic: without the mode the number of threads matters, so that these tests can fail", "[threads]") {
+  if (!std::getenv("TAPIR_TEST_THREADS")) SKIP_TEST("only where oneDNN sees eight processors (entry threads of ctest)");
+  const Threads guard;
+  const ScopedMode<bool> fast(modes.deterministic, false);
+  manual_seed(6);
+  int differ = 0;
+  for (int64_t i = 1; i <= 8; ++i) {
+    const Tensor x = randn({8 * i, 3, 32, 32}), w = randn({16, 3, 3, 3}), dy = randn({8 * i, 16, 32, 32});
+    const auto gradient = [&](int threads) {
+      set_num_threads(threads);
+      const Tensor w_leaf = leaf(w);
+      conv2d(x, w_leaf, {}, {.padding = 1}).backward(dy);
+      return w_leaf.grad();
+    };
+    differ += !same_bits(gradient(1), gradient(8));
+  }
+  CHECK(differ > 0);
+}
+
+TEST_CASE("deterministic: pieces of which little is left over", "[threads]") {
+  const Threads guard;
+  manual_seed(7);
+  for (const DType dtype : {kFloat32, kBFloat16})
+    for (const int64_t size : {257, 1025})
+      for (const bool turned : {false, true}) {
+        const Tensor a = turned ? randn({96, size}).to(dtype).t() : randn({size, 96}).to(dtype);
+        const Tensor b = turned ? randn({size, 96}).to(dtype).t() : randn({96, size}).to(dtype);
+        check_threads([&] { return Tensors{matmul(a, b), matmul(b, a)}; });
+      }
+}
+
 TEST_CASE("deterministic: sums of long products are cut, biases and beta are added once", "[threads]") {
   const Threads guard;
   manual_seed(5);

@@ -11,6 +11,7 @@
 
 #include "../catch.h"
 #include "../io/temporary.h"
+#include "../same_bits.h"
 
 using namespace tapir;
 using namespace tapir_tests;
@@ -619,4 +620,22 @@ TEST_CASE("review 12: numbers beside ragged samples, subsets and a collate funct
   const auto count = [](std::vector<std::pair<Tensor, int64_t>> samples) { return samples.back().second; };
   data::DataLoader own(Words(), {.batch_size = 4}, count);
   for (const int64_t last : own) CHECK(last == 3);
+}
+
+TEST_CASE("workers compute in the reader's deterministic mode: batches do not depend on their number") {
+  struct Products {
+    Tensor x = randn({2, 64, 20000}), w = randn({20000, 48});
+    int64_t size() const { return 2; }
+    Tensor get(int64_t i) const { return matmul(x.select(0, i), w); }
+  };
+  const ScopedMode<bool> mode(modes.deterministic, true);
+  manual_seed(1);
+  const Products set;
+  std::vector<Tensor> batches;
+  for (const int64_t workers : {0, 1, 2})
+    for (const Tensor& batch : data::DataLoader(set, {.batch_size = 2, .num_workers = workers}))
+      batches.push_back(batch);
+  REQUIRE(batches.size() == 3);
+  CHECK(same_bits(batches[0], batches[1]));
+  CHECK(same_bits(batches[0], batches[2]));
 }
