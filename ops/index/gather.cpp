@@ -93,16 +93,15 @@ struct Scatter {
     part = s.tensor();
     check(part.dtype() == x.dtype(), "[{}] expected self.dtype to be equal to src.dtype, got {} and {}", op, x.dtype(),
           part.dtype());
-    const bool nothing = index.numel() == 0;  // of whatever shape
-    if (nothing && part.dim() != index.dim()) {
-      part = zeros(index.shape(), {.dtype = x.dtype(), .device = x.device()});
+    if (index.numel() == 0) {  // of whatever shape: nothing of the source, whose gradient is zeros
+      part = reshape(narrow(reshape(part, -1), 0, 0, 0), index.shape());
       return;
     }
     check(std::max<int64_t>(part.dim(), 1) == std::max<int64_t>(index.dim(), 1),
           "[{}] expected source and index of equal rank, got {} and {}", op, part.shape(), index.shape());
     if (part.dim() != index.dim()) part = reshape(part, part.dim() ? Shape() : Shape(1));  // () beside (1)
     for (int64_t d = 0; d < index.dim(); ++d) {
-      check(nothing || index.shape()[d] <= part.shape()[d], "[{}] expected index {} to be no larger than source {}", op,
+      check(index.shape()[d] <= part.shape()[d], "[{}] expected index {} to be no larger than source {}", op,
             index.shape(), part.shape());
       if (index.shape()[d] < part.shape()[d]) part = narrow(part, d, 0, index.shape()[d]);
     }

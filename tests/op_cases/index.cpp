@@ -106,7 +106,7 @@ static void places_written(Table& table) {
   CASE(scatter_add, scatter_add(x[0], 1, x[1], x[2]))
       .of(kAll)
       .in({kAny, labels(3), kAny})
-      .on("(2,3,4) (2,5,3) (2,5,4) | (2,3) (2,0) (2,0)")
+      .on("(2,3,4) (2,5,3) (2,5,4) | (2,3) (2,0) (2,0) | (0,0) (0,1) (0,0)")
       .within(8)
       .expect(add_at)
       .perf("(1024,1024) (1024,1024) (1024,1024)")
