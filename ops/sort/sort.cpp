@@ -60,7 +60,7 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, const To
   const int64_t n = extent(x, dim);
   check(k >= 0 && k <= n,
         "[topk] selected index k out of range: expected k in [0, {}], the extent of dimension {}, got {}", n, dim, k);
-  return sorted("topk", x, k, {SortOp::TopK, dim, k, o.largest});
+  return sorted("topk", x, k, {SortOp::TopK, dim, x.dim() ? k : 1, o.largest});
 }
 
 /// One element of each line.

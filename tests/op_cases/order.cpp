@@ -90,6 +90,7 @@ static void sorts(Table& table) {
         });
   }
   CASE(topk, topk(x[0], 0)).of(kAll).gives(Gives::Other).on("(3)").EXPECT(Arrays{Array(Shape{0}), Array(Shape{0})});
+  CASE(topk, topk(x[0], 0)).of(kAll).gives(Gives::Other).on("()").EXPECT(Arrays{x[0], Array(Shape{})});
   CASE(msort, msort(x[0])).of(kAll).on("(5,3) | (0,3)").expect([](const Arrays& x) {
     return x[0].v.empty() ? x[0] : lines(x[0], 0, [](const Numbers& v) { return ranked(v, false, 0, v.size(), false); });
   });

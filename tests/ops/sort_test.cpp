@@ -26,6 +26,18 @@ TEST_CASE("sort and its kin: long lines, several layouts, gradients") {
   CHECK(unique(one).values.numel() <= 1000);
 }
 
+TEST_CASE("topk of a 0-dim tensor is its element, even for k = 0, as PyTorch's") {
+  const Tensor x = leaf({3.5}, {});
+  for (const int k : {0, 1})
+    for (int i = 0; i < 3; ++i) {
+      const Tensor noise = full({}, 7 + i);  // what new memory may hold
+      const auto [value, index] = topk(x + noise * 0, k);
+      CHECK(value.item() == 3.5);
+      CHECK(index.item<int64_t>() == 0);
+      CHECK(grad({value}, {x})[0].item() == 1);
+    }
+}
+
 TEST_CASE("unique: inverse, counts, along a dimension") {
   const Tensor x = tensor({{3, 1}, {1, 2}, {3, 1}, {0, 9}});
   const Unique rows = unique(x, {.return_inverse = true, .return_counts = true, .dim = 0});
