@@ -269,7 +269,8 @@ struct Slices {
   void check_source(const Tensor& self, const Tensor& source) const {
     Shape expected = self.shape();
     if (self.dim()) expected[dim] = count();
-    check(source.shape() == expected || (self.dim() == 0 && source.numel() == 1 && count() == 1),
+    check(self.dim() || count() == 1, "[{}] expected one index for a 0-dim tensor, got {}", who.op, count());
+    check(source.shape() == expected || (self.dim() == 0 && source.numel() == 1),
           "[{}] expected a source of shape {}, got {}", who.op, expected, source);
     check(source.dtype() == self.dtype(), "[{}] self ({}) and source ({}) must have the same dtype", who.op,
           self.dtype(), source.dtype());

@@ -50,6 +50,14 @@ TEST_CASE("BI-062 BI-063 BI-064 BI-065 gather, scatter, index_select") {
   REFUSED(index_select(x, 0, ints({2})), "index 2", "size 2");
   REFUSED(index_select(x, 0, zeros({1, 1}, {.dtype = kInt64})), "vector", "(1, 1)");
   REFUSED(index_select(x, 4, ints({0})), "index_select", "4", "[-2, 1]");
+  const Tensor one = tensor(1.0), two = tensor(2.0);
+  for (const Tensor& places : {ints({0, 0}), ints({})}) {  // a 0-dim tensor has one place
+    const std::string count = tapir::format("got {}", places.numel());
+    REFUSED(index_copy(one, 0, places, two), "index_copy_", "one index", count.c_str());
+    REFUSED(index_add(one, 0, places, two), "index_add_", "one index", count.c_str());
+  }
+  CHECK(index_copy(one, 0, ints({0}), two).item() == 2);
+  CHECK(index_add(one, 0, tensor(0), two).item() == 3);
 }
 
 TEST_CASE("index_add of integers and bools: a factor keeps the dtype, a fraction is refused") {
