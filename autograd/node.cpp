@@ -205,6 +205,16 @@ void check_inplace(const char* op, const Tensor& self, bool will_record) {
         "[{}] expected a tensor that can be recorded, got one made under InferenceMode; clone() it first", op);
 }
 
+/// x with the history it has now, but no base: what is written to that later may be computed from this very value, and the two would
+/// hold each other. A leaf stays itself.
+static Tensor without_base(const Tensor& x) {
+  const Edge history = edge_of(x);
+  if (history && !history.node()) return x;
+  Tensor y = alias(x, x.shape(), x.strides(), x.storage_offset());
+  if (history) set_producer(history, y);
+  return y;
+}
+
 SavedTensor::SavedTensor(const Tensor& value, std::span<const Tensor> outputs) {
   if (!value.defined()) return;
   check(!value.impl().inference,
@@ -216,6 +226,7 @@ SavedTensor::SavedTensor(const Tensor& value, std::span<const Tensor> outputs) {
     is_output_ = true, output_index_ = i;
     value_ = alias(value, value.shape(), value.strides(), value.storage_offset());
   }
+  if (!is_output_ && value.impl().view) value_ = without_base(value);
   if (modes.saved_hooks) [[unlikely]]
     pack(value, *modes.saved_hooks);
 }

@@ -1,4 +1,5 @@
 // What gradients may share with others, what is kept for them, and which nodes run.
+#include <tapir/autograd/saved_hooks.h>
 #include <tapir/core/allocator.h>
 
 #include "../ops/helpers.h"
@@ -128,4 +129,98 @@ TEST_CASE("an operand that is a view of what is written has the new history afte
           v.mul_(w);
           return w;
         }) == Values{2, 4, 0, 0});
+}
+
+/// Two views of one base, the second of which an operation in place has as an operand: nothing of them is left afterwards.
+struct Views {
+  Tensor base, written, other;
+};
+using Write = void (*)(Views&);
+static const struct {
+  const char* name;
+  Write write;
+  bool stale = false;  // writes to what an earlier operation saved: backward may refuse
+} kWrites[] = {
+    {"mul_", [](Views& v) { v.written.mul_(v.other); }},
+    {"div_", [](Views& v) { v.written.div_(v.other); }},
+    {"clamp_max_", [](Views& v) { clamp_max_(v.written, v.other); }},
+    {"lerp_", [](Views& v) { lerp_(v.written, v.other, 0.75); }},
+    {"addcmul_", [](Views& v) { addcmul_(v.written, v.other, v.other); }},
+    {"copy_ of a product", [](Views& v) { v.written.copy_(v.other * v.other); }, true},
+    {"scatter_",
+     [](Views& v) {
+       scatter_(v.written, 0, tensor({0, 0}), v.other, "multiply");
+     },
+     true},
+    {"index_add_",
+     [](Views& v) {
+       index_add_(v.written, 0, tensor({1, 0}), v.other, 2);
+     }},
+    {"the base", [](Views& v) { v.base.mul_(v.other.narrow(0, 0, 1)); }},
+    {"two writes", [](Views& v) { v.written.mul_(v.other), v.other.mul_(v.written); }, true},
+    {"with hooks",
+     [](Views& v) {
+       v.other.retain_grad(), v.other.register_hook([](const Tensor& g) { return g * 1; });
+       v.written.mul_(v.other);
+     }},
+};
+static Views views_of(const Tensor& x, bool overlap) {
+  const Tensor base = x * 1;
+  return {base, as_strided(base, {2}, {1}, 0), as_strided(base, {2}, {1}, overlap ? 1 : 2)};
+}
+
+TEST_CASE("operands that are views of what is written hold nothing of it") {
+  const Tensor x = leaf({1, 2, 4, 3});
+  for (const auto& [name, write, stale] : kWrites)
+    for (const int uses : {0, 1, 2})  // none, a backward, one that retains the graph
+      for (const bool overlap : {false, true}) {
+        INFO(name << uses << overlap);
+        const auto once = [&] {
+          Views v = views_of(x, overlap);
+          write(v);
+          if (!uses) return;
+          const auto text = error_of([&] { grad({sum(v.base)}, {x}, {}, {.retain_graph = uses == 2}); });
+          CHECK((text.empty() || (stale && has(text, "modified by an inplace operation"))));
+        };
+        once();
+        const auto nodes = Node::live_nodes(), bytes = memory_stats().allocated;
+        for (int i = 0; i < 3; ++i) once();
+        CHECK(Node::live_nodes() == nodes);
+        CHECK(memory_stats().allocated == bytes);
+      }
+}
+
+TEST_CASE("writes with views as operands: both orders of gradients, also with saved values packed") {
+  struct Clones final : SavedTensorHooks {
+    struct One final : PackedTensor {
+      Tensor x;
+      explicit One(const Tensor& x) : x(x.clone()) {}
+      Tensor unpack() override { return x; }
+    };
+    PackedTensor* pack(const Tensor& x) override { return new One(x); }
+  };
+  for (const auto& [name, write, stale] : kWrites)
+    for (const bool overlap : {false, true}) {
+      if (stale) continue;
+      INFO(name << overlap);
+      const auto f = [&](const Tensor& x) {
+        Views v = views_of(x, overlap);
+        write(v);
+        return v.base * v.base;
+      };
+      CHECK(gradients_hold(f, {leaf({1.5, 2, 4, 3})}));
+      Clones packed;
+      CHECK(gradients_hold(f, {leaf({1.5, 2, 4, 3})}));
+    }
+}
+
+TEST_CASE("a saved view: written to later it is refused, and a view that is a leaf is still that leaf") {
+  const Tensor x = leaf({1, 2, 4, 3});
+  Views v = views_of(x, false);
+  v.written.mul_(v.other);
+  v.other.add_(1);
+  CHECK(has(error_of([&] { sum(v.base).backward(); }), "modified by an inplace operation"));
+  Tensor w = ones({4}, {.dtype = kFloat64}).narrow(0, 0, 2).requires_grad_();
+  const Tensor g = grad({sum(w * w * w)}, {w}, {}, {.create_graph = true})[0];
+  CHECK(values(grad({sum(g)}, {w})[0]) == Values{6, 6});
 }
