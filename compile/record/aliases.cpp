@@ -43,7 +43,7 @@ std::vector<Tensor> recorded_inputs(const std::vector<Tensor>& inputs) {
   std::vector<Tensor> out = inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& x = inputs[i];
-    if (!x.defined() || is_known_leaf(x) || (x.numel() == 0 && !x.requires_grad()) || !out[i].is_same(x)) continue;
+    if (!x.defined() || is_known_leaf(x) || !out[i].is_same(x)) continue;
     const Tensor alias = alias_of(x);
     if (x.requires_grad()) continue_history(alias, x);
     for (size_t j = i; j < inputs.size(); ++j)
@@ -51,6 +51,9 @@ std::vector<Tensor> recorded_inputs(const std::vector<Tensor>& inputs) {
   }
   return out;
 }
+
+/// Rises where a tensor in that memory gets another geometry or other hooks.
+uint32_t handles_of(const Tensor& x) { return x.defined() ? x.impl().storage->handles.load() : 0; }
 
 }  // namespace
 
@@ -74,7 +77,7 @@ template <class F> void Aliases::each(F f) const {
 }
 Aliases::Aliases(const std::vector<Tensor>& arguments) : tensors(recorded_inputs(arguments)), arguments_(arguments) {
   for (const Tensor& x : tensors) {
-    versions_.push_back(x.defined() ? x.version() : 0);
+    versions_.push_back(x.defined() ? x.version() : 0), handles_.push_back(handles_of(x));
     nodes_.push_back(is_known_leaf(x) ? nullptr : edge_of(x).node());
   }
 }
@@ -102,6 +105,8 @@ std::vector<std::pair<Weak<Storage>, uint32_t>> Aliases::versions() const {
 
 bool Aliases::hand_over() {
   bool changed = false;
+  for (size_t i = 0; i < tensors.size(); ++i)  // of leaves, which have no alias
+    changed |= tensors[i].is_same(arguments_[i]) && handles_of(tensors[i]) != handles_[i];
   each([&](const Tensor& alias, const Tensor& x, size_t i) {
     const TensorImpl& from = alias.impl();
     TensorImpl& to = x.impl();

@@ -35,7 +35,7 @@ class Aliases {
  private:
   template <class F> void each(F f) const;
   const std::vector<Tensor>& arguments_;
-  std::vector<uint32_t> versions_;
+  std::vector<uint32_t> versions_, handles_;
   std::vector<Node*> nodes_;  // that the aliases began with; null for those without a history
 };
 

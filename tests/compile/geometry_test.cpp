@@ -1,4 +1,6 @@
-// Shapes and strides of captured tensors that change in place.
+// Shapes and strides of captured tensors and of arguments that change in place.
+#include <functional>
+
 #include "steps.h"
 
 using namespace tapir;
@@ -69,5 +71,55 @@ TEST_CASE("the places of a triangle depend on shapes alone, and so do pairs of p
     CHECK(same_bits(fast_distances, distances));
   }
   INFO(fast.explain());
+  CHECK(fast.programs() == 1);
+}
+
+TEST_CASE("an argument that gets a shape of its own has it in every call, elements or none") {
+  const std::function<void(Tensor&)> changes[] = {
+      [](Tensor& x) { t_(x); },
+      [](Tensor& x) { transpose_(x, 0, 1); },
+      [](Tensor& x) { swapaxes_(x, 0, 1); },
+      [](Tensor& x) { swapdims_(x, 0, 1); },
+      [](Tensor& x) { squeeze_(x); },
+      [](Tensor& x) { unsqueeze_(x, 0); },
+  };
+  for (const auto& change : changes)
+    for (const Shape& shape : {Shape{0, 1}, Shape{1, 0}, Shape{2, 1}}) {
+      auto fast = compile([&](const Tensor& x) {
+        Tensor y = x;
+        change(y);
+        return y;
+      });
+      Tensor want = ones(shape);
+      change(want);
+      for (int i = 0; i < 5; ++i) {
+        const Tensor x = ones(shape), y = fast(x);
+        CHECK(y.is_same(x));
+        CHECK((y.shape() == want.shape() && y.strides() == want.strides()));
+      }
+    }
+  for (const bool read : {false, true}) {  // a leaf, which is known by its object
+    const auto f = [=](const Tensor& x, const Tensor& z) {
+      NoGrad inside;
+      Tensor y = x;
+      t_(y);
+      return read ? y.sum() + z : z + 1;
+    };
+    const Tensor leaf = ones({2, 2}, {.requires_grad = true}), other = ones({2, 2}, {.requires_grad = true});
+    auto fast = compile(f);
+    for (int i = 0; i < 10; ++i) {
+      (void)fast(leaf, ones({1})), (void)f(other, ones({1}));
+      CHECK(leaf.strides() == other.strides());
+    }
+  }
+  // One without elements is no other argument's memory: written or only read, it has a program.
+  auto fast = compile([](const Tensor& x, const Tensor& y) { return std::pair(x.add_(1), y.view({0, 3})); });
+  for (int i = 0; i < 5; ++i) {
+    const Tensor x = ones({0, 2}), y = ones({3, 0});
+    const auto [same, view] = fast(x, y);
+    CHECK(same.is_same(x));
+    CHECK(view.shape() == Shape{0, 3});
+    CHECK(y.shape() == Shape{3, 0});
+  }
   CHECK(fast.programs() == 1);
 }
