@@ -49,8 +49,10 @@ bool may_divide_by_zero(const Call& call) {
 bool may_refuse_matrices(const Call& call) {
   const LinalgOp op = linalg_op(call);
   const std::vector<View>& outs = call[&entry::Linalg::outs];
-  if (op == LinalgOp::Cholesky) return outs.size() < 2 || outs[1].kind == View::Kind::Absent;  // else it is told there
-  return op == LinalgOp::Lu || op == LinalgOp::Eigh || op == LinalgOp::Svd;
+  const auto lacks = [&](size_t i) { return outs.size() <= i || outs[i].kind == View::Kind::Absent; };
+  if (op == LinalgOp::Cholesky) return lacks(1);  // else it is told there
+  if (op == LinalgOp::Lu) return lacks(2);        // singular matrices have a determinant, but no inverse
+  return op == LinalgOp::Eigh || op == LinalgOp::Svd;
 }
 
 }  // namespace
@@ -80,16 +82,6 @@ std::string refusal_of(const Call& call) {
 
 bool iterates(const Call& call) {
   return is<entry::Linalg>(call) && (linalg_op(call) == LinalgOp::Eigh || linalg_op(call) == LinalgOp::Svd);
-}
-
-bool is_ignored(const Program& p, size_t at) {
-  const Call& call = p.calls[at];
-  if (!is<entry::Linalg>(call) || linalg_op(call) != LinalgOp::Lu) return false;
-  const int factors = call[&entry::Linalg::outs][0].block;
-  return std::none_of(p.calls.begin() + int64_t(at), p.calls.end(), [&](const Call& other) {
-    return is<entry::Linalg>(other) && linalg_op(other) == LinalgOp::LuSolve &&
-           other[&entry::Linalg::ins][0].block == factors;
-  });
 }
 
 }  // namespace tapir::inline v0::ir

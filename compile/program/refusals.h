@@ -14,7 +14,5 @@ bool may_refuse(const Call& call);
 std::string refusal_of(const Call& call);
 /// Is a bad value that is not 0 an iteration that did not converge, a RuntimeError?
 bool iterates(const Call& call);
-/// Does eager code not mind? Singular matrices have factors and a determinant: they are an error where systems are solved.
-bool is_ignored(const Program& program, size_t call);
 
 }  // namespace tapir::inline v0::ir

@@ -155,7 +155,7 @@ Schedule::Schedule(const Program& p, const Placement& placement, uint64_t offset
   for (size_t i = 0; i < p.calls.size(); ++i) {
     const Call& call = p.calls[i];
     thunks_.push_back(make(call));
-    refusals_.push_back({refusal_of(call), call.site, is_ignored(p, i), iterates(call)});
+    refusals_.push_back({refusal_of(call), call.site, iterates(call)});
   }
 }
 
@@ -212,7 +212,6 @@ void Schedule::move(Moving& m, char* data) {
 /// Thunk i met a bad value, or may come to.
 void Schedule::refuse(Context& ctx, size_t i) {
   Refusal& r = refusals_[i];
-  if (r.ignored) return void(ctx.error.set = false);
   if (r.site) r.text += describe(std::exchange(r.site, {}).get());
   check_runtime(!ctx.error.set || !r.iterates || !ctx.error.value,
                 "[linalg] the iteration did not converge for batch element {}", ctx.error.position);

@@ -112,7 +112,7 @@ class Schedule {
   struct Refusal {
     std::string text;  // of what a call meets; with the site, once it was asked for
     std::shared_ptr<const CallSite> site;
-    bool ignored, iterates;
+    bool iterates;
   };
   std::vector<Refusal> refusals_;  // by call
   const BackendTable* table_;

@@ -44,14 +44,15 @@ void cholesky(Context& ctx, Views outs, V a, bool upper) {
 }
 
 void lu(Context& ctx, Views outs, V a) {
+  const TensorView sign = view_or_absent(outs, 2);
   for_each_matrix(a, 2, [&]<class T>(int64_t at) {
     Matrix<T> x = matrix_at<T>(a, at);
-    T& sign = *element<T>(outs[2], at, 0) = 1;
+    if (sign.defined()) *element<T>(sign, at, 0) = 1;
     if (x.rows() == 0) return;
     const Eigen::PartialPivLU<Eigen::Ref<Matrix<T>>> lu(x);
     matrix_at<T>(outs[0], at) = x;
     vector_at<int32_t>(outs[1], at) = lu.permutationP().indices();
-    sign = T(lu.permutationP().determinant());
+    if (sign.defined()) return void(*element<T>(sign, at, 0) = T(lu.permutationP().determinant()));
     for (int64_t i = 0; i < x.rows(); ++i)
       if (x(i, i) == 0) return ctx.bad_value(at, i + 1, x.rows());
   });

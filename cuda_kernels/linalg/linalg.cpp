@@ -109,26 +109,29 @@ void cholesky(Context& ctx, Views outs, V a, bool upper) {
 void lu(Context& ctx, Views outs, V a) {
   const int64_t batch = batch_of(a), n = a.sizes[a.rank - 1];
   if (batch == 0) return;
-  if (n == 0) return fill(ctx, {outs[2], 1.0});
+  const TensorView sign = view_or_absent(outs, 2);
+  if (n == 0) return sign.defined() ? fill(ctx, {sign, 1.0}) : void();
   const Matrices x = columns_of(ctx, a);
   int *const pivots = ctx.scratch_of<int>(batch * n), *const info = ctx.scratch_of<int>(batch);
   solver::lu(ctx, x, pivots, info);
   copy(ctx, {outs[0], view_of(x, outs[0])});
   const std::vector<int> swaps = numbers(ctx, pivots, batch * n), zero = numbers(ctx, info, batch);
   std::vector<int> order(size_t(batch * n)), rows(size_t(n), 0);
-  std::vector<float> sign(size_t(batch), 1.f);
+  std::vector<float> signs(size_t(batch), 1.f);
   for (int64_t b = 0; b < batch; ++b) {
     for (int64_t i = 0; i < n; ++i) rows[size_t(i)] = int(i);
     for (int64_t i = 0; i < n; ++i) {
       const int64_t with = swaps[size_t(b * n + i)] - 1;
-      if (with != i) std::swap(rows[size_t(i)], rows[size_t(with)]), sign[size_t(b)] = -sign[size_t(b)];
+      if (with != i) std::swap(rows[size_t(i)], rows[size_t(with)]), signs[size_t(b)] = -signs[size_t(b)];
     }
     for (int64_t i = 0; i < n; ++i) order[size_t(b * n + rows[size_t(i)])] = int(i);
   }
   copy(ctx, {outs[1], per_matrix(upload(ctx, order.data(), batch * n), outs[1])});
-  TensorView signs = per_matrix(upload(ctx, sign.data(), batch), outs[2]);
-  signs.dtype = kFloat32;
-  copy(ctx, {outs[2], signs});
+  if (sign.defined()) {
+    TensorView from = per_matrix(upload(ctx, signs.data(), batch), sign);
+    from.dtype = kFloat32;
+    return copy(ctx, {sign, from});
+  }
   for (int64_t i = 0; i < batch; ++i)
     if (zero[size_t(i)] > 0) return ctx.bad_value(i, zero[size_t(i)], n);
 }

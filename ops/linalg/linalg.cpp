@@ -142,16 +142,17 @@ struct Factors {
 };
 }  // namespace
 
-static Factors factorize(const Tensor& a) {
+/// Of matrices that must have an inverse without the sign: then the kernel tells which one has none, in a program too.
+static Factors factorize(const Tensor& a, bool regular = false) {
   Factors f{empty_of(a, a.shape()),
             empty(shape_of(batch_of(a), {rows(a)}), {.dtype = kInt32, .device = a.device()}),
-            empty_of(a, batch_of(a)),
+            regular ? Tensor() : empty_of(a, batch_of(a)),
             {}};
   f.singular = run_linalg(a, {f.lu, f.order, f.sign}, {a}, {.op = LinalgOp::Lu});
   return f;
 }
 static Factors factorize_regular(const char* op, const Tensor& a) {
-  Factors f = factorize(a);
+  Factors f = factorize(a, true);
   check(!f.singular.set,
         "[{}] expected matrices that have an inverse, but in batch element {} pivot {} is 0 (input is {})", op,
         f.singular.position, f.singular.value, a);

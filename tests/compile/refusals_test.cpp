@@ -234,13 +234,43 @@ TEST_CASE("refusals: a replay says what eager code says") {
   check_words(
       "expected finite numbers, got an infinity or NaN in batch element 0",
       [](const Tensor& v) { return linalg::svdvals(v); }, regular, infinite);
-  auto det = compile([](const Tensor& v) {
-    NoGrad guard;
-    return linalg::det(v);
-  });
-  for (int i = 0; i < 4; ++i) (void)det(regular);
-  CHECK(det.programs() == 1);
-  CHECK(det(singular).item() == 0);  // which is no error
+}
+
+TEST_CASE("singular matrices are an error where an inverse is asked for, and nowhere else") {
+  const Tensor regular = eye(3), singular = zeros({3, 3});
+  using Functions = std::vector<std::function<Tensor(const Tensor&)>>;
+  const auto gradient = [](auto f) {
+    return [f](const Tensor& x) {
+      const Tensor y = f(x);
+      return grad({y}, {x}, {ones_like(y)})[0];
+    };
+  };
+  const auto value = [](auto f) {
+    return [f](const Tensor& x) {
+      NoGrad guard;
+      return f(x);
+    };
+  };
+  const auto det = [](const Tensor& x) { return linalg::det(x); };
+  const auto log_of = [](const Tensor& x) { return linalg::slogdet(x).second; };
+  const auto lu = [](const Tensor& x) { return std::get<2>(linalg::lu(x)); };
+  const auto cond = [](const Tensor& x) { return linalg::cond(x, 1); };
+  for (const auto& f : Functions{value(det), value(log_of), value(lu), value(cond), gradient(det), gradient(log_of)})
+    for (const bool reuse : {true, false}) {
+      auto fast = compile(f, {.rows = false, .reuse = reuse});
+      const auto view_of = [](const Tensor& x) { return x.clone().requires_grad_().view({3, 3}); };
+      for (int i = 0; i < 5; ++i) {
+        for (const Tensor& x : {regular, singular}) CHECK(same_bits(fast(view_of(x)), f(view_of(x))));
+      }
+      INFO(fast.explain());
+      CHECK(fast.programs() == 1);
+    }
+  // A determinant beside it takes nothing from that.
+  const auto both = [](const Tensor& x) { return linalg::det(x) + linalg::inv(x).sum(); };
+  auto fast = compile(both);
+  for (int i = 0; i < 4; ++i) CHECK(same_bits(fast(regular), both(regular)));
+  CHECK(fast.programs() == 1);
+  CHECK_THROWS_AS(fast(singular), ValueError);
 }
 
 TEST_CASE("what was moved from says so") {
