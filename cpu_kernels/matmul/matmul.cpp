@@ -168,15 +168,7 @@ bool library_product(Context& ctx, Product& p, DType dtype) {
   const bool vector_bias =
       p.bias.data && p.bias.batch == 0 && (p.bias.row == 0 || p.m == 1) && p.bias.column == 1 && p.alpha == 1;
   if (dtype == kBFloat16 && (p.beta != 0 || (p.bias.data && !vector_bias))) return false;  // rounded once
-  dnn::Gemm g{.dtype = dtype,
-
-              .batch = p.batch,
-              .m = p.m,
-              .n = p.n,
-              .k = p.k,
-              .a = p.a,
-              .b = p.b,
-              .out = p.out};
+  dnn::Gemm g{.dtype = dtype, .batch = p.batch, .m = p.m, .n = p.n, .k = p.k, .a = p.a, .b = p.b, .out = p.out};
   g.alpha = float(p.alpha), g.by_shape = ctx.deterministic;
   if (vector_bias && dtype == kBFloat16) {
     float* bias = ctx.scratch_of<float>(p.n);

@@ -94,7 +94,7 @@ struct Scatter {
     check(part.dtype() == x.dtype(), "[{}] expected self.dtype to be equal to src.dtype, got {} and {}", op, x.dtype(),
           part.dtype());
     if (index.numel() == 0) {  // of whatever shape: nothing of the source, whose gradient is zeros
-      part = reshape(narrow(reshape(part, -1), 0, 0, 0), index.shape());
+      part = reshape(narrow(part.dim() ? part : reshape(part, Shape(1)), 0, 0, 0), index.shape());
       return;
     }
     check(std::max<int64_t>(part.dim(), 1) == std::max<int64_t>(index.dim(), 1),

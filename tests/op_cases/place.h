@@ -4,6 +4,22 @@
 
 namespace op_cases {
 
+/// f(T()) for the type of that dtype.
+template <class F> auto with_type(DType t, F&& f) {
+  switch (t) {
+    case kFloat32: return f(float());
+    case kFloat64: return f(double());
+    case kFloat16: return f(Half());
+    case kBFloat16: return f(BFloat16());
+    case kInt64: return f(int64_t());
+    case kInt32: return f(int32_t());
+    case kInt16: return f(int16_t());
+    case kInt8: return f(int8_t());
+    case kUInt8: return f(uint8_t());
+    default: return f(bool());
+  }
+}
+
 /// Step: elements apart everywhere, from an offset. Windows: rows that overlap by half, as unfold makes them.
 enum class Layout { Contiguous, Reversed, Rotated, Step, ExpandFirst, ExpandLast, Windows };
 const char* name_of(Layout layout);

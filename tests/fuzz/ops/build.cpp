@@ -9,20 +9,7 @@
 
 namespace ops_fuzz {
 
-template <class F> static auto with_type(DType t, F&& f) {
-  switch (t) {
-    case kFloat32: return f(float());
-    case kFloat64: return f(double());
-    case kFloat16: return f(Half());
-    case kBFloat16: return f(BFloat16());
-    case kInt64: return f(int64_t());
-    case kInt32: return f(int32_t());
-    case kInt16: return f(int16_t());
-    case kInt8: return f(int8_t());
-    case kUInt8: return f(uint8_t());
-    default: return f(bool());
-  }
-}
+using op_cases::with_type;
 
 /// A number that the line of the table asks for.
 static double number_in(const op_cases::Values& values, DType dtype, Random& random) {
