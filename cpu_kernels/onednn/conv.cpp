@@ -54,7 +54,7 @@ struct Problem {
   const Conv& c;
   const ConvPiece& piece;
   bool turned;
-  bool sums;        // of it alone: a part of a weight's gradient, in float32
+  bool sums;        // it is a part of a weight's gradient, in float32
   int threads = 1;  // that compute it
 
   Type type() const { return type_of(c.dtype); }
@@ -353,7 +353,8 @@ bool backward_data_as_forward(Context& ctx, const Conv& c) {
 
 bool conv(Context& ctx, const Conv& given) {
   Conv c = given;
-  for (int64_t d = 0; d < c.shape.spatial; ++d) {  // what says nothing keeps good kernels away, or overflows in them
+  for (int64_t d = 0; d < c.shape.spatial;
+       ++d) {  // unused, they keep the library from its good kernels, or overflow in it
     if (c.shape.kernel[d] == 1) c.shape.dilation[d] = 1;
     if (c.shape.out[d] == 1) c.shape.stride[d] = 1;
   }

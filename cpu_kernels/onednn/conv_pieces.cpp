@@ -1,6 +1,6 @@
 #include "conv_pieces.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "../conv/conv_gemm.h"
 

@@ -41,10 +41,9 @@ class ConvPieces {
 };
 
 template <class F> bool ConvPieces::each_shape(F&& f) const {
-  const auto step = [](const Cut& cut) { return std::max<int64_t>(1, cut.count - 1); };
-  for (int64_t i = 0; i < images_.count; i += step(images_))
+  for (int64_t i = 0; i < images_.count; i += images_.to_last())
     for (int64_t r = 0; r < rows_.count; ++r)
-      for (int64_t c = 0; c < channels_.count; c += step(channels_))
+      for (int64_t c = 0; c < channels_.count; c += channels_.to_last())
         if (!f(piece(i, r, c))) return false;
   return true;
 }

@@ -122,11 +122,10 @@ class Pieces {
   /// Whether the library has a kernel for each of them. They have at most two extents along each axis.
   bool can_run() const {
     const Session session(1);
-    const auto step = [](const Cut& cut) { return std::max<int64_t>(1, cut.count - 1); };
-    for (int64_t b = 0; b < batch_.count; b += step(batch_))
-      for (int64_t r = 0; r < rows_.count; r += step(rows_))
-        for (int64_t c = 0; c < columns_.count; c += step(columns_))
-          for (int64_t d = 0; d < depth_.count; d += step(depth_))
+    for (int64_t b = 0; b < batch_.count; b += batch_.to_last())
+      for (int64_t r = 0; r < rows_.count; r += rows_.to_last())
+        for (int64_t c = 0; c < columns_.count; c += columns_.to_last())
+          for (int64_t d = 0; d < depth_.count; d += depth_.to_last())
             if (!find(where_it_runs(piece((b * rows_.count + r) * columns_.count + c, d), nullptr))) return false;
     return true;
   }

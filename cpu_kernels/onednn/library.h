@@ -34,7 +34,7 @@ class Session : NoCopy {
 // Note [Pieces by shape]
 // The library chooses kernels, blocks and the order of sums by extents and by the number of threads. So that results have the same bits for any
 // number of threads, a product or convolution is cut into pieces by its shape alone, each piece is one call for one thread, and our team
-// deals them out. Cut like this, products are as fast as whole ones by one thread and up to 1.5 times as fast by two (2.6.3, AVX-512).
+// deals them out. That costs: 2.6.3 has its fastest kernels for operands without gaps (docs/random.md has figures).
 
 /// Calls piece(context, i) for each i below n, in parallel: each is a call of the library's for one thread.
 template <class F> void for_each_piece(const Context& caller, int64_t n, F&& piece) {
@@ -58,6 +58,8 @@ struct Cut {
   }
   int64_t first(int64_t i) const { return i * size; }
   int64_t length(int64_t i) const { return i + 1 < count ? size : extent - i * size; }
+  /// From the first part to the last: all others are like the first.
+  int64_t to_last() const { return std::max<int64_t>(1, count - 1); }
   int64_t most() const { return std::max(size, length(count - 1)); }
 };
 
@@ -162,7 +164,7 @@ typename P::primitive_desc describe_backward(const dnnl::primitive_attr& attr, c
   return {typename P::desc(a...), attr, engine(), forward};
 #endif
 }
-/// A kernel that there is no memory for is no kernel that there is not.
+/// Lack of memory is an error; every other one means that the library has no such kernel.
 inline void pass_out_of_memory(const dnnl::error& e) {
   if (e.status == dnnl_out_of_memory) fail(ErrorKind::OutOfMemory, "[onednn] no memory to make a kernel");
 }
