@@ -173,8 +173,8 @@ enum class OptimizerOp : uint8_t {
 enum class LinalgOp : uint8_t {
   Cholesky,  // {l, info?} <- {a}: the triangle that `upper` names is read and written; info (int32): 0, or the order of the
              // first leading minor that is not positive; without info that is a bad value
-  Lu,  // {lu, order, sign} <- {a}: P A = L U, both in lu; order (int32): row i of A is row order[i] of P A; sign: det P.
-       // Bad value: the first pivot that is 0
+  Lu,  // {lu, order, sign?} <- {a}: P A = L U, both in lu; order (int32): row i of A is row order[i] of P A; sign: det P.
+       // Without sign the first pivot that is 0 is a bad value: who asks for none wants an inverse
   LuSolve,          // {x} <- {lu, order, b}: A x = b, or A^T x = b (transpose)
   TriangularSolve,  // {x} <- {a, b}: a x = b, of the triangle that `upper` names; unit: with ones on the diagonal
   Qr,               // {q?, r} <- {a}: the sizes of r say whether reduced or complete
